@@ -88,9 +88,10 @@ int main(int argc, char **argv)
 	need(*(volatile uint64_t *)&target == value && !inlay_sq_pending(&sq), "finding the value");
 	printf("loop: on %s, wrote 0x%llx and found it\n", ibv_get_device_name(ctx->device), (unsigned long long)value);
 
-	/* Down again: the queue leaves its register before the register goes. */
+	/* Down again: the QP, then its queue's place on the register and the CQ, then these. */
+	need(!ibv_destroy_qp(qp) && !ibv_destroy_qp(peer), "destroying the queue pairs");
 	inlay_sq_fini(&sq);
-	need(!ibv_destroy_qp(qp) && !ibv_destroy_qp(peer) && !ibv_destroy_cq(ibcq), "destroying the queues");
+	need(!ibv_destroy_cq(ibcq), "destroying the completion queue");
 	need(!inlay_uar_destroy(&uar, &why) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx),
 	     "closing down");
 	return 0;

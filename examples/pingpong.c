@@ -167,11 +167,13 @@ static void connect_side(struct side *s)
 	need(inlay_connect_rts(s->qp, &s->here, &there, &attr, &why), "the peer");
 }
 
-/* The send queue leaves its register, and the QP goes, before the register does. */
+/* The QP goes, and the send queue leaves its register, before the register goes. */
 static void free_side(struct side *s)
 {
+	if (ibv_destroy_qp(s->qp))
+		die("cannot destroy the queue pair: %s", strerror(errno));
 	inlay_sq_fini(&s->sq);
-	if (ibv_destroy_qp(s->qp) || ibv_destroy_cq(s->ibscq) || ibv_destroy_cq(s->ibrcq) ||
+	if (ibv_destroy_cq(s->ibscq) || ibv_destroy_cq(s->ibrcq) ||
 	    (s->uar.td && inlay_uar_destroy(&s->uar, NULL)) || ibv_dereg_mr(s->mr))
 		die("cannot take the queues down: %s", strerror(errno));
 	free(s->mem);

@@ -69,8 +69,9 @@ static void open_side(struct side *s)
 
 static void close_side(struct side *s)
 {
+	must(!ibv_destroy_qp(s->qp), "destroying the queue pair");
 	inlay_sq_fini(&s->sq);
-	must(!ibv_destroy_qp(s->qp) && !ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar, &why) &&
+	must(!ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar, &why) &&
 		     !ibv_dealloc_pd(s->pd) && !ibv_close_device(s->ctx),
 	     "closing down");
 }

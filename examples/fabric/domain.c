@@ -86,7 +86,7 @@ static int regions_init(struct domain *d)
 {
 	struct inlay_cache_attr attr = {(uint32_t)settings.cache_regions, 1024, UINT64_MAX, 4096,
 					sizeof(struct region_note)};
-	struct inlay_cache_ops ops = {region_reg, inlay_cache_dereg_mr, inlay_cache_merge_same, inlay_cache_yield, d};
+	struct inlay_cache_ops ops = {region_reg, inlay_cache_dereg_mr, NULL, inlay_cache_yield, d};
 	size_t size = inlay_cache_size(&attr);
 
 	d->caches[0] = &d->cache;

@@ -133,9 +133,7 @@ static inline int rdma_request_read(struct rdma_request *r, const uint8_t *at, u
 	return len - RDMA_HEAD == (rdma_has_data(r->op) ? r->bytes : 0) ? 0 : -EBADMSG;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * The worker's part
- */
+/* ---- The worker's part ---- */
 
 struct rdma_host;
 

@@ -72,9 +72,7 @@ EXPORT int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
 	return NEXT(mlx5dv_init_obj)(obj, type);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Completion queues
- */
+/* ---- Completion queues ---- */
 
 static void count_cq(const struct shim_cq *cq)
 {
@@ -320,9 +318,7 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned int events)
 	NEXT(ibv_ack_cq_events)(ibcq, events);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Shared receive queues
- */
+/* ---- Shared receive queues ---- */
 
 static void count_srq(const struct shim_srq *srq)
 {
@@ -433,9 +429,7 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
 	return err;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Address handles: libmlx5 is asked once for the address vector of each
- */
+/* ---- Address handles: libmlx5 is asked once for the address vector of each ---- */
 
 const struct mlx5_wqe_av *shim_av(struct ibv_ah *ibah)
 {
@@ -472,9 +466,7 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ibah)
 	return NEXT(ibv_destroy_ah)(ibah);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Queue pairs
- */
+/* ---- Queue pairs ---- */
 
 /* Why inlay cannot drive such a QP; NULL when it can. Decides nothing: a creation that fails leaves everything as it was. */
 static const char *uncovered(const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_qp_init_attr *dv)
@@ -857,9 +849,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 	return err;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * What else completes to a CQ
- */
+/* ---- What else completes to a CQ ---- */
 
 static struct ibv_wq *create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr)
 {
@@ -877,9 +867,7 @@ static struct ibv_wq *create_wq(struct ibv_context *context, struct ibv_wq_init_
 	return wq;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Contexts
- */
+/* ---- Contexts ---- */
 
 static struct ibv_mr *alloc_null_mr(struct ibv_pd *pd)
 {
@@ -951,9 +939,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * The account, for INLAY_SHIM_VERBOSE
- */
+/* ---- The account, for INLAY_SHIM_VERBOSE ---- */
 
 static void count(const void *object, void *value)
 {

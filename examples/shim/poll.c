@@ -7,9 +7,7 @@ enum {
 	POLL_ERROR = -2, /* libmlx5's: a completion of a QP that there is not, or a device gone mad */
 };
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * One completion, for ibv_poll_cq and ibv_start_poll alike
- */
+/* ---- One completion, for ibv_poll_cq and ibv_start_poll alike ---- */
 
 /*
  * Copies the payload of a completion to the memory that the WQE's data segments name; what verbs promises even where the device put it
@@ -166,9 +164,7 @@ static unsigned int grh_flag(const struct mlx5_cqe64 *cqe)
 	return flags_rqpn(cqe) >> 28 & 3 ? IBV_WC_GRH : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * ibv_poll_cq
- */
+/* ---- ibv_poll_cq ---- */
 
 /* Of a send. A field that libmlx5 leaves as the program had it is left here too. */
 INLAY_ALWAYS void fill_send(struct ibv_wc *wc, const struct mlx5_cqe64 *cqe, uint32_t opcode)
@@ -253,9 +249,7 @@ int shim_poll_cq(struct ibv_cq *ibcq, int entries, struct ibv_wc *wc)
 	return n;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * ibv_start_poll, ibv_next_poll, ibv_end_poll
- */
+/* ---- ibv_start_poll, ibv_next_poll, ibv_end_poll ---- */
 
 /* What no CQ of inlay's can tell: there the shim keeps its own pointer, so that these calls need not look it up. */
 static struct shim_cq *cq_of(struct ibv_cq_ex *ex)
@@ -418,9 +412,7 @@ void shim_poll_install(struct ibv_cq_ex *ex)
 	INSTALL(flow_tag);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Events, and the end of a QP
- */
+/* ---- Events, and the end of a QP ---- */
 
 /*
  * libmlx5 takes no lock to arm a CQ or to count its events, so that a program may do so between ibv_start_poll and ibv_end_poll: whoever

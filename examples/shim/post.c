@@ -8,9 +8,7 @@ static inline uint32_t sges_of(int num_sge)
 	return num_sge > 0 ? (uint32_t)num_sge : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * What ibv_post_send and ibv_wr_* share
- */
+/* ---- What ibv_post_send and ibv_wr_* share ---- */
 
 /*
  * Looks how many sends may be posted: as many as verbs promised, whatever else the ring would hold, less those that were not polled. Gives
@@ -55,9 +53,7 @@ static inline void remember(struct shim_sq *sq, uint16_t index, uint64_t wr_id, 
 	send->opcode = opcode;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * ibv_post_send
- */
+/* ---- ibv_post_send ---- */
 
 /* One work request. num_sge and INLAY_INLINE in flags are constants where that pays. */
 INLAY_ALWAYS int post(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
@@ -173,9 +169,7 @@ int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 	return err;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * ibv_wr_*: the WQE is built as the calls come, with inlay's cursor
- */
+/* ---- ibv_wr_*: the WQE is built as the calls come, with inlay's cursor ---- */
 
 /* What nobody calls on a QP of inlay's: there the shim keeps its own pointer, so that these calls, four a post, need not look it up. */
 static struct shim_sq *sq_of(struct ibv_qp_ex *ex)
@@ -462,9 +456,7 @@ void shim_wr_install(struct ibv_qp_ex *ex)
 	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * ibv_bind_mw: a window of type 1, whose key the provider chooses
- */
+/* ---- ibv_bind_mw: a window of type 1, whose key the provider chooses ---- */
 int shim_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
 	struct ibv_send_wr wr = {.wr_id = bind->wr_id, .opcode = IBV_WR_BIND_MW, .send_flags = bind->send_flags}, *bad;
@@ -483,9 +475,7 @@ int shim_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 	return err;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * ibv_post_recv, ibv_post_srq_recv
- */
+/* ---- ibv_post_recv, ibv_post_srq_recv ---- */
 int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	struct shim_qp *qp = shim_find(ibqp);

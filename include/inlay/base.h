@@ -1,24 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/base.h: what every other header stands on: version, compiler, bits, byte order, copies,
- * fences, locks, checks and status codes. It includes nothing of mlx5 or libibverbs.
+ * inlay/base.h: what all other headers need: version, compiler, checks, status codes, bits, byte
+ * order, copies, fences, locks. Includes nothing from mlx5 or libibverbs.
  *
- * Names
- * -----
- * A name that ends in an underscore is internal and may change at any time. Everything else that
- * starts with inlay_ or INLAY_ is public. The exception is this header, which defines things for
- * the others: callers rely only on the version, the checks, byte order, inlay_fence_polled (before
- * reading what they saw arrive in memory), inlay_fence_reg and inlay_fence_reg_full (between
- * writes to device memory, dm.h).
+ * Names. A name that ends in an underscore is internal and may change at any time. Everything else
+ * that starts with inlay_ or INLAY_ is public. This header is the exception, because most of it
+ * serves the others. Callers may use the version, the checks, byte order, inlay_fence_polled
+ * (between polling memory and reading what arrived), inlay_fence_reg and inlay_fence_reg_full
+ * (between writes to device memory, dm.h).
  *
- * Posts and segments put the verb first (inlay_post_write, inlay_seg_raddr), because that is how
- * code that posts is read; everything else is inlay_<object>_<verb>. A suffix _be marks a
- * big-endian value; all other values are in host order.
+ * Posts are inlay_post_<operation>, segments inlay_seg_<segment>, all others inlay_<object>_<verb>.
+ * The suffix _be marks a big-endian value; all other values are in host order.
  *
- * Status codes
- * ------------
- * A function returns 0 (or a count) or a negative errno. A function with only one reason to return
- * nothing may return NULL instead. Each kind of failure has one errno:
+ * Status codes. A function returns 0 (or a count) or a negative errno; with only one reason to
+ * return nothing it may return NULL. Each kind of failure has one errno:
  *
  *   -EINVAL   an argument is wrong               -EBUSY     the object is in use
  *   -ENOBUFS  the caller's memory is too small   -EBADFD    the object is in the wrong state
@@ -29,15 +24,12 @@
  *   -ENOENT   no such thing                      -ENOTCONN  not connected
  *   -EEXIST   it is there already                others     the errno of the call that failed
  *
- * Set-up functions that can refuse for many reasons take `const char **why` last. It may be NULL.
- * On failure it is set to a sentence that is static, or lies in the object that refused.
+ * Set-up functions that can fail for many reasons take `const char **why` last; it may be NULL. On
+ * failure *why points to a sentence that is static or stored in the object that refused.
  *
- * Checks
- * ------
- * INLAY_CHECKED (0 or 1, default 0) turns preconditions, which a correct caller never breaks, into
- * an abort that names the rule. At 0 they cost nothing. It changes no struct, so objects of both
- * kinds link together. Data from outside (a completion, a peer's bytes) and every documented error
- * are checked at 0 as well.
+ * Checks. With INLAY_CHECKED 1 (default 0), a broken precondition aborts and names the rule; with
+ * 0, preconditions cost nothing. No struct depends on it, so objects of both kinds link together.
+ * Outside data (a completion, a peer's bytes) and every documented error are checked either way.
  */
 #ifndef INLAY_BASE_H
 #define INLAY_BASE_H
@@ -66,12 +58,12 @@
 #endif
 
 /*
- * How functions are declared. A foreign-function interface defines INLAY_FN to nothing in one
- * translation unit; that object then exports all of inlay's functions.
+ * How functions are declared. For a foreign-function interface, define INLAY_FN as nothing in one
+ * translation unit: its object exports every function.
  *
  *   INLAY_FN      small functions
- *   INLAY_ALWAYS  functions whose constant arguments must fold, whatever their size
- *   INLAY_APART   parts of the data path that are long or rare: always called, once in an object
+ *   INLAY_ALWAYS  functions of any size whose constant arguments must fold
+ *   INLAY_APART   long or rare parts of the data path: never inlined, one copy per object
  *   INLAY_COLD    set-up, printing and errors, kept out of the caller's loop
  */
 #ifdef INLAY_FN
@@ -106,11 +98,11 @@ INLAY_COLD __attribute__((noreturn)) void inlay_check_failed(const char *functio
 }
 #define INLAY_CHECK(cond, rule) (INLAY_LIKELY(cond) ? (void)0 : inlay_check_failed(__func__, rule))
 #else
-/* The compiler reads the operand but never evaluates it, so a check can neither rot nor warn. */
+/* The operand is compiled but never evaluated, so a check can neither rot nor warn. */
 #define INLAY_CHECK(cond, rule) ((void)sizeof(!(cond)))
 #endif
 
-/* The last line of a refusal. */
+/* Sets *why and returns err. */
 INLAY_COLD int inlay_refuse_(int err, const char **why, const char *text)
 {
 	if (why)
@@ -118,9 +110,7 @@ INLAY_COLD int inlay_refuse_(int err, const char **why, const char *text)
 	return err;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Bits and sizes
- */
+/* ---- Bits and sizes ---- */
 
 /* Whether n is a power of two; 0 is not. */
 INLAY_FN int inlay_is_pow2(uint64_t n)
@@ -134,15 +124,13 @@ INLAY_FN uint32_t inlay_log2_ceil(uint64_t n)
 	return n < 2 ? 0 : 64u - (uint32_t)__builtin_clzll(n - 1);
 }
 
-/* n rounded up to a multiple of `to`, a power of two. The caller knows that n is not near 2^64. */
+/* n rounded up to a multiple of `to`, a power of two. The sum must not overflow. */
 INLAY_FN uint64_t inlay_round_up(uint64_t n, uint64_t to)
 {
 	return (n + to - 1) & ~(to - 1);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Byte order
- */
+/* ---- Byte order: host to big-endian and back ---- */
 INLAY_FN uint16_t inlay_to_be16(uint16_t host)
 {
 	return __builtin_bswap16(host);
@@ -173,7 +161,7 @@ INLAY_FN uint64_t inlay_from_be64(uint64_t be)
 	return __builtin_bswap64(be);
 }
 
-/* Stores of values that are in the device's byte order already, to any alignment. */
+/* Stores a value that is already in device byte order, at any alignment. */
 INLAY_ALWAYS void inlay_put32(void *at, uint32_t value)
 {
 	__builtin_memcpy(at, &value, sizeof(value));
@@ -184,14 +172,12 @@ INLAY_ALWAYS void inlay_put64(void *at, uint64_t value)
 	__builtin_memcpy(at, &value, sizeof(value));
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Copies
- */
+/* ---- Copies ---- */
 
 /*
- * Copies len bytes between blocks that do not overlap, and never calls libc. A constant length
- * becomes a few moves; another one is copied from both ends, overlapping in the middle, so that no
- * tail is left to branch over.
+ * Copies len bytes between blocks that do not overlap, without calling libc. A constant length
+ * becomes a few moves. A variable one is copied from both ends, overlapping in the middle, which
+ * leaves no tail to branch over.
  */
 INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 {
@@ -213,7 +199,7 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 			d[len - 1] = s[len - 1];
 		}
 	} else if (len <= 32) {
-		__asm__("" : "+r"(s)); /* of a small object gcc would warn here, though len keeps it away */
+		__asm__("" : "+r"(s)); /* gcc would warn of a small object, although len excludes it */
 		__builtin_memcpy(d, s, 16);
 		__builtin_memcpy(d + len - 16, s + len - 16, 16);
 	} else if (len <= 64) {
@@ -222,7 +208,7 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 		__builtin_memcpy(d + len - 32, s + len - 32, 32);
 	} else {
 		__asm__("" : "+r"(s));
-		/* The asm in the loop keeps the compiler from making a memcpy of it. */
+		/* The asm keeps the compiler from turning the loop into a memcpy. */
 		for (; INLAY_UNLIKELY(len > 128); len -= 64, d += 64, s += 64) {
 			__builtin_memcpy(d, s, 64);
 			__asm__ volatile("" ::: "memory");
@@ -238,8 +224,10 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 #define INLAY_FENCE_(x86, arm) __asm__ volatile(x86 ::: "memory")
 #endif
 
-/* ------------------------------------------------------------------------------------------------
- * Fences, each named by what it orders. None lets the compiler move memory accesses across it.
+/* ---- Fences ---- */
+
+/*
+ * Each fence is named by what it orders. None lets the compiler move memory accesses across it.
  *
  *   name                     x86-64   aarch64     stands between
  *   inlay_fence_wqe_record   -        dmb oshst   stores to a WQE | the doorbell record that hands it over
@@ -255,21 +243,21 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
  *                                                 byte of an RDMA write) | loads of what came before it
  *   inlay_fence_cqe_free     -        dmb oshld   the last loads from a CQE | the record that frees it
  *
- * x86-64. Stores to write-back memory become visible in program order, and so do loads, also to
- * devices. Only the doorbell register is write-combining: its stores collect in a buffer until it
- * is full or an sfence comes. One sfence keeps the register write after the record. A full line of
- * 64 bytes then leaves by itself; 8 bytes would stay and could merge with the next doorbell, so
- * they need a second sfence. libmlx5 spends an lfence on each CQE; write-back memory needs none.
+ * x86-64. Accesses to write-back memory need no fence: the CPU keeps all orders above by itself,
+ * for devices too. Only the doorbell register is write-combining: its stores collect in a buffer
+ * until the buffer is full or an sfence comes. One sfence keeps the register write after the
+ * record. A full line of 64 bytes then leaves by itself. 8 bytes would stay and could merge with
+ * the next doorbell, so they need a second sfence.
  *
  * aarch64. The device is in the outer-shareable domain, and a dmb orders stores to normal memory
  * before stores to the register as well. Register writes leave in finite time; dgh tells the CPU
  * not to wait for more, which is all that a full line needs. A dmb keeps two doorbells apart. Only
  * a dsb waits until the write has left, as libmlx5 does (INLAY_UAR_FULL_FENCE, queue/uar.h). oshld
- * orders earlier loads before later loads and stores; osh orders everything, which only handing
- * back a buffer needs.
+ * orders earlier loads before later loads and stores. osh orders everything; only handing back a
+ * buffer needs it.
  *
- * The light fences after the register write are safe because every post also executes the one
- * before it, which drains all of this CPU's write-combining buffers.
+ * The light fences after a register write are safe because every doorbell first executes
+ * inlay_fence_record_reg, which drains all of this CPU's write-combining buffers.
  */
 INLAY_ALWAYS void inlay_fence_wqe_record(void)
 {
@@ -311,17 +299,15 @@ INLAY_ALWAYS void inlay_fence_cqe_free(void)
 	INLAY_FENCE_("", "dmb oshld");
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Locks: one word, 0 when free. They are for a few instructions at a time.
- */
+/* ---- Locks: one word, 0 when free; for a few instructions at a time ---- */
 
-/* Tells the CPU that this is a wait. */
+/* Tells the CPU that this is a spin loop. */
 INLAY_ALWAYS void inlay_relax(void)
 {
 	INLAY_FENCE_("pause", "yield");
 }
 
-/* Takes the lock if it is free, and says whether it did. */
+/* Takes the lock if it is free. Returns whether it did. */
 INLAY_ALWAYS int inlay_lock_try(uint32_t *lock)
 {
 	return !__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf.h: buffers: descriptors of memory in maps, with keys, data, reference counts and lists,
- * and where they come from.
+ * inlay/buf.h: buffers: descriptors of memory in maps, with keys, data, reference counts and lists.
+ * Inventories and pools hand them out.
  *
  *   inlay_inventory_get_by_data(inv, &map, header, 64, &head);
  *   inlay_inventory_get_by_data(inv, &map, payload, len, &next);
@@ -18,10 +18,10 @@
  *   buf/post.h       lists as gather lists
  *   buf/store.h      internal: where descriptors lie
  *
- * Everything lives in memory that the caller gives. A descriptor is one cache line; a get writes
- * that line, and a release one byte elsewhere.
+ * All state is in the caller's memory. A descriptor is one cache line. A get writes that line; a
+ * release writes one byte elsewhere.
  *
- * Threads: inventories, pools and buffers have one owner at a time; shared inventories are for all.
+ * Threads: one owner at a time for each object. A shared inventory is for many threads.
  */
 #ifndef INLAY_BUF_H
 #define INLAY_BUF_H

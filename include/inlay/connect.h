@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/connect.h: the record that two sides exchange, and a queue pair's way from RESET to RTS.
+ * inlay/connect.h: the record that two sides exchange, and moving a queue pair from RESET to RTS.
  * RC, UC and UD; InfiniBand, RoCE v1 and RoCE v2.
  *
  *	struct inlay_connect_record here, there;
@@ -14,6 +14,9 @@
  *	inlay_connect_unpack(&there, theirs, sizeof(theirs), &why);
  *	inlay_connect_rts(qp, &here, &there, NULL, &why);               INIT to RTS
  *
+ * Both sides may do so at once. A side that answers can also wait for theirs, call _rts, and pack
+ * and send its record last; then the peer hears which ECE options the device took.
+ *
  * NULL stands for the defaults. To choose a port, a GID index, timers and so on:
  *
  *	struct inlay_connect_attr attr = inlay_connect_defaults();
@@ -23,12 +26,10 @@
  * queue pair has no peer: pass NULL for there; inlay_connect_av turns a received record into the
  * address that a datagram's WQE carries.
  *
- * Invariants
- *
- *   - A function that fails returns a negative errno and, unless why is NULL, points *why at a
- *     static sentence.
- *   - A failure leaves nothing half-made: inlay_connect_local leaves the queue pair as it was,
- *     inlay_connect_rts leaves it in INIT, or in RESET if it had reached RTR.
+ * Invariants:
+ *   - *why always points to a static sentence.
+ *   - Failure leaves a defined state: after inlay_connect_local the queue pair is as it was; after
+ *     inlay_connect_rts it is in INIT, or in RESET if it had reached RTR.
  *   - Only inlay_connect_unpack reads the peer's bytes, and any bytes are safe. A record that it
  *     accepts names an address that can exist.
  *   - A record is not authenticated: exchange it over a channel that the application trusts.
@@ -47,25 +48,23 @@
  *   +33  3  ECE vendor; 0 if none, and for UD
  *   +36  4  ECE options; for UD the Q_Key
  *
- * The GID on RoCE. A port has one for each address of its network interface and each version of
- * RoCE. Both sides must use the same version and address family, and only RoCE v2 is routed.
- * Indices differ between hosts and over time. So by default the record names the first GID of the
- * best kind: RoCE v2 with an IPv4 address, with a routable IPv6 address, with a link-local one,
- * RoCE v1.
+ * The GID on RoCE. A port has one per address of its network interface and version of RoCE. Both
+ * sides must use the same version and address family, and only RoCE v2 is routed. Indices differ
+ * between hosts and over time. So by default the record names the first GID of the best kind: RoCE
+ * v2 with an IPv4 address, with a routable IPv6 address, with a link-local one, RoCE v1.
  *
  * Service level and traffic class select the lossless class. Replies in another class than the
- * requests may be dropped under load, so a side that leaves them 0 takes the peer's: it suffices to
- * configure one side. If both are set, each side sends with its own.
+ * requests may be dropped under load, so a side that leaves them 0 takes the peer's: configuring
+ * one side is enough. If both are set, each side sends with its own.
  *
  * ECE (enhanced connection establishment): vendor options, such as selective repeat, that both
- * devices must enable or neither. Each side offers what its device supports. If both records name
+ * devices must enable, or neither. Each side offers what its device supports. If both records name
  * the same vendor and neither offer is empty, inlay_connect_rts gives the peer's offer to the
- * device, which reduces it to what both support; here->ece_options then says what it took.
+ * device, which reduces it to what both support; here->ece_options then holds what it took.
  *
- * Threads: pure data, except that a queue pair belongs to one thread at a time during these calls.
- * Sources: ibv_modify_qp(3), ibv_query_gid_ex(3), ibv_set_ece(3), ibv_query_ece(3),
- * rdma_get_remote_ece(3); the InfiniBand specification, volume 1, chapters 9 and 11, and annex A17
- * (RoCE v2).
+ * Threads: during these calls a queue pair belongs to one thread; all else is plain data. Sources:
+ * ibv_modify_qp(3), ibv_query_gid_ex(3), ibv_set_ece(3), ibv_query_ece(3), rdma_get_remote_ece(3);
+ * the InfiniBand specification, volume 1, chapters 9 and 11, and annex A17 (RoCE v2).
  */
 #ifndef INLAY_CONNECT_H
 #define INLAY_CONNECT_H
@@ -130,9 +129,7 @@ struct inlay_connect_attr {
 	uint8_t min_rnr_timer; /* RC: the peer's pause between these, ibv_modify_qp(3) [12: 0.64 ms] */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
+/* ---- Set-up: all of it ---- */
 
 /* The defaults, as above. */
 INLAY_COLD struct inlay_connect_attr inlay_connect_defaults(void)
@@ -171,10 +168,10 @@ INLAY_COLD enum inlay_connect_gid_ inlay_connect_kind_(const uint8_t *gid)
  * Fills what a record says about a port: gid, lid, link, mtu, flags, port and gid_index.
  *
  * port       from 1
- * gid_index  -1: the best; else that one
+ * gid_index  -1 for the best one, else its index
  *
  * Returns 0; -ENETDOWN when the port is not up; -ENOENT when it has no such GID; else the negative
- * errno of ibv_query_port or ibv_query_gid_ex.
+ * errno of the verb that failed.
  */
 INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_context *ctx, uint8_t port, int gid_index,
 				  const char **why)
@@ -217,7 +214,7 @@ INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_con
 		  gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_ROCE_V1;
 	r->lid = ethernet ? 0 : attr.lid;
 	r->mtu = (uint8_t)attr.active_mtu;
-	/* On RoCE every packet has one. */
+	/* On RoCE every packet has a GRH. */
 	r->flags = !ethernet && attr.flags & IBV_QPF_GRH_REQUIRED ? INLAY_CONNECT_GLOBAL : 0;
 	r->port = port;
 	return 0;
@@ -232,7 +229,7 @@ INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const
 	if (attr->flags & ~(uint32_t)(INLAY_CONNECT_GLOBAL | INLAY_CONNECT_NO_ECE))
 		return inlay_refuse_(-EINVAL, why, "unknown bits in flags");
 	if (attr->access & ~(uint32_t)(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC))
-		return inlay_refuse_(-EINVAL, why, "access has other bits than remote write, read and atomic");
+		return inlay_refuse_(-EINVAL, why, "access has bits other than remote write, read and atomic");
 	if (attr->flow_label >> 20 || attr->timeout > 31 || attr->retry_count > 7 || attr->rnr_retry > 7 ||
 	    attr->min_rnr_timer > 31)
 		return inlay_refuse_(-EINVAL, why, "a flow label, timer or count is out of its range");
@@ -240,8 +237,8 @@ INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const
 }
 
 /*
- * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. Post
- * receives then, before the peer can send.
+ * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. Then
+ * post receives, before the peer can send.
  *
  * qp    RC, UC or UD
  * attr  NULL: inlay_connect_defaults()
@@ -369,19 +366,19 @@ INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *
 	if (in.link == INLAY_CONNECT_IB) {
 		__builtin_memcpy(&in.lid, at + 27, 2);
 		if (at[29] | at[30] | at[31] | at[32] || in.lid >= 0xc000)
-			return inlay_refuse_(-EPROTO, why, "the peer's LID is not one port's");
+			return inlay_refuse_(-EPROTO, why, "the peer's LID is not that of a port");
 		if (in.flags ? !inlay_connect_kind_(in.gid) : !in.lid)
 			return inlay_refuse_(-EPROTO, why, "the peer has no address on InfiniBand");
 	} else {
 		__builtin_memcpy(in.mac, at + 27, 6);
 		if (in.sl > 7 || !inlay_connect_kind_(in.gid) || in.mac[0] & 1)
-			return inlay_refuse_(-EPROTO, why, "the peer's GID or MAC is no host's, or its sl above 7");
+			return inlay_refuse_(-EPROTO, why, "the peer's GID or MAC is not a host's, or its sl above 7");
 	}
 	*r = in;
 	return 0;
 }
 
-/* Fills the way to a peer; -ENOTSUP for another link layer, RoCE version or address family. */
+/* Fills the path to a peer; -ENOTSUP when link layer, RoCE version or address family differ. */
 INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_connect_record *here,
 				   const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
 				   const char **why)
@@ -412,17 +409,17 @@ INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_co
 
 /*
  * Moves a queue pair from INIT to RTS. The peer does the same with this side's record. Each may
- * send at once: an RC queue pair whose peer is not ready yet tries again.
+ * send at once: an RC queue pair retries while its peer is not ready.
  *
- * here   from inlay_connect_local. ece_options becomes what the device took: a side that connects
- *        before it answers sends that
+ * here   from inlay_connect_local. ece_options becomes what the device took: a record packed after
+ *        this call carries that
  * there  the peer's; NULL for UD
  * attr   the same as for inlay_connect_local
  *
  * Returns 0; -EINVAL when a peer is missing, or given for UD; -EBADFD when the queue pair is not in
- * INIT, or here is another's; -ENOTSUP when the two sides cannot reach each other, or their queue
- * pairs differ in type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the
- * queue pair is in INIT with its receives, or in RESET without: *why says which.
+ * INIT, or here is another's; -ENOTSUP when the two sides cannot reach each other, or differ in
+ * type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the queue pair is in
+ * INIT with its receives, or in RESET without: *why says which.
  */
 INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record *here,
 				 const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
@@ -493,8 +490,8 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 }
 
 /*
- * Moves two queue pairs of one process from RESET to RTS, connected to each other; UD ones without
- * a peer. They may be one and the same.
+ * Moves two queue pairs of one process from RESET to RTS and connects them, unless they are UD. a
+ * and b may be the same.
  *
  * Returns as inlay_connect_local and inlay_connect_rts. On failure each is in RESET, INIT or RTS.
  */
@@ -517,15 +514,14 @@ INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const stru
 }
 
 /*
- * Makes the address that a datagram's WQE carries from a peer's record. On RoCE the kernel looks up
- * the peer's MAC. There is nothing to destroy afterwards.
+ * Makes the address vector of datagrams to a peer from its record. On RoCE the kernel looks up the
+ * peer's MAC. There is nothing to destroy afterwards.
  *
  * pd           any of the device's protection domains
  * here, there  the sender's and the peer's record, both of UD
  *
  * Returns 0; -ENOTSUP when the two cannot reach each other, or one is not UD; else the negative
- * errno of ibv_create_ah, such as -EHOSTUNREACH, -ENETUNREACH or -ETIMEDOUT, or of
- * inlay_av_from_ah.
+ * errno of ibv_create_ah (-EHOSTUNREACH, -ENETUNREACH, -ETIMEDOUT) or inlay_av_from_ah.
  */
 INLAY_COLD int inlay_connect_av(struct inlay_av *av, struct ibv_pd *pd, const struct inlay_connect_record *here,
 				const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/cqe.h: what a completion looks like: functions of its 64 bytes. queue.h finds completions
- * and gives them back.
+ * inlay/cqe.h: the layout of completions (CQEs): functions on their 64 bytes. queue.h finds CQEs
+ * and frees them.
  *
  *   if (inlay_cqe_is_error(cqe))
  *           fprintf(stderr, "%s\n", inlay_syndrome_text(inlay_cqe_syndrome(cqe)));
  *   ep = find(inlay_cqe_qpn(cqe));
- *   data = inlay_cqe_data(cqe, 64, buffers[inlay_cqe_wqe_counter(cqe)]);
+ *   data = inlay_cqe_data(cqe, inlay_cq_cqe_size(&cq), buffers[inlay_cqe_wqe_counter(cqe)]);
  *   handle(ep, data, inlay_cqe_byte_count(cqe));
  *
  *   +0    32 bytes    packet information of a receive, or 32 bytes of payload scattered to the CQE:
@@ -24,11 +24,11 @@
  * An error CQE (struct mlx5_err_cqe) keeps +32, +56, +60 and +63, with the vendor's syndrome at +54
  * and the syndrome at +55.
  *
- * Scatter to CQE. On a QP of ibv_create_qp the device puts a received payload of up to 32 bytes (64
- * in a 128-byte CQE) into the CQE and not into the buffer. With
- * MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE or sq_sig_all it does the same with what an RDMA read or
- * atomic brings back; with MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE it never does. libmlx5 copies
- * such a payload to the buffer; inlay leaves it, and inlay_cqe_data finds it.
+ * Scatter to CQE. By default the device puts a received payload of up to 32 bytes (64 in a 128-byte
+ * CQE) into the CQE instead of the buffer. With MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE or sq_sig_all
+ * it does so for the result of an RDMA read or atomic too, with
+ * MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE never. libmlx5 copies the payload to the buffer; inlay
+ * leaves it in the CQE, where inlay_cqe_data finds it.
  *
  * Threads: pure functions of their arguments. A CQE belongs to the caller until inlay_cq_advance.
  * Sources: mlx5dv.h (layouts), libmlx5's cq.c (meaning), the PRM's "Completion Queue Entry" and
@@ -61,9 +61,7 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_err_cqe) == 64 && INLAY_ERR_AT_(srqn, 32)
 		    INLAY_ERR_AT_(vendor_err_synd, 54) && INLAY_ERR_AT_(syndrome, 55) && INLAY_ERR_AT_(s_wqe_opcode_qpn, 56) &&
 		    INLAY_ERR_AT_(wqe_counter, 60) && INLAY_ERR_AT_(op_own, 63), "error CQE");
 
-/* ------------------------------------------------------------------------------------------------
- * Errors and printing
- */
+/* ---- Errors and printing ---- */
 
 /* The syndrome of an error CQE, MLX5_CQE_SYNDROME_*. Meaningless unless inlay_cqe_is_error. */
 INLAY_FN uint8_t inlay_cqe_syndrome(const struct mlx5_cqe64 *cqe)
@@ -83,7 +81,7 @@ struct inlay_syndrome_ {
 	const char *text;
 };
 
-/* What a syndrome means; of an unknown one, the last entry. */
+/* The entry of a syndrome; the last one if it is unknown. */
 INLAY_COLD const struct inlay_syndrome_ *inlay_syndrome_find_(uint8_t syndrome)
 {
 	static const struct inlay_syndrome_ table[] = {
@@ -109,7 +107,7 @@ INLAY_COLD const struct inlay_syndrome_ *inlay_syndrome_find_(uint8_t syndrome)
 	return s;
 }
 
-/* What a syndrome means, in words, or "unknown syndrome". */
+/* A syndrome in words, or "unknown syndrome". */
 INLAY_COLD const char *inlay_syndrome_text(uint8_t syndrome)
 {
 	return inlay_syndrome_find_(syndrome)->text;
@@ -149,7 +147,7 @@ INLAY_COLD const char *inlay_cqe_opcode_name(uint8_t opcode)
 	}
 }
 
-/* Prints a CQE: one line of fields, four of raw words. Calls stdio; for debugging. */
+/* Prints a CQE: one line of fields, four of raw words. For debugging. */
 INLAY_COLD void inlay_cqe_print(FILE *out, const struct mlx5_cqe64 *cqe)
 {
 	uint32_t w[16], i;
@@ -168,9 +166,7 @@ INLAY_COLD void inlay_cqe_print(FILE *out, const struct mlx5_cqe64 *cqe)
 			inlay_from_be32(w[i + 2]), inlay_from_be32(w[i + 3]));
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: fields in host order unless the name says _be.
- */
+/* ---- Data path: fields in host order unless the name says _be ---- */
 
 /*
  * MLX5_CQE_REQ for the send side, MLX5_CQE_RESP_* for the receive side, MLX5_CQE_REQ_ERR or
@@ -181,13 +177,13 @@ INLAY_FN uint8_t inlay_cqe_opcode(const struct mlx5_cqe64 *cqe)
 	return cqe->op_own >> 4;
 }
 
-/* Whether the CQE reports a failure, or has an opcode of none of inlay's queues: inlay_cqe_status. */
+/* Whether the CQE reports an error or has an invalid opcode; see inlay_cqe_status. */
 INLAY_ALWAYS int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
 {
 	return (int)INLAY_UNLIKELY((cqe->op_own & INLAY_CQE_ERROR) != 0);
 }
 
-/* Whether it completes a send WQE (well or not) rather than a receive. */
+/* Whether it completes a send WQE, successful or not, rather than a receive. */
 INLAY_FN int inlay_cqe_is_send(const struct mlx5_cqe64 *cqe)
 {
 	return inlay_cqe_opcode(cqe) == MLX5_CQE_REQ || inlay_cqe_opcode(cqe) == MLX5_CQE_REQ_ERR;
@@ -217,21 +213,21 @@ INLAY_FN uint32_t inlay_cqe_byte_count(const struct mlx5_cqe64 *cqe)
 	return inlay_from_be32(cqe->byte_cnt);
 }
 
-/* The immediate as the peer gave it (ibv_wc.imm_data). Of RESP_SEND_IMM and RESP_WR_IMM only. */
+/* The immediate as the peer gave it (ibv_wc.imm_data). RESP_SEND_IMM and RESP_WR_IMM only. */
 INLAY_FN uint32_t inlay_cqe_imm_be(const struct mlx5_cqe64 *cqe)
 {
 	return cqe->imm_inval_pkey;
 }
 
-/* The rkey that the peer invalidated (ibv_wc.invalidated_rkey). Of RESP_SEND_INV only. */
+/* The rkey that the peer invalidated (ibv_wc.invalidated_rkey). RESP_SEND_INV only. */
 INLAY_FN uint32_t inlay_cqe_invalidated_rkey(const struct mlx5_cqe64 *cqe)
 {
 	return inlay_from_be32(cqe->imm_inval_pkey);
 }
 
 /*
- * The sender's QPN (ibv_wc.src_qp). This and the next four describe the sender of a datagram, for a
- * receive of a UD QP; see also ibv_init_ah_from_wc(3).
+ * The sender's QPN (ibv_wc.src_qp). This and the next four are for receives of a UD QP; see also
+ * ibv_init_ah_from_wc(3).
  */
 INLAY_FN uint32_t inlay_cqe_src_qpn(const struct mlx5_cqe64 *cqe)
 {
@@ -244,7 +240,7 @@ INLAY_FN uint8_t inlay_cqe_sl(const struct mlx5_cqe64 *cqe)
 	return inlay_from_be32(cqe->flags_rqpn) >> 24 & 0xf;
 }
 
-/* Whether INLAY_GRH bytes before the payload hold a GRH or IP header. They are there either way. */
+/* Whether the INLAY_GRH bytes before the payload (always there) hold a GRH or IP header. */
 INLAY_FN int inlay_cqe_has_grh(const struct mlx5_cqe64 *cqe)
 {
 	return (inlay_from_be32(cqe->flags_rqpn) >> 28 & 3) != 0;
@@ -275,15 +271,15 @@ INLAY_FN int inlay_cqe_is_scattered(const struct mlx5_cqe64 *cqe)
 }
 
 /*
- * The payload if the device scattered it to the CQE: up to 32 bytes in the CQE itself, or up to 64
- * in the first half of a 128-byte CQE. It is valid until the CQE is freed.
+ * The payload, if the device scattered it to the CQE: up to 32 bytes in the CQE itself, or up to 64
+ * in the first half of a 128-byte CQE. Valid until the CQE is freed.
  *
  * cqe_size  of the CQ, 64 or 128: inlay_cq_cqe_size
  *
- * Returns NULL if the payload is in the buffer, and also for a faulty CQE (a byte count that
- * exceeds the place, 64 bytes in a 64-byte CQE): inlay_cqe_is_scattered tells them apart. The
- * device checks the length against the CQE, so a payload here may be longer than the receive WQE;
- * libmlx5 reports that as IBV_WC_LOC_LEN_ERR.
+ * Returns NULL if the payload is in the buffer, or the CQE is faulty (a byte count too large for
+ * its place, 64 bytes in a 64-byte CQE); inlay_cqe_is_scattered tells them apart. The device checks
+ * the length only against the CQE, so the payload may be longer than the receive WQE; libmlx5
+ * reports that as IBV_WC_LOC_LEN_ERR.
  */
 INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe, uint32_t cqe_size)
 {
@@ -295,8 +291,8 @@ INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe, uint32_t cq
 }
 
 /*
- * Where the payload lies: in the CQE until that is freed if the device scattered it there, else in
- * buf, which the receive WQE named. NULL for a faulty CQE, as above.
+ * Where the payload is: in the CQE (until it is freed) if the device scattered it, else in buf, the
+ * receive WQE's buffer. NULL for a faulty CQE, as above.
  */
 INLAY_FN const void *inlay_cqe_data(const struct mlx5_cqe64 *cqe, uint32_t cqe_size, const void *buf)
 {

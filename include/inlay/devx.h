@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx.h: device commands (DEVX): their layouts, how to send them, and queues made by them.
- * The queues are those of queue.h, without verbs objects. Set-up only.
+ * inlay/devx.h: device commands (DEVX): their layouts, sending them, and objects made by them: the
+ * queues of queue.h, without verbs objects. Set-up only.
  *
  *   inlay_devx_open(device, &ctx);                       verbs work on it too
  *   inlay_pdn_from_pd(&pdn, pd);                         PDs, MRs and AHs come from verbs
@@ -10,12 +10,10 @@
  *   inlay_devx_cq_create(&cq, ctx, &cq_attr);            ring and record, uar, CQEs
  *   if (inlay_devx_qp_create(&qp, ctx, &qp_attr))        the same, pdn, CQs
  *           puts(inlay_devx_error_text(&qp.error, text, sizeof(text)));
- *   inlay_devx_qp_address(&qp, &path, &mine);            mine to the peer, peer from it
+ *   inlay_devx_qp_address(&qp, &path, &mine);            exchange mine for peer
  *   inlay_devx_qp_connect(&qp, &path, &peer);
  *   inlay_post_write_inline(&qp.sq, raddr, rkey, &value, 8, INLAY_SIGNALED);
  *   inlay_sq_ring(&qp.sq);                               from here on it is queue.h
- *
- * The headers, each with its own manual:
  *
  *   devx/ifc.h    layouts of commands and contexts: fields by offset and width
  *   devx/call.h   opening, sending, errors
@@ -30,25 +28,23 @@
  *   devx/dct.h    dynamically connected target
  *   devx/mkey.h   memory key: of a umem, of other keys
  *
- * Invariants
- *
- *   - An object lies in the caller's memory: a struct with the queue of queue.h, the handle (obj),
- *     the number, and the error of the last call on it. Its ring, record and register are in use
- *     until it is destroyed.
- *   - A builder that fails leaves nothing behind, and obj is NULL. Destroying a struct that is
- *     zeroed, failed or destroyed does nothing.
+ * Invariants:
+ *   - An object is a struct in the caller's memory: the queue of queue.h, the handle (obj), the
+ *     number, and the error of the last call on it. Its ring, record and register are in use until
+ *     it is destroyed.
+ *   - A create that fails leaves no object, and obj is NULL. Destroying a struct that is zeroed,
+ *     failed or destroyed does nothing.
  *   - A number that does not fit its field in the command is refused with -EINVAL, not cut.
  *   - Within one context, objects of verbs and of commands mix by number: a QP made here may use a
- *     verbs CQ, SRQ (inlay_srqn_from_srq) and PD, and its peer may be a verbs QP. Such a CQ is
- *     inlay's to poll: libmlx5 does not know the QP.
- *   - Destroy users before what they use: QPs and DCTs; XRQs and RMPs; CQs; memory keys; the
- *     register; umems; PDs; event channels; the context. Destroying what is in use returns -EBUSY
- *     and changes nothing.
- *   - Every ctx is a context from inlay_devx_open. None can use the objects of another.
- *   - No command moves a QP to SQD.
+ *     verbs CQ, SRQ (inlay_srqn_from_srq) and PD, and its peer may be a verbs QP. Poll such a CQ
+ *     with inlay: libmlx5 does not know the QP.
+ *   - Destroy in this order: QPs and DCTs; XRQs and RMPs; CQs; memory keys; the register; umems;
+ *     PDs; event channels; the context. Destroying what is in use returns -EBUSY and changes
+ *     nothing.
+ *   - Every ctx is a context from inlay_devx_open, and objects belong to one context.
  *
- * Threads: any number of threads send commands at a time, each object used by one of them. Creating
- * and destroying QPs counts them in their register: one thread at a time per register.
+ * Threads: any number of threads may send commands, with one thread per object. Create and destroy
+ * the QPs of a register in one thread at a time.
  */
 #ifndef INLAY_DEVX_H
 #define INLAY_DEVX_H

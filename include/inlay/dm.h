@@ -11,12 +11,12 @@
  *   inlay_dm_write(&dm, 64, &value, 8);              for RDMA, this is address 64 with mr's key
  *
  * Invariants:
- *   - The CPU's accesses are words of 4 bytes, so offset and length are multiples of 4. The network
- *     may see longer writes half done.
+ *   - The CPU accesses 4-byte words, so offset and length are multiples of 4. The network may see a
+ *     longer write half done.
  *   - The mapping is write-combining: writes are delayed, merged and reordered. inlay_fence_reg
- *     (base.h) keeps them in order; it belongs between data and the flag that announces them, and
+ *     (base.h) keeps them in order; call it between data and the flag that announces the data, and
  *     after the flag.
- *   - Reading costs a round trip over PCIe for every 4 bytes.
+ *   - A read costs a PCIe round trip for every 4 bytes.
  *
  * Threads: the caller orders accesses to the same bytes.
  * Sources: ibv_alloc_dm(3), mlx5dv_init_obj(3), libmlx5's mlx5_access_dm (verbs.c).
@@ -35,15 +35,13 @@ struct inlay_dm {
 	uint64_t length; /* bytes */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Takes over device memory. ibv_memcpy_to_dm and ibv_memcpy_from_dm can still be used.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device or has no mapping; else the negative errno
- * of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when its device is not mlx5 or it has no mapping; else the negative errno of
+ * mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_dm_from_dm(struct inlay_dm *dm, struct ibv_dm *ibdm, const char **why)
 {
@@ -52,7 +50,7 @@ INLAY_COLD int inlay_dm_from_dm(struct inlay_dm *dm, struct ibv_dm *ibdm, const 
 	int err;
 
 	if (!mlx5dv_is_supported(ibdm->context->device))
-		return inlay_refuse_(-ENOTSUP, why, "the device is not an mlx5 one");
+		return inlay_refuse_(-ENOTSUP, why, "the device is not an mlx5 device");
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.dm.in = ibdm;
@@ -67,21 +65,19 @@ INLAY_COLD int inlay_dm_from_dm(struct inlay_dm *dm, struct ibv_dm *ibdm, const 
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
-/* 0 when [offset, offset + len) lies inside the memory and consists of words, else -EINVAL. */
+/* 0 if [offset, offset + len) consists of words inside the memory, else -EINVAL. */
 INLAY_FN int inlay_dm_check_(const struct inlay_dm *dm, uint64_t offset, uint64_t len)
 {
 	return INLAY_UNLIKELY((offset | len) & 3 || offset > dm->length || len > dm->length - offset) ? -EINVAL : 0;
 }
 
 /*
- * Writes len bytes at offset, both multiples of 4, from memory of any alignment. The bytes may be
- * on their way until inlay_fence_reg_full. As ibv_memcpy_to_dm.
+ * Writes len bytes at offset, both multiples of 4, from memory of any alignment. Until
+ * inlay_fence_reg_full they may still be on their way. As ibv_memcpy_to_dm.
  *
- * Returns 0; -EINVAL for a wrong offset or length, or when they go beyond the end.
+ * Returns 0, or -EINVAL when offset or len is no multiple of 4 or the range exceeds the memory.
  */
 INLAY_FN int inlay_dm_write(const struct inlay_dm *dm, uint64_t offset, const void *from, uint64_t len)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/inlay.h: what a transport includes, in reading order. Device commands (inlay/devx.h), memory
- * domains (inlay/memdomain.h) and command tasks (inlay/task.h) are included by name. Unused functions
- * cost nothing: callers of data-path functions alone need no library to link.
+ * inlay/inlay.h: what a transport includes, in reading order. Device commands (inlay/devx.h),
+ * memory domains (inlay/memdomain.h) and command tasks (inlay/task.h) are included by name. Unused
+ * functions cost nothing: a program that only calls the data path links with no library.
  */
 #ifndef INLAY_INLAY_H
 #define INLAY_INLAY_H

@@ -18,11 +18,10 @@
  * Invariants:
  *   - A receive has a tag and a mask, a message has a tag. They match when
  *     ((message ^ receive) & mask & ~ignored) == 0. `ignored` is the same for a whole table.
- *   - A message goes to the receive posted first of all that match it. A receive takes the message
- *     that arrived first of all that match it.
- *   - No receive in the table matches a message in the table.
- *   - A cookie is the caller's name for a receive or a message. A handle is the table's, and never
- *     names another one later.
+ *   - A message goes to the oldest receive that matches it; a receive takes the oldest message that
+ *     matches it. So no receive in the table matches a message in the table.
+ *   - A cookie is the caller's name for a receive or a message. A handle is the table's, and is
+ *     never used again.
  *
  * Threads: one owner at a time, or the caller's lock around every call.
  *
@@ -35,9 +34,10 @@
  *   probe, masked        O(1) in a class, else n       n
  *   remove               O(1)                          65 nodes, and 65 for each mask in use
  *
- * Without masked receives, these cost nothing. A masked receive enters the messages that it passes
- * in the class of its mask, oldest first, until one matches; the next one goes on from there. So
- * the first may pass all that are kept: 20 us for 4,096 of them, 1 to 2 ms for 65,536.
+ * A table without masked receives pays nothing for masks. A masked receive enters the messages that
+ * it passes in the class of its mask, oldest first, until one matches; the next receive of that
+ * mask continues there. So the first may pass all kept messages: 20 us for 4,096, 1 to 2 ms for
+ * 65,536.
  *
  * How it works: receives and messages are entries of one array, one cache line each. One hash table
  * finds both by key. Under one key there are only receives or only messages.
@@ -49,14 +49,14 @@
  *
  * Keys in one bucket form a digital search tree: at each node the next bit of the hash says left or
  * right. The hash is the key times an odd number, so different keys have different hashes and no
- * path is longer than 65 nodes. The usual length is one or two. The seed chooses the odd number:
- * with a secret one (getrandom(2)) a peer cannot choose tags that share a bucket.
+ * path is longer than 65 nodes; most have one or two. The seed chooses the odd number: with a
+ * secret seed (getrandom(2)), a peer cannot choose tags that share a bucket.
  *
  * Receives are grouped into classes by their mask: one class for exact receives, and up to 8 for
  * other masks. A receive's key is its class and (tag & mask). An arriving message is looked up in
  * each class that has receives, and the oldest receive wins. When all 8 are taken, a new mask gets
- * the least recently used class that has no receives. If all have some, its receives stand in a
- * plain list. MPI needs three classes: any source, any tag, both.
+ * the least recently used class without receives. If all have some, its receives go to a plain
+ * list. MPI needs three classes: any source, any tag, both.
  *
  * Sources: MPI 4.0, 3.5 (order) and 3.8 (probe, cancel); Knuth, TAOCP 3, 6.3 (digital trees).
  */
@@ -68,7 +68,7 @@
 
 #define INLAY_MATCH_MIN 64u
 #define INLAY_MATCH_MAX 1048576u
-#define INLAY_MATCH_CLASSES 8u             /* of masks, the exact one not counted */
+#define INLAY_MATCH_CLASSES 8u             /* without the exact one */
 #define INLAY_MATCH_EXACT (~(uint64_t)0)
 
 enum inlay_match_kind {
@@ -84,17 +84,17 @@ struct inlay_match_found {
 	uint64_t mask;            /* of a receive: the bits that count; of a message: INLAY_MATCH_EXACT */
 	uint64_t handle;          /* larger than those of earlier entries, for 2^43 posts and arrivals */
 	uint32_t kind;            /* INLAY_MATCH_POSTED or INLAY_MATCH_UNEXPECTED */
-	uint32_t in_hw;           /* the receive is in a hardware list as well ... */
-	uint32_t hw;              /* ... under this number */
+	uint32_t in_hw;           /* the receive is in a hardware list too, */
+	uint32_t hw;              /* under this number */
 };
 
 /*
  * Place of an entry under one key. The first entry of a key is in the tree. The others are in its
- * ring only, and child[0] is MEMBER. A reference to a node is entry << 5 | side << 4 | class.
+ * ring only, with child[0] MEMBER. A reference to a node is entry << 5 | side << 4 | class.
  */
 struct inlay_match_node_ {
 	uint32_t child[2];
-	uint32_t next;            /* the ring, oldest first: from the newest to the oldest */
+	uint32_t next;            /* of the ring, oldest first; the newest's is the oldest */
 	uint32_t prev;
 };
 
@@ -130,8 +130,8 @@ struct inlay_match_list_ {
 
 struct inlay_match_class_ {
 	uint32_t posted;          /* receives */
-	uint32_t hw;              /* of which in hardware too */
-	uint32_t last;            /* message: it and all older ones are entered; 0: none is */
+	uint32_t hw;              /* of them in hardware too */
+	uint32_t last;            /* this message and all older ones are entered; 0: none is */
 	uint32_t used;            /* low bits of the sequence number of the last use */
 };
 
@@ -143,7 +143,7 @@ struct inlay_match {
 	uint16_t live;            /* bit c: class c > 0 has receives; bit LISTED: the list has */
 	uint8_t shift;            /* 64 - log2 of the buckets */
 	uint8_t classes;          /* masks in use, with the exact one */
-	uint32_t free;            /* the first free entry, 0: none but those never used */
+	uint32_t free;            /* the first entry that is free again; 0: none */
 	uint32_t fresh;           /* entries from here on were never used */
 	uint32_t unexpected;
 	struct inlay_match_list_ kept; /* the messages */
@@ -162,9 +162,7 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_match, mask) + 8 == INLAY_CACHE_LINE, 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_match, cls) == 2 * INLAY_CACHE_LINE, "the other masks are one line");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_match) % INLAY_CACHE_LINE == 0, "whole lines");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* Buckets: a power of two, at least twice the entries. */
 INLAY_COLD uint32_t inlay_match_buckets_(uint32_t entries)
@@ -173,8 +171,8 @@ INLAY_COLD uint32_t inlay_match_buckets_(uint32_t entries)
 }
 
 /*
- * Bytes of memory for a table of so many entries, some 200 for each; 0 when out of range. The table
- * touches 64 for an entry in use, and 128 more for a message that a masked receive has passed.
+ * Bytes of memory for a table of so many entries, some 200 for each; 0 when out of range. An entry
+ * in use touches 64 of them, and a message that a masked receive has passed 128 more.
  */
 INLAY_COLD size_t inlay_match_size(uint32_t entries)
 {
@@ -202,11 +200,10 @@ INLAY_COLD int inlay_match_place_(struct inlay_match *m, void *memory, size_t si
 /*
  * Makes an empty table.
  *
- * memory   aligned to 64; the table's until it has grown or is not used
+ * memory   aligned to 64; in use until inlay_match_grow
  * size     bytes of memory, at least inlay_match_size(entries)
  * entries  receives and messages together, INLAY_MATCH_MIN .. INLAY_MATCH_MAX
- * ignored  tag bits that no receive looks at, whatever its mask says; usually 0. A receive whose
- *          mask has all other bits is exact
+ * ignored  tag bits that never count, whatever a mask says; usually 0
  * seed     any number
  *
  * Returns 0; -EINVAL for entries out of range or memory that is not aligned; -ENOBUFS when size is
@@ -228,9 +225,7 @@ INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size
 	return inlay_match_place_(m, memory, size, entries);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Internal: nodes, entries, masks
- */
+/* ---- Internal: nodes, entries, masks ---- */
 
 /* The entry of a reference to one of its nodes; entry number e is that of e << 5. */
 INLAY_ALWAYS struct inlay_match_entry_ *inlay_match_at_(const struct inlay_match *m, uint32_t ref)
@@ -245,13 +240,13 @@ INLAY_ALWAYS struct inlay_match_node_ *inlay_match_node_at_(const struct inlay_m
 	return &inlay_match_at_(m, ref)->node;
 }
 
-/* Classes begin in different places, so that one hash in one bucket is one class and key. */
+/* Each class starts elsewhere, so that one hash in one bucket is one class and key. */
 INLAY_ALWAYS uint32_t *inlay_match_bucket_(const struct inlay_match *m, uint32_t cls, uint64_t hash)
 {
 	return &m->bucket[(hash >> m->shift) ^ (uint64_t)cls << (60 - m->shift)];
 }
 
-/* Where the reference to the first entry of this class and tag stands, or would. */
+/* Where the reference to the first entry of this class and tag is, or would be. */
 INLAY_ALWAYS uint32_t *inlay_match_slot_(const struct inlay_match *m, uint32_t cls, uint64_t tag)
 {
 	const uint64_t mask = m->mask[cls], key = tag & mask, hash = key * m->multiplier;
@@ -270,13 +265,13 @@ INLAY_ALWAYS uint32_t *inlay_match_slot_(const struct inlay_match *m, uint32_t c
 	return slot;
 }
 
-/* The same, not inlined. */
+/* As above, not inlined. */
 INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t cls, uint64_t tag)
 {
 	return inlay_match_slot_(m, cls, tag);
 }
 
-/* Puts a node in where inlay_match_slot_ says: first of its key, or last of the ring. */
+/* Puts a node in at inlay_match_slot_'s slot: first of its key, or last of the ring. */
 INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t ref)
 {
 	struct inlay_match_node_ *node = inlay_match_node_at_(m, ref), *head;
@@ -316,7 +311,7 @@ INLAY_APART void inlay_match_replace_first_(struct inlay_match *m, uint32_t *slo
 	while (heir = inlay_match_node_at_(m, *leaf), heir->child[0] | heir->child[1])
 		leaf = &heir->child[!heir->child[0]];
 	*slot = *leaf;
-	*leaf = 0; /* before its parent's children are read: the parent may be node */
+	*leaf = 0; /* before node's children are read: node may be its parent */
 	heir->child[0] = node->child[0];
 	heir->child[1] = node->child[1];
 }
@@ -479,7 +474,7 @@ INLAY_FN uint32_t inlay_match_class_of_(const struct inlay_match *m, uint64_t ma
 	return 0;
 }
 
-/* A class for a mask that has none, or 0: eight others have receives. */
+/* Gives a class to a mask that has none. Returns 0 when eight others have receives. */
 INLAY_APART uint32_t inlay_match_claim_(struct inlay_match *m, uint64_t mask)
 {
 	const uint32_t now = (uint32_t)m->seq;
@@ -503,7 +498,7 @@ INLAY_APART uint32_t inlay_match_claim_(struct inlay_match *m, uint64_t mask)
 	return best;
 }
 
-/* The oldest matching message that a class has, or 0. *rest: the first that it does not have. */
+/* The oldest matching message of those entered in a class, or 0. *rest: the first not entered. */
 INLAY_ALWAYS uint32_t inlay_match_find_entered_(const struct inlay_match *m, uint32_t c, uint64_t tag, uint32_t *rest)
 {
 	uint32_t ref;
@@ -524,7 +519,7 @@ INLAY_APART uint32_t inlay_match_walk_(const struct inlay_match *m, uint32_t e, 
 	return e;
 }
 
-/* As inlay_match_walk_, and enters those that it passes in the class. */
+/* As above, and enters the messages that it passes in the class. */
 INLAY_APART uint32_t inlay_match_enter_(struct inlay_match *m, uint32_t c, uint32_t e, uint64_t tag)
 {
 	for (; e && (m->entry[e].tag ^ tag) & m->mask[c]; e = m->entry[e].newer) {
@@ -601,19 +596,15 @@ INLAY_APART void inlay_match_take_receive_(struct inlay_match *m, uint32_t e, ui
 	inlay_match_leave_(m, e);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Receives and messages
- */
+/* ---- Receives and messages ---- */
 
 /*
- * Posts a receive. The oldest message that matches is taken out instead, if there is one.
+ * Posts a receive, unless a message matches: then takes out the oldest such message.
  *
- * tag     bits outside of the mask do not count
- * mask    the bits that count; INLAY_MATCH_EXACT: all that the table does not ignore
- * cookie  the caller's
+ * mask    the bits of tag that count; INLAY_MATCH_EXACT: all that the table does not ignore
  *
  * Returns 1: *found is the message. 0: the receive is posted; found->handle names it. -EAGAIN: no
- * message matches and the table is full; let it grow, or wait for an entry to leave.
+ * message matches and the table is full; grow it, or wait for an entry to leave.
  */
 INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie,
 				  struct inlay_match_found *found)
@@ -640,12 +631,10 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 }
 
 /*
- * Takes in a message. The oldest receive that matches is taken out; else the message is kept.
+ * Takes in a message: takes out the oldest receive that matches, or else keeps the message.
  *
- * cookie  the caller's; inlay_match_set_cookie can change it
- *
- * Returns 1: *found is the receive, which hardware may have as well (found->in_hw). 0: the message
- * is kept; found->handle names it. -EAGAIN: no receive matches and the table is full.
+ * Returns 1: *found is the receive, which hardware may have too (found->in_hw). 0: the message is
+ * kept; found->handle names it. -EAGAIN: no receive matches and the table is full.
  */
 INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_t cookie,
 				    struct inlay_match_found *found)
@@ -700,8 +689,8 @@ INLAY_FN int inlay_match_probe(const struct inlay_match *m, uint64_t tag, uint64
 }
 
 /*
- * Takes out a receive (it is cancelled, or hardware has consumed it) or a message (its sender has
- * died, or a probe has chosen it). Returns 0: *found is what was removed. -ENOENT: it had left.
+ * Takes out a receive (cancelled, or consumed by hardware) or a message (its sender has died, or a
+ * probe has chosen it). Returns 0: *found is what was removed. -ENOENT: it had left.
  */
 INLAY_FN int inlay_match_remove(struct inlay_match *m, uint64_t handle, struct inlay_match_found *found)
 {
@@ -738,8 +727,8 @@ INLAY_FN uint32_t inlay_match_count(const struct inlay_match *m, enum inlay_matc
 }
 
 /*
- * Visits all receives and messages, in no order. *at is 0 at first. What was found may be removed
- * before the next call; what is added may be missed. Returns 1, or 0 when there is no further one.
+ * Visits all receives and messages, in no order. Set *at to 0 first. What was found may be removed
+ * before the next call; what is added may be missed. Returns 1, or 0 after the last.
  */
 INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct inlay_match_found *found)
 {
@@ -751,7 +740,7 @@ INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct 
 	return 0;
 }
 
-/* Puts a copy of a node that headed a tree's key where it belongs now; members of rings stay. */
+/* Copies a node. The first of a key goes to its new place in a tree; members of rings stay. */
 INLAY_COLD void inlay_match_rehang_(struct inlay_match *m, const struct inlay_match_node_ *from, uint32_t ref)
 {
 	struct inlay_match_node_ *node = inlay_match_node_at_(m, ref);
@@ -764,9 +753,9 @@ INLAY_COLD void inlay_match_rehang_(struct inlay_match *m, const struct inlay_ma
 }
 
 /*
- * Moves a table to larger memory. Handles, cookies and the order stay; the old memory is the
- * caller's again. Copies every entry: 65,536 take 4 ms. Arguments and errors as inlay_match_init;
- * -EINVAL also for fewer entries than the table has. After an error nothing has changed.
+ * Moves a table to larger memory; the old memory is no longer used. Handles, cookies and order
+ * stay. Copies every entry: 65,536 take 4 ms. Arguments and errors as inlay_match_init; -EINVAL
+ * also for fewer entries than the table has. After an error nothing has changed.
  */
 INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size, uint32_t entries)
 {
@@ -781,7 +770,7 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
 		m->entry[e] = from[e];
 		if (from[e].kind == INLAY_MATCH_FREE)
 			continue;
-		/* Rings stay, trees do not: their shape depends on the number of buckets. */
+		/* Rings stay. Trees do not: their shape depends on the number of buckets. */
 		for (c = 1; c <= INLAY_MATCH_CLASSES; c++)
 			if (from[e].entered >> (c - 1) & 1)
 				inlay_match_rehang_(m, &sides[e].node[c - 1], e << 5 | INLAY_MATCH_SIDE_ | c);
@@ -800,13 +789,13 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
  *   if (inlay_match_post(&m, tag, mask, cookie, &found) == 0 && !blocked)
  *           ... append it to the NIC's list; then inlay_match_set_hw(&m, found.handle, number);
  *
- * Remove a receive when the NIC has consumed it. An unexpected message of the NIC arrives here; if
- * its receive is in_hw, take that off the NIC's list. tag.h does all of this.
+ * Remove a receive when the NIC has consumed it. Pass the NIC's unexpected messages to
+ * inlay_match_arrive; if the receive found is in_hw, take it off the NIC's list. tag.h does it all.
  */
 
 /*
- * Says that hardware has a posted receive as well, under the number hw. Of the receives with one
- * tag and mask, hardware has the oldest. Returns 0, or -ENOENT when the receive has left.
+ * Says that hardware has a posted receive too, under the number hw. Of receives with one tag and
+ * mask, give hardware the oldest first. Returns 0, or -ENOENT when the receive has left.
  */
 INLAY_FN int inlay_match_set_hw(struct inlay_match *m, uint64_t handle, uint32_t hw)
 {
@@ -825,9 +814,9 @@ INLAY_FN int inlay_match_set_hw(struct inlay_match *m, uint64_t handle, uint32_t
 }
 
 /*
- * Whether a receive, not yet posted, must stay out of hardware: a posted one that hardware does not
- * have might match the same message. For masked receives it errs on the safe side: a class whose
- * mask has bits outside of this one blocks if hardware lacks any receive of it.
+ * Whether a receive, not yet posted, must stay out of hardware, because a posted one that hardware
+ * lacks might match the same message. Errs on the safe side for masked receives: a class whose mask
+ * has bits outside of this one blocks if hardware lacks any receive of it.
  */
 INLAY_FN int inlay_match_hw_blocked(const struct inlay_match *m, uint64_t tag, uint64_t mask)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue.h: send queue, receive queues, completion queue and the doorbell register they ring:
- * rings, indices, credit, doorbells.
+ * inlay/queue.h: send queue, receive queues, completion queue and the doorbell register they ring.
  *
  *   inlay_post_write(&sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);      fills the ring; the device does not look yet
  *   inlay_sq_ring(&sq);                                               one doorbell for everything posted
@@ -13,8 +12,8 @@
  *           inlay_cq_advance(&cq, 1);                                 the slot back
  *   }
  *
- * One thread drives any number of send queues through one serial register and one CQ. Each header
- * has its own manual:
+ * One thread can drive any number of send queues through one serial register and one CQ. Each
+ * header has its own manual:
  *
  *   queue/uar.h        the doorbell register: who may ring it, and how
  *   queue/cq.h         completion queue, room for completions, events
@@ -22,29 +21,38 @@
  *   queue/post.h       what is posted to it
  *   queue/rq.h         receive queue
  *   queue/srq.h        shared receive queue
- *   queue/qpn_table.h  from the QP number in a completion to the caller's object
+ *   queue/qpn_table.h  finds the caller's object by the QP number of a completion
  *
- * A QP in error. The device flushes what is outstanding, and each flush CQE gives its credit back
- * as any other does. To go on:
+ * A QP in error. The device flushes all outstanding WQEs, and flush CQEs return credit like any
+ * others. To use the QP again:
  *
  *   ibv_modify_qp to ERR, unless it is there already           stops it; with an SRQ, wait for
  *                                                              IBV_EVENT_QP_LAST_WQE_REACHED
- *   inlay_post_nop(&sq, INLAY_SIGNALED); inlay_sq_ring(&sq)    can only be flushed, so its completion is
- *                                                              the last. Without it, a last WQE that was
- *                                                              done unsignaled would never complete
+ *   inlay_post_nop(&sq, INLAY_SIGNALED); inlay_sq_ring(&sq)    its flush CQE is the last. Without it, the
+ *                                                              credit of a last WQE that succeeded
+ *                                                              unsignaled would never come back.
+ *                                                              Not needed if all were signaled;
+ *                                                              on -EAGAIN, poll first
  *   poll and release until nothing is pending                  inlay_sq_pending, inlay_rq_pending
  *   ibv_modify_qp to RESET
  *   inlay_cq_clean(&cq, qpn, inlay_srq_gone, &srq)             each of its CQs; NULL, NULL without an SRQ.
- *                                                              Callers that do not care for the rest
+ *                                                              Callers that need no flush CQEs
  *                                                              start at RESET
  *   inlay_sq_reset(&sq);  inlay_rq_reset(&rq)
  *   ibv_modify_qp to INIT, RTR, RTS; post
  *
+ * To end a QP. With an SRQ, first ERR and IBV_EVENT_QP_LAST_WQE_REACHED as above, even if the QP
+ * is idle: an entry that the device has fetched for it would be lost.
+ *
+ *   ibv_destroy_qp(qp)
+ *   inlay_cq_clean(&cq, qpn, inlay_srq_gone, &srq)             what was not polled; each of its CQs
+ *   inlay_sq_fini(&sq);  inlay_rq_fini(&rq)                    their room in the CQ
+ *
  * Threads: every queue has one owner at a time. Only the register may be shared, as its mode says.
  * After fork() only the parent uses the queues.
  *
- * verbs.h fills these structs from ibv objects; callers with rings from elsewhere use inlay_sq_init
- * and its sisters.
+ * verbs.h fills these structs from ibv objects; for rings from elsewhere there is inlay_sq_init and
+ * so on.
  */
 #ifndef INLAY_QUEUE_H
 #define INLAY_QUEUE_H

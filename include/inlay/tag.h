@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/tag.h: tagged messages, matched by the NIC where it can (ConnectX-5 to -7) and by match.h
- * in software. Each header has its own manual; transports start at tag/recv.h.
+ * inlay/tag.h: tagged messages, matched by a NIC that can do it (ConnectX-5 to -7) and by match.h
+ * in software. Transports start at tag/recv.h.
  *
  *   inlay_tag_list_init(&list, memory, size, 1024, &sq, user_index);       the NIC's list
  *   inlay_tag_rx_init(&rx, &match, &list, 1024);                           with the matcher

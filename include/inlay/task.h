@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task.h: command tasks: a host gives commands to a worker, which may be on a BlueField,
- * another machine or this one, and gets one answer for each. DOCA UROM's worker command task as
- * inline code on two queue pairs; a command costs about what a send costs.
+ * inlay/task.h: command tasks: a host sends commands to a worker, on a BlueField, another machine
+ * or the same one, and gets one answer to each. This is DOCA UROM's worker command task as inline
+ * code on two queue pairs; a command costs about as much as a send.
  *
  *   host                                                        worker
  *
@@ -19,12 +19,13 @@
  *   task/worker.h   the worker: set-up, progress
  *   task/plugin.h   plugins loaded at run time
  *   task/group.h    workers that know each other's addresses and keys
- *   task/wire.h     messages and addresses; task/link.h one end of a connection
+ *   task/wire.h     messages and addresses
+ *   task/link.h     one end of a connection
  *
- * Invariants: every submitted task completes once; every command is answered once; nothing that a
- * peer sends is believed before it is checked; no call, lock or allocation on the data path.
+ * Invariants: every submitted task completes once; every command is answered once; all that a peer
+ * sends is checked; no call, lock or allocation on the data path.
  *
- * Threads: a host with its tasks, and a worker with its connections, have one owner at a time each.
+ * Threads: a host with its tasks has one owner at a time, and so has a worker with its connections.
  */
 #ifndef INLAY_TASK_H
 #define INLAY_TASK_H

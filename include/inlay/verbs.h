@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/verbs.h: takes over queues made with libibverbs, and makes doorbell registers for them.
- * Set-up only; calls libibverbs and libmlx5.
+ * Set-up only.
  *
  *   struct inlay_uar uar;  struct inlay_cq cq;  struct inlay_sq sq;  const char *why;
  *
@@ -9,41 +9,41 @@
  *   ibcq = ibv_create_cq(ctx, inlay_send_cqes(&init) + inlay_recv_cqes(&init), NULL, NULL, 0);
  *   inlay_cq_from_cq(&cq, ibcq, &why);
  *   qp = ibv_create_qp(uar.pd, &init);                             note the PD: it carries the register
- *   inlay_sq_from_qp(&sq, qp, &uar, &cq, &why);                    reserves its share of the CQ
+ *                                                                  (MRs, SRQs and AHs stay in pd)
+ *   inlay_sq_from_qp(&sq, qp, &uar, &cq, &why);                    reserves its share of the CQ; any time
+ *                                                                  before the first post
  *   ... to RTS, by connect.h or ibv_modify_qp ...
  *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);   down again
  *
- * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq. inlay_av_from_ah turns an
- * address handle into what a datagram's WQE holds.
+ * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq. inlay_av_from_ah makes the
+ * address vector of datagrams.
  *
- * Taking over is for good. libmlx5 keeps counters of its own for each queue, which nobody can see
- * or set: the first ibv_post_send or ibv_poll_cq after it writes over what inlay wrote. It also no
- * longer cleans the CQ when a QP is reset or destroyed: call inlay_cq_clean. The verbs objects stay
- * the caller's, to modify, query and destroy. The queues of one QP are taken over one by one: the
- * receive side may stay with ibv_post_recv, as long as its CQ is not taken over. After an error
- * queues need not be taken over again: see queue.h.
+ * Taking over cannot be undone. libmlx5 has private counters for each queue, so a later
+ * ibv_post_send or ibv_poll_cq overwrites what inlay wrote. It also no longer cleans the CQ when a
+ * QP is reset or destroyed: call inlay_cq_clean. The caller still modifies, queries and destroys
+ * the verbs objects. A QP's queues are taken over one by one: the receive side may stay with
+ * ibv_post_recv if its CQ is not taken over. After an error, queues need not be taken over again:
+ * see queue.h.
  *
  * Refused, with a reason in `why`: a device that is not mlx5, a queue of a kind or size that inlay
- * does not know, a queue that was posted to, a CQ that was used or is too small, sq_sig_all. What
- * cannot be seen, and is the caller's to get right:
- *   - Compressed CQEs: a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE must not be taken
- *     over.
+ * does not know, a queue that was posted to, a CQ that was used or is too small, sq_sig_all. These
+ * cannot be detected and are up to the caller:
+ *   - Compressed CQEs: do not take over a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE.
  *   - WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the environment):
  *     the device would reject unsigned WQEs.
- *   - An SRQ whose receives complete to a CQ that libmlx5 still polls: libmlx5 would give entries
- *     back to a list that is no longer its own.
- *   - ibv_req_notify_cq: it arms with libmlx5's own count of what was polled. Use inlay_cq_arm.
- *   - Counters that have come round: a queue posted to exactly 65,536 times looks fresh.
- *   - A CQ shared with queues that libmlx5 still posts to: their credit comes back only through
- *     ibv_poll_cq.
- *   - A register's other users: every QP created in uar->pd must be taken over through this uar.
- *   - ibv_resize_cq: a CQ is not resized, neither before it is taken over nor after.
- *   - MLX5_SHUT_UP_BF in the environment: inlay does not look at it.
+ *   - An SRQ whose receives complete to a CQ that libmlx5 still polls: see queue/srq.h.
+ *   - ibv_req_notify_cq: it arms with libmlx5's own consumer index. Use inlay_cq_arm.
+ *   - Wrapped counters: a queue that was posted to exactly 65,536 times looks fresh.
+ *   - A CQ shared with queues that libmlx5 posts to: their credit returns only by ibv_poll_cq.
+ *   - Other QPs on a register: take over every QP created in uar->pd through this uar.
+ *   - ibv_resize_cq: do not resize a CQ, before or after it is taken over.
+ *   - MLX5_SHUT_UP_BF in the environment: inlay ignores it.
  *   - Scatter to CQE: see cqe.h.
  *
- * Threads: as the verbs that each function calls; the objects filled belong to the caller. Sources:
- * mlx5dv_init_obj(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3), ibv_query_qp(3); libmlx5's
- * mlx5.c and, for the sizes of rings, its verbs.c.
+ * Errors: besides those listed at each function, -ENOTSUP when the object's device is not mlx5, and
+ * the negative errno of the verb (or mlx5dv_init_obj) that failed. Threads: as the verbs that each
+ * function calls. Sources: mlx5dv_init_obj(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3),
+ * ibv_query_qp(3); libmlx5's mlx5.c and, for the sizes of rings, its verbs.c.
  */
 #ifndef INLAY_VERBS_H
 #define INLAY_VERBS_H
@@ -53,13 +53,10 @@
 #include <inlay/base.h>
 #include <inlay/queue.h>
 
-/* ------------------------------------------------------------------------------------------------
- * Room for completions
- */
+/* ---- Room for completions ---- */
 
 /*
- * A WQE's bytes before its payload, as libmlx5 sizes rings: RC and UC have room for a window's
- * bind.
+ * Bytes of a WQE before its payload, as libmlx5 sizes rings: RC and UC leave room to bind a window.
  */
 INLAY_COLD uint32_t inlay_send_overhead_(uint32_t type)
 {
@@ -67,9 +64,9 @@ INLAY_COLD uint32_t inlay_send_overhead_(uint32_t type)
 }
 
 /*
- * CQEs that the send queue of an RC, UC or UD QP with these attributes can have outstanding: the
- * WQEBBs of the ring that libmlx5 makes, more than cap.max_send_wr. For ibv_create_cq, before there
- * is a QP. 32768, the largest ring, for attributes that ibv_create_qp refuses.
+ * CQEs that the send queue of an RC, UC or UD QP with these attributes needs in its CQ: the WQEBBs
+ * of libmlx5's ring, more than cap.max_send_wr. For ibv_create_cq, before there is a QP. 32768, the
+ * largest ring, for attributes that ibv_create_qp refuses.
  */
 INLAY_COLD uint32_t inlay_send_cqes(const struct ibv_qp_init_attr *init)
 {
@@ -85,7 +82,7 @@ INLAY_COLD uint32_t inlay_send_cqes(const struct ibv_qp_init_attr *init)
 	return ring > 32768 ? 32768 : (uint32_t)ring;
 }
 
-/* As inlay_send_cqes, of the receive queue: 0 when the QP receives through an SRQ, or not at all. */
+/* As inlay_send_cqes, for the receive queue: 0 when the QP has an SRQ or no receives. */
 INLAY_COLD uint32_t inlay_recv_cqes(const struct ibv_qp_init_attr *init)
 {
 	uint64_t stride, wqes;
@@ -101,7 +98,10 @@ INLAY_COLD uint32_t inlay_recv_cqes(const struct ibv_qp_init_attr *init)
 	return wqes > 32768 ? 32768 : (uint32_t)wqes;
 }
 
-/* Likewise of an SRQ of max_wr entries: for each CQ that QPs receiving through it complete to. */
+/*
+ * As inlay_send_cqes, for an SRQ of max_wr entries, in each CQ that its receives complete to. Also
+ * the number of its entries: their indices are below it.
+ */
 INLAY_COLD uint32_t inlay_srq_cqes(uint32_t max_wr)
 {
 	uint64_t entries = (uint64_t)1 << inlay_log2_ceil((uint64_t)max_wr + 1);
@@ -109,20 +109,16 @@ INLAY_COLD uint32_t inlay_srq_cqes(uint32_t max_wr)
 	return entries > 32768 ? 32768 : (uint32_t)entries;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Registers
- */
+/* ---- Registers ---- */
 
 /*
- * Makes a doorbell register: a thread domain and a parent domain over pd, so that a QP created in
- * uar->pd gets a register that libmlx5 hands to no QP outside. inlay_sq_from_qp finds out which
- * with the first QP.
+ * Makes a doorbell register: a thread domain and a parent domain over pd, so that QPs created in
+ * uar->pd get a register that no other QP shares. The first inlay_sq_from_qp learns which.
  *
  * mode  enum inlay_uar_mode: INLAY_UAR_SERIAL for the queues of one thread; see queue/uar.h
  *
- * Returns 0; -EINVAL for a mode that cannot be; -ENOTSUP when pd's device is not mlx5, or cannot
- * map such a register (some virtual machines: inlay_uar_from_qp then serves); else the negative
- * errno of ibv_alloc_td or ibv_alloc_parent_domain. On failure nothing is left behind.
+ * Returns 0, or -EINVAL for an unknown mode. ibv_alloc_td fails where the device maps no such
+ * register, as in some virtual machines: use inlay_uar_from_qp. On failure nothing is left behind.
  */
 INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32_t mode, const char **why)
 {
@@ -130,7 +126,7 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 	struct ibv_td_init_attr attr;
 	int err;
 
-	INLAY_CHECK(uar && pd, "no argument but why is NULL");
+	INLAY_CHECK(uar && pd, "only why may be NULL");
 	if (!inlay_uar_mode_ok_(mode))
 		return inlay_refuse_(-EINVAL, why, "the mode is not one of enum inlay_uar_mode");
 	if (!mlx5dv_is_supported(pd->context->device))
@@ -142,7 +138,7 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 	if (!uar->td)
 		return inlay_refuse_(
 			errno ? -errno : -ENOMEM, why,
-			"ibv_alloc_td failed: the device maps no register of one's own; inlay_uar_from_qp borrows one");
+			"ibv_alloc_td failed: the device maps no dedicated register; use inlay_uar_from_qp");
 	__builtin_memset(&parent, 0, sizeof(parent));
 	parent.pd = pd;
 	parent.td = uar->td;
@@ -157,11 +153,11 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 }
 
 /*
- * Frees what inlay_uar_create made. Destroy the QPs in uar->pd and inlay_sq_fini their queues
- * first.
+ * Frees what inlay_uar_create made, after the QPs in uar->pd were destroyed and their queues
+ * detached (inlay_sq_fini).
  *
- * Returns 0; -EBUSY when a queue or a QP is left (it may be called again); -EINVAL for a register
- * not made by inlay_uar_create.
+ * Returns 0; -EBUSY when a queue or a QP is left (it may be called again); -EINVAL for another
+ * register.
  */
 INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar, const char **why)
 {
@@ -184,10 +180,7 @@ INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar, const char **why)
 	return 0;
 }
 
-/*
- * mlx5dv_init_obj for an object of this context. Returns 0; -ENOTSUP when it is not of an mlx5
- * device; else mlx5dv_init_obj's negative errno.
- */
+/* mlx5dv_init_obj for an object of this context. */
 INLAY_COLD int inlay_dv_init_(struct ibv_context *context, struct mlx5dv_obj *obj, uint64_t type, const char **why)
 {
 	int err;
@@ -203,7 +196,7 @@ INLAY_COLD int inlay_dv_init_(struct ibv_context *context, struct mlx5dv_obj *ob
 	(__builtin_memset(obj, 0, sizeof(*(obj))), __builtin_memset(view, 0, sizeof(*(view))), (obj)->kind.in = (from), \
 	 (obj)->kind.out = (view), inlay_dv_init_((from)->context, obj, type, why))
 
-/* The same of a QP; -ENOTSUP also for a type of QP that inlay does not know. */
+/* The same for a QP; -ENOTSUP also for a type of QP that inlay does not know. */
 INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char **why)
 {
 	struct mlx5dv_obj obj;
@@ -215,12 +208,11 @@ INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char 
 
 /*
  * Describes the doorbell register that libmlx5 gave a QP, for all queues on it. QPs of one context
- * share such registers freely, so the mode is INLAY_UAR_DOORBELL, which is right whoever else rings
- * it. For BlueFlame see inlay_uar_create; callers that made a thread domain by other means describe
- * its register with inlay_uar_init.
+ * share such registers freely, so the mode is INLAY_UAR_DOORBELL. For BlueFlame use
+ * inlay_uar_create, or inlay_uar_init for the register of another thread domain.
  *
- * Returns 0; -ENOTSUP for a QP that is not an RC, UC or UD QP of an mlx5 device; -EINVAL for a
- * register that cannot be; else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for a QP that is not RC, UC or UD; -EINVAL for a register of impossible size
+ * or alignment.
  */
 INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const char **why)
 {
@@ -230,20 +222,17 @@ INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const
 	if (err)
 		return err;
 	err = inlay_uar_init(uar, dv.bf.reg, dv.bf.size, INLAY_UAR_DOORBELL);
-	return err ? inlay_refuse_(err, why, "mlx5dv gave a register of no possible size or alignment") : 0;
+	return err ? inlay_refuse_(err, why, "mlx5dv gave a register of impossible size or alignment") : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Queues
- */
+/* ---- Queues ---- */
 
 /*
- * Takes over a CQ that no completion has come to, before its QPs are posted to.
+ * Takes over a CQ that has had no completion yet, before anything is posted to its QPs.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes
- * long; -EBUSY when a completion has been there; -EINVAL for a ring that inlay does not know; else
- * the negative errno of mlx5dv_init_obj. With -EBUSY or -ENOTSUP libmlx5 goes on polling the CQ but
- * no longer cleans it when a QP is destroyed: mlx5dv_init_obj has marked it.
+ * Returns 0; -ENOTSUP when its CQEs are neither 64 nor 128 bytes long; -EBUSY when it has had a
+ * completion; -EINVAL for a ring that inlay does not know. After -EBUSY or -ENOTSUP libmlx5 can
+ * still poll the CQ, but no longer cleans it when a QP is destroyed: mlx5dv_init_obj has marked it.
  */
 INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const char **why)
 {
@@ -252,7 +241,7 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 	uint32_t i;
 	int err;
 
-	INLAY_CHECK(cq && ibcq, "no argument but why is NULL");
+	INLAY_CHECK(cq && ibcq, "only why may be NULL");
 	err = INLAY_DV_(&obj, cq, MLX5DV_OBJ_CQ, ibcq, &dv, why);
 	if (err)
 		return err;
@@ -266,7 +255,7 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 	}
 	err = inlay_cq_init(cq, dv.buf, dv.cqe_cnt, dv.cqe_size, (volatile uint32_t *)dv.dbrec, dv.cq_uar, dv.cqn);
 	if (err)
-		return inlay_refuse_(err, why, "the CQ's ring has no size or alignment that is known");
+		return inlay_refuse_(err, why, "the CQ's ring has an impossible size or alignment");
 	inlay_cq_set_verbs_(cq, ibcq);
 	return 0;
 }
@@ -277,14 +266,14 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
  *
  * uar  from inlay_uar_create for a QP created in uar->pd, or from inlay_uar_from_qp for this QP or
  *      one on the same register
- * cq   where the QP's sends complete; NULL: the caller has reserved (inlay_cq_reserve), or sees to
- *      it in another way that the CQ never overruns
+ * cq   where the QP's sends complete; NULL if the caller has reserved (inlay_cq_reserve), or
+ *      otherwise ensures that the CQ never overruns
  *
- * Returns 0; -ENOTSUP for a QP of another kind or device, with sq_sig_all, or with a ring that
- * inlay does not know; -EBUSY when the send queue was posted to; -EINVAL when the QP rings another
- * register than uar's, was not created in uar->pd, completes to another CQ or has no send queue;
- * -ENOSPC when the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj,
- * ibv_query_qp or ibv_query_device. On failure sq, uar and cq are as they were.
+ * Returns 0; -ENOTSUP for another type of QP, with sq_sig_all, or for a ring not of 64-byte units;
+ * -EBUSY when the send queue was posted to; -EINVAL when the QP rings another register than uar's,
+ * was not created in uar->pd, completes to another CQ, has no send queue, or its ring or register
+ * has an impossible size or alignment; -ENOSPC when the CQ has too few CQEs left. On failure sq,
+ * uar and cq are unchanged.
  */
 INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar, struct inlay_cq *cq,
 				const char **why)
@@ -297,21 +286,21 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	uint32_t fixed_ds, inline_ds, sge_ds, max_ds;
 	int err;
 
-	INLAY_CHECK(sq && qp && uar, "no argument but cq and why is NULL");
+	INLAY_CHECK(sq && qp && uar, "only cq and why may be NULL");
 	err = inlay_dv_qp_(qp, &dv, why);
 	if (err)
 		return err;
 	if (!dv.sq.wqe_cnt)
 		return inlay_refuse_(-EINVAL, why, "the QP has no send queue");
 	if (dv.sq.stride != INLAY_WQEBB)
-		return inlay_refuse_(-ENOTSUP, why, "the send ring is not one of 64-byte units");
+		return inlay_refuse_(-ENOTSUP, why, "the send ring's units are not 64 bytes");
 	if (dv.dbrec[MLX5_SND_DBR])
 		return inlay_refuse_(-EBUSY, why, "the send queue was posted to already");
 	if (uar->td && qp->pd != uar->pd)
 		return inlay_refuse_(-EINVAL, why, "the QP was not created in uar->pd");
 	err = inlay_uar_init(&reg, dv.bf.reg, dv.bf.size, uar->mode);
 	if (err)
-		return inlay_refuse_(err, why, "mlx5dv gave a register of no possible size or alignment");
+		return inlay_refuse_(err, why, "mlx5dv gave a register of impossible size or alignment");
 	if (uar->reg && uar->reg != reg.reg)
 		return inlay_refuse_(-EINVAL, why, "the QP rings another register than uar's");
 	err = ibv_query_qp(qp, &attr, IBV_QP_CAP, &init);
@@ -323,7 +312,7 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	if (init.sq_sig_all)
 		return inlay_refuse_(-ENOTSUP, why,
 				     "the QP was made with sq_sig_all: make it without, and post with INLAY_SIGNALED");
-	/* The longest WQE as libmlx5 sizes it: what stands before the payload, then the longer of both. */
+	/* The longest WQE as libmlx5 sizes it: the fixed segments, then inline data or SGEs. */
 	fixed_ds = qp->qp_type == IBV_QPT_UD ? 4 : qp->qp_type == IBV_QPT_UC ? 2 : 3;
 	inline_ds = fixed_ds + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
 	sge_ds = fixed_ds + init.cap.max_send_sge;
@@ -344,20 +333,20 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	if (err) {
 		if (!was.reg)
 			*uar = was;
-		return inlay_refuse_(err, why, "the send ring has no size or alignment that is known");
+		return inlay_refuse_(err, why, "the send ring has an impossible size or alignment");
 	}
 	inlay_sq_set_type(sq, qp->qp_type, device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type == IBV_QPT_RC);
 	return cq ? inlay_sq_reserve(sq, cq, why) : 0;
 }
 
-/* What both receive queues end with; that the CQ has room is known. */
+/* The end of both receive take-overs; the CQ is known to have room. */
 INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride,
 			      volatile uint32_t *dbrec, struct inlay_cq *cq, const char **why)
 {
 	int err = inlay_rq_init(rq, buf, wqe_cnt, stride, dbrec);
 
 	if (err)
-		return inlay_refuse_(err, why, "the receive ring has no size or alignment that is known");
+		return inlay_refuse_(err, why, "the receive ring has an impossible size or alignment");
 	return cq ? inlay_rq_reserve(rq, cq, why) : 0;
 }
 
@@ -365,16 +354,16 @@ INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, 
  * Takes over the receive queue of an RC, UC or UD QP that nothing has been posted to since its
  * creation or reset, and reserves as many CQEs as its ring has entries; cq as in inlay_sq_from_qp.
  *
- * Returns 0; -ENOTSUP for a QP of another kind or device; -EBUSY when the queue was posted to;
- * -EINVAL when the QP has no receive queue of its own (none, or an SRQ) or completes to another CQ;
- * -ENOSPC when the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for another type of QP; -EBUSY when the queue was posted to; -EINVAL when the
+ * QP has no receive queue of its own (none, or an SRQ), completes to another CQ or has an
+ * impossible ring; -ENOSPC when the CQ has too few CQEs left.
  */
 INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct inlay_cq *cq, const char **why)
 {
 	struct mlx5dv_qp dv;
 	int err;
 
-	INLAY_CHECK(rq && qp, "no argument but cq and why is NULL");
+	INLAY_CHECK(rq && qp, "only cq and why may be NULL");
 	err = inlay_dv_qp_(qp, &dv, why);
 	if (err)
 		return err;
@@ -389,8 +378,8 @@ INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct i
 }
 
 /*
- * As inlay_rq_from_qp, for a WQ (ibv_create_wq). One with striding (mlx5dv_create_wq) has entries
- * of another form, and must not be taken over. Post once it is in RDY: see queue/rq.h.
+ * As inlay_rq_from_qp, for a WQ (ibv_create_wq). A striding WQ (mlx5dv_create_wq) has other entries
+ * and must not be taken over. Post only in RDY: see queue/rq.h.
  */
 INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct inlay_cq *cq, const char **why)
 {
@@ -398,7 +387,7 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
 	struct mlx5dv_obj obj;
 	int err;
 
-	INLAY_CHECK(rq && wq, "no argument but cq and why is NULL");
+	INLAY_CHECK(rq && wq, "only cq and why may be NULL");
 	err = INLAY_DV_(&obj, rwq, MLX5DV_OBJ_RWQ, wq, &dv, why);
 	if (err)
 		return err;
@@ -412,19 +401,18 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
 
 /*
  * Takes over a basic shared receive queue that nothing has been posted to. Every CQ that its
- * receives complete to must be taken over as well: queue/srq.h says why. A queue with tag matching
- * looks the same and is not refused.
+ * receives complete to must be taken over as well: queue/srq.h says why. An SRQ with tag matching
+ * must not be taken over, but is not refused: it looks the same.
  *
  * cq   a CQ that its receives complete to, in which as many CQEs are reserved as there are entries;
  *      for each further one call inlay_cq_reserve. NULL as in inlay_sq_from_qp
  *
- * libmlx5 keeps further entries in the same ring, for receives that meet a page fault of on-demand
- * paging, and posts them again while polling. inlay does not: with IBV_ACCESS_ON_DEMAND memory such
- * a receive ends in an error CQE.
+ * libmlx5 keeps further entries in the same ring for receives that meet an on-demand paging fault,
+ * and reposts them while polling. inlay does not: in IBV_ACCESS_ON_DEMAND memory such a receive
+ * ends in an error CQE.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device or has a ring that inlay does not know;
- * -EBUSY when it was posted to; -ENOSPC when the CQ has too few CQEs left; else the negative errno
- * of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for a ring that inlay does not know; -EBUSY when it was posted to; -ENOSPC
+ * when the CQ has too few CQEs left.
  */
 INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, struct inlay_cq *cq, const char **why)
 {
@@ -432,7 +420,7 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 	struct mlx5dv_obj obj;
 	int err;
 
-	INLAY_CHECK(srq && ibsrq, "no argument but cq and why is NULL");
+	INLAY_CHECK(srq && ibsrq, "only cq and why may be NULL");
 	err = INLAY_DV_(&obj, srq, MLX5DV_OBJ_SRQ, ibsrq, &dv, why);
 	if (err)
 		return err;
@@ -444,20 +432,16 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 		return err;
 	err = inlay_srq_init(srq, dv.buf, dv.tail + 1, dv.stride, (volatile uint32_t *)dv.dbrec);
 	if (err)
-		return inlay_refuse_(-ENOTSUP, why, "the SRQ's ring has no size or alignment that is known");
+		return inlay_refuse_(-ENOTSUP, why, "the SRQ's ring has an impossible size or alignment");
 	return cq ? inlay_srq_reserve(srq, cq, why) : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Addresses and numbers
- */
+/* ---- Addresses and numbers ---- */
 
 /*
- * Makes the address vector of datagrams to a peer: path from the address handle, which is not
- * needed afterwards; qpn and qkey as in inlay_av_init.
+ * Makes the address vector of datagrams to a peer from an address handle, which is not needed
+ * afterwards. qpn and qkey as in inlay_av_init. Returns 0, or an error as above.
  *
- * Returns 0; -ENOTSUP when the handle is not of an mlx5 device; else the negative errno of
- * mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
@@ -472,7 +456,7 @@ INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t
 	return 0;
 }
 
-/* The number by which device commands and memory key contexts know a PD. Returns as above. */
+/* The PD's number in device commands and memory key contexts. Returns 0, or an error as above. */
 INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
 {
 	struct mlx5dv_pd dv;
@@ -485,7 +469,7 @@ INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
 	return err;
 }
 
-/* The number by which device commands, and QPs made by them, know an SRQ. Returns as above. */
+/* The SRQ's number in device commands. Returns 0, or an error as above. */
 INLAY_COLD int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
 {
 	struct mlx5dv_srq dv;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/wqe.h: what a work-queue entry looks like: segments, opcodes, encoders into memory, a
- * printer. queue.h places WQEs, counts credit and rings.
+ * inlay/wqe.h: the layout of work-queue entries (WQEs): segments, flags, encoders, a printer.
+ * queue.h places WQEs in a ring, counts credit and rings the doorbell.
  *
  *   struct inlay_cursor at;                              from inlay_sq_begin (queue/sq.h)
  *   at = inlay_seg_raddr(at, raddr, rkey);               each segment is appended
  *   at = inlay_seg_data(at, addr, len, lkey);
  *   at = inlay_seg_inline(at, tail, tail_len);
  *
- * A send WQE is a run of 16-byte units (the DS count) in a ring of 64-byte units (WQEBBs): a
- * control segment, then what the opcode needs, then the local data as pointers or inline.
+ * A send WQE is a run of 16-byte units (its DS count) in a ring of 64-byte units (WQEBBs): a
+ * control segment, then what the opcode needs, then local data as pointers or inline.
  *
  *        0        4         8   9     11       12
  *   +0   | opmod  | qpn<<8  |sig| rsvd|fm|ce|se| imm / rkey to invalidate |   control
@@ -21,17 +21,15 @@
  *   +..  | byte count       | lkey             | local address            |   data pointer     (one per SGE)
  *   +..  | 1<<31 | count    | payload ...                                 |   inline data      (padded to 16)
  *
- * Invariants
- *
+ * Invariants:
  *   - All fields are big-endian, except the payload.
  *   - A WQE starts on a WQEBB and may run past the ring's end to its beginning, as libmlx5's does.
  *     Only the payload of an inline segment is ever split there.
- *   - The cursor is passed and returned by value. With constant segments its count folds, and
- *     inside one WQEBB so does the test for the end of the ring.
- *   - The device reads a byte count of 0 as 2^31, so an empty SGE is left out, as by libmlx5.
- *   - A receive WQE is a run of data segments. One with key 0x100 ends it if the stride has room
- *     for more. An entry of a shared receive queue starts with 16 bytes of its own; the be16 at +2
- *     names the next entry in the list.
+ *   - The cursor is passed and returned by value. With constant segments its DS count folds; within
+ *     one WQEBB so does the end-of-ring test.
+ *   - The device reads a byte count of 0 as 2^31, so empty SGEs are left out, as in libmlx5.
+ *   - A receive WQE is a run of data segments, ended by lkey 0x100 if the stride has room for more.
+ *     An SRQ entry starts with 16 bytes of its own; the be16 at +2 is the next entry's number.
  *
  * Threads: pure functions of their arguments.
  * Sources: mlx5dv.h (layouts), Linux include/linux/mlx5/qp.h (fence modes), the PRM's "Work Queue
@@ -49,9 +47,9 @@
 #define INLAY_MAX_DS 63u    /* the DS field has six bits */
 
 /*
- * Flags of a post. They lie where the control segment has them, in its last byte, and so above all
- * of IBV_SEND_* and IBV_ACCESS_*. Unknown bits (a flag of verbs) and two fences at once do not
- * compile if they are constants, and are refused under INLAY_CHECKED if they are not.
+ * Flags of a post. Bits 24 .. 31 are byte 11 of the control segment. None is an IBV_SEND_* or
+ * IBV_ACCESS_* flag. Unknown bits (a verbs flag) and two fences at once do not compile if constant;
+ * INLAY_CHECKED refuses them otherwise.
  *
  *   INLAY_SIGNALED    a CQE when the WQE is done           IBV_SEND_SIGNALED
  *   INLAY_SOLICITED   the peer's CQE is a solicited event  IBV_SEND_SOLICITED
@@ -60,13 +58,13 @@
  *
  * A fence holds back its own WQE. At most one of:
  *
- *   INLAY_FENCE_INITIATOR_SMALL  until local operations before it (UMR, invalidate) are done
- *   INLAY_FENCE                  until all reads and atomics before it are done
- *   INLAY_FENCE_STRONG           until everything before it is done
+ *   INLAY_FENCE_INITIATOR_SMALL  until earlier local operations (UMR, invalidate) are done
+ *   INLAY_FENCE                  until all earlier reads and atomics are done
+ *   INLAY_FENCE_STRONG           until everything earlier is done
  *   INLAY_FENCE_SMALL_AND_FENCE  the first two together: what libmlx5 writes for IBV_SEND_FENCE
  *
- * The fence's field has three bits and holds the mode 1 .. 4; bits 16 .. 19 tell which modes were
- * asked for.
+ * The fence field has three bits and holds the mode, 1 .. 4. Bits 16 .. 19 have one bit per mode,
+ * so that two modes are noticed.
  */
 #define INLAY_SOLICITED (1u << 25)
 #define INLAY_SIGNALED (2u << 26)
@@ -78,7 +76,6 @@
 #define INLAY_RING (1u << 23)
 #define INLAY_POST_FLAGS_ (INLAY_SOLICITED | INLAY_SIGNALED | 7u << 29 | 0xfu << 16 | INLAY_INLINE | INLAY_RING)
 
-/* What the encoders write by offset. */
 #define INLAY_AT_(type, field, at) (offsetof(struct type, field) == at)
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_ctrl_seg) == 16 && INLAY_AT_(mlx5_wqe_ctrl_seg, opmod_idx_opcode, 0) &&
 		    INLAY_AT_(mlx5_wqe_ctrl_seg, qpn_ds, 4) && INLAY_AT_(mlx5_wqe_ctrl_seg, signature, 8) &&
@@ -106,16 +103,14 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_mkey_context_seg) == 64 &&
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_klm_seg) == 16, "KLM");
 
 /*
- * Where a datagram goes, as the device wants it. Made once for each peer, by inlay_av_init or, from
- * an address handle that is not needed afterwards, by inlay_av_from_ah (verbs.h).
+ * A datagram's address vector. Make one per peer, with inlay_av_init or, from an address handle,
+ * with inlay_av_from_ah (verbs.h).
  */
 struct inlay_av {
 	struct mlx5_wqe_av av;
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Printing
- */
+/* ---- Printing ---- */
 
 /* The name of a send opcode (MLX5_OPCODE_*), or "unknown opcode". */
 INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
@@ -135,7 +130,7 @@ INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
 	}
 }
 
-/* Reads the four words at unit `unit` of a WQE, wrapping, and begins the line that prints them. */
+/* Reads 16-byte unit `unit` of a WQE, wrapping, and begins its line. */
 INLAY_COLD void inlay_wqe_unit_(FILE *out, const void *ring, uint32_t bytes, uint32_t index, uint32_t unit,
 				uint32_t w[4])
 {
@@ -149,12 +144,12 @@ INLAY_COLD void inlay_wqe_unit_(FILE *out, const void *ring, uint32_t bytes, uin
 }
 
 /*
- * Prints a send WQE, a line for each unit: raw words, then what they mean. Reads at most 63 units,
- * whatever the ring holds. Calls stdio; for debugging.
+ * Prints a send WQE, a line per 16-byte unit: raw words, then their meaning. Reads at most 63
+ * units. For debugging.
  *
  * ring   beginning of the ring; bytes its size, a multiple of 64, more than 0
  * index  the WQE's first WQEBB; taken modulo the ring
- * ud     whether the queue is a UD QP's: an address vector then follows the control segment
+ * ud     whether the QP is UD: an address vector then follows the control segment
  */
 INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uint32_t index, int ud)
 {
@@ -199,13 +194,11 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 	}
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: encoders. Each fills one segment at seg, which is 16-byte aligned and has room.
- */
+/* ---- Data path: encoders; each fills a segment at seg, 16-byte aligned, with room ---- */
 
 extern void inlay_flags_wrong_(void) __attribute__((error("these are not flags of inlay's posts, or are two fences")));
 
-/* Whether flags are those of a post: no other bits, and one fence at most. */
+/* Whether flags has only bits of a post, and at most one fence. */
 INLAY_ALWAYS int inlay_flags_ok_(uint32_t flags)
 {
 	uint32_t fence = flags >> 16 & 0xf;
@@ -232,7 +225,7 @@ INLAY_ALWAYS void inlay_flags_check_(uint32_t flags)
  * qpn8     QPN << 8
  * ds       the WQE's length in 16-byte units, this segment included, 1 .. 63
  * flags    of a post; others are ignored
- * imm_be   immediate as it shall arrive, or the big-endian rkey to invalidate, or 0
+ * imm_be   immediate as it will arrive, or the big-endian rkey to invalidate, or 0
  */
 INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint32_t opcode, uint32_t opmod, uint64_t qpn8,
 				 size_t ds, uint32_t flags, uint32_t imm_be)
@@ -245,7 +238,7 @@ INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint32_t opcode, uin
 	inlay_put64((uint8_t *)seg + 8, (flags & 0xff000000u) | ((uint64_t)imm_be << 32));
 }
 
-/* A big-endian word in the low half of 8 bytes. gcc does not know that bswap clears the upper half. */
+/* inlay_to_be32, zero-extended: gcc does not know that bswap clears the upper half. */
 INLAY_ALWAYS uint64_t inlay_wide_be32_(uint32_t host)
 {
 #if defined(__x86_64__) && !defined(__clang__)
@@ -282,7 +275,7 @@ INLAY_ALWAYS void inlay_wqe_data(void *seg, uint64_t addr, uint32_t len, uint32_
 	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(addr));
 }
 
-/* Ends a receive WQE that holds fewer SGEs than its stride has room for. */
+/* The end mark of a receive WQE with fewer SGEs than its stride has room for. */
 INLAY_ALWAYS void inlay_wqe_data_end(void *seg)
 {
 	inlay_put64(seg, (uint64_t)inlay_to_be32(MLX5_INVALID_LKEY) << 32);
@@ -305,8 +298,8 @@ INLAY_FN void inlay_av_init(struct inlay_av *av, const struct mlx5_wqe_av *from,
 }
 
 /*
- * The data segments of a receive WQE, which has room for num_sge: one for each SGE that is not
- * empty, then the end mark if there is room for it before `end`.
+ * Writes the data segments of a receive WQE: one for each SGE that is not empty, then the end mark
+ * unless `end` is reached. The WQE has room for num_sge.
  */
 INLAY_ALWAYS void inlay_wqe_recv(uint8_t *seg, const uint8_t *end, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -322,7 +315,7 @@ INLAY_ALWAYS void inlay_wqe_recv(uint8_t *seg, const uint8_t *end, const struct 
 		inlay_wqe_data_end(seg);
 }
 
-/* The number of the next entry in a shared receive queue's list. */
+/* Writes and reads the number of the next entry in an SRQ's list. */
 INLAY_ALWAYS void inlay_wqe_next(void *wqe, uint16_t index)
 {
 	uint16_t be = inlay_to_be16(index);
@@ -338,10 +331,9 @@ INLAY_ALWAYS uint16_t inlay_wqe_next_of(const void *wqe)
 	return inlay_from_be16(be);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: the cursor. Made by inlay_sq_begin (queue/sq.h), or by inlay_cursor_init for a WQE in
- * the caller's own memory.
- */
+/* ---- Data path: the cursor ---- */
+
+/* Made by inlay_sq_begin (queue/sq.h), or by inlay_cursor_init for a WQE in caller memory. */
 struct inlay_cursor {
 	uint8_t *at;       /* where the next segment goes; may equal end before it is placed */
 	uint8_t *wqe;      /* the control segment, written last */
@@ -351,12 +343,12 @@ struct inlay_cursor {
 	uint32_t index;    /* of the WQE's first WQEBB, never masked */
 	uint32_t bbs;      /* WQEBBs that it was begun with: no more may be written */
 	uint8_t *fill;     /* the open inline segment: where its next byte goes */
-	uint32_t left;     /* its bytes that are still to come */
+	uint32_t left;     /* its bytes not yet written */
 };
 
 /*
- * A cursor after the control segment of the WQE at WQEBB `index` of a ring of `wqebbs`, a power of
- * two.
+ * A cursor after the control segment of a WQE that has at most bbs WQEBBs and starts at WQEBB
+ * `index` of a ring of `wqebbs`, a power of two.
  */
 INLAY_ALWAYS struct inlay_cursor inlay_cursor_init(void *ring, uint32_t wqebbs, uint32_t index, uint32_t bbs)
 {
@@ -375,7 +367,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_cursor_init(void *ring, uint32_t wqebbs, 
 	return c;
 }
 
-/* Whether the next units are known at compile time to lie inside one WQEBB, where nothing wraps. */
+/* Whether the next units are known at compile time to lie within one WQEBB, where nothing wraps. */
 INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
 {
 	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
@@ -384,16 +376,15 @@ INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
 }
 
 /*
- * The place of the next segment: for segments that this header does not know, with inlay_seg_done.
- * Only one whose unit number is a multiple of 4 can find itself at the ring's end; with a constant
- * ds the test folds.
+ * Where the next segment goes. With inlay_seg_done, for segments that this header does not know.
+ * Only the first segment of a WQEBB can be at the ring's end: the test folds if ds is constant.
  */
 INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 {
-	INLAY_CHECK(c.ds < 4 * (size_t)c.bbs, "a WQE is no longer than what it was begun with");
+	INLAY_CHECK(c.ds < 4 * (size_t)c.bbs, "a WQE has no more WQEBBs than it was begun with");
 	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
 		return c.at;
-	/* By the index, where that is constant: shorter than a comparison. */
+	/* By the index: shorter than a comparison. */
 	if (__builtin_constant_p(c.ds) && c.ds % 4 == 0)
 		return c.begin + ((c.index + c.ds / 4) & ((size_t)(c.end - c.begin) / INLAY_WQEBB - 1)) * INLAY_WQEBB;
 	if (c.ds % 4 == 0 && INLAY_UNLIKELY(c.at == c.end))
@@ -401,7 +392,7 @@ INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 	return c.at;
 }
 
-/* The cursor after a segment of one unit that was written at seg. */
+/* The cursor after a 16-byte segment written at seg. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_done(struct inlay_cursor c, uint8_t *seg)
 {
 	c.at = seg + INLAY_DS;
@@ -410,8 +401,8 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_done(struct inlay_cursor c, uint8_t *
 }
 
 /*
- * Appends a remote address segment; see inlay_wqe_raddr. Like all inlay_seg_* functions it returns
- * the cursor after the segment; the WQE was begun long enough for it.
+ * Appends a remote address segment; see inlay_wqe_raddr. Like all inlay_seg_* functions, returns
+ * the cursor after the segment; the WQE must have been begun long enough.
  */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_raddr(struct inlay_cursor c, uint64_t raddr, uint32_t rkey)
 {
@@ -431,7 +422,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_av(struct inlay_cursor c, const struc
 	return c;
 }
 
-/* Appends 16-byte units of zeros that do not straddle the ring's end, and says where they begin. */
+/* Appends 16-byte units of zeros, which do not cross the ring's end, and sets *seg to the first. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_zero_(struct inlay_cursor c, uint32_t units, uint8_t **seg)
 {
 	uint32_t i;
@@ -445,16 +436,16 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_zero_(struct inlay_cursor c, uint32_t
 }
 
 /*
- * Appends what changes the key of a memory window: UMR control, memory key context and, when there
- * is any, the memory. Same bytes as libmlx5's IBV_WR_BIND_MW and IBV_WR_LOCAL_INV; those that it
- * leaves as they were are 0 here.
+ * Appends the segments that change a memory window's key: UMR control, memory key context and, to
+ * bind, the memory. Same bytes as libmlx5's IBV_WR_BIND_MW and IBV_WR_LOCAL_INV; bytes that libmlx5
+ * leaves unwritten are 0.
  *
  *   +16   flags | klm_octowords | mkey_mask                          which parts of the key change
  *   +64   free | access | QPN << 8 | low byte | start | length       what they change to
  *   +128  length | lkey | address | 48 bytes of 0                    the memory
  *
- * qpn     type 2: the QP that the window belongs to; 0 for a window of type 1
- * rkey    the key that the window has afterwards, of which the low byte goes in
+ * qpn     the window's QP for type 2, 0 for type 1
+ * rkey    the window's new key; only its low byte is written
  * memory  addr, length (1 .. 2^31 bytes) and lkey of the memory; NULL frees (invalidates) the
  *         window
  * access  IBV_ACCESS_*; with IBV_ACCESS_ZERO_BASED the window's addresses start at 0
@@ -519,7 +510,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_sges(struct inlay_cursor c, const str
 {
 	uint32_t i;
 
-	/* Far from the ring's end, no segment needs to look for it. */
+	/* Far from the ring's end, no segment needs to test for it. */
 	if (INLAY_LIKELY(!__builtin_constant_p(num_sge) && (size_t)(c.end - c.at) >= num_sge * INLAY_DS)) {
 		uint8_t *begin = c.at;
 
@@ -538,7 +529,6 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_sges(struct inlay_cursor c, const str
 	return c;
 }
 
-/* The rare case of inlay_copy_wrap_, out of line: the copy runs over the ring's end. */
 INLAY_APART uint8_t *inlay_copy_over_(uint8_t *begin, const uint8_t *end, uint8_t *at, const void *from, uint32_t len)
 {
 	uint32_t room = (uint32_t)(end - at);
@@ -548,7 +538,7 @@ INLAY_APART uint8_t *inlay_copy_over_(uint8_t *begin, const uint8_t *end, uint8_
 	return begin + (len - room);
 }
 
-/* Copies into the ring from `at` on, wrapping; returns the place after. */
+/* Copies into the ring at `at`, wrapping; returns the place after. */
 INLAY_ALWAYS uint8_t *inlay_copy_wrap_(struct inlay_cursor c, uint8_t *at, const void *from, uint32_t len)
 {
 	if (INLAY_UNLIKELY(len > (uint32_t)(c.end - at)))
@@ -557,7 +547,7 @@ INLAY_ALWAYS uint8_t *inlay_copy_wrap_(struct inlay_cursor c, uint8_t *at, const
 	return at + len;
 }
 
-/* 16-byte units of an inline segment of `total` bytes; 0 for none, which has no segment. */
+/* 16-byte units of an inline segment of `total` bytes; none for 0 bytes. */
 INLAY_ALWAYS uint32_t inlay_seg_inline_ds(uint64_t total)
 {
 	return total ? (uint32_t)(total + 4 + INLAY_DS - 1) / INLAY_DS : 0;
@@ -565,14 +555,13 @@ INLAY_ALWAYS uint32_t inlay_seg_inline_ds(uint64_t total)
 
 /*
  * Opens an inline segment: a 4-byte count and `total` bytes, padded to 16. The caller writes the
- * first bytes in place and appends the others:
+ * first bytes in place and appends the rest:
  *
  *   at = inlay_seg_inline_open(at, 10 + len, 10, &head);
  *   ... 10 bytes at head ...
  *   at = inlay_seg_inline_append(at, data, len);
  *
- * total  bytes of the whole segment, not 0, filled before the commit; the padding keeps what the
- *        ring held
+ * total  bytes of payload, not 0, all filled before the commit; padding keeps what the ring held
  * head   bytes that the caller writes at *p, 0 .. 12; these never wrap
  */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, uint32_t total, uint32_t head,
@@ -585,8 +574,8 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, ui
 	INLAY_CHECK(head <= INLAY_DS - 4 && head <= total,
 		    "the first 12 bytes of an inline segment are written in place");
 	INLAY_CHECK(!c.left, "one inline segment is filled before the next is opened");
-	INLAY_CHECK(c.ds + units <= 4 * (size_t)c.bbs, "a WQE is no longer than what it was begun with");
-	inlay_put32(seg, inlay_to_be32(total + (uint32_t)MLX5_INLINE_SEG)); /* "+" joins the additions of the caller */
+	INLAY_CHECK(c.ds + units <= 4 * (size_t)c.bbs, "a WQE has no more WQEBBs than it was begun with");
+	inlay_put32(seg, inlay_to_be32(total + (uint32_t)MLX5_INLINE_SEG)); /* "+" folds into the caller's additions */
 	*p = seg + 4;
 	c.fill = seg + 4 + head;
 	c.left = total - head;
@@ -600,7 +589,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, ui
 /* Appends len bytes to the open inline segment. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_append(struct inlay_cursor c, const void *data, uint32_t len)
 {
-	INLAY_CHECK(len <= c.left, "an inline segment is not longer than it was opened");
+	INLAY_CHECK(len <= c.left, "no more is appended than the segment was opened for");
 	if (__builtin_constant_p(c.bbs) && c.bbs == 1) {
 		inlay_copy(c.fill, data, len);
 		c.fill += len;
@@ -611,7 +600,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_append(struct inlay_cursor c, 
 	return c;
 }
 
-/* Appends an inline segment of len bytes. Nothing at all for len 0, as libmlx5 does. */
+/* Appends an inline segment of len bytes; nothing for len 0, as in libmlx5. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inline(struct inlay_cursor c, const void *data, uint32_t len)
 {
 	int inside = inlay_seg_inside_(c, (len + 4 + INLAY_DS - 1) / INLAY_DS);

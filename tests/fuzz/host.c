@@ -336,7 +336,7 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 	if (err) {
 		sure(err == -EAGAIN || err == -E2BIG || err == -ENOTCONN);
 		sure((err == -ENOTCONN) == !host.h.limit);
-		sure(host.h.outstanding == outstanding && inlay_task_state(m->t) == INLAY_TASK_IDLE);
+		sure(host.h.outstanding == outstanding && m->t->state == INLAY_TASK_IDLE);
 		return;
 	}
 	sure(outstanding < host.h.limit && host.h.outstanding == outstanding + 1);
@@ -425,13 +425,13 @@ static void host_callback(struct inlay_task *t, uint64_t user_data, uint64_t hos
 	host_sync();
 	sure(m->state == HOST_SETTLED || m->state == HOST_EARLY);
 	if (m->state == HOST_SETTLED)
-		sure(inlay_task_state(t) == INLAY_TASK_IDLE || (inlay_task_state(t) == INLAY_TASK_QUARANTINE && host_may_be_held(m)));
+		sure(t->state == INLAY_TASK_IDLE || (t->state == INLAY_TASK_QUARANTINE && host_may_be_held(m)));
 	else
-		sure(inlay_task_state(t) == INLAY_TASK_IDLE || inlay_task_state(t) == INLAY_TASK_QUARANTINE);
+		sure(t->state == INLAY_TASK_IDLE || t->state == INLAY_TASK_QUARANTINE);
 	sure(inlay_task_status(t) == m->status && inlay_task_by(t) == m->by);
 	host_response(m);
 	m->deadline = 0;
-	if (inlay_task_state(t) == INLAY_TASK_QUARANTINE) {
+	if (t->state == INLAY_TASK_QUARANTINE) {
 		m->state = HOST_HELD;
 		return;
 	}
@@ -453,7 +453,7 @@ static void host_reusable(struct inlay_task *t, uint64_t user_data, uint64_t hos
 
 	sure(i < HOST_TASKS && host.m[i].t == t && host_user_data == 77);
 	host_sync();
-	sure(host.m[i].state == HOST_HELD && inlay_task_state(t) == INLAY_TASK_IDLE);
+	sure(host.m[i].state == HOST_HELD && t->state == INLAY_TASK_IDLE);
 	host_idle(i);
 }
 
@@ -733,7 +733,7 @@ static void host_look(void)
 
 	for (i = 0; i < HOST_TASKS; i++) {
 		struct host_model *m = &host.m[i];
-		uint32_t state = inlay_task_state(m->t);
+		uint32_t state = m->t->state;
 
 		/* What is settled at once is called at once; else it waits, or its callback does. */
 		sure(state == states[m->state] || (m->state == HOST_SETTLED && state == INLAY_TASK_DUE));

@@ -521,7 +521,7 @@ static int post_raw(struct raw *r, const struct credit *m, uint32_t max_ds, uint
 }
 
 /*
- * Random posts, doorbells, completions, posts taken back and erased on one ring, against a list of what is outstanding. The first posts
+ * Random posts, doorbells, completions, posts taken back on one ring, against a list of what is outstanding. The first posts
  * come to lie before the index comes round, whichever way: at 2^16 and at 2^32. A CQE may name anything; only the first WQEBB of a WQE that
  * is outstanding is taken, and gives back that WQE and those before it.
  */
@@ -569,19 +569,6 @@ static void credit_model(uint32_t bbs, uint32_t preset, uint32_t steps, uint32_t
 			forget(m, at, m->pi);
 			m->pending -= m->pi - at;
 			m->pi = at;
-		} else if (rnd_below(8) == 0 && m->pi != m->rung) {
-			at = some_begin(m, m->rung, m->pi - 1);
-			to = some_begin(m, at + 1, m->pi);
-			if (!m->begins[(uint16_t)at])
-				continue;
-			inlay_sq_erase(&r->sq, at, to);
-			forget(m, at, to);
-			for (; at != to; at++) {
-				m->begins[(uint16_t)at] = 1;
-				assert_int_equal(be32_at(r, at, 0), (at & 0xffff) << 8 | MLX5_OPCODE_NOP);
-				assert_int_equal(be32_at(r, at, 4), QPN << 8 | 1);
-				assert_int_equal(be32_at(r, at, 8), at + 1 == to ? INLAY_SIGNALED >> 24 : 0);
-			}
 		} else if (rnd_below(16) == 0) {
 			at = some_begin(m, m->pi - m->pending, m->rung);
 			assert_int_equal(inlay_sq_release_until(&r->sq, at), at - (m->pi - m->pending));
@@ -1262,19 +1249,19 @@ static void indices(void **state)
 enum {
 	R_BEGIN_SQ, R_BEGIN_AT, R_BEGIN_0, R_BEGIN_17, R_COUNTED_0, R_COUNTED_17, R_COUNTED_ROOM, R_LONGER, R_LONGEST, R_TWO_BEGUN, R_UNFILLED,
 	R_UNFILLED_RING, R_OPEN_EMPTY, R_OPEN_13, R_OPEN_HEAD, R_OPEN_TWICE, R_APPEND, R_AV, R_AV_QPN, R_SEGMENT,
-	R_POST_SQ, R_POST_SGE, R_READ, R_ATOMIC, R_DATAGRAM, R_RELEASE_SQ, R_RELEASE_CQE, R_UNDO_RUNG, R_UNDO_PART, R_ERASE_RUNG,
-	R_ERASE_NONE, R_PEEK, R_ADVANCE_1, R_ADVANCE_N, R_QUIET, R_RQ_NULL, R_RQ_CQE, R_RECYCLE, R_SRQ_NULL, R_SRQ_CQE, R_REPOST, R_LINK, R_QPN,
-	R_FLAG_LOW, R_FLAG_TWO, R_FLAG_UNKNOWN, R_FLAG_MODE, R_NULL_RING, R_NULL_DOORBELL, R_NULL_COUNTED, R_NULL_UNDO, R_NULL_ERASE,
+	R_POST_SQ, R_POST_SGE, R_READ, R_ATOMIC, R_DATAGRAM, R_RELEASE_SQ, R_RELEASE_CQE, R_UNDO_RUNG, R_UNDO_PART,
+	 R_PEEK, R_ADVANCE_1, R_ADVANCE_N, R_QUIET, R_RQ_NULL, R_RQ_CQE, R_RECYCLE, R_SRQ_NULL, R_SRQ_CQE, R_REPOST, R_LINK, R_QPN,
+	R_FLAG_LOW, R_FLAG_TWO, R_FLAG_UNKNOWN, R_FLAG_MODE, R_NULL_RING, R_NULL_DOORBELL, R_NULL_COUNTED, R_NULL_UNDO,
 	R_NULL_MANY, R_NULL_ADVANCE, R_NULL_UPDATE, R_NULL_ARM, R_NULL_CLEAN, R_NULL_RESERVE, R_NULL_RECV, R_NULL_RECV_SGE, R_NULL_RQ_RING, R_NULL_RECYCLE,
 	R_NULL_SRQ, R_NULL_SRQ_RING, R_NULL_REPOST, R_NULL_ATOMIC, R_NULL_INV, R_NULL_BIND, RULES
 };
 
 static const char *const rule_text[RULES] = {
-	"inlay_sq_begin: a WQE is begun on a queue", "inlay_sq_begin: a WQE is begun on a queue",
+	"inlay_sq_begin: queue and cursor are not NULL", "inlay_sq_begin: queue and cursor are not NULL",
 	"inlay_sq_begin: a WQE has 1 to 16 WQEBBs", "inlay_sq_begin: a WQE has 1 to 16 WQEBBs",
 	"inlay_sq_begin_counted: a WQE has 1 to 16 WQEBBs", "inlay_sq_begin_counted: a WQE has 1 to 16 WQEBBs",
-	"inlay_sq_begin_counted: a caller that counts credit has seen room",
-	"inlay_seg_at: a WQE is no longer than what it was begun with",
+	"inlay_sq_begin_counted: the ring has room for the WQE",
+	"inlay_seg_at: a WQE has no more WQEBBs than it was begun with",
 	"inlay_sq_commit_: a WQE is no longer than the QP's longest",
 	"inlay_sq_commit_: a WQE is committed before the next is begun",
 	"inlay_sq_commit_: an open inline segment is filled before the commit",
@@ -1283,25 +1270,24 @@ static const char *const rule_text[RULES] = {
 	"inlay_seg_inline_open: the first 12 bytes of an inline segment are written in place",
 	"inlay_seg_inline_open: the first 12 bytes of an inline segment are written in place",
 	"inlay_seg_inline_open: one inline segment is filled before the next is opened",
-	"inlay_seg_inline_append: an inline segment is not longer than it was opened",
+	"inlay_seg_inline_append: no more is appended than the segment was opened for",
 	"inlay_seg_av: an address vector follows the control segment",
 	"inlay_av_init: a QPN has 24 bits",
 	"inlay_wqe_data: a data segment holds at most 2^31 - 1 bytes",
-	"inlay_post_gather_: a post goes to a queue",
-	"inlay_post_gather_: SGEs that are counted are there",
+	"inlay_post_gather_: the queue is not NULL",
+	"inlay_post_gather_: sge is not NULL unless num_sge is 0",
 	"inlay_post_read: a read has no payload to inline",
 	"inlay_post_atomic_: an atomic has no payload to inline",
-	"inlay_post_datagram_: a datagram goes somewhere",
-	"inlay_sq_release: a completion is released to its queue", "inlay_sq_release: a completion is released to its queue",
+	"inlay_post_datagram_: the address vector is not NULL",
+	"inlay_sq_release: queue and CQE are not NULL", "inlay_sq_release: queue and CQE are not NULL",
 	"inlay_sq_undo: only what was not rung for is taken back",
 	"inlay_sq_undo: a WQE is taken back whole",
-	"inlay_sq_erase: only what was not rung for is erased", "inlay_sq_erase: only what was not rung for is erased",
-	"inlay_cq_peek: a completion queue is polled",
-	"inlay_cq_advance_quiet: only completions that are there are freed", "inlay_cq_advance_quiet: only completions that are there are freed",
-	"inlay_cq_advance_quiet: only completions that are there are freed",
-	"inlay_rq_release: a completion is released to its queue", "inlay_rq_release: a completion is released to its queue",
-	"inlay_rq_recycle: a receive that completed was posted",
-	"inlay_srq_release: a completion is released to its queue", "inlay_srq_release: a completion is released to its queue",
+	"inlay_cq_peek: the queue is not NULL",
+	"inlay_cq_advance_quiet: only completions that have arrived are freed", "inlay_cq_advance_quiet: only completions that have arrived are freed",
+	"inlay_cq_advance_quiet: only completions that have arrived are freed",
+	"inlay_rq_release: queue and CQE are not NULL", "inlay_rq_release: queue and CQE are not NULL",
+	"inlay_rq_recycle: a receive is outstanding",
+	"inlay_srq_release: queue and CQE are not NULL", "inlay_srq_release: queue and CQE are not NULL",
 	"inlay_srq_repost: an entry is posted again after it was posted or prepared once",
 	"inlay_srq_take_: nobody else writes the entries' links",
 	"inlay_qpn_table_find: a QPN has 24 bits",
@@ -1309,14 +1295,14 @@ static const char *const rule_text[RULES] = {
 	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
 	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
 	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
-	"inlay_sq_ring: a queue is rung", "inlay_sq_ring_doorbell: a queue is rung", "inlay_sq_begin_counted: a WQE is begun on a queue",
-	"inlay_sq_undo: no queue is NULL", "inlay_sq_erase: no queue is NULL", "inlay_cq_peek_many: no queue is NULL",
-	"inlay_cq_advance_quiet: no queue is NULL", "inlay_cq_update: no queue is NULL", "inlay_cq_arm: no queue is NULL",
-	"inlay_cq_clean: no queue is NULL", "inlay_cq_reserve: no queue is NULL", "inlay_post_recv: no queue and no list of SGEs is NULL",
-	"inlay_post_recv: no queue and no list of SGEs is NULL", "inlay_rq_ring: no queue is NULL", "inlay_rq_recycle: no queue is NULL",
-	"inlay_post_srq_recv: no queue and no list of SGEs is NULL", "inlay_srq_ring: no queue is NULL",
-	"inlay_srq_repost: an entry belongs to a queue", "inlay_post_atomic_: no queue and no list of SGEs is NULL",
-	"inlay_post_local_inv: no queue is NULL", "inlay_post_bind_mw: no argument is NULL",
+	"inlay_sq_ring: the queue is not NULL", "inlay_sq_ring_doorbell: the queue is not NULL", "inlay_sq_begin_counted: the queue is not NULL",
+	"inlay_sq_undo: the queue is not NULL", "inlay_cq_peek_many: the queue is not NULL",
+	"inlay_cq_advance_quiet: the queue is not NULL", "inlay_cq_update: the queue is not NULL", "inlay_cq_arm: the queue is not NULL",
+	"inlay_cq_clean: the queue is not NULL", "inlay_cq_reserve: the queue is not NULL", "inlay_post_recv: queue and SGEs are not NULL",
+	"inlay_post_recv: queue and SGEs are not NULL", "inlay_rq_ring: the queue is not NULL", "inlay_rq_recycle: the queue is not NULL",
+	"inlay_post_srq_recv: queue and SGEs are not NULL", "inlay_srq_ring: the queue is not NULL",
+	"inlay_srq_repost: the queue is not NULL", "inlay_post_atomic_: queue and SGEs are not NULL",
+	"inlay_post_local_inv: the queue is not NULL", "inlay_post_bind_mw: no argument is NULL",
 };
 
 struct rule {
@@ -1399,8 +1385,6 @@ static void rule_break(void *arg)
 	case R_RELEASE_CQE: inlay_sq_release(sq, no_cqe); break;
 	case R_UNDO_RUNG: inlay_sq_ring(sq); inlay_sq_undo(sq, 0); break;
 	case R_UNDO_PART: inlay_post_send_inline(sq, sge, 60, 0); inlay_sq_undo(sq, 2); break;
-	case R_ERASE_RUNG: inlay_sq_ring(sq); inlay_sq_erase(sq, 0, 1); break;
-	case R_ERASE_NONE: inlay_sq_erase(sq, 1, 0); break;
 	case R_PEEK: inlay_cq_peek(no_cq); break;
 	case R_ADVANCE_1: inlay_cq_advance(&u->c->cq, 1); inlay_cq_advance(&u->c->cq, 1); break;
 	case R_ADVANCE_N: n = 2; inlay_cq_advance(&u->c->cq, n); break;
@@ -1421,7 +1405,6 @@ static void rule_break(void *arg)
 	case R_NULL_DOORBELL: inlay_sq_ring_doorbell(no_sq); break;
 	case R_NULL_COUNTED: inlay_sq_begin_counted(no_sq, 1); break;
 	case R_NULL_UNDO: inlay_sq_undo(no_sq, 0); break;
-	case R_NULL_ERASE: inlay_sq_erase(no_sq, 0, 1); break;
 	case R_NULL_MANY: inlay_cq_peek_many(no_cq, &cqes, 1); break;
 	case R_NULL_ADVANCE: inlay_cq_advance(no_cq, 1); break;
 	case R_NULL_UPDATE: inlay_cq_update(no_cq); break;
@@ -1500,7 +1483,7 @@ static void operations(void **state)
 			if (knows[op] & 1 << t)
 				must(post_op(&o.r->sq, op, 0));
 			else
-				assert_aborts(post_unknown, &o, "the QP's type knows the operation\n");
+				assert_aborts(post_unknown, &o, "the QP's type has the operation\n");
 			/* A queue of which it is not known takes all */
 			o.r->sq.type = 0;
 			must(post_op(&o.r->sq, op, 0));

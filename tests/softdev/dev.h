@@ -4,6 +4,7 @@
  *
  *   host side   preload.c   libc calls that libibverbs makes: paths, opens, ioctls
  *               uverbs.c    the uverbs commands: decode, check, answer
+ *               cm.h        lists the files of the connection manager
  *               device.c    the attributes of the device
  *               port.c      its identity and its files in sysfs
  *               objects.c   PD, AH, CQ, UAR, channels: tables, reference counts, events
@@ -216,6 +217,11 @@ void sd_async_qp(struct sd_qp *qp, enum ibv_event_type type);
 void sd_async_srq(struct sd_srq *srq, enum ibv_event_type type);
 void sd_dct_violated(struct sd_qp *dct);         /* a request with another key */
 
+/* The connection manager: from another process; at each round of the engine */
+void sd_cm_message(unsigned slot, uint64_t inst, const void *data, size_t len);
+void sd_cm_peer_dead(unsigned slot, uint64_t inst);
+void sd_cm_work(uint64_t now);
+
 /*
  * The directory where the processes of one fabric meet: $SOFTDEV_FABRIC or the user's own. Made if
  * it is missing; of mode 0700 and ours. NULL with errno set when that cannot be. Needs no lock
@@ -230,6 +236,11 @@ const char *sd_fabric_dir(void);
  */
 int sd_engine_start(void);
 unsigned sd_fabric_slot(void);                   /* of this process: 1 .. SD_MAX_SLOTS - 1 */
+uint64_t sd_fabric_instance(unsigned slot);      /* the number of the process that holds it now; 0: none does */
+/* A message of the connection manager: 0, -EPIPE: that process is gone, -EAGAIN: not now */
+int sd_fabric_send(unsigned slot, uint64_t inst, const void *data, size_t len);
+void sd_engine_wake(void);                       /* there is something to do, or to wait for */
+uint64_t sd_now(void);                           /* ns */
 
 void sd_engine_qp_created(struct sd_qp *qp);
 /* qp has the new state and attributes. RESET zeroes the counters, ERR flushes */

@@ -76,7 +76,7 @@ enum reply {
 	RP_SRC_FAULT,                   /* only inside a process: the requester's own memory failed */
 };
 
-enum frame_kind { FR_REQ = 1, FR_ACK, FR_NAK, FR_READ, FR_ATOMIC, FR_UD };
+enum frame_kind { FR_REQ = 1, FR_ACK, FR_NAK, FR_READ, FR_ATOMIC, FR_UD, FR_CM };
 
 /* Host byte order: both ends are on one machine */
 struct frame {

@@ -256,6 +256,7 @@ static bool work(void)
 	unsigned n = 0;
 
 	did |= wire_poll();
+	sd_cm_work(eng_now());
 	for (q = eng_all; q; q = q->next) {
 		did |= rx_run(q);
 		did |= q->err ? sq_flush(q) : sq_run(q, 64, &n);
@@ -373,6 +374,32 @@ int sd_engine_start(void)
 unsigned sd_fabric_slot(void)
 {
 	return eng_is_stepped ? 1 : wire_slot();
+}
+
+uint64_t sd_fabric_instance(unsigned slot)
+{
+	return eng_is_stepped ? slot == 1 : wire_instance(slot);
+}
+
+int sd_fabric_send(unsigned slot, uint64_t inst, const void *data, size_t len)
+{
+	struct frame f = { .len = len, .kind = FR_CM, .dst = slot << 16, .src = sd_fabric_slot() << 16 };
+	const struct iovec v = { (void *)data, len };
+	int ret = wire_send(slot, inst, &f, &v, 1);
+
+	if (!ret)
+		wire_flush();
+	return ret;
+}
+
+void sd_engine_wake(void)
+{
+	eng_wake();
+}
+
+uint64_t sd_now(void)
+{
+	return eng_now();
 }
 
 struct rcq *eng_rcq_new(struct sd_qp *qp)
@@ -522,6 +549,9 @@ void sd_engine_qp_destroyed(struct sd_qp *qp)
 {
 	struct rcq *q = qp->eng;
 
+	/* What was rung and asks for no answer has left by then */
+	if (!reliable(qp))
+		eng_settle();
 	if (qp->type == SD_QPT_DCT || qp->type == SD_QPT_DCI)
 		dc_destroyed(qp);
 	if (!q)
@@ -581,6 +611,11 @@ void eng_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_
 		ud_frame(f, payload);
 		return;
 	}
+	if (f->kind == FR_CM) {
+		if (!fault_silent())
+			sd_cm_message(slot, inst, payload, f->len);
+		return;
+	}
 	qp = sd_qp_find(f->dst);
 	q = qp ? qp->eng : NULL;
 	if (q && q->slot == slot && q->inst == inst)
@@ -597,6 +632,7 @@ void eng_peer_dead(unsigned slot, uint64_t inst)
 			q->ack_due = false;
 			sq_peer_dead(q);
 		}
+	sd_cm_peer_dead(slot, inst);
 }
 
 /* ---- the stepped interface: softdev.h, whose declarations are weak, is not included ---- */

@@ -39,6 +39,7 @@ enum sd_fd_kind {
 	SD_FD_NONE,
 	SD_FD_CMD,
 	SD_FD_CHANNEL,
+	SD_FD_CM,                 /* the connection manager's: cm.c */
 	SD_FD_DEVX,               /* outcomes of asynchronous queries, or events: devxfd.c */
 	SD_FD_ORPHAN,             /* inherited by fork(): the child has no device for it */
 };
@@ -164,6 +165,7 @@ enum sd_fd_kind sd_fd_get(int fd, void **ptr);  /* needs no lock */
 /* takes sd_lock; the same file as one of a context's: as good as that */
 void sd_fd_adopt(int fd, dev_t st_dev, ino_t st_ino);
 void sd_fd_closing(int fd);                     /* takes sd_lock */
+int sd_start(void);                             /* takes sd_lock; the device begins to work: 0 or -errno */
 int sd_ctx_open(unsigned dev, bool cloexec);    /* takes sd_lock; an fd or -errno */
 
 bool sd_mem_ok(uint64_t addr, uint64_t len, bool write); /* is it all mapped, readable and, if asked, writable? */
@@ -283,6 +285,13 @@ void sd_devx_file_closed(struct sd_devx_file *f);
 void sd_devx_files_orphan(struct sd_ctx *ctx);
 void sd_devx_forked(void);
 
+/* ---- cm.c ---- */
+struct cm_file;
+int sd_cm_open(int flags);        /* takes sd_lock; an fd or -errno */
+ssize_t sd_cm_write(int fd, const void *buf, size_t len); /* takes sd_lock; may sleep; bytes or -errno */
+void sd_cm_closed(struct cm_file *f);
+void sd_cm_forked(void);
+
 /* ---- uverbs.c ---- */
 int sd_ioctl(struct sd_ctx *ctx, void *arg);    /* takes sd_lock; 0 or a positive errno */
 
@@ -293,12 +302,15 @@ unsigned sd_devices(void);        /* how many there are: mlx5_0 and so on */
 void sd_node_guid(unsigned dev, uint8_t guid[8]);
 void sd_sys_image_guid(uint8_t guid[8]); /* one adapter, so the same for all */
 unsigned sd_pkeys(void);
+/* The device, of whatever process, with that IP address, written as a GID; or SD_NO_DEV */
+unsigned sd_ip_dev(const uint8_t ip[16]);
 /* RoCE: the MAC address of a GID, or ETIMEDOUT as without an answer */
 int sd_resolve(const uint8_t gid[16], uint8_t mac[6]);
 #define SD_FW_VER ((20ull << 32) | (31ull << 16) | 1014)
 #define SD_PART_ID 4123           /* ConnectX-6: PCI device id 0x101b */
 #define SD_CDEV_MAJOR 231
 #define SD_CDEV_MINOR 192         /* of the first */
+#define SD_CDEV_CM SD_MAX_DEVICES /* among them: the connection manager */
 /* directory in which the sysfs and /dev files lie under their own names; NULL with errno */
 const char *sd_tree(void);
 

@@ -215,6 +215,8 @@ void sd_fd_closing(int fd)
 	} else if (kind == SD_FD_CHANNEL) {
 		((struct sd_channel *)ptr)->fd = -1;
 		sd_channel_put(ptr);
+	} else if (kind == SD_FD_CM) {
+		sd_cm_closed(ptr);
 	} else if (kind == SD_FD_DEVX) {
 		sd_devx_file_closed(ptr);
 	}
@@ -248,6 +250,7 @@ static void child_after_fork(void)
 	uar_list = NULL;
 	sd_srq_forked();
 	sd_devx_forked();
+	sd_cm_forked();
 	handle_cnt = handle_hint = 0;
 	handles = NULL;
 	pthread_mutex_unlock(&sd_lock);
@@ -275,14 +278,11 @@ static void write_clock_info(int fd)
 		sd_once(0xffff0001, "no clock information: %m");
 }
 
-int sd_ctx_open(unsigned dev, bool cloexec)
+int sd_start(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
-	struct sd_ctx *ctx;
-	int fd, own, err = 0;
-	struct stat st;
-	char name[16];
+	int err = 0;
 
 	pthread_once(&once, watch_forks);
 	if (orphaned) {
@@ -295,9 +295,18 @@ int sd_ctx_open(unsigned dev, bool cloexec)
 		started = !err;
 	}
 	pthread_mutex_unlock(&starting);
+	return err;
+}
+
+int sd_ctx_open(unsigned dev, bool cloexec)
+{
+	struct sd_ctx *ctx;
+	int fd, own, err = sd_start();
+	struct stat st;
+	char name[16];
+
 	if (err)
 		return err;
-
 	snprintf(name, sizeof(name), "uverbs%u", dev);
 	fd = memfd_create(name, cloexec ? MFD_CLOEXEC : 0);
 	if (fd < 0)

@@ -27,6 +27,12 @@
 #define PCI_NAME "7f00:00:00."
 static const uint8_t link_local[8] = { 0xfe, 0x80 }, mapped_v4[12] = { [10] = 0xff, 0xff };
 
+static void ipv4_of(unsigned dev, uint8_t gid[16])
+{
+	memcpy(gid, mapped_v4, 12);
+	memcpy(gid + 12, (const uint8_t[]){ 10, 0, 0, 1 + dev }, 4);
+}
+
 unsigned sd_devices(void)
 {
 	static unsigned n;
@@ -99,8 +105,7 @@ int sd_gid(unsigned dev, unsigned index, union ibv_gid *gid, unsigned *type)
 		sd_port_mac(dev, mac);
 		memcpy(g.raw + 8, (const uint8_t[]){ mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5] }, 8);
 	} else {
-		memcpy(g.raw, mapped_v4, 12);
-		memcpy(g.raw + 12, (const uint8_t[]){ 10, 0, 0, 1 + dev }, 4);
+		ipv4_of(dev, g.raw);
 	}
 	if (gid)
 		*gid = g;
@@ -144,6 +149,18 @@ unsigned sd_port_at(const uint8_t *gid, uint16_t lid)
 	for (unsigned dev = 0; dev < SD_MAX_DEVICES; dev++)
 		if (sd_port_is(dev, gid, lid))
 			return dev;
+	return SD_NO_DEV;
+}
+
+unsigned sd_ip_dev(const uint8_t ip[16])
+{
+	uint8_t v4[16];
+
+	for (unsigned dev = 0; dev < SD_MAX_DEVICES; dev++) {
+		ipv4_of(dev, v4);
+		if (!memcmp(ip, v4, 16) || has_gid(dev, ip))
+			return dev;
+	}
 	return SD_NO_DEV;
 }
 
@@ -357,6 +374,9 @@ static void list_device(unsigned dev)
 static void list_entries(void)
 {
 	add(false, "/sys/class/infiniband_verbs/abi_version", "6\n");
+	add(false, "/sys/class/misc/rdma_cm/abi_version", "4\n");
+	add(false, "/sys/class/misc/rdma_cm/dev", "%u:%u\n", SD_CDEV_MAJOR, SD_CDEV_MINOR + SD_CDEV_CM);
+	add(false, "/dev/infiniband/rdma_cm", "%s", "");
 	for (unsigned dev = 0; dev < sd_devices(); dev++)
 		list_device(dev);
 }

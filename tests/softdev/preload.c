@@ -67,6 +67,7 @@ static __attribute__((noinline)) bool ours(const char *path)
 	if (!path || path[0] != '/')
 		return false;
 	return begins(path, "/sys/class/infiniband") || begins(path, "/dev/infiniband") || begins(path, "/sys/devices/pci7f00:00") ||
+	       begins(path, "/sys/class/misc/rdma_cm") ||
 	       begins(path, "/sys/bus/pci/devices/7f00:");
 }
 
@@ -95,11 +96,13 @@ static const char *lead(const char *path, char *buf)
 	if (!at_)                                                          \
 		return fail
 
-/* The number of the device whose command file this is, or -1 */
+/* The number of the device whose command file this is, SD_CDEV_CM, or -1 */
 static int cdev(const char *path)
 {
 	const char *n = path + sizeof(CDEV) - 1;
 
+	if (ours(path) && !strcmp(path, "/dev/infiniband/rdma_cm"))
+		return SD_CDEV_CM;
 	if (!ours(path) || !begins(path, CDEV) || *n < '0' || *n >= '0' + (int)sd_devices() || n[1])
 		return -1;
 	return *n - '0';
@@ -113,7 +116,7 @@ static int open_cdev(int dev, int flags)
 		errno = EACCES;
 		return -1;
 	}
-	fd = sd_ctx_open(dev, flags & O_CLOEXEC);
+	fd = dev == SD_CDEV_CM ? sd_cm_open(flags) : sd_ctx_open(dev, flags & O_CLOEXEC);
 	if (fd < 0) {
 		errno = -fd;
 		return -1;
@@ -335,7 +338,14 @@ static int fd_cdev(int fd)
 {
 	void *ctx;
 
-	return sd_fd_get(fd, &ctx) == SD_FD_CMD ? (int)((struct sd_ctx *)ctx)->dev : -1;
+	switch (sd_fd_get(fd, &ctx)) {
+	case SD_FD_CMD:
+		return ((struct sd_ctx *)ctx)->dev;
+	case SD_FD_CM:
+		return SD_CDEV_CM;
+	default:
+		return -1;
+	}
 }
 
 #define STAT(name, type)                                                   \
@@ -550,6 +560,23 @@ EXPORT ssize_t __read_chk(int fd, void *buf, size_t len, size_t size)
 {
 	NEXT(__read_chk);
 	return sd_fd_get(fd, NULL) == SD_FD_DEVX && len <= size ? devx_read(fd, buf, len) : next_(fd, buf, len, size);
+}
+
+/* Commands of the connection manager; of a parent's there are none */
+EXPORT ssize_t write(int fd, const void *buf, size_t len)
+{
+	enum sd_fd_kind kind = sd_fd_get(fd, NULL);
+	ssize_t n = -EIO;
+
+	NEXT(write);
+	if (kind != SD_FD_CM && kind != SD_FD_ORPHAN)
+		return next_(fd, buf, len);
+	if (kind == SD_FD_CM)
+		n = sd_cm_write(fd, buf, len);
+	if (n >= 0)
+		return n;
+	errno = -n;
+	return -1;
 }
 
 EXPORT int close(int fd)

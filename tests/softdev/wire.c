@@ -88,16 +88,11 @@ static int fd_open(int dir, const char *name, int flags, mode_t mode)
 
 static int open_dir(void)
 {
-	const char *env = getenv("SOFTDEV_FABRIC"), *base = getenv("XDG_RUNTIME_DIR");
-	char path[4096];
+	const char *path = sd_fabric_dir();
 	struct stat st;
 	int fd;
 
-	if (env && *env)
-		snprintf(path, sizeof path, "%s", env);
-	else
-		snprintf(path, sizeof path, "%s/softdev-%u", base && *base ? base : "/tmp", (unsigned)geteuid());
-	if (mkdir(path, 0700) != 0 && errno != EEXIST)
+	if (!path)
 		return -errno;
 	fd = fd_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
 	if (fd < 0)
@@ -487,12 +482,15 @@ static bool in_parse(struct in *in, bool may_stall)
 
 	if (!in->hello) {
 		struct hello h;
+		uint64_t now;
 
 		if (in->len < sizeof h)
 			return true;
 		memcpy(&h, in->buf, sizeof h);
+		/* One that has ended meanwhile may have sent something before */
+		now = h.slot < SD_MAX_SLOTS ? wire_instance(h.slot) : 0;
 		if (h.magic != MAGIC || h.size != sizeof(struct frame) || !h.slot || h.slot >= SD_MAX_SLOTS || h.to != my_inst ||
-		    !h.from || h.slot == my_slot || (outs[h.slot].inst != h.from && wire_instance(h.slot) != h.from))
+		    !h.from || h.slot == my_slot || (outs[h.slot].inst != h.from && now && now != h.from))
 			return false;
 		in->slot = h.slot;
 		in->inst = h.from;
@@ -504,9 +502,9 @@ static bool in_parse(struct in *in, bool may_stall)
 		struct frame f;
 
 		memcpy(&f, in->buf + at, sizeof f);
-		if (f.len > ENG_CHUNK_WIRE || f.kind < FR_REQ || f.kind > FR_UD || f.src >> 16 != in->slot ||
+		if (f.len > ENG_CHUNK_WIRE || f.kind < FR_REQ || f.kind > FR_CM || f.src >> 16 != in->slot ||
 		    (f.dst >> 16 != my_slot && (f.kind != FR_UD || f.dst != UD_MCAST)) ||
-		    (f.len && f.kind != FR_REQ && f.kind != FR_READ && f.kind != FR_UD)) {
+		    (f.len && f.kind != FR_REQ && f.kind != FR_READ && f.kind != FR_UD && f.kind != FR_CM)) {
 			good = false;
 			break;
 		}

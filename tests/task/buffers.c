@@ -145,7 +145,7 @@ static void response_without_key(void **state)
 	must(inlay_task_set_response(t, large));
 	pi = line->host.link.sq.pi;
 	assert_int_equal(inlay_task_try_submit(t), -EINVAL);
-	assert_int_equal(inlay_task_state(t), INLAY_TASK_IDLE);
+	assert_int_equal(t->state, INLAY_TASK_IDLE);
 	assert_int_equal(line->host.link.sq.pi, pi);
 	/* Also when its window still has the response before */
 	must(inlay_task_set_response(t, small));
@@ -273,7 +273,7 @@ static void empty_response(void **state)
 			inlay_task_cmd_answer(kept[0], 0);
 		}
 		assert_true(all_bytes(outside.at + 2 * LARGE, 1000, 0x5a));
-		until(inlay_task_state(t) == INLAY_TASK_IDLE);
+		until(t->state == INLAY_TASK_IDLE);
 	}
 	must(inlay_task_set_response(t, NULL));
 	must(inlay_task_release(t));
@@ -320,7 +320,7 @@ static void memory_without_windows(void **state)
 		if (!way) {
 			assert_int_equal(inlay_task_try_submit(t), -EPERM);
 			assert_int_equal(inlay_task_submit_quiet(t), -EPERM);
-			assert_int_equal(inlay_task_state(t), INLAY_TASK_IDLE);
+			assert_int_equal(t->state, INLAY_TASK_IDLE);
 			assert_int_equal(inlay_sq_index(&line->host.link.sq), pi);
 			/* What is gathered or copied needs none */
 			must(inlay_task_set_response(t, NULL));

@@ -82,7 +82,7 @@ static struct inlay_task *bring_to(enum at at, uint32_t *submitted)
 		until(num_kept == 1);
 		must(inlay_task_cmd_answer(kept[0], 0));
 		num_kept = 0;
-		until(inlay_task_state(t) != INLAY_TASK_SUBMITTED);
+		until(t->state != INLAY_TASK_SUBMITTED);
 		break;
 	case RIPE:
 		must(inlay_task_submit_quiet(t));
@@ -144,7 +144,7 @@ static int do_call(struct inlay_task *t, enum call call)
 	case CANCEL: return inlay_task_cancel(t);
 	case REVOKE: return inlay_task_revoke(t);
 	case STATUS: return inlay_task_status(t);
-	case STATE: return (int)inlay_task_state(t);
+	case STATE: return (int)t->state;
 	default: return inlay_task_host_destroy(&line->host);
 	}
 }
@@ -209,7 +209,7 @@ static void every_call(void **state)
 			if (want == ANY)
 				continue;
 			t = bring_to((enum at)at, &submitted);
-			if (at == CLOSING && inlay_task_state(t) != INLAY_TASK_CLOSING)
+			if (at == CLOSING && t->state != INLAY_TASK_CLOSING)
 				fail_msg("its windows were closed before they were seen to be");
 			pi = line->host.link.sq.pi;
 			got = do_call(t, (enum call)call);

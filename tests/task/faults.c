@@ -179,14 +179,14 @@ static void done(struct inlay_task *task, uint64_t user_data, uint64_t host_user
 	(void)host_user_data;
 	assert_int_not_equal(inlay_task_status(task), -EINPROGRESS);
 	completed[user_data]++;
-	away[user_data] = inlay_task_state(task) == INLAY_TASK_QUARANTINE;
+	away[user_data] = task->state == INLAY_TASK_QUARANTINE;
 	quarantined += away[user_data];
 }
 
 static void count_reused(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
 {
 	(void)host_user_data;
-	assert_int_equal(inlay_task_state(task), INLAY_TASK_IDLE);
+	assert_int_equal(task->state, INLAY_TASK_IDLE);
 	assert_true(away[user_data]);
 	away[user_data] = false;
 	reused++;
@@ -291,7 +291,7 @@ static void all_lost(struct inlay_task **t, uint32_t n)
 
 	until(total() == n);
 	for (i = 0; i < n; i++)
-		until(inlay_task_state(t[i]) == INLAY_TASK_IDLE);
+		until(t[i]->state == INLAY_TASK_IDLE);
 	assert_int_equal(reused, quarantined);
 	for (i = 0; i < 20; i++)
 		assert_int_equal(go(), 0);
@@ -567,7 +567,7 @@ static void late(void **state)
 		until(completed[0]);
 		if (inlay_task_status(t)) {
 			assert_int_equal(inlay_task_status(t), -ETIMEDOUT);
-			assert_int_equal(inlay_task_state(t), INLAY_TASK_QUARANTINE);
+			assert_int_equal(t->state, INLAY_TASK_QUARANTINE);
 			assert_int_equal(inlay_task_submit(t), -EBUSY);
 			assert_int_equal(inlay_task_release(t), -EBUSY);
 			assert_int_equal(inlay_task_set_payload(t, NULL), -EBUSY);
@@ -575,7 +575,7 @@ static void late(void **state)
 				must(inlay_task_revoke(t));
 			until(reused);
 			assert_int_equal(completed[0], 1);
-			assert_int_equal(inlay_task_state(t), INLAY_TASK_IDLE);
+			assert_int_equal(t->state, INLAY_TASK_IDLE);
 		}
 		/* From here on nobody writes to it, and nobody is given what is in it now */
 		memset(outside.at, 0x22, 2 * LARGE);

@@ -37,13 +37,13 @@ static void note_end(struct inlay_task *task, uint64_t user_data, uint64_t host_
 	ends[user_data].status = inlay_task_status(task);
 	ends[user_data].by = inlay_task_by(task);
 	ends[user_data].len = task->response_len;
-	away[user_data] = inlay_task_state(task) == INLAY_TASK_QUARANTINE;
+	away[user_data] = task->state == INLAY_TASK_QUARANTINE;
 }
 
 static void note_reused(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
 {
 	(void)host_user_data;
-	assert_int_equal(inlay_task_state(task), INLAY_TASK_IDLE);
+	assert_int_equal(task->state, INLAY_TASK_IDLE);
 	assert_true(away[user_data]);
 	away[user_data] = false;
 	reused++;
@@ -165,7 +165,7 @@ static void others_go_on(struct inlay_task **t, uint32_t target, const char *wha
 	until(all_ended() == TASKS);
 	for (i = 0; i < TASKS; i++) {
 		assert_int_equal(ends[i].times, 1);
-		assert_int_equal(inlay_task_state(t[i]), INLAY_TASK_IDLE);
+		assert_int_equal(t[i]->state, INLAY_TASK_IDLE);
 		if (i != target) {
 			assert_int_equal(ends[i].status, 0);
 			assert_int_equal(ends[i].by, INLAY_TASK_BY_HANDLER);
@@ -187,7 +187,7 @@ static void over_time(struct inlay_task *t, uint32_t target, const char *what, u
 	until(ends[target].times);
 	assert_int_equal(ends[target].status, -ETIMEDOUT);
 	assert_int_equal(ends[target].by, INLAY_TASK_BY_HOST);
-	if (inlay_task_state(t) == INLAY_TASK_QUARANTINE)
+	if (t->state == INLAY_TASK_QUARANTINE)
 		must(inlay_task_revoke(t));
 	until(reused == before + 1);
 }
@@ -353,7 +353,7 @@ static void every_bit_of_the_keys(void **state)
 			/* What either device may still use comes back when it has given back all that was posted */
 			for (i = 0; i < TASKS; i++)
 				assert_true(i == 0 || !away[i]);
-			until(inlay_task_state(t[0]) == INLAY_TASK_IDLE && inlay_inventory_num_free(&desk->pull->inventory) == 4);
+			until(t[0]->state == INLAY_TASK_IDLE && inlay_inventory_num_free(&desk->pull->inventory) == 4);
 			assert_false(away[0]);
 			assert_int_equal(inlay_sq_pending(&line->host.link.sq), 0);
 		} else {
@@ -481,7 +481,7 @@ static void spoiled_answer(struct inlay_task **t, enum answer_shape shape, uint3
 	} else if (late) {
 		until(heard() != taken);
 		turns(2);
-		assert_int_equal(inlay_task_state(t[target]), INLAY_TASK_QUARANTINE);
+		assert_int_equal(t[target]->state, INLAY_TASK_QUARANTINE);
 		assert_int_equal(line->host.outstanding, TASKS - 1);
 		must(inlay_task_revoke(t[target]));
 		until(reused == before + 1);
@@ -498,7 +498,7 @@ static void spoiled_answer(struct inlay_task **t, enum answer_shape shape, uint3
 	if (late) {
 		assert_int_equal(ends[target].times, 1);
 		assert_int_equal(inlay_task_status(t[target]), -ETIMEDOUT);
-		assert_int_equal(inlay_task_state(t[target]), INLAY_TASK_IDLE);
+		assert_int_equal(t[target]->state, INLAY_TASK_IDLE);
 	}
 	others_go_on(t, target, what, bit);
 	must(inlay_task_set_response(t[target], NULL));
@@ -687,7 +687,7 @@ static void other_operations_to_the_host(void **state)
 		assert_int_equal(ends[3].times, 1);
 		assert_int_equal(ends[3].status, -ETIMEDOUT);
 		assert_int_equal(ends[3].by, INLAY_TASK_BY_HOST);
-		until(inlay_task_state(t[3]) == INLAY_TASK_IDLE);
+		until(t[3]->state == INLAY_TASK_IDLE);
 		assert_int_equal(line->host.outstanding, TASKS - 1);
 		/* The others */
 		i = 0;
@@ -699,7 +699,7 @@ static void other_operations_to_the_host(void **state)
 		until(all_ended() == TASKS);
 		for (i = 0; i < TASKS; i++) {
 			assert_int_equal(ends[i].times, 1);
-			assert_int_equal(inlay_task_state(t[i]), INLAY_TASK_IDLE);
+			assert_int_equal(t[i]->state, INLAY_TASK_IDLE);
 			if (i != 3) {
 				assert_int_equal(ends[i].status, 0);
 				assert_int_equal(ends[i].by, INLAY_TASK_BY_HANDLER);
@@ -757,7 +757,7 @@ static void window_taken_away(void **state)
 		assert_int_equal(ends[i].status, 0);
 		assert_int_equal(ends[i].by, INLAY_TASK_BY_HANDLER);
 	}
-	until(inlay_task_state(t[0]) == INLAY_TASK_IDLE);
+	until(t[0]->state == INLAY_TASK_IDLE);
 	assert_int_equal(all_ended(), TASKS);
 	assert_int_equal(line->host.strays, 1);
 	for (i = 0; i < TASKS; i++)

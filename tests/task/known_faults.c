@@ -38,7 +38,7 @@ static void note_end(struct inlay_task *task, uint64_t user_data, uint64_t host_
 	(void)host_user_data;
 	assert_int_equal(user_data, task->user_data);
 	completed++;
-	quarantined += inlay_task_state(task) == INLAY_TASK_QUARANTINE;
+	quarantined += task->state == INLAY_TASK_QUARANTINE;
 }
 
 static struct inlay_task_host_params host_params(void)
@@ -145,7 +145,7 @@ static void oversize_command_sent(void **state)
 		must(inlay_buf_chain_list(list, piece));
 	}
 	assert_int_equal(inlay_task_submit(t), -E2BIG);
-	assert_int_equal(inlay_task_state(t), INLAY_TASK_IDLE);
+	assert_int_equal(t->state, INLAY_TASK_IDLE);
 	assert_int_equal(line->host.link.sq.pi, pi);
 	assert_int_equal(line->host.outstanding, 0);
 	for (i = 0; i < 10; i++)
@@ -542,7 +542,7 @@ static void unknown_key_counted_as_success(void **state)
 		until(line->conn.broken);
 		assert_int_equal(inlay_task_cmd_answer(kept[0], 0), -ENOTCONN);
 		/* Its windows were open: it is the caller's when the device has given everything back, and not before */
-		until(inlay_task_state(t) == INLAY_TASK_IDLE);
+		until(t->state == INLAY_TASK_IDLE);
 		assert_int_equal(inlay_sq_pending(&line->host.link.sq), 0);
 		assert_int_equal(inlay_rq_pending(&line->host.link.rq), 0);
 		assert_int_equal(reused, quarantined);

@@ -317,7 +317,7 @@ static bool send_one(struct road *r, struct model *m)
 		return true;
 	}
 	*rec = old;
-	assert_int_equal(inlay_task_state(t), INLAY_TASK_IDLE);
+	assert_int_equal(t->state, INLAY_TASK_IDLE);
 	if (!h->limit) {
 		assert_true(r->stopping);
 		assert_int_equal(err, -ENOTCONN);
@@ -334,7 +334,7 @@ static bool send_one(struct road *r, struct model *m)
 
 static void cancel_one(struct road *r, struct model *m)
 {
-	uint32_t state = inlay_task_state(m->task);
+	uint32_t state = m->task->state;
 	int err = inlay_task_cancel(m->task);
 
 	if (state == INLAY_TASK_IDLE || state == INLAY_TASK_QUARANTINE || state == INLAY_TASK_FREE) {
@@ -380,9 +380,9 @@ static void model_done(struct inlay_task *t, uint64_t user_data, uint64_t host_u
 	assert_true(user_data == m->user_data && t->user_data == user_data);
 	for (i = 0; i < INLAY_TASK_USER; i += 8)
 		assert_memory_equal((uint8_t *)t->user + i, &m->user_data, 8);
-	m->quarantined = inlay_task_state(t) == INLAY_TASK_QUARANTINE;
+	m->quarantined = t->state == INLAY_TASK_QUARANTINE;
 	quarantines += m->quarantined;
-	assert_true(m->quarantined || inlay_task_state(t) == INLAY_TASK_IDLE);
+	assert_true(m->quarantined || t->state == INLAY_TASK_IDLE);
 	switch (inlay_task_by(t)) {
 	case INLAY_TASK_BY_HANDLER:
 		assert_true(rec->taken && !m->cancelled && rec->plugin != UNKNOWN);
@@ -461,7 +461,7 @@ static void model_reusable(struct inlay_task *t, uint64_t user_data, uint64_t ho
 
 	assert_true(m->quarantined && !m->record);
 	assert_true(user_data == m->user_data);
-	assert_int_equal(inlay_task_state(t), INLAY_TASK_IDLE);
+	assert_int_equal(t->state, INLAY_TASK_IDLE);
 	m->quarantined = false;
 	if (left && rnd_below(2))
 		send_one(roads[host_user_data], m);
@@ -638,7 +638,7 @@ static void random_run(void **state)
 			for (k = rnd_below(5); k--;) {
 				struct model *m = &r->models[rnd_below(TASKS)];
 
-				if (inlay_task_state(m->task) == INLAY_TASK_IDLE && !m->record && left)
+				if (m->task->state == INLAY_TASK_IDLE && !m->record && left)
 					send_one(r, m);
 				else if (rnd_below(20) == 0)
 					cancel_one(r, m);

@@ -95,7 +95,7 @@ static void count_reused(struct inlay_task *task, uint64_t user_data, uint64_t h
 {
 	(void)user_data;
 	(void)host_user_data;
-	assert_int_equal(inlay_task_state(task), INLAY_TASK_IDLE);
+	assert_int_equal(task->state, INLAY_TASK_IDLE);
 	reused++;
 }
 

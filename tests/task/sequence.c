@@ -85,9 +85,9 @@ static void old_commands(void **state)
 			assert_int_equal(inlay_task_status(t), -ETIMEDOUT);
 			assert_int_equal(inlay_task_by(t), INLAY_TASK_BY_HOST);
 			if (round == 4)
-				assert_int_equal(inlay_task_state(t), INLAY_TASK_QUARANTINE);
+				assert_int_equal(t->state, INLAY_TASK_QUARANTINE);
 			else
-				until(inlay_task_state(t) == INLAY_TASK_IDLE);
+				until(t->state == INLAY_TASK_IDLE);
 			assert_in_range(line->host.outstanding, 4, 5);
 		}
 		if (round == 6)
@@ -98,7 +98,7 @@ static void old_commands(void **state)
 			assert_int_equal(inlay_task_status(quiet), -ECANCELED);
 		else
 			good(quiet, 40, round);
-		until(inlay_task_state(quiet) == INLAY_TASK_IDLE && line->host.outstanding == 4);
+		until(quiet->state == INLAY_TASK_IDLE && line->host.outstanding == 4);
 		assert_int_equal(line->host.outstanding, 4);
 		assert_int_equal(inlay_task_status(old), -EINPROGRESS);
 		assert_int_equal(inlay_task_status(windowed), -EINPROGRESS);
@@ -113,7 +113,7 @@ static void old_commands(void **state)
 	until_done(windowed);
 	assert_int_equal(inlay_task_status(windowed), -EDOM);
 	until(reused == 3);
-	assert_int_equal(inlay_task_state(quarantined), INLAY_TASK_IDLE);
+	assert_int_equal(quarantined->state, INLAY_TASK_IDLE);
 	assert_int_equal(line->host.outstanding, 0);
 	assert_int_equal(line->host.strays, 0);
 	assert_int_equal(line->conn.strays + desk->worker.strays, 0);
@@ -200,7 +200,7 @@ static void counters_wrap(void **state)
 					assert_int_equal(inlay_task_status(t[i]), -ECANCELED);
 				else if (i != 6)
 					good(t[i], lengths[i], round + i);
-				until(inlay_task_state(t[i]) == INLAY_TASK_IDLE);
+				until(t[i]->state == INLAY_TASK_IDLE);
 			}
 		}
 		assert_true(line->host.link.sq.pi - points[p] < 0x10000 && line->host.link.sq.pi - points[p] > 0x100);
@@ -327,7 +327,7 @@ static void answer_before_the_send_is_done(void **state)
 		if (completed)
 			fail_msg("way %u: its send is not done, and it is completed with status %d", way, inlay_task_status(t));
 		assert_int_equal(inlay_task_status(t), -EINPROGRESS);
-		assert_int_equal(inlay_task_state(t), INLAY_TASK_CLOSING);
+		assert_int_equal(t->state, INLAY_TASK_CLOSING);
 		until(completed == 1);
 		assert_int_equal(inlay_task_status(t), 0);
 		assert_int_equal(t->response_len, 0);

@@ -81,14 +81,14 @@ static void note_end(struct inlay_task *task, uint64_t user_data, uint64_t host_
 {
 	assert_int_equal(host_user_data, 0);
 	ends[user_data].times++;
-	ends[user_data].state = inlay_task_state(task);
+	ends[user_data].state = task->state;
 	ends[user_data].status = inlay_task_status(task);
 }
 
 static void note_reused(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
 {
 	assert_int_equal(host_user_data, 0);
-	assert_int_equal(inlay_task_state(task), INLAY_TASK_IDLE);
+	assert_int_equal(task->state, INLAY_TASK_IDLE);
 	ends[user_data].reused++;
 }
 
@@ -216,13 +216,13 @@ static void host_gets_all_back(void **state)
 			inlay_task_host_progress(&line->host, 1, 16);
 			n++;
 			assert_int_equal(all_ended(), 3);
-			assert_int_equal(inlay_task_state(t[2]), INLAY_TASK_IDLE);
+			assert_int_equal(t[2]->state, INLAY_TASK_IDLE);
 			if (n == all)
 				continue;
-			assert_int_equal(inlay_task_state(t[0]), INLAY_TASK_QUARANTINE);
+			assert_int_equal(t[0]->state, INLAY_TASK_QUARANTINE);
 			assert_int_equal(inlay_task_release(t[0]), -EBUSY);
 			assert_int_equal(inlay_task_submit(t[0]), -EBUSY);
-			assert_int_equal(inlay_task_state(t[1]), INLAY_TASK_QUARANTINE);
+			assert_int_equal(t[1]->state, INLAY_TASK_QUARANTINE);
 			assert_int_equal(ends[0].reused + ends[1].reused + ends[2].reused, 0);
 			assert_int_equal(windows(), 2);
 			if (way == DESTROYED && n == 3)
@@ -272,7 +272,7 @@ static void host_ends(void **state)
 	}
 	until(all_ended() == 3);
 	for (i = 0; i < 3; i++) {
-		until(inlay_task_state(t[i]) == INLAY_TASK_IDLE);
+		until(t[i]->state == INLAY_TASK_IDLE);
 		assert_int_equal(ends[i].times, 1);
 		assert_int_equal(ends[i].status, -ECONNABORTED);
 		assert_int_equal(ends[i].reused, ends[i].state == INLAY_TASK_QUARANTINE);
@@ -358,7 +358,7 @@ static void read_in_mid_air(bool destroyed)
 	}
 	assert_int_equal(line->conn.pulls, 0);
 	must(inlay_task_host_stop(&line->host));
-	until(all_ended() == 2 && inlay_task_state(t[1]) == INLAY_TASK_IDLE);
+	until(all_ended() == 2 && t[1]->state == INLAY_TASK_IDLE);
 	assert_ptr_equal(inlay_task_worker_gone(&desk->worker), destroyed ? NULL : &line->conn);
 	teardown_free();
 }
@@ -477,7 +477,7 @@ static void busy_connection(uint32_t what)
 	must(inlay_task_host_stop(&line->host));
 	until(all_ended() == 3);
 	for (i = 0; i < 3; i++) {
-		until(inlay_task_state(t[i]) == INLAY_TASK_IDLE);
+		until(t[i]->state == INLAY_TASK_IDLE);
 		assert_int_equal(ends[i].times, 1);
 		assert_int_equal(ends[i].status, -ECONNABORTED);
 	}
@@ -509,7 +509,7 @@ static void host_not_destroyed(void **state)
 			must(inlay_task_host_stop(&line->host));
 			until(all_ended() == 3);
 			for (i = 0; i < 3; i++)
-				until(inlay_task_state(t[i]) == INLAY_TASK_IDLE);
+				until(t[i]->state == INLAY_TASK_IDLE);
 		} else {
 			t[0] = numbered_task(ECHO, 0);
 			must(inlay_inventory_create(line->near_memory, inlay_inventory_size(NEAR), NEAR, &near));

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf/array.h: an array of elements of one size in a map, known by their numbers. It has no
- * descriptors: addresses are computed.
+ * inlay/buf/array.h: numbered elements of one size in a map, without descriptors.
  *
- *   inlay_array_start(&array, &map, 512, 256, 4096, 0);     512 elements of 256 bytes, from byte
- *   ...                                                     4096 of the map on
+ *   inlay_array_start(&array, &map, 512, 256, 4096, 0);     512 of 256 bytes, from byte 4096 on
  *   sge = inlay_array_sge(&array, i);
  *   ...
  *   inlay_array_stop(&array);
  *
- * Invariants: a started array keeps its map from being stopped. It may be copied while it is
- * started.
- *
- * Threads: any number may read a started array.
+ * A started array keeps its map from being stopped. It may be copied, and read by any threads.
  */
 #ifndef INLAY_BUF_ARRAY_H
 #define INLAY_BUF_ARRAY_H
@@ -22,23 +17,21 @@
 #include <inlay/mmap/map.h>
 
 struct inlay_array {
-	uint8_t *base;          /* NULL: stopped, also after a start that failed */
+	uint8_t *base;          /* NULL: stopped, or the start failed */
 	uint64_t element_size;
 	uint32_t num;
 	struct inlay_keys keys; /* rkey: for peers */
 	struct inlay_mmap *mmap;
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
- * num elements of element_size bytes, 1 .. 2^31 - 1, from byte `offset` of the map's first range
- * on. dev: whose keys they have, by its index in the map.
+ * Places num elements of element_size bytes, 1 .. 2^31 - 1, in the map's first range, from its byte
+ * `offset` on, with the keys of the map's device number dev.
  *
  * Returns 0; -EINVAL for a bad argument; -EBADFD when the map is not started; -ENOSPC when the
- * range is too small; -ENOENT without such a device.
+ * range is too small; -ENOENT when the map has no such device.
  */
 INLAY_COLD int inlay_array_start(struct inlay_array *array, struct inlay_mmap *mmap, uint32_t num, size_t element_size,
 				 uint64_t offset, uint32_t dev)
@@ -77,11 +70,9 @@ INLAY_COLD int inlay_array_stop(struct inlay_array *array)
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: of a started array
- */
+/* ---- Data path: of a started array ---- */
 
-/* Where element i is, 0 .. num - 1. */
+/* The address of element i, 0 .. num - 1. */
 INLAY_ALWAYS void *inlay_array_at(const struct inlay_array *array, uint32_t i)
 {
 	INLAY_CHECK(array && array->base && i < array->num, "an element of a started array");

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf/buf.h: the buffer: a descriptor of memory in a map, with its keys, the part of it that
- * holds data, a reference count, and links to other buffers.
+ * inlay/buf/buf.h: the buffer: a descriptor of memory in a map, with keys, the part that holds
+ * data, a reference count, and links to other buffers.
  *
  *   head                data             data + data_len            head + len
  *   |                   |                |                          |
- *   ---------------------================----------------------------       data: what is posted
+ *   ---------------------================----------------------------       the data is posted
  *
  *   inlay_buf_set_data(header, inlay_buf_head(header), 16);
  *   inlay_buf_chain_list(header, payload);                      header is the head of a list of two
@@ -18,12 +18,12 @@
  * Invariants:
  *   - Buffers come from an inventory (inventory.h) or a pool (pool.h), and go back there.
  *   - The data lies inside the buffer and is at most 2^31 - 1 bytes long.
- *   - A list is named by its head. Only the head is counted: the count of another element is 1 and
- *     cannot be changed. At 0, the whole list goes back, each descriptor to its owner.
+ *   - A list is named by its head, and only the head's references are counted; any other element's
+ *     count stays 1. At 0, each descriptor of the list goes back to where it came from.
  *
- * Threads: a buffer, and its list, has one owner at a time; the thread that owns its inventory
- * gives it back. Buffers of a shared inventory may be handed from thread to thread by anything that
- * orders memory (a lock, a queue). Their reference counts are atomic; lists and data are not.
+ * Threads: a buffer and its list have one owner at a time; the owner of its inventory gives it
+ * back. Buffers of a shared inventory may be handed from thread to thread by anything that orders
+ * memory (a lock, a queue). Their reference counts are atomic; lists and data are not.
  */
 #ifndef INLAY_BUF_BUF_H
 #define INLAY_BUF_BUF_H
@@ -34,11 +34,7 @@
 #include <inlay/buf/shared.h>
 #include <inlay/buf/store.h>
 
-#define INLAY_BUF_DATA_MAX 0x7fffffffu /* bytes of data: what a gather entry of mlx5 can say */
-
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+#define INLAY_BUF_DATA_MAX 0x7fffffffu /* bytes of data: the limit of an SGE */
 
 /* The buffer: [head, head + len). The data: [data, data + data_len). */
 INLAY_FN void *inlay_buf_head(const struct inlay_buf *buf)
@@ -61,7 +57,7 @@ INLAY_FN size_t inlay_buf_data_len(const struct inlay_buf *buf)
 	return inlay_buf_(buf)->data_len;
 }
 
-/* The data as a gather or scatter entry. */
+/* The data as an SGE. */
 INLAY_ALWAYS struct ibv_sge inlay_buf_sge(const struct inlay_buf *buf)
 {
 	struct ibv_sge sge = {(uintptr_t)inlay_buf_(buf)->data, buf->data_len, buf->lkey};
@@ -85,7 +81,7 @@ INLAY_FN uint32_t inlay_buf_rkey(const struct inlay_buf *buf)
 	return inlay_buf_(buf)->rkey;
 }
 
-/* What its range grants (enum inlay_access), while the map is started or imported. */
+/* Its range's permissions (enum inlay_access); 0 when the map is neither started nor imported. */
 INLAY_FN uint32_t inlay_buf_access(const struct inlay_buf *buf)
 {
 	const struct inlay_range *r = inlay_mmap_find(inlay_buf_(buf)->mmap, buf->head, (size_t)buf->len);
@@ -93,7 +89,7 @@ INLAY_FN uint32_t inlay_buf_access(const struct inlay_buf *buf)
 	return r ? r->access : 0;
 }
 
-/* Sets the data. Returns 0; -EINVAL when it is too long or not in the buffer: nothing changes. */
+/* Sets the data. Returns 0, or -EINVAL (nothing changes) for data too long or not in the buffer. */
 INLAY_ALWAYS int inlay_buf_set_data(struct inlay_buf *buf, void *data, size_t data_len)
 {
 	if (INLAY_UNLIKELY(data_len > INLAY_BUF_DATA_MAX ||
@@ -104,7 +100,7 @@ INLAY_ALWAYS int inlay_buf_set_data(struct inlay_buf *buf, void *data, size_t da
 	return 0;
 }
 
-/* As above, for data that begins where it did. */
+/* As above, with the same start. */
 INLAY_ALWAYS int inlay_buf_set_data_len(struct inlay_buf *buf, size_t data_len)
 {
 	return inlay_buf_set_data(buf, inlay_buf_(buf)->data, data_len);
@@ -122,7 +118,7 @@ INLAY_FN int inlay_buf_is_first(const struct inlay_buf *buf)
 	return !(inlay_buf_(buf)->flags & INLAY_BUF_ELEMENT_);
 }
 
-/* The last of the list. Constant time for a head; else time grows with the rest of the list. */
+/* The last buffer of the list. Constant time for a head; another element walks the rest. */
 INLAY_FN struct inlay_buf *inlay_buf_last(const struct inlay_buf *buf)
 {
 	if (inlay_buf_is_first(buf) && buf->next)
@@ -132,7 +128,7 @@ INLAY_FN struct inlay_buf *inlay_buf_last(const struct inlay_buf *buf)
 	return (struct inlay_buf *)(uintptr_t)buf;
 }
 
-/* How many buffers the list has; 1 for a buffer in no list. -EINVAL when buf is not a head. */
+/* How many buffers the list has, or -EINVAL when buf is not its head. 1 for a buffer in no list. */
 INLAY_FN int inlay_buf_list_len(const struct inlay_buf *buf)
 {
 	int n = 1;
@@ -154,7 +150,7 @@ INLAY_FN uint64_t inlay_buf_list_bytes(const struct inlay_buf *buf)
 	return sum;
 }
 
-/* References; 0: it was given back. 1 for an element that is not a head. */
+/* Its references; 0 when it was given back; 1 for an element that is not a head. */
 INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
 {
 	return inlay_buf_state_(buf) == INLAY_BUF_FREE_ ? 0 :
@@ -168,8 +164,7 @@ INLAY_FN void inlay_buf_other_(struct inlay_buf *buf)
 }
 
 /*
- * Appends list2 to list1. Both are heads, and then only list1 is one. list2's count, which is 1, is
- * gone.
+ * Appends list2 to list1, both heads. list1 stays one; list2's only reference is given up.
  *
  * Returns 0; -EINVAL when one is not a head, or both are the same; -EBADFD when one was given back;
  * -EBUSY when list2 has several references.
@@ -190,8 +185,8 @@ INLAY_ALWAYS int inlay_buf_chain_list(struct inlay_buf *list1, struct inlay_buf 
 }
 
 /*
- * Cuts a list in two: list2, an element of it, becomes a head with a count of 1. Walks the list.
- * Returns 0; -EINVAL when list1 is not a head, or list2 not one of its later elements.
+ * Cuts list1 in two: its element list2 becomes a head with a count of 1. Walks the list. Returns 0;
+ * -EINVAL when list1 is not a head, or list2 is not one of its later elements.
  */
 INLAY_FN int inlay_buf_unchain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
@@ -211,8 +206,8 @@ INLAY_FN int inlay_buf_unchain_list(struct inlay_buf *list1, struct inlay_buf *l
 }
 
 /*
- * The data of buf and of what follows in its list, as gather entries, without empty ones. Returns
- * how many there are; -ENOBUFS when there are more than max, and sge[] is undefined.
+ * The data from buf to the end of its list, as SGEs; empty ones are left out. Returns how many
+ * there are, or -ENOBUFS when there are more than max; sge[] is then undefined.
  */
 INLAY_FN int inlay_buf_sges(const struct inlay_buf *buf, struct ibv_sge *sge, uint32_t max)
 {
@@ -229,10 +224,8 @@ INLAY_FN int inlay_buf_sges(const struct inlay_buf *buf, struct ibv_sge *sge, ui
 }
 
 /*
- * Takes one more reference. prev: how many there were, or NULL.
- *
- * Returns 0; -EINVAL for an element that is not a head; -ENOSPC at 65535; -EBADFD when it was given
- * back.
+ * Takes one more reference. prev: how many there were, or NULL. Returns 0; -EINVAL for an element
+ * that is not a head; -ENOSPC at 65535; -EBADFD when it was given back.
  */
 INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 {
@@ -242,7 +235,7 @@ INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 		return -EINVAL;
 	if (INLAY_UNLIKELY(!count))
 		return -EBADFD;
-	/* While the only reference is the caller's, nobody else looks at the state. */
+	/* If there was one reference, the caller's, no other thread reads the state. */
 	inlay_buf_other_(buf);
 	do {
 		if (INLAY_UNLIKELY(count == UINT16_MAX))
@@ -258,7 +251,7 @@ INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 	return 0;
 }
 
-/* Drops a reference of a buffer that is not plain, by a magazine or with NULL. */
+/* Drops a reference of a buffer that is not plain. inv: a magazine's, or NULL. */
 INLAY_COLD int inlay_buf_dec_other_(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {
 	uint16_t count = __atomic_load_n(&buf->refcount, __ATOMIC_ACQUIRE);
@@ -269,7 +262,7 @@ INLAY_COLD int inlay_buf_dec_other_(struct inlay_inventory *inv, struct inlay_bu
 		return -EBADFD;
 	if (buf->flags & INLAY_BUF_ELEMENT_)
 		return -EINVAL;
-	/* With a count of 1, nobody else has a reference. */
+	/* With a count of 1, no other thread has a reference. */
 	if (count > 1 && inlay_buf_block_(buf)->store->shared)
 		count = __atomic_fetch_sub(&buf->refcount, 1, __ATOMIC_ACQ_REL);
 	else if (count > 1)
@@ -312,8 +305,8 @@ INLAY_ALWAYS int inlay_buf_dec_(struct inlay_inventory *inv, struct inlay_buf *b
 }
 
 /*
- * Drops one reference. The last one gives the buffer, and the whole list when it is a head, back to
- * where it came from: to a shared inventory under its lock. prev: how many there were, or NULL.
+ * Drops one reference. The last one gives the buffer, or a head's whole list, back to where it came
+ * from; a shared inventory's lock is taken. prev: how many there were, or NULL.
  *
  * Returns 0; -EINVAL for an element that is not a head; -EBADFD when it was given back.
  */
@@ -323,8 +316,8 @@ INLAY_ALWAYS int inlay_buf_dec_refcount(struct inlay_buf *buf, uint16_t *prev)
 }
 
 /*
- * As above, by the calling thread's magazine: without a lock, whichever thread got the buffer.
- * Buffers of other inventories go where they belong.
+ * As above, into the calling thread's magazine (its inventory), without a lock, whichever thread
+ * got the buffer. A buffer of another inventory goes back there.
  */
 INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {

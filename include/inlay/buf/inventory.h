@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf/inventory.h: an inventory: descriptors for buffers anywhere in any map. A get takes
- * one, finds the range of the address and writes its keys; a release puts it back.
+ * inlay/buf/inventory.h: an inventory: descriptors for buffers anywhere in any map. A get takes a
+ * descriptor, finds the range of the address and fills in its keys; a release puts it back.
  *
  *   inlay_inventory_create(memory, inlay_inventory_size(4096), 4096, &inv);
  *   inlay_inventory_start(inv);
@@ -12,12 +12,12 @@
  *   inlay_buf_dec_refcount(buf, NULL);                              its completion
  *
  * Invariants:
- *   - Gets, dup and expand need a started inventory, and gets and dup a map that is started or
- *     imported; otherwise -EBADFD. Buffers in use can always be given back.
+ *   - Gets, dup and expand need a started inventory; gets and dup also a map that is started or
+ *     imported. Buffers in use can always be given back.
  *   - A buffer in use keeps its map from being stopped, and the inventory from being destroyed. An
  *     inventory may be stopped and started again.
- *   - Beyond eight maps at a time, a map is looked up for each get.
- *   - An inventory's memory and its maps' are not reused before they are destroyed.
+ *   - Gets are fast for eight maps at a time; for further ones, each get looks the range up.
+ *   - Destroy an inventory and its maps before their memory is reused.
  *
  * Threads: one owner at a time, which also gives buffers back; for many threads see shared.h.
  */
@@ -30,9 +30,7 @@
 #include <inlay/buf/shared.h>
 #include <inlay/buf/store.h>
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* Bytes of memory for an inventory of num descriptors; 0 when num is 0 or above 2^30. */
 INLAY_COLD size_t inlay_inventory_size(uint32_t num)
@@ -41,9 +39,10 @@ INLAY_COLD size_t inlay_inventory_size(uint32_t num)
 }
 
 /*
- * Makes a stopped inventory, for keys of the first device of its maps, in memory that begins on a
- * cache line and has inlay_inventory_size(num) bytes or more; it is the inventory's until it is
- * destroyed. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
+ * Makes a stopped inventory for the keys of its maps' first device. memory begins on a cache line,
+ * has inlay_inventory_size(num) bytes or more, and is in use until inlay_inventory_destroy.
+ *
+ * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_inventory_create(void *memory, size_t size, uint32_t num, struct inlay_inventory **inv)
 {
@@ -54,13 +53,13 @@ INLAY_COLD int inlay_inventory_create(void *memory, size_t size, uint32_t num, s
 	return err;
 }
 
-/* Where properties may be set: before the first start. */
+/* Whether properties may be set: before the first start. */
 INLAY_COLD int inlay_inventory_set_(const struct inlay_inventory *inv)
 {
 	return inlay_inventory_(inv)->store->state == INLAY_STORE_STOPPED_ && inv->store->turn == 1 ? 0 : -EBADFD;
 }
 
-/* Makes it one for many threads (shared.h). Returns 0, or -EBADFD after the first start. */
+/* Makes it shared by threads (shared.h). Returns 0, or -EBADFD after the first start. */
 INLAY_COLD int inlay_inventory_share(struct inlay_inventory *inv)
 {
 	int err = inlay_inventory_set_(inv);
@@ -70,7 +69,7 @@ INLAY_COLD int inlay_inventory_share(struct inlay_inventory *inv)
 	return err;
 }
 
-/* Buffers get the keys of the device with this index. Returns 0; -EBADFD after the first start. */
+/* Chooses the keys of the maps' device number dev. Returns 0, or -EBADFD after the first start. */
 INLAY_COLD int inlay_inventory_set_dev(struct inlay_inventory *inv, uint32_t dev)
 {
 	int err = inlay_inventory_set_(inv);
@@ -80,7 +79,7 @@ INLAY_COLD int inlay_inventory_set_dev(struct inlay_inventory *inv, uint32_t dev
 	return err;
 }
 
-/* Returns 0, or -EBADFD after the first start. 0 before it is set. */
+/* Returns 0, or -EBADFD after the first start. User data is 0 at first. */
 INLAY_COLD int inlay_inventory_set_user_data(struct inlay_inventory *inv, uint64_t data)
 {
 	int err = inlay_inventory_set_(inv);
@@ -101,13 +100,13 @@ INLAY_COLD int inlay_inventory_start(struct inlay_inventory *inv)
 	return inlay_store_start_(inlay_inventory_(inv)->store);
 }
 
-/* Ends gets, not releases. Returns 0, or -EBADFD when it is not started. */
+/* Stops gets; releases still work. Returns 0, or -EBADFD when it is not started. */
 INLAY_COLD int inlay_inventory_stop(struct inlay_inventory *inv)
 {
 	return inlay_store_stop_(inlay_inventory_(inv)->store);
 }
 
-/* Descriptors, and how many are free. The latter reads all states: a line for each 62. */
+/* Descriptors, and how many are free. The second reads all states: a cache line for each 62. */
 INLAY_FN uint32_t inlay_inventory_num_elements(const struct inlay_inventory *inv)
 {
 	return __atomic_load_n(&inlay_inventory_(inv)->store->num, __ATOMIC_RELAXED);
@@ -124,7 +123,7 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 	struct inlay_store_ *s = inlay_inventory_(inv)->store;
 	int busy;
 
-	/* Releases by other threads are over when the lock is free. */
+	/* Under the lock, no other thread is still releasing. */
 	inlay_lock(&s->lock);
 	busy = __atomic_load_n(&s->magazines, __ATOMIC_ACQUIRE) || inlay_store_free_(s) != s->num;
 	inlay_unlock(&s->lock);
@@ -135,10 +134,8 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 }
 
 /*
- * Adds num descriptors to a started inventory, in memory as for inlay_inventory_create.
- *
- * Returns 0; -EBADFD when it is not started; -EINVAL for a bad argument, and for more than 2^30 in
- * all; -ENOBUFS when size is too small.
+ * Adds num descriptors, in memory as for inlay_inventory_create. Returns 0; -EBADFD when it is not
+ * started; -EINVAL for a bad argument, or more than 2^30 in all; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory, size_t size, uint32_t num)
 {
@@ -160,16 +157,14 @@ INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory,
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 INLAY_FN int inlay_inventory_refill_(struct inlay_inventory *inv)
 {
 	return inv->bits || (inv->magazine ? inlay_magazine_refill_(inv->magazine) : inlay_store_refill_(inv));
 }
 
-/* Whether it gives buffers of the map. Returns 0, or the error. *turn: the store's, before. */
+/* Returns 0 if a get of the map is possible, or its error. *turn: the store's, read first. */
 INLAY_FN int inlay_inventory_usable_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap, uint64_t *turn)
 {
 	struct inlay_store_ *s = inv->store;
@@ -182,7 +177,7 @@ INLAY_FN int inlay_inventory_usable_(const struct inlay_inventory *inv, const st
 	return 0;
 }
 
-/* Finds and remembers the range of a buffer. Returns 0, or the error of a get. */
+/* Finds and remembers the range of a buffer. Returns 0, or a get's error. */
 INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_mmap *mmap, const void *addr, size_t len,
 				     size_t data_len)
 {
@@ -205,7 +200,7 @@ INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_m
 	inv->start = r->start;
 	inv->len = r->len;
 	inv->keys = keys;
-	/* A buffer that holds its map takes this way each time. */
+	/* A map without a tie is looked up each time. */
 	inv->turn = inv->state != INLAY_BUF_HELD_ ? turn : 0;
 	return 0;
 }
@@ -237,13 +232,14 @@ INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const 
 }
 
 /*
- * A buffer over [addr, addr + len), which must lie in one range of the map, with the data [data,
- * data + data_len), which must lie in the buffer. It has one reference and is in no list.
+ * Gets a buffer over [addr, addr + len), with one reference and in no list.
  *
- * Returns 0; -EINVAL for no map, when no single range holds it, for data above 2^31 - 1 bytes, and
- * for a shared inventory without a magazine; -EAGAIN when no descriptor is free; -EBADFD when the
- * inventory or the map is not started; -ENOENT when the map has no such device as the inventory is
- * for.
+ * addr, len       inside one range of the map
+ * data, data_len  inside the buffer
+ *
+ * Returns 0; -EINVAL for a NULL map, when no single range holds the buffer, for data above 2^31 - 1
+ * bytes, and for a shared inventory without a magazine; -EAGAIN when no descriptor is free; -EBADFD
+ * when the inventory or the map is not started; -ENOENT when the map lacks the inventory's device.
  */
 INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr,
 					     size_t len, void *data, size_t data_len, struct inlay_buf **buf)
@@ -268,7 +264,7 @@ INLAY_ALWAYS int inlay_inventory_get_by_addr(struct inlay_inventory *inv, struct
 	return inlay_inventory_get_by_args(inv, mmap, addr, len, addr, 0, buf);
 }
 
-/* As above, where all of the buffer is data. */
+/* As above; the whole buffer is data. */
 INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *data,
 					     size_t data_len, struct inlay_buf **buf)
 {
@@ -297,13 +293,11 @@ INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inl
 }
 
 /*
- * A copy of a buffer, or of a whole list when src is its head: other descriptors of the same memory
- * with the same data, one reference, and keys for this inventory's device. src may be of any
- * inventory or pool.
+ * Copies a buffer, or a head's whole list: new descriptors of the same memory and data, with one
+ * reference, and keys for this inventory's device. src may be of any inventory or pool.
  *
  * Returns as inlay_inventory_get_by_args; -EINVAL also when src is an element that is not a head;
- * -EBADFD also when src was given back.
- * After an error none is taken.
+ * -EBADFD also when src was given back. After an error no descriptor is taken.
  */
 INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **dst)
 {

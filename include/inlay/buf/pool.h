@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf/pool.h: a pool: buffers of one size. Each has its own slice of a map for good, so that
- * an alloc looks nothing up.
+ * inlay/buf/pool.h: a pool: buffers of one size. Each keeps its own slice of a map, so an alloc
+ * looks nothing up.
  *
- *   inlay_pool_create(memory, inlay_pool_size(1024), 1024, 2048, &map, &pool);    1024 times 2048 B
+ *   inlay_pool_create(memory, inlay_pool_size(1024), 1024, 2048, &map, &pool);    1024 of 2 KiB
  *   inlay_pool_set_element_alignment(pool, 64);
  *   inlay_pool_start(pool);
  *   ...
- *   if (inlay_pool_alloc(pool, &buf) == 0)                                        no data yet
+ *   if (inlay_pool_alloc(pool, &buf) == 0)
  *           ...
  *   inlay_buf_dec_refcount(buf, NULL);                                            back again
  *
  * Invariants:
- *   - alloc needs a started pool, and inlay_pool_set_element_alignment a stopped one: else -EBADFD.
- *   - A pool is an inventory with slices: what has no function here is set and asked by
- *     inlay_inventory_* of &pool->inventory: device, user data, numbers of buffers.
+ *   - A pool contains an inventory: for the device, user data and numbers of buffers, call
+ *     inlay_inventory_* with &pool->inventory.
  *   - Slices are cut from all ranges of the map, in the order of addresses, none across two.
- *   - A started pool keeps its map from being stopped. stop and destroy return -EBUSY while a
- *     buffer is in use.
+ *   - A started pool keeps its map from being stopped.
  *
  * Threads: one owner at a time, which also gives buffers back.
  */
@@ -34,12 +32,10 @@ struct inlay_pool {
 	struct inlay_inventory inventory;
 	struct inlay_mmap *mmap;
 	size_t element_size;    /* bytes of a buffer */
-	size_t alignment;       /* of each buffer's start */
+	size_t alignment;
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* Bytes of memory for a pool of num buffers; 0 when num is 0 or above 2^30. */
 INLAY_COLD size_t inlay_pool_size(uint32_t num)
@@ -48,9 +44,10 @@ INLAY_COLD size_t inlay_pool_size(uint32_t num)
 }
 
 /*
- * Makes a stopped pool of slices of element_size bytes, in memory that begins on a cache line and
- * has inlay_pool_size(num) bytes or more; it is the pool's until it is destroyed. Start the map
- * before the pool. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
+ * Makes a stopped pool of num buffers of element_size bytes. memory begins on a cache line, has
+ * inlay_pool_size(num) bytes or more, and is in use until inlay_pool_destroy.
+ *
+ * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t element_size, struct inlay_mmap *mmap,
 				 struct inlay_pool **pool)
@@ -76,7 +73,7 @@ INLAY_COLD int inlay_pool_set_(const struct inlay_pool *pool)
 	return pool->inventory.store->state == INLAY_STORE_STOPPED_ ? 0 : -EBADFD;
 }
 
-/* Slices start at multiples of alignment, a power of two; 1 before. Returns 0; -EBADFD; -EINVAL. */
+/* Aligns slices to a power of two, at first 1. Returns 0; -EBADFD unless stopped; or -EINVAL. */
 INLAY_COLD int inlay_pool_set_element_alignment(struct inlay_pool *pool, size_t alignment)
 {
 	int err = inlay_pool_set_(pool);
@@ -101,11 +98,9 @@ INLAY_COLD uint64_t inlay_pool_slices_(const struct inlay_pool *pool, const stru
 }
 
 /*
- * Cuts the slices.
- *
- * Returns 0; -EBADFD when it is started or destroyed, or the map is not started; -ENOSPC when the
- * map's ranges hold fewer slices than the pool has buffers; -ENOENT when the map has no such device
- * as the pool is for. After an error it may be tried again.
+ * Cuts the slices. Returns 0; -EBADFD when it is started or destroyed, or the map is not started;
+ * -ENOSPC when the map's ranges hold fewer slices than the pool has buffers; -ENOENT when the map
+ * lacks the pool's device. May be tried again after an error.
  */
 INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 {
@@ -137,7 +132,7 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 					pool->mmap, &keys, (void *)(uintptr_t)at, pool->element_size,
 					(void *)(uintptr_t)at, 0);
 	}
-	/* The store has but this map, so there is a tie for it, and buffers are plain. */
+	/* The store's only map: a tie is free, so its buffers are plain. */
 	inlay_store_tie_to_(s, pool->mmap);
 	inlay_mmap_hold(pool->mmap);
 	return inlay_store_start_(s);
@@ -154,7 +149,7 @@ INLAY_COLD int inlay_pool_stop(struct inlay_pool *pool)
 		return -EBADFD;
 	if (inlay_store_free_(inv->store) != inv->store->num)
 		return -EBUSY;
-	/* Nothing stays at hand, so that an alloc need not look at the state. */
+	/* With none at hand, the next alloc takes the slow path, which reads the state. */
 	if (inv->bits) {
 		inlay_block_list_(inlay_buf_block_(inv->page));
 		inv->bits = 0;
@@ -172,9 +167,7 @@ INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 INLAY_COLD int inlay_pool_refill_(struct inlay_pool *pool)
 {
@@ -184,8 +177,8 @@ INLAY_COLD int inlay_pool_refill_(struct inlay_pool *pool)
 }
 
 /*
- * A buffer over its slice, with no data yet and one reference. inlay_buf_dec_refcount gives it
- * back. Returns 0; -EAGAIN when none is free; -EBADFD when the pool is not started.
+ * Takes a buffer, with no data yet and one reference. Returns 0; -EAGAIN when none is free; -EBADFD
+ * when the pool is not started.
  */
 INLAY_ALWAYS int inlay_pool_alloc(struct inlay_pool *pool, struct inlay_buf **buf)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf/post.h: posts of buffers and lists of buffers: their data, in order, are the gather
- * list. There is no array in between and no lookup.
+ * inlay/buf/post.h: posts buffers and lists of buffers. Their data, in order, is the gather list:
+ * no array is built and nothing is looked up.
  *
  *   index = inlay_sq_index(&sq);
  *   if (inlay_post_write_bufs(&sq, raddr, rkey, head, INLAY_SIGNALED) == 0)
@@ -11,9 +11,8 @@
  *   cqe = inlay_cq_peek(&cq);
  *   inlay_buf_dec_refcount(inflight[inlay_cqe_wqe_counter(cqe) & mask], NULL);
  *
- * Invariants: the caller's reference is the device's until the completion. To keep the buffers
- * longer, take another one first (inlay_buf_inc_refcount). For receives, inlay_buf_sges fills the
- * array that inlay_post_recv takes.
+ * Keep a reference until the completion: the device uses the memory until then. For receives,
+ * inlay_buf_sges fills the array that inlay_post_recv takes.
  *
  * Threads: as queue/post.h.
  */
@@ -26,11 +25,7 @@
 #include <inlay/queue/post.h>
 #include <inlay/buf/buf.h>
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
-
-/* Data segments of a list, from buf on: one for each buffer that has data. */
+/* Data segments from buf to the end of its list: one for each buffer that has data. */
 INLAY_FN uint32_t inlay_buf_segs(const struct inlay_buf *buf)
 {
 	uint32_t n = 0;
@@ -50,12 +45,12 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const str
 }
 
 /*
- * Any post of buffers; this form posts immediates.
+ * Any post of buffers; the only one with an immediate.
  *
  * opcode  MLX5_OPCODE_SEND, _RDMA_WRITE, ..._IMM or _RDMA_READ
  * imm_be  the immediate, big-endian; 0 for an opcode without one
- * remote  where a write or read goes; NULL for a send
- * bufs    a buffer in no list, or a head; posted from there to the list's end
+ * remote  of a write or read; NULL for a send
+ * bufs    a single buffer, or where in a list to begin
  *
  * Returns 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring;
  * -EINVAL when the list has more data segments than the QP's longest WQE holds.
@@ -78,7 +73,7 @@ INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uin
 	return inlay_post_commit_(sq, at, opcode, flags, imm_be);
 }
 
-/* Send, RDMA write, and RDMA read into the buffers' data. Return as inlay_post_gather_bufs. */
+/* Send, RDMA write, RDMA read into the buffers' data. Return as inlay_post_gather_bufs. */
 INLAY_ALWAYS int inlay_post_send_bufs(struct inlay_sq *sq, const struct inlay_buf *bufs, uint32_t flags)
 {
 	return inlay_post_gather_bufs(sq, MLX5_OPCODE_SEND, 0, NULL, bufs, flags);

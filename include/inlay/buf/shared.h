@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf/shared.h: an inventory for many threads. Each thread has a magazine of free
- * descriptors, and gets and gives back through it without touching anything shared.
+ * inlay/buf/shared.h: an inventory for many threads. Each thread gets and gives back through its
+ * own magazine of free descriptors, without touching anything shared.
  *
  *   inlay_inventory_create(memory, inlay_inventory_size(65536), 65536, &inv);
  *   inlay_inventory_share(inv);                                 before the first start
@@ -9,21 +9,21 @@
  *   inlay_magazine_attach(&mine, inv);                          each thread, in memory of its own
  *   ...
  *   inlay_inventory_get_by_data(&mine.inventory, &map, packet, len, &buf);
- *   ... another thread, which was handed the buffer:
+ *   ... another thread that was handed the buffer:
  *   inlay_inventory_dec_refcount(&its.inventory, buf, NULL);
  *   ...
  *   inlay_magazine_detach(&mine);                               before the thread ends
  *
  * All other free descriptors are in the inventory's store, under a lock. An empty magazine takes 64
- * or more from there, and one that would hold more than 252 brings some back.
+ * or more from it; one that would hold more than 252 gives some back.
  *
  * Invariants:
- *   - inlay_inventory_get* and _dup work on magazines only; other calls take inv itself.
- *   - A magazine may get -EAGAIN while others hold up to 252 free descriptors each.
- *   - The lock is held while some 64 descriptors move (an expand walks all blocks). Waiters spin
- *     and make no system call, so give busy threads CPUs of their own.
+ *   - inlay_inventory_get* and _dup take a magazine's inventory, other calls inv itself.
+ *   - A get may return -EAGAIN while other magazines hold up to 252 free descriptors each.
+ *   - The lock is held while some 64 descriptors move (an expand walks all new blocks). Waiters
+ *     spin without a system call, so give busy threads CPUs of their own.
  *
- * Threads: a magazine has one owner at a time. Any thread may call the functions that take inv, at
+ * Threads: a magazine has one owner at a time. Any thread may call the functions that take inv at
  * any time, except create, destroy, share and the setters; start and stop, one thread at a time.
  * Source: Bonwick and Adams, "Magazines and Vmem" (USENIX 2001).
  */
@@ -44,16 +44,14 @@ struct inlay_batch_ {
 /* In the caller's memory, on a cache line */
 struct inlay_magazine {
 	struct inlay_inventory inventory;
-	uint32_t num;                    /* batches, */
-	uint32_t sum;                    /* and their descriptors: inventory's own two batches not counted */
+	uint32_t num;                    /* batches */
+	uint32_t sum;                    /* their descriptors, without the two batches in `inventory` */
 	struct inlay_batch_ batch[2 * INLAY_MAGAZINE_];
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
-/* An empty magazine. Returns 0; -EINVAL when it is not on a cache line, or inv is not shared. */
+/* Makes an empty magazine. Returns 0; -EINVAL when it is not on a cache line, or inv not shared. */
 INLAY_COLD int inlay_magazine_attach(struct inlay_magazine *mag, struct inlay_inventory *inv)
 {
 	INLAY_CHECK(mag && inv, "a magazine is not NULL");
@@ -83,7 +81,7 @@ INLAY_COLD void inlay_magazine_give_(struct inlay_magazine *mag, uint32_t keep)
 		mag->batch[i] = mag->batch[n + i];
 }
 
-/* One batch more, of which there may be none. */
+/* Adds a batch, unless it is empty. */
 INLAY_COLD void inlay_magazine_push_(struct inlay_magazine *mag, struct inlay_block_ *block, uint64_t bits)
 {
 	if (!bits)
@@ -95,10 +93,7 @@ INLAY_COLD void inlay_magazine_push_(struct inlay_magazine *mag, struct inlay_bl
 	mag->sum += inlay_ones_(bits);
 }
 
-/*
- * Gives back all that the magazine holds; its memory is the caller's again. By its owner, or after
- * that thread has ended.
- */
+/* Gives back all that the magazine holds. Called by its owner, or after that thread has ended. */
 INLAY_COLD void inlay_magazine_detach(struct inlay_magazine *mag)
 {
 	struct inlay_inventory *inv = &mag->inventory;
@@ -111,11 +106,9 @@ INLAY_COLD void inlay_magazine_detach(struct inlay_magazine *mag)
 	inv->store = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path; internal
- */
+/* ---- Data path; internal ---- */
 
-/* Takes in hand what was given back last, else a batch, else one of the store's; 0: none. */
+/* Loads the batch given back last, else another, else one of the store's. Returns 0: none. */
 INLAY_COLD int inlay_magazine_refill_(struct inlay_magazine *mag)
 {
 	struct inlay_inventory *inv = &mag->inventory;
@@ -143,8 +136,8 @@ INLAY_COLD int inlay_magazine_refill_(struct inlay_magazine *mag)
 }
 
 /*
- * Releases turn to another block: those of the last one become a batch. Returns whether inv is a
- * magazine of the block's inventory; if not, nothing happens.
+ * Releases go to another block from now on; those to the last one become a batch. Returns 0, and
+ * does nothing, if inv is no magazine of the block's inventory.
  */
 INLAY_COLD int inlay_magazine_turn_(struct inlay_inventory *inv, struct inlay_block_ *b)
 {

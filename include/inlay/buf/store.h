@@ -9,16 +9,14 @@
  *
  * A descriptor has a byte of state. Most buffers are plain all their life: live, one reference, in
  * no list. Giving a plain buffer back writes only its state, because the descriptor may be in
- * another CPU's cache, or in none. A get looks once at the states of a block and uses up what is
- * free in the order of addresses, in which memory is fastest.
+ * another CPU's cache, or in none. A get reads the states of a block once and uses up its free
+ * descriptors in the order of addresses, in which memory is fastest.
  *
- * Counting. Nothing counts buffers while they come and go. A store has ties to up to eight maps,
- * and a map counts the descriptors of the stores tied to it. Buffers of further maps hold theirs.
+ * Counting. Gets and releases count nothing. A store has ties to up to eight maps, and a map counts
+ * the live descriptors of the stores tied to it. A buffer of a further map holds its map itself.
  *
- * Turns. An inventory remembers the range that its last get found. store->turn counts up when a
- * tied map is stopped, or the store, and makes that void.
- *
- * Threads: the owner's, or as a function says.
+ * Turns. An inventory remembers the range that its last get found. Stopping the store or a tied map
+ * increments store->turn; the remembered range is then void.
  */
 #ifndef INLAY_BUF_STORE_H
 #define INLAY_BUF_STORE_H
@@ -32,7 +30,7 @@
 #define INLAY_BLOCK_BUFS_ 62u
 #define INLAY_STORE_MAX_ (1u << 30)  /* descriptors */
 
-/* A free descriptor has a count of 1, no flags and no next, so that a get need not write them. */
+/* A free descriptor has a count of 1, no flags and no next, so a get need not write them. */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_buf {
 	uint8_t *data;           /* the data: [data, data + data_len) */
 	uint32_t data_len;
@@ -56,7 +54,7 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_buf, data_len) == offsetof(struct ibv_
 #define INLAY_BUF_FREE_ 0x00u
 #define INLAY_BUF_NONE_ 0x01u   /* there is no descriptor */
 #define INLAY_BUF_HELD_ 0x02u   /* live, and it holds its map itself */
-#define INLAY_BUF_OTHER_ 0x04u  /* live, in a list or with several references, once at least */
+#define INLAY_BUF_OTHER_ 0x04u  /* live, and was in a list or had several references */
 #define INLAY_BUF_SHARED_ 0x08u /* plain, of a shared inventory */
 #define INLAY_BUF_PLAIN_ 0x80u  /* plain; the only one with a sign bit */
 
@@ -65,9 +63,9 @@ struct inlay_store_;
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_block_ {
 	uint8_t state[64];            /* by line */
 	struct inlay_store_ *store;
-	uint64_t given;               /* not 0: there are free ones, and it is listed; shared: which ones */
-	struct inlay_block_ *next;    /* of those listed */
-	struct inlay_block_ *after;   /* of all */
+	uint64_t given;               /* not 0: some are free, and it is listed; shared: which lines */
+	struct inlay_block_ *next;    /* the next listed one */
+	struct inlay_block_ *after;   /* the next of all */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_block_) == 2 * INLAY_CACHE_LINE, "a header is two lines");
@@ -85,7 +83,7 @@ struct inlay_store_ {
 	struct inlay_block_ *all;
 	uint32_t state;               /* enum inlay_store_state_ */
 	uint32_t shared;
-	uint32_t dev;                 /* whose keys buffers have: index of a device of their map */
+	uint32_t dev;                 /* number, in their map, of the device whose keys buffers have */
 	/* Written by releases; shared: under the lock */
 	struct inlay_block_ *blocks __attribute__((aligned(INLAY_CACHE_LINE)));
 	uint32_t lock;
@@ -94,27 +92,25 @@ struct inlay_store_ {
 	struct inlay_tie_ tie[INLAY_STORE_TIES_];
 };
 
-/* What one thread gets buffers from: free descriptors, and the range of its last get */
+/* Free descriptors for one thread, and the range of its last get */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_inventory {
 	struct inlay_mmap *mmap;
-	uint64_t turn;                /* store->turn then; 0: nothing is remembered */
+	uint64_t turn;                /* store->turn at that get; 0: no range is remembered */
 	uint64_t start, len;          /* of the range */
 	struct inlay_keys keys;
-	uint32_t state;               /* of a buffer that is got now */
+	uint32_t state;               /* of the next buffer */
 	struct inlay_store_ *store;
 	uint64_t bits;                /* lines of page that are free */
 	uint8_t *page;                /* the block at hand, and its states */
 	uint8_t *states;
-	struct inlay_magazine *magazine; /* what this is part of (shared.h), or NULL */
-	struct inlay_block_ *back;    /* the block that was given back to last, and which lines */
+	struct inlay_magazine *magazine; /* that contains this (shared.h), or NULL */
+	struct inlay_block_ *back;    /* the block of the last release, and the lines given back */
 	uint64_t back_bits;
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_inventory) == 2 * INLAY_CACHE_LINE, "two lines");
 
-/* ------------------------------------------------------------------------------------------------
- * Where things are
- */
+/* ---- Where things are ---- */
 
 INLAY_ALWAYS const struct inlay_buf *inlay_buf_(const struct inlay_buf *buf)
 {
@@ -129,8 +125,8 @@ INLAY_ALWAYS const struct inlay_inventory *inlay_inventory_(const struct inlay_i
 }
 
 /*
- * The state of a descriptor: in the first line of its block's header, by its line in the block. The
- * block's address says where its header is, so that headers do not meet in the same cache sets.
+ * The state of a descriptor, in the first line of its block's header. Address bits choose the
+ * header's place in the block, so that headers do not share cache sets.
  *
  *   address    | block 18 | 17 .. 12 | line 11 .. 6 | 0 |
  *   its state  | the same            | 17 .. 13 | 0 | line 11 .. 6 |
@@ -175,7 +171,7 @@ INLAY_ALWAYS uint8_t inlay_buf_state_(const struct inlay_buf *buf)
 	return __atomic_load_n(inlay_buf_state_at_(buf), __ATOMIC_RELAXED);
 }
 
-/* HELD: the buffer holds its map from now on. */
+/* With HELD, the buffer holds its map from now on. */
 INLAY_ALWAYS void inlay_buf_set_state_(const struct inlay_buf *buf, uint8_t state)
 {
 	if (state == INLAY_BUF_HELD_)
@@ -185,7 +181,7 @@ INLAY_ALWAYS void inlay_buf_set_state_(const struct inlay_buf *buf, uint8_t stat
 
 /* ---- Counting; by any thread ---- */
 
-/* Bits that are set. Not the builtin, which may be a call. */
+/* How many bits are set. The builtin may be a call. */
 INLAY_FN uint32_t inlay_ones_(uint64_t x)
 {
 	x -= x >> 1 & 0x5555555555555555;
@@ -205,7 +201,7 @@ INLAY_FN uint64_t inlay_block_free_(const struct inlay_block_ *b)
 
 	for (i = 0; i < 8; i++) {
 		x = __atomic_load_n((const inlay_states_ *)(const void *)b->state + i, __ATOMIC_ACQUIRE);
-		/* 0x01 in each byte that was 0; the product gathers these into the top byte */
+		/* 0x01 in each byte that was 0; the product gathers the ones in the top byte */
 		x = ~(((x & low) + low) | x | low) >> 7;
 		lines |= (x * 0x0102040810204080u >> 56) << 8 * i;
 	}
@@ -222,7 +218,7 @@ INLAY_FN uint32_t inlay_store_free_(const struct inlay_store_ *s)
 	return n;
 }
 
-/* What a map counts: live descriptors of its, except those that hold it themselves. */
+/* Live descriptors of the map, except those that hold it themselves. */
 INLAY_COLD uint64_t inlay_tie_count_(const struct inlay_holder_ *h)
 {
 	const struct inlay_store_ *s = ((const struct inlay_tie_ *)(const void *)h)->store;
@@ -240,9 +236,7 @@ INLAY_COLD uint64_t inlay_tie_count_(const struct inlay_holder_ *h)
 	return n;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* Bytes for an object of `head` bytes, a store and num descriptors; 0 when there cannot be one. */
 INLAY_COLD size_t inlay_store_size_(size_t head, uint64_t num)
@@ -258,7 +252,7 @@ INLAY_COLD uint8_t *inlay_store_page_(void *memory)
 	return (uint8_t *)(uintptr_t)inlay_round_up((uintptr_t)memory, INLAY_BLOCK_);
 }
 
-/* Makes num descriptors in linked blocks. Touches all pages, so that none faults under a lock. */
+/* Makes num descriptors in linked blocks. Touches all pages, so none faults under the lock. */
 INLAY_COLD struct inlay_block_ *inlay_store_make_(struct inlay_store_ *s, void *memory, uint32_t num)
 {
 	uint8_t *page = inlay_store_page_(memory);
@@ -334,7 +328,7 @@ INLAY_COLD int inlay_store_stop_(struct inlay_store_ *s)
 	if (s->state != INLAY_STORE_STARTED_)
 		return -EBADFD;
 	__atomic_store_n(&s->state, INLAY_STORE_STOPPED_, __ATOMIC_RELAXED);
-	/* A get that sees the turn sees the state. Any other remembers a turn that is over. */
+	/* A get that sees the new turn sees the state; any other remembers an old turn. */
 	__atomic_fetch_add(&s->turn, 1, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -349,7 +343,7 @@ INLAY_COLD void inlay_store_destroy_(struct inlay_store_ *s)
 		inlay_holder_close_(&s->tie[i].holder);
 }
 
-/* Ties the store to the map if it can. The state of a buffer of this map: plain, or HELD. */
+/* Ties the store to the map if a tie is free. Returns its buffers' state: plain, or HELD. */
 INLAY_COLD uint8_t inlay_store_tie_to_(struct inlay_store_ *s, struct inlay_mmap *mmap)
 {
 	uint8_t plain = s->shared ? INLAY_BUF_SHARED_ : INLAY_BUF_PLAIN_, state = INLAY_BUF_HELD_;
@@ -387,11 +381,9 @@ INLAY_FN int inlay_store_keys_(const struct inlay_store_ *s, const struct inlay_
 	return s->dev ? inlay_mmap_keys(mmap, r->id, s->dev, keys) : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
-/* The block has free descriptors. */
+/* Lists a block that has free descriptors. */
 INLAY_ALWAYS void inlay_block_list_(struct inlay_block_ *b)
 {
 	if (INLAY_UNLIKELY(!b->given)) {
@@ -401,7 +393,7 @@ INLAY_ALWAYS void inlay_block_list_(struct inlay_block_ *b)
 	}
 }
 
-/* These lines of a block are free. Shared: under the lock. */
+/* Marks these lines of a block as free. Shared: under the lock. */
 INLAY_FN void inlay_block_give_(struct inlay_block_ *b, uint64_t bits)
 {
 	uint64_t given = b->given;
@@ -411,7 +403,7 @@ INLAY_FN void inlay_block_give_(struct inlay_block_ *b, uint64_t bits)
 	b->given = given | bits;
 }
 
-/* The first listed block, whose free descriptors are the caller's; NULL: there is none. */
+/* Takes the first listed block, with its free descriptors. NULL: there is none. */
 INLAY_ALWAYS struct inlay_block_ *inlay_store_pop_(struct inlay_store_ *s)
 {
 	struct inlay_block_ *b = s->blocks;
@@ -431,7 +423,7 @@ INLAY_ALWAYS void inlay_inventory_load_(struct inlay_inventory *inv, struct inla
 	inv->bits = bits;
 }
 
-/* Takes another block in hand, when nobody shares the store. Returns 0 when there is none. */
+/* Loads another block, in a store that is not shared. Returns 0 when there is none. */
 INLAY_FN int inlay_store_refill_(struct inlay_inventory *inv)
 {
 	struct inlay_block_ *b = inlay_store_pop_(inv->store);
@@ -443,7 +435,7 @@ INLAY_FN int inlay_store_refill_(struct inlay_inventory *inv)
 	return 1;
 }
 
-/* A free descriptor at hand (there is one), and its line. Its state is still to be set. */
+/* Takes a free descriptor at hand (there is one), and its line. The caller sets its state. */
 INLAY_ALWAYS struct inlay_buf *inlay_inventory_take_(struct inlay_inventory *inv, uint64_t *line)
 {
 	uint64_t bits = inv->bits, i = (unsigned)__builtin_ctzll(bits);
@@ -471,15 +463,15 @@ INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap
 	buf->data_len = (uint32_t)data_len;
 	buf->lkey = keys->lkey;
 	buf->head = (uint8_t *)head;
-	/* It keeps compilers from gathering both into a vector first, which takes longer. */
+	/* Keeps compilers from building a vector of both first, which takes longer. */
 	__asm__("" : "+r"(len));
 	buf->len = len;
-	/* A map that counts may read it. */
+	/* inlay_tie_count_ may read it. */
 	__atomic_store_n(&buf->mmap, mmap, __ATOMIC_RELAXED);
 	buf->rkey = keys->rkey;
 }
 
-/* A live buffer becomes a free descriptor, alone; the caller gives it to where it belongs. */
+/* Makes a live buffer a free descriptor; the caller gives it back. */
 INLAY_FN void inlay_buf_end_(struct inlay_buf *buf)
 {
 	struct inlay_mmap *mmap = inlay_buf_state_(buf) == INLAY_BUF_HELD_ ? buf->mmap : NULL;
@@ -503,7 +495,7 @@ INLAY_FN void inlay_buf_free_(struct inlay_buf *buf)
 		inlay_block_list_(b);
 		return;
 	}
-	/* Free under the lock only: a destroy that sees it free finds no thread here. */
+	/* Free under the lock only: when a destroy sees it free, no thread is left here. */
 	inlay_lock(&s->lock);
 	inlay_buf_end_(buf);
 	inlay_block_give_(b, 1ull << inlay_buf_line_(buf));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/call.h: sends device commands and reports what became of them. A command is an inbox
- * and an outbox, both of big-endian dwords; devx/ifc.h has their layouts.
+ * inlay/devx/call.h: sends device commands and reports their errors. A command is an inbox and an
+ * outbox, both of big-endian dwords; devx/ifc.h has their layouts.
  *
  *   struct inlay_devx_error error;
  *   struct inlay_cmd_out out;
@@ -17,21 +17,19 @@
  *
  * The kernel has a list of opcodes for each call, and refuses others with -EINVAL:
  *
- *   inlay_devx_command   what belongs to no object: queries of capabilities, registers, ports
+ *   inlay_devx_command   of no object: queries of capabilities, registers, ports
  *   inlay_devx_create    makes an object and returns its handle
  *   inlay_devx_modify    changes an object
  *   inlay_devx_query     asks for an object's state
- *   inlay_devx_destroy   takes the handle: no command that destroys is on a list
+ *   inlay_devx_destroy   takes the handle, not a command
  *
- * Invariants
- *
+ * Invariants:
  *   - The outbox is zeroed before the command is sent.
- *   - Errors are the same under every kernel. Newer ones return EREMOTEIO and the outbox; those
- *     before 5.18 or so return the errno of the status. Both become that errno; struct
- *     inlay_devx_error keeps status and syndrome, if known.
- *   - A failed create leaves no object.
+ *   - Every kernel gives the same errors. Newer ones return EREMOTEIO and the outbox; those before
+ *     5.18 or so return the errno of the status. Both become that errno; struct inlay_devx_error
+ *     keeps status and syndrome, if known.
  *
- * Threads: any number of threads on one context, each object used by one at a time.
+ * Threads: any number of threads on one context, one at a time per object.
  * Sources: mlx5dv_devx_obj_create(3) and its siblings; Linux, infiniband/hw/mlx5/devx.c (lists) and
  * mlx5/core/cmd.c (errno of a status).
  */
@@ -48,26 +46,22 @@
 #define INLAY_DEVX_BOX_MAX 65532u /* bytes of the longest: uverbs counts them in 16 bits */
 #define INLAY_DEVX_TEXT 200u      /* enough bytes for any text of inlay_devx_error_text */
 
-/* What became of a command, or why none was sent. */
+/* The result of a command, or why none was sent. */
 struct inlay_devx_error {
-	uint16_t opcode;   /* 0: inlay refused before there was a command */
+	uint16_t opcode;   /* 0: refused before there was a command */
 	uint16_t op_mod;
-	uint8_t status;    /* the device's; 0: refused before it, or hidden by an old kernel */
+	uint8_t status;    /* the device's; 0: refused before the device, or hidden by an old kernel */
 	uint8_t reserved[3];
 	uint32_t syndrome; /* the device's, opaque */
 	int32_t err;       /* what the call returned: 0 or a negative errno */
-	const char *why;   /* a builder's reason: a static sentence, or inlay_cq.refusal; else NULL */
+	const char *why;   /* inlay's reason: a static sentence, or inlay_cq.refusal; else NULL */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_devx_error) == 24, "no holes");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /* ---- Errors ---- */
 
-/* The negative errno of a status, and what it means, in words. */
+/* The negative errno of a status, and its text. */
 INLAY_COLD int inlay_devx_status_(uint8_t status, const char **text)
 {
 	switch (status) {
@@ -82,9 +76,7 @@ INLAY_COLD int inlay_devx_status_(uint8_t status, const char **text)
  * Writes one line about an error, without a newline: "CREATE_QP (0x500), op_mod 0: bad resource:
  * missing, or another context's (status 0x05, syndrome 0x001b2c3d): Invalid argument".
  *
- * text, size  INLAY_DEVX_TEXT bytes are enough; a longer text is cut. size 0 writes nothing
- *
- * Returns text.
+ * Returns text. INLAY_DEVX_TEXT bytes are enough; a longer text is cut. size 0 writes nothing.
  */
 INLAY_COLD char *inlay_devx_error_text(const struct inlay_devx_error *error, char *text, size_t size)
 {
@@ -112,7 +104,7 @@ INLAY_COLD char *inlay_devx_error_text(const struct inlay_devx_error *error, cha
 	return text;
 }
 
-/* Notes a refusal for which there is no command, and gives back err. */
+/* Records a refusal without a command. Returns err. */
 INLAY_COLD int inlay_devx_refuse_(struct inlay_devx_error *error, int err, const char *why)
 {
 	if (error) {
@@ -139,18 +131,17 @@ INLAY_COLD int inlay_devx_begin_(const void *in, size_t inlen, void *out, size_t
 }
 
 /*
- * Reports what became of a command that the caller sent through libmlx5: mlx5dv_devx_cq_query and
- * its siblings, which act on verbs objects. To the kernel an ibv_cq is a CQ, an ibv_qp a QP (or
- * DCT), a plain ibv_srq an RMP, one with tag matching an XRQ, an ibv_wq an RQ, an ibv_rwq_ind_table
- * an RQT.
+ * The result of a command that the caller sent through libmlx5: mlx5dv_devx_cq_query and its
+ * siblings, which act on verbs objects. To the kernel an ibv_cq is a CQ, an ibv_qp a QP (or DCT), a
+ * plain ibv_srq an RMP, one with tag matching an XRQ, an ibv_wq an RQ, an ibv_rwq_ind_table an RQT.
  *
  *   memset(out, 0, outlen);
  *   err = inlay_devx_result(mlx5dv_devx_cq_query(cq, in, inlen, out, outlen), in, out, &error);
  *
  * err    0 or a positive errno
- * in     the inbox; NULL: not known
+ * in     the inbox, or NULL
  * out    the outbox, 16 bytes at least, zeroed before the call
- * error  filled in; NULL: not wanted
+ * error  filled in, or NULL
  *
  * Returns 0, or the negative errno: of the status if the device refused the command, else err.
  */
@@ -161,7 +152,7 @@ INLAY_COLD int inlay_devx_result(int err, const void *in, const void *out, struc
 	const char *text;
 
 	INLAY_CHECK(out, "no argument is NULL");
-	/* The status counts even if the call succeeded: a create must not invent an object. */
+	/* The status counts even after success: a refused create has no object. */
 	if (err == EREMOTEIO || !err) {
 		result = inlay_devx_status_(box[0], &text);
 		if (err && !result)
@@ -211,14 +202,14 @@ INLAY_COLD void inlay_devx_inbox_(void *in, size_t len, uint32_t opcode, uint32_
  *
  * in, inlen    inbox: 16 bytes at least, whole dwords
  * out, outlen  outbox, likewise
- * error        what became of the command, filled in every case; NULL: not wanted
+ * error        filled in always, or NULL
  *
  * Each returns 0; -EINVAL for a box of an impossible length; the negative errno of the device's
  * status; else the kernel's errno: -EINVAL for an opcode that is not on the call's list or a number
  * that is not the object's, -EOPNOTSUPP for a context that is not open for commands.
  */
 
-/* Sends a command that belongs to no object. */
+/* Sends a command of no object. */
 INLAY_COLD int inlay_devx_command(struct ibv_context *ctx, const void *in, size_t inlen, void *out, size_t outlen,
 				  struct inlay_devx_error *error)
 {
@@ -229,8 +220,8 @@ INLAY_COLD int inlay_devx_command(struct ibv_context *ctx, const void *in, size_
 }
 
 /*
- * Asks for the current capabilities of one type: QUERY_HCA_CAP. type: enum inlay_cap_type, 15 bits.
- * Returns as inlay_devx_command does, and -EINVAL for a type of more bits.
+ * Asks for the current capabilities of one type: enum inlay_cap_type, 15 bits (QUERY_HCA_CAP).
+ * Returns as inlay_devx_command; -EINVAL also for a type of more bits.
  */
 INLAY_COLD int inlay_devx_query_cap(struct ibv_context *ctx, uint32_t type, struct inlay_query_hca_cap_out *out,
 				    struct inlay_devx_error *error)
@@ -246,8 +237,8 @@ INLAY_COLD int inlay_devx_query_cap(struct ibv_context *ctx, uint32_t type, stru
 }
 
 /*
- * Destroys an object. Returns 0, or a negative errno: -EBUSY while something else uses it; repeat
- * the call later. Destroying a DCT waits until it is drained.
+ * Destroys an object. Returns 0, or a negative errno: -EBUSY while it is in use; call again later.
+ * Destroying a DCT waits until it is drained.
  */
 INLAY_COLD int inlay_devx_destroy(struct mlx5dv_devx_obj *obj)
 {
@@ -255,10 +246,7 @@ INLAY_COLD int inlay_devx_destroy(struct mlx5dv_devx_obj *obj)
 	return -mlx5dv_devx_obj_destroy(obj);
 }
 
-/*
- * Creates an object. *obj is its handle; NULL on failure. Its number is in the outbox, nearly
- * always INLAY_CMD_OUT_NUMBER.
- */
+/* Creates an object. *obj: its handle, NULL on failure. Its number: mostly INLAY_CMD_OUT_NUMBER. */
 INLAY_COLD int inlay_devx_create(struct ibv_context *ctx, const void *in, size_t inlen, void *out, size_t outlen,
 				 struct mlx5dv_devx_obj **obj, struct inlay_devx_error *error)
 {
@@ -278,7 +266,7 @@ INLAY_COLD int inlay_devx_create(struct ibv_context *ctx, const void *in, size_t
 	return err;
 }
 
-/* Changes an object. The inbox names it again, by its number. */
+/* Changes an object. The inbox has its number too. */
 INLAY_COLD int inlay_devx_modify(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen,
 				 struct inlay_devx_error *error)
 {
@@ -288,7 +276,7 @@ INLAY_COLD int inlay_devx_modify(struct mlx5dv_devx_obj *obj, const void *in, si
 	return err ? err : inlay_devx_result(mlx5dv_devx_obj_modify(obj, in, inlen, out, outlen), in, out, error);
 }
 
-/* Asks for an object's state. The inbox names it again, by its number. */
+/* Asks for an object's state. The inbox has its number too. */
 INLAY_COLD int inlay_devx_query(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen,
 				struct inlay_devx_error *error)
 {
@@ -299,16 +287,16 @@ INLAY_COLD int inlay_devx_query(struct mlx5dv_devx_obj *obj, const void *in, siz
 }
 
 /*
- * Asks for an object's context by a query whose inbox is the header alone.
+ * Asks for an object's context, by a query with only the header as its inbox.
  *
  *   struct inlay_query_qp_out out;
  *
  *   inlay_devx_query_context(qp.obj, INLAY_CMD_OP_QUERY_QP, qp.qpn, &out, sizeof(out), &error);
  *   if (inlay_qpc_get(&out.qpc, INLAY_QPC_STATE) == INLAY_QP_STATE_ERR) ...
  *
- * number  as commands know it: of a CQ cq.cq.cqn, of a memory key key.key >> 8
+ * number  as in commands: of a CQ cq.cq.cqn, of a memory key key.key >> 8
  *
- * Returns as inlay_devx_query does, and -EINVAL without an object.
+ * Returns as inlay_devx_query; -EINVAL also without an object.
  */
 INLAY_COLD int inlay_devx_query_context(struct mlx5dv_devx_obj *obj, enum inlay_cmd_op opcode, uint32_t number,
 					void *out, size_t outlen, struct inlay_devx_error *error)
@@ -324,7 +312,7 @@ INLAY_COLD int inlay_devx_query_context(struct mlx5dv_devx_obj *obj, enum inlay_
 
 /* ---- What the builders share ---- */
 
-/* Sends a create whose answer is a number. */
+/* Sends a create that returns a number. */
 INLAY_COLD int inlay_devx_make_(struct ibv_context *ctx, const void *in, size_t inlen, struct mlx5dv_devx_obj **obj,
 				uint32_t *number, struct inlay_devx_error *error)
 {
@@ -335,7 +323,7 @@ INLAY_COLD int inlay_devx_make_(struct ibv_context *ctx, const void *in, size_t 
 	return err;
 }
 
-/* Sends a modify whose answer says nothing more. */
+/* Sends a modify that returns only its status. */
 INLAY_COLD int inlay_devx_change_(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen,
 				  struct inlay_devx_error *error)
 {
@@ -346,7 +334,7 @@ INLAY_COLD int inlay_devx_change_(struct mlx5dv_devx_obj *obj, const void *in, s
 	return inlay_devx_modify(obj, in, inlen, &out, sizeof(out), error);
 }
 
-/* Destroys what *obj names, if anything; then *obj is NULL. */
+/* Destroys *obj, if there is one, and makes it NULL. */
 INLAY_COLD int inlay_devx_drop_(struct mlx5dv_devx_obj **obj)
 {
 	int err = *obj ? inlay_devx_destroy(*obj) : 0;

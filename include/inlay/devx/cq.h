@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/cq.h: a completion queue made by device commands. cq.cq is a queue of queue/cq.h, and
- * cq.cq.cqn its number.
+ * inlay/devx/cq.h: a completion queue made by device commands. cq.cq is a queue of queue/cq.h, with
+ * the number cq.cq.cqn.
  *
  *   struct inlay_devx_cq_attr attr;
  *   struct inlay_devx_cq cq;
@@ -15,8 +15,7 @@
  *   ... inlay_cq_peek(&cq.cq) ...
  *   inlay_devx_cq_destroy(&cq);                          after its QPs
  *
- * Invariant: the CQ's events are INLAY_EVENT_COMP on a DEVX channel (devx/event.h), armed by
- * inlay_cq_arm.
+ * inlay_cq_arm arms the CQ's event: INLAY_EVENT_COMP on a DEVX channel (devx/event.h).
  *
  * Threads: as queue/cq.h; creating and destroying as device commands.
  * Sources: devx/ifc/cq.h; libmlx5's verbs.c (a ring before its first completion).
@@ -30,7 +29,7 @@
 #include <inlay/queue/cq.h>
 
 enum inlay_devx_cq_flags {
-	/* The device does not check for room; inlay_cq_advance_quiet suffices. */
+	/* The device does not check for room, so inlay_cq_advance_quiet suffices. */
 	INLAY_DEVX_CQ_IGNORE_OVERRUN = 1
 };
 
@@ -43,8 +42,8 @@ struct inlay_devx_cq_attr {
 	uint32_t cqe_size;                /* 64 or 128 bytes; 0: 64 */
 	uint32_t vector;                  /* completion vector */
 	uint32_t flags;                   /* enum inlay_devx_cq_flags */
-	uint16_t period;                  /* moderation of events: microseconds, 0 .. 4095 */
-	uint16_t count;                   /* and completions; 0: no moderation */
+	uint16_t period;                  /* event moderation: microseconds, 0 .. 4095, */
+	uint16_t count;                   /* and completions; 0: none */
 	uint32_t reserved;
 };
 
@@ -55,10 +54,6 @@ struct inlay_devx_cq {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /* Returns the bytes of a ring, a multiple of 64; 0 for an impossible number or size of CQEs. */
 INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
 {
@@ -68,11 +63,9 @@ INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
 }
 
 /*
- * Creates a CQ, and initialises ring and record.
- *
- * Returns 0; -EINVAL for an impossible attribute, ring or record; -EPERM when the device may not
- * write the ring; -ENOENT for a vector that does not exist; else the negative errno of CREATE_CQ.
- * On failure cq->obj is NULL.
+ * Creates a CQ, and initialises ring and record. Returns 0; -EINVAL for an impossible attribute,
+ * ring or record; -EPERM when the device may not write the ring; -ENOENT for a vector that does not
+ * exist; else the negative errno of CREATE_CQ. On failure cq->obj is NULL.
  */
 INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context *ctx,
 				    const struct inlay_devx_cq_attr *attr)
@@ -128,9 +121,7 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	return err;
 }
 
-/*
- * Destroys the CQ. Returns 0, or a negative errno: -EBUSY while a QP, XRQ or DCT completes to it.
- */
+/* Destroys the CQ. Returns 0, or a negative errno: -EBUSY while a QP, XRQ or DCT uses it. */
 INLAY_COLD int inlay_devx_cq_destroy(struct inlay_devx_cq *cq)
 {
 	INLAY_CHECK(cq, "no argument is NULL");

@@ -10,23 +10,23 @@
  *   attr.pdn = pdn;
  *   attr.cqn = cq.cq.cqn;
  *   attr.srqn = rmp.rmpn;                              its receive queue
- *   attr.dc_key = 0x1ee7a330;                          the initiator's address vector must carry it
+ *   attr.dc_key = 0x1ee7a330;                          as in the initiator's address vector
  *   inlay_devx_dct_create(&dct, ctx, &attr, &path);
  *   ...
  *   inlay_devx_dct_destroy(&dct);                      before CQ and shared queue
  *
- * An initiator posts with an address vector in front:
+ * An initiator's WQE begins with an address vector:
  *
  *   inlay_av_from_ah(&av, ah, dctn, 0);
  *   inlay_av_to_dct(&av, dctn, key);
- *   inlay_post_ud_send(&dci.sq, &av, &sge, 1, INLAY_SIGNALED);         a send, like a datagram
+ *   inlay_post_ud_send(&dci.sq, &av, &sge, 1, INLAY_SIGNALED);          a send, as a datagram
  *   inlay_sq_begin(&dci.sq, 2, &at);                                    an RDMA write, by hand
  *   at = inlay_seg_av(at, &av);
  *   at = inlay_seg_raddr(at, raddr, rkey);
  *   at = inlay_seg_data(at, addr, len, lkey);
  *   inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
  *
- * Invariant: a target is ready as soon as it is created: no transitions, no ring, no register.
+ * A target is ready when it is created. It has no transitions, ring or register.
  *
  * Threads: as device commands; inlay_av_to_dct is pure.
  * Sources: devx/ifc/srq.h; Linux, infiniband/hw/mlx5/qpc.c (create, drain, destroy).
@@ -46,10 +46,10 @@ enum inlay_devx_dct_flags {
 /* What to create. Zero it first. */
 struct inlay_devx_dct_attr {
 	uint64_t dc_key;      /* access key, host order */
-	uint32_t pdn;         /* it, cqn and srqn: 24 bits */
+	uint32_t pdn;         /* 24 bits, as cqn and srqn */
 	uint32_t cqn;
 	uint32_t srqn;        /* of an SRQ, RMP or XRQ */
-	uint32_t scatter_res; /* 64: up to 64 bytes of received data go into the CQE, which has 128; 0: none */
+	uint32_t scatter_res; /* 64: up to 64 received bytes go into the CQE, which has 128; 0: none */
 	uint32_t user_index;  /* with INLAY_DEVX_DCT_USER_INDEX, 24 bits */
 	uint32_t flags;       /* enum inlay_devx_dct_flags */
 };
@@ -62,9 +62,7 @@ struct inlay_devx_dct {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Creates a DCT.
@@ -129,24 +127,18 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	return inlay_devx_make_(ctx, &in, sizeof(in), &dct->obj, &dct->dctn, &dct->error);
 }
 
-/*
- * Destroys the DCT; waits until the device has drained it. Returns 0, or a negative errno.
- */
+/* Destroys the DCT; waits until the device has drained it. Returns 0, or a negative errno. */
 INLAY_COLD int inlay_devx_dct_destroy(struct inlay_devx_dct *dct)
 {
 	INLAY_CHECK(dct, "no argument is NULL");
 	return inlay_devx_drop_(&dct->obj);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /*
- * Turns an address vector, from inlay_av_from_ah (verbs.h) or inlay_av_init, into one of a DCT.
- *
- * dctn  of the target, 24 bits
- * key   its access key, host order
+ * Turns an address vector, from inlay_av_from_ah (verbs.h) or inlay_av_init, into that of a DCT.
+ * dctn: 24 bits; key: the DCT's access key, host order.
  */
 INLAY_FN void inlay_av_to_dct(struct inlay_av *av, uint32_t dctn, uint64_t key)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/event.h: queries that are answered later, and events of objects and of the device.
+ * inlay/devx/event.h: asynchronous queries, and events of objects and of the device.
  *
  *   uint16_t types[] = {INLAY_EVENT_WQ_CATAS_ERROR, INLAY_EVENT_SRQ_LAST_WQE};
  *   struct mlx5dv_devx_event_channel *channel;
@@ -21,20 +21,18 @@
  *   inlay_devx_answer(answers, buf, sizeof(buf), &wr_id, &error);    the outbox is at buf + 1
  *   mlx5dv_devx_destroy_cmd_comp(answers);
  *
- * Channels and objects for answers are libmlx5's own. Reading waits, unless the caller has set
- * O_NONBLOCK on the fd.
+ * Channels and mlx5dv_devx_cmd_comp are libmlx5's. Reading waits, unless the fd has O_NONBLOCK.
  *
- * Invariants
- *
+ * Invariants:
  *   - Answers arrive in the order in which the device finishes.
- *   - Only DEVX objects can be subscribed to; verbs objects have ibv_get_async_event. A CQ reports
- *     a completion (INLAY_EVENT_COMP) if it is armed: inlay_cq_arm. An eventfd can count events
- *     instead: mlx5dv_devx_subscribe_devx_event_fd.
+ *   - Subscribe to DEVX objects only; verbs objects have ibv_get_async_event. An armed CQ
+ *     (inlay_cq_arm) reports a completion: INLAY_EVENT_COMP. An eventfd can count events instead:
+ *     mlx5dv_devx_subscribe_devx_event_fd.
  *   - On a channel made with MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA an event is its
  *     cookie alone, and a subscription reports once until it is read.
  *   - Destroying an object or a channel ends its subscriptions.
  *
- * Threads: one thread may read a channel or an object for answers while others subscribe or ask.
+ * Threads: one thread may read a channel or answers while others subscribe or ask.
  * Sources: mlx5dv_devx_obj_query_async(3), mlx5dv_devx_subscribe_devx_event(3),
  * mlx5dv_devx_get_event(3); Linux, infiniband/hw/mlx5/devx.c (limits, types), mlx5/device.h
  * (entries).
@@ -49,13 +47,13 @@
 
 struct inlay_devx_event {
 	uint64_t cookie;
-	uint32_t number;      /* of the object; port of a port change; 0: unknown */
-	uint16_t object_type; /* of events of newer kinds: 0xff00 + n, or a general object's type; else 0 */
-	uint8_t kind;         /* QP 0, RQ 1, SQ 2, DCT 6 if number is of one of these; else 0 */
+	uint32_t number;      /* of the object; PORT_CHANGE: the port; 0: unknown */
+	uint16_t object_type; /* of newer events: 0xff00 + n, or a general object's type; else 0 */
+	uint8_t kind;         /* of the object: QP 0, RQ 1, SQ 2, DCT 6; else 0 */
 	uint8_t syndrome;     /* CQ_ERROR */
 	uint8_t type;         /* enum inlay_event_type */
 	uint8_t subtype;      /* PORT_CHANGE: 1 down, 4 up */
-	uint8_t bytes;        /* that came after the cookie, 0 .. 64; what they do not hold is 0 here */
+	uint8_t bytes;        /* that came after the cookie, 0 .. 64; the rest of eqe is 0 */
 	uint8_t reserved[5];
 	struct inlay_eqe eqe;
 };
@@ -64,21 +62,17 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_devx_event) == 24 + 64, "no holes");
 INLAY_STATIC_ASSERT(offsetof(struct mlx5dv_devx_async_cmd_hdr, out_data) == INLAY_DEVX_ANSWER, "outbox of an answer");
 INLAY_STATIC_ASSERT(offsetof(struct mlx5dv_devx_async_event_hdr, out_data) == 8, "an event after its cookie");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /* ---- Queries ---- */
 
 /*
  * Asks for an object's state without waiting.
  *
  * in, inlen  inbox, as inlay_devx_query's; not needed afterwards
- * outlen     bytes of the outbox to come: 16 at least, whole dwords
+ * outlen     bytes of the answer's outbox: 16 at least, whole dwords
  * wr_id      comes back with the answer
  *
  * Returns 0; -EINVAL for a box of an impossible length; -EAGAIN when more than 1 MiB of outboxes
- * are outstanding; else the negative errno of mlx5dv_devx_obj_query_async. A refusal by the device
+ * are outstanding; else the negative errno of mlx5dv_devx_obj_query_async. The device's status
  * comes with the answer.
  */
 INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, size_t outlen,
@@ -93,13 +87,13 @@ INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *i
 /*
  * Takes an answer.
  *
- * buf, len  aligned to 8. The outbox begins at buf + 1; what it does not fill is 0
+ * buf, len  aligned to 8. The outbox begins at buf + 1; the rest is 0
  * wr_id     of the query; UINT64_MAX if no answer was taken
- * error     filled in, except opcode and op_mod, which an answer lacks; NULL: not wanted
+ * error     filled in, except opcode and op_mod, or NULL
  *
  * Returns 0 or the negative errno of the answer's status (-EIO, and error->status 0xff, for an
- * answer that ends before its status). If no answer was taken: -ENOBUFS for a buffer that is too
- * short, -EAGAIN when there is none, -EIO when the device is gone.
+ * answer that ends before its status). If no answer was taken: -ENOBUFS for too short a buffer,
+ * -EAGAIN when there is none, -EIO when the device is gone.
  */
 INLAY_COLD int inlay_devx_answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t *buf, size_t len, uint64_t *wr_id,
 				 struct inlay_devx_error *error)
@@ -110,7 +104,7 @@ INLAY_COLD int inlay_devx_answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t 
 	*wr_id = UINT64_MAX;
 	if (len >= INLAY_DEVX_ANSWER + INLAY_DEVX_BOX) {
 		__builtin_memset(buf, 0, len);
-		/* libmlx5 does not say how much it read: an answer without a status must not look good. */
+		/* libmlx5 hides how much it read. An answer without a status is an error. */
 		((uint8_t *)(buf + 1))[0] = 0xff;
 		err = mlx5dv_devx_get_async_cmd_comp(answers, (struct mlx5dv_devx_async_cmd_hdr *)(void *)buf, len);
 	}
@@ -125,12 +119,12 @@ INLAY_COLD int inlay_devx_answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t 
 /*
  * Subscribes to events.
  *
- * obj       whose events; NULL: those of no object, such as a port's
+ * obj       NULL: events of no object, such as a port's
  * types, n  enum inlay_event_type, 1 .. INLAY_DEVX_SUBSCRIBE_MAX of them
  * cookie    comes back with each event
  *
  * Returns 0; -EINVAL for another n, or a type that kernel or device do not offer; else the negative
- * errno of mlx5dv_devx_subscribe_devx_event. On failure none of the types is subscribed to.
+ * errno of mlx5dv_devx_subscribe_devx_event. On failure there is no subscription.
  */
 INLAY_COLD int inlay_devx_subscribe(struct mlx5dv_devx_event_channel *channel, struct mlx5dv_devx_obj *obj,
 				    const uint16_t *types, uint32_t n, uint64_t cookie)
@@ -144,7 +138,7 @@ INLAY_COLD int inlay_devx_subscribe(struct mlx5dv_devx_event_channel *channel, s
 	return -mlx5dv_devx_subscribe_devx_event(channel, obj, (uint16_t)(n * sizeof(*types)), copy, cookie);
 }
 
-/* Decodes the first `bytes` bytes of an entry of an event queue. Keeps event->cookie. */
+/* Decodes the first `bytes` bytes of an EQE. Keeps event->cookie. */
 INLAY_COLD void inlay_devx_event_parse_(const void *eqe, size_t bytes, struct inlay_devx_event *event)
 {
 	const struct inlay_eqe *at = &event->eqe;
@@ -189,11 +183,9 @@ INLAY_COLD void inlay_devx_event_parse_(const void *eqe, size_t bytes, struct in
 }
 
 /*
- * Takes an event. Of a channel without data only the cookie is filled in.
- *
- * Returns 0; -EAGAIN when there is none; -EOVERFLOW, once, when the kernel had to drop some; -EIO
- * when the device is gone, and for less than a cookie; else the negative errno of
- * mlx5dv_devx_get_event.
+ * Takes an event; from a channel without data, only its cookie. Returns 0; -EAGAIN when there is
+ * none; -EOVERFLOW, once, when the kernel has dropped some; -EIO when the device is gone, and for
+ * less than a cookie; else the negative errno of mlx5dv_devx_get_event.
  */
 INLAY_COLD int inlay_devx_event_get(struct mlx5dv_devx_event_channel *channel, struct inlay_devx_event *event)
 {
@@ -202,7 +194,7 @@ INLAY_COLD int inlay_devx_event_get(struct mlx5dv_devx_event_channel *channel, s
 
 	INLAY_CHECK(channel && event, "no argument is NULL");
 	__builtin_memset(event, 0, sizeof(*event));
-	errno = 0; /* libmlx5 leaves it alone when it read too little */
+	errno = 0; /* libmlx5 does not set it for a short read */
 	n = mlx5dv_devx_get_event(channel, (struct mlx5dv_devx_async_event_hdr *)(void *)buf, sizeof(buf));
 	if (n < (ssize_t)sizeof(buf[0]))
 		return errno ? -errno : -EIO;

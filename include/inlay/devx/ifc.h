@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/ifc.h: the layouts of device commands, all of them. devx/ifc/bits.h explains fields
- * and accessors, devx/ifc/cmd.h has the table of commands.
+ * inlay/devx/ifc.h: the layouts of all device commands. devx/ifc/bits.h explains fields and
+ * accessors; devx/ifc/cmd.h has the table of commands.
  */
 #ifndef INLAY_DEVX_IFC_H
 #define INLAY_DEVX_IFC_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/mkey.h: memory keys made by device commands: of memory in a umem, or of pieces that
+ * inlay/devx/mkey.h: memory keys made by device commands: of a umem's memory, or of pieces that
  * other keys cover.
  *
  *   struct inlay_devx_mkey_attr attr;
@@ -16,21 +16,19 @@
  *   ...
  *   inlay_devx_mkey_destroy(&key);                     before its umem or its pieces' keys
  *
- * Pieces. A key over keys (KLM) covers n pieces as one range, in order, each with its own length.
- * With attr.log_entity all pieces have 2^log_entity bytes (KSM), and the device finds one without a
+ * A key over keys (KLM) covers n pieces in order as one range, each with its own length. With
+ * attr.log_entity, all pieces have 2^log_entity bytes (KSM), and the device finds one without a
  * search.
  *
  *   attr.addr     + length of piece 0      + length of piece 1
  *   | piece 0     | piece 1                | ...
  *     = sge[0].length bytes at sge[0].addr of sge[0].lkey
  *
- * Invariants
- *
+ * Invariants:
  *   - With IBV_ACCESS_REMOTE_ATOMIC, attr.addr and attr.len of a key of pieces are multiples of 8.
- *   - Relaxed ordering is optional, as with ibv_reg_mr: a device that lacks it makes the key
- *     without.
- *   - The low byte of a key is attr.tag. Choose a new one each time, so that a destroyed key is not
- *     mistaken for a newer one with the same index.
+ *   - Relaxed ordering is optional, as with ibv_reg_mr: a device without it makes an ordered key.
+ *   - The low byte of a key is attr.tag. Choose a new one each time, so that a destroyed key does
+ *     not match a newer one with the same index.
  *
  * Threads: as device commands.
  * Sources: devx/ifc/mkey.h; Linux, infiniband/hw/mlx5/devx.c and mr.c; UCX's ib_mlx5dv_md.c (KSM).
@@ -46,12 +44,12 @@
 
 /* What to create. Zero it first. */
 struct inlay_devx_mkey_attr {
-	uint64_t addr;                  /* where the range begins for posts and peers; of a umem a multiple of 4096 */
+	uint64_t addr;                  /* of the range, for posts and peers; of a umem a multiple of 4096 */
 	uint64_t len;                   /* bytes, 1 at least */
-	struct inlay_devx_place memory; /* inlay_devx_mkey_create: the memory, on a page in the umem and for the CPU */
+	struct inlay_devx_place memory; /* for inlay_devx_mkey_create; on a page in the umem and for the CPU */
 	uint32_t pdn;                   /* 24 bits */
 	uint32_t access;                /* IBV_ACCESS_LOCAL_WRITE, _REMOTE_*, _RELAXED_ORDERING. Local reads always */
-	uint32_t log_entity;            /* pieces: log2 of the length of all, 12 .. 31; 0: each has its own */
+	uint32_t log_entity;            /* log2 of each piece's length, 12 .. 31; 0: each has its own */
 	uint8_t tag;                    /* low byte of the key */
 	uint8_t reserved[3];
 };
@@ -67,11 +65,7 @@ struct inlay_devx_mkey {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
-/* What both kinds of keys have, and sending. */
+/* Fills in what both kinds of keys share, and sends the command. */
 INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_context *ctx,
 				     const struct inlay_devx_mkey_attr *attr, struct inlay_create_mkey_in *in,
 				     size_t inlen)
@@ -90,7 +84,7 @@ INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_con
 	inlay_mkc_set(&in->mkc, INLAY_MKC_RW, !!(access & IBV_ACCESS_REMOTE_WRITE));
 	inlay_mkc_set(&in->mkc, INLAY_MKC_A, !!(access & IBV_ACCESS_REMOTE_ATOMIC));
 	if (access & IBV_ACCESS_RELAXED_ORDERING) {
-		/* The device refuses a bit that it has no capability for. */
+		/* A device without the capability refuses the bit. */
 		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, &key->error);
 		if (err)
 			return err;
@@ -112,12 +106,10 @@ INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_con
 }
 
 /*
- * Creates a key of memory in a umem.
- *
- * Returns 0; -EINVAL for an impossible attribute, or memory outside of its umem or not on a
- * 4096-byte page (pass its page, and move attr.addr likewise); -EPERM when the key grants writing
- * and the umem does not; else the negative errno of CREATE_MKEY or QUERY_HCA_CAP. On failure
- * key->obj is NULL.
+ * Creates a key of memory in a umem. Returns 0; -EINVAL for an impossible attribute, or memory
+ * outside of its umem or not on a 4096-byte page (round memory and attr.addr down); -EPERM when the
+ * key grants writing and the umem does not; else the negative errno of CREATE_MKEY or
+ * QUERY_HCA_CAP. On failure key->obj is NULL.
  */
 INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_context *ctx,
 				      const struct inlay_devx_mkey_attr *attr)
@@ -157,9 +149,9 @@ INLAY_COLD size_t inlay_devx_mkey_size(uint32_t n)
 /*
  * Creates a key of pieces that other keys cover.
  *
- * attr      attr->memory is not used. A piece's key may grant less than attr->access
- * sge, n    the pieces: address and lkey of each, and its length if log_entity is 0. Their keys are
- *           of the same PD and outlive this one
+ * attr      without attr->memory. A piece's key may grant less than attr->access
+ * sge, n    the pieces: address and lkey, and length if log_entity is 0. Their keys are of the same
+ *           PD and outlive this one
  * box, size scratch memory, aligned to 8, inlay_devx_mkey_size(n) bytes at least
  *
  * Returns 0; -EINVAL for an impossible attribute or number of pieces, or pieces shorter than
@@ -200,7 +192,7 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 	return inlay_devx_mkey_send_(key, ctx, attr, in, bytes);
 }
 
-/* Destroys the key: the device refuses it from then on. Returns 0, or a negative errno. */
+/* Destroys the key; the device refuses it afterwards. Returns 0, or a negative errno. */
 INLAY_COLD int inlay_devx_mkey_destroy(struct inlay_devx_mkey *key)
 {
 	INLAY_CHECK(key, "no argument is NULL");

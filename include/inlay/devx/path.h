@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/path.h: how a queue pair made by device commands reaches its peer. The peers exchange
- * the record of connect.h, so either may be a verbs queue pair.
+ * inlay/devx/path.h: how a QP made by device commands reaches its peer. The peers exchange the
+ * record of connect.h, so either may be a verbs QP.
  *
  *   struct inlay_devx_path path = inlay_devx_path_defaults();
  *   struct inlay_connect_record mine, peer;
@@ -12,18 +12,16 @@
  *   inlay_devx_address_resolve(&peer, pd, &path);
  *   inlay_devx_qp_connect(&qp, &path, &peer);
  *
- * Invariants
- *
- *   - path.gid_index selects the GID and thus the version of RoCE, which must be the peer's.
+ * Invariants:
+ *   - path.gid_index selects the GID and thus the RoCE version, which must be the peer's.
  *     inlay_connect_port finds the best index.
- *   - On RoCE the device needs the MAC that frames go to. A record from inlay_devx_qp_address holds
- *     its sender's, which is right within one Ethernet segment. inlay_devx_address_resolve is
- *     always right: across routers, and for the record of a verbs queue pair, which has no MAC.
+ *   - On RoCE the device needs the destination MAC. A record from inlay_devx_qp_address has its
+ *     sender's, which is right within one Ethernet segment. inlay_devx_address_resolve is always
+ *     right: across routers, and for the record of a verbs QP, which has no MAC.
  *   - On InfiniBand the GID is used with path.global, or if the peer's record demands it.
- *   - ECE is not negotiated: a record made here offers none.
+ *   - ECE is not negotiated.
  *
- * Threads: pure data; functions that take a context or a PD are as thread-safe as verbs and device
- * commands.
+ * Threads: functions that take a context or a PD are as thread-safe as verbs; the others are pure.
  * Sources: devx/ifc/qp.h; ibv_create_ah(3); Linux, infiniband/hw/mlx5/qp.c (mlx5_set_path); UCX's
  * rc_mlx5_devx.c (the MAC from an address handle).
  */
@@ -44,7 +42,7 @@ struct inlay_devx_path {
 	uint16_t udp_sport;     /* RoCE v2: 0xc000 .. 0xffff; 0: from both QPNs [0] */
 	uint8_t port;           /* from 1 [1] */
 	uint8_t gid_index;      /* [0] */
-	uint8_t mtu;            /* enum ibv_mtu, the longest packet; 0: as both ports take [0] */
+	uint8_t mtu;            /* enum ibv_mtu; 0: the smaller of both ports' [0] */
 	uint8_t global;         /* IB: send with a GRH [0] */
 	uint8_t hop_limit;      /* GRH [64] */
 	uint8_t traffic_class;  /* GRH; 0: as the peer [0] */
@@ -54,17 +52,13 @@ struct inlay_devx_path {
 	uint8_t retry_count;    /* 0 .. 7 [7] */
 	uint8_t rnr_retry;      /* 0 .. 6; 7: no limit [7] */
 	uint8_t min_rnr_timer;  /* the peer's pause after an RNR NAK, 0 .. 31: ibv_modify_qp(3) [12: 0.64 ms] */
-	uint8_t rd_atomic;      /* reads and atomics that this end has under way, 0 .. 128, rounded up to 2^n [16] */
-	uint8_t dest_rd_atomic; /* and that it answers at a time [16] */
+	uint8_t rd_atomic;      /* reads and atomics outstanding at this end, 0 .. 128, rounded up to 2^n [16] */
+	uint8_t dest_rd_atomic; /* and from the peer, likewise [16] */
 	uint8_t atomic_mode;    /* enum inlay_atomic_mode, with IBV_ACCESS_REMOTE_ATOMIC [INLAY_ATOMIC_MODE_IB] */
 	uint8_t counter_set;    /* from ALLOC_Q_COUNTER; 0: the device's [0] */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
-/* The defaults, as above. */
+/* The defaults in brackets above. */
 INLAY_COLD struct inlay_devx_path inlay_devx_path_defaults(void)
 {
 	struct inlay_devx_path path;
@@ -82,7 +76,7 @@ INLAY_COLD struct inlay_devx_path inlay_devx_path_defaults(void)
 	return path;
 }
 
-/* Whether each field is in its range. Both ends drop upper bits of psn. ethernet: of the port. */
+/* Whether each field is in its range (psn: any). ethernet: whether the port is. */
 INLAY_COLD int inlay_devx_path_ok_(const struct inlay_devx_path *path, int ethernet)
 {
 	return path->mtu <= IBV_MTU_4096 && path->sl < (ethernet ? 8 : 16) && path->src_path_bits < 128 &&
@@ -91,7 +85,7 @@ INLAY_COLD int inlay_devx_path_ok_(const struct inlay_devx_path *path, int ether
 	       !(path->flow_label >> 20) && (!path->udp_sport || path->udp_sport >= 0xc000);
 }
 
-/* A QP's type in a record, enum ibv_qp_type; 0: it has none. st: enum inlay_qp_st. */
+/* The type of a record, enum ibv_qp_type; 0: none. st: enum inlay_qp_st. */
 INLAY_COLD uint8_t inlay_devx_connect_type_(uint32_t st)
 {
 	return st == INLAY_QP_ST_RC ? IBV_QPT_RC : st == INLAY_QP_ST_UC ? IBV_QPT_UC :
@@ -109,7 +103,7 @@ INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8
 
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_QUERY_ROCE_ADDRESS, 0);
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_ROCE_ADDRESS_INDEX, gid_index);
-	/* Only a function with several ports numbers them here. */
+	/* Only functions with several ports use it. */
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_VHCA_PORT_NUM, port > 1 ? port & 15 : 0);
 	err = inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), error);
 	be = inlay_to_be64(inlay_query_roce_address_out_get(&out, INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_47_32) << 48 |
@@ -119,10 +113,10 @@ INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8
 }
 
 /*
- * Writes into the peer's record the MAC that leads to its GID, which the kernel looks up. Does
+ * Lets the kernel look up the MAC for the GID in the peer's record, and writes it there. Does
  * nothing on InfiniBand.
  *
- * pd    any of the context: an address handle is made in it, and destroyed
+ * pd    any of the context, for a temporary address handle
  * path  of this end: port, gid_index, sl, traffic_class, hop_limit
  *
  * Returns 0, or the negative errno of ibv_create_ah or inlay_av_from_ah: -EHOSTUNREACH,
@@ -159,8 +153,8 @@ INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, str
 }
 
 /*
- * Fills a zeroed address path. Without a peer (UD, DCI) only port, key index and class. link, qpn:
- * of this end; link is enum inlay_connect_link.
+ * Fills a zeroed address path; without a peer (UD, DCI) only port, P_Key index and class. link
+ * (enum inlay_connect_link) and qpn: of this end.
  */
 INLAY_COLD void inlay_devx_ads_fill_(struct inlay_ads *ads, const struct inlay_devx_path *path,
 				     const struct inlay_connect_record *peer, uint32_t link, uint32_t qpn)

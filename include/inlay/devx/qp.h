@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/qp.h: a queue pair made by device commands: RC, UC, UD, DCI. qp.sq and qp.rq are
- * queues of queue.h.
+ * inlay/devx/qp.h: a QP (RC, UC, UD, DCI) made by device commands. qp.sq and qp.rq are of queue.h.
  *
  *   struct inlay_devx_qp_attr attr;
  *   struct inlay_devx_qp qp;
@@ -24,25 +23,21 @@
  *
  *   | rq_wqes * rq_stride | sq_bbs * 64 |
  *
- * States
- *
- *   create -> RST --to_init--> INIT --to_rtr--> RTR --to_rts--> RTS
+ *   create -> RST --to_init--> INIT --to_rtr--> RTR --to_rts--> RTS       there is no SQD
  *             to_error and to_reset work in every state
  *
- * Invariants
- *
- *   - qp.state is where the last transition led. When something fails, the device moves a QP to ERR
- *     by itself: QUERY_QP (inlay_devx_query_context) shows it.
+ * Invariants:
+ *   - qp.state is the state after the last transition. When something fails, the device moves a QP
+ *     to ERR itself: QUERY_QP (inlay_devx_query_context) shows it.
  *   - Receives may be posted from INIT on.
  *   - After inlay_devx_qp_to_reset, remove the QP's old completions with inlay_cq_clean before
- *     connecting it again. queue.h, "A QP in error", explains the way out of an error.
- *   - A QP on a shared queue (SRQ, RMP, XRQ by number) raises INLAY_EVENT_SRQ_LAST_WQE in ERR, as
- *     soon as it takes no more entries. Wait for it before destroying or resetting the QP.
- *   - A DCI always has a shared queue and takes nothing from it; dct.h shows how it posts.
- *   - An atomic's result is in host byte order in memory, but big-endian in a CQE
- *     (attr.scatter_req).
+ *     connecting it again. See queue.h, "A QP in error".
+ *   - In ERR, a QP on a shared queue (SRQ, RMP, XRQ by number) raises INLAY_EVENT_SRQ_LAST_WQE when
+ *     it takes no more entries. Wait for it before destroying or resetting the QP.
+ *   - A DCI needs a shared queue and takes nothing from it; dct.h shows how it posts.
+ *   - An atomic's result is in host order in memory, but big-endian in a CQE (attr.scatter_req).
  *
- * Threads: the queues as queue.h says; all else as device commands.
+ * Threads: the queues as queue.h; all else as device commands.
  * Sources: devx/ifc/qp.h; Linux, infiniband/hw/mlx5/qp.c (fields of each step); libmlx5's verbs.c
  * (the ring); UCX's rc_ep.c (atomics in a CQE).
  */
@@ -59,27 +54,27 @@
 
 enum inlay_devx_qp_flags {
 	INLAY_DEVX_QP_USER_INDEX = 1,     /* CQEs carry attr.user_index; without it, 0xffffff */
-	INLAY_DEVX_QP_NO_SEND_RECORD = 2, /* the device takes the index from the doorbell; see inlay_devx_qp_create */
+	INLAY_DEVX_QP_NO_SEND_RECORD = 2, /* the doorbell has the index; see inlay_devx_qp_create */
 	INLAY_DEVX_QP_RNDV = 4            /* no send queue: for the rendezvous reads of a tag-matching XRQ */
 };
 
 /* What to create. Zero it first. */
 struct inlay_devx_qp_attr {
-	struct inlay_devx_place ring;   /* inlay_devx_qp_size() bytes. Without queues: any umem, none of it used */
+	struct inlay_devx_place ring;   /* inlay_devx_qp_size() bytes. Without queues: any umem */
 	struct inlay_devx_place record; /* 8 bytes: receive word, send word */
 	struct inlay_devx_uar *uar;     /* the send queue's register; may be NULL without a send queue */
 	uint32_t type;                  /* enum inlay_qp_st: RC (0), UC, UD, DCI */
-	uint32_t pdn;                   /* it, the CQNs and srqn: 24 bits */
+	uint32_t pdn;                   /* 24 bits, as the CQNs and srqn */
 	struct inlay_cq *send_cq;       /* required, even without a send queue; reserves sq_bbs CQEs */
 	struct inlay_cq *recv_cq;       /* required, even without a receive queue; reserves rq_wqes CQEs */
-	uint32_t send_cqn, recv_cqn;    /* CQs by number, where the above are NULL: the caller reserves the CQEs */
+	uint32_t send_cqn, recv_cqn;    /* where the above are NULL; the caller reserves the CQEs */
 	uint32_t sq_bbs;                /* WQEBBs of the send queue, a power of two, 1 .. 32768; 0: no send queue */
 	uint32_t max_ds;                /* longest WQE in 16-byte units, 1 .. 63, at most max_wqe_sz_sq; 0: 63 */
 	uint32_t rq_wqes;               /* a power of two, 1 .. 32768; 0: no own receive queue */
 	uint32_t rq_stride;             /* bytes, a power of two, 16 .. 1024; times rq_wqes at least 64 */
 	uint32_t rq_type;               /* INLAY_RQ_TYPE_SHARED: receives through srqn, and rq_wqes is 0; else 0 */
 	uint32_t srqn;                  /* of an SRQ, RMP or XRQ */
-	uint32_t scatter_req;           /* read and atomic results into the CQE: up to 32, 64 (CQEs of 128); 0: never */
+	uint32_t scatter_req;           /* read and atomic results in the CQE: up to 32, 64 (CQEs of 128); 0: none */
 	uint32_t scatter_res;           /* received data likewise; a DCI receives nothing */
 	uint32_t user_index;            /* with INLAY_DEVX_QP_USER_INDEX, 24 bits */
 	uint32_t flags;                 /* enum inlay_devx_qp_flags */
@@ -95,15 +90,11 @@ struct inlay_devx_qp {
 	uint32_t qpn;
 	uint32_t type;                 /* enum inlay_qp_st */
 	uint32_t state;                /* enum inlay_qp_state */
-	uint8_t ethernet;              /* from INIT on: the port's link layer, and its enum ibv_mtu */
+	uint8_t ethernet;              /* from INIT on: the port's link layer, and enum ibv_mtu */
 	uint8_t mtu;
 	uint8_t has_sq, has_rq;
 	struct inlay_devx_error error; /* of the last call on it */
 };
-
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
 
 /* Returns the ring's bytes, a multiple of 64; 0 without a queue, or for an impossible one. */
 INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t rq_stride)
@@ -117,14 +108,14 @@ INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t
 		    rq_stride > 1024)
 			return 0;
 		rq = (size_t)rq_wqes * rq_stride;
-		/* The send queue follows, on a WQEBB. */
+		/* The send queue follows, aligned to a WQEBB. */
 		if (rq % INLAY_WQEBB)
 			return 0;
 	}
 	return rq + (size_t)sq_bbs * INLAY_WQEBB;
 }
 
-/* Returns NULL, or which of the attributes are impossible or do not go together. */
+/* Returns NULL, or what is wrong with the attributes. */
 INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr)
 {
 	uint32_t all = INLAY_DEVX_QP_USER_INDEX | INLAY_DEVX_QP_NO_SEND_RECORD | INLAY_DEVX_QP_RNDV;
@@ -147,7 +138,7 @@ INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr
 	return !attr->ring.umem || !attr->ring.umem->umem ? "the ring has no umem" : NULL;
 }
 
-/* Whether the device can do without send records: 0, -ENOTSUP, or the errno of a query. */
+/* Returns 0 if the device can do without send records; -ENOTSUP; or the errno of a query. */
 INLAY_COLD int inlay_devx_no_send_record_(struct ibv_context *ctx, struct inlay_devx_error *error)
 {
 	struct inlay_query_hca_cap_out cap;
@@ -163,8 +154,8 @@ INLAY_COLD int inlay_devx_no_send_record_(struct ibv_context *ctx, struct inlay_
 }
 
 /*
- * Destroys the QP, in any state. Remove what it left in its CQs with inlay_cq_clean. Returns 0, or
- * a negative errno.
+ * Destroys the QP, in any state. Returns 0, or a negative errno. Then remove its completions with
+ * inlay_cq_clean.
  */
 INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 {
@@ -185,8 +176,8 @@ INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 /*
  * Creates a QP in state RST. Zeroes the record; the ring's contents do not matter.
  *
- * INLAY_DEVX_QP_NO_SEND_RECORD needs general 2's send_dbr_mode_no_dbr_int. The record is still
- * needed: inlay_sq_ring writes it, and nothing reads it.
+ * INLAY_DEVX_QP_NO_SEND_RECORD needs general 2's send_dbr_mode_no_dbr_int, and still a record:
+ * inlay_sq_ring writes it.
  *
  * Returns 0; -EINVAL for an impossible attribute, ring or record; -ENOSPC when a CQ has too few
  * CQEs left; -ENOTSUP for a flag that the device does not support; else the negative errno of
@@ -286,7 +277,7 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 
 /* ---- Transitions ---- */
 
-/* Sends a transition, and notes the state that it leads to. */
+/* Sends a transition, and records the new state. */
 INLAY_COLD int inlay_devx_qp_move_(struct inlay_devx_qp *qp, const void *in, size_t inlen, uint32_t state)
 {
 	int err = inlay_devx_change_(qp->obj, in, inlen, &qp->error);
@@ -297,8 +288,8 @@ INLAY_COLD int inlay_devx_qp_move_(struct inlay_devx_qp *qp, const void *in, siz
 }
 
 /*
- * Moves the QP from any state to ERR, which flushes what is outstanding. Returns 0, -EINVAL without
- * an object, or the negative errno of 2ERR_QP.
+ * Moves the QP from any state to ERR, which flushes what is outstanding. Returns 0; -EINVAL without
+ * an object; or the negative errno of 2ERR_QP.
  */
 INLAY_COLD int inlay_devx_qp_to_error(struct inlay_devx_qp *qp)
 {
@@ -374,13 +365,13 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
 }
 
 /*
- * Moves the QP from INIT to RTR: which peer it receives from, and the way there.
+ * Moves the QP from INIT to RTR: its peer, and the way there.
  *
  * path  dest_rd_atomic, min_rnr_timer (RC), and the fields about sending
  * peer  RC, UC: its record; else NULL
  *
- * Returns 0; -EINVAL without an object, for an impossible path, and for a peer that is missing, out
- * of place, of another type or link, or on RoCE without a MAC; else the negative errno of
+ * Returns 0; -EINVAL without an object, for an impossible path, and for a peer that is missing, not
+ * wanted, of another type or link, or on RoCE without a MAC; else the negative errno of
  * INIT2RTR_QP.
  */
 INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
@@ -427,7 +418,7 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 		inlay_qpc_set(&in.qpc, INLAY_QPC_MIN_RNR_NAK, path->min_rnr_timer);
 	}
 	if (qp->type == INLAY_QP_ST_DCI && path->access & IBV_ACCESS_REMOTE_ATOMIC) {
-		/* What atomics it may begin. */
+		/* The atomics that it may post. */
 		inlay_create_qp_in_set(&in, INLAY_CREATE_QP_IN_OPT_PARAM_MASK, INLAY_QP_OPT_RAE);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RAE, 1);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_ATOMIC_MODE, path->atomic_mode);
@@ -440,8 +431,7 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
  *
  * path  psn; RC and DCI: rd_atomic, timeout, retry_count, rnr_retry
  *
- * Returns 0, -EINVAL without an object or for an impossible path, or the negative errno of
- * RTR2RTS_QP.
+ * Returns 0; -EINVAL without an object or for an impossible path; or RTR2RTS_QP's negative errno.
  */
 INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
@@ -502,12 +492,12 @@ INLAY_COLD int inlay_devx_qp_address(struct inlay_devx_qp *qp, const struct inla
 }
 
 /*
- * Moves the QP from RST or INIT to RTS. The other end does the same with this one's record. Either
+ * Moves the QP from RST or INIT to RTS; the peer does the same with this end's record. Either end
  * may send once both are there; an RC QP that is early tries again.
  *
  * peer  RC, UC: its record; else NULL
  *
- * Returns 0, or what the failing step returned. qp->state says how far it got;
+ * Returns 0, or what the failing step returned; qp->state says how far it got.
  * inlay_devx_qp_to_reset leads back.
  */
 INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
@@ -526,8 +516,8 @@ INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inla
 }
 
 /*
- * Connects an RC or UC QP to itself; tag matching sends its commands on such a QP. Returns as
- * inlay_devx_qp_address and inlay_devx_qp_connect do.
+ * Connects an RC or UC QP to itself, as tag matching needs. Returns as inlay_devx_qp_address and
+ * inlay_devx_qp_connect.
  */
 INLAY_COLD int inlay_devx_qp_connect_self(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {

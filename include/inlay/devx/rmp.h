@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/rmp.h: a receive memory pool made by device commands: a shared receive queue. rmp.srq
- * is a queue of queue/srq.h. It has no CQ: the QPs on it bring theirs.
+ * inlay/devx/rmp.h: a receive memory pool, that is a shared receive queue, made by device commands.
+ * rmp.srq is a queue of queue/srq.h. Receives complete to the CQs of its QPs.
  *
  *   struct inlay_devx_rmp_attr attr;
  *   struct inlay_devx_rmp rmp;
@@ -18,12 +18,7 @@
  *   ... inlay_post_srq_recv(&rmp.srq, &sge, 1); inlay_srq_ring(&rmp.srq); ...
  *   inlay_devx_rmp_destroy(&rmp);                      after its QPs
  *
- * Invariants
- *
- *   - One entry is never posted: inlay_srq_room() begins at entries - 1.
- *   - The kernel makes an RMP for a plain verbs SRQ.
- *
- * Threads: the queue as queue/srq.h says; all else as device commands.
+ * Threads: the queue as queue/srq.h; all else as device commands.
  * Sources: devx/ifc/wq.h; Linux, infiniband/hw/mlx5/srq_cmd.c; UCX's rc_mlx5_devx.c (a cyclic one).
  */
 #ifndef INLAY_DEVX_RMP_H
@@ -42,7 +37,7 @@ enum inlay_devx_rmp_flags {
 struct inlay_devx_rmp_attr {
 	struct inlay_devx_place ring;   /* inlay_devx_rmp_size() bytes */
 	struct inlay_devx_place record; /* 8 bytes, of which the first 4 are used */
-	struct inlay_cq *cq;            /* of its receives; reserves `entries` CQEs. NULL: the caller reserves them */
+	struct inlay_cq *cq;            /* reserves `entries` CQEs in it. NULL: the caller reserves them */
 	uint32_t pdn;                   /* 24 bits */
 	uint32_t entries;               /* a power of two, 2 .. 32768, of which one is never posted */
 	uint32_t stride;                /* bytes of an entry, a power of two, 32 .. 1024: 16, and 16 per SGE */
@@ -58,10 +53,6 @@ struct inlay_devx_rmp {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /* Returns the bytes of a ring, a multiple of 64; 0 for an impossible number or size of entries. */
 INLAY_COLD size_t inlay_devx_rmp_size(uint32_t entries, uint32_t stride)
 {
@@ -71,7 +62,7 @@ INLAY_COLD size_t inlay_devx_rmp_size(uint32_t entries, uint32_t stride)
 	return (size_t)entries * stride;
 }
 
-/* Fills the zeroed work queue of an RMP or XRQ, and initialises the queue that drives it. */
+/* Fills the zeroed work queue of an RMP or XRQ, and initialises its inlay_srq. */
 INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, const struct inlay_devx_rmp_attr *attr,
 				  struct inlay_devx_error *error)
 {
@@ -108,7 +99,7 @@ INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, c
 	return 0;
 }
 
-/* Destroys an RMP or XRQ, and gives back the CQEs that its queue reserved. */
+/* Destroys an RMP or XRQ, and gives back its reserved CQEs. */
 INLAY_COLD int inlay_devx_shared_destroy_(struct mlx5dv_devx_obj **obj, struct inlay_srq *srq)
 {
 	int err = inlay_devx_drop_(obj);
@@ -119,10 +110,9 @@ INLAY_COLD int inlay_devx_shared_destroy_(struct mlx5dv_devx_obj **obj, struct i
 }
 
 /*
- * Creates an RMP, and initialises ring and record.
- *
- * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); -ENOSPC when the CQ
- * has too few CQEs left; else the negative errno of CREATE_RMP. On failure rmp->obj is NULL.
+ * Creates an RMP, and initialises ring and record. Returns 0; -EINVAL for an impossible attribute,
+ * ring or record (devx/umem.h); -ENOSPC when the CQ has too few CQEs left; else the negative errno
+ * of CREATE_RMP. On failure rmp->obj is NULL.
  */
 INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_context *ctx,
 				     const struct inlay_devx_rmp_attr *attr)
@@ -144,9 +134,9 @@ INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_cont
 }
 
 /*
- * Arms the limit: one INLAY_EVENT_SRQ_RQ_LIMIT of this object when fewer than `limit` entries are
- * posted, at once if that is so already. 0 disarms. Returns 0, -EINVAL without an object or for a
- * limit of `entries` or more, or the negative errno of MODIFY_RMP.
+ * Arms one INLAY_EVENT_SRQ_RQ_LIMIT of this object for when fewer than `limit` entries are posted,
+ * now or later. 0 disarms. Returns 0; -EINVAL without an object or for a limit of `entries` or
+ * more; or the negative errno of MODIFY_RMP.
  */
 INLAY_COLD int inlay_devx_rmp_arm(struct inlay_devx_rmp *rmp, uint32_t limit)
 {
@@ -154,7 +144,7 @@ INLAY_COLD int inlay_devx_rmp_arm(struct inlay_devx_rmp *rmp, uint32_t limit)
 
 	INLAY_CHECK(rmp, "no argument is NULL");
 	if (rmp->obj && limit > inlay_srq_size(&rmp->srq))
-		return inlay_devx_refuse_(&rmp->error, -EINVAL, "the limit is above the number of entries");
+		return inlay_devx_refuse_(&rmp->error, -EINVAL, "the limit is above inlay_srq_size()");
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_MODIFY_RMP, rmp->rmpn);
 	inlay_create_rmp_in_set(&in, INLAY_CREATE_RMP_IN_RMP_STATE, INLAY_WQ_STATE_RDY);
 	inlay_create_rmp_in_set(&in, INLAY_CREATE_RMP_IN_BITMASK_LWM, 1);
@@ -163,9 +153,7 @@ INLAY_COLD int inlay_devx_rmp_arm(struct inlay_devx_rmp *rmp, uint32_t limit)
 	return inlay_devx_change_(rmp->obj, &in, sizeof(in), &rmp->error);
 }
 
-/*
- * Destroys the RMP. Returns 0, or a negative errno: -EBUSY while a QP receives through it.
- */
+/* Destroys the RMP. Returns 0, or a negative errno: -EBUSY while a QP receives through it. */
 INLAY_COLD int inlay_devx_rmp_destroy(struct inlay_devx_rmp *rmp)
 {
 	INLAY_CHECK(rmp, "no argument is NULL");

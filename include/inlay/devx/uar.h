@@ -9,10 +9,9 @@
  *   ...
  *   inlay_devx_uar_free(&uar);                   after all queues made with it are destroyed
  *
- * Invariant: the device silently drops a doorbell rung in another page than its queue was created
- * with.
+ * The device silently drops a doorbell in another page than the queue's own.
  *
- * Threads: as queue/uar.h says for the mode.
+ * Threads: as queue/uar.h, by mode.
  * Sources: mlx5dv_devx_alloc_uar(3); libmlx5's verbs.c (registers in a page).
  */
 #ifndef INLAY_DEVX_UAR_H
@@ -21,25 +20,20 @@
 #include <inlay/devx/call.h>
 #include <inlay/queue/uar.h>
 
-/* A register, and its names in commands. In the caller's memory, as long as a queue rings it. */
+/* A register. Keep it as long as a queue rings it. */
 struct inlay_devx_uar {
 	struct inlay_uar uar;
 	struct mlx5dv_devx_uar *devx; /* NULL: not allocated */
-	uint8_t *page;                /* where its page begins: CQs are armed there */
+	uint8_t *page;                /* its page, in which CQs are armed */
 	uint32_t page_id;             /* in commands */
 	uint32_t reserved;
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /*
  * Allocates a register.
  *
- * type  MLX5DV_UAR_ALLOC_TYPE_BF: write-combining, not shared with others, for BlueFlame copies.
- *       MLX5DV_UAR_ALLOC_TYPE_NC: for doorbells only; libmlx5 44 gives all callers on a context the
- *       same one
+ * type  MLX5DV_UAR_ALLOC_TYPE_BF: write-combining, not shared, for BlueFlame copies.
+ *       MLX5DV_UAR_ALLOC_TYPE_NC: for doorbells only; libmlx5 44 has one for each context
  * mode  enum inlay_uar_mode
  *
  * Returns 0; -EINVAL for an impossible mode or register; else the negative errno of
@@ -76,8 +70,8 @@ INLAY_COLD int inlay_devx_uar_alloc(struct inlay_devx_uar *uar, struct ibv_conte
 }
 
 /*
- * Frees the register. Does nothing to one that is zeroed, failed or freed. Returns 0, or -EBUSY
- * while a send queue uses it. CQs are not counted: destroy them first.
+ * Frees the register. Does nothing to a struct that is zeroed, failed or freed. Returns 0, or
+ * -EBUSY while a send queue uses it. CQs are not counted: destroy them first.
  */
 INLAY_COLD int inlay_devx_uar_free(struct inlay_devx_uar *uar)
 {

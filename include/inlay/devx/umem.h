@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/umem.h: memory that device commands may name: rings, doorbell records, what a memory
- * key covers. One umem may hold the rings and records of many objects.
+ * inlay/devx/umem.h: memory for device commands: rings, doorbell records, what a memory key covers.
+ * One umem may hold the rings and records of many objects.
  *
  *   struct inlay_devx_umem umem;
  *   struct inlay_devx_place ring = {&umem, 0}, record = {&umem, 4096};
  *
  *   inlay_devx_umem_reg(&umem, ctx, buffer, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE);
- *   ... objects whose rings and records lie in it ...
+ *   ... objects with rings and records in it ...
  *   inlay_devx_umem_dereg(&umem);                                     after they are destroyed
  *
- * Invariants
- *
+ * Invariants:
  *   - A record may begin at any multiple of 8 bytes.
  *   - A ring begins on a 4096-byte page, at offset 0 or at a multiple of umem.page. The device
  *     walks a ring by pages, which the kernel makes as large as `pages` allows.
- *   - `access` is what the device may do. Without IBV_ACCESS_LOCAL_WRITE it only reads. That is
- *     enough for send and receive rings and for records, but not for a CQ's ring. A memory key
- *     grants writing only if its umem does.
+ *   - Without IBV_ACCESS_LOCAL_WRITE the device only reads: enough for send and receive rings and
+ *     for records, but not for a CQ's ring or a memory key that grants writing.
  *
- * Threads: as device commands (devx/call.h). Objects do not change their umem.
+ * Threads: as device commands (devx/call.h). Objects only read their umem.
  * Sources: mlx5dv_devx_umem_reg(3); Linux, infiniband/hw/mlx5/devx.c (page sizes and offsets).
  */
 #ifndef INLAY_DEVX_UMEM_H
@@ -31,10 +29,9 @@
 
 #define INLAY_DEVX_PAGE 4096u /* the device's smallest page */
 
-/* Memory known to the device. In the caller's memory. */
 struct inlay_devx_umem {
 	struct mlx5dv_devx_umem *umem; /* NULL: not registered */
-	uint8_t *addr;                 /* where the CPU finds it; NULL: nowhere. The caller of _reg_dmabuf may set it */
+	uint8_t *addr;                 /* for the CPU; NULL: not mapped. The caller of _reg_dmabuf may set it */
 	uint64_t len;
 	uint64_t page;                 /* rings may begin at its multiples; 0: only at offset 0 */
 	uint32_t id;                   /* in commands */
@@ -47,11 +44,7 @@ struct inlay_devx_place {
 	uint64_t offset; /* bytes */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
-/* Registers what `in` says, to which it adds the page sizes. */
+/* Registers what `in` says, with these page sizes. */
 INLAY_COLD int inlay_devx_umem_reg_(struct inlay_devx_umem *umem, struct ibv_context *ctx,
 				    struct mlx5dv_devx_umem_in *in, uint64_t pages)
 {
@@ -75,7 +68,7 @@ INLAY_COLD int inlay_devx_umem_reg_(struct inlay_devx_umem *umem, struct ibv_con
 /*
  * Registers memory.
  *
- * addr, len  the memory, of any alignment; a ring needs a page's
+ * addr, len  of any alignment; a ring needs a page's
  * access     IBV_ACCESS_LOCAL_WRITE, _REMOTE_WRITE (needs LOCAL_WRITE), _REMOTE_READ,
  *            _RELAXED_ORDERING; or 0
  * pages      the page sizes that the kernel may choose, one bit each, such as INLAY_DEVX_PAGE |
@@ -99,17 +92,17 @@ INLAY_COLD int inlay_devx_umem_reg(struct inlay_devx_umem *umem, struct ibv_cont
 }
 
 /*
- * Registers a dmabuf, such as another device's memory. It must be one that can be pinned.
+ * Registers a dmabuf that can be pinned, such as another device's memory.
  *
  * fd           the dmabuf; may be closed afterwards
  * offset, len  bytes of it
  * pages        as above, not 0
  *
- * umem->addr is NULL. Functions that place a ring or a doorbell record in a umem refuse this one
- * until the caller maps the dmabuf and stores its address in umem->addr.
+ * umem->addr is NULL. Rings and doorbell records in this umem are refused until the caller maps the
+ * dmabuf and stores its address in umem->addr.
  *
- * Returns as inlay_devx_umem_reg does; -EBADF for a bad fd; -ENOTSUP when kernel or library do not
- * know dmabufs.
+ * Returns as inlay_devx_umem_reg; -EBADF for a bad fd; -ENOTSUP when kernel or library do not know
+ * dmabufs.
  */
 INLAY_COLD int inlay_devx_umem_reg_dmabuf(struct inlay_devx_umem *umem, struct ibv_context *ctx, int fd,
 					  uint64_t offset, size_t len, uint32_t access, uint64_t pages)
@@ -126,10 +119,7 @@ INLAY_COLD int inlay_devx_umem_reg_dmabuf(struct inlay_devx_umem *umem, struct i
 	return inlay_devx_umem_reg_(umem, ctx, &in, pages ? pages : 1 /* refused */);
 }
 
-/*
- * Deregisters. Does nothing to a umem that is not registered. Returns 0, or a negative
- * errno: -EBUSY while an object uses it.
- */
+/* Deregisters, if registered. Returns 0, or a negative errno: -EBUSY while an object uses it. */
 INLAY_COLD int inlay_devx_umem_dereg(struct inlay_devx_umem *umem)
 {
 	int err;
@@ -142,8 +132,8 @@ INLAY_COLD int inlay_devx_umem_dereg(struct inlay_devx_umem *umem)
 }
 
 /*
- * Where the CPU finds len bytes at a place that is a multiple of `align`, for it and in the umem.
- * NULL: outside of the umem, not aligned, or not mapped.
+ * The CPU's address of len bytes at a place. NULL: outside of the umem, not mapped, or address or
+ * offset not a multiple of `align`.
  */
 INLAY_COLD uint8_t *inlay_devx_at_(struct inlay_devx_place place, uint64_t len, uint64_t align)
 {
@@ -155,10 +145,7 @@ INLAY_COLD uint8_t *inlay_devx_at_(struct inlay_devx_place place, uint64_t len, 
 	return umem->addr + place.offset;
 }
 
-/*
- * The memory of a ring of len bytes (0: there is none) and of its record. Returns NULL, or why they
- * cannot be there.
- */
+/* Finds a ring of len bytes (0: none) and its record. Returns NULL, or what is wrong. */
 INLAY_COLD const char *inlay_devx_places_(struct inlay_devx_place ring_at, uint64_t len,
 					  struct inlay_devx_place record_at, uint8_t **ring, uint32_t **record)
 {

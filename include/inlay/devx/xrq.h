@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/devx/xrq.h: a shared receive queue with tag matching (XRQ), made by device commands.
- * xrq.srq is a queue of queue/srq.h; it takes the messages that match no tag.
+ * xrq.srq, a queue of queue/srq.h, takes the messages that match no tag.
  *
  *   struct inlay_devx_xrq_attr attr;
  *   struct inlay_devx_xrq xrq;
@@ -20,14 +20,11 @@
  *   ... tag.h ...
  *   inlay_devx_xrq_destroy(&xrq);                        after its QPs
  *
- * Invariants
+ * The command QP, whose WQEs add and remove tags, is an RC QP on this XRQ, its own peer, with the
+ * XRQ's CQ on both sides. With INLAY_DEVX_XRQ_RNDV the device itself reads what a rendezvous
+ * announces, on a second QP of each connection, made with INLAY_DEVX_QP_RNDV.
  *
- *   - Tags are added and removed by WQEs of a command QP: an RC QP on this XRQ that is its own
- *     peer, with the XRQ's CQ on both sides.
- *   - With INLAY_DEVX_XRQ_RNDV the device itself reads what a rendezvous message announces, on a
- *     second QP of each connection, made with INLAY_DEVX_QP_RNDV and without a send queue.
- *
- * Threads: the queue as queue/srq.h says; all else as device commands.
+ * Threads: the queue as queue/srq.h; all else as device commands.
  * Sources: devx/ifc/srq.h; UCX's rc_mlx5_devx.c; rdma-core's Documentation/tag_matching.md.
  */
 #ifndef INLAY_DEVX_XRQ_H
@@ -44,8 +41,8 @@ enum inlay_devx_xrq_flags {
 /* What to create. Zero it first. */
 struct inlay_devx_xrq_attr {
 	struct inlay_devx_rmp_attr shared; /* the queue of unexpected messages; its size: inlay_devx_rmp_size */
-	uint32_t cqn;                      /* CQ of unexpected messages and list operations, if shared.cq is NULL */
-	uint32_t tags;                     /* that the list must hold, 1 .. 2^14 */
+	uint32_t cqn;                      /* CQ of these and of list operations, if shared.cq is NULL */
+	uint32_t tags;                     /* of the list, 1 .. 2^14 */
 	uint32_t user_index;               /* in the CQEs of this queue, 24 bits */
 	uint32_t flags;                    /* enum inlay_devx_xrq_flags */
 };
@@ -59,16 +56,11 @@ struct inlay_devx_xrq {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /*
- * Creates an XRQ with tag matching, and initialises ring and record.
- *
- * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); -ENOSPC when the CQ
- * has too few CQEs left; else the negative errno of CREATE_XRQ: a device without tag matching, or
- * with a shorter list, refuses it. On failure xrq->obj is NULL.
+ * Creates an XRQ, and initialises ring and record. Returns 0; -EINVAL for an impossible attribute,
+ * ring or record (devx/umem.h); -ENOSPC when the CQ has too few CQEs left; else the negative errno
+ * of CREATE_XRQ, also from a device without tag matching or with a shorter list. On failure
+ * xrq->obj is NULL.
  */
 INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_context *ctx,
 				     const struct inlay_devx_xrq_attr *attr)
@@ -99,25 +91,20 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
 	return err;
 }
 
-/*
- * Arms the limit, as inlay_devx_rmp_arm. Returns 0, -EINVAL without an object or for a limit of
- * `entries` or more, or the negative errno of ARM_XRQ.
- */
+/* Arms the limit, and returns, as inlay_devx_rmp_arm; the command is ARM_XRQ. */
 INLAY_COLD int inlay_devx_xrq_arm(struct inlay_devx_xrq *xrq, uint32_t limit)
 {
 	struct inlay_cmd_in in;
 
 	INLAY_CHECK(xrq, "no argument is NULL");
 	if (xrq->obj && limit > inlay_srq_size(&xrq->srq))
-		return inlay_devx_refuse_(&xrq->error, -EINVAL, "the limit is above the number of entries");
+		return inlay_devx_refuse_(&xrq->error, -EINVAL, "the limit is above inlay_srq_size()");
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_ARM_XRQ, xrq->xrqn);
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_LWM, limit);
 	return inlay_devx_change_(xrq->obj, &in, sizeof(in), &xrq->error);
 }
 
-/*
- * Destroys the XRQ. Returns 0, or a negative errno: -EBUSY while a QP or DCT receives through it.
- */
+/* Destroys the XRQ. Returns 0, or a negative errno: -EBUSY while a QP or DCT uses it. */
 INLAY_COLD int inlay_devx_xrq_destroy(struct inlay_devx_xrq *xrq)
 {
 	INLAY_CHECK(xrq, "no argument is NULL");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/match/mpi.h: MPI's communicator, source and tag as the 64 bits that are matched.
- * A library that wants other widths packs its own; the table does not care.
+ * inlay/match/mpi.h: MPI's communicator, source and tag as the 64 bits that are matched. A library
+ * may pack other widths: the table sees only 64 bits.
  *
  *    63              48 47                    26 25                        0
  *   +------------------+------------------------+---------------------------+
@@ -12,22 +12,22 @@
  *   inlay_match_post(&m, bits, mask, (uintptr_t)request, &found);
  *
  * These widths give 65,536 contexts (point-to-point and collective ones together), 4,194,304 ranks
- * in one communicator, and tags up to INLAY_MPI_TAG_MAX, which is then MPI_TAG_UB. A library whose
- * internal messages have negative tags gives them a context of their own.
+ * in one communicator, and tags up to INLAY_MPI_TAG_MAX, the library's MPI_TAG_UB. Give internal
+ * messages with negative tags a context of their own.
  *
- * Threads: pure functions.
- * Sources: MPI 4.0, 3.2.3 (the envelope), 3.2.4 (wildcards), 9.1.2 (MPI_TAG_UB).
+ * Threads: pure functions. Sources: MPI 4.0, 3.2.3 (the envelope), 3.2.4 (wildcards), 9.1.2
+ * (MPI_TAG_UB).
  */
 #ifndef INLAY_MATCH_MPI_H
 #define INLAY_MATCH_MPI_H
 
 #include <inlay/base.h>
 
-#define INLAY_MPI_ANY (-1)                /* any source, any tag; MPI's own constants may differ */
+#define INLAY_MPI_ANY (-1)                /* any source or tag; MPI's own constants may differ */
 #define INLAY_MPI_SOURCE_MAX 0x3fffff
 #define INLAY_MPI_TAG_MAX 0x3ffffff
 
-/* What a message is matched by. Returns 0, or -EINVAL when one of the three is out of range. */
+/* A message's 64 bits. Returns 0, or -EINVAL when one of the three is out of range. */
 INLAY_ALWAYS int inlay_mpi_pack(uint32_t context, int32_t source, int32_t tag, uint64_t *packed)
 {
 	if (INLAY_UNLIKELY(context > 0xffff || (uint32_t)source > INLAY_MPI_SOURCE_MAX ||
@@ -37,7 +37,7 @@ INLAY_ALWAYS int inlay_mpi_pack(uint32_t context, int32_t source, int32_t tag, u
 	return 0;
 }
 
-/* What a receive is posted with. As above, but source and tag may be INLAY_MPI_ANY. */
+/* A receive's bits and mask. As above, but source and tag may be INLAY_MPI_ANY. */
 INLAY_ALWAYS int inlay_mpi_pack_recv(uint32_t context, int32_t source, int32_t tag, uint64_t *packed,
 				     uint64_t *mask)
 {

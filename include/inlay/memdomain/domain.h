@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/memdomain/domain.h: memory domains. A domain stands for memory that the CPU may be unable
- * to reach (another host's, an accelerator's), and its owner sets callbacks that describe, copy or
- * clear that memory; a registry lists the domains of a process.
+ * inlay/memdomain/domain.h: memory domains. A domain is memory that the CPU may be unable to reach
+ * (another host's, an accelerator's), with its owner's callbacks that describe, copy or clear it. A
+ * registry lists the domains of a process.
  *
- *   inlay_memdomain_registry_init(&reg);                     lists the system domain from the start
+ *   inlay_memdomain_registry_init(&reg);
  *   inlay_memdomain_create(&reg, memory, sizeof(memory), 1000, NULL, "gpu0", &d);
- *   inlay_memdomain_set_pull(d, gpu_pull);                   the owner
+ *   inlay_memdomain_set_pull(d, gpu_pull);
  *   ...
  *   struct inlay_memdomain_copy copy = {.src_iov = theirs, .src_iovcnt = 2, .dst_iov = ours,
  *                                       .dst_iovcnt = 1, .done = done, .arg = request};
@@ -16,17 +16,17 @@
  *   while (inlay_memdomain_destroy(d) == -EBUSY) ...         a walk still holds it
  *
  * Invariants:
- *   - done is called exactly once if the operation returned 0, and never otherwise. It may be
- *     called before the operation returns.
+ *   - An operation that returns 0 calls done exactly once, perhaps before it returns. One that
+ *     fails never calls it.
  *   - Vectors stay in place until done. struct inlay_memdomain_copy is read only during the call.
- *   - inlay_memdomain_first and _next return a domain that the caller holds; _next releases the one
- *     before. A walk that ends early calls inlay_memdomain_put.
+ *   - inlay_memdomain_first and _next return a domain that the caller holds; _next releases its
+ *     argument. After a walk that ends early, call inlay_memdomain_put.
  *   - A held domain can be used, even when it has left the registry. An operation in progress does
  *     not hold its domain: the caller holds or owns it until done.
- *   - Registry and domains lie in the caller's memory. The registry outlives its domains and walks.
+ *   - The registry outlives its domains and walks.
  *
- * Threads: any may call any function at any time, except inlay_memdomain_registry_init. An
- * operation is as safe as its callback. No lock is held while a callback runs.
+ * Threads: any thread may call any function, except inlay_memdomain_registry_init. An operation is
+ * as thread-safe as its callback. No lock is held while a callback runs.
  * Sources: SPDK's include/spdk/dma.h and lib/dma/dma.c.
  */
 #ifndef INLAY_MEMDOMAIN_DOMAIN_H
@@ -49,11 +49,11 @@ struct inlay_memdomain;
 /* A translation: the memory as dst_domain reaches it. */
 struct inlay_memdomain_result {
 	size_t size;                      /* bytes of this struct */
-	uint32_t iov_count;               /* pieces. 1: it is iov; more: they are in iovs */
+	uint32_t iov_count;               /* pieces: one in iov, more in iovs */
 	struct iovec iov;
 	struct iovec *iovs;               /* the callback's memory, valid until the last user is done */
 	struct inlay_memdomain *dst_domain;
-	uint32_t lkey, rkey;              /* when dst_domain is of type RDMA */
+	uint32_t lkey, rkey;              /* if dst_domain is of type RDMA */
 };
 
 struct inlay_memdomain_translation_ctx {
@@ -81,21 +81,21 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, rkey) == 52, "as SPD
 typedef void (*inlay_memdomain_done)(void *arg, int rc);
 
 /*
- * A copy: what pull, push and transfer take. All bytes of the source are copied; the destination
- * may have room for more. Either side may be split into any pieces. Zero what is not used.
+ * What pull, push and transfer copy: all bytes of the source; the destination may be longer. Either
+ * side may be in any pieces. Zero what is not used.
  */
 struct inlay_memdomain_copy {
 	const struct iovec *src_iov, *dst_iov;
 	uint32_t src_iovcnt, dst_iovcnt;
-	void *src_ctx, *dst_ctx;          /* for the callbacks of the source's and the destination's domain */
+	void *src_ctx, *dst_ctx;          /* for the callbacks of the source's and destination's domains */
 	inlay_memdomain_done done;        /* may be NULL */
 	void *arg;                        /* for done */
 	/* For transfer only; else NULL */
 	struct inlay_memdomain *src;      /* the source's domain; NULL: this process's memory */
-	const struct inlay_memdomain_result *translation; /* what is copied in place of src_iov */
+	const struct inlay_memdomain_result *translation; /* copied in place of src_iov */
 };
 
-/* The callbacks. The functions of the same names below say what arguments and results mean. */
+/* The callbacks, with the arguments and results of the functions of the same names below. */
 typedef int (*inlay_memdomain_translate_cb)(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
 					    struct inlay_memdomain_translation_ctx *dst_ctx, void *addr, size_t len,
 					    struct inlay_memdomain_result *result);
@@ -105,7 +105,7 @@ typedef int (*inlay_memdomain_memzero_cb)(struct inlay_memdomain *d, void *ctx, 
 typedef void (*inlay_memdomain_invalidate_cb)(struct inlay_memdomain *d, void *ctx, const struct iovec *iov,
 					      uint32_t iovcnt);
 
-/* A domain. The copy of the user's context follows it in memory, then the id. */
+/* Followed in memory by the copy of the user's context, then the id. */
 struct inlay_memdomain {
 	inlay_memdomain_translate_cb translate;
 	inlay_memdomain_copy_cb pull, push, transfer;
@@ -114,11 +114,11 @@ struct inlay_memdomain {
 	struct inlay_memdomain_registry *registry; /* NULL: destroyed */
 	int32_t type;
 	uint32_t host;                    /* 1: its addresses are this process's */
-	struct inlay_memdomain *next, *prev; /* from here on: written by walks and the registry */
+	struct inlay_memdomain *next, *prev; /* walks and the registry write from here on */
 	char *id;
 	struct inlay_memdomain_ctx ctx;   /* size 0: none */
 	uint32_t holders;
-	uint32_t dead;                    /* destroyed; stays in the list until nobody holds it */
+	uint32_t dead;                    /* being destroyed; in the list until no caller holds it */
 	uint64_t reserved;
 };
 
@@ -126,19 +126,17 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain, next) == INLAY_CACHE_LINE, 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain) == 2 * INLAY_CACHE_LINE, "a domain has two lines");
 
 struct inlay_memdomain_registry {
-	struct inlay_memdomain system;    /* the list's head; never leaves it */
+	struct inlay_memdomain system;    /* the head of the list */
 	struct inlay_memdomain *last;
 	uint32_t lock;
 	char id[8];
 } __attribute__((aligned(INLAY_CACHE_LINE)));
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: registry
- */
+/* ---- Set-up: registry ---- */
 
 /*
- * Makes a registry, on a cache line, before any other use. It lists the system domain: type DMA, id
- * "system", no callbacks (see system.h). Returns 0, or -EINVAL for NULL or wrong alignment.
+ * Makes a registry, aligned to a cache line. It lists the system domain: type DMA, id "system", no
+ * callbacks (see system.h). Returns 0, or -EINVAL for NULL or wrong alignment.
  */
 INLAY_COLD int inlay_memdomain_registry_init(struct inlay_memdomain_registry *reg)
 {
@@ -154,13 +152,13 @@ INLAY_COLD int inlay_memdomain_registry_init(struct inlay_memdomain_registry *re
 	return 0;
 }
 
-/* The system domain: this process's memory. It lives as long as the registry, held or not. */
+/* The system domain: this process's memory. It lives as long as the registry. */
 INLAY_FN struct inlay_memdomain *inlay_memdomain_system(struct inlay_memdomain_registry *reg)
 {
 	return reg ? &reg->system : NULL;
 }
 
-/* "RDMA", "DMA", "ACCEL", "VENDOR_SPECIFIC" for 1000 .. 1999, "UNKNOWN" for all others. */
+/* "RDMA", "DMA", "ACCEL", "VENDOR_SPECIFIC" for 1000 .. 1999, or "UNKNOWN". */
 INLAY_COLD const char *inlay_memdomain_type_name(int type)
 {
 	if (type >= INLAY_MEMDOMAIN_VENDOR_FIRST && type <= INLAY_MEMDOMAIN_VENDOR_LAST)
@@ -169,9 +167,7 @@ INLAY_COLD const char *inlay_memdomain_type_name(int type)
 	       type == INLAY_MEMDOMAIN_ACCEL ? "ACCEL" : "UNKNOWN";
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: domains
- */
+/* ---- Set-up: domains ---- */
 
 /* The caller's context with 0 for each field that ctx->size does not cover. */
 INLAY_COLD struct inlay_memdomain_ctx inlay_memdomain_ctx_(const struct inlay_memdomain_ctx *ctx)
@@ -187,7 +183,7 @@ INLAY_COLD struct inlay_memdomain_ctx inlay_memdomain_ctx_(const struct inlay_me
 	return c;
 }
 
-/* Bytes for a domain with this context and id, which may be NULL. SIZE_MAX: no memory is enough. */
+/* Bytes for a domain with this context and id, which may be NULL. SIZE_MAX: too large. */
 INLAY_COLD size_t inlay_memdomain_size(const struct inlay_memdomain_ctx *ctx, const char *id)
 {
 	struct inlay_memdomain_ctx c = inlay_memdomain_ctx_(ctx);
@@ -201,11 +197,10 @@ INLAY_COLD size_t inlay_memdomain_size(const struct inlay_memdomain_ctx *ctx, co
 /*
  * Creates a domain and appends it to the registry.
  *
- * memory  size bytes, aligned to a cache line; the domain's until inlay_memdomain_destroy returns 0
+ * memory  size bytes, aligned to a cache line; in use until inlay_memdomain_destroy returns 0
  * type    enum inlay_memdomain_type, or any other value
- * ctx     NULL, or what inlay_memdomain_context returns; copied, and so are the bytes at user_ctx
- * id      NULL, or a name, which is copied; several domains may have the same
- * domain  receives the domain
+ * ctx     for inlay_memdomain_context, or NULL; copied with the bytes at user_ctx
+ * id      a name, which is copied, or NULL; several domains may have the same
  *
  * Returns 0; -EINVAL for a NULL registry, memory or domain, wrong alignment, or ctx->size 0;
  * -ENOBUFS when size is less than inlay_memdomain_size. On failure nothing is written.
@@ -245,10 +240,10 @@ INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain_registry *reg, void
 }
 
 /*
- * Destroys a domain. Walks no longer find it, whatever is returned.
+ * Destroys a domain; one thread per domain. Walks no longer find it, even after -EBUSY.
  *
- * Returns 0: the memory is the caller's again (also for NULL); -EBUSY: it is held, call again;
- * -EINVAL for the system domain; -EBADFD for a domain that is gone. Threads: one per domain.
+ * Returns 0: the memory is no longer used (also for NULL); -EBUSY: it is held, call again; -EINVAL
+ * for the system domain; -EBADFD for a destroyed domain.
  */
 INLAY_COLD int inlay_memdomain_destroy(struct inlay_memdomain *d)
 {
@@ -265,7 +260,7 @@ INLAY_COLD int inlay_memdomain_destroy(struct inlay_memdomain *d)
 	inlay_lock(&reg->lock);
 	d->dead = 1;
 	if (!__atomic_load_n(&d->holders, __ATOMIC_ACQUIRE)) {
-		/* No walk is at it, and none can get there: walks step under the lock. */
+		/* No walk is at it, and none can reach it: walks step under the lock. */
 		d->prev->next = d->next;
 		if (d->next)
 			d->next->prev = d->prev;
@@ -278,7 +273,7 @@ INLAY_COLD int inlay_memdomain_destroy(struct inlay_memdomain *d)
 	return err;
 }
 
-/* Holds a domain once more. The caller holds or owns it. Returns d; NULL is allowed. */
+/* Holds a domain once more; the caller holds or owns it. Returns d, which may be NULL. */
 INLAY_FN struct inlay_memdomain *inlay_memdomain_hold(struct inlay_memdomain *d)
 {
 	if (d)
@@ -286,7 +281,7 @@ INLAY_FN struct inlay_memdomain *inlay_memdomain_hold(struct inlay_memdomain *d)
 	return d;
 }
 
-/* Releases a held domain, which the caller then no longer touches. NULL is allowed. */
+/* Releases a held domain. NULL is allowed. */
 INLAY_FN void inlay_memdomain_put(struct inlay_memdomain *d)
 {
 	if (!d)
@@ -295,7 +290,7 @@ INLAY_FN void inlay_memdomain_put(struct inlay_memdomain *d)
 	__atomic_fetch_sub(&d->holders, 1, __ATOMIC_RELEASE);
 }
 
-/* Holds the first domain from d on that is alive and has the id. Under the lock. */
+/* Holds the first live domain from d on with the id. Under the lock. */
 INLAY_COLD struct inlay_memdomain *inlay_memdomain_seek_(struct inlay_memdomain *d, const char *id)
 {
 	for (; d; d = d->next)
@@ -304,7 +299,7 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_seek_(struct inlay_memdomain 
 	return inlay_memdomain_hold(d);
 }
 
-/* Begins a walk in the order of creation: the first domain with this id (NULL: any), or NULL. */
+/* Begins a walk in order of creation: the first domain with this id (NULL: any), or NULL. */
 INLAY_COLD struct inlay_memdomain *inlay_memdomain_first(struct inlay_memdomain_registry *reg, const char *id)
 {
 	struct inlay_memdomain *d;
@@ -317,10 +312,7 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_first(struct inlay_memdomain_
 	return d;
 }
 
-/*
- * Continues a walk after prev, which it releases. A walk finds exactly once each domain that exists
- * all the time.
- */
+/* Continues a walk, releases prev. A walk finds each domain that exists throughout exactly once. */
 INLAY_COLD struct inlay_memdomain *inlay_memdomain_next(struct inlay_memdomain *prev, const char *id)
 {
 	struct inlay_memdomain_registry *reg;
@@ -339,7 +331,7 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_next(struct inlay_memdomain *
 
 /*
  * int inlay_memdomain_set_...(struct inlay_memdomain *d, ... cb): sets a callback; NULL unsets it.
- * Returns 0, or -EINVAL for a NULL domain. A new callback sees what was written before it was set.
+ * Returns 0, or -EINVAL for a NULL domain. The callback sees what was written before it was set.
  */
 #define INLAY_MEMDOMAIN_SET_(function, callback, type)                                                        \
 	INLAY_COLD int function(struct inlay_memdomain *d, type cb)                                           \
@@ -353,17 +345,15 @@ INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_transfer, transfer, inlay_memdomain_cop
 INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_memzero, memzero, inlay_memdomain_memzero_cb)
 INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_invalidate, invalidate, inlay_memdomain_invalidate_cb)
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
-/* What the domain was created with; user_ctx points to its copy. NULL: nothing. */
+/* The ctx of the domain's creation; user_ctx points to the copy. NULL: there was none. */
 INLAY_FN struct inlay_memdomain_ctx *inlay_memdomain_context(struct inlay_memdomain *d)
 {
 	return d && d->ctx.size ? &d->ctx : NULL;
 }
 
-/* The copy of the user's context, and in *size, unless NULL, its bytes. NULL and 0: none. */
+/* The copy of the user's context, and its bytes in *size, unless size is NULL. NULL and 0: none. */
 INLAY_FN void *inlay_memdomain_user_context(struct inlay_memdomain *d, size_t *size)
 {
 	size_t copied = d && d->ctx.user_ctx ? d->ctx.user_ctx_size : 0;
@@ -386,14 +376,13 @@ INLAY_FN const char *inlay_memdomain_id(const struct inlay_memdomain *d)
 }
 
 /*
- * Operations. Each calls one callback and returns what that returns. Without calling it they return
- * -EINVAL for a NULL that is not allowed, and -ENOTSUP when the callback is not set.
+ * Operations. Each calls one callback and returns its result; -EINVAL, without the call, for a NULL
+ * that is not allowed; -ENOTSUP when the callback is not set.
  */
 
 /*
  * Describes len bytes at addr of src as dst reaches them. Copies nothing. Calls src's callback,
- * which gets the contexts and judges addr and len. After the last use of the result, the caller
- * invalidates it.
+ * which checks addr and len. After the last use of the result, call inlay_memdomain_invalidate.
  */
 INLAY_FN int inlay_memdomain_translate(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
 				       struct inlay_memdomain_translation_ctx *dst_ctx, void *addr, size_t len,
@@ -428,15 +417,15 @@ INLAY_FN int inlay_memdomain_push(struct inlay_memdomain *dst, const struct inla
 }
 
 /*
- * Copies from copy->src's memory (src_iov) to dst's (dst_iov). Calls dst's callback. With a
- * translation of the source to dst, the callback copies its pieces instead.
+ * Copies from copy->src's memory (src_iov), or from its translation to dst, to dst's memory
+ * (dst_iov). Calls dst's callback.
  */
 INLAY_FN int inlay_memdomain_transfer(struct inlay_memdomain *dst, const struct inlay_memdomain_copy *copy)
 {
 	return inlay_memdomain_copy_(dst, dst ? __atomic_load_n(&dst->transfer, __ATOMIC_ACQUIRE) : NULL, copy);
 }
 
-/* Fills memory of the domain with zeros. Also -EINVAL for iovcnt 0. */
+/* Zeroes memory of the domain. -EINVAL also for iovcnt 0. */
 INLAY_FN int inlay_memdomain_memzero(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t iovcnt,
 				     inlay_memdomain_done done, void *arg)
 {
@@ -448,7 +437,7 @@ INLAY_FN int inlay_memdomain_memzero(struct inlay_memdomain *d, void *ctx, const
 	return INLAY_LIKELY(cb != NULL) ? cb(d, ctx, iov, iovcnt, done, arg) : -ENOTSUP;
 }
 
-/* Tells the domain that a translation is no longer used. d may be NULL, the callback unset. */
+/* Tells the domain that a translation is no longer used. d may be NULL, or the callback unset. */
 INLAY_FN void inlay_memdomain_invalidate(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t iovcnt)
 {
 	inlay_memdomain_invalidate_cb cb = d ? __atomic_load_n(&d->invalidate, __ATOMIC_ACQUIRE) : NULL;
@@ -471,7 +460,7 @@ INLAY_FN int inlay_memdomain_total_(const struct iovec *iov, uint32_t iovcnt, ui
 
 /*
  * What a copy reads, in *iov, and its bytes. Returns 0; -EINVAL for a translation to another
- * domain, for vectors as above, and when the destination is shorter.
+ * domain, for vectors as above, and for a shorter destination.
  */
 INLAY_FN int inlay_memdomain_source_(const struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy,
 				     uintptr_t lowest, const struct iovec **iov, size_t *total)

@@ -1,37 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/memdomain/rdma.h: a memory domain over a memory map. It translates addresses to keys, and
- * its pull, push and transfer are RDMA reads and writes between this process and a peer.
+ * inlay/memdomain/rdma.h: a memory domain over a memory map. It translates addresses to keys. Pull,
+ * push and transfer are RDMA reads and writes between this process and a peer.
  *
  *   inlay_memdomain_rdma_create(&r, &reg, &map, pd, "mlx5_0");     map: this process's memory
  *   inlay_memdomain_rdma_attach(&r, &sq, ops, 64);                 a queue; 64 operations at a time
  *
- *
  *   copy.src_ctx = &peer;                                          the peer's keys
  *   inlay_memdomain_pull(&r.domain, &copy);                        RDMA reads, rung
- *
  *   while ((cqe = inlay_cq_peek(&cq))) {                           the queue's owner polls
- *           inlay_sq_release(&sq, cqe);                            first, so that done finds room
+ *           inlay_sq_release(&sq, cqe);                            first: done may post
  *           inlay_memdomain_rdma_complete(&r, cqe);                calls done
  *           inlay_cq_advance(&cq, 1);
  *   }
  *
- * One side of a copy is the peer's memory; struct inlay_memdomain_peer, the context of that side,
- * has its keys. The other side lies in the map:
+ * One side of a copy is the peer's memory; the context of that side is a struct
+ * inlay_memdomain_peer with its keys. The other side lies in the map:
  *
  *   peer   |---------------|--------|        a read or write for each piece, at most 2^30 bytes
  *   map    |---|-----|-------|------|        an SGE for each piece and range; too many: another WQE
  *
  * A transfer writes from this process's memory to the peer, or, with a translation to this domain,
- * from the translation's pieces by its lkey. RDMA has no memzero.
+ * from the translation's pieces by its lkey. There is no memzero.
  *
  * Invariants:
- *   - An operation that is refused has posted nothing. One of no bytes is done when it returns.
+ *   - An operation that fails has posted nothing. One of no bytes calls done before it returns.
  *   - The last WQE of an operation is signaled. Its completion calls done, with -EIO if any WQE
- *     failed. By then the device no longer touches the memory.
- *   - Callers that reset the QP without polling to the end call inlay_memdomain_rdma_abort.
+ *     failed. By then the device no longer uses the memory.
+ *   - After resetting the QP with operations in progress, call inlay_memdomain_rdma_abort.
  *   - An operation in progress keeps the map from being stopped.
- *   - Pulls need a QP that does not scatter to the CQE (cqe.h): data in a CQE end with -EIO.
+ *   - Pulls need a QP that does not scatter to the CQE (cqe.h); otherwise they end with -EIO.
  *
  * Threads: any may translate; all else is for the queue's owner. Domains may share a map.
  */
@@ -48,8 +46,8 @@
 #include <inlay/queue/sq.h>
 #include <inlay/memdomain/domain.h>
 
-#define INLAY_MEMDOMAIN_SGES 30u          /* of one WQE, at most: what devices take in a read */
-#define INLAY_MEMDOMAIN_MESSAGE (1u << 30) /* bytes of one WQE, at most: the largest message */
+#define INLAY_MEMDOMAIN_SGES 30u          /* of one WQE: the most that devices take in a read */
+#define INLAY_MEMDOMAIN_MESSAGE (1u << 30) /* bytes of one WQE: the largest message */
 #define INLAY_MEMDOMAIN_ID 48u            /* bytes of the domain's id, with its end */
 #define INLAY_MEMDOMAIN_NO_RING 1u        /* a peer's flag: the caller rings */
 
@@ -57,16 +55,16 @@
 struct inlay_memdomain_peer {
 	size_t size;                      /* bytes of this struct */
 	const uint32_t *rkeys;            /* of the peer's pieces */
-	uint32_t num_rkeys;               /* as many as pieces; 1: the same for all; 0: they are looked up in map */
+	uint32_t num_rkeys;               /* one for each piece; 1: the same for all; 0: look them up in map */
 	uint32_t flags;                   /* INLAY_MEMDOMAIN_NO_RING or 0 */
-	const struct inlay_mmap *map;     /* imported from the peer; its permissions are checked, too */
+	const struct inlay_mmap *map;     /* imported from the peer; its permissions are checked */
 };
 
 /* An operation in progress. */
 struct inlay_memdomain_rdma_op {
 	inlay_memdomain_done done;
 	void *arg;
-	uint16_t first, last;             /* indices of its first WQE, and of the last, whose completion ends it */
+	uint16_t first, last;             /* indices of its first and last WQE */
 	uint32_t failed;
 };
 
@@ -87,9 +85,7 @@ struct inlay_memdomain_rdma {
 INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma, ctx) == sizeof(struct inlay_memdomain), "copies follow");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma, map) == 3 * INLAY_CACHE_LINE, "an operation uses this line");
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: translation
- */
+/* ---- Data path: translation ---- */
 
 /* A device's index in the map, or -ENOENT. A parent domain (inlay_uar_create) is its PD here. */
 INLAY_FN int inlay_memdomain_dev_(const struct inlay_mmap *map, const struct ibv_pd *pd)
@@ -102,7 +98,7 @@ INLAY_FN int inlay_memdomain_dev_(const struct inlay_mmap *map, const struct ibv
 	return -ENOENT;
 }
 
-/* The device that a translation is for: the QP's in dst_ctx, else dst's, else the domain's. */
+/* The device of a translation: that of the QP in dst_ctx, else dst's, else the domain's. */
 INLAY_FN int inlay_memdomain_rdma_dev_(const struct inlay_memdomain_rdma *r, struct inlay_memdomain *dst,
 				       const struct inlay_memdomain_translation_ctx *dst_ctx)
 {
@@ -119,9 +115,9 @@ INLAY_FN int inlay_memdomain_rdma_dev_(const struct inlay_memdomain_rdma *r, str
 }
 
 /*
- * Translate: to a domain of type RDMA, address and keys for its device; to a domain of this
- * process's memory, the address of host memory. Returns 0; -ENOENT when no single range of the map
- * holds the bytes, or the map lacks the device; -ENOTSUP for other domains and other memory.
+ * Translates to a domain of type RDMA: address, and keys for its device; or host memory to a domain
+ * of this process's memory: the address. Returns 0; -ENOENT when no single range of the map holds
+ * the bytes, or the map lacks the device; -ENOTSUP for other domains and other memory.
  */
 INLAY_FN int inlay_memdomain_rdma_translate_(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
 					     struct inlay_memdomain_translation_ctx *dst_ctx, void *addr, size_t len,
@@ -148,9 +144,7 @@ INLAY_FN int inlay_memdomain_rdma_translate_(struct inlay_memdomain *src, void *
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: copies
- */
+/* ---- Data path: copies ---- */
 
 /* A place in a vector. */
 struct inlay_memdomain_place_ {
@@ -158,7 +152,7 @@ struct inlay_memdomain_place_ {
 	size_t at;
 };
 
-/* The address of a place that is not the end; *len becomes at most what is left of its piece. */
+/* The address of a place that is not the end; *len shrinks to what is left of its piece. */
 INLAY_FN uint64_t inlay_memdomain_here_(struct inlay_memdomain_place_ *p, uint64_t *len)
 {
 	for (; p->at == p->iov->iov_len; p->at = 0)
@@ -186,7 +180,7 @@ INLAY_FN int inlay_memdomain_keys_at_(const struct inlay_mmap *map, uint32_t dev
 	return INLAY_UNLIKELY(dev) ? inlay_mmap_keys(map, range->id, dev, keys) : 0;
 }
 
-/* Fills sge with up to *want bytes of this process's memory. key: of them all, or NULL. */
+/* Fills sge with up to *want bytes of this process's memory. key: the lkey of all, or NULL. */
 INLAY_FN int inlay_memdomain_rdma_gather_(struct inlay_memdomain_rdma *r, struct inlay_memdomain_place_ *from,
 					  uint32_t access, const uint32_t *key, struct ibv_sge *sge, uint64_t *want)
 {
@@ -211,9 +205,9 @@ INLAY_FN int inlay_memdomain_rdma_gather_(struct inlay_memdomain_rdma *r, struct
 
 /*
  * Pull, push and transfer. Returns 0; -EINVAL for a peer without keys, a translation to another
- * domain or a destination that is too short; -ENOENT for memory in no range of its map, -EPERM
+ * domain or a destination that is too short; -ENOENT for memory in no range of its map; -EPERM
  * where the map does not permit it; -EAGAIN when the queue is full or all ops are in use; -E2BIG
- * when not even the empty queue has room.
+ * when the copy does not fit in the empty queue.
  */
 INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy,
 					uint8_t opcode)
@@ -297,7 +291,7 @@ INLAY_FN int inlay_memdomain_rdma_push_(struct inlay_memdomain *dst, const struc
 	return inlay_memdomain_rdma_copy_(dst, copy, MLX5_OPCODE_RDMA_WRITE);
 }
 
-/* Ends the oldest operation. Its place is free before done is called: done may begin another. */
+/* Ends the oldest operation. Frees its slot before calling done, which may begin another. */
 INLAY_FN void inlay_memdomain_rdma_end_(struct inlay_memdomain_rdma *r, int rc)
 {
 	const struct inlay_memdomain_rdma_op *op = &r->ops[r->ended++ & r->mask];
@@ -310,11 +304,11 @@ INLAY_FN void inlay_memdomain_rdma_end_(struct inlay_memdomain_rdma *r, int rc)
 }
 
 /*
- * Takes any completion from the CQ of the domain's queue, before its CQE is given back.
+ * Takes any completion from the CQ of the domain's queue, before inlay_cq_advance.
  *
- * Returns 1: it ended an operation, and done was called; 0: it is an error within an operation,
- * which has completions to come; -ENOENT: it is not of this domain's oldest operation, the next to
- * complete; -EPROTO: impossible (a faulty device).
+ * Returns 1: an operation ended, and done was called; 0: an error within an operation, which has
+ * more completions to come; -ENOENT: not of this domain's oldest operation; -EPROTO: impossible (a
+ * faulty device).
  */
 INLAY_FN int inlay_memdomain_rdma_complete(struct inlay_memdomain_rdma *r, const struct mlx5_cqe64 *cqe)
 {
@@ -338,7 +332,7 @@ INLAY_FN int inlay_memdomain_rdma_complete(struct inlay_memdomain_rdma *r, const
 	return 1;
 }
 
-/* Ends all operations with -ECANCELED, once their QP is reset or destroyed. Returns how many. */
+/* Ends all operations with -ECANCELED: after their QP is reset or destroyed. Returns how many. */
 INLAY_FN uint32_t inlay_memdomain_rdma_abort(struct inlay_memdomain_rdma *r)
 {
 	uint32_t n = r->begun - r->ended, i;
@@ -348,14 +342,12 @@ INLAY_FN uint32_t inlay_memdomain_rdma_abort(struct inlay_memdomain_rdma *r)
 	return n;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Creates a domain of type RDMA over a map. Its user context is a struct inlay_memdomain_rdma_ctx.
  *
- * r    aligned to a cache line; the domain's memory until inlay_memdomain_rdma_destroy returns 0
+ * r    aligned to a cache line; in use until inlay_memdomain_rdma_destroy returns 0
  * map  of this process's memory. It outlives the domain and keeps its devices
  * pd   one of the map's devices
  * id   NULL, or a name of less than INLAY_MEMDOMAIN_ID bytes
@@ -383,16 +375,16 @@ INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struc
 	__builtin_memset(r, 0, sizeof(*r));
 	r->map = map;
 	r->dev = (uint32_t)dev;
-	/* Walks find it at once: callbacks are set after all that they read. */
+	/* Walks find it at once: set callbacks only after what they read. */
 	inlay_memdomain_create(reg, (void *)r, offsetof(struct inlay_memdomain_rdma, map), INLAY_MEMDOMAIN_RDMA, &ctx,
 			       id, &d);
 	return inlay_memdomain_set_translation(d, inlay_memdomain_rdma_translate_);
 }
 
 /*
- * Gives the domain a queue, and with it pull (not UC), push and transfer. NULL takes it away.
+ * Gives the domain a queue, and with it pull (not UC), push and transfer.
  *
- * sq   of a QP in the domain's protection domain, or NULL
+ * sq   of a QP in the domain's PD; NULL takes the queue away
  * ops  the caller's memory for num_ops operations in progress, a power of two
  *
  * Returns 0; -EINVAL for an argument out of its range; -EBUSY while operations are in progress;
@@ -412,7 +404,7 @@ INLAY_COLD int inlay_memdomain_rdma_attach(struct inlay_memdomain_rdma *r, struc
 	r->sq = sq;
 	r->ops = ops;
 	r->mask = num_ops - 1;
-	/* All but the control and remote address segments. Every QP takes a WQE of one WQEBB. */
+	/* All but the control and remote address segments. Every QP takes at least one WQEBB. */
 	r->sges = ds < 4 ? 2 : ds - 2 < INLAY_MEMDOMAIN_SGES ? ds - 2 : INLAY_MEMDOMAIN_SGES;
 	inlay_memdomain_set_pull(&r->domain, sq && type != IBV_QPT_UC ? inlay_memdomain_rdma_pull_ : NULL);
 	inlay_memdomain_set_push(&r->domain, sq ? inlay_memdomain_rdma_push_ : NULL);

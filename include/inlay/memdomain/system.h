@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/memdomain/system.h: callbacks for a domain of this process's own memory. The CPU copies and
- * clears.
+ * inlay/memdomain/system.h: callbacks for a domain of this process's memory: the CPU does the work.
  *
  *   inlay_memdomain_system_attach(inlay_memdomain_system(&reg));     or a domain of your own
+ *   inlay_memdomain_pull(d, &copy);
  *
- *   inlay_memdomain_pull(d, &copy);                                  any pieces into any others:
- *
- *   src_iov   |-------a-------|--b--|----------c----------|          all of these bytes are copied,
- *   dst_iov   |--1--|----2----|---------3---------|----4----|.....|  further ones stay as they were
+ *   src_iov   |-------a-------|--b--|----------c----------|          all of these bytes are copied
+ *   dst_iov   |--1--|----2----|---------3---------|----4----|.....|  further ones do not change
  *
  * Invariants:
- *   - An operation is complete when it returns: done(arg, 0) is called just before, in the same
- *     thread.
- *   - A destination shorter than the source, a sum of lengths that overflows, or bytes at address 0
- *     return -EINVAL, and nothing is copied.
+ *   - An operation calls done(arg, 0) before it returns 0.
+ *   - An operation returns -EINVAL, and copies nothing, when the destination is shorter than the
+ *     source, a sum of lengths overflows, or a piece with bytes is at address 0.
  *   - Source and destination may not overlap, unless each byte is copied onto itself.
  *
  * Threads: any number, on different memory.
@@ -25,11 +22,9 @@
 #include <inlay/base.h>
 #include <inlay/memdomain/domain.h>
 
-#define INLAY_MEMDOMAIN_STRING_ 1024u /* bytes from which x86-64's string instruction copies faster */
+#define INLAY_MEMDOMAIN_STRING_ 1024u /* bytes: from here on, x86-64's string instruction is faster */
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 INLAY_FN void inlay_memdomain_move_(uint8_t *to, const uint8_t *from, size_t len)
 {
@@ -55,8 +50,8 @@ INLAY_FN void inlay_memdomain_clear_(uint8_t *at, size_t len)
 
 /*
  * Pull, push and transfer. A transfer copies the pieces of its translation, which must be to d.
- * Without one, the source is copied if it is this process's memory; else src's pull is called,
- * whose result is returned.
+ * Without one, it copies from this process's memory, or else returns what the source's pull
+ * returns.
  */
 INLAY_FN int inlay_memdomain_system_copy_(struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy)
 {
@@ -98,7 +93,7 @@ INLAY_FN int inlay_memdomain_system_memzero_(struct inlay_memdomain *d, void *ct
 	return 0;
 }
 
-/* Translate: the same address, to a domain of this process's memory; -ENOTSUP to any other. */
+/* Translates to a domain of this process's memory, at the same address; -ENOTSUP for any other. */
 INLAY_FN int inlay_memdomain_system_translate_(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
 					       struct inlay_memdomain_translation_ctx *dst_ctx, void *addr, size_t len,
 					       struct inlay_memdomain_result *result)
@@ -112,13 +107,11 @@ INLAY_FN int inlay_memdomain_system_translate_(struct inlay_memdomain *src, void
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
- * Makes a domain one of this process's memory: sets all callbacks except invalidate, which has
- * nothing to do. Returns 0, or -EINVAL for NULL.
+ * Makes d a domain of this process's memory: sets all callbacks except invalidate. Returns 0, or
+ * -EINVAL for NULL.
  */
 INLAY_COLD int inlay_memdomain_system_attach(struct inlay_memdomain *d)
 {

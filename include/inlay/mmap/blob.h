@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/blob.h: a memory map for another process: exported as a blob of bytes, checked and
- * imported at the other end.
+ * inlay/mmap/blob.h: a memory map for another process: exported as a blob of bytes, which the other
+ * side checks and imports.
  *
  *   len = inlay_mmap_export_size(&map);                                     the owner
  *   inlay_mmap_export_rdma(&map, pd, blob, &len);
@@ -13,21 +13,21 @@
  *           inlay_post_write(&sq, raddr, rkey, ...);
  *
  * Invariants:
- *   - A blob holds only what is granted: no local keys, no local permissions, and no range without
- *     such a permission. Its keys open memory, so pass it through a channel that nobody else reads.
+ *   - A blob holds only ranges with remote permissions, and neither lkeys nor local permissions.
+ *     Its rkeys open memory, so pass it through a private channel.
  *   - A blob is valid until the map is stopped. A stale blob still imports; posts that use it end
  *     with a remote access error. Exporting again gives the same bytes.
- *   - Import copies the blob before it checks and uses it, so the other side may still write to it.
- *     It checks in this order:
+ *   - Import copies the blob first, so a peer that still writes to it does no harm. It checks in
+ *     this order:
  *
  *       -EPROTO    shorter than any blob; another magic or version
- *       -EINVAL    a length that is not the blob's, or not what its counts make
- *       -EBADMSG   a wrong checksum or code; a code where none is due, or none where one is
- *       -EINVAL    unknown kinds or bits, nothing granted; a range that is empty, ends past the
- *                  address space, overlaps another, or grants what the head does not
+ *       -EINVAL    a length that differs from the blob's, or from what its counts add up to
+ *       -EBADMSG   a wrong checksum or code; an unexpected or missing code
+ *       -EINVAL    unknown kinds or bits, nothing granted; a range that is empty, wraps around,
+ *                  overlaps another, or grants more than the head
  *
- * The checksum finds accidents. Against more, both sides use a key: the owner sets map.mac, and the
- * other side passes the same struct inlay_mac. The function is the caller's; with OpenSSL:
+ * The checksum detects accidents. Against attacks, both sides share a key: the owner sets map.mac,
+ * and the other side passes the same struct inlay_mac. The caller provides make; with OpenSSL:
  *
  *   static int make(void *key, const void *data, size_t len, uint8_t *code)
  *   {
@@ -35,7 +35,7 @@
  *   }
  *   struct inlay_mac mac = {make, key, 32};
  *
- * A code does not tell whether a blob is fresh: where replays matter, put a nonce into the key.
+ * A code does not prove that a blob is fresh: if replays matter, derive the key from a nonce.
  *
  * The bytes, little-endian:
  *
@@ -49,7 +49,7 @@
  *   +28  reserved     4    0
  *   +32  PCI only     vhca 4 (the function whose keys these are), reserved 4, access key 32 (pci.h)
  *   ...  each range   start 8, bytes 8, rkey 4, permissions 4
- *   ...  code         a message authentication code of all bytes before it, when there is a key
+ *   ...  code         with a key: a message authentication code of all bytes before it
  *   ...  checksum     4    CRC-32C of all bytes before it
  *
  * Threads: as the set-up part of map.h.
@@ -65,8 +65,8 @@
 #include <inlay/mmap/source.h>
 
 #define INLAY_BLOB_VERSION 2u
-#define INLAY_BLOB_HEAD_ 32u            /* bytes before those of the kind */
-#define INLAY_BLOB_PCI_ 40u             /* bytes of PCI's */
+#define INLAY_BLOB_HEAD_ 32u            /* bytes */
+#define INLAY_BLOB_PCI_ 40u             /* bytes after the head, PCI only */
 #define INLAY_BLOB_RANGE_ 24u           /* bytes of a range */
 
 enum inlay_blob_kind_ {
@@ -93,7 +93,7 @@ INLAY_COLD void inlay_blob_put(uint8_t *at, uint64_t value, uint32_t bytes)
 		at[i] = (uint8_t)(value >> 8 * i);
 }
 
-/* Reads them. */
+/* Reads a little-endian value of `bytes` bytes. */
 INLAY_COLD uint64_t inlay_blob_get(const uint8_t *at, uint32_t bytes)
 {
 	uint64_t value = 0;
@@ -104,7 +104,7 @@ INLAY_COLD uint64_t inlay_blob_get(const uint8_t *at, uint32_t bytes)
 	return value;
 }
 
-/* CRC-32C (Castagnoli), as in iSCSI and in the processors' instructions. */
+/* CRC-32C (Castagnoli), as in iSCSI. */
 INLAY_COLD uint32_t inlay_crc32c(const void *data, size_t len)
 {
 	const uint8_t *p = (const uint8_t *)data;
@@ -123,19 +123,17 @@ INLAY_COLD uint32_t inlay_crc32c(const void *data, size_t len)
 	return ~crc;
 }
 
-/* -EINVAL for a code that cannot be. NULL is allowed. */
+/* -EINVAL for an invalid mac. NULL is allowed. */
 INLAY_COLD int inlay_mac_check_(const struct inlay_mac *mac)
 {
 	return mac && (!mac->make || mac->bytes < 16 || mac->bytes > 64 || mac->bytes % 4) ? -EINVAL : 0;
 }
 
-/* Where the ranges begin. */
 INLAY_COLD uint32_t inlay_blob_ranges_at_(uint32_t kind)
 {
 	return kind == INLAY_BLOB_OVER_PCI_ ? INLAY_BLOB_HEAD_ + INLAY_BLOB_PCI_ : INLAY_BLOB_HEAD_;
 }
 
-/* Bytes of a whole blob. */
 INLAY_COLD uint64_t inlay_blob_bytes_(uint32_t kind, uint32_t ranges, uint32_t code_bytes)
 {
 	return inlay_blob_ranges_at_(kind) + (uint64_t)ranges * INLAY_BLOB_RANGE_ + code_bytes + 4;
@@ -169,7 +167,7 @@ INLAY_COLD void inlay_blob_set_range_(uint8_t *blob, const struct inlay_blob *he
 	inlay_blob_put(at + 20, r->access, 4);
 }
 
-/* Writes code and checksum. mac: NULL for no code. Returns 0, or what the mac returned. */
+/* Writes code and checksum. mac: NULL for no code. Returns 0, or the error of mac->make. */
 INLAY_COLD int inlay_blob_seal_(uint8_t *blob, const struct inlay_blob *head, const struct inlay_mac *mac)
 {
 	uint64_t end = inlay_blob_bytes_(head->kind, head->ranges, head->code_bytes) - 4;
@@ -182,7 +180,7 @@ INLAY_COLD int inlay_blob_seal_(uint8_t *blob, const struct inlay_blob *head, co
 	return err;
 }
 
-/* Reads the head and checks all lengths. Later reads stay inside. Returns 0, -EPROTO or -EINVAL. */
+/* Reads the head and checks all lengths: later reads stay inside. Returns 0, -EPROTO or -EINVAL. */
 INLAY_COLD int inlay_blob_head_(struct inlay_blob *head, const uint8_t *blob, size_t len)
 {
 	if (len < INLAY_BLOB_HEAD_ + 4 || __builtin_memcmp(blob, "inlaymap", 8) ||
@@ -202,7 +200,7 @@ INLAY_COLD int inlay_blob_head_(struct inlay_blob *head, const uint8_t *blob, si
 	return 0;
 }
 
-/* Range i of a blob whose head has been read. Its lkey is INLAY_NO_KEY, its id i. */
+/* Reads range i of a blob whose head was read. Its lkey is INLAY_NO_KEY, its id i. */
 INLAY_COLD void inlay_blob_range_(const uint8_t *blob, const struct inlay_blob *head, uint32_t i, struct inlay_range *r)
 {
 	const uint8_t *at = blob + inlay_blob_ranges_at_(head->kind) + (uint64_t)i * INLAY_BLOB_RANGE_;
@@ -215,7 +213,7 @@ INLAY_COLD void inlay_blob_range_(const uint8_t *blob, const struct inlay_blob *
 	r->id = i;
 }
 
-/* Checks the code in constant time. Returns 0, -EBADMSG, or what the mac returned. */
+/* Checks the code in constant time. Returns 0, -EBADMSG, or the error of mac->make. */
 INLAY_COLD int inlay_blob_code_(const uint8_t *blob, const struct inlay_blob *head, const struct inlay_mac *mac)
 {
 	uint64_t at = inlay_blob_bytes_(head->kind, head->ranges, head->code_bytes) - 4 - head->code_bytes;
@@ -236,8 +234,8 @@ INLAY_COLD int inlay_blob_code_(const uint8_t *blob, const struct inlay_blob *he
 }
 
 /*
- * Reads the head and checks the whole blob, except that ranges may overlap. mac: the code that it
- * must carry, or NULL. Returns 0, or an error of the table at the top.
+ * Reads the head and checks the whole blob, but not for overlaps. mac: of the code that it must
+ * carry, or NULL. Returns 0, or an error of the table at the top.
  */
 INLAY_COLD int inlay_blob_check_(struct inlay_blob *head, const uint8_t *blob, size_t len, const struct inlay_mac *mac)
 {
@@ -267,7 +265,7 @@ INLAY_COLD int inlay_blob_check_(struct inlay_blob *head, const uint8_t *blob, s
 	return 0;
 }
 
-/* The head of a map's blob without PCI's part. Returns the blob's bytes; 0: nothing is granted. */
+/* Makes a blob's head without PCI's part. Returns the blob's bytes; 0: nothing is granted. */
 INLAY_COLD size_t inlay_mmap_blob_head_(const struct inlay_mmap *m, uint32_t kind, uint32_t mask,
 					struct inlay_blob *head)
 {
@@ -285,7 +283,7 @@ INLAY_COLD size_t inlay_mmap_blob_head_(const struct inlay_mmap *m, uint32_t kin
 	return head->ranges ? (size_t)inlay_blob_bytes_(kind, head->ranges, head->code_bytes) : 0;
 }
 
-/* Whether a blob may be written. Returns the index of the device; *len: the blob's bytes. */
+/* Checks an export's arguments. Returns the device's index or an error; *len: the blob's bytes. */
 INLAY_COLD int inlay_mmap_exportable_(const struct inlay_mmap *m, const struct ibv_pd *pd, size_t bytes,
 				      const void *buf, size_t *len)
 {
@@ -304,7 +302,7 @@ INLAY_COLD int inlay_mmap_exportable_(const struct inlay_mmap *m, const struct i
 	return room < bytes ? -ENOBUFS : inlay_mmap_dev_index(m, pd);
 }
 
-/* Writes the blob. The key of range i is *(key + i * step); NULL: its rkey with device dev. */
+/* Writes the blob. The key of range i is at key + i * step; NULL: its rkey on device dev. */
 INLAY_COLD int inlay_mmap_write_blob_(struct inlay_mmap *m, uint8_t *buf, const struct inlay_blob *head, uint32_t dev,
 				      const uint8_t *key, size_t step)
 {
@@ -328,7 +326,7 @@ INLAY_COLD int inlay_mmap_write_blob_(struct inlay_mmap *m, uint8_t *buf, const 
 	return err;
 }
 
-/* Bytes of the blob, in any state; 0 when nothing is granted to RDMA, or for an imported map. */
+/* Bytes of the blob, in any state; 0 if nothing is granted to RDMA, or the map is imported. */
 INLAY_COLD size_t inlay_mmap_export_size(const struct inlay_mmap *m)
 {
 	struct inlay_blob head;
@@ -337,15 +335,15 @@ INLAY_COLD size_t inlay_mmap_export_size(const struct inlay_mmap *m)
 }
 
 /*
- * Writes the blob by which another process reaches the map's ranges through RDMA. The map is
- * exported from then on, unless there was an error.
+ * Writes the blob with which another process accesses the map's ranges by RDMA. If it succeeds, the
+ * map is exported.
  *
- * pd   the map's device that the other process's queues are connected to
- * len  in: bytes at buf; out: the blob's, also with -ENOBUFS
+ * pd   the map's device to which the other process's queues are connected
+ * len  in: bytes at buf; out: bytes of the blob, also with -ENOBUFS
  *
  * Returns 0; -EBADFD when the map is not started; -EPERM when no range has an RDMA permission;
- * -EINVAL; -ENOENT when pd is not one of the map's devices; -ENOBUFS when buf is too small; what
- * the mac returned.
+ * -EINVAL for a bad argument or mac; -ENOENT when pd is not one of the map's devices; -ENOBUFS when
+ * buf is too small; or the error of mac->make.
  */
 INLAY_COLD int inlay_mmap_export_rdma(struct inlay_mmap *m, const struct ibv_pd *pd, void *buf, size_t *len)
 {
@@ -356,7 +354,7 @@ INLAY_COLD int inlay_mmap_export_rdma(struct inlay_mmap *m, const struct ibv_pd 
 	return dev < 0 ? dev : inlay_mmap_write_blob_(m, (uint8_t *)buf, &head, (uint32_t)dev, NULL, 0);
 }
 
-/* Bytes of memory that a map of this blob needs. 0: no blob, or too many ranges. */
+/* Bytes of memory that a map of this blob needs; 0 for an invalid head, or too many ranges. */
 INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)
 {
 	struct inlay_blob head;
@@ -364,7 +362,7 @@ INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)
 	return !blob || inlay_blob_head_(&head, (const uint8_t *)blob, len) ? 0 : inlay_mmap_size(1, head.ranges);
 }
 
-/* As inlay_mmap_create_from_export, for a blob of this kind; the map finds nothing yet. */
+/* As inlay_mmap_create_from_export, for a blob of this kind, but the table is still empty. */
 INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *head, void *memory, size_t size,
 				  struct ibv_pd *pd, const void *blob, size_t len, const struct inlay_mac *mac,
 				  uint32_t kind)
@@ -385,7 +383,7 @@ INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *he
 		return -EINVAL;
 	if (size < inlay_mmap_size(1, head->ranges))
 		return -ENOBUFS;
-	/* To where the table's index will be: it is longer, and written after the copy is read. */
+	/* The copy lies where the table's index will be, which is longer, and written later. */
 	__builtin_memcpy(memory, blob, len);
 	err = inlay_blob_check_(head, (const uint8_t *)memory, len, mac);
 	if (err)
@@ -409,17 +407,17 @@ INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *he
 }
 
 /*
- * A map of another process's memory, usable at once: for posts (inlay_mmap_remote) and for buffers.
- * It has no local keys.
+ * Makes a map of another process's memory, without lkeys; usable at once for posts
+ * (inlay_mmap_remote) and buffers.
  *
- * memory     on a cache line; the map's until it is destroyed
- * size       its bytes, at least inlay_mmap_import_size(blob, len)
- * pd         the map's one device: of the queues that will use it
- * blob, len  do not overlap memory
- * mac        the code that the blob must carry, used during the call; NULL: none
+ * memory     aligned to a cache line; the map's until it is destroyed
+ * size       bytes, at least inlay_mmap_import_size(blob, len)
+ * pd         the map's only device: of the queues that will use it
+ * blob, len  must not overlap memory
+ * mac        of the code that the blob must carry, used during the call; NULL: no code
  *
  * Returns 0; an error of the table at the top; -EINVAL for a bad argument; -ENOBUFS when size is
- * too small; -ENOTSUP for a valid blob of PCI (pci.h); what the mac returned. On failure *m is
+ * too small; -ENOTSUP for a valid PCI blob (pci.h); or the error of mac->make. On failure *m is
  * unchanged, and memory may have been written.
  */
 INLAY_COLD int inlay_mmap_create_from_export(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd,

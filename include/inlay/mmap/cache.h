@@ -6,39 +6,37 @@
  *   struct inlay_cache_attr attr = {4096, 256, 1ull << 30, 4096, sizeof(struct my_keys)};
  *   struct inlay_cache_ops ops = {inlay_cache_reg_mr, inlay_cache_dereg_mr, NULL, inlay_cache_yield, pd};
  *   inlay_cache_init(&cache, memory, inlay_cache_size(&attr), &attr, &ops);
- *   ...
+ *
  *   if (inlay_cache_get(&cache, (uintptr_t)buf, len, IBV_ACCESS_LOCAL_WRITE, &region) == 0)
  *           sge.lkey = region->lkey;
- *   ...
  *   inlay_cache_put(&cache, region);                               the transfer is complete
  *   inlay_cache_post(&cache, (uintptr_t)buf, len);                 any thread, before munmap
  *
- * The cache must be told what is unmapped. After munmap and a new mmap at the same address, a stale
- * region would send, and let peers write, pages that the program no longer sees: silent corruption.
- * free() unmaps too, and so do mremap, madvise(MADV_DONTNEED), brk and dlclose(). Post from the
- * program's allocator, or let the kernel report (mmap/monitor.h).
+ * Post all memory that is unmapped. After munmap and a new mmap at the same address, a stale region
+ * sends, and lets peers write, pages that the program no longer sees: silent corruption. free(),
+ * mremap, madvise(MADV_DONTNEED), brk and dlclose() unmap, too. Post from the program's allocator,
+ * or let the kernel report (mmap/monitor.h).
  *
  * Invariants:
- *   - A region covers whole pages (attr.page). A get is a hit if one region holds all of its range
- *     and grants all of its access bits.
- *   - Regions that can be found never overlap. A miss that overlaps some registers their union,
- *     with all of their access, in their place. If that cannot be registered, or exceeds max_bytes,
- *     the get's own pages are registered with its own access. Regions that only touch stay apart.
- *   - A union may let peers access pages that nobody asked to open. Callers that mind set ops.merge
- *     to inlay_cache_merge_same.
- *   - A region in use (more gets than puts) is never deregistered. Once a post or a union has taken
- *     it out, no get finds it, its keys stay good for its users, and its last put deregisters it.
- *   - Regions, those taken out included, never exceed the limits. To make room, overlapped regions
- *     go first, then idle ones, least recently put first.
- *   - When registration fails for want of resources (-ENOMEM, -EAGAIN, -ENOSPC), 1, 2, 4, ... idle
- *     regions are evicted and it is tried again. Other errors are returned at once.
- *   - Once a post has returned, no get finds a region that overlaps it and was registered before.
- *     When more than attr.posts wait, the next get takes all regions out.
- *   - A hit calls nothing. A miss takes O(log n) steps, expected, in any order of addresses, and as
+ *   - A region covers whole pages (attr.page). A get is a hit if one region contains its range and
+ *     grants its access bits.
+ *   - Regions that can be found never overlap. A miss that overlaps some replaces them by one union
+ *     with all their access. If the union cannot be registered, or exceeds max_bytes, the miss
+ *     registers its own pages with its own access. Adjacent regions are not merged.
+ *   - A union may open pages to peers that no get asked to open, unless ops.merge refuses that.
+ *   - A region in use (more gets than puts) is never deregistered. A post or a union takes it out:
+ *     no get finds it, its keys stay valid, and its last put deregisters it.
+ *   - The limits include regions taken out. To make room, overlapped regions go first, then idle
+ *     ones, least recently put first.
+ *   - When registration fails for lack of resources (-ENOMEM, -EAGAIN, -ENOSPC), 1, 2, 4, ... idle
+ *     regions are evicted before each retry. Other errors are returned at once.
+ *   - Once a post has returned, no get finds an older region that overlaps it. When more than
+ *     attr.posts wait, the next get takes out all regions.
+ *   - A hit calls nothing. A miss takes O(log n) expected steps, in any order of addresses, and as
  *     many for each region that it takes out.
  *
- * Threads: one owner at a time. Any thread may post, but not from a signal handler. Callbacks may
- * post, and call nothing else of the cache. The cache may not be copied or moved.
+ * Threads: one owner at a time. Any thread may post, but no signal handler. Callbacks may post, and
+ * call nothing else of the cache. The cache may not be copied or moved.
  *
  * Sources: ibv_reg_mr(3); UCX's ucs/memory/rcache.h; R. Seidel and C. Aragon, "Randomized search
  * trees" (1996).
@@ -52,17 +50,17 @@
 
 #define INLAY_CACHE_MAX (1u << 24) /* regions, and posts that can wait */
 
-/* A registration. The caller's bytes (attr.bytes) follow it: inlay_cache_bytes(). */
+/* A registration, followed by the caller's bytes (inlay_cache_bytes) */
 struct inlay_cache_region {
 	uint64_t start, len;      /* what is registered: whole pages */
 	uint32_t lkey, rkey;      /* set by ops.reg */
 	uint32_t access;
-	uint32_t uses;            /* gets without their put; the owner may add to it while it is not 0 */
+	uint32_t uses;            /* gets less puts; the owner may add to it while it is not 0 */
 	void *handle;             /* for ops: the ibv_mr */
 	struct inlay_cache_region *child_[2];
-	uint32_t found;           /* gets can find it; 0: it was taken out */
+	uint32_t found;           /* 1: gets can find it; 0: it was taken out */
 	uint32_t weight_;         /* random; no child is heavier than its parent */
-	struct inlay_cache_region *newer_, *older_; /* idle ones in the order of puts; free ones by older_ */
+	struct inlay_cache_region *newer_, *older_; /* idle regions in the order of puts; free ones by older_ */
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_cache_region, newer_) == INLAY_CACHE_LINE, "a search reads one line");
@@ -72,37 +70,37 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_cache_region) % 16 == 0, "the caller's b
 struct inlay_cache_ops {
 	/* Registers r's start, len and access. Sets lkey, rkey, handle and the caller's bytes. */
 	int (*reg)(void *context, struct inlay_cache_region *r);
-	/* Undoes it. An error is counted (counts.leaked), and the region forgotten. */
+	/* Deregisters it. An error is counted (counts.leaked), and the region forgotten. */
 	int (*dereg)(void *context, struct inlay_cache_region *r);
 	/*
-	 * Returns 0 if r, which is about to be registered, may grow to hold `old`, and may copy old's
-	 * bytes to r's. Either way old is taken out once r is registered. NULL: all may.
+	 * Returns 0 if r, which is about to be registered, may grow to include `old`; may copy old's
+	 * bytes to r's. Either way old is taken out once r is registered. NULL: always 0.
 	 */
 	int (*merge)(void *context, const struct inlay_cache_region *old, struct inlay_cache_region *r);
-	/* Called again and again by a thread that waits for another's post. NULL: the CPU pauses. */
+	/* Called repeatedly while waiting for another thread's post. NULL: spins. */
 	void (*wait)(void *context);
 	void *context;
 };
 
 struct inlay_cache_attr {
 	uint32_t max_regions;     /* at a time; 1 .. INLAY_CACHE_MAX */
-	uint32_t posts;           /* that can wait; 1 .. INLAY_CACHE_MAX */
+	uint32_t posts;           /* that may wait; 1 .. INLAY_CACHE_MAX */
 	uint64_t max_bytes;       /* registered at a time; UINT64_MAX: no limit */
-	uint64_t page;            /* 64 or more, a power of two: 4096, or the size of huge pages underneath */
+	uint64_t page;            /* a power of two, at least 64: 4096, or the size of huge pages */
 	uint32_t bytes;           /* the caller's, in each region; 0 .. 8192 */
 };
 
 struct inlay_cache_counts {
 	uint64_t hits, misses;
-	uint64_t registered;      /* successfully: the other misses failed */
-	uint64_t merged;          /* of these, unions */
+	uint64_t registered;      /* successfully; other misses failed */
+	uint64_t merged;          /* unions among these */
 	uint64_t evicted;         /* for the limits, or after a failure */
 	uint64_t invalidated;     /* by posts and fini */
-	uint64_t overflows;       /* times that too many posts were waiting, and all was taken out */
+	uint64_t overflows;       /* times that too many posts waited, and all regions were taken out */
 	uint64_t leaked;          /* regions whose deregistration failed */
 	uint64_t bytes;           /* registered now */
 	uint32_t regions;         /* that can be found */
-	uint32_t zombies;         /* in use, and taken out */
+	uint32_t zombies;         /* taken out, but in use */
 };
 
 struct inlay_cache_post_ {
@@ -112,24 +110,22 @@ struct inlay_cache_post_ {
 struct inlay_cache {
 	struct inlay_cache_attr attr;
 	struct inlay_cache_region *last_; /* got last, or &none_ */
-	struct inlay_cache_region **hints_; /* by a page's hash; &none_ where there is none */
+	struct inlay_cache_region **hints_; /* by a page's hash; &none_: empty */
 	uint32_t hint_shift_;
 	struct inlay_cache_region *root_;
-	struct inlay_cache_region *unused_; /* never empty: one above the limit, the next to be registered */
+	struct inlay_cache_region *unused_; /* never empty: one more than the limit */
 	struct inlay_cache_post_ *posts_;
 	struct inlay_cache_counts counts;
-	struct inlay_cache_region none_; /* ring of the idle ones: its older_ is the newest, its newer_ the oldest */
+	struct inlay_cache_region none_; /* ring of idle regions: its older_ is the newest, its newer_ the oldest */
 	struct inlay_cache_ops ops;
-	/* Written by posts, on a line of their own that each get reads */
-	uint32_t waiting_ __attribute__((aligned(INLAY_CACHE_LINE))); /* posts; more than attr.posts: too many */
+	/* Written by posts, read by each get */
+	uint32_t waiting_ __attribute__((aligned(INLAY_CACHE_LINE))); /* posts; above attr.posts: too many */
 	uint32_t lock_;           /* of waiting_ and posts_ */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
-/* The caller's bytes in a region: attr.bytes of them, aligned to 16. Zero before ops.reg. */
+/* The caller's bytes in a region: attr.bytes, aligned to 16, zeroed before ops.reg. */
 INLAY_FN void *inlay_cache_bytes(const struct inlay_cache_region *r)
 {
 	return (void *)(uintptr_t)(r + 1);
@@ -146,21 +142,20 @@ INLAY_COLD uint32_t inlay_cache_log_hints_(const struct inlay_cache_attr *a)
 	return 34 - (uint32_t)__builtin_clz(a->max_regions);
 }
 
-/* Bytes of memory that inlay_cache_init needs; 0 if an attribute is out of its range. */
+/* Bytes of memory that inlay_cache_init needs; 0 if an attribute is out of range. */
 INLAY_COLD size_t inlay_cache_size(const struct inlay_cache_attr *a)
 {
 	if (!a->max_regions || a->max_regions > INLAY_CACHE_MAX || !a->posts || a->posts > INLAY_CACHE_MAX ||
 	    !a->max_bytes || a->page < 64 || !inlay_is_pow2(a->page) || a->bytes > 8192)
 		return 0;
-	/* One region above the limit, the one that is about to be registered */
 	return (a->max_regions + (size_t)1) * inlay_cache_stride_(a) + a->posts * sizeof(struct inlay_cache_post_) +
 	       (sizeof(struct inlay_cache_region *) << inlay_cache_log_hints_(a));
 }
 
 /*
- * An empty cache in memory that begins on a cache line and has inlay_cache_size(attr) bytes; it is
- * the cache's until inlay_cache_fini. attr and ops are copied. Returns 0; -EINVAL for an argument
- * out of its range; -ENOBUFS if size is too small.
+ * Makes an empty cache in memory of inlay_cache_size(attr) bytes, aligned to a cache line, which it
+ * owns until inlay_cache_fini. Copies attr and ops. Returns 0; -EINVAL for an argument out of
+ * range; -ENOBUFS if size is too small.
  */
 INLAY_COLD int inlay_cache_init(struct inlay_cache *c, void *memory, size_t size,
 				const struct inlay_cache_attr *attr, const struct inlay_cache_ops *ops)
@@ -192,7 +187,7 @@ INLAY_COLD int inlay_cache_init(struct inlay_cache *c, void *memory, size_t size
 	return 0;
 }
 
-/* An ops.reg that calls ibv_reg_mr. The context is the ibv_pd; access is IBV_ACCESS_... */
+/* An ops.reg that calls ibv_reg_mr. context: the ibv_pd; access: IBV_ACCESS_*. */
 INLAY_COLD int inlay_cache_reg_mr(void *context, struct inlay_cache_region *r)
 {
 	struct ibv_mr *mr;
@@ -207,22 +202,14 @@ INLAY_COLD int inlay_cache_reg_mr(void *context, struct inlay_cache_region *r)
 	return 0;
 }
 
-/* Its ops.dereg. */
+/* The ops.dereg that goes with inlay_cache_reg_mr. */
 INLAY_COLD int inlay_cache_dereg_mr(void *context, struct inlay_cache_region *r)
 {
 	(void)context;
 	return -ibv_dereg_mr((struct ibv_mr *)r->handle);
 }
 
-/* An ops.merge that merges only what grants peers the same. */
-INLAY_COLD int inlay_cache_merge_same(void *context, const struct inlay_cache_region *old,
-				      struct inlay_cache_region *r)
-{
-	(void)context;
-	return (old->access ^ r->access) & ~(uint32_t)IBV_ACCESS_LOCAL_WRITE ? -EACCES : 0;
-}
-
-/* An ops.wait that gives up the CPU. With a monitor, whose thread may lose it within a post. */
+/* An ops.wait that yields the CPU. Use it with a monitor: its thread may be preempted in a post. */
 INLAY_COLD void inlay_cache_yield(void *context)
 {
 	(void)context;
@@ -243,7 +230,7 @@ INLAY_COLD void inlay_cache_insert_(struct inlay_cache *c, struct inlay_cache_re
 	r->weight_ = (uint32_t)(z ^ z >> 31);
 	while (*at && (*at)->weight_ >= r->weight_)
 		at = &(*at)->child_[r->start > (*at)->start];
-	/* What was there is split in two. */
+	/* Splits the subtree that was there. */
 	for (t = *at, *at = r; t; t = *side[!low]) {
 		low = t->start < r->start;
 		*side[!low] = t;
@@ -259,7 +246,7 @@ INLAY_COLD void inlay_cache_remove_(struct inlay_cache *c, const struct inlay_ca
 
 	while (*at != r)
 		at = &(*at)->child_[r->start > (*at)->start];
-	/* What was below it is joined. */
+	/* Joins its two subtrees. */
 	while (side[0] && side[1]) {
 		high = side[0]->weight_ <= side[1]->weight_;
 		*at = side[high];
@@ -283,7 +270,7 @@ INLAY_COLD struct inlay_cache_region *inlay_cache_overlap_(const struct inlay_ca
 	return found && found->start <= last ? found : NULL;
 }
 
-/* ---- What goes ---- */
+/* ---- Taking out ---- */
 
 INLAY_FN void inlay_cache_unlink_(struct inlay_cache_region *r)
 {
@@ -291,7 +278,6 @@ INLAY_FN void inlay_cache_unlink_(struct inlay_cache_region *r)
 	r->older_->newer_ = r->newer_;
 }
 
-/* Makes it the newest of the idle ones. */
 INLAY_FN void inlay_cache_link_(struct inlay_cache *c, struct inlay_cache_region *r)
 {
 	r->older_ = c->none_.older_;
@@ -308,7 +294,6 @@ INLAY_COLD void inlay_cache_dereg_(struct inlay_cache *c, struct inlay_cache_reg
 	c->unused_->older_ = r;
 }
 
-/* No get finds it any more. */
 INLAY_COLD void inlay_cache_take_out_(struct inlay_cache *c, struct inlay_cache_region *r)
 {
 	inlay_cache_remove_(c, r);
@@ -323,7 +308,7 @@ INLAY_COLD void inlay_cache_take_out_(struct inlay_cache *c, struct inlay_cache_
 	}
 }
 
-/* Takes out all that overlaps [start, last]. Returns how many there were. */
+/* Takes out all regions that overlap [start, last]. Returns how many. */
 INLAY_COLD uint32_t inlay_cache_take_out_all_(struct inlay_cache *c, uint64_t start, uint64_t last)
 {
 	struct inlay_cache_region *r;
@@ -334,7 +319,7 @@ INLAY_COLD uint32_t inlay_cache_take_out_all_(struct inlay_cache *c, uint64_t st
 	return n;
 }
 
-/* Evicts up to n idle regions. Returns how many. */
+/* Returns how many idle regions were evicted, up to n. */
 INLAY_COLD uint32_t inlay_cache_evict_(struct inlay_cache *c, uint32_t n)
 {
 	uint32_t done;
@@ -345,16 +330,14 @@ INLAY_COLD uint32_t inlay_cache_evict_(struct inlay_cache *c, uint32_t n)
 	return done;
 }
 
-/* Takes all out. Returns 0; -EBUSY while a region is in use: call again after its last put. */
+/* Takes out all regions. Returns 0; -EBUSY while one is in use: call again after its last put. */
 INLAY_COLD int inlay_cache_fini(struct inlay_cache *c)
 {
 	c->counts.invalidated += inlay_cache_take_out_all_(c, 0, UINT64_MAX);
 	return c->counts.zombies ? -EBUSY : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Posts: from any thread to the owner
- */
+/* ---- Posts: from any thread to the owner ---- */
 
 INLAY_COLD void inlay_cache_lock_(struct inlay_cache *c)
 {
@@ -366,8 +349,8 @@ INLAY_COLD void inlay_cache_lock_(struct inlay_cache *c)
 }
 
 /*
- * Begins a post. Gets that begin from now on wait for inlay_cache_settle_. In between the monitor
- * makes the call by which it learns of a range, which also lets the range be mapped anew.
+ * Begins a post: later gets wait for inlay_cache_settle_. In between the monitor reads the range
+ * from the kernel, which lets other threads map it anew.
  */
 INLAY_COLD void inlay_cache_expect_(struct inlay_cache *c)
 {
@@ -385,8 +368,8 @@ INLAY_COLD void inlay_cache_settle_(struct inlay_cache *c, uint64_t addr, uint64
 }
 
 /*
- * Takes out all that overlaps [addr, addr + len). Call it before the memory can be mapped anew; it
- * may still be there. Any thread; never fails.
+ * Takes out all regions that overlap [addr, addr + len). Call it before the memory can be mapped
+ * anew, even before it is unmapped. Any thread; never fails.
  */
 INLAY_COLD void inlay_cache_post(struct inlay_cache *c, uint64_t addr, uint64_t len)
 {
@@ -394,7 +377,7 @@ INLAY_COLD void inlay_cache_post(struct inlay_cache *c, uint64_t addr, uint64_t 
 	inlay_cache_settle_(c, addr, len);
 }
 
-/* Applies what was posted, as each get does. For owners that do not get soon. */
+/* Applies the posts that wait, as each get does: for owners that will not call it soon. */
 INLAY_COLD void inlay_cache_step(struct inlay_cache *c)
 {
 	struct inlay_cache_post_ post;
@@ -417,11 +400,9 @@ INLAY_COLD void inlay_cache_step(struct inlay_cache *c)
 	inlay_unlock(&c->lock_);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: a hit calls nothing, a miss calls the callbacks
- */
+/* ---- Data path: a hit calls nothing, a miss calls the callbacks ---- */
 
-/* Makes r the union with what it overlaps. Returns whether that is another, within the limit. */
+/* Extends r to the union with what it overlaps. Returns 1 if r has grown, within the limit. */
 INLAY_COLD int inlay_cache_unite_(struct inlay_cache *c, struct inlay_cache_region *r)
 {
 	const uint64_t start = r->start, last = start + (r->len - 1), access = r->access;
@@ -442,7 +423,7 @@ INLAY_COLD int inlay_cache_unite_(struct inlay_cache *c, struct inlay_cache_regi
 	return r->len != last - start + 1 || r->access != access;
 }
 
-/* Registers r, and enters it, idle, in place of what it overlaps. */
+/* Registers r and enters it as idle, in place of what it overlaps. */
 INLAY_COLD int inlay_cache_enter_(struct inlay_cache *c, struct inlay_cache_region *r)
 {
 	const uint64_t last = r->start + (r->len - 1);
@@ -466,7 +447,7 @@ INLAY_COLD int inlay_cache_enter_(struct inlay_cache *c, struct inlay_cache_regi
 	return 0;
 }
 
-/* A get that found nothing. Tries the union first, then the get's own pages. */
+/* Registers a region for a get: the union first, then the get's own pages. */
 INLAY_COLD int inlay_cache_miss_(struct inlay_cache *c, uint64_t addr, uint64_t len, uint32_t access,
 				 struct inlay_cache_region **out)
 {
@@ -487,7 +468,7 @@ INLAY_COLD int inlay_cache_miss_(struct inlay_cache *c, uint64_t addr, uint64_t 
 		next = r->older_;
 		for (i = 0; i < inlay_cache_stride_(&c->attr) / sizeof(*word); i++) {
 			word[i] = 0;
-			__asm__("" ::: "memory"); /* or it would be a call of memset */
+			__asm__("" ::: "memory"); /* compilers would call memset */
 		}
 		r->older_ = next;
 		r->start = start;
@@ -506,21 +487,17 @@ INLAY_COLD int inlay_cache_miss_(struct inlay_cache *c, uint64_t addr, uint64_t 
 	return 0;
 }
 
-/* Does the region hold the range, and grant the access? */
 INLAY_ALWAYS int inlay_cache_holds_(const struct inlay_cache_region *r, uint64_t addr, uint64_t len, uint32_t access)
 {
 	uint64_t offset = addr - r->start;
 
-	/* What is left is one subtraction, which is the comparison as well. */
+	/* Hides the offset's origin, so that one subtraction also compares. */
 	__asm__("" : "+r"(offset));
 	return INLAY_LIKELY(offset < r->len) && INLAY_LIKELY(r->len - offset >= len) &&
 	       INLAY_LIKELY(!(access & ~r->access));
 }
 
-/*
- * A get of another region than the last: by the page's hint, which is checked, by the tree, or by
- * registering it.
- */
+/* A get of another region than the last: by the page's hint, the tree, or registration. */
 INLAY_FN int inlay_cache_search_(struct inlay_cache *c, uint64_t addr, uint64_t len, uint32_t access,
 				 struct inlay_cache_region **out)
 {
@@ -544,12 +521,11 @@ INLAY_FN int inlay_cache_search_(struct inlay_cache *c, uint64_t addr, uint64_t 
 }
 
 /*
- * A region for [addr, addr + len), found or registered; in use until its put. A len of 0 counts as
- * 1. access: bits that the region must grant; only ops give them a meaning.
+ * Finds or registers a region for [addr, addr + len); it is in use until its put. A len of 0 counts
+ * as 1. access: bits that the region must grant, whose meaning is up to ops.
  *
- * Returns 0. Else *out is not written: -EINVAL for a range beyond the end of the address space;
- * -E2BIG if its pages are more than max_bytes; -EAGAIN if what is in use leaves no room; or what
- * ops.reg returned.
+ * Returns 0. Else *out is not written: -EINVAL for a range that wraps around; -E2BIG if its pages
+ * exceed max_bytes; -EAGAIN if regions in use leave no room; or the error of ops.reg.
  */
 INLAY_ALWAYS int inlay_cache_get(struct inlay_cache *c, uint64_t addr, uint64_t len, uint32_t access,
 				 struct inlay_cache_region **out)

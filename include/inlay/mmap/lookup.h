@@ -1,31 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/lookup.h: the table by which a memory map finds the range that holds an address and a
- * length, and with it the keys. Callers use it through inlay_mmap_find (map.h):
+ * inlay/mmap/lookup.h: the table of a memory map: from an address to its range and keys. Internal:
+ * callers use inlay_mmap_find (map.h).
  *
- *   range = inlay_mmap_find(&map, addr, len);
- *
- * The address space from the first range to the last is cut into buckets of one power of two. The
- * index word of a bucket names the range that begins last at or before the bucket's first byte.
- * Only that range, or one that begins inside the bucket, can hold an address in the bucket.
+ * The address space from the first range to the last is divided into buckets of one size, a power
+ * of two. A bucket's index word names the last range that begins at or before the bucket's first
+ * byte. Only that range, or one that begins inside the bucket, can hold an address in the bucket.
  *
  *      bucket         0        1        2        3        4
  *   index word    r0       r0       r1       r1       r3
  *                 |r0-----------||r1--------------||r2||r3---------...
  *
- * A lookup is two dependent loads: index word, range. A table is plain when one range at most
- * begins in a bucket (with few exceptions). Otherwise three beginnings are compared, then the ranges
- * are searched. Large gaps would waste buckets and are cut out: addresses above a cut move down.
+ * A lookup is two dependent loads: index word, range. A table is plain when at most one range
+ * begins in a bucket (with few exceptions). Otherwise a lookup compares three starts, then searches
+ * the ranges. Large gaps would waste buckets and are cut out: addresses above a cut move down.
  *
  *   word | ... | word | word | head                | range 0 | range 1 | ... | end marks
  *   bucket      1      0     ^ struct inlay_table
  *
- * Words grow down from the head and ranges up, so that a lookup needs the head's address alone.
+ * Words grow down from the head and ranges up, so a lookup needs only the head's address.
  *
- * Invariants: ranges never overlap. Adjacent ranges stay apart, because their keys differ: what
- * lies in two of them is found in neither. A length of 0 asks for the range of that one address.
+ * Invariants: ranges never overlap. Adjacent ranges are not merged, because their keys differ: a
+ * lookup that spans two finds neither. A length of 0 looks up the address alone.
  *
- * Threads: any number may look up while nobody builds the table.
+ * Threads: any number may look up while no thread builds the table.
  */
 #ifndef INLAY_MMAP_LOOKUP_H
 #define INLAY_MMAP_LOOKUP_H
@@ -42,7 +40,7 @@ struct inlay_range {
 	uint64_t len;
 	uint32_t lkey;          /* host order, as are all keys here */
 	uint32_t rkey;
-	uint32_t access;        /* the caller's, as is id */
+	uint32_t access;        /* the caller's, like id */
 	uint32_t id;
 };
 
@@ -55,7 +53,7 @@ struct inlay_table_cut {
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_table {
 	uint64_t below;         /* start of the first range - 1 */
 	uint64_t floor;         /* ~limit of a plain table; all ones otherwise */
-	uint64_t lowest;        /* ~limit: the offset of the last byte, without cuts */
+	uint64_t lowest;        /* ~limit; limit: the offset of the last byte, without cuts */
 	uint32_t shift;         /* log2 of a bucket's bytes */
 	uint32_t cuts;
 	uint32_t num;           /* ranges */
@@ -65,11 +63,9 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_table {
 INLAY_STATIC_ASSERT(sizeof(struct inlay_range) == 32, "two ranges a line");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_table, cut[1]) <= INLAY_CACHE_LINE, "one cut is in the first line");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
-/* Index words for so many ranges: 64 each while they fit in a level-2 cache, at least 8. */
+/* Index words for so many ranges: 64 each if that fits in a level-2 cache, at least 8 each. */
 INLAY_COLD uint64_t inlay_table_words_(uint64_t ranges)
 {
 	uint64_t many = ranges > 16384 ? 8 * ranges : 131072;
@@ -77,13 +73,12 @@ INLAY_COLD uint64_t inlay_table_words_(uint64_t ranges)
 	return 64 * ranges < many ? 64 * ranges : many;
 }
 
-/* Bytes of the words. */
 INLAY_COLD uint64_t inlay_table_index_bytes_(uint32_t max_ranges)
 {
 	return inlay_round_up(4 * inlay_table_words_(max_ranges), INLAY_CACHE_LINE);
 }
 
-/* Bytes of a table, with four end marks: a lookup reads up to three ranges too many. */
+/* Bytes of a table, with four end marks: a lookup reads up to three ranges past the last. */
 INLAY_COLD uint64_t inlay_table_bytes_(uint32_t max_ranges)
 {
 	return inlay_table_index_bytes_(max_ranges) + sizeof(struct inlay_table) +
@@ -95,13 +90,12 @@ INLAY_FN struct inlay_range *inlay_table_ranges_(const struct inlay_table *t)
 	return (struct inlay_range *)(uintptr_t)(t + 1);
 }
 
-/* The last byte of a range. */
 INLAY_FN uint64_t inlay_range_last_(const struct inlay_range *r)
 {
 	return r->start + (r->len - 1);
 }
 
-/* Bits of x: 0 for 0, 64 for the largest. */
+/* The bits that x needs: 0 .. 64. */
 INLAY_COLD uint32_t inlay_table_bits_(uint64_t x)
 {
 	return x ? 64 - (uint32_t)__builtin_clzll(x) : 0;
@@ -119,9 +113,9 @@ INLAY_FN uint64_t inlay_table_offset_(const struct inlay_table *t, uint64_t addr
 }
 
 /*
- * The largest bucket size, with at most `words` buckets, in which not more ranges share a bucket
- * with the range `apart` places before (but for one in 64, unless apart is 1). Returns its log2;
- * *shared: how many do.
+ * The largest bucket size at which no more ranges share a bucket with the range `apart` places
+ * before than at the smallest size, that of at most `words` buckets; if apart is not 1, one range
+ * in 64 more may. Returns its log2; *shared: how many ranges do.
  */
 INLAY_COLD uint32_t inlay_table_fit_(const struct inlay_table *t, uint32_t n, uint32_t apart, uint64_t words,
 				     uint32_t *shared)
@@ -146,9 +140,8 @@ INLAY_COLD uint32_t inlay_table_fit_(const struct inlay_table *t, uint32_t n, ui
 }
 
 /*
- * Cuts out gaps, the largest first, while one is an eighth of what is left, if that makes the table
- * four times denser. The rest of a gap is shorter than the mean distance of ranges, so what was
- * aligned to a bucket stays aligned.
+ * Cuts out gaps, the largest first, while one is an eighth of the rest, if that makes the table
+ * four times denser. Cuts are multiples of a power of two, so aligned ranges stay aligned.
  */
 INLAY_COLD void inlay_table_cut_gaps_(struct inlay_table *t, uint32_t n)
 {
@@ -177,7 +170,7 @@ INLAY_COLD void inlay_table_cut_gaps_(struct inlay_table *t, uint32_t n)
 		t->cuts = 0;
 }
 
-/* Makes the index of the first n ranges, which are in order. With 0, the table holds nothing. */
+/* Makes the index of the first n ranges, which are in order; with 0, an empty table. */
 INLAY_COLD void inlay_table_index_(struct inlay_table *t, uint32_t n)
 {
 	struct inlay_range *e = inlay_table_ranges_(t);
@@ -187,7 +180,7 @@ INLAY_COLD void inlay_table_index_(struct inlay_table *t, uint32_t n)
 	int plain;
 
 	__builtin_memset(t, 0, sizeof(*t));
-	/* The end marks begin after any address but the last, and hold nothing. */
+	/* The end marks start at the last address, and hold nothing. */
 	for (i = 0; i < 4; i++) {
 		e[n + i].start = UINT64_MAX;
 		e[n + i].len = 0;
@@ -195,8 +188,8 @@ INLAY_COLD void inlay_table_index_(struct inlay_table *t, uint32_t n)
 	t->num = n;
 	t->shift = 63;
 	/*
-	 * In a table that is not plain, the plain form refuses all addresses but the first range's
-	 * start, which the first bucket finds; in an empty one, address 0.
+	 * In a table that is not plain, the plain form takes only the start of the first range, which
+	 * the first bucket finds; in an empty one, only address 0.
 	 */
 	t->floor = t->lowest = UINT64_MAX;
 	t->below = n ? e[0].start - 1 : UINT64_MAX;
@@ -216,7 +209,7 @@ INLAY_COLD void inlay_table_index_(struct inlay_table *t, uint32_t n)
 			i++;
 		*word-- = (uint32_t)(sizeof(*t) + i * sizeof(*e));
 	}
-	/* An offset whose highest bit is set does not shift down as a negative number does. */
+	/* The plain form shifts a negative number, which an offset with the highest bit set is not. */
 	if (plain && !(limit >> 63))
 		t->floor = ~limit;
 }
@@ -231,7 +224,7 @@ INLAY_COLD struct inlay_table *inlay_table_init_(void *memory, uint32_t max_rang
 	return t;
 }
 
-/* Whether it is empty or goes past the end of the address space: then it is no range. */
+/* Whether it is empty or wraps around. */
 INLAY_COLD int inlay_range_bad_(uint64_t start, uint64_t len)
 {
 	return !len || start + (len - 1) < start;
@@ -244,7 +237,7 @@ INLAY_COLD int inlay_range_compare_(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Sorts n ranges and makes the index. Returns 0; -EINVAL for a bad one, -EEXIST for an overlap. */
+/* Sorts n ranges and makes the index. Returns 0; -EINVAL: a bad range; -EEXIST: an overlap. */
 INLAY_COLD int inlay_table_build_(struct inlay_table *t, uint32_t n)
 {
 	struct inlay_range *e = inlay_table_ranges_(t);
@@ -277,16 +270,14 @@ INLAY_COLD uint32_t inlay_table_rank_(const struct inlay_table *t, uint64_t addr
 	return low;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /* Whether [start, start + bytes) holds [addr, addr + len). */
 INLAY_ALWAYS int inlay_range_holds_(uint64_t start, uint64_t bytes, uint64_t addr, uint64_t len)
 {
 	uint64_t offset = addr - start;
 
-	/* Hides the offset's origin: compilers that know it subtract twice, once to compare. */
+	/* Hides the offset's origin: compilers that see it subtract a second time to compare. */
 	__asm__("" : "+r"(offset));
 	return INLAY_LIKELY(offset < bytes) && INLAY_LIKELY(bytes - offset >= len);
 }
@@ -300,7 +291,7 @@ INLAY_ALWAYS const struct inlay_range *inlay_table_bucket_(const struct inlay_ta
 
 INLAY_ALWAYS const struct inlay_range *inlay_table_find_(const struct inlay_table *t, uint64_t addr, uint64_t len)
 {
-	/* -offset - 1; shifted down, -bucket - 1. Nothing holds an address that is inside a cut. */
+	/* -offset - 1; shifted down, -bucket - 1. No range holds an address inside a cut. */
 	uint64_t down = t->below - addr;
 	const struct inlay_range *e;
 	uint32_t k;

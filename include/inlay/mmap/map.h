@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/map.h: the memory map: ranges of memory, the devices that may reach them, the keys of
- * each range on each device, and what is granted to whom.
+ * inlay/mmap/map.h: a memory map: ranges of memory, the devices that may access them, their keys on
+ * each device, and their permissions.
  *
  *   inlay_mmap_create(&map, memory, inlay_mmap_size(1, 4), 1, 4);   one device, four ranges
  *   inlay_mmap_add_dev(&map, pd);                                   a device is an ibv_pd
  *   inlay_mmap_add(&map, inlay_source_host(buffer, bytes));
  *   inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_WRITE);
  *   inlay_mmap_start(&map);                                         registers with each device
- *   ...
  *   r = inlay_mmap_find(&map, addr, len);                           r->lkey, r->rkey; NULL: none
- *   ...
  *   inlay_mmap_destroy(&map);
  *
  * States:
@@ -21,14 +19,14 @@
  * Invariants:
  *   - A map is changed only while it is configured: add*, rm* and set_* return -EBADFD otherwise.
  *   - start registers everything, or leaves the map configured with nothing registered.
- *   - A map that was exported is not started again: the keys in its blobs will never come back.
- *   - stop and destroy return -EBUSY and change nothing while a buffer is out (buf.h) or something
- *     holds the map. When the kernel refuses to deregister a region, the map finds nothing any more,
- *     and they return -EBUSY until the region goes. A failed start may end so, too.
+ *   - An exported map cannot be started again: its blobs hold the old keys.
+ *   - stop and destroy return -EBUSY and change nothing while the map is held or has buffers. When
+ *     the kernel refuses to deregister a region, lookups find nothing any more, and stop and
+ *     destroy return -EBUSY until it agrees. A failed start may leave the map in this state.
  *
- * Threads: one thread calls the set-up functions, while no other uses the map, nor destroys an
- * inventory or pool that made buffers of it. Any thread may call the lookups, inlay_mmap_hold and
- * inlay_mmap_drop on a map that is started or imported.
+ * Threads: a set-up function needs the map to itself: no other thread may use it, or destroy an
+ * inventory or pool that has buffers of it. Any thread may call the lookups, inlay_mmap_hold and
+ * inlay_mmap_drop on a started or imported map.
  * Sources: DOCA's documentation of doca_mmap (README.md has the differences); ibv_reg_mr(3).
  */
 #ifndef INLAY_MMAP_MAP_H
@@ -59,51 +57,49 @@ struct inlay_mac {
 struct inlay_mmap;
 struct inlay_mmap_pci;
 
-/* Somebody that counts itself what it makes of a map: a tie of buf/store.h */
+/* An owner of buffers of the map, which counts them itself: see buf/store.h */
 struct inlay_holder_ {
 	struct inlay_mmap *map;         /* NULL: none */
-	struct inlay_holder_ *next;     /* of the map's */
+	struct inlay_holder_ *next;
 	uint64_t (*count)(const struct inlay_holder_ *h);
-	uint64_t *turn;                 /* counts up when the map goes */
+	uint64_t *turn;                 /* incremented when the map is stopped */
 };
 
 /* Callers may read the fields without an underscore, and set those under "The caller's". */
 struct inlay_mmap {
 	/* Read by lookups */
-	struct inlay_table *table_;     /* empty unless started or imported; an id is a place in sources_ */
+	struct inlay_table *table_;     /* empty unless started or imported; an id is an index in sources_ */
 	struct inlay_source *sources_;  /* in the order of adding */
-	struct ibv_mr **mrs;            /* of range r on device d: [r * max_devs + d]; NULL: the source has the keys */
-	struct ibv_pd **devs;            /* in the order of adding */
+	struct ibv_mr **mrs;            /* [r * max_devs + d]: range r on device d; NULL: the source has the keys */
+	struct ibv_pd **devs;           /* in the order of adding */
 	uint32_t state_;                /* enum inlay_mmap_state_ */
 	uint32_t num_ranges;
 	uint32_t num_devs;
 	uint32_t max_devs;
 	uint32_t permissions;           /* INLAY_LOCAL_READ_ONLY before they are set */
 	uint32_t max_ranges;
-	uint8_t exported;               /* it has ever been */
+	uint8_t exported;               /* now or earlier */
 	uint8_t started_once_;
 	/* Written by holders */
 	uint64_t holds_;
 	struct inlay_holder_ *holders_;
 	uint32_t lock_;                 /* of holders_ */
-	/* The caller's: zero at first, and used as they are at the time */
+	/* The caller's: zero at first, read when needed */
 	uint64_t user_data;
 	/* Called by destroy for each range, after deregistration, if the map was ever started */
 	void (*free_cb)(void *addr, size_t len, void *cookie);
 	void *cookie;
 	const struct inlay_mac *mac;    /* the code that exported blobs carry (blob.h); NULL: none */
-	/* The device's objects of exports and imports over PCI, and how they go */
+	/* Device objects of exports and imports over PCI, and their destructor */
 	struct inlay_mmap_pci *pci_;
 	int (*pci_release_)(struct inlay_mmap *m);
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_mmap, holds_) == INLAY_CACHE_LINE, "lookups read one line");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
-/* Bytes for a map of so many devices and ranges; 0 when there cannot be one. */
+/* Bytes for a map of so many devices and ranges; 0 if either number is out of range. */
 INLAY_COLD size_t inlay_mmap_size(uint32_t max_devs, uint32_t max_ranges)
 {
 	uint64_t ranges = max_ranges, bytes;
@@ -116,8 +112,8 @@ INLAY_COLD size_t inlay_mmap_size(uint32_t max_devs, uint32_t max_ranges)
 }
 
 /*
- * An empty map, in memory that begins on a cache line and has inlay_mmap_size() bytes; it is the
- * map's until destroy. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
+ * Makes an empty map in memory of inlay_mmap_size() bytes, aligned to a cache line; the map owns it
+ * until destroy. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size, uint32_t max_devs,
 				 uint32_t max_ranges)
@@ -141,20 +137,18 @@ INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size
 	return 0;
 }
 
-/* The map, which is not NULL. */
 INLAY_ALWAYS const struct inlay_mmap *inlay_mmap_(const struct inlay_mmap *m)
 {
 	INLAY_CHECK(m, "a map is not NULL");
 	return m;
 }
 
-/* Whether the map may be changed. */
 INLAY_COLD int inlay_mmap_configured_(const struct inlay_mmap *m)
 {
 	return inlay_mmap_(m)->state_ == INLAY_MMAP_CONFIGURED_;
 }
 
-/* The device's index, in the order of adding; -ENOENT when it is not one of the map's. */
+/* The device's index, in the order of adding; -ENOENT if the map does not have it. */
 INLAY_COLD int inlay_mmap_dev_index(const struct inlay_mmap *m, const struct ibv_pd *pd)
 {
 	uint32_t d;
@@ -195,8 +189,8 @@ INLAY_COLD int inlay_mmap_rm_dev(struct inlay_mmap *m, const struct ibv_pd *pd)
 }
 
 /*
- * Adds a range. Start looks for overlaps. Returns 0; -EBADFD by state; -EINVAL for a source that is
- * empty, goes past the end of the address space, or names nothing; -ENOSPC beyond max_ranges.
+ * Adds a range. Overlaps are found by start. Returns 0; -EBADFD by state; -EINVAL for a source that
+ * is empty, wraps around, or names no memory; -ENOSPC beyond max_ranges.
  */
 INLAY_COLD int inlay_mmap_add(struct inlay_mmap *m, struct inlay_source source)
 {
@@ -232,15 +226,15 @@ INLAY_COLD const struct inlay_source *inlay_mmap_source(const struct inlay_mmap 
 	return i < inlay_mmap_(m)->num_ranges ? &m->sources_[i] : NULL;
 }
 
-/* What range i grants of these permissions. */
+/* The permissions in mask that range i grants. */
 INLAY_COLD uint32_t inlay_mmap_granted_(const struct inlay_mmap *m, uint32_t i, uint32_t mask)
 {
 	return m->permissions & m->sources_[i].limit & mask;
 }
 
 /*
- * What is granted on all ranges, except where a source's limit is lower. Returns 0; -EBADFD by
- * state; -EINVAL for an unknown bit, and for both of PCI's.
+ * Sets what all ranges grant, except where a source's limit is lower. Returns 0; -EBADFD by state;
+ * -EINVAL for an unknown bit, or both bits of PCI.
  */
 INLAY_COLD int inlay_mmap_set_permissions(struct inlay_mmap *m, uint32_t permissions)
 {
@@ -252,13 +246,13 @@ INLAY_COLD int inlay_mmap_set_permissions(struct inlay_mmap *m, uint32_t permiss
 	return 0;
 }
 
-/* Whether it was made from an export. */
+/* Whether the map was made from an export. */
 INLAY_COLD int inlay_mmap_imported(const struct inlay_mmap *m)
 {
 	return inlay_mmap_(m)->state_ == INLAY_MMAP_IMPORTED_;
 }
 
-/* Whether the map is started or imported, so that ranges are found. */
+/* Whether the map is started or imported: lookups find its ranges. */
 INLAY_FN int inlay_mmap_started(const struct inlay_mmap *m)
 {
 	uint32_t state = __atomic_load_n(&inlay_mmap_(m)->state_, __ATOMIC_ACQUIRE);
@@ -291,8 +285,8 @@ INLAY_COLD void inlay_holder_close_(struct inlay_holder_ *h)
 }
 
 /*
- * Buffers that are out, and other holds: all that stay are counted, whatever other threads do. Looks
- * at all descriptors of the inventories and pools that made buffers of the map.
+ * Counts buffers and holds: all that last through the call, whatever other threads do. Scans the
+ * descriptors of all inventories and pools that have buffers of the map.
  */
 INLAY_COLD uint64_t inlay_mmap_num_bufs(const struct inlay_mmap *map)
 {
@@ -308,7 +302,7 @@ INLAY_COLD uint64_t inlay_mmap_num_bufs(const struct inlay_mmap *map)
 	return n;
 }
 
-/* The keys of range r on device d; without devices, those of the source. */
+/* The keys of range r on device d, or those of the source. */
 INLAY_FN struct inlay_keys inlay_mmap_keys_(const struct inlay_mmap *m, uint32_t r, uint32_t d)
 {
 	const struct ibv_mr *mr = m->mrs[(uint64_t)r * m->max_devs + d];
@@ -348,14 +342,14 @@ INLAY_COLD int inlay_mmap_publish_(struct inlay_mmap *m)
 	return inlay_table_build_(m->table_, m->num_ranges);
 }
 
-/* Nothing is found and registered any more. Sets the state. Returns 0, or -EBUSY. */
+/* Empties the table, deregisters everything and sets the state. Returns 0 or -EBUSY. */
 INLAY_COLD int inlay_mmap_release_(struct inlay_mmap *m)
 {
 	uint64_t i, n = (uint64_t)m->num_ranges * m->max_devs;
 	struct inlay_holder_ *h, *next;
 	int err = 0;
 
-	/* What was imported is never started. */
+	/* An imported map is never started. */
 	m->exported |= m->state_ == INLAY_MMAP_IMPORTED_;
 	m->state_ = INLAY_MMAP_STUCK_;
 	inlay_table_index_(m->table_, 0);
@@ -366,7 +360,7 @@ INLAY_COLD int inlay_mmap_release_(struct inlay_mmap *m)
 		__atomic_store_n(&h->map, NULL, __ATOMIC_RELEASE);
 	}
 	m->holders_ = NULL;
-	/* The other side's keys stand on the regions, and go first. */
+	/* Keys for the other side of PCI refer to the regions, so they go first. */
 	if (m->pci_ && m->pci_release_(m))
 		return -EBUSY;
 	for (i = 0; i < n; i++) {
@@ -381,11 +375,11 @@ INLAY_COLD int inlay_mmap_release_(struct inlay_mmap *m)
 }
 
 /*
- * Registers each range with each device. From then on they are found.
+ * Registers each range with each device; from then on lookups find them.
  *
- * Returns 0; -EBADFD when it is started or was ever exported; -EINVAL when there is no range, for
- * device memory of another context, and for keys in a map of several devices; -EEXIST when two
- * ranges overlap; else the negative errno of the registration that failed.
+ * Returns 0; -EBADFD when the map is started or was exported; -EINVAL without ranges, for device
+ * memory of another context, and for keys in a map of several devices; -EEXIST for ranges that
+ * overlap; else the negative errno of the registration that failed.
  */
 INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 {
@@ -394,7 +388,6 @@ INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 
 	if (!inlay_mmap_configured_(m) || m->exported)
 		return -EBADFD;
-	/* Overlaps are found before anything is registered. */
 	err = m->num_ranges ? inlay_mmap_publish_(m) : -EINVAL;
 	for (r = 0; r < m->num_ranges && !err; r++) {
 		if (m->sources_[r].kind == INLAY_SOURCE_KEYS && m->num_devs > 1)
@@ -414,7 +407,7 @@ INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 	return 0;
 }
 
-/* Deregisters everything: keys and blobs are void. Returns 0; -EBADFD by state; -EBUSY. */
+/* Deregisters everything: keys and blobs become invalid. Returns 0; -EBADFD by state; -EBUSY. */
 INLAY_COLD int inlay_mmap_stop(struct inlay_mmap *m)
 {
 	if (inlay_mmap_(m)->state_ != INLAY_MMAP_STARTED_ && m->state_ != INLAY_MMAP_STUCK_)
@@ -423,8 +416,8 @@ INLAY_COLD int inlay_mmap_stop(struct inlay_mmap *m)
 }
 
 /*
- * Stops the map if needed, calls the free callback for each range, and gives the map's memory back.
- * Returns 0, or -EBUSY as the top says; then it may be called again.
+ * Stops the map if needed, calls free_cb for each range, and returns the memory to the caller.
+ * Returns 0, or -EBUSY as described at the top: call again.
  */
 INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 {
@@ -442,8 +435,8 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 }
 
 /*
- * The handle by which a DPA names the map. It takes commands that no public document describes.
- * Returns -EBADFD by state; -ENOENT when pd is not one of the map's devices; -ENOTSUP.
+ * The DPA's handle for the map: not implemented, as no public document describes the commands.
+ * Returns -EBADFD by state; -ENOENT when pd is not one of the map's devices; else -ENOTSUP.
  */
 INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ibv_pd *pd, uint32_t *handle)
 {
@@ -453,12 +446,10 @@ INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ib
 	return inlay_mmap_dev_index(m, pd) < 0 ? -ENOENT : -ENOTSUP;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /*
- * The range that holds all of [addr, addr + len), until the map is stopped. NULL when no single
+ * The range that contains [addr, addr + len), valid until the map is stopped. NULL when no single
  * range does, or the map is neither started nor imported.
  */
 INLAY_ALWAYS const struct inlay_range *inlay_mmap_find(const struct inlay_mmap *m, const void *addr, size_t len)
@@ -467,8 +458,8 @@ INLAY_ALWAYS const struct inlay_range *inlay_mmap_find(const struct inlay_mmap *
 }
 
 /*
- * The keys of a range, by its id, on the device with this index. Returns 0; -ENOENT when there is
- * no such range or device, or the map is neither started nor imported.
+ * The keys of the range with this id on the device with this index. Returns 0; -ENOENT for no such
+ * range or device, or a map that is neither started nor imported.
  */
 INLAY_FN int inlay_mmap_keys(const struct inlay_mmap *m, uint32_t range_id, uint32_t dev, struct inlay_keys *keys)
 {
@@ -479,11 +470,11 @@ INLAY_FN int inlay_mmap_keys(const struct inlay_mmap *m, uint32_t range_id, uint
 }
 
 /*
- * The key for a post to an imported map's memory. Checks what the peer's device would refuse.
- * access: INLAY_RDMA_*, one or several.
+ * The rkey for a post to an imported map's memory. Checks what the peer's device would refuse.
+ * access: one or several of INLAY_RDMA_*.
  *
- * Returns 0; -ENOENT when no range holds [addr, addr + len); -EPERM when access is not granted
- * there, or there is no rkey, as for memory imported over PCI.
+ * Returns 0; -ENOENT when no range contains [addr, addr + len); -EPERM when it does not grant
+ * access, or has no rkey (imported over PCI).
  */
 INLAY_FN int inlay_mmap_remote(const struct inlay_mmap *m, uint64_t addr, uint64_t len, uint32_t access, uint32_t *rkey)
 {
@@ -497,14 +488,14 @@ INLAY_FN int inlay_mmap_remote(const struct inlay_mmap *m, uint64_t addr, uint64
 	return 0;
 }
 
-/* One hold more: the map cannot be stopped. It is started or imported. */
+/* Holds a started or imported map: it cannot be stopped until inlay_mmap_drop. */
 INLAY_ALWAYS void inlay_mmap_hold(struct inlay_mmap *m)
 {
 	INLAY_CHECK(inlay_mmap_started(m), "a map that is held is started or imported");
 	__atomic_fetch_add(&m->holds_, 1, __ATOMIC_RELAXED);
 }
 
-/* One hold less. What was done under it comes before the stop that finds none left. */
+/* Drops a hold. Accesses under it happen before a stop that finds no holds. */
 INLAY_ALWAYS void inlay_mmap_drop(struct inlay_mmap *m)
 {
 	INLAY_CHECK(__atomic_load_n(&m->holds_, __ATOMIC_RELAXED), "a hold is dropped once");

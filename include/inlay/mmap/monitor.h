@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/monitor.h: the kernel's reports of unmapped memory, posted to registration caches.
- * What a cache registers is put under a userfaultfd; a thread of the caller's reads the reports.
+ * inlay/mmap/monitor.h: posts the kernel's reports of unmapped memory to registration caches. A
+ * userfaultfd watches what the caches register; one of the caller's threads reads the reports.
  *
  *   inlay_monitor_init(&monitor, caches, 1, &why);       caches: an array of struct inlay_cache *
  *
@@ -18,10 +18,10 @@
  *   inlay_monitor_fini(&monitor);
  *
  * Invariants:
- *   - A get that begins after an unmapping call has returned finds no stale region: munmap and its
- *     kin wait until the thread reads their report, and gets wait until it is posted.
- *   - A mapping can be under one userfaultfd only, so one monitor serves all caches of a process.
- *   - No page is ever protected and no fault reported: memory works at full speed.
+ *   - A get that begins after an unmapping call has returned finds no stale region: such calls wait
+ *     until the thread reads their report, and gets wait until it is posted.
+ *   - Only one userfaultfd can watch a mapping, so one monitor serves all caches of a process.
+ *   - No page is protected and no fault reported: memory works at full speed.
  *
  * Reported:
  *   munmap, mmap over it, brk          after the pages are gone, before the call returns
@@ -30,25 +30,25 @@
  *
  * Not reported:
  *   - shmdt; fallocate(PUNCH_HOLE) and truncate of a mapped file. Post these by hand.
- *   - Another thread that maps the address anew before munmap has returned, and uses it at once.
- *   - A get of memory that another thread's madvise is giving back: it may register pages that are
- *     about to go. Do not hand memory to a transport while it is being given back.
+ *   - A new mapping at the address, made and used by another thread before munmap has returned.
+ *   - A get during another thread's madvise of the same memory: it may register pages that are
+ *     going away. Do not hand such memory to a transport.
  *   - fork. The parent and the device keep the pages (before Linux 5.12, call ibv_fork_init). What
  *     the child unmaps is not reported either.
- *   - Files, before Linux 6.7; anything but private anonymous memory, before 5.19; shared mappings
- *     of files that the process may not write. Gets of these fail as inlay_monitor_watch does.
+ *   - Files, before Linux 6.7; all but private anonymous memory, before 5.19; shared mappings of
+ *     files that the process may not write. Gets of these fail as inlay_monitor_watch does.
  *
  * Costs:
- *   - Callers of munmap wait for the thread. So the thread must not unmap, allocate or free memory,
- *     nor wait for a lock that is held during such calls: a deadlock.
- *   - Memory stays watched until it is unmapped. Each edge of a watched range splits a mapping
- *     (vm.max_map_count), and no huge pages form there later.
+ *   - munmap waits for the thread. To avoid deadlock, the thread must not unmap, allocate or free
+ *     memory, or wait for a lock that is held during such calls.
+ *   - Memory stays watched until it is unmapped. Each end of a watched range splits a mapping
+ *     (vm.max_map_count), and later no huge pages form there.
  *   - A child that neither execs nor exits keeps the userfaultfd open: once the thread has ended,
- *     the parent's munmap would wait for ever. Such children call inlay_monitor_fini.
- *   - No privilege (UFFD_USER_MODE_ONLY, Linux 5.11; before, CAP_SYS_PTRACE or
- *     vm.unprivileged_userfaultfd = 1). A container's seccomp filter may forbid it.
+ *     the parent's munmap waits for ever. Such children call inlay_monitor_fini.
+ *   - No privilege since Linux 5.11 (UFFD_USER_MODE_ONLY); before, CAP_SYS_PTRACE or
+ *     vm.unprivileged_userfaultfd = 1. A container's seccomp filter may forbid it.
  *
- * Threads: inlay_monitor_watch and inlay_monitor_stop by any; one calls inlay_monitor_step.
+ * Threads: any may call inlay_monitor_watch and inlay_monitor_stop; one calls inlay_monitor_step.
  *
  * Sources: userfaultfd(2), ioctl_userfaultfd(2); Linux's fs/userfaultfd.c and mm; observed on 6.18.
  */
@@ -75,27 +75,26 @@ struct inlay_monitor {
 	struct inlay_cache *const *caches;
 };
 
-/* Of <linux/userfaultfd.h>, which may be older than the kernel */
+/* Newer than some <linux/userfaultfd.h> */
 #define INLAY_MONITOR_USER_MODE_ONLY_ 1      /* UFFD_USER_MODE_ONLY */
 #define INLAY_MONITOR_SHMEM_ (1ull << 12)    /* UFFD_FEATURE_WP_HUGETLBFS_SHMEM, Linux 5.19 */
 #define INLAY_MONITOR_ANY_ (1ull << 15)      /* UFFD_FEATURE_WP_ASYNC, Linux 6.7: any mapping */
 
 /*
- * Asks the kernel for a userfaultfd.
+ * Opens a userfaultfd.
  *
- * caches   posts go to all of these; the array and the caches stay until inlay_monitor_fini
- * num      their number
- * why      NULL, or where a static sentence goes on failure
+ * caches   num caches, which get all posts; array and caches must stay until inlay_monitor_fini
+ * why      NULL, or receives a static sentence on failure
  *
- * Returns 0; -EPERM if the process may not (see above); -ENOSYS if the kernel was built without it;
- * -ENOTSUP if it lacks write protection (before Linux 5.7; on aarch64, 6.10), whose mode of
- * watching this is; or another -errno of the calls.
+ * Returns 0; -EPERM if the process may not (see above); -ENOSYS if the kernel has no userfaultfd;
+ * -ENOTSUP if it lacks write-protect mode (before Linux 5.7; on aarch64, 6.10); else the negative
+ * errno of userfaultfd, ioctl or eventfd.
  */
 INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *const *caches, uint32_t num,
 				  const char **why)
 {
 	const uint64_t extra[3] = {INLAY_MONITOR_SHMEM_ | INLAY_MONITOR_ANY_, INLAY_MONITOR_SHMEM_, 0};
-	const int flags = EFD_CLOEXEC | EFD_NONBLOCK; /* O_CLOEXEC and O_NONBLOCK, the former of which strict C hides */
+	const int flags = EFD_CLOEXEC | EFD_NONBLOCK; /* O_CLOEXEC, which strict C hides, and O_NONBLOCK */
 	struct uffdio_api api;
 	int err, i;
 
@@ -124,12 +123,12 @@ INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *c
 }
 
 /*
- * Watches [addr, addr + len): whole pages, of the size that the mapping has. Call it before the
- * memory is registered, so that nothing goes unseen. Watching memory twice is allowed.
+ * Watches [addr, addr + len): whole pages, of the mapping's page size. Call it before the memory is
+ * registered, so that no report is missed. Watching memory twice is allowed.
  *
- * Returns 0; -EINVAL if nothing is mapped there, or nothing that this kernel can watch; -EPERM for
- * a shared mapping of a file that the process may not write; -EBUSY if another userfaultfd watches
- * it; -EBADFD after the last inlay_monitor_step; or another -errno of UFFDIO_REGISTER.
+ * Returns 0; -EINVAL for memory that is not mapped, or that this kernel cannot watch; -EPERM for a
+ * shared mapping of a file that the process may not write; -EBUSY if another userfaultfd watches
+ * it; -EBADFD after the last inlay_monitor_step; else the negative errno of UFFDIO_REGISTER.
  */
 INLAY_COLD int inlay_monitor_watch(struct inlay_monitor *m, uint64_t addr, uint64_t len)
 {
@@ -138,19 +137,17 @@ INLAY_COLD int inlay_monitor_watch(struct inlay_monitor *m, uint64_t addr, uint6
 	__builtin_memset(&watch, 0, sizeof(watch));
 	watch.range.start = addr;
 	watch.range.len = len;
-	watch.mode = UFFDIO_REGISTER_MODE_WP; /* the mode that reports no fault, as nothing is ever protected */
+	watch.mode = UFFDIO_REGISTER_MODE_WP; /* reports no faults, as nothing is protected */
 	if (!ioctl(m->fd, UFFDIO_REGISTER, &watch))
 		return 0;
 	return errno == ENOTTY ? -EBADFD : -errno;
 }
 
 /*
- * Waits for a report and posts it.
- *
- * timeout   milliseconds, as poll's; -1: none
+ * Waits up to timeout milliseconds (-1: no limit) for a report, and posts it.
  *
  * Returns 1 for a report; 0 for none; -ECANCELED after inlay_monitor_stop: nothing is watched any
- * more, nobody waits, and the caches drop all; or the -errno of poll.
+ * more, no thread waits, and the caches take out all regions; or the negative errno of poll.
  */
 INLAY_COLD int inlay_monitor_step(struct inlay_monitor *m, int timeout)
 {
@@ -168,7 +165,7 @@ INLAY_COLD int inlay_monitor_step(struct inlay_monitor *m, int timeout)
 	end = p[1].revents != 0;
 	if (!end && !p[0].revents)
 		return 0;
-	/* The read lets the other thread's munmap return. From here on gets wait until it is posted. */
+	/* The read lets the other thread's munmap return, so gets must wait until the report is posted. */
 	for (i = 0; i < m->num; i++)
 		inlay_cache_expect_(m->caches[i]);
 	if (end) {
@@ -188,7 +185,7 @@ INLAY_COLD int inlay_monitor_step(struct inlay_monitor *m, int timeout)
 	return end ? -ECANCELED : len != 0;
 }
 
-/* Ends inlay_monitor_step, now and from now on. Any thread; signal handlers, too. */
+/* Makes this and all later calls of inlay_monitor_step return. Safe in signal handlers. */
 INLAY_COLD void inlay_monitor_stop(struct inlay_monitor *m)
 {
 	const uint64_t one = 1;
@@ -197,8 +194,8 @@ INLAY_COLD void inlay_monitor_stop(struct inlay_monitor *m)
 }
 
 /*
- * Closes what is open: after the last inlay_monitor_step, which has returned -ECANCELED. Or in a
- * child, after fork: the child uses neither the monitor nor the caches any more.
+ * Closes the monitor, once inlay_monitor_step has returned -ECANCELED. A forked child may call it
+ * at any time, and then uses neither the monitor nor the caches.
  */
 INLAY_COLD void inlay_monitor_fini(struct inlay_monitor *m)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/pci.h: a memory map for the other side of PCI: a host exports it and its BlueField
- * imports it, or one function of a device and another. The importing device reads and writes the
- * memory as its own, by local keys, without a peer. Include this header by name.
+ * inlay/mmap/pci.h: a memory map for the other side of PCI: between a host and its BlueField, or
+ * between two functions of one device. The importing device accesses the memory as its own, with
+ * lkeys and without a peer. Include this header by name.
  *
  *   inlay_mmap_set_permissions(&map, INLAY_PCI_READ_WRITE);                  the owner
  *   inlay_mmap_start(&map);
@@ -16,21 +16,20 @@
  *   sge.lkey = r->lkey;
  *
  * Invariants:
- *   - Each exported range gets an indirect key (KSM) over the range's own key, which grants no more
- *     than the range's PCI permission.
- *   - The blob holds 32 random bytes that let the other side make an alias of each key
- *     (ALLOW_OTHER_VHCA_ACCESS). Whoever has the blob can reach the memory.
- *   - Stopping the map destroys the indirect keys first: aliases are void, and the blob no longer
+ *   - Each exported range gets an indirect key (KSM) over its own key; it grants only the range's
+ *     PCI permission.
+ *   - The blob holds an access key, 32 random bytes, that lets the other side make an alias of each
+ *     indirect key (ALLOW_OTHER_VHCA_ACCESS). Anyone with the blob can access the memory.
+ *   - Stopping the map destroys the indirect keys: aliases become invalid, and the blob no longer
  *     imports.
- *   - Exporting again for the same device gives the same blob. Each device has keys of its own.
- *   - Addresses are the owner's. Imported ranges have INLAY_NO_KEY as rkey, and are not exported
- *     further.
- *   - Both contexts are open for device commands (inlay_devx_open), and both devices know aliases
- *     (inlay_mmap_cap_pci).
+ *   - Exporting again for the same device gives the same blob. Each device has its own keys.
+ *   - Addresses are the owner's. Imported ranges have INLAY_NO_KEY as rkey, and cannot be exported.
+ *   - Both contexts must be open for device commands (inlay_devx_open), and both devices must
+ *     support aliases (inlay_mmap_cap_pci).
  *
  * Threads: as the set-up part of map.h.
- * Sources: DOCA's documentation of doca_mmap; devx/ifc/object.h; UCX's ib_mlx5dv_md.c (the key is
- * indirect, its pieces are 2 GiB, which capabilities tell).
+ * Sources: DOCA's documentation of doca_mmap; devx/ifc/object.h; UCX's ib_mlx5dv_md.c (indirect
+ * keys, entries of 2 GiB, the capabilities).
  */
 #ifndef INLAY_MMAP_PCI_H
 #define INLAY_MMAP_PCI_H
@@ -54,7 +53,7 @@
 #define INLAY_PCI_KEY_TO_KEY_ 0x100u      /* cross_vhca_object_to_object_supported: local mkey to remote mkey */
 #define INLAY_PCI_KEY_ALLOWED_ 0x4u       /* allowed_object_for_other_vhca_access: mkey */
 
-/* The device's objects of a map exported for one device, or imported; in the caller's memory */
+/* Device objects of a map that was exported for one device, or imported; in the caller's memory */
 struct inlay_mmap_pci {
 	struct inlay_mmap_pci *next;      /* of the map's other devices */
 	const struct ibv_pd *pd;
@@ -65,9 +64,9 @@ struct inlay_mmap_pci {
 };
 
 /*
- * Whether the device knows keys of other functions. *vhca: its number. Returns 0; -ENOTSUP when it
- * does not, or the context takes no device commands; -EIO, -ENOMEM, -EAGAIN or -EBUSY when it does
- * not answer.
+ * Checks that the device supports aliases of keys. *vhca: its number. Returns 0; -ENOTSUP if it
+ * does not, or the context takes no device commands; -EIO, -ENOMEM, -EAGAIN or -EBUSY if the query
+ * fails.
  */
 INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca)
 {
@@ -92,7 +91,7 @@ INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca)
 	return !err && to_key & INLAY_PCI_KEY_TO_KEY_ && allowed & INLAY_PCI_KEY_ALLOWED_ ? 0 : -ENOTSUP;
 }
 
-/* Whether this device can export and import memory over PCI, and its context takes commands. */
+/* Whether the device can export and import memory over PCI, and its context takes commands. */
 INLAY_COLD int inlay_mmap_cap_pci(struct ibv_context *ctx)
 {
 	uint32_t vhca;
@@ -100,7 +99,7 @@ INLAY_COLD int inlay_mmap_cap_pci(struct ibv_context *ctx)
 	return !inlay_mmap_pci_cap_(ctx, &vhca);
 }
 
-/* An empty list of num keys at *at, which moves past it. */
+/* Makes an empty list of num keys at *at, and moves *at past it. */
 INLAY_COLD struct inlay_mmap_pci *inlay_mmap_pci_init_(uint8_t **at, uint32_t num, const struct ibv_pd *pd,
 						       uint32_t vhca)
 {
@@ -122,7 +121,7 @@ INLAY_COLD size_t inlay_mmap_pci_bytes_(uint32_t num)
 			inlay_round_up((uint64_t)num * sizeof(struct inlay_devx_mkey), INLAY_CACHE_LINE));
 }
 
-/* Destroys what can go of one export or import. Returns 0, or the first error. */
+/* Destroys all keys that it can of one export or import. Returns 0, or the first error. */
 INLAY_COLD int inlay_mmap_pci_drop_(struct inlay_mmap_pci *pci)
 {
 	int err = 0, this_one;
@@ -136,7 +135,6 @@ INLAY_COLD int inlay_mmap_pci_drop_(struct inlay_mmap_pci *pci)
 	return err;
 }
 
-/* All of a map's. map.h calls it before it deregisters. */
 INLAY_COLD int inlay_mmap_pci_release_(struct inlay_mmap *m)
 {
 	int err;
@@ -149,13 +147,13 @@ INLAY_COLD int inlay_mmap_pci_release_(struct inlay_mmap *m)
 	return 0;
 }
 
-/* Entries of the indirect key of range i, which begins at a multiple of an entry's length. */
+/* Entries of a range's indirect key, which begins at a multiple of an entry's length. */
 INLAY_COLD uint64_t inlay_mmap_pci_pieces_(const struct inlay_source *s)
 {
 	return ((s->start + (s->len - 1)) >> INLAY_PCI_LOG_PIECE_) - (s->start >> INLAY_PCI_LOG_PIECE_) + 1;
 }
 
-/* Bytes for the keys of one export; 0: nothing granted, more than 8,000 GB, or an imported map. */
+/* Bytes for the keys of one export; 0: nothing is granted, over 8,000 GB, or an imported map. */
 INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 {
 	uint64_t most = 0, n;
@@ -167,21 +165,13 @@ INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 	}
 	if (!most || most > INLAY_DEVX_PIECES || m->state_ == INLAY_MMAP_IMPORTED_)
 		return 0;
-	/* What makes a key of the most pieces stands after the keys. */
+	/* After the keys, scratch memory to create the longest. */
 	return (size_t)(inlay_mmap_pci_bytes_(m->num_ranges) +
 			inlay_round_up(most * sizeof(struct ibv_sge), INLAY_CACHE_LINE) +
 			inlay_round_up(inlay_devx_mkey_size((uint32_t)most), INLAY_CACHE_LINE));
 }
 
-/* Bytes of the blob, in any state; 0 when nothing is granted over PCI, or for an imported map. */
-INLAY_COLD size_t inlay_mmap_export_pci_size(const struct inlay_mmap *m)
-{
-	struct inlay_blob head;
-
-	return inlay_mmap_blob_head_(m, INLAY_BLOB_OVER_PCI_, INLAY_PCI_ANY, &head);
-}
-
-/* The indirect key of range r over its key with device dev, and the permission to alias it. */
+/* Creates the indirect key of range r over its key on device dev, and allows aliases of it. */
 INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t dev, struct inlay_mmap_pci *pci,
 				   uint32_t pdn, uint8_t *scratch)
 {
@@ -218,7 +208,7 @@ INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t de
 	return inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), NULL);
 }
 
-/* All keys of one export, which becomes the map's. On failure none is left. */
+/* Creates all keys of one export and adds it to the map. On failure no key is left. */
 INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t *memory)
 {
 	struct inlay_mmap_pci *pci;
@@ -246,19 +236,19 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
 }
 
 /*
- * Writes the blob by which the other side of PCI reaches the map's ranges. The map is exported from
- * then on.
+ * Writes the blob with which the other side of PCI accesses the map's ranges. If it succeeds, the
+ * map is exported.
  *
  * pd            one of the map's devices, open for device commands
- * memory, size  for the keys, on a cache line: inlay_mmap_pci_size() bytes, the map's until it is
- *               stopped. May be NULL when the map was exported for this device before
- * len           in: bytes at buf; out: the blob's, also with -ENOBUFS
+ * memory, size  for the keys, aligned to a cache line: inlay_mmap_pci_size() bytes, the map's until
+ *               it is stopped. May be NULL if the map was exported for this device before
+ * len           in: bytes at buf, 0 to ask; out: bytes of the blob, also with -ENOBUFS
  *
  * Returns 0; -EBADFD when the map is not started; -EPERM when no range has a PCI permission;
- * -EINVAL, also for a range of more than 8,000 GB; -ENOENT when pd is not one of the map's devices;
- * -ENOBUFS when buf or memory is too small; -ENOTSUP when the device cannot, or the context takes
- * no device commands; the negative errno of QUERY_HCA_CAP, CREATE_MKEY or ALLOW_OTHER_VHCA_ACCESS;
- * what the mac returned. After an error the map is not exported.
+ * -EINVAL for a bad argument, or a range of more than 8,000 GB; -ENOENT when pd is not one of the
+ * map's devices; -ENOBUFS when buf or memory is too small; -ENOTSUP when the device cannot, or the
+ * context takes no device commands; the negative errno of QUERY_HCA_CAP, CREATE_MKEY or
+ * ALLOW_OTHER_VHCA_ACCESS; or the error of mac->make.
  */
 INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *pd, void *memory, size_t size,
 				     void *buf, size_t *len)
@@ -290,7 +280,7 @@ INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *
 				      sizeof(*pci->keys));
 }
 
-/* Bytes of memory that a map made of this blob of PCI needs. 0: no blob, or too many ranges. */
+/* Bytes of memory that a map of this PCI blob needs; 0 for an invalid head, or too many ranges. */
 INLAY_COLD size_t inlay_mmap_import_pci_size(const void *blob, size_t len)
 {
 	size_t map = inlay_mmap_import_size(blob, len);
@@ -302,7 +292,7 @@ INLAY_COLD size_t inlay_mmap_import_pci_size(const void *blob, size_t len)
 	return map + inlay_mmap_pci_bytes_(head.ranges);
 }
 
-/* An alias of the owner's key, whose number the blob has. */
+/* Creates an alias of the owner's key. owner: the key, from the blob. */
 INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, struct ibv_context *ctx, uint32_t pdn,
 				     uint32_t owner)
 {
@@ -327,21 +317,18 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
 }
 
 /*
- * A map of memory on the other side of PCI, usable at once as local memory of pd's device, by its
- * lkeys.
+ * Makes a map of memory on the other side of PCI, usable at once, with lkeys, as local memory of
+ * pd's device. Arguments as inlay_mmap_create_from_export, but
  *
- * memory     on a cache line; the map's until it is destroyed
- * size       its bytes, at least inlay_mmap_import_pci_size(blob, len)
- * pd         the map's one device, open for device commands: of the queues that will use it
- * blob, len  do not overlap memory
- * mac        the code that the blob must carry, used during the call; NULL: none
+ * size  bytes, at least inlay_mmap_import_pci_size(blob, len)
+ * pd    open for device commands
  *
- * Returns 0; an error of the table in blob.h; -EINVAL for a bad argument, and for a blob that this
- * function of the device exported; -ENOBUFS when size is too small; -ENOTSUP for a valid blob of
- * RDMA, when the device cannot, or the context takes no device commands; -EPERM when the owner
- * refuses: its map was stopped, or is another one; else the negative errno of QUERY_HCA_CAP or
- * CREATE_GENERAL_OBJECT; what the mac returned. On failure *m is unchanged, no alias is left, and
- * memory may have been written.
+ * Returns 0; an error of the table in blob.h; -EINVAL for a bad argument, or a blob that the same
+ * function of the device exported; -ENOBUFS when size is too small; -ENOTSUP for a valid RDMA blob,
+ * when the device cannot, or the context takes no device commands; -EPERM when the owner refuses:
+ * its map was stopped, or the access key is wrong; the negative errno of QUERY_HCA_CAP or
+ * CREATE_GENERAL_OBJECT; or the error of mac->make. On failure *m is unchanged, no alias is left,
+ * and memory may have been written.
  */
 INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd,
 						 const void *blob, size_t len, const struct inlay_mac *mac)

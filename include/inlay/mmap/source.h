@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/source.h: what a memory map is made of: memory of one kind, and what may be done with
- * it. A source is a plain value; inlay_mmap_add copies it into a map.
+ * inlay/mmap/source.h: a source: memory of one kind, and what it may grant. A source is a plain
+ * value; inlay_mmap_add copies it into a map.
  *
  *   inlay_mmap_add(&map, inlay_source_host(buffer, bytes));
  *   inlay_mmap_add(&map, inlay_source_dmabuf(fd, gpu_addr, 0, bytes));
@@ -9,13 +9,13 @@
  *   inlay_mmap_add(&map, inlay_source_keys(addr, bytes, keys));
  *
  *   secret = inlay_source_host(page, 4096);
- *   secret.limit = INLAY_LOCAL_READ_WRITE;                   whatever the map grants to others
+ *   secret.limit = INLAY_LOCAL_READ_WRITE;                   even if the map grants more
  *   inlay_mmap_add(&map, secret);
  *
- * Invariants: a range is known by the address that the network uses: the virtual address of host
- * memory and dmabufs, 0 and up for device memory, and whatever the keys say for the caller's keys.
+ * Addresses are those that the network uses: virtual addresses for host memory and dmabufs, offsets
+ * for device memory, and whatever the keys say for the caller's keys.
  *
- * Threads: values; nothing is shared.
+ * Threads: pure functions.
  * Sources: ibv_reg_mr(3), ibv_alloc_dm(3), ibv_reg_dmabuf_mr(3).
  */
 #ifndef INLAY_MMAP_SOURCE_H
@@ -26,9 +26,8 @@
 #include <inlay/mmap/lookup.h>
 
 /*
- * Permissions. The values are those of IBV_ACCESS_* where verbs has the bit, so both names may be
- * passed. Bits of IBV_ACCESS_* that are not here are refused with -EINVAL. Local devices may always
- * read.
+ * Permissions. Where verbs has the bit, the value is that of IBV_ACCESS_*, and both names may be
+ * passed. Other bits of IBV_ACCESS_* are refused with -EINVAL. Local devices may always read.
  */
 enum inlay_access {
 	INLAY_LOCAL_READ_ONLY = 0,
@@ -38,8 +37,8 @@ enum inlay_access {
 	INLAY_RDMA_ATOMIC = IBV_ACCESS_REMOTE_ATOMIC,
 	INLAY_MW_BIND = IBV_ACCESS_MW_BIND,      /* memory windows may be bound to the memory */
 	INLAY_RELAXED_ORDERING = IBV_ACCESS_RELAXED_ORDERING,
-	INLAY_PCI_READ_WRITE = 1 << 29,          /* by the other side of PCI (mmap/pci.h); not together with */
-	INLAY_PCI_READ_ONLY = 1 << 30
+	INLAY_PCI_READ_WRITE = 1 << 29,          /* by the other side of PCI (mmap/pci.h) */
+	INLAY_PCI_READ_ONLY = 1 << 30            /* likewise; excludes INLAY_PCI_READ_WRITE */
 };
 
 #define INLAY_RDMA_ANY ((uint32_t)(INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC))
@@ -64,7 +63,7 @@ enum inlay_source_kind {
 
 struct inlay_source {
 	uint32_t kind;          /* enum inlay_source_kind */
-	uint32_t limit;         /* of the map's permissions, only these are granted; the caller may lower it */
+	uint32_t limit;         /* restricts the map's permissions; the caller may lower it */
 	uint64_t start, len;
 	uint64_t offset;        /* within the dmabuf or the device memory */
 	union {
@@ -94,8 +93,8 @@ INLAY_COLD struct inlay_source inlay_source_host(void *addr, size_t len)
 }
 
 /*
- * len bytes of a dmabuf, from offset on. fd is open at each start of the map. The range is known by
- * addr, for example where the process has it mapped: as far from the start of a page as offset is.
+ * len bytes of a dmabuf, from offset on; fd must be open whenever the map starts. addr, for example
+ * where the process has mapped them, names the range; addr and offset are equal modulo the page.
  */
 INLAY_COLD struct inlay_source inlay_source_dmabuf(int fd, void *addr, uint64_t offset, size_t len)
 {
@@ -105,7 +104,7 @@ INLAY_COLD struct inlay_source inlay_source_dmabuf(int fd, void *addr, uint64_t 
 	return s;
 }
 
-/* len bytes of device memory from offset on, known by addresses from 0 on; used at each start. */
+/* len bytes of device memory, from offset on, with addresses from 0. Start registers dm. */
 INLAY_COLD struct inlay_source inlay_source_dm(struct ibv_dm *dm, uint64_t offset, size_t len)
 {
 	struct inlay_source s = inlay_source_(INLAY_SOURCE_DM, 0, len, offset);
@@ -115,9 +114,8 @@ INLAY_COLD struct inlay_source inlay_source_dm(struct ibv_dm *dm, uint64_t offse
 }
 
 /*
- * Memory that is registered already, for example a DPA heap, in a map with at most one device. The
- * keys allow what they were made with, and the map's permissions should say no more. They are valid
- * until the map is stopped.
+ * Memory that is already registered, for example a DPA heap, in a map with at most one device. The
+ * keys must stay valid until the map is stopped, and should allow all that the map grants.
  */
 INLAY_COLD struct inlay_source inlay_source_keys(uint64_t addr, size_t len, struct inlay_keys keys)
 {
@@ -127,13 +125,13 @@ INLAY_COLD struct inlay_source inlay_source_keys(uint64_t addr, size_t len, stru
 	return s;
 }
 
-/* -EINVAL for unknown permissions, or both of PCI's. */
+/* -EINVAL for unknown permissions, or both bits of PCI. */
 INLAY_COLD int inlay_access_check_(uint32_t access)
 {
 	return access & ~INLAY_ACCESS_ALL || (access & INLAY_PCI_ANY) == INLAY_PCI_ANY ? -EINVAL : 0;
 }
 
-/* As IBV_ACCESS_*. Verbs wants LOCAL_WRITE for memory that others may write to, and for windows. */
+/* As IBV_ACCESS_*. Verbs requires LOCAL_WRITE for remote writes, and for windows. */
 INLAY_COLD unsigned inlay_access_verbs_(uint32_t access)
 {
 	if (access & (INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC | INLAY_PCI_READ_WRITE | INLAY_MW_BIND))
@@ -141,7 +139,7 @@ INLAY_COLD unsigned inlay_access_verbs_(uint32_t access)
 	return access & ~INLAY_PCI_ANY;
 }
 
-/* -EINVAL for what cannot be registered anywhere. */
+/* -EINVAL for a source that no device can register. */
 INLAY_COLD int inlay_source_check_(const struct inlay_source *s)
 {
 	if (inlay_range_bad_(s->start, s->len) || s->offset + s->len < s->offset || s->limit & ~INLAY_ACCESS_ALL)
@@ -153,7 +151,7 @@ INLAY_COLD int inlay_source_check_(const struct inlay_source *s)
 	       s->kind == INLAY_SOURCE_DM && s->of.dm ? 0 : -EINVAL;
 }
 
-/* Registers with a device what the caller has no keys of. Returns 0 or a negative errno. */
+/* Registers a source with a device, unless it has keys. Returns 0 or a negative errno. */
 INLAY_COLD int inlay_source_register_(const struct inlay_source *s, struct ibv_pd *pd, uint32_t permissions,
 				      struct ibv_mr **mr)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/cq.h: a completion queue: poll, free, arm; and room for completions, which its queues
- * reserve.
+ * inlay/queue/cq.h: a completion queue: poll, free, arm, and reserve room for completions.
  *
  *   const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq);               NULL: nothing there
  *   if (cqe) {
@@ -9,13 +8,11 @@
  *           inlay_cq_advance(&cq, 1);                                the slot back to the device
  *   }
  *
- * Invariants
- *
- *   - A CQE is the caller's when its owner bit equals the ring's lap. It stays in its slot until it
- *     is freed, so a payload scattered to it can be used in place.
- *   - A CQ that overruns is dead, and so are its QPs. What its queues reserve never exceeds its
- *     size.
- *   - Compressed CQEs are not understood: the CQ must have been made without compression.
+ * Invariants:
+ *   - A CQE belongs to the caller once its owner bit equals the ring's lap bit. It stays in its
+ *     slot until freed, so a payload scattered to it can be used in place.
+ *   - A CQ that overruns is dead, and so are its QPs. Queues never reserve more than its size.
+ *   - Compressed CQEs are not understood: create the CQ without compression.
  *
  * Events. Verbs' channel, armed by inlay's doorbell:
  *
@@ -25,23 +22,24 @@
  *           if (inlay_cq_arm(&cq, 0))
  *                   break;                                           a CQ without a doorbell page
  *           if (inlay_cq_peek(&cq))
- *                   continue;                                        came after the last look
+ *                   continue;                                        arrived after the last poll
  *           ibv_get_cq_event(channel, &ibcq, &context);              sleeps
  *           inlay_cq_event(&cq);
  *           ibv_ack_cq_events(ibcq, 1);
  *   }
  *
- * A completion may come after the last look and before the device sees the arm. mlx5 compares the
- * consumer index in the arm with its own producer index, and raises the event at once; verbs does
- * not promise that, hence the second look. A completion left in the ring when an event was raised
- * raises no other, so poll until nothing is there before arming. A caller that polls on leaves the
- * CQ armed and later finds one event more in the channel: harmless, as long as inlay_cq_event
- * counts every event taken. The arm carries that count (arm_sn), and an arm whose number has fired
- * is not a new one.
+ * A completion may arrive between the last poll and the arm. mlx5 then raises the event at once,
+ * because it compares the consumer index in the arm with its own producer index. Verbs does not
+ * promise that, hence the second poll. A completion already in the ring when an event is raised
+ * raises no other, so poll until the CQ is empty before arming.
  *
- * Threads: one owner at a time. Only ibv_get_cq_event may be in another thread, if the queue is
- * handed over with the event. Sources: libmlx5's cq.c (mlx5_arm_cq, __mlx5_cq_clean), the PRM's
- * "Completion Queues" chapter.
+ * A caller that polls on leaves the CQ armed and later finds a spare event in the channel. That is
+ * harmless as long as inlay_cq_event counts every event: the arm carries the count (arm_sn), and
+ * the device ignores an arm whose count has already fired.
+ *
+ * Threads: one owner at a time. Another thread may call ibv_get_cq_event, if the CQ is handed over
+ * with the event. Sources: libmlx5's cq.c (mlx5_arm_cq, __mlx5_cq_clean), the PRM's "Completion
+ * Queues" chapter.
  */
 #ifndef INLAY_QUEUE_CQ_H
 #define INLAY_QUEUE_CQ_H
@@ -74,19 +72,18 @@ struct inlay_cq {
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_cq, reserved) == INLAY_CACHE_LINE, "a poll touches one line of its queue");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
- * Describes a fresh completion ring. Returns 0; -EINVAL for an argument out of its range.
+ * Describes a fresh completion ring. Returns 0, or -EINVAL for an argument out of its range.
  *
- * buf       the ring; cqe_cnt its CQEs, a power of two, 1 .. 2^22; cqe_size 64 or 128 bytes
+ * buf       the ring, 64-byte aligned; cqe_cnt its CQEs, a power of two, 1 .. 2^22; cqe_size 64 or
+ *           128 bytes
  * dbrec     consumer index and arm word
  * uar       the doorbell page (mlx5dv_cq.cq_uar); may be NULL for a CQ that is never armed
  *
- * Gives every slot without a CQE the owner bit of "not yet", so that inlay_cq_peek looks at nothing
- * else: by compare-and-swap, which keeps a CQE that arrives meanwhile.
+ * Sets the owner bit of every empty slot, so that inlay_cq_peek tests nothing else: by
+ * compare-and-swap, which keeps a CQE that arrives meanwhile.
  */
 INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, uint32_t cqe_size,
 			     volatile uint32_t *dbrec, void *uar, uint32_t cqn)
@@ -128,23 +125,22 @@ INLAY_FN uint32_t inlay_cq_cqn(const struct inlay_cq *cq)
 	return cq->cqn;
 }
 
-/* Remembers which CQ of verbs this is. */
 INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
 {
 	cq->verbs = verbs;
 }
 
 /*
- * Sets n CQEs aside for a queue that completes to this CQ: a CQE for each WQEBB of its ring (entry,
- * of a receive queue). The functions of verbs.h that take a CQ do it. Call this, and pass them
- * NULL, only to promise that fewer will be posted and not released, signaled or not: a QP in error
- * completes all.
+ * Sets n CQEs aside for a queue that completes to this CQ: one per WQEBB of a send ring, one per
+ * entry of a receive ring. The functions of verbs.h that take a CQ call this. To reserve fewer,
+ * call it and pass them NULL; then no more than n WQEBBs or entries may be posted and not released,
+ * signaled or not, because a QP in error completes them all.
  *
  * Returns 0, or -ENOSPC when fewer than n are left; *why then points into cq and says how many.
  */
 INLAY_COLD int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **why)
 {
-	INLAY_CHECK(cq, "no queue is NULL");
+	INLAY_CHECK(cq, "the queue is not NULL");
 	if (n <= cq->mask + 1 - cq->reserved) {
 		cq->reserved += n;
 		return 0;
@@ -154,7 +150,7 @@ INLAY_COLD int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **wh
 	return inlay_refuse_(-ENOSPC, why, cq->refusal);
 }
 
-/* Whether n CQEs are left, and it is the CQ `made`: asked before anything is changed. */
+/* Checks that n CQEs are left and that cq is the CQ `made`, before anything is changed. */
 INLAY_COLD int inlay_cq_offer_(struct inlay_cq *cq, const struct ibv_cq *made, uint32_t n, const char **why)
 {
 	int err;
@@ -176,9 +172,7 @@ INLAY_COLD void inlay_cq_unreserve(struct inlay_cq *cq, uint32_t n)
 	cq->reserved -= n;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /* The slot of completion `index`, whether or not it holds one. */
 INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_slot_(const struct inlay_cq *cq, uint32_t index)
@@ -186,7 +180,9 @@ INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_slot_(const struct inlay_cq *cq, 
 	return (const struct mlx5_cqe64 *)(const void *)(cq->begin + (size_t)(index & cq->mask) * cq->stride);
 }
 
-/* Whether that slot is the caller's: the device flips the owner bit with each lap, from 0. */
+/*
+ * Whether that slot is the caller's: owner bits are 0 in the first lap, 1 in the next, and so on.
+ */
 INLAY_ALWAYS int inlay_cq_valid_(const struct inlay_cq *cq, uint32_t index, const struct mlx5_cqe64 *cqe)
 {
 	uint32_t lap = (index & (cq->mask + 1)) != 0;
@@ -196,13 +192,13 @@ INLAY_ALWAYS int inlay_cq_valid_(const struct inlay_cq *cq, uint32_t index, cons
 
 /*
  * The oldest completion not yet freed, or NULL when there is none. It is the caller's until
- * inlay_cq_advance; peeking again gives the same one.
+ * inlay_cq_advance; until then, peeking returns the same one.
  */
 INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 {
 	const struct mlx5_cqe64 *cqe;
 
-	INLAY_CHECK(cq, "a completion queue is polled");
+	INLAY_CHECK(cq, "the queue is not NULL");
 	cqe = (const struct mlx5_cqe64 *)(const void *)cq->next;
 	if (INLAY_UNLIKELY((*(const volatile uint8_t *)&cqe->op_own ^ cq->lap) & INLAY_CQE_OWNER))
 		return NULL;
@@ -217,7 +213,7 @@ INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct
 	const uint8_t *next;
 	uint32_t lap, n;
 
-	INLAY_CHECK(cq && (cqes || !max), "no queue is NULL");
+	INLAY_CHECK(cq && (cqes || !max), "the queue is not NULL");
 	next = cq->next;
 	lap = cq->lap;
 	if (max > cq->mask + 1)
@@ -255,8 +251,8 @@ INLAY_COLD int inlay_cq_there_(const struct inlay_cq *cq, uint32_t n)
  */
 INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 {
-	INLAY_CHECK(cq, "no queue is NULL");
-	INLAY_CHECK(inlay_cq_there_(cq, n), "only completions that are there are freed");
+	INLAY_CHECK(cq, "the queue is not NULL");
+	INLAY_CHECK(inlay_cq_there_(cq, n), "only completions that have arrived are freed");
 	cq->ci += n;
 	if (__builtin_constant_p(n) && n == 1) {
 		uint8_t *next = cq->next + cq->stride;
@@ -275,13 +271,13 @@ INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 /* Tells the device how far the ring has been freed. */
 INLAY_ALWAYS void inlay_cq_update(struct inlay_cq *cq)
 {
-	INLAY_CHECK(cq, "no queue is NULL");
+	INLAY_CHECK(cq, "the queue is not NULL");
 	/* The device may overwrite the slots as soon as the record says so. */
 	inlay_fence_cqe_free();
 	*cq->dbrec = inlay_to_be32(cq->ci & 0xffffff);
 }
 
-/* Frees n completions, which inlay_cq_peek or inlay_cq_peek_many have shown, and tells the device. */
+/* Frees the n oldest completions, which the caller has peeked, and tells the device. */
 INLAY_ALWAYS void inlay_cq_advance(struct inlay_cq *cq, uint32_t n)
 {
 	inlay_cq_advance_quiet(cq, n);
@@ -298,7 +294,7 @@ INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)
 {
 	uint32_t word;
 
-	INLAY_CHECK(cq, "no queue is NULL");
+	INLAY_CHECK(cq, "the queue is not NULL");
 	word = (cq->arm_sn & 3) << 28 | (solicited ? 1u << 24 : 0) | (cq->ci & 0xffffff);
 	if (!cq->uar)
 		return -ENOTSUP;
@@ -308,39 +304,38 @@ INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)
 	inlay_fence_record_reg();
 	__atomic_store_n((inlay_doorbell *)(void *)(cq->uar + 0x20), inlay_to_be64((uint64_t)word << 32 | cq->cqn),
 			 __ATOMIC_RELAXED);
-	/* Rare, and the caller sleeps next: nothing is saved by a lighter one. */
+	/* The caller sleeps next: a lighter fence would save nothing. */
 	inlay_fence_reg_full();
 	return 0;
 }
 
-/* An event of this CQ was taken from its channel (ibv_get_cq_event): the next arming is a new one. */
+/* Call for each event of this CQ from its channel (ibv_get_cq_event): the next arm is then new. */
 INLAY_FN void inlay_cq_event(struct inlay_cq *cq)
 {
 	cq->arm_sn++;
 }
 
 /*
- * Removes the completions of a QP that have not been freed, keeping all others and their order.
- * libmlx5 no longer does that for a CQ that was taken over. Call it when the QP no longer produces
- * (in RESET, or destroyed), before its number can come back.
+ * Removes a QP's unfreed completions; all others stay, in order. libmlx5 no longer does so for a CQ
+ * that was taken over. Call it when the QP produces no more (in RESET, or destroyed), before its
+ * number can be reused.
  *
- * gone  called with arg for each removed CQE, newest first, to give back what it would have given
- *       back; may be NULL. For a QP that received through a shared queue: inlay_srq_gone, or a
- *       function that calls it
+ * gone  called with arg for each removed CQE, newest first, to release what it completes; may be
+ *       NULL. For a QP on an SRQ: inlay_srq_gone, or a function that calls it
  *
- * Returns how many were removed. Source: libmlx5's cq.c, __mlx5_cq_clean.
+ * Returns how many were removed.
  */
 INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 				   void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)
 {
 	uint32_t end, index, removed = 0;
 
-	INLAY_CHECK(cq, "no queue is NULL");
+	INLAY_CHECK(cq, "the queue is not NULL");
 	end = cq->ci;
 	while (end - cq->ci <= cq->mask && inlay_cq_valid_(cq, end, inlay_cq_slot_(cq, end)))
 		end++;
 	inlay_fence_polled();
-	/* From the newest down: those that stay move up, and take their new slots' owner bits. */
+	/* From the newest down: those that stay move up and take their new slots' owner bits. */
 	for (index = end; index-- != cq->ci;) {
 		const struct mlx5_cqe64 *from = inlay_cq_slot_(cq, index);
 

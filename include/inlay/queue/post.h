@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/post.h: posting to a send queue: one function for each operation.
+ * inlay/queue/post.h: posting to a send queue, one function per operation.
  *
  *   inlay_post_write(&sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);     fills the ring; the device does not look yet
  *   inlay_post_send_inline(&sq, data, 8, 0);
@@ -15,11 +15,10 @@
  *   UC   yes             yes    yes                       yes
  *   UD                                                                        yes
  *
- * The device answers any other with an error completion; INLAY_CHECKED aborts before. A NOP goes
- * everywhere.
+ * Any QP takes a NOP. Other operations end in an error completion; INLAY_CHECKED aborts first.
  *
- * Size. With a constant number of SGEs, or a constant length inline, a post is in line: about 170
- * to 400 bytes of text. Other posts call one function for the whole object.
+ * Code size. A post with a constant number of SGEs or a constant inline length is compiled in line:
+ * about 170 to 400 bytes. Any other post calls a function, which each object holds once.
  *
  * Threads: one owner of the queue at a time. Sources: libmlx5's _mlx5_post_send and mlx5_send_wr_*
  * (qp.c); the PRM's "Send Work Queue Entry" chapter.
@@ -33,13 +32,12 @@
 #include <inlay/wqe.h>
 #include <inlay/queue/sq.h>
 
-/* Where an RDMA operation goes: what the remote address segment holds. */
 struct inlay_remote {
 	uint64_t addr;
 	uint32_t rkey;
 };
 
-/* Whether the queue's type of QP has the operation; true if the type is not known. */
+/* Whether the QP's type has the operation; true if the type is not known. */
 INLAY_FN int inlay_post_fits_(const struct inlay_sq *sq, uint8_t opcode, int ud)
 {
 	int rdma =
@@ -50,7 +48,6 @@ INLAY_FN int inlay_post_fits_(const struct inlay_sq *sq, uint8_t opcode, int ud)
 	       (sq->type == IBV_QPT_UD && ud && send);
 }
 
-/* Ends a post: with its ring when the flags say so. */
 INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t flags,
 				    uint32_t imm_be)
 {
@@ -59,10 +56,7 @@ INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at,
 	return inlay_sq_commit(sq, at, opcode, 0, flags, imm_be);
 }
 
-/*
- * A post of SGEs, in line. what: opcode, flags and, in the upper half, the immediate. remote NULL:
- * no remote address segment; av NULL: no address vector; not both.
- */
+/* A post of SGEs, in line. remote NULL: no remote address segment; av NULL: no address vector. */
 INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
 				   const struct inlay_remote *remote, const struct inlay_av *av,
 				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
@@ -87,7 +81,7 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t
 			if (INLAY_LIKELY(sge[i].length))
 				ds++;
 			else
-				__asm__ volatile(""); /* else clang adds the comparison, and ds never folds */
+				__asm__ volatile(""); /* else clang adds the comparison's result, and ds never folds */
 	}
 	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (err)
@@ -104,8 +98,8 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t
 	} else if (__builtin_constant_p(num_sge) && num_sge == 1) {
 		if (INLAY_UNLIKELY(!sge->length)) {
 			/*
-			 * The empty asm hide what this end shares with the one below. Merged, DS
-			 * would be a variable, and every post longer for the sake of an empty one.
+			 * The asm statements keep the compiler from merging this end with the one
+			 * below: DS would become a variable, and every post longer.
 			 */
 			__asm__ volatile("" : "+r"(sq), "+r"(opcode), "+r"(at.ds) : : "memory");
 			inlay_post_commit_(sq, at, opcode, flags, imm_be);
@@ -119,7 +113,7 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t
 	return inlay_post_commit_(sq, at, opcode, flags, imm_be);
 }
 
-/* The same out of line, for inline data of variable length and a variable number of SGEs. */
+/* The same out of line. what: opcode, flags and, in the upper half, the immediate. */
 INLAY_APART int inlay_post_inlinev_(struct inlay_sq *sq, uint64_t what, const struct inlay_remote *remote,
 				    const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -180,7 +174,7 @@ INLAY_APART int inlay_post_sges_av_(struct inlay_sq *sq, uint64_t what, const st
 				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
 }
 
-/* All posts that carry SGEs: in line if the length inline, or the number of SGEs, is a constant. */
+/* All posts of SGEs: in line if the number of SGEs or the inline length is a constant. */
 INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
 				   const struct inlay_remote *remote, const struct inlay_av *av,
 				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
@@ -188,10 +182,10 @@ INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_
 	uint64_t what = (uint64_t)imm_be << 32 | (flags & INLAY_POST_FLAGS_) | opcode;
 	int one = __builtin_constant_p(num_sge) && num_sge == 1;
 
-	INLAY_CHECK(sq, "a post goes to a queue");
-	INLAY_CHECK(sge || !num_sge, "SGEs that are counted are there");
+	INLAY_CHECK(sq, "the queue is not NULL");
+	INLAY_CHECK(sge || !num_sge, "sge is not NULL unless num_sge is 0");
 	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, opcode, av != NULL),
-		    "the QP's type knows the operation");
+		    "the QP's type has the operation");
 	inlay_flags_check_(flags);
 	if (flags & INLAY_INLINE) {
 		if (!one)
@@ -214,7 +208,7 @@ INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_
 }
 
 /*
- * What all inlay_post_* functions share.
+ * Common to all inlay_post_* functions.
  *
  *   +0   ctrl     opcode, index, QPN, DS, flags, immediate
  *   +16  raddr    remote address, rkey                         RDMA and atomics
@@ -226,14 +220,15 @@ INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_
  * av       UD: the peer's address vector; it is copied now
  * sge      num_sge pieces of local memory, host order; empty ones are left out, and all may be
  *          empty
- * imm_be   immediate, as it shall arrive in the peer's CQE (ibv_send_wr.imm_data)
+ * imm_be   immediate, as it will arrive in the peer's CQE (ibv_send_wr.imm_data)
  * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE | INLAY_RING. With
- *          INLAY_INLINE the payload is copied now and lkey is not looked at; not for reads and atomics.
+ *          INLAY_INLINE the payload is copied now and lkey ignored; not for reads and atomics.
  *          INLAY_RING rings for this WQE and all posted before it
  *
- * Return 0; -EAGAIN when the ring has no room (nothing was written; poll, release, post again);
- * -E2BIG when the WQE is larger than the ring; -EINVAL when it is longer than the QP's longest (too
- * many SGEs or too long inline). The device sees nothing before inlay_sq_ring() or INLAY_RING.
+ * They return 0; -EAGAIN when the ring has no room (nothing was written; poll, release, post
+ * again); -E2BIG when the WQE is larger than the ring; -EINVAL when it is longer than the QP's
+ * longest (too many SGEs, too much inline data). The device sees nothing before inlay_sq_ring() or
+ * INLAY_RING.
  *
  * Same bytes as ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_* flags
  * given in wqe.h. Verbs has no NOP.
@@ -318,9 +313,9 @@ INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const s
 	struct inlay_cursor at;
 	int err;
 
-	INLAY_CHECK(sq && sge, "no queue and no list of SGEs is NULL");
+	INLAY_CHECK(sq && sge, "queue and SGEs are not NULL");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
-	INLAY_CHECK(inlay_post_fits_(sq, opcode, 0), "the QP's type knows the operation");
+	INLAY_CHECK(inlay_post_fits_(sq, opcode, 0), "the QP's type has the operation");
 	if (INLAY_UNLIKELY(!sq->atomics))
 		return -ENOTSUP;
 	err = inlay_sq_begin(sq, 1, &at);
@@ -333,8 +328,8 @@ INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const s
 }
 
 /*
- * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. The old value comes to sge; both are in
- * host order. sge->length is taken as 8. -ENOTSUP when the device does no atomics.
+ * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. The old value goes to sge, in host
+ * order; sge->length is taken as 8. -ENOTSUP when the device has no atomics.
  */
 INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add,
 				      const struct ibv_sge *sge, uint32_t flags)
@@ -344,7 +339,7 @@ INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint3
 	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_FA, &remote, add, 0, sge, flags);
 }
 
-/* Atomic compare-and-swap: 8 bytes at raddr become swap if they equal compare. Else as above. */
+/* As inlay_post_fetch_add, but the 8 bytes become swap if they equal compare. */
 INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t compare,
 				     uint64_t swap, const struct ibv_sge *sge, uint32_t flags)
 {
@@ -353,11 +348,11 @@ INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32
 	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_CS, &remote, swap, compare, sge, flags);
 }
 
-/* All datagrams. The compiler is told that there is an address vector, so that no test is left. */
+/* All datagrams. Tells the compiler that there is an address vector, so that no test is left. */
 INLAY_ALWAYS int inlay_post_datagram_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_av *av,
 				     const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
-	INLAY_CHECK(av != NULL, "a datagram goes somewhere");
+	INLAY_CHECK(av != NULL, "the address vector is not NULL");
 	if (!av)
 		__builtin_unreachable();
 	return inlay_post_gather_(sq, opcode, imm_be, NULL, av, sge, num_sge, flags);
@@ -396,8 +391,8 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uin
 	struct inlay_cursor at;
 	int err;
 
-	INLAY_CHECK(sq, "no queue is NULL");
-	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_UMR, 0), "the QP's type knows the operation");
+	INLAY_CHECK(sq, "the queue is not NULL");
+	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_UMR, 0), "the QP's type has the operation");
 	err = inlay_sq_begin(sq, memory ? 3 : 2, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
@@ -408,16 +403,15 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uin
 /*
  * Binds a memory window, or with bind->length 0 unbinds it.
  *
- * mw    from ibv_alloc_mw; mw->rkey and mw->type are read, and nothing of it is written
- * rkey  the window's key from then on: mw->rkey with another low byte (ibv_inc_rkey). Store it in
- *       mw->rkey once it is posted
+ * mw    from ibv_alloc_mw; only mw->rkey and mw->type are read, nothing is written
+ * rkey  the window's new key: mw->rkey with another low byte (ibv_inc_rkey). Store it in mw->rkey
+ *       after the post
  * bind  memory, at most 2^31 bytes, of an MR that has IBV_ACCESS_MW_BIND; access as IBV_ACCESS_*
  *
  * Returns as inlay_post_*, and -ENOTSUP for more than 2^31 bytes. Same bytes as IBV_WR_BIND_MW
  * (ibv_bind_mw for a window of type 1).
  *
- * A later post that uses the window needs INLAY_FENCE_INITIATOR_SMALL, which libmlx5 adds by
- * itself.
+ * The next post that uses the window needs INLAY_FENCE_INITIATOR_SMALL, which libmlx5 adds itself.
  */
 INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, uint32_t rkey,
 				const struct ibv_mw_bind_info *bind, uint32_t flags)
@@ -443,7 +437,7 @@ INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, ui
  */
 INLAY_FN int inlay_post_local_inv(struct inlay_sq *sq, uint32_t rkey, uint32_t flags)
 {
-	INLAY_CHECK(sq, "no queue is NULL");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	return inlay_post_umr(sq, rkey, inlay_sq_qpn(sq), 0, NULL, 0, flags);
 }
 

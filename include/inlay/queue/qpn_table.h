@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/qpn_table.h: from the QP number in a completion to the caller's object, in constant
- * time: two loads and no test, for any 24-bit number.
+ * inlay/queue/qpn_table.h: finds the caller's object by the QP number of a completion: two loads
+ * and no test, for any 24-bit number.
  *
  *   inlay_qpn_table_init(&table, mem, bytes);               bytes: inlay_qpn_table_size(2), for 1000 QPs
  *   inlay_qpn_table_add(&table, qp->qp_num, ep);
@@ -10,9 +10,9 @@
  *   ...
  *   inlay_qpn_table_remove(&table, qp->qp_num);             before the QP is destroyed
  *
- * The upper 12 bits of the number choose a page, the lower 12 a slot in it. Numbers of one device
- * lie close together, so a few pages of 32 KiB serve thousands of QPs. A number that was never
- * added finds NULL, by way of a page that is always empty.
+ * The upper 12 bits of the number choose a page, the lower 12 a slot in it. A device's QP numbers
+ * lie close together, so a few pages of 32 KiB serve thousands of QPs. A number that is not there
+ * finds NULL, in a page that is always empty.
  *
  * Threads: one owner at a time.
  */
@@ -35,8 +35,8 @@ struct inlay_qpn_table {
 };
 
 /*
- * Bytes of memory for `pages` pages: one for each run of 4096 consecutive numbers that is used. A
- * device numbers its QPs in sequence, so QPs / 4096 + 2 is usually enough.
+ * Bytes of memory for `pages` pages, one for each 4096 numbers of which any is used. A device
+ * numbers its QPs in sequence, so QPs / 4096 + 2 pages are usually enough.
  */
 INLAY_FN size_t inlay_qpn_table_size(uint32_t pages)
 {
@@ -44,8 +44,8 @@ INLAY_FN size_t inlay_qpn_table_size(uint32_t pages)
 }
 
 /*
- * Gives a table further memory for pages, aligned to 8 bytes, for as long as it is used. What is
- * too small for a page is left.
+ * Adds memory for pages, 8-byte aligned, which must outlive the table. Less than a page is left
+ * unused.
  */
 INLAY_COLD void inlay_qpn_table_grow(struct inlay_qpn_table *t, void *mem, size_t bytes)
 {
@@ -58,7 +58,7 @@ INLAY_COLD void inlay_qpn_table_grow(struct inlay_qpn_table *t, void *mem, size_
 	}
 }
 
-/* Makes an empty table, which finds NULL everywhere. mem and bytes as inlay_qpn_table_grow. */
+/* Makes an empty table. mem and bytes as in inlay_qpn_table_grow. */
 INLAY_COLD void inlay_qpn_table_init(struct inlay_qpn_table *t, void *mem, size_t bytes)
 {
 	uint32_t i;
@@ -79,8 +79,8 @@ INLAY_ALWAYS void *inlay_qpn_table_find(const struct inlay_qpn_table *t, uint32_
 /*
  * Adds an object, not NULL, under a QP number.
  *
- * Returns 0; -EINVAL for a number of more than 24 bits or no object; -EEXIST when the number has an
- * object; -ENOBUFS when a page is needed and none is left: see inlay_qpn_table_grow.
+ * Returns 0; -EINVAL for a number of more than 24 bits or a NULL object; -EEXIST when the number
+ * has an object; -ENOBUFS when no page is left: see inlay_qpn_table_grow.
  */
 INLAY_COLD int inlay_qpn_table_add(struct inlay_qpn_table *t, uint32_t qpn, void *object)
 {
@@ -104,7 +104,7 @@ INLAY_COLD int inlay_qpn_table_add(struct inlay_qpn_table *t, uint32_t qpn, void
 	return 0;
 }
 
-/* Takes a QP number out; an empty page may serve other numbers. Returns the object, or NULL. */
+/* Removes a QP number. Returns its object, or NULL. An empty page can serve other numbers. */
 INLAY_COLD void *inlay_qpn_table_remove(struct inlay_qpn_table *t, uint32_t qpn)
 {
 	struct inlay_qpn_page_ *page;

@@ -4,14 +4,13 @@
  *
  *   inlay_post_recv(&rq, &sge, 1);  inlay_rq_ring(&rq);      shows the device what was posted
  *   ...
- *   inlay_rq_release(&rq, cqe);                              one receive completion: its WQE may be posted anew
+ *   inlay_rq_release(&rq, cqe);                              gives back the WQE of one receive completion
  *
- * Invariants
- *
+ * Invariants:
  *   - WQEs complete in the order in which they were posted. Indices grow without bound and are
  *     masked at use. There is no register: ringing writes the doorbell record.
- *   - A WQ's record is cleared on its way from RESET to RDY (libmlx5's mlx5_modify_wq): take over
- *     or reset, move it to RDY, and only then post. A QP takes receives from INIT on.
+ *   - libmlx5 clears a WQ's record on the way from RESET to RDY (mlx5_modify_wq), so take over or
+ *     reset, move it to RDY, then post. A QP takes receives from INIT on.
  *
  * Threads: one owner at a time.
  * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c).
@@ -34,7 +33,7 @@ struct inlay_rq {
 	uint32_t mask;            /* WQEs in the ring, less 1 */
 	uint32_t stride;          /* bytes of a WQE, a power of two */
 	uint32_t pi;              /* WQEs posted */
-	uint32_t limit;           /* pi may go so far: WQEs given back, and the ring */
+	uint32_t limit;           /* pi stops here: WQEs given back, plus the ring's size */
 	uint32_t max_sge;         /* stride / 16 */
 	uint32_t reserved;        /* CQEs set aside for it */
 	struct inlay_cq *cq;      /* in this CQ, or NULL */
@@ -42,13 +41,12 @@ struct inlay_rq {
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_rq) <= INLAY_CACHE_LINE, "a post touches one line of its queue");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
- * Describes a fresh receive ring of wqe_cnt WQEs (a power of two, 1 .. 32768) of stride bytes (a
- * power of two, 16 .. 1024). Returns 0, or -EINVAL.
+ * Describes a fresh receive ring, 16-byte aligned, of wqe_cnt WQEs (a power of two, 1 .. 32768) of
+ * stride bytes (a power of two, 16 .. 1024). dbrec is the doorbell record of its QP or WQ. Returns
+ * 0, or -EINVAL for an argument out of its range.
  */
 INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride,
 			     volatile uint32_t *dbrec)
@@ -80,7 +78,7 @@ INLAY_COLD int inlay_rq_reserve(struct inlay_rq *rq, struct inlay_cq *cq, const 
 	return err;
 }
 
-/* Gives back the CQEs reserved for the queue, when its QP or WQ is destroyed. */
+/* Gives back the queue's CQEs. Call it when its QP or WQ is destroyed. */
 INLAY_COLD void inlay_rq_fini(struct inlay_rq *rq)
 {
 	inlay_cq_unreserve(rq->cq, rq->reserved);
@@ -88,8 +86,8 @@ INLAY_COLD void inlay_rq_fini(struct inlay_rq *rq)
 }
 
 /*
- * Makes the queue as it was when it was taken over: after ibv_modify_qp to RESET (of a WQ,
- * ibv_modify_wq), before anything is posted.
+ * Restores the state at take-over. Call it after ibv_modify_qp (ibv_modify_wq) to RESET, before
+ * posting.
  */
 INLAY_COLD void inlay_rq_reset(struct inlay_rq *rq)
 {
@@ -100,7 +98,7 @@ INLAY_COLD void inlay_rq_reset(struct inlay_rq *rq)
 
 /*
  * Writes one SGE of len bytes (1 .. 2^31 - 1) and lkey into every WQE of the ring, so that
- * inlay_rq_recycle need only write its address. Before anything is posted.
+ * inlay_rq_recycle need only write its address. Call it before posting.
  */
 INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lkey)
 {
@@ -114,9 +112,7 @@ INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lke
 	}
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /*
  * Fills the next receive WQE. Same bytes as ibv_post_recv.
@@ -126,14 +122,14 @@ INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lke
  *
  * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
  *
- * Returns 0; -EAGAIN when the ring is full; -EINVAL for more SGEs than a WQE holds. Not visible to
- * the device before inlay_rq_ring().
+ * Returns 0; -EAGAIN when the ring is full; -EINVAL for more SGEs than a WQE holds. The device sees
+ * nothing before inlay_rq_ring().
  */
 INLAY_ALWAYS int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge, uint32_t num_sge)
 {
 	uint8_t *wqe;
 
-	INLAY_CHECK(rq && (sge || !num_sge), "no queue and no list of SGEs is NULL");
+	INLAY_CHECK(rq && (sge || !num_sge), "queue and SGEs are not NULL");
 	if (INLAY_UNLIKELY(rq->limit == rq->pi))
 		return -EAGAIN;
 	/* Every WQE has room for one. */
@@ -145,10 +141,10 @@ INLAY_ALWAYS int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge,
 	return 0;
 }
 
-/* Shows the device all receives posted so far, by the doorbell record. */
+/* Shows the device all receives posted so far: writes the doorbell record. */
 INLAY_ALWAYS void inlay_rq_ring(struct inlay_rq *rq)
 {
-	INLAY_CHECK(rq, "no queue is NULL");
+	INLAY_CHECK(rq, "the queue is not NULL");
 	/* The device may take the WQE, and write to its buffer, as soon as the record says so. */
 	inlay_fence_recv_record();
 	*rq->dbrec = inlay_to_be16((uint16_t)rq->pi);
@@ -160,7 +156,7 @@ INLAY_FN uint32_t inlay_rq_size(const struct inlay_rq *rq)
 	return rq->mask + 1;
 }
 
-/* Receives posted so far: the index of the next one. It grows without bound. */
+/* Receives posted so far: the index of the next one. */
 INLAY_ALWAYS uint32_t inlay_rq_index(const struct inlay_rq *rq)
 {
 	return rq->pi;
@@ -172,22 +168,22 @@ INLAY_FN uint32_t inlay_rq_room(const struct inlay_rq *rq)
 	return rq->limit - rq->pi;
 }
 
-/* Receive WQEs posted and not given back. A QP in the error state owes a flush CQE for each. */
+/* Receive WQEs posted and not given back. A QP in error produces a flush CQE for each. */
 INLAY_FN uint32_t inlay_rq_pending(const struct inlay_rq *rq)
 {
 	return rq->mask + 1 - inlay_rq_room(rq);
 }
 
 /*
- * Gives back the oldest receive WQE: once for each receive completion of this queue's QP, good or
- * error.
+ * Gives back the oldest receive WQE: once for each receive completion of this queue's QP,
+ * successful or not.
  *
- * Returns 1, the WQEs that came back; or -EPROTO when none is outstanding (a completion of another
+ * Returns 1, the WQEs that came back, or -EPROTO when none is outstanding (a completion of another
  * queue, a faulty device).
  */
 INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *cqe)
 {
-	INLAY_CHECK(rq && cqe, "a completion is released to its queue");
+	INLAY_CHECK(rq && cqe, "queue and CQE are not NULL");
 	(void)cqe;
 	if (INLAY_UNLIKELY(!inlay_rq_pending(rq)))
 		return -EPROTO;
@@ -195,7 +191,7 @@ INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *
 	return 1;
 }
 
-/* As inlay_sq_release_until (queue/sq.h): gives back every receive before inlay_rq_index `index`. */
+/* As inlay_sq_release_until (queue/sq.h): gives back all receives before inlay_rq_index `index`. */
 INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 {
 	uint32_t n = index + rq->mask + 1 - rq->limit;
@@ -207,14 +203,13 @@ INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 }
 
 /*
- * inlay_rq_release, and the next receive posted at addr, in one step that writes 8 bytes: for a
- * queue of inlay_rq_prepare. Unchecked: the caller has a receive completion of this queue. Not
- * visible to the device before inlay_rq_ring().
+ * inlay_rq_release and the post of the next receive at addr in one, by writing 8 bytes. Needs
+ * inlay_rq_prepare, and a receive completion (not checked). Visible after inlay_rq_ring().
  */
 INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 {
-	INLAY_CHECK(rq, "no queue is NULL");
-	INLAY_CHECK(inlay_rq_pending(rq), "a receive that completed was posted");
+	INLAY_CHECK(rq, "the queue is not NULL");
+	INLAY_CHECK(inlay_rq_pending(rq), "a receive is outstanding");
 	inlay_put64(rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride + 8, inlay_to_be64(addr));
 	rq->pi++;
 	rq->limit++;

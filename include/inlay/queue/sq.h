@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/sq.h: a send queue: ring, credit, doorbells. What is posted to it is in post.h.
+ * inlay/queue/sq.h: a send queue: ring, credit, doorbells. post.h posts to it.
  *
  *   if (inlay_sq_begin(&sq, 1, &at) == 0) {                   a WQE by hand, of one WQEBB
  *           at = inlay_seg_raddr(at, raddr, rkey);
@@ -17,9 +17,9 @@
  *   -----|--------------------------|-----------------------
  *        posted, the device's         free
  *
- * Credit. A completion names the first WQEBB of its WQE. inlay_sq_release frees that WQE and all
- * before it, exactly and under selective signaling: their lengths are still in the ring. Signal
- * often enough: a ring full of unsignaled WQEs never gets credit back.
+ * Credit. A completion names the first WQEBB of its WQE. inlay_sq_release frees exactly that WQE
+ * and all before it, also with selective signaling, because their lengths are still in the ring. A
+ * ring full of unsignaled WQEs never gets credit back, so signal often enough.
  *
  * Threads: one owner at a time. The register may be shared as its mode says (uar.h).
  * Sources: libmlx5's qp.c (what the device is told and when), the PRM's "Doorbells" chapter.
@@ -35,9 +35,9 @@
 #include <inlay/queue/uar.h>
 
 /*
- * A send queue. A post of one WQEBB that rings as well (INLAY_RING, inlay_sq_commit_ring) touches
- * the first cache line and the register's object; other posts, rings and releases the second line
- * too. For this, align the struct that embeds it to a cache line.
+ * A send queue, best aligned to a cache line. A post of one WQEBB with its ring (INLAY_RING,
+ * inlay_sq_commit_ring) then touches only the first line and the register's object; other posts,
+ * rings and releases touch the second line too.
  */
 struct inlay_sq {
 	uint8_t *buf;
@@ -45,7 +45,7 @@ struct inlay_sq {
 	volatile inlay_record *dbrec; /* the send word of the QP's doorbell record: its low half, big-endian */
 	uint8_t **next;           /* SERIAL: &uar->next; NULL: ask uar */
 	uint64_t qpn8;            /* QPN << 8 */
-	/* In this order no compiler gathers the stores of a post into a vector, which takes longer. */
+	/* In this order no compiler merges a post's stores into a vector store, which is slower. */
 	uint32_t mask;            /* WQEBBs in the ring, less 1 */
 	uint32_t pi;              /* WQEBBs posted */
 	uint32_t copy_max;        /* reg_size; 0 while something is not rung for */
@@ -65,13 +65,11 @@ struct inlay_sq {
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short post touches one line of its queue");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Describes a fresh send ring and attaches it to the register that its QP was created with. Returns
- * 0, or -EINVAL for an argument out of its range; then sq and uar are as they were.
+ * 0, or -EINVAL for an argument out of its range, with sq and uar unchanged.
  *
  * buf        the ring, 64-byte aligned; wqebb_cnt its WQEBBs, a power of two, 1 .. 32768
  * dbrec      the QP's doorbell record: two words, receive then send
@@ -114,8 +112,8 @@ INLAY_COLD int inlay_sq_reserve(struct inlay_sq *sq, struct inlay_cq *cq, const 
 }
 
 /*
- * Says what the queue's QP is, so that posts it cannot carry out are refused: those that its type
- * (enum ibv_qp_type) does not have under INLAY_CHECKED, atomics with -ENOTSUP.
+ * Sets the QP's type (enum ibv_qp_type) and whether it has atomics. INLAY_CHECKED then refuses
+ * operations that the type does not have; without atomics, they return -ENOTSUP.
  */
 INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t atomics)
 {
@@ -124,12 +122,12 @@ INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t a
 }
 
 /*
- * Detaches a send queue from its register and gives back its CQEs: after its QP was reset or
- * destroyed and the CQ cleaned (inlay_cq_clean). The ring is not touched.
+ * Detaches a send queue from its register and gives back its CQEs. Call it after the QP was reset
+ * or destroyed and the CQ cleaned (inlay_cq_clean). Does not touch the ring.
  */
 INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 {
-	INLAY_CHECK(sq, "no queue is NULL");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	if (!sq->uar)
 		return;
 	sq->uar->queues--;
@@ -138,10 +136,10 @@ INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 	sq->cq = NULL;
 }
 
-/* Makes the queue as it was when it was taken over: after ibv_modify_qp to RESET, before a post. */
+/* Restores the state at take-over. Call it after ibv_modify_qp to RESET, before posting. */
 INLAY_COLD void inlay_sq_reset(struct inlay_sq *sq)
 {
-	INLAY_CHECK(sq, "no queue is NULL");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	sq->pi = 0;
 	sq->unrung = 0;
 	sq->last_ds = 0;
@@ -152,9 +150,7 @@ INLAY_COLD void inlay_sq_reset(struct inlay_sq *sq)
 	*sq->dbrec = 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * What is in the ring
- */
+/* ---- What is in the ring ---- */
 
 /* Where WQEBB `index` lies. */
 INLAY_ALWAYS uint8_t *inlay_sq_wqe(const struct inlay_sq *sq, uint32_t index)
@@ -162,7 +158,6 @@ INLAY_ALWAYS uint8_t *inlay_sq_wqe(const struct inlay_sq *sq, uint32_t index)
 	return sq->buf + (size_t)(index & sq->mask) * INLAY_WQEBB;
 }
 
-/* The ring's end. */
 INLAY_ALWAYS uint8_t *inlay_sq_end_(const struct inlay_sq *sq)
 {
 	return sq->buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
@@ -216,25 +211,23 @@ INLAY_FN uint32_t inlay_sq_room(const struct inlay_sq *sq)
 	return sq->mask + 1 - sq->pending;
 }
 
-/* WQEBBs that were posted and whose credit has not come back. */
+/* WQEBBs posted and not yet given back. */
 INLAY_FN uint32_t inlay_sq_pending(const struct inlay_sq *sq)
 {
 	return sq->pending;
 }
 
-/* Prints the WQE that a send completion names. Once its credit is back, another may lie there. */
+/* Prints the WQE that a send completion names. Once it is released, another may lie there. */
 INLAY_COLD void inlay_sq_print(FILE *out, const struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
 {
 	inlay_wqe_print(out, sq->buf, (sq->mask + 1) * INLAY_WQEBB, inlay_cqe_wqe_counter(cqe), sq->type == IBV_QPT_UD);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: a WQE from begin to commit
- */
+/* ---- Data path: a WQE from begin to commit ---- */
 
 /*
  * Begins a WQE of at most bbs WQEBBs, 1 .. 16, and sets *at after its control segment. n 16-byte
- * units take (n + 3) / 4 WQEBBs. One that is begun and not committed is forgotten.
+ * units take (n + 3) / 4 WQEBBs. A WQE that is never committed has no effect.
  *
  * Returns 0; -EAGAIN when the ring has no room for it now, -E2BIG when it never will.
  */
@@ -242,7 +235,7 @@ INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_
 {
 	uint32_t mask;
 
-	INLAY_CHECK(sq && at, "a WQE is begun on a queue");
+	INLAY_CHECK(sq && at, "queue and cursor are not NULL");
 	INLAY_CHECK(bbs - 1 < 16, "a WQE has 1 to 16 WQEBBs");
 	mask = sq->mask;
 	if (INLAY_UNLIKELY((int32_t)sq->pending > (int32_t)(mask - (bbs - 1))))
@@ -262,8 +255,8 @@ INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_
 }
 
 /*
- * As inlay_sq_begin, for a WQE of `ds` 16-byte units, the control segment's included: -EINVAL when
- * it is longer than the QP's longest.
+ * As inlay_sq_begin, for a WQE of `ds` 16-byte units, control segment included; also returns
+ * -EINVAL when that is longer than the QP's longest.
  */
 INLAY_ALWAYS int inlay_sq_begin_ds(struct inlay_sq *sq, uint32_t ds, struct inlay_cursor *at)
 {
@@ -273,31 +266,30 @@ INLAY_ALWAYS int inlay_sq_begin_ds(struct inlay_sq *sq, uint32_t ds, struct inla
 	return inlay_sq_begin(sq, (ds + 3) / 4, at);
 }
 
-/* As inlay_sq_begin, for callers that count the WQEBBs in flight themselves and have seen room. */
+/* As inlay_sq_begin, for callers that count credit themselves and know that there is room. */
 INLAY_ALWAYS struct inlay_cursor inlay_sq_begin_counted(struct inlay_sq *sq, uint32_t bbs)
 {
 	struct inlay_cursor at;
 
-	INLAY_CHECK(sq, "a WQE is begun on a queue");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	INLAY_CHECK(bbs - 1 < 16, "a WQE has 1 to 16 WQEBBs");
-	INLAY_CHECK(bbs <= inlay_sq_room(sq), "a caller that counts credit has seen room");
+	INLAY_CHECK(bbs <= inlay_sq_room(sq), "the ring has room for the WQE");
 	at = inlay_cursor_init(sq->buf, sq->mask + 1, sq->pi, bbs);
 	__asm__("" : "+r"(at.wqe));
 	at.at = at.wqe + INLAY_DS;
 	return at;
 }
 
-/* What both commits share. Returns the WQE's WQEBBs. */
 INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
 				       uint32_t flags, uint32_t imm_be)
 {
 	uint32_t bbs = __builtin_constant_p(at.bbs) && at.bbs == 1 ? 1 : (uint32_t)(at.ds + 3) / 4;
 
 	inlay_flags_check_(flags);
-	INLAY_CHECK((at.ds + 3) / 4 <= at.bbs, "a WQE is no longer than what it was begun with");
+	INLAY_CHECK((at.ds + 3) / 4 <= at.bbs, "a WQE has no more WQEBBs than it was begun with");
 	INLAY_CHECK(at.index == sq->pi, "a WQE is committed before the next is begun");
 	INLAY_CHECK(!at.left, "an open inline segment is filled before the commit");
-	/* A change of a key has the length it has: libmlx5 makes room for it in every RC and UC QP. */
+	/* A UMR may be longer: libmlx5 makes room for it in every RC and UC QP. */
 	INLAY_CHECK(at.ds <= sq->max_ds || at.ds <= 4 || opcode == MLX5_OPCODE_UMR,
 		    "a WQE is no longer than the QP's longest");
 	inlay_wqe_ctrl(at.wqe, at.index, opcode, opmod, sq->qpn8, at.ds, flags, imm_be);
@@ -309,8 +301,8 @@ INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor 
 }
 
 /*
- * Ends a WQE: writes its control segment and takes its credit. The device sees it after a ring.
- * Returns 0.
+ * Ends a WQE: writes its control segment and takes its credit. The device sees it after the next
+ * ring. Returns 0.
  *
  * at      the cursor after the last segment; no more WQEBBs than begun with
  * opcode  MLX5_OPCODE_*; opmod, flags and imm_be as in inlay_wqe_ctrl
@@ -321,7 +313,7 @@ INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, ui
 	uint32_t unrung = sq->unrung + inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
 
 	if (!unrung)
-		__builtin_unreachable(); /* a ring in the same function then does not ask */
+		__builtin_unreachable(); /* a ring in the same function then omits its test */
 	sq->unrung = unrung;
 	sq->copy_max = 0;
 	sq->last = at.wqe;
@@ -329,24 +321,24 @@ INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, ui
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: doorbells
- */
+/* ---- Data path: doorbells ---- */
 
-/* The doorbell record: tells the device how far the ring is filled, between WQEs and register. */
+/* Writes the doorbell record, which tells the device how far the ring is filled. */
 INLAY_ALWAYS void inlay_sq_record_(struct inlay_sq *sq, uint32_t pi)
 {
 	/* The device may fetch the WQE as soon as the record says so. */
 	inlay_fence_wqe_record();
 	*sq->dbrec = inlay_to_be16((uint16_t)pi);
-	/* The device reads the record when the register is written, and must not find the old one. */
+	/*
+	 * The device reads the record when the register is written, and must not find the old one.
+	 */
 	inlay_fence_record_reg();
 }
 
 /*
- * The register write in every case but the common one: another mode, a WQE that does not fit the
- * register, several WQEs. wqe: the last one posted; bbs: its WQEBBs if it is the only one and may
- * be copied, else 0. Returns 0, so that posts can end in a jump to it.
+ * The register write in all but the common case: another mode, a WQE longer than the register,
+ * several WQEs. wqe: the last one posted; bbs: its WQEBBs if it is the only one and may be copied,
+ * else 0. Returns 0, so that posts can end in a jump to it.
  */
 INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, const uint8_t *wqe, uint32_t bbs)
 {
@@ -356,7 +348,7 @@ INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, const uint8_t *wqe, uint
 
 	if (mode == INLAY_UAR_LOCKED)
 		inlay_lock(&uar->lock);
-	/* No fence here: the caller has put one after the record, and an unlock comes after another. */
+	/* No fence here: one follows the record, and another precedes each unlock. */
 	if (mode == INLAY_UAR_DOORBELL)
 		inlay_uar_doorbell_(uar->reg, wqe);
 	else if (bbs && bbs * INLAY_WQEBB <= uar->size)
@@ -370,7 +362,7 @@ INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, const uint8_t *wqe, uint
 		inlay_fence_reg();
 	if (mode == INLAY_UAR_LOCKED)
 		inlay_unlock(&uar->lock);
-	__asm__("" : "+r"(none)); /* a compiler that knew it is 0 would not jump */
+	__asm__("" : "+r"(none)); /* if the compiler knew that it is 0, posts would not jump */
 	return none;
 }
 
@@ -387,14 +379,14 @@ INLAY_ALWAYS void inlay_sq_blueflame_(struct inlay_sq *sq, uint32_t size, const 
 	inlay_fence_reg_line();
 }
 
-/* inlay_sq_ring in line, for a post in the same function, and out of line. */
+/* inlay_sq_ring in line, after a post in the same function, and out of line. */
 INLAY_ALWAYS int inlay_sq_ring_here_(struct inlay_sq *sq, uint32_t ds)
 {
 	uint32_t bbs, unrung, size;
 	uint8_t *wqe;
 	int single;
 
-	/* Read before the fences, so that what a post in the same function has just stored folds. */
+	/* Read before the fences, so that what a post in the same function just stored folds. */
 	bbs = (ds + 3) / 4;
 	unrung = sq->unrung;
 	wqe = sq->last;
@@ -417,29 +409,29 @@ INLAY_APART int inlay_sq_ring_apart_(struct inlay_sq *sq)
 }
 
 /*
- * Rings for everything posted since the last ring, if anything was. A single WQE is copied into the
- * register (BlueFlame), so that the device need not fetch it: the way for latency. An 8-byte
- * doorbell is written, as by libmlx5, for several WQEs, for one that is longer than the register or
- * only a control segment, and when the register's mode allows no copy. Returns 0.
+ * Rings for everything posted since the last ring; ringing an empty queue is allowed. A single WQE
+ * is copied into the register (BlueFlame), which saves the device a fetch: best for latency. As in
+ * libmlx5, an 8-byte doorbell is written instead for several WQEs, for one that is longer than the
+ * register or only a control segment, and when the mode allows no copy. Returns 0.
  */
 INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
 {
 	uint32_t ds;
 
-	INLAY_CHECK(sq, "a queue is rung");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	ds = sq->last_ds;
 	if (!__builtin_constant_p(ds))
 		return inlay_sq_ring_apart_(sq);
 	return inlay_sq_ring_here_(sq, ds);
 }
 
-/* As inlay_sq_ring, but always with an 8-byte doorbell, as libmlx5 for a list: the way for rate. */
+/* As inlay_sq_ring, but always with an 8-byte doorbell, as libmlx5 for a list: best for rate. */
 INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
 {
 	uint32_t size;
 	uint8_t *wqe;
 
-	INLAY_CHECK(sq, "a queue is rung");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	wqe = sq->last;
 	size = sq->reg_size;
 	if (INLAY_UNLIKELY(!sq->unrung))
@@ -479,13 +471,11 @@ INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor a
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: credit
- */
+/* ---- Data path: credit ---- */
 
 /*
- * Gives back the credit of the WQE that a send completion (inlay_cqe_is_send) of this queue's QP
- * names, good or error, and of all before it.
+ * Gives back the credit of the WQE that a send completion (inlay_cqe_is_send) of this QP names,
+ * successful or not, and of all WQEs before it.
  *
  * Returns the WQEBBs that came back, at least 1; or -EPROTO when no such WQE is outstanding (a
  * completion of another queue, a faulty device); then nothing has changed.
@@ -495,10 +485,10 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 	uint32_t pi, behind, pending, left, bbs;
 	int freed;
 
-	INLAY_CHECK(sq && cqe, "a completion is released to its queue");
+	INLAY_CHECK(sq && cqe, "queue and CQE are not NULL");
 	pi = sq->pi;
 	pending = sq->pending;
-	/* WQEBBs posted after the first of the named WQE; 16 bits tell, a ring has at most 32768. */
+	/* WQEBBs posted after the named WQE's first. 16 bits suffice: a ring has at most 32768. */
 	behind = (uint16_t)~(inlay_cqe_wqe_counter(cqe) - pi);
 	if (INLAY_UNLIKELY(behind >= pending))
 		return -EPROTO;
@@ -506,31 +496,31 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 	if (INLAY_UNLIKELY((int32_t)(pi - sq->short_from) <= (int32_t)behind)) {
 		/* The lengths of the WQEs, from the oldest on, show where each begins. */
 		for (left = sq->pending;; left -= bbs) {
-			/* Loaded anew in each round: a caller's common path then saves no register. */
+			/* Reloads, so that the caller's common path saves no registers. */
 			__asm__ volatile("" ::: "memory");
 			bbs = inlay_sq_bbs_(sq, sq->pi - left);
-			/* Signed: from the last WQE, whose middle was named, left goes on to 0. */
+			/* Signed: left reaches 0 when the middle of the last WQE was named. */
 			if ((int32_t)left - 1 <= (int32_t)behind || INLAY_UNLIKELY(!bbs))
 				break;
 		}
-		/* The middle of a WQE, or a ring that somebody else has written to. */
+		/* The middle of a WQE was named, or something else wrote to the ring. */
 		if (INLAY_UNLIKELY(left - 1 != behind || bbs - 1 >= left))
 			return -EPROTO;
 		behind = left - bbs;
-		/* A mark from 2^31 WQEBBs ago or more is of no use any more. */
+		/* short_from is 2^31 WQEBBs old or older, and would compare wrongly again. */
 		if (sq->pi - sq->short_from > sq->pending)
 			sq->short_from = sq->pi - behind;
 		freed = (int)(sq->pending - behind);
 	}
 	if (freed < 1)
-		__builtin_unreachable(); /* the caller's test for an error folds */
+		__builtin_unreachable(); /* the caller's error test folds */
 	sq->pending = behind;
 	return freed;
 }
 
 /*
  * Gives back the credit of everything posted before `index` (inlay_sq_index), for queues whose
- * progress is told by other means than their completions.
+ * progress is known by other means than their completions.
  *
  * Returns the WQEBBs that came back, or -EPROTO when fewer are outstanding; then nothing has
  * changed.
@@ -539,7 +529,7 @@ INLAY_FN int inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
 {
 	uint32_t left, freed;
 
-	INLAY_CHECK(sq, "no queue is NULL");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	left = sq->pi - index;
 	freed = sq->pending - left;
 	if (INLAY_UNLIKELY(left > sq->pending))
@@ -548,16 +538,14 @@ INLAY_FN int inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
 	return (int)freed;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Taking back what was posted and not rung for
- */
+/* ---- Taking back what was posted and not rung for ---- */
 
-/* Takes back every WQE from `index` on (inlay_sq_index at its post); none was rung for. */
+/* Takes back every WQE from `index` (inlay_sq_index) on. None may have been rung for. */
 INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 {
 	uint32_t at, bbs;
 
-	INLAY_CHECK(sq, "no queue is NULL");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	at = inlay_sq_rung(sq);
 	INLAY_CHECK(sq->pi - index <= sq->unrung, "only what was not rung for is taken back");
 	sq->unrung = 0;
@@ -568,34 +556,13 @@ INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 		sq->last_ds = sq->last[7] & 0x3f;
 		sq->unrung += bbs;
 	}
-	/* Less is pending when a faulty device has completed what it was not told of. */
+	/* Less is pending if a faulty device has completed WQEs that were not rung for. */
 	sq->pending = sq->pending > sq->pi - index ? sq->pending - (sq->pi - index) : 0;
 	sq->pi = index;
 	if ((int32_t)(sq->short_from - index) > 0)
 		sq->short_from = index;
 	if (!sq->unrung)
 		sq->copy_max = sq->reg_size;
-}
-
-/*
- * Turns the WQEs in [first, end), none of which was rung for, into NOPs of one WQEBB each; the last
- * is signaled, so that their credit comes back. For a WQE that later ones follow; else
- * inlay_sq_undo.
- */
-INLAY_COLD void inlay_sq_erase(struct inlay_sq *sq, uint32_t first, uint32_t end)
-{
-	uint32_t at;
-
-	INLAY_CHECK(sq, "no queue is NULL");
-	INLAY_CHECK(sq->pi - first <= sq->unrung && sq->pi - end < sq->pi - first,
-		    "only what was not rung for is erased");
-	for (at = first; at != end; at++)
-		inlay_wqe_ctrl(inlay_sq_wqe(sq, at), at, MLX5_OPCODE_NOP, 0, sq->qpn8, 1,
-			       at + 1 == end ? INLAY_SIGNALED : 0, 0);
-	if (end == sq->pi) {
-		sq->last = inlay_sq_wqe(sq, end - 1);
-		sq->last_ds = 1;
-	}
 }
 
 #endif

@@ -6,9 +6,10 @@
  *   inlay_post_srq_recv(&srq, &sge, 1);  inlay_srq_ring(&srq);
  *   ...
  *   i = inlay_cqe_wqe_counter(cqe);                          the entry that this receive took
- *   inlay_srq_release(&srq, cqe);                            which may be posted anew
+ *   inlay_srq_release(&srq, cqe);                            gives it back, good or error; reads the
+ *                                                            CQE, so before inlay_cq_advance
  *
- * Entries complete in any order, so the ring is a linked list. The same links are the device's
+ * Entries complete in any order, so the ring is a linked list. The same links give the device's
  * order and the free list:
  *
  *        device's next                head                    tail
@@ -20,14 +21,13 @@
  *   +8   user    8 bytes that belong to the caller: inlay_srq_user
  *   +16  data    pointer | pointer | ...  and an end (key 0x100) when there is room for more
  *
- * A link must lead on from what is posted, so of n entries n - 1 can be posted at a time
- * (inlay_srq_size). A completion that names a free entry (a faulty device, a CQE counted twice) is
- * refused, and the list stays whole.
+ * The last posted entry needs a successor, so of n entries n - 1 can be posted at a time
+ * (inlay_srq_size). A completion that names a free entry (a faulty device, a CQE released twice) is
+ * refused, and the list stays intact.
  *
- * Buffers that stay with their entries. An entry keeps its data segments when it is released. A
- * queue whose buffers are mostly consumed at once prepares all its entries once, and posts them
- * again without writing anything. Posting takes the head of the free list, not the entry released
- * last:
+ * Buffers that stay with their entries. A released entry keeps its data segments. If most buffers
+ * are free again by then, prepare all entries once and post them again without writing anything.
+ * Posting takes the head of the free list, not the entry released last:
  *
  *   for (i = 0; i <= inlay_srq_size(&srq); i++)                       also the one that is held back
  *           inlay_srq_set_user(&srq, i, buffer[i]), inlay_srq_prepare(&srq, i, &sge[i], 1);
@@ -38,16 +38,15 @@
  *   else
  *           inlay_srq_set_user(&srq, i, other), inlay_post_srq_recv(&srq, &sge_of_other, 1);
  *
- * A cyclic queue (devx/rmp.h makes one) is walked by the device from entry to entry, whatever their
- * links say. An entry that comes back before its predecessors waits for them; its release returns
- * 0.
+ * The device walks a cyclic queue (devx/rmp.h) from entry to entry, whatever the links say. An
+ * entry released before its predecessors waits for them; its release returns 0.
  *
- * Every QP that receives through the queue must complete to a CQ that is inlay's: libmlx5 would
- * give entries back, with each completion that it polls or cleans away, to a list of its own.
+ * Every QP on the queue must complete its receives to a CQ that inlay polls: libmlx5 would put the
+ * entry of each completion that it polls or removes into a free list of its own.
  *
- * A QP in the error state gives back no entry that it has not begun; they stay for the others. It
- * raises IBV_EVENT_QP_LAST_WQE_REACHED when it will take no more. Reset or destroy it only then,
- * and after its CQ has been emptied. The limit event is verbs' (ibv_modify_srq with IBV_SRQ_LIMIT).
+ * A QP in error leaves entries that it has not started to the other QPs, and raises
+ * IBV_EVENT_QP_LAST_WQE_REACHED when it will take no more. Reset or destroy it only after that
+ * event, with its CQ polled empty. For the limit event use ibv_modify_srq with IBV_SRQ_LIMIT.
  *
  * Threads: one owner at a time. Sources: libmlx5's srq.c; the PRM's "Shared Receive Queue" chapter;
  * ibv_modify_srq(3), ibv_modify_qp(3).
@@ -63,7 +62,7 @@
 #include <inlay/queue/cq.h>
 #include <inlay/queue/uar.h>
 
-#define INLAY_SRQ_FREE_ 6 /* offset of the byte that marks a free entry; the device does not look at it */
+#define INLAY_SRQ_FREE_ 6 /* offset of the byte that marks a free entry; the device ignores it */
 
 struct inlay_srq {
 	uint8_t *buf;
@@ -82,9 +81,7 @@ struct inlay_srq {
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_srq) <= INLAY_CACHE_LINE, "a post touches one line of its queue");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Describes a fresh shared receive queue, all entries free. Returns 0, or -EINVAL for an argument
@@ -144,16 +141,14 @@ INLAY_COLD int inlay_srq_reserve(struct inlay_srq *srq, struct inlay_cq *cq, con
 	return err;
 }
 
-/* Gives back the CQEs reserved for the queue, when it is destroyed. */
+/* Gives back the queue's CQEs. Call it when the SRQ is destroyed. */
 INLAY_COLD void inlay_srq_fini(struct inlay_srq *srq)
 {
 	inlay_cq_unreserve(srq->cq, srq->reserved);
 	srq->cq = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /* Where entry `index` lies. */
 INLAY_ALWAYS uint8_t *inlay_srq_wqe(const struct inlay_srq *srq, uint32_t index)
@@ -180,13 +175,13 @@ INLAY_FN uint32_t inlay_srq_pending(const struct inlay_srq *srq)
 	return srq->wqe_cnt - 1 - srq->room;
 }
 
-/* The next entry: what inlay_cqe_wqe_counter of its completion will say. Undefined without room. */
+/* The next entry: inlay_cqe_wqe_counter of its completion will be this. Undefined without room. */
 INLAY_FN uint16_t inlay_srq_index(const struct inlay_srq *srq)
 {
 	return (uint16_t)srq->head;
 }
 
-/* 8 bytes of entry `index` that belong to the caller: neither inlay nor the device looks at them. */
+/* 8 bytes of entry `index` that belong to the caller; inlay and the device ignore them. */
 INLAY_ALWAYS uint64_t inlay_srq_user(const struct inlay_srq *srq, uint32_t index)
 {
 	uint64_t user;
@@ -200,7 +195,7 @@ INLAY_ALWAYS void inlay_srq_set_user(struct inlay_srq *srq, uint32_t index, uint
 	inlay_put64(inlay_srq_wqe(srq, index) + 8, user);
 }
 
-/* Takes the next entry from the free list: what both posts end with. */
+/* Takes the next entry from the free list, at the end of both posts. */
 INLAY_ALWAYS void inlay_srq_take_(struct inlay_srq *srq, uint8_t *wqe)
 {
 	wqe[INLAY_SRQ_FREE_] = 0;
@@ -211,19 +206,19 @@ INLAY_ALWAYS void inlay_srq_take_(struct inlay_srq *srq, uint8_t *wqe)
 }
 
 /*
- * Fills the next entry. Same bytes as ibv_post_srq_recv, but for empty SGEs: libmlx5 writes them,
- * and the device would read them as 2^31 bytes.
+ * Fills the next entry. Same bytes as ibv_post_srq_recv, except for empty SGEs: libmlx5 writes
+ * them, and the device reads them as 2^31 bytes.
  *
  * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
  *
- * Returns 0; -EAGAIN when no entry is free; -EINVAL for more SGEs than an entry holds. Not visible
- * to the device before inlay_srq_ring().
+ * Returns 0; -EAGAIN when no entry is free; -EINVAL for more SGEs than an entry holds. The device
+ * sees nothing before inlay_srq_ring().
  */
 INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge)
 {
 	uint8_t *wqe;
 
-	INLAY_CHECK(srq && (sge || !num_sge), "no queue and no list of SGEs is NULL");
+	INLAY_CHECK(srq && (sge || !num_sge), "queue and SGEs are not NULL");
 	if (INLAY_UNLIKELY(!srq->room))
 		return -EAGAIN;
 	/* Every entry has room for one. */
@@ -242,9 +237,8 @@ INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge
 }
 
 /*
- * Writes the data segments of entry `index`, which is free, without posting it: for
- * inlay_srq_repost. Returns 0, or -EINVAL for another entry, one that is posted, or more SGEs than
- * it holds.
+ * Writes the data segments of the free entry `index` for inlay_srq_repost. Returns 0, or -EINVAL
+ * when there is no such entry, it is posted, or num_sge is more than it holds.
  */
 INLAY_FN int inlay_srq_prepare(struct inlay_srq *srq, uint32_t index, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -258,7 +252,7 @@ INLAY_FN int inlay_srq_prepare(struct inlay_srq *srq, uint32_t index, const stru
 
 /*
  * Posts the next entry (inlay_srq_index) with the data segments of its last post, or of
- * inlay_srq_prepare. Returns 0, or -EAGAIN when no entry is free. Not visible to the device before
+ * inlay_srq_prepare. Returns 0, or -EAGAIN when no entry is free. The device sees nothing before
  * inlay_srq_ring().
  */
 INLAY_ALWAYS int inlay_srq_repost(struct inlay_srq *srq)
@@ -266,7 +260,7 @@ INLAY_ALWAYS int inlay_srq_repost(struct inlay_srq *srq)
 	uint64_t first;
 	uint8_t *wqe;
 
-	INLAY_CHECK(srq, "an entry belongs to a queue");
+	INLAY_CHECK(srq, "the queue is not NULL");
 	if (INLAY_UNLIKELY(!srq->room))
 		return -EAGAIN;
 	wqe = inlay_srq_wqe(srq, srq->head);
@@ -276,21 +270,21 @@ INLAY_ALWAYS int inlay_srq_repost(struct inlay_srq *srq)
 	return 0;
 }
 
-/* Shows the device all entries posted so far, by the doorbell record. */
+/* Shows the device all entries posted so far: writes the doorbell record. */
 INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 {
-	INLAY_CHECK(srq, "no queue is NULL");
+	INLAY_CHECK(srq, "the queue is not NULL");
 	/* The device may take the entry, and write to its buffer, as soon as the record says so. */
 	inlay_fence_recv_record();
 	*srq->dbrec = inlay_to_be16((uint16_t)srq->pi);
 }
 
 /*
- * Gives back the entry that a receive completion names, good or error, of a QP that receives
- * through this queue. It keeps its data segments: see inlay_srq_repost.
+ * Gives back the entry that a receive completion of a QP on this queue names, successful or not.
+ * The entry keeps its data segments: see inlay_srq_repost.
  *
- * Returns the entries that may be posted anew: 1, of a cyclic queue 0 or more; or -EPROTO when the
- * entry is not posted (a completion of another queue, a faulty device); then nothing has changed.
+ * Returns the entries that came back: 1, or 0 or more for a cyclic queue; or -EPROTO when the entry
+ * is not posted (a completion of another queue, a faulty device), with nothing changed.
  */
 INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
 {
@@ -299,7 +293,7 @@ INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe6
 	uint8_t *wqe;
 	int freed;
 
-	INLAY_CHECK(srq && cqe, "a completion is released to its queue");
+	INLAY_CHECK(srq && cqe, "queue and CQE are not NULL");
 	be = cqe->wqe_counter;
 	index = inlay_from_be16(be);
 	wqe = inlay_srq_wqe(srq, index);
@@ -330,7 +324,7 @@ INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe6
 	return freed;
 }
 
-/* For inlay_cq_clean, with the queue as arg: gives back the entry of a receive that is removed. */
+/* For inlay_cq_clean, with the SRQ as arg: gives back the entry of a removed receive. */
 INLAY_COLD void inlay_srq_gone(const struct mlx5_cqe64 *cqe, void *arg)
 {
 	if (!inlay_cqe_is_send(cqe))

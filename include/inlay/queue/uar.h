@@ -7,27 +7,27 @@
  *   qp = ibv_create_qp(uar.pd, &init);                    its QPs are created in uar.pd
  *   inlay_sq_from_qp(&sq, qp, &uar, &cq, &why);           as many queues as the thread has
  *
- *   INLAY_UAR_SERIAL    the normal case, a register per thread: any number of queues, one thread at
- *                       a time, BlueFlame copies, no lock
+ *   INLAY_UAR_SERIAL    the normal case, one register per thread: any number of queues, one thread
+ *                       at a time, BlueFlame copies, no lock
  *   INLAY_UAR_LOCKED    several threads on one register: BlueFlame copies under the object's lock
  *   INLAY_UAR_DOORBELL  a borrowed register, such as one that libmlx5 gave to a QP: 8-byte
- *                       doorbells only, which do not mix, so any threads and queues may ring it
+ *                       doorbells only, which cannot corrupt each other, so any threads and queues
+ *                       may ring it
  *
- * libmlx5 hands one register to several QPs and does not say so, and two queues that copy WQEs into
- * it at the same time corrupt each other. So all queues on a register point at one inlay_uar, which
- * has the mode. Beside a QP that libmlx5 drives on the same register, DOORBELL has never been seen
- * to fail, but nothing proves it: a register of one's own is safe.
+ * libmlx5 silently gives one register to several QPs, and two queues that copy WQEs into it at the
+ * same time corrupt each other. So all queues on a register point to one inlay_uar, which holds the
+ * mode. Whether DOORBELL is safe while libmlx5 copies into the same register is not proved; a
+ * register of one's own is safe.
  *
- * INLAY_UAR_FULL_FENCE, or'ed to a mode, puts libmlx5's fence (base.h) after each register write,
- * for callers that want a doorbell to have left the CPU when the post returns. It costs a serial
- * register its short path.
+ * INLAY_UAR_FULL_FENCE, or'ed into a mode, puts libmlx5's fence (base.h) after each register write:
+ * when the call returns, the doorbell has left the CPU. It costs a serial register its short path.
  *
  *   base of a register               base + size
  *   | one half: copy or doorbell     | the other half |      used in turn, so that two writes in a row
  *                                                            never merge
  *
- * Threads: a register is rung as its mode says. Attaching and detaching queues is for one thread at
- * a time. Sources: the PRM's "Doorbells" and "UAR" chapters; libmlx5's post_send_db (qp.c).
+ * Threads: a register is rung as its mode says; queues are attached and detached by one thread at a
+ * time. Sources: the PRM's "Doorbells" and "UAR" chapters; libmlx5's post_send_db (qp.c).
  */
 #ifndef INLAY_QUEUE_UAR_H
 #define INLAY_QUEUE_UAR_H
@@ -39,7 +39,7 @@
 #include <arm_acle.h>
 #endif
 
-/* Doorbell records are written by halves, registers by 8 bytes, in memory of any declared type. */
+/* Stores to doorbell records (half a word) and registers, whatever their declared type. */
 typedef uint16_t inlay_record __attribute__((may_alias));
 typedef uint64_t inlay_doorbell __attribute__((may_alias));
 
@@ -50,7 +50,7 @@ enum inlay_uar_mode {
 	INLAY_UAR_FULL_FENCE = 1 << 8,
 };
 
-/* One doorbell register. In caller memory; lives as long as a queue points at it. */
+/* One doorbell register. It must outlive the queues that point to it. */
 struct inlay_uar {
 	uint8_t *reg;      /* the register, as mlx5dv gives it; NULL until it is known */
 	uint8_t *next;     /* where the next copy or doorbell goes: one of the register's two halves */
@@ -65,21 +65,17 @@ struct inlay_uar {
 INLAY_STATIC_ASSERT(sizeof(struct inlay_uar) <= INLAY_CACHE_LINE,
 		    "a doorbell touches one line of its register's object");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
-/* Whether mode is one of enum inlay_uar_mode, with or without its flag. */
 INLAY_FN int inlay_uar_mode_ok_(uint32_t mode)
 {
 	return (mode & ~(uint32_t)INLAY_UAR_FULL_FENCE) <= INLAY_UAR_LOCKED;
 }
 
 /*
- * Describes a doorbell register. Returns 0, or -EINVAL for a mode, size or alignment that cannot
- * be.
+ * Describes a doorbell register. Returns 0, or -EINVAL for an impossible mode, size or alignment.
  *
- * reg    the register in the doorbell page (mlx5dv_qp.bf.reg), aligned to twice its size
+ * reg    the register in the doorbell page (mlx5dv_qp.bf.reg), aligned to 2 * size, or 8 for size 0
  * size   bytes of one half (mlx5dv_qp.bf.size), 0 for a page without BlueFlame
  * mode   enum inlay_uar_mode; a register of size 0 rings 8-byte doorbells in every mode
  */
@@ -97,13 +93,11 @@ INLAY_COLD int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, u
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path, used by queue/sq.h
- */
+/* ---- Data path, used by queue/sq.h ---- */
 
 /*
- * 64 bytes into the register. x86-64: ascending, in stores that the compiler neither merges nor
- * turns into a string move. aarch64: by one instruction, because separate stores rarely combine.
+ * Copies 64 bytes into the register. x86-64: ascending, in stores that the compiler neither merges
+ * nor turns into a string move. aarch64: one instruction, as separate stores rarely combine.
  */
 INLAY_ALWAYS void inlay_uar_copy64_(uint8_t *to, const uint8_t *from)
 {

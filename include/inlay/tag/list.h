@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/tag/list.h: the NIC's list of tagged receives, its operations and its completions.
- * Most callers want tag/recv.h, which keeps this list and the software's table in one order.
+ * inlay/tag/list.h: the NIC's list of tagged receives, its operations and its completions. Most
+ * callers want tag/recv.h, which keeps this list and the software's table in one order.
  *
  *   inlay_tag_list_add(&list, wr_id, tag, mask, &sge, IBV_OPS_TM_SYNC, &handle);
  *   inlay_tag_list_ring(&list);                            one doorbell for all that was posted
@@ -16,38 +16,36 @@
  *   }
  *
  * Invariants:
- *   - A receive completes, or a DEL of it succeeds, and never both. Until then its buffer is the
- *     NIC's.
- *   - An entry is free again when its receive is over and the completions of all operations that
- *     name it have come. A handle is an entry and a generation: one that is out of date is refused.
+ *   - Either a receive completes, or a DEL of it succeeds. Until then the NIC may use its buffer.
+ *   - An entry is free again after its receive and all operations that name it have completed. A
+ *     handle is an entry and a generation; a stale handle is refused.
  *   - The NIC completes every DEL, and one operation in a quarter of the ring, so that credit comes
  *     back. The caller sees only the completions it asked for.
- *   - An operation that fails takes the command QP with it: make the XRQ, its QP and the list anew.
- *   - The CQ needs room for a completion of each WQEBB of the command ring, two of each tag, and
- *     one of each XRQ entry (inlay_cq_reserve).
+ *   - An operation that fails breaks the command QP: recreate the XRQ, its QP and the list.
+ *   - In the CQ, reserve one CQE for each WQEBB of the command ring, two for each tag, and one for
+ *     each XRQ entry (inlay_cq_reserve).
  *
  * Unexpected messages and the phase. The NIC counts the messages that matched nothing, modulo 2^16.
- * From such a message on it keeps new tags disabled, until the software says that it has seen as
- * many: the new tag may be for the message that is on its way to the software.
+ * From such a message on, it keeps new tags disabled until the software says that it has seen as
+ * many: a new tag may be for a message that is still on its way to the software.
  * inlay_tag_list_complete counts these messages, and an operation with IBV_OPS_TM_SYNC carries the
- * count. So take all completions, match each unexpected message against what is about to be added,
+ * count. So take all completions, match each unexpected message against the receives to be added,
  * and only then add with IBV_OPS_TM_SYNC. IBV_WC_TM_SYNC_REQ in a completion says that the NIC had
- * counted more by then, or that 2^14 messages are not synchronised: synchronise soon.
+ * counted more, or that 2^14 messages are not synchronised: synchronise soon.
  *
- * The wire to the NIC. The list belongs to an XRQ, a shared receive queue that matches tags.
- * Operations are WQEs of one WQEBB on the command QP, which is connected to itself and receives
- * through that XRQ:
+ * The list belongs to an XRQ, a shared receive queue that matches tags. Operations are WQEs of one
+ * WQEBB on the command QP, which is connected to itself and receives through that XRQ:
  *
  *   +0    ctrl    opcode 0x28, index, QPN, DS 4 (ADD) or 3
  *   +16   tag     operation << 4 | flags | be16 index | be16 sw_cnt at +6 | be64 tag | be64 mask
  *   +48   data    the buffer; ADD only
  *
- * The NIC keeps one entry more than it holds tags, the dummy at the end of the list. An ADD fills
- * the dummy; its index names the next dummy.
+ * The NIC keeps one more entry than it holds tags: the dummy at the end of the list. An ADD fills
+ * the dummy; the ADD's index names the next dummy.
  *
  * Threads: one owner at a time for list and CQ together.
  * Sources: ibv_post_srq_ops(3), ibv_create_cq_ex(3); libmlx5's qp.c (mlx5_post_srq_ops) and cq.c
- * (handle_tag_matching), whose bytes these are.
+ * (handle_tag_matching): the same bytes.
  */
 #ifndef INLAY_TAG_LIST_H
 #define INLAY_TAG_LIST_H
@@ -65,7 +63,7 @@
 
 /* mlx5_cqe64.app_op */
 enum inlay_tag_app {
-	INLAY_TAG_CONSUMED = 1,          /* matched, the payload is to come; TMH is in the CQE */
+	INLAY_TAG_CONSUMED = 1,          /* matched, payload to come; the CQE has the TMH */
 	INLAY_TAG_EXPECTED = 2,          /* the payload is there; no TMH */
 	INLAY_TAG_UNEXPECTED = 3,        /* matched nothing: in an entry of the XRQ */
 	INLAY_TAG_NO_TAG = 4,            /* not to be matched: in an entry of the XRQ */
@@ -74,19 +72,19 @@ enum inlay_tag_app {
 	INLAY_TAG_NOOP = 7,
 	INLAY_TAG_CONSUMED_SW_RNDV = 9,  /* a rendezvous that software must end: TMH and RVH go to the buffer */
 	INLAY_TAG_CONSUMED_MSG = 10,     /* matched, and the payload is there */
-	INLAY_TAG_CONSUMED_MSG_SW_RNDV = 11,
-	INLAY_TAG_CANCELED = 12,         /* of a rendezvous under way */
+	INLAY_TAG_CONSUMED_MSG_SW_RNDV = 11, /* both */
+	INLAY_TAG_CANCELED = 12,         /* a rendezvous under way was cancelled */
 };
 
-/* Operations of the tag segment, and its flags: sw_cnt is valid, a completion is wanted. */
+/* The tag segment's operations, and its flags: sw_cnt is valid, a completion is wanted. */
 enum inlay_tag_opcode_ { INLAY_TAG_NOP_, INLAY_TAG_APPEND_, INLAY_TAG_REMOVE_ };
 #define INLAY_TAG_SW_CNT_ 0x40u
 #define INLAY_TAG_CQE_REQ_ 0x80u
 
-/* What is known of an entry; 0: it is free. */
+/* Of an entry; 0: it is free. */
 enum inlay_tag_state_ {
 	INLAY_TAG_LISTED_ = 1,     /* its receive has not completed */
-	INLAY_TAG_MATCHED_ = 2,    /* consumed, the payload is to come */
+	INLAY_TAG_MATCHED_ = 2,    /* consumed, payload to come */
 	INLAY_TAG_SW_RNDV_ = 4,    /* consumed by a rendezvous that software ends */
 	INLAY_TAG_DELETING_ = 8,   /* a DEL is under way */
 	INLAY_TAG_TABLE_ = 16,     /* recv.h: recv_wr_id is the receive's handle in the matcher */
@@ -95,23 +93,23 @@ enum inlay_tag_state_ {
 /* One tag of the list. */
 struct inlay_tag_entry_ {
 	uint64_t recv_wr_id;
-	uint64_t tag;        /* of the message that took it, from the first completion to the second */
+	uint64_t tag;        /* of its message, from the first completion to the second */
 	uint32_t app_ctx;
 	uint32_t size;       /* bytes of its buffer */
-	uint16_t next;       /* of a free entry: the one that is used after it */
+	uint16_t next;       /* of a free entry: the one used after it */
 	uint16_t generation; /* of its handle */
-	uint16_t owed;       /* completions that must come before it is free */
+	uint16_t owed;       /* completions until it is free */
 	uint8_t state;       /* enum inlay_tag_state_ */
 	uint8_t reserved;
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_tag_entry_) == 32, "two entries to a cache line");
 
-/* One operation in the command ring, filed under its WQEBB. */
+/* An operation in the command ring, filed under its WQEBB. */
 struct inlay_tag_filed_ {
 	uint64_t wr_id;
 	uint16_t entry;
-	uint16_t count;      /* what the NIC has been told by then */
+	uint16_t count;      /* of unexpected messages, last told to the NIC */
 	uint8_t opcode;      /* enum inlay_tag_opcode_ */
 	uint8_t asked : 1;   /* the NIC completes it, */
 	uint8_t signaled : 1; /* and the caller sees that */
@@ -121,14 +119,14 @@ struct inlay_tag_list {
 	struct inlay_sq *sq;
 	struct inlay_tag_entry_ *entries;
 	struct inlay_tag_filed_ *filed;
-	uint32_t done;       /* WQEBBs of the command ring up to which all is known */
+	uint32_t done;       /* index of the command ring: all before it are complete */
 	uint32_t max_tags;
 	uint32_t room;       /* tags that may be added now: free entries, less the dummy */
-	uint16_t head;       /* the NIC's dummy: the entry that the next ADD fills */
+	uint16_t head;       /* the NIC's dummy, which the next ADD fills */
 	uint16_t tail;       /* the entry that was freed last */
 	uint16_t unexpected; /* messages handed out, modulo 2^16 */
-	uint16_t synced;     /* of which the NIC has been told */
-	uint32_t user_index; /* of the XRQ, as its completions carry it */
+	uint16_t synced;     /* the count that the NIC was told last */
+	uint32_t user_index; /* of the XRQ, as in its CQEs */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_tag_list) <= INLAY_CACHE_LINE, "an operation touches one line of its list");
@@ -136,23 +134,21 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_tag_list) <= INLAY_CACHE_LINE, "an opera
 /* A completion. */
 struct inlay_tag_wc {
 	uint64_t wr_id;      /* of the operation or receive; of a message in the XRQ: its entry's number */
-	uint64_t tag;        /* of a matched message; 0 where there is none, or where the NIC does not say (an error) */
-	const void *payload; /* of a message in the CQE, not in its buffer: valid until the CQE is freed; else NULL */
+	uint64_t tag;        /* of a matched message; 0 without one, or with an error */
+	const void *payload; /* in the CQE, when it is not in the buffer: valid until the CQE is freed; else NULL */
 	uint32_t app_ctx;    /* of a matched message */
 	uint32_t byte_len;   /* received; in an XRQ entry with the TMH. More than the buffer only with LOC_LEN_ERR */
-	uint32_t handle;     /* of the entry; out of date once its receive has completed */
+	uint32_t handle;     /* of the entry; stale once its receive has completed */
 	enum ibv_wc_status status;
 	enum ibv_wc_opcode opcode; /* IBV_WC_TM_ADD, TM_DEL, TM_SYNC, TM_RECV or TM_NO_TAG */
 	uint32_t flags;      /* IBV_WC_TM_SYNC_REQ, IBV_WC_TM_MATCH, IBV_WC_TM_DATA_VALID */
 	uint8_t app_op;      /* enum inlay_tag_app; 0 for an error of an operation or an XRQ entry */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
- * Bytes of memory for a list of max_tags, 1 .. INLAY_TAG_MAX, with a command ring of wqebb_cnt
+ * Bytes of memory for a list of max_tags, 1 .. INLAY_TAG_MAX, and a command ring of wqebb_cnt
  * WQEBBs, a power of two, at most 32768. 0 when one of them is out of range.
  */
 INLAY_FN size_t inlay_tag_list_size(uint32_t max_tags, uint32_t wqebb_cnt)
@@ -165,9 +161,9 @@ INLAY_FN size_t inlay_tag_list_size(uint32_t max_tags, uint32_t wqebb_cnt)
 /*
  * Describes the empty tag list of a fresh XRQ.
  *
- * memory      aligned to 64; the list's for as long as it is used
+ * memory      aligned to 64; in use as long as the list
  * size        bytes of memory, at least inlay_tag_list_size()
- * max_tags    what the XRQ was made for: its matching list has room for one more
+ * max_tags    what the XRQ was made for: its matching list holds one more
  * sq          send queue of the command QP; nothing else posts to it. For an ADD and a DEL of each
  *             tag, and a SYNC, it needs 2 * max_tags + 2 WQEBBs
  * user_index  of the XRQ (xrqc.user_index), 24 bits: tells the lists of one CQ apart
@@ -198,11 +194,9 @@ INLAY_COLD int inlay_tag_list_init(struct inlay_tag_list *list, void *memory, si
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: operations
- */
+/* ---- Data path: operations ---- */
 
-/* Unexpected messages that were handed out and of which the NIC has not been told. */
+/* Unexpected messages that were handed out and not yet told to the NIC. */
 INLAY_FN uint32_t inlay_tag_list_unsynced_(const struct inlay_tag_list *list)
 {
 	return (uint16_t)(list->unexpected - list->synced);
@@ -314,11 +308,10 @@ INLAY_ALWAYS struct ibv_ops_wr inlay_tag_list_wr_(const struct inlay_tag_list *l
  * buffer. The NIC sees nothing before inlay_tag_list_ring().
  *
  * wr_id   shown by the completions of the operation and of the receive
- * sge     the buffer, host order, at most 2^31 - 1 bytes; NULL or of length 0: none. It is the
- *         NIC's until the receive completes with IBV_WC_TM_DATA_VALID or an error, or a DEL does
- * flags   IBV_OPS_SIGNALED: inlay_tag_list_complete tells of the operation's end. IBV_OPS_TM_SYNC:
- *         tells the NIC of all unexpected messages that were handed out; the caller has dealt with
- *         them
+ * sge     the buffer, host order, at most 2^31 - 1 bytes; NULL or length 0: none. The NIC may use
+ *         it until the receive completes with IBV_WC_TM_DATA_VALID or an error, or a DEL succeeds
+ * flags   IBV_OPS_SIGNALED: inlay_tag_list_complete shows the operation's completion.
+ *         IBV_OPS_TM_SYNC: the caller has dealt with all unexpected messages handed out
  * handle  names the tag to inlay_tag_list_del; may be NULL
  *
  * Returns 0, or -EAGAIN when list or command ring are full.
@@ -338,11 +331,11 @@ INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id,
 
 /*
  * Takes a tag out of the list unless a message is faster. Its completion has status IBV_WC_SUCCESS:
- * the receive will not complete and its buffer is the caller's again; or IBV_WC_TM_ERR: it has
- * completed or will.
+ * the receive will not complete, and the NIC no longer uses its buffer; or IBV_WC_TM_ERR: the
+ * receive has completed or will.
  *
- * Returns 0; -ENOENT when the handle is out of date; -EBUSY when a DEL of it is under way; -EAGAIN
- * when the command ring is full.
+ * Returns 0; -ENOENT when the handle is stale; -EBUSY when a DEL of it is under way; -EAGAIN when
+ * the command ring is full.
  */
 INLAY_ALWAYS int inlay_tag_list_del(struct inlay_tag_list *list, uint64_t wr_id, uint32_t handle, int flags)
 {
@@ -352,7 +345,7 @@ INLAY_ALWAYS int inlay_tag_list_del(struct inlay_tag_list *list, uint64_t wr_id,
 	return inlay_tag_list_del_(list, &wr);
 }
 
-/* Does nothing but carry IBV_OPS_TM_SYNC. Returns 0, or -EAGAIN when the command ring is full. */
+/* Only carries IBV_OPS_TM_SYNC. Returns 0, or -EAGAIN when the command ring is full. */
 INLAY_ALWAYS int inlay_tag_list_sync(struct inlay_tag_list *list, uint64_t wr_id, int flags)
 {
 	struct ibv_ops_wr wr = inlay_tag_list_wr_(list, wr_id, flags);
@@ -371,8 +364,8 @@ INLAY_ALWAYS void inlay_tag_list_ring(struct inlay_tag_list *list)
  * ADD comes out in wr->tm.handle. IBV_OPS_TM_SYNC tells the NIC wr->tm.unexpected_cnt, modulo 2^16.
  *
  * Returns 0; -EINVAL for an unknown opcode, a wrong number of SGEs, and a count beyond the messages
- * handed out or below what the NIC knows; or what add, del or sync return. *bad_wr is then the
- * operation that failed: those before it are posted and rung, no other is.
+ * handed out or below what the NIC knows; or an error of add, del or sync. *bad_wr is then the
+ * operation that failed; those before it are posted and rung, and no other.
  */
 INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad_wr)
 {
@@ -400,15 +393,12 @@ INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops
 	return err;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: completions
- */
+/* ---- Data path: completions ---- */
 
 /*
- * Whether a CQE is of this list's command queue, or of its XRQ, whose user_index no other queue on
- * the CQ may have. It is not documented how a NIC says that an error is one of a tagged buffer:
- * here one with app == INLAY_CQE_APP_TAG is, with app_info as the entry; one without is of an XRQ
- * entry.
+ * Whether a CQE is of this list's command queue or of its XRQ, whose user_index no other queue on
+ * the CQ may have. No document says how an error CQE names a tagged buffer: here, app is
+ * INLAY_CQE_APP_TAG and app_info the entry; any other error is of an XRQ entry.
  */
 INLAY_ALWAYS int inlay_tag_list_owns(const struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe)
 {
@@ -418,7 +408,7 @@ INLAY_ALWAYS int inlay_tag_list_owns(const struct inlay_tag_list *list, const st
 	       (inlay_from_be32(cqe->srqn_uidx) & 0xffffff) == list->user_index;
 }
 
-/* An entry is owed so many completions less. With the last one it is free. */
+/* So many completions of an entry have come. With the last one it is free. */
 INLAY_ALWAYS void inlay_tag_list_settle_(struct inlay_tag_list *list, uint16_t index, uint32_t completions)
 {
 	struct inlay_tag_entry_ *entry = &list->entries[index];
@@ -443,7 +433,7 @@ INLAY_FN uint32_t inlay_tag_list_oldest_(const struct inlay_tag_list *list)
 	return at;
 }
 
-/* Ends operation `at`, and with it all before. */
+/* Completes operation `at` and all before it. */
 INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, struct inlay_tag_wc *wc)
 {
 	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
@@ -460,14 +450,14 @@ INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, st
 
 /*
  * The command queue failed: the operation named did not happen; unasked ones before it did. The
- * list is lost with its queue, so entries are not given back.
+ * list is lost with its queue, so no entry is freed.
  */
 INLAY_COLD int inlay_tag_list_failed_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe,
 				      struct inlay_tag_wc *wc)
 {
 	const uint32_t ahead = (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done);
 
-	/* Those that were asked for have a completion each. */
+	/* Asked ones before it had completions of their own. */
 	if (ahead >= inlay_sq_index(list->sq) - list->done || inlay_tag_list_oldest_(list) - list->done < ahead ||
 	    !inlay_cqe_is_error(cqe))
 		return -EPROTO;
@@ -494,7 +484,7 @@ INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct
 		else if (INLAY_UNLIKELY((entry->state & (INLAY_TAG_LISTED_ | INLAY_TAG_MATCHED_)) != INLAY_TAG_LISTED_))
 			return -EPROTO;
 		else
-			due = 2; /* the receive will not complete any more */
+			due = 2; /* the receive will not complete */
 		entry->state &= (uint8_t)~INLAY_TAG_DELETING_;
 	}
 	if (inlay_from_be16(cqe->tm_cqe.hw_phase_cnt) != filed->count)
@@ -515,7 +505,7 @@ INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct 
 	const int last = error || (app_op != INLAY_TAG_CONSUMED && app_op != INLAY_TAG_CONSUMED_SW_RNDV);
 	struct inlay_tag_entry_ *entry = inlay_tag_list_entry_(list, index);
 
-	/* EXPECTED is always the second; an error and CANCELED may be; all else is the first. */
+	/* EXPECTED is always the second one; an error and CANCELED may be; others are the first. */
 	if (INLAY_UNLIKELY(!entry || (!error && app_op != INLAY_TAG_CANCELED &&
 				      !(entry->state & INLAY_TAG_MATCHED_) != (app_op != INLAY_TAG_EXPECTED))))
 		return -EPROTO;
@@ -528,7 +518,7 @@ INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct 
 		goto settle;
 	}
 	if (app_op == INLAY_TAG_EXPECTED || app_op == INLAY_TAG_CANCELED) {
-		/* Their CQEs have no TMH: this is what the first one said. */
+		/* Their CQEs have no TMH: take it from the first one. */
 		if (entry->state & INLAY_TAG_MATCHED_) {
 			wc->tag = entry->tag;
 			wc->app_ctx = entry->app_ctx;
@@ -557,7 +547,7 @@ INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct 
 			return -EPROTO;
 		wc->payload = cqe - 1;
 	}
-	/* A caller that believed a faulty device would read beyond its buffer. */
+	/* A caller that trusts a faulty device's length would read beyond its buffer. */
 	if (INLAY_UNLIKELY(wc->byte_len > entry->size))
 		wc->status = IBV_WC_LOC_LEN_ERR;
 settle:
@@ -567,15 +557,14 @@ settle:
 }
 
 /*
- * Takes in a completion of this list (inlay_tag_list_owns), before it is freed.
+ * Takes in a completion of this list (inlay_tag_list_owns), before inlay_cq_advance. Statuses,
+ * opcodes and flags are those of an extended CQ (ibv_start_poll). An unexpected message is
+ * IBV_WC_TM_RECV without MATCH and DATA_VALID. An error of an XRQ entry is IBV_WC_TM_NO_TAG.
  *
  * cqe_size  of the CQ, 64 or 128 (inlay_cq_cqe_size)
  *
- * Statuses, opcodes and flags are those of an extended CQ (ibv_start_poll). An unexpected message
- * is IBV_WC_TM_RECV without MATCH and DATA_VALID. An error of an XRQ entry is IBV_WC_TM_NO_TAG.
- *
- * Returns 1 and fills *wc. 0: an operation ended that was not signaled. -EPROTO: an impossible CQE,
- * because nothing of its kind is owed; the list is as it was.
+ * Returns 1 and fills *wc; 0 when an unsignaled operation completed; -EPROTO for an impossible CQE
+ * (no completion of its kind is due), and the list is as it was.
  */
 INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				     struct inlay_tag_wc *wc)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/tag/message.h: tagged messages, their headers and how to send them. Any RC queue pair sends
- * them; the peer receives through an XRQ, or in software, which sees the same bytes.
+ * inlay/tag/message.h: tagged messages: their headers, and sending them on any RC QP. The peer
+ * receives them through an XRQ, or in software, which sees the same bytes.
  *
  *   inlay_tag_send_eager(&sq, app_ctx, tag, &sge, 1, INLAY_SIGNALED);
  *   inlay_sq_ring(&sq);
@@ -10,7 +10,7 @@
  *           err = inlay_rvh_get(at, len, &rvh);
  *
  *   EAGER   TMH | payload
- *   RNDV    TMH | RVH | up to 32 bytes of the sender's own     the receiver reads the payload
+ *   RNDV    TMH | RVH | up to 32 bytes of the sender's         the receiver reads the payload
  *   FIN     TMH | RVH, as they came                            back to the sender: it has been read
  *   NO_TAG  TMH | payload                                      for the software, never matched
  *
@@ -19,14 +19,13 @@
  *   +4  app_ctx                         +8   its rkey
  *   +8  tag                             +12  its length
  *
- * Invariants
- * ----------
- *   - On the wire all is big-endian; in the structs here all is in host order.
- *   - Payload that is not inline belongs to the device until the completion of its WQE. The buffer
- *     of a rendezvous belongs to the receiver until the FIN.
- *   - A peer's NIC that ends rendezvous (IBV_TM_CAP_RC) sends the FIN of an expected message.
- *     For others the receiver's software reads (inlay_post_read with the RVH) and then sends it: in
- *     the same queue with INLAY_FENCE_STRONG, or after the completion of the read.
+ * Invariants:
+ *   - The wire is big-endian; the structs here are in host order.
+ *   - Leave payload that is not inline alone until its WQE's completion, and the buffer of a
+ *     rendezvous until the FIN.
+ *   - A peer's NIC that ends rendezvous (IBV_TM_CAP_RC) sends the FIN of an expected message. For
+ *     any other, the receiver's software reads (inlay_post_read with the RVH) and then sends the
+ *     FIN: in the same queue with INLAY_FENCE_STRONG, or after the completion of the read.
  *
  * Threads: one owner of the queue at a time; the rest are pure functions.
  * Sources: rdma-core's tm_types.h and Documentation/tag_matching.md.
@@ -42,9 +41,7 @@
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
 
-/* ------------------------------------------------------------------------------------------------
- * Headers
- */
+/* ---- Headers ---- */
 
 #define INLAY_TMH_BYTES 16u
 #define INLAY_RVH_BYTES 16u
@@ -55,7 +52,7 @@ INLAY_STATIC_ASSERT(sizeof(struct ibv_rvh) == INLAY_RVH_BYTES && offsetof(struct
 
 struct inlay_tmh {
 	uint64_t tag;
-	uint32_t app_ctx; /* the sender's own, carried along */
+	uint32_t app_ctx; /* the sender's, shown to the receiver */
 	uint8_t opcode;   /* IBV_TMH_* */
 };
 
@@ -72,7 +69,7 @@ INLAY_FN void inlay_tmh_put_(void *to, uint8_t opcode, uint32_t app_ctx, uint64_
 	inlay_put64((uint8_t *)to + 8, inlay_to_be64(tag));
 }
 
-/* Reads the TMH of a message of len bytes. Returns 0, or -EPROTO: too short, or unknown opcode. */
+/* Reads the TMH of a message of len bytes. Returns 0; -EPROTO: too short, or an unknown opcode. */
 INLAY_FN int inlay_tmh_get(const void *from, size_t len, struct inlay_tmh *tmh)
 {
 	struct ibv_tmh be;
@@ -107,18 +104,15 @@ INLAY_FN int inlay_rvh_get(const void *from, size_t len, struct inlay_rvh *rvh)
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Sending
- */
+/* ---- Sending ---- */
 
 /*
- * What all inlay_tag_send_* share. Headers are an inline segment, payload follows in it or as data
- * segments. app_ctx is the sender's own, shown to the receiver. flags, and what is returned, are
- * those of inlay_post_* (queue/post.h), without INLAY_INLINE; -EINVAL also for a header that is too
- * long.
+ * All inlay_tag_send_* write the headers as an inline segment, with the payload in it or in data
+ * segments. Flags and returns are those of inlay_post_* (queue/post.h), without INLAY_INLINE;
+ * -EINVAL also for a header that is too long.
  */
 
-/* An eager message whose payload is num_sge SGEs, host order; empty ones are left out. */
+/* An eager message with num_sge SGEs of payload, host order; empty ones are left out. */
 INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct ibv_sge *sge,
 				      uint32_t num_sge, uint32_t flags)
 {
@@ -158,7 +152,7 @@ INLAY_ALWAYS int inlay_tag_send_two_(struct inlay_sq *sq, const void *head, uint
 	return inlay_post_commit_(sq, at, MLX5_OPCODE_SEND, flags, 0);
 }
 
-/* An eager message of len bytes, which are copied now. */
+/* An eager message of len bytes, copied into the WQE. */
 INLAY_ALWAYS int inlay_tag_send_eager_inline(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const void *data,
 					     uint32_t len, uint32_t flags)
 {
@@ -170,7 +164,7 @@ INLAY_ALWAYS int inlay_tag_send_eager_inline(struct inlay_sq *sq, uint32_t app_c
 
 /*
  * A rendezvous: the receiver reads the payload from rvh->va with rvh->rkey until it sends the FIN.
- * header: header_len bytes of the sender's own, 0 .. 32, for a receiver that matches in software.
+ * header: header_len bytes of the sender's, 0 .. 32, for a receiver that matches in software.
  */
 INLAY_ALWAYS int inlay_tag_send_rndv(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh,
 				     const void *header, uint32_t header_len, uint32_t flags)
@@ -184,7 +178,7 @@ INLAY_ALWAYS int inlay_tag_send_rndv(struct inlay_sq *sq, uint32_t app_ctx, uint
 	return inlay_tag_send_two_(sq, head, sizeof(head), header, header_len, flags);
 }
 
-/* The end of a rendezvous, back to its sender: app_ctx, tag and RVH as they came. */
+/* Ends a rendezvous, back to its sender: app_ctx, tag and RVH as they came. */
 INLAY_ALWAYS int inlay_tag_send_fin(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh,
 				    uint32_t flags)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/tag/recv.h: tagged receives in the software's table and in the NIC's list at once, in MPI's
- * order. Without a list all of it is the table's: few NICs match tags.
+ * order; or in the table alone, on the many NICs that do not match tags.
  *
  *   inlay_tag_rx_init(&rx, &match, &list, 1024);                    shorter ones stay in software
  *
  *   switch (inlay_tag_rx_post(&rx, tag, mask, &sge, (uintptr_t)req, &found)) {
- *   case 1: deliver(message(found.cookie), req); break;             was there before
- *   case 0: req->handle = found.handle; break;                      posted, in the NIC too or not
+ *   case 1: deliver(message(found.cookie), req); break;             it was there
+ *   case 0: req->handle = found.handle; break;                      posted; perhaps to the NIC too
  *   }
  *
- *   while ((cqe = inlay_cq_peek(&cq))) {                            each dealt with before the next
+ *   while ((cqe = inlay_cq_peek(&cq))) {                            handle each before the next
  *           if (inlay_tag_list_owns(&list, cqe))
  *                   switch (inlay_tag_rx_complete(&rx, cqe, inlay_cq_cqe_size(&cq), &wc)) {
  *                   case INLAY_TAG_RX_DONE: done(wc.wr_id, wc.tag, wc.byte_len); break;
@@ -21,17 +21,17 @@
  *                   }
  *           inlay_cq_advance(&cq, 1);
  *   }
- *   inlay_tag_rx_flush(&rx);                                        nothing is left: rings
+ *   inlay_tag_rx_flush(&rx);                                        no CQE is left: rings
  *
  * Invariants:
- *   - Every receive is in the table, which decides order; some are in the NIC's list as well. The
- *     NIC gets a receive only if no older one that it lacks could match the same message.
- *   - A message that the NIC could not match goes through the table. If the NIC has the receive
- *     found there, it has disabled it (list.h, the phase). The software takes it back by a DEL and
- *     may use its buffer at once.
- *   - The NIC learns that the software has an unexpected message only after inlay_tag_rx_arrive:
- *     with the next receive, or by inlay_tag_rx_flush.
- *   - A receive leaves the table with the first completion that names it, and with its cancel.
+ *   - Every receive is in the table, which decides order; some are in the NIC's list too. The NIC
+ *     gets a receive only if no older one that it lacks could match the same message.
+ *   - A message that the NIC could not match goes through the table. If the receive found there is
+ *     in the NIC too, the NIC has disabled it (list.h, the phase): the software takes it back by a
+ *     DEL and may use its buffer at once.
+ *   - After inlay_tag_rx_arrive, the next post or inlay_tag_rx_flush tells the NIC that the
+ *     software has the message.
+ *   - A receive leaves the table with the first completion that names it, or when it is cancelled.
  *
  * Threads: one owner at a time for list, table and CQ together.
  */
@@ -47,7 +47,7 @@ struct inlay_tag_rx {
 	struct inlay_match *match;
 	struct inlay_tag_list *list; /* NULL: software alone */
 	uint32_t min_len;
-	uint32_t waiting;        /* messages handed out by _complete and not yet seen by _arrive */
+	uint32_t waiting;        /* messages from _complete that have not come to _arrive */
 };
 
 /* What a completion is. wc.wr_id is the receive's cookie wherever a receive is meant. */
@@ -56,22 +56,20 @@ enum inlay_tag_rx_kind {
 	INLAY_TAG_RX_MATCHED = 1,  /* a receive has its message, whose payload is to come: tag, app_ctx */
 	INLAY_TAG_RX_DONE = 2,     /* a receive is complete: tag, app_ctx, byte_len; payload when it is in the CQE */
 	INLAY_TAG_RX_RNDV = 3,     /* the software must end the receive's rendezvous: TMH and RVH are in its buffer */
-	INLAY_TAG_RX_CANCELED = 4, /* a cancelled receive has left the list: its buffer is the caller's */
+	INLAY_TAG_RX_CANCELED = 4, /* a cancelled receive has left the list: the NIC no longer uses its buffer */
 	INLAY_TAG_RX_MESSAGE = 5,  /* an unexpected message in XRQ entry wc.wr_id: inlay_tag_rx_arrive is next */
 	INLAY_TAG_RX_PLAIN = 6,    /* a message without a tag, or an error, in XRQ entry wc.wr_id */
 	INLAY_TAG_RX_FAILED = 7,   /* a receive has failed: wc.status; RNDV_INCOMPLETE: its message was cancelled */
 	INLAY_TAG_RX_BROKEN = 8,   /* the command queue has failed: the list and its receives are lost */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Joins a table, which may grow later, and a list, both empty.
  *
- * list     NULL: none. Its command ring has at least 2 * max_tags + 2 WQEBBs: at most 16,383 tags
- * min_len  bytes; receives with a smaller buffer stay in software, where a short message costs less
+ * list     NULL: none. Its command ring needs 2 * max_tags + 2 WQEBBs, so at most 16,383 tags
+ * min_len  bytes; receives with a smaller buffer stay in software, where short messages cost less
  *
  * Returns 0, or -EINVAL.
  */
@@ -87,9 +85,7 @@ INLAY_COLD int inlay_tag_rx_init(struct inlay_tag_rx *rx, struct inlay_match *ma
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /* Tags in the NIC's list, or on the way out of it. */
 INLAY_FN uint32_t inlay_tag_rx_listed_(const struct inlay_tag_rx *rx)
@@ -97,7 +93,7 @@ INLAY_FN uint32_t inlay_tag_rx_listed_(const struct inlay_tag_rx *rx)
 	return rx->list->max_tags - rx->list->room;
 }
 
-/* Tells the NIC of the messages that have arrived, if the DELs to come leave room. */
+/* Tells the NIC of the messages that have arrived, if the ring keeps room for all DELs. */
 INLAY_FN void inlay_tag_rx_sync_(struct inlay_tag_rx *rx)
 {
 	if (!rx->waiting && inlay_sq_room(rx->list->sq) > inlay_tag_rx_listed_(rx))
@@ -105,17 +101,15 @@ INLAY_FN void inlay_tag_rx_sync_(struct inlay_tag_rx *rx)
 }
 
 /*
- * Posts a receive.
+ * Posts a receive. The NIC sees it after inlay_tag_rx_flush or inlay_tag_list_ring.
  *
- * tag     a message matches when (its tag & mask) == (tag & mask)
- * mask    the bits that count
+ * mask    the bits of tag that count
  * sge     the buffer, host order; NULL: the receive stays in software. If the NIC has the receive,
  *         a longer eager message ends the sender's connection (IBV_WC_LOC_LEN_ERR)
- * cookie  the caller's
  *
  * Returns 1: *found is an unexpected message that was there; nothing was posted. 0: posted;
- * found->handle names the receive, found->in_hw says whether the NIC gets it (after
- * inlay_tag_rx_flush or inlay_tag_list_ring). -EAGAIN: the table is full.
+ * found->handle names the receive, found->in_hw says whether the NIC gets it. -EAGAIN: the table is
+ * full.
  */
 INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t mask, const struct ibv_sge *sge,
 			       uint64_t cookie, struct inlay_match_found *found)
@@ -125,7 +119,7 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
 	uint32_t handle;
 	int offload, err;
 
-	/* Room is kept in the ring for a DEL of each tag, and for a SYNC. */
+	/* The ring keeps room for a DEL of each tag, and for a SYNC. */
 	offload = list && sge && sge->length >= rx->min_len && inlay_sq_room(list->sq) > inlay_tag_rx_listed_(rx) + 2 &&
 		  !inlay_match_hw_blocked(rx->match, tag, mask);
 	err = inlay_match_post(rx->match, tag, mask, cookie, found);
@@ -148,14 +142,13 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
  * Looks for the receive of an unexpected message.
  *
  * tag       of its TMH
- * cookie    the caller's name for the message
- * from_nic  1: it is the message of an INLAY_TAG_RX_MESSAGE; 0: it came another way (shared memory,
- *           another NIC). Receives that such a one may match are posted with sge NULL
+ * from_nic  1: the message of an INLAY_TAG_RX_MESSAGE; 0: it came another way (shared memory,
+ *           another NIC). Post the receives that such a message may match with sge NULL
  *
- * Returns 1: *found is the receive, its buffer is the caller's: copy, or read if it is a
- * rendezvous. 0: kept, *found is the message. -EAGAIN: the table is full; call again when it has
- * room, and before any later message. -EPROTO: *found is the receive, but the NIC has lost count of
- * it and may still write to its buffer.
+ * Returns 1: *found is the receive, and its buffer is free: copy, or read for a rendezvous. 0: the
+ * message is kept, in *found. -EAGAIN: the table is full; call again when it has room, before any
+ * later message. -EPROTO: *found is the receive, but it cannot be taken back: the NIC may still
+ * write to its buffer.
  */
 INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t cookie, int from_nic,
 				 struct inlay_match_found *found)
@@ -165,19 +158,19 @@ INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t
 	INLAY_CHECK(!from_nic || rx->waiting, "each message of the NIC arrives once");
 	if (INLAY_UNLIKELY(matched < 0))
 		return matched;
-	INLAY_CHECK(from_nic || !matched || !found->in_hw, "what the NIC has no other message may match");
+	INLAY_CHECK(from_nic || !matched || !found->in_hw, "only the NIC's messages match a receive that it has");
 	if (from_nic)
 		rx->waiting--;
-	/* Disabled, and so not touched by the NIC: its buffer can be used now. */
+	/* The NIC has disabled it and does not touch its buffer. */
 	if (matched && found->in_hw && INLAY_UNLIKELY(inlay_tag_list_del(rx->list, 0, found->hw, 0)))
 		return -EPROTO;
-	/* After the DEL: the count must not enable what is taken back. */
+	/* After the DEL: the count must not enable the receive that is taken back. */
 	if (from_nic && INLAY_UNLIKELY(inlay_tag_list_unsynced_(rx->list) >= 1u << 14))
 		inlay_tag_rx_sync_(rx);
 	return matched;
 }
 
-/* A receive of the NIC's is no longer in the table: its completions show the cookie. */
+/* A receive in the NIC has left the table: its completions show the cookie. */
 INLAY_FN void inlay_tag_rx_left_(struct inlay_tag_entry_ *entry, uint64_t cookie)
 {
 	entry->recv_wr_id = cookie;
@@ -185,9 +178,10 @@ INLAY_FN void inlay_tag_rx_left_(struct inlay_tag_entry_ *entry, uint64_t cookie
 }
 
 /*
- * Cancels a receive. Returns 1: *found is the receive, and its buffer is the caller's. 0:
- * the NIC has it, and INLAY_TAG_RX_CANCELED or its completion follows, after inlay_tag_rx_flush or
- * inlay_tag_list_ring. -ENOENT: it had left.
+ * Cancels a receive. Returns 1: *found is the receive, and its buffer is free. 0: the NIC has it,
+ * and INLAY_TAG_RX_CANCELED or its completion follows, after inlay_tag_rx_flush or
+ * inlay_tag_list_ring.
+ * -ENOENT: it had left.
  */
 INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struct inlay_match_found *found)
 {
@@ -198,15 +192,15 @@ INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struc
 	if (!found->in_hw)
 		return 1;
 	err = inlay_tag_list_del(rx->list, found->cookie, found->hw, IBV_OPS_SIGNALED);
-	INLAY_CHECK(!err, "what is in the table and in the list can be taken out of the list");
+	INLAY_CHECK(!err, "a receive in the table and in the list can be taken out of the list");
 	(void)err;
 	inlay_tag_rx_left_(&rx->list->entries[found->hw & 0xffff], found->cookie);
 	return 0;
 }
 
 /*
- * Takes in a completion as inlay_tag_list_complete. Returns enum inlay_tag_rx_kind; -EPROTO for
- * an impossible CQE, or for a receive that both sides have matched.
+ * Takes in a completion as inlay_tag_list_complete. Returns enum inlay_tag_rx_kind; -EPROTO for an
+ * impossible CQE, or for a receive that both sides have matched.
  */
 INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				   struct inlay_tag_wc *wc)
@@ -219,7 +213,7 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 	if (told <= 0)
 		return told; /* -EPROTO, or INLAY_TAG_RX_NOTHING */
 	if (wc->opcode == IBV_WC_TM_ADD || wc->opcode == IBV_WC_TM_SYNC || wc->opcode == IBV_WC_TM_DEL) {
-		if (wc->status == IBV_WC_TM_ERR) /* a message was faster, and its completion tells */
+		if (wc->status == IBV_WC_TM_ERR) /* a message was faster; it has its own completion */
 			return INLAY_TAG_RX_NOTHING;
 		if (wc->status != IBV_WC_SUCCESS)
 			return INLAY_TAG_RX_BROKEN;
@@ -233,14 +227,14 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 		rx->waiting++;
 		return INLAY_TAG_RX_MESSAGE;
 	}
-	/* The first completion takes it out of the table; what software took is not there. */
+	/* The first completion takes it out of the table, unless software has. */
 	if (table) {
 		if (inlay_match_remove(rx->match, wc->wr_id, &found))
 			return -EPROTO;
 		inlay_tag_rx_left_(entry, found.cookie);
 		wc->wr_id = found.cookie;
 	}
-	/* Of a message that was cancelled there is not even a header in the buffer. */
+	/* Of a cancelled message, not even a header is in the buffer. */
 	if (INLAY_UNLIKELY((wc->status != IBV_WC_SUCCESS && wc->status != IBV_WC_TM_RNDV_INCOMPLETE) ||
 			   wc->app_op == INLAY_TAG_CANCELED))
 		return INLAY_TAG_RX_FAILED;
@@ -250,8 +244,8 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 }
 
 /*
- * Call when no completion is left. Rings for what was posted, and tells the NIC of the unexpected
- * messages that have arrived.
+ * Call when no CQE is left. Rings for what was posted, and tells the NIC of the unexpected messages
+ * that have arrived.
  */
 INLAY_FN void inlay_tag_rx_flush(struct inlay_tag_rx *rx)
 {

@@ -15,20 +15,20 @@
  *           INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter",
  *           NULL, NULL, NULL, NULL, count, NULL, NULL};
  *
- * A handler gets the command in place: cmd->payload points into the receive, or, for a payload by
- * key, to where it was read to. It returns
+ * A handler gets the command in place: cmd->payload points into the receive, or to where a payload
+ * by key was read to. It returns
  *
  *   0 or a negative errno   answer with that status and cmd->response_len bytes of cmd->response
  *   INLAY_TASK_LATER        it keeps the command and answers later, anywhere in the worker's thread
- *   INLAY_TASK_STALL        not now: offered again in the next progress; later commands wait
+ *   INLAY_TASK_STALL        not now: offer it again in the next progress; later commands wait
  *
  * Invariants
  *
- *   - Every command is answered once. An answer that finds the ring full waits its turn.
- *   - Commands of a connection reach their handlers in the order of submission. Answers given at
- *     once leave in that order. There is no order between connections.
- *   - When a connection breaks, commands that handlers keep stay theirs and must still be answered:
- *     that sends nothing (-ENOTCONN) and gives them back.
+ *   - Every command is answered once. If the ring is full, the answer waits.
+ *   - Handlers get the commands of a connection in the order of submission. Immediate answers leave
+ *     in that order. There is no order between connections.
+ *   - When a connection breaks, handlers must still answer the commands that they keep: this sends
+ *     nothing (-ENOTCONN) and gives them back.
  *
  * Threads: a worker, its connections and commands have one owner at a time.
  * Sources: DOCA's documentation of doca_urom_plugin.
@@ -40,7 +40,7 @@
 #include <inlay/task/link.h>
 
 #define INLAY_TASK_PLUGINS 256u         /* of a worker, at most */
-#define INLAY_TASK_CONNECTIONS 4096u    /* likewise */
+#define INLAY_TASK_CONNECTIONS 4096u    /* of a worker, at most */
 
 struct inlay_task_conn;
 struct inlay_task_worker;
@@ -51,7 +51,7 @@ enum inlay_task_handled {
 	INLAY_TASK_STALL = 2,
 };
 
-/* What has become of a connection */
+/* What has happened to a connection */
 enum inlay_task_change {
 	INLAY_TASK_ENDED,
 	INLAY_TASK_CONNECTED,
@@ -60,20 +60,20 @@ enum inlay_task_change {
 /* A command. All of it is valid until it is answered. */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_cmd {
 	const uint8_t *payload;
-	uint8_t *response;              /* where a response may be written */
+	uint8_t *response;              /* for the handler's response */
 	uint32_t payload_len;
 	uint32_t response_max;          /* bytes that fit there */
-	uint32_t response_len;          /* what the handler has written */
-	uint32_t kept;                  /* its handler has it */
+	uint32_t response_len;          /* bytes that the handler has written */
+	uint32_t kept;                  /* a handler has it */
 	struct inlay_task_ids ids;      /* plugin and destination; the host's context */
 	struct inlay_task_conn *conn;
 	uint64_t user[4];               /* the handler's; undefined at first */
-	struct inlay_buf *pulled;       /* where a payload by key was read to, else NULL */
+	struct inlay_buf *pulled;       /* holds a payload by key, else NULL */
 	/* The worker's */
 	struct inlay_buf *answer;
-	struct inlay_task_cmd *next;    /* in the list that it is in */
-	uint32_t posted;                /* inlay_sq_index after what was posted for it */
-	uint32_t entry;                 /* the plugin's place among the worker's */
+	struct inlay_task_cmd *next;    /* in its list */
+	uint32_t posted;                /* inlay_sq_index after its last post */
+	uint32_t entry;                 /* the plugin's index in the worker */
 	int status;
 	uint32_t kind;
 	struct inlay_task_key payload_key;
@@ -84,18 +84,18 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_cmd {
 INLAY_STATIC_ASSERT(sizeof(struct inlay_task_cmd) == 3 * INLAY_CACHE_LINE, "three lines");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_cmd, user) == INLAY_CACHE_LINE, "what every command touches is one");
 
-/* A plugin's interface. Functions get what open made; all but command may be NULL. */
+/* A plugin's interface. Functions get the pointer from open; all but command may be NULL. */
 struct inlay_task_plugin {
 	uint32_t version;               /* INLAY_PLUGIN_VERSION */
 	uint32_t layout;                /* INLAY_PLUGIN_LAYOUT */
 	const char *name;
-	/* At the worker's creation. *plugin is the argument unless set. An errno fails the creation. */
+	/* When the worker is created. *plugin is the argument unless set. A negative errno fails creation. */
 	int (*open)(void *argument, struct inlay_task_worker *worker, void **plugin);
-	/* At the worker's end. */
+	/* When the worker is destroyed. */
 	void (*close)(void *plugin);
-	/* What hosts must know. *len: bytes of room, then used; -ENOBUFS: *len says how many it takes. */
+	/* Writes what hosts must know. *len: in, bytes at buf; out, bytes written, or needed with -ENOBUFS. */
 	int (*address)(void *plugin, void *buf, size_t *len);
-	/* A connection has come, or has ended. */
+	/* A connection was connected, or has ended. */
 	void (*connection)(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change change);
 	/* The handler. */
 	int (*command)(void *plugin, struct inlay_task_cmd *cmd);
@@ -107,53 +107,53 @@ struct inlay_task_plugin {
 
 #define INLAY_PLUGIN_VERSION 3u
 
-/* A plugin, as a worker is given it */
+/* A plugin to open */
 struct inlay_task_entry {
 	uint64_t id;
 	const struct inlay_task_plugin *plugin;
 	void *argument;
 };
 
-/* A plugin as a worker has it */
+/* An open plugin */
 struct inlay_task_opened {
 	uint64_t id;
 	const struct inlay_task_plugin *plugin;
 	void *state;
 };
 
-/* What a worker and its connections are to be. Start from inlay_task_worker_default. */
+/* Parameters of a worker and its connections. Start from inlay_task_worker_default. */
 struct inlay_task_worker_params {
 	struct inlay_connect_attr path;
-	const struct inlay_task_entry *plugins; /* need not stay; the interfaces that they point to must */
+	const struct inlay_task_entry *plugins; /* copied; the interfaces that they point to must stay */
 	uint32_t num_plugins;           /* at most INLAY_TASK_PLUGINS */
 	uint32_t connections;           /* at most INLAY_TASK_CONNECTIONS */
-	uint32_t credits;               /* commands of a connection that the worker has; a power of two */
-	uint32_t spare;                 /* more, whose answer the device is still sending; at least 1 */
-	uint32_t message;               /* bytes of the longest command that it receives, with its head */
+	uint32_t credits;               /* receives of a connection; a power of two */
+	uint32_t spare;                 /* further commands, whose answers are being sent; at least 1 */
+	uint32_t message;               /* bytes of the longest command, head included */
 	uint32_t response;              /* bytes of cmd->response */
 	uint32_t max_inline;            /* bytes of response copied into a WQE; at most 512 */
 	uint32_t events;                /* 1: with a completion channel, to sleep on */
-	struct inlay_pool *pull;        /* for payloads by key: started, an element per connection; or NULL */
+	struct inlay_pool *pull;        /* for payloads by key: started, at least an element per connection; or NULL */
 	uint64_t period;                /* between probes of each host, in the caller's unit; 0: none */
 	uint64_t id;                    /* told to the hosts in the address */
 };
 
 /* worker.h */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_worker {
-	struct inlay_task_conn **named; /* the connections, found by their queue pair's number */
+	struct inlay_task_conn **named; /* the connections by QPN: a hash table */
 	struct inlay_task_opened *plugins; /* in the order of the entries */
-	struct inlay_task_opened *recent; /* whose command came last */
+	struct inlay_task_opened *recent; /* of the last command */
 	uint64_t due;
-	struct inlay_task_conn *dirty;  /* list of those to ring for */
+	struct inlay_task_conn *dirty;  /* list of connections to ring for */
 	uint32_t named_mask;
 	uint32_t num_plugins;           /* open */
-	uint32_t inside;                /* progress, or a plugin's function, is under way */
-	uint32_t turn;                  /* which connection is tended first */
+	uint32_t inside;                /* within progress or a plugin's function */
+	uint32_t turn;                  /* the connection that is tended first */
 	struct inlay_task_conn **conns;
 	struct inlay_cq cq __attribute__((aligned(INLAY_CACHE_LINE)));
 	uint32_t num_conns;
 	uint32_t share;                 /* elements of params.pull that each connection may use */
-	uint32_t strays;                /* may be read: completions that belong to no connection */
+	uint32_t strays;                /* may be read: completions of no connection */
 	uint64_t probe_at;
 	struct inlay_task_worker_params params;
 	struct inlay_uar uar;
@@ -175,35 +175,35 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	struct inlay_task_worker *worker;
 	struct inlay_task_cmd *cmds;
 	uint8_t *slots;
-	struct inlay_task_cmd **ring;   /* which command has each receive */
+	struct inlay_task_cmd **ring;   /* the command of each receive */
 	uint32_t taken;                 /* receives completed */
 	uint32_t mask;                  /* credits - 1 */
 	uint32_t message;               /* bytes of a receive */
 	uint32_t lkey;
 	uint32_t max_inline;
-	uint32_t quarter;               /* of the send ring, as inlay_task_post_inline_ */
+	uint32_t quarter;               /* of inlay_task_post_inline_ */
 	uint32_t kept;                  /* commands with handlers */
 	uint32_t response_max;          /* bytes of response in a command's own memory */
-	struct inlay_task_fifo_ waiting; /* for others before them, or for their payload */
-	struct inlay_task_fifo_ answered; /* whose answer waits for room in the ring */
-	struct inlay_task_fifo_ sending; /* whose memory the device reads; after the end, all that it may use */
+	struct inlay_task_fifo_ waiting; /* for earlier commands, or for their payload */
+	struct inlay_task_fifo_ answered; /* their answers wait for room in the ring */
+	struct inlay_task_fifo_ sending; /* the device may still use their memory */
 	struct inlay_task_fifo_ spare;
 	struct inlay_task_conn *next_dirty;
 	uint8_t dirty;
 	uint8_t tended;                 /* has something to do in the next progress */
 	uint8_t connected;
 	uint8_t broken;
-	uint8_t told;                   /* inlay_task_worker_gone has named it */
-	uint8_t marked;                 /* a broken one's last WQE is posted: one with a completion */
+	uint8_t told;                   /* inlay_task_worker_gone has returned it */
+	uint8_t marked;                 /* broken, and the last WQE, a signaled NOP, is posted */
 	uint32_t probe_end;             /* inlay_sq_index after the last probe */
 	uint32_t pulls;                 /* elements of params.pull in use */
 	uint32_t answer_max;            /* bytes of response in an answer */
 	struct inlay_task_link link;
 	/* May be read */
-	uint64_t commands;              /* received, and answered */
+	uint64_t commands;              /* received */
 	uint64_t answers;
-	uint32_t strays;                /* completions that make no sense */
-	/* Seldom */
+	uint32_t strays;                /* unexpected completions */
+	/* Rarely used */
 	uint32_t num;                   /* commands: credits and spare */
 	void **states;
 	struct ibv_mr *mr;
@@ -212,15 +212,13 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_conn, waiting) == INLAY_CACHE_LINE,
 		    "a command touches a line and a half");
 
-/* What a plugin's inline code shares with its worker: the version and a mix of sizes. */
+/* Identifies the layout that a plugin's inline code shares with its worker. */
 #define INLAY_PLUGIN_LAYOUT                                                                                \
 	((uint32_t)(INLAY_VERSION + 3 * sizeof(struct inlay_task_cmd) + 31 * sizeof(struct inlay_task_conn) + \
 		    257 * sizeof(struct inlay_buf) + 1009 * sizeof(struct inlay_task_worker) +              \
 		    65537 * sizeof(struct inlay_task_plugin)))
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: what plugins call comes last
- */
+/* ---- Data path: what plugins call comes last ---- */
 
 INLAY_FN void inlay_task_fifo_push_(struct inlay_task_fifo_ *f, struct inlay_task_cmd *cmd)
 {
@@ -232,7 +230,6 @@ INLAY_FN void inlay_task_fifo_push_(struct inlay_task_fifo_ *f, struct inlay_tas
 	f->last = cmd;
 }
 
-/* Takes the first one out, or returns NULL. */
 INLAY_FN struct inlay_task_cmd *inlay_task_fifo_pop_(struct inlay_task_fifo_ *f)
 {
 	struct inlay_task_cmd *cmd = f->first;
@@ -242,7 +239,7 @@ INLAY_FN struct inlay_task_cmd *inlay_task_fifo_pop_(struct inlay_task_fifo_ *f)
 	return cmd;
 }
 
-/* The connection is to be rung for. */
+/* Has progress ring for the connection. */
 INLAY_ALWAYS void inlay_task_conn_dirty_(struct inlay_task_conn *c)
 {
 	if (!c->dirty) {
@@ -258,23 +255,21 @@ INLAY_ALWAYS void inlay_task_conn_tend_soon_(struct inlay_task_conn *c)
 	c->worker->due = 0;
 }
 
-/* Where a command arrives. */
 INLAY_ALWAYS uint8_t *inlay_task_cmd_message_(const struct inlay_task_cmd *cmd)
 {
 	return cmd->response - cmd->conn->message;
 }
 
-/* What follows every answer: the next receive, in cmd's memory, rung for with it. */
+/* Follows every answer: posts the next receive, into cmd's memory. */
 INLAY_ALWAYS void inlay_task_conn_posted_(struct inlay_task_conn *c, struct inlay_task_cmd *cmd)
 {
-	/* No more are posted than there are credits, so the place taken longest ago is free. */
+	/* At most params.credits receives are posted, so this place is free. */
 	c->ring[inlay_rq_index(&c->link.rq) & c->mask] = cmd;
 	inlay_rq_recycle(&c->link.rq, (uintptr_t)inlay_task_cmd_message_(cmd));
 	c->answers++;
 	inlay_task_conn_dirty_(c);
 }
 
-/* Gives back the buffers that a command has held. */
 INLAY_FN void inlay_task_cmd_drop_(struct inlay_task_cmd *cmd)
 {
 	if (cmd->pulled) {
@@ -286,7 +281,7 @@ INLAY_FN void inlay_task_cmd_drop_(struct inlay_task_cmd *cmd)
 	cmd->pulled = cmd->answer = NULL;
 }
 
-/* The command is nobody's, and has no receive. */
+/* Makes the command spare: free, and without a receive. */
 INLAY_FN void inlay_task_cmd_spare_(struct inlay_task_cmd *cmd)
 {
 	inlay_task_cmd_drop_(cmd);
@@ -307,12 +302,12 @@ INLAY_ALWAYS int inlay_task_cmd_post_inline_(struct inlay_task_cmd *cmd, uint32_
 
 /*
  * Posts the answer that a command holds: kind, status, response_len, and the response in its own
- * memory or in its answer buffer. What is gathered leaves with the command's memory, so a spare
- * command takes the receive.
+ * memory or in its answer buffer. The device gathers from the command's memory, so a spare command
+ * gets the receive.
  *
  *   +0   ctrl     SEND, index, QPN, DS
  *   +16  inline   byte count | head of 32 bytes
- *   +64  data     pointers to the response, unless a write before it took it to the host's buffer
+ *   +64  data     pointers to the response, unless a write before wrote it to the host's buffer
  *
  * Returns 0, or -EAGAIN when the ring is full or no command is spare.
  */
@@ -339,7 +334,7 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 		return -EAGAIN;
 	segs = written ? 0 : segs;
 	if (inlay_sq_begin(sq, (4 + segs + 3) / 4, &at))
-		return -EAGAIN; /* not with the room seen above */
+		return -EAGAIN; /* impossible: the room was checked */
 	inlay_task_head_write_(head, first, &cmd->ids);
 	at = inlay_seg_inline(at, head, INLAY_TASK_HEAD);
 	if (segs && cmd->answer)
@@ -353,7 +348,7 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 	return 0;
 }
 
-/* Posts the answer, or queues it for room. Drops it, with -ENOTCONN, after the connection's end. */
+/* Posts or queues the answer. Returns 0; on a broken connection drops it and returns -ENOTCONN. */
 INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, uint32_t kind, int status, uint32_t len)
 {
 	struct inlay_task_conn *c = cmd->conn;
@@ -372,7 +367,7 @@ INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, uint32_t kind, i
 	return 0;
 }
 
-/* It is no longer its handler's. */
+/* Takes the command from its handler. */
 INLAY_ALWAYS void inlay_task_cmd_taken_(struct inlay_task_cmd *cmd)
 {
 	cmd->kept = 0;
@@ -391,11 +386,11 @@ INLAY_FN int inlay_task_cmd_answer_long_(struct inlay_task_cmd *cmd, int status,
 }
 
 /*
- * Answers a command with a status and len bytes at data, which are copied. They may lie anywhere,
- * also in the payload, but overlap cmd->response only if they start there.
+ * Answers a command with a status and a copy of len bytes at data. These may lie in the payload,
+ * but overlap cmd->response only if they start there.
  *
- * Returns 0: it will be answered, with the worker's next progress if not in this one; -ENOTCONN: it
- * will not, the connection has ended; -E2BIG when len exceeds cmd->response_max: it is still the
+ * Returns 0: the answer leaves in this progress or a later one; -ENOTCONN: no answer, the
+ * connection has ended; -E2BIG when len exceeds cmd->response_max: the command is still the
  * handler's.
  */
 INLAY_ALWAYS int inlay_task_cmd_answer_data(struct inlay_task_cmd *cmd, int status, const void *data, uint32_t len)
@@ -413,17 +408,17 @@ INLAY_ALWAYS int inlay_task_cmd_answer_data(struct inlay_task_cmd *cmd, int stat
 	return 0;
 }
 
-/* As above, with cmd->response_len bytes that were written to cmd->response. */
+/* As above, with cmd->response_len bytes of cmd->response. */
 INLAY_ALWAYS int inlay_task_cmd_answer(struct inlay_task_cmd *cmd, int status)
 {
 	return inlay_task_cmd_answer_data(cmd, status, cmd->response, cmd->response_len);
 }
 
 /*
- * Answers with the data of a buffer or a list, registered with the worker's PD. What an answer
- * cannot hold is written to the buffer that the host has granted. The worker takes a reference.
- * Returns as inlay_task_cmd_answer_data; -E2BIG when it is longer than both, or has more than 16
- * pieces; -EINVAL when buf was given back or is not a head.
+ * Answers with the data of a buffer or a list, registered with the worker's PD. Data longer than an
+ * answer is written to the host's response buffer. The worker takes a reference. Returns as
+ * inlay_task_cmd_answer_data; -E2BIG when the data fits neither, or has more than 16 pieces;
+ * -EINVAL when buf was given back or is not a head.
  */
 INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, struct inlay_buf *buf)
 {
@@ -441,7 +436,7 @@ INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, s
 				      (uint32_t)total);
 }
 
-/* Answers with what the plugin's `notification` packs; a length beyond its room with -E2BIG. */
+/* Answers with what the plugin's `notification` packs, or with -E2BIG if that is too long. */
 INLAY_FN int inlay_task_cmd_notify(struct inlay_task_cmd *cmd, int status)
 {
 	const struct inlay_task_opened *s = &cmd->conn->worker->plugins[cmd->entry];

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/conn.h: a worker's connection to one host: made, connected, served, taken down.
+ * inlay/task/conn.h: a worker's connection to one host: created, connected, served, destroyed.
  *
  *   inlay_task_conn_create(&conn, memory, inlay_task_conn_size(&p), &worker, &why);
- *   inlay_task_conn_address(&conn, mine);             to the host, and its address from there
+ *   inlay_task_conn_address(&conn, mine);             send it to the host, and get the host's
  *   inlay_task_conn_connect(&conn, theirs, len, &why);
  *   ... inlay_task_worker_progress (worker.h) serves it ...
- *   while ((gone = inlay_task_worker_gone(&worker)))  it broke: its host died, or was out of order
+ *   while ((gone = inlay_task_worker_gone(&worker)))  broken: its host died or misbehaved
  *           inlay_task_conn_destroy(gone);
  *
  * Invariants
  *
- *   - Each connection has its own receives, params.credits. A command holds one until it is
- *     answered, so a host that floods, or whose commands are kept, slows down nobody else. A
- *     receive is reposted before its command's answer is rung for.
- *   - Each connection may use its share of params.pull, the elements divided by params.connections.
- *     Payloads by key are read in the order of the commands; the next one waits until an element
- *     comes back. Without a pool, or when the payload is larger than an element, the command is
- *     refused with -E2BIG.
+ *   - Each connection has its own params.credits receives. A command holds one until its answer, so
+ *     a host that floods, or whose commands are kept, slows down no other. A receive is reposted
+ *     before the doorbell of its command's answer.
+ *   - Each connection has an equal share of params.pull's elements. Payloads by key are read in the
+ *     order of the commands; the next one waits for a free element. Without a pool, or when the
+ *     payload exceeds an element, the command is refused with -E2BIG.
  *
- * A command's way
+ * A command's path
  *
  *   receive --> [waiting: others before it, its payload] --> handler --> [kept]
  *           --> answer --> [answered: no room in the ring] --> [sending] --> spare
@@ -33,9 +32,7 @@
 #include <inlay/cqe.h>
 #include <inlay/task/cmd.h>
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 INLAY_COLD int inlay_task_worker_valid_(const struct inlay_task_worker_params *p)
 {
@@ -48,7 +45,6 @@ INLAY_COLD int inlay_task_worker_valid_(const struct inlay_task_worker_params *p
 	       (!p->pull || inlay_inventory_num_elements(&p->pull->inventory) >= p->connections);
 }
 
-/* WQEBBs that a connection's send ring needs. */
 INLAY_COLD uint32_t inlay_task_conn_wqebbs_(const struct inlay_task_worker_params *p)
 {
 	uint64_t each = inlay_task_inline_bbs_(p->max_inline), all;
@@ -61,7 +57,7 @@ INLAY_COLD uint32_t inlay_task_conn_wqebbs_(const struct inlay_task_worker_param
 	return all > 32768 ? 32768 : (uint32_t)all;
 }
 
-/* Where the parts of a connection lie. What comes before the commands is registered. */
+/* Offsets of the parts of a connection in its memory. All before the commands is registered. */
 struct inlay_task_conn_parts_ {
 	uint64_t stride;                /* of a command's receive and response */
 	uint64_t cmds, ring, states, end;
@@ -81,13 +77,13 @@ INLAY_COLD struct inlay_task_conn_parts_ inlay_task_conn_place_(const struct inl
 	return at;
 }
 
-/* Bytes of memory for a connection of such a worker; 0 when there cannot be one. */
+/* Bytes of memory for a connection of such a worker; 0 if a parameter is out of range. */
 INLAY_COLD size_t inlay_task_conn_size(const struct inlay_task_worker_params *p)
 {
 	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_conn_place_(p).end : 0;
 }
 
-/* Builds the worker's table of connections anew. */
+/* Rebuilds the worker's table of connections by QPN. */
 INLAY_COLD void inlay_task_worker_name_(struct inlay_task_worker *w)
 {
 	uint32_t i, at;
@@ -101,7 +97,7 @@ INLAY_COLD void inlay_task_worker_name_(struct inlay_task_worker *w)
 	}
 }
 
-/* Makes a connection but for its verbs objects, on queues in place. The rest of *c is zeroed. */
+/* Makes all of a connection but verbs objects. c->link's queues are set, the rest is zero. */
 INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w,
 				     uint32_t lkey)
 {
@@ -157,7 +153,7 @@ INLAY_COLD void inlay_task_conn_tell_(struct inlay_task_conn *c, enum inlay_task
 	w->inside--;
 }
 
-/* The host is there. */
+/* Opens the connection, whose host is connected. */
 INLAY_COLD void inlay_task_conn_begin_(struct inlay_task_conn *c, const struct inlay_task_address *peer)
 {
 	const struct inlay_task_worker_params *p = &c->worker->params;
@@ -177,7 +173,7 @@ INLAY_COLD void inlay_task_conn_begin_(struct inlay_task_conn *c, const struct i
  * memory  for commands and messages, aligned to a cache line, better to a page
  * size    bytes, at least inlay_task_conn_size(&worker->params)
  *
- * Returns as inlay_task_host_create; -EAGAIN when the worker has all its connections; -ENOSPC when
+ * Returns as inlay_task_host_create; -EAGAIN when the worker has params.connections; -ENOSPC when
  * its CQ has too few CQEs left.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w,
@@ -203,7 +199,7 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	caps.receives = p->credits;
 	caps.max_inline = INLAY_TASK_HEAD + p->max_inline;
 	caps.max_gather = 16;
-	caps.access = IBV_ACCESS_REMOTE_WRITE; /* which a zero-byte write asks for; no region grants it */
+	caps.access = IBV_ACCESS_REMOTE_WRITE; /* for the host's zero-byte probes; no region grants it */
 	err = inlay_task_link_create(&c->link, &caps, &p->path, why);
 	if (err)
 		return err;
@@ -230,8 +226,8 @@ INLAY_COLD void inlay_task_conn_address(const struct inlay_task_conn *c, uint8_t
 }
 
 /*
- * Connects to a host, whose address inlay_task_host_address wrote. Returns 0; an error of
- * inlay_task_address_read or inlay_connect_rts; -EBADFD when it is connected, or was.
+ * Connects to a host, by the address that inlay_task_host_address wrote. Returns 0; an error of
+ * inlay_task_address_read or inlay_connect_rts; -EBADFD when it is or was connected.
  */
 INLAY_COLD int inlay_task_conn_connect(struct inlay_task_conn *c, const void *blob, size_t len, const char **why)
 {
@@ -248,7 +244,7 @@ INLAY_COLD int inlay_task_conn_connect(struct inlay_task_conn *c, const void *bl
 	return err;
 }
 
-/* A connection that has broken and was not named before; NULL: none. */
+/* Returns each broken connection once; NULL: none. */
 INLAY_COLD struct inlay_task_conn *inlay_task_worker_gone(struct inlay_task_worker *w)
 {
 	uint32_t i;
@@ -261,18 +257,15 @@ INLAY_COLD struct inlay_task_conn *inlay_task_worker_gone(struct inlay_task_work
 	return NULL;
 }
 
-/* A plugin's own pointer with a connection, NULL at first. entry: as cmd->entry. */
+/* The plugin's own pointer in a connection, NULL at first. entry: cmd->entry. */
 INLAY_FN void **inlay_task_conn_state(const struct inlay_task_conn *c, uint32_t entry)
 {
 	INLAY_CHECK(entry < c->worker->num_plugins, "a state is of one of the worker's plugins");
 	return &c->states[entry];
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
-/* The plugin of this id, or NULL. */
 INLAY_ALWAYS struct inlay_task_opened *inlay_task_worker_plugin_(struct inlay_task_worker *w, uint64_t id)
 {
 	struct inlay_task_opened *s = w->recent;
@@ -285,13 +278,13 @@ INLAY_ALWAYS struct inlay_task_opened *inlay_task_worker_plugin_(struct inlay_ta
 	return NULL;
 }
 
-/* The command of the receive that completed; NULL when none is posted (a faulty device). */
+/* The command whose receive completed; NULL if none is posted (a faulty device). */
 INLAY_ALWAYS struct inlay_task_cmd *inlay_task_conn_next_(struct inlay_task_conn *c)
 {
 	return INLAY_LIKELY(c->taken != inlay_rq_index(&c->link.rq)) ? c->ring[c->taken++ & c->mask] : NULL;
 }
 
-/* Posts a last WQE, with a completion: what was done unsignaled has none at the end. */
+/* Posts a last, signaled WQE: its completion returns those that were executed unsignaled. */
 INLAY_COLD void inlay_task_conn_mark_(struct inlay_task_conn *c)
 {
 	if (!c->marked && !inlay_post_nop(&c->link.sq, INLAY_SIGNALED)) {
@@ -305,13 +298,13 @@ INLAY_COLD int inlay_task_conn_break_(struct inlay_task_conn *c)
 {
 	int err = c->link.qp ? inlay_task_link_break(&c->link) : 0;
 
-	/* There may be nothing to flush: all receives taken, and nothing being sent. */
+	/* Without receives and sends there would be nothing to flush, and no completion. */
 	if (c->link.qp && !err)
 		inlay_task_conn_mark_(c);
 	return err;
 }
 
-/* The connection has ended. What the device may still use goes to `sending`. */
+/* Ends the connection. Commands whose memory the device may still use go to `sending`. */
 INLAY_COLD void inlay_task_conn_end_(struct inlay_task_conn *c)
 {
 	struct inlay_task_cmd *cmd;
@@ -328,7 +321,7 @@ INLAY_COLD void inlay_task_conn_end_(struct inlay_task_conn *c)
 		inlay_task_conn_tell_(c, INLAY_TASK_ENDED);
 }
 
-/* Starts to read a payload. Returns 0; -EAGAIN for want of an element or room. */
+/* Posts the read of a payload. Returns 0; -EAGAIN without a free element or room in the ring. */
 INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 {
 	struct inlay_task_conn *c = cmd->conn;
@@ -349,7 +342,7 @@ INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 	return 0;
 }
 
-/* Starts to read the payloads of waiting commands, in their order. */
+/* Posts the reads of waiting commands' payloads, in order. */
 INLAY_COLD void inlay_task_conn_pull_(struct inlay_task_conn *c)
 {
 	struct inlay_task_cmd *cmd;
@@ -375,11 +368,11 @@ INLAY_ALWAYS uint32_t inlay_task_cmd_dispatch_(struct inlay_task_cmd *cmd)
 	cmd->kept = 1;
 	c->kept++;
 	err = s->plugin->command(s->state, cmd);
-	/* A handler that has answered by itself has answered, whatever it returns. */
+	/* If the handler has answered, its return value does not matter. */
 	if (INLAY_UNLIKELY(!cmd->kept))
 		return 1;
 	if (INLAY_LIKELY(err <= 0)) {
-		/* One that claims to have written more than fits is answered all the same. */
+		/* It claims a longer response than fits: the command still gets its answer. */
 		if (INLAY_UNLIKELY(inlay_task_cmd_answer(cmd, err) == -E2BIG))
 			inlay_task_cmd_answer_data(cmd, -E2BIG, cmd->response, 0);
 	} else if (err == INLAY_TASK_STALL) {
@@ -389,7 +382,7 @@ INLAY_ALWAYS uint32_t inlay_task_cmd_dispatch_(struct inlay_task_cmd *cmd)
 	return 1;
 }
 
-/* Does what waits for something in a connection. Returns how many handlers were called. */
+/* Advances answers, reads and commands that wait. Returns how many handlers were called. */
 INLAY_COLD uint32_t inlay_task_conn_tend_(struct inlay_task_conn *c, uint32_t max)
 {
 	struct inlay_task_cmd *cmd, *next;
@@ -408,7 +401,7 @@ INLAY_COLD uint32_t inlay_task_conn_tend_(struct inlay_task_conn *c, uint32_t ma
 	for (; n < max && (cmd = c->waiting.first); n++) {
 		if (cmd->payload_key.bytes && (!cmd->pulled || !inlay_task_link_done_(&c->link, cmd->posted)))
 			break;
-		/* Out of the list first, since an answer may enter another. A stalled one goes back. */
+		/* Pop it first: an answer may enter another list. A stalled command goes back. */
 		inlay_task_fifo_pop_(&c->waiting);
 		if (!inlay_task_cmd_dispatch_(cmd)) {
 			c->waiting.first = cmd;
@@ -420,7 +413,7 @@ INLAY_COLD uint32_t inlay_task_conn_tend_(struct inlay_task_conn *c, uint32_t ma
 	return n;
 }
 
-/* A message that is not a plain command, or has others before it. */
+/* Handles a message that is not a plain command, or has to wait for others. */
 INLAY_COLD void inlay_task_conn_message_(struct inlay_task_cmd *cmd, const uint8_t *msg, uint32_t bytes)
 {
 	struct inlay_task_conn *c = cmd->conn;
@@ -445,7 +438,7 @@ INLAY_COLD void inlay_task_conn_message_(struct inlay_task_cmd *cmd, const uint8
 	}
 }
 
-/* A message has come. Returns how many handlers were called. */
+/* Returns how many handlers were called. */
 INLAY_ALWAYS uint32_t inlay_task_conn_take_(struct inlay_task_conn *c, uint32_t bytes)
 {
 	struct inlay_task_cmd *cmd = inlay_task_conn_next_(c);
@@ -459,7 +452,7 @@ INLAY_ALWAYS uint32_t inlay_task_conn_take_(struct inlay_task_conn *c, uint32_t 
 	msg = inlay_task_cmd_message_(cmd);
 	c->commands++;
 	first = inlay_task_get64_(msg);
-	/* Only what the device has written is believed: the head's length must be the device's. */
+	/* Trust only what the device has written: the head's length must match the device's count. */
 	if (INLAY_UNLIKELY((first >> 32) + INLAY_TASK_HEAD != bytes) || INLAY_UNLIKELY(bytes > c->message) ||
 	    INLAY_UNLIKELY((uint32_t)first != (INLAY_TASK_COMMAND << 8 | INLAY_TASK_WIRE)) ||
 	    INLAY_UNLIKELY(c->waiting.first != NULL) || INLAY_UNLIKELY(c->broken)) {
@@ -478,7 +471,7 @@ INLAY_ALWAYS uint32_t inlay_task_conn_take_(struct inlay_task_conn *c, uint32_t 
 	return 1;
 }
 
-/* A completion of a send, an error, or one that makes no sense. Frees it. */
+/* Handles a completion of a send, an error or an unexpected one. Advances the CQ. */
 INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct mlx5_cqe64 *cqe)
 {
 	struct inlay_task_cmd *cmd;
@@ -490,7 +483,7 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
 		if (error) {
 			inlay_task_cmd_spare_(cmd);
 		} else {
-			/* With an immediate, a key to invalidate, or an RDMA write: no command. It took a receive. */
+			/* With an immediate, with invalidate, or an RDMA write: no command, but it took a receive. */
 			c->strays++;
 			c->commands++;
 			inlay_task_conn_message_(cmd, inlay_task_cmd_message_(cmd), 0);
@@ -509,7 +502,7 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
 	}
 }
 
-/* Rings for all answers and receives that were posted: what progress does at its end. */
+/* Rings for all posted answers and receives, at the end of progress. */
 INLAY_FN void inlay_task_worker_flush_(struct inlay_task_worker *w)
 {
 	struct inlay_task_conn *c = w->dirty;
@@ -524,11 +517,11 @@ INLAY_FN void inlay_task_worker_flush_(struct inlay_task_worker *w)
 }
 
 /*
- * Takes a connection down, broken or not; its host finds out as if the worker had died. Plugins are
- * told, if they have not been.
+ * Destroys a connection, broken or not. To its host it looks as if the worker had died. Calls the
+ * plugins' `connection`, unless that was done when it broke.
  *
  * Returns 0: memory and *c are the caller's again; -EBUSY when a plugin's function calls it, while
- * handlers keep commands of it, or when a verbs object is in use: call it again.
+ * handlers keep its commands, or when a verbs object is in use: call it again.
  */
 INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 {
@@ -542,10 +535,10 @@ INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 	inlay_task_conn_end_(c);
 	if (c->kept)
 		return -EBUSY;
-	inlay_task_worker_flush_(w); /* nobody rings for it once the queue pair is gone */
+	inlay_task_worker_flush_(w); /* empties w->dirty, which must not point to c later */
 	if (inlay_task_link_destroy(&c->link))
 		return -EBUSY;
-	/* Its number may be another's from now on. Without a queue pair nothing of it is read or written. */
+	/* The QPN may be reused from now on. */
 	if (qpn)
 		inlay_cq_clean(&w->cq, qpn, NULL, NULL);
 	__builtin_memset(&c->link.sq, 0, sizeof(c->link.sq));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/task/group.h: a worker group: workers of a parallel program that know each other's
- * addresses and memory keys. Set-up only. DOCA calls it a UROM domain.
+ * addresses and memory keys (DOCA: a UROM domain). Set-up only.
  *
  *   size = inlay_worker_group_size(oob.members, 4096);
  *   inlay_worker_group_create(&group, memory, size, 4096, &oob);
@@ -13,16 +13,16 @@
  *   inlay_worker_group_worker(&group, domain_id, &worker);           any worker of the group
  *   inlay_worker_group_segment(&group, domain_id, va, &segment);     its memory, handle and key
  *
- * The exchange is one allgather that the caller brings: MPI's, PMIx's, a socket's. Every member
- * gives a record of the same size, `stride`, and gets all of them. Domain ids number the workers:
+ * The exchange is one allgather, which the caller provides, for example from MPI or PMIx. Every
+ * member gives a record of `stride` bytes, and gets all of them. Domain ids number the workers:
  * those of member 0 in the order of adding, then those of member 1, and so on.
  *
  * Invariants
  *
- *   - Records are checked before they are used, and are not copied: lookups point into the group's
- *     memory. Handles and keys are bytes of any form, such as a blob of mmap/blob.h.
- *   - The memory must stay from start until progress returns something other than -EINPROGRESS, and
- *     for as long as the group is used. There is nothing to destroy.
+ *   - Records are checked, but not copied: lookups point into the group's memory. Handles and keys
+ *     are arbitrary bytes, such as a blob of mmap/blob.h.
+ *   - The memory must stay until progress returns something other than -EINPROGRESS, and as long as
+ *     the group is used. There is nothing to destroy.
  *
  * A record, little-endian
  *
@@ -36,7 +36,7 @@
  *   worker:  kind 4 (1), bytes 4 | id 8 | address bytes 4, zero 4 | address
  *   segment: kind 4 (2), bytes 4 | va 8 | bytes 8 | memh bytes 4, mkey bytes 4 | memh | mkey
  *
- * Threads: one at a time; lookups in a ready group by any number.
+ * Threads: one owner at a time; any thread may look up in a ready group.
  * Sources: DOCA's documentation of doca_urom_domain and of the lookups in doca_urom_plugin.
  */
 #ifndef INLAY_TASK_GROUP_H
@@ -58,35 +58,34 @@ enum inlay_group_state {
 	INLAY_GROUP_FAILED,
 };
 
-/* The caller's allgather. Each returns 0 or a negative errno; what is above 0 is taken for -EIO. */
+/* The caller's allgather. Functions return 0 or a negative errno; positive values mean -EIO. */
 struct inlay_worker_oob {
-	/* Starts it: `bytes` from `from` to every member, and theirs to `to`, by number. *request names it. */
+	/* Starts it: sends `bytes` bytes at `from` to all, and stores all members' at `to`, in order. */
 	int (*allgather)(const void *from, void *to, size_t bytes, void *context, void **request);
 	int (*test)(void *request);     /* 0: done; -EINPROGRESS */
-	void (*release)(void *request); /* once, after test has said something else; may be NULL */
+	void (*release)(void *request); /* once, after test is done or has failed; may be NULL */
 	void *context;
 	uint32_t members;
 	uint32_t index;                 /* this member's number */
 };
 
-/* A worker of the group, as lookups show it */
+/* A worker of the group */
 struct inlay_group_worker {
 	uint64_t id;
 	const void *address;
 	uint32_t address_len;
 };
 
-/* Memory of a member's that others may reach */
+/* A member's memory that others may access */
 struct inlay_worker_segment {
 	uint64_t va;
 	uint64_t bytes;
-	const void *memh;               /* NULL if empty, as mkey */
+	const void *memh;               /* may be NULL if empty, like mkey */
 	const void *mkey;
 	uint32_t memh_len;
 	uint32_t mkey_len;
 };
 
-/* What is known of a member */
 struct inlay_worker_member_ {
 	const uint8_t *record;
 	uint32_t first;                 /* domain id of its first worker */
@@ -108,7 +107,7 @@ struct inlay_worker_group {
 };
 
 /*
- * Bytes of memory for a group; 0 when there cannot be one.
+ * Bytes of memory for a group; 0 if an argument is out of range.
  *
  * stride  bytes of the longest record, a multiple of 8 and the same for all members: 44; 24 and the
  *         address for each worker; 32, handle and key for each segment; each padded to 8
@@ -121,7 +120,7 @@ INLAY_COLD size_t inlay_worker_group_size(uint32_t members, uint32_t stride)
 	return (size_t)(members * (uint64_t)sizeof(struct inlay_worker_member_) + ((uint64_t)members + 1) * stride);
 }
 
-/* Makes an empty group. memory: aligned to 8. Returns 0; -EINVAL; -ENOBUFS: size is too small. */
+/* Makes an empty group. memory: aligned to 8. Returns 0; -EINVAL; -ENOBUFS if size is too small. */
 INLAY_COLD int inlay_worker_group_create(struct inlay_worker_group *g, void *memory, size_t size, uint32_t stride,
 					 const struct inlay_worker_oob *oob)
 {
@@ -141,7 +140,7 @@ INLAY_COLD int inlay_worker_group_create(struct inlay_worker_group *g, void *mem
 	return 0;
 }
 
-/* Appends an entry. A worker's has its id for va, and its address for memh. */
+/* Appends an entry. For a worker, va is its id, and memh its address. */
 INLAY_COLD int inlay_worker_group_add_(struct inlay_worker_group *g, uint32_t kind,
 				       const struct inlay_worker_segment *s)
 {
@@ -153,7 +152,7 @@ INLAY_COLD int inlay_worker_group_add_(struct inlay_worker_group *g, uint32_t ki
 		return -EBADFD;
 	if ((!s->memh && s->memh_len) || (!s->mkey && s->mkey_len))
 		return -EINVAL;
-	if (bytes > (uint64_t)g->stride - g->used - 8) /* 4 are the checksum's, and entries come by 8 */
+	if (bytes > (uint64_t)g->stride - g->used - 8) /* 8: the checksum, padded */
 		return -ENOSPC;
 	inlay_blob_put(at, kind, 4);
 	inlay_blob_put(at + 4, bytes, 4);
@@ -171,7 +170,7 @@ INLAY_COLD int inlay_worker_group_add_(struct inlay_worker_group *g, uint32_t ki
 	return 0;
 }
 
-/* Adds a worker of this member: its id, and its address in any form. Returns as the next. */
+/* Adds a worker of this member. address: any bytes. Returns as inlay_worker_group_add_buffer. */
 INLAY_COLD int inlay_worker_group_add_worker(struct inlay_worker_group *g, uint64_t id, const void *address,
 					     uint32_t len)
 {
@@ -181,9 +180,8 @@ INLAY_COLD int inlay_worker_group_add_worker(struct inlay_worker_group *g, uint6
 }
 
 /*
- * Adds memory of this member that others may reach. Returns 0; -EBADFD once started; -EINVAL for an
- * empty range, one past the end of the address space, or NULL with a length; -ENOSPC when the
- * record is full.
+ * Adds memory of this member that others may access. Returns 0; -EBADFD once started; -EINVAL for
+ * a range that is empty or wraps around, or NULL with a length; -ENOSPC when the record is full.
  */
 INLAY_COLD int inlay_worker_group_add_buffer(struct inlay_worker_group *g, const struct inlay_worker_segment *s)
 {
@@ -192,7 +190,7 @@ INLAY_COLD int inlay_worker_group_add_buffer(struct inlay_worker_group *g, const
 	return inlay_worker_group_add_(g, 2, s);
 }
 
-/* Starts the exchange. Returns 0; -EBADFD; what allgather returned: it may be called again. */
+/* Starts the exchange. Returns 0; -EBADFD if it was started; or allgather's error: call again. */
 INLAY_COLD int inlay_worker_group_start(struct inlay_worker_group *g)
 {
 	const uint32_t words[7] = {g->used + 4, g->oob.index, g->oob.members, g->stride, g->count[0], g->count[1], 0};
@@ -213,7 +211,7 @@ INLAY_COLD int inlay_worker_group_start(struct inlay_worker_group *g)
 	return err > 0 ? -EIO : err;
 }
 
-/* Bytes of the entry here, if it is one within `left` bytes; otherwise 0. */
+/* Bytes of the entry at `at`; 0 if there is no valid one within `left` bytes. */
 INLAY_COLD uint32_t inlay_worker_group_entry_check_(const uint8_t *at, uint32_t left)
 {
 	uint64_t kind, bytes, va, len;
@@ -234,7 +232,7 @@ INLAY_COLD uint32_t inlay_worker_group_entry_check_(const uint8_t *at, uint32_t 
 	return len && va + (len - 1) >= va ? (uint32_t)bytes : 0;
 }
 
-/* Checks a member's record, and counts its workers. Returns as inlay_worker_group_progress. */
+/* Checks a member's record, and counts its workers. */
 INLAY_COLD int inlay_worker_group_check_(const uint8_t *record, uint32_t member, uint32_t members, uint32_t stride,
 					 uint32_t *workers)
 {
@@ -262,10 +260,9 @@ INLAY_COLD int inlay_worker_group_check_(const uint8_t *record, uint32_t member,
 }
 
 /*
- * Goes on with the exchange. Returns 0: the group is ready; -EINPROGRESS; -EBADFD when it was not
- * started. These are final: what the allgather's test returned; for a record, -EPROTO when it is of
- * another version, number of members or stride, -EBADMSG for a wrong checksum, -EINVAL for lengths
- * and counts that cannot be.
+ * Advances the exchange. Returns 0: the group is ready; -EINPROGRESS; -EBADFD when it was not
+ * started. Final errors: that of test; for a record, -EPROTO for another version, number of members
+ * or stride, -EBADMSG for a wrong checksum, -EINVAL for impossible lengths and counts.
  */
 INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 {
@@ -295,7 +292,7 @@ INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 	return err;
 }
 
-/* The member whose worker a domain id is. Returns 0; -EBADFD when not ready; -ENOENT. */
+/* The member that has the worker with a domain id. Returns 0; -EBADFD when not ready; -ENOENT. */
 INLAY_COLD int inlay_worker_group_member_(const struct inlay_worker_group *g, uint32_t domain_id,
 					  const struct inlay_worker_member_ **m)
 {
@@ -329,7 +326,7 @@ INLAY_COLD const uint8_t *inlay_worker_group_next_(const uint8_t *record, uint32
 	return NULL;
 }
 
-/* A worker's id and address. Returns 0; -EBADFD: not ready; -ENOENT from g->workers on. */
+/* A worker's id and address. Returns 0; -EBADFD when not ready; -ENOENT from g->workers on. */
 INLAY_COLD int inlay_worker_group_worker(const struct inlay_worker_group *g, uint32_t domain_id,
 					 struct inlay_group_worker *worker)
 {
@@ -349,8 +346,8 @@ INLAY_COLD int inlay_worker_group_worker(const struct inlay_worker_group *g, uin
 }
 
 /*
- * The segment of a worker's member that holds the address va, with handle and key; looks at them in
- * turn. Returns as inlay_worker_group_worker; -ENOENT also when no segment holds it.
+ * Finds the segment of a worker's member that contains the address va, by linear search. Returns as
+ * inlay_worker_group_worker; -ENOENT also when no segment contains it.
  */
 INLAY_COLD int inlay_worker_group_segment(const struct inlay_worker_group *g, uint32_t domain_id, uint64_t va,
 					  struct inlay_worker_segment *s)

@@ -1,30 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/host.h: a host: a worker as its user sees it. Set-up, and the progress that completes
- * tasks.
+ * inlay/task/host.h: a host: the side that uses a worker. Set-up, and progress of its tasks.
  *
  *   p = inlay_task_host_default();
  *   memory = aligned_alloc(4096, inlay_task_host_size(&p));
  *   inlay_task_host_create(&host, memory, inlay_task_host_size(&p), pd, &p, &why);
- *   inlay_task_host_address(&host, mine);             to the worker, and its address from there
+ *   inlay_task_host_address(&host, mine);             send it to the worker, and get the worker's
  *   inlay_task_host_connect(&host, theirs, len, &why);
  *   ... submit tasks (task.h) ...
- *   inlay_task_host_progress(&host, now, 32);         calls the callbacks of what completed
+ *   inlay_task_host_progress(&host, now, 32);         calls the callbacks of completed tasks
  *
  * Invariants
  *
- *   - At most params.in_flight commands are outstanding, or the worker's credits if those are
- *     fewer; also those count whose task completed early. Each message from the worker counts as
- *     one answer.
- *   - All receives are posted all the time. The message slot that an answer came in becomes its
- *     task's, and the task's old slot is posted in its place.
- *   - The tasks of a dead worker complete. RC retransmits what is not acknowledged, and fails
- *     (link.h). When everything is acknowledged, a zero-byte RDMA write asks every params.period. A
- *     worker that lives and does not answer is not dead: use deadlines.
- *   - The host itself rings when it closes windows or probes. That shows the worker everything.
+ *   - At most params.in_flight commands are outstanding, or the worker's credits if fewer. Commands
+ *     count until their answer, even if their task completed early. Each message from the worker
+ *     counts as one answer.
+ *   - All receives are always posted. A task takes over the message slot of its answer, and its old
+ *     slot is posted instead.
+ *   - The tasks of a dead worker complete. RC retransmits unacknowledged commands until it fails
+ *     (link.h). If all are acknowledged, a zero-byte RDMA write probes the worker every
+ *     params.period. A worker that lives but does not answer is not dead: use deadlines.
+ *   - The host rings by itself to close windows and to probe; this rings for quiet submits, too.
  *
- * Time. Progress is told the time, in any unit (nanoseconds, if params.period keeps its default);
- * it never goes back. Callers that use neither deadlines nor probes may pass 0.
+ * Time. The caller passes the time to progress, in any unit (nanoseconds, if params.period keeps
+ * its default); it never goes back. Without deadlines and probes it may be 0.
  *
  * Callbacks may do anything with tasks of any host, and call inlay_task_host_stop, but not
  * progress of the same host.
@@ -45,9 +44,7 @@
 #include <inlay/cqe.h>
 #include <inlay/task/task.h>
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* 64 tasks, 32 in flight, messages of 4096 bytes, 96 inline, no windows, a probe a second. */
 INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
@@ -66,7 +63,7 @@ INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
 	return p;
 }
 
-/* WQEBBs that the send ring needs: twice what may be outstanding, since credit comes late. */
+/* WQEBBs that the send ring needs: for twice the commands in flight, since credit comes late. */
 INLAY_COLD uint32_t inlay_task_host_wqebbs_(const struct inlay_task_host_params *p)
 {
 	uint64_t each = inlay_task_inline_bbs_(INLAY_TASK_MESSAGE_MIN - INLAY_TASK_HEAD + p->max_inline);
@@ -75,19 +72,19 @@ INLAY_COLD uint32_t inlay_task_host_wqebbs_(const struct inlay_task_host_params 
 	if (each < gather)
 		each = gather;
 	all = 2 * each * p->in_flight + 12ull * p->windows + 16;
-	if (all < 8 * each) /* no WQE is as long as a quarter */
+	if (all < 8 * each) /* every WQE is shorter than a quarter */
 		all = 8 * each;
 	return all > 32768 ? 32768 : (uint32_t)all;
 }
 
-/* Where the parts of a host lie in its memory. What comes before the tasks is registered. */
+/* Offsets of the parts of a host in its memory. All before the tasks is registered. */
 struct inlay_task_host_parts_ {
-	uint64_t stride;                /* of payload buffers: each after a line that ends with room for the head */
-	uint64_t slot;                  /* bytes of each */
+	uint64_t stride;                /* of payload buffers: each follows a line with room for the head */
+	uint64_t slot;                  /* bytes of a slot */
 	uint64_t payloads, slots, tasks, slot_of, windows, mmap, inventory, end;
 };
 
-/* Finds them. 0: there can be no such host. */
+/* Computes them. Returns 0 if a parameter is out of range, else 1. */
 INLAY_COLD int inlay_task_host_place_(const struct inlay_task_host_params *p, struct inlay_task_host_parts_ *at)
 {
 	uint64_t end = 0;
@@ -110,7 +107,7 @@ INLAY_COLD int inlay_task_host_place_(const struct inlay_task_host_params *p, st
 	return 1;
 }
 
-/* Bytes of memory for such a host; 0 when there cannot be one. */
+/* Bytes of memory for such a host; 0 if a parameter is out of range. */
 INLAY_COLD size_t inlay_task_host_size(const struct inlay_task_host_params *p)
 {
 	struct inlay_task_host_parts_ at;
@@ -118,7 +115,7 @@ INLAY_COLD size_t inlay_task_host_size(const struct inlay_task_host_params *p)
 	return inlay_task_host_place_(p, &at) ? (size_t)at.end : 0;
 }
 
-/* Takes apart what is made of inlay's objects. */
+/* Undoes inlay_task_host_init_. */
 INLAY_COLD void inlay_task_host_unmake_(struct inlay_task_host *h)
 {
 	uint32_t i;
@@ -136,8 +133,8 @@ INLAY_COLD void inlay_task_host_unmake_(struct inlay_task_host *h)
 }
 
 /*
- * Makes a host of everything but verbs objects, on queues that are in place; the rest of *h is
- * zeroed but for pd. keys open what comes before the tasks. Posts the receives.
+ * Makes all of a host but verbs objects, and posts the receives. h->link's queues, h->cq and h->pd
+ * are set, the rest of *h is zero. keys: of the memory before the tasks.
  */
 INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p,
 				     const struct inlay_task_host_parts_ *at, struct inlay_keys keys)
@@ -206,7 +203,7 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 	return 0;
 }
 
-/* The worker is there: from now on tasks may be submitted. */
+/* Opens the host for submits. */
 INLAY_COLD void inlay_task_host_begin_(struct inlay_task_host *h, const struct inlay_task_address *peer)
 {
 	h->link.peer = *peer;
@@ -217,10 +214,10 @@ INLAY_COLD void inlay_task_host_begin_(struct inlay_task_host *h, const struct i
 }
 
 /*
- * Frees what inlay_task_host_create made. Returns 0: memory is the caller's again; -EBUSY while a
- * task is submitted, or in quarantine and the connection not broken (inlay_task_host_stop and
- * progress end that); -EBUSY when a verbs object is in use: call it again, and nothing else of the
- * host.
+ * Frees all that inlay_task_host_create made. Returns 0: memory is the caller's again; -EBUSY while
+ * a task is submitted, or in quarantine with the connection not broken (end that with
+ * inlay_task_host_stop and progress); -EBUSY when a verbs object is in use: call only this function
+ * again.
  */
 INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 {
@@ -258,9 +255,9 @@ INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
  * size    bytes, at least inlay_task_host_size(p)
  * pd      of an mlx5 device; must outlive the host
  *
- * Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small; an error of
+ * Returns 0; -EINVAL for an argument out of range; -ENOBUFS when size is too small; an error of
  * inlay_task_link_create; else the negative errno of the verbs call that failed. On failure nothing
- * is left behind, and *why says what went wrong.
+ * is left behind, and *why says what failed.
  */
 INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, size_t size, struct ibv_pd *pd,
 				      const struct inlay_task_host_params *p, const char **why)
@@ -282,11 +279,11 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 	caps.wqebbs = inlay_task_host_wqebbs_(p);
 	caps.receives = p->in_flight;
 	caps.max_inline = INLAY_TASK_MESSAGE_MIN + p->max_inline;
-	caps.max_gather = p->max_gather + 2; /* besides the head */
+	caps.max_gather = p->max_gather + 2;
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 	caps.pd = pd;
 	caps.cq = &h->cq;
-	/* The ring may turn out longer than asked for. */
+	/* The device may round the ring up. */
 	err = inlay_task_cq_make_(&h->cq, &h->ibcq, &h->channel, pd->context, 5ull * caps.wqebbs + p->in_flight,
 				  p->events, why);
 	caps.ibcq = h->ibcq;
@@ -330,9 +327,9 @@ INLAY_COLD void inlay_task_host_address(const struct inlay_task_host *h, uint8_t
 }
 
 /*
- * Connects to a worker's connection, whose address inlay_task_conn_address wrote. It must be
- * connected before the first command arrives. Returns 0; an error of inlay_task_address_read or
- * inlay_connect_rts; -EBADFD when the host is connected, or was.
+ * Connects to a worker's connection, by the address that inlay_task_conn_address wrote. The worker
+ * must connect before the first command arrives. Returns 0; an error of inlay_task_address_read or
+ * inlay_connect_rts; -EBADFD when the host is or was connected.
  */
 INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *blob, size_t len, const char **why)
 {
@@ -350,8 +347,8 @@ INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *bl
 }
 
 /*
- * Breaks the connection: no task is submitted any more (-ENOTCONN), and progress completes what is
- * in flight. Returns 0, or the negative errno of ibv_modify_qp.
+ * Breaks the connection: submits return -ENOTCONN, and progress completes all tasks in flight.
+ * Returns 0, or the negative errno of ibv_modify_qp.
  */
 INLAY_COLD int inlay_task_host_stop(struct inlay_task_host *h)
 {
@@ -359,11 +356,9 @@ INLAY_COLD int inlay_task_host_stop(struct inlay_task_host *h)
 	return h->link.qp ? inlay_task_link_break(&h->link) : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: what is rare, then progress
- */
+/* ---- Data path: rare cases, then progress ---- */
 
-/* IDLE, in the next generation: what is said of the one before is said of no task. */
+/* Makes a task IDLE, in the next generation: late messages then name no task. */
 INLAY_ALWAYS void inlay_task_renew_(struct inlay_task *t)
 {
 	t->ids.context += 3ull << 32; /* neighbours differ by more than a bit */
@@ -371,7 +366,7 @@ INLAY_ALWAYS void inlay_task_renew_(struct inlay_task *t)
 	t->state = INLAY_TASK_IDLE;
 }
 
-/* Posts, if there is room, what closes a task's windows, or else a NOP with a completion. */
+/* Posts, if there is room, signaled invalidations of a task's windows, or a NOP without windows. */
 INLAY_COLD void inlay_task_close_(struct inlay_task *t)
 {
 	struct inlay_task_host *h = t->host;
@@ -389,12 +384,12 @@ INLAY_COLD void inlay_task_close_(struct inlay_task *t)
 	h->owed = 1;
 }
 
-/* Whether nothing holds a task's memory any more. */
+/* Whether the device and the worker are done with a task's memory. */
 INLAY_COLD int inlay_task_is_loose_(const struct inlay_task *t)
 {
 	const struct inlay_task_link *l = &t->host->link;
 
-	/* The first error completion says nothing of the others: the device must have returned all. */
+	/* An error completion says nothing about other WQEs: the device must have returned all. */
 	if (t->host->broken)
 		return !(t->held & INLAY_TASK_HELD_MEMORY) ||
 		       (!inlay_sq_pending(&l->sq) && !inlay_rq_pending(&l->rq));
@@ -403,7 +398,7 @@ INLAY_COLD int inlay_task_is_loose_(const struct inlay_task *t)
 	return t->state == INLAY_TASK_CLOSING && !t->held;
 }
 
-/* Takes a task of the list a step further. Returns 1 when it completed. */
+/* Advances a listed task. Returns 1 if it completed. */
 INLAY_COLD uint32_t inlay_task_settle_(struct inlay_task *t)
 {
 	struct inlay_task_host *h = t->host;
@@ -432,7 +427,6 @@ INLAY_COLD uint32_t inlay_task_settle_(struct inlay_task *t)
 	return completed;
 }
 
-/* The connection has ended: every task completes. */
 INLAY_COLD void inlay_task_host_break_(struct inlay_task_host *h, int why)
 {
 	uint32_t i;
@@ -448,7 +442,7 @@ INLAY_COLD void inlay_task_host_break_(struct inlay_task_host *h, int why)
 			inlay_task_list_(&h->tasks[i]);
 }
 
-/* A completion of the send queue, or an error. */
+/* Handles the completion of a send, or an error. */
 INLAY_COLD void inlay_task_host_sent_(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
 {
 	struct inlay_sq *sq = &h->link.sq;
@@ -461,22 +455,21 @@ INLAY_COLD void inlay_task_host_sent_(struct inlay_task_host *h, const struct ml
 		inlay_task_host_break_(h, status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ?
 						  -ECONNRESET : -ECONNABORTED);
 	}
-	/* What was done unsignaled has no completion at the end either; a last WQE has. */
+	/* WQEs that were executed unsignaled get no error completion: a last signaled WQE returns them. */
 	if (h->broken && !h->marked) {
 		h->marked = !inlay_post_nop(sq, INLAY_SIGNALED);
 		inlay_sq_ring(sq);
 	}
 	if (h->first)
-		h->due = 0; /* it may be what one of them has waited for */
+		h->due = 0; /* a listed task may have waited for it */
 }
 
-/* A submitted task's answer: all but the commonest. The answer's slot is the task's already. */
+/* Handles a submitted task's answer, unless it is a plain one. The task has the answer's slot. */
 INLAY_COLD void inlay_task_host_answered_(struct inlay_task *t, const struct inlay_task_message *m, int err)
 {
 	uint32_t room = t->response ? inlay_task_response_room_(t->response) : 0;
 	int copied = m->kind == INLAY_TASK_ANSWER;
 
-	/* Written beyond what was granted, or though nothing was: that cannot be. */
 	if (m->kind == INLAY_TASK_COMMAND ||
 	    (m->kind == INLAY_TASK_WRITTEN && (m->length > room || !(t->held & INLAY_TASK_HELD_RESPONSE))))
 		err = -EBADMSG;
@@ -500,13 +493,13 @@ INLAY_COLD void inlay_task_host_answered_(struct inlay_task *t, const struct inl
 	t->host->due = 0;
 }
 
-/* Which slot the next completion's receive has: all are posted, so it is the one posted next. */
+/* The slot of the oldest receive: all are posted, so the next post takes its place in the ring. */
 INLAY_ALWAYS uint8_t **inlay_task_host_slot_(const struct inlay_task_host *h)
 {
 	return &h->slot_of[inlay_rq_index(&h->link.rq) & h->mask];
 }
 
-/* A message that is not a plain answer to a submitted task that nothing holds. */
+/* Handles a message that inlay_task_host_take_ does not. */
 INLAY_COLD void inlay_task_host_message_(struct inlay_task_host *h, uint32_t bytes)
 {
 	uint8_t **slot = inlay_task_host_slot_(h), *msg = *slot;
@@ -522,7 +515,7 @@ INLAY_COLD void inlay_task_host_message_(struct inlay_task_host *h, uint32_t byt
 		t->slot = msg;
 		inlay_task_host_answered_(t, &m, err);
 	} else {
-		inlay_task_let_go_(t); /* too late, but the worker is done with its windows */
+		inlay_task_let_go_(t); /* late, but the worker is done with the windows */
 	}
 	h->outstanding -= h->outstanding != 0;
 	inlay_rq_recycle(&h->link.rq, (uintptr_t)*slot);
@@ -547,7 +540,7 @@ INLAY_COLD void inlay_task_host_expire_(struct inlay_task_host *h)
 	}
 }
 
-/* A zero-byte write, when one is due and may be answered, and the last was acknowledged. */
+/* Probes the worker, when that is due, commands are outstanding and the last probe is done. */
 INLAY_COLD void inlay_task_host_probe_(struct inlay_task_host *h)
 {
 	struct inlay_sq *sq = &h->link.sq;
@@ -565,7 +558,7 @@ INLAY_COLD void inlay_task_host_probe_(struct inlay_task_host *h)
 		h->due = h->probe_at;
 }
 
-/* All but completions. Settles at most *left tasks, counting down. Returns how many completed. */
+/* All of progress but CQEs. Settles up to *left tasks, counting down. Returns completed tasks. */
 INLAY_COLD uint32_t inlay_task_host_tend_(struct inlay_task_host *h, uint32_t *left)
 {
 	struct inlay_task *t, *last;
@@ -576,7 +569,7 @@ INLAY_COLD uint32_t inlay_task_host_tend_(struct inlay_task_host *h, uint32_t *l
 	h->due = h->earliest;
 	if (h->params.period && h->limit)
 		inlay_task_host_probe_(h);
-	/* Each that is in the list now, once. Callbacks may append others. */
+	/* Callbacks may append others, which have to wait. */
 	for (t = h->first, last = h->last; t; t = t == last ? NULL : h->first) {
 		if (!*left) {
 			h->due = 0;
@@ -594,7 +587,7 @@ INLAY_COLD uint32_t inlay_task_host_tend_(struct inlay_task_host *h, uint32_t *l
 	return n;
 }
 
-/* One completion, freed before the callback is called. Returns 1 when a task completed by it. */
+/* Handles a completion; frees it before the callback. Returns 1 if it completed a task. */
 INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
 {
 	uint32_t bytes = 0, length, first;
@@ -602,14 +595,14 @@ INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const str
 	struct inlay_task *t;
 	uint8_t **slot, *msg;
 
-	/* A message that lies in its receive: whose it is, opcode and format in one test. */
+	/* Opcode, and format (no data in the CQE), in one test; the owner bit is shifted out. */
 	if (INLAY_UNLIKELY(cqe->op_own >> 2 != MLX5_CQE_RESP_SEND << 2)) {
 		if (inlay_cqe_is_send(cqe) || inlay_cqe_is_error(cqe)) {
 			inlay_task_host_sent_(h, cqe);
 			inlay_cq_advance(&h->cq, 1);
 			return 0;
 		}
-		/* With an immediate, a key to invalidate, or an RDMA write: no answer. It took a receive. */
+		/* With an immediate, with invalidate, or an RDMA write: no answer, but it took a receive. */
 		inlay_cq_advance(&h->cq, 1);
 		goto other;
 	}
@@ -618,8 +611,8 @@ INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const str
 	slot = inlay_task_host_slot_(h);
 	msg = *slot;
 	/*
-	 * Only what the device has written is believed: fewer bytes than a head are a length beyond all. Kind
-	 * and version are compared together, without the status of 12 bits.
+	 * Trust only what the device has written: with fewer bytes than a head, the length wraps. Kind and
+	 * version are compared together, without the status of 12 bits.
 	 */
 	length = bytes - INLAY_TASK_HEAD;
 	if (INLAY_UNLIKELY(length > h->response_max))
@@ -636,7 +629,7 @@ INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const str
 	    INLAY_UNLIKELY(t->held) || INLAY_UNLIKELY(t->response != NULL))
 		goto other;
 	*slot = t->slot;
-	/* Rung for before a submit can cause an answer that takes it. */
+	/* Ring before the callback: it may submit, and the answer takes this receive. */
 	inlay_rq_recycle(&h->link.rq, (uintptr_t)t->slot);
 	inlay_rq_ring(&h->link.rq);
 	t->slot = msg;
@@ -654,14 +647,13 @@ other:
 }
 
 /*
- * Handles completions, deadlines, windows and probes, and calls the callbacks of tasks that
- * completed.
+ * Handles completions, deadlines, windows and probes, and calls the callbacks of completed tasks.
  *
  * now  the time, never less than before
- * max  completions and callbacks handled at most, at least 1
+ * max  most completions and callbacks to handle, at least 1
  *
- * Returns how many tasks completed. To wait for one task, look at that task:
- * while (inlay_task_status(task) == -EINPROGRESS).
+ * Returns how many tasks completed. To wait for one, call this while its inlay_task_status is
+ * -EINPROGRESS.
  */
 INLAY_FN uint32_t inlay_task_host_progress(struct inlay_task_host *h, uint64_t now, uint32_t max)
 {
@@ -686,9 +678,9 @@ INLAY_COLD int inlay_task_host_fd(const struct inlay_task_host *h)
 }
 
 /*
- * Arms the descriptor for the next completion. Returns 0, with *until when progress is needed at
- * the latest, in the caller's time, or INLAY_TASK_NEVER; -EAGAIN when there is something to do:
- * call progress; -ENOTSUP without params.events.
+ * Arms the descriptor for the next completion. Returns 0, and in *until the latest time for the
+ * next progress, or INLAY_TASK_NEVER; -EAGAIN when there is something to do: call progress;
+ * -ENOTSUP without params.events.
  */
 INLAY_COLD int inlay_task_host_arm(struct inlay_task_host *h, uint64_t *until)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/link.h: one end of a connection: a reliable queue pair, its queues and its address.
- * Hosts and workers are built on it, and plugins with connections of their own use it; set-up only.
+ * inlay/task/link.h: one end of a connection: an RC queue pair, its queues and its address. For
+ * hosts and workers, and for plugins with their own connections; set-up only.
  *
  *   inlay_task_link_create(&link, &caps, &path, &why);    a QP in INIT: post receives now
  *   inlay_task_address_write(blob, &link.self);           for the other side
@@ -9,14 +9,11 @@
  *   inlay_task_link_break(&link);                         to the error state: everything is flushed
  *   inlay_task_link_destroy(&link);
  *
- * Invariants
+ * A dead peer is noticed: the device repeats unacknowledged packets path.retry_count times, each
+ * after a timeout of one to four times 4.096 us << path.timeout; then the queue pair fails. With
+ * the defaults that takes at most 1.4 s after a send.
  *
- *   - A link that cannot be made leaves nothing behind.
- *   - A dead peer is noticed. What nobody acknowledges is sent again path.retry_count times, each
- *     after a timeout of one to four times 4.096 us << path.timeout; then the queue pair fails.
- *     With the defaults that takes at most 1.4 s after something was sent.
- *
- * Threads: one thread at a time.
+ * Threads: one owner at a time.
  * Sources: connect.h; the InfiniBand specification, volume 1, chapter 9 ("Ack timeout").
  */
 #ifndef INLAY_TASK_LINK_H
@@ -27,16 +24,16 @@
 #include <inlay/verbs.h>
 #include <inlay/task/wire.h>
 
-/* What a link is made of */
+/* What a link needs */
 struct inlay_task_caps {
 	struct ibv_pd *pd;
 	struct ibv_cq *ibcq;            /* of both directions */
-	struct inlay_cq *cq;            /* taken over from ibcq, to reserve CQEs in; NULL: the caller sees to that */
-	struct inlay_uar *uar;          /* from inlay_uar_create, or NULL: one of the link's own, or the QP's */
+	struct inlay_cq *cq;            /* of ibcq, to reserve CQEs in; NULL: the caller keeps count */
+	struct inlay_uar *uar;          /* from inlay_uar_create; NULL: the link's own, or else the QP's */
 	uint32_t wqebbs;                /* of the send queue, at least */
 	uint32_t receives;              /* a power of two */
 	uint32_t max_inline;            /* bytes */
-	uint32_t max_gather;            /* pieces of a message besides what is inline */
+	uint32_t max_gather;            /* SGEs of a message besides its inline part */
 	uint32_t access;                /* IBV_ACCESS_REMOTE_*: what the peer may do through the QP */
 };
 
@@ -52,7 +49,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_link {
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_link, sq) == 0, "a short post touches one line of its queue");
 
-/* connect.h's defaults, but a dead peer fails in 1.4 s, and one without receives in 4 ms. */
+/* connect.h's defaults, but the QP fails after 1.4 s without ACKs, or 4 ms of RNR NAKs. */
 INLAY_COLD struct inlay_connect_attr inlay_task_path_default(void)
 {
 	struct inlay_connect_attr path = inlay_connect_defaults();
@@ -62,7 +59,7 @@ INLAY_COLD struct inlay_connect_attr inlay_task_path_default(void)
 	return path;
 }
 
-/* Destroys the QP and the register. Returns 0; -EBUSY when one is in use: call it again. */
+/* Destroys the QP and the link's own register. Returns 0; -EBUSY when one is in use: call again. */
 INLAY_COLD int inlay_task_link_destroy(struct inlay_task_link *l)
 {
 	if (l->qp && ibv_destroy_qp(l->qp))
@@ -73,7 +70,7 @@ INLAY_COLD int inlay_task_link_destroy(struct inlay_task_link *l)
 	return l->own.td && inlay_uar_destroy(&l->own, NULL) ? -EBUSY : 0;
 }
 
-/* The errno of a verbs call that failed. */
+/* The negative errno of a verbs call that failed; sets *why. */
 INLAY_COLD int inlay_task_errno_(const char **why, const char *text)
 {
 	return inlay_refuse_(errno ? -errno : -ENOMEM, why, text);
@@ -102,7 +99,7 @@ INLAY_COLD int inlay_task_link_qp_(struct inlay_task_link *l, const struct inlay
 		ds = 3 + init.cap.max_send_sge;
 	bbs = (ds + 3) / 4;
 	init.cap.max_send_wr = (caps->wqebbs + bbs - 1) / bbs;
-	/* Every message lies in its buffer, however short. */
+	/* No message may be scattered to its CQE. */
 	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
 	dv.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
 	errno = 0;
@@ -124,12 +121,12 @@ INLAY_COLD int inlay_task_link_qp_(struct inlay_task_link *l, const struct inlay
  * caller's.
  *
  * l     zeroed
- * path  copied; access is the caps'
+ * path  copied, with access from caps
  *
- * Returns 0; -EINVAL for a path without retransmission timeout or out of range; -ENOTSUP when the
- * device is not mlx5; -ENOSPC when the CQ has too few CQEs left; else an error of
- * inlay_connect_local, or the negative errno of the verbs call that failed. On failure nothing is
- * left behind, and *why says what went wrong.
+ * Returns 0; -EINVAL for a path that is out of range, or without timeout; -ENOTSUP when the device
+ * is not mlx5; -ENOSPC when the CQ has too few CQEs left; else an error of inlay_connect_local, or
+ * the negative errno of the verbs call that failed. On failure nothing is left behind, and *why
+ * says what failed.
  */
 INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps,
 				      const struct inlay_connect_attr *path, const char **why)
@@ -170,7 +167,7 @@ INLAY_COLD int inlay_task_link_break(struct inlay_task_link *l)
 	return -ibv_modify_qp(l->qp, &a, IBV_QP_STATE);
 }
 
-/* Rounds *at up past an object of so many bytes. Returns where the object begins. */
+/* Places an object at *at, and moves *at past it. Returns the object's offset. */
 INLAY_COLD uint64_t inlay_task_place_(uint64_t *at, uint64_t bytes)
 {
 	uint64_t begin = *at;
@@ -206,7 +203,7 @@ INLAY_COLD int inlay_task_cq_free_(struct ibv_cq **ibcq, struct ibv_comp_channel
 	return 0;
 }
 
-/* Takes the events that have come, and arms. See inlay_task_host_arm. */
+/* Acknowledges pending events, and arms. See inlay_task_host_arm. */
 INLAY_COLD int inlay_task_arm_(struct ibv_comp_channel *channel, struct inlay_cq *cq, int busy)
 {
 	struct ibv_cq *ibcq;
@@ -223,7 +220,7 @@ INLAY_COLD int inlay_task_arm_(struct ibv_comp_channel *channel, struct inlay_cq
 	return inlay_cq_arm(cq, 0) ? -ENOTSUP : inlay_cq_peek(cq) ? -EAGAIN : 0;
 }
 
-/* Whether everything posted before `index` is done. An index of long ago is, but for a moment. */
+/* Whether all WQEs before `index` are done. For an index 2^32 ago it may say no for a while. */
 INLAY_ALWAYS int inlay_task_link_done_(const struct inlay_task_link *l, uint32_t index)
 {
 	return inlay_sq_index(&l->sq) - index >= inlay_sq_pending(&l->sq);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/plugin.h: plugins of a worker that are loaded at run time. Set-up only; plugins that
- * are compiled into the worker need nothing from here.
+ * inlay/task/plugin.h: loads a worker's plugins at run time. Set-up only. Plugins that are compiled
+ * into the worker do not need it.
  *
  *   counter.c, made into /opt/plugins/counter.so:
  *
@@ -17,14 +17,14 @@
  *           ... inlay_task_worker_create, ..., inlay_task_worker_destroy ...
  *           inlay_plugin_unload(&object);
  *
- * A plugin runs with all rights of the worker. So it is loaded only from where nobody else can put
- * one. Invariants:
+ * A plugin runs with all rights of the worker, so it is loaded only from a place that no other user
+ * can write to. Invariants:
  *
- *   - A folder is an absolute path without ., .. and symbolic links. No search path is used.
- *   - Folder and file belong to root or the worker's user, and neither group nor others may write.
- *     The same holds for all folders above, but one may be writable if it is sticky, as /tmp.
- *   - The name has letters, digits, - and _; the file is a regular one, NAME.so.
- *   - The file that was checked is the one that is loaded: by its descriptor, not by name again.
+ *   - A folder is an absolute path without ., .. and symbolic links. There is no search path.
+ *   - Folder and file belong to root or the worker's user; group and others may not write. The same
+ *     holds for all folders above, but they may be writable if sticky, like /tmp.
+ *   - The name has letters, digits, - and _; the file is a regular file, NAME.so.
+ *   - The file is checked and loaded by one descriptor, so that it cannot change in between.
  *   - Version, layout and name must match: a plugin's inline code shares cmd.h's structs.
  *
  * Threads: as dlopen(3).
@@ -42,10 +42,10 @@
 #include <inlay/base.h>
 #include <inlay/task/cmd.h>
 
-#define INLAY_PLUGIN_NAME 48u           /* bytes of a name, the zero at its end included */
-#define INLAY_PLUGIN_PATH 288u          /* bytes of the name that the loader is told, likewise */
+#define INLAY_PLUGIN_NAME 48u           /* bytes of a name, with its terminating zero */
+#define INLAY_PLUGIN_PATH 288u          /* bytes of the path for dlopen, likewise */
 
-/* The one symbol that a plugin's object exports: the definition of its interface follows. */
+/* The only symbol that a plugin exports; its initialiser follows. */
 #ifdef __cplusplus
 #define INLAY_PLUGIN_EXPORT                                                                            \
 	extern "C" const struct inlay_task_plugin inlay_plugin __attribute__((visibility("default"))); \
@@ -62,7 +62,7 @@ struct inlay_plugin_object {
 	const struct inlay_task_plugin *plugin; /* in it */
 };
 
-/* In strict ISO C, without POSIX's names, there is nothing of the rest. */
+/* Strict ISO C lacks POSIX's names: then the rest is missing. */
 #if defined(O_NOFOLLOW) && defined(O_CLOEXEC) && defined(S_ISVTX)
 
 /* Letters, digits, - and _. Returns 0 or -EINVAL. */
@@ -73,7 +73,7 @@ INLAY_COLD int inlay_plugin_name_check_(const char *name)
 	return n && !name[n] && n < INLAY_PLUGIN_NAME ? 0 : -EINVAL;
 }
 
-/* Whether only root and this user can have made it. above: a folder on the way may be sticky. */
+/* -EPERM if users other than root and this one can write. above: allows sticky folders. */
 INLAY_COLD int inlay_plugin_owner_check_(const struct stat *st, int above)
 {
 	if (st->st_uid && st->st_uid != geteuid())
@@ -81,7 +81,7 @@ INLAY_COLD int inlay_plugin_owner_check_(const struct stat *st, int above)
 	return st->st_mode & (S_IWGRP | S_IWOTH) && !(above && st->st_mode & S_ISVTX) ? -EPERM : 0;
 }
 
-/* Opens a folder, checking each one on the way. Returns its descriptor or a negative errno. */
+/* Opens a folder and checks all on the way. Returns its descriptor or a negative errno. */
 INLAY_COLD int inlay_plugin_folder_(const char *path)
 {
 	int fd, next, err;
@@ -121,8 +121,8 @@ INLAY_COLD int inlay_plugin_folder_(const char *path)
 }
 
 /*
- * A name for an open file. The loader takes two objects of one name for the same, and descriptors'
- * numbers come again. So the name tells device and inode: "/." for each one, "/" for each zero.
+ * A path to an open file. dlopen treats equal paths as one object, and descriptors are reused, so
+ * the path encodes device and inode: "/." for each one bit, "/" for each zero.
  */
 INLAY_COLD void inlay_plugin_path_(char path[INLAY_PLUGIN_PATH], int fd, const struct stat *st)
 {
@@ -137,7 +137,7 @@ INLAY_COLD void inlay_plugin_path_(char path[INLAY_PLUGIN_PATH], int fd, const s
 	snprintf(path + n, INLAY_PLUGIN_PATH - (size_t)n, "/%d", fd);
 }
 
-/* Unloads it. Destroy the worker that had it first. */
+/* Unloads a plugin. Destroy the worker that uses it first. */
 INLAY_COLD void inlay_plugin_unload(struct inlay_plugin_object *p)
 {
 	if (p->object)
@@ -146,7 +146,6 @@ INLAY_COLD void inlay_plugin_unload(struct inlay_plugin_object *p)
 	p->plugin = NULL;
 }
 
-/* Checks an open file and loads it. */
 INLAY_COLD int inlay_plugin_open_(struct inlay_plugin_object *p, int fd, const char *name)
 {
 	char path[INLAY_PLUGIN_PATH];
@@ -168,7 +167,6 @@ INLAY_COLD int inlay_plugin_open_(struct inlay_plugin_object *p, int fd, const c
 	return p->plugin->command && p->plugin->name && !strcmp(p->plugin->name, name) ? 0 : -EINVAL;
 }
 
-/* Loads a plugin from one folder. Returns as inlay_plugin_load. */
 INLAY_COLD int inlay_plugin_load_from_(struct inlay_plugin_object *p, const char *folder, const char *name)
 {
 	char file[INLAY_PLUGIN_NAME + 3];
@@ -188,12 +186,12 @@ INLAY_COLD int inlay_plugin_load_from_(struct inlay_plugin_object *p, const char
 }
 
 /*
- * Loads the plugin `name` from `name`.so in the first of num folders that has such a file.
+ * Loads `name`.so from the first of num folders that has this file.
  *
- * Returns 0; -EINVAL for a path or name that cannot be, a file that is not regular, or a plugin of
- * another name or without handler; -EPERM when somebody else could have written it; -ENOENT; -ELOOP
- * or -ENOTDIR for a symbolic link; -ELIBBAD when it cannot be loaded (dlerror(3) says why); -EPROTO
- * when it exports no interface of this version and layout; else the negative errno of open(2). Then
+ * Returns 0; -EINVAL for an invalid path or name, a file that is not regular, or a plugin of
+ * another name or without handler; -EPERM when another user could have written it; -ENOENT; -ELOOP
+ * or -ENOTDIR for a symbolic link; -ELIBBAD when dlopen fails (see dlerror(3)); -EPROTO when it
+ * exports no interface of this version and layout; else the negative errno of open(2). On failure
  * nothing is loaded.
  */
 INLAY_COLD int inlay_plugin_load(struct inlay_plugin_object *p, const char *const *folders, uint32_t num,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/task/wire.h: the messages between host and worker, and the address that each side gives the
- * other. Nothing else reads or writes them.
+ * other. No other header reads or writes their bytes.
  *
  *   inlay_task_address_write(blob, &link.self);
  *   inlay_task_address_read(&peer, blob, len, INLAY_TASK_WORKER, &why);
  *
  * A message is one send on a reliable connection: a head of 32 bytes, then keys or data. Fields are
- * little-endian at fixed offsets. A message holds no address and no local key.
+ * little-endian. A message holds neither addresses nor lkeys.
  *
  *   command, host to worker                       answer, worker to host
  *
@@ -24,17 +24,16 @@
  *
  * Invariants
  *
- *   - A key is the rkey of a type 2 memory window that the host bound on this connection for this
- *     command, with addresses from 0. It opens one payload for reading or one response buffer for
- *     writing, and only to the worker's end of this queue pair. The host closes it before it
- *     completes the task.
+ *   - A key is the rkey of a type 2 memory window that the host bound for this command, with
+ *     addresses from 0. Only the worker's end of this queue pair may use it, to read one payload or
+ *     to write one response buffer. The host closes it before the task completes.
  *   - The context is a task's index and generation. The worker echoes it, and the host looks it up
  *     in its table. First generations are far apart, so that one flipped bit names no other task.
- *   - The head and the device's byte count agree to the byte. Sums are made in 64 bits.
+ *   - The head's length and the device's byte count agree exactly.
  *   - ANSWER and WRITTEN carry the handler's status. REFUSED is the worker's own: EBADMSG, the
- *     command is malformed; ENOENT, no such plugin; E2BIG, it cannot read so large a payload.
+ *     command is malformed; ENOENT, no such plugin; E2BIG, the payload is too large for it.
  *   - Credit: a worker posts as many receives per connection as its address says, and reposts one
- *     before it answers. So each answer, whatever is in it, is the credit for one more command.
+ *     before it answers. So each answer, whatever it holds, is the credit for one more command.
  *
  * The address, INLAY_TASK_ADDRESS bytes, which the caller passes by other means:
  *
@@ -60,7 +59,7 @@
 #define INLAY_TASK_WIRE 1u
 #define INLAY_TASK_HEAD 32u
 #define INLAY_TASK_KEY 16u
-#define INLAY_TASK_AT (INLAY_DS + 4 + INLAY_TASK_HEAD) /* where the data starts in an inline WQE */
+#define INLAY_TASK_AT (INLAY_DS + 4 + INLAY_TASK_HEAD) /* offset of the data in an inline WQE */
 #define INLAY_TASK_SHORT (INLAY_WQEBB - INLAY_TASK_AT) /* bytes of data in an inline WQE of one WQEBB */
 #define INLAY_TASK_ADDRESS 84u
 #define INLAY_TASK_ADDRESS_VERSION 2u
@@ -73,7 +72,7 @@ enum inlay_task_kind {
 	INLAY_TASK_COMMAND = 1,
 	INLAY_TASK_ANSWER = 2,          /* the response is in the message */
 	INLAY_TASK_WRITTEN = 3,         /* the response was written through the response key */
-	INLAY_TASK_REFUSED = 4,         /* from the worker itself, without a response */
+	INLAY_TASK_REFUSED = 4,         /* the worker refuses the command; no response */
 };
 
 enum inlay_task_flags {
@@ -91,7 +90,7 @@ struct inlay_task_key {
 	uint64_t bytes;
 };
 
-/* Whose command it is and for whom: what an answer echoes */
+/* Identifies a command; echoed by its answer */
 struct inlay_task_ids {
 	uint64_t context;
 	uint64_t plugin;
@@ -105,9 +104,9 @@ struct inlay_task_message {
 	uint32_t flags;                 /* of a command: enum inlay_task_flags */
 	int status;                     /* of an answer: 0 or a negative errno */
 	uint32_t length;                /* of the payload or the response */
-	struct inlay_task_key payload;  /* 0 without its flag, as the next */
+	struct inlay_task_key payload;  /* 0 without its flag, like response */
 	struct inlay_task_key response;
-	uint32_t at;                    /* where the data starts */
+	uint32_t at;                    /* offset of the data */
 };
 
 struct inlay_task_address {
@@ -121,9 +120,7 @@ struct inlay_task_address {
 
 INLAY_STATIC_ASSERT(INLAY_TASK_MESSAGE_MIN == INLAY_TASK_HEAD + 2 * INLAY_TASK_KEY, "a command by keys always fits");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: addresses
- */
+/* ---- Set-up: addresses ---- */
 
 /* Writes INLAY_TASK_ADDRESS bytes. */
 INLAY_COLD void inlay_task_address_write(uint8_t *blob, const struct inlay_task_address *a)
@@ -142,8 +139,8 @@ INLAY_COLD void inlay_task_address_write(uint8_t *blob, const struct inlay_task_
 
 /*
  * Reads the address of a peer in this role: INLAY_TASK_HOST or INLAY_TASK_WORKER. Returns 0;
- * -EPROTO when it is too short, or of another magic or version; -EBADMSG for a wrong checksum;
- * -EINVAL for a field that cannot be. On failure *a is undefined, and *why says what it is.
+ * -EPROTO for less than an address, another magic or version; -EBADMSG for a wrong checksum;
+ * -EINVAL for a field out of range. On failure *a is undefined, and *why says what is wrong.
  */
 INLAY_COLD int inlay_task_address_read(struct inlay_task_address *a, const void *blob, size_t len, uint32_t role,
 				       const char **why)
@@ -171,9 +168,7 @@ INLAY_COLD int inlay_task_address_read(struct inlay_task_address *a, const void 
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: messages
- */
+/* ---- Data path: messages ---- */
 
 INLAY_ALWAYS uint64_t inlay_task_get64_(const uint8_t *at)
 {
@@ -197,7 +192,7 @@ INLAY_ALWAYS uint64_t inlay_task_first_(uint32_t kind, uint32_t flags_or_status,
 	return (uint64_t)length << 32 | (flags_or_status << 16 | kind << 8 | INLAY_TASK_WIRE);
 }
 
-/* A status as the wire has it. What is not a negative errno becomes EIO. */
+/* A status on the wire. All but 0 and negative errnos become EIO. */
 INLAY_ALWAYS uint32_t inlay_task_status_wire_(int status)
 {
 	return status <= 0 && status >= -INLAY_TASK_STATUS_MAX ? (uint32_t)-status : EIO;
@@ -209,7 +204,7 @@ INLAY_ALWAYS void inlay_task_head_write_(uint8_t *at, uint64_t first, const stru
 	__builtin_memcpy(at + 8, ids, sizeof(*ids));
 }
 
-/* Writes a key at *at. */
+/* Writes a key at *at, and moves *at past it. */
 INLAY_FN void inlay_task_key_write_(uint8_t **at, uint32_t rkey, uint64_t bytes)
 {
 	inlay_put64(*at, rkey);
@@ -217,7 +212,7 @@ INLAY_FN void inlay_task_key_write_(uint8_t **at, uint32_t rkey, uint64_t bytes)
 	*at += INLAY_TASK_KEY;
 }
 
-/* Reads a key of *bytes bytes that are left. Returns 0 or -EBADMSG. */
+/* Reads a key, and subtracts its bytes from *bytes, those left. Returns 0 or -EBADMSG. */
 INLAY_FN int inlay_task_key_read_(struct inlay_task_key *key, const uint8_t *at, uint32_t *bytes)
 {
 	if (*bytes < INLAY_TASK_KEY)
@@ -229,15 +224,15 @@ INLAY_FN int inlay_task_key_read_(struct inlay_task_key *key, const uint8_t *at,
 }
 
 /*
- * Reads a message of `bytes` bytes, by the device's count. Returns 0: head, keys and lengths agree.
- * Else -EBADMSG: m->ids are the head's if there is a whole head of this version, so that it can be
+ * Reads a message; bytes: the device's count. Returns 0 if head, keys and lengths agree, else
+ * -EBADMSG. Then m->ids are the head's if it is whole and of this version, so that it can be
  * answered; otherwise the context is all ones, which no task has.
  */
 INLAY_FN int inlay_task_message_read_(struct inlay_task_message *m, const uint8_t *msg, uint32_t bytes)
 {
 	uint32_t word, left = bytes - INLAY_TASK_HEAD;
 
-	/* One by one: compilers may call memset for all at once. */
+	/* One by one: compilers would call memset. */
 	m->ids.context = UINT64_MAX;
 	m->ids.plugin = m->ids.destination = m->payload.bytes = m->response.bytes = 0;
 	m->payload.rkey = m->response.rkey = m->kind = m->flags = m->length = m->at = 0;
@@ -269,15 +264,15 @@ INLAY_FN int inlay_task_message_read_(struct inlay_task_message *m, const uint8_
 }
 
 /*
- * Posts a message that lies inline in its WQE.
+ * Posts a message inline in its WQE.
  *
  *   +0   ctrl     SEND, index, QPN, DS
  *   +16  inline   byte count | head of 32 bytes | data ...         wraps at the end of the ring
  *
- * bbs      1, a constant, for data of up to INLAY_TASK_SHORT bytes; else what the data takes
- * quarter  WQEBBs of a quarter of the ring less 1: a message that reaches the end of one is
- *          signaled, so that credit comes back
- * ring     1, a constant: rings for it
+ * bbs      WQEBBs of the message; the constant 1 for data of up to INLAY_TASK_SHORT bytes
+ * quarter  WQEBBs of a quarter of the ring, less 1: a message that reaches the end of a quarter is
+ *          signaled, to return credit
+ * ring     constant; 1: rings for it
  *
  * Returns 0, or -EAGAIN when the ring is full.
  */
@@ -290,7 +285,7 @@ INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint32_t bbs, uint
 
 	if (INLAY_UNLIKELY(inlay_sq_begin(sq, bbs, &at)))
 		return -EAGAIN;
-	__asm__("" : "+r"(data)); /* gcc would warn of copies that the length rules out */
+	__asm__("" : "+r"(data)); /* gcc would warn about copies that the length excludes */
 	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
 	inlay_task_head_write_(at.wqe + INLAY_DS + 4, first, ids);
 	if (__builtin_constant_p(bbs) && bbs == 1) {
@@ -300,7 +295,7 @@ INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint32_t bbs, uint
 		inlay_copy_wrap_(at, at.wqe + INLAY_TASK_AT, data, len);
 		at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
 		if ((at.ds + 3) / 4 != bbs)
-			__builtin_unreachable(); /* what follows from the WQEBBs folds */
+			__builtin_unreachable(); /* lets constants fold */
 	}
 	flags = (at.index & quarter) + bbs > quarter ? INLAY_SIGNALED : 0;
 	if (ring && INLAY_LIKELY(inlay_sq_rung(sq) == at.index))

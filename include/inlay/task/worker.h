@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/worker.h: a worker: plugins that carry out the commands of many hosts. Set-up and
+ * inlay/task/worker.h: a worker: executes the commands of many hosts, by plugins. Set-up and
  * progress; commands are in cmd.h, connections in conn.h.
  *
  *   static const struct inlay_task_entry plugins[] = {{COUNTER, &counter, NULL}};
@@ -14,9 +14,9 @@
  *
  * Invariants
  *
- *   - All connections complete to the worker's one CQ and ring its one register. Each breaks alone:
- *     by its host's death, by a key that it had no right to, by a send that nobody takes.
- *   - With params.period a zero-byte write asks each host whether it is there.
+ *   - All connections share the worker's CQ and doorbell register. Each breaks alone: when its host
+ *     dies, when a key is invalid, or when the host has no receive for an answer.
+ *   - With params.period, zero-byte writes probe each host.
  *
  * Sleeping: as host.h, with inlay_task_worker_arm and inlay_task_worker_fd.
  *
@@ -28,9 +28,7 @@
 
 #include <inlay/task/conn.h>
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* No plugins, 16 connections of 32 credits, messages of 4096 bytes, 96 inline, a probe a second. */
 INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
@@ -49,7 +47,7 @@ INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 	return p;
 }
 
-/* Where the parts of a worker lie in its memory. Connections by number: at most half full. */
+/* Offsets of the parts of a worker in its memory. named: a hash table, at most half full. */
 struct inlay_task_worker_parts_ {
 	uint64_t named, plugins, conns, end;
 };
@@ -66,13 +64,12 @@ INLAY_COLD struct inlay_task_worker_parts_ inlay_task_worker_place_(const struct
 	return at;
 }
 
-/* Bytes of memory for such a worker, without its connections; 0 when there cannot be one. */
+/* Bytes of memory for such a worker, without connections; 0 if a parameter is out of range. */
 INLAY_COLD size_t inlay_task_worker_size(const struct inlay_task_worker_params *p)
 {
 	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_worker_place_(p).end : 0;
 }
 
-/* Closes the plugins, the last one first. */
 INLAY_COLD void inlay_task_worker_close_(struct inlay_task_worker *w)
 {
 	w->inside++;
@@ -86,7 +83,6 @@ INLAY_COLD void inlay_task_worker_close_(struct inlay_task_worker *w)
 	w->inside--;
 }
 
-/* Opens a plugin. Returns as inlay_task_worker_create. */
 INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct inlay_task_entry *e, const char **why)
 {
 	struct inlay_task_opened *s = &w->plugins[w->num_plugins];
@@ -106,7 +102,7 @@ INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct
 	return err ? inlay_refuse_(err, why, "a plugin cannot be opened") : 0;
 }
 
-/* Makes a worker but for its verbs objects, and opens its plugins. *w has cq and pd only. */
+/* Makes all of a worker but verbs objects, and opens its plugins. */
 INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory,
 				       const struct inlay_task_worker_params *p, const char **why)
 {
@@ -133,7 +129,7 @@ INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory
 }
 
 /*
- * Closes the plugins and frees what inlay_task_worker_create made. Returns 0; -EBUSY while the
+ * Closes the plugins and frees all that inlay_task_worker_create made. Returns 0; -EBUSY while the
  * worker has connections, or a verbs object is in use: call it again.
  */
 INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
@@ -147,14 +143,14 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 }
 
 /*
- * Makes a worker: its CQ and doorbell register; and opens its plugins, in their order.
+ * Makes a worker with its CQ and doorbell register, and opens its plugins in order.
  *
  * w       aligned to a cache line
  * memory  for its tables, aligned to a cache line; the worker's until it is destroyed
  * size    bytes, at least inlay_task_worker_size(p)
  *
  * Returns as inlay_task_host_create; for plugins, -EINVAL without handler, -EPROTO for another
- * version or layout, -EEXIST for two of one id, and what open returned.
+ * version or layout, -EEXIST for two with one id, and the error of `open`.
  */
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memory, size_t size, struct ibv_pd *pd,
 					const struct inlay_task_worker_params *p, const char **why)
@@ -173,14 +169,14 @@ INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memor
 		return inlay_refuse_(err, why, "ibv_query_device failed");
 	__builtin_memset(w, 0, sizeof(*w));
 	w->pd = pd;
-	/* Rings may turn out longer than asked for; each connection reserves what it needs. */
+	/* The device may round rings up; each connection reserves what it needs. */
 	cqes = p->connections * (5ull * inlay_task_conn_wqebbs_(p) + p->credits);
 	if (cqes > (uint32_t)device.max_cqe)
 		cqes = (uint32_t)device.max_cqe;
 	err = inlay_task_cq_make_(&w->cq, &w->ibcq, &w->channel, pd->context, cqes, p->events, why);
 	if (!err) {
 		err = inlay_uar_create(&w->uar, pd, INLAY_UAR_SERIAL, why);
-		if (!err || err == -ENOTSUP) /* without registers of one's own each QP has its own */
+		if (!err || err == -ENOTSUP) /* then each QP uses its own register */
 			err = inlay_task_worker_init_(w, memory, p, why);
 	}
 	if (err)
@@ -189,8 +185,8 @@ INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memor
 }
 
 /*
- * What hosts must know of a plugin: calls its `address`. Returns what that does; -ENOENT for no
- * such plugin; -ENOTSUP when it has none.
+ * Calls a plugin's `address`, with the same arguments. Returns what that does; -ENOENT for no such
+ * plugin; -ENOTSUP if it has no address.
  */
 INLAY_COLD int inlay_task_worker_plugin_address(struct inlay_task_worker *w, uint64_t id, void *buf, size_t *len)
 {
@@ -201,11 +197,8 @@ INLAY_COLD int inlay_task_worker_plugin_address(struct inlay_task_worker *w, uin
 	return s->plugin->address ? s->plugin->address(s->state, buf, len) : -ENOTSUP;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
-/* Asks each host whether it is there. */
 INLAY_COLD void inlay_task_worker_probe_(struct inlay_task_worker *w, uint64_t now)
 {
 	uint32_t i;
@@ -222,7 +215,7 @@ INLAY_COLD void inlay_task_worker_probe_(struct inlay_task_worker *w, uint64_t n
 	}
 }
 
-/* All that is not a completion. Returns how many handlers were called. */
+/* All of progress but completions. Returns how many handlers were called. */
 INLAY_COLD uint32_t inlay_task_worker_tend_(struct inlay_task_worker *w, uint64_t now, uint32_t max)
 {
 	uint32_t n = 0, i;
@@ -236,7 +229,7 @@ INLAY_COLD uint32_t inlay_task_worker_tend_(struct inlay_task_worker *w, uint64_
 		if (c->tended)
 			n += inlay_task_conn_tend_(c, max - n);
 	}
-	/* Those that had no turn come first in the next. */
+	/* Connections that had no turn come first next time. */
 	if (i < w->num_conns) {
 		w->turn = (w->turn + i) % w->num_conns;
 		w->due = 0;
@@ -255,14 +248,14 @@ INLAY_ALWAYS struct inlay_task_conn *inlay_task_worker_conn_(const struct inlay_
 }
 
 /*
- * Handles completions: hands commands to their plugins, sends what is answered, and gives plugins
- * their turn.
+ * Handles completions, hands commands to their plugins, sends answers, and calls the plugins'
+ * `progress`.
  *
  * now  the time in the unit of params.period, never less than before; 0 without probes
- * max  completions, and handlers, handled at most
+ * max  most completions, and most commands, to handle
  *
- * Returns how many commands were handed out, plus what the plugins' progress returned. Called from
- * a plugin's function it does nothing and returns 0.
+ * Returns how many handlers were called, plus what the plugins' `progress` returned. Within a
+ * plugin's function it does nothing and returns 0.
  */
 INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64_t now, uint32_t max)
 {
@@ -303,7 +296,7 @@ INLAY_COLD int inlay_task_worker_fd(const struct inlay_task_worker *w)
 	return w->channel ? w->channel->fd : -1;
 }
 
-/* As inlay_task_host_arm. Does not know what a plugin's progress has to do. */
+/* As inlay_task_host_arm. Does not consider what a plugin's `progress` has to do. */
 INLAY_COLD int inlay_task_worker_arm(struct inlay_task_worker *w, uint64_t *until)
 {
 	*until = w->due;

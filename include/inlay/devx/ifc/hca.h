@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/ifc/hca.h: what a device can do: QUERY_HCA_CAP, one answer for each type of
- * capability.
+ * inlay/devx/ifc/hca.h: capabilities: QUERY_HCA_CAP, with one answer for each type.
  *
  *   struct inlay_query_hca_cap_out out;
  *
@@ -9,9 +8,8 @@
  *   if (inlay_hca_cap_get(&out.cap.general, INLAY_HCA_CAP_TAG_MATCHING))
  *           ...
  *
- * The general capabilities say which other types the device has; asking for another one fails. A
- * field that is newer than the firmware reads 0: 0 means no, none, or not known. LOG_ is the
- * exponent of a power of two.
+ * The general capabilities say which other types the device has; a query for any other fails. 0
+ * means no, none, or a field newer than the firmware. LOG_ is the exponent of a power of two.
  */
 #ifndef INLAY_DEVX_IFC_HCA_H
 #define INLAY_DEVX_IFC_HCA_H

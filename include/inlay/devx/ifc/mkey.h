@@ -10,8 +10,8 @@
  *           struct inlay_klm klm[4];
  *   } cmd;
  *
- * The key, as lkey or rkey, is mkey_index << 8 | mkey_7_0. The caller chooses the low byte, and a
- * different one when an index comes back.
+ * The key, as lkey or rkey, is mkey_index << 8 | mkey_7_0. The caller chooses the low byte; choose
+ * another one when an index is used again.
  *
  * KLM entries follow each other, each with its own length. A KSM entry covers 2^log_page_size bytes
  * (byte_count is ignored). The offset from start_addr selects the entry. translations_octword_size

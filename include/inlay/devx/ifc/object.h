@@ -10,8 +10,9 @@
  *   1. The owner sends ALLOW_OTHER_VHCA_ACCESS: type and number of the object (for an mkey the
  *      index) and 32 bytes of access key.
  *   2. The other function sends CREATE_GENERAL_OBJECT with alias_object 1 and type INLAY_OBJ_MKEY.
- *      The body has the owner's vhca_id, the number, the access key, and for an mkey a PD of its
- *   own. 3. The alias is good if status in the answer's body is 0. For an mkey, the local key is
+ *      The body has the owner's vhca_id, the number, the access key, and for an mkey the other
+ *      function's PD.
+ *   3. The alias is good if status in the answer's body is 0. For an mkey, the local key is
  *      obj_id << 8 | a low byte of the caller's choice.
  */
 #ifndef INLAY_DEVX_IFC_OBJECT_H

@@ -7,10 +7,10 @@
  *   create_dct_in   cmd | dctc | ...
  *
  * XRQ. Its wq is an ordinary shared receive queue, for messages that match no tag; cqn is the CQ of
- * these messages and of list operations. devx/xrq.h has the rest.
+ * these messages and of list operations. See devx/xrq.h.
  *
- * DCT. One command makes it ready: no transitions, no umem, no UAR. Destroying it takes until its
- * drained event has arrived; the kernel waits for that.
+ * DCT. One command makes it ready: no transitions, no umem, no UAR. When it is destroyed, the
+ * kernel waits for its drained event.
  */
 #ifndef INLAY_DEVX_IFC_SRQ_H
 #define INLAY_DEVX_IFC_SRQ_H

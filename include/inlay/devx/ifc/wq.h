@@ -9,10 +9,10 @@
  *
  * A work queue is 2^log_wq_sz entries of 2^log_wq_stride bytes at wq_umem_offset of wq_umem_id, and
  * an 8-byte doorbell record at dbr_addr of dbr_umem_id: dword 0 the receive counter, dword 1 the
- * send counter. The XRQ of srq.h has one too; so have SQ and RQ contexts, which inlay lacks.
+ * send counter. The XRQ of srq.h has a work queue too.
  *
- * A verbs SRQ is an RMP: QPs name it by number (rq_type SHARED) and bring their CQs. It is created
- * in state RDY. Setting lwm by MODIFY_RMP arms its limit event.
+ * A verbs SRQ is an RMP: QPs name it by number (rq_type SHARED); receives complete to the QPs' CQs.
+ * It is created in state RDY. Setting lwm by MODIFY_RMP arms its limit event.
  */
 #ifndef INLAY_DEVX_IFC_WQ_H
 #define INLAY_DEVX_IFC_WQ_H
