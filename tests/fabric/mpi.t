@@ -29,8 +29,8 @@ verify() # ranks, what, options of tests/softdev/run, argument...
 
 if mpi_build openmpi; then
 	onesided rdma
-	parts=5
-	verify 2 "RoCE, MPI_THREAD_MULTIPLE" "" -t
+	parts=3
+	verify 2 "RoCE, MPI_THREAD_MULTIPLE" "" -t threads p2p rma
 	parts=4
 	verify 4 "InfiniBand" "--link ib" -s 2
 	verify 2 "messages lost, late and twice" "--fault drop@/500,delay=300@/40,dup@/30" -s 3
@@ -38,6 +38,9 @@ if mpi_build openmpi; then
 		verify 4 "messages lost, late and twice, InfiniBand" "--link ib --fault drop@/300,delay=300@/40,dup@/30" -s 4
 		MLX5_CQE_SIZE=128 verify 3 "RoCE, CQEs of 128 bytes" "" -s 5
 		verify 8 "RoCE" "" -s 6
+		parts=5
+		verify 4 "RoCE, MPI_THREAD_MULTIPLE" "" -t -s 8
+		parts=4
 		onesided pt2pt
 		verify 4 "one-sided by messages" "" -s 7
 	fi

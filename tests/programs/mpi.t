@@ -52,12 +52,15 @@ for which in openmpi mpich; do
 	mpi_build $which || continue
 	eval "starts=(\"\${$which[@]}\")"
 	over rc_verbs examples/shim/run
-	parts=5
-	verify 2 "RoCE, MPI_THREAD_MULTIPLE" "" -t
+	parts=2
+	verify 2 "RoCE, MPI_THREAD_MULTIPLE" "" -t threads p2p
 	parts=4
 	verify 4 "InfiniBand, messages lost, late and twice" "--link ib --fault drop@/500,delay=300@/40,dup@/30" -s 2
 	if [ -n "$MPI_MATRIX" ]; then
 		verify 3 "RoCE" "" -s 3
+		parts=5
+		verify 2 "RoCE, MPI_THREAD_MULTIPLE" "" -t -s 7
+		parts=4
 		verify 4 "RoCE" "" -s 4
 		over rc_mlx5
 		verify 2 "RoCE" "" -s 5
