@@ -30,16 +30,17 @@ VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay
 
 # A tests/ROOM/NAME.c is a program of its own, built unchecked (NAME-0) and checked (NAME-1); beside a NAME.t it belongs to that
 # script. The software device's own tests include nothing of inlay: each is built once.
-rooms = queue connect mmap buf match tag memdomain devx task programs house
+rooms = queue connect mmap buf match tag memdomain devx task fabric programs house
 scripts = $(wildcard $(rooms:%=tests/%/*.t))
 programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard $(rooms:%=tests/%/*.c))))
 devicetests = $(patsubst %.c,$(B)/%,$(wildcard tests/softdev/tests/*.c))
 tests = $(devicetests) $(foreach p,$(programs),$(B)/tests/$(p)-0 $(B)/tests/$(p)-1)
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 benches = $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
-library = $(B)/libsoftdev.so $(B)/libinlay-shim.so
+library = $(B)/libsoftdev.so $(B)/libinlay-shim.so $(B)/libinlay-fi.so
 softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
 shim = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/shim/*.c))
+fabric = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/fabric/*.c))
 
 # A sanitizer wants to be loaded before all else, so that the device cannot be preloaded: it is linked into each test program instead.
 ifneq ($(SANITIZE),)
@@ -52,7 +53,7 @@ MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps run check test check-all fuzz bench bench-all include-cost FORCE install uninstall install-softdev uninstall-softdev clean
+.PHONY: all help deps run check test check-all fuzz bench bench-all include-cost FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
 all: $(library) $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
 
@@ -66,7 +67,8 @@ help: ## this list
 
 packages = gcc g++ clang make pkg-config libibverbs-dev librdmacm-dev rdmacm-utils ibverbs-providers ibverbs-utils perftest \
 	libcmocka-dev valgrind hyperfine jq gnuplot-nox perl binutils libclang-rt-14-dev gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
-	ucx-utils libucx-dev libssl-dev libdpdk-dev linux-headers-amd64 cmake meson ninja-build
+	ucx-utils libucx-dev libssl-dev libdpdk-dev linux-headers-amd64 cmake meson ninja-build \
+	libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev
 
 deps: ## installs the Debian packages that build and tests need
 	@{ command -v dpkg-query && command -v apt-get; } >/dev/null || { echo "make deps knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
@@ -96,13 +98,27 @@ $(B)/libsoftdev.so: $(softdev)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) -ldl
 
-$(B)/examples/shim/%.o: examples/shim/%.c $(B)/settings | $(first)
+$(shim) $(fabric): $(B)/examples/%.o: examples/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -c -fPIC -fvisibility=hidden -Iinclude
 
 $(B)/libinlay-shim.so: $(shim)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -ldl
+
+# The libfabric provider; checked/ has it with INLAY_CHECKED=1, for the tests
+$(fabric:$(B)/%=$(B)/checked/%): $(B)/checked/examples/%.o: examples/%.c $(B)/settings | $(first)
+	$(say)
+	$(compile) -c -fPIC -fvisibility=hidden -DINLAY_CHECKED=1 -Iinclude
+
+$(B)/libinlay-fi.so: $(fabric)
+$(B)/checked/libinlay-fi.so: $(fabric:$(B)/%=$(B)/checked/%)
+$(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so:
+	@echo "  LD    $@"
+	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -lfabric
+
+$(B)/tests/fabric/%: VERBS += -lfabric
+$(filter $(B)/tests/fabric/%,$(tests)): | $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so
 
 $(B)/tests/%-0: tests/%.c $(B)/settings | $(first)
 	$(say)
@@ -208,6 +224,15 @@ uninstall-softdev: ## removes what install-softdev put there
 	$(Q)$(absolute)
 	$(Q)rm -f '$(to)/lib/libsoftdev.so' '$(to)/bin/softdev-run' '$(to)/include/softdev.h' '$(to)/share/doc/softdev/README.md'
 	$(Q)[ ! -d '$(to)/share/doc/softdev' ] || rmdir --ignore-fail-on-non-empty '$(to)/share/doc/softdev'
+
+install-fabric: $(B)/libinlay-fi.so ## the libfabric provider below DESTDIR and PREFIX: FI_PROVIDER_PATH=PREFIX/lib/libfabric
+	$(Q)$(absolute)
+	$(Q)install -D -m 755 $< '$(to)/lib/libfabric/libinlay-fi.so'
+	$(Q)install -D -m 644 examples/fabric/README.md '$(to)/share/doc/inlay-fabric/README.md'
+
+uninstall-fabric: ## removes what install-fabric put there
+	$(Q)$(absolute)
+	$(Q)rm -f '$(to)/lib/libfabric/libinlay-fi.so' '$(to)/share/doc/inlay-fabric/README.md'
 
 clean: ## removes everything built
 	rm -rf $(B)

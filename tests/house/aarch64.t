@@ -29,7 +29,7 @@ for compiler in "aarch64-linux-gnu-gcc" "clang --target=aarch64-linux-gnu"; do
 		for source in tests/*/*.c; do
 			name=${source#tests/} name=${name%.c}
 			# Which of them need no library, the programs built for this machine tell.
-			[ -e "$B/tests/$name-0" ] && ! nm -D -u "$B/tests/$name-0" | grep -qE ' (ibv|mlx5dv)_' || continue
+			[ -e "$B/tests/$name-0" ] && ! nm -D -u "$B/tests/$name-0" | grep -qE ' (ibv|mlx5dv|fi)_' || continue
 			for checked in 0 1; do
 				[ -n "$LEVELS" ] || case $compiler,$checked in *gcc,1|clang*,0) continue ;; esac
 				# The longest of them: one build is enough to emulate.

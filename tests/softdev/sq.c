@@ -655,8 +655,8 @@ static void send_twice(struct rcq *q, struct op *op, struct rcq *p, uint64_t chu
 	unsigned ns = 0;
 	struct frame f;
 
-	q->body.off = 0;
 	make_frame(q, op, op->segs ? 0 : op->total < chunk ? op->total : chunk, &f);
+	f.off = 0;
 	f.dup = true;
 	if (!mem_vec(q->qp, &q->body.segs, 0, f.len, 0, src, &ns))
 		return;

@@ -245,6 +245,11 @@ static void duplicate(UNUSED void **state)
 			assert_int_equal(*(volatile uint64_t *)s[0].buf, 3 * i);
 			assert_int_equal(*(volatile uint64_t *)s[1].buf, 3 * (i + 1));
 		}
+		/* A READ whose bytes come in several pieces */
+		fill(s[1].buf, SIZE, 9);
+		wr = first_to_second(IBV_WR_RDMA_READ, 10, 0, SIZE, 0);
+		post_done(&s[0], &wr);
+		assert_memory_equal(s[0].buf, s[1].buf, SIZE);
 		expect_nothing(s[0].scq);
 		close_pair(s);
 	}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * connect.c: connections on demand. Two endpoints tell each other the records of their queue pairs in
+ * datagrams, which may be lost, doubled or late:
+ *
+ *   A: HELLO(record)  -->                            B: queue pair, to RTS with A's record
+ *   A: to RTS, ready  <--  HELLO(record, SEEN)
+ *      HELLO(record, SEEN, DONE)  -->                B: ready
+ *
+ * SEEN: I am in RTS with your record. DONE: I know that you are, too, and need no answer. Whoever is not
+ * ready repeats its hello; so both may begin at the same time, and nothing needs to be remembered of what
+ * was sent. Each peer has one queue pair for a connection, so simultaneous hellos mean the same one.
+ *
+ * A name says which incarnation of an endpoint it is. A hello to another one is REFUSED, and a hello from a
+ * younger one tells that the older is gone. `attempt` counts the connections of one incarnation: what is
+ * older than the last one is late, what is younger begins anew. BYE is an endpoint that closes.
+ */
+#include "fabric.h"
+#include <time.h>
+
+#define MAGIC 0x796c6e69u
+#define HELLO_MS 20u      /* between two hellos: once, twice, ... this */
+#define HELLO_TRIES 50u   /* at most so many times */
+#define BYE_MS 10000u     /* for what was sent to be acknowledged */
+
+enum hello_kind { HELLO = 1, REFUSED, BYE };
+enum hello_flags { SEEN = 1, DONE = 2 };
+
+struct hello {
+	uint32_t magic;
+	uint8_t kind;
+	uint8_t flags;
+	uint16_t eager;           /* FI_INLAY_EAGER / 16: how long the receives are */
+	uint32_t attempt;         /* that record belongs to */
+	uint32_t your_attempt;    /* that SEEN is about */
+	struct name from;
+	uint64_t to;              /* incarnation */
+	uint8_t record[INLAY_CONNECT_SIZE];
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct hello) == HELLO_SIZE, "on the wire");
+
+uint64_t milliseconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* ---- Datagrams out ---- */
+
+static int reach(struct endpoint *ep, const struct name *name, struct inlay_av *av)
+{
+	struct inlay_connect_record there;
+	const char *why;
+	int err = inlay_connect_unpack(&there, name->record, sizeof(name->record), &why);
+
+	if (!err)
+		err = inlay_connect_av(av, ep->domain->pd, &ep->here, &there, &ep->attr, &why);
+	if (err)
+		WARN(FI_LOG_EP_CTRL, "%s: %s\n", why, fi_strerror(-err));
+	return err;
+}
+
+/* A datagram that finds no room is lost, as others are. */
+static void say(struct endpoint *ep, const struct inlay_av *av, struct hello *h, uint8_t kind, uint64_t to)
+{
+	h->magic = MAGIC;
+	h->kind = kind;
+	h->eager = (uint16_t)(settings.eager / 16);
+	h->from = ep->name;
+	h->to = to;
+	if (!inlay_post_ud_send_inline(&ep->ud, av, h, sizeof(*h), INLAY_SIGNALED))
+		inlay_sq_ring(&ep->ud);
+}
+
+static void say_hello(struct peer *p, uint8_t kind)
+{
+	struct hello h;
+
+	memset(&h, 0, sizeof(h));
+	h.flags = (uint8_t)((p->seen ? SEEN : 0) | (p->state == PEER_READY ? DONE : 0));
+	h.attempt = p->attempt;
+	h.your_attempt = p->their_attempt;
+	inlay_connect_pack(&p->here, h.record);
+	say(p->ep, &p->av, &h, kind, p->name.incarnation);
+}
+
+/* ---- Beginning ---- */
+
+static int begin(struct peer *p)
+{
+	int err = p->reachable ? 0 : reach(p->ep, &p->name, &p->av);
+
+	if (err)
+		return err;
+	p->reachable = true;
+	err = peer_open(p);
+	if (err)
+		return err;
+	p->state = PEER_CONNECTING;
+	p->err = 0;
+	p->ep->connecting++;
+	p->since = p->ep->now = milliseconds();
+	p->tries = 1;
+	p->hello_at = p->since + HELLO_MS;
+	return 0;
+}
+
+/* To RTS, once. */
+static int meet(struct peer *p, const struct inlay_connect_record *there)
+{
+	const char *why;
+	int err = p->seen ? 0 : inlay_connect_rts(p->qp, &p->here, there, &p->ep->attr, &why);
+
+	if (err)
+		WARN(FI_LOG_EP_CTRL, "%s: %s\n", why, fi_strerror(-err));
+	p->seen = !err;
+	return err;
+}
+
+int connect_start(struct peer *p)
+{
+	int err = begin(p);
+
+	if (err)
+		return err;
+	if (memcmp(&p->name, &p->ep->name, sizeof(p->name))) {
+		say_hello(p, HELLO);
+		return 0;
+	}
+	err = meet(p, &p->here); /* itself */
+	if (err)
+		peer_fail(p, -err, 0);
+	else
+		peer_ready(p);
+	return err;
+}
+
+/* ---- Datagrams in ---- */
+
+/* Whether two names are of the same queue pair, though perhaps of different incarnations. */
+static bool same_place(const struct name *a, const struct name *b)
+{
+	struct inlay_connect_record x, y;
+
+	return !inlay_connect_unpack(&x, a->record, sizeof(a->record), NULL) &&
+	       !inlay_connect_unpack(&y, b->record, sizeof(b->record), NULL) && x.qpn == y.qpn && x.lid == y.lid &&
+	       !memcmp(x.gid, y.gid, sizeof(x.gid));
+}
+
+/* An endpoint says who it is: older ones in its place are gone. False: it is itself an older one. */
+static bool latest(struct endpoint *ep, const struct name *from)
+{
+	struct peer *p;
+
+	for (p = ep->peers; p; p = p->next) {
+		if (p->name.incarnation == from->incarnation || !same_place(&p->name, from))
+			continue;
+		if (p->name.incarnation > from->incarnation)
+			return false;
+		peer_fail(p, FI_ECONNRESET, 0);
+	}
+	return true;
+}
+
+/* Somebody looks for an endpoint that had our place: tells who is here now. */
+static void refuse(struct endpoint *ep, const struct hello *in)
+{
+	struct inlay_av av;
+	struct hello h;
+
+	memset(&h, 0, sizeof(h));
+	if (!reach(ep, &in->from, &av))
+		say(ep, &av, &h, REFUSED, in->from.incarnation);
+}
+
+static void hello_arrived(struct peer *p, const struct hello *in)
+{
+	struct inlay_connect_record there;
+	int late = (int32_t)(in->attempt - p->their_attempt);
+
+	if (late < 0 || inlay_connect_unpack(&there, in->record, sizeof(in->record), NULL) || there.type != IBV_QPT_RC)
+		return;
+	if (p->state == PEER_FAILED && !late) {
+		say_hello(p, BYE); /* it has not noticed yet */
+		return;
+	}
+	if (p->seen && late)
+		peer_fail(p, FI_ECONNRESET, 0);
+	if (p->state == PEER_FAILING) /* its last completions are still to come: the next hello will do */
+		return;
+	if (p->state == PEER_FAILED)
+		p->state = PEER_IDLE;
+	if (p->state == PEER_IDLE && begin(p))
+		return;
+	p->their_attempt = in->attempt;
+	if (in->eager != settings.eager / 16) {
+		WARN(FI_LOG_EP_CTRL, "FI_INLAY_EAGER is not the same everywhere\n");
+		say_hello(p, HELLO); /* so that the other side sees it, too */
+		peer_fail(p, FI_ECONNREFUSED, 0);
+		return;
+	}
+	if (meet(p, &there)) {
+		peer_fail(p, FI_ECONNREFUSED, 0);
+		return;
+	}
+	if (p->state == PEER_CONNECTING && in->flags & SEEN && in->your_attempt == p->attempt)
+		peer_ready(p);
+	if (!(in->flags & DONE) || in->your_attempt != p->attempt)
+		say_hello(p, HELLO);
+}
+
+void connect_arrived(struct endpoint *ep, const void *data, size_t len)
+{
+	struct inlay_connect_record from;
+	struct hello in;
+	struct peer *p;
+
+	if (len != sizeof(in))
+		return;
+	memcpy(&in, data, sizeof(in));
+	if (in.magic != MAGIC || inlay_connect_unpack(&from, in.from.record, sizeof(in.from.record), NULL) ||
+	    from.type != IBV_QPT_UD || !in.from.incarnation)
+		return;
+	if (in.to != ep->name.incarnation) {
+		if (in.kind == HELLO)
+			refuse(ep, &in);
+		return;
+	}
+	if (!latest(ep, &in.from) || in.kind == REFUSED)
+		return;
+	p = peer_of_name(ep, &in.from);
+	if (!p)
+		return;
+	if (in.kind == HELLO)
+		hello_arrived(p, &in);
+	else if (in.kind == BYE && (int32_t)(in.attempt - p->their_attempt) >= 0 && p->state != PEER_IDLE)
+		peer_fail(p, FI_ECONNRESET, 0);
+}
+
+/* ---- Time ---- */
+
+/* An RDMA write of nothing, which the peer's device acknowledges, or nobody does. */
+static void probe(struct peer *p)
+{
+	struct slot *slot = peer_slot(p);
+
+	if (inlay_post_write(&p->sq, 0, 0, NULL, 0, INLAY_SIGNALED))
+		return;
+	slot->kind = SLOT_NONE;
+	inlay_sq_ring(&p->sq);
+}
+
+void connect_step(struct endpoint *ep)
+{
+	const uint64_t now = ep->now = milliseconds();
+	struct peer *p;
+
+	for (p = ep->peers; p; p = p->next) {
+		if (p->state == PEER_CONNECTING && now - p->since >= (uint64_t)settings.connect_ms) {
+			peer_fail(p, FI_ETIMEDOUT, 0);
+		} else if (p->state == PEER_CONNECTING && now >= p->hello_at) {
+			say_hello(p, HELLO);
+			p->tries += p->tries < HELLO_TRIES;
+			p->hello_at = now + p->tries * HELLO_MS;
+		} else if (p->state == PEER_READY && settings.keepalive_ms && now >= p->probe_at) {
+			probe(p);
+			p->probe_at = now + (uint64_t)settings.keepalive_ms;
+		}
+	}
+}
+
+/* ---- The end ---- */
+
+/* Whether a peer still owes acknowledgements. */
+static bool owed(const struct endpoint *ep)
+{
+	const struct peer *p;
+
+	for (p = ep->peers; p; p = p->next)
+		if (p->qp && p->state >= PEER_READY && inlay_sq_pending(&p->sq))
+			return true;
+	return false;
+}
+
+void connect_bye(struct endpoint *ep)
+{
+	uint64_t end = milliseconds() + BYE_MS;
+	struct peer *p;
+
+	for (p = ep->peers; p; p = p->next)
+		if (p->state == PEER_READY && inlay_sq_pending(&p->sq))
+			probe(p); /* signaled: it brings back all before it */
+	while (owed(ep) && milliseconds() < end)
+		progress(ep);
+	for (p = ep->peers; p; p = p->next)
+		if (p->state == PEER_READY || p->state == PEER_CONNECTING)
+			say_hello(p, BYE);
+	while (inlay_sq_pending(&ep->ud) && milliseconds() < end)
+		progress(ep);
+}

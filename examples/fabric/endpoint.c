@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * endpoint.c: an endpoint's queues, options and end.
+ *
+ * An endpoint has one device CQ, one shared receive queue and one UD queue pair for hellos; queue pairs of
+ * connections are made when they are needed (peer.c). All of them ring the domain's one register.
+ */
+#include "fabric.h"
+
+#define UD_RING 64u
+
+static struct endpoint *endpoint_from(struct fid *fid)
+{
+	return container_of(fid, struct endpoint, fid.fid);
+}
+
+/* ---- Set-up ---- */
+
+static struct inlay_connect_attr connect_attr(void)
+{
+	struct inlay_connect_attr attr = inlay_connect_defaults();
+
+	attr.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+	attr.port = (uint8_t)settings.port;
+	attr.gid_index = settings.gid_index;
+	attr.sl = (uint8_t)settings.sl;
+	attr.traffic_class = (uint8_t)settings.traffic_class;
+	attr.timeout = (uint8_t)settings.timeout;
+	return attr;
+}
+
+/* The queue pair for hellos, ready to use, and the endpoint's name, which is what others say hello to. */
+static int make_ud(struct endpoint *ep, const char **why)
+{
+	struct ibv_qp_init_attr init;
+	struct timespec t;
+	int err;
+
+	memset(&init, 0, sizeof(init));
+	init.send_cq = init.recv_cq = ep->ibcq;
+	init.srq = ep->ibsrq;
+	init.qp_type = IBV_QPT_UD;
+	init.cap.max_send_wr = UD_RING / 4;
+	init.cap.max_send_sge = 1;
+	init.cap.max_inline_data = HELLO_SIZE;
+	ep->ud_qp = ibv_create_qp(ep->domain->uar.pd, &init);
+	if (!ep->ud_qp)
+		return inlay_refuse_(-errno, why, "no UD queue pair");
+	err = inlay_sq_from_qp(&ep->ud, ep->ud_qp, &ep->domain->uar, &ep->cq, why);
+	if (!err)
+		err = inlay_connect_local(&ep->here, ep->ud_qp, &ep->attr, why);
+	if (!err)
+		err = inlay_connect_rts(ep->ud_qp, &ep->here, NULL, &ep->attr, why);
+	if (err)
+		return err;
+	clock_gettime(CLOCK_REALTIME, &t);
+	inlay_connect_pack(&ep->here, ep->name.record);
+	ep->name.incarnation = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	return 0;
+}
+
+/* The CQ with room for as many connections as the settings say, and the shared receive queue. */
+static int make_queues(struct endpoint *ep, const char **why)
+{
+	struct ibv_context *context = ep->domain->context;
+	struct ibv_srq_init_attr srq;
+	uint32_t cqes;
+	int err;
+
+	memset(&srq, 0, sizeof(srq));
+	srq.attr.max_wr = (uint32_t)settings.receives;
+	srq.attr.max_sge = 1;
+	if (wait_attach(ep))
+		return inlay_refuse_(-errno, why, "no completion channel");
+	cqes = inlay_srq_cqes(srq.attr.max_wr) + UD_RING * 4 + (uint32_t)settings.peers * PEER_RING;
+	ep->ibcq = ibv_create_cq(context, (int)cqes, NULL, ep->channel, 0);
+	if (!ep->ibcq)
+		return inlay_refuse_(-errno, why, "no CQ for so many connections: lower FI_INLAY_PEERS");
+	err = inlay_cq_from_cq(&ep->cq, ep->ibcq, why);
+	if (err)
+		return err;
+	ep->ibsrq = ibv_create_srq(ep->domain->uar.pd, &srq);
+	if (!ep->ibsrq)
+		return inlay_refuse_(-errno, why, "no shared receive queue: lower FI_INLAY_RECEIVES");
+	return inlay_srq_from_srq(&ep->srq, ep->ibsrq, &ep->cq, why);
+}
+
+static int enable(struct endpoint *ep)
+{
+	const char *why = "no memory";
+	int err;
+
+	if (ep->enabled)
+		return 0;
+	if (!ep->av || !ep->tx_cq || !ep->rx_cq)
+		return -FI_EOPBADSTATE;
+	ep->attr = connect_attr();
+	err = match_init(ep);
+	if (!err)
+		err = make_queues(ep, &why);
+	if (!err)
+		err = make_ud(ep, &why);
+	if (err) {
+		WARN(FI_LOG_EP_CTRL, "%s\n", why);
+		return err;
+	}
+	inlay_qpn_table_init(&ep->qpns, NULL, 0);
+	err = pool_init(&ep->small, SMALL_MESSAGE, NULL);
+	if (!err)
+		err = pool_init(&ep->bounce, INLAY_GRH + WIRE_MAX + settings.eager, ep->domain);
+	if (!err)
+		err = progress_feed(ep);
+	if (err) {
+		WARN(FI_LOG_EP_CTRL, "no registered memory for receives: lower FI_INLAY_RECEIVES\n");
+		return err;
+	}
+	ep->now = milliseconds();
+	ep->enabled = true;
+	return 0;
+}
+
+/* ---- Closing ---- */
+
+static void unbind_cq(struct endpoint *ep, struct cq *cq)
+{
+	uint32_t i;
+
+	for (i = 0; i < cq->users; i++)
+		if (cq->endpoints[i] == ep) {
+			cq->endpoints[i] = cq->endpoints[--cq->users];
+			return;
+		}
+}
+
+static void unbind_av(struct endpoint *ep)
+{
+	struct endpoint **at = &ep->av->endpoints;
+
+	while (*at != ep)
+		at = &(*at)->next_of_av;
+	*at = ep->next_of_av;
+	ep->av->users--;
+}
+
+static int endpoint_close(struct fid *fid)
+{
+	struct endpoint *ep = endpoint_from(fid);
+	struct domain *d = ep->domain;
+
+	domain_enter(d);
+	if (ep->enabled)
+		connect_bye(ep);
+	peer_free_all(ep);
+	if (ep->ud_qp)
+		ibv_destroy_qp(ep->ud_qp);
+	inlay_sq_fini(&ep->ud);
+	if (ep->ibsrq)
+		ibv_destroy_srq(ep->ibsrq);
+	if (ep->ibcq)
+		ibv_destroy_cq(ep->ibcq);
+	wait_detach(ep);
+	match_fini(ep);
+	pool_fini(&ep->bounce);
+	pool_fini(&ep->small);
+	ops_fini(ep);
+	counter_unbind(ep);
+	if (ep->tx_cq)
+		unbind_cq(ep, ep->tx_cq);
+	if (ep->rx_cq)
+		unbind_cq(ep, ep->rx_cq);
+	if (ep->av)
+		unbind_av(ep);
+	d->users--;
+	domain_leave(d);
+	fi_freeinfo(ep->info);
+	free(ep);
+	return 0;
+}
+
+/* ---- Binding ---- */
+
+static int bind_cq(struct endpoint *ep, struct cq *cq, uint64_t flags)
+{
+	struct endpoint **endpoints;
+
+	if (flags & FI_TRANSMIT) {
+		ep->tx_cq = cq;
+		ep->tx_selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
+	}
+	if (flags & FI_RECV) {
+		ep->rx_cq = cq;
+		ep->rx_selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
+	}
+	endpoints = (struct endpoint **)realloc(cq->endpoints, (cq->users + 1) * sizeof(*endpoints));
+	if (!endpoints)
+		return -FI_ENOMEM;
+	cq->endpoints = endpoints;
+	unbind_cq(ep, cq);
+	endpoints[cq->users++] = ep;
+	return 0;
+}
+
+static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	struct endpoint *ep = endpoint_from(fid);
+	int err = 0;
+
+	if (ep->enabled)
+		return -FI_EOPBADSTATE;
+	domain_enter(ep->domain);
+	switch (other->fclass) {
+	case FI_CLASS_EQ:
+		break; /* of which nothing ever comes: see eq.c */
+	case FI_CLASS_CQ:
+		err = -FI_EINVAL;
+		if (flags & (FI_TRANSMIT | FI_RECV))
+			err = bind_cq(ep, container_of(other, struct cq, fid.fid), flags);
+		break;
+	case FI_CLASS_CNTR:
+		err = counter_bind(ep, other, flags);
+		break;
+	case FI_CLASS_AV:
+		if (ep->av) {
+			err = -FI_EINVAL;
+			break;
+		}
+		ep->av = container_of(other, struct av, fid.fid);
+		ep->av->users++;
+		ep->next_of_av = ep->av->endpoints;
+		ep->av->endpoints = ep;
+		break;
+	default:
+		err = -FI_EINVAL;
+	}
+	domain_leave(ep->domain);
+	return err;
+}
+
+/* ---- Options ---- */
+
+static int set_op_flags(struct endpoint *ep, uint64_t flags)
+{
+	if (flags & FI_TRANSMIT)
+		ep->tx_flags = flags & ~(uint64_t)FI_TRANSMIT;
+	if (flags & FI_RECV)
+		ep->rx_flags = flags & ~(uint64_t)FI_RECV;
+	send_defaults(ep);
+	return 0;
+}
+
+static int endpoint_control(struct fid *fid, int command, void *arg)
+{
+	struct endpoint *ep = endpoint_from(fid);
+	uint64_t *flags = (uint64_t *)arg;
+	int err = -FI_ENOSYS;
+
+	domain_enter(ep->domain);
+	if (command == FI_ENABLE) {
+		err = enable(ep);
+		send_defaults(ep);
+	} else if (command == FI_SETOPSFLAG) {
+		err = set_op_flags(ep, *flags);
+	} else if (command == FI_GETOPSFLAG) {
+		*flags = *flags & FI_TRANSMIT ? ep->tx_flags : ep->rx_flags;
+		err = 0;
+	}
+	domain_leave(ep->domain);
+	return err;
+}
+
+static int endpoint_getopt(fid_t fid, int level, int name, void *value, size_t *len)
+{
+	struct endpoint *ep = endpoint_from(fid);
+
+	if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+		return -FI_ENOPROTOOPT;
+	if (*len < sizeof(ep->min_multi_recv))
+		return -FI_ETOOSMALL;
+	*(size_t *)value = ep->min_multi_recv;
+	*len = sizeof(ep->min_multi_recv);
+	return 0;
+}
+
+static int endpoint_setopt(fid_t fid, int level, int name, const void *value, size_t len)
+{
+	if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+		return -FI_ENOPROTOOPT;
+	if (len != sizeof(size_t))
+		return -FI_EINVAL;
+	endpoint_from(fid)->min_multi_recv = *(const size_t *)value;
+	return 0;
+}
+
+static ssize_t endpoint_cancel(fid_t fid, void *context)
+{
+	struct endpoint *ep = endpoint_from(fid);
+
+	enter(ep);
+	return leave(ep, recv_cancel(ep, context));
+}
+
+static int endpoint_getname(fid_t fid, void *addr, size_t *len)
+{
+	struct endpoint *ep = endpoint_from(fid);
+	size_t room = *len;
+
+	if (!ep->enabled)
+		return -FI_EOPBADSTATE;
+	*len = sizeof(ep->name);
+	memcpy(addr, &ep->name, room < sizeof(ep->name) ? room : sizeof(ep->name));
+	return room < sizeof(ep->name) ? -FI_ETOOSMALL : 0;
+}
+
+static struct fi_ops fid_ops = {
+	sizeof(struct fi_ops), endpoint_close, endpoint_bind, endpoint_control, no_ops_open, no_tostr, no_ops_set,
+};
+static struct fi_ops_ep ep_ops = {
+	sizeof(struct fi_ops_ep), endpoint_cancel, endpoint_getopt, endpoint_setopt, no_tx_ctx, no_rx_ctx, no_size_left,
+	no_size_left,
+};
+static struct fi_ops_cm cm_ops = {
+	sizeof(struct fi_ops_cm), no_setname, endpoint_getname, no_getpeer, no_connect, no_listen, no_accept, no_reject,
+	no_shutdown, no_join,
+};
+
+int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **out, void *context)
+{
+	struct endpoint *ep = (struct endpoint *)aligned_alloc(64, inlay_round_up(sizeof(*ep), 64));
+
+	if (!ep)
+		return -FI_ENOMEM;
+	memset(ep, 0, sizeof(*ep));
+	ep->info = fi_dupinfo(info);
+	if (!ep->info) {
+		free(ep);
+		return -FI_ENOMEM;
+	}
+	ep->domain = container_of(fid, struct domain, fid);
+	ep->domain->users++;
+	ep->lock = ep->domain->lock;
+	ep->directed = ((info->caps | (info->rx_attr ? info->rx_attr->caps : 0)) & FI_DIRECTED_RECV) != 0;
+	ep->tag_bits = ep->directed ? UINT64_MAX >> SOURCE_BITS : UINT64_MAX;
+	ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
+	ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;
+	ep->min_multi_recv = 64;
+	ep->recv_tail = &ep->recv_head;
+	ep->kept_tail = &ep->kept_head;
+	ep->waiting_tail = &ep->waiting_head;
+	ep->fid.fid.fclass = FI_CLASS_EP;
+	ep->fid.fid.context = context;
+	ep->fid.fid.ops = &fid_ops;
+	ep->fid.ops = &ep_ops;
+	ep->fid.cm = &cm_ops;
+	ep->fid.msg = &msg_ops;
+	ep->fid.rma = &rma_ops;
+	ep->fid.tagged = &tagged_ops;
+	ep->fid.atomic = &atomic_ops;
+	ep->fid.collective = &no_collective;
+	*out = &ep->fid;
+	return 0;
+}

@@ -1,0 +1,928 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fabric.h: a libfabric provider on inlay's headers: its objects, and what its files call of each other.
+ *
+ *   info.c        what the provider offers; fi_prov_ini
+ *   domain.c      fabric and domain: device, doorbell register, registrations
+ *   av.c          address vector: from fi_addr_t to a name
+ *   endpoint.c    an endpoint's queues, options and end
+ *   peer.c        the other endpoints, one connection each; what happens when one dies
+ *   connect.c     hellos over UD that bring a connection about
+ *   pool.c        memory for operations and bounce buffers
+ *   cq.c          the completion queues that the application reads; eq.c: the event queue that stays empty
+ *   counter.c     counters of completions
+ *   wait.c        sleeping until something is in a completion queue
+ *   send.c        protocols of a send: inline, eager, rendezvous
+ *   recv.c        receives are posted and end; untagged.c: those without a tag
+ *   match.c       where tagged receives and messages meet
+ *   arrive.c      messages that have come; message.h: when one has found its receive
+ *   rendezvous.c  large messages: the receiver's RDMA reads
+ *   progress.c    the device's completions
+ *   tagged.c      fi_tsend and its kin
+ *   msg.c         fi_send and its kin
+ *   mr.c          memory that the application registers
+ *   rma.c         fi_read, fi_write and their kin
+ *   atomic.c      fi_atomic and its kin, by the device or by message
+ *   stubs.c       functions that do nothing but say -FI_ENOSYS
+ *
+ * One endpoint, the objects of one domain, and every call on them belong to one thread at a time: the
+ * application's (FI_THREAD_DOMAIN), or whichever holds the domain's mutex (FI_THREAD_SAFE).
+ */
+#ifndef FABRIC_H_
+#define FABRIC_H_
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+#include <rdma/providers/fi_log.h>
+#include <rdma/providers/fi_prov.h>
+#include <inlay/connect.h>
+#include <inlay/match.h>
+#include <inlay/mmap/cache.h>
+#include <inlay/mmap/monitor.h>
+#include <inlay/queue.h>
+#include <inlay/verbs.h>
+
+#define APART __attribute__((noinline, cold)) /* the rare cases of a function that is called often */
+#define CALLED __attribute__((noinline))      /* not rare, but too long for its callers */
+
+#define IOV_LIMIT 4u              /* pieces of memory in one operation */
+#define SOURCE_BITS 16u           /* of the 64 that are matched, when receives name their sender */
+#define MAX_MESSAGE (1ull << 40)
+#define CQ_ENTRIES 1024u          /* of a completion queue at first; it grows */
+
+/* ---- Settings: environment variables FI_INLAY_..., see info.c ---- */
+
+struct settings {
+	size_t eager;             /* largest message that goes through bounce buffers */
+	size_t piece;             /* of a large message, that is read at a time */
+	int window;               /* pieces of a message that are read at a time */
+	int receives;             /* entries of the shared receive queue */
+	int peers;                /* connections that an endpoint may have */
+	int port, gid_index, sl, traffic_class;
+	int timeout;              /* of an acknowledgement, 4.096 us << timeout */
+	int connect_ms;           /* for a peer to answer hellos */
+	int keepalive_ms;         /* between probes of an idle connection; 0: none */
+	int cache_regions;        /* registrations that are kept */
+};
+
+extern struct settings settings;
+extern struct fi_provider provider;
+
+#define WARN(subsystem, ...) FI_WARN(&provider, subsystem, __VA_ARGS__)
+
+/* ---- The wire ---- */
+
+/*
+ * What precedes each message on a connection.
+ *
+ *   +0   kind, flags, segments of a rendezvous
+ *   +4   tag; in FIN the handle
+ *   +12  8 bytes of the application's data       FLAG_DATA
+ *   +..  8 bytes: the sender's handle            FLAG_HANDLE
+ *   +..  the payload, or the segments            EAGER, or RENDEZVOUS
+ */
+struct wire {
+	uint8_t kind;
+	uint8_t flags;
+	uint16_t segments;
+	uint64_t tag;
+} __attribute__((packed));
+
+enum wire_kind {
+	WIRE_EAGER = 1,           /* the payload is here */
+	WIRE_RENDEZVOUS,          /* the payload is to be read from the segments */
+	WIRE_FIN,                 /* the message that the handle names was read, or has arrived */
+	WIRE_WRITTEN,             /* follows a write: data for the CQ */
+	WIRE_ATOMIC,              /* to be carried out; see atomic.c */
+	WIRE_ANSWER               /* it was */
+};
+
+enum wire_flags {
+	FLAG_TAGGED = 1,
+	FLAG_DATA = 2,
+	FLAG_HANDLE = 4,
+	FLAG_FETCH = 8            /* WIRE_ATOMIC, WIRE_ANSWER: with old values */
+};
+
+/* Memory of the sender's */
+struct segment {
+	uint64_t addr;
+	uint64_t len;
+	uint32_t rkey;
+} __attribute__((packed));
+
+INLAY_STATIC_ASSERT(sizeof(struct wire) == 12 && sizeof(struct segment) == 20, "on the wire");
+
+/* Bytes before the payload. */
+INLAY_ALWAYS uint32_t header_bytes(uint8_t flags)
+{
+	return (uint32_t)sizeof(struct wire) + (flags & FLAG_DATA ? 8 : 0) + (flags & FLAG_HANDLE ? 8 : 0);
+}
+
+#define WIRE_MAX (sizeof(struct wire) + 16) /* with both extras */
+#define INLINE_BYTES 188u         /* of a message in a WQE: four WQEBBs */
+#define SMALL_MESSAGE 192u        /* longer ones keep the bounce buffer that they came in */
+#define HELLO_SIZE 112u           /* of connect.c's datagrams */
+#define PEER_RING 128u            /* WQEBBs of a connection */
+
+/* A message as it came, checked against the bytes that came. */
+struct message {
+	uint8_t kind, flags;
+	uint16_t segments;
+	uint64_t tag;
+	uint64_t data;
+	uint64_t handle;
+	const uint8_t *payload;   /* or the segments */
+	size_t len;               /* of the whole message */
+};
+
+/* An endpoint's address: its UD queue pair, and which endpoint of that number it is. */
+struct name {
+	uint8_t record[INLAY_CONNECT_SIZE];
+	uint64_t incarnation;     /* when it was made, in nanoseconds */
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct name) == 48, "on the wire");
+
+/* ---- Fabric, domain, address vector ---- */
+
+struct fabric {
+	struct fid_fabric fid;
+	uint32_t users;
+};
+
+#define MR_BUCKETS 64u
+
+struct domain {
+	struct fid_domain fid;
+	struct fabric *fabric;
+	pthread_mutex_t *lock;    /* FI_THREAD_SAFE: &mutex; else NULL */
+	pthread_mutex_t mutex;
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct inlay_uar uar;     /* queue pairs are made in its PD */
+	uint64_t caps;            /* of the info that it was opened with */
+	uint32_t users;
+	struct inlay_cache cache;
+	void *cache_memory;
+	struct inlay_cache *caches[1];
+	struct inlay_monitor monitor;
+	pthread_t watcher;
+	struct mr *mrs[MR_BUCKETS]; /* the application's, by key */
+	enum { WATCH_UNTRIED, WATCH_ON, WATCH_OFF } watch;
+};
+
+struct av {
+	struct fid_av fid;
+	struct domain *domain;
+	enum fi_av_type type;
+	struct name *names;       /* incarnation 0: the place is free */
+	size_t count, room;
+	struct endpoint *endpoints; /* bound to it, by next_of_av */
+	uint32_t users;
+};
+
+/* ---- Completion queues and counters ---- */
+
+struct cq_entry {
+	struct fi_cq_tagged_entry e;
+	fi_addr_t source;
+	uint64_t reserved;
+};
+
+struct cq_error {
+	struct cq_error *next;
+	struct fi_cq_err_entry e;
+};
+
+struct cq {
+	struct fid_cq fid;
+	struct domain *domain;
+	struct cq_entry *ring;    /* a power of two of entries */
+	uint32_t mask, head, tail;
+	size_t entry_size;        /* of the application's format */
+	struct cq_error *error, **last_error;
+	struct endpoint **endpoints; /* that complete here, and are driven by reads */
+	uint32_t users;
+	int epoll, wake;          /* descriptors that are waited for; -1: it cannot be waited for */
+};
+
+/* ---- Operations ---- */
+
+enum op_kind {
+	OP_FREE,
+	OP_RECV,                  /* posted */
+	OP_SPENT,                 /* multi-receive without room, of which messages are still being read */
+	OP_READ,                  /* reads a large message */
+	OP_FIN,                   /* waits for room to say FIN */
+	OP_SEND,                  /* waits for FIN */
+	OP_RMA,                   /* a read or a write holds its registrations */
+	OP_NATIVE,                /* an atomic operation of the device's, step by step */
+	OP_ATOMIC,                /* waits for WIRE_ANSWER */
+	OP_ANSWER                 /* waits for room to say WIRE_ANSWER */
+};
+
+/*
+ * An operation that takes more than one step. A handle names it on the wire: its index, and how often
+ * the place was used.
+ */
+struct op {
+	uint8_t kind;
+	uint8_t iovs;
+	bool told;                /* receive: its success makes a completion */
+	bool multi;               /* receive: of several messages */
+	uint32_t index;
+	uint64_t flags;           /* of its completion */
+	void *context;
+	uint8_t *buf;             /* iov[0] */
+	size_t len;               /* all of iov; of a multi-receive what is left */
+	uint64_t match;           /* tagged receive: its handle in the match table */
+	struct op *next;          /* posted receives, waiting reads, free ones */
+	struct peer *peer;        /* source or destination */
+
+	uint32_t generation;
+	uint32_t pieces;          /* reads under way */
+	uint8_t segments;
+	uint8_t regions;          /* held */
+	size_t total, want, asked; /* rendezvous: bytes of the message, that fit, that were asked for */
+	int err;
+	uint32_t refs;            /* multi-receive: messages that are being read into it */
+	struct op *parent;        /* ... by this one; NULL for all others */
+	uint64_t tag, data;       /* of the message */
+	uint64_t remote_handle;
+	size_t min;               /* multi-receive: the least that must be left */
+	struct iovec iov[IOV_LIMIT];
+	struct segment segment[IOV_LIMIT];
+	struct inlay_cache_region *region[IOV_LIMIT];
+};
+
+/* A bounce buffer, or a small one that keeps a message that nobody has asked for yet. */
+struct buf {
+	struct buf *next;
+	struct peer *peer;        /* kept message: its sender */
+	void *context;            /* eager send: for its completion */
+	uint32_t flags;
+	uint32_t len;             /* bytes of data */
+	uint32_t lkey;
+	uint32_t size;            /* room in data */
+	uint8_t data[] __attribute__((aligned(64)));
+};
+
+struct pool {
+	struct buf *free;
+	size_t size;              /* room of each */
+	struct chunk *chunks;
+	struct domain *domain;    /* registered there; NULL: not registered */
+};
+
+/* ---- Peers ---- */
+
+enum slot_kind {
+	SLOT_NONE,
+	SLOT_CONTEXT,             /* what: an application's context */
+	SLOT_BUF,                 /* what: an eager send's buffer */
+	SLOT_OP,                  /* what: the operation that this is a piece of */
+	SLOT_RMA                  /* what: an operation of rma.c or atomic.c */
+};
+
+/* In the flags of a completion. */
+#define DONE_ERROR (1u << 31)     /* only a failure is told */
+#define DONE_COUNT (1u << 30)     /* a counter counts it; the others only with it: */
+#define DONE_QUIET (1u << 29)     /* only a failure is told */
+#define DONE_MUTE (1u << 28)      /* nothing is told */
+
+/* What to do when the WQE of the same index completes. */
+struct slot {
+	void *what;
+	uint32_t kind;
+	uint32_t flags;           /* SLOT_CONTEXT: of the completion; 0: none */
+};
+
+enum peer_state {
+	PEER_IDLE,                /* known, and not connected */
+	PEER_CONNECTING,
+	PEER_READY,               /* both sides are in RTS, and each knows it */
+	PEER_FAILING,             /* queue pair in ERR: its completions are coming in */
+	PEER_FAILED
+};
+
+struct peer {
+	struct inlay_sq sq;
+	struct slot *slots;
+	uint32_t mask;            /* of slots */
+	uint8_t state;
+	bool reachable;           /* av is known */
+	bool seen;                /* our queue pair is in RTS */
+	bool flushed;             /* FAILING: the last WQE is posted */
+	bool forgotten;           /* FAILING: to be IDLE after it */
+	uint8_t syndrome;         /* why it failed, if the device knows */
+	uint16_t err;             /* why it failed */
+	fi_addr_t addr;           /* FI_ADDR_NOTAVAIL: not in the address vector */
+	uint64_t source;          /* its bits in what is matched */
+	struct endpoint *ep;
+	struct peer *next;        /* of all peers of the endpoint */
+	struct ibv_qp *qp;
+	struct name name;
+	struct inlay_connect_record here;
+	struct inlay_av av;
+	uint32_t attempt, their_attempt;
+	uint64_t since, hello_at, probe_at; /* milliseconds */
+	uint32_t tries;
+} __attribute__((aligned(64)));
+
+/* ---- Endpoints ---- */
+
+enum { COUNT_SEND, COUNT_RECV, COUNT_READ, COUNT_WRITE, COUNTERS };
+
+struct endpoint {
+	struct fid_ep fid;
+	pthread_mutex_t *lock;    /* the domain's */
+	struct peer **ready;      /* by fi_addr_t: the peer, if it can be sent to */
+	size_t addrs;             /* in ready and by_addr */
+	struct cq *tx_cq, *rx_cq;
+	struct counter *counters[COUNTERS];
+	uint64_t tx_flags, rx_flags; /* of calls that take no flags */
+	uint32_t tx_done;         /* completion of such a send */
+	size_t inject_addrs;      /* as addrs; 0 if those without a completion are counted */
+	size_t short_addrs;       /* as addrs; 0 if such a send asks for more than the short way does */
+	uint64_t tag_bits;        /* that count */
+	struct op *free_ops;
+	uint64_t ignored;         /* bits that all receives have ignored; all ones before the first */
+	struct buf *spare;        /* for an entry of the shared receive queue that gives its buffer away */
+	bool tx_selective, rx_selective;
+	bool rx_told;             /* a receive of a call without flags makes a completion */
+	bool directed;            /* receives name their sender */
+	bool enabled;
+	struct op *recv_head, **recv_tail; /* untagged receives, oldest first */
+	struct buf *kept_head, **kept_tail; /* untagged messages, oldest first */
+	struct pool bounce, small;
+
+	struct peer anybody;      /* has no bits in what is matched, and never fails */
+	struct inlay_match match __attribute__((aligned(64)));
+	struct inlay_cq cq __attribute__((aligned(64)));
+	struct inlay_srq srq __attribute__((aligned(64)));
+	struct inlay_sq ud __attribute__((aligned(64)));
+	struct inlay_qpn_table qpns;
+
+	struct domain *domain;
+	struct av *av;
+	struct endpoint *next_of_av;
+	struct fi_info *info;
+	struct ibv_cq *ibcq;
+	struct ibv_comp_channel *channel; /* if its completions can be waited for */
+	struct ibv_srq *ibsrq;
+	struct ibv_qp *ud_qp;
+	struct inlay_connect_attr attr;
+	struct inlay_connect_record here;
+	struct name name;
+	void *match_memory;
+	uint32_t match_entries;
+	void *qpn_memory[8];
+	uint32_t qpn_pages;
+	struct peer **by_addr;    /* by fi_addr_t, if it was asked for */
+	struct peer *peers;
+	uint64_t next_source;
+	uint32_t connecting;      /* peers that hellos are sent to */
+	uint32_t pairs;           /* queue pairs of connections */
+	uint32_t polls, pause;    /* of progress; between two looks at the time */
+	uint64_t now;             /* milliseconds, as of the last look */
+	struct op *waiting_head, **waiting_tail; /* reads and FINs that found no room */
+	struct op **chunks;       /* of operations */
+	uint32_t chunk_count;
+	size_t min_multi_recv;
+};
+
+/* ---- stubs.c ---- */
+
+extern struct fi_ops_collective no_collective;
+
+#define NO(type, name, ...) type name(__VA_ARGS__)
+#include "stubs.h"
+#undef NO
+
+/* ---- info.c ---- */
+
+int info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
+	     struct fi_info **info);
+
+/* ---- eq.c ---- */
+
+int eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq **eq, void *context);
+
+/* ---- domain.c ---- */
+
+int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fid, void *context);
+
+/* Every call of the application's on a domain's objects is between these two. */
+INLAY_ALWAYS void domain_enter(struct domain *d)
+{
+	if (INLAY_UNLIKELY(d->lock != NULL))
+		pthread_mutex_lock(d->lock);
+}
+
+INLAY_ALWAYS void domain_leave(struct domain *d)
+{
+	if (INLAY_UNLIKELY(d->lock != NULL))
+		pthread_mutex_unlock(d->lock);
+}
+
+/*
+ * A registration of [addr, addr + len) with these rights, found or made. -FI_EAGAIN: what is in use
+ * leaves no room.
+ */
+int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r);
+void region_put(struct domain *d, struct inlay_cache_region *r);
+
+/* ---- av.c ---- */
+
+int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **av, void *context);
+
+/* The place of a name, or FI_ADDR_NOTAVAIL. */
+fi_addr_t av_find(const struct av *av, const struct name *name);
+
+/* ---- endpoint.c ---- */
+
+int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **ep, void *context);
+
+/* As domain_enter, by the endpoint. */
+INLAY_ALWAYS void enter(const struct endpoint *ep)
+{
+	if (INLAY_UNLIKELY(ep->lock != NULL))
+		pthread_mutex_lock(ep->lock);
+}
+
+/* As domain_leave, and gives back `result`. */
+INLAY_ALWAYS ssize_t leave(const struct endpoint *ep, ssize_t result)
+{
+	if (INLAY_UNLIKELY(ep->lock != NULL))
+		pthread_mutex_unlock(ep->lock);
+	return result;
+}
+
+/* ---- pool.c ---- */
+
+/* size: bytes in each buffer. registered: NULL: plain memory. 0 or -FI_ENOMEM. */
+int pool_init(struct pool *p, size_t size, struct domain *registered);
+void pool_fini(struct pool *p);
+int pool_grow(struct pool *p);
+
+/* A buffer, or NULL. */
+INLAY_ALWAYS struct buf *buf_take(struct pool *p)
+{
+	struct buf *b = p->free;
+
+	if (INLAY_UNLIKELY(!b)) {
+		if (pool_grow(p))
+			return NULL;
+		b = p->free;
+	}
+	p->free = b->next;
+	return b;
+}
+
+INLAY_ALWAYS void buf_give(struct pool *p, struct buf *b)
+{
+	b->next = p->free;
+	p->free = b;
+}
+
+int ops_grow(struct endpoint *ep);
+void ops_fini(struct endpoint *ep);
+
+/* An operation, or NULL. Most of it is as it was. */
+INLAY_ALWAYS struct op *op_take(struct endpoint *ep, uint8_t kind)
+{
+	struct op *op = ep->free_ops;
+
+	if (INLAY_UNLIKELY(!op)) {
+		if (ops_grow(ep))
+			return NULL;
+		op = ep->free_ops;
+	}
+	ep->free_ops = op->next;
+	op->kind = kind;
+	return op;
+}
+
+INLAY_ALWAYS void op_give(struct endpoint *ep, struct op *op)
+{
+	op->kind = OP_FREE;
+	op->generation++;
+	op->next = ep->free_ops;
+	ep->free_ops = op;
+}
+
+INLAY_FN uint64_t op_handle(const struct op *op)
+{
+	return (uint64_t)op->generation << 32 | op->index;
+}
+
+/* The operation of a handle from the wire, or NULL: it is over, or never was. */
+struct op *op_of(const struct endpoint *ep, uint64_t handle);
+
+/* It no longer needs its registrations. */
+void op_let_go(struct endpoint *ep, struct op *op);
+
+/* The n-th operation, free or not; NULL after the last. */
+struct op *op_at(const struct endpoint *ep, uint32_t n);
+
+/* ---- cq.c ---- */
+
+int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
+int cq_grow(struct cq *cq);
+void cq_add_error(struct cq *cq, const struct fi_cq_err_entry *e);
+
+/* Makes room for n further completions, n at most CQ_ENTRIES / 2. 0 or -FI_EAGAIN. */
+INLAY_ALWAYS int cq_room(struct cq *cq, uint32_t n)
+{
+	if (INLAY_UNLIKELY(cq->tail - cq->head + n > cq->mask))
+		return cq_grow(cq);
+	return 0;
+}
+
+/* A completion, for which there is room. */
+INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t len, void *buf, uint64_t data,
+			 uint64_t tag, fi_addr_t source)
+{
+	struct cq_entry *c = &cq->ring[cq->tail++ & cq->mask];
+
+	c->e.op_context = context;
+	c->e.flags = flags;
+	c->e.len = len;
+	c->e.buf = buf;
+	c->e.data = data;
+	c->e.tag = tag;
+	c->source = source;
+}
+
+/* A failure of something that has no more to tell than this. */
+void cq_fail(struct cq *cq, void *context, uint64_t flags, int err, int syndrome);
+
+/* ---- counter.c ---- */
+
+int counter_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
+int counter_bind(struct endpoint *ep, struct fid *cntr, uint64_t flags);
+void counter_unbind(struct endpoint *ep);
+
+/*
+ * What becomes of an operation's completion: kind: FI_SEND, FI_READ or FI_WRITE, and what its entry in the tx CQ
+ * says beside; flags: FI_COMPLETION, SILENT. 0: nothing is done.
+ */
+uint32_t done_flags(const struct endpoint *ep, uint64_t kind, uint64_t flags);
+
+/* A completion with DONE_COUNT; one of a receive that is counted. */
+void counter_tx(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome);
+void counter_rx(struct endpoint *ep, int err);
+
+/* ---- wait.c ---- */
+
+/* A completion queue's descriptors, and their end. */
+int wait_open(struct cq *cq, enum fi_wait_obj kind);
+void wait_close(struct cq *cq);
+
+int wait_control(struct cq *cq, int command, void *arg);
+int wait_signal(struct cq *cq);
+int wait_try(struct fid_fabric *fabric, struct fid **fids, int count);
+
+/* Reads, and sleeps before if there is nothing. timeout in milliseconds; negative: for ever. */
+ssize_t wait_read(struct cq *cq, void *buf, size_t count, fi_addr_t *source, int timeout);
+
+/* The endpoint's completion channel, if its completion queues have a use for it. */
+int wait_attach(struct endpoint *ep);
+void wait_detach(struct endpoint *ep);
+
+/* ---- peer.c ---- */
+
+/* The peer of an address, connected or not; NULL: there is no such address, or no memory. */
+struct peer *peer_of(struct endpoint *ep, fi_addr_t addr);
+struct peer *peer_of_name(struct endpoint *ep, const struct name *name);
+
+/* The queue pair of a new connection, in INIT, and its send queue. 0 or a negative errno. */
+int peer_open(struct peer *p);
+
+/* It can be sent to from now on. */
+void peer_ready(struct peer *p);
+
+/* Ends a connection: everything under way fails with err, a positive errno. */
+void peer_fail(struct peer *p, int err, uint8_t syndrome);
+
+/* What comes after the last completion of a failing peer, and what closing does. */
+void peer_close(struct peer *p);
+
+/* The endpoint no longer knows an address. */
+void peer_forget(struct endpoint *ep, fi_addr_t addr);
+
+/* The address vector has learnt a name. */
+void peer_named(struct endpoint *ep, fi_addr_t addr);
+void peer_free_all(struct endpoint *ep);
+
+/* A completion has come in of a peer that is failing. */
+void peer_flushed(struct peer *p);
+
+/*
+ * A completion at the sending side, for which there is room. flags: FI_SEND and so on, with DONE_ERROR, or
+ * 0 for none at all.
+ */
+void tx_done(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome);
+
+/* A completion of what slot describes, good (err 0) or not. */
+void slot_done(struct peer *p, struct slot *slot, int err);
+
+/* Whether its queue pair can be posted to: the other side's may not know yet that it can, too. */
+INLAY_ALWAYS bool peer_open_to(const struct peer *p)
+{
+	return p->state == PEER_READY || (p->state == PEER_CONNECTING && p->seen);
+}
+
+/* Where the next WQE says what it is. */
+INLAY_ALWAYS struct slot *peer_slot(const struct peer *p)
+{
+	return &p->slots[inlay_sq_index(&p->sq) & p->mask];
+}
+
+/*
+ * INLAY_SIGNALED if a WQE that nobody waits for must be signaled all the same, so that the ring's room
+ * comes back: one in 32 is.
+ */
+INLAY_ALWAYS uint32_t peer_signal(const struct peer *p, uint32_t bbs)
+{
+	return (inlay_sq_index(&p->sq) & 31) + bbs > 31 ? INLAY_SIGNALED : 0;
+}
+
+/* ---- connect.c ---- */
+
+/* Starts to say hello. 0 or a negative errno. */
+int connect_start(struct peer *p);
+
+/* A datagram has come in. */
+void connect_arrived(struct endpoint *ep, const void *data, size_t len);
+
+/* Sends hellos anew, probes idle connections, gives up. */
+void connect_step(struct endpoint *ep);
+
+/* Tells all connected peers that this endpoint closes. */
+void connect_bye(struct endpoint *ep);
+
+uint64_t milliseconds(void);
+
+/* ---- send.c ---- */
+
+#define SILENT (1ull << 63) /* of a send: no completion, not even of a failure (fi_inject) */
+
+/*
+ * Any send.
+ *
+ * flags  FI_TAGGED or FI_MSG, FI_REMOTE_CQ_DATA, FI_INJECT, FI_COMPLETION, a completion level, SILENT
+ *
+ * Returns 0; -FI_EAGAIN: no room, or no connection yet; or another negative errno. A peer that has failed
+ * makes an error completion, or, of a silent send, the answer.
+ */
+ssize_t send_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_addr_t dest, uint64_t tag, uint64_t data,
+		 void *context, uint64_t flags);
+ssize_t send_buf(struct endpoint *ep, const void *buf, size_t len, fi_addr_t dest, uint64_t tag, uint64_t data,
+		 void *context, uint64_t flags);
+
+/* What follows from flags and bindings: tx_done, rx_told, short_addrs, inject_addrs. */
+void send_defaults(struct endpoint *ep);
+
+/* FIN: tells the peer that the message with this handle has come. 0, or -FI_EAGAIN: no room. */
+int send_fin(struct peer *p, uint64_t handle);
+
+/* 0: it can be sent to. -FI_EAGAIN: not yet. Else the errno that it failed with. */
+int peer_need(struct endpoint *ep, struct peer *p);
+
+/* The peer's FIN. */
+void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle);
+
+/* Ends an operation that waits for FIN. */
+void send_end(struct endpoint *ep, struct op *op, int err);
+
+/* A header and a short payload in one WQEBB. */
+#define SHORT(flags) (INLAY_WQEBB - INLAY_DS - 4 - (uint32_t)sizeof(struct wire) - ((flags) & FLAG_DATA ? 8 : 0))
+
+/*
+ * A message that fits one WQEBB, len at most SHORT(flags). done: flags of its completion, or 0.
+ *
+ *   +0   ctrl    SEND
+ *   +16  inline  byte count | struct wire | (data) | payload
+ *
+ * 0 or -FI_EAGAIN. flags is constant.
+ */
+INLAY_ALWAYS ssize_t send_short(struct peer *p, uint8_t flags, uint64_t tag, uint64_t data, const void *buf, size_t len,
+				void *context, uint32_t done)
+{
+	const uint32_t head = sizeof(struct wire) + (flags & FLAG_DATA ? 8 : 0);
+	struct inlay_cursor at;
+	struct slot *slot;
+	struct wire *wire;
+	uint8_t *to;
+
+	if (INLAY_UNLIKELY(inlay_sq_begin(&p->sq, 1, &at)))
+		return -FI_EAGAIN;
+	slot = peer_slot(p);
+	slot->what = context;
+	slot->kind = SLOT_CONTEXT;
+	slot->flags = done;
+	at = inlay_seg_inline_open(at, head + (uint32_t)len, sizeof(*wire), &to);
+	wire = (struct wire *)(void *)to;
+	inlay_put32(to, WIRE_EAGER | (uint32_t)flags << 8);
+	wire->tag = tag;
+	if (flags & FLAG_DATA)
+		at = inlay_seg_inline_append(at, &data, 8);
+	at = inlay_seg_inline_append(at, buf, (uint32_t)len);
+	return inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0,
+				    (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 1), 0);
+}
+
+/* As send_short, of a longer message: len at most MEDIUM. flags need not be constant. */
+ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t data, const void *buf, size_t len,
+		    void *context, uint32_t done);
+#define MEDIUM (INLINE_BYTES - WIRE_MAX)
+
+/* A send of one buffer: the short way, if it is open. flags and inject are constant. */
+INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf, size_t len, fi_addr_t dest,
+			      uint64_t tag, uint64_t data, void *context, int inject)
+{
+	struct endpoint *ep = container_of(fid, struct endpoint, fid);
+	const uint64_t kind = flags & FLAG_TAGGED ? FI_TAGGED : FI_MSG;
+	struct peer *p;
+	ssize_t result;
+
+	enter(ep);
+	p = INLAY_LIKELY(dest < (inject ? ep->inject_addrs : ep->short_addrs)) ? ep->ready[dest] : NULL;
+	if (INLAY_LIKELY(p != NULL) && INLAY_LIKELY(len <= SHORT(flags)))
+		result = send_short(p, flags, tag, data, buf, len, context, inject ? 0 : ep->tx_done | (uint32_t)kind);
+	else if (p && len <= MEDIUM)
+		result = send_medium(p, flags, tag, data, buf, len, context, inject ? 0 : ep->tx_done | (uint32_t)kind);
+	else
+		result = send_buf(ep, buf, len, dest, tag, data, context,
+				  kind | (flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0) |
+				  (inject ? FI_INJECT | SILENT : ep->tx_flags));
+	return leave(ep, result);
+}
+
+/* ---- match.c ---- */
+
+int match_init(struct endpoint *ep);
+void match_fini(struct endpoint *ep);
+
+/* Twice as large. 0 or -FI_EAGAIN. */
+int match_grow(struct endpoint *ep);
+
+/* A receive does not ignore all that the table does: it shall ignore no more than both. 0 or -FI_EAGAIN. */
+int match_ignore_less(struct endpoint *ep, uint64_t ignore);
+
+/* ---- recv.c ---- */
+
+/* fi_trecv. */
+ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
+		    uint64_t ignore, void *context);
+
+/*
+ * Any receive.
+ *
+ * flags  FI_TAGGED or FI_MSG, FI_COMPLETION, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_MULTI_RECV
+ */
+ssize_t recv_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_addr_t source, uint64_t tag,
+		 uint64_t ignore, void *context, uint64_t flags);
+
+/* 0 if there was such a receive, else -FI_ENOENT. */
+int recv_cancel(struct endpoint *ep, const void *context);
+
+/* Receives that only this peer could have matched fail. */
+void recv_fail(struct peer *p, int err);
+
+/* A receive ends before a message came, or, recv_end, when its message was read. */
+void recv_end_early(struct endpoint *ep, struct op *op, int err);
+void recv_end(struct endpoint *ep, struct op *op, int err);
+
+/* ---- untagged.c ---- */
+
+ssize_t untagged_post(struct endpoint *ep, struct op *op);
+
+/* A message: as arrive_any. */
+int untagged_arrived(struct endpoint *ep, struct peer *p, const struct message *m, const void *at, uint32_t bytes,
+		     struct buf *b);
+
+/* As recv_cancel and recv_fail. */
+int untagged_cancel(struct endpoint *ep, const void *context);
+void untagged_fail(struct peer *p, int err);
+
+/* A message that was read into a part of a multi-receive's buffer is there. */
+void untagged_part_end(struct endpoint *ep, struct op *multi);
+
+/* ---- arrive.c ---- */
+
+/*
+ * A message came from a peer.
+ *
+ * at  its bytes
+ * b   the buffer that they lie in, if it can be kept; NULL: they must be copied
+ *
+ * Returns 0; 1 if b was kept, and ep->spare is to take its place; -FI_EAGAIN if there is no memory for it
+ * now.
+ */
+int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b);
+
+/* The same, when it stands in the match table under this handle. */
+int arrive_kept(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b, uint64_t handle);
+
+struct buf *arrive_keep(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b);
+void arrive_unkeep(struct endpoint *ep, struct buf *kept);
+
+/* A message meets its receive: there is room for two completions. */
+void arrive_meet(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op);
+void arrive_matched(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct op *op);
+void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op);
+
+/* Nobody wants a message. */
+void arrive_discard(struct endpoint *ep, struct buf *kept);
+
+/* ---- rendezvous.c ---- */
+
+/* Reads the message that m announces into op, which has its buffers. */
+void read_start(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op);
+
+/* A piece of op is done. */
+void read_done(struct endpoint *ep, struct op *op, int err);
+
+/* Goes on with what found no room. */
+void read_waiting(struct endpoint *ep);
+
+/* Says FIN now, or when there is room. */
+void fin_later(struct endpoint *ep, struct peer *p, uint64_t handle);
+
+/* An operation waits for room in the ring to its peer: progress goes on with it. */
+void wait_for_room(struct endpoint *ep, struct op *op);
+
+/* ---- mr.c ---- */
+
+struct mr {
+	struct fid_mr fid;
+	struct domain *domain;
+	struct ibv_mr *verbs;
+	uint64_t access;          /* FI_READ and so on */
+	struct mr *next;          /* of those in its bucket */
+};
+
+extern struct fi_ops_mr mr_ops;
+
+/* The memory with this key, if it holds these bytes and allows this access; NULL if not. */
+struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, size_t len, uint64_t access);
+
+/* ---- rma.c ---- */
+
+extern struct fi_ops_rma rma_ops;
+
+/* The last WQE of op is done. */
+void rma_end(struct endpoint *ep, struct op *op, int err);
+
+/* WIRE_WRITTEN has come. 0, or -FI_EAGAIN: it is to come again. */
+int rma_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
+
+/* ---- atomic.c ---- */
+
+extern struct fi_ops_atomic atomic_ops;
+
+int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
+		 uint64_t flags);
+
+/* OP_NATIVE: the device has done a step. */
+void atomic_step(struct endpoint *ep, struct op *op, int err);
+
+/* OP_ATOMIC: the answer has come, or the peer is lost. */
+void atomic_end(struct endpoint *ep, struct op *op, int err);
+
+/* OP_NATIVE, OP_ANSWER: there may be room now. */
+void atomic_again(struct endpoint *ep, struct op *op);
+
+/* WIRE_ATOMIC or WIRE_ANSWER has come. 0, or -FI_EAGAIN: it is to come again. */
+int atomic_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
+
+/* ---- progress.c ---- */
+
+/* Handles what the device has completed, and what time has brought. */
+void progress(struct endpoint *ep);
+
+/* Fills the shared receive queue for the first time. */
+int progress_feed(struct endpoint *ep);
+
+/* ---- tagged.c, msg.c ---- */
+
+extern struct fi_ops_tagged tagged_ops;
+extern struct fi_ops_msg msg_ops;
+
+#endif

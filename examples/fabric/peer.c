@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * peer.c: the other endpoints. A peer is known by its name, whether or not the address vector has it:
+ * messages may come before the application learns the address. It has one connection at a time.
+ *
+ *   IDLE --connect_start, a hello--> CONNECTING --both in RTS--> READY
+ *     ^                                   |                        |  an error, a new incarnation, BYE
+ *     |                                   +-----------+------------+
+ *     |                                               v
+ *     +--address removed---- FAILED <--all flushed-- FAILING
+ *
+ * A peer that failed stays so: every operation to it ends in its error, until its address is removed from
+ * the address vector or it says hello anew.
+ */
+#include "fabric.h"
+
+/* ---- Names ---- */
+
+struct peer *peer_of_name(struct endpoint *ep, const struct name *name)
+{
+	struct peer *p;
+
+	for (p = ep->peers; p; p = p->next)
+		if (!memcmp(&p->name, name, sizeof(*name)))
+			return p;
+	if (ep->directed && ep->next_source >> SOURCE_BITS) {
+		WARN(FI_LOG_AV, "more peers than fit %u bits of tag\n", SOURCE_BITS);
+		return NULL;
+	}
+	p = (struct peer *)aligned_alloc(64, sizeof(*p));
+	if (!p)
+		return NULL;
+	memset(p, 0, sizeof(*p));
+	p->ep = ep;
+	p->name = *name;
+	p->source = ep->directed ? ep->next_source++ << (64 - SOURCE_BITS) : 0;
+	p->addr = av_find(ep->av, name);
+	p->next = ep->peers;
+	ep->peers = p;
+	return p;
+}
+
+/* Room for this address in the arrays that it indexes. */
+static int addrs_grow(struct endpoint *ep, fi_addr_t addr)
+{
+	size_t n = ep->addrs ? ep->addrs : 64, i;
+	struct peer **ready, **by_addr;
+
+	if (addr < ep->addrs)
+		return 0;
+	while (n <= addr)
+		n *= 2;
+	ready = (struct peer **)realloc(ep->ready, n * sizeof(*ready));
+	if (!ready)
+		return -FI_ENOMEM;
+	ep->ready = ready;
+	by_addr = (struct peer **)realloc(ep->by_addr, n * sizeof(*by_addr));
+	if (!by_addr)
+		return -FI_ENOMEM;
+	ep->by_addr = by_addr;
+	for (i = ep->addrs; i < n; i++)
+		ready[i] = by_addr[i] = NULL;
+	ep->addrs = n;
+	send_defaults(ep);
+	return 0;
+}
+
+struct peer *peer_of(struct endpoint *ep, fi_addr_t addr)
+{
+	struct peer *p;
+
+	if (addr < ep->addrs && ep->by_addr[addr])
+		return ep->by_addr[addr];
+	if (addr >= ep->av->count || !ep->av->names[addr].incarnation || addrs_grow(ep, addr))
+		return NULL;
+	p = peer_of_name(ep, &ep->av->names[addr]);
+	if (!p)
+		return NULL;
+	ep->by_addr[addr] = p;
+	if (p->state == PEER_READY)
+		ep->ready[addr] = p;
+	return p;
+}
+
+void peer_named(struct endpoint *ep, fi_addr_t addr)
+{
+	struct peer *p;
+
+	for (p = ep->peers; p; p = p->next)
+		if (p->addr == FI_ADDR_NOTAVAIL && !memcmp(&p->name, &ep->av->names[addr], sizeof(p->name))) {
+			p->addr = addr;
+			peer_of(ep, addr);
+		}
+}
+
+void peer_forget(struct endpoint *ep, fi_addr_t addr)
+{
+	struct peer *p = addr < ep->addrs ? ep->by_addr[addr] : NULL;
+
+	if (!p)
+		return;
+	ep->by_addr[addr] = NULL;
+	ep->ready[addr] = NULL;
+	if (p->addr != addr)
+		return;
+	p->addr = FI_ADDR_NOTAVAIL;
+	p->forgotten = p->state == PEER_FAILING;
+	if (p->state == PEER_FAILED)
+		p->state = PEER_IDLE;
+}
+
+/* ---- Connections ---- */
+
+static int add_qpn(struct endpoint *ep, uint32_t qpn, struct peer *p)
+{
+	int err = inlay_qpn_table_add(&ep->qpns, qpn, p);
+	void *page;
+
+	if (err != -ENOBUFS || ep->qpn_pages == sizeof(ep->qpn_memory) / sizeof(*ep->qpn_memory))
+		return err;
+	page = calloc(1, inlay_qpn_table_size(1));
+	if (!page)
+		return -FI_ENOMEM;
+	ep->qpn_memory[ep->qpn_pages++] = page;
+	inlay_qpn_table_grow(&ep->qpns, page, inlay_qpn_table_size(1));
+	return inlay_qpn_table_add(&ep->qpns, qpn, p);
+}
+
+static int open_steps(struct peer *p, const char **why)
+{
+	struct endpoint *ep = p->ep;
+	struct ibv_qp_init_attr init;
+	int err;
+
+	if (ep->pairs == (uint32_t)settings.peers)
+		return inlay_refuse_(-ENOSPC, why, "more connections than FI_INLAY_PEERS");
+	memset(&init, 0, sizeof(init));
+	init.send_cq = init.recv_cq = ep->ibcq;
+	init.srq = ep->ibsrq;
+	init.qp_type = IBV_QPT_RC;
+	init.cap.max_send_wr = PEER_RING / 8; /* what makes a ring of PEER_RING WQEBBs: inlay_send_cqes() */
+	init.cap.max_send_sge = 1;
+	init.cap.max_inline_data = INLINE_BYTES;
+	p->qp = ibv_create_qp(ep->domain->uar.pd, &init);
+	if (!p->qp)
+		return inlay_refuse_(-errno, why, "no queue pair");
+	ep->pairs++;
+	err = inlay_sq_from_qp(&p->sq, p->qp, &ep->domain->uar, &ep->cq, why);
+	if (err)
+		return err;
+	p->slots = (struct slot *)calloc(inlay_sq_size(&p->sq), sizeof(*p->slots));
+	if (!p->slots || add_qpn(ep, p->qp->qp_num, p))
+		return inlay_refuse_(-FI_ENOMEM, why, "no memory for a connection");
+	p->mask = inlay_sq_size(&p->sq) - 1;
+	return inlay_connect_local(&p->here, p->qp, &ep->attr, why);
+}
+
+int peer_open(struct peer *p)
+{
+	const char *why = NULL;
+	int err = open_steps(p, &why);
+
+	if (!err) {
+		p->attempt++;
+		p->seen = p->flushed = false;
+		return 0;
+	}
+	WARN(FI_LOG_EP_CTRL, "%s: %s\n", why, fi_strerror(-err));
+	peer_close(p);
+	return err;
+}
+
+void peer_ready(struct peer *p)
+{
+	struct endpoint *ep = p->ep;
+	size_t i;
+
+	p->state = PEER_READY;
+	p->probe_at = ep->now + (uint64_t)settings.keepalive_ms;
+	ep->connecting--;
+	for (i = 0; i < ep->addrs; i++)
+		if (ep->by_addr[i] == p)
+			ep->ready[i] = p;
+}
+
+/* ---- Failure ---- */
+
+/* A NOP that can only be flushed, so that its completion is the last. */
+static void flush(struct peer *p)
+{
+	struct slot *slot = peer_slot(p);
+
+	if (p->flushed || inlay_post_nop(&p->sq, INLAY_SIGNALED))
+		return;
+	slot->kind = SLOT_NONE;
+	inlay_sq_ring(&p->sq);
+	p->flushed = true;
+}
+
+void peer_fail(struct peer *p, int err, uint8_t syndrome)
+{
+	struct endpoint *ep = p->ep;
+	struct ibv_qp_attr attr;
+	struct op *op;
+	uint32_t n;
+	size_t i;
+
+	if (p->state >= PEER_FAILING)
+		return;
+	FI_INFO(&provider, FI_LOG_EP_CTRL, "a peer fails: %s (%s)\n", fi_strerror(err),
+		syndrome ? inlay_syndrome_text(syndrome) : "no error of the device's");
+	ep->connecting -= p->state == PEER_CONNECTING;
+	p->state = PEER_FAILING;
+	p->err = (uint16_t)err;
+	p->syndrome = syndrome;
+	for (i = 0; i < ep->addrs; i++)
+		if (ep->ready[i] == p)
+			ep->ready[i] = NULL;
+	if (p->qp && p->qp->state == IBV_QPS_RTS) {
+		/* Stops both sides: from here on the device neither reads nor writes the application's memory. */
+		memset(&attr, 0, sizeof(attr));
+		attr.qp_state = IBV_QPS_ERR;
+		ibv_modify_qp(p->qp, &attr, IBV_QP_STATE);
+		flush(p);
+	}
+	for (n = 0; (op = op_at(ep, n)); n++)
+		if (op->kind == OP_SEND && op->peer == p)
+			send_end(ep, op, err);
+		else if (op->kind == OP_ATOMIC && op->peer == p)
+			atomic_end(ep, op, err);
+	recv_fail(p, err);
+	if (!p->qp || !inlay_sq_pending(&p->sq))
+		peer_close(p);
+}
+
+void peer_flushed(struct peer *p)
+{
+	flush(p);
+	if (!inlay_sq_pending(&p->sq))
+		peer_close(p);
+}
+
+void peer_close(struct peer *p)
+{
+	struct endpoint *ep = p->ep;
+	uint32_t qpn;
+
+	if (p->qp) {
+		qpn = p->qp->qp_num;
+		ibv_destroy_qp(p->qp);
+		p->qp = NULL;
+		ep->pairs--;
+		inlay_cq_clean(&ep->cq, qpn, inlay_srq_gone, &ep->srq);
+		inlay_sq_fini(&p->sq);
+		inlay_qpn_table_remove(&ep->qpns, qpn);
+	}
+	free(p->slots);
+	p->slots = NULL;
+	if (p->state == PEER_FAILING)
+		p->state = p->forgotten ? PEER_IDLE : PEER_FAILED;
+	p->forgotten = false;
+}
+
+void peer_free_all(struct endpoint *ep)
+{
+	struct peer *p;
+
+	while ((p = ep->peers)) {
+		ep->peers = p->next;
+		peer_close(p);
+		free(p);
+	}
+	free(ep->ready);
+	free(ep->by_addr);
+	while (ep->qpn_pages)
+		free(ep->qpn_memory[--ep->qpn_pages]);
+}
+
+/* ---- Completions ---- */
+
+void tx_done(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome)
+{
+	if (INLAY_UNLIKELY(err)) {
+		if (flags & DONE_COUNT)
+			counter_tx(ep, context, flags, err, syndrome);
+		else if (flags)
+			cq_fail(ep->tx_cq, context, flags & ~DONE_ERROR, err, syndrome);
+	} else if (INLAY_LIKELY(flags - 1 < DONE_COUNT - 1)) {
+		cq_add(ep->tx_cq, context, flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
+	} else if (flags & DONE_COUNT) {
+		counter_tx(ep, context, flags, 0, 0);
+	}
+}
+
+void slot_done(struct peer *p, struct slot *slot, int err)
+{
+	uint32_t kind = slot->kind;
+	struct buf *b;
+
+	slot->kind = SLOT_NONE;
+	if (INLAY_LIKELY(kind == SLOT_CONTEXT)) {
+		tx_done(p->ep, slot->what, slot->flags, err, p->syndrome);
+	} else if (kind == SLOT_BUF) {
+		b = (struct buf *)slot->what;
+		tx_done(p->ep, b->context, b->flags, err, p->syndrome);
+		buf_give(&p->ep->bounce, b);
+	} else if (kind == SLOT_OP) {
+		read_done(p->ep, (struct op *)slot->what, err);
+	} else if (kind == SLOT_RMA) {
+		rma_end(p->ep, (struct op *)slot->what, err);
+	}
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * send.c: protocols of a send.
+ *
+ *   inline      header and payload in the WQE                            up to INLINE_BYTES with the header
+ *   eager       both copied to a bounce buffer of the sender's           up to FI_INLAY_EAGER
+ *   rendezvous  the buffer is registered; its address and key go out,    any
+ *               the receiver reads and says FIN
+ *
+ * A send completes when the peer's device has acknowledged it (FI_TRANSMIT_COMPLETE), or at once when the
+ * caller wants no more than its buffer back (FI_INJECT_COMPLETE). For FI_DELIVERY_COMPLETE an eager message
+ * asks for FIN, too; for FI_MATCH_COMPLETE all messages take the rendezvous.
+ */
+#include "fabric.h"
+
+/* A send, in any of its forms. */
+struct send {
+	const struct iovec *iov;
+	size_t iovs;
+	fi_addr_t dest;
+	uint64_t tag, data;
+	void *context;
+	uint64_t flags;
+};
+
+#define LEVELS (FI_INJECT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)
+
+void send_defaults(struct endpoint *ep)
+{
+	ep->tx_done = done_flags(ep, FI_SEND, ep->tx_flags);
+	ep->rx_told = !ep->rx_selective || ep->rx_flags & FI_COMPLETION;
+	ep->inject_addrs = ep->counters[COUNT_SEND] ? 0 : ep->addrs;
+	ep->short_addrs = ep->tx_flags & LEVELS ? 0 : ep->addrs;
+}
+
+/* What precedes the payload: a struct wire, and those of the others that its flags name. */
+struct header {
+	struct wire wire;
+	uint64_t data, handle;
+};
+
+static uint8_t wire_flags(const struct send *s)
+{
+	return (uint8_t)((s->flags & FI_TAGGED ? FLAG_TAGGED : 0) | (s->flags & FI_REMOTE_CQ_DATA ? FLAG_DATA : 0));
+}
+
+/*
+ * A message in the WQE: header, extras and payload in one segment.
+ *
+ *   +0   ctrl    SEND
+ *   +16  inline  byte count | struct wire | (data) | (handle) | payload      wraps at the end of the ring
+ *
+ * h    its flags say which extras are there
+ * len  bytes of all pieces of the payload
+ *
+ * 0 or -FI_EAGAIN.
+ */
+INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,
+			     void *context, uint32_t done)
+{
+	const uint32_t bytes = (uint32_t)len + header_bytes(h->wire.flags);
+	const uint32_t ds = 1 + inlay_seg_inline_ds(bytes);
+	const uint32_t signal = (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, (ds + 3) / 4);
+	struct slot *slot = peer_slot(p);
+	struct inlay_cursor at;
+	uint8_t *to;
+	size_t i;
+
+	if (INLAY_UNLIKELY(inlay_sq_begin_ds(&p->sq, ds, &at)))
+		return -FI_EAGAIN;
+	slot->kind = SLOT_CONTEXT;
+	slot->what = context;
+	slot->flags = done;
+	at = inlay_seg_inline_open(at, bytes, sizeof(h->wire), &to);
+	memcpy(to, &h->wire, sizeof(h->wire));
+	if (h->wire.flags & FLAG_DATA)
+		at = inlay_seg_inline_append(at, &h->data, 8);
+	if (h->wire.flags & FLAG_HANDLE)
+		at = inlay_seg_inline_append(at, &h->handle, 8);
+	for (i = 0; i < iovs; i++)
+		at = inlay_seg_inline_append(at, iov[i].iov_base, (uint32_t)iov[i].iov_len);
+	return inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0, signal, 0);
+}
+
+static int post_inlinev(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,
+			void *context, uint32_t done)
+{
+	return post_inline(p, h, iov, iovs, len, context, done);
+}
+
+CALLED ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t data, const void *buf, size_t len,
+			   void *context, uint32_t done)
+{
+	struct header h = {{WIRE_EAGER, flags, 0, tag}, data, 0};
+	struct iovec iov = {(void *)(uintptr_t)buf, len};
+
+	return post_inline(p, &h, &iov, 1, len, context, done);
+}
+
+/* A message in a bounce buffer. */
+static int post_bounced(struct endpoint *ep, struct peer *p, const struct header *h, const struct send *s,
+			uint32_t done)
+{
+	struct slot *slot = peer_slot(p);
+	struct ibv_sge sge;
+	struct buf *b;
+	uint8_t *to;
+	size_t i;
+
+	if (!inlay_sq_room(&p->sq))
+		return -FI_EAGAIN;
+	b = buf_take(&ep->bounce);
+	if (!b)
+		return -FI_EAGAIN;
+	memcpy(b->data, &h->wire, sizeof(h->wire));
+	to = b->data + sizeof(h->wire);
+	if (h->wire.flags & FLAG_DATA)
+		to = (uint8_t *)mempcpy(to, &h->data, 8);
+	if (h->wire.flags & FLAG_HANDLE)
+		to = (uint8_t *)mempcpy(to, &h->handle, 8);
+	for (i = 0; i < s->iovs; i++)
+		to = (uint8_t *)mempcpy(to, s->iov[i].iov_base, s->iov[i].iov_len);
+	b->context = s->context;
+	b->flags = done;
+	sge.addr = (uintptr_t)b->data;
+	sge.length = (uint32_t)(to - b->data);
+	sge.lkey = b->lkey;
+	slot->kind = SLOT_BUF;
+	slot->what = b;
+	return inlay_post_send(&p->sq, &sge, 1, INLAY_SIGNALED | INLAY_RING); /* there is room */
+}
+
+/* ---- With an operation that waits for FIN ---- */
+
+static struct op *waiting_op(struct endpoint *ep, struct peer *p, const struct send *s, uint32_t done)
+{
+	struct op *op = op_take(ep, OP_SEND);
+
+	if (!op)
+		return NULL;
+	op->peer = p;
+	op->context = s->context;
+	op->flags = done;
+	op->regions = 0;
+	return op;
+}
+
+static void let_go(struct endpoint *ep, struct op *op)
+{
+	op_let_go(ep, op);
+	op_give(ep, op);
+}
+
+void send_end(struct endpoint *ep, struct op *op, int err)
+{
+	tx_done(ep, op->context, (uint32_t)op->flags, err, op->peer->syndrome);
+	let_go(ep, op);
+}
+
+void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle)
+{
+	struct op *op = op_of(ep, handle);
+
+	if (op && op->kind == OP_SEND && op->peer == p)
+		send_end(ep, op, 0);
+	else
+		WARN(FI_LOG_EP_DATA, "FIN of a message that nobody waits for\n");
+}
+
+/* Registers what is sent, and says where it is. 0 or a negative errno. */
+static int make_segments(struct endpoint *ep, struct op *op, const struct send *s, struct segment *segment)
+{
+	size_t i;
+	int err;
+
+	for (i = 0; i < s->iovs; i++) {
+		if (!s->iov[i].iov_len)
+			continue;
+		err = region_get(ep->domain, s->iov[i].iov_base, s->iov[i].iov_len, IBV_ACCESS_REMOTE_READ,
+				 &op->region[op->regions]);
+		if (err)
+			return err;
+		segment[op->regions].addr = (uintptr_t)s->iov[i].iov_base;
+		segment[op->regions].len = s->iov[i].iov_len;
+		segment[op->regions].rkey = op->region[op->regions]->rkey;
+		op->regions++;
+	}
+	return 0;
+}
+
+static int send_rendezvous(struct endpoint *ep, struct peer *p, const struct send *s, uint32_t done)
+{
+	struct header h = {{WIRE_RENDEZVOUS, (uint8_t)(wire_flags(s) | FLAG_HANDLE), 0, s->tag}, s->data, 0};
+	struct op *op = waiting_op(ep, p, s, done);
+	struct segment segment[IOV_LIMIT];
+	struct iovec iov = {segment, 0};
+	int err;
+
+	if (!op)
+		return -FI_EAGAIN;
+	err = make_segments(ep, op, s, segment);
+	h.handle = op_handle(op);
+	h.wire.segments = op->regions;
+	iov.iov_len = op->regions * sizeof(*segment);
+	if (!err)
+		err = post_inlinev(p, &h, &iov, 1, iov.iov_len, NULL, 0);
+	if (err)
+		let_go(ep, op);
+	return err;
+}
+
+/* ---- All of them ---- */
+
+int peer_need(struct endpoint *ep, struct peer *p)
+{
+	int err;
+
+	if (p->state == PEER_IDLE) {
+		err = connect_start(p);
+		if (err)
+			return err;
+	}
+	if (p->state == PEER_CONNECTING || p->forgotten)
+		progress(ep); /* for callers that try again without a look at their CQ */
+	if (p->state >= PEER_FAILING && !p->forgotten)
+		return -p->err;
+	return p->state == PEER_READY ? 0 : -FI_EAGAIN;
+}
+
+static int send_eager(struct endpoint *ep, struct peer *p, const struct send *s, size_t len, uint32_t done)
+{
+	struct header h = {{WIRE_EAGER, wire_flags(s), 0, s->tag}, s->data, 0};
+	struct op *op = NULL;
+	int err;
+
+	if ((s->flags & (FI_DELIVERY_COMPLETE | SILENT)) == FI_DELIVERY_COMPLETE) {
+		op = waiting_op(ep, p, s, done);
+		if (!op)
+			return -FI_EAGAIN;
+		h.wire.flags |= FLAG_HANDLE;
+		h.handle = op_handle(op);
+		done = 0;
+	}
+	if (header_bytes(h.wire.flags) + len <= INLINE_BYTES)
+		err = post_inlinev(p, &h, s->iov, s->iovs, len, s->context, done);
+	else
+		err = post_bounced(ep, p, &h, s, done);
+	if (err && op)
+		let_go(ep, op);
+	return err;
+}
+
+static ssize_t send_any(struct endpoint *ep, const struct send *s)
+{
+	const uint32_t done = done_flags(ep, FI_SEND | (s->flags & (FI_MSG | FI_TAGGED)), s->flags);
+	const bool at_once = (s->flags & LEVELS) == FI_INJECT_COMPLETE && (int32_t)done > 0;
+	struct peer *p;
+	size_t len = 0, i;
+	int err;
+
+	if (s->iovs > IOV_LIMIT)
+		return -FI_EINVAL;
+	for (i = 0; i < s->iovs; i++)
+		len += s->iov[i].iov_len;
+	if (len > (s->flags & FI_INJECT ? settings.eager : MAX_MESSAGE))
+		return -FI_EMSGSIZE;
+	p = peer_of(ep, s->dest);
+	if (!p)
+		return -FI_EADDRNOTAVAIL;
+	err = peer_need(ep, p);
+	if (err && err != -FI_EAGAIN && !(s->flags & SILENT)) {
+		tx_done(ep, s->context, done, -err, p->syndrome);
+		return 0;
+	}
+	if (!err && at_once)
+		err = cq_room(ep->tx_cq, 1);
+	if (err)
+		return err;
+	if (len > settings.eager || (s->flags & (FI_MATCH_COMPLETE | FI_INJECT)) == FI_MATCH_COMPLETE)
+		return send_rendezvous(ep, p, s, done);
+	err = send_eager(ep, p, s, len, at_once ? 0 : done);
+	if (!err && at_once)
+		tx_done(ep, s->context, done, 0, 0);
+	return err;
+}
+
+APART ssize_t send_buf(struct endpoint *ep, const void *buf, size_t len, fi_addr_t dest, uint64_t tag, uint64_t data,
+		       void *context, uint64_t flags)
+{
+	struct iovec iov;
+
+	iov.iov_base = (void *)(uintptr_t)buf;
+	iov.iov_len = len;
+	return send_iov(ep, &iov, 1, dest, tag, data, context, flags);
+}
+
+ssize_t send_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_addr_t dest, uint64_t tag, uint64_t data,
+		 void *context, uint64_t flags)
+{
+	struct send s = {iov, iovs, dest, tag, data, context, flags};
+
+	return send_any(ep, &s);
+}
+
+int send_fin(struct peer *p, uint64_t handle)
+{
+	struct header h = {{WIRE_FIN, 0, 0, handle}, 0, 0};
+
+	return post_inlinev(p, &h, NULL, 0, 0, NULL, 0);
+}

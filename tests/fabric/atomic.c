@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * atomic.c: every operation on every type, against plain arithmetic: what is at the peer afterwards, what comes
+ * back, what the completions tell. Then many at once at the same place, of which none may be lost.
+ */
+#include "rig.h"
+#include <rdma/fi_atomic.h>
+#include <complex.h>
+
+#define BYTES 65536u
+
+static uint8_t *theirs, *expected;
+static struct fid_mr *mr;
+static char context;
+
+/* ---- The same by plain arithmetic ---- */
+
+struct value {
+	uint64_t bits;            /* integers, extended to 64 bits as their sign asks */
+	long double re, im;
+};
+
+static const struct type {
+	size_t size;
+	char kind;                /* i: signed, u: unsigned, f: real, c: complex */
+} types[FI_DATATYPE_LAST] = {
+	{1, 'i'}, {1, 'u'}, {2, 'i'}, {2, 'u'}, {4, 'i'}, {4, 'u'}, {8, 'i'}, {8, 'u'}, {4, 'f'}, {8, 'f'}, {8, 'c'}, {16, 'c'},
+	{sizeof(long double), 'f'}, {2 * sizeof(long double), 'c'},
+};
+
+static struct value load(unsigned t, const uint8_t *at)
+{
+	struct value v = {0, 0, 0};
+	float f[2] = {0, 0};
+	double d[2] = {0, 0};
+	long double l[2] = {0, 0};
+	unsigned shift = 64 - 8 * (unsigned)types[t].size;
+
+	switch (t) {
+	case FI_FLOAT:
+	case FI_FLOAT_COMPLEX:
+		memcpy(f, at, types[t].size);
+		v.re = f[0];
+		v.im = f[1];
+		break;
+	case FI_DOUBLE:
+	case FI_DOUBLE_COMPLEX:
+		memcpy(d, at, types[t].size);
+		v.re = d[0];
+		v.im = d[1];
+		break;
+	case FI_LONG_DOUBLE:
+	case FI_LONG_DOUBLE_COMPLEX:
+		memcpy(l, at, types[t].size);
+		v.re = l[0];
+		v.im = l[1];
+		break;
+	default:
+		memcpy(&v.bits, at, types[t].size);
+		v.bits = types[t].kind == 'i' ? (uint64_t)((int64_t)(v.bits << shift) >> shift) : v.bits << shift >> shift;
+	}
+	return v;
+}
+
+static void store(unsigned t, uint8_t *at, struct value v)
+{
+	float f[2] = {(float)v.re, (float)v.im};
+	double d[2] = {(double)v.re, (double)v.im};
+	long double l[2];
+
+	memset(l, 0, sizeof(l)); /* also what is no part of them */
+	l[0] = v.re;
+	l[1] = v.im;
+	switch (t) {
+	case FI_FLOAT:
+	case FI_FLOAT_COMPLEX:
+		memcpy(at, f, types[t].size);
+		break;
+	case FI_DOUBLE:
+	case FI_DOUBLE_COMPLEX:
+		memcpy(at, d, types[t].size);
+		break;
+	case FI_LONG_DOUBLE:
+	case FI_LONG_DOUBLE_COMPLEX:
+		memcpy(at, l, types[t].size);
+		break;
+	default:
+		memcpy(at, &v.bits, types[t].size);
+	}
+}
+
+static struct value some(unsigned t)
+{
+	struct value v = {0, 0, 0};
+	uint8_t bytes[8];
+
+	if (types[t].kind == 'i' || types[t].kind == 'u') {
+		v.bits = rnd() % 3 ? rnd() : rnd() % 3;
+		memcpy(bytes, &v.bits, 8);
+		return load(t, bytes);
+	}
+	/* No zero with a sign comes of them: what is the same has the same bits */
+	v.re = (long double)(rnd() % 9);
+	v.im = types[t].kind == 'c' ? (long double)(rnd() % 9) : 0;
+	return v;
+}
+
+static bool same(struct value a, struct value b)
+{
+	return a.bits == b.bits && a.re == b.re && a.im == b.im;
+}
+
+static bool yes(struct value a)
+{
+	return a.bits || a.re != 0 || a.im != 0;
+}
+
+static bool less(unsigned t, struct value a, struct value b)
+{
+	return types[t].kind == 'i' ? (int64_t)a.bits < (int64_t)b.bits : types[t].kind == 'u' ? a.bits < b.bits : a.re < b.re;
+}
+
+static struct value truth(unsigned t, bool is)
+{
+	struct value v = {0, 0, 0};
+
+	if (types[t].kind == 'i' || types[t].kind == 'u')
+		v.bits = is;
+	else
+		v.re = is;
+	return v;
+}
+
+static struct value plain(unsigned t, enum fi_op op, struct value o, struct value v, struct value c)
+{
+	struct value r = o;
+
+	switch (op) {
+	case FI_MIN:
+		return less(t, v, o) ? v : o;
+	case FI_MAX:
+		return less(t, o, v) ? v : o;
+	case FI_SUM:
+		r.bits = o.bits + v.bits;
+		r.re = o.re + v.re;
+		r.im = o.im + v.im;
+		return r;
+	case FI_PROD:
+		r.bits = o.bits * v.bits;
+		r.re = o.re * v.re - o.im * v.im;
+		r.im = o.re * v.im + o.im * v.re;
+		return r;
+	case FI_LOR:
+		return truth(t, yes(o) || yes(v));
+	case FI_LAND:
+		return truth(t, yes(o) && yes(v));
+	case FI_LXOR:
+		return truth(t, yes(o) != yes(v));
+	case FI_BOR:
+		r.bits = o.bits | v.bits;
+		return r;
+	case FI_BAND:
+		r.bits = o.bits & v.bits;
+		return r;
+	case FI_BXOR:
+		r.bits = o.bits ^ v.bits;
+		return r;
+	case FI_ATOMIC_WRITE:
+		return v;
+	case FI_CSWAP:
+		return same(c, o) ? v : o;
+	case FI_CSWAP_NE:
+		return same(c, o) ? o : v;
+	case FI_CSWAP_LE:
+		return less(t, o, c) ? o : v;
+	case FI_CSWAP_LT:
+		return less(t, c, o) ? v : o;
+	case FI_CSWAP_GE:
+		return less(t, c, o) ? o : v;
+	case FI_CSWAP_GT:
+		return less(t, o, c) ? v : o;
+	case FI_MSWAP:
+		r.bits = (v.bits & c.bits) | (o.bits & ~c.bits);
+		return r;
+	default:
+		return o;
+	}
+}
+
+/* ---- Each of them ---- */
+
+enum way { ATOMIC, ATOMICV, ATOMICMSG, INJECT, FETCH, FETCHV, FETCHMSG, COMPARE, COMPAREV, COMPAREMSG, WAYS };
+
+/* One place after the other: what needs no answer may look at its place after this test has moved on */
+static uint8_t *spot;
+static unsigned spots;
+
+static uint8_t operand[BYTES], compare[BYTES], result[BYTES];
+
+static ssize_t go(enum way way, enum fi_datatype t, enum fi_op op, size_t n, size_t split)
+{
+	const uint64_t at = (uintptr_t)spot, key = fi_mr_key(mr), delivered = FI_COMPLETION | FI_DELIVERY_COMPLETE;
+	const size_t size = types[t].size;
+	struct fi_ioc v[2] = {{operand, split}, {operand + split * size, n - split}};
+	struct fi_ioc c[2] = {{compare, n - split}, {compare + (n - split) * size, split}};
+	struct fi_ioc r[2] = {{result, split}, {result + split * size, n - split}};
+	struct fi_rma_ioc there = {at, n, key};
+	struct fid_ep *ep = pair.a.ep;
+	struct fi_msg_atomic m;
+
+	memset(&m, 0, sizeof(m));
+	m.msg_iov = v;
+	m.iov_count = 2;
+	m.addr = pair.to_b;
+	m.rma_iov = &there;
+	m.rma_iov_count = 1;
+	m.datatype = t;
+	m.op = op;
+	m.context = &context;
+	switch (way) {
+	case ATOMIC:
+		return fi_atomic(ep, operand, n, NULL, pair.to_b, at, key, t, op, &context);
+	case ATOMICV:
+		return fi_atomicv(ep, v, NULL, 2, pair.to_b, at, key, t, op, &context);
+	case ATOMICMSG:
+		return fi_atomicmsg(ep, &m, delivered);
+	case INJECT:
+		return fi_inject_atomic(ep, operand, n, pair.to_b, at, key, t, op);
+	case FETCH:
+		return fi_fetch_atomic(ep, operand, n, NULL, result, NULL, pair.to_b, at, key, t, op, &context);
+	case FETCHV:
+		return fi_fetch_atomicv(ep, v, NULL, 2, r, NULL, 2, pair.to_b, at, key, t, op, &context);
+	case FETCHMSG:
+		return fi_fetch_atomicmsg(ep, &m, r, NULL, 2, delivered);
+	case COMPARE:
+		return fi_compare_atomic(ep, operand, n, NULL, compare, NULL, result, NULL, pair.to_b, at, key, t, op, &context);
+	case COMPAREV:
+		return fi_compare_atomicv(ep, v, NULL, 2, c, NULL, 2, r, NULL, 2, pair.to_b, at, key, t, op, &context);
+	default:
+		return fi_compare_atomicmsg(ep, &m, c, NULL, 2, r, NULL, 2, delivered);
+	}
+}
+
+/* Without an answer it is carried out some time after the call: before a later message, or step by step by the device */
+static void wait_for(unsigned t, size_t n)
+{
+	const size_t size = types[t].size;
+	double end = now() + DEADLINE;
+	char byte, sent = 0;
+	size_t i;
+
+	assert_int_equal(again(fi_recv(pair.b.ep, &byte, 1, NULL, FI_ADDR_UNSPEC, &byte)), 0);
+	assert_int_equal(again(fi_send(pair.a.ep, &sent, 1, NULL, pair.to_b, &sent)), 0);
+	good(&pair.a, &sent);
+	good(&pair.b, &byte);
+	for (i = 0; i < n && now() < end; poll_all())
+		while (i < n && same(load(t, spot + i * size), load(t, expected + i * size)))
+			i++;
+}
+
+static void one(enum way way, enum fi_datatype t, enum fi_op op, size_t n)
+{
+	const size_t size = types[t].size;
+	struct value o, v, c;
+	uint8_t *old = expected + BYTES;
+	struct done *d;
+	size_t i;
+
+	spot = theirs + (spots++ & 7) * (BYTES / 8);
+	memset(spot, 0xa5, BYTES / 8);
+	memset(result, 0x5a, BYTES);
+	for (i = 0; i < n; i++) {
+		o = some(t);
+		v = some(t);
+		c = rnd() % 2 ? o : some(t);
+		store(t, spot + i * size, o);
+		store(t, old + i * size, o);
+		store(t, operand + i * size, v);
+		store(t, compare + i * size, c);
+		store(t, expected + i * size, plain(t, op, load(t, spot + i * size), load(t, operand + i * size),
+						    load(t, compare + i * size)));
+	}
+	assert_int_equal(again(go(way, t, op, n, rnd() % (n + 1))), 0);
+	if (way == INJECT)
+		memset(operand, 0, BYTES);
+	else {
+		d = good(&pair.a, &context);
+		assert_int_equal(d->e.flags, FI_ATOMIC | (way >= FETCH ? FI_READ : FI_WRITE));
+	}
+	if (way <= INJECT && way != ATOMICMSG)
+		wait_for(t, n);
+	for (i = 0; i < n; i++) {
+		if (!same(load(t, spot + i * size), load(t, expected + i * size)))
+			fail_msg("way %d, type %d, op %d: element %zu of %zu is wrong", way, t, op, i, n);
+		if (way >= FETCH && !same(load(t, result + i * size), load(t, old + i * size)))
+			fail_msg("way %d, type %d, op %d: old element %zu of %zu is wrong", way, t, op, i, n);
+	}
+	if (!all_bytes(spot + n * size, 64, 0xa5))
+		fail_msg("way %d, type %d, op %d: more than %zu elements were written to", way, t, op, n);
+	assert_true(all_bytes(result + (way >= FETCH ? n * size : 0), 64, 0x5a));
+}
+
+static void test_all(UNUSED void **state)
+{
+	static const uint64_t flags[] = {0, FI_FETCH_ATOMIC, FI_COMPARE_ATOMIC};
+	int way, t, op, kinds[3] = {0, 0, 0};
+	struct fi_atomic_attr attr;
+
+	for (way = 0; way < WAYS; way++) {
+		int kind = way < FETCH ? 0 : way < COMPARE ? 1 : 2;
+
+		for (t = 0; t < FI_DATATYPE_LAST; t++) {
+			for (op = 0; op < FI_ATOMIC_OP_LAST; op++) {
+				if (fi_query_atomic(pair.a.domain, (enum fi_datatype)t, (enum fi_op)op, &attr, flags[kind])) {
+					assert_int_equal(again(go((enum way)way, (enum fi_datatype)t, (enum fi_op)op, 1, 1)),
+							 -FI_EOPNOTSUPP);
+					continue;
+				}
+				kinds[kind]++;
+				assert_int_equal(attr.size, types[t].size);
+				one((enum way)way, (enum fi_datatype)t, (enum fi_op)op, rnd() % 3 ? 1 : 5);
+				if (rnd() % 16 == 0)
+					one((enum way)way, (enum fi_datatype)t, (enum fi_op)op, attr.count);
+				assert_int_equal(go((enum way)way, (enum fi_datatype)t, (enum fi_op)op, attr.count + 1, 1), -FI_EINVAL);
+			}
+		}
+	}
+	/* 8 types of integers, 3 of reals, 3 of complex numbers */
+	assert_int_equal(kinds[0], 4 * (8 * 11 + 3 * 8 + 3 * 6));
+	assert_int_equal(kinds[1], 3 * (8 * 12 + 3 * 9 + 3 * 7));
+	assert_int_equal(kinds[2], 3 * (8 * 7 + 3 * 6 + 3 * 2));
+	nothing(&pair.a);
+	nothing(&pair.b);
+}
+
+/* Sums and differences by three sides at once, more than rings have room for, at one place and one type */
+static void together(enum fi_datatype t)
+{
+	static char contexts[600];
+	static uint8_t add[600][32];
+	struct value sum = {0, 0, 0}, v;
+	struct side c;
+	fi_addr_t to_b, to_self;
+	int i;
+
+	side_open(&c, info_for(hints_for(FI_RMA | FI_ATOMIC)), 0);
+	to_b = insert(&c, pair.b.name);
+	to_self = insert(&pair.b, pair.b.name);
+	memset(theirs, 0, 64);
+	for (i = 0; i < 600; i++) {
+		struct side *s = i % 3 == 0 ? &pair.a : i % 3 == 1 ? &c : &pair.b;
+		fi_addr_t to = i % 3 == 0 ? pair.to_b : i % 3 == 1 ? to_b : to_self;
+
+		v = truth(t, true);
+		store(t, add[i], v);
+		sum.bits += v.bits;
+		sum.re += v.re;
+		/* Either may find the other's work unfinished */
+		assert_int_equal(again(fi_fetch_atomic(s->ep, add[i], 1, NULL, add[i], NULL, to, (uintptr_t)theirs, fi_mr_key(mr), t,
+						       FI_SUM, &contexts[i])), 0);
+	}
+	for (i = 0; i < 600; i++)
+		good(i % 3 == 0 ? &pair.a : i % 3 == 1 ? &c : &pair.b, &contexts[i]);
+	assert_true(same(load(t, theirs), load(t, (store(t, expected, sum), expected))));
+	side_close(&c);
+}
+
+static void test_together(UNUSED void **state)
+{
+	together(FI_UINT64);
+	together(FI_DOUBLE);
+	together(FI_UINT32);
+	together(FI_LONG_DOUBLE);
+}
+
+/* The peer refuses what it must: keys that are none, memory that is not there or not to be written, and odd addresses */
+static void test_refused(UNUSED void **state)
+{
+	const uint64_t end = (uintptr_t)theirs + BYTES, key = fi_mr_key(mr);
+	struct fid_mr *readable;
+	uint32_t v = 1, old = 0;
+
+	must(fi_mr_reg(pair.b.domain, theirs, BYTES, FI_REMOTE_READ, 0, 0, 0, &readable, NULL));
+	assert_int_equal(again(fi_fetch_atomic(pair.a.ep, &v, 1, NULL, &old, NULL, pair.to_b, end - 4, key ^ 0x100, FI_UINT32, FI_SUM,
+					       &context)), 0);
+	bad(&pair.a, &context, FI_EACCES);
+	assert_int_equal(again(fi_fetch_atomic(pair.a.ep, &v, 1, NULL, &old, NULL, pair.to_b, end, key, FI_UINT32, FI_SUM, &context)), 0);
+	bad(&pair.a, &context, FI_EACCES);
+	assert_int_equal(again(fi_fetch_atomic(pair.a.ep, &v, 1, NULL, &old, NULL, pair.to_b, end - 4, fi_mr_key(readable), FI_UINT32,
+					       FI_SUM, &context)), 0);
+	bad(&pair.a, &context, FI_EACCES);
+	assert_int_equal(again(fi_fetch_atomic(pair.a.ep, &v, 1, NULL, &old, NULL, pair.to_b, end - 6, key, FI_UINT32, FI_SUM, &context)),
+			 0);
+	bad(&pair.a, &context, FI_EINVAL);
+	assert_int_equal(again(fi_fetch_atomic(pair.a.ep, NULL, 1, NULL, &old, NULL, pair.to_b, end - 4, fi_mr_key(readable), FI_UINT32,
+					       FI_ATOMIC_READ, &context)), 0);
+	good(&pair.a, &context);
+	must(fi_close(&readable->fid));
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	pair_open(FI_RMA | FI_ATOMIC | FI_MSG, 0);
+	theirs = (uint8_t *)pages(BYTES);
+	expected = (uint8_t *)pages(2 * BYTES);
+	must(fi_mr_reg(pair.b.domain, theirs, BYTES, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	must(fi_close(&mr->fid));
+	pair_close();
+	free(theirs);
+	free(expected);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_all),
+		cmocka_unit_test(test_together),
+		cmocka_unit_test(test_refused),
+	};
+
+	use_provider();
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Debian's Open MPI, unmodified, over the libfabric provider (examples/fabric): its messages through mtl/ofi, one-sided operations
+# through btl/ofi, each rank a process with a device of its own. programs/mpi/*.c verifies every byte and every result. It has no other
+# way: without the provider it does not start. MPI_MATRIX=1 adds longer runs, other seeds, numbers of ranks and faults.
+#
+# Debian's MPICH is built for UCX and cannot use libfabric: see programs/mpi.t.
+. tests/tap.sh
+. tests/programs/mpi.sh
+
+export FI_PROVIDER_PATH=$B
+openmpi+=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include inlay --mca btl_ofi_provider_include inlay)
+rounds=1
+[ -z "$MPI_MATRIX" ] || rounds=5 MPI_TIMEOUT=300
+which=openmpi
+
+onesided() # by rdma, which is btl/ofi, or pt2pt, which is messages
+{
+	starts=("${openmpi[@]}" --mca osc $1 --mca btl $([ $1 = rdma ] && echo self,ofi || echo self))
+}
+
+verify() # ranks, what, options of tests/softdev/run, argument...
+{
+	local ranks=$1 what=$2 opts=$3
+	shift 3
+	mpi "$ranks" "$opts" -r $rounds "$@"
+	result $? "$ranks ranks, $what: every byte"
+}
+
+if mpi_build openmpi; then
+	onesided rdma
+	parts=3
+	verify 2 "RoCE, MPI_THREAD_MULTIPLE" "" -t threads p2p rma
+	parts=4
+	verify 4 "InfiniBand" "--link ib" -s 2
+	verify 2 "messages lost, late and twice" "--fault drop@/500,delay=300@/40,dup@/30" -s 3
+	if [ -n "$MPI_MATRIX" ]; then
+		verify 4 "messages lost, late and twice, InfiniBand" "--link ib --fault drop@/300,delay=300@/40,dup@/30" -s 4
+		MLX5_CQE_SIZE=128 verify 3 "RoCE, CQEs of 128 bytes" "" -s 5
+		verify 8 "RoCE" "" -s 6
+		parts=5
+		verify 4 "RoCE, MPI_THREAD_MULTIPLE" "" -t -s 8
+		parts=4
+		onesided pt2pt
+		verify 4 "one-sided by messages" "" -s 7
+	fi
+
+	# Would it be seen?
+	parts=1
+	! FI_PROVIDER_PATH=$dir mpi 2 "" storm && grep -q 'PML cm cannot be selected' "$dir/out"
+	result $? "without the provider there is no way"
+fi
+finish

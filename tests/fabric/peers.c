@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * peers.c: peers that come at the same time, late or never, that close, die, or come back as another
+ * incarnation: whoever waits for one is told, and nothing hangs.
+ */
+#include "rig.h"
+
+#define CAPS (FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE)
+#define LONG (1u << 20)
+#define INCARNATION 40 /* its place in a name */
+
+static uint8_t out[LONG], in[LONG];
+
+static void open_one(struct side *s)
+{
+	side_open(s, info_for(hints_for(CAPS)), 0);
+}
+
+/* A message each way, which proves a connection */
+static void ping(struct side *x, fi_addr_t to_y, struct side *y, fi_addr_t to_x)
+{
+	int here, there;
+
+	must(fi_trecv(y->ep, in, 8, NULL, to_x, 1, 0, &there));
+	must(again(fi_tsend(x->ep, "question", 8, NULL, to_y, 1, &here)));
+	good(x, &here);
+	assert_memory_equal(in, "question", (good(y, &there), 8));
+	must(fi_trecv(x->ep, in, 8, NULL, to_y, 1, 0, &there));
+	must(again(fi_tsend(y->ep, "and back", 8, NULL, to_x, 1, &here)));
+	good(y, &here);
+	assert_memory_equal(in, "and back", (good(x, &there), 8));
+}
+
+/* Sends to a peer until it is known to have failed: then a send ends in an error, and so does an inject. */
+static int failure(struct side *s, fi_addr_t to)
+{
+	double end = now() + DEADLINE;
+	struct done *d;
+	int here;
+
+	do {
+		assert_true(now() < end);
+		must(again(fi_tsend(s->ep, out, 8, NULL, to, 1, &here)));
+		d = done_of(s, &here);
+	} while (!d->err.err);
+	assert_true(d->err.flags & FI_SEND);
+	return again(fi_tinject(s->ep, out, 8, to, 1)) == -d->err.err ? d->err.err : -1;
+}
+
+/* ---- Both at once ---- */
+
+static void test_both(void **state)
+{
+	int here[2], there[2], i;
+
+	(void)state;
+	for (i = 0; i < 5; i++) {
+		pair_open(CAPS, 0);
+		must(fi_trecv(pair.a.ep, in, 8, NULL, pair.to_b, 1, 0, &there[0]));
+		must(fi_trecv(pair.b.ep, in + 8, 8, NULL, pair.to_a, 1, 0, &there[1]));
+		/* Neither has seen the other's hello */
+		assert_int_equal(fi_tsend(pair.a.ep, out, 8, NULL, pair.to_b, 1, &here[0]), -FI_EAGAIN);
+		assert_int_equal(fi_tsend(pair.b.ep, out, 8, NULL, pair.to_a, 1, &here[1]), -FI_EAGAIN);
+		must(again(fi_tsend(pair.a.ep, out, 8, NULL, pair.to_b, 1, &here[0])));
+		must(again(fi_tsend(pair.b.ep, out, 8, NULL, pair.to_a, 1, &here[1])));
+		good(&pair.a, &here[0]);
+		good(&pair.b, &here[1]);
+		good(&pair.a, &there[0]);
+		good(&pair.b, &there[1]);
+		pair_close();
+	}
+}
+
+/* Hellos that are lost, doubled and late */
+static void test_faults(void **state)
+{
+	static const char *const specs[] = {"drop@1", "drop@1-2", "drop@1-3", "drop@/3", "dup@*", "delay=300ms@1",
+					    "delay=300ms@2", "delay=150ms@/4,dup@/3,drop@/5"};
+	size_t i;
+
+	(void)state;
+	need_softdev("losing messages");
+	for (i = 0; i < ARRAY(specs); i++) {
+		pair_open(CAPS, 0);
+		must(softdev_fault(specs[i]));
+		ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+		must(softdev_fault(NULL));
+		ping(&pair.b, pair.to_a, &pair.a, pair.to_b);
+		pair_close();
+	}
+}
+
+/* A sender that the address vector does not have yet: its message is there when it has. */
+static void test_unknown(void **state)
+{
+	int any, named, here;
+	fi_addr_t to_b, to_a;
+
+	(void)state;
+	open_one(&pair.a);
+	open_one(&pair.b);
+	to_b = insert(&pair.a, pair.b.name);
+	must(fi_trecv(pair.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &any));
+	must(again(fi_tsend(pair.a.ep, out, 8, NULL, to_b, 1, &here)));
+	must(again(fi_tsend(pair.a.ep, out, 8, NULL, to_b, 2, &here)));
+	assert_true(good(&pair.b, &any)->source == FI_ADDR_NOTAVAIL);
+	good(&pair.a, &here);
+	good(&pair.a, &here);
+	to_a = insert(&pair.b, pair.a.name);
+	must(fi_trecv(pair.b.ep, in, 8, NULL, to_a, 2, 0, &named));
+	assert_true(good(&pair.b, &named)->source == to_a);
+	ping(&pair.b, to_a, &pair.a, to_b);
+	pair_close();
+}
+
+/* ---- Late, and never ---- */
+
+static void test_late(void **state)
+{
+	int here, there, i;
+
+	(void)state;
+	pair_open(CAPS, 0);
+	sides[1] = NULL; /* b does not look for a while */
+	for (i = 0; i < 20; i++) {
+		assert_int_equal(fi_tsend(pair.a.ep, out, 8, NULL, pair.to_b, 1, &here), -FI_EAGAIN);
+		poll_all();
+		usleep(2000);
+	}
+	sides[1] = &pair.b;
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 1, 0, &there));
+	must(again(fi_tsend(pair.a.ep, out, 8, NULL, pair.to_b, 1, &here)));
+	good(&pair.a, &here);
+	good(&pair.b, &there);
+	pair_close();
+}
+
+static void test_never(void **state)
+{
+	int there, other;
+
+	(void)state;
+	pair_open(CAPS, 0);
+	must(fi_trecv(pair.a.ep, in, 8, NULL, pair.to_b, 1, 0, &there));
+	must(fi_recv(pair.a.ep, in, 8, NULL, pair.to_b, &other));
+	sides[1] = NULL;
+	assert_int_equal(failure(&pair.a, pair.to_b), FI_ETIMEDOUT);
+	bad(&pair.a, &there, FI_ETIMEDOUT);
+	bad(&pair.a, &other, FI_ETIMEDOUT);
+	sides[1] = &pair.b;
+	/* It comes after all: it is told that nobody waits any more, or begins anew */
+	assert_int_equal(failure(&pair.a, pair.to_b), FI_ETIMEDOUT);
+	pair_close();
+}
+
+/* ---- Another incarnation ---- */
+
+static void test_incarnation(void **state)
+{
+	uint8_t name[NAME];
+	uint64_t incarnation;
+	fi_addr_t older;
+	int there, here;
+
+	(void)state;
+	pair_open(CAPS, 0);
+	memcpy(name, pair.b.name, NAME);
+	memcpy(&incarnation, name + INCARNATION, 8);
+	incarnation--;
+	memcpy(name + INCARNATION, &incarnation, 8);
+	older = insert(&pair.a, name);
+	must(fi_trecv(pair.a.ep, in, 8, NULL, older, 1, 0, &there));
+	assert_int_equal(failure(&pair.a, older), FI_ECONNRESET);
+	bad(&pair.a, &there, FI_ECONNRESET);
+	/* The one that is there now is another peer */
+	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+
+	/* A younger one than the one that is there: nobody is */
+	incarnation += 1000;
+	memcpy(name + INCARNATION, &incarnation, 8);
+	older = insert(&pair.a, name);
+	assert_int_equal(fi_tsend(pair.a.ep, out, 8, NULL, older, 1, &here), -FI_EAGAIN);
+	assert_int_equal(failure(&pair.a, older), FI_ETIMEDOUT);
+	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+	pair_close();
+}
+
+/* An endpoint closes: those that wait for it are told, and its successor has another address. */
+static void test_closes(void **state)
+{
+	int there, msg, large, i;
+	fi_addr_t to_new, to_a;
+	struct side again_b;
+
+	(void)state;
+	for (i = 0; i < 3; i++) {
+		pair_open(CAPS, 0);
+		ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+		must(fi_trecv(pair.a.ep, in, 8, NULL, pair.to_b, 1, 0, &there));
+		must(fi_recv(pair.a.ep, in, 8, NULL, pair.to_b, &msg));
+		must(again(fi_tsend(pair.a.ep, out, LONG, NULL, pair.to_b, 1, &large)));
+		/* What b has sent before it closes arrives */
+		must(again(fi_tinject(pair.b.ep, "last one", 8, pair.to_a, 2)));
+		side_close(&pair.b);
+		bad(&pair.a, &there, FI_ECONNRESET);
+		bad(&pair.a, &msg, FI_ECONNRESET);
+		bad(&pair.a, &large, FI_ECONNRESET);
+		must(fi_trecv(pair.a.ep, in, 8, NULL, FI_ADDR_UNSPEC, 2, 0, &there));
+		good(&pair.a, &there);
+		assert_memory_equal(in, "last one", 8);
+		assert_int_equal(failure(&pair.a, pair.to_b), FI_ECONNRESET);
+		open_one(&again_b);
+		to_new = insert(&pair.a, again_b.name);
+		to_a = insert(&again_b, pair.a.name);
+		ping(&pair.a, to_new, &again_b, to_a);
+		side_close(&again_b);
+		side_close(&pair.a);
+	}
+}
+
+/* A connection that broke stays so until the address is removed; then it is made anew, at both ends. */
+static void test_again(void **state)
+{
+	int here, i;
+
+	(void)state;
+	need_softdev("breaking a connection");
+	pair_open(CAPS, 0);
+	for (i = 0; i < 3; i++) {
+		ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+		must(softdev_fault("syndrome=0x15@1"));
+		must(again(fi_tsend(pair.a.ep, out, 8, NULL, pair.to_b, 1, &here)));
+		bad(&pair.a, &here, FI_EHOSTUNREACH);
+		must(softdev_fault(NULL));
+		assert_int_equal(failure(&pair.a, pair.to_b), FI_EHOSTUNREACH);
+		must(fi_av_remove(pair.a.av, &pair.to_b, 1, 0));
+		assert_int_equal(fi_tsend(pair.a.ep, out, 8, NULL, pair.to_b, 1, &here), -FI_EADDRNOTAVAIL);
+		pair.to_b = insert(&pair.a, pair.b.name);
+		/* The other side learns of it by itself, or by the new hello; then it receives again */
+		must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, 3)));
+		must(fi_trecv(pair.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 3, 0, &here));
+		assert_true(good(&pair.b, &here)->source == pair.to_a);
+	}
+	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+	pair_close();
+}
+
+/* ---- Other processes ---- */
+
+struct process {
+	pid_t pid;
+	int to, from;
+};
+
+static void all_of(ssize_t n, size_t len)
+{
+	assert_int_equal(n, len);
+}
+
+/* This program again, as the one below; it says its name, and is told ours. eager: its FI_INLAY_EAGER, or NULL */
+static struct process spawn(struct side *s, fi_addr_t *to, const char *eager)
+{
+	struct process p;
+	int down[2], up[2];
+	uint8_t name[NAME];
+
+	must(pipe(down));
+	must(pipe(up));
+	p.pid = fork();
+	if (!p.pid) {
+		dup2(down[0], 0);
+		dup2(up[1], 3);
+		if (eager)
+			setenv("FI_INLAY_EAGER", eager, 1);
+		execl("/proc/self/exe", "peers", "other", NULL);
+		_exit(127);
+	}
+	close(down[0]);
+	close(up[1]);
+	p.to = down[1];
+	p.from = up[0];
+	all_of(read(p.from, name, NAME), NAME);
+	all_of(write(p.to, s->name, NAME), NAME);
+	*to = insert(s, name);
+	return p;
+}
+
+static void reap(struct process *p)
+{
+	int status;
+
+	kill(p->pid, SIGKILL);
+	assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
+	close(p->to);
+	close(p->from);
+}
+
+/* Sends back what comes with tag 1, until it is killed. What comes with other tags stays. */
+static void other_process(void)
+{
+	static struct side s;
+	uint8_t name[NAME];
+	fi_addr_t to;
+	int here;
+
+	open_one(&s);
+	all_of(write(3, s.name, NAME), NAME);
+	all_of(read(0, name, NAME), NAME);
+	to = insert(&s, name);
+	for (;;) {
+		must(fi_trecv(s.ep, in, 8, NULL, to, 1, 0, &here));
+		while (s.first == s.last)
+			poll_all();
+		while (s.log[s.first % LOG].err.err)
+			poll_all(); /* the other side may still ask why */
+		next(&s);
+		must(again(fi_tinject(s.ep, in, 8, to, 1)));
+	}
+}
+
+/* A process dies: in the middle of nothing, and while a message is under way. */
+static void test_dies(void **state)
+{
+	int here, there, msg, large, i;
+	struct process p;
+	fi_addr_t to;
+
+	(void)state;
+	open_one(&pair.a);
+	for (i = 0; i < 3; i++) {
+		p = spawn(&pair.a, &to, NULL);
+		must(fi_trecv(pair.a.ep, in, 8, NULL, to, 1, 0, &there));
+		must(again(fi_tsend(pair.a.ep, "question", 8, NULL, to, 1, &here)));
+		good(&pair.a, &here);
+		good(&pair.a, &there);
+		assert_memory_equal(in, "question", 8);
+		must(fi_trecv(pair.a.ep, in, 8, NULL, to, 1, 0, &there));
+		must(fi_recv(pair.a.ep, in, 8, NULL, to, &msg));
+		if (i == 1)
+			must(again(fi_tsend(pair.a.ep, out, LONG, NULL, to, 2, &large)));
+		reap(&p);
+		if (i == 2)
+			assert_int_equal(failure(&pair.a, to), FI_EHOSTUNREACH);
+		/* Nothing is sent to it, and still it is found out */
+		bad(&pair.a, &there, FI_EHOSTUNREACH);
+		bad(&pair.a, &msg, FI_EHOSTUNREACH);
+		if (i == 1)
+			bad(&pair.a, &large, FI_EHOSTUNREACH);
+		assert_int_equal(failure(&pair.a, to), FI_EHOSTUNREACH);
+	}
+	nothing(&pair.a);
+	side_close(&pair.a);
+}
+
+/* A test that failed leaves what it had open: the next one begins without. */
+static int tear_down(void **state)
+{
+	(void)state;
+	memset(sides, 0, sizeof(sides));
+	return softdev_present() ? softdev_fault(NULL) : 0;
+}
+
+/* Processes whose settings do not go together refuse each other. */
+static void test_settings(void **state)
+{
+	struct process p;
+	fi_addr_t to;
+
+	(void)state;
+	open_one(&pair.a);
+	p = spawn(&pair.a, &to, "4096");
+	assert_int_equal(failure(&pair.a, to), FI_ECONNREFUSED);
+	reap(&p);
+	p = spawn(&pair.a, &to, "8200"); /* a multiple of 16 is taken: 8192 */
+	must(again(fi_tinject(pair.a.ep, out, 8, to, 2)));
+	reap(&p);
+	side_close(&pair.a);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(test_both, tear_down),
+		cmocka_unit_test_teardown(test_faults, tear_down),
+		cmocka_unit_test_teardown(test_unknown, tear_down),
+		cmocka_unit_test_teardown(test_late, tear_down),
+		cmocka_unit_test_teardown(test_never, tear_down),
+		cmocka_unit_test_teardown(test_incarnation, tear_down),
+		cmocka_unit_test_teardown(test_closes, tear_down),
+		cmocka_unit_test_teardown(test_again, tear_down),
+		cmocka_unit_test_teardown(test_dies, tear_down),
+		cmocka_unit_test_teardown(test_settings, tear_down),
+	};
+
+	(void)argv;
+	use_provider();
+	setenv("FI_INLAY_TIMEOUT", "14", 1);
+	setenv("FI_INLAY_CONNECT_MS", "2000", 1);
+	setenv("FI_INLAY_KEEPALIVE_MS", "100", 1);
+	if (argc > 1)
+		other_process();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

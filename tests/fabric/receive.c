@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * receive.c: which receive gets which message, and what else can be done with either: truncation, cancel,
+ * peek, claim, discard, multi-receive, order.
+ */
+#include "rig.h"
+
+#define CAPS (FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE | FI_MULTI_RECV)
+#define LONG (3 * EAGER + 5)
+
+static uint8_t out[LONG], in[LONG + 8];
+static struct side other;
+static fi_addr_t from_other, other_to_b;
+
+/* len bytes of `seed` from a to b, which nobody has asked for. The device has them when this returns. */
+static void send_tagged(struct side *s, fi_addr_t to, size_t len, uint64_t tag, uint32_t seed, void *context)
+{
+	fill(out, len, seed);
+	must(again(fi_tsend(s->ep, out, len, NULL, to, tag, context)));
+	if (len <= EAGER)
+		good(s, context);
+}
+
+static void got(struct side *s, void *context, size_t len, uint64_t tag, uint32_t seed)
+{
+	struct done *d = good(s, context);
+
+	assert_int_equal(d->e.len, len);
+	assert_true(d->e.tag == tag);
+	assert_int_equal(differs(in, len, seed), len);
+}
+
+/* ---- Truncation ---- */
+
+static void test_truncation(void **state)
+{
+	static const size_t cases[][2] = {{1, 0}, {8, 7}, {64, 20}, {4000, 3999}, {LONG, 0}, {LONG, 1},
+					  {LONG, EAGER + 1}, {LONG, LONG - 1}};
+	struct done *d;
+	size_t i, early;
+	int here, there;
+
+	(void)state;
+	for (i = 0; i < ARRAY(cases); i++)
+		for (early = 0; early < 2; early++) {
+			const size_t len = cases[i][0], room = cases[i][1];
+
+			memset(in, 0xaa, sizeof(in));
+			if (early)
+				must(fi_trecv(pair.b.ep, in, room, NULL, FI_ADDR_UNSPEC, 9, 0, &there));
+			send_tagged(&pair.a, pair.to_b, len, 9, 5, &here);
+			if (!early)
+				must(fi_trecv(pair.b.ep, in, room, NULL, FI_ADDR_UNSPEC, 9, 0, &there));
+			d = bad(&pair.b, &there, FI_ETRUNC);
+			assert_int_equal(d->err.len, room);
+			assert_int_equal(d->err.olen, len - room);
+			assert_true(d->err.tag == 9 && d->err.flags & FI_RECV && d->err.flags & FI_TAGGED);
+			assert_int_equal(differs(in, room, 5), room);
+			assert_true(all_bytes(in + room, 8, 0xaa));
+			if (len > EAGER)
+				good(&pair.a, &here);
+		}
+}
+
+/* ---- Cancel ---- */
+
+static void test_cancel(void **state)
+{
+	int first, second, msg, here;
+
+	(void)state;
+	must(fi_trecv(pair.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &first));
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 1, 0, &second));
+	must(fi_recv(pair.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &msg));
+	must(fi_cancel(&pair.b.ep->fid, &first));
+	must(fi_cancel(&pair.b.ep->fid, &msg));
+	assert_int_equal(fi_cancel(&pair.b.ep->fid, &first), -FI_ENOENT);
+	assert_int_equal(fi_cancel(&pair.b.ep->fid, &here), -FI_ENOENT);
+	assert_true(bad(&pair.b, &first, FI_ECANCELED)->err.flags & FI_TAGGED);
+	assert_true(bad(&pair.b, &msg, FI_ECANCELED)->err.flags & FI_MSG);
+	send_tagged(&pair.a, pair.to_b, 8, 1, 3, &here);
+	got(&pair.b, &second, 8, 1, 3);
+	assert_int_equal(fi_cancel(&pair.b.ep->fid, &second), -FI_ENOENT);
+}
+
+/* ---- Peek, claim, discard ---- */
+
+static void peek(struct side *s, fi_addr_t from, uint64_t tag, uint64_t ignore, uint64_t flags, void *context)
+{
+	struct fi_msg_tagged m;
+	struct iovec iov = {in, LONG};
+
+	memset(&m, 0, sizeof(m));
+	m.msg_iov = &iov;
+	m.iov_count = flags & FI_PEEK ? 0 : 1;
+	m.addr = from;
+	m.tag = tag;
+	m.ignore = ignore;
+	m.context = context;
+	must(fi_trecvmsg(s->ep, &m, flags));
+}
+
+/* Until the message is there */
+static struct done *found(struct side *s, fi_addr_t from, uint64_t tag, uint64_t ignore, uint64_t flags, void *context)
+{
+	double end = now() + DEADLINE;
+	struct done *d;
+
+	do {
+		peek(s, from, tag, ignore, FI_PEEK | flags, context);
+		d = done_of(s, context);
+		poll_all();
+	} while (d->err.err == FI_ENOMSG && now() < end);
+	assert_int_equal(d->err.err, 0);
+	assert_true(d->e.flags == (FI_RECV | FI_TAGGED));
+	return d;
+}
+
+static void test_peek(void **state)
+{
+	static const struct fi_msg untagged;
+	static const size_t lens[] = {0, 8, 300, LONG};
+	struct fi_context claim;
+	struct done *d;
+	size_t i;
+	int here, there;
+
+	(void)state;
+	for (i = 0; i < ARRAY(lens); i++) {
+		size_t len = lens[i];
+
+		peek(&pair.b, pair.to_a, 4, 0, FI_PEEK, &there);
+		bad(&pair.b, &there, FI_ENOMSG);
+
+		/* Seen, and still there; not for another sender or tag */
+		send_tagged(&pair.a, pair.to_b, len, 4, 1, &here);
+		d = found(&pair.b, pair.to_a, 4, 0, 0, &there);
+		assert_int_equal(d->e.len, len);
+		assert_true(d->e.tag == 4 && d->source == pair.to_a);
+		peek(&pair.b, from_other, 4, 0, FI_PEEK, &there);
+		bad(&pair.b, &there, FI_ENOMSG);
+		peek(&pair.b, pair.to_a, 5, 0, FI_PEEK, &there);
+		bad(&pair.b, &there, FI_ENOMSG);
+		assert_int_equal(found(&pair.b, FI_ADDR_UNSPEC, 5, 7, 0, &there)->e.len, len);
+
+		/* Claimed: nobody else gets it */
+		found(&pair.b, pair.to_a, 4, 0, FI_CLAIM, &claim);
+		peek(&pair.b, pair.to_a, 4, 0, FI_PEEK, &there);
+		bad(&pair.b, &there, FI_ENOMSG);
+		memset(in, 0, len);
+		peek(&pair.b, pair.to_a, 4, 0, FI_CLAIM, &claim);
+		got(&pair.b, &claim, len, 4, 1);
+		if (len > EAGER)
+			good(&pair.a, &here);
+
+		/* Claimed and thrown away, and thrown away at once */
+		send_tagged(&pair.a, pair.to_b, len, 4, 2, &here);
+		found(&pair.b, pair.to_a, 4, 0, FI_CLAIM, &claim);
+		peek(&pair.b, pair.to_a, 4, 0, FI_CLAIM | FI_DISCARD, &claim);
+		good(&pair.b, &claim);
+		if (len > EAGER)
+			good(&pair.a, &here);
+		send_tagged(&pair.a, pair.to_b, len, 4, 2, &here);
+		found(&pair.b, pair.to_a, 4, 0, FI_DISCARD, &there);
+		peek(&pair.b, pair.to_a, 4, 0, FI_PEEK, &there);
+		bad(&pair.b, &there, FI_ENOMSG);
+		if (len > EAGER)
+			good(&pair.a, &here);
+	}
+	assert_int_equal(fi_recvmsg(pair.b.ep, &untagged, FI_PEEK), -FI_EOPNOTSUPP);
+}
+
+/* ---- Order and senders ---- */
+
+/* A receive that ignores fewer bits than all before: the messages and receives that are there stay in order. */
+static void test_ignore(void **state)
+{
+	int here, context[8];
+	uint64_t i;
+
+	(void)state;
+	/* All ignore bits 32 and 33, then one of them only, then none */
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 0x100, 3ull << 32, &context[0]));
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 0x100, 3ull << 32, &context[1]));
+	for (i = 0; i < 4; i++)
+		send_tagged(&pair.a, pair.to_b, 8, 0x200 | i << 32, (uint32_t)i, &here);
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 0x100, 1ull << 32, &context[2]));
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 0x200 | 2ull << 32, 1ull << 32, &context[3]));
+	got(&pair.b, &context[3], 8, 0x200 | 2ull << 32, 2);
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 0x200 | 1ull << 32, 0, &context[4]));
+	got(&pair.b, &context[4], 8, 0x200 | 1ull << 32, 1);
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 0x200, 3ull << 32, &context[5]));
+	got(&pair.b, &context[5], 8, 0x200, 0);
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 0x200, 3ull << 32, &context[6]));
+	got(&pair.b, &context[6], 8, 0x200 | 3ull << 32, 3);
+	for (i = 0; i < 3; i++) {
+		send_tagged(&pair.a, pair.to_b, 8, 0x100 | (i == 0 ? 3ull : 0) << 32, (uint32_t)i, &here);
+		got(&pair.b, &context[i], 8, 0x100 | (i == 0 ? 3ull : 0) << 32, (uint32_t)i);
+	}
+}
+
+static void test_senders(void **state)
+{
+	int here, from_a, any, msg;
+
+	(void)state;
+	/* A receive that names its sender lets others' messages pass; so does an untagged one */
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 1, 0, &from_a));
+	must(fi_trecv(pair.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &any));
+	send_tagged(&other, other_to_b, 8, 1, 1, &here);
+	got(&pair.b, &any, 8, 1, 1);
+	send_tagged(&pair.a, pair.to_b, 8, 1, 2, &here);
+	got(&pair.b, &from_a, 8, 1, 2);
+
+	must(fi_recv(pair.b.ep, in, 8, NULL, pair.to_a, &from_a));
+	must(again(fi_inject(other.ep, "untagged", 8, other_to_b)));
+	nothing(&pair.b);
+	must(fi_recv(pair.b.ep, in, 8, NULL, from_other, &msg));
+	assert_true(good(&pair.b, &msg)->source == from_other);
+	must(again(fi_inject(pair.a.ep, "untagged", 8, pair.to_b)));
+	assert_true(good(&pair.b, &from_a)->source == pair.to_a);
+
+	/* Tagged and untagged do not mix */
+	must(fi_recv(pair.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &msg));
+	send_tagged(&pair.a, pair.to_b, 8, 0, 3, &here);
+	nothing(&pair.b);
+	must(fi_trecv(pair.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 0, 0, &any));
+	got(&pair.b, &any, 8, 0, 3);
+	must(fi_cancel(&pair.b.ep->fid, &msg));
+	bad(&pair.b, &msg, FI_ECANCELED);
+}
+
+#define MANY 6000u
+
+/*
+ * More messages and receives than the tables have at first, in an order of chance, from two senders whose
+ * messages carry their number: each receive gets the oldest one that it matches.
+ */
+static void test_many(void **state)
+{
+	static uint32_t number[MANY], sent[2][4], seen[2][4];
+	static int contexts[MANY];
+	uint32_t i, posted = 0, done = 0, way, tag;
+	struct done *d;
+
+	(void)state;
+	for (i = 0; i < MANY; i++) {
+		way = rnd_below(2);
+		tag = rnd_below(4);
+		number[0] = sent[way][tag]++;
+		must(again(fi_tinject((way ? &other : &pair.a)->ep, number, 4, way ? other_to_b : pair.to_b, tag)));
+		poll_all();
+	}
+	for (way = 0; way < 2; way++)
+		for (tag = 0; tag < 4; tag++)
+			for (i = 0; i < sent[way][tag]; i++, posted++)
+				must(again(fi_trecv(pair.b.ep, &number[posted], 4, NULL,
+						    way ? from_other : pair.to_a, tag, 0, &contexts[posted])));
+	for (; done < posted; done++) {
+		d = next(&pair.b);
+		assert_int_equal(d->err.err, 0);
+		i = (uint32_t)((int *)d->e.op_context - contexts);
+		way = d->source == from_other;
+		/* Receives of one sender and tag were posted in order, and complete in it */
+		assert_int_equal(number[i], seen[way][d->e.tag]++);
+	}
+	/* The other way round */
+	memset(seen, 0, sizeof(seen));
+	memset(sent, 0, sizeof(sent));
+	for (i = 0; i < MANY; i++)
+		must(again(fi_trecv(pair.b.ep, &number[i], 4, NULL, FI_ADDR_UNSPEC, 7, 0, &contexts[i])));
+	for (i = 0; i < MANY; i++) {
+		must(again(fi_tinject(pair.a.ep, &i, 4, pair.to_b, 7)));
+		poll_all();
+	}
+	for (i = 0; i < MANY; i++) {
+		d = next(&pair.b);
+		assert_ptr_equal(d->e.op_context, &contexts[i]);
+		assert_int_equal(number[i], i);
+	}
+}
+
+/* ---- Multi-receive ---- */
+
+static void post_multi(uint8_t *buf, size_t len, void *context)
+{
+	struct iovec iov = {buf, len};
+	struct fi_msg m;
+
+	memset(&m, 0, sizeof(m));
+	m.msg_iov = &iov;
+	m.iov_count = 1;
+	m.addr = FI_ADDR_UNSPEC;
+	m.context = context;
+	must(fi_recvmsg(pair.b.ep, &m, FI_MULTI_RECV));
+}
+
+static void test_multi(void **state)
+{
+	static const struct fi_msg_tagged tagged;
+	static const size_t lens[] = {0, 8, 100, EAGER, LONG, 5, 7, 1};
+	static const size_t all = 108 + EAGER + LONG; /* with the large one */
+	const struct {
+		size_t room, fit;     /* bytes, and how many messages until less than the least is left */
+		bool early;           /* posted before the messages come */
+	} cases[] = {{all + 100, 5, true}, {all + LONG + 6, 6, true}, {all + 2 * LONG, 8, true},
+		     {all + 2 * LONG, 5, false}};
+	static uint8_t room[4 * LONG];
+	size_t least = LONG + 2, i, k, at, sent;
+	struct done *d;
+	int multi, after, here;
+
+	(void)state;
+	must(fi_setopt(&pair.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)));
+	for (k = 0; k < ARRAY(cases); k++) {
+		bool over = false;
+
+		if (cases[k].early)
+			post_multi(room, cases[k].room, &multi);
+		sent = cases[k].early ? ARRAY(lens) : 5; /* a large one is not sent until it is read */
+		for (i = 0; i < sent; i++) {
+			fill(out, lens[i], (uint32_t)i);
+			must(again(fi_send(pair.a.ep, out, lens[i], NULL, pair.to_b, &here)));
+			if (lens[i] <= EAGER || cases[k].early)
+				good(&pair.a, &here);
+		}
+		if (!cases[k].early) {
+			for (i = 0; i < 20; i++)
+				poll_all();
+			post_multi(room, cases[k].room, &multi);
+			good(&pair.a, &here);
+		}
+		/* One after the other, though a large one may complete after small ones behind it */
+		for (i = at = 0; i < cases[k].fit; i++, at += lens[i - 1]) {
+			while (d = good(&pair.b, &multi), d->e.buf != room + at || d->e.len != lens[i])
+				pair.b.log[pair.b.last++ % LOG] = *d;
+			assert_int_equal(differs(room + at, lens[i], (uint32_t)i), lens[i]);
+			assert_true((d->e.flags & (FI_RECV | FI_MSG)) == (FI_RECV | FI_MSG));
+			over |= (d->e.flags & FI_MULTI_RECV) != 0;
+		}
+		if (cases[k].fit < sent) {
+			/* The buffer is given back, once, and what came later waits for another receive */
+			if (!over)
+				assert_true((good(&pair.b, &multi)->e.flags & FI_MULTI_RECV) != 0);
+			for (; i < sent; i++) {
+				must(fi_recv(pair.b.ep, in, LONG, NULL, FI_ADDR_UNSPEC, &after));
+				good(&pair.b, &after);
+				assert_int_equal(differs(in, lens[i], (uint32_t)i), lens[i]);
+			}
+		} else {
+			assert_false(over);
+			must(fi_cancel(&pair.b.ep->fid, &multi));
+			bad(&pair.b, &multi, FI_ECANCELED);
+		}
+		nothing(&pair.b);
+	}
+	assert_int_equal(fi_trecvmsg(pair.b.ep, &tagged, FI_MULTI_RECV), -FI_EINVAL);
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	pair_open(CAPS, 0);
+	side_open(&other, info_for(hints_for(CAPS)), 0);
+	other_to_b = insert(&other, pair.b.name);
+	from_other = insert(&pair.b, other.name);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	side_close(&other);
+	pair_close();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ignore), /* first: nothing has been received yet */
+		cmocka_unit_test(test_truncation),
+		cmocka_unit_test(test_cancel),
+		cmocka_unit_test(test_peek),
+		cmocka_unit_test(test_senders),
+		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_multi),
+	};
+
+	rnd_seed();
+	use_provider();
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One-sided operations: put, get, accumulate and their kin, in epochs of every kind, on memory of each kind of window.
+ */
+#include "world.h"
+
+#define ROOM (1u << 20)         /* bytes of a window */
+
+static MPI_Win win;
+static uint8_t *memory;
+static uint64_t step;
+static MPI_Aint *base;          /* of each rank, in a dynamic window; 0 in others */
+static bool early;              /* Open MPI 4's osc/ucx: a request of rget may be done before the data is there (its pull request 10536) */
+
+static uint64_t key_of(int from, int to)
+{
+	return chance(step, (uint64_t)from << 32 | (unsigned)to, 98);
+}
+
+/* ---- epochs ---- */
+
+enum epoch { FENCE, LOCK, LOCK_ALL, PSCW, EPOCHS };
+
+static const char *const epochs[] = { "fence", "lock", "lock_all", "post, start, complete, wait" };
+static MPI_Group everyone;
+
+static void open_epoch(enum epoch e, int target)
+{
+	switch (e) {
+	case FENCE:
+		MPI_Win_fence(0, win);
+		break;
+	case LOCK:
+		MPI_Barrier(MPI_COMM_WORLD);
+		MPI_Win_lock(step % 2 ? MPI_LOCK_SHARED : MPI_LOCK_EXCLUSIVE, target, 0, win);
+		break;
+	case LOCK_ALL:
+		MPI_Barrier(MPI_COMM_WORLD);
+		MPI_Win_lock_all(0, win);
+		break;
+	default:
+		MPI_Win_post(everyone, 0, win);
+		MPI_Win_start(everyone, 0, win);
+	}
+}
+
+/* After it everybody has done what they wanted at everybody, and it shows */
+static void close_epoch(enum epoch e, int target)
+{
+	switch (e) {
+	case FENCE:
+		MPI_Win_fence(0, win);
+		break;
+	case LOCK:
+		MPI_Win_unlock(target, win);
+		break;
+	case LOCK_ALL:
+		MPI_Win_flush(target, win);
+		MPI_Win_unlock_all(win);
+		break;
+	default:
+		MPI_Win_complete(win);
+		MPI_Win_wait(win);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_lock(MPI_LOCK_EXCLUSIVE, me, 0, win); /* what came is seen by loads */
+	MPI_Win_unlock(me, win);
+}
+
+/* Between the steps everybody may look at their memory and change it */
+static void own(bool mine)
+{
+	if (mine) {
+		MPI_Win_lock(MPI_LOCK_EXCLUSIVE, me, 0, win);
+	} else {
+		MPI_Win_unlock(me, win);
+		MPI_Barrier(MPI_COMM_WORLD);
+	}
+}
+
+/* ---- bytes ---- */
+
+static void put_and_get(enum epoch e, size_t len, bool requests)
+{
+	int shift = (int)(++step % (unsigned)ranks), to = (me + 1 + shift) % ranks, from = (2 * ranks + me - 1 - shift) % ranks;
+	uint8_t *out = around_alloc(len), *in = around_alloc(len);
+	MPI_Aint at = (MPI_Aint)(chance(step, 1, 1) % (ROOM / 2 - len + 1)), i;
+	MPI_Request request;
+
+	doing("put and get of %zu bytes, %s", len, epochs[e]);
+	own(true);
+	memset(memory, 0xa5, ROOM / 2);
+	fill(memory + ROOM / 2, len, key_of(me, me) + 1);
+	own(false);
+	fill(out, len, key_of(me, to));
+	requests = requests && (e == LOCK || e == LOCK_ALL);
+	open_epoch(e, to);
+	if (requests) {
+		MPI_Rput(out, (int)len, MPI_BYTE, to, base[to] + at, (int)len, MPI_BYTE, win, &request);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+		memset(out, 0, len);
+		MPI_Rget(in, (int)len, MPI_BYTE, to, base[to] + ROOM / 2, (int)len, MPI_BYTE, win, &request);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+		if (early)
+			MPI_Win_flush(to, win);
+		check(in, len, key_of(to, to) + 1, "got by request");
+	} else {
+		MPI_Put(out, (int)len, MPI_BYTE, to, base[to] + at, (int)len, MPI_BYTE, win);
+		if (e == LOCK_ALL) {
+			MPI_Win_flush_local(to, win);
+			memset(out, 0, len);
+		}
+		MPI_Get(in, (int)len, MPI_BYTE, to, base[to] + ROOM / 2, (int)len, MPI_BYTE, win);
+	}
+	sent(to);
+	close_epoch(e, to);
+	check(in, len, key_of(to, to) + 1, "got");
+	around_check(in, len, "got");
+	own(true);
+	check(memory + at, len, key_of(from, me), "put here");
+	for (i = 0; i < ROOM / 2; i++)
+		EXPECT((i >= at && i < at + (MPI_Aint)len) || memory[i] == 0xa5);
+	own(false);
+	around_free(in);
+	around_free(out);
+}
+
+/* A column of a matrix goes to a row and the other way round */
+static void layouts(enum epoch e, int n)
+{
+	int to = (me + 1) % ranks, from = (me + ranks - 1) % ranks, k, *out = malloc((size_t)n * 8), *m = (int *)memory;
+	MPI_Datatype column;
+
+	doing("put of %d integers into every second place, %s", n, epochs[e]);
+	step++;
+	MPI_Type_vector(n, 1, 2, MPI_INT, &column);
+	MPI_Type_commit(&column);
+	own(true);
+	memset(memory, 0xa5, 12 * (size_t)n);
+	own(false);
+	for (k = 0; k < n; k++) {
+		out[k] = (int)(key_of(me, to) + (uint64_t)k);
+		out[n + k] = -1;
+	}
+	open_epoch(e, to);
+	MPI_Put(out, n, MPI_INT, to, base[to], 1, column, win);
+	sent(to);
+	close_epoch(e, to);
+	open_epoch(e, to);
+	MPI_Get(out + n, n, MPI_INT, to, base[to], 1, column, win);
+	close_epoch(e, to);
+	own(true);
+	for (k = 0; k < n; k++) {
+		EXPECT(m[2 * k] == (int)(key_of(from, me) + (uint64_t)k) && m[2 * k + 1] == (int)0xa5a5a5a5);
+		EXPECT(out[n + k] == out[k]);
+	}
+	own(false);
+	verified(8 * (size_t)n);
+	MPI_Type_free(&column);
+	free(out);
+}
+
+/* ---- sums and other operations, by all at the same place ---- */
+
+#define ITEMS 37
+
+static const struct op {
+	const char *name;
+	bool integers;
+} ops[] = { { "sum", false }, { "min", false }, { "max", false }, { "product", false }, { "and", true }, { "or", true },
+	    { "xor", true }, { "logical and", true }, { "logical or", true }, { "replace", false }, { "nothing", false } };
+
+static MPI_Op op_of(unsigned op)
+{
+	const MPI_Op all[] = { MPI_SUM, MPI_MIN, MPI_MAX, MPI_PROD, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_LAND, MPI_LOR, MPI_REPLACE, MPI_NO_OP };
+
+	return all[op];
+}
+
+static long applied(unsigned op, long a, long b)
+{
+	switch (op) {
+	case 0:
+		return a + b;
+	case 1:
+		return a < b ? a : b;
+	case 2:
+		return a > b ? a : b;
+	case 3:
+		return a * b;
+	case 4:
+		return a & b;
+	case 5:
+		return a | b;
+	case 6:
+		return a ^ b;
+	case 7:
+		return a && b;
+	case 8:
+		return a || b;
+	case 9:
+		return b;
+	default:
+		return a;
+	}
+}
+
+/* Such that sums and products of many ranks fit into a signed byte */
+static long item(unsigned op, int r, long k)
+{
+	long v = (long)(chance(step, (uint64_t)r, (uint64_t)k) % 7);
+
+	return op == 3 ? r % 4 ? 1 : v % 2 + 1 : v;
+}
+
+static const struct kind {
+	const char *name;
+	int size;
+	bool integer;
+} kinds[] = { { "int8_t", 1, true }, { "int16_t", 2, true }, { "int32_t", 4, true }, { "int64_t", 8, true }, { "float", 4, false },
+	      { "double", 8, false } };
+
+static MPI_Datatype kind_of(unsigned i)
+{
+	const MPI_Datatype all[] = { MPI_INT8_T, MPI_INT16_T, MPI_INT32_T, MPI_INT64_T, MPI_FLOAT, MPI_DOUBLE };
+
+	return all[i];
+}
+
+static void store(unsigned kind, void *p, long k, long v)
+{
+	switch (kind) {
+	case 0:
+		((int8_t *)p)[k] = (int8_t)v;
+		break;
+	case 1:
+		((int16_t *)p)[k] = (int16_t)v;
+		break;
+	case 2:
+		((int32_t *)p)[k] = (int32_t)v;
+		break;
+	case 3:
+		((int64_t *)p)[k] = v;
+		break;
+	case 4:
+		((float *)p)[k] = (float)v;
+		break;
+	default:
+		((double *)p)[k] = (double)v;
+	}
+}
+
+static long load(unsigned kind, const void *p, long k)
+{
+	switch (kind) {
+	case 0:
+		return ((const int8_t *)p)[k];
+	case 1:
+		return ((const int16_t *)p)[k];
+	case 2:
+		return ((const int32_t *)p)[k];
+	case 3:
+		return (long)((const int64_t *)p)[k];
+	case 4:
+		return (long)((const float *)p)[k];
+	default:
+		return (long)((const double *)p)[k];
+	}
+}
+
+/* Everyone accumulates at rank `to`; fetching, they also learn what was there before them */
+static void accumulate(enum epoch e, unsigned kind, unsigned op, bool fetch)
+{
+	int to = (int)(++step % (uint64_t)ranks), r, ordered = op == 9 ? 0 : 1;
+	uint8_t *out = around_alloc(8 * ITEMS), *in = around_alloc(8 * ITEMS);
+	MPI_Datatype type = kind_of(kind);
+	MPI_Request request;
+	long k, v, x;
+
+	doing("%s%s of %s, %s", fetch ? "get and " : "", ops[op].name, kinds[kind].name, epochs[e]);
+	own(true);
+	for (k = 0; k < ITEMS; k++)
+		store(kind, memory, k, item(op, ranks, k));
+	own(false);
+	for (k = 0; k < ITEMS; k++)
+		store(kind, out, k, item(op, me, k));
+	open_epoch(e, to);
+	if (fetch)
+		MPI_Get_accumulate(out, ITEMS, type, in, ITEMS, type, to, base[to], ITEMS, type, op_of(op), win);
+	else if (e == LOCK && step % 3 == 0) {
+		MPI_Raccumulate(out, ITEMS, type, to, base[to], ITEMS, type, op_of(op), win, &request);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+	} else
+		MPI_Accumulate(out, ITEMS, type, to, base[to], ITEMS, type, op_of(op), win);
+	sent(to);
+	close_epoch(e, to);
+	own(true);
+	for (k = 0; k < ITEMS; k++) {
+		x = load(kind, memory, k);
+		v = item(op, ranks, k);
+		for (r = 0; me == to && ordered && r < ranks; r++)
+			v = applied(op, v, item(op, r, k));
+		for (r = 0; me == to && !ordered && r < ranks; r++)
+			v = item(op, r, k) == x ? x : v; /* somebody's */
+		if (x != v)
+			die("item %ld is %ld, not %ld", k, x, v);
+	}
+	own(false);
+	if (fetch && op == 10) {
+		for (k = 0; k < ITEMS; k++)
+			EXPECT(load(kind, in, k) == item(op, ranks, k));
+	}
+	around_check(in, 8 * ITEMS, "fetched");
+	verified((size_t)(ITEMS * kinds[kind].size));
+	around_free(in);
+	around_free(out);
+}
+
+/* ---- a counter of which each number is drawn once, and a lock ---- */
+
+static void counters(unsigned kind, bool swap)
+{
+	long draws = rounds > 1 ? 60 : 20, all = draws * ranks, k, was, *seen = calloc((size_t)all, sizeof *seen), *sum = calloc((size_t)all, sizeof *sum);
+	uint64_t one = 0, old, next, got;
+	MPI_Datatype type = kind_of(kind);
+	int at = (int)(++step % (uint64_t)ranks);
+
+	doing("drawing numbers by %s of %s", swap ? "compare and swap" : "fetch and op", kinds[kind].name);
+	own(true);
+	memset(memory, 0, 64);
+	own(false);
+	MPI_Win_lock_all(0, win);
+	store(kind, &one, 0, 1);
+	for (k = 0; k < draws; k++) {
+		got = 0;
+		if (!swap) {
+			MPI_Fetch_and_op(&one, &got, type, at, base[at] + 8, MPI_SUM, win);
+			MPI_Win_flush(at, win);
+		} else {
+			MPI_Fetch_and_op(NULL, &got, type, at, base[at] + 8, MPI_NO_OP, win);
+			MPI_Win_flush(at, win);
+			do {
+				old = got;
+				next = 0;
+				store(kind, &next, 0, load(kind, &old, 0) + 1);
+				MPI_Compare_and_swap(&next, &old, &got, type, at, base[at] + 8, win);
+				MPI_Win_flush(at, win);
+			} while (load(kind, &got, 0) != load(kind, &old, 0));
+		}
+		was = load(kind, &got, 0);
+		EXPECT(was >= 0 && was < all);
+		seen[was]++;
+		sent(at);
+	}
+	MPI_Win_unlock_all(win);
+	MPI_Allreduce(seen, sum, (int)all, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+	for (k = 0; k < all; k++)
+		EXPECT(sum[k] == 1);
+	own(true);
+	if (me == at)
+		EXPECT(load(kind, memory + 8, 0) == all && load(3, memory, 0) == 0 && load(3, memory, 2) == 0);
+	own(false);
+	verified(8 * (size_t)draws);
+	free(seen);
+	free(sum);
+}
+
+/* An exclusive lock keeps others out: read, change and write back what all share */
+static void exclusive(void)
+{
+	long v, k;
+
+	doing("exclusive locks");
+	step++;
+	own(true);
+	memset(memory, 0, 64);
+	own(false);
+	for (k = 0; k < 30; k++) {
+		MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+		MPI_Get(&v, 1, MPI_LONG, 0, base[0], 1, MPI_LONG, win);
+		MPI_Win_flush(0, win);
+		v++;
+		MPI_Put(&v, 1, MPI_LONG, 0, base[0], 1, MPI_LONG, win);
+		MPI_Win_unlock(0, win);
+		sent(0);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	own(true);
+	EXPECT(me || *(long *)memory == 30l * ranks);
+	own(false);
+	verified(8);
+}
+
+/* On a window of the given kind, of three */
+static void all_of_it(unsigned window)
+{
+	static const size_t lens[] = { 1, 8, 13, 64, 200, 4096, 20001, 131072, ROOM / 2 };
+	unsigned e, kind, op, i;
+
+	for (e = 0; e < EPOCHS; e++) {
+		for (i = 0; i < sizeof lens / sizeof *lens; i++)
+			put_and_get((enum epoch)e, lens[i], i % 2);
+		layouts((enum epoch)e, 10);
+		layouts((enum epoch)e, 3000);
+		for (kind = 0; kind < 6; kind++) {
+			for (op = 0; op < sizeof ops / sizeof *ops; op++) {
+				if (ops[op].integers && !kinds[kind].integer)
+					continue;
+				/* Each on some window in some epoch; in long runs, all on all */
+				if (rounds == 1 && (kind * 11 + op) % 12 != e * 3 + window)
+					continue;
+				accumulate((enum epoch)e, kind, op, true);
+				if (op != 10)
+					accumulate((enum epoch)e, kind, op, false);
+			}
+		}
+	}
+	counters(2, false);
+	counters(2, true);
+	counters(3, false);
+	if (!over("osc", "rdma")) /* Open MPI 4.1 dies of it over any network */
+		counters(3, true);
+	exclusive();
+}
+
+void rma(void)
+{
+	MPI_Aint address;
+	void *p;
+	int k;
+
+	early = over("osc", "ucx");
+	base = calloc((size_t)ranks, sizeof *base);
+	MPI_Comm_group(MPI_COMM_WORLD, &everyone);
+	for (k = 0; k < rounds; k++) {
+		MPI_Win_allocate(ROOM, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &p, &win);
+		memory = p;
+		all_of_it(0);
+		MPI_Win_free(&win);
+
+		memory = malloc(ROOM);
+		MPI_Win_create(memory, ROOM, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+		all_of_it(1);
+		MPI_Win_free(&win);
+
+		MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+		MPI_Win_attach(win, memory, ROOM);
+		MPI_Get_address(memory, &address);
+		MPI_Allgather(&address, 1, MPI_AINT, base, 1, MPI_AINT, MPI_COMM_WORLD);
+		all_of_it(2);
+		memset(base, 0, (size_t)ranks * sizeof *base);
+		MPI_Barrier(MPI_COMM_WORLD);
+		MPI_Win_detach(win, memory);
+		MPI_Win_free(&win);
+		free(memory);
+	}
+	MPI_Group_free(&everyone);
+	free(base);
+}
