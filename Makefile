@@ -186,6 +186,7 @@ bench-all: all ## all measurements
 	$(Q)CC="$(CC)" bench/match --runs 3
 	$(Q)CC="$(CC)" bench/task
 	$(Q)bench/transport
+	$(Q)bench/mpi
 
 include-cost: ## what one include of each public header costs a compiler, and each call a program
 	$(Q)bench/include
