@@ -165,7 +165,7 @@ static bool latest(struct endpoint *ep, const struct name *from)
 	return true;
 }
 
-/* Somebody looks for an endpoint that had our place: tells who is here now. */
+/* A hello for an earlier endpoint on this QP number: answers with the name of the present one. */
 static void refuse(struct endpoint *ep, const struct hello *in)
 {
 	struct inlay_av av;

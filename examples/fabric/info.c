@@ -114,7 +114,7 @@ static const char *misfit_ep(const struct fi_ep_attr *hint, const struct fi_ep_a
 	       hint->tx_ctx_cnt > 1 || hint->rx_ctx_cnt > 1 ? "several contexts" :
 	       hint->auth_key_size ? "authorization key" :
 	       hint->mem_tag_format && __builtin_clzll(hint->mem_tag_format) < __builtin_clzll(have->mem_tag_format) ?
-	       "more bits of tag than are left beside the sender" : NULL;
+	       "more tag bits than directed receives leave" : NULL;
 }
 
 static const char *misfit_domain(const struct fi_domain_attr *hint, const struct fi_domain_attr *have, uint32_t version,

@@ -7,7 +7,6 @@
  */
 #include "common.h"
 #include "rig.h"
-#include <sys/socket.h>
 
 /* ---- All operations ---- */
 
@@ -583,31 +582,12 @@ static void calling(struct side *s)
 static void two_processes(void **state)
 {
 	struct how how = how_of(false, 64, 0);
-	int ends[2], status;
 	static struct side s;
-	char number[16];
+	int status;
 	pid_t child;
 
 	(void)state;
-	if (softdev_present() && (stepped() || trapping())) {
-		print_message("# skipped: a device without a thread of its own reaches no other process\n");
-		skip();
-	}
-	must(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
-	fflush(NULL);
-	child = fork();
-	assert_true(child >= 0);
-	if (!child) {
-		/* No device survives a fork: a program of its own */
-		close(ends[0]);
-		fcntl(ends[1], F_SETFD, 0);
-		snprintf(number, sizeof(number), "%d", ends[1]);
-		setenv("INLAY_TEST_LINE", number, 1);
-		execl("/proc/self/exe", "peer", NULL);
-		_exit(127);
-	}
-	close(ends[1]);
-	line = ends[0];
+	line = peer_process(&child);
 	side_make(&s, &how);
 	calling(&s);
 	side_free(&s);

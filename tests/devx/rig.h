@@ -12,6 +12,7 @@
 
 #include "common.h"
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <inlay/devx.h>
 
 #define ARENA (8u << 20)       /* bytes of the umem */
@@ -646,6 +647,33 @@ UNUSED static void exercise(struct side *a, struct side *b, uint32_t n)
 	assert_null(inlay_cq_peek(a->rxcq));
 	assert_null(inlay_cq_peek(b->cq));
 	assert_null(inlay_cq_peek(b->rxcq));
+}
+
+/* Starts this program again as a peer, which finds its end of a line in INLAY_TEST_LINE; returns ours. */
+static inline int peer_process(pid_t *child)
+{
+	char number[16];
+	int ends[2];
+
+	if (softdev_present() && (stepped() || trapping())) {
+		print_message("# skipped: a device without a thread of its own reaches no other process\n");
+		skip();
+	}
+	must(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+	fflush(NULL);
+	*child = fork();
+	assert_true(*child >= 0);
+	if (!*child) {
+		/* No device survives a fork: a program of its own */
+		close(ends[0]);
+		fcntl(ends[1], F_SETFD, 0);
+		snprintf(number, sizeof(number), "%d", ends[1]);
+		setenv("INLAY_TEST_LINE", number, 1);
+		execl("/proc/self/exe", "peer", NULL);
+		_exit(127);
+	}
+	close(ends[1]);
+	return ends[0];
 }
 
 #endif

@@ -6,7 +6,6 @@
  */
 #include "rig.h"
 #include <inlay/match.h>
-#include <sys/socket.h>
 
 #define TAGS 100000u
 #define TWICE 20000u              /* of them have a second message */
@@ -388,30 +387,12 @@ static void sender(void)
 static void storm(void **state)
 {
 	uint32_t i, next = 0;
-	int ends[2], status;
-	char number[16], go = 1;
+	char go = 1;
+	int status;
 	pid_t child;
 
 	(void)state;
-	if (softdev_present() && (stepped() || trapping())) {
-		print_message("# skipped: a device without a thread of its own reaches no other process\n");
-		skip();
-	}
-	must(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
-	fflush(NULL);
-	child = fork();
-	assert_true(child >= 0);
-	if (!child) {
-		/* No device survives a fork: a program of its own */
-		close(ends[0]);
-		fcntl(ends[1], F_SETFD, 0);
-		snprintf(number, sizeof(number), "%d", ends[1]);
-		setenv("INLAY_TEST_LINE", number, 1);
-		execl("/proc/self/exe", "peer", NULL);
-		_exit(127);
-	}
-	close(ends[1]);
-	line = ends[0];
+	line = peer_process(&child);
 	open_all();
 	while (s.unexpected < FIRST)
 		poll_tags();

@@ -435,7 +435,7 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 }
 
 /*
- * The DPA's handle for the map: not implemented, as no public document describes the commands.
+ * The DPA's handle for the map. Always refused: no public document describes the commands.
  * Returns -EBADFD by state; -ENOENT when pd is not one of the map's devices; else -ENOTSUP.
  */
 INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ibv_pd *pd, uint32_t *handle)
