@@ -19,6 +19,7 @@
  *   queue/cq.h         completion queue, room for completions, events
  *   queue/sq.h         send queue: ring, credit, doorbells
  *   queue/post.h       what is posted to it
+ *   queue/umr.h        posts that change memory keys
  *   queue/rq.h         receive queue
  *   queue/srq.h        shared receive queue
  *   queue/qpn_table.h  finds the caller's object by the QP number of a completion
@@ -61,6 +62,7 @@
 #include <inlay/queue/cq.h>
 #include <inlay/queue/sq.h>
 #include <inlay/queue/post.h>
+#include <inlay/queue/umr.h>
 #include <inlay/queue/rq.h>
 #include <inlay/queue/srq.h>
 #include <inlay/queue/qpn_table.h>

@@ -8,7 +8,7 @@ compile() # compiler flags posts...: a function for each
 {
 	local how="$1 -Iinclude $2" post i=0
 	shift 2
-	echo '#include <inlay/queue/post.h>' >"$dir/post.c"
+	echo '#include <inlay/queue.h>' >"$dir/post.c"
 	for post; do
 		echo "int post$i(struct inlay_sq *sq, const struct ibv_sge *sge); "
 		echo "int post$i(struct inlay_sq *sq, const struct ibv_sge *sge) { return $post; }"

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/wqe/print.h: prints a WQE, segment by segment.
+ *
+ * Threads: reads the ring; the caller keeps it from changing.
+ */
+#ifndef INLAY_WQE_PRINT_H
+#define INLAY_WQE_PRINT_H
+
+#include <stdio.h>
+#include <infiniband/mlx5dv.h>
+#include <inlay/base.h>
+#include <inlay/wqe/segment.h>
+
+/* The name of a send opcode (MLX5_OPCODE_*), or "unknown opcode". */
+INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
+{
+	switch (opcode) {
+	case MLX5_OPCODE_NOP: return "NOP";
+	case MLX5_OPCODE_SEND: return "SEND";
+	case MLX5_OPCODE_SEND_IMM: return "SEND_IMM";
+	case MLX5_OPCODE_SEND_INVAL: return "SEND_INVAL";
+	case MLX5_OPCODE_RDMA_WRITE: return "RDMA_WRITE";
+	case MLX5_OPCODE_RDMA_WRITE_IMM: return "RDMA_WRITE_IMM";
+	case MLX5_OPCODE_RDMA_READ: return "RDMA_READ";
+	case MLX5_OPCODE_ATOMIC_CS: return "ATOMIC_CS";
+	case MLX5_OPCODE_ATOMIC_FA: return "ATOMIC_FA";
+	case MLX5_OPCODE_UMR: return "UMR";
+	default: return "unknown opcode";
+	}
+}
+
+/* Reads 16-byte unit `unit` of a WQE, wrapping, and begins its line. */
+INLAY_COLD void inlay_wqe_unit_(FILE *out, const void *ring, uint32_t bytes, uint32_t index, uint32_t unit,
+				uint32_t w[4])
+{
+	uint64_t at = ((uint64_t)index * INLAY_WQEBB + (uint64_t)unit * INLAY_DS) % bytes;
+	int i;
+
+	__builtin_memcpy(w, (const uint8_t *)ring + at, INLAY_DS);
+	for (i = 0; i < 4; i++)
+		w[i] = inlay_from_be32(w[i]);
+	fprintf(out, "  +%-4u %08x %08x %08x %08x  ", unit * INLAY_DS, w[0], w[1], w[2], w[3]);
+}
+
+/*
+ * Prints a send WQE, a line per 16-byte unit: raw words, then their meaning. Reads at most 63
+ * units. For debugging.
+ *
+ * ring   beginning of the ring; bytes its size, a multiple of 64, more than 0
+ * index  the WQE's first WQEBB; taken modulo the ring
+ * ud     whether the QP is UD: an address vector then follows the control segment
+ */
+INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uint32_t index, int ud)
+{
+	uint32_t w[4], unit, ds, opcode, left, atomic, raddr;
+
+	if (bytes < INLAY_WQEBB || bytes % INLAY_WQEBB) {
+		fprintf(out, "wqe: %u bytes are not a ring\n", bytes);
+		return;
+	}
+	inlay_wqe_unit_(out, ring, bytes, index, 0, w);
+	opcode = w[0] & 0xff;
+	ds = w[1] & 0x3f;
+	atomic = opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
+	raddr = atomic || opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
+		opcode == MLX5_OPCODE_RDMA_READ;
+	fprintf(out, "ctrl    %s index %u opmod 0x%x qpn 0x%x ds %u sig 0x%x fm %u ce %u se %u imm 0x%x\n",
+		inlay_opcode_name((uint8_t)opcode), w[0] >> 8 & 0xffff, w[0] >> 24, w[1] >> 8, ds, w[2] >> 24,
+		w[2] >> 5 & 7, w[2] >> 2 & 3, w[2] >> 1 & 1, w[3]);
+	for (unit = 1, left = 0; unit < ds; unit++) {
+		inlay_wqe_unit_(out, ring, bytes, index, unit, w);
+		if (left) {
+			left = left > INLAY_DS ? left - INLAY_DS : 0;
+			fprintf(out, "payload\n");
+		} else if (ud && unit == 1) {
+			fprintf(out, "av      qkey 0x%x qpn 0x%x sl %u lid %u\n", w[0], w[2] & 0xffffff, w[3] >> 24 & 15,
+				w[3] & 0xffff);
+		} else if (ud && unit < 4) {
+			fprintf(out, "av      %s\n", unit == 2 ? "MAC, traffic class, hop limit, flow label" : "GID");
+		} else if (opcode == MLX5_OPCODE_UMR) {
+			fprintf(out, "%s\n", unit < 4 ? "umr" : unit < 8 ? "mkey" : "klm");
+		} else if (unit == 1 && raddr) {
+			fprintf(out, "raddr   0x%08x%08x rkey 0x%x\n", w[0], w[1], w[2]);
+		} else if (unit == 2 && atomic) {
+			fprintf(out, "atomic  swap_add 0x%08x%08x compare 0x%08x%08x\n", w[0], w[1], w[2], w[3]);
+		} else if (w[0] & MLX5_INLINE_SEG) {
+			w[0] &= ~(uint32_t)MLX5_INLINE_SEG;
+			left = w[0] > INLAY_DS - 4 ? w[0] - (INLAY_DS - 4) : 0;
+			fprintf(out, "inline  %u bytes\n", w[0]);
+		} else {
+			fprintf(out, "data    %u bytes lkey 0x%x addr 0x%08x%08x\n", w[0], w[1], w[2], w[3]);
+		}
+	}
+}
+
+#endif

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/wqe/segment.h: flags, the control segment, the segments that most opcodes share, and the
+ * cursor that appends them.
+ *
+ * The flags of a post stand first. inlay_wqe_* functions fill a segment at an address;
+ * inlay_seg_* functions append one at a cursor.
+ *
+ * Threads: pure functions of their arguments. Sources: wqe.h.
+ */
+#ifndef INLAY_WQE_SEGMENT_H
+#define INLAY_WQE_SEGMENT_H
+
+#include <infiniband/mlx5dv.h>
+#include <inlay/base.h>
+
+#define INLAY_WQEBB 64u     /* bytes */
+#define INLAY_DS 16u        /* bytes */
+#define INLAY_MAX_DS 63u    /* the DS field has six bits */
+
+/*
+ * Flags of a post. Bits 24 .. 31 are byte 11 of the control segment. None is an IBV_SEND_* or
+ * IBV_ACCESS_* flag. Unknown bits (a verbs flag) and two fences at once do not compile if constant;
+ * INLAY_CHECKED refuses them otherwise.
+ *
+ *   INLAY_SIGNALED    a CQE when the WQE is done           IBV_SEND_SIGNALED
+ *   INLAY_SOLICITED   the peer's CQE is a solicited event  IBV_SEND_SOLICITED
+ *   INLAY_INLINE      the payload is copied into the WQE   IBV_SEND_INLINE
+ *   INLAY_RING        post, and ring for everything posted so far
+ *
+ * A fence holds back its own WQE. At most one of:
+ *
+ *   INLAY_FENCE_INITIATOR_SMALL  until earlier local operations (UMR, invalidate) are done
+ *   INLAY_FENCE                  until all earlier reads and atomics are done
+ *   INLAY_FENCE_STRONG           until everything earlier is done
+ *   INLAY_FENCE_SMALL_AND_FENCE  the first two together: what libmlx5 writes for IBV_SEND_FENCE
+ *
+ * The fence field has three bits and holds the mode, 1 .. 4. Bits 16 .. 19 have one bit per mode,
+ * so that two modes are noticed.
+ */
+#define INLAY_SOLICITED (1u << 25)
+#define INLAY_SIGNALED (2u << 26)
+#define INLAY_FENCE_INITIATOR_SMALL (1u << 29 | 1u << 16)
+#define INLAY_FENCE (2u << 29 | 1u << 17)
+#define INLAY_FENCE_STRONG (3u << 29 | 1u << 18)
+#define INLAY_FENCE_SMALL_AND_FENCE (4u << 29 | 1u << 19)
+#define INLAY_INLINE (1u << 22)
+#define INLAY_RING (1u << 23)
+#define INLAY_POST_FLAGS_ (INLAY_SOLICITED | INLAY_SIGNALED | 7u << 29 | 0xfu << 16 | INLAY_INLINE | INLAY_RING)
+
+#define INLAY_AT_(type, field, at) (offsetof(struct type, field) == at)
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_ctrl_seg) == 16 && INLAY_AT_(mlx5_wqe_ctrl_seg, opmod_idx_opcode, 0) &&
+		    INLAY_AT_(mlx5_wqe_ctrl_seg, qpn_ds, 4) && INLAY_AT_(mlx5_wqe_ctrl_seg, signature, 8) &&
+		    INLAY_AT_(mlx5_wqe_ctrl_seg, fm_ce_se, 11) && INLAY_AT_(mlx5_wqe_ctrl_seg, imm, 12), "control");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_raddr_seg) == 16 && INLAY_AT_(mlx5_wqe_raddr_seg, raddr, 0) &&
+		    INLAY_AT_(mlx5_wqe_raddr_seg, rkey, 8), "remote address");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_atomic_seg) == 16 && INLAY_AT_(mlx5_wqe_atomic_seg, swap_add, 0) &&
+		    INLAY_AT_(mlx5_wqe_atomic_seg, compare, 8), "atomic");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_data_seg) == 16 && INLAY_AT_(mlx5_wqe_data_seg, byte_count, 0) &&
+		    INLAY_AT_(mlx5_wqe_data_seg, lkey, 4) && INLAY_AT_(mlx5_wqe_data_seg, addr, 8), "data");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_inl_data_seg) == 4, "inline");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_srq_next_seg) == 16 &&
+		    INLAY_AT_(mlx5_wqe_srq_next_seg, next_wqe_index, 2), "SRQ entry");
+
+/* ---- Data path: encoders; each fills a segment at seg, 16-byte aligned, with room ---- */
+
+extern void inlay_flags_wrong_(void) __attribute__((error("these are not flags of inlay's posts, or are two fences")));
+
+/* Whether flags has only bits of a post, and at most one fence. */
+INLAY_ALWAYS int inlay_flags_ok_(uint32_t flags)
+{
+	uint32_t fence = flags >> 16 & 0xf;
+
+	return !(flags & ~INLAY_POST_FLAGS_) && !(fence & (fence - 1)) &&
+	       flags >> 29 == (fence == 8 ? 4u : fence == 4 ? 3u : fence);
+}
+
+INLAY_ALWAYS void inlay_flags_check_(uint32_t flags)
+{
+	if (__builtin_constant_p(flags)) {
+		if (!inlay_flags_ok_(flags))
+			inlay_flags_wrong_();
+	} else {
+		INLAY_CHECK(inlay_flags_ok_(flags), "flags are INLAY_*, not IBV_SEND_*, with one fence at most");
+	}
+}
+
+/*
+ * Control segment.
+ *
+ * index    the WQE's first WQEBB, never masked; the low 16 bits go in
+ * opcode   MLX5_OPCODE_*; opmod its modifier, 0 for most
+ * qpn8     QPN << 8
+ * ds       the WQE's length in 16-byte units, this segment included, 1 .. 63
+ * flags    of a post; others are ignored
+ * imm_be   immediate as it will arrive, or the big-endian rkey to invalidate, or 0
+ */
+INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint32_t opcode, uint32_t opmod, uint64_t qpn8,
+				 size_t ds, uint32_t flags, uint32_t imm_be)
+{
+	uint64_t what = (uint64_t)(opmod << 24 | opcode) << 32;
+	uint64_t head = (uint64_t)(uint16_t)index << 40 | qpn8 | (what + ds);
+
+	INLAY_CHECK(opcode < 256 && opmod < 256, "opcode and modifier have 8 bits each");
+	inlay_put64(seg, inlay_to_be64(head));
+	inlay_put64((uint8_t *)seg + 8, (flags & 0xff000000u) | ((uint64_t)imm_be << 32));
+}
+
+/* inlay_to_be32, zero-extended: gcc does not know that bswap clears the upper half. */
+INLAY_ALWAYS uint64_t inlay_wide_be32_(uint32_t host)
+{
+#if defined(__x86_64__) && !defined(__clang__)
+	uint64_t wide;
+
+	if (!__builtin_constant_p(host)) {
+		__asm__("bswap %k0" : "=r"(wide) : "0"(host));
+		return wide;
+	}
+#endif
+	return inlay_to_be32(host);
+}
+
+/* Remote address segment: raddr and rkey in host order. */
+INLAY_ALWAYS void inlay_wqe_raddr(void *seg, uint64_t raddr, uint32_t rkey)
+{
+	inlay_put64(seg, inlay_to_be64(raddr));
+	inlay_put64((uint8_t *)seg + 8, inlay_wide_be32_(rkey));
+}
+
+/* Atomic segment, host order: the addend and 0, or swap and compare. */
+INLAY_ALWAYS void inlay_wqe_atomic(void *seg, uint64_t swap_add, uint64_t compare)
+{
+	inlay_put64(seg, inlay_to_be64(swap_add));
+	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(compare));
+}
+
+/* Data pointer segment, host order. len in bytes, 1 .. 2^31 - 1; the device reads 0 as 2^31. */
+INLAY_ALWAYS void inlay_wqe_data(void *seg, uint64_t addr, uint32_t len, uint32_t lkey)
+{
+	INLAY_CHECK(!(len & MLX5_INLINE_SEG), "a data segment holds at most 2^31 - 1 bytes");
+	inlay_put32(seg, inlay_to_be32(len));
+	inlay_put32((uint8_t *)seg + 4, inlay_to_be32(lkey));
+	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(addr));
+}
+
+/* The end mark of a receive WQE with fewer SGEs than its stride has room for. */
+INLAY_ALWAYS void inlay_wqe_data_end(void *seg)
+{
+	inlay_put64(seg, (uint64_t)inlay_to_be32(MLX5_INVALID_LKEY) << 32);
+	inlay_put64((uint8_t *)seg + 8, 0);
+}
+
+/*
+ * Writes the data segments of a receive WQE: one for each SGE that is not empty, then the end mark
+ * unless `end` is reached. The WQE has room for num_sge.
+ */
+INLAY_ALWAYS void inlay_wqe_recv(uint8_t *seg, const uint8_t *end, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	uint32_t i;
+
+	for (i = 0; i < num_sge; i++) {
+		if (INLAY_UNLIKELY(!sge[i].length))
+			continue;
+		inlay_wqe_data(seg, sge[i].addr, sge[i].length, sge[i].lkey);
+		seg += INLAY_DS;
+	}
+	if (seg != end)
+		inlay_wqe_data_end(seg);
+}
+
+/* Writes and reads the number of the next entry in an SRQ's list. */
+INLAY_ALWAYS void inlay_wqe_next(void *wqe, uint16_t index)
+{
+	uint16_t be = inlay_to_be16(index);
+
+	__builtin_memcpy((uint8_t *)wqe + 2, &be, sizeof(be));
+}
+
+INLAY_ALWAYS uint16_t inlay_wqe_next_of(const void *wqe)
+{
+	uint16_t be;
+
+	__builtin_memcpy(&be, (const uint8_t *)wqe + 2, sizeof(be));
+	return inlay_from_be16(be);
+}
+
+/* ---- Data path: the cursor ---- */
+
+/* Made by inlay_sq_begin (queue/sq.h), or by inlay_cursor_init for a WQE in caller memory. */
+struct inlay_cursor {
+	uint8_t *at;       /* where the next segment goes; may equal end before it is placed */
+	uint8_t *wqe;      /* the control segment, written last */
+	uint8_t *begin;    /* the ring */
+	uint8_t *end;
+	size_t ds;         /* 16-byte units written so far, the control segment's included */
+	uint32_t index;    /* of the WQE's first WQEBB, never masked */
+	uint32_t bbs;      /* WQEBBs that it was begun with: no more may be written */
+	uint8_t *fill;     /* the open inline segment: where its next byte goes */
+	uint32_t left;     /* its bytes not yet written */
+};
+
+/*
+ * A cursor after the control segment of a WQE that has at most bbs WQEBBs and starts at WQEBB
+ * `index` of a ring of `wqebbs`, a power of two.
+ */
+INLAY_ALWAYS struct inlay_cursor inlay_cursor_init(void *ring, uint32_t wqebbs, uint32_t index, uint32_t bbs)
+{
+	struct inlay_cursor c;
+
+	INLAY_CHECK(inlay_is_pow2(wqebbs), "a ring has a power of two of WQEBBs");
+	c.begin = (uint8_t *)ring;
+	c.end = c.begin + (size_t)wqebbs * INLAY_WQEBB;
+	c.wqe = c.begin + (size_t)(index & (wqebbs - 1)) * INLAY_WQEBB;
+	c.at = c.wqe + INLAY_DS;
+	c.ds = 1;
+	c.index = index;
+	c.bbs = bbs;
+	c.fill = c.at;
+	c.left = 0;
+	return c;
+}
+
+/* Whether the next units are known at compile time to lie within one WQEBB, where nothing wraps. */
+INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
+{
+	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
+		return 1;
+	return __builtin_constant_p(c.ds) && __builtin_constant_p(units) && c.ds % 4 + units <= 4;
+}
+
+/*
+ * Where the next segment goes. With inlay_seg_done, for segments that this header does not know.
+ * Only the first segment of a WQEBB can be at the ring's end: the test folds if ds is constant.
+ */
+INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
+{
+	INLAY_CHECK(c.ds < 4 * (size_t)c.bbs, "a WQE has no more WQEBBs than it was begun with");
+	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
+		return c.at;
+	/* By the index: shorter than a comparison. */
+	if (__builtin_constant_p(c.ds) && c.ds % 4 == 0)
+		return c.begin + ((c.index + c.ds / 4) & ((size_t)(c.end - c.begin) / INLAY_WQEBB - 1)) * INLAY_WQEBB;
+	if (c.ds % 4 == 0 && INLAY_UNLIKELY(c.at == c.end))
+		return c.begin;
+	return c.at;
+}
+
+/* The cursor after a 16-byte segment written at seg. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_done(struct inlay_cursor c, uint8_t *seg)
+{
+	c.at = seg + INLAY_DS;
+	c.ds++;
+	return c;
+}
+
+/*
+ * Appends a remote address segment; see inlay_wqe_raddr. Like all inlay_seg_* functions, returns
+ * the cursor after the segment; the WQE must have been begun long enough.
+ */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_raddr(struct inlay_cursor c, uint64_t raddr, uint32_t rkey)
+{
+	uint8_t *seg = inlay_seg_at(c);
+
+	inlay_wqe_raddr(seg, raddr, rkey);
+	return inlay_seg_done(c, seg);
+}
+
+/* Appends 16-byte units of zeros, which do not cross the ring's end, and sets *seg to the first. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_zero_(struct inlay_cursor c, uint32_t units, uint8_t **seg)
+{
+	uint32_t i;
+
+	*seg = inlay_seg_at(c);
+	for (i = 0; i < 2 * units; i++)
+		inlay_put64(*seg + 8 * i, 0);
+	c.at = *seg + units * INLAY_DS;
+	c.ds += units;
+	return c;
+}
+
+/* Appends an atomic segment; see inlay_wqe_atomic. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_atomic(struct inlay_cursor c, uint64_t swap_add, uint64_t compare)
+{
+	uint8_t *seg = inlay_seg_at(c);
+
+	inlay_wqe_atomic(seg, swap_add, compare);
+	return inlay_seg_done(c, seg);
+}
+
+/* Appends a data pointer segment; see inlay_wqe_data. len must not be 0. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_data(struct inlay_cursor c, uint64_t addr, uint32_t len, uint32_t lkey)
+{
+	uint8_t *seg = inlay_seg_at(c);
+
+	inlay_wqe_data(seg, addr, len, lkey);
+	return inlay_seg_done(c, seg);
+}
+
+/* Appends a data pointer segment for each SGE that is not empty. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_sges(struct inlay_cursor c, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	uint32_t i;
+
+	/* Far from the ring's end, no segment needs to test for it. */
+	if (INLAY_LIKELY(!__builtin_constant_p(num_sge) && (size_t)(c.end - c.at) >= num_sge * INLAY_DS)) {
+		uint8_t *begin = c.at;
+
+		for (i = 0; i < num_sge; i++) {
+			if (INLAY_UNLIKELY(!sge[i].length))
+				continue;
+			inlay_wqe_data(c.at, sge[i].addr, sge[i].length, sge[i].lkey);
+			c.at += INLAY_DS;
+		}
+		c.ds += (size_t)(c.at - begin) / INLAY_DS;
+		return c;
+	}
+	for (i = 0; i < num_sge; i++)
+		if (INLAY_LIKELY(sge[i].length))
+			c = inlay_seg_data(c, sge[i].addr, sge[i].length, sge[i].lkey);
+	return c;
+}
+
+INLAY_APART uint8_t *inlay_copy_over_(uint8_t *begin, const uint8_t *end, uint8_t *at, const void *from, uint32_t len)
+{
+	uint32_t room = (uint32_t)(end - at);
+
+	inlay_copy(at, from, room);
+	inlay_copy(begin, (const uint8_t *)from + room, len - room);
+	return begin + (len - room);
+}
+
+/* Copies into the ring at `at`, wrapping; returns the place after. */
+INLAY_ALWAYS uint8_t *inlay_copy_wrap_(struct inlay_cursor c, uint8_t *at, const void *from, uint32_t len)
+{
+	if (INLAY_UNLIKELY(len > (uint32_t)(c.end - at)))
+		return inlay_copy_over_(c.begin, c.end, at, from, len);
+	inlay_copy(at, from, len);
+	return at + len;
+}
+
+/* 16-byte units of an inline segment of `total` bytes; none for 0 bytes. */
+INLAY_ALWAYS uint32_t inlay_seg_inline_ds(uint64_t total)
+{
+	return total ? (uint32_t)(total + 4 + INLAY_DS - 1) / INLAY_DS : 0;
+}
+
+/*
+ * Opens an inline segment: a 4-byte count and `total` bytes, padded to 16. The caller writes the
+ * first bytes in place and appends the rest:
+ *
+ *   at = inlay_seg_inline_open(at, 10 + len, 10, &head);
+ *   ... 10 bytes at head ...
+ *   at = inlay_seg_inline_append(at, data, len);
+ *
+ * total  bytes of payload, not 0, all filled before the commit; padding keeps what the ring held
+ * head   bytes that the caller writes at *p, 0 .. 12; these never wrap
+ */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, uint32_t total, uint32_t head,
+						       uint8_t **p)
+{
+	size_t units = ((size_t)total + 4 + INLAY_DS - 1) / INLAY_DS; /* total is not 0 */
+	uint8_t *seg = inlay_seg_at(c);
+
+	INLAY_CHECK(total, "an inline segment is not empty");
+	INLAY_CHECK(head <= INLAY_DS - 4 && head <= total,
+		    "the first 12 bytes of an inline segment are written in place");
+	INLAY_CHECK(!c.left, "one inline segment is filled before the next is opened");
+	INLAY_CHECK(c.ds + units <= 4 * (size_t)c.bbs, "a WQE has no more WQEBBs than it was begun with");
+	inlay_put32(seg, inlay_to_be32(total + (uint32_t)MLX5_INLINE_SEG)); /* "+" folds into the caller's additions */
+	*p = seg + 4;
+	c.fill = seg + 4 + head;
+	c.left = total - head;
+	c.at = seg + units * INLAY_DS;
+	if (!inlay_seg_inside_(c, units) && c.at > c.end)
+		c.at -= c.end - c.begin;
+	c.ds += units;
+	return c;
+}
+
+/* Appends len bytes to the open inline segment. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_append(struct inlay_cursor c, const void *data, uint32_t len)
+{
+	INLAY_CHECK(len <= c.left, "no more is appended than the segment was opened for");
+	if (__builtin_constant_p(c.bbs) && c.bbs == 1) {
+		inlay_copy(c.fill, data, len);
+		c.fill += len;
+	} else {
+		c.fill = inlay_copy_wrap_(c, c.fill, data, len);
+	}
+	c.left -= len;
+	return c;
+}
+
+/* Appends an inline segment of len bytes; nothing for len 0, as in libmlx5. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_inline(struct inlay_cursor c, const void *data, uint32_t len)
+{
+	int inside = inlay_seg_inside_(c, (len + 4 + INLAY_DS - 1) / INLAY_DS);
+	uint8_t *p;
+
+	if (!len)
+		return c;
+	c = inlay_seg_inline_open(c, len, 0, &p);
+	if (!inside)
+		return inlay_seg_inline_append(c, data, len);
+	inlay_copy(p, data, len);
+	c.left = 0;
+	return c;
+}
+
+/* As inlay_seg_inline, gathered from a list into one segment. total is the sum of the lengths. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_inlinev(struct inlay_cursor c, const struct ibv_sge *sge, uint32_t num_sge,
+						   uint32_t total)
+{
+	uint8_t *p;
+	uint32_t i;
+
+	if (!total)
+		return c;
+	c = inlay_seg_inline_open(c, total, 0, &p);
+	for (i = 0; i < num_sge; i++)
+		c = inlay_seg_inline_append(c, (const void *)(uintptr_t)sge[i].addr, sge[i].length);
+	return c;
+}
+
+#endif
