@@ -16,7 +16,6 @@
  * older than the last one is late, what is younger begins anew. BYE is an endpoint that closes.
  */
 #include "fabric.h"
-#include <time.h>
 
 #define MAGIC 0x796c6e69u
 #define HELLO_MS 20u      /* between two hellos: once, twice, ... this */
@@ -40,12 +39,12 @@ struct hello {
 
 INLAY_STATIC_ASSERT(sizeof(struct hello) == HELLO_SIZE, "on the wire");
 
-uint64_t milliseconds(void)
+uint64_t nanoseconds(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 /* ---- Datagrams out ---- */
@@ -165,17 +164,6 @@ static bool latest(struct endpoint *ep, const struct name *from)
 	return true;
 }
 
-/* A hello for an earlier endpoint on this QP number: answers with the name of the present one. */
-static void refuse(struct endpoint *ep, const struct hello *in)
-{
-	struct inlay_av av;
-	struct hello h;
-
-	memset(&h, 0, sizeof(h));
-	if (!reach(ep, &in->from, &av))
-		say(ep, &av, &h, REFUSED, in->from.incarnation);
-}
-
 static void hello_arrived(struct peer *p, const struct hello *in)
 {
 	struct inlay_connect_record there;
@@ -215,7 +203,8 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 void connect_arrived(struct endpoint *ep, const void *data, size_t len)
 {
 	struct inlay_connect_record from;
-	struct hello in;
+	struct hello in, out;
+	struct inlay_av av;
 	struct peer *p;
 
 	if (len != sizeof(in))
@@ -224,9 +213,10 @@ void connect_arrived(struct endpoint *ep, const void *data, size_t len)
 	if (in.magic != MAGIC || inlay_connect_unpack(&from, in.from.record, sizeof(in.from.record), NULL) ||
 	    from.type != IBV_QPT_UD || !in.from.incarnation)
 		return;
-	if (in.to != ep->name.incarnation) {
-		if (in.kind == HELLO)
-			refuse(ep, &in);
+	if (in.to != ep->name.incarnation) { /* an earlier endpoint on this QP number: the answer names the present one */
+		memset(&out, 0, sizeof(out));
+		if (in.kind == HELLO && !reach(ep, &in.from, &av))
+			say(ep, &av, &out, REFUSED, in.from.incarnation);
 		return;
 	}
 	if (!latest(ep, &in.from) || in.kind == REFUSED)

@@ -13,48 +13,50 @@
 struct counter {
 	struct fid_cntr fid;
 	struct domain *domain;
-	uint64_t good, bad;
-	struct endpoint **endpoints; /* each as often as it is bound */
-	uint32_t users;
+	uint64_t values[2];       /* good, bad */
+	struct endpoints endpoints; /* each as often as it is bound */
 };
 
-/* Which of an endpoint's counters. */
-static unsigned int place(uint64_t flags)
+/* The counter of an endpoint's that counts this. */
+static struct counter *counter_of(const struct endpoint *ep, uint64_t flags)
 {
-	return flags & FI_READ ? COUNT_READ : flags & FI_WRITE ? COUNT_WRITE : flags & FI_RECV ? COUNT_RECV : COUNT_SEND;
+	return ep->counters[flags & FI_READ ? COUNT_READ : flags & FI_WRITE ? COUNT_WRITE : flags & FI_RECV ? COUNT_RECV :
+			    COUNT_SEND];
 }
 
 uint32_t done_flags(const struct endpoint *ep, uint64_t kind, uint64_t flags)
 {
 	const bool quiet = ep->tx_selective && !(flags & FI_COMPLETION);
 
-	if (ep->counters[place(kind)])
+	if (counter_of(ep, kind))
 		return (uint32_t)kind | DONE_COUNT | (flags & SILENT ? DONE_MUTE : quiet ? DONE_QUIET : 0);
 	return flags & SILENT ? 0 : (uint32_t)kind | (quiet ? DONE_ERROR : 0);
 }
 
-static void count(struct endpoint *ep, unsigned int at, int err)
-{
-	if (err)
-		ep->counters[at]->bad++;
-	else
-		ep->counters[at]->good++;
-}
-
 APART void counter_tx(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome)
 {
-	const uint32_t kind = flags & ~(DONE_COUNT | DONE_QUIET | DONE_MUTE);
+	const uint32_t kind = flags & ~(DONE_ERROR | DONE_COUNT | DONE_QUIET | DONE_MUTE);
+	struct fi_cq_err_entry e;
 
-	count(ep, place(kind), err);
-	if (err && !(flags & DONE_MUTE))
-		cq_fail(ep->tx_cq, context, kind, err, syndrome);
-	if (!err && !(flags & (DONE_MUTE | DONE_QUIET)))
+	if (flags & DONE_COUNT)
+		counter_of(ep, kind)->values[err != 0]++;
+	if (!flags || flags & DONE_MUTE)
+		return;
+	if (err) {
+		memset(&e, 0, sizeof(e));
+		e.op_context = context;
+		e.flags = kind;
+		e.err = err;
+		e.prov_errno = syndrome;
+		cq_add_error(ep->tx_cq, &e);
+	} else if (!(flags & (DONE_ERROR | DONE_QUIET))) {
 		cq_add(ep->tx_cq, context, kind, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
+	}
 }
 
 APART void counter_rx(struct endpoint *ep, int err)
 {
-	count(ep, COUNT_RECV, err);
+	ep->counters[COUNT_RECV]->values[err != 0]++;
 }
 
 /* ---- Binding ---- */
@@ -63,7 +65,6 @@ int counter_bind(struct endpoint *ep, struct fid *fid, uint64_t flags)
 {
 	static const uint64_t kinds[COUNTERS] = {FI_SEND, FI_RECV, FI_READ, FI_WRITE};
 	struct counter *c = container_of(fid, struct counter, fid.fid);
-	struct endpoint **endpoints;
 	unsigned int i;
 
 	if (!flags || flags & ~(uint64_t)(FI_SEND | FI_RECV | FI_READ | FI_WRITE))
@@ -73,11 +74,8 @@ int counter_bind(struct endpoint *ep, struct fid *fid, uint64_t flags)
 			continue;
 		if (ep->counters[i])
 			return -FI_EINVAL;
-		endpoints = (struct endpoint **)realloc(c->endpoints, (c->users + 1) * sizeof(*endpoints));
-		if (!endpoints)
+		if (endpoints_add(&c->endpoints, ep))
 			return -FI_ENOMEM;
-		c->endpoints = endpoints;
-		endpoints[c->users++] = ep;
 		ep->counters[i] = c;
 	}
 	return 0;
@@ -85,97 +83,65 @@ int counter_bind(struct endpoint *ep, struct fid *fid, uint64_t flags)
 
 void counter_unbind(struct endpoint *ep)
 {
-	struct counter *c;
 	unsigned int i;
-	uint32_t k;
 
-	for (i = 0; i < COUNTERS; i++) {
-		c = ep->counters[i];
-		for (k = 0; c && k < c->users; k++)
-			if (c->endpoints[k] == ep) {
-				c->endpoints[k] = c->endpoints[--c->users];
-				break;
-			}
-	}
+	for (i = 0; i < COUNTERS; i++)
+		if (ep->counters[i])
+			endpoints_remove(&ep->counters[i]->endpoints, ep);
 }
 
 /* ---- What the application calls ---- */
 
-static struct counter *counter_from(struct fid_cntr *fid)
+/* bad: 0: successes, 1: failures. */
+static uint64_t value(struct fid_cntr *fid, int bad)
 {
-	return container_of(fid, struct counter, fid);
-}
-
-static void look(struct counter *c, uint64_t *good, uint64_t *bad)
-{
+	struct counter *c = container_of(fid, struct counter, fid);
+	uint64_t found;
 	uint32_t i;
 
-	domain_enter(c->domain);
-	for (i = 0; i < c->users; i++)
-		progress(c->endpoints[i]);
-	*good = c->good;
-	*bad = c->bad;
-	domain_leave(c->domain);
+	enter(c->domain);
+	for (i = 0; i < c->endpoints.count; i++)
+		progress(c->endpoints.list[i]);
+	found = c->values[bad];
+	leave(c->domain, 0);
+	return found;
 }
 
 static uint64_t counter_read(struct fid_cntr *fid)
 {
-	uint64_t good, bad;
-
-	look(counter_from(fid), &good, &bad);
-	return good;
+	return value(fid, 0);
 }
 
 static uint64_t counter_readerr(struct fid_cntr *fid)
 {
-	uint64_t good, bad;
-
-	look(counter_from(fid), &good, &bad);
-	return bad;
+	return value(fid, 1);
 }
 
-/* *at becomes value, or value more. */
-static int change(struct counter *c, uint64_t *at, uint64_t value, bool add)
-{
-	domain_enter(c->domain);
-	*at = value + (add ? *at : 0);
-	domain_leave(c->domain);
-	return 0;
-}
+#define CHANGE(name, bad, how) \
+	static int name(struct fid_cntr *fid, uint64_t by) \
+	{ \
+		struct counter *c = container_of(fid, struct counter, fid); \
+\
+		enter(c->domain); \
+		c->values[bad] how by; \
+		return (int)leave(c->domain, 0); \
+	}
 
-static int counter_add(struct fid_cntr *fid, uint64_t value)
-{
-	return change(counter_from(fid), &counter_from(fid)->good, value, true);
-}
-
-static int counter_set(struct fid_cntr *fid, uint64_t value)
-{
-	return change(counter_from(fid), &counter_from(fid)->good, value, false);
-}
-
-static int counter_adderr(struct fid_cntr *fid, uint64_t value)
-{
-	return change(counter_from(fid), &counter_from(fid)->bad, value, true);
-}
-
-static int counter_seterr(struct fid_cntr *fid, uint64_t value)
-{
-	return change(counter_from(fid), &counter_from(fid)->bad, value, false);
-}
+CHANGE(counter_add, 0, +=)
+CHANGE(counter_set, 0, =)
+CHANGE(counter_adderr, 1, +=)
+CHANGE(counter_seterr, 1, =)
 
 /* Looks again and again, after a while with naps: nothing wakes a counter. */
 static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
-	const uint64_t end = milliseconds() + (uint64_t)(timeout < 0 ? 0 : timeout);
-	uint64_t good, bad, before;
+	const uint64_t end = milliseconds() + (uint64_t)(timeout < 0 ? 0 : timeout), before = value(fid, 1);
 	unsigned int looks;
 
-	look(counter_from(fid), &good, &before);
-	for (looks = 0; good < threshold; looks++) {
-		look(counter_from(fid), &good, &bad);
-		if (bad != before)
+	for (looks = 0; value(fid, 0) < threshold; looks++) {
+		if (value(fid, 1) != before)
 			return -FI_EAVAIL;
-		if (timeout >= 0 && good < threshold && milliseconds() >= end)
+		if (timeout >= 0 && milliseconds() >= end)
 			return -FI_ETIMEDOUT;
 		if (looks > 10000)
 			poll(NULL, 0, 1);
@@ -187,17 +153,15 @@ static int counter_close(struct fid *fid)
 {
 	struct counter *c = container_of(fid, struct counter, fid.fid);
 
-	if (c->users)
+	if (c->endpoints.count)
 		return -FI_EBUSY;
 	c->domain->users--;
-	free(c->endpoints);
+	free(c->endpoints.list);
 	free(c);
 	return 0;
 }
 
-static struct fi_ops fid_ops = {
-	sizeof(struct fi_ops), counter_close, no_bind, no_control, no_ops_open, no_tostr, no_ops_set,
-};
+static struct fi_ops fid_ops = FID_OPS(counter_close, no_bind, no_control);
 static struct fi_ops_cntr counter_ops = {
 	sizeof(struct fi_ops_cntr), counter_read, counter_readerr, counter_add, counter_set, counter_wait, counter_adderr,
 	counter_seterr,
@@ -207,16 +171,15 @@ int counter_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_c
 {
 	struct counter *c;
 
-	if (attr && (attr->events != FI_CNTR_EVENTS_COMP || (attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC)))
+	if (attr && (attr->events != FI_CNTR_EVENTS_COMP ||
+		     (attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC)))
 		return -FI_ENOSYS;
 	c = (struct counter *)calloc(1, sizeof(*c));
 	if (!c)
 		return -FI_ENOMEM;
 	c->domain = container_of(fid, struct domain, fid);
 	c->domain->users++;
-	c->fid.fid.fclass = FI_CLASS_CNTR;
-	c->fid.fid.context = context;
-	c->fid.fid.ops = &fid_ops;
+	fid_init(&c->fid.fid, FI_CLASS_CNTR, context, &fid_ops);
 	c->fid.ops = &counter_ops;
 	*out = &c->fid;
 	return 0;

@@ -35,40 +35,22 @@ void cq_add_error(struct cq *cq, const struct fi_cq_err_entry *e)
 	cq->last_error = &error->next;
 }
 
-void cq_fail(struct cq *cq, void *context, uint64_t flags, int err, int syndrome)
-{
-	struct fi_cq_err_entry e;
-
-	memset(&e, 0, sizeof(e));
-	e.op_context = context;
-	e.flags = flags;
-	e.err = err;
-	e.prov_errno = syndrome;
-	cq_add_error(cq, &e);
-}
-
 /* ---- What the application calls ---- */
 
-static struct cq *cq_from(struct fid_cq *fid)
+INLAY_ALWAYS ssize_t take(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
 {
-	return container_of(fid, struct cq, fid);
-}
-
-INLAY_ALWAYS ssize_t cq_take(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
-{
+	struct cq *cq = container_of(fid, struct cq, fid);
 	const size_t size = cq->entry_size;
 	uint8_t *to = (uint8_t *)buf;
+	uint32_t i;
 	size_t n;
 
-	if (cq->head == cq->tail) {
-		uint32_t i;
-
-		for (i = 0; i < cq->users; i++)
-			progress(cq->endpoints[i]);
-		if (cq->head == cq->tail)
-			return cq->error ? -FI_EAVAIL : -FI_EAGAIN;
-	}
+	enter(cq->domain);
+	for (i = 0; cq->head == cq->tail && i < cq->endpoints.count; i++)
+		progress(cq->endpoints.list[i]);
 	n = cq->tail - cq->head;
+	if (!n)
+		return leave(cq->domain, cq->error ? -FI_EAVAIL : -FI_EAGAIN);
 	if (n > count)
 		n = count;
 	for (count = n; count; count--, cq->head++, to += size) {
@@ -81,73 +63,41 @@ INLAY_ALWAYS ssize_t cq_take(struct cq *cq, void *buf, size_t count, fi_addr_t *
 		if (source)
 			*source++ = c->source;
 	}
-	return (ssize_t)n;
-}
-
-INLAY_ALWAYS ssize_t cq_locked_take(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
-{
-	ssize_t n;
-
-	domain_enter(cq->domain);
-	n = cq_take(cq, buf, count, source);
-	domain_leave(cq->domain);
-	return n;
+	return leave(cq->domain, (ssize_t)n);
 }
 
 static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
 {
-	return cq_locked_take(cq_from(fid), buf, count, NULL);
+	return take(fid, buf, count, NULL);
 }
 
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
 {
-	return cq_locked_take(cq_from(fid), buf, count, source);
+	return take(fid, buf, count, source);
 }
 
 static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *e, uint64_t flags)
 {
-	struct cq *cq = cq_from(fid);
+	struct cq *cq = container_of(fid, struct cq, fid);
+	void *data = e->err_data_size ? e->err_data : NULL; /* of the application's; we have none to put there */
 	struct cq_error *error;
 
-	(void)flags;
-	domain_enter(cq->domain);
+	enter(cq->domain);
 	error = cq->error;
 	if (error) {
-		void *data = e->err_data; /* of the application's; we have none to put there */
-		size_t size = e->err_data_size;
-
 		*e = error->e;
-		e->err_data = size ? data : NULL;
-		e->err_data_size = 0;
+		e->err_data = data;
 		cq->error = error->next;
 		if (!cq->error)
 			cq->last_error = &cq->error;
 		free(error);
 	}
-	domain_leave(cq->domain);
-	return error ? 1 : -FI_EAGAIN;
-}
-
-static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source, const void *cond,
-			    int timeout)
-{
-	(void)cond;
-	return wait_read(cq_from(fid), buf, count, source, timeout);
+	return leave(cq->domain, error ? 1 : -FI_EAGAIN);
 }
 
 static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *cond, int timeout)
 {
-	return cq_sreadfrom(fid, buf, count, NULL, cond, timeout);
-}
-
-static int cq_signal(struct fid_cq *fid)
-{
-	return wait_signal(cq_from(fid));
-}
-
-static int cq_control(struct fid *fid, int command, void *arg)
-{
-	return wait_control(container_of(fid, struct cq, fid.fid), command, arg);
+	return wait_read(fid, buf, count, NULL, cond, timeout);
 }
 
 /* prov_errno is the device's syndrome. */
@@ -155,7 +105,6 @@ static const char *cq_strerror(struct fid_cq *fid, int err, const void *data, ch
 {
 	const char *text = err ? inlay_syndrome_text((uint8_t)err) : "nothing of the device's";
 
-	(void)fid, (void)data;
 	if (buf && len)
 		strncpy(buf, text, len - 1)[len - 1] = 0;
 	return text;
@@ -166,25 +115,23 @@ static int cq_close(struct fid *fid)
 	struct cq *cq = container_of(fid, struct cq, fid.fid);
 	struct cq_error *error;
 
-	if (cq->users)
+	if (cq->endpoints.count)
 		return -FI_EBUSY;
-	cq->domain->users--;
 	while ((error = cq->error)) {
 		cq->error = error->next;
 		free(error);
 	}
+	cq->domain->users--;
 	wait_close(cq);
-	free(cq->endpoints);
+	free(cq->endpoints.list);
 	free(cq->ring);
 	free(cq);
 	return 0;
 }
 
-static struct fi_ops fid_ops = {
-	sizeof(struct fi_ops), cq_close, no_bind, cq_control, no_ops_open, no_tostr, no_ops_set,
-};
+static struct fi_ops fid_ops = FID_OPS(cq_close, no_bind, wait_control);
 static struct fi_ops_cq cq_ops = {
-	sizeof(struct fi_ops_cq), cq_read, cq_readfrom, cq_readerr, cq_sread, cq_sreadfrom, cq_signal, cq_strerror,
+	sizeof(struct fi_ops_cq), cq_read, cq_readfrom, cq_readerr, cq_sread, wait_read, wait_signal, cq_strerror,
 };
 
 int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out, void *context)
@@ -199,13 +146,10 @@ int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out
 	if (attr->format > FI_CQ_FORMAT_TAGGED)
 		return -FI_EINVAL;
 	cq = (struct cq *)calloc(1, sizeof(*cq));
-	if (cq)
-		cq->ring = (struct cq_entry *)aligned_alloc(64, CQ_ENTRIES * sizeof(*cq->ring));
-	if (!cq || !cq->ring) {
-		free(cq);
+	if (!cq)
 		return -FI_ENOMEM;
-	}
-	err = wait_open(cq, attr->wait_obj);
+	cq->ring = (struct cq_entry *)aligned_alloc(64, CQ_ENTRIES * sizeof(*cq->ring));
+	err = cq->ring ? wait_open(cq, attr->wait_obj) : -FI_ENOMEM;
 	if (err) {
 		free(cq->ring);
 		free(cq);
@@ -218,9 +162,7 @@ int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out
 	cq->last_error = &cq->error;
 	cq->domain = container_of(fid, struct domain, fid);
 	cq->domain->users++;
-	cq->fid.fid.fclass = FI_CLASS_CQ;
-	cq->fid.fid.context = context;
-	cq->fid.fid.ops = &fid_ops;
+	fid_init(&cq->fid.fid, FI_CLASS_CQ, context, &fid_ops);
 	cq->fid.ops = &cq_ops;
 	*out = &cq->fid;
 	return 0;

@@ -16,24 +16,10 @@ static struct endpoint *endpoint_from(struct fid *fid)
 
 /* ---- Set-up ---- */
 
-static struct inlay_connect_attr connect_attr(void)
-{
-	struct inlay_connect_attr attr = inlay_connect_defaults();
-
-	attr.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-	attr.port = (uint8_t)settings.port;
-	attr.gid_index = settings.gid_index;
-	attr.sl = (uint8_t)settings.sl;
-	attr.traffic_class = (uint8_t)settings.traffic_class;
-	attr.timeout = (uint8_t)settings.timeout;
-	return attr;
-}
-
 /* The queue pair for hellos, ready to use, and the endpoint's name, which is what others say hello to. */
 static int make_ud(struct endpoint *ep, const char **why)
 {
 	struct ibv_qp_init_attr init;
-	struct timespec t;
 	int err;
 
 	memset(&init, 0, sizeof(init));
@@ -53,9 +39,8 @@ static int make_ud(struct endpoint *ep, const char **why)
 		err = inlay_connect_rts(ep->ud_qp, &ep->here, NULL, &ep->attr, why);
 	if (err)
 		return err;
-	clock_gettime(CLOCK_REALTIME, &t);
 	inlay_connect_pack(&ep->here, ep->name.record);
-	ep->name.incarnation = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	ep->name.incarnation = nanoseconds(CLOCK_REALTIME);
 	return 0;
 }
 
@@ -94,60 +79,68 @@ static int enable(struct endpoint *ep)
 		return 0;
 	if (!ep->av || !ep->tx_cq || !ep->rx_cq)
 		return -FI_EOPBADSTATE;
-	ep->attr = connect_attr();
+	ep->attr = inlay_connect_defaults();
+	ep->attr.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+	ep->attr.port = (uint8_t)settings.port;
+	ep->attr.gid_index = settings.gid_index;
+	ep->attr.sl = (uint8_t)settings.sl;
+	ep->attr.traffic_class = (uint8_t)settings.traffic_class;
+	ep->attr.timeout = (uint8_t)settings.timeout;
+	inlay_qpn_table_init(&ep->qpns, NULL, 0);
 	err = match_init(ep);
 	if (!err)
 		err = make_queues(ep, &why);
 	if (!err)
 		err = make_ud(ep, &why);
-	if (err) {
-		WARN(FI_LOG_EP_CTRL, "%s\n", why);
-		return err;
+	if (!err) {
+		why = "no registered memory for receives: lower FI_INLAY_RECEIVES";
+		err = pool_init(&ep->small, SMALL_MESSAGE, NULL);
 	}
-	inlay_qpn_table_init(&ep->qpns, NULL, 0);
-	err = pool_init(&ep->small, SMALL_MESSAGE, NULL);
 	if (!err)
 		err = pool_init(&ep->bounce, INLAY_GRH + WIRE_MAX + settings.eager, ep->domain);
 	if (!err)
 		err = progress_feed(ep);
 	if (err) {
-		WARN(FI_LOG_EP_CTRL, "no registered memory for receives: lower FI_INLAY_RECEIVES\n");
+		WARN(FI_LOG_EP_CTRL, "%s\n", why);
 		return err;
 	}
 	ep->now = milliseconds();
 	ep->enabled = true;
+	send_defaults(ep);
 	return 0;
 }
 
 /* ---- Closing ---- */
 
-static void unbind_cq(struct endpoint *ep, struct cq *cq)
+int endpoints_add(struct endpoints *all, struct endpoint *ep)
+{
+	struct endpoint **list = (struct endpoint **)realloc(all->list, (all->count + 1) * sizeof(*list));
+
+	if (!list)
+		return -FI_ENOMEM;
+	all->list = list;
+	list[all->count++] = ep;
+	return 0;
+}
+
+void endpoints_remove(struct endpoints *all, const struct endpoint *ep)
 {
 	uint32_t i;
 
-	for (i = 0; i < cq->users; i++)
-		if (cq->endpoints[i] == ep) {
-			cq->endpoints[i] = cq->endpoints[--cq->users];
+	for (i = 0; i < all->count; i++)
+		if (all->list[i] == ep) {
+			all->list[i] = all->list[--all->count];
 			return;
 		}
-}
-
-static void unbind_av(struct endpoint *ep)
-{
-	struct endpoint **at = &ep->av->endpoints;
-
-	while (*at != ep)
-		at = &(*at)->next_of_av;
-	*at = ep->next_of_av;
-	ep->av->users--;
 }
 
 static int endpoint_close(struct fid *fid)
 {
 	struct endpoint *ep = endpoint_from(fid);
 	struct domain *d = ep->domain;
+	struct endpoint **at;
 
-	domain_enter(d);
+	enter(d);
 	if (ep->enabled)
 		connect_bye(ep);
 	peer_free_all(ep);
@@ -158,21 +151,25 @@ static int endpoint_close(struct fid *fid)
 		ibv_destroy_srq(ep->ibsrq);
 	if (ep->ibcq)
 		ibv_destroy_cq(ep->ibcq);
-	wait_detach(ep);
+	if (ep->channel)
+		ibv_destroy_comp_channel(ep->channel);
 	match_fini(ep);
 	pool_fini(&ep->bounce);
 	pool_fini(&ep->small);
 	ops_fini(ep);
 	counter_unbind(ep);
 	if (ep->tx_cq)
-		unbind_cq(ep, ep->tx_cq);
+		endpoints_remove(&ep->tx_cq->endpoints, ep);
 	if (ep->rx_cq)
-		unbind_cq(ep, ep->rx_cq);
-	if (ep->av)
-		unbind_av(ep);
+		endpoints_remove(&ep->rx_cq->endpoints, ep);
+	if (ep->av) {
+		for (at = &ep->av->endpoints; *at != ep; at = &(*at)->next_of_av)
+			;
+		*at = ep->next_of_av;
+		ep->av->users--;
+	}
 	d->users--;
-	domain_leave(d);
-	fi_freeinfo(ep->info);
+	leave(d, 0);
 	free(ep);
 	return 0;
 }
@@ -181,91 +178,70 @@ static int endpoint_close(struct fid *fid)
 
 static int bind_cq(struct endpoint *ep, struct cq *cq, uint64_t flags)
 {
-	struct endpoint **endpoints;
+	const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
 
+	if (!(flags & (FI_TRANSMIT | FI_RECV)))
+		return -FI_EINVAL;
 	if (flags & FI_TRANSMIT) {
 		ep->tx_cq = cq;
-		ep->tx_selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
+		ep->tx_selective = selective;
 	}
 	if (flags & FI_RECV) {
 		ep->rx_cq = cq;
-		ep->rx_selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
+		ep->rx_selective = selective;
 	}
-	endpoints = (struct endpoint **)realloc(cq->endpoints, (cq->users + 1) * sizeof(*endpoints));
-	if (!endpoints)
-		return -FI_ENOMEM;
-	cq->endpoints = endpoints;
-	unbind_cq(ep, cq);
-	endpoints[cq->users++] = ep;
+	endpoints_remove(&cq->endpoints, ep);
+	return endpoints_add(&cq->endpoints, ep);
+}
+
+static int bind_av(struct endpoint *ep, struct av *av)
+{
+	if (ep->av)
+		return -FI_EINVAL;
+	ep->av = av;
+	ep->next_of_av = av->endpoints;
+	av->endpoints = ep;
+	av->users++;
 	return 0;
 }
 
 static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
 	struct endpoint *ep = endpoint_from(fid);
-	int err = 0;
+	int err;
 
 	if (ep->enabled)
 		return -FI_EOPBADSTATE;
-	domain_enter(ep->domain);
-	switch (other->fclass) {
-	case FI_CLASS_EQ:
-		break; /* of which nothing ever comes: see eq.c */
-	case FI_CLASS_CQ:
-		err = -FI_EINVAL;
-		if (flags & (FI_TRANSMIT | FI_RECV))
-			err = bind_cq(ep, container_of(other, struct cq, fid.fid), flags);
-		break;
-	case FI_CLASS_CNTR:
-		err = counter_bind(ep, other, flags);
-		break;
-	case FI_CLASS_AV:
-		if (ep->av) {
-			err = -FI_EINVAL;
-			break;
-		}
-		ep->av = container_of(other, struct av, fid.fid);
-		ep->av->users++;
-		ep->next_of_av = ep->av->endpoints;
-		ep->av->endpoints = ep;
-		break;
-	default:
-		err = -FI_EINVAL;
-	}
-	domain_leave(ep->domain);
-	return err;
+	enter(ep);
+	err = other->fclass == FI_CLASS_CQ ? bind_cq(ep, container_of(other, struct cq, fid.fid), flags) :
+	      other->fclass == FI_CLASS_AV ? bind_av(ep, container_of(other, struct av, fid.fid)) :
+	      other->fclass == FI_CLASS_CNTR ? counter_bind(ep, other, flags) : eq_bind(fid, other, flags);
+	return (int)leave(ep, err);
 }
 
 /* ---- Options ---- */
-
-static int set_op_flags(struct endpoint *ep, uint64_t flags)
-{
-	if (flags & FI_TRANSMIT)
-		ep->tx_flags = flags & ~(uint64_t)FI_TRANSMIT;
-	if (flags & FI_RECV)
-		ep->rx_flags = flags & ~(uint64_t)FI_RECV;
-	send_defaults(ep);
-	return 0;
-}
 
 static int endpoint_control(struct fid *fid, int command, void *arg)
 {
 	struct endpoint *ep = endpoint_from(fid);
 	uint64_t *flags = (uint64_t *)arg;
-	int err = -FI_ENOSYS;
+	int err = 0;
 
-	domain_enter(ep->domain);
+	enter(ep);
 	if (command == FI_ENABLE) {
 		err = enable(ep);
-		send_defaults(ep);
 	} else if (command == FI_SETOPSFLAG) {
-		err = set_op_flags(ep, *flags);
+		if (*flags & FI_TRANSMIT)
+			ep->tx_flags = *flags & ~(uint64_t)FI_TRANSMIT;
+		if (*flags & FI_RECV)
+			ep->rx_flags = *flags & ~(uint64_t)FI_RECV;
+		send_defaults(ep);
 	} else if (command == FI_GETOPSFLAG) {
 		*flags = *flags & FI_TRANSMIT ? ep->tx_flags : ep->rx_flags;
-		err = 0;
+	} else {
+		err = -FI_ENOSYS;
 	}
-	domain_leave(ep->domain);
-	return err;
+	return (int)leave(ep, err);
 }
 
 static int endpoint_getopt(fid_t fid, int level, int name, void *value, size_t *len)
@@ -311,16 +287,18 @@ static int endpoint_getname(fid_t fid, void *addr, size_t *len)
 	return room < sizeof(ep->name) ? -FI_ETOOSMALL : 0;
 }
 
-static struct fi_ops fid_ops = {
-	sizeof(struct fi_ops), endpoint_close, endpoint_bind, endpoint_control, no_ops_open, no_tostr, no_ops_set,
-};
+static struct fi_ops fid_ops = FID_OPS(endpoint_close, endpoint_bind, endpoint_control);
 static struct fi_ops_ep ep_ops = {
 	sizeof(struct fi_ops_ep), endpoint_cancel, endpoint_getopt, endpoint_setopt, no_tx_ctx, no_rx_ctx, no_size_left,
 	no_size_left,
 };
 static struct fi_ops_cm cm_ops = {
-	sizeof(struct fi_ops_cm), no_setname, endpoint_getname, no_getpeer, no_connect, no_listen, no_accept, no_reject,
-	no_shutdown, no_join,
+	sizeof(struct fi_ops_cm), no_setname, endpoint_getname, no_getpeer, no_connect, NULL, no_accept, NULL,
+	no_shutdown, NULL,
+};
+static struct fi_ops_collective collective_ops = {
+	sizeof(struct fi_ops_collective), no_barrier, no_broadcast, no_gather, no_reduce, no_gather, no_reduce,
+	no_reduce_to, no_gather_to, no_gather_to, no_collective, NULL,
 };
 
 int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **out, void *context)
@@ -330,11 +308,6 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	if (!ep)
 		return -FI_ENOMEM;
 	memset(ep, 0, sizeof(*ep));
-	ep->info = fi_dupinfo(info);
-	if (!ep->info) {
-		free(ep);
-		return -FI_ENOMEM;
-	}
 	ep->domain = container_of(fid, struct domain, fid);
 	ep->domain->users++;
 	ep->lock = ep->domain->lock;
@@ -346,16 +319,14 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	ep->recv_tail = &ep->recv_head;
 	ep->kept_tail = &ep->kept_head;
 	ep->waiting_tail = &ep->waiting_head;
-	ep->fid.fid.fclass = FI_CLASS_EP;
-	ep->fid.fid.context = context;
-	ep->fid.fid.ops = &fid_ops;
+	fid_init(&ep->fid.fid, FI_CLASS_EP, context, &fid_ops);
 	ep->fid.ops = &ep_ops;
 	ep->fid.cm = &cm_ops;
 	ep->fid.msg = &msg_ops;
 	ep->fid.rma = &rma_ops;
 	ep->fid.tagged = &tagged_ops;
 	ep->fid.atomic = &atomic_ops;
-	ep->fid.collective = &no_collective;
+	ep->fid.collective = &collective_ops;
 	*out = &ep->fid;
 	return 0;
 }

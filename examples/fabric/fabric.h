@@ -23,7 +23,7 @@
  *   mr.c          memory that the application registers
  *   rma.c         fi_read, fi_write and their kin
  *   atomic.c      fi_atomic and its kin, by the device or by message
- *   stubs.c       functions that do nothing but say -FI_ENOSYS
+ *   stubs.h       functions that only say -FI_ENOSYS
  *
  * One endpoint, the objects of one domain, and every call on them belong to one thread at a time: the
  * application's (FI_THREAD_DOMAIN), or whichever holds the domain's mutex (FI_THREAD_SAFE).
@@ -38,9 +38,11 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
+#include <rdma/fi_collective.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
@@ -63,19 +65,26 @@
 #define MAX_MESSAGE (1ull << 40)
 #define CQ_ENTRIES 1024u          /* of a completion queue at first; it grows */
 
-/* ---- Settings: environment variables FI_INLAY_..., see info.c ---- */
+/* ---- Settings: X(type, name, default, least, most, what it is), see info.c ---- */
 
+#define SETTINGS(X) \
+	X(size_t, eager, 8192, 256, 1 << 16, "bytes: longer messages are read by the receiver") \
+	X(size_t, piece, 1 << 20, 4096, 1 << 30, "bytes of a long message that are read at a time") \
+	X(int, window, 4, 1, 16, "pieces of a long message under way at a time") \
+	X(int, receives, 1024, 16, 32767, "entries of the shared receive queue") \
+	X(int, peers, 1000, 1, 16384, "connections of an endpoint") \
+	X(int, port, 1, 1, 255, "port of the device") \
+	X(int, gid_index, -1, -1, 255, "GID of the port; -1: the best") \
+	X(int, sl, 0, 0, 15, "service level, on RoCE the priority") \
+	X(int, traffic_class, 0, 0, 255, "traffic class") \
+	X(int, timeout, 18, 1, 31, "4.096 us << timeout for an acknowledgement, eight times") \
+	X(int, connect_ms, 600000, 10, 1 << 30, "milliseconds for a peer to answer hellos") \
+	X(int, keepalive_ms, 10000, 0, 1 << 30, "milliseconds between probes of a peer; 0: none") \
+	X(int, cache_regions, 4096, 8, 1 << 20, "registrations that are kept")
+
+#define MEMBER(type, name, ...) type name;
 struct settings {
-	size_t eager;             /* largest message that goes through bounce buffers */
-	size_t piece;             /* of a large message, that is read at a time */
-	int window;               /* pieces of a message that are read at a time */
-	int receives;             /* entries of the shared receive queue */
-	int peers;                /* connections that an endpoint may have */
-	int port, gid_index, sl, traffic_class;
-	int timeout;              /* of an acknowledgement, 4.096 us << timeout */
-	int connect_ms;           /* for a peer to answer hellos */
-	int keepalive_ms;         /* between probes of an idle connection; 0: none */
-	int cache_regions;        /* registrations that are kept */
+	SETTINGS(MEMBER)
 };
 
 extern struct settings settings;
@@ -161,7 +170,13 @@ INLAY_STATIC_ASSERT(sizeof(struct name) == 48, "on the wire");
 
 struct fabric {
 	struct fid_fabric fid;
-	uint32_t users;
+	uint32_t users;           /* as in all objects: others that need it, while it cannot be closed */
+};
+
+/* That complete into a CQ or counter, and are driven by reads of it. */
+struct endpoints {
+	struct endpoint **list;
+	uint32_t count;
 };
 
 #define MR_BUCKETS 64u
@@ -174,7 +189,6 @@ struct domain {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	struct inlay_uar uar;     /* queue pairs are made in its PD */
-	uint64_t caps;            /* of the info that it was opened with */
 	uint32_t users;
 	struct inlay_cache cache;
 	void *cache_memory;
@@ -215,8 +229,7 @@ struct cq {
 	uint32_t mask, head, tail;
 	size_t entry_size;        /* of the application's format */
 	struct cq_error *error, **last_error;
-	struct endpoint **endpoints; /* that complete here, and are driven by reads */
-	uint32_t users;
+	struct endpoints endpoints;
 	int epoll, wake;          /* descriptors that are waited for; -1: it cannot be waited for */
 };
 
@@ -247,7 +260,7 @@ struct op {
 	uint32_t index;
 	uint64_t flags;           /* of its completion */
 	void *context;
-	uint8_t *buf;             /* iov[0] */
+	uint8_t *buf;             /* iov[0], if there is one */
 	size_t len;               /* all of iov; of a multi-receive what is left */
 	uint64_t match;           /* tagged receive: its handle in the match table */
 	struct op *next;          /* posted receives, waiting reads, free ones */
@@ -264,6 +277,7 @@ struct op {
 	uint64_t tag, data;       /* of the message */
 	uint64_t remote_handle;
 	size_t min;               /* multi-receive: the least that must be left */
+	struct buf *bounce;       /* OP_NATIVE: its state; OP_ANSWER: the message */
 	struct iovec iov[IOV_LIMIT];
 	struct segment segment[IOV_LIMIT];
 	struct inlay_cache_region *region[IOV_LIMIT];
@@ -294,8 +308,7 @@ enum slot_kind {
 	SLOT_NONE,
 	SLOT_CONTEXT,             /* what: an application's context */
 	SLOT_BUF,                 /* what: an eager send's buffer */
-	SLOT_OP,                  /* what: the operation that this is a piece of */
-	SLOT_RMA                  /* what: an operation of rma.c or atomic.c */
+	SLOT_OP                   /* what: the operation that this is a step of */
 };
 
 /* In the flags of a completion. */
@@ -380,7 +393,6 @@ struct endpoint {
 	struct domain *domain;
 	struct av *av;
 	struct endpoint *next_of_av;
-	struct fi_info *info;
 	struct ibv_cq *ibcq;
 	struct ibv_comp_channel *channel; /* if its completions can be waited for */
 	struct ibv_srq *ibsrq;
@@ -405,72 +417,68 @@ struct endpoint {
 	size_t min_multi_recv;
 };
 
-/* ---- stubs.c ---- */
-
-extern struct fi_ops_collective no_collective;
-
-#define NO(type, name, ...) type name(__VA_ARGS__)
+/* libfabric's signatures have more than a provider needs. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "stubs.h"
-#undef NO
 
-/* ---- info.c ---- */
+/* ---- info.c, domain.c, av.c, eq.c ---- */
 
 int info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
 	     struct fi_info **info);
-
-/* ---- eq.c ---- */
-
+int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fid, void *context);
+int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **av, void *context);
 int eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq **eq, void *context);
 
-/* ---- domain.c ---- */
-
-int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fid, void *context);
-
-/* Every call of the application's on a domain's objects is between these two. */
-INLAY_ALWAYS void domain_enter(struct domain *d)
-{
-	if (INLAY_UNLIKELY(d->lock != NULL))
-		pthread_mutex_lock(d->lock);
-}
-
-INLAY_ALWAYS void domain_leave(struct domain *d)
-{
-	if (INLAY_UNLIKELY(d->lock != NULL))
-		pthread_mutex_unlock(d->lock);
-}
-
-/*
- * A registration of [addr, addr + len) with these rights, found or made. -FI_EAGAIN: what is in use
- * leaves no room.
- */
-int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r);
-void region_put(struct domain *d, struct inlay_cache_region *r);
-
-/* ---- av.c ---- */
-
-int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **av, void *context);
+/* Of objects that only an event queue is bound to. */
+int eq_bind(struct fid *fid, struct fid *eq, uint64_t flags);
 
 /* The place of a name, or FI_ADDR_NOTAVAIL. */
 fi_addr_t av_find(const struct av *av, const struct name *name);
 
-/* ---- endpoint.c ---- */
+/* What all operations of an object say of it; control and ops_open say -FI_ENOSYS of almost all. */
+#define FID_OPS(close, bind, control) {sizeof(struct fi_ops), close, bind, control, no_ops_open, NULL, NULL}
 
-int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **ep, void *context);
-
-/* As domain_enter, by the endpoint. */
-INLAY_ALWAYS void enter(const struct endpoint *ep)
+INLAY_FN void fid_init(struct fid *fid, size_t fclass, void *context, struct fi_ops *ops)
 {
-	if (INLAY_UNLIKELY(ep->lock != NULL))
-		pthread_mutex_lock(ep->lock);
+	fid->fclass = fclass;
+	fid->context = context;
+	fid->ops = ops;
 }
 
-/* As domain_leave, and gives back `result`. */
-INLAY_ALWAYS ssize_t leave(const struct endpoint *ep, ssize_t result)
+/* Every call of the application's is between enter and leave, of a domain or an endpoint. */
+#define enter(object) lock((object)->lock)
+#define leave(object, result) unlock((object)->lock, result)
+
+INLAY_ALWAYS void lock(pthread_mutex_t *mutex)
 {
-	if (INLAY_UNLIKELY(ep->lock != NULL))
-		pthread_mutex_unlock(ep->lock);
+	if (INLAY_UNLIKELY(mutex != NULL))
+		pthread_mutex_lock(mutex);
+}
+
+INLAY_ALWAYS ssize_t unlock(pthread_mutex_t *mutex, ssize_t result)
+{
+	if (INLAY_UNLIKELY(mutex != NULL))
+		pthread_mutex_unlock(mutex);
 	return result;
 }
+
+/* A registration of [addr, addr + len) with these rights. -FI_EAGAIN: what is in use leaves no room. */
+int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r);
+
+/* ---- mr.c ---- */
+
+struct mr {
+	struct fid_mr fid;
+	struct domain *domain;
+	struct ibv_mr *verbs;
+	uint64_t access;          /* FI_READ and so on */
+	struct mr *next;          /* of those in its bucket */
+};
+
+extern struct fi_ops_mr mr_ops;
+
+/* The memory with this key, if it holds these bytes and allows this access; NULL if not. */
+struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, size_t len, uint64_t access);
 
 /* ---- pool.c ---- */
 
@@ -502,7 +510,7 @@ INLAY_ALWAYS void buf_give(struct pool *p, struct buf *b)
 int ops_grow(struct endpoint *ep);
 void ops_fini(struct endpoint *ep);
 
-/* An operation, or NULL. Most of it is as it was. */
+/* An operation without registrations, otherwise as its last use left it; or NULL. */
 INLAY_ALWAYS struct op *op_take(struct endpoint *ep, uint8_t kind)
 {
 	struct op *op = ep->free_ops;
@@ -568,9 +576,6 @@ INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t le
 	c->source = source;
 }
 
-/* A failure of something that has no more to tell than this. */
-void cq_fail(struct cq *cq, void *context, uint64_t flags, int err, int syndrome);
-
 /* ---- counter.c ---- */
 
 int counter_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
@@ -593,22 +598,37 @@ void counter_rx(struct endpoint *ep, int err);
 int wait_open(struct cq *cq, enum fi_wait_obj kind);
 void wait_close(struct cq *cq);
 
-int wait_control(struct cq *cq, int command, void *arg);
-int wait_signal(struct cq *cq);
+int wait_control(struct fid *cq, int command, void *arg);
+int wait_signal(struct fid_cq *cq);
 int wait_try(struct fid_fabric *fabric, struct fid **fids, int count);
-
-/* Reads, and sleeps before if there is nothing. timeout in milliseconds; negative: for ever. */
-ssize_t wait_read(struct cq *cq, void *buf, size_t count, fi_addr_t *source, int timeout);
+ssize_t wait_read(struct fid_cq *cq, void *buf, size_t count, fi_addr_t *source, const void *cond, int timeout);
 
 /* The endpoint's completion channel, if its completion queues have a use for it. */
 int wait_attach(struct endpoint *ep);
-void wait_detach(struct endpoint *ep);
+
+/* ---- endpoint.c ---- */
+
+int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **ep, void *context);
+
+INLAY_FN uint64_t tx_flags(struct fid_ep *fid)
+{
+	return container_of(fid, struct endpoint, fid)->tx_flags;
+}
+
+int endpoints_add(struct endpoints *all, struct endpoint *ep);
+void endpoints_remove(struct endpoints *all, const struct endpoint *ep); /* once, or not at all */
 
 /* ---- peer.c ---- */
 
 /* The peer of an address, connected or not; NULL: there is no such address, or no memory. */
 struct peer *peer_of(struct endpoint *ep, fi_addr_t addr);
 struct peer *peer_of_name(struct endpoint *ep, const struct name *name);
+
+/*
+ * The peer that an operation goes to, connected. NULL: *result is what the call says: -FI_EAGAIN, another errno,
+ * or 0: the peer has failed, and a completion says so.
+ */
+struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32_t done, uint64_t flags, int *result);
 
 /* The queue pair of a new connection, in INIT, and its send queue. 0 or a negative errno. */
 int peer_open(struct peer *p);
@@ -621,25 +641,25 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome);
 
 /* What comes after the last completion of a failing peer, and what closing does. */
 void peer_close(struct peer *p);
-
-/* The endpoint no longer knows an address. */
-void peer_forget(struct endpoint *ep, fi_addr_t addr);
-
-/* The address vector has learnt a name. */
-void peer_named(struct endpoint *ep, fi_addr_t addr);
 void peer_free_all(struct endpoint *ep);
+
+/* The address vector has learnt a name, or lost one. */
+void peer_named(struct endpoint *ep, fi_addr_t addr);
+void peer_forget(struct endpoint *ep, fi_addr_t addr);
 
 /* A completion has come in of a peer that is failing. */
 void peer_flushed(struct peer *p);
 
-/*
- * A completion at the sending side, for which there is room. flags: FI_SEND and so on, with DONE_ERROR, or
- * 0 for none at all.
- */
+/* A completion at the sending side, for which there is room. flags: of done_flags */
 void tx_done(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome);
 
 /* A completion of what slot describes, good (err 0) or not. */
 void slot_done(struct peer *p, struct slot *slot, int err);
+
+/* An operation at the sending side, or NULL; and its end, with its completion or without. */
+struct op *op_begin(struct endpoint *ep, uint8_t kind, struct peer *p, void *context, uint32_t done);
+void op_end(struct endpoint *ep, struct op *op, int err);
+void op_drop(struct endpoint *ep, struct op *op);
 
 /* Whether its queue pair can be posted to: the other side's may not know yet that it can, too. */
 INLAY_ALWAYS bool peer_open_to(const struct peer *p)
@@ -653,10 +673,7 @@ INLAY_ALWAYS struct slot *peer_slot(const struct peer *p)
 	return &p->slots[inlay_sq_index(&p->sq) & p->mask];
 }
 
-/*
- * INLAY_SIGNALED if a WQE that nobody waits for must be signaled all the same, so that the ring's room
- * comes back: one in 32 is.
- */
+/* INLAY_SIGNALED for one in 32 of the WQEs that nobody waits for, so that the ring's room comes back. */
 INLAY_ALWAYS uint32_t peer_signal(const struct peer *p, uint32_t bbs)
 {
 	return (inlay_sq_index(&p->sq) & 31) + bbs > 31 ? INLAY_SIGNALED : 0;
@@ -676,7 +693,8 @@ void connect_step(struct endpoint *ep);
 /* Tells all connected peers that this endpoint closes. */
 void connect_bye(struct endpoint *ep);
 
-uint64_t milliseconds(void);
+uint64_t nanoseconds(clockid_t clock);
+#define milliseconds() (nanoseconds(CLOCK_MONOTONIC) / 1000000)
 
 /* ---- send.c ---- */
 
@@ -701,14 +719,8 @@ void send_defaults(struct endpoint *ep);
 /* FIN: tells the peer that the message with this handle has come. 0, or -FI_EAGAIN: no room. */
 int send_fin(struct peer *p, uint64_t handle);
 
-/* 0: it can be sent to. -FI_EAGAIN: not yet. Else the errno that it failed with. */
-int peer_need(struct endpoint *ep, struct peer *p);
-
 /* The peer's FIN. */
 void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle);
-
-/* Ends an operation that waits for FIN. */
-void send_end(struct endpoint *ep, struct op *op, int err);
 
 /* A header and a short payload in one WQEBB. */
 #define SHORT(flags) (INLAY_WQEBB - INLAY_DS - 4 - (uint32_t)sizeof(struct wire) - ((flags) & FLAG_DATA ? 8 : 0))
@@ -868,48 +880,20 @@ void fin_later(struct endpoint *ep, struct peer *p, uint64_t handle);
 /* An operation waits for room in the ring to its peer: progress goes on with it. */
 void wait_for_room(struct endpoint *ep, struct op *op);
 
-/* ---- mr.c ---- */
-
-struct mr {
-	struct fid_mr fid;
-	struct domain *domain;
-	struct ibv_mr *verbs;
-	uint64_t access;          /* FI_READ and so on */
-	struct mr *next;          /* of those in its bucket */
-};
-
-extern struct fi_ops_mr mr_ops;
-
-/* The memory with this key, if it holds these bytes and allows this access; NULL if not. */
-struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, size_t len, uint64_t access);
-
-/* ---- rma.c ---- */
+/* ---- rma.c, atomic.c ---- */
 
 extern struct fi_ops_rma rma_ops;
-
-/* The last WQE of op is done. */
-void rma_end(struct endpoint *ep, struct op *op, int err);
-
-/* WIRE_WRITTEN has come. 0, or -FI_EAGAIN: it is to come again. */
-int rma_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
-
-/* ---- atomic.c ---- */
-
 extern struct fi_ops_atomic atomic_ops;
 
 int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
 		 uint64_t flags);
 
-/* OP_NATIVE: the device has done a step. */
+/* OP_NATIVE: the device has done a step. OP_NATIVE, OP_ANSWER: there may be room now. */
 void atomic_step(struct endpoint *ep, struct op *op, int err);
-
-/* OP_ATOMIC: the answer has come, or the peer is lost. */
-void atomic_end(struct endpoint *ep, struct op *op, int err);
-
-/* OP_NATIVE, OP_ANSWER: there may be room now. */
 void atomic_again(struct endpoint *ep, struct op *op);
 
-/* WIRE_ATOMIC or WIRE_ANSWER has come. 0, or -FI_EAGAIN: it is to come again. */
+/* WIRE_WRITTEN; WIRE_ATOMIC or WIRE_ANSWER. 0, or -FI_EAGAIN: it is to come again. */
+int rma_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
 int atomic_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
 
 /* ---- progress.c ---- */

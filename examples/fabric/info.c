@@ -4,7 +4,8 @@
  */
 #include "fabric.h"
 
-struct settings settings = {8192, 1 << 20, 4, 1024, 1000, 1, -1, 0, 0, 18, 600000, 10000, 4096};
+#define DEFAULT(type, name, value, ...) value,
+struct settings settings = {SETTINGS(DEFAULT)};
 
 /* What an endpoint can do, and what of that a caller gets only if it asks: it has a price. */
 #define ONE_SIDED (FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
@@ -21,8 +22,6 @@ struct settings settings = {8192, 1 << 20, 4, 1024, 1000, 1, -1, 0, 0, 18, 60000
 	 FI_MATCH_COMPLETE)
 #define RX_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
 #define ORDERS FI_ORDER_SAS
-
-#define NO_MODE_NEEDED 0
 #define TAG_FORMAT 0xaaaaaaaaaaaaaaaaull /* 64 fields of one bit: any bits, any mask */
 
 /* Everything, as offered without hints. NULL: no memory. */
@@ -33,8 +32,6 @@ static struct fi_info *offer(struct ibv_context *context)
 	if (!info)
 		return NULL;
 	info->caps = ALL_CAPS;
-	info->mode = NO_MODE_NEEDED;
-	info->addr_format = FI_FORMAT_UNSPEC;
 	info->tx_attr->caps = TX_CAPS;
 	info->tx_attr->msg_order = ORDERS;
 	info->tx_attr->inject_size = settings.eager;
@@ -47,7 +44,6 @@ static struct fi_info *offer(struct ibv_context *context)
 	info->rx_attr->size = 65536;
 	info->rx_attr->iov_limit = IOV_LIMIT;
 	info->ep_attr->type = FI_EP_RDM;
-	info->ep_attr->protocol = FI_PROTO_UNSPEC;
 	info->ep_attr->protocol_version = 1;
 	info->ep_attr->max_msg_size = MAX_MESSAGE;
 	info->ep_attr->mem_tag_format = TAG_FORMAT >> SOURCE_BITS;
@@ -84,75 +80,47 @@ static bool other(const char *hint, const char *have)
 	return hint && strcasecmp(hint, have);
 }
 
-static const char *misfit_tx(const struct fi_tx_attr *hint, const struct fi_tx_attr *have)
-{
-	return hint->caps & ~(ALL_CAPS) ? "transmit capabilities" :
-	       hint->op_flags & ~(TX_FLAGS) ? "transmit flags" :
-	       hint->msg_order & ~have->msg_order ? "transmit order" :
-	       hint->comp_order & ~have->comp_order ? "order of transmit completions" :
-	       hint->inject_size > have->inject_size ? "inject size" :
-	       hint->size > have->size ? "transmit size" :
-	       hint->iov_limit > have->iov_limit || hint->rma_iov_limit > have->rma_iov_limit ? "transmit iov limit" :
-	       NULL;
-}
-
-static const char *misfit_rx(const struct fi_rx_attr *hint, const struct fi_rx_attr *have)
-{
-	return hint->caps & ~(ALL_CAPS) ? "receive capabilities" :
-	       hint->op_flags & ~(RX_FLAGS) ? "receive flags" :
-	       hint->msg_order & ~have->msg_order ? "receive order" :
-	       hint->comp_order & ~have->comp_order ? "order of receive completions" :
-	       hint->size > have->size ? "receive size" :
-	       hint->iov_limit > have->iov_limit ? "receive iov limit" : NULL;
-}
-
-static const char *misfit_ep(const struct fi_ep_attr *hint, const struct fi_ep_attr *have)
-{
-	return hint->type != FI_EP_UNSPEC && hint->type != have->type ? "endpoint type" :
-	       hint->protocol != FI_PROTO_UNSPEC ? "protocol" :
-	       hint->max_msg_size > have->max_msg_size ? "message size" :
-	       hint->tx_ctx_cnt > 1 || hint->rx_ctx_cnt > 1 ? "several contexts" :
-	       hint->auth_key_size ? "authorization key" :
-	       hint->mem_tag_format && __builtin_clzll(hint->mem_tag_format) < __builtin_clzll(have->mem_tag_format) ?
-	       "more tag bits than directed receives leave" : NULL;
-}
-
-static const char *misfit_domain(const struct fi_domain_attr *hint, const struct fi_domain_attr *have, uint32_t version,
-				 bool rma)
-{
-	const bool basic = hint->mr_mode == FI_MR_BASIC || /* all of them, in old programs' words */
-			   (hint->mr_mode == FI_MR_UNSPEC && FI_VERSION_LT(version, FI_VERSION(1, 5)));
-
-	return other(hint->name, have->name) ? "domain name" :
-	       hint->control_progress == FI_PROGRESS_AUTO ? "automatic progress" :
-	       hint->data_progress == FI_PROGRESS_AUTO ? "automatic progress" :
-	       rma && !basic && have->mr_mode & ~hint->mr_mode ? "memory registration mode" :
-	       hint->cq_data_size > have->cq_data_size ? "size of CQ data" :
-	       hint->cq_cnt > have->cq_cnt || hint->ep_cnt > have->ep_cnt ? "number of CQs or endpoints" :
-	       hint->max_ep_tx_ctx > 1 || hint->max_ep_rx_ctx > 1 ? "several contexts" :
-	       hint->max_ep_stx_ctx || hint->max_ep_srx_ctx ? "shared contexts" :
-	       hint->auth_key_size ? "authorization key" :
-	       hint->caps & ~have->caps ? "domain capabilities" : NULL;
-}
-
-/* What the hints ask for that this device's offer has not; NULL: nothing. */
+/*
+ * What the hints ask for that this device's offer has not; NULL: nothing. have was made by offer(); what the
+ * hints leave out is 0.
+ */
 static const char *misfit(const struct fi_info *hints, const struct fi_info *have, uint32_t version)
 {
-	const char *what = hints->caps & ~(ALL_CAPS) ? "capabilities" :
-			   hints->addr_format != FI_FORMAT_UNSPEC ? "address format" : NULL;
+	static const struct fi_tx_attr no_tx;
+	static const struct fi_rx_attr no_rx;
+	static const struct fi_ep_attr no_ep;
+	static const struct fi_domain_attr no_domain;
+	const struct fi_tx_attr *tx = hints->tx_attr ? hints->tx_attr : &no_tx;
+	const struct fi_rx_attr *rx = hints->rx_attr ? hints->rx_attr : &no_rx;
+	const struct fi_ep_attr *ep = hints->ep_attr ? hints->ep_attr : &no_ep;
+	const struct fi_domain_attr *d = hints->domain_attr ? hints->domain_attr : &no_domain, *mine = have->domain_attr;
+	const bool basic = d->mr_mode == FI_MR_BASIC || /* all of them, in old programs' words */
+			   (d->mr_mode == FI_MR_UNSPEC && FI_VERSION_LT(version, FI_VERSION(1, 5)));
 
-	if (!what && hints->tx_attr)
-		what = misfit_tx(hints->tx_attr, have->tx_attr);
-	if (!what && hints->rx_attr)
-		what = misfit_rx(hints->rx_attr, have->rx_attr);
-	if (!what && hints->ep_attr)
-		what = misfit_ep(hints->ep_attr, have->ep_attr);
-	if (!what && hints->domain_attr)
-		what = misfit_domain(hints->domain_attr, have->domain_attr, version,
-				     (hints->caps & (FI_RMA | FI_ATOMIC)) != 0);
-	if (!what && hints->fabric_attr && other(hints->fabric_attr->name, have->fabric_attr->name))
-		what = "fabric name";
-	return what;
+	return (hints->caps | tx->caps | rx->caps) & ~(ALL_CAPS) || d->caps & ~mine->caps ? "capabilities" :
+	       hints->addr_format != FI_FORMAT_UNSPEC ? "address format" :
+	       (tx->op_flags & ~(TX_FLAGS)) | (rx->op_flags & ~(RX_FLAGS)) ? "operation flags" :
+	       (tx->msg_order | rx->msg_order) & ~ORDERS ? "message order" :
+	       tx->comp_order | rx->comp_order ? "order of completions" :
+	       tx->inject_size > have->tx_attr->inject_size ? "inject size" :
+	       tx->size > have->tx_attr->size || rx->size > have->rx_attr->size ? "operations at a time" :
+	       tx->iov_limit > IOV_LIMIT || rx->iov_limit > IOV_LIMIT || tx->rma_iov_limit > 1 ? "iov limit" :
+	       ep->type != FI_EP_UNSPEC && ep->type != FI_EP_RDM ? "endpoint type" :
+	       ep->protocol != FI_PROTO_UNSPEC ? "protocol" :
+	       ep->max_msg_size > MAX_MESSAGE ? "message size" :
+	       ep->tx_ctx_cnt > 1 || ep->rx_ctx_cnt > 1 || d->max_ep_tx_ctx > 1 || d->max_ep_rx_ctx > 1 ?
+	       "several contexts" :
+	       d->max_ep_stx_ctx || d->max_ep_srx_ctx ? "shared contexts" :
+	       ep->auth_key_size || d->auth_key_size ? "authorization key" :
+	       ep->mem_tag_format && __builtin_clzll(ep->mem_tag_format) < __builtin_clzll(have->ep_attr->mem_tag_format) ?
+	       "more tag bits than directed receives leave" :
+	       other(d->name, mine->name) ? "domain name" :
+	       d->control_progress == FI_PROGRESS_AUTO || d->data_progress == FI_PROGRESS_AUTO ? "automatic progress" :
+	       d != &no_domain && hints->caps & (FI_RMA | FI_ATOMIC) && !basic && mine->mr_mode & ~d->mr_mode ?
+	       "memory registration mode" :
+	       d->cq_data_size > mine->cq_data_size ? "size of CQ data" :
+	       d->cq_cnt > mine->cq_cnt || d->ep_cnt > mine->ep_cnt ? "number of CQs or endpoints" :
+	       hints->fabric_attr && other(hints->fabric_attr->name, have->fabric_attr->name) ? "fabric name" : NULL;
 }
 
 /* The capabilities that a caller gets who asks for some of those that there are. */
@@ -163,31 +131,30 @@ static uint64_t granted(uint64_t asked, uint64_t have)
 	return have & (asked | ~(uint64_t)(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | PRICED_CAPS));
 }
 
-/* The mode that memory is registered in, in the words of the hint. */
-static int mr_mode(int hint, int have, bool rma)
-{
-	return hint == FI_MR_BASIC || (hint == FI_MR_SCALABLE && !rma) ? hint : rma ? have : have & hint;
-}
-
 /* Narrows the offer to what was asked for. */
 static void answer(const struct fi_info *hints, struct fi_info *info)
 {
+	const struct fi_domain_attr *d = hints->domain_attr;
+	bool rma;
+
 	if (hints->caps) {
 		info->caps = granted(hints->caps, info->caps);
 		info->tx_attr->caps = granted(hints->caps, info->tx_attr->caps);
 		info->rx_attr->caps = granted(hints->caps, info->rx_attr->caps);
 	}
+	rma = (info->caps & (FI_RMA | FI_ATOMIC)) != 0;
 	if (hints->tx_attr)
 		info->tx_attr->op_flags = hints->tx_attr->op_flags;
 	if (hints->rx_attr)
 		info->rx_attr->op_flags = hints->rx_attr->op_flags;
-	if (hints->domain_attr && hints->domain_attr->threading != FI_THREAD_UNSPEC)
-		info->domain_attr->threading = hints->domain_attr->threading;
-	if (hints->domain_attr && hints->domain_attr->av_type != FI_AV_UNSPEC)
-		info->domain_attr->av_type = hints->domain_attr->av_type;
-	if (hints->domain_attr)
-		info->domain_attr->mr_mode = mr_mode(hints->domain_attr->mr_mode, info->domain_attr->mr_mode,
-						     (info->caps & (FI_RMA | FI_ATOMIC)) != 0);
+	if (d && d->threading != FI_THREAD_UNSPEC)
+		info->domain_attr->threading = d->threading;
+	if (d && d->av_type != FI_AV_UNSPEC)
+		info->domain_attr->av_type = d->av_type;
+	if (d && (d->mr_mode == FI_MR_BASIC || (d->mr_mode == FI_MR_SCALABLE && !rma)))
+		info->domain_attr->mr_mode = d->mr_mode;
+	else if (d && !rma)
+		info->domain_attr->mr_mode &= d->mr_mode;
 	info->handle = hints->handle;
 }
 
@@ -251,25 +218,16 @@ int info_get(uint32_t version, const char *node, const char *service, uint64_t f
 
 /* ---- Settings ---- */
 
-static void setting(const char *name, int *value, int least, int most, const char *help)
+static int setting(const char *name, int normal, int least, int most, const char *help)
 {
-	int given;
+	int given = normal;
 
-	fi_param_define(&provider, name, FI_PARAM_INT, "%s [%d]", help, *value);
-	if (fi_param_get_int(&provider, name, &given))
-		return;
-	if (given < least || given > most)
-		WARN(FI_LOG_CORE, "%s is from %d to %d: %d is not taken\n", name, least, most, given);
-	else
-		*value = given;
-}
-
-static void setting_size(const char *name, size_t *value, int least, int most, const char *help)
-{
-	int given = (int)*value;
-
-	setting(name, &given, least, most, help);
-	*value = (size_t)given;
+	fi_param_define(&provider, name, FI_PARAM_INT, "%s [%d]", help, normal);
+	fi_param_get_int(&provider, name, &given);
+	if (given >= least && given <= most)
+		return given;
+	WARN(FI_LOG_CORE, "%s is from %d to %d: %d is not taken\n", name, least, most, given);
+	return normal;
 }
 
 static void cleanup(void)
@@ -281,21 +239,11 @@ struct fi_provider provider = {
 	{{NULL, NULL, NULL, NULL}}, "inlay", info_get, fabric_open, cleanup,
 };
 
+#define SET(type, name, ...) settings.name = (type)setting(#name, __VA_ARGS__);
+
 FI_EXT_INI
 {
-	setting_size("eager", &settings.eager, 256, 1 << 16, "bytes: longer messages are read by the receiver");
+	SETTINGS(SET)
 	settings.eager &= ~(size_t)15;
-	setting_size("piece", &settings.piece, 4096, 1 << 30, "bytes of a long message that are read at a time");
-	setting("window", &settings.window, 1, 16, "pieces of a long message under way at a time");
-	setting("receives", &settings.receives, 16, 32767, "entries of the shared receive queue");
-	setting("peers", &settings.peers, 1, 16384, "connections of an endpoint");
-	setting("port", &settings.port, 1, 255, "port of the device");
-	setting("gid_index", &settings.gid_index, -1, 255, "GID of the port; -1: the best");
-	setting("sl", &settings.sl, 0, 15, "service level, on RoCE the priority");
-	setting("traffic_class", &settings.traffic_class, 0, 255, "traffic class");
-	setting("timeout", &settings.timeout, 1, 31, "4.096 us << timeout for an acknowledgement, eight times");
-	setting("connect_ms", &settings.connect_ms, 10, 1 << 30, "milliseconds for a peer to answer hellos");
-	setting("keepalive_ms", &settings.keepalive_ms, 0, 1 << 30, "milliseconds between probes of a peer; 0: none");
-	setting("cache_regions", &settings.cache_regions, 8, 1 << 20, "registrations that are kept");
 	return &provider;
 }

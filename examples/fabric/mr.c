@@ -13,14 +13,14 @@ static struct mr **bucket(struct domain *d, uint64_t key)
 struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, size_t len, uint64_t access)
 {
 	struct mr *m = *bucket(d, key);
-	uint64_t start;
+	uint64_t offset;
 
 	while (m && m->fid.key != key)
 		m = m->next;
 	if (!m || (m->access & access) != access)
 		return NULL;
-	start = (uintptr_t)m->verbs->addr;
-	return addr >= start && addr - start <= m->verbs->length && len <= m->verbs->length - (addr - start) ? m : NULL;
+	offset = addr - (uintptr_t)m->verbs->addr;
+	return offset <= m->verbs->length && len <= m->verbs->length - offset ? m : NULL;
 }
 
 static int mr_close(struct fid *fid)
@@ -29,7 +29,7 @@ static int mr_close(struct fid *fid)
 	struct domain *d = m->domain;
 	int err;
 
-	domain_enter(d);
+	enter(d);
 	err = ibv_dereg_mr(m->verbs);
 	if (!err) {
 		for (at = bucket(d, m->fid.key); *at != m; at = &(*at)->next)
@@ -38,24 +38,21 @@ static int mr_close(struct fid *fid)
 		d->users--;
 		free(m);
 	}
-	domain_leave(d);
-	return -err;
+	return (int)leave(d, -err);
 }
 
 /* Bound to an endpoint or not, enabled or not: it is ready. */
 static int mr_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
-	(void)fid, (void)flags;
 	return other->fclass == FI_CLASS_EP ? 0 : -FI_ENOSYS;
 }
 
 static int mr_control(struct fid *fid, int command, void *arg)
 {
-	(void)fid, (void)arg;
 	return command == FI_ENABLE ? 0 : -FI_ENOSYS;
 }
 
-static struct fi_ops fid_ops = {sizeof(struct fi_ops), mr_close, mr_bind, mr_control, no_ops_open, no_tostr, no_ops_set};
+static struct fi_ops fid_ops = FID_OPS(mr_close, mr_bind, mr_control);
 
 static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **out)
 {
@@ -75,31 +72,27 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t f
 	m = (struct mr *)calloc(1, sizeof(*m));
 	if (!m)
 		return -FI_ENOMEM;
-	domain_enter(d);
 	m->verbs = ibv_reg_mr(d->pd, attr->mr_iov->iov_base, attr->mr_iov->iov_len, access);
-	if (!m->verbs && access == IBV_ACCESS_LOCAL_WRITE) /* to be sent only, perhaps from memory that cannot be written to */
+	if (!m->verbs && access == IBV_ACCESS_LOCAL_WRITE) /* to be sent only, perhaps from read-only memory */
 		m->verbs = ibv_reg_mr(d->pd, attr->mr_iov->iov_base, attr->mr_iov->iov_len, 0);
-	err = errno;
-	if (m->verbs) {
-		m->domain = d;
-		m->access = attr->access;
-		m->fid.key = m->verbs->rkey;
-		m->fid.mem_desc = m;
-		m->fid.fid.fclass = FI_CLASS_MR;
-		m->fid.fid.context = attr->context;
-		m->fid.fid.ops = &fid_ops;
-		at = bucket(d, m->fid.key);
-		m->next = *at;
-		*at = m;
-		d->users++;
-		*out = &m->fid;
-		err = 0;
-	} else {
+	if (!m->verbs) {
+		err = errno;
 		WARN(FI_LOG_MR, "%zu bytes cannot be registered: %s\n", attr->mr_iov->iov_len, strerror(err));
 		free(m);
+		return -err;
 	}
-	domain_leave(d);
-	return -err;
+	m->domain = d;
+	m->access = attr->access;
+	m->fid.key = m->verbs->rkey;
+	m->fid.mem_desc = m;
+	fid_init(&m->fid.fid, FI_CLASS_MR, attr->context, &fid_ops);
+	*out = &m->fid;
+	enter(d);
+	at = bucket(d, m->fid.key);
+	m->next = *at;
+	*at = m;
+	d->users++;
+	return (int)leave(d, 0);
 }
 
 static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint64_t access, uint64_t offset, uint64_t key,
@@ -112,7 +105,6 @@ static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint6
 	attr.iov_count = count;
 	attr.access = access;
 	attr.offset = offset;
-	attr.requested_key = key;
 	attr.context = context;
 	return mr_regattr(fid, &attr, flags, out);
 }
@@ -120,10 +112,8 @@ static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint6
 static int mr_reg(struct fid *fid, const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t key,
 		  uint64_t flags, struct fid_mr **out, void *context)
 {
-	struct iovec iov;
+	struct iovec iov = {(void *)(uintptr_t)buf, len};
 
-	iov.iov_base = (void *)(uintptr_t)buf;
-	iov.iov_len = len;
 	return mr_regv(fid, &iov, 1, access, offset, key, flags, out, context);
 }
 

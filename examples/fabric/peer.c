@@ -109,6 +109,28 @@ void peer_forget(struct endpoint *ep, fi_addr_t addr)
 		p->state = PEER_IDLE;
 }
 
+struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32_t done, uint64_t flags, int *result)
+{
+	struct peer *p = peer_of(ep, addr);
+
+	*result = p ? 0 : -FI_EADDRNOTAVAIL;
+	if (p && p->state == PEER_IDLE)
+		*result = connect_start(p);
+	if (*result)
+		goto out;
+	if (p->state == PEER_CONNECTING || p->forgotten)
+		progress(ep); /* for callers that try again without a look at their CQ */
+	if (p->state == PEER_READY)
+		return p;
+	*result = p->state >= PEER_FAILING && !p->forgotten ? -p->err : -FI_EAGAIN;
+out:
+	if (p && *result != -FI_EAGAIN && !(flags & SILENT)) {
+		tx_done(ep, context, done, -*result, p->syndrome);
+		*result = 0;
+	}
+	return NULL;
+}
+
 /* ---- Connections ---- */
 
 static int add_qpn(struct endpoint *ep, uint32_t qpn, struct peer *p)
@@ -224,10 +246,8 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 		flush(p);
 	}
 	for (n = 0; (op = op_at(ep, n)); n++)
-		if (op->kind == OP_SEND && op->peer == p)
-			send_end(ep, op, err);
-		else if (op->kind == OP_ATOMIC && op->peer == p)
-			atomic_end(ep, op, err);
+		if ((op->kind == OP_SEND || op->kind == OP_ATOMIC) && op->peer == p)
+			op_end(ep, op, err);
 	recv_fail(p, err);
 	if (!p->qp || !inlay_sq_pending(&p->sq))
 		peer_close(p);
@@ -280,21 +300,40 @@ void peer_free_all(struct endpoint *ep)
 
 void tx_done(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome)
 {
-	if (INLAY_UNLIKELY(err)) {
-		if (flags & DONE_COUNT)
-			counter_tx(ep, context, flags, err, syndrome);
-		else if (flags)
-			cq_fail(ep->tx_cq, context, flags & ~DONE_ERROR, err, syndrome);
-	} else if (INLAY_LIKELY(flags - 1 < DONE_COUNT - 1)) {
+	if (INLAY_LIKELY(!err) && INLAY_LIKELY(flags - 1 < DONE_COUNT - 1))
 		cq_add(ep->tx_cq, context, flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
-	} else if (flags & DONE_COUNT) {
-		counter_tx(ep, context, flags, 0, 0);
+	else if (flags)
+		counter_tx(ep, context, flags, err, syndrome);
+}
+
+struct op *op_begin(struct endpoint *ep, uint8_t kind, struct peer *p, void *context, uint32_t done)
+{
+	struct op *op = op_take(ep, kind);
+
+	if (op) {
+		op->peer = p;
+		op->context = context;
+		op->flags = done;
 	}
+	return op;
+}
+
+void op_drop(struct endpoint *ep, struct op *op)
+{
+	op_let_go(ep, op);
+	op_give(ep, op);
+}
+
+void op_end(struct endpoint *ep, struct op *op, int err)
+{
+	tx_done(ep, op->context, (uint32_t)op->flags, err, op->peer->syndrome);
+	op_drop(ep, op);
 }
 
 void slot_done(struct peer *p, struct slot *slot, int err)
 {
 	uint32_t kind = slot->kind;
+	struct op *op = (struct op *)slot->what;
 	struct buf *b;
 
 	slot->kind = SLOT_NONE;
@@ -304,9 +343,11 @@ void slot_done(struct peer *p, struct slot *slot, int err)
 		b = (struct buf *)slot->what;
 		tx_done(p->ep, b->context, b->flags, err, p->syndrome);
 		buf_give(&p->ep->bounce, b);
+	} else if (kind == SLOT_OP && op->kind == OP_READ) {
+		read_done(p->ep, op, err);
+	} else if (kind == SLOT_OP && op->kind == OP_NATIVE) {
+		atomic_step(p->ep, op, err);
 	} else if (kind == SLOT_OP) {
-		read_done(p->ep, (struct op *)slot->what, err);
-	} else if (kind == SLOT_RMA) {
-		rma_end(p->ep, (struct op *)slot->what, err);
+		op_end(p->ep, op, err);
 	}
 }

@@ -96,7 +96,7 @@ struct op *op_at(const struct endpoint *ep, uint32_t n)
 void op_let_go(struct endpoint *ep, struct op *op)
 {
 	while (op->regions)
-		region_put(ep->domain, op->region[--op->regions]);
+		inlay_cache_put(&ep->domain->cache, op->region[--op->regions]);
 }
 
 void ops_fini(struct endpoint *ep)

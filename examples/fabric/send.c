@@ -132,37 +132,12 @@ static int post_bounced(struct endpoint *ep, struct peer *p, const struct header
 
 /* ---- With an operation that waits for FIN ---- */
 
-static struct op *waiting_op(struct endpoint *ep, struct peer *p, const struct send *s, uint32_t done)
-{
-	struct op *op = op_take(ep, OP_SEND);
-
-	if (!op)
-		return NULL;
-	op->peer = p;
-	op->context = s->context;
-	op->flags = done;
-	op->regions = 0;
-	return op;
-}
-
-static void let_go(struct endpoint *ep, struct op *op)
-{
-	op_let_go(ep, op);
-	op_give(ep, op);
-}
-
-void send_end(struct endpoint *ep, struct op *op, int err)
-{
-	tx_done(ep, op->context, (uint32_t)op->flags, err, op->peer->syndrome);
-	let_go(ep, op);
-}
-
 void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle)
 {
 	struct op *op = op_of(ep, handle);
 
 	if (op && op->kind == OP_SEND && op->peer == p)
-		send_end(ep, op, 0);
+		op_end(ep, op, 0);
 	else
 		WARN(FI_LOG_EP_DATA, "FIN of a message that nobody waits for\n");
 }
@@ -191,7 +166,7 @@ static int make_segments(struct endpoint *ep, struct op *op, const struct send *
 static int send_rendezvous(struct endpoint *ep, struct peer *p, const struct send *s, uint32_t done)
 {
 	struct header h = {{WIRE_RENDEZVOUS, (uint8_t)(wire_flags(s) | FLAG_HANDLE), 0, s->tag}, s->data, 0};
-	struct op *op = waiting_op(ep, p, s, done);
+	struct op *op = op_begin(ep, OP_SEND, p, s->context, done);
 	struct segment segment[IOV_LIMIT];
 	struct iovec iov = {segment, 0};
 	int err;
@@ -205,27 +180,11 @@ static int send_rendezvous(struct endpoint *ep, struct peer *p, const struct sen
 	if (!err)
 		err = post_inlinev(p, &h, &iov, 1, iov.iov_len, NULL, 0);
 	if (err)
-		let_go(ep, op);
+		op_drop(ep, op);
 	return err;
 }
 
 /* ---- All of them ---- */
-
-int peer_need(struct endpoint *ep, struct peer *p)
-{
-	int err;
-
-	if (p->state == PEER_IDLE) {
-		err = connect_start(p);
-		if (err)
-			return err;
-	}
-	if (p->state == PEER_CONNECTING || p->forgotten)
-		progress(ep); /* for callers that try again without a look at their CQ */
-	if (p->state >= PEER_FAILING && !p->forgotten)
-		return -p->err;
-	return p->state == PEER_READY ? 0 : -FI_EAGAIN;
-}
 
 static int send_eager(struct endpoint *ep, struct peer *p, const struct send *s, size_t len, uint32_t done)
 {
@@ -234,7 +193,7 @@ static int send_eager(struct endpoint *ep, struct peer *p, const struct send *s,
 	int err;
 
 	if ((s->flags & (FI_DELIVERY_COMPLETE | SILENT)) == FI_DELIVERY_COMPLETE) {
-		op = waiting_op(ep, p, s, done);
+		op = op_begin(ep, OP_SEND, p, s->context, done);
 		if (!op)
 			return -FI_EAGAIN;
 		h.wire.flags |= FLAG_HANDLE;
@@ -246,7 +205,7 @@ static int send_eager(struct endpoint *ep, struct peer *p, const struct send *s,
 	else
 		err = post_bounced(ep, p, &h, s, done);
 	if (err && op)
-		let_go(ep, op);
+		op_drop(ep, op);
 	return err;
 }
 
@@ -264,18 +223,11 @@ static ssize_t send_any(struct endpoint *ep, const struct send *s)
 		len += s->iov[i].iov_len;
 	if (len > (s->flags & FI_INJECT ? settings.eager : MAX_MESSAGE))
 		return -FI_EMSGSIZE;
-	p = peer_of(ep, s->dest);
+	p = peer_for(ep, s->dest, s->context, done, s->flags, &err);
 	if (!p)
-		return -FI_EADDRNOTAVAIL;
-	err = peer_need(ep, p);
-	if (err && err != -FI_EAGAIN && !(s->flags & SILENT)) {
-		tx_done(ep, s->context, done, -err, p->syndrome);
-		return 0;
-	}
-	if (!err && at_once)
-		err = cq_room(ep->tx_cq, 1);
-	if (err)
 		return err;
+	if (at_once && cq_room(ep->tx_cq, 1))
+		return -FI_EAGAIN;
 	if (len > settings.eager || (s->flags & (FI_MATCH_COMPLETE | FI_INJECT)) == FI_MATCH_COMPLETE)
 		return send_rendezvous(ep, p, s, done);
 	err = send_eager(ep, p, s, len, at_once ? 0 : done);
