@@ -476,7 +476,7 @@ void eng_forget(struct rcq *q)
 	sq_reset(q);
 	tm_flush(q);
 	q->rq_ci = 0;
-	q->wqe_held = false;
+	q->wqe_held = q->last_wqe = false;
 	q->starves = 0;
 	q->in_msg = q->comm_est = q->nak_wait = q->nak_fatal = q->draining = false;
 	cqe_purge(q->qp->send_cq, q);
@@ -495,6 +495,8 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 		q->path_dev = sd_port_at(qp->attr.ah_attr.is_global ? qp->attr.ah_attr.grh.dgid.raw : NULL, qp->attr.ah_attr.dlid);
 	switch (qp->state) {
 	case IBV_QPS_RESET:
+		if (q->last_wqe)
+			sd_async_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 		eng_forget(q);
 		break;
 	case IBV_QPS_INIT:

@@ -127,6 +127,19 @@ static bool flush_sends(struct rcq *q)
 	return did;
 }
 
+/* The receive WQE that it has taken from an SRQ comes back first. Then it takes no more, and says so */
+static bool flush_held(struct rcq *q)
+{
+	const bool did = q->wqe_held || q->last_wqe;
+
+	if (q->wqe_held)
+		rx_error(q, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);
+	if (q->last_wqe)
+		sd_async_qp(q->qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+	q->last_wqe = false;
+	return did;
+}
+
 bool sq_flush(struct rcq *q)
 {
 	struct sd_qp *qp = q->qp;
@@ -134,10 +147,7 @@ bool sq_flush(struct rcq *q)
 	uint16_t pi;
 
 	tm_flush(q);
-	if (q->wqe_held) {
-		rx_error(q, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);
-		did = true;
-	}
+	did |= flush_held(q);
 	/* What lies in an SRQ is not this QP's */
 	if (!qp->rq)
 		return did;
@@ -161,9 +171,13 @@ void sq_enter_err(struct rcq *q)
 	q->halted = q->in_msg = false;
 	if (eng_is_stepped && !eng_is_trap)
 		sq_ring(q);
-	sq_flush(q);
-	if (q->qp->srq && q->qp->type != SD_QPT_DCT)
-		sd_async_qp(q->qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+	/* As an adapter's, the engine's part of an SRQ's QP comes later than the command or the error that stops it */
+	q->last_wqe = q->qp->srq && q->qp->type != SD_QPT_DCT;
+	if (q->last_wqe && !eng_is_stepped)
+		flush_sends(q);
+	else
+		sq_flush(q);
+	eng_wake();
 }
 
 static void enter_sqe(struct rcq *q)
@@ -464,6 +478,51 @@ static void gone(struct rcq *q)
 	retire(q);
 }
 
+static void make_frame(struct rcq *q, const struct op *op, uint64_t len, struct frame *f)
+{
+	*f = (struct frame){
+		.len = len, .kind = FR_REQ, .type = q->qp->type, .opcode = op->opcode, .solicited = q->body.se,
+		.dst = q->peer, .dc_key = q->dc_key, .slid = sd_lid(q->qp->dev),
+		.dev = q->path_dev, .src = q->qp->qpn, .psn = op->psn, .epoch = q->epoch, .imm = q->body.imm, .rkey = q->body.rkey,
+		.raddr = q->body.raddr, .total = op->total, .off = q->body.off, .swap_add = q->body.swap_add,
+		.compare = q->body.compare,
+	};
+}
+
+/*
+ * The first bytes of the op, for a fault: once more, when it has left and is to come twice and the
+ * responder knows its PSN by now; or alone. p: the responder, or NULL: in another process
+ */
+static void send_first(struct rcq *q, const struct op *op, struct rcq *p, uint64_t most, bool dup)
+{
+	struct iovec src[ENG_IOVS];
+	struct rx_out out;
+	unsigned ns = 0;
+	struct frame f;
+
+	make_frame(q, op, op->segs ? 0 : op->total < most ? op->total : most, &f);
+	f.off = 0;
+	f.dup = dup;
+	if (!mem_vec(q->qp, &q->body.segs, 0, f.len, 0, src, &ns))
+		return;
+	if (p)
+		rx_request(p, &f, src, ns, &out);
+	else
+		wire_send(q->slot, q->inst, &f, src, ns);
+}
+
+/* A message that fails has come half way: the responder holds the receive WQE that it took for it */
+static void break_off(struct rcq *q, const struct op *op)
+{
+	const bool local = q->peer >> 16 == sd_fabric_slot() || eng_is_stepped;
+	const struct sd_qp *peer = local ? sd_qp_find(q->peer) : NULL;
+	struct rcq *p = peer ? peer->eng : NULL;
+	const uint64_t half = op->total / 2;
+
+	if (half && q->qp->type == IBV_QPT_RC && !op->segs && p != q && !p == !local)
+		send_first(q, op, p, half < ENG_CHUNK_WIRE ? half : ENG_CHUNK_WIRE, false);
+}
+
 /* What a fault specification wants of the youngest op, before its first byte goes */
 static void faults(struct rcq *q)
 {
@@ -476,6 +535,7 @@ static void faults(struct rcq *q)
 	q->body.held = false;
 	if (act.syndrome) {
 		op->fatal = true;
+		break_off(q, op);
 		fail(q, last, act.syndrome, 0);
 	} else if (act.drop && !reliable(q->qp)) {
 		gone(q);
@@ -615,17 +675,6 @@ static int take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, c
 	return err;
 }
 
-static void make_frame(struct rcq *q, const struct op *op, uint64_t len, struct frame *f)
-{
-	*f = (struct frame){
-		.len = len, .kind = FR_REQ, .type = q->qp->type, .opcode = op->opcode, .solicited = q->body.se,
-		.dst = q->peer, .dc_key = q->dc_key, .slid = sd_lid(q->qp->dev),
-		.dev = q->path_dev, .src = q->qp->qpn, .psn = op->psn, .epoch = q->epoch, .imm = q->body.imm, .rkey = q->body.rkey,
-		.raddr = q->body.raddr, .total = op->total, .off = q->body.off, .swap_add = q->body.swap_add,
-		.compare = q->body.compare,
-	};
-}
-
 /*
  * The bytes of a piece, or of the spoiled copy that a fault makes of the first; false: the op has
  * failed
@@ -642,28 +691,6 @@ static bool piece(struct rcq *q, struct op *op, uint64_t len, struct iovec *src,
 	if (!ok)
 		fail(q, q->count - 1, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
 	return ok;
-}
-
-/*
- * The op has left, and a fault wants it to come twice: its first piece does, and the responder
- * knows its PSN by now
- */
-static void send_twice(struct rcq *q, struct op *op, struct rcq *p, uint64_t chunk)
-{
-	struct iovec src[ENG_IOVS];
-	struct rx_out out;
-	unsigned ns = 0;
-	struct frame f;
-
-	make_frame(q, op, op->segs ? 0 : op->total < chunk ? op->total : chunk, &f);
-	f.off = 0;
-	f.dup = true;
-	if (!mem_vec(q->qp, &q->body.segs, 0, f.len, 0, src, &ns))
-		return;
-	if (p)
-		rx_request(p, &f, src, ns, &out);
-	else
-		wire_send(q->slot, q->inst, &f, src, ns);
 }
 
 /* The next piece of the streaming op, to a QP of this process. Returns the bytes moved */
@@ -690,7 +717,7 @@ static uint64_t step_local(struct rcq *q)
 	if (p)
 		r = rx_request(p, &f, src, ns, &out);
 	if (p && op->dup && (r == RP_ACK || q->qp->type == IBV_QPT_UC))
-		send_twice(q, op, p, ENG_CHUNK_LOCAL);
+		send_first(q, op, p, ENG_CHUNK_LOCAL, true);
 	eng_self = NULL;
 	if (q->qp->type == IBV_QPT_UC && r != RP_ACK && r != RP_MORE && r != RP_SRC_FAULT) {
 		gone(q);
@@ -760,7 +787,7 @@ static uint64_t step_wire(struct rcq *q)
 	q->body.off += len;
 	if (op->segs || q->body.off >= op->total) {
 		if (op->dup)
-			send_twice(q, op, NULL, ENG_CHUNK_WIRE);
+			send_first(q, op, NULL, ENG_CHUNK_WIRE, true);
 		op->sent = true;
 		q->streaming = false;
 		if (q->qp->type == IBV_QPT_UC)
