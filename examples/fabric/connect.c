@@ -100,7 +100,7 @@ static int begin(struct peer *p)
 		return err;
 	p->state = PEER_CONNECTING;
 	p->err = 0;
-	p->ep->connecting++;
+	p->ep->unsettled++;
 	p->since = p->ep->now = milliseconds();
 	p->tries = 1;
 	p->hello_at = p->since + HELLO_MS;
@@ -248,6 +248,8 @@ void connect_step(struct endpoint *ep)
 	const uint64_t now = ep->now = milliseconds();
 	struct peer *p;
 
+	if (ep->unsettled)
+		peer_events(ep);
 	for (p = ep->peers; p; p = p->next) {
 		if (p->state == PEER_CONNECTING && now - p->since >= (uint64_t)settings.connect_ms) {
 			peer_fail(p, FI_ETIMEDOUT, 0);

@@ -339,6 +339,7 @@ struct peer {
 	uint8_t state;
 	bool reachable;           /* av is known */
 	bool seen;                /* our queue pair is in RTS */
+	bool drained;             /* its queue pair takes no more receives */
 	bool flushed;             /* FAILING: the last WQE is posted */
 	bool forgotten;           /* FAILING: to be IDLE after it */
 	uint8_t syndrome;         /* why it failed, if the device knows */
@@ -407,7 +408,7 @@ struct endpoint {
 	struct peer **by_addr;    /* by fi_addr_t, if it was asked for */
 	struct peer *peers;
 	uint64_t next_source;
-	uint32_t connecting;      /* peers that hellos are sent to */
+	uint32_t unsettled;       /* peers that are CONNECTING or FAILING */
 	uint32_t pairs;           /* queue pairs of connections */
 	uint32_t polls, pause;    /* of progress; between two looks at the time */
 	uint64_t now;             /* milliseconds, as of the last look */
@@ -649,6 +650,9 @@ void peer_forget(struct endpoint *ep, fi_addr_t addr);
 
 /* A completion has come in of a peer that is failing. */
 void peer_flushed(struct peer *p);
+
+/* What the device has to tell beside completions: which queue pairs take no more receives. */
+void peer_events(struct endpoint *ep);
 
 /* A completion at the sending side, for which there is room. flags: of done_flags */
 void tx_done(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome);

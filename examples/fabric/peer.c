@@ -9,6 +9,10 @@
  *     |                                               v
  *     +--address removed---- FAILED <--all flushed-- FAILING
  *
+ * A queue pair that fails may hold an entry of the shared receive queue, for a message that has come half
+ * way. The device gives it back, then says that there are no more (IBV_EVENT_QP_LAST_WQE_REACHED). Only
+ * then is the last WQE posted whose completion is awaited.
+ *
  * A peer that failed stays so: every operation to it ends in its error, until its address is removed from
  * the address vector or it says hello anew.
  */
@@ -160,6 +164,7 @@ static int open_steps(struct peer *p, const char **why)
 	init.send_cq = init.recv_cq = ep->ibcq;
 	init.srq = ep->ibsrq;
 	init.qp_type = IBV_QPT_RC;
+	init.qp_context = p;
 	init.cap.max_send_wr = PEER_RING / 8; /* what makes a ring of PEER_RING WQEBBs: inlay_send_cqes() */
 	init.cap.max_send_sge = 1;
 	init.cap.max_inline_data = INLINE_BYTES;
@@ -184,7 +189,7 @@ int peer_open(struct peer *p)
 
 	if (!err) {
 		p->attempt++;
-		p->seen = p->flushed = false;
+		p->seen = p->drained = p->flushed = false;
 		return 0;
 	}
 	WARN(FI_LOG_EP_CTRL, "%s: %s\n", why, fi_strerror(-err));
@@ -199,7 +204,7 @@ void peer_ready(struct peer *p)
 
 	p->state = PEER_READY;
 	p->probe_at = ep->now + (uint64_t)settings.keepalive_ms;
-	ep->connecting--;
+	ep->unsettled--;
 	for (i = 0; i < ep->addrs; i++)
 		if (ep->by_addr[i] == p)
 			ep->ready[i] = p;
@@ -212,7 +217,7 @@ static void flush(struct peer *p)
 {
 	struct slot *slot = peer_slot(p);
 
-	if (p->flushed || inlay_post_nop(&p->sq, INLAY_SIGNALED))
+	if (!p->drained || p->flushed || inlay_post_nop(&p->sq, INLAY_SIGNALED))
 		return;
 	slot->kind = SLOT_NONE;
 	inlay_sq_ring(&p->sq);
@@ -231,33 +236,51 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 		return;
 	FI_INFO(&provider, FI_LOG_EP_CTRL, "a peer fails: %s (%s)\n", fi_strerror(err),
 		syndrome ? inlay_syndrome_text(syndrome) : "no error of the device's");
-	ep->connecting -= p->state == PEER_CONNECTING;
+	ep->unsettled += p->state != PEER_CONNECTING;
 	p->state = PEER_FAILING;
 	p->err = (uint16_t)err;
 	p->syndrome = syndrome;
 	for (i = 0; i < ep->addrs; i++)
 		if (ep->ready[i] == p)
 			ep->ready[i] = NULL;
-	if (p->qp && p->qp->state == IBV_QPS_RTS) {
+	if (p->qp && p->qp->state > IBV_QPS_INIT) {
 		/* Stops both sides: from here on the device neither reads nor writes the application's memory. */
 		memset(&attr, 0, sizeof(attr));
 		attr.qp_state = IBV_QPS_ERR;
-		ibv_modify_qp(p->qp, &attr, IBV_QP_STATE);
-		flush(p);
+		if (ibv_modify_qp(p->qp, &attr, IBV_QP_STATE))
+			p->drained = true; /* nothing will be said */
 	}
 	for (n = 0; (op = op_at(ep, n)); n++)
 		if ((op->kind == OP_SEND || op->kind == OP_ATOMIC) && op->peer == p)
 			op_end(ep, op, err);
 	recv_fail(p, err);
-	if (!p->qp || !inlay_sq_pending(&p->sq))
+	if (p->qp && p->qp->state > IBV_QPS_INIT)
+		peer_flushed(p);
+	else
 		peer_close(p);
 }
 
 void peer_flushed(struct peer *p)
 {
 	flush(p);
-	if (!inlay_sq_pending(&p->sq))
+	if (p->flushed && !inlay_sq_pending(&p->sq))
 		peer_close(p);
+}
+
+void peer_events(struct endpoint *ep)
+{
+	struct ibv_async_event event;
+	struct peer *p;
+
+	while (!ibv_get_async_event(ep->domain->context, &event)) {
+		p = event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED ? (struct peer *)event.element.qp->qp_context : NULL;
+		ibv_ack_async_event(&event);
+		if (!p) /* nothing, or the queue pair for hellos */
+			continue;
+		p->drained = true;
+		if (p->state == PEER_FAILING)
+			peer_flushed(p);
+	}
 }
 
 void peer_close(struct peer *p)
@@ -276,8 +299,10 @@ void peer_close(struct peer *p)
 	}
 	free(p->slots);
 	p->slots = NULL;
-	if (p->state == PEER_FAILING)
+	if (p->state == PEER_FAILING) {
+		ep->unsettled--;
 		p->state = p->forgotten ? PEER_IDLE : PEER_FAILED;
+	}
 	p->forgotten = false;
 }
 

@@ -195,7 +195,7 @@ static APART void failed(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 static APART void look_around(struct endpoint *ep)
 {
 	connect_step(ep);
-	ep->pause = ep->connecting ? 15 : 1023;
+	ep->pause = ep->unsettled ? 15 : 1023;
 }
 
 void progress(struct endpoint *ep)

@@ -116,7 +116,7 @@ static int may_sleep(struct cq *cq)
 			continue;
 		progress(ep);
 		arm(ep);
-		busy |= inlay_cq_peek(&ep->cq) || ep->connecting || ep->waiting_head;
+		busy |= inlay_cq_peek(&ep->cq) || ep->unsettled || ep->waiting_head;
 	}
 	busy |= cq->head != cq->tail || cq->error;
 	return (int)leave(cq->domain, busy ? -FI_EAGAIN : 0);

@@ -188,7 +188,7 @@ struct rcq {
 	uint16_t rq_ci;
 	bool wqe_held;                  /* a receive WQE is taken and its CQE not written yet: rx has it */
 	uint16_t wqe_idx;               /* its index */
-	bool last_wqe;                  /* in error: IBV_EVENT_QP_LAST_WQE_REACHED is still to be raised */
+	uint64_t last_wqe;              /* ns: in error, when IBV_EVENT_QP_LAST_WQE_REACHED is raised; 0: not to be */
 	uint64_t starves;               /* ns: no receive WQE since then; 0: there was one the last time */
 	uint32_t rpsn;
 	uint32_t uc_psn;                /* UC: of the message seen last, UC_NO_PSN before the first */

@@ -280,8 +280,8 @@ static uint64_t next_timer(uint64_t now, uint64_t nap)
 	struct rcq *q;
 
 	for (q = eng_all; q; q = q->next)
-		if (q->wait_until && !q->err) {
-			uint64_t left = q->wait_until > now ? q->wait_until - now : 0;
+		if (q->err ? q->last_wqe : q->wait_until) {
+			uint64_t at = q->err ? q->last_wqe : q->wait_until, left = at > now ? at - now : 0;
 
 			nap = left < nap ? left : nap;
 		}
@@ -476,8 +476,8 @@ void eng_forget(struct rcq *q)
 	sq_reset(q);
 	tm_flush(q);
 	q->rq_ci = 0;
-	q->wqe_held = q->last_wqe = false;
-	q->starves = 0;
+	q->wqe_held = false;
+	q->starves = q->last_wqe = 0;
 	q->in_msg = q->comm_est = q->nak_wait = q->nak_fatal = q->draining = false;
 	cqe_purge(q->qp->send_cq, q);
 	cqe_purge(q->qp->recv_cq, q);

@@ -103,7 +103,8 @@ SOFTDEV_WEAK int softdev_skip(uint32_t qpn);
  *          | delay=TIME@WHICH      the message leaves later: a number and us (the default), ms or s
  *          | dup@WHICH             the message arrives twice
  *          | corrupt@WHICH         one bit of the message is wrong when it arrives
- *          | syndrome=N@WHICH      the message fails with an error CQE of this syndrome, 1 to 0xff
+ *          | syndrome=N@WHICH      the message fails with an error CQE of this syndrome, 1 to 0xff; of a
+ *                                  send or write over RC, half has come
  *          | die@WHICH             SIGKILL ends the process before the message leaves
  *          | silent@WHICH          from this message on, the device neither sends nor answers
  *          | setup[=ERRNO]@WHICH   the set-up call fails: a name or a number, by default ENOMEM

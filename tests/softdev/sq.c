@@ -103,6 +103,8 @@ static bool ring_read(struct rcq *q, uint16_t idx, void *to, unsigned bytes)
 
 /* ---- flush ---- */
 
+#define LAST_WQE_NS 1000000ull
+
 static bool flush_sends(struct rcq *q)
 {
 	struct sd_qp *qp = q->qp;
@@ -132,11 +134,13 @@ static bool flush_held(struct rcq *q)
 {
 	const bool did = q->wqe_held || q->last_wqe;
 
+	if (q->last_wqe > eng_now())
+		return false;
 	if (q->wqe_held)
 		rx_error(q, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);
 	if (q->last_wqe)
 		sd_async_qp(q->qp, IBV_EVENT_QP_LAST_WQE_REACHED);
-	q->last_wqe = false;
+	q->last_wqe = 0;
 	return did;
 }
 
@@ -171,12 +175,10 @@ void sq_enter_err(struct rcq *q)
 	q->halted = q->in_msg = false;
 	if (eng_is_stepped && !eng_is_trap)
 		sq_ring(q);
-	/* As an adapter's, the engine's part of an SRQ's QP comes later than the command or the error that stops it */
-	q->last_wqe = q->qp->srq && q->qp->type != SD_QPT_DCT;
-	if (q->last_wqe && !eng_is_stepped)
-		flush_sends(q);
-	else
-		sq_flush(q);
+	/* As an adapter's, an SRQ's last entry comes back long after the command, or the error, that stops the QP */
+	if (q->qp->srq && q->qp->type != SD_QPT_DCT)
+		q->last_wqe = eng_is_stepped ? 1 : eng_now() + LAST_WQE_NS;
+	sq_flush(q);
 	eng_wake();
 }
 

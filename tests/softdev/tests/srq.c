@@ -518,6 +518,35 @@ static void last_wqe(UNUSED void **state)
 	must(ibv_destroy_srq(srq));
 }
 
+/* A message that breaks off leaves the QP with an entry: it comes back before the event, long after the command */
+static void half(UNUSED void **state)
+{
+	struct ibv_srq *srq = a_srq(16, 1);
+	struct side rx[2], tx[2];
+
+	for (int i = 0; i < 2; i++)
+		open_to(&rx[i], &tx[i], &usual, srq);
+	for (int i = 0; i < 2; i++)
+		must(post_one(srq, i, &rx[0], 64 * i, 64));
+	must(softdev_fault("syndrome=0x15@1"));
+	sg = sge(&tx[0], 0, 64);
+	wr = request(IBV_WR_SEND, 5, &sg, 1, &rx[0], 0);
+	post(&tx[0], &wr);
+	expect(tx[0].scq, 5, IBV_WC_RETRY_EXC_ERR);
+	must(softdev_fault(NULL));
+	expect_nothing(rx[0].rcq);
+	message(&tx[1], 0, 64); /* takes the next */
+	expect_op(rx[1].rcq, 1, IBV_WC_RECV);
+	must(move(rx[0].qp, IBV_QPS_ERR, 0, &usual));
+	assert_ptr_equal(expect_event(ctx, IBV_EVENT_QP_LAST_WQE_REACHED), rx[0].qp);
+	expect(rx[0].rcq, 0, IBV_WC_WR_FLUSH_ERR);
+	for (int i = 0; i < 2; i++) {
+		close_side(&tx[i]);
+		close_side(&rx[i]);
+	}
+	must(ibv_destroy_srq(srq));
+}
+
 /* A receive whose key is not good stops the QP that took it; the others have the next */
 static void bad_key(UNUSED void **state)
 {
@@ -602,7 +631,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(in_order), TEST(kinds), TEST(datagrams), TEST(laps), TEST(empty), TEST(limit), TEST(refusals),
-		TEST(extended), TEST(destroyed), TEST(last_wqe), TEST(bad_key), TEST(one_cq),
+		TEST(extended), TEST(destroyed), TEST(last_wqe), TEST(half), TEST(bad_key), TEST(one_cq),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
