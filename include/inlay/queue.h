@@ -19,6 +19,8 @@
  *   queue/cq.h         completion queue, room for completions, events
  *   queue/sq.h         send queue: ring, credit, doorbells
  *   queue/post.h       what is posted to it
+ *   queue/iov.h        posts of a list of struct iovec
+ *   queue/template.h   posts that are prepared once
  *   queue/umr.h        posts that change memory keys
  *   queue/rq.h         receive queue
  *   queue/srq.h        shared receive queue
@@ -62,6 +64,8 @@
 #include <inlay/queue/cq.h>
 #include <inlay/queue/sq.h>
 #include <inlay/queue/post.h>
+#include <inlay/queue/iov.h>
+#include <inlay/queue/template.h>
 #include <inlay/queue/umr.h>
 #include <inlay/queue/rq.h>
 #include <inlay/queue/srq.h>

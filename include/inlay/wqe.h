@@ -34,6 +34,7 @@
  * The parts, each with its own manual:
  *
  *   wqe/segment.h  flags, control, remote address, atomic, data, inline; the cursor; receive WQEs
+ *   wqe/iov.h      segments that gather a list of struct iovec
  *   wqe/av.h       address vectors
  *   wqe/umr.h      changes to memory keys
  *   wqe/print.h    a printer
@@ -46,6 +47,7 @@
 #define INLAY_WQE_H
 
 #include <inlay/wqe/segment.h>
+#include <inlay/wqe/iov.h>
 #include <inlay/wqe/av.h>
 #include <inlay/wqe/umr.h>
 #include <inlay/wqe/print.h>

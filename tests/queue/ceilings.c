@@ -99,6 +99,37 @@ COUNTED int inlay_ud_sge(struct inlay_sq *sq, const struct inlay_av *av, uint64_
 	return inlay_sq_ring_doorbell(sq);
 }
 
+COUNTED int inlay_template(struct inlay_sq *sq, const struct inlay_template *t, uint64_t raddr, uint64_t addr, uint32_t len,
+			   uint32_t imm_be)
+{
+	return inlay_post_template(sq, t, raddr, addr, len, imm_be, INLAY_SIGNALED);
+}
+
+COUNTED int inlay_template_ring(struct inlay_sq *sq, const struct inlay_template *t, uint64_t raddr, uint64_t addr, uint32_t len,
+				uint32_t imm_be)
+{
+	return inlay_post_template(sq, t, raddr, addr, len, imm_be, INLAY_SIGNALED | INLAY_RING);
+}
+
+#define BURST 32
+
+/* A whole burst: copy, posts, join, doorbell. Of the queue's state, all that the loop needs is in registers. */
+COUNTED int inlay_burst(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *values, size_t n)
+{
+	struct inlay_sq burst = *sq;
+	int err = 0;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		err = inlay_post_write_inline(&burst, raddr + 8 * i, rkey, &values[i], 8, 0);
+		if (err)
+			break;
+	}
+	inlay_sq_join(sq, &burst);
+	inlay_sq_ring_doorbell(sq);
+	return err;
+}
+
 COUNTED int inlay_srq_give(struct inlay_srq *srq, uint64_t addr, uint32_t len, uint32_t lkey)
 {
 	struct ibv_sge sge = {addr, len, lkey};
@@ -182,6 +213,29 @@ static void run_datagrams(int inlined)
 	for (i = 0; i < ROUNDS; i++)
 		need(!(inlined ? inlay_ud_inline(&sq, &av, &value) : inlay_ud_sge(&sq, &av, 0x2000 + i, 8, 5)), "post");
 	need(inlay_sq_pending(&sq) == 2 * ROUNDS && inlay_from_be32(record[1]) == 2 * ROUNDS, "what the rounds leave behind");
+}
+
+/* Rings that neither come round nor fill up, as above */
+static void run_bursts(void)
+{
+	static uint8_t long_ring[8192 * 64] __attribute__((aligned(4096)));
+	static const uint64_t values[BURST] = {1, 2, 3};
+	uint32_t record[2] = {0, 0}, i;
+	struct inlay_template t;
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+
+	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) && !inlay_sq_init(&sq, long_ring, 8192, record, 0x1234, 16, &uar), "rings");
+	for (i = 0; i < ROUNDS; i++)
+		need(!inlay_burst(&sq, 0x1000 + i, 77, values, BURST), "burst");
+	need(inlay_sq_pending(&sq) == BURST * ROUNDS && inlay_from_be32(record[1]) == BURST * ROUNDS, "what the bursts leave behind");
+	need(!inlay_template_init(&t, &sq, MLX5_OPCODE_RDMA_WRITE_IMM, 77, 5), "template");
+	for (i = 0; i < ROUNDS; i++)
+		need(!inlay_template(&sq, &t, 0x1000 + i, 0x2000, 8, i), "post");
+	inlay_sq_ring(&sq);
+	for (i = 0; i < ROUNDS; i++)
+		need(!inlay_template_ring(&sq, &t, 0x1000 + i, 0x2000, 8, i), "post and ring");
+	need(inlay_from_be32(record[1]) == (BURST + 2) * ROUNDS, "what the templates leave behind");
 }
 
 /* One entry and one completion a round */
@@ -411,6 +465,7 @@ int main(int argc, char **argv)
 			run_inlay(i & 1, i >> 1);
 		run_datagrams(0);
 		run_datagrams(1);
+		run_bursts();
 		run_shared();
 	}
 	else

@@ -33,7 +33,7 @@
 enum op { SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, CAS, FAA, BIND1, BIND2, INV, OPS };
 enum { SIG = 1, SOL = 2, FENCE = 4, FLAG_SETS = 8 };
 enum { POST_SEND, WR, APIS };
-enum { PLAIN, CONST, CURSOR, WAYS };
+enum { PLAIN, CONST, CURSOR, IOV, TEMPLATE, WAYS };
 
 static const char *const op_name[OPS] = {"SEND", "SEND_IMM", "SEND_INV", "WRITE", "WRITE_IMM", "READ", "CAS", "FAA", "BIND1", "BIND2",
 					  "INV"};
@@ -470,10 +470,49 @@ UNUSED static __attribute__((noinline)) int in_cursor(struct inlay_sq *sq, const
 	return 0;
 }
 
+/* What goes into the control segment's last word */
+static uint32_t in_imm(const struct req *r)
+{
+	return r->op == SEND_INV ? inlay_to_be32(r->imm) : r->op == SEND_IMM || r->op == WRITE_IMM ? r->imm : 0;
+}
+
+/* As a list of struct iovec: with a key for each, or for all when there is but one */
+UNUSED static __attribute__((noinline)) int in_iov(struct inlay_sq *sq, const struct req *r)
+{
+	struct inlay_remote remote = {r->raddr, r->rkey};
+	struct iovec iov[MAX_SGE + 4];
+	uint32_t lkeys[MAX_SGE + 4], i;
+	struct inlay_iov from = {iov, r->nsge, r->sge[0].lkey, r->nsge == 1 && r->list ? NULL : lkeys};
+
+	for (i = 0; i < r->nsge; i++) {
+		iov[i].iov_base = (void *)(uintptr_t)r->sge[i].addr;
+		iov[i].iov_len = r->sge[i].length;
+		lkeys[i] = r->sge[i].lkey;
+	}
+	return inlay_post_iov(sq, op_code[r->op], is_rdma(r->op) ? &remote : NULL, &from, in_imm(r), in_flags(r));
+}
+
+UNUSED static __attribute__((noinline)) int in_template(struct inlay_sq *sq, const struct req *r)
+{
+	struct inlay_template t;
+
+	memset(&t, 0, sizeof(t));
+	must(inlay_template_init(&t, sq, op_code[r->op], r->rkey, r->sge[0].lkey));
+	if (!is_rdma(r->op))
+		return inlay_post_template_send(sq, &t, r->sge[0].addr, r->sge[0].length, in_imm(r), in_flags(r));
+	return inlay_post_template(sq, &t, r->raddr, r->sge[0].addr, r->sge[0].length, in_imm(r), in_flags(r));
+}
+
 UNUSED static int post_inlay(struct inlay_sq *sq, unsigned way, const struct req *r)
 {
 	if (is_window(r->op) || (way == CONST && T.fence))
 		way = PLAIN;
+	if (way == TEMPLATE && (r->to || is_atomic(r->op) || r->inl || r->nsge != 1 || !r->sge[0].length))
+		way = IOV;
+	if (way == IOV && (r->to || is_atomic(r->op)))
+		way = PLAIN;
+	if (way == IOV || way == TEMPLATE)
+		return way == IOV ? in_iov(sq, r) : in_template(sq, r);
 	return way == CURSOR ? in_cursor(sq, r) : way == CONST ? in_const(sq, r) : in_plain(sq, r);
 }
 
@@ -861,12 +900,15 @@ UNUSED static void report(const struct trio *t, const struct req *r, unsigned n,
 UNUSED static void post_batch(struct trio *t, unsigned api, unsigned way, bool doorbell, const struct req *r, unsigned n)
 {
 	uint32_t pos = t->pos, ds, at;
+	struct inlay_sq burst;
 	unsigned i;
 
 	must(post_lib(&t->a, api, r, n, t->head));
 	must(post_lib(&t->b, api, r, n, t->head));
+	/* Every other batch is a burst: posted to a copy of the queue */
+	burst = t->sq;
 	for (i = 0; i < n; i++) {
-		int err = post_inlay(&t->sq, way, &r[i]);
+		int err = post_inlay(t->head & 1 ? &burst : &t->sq, way, &r[i]);
 
 		if (err) {
 			req_print(report_to, &r[i]);
@@ -874,6 +916,8 @@ UNUSED static void post_batch(struct trio *t, unsigned api, unsigned way, bool d
 		}
 		t->fence = is_window(r[i].op) ? INLAY_FENCE_INITIATOR_SMALL : 0;
 	}
+	if (t->head & 1)
+		inlay_sq_join(&t->sq, &burst);
 	if (doorbell)
 		inlay_sq_ring_doorbell(&t->sq);
 	else

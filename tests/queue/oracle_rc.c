@@ -116,7 +116,7 @@ static void atomics(void **state)
 		for (slot = 0; slot < T.bbs; slot++)
 			for (f = 0; f < FLAG_SETS; f++)
 				for (api = 0; api < APIS; api++)
-					for (way = 0; way < WAYS; way++)
+					for (way = 0; way <= CURSOR; way++)
 						for (k = 0; k < 6; k++) {
 							req_init(&r, op, f);
 							if (k < 4) {

@@ -48,7 +48,7 @@ static void ctrl(void **state)
 		want.opmod_idx_opcode = htobe32((uint32_t)opmod << 24 | (index & 0xffff) << 8 | opcode);
 		want.qpn_ds = htobe32(qpn << 8 | ds);
 		want.imm = imm;
-		encoded(&want, inlay_wqe_ctrl(seg, index, opcode, opmod, (uint64_t)qpn << 8, ds, flags, imm));
+		encoded(&want, inlay_wqe_ctrl(seg, index, opmod << 24 | opcode, (uint64_t)qpn << 8, ds, flags, imm));
 	}
 }
 
@@ -58,7 +58,7 @@ static void ctrl_bytes(void **state)
 	static const uint8_t want[16] = {0x00, 0xbe, 0xef, 0x08, 0x12, 0x34, 0x56, 0x3f, 0, 0, 0, 0x8a, 0xde, 0xad, 0xfa, 0xce};
 
 	(void)state;
-	encoded(want, inlay_wqe_ctrl(seg, 0xffffbeef, MLX5_OPCODE_RDMA_WRITE, 0, 0x12345600, 63, INLAY_SIGNALED | INLAY_SOLICITED | INLAY_FENCE_SMALL_AND_FENCE | INLAY_INLINE, htobe32(0xdeadface)));
+	encoded(want, inlay_wqe_ctrl(seg, 0xffffbeef, MLX5_OPCODE_RDMA_WRITE, 0x12345600, 63, INLAY_SIGNALED | INLAY_SOLICITED | INLAY_FENCE_SMALL_AND_FENCE | INLAY_INLINE, htobe32(0xdeadface)));
 }
 
 /*

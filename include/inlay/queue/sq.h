@@ -19,7 +19,7 @@
  *
  * Credit. A completion names the first WQEBB of its WQE. inlay_sq_release frees exactly that WQE
  * and all before it, also with selective signaling, because their lengths are still in the ring. A
- * ring full of unsignaled WQEs never gets credit back, so signal often enough.
+ * ring full of unsignaled WQEs never gets credit back, so signal often enough (inlay_sq_signal).
  *
  * Threads: one owner at a time. The register may be shared as its mode says (uar.h).
  * Sources: libmlx5's qp.c (what the device is told and when), the PRM's "Doorbells" chapter.
@@ -280,6 +280,15 @@ INLAY_ALWAYS struct inlay_cursor inlay_sq_begin_counted(struct inlay_sq *sq, uin
 	return at;
 }
 
+/* Takes a WQE's credit. */
+INLAY_ALWAYS void inlay_sq_take_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t bbs)
+{
+	sq->pi = at.index + bbs;
+	sq->pending += bbs;
+	if (bbs > 1)
+		sq->short_from = at.index + bbs;
+}
+
 INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
 				       uint32_t flags, uint32_t imm_be)
 {
@@ -289,28 +298,19 @@ INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor 
 	INLAY_CHECK((at.ds + 3) / 4 <= at.bbs, "a WQE has no more WQEBBs than it was begun with");
 	INLAY_CHECK(at.index == sq->pi, "a WQE is committed before the next is begun");
 	INLAY_CHECK(!at.left, "an open inline segment is filled before the commit");
+	INLAY_CHECK(opcode < 256 && opmod < 256, "opcode and modifier have 8 bits each");
 	/* A UMR may be longer: libmlx5 makes room for it in every RC and UC QP. */
 	INLAY_CHECK(at.ds <= sq->max_ds || at.ds <= 4 || opcode == MLX5_OPCODE_UMR,
 		    "a WQE is no longer than the QP's longest");
-	inlay_wqe_ctrl(at.wqe, at.index, opcode, opmod, sq->qpn8, at.ds, flags, imm_be);
-	sq->pi = at.index + bbs;
-	sq->pending += bbs;
-	if (bbs > 1)
-		sq->short_from = at.index + bbs;
+	inlay_wqe_ctrl(at.wqe, at.index, opmod << 24 | opcode, sq->qpn8, at.ds, flags, imm_be);
+	inlay_sq_take_(sq, at, bbs);
 	return bbs;
 }
 
-/*
- * Ends a WQE: writes its control segment and takes its credit. The device sees it after the next
- * ring. Returns 0.
- *
- * at      the cursor after the last segment; no more WQEBBs than begun with
- * opcode  MLX5_OPCODE_*; opmod, flags and imm_be as in inlay_wqe_ctrl
- */
-INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
-				 uint32_t flags, uint32_t imm_be)
+/* The second half of inlay_sq_commit. Returns 0. */
+INLAY_ALWAYS int inlay_sq_posted_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t bbs)
 {
-	uint32_t unrung = sq->unrung + inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
+	uint32_t unrung = sq->unrung + bbs;
 
 	if (!unrung)
 		__builtin_unreachable(); /* a ring in the same function then omits its test */
@@ -319,6 +319,77 @@ INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, ui
 	sq->last = at.wqe;
 	sq->last_ds = (uint32_t)at.ds;
 	return 0;
+}
+
+/*
+ * Ends a WQE: writes its control segment and takes its credit. The device sees it after the next
+ * ring. Returns 0.
+ *
+ * at      the cursor after the last segment; no more WQEBBs than begun with
+ * opcode  MLX5_OPCODE_*; opmod its modifier, 0 for most; flags and imm_be as in inlay_wqe_ctrl
+ */
+INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
+				 uint32_t flags, uint32_t imm_be)
+{
+	return inlay_sq_posted_(sq, at, inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be));
+}
+
+/* ---- Data path: bursts ---- */
+
+/*
+ * Ends a burst: takes over what was posted to a copy of the queue.
+ *
+ *   struct inlay_sq burst = sq;                                a copy, which lives in registers
+ *   for (i = 0; i < n && !err; i++)
+ *           err = inlay_post_write_inline(&burst, raddr[i], rkey, &value[i], 8, 0);
+ *   inlay_sq_join(&sq, &burst);
+ *   inlay_sq_ring(&sq);                                        one doorbell for all
+ *
+ * Between copy and join the queue itself is left alone, and the copy is neither rung nor released:
+ * only inlay_post_*, inlay_sq_begin* and inlay_sq_commit. A full ring ends a burst early: what was
+ * posted stays posted. A copy that is not joined has no effect.
+ *
+ * The compiler keeps the copy in registers as long as all posts to it are in line (post.h).
+ */
+INLAY_ALWAYS void inlay_sq_join(struct inlay_sq *sq, const struct inlay_sq *burst)
+{
+	uint32_t bbs;
+
+	INLAY_CHECK(sq && burst, "queue and burst are not NULL");
+	bbs = burst->pi - sq->pi;
+	INLAY_CHECK(burst->buf == sq->buf && bbs <= inlay_sq_room(sq), "the burst is a copy of the queue");
+	INLAY_CHECK(burst->pending - sq->pending == bbs && burst->unrung - sq->unrung == bbs,
+		    "a burst is rung and released after it is joined");
+	if (INLAY_UNLIKELY(!bbs))
+		return;
+	sq->pi = burst->pi;
+	sq->pending += bbs;
+	sq->unrung += bbs;
+	sq->short_from = burst->short_from;
+	sq->copy_max = 0;
+	sq->last = burst->last;
+	/* Not the burst's own: a loop would write it each time. */
+	sq->last_ds = burst->last[7] & 0x3f;
+}
+
+/*
+ * Which WQE to signal: the one that fills or crosses a multiple of `every` WQEBBs. A ring that is
+ * full then always has a completion to come.
+ *
+ *   inlay_post_write_inline(&sq, raddr, rkey, &value, 8, inlay_sq_signal(&sq, 1, 32));
+ *
+ * bbs    WQEBBs of the next WQE, or an upper bound
+ * every  a power of two, no less than the longest WQE's WQEBBs, and at most half the ring's:
+ *        inlay_sq_size(&sq) / 2
+ *
+ * Returns INLAY_SIGNALED or 0.
+ */
+INLAY_ALWAYS uint32_t inlay_sq_signal(const struct inlay_sq *sq, uint32_t bbs, uint32_t every)
+{
+	INLAY_CHECK(sq, "the queue is not NULL");
+	INLAY_CHECK(inlay_is_pow2(every) && bbs <= every && every <= (sq->mask + 1) / 2,
+		    "a power of two, from the longest WQE to half the ring");
+	return (sq->pi & (every - 1)) + bbs >= every ? INLAY_SIGNALED : 0;
 }
 
 /* ---- Data path: doorbells ---- */
@@ -457,11 +528,10 @@ INLAY_APART int inlay_sq_ring_other_(struct inlay_sq *sq, const uint8_t *wqe, ui
 	return inlay_sq_doorbell_(sq, wqe, alone ? bbs : 0);
 }
 
-/* Ends a WQE, as inlay_sq_commit, and rings for it and for everything posted before. Returns 0. */
-INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
-				      uint32_t flags, uint32_t imm_be)
+/* The second half of inlay_sq_commit_ring. Returns 0. */
+INLAY_ALWAYS int inlay_sq_posted_ring_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t bbs)
 {
-	uint32_t bbs = inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be), size;
+	uint32_t size;
 
 	inlay_sq_record_(sq, at.index + bbs);
 	size = sq->copy_max;
@@ -469,6 +539,13 @@ INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor a
 		return inlay_sq_ring_other_(sq, at.wqe, at.ds < 2 ? 0 : bbs);
 	inlay_sq_blueflame_(sq, size, at.wqe, bbs);
 	return 0;
+}
+
+/* Ends a WQE, as inlay_sq_commit, and rings for it and for everything posted before. Returns 0. */
+INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
+				      uint32_t flags, uint32_t imm_be)
+{
+	return inlay_sq_posted_ring_(sq, at, inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be));
 }
 
 /* ---- Data path: credit ---- */

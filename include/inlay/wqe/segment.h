@@ -85,25 +85,37 @@ INLAY_ALWAYS void inlay_flags_check_(uint32_t flags)
 	}
 }
 
+/* fixed: opcode, modifier, QPN and DS in their places. */
+INLAY_ALWAYS void inlay_wqe_ctrl_(void *seg, uint32_t index, uint64_t fixed, uint32_t flags, uint32_t imm_be)
+{
+	inlay_put64(seg, inlay_to_be64((uint64_t)(uint16_t)index << 40 | fixed));
+	if (__builtin_constant_p(imm_be)) {
+		inlay_put64((uint8_t *)seg + 8, (flags & 0xff000000u) | ((uint64_t)imm_be << 32));
+	} else {
+		inlay_put32((uint8_t *)seg + 8, flags & 0xff000000u);
+		inlay_put32((uint8_t *)seg + 12, imm_be);
+	}
+}
+
 /*
  * Control segment.
  *
  * index    the WQE's first WQEBB, never masked; the low 16 bits go in
- * opcode   MLX5_OPCODE_*; opmod its modifier, 0 for most
+ * opcode   MLX5_OPCODE_*, with the opcode's modifier in bits 24 .. 31
  * qpn8     QPN << 8
  * ds       the WQE's length in 16-byte units, this segment included, 1 .. 63
  * flags    of a post; others are ignored
  * imm_be   immediate as it will arrive, or the big-endian rkey to invalidate, or 0
  */
-INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint32_t opcode, uint32_t opmod, uint64_t qpn8,
-				 size_t ds, uint32_t flags, uint32_t imm_be)
+INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint32_t opcode, uint64_t qpn8, size_t ds, uint32_t flags,
+				 uint32_t imm_be)
 {
-	uint64_t what = (uint64_t)(opmod << 24 | opcode) << 32;
-	uint64_t head = (uint64_t)(uint16_t)index << 40 | qpn8 | (what + ds);
+	uint64_t fixed = qpn8 | (((uint64_t)opcode << 32) + ds);
 
-	INLAY_CHECK(opcode < 256 && opmod < 256, "opcode and modifier have 8 bits each");
-	inlay_put64(seg, inlay_to_be64(head));
-	inlay_put64((uint8_t *)seg + 8, (flags & 0xff000000u) | ((uint64_t)imm_be << 32));
+	INLAY_CHECK(!(opcode & 0x00ffff00), "opcode and modifier have 8 bits each");
+	/* Kept in one piece, so that a loop computes it once. */
+	__asm__("" : "+r"(fixed));
+	inlay_wqe_ctrl_(seg, index, fixed, flags, imm_be);
 }
 
 /* inlay_to_be32, zero-extended: gcc does not know that bswap clears the upper half. */
