@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * av.c: address vector. An fi_addr_t is the place of a name in an array, for maps as for tables.
+ * av.c: address vector. An fi_addr_t is the place of a name in an array, for maps as for tables. What was removed
+ * keeps its place.
  */
 #include "fabric.h"
 
@@ -24,45 +25,30 @@ fi_addr_t av_find(const struct av *av, const struct name *name)
 	return FI_ADDR_NOTAVAIL;
 }
 
-/* A place at the end; a table keeps the places of what was removed, a map uses them again. */
-static int av_place(struct av *av, size_t *place)
-{
-	struct name *names;
-	size_t i = av->type == FI_AV_MAP ? 0 : av->count, room;
-
-	while (taken(av, i))
-		i++;
-	if (i == av->room) {
-		room = av->room ? 2 * av->room : 64;
-		names = (struct name *)realloc(av->names, room * sizeof(*names));
-		if (!names)
-			return -FI_ENOMEM;
-		av->names = names;
-		av->room = room;
-	}
-	*place = i;
-	av->count += i == av->count;
-	return 0;
-}
-
 static int insert_one(struct av *av, const struct name *name, fi_addr_t *addr)
 {
+	const size_t room = av->room ? 2 * av->room : 64;
 	const char *why = "no UD queue pair";
 	struct inlay_connect_record record;
-	struct endpoint *ep;
-	size_t place;
+	struct name *names;
+	uint32_t i;
 
 	if (inlay_connect_unpack(&record, name->record, sizeof(name->record), &why) || record.type != IBV_QPT_UD ||
 	    !name->incarnation) {
 		WARN(FI_LOG_AV, "not an address of this provider: %s\n", why);
-		return -FI_EINVAL;
+		return FI_EINVAL;
 	}
-	if (av_place(av, &place))
-		return -FI_ENOMEM;
-	av->names[place] = *name;
-	*addr = place;
-	for (ep = av->endpoints; ep; ep = ep->next_of_av)
-		peer_named(ep, place);
+	if (av->count == av->room) {
+		names = (struct name *)realloc(av->names, room * sizeof(*names));
+		if (!names)
+			return FI_ENOMEM;
+		av->names = names;
+		av->room = room;
+	}
+	*addr = av->count++;
+	av->names[*addr] = *name;
+	for (i = 0; i < av->endpoints.count; i++)
+		peer_named(av->endpoints.list[i], *addr);
 	return 0;
 }
 
@@ -82,7 +68,7 @@ static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr
 		if (out)
 			out[i] = place;
 		if (flags & FI_SYNC_ERR)
-			((int *)context)[i] = -err;
+			((int *)context)[i] = err;
 		good += !err;
 	}
 	return (int)leave(av->domain, good);
@@ -91,8 +77,8 @@ static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr
 static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count, uint64_t flags)
 {
 	struct av *av = av_from(fid);
-	struct endpoint *ep;
 	size_t i;
+	uint32_t k;
 	int err = 0;
 
 	enter(av->domain);
@@ -101,8 +87,8 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count, uint64_t
 			err = -FI_EINVAL;
 			continue;
 		}
-		for (ep = av->endpoints; ep; ep = ep->next_of_av)
-			peer_forget(ep, addr[i]);
+		for (k = 0; k < av->endpoints.count; k++)
+			peer_forget(av->endpoints.list[k], addr[i]);
 		memset(&av->names[addr[i]], 0, sizeof(av->names[0]));
 	}
 	return (int)leave(av->domain, err);
@@ -144,9 +130,10 @@ static int av_close(struct fid *fid)
 {
 	struct av *av = container_of(fid, struct av, fid.fid);
 
-	if (av->users)
+	if (av->endpoints.count)
 		return -FI_EBUSY;
 	av->domain->users--;
+	free(av->endpoints.list);
 	free(av->names);
 	free(av);
 	return 0;
@@ -170,7 +157,6 @@ int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **out
 	av->domain->users++;
 	if (attr->type == FI_AV_UNSPEC)
 		attr->type = FI_AV_TABLE;
-	av->type = attr->type;
 	fid_init(&av->fid.fid, FI_CLASS_AV, context, &fid_ops);
 	av->fid.ops = &av_ops;
 	*out = &av->fid;

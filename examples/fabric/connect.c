@@ -90,12 +90,10 @@ static void say_hello(struct peer *p, uint8_t kind)
 
 static int begin(struct peer *p)
 {
-	int err = p->reachable ? 0 : reach(p->ep, &p->name, &p->av);
+	int err = reach(p->ep, &p->name, &p->av);
 
-	if (err)
-		return err;
-	p->reachable = true;
-	err = peer_open(p);
+	if (!err)
+		err = peer_open(p);
 	if (err)
 		return err;
 	p->state = PEER_CONNECTING;

@@ -16,8 +16,8 @@ static struct endpoint *endpoint_from(struct fid *fid)
 
 /* ---- Set-up ---- */
 
-/* The queue pair for hellos, ready to use, and the endpoint's name, which is what others say hello to. */
-static int make_ud(struct endpoint *ep, const char **why)
+int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32_t inline_bytes, struct ibv_qp **qp,
+	      struct inlay_sq *sq, struct inlay_connect_record *here, const char **why)
 {
 	struct ibv_qp_init_attr init;
 	int err;
@@ -25,23 +25,15 @@ static int make_ud(struct endpoint *ep, const char **why)
 	memset(&init, 0, sizeof(init));
 	init.send_cq = init.recv_cq = ep->ibcq;
 	init.srq = ep->ibsrq;
-	init.qp_type = IBV_QPT_UD;
-	init.cap.max_send_wr = UD_RING / 4;
+	init.qp_type = type;
+	init.cap.max_send_wr = sends;
 	init.cap.max_send_sge = 1;
-	init.cap.max_inline_data = HELLO_SIZE;
-	ep->ud_qp = ibv_create_qp(ep->domain->uar.pd, &init);
-	if (!ep->ud_qp)
-		return inlay_refuse_(-errno, why, "no UD queue pair");
-	err = inlay_sq_from_qp(&ep->ud, ep->ud_qp, &ep->domain->uar, &ep->cq, why);
-	if (!err)
-		err = inlay_connect_local(&ep->here, ep->ud_qp, &ep->attr, why);
-	if (!err)
-		err = inlay_connect_rts(ep->ud_qp, &ep->here, NULL, &ep->attr, why);
-	if (err)
-		return err;
-	inlay_connect_pack(&ep->here, ep->name.record);
-	ep->name.incarnation = nanoseconds(CLOCK_REALTIME);
-	return 0;
+	init.cap.max_inline_data = inline_bytes;
+	*qp = ibv_create_qp(ep->domain->uar.pd, &init);
+	if (!*qp)
+		return inlay_refuse_(-errno, why, "no queue pair");
+	err = inlay_sq_from_qp(sq, *qp, &ep->domain->uar, &ep->cq, why);
+	return err ? err : inlay_connect_local(here, *qp, &ep->attr, why);
 }
 
 /* The CQ with room for as many connections as the settings say, and the shared receive queue. */
@@ -72,6 +64,7 @@ static int make_queues(struct endpoint *ep, const char **why)
 
 static int enable(struct endpoint *ep)
 {
+	const uint32_t pages = (uint32_t)settings.peers / 4096 + 8; /* QP numbers are near each other */
 	const char *why = "no memory";
 	int err;
 
@@ -86,12 +79,16 @@ static int enable(struct endpoint *ep)
 	ep->attr.sl = (uint8_t)settings.sl;
 	ep->attr.traffic_class = (uint8_t)settings.traffic_class;
 	ep->attr.timeout = (uint8_t)settings.timeout;
-	inlay_qpn_table_init(&ep->qpns, NULL, 0);
-	err = match_init(ep);
-	if (!err)
+	ep->qpn_memory = malloc(inlay_qpn_table_size(pages));
+	err = ep->qpn_memory ? match_init(ep) : -FI_ENOMEM;
+	if (!err) {
+		inlay_qpn_table_init(&ep->qpns, ep->qpn_memory, inlay_qpn_table_size(pages));
 		err = make_queues(ep, &why);
+	}
 	if (!err)
-		err = make_ud(ep, &why);
+		err = pair_make(ep, IBV_QPT_UD, UD_RING / 4, HELLO_SIZE, &ep->ud_qp, &ep->ud, &ep->here, &why);
+	if (!err)
+		err = inlay_connect_rts(ep->ud_qp, &ep->here, NULL, &ep->attr, &why);
 	if (!err) {
 		why = "no registered memory for receives: lower FI_INLAY_RECEIVES";
 		err = pool_init(&ep->small, SMALL_MESSAGE, NULL);
@@ -104,6 +101,8 @@ static int enable(struct endpoint *ep)
 		WARN(FI_LOG_EP_CTRL, "%s\n", why);
 		return err;
 	}
+	inlay_connect_pack(&ep->here, ep->name.record);
+	ep->name.incarnation = nanoseconds(CLOCK_REALTIME);
 	ep->now = milliseconds();
 	ep->enabled = true;
 	send_defaults(ep);
@@ -138,7 +137,6 @@ static int endpoint_close(struct fid *fid)
 {
 	struct endpoint *ep = endpoint_from(fid);
 	struct domain *d = ep->domain;
-	struct endpoint **at;
 
 	enter(d);
 	if (ep->enabled)
@@ -162,12 +160,8 @@ static int endpoint_close(struct fid *fid)
 		endpoints_remove(&ep->tx_cq->endpoints, ep);
 	if (ep->rx_cq)
 		endpoints_remove(&ep->rx_cq->endpoints, ep);
-	if (ep->av) {
-		for (at = &ep->av->endpoints; *at != ep; at = &(*at)->next_of_av)
-			;
-		*at = ep->next_of_av;
-		ep->av->users--;
-	}
+	if (ep->av)
+		endpoints_remove(&ep->av->endpoints, ep);
 	d->users--;
 	leave(d, 0);
 	free(ep);
@@ -194,17 +188,6 @@ static int bind_cq(struct endpoint *ep, struct cq *cq, uint64_t flags)
 	return endpoints_add(&cq->endpoints, ep);
 }
 
-static int bind_av(struct endpoint *ep, struct av *av)
-{
-	if (ep->av)
-		return -FI_EINVAL;
-	ep->av = av;
-	ep->next_of_av = av->endpoints;
-	av->endpoints = ep;
-	av->users++;
-	return 0;
-}
-
 static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
 	struct endpoint *ep = endpoint_from(fid);
@@ -213,9 +196,16 @@ static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 	if (ep->enabled)
 		return -FI_EOPBADSTATE;
 	enter(ep);
-	err = other->fclass == FI_CLASS_CQ ? bind_cq(ep, container_of(other, struct cq, fid.fid), flags) :
-	      other->fclass == FI_CLASS_AV ? bind_av(ep, container_of(other, struct av, fid.fid)) :
-	      other->fclass == FI_CLASS_CNTR ? counter_bind(ep, other, flags) : eq_bind(fid, other, flags);
+	if (other->fclass == FI_CLASS_CQ) {
+		err = bind_cq(ep, container_of(other, struct cq, fid.fid), flags);
+	} else if (other->fclass == FI_CLASS_CNTR) {
+		err = counter_bind(ep, other, flags);
+	} else if (other->fclass == FI_CLASS_AV && !ep->av) {
+		ep->av = container_of(other, struct av, fid.fid);
+		err = endpoints_add(&ep->av->endpoints, ep);
+	} else {
+		err = eq_bind(fid, other, flags);
+	}
 	return (int)leave(ep, err);
 }
 

@@ -1,29 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fabric.h: a libfabric provider on inlay's headers: its objects, and what its files call of each other.
- *
- *   info.c        what the provider offers; fi_prov_ini
- *   domain.c      fabric and domain: device, doorbell register, registrations
- *   av.c          address vector: from fi_addr_t to a name
- *   endpoint.c    an endpoint's queues, options and end
- *   peer.c        the other endpoints, one connection each; what happens when one dies
- *   connect.c     hellos over UD that bring a connection about
- *   pool.c        memory for operations and bounce buffers
- *   cq.c          the completion queues that the application reads; eq.c: the event queue that stays empty
- *   counter.c     counters of completions
- *   wait.c        sleeping until something is in a completion queue
- *   send.c        protocols of a send: inline, eager, rendezvous
- *   recv.c        receives are posted and end; untagged.c: those without a tag
- *   match.c       where tagged receives and messages meet
- *   arrive.c      messages that have come; message.h: when one has found its receive
- *   rendezvous.c  large messages: the receiver's RDMA reads
- *   progress.c    the device's completions
- *   tagged.c      fi_tsend and its kin
- *   msg.c         fi_send and its kin
- *   mr.c          memory that the application registers
- *   rma.c         fi_read, fi_write and their kin
- *   atomic.c      fi_atomic and its kin, by the device or by message
- *   stubs.h       functions that only say -FI_ENOSYS
+ * fabric.h: a libfabric provider on inlay's headers: its objects, and what its files call of each other. The
+ * README says what each file is about.
  *
  * One endpoint, the objects of one domain, and every call on them belong to one thread at a time: the
  * application's (FI_THREAD_DOMAIN), or whichever holds the domain's mutex (FI_THREAD_SAFE).
@@ -83,11 +61,9 @@
 	X(int, cache_regions, 4096, 8, 1 << 20, "registrations that are kept")
 
 #define MEMBER(type, name, ...) type name;
-struct settings {
+extern struct settings {
 	SETTINGS(MEMBER)
-};
-
-extern struct settings settings;
+} settings;
 extern struct fi_provider provider;
 
 #define WARN(subsystem, ...) FI_WARN(&provider, subsystem, __VA_ARGS__)
@@ -95,19 +71,14 @@ extern struct fi_provider provider;
 /* ---- The wire ---- */
 
 /*
- * What precedes each message on a connection.
- *
- *   +0   kind, flags, segments of a rendezvous
- *   +4   tag; in FIN the handle
- *   +12  8 bytes of the application's data       FLAG_DATA
- *   +..  8 bytes: the sender's handle            FLAG_HANDLE
- *   +..  the payload, or the segments            EAGER, or RENDEZVOUS
+ * What precedes each message on a connection. 8 bytes of the application's data follow (FLAG_DATA), 8 of the
+ * sender's handle (FLAG_HANDLE), and the payload, or the segments.
  */
 struct wire {
 	uint8_t kind;
 	uint8_t flags;
 	uint16_t segments;
-	uint64_t tag;
+	uint64_t tag;             /* in FIN the handle */
 } __attribute__((packed));
 
 enum wire_kind {
@@ -135,7 +106,6 @@ struct segment {
 
 INLAY_STATIC_ASSERT(sizeof(struct wire) == 12 && sizeof(struct segment) == 20, "on the wire");
 
-/* Bytes before the payload. */
 INLAY_ALWAYS uint32_t header_bytes(uint8_t flags)
 {
 	return (uint32_t)sizeof(struct wire) + (flags & FLAG_DATA ? 8 : 0) + (flags & FLAG_HANDLE ? 8 : 0);
@@ -151,9 +121,7 @@ INLAY_ALWAYS uint32_t header_bytes(uint8_t flags)
 struct message {
 	uint8_t kind, flags;
 	uint16_t segments;
-	uint64_t tag;
-	uint64_t data;
-	uint64_t handle;
+	uint64_t tag, data, handle;
 	const uint8_t *payload;   /* or the segments */
 	size_t len;               /* of the whole message */
 };
@@ -168,18 +136,18 @@ INLAY_STATIC_ASSERT(sizeof(struct name) == 48, "on the wire");
 
 /* ---- Fabric, domain, address vector ---- */
 
+#define MR_BUCKETS 64u
+
 struct fabric {
 	struct fid_fabric fid;
-	uint32_t users;           /* as in all objects: others that need it, while it cannot be closed */
+	uint32_t users;           /* other objects: while there are any, it cannot be closed */
 };
 
-/* That complete into a CQ or counter, and are driven by reads of it. */
+/* That are bound to an object; those of a CQ or a counter are driven by reads of it. */
 struct endpoints {
 	struct endpoint **list;
 	uint32_t count;
 };
-
-#define MR_BUCKETS 64u
 
 struct domain {
 	struct fid_domain fid;
@@ -202,11 +170,9 @@ struct domain {
 struct av {
 	struct fid_av fid;
 	struct domain *domain;
-	enum fi_av_type type;
-	struct name *names;       /* incarnation 0: the place is free */
+	struct name *names;       /* incarnation 0: it was removed */
 	size_t count, room;
-	struct endpoint *endpoints; /* bound to it, by next_of_av */
-	uint32_t users;
+	struct endpoints endpoints;
 };
 
 /* ---- Completion queues and counters ---- */
@@ -337,7 +303,6 @@ struct peer {
 	struct slot *slots;
 	uint32_t mask;            /* of slots */
 	uint8_t state;
-	bool reachable;           /* av is known */
 	bool seen;                /* our queue pair is in RTS */
 	bool drained;             /* its queue pair takes no more receives */
 	bool flushed;             /* FAILING: the last WQE is posted */
@@ -393,7 +358,6 @@ struct endpoint {
 
 	struct domain *domain;
 	struct av *av;
-	struct endpoint *next_of_av;
 	struct ibv_cq *ibcq;
 	struct ibv_comp_channel *channel; /* if its completions can be waited for */
 	struct ibv_srq *ibsrq;
@@ -403,8 +367,7 @@ struct endpoint {
 	struct name name;
 	void *match_memory;
 	uint32_t match_entries;
-	void *qpn_memory[8];
-	uint32_t qpn_pages;
+	void *qpn_memory;
 	struct peer **by_addr;    /* by fi_addr_t, if it was asked for */
 	struct peer *peers;
 	uint64_t next_source;
@@ -422,21 +385,25 @@ struct endpoint {
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "stubs.h"
 
-/* ---- info.c, domain.c, av.c, eq.c ---- */
+/* ---- Objects of the application's ---- */
+
+extern struct fi_ops_atomic atomic_ops;
+extern struct fi_ops_mr mr_ops;
+extern struct fi_ops_msg msg_ops;
+extern struct fi_ops_rma rma_ops;
+extern struct fi_ops_tagged tagged_ops;
 
 int info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
 	     struct fi_info **info);
-int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fid, void *context);
-int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **av, void *context);
+int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
 int eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq **eq, void *context);
+int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **av, void *context);
+int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
+int counter_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
+int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **ep, void *context);
+int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
+		 uint64_t flags);
 
-/* Of objects that only an event queue is bound to. */
-int eq_bind(struct fid *fid, struct fid *eq, uint64_t flags);
-
-/* The place of a name, or FI_ADDR_NOTAVAIL. */
-fi_addr_t av_find(const struct av *av, const struct name *name);
-
-/* What all operations of an object say of it; control and ops_open say -FI_ENOSYS of almost all. */
 #define FID_OPS(close, bind, control) {sizeof(struct fi_ops), close, bind, control, no_ops_open, NULL, NULL}
 
 INLAY_FN void fid_init(struct fid *fid, size_t fclass, void *context, struct fi_ops *ops)
@@ -445,6 +412,16 @@ INLAY_FN void fid_init(struct fid *fid, size_t fclass, void *context, struct fi_
 	fid->context = context;
 	fid->ops = ops;
 }
+
+/* bind of objects that only an event queue is bound to */
+int eq_bind(struct fid *fid, struct fid *eq, uint64_t flags);
+
+/* A queue pair in INIT with its send queue and record, of so many sends of one SGE. 0 or a negative errno. */
+int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32_t inline_bytes, struct ibv_qp **qp,
+	      struct inlay_sq *sq, struct inlay_connect_record *here, const char **why);
+
+int endpoints_add(struct endpoints *all, struct endpoint *ep);
+void endpoints_remove(struct endpoints *all, const struct endpoint *ep); /* once, or not at all */
 
 /* Every call of the application's is between enter and leave, of a domain or an endpoint. */
 #define enter(object) lock((object)->lock)
@@ -463,10 +440,15 @@ INLAY_ALWAYS ssize_t unlock(pthread_mutex_t *mutex, ssize_t result)
 	return result;
 }
 
+INLAY_FN uint64_t tx_flags(struct fid_ep *fid)
+{
+	return container_of(fid, struct endpoint, fid)->tx_flags;
+}
+
+/* ---- Memory: domain.c, mr.c, pool.c ---- */
+
 /* A registration of [addr, addr + len) with these rights. -FI_EAGAIN: what is in use leaves no room. */
 int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r);
-
-/* ---- mr.c ---- */
 
 struct mr {
 	struct fid_mr fid;
@@ -476,28 +458,22 @@ struct mr {
 	struct mr *next;          /* of those in its bucket */
 };
 
-extern struct fi_ops_mr mr_ops;
-
 /* The memory with this key, if it holds these bytes and allows this access; NULL if not. */
 struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, size_t len, uint64_t access);
 
-/* ---- pool.c ---- */
-
 /* size: bytes in each buffer. registered: NULL: plain memory. 0 or -FI_ENOMEM. */
 int pool_init(struct pool *p, size_t size, struct domain *registered);
-void pool_fini(struct pool *p);
 int pool_grow(struct pool *p);
+void pool_fini(struct pool *p);
 
 /* A buffer, or NULL. */
 INLAY_ALWAYS struct buf *buf_take(struct pool *p)
 {
-	struct buf *b = p->free;
+	struct buf *b;
 
-	if (INLAY_UNLIKELY(!b)) {
-		if (pool_grow(p))
-			return NULL;
-		b = p->free;
-	}
+	if (INLAY_UNLIKELY(!p->free) && pool_grow(p))
+		return NULL;
+	b = p->free;
 	p->free = b->next;
 	return b;
 }
@@ -514,13 +490,11 @@ void ops_fini(struct endpoint *ep);
 /* An operation without registrations, otherwise as its last use left it; or NULL. */
 INLAY_ALWAYS struct op *op_take(struct endpoint *ep, uint8_t kind)
 {
-	struct op *op = ep->free_ops;
+	struct op *op;
 
-	if (INLAY_UNLIKELY(!op)) {
-		if (ops_grow(ep))
-			return NULL;
-		op = ep->free_ops;
-	}
+	if (INLAY_UNLIKELY(!ep->free_ops) && ops_grow(ep))
+		return NULL;
+	op = ep->free_ops;
 	ep->free_ops = op->next;
 	op->kind = kind;
 	return op;
@@ -539,27 +513,19 @@ INLAY_FN uint64_t op_handle(const struct op *op)
 	return (uint64_t)op->generation << 32 | op->index;
 }
 
-/* The operation of a handle from the wire, or NULL: it is over, or never was. */
-struct op *op_of(const struct endpoint *ep, uint64_t handle);
+struct op *op_of(const struct endpoint *ep, uint64_t handle); /* from the wire; NULL: it is over, or never was */
+struct op *op_at(const struct endpoint *ep, uint32_t n);      /* free or not; NULL after the last */
+void op_let_go(struct endpoint *ep, struct op *op);           /* of its registrations */
 
-/* It no longer needs its registrations. */
-void op_let_go(struct endpoint *ep, struct op *op);
+/* ---- Completions: cq.c, counter.c, wait.c ---- */
 
-/* The n-th operation, free or not; NULL after the last. */
-struct op *op_at(const struct endpoint *ep, uint32_t n);
-
-/* ---- cq.c ---- */
-
-int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
 int cq_grow(struct cq *cq);
 void cq_add_error(struct cq *cq, const struct fi_cq_err_entry *e);
 
 /* Makes room for n further completions, n at most CQ_ENTRIES / 2. 0 or -FI_EAGAIN. */
 INLAY_ALWAYS int cq_room(struct cq *cq, uint32_t n)
 {
-	if (INLAY_UNLIKELY(cq->tail - cq->head + n > cq->mask))
-		return cq_grow(cq);
-	return 0;
+	return INLAY_UNLIKELY(cq->tail - cq->head + n > cq->mask) ? cq_grow(cq) : 0;
 }
 
 /* A completion, for which there is room. */
@@ -577,51 +543,33 @@ INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t le
 	c->source = source;
 }
 
-/* ---- counter.c ---- */
-
-int counter_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
 int counter_bind(struct endpoint *ep, struct fid *cntr, uint64_t flags);
 void counter_unbind(struct endpoint *ep);
+void counter_rx(struct endpoint *ep, int err);
 
 /*
- * What becomes of an operation's completion: kind: FI_SEND, FI_READ or FI_WRITE, and what its entry in the tx CQ
- * says beside; flags: FI_COMPLETION, SILENT. 0: nothing is done.
+ * The flags of an operation's completion, or 0: nothing is told. kind: FI_SEND, FI_READ or FI_WRITE, and what its
+ * entry in the tx CQ says beside; flags: FI_COMPLETION, SILENT.
  */
 uint32_t done_flags(const struct endpoint *ep, uint64_t kind, uint64_t flags);
 
-/* A completion with DONE_COUNT; one of a receive that is counted. */
-void counter_tx(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome);
-void counter_rx(struct endpoint *ep, int err);
+/* A completion at the sending side, for which there is room; done: of done_flags. The second is the slow way. */
+void tx_done(struct endpoint *ep, void *context, uint32_t done, int err, uint8_t syndrome);
+void counter_tx(struct endpoint *ep, void *context, uint32_t done, int err, uint8_t syndrome);
 
-/* ---- wait.c ---- */
-
-/* A completion queue's descriptors, and their end. */
 int wait_open(struct cq *cq, enum fi_wait_obj kind);
 void wait_close(struct cq *cq);
-
+int wait_attach(struct endpoint *ep); /* gives it a completion channel, if its CQs can be waited for */
 int wait_control(struct fid *cq, int command, void *arg);
 int wait_signal(struct fid_cq *cq);
 int wait_try(struct fid_fabric *fabric, struct fid **fids, int count);
 ssize_t wait_read(struct fid_cq *cq, void *buf, size_t count, fi_addr_t *source, const void *cond, int timeout);
 
-/* The endpoint's completion channel, if its completion queues have a use for it. */
-int wait_attach(struct endpoint *ep);
+/* ---- Peers: av.c, peer.c, connect.c ---- */
 
-/* ---- endpoint.c ---- */
+fi_addr_t av_find(const struct av *av, const struct name *name); /* or FI_ADDR_NOTAVAIL */
 
-int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **ep, void *context);
-
-INLAY_FN uint64_t tx_flags(struct fid_ep *fid)
-{
-	return container_of(fid, struct endpoint, fid)->tx_flags;
-}
-
-int endpoints_add(struct endpoints *all, struct endpoint *ep);
-void endpoints_remove(struct endpoints *all, const struct endpoint *ep); /* once, or not at all */
-
-/* ---- peer.c ---- */
-
-/* The peer of an address, connected or not; NULL: there is no such address, or no memory. */
+/* A peer, connected or not; NULL: there is no such address, or no memory. */
 struct peer *peer_of(struct endpoint *ep, fi_addr_t addr);
 struct peer *peer_of_name(struct endpoint *ep, const struct name *name);
 
@@ -631,31 +579,16 @@ struct peer *peer_of_name(struct endpoint *ep, const struct name *name);
  */
 struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32_t done, uint64_t flags, int *result);
 
-/* The queue pair of a new connection, in INIT, and its send queue. 0 or a negative errno. */
-int peer_open(struct peer *p);
-
-/* It can be sent to from now on. */
-void peer_ready(struct peer *p);
-
-/* Ends a connection: everything under way fails with err, a positive errno. */
-void peer_fail(struct peer *p, int err, uint8_t syndrome);
-
-/* What comes after the last completion of a failing peer, and what closing does. */
-void peer_close(struct peer *p);
+int peer_open(struct peer *p);   /* the queue pair of a new connection, in INIT. 0 or a negative errno */
+void peer_ready(struct peer *p); /* it can be sent to from now on */
+void peer_fail(struct peer *p, int err, uint8_t syndrome); /* everything under way fails with err, a positive errno */
+void peer_flushed(struct peer *p); /* a completion has come in of one that is failing */
+void peer_events(struct endpoint *ep); /* which queue pairs take no more receives */
 void peer_free_all(struct endpoint *ep);
 
 /* The address vector has learnt a name, or lost one. */
 void peer_named(struct endpoint *ep, fi_addr_t addr);
 void peer_forget(struct endpoint *ep, fi_addr_t addr);
-
-/* A completion has come in of a peer that is failing. */
-void peer_flushed(struct peer *p);
-
-/* What the device has to tell beside completions: which queue pairs take no more receives. */
-void peer_events(struct endpoint *ep);
-
-/* A completion at the sending side, for which there is room. flags: of done_flags */
-void tx_done(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome);
 
 /* A completion of what slot describes, good (err 0) or not. */
 void slot_done(struct peer *p, struct slot *slot, int err);
@@ -683,32 +616,20 @@ INLAY_ALWAYS uint32_t peer_signal(const struct peer *p, uint32_t bbs)
 	return (inlay_sq_index(&p->sq) & 31) + bbs > 31 ? INLAY_SIGNALED : 0;
 }
 
-/* ---- connect.c ---- */
-
-/* Starts to say hello. 0 or a negative errno. */
-int connect_start(struct peer *p);
-
-/* A datagram has come in. */
-void connect_arrived(struct endpoint *ep, const void *data, size_t len);
-
-/* Sends hellos anew, probes idle connections, gives up. */
-void connect_step(struct endpoint *ep);
-
-/* Tells all connected peers that this endpoint closes. */
+int connect_start(struct peer *p); /* says hello. 0 or a negative errno */
+void connect_arrived(struct endpoint *ep, const void *datagram, size_t len);
+void connect_step(struct endpoint *ep); /* says hello again, probes idle connections, gives up */
 void connect_bye(struct endpoint *ep);
 
 uint64_t nanoseconds(clockid_t clock);
 #define milliseconds() (nanoseconds(CLOCK_MONOTONIC) / 1000000)
 
-/* ---- send.c ---- */
+/* ---- Sends: send.c, tagged.c, msg.c ---- */
 
 #define SILENT (1ull << 63) /* of a send: no completion, not even of a failure (fi_inject) */
 
 /*
- * Any send.
- *
- * flags  FI_TAGGED or FI_MSG, FI_REMOTE_CQ_DATA, FI_INJECT, FI_COMPLETION, a completion level, SILENT
- *
+ * Any send. flags: FI_TAGGED or FI_MSG, FI_REMOTE_CQ_DATA, FI_INJECT, FI_COMPLETION, a completion level, SILENT.
  * Returns 0; -FI_EAGAIN: no room, or no connection yet; or another negative errno. A peer that has failed
  * makes an error completion, or, of a silent send, the answer.
  */
@@ -717,14 +638,10 @@ ssize_t send_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_a
 ssize_t send_buf(struct endpoint *ep, const void *buf, size_t len, fi_addr_t dest, uint64_t tag, uint64_t data,
 		 void *context, uint64_t flags);
 
-/* What follows from flags and bindings: tx_done, rx_told, short_addrs, inject_addrs. */
-void send_defaults(struct endpoint *ep);
+void send_defaults(struct endpoint *ep); /* what follows from flags and bindings: tx_done, rx_told ... */
 
-/* FIN: tells the peer that the message with this handle has come. 0, or -FI_EAGAIN: no room. */
-int send_fin(struct peer *p, uint64_t handle);
-
-/* The peer's FIN. */
-void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle);
+int send_fin(struct peer *p, uint64_t handle); /* the message with this handle has come. 0 or -FI_EAGAIN */
+void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle); /* the peer's FIN */
 
 /* A header and a short payload in one WQEBB. */
 #define SHORT(flags) (INLAY_WQEBB - INLAY_DS - 4 - (uint32_t)sizeof(struct wire) - ((flags) & FLAG_DATA ? 8 : 0))
@@ -790,127 +707,66 @@ INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf
 	return leave(ep, result);
 }
 
-/* ---- match.c ---- */
+/* ---- Receives: recv.c, untagged.c, match.c ---- */
+
+ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
+		    uint64_t ignore, void *context); /* fi_trecv */
+
+/* Any receive. flags: FI_TAGGED or FI_MSG, FI_COMPLETION, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_MULTI_RECV */
+ssize_t recv_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_addr_t source, uint64_t tag,
+		 uint64_t ignore, void *context, uint64_t flags);
+ssize_t untagged_post(struct endpoint *ep, struct op *op);
+
+int recv_cancel(struct endpoint *ep, const void *context); /* -FI_ENOENT: there is no such receive */
+int untagged_cancel(struct endpoint *ep, const void *context);
+void recv_fail(struct peer *p, int err); /* receives that only this peer could have matched */
+void untagged_fail(struct peer *p, int err);
+
+void recv_end_early(struct endpoint *ep, struct op *op, int err); /* before a message came */
+void recv_end(struct endpoint *ep, struct op *op, int err);       /* its message was read */
+void untagged_part_end(struct endpoint *ep, struct op *multi);    /* or a message into a part of it */
 
 int match_init(struct endpoint *ep);
 void match_fini(struct endpoint *ep);
+int match_grow(struct endpoint *ep); /* to twice the size. 0 or -FI_EAGAIN */
+int match_ignore_less(struct endpoint *ep, uint64_t ignore); /* no more than before, and than this. 0 or -FI_EAGAIN */
 
-/* Twice as large. 0 or -FI_EAGAIN. */
-int match_grow(struct endpoint *ep);
-
-/* A receive does not ignore all that the table does: it shall ignore no more than both. 0 or -FI_EAGAIN. */
-int match_ignore_less(struct endpoint *ep, uint64_t ignore);
-
-/* ---- recv.c ---- */
-
-/* fi_trecv. */
-ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
-		    uint64_t ignore, void *context);
+/* ---- Messages: arrive.c, rendezvous.c ---- */
 
 /*
- * Any receive.
- *
- * flags  FI_TAGGED or FI_MSG, FI_COMPLETION, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_MULTI_RECV
+ * A message came: its bytes, and the buffer that they lie in, if it can be kept, or NULL. Returns 0; 1 if b was
+ * kept, and ep->spare is to take its place; -FI_EAGAIN if there is no memory for it now.
  */
-ssize_t recv_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_addr_t source, uint64_t tag,
-		 uint64_t ignore, void *context, uint64_t flags);
-
-/* 0 if there was such a receive, else -FI_ENOENT. */
-int recv_cancel(struct endpoint *ep, const void *context);
-
-/* Receives that only this peer could have matched fail. */
-void recv_fail(struct peer *p, int err);
-
-/* A receive ends before a message came, or, recv_end, when its message was read. */
-void recv_end_early(struct endpoint *ep, struct op *op, int err);
-void recv_end(struct endpoint *ep, struct op *op, int err);
-
-/* ---- untagged.c ---- */
-
-ssize_t untagged_post(struct endpoint *ep, struct op *op);
-
-/* A message: as arrive_any. */
+int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b);
+int arrive_kept(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b, uint64_t handle);
 int untagged_arrived(struct endpoint *ep, struct peer *p, const struct message *m, const void *at, uint32_t bytes,
 		     struct buf *b);
 
-/* As recv_cancel and recv_fail. */
-int untagged_cancel(struct endpoint *ep, const void *context);
-void untagged_fail(struct peer *p, int err);
-
-/* A message that was read into a part of a multi-receive's buffer is there. */
-void untagged_part_end(struct endpoint *ep, struct op *multi);
-
-/* ---- arrive.c ---- */
-
-/*
- * A message came from a peer.
- *
- * at  its bytes
- * b   the buffer that they lie in, if it can be kept; NULL: they must be copied
- *
- * Returns 0; 1 if b was kept, and ep->spare is to take its place; -FI_EAGAIN if there is no memory for it
- * now.
- */
-int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b);
-
-/* The same, when it stands in the match table under this handle. */
-int arrive_kept(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b, uint64_t handle);
-
 struct buf *arrive_keep(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b);
 void arrive_unkeep(struct endpoint *ep, struct buf *kept);
+void arrive_discard(struct endpoint *ep, struct buf *kept); /* nobody wants it */
 
 /* A message meets its receive: there is room for two completions. */
 void arrive_meet(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op);
 void arrive_matched(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct op *op);
 void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op);
 
-/* Nobody wants a message. */
-void arrive_discard(struct endpoint *ep, struct buf *kept);
+void read_start(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op); /* into op's buffers */
+void read_done(struct endpoint *ep, struct op *op, int err); /* a piece of it */
+void read_waiting(struct endpoint *ep); /* what found no room goes on */
+void fin_later(struct endpoint *ep, struct peer *p, uint64_t handle); /* FIN, when there is room */
+void wait_for_room(struct endpoint *ep, struct op *op); /* in the ring to its peer */
 
-/* ---- rendezvous.c ---- */
-
-/* Reads the message that m announces into op, which has its buffers. */
-void read_start(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op);
-
-/* A piece of op is done. */
-void read_done(struct endpoint *ep, struct op *op, int err);
-
-/* Goes on with what found no room. */
-void read_waiting(struct endpoint *ep);
-
-/* Says FIN now, or when there is room. */
-void fin_later(struct endpoint *ep, struct peer *p, uint64_t handle);
-
-/* An operation waits for room in the ring to its peer: progress goes on with it. */
-void wait_for_room(struct endpoint *ep, struct op *op);
-
-/* ---- rma.c, atomic.c ---- */
-
-extern struct fi_ops_rma rma_ops;
-extern struct fi_ops_atomic atomic_ops;
-
-int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
-		 uint64_t flags);
-
-/* OP_NATIVE: the device has done a step. OP_NATIVE, OP_ANSWER: there may be room now. */
-void atomic_step(struct endpoint *ep, struct op *op, int err);
-void atomic_again(struct endpoint *ep, struct op *op);
+/* ---- rma.c, atomic.c, progress.c ---- */
 
 /* WIRE_WRITTEN; WIRE_ATOMIC or WIRE_ANSWER. 0, or -FI_EAGAIN: it is to come again. */
 int rma_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
 int atomic_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
 
-/* ---- progress.c ---- */
+void atomic_step(struct endpoint *ep, struct op *op, int err); /* OP_NATIVE: the device has done a step */
+void atomic_again(struct endpoint *ep, struct op *op); /* OP_NATIVE, OP_ANSWER: there may be room now */
 
-/* Handles what the device has completed, and what time has brought. */
-void progress(struct endpoint *ep);
-
-/* Fills the shared receive queue for the first time. */
-int progress_feed(struct endpoint *ep);
-
-/* ---- tagged.c, msg.c ---- */
-
-extern struct fi_ops_tagged tagged_ops;
-extern struct fi_ops_msg msg_ops;
+void progress(struct endpoint *ep);     /* what the device has completed, and what time has brought */
+int progress_feed(struct endpoint *ep); /* fills the shared receive queue for the first time */
 
 #endif

@@ -137,64 +137,55 @@ out:
 
 /* ---- Connections ---- */
 
-static int add_qpn(struct endpoint *ep, uint32_t qpn, struct peer *p)
-{
-	int err = inlay_qpn_table_add(&ep->qpns, qpn, p);
-	void *page;
-
-	if (err != -ENOBUFS || ep->qpn_pages == sizeof(ep->qpn_memory) / sizeof(*ep->qpn_memory))
-		return err;
-	page = calloc(1, inlay_qpn_table_size(1));
-	if (!page)
-		return -FI_ENOMEM;
-	ep->qpn_memory[ep->qpn_pages++] = page;
-	inlay_qpn_table_grow(&ep->qpns, page, inlay_qpn_table_size(1));
-	return inlay_qpn_table_add(&ep->qpns, qpn, p);
-}
-
-static int open_steps(struct peer *p, const char **why)
+/* Closes a connection, or what there is of it. */
+static void peer_close(struct peer *p)
 {
 	struct endpoint *ep = p->ep;
-	struct ibv_qp_init_attr init;
-	int err;
+	uint32_t qpn;
 
-	if (ep->pairs == (uint32_t)settings.peers)
-		return inlay_refuse_(-ENOSPC, why, "more connections than FI_INLAY_PEERS");
-	memset(&init, 0, sizeof(init));
-	init.send_cq = init.recv_cq = ep->ibcq;
-	init.srq = ep->ibsrq;
-	init.qp_type = IBV_QPT_RC;
-	init.qp_context = p;
-	init.cap.max_send_wr = PEER_RING / 8; /* what makes a ring of PEER_RING WQEBBs: inlay_send_cqes() */
-	init.cap.max_send_sge = 1;
-	init.cap.max_inline_data = INLINE_BYTES;
-	p->qp = ibv_create_qp(ep->domain->uar.pd, &init);
-	if (!p->qp)
-		return inlay_refuse_(-errno, why, "no queue pair");
-	ep->pairs++;
-	err = inlay_sq_from_qp(&p->sq, p->qp, &ep->domain->uar, &ep->cq, why);
-	if (err)
-		return err;
-	p->slots = (struct slot *)calloc(inlay_sq_size(&p->sq), sizeof(*p->slots));
-	if (!p->slots || add_qpn(ep, p->qp->qp_num, p))
-		return inlay_refuse_(-FI_ENOMEM, why, "no memory for a connection");
-	p->mask = inlay_sq_size(&p->sq) - 1;
-	return inlay_connect_local(&p->here, p->qp, &ep->attr, why);
+	if (p->qp) {
+		qpn = p->qp->qp_num;
+		ibv_destroy_qp(p->qp);
+		p->qp = NULL;
+		ep->pairs--;
+		inlay_cq_clean(&ep->cq, qpn, inlay_srq_gone, &ep->srq);
+		inlay_sq_fini(&p->sq);
+		inlay_qpn_table_remove(&ep->qpns, qpn);
+	}
+	free(p->slots);
+	p->slots = NULL;
+	if (p->state == PEER_FAILING) {
+		ep->unsettled--;
+		p->state = p->forgotten ? PEER_IDLE : PEER_FAILED;
+	}
+	p->forgotten = false;
 }
 
 int peer_open(struct peer *p)
 {
-	const char *why = NULL;
-	int err = open_steps(p, &why);
+	struct endpoint *ep = p->ep;
+	const char *why = "more connections than FI_INLAY_PEERS";
+	int err = -ENOSPC;
 
-	if (!err) {
-		p->attempt++;
-		p->seen = p->drained = p->flushed = false;
-		return 0;
+	if (ep->pairs < (uint32_t)settings.peers) { /* PEER_RING / 8 makes a ring of PEER_RING: inlay_send_cqes() */
+		err = pair_make(ep, IBV_QPT_RC, PEER_RING / 8, INLINE_BYTES, &p->qp, &p->sq, &p->here, &why);
+		ep->pairs += p->qp != NULL;
 	}
-	WARN(FI_LOG_EP_CTRL, "%s: %s\n", why, fi_strerror(-err));
-	peer_close(p);
-	return err;
+	if (!err) {
+		why = "no memory for a connection";
+		p->mask = inlay_sq_size(&p->sq) - 1;
+		p->slots = (struct slot *)calloc(p->mask + 1, sizeof(*p->slots));
+		err = p->slots ? inlay_qpn_table_add(&ep->qpns, p->qp->qp_num, p) : -FI_ENOMEM;
+	}
+	if (err) {
+		WARN(FI_LOG_EP_CTRL, "%s: %s\n", why, fi_strerror(-err));
+		peer_close(p);
+		return err;
+	}
+	p->attempt++;
+	p->qp->qp_context = p; /* for peer_events */
+	p->seen = p->drained = p->flushed = false;
+	return 0;
 }
 
 void peer_ready(struct peer *p)
@@ -283,29 +274,6 @@ void peer_events(struct endpoint *ep)
 	}
 }
 
-void peer_close(struct peer *p)
-{
-	struct endpoint *ep = p->ep;
-	uint32_t qpn;
-
-	if (p->qp) {
-		qpn = p->qp->qp_num;
-		ibv_destroy_qp(p->qp);
-		p->qp = NULL;
-		ep->pairs--;
-		inlay_cq_clean(&ep->cq, qpn, inlay_srq_gone, &ep->srq);
-		inlay_sq_fini(&p->sq);
-		inlay_qpn_table_remove(&ep->qpns, qpn);
-	}
-	free(p->slots);
-	p->slots = NULL;
-	if (p->state == PEER_FAILING) {
-		ep->unsettled--;
-		p->state = p->forgotten ? PEER_IDLE : PEER_FAILED;
-	}
-	p->forgotten = false;
-}
-
 void peer_free_all(struct endpoint *ep)
 {
 	struct peer *p;
@@ -317,8 +285,7 @@ void peer_free_all(struct endpoint *ep)
 	}
 	free(ep->ready);
 	free(ep->by_addr);
-	while (ep->qpn_pages)
-		free(ep->qpn_memory[--ep->qpn_pages]);
+	free(ep->qpn_memory);
 }
 
 /* ---- Completions ---- */
