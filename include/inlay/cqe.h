@@ -30,6 +30,19 @@
  * MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE never. libmlx5 copies the payload to the buffer; inlay
  * leaves it in the CQE, where inlay_cqe_data finds it.
  *
+ * Compression. If the CQ was created with it, the device may write a block for n CQEs that differ
+ * only in eight bytes each. The n CQEs own n slots all the same.
+ *
+ *   basic     slot 0      a CQE with both scatter bits set and byte_cnt n: the title, what all share
+ *             slots 1, 8, 16 ..  8 mini CQEs each; the first is that of slot 0 itself
+ *   enhanced  slot 0      +0 up to 7 mini CQEs; +63 (n - 1) << 4 | both scatter bits. The CQE before is the
+ *                         title, and +62 of every slot counts the ring's laps instead of the owner bit
+ *
+ *   mini CQE  +0  be32 RSS hash; or be16 checksum, be16 stride index; or of a send: be16 WQE counter, opcode
+ *             +4  be32 byte count
+ *
+ * inlay_cq_unzip (queue/cq.h) writes out the CQEs in their slots.
+ *
  * Threads: pure functions of their arguments. A CQE belongs to the caller until inlay_cq_advance.
  * Sources: mlx5dv.h (layouts), libmlx5's cq.c (meaning), the PRM's "Completion Queue Entry" and
  * "Completion with Error" tables.
@@ -46,8 +59,13 @@ enum inlay_cqe_bits {
 	INLAY_CQE_SOLICITED = 1 << 1,
 	INLAY_CQE_SCATTER_32 = 1 << 2,
 	INLAY_CQE_SCATTER_64 = 1 << 3,
+	INLAY_CQE_COMPRESSED = 3 << 2, /* both scatter bits: no CQE but a block of small ones */
 	INLAY_CQE_ERROR = 1 << 7, /* of the opcode: set in SIG_ERR, REQ_ERR, RESP_ERR and INVALID, clear in good ones */
 };
+
+/* Of the packet information, where mlx5dv.h has no names. */
+#define INLAY_CQE_HASH_ 12u
+#define INLAY_CQE_CSUM_ 20u
 
 #define INLAY_GRH 40u /* bytes in front of a UD payload in the receive buffer, counted by inlay_cqe_byte_count */
 
@@ -183,6 +201,18 @@ INLAY_ALWAYS int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
 	return (int)INLAY_UNLIKELY((cqe->op_own & INLAY_CQE_ERROR) != 0);
 }
 
+/* Whether it is a block of several CQEs: inlay_cq_unzip. Never of a CQ without compression. */
+INLAY_ALWAYS int inlay_cqe_is_compressed(const struct mlx5_cqe64 *cqe)
+{
+	return (cqe->op_own & INLAY_CQE_COMPRESSED) == INLAY_CQE_COMPRESSED;
+}
+
+/* inlay_cqe_is_compressed or inlay_cqe_is_error, in one test. */
+INLAY_ALWAYS int inlay_cqe_is_special(const struct mlx5_cqe64 *cqe)
+{
+	return (int)INLAY_UNLIKELY((cqe->op_own & (INLAY_CQE_ERROR | INLAY_CQE_COMPRESSED)) >= INLAY_CQE_COMPRESSED);
+}
+
 /* Whether it completes a send WQE, successful or not, rather than a receive. */
 INLAY_FN int inlay_cqe_is_send(const struct mlx5_cqe64 *cqe)
 {
@@ -297,6 +327,69 @@ INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe, uint32_t cq
 INLAY_FN const void *inlay_cqe_data(const struct mlx5_cqe64 *cqe, uint32_t cqe_size, const void *buf)
 {
 	return INLAY_LIKELY(!inlay_cqe_is_scattered(cqe)) ? buf : inlay_cqe_payload(cqe, cqe_size);
+}
+
+/* ---- Data path: compressed CQEs ---- */
+
+#define INLAY_MINI_CQES 8u /* in one array of the basic layout; the enhanced one has at most 7 */
+
+/* What the mini CQEs of receives carry beside the byte count, as the CQ's context numbers it. */
+enum inlay_mini_format {
+	INLAY_MINI_HASH,         /* RSS hash: MLX5DV_CQE_RES_FORMAT_HASH */
+	INLAY_MINI_CSUM,         /* checksum: MLX5DV_CQE_RES_FORMAT_CSUM */
+	INLAY_MINI_FTAG_STRIDX,  /* flow tag (its first byte at +4, the others at +0), stride index */
+	INLAY_MINI_CSUM_STRIDX,  /* checksum, stride index: MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX */
+	INLAY_MINI_L34H_STRIDX,  /* types of the L3 and L4 headers, stride index */
+	INLAY_MINI_STRIDES = 8,  /* or'ed to the first two, of a striding queue: WQE counters count strides */
+};
+
+/* How many CQEs a block stands for; 0 if no device writes such a block. */
+INLAY_ALWAYS uint32_t inlay_cqe_block_(const struct mlx5_cqe64 *cqe, int enhanced)
+{
+	uint32_t n = enhanced ? (cqe->op_own >> 4) + 1u : inlay_cqe_byte_count(cqe);
+
+	return n < (enhanced ? 1 : 2) || (enhanced && n >= INLAY_MINI_CQES) ? 0 : n;
+}
+
+/* By how much WQE counters grow from this receive to the next. */
+INLAY_ALWAYS uint32_t inlay_cqe_step_(const struct mlx5_cqe64 *cqe, uint32_t format)
+{
+	return format & INLAY_MINI_STRIDES ? inlay_cqe_byte_count(cqe) >> 16 & 0x7fff : 1;
+}
+
+/* Makes the title the CQE of a mini CQE. counter: of this receive, then of the next. */
+INLAY_ALWAYS void inlay_cqe_expand_(struct mlx5_cqe64 *cqe, const uint8_t *mini, uint32_t format, uint32_t *counter)
+{
+	uint8_t *to = (uint8_t *)cqe;
+
+	__builtin_memcpy(&cqe->byte_cnt, mini + 4, 4);
+	if (cqe->op_own >> 4 == MLX5_CQE_REQ) {
+		__builtin_memcpy(&cqe->wqe_counter, mini, 2);
+		to[offsetof(struct mlx5_cqe64, sop_drop_qpn)] = mini[2];
+		return;
+	}
+	cqe->wqe_counter = inlay_to_be16((uint16_t)*counter);
+	*counter += inlay_cqe_step_(cqe, format);
+	switch (format & ~(uint32_t)INLAY_MINI_STRIDES) {
+	case INLAY_MINI_HASH:
+		__builtin_memcpy(to + INLAY_CQE_HASH_, mini, 4);
+		return;
+	case INLAY_MINI_CSUM:
+		__builtin_memcpy(to + INLAY_CQE_CSUM_, mini, 2);
+		return;
+	case INLAY_MINI_FTAG_STRIDX:
+		to[offsetof(struct mlx5_cqe64, sop_drop_qpn) + 1] = mini[4];
+		__builtin_memcpy(to + offsetof(struct mlx5_cqe64, sop_drop_qpn) + 2, mini, 2);
+		to[offsetof(struct mlx5_cqe64, byte_cnt)] = 0;
+		break;
+	case INLAY_MINI_CSUM_STRIDX:
+		__builtin_memcpy(to + INLAY_CQE_CSUM_, mini, 2);
+		break;
+	default:
+		cqe->l4_hdr_type_etc = mini[0];
+		break;
+	}
+	__builtin_memcpy(&cqe->wqe_counter, mini + 2, 2);
 }
 
 #endif

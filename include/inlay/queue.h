@@ -17,6 +17,7 @@
  *
  *   queue/uar.h        the doorbell register: who may ring it, and how
  *   queue/cq.h         completion queue, room for completions, events
+ *   queue/batch.h      many completions at once
  *   queue/sq.h         send queue: ring, credit, doorbells
  *   queue/post.h       what is posted to it
  *   queue/iov.h        posts of a list of struct iovec
@@ -62,6 +63,7 @@
 
 #include <inlay/queue/uar.h>
 #include <inlay/queue/cq.h>
+#include <inlay/queue/batch.h>
 #include <inlay/queue/sq.h>
 #include <inlay/queue/post.h>
 #include <inlay/queue/iov.h>

@@ -213,6 +213,10 @@ __attribute__((noinline)) void end(void)
 #endif
 }
 
+/* The kernel aligns the stack as no caller would. */
+#if defined(__x86_64__)
+__attribute__((force_align_arg_pointer))
+#endif
 void _start(void)
 {
 	set_up(INLAY_UAR_SERIAL);

@@ -10,7 +10,7 @@
 #   rec rrec     a store to a doorbell record
 #   srec         a store to the shared receive queue's
 #   reg lock     a store to the doorbell register; to the lock of a shared one
-#   own cqe      a load of a CQE's last byte, which holds the owner bit; of the rest of a CQE
+#   own cqe      a load of the end of a CQE that says whose it is (its last byte, two or, whole, four); of the rest of a CQE
 #   free armrec  a store to the CQ's consumer index; to its arm word
 #   arm          a store to the CQ's doorbell
 #   [...]        a fence, as the disassembly spells it
@@ -33,16 +33,19 @@ for (`$objdump -d --no-show-raw-insn $program`) {
 	($code{hex $1}, $function{hex $1}) = ($2, $in) if /^ *([0-9a-f]+):\s+(.*\S)/;
 }
 
-sub named # address, loaded or stored
+sub named # address, loaded or stored, by which instruction
 {
-	my ($at, $how) = @_;
+	my ($at, $how, $text) = @_;
 	my %what = (wqes => 'wqe', rwqes => 'rwqe', swqes => 'swqe', srecord => 'srec', record => 'rec', rrecord => 'rrec',
 		reg => 'reg', cq_page => 'arm');
 	for my $name (keys %symbol) {
 		my ($begin, $size) = @{$symbol{$name}};
 		next if $at < $begin || $at >= $begin + $size;
 		my $offset = $at - $begin;
-		return $offset % 64 == 63 ? 'own' : 'cqe' if $name eq 'cqes' && $how eq 'load';
+		if ($name eq 'cqes' && $how eq 'load') {
+			my $word = $offset % 64 == 60 && $text !~ /^(movzwl|movzww|movbe|rol|ldrh|v?pinsrw)/;
+			return $offset % 64 >= 62 || $word ? 'own' : 'cqe';
+		}
 		return if $how eq 'load';
 		return $offset ? 'armrec' : 'free' if $name eq 'cq_record';
 		return $offset == $symbol{lock_offset}[1] ? 'lock' : undef if $name eq 'uar';
@@ -134,7 +137,7 @@ sub step
 	if ($text =~ /^(sfence|mfence|lfence|d[ms]b\s+\w+|isb|dgh)/) {
 		@new = ('[' . $1 =~ s/\s+/ /r . ']');
 	} else {
-		@new = map { named($_->[1], $_->[0]) // () } $arm ? aarch64($text, %r) : x86($text, %r);
+		@new = map { named($_->[1], $_->[0], $text) // () } $arm ? aarch64($text, %r) : x86($text, %r);
 	}
 	for (@new) {
 		push @did, $_ unless @did && $did[-1] eq $_;

@@ -2169,7 +2169,7 @@ static void cq_indices(void **state)
 		/* As if so many had come and gone */
 		c->cq.ci = c->ci = c->pi = at[k];
 		c->cq.next = c->cq.begin + at[k] % 8 * 64;
-		c->cq.lap = at[k] / 8 & 1;
+		c->cq.lap = (uint16_t)((at[k] / 8 & 1) << 8);
 		for (i = 0; i < 8; i++)
 			c->buf[i * 64 + 63] = (uint8_t)(0x20 | ((at[k] / 8 - (i >= at[k] % 8)) & 1));
 		for (i = 0; i < 64; i++) {

@@ -9,10 +9,12 @@
  *   }
  *
  * Invariants:
- *   - A CQE belongs to the caller once its owner bit equals the ring's lap bit. It stays in its
- *     slot until freed, so a payload scattered to it can be used in place.
+ *   - A CQE belongs to the caller once its owner bit equals the ring's lap bit (with the enhanced
+ *     layout of compressed CQEs, once its last byte but one equals the lap's number). It stays in
+ *     its slot until freed, so a payload scattered to it can be used in place.
  *   - A CQ that overruns is dead, and so are its QPs. Queues never reserve more than its size.
- *   - Compressed CQEs are not understood: create the CQ without compression.
+ *   - If the CQ was created with compression, the caller tests inlay_cqe_is_special instead of
+ *     inlay_cqe_is_error, and calls inlay_cq_unzip (unzip.h) for a compressed block.
  *
  * Events. Verbs' channel, armed by inlay's doorbell:
  *
@@ -60,12 +62,14 @@ struct inlay_cq {
 	uint32_t ci;              /* CQEs freed */
 	uint32_t mask;            /* CQEs in the ring, less 1 */
 	uint32_t stride;          /* 64 or 128 */
-	uint32_t lap;             /* the owner bit that makes the slot at next the caller's */
+	uint16_t lap;             /* what the ownership word of the slot at next must be, in its bits `own` */
+	uint16_t own;             /* the owner bit; or the lap's number, of CQs with the enhanced layout */
 	uint8_t *uar;             /* doorbell page */
 	uint32_t cqn;
 	uint32_t arm_sn;          /* events seen */
 
 	uint32_t reserved;        /* CQEs promised to queues */
+	uint32_t mini;            /* enum inlay_mini_format */
 	char refusal[92];         /* what inlay_cq_reserve said last */
 	struct ibv_cq *verbs;     /* of inlay_cq_from_cq, else NULL */
 };
@@ -100,6 +104,7 @@ INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, u
 	cq->next = cq->begin;
 	cq->mask = cqe_cnt - 1;
 	cq->stride = cqe_size;
+	cq->own = INLAY_CQE_OWNER << 8;
 	cq->dbrec = dbrec;
 	cq->uar = (uint8_t *)uar;
 	cq->cqn = cqn;
@@ -172,6 +177,35 @@ INLAY_COLD void inlay_cq_unreserve(struct inlay_cq *cq, uint32_t n)
 	cq->reserved -= n;
 }
 
+/*
+ * Says how the device compresses the CQEs of a fresh CQ. A CQ of mlx5dv_create_cq with
+ * MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE has the basic layout; one of inlay_devx_cq_create has
+ * what its attributes say.
+ *
+ * format    enum inlay_mini_format: what the CQEs of receives carry
+ * enhanced  0 for the basic layout, 1 for the enhanced one, which costs one CQE of the CQ's room
+ *
+ * Returns 0, or -ENOSPC when every CQE of the CQ has been reserved.
+ */
+INLAY_COLD int inlay_cq_set_compression(struct inlay_cq *cq, uint32_t format, int enhanced)
+{
+	uint32_t i;
+
+	INLAY_CHECK(cq && !cq->ci, "the queue is fresh");
+	cq->mini = format;
+	if (!enhanced)
+		return 0;
+	/* The CQE freed last stays in its slot: it is the title of a block that comes next. */
+	if (cq->reserved > cq->mask)
+		return -ENOSPC;
+	cq->reserved++;
+	cq->own = 0xff;
+	cq->lap = 0;
+	for (i = 0; i <= cq->mask; i++)
+		cq->begin[(size_t)i * cq->stride + offsetof(struct mlx5_cqe64, signature)] = 0xff;
+	return 0;
+}
+
 /* ---- Data path ---- */
 
 /* The slot of completion `index`, whether or not it holds one. */
@@ -180,14 +214,46 @@ INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_slot_(const struct inlay_cq *cq, 
 	return (const struct mlx5_cqe64 *)(const void *)(cq->begin + (size_t)(index & cq->mask) * cq->stride);
 }
 
-/*
- * Whether that slot is the caller's: owner bits are 0 in the first lap, 1 in the next, and so on.
- */
+/* The ownership word of a slot: its last byte but one, and above it the byte with the owner bit. */
+INLAY_ALWAYS uint16_t inlay_cq_word_(const uint8_t *slot)
+{
+	return *(const volatile inlay_record *)(const void *)(slot + offsetof(struct mlx5_cqe64, signature));
+}
+
+/* What follows `lap` when the ring wraps: the other owner bit, or the next number. */
+INLAY_ALWAYS uint16_t inlay_cq_next_lap_(const struct inlay_cq *cq, uint16_t lap)
+{
+	return (uint16_t)((lap + (cq->own & -cq->own)) & cq->own);
+}
+
+/* The lap of completion `index`, less than two laps from ci on. */
+INLAY_ALWAYS uint16_t inlay_cq_lap_(const struct inlay_cq *cq, uint32_t index)
+{
+	return (index ^ cq->ci) & (cq->mask + 1) ? inlay_cq_next_lap_(cq, cq->lap) : cq->lap;
+}
+
+/* Whether that slot is the caller's. */
 INLAY_ALWAYS int inlay_cq_valid_(const struct inlay_cq *cq, uint32_t index, const struct mlx5_cqe64 *cqe)
 {
-	uint32_t lap = (index & (cq->mask + 1)) != 0;
+	return !((inlay_cq_word_((const uint8_t *)cqe) ^ inlay_cq_lap_(cq, index)) & cq->own);
+}
 
-	return !((*(const volatile uint8_t *)&cqe->op_own ^ lap) & INLAY_CQE_OWNER);
+/* Makes a slot the caller's, as the device would, with what op_own says beside the owner bit. */
+INLAY_ALWAYS void inlay_cq_own_(const struct inlay_cq *cq, uint32_t index, uint8_t op_own)
+{
+	struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot_(cq, index);
+	uint16_t lap = inlay_cq_lap_(cq, index);
+
+	cqe->op_own = (uint8_t)((op_own & ~INLAY_CQE_OWNER) | lap >> 8);
+	if (!(cq->own >> 8))
+		cqe->signature = (uint8_t)lap;
+}
+
+/* Puts a CQE into a slot of the caller's. */
+INLAY_ALWAYS void inlay_cq_put_(const struct inlay_cq *cq, uint32_t index, const struct mlx5_cqe64 *cqe)
+{
+	inlay_copy((void *)(uintptr_t)inlay_cq_slot_(cq, index), cqe, sizeof(*cqe));
+	inlay_cq_own_(cq, index, cqe->op_own);
 }
 
 /*
@@ -196,42 +262,15 @@ INLAY_ALWAYS int inlay_cq_valid_(const struct inlay_cq *cq, uint32_t index, cons
  */
 INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 {
-	const struct mlx5_cqe64 *cqe;
+	const uint8_t *next;
 
 	INLAY_CHECK(cq, "the queue is not NULL");
-	cqe = (const struct mlx5_cqe64 *)(const void *)cq->next;
-	if (INLAY_UNLIKELY((*(const volatile uint8_t *)&cqe->op_own ^ cq->lap) & INLAY_CQE_OWNER))
+	next = cq->next;
+	if (INLAY_UNLIKELY((inlay_cq_word_(next) ^ cq->lap) & cq->own))
 		return NULL;
 	/* The device writes the owner bit last: neither CQE nor data may be loaded before it. */
 	inlay_fence_polled();
-	return cqe;
-}
-
-/* Up to max completions, oldest first. Returns how many; free them with one inlay_cq_advance. */
-INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct mlx5_cqe64 **cqes, uint32_t max)
-{
-	const uint8_t *next;
-	uint32_t lap, n;
-
-	INLAY_CHECK(cq && (cqes || !max), "the queue is not NULL");
-	next = cq->next;
-	lap = cq->lap;
-	if (max > cq->mask + 1)
-		max = cq->mask + 1;
-	for (n = 0; n < max; n++) {
-		const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)(const void *)next;
-
-		if ((*(const volatile uint8_t *)&cqe->op_own ^ lap) & INLAY_CQE_OWNER)
-			break;
-		cqes[n] = cqe;
-		next += cq->stride;
-		if (INLAY_UNLIKELY(next == cq->end)) {
-			next = cq->begin;
-			lap ^= INLAY_CQE_OWNER;
-		}
-	}
-	inlay_fence_polled();
-	return n;
+	return (const struct mlx5_cqe64 *)(const void *)next;
 }
 
 /* Whether the next n completions are there; for INLAY_CHECKED. */
@@ -253,19 +292,20 @@ INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 {
 	INLAY_CHECK(cq, "the queue is not NULL");
 	INLAY_CHECK(inlay_cq_there_(cq, n), "only completions that have arrived are freed");
-	cq->ci += n;
 	if (__builtin_constant_p(n) && n == 1) {
 		uint8_t *next = cq->next + cq->stride;
 
+		cq->ci++;
 		if (INLAY_UNLIKELY(next == cq->end)) {
 			next = cq->begin;
-			cq->lap ^= INLAY_CQE_OWNER;
+			cq->lap = inlay_cq_next_lap_(cq, cq->lap);
 		}
 		cq->next = next;
 		return;
 	}
+	cq->lap = inlay_cq_lap_(cq, cq->ci + n);
+	cq->ci += n;
 	cq->next = cq->begin + (size_t)(cq->ci & cq->mask) * cq->stride;
-	cq->lap = (cq->ci & (cq->mask + 1)) != 0;
 }
 
 /* Tells the device how far the ring has been freed. */
@@ -282,6 +322,70 @@ INLAY_ALWAYS void inlay_cq_advance(struct inlay_cq *cq, uint32_t n)
 {
 	inlay_cq_advance_quiet(cq, n);
 	inlay_cq_update(cq);
+}
+
+/* ---- Compressed CQEs ---- */
+
+/*
+ * How many CQEs the block at `index` stands for, and what they share; 0 if no device writes such a
+ * block. The title of the enhanced layout is the CQE before.
+ */
+INLAY_ALWAYS uint32_t inlay_cq_block_(const struct inlay_cq *cq, uint32_t index, struct mlx5_cqe64 *title)
+{
+	int enhanced = !(cq->own >> 8);
+	uint32_t n = inlay_cqe_block_(inlay_cq_slot_(cq, index), enhanced);
+
+	*title = *inlay_cq_slot_(cq, enhanced ? index - 1 : index);
+	if (n > cq->mask + 1 || title->op_own & INLAY_CQE_ERROR || (enhanced && inlay_cqe_is_compressed(title)))
+		return 0;
+	title->op_own &= (uint8_t)~INLAY_CQE_COMPRESSED;
+	return n;
+}
+
+/* The slot of the block's first mini CQEs, and the WQE counter of the first of its receives. */
+INLAY_ALWAYS uint32_t inlay_cq_minis_(const struct inlay_cq *cq, uint32_t index)
+{
+	return cq->own >> 8 ? index + 1 : index;
+}
+
+INLAY_ALWAYS uint32_t inlay_cq_counter_(const struct inlay_cq *cq, const struct mlx5_cqe64 *title)
+{
+	return inlay_cqe_wqe_counter(title) + (cq->own >> 8 ? 0 : inlay_cqe_step_(title, cq->mini));
+}
+
+/* Writes the CQEs of the block at `index` into their slots. Returns how many, or -EPROTO. */
+INLAY_APART int inlay_cq_unzip_(const struct inlay_cq *cq, uint32_t index)
+{
+	uint32_t i, n, counter, at = inlay_cq_minis_(cq, index);
+	struct mlx5_cqe64 cqe;
+	uint8_t minis[64];
+
+	n = inlay_cq_block_(cq, index, &cqe);
+	if (!n)
+		return -EPROTO;
+	counter = inlay_cq_counter_(cq, &cqe);
+	for (i = 0; i < n; i++) {
+		/* The first array of the basic layout lies behind the title, the others where their CQEs go. */
+		if (i % INLAY_MINI_CQES == 0)
+			inlay_copy(minis, inlay_cq_slot_(cq, i ? index + i : at), sizeof(minis));
+		inlay_cqe_expand_(&cqe, minis + i % INLAY_MINI_CQES * 8, cq->mini, &counter);
+		inlay_cq_put_(cq, index + i, &cqe);
+	}
+	return (int)n;
+}
+
+/*
+ * Replaces the compressed block at the head of the ring (inlay_cq_peek, inlay_cqe_is_compressed) by
+ * the CQEs it stands for; they are peeked and freed like any others.
+ *
+ * Returns how many there are, or -EPROTO if the block is not one that a device writes: then the CQ
+ * cannot be used any more.
+ */
+INLAY_FN int inlay_cq_unzip(struct inlay_cq *cq)
+{
+	INLAY_CHECK(cq, "the queue is not NULL");
+	INLAY_CHECK(inlay_cqe_is_compressed(inlay_cq_slot_(cq, cq->ci)), "the oldest completion is a compressed block");
+	return inlay_cq_unzip_(cq, cq->ci);
 }
 
 /*
@@ -332,9 +436,12 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 
 	INLAY_CHECK(cq, "the queue is not NULL");
 	end = cq->ci;
-	while (end - cq->ci <= cq->mask && inlay_cq_valid_(cq, end, inlay_cq_slot_(cq, end)))
+	while (end - cq->ci <= cq->mask && inlay_cq_valid_(cq, end, inlay_cq_slot_(cq, end))) {
+		inlay_fence_polled();
+		if (inlay_cqe_is_compressed(inlay_cq_slot_(cq, end)))
+			inlay_cq_unzip_(cq, end);
 		end++;
-	inlay_fence_polled();
+	}
 	/* From the newest down: those that stay move up and take their new slots' owner bits. */
 	for (index = end; index-- != cq->ci;) {
 		const struct mlx5_cqe64 *from = inlay_cq_slot_(cq, index);
@@ -345,12 +452,10 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 			removed++;
 		} else if (removed) {
 			struct mlx5_cqe64 *to = (struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot_(cq, index + removed);
-			uint8_t owner = to->op_own & INLAY_CQE_OWNER;
 
 			if (cq->stride == 128) /* its first half may hold payload */
 				inlay_copy(to - 1, from - 1, 64);
-			inlay_copy(to, from, 64);
-			to->op_own = (uint8_t)((to->op_own & ~INLAY_CQE_OWNER) | owner);
+			inlay_cq_put_(cq, index + removed, from);
 		}
 	}
 	if (removed) {

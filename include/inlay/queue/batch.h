@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/queue/batch.h: many completions at once.
+ *
+ *   n = inlay_cq_peek_many(&cq, cqes, 64);                       pointers into the ring
+ *   if (n && inlay_cqe_is_special(cqes[0]))
+ *           ... an error or a compressed block, alone ...
+ *   else
+ *           ... n good CQEs ...
+ *   inlay_cq_advance(&cq, n);
+ *
+ *   n = inlay_cq_decode(&cq, counters, lengths, 64);             for the CQ of a single receive queue
+ *   ... n receives: counters[i] says which, lengths[i] how long ...
+ *   inlay_cq_update(&cq);
+ *
+ * Slots are tested four or eight at a time (scan.h). Compressed blocks are decoded without writing
+ * them out.
+ *
+ * Threads: as cq.h.
+ */
+#ifndef INLAY_QUEUE_BATCH_H
+#define INLAY_QUEUE_BATCH_H
+
+#include <infiniband/mlx5dv.h>
+#include <inlay/base.h>
+#include <inlay/cqe.h>
+#include <inlay/queue/cq.h>
+#include <inlay/queue/scan.h>
+
+/* Slots from the oldest completion to the end of the ring. */
+INLAY_ALWAYS uint32_t inlay_cq_to_end_(const struct inlay_cq *cq)
+{
+	return cq->mask + 1 - (cq->ci & cq->mask);
+}
+
+/* How many completions there are, up to max, before one that is special (inlay_cqe_is_special). */
+INLAY_ALWAYS uint32_t inlay_cq_count(const struct inlay_cq *cq, uint32_t max)
+{
+	uint32_t n, to_end;
+
+	INLAY_CHECK(cq, "the queue is not NULL");
+	to_end = inlay_cq_to_end_(cq);
+	if (max > cq->mask + 1)
+		max = cq->mask + 1;
+	n = inlay_scan_(cq->next, cq->stride, max < to_end ? max : to_end, cq->lap, cq->own);
+	if (INLAY_UNLIKELY(n == to_end && n < max))
+		n += inlay_scan_(cq->begin, cq->stride, max - n, inlay_cq_next_lap_(cq, cq->lap), cq->own);
+	/* As in inlay_cq_peek. */
+	inlay_fence_polled();
+	return n;
+}
+
+/*
+ * Up to max completions, oldest first; free them with one inlay_cq_advance. An error CQE and a
+ * compressed block come alone: if n is not 0, test the first with inlay_cqe_is_special, or on a CQ
+ * without compression with inlay_cqe_is_error.
+ *
+ * Returns how many, 0 if there is none.
+ */
+INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct mlx5_cqe64 **cqes, uint32_t max)
+{
+	uint32_t i, n, to_end;
+	const uint8_t *slot;
+
+	INLAY_CHECK(cq && (cqes || !max), "the queue is not NULL");
+	n = inlay_cq_count(cq, max);
+	if (INLAY_UNLIKELY(!n)) {
+		if (max)
+			cqes[0] = inlay_cq_peek(cq);
+		return max && cqes[0];
+	}
+	to_end = inlay_cq_to_end_(cq);
+	slot = cq->next;
+	for (i = 0; i < n && i < to_end; i++, slot += cq->stride)
+		cqes[i] = (const struct mlx5_cqe64 *)(const void *)slot;
+	for (slot = cq->begin; i < n; i++, slot += cq->stride)
+		cqes[i] = (const struct mlx5_cqe64 *)(const void *)slot;
+	return n;
+}
+
+INLAY_ALWAYS void inlay_cq_decode_run_(const uint8_t *slot, uint32_t stride, uint16_t *counters, uint32_t *lengths,
+				       uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++, slot += stride) {
+		const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)(const void *)slot;
+
+		counters[i] = inlay_cqe_wqe_counter(cqe);
+		lengths[i] = inlay_cqe_byte_count(cqe);
+	}
+}
+
+/* Counters, lengths and ownership of up to 8 receives, from their mini CQEs. */
+INLAY_ALWAYS void inlay_cq_decode_minis_(const struct inlay_cq *cq, uint32_t index, const uint8_t *minis, uint32_t n,
+					 uint32_t counter, uint16_t *counters, uint32_t *lengths, uint8_t op_own)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		uint32_t be;
+
+		__builtin_memcpy(&be, minis + 8 * i + 4, sizeof(be));
+		lengths[i] = inlay_from_be32(be);
+		counters[i] = (uint16_t)(counter + i);
+		inlay_cq_own_(cq, index + i, op_own);
+	}
+}
+
+/* Decodes a compressed block of n consecutive receives. All its slots become the caller's. */
+INLAY_APART void inlay_cq_decode_block_(struct inlay_cq *cq, struct mlx5_cqe64 *title, uint16_t *counters,
+					uint32_t *lengths, uint32_t n)
+{
+	uint32_t i, at = inlay_cq_minis_(cq, cq->ci), counter = inlay_cq_counter_(cq, title);
+	uint8_t minis[64];
+
+	for (i = 0; i + INLAY_MINI_CQES <= n; i += INLAY_MINI_CQES) {
+		inlay_copy(minis, inlay_cq_slot_(cq, at), sizeof(minis));
+		at = cq->ci + i + INLAY_MINI_CQES;
+		inlay_cq_decode_minis_(cq, cq->ci + i, minis, INLAY_MINI_CQES, counter + i, counters + i, lengths + i,
+				       title->op_own);
+	}
+	if (i < n) {
+		inlay_copy(minis, inlay_cq_slot_(cq, at), sizeof(minis));
+		inlay_cq_decode_minis_(cq, cq->ci + i, minis, n - i, counter + i, counters + i, lengths + i,
+				       title->op_own);
+	}
+	/* What the last slot holds may be the title of the next block. */
+	title->wqe_counter = inlay_to_be16((uint16_t)(counter + n - 1));
+	inlay_cq_put_(cq, cq->ci + n - 1, title);
+}
+
+/*
+ * Takes up to max completions off a CQ that serves a single receive queue, and frees them without
+ * telling the device: call inlay_cq_update afterwards.
+ *
+ * counters  inlay_cqe_wqe_counter of each
+ * lengths   inlay_cqe_byte_count of each
+ *
+ * Returns how many. 0: there is none, or an error CQE comes next (inlay_cq_peek).
+ */
+INLAY_FN uint32_t inlay_cq_decode(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths, uint32_t max)
+{
+	uint32_t done, n, to_end;
+	struct mlx5_cqe64 title;
+
+	INLAY_CHECK(cq && ((counters && lengths) || !max), "no argument is NULL");
+	for (done = 0; done < max; done += n) {
+		const struct mlx5_cqe64 *cqe;
+
+		n = inlay_cq_count(cq, max - done);
+		if (n) {
+			to_end = inlay_cq_to_end_(cq);
+			to_end = n < to_end ? n : to_end;
+			inlay_cq_decode_run_(cq->next, cq->stride, counters + done, lengths + done, to_end);
+			inlay_cq_decode_run_(cq->begin, cq->stride, counters + done + to_end, lengths + done + to_end, n - to_end);
+		} else {
+			cqe = inlay_cq_peek(cq);
+			if (!cqe || !inlay_cqe_is_compressed(cqe))
+				break;
+			n = inlay_cq_block_(cq, cq->ci, &title);
+			if (!n)
+				break;
+			if (n > max - done || cq->mini > INLAY_MINI_CSUM || title.op_own >> 4 == MLX5_CQE_REQ) {
+				inlay_cq_unzip(cq);
+				n = 0;
+				continue;
+			}
+			inlay_cq_decode_block_(cq, &title, counters + done, lengths + done, n);
+		}
+		inlay_cq_advance_quiet(cq, n);
+	}
+	return done;
+}
+
+#endif

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * compressed.c: compressed CQEs and batches. A model of the device compresses random streams of CQEs, from the layout that the kernel's
+ * en_rx.c reads (basic and enhanced) and UCX's ib_mlx5.c (enhanced, requester); every way to read a CQ must give the stream back. No device.
+ *
+ *   COMPRESSED_STREAMS    streams, 4,000 by default
+ */
+#include "rig.h"
+#include <endian.h>
+#include <sys/mman.h>
+
+#define MOST 256
+
+struct ring {
+	uint8_t *guard;          /* pages that nobody may touch, before and behind the ring */
+	size_t pages;
+	uint8_t *buf;
+	uint32_t size, stride;
+	volatile uint32_t dbrec[2];
+	struct inlay_cq cq;
+	/* the device */
+	bool enhanced;
+	uint32_t format, pi;
+	struct mlx5_cqe64 last;  /* the CQE written last, the title of enhanced blocks; bad: there is none */
+	bool title;
+	/* what was sent and not yet read */
+	struct mlx5_cqe64 sent[MOST];
+	uint32_t head, tail;
+};
+
+static uint8_t *slot(struct ring *r, uint32_t i)
+{
+	return r->buf + (size_t)(i & (r->size - 1)) * r->stride + r->stride - 64;
+}
+
+static void ring_open(struct ring *r)
+{
+	size_t bytes, page = 4096;
+
+	memset(r, 0, sizeof(*r));
+	r->size = 2u << rnd_below(7);
+	r->stride = rnd_below(2) ? 64 : 128;
+	r->enhanced = rnd_below(2);
+	r->format = rnd_below(5);
+	if (r->format < 2 && rnd_below(2))
+		r->format |= INLAY_MINI_STRIDES;
+	bytes = (size_t)r->size * r->stride;
+	r->pages = (bytes + page - 1) / page + 2;
+	r->guard = (uint8_t *)mmap(NULL, r->pages * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(r->guard != MAP_FAILED);
+	must(mprotect(r->guard + page, (r->pages - 2) * page, PROT_READ | PROT_WRITE));
+	/* At one end of its pages or at the other */
+	r->buf = r->guard + page + (rnd_below(2) ? (r->pages - 2) * page - bytes : 0);
+	memset(r->buf, 0xf0, bytes);
+	must(inlay_cq_init(&r->cq, r->buf, r->size, r->stride, r->dbrec, NULL, 1));
+	must(inlay_cq_set_compression(&r->cq, r->format, r->enhanced));
+}
+
+static void ring_close(struct ring *r)
+{
+	must(munmap(r->guard, r->pages * 4096));
+}
+
+/* ---- the device's side, written from the layout ---- */
+
+static uint32_t room(struct ring *r)
+{
+	uint32_t used = r->pi - r->cq.ci;
+
+	return r->size - r->enhanced - used;
+}
+
+/* The last two bytes of the slot make it the program's */
+static void give(struct ring *r, uint32_t i, uint8_t op_own)
+{
+	uint8_t *s = slot(r, i);
+
+	s[63] = (uint8_t)(op_own & ~1) | (i / r->size & 1);
+	if (r->enhanced)
+		s[62] = (uint8_t)(i / r->size);
+}
+
+static void expect(struct ring *r, const struct mlx5_cqe64 *cqe)
+{
+	r->sent[r->tail++ % MOST] = *cqe;
+}
+
+static void put_plain(struct ring *r, struct mlx5_cqe64 *cqe)
+{
+	memcpy(slot(r, r->pi), cqe, 64);
+	give(r, r->pi, cqe->op_own);
+	r->pi++;
+	expect(r, cqe);
+	r->last = *cqe;
+	r->title = !(cqe->op_own & 0x80);
+}
+
+static struct mlx5_cqe64 random_cqe(void)
+{
+	static const uint8_t opcodes[] = {0, 1, 2, 3, 4, 2, 2};
+	struct mlx5_cqe64 cqe;
+	uint8_t *raw = (uint8_t *)&cqe;
+	size_t i;
+
+	for (i = 0; i < 64; i++)
+		raw[i] = (uint8_t)rnd();
+	cqe.sop_drop_qpn = htobe32(rnd_below(256) << 24 | (1 + rnd_below(3)));
+	cqe.op_own = (uint8_t)(opcodes[rnd_below(ARRAY(opcodes))] << 4 | rnd_below(2) << 1 | rnd_below(3) << 2);
+	if (rnd_below(12) == 0)
+		cqe.op_own = (rnd_below(2) ? MLX5_CQE_REQ_ERR : MLX5_CQE_RESP_ERR) << 4;
+	return cqe;
+}
+
+/* What mini CQE `mini` makes of the CQE before it: `cqe` becomes the one that it stands for */
+static void mini_of(struct ring *r, struct mlx5_cqe64 *cqe, uint8_t *mini, bool first)
+{
+	uint8_t *raw = (uint8_t *)cqe;
+	uint16_t before = be16toh(cqe->wqe_counter), step = 1;
+	uint32_t format = r->format & 7;
+	int i;
+
+	if (r->format & INLAY_MINI_STRIDES)
+		step = be32toh(cqe->byte_cnt) >> 16 & 0x7fff;
+	for (i = 0; i < 8; i++)
+		mini[i] = (uint8_t)rnd();
+	memcpy(raw + 44, mini + 4, 4);
+	if (cqe->op_own >> 4 == 0) { /* a send */
+		memcpy(raw + 60, mini, 2);
+		raw[56] = mini[2];
+		return;
+	}
+	if (!first)
+		cqe->wqe_counter = htobe16((uint16_t)(before + step));
+	if (format == 0)
+		memcpy(raw + 12, mini, 4);
+	if (format == 1 || format == 3)
+		memcpy(raw + 20, mini, 2);
+	if (format == 2) {
+		raw[57] = mini[4];
+		raw[58] = mini[0];
+		raw[59] = mini[1];
+		raw[44] = 0;
+	}
+	if (format == 4)
+		raw[29] = mini[0];
+	if (format >= 2)
+		memcpy(raw + 60, mini + 2, 2);
+}
+
+static void put_basic(struct ring *r, uint32_t n)
+{
+	struct mlx5_cqe64 cqe = random_cqe(), title;
+	uint8_t minis[MOST][8];
+	uint32_t i;
+
+	cqe.op_own &= 0x72;
+	title = cqe;
+	for (i = 0; i < n; i++) {
+		mini_of(r, &cqe, minis[i], !i);
+		expect(r, &cqe);
+	}
+	for (i = 0; i < n; i += 8)
+		memcpy(slot(r, r->pi + (i ? i : 1)), minis[i], n - i < 8 ? 8 * (n - i) : 64);
+	title.byte_cnt = htobe32(n);
+	memcpy(slot(r, r->pi), &title, 64);
+	give(r, r->pi, title.op_own | 0x0c);
+	r->pi += n;
+	r->title = false;
+}
+
+static void put_enhanced(struct ring *r, uint32_t n)
+{
+	uint8_t minis[8][8];
+	uint32_t i;
+
+	memset(minis, 0x5a, sizeof(minis));
+	r->last.op_own &= 0xf2;
+	for (i = 0; i < n; i++) {
+		mini_of(r, &r->last, minis[i], false);
+		expect(r, &r->last);
+	}
+	memcpy(slot(r, r->pi), minis, 64);
+	give(r, r->pi, (uint8_t)((n - 1) << 4 | 0x0c));
+	slot(r, r->pi)[63] = (uint8_t)((n - 1) << 4 | 0x0c);
+	r->pi += n;
+}
+
+static void produce(struct ring *r)
+{
+	while (room(r) && rnd_below(4)) {
+		uint32_t n = 1 + rnd_below(r->enhanced ? 7 : rnd_below(2) ? 9 : 100);
+		struct mlx5_cqe64 cqe = random_cqe();
+
+		if (n > room(r))
+			n = room(r);
+		if (r->enhanced && r->title && rnd_below(2))
+			put_enhanced(r, n);
+		else if (!r->enhanced && n > 1 && rnd_below(2))
+			put_basic(r, n);
+		else
+			put_plain(r, &cqe);
+	}
+}
+
+/* ---- the reader's ---- */
+
+static void same(struct ring *r, const struct mlx5_cqe64 *got)
+{
+	struct mlx5_cqe64 want = r->sent[r->head++ % MOST], seen = *got;
+
+	assert_true(r->head <= r->tail);
+	want.op_own &= 0xfe;
+	seen.op_own &= 0xfe;
+	if (r->enhanced)
+		want.signature = seen.signature;
+	assert_memory_equal(&want, &seen, 64);
+}
+
+/* One that is special: unzipped, or checked and freed. Whether it was an error */
+static bool special(struct ring *r, const struct mlx5_cqe64 *cqe)
+{
+	if (inlay_cqe_is_compressed(cqe)) {
+		assert_in_range(inlay_cq_unzip(&r->cq), 1, r->size);
+		return false;
+	}
+	assert_true(inlay_cqe_is_error(cqe));
+	same(r, cqe);
+	inlay_cq_advance(&r->cq, 1);
+	return true;
+}
+
+static void read_singly(struct ring *r)
+{
+	const struct mlx5_cqe64 *cqe;
+
+	while (rnd_below(50) && (cqe = inlay_cq_peek(&r->cq))) {
+		assert_int_equal(inlay_cqe_is_special(cqe), inlay_cqe_is_error(cqe) || inlay_cqe_is_compressed(cqe));
+		if (inlay_cqe_is_special(cqe)) {
+			special(r, cqe);
+			continue;
+		}
+		same(r, cqe);
+		inlay_cq_advance(&r->cq, 1);
+	}
+}
+
+static void read_batch(struct ring *r)
+{
+	const struct mlx5_cqe64 *cqes[MOST];
+	uint32_t max = rnd_below(MOST), n, i;
+
+	n = inlay_cq_peek_many(&r->cq, cqes, max);
+	assert_in_range(n, 0, max);
+	if (!n) {
+		assert_true(!max || !inlay_cq_peek(&r->cq));
+		return;
+	}
+	if (inlay_cqe_is_special(cqes[0])) {
+		assert_int_equal(n, 1);
+		special(r, cqes[0]);
+		return;
+	}
+	assert_in_range(inlay_cq_count(&r->cq, max), n, max);
+	for (i = 0; i < n; i++) {
+		assert_false(inlay_cqe_is_special(cqes[i]));
+		same(r, cqes[i]);
+	}
+	inlay_cq_advance(&r->cq, n);
+}
+
+static void read_arrays(struct ring *r)
+{
+	uint16_t counters[MOST + 1];
+	uint32_t lengths[MOST + 1], max = rnd_below(MOST), n, i;
+	const struct mlx5_cqe64 *cqe;
+
+	counters[max] = 0xbeef;
+	lengths[max] = 0xdeadbeef;
+	n = inlay_cq_decode(&r->cq, counters, lengths, max);
+	assert_in_range(n, 0, max);
+	assert_true(counters[max] == 0xbeef && lengths[max] == 0xdeadbeef);
+	for (i = 0; i < n; i++, r->head++) {
+		assert_int_equal(counters[i], be16toh(r->sent[r->head % MOST].wqe_counter));
+		assert_int_equal(lengths[i], be32toh(r->sent[r->head % MOST].byte_cnt));
+	}
+	inlay_cq_update(&r->cq);
+	cqe = inlay_cq_peek(&r->cq);
+	if (n < max && cqe)
+		assert_true(special(r, cqe));
+}
+
+static void count_gone(const struct mlx5_cqe64 *cqe, void *arg)
+{
+	(void)cqe;
+	++*(uint32_t *)arg;
+}
+
+/* The CQEs of one QP leave the ring; those of others stay, in order */
+static void clean(struct ring *r)
+{
+	uint32_t qpn = 1 + rnd_below(3), i, kept = r->head, gone = 0, removed;
+
+	for (i = r->head; i != r->tail; i++)
+		if ((be32toh(r->sent[i % MOST].sop_drop_qpn) & 0xffffff) != qpn)
+			r->sent[kept++ % MOST] = r->sent[i % MOST];
+	removed = inlay_cq_clean(&r->cq, qpn, count_gone, &gone);
+	assert_int_equal(removed, r->tail - kept);
+	assert_int_equal(gone, removed);
+	r->tail = kept;
+	/* The QP is gone: no block of its follows */
+	if ((be32toh(r->last.sop_drop_qpn) & 0xffffff) == qpn)
+		r->title = false;
+}
+
+static void streams(void **state)
+{
+	const char *env = getenv("COMPRESSED_STREAMS");
+	int i, k, n = env && *env ? atoi(env) : 4000;
+
+	(void)state;
+	for (i = 0; i < n; i++) {
+		struct ring r;
+
+		ring_open(&r);
+		for (k = 0; k < 60; k++) {
+			produce(&r);
+			switch (rnd_below(7)) {
+			case 0:
+			case 1: read_singly(&r); break;
+			case 2:
+			case 3: read_batch(&r); break;
+			case 4:
+			case 5: read_arrays(&r); break;
+			case 6: clean(&r); break;
+			}
+			assert_int_equal(r.pi - r.cq.ci, r.tail - r.head);
+		}
+		while (r.head != r.tail)
+			read_singly(&r);
+		assert_null(inlay_cq_peek(&r.cq));
+		assert_int_equal(r.pi, r.cq.ci);
+		ring_close(&r);
+	}
+}
+
+/* Nothing outside the ring or the arrays is touched, whatever the ring holds; a faulty block is an answer */
+static void hostile(void **state)
+{
+	const struct mlx5_cqe64 *cqes[MOST], *cqe;
+	uint16_t counters[MOST];
+	uint32_t lengths[MOST], refused = 0;
+	int i, k;
+
+	(void)state;
+	for (i = 0; i < 20000; i++) {
+		struct ring r;
+
+		ring_open(&r);
+		for (k = 0; k < (int)(r.size * r.stride); k++)
+			r.buf[k] = (uint8_t)rnd();
+		for (k = 0; k < (int)r.size; k++)
+			if (rnd_below(4)) {
+				slot(&r, (uint32_t)k)[63] |= rnd_below(2) ? 0x0c : 0;
+				slot(&r, (uint32_t)k)[62] = 0;
+				memset(slot(&r, (uint32_t)k) + 44, 0, rnd_below(2) ? 3 : 0);
+			}
+		for (k = 0; k < 8; k++) {
+			uint32_t n = inlay_cq_peek_many(&r.cq, cqes, MOST);
+
+			assert_in_range(n, 0, r.size);
+			n = inlay_cq_decode(&r.cq, counters, lengths, rnd_below(MOST));
+			assert_in_range(n, 0, MOST);
+			cqe = inlay_cq_peek(&r.cq);
+			if (cqe && inlay_cqe_is_compressed(cqe)) {
+				int err = inlay_cq_unzip(&r.cq);
+
+				if (err < 0) {
+					assert_int_equal(err, -EPROTO);
+					refused++;
+				} else {
+					assert_in_range(err, 1, r.size);
+				}
+			}
+			if (cqe)
+				inlay_cq_advance(&r.cq, 1);
+		}
+		inlay_cq_clean(&r.cq, 1, NULL, NULL);
+		ring_close(&r);
+	}
+	assert_true(refused > 100);
+}
+
+/* The vector forms against the scalar one, on rings of every sort */
+static void scans(void **state)
+{
+	uint8_t slots[32 * 128];
+	uint32_t longest = 0;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 300000; i++) {
+		uint32_t stride = rnd_below(2) ? 64 : 128, n = rnd_below(33), own = rnd_below(2) ? 0x100 : 0xff, k, want;
+		uint32_t lap = own == 0xff ? rnd_below(256) : rnd_below(2) << 8, bad = rnd_below(40);
+
+		for (k = 0; k < 32; k++) {
+			uint8_t *tail = slots + (size_t)k * stride + 60;
+			uint8_t op_own = (uint8_t)(rnd_below(8) << 4 | rnd_below(3) << 2 | rnd_below(2) << 1 | lap >> 8);
+
+			tail[0] = (uint8_t)rnd();
+			tail[1] = (uint8_t)rnd();
+			tail[2] = own == 0xff ? (uint8_t)lap : (uint8_t)rnd();
+			tail[3] = op_own;
+			if (own == 0xff)
+				tail[3] ^= (uint8_t)rnd_below(2);
+			if (k == bad || rnd_below(60) == 0)
+				tail[2 + rnd_below(2)] = (uint8_t)rnd();
+		}
+		want = inlay_scan_by_1_(slots, stride, n, lap, own);
+		longest = want > longest ? want : longest;
+		assert_int_equal(inlay_scan_by_4_(slots, stride, n, lap, own), want);
+		assert_int_equal(inlay_scan_by_8_(slots, stride, n, lap, own), want);
+		assert_int_equal(inlay_scan_(slots, stride, n, lap, own), want);
+	}
+	assert_int_equal(longest, 32);
+}
+
+/* Room for the title of the enhanced layout */
+static void set_up(void **state)
+{
+	static uint8_t buf[8 * 64] __attribute__((aligned(64)));
+	volatile uint32_t dbrec[2];
+	struct inlay_cq cq;
+	const char *why;
+
+	(void)state;
+	must(inlay_cq_init(&cq, buf, 8, 64, dbrec, NULL, 1));
+	must(inlay_cq_set_compression(&cq, INLAY_MINI_CSUM, 0));
+	must(inlay_cq_reserve(&cq, 8, &why));
+	assert_int_equal(inlay_cq_set_compression(&cq, INLAY_MINI_HASH, 1), -ENOSPC);
+	inlay_cq_unreserve(&cq, 1);
+	must(inlay_cq_set_compression(&cq, INLAY_MINI_HASH, 1));
+	assert_int_equal(inlay_cq_reserve(&cq, 1, &why), -ENOSPC);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(set_up),
+		cmocka_unit_test(scans),
+		cmocka_unit_test(streams),
+		cmocka_unit_test(hostile),
+	};
+
+	return cmocka_run_group_tests_name("compressed", tests, open_nothing, NULL);
+}
