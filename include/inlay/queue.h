@@ -19,6 +19,7 @@
  *   queue/cq.h         completion queue, room for completions, events
  *   queue/batch.h      many completions at once
  *   queue/sq.h         send queue: ring, credit, doorbells
+ *   queue/shared_sq.h  a send queue for several threads
  *   queue/post.h       what is posted to it
  *   queue/iov.h        posts of a list of struct iovec
  *   queue/template.h   posts that are prepared once
@@ -52,7 +53,8 @@
  *   inlay_cq_clean(&cq, qpn, inlay_srq_gone, &srq)             what was not polled; each of its CQs
  *   inlay_sq_fini(&sq);  inlay_rq_fini(&rq)                    their room in the CQ
  *
- * Threads: every queue has one owner at a time. Only the register may be shared, as its mode says.
+ * Threads: every queue has one owner at a time, unless its name says shared. A register may be
+ * shared as its mode says.
  * After fork() only the parent uses the queues.
  *
  * verbs.h fills these structs from ibv objects; for rings from elsewhere there is inlay_sq_init and
@@ -66,6 +68,7 @@
 #include <inlay/queue/batch.h>
 #include <inlay/queue/sq.h>
 #include <inlay/queue/post.h>
+#include <inlay/queue/shared_sq.h>
 #include <inlay/queue/iov.h>
 #include <inlay/queue/template.h>
 #include <inlay/queue/umr.h>

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * shared_sq.c: several threads post to one send queue. On plain memory, made for -fsanitize=thread too: every WQE is whole and in its place
+ * when it is published, and no ring is lost. On the device: all their writes arrive, in each thread's order.
+ */
+#include "rig.h"
+#include <endian.h>
+#include <pthread.h>
+
+#define THREADS 3
+#define BBS 64
+#define REG 256
+
+static struct {
+	struct inlay_shared_sq shared;
+	uint8_t ring[BBS * 64] __attribute__((aligned(64)));
+	uint8_t reg[2 * REG] __attribute__((aligned(2 * REG)));
+	uint32_t dbrec[2];
+	struct inlay_uar uar;
+} raw;
+
+static void raw_open(uint32_t bbs, uint32_t pi)
+{
+	struct inlay_sq sq;
+
+	memset(&raw, 0, sizeof(raw));
+	must(inlay_uar_init(&raw.uar, raw.reg, REG, INLAY_UAR_SERIAL));
+	must(inlay_sq_init(&sq, raw.ring, bbs, raw.dbrec, 0x1234, 63, &raw.uar));
+	sq.pi = pi;
+	inlay_shared_sq_init(&raw.shared, &sq);
+}
+
+static int released(uint32_t counter)
+{
+	struct mlx5_cqe64 cqe;
+
+	memset(&cqe, 0, sizeof(cqe));
+	cqe.wqe_counter = htobe16((uint16_t)counter);
+	cqe.op_own = MLX5_CQE_REQ << 4;
+	return inlay_shared_sq_release(&raw.shared, &cqe);
+}
+
+/* One thread, by hand: order, filling up, limits, indices that come round */
+static void by_hand(void **state)
+{
+	static const uint8_t payload[256];
+	const uint32_t starts[] = {0, 65530, 0xfffffffa};
+	struct inlay_sq a, b, c;
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < ARRAY(starts); i++) {
+		uint32_t at = starts[i];
+		const uint8_t *last;
+
+		raw_open(8, at);
+		assert_int_equal(inlay_shared_sq_reserve(&raw.shared, 9, &a), -E2BIG);
+		must(inlay_shared_sq_reserve(&raw.shared, 2, &a));
+		must(inlay_shared_sq_reserve(&raw.shared, 5, &b));
+		assert_int_equal(inlay_shared_sq_reserve(&raw.shared, 2, &c), -EAGAIN);
+		must(inlay_shared_sq_reserve(&raw.shared, 1, &c));
+		assert_int_equal(inlay_shared_sq_pending(&raw.shared), 8);
+		/* Filled in any order; a part has room for what was reserved, and no more */
+		must(inlay_post_nop(&c, INLAY_SIGNALED));
+		assert_int_equal(inlay_post_nop(&c, 0), -EAGAIN);
+		must(inlay_post_send_inline(&b, payload, 200, 0)); /* four WQEBBs */
+		assert_int_equal(inlay_sq_room(&b), 1);
+		must(inlay_post_nop(&a, 0));
+		inlay_shared_sq_ring(&raw.shared);
+		assert_int_equal(raw.dbrec[MLX5_SND_DBR], 0);
+		assert_int_equal(released(at), -EPROTO);
+		inlay_shared_sq_publish(&raw.shared, &a);
+		inlay_shared_sq_publish(&raw.shared, &b);
+		inlay_shared_sq_ring(&raw.shared);
+		assert_int_equal(be32toh(raw.dbrec[MLX5_SND_DBR]), (at + 7) & 0xffff);
+		/* b's last WQEBB is a NOP: it is the doorbell */
+		last = inlay_sq_wqe(&raw.shared.sq, at + 6);
+		assert_true(last[3] == MLX5_OPCODE_NOP && last[7] == 1);
+		assert_memory_equal(raw.reg, last, 8);
+		inlay_shared_sq_publish(&raw.shared, &c);
+		inlay_shared_sq_ring(&raw.shared);
+		inlay_shared_sq_ring(&raw.shared);
+		assert_memory_equal(raw.reg + REG, inlay_sq_wqe(&raw.shared.sq, at + 7), 8);
+		assert_int_equal(be32toh(raw.dbrec[MLX5_SND_DBR]), (at + 8) & 0xffff);
+		/* What is not outstanding, or the middle of a WQE, is refused */
+		assert_int_equal(released(at + 8), -EPROTO);
+		assert_int_equal(released(at - 1), -EPROTO);
+		assert_int_equal(released(at + 3), -EPROTO);
+		assert_int_equal(released(at + 2), 6);
+		assert_int_equal(released(at + 2), -EPROTO);
+		must(inlay_shared_sq_reserve(&raw.shared, 6, &a));
+		assert_int_equal(released(at + 7), 2);
+		inlay_shared_sq_publish(&raw.shared, &a);
+		assert_int_equal(released(at + 13), 6);
+		assert_int_equal(inlay_shared_sq_pending(&raw.shared), 0);
+		inlay_sq_fini(&raw.shared.sq);
+		assert_int_equal(raw.uar.queues, 0);
+	}
+}
+
+static struct inlay_sq later;
+static uint32_t publishing;
+
+static void *publisher(void *arg)
+{
+	__atomic_store_n(&publishing, 1, __ATOMIC_RELEASE);
+	inlay_shared_sq_publish(&raw.shared, &later);
+	inlay_shared_sq_ring(&raw.shared);
+	return arg;
+}
+
+/* A part that is filled first waits for those before it */
+static void in_order(void **state)
+{
+	struct inlay_sq first;
+	pthread_t thread;
+	uint32_t i;
+
+	(void)state;
+	raw_open(BBS, 0);
+	publishing = 0;
+	must(inlay_shared_sq_reserve(&raw.shared, 1, &first));
+	must(inlay_shared_sq_reserve(&raw.shared, 2, &later));
+	must(inlay_post_nop(&later, 0));
+	assert_int_equal(pthread_create(&thread, NULL, publisher, NULL), 0);
+	while (!__atomic_load_n(&publishing, __ATOMIC_ACQUIRE))
+		sched_yield();
+	for (i = 0; i < 1000; i++) {
+		assert_int_equal(__atomic_load_n(&raw.shared.published, __ATOMIC_ACQUIRE), 0);
+		sched_yield();
+	}
+	inlay_shared_sq_publish(&raw.shared, &first);
+	pthread_join(thread, NULL);
+	assert_int_equal(__atomic_load_n(&raw.shared.rung, __ATOMIC_ACQUIRE), 3);
+}
+
+#define PARTS 5u                                        /* of a thread between two pauses */
+#define ROUNDS (stepped() ? 4000u : 8000u)
+
+static uint32_t go, arrived, bad;
+static uint32_t seen[THREADS];  /* of each thread's WQEs, in order */
+
+/* Every WQE says whose it is, and which */
+static void *producer(void *arg)
+{
+	uint32_t id = (uint32_t)(uintptr_t)arg, number = 0, round, i, k, n;
+	struct inlay_sq part;
+
+	for (round = 1;; round++) {
+		while (__atomic_load_n(&go, __ATOMIC_ACQUIRE) < round)
+			sched_yield();
+		if (__atomic_load_n(&go, __ATOMIC_ACQUIRE) == ~0u)
+			return NULL;
+		for (i = 0; i < PARTS; i++) {
+			n = 1 + (i + id) % 5;
+			while (inlay_shared_sq_reserve(&raw.shared, n, &part))
+				sched_yield();
+			for (k = 0; k < n; number++) {
+				uint8_t text[60];
+				uint32_t len = number % 3 ? 8 : 60, bbs = number % 3 ? 1 : 2;
+
+				if (k + bbs > n)
+					break;
+				memset(text, (int)number, sizeof(text));
+				memcpy(text, &id, 4);
+				memcpy(text + 4, &number, 4);
+				if (inlay_post_send_inline(&part, text, len, 0))
+					__atomic_store_n(&bad, 1, __ATOMIC_RELAXED);
+				k += bbs;
+			}
+			inlay_shared_sq_publish(&raw.shared, &part);
+			inlay_shared_sq_ring(&raw.shared);
+		}
+		__atomic_fetch_add(&arrived, 1, __ATOMIC_ACQ_REL);
+	}
+}
+
+/* Looks at a WQE that was rung for, in the device's place */
+static uint32_t look(uint32_t index)
+{
+	uint32_t head[2], id, number, at, len;
+	uint8_t wqe[128];
+
+	memcpy(wqe, raw.ring + index % BBS * 64, 64);
+	memcpy(head, wqe, sizeof(head));
+	if ((be32toh(head[0]) >> 8 & 0xffff) != (index & 0xffff) || be32toh(head[1]) >> 8 != 0x1234)
+		bad = 2;
+	if ((be32toh(head[0]) & 0xff) == MLX5_OPCODE_NOP)
+		return 1;
+	memcpy(&id, wqe + 20, 4);
+	memcpy(&number, wqe + 24, 4);
+	memcpy(&len, wqe + 16, 4);
+	len = be32toh(len) & 0x7fffffff;
+	if (id >= THREADS || number != seen[id] || len != (number % 3 ? 8 : 60)) {
+		bad = 3;
+		return 1;
+	}
+	seen[id]++;
+	/* Only now: what follows a short WQE may be another's, and not published */
+	if (len > 44)
+		memcpy(wqe + 64, raw.ring + (index + 1) % BBS * 64, 64);
+	for (at = 28; at < 20 + len; at++)
+		if (wqe[at] != (uint8_t)number)
+			bad = 4;
+	return number % 3 ? 1 : 2;
+}
+
+static void threads(void **state)
+{
+	uint32_t i, round, at = 0, rounds = ROUNDS;
+	pthread_t thread[THREADS];
+
+	(void)state;
+	raw_open(BBS, 0);
+	memset(seen, 0, sizeof(seen));
+	go = arrived = bad = 0;
+	for (i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, producer, (void *)(uintptr_t)i), 0);
+	for (round = 1; round <= rounds; round++) {
+		__atomic_store_n(&go, round, __ATOMIC_RELEASE);
+		while (!bad && (__atomic_load_n(&arrived, __ATOMIC_ACQUIRE) < THREADS * round || inlay_shared_sq_pending(&raw.shared))) {
+			bool all = __atomic_load_n(&arrived, __ATOMIC_ACQUIRE) == THREADS * round;
+			uint32_t rung = __atomic_load_n(&raw.shared.rung, __ATOMIC_ACQUIRE), last = at;
+
+			if (at == rung) {
+				/* All have rung, and something was not rung for */
+				if (all)
+					bad = 7;
+				sched_yield();
+				continue;
+			}
+			while ((int32_t)(rung - at) > 0) {
+				last = at;
+				at += look(at);
+			}
+			if (at != rung || released(last) <= 0)
+				bad = 5;
+		}
+		/* All stand still: each published WQE was rung for, by whomever */
+		if (bad || be32toh(raw.dbrec[MLX5_SND_DBR]) != (at & 0xffff) || raw.shared.reserved != at)
+			break;
+	}
+	__atomic_store_n(&go, ~0u, __ATOMIC_RELEASE);
+	for (i = 0; i < THREADS && !bad; i++)
+		pthread_join(thread[i], NULL);
+	assert_int_equal(bad, 0);
+	assert_int_equal(round, rounds + 1);
+	for (i = 0; i < THREADS; i++)
+		assert_true(seen[i] > rounds * PARTS);
+	print_message("# %u WQEBBs\n", at);
+}
+
+/* ---- on the device ---- */
+
+#define WRITES 3000u
+
+static struct {
+	struct inlay_shared_sq shared;
+	struct pair pair;
+	uint32_t running;
+} on;
+
+/* Counts up a word of its own at the peer; every second write is signaled, alone in its part or one of two */
+static void *writer(void *arg)
+{
+	uint32_t id = (uint32_t)(uintptr_t)arg;
+	struct inlay_sq part;
+	uint64_t n;
+	int err = 0;
+
+	for (n = 1; n <= WRITES && !err; n++) {
+		while (inlay_shared_sq_reserve(&on.shared, 2, &part))
+			sched_yield();
+		if (n % 3 == 0)
+			err = inlay_post_write_inline(&part, (uintptr_t)on.pair.b.buf + 8 * id, on.pair.b.mr->rkey, &n, 8, 0);
+		err = err ? err : inlay_post_write_inline(&part, (uintptr_t)on.pair.b.buf + 8 * id, on.pair.b.mr->rkey, &n, 8,
+							  INLAY_SIGNALED);
+		inlay_shared_sq_publish(&on.shared, &part);
+		inlay_shared_sq_ring(&on.shared);
+	}
+	if (err)
+		__atomic_store_n(&bad, 6, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&on.running, 1, __ATOMIC_ACQ_REL);
+	return NULL;
+}
+
+static void device(void **state)
+{
+	const struct opt opt = opt_of(IBV_QPT_RC, 4096);
+	uint32_t i, completions = 0;
+	pthread_t thread[THREADS];
+	uint64_t value;
+
+	(void)state;
+	/* A device that is instrumented too seems to race with what it reads */
+	if (SANITIZED)
+		skip();
+	pair_make(&on.pair, &opt);
+	inlay_shared_sq_init(&on.shared, &on.pair.a.sq);
+	on.running = THREADS;
+	bad = 0;
+	for (i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, writer, (void *)(uintptr_t)i), 0);
+	while (__atomic_load_n(&on.running, __ATOMIC_ACQUIRE) || inlay_shared_sq_pending(&on.shared)) {
+		const struct mlx5_cqe64 *cqe = inlay_cq_peek(&on.pair.a.cq);
+
+		if (!cqe) {
+			/* What is last may be an unsignaled NOP, whose credit comes with nothing */
+			if (!__atomic_load_n(&on.running, __ATOMIC_ACQUIRE) && completions == THREADS * WRITES)
+				break;
+			step();
+			continue;
+		}
+		assert_false(inlay_cqe_is_error(cqe));
+		assert_true(inlay_shared_sq_release(&on.shared, cqe) > 0);
+		inlay_cq_advance(&on.pair.a.cq, 1);
+		completions++;
+	}
+	for (i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	assert_int_equal(bad, 0);
+	assert_int_equal(completions, THREADS * WRITES);
+	for (i = 0; i < THREADS; i++) {
+		memcpy(&value, on.pair.b.buf + 8 * i, 8);
+		assert_int_equal(value, WRITES);
+	}
+	pair_free(&on.pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(by_hand),
+		cmocka_unit_test(in_order),
+		cmocka_unit_test(threads),
+		cmocka_unit_test(device),
+	};
+
+	return cmocka_run_group_tests_name("shared send queue", tests, dev_open, dev_close);
+}
