@@ -5,11 +5,11 @@
  */
 #include "message.h"
 
-/* The buffer of a multi-receive is the application's again. */
+/* The buffer of a multi-receive is the application's again. FI_RECV would say that a message has come. */
 static void multi_end(struct endpoint *ep, struct op *op)
 {
 	if (op->told)
-		cq_add(ep->rx_cq, op->context, op->flags | FI_MULTI_RECV, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
+		cq_add(ep->rx_cq, op->context, FI_MULTI_RECV, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
 	op_give(ep, op);
 }
 

@@ -341,7 +341,7 @@ static void test_multi(void **state)
 		if (cases[k].fit < sent) {
 			/* The buffer is given back, once, and what came later waits for another receive */
 			if (!over)
-				assert_true((good(&pair.b, &multi)->e.flags & FI_MULTI_RECV) != 0);
+				assert_int_equal(good(&pair.b, &multi)->e.flags, FI_MULTI_RECV);
 			for (; i < sent; i++) {
 				must(fi_recv(pair.b.ep, in, LONG, NULL, FI_ADDR_UNSPEC, &after));
 				good(&pair.b, &after);
