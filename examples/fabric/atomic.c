@@ -4,24 +4,24 @@
  *
  * Types of 8 bytes are the device's, one element after the other: sums of integers by fetch-and-add,
  * everything else by compare-and-swap, again and again until nobody came between. So all of them are atomic
- * to each other, and need nobody at the peer.
+ * to each other, and need nobody at the peer. Other types go as messages, and all do if the device has no
+ * atomics: the peer carries them out when it makes progress.
  *
- * Other types, and what the device does not do, go as messages, which the peer carries out when it makes
- * progress:
- *
- *   +0   kind, flags, op << 8 | type in the place of segments, address in that of the tag
- *   +12  8 bytes: handle                        FLAG_HANDLE: an answer is awaited
- *   +..  key, number of elements                4 bytes each
- *   +..  operands, then what they are compared with
- *
- *   answer: kind, flags, errno in the place of segments, handle in that of the tag, old values (FLAG_FETCH)
+ * Either way an operation is written down as the message that it is or could be; its answer looks the same,
+ * with an errno in the place of op and type, and old values in that of operands.
  */
 #include "message.h"
 #include <complex.h>
 
-struct ask {
-	uint32_t key, count;
-};
+struct request {
+	uint64_t landing;         /* of the device's old values. What follows is the message */
+	struct wire wire;         /* op << 8 | type in the place of segments, address in that of the tag */
+	uint64_t handle;          /* of the answer, if FLAG_ANSWER asks for one */
+	struct target {
+		uint32_t key, count;
+	} target;
+	uint8_t values[];         /* operands, then what they are compared with */
+} __attribute__((packed));
 
 /* An operation, in any of its forms. */
 struct atomic {
@@ -139,202 +139,150 @@ static uint8_t *gather(uint8_t *to, const struct fi_ioc *v, size_t n, size_t siz
 	return to;
 }
 
-/* An operation that goes on in b. */
-static struct op *new_op(struct endpoint *ep, struct peer *p, const struct atomic *a, uint8_t kind, uint32_t done,
-			 struct buf *b)
+static struct request *request_of(const struct op *op)
 {
-	struct op *op = op_begin(ep, kind, p, a->context, done);
-	size_t i;
+	return (struct request *)(void *)op->bounce->data;
+}
 
-	if (!op)
+/* An operation with a buffer for its message, or NULL. */
+static struct op *new_op(struct endpoint *ep, uint8_t kind, struct peer *p, void *context, uint32_t done)
+{
+	struct op *op = op_begin(ep, kind, p, context, done);
+
+	if (op && !(op->bounce = buf_take(&ep->bounce))) {
+		op_drop(ep, op);
 		return NULL;
-	op->bounce = b;
-	op->len = 0;
-	op->iovs = (uint8_t)a->results;
-	for (i = 0; i < a->results; i++) {
-		op->iov[i].iov_base = a->result[i].addr;
-		op->iov[i].iov_len = a->result[i].count * types[a->type].size;
-		op->len += op->iov[i].iov_len;
 	}
-	op->buf = (uint8_t *)op->iov[0].iov_base;
 	return op;
 }
 
-/* ---- By the device ---- */
+/* ---- At the caller ---- */
 
-struct native {
-	uint64_t landing;         /* the device writes the old value here */
-	uint64_t expected;        /* compare-and-swap of this, which at first is a guess */
-	uint64_t remote;
-	uint32_t key, count, at;
-	bool adds;                /* by fetch-and-add */
-	uint8_t type, op;
-	uint64_t values[];        /* count operands, which become old values; count to compare with, or zeros */
-};
-
-static struct native *native_of(const struct op *op)
+/* What becomes of the element that is at work, if it was old. */
+static uint64_t native_next(const struct op *op, uint64_t old)
 {
-	return (struct native *)(void *)op->bounce->data;
+	const struct request *r = request_of(op);
+	const uint8_t *operand = r->values + 8 * op->asked;
+	uint64_t next;
+
+	types[r->wire.segments & 255].combine((enum fi_op)(r->wire.segments >> 8), &old, operand,
+					      operand + 8 * r->target.count, &next);
+	return next;
 }
 
-/* The WQE of the next step. 0, -FI_EAGAIN; -FI_EOPNOTSUPP: the device has no atomics. */
-static int native_post(struct peer *p, struct op *op)
+/* What the next element might be: what it is compared with, or 0. A wrong guess costs one more step. */
+static uint64_t native_guess(const struct op *op)
 {
-	struct native *n = native_of(op);
-	const uint64_t *operand = &n->values[n->at], remote = n->remote + 8ull * n->at;
-	struct ibv_sge sge = {(uintptr_t)&n->landing, 8, op->bounce->lkey};
+	const struct request *r = request_of(op);
+	uint64_t guess = 0;
+
+	if (compares((enum fi_op)(r->wire.segments >> 8)))
+		memcpy(&guess, r->values + 8 * (op->asked + r->target.count), 8);
+	return guess;
+}
+
+/* Posts the message, or the next step by the device. 0, -FI_EAGAIN; -FI_EOPNOTSUPP: the device has no atomics. */
+static int post(struct peer *p, struct op *op)
+{
+	struct request *r = request_of(op);
+	const enum fi_op what = (enum fi_op)(r->wire.segments >> 8);
+	const uint64_t remote = r->wire.tag + 8 * op->asked;
 	struct slot *slot = peer_slot(p), next = {op, SLOT_OP, 0};
-	uint64_t swap;
+	struct ibv_sge sge = {(uintptr_t)r, 8, op->bounce->lkey};
+	uint64_t add = 0;
 	int err;
 
-	if (n->adds) {
-		err = inlay_post_fetch_add(&p->sq, remote, n->key, *operand, &sge, INLAY_SIGNALED | INLAY_RING);
+	if (op->kind != OP_NATIVE) {
+		sge.addr = (uintptr_t)&r->wire;
+		sge.length = op->bounce->len;
+		next.kind = op->kind == OP_ATOMIC ? SLOT_NONE : SLOT_OP;
+		err = inlay_post_send(&p->sq, &sge, 1, INLAY_SIGNALED | INLAY_RING);
+	} else if (op->adds) {
+		if (what == FI_SUM)
+			memcpy(&add, r->values + 8 * op->asked, 8);
+		err = inlay_post_fetch_add(&p->sq, remote, r->target.key, add, &sge, INLAY_SIGNALED | INLAY_RING);
 	} else {
-		types[n->type].combine((enum fi_op)n->op, &n->expected, operand, operand + n->count, &swap);
-		err = inlay_post_cmp_swap(&p->sq, remote, n->key, n->expected, swap, &sge, INLAY_SIGNALED | INLAY_RING);
+		err = inlay_post_cmp_swap(&p->sq, remote, r->target.key, op->data, native_next(op, op->data), &sge,
+					  INLAY_SIGNALED | INLAY_RING);
 	}
 	if (!err)
 		*slot = next;
 	return err;
 }
 
-static void native_end(struct endpoint *ep, struct op *op, int err)
-{
-	struct native *n = native_of(op);
-
-	if (!err)
-		message_scatter(op, (const uint8_t *)n->values, op->len);
-	buf_give(&ep->bounce, op->bounce);
-	op_end(ep, op, err);
-}
-
-/* Goes on, now or when there is room. */
-static void native_go(struct endpoint *ep, struct op *op)
+void atomic_again(struct endpoint *ep, struct op *op)
 {
 	struct peer *p = op->peer;
-	int err = peer_open_to(p) ? native_post(p, op) : p->err ? -p->err : -FI_ECONNRESET;
+	int err = peer_open_to(p) ? post(p, op) : p->err ? -p->err : -FI_ECONNRESET;
 
 	if (err == -FI_EAGAIN)
 		wait_for_room(ep, op);
 	else if (err)
-		native_end(ep, op, -err);
+		op_end(ep, op, -err);
 }
 
 void atomic_step(struct endpoint *ep, struct op *op, int err)
 {
-	struct native *n = native_of(op);
-	uint64_t *operand = &n->values[n->at], swap;
+	struct request *r = request_of(op);
+	const uint64_t expected = op->data;
 
-	if (err) {
-		native_end(ep, op, err);
-		return;
+	op->data = r->landing;
+	if (err || op->adds || r->landing == expected || native_next(op, r->landing) == r->landing) {
+		memcpy(r->values + 8 * op->asked, &r->landing, 8);
+		op->asked += !err;
+		op->data = native_guess(op);
 	}
-	if (!n->adds && n->landing != n->expected) {
-		types[n->type].combine((enum fi_op)n->op, &n->landing, operand, operand + n->count, &swap);
-		n->expected = n->landing;
-		if (swap != n->landing) {
-			native_go(ep, op);
-			return;
-		}
-	}
-	*operand = n->landing;
-	if (++n->at == n->count) {
-		native_end(ep, op, 0);
-		return;
-	}
-	n->expected = operand[1 + n->count];
-	native_go(ep, op);
+	if (op->asked == r->target.count)
+		message_scatter(op, r->values, op->len);
+	if (err || op->asked == r->target.count)
+		op_end(ep, op, err);
+	else
+		atomic_again(ep, op);
 }
 
-static int native_start(struct endpoint *ep, struct peer *p, const struct atomic *a, size_t count, uint32_t done)
+static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, size_t count, uint32_t done)
 {
-	struct buf *b = buf_take(&ep->bounce);
-	struct op *op = b ? new_op(ep, p, a, OP_NATIVE, done, b) : NULL;
-	struct native *n;
-	int err = -FI_EAGAIN;
-
-	if (op) {
-		n = native_of(op);
-		memset(n, 0, sizeof(*n) + 2 * count * sizeof(*n->values));
-		n->remote = a->remote;
-		n->key = (uint32_t)a->key;
-		n->count = (uint32_t)count;
-		n->type = (uint8_t)a->type;
-		n->op = (uint8_t)a->op;
-		n->adds = a->op == FI_ATOMIC_READ || (a->op == FI_SUM && a->type <= FI_UINT64);
-		gather((uint8_t *)n->values, a->iov, a->iovs, 8);
-		gather((uint8_t *)(n->values + count), a->compare, a->compares, 8);
-		n->expected = n->values[count];
-		err = native_post(p, op);
-		if (!err)
-			return 0;
-		op_drop(ep, op);
-	}
-	if (b)
-		buf_give(&ep->bounce, b);
-	return err;
-}
-
-/* ---- By message ---- */
-
-/* A buffer that begins with the header. */
-static struct buf *new_message(struct endpoint *ep, uint8_t kind, uint8_t flags, unsigned int segments, uint64_t tag)
-{
-	const struct wire wire = {kind, flags, (uint16_t)segments, tag};
-	struct buf *b = buf_take(&ep->bounce);
-
-	if (b) {
-		memcpy(b->data, &wire, sizeof(wire));
-		b->len = sizeof(wire);
-		b->flags = 0;
-	}
-	return b;
-}
-
-/* There is room. */
-static void post_message(struct peer *p, struct buf *b)
-{
-	struct ibv_sge sge = {(uintptr_t)b->data, b->len, b->lkey};
-	struct slot *slot = peer_slot(p);
-
-	slot->kind = SLOT_BUF;
-	slot->what = b;
-	inlay_post_send(&p->sq, &sge, 1, INLAY_SIGNALED | INLAY_RING);
-}
-
-static int message_start(struct endpoint *ep, struct peer *p, const struct atomic *a, size_t count, uint32_t done)
-{
-	const bool answer = (a->flags & FI_READ) || (a->flags & (FI_DELIVERY_COMPLETE | SILENT)) == FI_DELIVERY_COMPLETE;
-	const uint8_t flags = (answer ? FLAG_HANDLE : 0) | (a->flags & FI_READ ? FLAG_FETCH : 0);
-	const struct ask ask = {(uint32_t)a->key, (uint32_t)count};
+	const bool fetch = (a->flags & FI_READ) != 0;
+	const bool answer = fetch || (a->flags & (FI_DELIVERY_COMPLETE | SILENT)) == FI_DELIVERY_COMPLETE;
+	const struct wire wire = {WIRE_ATOMIC, FLAG_HANDLE | (answer ? FLAG_ANSWER : 0) | (fetch ? FLAG_FETCH : 0),
+				  (uint16_t)((unsigned int)a->op << 8 | (unsigned int)a->type), a->remote};
+	const struct target target = {(uint32_t)a->key, (uint32_t)count};
 	const size_t size = types[a->type].size;
-	struct op *op = NULL;
-	struct buf *b;
-	uint8_t *to;
+	struct op *op = new_op(ep, OP_NATIVE, p, a->context, done);
+	struct request *r;
+	size_t i;
+	int err;
 
-	if (!inlay_sq_room(&p->sq))
+	if (!op)
 		return -FI_EAGAIN;
-	b = new_message(ep, WIRE_ATOMIC, flags, (unsigned int)a->op << 8 | (unsigned int)a->type, a->remote);
-	if (!b)
-		return -FI_EAGAIN;
-	to = b->data + sizeof(struct wire);
-	if (answer) {
-		op = new_op(ep, p, a, OP_ATOMIC, done, NULL);
-		if (!op) {
-			buf_give(&ep->bounce, b);
-			return -FI_EAGAIN;
-		}
-		inlay_put64(to, op_handle(op));
-		to += 8;
-	} else {
-		b->context = a->context;
-		b->flags = done;
+	op->len = 0;
+	op->iovs = (uint8_t)a->results;
+	for (i = 0; i < a->results; i++) {
+		op->iov[i].iov_base = a->result[i].addr;
+		op->iov[i].iov_len = a->result[i].count * size;
+		op->len += op->iov[i].iov_len;
 	}
-	to = (uint8_t *)mempcpy(to, &ask, sizeof(ask));
-	to = gather(gather(to, a->iov, a->iovs, size), a->compare, a->compares, size);
-	b->len = (uint32_t)(to - b->data);
-	post_message(p, b);
-	return 0;
+	op->buf = (uint8_t *)op->iov[0].iov_base;
+	op->adds = a->op == FI_ATOMIC_READ || (a->op == FI_SUM && a->type <= FI_UINT64);
+	op->asked = 0;
+	r = request_of(op);
+	r->wire = wire;
+	r->handle = op_handle(op);
+	r->target = target;
+	op->bounce->len = (uint32_t)(gather(gather(r->values, a->iov, a->iovs, size), a->compare, a->compares, size) -
+				     (uint8_t *)&r->wire);
+	err = -FI_EOPNOTSUPP;
+	if (size == 8 && !(a->remote & 7)) {
+		op->data = native_guess(op);
+		err = post(p, op);
+	}
+	if (err == -FI_EOPNOTSUPP) {
+		op->kind = answer ? OP_ATOMIC : OP_MESSAGE;
+		err = post(p, op);
+	}
+	if (err)
+		op_drop(ep, op);
+	return err;
 }
 
 /* ---- At the peer ---- */
@@ -347,19 +295,20 @@ static int carry_out(struct endpoint *ep, const struct message *m, uint8_t *old)
 	const unsigned int operands = op == FI_ATOMIC_READ ? 0 : compares(op) ? 2 : 1;
 	const uint64_t access = (operands ? FI_REMOTE_WRITE : 0) |
 				(!operands || m->flags & FLAG_FETCH ? FI_REMOTE_READ : 0);
-	const uint8_t *v = m->payload + sizeof(struct ask);
+	const uint8_t *v = m->payload + sizeof(struct target);
 	uint8_t *at = (uint8_t *)(uintptr_t)m->tag, *end;
-	struct ask ask;
+	struct target target;
 	size_t size, len;
 
-	if (!most(type, op) || m->len < sizeof(ask))
+	if (!most(type, op) || m->len < sizeof(target))
 		return -FI_EINVAL;
-	memcpy(&ask, m->payload, sizeof(ask));
+	memcpy(&target, m->payload, sizeof(target));
 	size = types[type].size;
-	len = ask.count * size;
-	if (ask.count > most(type, op) || m->len != sizeof(ask) + operands * len || m->tag & ((size < 8 ? size : 8) - 1))
+	len = target.count * size;
+	if (target.count > most(type, op) || m->len != sizeof(target) + operands * len ||
+	    m->tag & ((size < 8 ? size : 8) - 1))
 		return -FI_EINVAL;
-	if (!mr_find(ep->domain, ask.key, m->tag, len, access))
+	if (!mr_find(ep->domain, target.key, m->tag, len, access))
 		return -FI_EACCES;
 	for (end = at + len; at < end; at += size, old += size, v += size) {
 		memcpy(old, at, size);
@@ -370,68 +319,49 @@ static int carry_out(struct endpoint *ep, const struct message *m, uint8_t *old)
 
 static int asked(struct endpoint *ep, struct peer *p, const struct message *m)
 {
-	struct buf *b = new_message(ep, WIRE_ANSWER, m->flags & FLAG_FETCH, 0, m->handle);
-	struct op *op;
+	struct op *op = new_op(ep, OP_MESSAGE, p, NULL, 0);
+	struct request *r;
 	int n;
 
-	if (!b)
+	if (!op)
 		return -FI_EAGAIN;
-	n = carry_out(ep, m, b->data + b->len);
-	if (n < 0) {
+	r = request_of(op);
+	n = carry_out(ep, m, r->values);
+	if (n < 0)
 		WARN(FI_LOG_EP_DATA, "an atomic operation of a peer is refused: %s\n", fi_strerror(-n));
-		((struct wire *)(void *)b->data)->segments = (uint16_t)-n;
-	} else if (m->flags & FLAG_FETCH) {
-		b->len += (uint32_t)n;
-	}
-	if (!(m->flags & FLAG_HANDLE)) {
-		buf_give(&ep->bounce, b);
-	} else if (inlay_sq_room(&p->sq)) {
-		post_message(p, b);
-	} else if ((op = op_begin(ep, OP_ANSWER, p, NULL, 0))) {
-		op->bounce = b;
-		wait_for_room(ep, op);
-	} else {
-		WARN(FI_LOG_EP_DATA, "no memory for an answer\n");
-		buf_give(&ep->bounce, b);
-	}
+	memset(r, 0, sizeof(*r));
+	r->wire.kind = WIRE_ANSWER;
+	r->wire.flags = FLAG_HANDLE;
+	r->wire.segments = (uint16_t)(n < 0 ? -n : 0);
+	r->handle = m->handle;
+	op->bounce->len = (uint32_t)(sizeof(*r) - sizeof(r->landing) + (n > 0 && m->flags & FLAG_FETCH ? (size_t)n : 0));
+	if (m->flags & FLAG_ANSWER)
+		atomic_again(ep, op);
+	else
+		op_drop(ep, op);
 	return 0;
 }
 
 int atomic_arrived(struct endpoint *ep, struct peer *p, const struct message *m)
 {
+	const size_t len = m->len - sizeof(struct target);
 	struct op *op;
 
 	if (m->kind == WIRE_ATOMIC)
 		return asked(ep, p, m);
-	op = op_of(ep, m->tag);
-	if (op && op->kind == OP_ATOMIC && op->peer == p) {
+	op = op_of(ep, m->handle);
+	if (op && op->kind == OP_ATOMIC && op->peer == p && m->len >= sizeof(struct target)) {
 		if (!m->segments)
-			message_scatter(op, m->payload, m->len < op->len ? m->len : op->len);
+			message_scatter(op, m->payload + sizeof(struct target), len < op->len ? len : op->len);
 		op_end(ep, op, m->segments);
 	}
 	return 0;
 }
 
-void atomic_again(struct endpoint *ep, struct op *op)
-{
-	struct peer *p = op->peer;
-
-	if (op->kind == OP_NATIVE) {
-		native_go(ep, op);
-	} else if (!peer_open_to(p)) {
-		buf_give(&ep->bounce, op->bounce);
-		op_give(ep, op);
-	} else if (inlay_sq_room(&p->sq)) {
-		post_message(p, op->bounce);
-		op_give(ep, op);
-	} else {
-		wait_for_room(ep, op);
-	}
-}
-
 /* ---- What the application calls ---- */
 
-int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr, uint64_t flags)
+int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
+		 uint64_t flags)
 {
 	attr->count = most(type, op);
 	if (!attr->count || flags & FI_TAGGED || !(flags & FI_COMPARE_ATOMIC) == compares(op) ||
@@ -444,6 +374,7 @@ int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, s
 static ssize_t atomic_any(struct endpoint *ep, const struct atomic *a)
 {
 	const uint32_t done = done_flags(ep, FI_ATOMIC | (a->flags & (FI_READ | FI_WRITE)), a->flags);
+	const uint64_t kind = a->compares ? FI_COMPARE_ATOMIC : a->results ? FI_FETCH_ATOMIC : 0;
 	const size_t count = a->iovs ? elements(a->iov, a->iovs) : elements(a->result, a->results);
 	struct fi_atomic_attr attr;
 	struct peer *p;
@@ -451,7 +382,7 @@ static ssize_t atomic_any(struct endpoint *ep, const struct atomic *a)
 
 	if (a->iovs > IOV_LIMIT || a->compares > IOV_LIMIT || a->results > IOV_LIMIT)
 		return -FI_EINVAL;
-	err = atomic_query(NULL, a->type, a->op, &attr, a->compares ? FI_COMPARE_ATOMIC : a->results ? FI_FETCH_ATOMIC : 0);
+	err = atomic_query(NULL, a->type, a->op, &attr, kind);
 	if (err)
 		return err;
 	if (!count || count > attr.count || (a->compares && elements(a->compare, a->compares) != count) ||
@@ -460,24 +391,27 @@ static ssize_t atomic_any(struct endpoint *ep, const struct atomic *a)
 	p = peer_for(ep, a->addr, a->context, done, a->flags, &err);
 	if (!p)
 		return err;
-	err = types[a->type].size == 8 && !(a->remote & 7) ? native_start(ep, p, a, count, done) : -FI_EOPNOTSUPP;
-	return err == -FI_EOPNOTSUPP ? message_start(ep, p, a, count, done) : err;
+	return start(ep, p, a, count, done);
 }
 
-static ssize_t atomic(struct fid_ep *fid, const struct fi_ioc *iov, size_t iovs, const struct fi_ioc *compare, size_t compares,
-		      const struct fi_ioc *result, size_t results, fi_addr_t addr, uint64_t remote, uint64_t key,
-		      enum fi_datatype type, enum fi_op op, void *context, uint64_t flags)
+#define TARGET fi_addr_t addr, uint64_t remote, uint64_t key, enum fi_datatype type, enum fi_op op
+#define IOC(buf) {(void *)(uintptr_t)(buf), count}
+
+static ssize_t atomic(struct fid_ep *fid, const struct fi_ioc *iov, size_t iovs, const struct fi_ioc *compare,
+		      size_t compares, const struct fi_ioc *result, size_t results, TARGET, void *context,
+		      uint64_t flags)
 {
 	struct endpoint *ep = container_of(fid, struct endpoint, fid);
-	struct atomic a = {iov, compare, result, op == FI_ATOMIC_READ ? 0 : iovs, compares, results, addr, remote, key, type,
-			   op, context, flags | (results ? FI_READ : FI_WRITE)};
+	struct atomic a = {iov, compare, result, op == FI_ATOMIC_READ ? 0 : iovs, compares, results, addr, remote, key,
+			   type, op, context, flags | (results ? FI_READ : FI_WRITE)};
 
 	enter(ep);
 	return leave(ep, atomic_any(ep, &a));
 }
 
-static ssize_t atomic_msg(struct fid_ep *fid, const struct fi_msg_atomic *m, const struct fi_ioc *compare, size_t compares,
-			  const struct fi_ioc *result, size_t results, uint64_t flags)
+static ssize_t comparemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, const struct fi_ioc *compare,
+			  void **compare_desc, size_t compares, struct fi_ioc *result, void **result_desc,
+			  size_t results, uint64_t flags)
 {
 	if (m->rma_iov_count != 1 || flags & FI_REMOTE_CQ_DATA)
 		return -FI_EINVAL;
@@ -485,77 +419,64 @@ static ssize_t atomic_msg(struct fid_ep *fid, const struct fi_msg_atomic *m, con
 		      m->rma_iov->key, m->datatype, m->op, m->context, flags);
 }
 
-static ssize_t write1(struct fid_ep *fid, const void *buf, size_t count, void *desc, fi_addr_t addr, uint64_t remote,
-		      uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
+static ssize_t fetchmsg(struct fid_ep *fid, const struct fi_msg_atomic *m, struct fi_ioc *result, void **result_desc,
+			size_t results, uint64_t flags)
 {
-	struct fi_ioc v = {(void *)(uintptr_t)buf, count};
-
-	return atomic(fid, &v, 1, NULL, 0, NULL, 0, addr, remote, key, type, op, context, tx_flags(fid));
-}
-
-static ssize_t writev1(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count, fi_addr_t addr,
-		       uint64_t remote, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
-{
-	return atomic(fid, iov, count, NULL, 0, NULL, 0, addr, remote, key, type, op, context, tx_flags(fid));
+	return comparemsg(fid, m, NULL, NULL, 0, result, NULL, results, flags);
 }
 
 static ssize_t writemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, uint64_t flags)
 {
-	return atomic_msg(fid, m, NULL, 0, NULL, 0, flags);
-}
-
-static ssize_t inject(struct fid_ep *fid, const void *buf, size_t count, fi_addr_t addr, uint64_t remote, uint64_t key,
-		      enum fi_datatype type, enum fi_op op)
-{
-	struct fi_ioc v = {(void *)(uintptr_t)buf, count};
-
-	return atomic(fid, &v, 1, NULL, 0, NULL, 0, addr, remote, key, type, op, NULL, SILENT);
-}
-
-static ssize_t fetch(struct fid_ep *fid, const void *buf, size_t count, void *desc, void *result, void *result_desc,
-		     fi_addr_t addr, uint64_t remote, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
-{
-	struct fi_ioc v = {(void *)(uintptr_t)buf, count}, r = {result, count};
-
-	return atomic(fid, &v, 1, NULL, 0, &r, 1, addr, remote, key, type, op, context, tx_flags(fid));
-}
-
-static ssize_t fetchv(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count, struct fi_ioc *result,
-		      void **result_desc, size_t results, fi_addr_t addr, uint64_t remote, uint64_t key,
-		      enum fi_datatype type, enum fi_op op, void *context)
-{
-	return atomic(fid, iov, count, NULL, 0, result, results, addr, remote, key, type, op, context, tx_flags(fid));
-}
-
-static ssize_t fetchmsg(struct fid_ep *fid, const struct fi_msg_atomic *m, struct fi_ioc *result, void **result_desc,
-			size_t results, uint64_t flags)
-{
-	return atomic_msg(fid, m, NULL, 0, result, results, flags);
-}
-
-static ssize_t compare1(struct fid_ep *fid, const void *buf, size_t count, void *desc, const void *compare,
-			void *compare_desc, void *result, void *result_desc, fi_addr_t addr, uint64_t remote, uint64_t key,
-			enum fi_datatype type, enum fi_op op, void *context)
-{
-	struct fi_ioc v = {(void *)(uintptr_t)buf, count}, c = {(void *)(uintptr_t)compare, count}, r = {result, count};
-
-	return atomic(fid, &v, 1, &c, 1, &r, 1, addr, remote, key, type, op, context, tx_flags(fid));
+	return comparemsg(fid, m, NULL, NULL, 0, NULL, NULL, 0, flags);
 }
 
 static ssize_t comparev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
 			const struct fi_ioc *compare, void **compare_desc, size_t compares, struct fi_ioc *result,
-			void **result_desc, size_t results, fi_addr_t addr, uint64_t remote, uint64_t key,
-			enum fi_datatype type, enum fi_op op, void *context)
+			void **result_desc, size_t results, TARGET, void *context)
 {
 	return atomic(fid, iov, count, compare, compares, result, results, addr, remote, key, type, op, context,
 		      tx_flags(fid));
 }
 
-static ssize_t comparemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, const struct fi_ioc *compare,
-			  void **compare_desc, size_t compares, struct fi_ioc *result, void **result_desc, size_t results,
-			  uint64_t flags)
+static ssize_t fetchv(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count, struct fi_ioc *result,
+		      void **result_desc, size_t results, TARGET, void *context)
 {
-	return atomic_msg(fid, m, compare, compares, result, results, flags);
+	return atomic(fid, iov, count, NULL, 0, result, results, addr, remote, key, type, op, context, tx_flags(fid));
+}
+
+static ssize_t writev1(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count, TARGET, void *context)
+{
+	return atomic(fid, iov, count, NULL, 0, NULL, 0, addr, remote, key, type, op, context, tx_flags(fid));
+}
+
+static ssize_t compare1(struct fid_ep *fid, const void *buf, size_t count, void *desc, const void *compare,
+			void *compare_desc, void *result, void *result_desc, TARGET, void *context)
+{
+	struct fi_ioc v = IOC(buf), c = IOC(compare), r = IOC(result);
+
+	return atomic(fid, &v, 1, &c, 1, &r, 1, addr, remote, key, type, op, context, tx_flags(fid));
+}
+
+static ssize_t fetch(struct fid_ep *fid, const void *buf, size_t count, void *desc, void *result, void *result_desc,
+		     TARGET, void *context)
+{
+	struct fi_ioc v = IOC(buf), r = IOC(result);
+
+	return atomic(fid, &v, 1, NULL, 0, &r, 1, addr, remote, key, type, op, context, tx_flags(fid));
+}
+
+static ssize_t write1(struct fid_ep *fid, const void *buf, size_t count, void *desc, TARGET, void *context)
+{
+	struct fi_ioc v = IOC(buf);
+
+	return atomic(fid, &v, 1, NULL, 0, NULL, 0, addr, remote, key, type, op, context, tx_flags(fid));
+}
+
+static ssize_t inject(struct fid_ep *fid, const void *buf, size_t count, TARGET)
+{
+	struct fi_ioc v = IOC(buf);
+
+	return atomic(fid, &v, 1, NULL, 0, NULL, 0, addr, remote, key, type, op, NULL, SILENT);
 }
 
 #define VALID(name, kind) \
@@ -564,8 +485,7 @@ static ssize_t comparemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, con
 		struct fi_atomic_attr attr; \
 		int err = atomic_query(NULL, type, op, &attr, kind); \
 \
-		if (!err) \
-			*count = attr.count; \
+		*count = err ? 0 : attr.count; \
 		return err; \
 	}
 

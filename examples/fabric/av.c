@@ -118,7 +118,7 @@ static const char *av_straddr(struct fid_av *fid, const void *addr, char *buf, s
 	if (!inlay_connect_unpack(&r, name.record, sizeof(name.record), NULL)) {
 		for (i = 0; i < 16; i += 2)
 			n += sprintf(gid + n, "%s%02x%02x", i ? ":" : "", r.gid[i], r.gid[i + 1]);
-		sprintf(text, "inlay://[%s]:0x%06x/%u/%016llx", gid, r.qpn, r.lid, (unsigned long long)name.incarnation);
+		sprintf(text, "inlay://[%s]:0x%06x/%u/%016lx", gid, r.qpn, r.lid, (unsigned long)name.incarnation);
 	}
 	if (*len)
 		strncpy(buf, text, *len - 1)[*len - 1] = 0;

@@ -49,14 +49,11 @@ uint64_t nanoseconds(clockid_t clock)
 
 /* ---- Datagrams out ---- */
 
-static int reach(struct endpoint *ep, const struct name *name, struct inlay_av *av)
+static int reach(struct endpoint *ep, const struct inlay_connect_record *there, struct inlay_av *av)
 {
-	struct inlay_connect_record there;
 	const char *why;
-	int err = inlay_connect_unpack(&there, name->record, sizeof(name->record), &why);
+	int err = inlay_connect_av(av, ep->domain->pd, &ep->here, there, &ep->attr, &why);
 
-	if (!err)
-		err = inlay_connect_av(av, ep->domain->pd, &ep->here, &there, &ep->attr, &why);
 	if (err)
 		WARN(FI_LOG_EP_CTRL, "%s: %s\n", why, fi_strerror(-err));
 	return err;
@@ -90,7 +87,7 @@ static void say_hello(struct peer *p, uint8_t kind)
 
 static int begin(struct peer *p)
 {
-	int err = reach(p->ep, &p->name, &p->av);
+	int err = reach(p->ep, &p->place, &p->av);
 
 	if (!err)
 		err = peer_open(p);
@@ -121,41 +118,23 @@ int connect_start(struct peer *p)
 {
 	int err = begin(p);
 
-	if (err)
-		return err;
-	if (memcmp(&p->name, &p->ep->name, sizeof(p->name))) {
+	if (!err)
 		say_hello(p, HELLO);
-		return 0;
-	}
-	err = meet(p, &p->here); /* itself */
-	if (err)
-		peer_fail(p, -err, 0);
-	else
-		peer_ready(p);
 	return err;
 }
 
 /* ---- Datagrams in ---- */
 
-/* Whether two names are of the same queue pair, though perhaps of different incarnations. */
-static bool same_place(const struct name *a, const struct name *b)
-{
-	struct inlay_connect_record x, y;
-
-	return !inlay_connect_unpack(&x, a->record, sizeof(a->record), NULL) &&
-	       !inlay_connect_unpack(&y, b->record, sizeof(b->record), NULL) && x.qpn == y.qpn && x.lid == y.lid &&
-	       !memcmp(x.gid, y.gid, sizeof(x.gid));
-}
-
 /* An endpoint says who it is: older ones in its place are gone. False: it is itself an older one. */
-static bool latest(struct endpoint *ep, const struct name *from)
+static bool latest(struct endpoint *ep, uint64_t incarnation, const struct inlay_connect_record *place)
 {
 	struct peer *p;
 
 	for (p = ep->peers; p; p = p->next) {
-		if (p->name.incarnation == from->incarnation || !same_place(&p->name, from))
+		if (p->name.incarnation == incarnation || p->place.qpn != place->qpn || p->place.lid != place->lid ||
+		    memcmp(p->place.gid, place->gid, sizeof(place->gid)))
 			continue;
-		if (p->name.incarnation > from->incarnation)
+		if (p->name.incarnation > incarnation)
 			return false;
 		peer_fail(p, FI_ECONNRESET, 0);
 	}
@@ -211,13 +190,13 @@ void connect_arrived(struct endpoint *ep, const void *data, size_t len)
 	if (in.magic != MAGIC || inlay_connect_unpack(&from, in.from.record, sizeof(in.from.record), NULL) ||
 	    from.type != IBV_QPT_UD || !in.from.incarnation)
 		return;
-	if (in.to != ep->name.incarnation) { /* an earlier endpoint on this QP number: the answer names the present one */
+	if (in.to != ep->name.incarnation) { /* an earlier endpoint on this QP number: say which one there is now */
 		memset(&out, 0, sizeof(out));
-		if (in.kind == HELLO && !reach(ep, &in.from, &av))
+		if (in.kind == HELLO && !reach(ep, &from, &av))
 			say(ep, &av, &out, REFUSED, in.from.incarnation);
 		return;
 	}
-	if (!latest(ep, &in.from) || in.kind == REFUSED)
+	if (!latest(ep, in.from.incarnation, &from) || in.kind == REFUSED)
 		return;
 	p = peer_of_name(ep, &in.from);
 	if (!p)
@@ -264,27 +243,20 @@ void connect_step(struct endpoint *ep)
 
 /* ---- The end ---- */
 
-/* Whether a peer still owes acknowledgements. */
-static bool owed(const struct endpoint *ep)
-{
-	const struct peer *p;
-
-	for (p = ep->peers; p; p = p->next)
-		if (p->qp && p->state >= PEER_READY && inlay_sq_pending(&p->sq))
-			return true;
-	return false;
-}
-
 void connect_bye(struct endpoint *ep)
 {
 	uint64_t end = milliseconds() + BYE_MS;
 	struct peer *p;
+	bool owed;
 
 	for (p = ep->peers; p; p = p->next)
 		if (p->state == PEER_READY && inlay_sq_pending(&p->sq))
 			probe(p); /* signaled: it brings back all before it */
-	while (owed(ep) && milliseconds() < end)
+	do {
 		progress(ep);
+		for (p = ep->peers, owed = false; p; p = p->next)
+			owed |= p->qp && p->state >= PEER_READY && inlay_sq_pending(&p->sq);
+	} while (owed && milliseconds() < end);
 	for (p = ep->peers; p; p = p->next)
 		if (p->state == PEER_READY || p->state == PEER_CONNECTING)
 			say_hello(p, BYE);

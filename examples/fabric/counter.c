@@ -17,11 +17,10 @@ struct counter {
 	struct endpoints endpoints; /* each as often as it is bound */
 };
 
-/* The counter of an endpoint's that counts this. */
-static struct counter *counter_of(const struct endpoint *ep, uint64_t flags)
+/* The counter that counts what an endpoint sends, reads or writes. */
+static struct counter *counter_of(const struct endpoint *ep, uint64_t kind)
 {
-	return ep->counters[flags & FI_READ ? COUNT_READ : flags & FI_WRITE ? COUNT_WRITE : flags & FI_RECV ? COUNT_RECV :
-			    COUNT_SEND];
+	return ep->counters[kind & FI_READ ? COUNT_READ : kind & FI_WRITE ? COUNT_WRITE : COUNT_SEND];
 }
 
 uint32_t done_flags(const struct endpoint *ep, uint64_t kind, uint64_t flags)
@@ -107,15 +106,11 @@ static uint64_t value(struct fid_cntr *fid, int bad)
 	return found;
 }
 
-static uint64_t counter_read(struct fid_cntr *fid)
-{
-	return value(fid, 0);
-}
-
-static uint64_t counter_readerr(struct fid_cntr *fid)
-{
-	return value(fid, 1);
-}
+#define READ(name, bad) \
+	static uint64_t name(struct fid_cntr *fid) \
+	{ \
+		return value(fid, bad); \
+	}
 
 #define CHANGE(name, bad, how) \
 	static int name(struct fid_cntr *fid, uint64_t by) \
@@ -127,6 +122,8 @@ static uint64_t counter_readerr(struct fid_cntr *fid)
 		return (int)leave(c->domain, 0); \
 	}
 
+READ(counter_read, 0)
+READ(counter_readerr, 1)
 CHANGE(counter_add, 0, +=)
 CHANGE(counter_set, 0, =)
 CHANGE(counter_adderr, 1, +=)
@@ -135,7 +132,7 @@ CHANGE(counter_seterr, 1, =)
 /* Looks again and again, after a while with naps: nothing wakes a counter. */
 static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
-	const uint64_t end = milliseconds() + (uint64_t)(timeout < 0 ? 0 : timeout), before = value(fid, 1);
+	const uint64_t end = milliseconds() + (uint64_t)timeout, before = value(fid, 1);
 	unsigned int looks;
 
 	for (looks = 0; value(fid, 0) < threshold; looks++) {
@@ -163,8 +160,8 @@ static int counter_close(struct fid *fid)
 
 static struct fi_ops fid_ops = FID_OPS(counter_close, no_bind, no_control);
 static struct fi_ops_cntr counter_ops = {
-	sizeof(struct fi_ops_cntr), counter_read, counter_readerr, counter_add, counter_set, counter_wait, counter_adderr,
-	counter_seterr,
+	sizeof(struct fi_ops_cntr), counter_read, counter_readerr, counter_add, counter_set, counter_wait,
+	counter_adderr, counter_seterr,
 };
 
 int counter_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_cntr **out, void *context)

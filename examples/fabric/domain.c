@@ -147,7 +147,7 @@ static int domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_
 	if (!d->context) {
 		why = "no such device of mlx5";
 	} else {
-		fcntl(d->context->async_fd, F_SETFL, fcntl(d->context->async_fd, F_GETFL) | O_NONBLOCK); /* peer_events */
+		fcntl(d->context->async_fd, F_SETFL, O_NONBLOCK); /* for peer_events */
 		d->pd = ibv_alloc_pd(d->context);
 		err = d->pd ? inlay_uar_create(&d->uar, d->pd, INLAY_UAR_SERIAL, &why) : -FI_ENOMEM;
 		if (!err)

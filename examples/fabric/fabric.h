@@ -94,7 +94,8 @@ enum wire_flags {
 	FLAG_TAGGED = 1,
 	FLAG_DATA = 2,
 	FLAG_HANDLE = 4,
-	FLAG_FETCH = 8            /* WIRE_ATOMIC, WIRE_ANSWER: with old values */
+	FLAG_ANSWER = 8,          /* WIRE_ATOMIC: is asked for */
+	FLAG_FETCH = 16           /* ... with old values */
 };
 
 /* Memory of the sender's */
@@ -211,7 +212,7 @@ enum op_kind {
 	OP_RMA,                   /* a read or a write holds its registrations */
 	OP_NATIVE,                /* an atomic operation of the device's, step by step */
 	OP_ATOMIC,                /* waits for WIRE_ANSWER */
-	OP_ANSWER                 /* waits for room to say WIRE_ANSWER */
+	OP_MESSAGE                /* a message of atomic.c that waits for room, then for its acknowledgement */
 };
 
 /*
@@ -223,6 +224,7 @@ struct op {
 	uint8_t iovs;
 	bool told;                /* receive: its success makes a completion */
 	bool multi;               /* receive: of several messages */
+	bool adds;                /* OP_NATIVE: by fetch-and-add */
 	uint32_t index;
 	uint64_t flags;           /* of its completion */
 	void *context;
@@ -243,7 +245,7 @@ struct op {
 	uint64_t tag, data;       /* of the message */
 	uint64_t remote_handle;
 	size_t min;               /* multi-receive: the least that must be left */
-	struct buf *bounce;       /* OP_NATIVE: its state; OP_ANSWER: the message */
+	struct buf *bounce;       /* OP_NATIVE, OP_ATOMIC, OP_MESSAGE: its struct request */
 	struct iovec iov[IOV_LIMIT];
 	struct segment segment[IOV_LIMIT];
 	struct inlay_cache_region *region[IOV_LIMIT];
@@ -315,7 +317,7 @@ struct peer {
 	struct peer *next;        /* of all peers of the endpoint */
 	struct ibv_qp *qp;
 	struct name name;
-	struct inlay_connect_record here;
+	struct inlay_connect_record place, here; /* what the name says; our queue pair */
 	struct inlay_av av;
 	uint32_t attempt, their_attempt;
 	uint64_t since, hello_at, probe_at; /* milliseconds */
@@ -764,7 +766,7 @@ int rma_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
 int atomic_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
 
 void atomic_step(struct endpoint *ep, struct op *op, int err); /* OP_NATIVE: the device has done a step */
-void atomic_again(struct endpoint *ep, struct op *op); /* OP_NATIVE, OP_ANSWER: there may be room now */
+void atomic_again(struct endpoint *ep, struct op *op); /* OP_NATIVE, OP_MESSAGE: there may be room now */
 
 void progress(struct endpoint *ep);     /* what the device has completed, and what time has brought */
 int progress_feed(struct endpoint *ep); /* fills the shared receive queue for the first time */

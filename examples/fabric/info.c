@@ -10,16 +10,14 @@ struct settings settings = {SETTINGS(DEFAULT)};
 /* What an endpoint can do, and what of that a caller gets only if it asks: it has a price. */
 #define ONE_SIDED (FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define TX_CAPS (FI_MSG | FI_TAGGED | FI_SEND | FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE)
-#define RX_CAPS                                                                                                       \
-	(FI_MSG | FI_TAGGED | FI_RECV | FI_RMA | FI_ATOMIC | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV |       \
-	 FI_SOURCE | FI_DIRECTED_RECV)
+#define RX_CAPS (FI_MSG | FI_TAGGED | FI_RECV | FI_RMA | FI_ATOMIC | FI_REMOTE_READ | FI_REMOTE_WRITE | \
+		 FI_MULTI_RECV | FI_SOURCE | FI_DIRECTED_RECV)
 #define DOMAIN_CAPS (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define PRICED_CAPS FI_DIRECTED_RECV
 #define ALL_CAPS (TX_CAPS | RX_CAPS | DOMAIN_CAPS)
 
-#define TX_FLAGS                                                                                                      \
-	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE |              \
-	 FI_MATCH_COMPLETE)
+#define TX_FLAGS (FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | \
+		  FI_MATCH_COMPLETE)
 #define RX_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
 #define ORDERS FI_ORDER_SAS
 #define TAG_FORMAT 0xaaaaaaaaaaaaaaaaull /* 64 fields of one bit: any bits, any mask */
@@ -93,7 +91,8 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	const struct fi_tx_attr *tx = hints->tx_attr ? hints->tx_attr : &no_tx;
 	const struct fi_rx_attr *rx = hints->rx_attr ? hints->rx_attr : &no_rx;
 	const struct fi_ep_attr *ep = hints->ep_attr ? hints->ep_attr : &no_ep;
-	const struct fi_domain_attr *d = hints->domain_attr ? hints->domain_attr : &no_domain, *mine = have->domain_attr;
+	const struct fi_domain_attr *d = hints->domain_attr ? hints->domain_attr : &no_domain;
+	const struct fi_domain_attr *mine = have->domain_attr;
 	const bool basic = d->mr_mode == FI_MR_BASIC || /* all of them, in old programs' words */
 			   (d->mr_mode == FI_MR_UNSPEC && FI_VERSION_LT(version, FI_VERSION(1, 5)));
 
@@ -112,7 +111,8 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	       "several contexts" :
 	       d->max_ep_stx_ctx || d->max_ep_srx_ctx ? "shared contexts" :
 	       ep->auth_key_size || d->auth_key_size ? "authorization key" :
-	       ep->mem_tag_format && __builtin_clzll(ep->mem_tag_format) < __builtin_clzll(have->ep_attr->mem_tag_format) ?
+	       ep->mem_tag_format &&
+	       __builtin_clzll(ep->mem_tag_format) < __builtin_clzll(have->ep_attr->mem_tag_format) ?
 	       "more tag bits than directed receives leave" :
 	       other(d->name, mine->name) ? "domain name" :
 	       d->control_progress == FI_PROGRESS_AUTO || d->data_progress == FI_PROGRESS_AUTO ? "automatic progress" :
@@ -161,31 +161,26 @@ static void answer(const struct fi_info *hints, struct fi_info *info)
 /* The offer of one device, if it fits; NULL if it does not. */
 static struct fi_info *info_of(struct ibv_device *device, uint32_t version, const struct fi_info *hints)
 {
+	struct ibv_context *context = ibv_open_device(device);
 	struct inlay_connect_record port;
-	struct ibv_context *context;
-	struct fi_info *info;
-	const char *why;
-	int err;
+	struct fi_info *info = NULL;
+	const char *why = "it cannot be opened";
 
-	context = ibv_open_device(device);
-	if (!context)
-		return NULL;
 	memset(&port, 0, sizeof(port));
-	err = inlay_connect_port(&port, context, (uint8_t)settings.port, settings.gid_index, &why);
-	if (err)
-		FI_INFO(&provider, FI_LOG_CORE, "%s is passed over: %s\n", ibv_get_device_name(device), why);
-	info = err ? NULL : offer(context);
-	ibv_close_device(context);
-	if (!info || !hints)
-		return info;
-	if (hints->caps && !(hints->caps & FI_DIRECTED_RECV))
-		info->ep_attr->mem_tag_format = TAG_FORMAT;
-	why = misfit(hints, info, version);
+	if (context && !inlay_connect_port(&port, context, (uint8_t)settings.port, settings.gid_index, &why)) {
+		info = offer(context);
+		if (info && hints->caps && !(hints->caps & FI_DIRECTED_RECV))
+			info->ep_attr->mem_tag_format = TAG_FORMAT;
+		why = info ? misfit(hints, info, version) : "no memory";
+	}
+	if (context)
+		ibv_close_device(context);
 	if (!why) {
 		answer(hints, info);
 		return info;
 	}
-	FI_INFO(&provider, FI_LOG_CORE, "%s does not fit the hints: %s\n", ibv_get_device_name(device), why);
+	FI_INFO(&provider, FI_LOG_CORE, "%s is passed over: %s%s\n", ibv_get_device_name(device),
+		info ? "it does not fit the hints: " : "", why);
 	fi_freeinfo(info);
 	return NULL;
 }
@@ -193,6 +188,7 @@ static struct fi_info *info_of(struct ibv_device *device, uint32_t version, cons
 int info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
 	     struct fi_info **info)
 {
+	static const struct fi_info anything;
 	struct fi_info **last = info;
 	struct ibv_device **list;
 	int i, n = 0;
@@ -205,7 +201,7 @@ int info_get(uint32_t version, const char *node, const char *service, uint64_t f
 	list = ibv_get_device_list(&n);
 	for (i = 0; list && i < n; i++) {
 		if (mlx5dv_is_supported(list[i]))
-			*last = info_of(list[i], version, hints);
+			*last = info_of(list[i], version, hints ? hints : &anything);
 		if (*last)
 			last = &(*last)->next;
 	}

@@ -41,18 +41,7 @@ static int mr_close(struct fid *fid)
 	return (int)leave(d, -err);
 }
 
-/* Bound to an endpoint or not, enabled or not: it is ready. */
-static int mr_bind(struct fid *fid, struct fid *other, uint64_t flags)
-{
-	return other->fclass == FI_CLASS_EP ? 0 : -FI_ENOSYS;
-}
-
-static int mr_control(struct fid *fid, int command, void *arg)
-{
-	return command == FI_ENABLE ? 0 : -FI_ENOSYS;
-}
-
-static struct fi_ops fid_ops = FID_OPS(mr_close, mr_bind, mr_control);
+static struct fi_ops fid_ops = FID_OPS(mr_close, no_bind, no_control);
 
 static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **out)
 {
@@ -95,8 +84,8 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t f
 	return (int)leave(d, 0);
 }
 
-static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint64_t access, uint64_t offset, uint64_t key,
-		   uint64_t flags, struct fid_mr **out, void *context)
+static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
+		   uint64_t key, uint64_t flags, struct fid_mr **out, void *context)
 {
 	struct fi_mr_attr attr;
 

@@ -37,6 +37,7 @@ struct peer *peer_of_name(struct endpoint *ep, const struct name *name)
 	memset(p, 0, sizeof(*p));
 	p->ep = ep;
 	p->name = *name;
+	inlay_connect_unpack(&p->place, name->record, sizeof(name->record), NULL); /* checked before */
 	p->source = ep->directed ? ep->next_source++ << (64 - SOURCE_BITS) : 0;
 	p->addr = av_find(ep->av, name);
 	p->next = ep->peers;
@@ -44,26 +45,21 @@ struct peer *peer_of_name(struct endpoint *ep, const struct name *name)
 	return p;
 }
 
-/* Room for this address in the arrays that it indexes. */
-static int addrs_grow(struct endpoint *ep, fi_addr_t addr)
+/* Room for all addresses in the arrays that they index. */
+static int addrs_grow(struct endpoint *ep)
 {
-	size_t n = ep->addrs ? ep->addrs : 64, i;
-	struct peer **ready, **by_addr;
+	const size_t n = ep->av->room;
+	struct peer **all = (struct peer **)calloc(2 * n, sizeof(*all));
 
-	if (addr < ep->addrs)
-		return 0;
-	while (n <= addr)
-		n *= 2;
-	ready = (struct peer **)realloc(ep->ready, n * sizeof(*ready));
-	if (!ready)
+	if (!all)
 		return -FI_ENOMEM;
-	ep->ready = ready;
-	by_addr = (struct peer **)realloc(ep->by_addr, n * sizeof(*by_addr));
-	if (!by_addr)
-		return -FI_ENOMEM;
-	ep->by_addr = by_addr;
-	for (i = ep->addrs; i < n; i++)
-		ready[i] = by_addr[i] = NULL;
+	if (ep->addrs) {
+		memcpy(all, ep->ready, ep->addrs * sizeof(*all));
+		memcpy(all + n, ep->by_addr, ep->addrs * sizeof(*all));
+	}
+	free(ep->ready);
+	ep->ready = all;
+	ep->by_addr = all + n;
 	ep->addrs = n;
 	send_defaults(ep);
 	return 0;
@@ -75,7 +71,7 @@ struct peer *peer_of(struct endpoint *ep, fi_addr_t addr)
 
 	if (addr < ep->addrs && ep->by_addr[addr])
 		return ep->by_addr[addr];
-	if (addr >= ep->av->count || !ep->av->names[addr].incarnation || addrs_grow(ep, addr))
+	if (addr >= ep->av->count || !ep->av->names[addr].incarnation || (addr >= ep->addrs && addrs_grow(ep)))
 		return NULL;
 	p = peer_of_name(ep, &ep->av->names[addr]);
 	if (!p)
@@ -203,18 +199,6 @@ void peer_ready(struct peer *p)
 
 /* ---- Failure ---- */
 
-/* A NOP that can only be flushed, so that its completion is the last. */
-static void flush(struct peer *p)
-{
-	struct slot *slot = peer_slot(p);
-
-	if (!p->drained || p->flushed || inlay_post_nop(&p->sq, INLAY_SIGNALED))
-		return;
-	slot->kind = SLOT_NONE;
-	inlay_sq_ring(&p->sq);
-	p->flushed = true;
-}
-
 void peer_fail(struct peer *p, int err, uint8_t syndrome)
 {
 	struct endpoint *ep = p->ep;
@@ -253,7 +237,14 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 
 void peer_flushed(struct peer *p)
 {
-	flush(p);
+	struct slot *slot = peer_slot(p);
+
+	/* A NOP that can only be flushed, so that its completion is the last. */
+	if (p->drained && !p->flushed && !inlay_post_nop(&p->sq, INLAY_SIGNALED)) {
+		slot->kind = SLOT_NONE;
+		inlay_sq_ring(&p->sq);
+		p->flushed = true;
+	}
 	if (p->flushed && !inlay_sq_pending(&p->sq))
 		peer_close(p);
 }
@@ -264,12 +255,13 @@ void peer_events(struct endpoint *ep)
 	struct peer *p;
 
 	while (!ibv_get_async_event(ep->domain->context, &event)) {
-		p = event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED ? (struct peer *)event.element.qp->qp_context : NULL;
+		p = NULL; /* also of the queue pair for hellos */
+		if (event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED)
+			p = (struct peer *)event.element.qp->qp_context;
 		ibv_ack_async_event(&event);
-		if (!p) /* nothing, or the queue pair for hellos */
-			continue;
-		p->drained = true;
-		if (p->state == PEER_FAILING)
+		if (p)
+			p->drained = true;
+		if (p && p->state == PEER_FAILING)
 			peer_flushed(p);
 	}
 }
@@ -284,7 +276,6 @@ void peer_free_all(struct endpoint *ep)
 		free(p);
 	}
 	free(ep->ready);
-	free(ep->by_addr);
 	free(ep->qpn_memory);
 }
 
@@ -313,6 +304,9 @@ struct op *op_begin(struct endpoint *ep, uint8_t kind, struct peer *p, void *con
 void op_drop(struct endpoint *ep, struct op *op)
 {
 	op_let_go(ep, op);
+	if (op->bounce)
+		buf_give(&ep->bounce, op->bounce);
+	op->bounce = NULL;
 	op_give(ep, op);
 }
 

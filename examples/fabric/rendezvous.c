@@ -168,7 +168,7 @@ void read_waiting(struct endpoint *ep)
 			wait_for_room(ep, op);
 		else if (op->kind == OP_FIN)
 			fin(ep, op);
-		else if (op->kind == OP_NATIVE || op->kind == OP_ANSWER)
+		else if (op->kind == OP_NATIVE || op->kind == OP_MESSAGE)
 			atomic_again(ep, op);
 		else
 			read_more(ep, op);

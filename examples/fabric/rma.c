@@ -53,7 +53,9 @@ static uint32_t next_flags(struct peer *p, struct work *w)
 
 static void post_all(struct peer *p, const struct rma *r, struct work *w)
 {
-	struct { struct wire wire; uint64_t data; } __attribute__((packed)) written = {{WIRE_WRITTEN, FLAG_DATA, 0, 0}, r->data};
+	struct { struct wire wire; uint64_t data; } __attribute__((packed)) written = {
+		{WIRE_WRITTEN, FLAG_DATA, 0, 0}, r->data
+	};
 	const uint32_t flags = w->lkey ? 0 : INLAY_INLINE;
 	uint64_t remote = r->remote;
 	struct ibv_sge sge;
@@ -173,8 +175,10 @@ static ssize_t rma_any(struct endpoint *ep, const struct rma *r)
 	return 0;
 }
 
-static ssize_t rma(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t iovs, fi_addr_t addr, uint64_t remote,
-		   uint64_t key, uint64_t data, void *context, uint64_t flags)
+#define TARGET fi_addr_t addr, uint64_t remote, uint64_t key
+
+static ssize_t rma(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t iovs, TARGET, uint64_t data,
+		   void *context, uint64_t flags)
 {
 	struct endpoint *ep = container_of(fid, struct endpoint, fid);
 	const uint64_t of_writes = flags & FI_READ ? FI_REMOTE_CQ_DATA | FI_INJECT : 0;
@@ -184,14 +188,6 @@ static ssize_t rma(struct fid_ep *fid, const struct iovec *iov, void **desc, siz
 	return leave(ep, rma_any(ep, &r));
 }
 
-static ssize_t rma_one(struct fid_ep *fid, const void *buf, size_t len, void *desc, fi_addr_t addr, uint64_t remote,
-		       uint64_t key, uint64_t data, void *context, uint64_t flags)
-{
-	struct iovec iov = {(void *)(uintptr_t)buf, len};
-
-	return rma(fid, &iov, &desc, 1, addr, remote, key, data, context, flags);
-}
-
 static ssize_t rma_msg(struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t flags)
 {
 	return m->rma_iov_count != 1 ? -FI_EINVAL :
@@ -199,33 +195,9 @@ static ssize_t rma_msg(struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t 
 		   m->context, flags);
 }
 
-static ssize_t rma_read(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t addr, uint64_t remote,
-			uint64_t key, void *context)
-{
-	return rma_one(fid, buf, len, desc, addr, remote, key, 0, context, FI_READ | tx_flags(fid));
-}
-
-static ssize_t rma_readv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t addr,
-			 uint64_t remote, uint64_t key, void *context)
-{
-	return rma(fid, iov, desc, count, addr, remote, key, 0, context, FI_READ | tx_flags(fid));
-}
-
 static ssize_t rma_readmsg(struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t flags)
 {
 	return rma_msg(fid, m, FI_READ | flags);
-}
-
-static ssize_t rma_write(struct fid_ep *fid, const void *buf, size_t len, void *desc, fi_addr_t addr, uint64_t remote,
-			 uint64_t key, void *context)
-{
-	return rma_one(fid, buf, len, desc, addr, remote, key, 0, context, FI_WRITE | tx_flags(fid));
-}
-
-static ssize_t rma_writev(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t addr,
-			  uint64_t remote, uint64_t key, void *context)
-{
-	return rma(fid, iov, desc, count, addr, remote, key, 0, context, FI_WRITE | tx_flags(fid));
 }
 
 static ssize_t rma_writemsg(struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t flags)
@@ -233,21 +205,49 @@ static ssize_t rma_writemsg(struct fid_ep *fid, const struct fi_msg_rma *m, uint
 	return rma_msg(fid, m, FI_WRITE | flags);
 }
 
-static ssize_t rma_writedata(struct fid_ep *fid, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t addr,
-			     uint64_t remote, uint64_t key, void *context)
+static ssize_t rma_readv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t n, TARGET, void *context)
 {
-	return rma_one(fid, buf, len, desc, addr, remote, key, data, context, FI_WRITE | FI_REMOTE_CQ_DATA | tx_flags(fid));
+	return rma(fid, iov, desc, n, addr, remote, key, 0, context, FI_READ | tx_flags(fid));
+}
+
+static ssize_t rma_writev(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t n, TARGET, void *context)
+{
+	return rma(fid, iov, desc, n, addr, remote, key, 0, context, FI_WRITE | tx_flags(fid));
+}
+
+static ssize_t rma_one(struct fid_ep *fid, const void *buf, size_t len, void *desc, TARGET, uint64_t data,
+		       void *context, uint64_t flags)
+{
+	struct iovec iov = {(void *)(uintptr_t)buf, len};
+
+	return rma(fid, &iov, &desc, 1, addr, remote, key, data, context, flags);
+}
+
+static ssize_t rma_read(struct fid_ep *fid, void *buf, size_t len, void *desc, TARGET, void *context)
+{
+	return rma_one(fid, buf, len, desc, addr, remote, key, 0, context, FI_READ | tx_flags(fid));
+}
+
+static ssize_t rma_write(struct fid_ep *fid, const void *buf, size_t len, void *desc, TARGET, void *context)
+{
+	return rma_one(fid, buf, len, desc, addr, remote, key, 0, context, FI_WRITE | tx_flags(fid));
+}
+
+static ssize_t rma_writedata(struct fid_ep *fid, const void *buf, size_t len, void *desc, uint64_t data, TARGET,
+			     void *context)
+{
+	return rma_one(fid, buf, len, desc, addr, remote, key, data, context,
+		       FI_WRITE | FI_REMOTE_CQ_DATA | tx_flags(fid));
 }
 
 #define INJECT (FI_WRITE | FI_INJECT | SILENT)
 
-static ssize_t rma_inject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t addr, uint64_t remote, uint64_t key)
+static ssize_t rma_inject(struct fid_ep *fid, const void *buf, size_t len, TARGET)
 {
 	return rma_one(fid, buf, len, NULL, addr, remote, key, 0, NULL, INJECT);
 }
 
-static ssize_t rma_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t addr,
-			      uint64_t remote, uint64_t key)
+static ssize_t rma_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, TARGET)
 {
 	return rma_one(fid, buf, len, NULL, addr, remote, key, data, NULL, INJECT | FI_REMOTE_CQ_DATA);
 }

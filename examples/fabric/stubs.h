@@ -18,7 +18,8 @@ NO(int, no_scalable_ep, struct fid_domain *fid, struct fi_info *info, struct fid
 NO(int, no_poll_open, struct fid_domain *fid, struct fi_poll_attr *attr, struct fid_poll **poll)
 NO(int, no_stx_ctx, struct fid_domain *fid, struct fi_tx_attr *attr, struct fid_stx **stx, void *context)
 NO(int, no_srx_ctx, struct fid_domain *fid, struct fi_rx_attr *attr, struct fid_ep **ep, void *context)
-NO(int, no_insertsvc, struct fid_av *fid, const char *node, const char *service, fi_addr_t *addr, uint64_t flags, void *c)
+NO(int, no_insertsvc, struct fid_av *fid, const char *node, const char *service, fi_addr_t *addr, uint64_t flags,
+   void *context)
 NO(int, no_insertsym, struct fid_av *fid, const char *node, size_t nodes, const char *service, size_t services,
    fi_addr_t *addr, uint64_t flags, void *context)
 NO(int, no_tx_ctx, struct fid_ep *fid, int index, struct fi_tx_attr *attr, struct fid_ep **tx, void *context)
@@ -33,13 +34,11 @@ NO(ssize_t, no_eq_write, struct fid_eq *fid, uint32_t event, const void *buf, si
 NO(ssize_t, no_barrier, struct fid_ep *fid, fi_addr_t coll, void *context)
 NO(ssize_t, no_broadcast, struct fid_ep *fid, void *buf, size_t count, void *desc, fi_addr_t coll, fi_addr_t root,
    enum fi_datatype type, uint64_t flags, void *context)
-NO(ssize_t, no_gather, struct fid_ep *fid, const void *buf, size_t count, void *desc, void *result, void *result_desc,
-   fi_addr_t coll, enum fi_datatype type, uint64_t flags, void *context)
-NO(ssize_t, no_reduce, struct fid_ep *fid, const void *buf, size_t count, void *desc, void *result, void *result_desc,
-   fi_addr_t coll, enum fi_datatype type, enum fi_op op, uint64_t flags, void *context)
-NO(ssize_t, no_reduce_to, struct fid_ep *fid, const void *buf, size_t count, void *desc, void *result, void *result_desc,
-   fi_addr_t coll, fi_addr_t root, enum fi_datatype type, enum fi_op op, uint64_t flags, void *context)
-NO(ssize_t, no_gather_to, struct fid_ep *fid, const void *buf, size_t count, void *desc, void *result, void *result_desc,
-   fi_addr_t coll, fi_addr_t root, enum fi_datatype type, uint64_t flags, void *context)
+
+#define COLLECTIVE struct fid_ep *fid, const void *buf, size_t n, void *desc, void *result, void *rdesc, fi_addr_t coll
+NO(ssize_t, no_gather, COLLECTIVE, enum fi_datatype type, uint64_t flags, void *context)
+NO(ssize_t, no_gather_to, COLLECTIVE, fi_addr_t root, enum fi_datatype type, uint64_t flags, void *context)
+NO(ssize_t, no_reduce, COLLECTIVE, enum fi_datatype type, enum fi_op op, uint64_t flags, void *context)
+NO(ssize_t, no_reduce_to, COLLECTIVE, fi_addr_t root, enum fi_datatype type, enum fi_op op, uint64_t flags, void *c)
 NO(ssize_t, no_collective, struct fid_ep *fid, const struct fi_msg_collective *msg, struct fi_ioc *result,
    void **result_desc, size_t results, uint64_t flags)

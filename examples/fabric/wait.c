@@ -142,7 +142,7 @@ int wait_try(struct fid_fabric *fabric, struct fid **fids, int count)
 ssize_t wait_read(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source, const void *cond, int timeout)
 {
 	struct cq *cq = container_of(fid, struct cq, fid);
-	const uint64_t end = milliseconds() + (uint64_t)(timeout < 0 ? 0 : timeout);
+	const uint64_t end = milliseconds() + (uint64_t)timeout;
 	struct pollfd p = {cq->epoll, POLLIN, 0};
 	eventfd_t signals;
 	uint64_t now;
