@@ -24,6 +24,7 @@
  *   queue/iov.h        posts of a list of struct iovec
  *   queue/template.h   posts that are prepared once
  *   queue/umr.h        posts that change memory keys
+ *   queue/raw.h        posts a WQE of the caller's
  *   queue/rq.h         receive queue
  *   queue/srq.h        shared receive queue
  *   queue/qpn_table.h  finds the caller's object by the QP number of a completion
@@ -72,6 +73,7 @@
 #include <inlay/queue/iov.h>
 #include <inlay/queue/template.h>
 #include <inlay/queue/umr.h>
+#include <inlay/queue/raw.h>
 #include <inlay/queue/rq.h>
 #include <inlay/queue/srq.h>
 #include <inlay/queue/qpn_table.h>

@@ -36,7 +36,7 @@
  *   wqe/segment.h  flags, control, remote address, atomic, data, inline; the cursor; receive WQEs
  *   wqe/iov.h      segments that gather a list of struct iovec
  *   wqe/av.h       address vectors
- *   wqe/umr.h      changes to memory keys
+ *   wqe/umr.h      changes to memory keys, signatures
  *   wqe/print.h    a printer
  *
  * Threads: pure functions of their arguments.

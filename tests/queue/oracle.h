@@ -30,13 +30,13 @@
 #define WQE_MAX 15u             /* WQEBBs of the longest */
 #define DATA_BYTES 8192u
 
-enum op { SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, CAS, FAA, BIND1, BIND2, INV, OPS };
+enum op { SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, CAS, FAA, BIND1, BIND2, INV, UMR, RAW, OPS };
 enum { SIG = 1, SOL = 2, FENCE = 4, FLAG_SETS = 8 };
 enum { POST_SEND, WR, APIS };
 enum { PLAIN, CONST, CURSOR, IOV, TEMPLATE, WAYS };
 
 static const char *const op_name[OPS] = {"SEND", "SEND_IMM", "SEND_INV", "WRITE", "WRITE_IMM", "READ", "CAS", "FAA", "BIND1", "BIND2",
-					  "INV"};
+					  "INV", "UMR", "RAW"};
 static const uint8_t op_code[OPS] = {MLX5_OPCODE_SEND, MLX5_OPCODE_SEND_IMM, MLX5_OPCODE_SEND_INVAL, MLX5_OPCODE_RDMA_WRITE,
 				     MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_CS,
 				     MLX5_OPCODE_ATOMIC_FA, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR};
@@ -55,6 +55,7 @@ struct kind {
 	uint32_t overhead_full;
 	uint32_t max_inline;    /* the longest that fits the device's longest WQE with libmlx5's overhead for lean, and for full */
 	uint32_t max_inline_full;
+	uint64_t dv;            /* MLX5DV_QP_EX_*: libmlx5's own operations, without scatter to CQE */
 };
 
 #define RC_LEAN (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE |   \
@@ -65,10 +66,13 @@ struct kind {
 #define WINDOWS (IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW)
 
 UNUSED static const struct kind rc_kind = {IBV_QPT_RC, 1 << SEND | 1 << SEND_IMM | 1 << SEND_INV | 1 << WRITE | 1 << WRITE_IMM | 1 << READ |
-					   1 << CAS | 1 << FAA, RC_LEAN, RC_LEAN | WINDOWS, 16, 48, 192, 908, 764};
+					   1 << CAS | 1 << FAA, RC_LEAN, RC_LEAN | WINDOWS, 16, 48, 192, 908, 764, 0};
 UNUSED static const struct kind uc_kind = {IBV_QPT_UC, 1 << SEND | 1 << SEND_IMM | 1 << WRITE | 1 << WRITE_IMM, UC_LEAN, UC_LEAN | WINDOWS,
-					   16, 32, 192, 924, 764};
-UNUSED static const struct kind ud_kind = {IBV_QPT_UD, 1 << SEND | 1 << SEND_IMM, UD_LEAN, UD_LEAN, 64, 64, 64, 892, 892};
+					   16, 32, 192, 924, 764, 0};
+UNUSED static const struct kind ud_kind = {IBV_QPT_UD, 1 << SEND | 1 << SEND_IMM, UD_LEAN, UD_LEAN, 64, 64, 64, 892, 892, 0};
+
+enum { NO_LAYOUT, LIST, INTERLEAVED };          /* of a UMR's request */
+enum { KEY_PLAIN, KEY_OFF, KEY_KEPT, KEY_SIGNED };  /* the key has none; has room for one, has one, gets one */
 
 /* A request, in a form of neither side */
 struct req {
@@ -85,6 +89,15 @@ struct req {
 	struct inlay_av av;
 	struct ibv_mw mw;       /* BIND1, BIND2 */
 	struct ibv_mw_bind_info bind;
+	struct {                /* UMR; the key is rkey, a list's pieces are sge */
+		uint8_t layout, sig, access, errors, seen, order, simple;
+		uint32_t rights, rounds, psv[2];
+		struct mlx5dv_mr_interleaved part[MAX_SGE + 4];
+		struct mlx5dv_sig_t10dif dif[2];
+		struct mlx5dv_sig_crc crc[2];
+		struct mlx5dv_sig_block_domain domain[2]; /* memory, wire */
+		struct mlx5dv_sig_block_attr attr;
+	} umr;
 	struct ibv_sge sge[MAX_SGE + 4];
 };
 
@@ -124,6 +137,7 @@ struct trio {
 	uint32_t fence;         /* what libmlx5 puts into the next WQE by itself, after a change of a window */
 	uint8_t salt;           /* what c is filled with */
 	uint32_t start[65536];  /* where the outstanding WQEs begin */
+	bool more[65536];       /* whether the request's next WQE follows */
 };
 
 static struct trio T;
@@ -138,12 +152,12 @@ static struct ibv_mr *mrs[4];
 
 UNUSED static bool is_window(unsigned op)
 {
-	return op >= BIND1;
+	return op >= BIND1 && op <= INV;
 }
 
 UNUSED static bool is_rdma(unsigned op)
 {
-	return op >= WRITE && !is_window(op);
+	return op >= WRITE && op <= FAA;
 }
 
 UNUSED static bool is_atomic(unsigned op)
@@ -164,6 +178,10 @@ UNUSED static uint32_t req_ds(const struct req *r)
 
 	if (is_window(r->op))
 		return r->op != INV && r->bind.length ? 12 : 8;
+	if (r->op == RAW)
+		return r->nsge;
+	if (r->op == UMR)
+		return 8 + (r->umr.layout ? (r->nsge + (r->umr.layout == INTERLEAVED) + 3) / 4 * 4 : 0) + (r->umr.sig == KEY_SIGNED ? 4 : 0);
 	for (i = 0; i < r->nsge; i++)
 		total += r->sge[i].length;
 	if (r->inl)
@@ -171,6 +189,14 @@ UNUSED static uint32_t req_ds(const struct req *r)
 	for (i = 0; i < r->nsge; i++)
 		ds += r->sge[i].length != 0;
 	return ds;
+}
+
+/* WQEs of a request: a UMR that gives a key signatures has one more for each PSV, of one WQEBB */
+UNUSED static uint32_t req_psvs(const struct req *r)
+{
+	if (r->op != UMR || !(r->umr.sig == KEY_SIGNED || (r->umr.sig == KEY_KEPT && r->umr.seen)))
+		return 0;
+	return !!r->umr.attr.mem + !!r->umr.attr.wire;
 }
 
 UNUSED static void req_print(FILE *out, const struct req *r)
@@ -186,6 +212,8 @@ UNUSED static void req_print(FILE *out, const struct req *r)
 	if (is_window(r->op))
 		fprintf(out, ", key 0x%x to 0x%x, %llu bytes at 0x%llx, access 0x%x", r->op == INV ? r->imm : r->mw.rkey, r->rkey,
 			(unsigned long long)r->bind.length, (unsigned long long)r->bind.addr, r->bind.mw_access_flags);
+	if (r->op == UMR)
+		fprintf(out, ", key 0x%x, layout %u, signature %u", r->rkey, r->umr.layout, r->umr.sig);
 	fprintf(out, "\n");
 }
 
@@ -297,6 +325,10 @@ UNUSED static int post_send(struct lib *l, const struct req *r, unsigned n, uint
 	return ibv_post_send(l->qp, wr, &bad);
 }
 
+/* What a program puts here that has UMR and RAW among its operations */
+static void (*lib_umr)(struct lib *l, const struct req *r);
+static int (*in_umr)(struct inlay_sq *sq, const struct req *r, uint32_t flags);
+
 UNUSED static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64_t wr_id)
 {
 	struct ibv_data_buf buf[MAX_SGE + 4];
@@ -305,6 +337,7 @@ UNUSED static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64
 
 	ibv_wr_start(q);
 	for (i = 0; i < n; i++, r++) {
+		wr_id += req_psvs(r);
 		q->wr_id = wr_id + i;
 		q->wr_flags = (r->flags & SIG ? IBV_SEND_SIGNALED : 0) | (r->flags & SOL ? IBV_SEND_SOLICITED : 0) |
 			      (r->flags & FENCE ? IBV_SEND_FENCE : 0);
@@ -318,6 +351,8 @@ UNUSED static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64
 		case CAS: ibv_wr_atomic_cmp_swp(q, r->rkey, r->raddr, r->a, r->b); break;
 		case FAA: ibv_wr_atomic_fetch_add(q, r->rkey, r->raddr, r->a); break;
 		case INV: ibv_wr_local_inv(q, r->imm); continue;
+		case UMR:
+		case RAW: lib_umr(l, r); continue;
 		default: ibv_wr_bind_mw(q, (struct ibv_mw *)(uintptr_t)&r->mw, r->rkey, &r->bind); continue;
 		}
 		if (r->to && !r->av_last)
@@ -397,6 +432,8 @@ INLAY_ALWAYS int in_datagram(struct inlay_sq *sq, const struct req *r, uint8_t o
 
 UNUSED static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const struct req *r)
 {
+	if (r->op == UMR || r->op == RAW)
+		return in_umr(sq, r, in_flags(r));
 	if (r->op == INV)
 		return inlay_post_local_inv(sq, r->imm, in_flags(r));
 	if (is_window(r->op))
@@ -505,7 +542,7 @@ UNUSED static __attribute__((noinline)) int in_template(struct inlay_sq *sq, con
 
 UNUSED static int post_inlay(struct inlay_sq *sq, unsigned way, const struct req *r)
 {
-	if (is_window(r->op) || (way == CONST && T.fence))
+	if (r->op >= BIND1 || (way == CONST && T.fence))
 		way = PLAIN;
 	if (way == TEMPLATE && (r->to || is_atomic(r->op) || r->inl || r->nsge != 1 || !r->sge[0].length))
 		way = IOV;
@@ -572,7 +609,17 @@ UNUSED static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq, const
 		attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 		attr.send_ops_flags = ops;
 	}
-	qp = ibv_create_qp_ex(dev.ctx, &attr);
+	if (K->dv) {
+		struct mlx5dv_qp_init_attr dv;
+
+		memset(&dv, 0, sizeof(dv));
+		dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+		dv.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
+		dv.send_ops_flags = K->dv;
+		qp = mlx5dv_create_qp(dev.ctx, &attr, &dv);
+	} else {
+		qp = ibv_create_qp_ex(dev.ctx, &attr);
+	}
 	assert_non_null(qp);
 	if (granted)
 		*granted = attr.cap;
@@ -734,6 +781,9 @@ UNUSED static void complete(struct trio *t, unsigned k)
 
 	if (!k)
 		return;
+	/* A request of several WQEs is completed whole */
+	while (t->more[(t->tail + k - 1) & 0xffff])
+		k++;
 	/* The device has executed none of what was rung for: it takes it as done */
 	assert_true(softdev_skip(t->a.qp->qp_num) >= 0);
 	assert_true(softdev_skip(t->b.qp->qp_num) >= 0);
@@ -875,10 +925,10 @@ UNUSED static void report(const struct trio *t, const struct req *r, unsigned n,
 
 	fprintf(report_to, "%s, byte %u (0x%x): libmlx5 0x%02x, inlay 0x%02x; ", what, at, at, lib, in);
 	fprintf(report_to, "ring of %u WQEBBs, batch of %u at %u (slot %u)\n", t->bbs, n, begin, begin & (t->bbs - 1));
-	for (i = 0; i < n; i++, pos += (ds + 3) / 4) {
+	for (i = 0; i < n; i++, pos += (ds + 3) / 4 + req_psvs(&r[i - 1])) {
 		ds = req_ds(&r[i]);
 		where = (at - (pos & (t->bbs - 1)) * 64) & (t->bbs * 64 - 1);
-		if (!strcmp(what, "ring") && n > 1 && where >= (ds + 3) / 4 * 64)
+		if (!strcmp(what, "ring") && n > 1 && where >= ((ds + 3) / 4 + req_psvs(&r[i])) * 64)
 			continue;
 		if (!strcmp(what, "ring"))
 			fprintf(report_to, "WQE %u of the batch, +%u byte %u: ", i, where & ~15u, where & 15);
@@ -914,7 +964,7 @@ UNUSED static void post_batch(struct trio *t, unsigned api, unsigned way, bool d
 			req_print(report_to, &r[i]);
 			fail_msg("inlay answers %d", err);
 		}
-		t->fence = is_window(r[i].op) ? INLAY_FENCE_INITIATOR_SMALL : 0;
+		t->fence = is_window(r[i].op) || r[i].op == UMR ? INLAY_FENCE_INITIATOR_SMALL : 0;
 	}
 	if (t->head & 1)
 		inlay_sq_join(&t->sq, &burst);
@@ -923,6 +973,9 @@ UNUSED static void post_batch(struct trio *t, unsigned api, unsigned way, bool d
 	else
 		inlay_sq_ring(&t->sq);
 	for (i = 0; i < n; i++) {
+		uint32_t psvs = req_psvs(&r[i]);
+
+		t->more[t->head & 0xffff] = psvs;
 		t->start[t->head++ & 0xffff] = pos;
 		if (swap_qpn(t->a.ring + (pos & (t->bbs - 1)) * 64, t->a.qp->qp_num, t->qp->qp_num, pos) ||
 		    swap_qpn(t->b.ring + (pos & (t->bbs - 1)) * 64, t->b.qp->qp_num, t->qp->qp_num, pos)) {
@@ -935,6 +988,13 @@ UNUSED static void post_batch(struct trio *t, unsigned api, unsigned way, bool d
 			fail_msg("libmlx5 binds to another QP");
 		ds = req_ds(&r[i]);
 		pos += (ds + 3) / 4;
+		for (; psvs; psvs--, pos++) {
+			t->more[t->head & 0xffff] = psvs > 1;
+			t->start[t->head++ & 0xffff] = pos;
+			if (swap_qpn(t->a.ring + (pos & (t->bbs - 1)) * 64, t->a.qp->qp_num, t->qp->qp_num, pos) ||
+			    swap_qpn(t->b.ring + (pos & (t->bbs - 1)) * 64, t->b.qp->qp_num, t->qp->qp_num, pos))
+				fail_msg("libmlx5 sets no PSV at WQEBB %u", pos);
+		}
 	}
 	i = t->start[(t->head - 1) & 0xffff];
 	if (swap_qpn(t->a.reg + t->a.half * t->size, t->a.qp->qp_num, t->qp->qp_num, i) ||
@@ -965,7 +1025,7 @@ UNUSED static int check_batch(struct trio *t, const struct req *r, unsigned n, u
 	/* ibv_wr_* leaves the immediate alone where there is none */
 	if (known < 12 * n)
 		fail_msg("libmlx5 wrote %u bytes only", known);
-	for (i = 0; i < n; i++, pos += (ds + 3) / 4) {
+	for (i = 0; i < n; i++, pos += (ds + 3) / 4 + req_psvs(&r[i - 1])) {
 		ds = req_ds(&r[i]);
 		at = touched(t, pos, ds, (ds + 3) & ~3u);
 		if (at != UINT32_MAX) {

@@ -772,6 +772,7 @@ static void names(void **state)
 	} known[] = {
 		{0x00, "NOP"},	      {0x0a, "SEND"},		{0x0b, "SEND_IMM"},  {0x01, "SEND_INVAL"}, {0x08, "RDMA_WRITE"},
 		{0x09, "RDMA_WRITE_IMM"}, {0x10, "RDMA_READ"}, {0x11, "ATOMIC_CS"}, {0x12, "ATOMIC_FA"}, {0x25, "UMR"},
+		{0x20, "SET_PSV"},
 	};
 	uint32_t opcode;
 	size_t i;

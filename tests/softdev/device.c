@@ -22,6 +22,7 @@ static int tell_context(struct sd_cmd *c, unsigned driver, unsigned num_comp_vec
 		.max_srq_recv_wr = SD_MAX_RQ_WR - 1,
 		.num_ports = 1,
 		.response_length = sizeof(resp),
+		.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG,
 		.cqe_version = 1,
 		.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
 		.eth_min_inline = MLX5_USER_INLINE_MODE_NONE,
@@ -205,6 +206,7 @@ int sd_cmd_query_device_ex(struct sd_cmd *c)
 	struct mlx5_ib_query_device_resp drv = { .response_length = sizeof(drv) };
 	struct ib_uverbs_ex_query_device_resp resp = {
 		.response_length = sizeof(resp),
+		.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG,
 		.timestamp_mask = ~0ull,
 		.hca_core_clock = 1000000, /* kHz: CQE timestamps are in ns */
 		.cq_moderation_caps = { SD_MAX_CQ_COUNT, SD_MAX_CQ_PERIOD, 0 },

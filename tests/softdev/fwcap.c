@@ -33,6 +33,7 @@ static const struct cap general[] = {
 	{ 0x11a, 6, 16 },         /* log_max_klm_list_size */
 	{ 0x12a, 6, 4 },          /* log_max_ra_req_dc */
 	{ 0x13a, 6, 4 },          /* log_max_ra_res_dc */
+	{ 0x148, 1, 1 },          /* sig_crc32c */
 	{ 0x14a, 6, 4 },          /* log_max_ra_req_qp */
 	{ 0x15a, 6, 4 },          /* log_max_ra_res_qp */
 	{ 0x170, 16, 1 },         /* gid_table_size: 16 entries */
@@ -41,10 +42,12 @@ static const struct cap general[] = {
 	{ 0x1ab, 5, 16 },         /* local_ca_ack_delay */
 	{ 0x1b8, 8, 1 },          /* num_ports */
 	{ 0x1c3, 5, 30 },         /* log_max_msg */
+	{ 0x1f0, 1, 1 },          /* sig_block_4048 */
 	{ 0x1fc, 4, 1 },          /* cqe_version */
 	{ 0x200, 1, 1 },          /* compact_address_vector */
 	{ 0x207, 1, 1 },          /* umr_modify_entity_size_disabled */
 	{ 0x215, 1, 1 },          /* sctr_data_cqe */
+	{ 0x217, 1, 1 },          /* sho: block signatures */
 	{ 0x21a, 1, 1 },          /* dct */
 	{ 0x21e, 1, 1 },          /* atomic */
 	{ 0x220, 1, 1 },          /* cq_oi */
@@ -71,6 +74,7 @@ static const struct cap general[] = {
 	{ 0x3db, 5, 15 },         /* log_max_wq_sz */
 	{ 0x463, 5, 12 },         /* log_max_uctx */
 	{ 0x46b, 5, 16 },         /* log_max_umem */
+	{ 0x480, 1, 1 },          /* sigerr_domain_and_sig_type */
 	{ 0x4e0, 32, 1000000 },   /* device_frequency_khz: timestamps are in ns */
 	{ 0x520, 32, 1 },         /* num_of_uars_per_page */
 	{ 0x5b2, 1, 1 },          /* crossing_vhca_mkey */

@@ -18,6 +18,7 @@
 #define MIN_PAGE 12u              /* log */
 #define MAX_PAGE 31u
 #define MAX_LIST 65536u           /* entries: log_max_klm_list_size */
+#define BSF 4u                    /* octwords */
 
 enum { PA, MTT, KLM, KSM };
 
@@ -27,14 +28,13 @@ static uint32_t mkc_access(const uint8_t *mkc)
 	       (sd_get(mkc, 0x12, 1) ? IBV_ACCESS_REMOTE_WRITE : 0) | (sd_get(mkc, 0x11, 1) ? IBV_ACCESS_REMOTE_ATOMIC : 0);
 }
 
-/*
- * Signatures, invalidation by the peer, encryption, on-demand paging and keys for one QP are not
- * claimed
- */
+/* Encryption, on-demand paging and keys for one QP are not claimed. A BSF is one for signatures */
 static bool mkc_ok(const uint8_t *mkc)
 {
-	return sd_get(mkc, 0x20, 24) == 0xffffff && sd_clear(mkc, 0x0, 1) && sd_clear(mkc, 0x1a, 2) && sd_clear(mkc, 0x61, 2) &&
-	       sd_clear(mkc, 0x67, 1) && sd_clear(mkc, 0x100, 32) && sd_clear(mkc, 0x1e0, 32);
+	bool bsf = sd_get(mkc, 0x61, 1);
+
+	return sd_get(mkc, 0x20, 24) == 0xffffff && sd_clear(mkc, 0x0, 1) && sd_clear(mkc, 0x1a, 2) && sd_clear(mkc, 0x62, 1) &&
+	       sd_get(mkc, 0x100, 32) == (bsf ? BSF : 0) && (!bsf || sd_get(mkc, 0x10, 1)) && sd_clear(mkc, 0x1e0, 32);
 }
 
 /* Pages of a umem. Where the first byte lies in its page, both sides must agree */

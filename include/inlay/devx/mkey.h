@@ -16,6 +16,11 @@
  *   ...
  *   inlay_devx_mkey_destroy(&key);                     before its umem or its pieces' keys
  *
+ * A key for UMR covers nothing until a send queue fills it (inlay_post_umr_list, queue/umr.h), as
+ * often as the caller likes:
+ *
+ *   inlay_devx_mkey_create_umr(&key, ctx, &attr, 16, 0);      room for 16 pieces
+ *
  * A key over keys (KLM) covers n pieces in order as one range, each with its own length. With
  * attr.log_entity, all pieces have 2^log_entity bytes (KSM), and the device finds one without a
  * search.
@@ -192,11 +197,77 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 	return inlay_devx_mkey_send_(key, ctx, attr, in, bytes);
 }
 
+/*
+ * Creates a key without memory, for UMRs to fill: what mlx5dv_create_mkey makes.
+ *
+ * attr     addr, pdn, access and tag; they may change with each UMR
+ * entries  room for as many pieces, 1 .. 65535; an interleaved layout takes one more
+ * with_signature  room for block signatures (inlay_post_umr_sig); needs the capability sho
+ *
+ * Returns 0; -EINVAL for an impossible attribute or number; else as inlay_devx_mkey_create.
+ */
+INLAY_COLD int inlay_devx_mkey_create_umr(struct inlay_devx_mkey *key, struct ibv_context *ctx,
+					  const struct inlay_devx_mkey_attr *attr, uint32_t entries, int with_signature)
+{
+	struct inlay_create_mkey_in in;
+
+	INLAY_CHECK(key && ctx && attr, "no argument is NULL");
+	__builtin_memset(key, 0, sizeof(*key));
+	if (!entries || entries > 65535 || attr->len || attr->log_entity)
+		return inlay_devx_refuse_(&key->error, -EINVAL, "an impossible number of entries, or a length");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_MKEY, 0);
+	inlay_mkc_set(&in.mkc, INLAY_MKC_FREE, 1);
+	inlay_mkc_set(&in.mkc, INLAY_MKC_UMR_EN, 1);
+	inlay_mkc_set(&in.mkc, INLAY_MKC_ACCESS_MODE_1_0, INLAY_MKEY_KLM);
+	inlay_mkc_set(&in.mkc, INLAY_MKC_TRANSLATIONS_OCTWORD_SIZE, inlay_round_up(entries, 4));
+	if (with_signature) {
+		inlay_mkc_set(&in.mkc, INLAY_MKC_BSF_EN, 1);
+		inlay_mkc_set(&in.mkc, INLAY_MKC_BSF_OCTWORD_SIZE, 4);
+	}
+	return inlay_devx_mkey_send_(key, ctx, attr, &in, sizeof(in));
+}
+
 /* Destroys the key; the device refuses it afterwards. Returns 0, or a negative errno. */
 INLAY_COLD int inlay_devx_mkey_destroy(struct inlay_devx_mkey *key)
 {
 	INLAY_CHECK(key, "no argument is NULL");
 	return inlay_devx_drop_(&key->obj);
+}
+
+/* ---- PSVs: the running state of a signature ---- */
+
+/* Two of them for each key with signatures: for memory and for the wire. */
+struct inlay_devx_psv {
+	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
+	uint32_t psv;                  /* its number */
+	uint32_t reserved;
+	struct inlay_devx_error error; /* of the last call on it */
+};
+
+/* Creates a PSV in a PD. Returns 0; -EINVAL for too large a PD number; else CREATE_PSV's errno. */
+INLAY_COLD int inlay_devx_psv_create(struct inlay_devx_psv *psv, struct ibv_context *ctx, uint32_t pdn)
+{
+	struct inlay_create_psv_out out;
+	struct inlay_cmd_in in;
+	int err;
+
+	INLAY_CHECK(psv && ctx, "no argument is NULL");
+	__builtin_memset(psv, 0, sizeof(*psv));
+	if (pdn >> 24)
+		return inlay_devx_refuse_(&psv->error, -EINVAL, "too large a PD number");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_PSV, pdn);
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUM_PSV, 1);
+	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &psv->obj, &psv->error);
+	if (!err)
+		psv->psv = (uint32_t)inlay_create_psv_out_get(&out, INLAY_CREATE_PSV_OUT_PSV0_INDEX);
+	return err;
+}
+
+/* Destroys a PSV. Returns 0, or a negative errno. */
+INLAY_COLD int inlay_devx_psv_destroy(struct inlay_devx_psv *psv)
+{
+	INLAY_CHECK(psv, "no argument is NULL");
+	return inlay_devx_drop_(&psv->obj);
 }
 
 #endif

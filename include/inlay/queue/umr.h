@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/umr.h: posts that change a memory key: memory windows, invalidation.
+ * inlay/queue/umr.h: posts that change a memory key: memory windows, invalidation, lists of pieces,
+ * interleaved memory, any field of the key, signatures.
  *
  *   inlay_post_bind_mw(&sq, mw, ibv_inc_rkey(mw->rkey), &bind, INLAY_SIGNALED);
+ *   inlay_post_umr_list(&sq, key, IBV_ACCESS_LOCAL_WRITE, sge, n, 0);
+ *   inlay_post_send(&sq, &through_key, 1, INLAY_SIGNALED | INLAY_FENCE_INITIATOR_SMALL);
+ *
+ * The next post that uses the key needs INLAY_FENCE_INITIATOR_SMALL, which libmlx5 adds itself. A
+ * key that earlier posts still use is changed after their completions.
  *
  * Flags and results are those of inlay_post_* (post.h).
  *
- * Threads: one owner of the queue at a time. Sources: libmlx5's qp.c.
+ * Threads: one owner of the queue at a time. Sources: libmlx5's qp.c; Linux,
+ * infiniband/hw/mlx5/wr.c; SPDK's mlx5_umr.c.
  */
 #ifndef INLAY_QUEUE_UMR_H
 #define INLAY_QUEUE_UMR_H
@@ -19,22 +26,162 @@
 #include <inlay/queue/sq.h>
 
 /*
- * Changes a memory window's key, which is `key` now; qpn, rkey, memory and access as in
- * inlay_seg_umr. Returns as inlay_sq_begin.
+ * Changes a memory key, which is `key` now: wqe/umr.h has the WQE and what there is to change.
+ * Returns as inlay_sq_begin, and -EINVAL for a change that fits no WQE (inlay_umr_ds).
  */
-INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uint32_t rkey,
-			    const struct ibv_sge *memory, uint32_t access, uint32_t flags)
+INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, const struct inlay_umr *umr, uint32_t flags)
+{
+	struct inlay_cursor at;
+	uint32_t ds;
+	int err;
+
+	INLAY_CHECK(sq && umr, "no argument is NULL");
+	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_UMR, 0), "the QP's type has the operation");
+	ds = inlay_umr_ds(umr);
+	if (ds > INLAY_MAX_DS)
+		return -EINVAL;
+	err = inlay_sq_begin(sq, (ds + 3) / 4, &at);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	at = inlay_seg_umr(at, umr);
+	return inlay_post_commit_(sq, at, MLX5_OPCODE_UMR, flags, inlay_to_be32(key));
+}
+
+/* What both layouts change, and the length. */
+INLAY_FN struct inlay_umr inlay_umr_fill_(uint32_t key, uint32_t access, uint16_t entries, uint64_t len)
+{
+	struct inlay_umr umr;
+
+	__builtin_memset(&umr, 0, sizeof(umr));
+	umr.mask = INLAY_UMR_MASK_FILL | INLAY_UMR_MASK_ACCESS;
+	umr.access = access;
+	umr.tag = (uint8_t)key;
+	umr.entries = entries;
+	umr.len = len;
+	return umr;
+}
+
+/*
+ * Makes a key cover pieces of other keys, one after the other, as one range that starts at the
+ * key's start address (0 unless it was made with another).
+ *
+ *   +128  length | lkey | address      one per piece, padded to 64 bytes
+ *
+ * key     made by mlx5dv_create_mkey or inlay_devx_mkey_create_umr, with room for the pieces; its
+ *         low byte becomes the new one
+ * access  IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_*
+ * sge, n  the pieces, of keys of the same PD; n at most 52
+ *
+ * Returns as inlay_post_umr. Same bytes as mlx5dv_wr_mr_list.
+ */
+INLAY_FN int inlay_post_umr_list(struct inlay_sq *sq, uint32_t key, uint32_t access, const struct ibv_sge *sge,
+				 uint16_t n, uint32_t flags)
+{
+	struct inlay_umr umr;
+	uint64_t len = 0;
+	uint32_t i;
+
+	INLAY_CHECK(sge || !n, "the pieces are not NULL");
+	for (i = 0; i < n; i++)
+		len += sge[i].length;
+	umr = inlay_umr_fill_(key, access, n, len);
+	umr.list = sge;
+	return inlay_post_umr(sq, key, &umr, flags);
+}
+
+/*
+ * Makes a key cover interleaved memory: bytes_count bytes of each entry in turn, then the same
+ * bytes_count + bytes_skip further on, `rounds` times.
+ *
+ *   +128  round's bytes | 0x400 | rounds | entries
+ *   +144  stride | length | lkey | address      one per entry, padded to 64 bytes
+ *
+ * entries, n  n at most 51, and one less than the key has room for. bytes_count + bytes_skip is
+ *             less than 65536
+ *
+ * Otherwise as inlay_post_umr_list. Same bytes as mlx5dv_wr_mr_interleaved.
+ */
+INLAY_FN int inlay_post_umr_interleaved(struct inlay_sq *sq, uint32_t key, uint32_t access,
+					const struct mlx5dv_mr_interleaved *entries, uint16_t n, uint32_t rounds,
+					uint32_t flags)
+{
+	struct inlay_umr umr;
+	uint64_t len = 0;
+	uint32_t i;
+
+	INLAY_CHECK(entries, "the entries are not NULL");
+	for (i = 0; i < n; i++)
+		len += entries[i].bytes_count;
+	umr = inlay_umr_fill_(key, access, n, len * rounds);
+	umr.interleaved = entries;
+	umr.rounds = rounds;
+	return inlay_post_umr(sq, key, &umr, flags);
+}
+
+/*
+ * Sets a PSV, the running state of a signature. Returns as inlay_sq_begin. libmlx5 posts it with
+ * INLAY_FENCE_INITIATOR_SMALL after a UMR.
+ *
+ * psv    its number, 24 bits
+ * value  what the signature begins with (inlay_psv_value)
+ */
+INLAY_FN int inlay_post_set_psv(struct inlay_sq *sq, uint32_t psv, uint64_t value, uint32_t flags)
 {
 	struct inlay_cursor at;
 	int err;
 
 	INLAY_CHECK(sq, "the queue is not NULL");
-	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_UMR, 0), "the QP's type has the operation");
-	err = inlay_sq_begin(sq, memory ? 3 : 2, &at);
+	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_SET_PSV, 0), "the QP's type has the operation");
+	err = inlay_sq_begin(sq, 1, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
-	at = inlay_seg_umr(at, qpn, rkey, memory, access);
-	return inlay_post_commit_(sq, at, MLX5_OPCODE_UMR, flags, inlay_to_be32(key));
+	at = inlay_seg_psv(at, psv, value);
+	return inlay_post_commit_(sq, at, MLX5_OPCODE_SET_PSV, flags, 0);
+}
+
+/*
+ * Changes a key as inlay_post_umr, and gives it block signatures: a UMR with a BSF, then a SET_PSV
+ * for each domain. From then on the device checks, generates or strips signatures in transfers
+ * through the key.
+ *
+ * umr   the change without a BSF, which this post adds. After an error that a CQE of opcode
+ *       MLX5_CQE_SIG_ERR told of, and the first time, mask MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR,
+ *       and INLAY_UMR_SIG_ERR in flags if an even number of errors was seen
+ * attr  domains and masks, in mlx5dv's form
+ * psv   the PSVs of memory and wire, as in inlay_bsf_block (inlay_devx_psv_create)
+ *
+ * Returns as inlay_post_umr, with room for all or nothing posted; also -EINVAL as inlay_bsf_block.
+ * Same bytes as mlx5dv_wr_set_mkey_sig_block: INLAY_SIGNALED applies to the last WQE, and each
+ * SET_PSV has the small fence unless flags have another.
+ */
+INLAY_FN int inlay_post_umr_sig(struct inlay_sq *sq, uint32_t key, const struct inlay_umr *umr,
+				const struct mlx5dv_sig_block_attr *attr, const uint32_t psv[2], uint32_t flags)
+{
+	uint32_t quiet = flags & ~(uint32_t)(INLAY_SIGNALED | INLAY_RING), bbs;
+	uint32_t fence = flags >> 29 ? 0 : INLAY_FENCE_INITIATOR_SMALL;
+	struct inlay_umr with;
+	struct inlay_bsf bsf;
+	int err;
+
+	INLAY_CHECK(sq && umr && attr && psv, "no argument is NULL");
+	err = inlay_bsf_block(attr, psv, &bsf);
+	if (err)
+		return err;
+	with = *umr;
+	with.mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE;
+	with.bsf = &bsf;
+	with.bsf_ds = 4;
+	bbs = (inlay_umr_ds(&with) + 3) / 4 + !!attr->mem + !!attr->wire;
+	if (bbs > inlay_sq_room(sq))
+		return bbs > inlay_sq_size(sq) ? -E2BIG : -EAGAIN;
+	err = inlay_post_umr(sq, key, &with, quiet);
+	if (err)
+		return err;
+	if (attr->mem)
+		inlay_post_set_psv(sq, psv[0], inlay_psv_value(attr->mem), (attr->wire ? quiet : flags) | fence);
+	if (attr->wire)
+		inlay_post_set_psv(sq, psv[1], inlay_psv_value(attr->wire), flags | fence);
+	return 0;
 }
 
 /*
@@ -47,35 +194,36 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uin
  *
  * Returns as inlay_post_*, and -ENOTSUP for more than 2^31 bytes. Same bytes as IBV_WR_BIND_MW
  * (ibv_bind_mw for a window of type 1).
- *
- * The next post that uses the window needs INLAY_FENCE_INITIATOR_SMALL, which libmlx5 adds itself.
  */
 INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, uint32_t rkey,
 				const struct ibv_mw_bind_info *bind, uint32_t flags)
 {
 	struct ibv_sge memory;
+	struct inlay_umr umr;
 	uint32_t qpn;
 
 	INLAY_CHECK(sq && mw && bind, "no argument is NULL");
 	qpn = mw->type == IBV_MW_TYPE_2 ? inlay_sq_qpn(sq) : 0;
-	if (!bind->length)
-		return inlay_post_umr(sq, mw->rkey, qpn, rkey, NULL, 0, flags);
 	if (bind->length > 1u << 31)
 		return -ENOTSUP;
 	memory.addr = bind->addr;
 	memory.length = (uint32_t)bind->length;
-	memory.lkey = bind->mr->lkey;
-	return inlay_post_umr(sq, mw->rkey, qpn, rkey, &memory, bind->mw_access_flags, flags);
+	memory.lkey = bind->length ? bind->mr->lkey : 0;
+	umr = inlay_umr_window(qpn, rkey, bind->length ? &memory : NULL, bind->mw_access_flags);
+	return inlay_post_umr(sq, mw->rkey, &umr, flags);
 }
 
 /*
- * Invalidates rkey (host order), a memory window of type 2 that is bound to this QP. Same bytes as
- * IBV_WR_LOCAL_INV. Fence what follows as after inlay_post_bind_mw.
+ * Invalidates rkey (host order), a memory window of type 2 that is bound to this QP, or a key of
+ * inlay_post_umr_list. Same bytes as IBV_WR_LOCAL_INV.
  */
 INLAY_FN int inlay_post_local_inv(struct inlay_sq *sq, uint32_t rkey, uint32_t flags)
 {
+	struct inlay_umr umr;
+
 	INLAY_CHECK(sq, "the queue is not NULL");
-	return inlay_post_umr(sq, rkey, inlay_sq_qpn(sq), 0, NULL, 0, flags);
+	umr = inlay_umr_window(inlay_sq_qpn(sq), 0, NULL, 0);
+	return inlay_post_umr(sq, rkey, &umr, flags);
 }
 
 #endif

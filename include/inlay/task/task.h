@@ -433,12 +433,13 @@ INLAY_COLD void inlay_task_open_(struct inlay_task *t, uint32_t what, const stru
 	struct inlay_task_window_ *w = &h->windows[h->free_window];
 	struct ibv_sge memory = {(uintptr_t)inlay_buf_data(buf), len, inlay_buf_lkey(buf)};
 	uint32_t now = w->rkey, access = what ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
+	struct inlay_umr umr;
 
 	t->windows[what] = h->free_window;
 	h->free_window = w->next;
 	w->rkey = (now & ~0xffu) | ((now + 1) & 0xff);
-	inlay_post_umr(&h->link.sq, now, inlay_sq_qpn(&h->link.sq), w->rkey, &memory, access | IBV_ACCESS_ZERO_BASED,
-		       0);
+	umr = inlay_umr_window(inlay_sq_qpn(&h->link.sq), w->rkey, &memory, access | IBV_ACCESS_ZERO_BASED);
+	inlay_post_umr(&h->link.sq, now, &umr, 0);
 	inlay_task_key_write_(key, w->rkey, len);
 }
 

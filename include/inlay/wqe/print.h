@@ -26,6 +26,7 @@ INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
 	case MLX5_OPCODE_ATOMIC_CS: return "ATOMIC_CS";
 	case MLX5_OPCODE_ATOMIC_FA: return "ATOMIC_FA";
 	case MLX5_OPCODE_UMR: return "UMR";
+	case MLX5_OPCODE_SET_PSV: return "SET_PSV";
 	default: return "unknown opcode";
 	}
 }
@@ -80,6 +81,8 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 			fprintf(out, "av      %s\n", unit == 2 ? "MAC, traffic class, hop limit, flow label" : "GID");
 		} else if (opcode == MLX5_OPCODE_UMR) {
 			fprintf(out, "%s\n", unit < 4 ? "umr" : unit < 8 ? "mkey" : "klm");
+		} else if (opcode == MLX5_OPCODE_SET_PSV) {
+			fprintf(out, "psv     0x%x begins with 0x%08x%08x\n", w[0], w[2], w[3]);
 		} else if (unit == 1 && raddr) {
 			fprintf(out, "raddr   0x%08x%08x rkey 0x%x\n", w[0], w[1], w[2]);
 		} else if (unit == 2 && atomic) {

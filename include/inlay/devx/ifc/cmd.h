@@ -19,6 +19,7 @@
  *   QUERY_QP                      cmd_in              0x10    query_qp_out       0x110
  *   CREATE_MKEY                   create_mkey_in      0x110   cmd_out            0x10    mkey.h
  *   QUERY_MKEY                    cmd_in              0x10    query_mkey_out     0x130
+ *   CREATE_PSV                    cmd_in (NUM_PSV)    0x10    create_psv_out     0x20
  *   CREATE_RMP, MODIFY_RMP        create_rmp_in       0x110   cmd_out            0x10    wq.h
  *   QUERY_RMP                     cmd_in              0x10    query_rmp_out      0x110
  *   CREATE_XRQ                    create_xrq_in       0x150   cmd_out            0x10    srq.h
@@ -51,6 +52,7 @@ enum inlay_cmd_in_field {
 	INLAY_CMD_IN_OBJ_ID = INLAY_BITS(0x40, 32),             /* a general object: modify, query */
 	INLAY_CMD_IN_ALIAS_OBJECT = INLAY_BITS(0x60, 1),        /* CREATE_GENERAL_OBJECT */
 	INLAY_CMD_IN_FIELD_SELECT = INLAY_BITS(0x60, 32),       /* MODIFY_CQ: enum inlay_modify_cq_select */
+	INLAY_CMD_IN_NUM_PSV = INLAY_BITS(0x40, 4),             /* CREATE_PSV: how many */
 	INLAY_CMD_IN_LWM = INLAY_BITS(0x70, 16),                /* ARM_XRQ: the limit */
 	INLAY_CMD_IN_ROCE_ADDRESS_INDEX = INLAY_BITS(0x40, 16), /* QUERY_ROCE_ADDRESS: index of the GID */
 	INLAY_CMD_IN_VHCA_PORT_NUM = INLAY_BITS(0x5c, 4)        /* QUERY_ROCE_ADDRESS */
@@ -82,8 +84,9 @@ INLAY_LAYOUT(cmd_out, 0x10);
 	/* inlay_devx_command */ \
 	op(QUERY_HCA_CAP, 0x100) op(QUERY_ROCE_ADDRESS, 0x760) op(ALLOW_OTHER_VHCA_ACCESS, 0xb16) \
 	/* inlay_devx_create */ \
-	op(CREATE_MKEY, 0x200) op(CREATE_CQ, 0x400) op(CREATE_QP, 0x500) op(CREATE_DCT, 0x710) op(CREATE_XRQ, 0x717) \
-	op(ALLOC_Q_COUNTER, 0x771) op(ALLOC_PD, 0x800) op(CREATE_RMP, 0x90c) op(CREATE_GENERAL_OBJECT, 0xa00) \
+	op(CREATE_MKEY, 0x200) op(CREATE_CQ, 0x400) op(CREATE_QP, 0x500) op(CREATE_PSV, 0x600) op(CREATE_DCT, 0x710) \
+	op(CREATE_XRQ, 0x717) op(ALLOC_Q_COUNTER, 0x771) op(ALLOC_PD, 0x800) op(CREATE_RMP, 0x90c) \
+	op(CREATE_GENERAL_OBJECT, 0xa00) \
 	/* inlay_devx_modify */ \
 	op(MODIFY_CQ, 0x403) op(RST2INIT_QP, 0x502) op(INIT2RTR_QP, 0x503) op(RTR2RTS_QP, 0x504) op(RTS2RTS_QP, 0x505) \
 	op(SQERR2RTS_QP, 0x506) op(2ERR_QP, 0x507) op(2RST_QP, 0x50a) op(INIT2INIT_QP, 0x50e) op(ARM_XRQ, 0x71a) \

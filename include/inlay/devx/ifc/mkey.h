@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/devx/ifc/mkey.h: memory keys: CREATE_MKEY of a umem or of other keys (KLM, KSM),
- * QUERY_MKEY.
+ * QUERY_MKEY; CREATE_PSV.
  *
  *   create_mkey_in   cmd | mkc | ... umem | for KLM and KSM: one struct inlay_klm per entry
  *
@@ -42,9 +42,12 @@ enum inlay_mkc_field {
 	INLAY_MKC_QPN = INLAY_BITS(0x20, 24),            /* 0xffffff: any QP */
 	INLAY_MKC_MKEY_7_0 = INLAY_BITS(0x38, 8),        /* low byte of the key */
 	INLAY_MKC_LENGTH64 = INLAY_BITS(0x60, 1),        /* all addresses from start_addr; len is ignored */
+	INLAY_MKC_BSF_EN = INLAY_BITS(0x61, 1),          /* signatures; they take BSF_OCTWORD_SIZE */
+	INLAY_MKC_EN_RINVAL = INLAY_BITS(0x67, 1),       /* the peer may invalidate the key */
 	INLAY_MKC_PD = INLAY_BITS(0x68, 24),
 	INLAY_MKC_START_ADDR = INLAY_BITS(0x80, 64),
 	INLAY_MKC_LEN = INLAY_BITS(0xc0, 64),
+	INLAY_MKC_BSF_OCTWORD_SIZE = INLAY_BITS(0x100, 32),
 	INLAY_MKC_TRANSLATIONS_OCTWORD_SIZE = INLAY_BITS(0x1a0, 32),
 	INLAY_MKC_RELAXED_ORDERING_READ = INLAY_BITS(0x1d9, 1), /* needs the capability */
 	INLAY_MKC_LOG_PAGE_SIZE = INLAY_BITS(0x1db, 5)   /* MTT: log2 of the page; KSM: of what an entry covers */
@@ -96,5 +99,16 @@ struct inlay_query_mkey_out {
 INLAY_LAYOUT_SIZE(query_mkey_out, 0x130);
 INLAY_LAYOUT_AT(query_mkey_out, mkc, 0x80);
 INLAY_LAYOUT_AT(query_mkey_out, klm, 0x880);
+
+struct inlay_create_psv_out {
+	struct inlay_cmd_out cmd;
+	uint32_t dword[4];
+};
+
+enum inlay_create_psv_out_field {
+	INLAY_CREATE_PSV_OUT_PSV0_INDEX = INLAY_BITS(0x88, 24)
+};
+
+INLAY_LAYOUT(create_psv_out, 0x20);
 
 #endif
