@@ -44,7 +44,7 @@ my %struct = (
 # bits.
 my %name = (
 	'cmd_in.NUMBER' => 'cqn qpn mkey_index rmpn xrqn dctn srq_number',
-	'cmd_in.OP_MOD' => 'op_mod obj_type', 'cmd_in.FIELD_SELECT' => '.modify_cq_in.modify_field_select_resize_field_select',
+	'cmd_in.NUM_PSV' => '.create_psv_in.num_psv', 'cmd_in.OP_MOD' => 'op_mod obj_type', 'cmd_in.FIELD_SELECT' => '.modify_cq_in.modify_field_select_resize_field_select',
 	'cmd_out.NUMBER' => 'cqn qpn mkey_index rmpn xrqn dctn pd',
 	'eqe.CQ_ERROR_CQN' => 'event_data.cq_error.cqn', 'eqe.CQ_ERROR_SYNDROME' => 'event_data.cq_error.syndrome',
 	'eqe.OBJ_TYPE' => '.affiliated_event_header.obj_type+0x100', 'eqe.OBJ_ID' => '.affiliated_event_header.obj_id+0x100',

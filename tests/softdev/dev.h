@@ -64,6 +64,32 @@ enum sd_key_kind {
 	SD_KEY_FREE,              /* nothing until a UMR fills it */
 };
 
+/* What is behind each block, in memory or on the wire */
+enum sd_sig_kind { SD_SIG_NONE, SD_SIG_CRC32, SD_SIG_CRC32C, SD_SIG_DIF_CRC, SD_SIG_DIF_SUM };
+
+struct sd_sig_domain {
+	enum sd_sig_kind kind;
+	uint32_t block, seed, ref_tag;
+	uint16_t app_tag, app_mask;
+	uint8_t escape;           /* 1: application tag 0xffff is not checked, 2: with reference tag ~0 */
+	bool count;               /* the reference tag grows */
+};
+
+struct sd_sig {
+	bool room, enabled;       /* the key may have signatures, has them */
+	bool valid;               /* a BSF was given */
+	uint8_t check, copy;
+	struct sd_sig_domain memory, wire;
+	uint32_t psv[2];
+	uint8_t errors;           /* the bit of the last UMR that had one */
+	bool armed;               /* the next error is told of */
+};
+
+struct sd_psv {
+	struct sd_pd *pd;
+	bool ready;               /* set, and no error since */
+};
+
 struct sd_mr {
 	uint32_t key;             /* rkey; the low byte varies so that a stale key is seen */
 	uint32_t lkey;            /* the same number only where a command made the key; 0: no local access, a window */
@@ -73,7 +99,7 @@ struct sd_mr {
 	uint32_t access;          /* IBV_ACCESS_* */
 	uint8_t mw;               /* 0: an MR; 1, 2: a window of that type; while it is unbound only key and pd count */
 	struct sd_mr *under;      /* a window: the MR it is bound to, or NULL; the engine binds */
-	uint32_t qpn;             /* a bound window of type 2: the one QP that may use it */
+	uint32_t qpn;             /* a bound window of type 2, a key that a UMR gave to one: the QP that may use it */
 	int windows;              /* an MR: windows bound to it; it cannot be deregistered while there are any */
 	enum sd_key_kind kind;
 	bool no_local_read;
@@ -81,6 +107,8 @@ struct sd_mr {
 	struct sd_klm *list;
 	uint32_t entries, log_entity;
 	uint32_t room;            /* entries that a UMR may fill; 0: none may */
+	bool peer_invalidates;
+	struct sd_sig sig;
 	uint64_t round;           /* bytes of one round of a repeated list; 0: there is but one */
 	uint32_t rounds;
 	uint64_t alias_serial;    /* of the key that an alias names; iova, length and access do not count */
@@ -189,6 +217,8 @@ struct sd_qp {
 /* Lookups return NULL when there is no such object; _next(NULL) is the first */
 struct sd_mr *sd_mr_find(uint32_t key, bool remote); /* by its rkey or its lkey */
 struct sd_mr *sd_mr_index(uint32_t key);         /* without the low byte, which a bind changes */
+struct sd_pd *sd_pd_find(uint32_t pdn);
+struct sd_psv *sd_psv_find(uint32_t number);
 struct sd_qp *sd_qp_find(uint32_t qpn);
 struct sd_qp *sd_qp_next(struct sd_qp *qp);
 struct sd_cq *sd_cq_find(uint32_t cqn);

@@ -149,6 +149,7 @@ struct sd_domain {
 	unsigned kind;
 	uint32_t number;
 	struct sd_pd *pd;         /* of those that have one */
+	struct sd_psv psv;
 	struct sd_counters counters;
 	int refs;
 };

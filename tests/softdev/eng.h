@@ -11,6 +11,8 @@
  *   ud.c      datagrams: address vectors, multicast, the 40 bytes in front
  *   dc.c      dynamically connected: whom a DCI talks to, and a DCT's connections
  *   window.c  memory windows: bind and invalidate
+ *   umr.c     keys that a UMR fills
+ *   sig.c     block signatures
  *   wire.c    slots, sockets, frames between processes
  *   fault.c   what goes wrong on demand
  *   trap.c    stores to a doorbell page, caught one by one
@@ -139,6 +141,8 @@ struct op {
 	struct rndv *rndv;
 	uint64_t total, off;            /* READ: bytes received */
 	struct seglist *segs;           /* READ and atomics: where the response goes */
+	bool sig;                       /* some of its memory has signatures, */
+	uint8_t *bounce;                /* and this is the message as the wire has it */
 	uint8_t resp[64];
 };
 
@@ -216,6 +220,8 @@ struct rcq {
 	struct job jobs[ENG_JOBS];
 	unsigned njobs;
 
+	uint8_t *stage;                 /* with signatures: the message that comes in, or what is read */
+
 	/* the peer, of a DCI the one that it talks to at the time */
 	uint8_t path_dev;               /* which of its devices the address belongs to */
 	uint32_t peer;                  /* its QPN */
@@ -243,6 +249,8 @@ enum { MEM_OK, MEM_SRC, MEM_DST };
 bool mem_ok(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access);
 /* The same, and where it lies: ENG_IOVS pieces at most, more of them are refused as well */
 bool mem_pieces(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
+/* The same of a key with signatures, as if it had none */
+bool mem_pieces_plain(struct sd_qp *qp, uint32_t key, bool remote, uint64_t addr, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
 bool mem_segs_ok(struct sd_qp *qp, const struct seglist *l, unsigned access);
 /* The pieces [off, off + len) of a list as iovecs, ENG_IOVS at most; false: a key is refused */
 bool mem_vec(struct sd_qp *qp, const struct seglist *l, uint64_t off, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
@@ -355,6 +363,23 @@ void ud_frame(const struct frame *f, const uint8_t *payload);
 uint8_t window_umr(struct rcq *q, const struct mlx5_wqe_ctrl_seg *c, const uint8_t *at, const uint8_t *end);
 bool window_invalid(struct sd_qp *qp, uint32_t key); /* may a SEND with invalidate not name this key? */
 void window_free(struct sd_mr *mw);
+
+/* ---- umr.c ---- */
+/* of a key that commands made; the same arguments and answer */
+uint8_t umr_fill(struct rcq *q, struct sd_mr *mr, const uint8_t *at, const uint8_t *end);
+bool umr_invalid(struct sd_qp *qp, uint32_t key); /* as window_invalid() */
+
+/* ---- sig.c ---- */
+bool sig_parse(struct sd_pd *pd, const uint8_t *bsf, struct sd_sig *to); /* false: to is unchanged */
+uint8_t sig_set_psv(struct rcq *q, const uint8_t *at, const uint8_t *end); /* returns the syndrome */
+bool sig_in(const struct sd_qp *qp, const struct seglist *l, bool remote); /* is there a key with signatures? */
+bool sig_wire(const struct sd_qp *qp, const struct seglist *l, bool remote, uint64_t *total);
+uint8_t *sig_stage(struct rcq *q, uint64_t len); /* q->stage of so many bytes, or NULL */
+/* What a READ of the peer's reads, good until the next call; NULL: it may not */
+const uint8_t *sig_read(struct rcq *q, const struct seglist *l);
+/* MEM_OK, MEM_SRC, MEM_DST. remote: the list is one entry of a remote access */
+int sig_gather(struct rcq *q, const struct seglist *l, bool remote, uint8_t *to, uint64_t len);
+int sig_scatter(struct rcq *q, const struct seglist *l, bool remote, uint8_t *from, uint64_t len);
 
 /* ---- wire.c ---- */
 int wire_join(void);                    /* without sd_lock */

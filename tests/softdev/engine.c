@@ -428,6 +428,7 @@ void eng_rcq_free(struct rcq *q)
 	if (q->next)
 		q->next->prev = q->prev;
 	free(q->ops);
+	free(q->stage);
 	free(q);
 }
 

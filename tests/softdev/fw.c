@@ -172,6 +172,13 @@ struct sd_domain *sd_devx_td(const struct sd_devx_cmd *c, uint32_t td)
 	return domain(c, TD, td);
 }
 
+struct sd_psv *sd_psv_find(uint32_t number)
+{
+	struct sd_domain *d = sd_number_get(&domains[PSV], number);
+
+	return d ? &d->psv : NULL;
+}
+
 static uint8_t domain_free(void *obj)
 {
 	struct sd_domain *d = obj;
@@ -228,6 +235,7 @@ static uint8_t psv_create(struct sd_devx_cmd *c)
 	status = domain_new(c, PSV, 0x88, 24);
 	if (!status) {
 		((struct sd_domain *)c->made->obj)->pd = pd;
+		((struct sd_domain *)c->made->obj)->psv.pd = pd;
 		pd->refs++;
 	}
 	return status;

@@ -71,7 +71,10 @@ static uint8_t list(struct sd_devx_cmd *c, const uint8_t *mkc, struct host_mr *h
 		return SD_FAIL(c, n > MAX_LIST ? SD_ST_LIMIT : SD_ST_BAD_PARAM);
 	if (c->inlen < LIST + (size_t)n * OCTWORD)
 		return SD_FAIL(c, SD_ST_BAD_INLEN);
-	hm->m.list = calloc(n ? n : 1, sizeof(*hm->m.list));
+	hm->m.room = hm->m.kind == SD_KEY_KLM && sd_get(mkc, 0x10, 1) ? sd_get(mkc, 0x1a0, 32) : 0;
+	if (hm->m.room > MAX_LIST)
+		return SD_FAIL(c, SD_ST_LIMIT);
+	hm->m.list = calloc(hm->m.room > n ? hm->m.room : n ? n : 1, sizeof(*hm->m.list));
 	if (!hm->m.list)
 		return SD_FAIL(c, SD_ST_NO_RES);
 	hm->m.entries = n;
@@ -131,6 +134,9 @@ static uint8_t fill(struct sd_devx_cmd *c, struct host_mr *hm)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (mode != MTT && sd_get(c->in, 0x61, 1))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	m->sig.room = m->sig.enabled = sd_get(mkc, 0x61, 1);
+	m->sig.armed = true;
+	m->peer_invalidates = sd_get(mkc, 0x67, 1);
 	/* What is to be filled by a UMR is a list: of pages and of KSMs this device knows none */
 	if (unfilled) {
 		m->room = sd_get(mkc, 0x1a0, 32);

@@ -191,7 +191,6 @@ uint32_t sd_channel_take_back(struct sd_channel *ch, uint64_t element);
 int sd_pd_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *pdn);
 int sd_pd_new(struct sd_ctx *ctx, struct sd_pd **pd); /* without a handle */
 int sd_pd_free(struct sd_pd *pd);               /* EBUSY while something is in it */
-struct sd_pd *sd_pd_find(uint32_t pdn);
 int sd_uid_new(struct sd_ctx *ctx);
 void sd_uid_free(struct sd_ctx *ctx);
 int sd_uar_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *page_id);

@@ -21,6 +21,7 @@
 struct walk {
 	struct sd_pd *pd;               /* NULL: beyond an alias, where the PDs of the other function count */
 	uint32_t qpn;
+	bool plain;                     /* signatures do not count */
 	struct iovec *v;                /* NULL: only asks */
 	unsigned n;
 };
@@ -102,6 +103,11 @@ static bool walk(struct walk *w, uint32_t key, uint64_t addr, uint64_t len, unsi
 		w->n = beyond.n;
 		return true;
 	}
+	/* Only sig.c reads and writes what has signatures */
+	if (mr->sig.enabled && !(w->plain && depth == DEPTH))
+		return false;
+	if (!mr->mw && mr->qpn && mr->qpn != w->qpn)
+		return false;
 	if ((mr->access & access) != access || (!(access & MEM_ALL) && mr->no_local_read))
 		return false;
 	/* A window is for the other side only, while it is bound, and one of type 2 only through its QP */
@@ -129,6 +135,15 @@ static bool more_pieces(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t 
 		return false;
 	*n = w.n;
 	return true;
+}
+
+bool mem_pieces_plain(struct sd_qp *qp, uint32_t key, bool remote, uint64_t addr, uint64_t len, unsigned access, struct iovec *v, unsigned *n)
+{
+	struct walk w = { .pd = qp->pd, .qpn = qp->qpn, .plain = true, .v = v };
+	bool ok = remote == !!(access & MEM_REMOTE) && walk(&w, key, addr, len, access, DEPTH);
+
+	*n = w.n;
+	return ok;
 }
 
 bool mem_pieces(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access, struct iovec *v, unsigned *n)

@@ -249,7 +249,7 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 	uint64_t off, len, total;
 	unsigned nd, skip;
 	enum reply r;
-	bool to_cqe;
+	bool to_cqe, sig;
 
 	if (f->off == 0) {
 		q->in_msg = false;
@@ -265,6 +265,8 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 		}
 		if (f->opcode == MLX5_OPCODE_SEND_INVAL && window_invalid(qp, be32toh(f->imm)))
 			return fail_event(q, RP_ACCESS);
+		if (sig_in(qp, &q->rx, false) && !sig_wire(qp, &q->rx, false, &q->rx.total))
+			return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
 		if (f->total > q->rx.total && qp->type == IBV_QPT_UC)
 			return refuse(q, RP_INVAL);
 		if (tm && q->tm.tagged ? f->total - q->tm.skip > q->tm.to.total : f->total > q->rx.total)
@@ -281,10 +283,16 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 	len = f->off ? f->len : f->len - skip;
 	if (skip && !f->off)
 		src = after(src, &ns, skip, part);
-	if (!mem_vec(qp, to, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
+	/* With signatures the message is put together first */
+	sig = !tm && sig_in(qp, to, false);
+	if (sig) {
+		dst[0] = (struct iovec){ (off ? q->stage : sig_stage(q, total)) + off, len };
+		nd = 1;
+	}
+	if (sig ? !q->stage : !mem_vec(qp, to, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
 		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
 	/* Scattered to the CQE, the payload does not go to memory at all: libmlx5 copies it there */
-	to_cqe = total && total == len && total <= qp->scatter_rsp && (!tm || tm_inline(q, total));
+	to_cqe = !sig && total && total == len && total <= qp->scatter_rsp && (!tm || tm_inline(q, total));
 	if (to_cqe) {
 		dst[0] = (struct iovec){ small, len };
 		nd = 1;
@@ -295,6 +303,8 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 	case MEM_DST:
 		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
 	}
+	if (sig && off + len == total && sig_scatter(q, to, false, q->stage, total) != MEM_OK)
+		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
 	if (tm)
 		tm_taken(q);
 	r = advance(q, f);
@@ -312,11 +322,25 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 	return r;
 }
 
+/* What a request names of this side's memory, as a list of one */
+static struct seglist remote_list(const struct frame *f)
+{
+	struct seglist l;
+
+	l.n = f->total ? 1 : 0;
+	l.total = f->total;
+	l.s[0] = (struct seg){ f->raddr, f->total, f->rkey, NULL };
+	return l;
+}
+
 static enum reply rx_write(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns)
 {
 	bool imm = f->opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
 	struct sd_qp *qp = q->qp;
+	struct seglist l = remote_list(f);
+	bool sig = sig_in(qp, &l, true);
 	struct iovec dst[ENG_IOVS];
+	uint64_t wire;
 	enum reply r;
 	unsigned nd;
 
@@ -324,7 +348,8 @@ static enum reply rx_write(struct rcq *q, const struct frame *f, const struct io
 		return refuse(q, RP_INVAL);
 	if (f->off == 0) {
 		q->in_msg = false;
-		if (f->total && !mem_ok(qp, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_WRITE))
+		if (sig ? !sig_wire(qp, &l, true, &wire) || wire != f->total || !sig_stage(q, wire) :
+		    f->total && !mem_ok(qp, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_WRITE))
 			return refuse(q, RP_ACCESS);
 		begin(q, f);
 	} else if (!continues(q, f)) {
@@ -333,7 +358,13 @@ static enum reply rx_write(struct rcq *q, const struct frame *f, const struct io
 	/* The receive WQE is needed only at the end; looking at once saves writing twice */
 	if (imm && rq_empty(q))
 		return not_ready(q);
-	if (f->len) {
+	if (sig && f->len) {
+		dst[0] = (struct iovec){ q->stage + f->off, f->len };
+		if (mem_copy(dst, 1, src, ns, f->len) != MEM_OK)
+			return RP_SRC_FAULT;
+		if (f->off + f->len == f->total && sig_scatter(q, &l, true, q->stage, f->total) != MEM_OK)
+			return refuse(q, RP_ACCESS);
+	} else if (f->len) {
 		/* Again for each piece: the key may have gone meanwhile */
 		if (!mem_pieces(qp, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_WRITE, dst, &nd))
 			return refuse(q, RP_ACCESS);
@@ -356,12 +387,17 @@ static enum reply rx_write(struct rcq *q, const struct frame *f, const struct io
 static enum reply rx_read(struct rcq *q, const struct frame *f, struct rx_out *out)
 {
 	struct sd_qp *qp = q->qp;
+	struct seglist l = remote_list(f);
+	bool sig = sig_in(qp, &l, true);
+	const uint8_t *bytes;
+	uint64_t wire;
 
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) || !qp->attr.max_dest_rd_atomic)
 		return fail_event(q, RP_INVAL);
 	if (f->off == 0) {
 		q->in_msg = false;
-		if (f->total && !mem_ok(qp, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_READ))
+		if (sig ? !sig_wire(qp, &l, true, &wire) || wire != f->total :
+		    f->total && !mem_ok(qp, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_READ))
 			return fail_event(q, RP_ACCESS);
 		begin(q, f);
 	} else if (!continues(q, f)) {
@@ -369,9 +405,15 @@ static enum reply rx_read(struct rcq *q, const struct frame *f, struct rx_out *o
 	}
 	out->n = 0;
 	/* For another process it is asked for as a whole, and read piece by piece afterwards */
-	if (f->len && f->len <= ENG_CHUNK_LOCAL &&
-	    !mem_pieces(qp, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_READ, out->v, &out->n))
+	if (sig && f->len && f->len <= ENG_CHUNK_LOCAL) {
+		bytes = sig_read(q, &l);
+		if (!bytes)
+			return fail_event(q, RP_ACCESS);
+		out->v[out->n++] = (struct iovec){ (void *)(bytes + f->off), f->len };
+	} else if (f->len && f->len <= ENG_CHUNK_LOCAL &&
+		   !mem_pieces(qp, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_READ, out->v, &out->n)) {
 		return fail_event(q, RP_ACCESS);
+	}
 	return advance(q, f);
 }
 
@@ -556,11 +598,18 @@ static bool read_piece(struct rcq *q, struct job *j)
 		.kind = FR_READ, .psn = j->psn, .epoch = j->epoch, .src = q->qp->qpn, .dst = q->peer,
 		.len = len, .off = j->off, .total = j->total,
 	};
+	struct frame whole = { .raddr = j->raddr, .rkey = j->rkey, .total = j->total };
+	struct seglist l = remote_list(&whole);
 	struct iovec v[ENG_IOVS];
+	const uint8_t *bytes;
 	unsigned n = 0;
 	int ret = -EFAULT;
 
-	if (!len || mem_pieces(q->qp, j->rkey, j->raddr + j->off, len, IBV_ACCESS_REMOTE_READ, v, &n))
+	if (len && sig_in(q->qp, &l, true)) {
+		bytes = sig_read(q, &l);
+		v[0] = (struct iovec){ (void *)(bytes + j->off), len };
+		ret = bytes ? wire_send(q->slot, q->inst, &a, v, 1) : -EFAULT;
+	} else if (!len || mem_pieces(q->qp, j->rkey, j->raddr + j->off, len, IBV_ACCESS_REMOTE_READ, v, &n))
 		ret = wire_send(q->slot, q->inst, &a, v, n);
 	if (ret == -EFAULT) {
 		q->njobs = j - q->jobs + 1;

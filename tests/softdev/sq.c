@@ -36,7 +36,7 @@ static bool is_rd(uint8_t opcode)
 /* Carried out here; nothing goes to the peer */
 static bool is_local(uint8_t opcode)
 {
-	return opcode == MLX5_OPCODE_NOP || opcode == MLX5_OPCODE_UMR || opcode == MLX5_OPCODE_TAG_MATCHING;
+	return opcode == MLX5_OPCODE_NOP || opcode == MLX5_OPCODE_UMR || opcode == MLX5_OPCODE_SET_PSV || opcode == MLX5_OPCODE_TAG_MATCHING;
 }
 
 static struct op *op_at(struct rcq *q, unsigned i)
@@ -51,7 +51,9 @@ static void op_free(struct rcq *q, struct op *op)
 	if (op->segs)
 		q->rd--;
 	free(op->segs);
+	free(op->bounce);
 	op->segs = NULL;
+	op->bounce = NULL;
 }
 
 static void drop_from(struct rcq *q, unsigned i)
@@ -404,6 +406,7 @@ static bool has_opcode(enum ibv_qp_type type, uint8_t opcode)
 	case MLX5_OPCODE_ATOMIC_FA:
 		return type == IBV_QPT_RC || type == SD_QPT_DCI;
 	case MLX5_OPCODE_TAG_MATCHING:
+	case MLX5_OPCODE_SET_PSV:
 		return type == IBV_QPT_RC;
 	}
 	return false;
@@ -453,16 +456,20 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 	if (!parse_data(at, end, &q->body.segs, &inl))
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	op->total = q->body.segs.total;
+	op->sig = sig_in(qp, &q->body.segs, false);
+	if (op->sig && (!sig_wire(qp, &q->body.segs, false, &op->total) || op->opcode == MLX5_OPCODE_ATOMIC_CS ||
+			op->opcode == MLX5_OPCODE_ATOMIC_FA))
+		return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 	if (!is_rd(op->opcode)) {
 		if (op->total > (qp->type == IBV_QPT_UD ? UD_MTU : SD_MAX_MSG) || (qp->max_msg && op->total > qp->max_msg))
 			return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
-		return mem_segs_ok(qp, &q->body.segs, 0) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+		return op->sig || mem_segs_ok(qp, &q->body.segs, 0) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 	}
 	if (inl || !qp->attr.max_rd_atomic)
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	if (op->opcode == MLX5_OPCODE_RDMA_READ ? op->total > SD_MAX_MSG : op->total != 8)
 		return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
-	return mem_segs_ok(qp, &q->body.segs, IBV_ACCESS_LOCAL_WRITE) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+	return op->sig || mem_segs_ok(qp, &q->body.segs, IBV_ACCESS_LOCAL_WRITE) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 }
 
 static uint8_t vendor_of(uint8_t synd)
@@ -583,6 +590,25 @@ static bool launch_own(struct rcq *q)
 	return true;
 }
 
+/*
+ * Memory with signatures: what the wire has instead of it lies in the op. A READ's is filled by the
+ * answer. Returns the syndrome
+ */
+static uint8_t through_signatures(struct rcq *q, struct op *op)
+{
+	op->bounce = malloc(op->total ? op->total : 1);
+	if (!op->bounce)
+		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+	if (is_rd(op->opcode))
+		return 0;
+	if (sig_gather(q, &q->body.segs, false, op->bounce, op->total) != MEM_OK)
+		return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+	q->body.segs.n = 1;
+	q->body.segs.total = op->total;
+	q->body.segs.s[0] = (struct seg){ 0, op->total, 0, op->bounce };
+	return 0;
+}
+
 /* Takes the next WQE out of the ring and makes it an op. False: it must wait */
 static bool launch(struct rcq *q)
 {
@@ -618,6 +644,8 @@ static bool launch(struct rcq *q)
 		return false;
 	if (!synd && op->opcode == MLX5_OPCODE_UMR)
 		synd = window_umr(q, &c, q->body.wqe + 16, q->body.wqe + ds * 16);
+	if (!synd && op->opcode == MLX5_OPCODE_SET_PSV)
+		synd = sig_set_psv(q, q->body.wqe + 16, q->body.wqe + ds * 16);
 	if (!synd && qp->type == SD_QPT_DCI && op->opcode != MLX5_OPCODE_NOP && !dc_aim(q))
 		return false;
 	if (!synd && op->opcode == MLX5_OPCODE_TAG_MATCHING)
@@ -625,9 +653,11 @@ static bool launch(struct rcq *q)
 	if (!synd && is_rd(op->opcode)) {
 		if (!await_data(q, op))
 			return false;
-		if ((op->ce & 2 || qp->sig_all) && op->total && op->total <= qp->scatter_req)
+		if ((op->ce & 2 || qp->sig_all) && op->total && op->total <= qp->scatter_req && !op->sig)
 			op->to_cqe = qp->scatter_req;
 	}
+	if (!synd && op->sig)
+		synd = through_signatures(q, op);
 	q->count++;
 	q->sq_ci += op->bbs;
 	if (synd || is_local(op->opcode)) {
@@ -655,8 +685,12 @@ static int take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, c
 	unsigned nd;
 	int err;
 
-	if (!mem_vec(q->qp, op->segs, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
+	if (op->sig) {
+		dst[0] = (struct iovec){ op->bounce + off, len };
+		nd = 1;
+	} else if (!mem_vec(q->qp, op->segs, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd)) {
 		return MEM_DST;
+	}
 	if (op->corrupt && off == 0) {
 		bad = (struct iovec){ (void *)mem_spoil(src, ns, len), len };
 		if (!bad.iov_base)
@@ -669,6 +703,8 @@ static int take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, c
 		nd = 1;
 	}
 	err = mem_copy(dst, nd, src, ns, len);
+	if (err == MEM_OK && op->sig && off + len == op->total)
+		err = sig_scatter(q, op->segs, false, op->bounce, op->total);
 	if (op->to_cqe && q->qp->cqe_atomic_be && op->opcode != MLX5_OPCODE_RDMA_READ) {
 		memcpy(&value, op->resp, sizeof value);
 		value = htobe64(value);

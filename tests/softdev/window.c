@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * window.c: UMR WQEs: memory windows, and keys that a command made to be filled. A bind or an
+ * window.c: UMR WQEs: memory windows; umr.c has keys that a command made to be filled. A bind or an
  * invalidate:
  *
  *   +0    ctrl       imm: the window's key; its low byte does not count when the key gets a new one
@@ -13,11 +13,6 @@
  * bound, and may be invalidated by LOCAL_INV (a UMR that frees it) or by a SEND of the peer. A bind
  * of length 0 frees a window of either type. A refusal is a memory management error of the WQE. A
  * UMR cannot change the key of an MR on this device.
- *
- * A key of a list (mlx5dv_create_mkey()) takes the fields that the mask names. KLMs, where there
- * are any, become its new list: one entry after the other, or a block that repeats: so many rounds
- * of so many entries, each with a stride. Signatures and encryption are refused when the key is
- * made.
  */
 #include <string.h>
 #include "eng.h"
@@ -27,6 +22,10 @@
 
 void window_free(struct sd_mr *mw)
 {
+	if (!mw->mw) {
+		mw->kind = SD_KEY_FREE;
+		return;
+	}
 	if (mw->under)
 		mw->under->windows--;
 	mw->under = NULL;
@@ -39,6 +38,8 @@ bool window_invalid(struct sd_qp *qp, uint32_t key)
 {
 	struct sd_mr *mw = sd_mr_find(key, true);
 
+	if (mw && !mw->mw)
+		return umr_invalid(qp, key);
 	return !mw || mw->mw != 2 || mw->pd != qp->pd || !mw->under || mw->qpn != qp->qpn;
 }
 
@@ -75,79 +76,6 @@ static uint8_t bind(struct sd_qp *qp, struct sd_mr *mw, const struct mlx5_wqe_mk
 	return 0;
 }
 
-#define REPEAT 0x400u             /* where a KLM has its key */
-
-/* One octword of a list */
-static struct sd_klm entry(const uint8_t *at, bool repeats)
-{
-	struct mlx5_wqe_umr_repeat_ent_seg e;
-	struct mlx5_wqe_umr_klm_seg k;
-
-	_Static_assert(sizeof e == 16 && sizeof k == 16 && sizeof(struct mlx5_wqe_umr_repeat_block_seg) == 16, "octwords");
-	memcpy(&e, at, sizeof e);
-	memcpy(&k, at, sizeof k);
-	if (repeats)
-		return (struct sd_klm){ be16toh(e.byte_count), be32toh(e.memkey), be64toh(e.va), be16toh(e.stride) };
-	return (struct sd_klm){ be32toh(k.byte_count), be32toh(k.mkey), be64toh(k.address), 0 };
-}
-
-/* The list of octs octwords at `at`; false, and nothing is changed, when it is not right */
-static bool set_list(struct sd_mr *mr, const uint8_t *at, uint32_t octs)
-{
-	struct mlx5_wqe_umr_repeat_block_seg rb;
-	uint32_t i, n = octs;
-	uint64_t round = 0;
-
-	memcpy(&rb, at, sizeof rb);
-	if (be32toh(rb.op) == REPEAT) {
-		at += sizeof rb;
-		n = be16toh(rb.num_ent);
-		for (i = 0; i < n && n < octs; i++)
-			round += entry(at + 16 * i, true).length;
-		if (!round || round != be32toh(rb.byte_count))
-			return false;
-	}
-	mr->round = round;
-	mr->rounds = be32toh(rb.repeat_count);
-	mr->entries = n;
-	for (i = 0; i < n; i++)
-		mr->list[i] = entry(at + 16 * i, round);
-	return true;
-}
-
-static uint8_t fill(struct sd_mr *mr, const struct mlx5_wqe_umr_ctrl_seg *u, const struct mlx5_wqe_mkey_context_seg *m,
-		    const uint8_t *at, const uint8_t *end)
-{
-#define RIGHT(name, verbs) \
-	{ MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_##name, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_##name, IBV_ACCESS_##verbs }
-	static const struct {
-		uint64_t mask;
-		uint8_t flag;
-		uint32_t right;
-	} rights[] = { RIGHT(LOCAL_WRITE, LOCAL_WRITE), RIGHT(REMOTE_READ, REMOTE_READ), RIGHT(REMOTE_WRITE, REMOTE_WRITE),
-		       RIGHT(ATOMIC, REMOTE_ATOMIC) };
-	uint64_t mask = be64toh(u->mkey_mask), known = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY |
-						       MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN | MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN;
-	uint32_t octs = be16toh(u->klm_octowords);
-
-	for (int i = 0; i < 4; i++)
-		known |= rights[i].mask;
-	if (mask & ~known || be32toh(m->qpn_mkey) >> 8 != 0xffffff || octs > mr->room || end - at < (ptrdiff_t)octs * 16)
-		return MALFORMED;
-	if (octs && !set_list(mr, at, octs))
-		return MALFORMED;
-	for (int i = 0; i < 4; i++)
-		if (mask & rights[i].mask)
-			mr->access = (mr->access & ~rights[i].right) | (m->access_flags & rights[i].flag ? rights[i].right : 0);
-	if (mask & MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN)
-		mr->length = be64toh(m->len);
-	if (mask & MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE)
-		mr->kind = m->free & MLX5_WQE_MKEY_CONTEXT_FREE ? SD_KEY_FREE : SD_KEY_KLM;
-	if (mask & MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY)
-		mr->key = mr->lkey = (mr->key & ~0xffu) | (be32toh(m->qpn_mkey) & 0xff);
-	return 0;
-}
-
 uint8_t window_umr(struct rcq *q, const struct mlx5_wqe_ctrl_seg *c, const uint8_t *at, const uint8_t *end)
 {
 	const uint64_t always = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY;
@@ -165,6 +93,8 @@ uint8_t window_umr(struct rcq *q, const struct mlx5_wqe_ctrl_seg *c, const uint8
 	bool frees, two;
 	uint8_t synd;
 
+	if (mw && !mw->mw && mw->room && mw->pd == q->qp->pd && !((mw->key ^ be32toh(c->imm)) >> 8))
+		return umr_fill(q, mw, at, end);
 	_Static_assert(sizeof u == 48 && sizeof m == 64 && sizeof k == 16, "a UMR WQE");
 	if (end - at < (ptrdiff_t)(sizeof u + sizeof m))
 		return MALFORMED;
@@ -177,8 +107,6 @@ uint8_t window_umr(struct rcq *q, const struct mlx5_wqe_ctrl_seg *c, const uint8
 	who = be32toh(m.qpn_mkey);
 	if (!(u.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE) || u.flags & ~known || u.translation_offset)
 		return MALFORMED;
-	if (mw && !mw->mw && mw->room && mw->pd == q->qp->pd && !((mw->key ^ be32toh(c->imm)) >> 8))
-		return fill(mw, &u, &m, at, end);
 	mask &= ~(uint64_t)MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN;
 	if (mask != (frees ? always : always | bound))
 		return MALFORMED;

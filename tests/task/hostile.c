@@ -597,10 +597,11 @@ static struct ibv_mw *window(struct inlay_task_link *l)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2);
 	struct ibv_sge memory = {(uintptr_t)spot.at, 4096, spot.mr->lkey};
+	struct inlay_umr umr;
 
 	assert_non_null(mw);
-	must(inlay_post_umr(&l->sq, mw->rkey, l->qp->qp_num, mw->rkey + 1, &memory, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED,
-			    INLAY_SIGNALED));
+	umr = inlay_umr_window(l->qp->qp_num, mw->rkey + 1, &memory, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED);
+	must(inlay_post_umr(&l->sq, mw->rkey, &umr, INLAY_SIGNALED));
 	inlay_sq_ring(&l->sq);
 	until(!inlay_sq_pending(&l->sq));
 	return mw;

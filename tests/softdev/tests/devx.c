@@ -1474,15 +1474,15 @@ static void key_refusals(UNUSED void **state)
 	assert_int_equal(key_try(ctx, &k), 3);
 	put(k.in, 0x80 + 0x3, 3, 1);
 	assert_int_equal(key_try(ctx, &k), 3);
-	/* One QP's own; signatures; invalidation by the peer */
+	/* One QP's own; signatures without UMR, or of another size */
 	KEY(KLM, KEY_ALL, pdn, 0, 4096, 0);
 	put(k.in, 0x80 + 0x20, 24, 0x1234);
 	assert_int_equal(key_try(ctx, &k), 3);
 	KEY(KLM, KEY_ALL, pdn, 0, 4096, 0);
 	put(k.in, 0x80 + 0x61, 1, 1);
 	assert_int_equal(key_try(ctx, &k), 3);
-	KEY(KLM, KEY_ALL, pdn, 0, 4096, 0);
-	put(k.in, 0x80 + 0x67, 1, 1);
+	put(k.in, 0x80 + 0x10, 1, 1);
+	put(k.in, 0x80 + 0x100, 32, 8);
 	assert_int_equal(key_try(ctx, &k), 3);
 	/* Lists: shorter than the key, than they say, than what there is room for; entities too small; atomics off their place */
 	KEY(KLM, KEY_ALL, pdn, 0, 4096 + 8, 0);

@@ -806,9 +806,7 @@ static void key_of_strides(UNUSED void **state)
 /* What no UMR could fill here cannot be made */
 static void keys_refused(UNUSED void **state)
 {
-	assert_null(list_key(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE));
 	assert_null(list_key(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_CRYPTO));
-	assert_null(list_key(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE));
 }
 
 /* A context that is closed with everything still there leaves nothing taken */
