@@ -201,7 +201,6 @@ INLAY_ALWAYS int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
 	return (int)INLAY_UNLIKELY((cqe->op_own & INLAY_CQE_ERROR) != 0);
 }
 
-<<<<<<< HEAD
 /* Whether it is a block of several CQEs: inlay_cq_unzip. Never of a CQ without compression. */
 INLAY_ALWAYS int inlay_cqe_is_compressed(const struct mlx5_cqe64 *cqe)
 {
@@ -212,9 +211,10 @@ INLAY_ALWAYS int inlay_cqe_is_compressed(const struct mlx5_cqe64 *cqe)
 INLAY_ALWAYS int inlay_cqe_is_special(const struct mlx5_cqe64 *cqe)
 {
 	return (int)INLAY_UNLIKELY((cqe->op_own & (INLAY_CQE_ERROR | INLAY_CQE_COMPRESSED)) >= INLAY_CQE_COMPRESSED);
-=======
+}
+
 /* A wrong block signature, which a CQE of opcode MLX5_CQE_SIG_ERR tells of. Values are left-aligned. */
-struct inlay_cqe_sig_error {
+struct inlay_sig_error {
 	uint32_t key;      /* through which the data went */
 	uint32_t qpn;
 	uint32_t kind;     /* enum mlx5dv_mkey_err_type: guard (or CRC), reference tag, application tag */
@@ -228,7 +228,7 @@ struct inlay_cqe_sig_error {
  * Decodes a signature error. The transfer itself goes on and has a completion of its own, which
  * comes later; this CQE returns no credit. Returns 1, or 0 for any other CQE, with *error unchanged.
  */
-INLAY_COLD int inlay_cqe_sig_error(const struct mlx5_cqe64 *cqe, struct inlay_cqe_sig_error *error)
+INLAY_COLD int inlay_cqe_sig_error(const struct mlx5_cqe64 *cqe, struct inlay_sig_error *error)
 {
 	uint32_t w[16];
 
@@ -244,7 +244,6 @@ INLAY_COLD int inlay_cqe_sig_error(const struct mlx5_cqe64 *cqe, struct inlay_cq
 	error->offset = (uint64_t)inlay_from_be32(w[10]) << 32 | inlay_from_be32(w[11]);
 	error->qpn = inlay_from_be32(w[14]) & 0xffffff;
 	return 1;
->>>>>>> e57a852 (softdev: UMR on keys of commands: any field, by pointer, block signatures; a signature error's CQE)
 }
 
 /* Whether it completes a send WQE, successful or not, rather than a receive. */

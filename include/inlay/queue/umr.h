@@ -167,7 +167,7 @@ INLAY_FN int inlay_post_umr_sig(struct inlay_sq *sq, uint32_t key, const struct 
 	err = inlay_bsf_block(attr, psv, &bsf);
 	if (err)
 		return err;
-	with = *umr;
+	inlay_copy(&with, umr, sizeof(with));
 	with.mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE;
 	with.bsf = &bsf;
 	with.bsf_ds = 4;

@@ -139,7 +139,7 @@ INLAY_ALWAYS void inlay_wqe_interleaved(void *seg, const struct mlx5dv_mr_interl
 /* Units of the translation behind a UMR's context. */
 INLAY_FN uint32_t inlay_umr_list_ds_(const struct inlay_umr *umr)
 {
-	return umr->table.length ? 1 : (umr->entries + !!umr->interleaved + 3u) & ~3u;
+	return umr->table.length ? 1u : (umr->entries + (umr->interleaved ? 1u : 0u) + 3u) & ~3u;
 }
 
 /* Length of a UMR's WQE in 16-byte units, control segment included. More than 63 cannot be posted. */
