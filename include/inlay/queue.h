@@ -19,6 +19,7 @@
  *   queue/cq.h         completion queue, room for completions, events
  *   queue/batch.h      many completions at once
  *   queue/sq.h         send queue: ring, credit, doorbells
+ *   queue/collapsed.h  its progress, if its CQ is collapsed
  *   queue/shared_sq.h  a send queue for several threads
  *   queue/post.h       what is posted to it
  *   queue/iov.h        posts of a list of struct iovec
@@ -69,6 +70,7 @@
 #include <inlay/queue/batch.h>
 #include <inlay/queue/sq.h>
 #include <inlay/queue/post.h>
+#include <inlay/queue/collapsed.h>
 #include <inlay/queue/shared_sq.h>
 #include <inlay/queue/iov.h>
 #include <inlay/queue/template.h>

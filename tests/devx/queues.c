@@ -110,14 +110,10 @@ static void blueflame(void **state)
 	sides_free(&s, &t);
 }
 
-/*
- * The device takes the index from the doorbell: the record is written elsewhere here, and where it
- * should be nothing changes
- */
+/* The device takes the index from the doorbell, and nobody touches the send record */
 static void no_send_record(void **state)
 {
 	struct how a = how_of(false, 64, 0), b = how_of(false, 64, 0);
-	static inlay_record elsewhere;
 	struct inlay_query_qp_out out;
 	static struct side s, t;
 	uint32_t bf;
@@ -125,20 +121,87 @@ static void no_send_record(void **state)
 	(void)state;
 	a.flags = INLAY_DEVX_QP_NO_SEND_RECORD;
 	for (bf = 0; bf < 2; bf++) {
-		const volatile inlay_record *record;
+		uint32_t *record;
 
 		a.blueflame = bf;
 		rig_empty(NULL);
 		sides_make(&s, &a, &t, &b);
 		must(context(&s.qp, QP, qpn, &out));
 		assert_int_equal(inlay_qpc_get(&out.qpc, INLAY_QPC_SEND_DBR_MODE), INLAY_SEND_DBR_NONE_INT);
-		record = s.sq->dbrec;
-		s.sq->dbrec = &elsewhere;
+		record = (uint32_t *)(void *)(rig.memory + inlay_qpc_get(&out.qpc, INLAY_QPC_DBR_ADDR));
+		record[MLX5_SND_DBR] = 0xdeadbeef;
 		exercise(&s, &t, 200);
-		assert_int_equal(*record, 0);
+		assert_int_equal(record[MLX5_SND_DBR], 0xdeadbeef);
 		sides_free(&s, &t);
 	}
 	between(&a, &a, 100);
+}
+
+/* Waits until the queue's latest completion says something new */
+static int latest(struct inlay_devx_qp *qp, struct inlay_devx_cq *cq)
+{
+	double end = now() + DEADLINE;
+	int got;
+
+	while (!(got = inlay_sq_release_latest(&qp->sq, &cq->cq))) {
+		assert_true(now() < end);
+		step();
+	}
+	return got;
+}
+
+/* A queue of which only the last completion is seen; then one that fails */
+static void collapsed(void **state)
+{
+	struct inlay_devx_path path = path_usual();
+	struct inlay_devx_cq_attr attr;
+	struct inlay_query_cq_out out;
+	struct inlay_devx_qp_attr want;
+	struct inlay_devx_cq cq, rcq;
+	struct inlay_devx_qp qp;
+	uint64_t *word, n;
+	struct ibv_mr *mr;
+	uint32_t cqes;
+
+	(void)state;
+	word = (uint64_t *)pages(4096);
+	mr = ibv_reg_mr(dev.pd, word, 4096, ALL_ACCESS);
+	assert_non_null(mr);
+	for (cqes = 1; cqes <= 8; cqes *= 8) {
+		rig_empty(NULL);
+		attr = cq_want(cqes, cqes == 1 ? 64 : 128);
+		attr.flags = INLAY_DEVX_CQ_COLLAPSED;
+		must(inlay_devx_cq_create(&cq, dev.ctx, &attr));
+		must(inlay_devx_query_context(cq.obj, INLAY_CMD_OP_QUERY_CQ, cq.cq.cqn, &out, sizeof(out), &cq.error));
+		assert_true(inlay_cqc_get(&out.cqc, INLAY_CQC_CC) && inlay_cqc_get(&out.cqc, INLAY_CQC_OI));
+		cq_open(&rcq, 64, 64);
+		want = qp_want(cq.cq.cqn, rcq.cq.cqn, 64, 16);
+		must(inlay_devx_qp_create(&qp, dev.ctx, &want));
+		must(inlay_devx_qp_connect_self(&qp, &path));
+		assert_int_equal(inlay_sq_release_latest(&qp.sq, &cq.cq), 0);
+		for (n = 1; n <= 3000; n++) {
+			if (!inlay_sq_room(&qp.sq))
+				assert_true(latest(&qp, &cq) > 0);
+			must(inlay_post_write_inline(&qp.sq, (uintptr_t)word, mr->rkey, &n, 8, inlay_sq_signal(&qp.sq, 1, 8)));
+			if (rnd_below(3) == 0 || !inlay_sq_room(&qp.sq))
+				inlay_sq_ring(&qp.sq);
+		}
+		must(inlay_sq_room(&qp.sq) || latest(&qp, &cq) > 0 ? 0 : -1);
+		must(inlay_post_nop(&qp.sq, INLAY_SIGNALED | INLAY_RING));
+		while (inlay_sq_pending(&qp.sq))
+			assert_true(latest(&qp, &cq) > 0);
+		assert_int_equal(*word, 3000);
+		must(inlay_post_write_inline(&qp.sq, (uintptr_t)word, ~mr->rkey, &n, 8, INLAY_SIGNALED | INLAY_RING));
+		assert_int_equal(latest(&qp, &cq), -EIO);
+		assert_int_equal(inlay_sq_release_latest(&qp.sq, &cq.cq), -EIO);
+		assert_int_equal(inlay_cqe_status(inlay_cq_latest(&cq.cq)), IBV_WC_REM_ACCESS_ERR);
+		assert_int_equal(inlay_sq_release(&qp.sq, inlay_cq_latest(&cq.cq)), 1);
+		must(inlay_devx_qp_destroy(&qp));
+		must(inlay_devx_cq_destroy(&rcq));
+		must(inlay_devx_cq_destroy(&cq));
+	}
+	must(ibv_dereg_mr(mr));
+	free(word);
 }
 
 static void user_index_and_one_cq(void **state)
@@ -605,6 +668,7 @@ int main(void)
 		devx_test(cqs_of_verbs),
 		devx_test(blueflame),
 		devx_test(no_send_record),
+		devx_test(collapsed),
 		devx_test(user_index_and_one_cq),
 		devx_test(to_itself),
 		devx_test(unreliable),

@@ -43,7 +43,7 @@ static int released(uint32_t counter)
 /* One thread, by hand: order, filling up, limits, indices that come round */
 static void by_hand(void **state)
 {
-	static const uint8_t payload[256];
+	static const uint8_t payload[256] = {1};
 	const uint32_t starts[] = {0, 65530, 0xfffffffa};
 	struct inlay_sq a, b, c;
 	unsigned i;

@@ -90,7 +90,7 @@ static inline uint64_t *slot_of(struct sd_cq *cq, uint32_t pi)
  * Stores of their own rather than memcpy(): nothing in between may be reordered past the owner
  * byte, or be seen by a sanitizer
  */
-static inline void slot_write(uint64_t *slot, const uint64_t *c, uint8_t op_own)
+static inline void slot_write(uint64_t *slot, const uint64_t *c, uint8_t op_own, bool collapsed)
 {
 	uint32_t half;
 	uint16_t counter;
@@ -101,6 +101,12 @@ static inline void slot_write(uint64_t *slot, const uint64_t *c, uint8_t op_own)
 	for (i = 0; i < 7; i++)
 		__atomic_store_n(slot + i, c[i], __ATOMIC_RELAXED);
 	__atomic_store_n((uint32_t *)(void *)((uint8_t *)slot + 56), half, __ATOMIC_RELAXED);
+	if (collapsed) {
+		/* Nobody owns this slot: a counter and an opcode that are read together belong together */
+		memcpy(&half, (const uint8_t *)c + 60, 4);
+		__atomic_store_n((uint32_t *)(void *)((uint8_t *)slot + 60), (half & 0xffffff) | (uint32_t)op_own << 24, __ATOMIC_RELEASE);
+		return;
+	}
 	__atomic_store_n((uint16_t *)(void *)((uint8_t *)slot + 60), counter, __ATOMIC_RELAXED);
 	__atomic_store_n((uint8_t *)slot + 62, ((const uint8_t *)c)[62], __ATOMIC_RELAXED);
 	__atomic_store_n((uint8_t *)slot + 63, op_own, __ATOMIC_RELEASE);
@@ -176,7 +182,7 @@ static void deliver(struct sd_cq *cq, const struct mlx5_cqe64 *c, const uint8_t 
 			__atomic_store_n(slot - 8 + i, body[i], __ATOMIC_RELAXED);
 	}
 	memcpy(body, c, 64);
-	slot_write(slot, body, (c->op_own & ~1u) | !!(cq->pi & cq->cqe_cnt));
+	slot_write(slot, body, (c->op_own & ~1u) | !!(cq->pi & cq->cqe_cnt), cq->collapsed);
 	cq->pi++;
 	if (s) {
 		if (event)
@@ -295,7 +301,7 @@ int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32
 	if (!cq->ignore_overrun && (n + 1 > cq->cqe_cnt || n > cqe_cnt))
 		return EINVAL;
 	cqe_arms(cq->uar);
-	slot_write(slot_of(cq, cq->pi), body, MLX5_CQE_RESIZE_CQ << 4 | !!(cq->pi & cq->cqe_cnt));
+	slot_write(slot_of(cq, cq->pi), body, MLX5_CQE_RESIZE_CQ << 4 | !!(cq->pi & cq->cqe_cnt), false);
 	cq->pi++;
 	s->resizes++;
 	s->resize_ci = be32toh(__atomic_load_n(&cq->dbrec[0], __ATOMIC_ACQUIRE));
@@ -359,7 +365,7 @@ int softdev_inject_cqes(uint32_t cqn, const void *cqe64, unsigned n, uint16_t st
 		struct cqs *s = cq->eng;
 
 		for (i = 0; i < n; i++) {
-			slot_write(slot_of(cq, cq->pi), c, op_own | !!(cq->pi & cq->cqe_cnt));
+			slot_write(slot_of(cq, cq->pi), c, op_own | !!(cq->pi & cq->cqe_cnt), cq->collapsed);
 			cq->pi++;
 			counter = htobe16((uint16_t)(be16toh(counter) + step));
 			memcpy((uint8_t *)c + 60, &counter, 2);

@@ -30,7 +30,12 @@
 
 enum inlay_devx_cq_flags {
 	/* The device does not check for room, so inlay_cq_advance_quiet suffices. */
-	INLAY_DEVX_CQ_IGNORE_OVERRUN = 1
+	INLAY_DEVX_CQ_IGNORE_OVERRUN = 1,
+	/*
+	 * Each CQE overwrites the one before (queue/collapsed.h). The device does not check for room,
+	 * and one CQE will do. Give the QP its number (send_cqn): there are no CQEs to reserve.
+	 */
+	INLAY_DEVX_CQ_COLLAPSED = 2
 };
 
 /* What to create. Zero it first. */
@@ -70,7 +75,7 @@ INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
 INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context *ctx,
 				    const struct inlay_devx_cq_attr *attr)
 {
-	uint32_t cqe_size, cqn, eqn = 0, *record;
+	uint32_t cqe_size, cqn, eqn = 0, *record, collapsed;
 	struct inlay_create_cq_in in;
 	const char *why;
 	size_t bytes, i;
@@ -80,9 +85,10 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	INLAY_CHECK(cq && ctx && attr, "no argument is NULL");
 	__builtin_memset(cq, 0, sizeof(*cq));
 	cqe_size = attr->cqe_size ? attr->cqe_size : 64;
+	collapsed = !!(attr->flags & INLAY_DEVX_CQ_COLLAPSED);
 	bytes = inlay_devx_cq_size(attr->cqes, cqe_size);
-	if (!bytes || !attr->uar || !attr->uar->devx || attr->flags & ~(uint32_t)INLAY_DEVX_CQ_IGNORE_OVERRUN ||
-	    attr->period > 4095)
+	if (!bytes || !attr->uar || !attr->uar->devx || attr->period > 4095 ||
+	    attr->flags & ~(uint32_t)(INLAY_DEVX_CQ_IGNORE_OVERRUN | INLAY_DEVX_CQ_COLLAPSED))
 		return inlay_devx_refuse_(&cq->error, -EINVAL, "impossible CQEs, register, flag or period");
 	why = inlay_devx_places_(attr->ring, bytes, attr->record, &ring, &record);
 	if (why)
@@ -106,7 +112,8 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	inlay_cqc_set(&in.cqc, INLAY_CQC_DBR_UMEM_ID, attr->record.umem->id);
 	inlay_cqc_set(&in.cqc, INLAY_CQC_DBR_ADDR, attr->record.offset);
 	inlay_cqc_set(&in.cqc, INLAY_CQC_CQE_SZ, cqe_size == 128 ? INLAY_CQE_SZ_128 : INLAY_CQE_SZ_64);
-	inlay_cqc_set(&in.cqc, INLAY_CQC_OI, !!(attr->flags & INLAY_DEVX_CQ_IGNORE_OVERRUN));
+	inlay_cqc_set(&in.cqc, INLAY_CQC_CC, collapsed);
+	inlay_cqc_set(&in.cqc, INLAY_CQC_OI, collapsed | !!(attr->flags & INLAY_DEVX_CQ_IGNORE_OVERRUN));
 	inlay_cqc_set(&in.cqc, INLAY_CQC_LOG_CQ_SIZE, inlay_log2_ceil(attr->cqes));
 	inlay_cqc_set(&in.cqc, INLAY_CQC_UAR_PAGE, attr->uar->page_id);
 	inlay_cqc_set(&in.cqc, INLAY_CQC_CQ_PERIOD, attr->period);

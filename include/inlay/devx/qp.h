@@ -54,7 +54,7 @@
 
 enum inlay_devx_qp_flags {
 	INLAY_DEVX_QP_USER_INDEX = 1,     /* CQEs carry attr.user_index; without it, 0xffffff */
-	INLAY_DEVX_QP_NO_SEND_RECORD = 2, /* the doorbell has the index; see inlay_devx_qp_create */
+	INLAY_DEVX_QP_NO_SEND_RECORD = 2, /* the device takes the index from the doorbell */
 	INLAY_DEVX_QP_RNDV = 4            /* no send queue: for the rendezvous reads of a tag-matching XRQ */
 };
 
@@ -176,8 +176,8 @@ INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 /*
  * Creates a QP in state RST. Zeroes the record; the ring's contents do not matter.
  *
- * INLAY_DEVX_QP_NO_SEND_RECORD needs general 2's send_dbr_mode_no_dbr_int, and still a record:
- * inlay_sq_ring writes it.
+ * INLAY_DEVX_QP_NO_SEND_RECORD needs general 2's send_dbr_mode_no_dbr_int. Neither side then touches
+ * the record's send word.
  *
  * Returns 0; -EINVAL for an impossible attribute, ring or record; -ENOSPC when a CQ has too few
  * CQEs left; -ENOTSUP for a flag that the device does not support; else the negative errno of
@@ -259,8 +259,9 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	if (qp->has_rq && attr->recv_cq)
 		err = inlay_rq_reserve(&qp->rq, attr->recv_cq, &qp->error.why);
 	if (!err && attr->sq_bbs)
-		err = inlay_sq_init(&qp->sq, ring + (size_t)attr->rq_wqes * attr->rq_stride, attr->sq_bbs, record,
-				    qp->qpn, attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
+		err = inlay_sq_init(&qp->sq, ring + (size_t)attr->rq_wqes * attr->rq_stride, attr->sq_bbs,
+				    attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD ? NULL : record, qp->qpn,
+				    attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
 	qp->has_sq = !err && attr->sq_bbs;
 	if (qp->has_sq && attr->send_cq)
 		err = inlay_sq_reserve(&qp->sq, attr->send_cq, &qp->error.why);

@@ -42,7 +42,7 @@
 struct inlay_sq {
 	uint8_t *buf;
 	uint8_t *last;            /* the WQE posted last */
-	volatile inlay_record *dbrec; /* the send word of the QP's doorbell record: its low half, big-endian */
+	volatile inlay_record *dbrec; /* the send word of the QP's doorbell record: its low half, big-endian; or &uar->nowhere */
 	uint8_t **next;           /* SERIAL: &uar->next; NULL: ask uar */
 	uint64_t qpn8;            /* QPN << 8 */
 	/* In this order no compiler merges a post's stores into a vector store, which is slower. */
@@ -72,14 +72,14 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short
  * 0, or -EINVAL for an argument out of its range, with sq and uar unchanged.
  *
  * buf        the ring, 64-byte aligned; wqebb_cnt its WQEBBs, a power of two, 1 .. 32768
- * dbrec      the QP's doorbell record: two words, receive then send
+ * dbrec      the QP's doorbell record: two words, receive then send. NULL for a QP without a send
+ *            record (send_dbr_mode of its context): the device takes the index from the doorbell
  * max_ds     longest WQE in 16-byte units, 1 .. 63
  */
 INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt, volatile uint32_t *dbrec, uint32_t qpn,
 			     uint32_t max_ds, struct inlay_uar *uar)
 {
-	if (!buf || (uintptr_t)buf % INLAY_WQEBB || !inlay_is_pow2(wqebb_cnt) || wqebb_cnt > 32768 || !dbrec ||
-	    qpn >> 24)
+	if (!buf || (uintptr_t)buf % INLAY_WQEBB || !inlay_is_pow2(wqebb_cnt) || wqebb_cnt > 32768 || qpn >> 24)
 		return -EINVAL;
 	if (!max_ds || max_ds > INLAY_MAX_DS || !uar || !uar->reg)
 		return -EINVAL;
@@ -87,8 +87,12 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 	__builtin_memset(sq, 0, sizeof(*sq));
 	sq->buf = (uint8_t *)buf;
 	sq->last = sq->buf;
-	dbrec[MLX5_SND_DBR] = 0;
-	sq->dbrec = (volatile inlay_record *)(dbrec + MLX5_SND_DBR) + 1;
+	if (dbrec) {
+		dbrec[MLX5_SND_DBR] = 0;
+		sq->dbrec = (volatile inlay_record *)(dbrec + MLX5_SND_DBR) + 1;
+	} else {
+		sq->dbrec = &uar->nowhere; /* a store costs less than a test */
+	}
 	sq->uar = uar;
 	sq->mask = wqebb_cnt - 1;
 	sq->qpn8 = (uint64_t)qpn << 8;
@@ -399,7 +403,7 @@ INLAY_ALWAYS void inlay_sq_record_(struct inlay_sq *sq, uint32_t pi)
 {
 	/* The device may fetch the WQE as soon as the record says so. */
 	inlay_fence_wqe_record();
-	*sq->dbrec = inlay_to_be16((uint16_t)pi);
+	__atomic_store_n(sq->dbrec, inlay_to_be16((uint16_t)pi), __ATOMIC_RELAXED);
 	/*
 	 * The device reads the record when the register is written, and must not find the old one.
 	 */

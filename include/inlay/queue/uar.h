@@ -58,6 +58,7 @@ struct inlay_uar {
 	uint32_t mode;     /* enum inlay_uar_mode, with its flag */
 	uint32_t lock;     /* LOCKED only */
 	uint32_t queues;   /* send queues that point here */
+	uint16_t nowhere;  /* the record of queues that have none */
 	struct ibv_td *td; /* of a register made by inlay_uar_create, else NULL */
 	struct ibv_pd *pd; /* likewise: the PD in which its QPs are created */
 };
