@@ -55,6 +55,10 @@
  *   inlay_cq_clean(&cq, qpn, inlay_srq_gone, &srq)             what was not polled; each of its CQs
  *   inlay_sq_fini(&sq);  inlay_rq_fini(&rq)                    their room in the CQ
  *
+ * Order. WQEs start and complete in order, but not all wait for the results of those before them:
+ * what depends on a read or an atomic needs INLAY_FENCE, what uses a changed key
+ * INLAY_FENCE_INITIATOR_SMALL. include/inlay/ordering.md has the table, with sources.
+ *
  * Threads: every queue has one owner at a time, unless its name says shared. A register may be
  * shared as its mode says.
  * After fork() only the parent uses the queues.
