@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * burst.c: bursts, queues without a doorbell record, moderated signaling, on plain memory. A queue that is posted to through copies is in every respect like its twin
+ * burst.c: bursts, queues without a doorbell record, moderated signaling, what lists and templates refuse, on plain memory. A queue that is posted to through copies is in every respect like its twin
  * that is posted to directly; a ring whose WQEs are signaled as inlay_sq_signal says is never full without a completion to come.
  */
 #include "common.h"
@@ -204,6 +204,65 @@ static void moderation(void **state)
 	}
 }
 
+/* What a post of struct iovec refuses leaves the queue as it was. What it writes is compared with libmlx5's in oracle_*.c */
+static void lists(void **state)
+{
+	static struct iovec iov[70];
+	struct inlay_iov from = {iov, 1, 5, NULL};
+	struct inlay_remote to = {0x1000, 77};
+	struct inlay_sq before;
+	uint32_t i;
+
+	(void)state;
+	side_open(&direct, 64);
+	before = direct.sq;
+	for (i = 0; i < ARRAY(iov); i++)
+		iov[i].iov_base = payload;
+	/* An entry that no data segment holds; as many bytes or entries as no WQE holds */
+	iov[0].iov_len = 0x80000000u;
+	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_RDMA_WRITE, &to, &from, 0, 0), -EINVAL);
+	iov[0].iov_len = SIZE_MAX;
+	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, INLAY_INLINE), -EINVAL);
+	from.num = 2;
+	iov[0].iov_len = iov[1].iov_len = 600;
+	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, INLAY_INLINE), -EINVAL);
+	for (i = 0; i < ARRAY(iov); i++)
+		iov[i].iov_len = 1;
+	from.num = 63;
+	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, 0), -EINVAL);
+	from.num = 70;
+	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, 0), -EINVAL);
+	assert_memory_equal(&before, &direct.sq, sizeof(before));
+	/* 70 entries fit inline, and 62 as pointers; then the ring is full */
+	must(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, INLAY_INLINE));
+	assert_int_equal(inlay_sq_pending(&direct.sq), 2);
+	from.num = 62;
+	for (i = 0; i < 3; i++)
+		must(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, 0));
+	before = direct.sq;
+	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, 0), -EAGAIN);
+	assert_memory_equal(&before, &direct.sq, sizeof(before));
+}
+
+static void templates(void **state)
+{
+	static const uint32_t refused[] = {MLX5_OPCODE_NOP, MLX5_OPCODE_ATOMIC_CS, MLX5_OPCODE_UMR, 0x100 | MLX5_OPCODE_SEND};
+	struct inlay_template t;
+	struct inlay_sq before;
+	uint32_t i;
+
+	(void)state;
+	side_open(&direct, 4);
+	for (i = 0; i < ARRAY(refused); i++)
+		assert_int_equal(inlay_template_init(&t, &direct.sq, refused[i], 1, 2), -EINVAL);
+	must(inlay_template_init(&t, &direct.sq, MLX5_OPCODE_RDMA_READ, 1, 2));
+	for (i = 0; i < 4; i++)
+		must(inlay_post_template(&direct.sq, &t, 0x1000, 0x2000, 8, 0, INLAY_SIGNALED));
+	before = direct.sq;
+	assert_int_equal(inlay_post_template(&direct.sq, &t, 0x1000, 0x2000, 8, 0, INLAY_SIGNALED | INLAY_RING), -EAGAIN);
+	assert_memory_equal(&before, &direct.sq, sizeof(before));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -211,6 +270,8 @@ int main(void)
 		cmocka_unit_test(dropped),
 		cmocka_unit_test(without_record),
 		cmocka_unit_test(moderation),
+		cmocka_unit_test(lists),
+		cmocka_unit_test(templates),
 	};
 
 	fill(payload, sizeof(payload), 3);

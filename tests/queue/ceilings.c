@@ -111,6 +111,18 @@ COUNTED int inlay_template_ring(struct inlay_sq *sq, const struct inlay_template
 	return inlay_post_template(sq, t, raddr, addr, len, imm_be, INLAY_SIGNALED | INLAY_RING);
 }
 
+COUNTED int inlay_shared(struct inlay_shared_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *value)
+{
+	struct inlay_sq part;
+	int err = inlay_shared_sq_reserve(sq, 1, &part);
+
+	if (err)
+		return err;
+	inlay_post_write_inline(&part, raddr, rkey, value, sizeof(*value), INLAY_SIGNALED);
+	inlay_shared_sq_publish(sq, &part);
+	return inlay_shared_sq_ring(sq);
+}
+
 #define BURST 32
 
 /* A whole burst: copy, posts, join, doorbell. Of the queue's state, all that the loop needs is in registers. */
@@ -220,6 +232,7 @@ static void run_bursts(void)
 {
 	static uint8_t long_ring[8192 * 64] __attribute__((aligned(4096)));
 	static const uint64_t values[BURST] = {1, 2, 3};
+	static struct inlay_shared_sq shared;
 	uint32_t record[2] = {0, 0}, i;
 	struct inlay_template t;
 	struct inlay_uar uar;
@@ -236,6 +249,11 @@ static void run_bursts(void)
 	for (i = 0; i < ROUNDS; i++)
 		need(!inlay_template_ring(&sq, &t, 0x1000 + i, 0x2000, 8, i), "post and ring");
 	need(inlay_from_be32(record[1]) == (BURST + 2) * ROUNDS, "what the templates leave behind");
+	need(!inlay_sq_init(&sq, long_ring, 8192, record, 0x1234, 16, &uar), "rings");
+	inlay_shared_sq_init(&shared, &sq);
+	for (i = 0; i < ROUNDS; i++)
+		need(!inlay_shared(&shared, 0x1000 + i, 77, values), "post of one thread");
+	need(inlay_from_be32(record[1]) == ROUNDS, "what the threads leave behind");
 }
 
 /* One entry and one completion a round */

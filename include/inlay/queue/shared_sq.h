@@ -70,7 +70,7 @@ INLAY_COLD void inlay_shared_sq_init(struct inlay_shared_sq *shared, const struc
 
 /*
  * Reserves `bbs` WQEBBs of the ring, and makes *part a queue with room for exactly them. Publish
- * it soon.
+ * it soon. From any thread; no two parts overlap.
  *
  * Returns 0; -EAGAIN when the ring has no room for them now, -E2BIG when it never will.
  */
@@ -99,10 +99,10 @@ INLAY_ALWAYS int inlay_shared_sq_reserve(struct inlay_shared_sq *shared, uint32_
 }
 
 /*
- * Publishes a part, after all that were reserved before it: waits for their threads. What is left
- * of it is filled with NOPs.
+ * Publishes a part. From the thread that has it; waits until all parts reserved before it are
+ * published. What is left of it is filled with NOPs.
  */
-INLAY_FN void inlay_shared_sq_publish(struct inlay_shared_sq *shared, struct inlay_sq *part)
+INLAY_ALWAYS void inlay_shared_sq_publish(struct inlay_shared_sq *shared, struct inlay_sq *part)
 {
 	INLAY_CHECK(shared && part, "queue and part are not NULL");
 	INLAY_CHECK(part->buf == shared->sq.buf, "the part is of this queue");
@@ -118,8 +118,8 @@ INLAY_FN void inlay_shared_sq_publish(struct inlay_shared_sq *shared, struct inl
 }
 
 /*
- * Rings for everything published. If another thread is ringing, it rings for this one's parts too,
- * and this returns at once. Returns 0.
+ * Rings for everything published. From any thread. If another thread is ringing, it rings for this
+ * one's parts too, and this returns at once. Returns 0.
  */
 INLAY_FN int inlay_shared_sq_ring(struct inlay_shared_sq *shared)
 {
