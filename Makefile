@@ -66,7 +66,7 @@ help: ## this list
 # ---- Debian packages ----
 
 packages = gcc g++ clang make pkg-config libibverbs-dev librdmacm-dev rdmacm-utils ibverbs-providers ibverbs-utils perftest \
-	libcmocka-dev valgrind hyperfine jq gnuplot-nox perl binutils libclang-rt-14-dev gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
+	libcmocka-dev zlib1g-dev valgrind hyperfine jq gnuplot-nox perl binutils libclang-rt-14-dev gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
 	ucx-utils libucx-dev libssl-dev libdpdk-dev linux-headers-amd64 cmake meson ninja-build \
 	libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev
 
@@ -142,6 +142,9 @@ $(B)/bench/%: bench/%.c $(B)/settings | $(first)
 
 # They authenticate blobs with a library's code
 $(foreach p,mmap/blob mmap/map mmap/pci mmap/shared_memory,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
+
+# CRCs of another making
+$(B)/tests/queue/umr-0 $(B)/tests/queue/umr-1: VERBS += -lz
 
 $(B)/tests/softdev/tests/cm: VERBS += -lrdmacm
 

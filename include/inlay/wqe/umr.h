@@ -26,7 +26,8 @@
  * Lists are padded to 64 bytes with zeros. Each part begins on a WQEBB, so none wraps inside.
  *
  * Target. A key that was made for it: mlx5dv_create_mkey, or inlay_devx_mkey_create_umr. Fields
- * that the mask does not name keep their values.
+ * that the mask does not name keep their values. A key that has room for signatures expects them:
+ * to use it without, name MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE in the mask and give no BSF.
  *
  * Threads: pure functions of their arguments. Sources: mlx5dv.h (layouts); Linux,
  * include/linux/mlx5/device.h (masks), qp.h (BSF, PSV), infiniband/hw/mlx5/wr.c and umr.c; libmlx5's
