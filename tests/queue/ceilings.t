@@ -44,7 +44,7 @@ for compiler in gcc clang; do
 	ceiling $compiler inlay_burst 6400 30 "8-byte inline RDMA write in a burst of 32, record, 8-byte doorbell"
 	ceiling $compiler inlay_template 200 34 "template of an RDMA write: address, length, immediate"
 	ceiling $compiler inlay_template_ring 200 50 "the same, record, BlueFlame"
-	ceiling $compiler inlay_shared 200 141 "8-byte inline RDMA write to a queue of several threads: reserve, publish, doorbell"
+	ceiling $compiler inlay_shared 200 124 "8-byte inline RDMA write to a queue of several threads: reserve, publish, doorbell"
 	ceiling $compiler inlay_srq_give 200 32 "one-SGE entry of a shared receive queue, record"
 	ceiling $compiler inlay_srq_poll 200 36 "peek, error test, entry back to the shared receive queue, advance"
 	try "$compiler builds the transport in miniature" $compiler $flags -o "$dir/$compiler-transport" bench/transport.c

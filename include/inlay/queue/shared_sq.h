@@ -80,6 +80,7 @@ INLAY_ALWAYS int inlay_shared_sq_reserve(struct inlay_shared_sq *shared, uint32_
 
 	INLAY_CHECK(shared && part, "queue and part are not NULL");
 	INLAY_CHECK(bbs, "a part has a WQEBB at least");
+	*part = shared->sq; /* before any return, or callers are warned that it is not set */
 	size = shared->sq.mask + 1;
 	if (INLAY_UNLIKELY(bbs > size))
 		return -E2BIG;
@@ -90,7 +91,6 @@ INLAY_ALWAYS int inlay_shared_sq_reserve(struct inlay_shared_sq *shared, uint32_
 			return -EAGAIN;
 	} while (INLAY_UNLIKELY(!__atomic_compare_exchange_n(&shared->reserved, &at, at + bbs, 1, __ATOMIC_RELAXED,
 							     __ATOMIC_RELAXED)));
-	*part = shared->sq;
 	part->pi = at;
 	part->pending = size - bbs;
 	part->unrung = 0;
