@@ -209,8 +209,8 @@ void connect_arrived(struct endpoint *ep, const void *data, size_t len)
 
 /* ---- Time ---- */
 
-/* An RDMA write of nothing, which the peer's device acknowledges, or nobody does. */
-static void probe(struct peer *p)
+/* An RDMA write of nothing, which the peer's device acknowledges, or nobody does. It brings back all before it. */
+void connect_probe(struct peer *p)
 {
 	struct slot *slot = peer_slot(p);
 
@@ -235,7 +235,7 @@ void connect_step(struct endpoint *ep)
 			p->tries += p->tries < HELLO_TRIES;
 			p->hello_at = now + p->tries * HELLO_MS;
 		} else if (p->state == PEER_READY && settings.keepalive_ms && now >= p->probe_at) {
-			probe(p);
+			connect_probe(p);
 			p->probe_at = now + (uint64_t)settings.keepalive_ms;
 		}
 	}
@@ -251,7 +251,7 @@ void connect_bye(struct endpoint *ep)
 
 	for (p = ep->peers; p; p = p->next)
 		if (p->state == PEER_READY && inlay_sq_pending(&p->sq))
-			probe(p); /* signaled: it brings back all before it */
+			connect_probe(p);
 	do {
 		progress(ep);
 		for (p = ep->peers, owed = false; p; p = p->next)

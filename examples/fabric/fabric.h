@@ -208,7 +208,7 @@ enum op_kind {
 	OP_SPENT,                 /* multi-receive without room, of which messages are still being read */
 	OP_READ,                  /* reads a large message */
 	OP_FIN,                   /* waits for room to say FIN */
-	OP_SEND,                  /* waits for FIN */
+	OP_SEND,                  /* waits for FIN. It and those below are operations to a peer */
 	OP_RMA,                   /* a read or a write holds its registrations */
 	OP_NATIVE,                /* an atomic operation of the device's, step by step */
 	OP_ATOMIC,                /* waits for WIRE_ANSWER */
@@ -322,6 +322,7 @@ struct peer {
 	uint32_t attempt, their_attempt;
 	uint64_t since, hello_at, probe_at; /* milliseconds */
 	uint32_t tries;
+	uint32_t fence;           /* its send queue's index after the last probe for FI_FENCE */
 } __attribute__((aligned(64)));
 
 /* ---- Endpoints ---- */
@@ -621,6 +622,7 @@ INLAY_ALWAYS uint32_t peer_signal(const struct peer *p, uint32_t bbs)
 int connect_start(struct peer *p); /* says hello. 0 or a negative errno */
 void connect_arrived(struct endpoint *ep, const void *datagram, size_t len);
 void connect_step(struct endpoint *ep); /* says hello again, probes idle connections, gives up */
+void connect_probe(struct peer *p); /* its completion says that all before is over */
 void connect_bye(struct endpoint *ep);
 
 uint64_t nanoseconds(clockid_t clock);

@@ -109,6 +109,22 @@ void peer_forget(struct endpoint *ep, fi_addr_t addr)
 		p->state = PEER_IDLE;
 }
 
+/* Whether an operation to a peer is not over, or not known to be. */
+static bool busy(struct peer *p)
+{
+	struct op *op;
+	uint32_t n;
+
+	if (inlay_sq_pending(&p->sq) && p->fence != inlay_sq_index(&p->sq)) {
+		connect_probe(p);
+		p->fence = inlay_sq_index(&p->sq);
+	}
+	for (n = 0; (op = op_at(p->ep, n)); n++)
+		if (op->kind >= OP_SEND && op->peer == p)
+			return true;
+	return inlay_sq_pending(&p->sq) != 0;
+}
+
 struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32_t done, uint64_t flags, int *result)
 {
 	struct peer *p = peer_of(ep, addr);
@@ -118,9 +134,9 @@ struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32
 		*result = connect_start(p);
 	if (*result)
 		goto out;
-	if (p->state == PEER_CONNECTING || p->forgotten)
+	if (p->state == PEER_CONNECTING || p->forgotten || flags & FI_FENCE)
 		progress(ep); /* for callers that try again without a look at their CQ */
-	if (p->state == PEER_READY)
+	if (p->state == PEER_READY && !(flags & FI_FENCE && busy(p)))
 		return p;
 	*result = p->state >= PEER_FAILING && !p->forgotten ? -p->err : -FI_EAGAIN;
 out:

@@ -97,36 +97,37 @@ static void counting(bool selective)
 {
 	static uint8_t out[100000], in[100000];
 	static const size_t sizes[] = {0, 8, 100, 5000, 100000};
-	uint64_t sends = 0, recvs = 0, reads = 0, writes = 0, old, value = 1;
+	const uint64_t to = (uintptr_t)memory;
+	uint64_t sends = 0, recvs = 0, reads = 0, writes = 0, old, value = 1, key;
 	struct fi_msg_tagged m;
 	struct iovec iov = {out, 8};
 	char c;
 	size_t i;
 
 	open_both(selective);
+	key = fi_mr_key(mr);
 	for (i = 0; i < 5; i++) {
-		assert_int_equal(again(fi_trecv(b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, in)), 0);
-		assert_int_equal(again(fi_tsend(a.ep, out, sizes[i], NULL, to_b, 1, &c)), 0);
+		must(again(fi_trecv(b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, in)));
+		must(again(fi_tsend(a.ep, out, sizes[i], NULL, to_b, 1, &c)));
 		good(&b, in);
 		are(++sends, recvs, reads, writes);
-		assert_int_equal(again(fi_trecv(a.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 2, 0, &c)), 0);
-		assert_int_equal(again(fi_tsend(b.ep, out, sizes[i], NULL, to_a, 2, out)), 0);
+		must(again(fi_trecv(a.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 2, 0, &c)));
+		must(again(fi_tsend(b.ep, out, sizes[i], NULL, to_a, 2, out)));
 		good(&b, out);
 		are(sends, ++recvs, reads, writes);
 	}
 	for (i = 0; i < 4; i++) {
-		assert_int_equal(again(fi_recv(b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, in)), 0);
-		assert_int_equal(again(fi_inject(a.ep, out, sizes[i], to_b)), 0);
+		must(again(fi_recv(b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, in)));
+		must(again(fi_inject(a.ep, out, sizes[i], to_b)));
 		good(&b, in);
 		are(++sends, recvs, reads, writes);
-		assert_int_equal(again(fi_write(a.ep, out, sizes[i] % 4096, NULL, to_b, (uintptr_t)memory, fi_mr_key(mr), &c)), 0);
-		assert_int_equal(again(fi_inject_write(a.ep, out, sizes[i] % 4096, to_b, (uintptr_t)memory, fi_mr_key(mr))), 0);
-		assert_int_equal(again(fi_inject_atomic(a.ep, &value, 1, to_b, (uintptr_t)memory, fi_mr_key(mr), FI_UINT64, FI_SUM)), 0);
-		assert_int_equal(again(fi_inject_atomic(a.ep, &value, 1, to_b, (uintptr_t)memory, fi_mr_key(mr), FI_UINT32, FI_SUM)), 0);
+		must(again(fi_write(a.ep, out, sizes[i] % 4096, NULL, to_b, to, key, &c)));
+		must(again(fi_inject_write(a.ep, out, sizes[i] % 4096, to_b, to, key)));
+		must(again(fi_inject_atomic(a.ep, &value, 1, to_b, to, key, FI_UINT64, FI_SUM)));
+		must(again(fi_inject_atomic(a.ep, &value, 1, to_b, to, key, FI_UINT32, FI_SUM)));
 		are(sends, recvs, reads, writes += 4);
-		assert_int_equal(again(fi_read(a.ep, in, sizes[i] % 4096, NULL, to_b, (uintptr_t)memory, fi_mr_key(mr), &c)), 0);
-		assert_int_equal(again(fi_fetch_atomic(a.ep, &value, 1, NULL, &old, NULL, to_b, (uintptr_t)memory, fi_mr_key(mr), FI_UINT32,
-						       FI_SUM, &c)), 0);
+		must(again(fi_read(a.ep, in, sizes[i] % 4096, NULL, to_b, to, key, &c)));
+		must(again(fi_fetch_atomic(a.ep, &value, 1, NULL, &old, NULL, to_b, to, key, FI_UINT32, FI_SUM, &c)));
 		are(sends, recvs, reads += 2, writes);
 	}
 	/* The CQ has been told of those with a completion, or of none */
@@ -142,7 +143,7 @@ static void counting(bool selective)
 		m.addr = to_b;
 		m.tag = 3;
 		m.context = &m;
-		assert_int_equal(again(fi_tsendmsg(a.ep, &m, FI_COMPLETION)), 0);
+		must(again(fi_tsendmsg(a.ep, &m, FI_COMPLETION)));
 		good(&a, &m);
 		are(++sends, recvs, reads, writes);
 	}
@@ -188,9 +189,9 @@ static void test_failures(UNUSED void **state)
 	char c;
 
 	open_both(true);
-	assert_int_equal(again(fi_write(a.ep, memory, 8, NULL, to_b, (uintptr_t)memory, fi_mr_key(mr), &c)), 0);
-	assert_int_equal(again(fi_inject_write(a.ep, memory, 8, to_b, (uintptr_t)memory, fi_mr_key(mr) ^ 0x100)), 0);
-	assert_int_equal(again(fi_write(a.ep, memory, 8, NULL, to_b, (uintptr_t)memory, fi_mr_key(mr), &c)), 0);
+	must(again(fi_write(a.ep, memory, 8, NULL, to_b, (uintptr_t)memory, fi_mr_key(mr), &c)));
+	must(again(fi_inject_write(a.ep, memory, 8, to_b, (uintptr_t)memory, fi_mr_key(mr) ^ 0x100)));
+	must(again(fi_write(a.ep, memory, 8, NULL, to_b, (uintptr_t)memory, fi_mr_key(mr), &c)));
 	while (fi_cntr_readerr(counters[WRITE]) < 2) {
 		poll_all();
 		assert_true(now() < end);

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include "rig.h"
 #include <rdma/fi_atomic.h>
+#include <rdma/fi_collective.h>
 #include <rdma/fi_rma.h>
 
 #define CAPS (FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE)
@@ -521,6 +522,58 @@ static int tear_down(void **state)
 	return softdev_present() ? softdev_fault(NULL) : 0;
 }
 
+/* What is not offered says so, and can be called. */
+static void test_missing(UNUSED void **state)
+{
+	union { struct fid *fid; struct fid_ep *ep; struct fid_pep *pep; struct fid_domain *domain; struct fid_stx *stx;
+		struct fid_wait *wait; struct fid_poll *poll; struct fid_mc *mc; struct fid_av_set *set; void *ops; } out;
+	struct side *s = &pair.a;
+	struct fid_eq *eq;
+	size_t len = 0;
+
+#define MISSING(call) assert_int_equal(call, -FI_ENOSYS)
+	pair_open(CAPS, 0);
+	MISSING(fi_passive_ep(s->fabric, s->info, &out.pep, NULL));
+	MISSING(fi_wait_open(s->fabric, NULL, &out.wait));
+	MISSING(fi_domain2(s->fabric, s->info, &out.domain, 1, NULL));
+	MISSING(fi_endpoint2(s->domain, s->info, &out.ep, 1, NULL));
+	MISSING(fi_scalable_ep(s->domain, s->info, &out.ep, NULL));
+	MISSING(fi_poll_open(s->domain, NULL, &out.poll));
+	MISSING(fi_stx_context(s->domain, NULL, &out.stx, NULL));
+	MISSING(fi_srx_context(s->domain, NULL, &out.ep, NULL));
+	MISSING(fi_query_collective(s->domain, FI_BARRIER, NULL, 0));
+	MISSING(fi_av_insertsvc(s->av, "localhost", "1", NULL, 0, NULL));
+	MISSING(fi_av_insertsym(s->av, "localhost", 1, "1", 1, NULL, 0, NULL));
+	MISSING(fi_av_set(s->av, NULL, &out.set, NULL));
+	MISSING(fi_open_ops(&s->domain->fid, "", 0, &out.ops, NULL));
+	MISSING(fi_set_ops(&s->domain->fid, "", 0, NULL, NULL));
+	MISSING(fi_control(&s->domain->fid, FI_GETWAIT, &out));
+	MISSING(fi_tx_context(s->ep, 0, NULL, &out.ep, NULL));
+	MISSING(fi_rx_context(s->ep, 0, NULL, &out.ep, NULL));
+	MISSING(s->ep->ops->tx_size_left(s->ep)); /* the calls are deprecated */
+	MISSING(s->ep->ops->rx_size_left(s->ep));
+	MISSING(fi_setname(&s->ep->fid, out.ops, 0));
+	MISSING(fi_getpeer(s->ep, out.ops, &len));
+	MISSING(fi_connect(s->ep, NULL, NULL, 0));
+	MISSING(fi_accept(s->ep, NULL, 0));
+	MISSING(fi_shutdown(s->ep, 0));
+	MISSING(fi_join(s->ep, NULL, 0, &out.mc, NULL));
+	MISSING(fi_barrier(s->ep, 0, NULL));
+	MISSING(fi_barrier2(s->ep, 0, 1, NULL));
+	MISSING(fi_broadcast(s->ep, NULL, 0, NULL, 0, 0, FI_INT8, 0, NULL));
+	MISSING(fi_alltoall(s->ep, NULL, 0, NULL, NULL, NULL, 0, FI_INT8, 0, NULL));
+	MISSING(fi_allgather(s->ep, NULL, 0, NULL, NULL, NULL, 0, FI_INT8, 0, NULL));
+	MISSING(fi_allreduce(s->ep, NULL, 0, NULL, NULL, NULL, 0, FI_INT8, FI_SUM, 0, NULL));
+	MISSING(fi_reduce_scatter(s->ep, NULL, 0, NULL, NULL, NULL, 0, FI_INT8, FI_SUM, 0, NULL));
+	MISSING(fi_reduce(s->ep, NULL, 0, NULL, NULL, NULL, 0, 0, FI_INT8, FI_SUM, 0, NULL));
+	MISSING(fi_scatter(s->ep, NULL, 0, NULL, NULL, NULL, 0, 0, FI_INT8, 0, NULL));
+	MISSING(fi_gather(s->ep, NULL, 0, NULL, NULL, NULL, 0, 0, FI_INT8, 0, NULL));
+	must(fi_eq_open(s->fabric, NULL, &eq, NULL));
+	MISSING(fi_eq_write(eq, 0, NULL, 0, 0));
+	must(fi_close(&eq->fid));
+	pair_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -537,6 +590,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_info, tear_down),
 		cmocka_unit_test_teardown(test_wide_tags, tear_down),
 		cmocka_unit_test_teardown(test_addresses, tear_down),
+		cmocka_unit_test_teardown(test_missing, tear_down),
 	};
 
 	use_provider();

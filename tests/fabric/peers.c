@@ -246,7 +246,7 @@ static void test_again(void **state)
 	pair_close();
 }
 
-/* A connection that breaks while a message comes in costs no entry of the shared receive queue: so often there are none. */
+/* A connection that breaks while a message comes in costs no entry of the shared receive queue: there are fewer. */
 static void test_entries(void **state)
 {
 	int here, i;

@@ -16,7 +16,9 @@ static uint8_t *ours, *theirs;
 static struct fid_mr *mr, *local;
 
 /* Both sides of what fits a WQE, a bounce buffer, a page, and larger ones */
-static const size_t sizes[] = {0, 1, 8, 28, 29, 44, 45, 64, 171, 172, 173, 188, 189, 1000, 4097, EAGER, EAGER + 1, 65536, MOST};
+static const size_t sizes[] = {
+	0, 1, 8, 28, 29, 44, 45, 64, 171, 172, 173, 188, 189, 1000, 4097, EAGER, EAGER + 1, 65536, MOST
+};
 
 static size_t cut(struct iovec *iov, uint8_t *buf, size_t len, unsigned how)
 {
@@ -87,11 +89,11 @@ static void one(enum way way, size_t len, unsigned how)
 	memset(ours, 0xa5, MOST + 2 * AROUND);
 	memset(theirs, 0x5a, MOST + 2 * AROUND);
 	fill(from, len, seed);
-	assert_int_equal(again(go(way, (uintptr_t)theirs + AROUND, len, &how, how)), 0);
+	must(again(go(way, (uintptr_t)theirs + AROUND, len, &how, how)));
 	if (injects(way)) {
 		memset(ours, 0xa5, MOST + 2 * AROUND); /* is ours again */
 		/* A read comes after it */
-		assert_int_equal(again(fi_read(pair.a.ep, &last, 8, NULL, pair.to_b, (uintptr_t)theirs, fi_mr_key(mr), &how)), 0);
+		must(again(fi_read(pair.a.ep, &last, 8, NULL, pair.to_b, (uintptr_t)theirs, fi_mr_key(mr), &how)));
 	}
 	d = good(&pair.a, &how);
 	assert_int_equal(d->e.flags, FI_RMA | (read || injects(way) ? FI_READ : FI_WRITE));
@@ -104,7 +106,8 @@ static void one(enum way way, size_t len, unsigned how)
 		assert_int_equal(d->e.len, len);
 	}
 	assert_int_equal(differs(to, len, seed), len);
-	assert_true(all_bytes(to - AROUND, AROUND, read ? 0xa5 : 0x5a) && all_bytes(to + len, AROUND, read ? 0xa5 : 0x5a));
+	assert_true(all_bytes(to - AROUND, AROUND, read ? 0xa5 : 0x5a));
+	assert_true(all_bytes(to + len, AROUND, read ? 0xa5 : 0x5a));
 }
 
 static void test_all(UNUSED void **state)
@@ -133,24 +136,51 @@ static void test_many(UNUSED void **state)
 
 	for (i = 0; i < 700; i++) {
 		ours[i] = (uint8_t)rnd();
-		assert_int_equal(again(fi_write(pair.a.ep, ours + i, 1, i & 1 ? NULL : fi_mr_desc(local), pair.to_b,
-						(uintptr_t)theirs + (unsigned)i, fi_mr_key(mr), &contexts[i])), 0);
+		must(again(fi_write(pair.a.ep, ours + i, 1, i & 1 ? NULL : fi_mr_desc(local), pair.to_b,
+						(uintptr_t)theirs + (unsigned)i, fi_mr_key(mr), &contexts[i])));
 	}
 	for (i = 0; i < 700; i++)
 		good(&pair.a, &contexts[i]);
 	assert_memory_equal(ours, theirs, 700);
 }
 
+/* A fenced write is not begun before a large message to the same peer has been read. */
+static void test_fence(UNUSED void **state)
+{
+	const struct fi_rma_iov to = {(uintptr_t)theirs, 8, fi_mr_key(mr)};
+	struct iovec iov = {ours, 8};
+	struct fi_msg_rma m = {&iov, NULL, 1, pair.to_b, &to, 1, NULL, 0};
+	char large, small, there;
+	int i;
+
+	memset(theirs, 0xa5, 8);
+	memset(ours, 0x5a, 2 * EAGER);
+	m.context = &small;
+	must(again(fi_tsend(pair.a.ep, ours, 2 * EAGER, NULL, pair.to_b, 1, &large)));
+	for (i = 0; i < 100; i++) {
+		assert_int_equal(fi_writemsg(pair.a.ep, &m, FI_FENCE), -FI_EAGAIN);
+		poll_all();
+	}
+	assert_true(all_bytes(theirs, 8, 0xa5));
+	must(fi_trecv(pair.b.ep, theirs + 4096, 2 * EAGER, NULL, FI_ADDR_UNSPEC, 1, 0, &there));
+	must(again(fi_writemsg(pair.a.ep, &m, FI_FENCE | FI_COMPLETION)));
+	assert_ptr_equal(next(&pair.a)->e.op_context, &large);
+	good(&pair.a, &small);
+	good(&pair.b, &there);
+	assert_true(all_bytes(theirs, 8, 0x5a));
+}
+
 static void test_refused(UNUSED void **state)
 {
+	const uint64_t to = (uintptr_t)theirs, key = fi_mr_key(mr);
 	struct iovec iov[5];
 	struct fid_mr *other;
 	char c;
 
 	memset(iov, 0, sizeof(iov));
-	assert_int_equal(fi_writev(pair.a.ep, iov, NULL, 5, pair.to_b, (uintptr_t)theirs, fi_mr_key(mr), &c), -FI_EINVAL);
-	assert_int_equal(fi_inject_write(pair.a.ep, ours, EAGER + 1, pair.to_b, (uintptr_t)theirs, fi_mr_key(mr)), -FI_EMSGSIZE);
-	assert_int_equal(fi_write(pair.a.ep, ours, 1, NULL, 999, (uintptr_t)theirs, fi_mr_key(mr), &c), -FI_EADDRNOTAVAIL);
+	assert_int_equal(fi_writev(pair.a.ep, iov, NULL, 5, pair.to_b, to, key, &c), -FI_EINVAL);
+	assert_int_equal(fi_inject_write(pair.a.ep, ours, EAGER + 1, pair.to_b, to, key), -FI_EMSGSIZE);
+	assert_int_equal(fi_write(pair.a.ep, ours, 1, NULL, 999, to, key, &c), -FI_EADDRNOTAVAIL);
 	assert_int_equal(fi_mr_reg(pair.a.domain, ours, 0, FI_READ, 0, 0, 0, &other, NULL), -FI_EINVAL);
 	assert_int_equal(fi_mr_regv(pair.a.domain, iov, 2, FI_READ, 0, 0, 0, &other, NULL), -FI_EINVAL);
 	assert_int_equal(fi_close(&pair.a.domain->fid), -FI_EBUSY);
@@ -164,13 +194,13 @@ static void test_key(UNUSED void **state)
 
 	must(fi_mr_reg(pair.b.domain, theirs, 100, FI_REMOTE_READ, 0, 0, 0, &readable, NULL));
 	memset(theirs, 1, 200);
-	assert_int_equal(again(fi_read(pair.a.ep, ours, 100, NULL, pair.to_b, (uintptr_t)theirs, fi_mr_key(readable), &c)), 0);
+	must(again(fi_read(pair.a.ep, ours, 100, NULL, pair.to_b, (uintptr_t)theirs, fi_mr_key(readable), &c)));
 	good(&pair.a, &c);
 	assert_true(all_bytes(ours, 100, 1));
-	assert_int_equal(again(fi_write(pair.a.ep, ours + 200, 100, NULL, pair.to_b, (uintptr_t)theirs, fi_mr_key(readable), &c)), 0);
+	must(again(fi_write(pair.a.ep, ours + 200, 100, NULL, pair.to_b, (uintptr_t)theirs, fi_mr_key(readable), &c)));
 	bad(&pair.a, &c, FI_EACCES);
 	assert_true(all_bytes(theirs, 200, 1));
-	assert_int_equal(again(fi_write(pair.a.ep, ours, 1, NULL, pair.to_b, (uintptr_t)theirs, fi_mr_key(mr), &later)), 0);
+	must(again(fi_write(pair.a.ep, ours, 1, NULL, pair.to_b, (uintptr_t)theirs, fi_mr_key(mr), &later)));
 	bad(&pair.a, &later, FI_EACCES);
 	must(fi_close(&readable->fid));
 }
@@ -202,6 +232,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all),
 		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_fence),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_key),
 	};

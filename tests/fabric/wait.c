@@ -206,7 +206,8 @@ static void refused(UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(sread), cmocka_unit_test(descriptor), cmocka_unit_test(signalled), cmocka_unit_test(refused),
+		cmocka_unit_test(sread), cmocka_unit_test(descriptor), cmocka_unit_test(signalled),
+		cmocka_unit_test(refused),
 	};
 
 	use_provider();
