@@ -102,18 +102,6 @@ static int begin(struct peer *p)
 	return 0;
 }
 
-/* To RTS, once. */
-static int meet(struct peer *p, const struct inlay_connect_record *there)
-{
-	const char *why;
-	int err = p->seen ? 0 : inlay_connect_rts(p->qp, &p->here, there, &p->ep->attr, &why);
-
-	if (err)
-		WARN(FI_LOG_EP_CTRL, "%s: %s\n", why, fi_strerror(-err));
-	p->seen = !err;
-	return err;
-}
-
 int connect_start(struct peer *p)
 {
 	int err = begin(p);
@@ -143,8 +131,9 @@ static bool latest(struct endpoint *ep, uint64_t incarnation, const struct inlay
 
 static void hello_arrived(struct peer *p, const struct hello *in)
 {
+	const char *why = "FI_INLAY_EAGER is not the same everywhere";
+	int late = (int32_t)(in->attempt - p->their_attempt), err;
 	struct inlay_connect_record there;
-	int late = (int32_t)(in->attempt - p->their_attempt);
 
 	if (late < 0 || inlay_connect_unpack(&there, in->record, sizeof(in->record), NULL) || there.type != IBV_QPT_RC)
 		return;
@@ -161,16 +150,17 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 	if (p->state == PEER_IDLE && begin(p))
 		return;
 	p->their_attempt = in->attempt;
-	if (in->eager != settings.eager / 16) {
-		WARN(FI_LOG_EP_CTRL, "FI_INLAY_EAGER is not the same everywhere\n");
+	err = in->eager == settings.eager / 16 ? 0 : -EINVAL;
+	if (err)
 		say_hello(p, HELLO); /* so that the other side sees it, too */
+	else if (!p->seen)
+		err = inlay_connect_rts(p->qp, &p->here, &there, &p->ep->attr, &why);
+	if (err) {
+		WARN(FI_LOG_EP_CTRL, "%s: %s\n", why, fi_strerror(-err));
 		peer_fail(p, FI_ECONNREFUSED, 0);
 		return;
 	}
-	if (meet(p, &there)) {
-		peer_fail(p, FI_ECONNREFUSED, 0);
-		return;
-	}
+	p->seen = true;
 	if (p->state == PEER_CONNECTING && in->flags & SEEN && in->your_attempt == p->attempt)
 		peer_ready(p);
 	if (!(in->flags & DONE) || in->your_attempt != p->attempt)

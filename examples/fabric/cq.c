@@ -46,8 +46,9 @@ INLAY_ALWAYS ssize_t take(struct fid_cq *fid, void *buf, size_t count, fi_addr_t
 	size_t n;
 
 	enter(cq->domain);
-	for (i = 0; cq->head == cq->tail && i < cq->endpoints.count; i++)
-		progress(cq->endpoints.list[i]);
+	if (cq->head == cq->tail)
+		for (i = 0; i < cq->endpoints.count; i++)
+			progress(cq->endpoints.list[i]);
 	n = cq->tail - cq->head;
 	if (!n)
 		return leave(cq->domain, cq->error ? -FI_EAVAIL : -FI_EAGAIN);

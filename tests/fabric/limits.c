@@ -525,8 +525,17 @@ static int tear_down(void **state)
 /* What is not offered says so, and can be called. */
 static void test_missing(UNUSED void **state)
 {
-	union { struct fid *fid; struct fid_ep *ep; struct fid_pep *pep; struct fid_domain *domain; struct fid_stx *stx;
-		struct fid_wait *wait; struct fid_poll *poll; struct fid_mc *mc; struct fid_av_set *set; void *ops; } out;
+	union {
+		struct fid_domain *domain;
+		struct fid_ep *ep;
+		struct fid_pep *pep;
+		struct fid_stx *stx;
+		struct fid_wait *wait;
+		struct fid_poll *poll;
+		struct fid_mc *mc;
+		struct fid_av_set *set;
+		void *ops;
+	} out;
 	struct side *s = &pair.a;
 	struct fid_eq *eq;
 	size_t len = 0;

@@ -281,7 +281,8 @@ static void post_recv(struct actor *a, unsigned from, struct request *r, uint64_
 
 	memset(r->buf, 0xdd, MOST);
 	set(r, flags & FI_PEEK ? PEEKED : BUSY);
-	while (flags ? fi_trecvmsg(a->s->ep, &m, flags | FI_COMPLETION) : fi_trecv(a->s->ep, r->buf, MOST, NULL, m.addr, tag, 0, r))
+	while (flags ? fi_trecvmsg(a->s->ep, &m, flags | FI_COMPLETION) :
+	       fi_trecv(a->s->ep, r->buf, MOST, NULL, m.addr, tag, 0, r))
 		look(a);
 }
 
@@ -310,7 +311,8 @@ static void receive_next(struct actor *a, unsigned from, uint32_t target)
 
 /* ---- Memory ---- */
 
-static ssize_t write_out(struct actor *a, unsigned to, struct request *r, uint64_t at, uint64_t key, uint8_t *buf, size_t len)
+static ssize_t write_out(struct actor *a, unsigned to, struct request *r, uint64_t at, uint64_t key, uint8_t *buf,
+			 size_t len)
 {
 	struct iovec iov[2] = {{buf, len / 2}, {buf + len / 2, len - len / 2}};
 	struct fi_rma_iov there = {at, len, key};
@@ -373,8 +375,8 @@ static bool memory_next(struct actor *a, unsigned to)
 		holds(l->old >= l->seen + 1);
 		l->seen = l->old + 1;
 		l->add4 = 3;
-		n = fi_fetch_atomic(ep, &l->add4, 1, NULL, &l->old4, NULL, dest, base + offsetof(struct shared, sum4), key,
-				    FI_UINT32, FI_SUM, r);
+		n = fi_fetch_atomic(ep, &l->add4, 1, NULL, &l->old4, NULL, dest, base + offsetof(struct shared, sum4),
+				    key, FI_UINT32, FI_SUM, r);
 		break;
 	case 5:
 		holds(l->old4 % 3 == 0);
@@ -406,7 +408,8 @@ static uint64_t told(struct actor *a, unsigned from)
 	uint64_t value = 0;
 
 	set(&a->control, BUSY);
-	while (fi_trecv(a->s->ep, &value, sizeof(value), NULL, a->addr[from], tag_of(CONTROL, from, a->me, 0), 0, &a->control))
+	while (fi_trecv(a->s->ep, &value, sizeof(value), NULL, a->addr[from], tag_of(CONTROL, from, a->me, 0), 0,
+			&a->control))
 		look(a);
 	while (is(&a->control, BUSY))
 		look(a);
@@ -433,7 +436,8 @@ static uint64_t meet(struct actor *a, uint64_t value)
 static void cancelled(struct actor *a)
 {
 	set(&a->control, BUSY);
-	while (fi_trecv(a->s->ep, a->multi[0].buf, 8, NULL, FI_ADDR_UNSPEC, tag_of(NEVER, a->me, a->me, 0), 0, &a->control))
+	while (fi_trecv(a->s->ep, a->multi[0].buf, 8, NULL, FI_ADDR_UNSPEC, tag_of(NEVER, a->me, a->me, 0), 0,
+			&a->control))
 		look(a);
 	holds(!fi_cancel(&a->s->ep->fid, &a->control));
 	while (is(&a->control, BUSY))
@@ -516,7 +520,8 @@ static void set_up(struct actor *a, unsigned me, struct side *s, bool alone)
 	a->alone = alone;
 	a->end = now() + (seconds ? atof(seconds) : 2);
 	a->shared = (struct shared *)pages(sizeof(*a->shared));
-	holds(!fi_mr_reg(s->domain, a->shared, sizeof(*a->shared), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &a->mr, NULL));
+	holds(!fi_mr_reg(s->domain, a->shared, sizeof(*a->shared), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &a->mr,
+			 NULL));
 	memcpy(a->cards[me].name, s->name, NAME);
 	a->cards[me].base = (uintptr_t)a->shared;
 	a->cards[me].key = fi_mr_key(a->mr);
