@@ -22,10 +22,12 @@
  *   queue/collapsed.h  its progress, if its CQ is collapsed
  *   queue/shared_sq.h  a send queue for several threads
  *   queue/post.h       what is posted to it
+ *   queue/atomic.h     posts of atomics
  *   queue/iov.h        posts of a list of struct iovec
  *   queue/template.h   posts that are prepared once
  *   queue/umr.h        posts that change memory keys
  *   queue/raw.h        posts a WQE of the caller's
+ *   queue/sync.h       posts that wait, let other queues send, copy local memory
  *   queue/rq.h         receive queue
  *   queue/srq.h        shared receive queue
  *   queue/qpn_table.h  finds the caller's object by the QP number of a completion
@@ -75,11 +77,13 @@
 #include <inlay/queue/sq.h>
 #include <inlay/queue/post.h>
 #include <inlay/queue/collapsed.h>
+#include <inlay/queue/atomic.h>
 #include <inlay/queue/shared_sq.h>
 #include <inlay/queue/iov.h>
 #include <inlay/queue/template.h>
 #include <inlay/queue/umr.h>
 #include <inlay/queue/raw.h>
+#include <inlay/queue/sync.h>
 #include <inlay/queue/rq.h>
 #include <inlay/queue/srq.h>
 #include <inlay/queue/qpn_table.h>

@@ -339,6 +339,41 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	return cq ? inlay_sq_reserve(sq, cq, why) : 0;
 }
 
+/*
+ * Asks a device for its extended atomics (queue/atomic.h). One QUERY_HCA_CAP command, which libmlx5
+ * sends itself in plain contexts too.
+ *
+ * Returns 0, with sizes 0 when the device has plain ones only; -ENOTSUP when the command fails: no
+ * atomics at all, or a kernel without DEVX. On failure *can is zero.
+ */
+INLAY_COLD int inlay_atomics_query(struct inlay_atomics *can, struct ibv_context *context, const char **why)
+{
+	uint32_t in[4], out[1028], op, qp;
+	int err;
+
+	INLAY_CHECK(can && context, "only why may be NULL");
+	__builtin_memset(can, 0, sizeof(*can));
+	if (!mlx5dv_is_supported(context->device))
+		return inlay_refuse_(-ENOTSUP, why, "the context is not of an mlx5 device");
+	__builtin_memset(in, 0, sizeof(in));
+	__builtin_memset(out, 0, sizeof(out));
+	/* QUERY_HCA_CAP, atomic capabilities, current values */
+	in[0] = inlay_to_be32(0x100u << 16);
+	in[1] = inlay_to_be32(3u << 1 | 1);
+	err = mlx5dv_devx_general_cmd(context, in, sizeof(in), out, sizeof(out));
+	if (err || inlay_from_be32(out[0]) >> 24)
+		return inlay_refuse_(-ENOTSUP, why, "the context cannot query the device's atomics");
+	/* Dwords behind the answer's 16-byte header: 2 byte order, 4 operations, 5 sizes of a QP */
+	op = inlay_from_be32(out[4 + 4]) & 0xffff;
+	qp = inlay_from_be32(out[4 + 5]) & 0xffff;
+	if ((op & 0xc) != 0xc)
+		return 0;
+	can->sizes = qp & ~3u;
+	/* The mode, not 0: host order, is about 8 bytes alone. */
+	can->sizes_be = inlay_from_be32(out[4 + 2]) >> 30 ? can->sizes & ~8u : can->sizes;
+	return 0;
+}
+
 /* The end of both receive take-overs; the CQ is known to have room. */
 INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride,
 			      volatile uint32_t *dbrec, struct inlay_cq *cq, const char **why)

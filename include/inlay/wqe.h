@@ -36,7 +36,9 @@
  *   wqe/segment.h  flags, control, remote address, atomic, data, inline; the cursor; receive WQEs
  *   wqe/iov.h      segments that gather a list of struct iovec
  *   wqe/av.h       address vectors
+ *   wqe/atomic.h   operands of extended atomics
  *   wqe/umr.h      changes to memory keys, signatures
+ *   wqe/sync.h     waits, other queues, local copies
  *   wqe/print.h    a printer
  *
  * Threads: pure functions of their arguments.
@@ -49,7 +51,9 @@
 #include <inlay/wqe/segment.h>
 #include <inlay/wqe/iov.h>
 #include <inlay/wqe/av.h>
+#include <inlay/wqe/atomic.h>
 #include <inlay/wqe/umr.h>
+#include <inlay/wqe/sync.h>
 #include <inlay/wqe/print.h>
 
 #endif

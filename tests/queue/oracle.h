@@ -30,16 +30,17 @@
 #define WQE_MAX 15u             /* WQEBBs of the longest */
 #define DATA_BYTES 8192u
 
-enum op { SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, CAS, FAA, BIND1, BIND2, INV, UMR, RAW, OPS };
+enum op { SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, CAS, FAA, BIND1, BIND2, INV, UMR, RAW, COPY, OPS };
 enum { SIG = 1, SOL = 2, FENCE = 4, FLAG_SETS = 8 };
 enum { POST_SEND, WR, APIS };
 enum { PLAIN, CONST, CURSOR, IOV, TEMPLATE, WAYS };
 
 static const char *const op_name[OPS] = {"SEND", "SEND_IMM", "SEND_INV", "WRITE", "WRITE_IMM", "READ", "CAS", "FAA", "BIND1", "BIND2",
-					  "INV", "UMR", "RAW"};
+					  "INV", "UMR", "RAW", "COPY"};
 static const uint8_t op_code[OPS] = {MLX5_OPCODE_SEND, MLX5_OPCODE_SEND_IMM, MLX5_OPCODE_SEND_INVAL, MLX5_OPCODE_RDMA_WRITE,
 				     MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_CS,
-				     MLX5_OPCODE_ATOMIC_FA, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR};
+				     MLX5_OPCODE_ATOMIC_FA, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR, 0,
+				     MLX5_OPCODE_MMO};
 static const enum ibv_wr_opcode op_verb[OPS] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE,
 						IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
 						IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV};
@@ -112,6 +113,7 @@ struct lib {
 	uint32_t *dbrec;
 	uint32_t uidx;          /* how a CQE names it */
 	uint32_t half;          /* of the register, that the next doorbell goes to: 0 or 1 */
+	uint8_t scratch[12];    /* what its copies name besides their data, once one was seen */
 };
 
 struct trio {
@@ -142,6 +144,7 @@ struct trio {
 
 static struct trio T;
 static const struct kind *K;
+static struct ibv_sge scratch = {UINT64_C(0x1234567890abcdc0), 64, 0x11223344}; /* of inlay's copies */
 static uint8_t data[DATA_BYTES];
 static uint64_t cases, requests, compared; /* batches compared, requests in them, bytes */
 static FILE *report_to;
@@ -182,6 +185,8 @@ UNUSED static uint32_t req_ds(const struct req *r)
 		return r->nsge;
 	if (r->op == UMR)
 		return 8 + (r->umr.layout ? (r->nsge + (r->umr.layout == INTERLEAVED) + 3) / 4 * 4 : 0) + (r->umr.sig == KEY_SIGNED ? 4 : 0);
+	if (r->op == COPY)
+		return 4;
 	for (i = 0; i < r->nsge; i++)
 		total += r->sge[i].length;
 	if (r->inl)
@@ -353,6 +358,10 @@ UNUSED static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64
 		case INV: ibv_wr_local_inv(q, r->imm); continue;
 		case UMR:
 		case RAW: lib_umr(l, r); continue;
+		case COPY:
+			mlx5dv_wr_memcpy(mlx5dv_qp_ex_from_ibv_qp_ex(q), r->sge[0].lkey, r->sge[0].addr, r->sge[1].lkey, r->sge[1].addr,
+					 r->sge[0].length);
+			continue;
 		default: ibv_wr_bind_mw(q, (struct ibv_mw *)(uintptr_t)&r->mw, r->rkey, &r->bind); continue;
 		}
 		if (r->to && !r->av_last)
@@ -436,6 +445,8 @@ UNUSED static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const 
 		return in_umr(sq, r, in_flags(r));
 	if (r->op == INV)
 		return inlay_post_local_inv(sq, r->imm, in_flags(r));
+	if (r->op == COPY)
+		return inlay_post_memcpy(sq, &r->sge[0], &r->sge[1], &scratch, in_flags(r));
 	if (is_window(r->op))
 		return inlay_post_bind_mw(sq, &r->mw, r->rkey, &r->bind, in_flags(r));
 	if (r->to)
@@ -916,6 +927,24 @@ UNUSED static uint32_t touched(const struct trio *t, uint32_t pos, uint32_t from
 	return UINT32_MAX;
 }
 
+/* A copy's 64 bytes besides its data are libmlx5's own, the same in every WQE of a QP: c's are put in their place. `at`: its second unit */
+UNUSED static int swap_scratch(struct lib *l, const struct req *r, uint8_t *at)
+{
+	static const uint8_t none[12];
+	uint32_t lkey = htobe32(scratch.lkey);
+	uint64_t addr = htobe64(scratch.addr);
+
+	if (r->op != COPY)
+		return 0;
+	if (!memcmp(l->scratch, none, 12))
+		memcpy(l->scratch, at + 4, 12);
+	if (memcmp(l->scratch, at + 4, 12))
+		return -1;
+	memcpy(at + 4, &lkey, 4);
+	memcpy(at + 8, &addr, 8);
+	return 0;
+}
+
 UNUSED static void report(const struct trio *t, const struct req *r, unsigned n, uint32_t begin, const char *what, uint32_t at,
 		   unsigned lib, unsigned in)
 {
@@ -986,6 +1015,9 @@ UNUSED static void post_batch(struct trio *t, unsigned api, unsigned way, bool d
 		if (swap_window(&r[i], t->a.ring + at, t->a.qp->qp_num, t->qp->qp_num) ||
 		    swap_window(&r[i], t->b.ring + at, t->b.qp->qp_num, t->qp->qp_num))
 			fail_msg("libmlx5 binds to another QP");
+		if (swap_scratch(&t->a, &r[i], t->a.ring + (pos & (t->bbs - 1)) * 64 + 16) ||
+		    swap_scratch(&t->b, &r[i], t->b.ring + (pos & (t->bbs - 1)) * 64 + 16))
+			fail_msg("libmlx5's copies name another place");
 		ds = req_ds(&r[i]);
 		pos += (ds + 3) / 4;
 		for (; psvs; psvs--, pos++) {
@@ -1004,6 +1036,9 @@ UNUSED static void post_batch(struct trio *t, unsigned api, unsigned way, bool d
 	if (n == 1 && (swap_window(r, t->a.reg + t->a.half * t->size + 68, t->a.qp->qp_num, t->qp->qp_num) ||
 		       swap_window(r, t->b.reg + t->b.half * t->size + 68, t->b.qp->qp_num, t->qp->qp_num)))
 		fail_msg("libmlx5 copied something else to its register");
+	if (n == 1 && (swap_scratch(&t->a, r, t->a.reg + t->a.half * t->size + 16) ||
+		       swap_scratch(&t->b, r, t->b.reg + t->b.half * t->size + 16)))
+		fail_msg("libmlx5 copied another copy to its register");
 	t->pos = pos;
 	t->a.half ^= 1;
 	t->b.half ^= 1;

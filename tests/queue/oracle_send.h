@@ -275,6 +275,15 @@ UNUSED static void doorbells(void **state)
 
 /* ---- tests: at random ---- */
 
+/* To and from anywhere, up to 2^31 bytes */
+UNUSED static void req_copy(struct req *r)
+{
+	uint32_t len = rnd_below(8) ? some_length() : UINT32_C(1) << 31;
+
+	req_pointer(r, len);
+	req_pointer(r, len);
+}
+
 UNUSED static void req_random(struct req *r, const struct trio *t)
 {
 	uint32_t op, n, k, left;
@@ -287,6 +296,10 @@ UNUSED static void req_random(struct req *r, const struct trio *t)
 	r->av_last = (uint8_t)rnd_below(2);
 	if (is_window(op))
 		return;
+	if (op == COPY) {
+		req_copy(r);
+		return;
+	}
 	if (is_atomic(r->op)) {
 		req_pointer(r, 8);
 		return;
@@ -319,6 +332,8 @@ UNUSED static unsigned batch_random(struct req *r, unsigned n, const struct trio
 		req_random(&r[i], t);
 		if (r[i].op == BIND1)
 			api = POST_SEND; /* ibv_wr_bind_mw is for type 2 */
+		if (r[i].op == COPY)
+			api = WR;
 	}
 	return api;
 }

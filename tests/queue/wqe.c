@@ -562,6 +562,45 @@ static void print_golden(void **state)
 	       "  +0    00000000 00000000 00000000 00000000  ctrl    NOP index 0 opmod 0x0 qpn 0x0 ds 0 sig 0x0 fm 0 ce 0 se 0 imm 0x0\n");
 }
 
+/* Extended atomics, waits, copies: what the units after the control segment are called */
+static void print_more(void **state)
+{
+	static const uint32_t swap8[] = {0x09000014, 0x505, 0, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 0x33, 0, 0x10},
+			      wait[] = {0x0100000f, 0x503, 0, 0, 0x11, 0x33, 0, 0x10, 1, 2, 3, 4},
+			      wait_cq[] = {0x0000000f, 0x502, 0, 0, 0, 0, 9, 0x44}, mmo[] = {0x0100002f, 0x504, 0, 0, 0, 0x33, 0, 0x40};
+	static const struct {
+		const uint32_t *words;
+		uint32_t n;
+		const char *lines[5];
+	} cases[] = {
+		{swap8, ARRAY(swap8), {"raddr   0x0000000100000002 rkey 0x3", "swap, compare, their masks", "swap, compare, their masks",
+				       "data    8 bytes lkey 0x33"}},
+		{wait, ARRAY(wait), {"wait    condition 0x11 lkey 0x33 addr 0x0000000000000010",
+				     "wait    value 0x0000000100000002 mask 0x0000000300000004"}},
+		{wait_cq, ARRAY(wait_cq), {"queue   cqn 0x44 index 9"}},
+		{mmo, ARRAY(mmo), {"scratch lkey 0x33 addr 0x0000000000000040", "data    0 bytes", "data    0 bytes"}},
+	};
+	uint32_t i, k;
+
+	(void)state;
+	for (i = 0; i < ARRAY(cases); i++) {
+		uint32_t ring[32] = {0};
+		char *text, *at;
+
+		for (k = 0; k < cases[i].n; k++)
+			ring[k] = inlay_to_be32(cases[i].words[k]);
+		/* The control segment says how many units there are: more than were filled are 0 */
+		at = text = printed(ring, sizeof(ring), 0);
+		for (k = 0; k < ARRAY(cases[i].lines) && cases[i].lines[k]; k++) {
+			at = strchr(at, '\n');
+			assert_non_null(at);
+			at = strstr(at + 1, cases[i].lines[k]);
+			assert_non_null(at);
+		}
+		free(text);
+	}
+}
+
 static void print_no_ring(void **state)
 {
 	static const uint32_t sizes[] = {0, 1, 63, 65, 96, 127, 0xffffffff};
@@ -773,6 +812,7 @@ static void names(void **state)
 		{0x00, "NOP"},	      {0x0a, "SEND"},		{0x0b, "SEND_IMM"},  {0x01, "SEND_INVAL"}, {0x08, "RDMA_WRITE"},
 		{0x09, "RDMA_WRITE_IMM"}, {0x10, "RDMA_READ"}, {0x11, "ATOMIC_CS"}, {0x12, "ATOMIC_FA"}, {0x25, "UMR"},
 		{0x20, "SET_PSV"},
+		{0x14, "ATOMIC_MASKED_CS"}, {0x15, "ATOMIC_MASKED_FA"}, {0x0f, "WAIT"}, {0x17, "SEND_EN"}, {0x23, "DUMP"}, {0x2f, "MMO"},
 	};
 	uint32_t opcode;
 	size_t i;
@@ -807,6 +847,7 @@ int main(void)
 		cmocka_unit_test(inline_const),
 		cmocka_unit_test(print_golden),
 		cmocka_unit_test(print_datagram),
+		cmocka_unit_test(print_more),
 		cmocka_unit_test(print_no_ring),
 		cmocka_unit_test(print_hostile),
 		cmocka_unit_test(av),

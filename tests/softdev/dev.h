@@ -36,6 +36,7 @@
 #define SD_MAX_SQ_DESC 1008u      /* bytes of one send WQE */
 #define SD_MAX_MSG (1u << 30)
 #define SD_MAX_RD_ATOMIC 16
+#define SD_MAX_ATOMIC 64u          /* bytes of the longest extended atomic; the shortest has 4 */
 #define SD_LOG_TM_LIST 12u        /* log2 of the entries of a tag-matching list, one of which is the dummy */
 #define SD_MAX_RNDV_HDR 64u       /* bytes of a rendezvous request that the device itself answers */
 
@@ -197,7 +198,10 @@ struct sd_qp {
 	bool no_dbrec;            /* its send record is not read: the doorbell says how far to go */
 	bool loopback;            /* its peer is on its own device; its address does not count */
 	uint8_t scatter_rsp, scatter_req; /* bytes that go into a CQE at responder, requester: 0, 32, 64 */
-	bool cqe_atomic_be;       /* an atomic's answer in a CQE is big-endian, as UCX expects */
+	bool cqe_atomic_be;       /* an 8-byte atomic's answer in a CQE is big-endian, as UCX expects */
+	uint32_t max_atomic;      /* bytes of the longest extended atomic that its peer may do; 0: none */
+	bool cd_master, cd_slave_send; /* cross-channel: it may wait for CQs and let others send; it waits to be let */
+	bool mmo;                 /* it may copy memory */
 	uint32_t max_msg;         /* bytes of a message that it sends; 0: SD_MAX_MSG */
 	uint64_t dc_key;          /* DCT: what a DCI must know */
 	uint32_t dc_violations;   /* DCT: requests with another key */

@@ -13,6 +13,7 @@
  *   window.c  memory windows: bind and invalidate
  *   umr.c     keys that a UMR fills
  *   sig.c     block signatures
+ *   sync.c    copies inside the device, waits, queues that let each other go on
  *   wire.c    slots, sockets, frames between processes
  *   fault.c   what goes wrong on demand
  *   trap.c    stores to a doorbell page, caught one by one
@@ -53,6 +54,28 @@ static inline bool reliable(const struct sd_qp *qp)
 	return qp->type != IBV_QPT_UC && qp->type != IBV_QPT_UD;
 }
 
+static inline bool is_masked(uint8_t opcode)
+{
+	return opcode == MLX5_OPCODE_ATOMIC_MASKED_CS || opcode == MLX5_OPCODE_ATOMIC_MASKED_FA;
+}
+
+static inline bool is_atomic(uint8_t opcode)
+{
+	return opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA || is_masked(opcode);
+}
+
+/* Are data awaited from the responder? */
+static inline bool is_rd(uint8_t opcode)
+{
+	return opcode == MLX5_OPCODE_RDMA_READ || is_atomic(opcode);
+}
+
+/* Bytes of an extended atomic's operands: swap, compare, swap mask, compare mask; or add, field boundary */
+static inline unsigned operand_bytes(uint8_t opcode, unsigned size)
+{
+	return (opcode == MLX5_OPCODE_ATOMIC_MASKED_CS ? 4 : 2) * size;
+}
+
 struct seg {
 	uint64_t addr;
 	uint32_t len, key;
@@ -89,6 +112,7 @@ struct frame {
 	uint8_t code;                   /* FR_NAK: enum reply */
 	uint8_t type;                   /* FR_REQ: enum ibv_qp_type of the requester */
 	uint8_t dup;                    /* FR_REQ: a copy, which only a fault makes */
+	uint8_t log_size;               /* FR_REQ of an extended atomic, whose operands are its payload */
 	uint8_t dev;                    /* FR_REQ: which device the requester's path leads to */
 	uint32_t dst, src;              /* QPNs */
 	uint32_t psn;                   /* one per message, not per packet; starts at sq_psn */
@@ -99,7 +123,8 @@ struct frame {
 	uint64_t raddr;
 	uint64_t total;                 /* bytes of the whole message */
 	uint64_t off;                   /* where this frame's payload lies in it */
-	uint64_t swap_add, compare;     /* FR_ATOMIC: swap_add is the old value */
+	uint64_t swap_add, compare;
+	uint64_t old[SD_MAX_ATOMIC / 8]; /* FR_ATOMIC: the old value, as it goes to memory */
 	uint64_t dc_key;                /* FR_REQ of a DCI */
 	uint16_t slid;                  /* the same: where it comes from */
 };
@@ -151,7 +176,8 @@ struct job {
 	uint8_t kind;                   /* FR_READ, FR_ATOMIC, FR_NAK */
 	uint8_t code;
 	uint32_t psn, epoch, rkey;
-	uint64_t raddr, total, off, value;
+	uint64_t raddr, total, off;
+	uint64_t old[SD_MAX_ATOMIC / 8];
 };
 
 /* The engine's part of a QP */
@@ -164,6 +190,7 @@ struct rcq {
 	uint16_t sq_ci;                 /* next WQEBB to fetch */
 	uint16_t sq_pi;                 /* the record, when the doorbell last rang */
 	uint16_t rung;                  /* without a record: the end of the WQE that the last doorbell named */
+	uint16_t enabled;               /* a slave: where it must stop */
 	uint32_t npsn, epoch;
 	struct op *ops;
 	unsigned head, count;
@@ -180,6 +207,8 @@ struct rcq {
 		uint64_t raddr, swap_add, compare;
 		uint32_t rkey, imm;
 		uint8_t fm;
+		uint8_t log_size;       /* an extended atomic */
+		uint8_t operands[4 * SD_MAX_ATOMIC];
 		bool se;
 		bool held;              /* not on its way yet: a fault delays it */
 		uint32_t dqpn;          /* UD, DCI */
@@ -263,6 +292,11 @@ int mem_copy_in_order(const struct iovec *dst, unsigned nd, const struct iovec *
  */
 const uint8_t *mem_spoil(const struct iovec *src, unsigned ns, uint64_t len);
 int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_t *old); /* 0 or -1: not accessible */
+/*
+ * The same of an extended atomic of 4, 8 or more bytes, up to SD_MAX_ATOMIC, with its operands as in
+ * the WQE. old: as it goes to the requester's memory
+ */
+int mem_masked(uint8_t *p, bool cs, unsigned size, const uint8_t *operands, uint64_t old[SD_MAX_ATOMIC / 8]);
 
 /* ---- engine.c ---- */
 struct rcq *eng_rcq_new(struct sd_qp *qp);
@@ -304,7 +338,7 @@ void rx_fail(struct rcq *q, const enum ibv_event_type *event);
 struct rx_out {
 	unsigned n;
 	struct iovec v[ENG_IOVS];       /* READ: where this frame's bytes lie */
-	uint64_t value;                 /* atomic: the old value */
+	uint64_t old[SD_MAX_ATOMIC / 8]; /* atomic: the old value, as it goes to memory */
 };
 enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns, struct rx_out *out);
 /* a request from another process */
@@ -380,6 +414,11 @@ const uint8_t *sig_read(struct rcq *q, const struct seglist *l);
 /* MEM_OK, MEM_SRC, MEM_DST. remote: the list is one entry of a remote access */
 int sig_gather(struct rcq *q, const struct seglist *l, bool remote, uint8_t *to, uint64_t len);
 int sig_scatter(struct rcq *q, const struct seglist *l, bool remote, uint8_t *from, uint64_t len);
+/* ---- sync.c ---- */
+enum { SYNC_WAIT = 0x0f, SYNC_SEND_EN = 0x17, SYNC_DUMP = 0x23 }; /* mlx5dv.h does not have them */
+bool sync_is(uint8_t opcode);           /* those and MMO */
+/* carries it out: the syndrome, or -1: it must wait */
+int sync_run(struct rcq *q, uint8_t opcode, unsigned opmod, const uint8_t *at, const uint8_t *end);
 
 /* ---- wire.c ---- */
 int wire_join(void);                    /* without sd_lock */

@@ -16,6 +16,7 @@ struct cap {
 
 static const struct cap general[] = {
 	{ 0x20, 1, 1 },           /* hca_cap_2 */
+	{ 0x6b, 5, 31 },          /* log_dma_mmo_max_size */
 	{ 0x80, 8, 15 },          /* log_max_srq_sz */
 	{ 0x88, 8, 15 },          /* log_max_qp_sz */
 	{ 0x90, 1, 1 },           /* event_cap */
@@ -53,6 +54,7 @@ static const struct cap general[] = {
 	{ 0x220, 1, 1 },          /* cq_oi */
 	{ 0x221, 1, 1 },          /* cq_resize */
 	{ 0x222, 1, 1 },          /* cq_moderation */
+	{ 0x22c, 1, 1 },          /* cd: cross-channel */
 	{ 0x23d, 3, 7 },          /* ud, uc, rc */
 	{ 0x240, 1, 1 },          /* uar_4k */
 	{ 0x252, 1, 1 },          /* umem_uid_0 */
@@ -81,6 +83,8 @@ static const struct cap general[] = {
 	{ 0x5f0, 2, 3 },          /* tag_matching, rndv_offload_rc */
 	{ 0x5f3, 5, SD_LOG_TM_LIST }, /* log_tag_matching_list_sz */
 	{ 0x5fb, 5, 16 },         /* log_max_xrq */
+	{ 0x68b, 2, 3 },          /* wait_on_data, wait_on_time */
+	{ 0x748, 1, 1 },          /* dma_mmo_qp: INIT2INIT allows it */
 	{ 0 },
 };
 
@@ -101,11 +105,14 @@ static const struct cap general_2[] = {
 };
 
 /*
- * 8-byte atomics, CS and FA, that answer in the host's byte order: without that the kernel would
- * report no atomics to verbs
+ * CS and FA, plain and masked. Those of 8 bytes answer in the host's byte order: without that the
+ * kernel would report no atomics to verbs. Other sizes answer in big-endian order. None is atomic
+ * towards the program's own instructions, as far as a NIC without PCI atomics promises.
  */
+#define ATOMIC_SIZES (2 * SD_MAX_ATOMIC - 4) /* each bit stands for its own value in bytes: 4 .. SD_MAX_ATOMIC */
+
 static const struct cap atomic[] = {
-	{ 0x40, 2, 1 }, { 0x90, 16, 3 }, { 0xb0, 16, 1 << 3 }, { 0xd0, 16, 1 << 3 }, { 0x280, 16, 1 << 3 }, { 0x2a0, 16, 1 << 3 }, { 0 },
+	{ 0x40, 2, 1 }, { 0x90, 16, 0xf }, { 0xb0, 16, ATOMIC_SIZES }, { 0xd0, 16, ATOMIC_SIZES }, { 0 },
 };
 
 static const struct cap roce[] = {

@@ -66,6 +66,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 			      .dc_key = sd_get(dctc, 0x100, 64) };
 	qp->attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | (sd_get(dctc, 0x6c, 1) ? IBV_ACCESS_REMOTE_READ : 0) |
 				   (sd_get(dctc, 0x6d, 1) ? IBV_ACCESS_REMOTE_WRITE : 0) | (atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+	qp->max_atomic = sd_fw_max_atomic(sd_get(dctc, 0x68, 4));
 	qp->counter_set = sd_get(dctc, 0x60, 8);
 	qp->attr.min_rnr_timer = sd_get(dctc, 0x93, 5);
 	qp->attr.max_dest_rd_atomic = SD_MAX_RD_ATOMIC;

@@ -30,6 +30,12 @@ bool sd_fw_mtu_ok(uint32_t mtu)
 	return mtu >= 1 && mtu <= 5;
 }
 
+/* Modes 1 and 2 are those of 8 bytes that InfiniBand has; from 3 on, 1 << mode bytes are the most */
+uint32_t sd_fw_max_atomic(unsigned mode)
+{
+	return mode < 3 ? 0 : 1u << mode < SD_MAX_ATOMIC ? 1u << mode : SD_MAX_ATOMIC;
+}
+
 /* ---- the context and what it stands for ---- */
 
 static unsigned st_of(const struct sd_qp *qp)
@@ -105,7 +111,7 @@ static void verbs_to_bits(const struct sd_qp *qp, uint8_t *qpc)
 	sd_set(qpc, 0x38d, 3, at->retry_cnt);
 	sd_set(qpc, 0x390, 3, at->rnr_retry);
 	sd_set(qpc, 0x488, 3, log2_of(at->max_dest_rd_atomic));
-	sd_set(qpc, 0x48c, 4, 1);
+	sd_set(qpc, 0x48c, 4, log2_of(SD_MAX_ATOMIC));
 	sd_set(qpc, 0x490, 1, !!(at->qp_access_flags & IBV_ACCESS_REMOTE_READ));
 	sd_set(qpc, 0x491, 1, !!(at->qp_access_flags & IBV_ACCESS_REMOTE_WRITE));
 	sd_set(qpc, 0x492, 1, !!(at->qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC));
@@ -167,6 +173,7 @@ static void from_bits(struct sd_qp *qp, const uint8_t *qpc)
 	at->qkey = sd_get(qpc, 0x540, 32);
 	at->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | (sd_get(qpc, 0x490, 1) ? IBV_ACCESS_REMOTE_READ : 0) |
 			      (sd_get(qpc, 0x491, 1) ? IBV_ACCESS_REMOTE_WRITE : 0) | (atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+	qp->max_atomic = sd_fw_max_atomic(sd_get(qpc, 0x48c, 4));
 	at->path_mtu = (enum ibv_mtu)sd_get(qpc, 0x40, 3);
 	at->dest_qp_num = sd_get(qpc, 0xa8, 24);
 	at->rq_psn = sd_get(qpc, 0x4a8, 24);
@@ -188,18 +195,18 @@ static void from_bits(struct sd_qp *qp, const uint8_t *qpc)
 
 /*
  * What this device does not offer: path migration, alternate state, signatures, offloads of a raw
- * QP, streams of a DCI, cross-domain, privileged keys, another clock, another sender's number, LAG.
+ * QP, streams of a DCI, a slave that receives, cross-domain, privileged keys, another clock, another sender's number, LAG.
  * (0x60 is a counter set, 0x83 a DCI's handshake.)
  */
 static const struct sd_field absent[] = {
-	{ 0x4, 4 }, { 0x15, 1 }, { 0x20, 1 }, { 0x5b, 1 }, { 0x3e3, 5 }, { 0x403, 5 }, { 0x408, 24 }, { 0x49d, 3 },
+	{ 0x4, 4 }, { 0x15, 1 }, { 0x20, 1 }, { 0x5b, 1 }, { 0x3e3, 5 }, { 0x403, 5 }, { 0x408, 24 }, { 0x49d, 1 },
 	{ 0 },
 };
 /* What the creator says once and for all; the path comes with the transitions */
 static const struct sd_field made[] = {
 	{ 0x18, 4 }, { 0x1c, 2 }, { 0x21, 1 }, { 0x28, 24 }, { 0x49, 4 }, { 0x4d, 3 }, { 0x50, 1 }, { 0x51, 4 },
 	{ 0x56, 2 }, { 0x58, 2 }, { 0x5a, 1 }, { 0x68, 24 }, { 0x80, 2 }, { 0x83, 1 }, { 0x88, 24 }, { 0xa3, 5 },
-	{ 0x494, 6 }, { 0x3e8, 24 }, { 0x4e8, 24 }, { 0x4c8, 24 }, { 0x500, 64 }, { 0x565, 3 }, { 0x568, 24 }, { 0x630, 8 },
+	{ 0x494, 6 }, { 0x49e, 2 }, { 0x3e8, 24 }, { 0x4e8, 24 }, { 0x4c8, 24 }, { 0x500, 64 }, { 0x565, 3 }, { 0x568, 24 }, { 0x630, 8 },
 	{ 0x638, 8 }, { 0x640, 64 }, { 0x683, 1 }, { 0x720, 32 }, { 0 },
 };
 
@@ -329,6 +336,8 @@ static uint8_t create(struct sd_devx_cmd *c)
 			goto put;
 		}
 	}
+	qp->cd_slave_send = sd_get(qpc, 0x49e, 1);
+	qp->cd_master = sd_get(qpc, 0x49f, 1);
 	sd_fields_copy(hq->qpc, qpc, made);
 	if (sd_qp_add(hq)) {
 		st = SD_FAIL(c, SD_ST_NO_RES);
@@ -464,6 +473,17 @@ static uint8_t move(struct sd_devx_cmd *c)
 			sd_fields_copy(next, in, optional[i].f);
 	if (!acceptable(qp, s, in, next))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	/* A longer inbox has more of the mask and the rest of the context. Of those only what allows copies is known */
+	if (sd_get(c->in, 0x40, 1)) {
+		if (s->opcode != 0x50e || (t != RC && t != DCI))
+			return SD_FAIL(c, SD_ST_BAD_PARAM);
+		if (c->inlen < 0x1d0)
+			return SD_FAIL(c, SD_ST_BAD_INLEN);
+		if (sd_get(c->in, 0x840, 64) & ~8ull)
+			return SD_FAIL(c, SD_ST_BAD_PARAM);
+		if (sd_get(c->in, 0x840, 64))
+			qp->mmo = sd_get(c->in, 0x880 + 2, 1);
+	}
 	memcpy(hq->qpc, next, QPC);
 	from_bits(qp, next);
 	qp->state = qp->attr.qp_state = s->to;
@@ -490,7 +510,7 @@ static uint8_t stop(struct sd_devx_cmd *c)
 		sd_fields_copy(next, bits(hq), made);
 		memcpy(hq->qpc, next, QPC);
 		memset(&qp->attr, 0, sizeof(qp->attr));
-		qp->loopback = false;
+		qp->loopback = qp->mmo = false;
 		qp->max_msg = 0;
 	}
 	qp->state = qp->attr.qp_state = to;

@@ -50,5 +50,6 @@ void sd_fw_wq_keep(uint8_t *kept, const uint8_t *wq); /* what a query tells as i
 /* ---- fwqp.c ---- */
 bool sd_fw_port_ok(uint32_t port);
 bool sd_fw_mtu_ok(uint32_t mtu);
+uint32_t sd_fw_max_atomic(unsigned mode); /* bytes of an extended atomic; 0: none */
 
 #endif

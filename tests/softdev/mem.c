@@ -281,15 +281,15 @@ const uint8_t *mem_spoil(const struct iovec *src, unsigned ns, uint64_t len)
 	return copy;
 }
 
-int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_t *old)
+/* Is the word there, and may it be written? */
+static bool word_ok(uint8_t *p, unsigned size, void *value)
 {
 	long page = sysconf(_SC_PAGESIZE);
-	struct iovec b = { old, 8 }, r = { p, 8 };
-	uint64_t *w = (uint64_t *)(void *)p;
+	struct iovec b = { value, size }, r = { p, size };
 
 	/* The read shows that the page is there; that it can be written is asked where the kernel knows how (5.14) */
-	if (self_copy(&b, 1, &r, 1, false) != 8)
-		return -1;
+	if (self_copy(&b, 1, &r, 1, false) != (ssize_t)size)
+		return false;
 #ifdef MADV_POPULATE_WRITE
 	{
 		static int known = -1;
@@ -298,15 +298,99 @@ int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_
 		if (known < 0)
 			known = madvise((void *)((uintptr_t)&probe & -(uintptr_t)page), page, MADV_POPULATE_WRITE) == 0;
 		if (known && madvise((void *)((uintptr_t)p & -(uintptr_t)page), page, MADV_POPULATE_WRITE) != 0)
-			return -1;
+			return false;
 	}
 #endif
+	return true;
+}
+
+int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_t *old)
+{
+	uint64_t *w = (uint64_t *)(void *)p;
+
+	if (!word_ok(p, 8, old))
+		return -1;
 	/* One instruction, so that the program's own atomics see it whole; a NIC promises that only towards other NIC atomics */
 	if (cs) {
 		*old = compare;
 		__atomic_compare_exchange_n(w, old, swap_add, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 	} else {
 		*old = __atomic_fetch_add(w, swap_add, __ATOMIC_SEQ_CST);
+	}
+	return 0;
+}
+
+/* ---- extended atomics ---- */
+
+/*
+ * What becomes of v, n words of `bits` bits each, the first the most significant. CS: the bits of
+ * the swap mask change if v equals compare in all bits of the compare mask. FA: a bit of the
+ * boundary is the last of its field, and nothing is carried past it.
+ */
+static void masked(uint64_t *v, unsigned n, unsigned bits, bool cs, const uint64_t *operand)
+{
+	const uint64_t *swap = operand, *compare = operand + n, *swap_mask = compare + n, *compare_mask = swap_mask + n;
+	const uint64_t *add = operand, *boundary = operand + n;
+	unsigned i, carry = 0;
+
+	for (i = 0; cs && i < n; i++)
+		if ((v[i] ^ compare[i]) & compare_mask[i])
+			return;
+	for (i = 0; cs && i < n; i++)
+		v[i] = (v[i] & ~swap_mask[i]) | (swap[i] & swap_mask[i]);
+	for (i = n; !cs && i-- > 0;) {
+		uint64_t sum = (v[i] & ~boundary[i]) + carry, top = 1ull << (bits - 1), all = top | (top - 1);
+		bool over = sum < carry;
+
+		sum += add[i] & ~boundary[i];
+		over |= bits == 64 ? sum < (add[i] & ~boundary[i]) : sum > all;
+		v[i] = (sum ^ ((v[i] ^ add[i]) & boundary[i])) & all;
+		carry = over;
+	}
+}
+
+int mem_masked(uint8_t *p, bool cs, unsigned size, const uint8_t *operands, uint64_t old[SD_MAX_ATOMIC / 8])
+{
+	const unsigned n = size > 8 ? size / 8 : 1, count = cs ? 4 : 2;
+	uint64_t operand[4 * SD_MAX_ATOMIC / 8], v[SD_MAX_ATOMIC / 8];
+	struct iovec b = { v, size }, w = { p, size };
+	uint32_t half, was;
+	unsigned i;
+
+	if (!word_ok(p, size, v))
+		return -1;
+	for (i = 0; i < count * n; i++) {
+		if (size == 4) {
+			memcpy(&half, operands + 4 * i, 4);
+			operand[i] = be32toh(half);
+		} else {
+			memcpy(&operand[i], operands + 8 * i, 8);
+			operand[i] = be64toh(operand[i]);
+		}
+	}
+	/* All but 8 bytes are answered in big-endian order: atomic_req_8B_endianness_mode is about 8 alone */
+	if (size == 4) {
+		was = __atomic_load_n((uint32_t *)(void *)p, __ATOMIC_SEQ_CST);
+		do {
+			v[0] = was;
+			masked(v, 1, 32, cs, operand);
+		} while (!__atomic_compare_exchange_n((uint32_t *)(void *)p, &was, (uint32_t)v[0], false, __ATOMIC_SEQ_CST,
+						      __ATOMIC_SEQ_CST));
+		half = htobe32(was);
+		memcpy(old, &half, 4);
+	} else if (size == 8) {
+		old[0] = __atomic_load_n((uint64_t *)(void *)p, __ATOMIC_SEQ_CST);
+		do {
+			v[0] = old[0];
+			masked(v, 1, 64, cs, operand);
+		} while (!__atomic_compare_exchange_n((uint64_t *)(void *)p, &old[0], v[0], false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+	} else {
+		/* Atomic towards the device's own: all of them are done under sd_lock */
+		for (i = 0; i < n; i++)
+			old[i] = htobe64(v[i]);
+		masked(v, n, 64, cs, operand);
+		if (self_copy(&b, 1, &w, 1, true) != (ssize_t)size)
+			return -1;
 	}
 	return 0;
 }

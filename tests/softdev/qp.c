@@ -63,7 +63,7 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	qp = &hq->q;
 	*qp = (struct sd_qp){ .dev = ctx->dev, .srq = a->srq, .uidx = drv->uidx, .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx,
 			      .pd = a->pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq, .uar = uar, .sig_all = a->sig_all,
-			      .wqebb_cnt = drv->sq_wqe_count };
+			      .wqebb_cnt = drv->sq_wqe_count, .max_atomic = SD_MAX_ATOMIC };
 	qp->dbrec = (volatile uint32_t *)(uintptr_t)drv->db_addr;
 	qp->sq = (uint8_t *)(uintptr_t)drv->buf_addr + rq_bytes;
 	if (rq_bytes) {
@@ -328,7 +328,7 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 	if (to == IBV_QPS_RESET) {
 		memset(at, 0, sizeof(*at));
 		/* Commands may have set these */
-		qp->loopback = false;
+		qp->loopback = qp->mmo = false;
 		qp->max_msg = 0;
 	}
 	qp->state = at->qp_state = to;

@@ -431,7 +431,30 @@ static enum reply rx_atomic(struct rcq *q, const struct frame *f, struct rx_out 
 	p = v[0].iov_base;
 	if (n != 1 || (uintptr_t)p & 7)
 		return fail_event(q, RP_INVAL);
-	if (mem_atomic(p, f->opcode == MLX5_OPCODE_ATOMIC_CS, f->swap_add, f->compare, &out->value) != 0)
+	if (mem_atomic(p, f->opcode == MLX5_OPCODE_ATOMIC_CS, f->swap_add, f->compare, out->old) != 0)
+		return fail_event(q, RP_ACCESS);
+	q->rpsn = (q->rpsn + 1) & 0xffffff;
+	return RP_ACK;
+}
+
+static enum reply rx_masked(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns, struct rx_out *out)
+{
+	const unsigned size = 1u << (f->log_size & 31), bytes = operand_bytes(f->opcode, size);
+	uint8_t operands[4 * SD_MAX_ATOMIC];
+	struct iovec v[ENG_IOVS], to = { operands, bytes };
+	struct sd_qp *qp = q->qp;
+	unsigned n;
+
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || !qp->attr.max_dest_rd_atomic || size < 4 ||
+	    size > qp->max_atomic || f->total != size || f->len != bytes || f->raddr & (size - 1))
+		return fail_event(q, RP_INVAL);
+	if (mem_copy(&to, 1, src, ns, bytes) != MEM_OK)
+		return RP_SRC_FAULT;
+	if (!mem_pieces(qp, f->rkey, f->raddr, size, IBV_ACCESS_REMOTE_ATOMIC, v, &n))
+		return fail_event(q, RP_ACCESS);
+	if (n != 1 || (uintptr_t)v[0].iov_base & (size - 1))
+		return fail_event(q, RP_INVAL);
+	if (mem_masked(v[0].iov_base, f->opcode == MLX5_OPCODE_ATOMIC_MASKED_CS, size, operands, out->old) != 0)
 		return fail_event(q, RP_ACCESS);
 	q->rpsn = (q->rpsn + 1) & 0xffffff;
 	return RP_ACK;
@@ -441,7 +464,7 @@ static void count(struct sd_counters *c, uint8_t opcode)
 {
 	c->writes += opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
 	c->reads += opcode == MLX5_OPCODE_RDMA_READ;
-	c->atomics += opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
+	c->atomics += is_atomic(opcode);
 }
 
 enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns, struct rx_out *out)
@@ -474,7 +497,7 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 		q->comm_est = true;
 		sd_async_qp(qp, IBV_EVENT_COMM_EST);
 	}
-	if (f->total > SD_MAX_MSG || f->off > f->total || f->len > f->total - f->off)
+	if (f->total > SD_MAX_MSG || f->off > f->total || (!is_masked(f->opcode) && f->len > f->total - f->off))
 		return refuse(q, RP_INVAL);
 	if (f->len == 0 && f->off != f->total)
 		return refuse(q, RP_INVAL);
@@ -496,19 +519,24 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 	case MLX5_OPCODE_ATOMIC_CS:
 	case MLX5_OPCODE_ATOMIC_FA:
 		return rx_atomic(q, f, out);
+	case MLX5_OPCODE_ATOMIC_MASKED_CS:
+	case MLX5_OPCODE_ATOMIC_MASKED_FA:
+		return rx_masked(q, f, src, ns, out);
 	}
 	return fail_event(q, RP_INVAL);
 }
 
 /* ---- answers to another process ---- */
 
-static int answer(struct rcq *q, uint8_t kind, uint8_t code, uint32_t psn, uint32_t epoch, uint64_t value)
+static int answer(struct rcq *q, uint8_t kind, uint8_t code, uint32_t psn, uint32_t epoch, const uint64_t *old)
 {
 	struct frame a = {
 		.kind = kind, .code = code, .psn = psn, .epoch = epoch, .src = q->qp->qpn, .dst = q->peer,
-		.imm = q->qp->attr.min_rnr_timer, .swap_add = value,
+		.imm = q->qp->attr.min_rnr_timer,
 	};
 
+	if (old)
+		memcpy(a.old, old, sizeof a.old);
 	return wire_send(q->slot, q->inst, &a, NULL, 0);
 }
 
@@ -518,7 +546,7 @@ static int answer(struct rcq *q, uint8_t kind, uint8_t code, uint32_t psn, uint3
  */
 static void flush_ack(struct rcq *q)
 {
-	if (q->ack_due && answer(q, FR_ACK, 0, q->ack_psn, q->ack_epoch, 0) != -EAGAIN)
+	if (q->ack_due && answer(q, FR_ACK, 0, q->ack_psn, q->ack_epoch, NULL) != -EAGAIN)
 		q->ack_due = false;
 }
 
@@ -538,14 +566,15 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 		return;
 	}
 	if (q && q->slot == slot && q->inst == inst) {
-		bool rd = f->opcode == MLX5_OPCODE_RDMA_READ || f->opcode == MLX5_OPCODE_ATOMIC_CS || f->opcode == MLX5_OPCODE_ATOMIC_FA;
+		bool rd = is_rd(f->opcode);
 		struct frame g = *f;
 
 		if (rd) {
 			/* A READ is asked for at once and answered in pieces */
 			g.off = 0;
-			g.total = f->opcode == MLX5_OPCODE_RDMA_READ ? f->total : 8;
-			g.len = g.total <= SD_MAX_MSG ? g.total : 0;
+			g.total = f->opcode == MLX5_OPCODE_ATOMIC_CS || f->opcode == MLX5_OPCODE_ATOMIC_FA ? 8 : f->total;
+			if (!is_masked(f->opcode))
+				g.len = g.total <= SD_MAX_MSG ? g.total : 0;
 		}
 		if (rd && !q->err && f->psn == q->rpsn && q->njobs >= qp->attr.max_dest_rd_atomic)
 			r = fail_event(q, RP_INVAL);
@@ -556,8 +585,9 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 			*j = (struct job){
 				.kind = f->opcode == MLX5_OPCODE_RDMA_READ ? FR_READ : FR_ATOMIC, .psn = f->psn, .epoch = f->epoch,
 				.rkey = f->rkey, .raddr = f->raddr, .total = g.total,
-				.value = f->opcode == MLX5_OPCODE_RDMA_READ ? 0 : out.value,
 			};
+			if (is_atomic(f->opcode))
+				memcpy(j->old, out.old, sizeof j->old);
 			eng_wake();
 			return;
 		}
@@ -643,7 +673,7 @@ bool rx_run(struct rcq *q)
 			if (!read_piece(q, j))
 				break;
 		} else {
-			if (answer(q, j->kind, j->code, j->psn, j->epoch, j->value) == -EAGAIN)
+			if (answer(q, j->kind, j->code, j->psn, j->epoch, j->old) == -EAGAIN)
 				break;
 			memmove(q->jobs, q->jobs + 1, --q->njobs * sizeof *j);
 		}
@@ -666,6 +696,6 @@ void rx_drop(struct rcq *q)
 {
 	flush_ack(q);
 	if (q->njobs)
-		answer(q, FR_NAK, q->jobs[0].kind == FR_NAK ? q->jobs[0].code : RP_UNREACH, q->jobs[0].psn, q->jobs[0].epoch, 0);
+		answer(q, FR_NAK, q->jobs[0].kind == FR_NAK ? q->jobs[0].code : RP_UNREACH, q->jobs[0].psn, q->jobs[0].epoch, NULL);
 	q->njobs = 0;
 }

@@ -28,15 +28,11 @@
 
 struct rcq *eng_self;
 
-static bool is_rd(uint8_t opcode)
-{
-	return opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
-}
-
 /* Carried out here; nothing goes to the peer */
 static bool is_local(uint8_t opcode)
 {
-	return opcode == MLX5_OPCODE_NOP || opcode == MLX5_OPCODE_UMR || opcode == MLX5_OPCODE_SET_PSV || opcode == MLX5_OPCODE_TAG_MATCHING;
+	return opcode == MLX5_OPCODE_NOP || opcode == MLX5_OPCODE_UMR || opcode == MLX5_OPCODE_SET_PSV || opcode == MLX5_OPCODE_TAG_MATCHING ||
+	       sync_is(opcode);
 }
 
 static struct op *op_at(struct rcq *q, unsigned i)
@@ -66,7 +62,7 @@ static void drop_from(struct rcq *q, unsigned i)
 void sq_reset(struct rcq *q)
 {
 	drop_from(q, 0);
-	q->sq_ci = q->sq_pi = q->rung = 0;
+	q->sq_ci = q->sq_pi = q->rung = q->enabled = 0;
 	q->halted = q->err = false;
 	q->wait_until = q->wait_step = 0;
 }
@@ -79,6 +75,11 @@ bool sq_ring(struct rcq *q)
 	/* libmlx5 clears the record only after the command that resets the QP */
 	if (qp->state < IBV_QPS_RTR || !qp->wqebb_cnt)
 		return false;
+	/* What was never let go is flushed all the same */
+	if (qp->cd_slave_send && !q->err) {
+		q->sq_pi = q->enabled;
+		return q->sq_ci != q->sq_pi;
+	}
 	pi = qp->no_dbrec ? q->rung : be32toh(__atomic_load_n(&qp->dbrec[1], __ATOMIC_ACQUIRE));
 	if ((uint16_t)(pi - q->sq_ci) > qp->wqebb_cnt) {
 		/* More than the ring holds: no index can be trusted any more */
@@ -175,7 +176,7 @@ void sq_enter_err(struct rcq *q)
 		q->sq_ci = op_at(q, 0)->idx;
 	drop_from(q, 0);
 	q->halted = q->in_msg = false;
-	if (eng_is_stepped && !eng_is_trap)
+	if ((eng_is_stepped && !eng_is_trap) || q->qp->cd_slave_send)
 		sq_ring(q);
 	/* As an adapter's, an SRQ's last entry comes back long after the command, or the error, that stops the QP */
 	if (q->qp->srq && q->qp->type != SD_QPT_DCT)
@@ -393,6 +394,9 @@ static bool has_opcode(enum ibv_qp_type type, uint8_t opcode)
 	case MLX5_OPCODE_NOP:
 	case MLX5_OPCODE_SEND:
 	case MLX5_OPCODE_SEND_IMM:
+	case SYNC_WAIT:
+	case SYNC_SEND_EN:
+	case SYNC_DUMP:
 		return true;
 	case MLX5_OPCODE_RDMA_WRITE:
 	case MLX5_OPCODE_RDMA_WRITE_IMM:
@@ -404,12 +408,31 @@ static bool has_opcode(enum ibv_qp_type type, uint8_t opcode)
 	case MLX5_OPCODE_RDMA_READ:
 	case MLX5_OPCODE_ATOMIC_CS:
 	case MLX5_OPCODE_ATOMIC_FA:
+	case MLX5_OPCODE_ATOMIC_MASKED_CS:
+	case MLX5_OPCODE_ATOMIC_MASKED_FA:
+	case MLX5_OPCODE_MMO:
 		return type == IBV_QPT_RC || type == SD_QPT_DCI;
 	case MLX5_OPCODE_TAG_MATCHING:
 	case MLX5_OPCODE_SET_PSV:
 		return type == IBV_QPT_RC;
 	}
 	return false;
+}
+
+/*
+ * The operands of an extended atomic, behind its remote address. The modifier of the opcode is 8 and
+ * log2 of the bytes, less 2
+ */
+static bool parse_masked(struct rcq *q, uint8_t opcode, unsigned opmod, const uint8_t **at, const uint8_t *end)
+{
+	unsigned size = 4u << (opmod & 7), bytes = operand_bytes(opcode, size);
+
+	if (opmod >> 3 != 1 || size > SD_MAX_ATOMIC || end - *at < (ptrdiff_t)((bytes + 15) & ~15u))
+		return false;
+	memcpy(q->body.operands, *at, bytes);
+	q->body.log_size = (opmod & 7) + 2;
+	*at += (bytes + 15) & ~15u;
+	return true;
 }
 
 /* The WQE in body.wqe, of ds * 16 bytes: fills op and body. Returns the syndrome */
@@ -453,6 +476,8 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 		q->body.swap_add = be64toh(a.swap_add);
 		q->body.compare = be64toh(a.compare);
 	}
+	if (is_masked(op->opcode) && !parse_masked(q, op->opcode, be32toh(c->opmod_idx_opcode) >> 24, &at, end))
+		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	if (!parse_data(at, end, &q->body.segs, &inl))
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	op->total = q->body.segs.total;
@@ -467,7 +492,7 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 	}
 	if (inl || !qp->attr.max_rd_atomic)
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-	if (op->opcode == MLX5_OPCODE_RDMA_READ ? op->total > SD_MAX_MSG : op->total != 8)
+	if (op->opcode == MLX5_OPCODE_RDMA_READ ? op->total > SD_MAX_MSG : op->total != (is_masked(op->opcode) ? 1u << q->body.log_size : 8))
 		return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
 	return op->sig || mem_segs_ok(qp, &q->body.segs, IBV_ACCESS_LOCAL_WRITE) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 }
@@ -494,8 +519,18 @@ static void make_frame(struct rcq *q, const struct op *op, uint64_t len, struct 
 		.dst = q->peer, .dc_key = q->dc_key, .slid = sd_lid(q->qp->dev),
 		.dev = q->path_dev, .src = q->qp->qpn, .psn = op->psn, .epoch = q->epoch, .imm = q->body.imm, .rkey = q->body.rkey,
 		.raddr = q->body.raddr, .total = op->total, .off = q->body.off, .swap_add = q->body.swap_add,
-		.compare = q->body.compare,
+		.compare = q->body.compare, .log_size = is_masked(op->opcode) ? q->body.log_size : 0,
 	};
+}
+
+/* What goes along with a request for data: an extended atomic's operands */
+static void add_operands(struct rcq *q, struct frame *f, struct iovec *src, unsigned *ns)
+{
+	if (!is_masked(f->opcode))
+		return;
+	f->len = operand_bytes(f->opcode, 1u << f->log_size);
+	src[0] = (struct iovec){ q->body.operands, f->len };
+	*ns = 1;
 }
 
 /*
@@ -514,6 +549,7 @@ static void send_first(struct rcq *q, const struct op *op, struct rcq *p, uint64
 	f.dup = dup;
 	if (!mem_vec(q->qp, &q->body.segs, 0, f.len, 0, src, &ns))
 		return;
+	add_operands(q, &f, src, &ns);
 	if (p)
 		rx_request(p, &f, src, ns, &out);
 	else
@@ -613,7 +649,7 @@ static uint8_t through_signatures(struct rcq *q, struct op *op)
 static bool launch(struct rcq *q)
 {
 	struct sd_qp *qp = q->qp;
-	unsigned left = (uint16_t)(q->sq_pi - q->sq_ci), ds = 0;
+	unsigned queued = (uint16_t)(q->sq_pi - q->sq_ci), left = queued < qp->wqebb_cnt ? queued : qp->wqebb_cnt, ds = 0;
 	unsigned bytes = left << 6 < ENG_WQE_MAX ? left << 6 : ENG_WQE_MAX;
 	struct mlx5_wqe_ctrl_seg c;
 	struct op *op = op_at(q, q->count);
@@ -629,7 +665,7 @@ static bool launch(struct rcq *q)
 		op->ce = c.fm_ce_se >> 2 & 3;
 		ds = be32toh(c.qpn_ds) & 0xff;
 		if (ds < 1 || ds * 16 > SD_MAX_SQ_DESC || ds * 16 > bytes || be32toh(c.qpn_ds) >> 8 != qp->qpn ||
-		    (be32toh(c.opmod_idx_opcode) >> 8 & 0xffff) != q->sq_ci) {
+		    (!qp->cd_slave_send && (be32toh(c.opmod_idx_opcode) >> 8 & 0xffff) != q->sq_ci)) {
 			synd = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 		} else {
 			op->bbs = (ds + 3) / 4;
@@ -640,13 +676,24 @@ static bool launch(struct rcq *q)
 	if (!synd && q->body.fm && (q->body.fm == 3 ? q->count : q->rd))
 		return false;
 	/* A retry of an elder would execute it again */
-	if (!synd && is_local(op->opcode) && op->opcode != MLX5_OPCODE_NOP && q->count)
+	if (!synd && is_local(op->opcode) && op->opcode != MLX5_OPCODE_NOP && op->opcode != SYNC_WAIT && op->opcode != SYNC_SEND_EN && q->count)
 		return false;
+	if (!synd && sync_is(op->opcode)) {
+		int ret = sync_run(q, op->opcode, be32toh(c.opmod_idx_opcode) >> 24, q->body.wqe + 16, q->body.wqe + ds * 16);
+
+		/* It is looked at again soon, whatever the device sleeps for */
+		if (ret < 0) {
+			q->wait_until = eng_now() + 20000;
+			q->wait_step = 0;
+			return false;
+		}
+		synd = ret;
+	}
 	if (!synd && op->opcode == MLX5_OPCODE_UMR)
 		synd = window_umr(q, &c, q->body.wqe + 16, q->body.wqe + ds * 16);
 	if (!synd && op->opcode == MLX5_OPCODE_SET_PSV)
 		synd = sig_set_psv(q, q->body.wqe + 16, q->body.wqe + ds * 16);
-	if (!synd && qp->type == SD_QPT_DCI && op->opcode != MLX5_OPCODE_NOP && !dc_aim(q))
+	if (!synd && qp->type == SD_QPT_DCI && !is_local(op->opcode) && !dc_aim(q))
 		return false;
 	if (!synd && op->opcode == MLX5_OPCODE_TAG_MATCHING)
 		synd = tm_command(q, q->sq_ci, q->body.wqe + 16, q->body.wqe + ds * 16);
@@ -705,7 +752,7 @@ static int take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, c
 	err = mem_copy(dst, nd, src, ns, len);
 	if (err == MEM_OK && op->sig && off + len == op->total)
 		err = sig_scatter(q, op->segs, false, op->bounce, op->total);
-	if (op->to_cqe && q->qp->cqe_atomic_be && op->opcode != MLX5_OPCODE_RDMA_READ) {
+	if (op->to_cqe && q->qp->cqe_atomic_be && op->opcode != MLX5_OPCODE_RDMA_READ && op->total == 8) {
 		memcpy(&value, op->resp, sizeof value);
 		value = htobe64(value);
 		memcpy(op->resp, &value, sizeof value);
@@ -745,10 +792,11 @@ static uint64_t step_local(struct rcq *q)
 	struct frame f;
 
 	out.n = 0;
-	out.value = 0;
+	memset(out.old, 0, sizeof out.old);
 	make_frame(q, op, len, &f);
 	if (!op->segs && !piece(q, op, len, src, &ns))
 		return 0;
+	add_operands(q, &f, src, &ns);
 	if (pqp && pqp->type == SD_QPT_DCT)
 		p = dc_responder(pqp, sd_fabric_slot(), 0, &f);
 	eng_self = p == q ? q : NULL;
@@ -770,7 +818,7 @@ static uint64_t step_local(struct rcq *q)
 	refill(q);
 	if (op->segs && len) {
 		if (op->opcode != MLX5_OPCODE_RDMA_READ) {
-			out.v[0] = (struct iovec){ &out.value, len };
+			out.v[0] = (struct iovec){ out.old, len };
 			out.n = 1;
 		}
 		switch (take_data(q, op, q->body.off, len, out.v, out.n)) {
@@ -807,6 +855,7 @@ static uint64_t step_wire(struct rcq *q)
 	make_frame(q, op, len, &f);
 	if (!piece(q, op, len, src, &n))
 		return 0;
+	add_operands(q, &f, src, &n);
 	ret = wire_send(q->slot, q->inst, &f, src, n);
 	if (ret == -EAGAIN)
 		return 0;
@@ -964,9 +1013,9 @@ void sq_response(struct rcq *q, const struct frame *f, const uint8_t *payload)
 		refill(q);
 		break;
 	case FR_ATOMIC:
-		if ((op->opcode != MLX5_OPCODE_ATOMIC_CS && op->opcode != MLX5_OPCODE_ATOMIC_FA) || op->done)
+		if (!is_atomic(op->opcode) || op->done)
 			return;
-		if (take_data(q, op, 0, 8, &(struct iovec){ (void *)&f->swap_add, 8 }, 1) != MEM_OK) {
+		if (take_data(q, op, 0, op->total, &(struct iovec){ (void *)f->old, op->total }, 1) != MEM_OK) {
 			fail(q, i, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
 			return;
 		}

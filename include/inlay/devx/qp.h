@@ -55,7 +55,10 @@
 enum inlay_devx_qp_flags {
 	INLAY_DEVX_QP_USER_INDEX = 1,     /* CQEs carry attr.user_index; without it, 0xffffff */
 	INLAY_DEVX_QP_NO_SEND_RECORD = 2, /* the device takes the index from the doorbell */
-	INLAY_DEVX_QP_RNDV = 4            /* no send queue: for the rendezvous reads of a tag-matching XRQ */
+	INLAY_DEVX_QP_RNDV = 4,           /* no send queue: for the rendezvous reads of a tag-matching XRQ */
+	INLAY_DEVX_QP_CD_MASTER = 8,      /* may wait for CQs and enable slaves (queue/sync.h) */
+	INLAY_DEVX_QP_CD_SLAVE = 16,      /* sends only what a master has enabled */
+	INLAY_DEVX_QP_MMO = 32            /* RC, DCI: may copy memory (queue/sync.h) */
 };
 
 /* What to create. Zero it first. */
@@ -93,6 +96,7 @@ struct inlay_devx_qp {
 	uint8_t ethernet;              /* from INIT on: the port's link layer, and enum ibv_mtu */
 	uint8_t mtu;
 	uint8_t has_sq, has_rq;
+	uint8_t mmo;                   /* to be allowed at INIT */
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
@@ -118,7 +122,8 @@ INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t
 /* Returns NULL, or what is wrong with the attributes. */
 INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr)
 {
-	uint32_t all = INLAY_DEVX_QP_USER_INDEX | INLAY_DEVX_QP_NO_SEND_RECORD | INLAY_DEVX_QP_RNDV;
+	uint32_t sync = INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE | INLAY_DEVX_QP_MMO;
+	uint32_t all = INLAY_DEVX_QP_USER_INDEX | INLAY_DEVX_QP_NO_SEND_RECORD | INLAY_DEVX_QP_RNDV | sync;
 	int shared = attr->rq_type == INLAY_RQ_TYPE_SHARED, dci = attr->type == INLAY_QP_ST_DCI;
 
 	if (attr->type != INLAY_QP_ST_RC && attr->type != INLAY_QP_ST_UC && attr->type != INLAY_QP_ST_UD && !dci)
@@ -130,6 +135,9 @@ INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr
 		return "an impossible ring: inlay_devx_qp_size";
 	if (attr->sq_bbs ? !attr->uar || !attr->uar->devx || attr->flags & INLAY_DEVX_QP_RNDV : dci)
 		return "a send queue without a register or with INLAY_DEVX_QP_RNDV, or a DCI without one";
+	if ((attr->flags & sync && !attr->sq_bbs) ||
+	    (attr->flags & INLAY_DEVX_QP_MMO && attr->type != INLAY_QP_ST_RC && !dci))
+		return "waits and copies need a send queue, copies an RC QP or a DCI";
 	if ((attr->rq_type && !shared) || (shared ? attr->rq_wqes != 0 : dci))
 		return "the receive side is not one of own, shared and none; a DCI's is shared";
 	if ((attr->scatter_req && attr->scatter_req != 32 && attr->scatter_req != 64) ||
@@ -151,6 +159,22 @@ INLAY_COLD int inlay_devx_no_send_record_(struct ibv_context *ctx, struct inlay_
 		return err;
 	can = can && inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_SEND_DBR_MODE_NO_DBR_INT);
 	return can ? 0 : inlay_devx_refuse_(error, -ENOTSUP, "the device does not do without send records");
+}
+
+/* Returns 0 if the device has what the flags ask for; -ENOTSUP; or the errno of a query. */
+INLAY_COLD int inlay_devx_qp_can_(struct ibv_context *ctx, uint32_t flags, struct inlay_devx_error *error)
+{
+	struct inlay_query_hca_cap_out cap;
+	int err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, error);
+
+	if (err)
+		return err;
+	if (flags & (INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE) &&
+	    !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_CD))
+		return inlay_devx_refuse_(error, -ENOTSUP, "the device has no cross-channel QPs");
+	if (flags & INLAY_DEVX_QP_MMO && !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_DMA_MMO_QP))
+		return inlay_devx_refuse_(error, -ENOTSUP, "the device's QPs do not copy memory");
+	return 0;
 }
 
 /*
@@ -203,6 +227,8 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	if (qp->error.why)
 		return inlay_devx_refuse_(&qp->error, -EINVAL, qp->error.why);
 	err = attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD ? inlay_devx_no_send_record_(ctx, &qp->error) : 0;
+	if (!err && attr->flags & (INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE | INLAY_DEVX_QP_MMO))
+		err = inlay_devx_qp_can_(ctx, attr->flags, &qp->error);
 	if (err)
 		return err;
 	err = ibv_query_device(ctx, &device);
@@ -235,6 +261,8 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	}
 	if (attr->uar)
 		inlay_qpc_set(&in.qpc, INLAY_QPC_UAR_PAGE, attr->uar->page_id);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_CD_MASTER, !!(attr->flags & INLAY_DEVX_QP_CD_MASTER));
+	inlay_qpc_set(&in.qpc, INLAY_QPC_CD_SLAVE_SEND, !!(attr->flags & INLAY_DEVX_QP_CD_SLAVE));
 	inlay_qpc_set(&in.qpc, INLAY_QPC_RQ_TYPE,
 		      shared ? INLAY_RQ_TYPE_SHARED : attr->rq_wqes ? INLAY_RQ_TYPE_OWN : INLAY_RQ_TYPE_NONE);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_SRQN_RMPN_XRQN, shared ? attr->srqn : 0);
@@ -251,6 +279,7 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	qp->ctx = ctx;
 	qp->type = attr->type;
 	qp->state = INLAY_QP_STATE_RST;
+	qp->mmo = !!(attr->flags & INLAY_DEVX_QP_MMO);
 	if (err)
 		return err;
 	if (attr->rq_wqes)
@@ -320,13 +349,25 @@ INLAY_COLD int inlay_devx_qp_to_reset(struct inlay_devx_qp *qp)
 	return err;
 }
 
+/* Allows copies of memory, in INIT. */
+INLAY_COLD int inlay_devx_qp_allow_mmo_(struct inlay_devx_qp *qp)
+{
+	struct inlay_init2init_qp_ext_in in;
+
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_INIT2INIT_QP, qp->qpn);
+	inlay_init2init_qp_ext_in_set(&in, INLAY_INIT2INIT_QP_EXT_IN_QPC_EXT, 1);
+	inlay_init2init_qp_ext_in_set(&in, INLAY_INIT2INIT_QP_EXT_IN_OPT_PARAM_MASK_95_32, INLAY_QP_OPT_95_32_MMO);
+	inlay_init2init_qp_ext_in_set(&in, INLAY_INIT2INIT_QP_EXT_IN_MMO, 1);
+	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_INIT);
+}
+
 /*
  * Moves the QP from RST to INIT: its port, and what the peer may do.
  *
  * path  port, access and atomic_mode (RC; UC: write alone), qkey (UD), pkey_index (IB), counter_set
  *
  * Returns 0; -EINVAL without an object or for an impossible path; else the negative errno of
- * ibv_query_port or RST2INIT_QP.
+ * ibv_query_port or RST2INIT_QP, or of the INIT2INIT_QP that INLAY_DEVX_QP_MMO adds.
  */
 INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
@@ -362,7 +403,8 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
 	}
 	if (qp->type == INLAY_QP_ST_UD)
 		inlay_qpc_set(&in.qpc, INLAY_QPC_Q_KEY, path->qkey);
-	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_INIT);
+	err = inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_INIT);
+	return err || !qp->mmo ? err : inlay_devx_qp_allow_mmo_(qp);
 }
 
 /*

@@ -48,12 +48,18 @@ INLAY_FN int inlay_post_fits_(const struct inlay_sq *sq, uint8_t opcode, int ud)
 	       (sq->type == IBV_QPT_UD && ud && send);
 }
 
+INLAY_ALWAYS int inlay_post_commit_mod_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
+					uint32_t flags, uint32_t imm_be)
+{
+	if (flags & INLAY_RING)
+		return inlay_sq_commit_ring(sq, at, opcode, opmod, flags, imm_be);
+	return inlay_sq_commit(sq, at, opcode, opmod, flags, imm_be);
+}
+
 INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t flags,
 				    uint32_t imm_be)
 {
-	if (flags & INLAY_RING)
-		return inlay_sq_commit_ring(sq, at, opcode, 0, flags, imm_be);
-	return inlay_sq_commit(sq, at, opcode, 0, flags, imm_be);
+	return inlay_post_commit_mod_(sq, at, opcode, 0, flags, imm_be);
 }
 
 /* A post of SGEs, in line. remote NULL: no remote address segment; av NULL: no address vector. */
@@ -304,48 +310,6 @@ INLAY_ALWAYS int inlay_post_write_inline(struct inlay_sq *sq, uint64_t raddr, ui
 	struct ibv_sge sge = {(uintptr_t)data, len, 0};
 
 	return inlay_post_write(sq, raddr, rkey, &sge, 1, flags | INLAY_INLINE);
-}
-
-/* Both atomics: control, remote address, operands and one data pointer fill one WQEBB. */
-INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const struct inlay_remote *remote,
-				    uint64_t swap_add, uint64_t compare, const struct ibv_sge *sge, uint32_t flags)
-{
-	struct inlay_cursor at;
-	int err;
-
-	INLAY_CHECK(sq && sge, "queue and SGEs are not NULL");
-	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
-	INLAY_CHECK(inlay_post_fits_(sq, opcode, 0), "the QP's type has the operation");
-	if (INLAY_UNLIKELY(!sq->atomics))
-		return -ENOTSUP;
-	err = inlay_sq_begin(sq, 1, &at);
-	if (INLAY_UNLIKELY(err))
-		return err;
-	at = inlay_seg_raddr(at, remote->addr, remote->rkey);
-	at = inlay_seg_atomic(at, swap_add, compare);
-	at = inlay_seg_data(at, sge->addr, 8, sge->lkey);
-	return inlay_post_commit_(sq, at, opcode, flags, 0);
-}
-
-/*
- * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. The old value goes to sge, in host
- * order; sge->length is taken as 8. -ENOTSUP when the device has no atomics.
- */
-INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add,
-				      const struct ibv_sge *sge, uint32_t flags)
-{
-	struct inlay_remote remote = {raddr, rkey};
-
-	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_FA, &remote, add, 0, sge, flags);
-}
-
-/* As inlay_post_fetch_add, but the 8 bytes become swap if they equal compare. */
-INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t compare,
-				     uint64_t swap, const struct ibv_sge *sge, uint32_t flags)
-{
-	struct inlay_remote remote = {raddr, rkey};
-
-	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_CS, &remote, swap, compare, sge, flags);
 }
 
 /* All datagrams. Tells the compiler that there is an address vector, so that no test is left. */

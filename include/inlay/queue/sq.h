@@ -57,7 +57,7 @@ struct inlay_sq {
 	uint32_t reg_size;        /* SERIAL: bytes of one half of the register; else 0 */
 	uint32_t short_from;      /* from this index on, every WQE has one WQEBB */
 	uint32_t max_ds;          /* longest WQE that this QP may post, in 16-byte units */
-	uint32_t atomics;         /* whether the device does atomics as verbs defines them */
+	uint32_t atomics;         /* bit 0: the device does atomics as verbs defines them; others: inlay_sq_set_atomics */
 	uint32_t type;            /* enum ibv_qp_type; 0: not known, nothing is checked against it */
 	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
 	uint32_t reserved;        /* how many */
@@ -122,7 +122,18 @@ INLAY_COLD int inlay_sq_reserve(struct inlay_sq *sq, struct inlay_cq *cq, const 
 INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t atomics)
 {
 	sq->type = type;
-	sq->atomics = atomics;
+	sq->atomics = !!atomics;
+}
+
+/*
+ * Names the sizes of extended atomics (queue/atomic.h) that may be posted: each bit stands for its
+ * own value in bytes, as in inlay_atomics.sizes. Without it, they return -ENOTSUP. A queue without
+ * atomics stays without.
+ */
+INLAY_COLD void inlay_sq_set_atomics(struct inlay_sq *sq, uint32_t sizes)
+{
+	if (sq->atomics)
+		sq->atomics = 1 | (sizes & ~3u);
 }
 
 /*

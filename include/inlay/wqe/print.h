@@ -11,8 +11,9 @@
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
 #include <inlay/wqe/segment.h>
+#include <inlay/wqe/sync.h>
 
-/* The name of a send opcode (MLX5_OPCODE_*), or "unknown opcode". */
+/* The name of a send opcode (MLX5_OPCODE_*, INLAY_OPCODE_*), or "unknown opcode". */
 INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
 {
 	switch (opcode) {
@@ -25,8 +26,14 @@ INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
 	case MLX5_OPCODE_RDMA_READ: return "RDMA_READ";
 	case MLX5_OPCODE_ATOMIC_CS: return "ATOMIC_CS";
 	case MLX5_OPCODE_ATOMIC_FA: return "ATOMIC_FA";
+	case MLX5_OPCODE_ATOMIC_MASKED_CS: return "ATOMIC_MASKED_CS";
+	case MLX5_OPCODE_ATOMIC_MASKED_FA: return "ATOMIC_MASKED_FA";
 	case MLX5_OPCODE_UMR: return "UMR";
 	case MLX5_OPCODE_SET_PSV: return "SET_PSV";
+	case MLX5_OPCODE_MMO: return "MMO";
+	case INLAY_OPCODE_WAIT: return "WAIT";
+	case INLAY_OPCODE_SEND_EN: return "SEND_EN";
+	case INLAY_OPCODE_DUMP: return "DUMP";
 	default: return "unknown opcode";
 	}
 }
@@ -54,7 +61,7 @@ INLAY_COLD void inlay_wqe_unit_(FILE *out, const void *ring, uint32_t bytes, uin
  */
 INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uint32_t index, int ud)
 {
-	uint32_t w[4], unit, ds, opcode, left, atomic, raddr;
+	uint32_t w[4], unit, ds, opcode, opmod, left, atomic, masked, raddr;
 
 	if (bytes < INLAY_WQEBB || bytes % INLAY_WQEBB) {
 		fprintf(out, "wqe: %u bytes are not a ring\n", bytes);
@@ -62,9 +69,13 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 	}
 	inlay_wqe_unit_(out, ring, bytes, index, 0, w);
 	opcode = w[0] & 0xff;
+	opmod = w[0] >> 24;
 	ds = w[1] & 0x3f;
 	atomic = opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
-	raddr = atomic || opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
+	/* Units of operands */
+	masked = opcode == MLX5_OPCODE_ATOMIC_MASKED_CS ? 4 : opcode == MLX5_OPCODE_ATOMIC_MASKED_FA ? 2 : 0;
+	masked = (masked * (4u << (opmod & 7)) + INLAY_DS - 1) / INLAY_DS;
+	raddr = atomic || masked || opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
 		opcode == MLX5_OPCODE_RDMA_READ;
 	fprintf(out, "ctrl    %s index %u opmod 0x%x qpn 0x%x ds %u sig 0x%x fm %u ce %u se %u imm 0x%x\n",
 		inlay_opcode_name((uint8_t)opcode), w[0] >> 8 & 0xffff, w[0] >> 24, w[1] >> 8, ds, w[2] >> 24,
@@ -79,6 +90,13 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 				w[3] & 0xffff);
 		} else if (ud && unit < 4) {
 			fprintf(out, "av      %s\n", unit == 2 ? "MAC, traffic class, hop limit, flow label" : "GID");
+		} else if (opcode == INLAY_OPCODE_WAIT && opmod) {
+			fprintf(out, unit == 1 ? "wait    condition 0x%x lkey 0x%x addr 0x%08x%08x\n" :
+						 "wait    value 0x%08x%08x mask 0x%08x%08x\n", w[0], w[1], w[2], w[3]);
+		} else if (opcode == INLAY_OPCODE_WAIT || opcode == INLAY_OPCODE_SEND_EN) {
+			fprintf(out, "queue   %s 0x%x index %u\n", opcode == INLAY_OPCODE_WAIT ? "cqn" : "qpn", w[3], w[2]);
+		} else if (opcode == MLX5_OPCODE_MMO && unit == 1) {
+			fprintf(out, "scratch lkey 0x%x addr 0x%08x%08x\n", w[1], w[2], w[3]);
 		} else if (opcode == MLX5_OPCODE_UMR) {
 			fprintf(out, "%s\n", unit < 4 ? "umr" : unit < 8 ? "mkey" : "klm");
 		} else if (opcode == MLX5_OPCODE_SET_PSV) {
@@ -87,6 +105,8 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 			fprintf(out, "raddr   0x%08x%08x rkey 0x%x\n", w[0], w[1], w[2]);
 		} else if (unit == 2 && atomic) {
 			fprintf(out, "atomic  swap_add 0x%08x%08x compare 0x%08x%08x\n", w[0], w[1], w[2], w[3]);
+		} else if (unit > 1 && unit < 2 + masked) {
+			fprintf(out, "%s\n", opcode == MLX5_OPCODE_ATOMIC_MASKED_CS ? "swap, compare, their masks" : "add, boundary");
 		} else if (w[0] & MLX5_INLINE_SEG) {
 			w[0] &= ~(uint32_t)MLX5_INLINE_SEG;
 			left = w[0] > INLAY_DS - 4 ? w[0] - (INLAY_DS - 4) : 0;

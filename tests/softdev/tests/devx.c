@@ -1073,8 +1073,9 @@ static void capabilities(UNUSED void **state)
 	query_cap(other, 0, true, max);
 	assert_int_equal(get(max + 16, 0x30, 16), 1);
 	query_cap(ctx, 3, true, cur);
-	assert_int_equal(get(cap, 0x90, 16) & 3, 3);
-	assert_int_equal(get(cap, 0xb0, 16), 8);
+	assert_int_equal(get(cap, 0x90, 16), 0xf);
+	assert_int_equal(get(cap, 0xb0, 16), 4 | 8 | 16 | 32 | 64);
+	assert_int_equal(get(cap, 0xd0, 16), 4 | 8 | 16 | 32 | 64);
 	query_cap(ctx, 0x14, true, cur);
 	assert_int_equal(get(cap, 63 - 0x13, 1), 1);
 	assert_int_equal(get(cap, 63 - 0x09, 1), 0);

@@ -32,6 +32,7 @@ struct inlay_hca_cap {
 enum inlay_hca_cap_field {
 	INLAY_HCA_CAP_HCA_CAP_2 = INLAY_BITS(0x20, 1),        /* type GENERAL_2 answers */
 	INLAY_HCA_CAP_VHCA_ID = INLAY_BITS(0x30, 16),         /* this function's number, for cross-VHCA access */
+	INLAY_HCA_CAP_LOG_DMA_MMO_MAX_SIZE = INLAY_BITS(0x6b, 5), /* of the bytes of a copy; 0: 31 */
 	INLAY_HCA_CAP_LOG_MAX_SRQ_SZ = INLAY_BITS(0x80, 8),   /* of entries */
 	INLAY_HCA_CAP_LOG_MAX_QP_SZ = INLAY_BITS(0x88, 8),    /* of WQEs or WQEBBs */
 	INLAY_HCA_CAP_EVENT_CAP = INLAY_BITS(0x90, 1),        /* type EVENT says which events a user may subscribe to */
@@ -70,6 +71,7 @@ enum inlay_hca_cap_field {
 	INLAY_HCA_CAP_ATOMIC = INLAY_BITS(0x21e, 1),          /* type ATOMIC answers */
 	INLAY_HCA_CAP_CQ_OI = INLAY_BITS(0x220, 1),           /* ignore overrun */
 	INLAY_HCA_CAP_CQ_MODERATION = INLAY_BITS(0x222, 1),
+	INLAY_HCA_CAP_CD = INLAY_BITS(0x22c, 1),              /* cross-channel: cd_master, cd_slave_send */
 	INLAY_HCA_CAP_UD = INLAY_BITS(0x23d, 1),
 	INLAY_HCA_CAP_UC = INLAY_BITS(0x23e, 1),
 	INLAY_HCA_CAP_RC = INLAY_BITS(0x23f, 1),
@@ -100,7 +102,10 @@ enum inlay_hca_cap_field {
 	INLAY_HCA_CAP_RNDV_OFFLOAD_RC = INLAY_BITS(0x5f1, 1),
 	INLAY_HCA_CAP_RNDV_OFFLOAD_DC = INLAY_BITS(0x5f2, 1),
 	INLAY_HCA_CAP_LOG_TAG_MATCHING_LIST_SZ = INLAY_BITS(0x5f3, 5),
-	INLAY_HCA_CAP_LOG_MAX_XRQ = INLAY_BITS(0x5fb, 5)
+	INLAY_HCA_CAP_LOG_MAX_XRQ = INLAY_BITS(0x5fb, 5),
+	INLAY_HCA_CAP_WAIT_ON_DATA = INLAY_BITS(0x68b, 1),    /* WAIT with opmod 1 */
+	INLAY_HCA_CAP_WAIT_ON_TIME = INLAY_BITS(0x68c, 1),    /* WAIT with opmod 2 */
+	INLAY_HCA_CAP_DMA_MMO_QP = INLAY_BITS(0x748, 1)       /* QPs copy memory, once INIT2INIT allows it */
 };
 
 INLAY_LAYOUT(hca_cap, 0x100);

@@ -101,6 +101,8 @@ enum inlay_qpc_field {
 	INLAY_QPC_RRE = INLAY_BITS(0x490, 1),
 	INLAY_QPC_RWE = INLAY_BITS(0x491, 1),
 	INLAY_QPC_RAE = INLAY_BITS(0x492, 1),                  /* what the peer may do */
+	INLAY_QPC_CD_SLAVE_SEND = INLAY_BITS(0x49e, 1),        /* sends only when SEND_EN says so; needs cd */
+	INLAY_QPC_CD_MASTER = INLAY_BITS(0x49f, 1),            /* may WAIT for CQs and SEND_EN; needs cd */
 	INLAY_QPC_MIN_RNR_NAK = INLAY_BITS(0x4a3, 5),          /* timer code, as in IBTA's table */
 	INLAY_QPC_NEXT_RCV_PSN = INLAY_BITS(0x4a8, 24),
 	INLAY_QPC_CQN_RCV = INLAY_BITS(0x4e8, 24),             /* valid even without a receive queue */
@@ -186,6 +188,27 @@ enum inlay_create_qp_in_field {
 
 INLAY_LAYOUT(create_qp_in, 0x110);
 INLAY_LAYOUT_AT(create_qp_in, qpc, 0xc0);
+
+/* INIT2INIT_QP with the rest of the context: a longer box than create_qp_in. */
+struct inlay_init2init_qp_ext_in {
+	struct inlay_cmd_in cmd;
+	uint32_t dword[2];
+	struct inlay_qpc qpc;
+	uint32_t more[4];
+	uint32_t qpc_data_ext[48];
+};
+
+enum inlay_init2init_qp_ext_in_field {
+	INLAY_INIT2INIT_QP_EXT_IN_QPC_EXT = INLAY_BITS(0x40, 1),               /* the box has qpc_data_ext */
+	INLAY_INIT2INIT_QP_EXT_IN_OPT_PARAM_MASK_95_32 = INLAY_BITS(0x840, 64), /* INLAY_QP_OPT_95_32_MMO */
+	INLAY_INIT2INIT_QP_EXT_IN_MMO = INLAY_BITS(0x882, 1)                   /* the QP may copy memory */
+};
+
+#define INLAY_QP_OPT_95_32_MMO 8u
+
+INLAY_LAYOUT(init2init_qp_ext_in, 0x1d0);
+INLAY_LAYOUT_AT(init2init_qp_ext_in, qpc, 0xc0);
+INLAY_LAYOUT_AT(init2init_qp_ext_in, qpc_data_ext, 0x880);
 
 struct inlay_query_qp_out {
 	struct inlay_cmd_out cmd;

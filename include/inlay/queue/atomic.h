@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/queue/atomic.h: posts of atomics: the two of 8 bytes that every device has, and extended
+ * ones, which have masks and other sizes.
+ *
+ *   inlay_post_fetch_add(&sq, raddr, rkey, 1, &result, INLAY_SIGNALED);        8 bytes, verbs' own
+ *
+ *   struct inlay_atomics can;
+ *   inlay_atomics_query(&can, ctx, &why);                   once per device (verbs.h)
+ *   inlay_sq_set_atomics(&sq, can.sizes);                   once per queue
+ *   struct ibv_sge old = {(uintptr_t)&word, 4, lkey};       its length is the atomic's
+ *   inlay_post_fetch_add32(&sq, raddr, rkey, 1, &old, INLAY_SIGNALED);
+ *   inlay_post_or(&sq, raddr, rkey, 0x80, &old, INLAY_SIGNALED);
+ *   ...
+ *   value = inlay_atomic_answer(&can, &word, 4);            after the completion
+ *
+ * Invariants:
+ *   - raddr is aligned to the atomic's size. RC and DC only.
+ *   - Arguments and the word at raddr are in host order. The answer, the word's old value, is in
+ *     host order for 8 bytes, and usually big-endian for others: inlay_atomics.sizes_be tells, and
+ *     inlay_atomic_answer converts. An answer that the device leaves in the CQE (cqe.h) may be
+ *     big-endian for 8 bytes too.
+ *   - Every atomic has an answer. Callers that do not need it give all of them one place.
+ *   - The device makes atomics whole towards each other, not towards instructions of a processor.
+ *   - The peer's QP has atomic_mode UP_TO_8 or more for extended ones. The kernel sees to that for
+ *     QPs of verbs; inlay_devx_path.atomic_mode is the caller's.
+ *
+ * Flags and results are those of inlay_post_* (post.h). Besides, extended atomics return -ENOTSUP
+ * for a size that inlay_sq_set_atomics did not name, and -EINVAL for one that they do not take.
+ *
+ * Threads: one owner of the queue at a time. Sources: wqe/atomic.h; UCX's rc_mlx5.inl and nvshmem's
+ * ibgda_device.cuh (the named forms); UCX's ib_mlx5dv_md.c (sizes and byte order).
+ */
+#ifndef INLAY_QUEUE_ATOMIC_H
+#define INLAY_QUEUE_ATOMIC_H
+
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+#include <inlay/base.h>
+#include <inlay/wqe.h>
+#include <inlay/queue/post.h>
+#include <inlay/queue/sq.h>
+
+/* Both atomics: control, remote address, operands and one data pointer fill one WQEBB. */
+INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const struct inlay_remote *remote,
+				    uint64_t swap_add, uint64_t compare, const struct ibv_sge *sge, uint32_t flags)
+{
+	struct inlay_cursor at;
+	int err;
+
+	INLAY_CHECK(sq && sge, "queue and SGEs are not NULL");
+	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
+	INLAY_CHECK(inlay_post_fits_(sq, opcode, 0), "the QP's type has the operation");
+	if (INLAY_UNLIKELY(!sq->atomics))
+		return -ENOTSUP;
+	err = inlay_sq_begin(sq, 1, &at);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	at = inlay_seg_raddr(at, remote->addr, remote->rkey);
+	at = inlay_seg_atomic(at, swap_add, compare);
+	at = inlay_seg_data(at, sge->addr, 8, sge->lkey);
+	return inlay_post_commit_(sq, at, opcode, flags, 0);
+}
+
+/*
+ * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. The old value goes to sge, in host
+ * order; sge->length is taken as 8. -ENOTSUP when the device has no atomics.
+ */
+INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add,
+				      const struct ibv_sge *sge, uint32_t flags)
+{
+	struct inlay_remote remote = {raddr, rkey};
+
+	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_FA, &remote, add, 0, sge, flags);
+}
+
+/* As inlay_post_fetch_add, but the 8 bytes become swap if they equal compare. */
+INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t compare,
+				     uint64_t swap, const struct ibv_sge *sge, uint32_t flags)
+{
+	struct inlay_remote remote = {raddr, rkey};
+
+	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_CS, &remote, swap, compare, sge, flags);
+}
+
+/* ---- Extended atomics ---- */
+
+/* What the extended atomics of a device are, from inlay_atomics_query (verbs.h). */
+struct inlay_atomics {
+	uint32_t sizes;    /* each bit stands for its own value in bytes: 4 | 8 | 16 ...; 0: there are none */
+	uint32_t sizes_be; /* those whose answer comes in big-endian order */
+};
+
+/* The answer of an atomic of 4 or 8 bytes, in host order. */
+INLAY_FN uint64_t inlay_atomic_answer(const struct inlay_atomics *can, const void *answer, uint32_t size)
+{
+	uint64_t wide;
+	uint32_t word;
+
+	INLAY_CHECK(can && answer && (size == 4 || size == 8), "an answer of 4 or 8 bytes");
+	if (size == 8) {
+		__builtin_memcpy(&wide, answer, 8);
+		return can->sizes_be & 8 ? inlay_from_be64(wide) : wide;
+	}
+	__builtin_memcpy(&word, answer, 4);
+	return can->sizes_be & 4 ? inlay_from_be32(word) : word;
+}
+
+/* Common to posts of 4 and 8 bytes. swap NULL: an addition. */
+INLAY_ALWAYS int inlay_post_masked_(struct inlay_sq *sq, const struct inlay_remote *remote, uint64_t add,
+				    uint64_t boundary, const struct inlay_masked_swap *swap, const struct ibv_sge *sge,
+				    uint32_t flags)
+{
+	uint32_t opcode = swap ? MLX5_OPCODE_ATOMIC_MASKED_CS : MLX5_OPCODE_ATOMIC_MASKED_FA, size = sge->length;
+	struct inlay_cursor at;
+	int err;
+
+	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
+	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_ATOMIC_FA, 0), "the QP's type has the operation");
+	if (INLAY_UNLIKELY(!(sq->atomics & size)))
+		return size == 4 || size == 8 ? -ENOTSUP : -EINVAL;
+	if (INLAY_UNLIKELY(size != 4 && size != 8))
+		return -EINVAL;
+	err = inlay_sq_begin(sq, swap && size == 8 ? 2 : 1, &at);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	at = inlay_seg_raddr(at, remote->addr, remote->rkey);
+	at = swap ? inlay_seg_masked_swap(at, size, swap) : inlay_seg_masked_add(at, size, add, boundary);
+	at = inlay_seg_data(at, sge->addr, size, sge->lkey);
+	return inlay_post_commit_mod_(sq, at, opcode, inlay_opmod_atomic(size), flags, 0);
+}
+
+/* The same out of line, for a size that is no constant. */
+INLAY_APART int inlay_post_masked_any_(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey,
+				       const struct inlay_masked_swap *op, int is_swap, const struct ibv_sge *sge,
+				       uint32_t flags)
+{
+	struct inlay_remote remote = {raddr, rkey};
+
+	if (sge->length == 4) {
+		struct ibv_sge four = {sge->addr, 4, sge->lkey};
+
+		return inlay_post_masked_(sq, &remote, op->swap, op->compare, is_swap ? op : NULL, &four, flags);
+	}
+	return inlay_post_masked_(sq, &remote, op->swap, op->compare, is_swap ? op : NULL, sge, flags);
+}
+
+/*
+ * Masked compare-and-swap of sge->length bytes, 4 or 8.
+ *
+ *   +16  raddr | rkey
+ *   +32  swap | compare | swap mask | compare mask       8 bytes: the masks at +48, the answer at +64
+ *   +48  size | lkey | where the old value goes
+ *
+ * The word's bits of op->swap_mask become those of op->swap, if it equals op->compare in the bits
+ * of op->compare_mask. A size of 4 takes the lower halves. Takes one WQEBB, or two for 8 bytes.
+ */
+INLAY_ALWAYS int inlay_post_masked_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey,
+					    const struct inlay_masked_swap *op, const struct ibv_sge *sge,
+					    uint32_t flags)
+{
+	struct inlay_remote remote = {raddr, rkey};
+
+	INLAY_CHECK(sq && op && sge, "no argument is NULL");
+	if (!__builtin_constant_p(sge->length))
+		return inlay_post_masked_any_(sq, raddr, rkey, op, 1, sge, flags);
+	return inlay_post_masked_(sq, &remote, 0, 0, op, sge, flags);
+}
+
+/*
+ * Masked fetch-and-add of sge->length bytes, 4 or 8. Each bit of boundary is the topmost of a field
+ * that carries nothing over: 0x80008000 makes two 16-bit counters of a 4-byte word.
+ */
+INLAY_ALWAYS int inlay_post_masked_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add,
+				       uint64_t boundary, const struct ibv_sge *sge, uint32_t flags)
+{
+	struct inlay_remote remote = {raddr, rkey};
+
+	INLAY_CHECK(sq && sge, "no argument is NULL");
+	if (!__builtin_constant_p(sge->length)) {
+		struct inlay_masked_swap op = {add, boundary, 0, 0};
+
+		return inlay_post_masked_any_(sq, raddr, rkey, &op, 0, sge, flags);
+	}
+	return inlay_post_masked_(sq, &remote, add, boundary, NULL, sge, flags);
+}
+
+/* inlay_post_masked_add of a 4-byte word as a whole; sge->length is taken as 4. */
+INLAY_ALWAYS int inlay_post_fetch_add32(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t add,
+					const struct ibv_sge *sge, uint32_t flags)
+{
+	struct inlay_remote remote = {raddr, rkey};
+	struct ibv_sge four;
+
+	INLAY_CHECK(sq && sge, "no argument is NULL");
+	four.addr = sge->addr;
+	four.length = 4;
+	four.lkey = sge->lkey;
+	return inlay_post_masked_(sq, &remote, add, 0, NULL, &four, flags);
+}
+
+/*
+ * Swap, of sge->length bytes: the bits of mask become those of value. mask ~0 swaps the word. This
+ * is also "set", whose answer nobody reads.
+ */
+INLAY_ALWAYS int inlay_post_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t value, uint64_t mask,
+				 const struct ibv_sge *sge, uint32_t flags)
+{
+	struct inlay_masked_swap op = {value, 0, mask, 0};
+
+	return inlay_post_masked_cmp_swap(sq, raddr, rkey, &op, sge, flags);
+}
+
+/* Fetch-and-and of sge->length bytes, 4 or 8. */
+INLAY_ALWAYS int inlay_post_and(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t value,
+				const struct ibv_sge *sge, uint32_t flags)
+{
+	return inlay_post_swap(sq, raddr, rkey, value, ~value, sge, flags);
+}
+
+/* Fetch-and-or, likewise. */
+INLAY_ALWAYS int inlay_post_or(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t value,
+			       const struct ibv_sge *sge, uint32_t flags)
+{
+	return inlay_post_swap(sq, raddr, rkey, value, value, sge, flags);
+}
+
+/* Fetch-and-xor, likewise: an addition without any carry. */
+INLAY_ALWAYS int inlay_post_xor(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t value,
+				const struct ibv_sge *sge, uint32_t flags)
+{
+	return inlay_post_masked_add(sq, raddr, rkey, value, ~(uint64_t)0, sge, flags);
+}
+
+/*
+ * Any extended atomic of 8 bytes or more, up to the largest size of inlay_atomics.sizes.
+ *
+ * opcode  MLX5_OPCODE_ATOMIC_MASKED_CS or MLX5_OPCODE_ATOMIC_MASKED_FA
+ * words   operands of sge->length bytes each, as 64-bit words in host order: swap, compare, swap
+ *         mask, compare mask; or add, boundary. They are copied now
+ * sge     the answer: words as well, each big-endian if inlay_atomics.sizes_be has the size
+ *
+ * Beyond 8 bytes, words go in the order in which the libmlx5 of MLNX_OFED wrote them. Which word is
+ * the most significant, that is where an addition carries to, no public source says: the software
+ * device takes the first. Returns also -EINVAL for a WQE longer than the QP's longest.
+ */
+INLAY_FN int inlay_post_extended_atomic(struct inlay_sq *sq, uint32_t opcode, uint64_t raddr, uint32_t rkey,
+					const uint64_t *words, const struct ibv_sge *sge, uint32_t flags)
+{
+	uint32_t size, n;
+	struct inlay_cursor at;
+	int err;
+
+	INLAY_CHECK(sq && words && sge, "no argument is NULL");
+	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
+	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_ATOMIC_FA, 0), "the QP's type has the operation");
+	size = sge->length;
+	if (!inlay_is_pow2(size) || size < 8 || size > 256 ||
+	    (opcode != MLX5_OPCODE_ATOMIC_MASKED_CS && opcode != MLX5_OPCODE_ATOMIC_MASKED_FA))
+		return -EINVAL;
+	if (!(sq->atomics & size))
+		return -ENOTSUP;
+	n = (opcode == MLX5_OPCODE_ATOMIC_MASKED_CS ? 4 : 2) * size / 8;
+	err = inlay_sq_begin_ds(sq, 3 + n / 2, &at);
+	if (err)
+		return err;
+	at = inlay_seg_raddr(at, raddr, rkey);
+	at = inlay_seg_operands(at, words, n);
+	at = inlay_seg_data(at, sge->addr, size, sge->lkey);
+	return inlay_post_commit_mod_(sq, at, opcode, inlay_opmod_atomic(size), flags, 0);
+}
+
+#endif

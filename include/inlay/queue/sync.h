@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/queue/sync.h: posts that wait for something, let another queue send, or move local memory
+ * without a peer.
+ *
+ * A chain. The device answers a message by itself, whenever it comes: no processor is in between.
+ *
+ *   attr.flags = INLAY_DEVX_QP_CD_SLAVE;   ... slave: connected to who gets the answer (devx/qp.h)
+ *   attr.flags = INLAY_DEVX_QP_CD_MASTER;  ... master: connected to itself
+ *
+ *   inlay_post_send_inline(&slave.sq, "answer", 6, 0);            rung for or not: it does not start
+ *   inlay_post_wait_cq(&master.sq, cqn, received + 1, 0);         until the next CQE of that CQ
+ *   inlay_post_send_enable(&master.sq, slave.qpn, inlay_sq_index(&slave.sq), INLAY_SIGNALED);
+ *   inlay_sq_ring(&master.sq);                                    arms the chain
+ *
+ * Invariants:
+ *   - A WAIT holds back its own queue only, in order. It is done when its condition has been true
+ *     once; a WAIT that never is blocks the queue until the QP moves to ERR.
+ *   - Waiting for a CQ and SEND_EN need a QP made with INLAY_DEVX_QP_CD_MASTER; SEND_EN also a slave.
+ *     Verbs has no flag for them. Waiting for data or time works on any QP of a device that has
+ *     wait_on_data or wait_on_time (devx/ifc/hca.h).
+ *   - A slave's WQEs start when SEND_EN has said so, whether or not they were rung for. Fill them,
+ *     then ring for the SEND_EN: its doorbell orders their bytes too.
+ *   - A copy needs a QP that is allowed to: INLAY_DEVX_QP_MMO, or mlx5dv_create_qp with
+ *     MLX5DV_QP_EX_WITH_MEMCPY. RC and DC only.
+ *   - Without the right QP, these WQEs end in error completions, not here.
+ *
+ * Flags and results are those of inlay_post_* (post.h), without INLAY_INLINE and INLAY_SOLICITED.
+ *
+ * Threads: one owner of the queue at a time. Sources: wqe/sync.h; mlx5dv_wr_post(3) (memcpy).
+ */
+#ifndef INLAY_QUEUE_SYNC_H
+#define INLAY_QUEUE_SYNC_H
+
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+#include <inlay/base.h>
+#include <inlay/wqe.h>
+#include <inlay/queue/post.h>
+#include <inlay/queue/sq.h>
+
+/*
+ * Waits until a CQ has had `index` CQEs since its creation. The comparison is cyclic in 24 bits: the
+ * CQ may be at most 2^23 CQEs away on either side.
+ */
+INLAY_ALWAYS int inlay_post_wait_cq(struct inlay_sq *sq, uint32_t cqn, uint32_t index, uint32_t flags)
+{
+	struct inlay_cursor at;
+	int err = inlay_sq_begin(sq, 1, &at);
+
+	if (INLAY_UNLIKELY(err))
+		return err;
+	at = inlay_seg_queue(at, index & 0xffffff, cqn);
+	return inlay_post_commit_mod_(sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_CQ, flags, 0);
+}
+
+/*
+ * Waits until 8 bytes of local memory compare with a value.
+ *
+ * word     address, 8-byte aligned, and lkey; the length is taken as 8
+ * cond     enum inlay_wait_cond: INLAY_WAIT_EQUAL, or INLAY_WAIT_SMALLER if value is to be smaller
+ *          than the word
+ * value    what the word is compared with, in the bits of mask. Both in host order; the word is a
+ *          big-endian number
+ */
+INLAY_ALWAYS int inlay_post_wait_data(struct inlay_sq *sq, const struct ibv_sge *word, uint32_t cond, uint64_t value,
+				      uint64_t mask, uint32_t flags)
+{
+	struct inlay_cursor at;
+	int err = inlay_sq_begin(sq, 1, &at);
+
+	if (INLAY_UNLIKELY(err))
+		return err;
+	at = inlay_seg_condition(at, cond, word->addr, word->lkey, value, mask);
+	return inlay_post_commit_mod_(sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_DATA, flags, 0);
+}
+
+/*
+ * Waits until the device's clock is past `time`, in the clock's own unit and format: that of the
+ * timestamps in the queue's CQEs.
+ */
+INLAY_ALWAYS int inlay_post_wait_time(struct inlay_sq *sq, uint64_t time, uint32_t flags)
+{
+	struct inlay_cursor at;
+	int err = inlay_sq_begin(sq, 1, &at);
+
+	if (INLAY_UNLIKELY(err))
+		return err;
+	at = inlay_seg_condition(at, INLAY_WAIT_CYCLIC_SMALLER, 0, 0, time, ~(uint64_t)0);
+	return inlay_post_commit_mod_(sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_TIME, flags, 0);
+}
+
+/*
+ * Lets a slave QP execute what lies in its send ring before `index` (inlay_sq_index of its queue,
+ * after the posts). The low 16 bits count; it never moves back.
+ */
+INLAY_ALWAYS int inlay_post_send_enable(struct inlay_sq *sq, uint32_t qpn, uint32_t index, uint32_t flags)
+{
+	struct inlay_cursor at;
+	int err = inlay_sq_begin(sq, 1, &at);
+
+	if (INLAY_UNLIKELY(err))
+		return err;
+	at = inlay_seg_queue(at, index & 0xffff, qpn);
+	return inlay_post_commit_mod_(sq, at, INLAY_OPCODE_SEND_EN, 0, flags, 0);
+}
+
+/*
+ * Has the device read local memory and drop what it reads. What the device itself wrote there before
+ * is visible to the memory's processor afterwards; used behind reads into the memory of a GPU.
+ */
+INLAY_FN int inlay_post_dump(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+{
+	INLAY_CHECK(!(flags & INLAY_INLINE), "a dump has no payload to inline");
+	return inlay_post_sges_(sq, (uint64_t)(flags & INLAY_POST_FLAGS_) | INLAY_OPCODE_DUMP, sge, num_sge);
+}
+
+/*
+ * Copies local memory, by the device's DMA engine.
+ *
+ *   +16  0 | lkey | scratch address
+ *   +32  length | lkey | from
+ *   +48  length | lkey | to
+ *
+ * to, from  of the same length, 1 .. 2^31 bytes, at most the device's 2^log_dma_mmo_max_size
+ * scratch   address and lkey of 64 bytes that the device may write to; one per queue is enough, and
+ *           the length is not looked at
+ *
+ * Returns also -EINVAL for other lengths. Same bytes as mlx5dv_wr_memcpy, which has a scratch place
+ * of its own per PD.
+ */
+INLAY_ALWAYS int inlay_post_memcpy(struct inlay_sq *sq, const struct ibv_sge *to, const struct ibv_sge *from,
+				   const struct ibv_sge *scratch, uint32_t flags)
+{
+	struct inlay_cursor at;
+	uint32_t len;
+	int err;
+
+	INLAY_CHECK(sq && to && from && scratch, "no argument is NULL");
+	len = to->length;
+	if (INLAY_UNLIKELY(len - 1 > 0x7fffffffu || len != from->length))
+		return -EINVAL;
+	err = inlay_sq_begin(sq, 1, &at);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	len &= 0x7fffffff; /* 0 is 2^31 */
+	at = inlay_seg_mmo(at, scratch->addr, scratch->lkey);
+	at = inlay_seg_data(at, from->addr, len, from->lkey);
+	at = inlay_seg_data(at, to->addr, len, to->lkey);
+	return inlay_post_commit_mod_(sq, at, MLX5_OPCODE_MMO, INLAY_OPMOD_MMO_DMA, flags, 0);
+}
+
+#endif

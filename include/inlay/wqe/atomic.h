@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/wqe/atomic.h: operands of extended atomics: masked compare-and-swap and masked
+ * fetch-and-add of 4, 8 and more bytes.
+ *
+ *   at = inlay_seg_raddr(at, raddr, rkey);
+ *   at = inlay_seg_masked_add(at, 4, 1, 0);                  a 4-byte fetch-and-add
+ *   at = inlay_seg_data(at, result, 4, lkey);
+ *   inlay_sq_commit(&sq, at, MLX5_OPCODE_ATOMIC_MASKED_FA, inlay_opmod_atomic(4), INLAY_SIGNALED, 0);
+ *
+ * The opcodes are MLX5_OPCODE_ATOMIC_MASKED_CS (0x14) and MLX5_OPCODE_ATOMIC_MASKED_FA (0x15). The
+ * operands follow the remote address segment, all big-endian:
+ *
+ *                0          4          8            12
+ *   CS of 4      | swap     | compare  | swap mask  | compare mask |
+ *   CS of 8      | swap                | compare                   |   these 16 bytes
+ *                | swap mask           | compare mask              |   and these, which may wrap
+ *   FA of 4      | add      | boundary | 0                         |
+ *   FA of 8      | add                 | boundary                  |
+ *   CS of 16 up  | swap ... | compare ... | swap mask ... | compare mask ... |   wraps anywhere
+ *   FA of 16 up  | add ... | boundary ... |
+ *
+ *   CS   if (old & compare mask) == (compare & compare mask), the bits of the swap mask become
+ *        those of swap
+ *   FA   a bit of the boundary is the topmost of a field: nothing is carried past it. 0 is one
+ *        field; all ones is a field per bit, which makes the addition an exclusive or
+ *
+ * Threads: pure functions of their arguments. Sources: UCX's ib_mlx5.h and rc_mlx5.inl (4 and 8
+ * bytes); the libmlx5 of MLNX_OFED 4 (ext_cmp_swp, ext_fetch_add: all sizes).
+ */
+#ifndef INLAY_WQE_ATOMIC_H
+#define INLAY_WQE_ATOMIC_H
+
+#include <infiniband/mlx5dv.h>
+#include <inlay/base.h>
+#include <inlay/wqe/segment.h>
+
+INLAY_STATIC_ASSERT(MLX5_OPCODE_ATOMIC_MASKED_CS == 0x14 && MLX5_OPCODE_ATOMIC_MASKED_FA == 0x15, "opcodes");
+
+/* Operands of a masked compare-and-swap of 4 or 8 bytes, host order. */
+struct inlay_masked_swap {
+	uint64_t swap;
+	uint64_t compare;
+	uint64_t swap_mask;    /* the bits that change */
+	uint64_t compare_mask; /* the bits that must be equal; 0: any value matches */
+};
+
+/* Opcode modifier of an extended atomic of `size` bytes, a power of two, 4 .. 256. */
+INLAY_ALWAYS uint32_t inlay_opmod_atomic(uint32_t size)
+{
+	INLAY_CHECK(inlay_is_pow2(size) && size >= 4 && size <= 256, "an atomic has a power of two of bytes, 4 to 256");
+	return 8 | (uint32_t)(__builtin_ctz(size) - 2);
+}
+
+/*
+ * Appends the operands of a masked fetch-and-add. See inlay_seg_raddr for the cursor.
+ *
+ * size      bytes, 4 or 8
+ * boundary  the topmost bit of each field, host order; 0: one field
+ */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_masked_add(struct inlay_cursor c, uint32_t size, uint64_t add,
+						      uint64_t boundary)
+{
+	uint8_t *seg = inlay_seg_at(c);
+
+	INLAY_CHECK(size == 4 || size == 8, "operands of 4 or 8 bytes: inlay_seg_operands has the others");
+	if (size == 4) {
+		inlay_put64(seg, inlay_wide_be32_((uint32_t)add) | (uint64_t)inlay_to_be32((uint32_t)boundary) << 32);
+		inlay_put64(seg + 8, 0);
+	} else {
+		inlay_put64(seg, inlay_to_be64(add));
+		inlay_put64(seg + 8, inlay_to_be64(boundary));
+	}
+	return inlay_seg_done(c, seg);
+}
+
+/* Appends the operands of a masked compare-and-swap of size 4 or 8: one unit, or two. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_masked_swap(struct inlay_cursor c, uint32_t size,
+						       const struct inlay_masked_swap *op)
+{
+	uint8_t *seg = inlay_seg_at(c);
+
+	INLAY_CHECK(size == 4 || size == 8, "operands of 4 or 8 bytes: inlay_seg_operands has the others");
+	if (size == 4) {
+		inlay_put64(seg, inlay_to_be64(op->swap << 32 | (uint32_t)op->compare));
+		inlay_put64(seg + 8, inlay_to_be64(op->swap_mask << 32 | (uint32_t)op->compare_mask));
+		return inlay_seg_done(c, seg);
+	}
+	inlay_put64(seg, inlay_to_be64(op->swap));
+	inlay_put64(seg + 8, inlay_to_be64(op->compare));
+	c = inlay_seg_done(c, seg);
+	seg = inlay_seg_at(c);
+	inlay_put64(seg, inlay_to_be64(op->swap_mask));
+	inlay_put64(seg + 8, inlay_to_be64(op->compare_mask));
+	return inlay_seg_done(c, seg);
+}
+
+/*
+ * Appends operands of 8 bytes or more each, one after the other as in the picture above.
+ *
+ * words  64-bit words in host order; each is written big-endian, in this order
+ * n      their number, even: 4 * size / 8 for CS, 2 * size / 8 for FA
+ */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_operands(struct inlay_cursor c, const uint64_t *words, uint32_t n)
+{
+	uint32_t i;
+
+	INLAY_CHECK(n % 2 == 0, "operands fill whole units");
+	for (i = 0; i < n; i += 2) {
+		uint8_t *seg = inlay_seg_at(c);
+
+		inlay_put64(seg, inlay_to_be64(words[i]));
+		inlay_put64(seg + 8, inlay_to_be64(words[i + 1]));
+		c = inlay_seg_done(c, seg);
+	}
+	return c;
+}
+
+#endif

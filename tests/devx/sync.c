@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * sync.c: queues that wait for a CQ, for memory and for the clock, and that let each other send; copies and dumps of local memory. Their
+ * layouts are held against DPDK's (mlx5_prm.h, mlx5_txpp.c, mlx5_tx.h), UCC's (tl_mlx5_wqe.c) and gpunetio's; copies against libmlx5's own in
+ * tests/queue/oracle_mmo.c.
+ */
+#include "rig.h"
+
+/* A QP that is its own peer, with these flags; one CQ for both sides */
+static void self_make(struct side *s, uint32_t flags, uint32_t bbs)
+{
+	struct how how;
+
+	memset(&how, 0, sizeof(how));
+	how.one_cq = true;
+	how.flags = flags;
+	how.bbs = bbs;
+	side_make(s, &how);
+	side_connect(s, s);
+}
+
+static void nothing(struct side *s)
+{
+	settle();
+	assert_null(inlay_cq_peek(s->cq));
+}
+
+/* The next completion of the send side; it is of this opcode, and good */
+static void done(struct side *s, uint8_t opcode)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(s->cq);
+
+	if (inlay_cqe_is_error(cqe))
+		inlay_cqe_print(stderr, cqe);
+	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_REQ);
+	assert_int_equal(inlay_cqe_send_opcode(cqe), opcode);
+	assert_int_equal(inlay_cqe_qpn(cqe), s->qpn);
+	assert_true(0 < inlay_sq_release(s->sq, cqe));
+	inlay_cq_advance(s->cq, 1);
+}
+
+/* The next completion is an error with this status; the queue is of no more use */
+static void failed(struct side *s, enum ibv_wc_status status)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(s->cq);
+
+	assert_true(inlay_cqe_is_error(cqe));
+	assert_int_equal(inlay_cqe_status(cqe), status);
+	assert_true(0 < inlay_sq_release(s->sq, cqe));
+	inlay_cq_advance(s->cq, 1);
+}
+
+/* ---- bytes ---- */
+
+static uint64_t be64_at(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, 8);
+	return inlay_from_be64(v);
+}
+
+static uint32_t be32_at(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, 4);
+	return inlay_from_be32(v);
+}
+
+/* Word by word what the sources above write */
+static void bytes(void **state)
+{
+	static uint8_t ring[64 * 64] __attribute__((aligned(4096))), reg[4096] __attribute__((aligned(4096)));
+	struct ibv_sge a = {0x1122334455667788, 4096, 0xabcd}, b = {0x99aabbccddeeff00, 4096, 0xef01}, c = {0x7777777777777740, 64, 0x23};
+	uint32_t record[2] = {0, 0}, i;
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+
+	(void)state;
+	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL));
+	must(inlay_sq_init(&sq, ring, 64, record, 0xabcdef, 63, &uar));
+	memset(ring, 0x5a, sizeof(ring));
+	must(inlay_post_wait_cq(&sq, 0x123456, 0x89abcdef, INLAY_SIGNALED));
+	must(inlay_post_send_enable(&sq, 0x654321, 0x12345, 0));
+	must(inlay_post_wait_data(&sq, &a, INLAY_WAIT_EQUAL | INLAY_WAIT_INVERT, 0x0102030405060708, 0xff00, INLAY_FENCE));
+	must(inlay_post_wait_time(&sq, 0x1234, 0));
+	must(inlay_post_dump(&sq, &a, 1, 0));
+	must(inlay_post_memcpy(&sq, &b, &a, &c, INLAY_SIGNALED));
+	for (i = 0; i < 6; i++) {
+		static const uint32_t first[] = {0x0f, 0x17, 0x0100000f, 0x0200000f, 0x23, 0x0100002f}, ds[] = {2, 2, 3, 3, 2, 4};
+		static const uint32_t flags[] = {8, 0, 2 << 5, 0, 0, 8};
+		const uint8_t *wqe = ring + 64 * i;
+
+		assert_int_equal(be32_at(wqe), first[i] | i << 8);
+		assert_int_equal(be32_at(wqe + 4), 0xabcdef00 | ds[i]);
+		assert_int_equal(be32_at(wqe + 8), flags[i]);
+		assert_int_equal(be32_at(wqe + 12), 0);
+		assert_true(all_bytes(wqe + 16 * ds[i], 64 - 16 * ds[i], 0x5a));
+	}
+	for (i = 0; i < 2; i++) {
+		assert_true(be64_at(ring + 64 * i + 16) == 0);
+		assert_int_equal(be32_at(ring + 64 * i + 24), i ? 0x2345 : 0xabcdef);
+		assert_int_equal(be32_at(ring + 64 * i + 28), i ? 0x654321 : 0x123456);
+	}
+	assert_int_equal(be32_at(ring + 128 + 16), 0x11);
+	assert_int_equal(be32_at(ring + 128 + 20), a.lkey);
+	assert_true(be64_at(ring + 128 + 24) == a.addr);
+	assert_true(be64_at(ring + 128 + 32) == 0x0102030405060708);
+	assert_true(be64_at(ring + 128 + 40) == 0xff00);
+	/* DPDK's wait on time: condition 5, no key, no address */
+	assert_true(be64_at(ring + 192 + 16) == UINT64_C(5) << 32);
+	assert_true(be64_at(ring + 192 + 24) == 0 && be64_at(ring + 192 + 32) == 0x1234 && be64_at(ring + 192 + 40) == ~UINT64_C(0));
+	assert_true(be64_at(ring + 256 + 16) == (UINT64_C(4096) << 32 | a.lkey) && be64_at(ring + 256 + 24) == a.addr);
+	assert_true(be64_at(ring + 320 + 16) == c.lkey && be64_at(ring + 320 + 24) == c.addr);
+	assert_true(be64_at(ring + 320 + 32) == (UINT64_C(4096) << 32 | a.lkey) && be64_at(ring + 320 + 40) == a.addr);
+	assert_true(be64_at(ring + 320 + 48) == (UINT64_C(4096) << 32 | b.lkey) && be64_at(ring + 320 + 56) == b.addr);
+	inlay_sq_fini(&sq);
+}
+
+/* ---- queues that wait for each other ---- */
+
+/* The chain of the manual: a message is answered by the device, as often as it was armed */
+static void chain(void **state)
+{
+	struct side master, asker, slave;
+	struct how usual_how, how;
+	uint32_t i, n = 0, round;
+
+	(void)state;
+	memset(&usual_how, 0, sizeof(usual_how));
+	how = usual_how;
+	how.flags = INLAY_DEVX_QP_CD_SLAVE;
+	sides_make(&asker, &usual_how, &slave, &how);
+	self_make(&master, INLAY_DEVX_QP_CD_MASTER, 0);
+	for (round = 0; round < 30; round++) {
+		uint32_t k = 1 + rnd_below(4);
+
+		for (i = 0; i < k; i++) {
+			struct ibv_sge there = {(uintptr_t)slave.buf + 64 * i, 64, slave.mr->lkey}, back = {(uintptr_t)asker.buf + 1024 + 64 * i, 64,
+													    asker.mr->lkey};
+			uint64_t answer = rnd();
+
+			must(inlay_post_recv(slave.rq, &there, 1));
+			must(inlay_post_recv(asker.rq, &back, 1));
+			/* Rung for or not: it does not start */
+			memcpy(asker.buf + 8 * i, &answer, 8);
+			must(inlay_post_send_inline(slave.sq, &answer, 8, INLAY_SIGNALED));
+			if (rnd_below(2))
+				inlay_sq_ring(slave.sq);
+			must(inlay_post_wait_cq(master.sq, slave.rxcq->cqn, ++n, 0));
+			must(inlay_post_send_enable(master.sq, slave.qpn, inlay_sq_index(slave.sq), INLAY_SIGNALED));
+		}
+		inlay_rq_ring(slave.rq);
+		inlay_rq_ring(asker.rq);
+		inlay_sq_ring(master.sq);
+		nothing(&master);
+		nothing(&slave);
+		for (i = 0; i < k; i++) {
+			const struct mlx5_cqe64 *cqe;
+
+			must(inlay_post_send_inline(asker.sq, "question", 8, INLAY_SIGNALED | INLAY_RING));
+			/* Nobody looks at what has been received before the answer is there */
+			cqe = cqe_wait(asker.rxcq);
+			assert_int_equal(inlay_cqe_byte_count(cqe), 8);
+			assert_memory_equal(asker.buf + 1024 + 64 * i, asker.buf + 8 * i, 8);
+			assert_true(0 < inlay_rq_release(asker.rq, cqe));
+			inlay_cq_advance(asker.rxcq, 1);
+			assert_null(inlay_cq_peek(asker.rxcq));
+			done(&asker, MLX5_OPCODE_SEND);
+			done(&slave, MLX5_OPCODE_SEND);
+			done(&master, INLAY_OPCODE_SEND_EN);
+			cqe = cqe_wait(slave.rxcq);
+			assert_memory_equal(slave.buf + 64 * i, "question", 8);
+			assert_true(0 < inlay_rq_release(slave.rq, cqe));
+			inlay_cq_advance(slave.rxcq, 1);
+		}
+		nothing(&master);
+	}
+	side_free(&master);
+	sides_free(&asker, &slave);
+}
+
+/*
+ * A slave's ring that goes round by itself, as DPDK's clock queue: each round of SEND_EN has what lies there executed again, with nobody
+ * posting
+ */
+static void round_and_round(void **state)
+{
+	struct side master, slave;
+	uint32_t i, k;
+	uint64_t word = 0;
+
+	(void)state;
+	self_make(&master, INLAY_DEVX_QP_CD_MASTER, 0);
+	self_make(&slave, INLAY_DEVX_QP_CD_SLAVE, 4);
+	for (i = 0; i < 4; i++) {
+		struct ibv_sge old = {(uintptr_t)slave.buf + 64, 8, slave.mr->lkey};
+
+		must(inlay_post_fetch_add(slave.sq, (uintptr_t)slave.buf, slave.mr->rkey, UINT64_C(1) << 16 * i, &old,
+					  i == 3 ? INLAY_SIGNALED : 0));
+	}
+	for (k = 1; k <= 20000; k += k < 20 ? 1 : 199) {
+		must(inlay_post_send_enable(master.sq, slave.qpn, 4 * k, INLAY_SIGNALED | INLAY_RING));
+		done(&master, INLAY_OPCODE_SEND_EN);
+		/* The signaled ones: as many as rounds have gone by since the last look */
+		for (; word < k; word++) {
+			cqe_wait(slave.cq);
+			inlay_cq_advance(slave.cq, 1);
+		}
+		memcpy(&word, slave.buf, 8);
+		assert_true(word == (k & 0xffff) * UINT64_C(0x0001000100010001));
+		word = k;
+	}
+	nothing(&slave);
+	inlay_sq_release_until(slave.sq, inlay_sq_index(slave.sq));
+	/* Backwards is nowhere */
+	must(inlay_post_send_enable(master.sq, slave.qpn, 4 * (k - 1000), INLAY_SIGNALED | INLAY_RING));
+	done(&master, INLAY_OPCODE_SEND_EN);
+	nothing(&slave);
+	side_free(&master);
+	side_free(&slave);
+}
+
+/* What was never let go is flushed when the QP is stopped; a WAIT that never ends as well */
+static void stopped(void **state)
+{
+	const struct mlx5_cqe64 *cqe;
+	struct side master, slave;
+	uint32_t i;
+
+	(void)state;
+	self_make(&master, INLAY_DEVX_QP_CD_MASTER, 0);
+	self_make(&slave, INLAY_DEVX_QP_CD_SLAVE, 0);
+	for (i = 0; i < 3; i++)
+		must(inlay_post_nop(slave.sq, INLAY_SIGNALED | INLAY_RING));
+	must(inlay_post_wait_cq(master.sq, slave.cq->cqn, 1, INLAY_SIGNALED));
+	must(inlay_post_nop(master.sq, INLAY_SIGNALED | INLAY_RING));
+	nothing(&master);
+	nothing(&slave);
+	must(inlay_devx_qp_to_error(&master.qp));
+	for (i = 0; i < 2; i++)
+		failed(&master, IBV_WC_WR_FLUSH_ERR);
+	must(inlay_devx_qp_to_error(&slave.qp));
+	for (i = 0; i < 3; i++) {
+		cqe = cqe_wait(slave.cq);
+		assert_int_equal(inlay_cqe_status(cqe), IBV_WC_WR_FLUSH_ERR);
+		inlay_cq_advance(slave.cq, 1);
+	}
+	nothing(&master);
+	nothing(&slave);
+	inlay_sq_release_until(slave.sq, inlay_sq_index(slave.sq));
+	side_free(&master);
+	side_free(&slave);
+}
+
+/* ---- memory and clock ---- */
+
+static bool holds(uint32_t cond, uint64_t value, uint64_t is, uint64_t mask)
+{
+	bool yes;
+
+	value &= mask;
+	is &= mask;
+	switch (cond & 0xf) {
+	case INLAY_WAIT_EQUAL: yes = value == is; break;
+	case INLAY_WAIT_BIGGER: yes = value > is; break;
+	case INLAY_WAIT_SMALLER: yes = value < is; break;
+	case INLAY_WAIT_CYCLIC_BIGGER: yes = value != is && value - is < UINT64_C(1) << 63; break;
+	case INLAY_WAIT_CYCLIC_SMALLER: yes = value != is && is - value < UINT64_C(1) << 63; break;
+	default: yes = true;
+	}
+	return cond & INLAY_WAIT_INVERT ? !yes : yes;
+}
+
+/* Every condition, true and false; a false one is left when the word becomes one that it holds for */
+static void wait_data(void **state)
+{
+	uint32_t i, held = 0, waited = 0;
+	struct side s;
+
+	(void)state;
+	self_make(&s, 0, 0);
+	for (i = 0; i < 400; i++) {
+		uint32_t cond = i % 6 | (rnd_below(2) ? (uint32_t)INLAY_WAIT_INVERT : 0);
+		uint64_t near = rnd(), value = near + rnd_below(3) - 1, mask = rnd_below(2) ? ~UINT64_C(0) : rnd(), word, tries;
+		struct ibv_sge at = {(uintptr_t)s.buf, 8, s.mr->lkey};
+
+		word = inlay_to_be64(near);
+		memcpy(s.buf, &word, 8);
+		must(inlay_post_wait_data(s.sq, &at, cond, value, mask, 0));
+		must(inlay_post_nop(s.sq, INLAY_SIGNALED | INLAY_RING));
+		if (!holds(cond, value, near, mask)) {
+			if (i % 8 == 0)
+				nothing(&s);
+			for (tries = 0; tries < 1000 && !holds(cond, value, near, mask); tries++)
+				near = tries < 500 ? value + rnd_below(5) - 2 : rnd();
+			if (!holds(cond, value, near, mask)) {
+				/* Never: not always */
+				must(inlay_devx_qp_to_error(&s.qp));
+				failed(&s, IBV_WC_WR_FLUSH_ERR);
+				failed(&s, IBV_WC_WR_FLUSH_ERR);
+				side_free(&s);
+				self_make(&s, 0, 0);
+				continue;
+			}
+			word = inlay_to_be64(near);
+			__atomic_store_n((uint64_t *)(void *)s.buf, word, __ATOMIC_RELEASE);
+			/* A trapping device looks when it is rung */
+			if (trapping())
+				softdev_run();
+			waited++;
+		} else {
+			held++;
+		}
+		done(&s, MLX5_OPCODE_NOP);
+	}
+	assert_true(held > 50 && waited > 50);
+	side_free(&s);
+}
+
+/* Until a moment of the clock that stamps CQEs, which has passed then; a moment that has gone by holds nothing up */
+static void wait_time(void **state)
+{
+	const struct mlx5_cqe64 *cqe;
+	uint64_t was, at;
+	struct side s;
+	uint32_t i;
+
+	(void)state;
+	need_softdev("the clock's unit");
+	self_make(&s, 0, 0);
+	for (i = 0; i < 20; i++) {
+		must(inlay_post_nop(s.sq, INLAY_SIGNALED | INLAY_RING));
+		cqe = cqe_wait(s.cq);
+		was = inlay_from_be64(cqe->timestamp);
+		done(&s, MLX5_OPCODE_NOP);
+		at = i % 2 ? was + 2000000 + rnd_below(1000000) : was - rnd_below(1000);
+		must(inlay_post_wait_time(s.sq, at, 0));
+		must(inlay_post_nop(s.sq, INLAY_SIGNALED | INLAY_RING));
+		if (trapping())
+			while (!inlay_cq_peek(s.cq))
+				softdev_run();
+		cqe = cqe_wait(s.cq);
+		assert_true(inlay_from_be64(cqe->timestamp) > at);
+		done(&s, MLX5_OPCODE_NOP);
+	}
+	side_free(&s);
+}
+
+/* ---- local memory ---- */
+
+static void copies(void **state)
+{
+	static const uint32_t lengths[] = {1, 7, 64, 4096, 65537, QUARTER};
+	struct ibv_sge to, from, scratch;
+	struct side s;
+	uint32_t i;
+
+	(void)state;
+	self_make(&s, INLAY_DEVX_QP_MMO, 0);
+	scratch.addr = (uintptr_t)s.buf + 3 * QUARTER;
+	scratch.length = 64;
+	scratch.lkey = s.mr->lkey;
+	for (i = 0; i < 60; i++) {
+		uint32_t len = lengths[i % ARRAY(lengths)], where = rnd_below(QUARTER + 1 - len);
+
+		from.addr = (uintptr_t)s.buf + where;
+		to.addr = (uintptr_t)s.buf + QUARTER + 64 + where;
+		to.length = from.length = len;
+		to.lkey = from.lkey = s.mr->lkey;
+		fill(s.buf + where, len, i);
+		memset(s.buf + QUARTER, 0x22, QUARTER + 128);
+		must(inlay_post_memcpy(s.sq, &to, &from, &scratch, INLAY_SIGNALED | INLAY_RING));
+		done(&s, MLX5_OPCODE_MMO);
+		assert_int_equal(differs(s.buf + QUARTER + 64 + where, len, i), len);
+		assert_true(all_bytes(s.buf + QUARTER, 64 + where, 0x22));
+		assert_true(all_bytes(s.buf + QUARTER + 64 + where + len, QUARTER + 64 - where - len, 0x22));
+		/* A dump of what was written changes nothing, and what follows waits its turn */
+		must(inlay_post_dump(s.sq, &to, 1, 0));
+		must(inlay_post_write_inline(s.sq, (uintptr_t)s.buf, s.mr->rkey, &i, 4, INLAY_SIGNALED | INLAY_RING));
+		done(&s, MLX5_OPCODE_RDMA_WRITE);
+		assert_memory_equal(s.buf, &i, 4);
+		assert_int_equal(differs(s.buf + QUARTER + 64 + where, len, i), len);
+	}
+	side_free(&s);
+}
+
+/* ---- refusals ---- */
+
+/* Each on a QP of its own, since the QP stops. The device checks the QP's rights, keys, lengths, numbers, modifiers */
+static void refused(void **state)
+{
+	enum { NO_MASTER_WAIT, NO_MASTER_EN, NO_CQ, NO_QP, NO_SLAVE, BAD_COND, BAD_ACTION, BAD_WAIT, WAIT_KEY, NO_MMO, MMO_MOD, MMO_LENGTH,
+	       MMO_FROM, MMO_TO, MMO_SCRATCH, DUMP_KEY, DUMP_NOTHING, CASES };
+	uint32_t i;
+
+	(void)state;
+	need_softdev("the device's refusals");
+	for (i = 0; i < CASES; i++) {
+		const uint32_t master = i == NO_CQ || i == NO_QP || i == NO_SLAVE ? INLAY_DEVX_QP_CD_MASTER : 0;
+		enum ibv_wc_status want = IBV_WC_LOC_QP_OP_ERR;
+		struct ibv_sge a, b, c, bad;
+		struct inlay_cursor at;
+		struct side s;
+
+		self_make(&s, master | (i == NO_MMO ? 0 : INLAY_DEVX_QP_MMO), 0);
+		a.addr = (uintptr_t)s.buf;
+		a.length = 64;
+		a.lkey = s.mr->lkey;
+		b = c = bad = a;
+		b.addr += 4096;
+		c.addr += 8192;
+		bad.lkey ^= 0x55aa00;
+		switch (i) {
+		case NO_MASTER_WAIT: must(inlay_post_wait_cq(s.sq, s.cq->cqn, 0, 0)); break;
+		case NO_MASTER_EN: must(inlay_post_send_enable(s.sq, s.qpn, 0, 0)); break;
+		case NO_CQ: must(inlay_post_wait_cq(s.sq, 0xfffff0, 0, 0)); break;
+		case NO_QP: must(inlay_post_send_enable(s.sq, 0xfffff0, 0, 0)); break;
+		case NO_SLAVE: must(inlay_post_send_enable(s.sq, s.qpn, 0, 0)); break;
+		case WAIT_KEY:
+			must(inlay_post_wait_data(s.sq, &bad, INLAY_WAIT_ALWAYS, 0, 0, 0));
+			want = IBV_WC_LOC_PROT_ERR;
+			break;
+		case NO_MMO: must(inlay_post_memcpy(s.sq, &b, &a, &c, 0)); break;
+		case MMO_FROM:
+		case MMO_TO:
+		case MMO_SCRATCH:
+			must(inlay_post_memcpy(s.sq, i == MMO_TO ? &bad : &b, i == MMO_FROM ? &bad : &a, i == MMO_SCRATCH ? &bad : &c, 0));
+			want = IBV_WC_LOC_PROT_ERR;
+			break;
+		case DUMP_KEY:
+			must(inlay_post_dump(s.sq, &bad, 1, 0));
+			want = IBV_WC_LOC_PROT_ERR;
+			break;
+		case DUMP_NOTHING: must(inlay_post_dump(s.sq, NULL, 0, 0)); break;
+		default:
+			must(inlay_sq_begin(s.sq, 1, &at));
+			if (i == MMO_MOD || i == MMO_LENGTH) {
+				at = inlay_seg_mmo(at, c.addr, c.lkey);
+				at = inlay_seg_data(at, a.addr, 64, a.lkey);
+				at = inlay_seg_data(at, b.addr, i == MMO_LENGTH ? 63 : 64, b.lkey);
+				inlay_sq_commit(s.sq, at, MLX5_OPCODE_MMO, i == MMO_LENGTH, 0, 0);
+				want = i == MMO_LENGTH ? IBV_WC_LOC_LEN_ERR : want;
+				break;
+			}
+			at = inlay_seg_queue(at, i == BAD_COND ? 0 : (uint32_t)(a.addr >> 32), 0);
+			inlay_put64(at.wqe + 16, inlay_to_be64((uint64_t)(i == BAD_COND ? 6 : 0) << 32 | a.lkey));
+			inlay_put64(at.wqe + 24, inlay_to_be64(a.addr | (i == BAD_ACTION ? 2 : 0)));
+			at = inlay_seg_queue(at, 0, 0);
+			inlay_sq_commit(s.sq, at, INLAY_OPCODE_WAIT, i == BAD_WAIT ? 3 : 1, 0, 0);
+		}
+		inlay_sq_ring(s.sq);
+		failed(&s, want);
+		nothing(&s);
+		side_free(&s);
+	}
+}
+
+/* Flags that no QP may have; what needs a send queue */
+static void refused_at_creation(void **state)
+{
+	struct inlay_devx_qp_attr attr;
+	struct inlay_devx_qp qp;
+	struct inlay_devx_cq cq;
+	uint32_t flags;
+
+	(void)state;
+	cq_open(&cq, 64, 64);
+	for (flags = INLAY_DEVX_QP_CD_MASTER; flags <= INLAY_DEVX_QP_MMO; flags *= 2) {
+		attr = qp_want(cq.cq.cqn, cq.cq.cqn, 0, 4);
+		attr.flags = flags;
+		assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -EINVAL);
+	}
+	attr = qp_want(cq.cq.cqn, cq.cq.cqn, 4, 4);
+	attr.flags = INLAY_DEVX_QP_MMO;
+	attr.type = INLAY_QP_ST_UD;
+	assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -EINVAL);
+	attr.flags = 64;
+	assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -EINVAL);
+	must(inlay_devx_cq_destroy(&cq));
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		devx_test(bytes),
+		devx_test(chain),
+		devx_test(round_and_round),
+		devx_test(stopped),
+		devx_test(wait_data),
+		devx_test(wait_time),
+		devx_test(copies),
+		devx_test(refused),
+		devx_test(refused_at_creation),
+	};
+
+	if (!rig_here())
+		return 0;
+	return cmocka_run_group_tests_name("sync", tests, rig_open, rig_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
+}

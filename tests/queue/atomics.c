@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * atomics.c: extended atomics: their WQEs against a second encoder, their effect on memory against a model that goes bit by bit, from one
+ * queue and from two at once, and what is refused. libmlx5 posts none of them: the second encoder writes what UCX's rc_mlx5.inl and the
+ * libmlx5 of MLNX_OFED 4 write. Environment: ATOMIC_CASES, steps of each random run.
+ */
+#include "rig.h"
+#include <endian.h>
+#include <pthread.h>
+
+#define MAX_SIZE 64u
+
+static struct inlay_atomics can;
+
+static uint32_t cases(uint32_t usually)
+{
+	const char *env = getenv("ATOMIC_CASES");
+
+	return env && *env ? (uint32_t)strtoul(env, NULL, 0) : usually;
+}
+
+static bool has(uint32_t size)
+{
+	return can.sizes & size;
+}
+
+static int open_atomics(void **state)
+{
+	if (dev_open(state))
+		return -1;
+	return inlay_atomics_query(&can, dev.ctx, NULL) == -EINVAL ? -1 : 0;
+}
+
+/* ---- what a post asks for ---- */
+
+enum form { FA32, ADD, SWAP, AND, OR, XOR, CAS, WIDE_CS, WIDE_FA, FORMS };
+
+/* Operands in words of 64 bits; word 0 is the most significant of the wide ones */
+struct op {
+	enum form form;
+	uint32_t size, n;       /* n: words of an operand */
+	bool cs;
+	uint64_t v[4][MAX_SIZE / 8]; /* swap, compare, swap mask, compare mask; or add, boundary */
+};
+
+static uint64_t some(void)
+{
+	switch (rnd_below(6)) {
+	case 0: return 0;
+	case 1: return ~UINT64_C(0);
+	case 2: return UINT64_C(1) << rnd_below(64);
+	case 3: return rnd() & rnd() & rnd();
+	default: return rnd();
+	}
+}
+
+/* now_: the word's value, so that comparisons succeed half of the time */
+static void op_random(struct op *o, enum form form, uint32_t size, const uint64_t *now_)
+{
+	uint32_t i, k;
+
+	memset(o, 0, sizeof(*o));
+	o->form = form;
+	o->size = size;
+	o->n = size > 8 ? size / 8 : 1;
+	o->cs = form == SWAP || form == AND || form == OR || form == CAS || form == WIDE_CS;
+	for (k = 0; k < o->n; k++)
+		for (i = 0; i < 4; i++)
+			o->v[i][k] = some();
+	if (form == CAS || form == WIDE_CS) {
+		if (rnd_below(2))
+			for (k = 0; k < o->n; k++)
+				o->v[1][k] = now_[k] ^ (some() & ~o->v[3][k]);
+		return;
+	}
+	switch (form) {
+	case FA32: o->v[1][0] = 0; break;
+	case SWAP: o->v[1][0] = o->v[3][0] = 0; break;
+	case AND: o->v[2][0] = ~o->v[0][0]; o->v[1][0] = o->v[3][0] = 0; break;
+	case OR: o->v[2][0] = o->v[0][0]; o->v[1][0] = o->v[3][0] = 0; break;
+	case XOR: o->v[1][0] = ~UINT64_C(0); break;
+	default: break;
+	}
+}
+
+static int op_post(struct inlay_sq *sq, const struct op *o, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge, uint32_t flags)
+{
+	struct inlay_masked_swap cs = {o->v[0][0], o->v[1][0], o->v[2][0], o->v[3][0]};
+	uint64_t words[4 * MAX_SIZE / 8];
+	uint32_t i;
+
+	switch (o->form) {
+	case FA32: return inlay_post_fetch_add32(sq, raddr, rkey, (uint32_t)o->v[0][0], sge, flags);
+	case ADD: return inlay_post_masked_add(sq, raddr, rkey, o->v[0][0], o->v[1][0], sge, flags);
+	case SWAP: return inlay_post_swap(sq, raddr, rkey, o->v[0][0], o->v[2][0], sge, flags);
+	case AND: return inlay_post_and(sq, raddr, rkey, o->v[0][0], sge, flags);
+	case OR: return inlay_post_or(sq, raddr, rkey, o->v[0][0], sge, flags);
+	case XOR: return inlay_post_xor(sq, raddr, rkey, o->v[0][0], sge, flags);
+	case CAS: return inlay_post_masked_cmp_swap(sq, raddr, rkey, &cs, sge, flags);
+	default:
+		for (i = 0; i < 4; i++)
+			memcpy(words + i * o->n, o->v[i], o->n * 8);
+		return inlay_post_extended_atomic(sq, o->cs ? MLX5_OPCODE_ATOMIC_MASKED_CS : MLX5_OPCODE_ATOMIC_MASKED_FA, raddr, rkey,
+						  words, sge, flags);
+	}
+}
+
+/* The same with a size that the compiler knows */
+static int op_post_constant(struct inlay_sq *sq, const struct op *o, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge, uint32_t flags)
+{
+	struct ibv_sge four = {sge->addr, 4, sge->lkey}, eight = {sge->addr, 8, sge->lkey};
+
+	if (sge->length == 4)
+		return op_post(sq, o, raddr, rkey, &four, flags);
+	return op_post(sq, o, raddr, rkey, sge->length == 8 ? &eight : sge, flags);
+}
+
+static bool bit_of(const uint64_t *v, uint32_t n, uint32_t bit)
+{
+	return v[n - 1 - bit / 64] >> bit % 64 & 1;
+}
+
+/* What becomes of the words at v, bit by bit from the lowest on */
+static void model(const struct op *o, uint64_t *v)
+{
+	const uint32_t bits = 8 * o->size, n = o->n;
+	uint64_t to[MAX_SIZE / 8];
+	uint32_t i;
+	int carry = 0;
+
+	memset(to, 0, sizeof(to));
+	if (o->cs)
+		for (i = 0; i < bits; i++)
+			if (bit_of(o->v[3], n, i) && bit_of(v, n, i) != bit_of(o->v[1], n, i))
+				return;
+	for (i = 0; i < bits; i++) {
+		int is = bit_of(v, n, i), with = bit_of(o->v[0], n, i), sum;
+
+		if (o->cs) {
+			sum = bit_of(o->v[2], n, i) ? with : is;
+		} else {
+			sum = is + with + carry;
+			carry = bit_of(o->v[1], n, i) ? 0 : sum >> 1;
+		}
+		to[n - 1 - i / 64] |= (uint64_t)(sum & 1) << i % 64;
+	}
+	memcpy(v, to, n * 8);
+}
+
+/* ---- bytes ---- */
+
+#define RING_BBS 16u
+
+static uint8_t ring[RING_BBS * 64] __attribute__((aligned(4096))), want[RING_BBS * 64], reg[4096] __attribute__((aligned(4096)));
+
+/* Big-endian, byte by byte, anywhere in the ring */
+static uint32_t put_be(uint32_t at, uint64_t value, uint32_t bytes)
+{
+	uint32_t i;
+
+	for (i = 0; i < bytes; i++)
+		want[(at + i) % sizeof(want)] = (uint8_t)(value >> 8 * (bytes - 1 - i));
+	return at + bytes;
+}
+
+/* The second encoder. Returns the WQEBBs */
+static uint32_t want_wqe(const struct op *o, uint32_t index, uint32_t qpn, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge,
+			 uint8_t fm_ce_se)
+{
+	const uint32_t count = o->cs ? 4 : 2, body = (count * o->size + 15) / 16, ds = 3 + body, log = (uint32_t)__builtin_ctz(o->size);
+	uint32_t at = index * 64, i, k, end;
+
+	at = put_be(at, 8 | (log - 2), 1);
+	at = put_be(at, index & 0xffff, 2);
+	at = put_be(at, o->cs ? 0x14 : 0x15, 1);
+	at = put_be(at, qpn, 3);
+	at = put_be(at, ds, 1);
+	at = put_be(at, fm_ce_se, 4);
+	at = put_be(at, 0, 4);
+	at = put_be(at, raddr, 8);
+	at = put_be(at, rkey, 4);
+	at = put_be(at, 0, 4);
+	end = at + 16 * body;
+	for (i = 0; i < count; i++)
+		for (k = 0; k < o->n; k++)
+			at = put_be(at, o->v[i][k], o->size < 8 ? o->size : 8);
+	while (at < end)
+		at = put_be(at, 0, 1);
+	at = put_be(at, o->size, 4);
+	at = put_be(at, sge->lkey, 4);
+	put_be(at, sge->addr, 8);
+	return (ds + 3) / 4;
+}
+
+/* Every form, every size, at every slot of the ring; what the WQE does not have stays as it was */
+static void bytes(void **state)
+{
+	static const struct {
+		uint32_t flags;
+		uint8_t byte;
+	} flags[] = {{0, 0}, {INLAY_SIGNALED, 8}, {INLAY_SIGNALED | INLAY_SOLICITED, 10}, {INLAY_FENCE, 2 << 5},
+		     {INLAY_SIGNALED | INLAY_FENCE_STRONG | INLAY_RING, 8 | 3 << 5}};
+	uint32_t i, max = cases(200000), record[2] = {0, 0}, seen[RING_BBS] = {0}, rung = 0;
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+
+	(void)state;
+	if (getenv("INLAY_TEST_AGAIN")) {
+		print_message("# skipped: no device has a part in it\n");
+		skip();
+	}
+	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL));
+	must(inlay_sq_init(&sq, ring, RING_BBS, record, 0xabcdef, 63, &uar));
+	inlay_sq_set_atomics(&sq, ~0u);
+	for (i = 0; i < max; i++) {
+		const uint64_t zero[MAX_SIZE / 8] = {0}, raddr = rnd();
+		enum form form = (enum form)rnd_below(FORMS);
+		uint32_t size = form == FA32 ? 4 : form < WIDE_CS ? 4u << rnd_below(2) : 8u << rnd_below(4), f = rnd_below(ARRAY(flags));
+		struct ibv_sge sge = {rnd(), size, (uint32_t)rnd()};
+		uint32_t rkey = (uint32_t)rnd(), index = inlay_sq_index(&sq), bbs;
+		struct op o;
+
+		op_random(&o, form, size, zero);
+		memset(ring, 0x5a + (i & 1), sizeof(ring));
+		memcpy(want, ring, sizeof(want));
+		seen[index % RING_BBS] |= 1u << form;
+		bbs = want_wqe(&o, index, 0xabcdef, raddr, rkey, &sge, flags[f].byte);
+		if (form == FA32)
+			sge.length = 99; /* taken as 4 */
+		must((rnd_below(2) && form != FA32 ? op_post_constant : op_post)(&sq, &o, raddr, rkey, &sge, flags[f].flags));
+		if (memcmp(ring, want, sizeof(ring))) {
+			inlay_wqe_print(stderr, ring, sizeof(ring), index, 0);
+			inlay_wqe_print(stderr, want, sizeof(want), index, 0);
+			fail_msg("form %u of %u bytes at %u", form, size, index % RING_BBS);
+		}
+		assert_int_equal(inlay_sq_index(&sq) - index, bbs);
+		if (flags[f].flags & INLAY_RING)
+			rung = inlay_sq_index(&sq) & 0xffff;
+		assert_int_equal(be32toh(record[1]), rung);
+		must(inlay_sq_release_until(&sq, inlay_sq_index(&sq)) != (int)bbs);
+	}
+	for (i = 0; max >= 200000 && i < RING_BBS; i++)
+		assert_int_equal(seen[i], (1u << FORMS) - 1);
+	inlay_sq_fini(&sq);
+}
+
+/* ---- memory ---- */
+
+/* The words at p, of the responder: 4 bytes, or 64-bit words */
+static void words_get(uint64_t *v, const uint8_t *p, uint32_t size)
+{
+	uint32_t half;
+
+	if (size == 4) {
+		memcpy(&half, p, 4);
+		v[0] = half;
+	} else {
+		memcpy(v, p, size);
+	}
+}
+
+static void words_put(uint8_t *p, const uint64_t *v, uint32_t size)
+{
+	uint32_t half = (uint32_t)v[0];
+
+	memcpy(p, size == 4 ? (const void *)&half : (const void *)v, size);
+}
+
+static void answer_is(const uint8_t *p, const uint64_t *was, uint32_t size)
+{
+	uint64_t words[MAX_SIZE / 8];
+	uint32_t i;
+
+	if (size <= 8) {
+		assert_true(inlay_atomic_answer(&can, p, size) == was[0]);
+		return;
+	}
+	memcpy(words, p, size);
+	for (i = 0; i < size / 8; i++)
+		assert_true((can.sizes_be & size ? be64toh(words[i]) : words[i]) == was[i]);
+}
+
+/* Batches of atomics of all forms on a few words: each answer, and in the end every byte */
+static void forms(void **state)
+{
+	enum { WORDS = 8, BATCH = 8 };
+	uint32_t i, k, done, max = cases(40000), count[FORMS] = {0};
+	uint8_t shadow[WORDS * MAX_SIZE];
+	struct opt opt = opt_of(IBV_QPT_RC, 1 << 16);
+	struct pair p;
+
+	(void)state;
+	if (!has(4) || !has(8)) {
+		print_message("# skipped: the device has no extended atomics\n");
+		skip();
+	}
+	opt.cap.max_inline_data = 300; /* room for the longest operands */
+	pair_make(&p, &opt);
+	inlay_sq_set_atomics(&p.a.sq, can.sizes);
+	for (i = 0; i < sizeof(shadow); i++)
+		shadow[i] = p.b.buf[i] = (uint8_t)rnd();
+	for (done = 0; done < max; done += BATCH) {
+		uint64_t was[BATCH][MAX_SIZE / 8], v[MAX_SIZE / 8];
+		uint32_t size[BATCH];
+
+		for (i = 0; i < BATCH; i++) {
+			enum form form = (enum form)rnd_below(softdev_present() ? FORMS : WIDE_CS);
+			struct ibv_sge sge;
+			struct op o;
+
+			do
+				size[i] = form == FA32 ? 4 : form < WIDE_CS ? 4u << rnd_below(2) : 8u << rnd_below(4);
+			while (!has(size[i]));
+			k = rnd_below(WORDS) * MAX_SIZE + rnd_below(MAX_SIZE / size[i]) * size[i];
+			words_get(was[i], shadow + k, size[i]);
+			op_random(&o, form, size[i], was[i]);
+			sge = sge_of(&p.a, i * MAX_SIZE, size[i]);
+			must(op_post(&p.a.sq, &o, raddr_of(&p.b, k), p.b.mr->rkey, &sge, i + 1 == BATCH ? INLAY_SIGNALED : 0));
+			memcpy(v, was[i], sizeof(v));
+			model(&o, v);
+			words_put(shadow + k, v, size[i]);
+			count[form]++;
+		}
+		inlay_sq_ring(&p.a.sq);
+		sent(&p.a);
+		for (i = 0; i < BATCH; i++)
+			answer_is(p.a.buf + i * MAX_SIZE, was[i], size[i]);
+		assert_memory_equal(p.b.buf, shadow, sizeof(shadow));
+	}
+	for (i = 0; max >= 10000 && i < (softdev_present() ? FORMS : WIDE_CS); i++)
+		assert_int_not_equal(count[i], 0);
+	assert_true(all_bytes(p.b.buf + sizeof(shadow), 64, 0));
+	pair_free(&p);
+}
+
+/* ---- two queues at once ---- */
+
+struct runner {
+	struct pair *p;
+	uint64_t seed, sum;          /* sum: of what it has added to word 1 */
+	uint32_t rkey, rounds, xors; /* xors: what it has changed of word 3 */
+	uint64_t raddr, mine;        /* mine: the bits of word 2 that are this one's */
+	uint32_t *tickets;           /* the answers of word 0 */
+	bool failed;
+};
+
+/*
+ * In each round four atomics: a ticket from word 0 (4 bytes), an addition to word 1 (8 bytes, in two fields), this one's bits of word 2, and
+ * an exclusive or into word 3
+ */
+static void *runner(void *arg)
+{
+	struct runner *r = (struct runner *)arg;
+	struct end *e = &r->p->a;
+	uint32_t i;
+
+	for (i = 0; i < r->rounds && !r->failed; i++) {
+		uint64_t z = (r->seed += 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9, add = (z >> 20) & UINT64_C(0x0000ffff0000ffff);
+		struct ibv_sge four = sge_of(e, 0, 4), eight = sge_of(e, 8, 8), bits = sge_of(e, 16, 8), x = sge_of(e, 24, 4);
+		const struct mlx5_cqe64 *cqe;
+		double end = now() + DEADLINE;
+		uint64_t old;
+
+		r->failed |= inlay_post_fetch_add32(&e->sq, r->raddr, r->rkey, 1, &four, 0) ||
+			     inlay_post_masked_add(&e->sq, r->raddr + 8, r->rkey, add, UINT64_C(1) << 31, &eight, 0) ||
+			     inlay_post_swap(&e->sq, r->raddr + 16, r->rkey, z, r->mine, &bits, 0) ||
+			     inlay_post_xor(&e->sq, r->raddr + 24, r->rkey, (uint32_t)z, &x, INLAY_SIGNALED | INLAY_RING);
+		while (!r->failed && !(cqe = inlay_cq_peek(&e->cq)))
+			r->failed = now() > end;
+		if (r->failed)
+			break;
+		r->failed = inlay_cqe_is_error(cqe) || inlay_sq_release(&e->sq, cqe) < 1;
+		inlay_cq_advance(&e->cq, 1);
+		r->tickets[i] = (uint32_t)inlay_atomic_answer(&can, e->buf, 4);
+		r->sum = ((r->sum & 0xffffffff) + (add & 0xffffffff)) % (UINT64_C(1) << 32) | ((r->sum >> 32) + (add >> 32)) << 32;
+		r->xors ^= (uint32_t)z;
+		/* Nobody else writes these bits */
+		old = inlay_atomic_answer(&can, e->buf + 16, 8);
+		memcpy(&z, e->buf + 32, 8);
+		r->failed |= i && (old & r->mine) != (z & r->mine);
+		z = r->seed * 0xbf58476d1ce4e5b9;
+		memcpy(e->buf + 32, &z, 8);
+	}
+	return NULL;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint32_t x, y;
+
+	memcpy(&x, a, 4);
+	memcpy(&y, b, 4);
+	return x < y ? -1 : x > y;
+}
+
+static void two_queues(void **state)
+{
+	uint32_t i, k, rounds = cases(5000), *tickets, first = 0xfffff000, word;
+	struct opt opt = opt_of(IBV_QPT_RC, 4096);
+	struct runner r[2];
+	struct pair p[2];
+	pthread_t t[2];
+	uint64_t sum, wide;
+
+	(void)state;
+	if (!has(4) || !has(8) || (softdev_present() && (stepped() || getenv("SOFTDEV_TRAP")))) {
+		print_message("# skipped: no extended atomics, or a device without a thread of its own\n");
+		skip();
+	}
+	tickets = (uint32_t *)malloc(2 * rounds * sizeof(*tickets));
+	assert_non_null(tickets);
+	memset(r, 0, sizeof(r));
+	for (i = 0; i < 2; i++) {
+		pair_make(&p[i], &opt);
+		inlay_sq_set_atomics(&p[i].a.sq, can.sizes);
+	}
+	memcpy(p[0].b.buf, &first, 4);
+	for (i = 0; i < 2; i++) {
+		r[i].p = &p[i];
+		r[i].seed = rnd();
+		r[i].rounds = rounds;
+		r[i].raddr = raddr_of(&p[0].b, 0);
+		r[i].rkey = p[0].b.mr->rkey;
+		r[i].mine = UINT64_C(0x00ff00ff00ff00ff) << 8 * i;
+		r[i].tickets = tickets + i * rounds;
+		assert_int_equal(pthread_create(&t[i], NULL, runner, &r[i]), 0);
+	}
+	for (i = 0; i < 2; i++)
+		must(pthread_join(t[i], NULL));
+	for (i = 0; i < 2; i++)
+		assert_false(r[i].failed);
+	/* Each number once, and each queue's in order */
+	for (i = 0; i < 2; i++)
+		for (k = 1; k < rounds; k++)
+			assert_true((int32_t)(r[i].tickets[k] - r[i].tickets[k - 1]) > 0);
+	for (i = 0; i < 2 * rounds; i++)
+		tickets[i] -= first;
+	qsort(tickets, 2 * rounds, sizeof(*tickets), by_value);
+	for (i = 0; i < 2 * rounds; i++)
+		assert_int_equal(tickets[i], i);
+	memcpy(&word, p[0].b.buf, 4);
+	assert_int_equal(word, first + 2 * rounds);
+	memcpy(&wide, p[0].b.buf + 8, 8);
+	sum = ((r[0].sum + r[1].sum) & 0xffffffff) | ((r[0].sum >> 32) + (r[1].sum >> 32)) << 32;
+	assert_true(wide == sum);
+	memcpy(&wide, p[0].b.buf + 16, 8);
+	for (i = 0; i < 2; i++)
+		assert_true((wide & r[i].mine) == (r[i].seed * UINT64_C(0xbf58476d1ce4e5b9) & r[i].mine));
+	memcpy(&word, p[0].b.buf + 24, 4);
+	assert_int_equal(word, r[0].xors ^ r[1].xors);
+	free(tickets);
+	pair_free(&p[0]);
+	pair_free(&p[1]);
+}
+
+/* ---- refusals ---- */
+
+/* A queue that is not told of sizes has none, and one without atomics gets none; sizes that no atomic has */
+static void refused_here(void **state)
+{
+	static const uint32_t bad[] = {0, 1, 2, 3, 5, 12, 16, 0x80000004};
+	uint32_t record[2] = {0, 0}, i;
+	uint64_t words[8] = {0};
+	struct inlay_uar uar;
+	struct inlay_sq sq, before;
+	struct op o;
+
+	(void)state;
+	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL));
+	must(inlay_sq_init(&sq, ring, RING_BBS, record, 5, 12, &uar));
+	memset(ring, 0x5a, sizeof(ring));
+	before = sq;
+	for (i = 0; i < 3; i++) {
+		struct ibv_sge sge = {0x1000, i ? 8 : 4, 1};
+
+		if (i == 2)
+			inlay_sq_set_atomics(&sq, 4);
+		op_random(&o, i ? CAS : FA32, sge.length, words);
+		assert_int_equal(op_post(&sq, &o, 0x2000, 1, &sge, 0), -ENOTSUP);
+		assert_int_equal(op_post_constant(&sq, &o, 0x2000, 1, &sge, 0), -ENOTSUP);
+	}
+	inlay_sq_set_atomics(&sq, 8 | 16 | 32);
+	for (i = 0; i < ARRAY(bad); i++) {
+		struct ibv_sge sge = {0x1000, bad[i], 1};
+
+		op_random(&o, XOR, 8, words);
+		assert_int_equal(op_post(&sq, &o, 0x2000, 1, &sge, 0), -EINVAL);
+		op_random(&o, OR, 8, words);
+		assert_int_equal(op_post(&sq, &o, 0x2000, 1, &sge, 0), -EINVAL);
+		if (bad[i] != 16)
+			assert_int_equal(inlay_post_extended_atomic(&sq, MLX5_OPCODE_ATOMIC_MASKED_CS, 0x2000, 1, words, &sge, 0), -EINVAL);
+	}
+	{
+		struct ibv_sge sge = {0x1000, 64, 1};
+
+		assert_int_equal(inlay_post_extended_atomic(&sq, MLX5_OPCODE_ATOMIC_MASKED_CS, 0x2000, 1, words, &sge, 0), -ENOTSUP);
+		sge.length = 32;
+		/* 11 units fit, 3 + 8; the operands of 64 bytes would not */
+		must(inlay_post_extended_atomic(&sq, MLX5_OPCODE_ATOMIC_MASKED_FA, 0x2000, 1, words, &sge, 0));
+		inlay_sq_undo(&sq, 0);
+		assert_int_equal(inlay_post_extended_atomic(&sq, MLX5_OPCODE_ATOMIC_CS, 0x2000, 1, words, &sge, 0), -EINVAL);
+		inlay_sq_set_atomics(&sq, ~0u);
+		sge.length = 64;
+		assert_int_equal(inlay_post_extended_atomic(&sq, MLX5_OPCODE_ATOMIC_MASKED_CS, 0x2000, 1, words, &sge, 0), -EINVAL);
+		sge.length = 4;
+		while (inlay_sq_room(&sq))
+			must(inlay_post_nop(&sq, 0));
+		assert_int_equal(inlay_post_fetch_add32(&sq, 0x2000, 1, 1, &sge, 0), -EAGAIN);
+	}
+	sq = before;
+	inlay_sq_set_type(&sq, 0, 0);
+	inlay_sq_set_atomics(&sq, ~0u);
+	{
+		struct ibv_sge sge = {0x1000, 4, 1};
+
+		assert_int_equal(inlay_post_fetch_add32(&sq, 0x2000, 1, 1, &sge, 0), -ENOTSUP);
+	}
+	inlay_sq_fini(&sq);
+}
+
+/* What the device refuses: the completion of the WQE at hand, which a post would not have made */
+static void refused_there(void **state)
+{
+	enum { UNALIGNED, RIGHTS, KEY, LENGTH, MODIFIER, SIZE, SHORT, CASES };
+	static const enum ibv_wc_status status[CASES] = {
+		IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_QP_OP_ERR,
+		IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOC_QP_OP_ERR};
+	uint32_t i, size;
+
+	(void)state;
+	need_softdev("the device's refusals");
+	for (size = 4; size <= MAX_SIZE; size *= 2)
+		for (i = 0; i < CASES; i++) {
+			struct opt opt = opt_of(IBV_QPT_RC, 4096);
+			uint64_t words[4 * MAX_SIZE / 8] = {0};
+			const struct mlx5_cqe64 *cqe;
+			struct inlay_cursor at;
+			uint32_t opmod = inlay_opmod_atomic(size);
+			struct pair p;
+
+			if (i == RIGHTS)
+				opt.qp_access &= ~IBV_ACCESS_REMOTE_ATOMIC;
+			pair_make(&p, &opt);
+			memset(words, 0xff, sizeof(words));
+			must(inlay_sq_begin(&p.a.sq, 6, &at));
+			at = inlay_seg_raddr(at, raddr_of(&p.b, i == UNALIGNED ? size / 2 : 0), p.b.mr->rkey ^ (i == KEY ? 0x55aa00 : 0));
+			if (i != SHORT)
+				at = inlay_seg_operands(at, words, size == 4 ? 2 : 2 * size / 8);
+			at = inlay_seg_data(at, (uintptr_t)p.a.buf, i == LENGTH ? size / 2 : size, p.a.mr->lkey);
+			opmod = i == MODIFIER ? opmod & 7 : i == SIZE ? 8 | 5 : opmod;
+			inlay_sq_commit(&p.a.sq, at, MLX5_OPCODE_ATOMIC_MASKED_FA, opmod, INLAY_SIGNALED, 0);
+			inlay_sq_ring(&p.a.sq);
+			cqe = cqe_wait(&p.a.cq);
+			/* In the place of short operands the data segment is taken for them, and then there are no data */
+			assert_int_equal(inlay_cqe_status(cqe), i == SHORT && size <= 8 ? IBV_WC_LOC_LEN_ERR : status[i]);
+			assert_true(0 < inlay_sq_release(&p.a.sq, cqe));
+			inlay_cq_advance(&p.a.cq, 1);
+			assert_true(all_bytes(p.b.buf, 4096, 0));
+			pair_free(&p);
+		}
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bytes),
+		cmocka_unit_test(refused_here),
+		cmocka_unit_test(forms),
+		cmocka_unit_test(two_queues),
+		cmocka_unit_test(refused_there),
+	};
+
+	return cmocka_run_group_tests_name("atomics", tests, open_atomics, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
+	       again_trapped();
+}
