@@ -349,7 +349,7 @@ UNUSED static void random_runs(void **state)
 	rnd_state = seed;
 	while (requests < want) {
 		const uint64_t ops[] = {K->lean, K->lean, K->full, 0};
-		uint64_t with = dv_ops ? K->lean : ops[K->ops >> BIND1 ? 2 + rnd_below(2) : rnd_below(4)], until = requests + 500 + rnd_below(8000);
+		uint64_t with = K->dv ? K->lean : ops[K->ops >> BIND1 ? 2 + rnd_below(2) : rnd_below(4)], until = requests + 500 + rnd_below(8000);
 		struct ibv_qp_cap cap;
 
 		memset(&cap, 0, sizeof(cap));
