@@ -25,22 +25,20 @@ static struct counter *counter_of(const struct endpoint *ep, uint64_t kind)
 
 uint32_t done_flags(const struct endpoint *ep, uint64_t kind, uint64_t flags)
 {
-	const bool quiet = ep->tx_selective && !(flags & FI_COMPLETION);
+	const bool quiet = flags & SILENT || (ep->tx_selective && !(flags & FI_COMPLETION));
 
 	if (counter_of(ep, kind))
-		return (uint32_t)kind | DONE_COUNT | (flags & SILENT ? DONE_MUTE : quiet ? DONE_QUIET : 0);
-	return flags & SILENT ? 0 : (uint32_t)kind | (quiet ? DONE_ERROR : 0);
+		return (uint32_t)kind | DONE_COUNT | (quiet ? DONE_QUIET : 0);
+	return (uint32_t)kind | (quiet ? DONE_ERROR : 0);
 }
 
 APART void counter_tx(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome)
 {
-	const uint32_t kind = flags & ~(DONE_ERROR | DONE_COUNT | DONE_QUIET | DONE_MUTE);
+	const uint32_t kind = flags & ~(DONE_ERROR | DONE_COUNT | DONE_QUIET);
 	struct fi_cq_err_entry e;
 
 	if (flags & DONE_COUNT)
 		counter_of(ep, kind)->values[err != 0]++;
-	if (!flags || flags & DONE_MUTE)
-		return;
 	if (err) {
 		memset(&e, 0, sizeof(e));
 		e.op_context = context;

@@ -283,7 +283,6 @@ enum slot_kind {
 #define DONE_ERROR (1u << 31)     /* only a failure is told */
 #define DONE_COUNT (1u << 30)     /* a counter counts it; the others only with it: */
 #define DONE_QUIET (1u << 29)     /* only a failure is told */
-#define DONE_MUTE (1u << 28)      /* nothing is told */
 
 /* What to do when the WQE of the same index completes. */
 struct slot {
@@ -630,7 +629,7 @@ uint64_t nanoseconds(clockid_t clock);
 
 /* ---- Sends: send.c, tagged.c, msg.c ---- */
 
-#define SILENT (1ull << 63) /* of a send: no completion, not even of a failure (fi_inject) */
+#define SILENT (1ull << 63) /* fi_inject: only what fails later makes a completion */
 
 /*
  * Any send. flags: FI_TAGGED or FI_MSG, FI_REMOTE_CQ_DATA, FI_INJECT, FI_COMPLETION, a completion level, SILENT.
@@ -695,15 +694,16 @@ INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf
 {
 	struct endpoint *ep = container_of(fid, struct endpoint, fid);
 	const uint64_t kind = flags & FLAG_TAGGED ? FI_TAGGED : FI_MSG;
+	const uint32_t done = (uint32_t)kind | (inject ? FI_SEND | DONE_ERROR : ep->tx_done);
 	struct peer *p;
 	ssize_t result;
 
 	enter(ep);
 	p = INLAY_LIKELY(dest < (inject ? ep->inject_addrs : ep->short_addrs)) ? ep->ready[dest] : NULL;
 	if (INLAY_LIKELY(p != NULL) && INLAY_LIKELY(len <= SHORT(flags)))
-		result = send_short(p, flags, tag, data, buf, len, context, inject ? 0 : ep->tx_done | (uint32_t)kind);
+		result = send_short(p, flags, tag, data, buf, len, context, done);
 	else if (p && len <= MEDIUM)
-		result = send_medium(p, flags, tag, data, buf, len, context, inject ? 0 : ep->tx_done | (uint32_t)kind);
+		result = send_medium(p, flags, tag, data, buf, len, context, done);
 	else
 		result = send_buf(ep, buf, len, dest, tag, data, context,
 				  kind | (flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0) |

@@ -301,7 +301,7 @@ void tx_done(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_
 {
 	if (INLAY_LIKELY(!err) && INLAY_LIKELY(flags - 1 < DONE_COUNT - 1))
 		cq_add(ep->tx_cq, context, flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
-	else if (flags)
+	else if (flags && (err || !(flags & DONE_ERROR)))
 		counter_tx(ep, context, flags, err, syndrome);
 }
 

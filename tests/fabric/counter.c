@@ -198,6 +198,7 @@ static void test_failures(UNUSED void **state)
 	}
 	assert_int_equal(fi_cntr_read(counters[WRITE]), 1);
 	assert_int_equal(fi_cntr_readerr(counters[WRITE]), 2);
+	bad(&a, NULL, FI_EACCES);
 	bad(&a, &c, FI_EACCES);
 	nothing(&a);
 	close_both();

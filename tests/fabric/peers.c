@@ -268,6 +268,36 @@ static void test_entries(void **state)
 	pair_close();
 }
 
+/* An inject that is lost with its peer after all makes an error entry, which has no context. */
+static void test_inject(void **state)
+{
+	static const size_t lens[] = {8, 100, 1000};
+	unsigned i;
+	int there;
+
+	(void)state;
+	need_softdev("breaking a connection");
+	pair_open(CAPS, 0);
+	for (i = 0; i < 2 * ARRAY(lens); i++) {
+		const bool tagged = i & 1;
+		struct done *d;
+
+		must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, 1)));
+		must(fi_trecv(pair.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &there));
+		good(&pair.b, &there);
+		must(softdev_fault("syndrome=0x15@1"));
+		must(again(tagged ? fi_tinject(pair.a.ep, out, lens[i / 2], pair.to_b, 1) :
+				    fi_inject(pair.a.ep, out, lens[i / 2], pair.to_b)));
+		d = bad(&pair.a, NULL, FI_EHOSTUNREACH);
+		assert_int_equal(d->e.flags, FI_SEND | (tagged ? FI_TAGGED : FI_MSG));
+		must(softdev_fault(NULL));
+		nothing(&pair.a);
+		must(fi_av_remove(pair.a.av, &pair.to_b, 1, 0));
+		pair.to_b = insert(&pair.a, pair.b.name);
+	}
+	pair_close();
+}
+
 /* ---- Other processes ---- */
 
 struct process {
@@ -412,6 +442,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_closes, tear_down),
 		cmocka_unit_test_teardown(test_again, tear_down),
 		cmocka_unit_test_teardown(test_entries, tear_down),
+		cmocka_unit_test_teardown(test_inject, tear_down),
 		cmocka_unit_test_teardown(test_dies, tear_down),
 		cmocka_unit_test_teardown(test_settings, tear_down),
 	};
