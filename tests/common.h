@@ -256,6 +256,7 @@ struct opt {
 	int cqe;                          /* of each CQ */
 	int cqe_size;                     /* 64 or 128 */
 	bool ignore_overrun;
+	uint8_t compressed;               /* MLX5DV_CQE_RES_FORMAT_*; 0: not */
 	bool scatter;                     /* let the device scatter small payloads to the CQE */
 	bool one_cq;                      /* send and receive side complete into one CQ */
 	struct ibv_comp_channel *channel; /* of the CQs */
@@ -311,6 +312,10 @@ UNUSED static struct ibv_cq *cq_make(const struct opt *opt)
 	}
 	dv.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
 	dv.cqe_size = (uint16_t)opt->cqe_size;
+	if (opt->compressed) {
+		dv.comp_mask |= MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
+		dv.cqe_comp_res_format = opt->compressed;
+	}
 	cq = mlx5dv_create_cq(dev.ctx, &attr, &dv);
 	assert_non_null(cq);
 	return ibv_cq_ex_to_cq(cq);

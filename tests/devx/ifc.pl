@@ -73,6 +73,7 @@ my %plain = (
 # the PRM structs of its tests.
 my %second = (
 	'cqc.DBR_UMEM_ID' => 'DPDK, UCX, rdma-core',
+	'cqc.MINI_CQE_RES_FORMAT_EXT' => 'DPDK, UCX',
 	'create_cq_in.CQ_UMEM_OFFSET' => 'DPDK, UCX',
 	'create_cq_in.CQ_UMEM_ID' => 'DPDK, UCX, rdma-core',
 	'create_mkey_in.MKEY_UMEM_ID' => 'DPDK, UCX, rdma-core',

@@ -65,6 +65,68 @@ static void sizes_of_cqes_and_scatter(void **state)
 		}
 }
 
+/* Many at once, so that there are blocks: messages of the same kind in a row, whose lengths and contents are told apart */
+static void flood(struct side *a, struct side *b, uint32_t rounds)
+{
+	uint32_t round, i, n, first, len[32];
+	struct ibv_sge sge;
+	bool imm;
+
+	for (round = 0; round < rounds; round++) {
+		n = 1 + rnd_below(ARRAY(len));
+		imm = rnd_below(4) == 0;
+		first = inlay_sq_index(a->sq);
+		for (i = 0; i < n; i++) {
+			len[i] = 1 + rnd_below(500);
+			sge = piece(b, 512 * i, 512);
+			must(inlay_post_recv(b->rq, &sge, 1));
+			fill(a->buf + 512 * i, len[i], 100 * round + i);
+			sge = piece(a, 512 * i, len[i]);
+			must(imm ? inlay_post_send_imm(a->sq, 7, &sge, 1, INLAY_SIGNALED) :
+				   inlay_post_send(a->sq, &sge, 1, INLAY_SIGNALED));
+		}
+		inlay_rq_ring(b->rq);
+		inlay_sq_ring(a->sq);
+		for (i = 0; i < n; i++) {
+			take_received(b, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND, len[i], 7,
+				      b->buf + 512 * i);
+			assert_int_equal(differs(b->buf + 512 * i, len[i], 100 * round + i), len[i]);
+		}
+		for (i = 0; i < n; i++)
+			take_sent(a, first + i, NULL);
+	}
+}
+
+static void compressed(void **state)
+{
+	static const uint32_t formats[] = {INLAY_MINI_HASH, INLAY_MINI_CSUM, INLAY_MINI_CSUM_STRIDX, INLAY_MINI_L34H_STRIDX};
+	static const struct {
+		uint32_t zip;
+		bool verbs_cq;
+	} kinds[] = {{INLAY_DEVX_CQ_COMPRESSED, false}, {INLAY_DEVX_CQ_ENHANCED, false}, {INLAY_DEVX_CQ_COMPRESSED, true}};
+	struct how how;
+	uint32_t i, j;
+
+	(void)state;
+	for (i = 0; i < ARRAY(kinds); i++)
+		for (j = 0; j < ARRAY(formats) - kinds[i].verbs_cq; j++) {
+			static struct side a, b;
+			uint32_t before = blocks;
+
+			how = how_of(false, rnd_below(2) ? 64 : 128, rnd_below(2) ? 32 : 0);
+			how.zip = kinds[i].zip;
+			how.verbs_cq = kinds[i].verbs_cq;
+			how.mini = formats[j];
+			rig_empty(NULL);
+			sides_make(&a, &how, &b, &how);
+			flood(&a, &b, 40);
+			exercise(&a, &b, 60);
+			flood(&b, &a, 20);
+			sides_free(&a, &b);
+			assert_true(blocks > before);
+		}
+}
+
 static void cqs_of_verbs(void **state)
 {
 	struct how a = how_of(false, 64, 0), b = how_of(false, 128, 64), c = how_of(true, 64, 0);
@@ -666,6 +728,7 @@ int main(void)
 		devx_test(one_of_verbs),
 		devx_test(sizes_of_cqes_and_scatter),
 		devx_test(cqs_of_verbs),
+		devx_test(compressed),
 		devx_test(blueflame),
 		devx_test(no_send_record),
 		devx_test(collapsed),

@@ -264,6 +264,7 @@ struct how {
 	bool one_cq;      /* of both sides; by commands only */
 	uint32_t type;    /* INLAY_QP_ST_RC or _UC or _UD */
 	uint32_t cqe_size, scatter, bbs, wqes, flags;
+	uint32_t zip, mini; /* INLAY_DEVX_CQ_COMPRESSED or _ENHANCED, enum inlay_mini_format */
 	uint32_t srqn;    /* receives through it */
 	struct ibv_srq *srq; /* a QP by verbs: the same */
 };
@@ -294,6 +295,9 @@ static inline struct opt side_opt(const struct how *how)
 	opt.cqe_size = how->cqe_size ? (int)how->cqe_size : 64;
 	opt.scatter = how->scatter != 0;
 	opt.srq = how->srq;
+	opt.compressed = how->zip ? how->mini == INLAY_MINI_HASH ? MLX5DV_CQE_RES_FORMAT_HASH :
+				    how->mini == INLAY_MINI_CSUM ? MLX5DV_CQE_RES_FORMAT_CSUM :
+								   MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX : 0;
 	opt.bytes = BYTES;
 	return opt;
 }
@@ -316,9 +320,17 @@ static inline struct inlay_devx_qp_attr side_want(struct side *s)
 	return attr;
 }
 
+static inline void side_cq(struct inlay_devx_cq *cq, const struct how *how)
+{
+	struct inlay_devx_cq_attr attr = cq_want(256, how->cqe_size ? how->cqe_size : 64);
+
+	attr.flags = how->zip;
+	attr.mini = how->mini;
+	must(inlay_devx_cq_create(cq, dev.ctx, &attr));
+}
+
 UNUSED static void side_make(struct side *s, const struct how *how)
 {
-	uint32_t size = how->cqe_size ? how->cqe_size : 64;
 	struct inlay_devx_qp_attr attr;
 	struct opt opt = side_opt(how);
 
@@ -342,12 +354,14 @@ UNUSED static void side_make(struct side *s, const struct how *how)
 		s->ibrcq = cq_make(&opt);
 		must(inlay_cq_from_cq(&s->vscq, s->ibscq, NULL));
 		must(inlay_cq_from_cq(&s->vrcq, s->ibrcq, NULL));
+		must(inlay_cq_set_compression(&s->vscq, how->mini, 0));
+		must(inlay_cq_set_compression(&s->vrcq, how->mini, 0));
 		s->cq = &s->vscq;
 		s->rxcq = &s->vrcq;
 	} else {
-		cq_open(&s->scq, 256, size);
+		side_cq(&s->scq, how);
 		if (!how->one_cq)
-			cq_open(&s->rcq, 256, size);
+			side_cq(&s->rcq, how);
 		s->cq = &s->scq.cq;
 		s->rxcq = how->one_cq ? s->cq : &s->rcq.cq;
 	}
@@ -447,13 +461,29 @@ static inline uint64_t at_peer(const struct side *s, size_t offset)
 
 /* ---- completions ---- */
 
+static uint32_t blocks; /* of compressed CQEs, seen since the program began */
+
+/* The next completion, unzipped if it must be */
+static inline const struct mlx5_cqe64 *cqe_next(struct inlay_cq *cq)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(cq);
+
+	if (inlay_cqe_is_compressed(cqe)) {
+		assert_true(inlay_cq_unzip(cq) > 0);
+		blocks++;
+		assert_ptr_equal(inlay_cq_peek(cq), cqe);
+		assert_false(inlay_cqe_is_compressed(cqe));
+	}
+	return cqe;
+}
+
 /*
  * Takes a send completion of WQE `index`: credit and slot go back. What is in the CQE goes to `to`,
  * as its owner would have it
  */
 UNUSED static void take_sent(struct side *s, uint32_t index, uint8_t *to)
 {
-	const struct mlx5_cqe64 *cqe = cqe_wait(s->cq);
+	const struct mlx5_cqe64 *cqe = cqe_next(s->cq);
 	const void *payload;
 
 	if (inlay_cqe_is_error(cqe))
@@ -485,7 +515,7 @@ UNUSED static void take_sent(struct side *s, uint32_t index, uint8_t *to)
 /* Takes a receive completion; `to` is where its receive was posted */
 UNUSED static void take_received(struct side *s, uint8_t opcode, uint32_t len, uint32_t imm_be, uint8_t *to)
 {
-	const struct mlx5_cqe64 *cqe = cqe_wait(s->rxcq);
+	const struct mlx5_cqe64 *cqe = cqe_next(s->rxcq);
 	const void *payload;
 
 	if (inlay_cqe_is_error(cqe))

@@ -14,6 +14,8 @@
  * last_notified_index keeps a program that arms before it polls, as perftest does, from two events
  * for one CQE.
  *
+ * A CQ with compression keeps CQEs back until it is known whether they make a block, see zip.c.
+ *
  * When a CQ is resized, the old ring gets a CQE that says so. All later CQEs go to the new ring,
  * from the next index on. libmlx5 copies the earlier ones one place further, so that its indices
  * match ours.
@@ -36,6 +38,7 @@ struct cqs {
 	uint32_t ci;                    /* 24 bits: what the program had consumed when it armed */
 	uint32_t event_pi;              /* pi after the last CQE that a solicited-only arm waits for */
 	uint32_t notified;              /* pi at the last event */
+	struct zip *zip;                /* compression; NULL: none */
 	/* indices that no slot of the ring has: the record counts them at the next poll */
 	uint32_t resizes, resize_ci;
 	struct held *held;
@@ -53,9 +56,21 @@ static bool deferring;
 
 static struct cqs *cqs_get(struct sd_cq *cq)
 {
-	if (!cq->eng)
-		cq->eng = calloc(1, sizeof(struct cqs));
-	return cq->eng;
+	struct cqs *s = cq->eng;
+
+	if (!s) {
+		s = cq->eng = calloc(1, sizeof(*s));
+		if (s && cq->compression)
+			s->zip = zip_new(cq);
+	}
+	return s;
+}
+
+struct zip *cqe_zip(struct sd_cq *cq)
+{
+	struct cqs *s = cq->eng;
+
+	return s ? s->zip : NULL;
 }
 
 /*
@@ -71,6 +86,8 @@ static uint32_t used(struct sd_cq *cq)
 		s->resizes = 0;
 	if (s)
 		n -= s->resizes;
+	if (s && s->zip)
+		n += zip_held(s->zip);
 	return n < 0x800000 ? n : 0;
 }
 
@@ -110,6 +127,26 @@ static inline void slot_write(uint64_t *slot, const uint64_t *c, uint8_t op_own,
 	__atomic_store_n((uint16_t *)(void *)((uint8_t *)slot + 60), counter, __ATOMIC_RELAXED);
 	__atomic_store_n((uint8_t *)slot + 62, ((const uint8_t *)c)[62], __ATOMIC_RELAXED);
 	__atomic_store_n((uint8_t *)slot + 63, op_own, __ATOMIC_RELEASE);
+}
+
+/* Into the next slot. The byte that tells whose the slot is comes last: the lap's number, of the enhanced layout */
+void cqe_write(struct sd_cq *cq, uint32_t pi, const void *cqe, uint8_t op_own)
+{
+	uint64_t *slot = slot_of(cq, pi), body[8];
+
+	memcpy(body, cqe, 64);
+	if (cq->compression != SD_ENHANCED) {
+		slot_write(slot, body, (op_own & ~1u) | !!(pi & cq->cqe_cnt), cq->collapsed);
+		return;
+	}
+	((uint8_t *)body)[62] = (uint8_t)(pi / cq->cqe_cnt - 1);
+	slot_write(slot, body, op_own, false);
+	__atomic_store_n((uint8_t *)slot + 62, (uint8_t)(pi / cq->cqe_cnt), __ATOMIC_RELEASE);
+}
+
+void *cqe_slot(struct sd_cq *cq, uint32_t pi)
+{
+	return slot_of(cq, pi);
 }
 
 static void arm_check(struct sd_cq *cq, struct cqs *s)
@@ -162,10 +199,24 @@ void cqe_arms(struct sd_uar *uar)
 		cqe_arm(uar, v);
 }
 
+/* n more CQEs are in the ring; event: of the last one */
+void cqe_written(struct sd_cq *cq, uint32_t n, bool event)
+{
+	struct cqs *s = cqs_get(cq);
+
+	cq->pi += n;
+	if (s) {
+		if (event)
+			s->event_pi = cq->pi;
+		if (s->armed)
+			arm_check(cq, s);
+	}
+}
+
 static void deliver(struct sd_cq *cq, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event)
 {
 	struct cqs *s = cqs_get(cq);
-	uint64_t *slot = slot_of(cq, cq->pi), body[8];
+	uint64_t *slot, body[8];
 	int i;
 
 	if (cq->overrun)
@@ -176,20 +227,16 @@ static void deliver(struct sd_cq *cq, const struct mlx5_cqe64 *c, const uint8_t 
 		sd_async_cq(cq, IBV_EVENT_CQ_ERR);
 		return;
 	}
+	if (s && s->zip && zip_take(s->zip, c, event))
+		return;
+	slot = slot_of(cq, cq->pi);
 	if (data64 && cq->cqe_size == 128) {
 		memcpy(body, data64, 64);
 		for (i = 0; i < 8; i++)
 			__atomic_store_n(slot - 8 + i, body[i], __ATOMIC_RELAXED);
 	}
-	memcpy(body, c, 64);
-	slot_write(slot, body, (c->op_own & ~1u) | !!(cq->pi & cq->cqe_cnt), cq->collapsed);
-	cq->pi++;
-	if (s) {
-		if (event)
-			s->event_pi = cq->pi;
-		if (s->armed)
-			arm_check(cq, s);
-	}
+	cqe_write(cq, cq->pi, c, c->op_own);
+	cqe_written(cq, 1, event);
 }
 
 static void keep(struct held **list, size_t *n, size_t *cap, const struct held *h)
@@ -264,6 +311,7 @@ int cqe_release(struct sd_cq *cq, unsigned n)
 	s->n -= i;
 	if (i)
 		memmove(s->held, s->held + i, s->n * sizeof *s->held);
+	zip_flush(s->zip);
 	return i;
 }
 
@@ -293,6 +341,7 @@ int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32
 	if (!s)
 		return ENOMEM;
 	eng_settle();
+	zip_flush(s->zip);
 	n = used(cq);
 	/* The CQE size is part of what the program's QPs were made for */
 	if (cqe_size != cq->cqe_size || !cqe_cnt || cqe_cnt & (cqe_cnt - 1) || cq->overrun)
@@ -335,8 +384,10 @@ void cqe_gone(struct sd_cq *cq)
 	struct cqs *s = cq->eng;
 
 	cq->eng = NULL;
-	if (s)
+	if (s) {
+		zip_free(s->zip);
 		free(s->held);
+	}
 	free(s);
 }
 

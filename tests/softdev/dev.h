@@ -131,6 +131,11 @@ struct sd_uar {
 
 struct sd_channel;                /* completion channel; objects.c */
 
+#define SD_MAX_ZIP 64u            /* CQEs of a block */
+enum sd_compression { SD_PLAIN, SD_BASIC, SD_ENHANCED };
+/* As the CQ context numbers them; the last is the extension's */
+enum sd_mini_format { SD_MINI_HASH, SD_MINI_CSUM, SD_MINI_CSUM_STRIDX = 3, SD_MINI_L34H_STRIDX };
+
 struct sd_cq {
 	uint32_t cqn;
 	struct sd_ctx *ctx;
@@ -143,6 +148,8 @@ struct sd_cq {
 	struct sd_uar *uar;
 	struct sd_channel *channel;
 	bool ignore_overrun;
+	uint8_t compression;      /* enum sd_compression */
+	uint8_t mini_format;      /* enum sd_mini_format */
 	bool timestamp;           /* CQEs carry CLOCK_MONOTONIC in ns, big-endian, at 0x30 */
 	bool overrun;             /* dead: an overrun happened */
 	uint32_t pi;              /* CQEs produced, never masked */

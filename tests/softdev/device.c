@@ -203,7 +203,10 @@ int sd_cmd_query_device(struct sd_cmd *c)
 
 int sd_cmd_query_device_ex(struct sd_cmd *c)
 {
-	struct mlx5_ib_query_device_resp drv = { .response_length = sizeof(drv) };
+	struct mlx5_ib_query_device_resp drv = {
+		.response_length = sizeof(drv),
+		.cqe_comp_caps = { SD_MAX_ZIP, MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM | MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX },
+	};
 	struct ib_uverbs_ex_query_device_resp resp = {
 		.response_length = sizeof(resp),
 		.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG,

@@ -316,6 +316,18 @@ int cqe_release(struct sd_cq *cq, unsigned n);
 void cqe_arms(struct sd_uar *uar);      /* looks at the arm register of a page, then at the records of its CQs */
 void cqe_arm(struct sd_uar *uar, uint64_t value); /* the same, of a register whose value was taken already */
 void cqe_gone(struct sd_cq *cq);
+void cqe_write(struct sd_cq *cq, uint32_t pi, const void *cqe, uint8_t op_own); /* into slot pi, whose it is included */
+void *cqe_slot(struct sd_cq *cq, uint32_t pi);
+void cqe_written(struct sd_cq *cq, uint32_t n, bool event);
+struct zip *cqe_zip(struct sd_cq *cq);  /* NULL: nothing was ever written */
+
+/* ---- zip.c ---- */
+struct zip *zip_new(struct sd_cq *cq);
+void zip_free(struct zip *z);
+uint32_t zip_held(const struct zip *z);
+bool zip_take(struct zip *z, const struct mlx5_cqe64 *c, bool event);
+void zip_flush(struct zip *z);
+void zip_flush_all(void);
 
 /* ---- sq.c ---- */
 bool sq_ring(struct rcq *q);            /* takes the doorbell record; is there something to do? */

@@ -249,10 +249,18 @@ static void bury_cqs(void)
 	}
 }
 
+/* After what a program did by hand */
+static void end_step(void)
+{
+	zip_flush_all();
+	bury_cqs();
+}
+
 static bool work(void)
 {
 	bool did = doorbells();
 	struct rcq *q;
+	static unsigned round;
 	unsigned n = 0;
 
 	did |= wire_poll();
@@ -262,6 +270,9 @@ static bool work(void)
 		did |= q->err ? sq_flush(q) : sq_run(q, 64, &n);
 	}
 	did |= wire_flush();
+	/* Blocks of CQEs grow while there is something to do, but not for long */
+	if (!did || ++round % 8 == 0)
+		zip_flush_all();
 	bury_cqs();
 	return did;
 }
@@ -538,7 +549,7 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 		sq_enter_err(q);
 		break;
 	}
-	bury_cqs();
+	end_step();
 	if (!eng_is_stepped)
 		wire_flush();
 	if (eng_is_trap) {
@@ -684,6 +695,7 @@ static unsigned step_all(unsigned n)
 		}
 		/* What the device does by itself is no WQE */
 	} while (done < n && (done != before || did));
+	zip_flush_all();
 	return done;
 }
 
@@ -696,7 +708,7 @@ static unsigned step_one(struct rcq *q, unsigned n)
 		sq_flush(q);
 	else
 		sq_run(q, n, &done);
-	bury_cqs();
+	end_step();
 	return done;
 }
 
@@ -766,7 +778,7 @@ static unsigned complete_all(unsigned n)
 
 	for (cq = sd_cq_next(NULL); cq && done < n; cq = sd_cq_next(cq))
 		done += cqe_release(cq, n - done);
-	bury_cqs();
+	end_step();
 	return done;
 }
 
@@ -785,7 +797,7 @@ SD_API int softdev_complete(uint32_t cqn, unsigned n)
 			ret = complete_all(n);
 		else
 			ret = cq ? cqe_release(cq, n) : -ENOENT;
-		bury_cqs();
+		end_step();
 	}
 	pthread_mutex_unlock(&sd_lock);
 	return ret;

@@ -79,7 +79,11 @@ static const struct cap general[] = {
 	{ 0x480, 1, 1 },          /* sigerr_domain_and_sig_type */
 	{ 0x4e0, 32, 1000000 },   /* device_frequency_khz: timestamps are in ns */
 	{ 0x520, 32, 1 },         /* num_of_uars_per_page */
+	{ 0x5b0, 1, 1 },          /* enhanced_cqe_compression */
 	{ 0x5b2, 1, 1 },          /* crossing_vhca_mkey */
+	{ 0x5bc, 1, 1 },          /* mini_cqe_resp_stride_index */
+	{ 0x5be, 2, 3 },          /* cqe_compression_128b, cqe_compression */
+	{ 0x5d0, 16, SD_MAX_ZIP }, /* cqe_compression_max_num */
 	{ 0x5f0, 2, 3 },          /* tag_matching, rndv_offload_rc */
 	{ 0x5f3, 5, SD_LOG_TM_LIST }, /* log_tag_matching_list_sz */
 	{ 0x5fb, 5, 16 },         /* log_max_xrq */

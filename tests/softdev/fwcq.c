@@ -14,16 +14,16 @@
 #define CQC 0x40u                 /* bytes */
 
 /*
- * What this device does not offer: initiator of a source DCT, compression, another clock, an
- * accelerator's EQ
+ * What this device does not offer: initiator of a source DCT, another clock, an accelerator's EQ
  */
 static const struct sd_field absent[] = {
-	{ 0x4, 1 }, { 0x5, 1 }, { 0x11, 1 }, { 0x12, 2 }, { 0x1e, 2 }, { 0x5c, 2 }, { 0x5e, 2 },
+	{ 0x4, 1 }, { 0x5, 1 }, { 0x5e, 2 },
 	{ 0 },
 };
 /* What a query tells as it was given; the rest lives */
 static const struct sd_field given[] = {
-	{ 0x6, 1 }, { 0x8, 3 }, { 0xb, 1 }, { 0xd, 1 }, { 0xe, 1 }, { 0xf, 2 }, { 0x20, 32 }, { 0x54, 6 }, { 0x63, 5 }, { 0x68, 24 },
+	{ 0x6, 1 }, { 0x8, 3 }, { 0xb, 1 }, { 0xd, 1 }, { 0xe, 1 }, { 0xf, 2 }, { 0x11, 1 }, { 0x12, 2 }, { 0x19, 7 },
+	{ 0x20, 32 }, { 0x54, 6 }, { 0x5c, 2 }, { 0x63, 5 }, { 0x68, 24 },
 	{ 0x84, 12 }, { 0x90, 16 }, { 0xa0, 32 }, { 0xc3, 5 }, { 0x1c0, 64 },
 	{ 0 },
 };
@@ -47,10 +47,16 @@ static uint8_t create(struct sd_devx_cmd *c)
 	uint32_t log = sd_get(cqc, 0x63, 5), shift = 6 + sd_get(cqc, 0x8, 3);
 	uint64_t offset = sd_get(c->in, 0x280, 64) + (sd_get(cqc, 0x54, 6) << 6), record = sd_get(cqc, 0x1c0, 64);
 	uint8_t *buf = NULL, *dbrec = NULL, st;
+	uint32_t compression = sd_get(cqc, 0x11, 1) ? 1 + sd_get(cqc, 0x19, 7) : SD_PLAIN, format = sd_get(cqc, 0x12, 2);
 	struct host_cq *hc;
 
 	if (c->op_mod)
 		return SD_FAIL(c, SD_ST_BAD_OP);
+	if (sd_get(cqc, 0x5c, 2) == 1 && !format)
+		format = SD_MINI_L34H_STRIDX;
+	/* No flow tags. A collapsed CQ has no room for a block */
+	if (sd_get(cqc, 0x19, 7) > 1 || format == 2 || (compression && (sd_get(cqc, 0xb, 1) || log < 1)))
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (log > 22)
 		return SD_FAIL(c, SD_ST_LIMIT);
 	if (!sd_fields_clear(cqc, absent) || shift > 7 || offset % 64 || record % 8)
@@ -66,6 +72,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 	if (st)
 		goto put;
 	hc->c = (struct sd_cq){ .ctx = c->ctx, .subscribed = true, .collapsed = sd_get(cqc, 0xb, 1), .buf = buf, .cqe_cnt = 1u << log,
+				.compression = compression, .mini_format = format,
 				.cqe_size = 1u << shift, .dbrec = (volatile uint32_t *)(void *)dbrec,
 				.uar = sd_devx_uar(c, sd_get(cqc, 0x68, 24)), .ignore_overrun = sd_get(cqc, 0xe, 1) };
 	if (!hc->c.uar) {

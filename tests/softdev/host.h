@@ -203,6 +203,7 @@ struct sd_cq_args {
 	uint64_t buf, db, user_handle;
 	uint32_t entries, cqe_size, page_id;
 	bool ignore_overrun, timestamp;
+	uint8_t compression, mini_format;
 	struct sd_channel *channel, *async;
 };
 int sd_cq_create(struct sd_ctx *ctx, const struct sd_cq_args *a, uint32_t *handle, uint32_t *cqn);

@@ -193,8 +193,17 @@ static int cq_create(struct sd_cmd *c)
 		return EINVAL;
 	if (flags & ~(uint64_t)(IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN))
 		return EOPNOTSUPP;
-	if (drv.cqe_comp_en || drv.flags & ~MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)
+	if (drv.flags & ~MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)
 		return EOPNOTSUPP;
+	if (drv.cqe_comp_en) {
+		switch (drv.cqe_comp_res_format) {
+		case MLX5_IB_CQE_RES_FORMAT_HASH: a.mini_format = SD_MINI_HASH; break;
+		case MLX5_IB_CQE_RES_FORMAT_CSUM: a.mini_format = SD_MINI_CSUM; break;
+		case MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX: a.mini_format = SD_MINI_CSUM_STRIDX; break;
+		default: return EINVAL;
+		}
+		a.compression = SD_BASIC;
+	}
 	if (!(drv.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX))
 		return EINVAL;
 	if (fd) {

@@ -35,7 +35,10 @@ enum inlay_devx_cq_flags {
 	 * Each CQE overwrites the one before (queue/collapsed.h). The device does not check for room,
 	 * and one CQE will do. Give the QP its number (send_cqn): there are no CQEs to reserve.
 	 */
-	INLAY_DEVX_CQ_COLLAPSED = 2
+	INLAY_DEVX_CQ_COLLAPSED = 2,
+	/* The device may compress CQEs (inlay_cq_unzip), in the basic or the enhanced layout. */
+	INLAY_DEVX_CQ_COMPRESSED = 4,
+	INLAY_DEVX_CQ_ENHANCED = 8
 };
 
 /* What to create. Zero it first. */
@@ -49,7 +52,7 @@ struct inlay_devx_cq_attr {
 	uint32_t flags;                   /* enum inlay_devx_cq_flags */
 	uint16_t period;                  /* event moderation: microseconds, 0 .. 4095, */
 	uint16_t count;                   /* and completions; 0: none */
-	uint32_t reserved;
+	uint32_t mini;                    /* of a compressed CQ: enum inlay_mini_format */
 };
 
 /* The queue and its object. */
@@ -75,7 +78,7 @@ INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
 INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context *ctx,
 				    const struct inlay_devx_cq_attr *attr)
 {
-	uint32_t cqe_size, cqn, eqn = 0, *record, collapsed;
+	uint32_t enhanced, zip, cqe_size, cqn, eqn = 0, *record, collapsed;
 	struct inlay_create_cq_in in;
 	const char *why;
 	size_t bytes, i;
@@ -86,10 +89,12 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	__builtin_memset(cq, 0, sizeof(*cq));
 	cqe_size = attr->cqe_size ? attr->cqe_size : 64;
 	collapsed = !!(attr->flags & INLAY_DEVX_CQ_COLLAPSED);
+	enhanced = !!(attr->flags & INLAY_DEVX_CQ_ENHANCED);
+	zip = enhanced || attr->flags & INLAY_DEVX_CQ_COMPRESSED;
 	bytes = inlay_devx_cq_size(attr->cqes, cqe_size);
-	if (!bytes || !attr->uar || !attr->uar->devx || attr->period > 4095 ||
-	    attr->flags & ~(uint32_t)(INLAY_DEVX_CQ_IGNORE_OVERRUN | INLAY_DEVX_CQ_COLLAPSED))
-		return inlay_devx_refuse_(&cq->error, -EINVAL, "impossible CQEs, register, flag or period");
+	if (!bytes || !attr->uar || !attr->uar->devx || attr->flags > 15 || (collapsed && zip) || attr->period > 4095 ||
+	    attr->mini > INLAY_MINI_L34H_STRIDX)
+		return inlay_devx_refuse_(&cq->error, -EINVAL, "impossible CQEs, register, flags, period or format");
 	why = inlay_devx_places_(attr->ring, bytes, attr->record, &ring, &record);
 	if (why)
 		return inlay_devx_refuse_(&cq->error, -EINVAL, why);
@@ -114,6 +119,10 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	inlay_cqc_set(&in.cqc, INLAY_CQC_CQE_SZ, cqe_size == 128 ? INLAY_CQE_SZ_128 : INLAY_CQE_SZ_64);
 	inlay_cqc_set(&in.cqc, INLAY_CQC_CC, collapsed);
 	inlay_cqc_set(&in.cqc, INLAY_CQC_OI, collapsed | !!(attr->flags & INLAY_DEVX_CQ_IGNORE_OVERRUN));
+	inlay_cqc_set(&in.cqc, INLAY_CQC_CQE_COMP_EN, zip);
+	inlay_cqc_set(&in.cqc, INLAY_CQC_CQE_COMPRESSION_LAYOUT, enhanced);
+	inlay_cqc_set(&in.cqc, INLAY_CQC_MINI_CQE_RES_FORMAT, attr->mini % INLAY_MINI_L34H_STRIDX);
+	inlay_cqc_set(&in.cqc, INLAY_CQC_MINI_CQE_RES_FORMAT_EXT, attr->mini == INLAY_MINI_L34H_STRIDX);
 	inlay_cqc_set(&in.cqc, INLAY_CQC_LOG_CQ_SIZE, inlay_log2_ceil(attr->cqes));
 	inlay_cqc_set(&in.cqc, INLAY_CQC_UAR_PAGE, attr->uar->page_id);
 	inlay_cqc_set(&in.cqc, INLAY_CQC_CQ_PERIOD, attr->period);
@@ -125,6 +134,8 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	err = inlay_cq_init(&cq->cq, ring, attr->cqes, cqe_size, record, attr->uar->page, cqn);
 	if (err)
 		inlay_devx_drop_(&cq->obj);
+	else if (zip)
+		inlay_cq_set_compression(&cq->cq, attr->mini, (int)enhanced);
 	return err;
 }
 

@@ -437,7 +437,7 @@ static void hostile_commands(UNUSED void **state)
 	RAW_CQ(db_addr, (uintptr_t)mem + 4, EINVAL);
 	RAW_CQ(db_addr, 0, EFAULT);
 	RAW_CQ(db_addr, 4096, EFAULT);
-	RAW_CQ(cqe_comp_en, 1, EOPNOTSUPP);
+	RAW_CQ(cqe_comp_en, 1, EINVAL);
 	RAW_CQ(uar_page_index, page + 1, EINVAL);
 	RAW_CQ(flags, 0, EINVAL);
 	RAW_CQ(cqe_size, 64, 0);

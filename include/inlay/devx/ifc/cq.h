@@ -32,6 +32,7 @@ enum inlay_cqc_field {
 	INLAY_CQC_ST = INLAY_BITS(0x14, 4),                    /* 6 armed for solicited, 9 armed, 10 fired */
 	INLAY_CQC_CQE_COMPRESSION_LAYOUT = INLAY_BITS(0x1e, 2), /* 0 basic, 1 enhanced */
 	INLAY_CQC_DBR_UMEM_ID = INLAY_BITS(0x20, 32),
+	INLAY_CQC_MINI_CQE_RES_FORMAT_EXT = INLAY_BITS(0x5c, 2), /* 1: types of the L3 and L4 headers, stride index */
 	INLAY_CQC_LOG_CQ_SIZE = INLAY_BITS(0x63, 5),           /* log2 of the CQEs */
 	INLAY_CQC_UAR_PAGE = INLAY_BITS(0x68, 24),             /* where it is armed */
 	INLAY_CQC_CQ_PERIOD = INLAY_BITS(0x84, 12),            /* moderation, microseconds; 0 none */
