@@ -25,6 +25,7 @@
  *   queue/atomic.h     posts of atomics
  *   queue/iov.h        posts of a list of struct iovec
  *   queue/template.h   posts that are prepared once
+ *   queue/to.h         posts that name their destination: DC, XRC
  *   queue/umr.h        posts that change memory keys
  *   queue/raw.h        posts a WQE of the caller's
  *   queue/sync.h       posts that wait, let other queues send, copy local memory
@@ -81,6 +82,7 @@
 #include <inlay/queue/shared_sq.h>
 #include <inlay/queue/iov.h>
 #include <inlay/queue/template.h>
+#include <inlay/queue/to.h>
 #include <inlay/queue/umr.h>
 #include <inlay/queue/raw.h>
 #include <inlay/queue/sync.h>

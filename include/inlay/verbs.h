@@ -16,7 +16,8 @@
  *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);   down again
  *
  * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq. inlay_av_from_ah makes the
- * address vector of datagrams.
+ * address vector of datagrams and of DC. DC targets and XRC receive QPs have no queues: take over
+ * their SRQ and CQ.
  *
  * Taking over cannot be undone. libmlx5 has private counters for each queue, so a later
  * ibv_post_send or ibv_poll_cq overwrites what inlay wrote. It also no longer cleans the CQ when a
@@ -56,16 +57,18 @@
 /* ---- Room for completions ---- */
 
 /*
- * Bytes of a WQE before its payload, as libmlx5 sizes rings: RC and UC leave room to bind a window.
+ * Bytes of a WQE before its payload, as libmlx5 sizes rings: all but UD leave room to bind a window.
  */
 INLAY_COLD uint32_t inlay_send_overhead_(uint32_t type)
 {
-	return type == IBV_QPT_UD ? 4 * INLAY_DS : INLAY_DS + 48 + 64 + 64;
+	uint32_t to = type == IBV_QPT_UD || type == IBV_QPT_DRIVER ? 48 : type == IBV_QPT_XRC_SEND ? 16 : 0;
+
+	return to + INLAY_DS + (type == IBV_QPT_UD ? 0 : 48 + 64 + 64);
 }
 
 /*
- * CQEs that the send queue of an RC, UC or UD QP with these attributes needs in its CQ: the WQEBBs
- * of libmlx5's ring, more than cap.max_send_wr. For ibv_create_cq, before there is a QP. 32768, the
+ * CQEs that the send queue of a QP with these attributes (RC, UC, UD, XRC or DCI) needs in its CQ:
+ * the WQEBBs of libmlx5's ring, more than cap.max_send_wr. For ibv_create_cq, before there is a QP. 32768, the
  * largest ring, for attributes that ibv_create_qp refuses.
  */
 INLAY_COLD uint32_t inlay_send_cqes(const struct ibv_qp_init_attr *init)
@@ -196,13 +199,22 @@ INLAY_COLD int inlay_dv_init_(struct ibv_context *context, struct mlx5dv_obj *ob
 	(__builtin_memset(obj, 0, sizeof(*(obj))), __builtin_memset(view, 0, sizeof(*(view))), (obj)->kind.in = (from), \
 	 (obj)->kind.out = (view), inlay_dv_init_((from)->context, obj, type, why))
 
-/* The same for a QP; -ENOTSUP also for a type of QP that inlay does not know. */
+/*
+ * The same for a QP; -ENOTSUP also for a type of QP that inlay does not know; -EINVAL for a DC
+ * target, which has neither queues nor register, and which mlx5dv_init_obj does not survive.
+ */
 INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char **why)
 {
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
 	struct mlx5dv_obj obj;
 
-	if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD)
-		return inlay_refuse_(-ENOTSUP, why, "the QP is not RC, UC or UD");
+	if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD &&
+	    qp->qp_type != IBV_QPT_XRC_SEND && qp->qp_type != IBV_QPT_DRIVER)
+		return inlay_refuse_(-ENOTSUP, why, "the QP is not RC, UC, UD, XRC or DCI");
+	if (qp->qp_type == IBV_QPT_DRIVER && mlx5dv_is_supported(qp->context->device) &&
+	    (ibv_query_qp(qp, &attr, IBV_QP_CAP, &init) || !init.cap.max_send_wr))
+		return inlay_refuse_(-EINVAL, why, "a DC target has no queue and no register");
 	return INLAY_DV_(&obj, qp, MLX5DV_OBJ_QP, qp, dv, why);
 }
 
@@ -211,8 +223,8 @@ INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char 
  * share such registers freely, so the mode is INLAY_UAR_DOORBELL. For BlueFlame use
  * inlay_uar_create, or inlay_uar_init for the register of another thread domain.
  *
- * Returns 0; -ENOTSUP for a QP that is not RC, UC or UD; -EINVAL for a register of impossible size
- * or alignment.
+ * Returns 0; -ENOTSUP for a QP that is not RC, UC, UD, XRC (send) or DCI; -EINVAL for a DC target,
+ * and for a register of impossible size or alignment.
  */
 INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const char **why)
 {
@@ -261,8 +273,8 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 }
 
 /*
- * Takes over the send queue of an RC, UC or UD QP that nothing has been posted to since its
- * creation or reset, and reserves as many CQEs as its ring has WQEBBs.
+ * Takes over the send queue of an RC, UC, UD or XRC QP or a DCI that nothing has been posted to
+ * since its creation or reset, and reserves as many CQEs as its ring has WQEBBs.
  *
  * uar  from inlay_uar_create for a QP created in uar->pd, or from inlay_uar_from_qp for this QP or
  *      one on the same register
@@ -313,7 +325,7 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 		return inlay_refuse_(-ENOTSUP, why,
 				     "the QP was made with sq_sig_all: make it without, and post with INLAY_SIGNALED");
 	/* The longest WQE as libmlx5 sizes it: the fixed segments, then inline data or SGEs. */
-	fixed_ds = qp->qp_type == IBV_QPT_UD ? 4 : qp->qp_type == IBV_QPT_UC ? 2 : 3;
+	fixed_ds = qp->qp_type == IBV_QPT_UC ? 2 : qp->qp_type == IBV_QPT_RC ? 3 : qp->qp_type == IBV_QPT_DRIVER ? 6 : 4;
 	inline_ds = fixed_ds + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
 	sge_ds = fixed_ds + init.cap.max_send_sge;
 	max_ds = inline_ds > sge_ds ? inline_ds : sge_ds;
@@ -335,7 +347,8 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 			*uar = was;
 		return inlay_refuse_(err, why, "the send ring has an impossible size or alignment");
 	}
-	inlay_sq_set_type(sq, qp->qp_type, device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type == IBV_QPT_RC);
+	inlay_sq_set_type(sq, qp->qp_type, device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type != IBV_QPT_UC &&
+			  qp->qp_type != IBV_QPT_UD);
 	return cq ? inlay_sq_reserve(sq, cq, why) : 0;
 }
 
@@ -475,8 +488,8 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 
 /*
  * Makes the address vector of datagrams to a peer from an address handle, which is not needed
- * afterwards. qpn and qkey as in inlay_av_init. Returns 0, or an error as above.
- *
+ * afterwards. qpn and qkey as in inlay_av_init; a DC target's number and key follow with
+ * inlay_av_to_dct. Returns 0, or an error as above.
  */
 INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {

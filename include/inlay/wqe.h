@@ -15,7 +15,8 @@
  *   +0   | opmod  | qpn<<8  |sig| rsvd|fm|ce|se| imm / rkey to invalidate |   control
  *        | index  | DS      |
  *        | opcode |         |
- *   +16  | address vector: qkey, QPN, path, MAC, GID                       |   address vector   (UD: 48 bytes)
+ *   +16  | address vector: key, QPN, path, MAC, GID                        |   destination      (UD, DC: 16 or 48 bytes)
+ *   +16  | SRQN             | 0                                           |   destination      (XRC)
  *   +16  | remote address   | rkey             | 0                        |   remote address   (RDMA, atomic)
  *   +32  | swap or add      | compare or 0                                |   atomic           (atomic)
  *   +..  | byte count       | lkey             | local address            |   data pointer     (one per SGE)
@@ -35,7 +36,7 @@
  *
  *   wqe/segment.h  flags, control, remote address, atomic, data, inline; the cursor; receive WQEs
  *   wqe/iov.h      segments that gather a list of struct iovec
- *   wqe/av.h       address vectors
+ *   wqe/av.h       destinations: address vectors of UD and DC, XRC's shared receive queue
  *   wqe/atomic.h   operands of extended atomics
  *   wqe/umr.h      changes to memory keys, signatures
  *   wqe/sync.h     waits, other queues, local copies

@@ -964,9 +964,9 @@ UNUSED static void report(const struct trio *t, const struct req *r, unsigned n,
 		found = true;
 		req_print(report_to, &r[i]);
 		fprintf(report_to, " libmlx5\n");
-		inlay_wqe_print(report_to, t->a.ring, t->bbs * 64, pos, r[i].to != NULL);
+		inlay_wqe_print(report_to, t->a.ring, t->bbs * 64, pos, K->type);
 		fprintf(report_to, " inlay\n");
-		inlay_wqe_print(report_to, t->ring, t->bbs * 64, pos, r[i].to != NULL);
+		inlay_wqe_print(report_to, t->ring, t->bbs * 64, pos, K->type);
 	}
 	if (!found)
 		fprintf(report_to, "in no WQE of the batch: written over one that was there before\n");

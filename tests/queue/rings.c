@@ -1207,7 +1207,7 @@ static void prints(void **state)
 			inlay_sq_print(out, &r->sq, &cqe);
 			fclose(out);
 			out = open_memstream(&text[1], &len[1]);
-			inlay_wqe_print(out, r->buf, 16 * 64, index, (int)ud);
+			inlay_wqe_print(out, r->buf, 16 * 64, index, r->sq.type);
 			fclose(out);
 			assert_true(len[0] > 40);
 			assert_string_equal(text[0], text[1]);
@@ -1270,7 +1270,7 @@ static const char *const rule_text[RULES] = {
 	"inlay_seg_inline_open: the first 12 bytes of an inline segment are written in place",
 	"inlay_seg_inline_open: one inline segment is filled before the next is opened",
 	"inlay_seg_inline_append: no more is appended than the segment was opened for",
-	"inlay_seg_av: an address vector follows the control segment",
+	"inlay_seg_av_: an address vector follows the control segment",
 	"inlay_av_init: a QPN has 24 bits",
 	"inlay_wqe_data: a data segment holds at most 2^31 - 1 bytes",
 	"inlay_post_gather_: the queue is not NULL",

@@ -15,20 +15,11 @@
  *   ...
  *   inlay_devx_dct_destroy(&dct);                      before CQ and shared queue
  *
- * An initiator's WQE begins with an address vector:
- *
- *   inlay_av_from_ah(&av, ah, dctn, 0);
- *   inlay_av_to_dct(&av, dctn, key);
- *   inlay_post_ud_send(&dci.sq, &av, &sge, 1, INLAY_SIGNALED);          a send, as a datagram
- *   inlay_sq_begin(&dci.sq, 2, &at);                                    an RDMA write, by hand
- *   at = inlay_seg_av(at, &av);
- *   at = inlay_seg_raddr(at, raddr, rkey);
- *   at = inlay_seg_data(at, addr, len, lkey);
- *   inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
+ * An initiator names the target at each post: queue/to.h.
  *
  * A target is ready when it is created. It has no transitions, ring or register.
  *
- * Threads: as device commands; inlay_av_to_dct is pure.
+ * Threads: as device commands.
  * Sources: devx/ifc/srq.h; Linux, infiniband/hw/mlx5/qpc.c (create, drain, destroy).
  */
 #ifndef INLAY_DEVX_DCT_H
@@ -132,20 +123,6 @@ INLAY_COLD int inlay_devx_dct_destroy(struct inlay_devx_dct *dct)
 {
 	INLAY_CHECK(dct, "no argument is NULL");
 	return inlay_devx_drop_(&dct->obj);
-}
-
-/* ---- Data path ---- */
-
-/*
- * Turns an address vector, from inlay_av_from_ah (verbs.h) or inlay_av_init, into that of a DCT.
- * dctn: 24 bits; key: the DCT's access key, host order.
- */
-INLAY_FN void inlay_av_to_dct(struct inlay_av *av, uint32_t dctn, uint64_t key)
-{
-	INLAY_CHECK(av, "no argument is NULL");
-	INLAY_CHECK(!(dctn >> 24), "a DCTN has 24 bits");
-	av->av.dqp_dct = inlay_to_be32(dctn | MLX5_EXTENDED_UD_AV);
-	av->av.key.dc_key = inlay_to_be64(key);
 }
 
 #endif

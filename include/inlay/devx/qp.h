@@ -34,7 +34,7 @@
  *     connecting it again. See queue.h, "A QP in error".
  *   - In ERR, a QP on a shared queue (SRQ, RMP, XRQ by number) raises INLAY_EVENT_SRQ_LAST_WQE when
  *     it takes no more entries. Wait for it before destroying or resetting the QP.
- *   - A DCI needs a shared queue and takes nothing from it; dct.h shows how it posts.
+ *   - A DCI needs a shared queue and takes nothing from it. It posts with queue/to.h.
  *   - An atomic's result is in host order in memory, but big-endian in a CQE (attr.scatter_req).
  *
  * Threads: the queues as queue.h; all else as device commands.
@@ -299,7 +299,8 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 		return inlay_devx_refuse_(&qp->error, err, qp->error.why);
 	}
 	if (qp->has_sq)
-		inlay_sq_set_type(&qp->sq, inlay_devx_connect_type_(attr->type),
+		inlay_sq_set_type(&qp->sq, attr->type == INLAY_QP_ST_DCI ? IBV_QPT_DRIVER :
+				  inlay_devx_connect_type_(attr->type),
 				  device.atomic_cap != IBV_ATOMIC_NONE &&
 					  (attr->type == INLAY_QP_ST_RC || attr->type == INLAY_QP_ST_DCI));
 	return 0;

@@ -15,7 +15,7 @@
  *   value = inlay_atomic_answer(&can, &word, 4);            after the completion
  *
  * Invariants:
- *   - raddr is aligned to the atomic's size. RC and DC only.
+ *   - raddr is aligned to the atomic's size. RC; for a DCI or an XRC QP see queue/to.h.
  *   - Arguments and the word at raddr are in host order. The answer, the word's old value, is in
  *     host order for 8 bytes, and usually big-endian for others: inlay_atomics.sizes_be tells, and
  *     inlay_atomic_answer converts. An answer that the device leaves in the CQE (cqe.h) may be
@@ -41,21 +41,27 @@
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
 
-/* Both atomics: control, remote address, operands and one data pointer fill one WQEBB. */
+/*
+ * Both atomics: without a destination, control, remote address, operands and one data pointer fill
+ * one WQEBB. av and av_ds as in inlay_post_build_.
+ */
 INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const struct inlay_remote *remote,
-				    uint64_t swap_add, uint64_t compare, const struct ibv_sge *sge, uint32_t flags)
+				    const struct inlay_av *av, uint32_t av_ds, uint64_t swap_add, uint64_t compare,
+				    const struct ibv_sge *sge, uint32_t flags)
 {
 	struct inlay_cursor at;
 	int err;
 
 	INLAY_CHECK(sq && sge, "queue and SGEs are not NULL");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
-	INLAY_CHECK(inlay_post_fits_(sq, opcode, 0), "the QP's type has the operation");
+	INLAY_CHECK(inlay_post_fits_(sq, opcode, av != NULL), "the QP's type has the operation");
 	if (INLAY_UNLIKELY(!sq->atomics))
 		return -ENOTSUP;
-	err = inlay_sq_begin(sq, 1, &at);
+	err = inlay_sq_begin_ds(sq, 4 + av_ds, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
+	if (av_ds)
+		at = inlay_seg_av_(at, av, av_ds);
 	at = inlay_seg_raddr(at, remote->addr, remote->rkey);
 	at = inlay_seg_atomic(at, swap_add, compare);
 	at = inlay_seg_data(at, sge->addr, 8, sge->lkey);
@@ -71,7 +77,7 @@ INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint3
 {
 	struct inlay_remote remote = {raddr, rkey};
 
-	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_FA, &remote, add, 0, sge, flags);
+	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_FA, &remote, NULL, 0, add, 0, sge, flags);
 }
 
 /* As inlay_post_fetch_add, but the 8 bytes become swap if they equal compare. */
@@ -80,7 +86,7 @@ INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32
 {
 	struct inlay_remote remote = {raddr, rkey};
 
-	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_CS, &remote, swap, compare, sge, flags);
+	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_CS, &remote, NULL, 0, swap, compare, sge, flags);
 }
 
 /* ---- Extended atomics ---- */

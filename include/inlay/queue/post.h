@@ -10,11 +10,13 @@
  *
  * Which QP has which operation:
  *
- *        send  send_inv  write  write_imm  read, atomics  bind_mw, local_inv  ud_send
- *   RC   yes   yes       yes    yes        yes            yes
- *   UC   yes             yes    yes                       yes
- *   UD                                                                        yes
+ *              send  send_inv  write  write_imm  read, atomics  bind_mw, local_inv  ud_send  to_*
+ *   RC         yes   yes       yes    yes        yes            yes
+ *   UC         yes             yes    yes                       yes
+ *   UD                                                                              yes      sends
+ *   DCI, XRC                                                    yes                          yes
  *
+ * to_* are the operations of the columns before, to the destination of each post: queue/to.h.
  * Any QP takes a NOP. Other operations end in an error completion; INLAY_CHECKED aborts first.
  *
  * Code size. A post with a constant number of SGEs or a constant inline length is compiled in line:
@@ -32,20 +34,22 @@
 #include <inlay/wqe.h>
 #include <inlay/queue/sq.h>
 
+/* Memory of the peer: its address there, and its key as the peer gave it, in host order. */
 struct inlay_remote {
 	uint64_t addr;
 	uint32_t rkey;
 };
 
-/* Whether the QP's type has the operation; true if the type is not known. */
-INLAY_FN int inlay_post_fits_(const struct inlay_sq *sq, uint8_t opcode, int ud)
+/* Whether the QP's type has the operation, to a destination or not; true if the type is not known. */
+INLAY_FN int inlay_post_fits_(const struct inlay_sq *sq, uint8_t opcode, int to)
 {
 	int rdma =
 		opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM || opcode == MLX5_OPCODE_UMR;
 	int send = opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM;
 
-	return !sq->type || (sq->type == IBV_QPT_RC && !ud) || (sq->type == IBV_QPT_UC && !ud && (rdma || send)) ||
-	       (sq->type == IBV_QPT_UD && ud && send);
+	return !sq->type || (sq->type == IBV_QPT_RC && !to) || (sq->type == IBV_QPT_UC && !to && (rdma || send)) ||
+	       (sq->type == IBV_QPT_UD && to && send) ||
+	       ((sq->type == IBV_QPT_DRIVER || sq->type == IBV_QPT_XRC_SEND) && to == (opcode != MLX5_OPCODE_UMR));
 }
 
 INLAY_ALWAYS int inlay_post_commit_mod_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
@@ -62,12 +66,15 @@ INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at,
 	return inlay_post_commit_mod_(sq, at, opcode, 0, flags, imm_be);
 }
 
-/* A post of SGEs, in line. remote NULL: no remote address segment; av NULL: no address vector. */
+/*
+ * A post of SGEs, in line. remote NULL: no remote address segment; av of av_ds units, a constant:
+ * none without an address vector.
+ */
 INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
-				   const struct inlay_remote *remote, const struct inlay_av *av,
+				   const struct inlay_remote *remote, const struct inlay_av *av, uint32_t av_ds,
 				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
-	uint32_t fixed = av ? 4 : remote ? 2 : 1, ds = fixed, i;
+	uint32_t fixed = 1 + av_ds + (remote ? 1 : 0), ds = fixed, i;
 	struct inlay_cursor at;
 	uint64_t total = 0;
 	int err;
@@ -92,10 +99,12 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t
 	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (err)
 		return err;
+	if (av_ds == 3)
+		at = inlay_seg_av_(at, av, 3);
+	else if (av_ds)
+		at = inlay_seg_av_(at, av, 1);
 	if (remote)
 		at = inlay_seg_raddr(at, remote->addr, remote->rkey);
-	if (av)
-		at = inlay_seg_av(at, av);
 	if (flags & INLAY_INLINE) {
 		if (__builtin_constant_p(num_sge) && num_sge == 1)
 			at = inlay_seg_inline(at, (const void *)(uintptr_t)sge->addr, sge->length);
@@ -123,7 +132,7 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t
 INLAY_APART int inlay_post_inlinev_(struct inlay_sq *sq, uint64_t what, const struct inlay_remote *remote,
 				    const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge)
 {
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), remote, av, sge, num_sge,
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), remote, av, av ? 3 : 0, sge, num_sge,
 				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
 }
 
@@ -131,7 +140,7 @@ INLAY_APART int inlay_post_inline_(struct inlay_sq *sq, uint64_t what, uint64_t 
 {
 	struct ibv_sge sge = {data, len, 0};
 
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, NULL, &sge, 1,
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, NULL, 0, &sge, 1,
 				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
 }
 
@@ -141,7 +150,7 @@ INLAY_APART int inlay_post_inline_raddr_(struct inlay_sq *sq, uint64_t what, uin
 	struct inlay_remote remote = {raddr, rkey};
 	struct ibv_sge sge = {data, len, 0};
 
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), &remote, NULL, &sge, 1,
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), &remote, NULL, 0, &sge, 1,
 				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
 }
 
@@ -152,13 +161,13 @@ INLAY_APART int inlay_post_inline_av_(struct inlay_sq *sq, uint64_t what, const 
 
 	if (!av)
 		__builtin_unreachable();
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, av, &sge, 1,
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, av, 3, &sge, 1,
 				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
 }
 
 INLAY_APART int inlay_post_sges_(struct inlay_sq *sq, uint64_t what, const struct ibv_sge *sge, uint32_t num_sge)
 {
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, NULL, sge, num_sge,
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, NULL, 0, sge, num_sge,
 				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
 }
 
@@ -167,7 +176,7 @@ INLAY_APART int inlay_post_sges_raddr_(struct inlay_sq *sq, uint64_t what, uint6
 {
 	struct inlay_remote remote = {raddr, rkey};
 
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), &remote, NULL, sge, num_sge,
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), &remote, NULL, 0, sge, num_sge,
 				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
 }
 
@@ -176,7 +185,7 @@ INLAY_APART int inlay_post_sges_av_(struct inlay_sq *sq, uint64_t what, const st
 {
 	if (!av)
 		__builtin_unreachable();
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, av, sge, num_sge,
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, av, 3, sge, num_sge,
 				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
 }
 
@@ -193,11 +202,13 @@ INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_
 	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, opcode, av != NULL),
 		    "the QP's type has the operation");
 	inlay_flags_check_(flags);
+	INLAY_CHECK(!(flags & INLAY_STREAM_), "only inlay_post_to_* take a stream");
+	flags &= INLAY_POST_FLAGS_;
 	if (flags & INLAY_INLINE) {
 		if (!one)
 			return inlay_post_inlinev_(sq, what, remote, av, sge, num_sge);
 		if (__builtin_constant_p(sge->length))
-			return inlay_post_build_(sq, opcode, imm_be, remote, av, sge, 1, flags | INLAY_INLINE);
+			return inlay_post_build_(sq, opcode, imm_be, remote, av, av ? 3 : 0, sge, 1, flags | INLAY_INLINE);
 		if (remote)
 			return inlay_post_inline_raddr_(sq, what, remote->addr, remote->rkey, sge->addr, sge->length);
 		if (av)
@@ -205,7 +216,7 @@ INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_
 		return inlay_post_inline_(sq, what, sge->addr, sge->length);
 	}
 	if (__builtin_constant_p(num_sge))
-		return inlay_post_build_(sq, opcode, imm_be, remote, av, sge, num_sge, flags & ~INLAY_INLINE);
+		return inlay_post_build_(sq, opcode, imm_be, remote, av, av ? 3 : 0, sge, num_sge, flags & ~INLAY_INLINE);
 	if (remote)
 		return inlay_post_sges_raddr_(sq, what, remote->addr, remote->rkey, sge, num_sge);
 	if (av)

@@ -235,7 +235,7 @@ INLAY_FN uint32_t inlay_sq_pending(const struct inlay_sq *sq)
 /* Prints the WQE that a send completion names. Once it is released, another may lie there. */
 INLAY_COLD void inlay_sq_print(FILE *out, const struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
 {
-	inlay_wqe_print(out, sq->buf, (sq->mask + 1) * INLAY_WQEBB, inlay_cqe_wqe_counter(cqe), sq->type == IBV_QPT_UD);
+	inlay_wqe_print(out, sq->buf, (sq->mask + 1) * INLAY_WQEBB, inlay_cqe_wqe_counter(cqe), sq->type);
 }
 
 /* ---- Data path: a WQE from begin to commit ---- */

@@ -1,11 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/wqe/av.h: address vectors, which name a datagram's receiver.
+ * inlay/wqe/av.h: destinations, which follow the control segment: address vectors of UD QPs and
+ * DCIs, and the shared receive queue that an XRC QP sends to.
  *
  *   inlay_av_init(&av, &ah_av, qpn, qkey);          once per peer
  *   at = inlay_seg_av(at, &av);                     the first segment of each WQE to it
  *
- * Threads: pure functions of their arguments. Sources: mlx5dv.h; libmlx5's set_datagram_seg.
+ * Three forms, all in a struct inlay_av:
+ *
+ *        0              8               12        14
+ *   +0   | key          | ext, QPN/DCTN | sl, bits | LID |     compact: 16 bytes
+ *   +16  | 4 bytes, MAC, GRH: class, hops, flow, GID     |     with a GRH: 48 bytes, ext is 1
+ *
+ *   +0   | SRQN, 12 bytes of 0                           |     XRC: 16 bytes
+ *
+ * A compact vector is for InfiniBand without a GRH, on devices with compact_address_vector
+ * (devx/ifc/hca.h). RoCE needs the MAC, hence 48 bytes.
+ *
+ * A large table of peers keeps less than vectors: the 8 bytes that differ, and 32 more where there
+ * is a GRH. Key and form are added at the post:
+ *
+ *   struct peer { struct inlay_av_base base; struct inlay_av_grh grh; };      40 bytes: a cache line
+ *   inlay_av_split(&av, &peer->base, &peer->grh);                             once
+ *   inlay_av_join_dct(&av, &peer->base, &peer->grh, key);                     at each post; NULL: compact
+ *
+ * Threads: pure functions of their arguments. Sources: mlx5dv.h; libmlx5's set_datagram_seg,
+ * mlx5_send_wr_set_dc_addr and wqe.h (XRC); UCX's uct_ib_mlx5_base_av_t; the PRM's "Address Vector".
  */
 #ifndef INLAY_WQE_AV_H
 #define INLAY_WQE_AV_H
@@ -20,12 +40,23 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_av) == 48 && INLAY_AT_(mlx5_wqe_av, d
 		    INLAY_AT_(mlx5_wqe_av, rgid, 32), "address vector");
 
 /*
- * A datagram's address vector. Make one per peer, with inlay_av_init or, from an address handle,
+ * A destination. Make one per peer, with one of the functions below or, from an address handle,
  * with inlay_av_from_ah (verbs.h).
  */
 struct inlay_av {
 	struct mlx5_wqe_av av;
 };
+
+/* What differs between peers: +8 of the vector, without its ext bit; and +16 .. +47. */
+struct inlay_av_base {
+	uint8_t bytes[8];
+};
+
+struct inlay_av_grh {
+	uint8_t bytes[32];
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct inlay_av_base) + sizeof(struct inlay_av_grh) <= INLAY_CACHE_LINE, "a line per peer");
 
 /*
  * Fills an address vector. Same bytes as libmlx5's, in the long form (MLX5_EXTENDED_UD_AV).
@@ -42,14 +73,111 @@ INLAY_FN void inlay_av_init(struct inlay_av *av, const struct mlx5_wqe_av *from,
 	av->av.key.qkey.qkey = inlay_to_be32(qkey);
 }
 
-/* Appends an address vector, the first segment of a UD WQE. */
+/*
+ * Turns an address vector, from inlay_av_from_ah (verbs.h) or inlay_av_init, into that of a DCT.
+ * dctn: 24 bits; key: the DCT's access key, host order.
+ */
+INLAY_FN void inlay_av_to_dct(struct inlay_av *av, uint32_t dctn, uint64_t key)
+{
+	INLAY_CHECK(av, "no argument is NULL");
+	INLAY_CHECK(!(dctn >> 24), "a DCTN has 24 bits");
+	av->av.dqp_dct = inlay_to_be32(dctn | MLX5_EXTENDED_UD_AV);
+	av->av.key.dc_key = inlay_to_be64(key);
+}
+
+/*
+ * Fills the destination of an XRC QP, 16 bytes: the number of a shared receive queue
+ * (ibv_get_srq_num).
+ */
+INLAY_ALWAYS void inlay_av_init_xrc(struct inlay_av *av, uint32_t srqn)
+{
+	INLAY_CHECK(av, "no argument is NULL");
+	INLAY_CHECK(!(srqn >> 24), "an SRQN has 24 bits");
+	inlay_put64(av, inlay_to_be32(srqn));
+	inlay_put64((uint8_t *)av + 8, 0);
+}
+
+/* Takes an address vector apart: all but its key. grh may be NULL. */
+INLAY_FN void inlay_av_split(const struct inlay_av *av, struct inlay_av_base *base, struct inlay_av_grh *grh)
+{
+	INLAY_CHECK(av && base, "only grh may be NULL");
+	__builtin_memcpy(base, &av->av.dqp_dct, sizeof(*base));
+	base->bytes[0] = 0;
+	if (grh)
+		__builtin_memcpy(grh, (const uint8_t *)av + 16, sizeof(*grh));
+}
+
+/* Puts one together; key: as it stands at +0. Folds in the function that posts it. */
+INLAY_ALWAYS void inlay_av_join_(struct inlay_av *av, const struct inlay_av_base *base, const struct inlay_av_grh *grh,
+				 uint64_t key)
+{
+	uint64_t rest;
+
+	__builtin_memcpy(&rest, base, sizeof(rest));
+	rest &= ~(uint64_t)inlay_to_be32(MLX5_EXTENDED_UD_AV); /* tells the compiler which form it is */
+	if (grh)
+		__builtin_memcpy((uint8_t *)av + 16, grh, sizeof(*grh));
+	inlay_put64(av, key);
+	inlay_put64((uint8_t *)av + 8, rest | (grh ? inlay_to_be32(MLX5_EXTENDED_UD_AV) : 0));
+}
+
+/*
+ * Puts an address vector together. grh NULL: compact, and only 16 bytes are written.
+ *
+ * qkey, key  host order, as in inlay_av_init and inlay_av_to_dct
+ */
+INLAY_ALWAYS void inlay_av_join(struct inlay_av *av, const struct inlay_av_base *base, const struct inlay_av_grh *grh,
+				uint32_t qkey)
+{
+	INLAY_CHECK(av && base, "only grh may be NULL");
+	inlay_av_join_(av, base, grh, inlay_to_be32(qkey));
+}
+
+/* As inlay_av_join, for a DCT. */
+INLAY_ALWAYS void inlay_av_join_dct(struct inlay_av *av, const struct inlay_av_base *base,
+				    const struct inlay_av_grh *grh, uint64_t key)
+{
+	INLAY_CHECK(av && base, "only grh may be NULL");
+	inlay_av_join_(av, base, grh, inlay_to_be64(key));
+}
+
+/* A destination's length in 16-byte units: 1 or 3. */
+INLAY_ALWAYS uint32_t inlay_av_ds(const struct inlay_av *av)
+{
+	return ((const uint8_t *)av)[8] & MLX5_EXTENDED_UD_AV >> 24 ? 3 : 1;
+}
+
+/* Appends a destination of 1 or 3 units. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_av_(struct inlay_cursor c, const struct inlay_av *av, uint32_t units)
+{
+	uint64_t half[2];
+
+	INLAY_CHECK(c.ds == 1, "an address vector follows the control segment");
+	if (units == 1) {
+		/* Word by word: a vector that was just made stays in registers. */
+		__builtin_memcpy(&half[0], av, 8);
+		__builtin_memcpy(&half[1], (const uint8_t *)av + 8, 8);
+		inlay_put64(c.at, half[0]);
+		inlay_put64(c.at + 8, half[1]);
+	} else {
+		__builtin_memcpy(c.at, av, sizeof(*av));
+	}
+	c.at += units * INLAY_DS;
+	c.ds += units;
+	return c;
+}
+
+/* Appends an address vector of 48 bytes, the first segment of a UD QP's or DCI's WQE. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_av(struct inlay_cursor c, const struct inlay_av *av)
 {
-	INLAY_CHECK(c.ds == 1, "an address vector follows the control segment");
-	__builtin_memcpy(c.at, av, sizeof(*av));
-	c.at += sizeof(*av);
-	c.ds += sizeof(*av) / INLAY_DS;
-	return c;
+	return inlay_seg_av_(c, av, 3);
+}
+
+/* Appends a destination of 16 bytes: a compact address vector, or the first segment of an XRC WQE. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_av_compact(struct inlay_cursor c, const struct inlay_av *av)
+{
+	INLAY_CHECK(inlay_av_ds(av) == 1, "the destination has 16 bytes");
+	return inlay_seg_av_(c, av, 1);
 }
 
 #endif

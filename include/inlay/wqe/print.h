@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
 #include <inlay/base.h>
 #include <inlay/wqe/segment.h>
 #include <inlay/wqe/sync.h>
@@ -57,11 +58,12 @@ INLAY_COLD void inlay_wqe_unit_(FILE *out, const void *ring, uint32_t bytes, uin
  *
  * ring   beginning of the ring; bytes its size, a multiple of 64, more than 0
  * index  the WQE's first WQEBB; taken modulo the ring
- * ud     whether the QP is UD: an address vector then follows the control segment
+ * type   of the QP, enum ibv_qp_type (a DCI: IBV_QPT_DRIVER), for what follows the control segment;
+ *        0 if it is not known
  */
-INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uint32_t index, int ud)
+INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uint32_t index, uint32_t type)
 {
-	uint32_t w[4], unit, ds, opcode, opmod, left, atomic, masked, raddr;
+	uint32_t w[4], unit, ds, opcode, opmod, left, atomic, masked, raddr, to = 0;
 
 	if (bytes < INLAY_WQEBB || bytes % INLAY_WQEBB) {
 		fprintf(out, "wqe: %u bytes are not a ring\n", bytes);
@@ -80,15 +82,24 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 	fprintf(out, "ctrl    %s index %u opmod 0x%x qpn 0x%x ds %u sig 0x%x fm %u ce %u se %u imm 0x%x\n",
 		inlay_opcode_name((uint8_t)opcode), w[0] >> 8 & 0xffff, w[0] >> 24, w[1] >> 8, ds, w[2] >> 24,
 		w[2] >> 5 & 7, w[2] >> 2 & 3, w[2] >> 1 & 1, w[3]);
+	/* Units of the destination; a vector says itself whether it is long. */
+	if (raddr || opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM || opcode == MLX5_OPCODE_SEND_INVAL)
+		to = type == IBV_QPT_UD || type == IBV_QPT_DRIVER || type == IBV_QPT_XRC_SEND;
 	for (unit = 1, left = 0; unit < ds; unit++) {
 		inlay_wqe_unit_(out, ring, bytes, index, unit, w);
 		if (left) {
 			left = left > INLAY_DS ? left - INLAY_DS : 0;
 			fprintf(out, "payload\n");
-		} else if (ud && unit == 1) {
-			fprintf(out, "av      qkey 0x%x qpn 0x%x sl %u lid %u\n", w[0], w[2] & 0xffffff, w[3] >> 24 & 15,
-				w[3] & 0xffff);
-		} else if (ud && unit < 4) {
+		} else if (to && unit == 1 && type == IBV_QPT_XRC_SEND) {
+			fprintf(out, "xrc     srqn 0x%x\n", w[0]);
+		} else if (to && unit == 1) {
+			to = w[2] & MLX5_EXTENDED_UD_AV ? 3 : 1;
+			if (type == IBV_QPT_DRIVER)
+				fprintf(out, "av      key 0x%08x%08x dctn 0x%x", w[0], w[1], w[2] & 0xffffff);
+			else
+				fprintf(out, "av      qkey 0x%x qpn 0x%x", w[0], w[2] & 0xffffff);
+			fprintf(out, " sl %u lid %u\n", w[3] >> 24 & 15, w[3] & 0xffff);
+		} else if (unit <= to) {
 			fprintf(out, "av      %s\n", unit == 2 ? "MAC, traffic class, hop limit, flow label" : "GID");
 		} else if (opcode == INLAY_OPCODE_WAIT && opmod) {
 			fprintf(out, unit == 1 ? "wait    condition 0x%x lkey 0x%x addr 0x%08x%08x\n" :
@@ -101,11 +112,11 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 			fprintf(out, "%s\n", unit < 4 ? "umr" : unit < 8 ? "mkey" : "klm");
 		} else if (opcode == MLX5_OPCODE_SET_PSV) {
 			fprintf(out, "psv     0x%x begins with 0x%08x%08x\n", w[0], w[2], w[3]);
-		} else if (unit == 1 && raddr) {
+		} else if (unit == 1 + to && raddr) {
 			fprintf(out, "raddr   0x%08x%08x rkey 0x%x\n", w[0], w[1], w[2]);
-		} else if (unit == 2 && atomic) {
+		} else if (unit == 2 + to && atomic) {
 			fprintf(out, "atomic  swap_add 0x%08x%08x compare 0x%08x%08x\n", w[0], w[1], w[2], w[3]);
-		} else if (unit > 1 && unit < 2 + masked) {
+		} else if (unit > 1 + to && unit < 2 + to + masked) {
 			fprintf(out, "%s\n", opcode == MLX5_OPCODE_ATOMIC_MASKED_CS ? "swap, compare, their masks" : "add, boundary");
 		} else if (w[0] & MLX5_INLINE_SEG) {
 			w[0] &= ~(uint32_t)MLX5_INLINE_SEG;

@@ -27,6 +27,7 @@
  *   INLAY_SOLICITED   the peer's CQE is a solicited event  IBV_SEND_SOLICITED
  *   INLAY_INLINE      the payload is copied into the WQE   IBV_SEND_INLINE
  *   INLAY_RING        post, and ring for everything posted so far
+ *   INLAY_STREAM(id)  a DCI's stream, 16 bits              mlx5dv_wr_set_dc_addr_stream
  *
  * A fence holds back its own WQE. At most one of:
  *
@@ -36,7 +37,7 @@
  *   INLAY_FENCE_SMALL_AND_FENCE  the first two together: what libmlx5 writes for IBV_SEND_FENCE
  *
  * The fence field has three bits and holds the mode, 1 .. 4. Bits 16 .. 19 have one bit per mode,
- * so that two modes are noticed.
+ * so that two modes are noticed. Bits 0 .. 15 are the stream, big-endian, with bit 21.
  */
 #define INLAY_SOLICITED (1u << 25)
 #define INLAY_SIGNALED (2u << 26)
@@ -46,11 +47,14 @@
 #define INLAY_FENCE_SMALL_AND_FENCE (4u << 29 | 1u << 19)
 #define INLAY_INLINE (1u << 22)
 #define INLAY_RING (1u << 23)
+#define INLAY_STREAM_ (1u << 21)
+#define INLAY_STREAM(id) (INLAY_STREAM_ | ((uint32_t)(id) >> 8 & 0xff) | ((uint32_t)(id) & 0xff) << 8)
 #define INLAY_POST_FLAGS_ (INLAY_SOLICITED | INLAY_SIGNALED | 7u << 29 | 0xfu << 16 | INLAY_INLINE | INLAY_RING)
 
 #define INLAY_AT_(type, field, at) (offsetof(struct type, field) == at)
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_ctrl_seg) == 16 && INLAY_AT_(mlx5_wqe_ctrl_seg, opmod_idx_opcode, 0) &&
 		    INLAY_AT_(mlx5_wqe_ctrl_seg, qpn_ds, 4) && INLAY_AT_(mlx5_wqe_ctrl_seg, signature, 8) &&
+		    INLAY_AT_(mlx5_wqe_ctrl_seg, dci_stream_channel_id, 9) &&
 		    INLAY_AT_(mlx5_wqe_ctrl_seg, fm_ce_se, 11) && INLAY_AT_(mlx5_wqe_ctrl_seg, imm, 12), "control");
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_raddr_seg) == 16 && INLAY_AT_(mlx5_wqe_raddr_seg, raddr, 0) &&
 		    INLAY_AT_(mlx5_wqe_raddr_seg, rkey, 8), "remote address");
@@ -69,9 +73,9 @@ extern void inlay_flags_wrong_(void) __attribute__((error("these are not flags o
 /* Whether flags has only bits of a post, and at most one fence. */
 INLAY_ALWAYS int inlay_flags_ok_(uint32_t flags)
 {
-	uint32_t fence = flags >> 16 & 0xf;
+	uint32_t fence = flags >> 16 & 0xf, stream = flags & INLAY_STREAM_ ? INLAY_STREAM_ | 0xffff : 0;
 
-	return !(flags & ~INLAY_POST_FLAGS_) && !(fence & (fence - 1)) &&
+	return !(flags & ~(INLAY_POST_FLAGS_ | stream)) && !(fence & (fence - 1)) &&
 	       flags >> 29 == (fence == 8 ? 4u : fence == 4 ? 3u : fence);
 }
 
@@ -88,11 +92,13 @@ INLAY_ALWAYS void inlay_flags_check_(uint32_t flags)
 /* fixed: opcode, modifier, QPN and DS in their places. */
 INLAY_ALWAYS void inlay_wqe_ctrl_(void *seg, uint32_t index, uint64_t fixed, uint32_t flags, uint32_t imm_be)
 {
+	uint32_t word = (flags & 0xff000000u) | (flags & 0xffff) << 8; /* the stream at +9, big-endian already */
+
 	inlay_put64(seg, inlay_to_be64((uint64_t)(uint16_t)index << 40 | fixed));
 	if (__builtin_constant_p(imm_be)) {
-		inlay_put64((uint8_t *)seg + 8, (flags & 0xff000000u) | ((uint64_t)imm_be << 32));
+		inlay_put64((uint8_t *)seg + 8, word | ((uint64_t)imm_be << 32));
 	} else {
-		inlay_put32((uint8_t *)seg + 8, flags & 0xff000000u);
+		inlay_put32((uint8_t *)seg + 8, word);
 		inlay_put32((uint8_t *)seg + 12, imm_be);
 	}
 }
