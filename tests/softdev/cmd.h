@@ -80,6 +80,10 @@ int sd_cmd_devx_subscribe(struct sd_cmd *c);
 int sd_cmd_umem_reg(struct sd_cmd *c);
 int sd_cmd_umem_dereg(struct sd_cmd *c);
 
+/* ---- xrc.c ---- */
+int sd_cmd_xrcd_open(struct sd_cmd *c);
+int sd_cmd_xrcd_destroy(struct sd_cmd *c);
+
 /* ---- srq.c ---- */
 int sd_cmd_srq_create(struct sd_cmd *c);
 int sd_cmd_srq_destroy(struct sd_cmd *c);

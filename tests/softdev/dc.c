@@ -8,7 +8,12 @@
  * answers each DCI with a responder of its own, which starts at the PSN of the epoch's first
  * request. A bad request ends that connection and the DCI, but not the DCT. A DCI with the wrong
  * key gets no answer.
+ *
+ * A DCI with streams executes all WQEs in their order, which streams permit. An error ends its own
+ * stream: that stream's WQEs are flushed until it is reset, and the others go on. The DCI stops when
+ * more streams fail than it was made for.
  */
+#include <stdlib.h>
 #include <string.h>
 #include "eng.h"
 
@@ -38,6 +43,39 @@ bool dc_aim(struct rcq *q)
 	q->inst = eng_is_stepped ? 0 : wire_peer(q->slot);
 	q->epoch++;
 	return true;
+}
+
+bool dc_stream_failed(const struct rcq *q, uint16_t stream)
+{
+	return q->failed && q->failed[stream / 8] >> stream % 8 & 1;
+}
+
+bool dc_stream_fails(struct rcq *q, uint16_t stream)
+{
+	if (!q->failed)
+		q->failed = calloc(1, 65536 / 8);
+	if (!q->failed || q->failures + 1 >= q->qp->streams)
+		return false;
+	q->failed[stream / 8] |= 1 << stream % 8;
+	q->failures++;
+	/* Whoever it was connected to: the next WQE connects anew */
+	q->peer = UD_MCAST;
+	return true;
+}
+
+void dc_stream_reset(struct rcq *q, uint16_t stream)
+{
+	if (!dc_stream_failed(q, stream))
+		return;
+	q->failed[stream / 8] &= ~(1 << stream % 8);
+	q->failures--;
+}
+
+void dc_streams_forget(struct rcq *q)
+{
+	free(q->failed);
+	q->failed = NULL;
+	q->failures = 0;
 }
 
 static struct rcq *find(struct sd_qp *dct, unsigned slot, uint32_t dci)

@@ -9,6 +9,7 @@
  *               port.c      its identity and its files in sysfs
  *               objects.c   PD, AH, CQ, UAR, channels: tables, reference counts, events
  *               qp.c, srq.c, mr.c, wq.c   QPs; SRQs; MRs, windows and device memory; WQs
+ *               xrc.c       XRC domains, and the engine's part of XRC
  *               devx.h      lists the files of device commands
  *   engine      eng.h       lists its files: doorbells, requester, responder, CQEs, fabric, faults
  *
@@ -38,6 +39,7 @@
 #define SD_MAX_RD_ATOMIC 16
 #define SD_MAX_ATOMIC 64u          /* bytes of the longest extended atomic; the shortest has 4 */
 #define SD_LOG_TM_LIST 12u        /* log2 of the entries of a tag-matching list, one of which is the dummy */
+#define SD_LOG_STREAMS 7u         /* log2 of a DCI's streams, of those that are kept apart and of those that may fail */
 #define SD_MAX_RNDV_HDR 64u       /* bytes of a rendezvous request that the device itself answers */
 
 extern pthread_mutex_t sd_lock;
@@ -173,6 +175,8 @@ struct sd_srq {
 	uint32_t limit;           /* armed: IBV_EVENT_SRQ_LIMIT_REACHED when fewer WQEs are left, and back to 0 */
 	uint32_t max_wr, max_sge;
 	struct sd_tm *tm;         /* tag matching, from sd_tm_new(); NULL: none */
+	struct sd_domain *xrcd;   /* XRC: its domain, and its CQ; NULL otherwise */
+	struct sd_cq *cq;
 	int refs;                 /* QPs */
 	void *eng;                /* the engine's own, NULL at create */
 };
@@ -212,7 +216,13 @@ struct sd_qp {
 	uint32_t max_msg;         /* bytes of a message that it sends; 0: SD_MAX_MSG */
 	uint64_t dc_key;          /* DCT: what a DCI must know */
 	uint32_t dc_violations;   /* DCT: requests with another key */
-	volatile uint32_t *dbrec; /* [0] receive, [1] send; big-endian. NULL for a DCT */
+	uint32_t streams;         /* DCI: how many may fail before it stops, and one more; 0: it has none */
+	/*
+	 * XRC receive QP. Each request names the SRQ that it is for; the engine sets srq, recv_cq, pd
+	 * and uidx to that SRQ's, which has a reference to none of them through the QP
+	 */
+	struct sd_domain *xrcd;
+	volatile uint32_t *dbrec; /* [0] receive, [1] send; big-endian. NULL for a DCT and an XRC receive QP */
 	uint8_t *sq;              /* the program's ring, wqebb_cnt << 6 bytes */
 	uint32_t wqebb_cnt;
 	uint8_t *rq;              /* rq_cnt << rq_shift bytes; NULL without one */

@@ -166,7 +166,7 @@ static void fill_device(unsigned dev, struct ib_uverbs_query_device_resp *d)
 		.max_qp_wr = SD_MAX_SQ_WQEBB,
 		.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_PORT_ACTIVE_EVENT |
 				    IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW |
-				    IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS,
+				    IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_XRC,
 		.max_sge = SD_MAX_SGE,
 		.max_sge_rd = SD_MAX_SGE,
 		.max_cq = SD_MAX_CQ - 0x40,
@@ -205,6 +205,7 @@ int sd_cmd_query_device_ex(struct sd_cmd *c)
 {
 	struct mlx5_ib_query_device_resp drv = {
 		.response_length = sizeof(drv),
+		.dci_streams_caps = { SD_LOG_STREAMS, SD_LOG_STREAMS },
 		.cqe_comp_caps = { SD_MAX_ZIP, MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM | MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX },
 	};
 	struct ib_uverbs_ex_query_device_resp resp = {

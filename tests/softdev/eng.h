@@ -10,6 +10,7 @@
  *   tm.c      tag matching: list operations, what messages do with the list, rendezvous
  *   ud.c      datagrams: address vectors, multicast, the 40 bytes in front
  *   dc.c      dynamically connected: whom a DCI talks to, and a DCT's connections
+ *   xrc.c     XRC domains, and which SRQ a request is for
  *   window.c  memory windows: bind and invalidate
  *   umr.c     keys that a UMR fills
  *   sig.c     block signatures
@@ -127,6 +128,7 @@ struct frame {
 	uint64_t old[SD_MAX_ATOMIC / 8]; /* FR_ATOMIC: the old value, as it goes to memory */
 	uint64_t dc_key;                /* FR_REQ of a DCI */
 	uint16_t slid;                  /* the same: where it comes from */
+	uint32_t srqn;                  /* FR_REQ of an XRC QP */
 };
 
 #define UD_MTU 4096u
@@ -158,6 +160,7 @@ struct op {
 	bool sent;                      /* all of it */
 	bool done;
 	bool local;                     /* never went to the responder: NOP or local error */
+	uint16_t stream;                /* of a DCI that has streams */
 	uint8_t synd, vendor;           /* of its error CQE; 0: none */
 	bool fatal;                     /* its error stops a QP of any type */
 	uint8_t to_cqe;                 /* the response goes into the CQE: of that many bytes' room */
@@ -175,7 +178,7 @@ struct op {
 struct job {
 	uint8_t kind;                   /* FR_READ, FR_ATOMIC, FR_NAK */
 	uint8_t code;
-	uint32_t psn, epoch, rkey;
+	uint32_t psn, epoch, rkey, srqn;
 	uint64_t raddr, total, off;
 	uint64_t old[SD_MAX_ATOMIC / 8];
 };
@@ -198,6 +201,8 @@ struct rcq {
 	bool streaming;                 /* the youngest op is not sent yet; body holds it */
 	bool halted;                    /* an op failed and waits for its elders */
 	bool draining;
+	uint8_t *failed;                /* a DCI's streams, one bit each; NULL: none of them */
+	unsigned failures;              /* how many */
 	unsigned rnr_left, retry_left;
 	uint64_t wait_until;            /* ns */
 	uint64_t wait_step;             /* stepped: not again in this call */
@@ -213,6 +218,7 @@ struct rcq {
 		bool held;              /* not on its way yet: a fault delays it */
 		uint32_t dqpn;          /* UD, DCI */
 		uint64_t dc_key;        /* DCI */
+		uint32_t srqn;          /* XRC */
 		struct ud_path path;
 		uint8_t wqe[ENG_WQE_MAX];
 	} body;
@@ -367,12 +373,22 @@ int srq_take(struct rcq *q);
 /* ---- dc.c ---- */
 /* the DCI's peer is that of the WQE in body; false: earlier ones must be answered first */
 bool dc_aim(struct rcq *q);
+bool dc_stream_failed(const struct rcq *q, uint16_t stream);
+/* An error of its own; false: too many have failed, and the DCI stops */
+bool dc_stream_fails(struct rcq *q, uint16_t stream);
+void dc_stream_reset(struct rcq *q, uint16_t stream);
+void dc_streams_forget(struct rcq *q);
 /*
  * the DCT's side of the connection that the request belongs to; NULL: none, and none can be made
  * for it
  */
 struct rcq *dc_responder(struct sd_qp *dct, unsigned slot, uint64_t inst, const struct frame *f);
 void dc_destroyed(struct sd_qp *qp);    /* a DCT, or a DCI of this process: its connections */
+
+/* ---- xrc.c ---- */
+bool xrc_aim(struct rcq *q, uint32_t srqn); /* false: there is no such SRQ in the receive QP's domain */
+void xrc_srq_destroyed(const struct sd_srq *srq);
+void xrc_forgotten(struct rcq *q);      /* a receive QP */
 
 /* ---- tm.c ---- */
 /* where what the QP receives is told of; NULL: it has no tag matching */

@@ -440,6 +440,7 @@ void eng_rcq_free(struct rcq *q)
 		q->next->prev = q->prev;
 	free(q->ops);
 	free(q->stage);
+	free(q->failed);
 	free(q);
 }
 
@@ -491,6 +492,10 @@ void eng_forget(struct rcq *q)
 	q->wqe_held = false;
 	q->starves = q->last_wqe = 0;
 	q->in_msg = q->comm_est = q->nak_wait = q->nak_fatal = q->draining = false;
+	if (q->qp->type == IBV_QPT_XRC_RECV) {
+		xrc_forgotten(q);
+		return;
+	}
 	cqe_purge(q->qp->send_cq, q);
 	cqe_purge(q->qp->recv_cq, q);
 }

@@ -18,7 +18,7 @@
 #define QPC SD_QPC
 #define PATH 0xc0u                /* bits of the context */
 
-enum { ST_RC, ST_UC, ST_UD, ST_DCI = 5 };
+enum { ST_RC, ST_UC, ST_UD, ST_XRC, ST_DCI = 5 };
 
 bool sd_fw_port_ok(uint32_t port)
 {
@@ -40,7 +40,14 @@ uint32_t sd_fw_max_atomic(unsigned mode)
 
 static unsigned st_of(const struct sd_qp *qp)
 {
-	return qp->type == IBV_QPT_RC ? ST_RC : qp->type == IBV_QPT_UC ? ST_UC : qp->type == IBV_QPT_UD ? ST_UD : ST_DCI;
+	return qp->type == IBV_QPT_RC ? ST_RC : qp->type == IBV_QPT_UC ? ST_UC : qp->type == IBV_QPT_UD ? ST_UD :
+	       qp->type == SD_QPT_DCI ? ST_DCI : ST_XRC;
+}
+
+/* A DCT is no QP to the firmware; XRC QPs are those of verbs alone */
+static bool st_ok(const struct sd_qp *qp)
+{
+	return qp->type != SD_QPT_DCT && st_of(qp) != ST_XRC;
 }
 
 static unsigned state_of(const struct sd_qp *qp)
@@ -310,7 +317,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 			      .recv_cq = sd_devx_cq(c, sd_get(qpc, 0x4e8, 24)), .no_dbrec = sd_get(qpc, 0x80, 2), .cqe_atomic_be = true };
 	qp->srq = rq_type == 1 ? sd_devx_srq(c, sd_get(qpc, 0x568, 24)) : NULL;
 	/* An XRC SRQ is for XRC QPs */
-	if (qp->srq && sd_container(qp->srq, struct host_srq, s)->creator == 0x705)
+	if (qp->srq && qp->srq->xrcd)
 		qp->srq = NULL;
 	qp->attr.qp_state = IBV_QPS_RESET;
 	if (!qp->pd || !qp->send_cq || !qp->recv_cq || (rq_type == 1 && !qp->srq)) {
@@ -454,7 +461,7 @@ static uint8_t move(struct sd_devx_cmd *c)
 
 	if (c->op_mod)
 		return SD_FAIL(c, SD_ST_BAD_OP);
-	if (!qp || qp->type == SD_QPT_DCT)
+	if (!qp || !st_ok(qp))
 		return SD_FAIL(c, SD_ST_BAD_RES);
 	while (s->opcode != c->opcode)
 		s++;
@@ -502,7 +509,7 @@ static uint8_t stop(struct sd_devx_cmd *c)
 
 	if (c->op_mod)
 		return SD_FAIL(c, SD_ST_BAD_OP);
-	if (!qp || qp->type == SD_QPT_DCT)
+	if (!qp || !st_ok(qp))
 		return SD_FAIL(c, SD_ST_BAD_RES);
 	hq = sd_container(qp, struct host_qp, q);
 	from = qp->state;
@@ -527,7 +534,7 @@ static uint8_t query(struct sd_devx_cmd *c)
 	uint8_t qpc[QPC];
 	struct sd_qp_look l;
 
-	if (!qp || qp->type == SD_QPT_DCT)
+	if (!qp || !st_ok(qp))
 		return SD_FAIL(c, SD_ST_BAD_RES);
 	memcpy(qpc, bits(sd_container(qp, struct host_qp, q)), QPC);
 	sd_engine_qp_look(qp, &l);

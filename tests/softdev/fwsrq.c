@@ -7,8 +7,7 @@
  *   RMP       in 0x100 rmpc: state, wq at 0x180 of it     out 0x48 rmpn
  *   XRQ       in 0x80 xrqc: the list at 0x100 of it, wq at 0x400     out 0x48 xrqn; see tm.c
  *   XRC SRQ   in 0x80 xrc_srqc     0x280 offset in the umem, id 0x2c0     out 0x48 xrc_srqn. No source
- *             says where the context has the umem of its record: 0x60/32 is free. There are no XRC
- *             QPs, so nothing is ever received with it.
+ *             says where the context has the umem of its record: 0x60/32 is free.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -72,10 +71,10 @@ static uint8_t destroy(void *obj)
 
 	if (hs->s.refs)
 		return SD_ST_BUSY;
-	if (hs->cq)
-		hs->cq->refs--;
-	if (hs->xrcd)
-		hs->xrcd->refs--;
+	if (hs->s.cq)
+		hs->s.cq->refs--;
+	if (hs->s.xrcd)
+		hs->s.xrcd->refs--;
 	sd_engine_srq_destroyed(&hs->s);
 	sd_srq_free(hs);
 	sd_umem_put(u[0]);
@@ -113,8 +112,8 @@ static uint8_t finish(struct sd_devx_cmd *c, struct sd_pd *pd, struct sd_cq *cq,
 	if (sd_srq_add(hs))
 		goto put;
 	pd->refs++;
-	hs->cq = cq;
-	hs->xrcd = xrcd;
+	hs->s.cq = cq;
+	hs->s.xrcd = xrcd;
 	if (cq)
 		cq->refs++;
 	if (xrcd)
@@ -142,7 +141,7 @@ static struct host_srq *named(struct sd_devx_cmd *c, enum kind kind)
 	struct sd_srq *srq = sd_devx_srq(c, sd_get(c->in, 0x48, 24));
 	struct host_srq *hs = srq ? sd_container(srq, struct host_srq, s) : NULL;
 
-	return hs && kind == (hs->creator == 0x705 ? XRC_SRQ : hs->s.tm ? XRQ : RMP) ? hs : NULL;
+	return hs && kind == (hs->s.xrcd ? XRC_SRQ : hs->s.tm ? XRQ : RMP) ? hs : NULL;
 }
 
 static void wq_live(struct host_srq *hs, uint8_t *wq, bool *broken)

@@ -68,7 +68,8 @@ struct sd_channel {
 };
 
 /* Objects in the order in which a closed context gets rid of what is left */
-enum sd_kind { SD_NONE, SD_DEVX, SD_UMEM, SD_QP, SD_IND_TBL, SD_WQ, SD_SRQ, SD_CQ, SD_MW, SD_MR, SD_DM, SD_AH, SD_PD, SD_UAR, SD_KINDS };
+enum sd_kind { SD_NONE, SD_DEVX, SD_UMEM, SD_QP, SD_IND_TBL, SD_WQ, SD_SRQ, SD_CQ, SD_MW, SD_MR, SD_DM, SD_AH, SD_XRCD,
+	       SD_PD, SD_UAR, SD_KINDS };
 
 struct host_uar {
 	struct sd_uar u;
@@ -118,8 +119,6 @@ struct host_srq {
 	struct sd_srq s;
 	struct sd_umem *umem[2];
 	uint16_t creator;         /* opcode of the command that made it; 0: verbs */
-	struct sd_cq *cq;         /* XRC SRQ, XRQ: its own */
-	struct sd_domain *xrcd;   /* XRC SRQ */
 	uint8_t wqc[SD_WQ_CONTEXT]; /* fwsrq.c */
 	uint8_t xrqc[0x80];       /* XRQ: what comes before it */
 	uint64_t user_handle;
@@ -225,8 +224,11 @@ struct sd_qp_args {
 	struct ibv_qp_cap cap;
 	bool sig_all;
 	const struct mlx5_ib_create_qp *drv;
+	struct sd_domain *xrcd;   /* of an XRC receive QP, which has no PD and no CQ */
 };
 int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uint32_t *qpn);
+/* A DCT or an XRC receive QP, which have no queue of their own */
+int sd_qp_create_target(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uint32_t *qpn);
 int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *cmd);
 void sd_qp_query(struct sd_qp *qp, struct ib_uverbs_query_qp_resp *resp);
 void sd_qp_free(struct host_qp *hq);
@@ -271,6 +273,10 @@ int sd_wq_free(struct host_wq *wq);             /* EBUSY while it is in a table 
 void sd_ind_tbl_free(struct host_ind_tbl *t);
 uint32_t sd_wq_number(const struct host_wq *wq);
 uint32_t sd_ind_tbl_number(const struct host_ind_tbl *t);
+
+/* ---- xrc.c ---- */
+void sd_xrcd_put(struct sd_domain *d);
+extern struct sd_cq sd_no_cq;     /* of an XRC receive QP that no request has reached */
 
 /* ---- srq.c ---- */
 int sd_srq_add(struct host_srq *hs);            /* gives it a number and puts it into the table */

@@ -874,6 +874,9 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 		if (err)
 			return err;
 		break;
+	case SD_XRCD:
+		sd_xrcd_put(obj);
+		break;
 	case SD_UAR:
 		sd_uar_put(&((struct host_uar *)obj)->u);
 		break;
@@ -888,6 +891,10 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 		if (hs->s.refs)
 			return EBUSY;
 		sd_engine_srq_destroyed(&hs->s);
+		if (hs->s.xrcd) {
+			hs->s.xrcd->refs--;
+			hs->s.cq->refs--;
+		}
 		*async_events = hs->async_events - sd_channel_take_back(hs->async, hs->user_handle);
 		sd_srq_free(hs);
 		break;

@@ -7,17 +7,27 @@
 #include <string.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
-#include "host.h"
+#include "devx.h"
 
 static bool power_of_2(uint32_t n)
 {
 	return n && !(n & (n - 1));
 }
 
+static void sd_qp_hold(struct sd_qp *qp)
+{
+	qp->pd->refs++;
+	qp->send_cq->refs++;
+	qp->recv_cq->refs++;
+	if (qp->srq)
+		qp->srq->refs++;
+}
+
 int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uint32_t *qpn)
 {
 	const uint32_t scatter = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE;
 	const struct mlx5_ib_create_qp *drv = a->drv;
+	const uint32_t dci = a->type == SD_QPT_DCI ? MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_DCI_STREAM : 0;
 	uint64_t rq_bytes = 0, sq_bytes = (uint64_t)drv->sq_wqe_count << 6;
 	struct host_qp *hq;
 	struct sd_uar *uar;
@@ -25,7 +35,7 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	int err;
 
 	/* Signatures, packet-based credits and the rest are capabilities that this device does not claim */
-	if (!(drv->flags & MLX5_QP_FLAG_UAR_PAGE_INDEX) || drv->flags & ~(scatter | MLX5_QP_FLAG_UAR_PAGE_INDEX))
+	if (!(drv->flags & MLX5_QP_FLAG_UAR_PAGE_INDEX) || drv->flags & ~(scatter | dci | MLX5_QP_FLAG_UAR_PAGE_INDEX))
 		return EINVAL;
 	if (a->cap.max_send_wr > SD_MAX_SQ_WQEBB || a->cap.max_recv_wr > SD_MAX_RQ_WR || a->cap.max_send_sge > SD_MAX_SGE ||
 	    a->cap.max_recv_sge > SD_MAX_SGE + 2 || a->cap.max_inline_data > SD_MAX_SQ_DESC)
@@ -34,7 +44,12 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 		return EINVAL;
 	if (!drv->sq_wqe_count != !a->cap.max_send_wr)
 		return EINVAL;
-	if (a->srq && a->srq->tm && a->type != IBV_QPT_RC)
+	if (a->srq && ((a->srq->tm && a->type != IBV_QPT_RC) || a->srq->xrcd))
+		return EINVAL;
+	if ((a->type == SD_QPT_DCI || a->type == IBV_QPT_XRC_SEND) && (a->cap.max_recv_wr || a->cap.max_recv_sge))
+		return EINVAL;
+	if (drv->flags & MLX5_QP_FLAG_DCI_STREAM && (drv->dci_streams.log_num_concurent > SD_LOG_STREAMS ||
+						     drv->dci_streams.log_num_errored > SD_LOG_STREAMS))
 		return EINVAL;
 	/* A QP with a shared receive queue has none of its own, even if the program asks for one */
 	if (a->cap.max_recv_wr && !a->srq) {
@@ -76,7 +91,9 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	 * As the kernel's driver: a datagram, with its GRH, never; the requester's side only where
 	 * there are answers, and every WQE is signaled or it is asked for by name
 	 */
-	if (drv->flags & MLX5_QP_FLAG_SCATTER_CQE && a->type != IBV_QPT_UD)
+	if (drv->flags & MLX5_QP_FLAG_DCI_STREAM)
+		qp->streams = 1 + (1u << drv->dci_streams.log_num_errored);
+	if (drv->flags & MLX5_QP_FLAG_SCATTER_CQE && (a->type == IBV_QPT_RC || a->type == IBV_QPT_UC))
 		qp->scatter_rsp = a->recv_cq->cqe_size == 128 ? 64 : 32;
 	/* With a 128-byte CQE libmlx5 44 looks for a requester's data in the wrong place: there, memory it is */
 	if (qp->scatter_rsp && a->type == IBV_QPT_RC && (a->sig_all || drv->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE) &&
@@ -88,11 +105,7 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	if (err)
 		goto free_handle;
 	hq->async = sd_channel_hold(a->async);
-	qp->pd->refs++;
-	qp->send_cq->refs++;
-	qp->recv_cq->refs++;
-	if (qp->srq)
-		qp->srq->refs++;
+	sd_qp_hold(qp);
 	sd_engine_qp_created(qp);
 	sd_trap_page(uar);
 	*qpn = qp->qpn;
@@ -105,13 +118,59 @@ put_uar:
 	return err;
 }
 
+int sd_qp_create_target(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uint32_t *qpn)
+{
+	const struct mlx5_ib_create_qp *drv = a->drv;
+	struct host_qp *hq;
+	struct sd_qp *qp;
+	int err;
+
+	if (a->type == SD_QPT_DCT && (drv->flags & ~(uint32_t)MLX5_QP_FLAG_TYPE_DCT || !a->srq || a->srq->xrcd || drv->uidx > 0xffffff))
+		return EINVAL;
+	hq = calloc(1, sizeof(*hq));
+	err = hq ? sd_handle_new(ctx, SD_QP, hq, handle) : ENOMEM;
+	if (err)
+		goto free;
+	qp = &hq->q;
+	*qp = (struct sd_qp){ .dev = ctx->dev, .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx, .uidx = 0xffffff, .xrcd = a->xrcd,
+			      .send_cq = &sd_no_cq, .recv_cq = &sd_no_cq };
+	if (a->type == SD_QPT_DCT) {
+		qp->pd = a->pd;
+		qp->send_cq = qp->recv_cq = a->recv_cq;
+		qp->srq = a->srq;
+		qp->uidx = drv->uidx;
+		qp->dc_key = drv->access_key;
+	}
+	hq->user_handle = a->user_handle;
+	err = sd_qp_add(hq);
+	if (err)
+		goto free_handle;
+	hq->async = sd_channel_hold(a->async);
+	if (qp->xrcd)
+		qp->xrcd->refs++;
+	else
+		sd_qp_hold(qp);
+	sd_engine_qp_created(qp);
+	*qpn = qp->xrcd ? qp->qpn : 0;
+	return 0;
+free_handle:
+	sd_handle_free(*handle);
+free:
+	free(hq);
+	return err;
+}
+
 void sd_qp_free(struct host_qp *hq)
 {
-	hq->q.pd->refs--;
-	hq->q.send_cq->refs--;
-	hq->q.recv_cq->refs--;
-	if (hq->q.srq)
-		hq->q.srq->refs--;
+	if (hq->q.xrcd) {
+		hq->q.xrcd->refs--;
+	} else {
+		hq->q.pd->refs--;
+		hq->q.send_cq->refs--;
+		hq->q.recv_cq->refs--;
+		if (hq->q.srq)
+			hq->q.srq->refs--;
+	}
 	for (struct host_mcast *m; (m = hq->groups);) {
 		hq->groups = m->next;
 		free(m);
@@ -126,7 +185,7 @@ void sd_qp_free(struct host_qp *hq)
 
 #define STATES (IBV_QPS_ERR + 1)
 
-enum { RC, UC, UD, TYPES };
+enum { RC, UC, UD, INI, TGT, TYPES }; /* the last two: XRC */
 
 /* What any connected QP, or both kinds of it, may say in the same breath */
 #define FIRST (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
@@ -142,18 +201,22 @@ static const struct {
 		[IBV_QPS_RESET] = { .valid = true },
 		[IBV_QPS_INIT] = { .valid = true,
 				   .required = { [RC] = FIRST | IBV_QP_ACCESS_FLAGS, [UC] = FIRST | IBV_QP_ACCESS_FLAGS,
-						 [UD] = FIRST | IBV_QP_QKEY } },
+						 [UD] = FIRST | IBV_QP_QKEY, [INI] = FIRST | IBV_QP_ACCESS_FLAGS,
+						 [TGT] = FIRST | IBV_QP_ACCESS_FLAGS } },
 	},
 	[IBV_QPS_INIT] = {
 		[IBV_QPS_RESET] = { .valid = true },
 		[IBV_QPS_ERR] = { .valid = true },
 		[IBV_QPS_INIT] = { .valid = true,
 				   .optional = { [RC] = FIRST | IBV_QP_ACCESS_FLAGS, [UC] = FIRST | IBV_QP_ACCESS_FLAGS,
-						 [UD] = FIRST | IBV_QP_QKEY } },
+						 [UD] = FIRST | IBV_QP_QKEY, [INI] = FIRST | IBV_QP_ACCESS_FLAGS,
+						 [TGT] = FIRST | IBV_QP_ACCESS_FLAGS } },
 		[IBV_QPS_RTR] = { .valid = true,
-				  .required = { [RC] = PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, [UC] = PATH },
+				  .required = { [RC] = PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, [UC] = PATH,
+						[INI] = PATH, [TGT] = PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER },
 				  .optional = { [RC] = ALT | IBV_QP_PKEY_INDEX, [UC] = ALT | IBV_QP_PKEY_INDEX,
-						[UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY } },
+						[UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY, [INI] = ALT | IBV_QP_PKEY_INDEX,
+						[TGT] = ALT | IBV_QP_PKEY_INDEX } },
 	},
 	[IBV_QPS_RTR] = {
 		[IBV_QPS_RESET] = { .valid = true },
@@ -161,31 +224,42 @@ static const struct {
 		[IBV_QPS_RTS] = { .valid = true,
 				  .required = { [RC] = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 						       IBV_QP_MAX_QP_RD_ATOMIC,
-						[UC] = IBV_QP_SQ_PSN, [UD] = IBV_QP_SQ_PSN },
+						[UC] = IBV_QP_SQ_PSN, [UD] = IBV_QP_SQ_PSN,
+						[INI] = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+							IBV_QP_MAX_QP_RD_ATOMIC,
+						[TGT] = IBV_QP_TIMEOUT | IBV_QP_SQ_PSN },
 				  .optional = { [RC] = IBV_QP_CUR_STATE | MIG | IBV_QP_MIN_RNR_TIMER, [UC] = IBV_QP_CUR_STATE | MIG,
-						[UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY } },
+						[UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY, [INI] = IBV_QP_CUR_STATE | MIG,
+						[TGT] = IBV_QP_CUR_STATE | MIG | IBV_QP_MIN_RNR_TIMER } },
 	},
 	[IBV_QPS_RTS] = {
 		[IBV_QPS_RESET] = { .valid = true },
 		[IBV_QPS_ERR] = { .valid = true },
 		[IBV_QPS_RTS] = { .valid = true,
 				  .optional = { [RC] = IBV_QP_CUR_STATE | MIG | IBV_QP_MIN_RNR_TIMER, [UC] = IBV_QP_CUR_STATE | MIG,
-						[UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY } },
+						[UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY, [INI] = IBV_QP_CUR_STATE | MIG,
+						[TGT] = IBV_QP_CUR_STATE | MIG | IBV_QP_MIN_RNR_TIMER } },
 		[IBV_QPS_SQD] = { .valid = true,
 				  .optional = { [RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY, [UC] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
-						[UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY } },
+						[UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY, [INI] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
+						[TGT] = IBV_QP_EN_SQD_ASYNC_NOTIFY } },
 	},
 	[IBV_QPS_SQD] = {
 		[IBV_QPS_RESET] = { .valid = true },
 		[IBV_QPS_ERR] = { .valid = true },
 		[IBV_QPS_RTS] = { .valid = true,
 				  .optional = { [RC] = IBV_QP_CUR_STATE | MIG | IBV_QP_MIN_RNR_TIMER, [UC] = IBV_QP_CUR_STATE | MIG,
-						[UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY } },
+						[UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY, [INI] = IBV_QP_CUR_STATE | MIG,
+						[TGT] = IBV_QP_CUR_STATE | MIG | IBV_QP_MIN_RNR_TIMER } },
 		[IBV_QPS_SQD] = { .valid = true,
 				  .optional = { [RC] = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 						       IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | MIG | IBV_QP_PKEY_INDEX |
 						       IBV_QP_MIN_RNR_TIMER,
-						[UC] = IBV_QP_AV | MIG | IBV_QP_PKEY_INDEX, [UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY } },
+						[UC] = IBV_QP_AV | MIG | IBV_QP_PKEY_INDEX, [UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY,
+						[INI] = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+							IBV_QP_MAX_QP_RD_ATOMIC | MIG | IBV_QP_PKEY_INDEX,
+						[TGT] = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_MAX_DEST_RD_ATOMIC | MIG |
+							IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER } },
 	},
 	/* Where a send error leaves a QP of an unreliable type; of an RC QP it is the error state */
 	[IBV_QPS_SQE] = {
@@ -200,10 +274,42 @@ static const struct {
 	},
 };
 
+/* The mlx5 driver's own: a DCI has no peer, and a DCT is made by its last step */
+static bool dc_transition_ok(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+{
+	static const struct {
+		enum ibv_qp_type type;
+		enum ibv_qp_state from, to;
+		int required, optional;
+	} steps[] = {
+		{ SD_QPT_DCI, IBV_QPS_RESET, IBV_QPS_INIT, FIRST, 0 },
+		{ SD_QPT_DCI, IBV_QPS_INIT, IBV_QPS_INIT, 0, FIRST },
+		{ SD_QPT_DCI, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX | IBV_QP_AV },
+		{ SD_QPT_DCI, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
+		  IBV_QP_SQ_PSN, IBV_QP_MIN_RNR_TIMER },
+		{ SD_QPT_DCI, IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_MIN_RNR_TIMER },
+		{ SD_QPT_DCT, IBV_QPS_RESET, IBV_QPS_INIT, FIRST | IBV_QP_ACCESS_FLAGS, 0 },
+		{ SD_QPT_DCT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU, 0 },
+	};
+
+	if (!(mask & IBV_QP_STATE))
+		return false;
+	mask &= ~IBV_QP_STATE;
+	if (type == SD_QPT_DCI && (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET)))
+		return !mask;
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
+		if (steps[i].type == type && steps[i].from == from && steps[i].to == to)
+			return (mask & steps[i].required) == steps[i].required && !(mask & ~(steps[i].required | steps[i].optional));
+	return false;
+}
+
 static bool transition_ok(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
-	const int t = type == IBV_QPT_UD ? UD : type == IBV_QPT_UC ? UC : RC, required = transitions[from][to].required[t];
+	const int t = type == IBV_QPT_UD ? UD : type == IBV_QPT_UC ? UC : type == IBV_QPT_XRC_SEND ? INI : type == IBV_QPT_XRC_RECV ? TGT :
+		      RC, required = transitions[from][to].required[t];
 
+	if (type == SD_QPT_DCI || type == SD_QPT_DCT)
+		return dc_transition_ok(type, from, to, mask);
 	if (mask & IBV_QP_CUR_STATE && (from < IBV_QPS_RTR || from > IBV_QPS_SQE))
 		return false;
 	return transitions[from][to].valid && (mask & required) == required &&
@@ -279,6 +385,11 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 	enum ibv_qp_state from = qp->state, to;
 	int mask = c->attr_mask, err = 0;
 
+	/* As the kernel: half of an RC QP's attributes are left out, so that programs can give all of them */
+	if (qp->type == IBV_QPT_XRC_SEND)
+		mask &= ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	else if (qp->type == IBV_QPT_XRC_RECV)
+		mask &= ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
 	if ((mask & IBV_QP_STATE && c->qp_state > IBV_QPS_ERR) || (mask & IBV_QP_CUR_STATE && c->cur_qp_state > IBV_QPS_ERR))
 		return EINVAL;
 	/* The caller's idea of the current state; ours is the truth when they differ */
@@ -288,7 +399,8 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 	if (!transition_ok(qp->type, from, to, mask) || !values_ok(c, mask))
 		return EINVAL;
 	/* What stays with tag matching's command QP needs no way on a network, and libmlx5 gives it none */
-	if (mask & IBV_QP_AV && !(qp->srq && qp->srq->tm && c->dest_qp_num == qp->qpn))
+	if (mask & IBV_QP_AV && qp->type != SD_QPT_DCI && qp->type != SD_QPT_DCT &&
+	    !(qp->srq && qp->srq->tm && c->dest_qp_num == qp->qpn))
 		err = path_check(qp->dev, &c->dest);
 	if (err)
 		return err;
@@ -325,6 +437,8 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 		at->dest_qp_num = c->dest_qp_num;
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		at->en_sqd_async_notify = c->en_sqd_async_notify;
+	if (qp->type == SD_QPT_DCT)
+		at->max_dest_rd_atomic = SD_MAX_RD_ATOMIC;
 	if (to == IBV_QPS_RESET) {
 		memset(at, 0, sizeof(*at));
 		/* Commands may have set these */

@@ -471,8 +471,10 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 {
 	struct sd_qp *qp = q->qp;
 	struct sd_counters *c = sd_counters(qp);
+	const enum ibv_qp_type type = qp->type == SD_QPT_DCT ? SD_QPT_DCI : qp->type == IBV_QPT_XRC_RECV ? IBV_QPT_XRC_SEND :
+				      qp->type == IBV_QPT_XRC_SEND ? IBV_QPT_XRC_RECV : qp->type;
 
-	if (q->err || (qp->type == SD_QPT_DCT ? SD_QPT_DCI : qp->type) != f->type || f->src != q->peer || f->dev != qp->dev ||
+	if (q->err || type != f->type || f->src != q->peer || f->dev != qp->dev ||
 	    (qp->type == SD_QPT_DCT && q->nak_fatal) ||
 	    (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_SQE))
 		return q->nak_fatal ? RP_STALE : RP_UNREACH;
@@ -497,6 +499,8 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 		q->comm_est = true;
 		sd_async_qp(qp, IBV_EVENT_COMM_EST);
 	}
+	if (qp->type == IBV_QPT_XRC_RECV && !xrc_aim(q, f->srqn))
+		return refuse(q, RP_INVAL);
 	if (f->total > SD_MAX_MSG || f->off > f->total || (!is_masked(f->opcode) && f->len > f->total - f->off))
 		return refuse(q, RP_INVAL);
 	if (f->len == 0 && f->off != f->total)
@@ -584,7 +588,7 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 			j = &q->jobs[q->njobs++];
 			*j = (struct job){
 				.kind = f->opcode == MLX5_OPCODE_RDMA_READ ? FR_READ : FR_ATOMIC, .psn = f->psn, .epoch = f->epoch,
-				.rkey = f->rkey, .raddr = f->raddr, .total = g.total,
+				.rkey = f->rkey, .srqn = f->srqn, .raddr = f->raddr, .total = g.total,
 			};
 			if (is_atomic(f->opcode))
 				memcpy(j->old, out.old, sizeof j->old);
@@ -635,7 +639,10 @@ static bool read_piece(struct rcq *q, struct job *j)
 	unsigned n = 0;
 	int ret = -EFAULT;
 
-	if (len && sig_in(q->qp, &l, true)) {
+	/* A later request may have been for another SRQ */
+	if (q->qp->type == IBV_QPT_XRC_RECV && !xrc_aim(q, j->srqn))
+		ret = -EFAULT;
+	else if (len && sig_in(q->qp, &l, true)) {
 		bytes = sig_read(q, &l);
 		v[0] = (struct iovec){ (void *)(bytes + j->off), len };
 		ret = bytes ? wire_send(q->slot, q->inst, &a, v, 1) : -EFAULT;

@@ -102,6 +102,7 @@ void sd_engine_srq_look(struct sd_srq *srq, uint32_t *hw, uint32_t *sw, bool *br
 
 void sd_engine_srq_destroyed(struct sd_srq *srq)
 {
+	xrc_srq_destroyed(srq);
 	sd_tm_free(srq);
 	free(srq->eng);
 	srq->eng = NULL;

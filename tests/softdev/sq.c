@@ -65,6 +65,7 @@ void sq_reset(struct rcq *q)
 	q->sq_ci = q->sq_pi = q->rung = q->enabled = 0;
 	q->halted = q->err = false;
 	q->wait_until = q->wait_step = 0;
+	dc_streams_forget(q);
 }
 
 bool sq_ring(struct rcq *q)
@@ -179,7 +180,7 @@ void sq_enter_err(struct rcq *q)
 	if ((eng_is_stepped && !eng_is_trap) || q->qp->cd_slave_send)
 		sq_ring(q);
 	/* As an adapter's, an SRQ's last entry comes back long after the command, or the error, that stops the QP */
-	if (q->qp->srq && q->qp->type != SD_QPT_DCT)
+	if (q->qp->srq && q->qp->type != SD_QPT_DCT && q->qp->type != IBV_QPT_XRC_RECV)
 		q->last_wqe = eng_is_stepped ? 1 : eng_now() + LAST_WQE_NS;
 	sq_flush(q);
 	eng_wake();
@@ -221,6 +222,12 @@ static void good_cqe(struct rcq *q, struct op *op)
 	cqe_put(q->qp->send_cq, q, &c, format == 8 ? op->resp : NULL, false);
 }
 
+static void refill(struct rcq *q)
+{
+	q->rnr_left = q->qp->attr.rnr_retry & 7;
+	q->retry_left = q->qp->attr.retry_cnt & 7;
+}
+
 static void retire(struct rcq *q)
 {
 	while (q->count && op_at(q, 0)->done) {
@@ -234,6 +241,12 @@ static void retire(struct rcq *q)
 				cqe_error(q->qp->send_cq, q, false, op.opcode, op.idx, op.synd, op.vendor);
 			if (!q->count)
 				q->sq_ci = op.idx + op.bbs;
+			if (q->qp->streams && !op.fatal && (dc_stream_failed(q, op.stream) || dc_stream_fails(q, op.stream))) {
+				q->halted = false;
+				q->wait_until = 0;
+				refill(q);
+				return;
+			}
 			if (reliable(q->qp) || op.fatal)
 				sq_enter_err(q);
 			else
@@ -301,12 +314,6 @@ static uint64_t timeout_us(struct rcq *q)
 	uint64_t us = t && t < 16 ? 4096ull << t >> 10 : 200000;
 
 	return us < 1000 ? 1000 : us < 200000 ? us : 200000;
-}
-
-static void refill(struct rcq *q)
-{
-	q->rnr_left = q->qp->attr.rnr_retry & 7;
-	q->retry_left = q->qp->attr.retry_cnt & 7;
 }
 
 /* What the responder said about op i */
@@ -402,14 +409,15 @@ static bool has_opcode(enum ibv_qp_type type, uint8_t opcode)
 	case MLX5_OPCODE_RDMA_WRITE_IMM:
 		return type != IBV_QPT_UD;
 	case MLX5_OPCODE_UMR:
-		return type == IBV_QPT_RC || type == IBV_QPT_UC;
+		return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_XRC_SEND;
 	case MLX5_OPCODE_SEND_INVAL:
-		return type == IBV_QPT_RC;
+		return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
 	case MLX5_OPCODE_RDMA_READ:
 	case MLX5_OPCODE_ATOMIC_CS:
 	case MLX5_OPCODE_ATOMIC_FA:
 	case MLX5_OPCODE_ATOMIC_MASKED_CS:
 	case MLX5_OPCODE_ATOMIC_MASKED_FA:
+		return type == IBV_QPT_RC || type == SD_QPT_DCI || type == IBV_QPT_XRC_SEND;
 	case MLX5_OPCODE_MMO:
 		return type == IBV_QPT_RC || type == SD_QPT_DCI;
 	case MLX5_OPCODE_TAG_MATCHING:
@@ -460,6 +468,15 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 		if (synd)
 			return synd;
 	}
+	if (qp->type == IBV_QPT_XRC_SEND) {
+		uint32_t srqn;
+
+		if (end - at < 16)
+			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+		memcpy(&srqn, at, sizeof srqn);
+		at += 16;
+		q->body.srqn = be32toh(srqn) & 0xffffff;
+	}
 	if (remote) {
 		if (end - at < (ptrdiff_t)sizeof r)
 			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
@@ -499,7 +516,7 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 
 static uint8_t vendor_of(uint8_t synd)
 {
-	return synd == MLX5_CQE_SYNDROME_LOCAL_PROT_ERR ? 0x51 : synd == MLX5_CQE_SYNDROME_MW_BIND_ERR ? 0x78 : 0x68;
+	return synd == MLX5_CQE_SYNDROME_LOCAL_PROT_ERR ? 0x51 : synd == MLX5_CQE_SYNDROME_WR_FLUSH_ERR ? 0xf9 : synd == MLX5_CQE_SYNDROME_MW_BIND_ERR ? 0x78 : 0x68;
 }
 
 /* The youngest op was sent whole, and no answer will come */
@@ -516,7 +533,7 @@ static void make_frame(struct rcq *q, const struct op *op, uint64_t len, struct 
 {
 	*f = (struct frame){
 		.len = len, .kind = FR_REQ, .type = q->qp->type, .opcode = op->opcode, .solicited = q->body.se,
-		.dst = q->peer, .dc_key = q->dc_key, .slid = sd_lid(q->qp->dev),
+		.dst = q->peer, .dc_key = q->dc_key, .srqn = q->body.srqn, .slid = sd_lid(q->qp->dev),
 		.dev = q->path_dev, .src = q->qp->qpn, .psn = op->psn, .epoch = q->epoch, .imm = q->body.imm, .rkey = q->body.rkey,
 		.raddr = q->body.raddr, .total = op->total, .off = q->body.off, .swap_add = q->body.swap_add,
 		.compare = q->body.compare, .log_size = is_masked(op->opcode) ? q->body.log_size : 0,
@@ -663,6 +680,7 @@ static bool launch(struct rcq *q)
 		memcpy(&c, q->body.wqe, sizeof c);
 		op->opcode = be32toh(c.opmod_idx_opcode) & 0xff;
 		op->ce = c.fm_ce_se >> 2 & 3;
+		op->stream = be16toh(c.dci_stream_channel_id);
 		ds = be32toh(c.qpn_ds) & 0xff;
 		if (ds < 1 || ds * 16 > SD_MAX_SQ_DESC || ds * 16 > bytes || be32toh(c.qpn_ds) >> 8 != qp->qpn ||
 		    (!qp->cd_slave_send && (be32toh(c.opmod_idx_opcode) >> 8 & 0xffff) != q->sq_ci)) {
@@ -671,6 +689,12 @@ static bool launch(struct rcq *q)
 			op->bbs = (ds + 3) / 4;
 			synd = decode(q, op, &c, ds);
 		}
+	}
+	/* What comes after a failed one, until the program has the stream reset */
+	if (!synd && qp->streams && dc_stream_failed(q, op->stream)) {
+		if (q->count)
+			return false;
+		synd = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
 	}
 	/* Any fence waits for the answers to earlier READs and atomics; the strong one for everything */
 	if (!synd && q->body.fm && (q->body.fm == 3 ? q->count : q->rd))

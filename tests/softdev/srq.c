@@ -52,6 +52,7 @@ int sd_cmd_srq_create(struct sd_cmd *c)
 	uint64_t tags = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, 0);
 	struct sd_pd *pd = sd_in_obj(c, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, SD_PD);
 	struct sd_cq *cq = sd_in_obj(c, UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, SD_CQ);
+	struct sd_domain *xrcd = sd_in_obj(c, UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, SD_XRCD);
 	struct mlx5_ib_create_srq_resp resp = { .srqn = 0 };
 	struct mlx5_ib_create_srq drv;
 	struct sd_channel *async;
@@ -63,7 +64,7 @@ int sd_cmd_srq_create(struct sd_cmd *c)
 		err = sd_event_fd(c, UVERBS_ATTR_CREATE_SRQ_EVENT_FD, &async);
 	if (err)
 		return err;
-	if (type != IB_UVERBS_SRQT_BASIC && type != IB_UVERBS_SRQT_TM) {
+	if (type != IB_UVERBS_SRQT_BASIC && type != IB_UVERBS_SRQT_TM && type != IB_UVERBS_SRQT_XRC) {
 		sd_once(0xffff0300 + (type & 0xff), "shared receive queues of type %u are not supported", (unsigned)type);
 		return EOPNOTSUPP;
 	}
@@ -80,6 +81,8 @@ int sd_cmd_srq_create(struct sd_cmd *c)
 	if (!sd_mem_ok(drv.buf_addr, (uint64_t)wr * stride, true) || !sd_mem_ok(drv.db_addr, 8, false))
 		return EFAULT;
 	if (type == IB_UVERBS_SRQT_TM && (!cq || !tags || log_of(tags) > SD_LOG_TM_LIST || drv.uidx >= 0xffffff))
+		return EINVAL;
+	if (type == IB_UVERBS_SRQT_XRC && (!cq || !xrcd || drv.uidx > 0xffffff))
 		return EINVAL;
 	hs = calloc(1, sizeof(*hs));
 	err = hs ? sd_handle_new(c->ctx, SD_SRQ, hs, &handle) : ENOMEM;
@@ -99,13 +102,21 @@ int sd_cmd_srq_create(struct sd_cmd *c)
 	err = sd_srq_add(hs);
 	if (err)
 		goto free_handle;
+	if (type == IB_UVERBS_SRQT_XRC) {
+		hs->s.uidx = drv.uidx;
+		hs->s.xrcd = xrcd;
+		hs->s.cq = cq;
+		xrcd->refs++;
+		cq->refs++;
+	}
 	hs->async = sd_channel_hold(async);
 	pd->refs++;
 	sd_engine_srq_changed(&hs->s);
 
 	resp.srqn = hs->s.srqn;
 	if (SD_OUT(c, UVERBS_ATTR_UHW_OUT, resp) || SD_OUT(c, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, hs->s.max_wr) ||
-	    SD_OUT(c, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, hs->s.max_sge))
+	    SD_OUT(c, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, hs->s.max_sge) ||
+	    (hs->s.xrcd && SD_OUT(c, UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, hs->s.srqn)))
 		return sd_undo(c, SD_SRQ, handle);
 	sd_out_obj(c, UVERBS_ATTR_CREATE_SRQ_HANDLE, handle);
 	return 0;

@@ -236,6 +236,21 @@ static int cq_destroy(struct sd_cmd *c)
 	return err ? err : SD_OUT(c, UVERBS_ATTR_DESTROY_CQ_RESP, resp);
 }
 
+/* 0: not here */
+static enum ibv_qp_type type_of(uint64_t type, uint32_t flags)
+{
+	switch (type) {
+	case IB_UVERBS_QPT_RC: return IBV_QPT_RC;
+	case IB_UVERBS_QPT_UC: return IBV_QPT_UC;
+	case IB_UVERBS_QPT_UD: return IBV_QPT_UD;
+	case IB_UVERBS_QPT_XRC_INI: return IBV_QPT_XRC_SEND;
+	case IB_UVERBS_QPT_XRC_TGT: return IBV_QPT_XRC_RECV;
+	case IB_UVERBS_QPT_DRIVER:
+		return flags & MLX5_QP_FLAG_TYPE_DCI ? SD_QPT_DCI : flags & MLX5_QP_FLAG_TYPE_DCT ? SD_QPT_DCT : (enum ibv_qp_type)0;
+	}
+	return (enum ibv_qp_type)0;
+}
+
 static int qp_create(struct sd_cmd *c)
 {
 	const uint64_t known = IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK | IB_UVERBS_QP_CREATE_SCATTER_FCS |
@@ -251,7 +266,8 @@ static int qp_create(struct sd_cmd *c)
 
 	if (type > IB_UVERBS_QPT_DRIVER)
 		return EINVAL;
-	if (type != IB_UVERBS_QPT_RC && type != IB_UVERBS_QPT_UC && type != IB_UVERBS_QPT_UD) {
+	a.type = type_of(type, err ? 0 : drv.flags);
+	if (!a.type) {
 		/* libmlx5 tries the driver's own types only to see whether they exist */
 		if (type != IB_UVERBS_QPT_DRIVER)
 			sd_once(0xffff0100 + type, "queue pairs of type %u are not supported", (unsigned)type);
@@ -271,15 +287,20 @@ static int qp_create(struct sd_cmd *c)
 	a.send_cq = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, SD_CQ);
 	a.recv_cq = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, SD_CQ);
 	a.srq = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, SD_SRQ);
-	if (!a.pd || !a.send_cq || !a.recv_cq || !a.srq != !sd_attr(c, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE))
+	a.xrcd = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, SD_XRCD);
+	if (!a.xrcd != (a.type != IBV_QPT_XRC_RECV) || (a.type == IBV_QPT_XRC_SEND && a.recv_cq))
 		return EINVAL;
-	if (sd_attr(c, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE) || sd_attr(c, UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE) ||
-	    sd_attr(c, UVERBS_ATTR_CREATE_QP_SOURCE_QPN))
+	if (a.type == IBV_QPT_XRC_SEND)
+		a.recv_cq = a.send_cq;
+	if (a.xrcd ? a.pd || a.send_cq || a.recv_cq || a.srq : !a.pd || !a.send_cq || !a.recv_cq)
 		return EINVAL;
-	a.type = (enum ibv_qp_type)type;
+	if (!a.srq != !sd_attr(c, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE) || (a.srq && a.type == IBV_QPT_XRC_SEND))
+		return EINVAL;
+	if (sd_attr(c, UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE) || sd_attr(c, UVERBS_ATTR_CREATE_QP_SOURCE_QPN))
+		return EINVAL;
 	a.sig_all = flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
 	a.cap = (struct ibv_qp_cap){ cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge, cap.max_recv_sge, cap.max_inline_data };
-	err = sd_qp_create(c->ctx, &a, &handle, &qpn);
+	err = (a.xrcd || a.type == SD_QPT_DCT ? sd_qp_create_target : sd_qp_create)(c->ctx, &a, &handle, &qpn);
 	if (err)
 		return err;
 	if (a.srq || !cap.max_recv_wr)
@@ -391,7 +412,8 @@ static int w_query_qp(struct sd_cmd *c)
 	if (err)
 		return err;
 	qp = sd_handle_get(c->ctx, SD_QP, req.qp_handle);
-	if (!qp)
+	/* The kernel tells of a DCT's path once it is ready, and nothing else */
+	if (!qp || (qp->type == SD_QPT_DCT && (qp->state != IBV_QPS_RTR || req.attr_mask & IBV_QP_CAP)))
 		return EINVAL;
 	sd_qp_query(qp, &resp);
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
@@ -491,6 +513,8 @@ static int w_ex_modify_qp(struct sd_cmd *c)
 	err = sd_qp_modify(qp, &req.base);
 	if (err)
 		return err;
+	if (qp->type == SD_QPT_DCT && qp->state == IBV_QPS_RTR)
+		drv.dctn = qp->qpn;
 	err = SD_OUT(c, UVERBS_ATTR_UHW_OUT, drv);
 	return err ? err : SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }
@@ -528,6 +552,8 @@ static const struct write {
 	{ IB_USER_VERBS_CMD_MODIFY_SRQ, sizeof(struct ib_uverbs_modify_srq), 0, sd_cmd_srq_modify, SETUP },
 	{ IB_USER_VERBS_CMD_QUERY_SRQ, offsetof(struct ib_uverbs_query_srq, driver_data), sizeof(struct ib_uverbs_query_srq_resp),
 	  sd_cmd_srq_query, OTHER },
+	{ IB_USER_VERBS_CMD_OPEN_XRCD, offsetof(struct ib_uverbs_open_xrcd, driver_data), sizeof(struct ib_uverbs_open_xrcd_resp),
+	  sd_cmd_xrcd_open, SETUP },
 	{ EX(IB_USER_VERBS_EX_CMD_MODIFY_QP), offsetof(struct ib_uverbs_modify_qp, driver_data), 0, w_ex_modify_qp, SETUP },
 };
 
@@ -598,6 +624,7 @@ static const struct method {
 	{ UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY, BIT(MLX5_IB_ATTR_QUERY_PD_HANDLE) | BIT(MLX5_IB_ATTR_QUERY_PD_RESP_PDN), 0, pd_query,
 	  OTHER },
 	{ UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY, BIT(UVERBS_ATTR_DESTROY_AH_HANDLE), 0, ah_destroy, OTHER },
+	{ UVERBS_OBJECT_XRCD, UVERBS_METHOD_XRCD_DESTROY, BIT(UVERBS_ATTR_DESTROY_XRCD_HANDLE), 0, sd_cmd_xrcd_destroy, OTHER },
 	{ UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, BIT(UVERBS_ATTR_DESTROY_MR_HANDLE), 0, sd_cmd_mr_destroy, OTHER },
 	{ UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR, BIT(UVERBS_ATTR_QUERY_MR_HANDLE),
 	  BIT(UVERBS_ATTR_QUERY_MR_RESP_LKEY) | BIT(UVERBS_ATTR_QUERY_MR_RESP_RKEY) | BIT(UVERBS_ATTR_QUERY_MR_RESP_LENGTH) |
