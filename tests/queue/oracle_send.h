@@ -348,7 +348,7 @@ UNUSED static void random_runs(void **state)
 	print_message("# ORACLE_SEED=%llu ORACLE_CASES=%llu\n", (unsigned long long)seed, (unsigned long long)want);
 	rnd_state = seed;
 	while (requests < want) {
-		const uint64_t ops[] = {K->lean, K->lean, K->full, 0};
+		const uint64_t ops[] = {K->lean, K->lean, K->full, is_dci() ? K->full : 0};
 		uint64_t with = K->dv ? K->lean : ops[K->ops >> BIND1 ? 2 + rnd_below(2) : rnd_below(4)], until = requests + 500 + rnd_below(8000);
 		struct ibv_qp_cap cap;
 
@@ -524,12 +524,12 @@ UNUSED static void full_of(const struct ibv_qp_cap *cap)
 
 UNUSED static void limits(void **state)
 {
-	static const struct ibv_qp_cap cap[] = {
+	const struct ibv_qp_cap cap[] = {
 		{.max_send_wr = 1, .max_send_sge = 1},
 		{.max_send_wr = 4, .max_send_sge = 1},
 		{.max_send_wr = 4, .max_send_sge = 4, .max_inline_data = 64},
 		{.max_send_wr = 16, .max_send_sge = 13, .max_inline_data = 100},
-		{.max_send_wr = 2, .max_send_sge = MAX_SGE, .max_inline_data = 764},
+		{.max_send_wr = 2, .max_send_sge = MAX_SGE, .max_inline_data = K->max_inline_full < 764 ? K->max_inline_full : 764},
 	};
 	struct ibv_qp_cap most = *table_cap();
 	uint32_t i;
@@ -538,7 +538,7 @@ UNUSED static void limits(void **state)
 	need_softdev("the oracle");
 	for (i = 0; i < ARRAY(cap); i++) {
 		limits_of(&cap[i], K->lean);
-		limits_of(&cap[i], 0);
+		limits_of(&cap[i], is_dci() ? K->full : 0);
 		full_of(&cap[i]);
 	}
 	limits_of(&most, K->lean);
