@@ -95,10 +95,13 @@ verify "default settings, cyclic SRQ" "" -r $rounds
 result $? "rc_mlx5: there is no cyclic SRQ without device commands"
 unset UCX_RC_MLX5_SRQ_TOPO
 
-# The same without device commands: verbs QPs and a verbs SRQ
+# The same without device commands: verbs QPs and a verbs SRQ; DCIs and DCTs of mlx5dv_create_qp
+for t in rc_mlx5 dc_mlx5; do
+	transport $t
+	export UCX_IB_MLX5_DEVX=try
+	verify "no device commands" "--no-devx" -r $rounds
+done
 transport rc_mlx5
-export UCX_IB_MLX5_DEVX=try
-verify "no device commands" "--no-devx" -r $rounds
 UCX_IB_MLX5_DEVX=yes
 ! both "--no-devx" "$dir/uct" -t $over -d mlx5_0:1
 result $? "rc_mlx5: there is no device when device commands are wanted and there are none"

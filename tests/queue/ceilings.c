@@ -158,6 +158,28 @@ COUNTED int inlay_masked_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey
 	return inlay_post_masked_cmp_swap(sq, raddr, rkey, op, &sge, INLAY_SIGNALED | INLAY_RING);
 }
 
+/* To a DC target on InfiniBand, commit and ring in one: by its vector, and from what a large table of peers keeps. */
+COUNTED int inlay_dc_inline(struct inlay_sq *sq, const struct inlay_av *to, const uint64_t *value)
+{
+	return inlay_post_to_send_inline(sq, to, value, sizeof(*value), INLAY_SIGNALED | INLAY_RING);
+}
+
+COUNTED int inlay_dc_base(struct inlay_sq *sq, const struct inlay_av_base *peer, const uint64_t *value)
+{
+	struct inlay_av to;
+
+	inlay_av_join_dct(&to, peer, NULL, 0x1ee7a330);
+	return inlay_post_to_send_inline(sq, &to, value, sizeof(*value), INLAY_SIGNALED | INLAY_RING);
+}
+
+COUNTED int inlay_xrc_inline(struct inlay_sq *sq, uint32_t srqn, const uint64_t *value)
+{
+	struct inlay_av to;
+
+	inlay_av_init_xrc(&to, srqn);
+	return inlay_post_to_send_inline(sq, &to, value, sizeof(*value), INLAY_SIGNALED | INLAY_RING);
+}
+
 COUNTED int inlay_srq_give(struct inlay_srq *srq, uint64_t addr, uint32_t len, uint32_t lkey)
 {
 	struct ibv_sge sge = {addr, len, lkey};
@@ -289,6 +311,25 @@ static void run_atomics(void)
 	for (i = 0; i < ROUNDS; i++)
 		need(!inlay_masked_swap(&sq, 0x1000 + 8 * i, 77, &op, 0x2000, 5), "post");
 	need(inlay_sq_pending(&sq) == 2 * ROUNDS && inlay_from_be32(record[1]) == 2 * ROUNDS, "what the rounds leave behind");
+}
+
+/* Posts that name a destination of 16 bytes, in one WQEBB, each with its ring */
+static void run_destinations(int how)
+{
+	uint32_t record[2] = {0, 0}, i;
+	struct inlay_av_base base;
+	struct inlay_uar uar;
+	struct inlay_av av;
+	struct inlay_sq sq __attribute__((aligned(64)));
+	uint64_t value = 5;
+
+	memset(&av, 0x11, sizeof(av));
+	inlay_av_split(&av, &base, NULL);
+	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) && !inlay_sq_init(&sq, ring, RING, record, 0x1234, 16, &uar), "rings");
+	for (i = 0; i < ROUNDS; i++)
+		need(!(how == 0 ? inlay_dc_inline(&sq, &av, &value) : how == 1 ? inlay_dc_base(&sq, &base, &value) :
+		       inlay_xrc_inline(&sq, 0x4242 + i, &value)), "post");
+	need(inlay_sq_pending(&sq) == ROUNDS && inlay_from_be32(record[1]) == ROUNDS, "what the rounds leave behind");
 }
 
 /* One entry and one completion a round */
@@ -519,6 +560,8 @@ int main(int argc, char **argv)
 		run_datagrams(0);
 		run_datagrams(1);
 		run_bursts();
+		for (i = 0; i < 3; i++)
+			run_destinations(i);
 		run_shared();
 		run_atomics();
 	}

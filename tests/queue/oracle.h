@@ -623,9 +623,9 @@ UNUSED static int post_inlay(struct inlay_sq *sq, unsigned way, const struct req
 {
 	if (r->op >= BIND1 || (way == CONST && T.fence))
 		way = PLAIN;
-	if (way == TEMPLATE && (r->to || is_atomic(r->op) || r->inl || r->nsge != 1 || !r->sge[0].length))
+	if (way == TEMPLATE && (has_peers() || is_atomic(r->op) || r->inl || r->nsge != 1 || !r->sge[0].length))
 		way = IOV;
-	if (way == IOV && (r->to || is_atomic(r->op)))
+	if (way == IOV && (has_peers() || is_atomic(r->op)))
 		way = PLAIN;
 	if (way == IOV || way == TEMPLATE)
 		return way == IOV ? in_iov(sq, r) : in_template(sq, r);

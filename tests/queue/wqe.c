@@ -108,7 +108,7 @@ static void streams(void **state)
 		want.dci_stream_channel_id = htobe16(id);
 		want.fm_ce_se = MLX5_WQE_CTRL_CQ_UPDATE;
 		assert_true(inlay_flags_ok_(INLAY_STREAM(id) | INLAY_SIGNALED));
-		encoded(&want, inlay_wqe_ctrl(seg, 3, MLX5_OPCODE_SEND, 0, 77 << 8, 5, INLAY_STREAM(id) | INLAY_SIGNALED | INLAY_RING, 0));
+		encoded(&want, inlay_wqe_ctrl(seg, 3, MLX5_OPCODE_SEND, 77 << 8, 5, INLAY_STREAM(id) | INLAY_SIGNALED | INLAY_RING, 0));
 	}
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Programs that know nothing of the software device run on it. ibv_devinfo by itself; as two processes, each with its own device on one
-# fabric, ibv_{rc,uc,ud,srq}_pingpong and perftest's lat and bw programs for write, read, send and atomic over RC, UC and UD where each
+# fabric, ibv_{rc,uc,ud,srq,xsrq}_pingpong and perftest's lat and bw programs for write, read, send and atomic over RC, UC, UD, XRC and DC where each
 # exists, with events, inline data or none, lists, several QPs and an SRQ. Also what tests/softdev/run does by itself: its options, its
 # status.
 #
@@ -74,7 +74,19 @@ pair "ibv_uc_pingpong" "" ibv_uc_pingpong -g 3 -n 100
 pair "ibv_ud_pingpong" "" ibv_ud_pingpong -g 3 -n 100
 pair "ibv_ud_pingpong, InfiniBand, with events" "--link ib" ibv_ud_pingpong -n 100 -e
 pair "ibv_srq_pingpong" "" ibv_srq_pingpong -g 3 -n 100
-pair "ib_write_lat, UC" "" ib_write_lat -c UC -n 100 -s 8
+pair "ibv_xsrq_pingpong" "" ibv_xsrq_pingpong -g 3 -n 50 -c 1
+pair "ibv_xsrq_pingpong, InfiniBand, with events" "--link ib" ibv_xsrq_pingpong -n 50 -c 1 -e
+pair "ib_send_bw, XRC" "" ib_send_bw -c XRC -n 100 -s 1024
+pair "ib_send_lat, XRC, by ibv_post_send, events" "" ib_send_lat -c XRC -n 100 -s 8 --use_old_post_send -e
+pair "ib_write_bw, XRC, 3 QPs" "" ib_write_bw -c XRC -n 100 -s 1024 -q 3
+pair "ib_read_lat, XRC, InfiniBand" "--link ib" ib_read_lat -c XRC -n 100 -s 8
+pair "ib_atomic_bw, XRC" "" ib_atomic_bw -c XRC -n 100
+pair "ib_send_bw, DC, 3 QPs" "" ib_send_bw -c DC -n 100 -s 1024 -q 3
+pair "ib_send_lat, DC with streams" "" ib_send_lat -c DC -n 100 -s 8 --log_dci_streams=2
+pair "ib_write_lat, DC, InfiniBand" "--link ib" ib_write_lat -c DC -n 100 -s 8
+pair "ib_read_bw, DC" "" ib_read_bw -c DC -n 100 -s 65536
+pair "ib_atomic_lat, DC" "" ib_atomic_lat -c DC -n 100
+pair "ib_write_lat, UC" """" ib_write_lat -c UC -n 100 -s 8
 pair "ib_send_bw, UC" "" ib_send_bw -c UC -n 100 -s 1024
 pair "ib_send_lat, UD" "" ib_send_lat -c UD -n 100 -s 8
 pair "ib_send_bw, UD, 2 QPs" "" ib_send_bw -c UD -n 100 -s 1024 -q 2
