@@ -101,6 +101,8 @@ struct inlay_match_node_ {
 #define INLAY_MATCH_MEMBER_ (~(uint32_t)0)
 #define INLAY_MATCH_SIDE_ 16u
 #define INLAY_MATCH_LISTED_ 9u             /* the class number of receives that have no class */
+#define INLAY_MATCH_LIST_ 1u               /* entry 1 heads their list, entry 0 that of messages */
+#define INLAY_MATCH_FIRST_ 2u              /* the first entry for receives and messages */
 
 struct inlay_match_entry_ {
 	uint64_t tag;             /* of a receive: & mask */
@@ -108,8 +110,8 @@ struct inlay_match_entry_ {
 	struct inlay_match_node_ node; /* receive: in its class; message: under its tag; free: next */
 	uint64_t cookie;
 	uint64_t mask;
-	uint32_t older;           /* message, or receive without a class */
-	uint32_t newer;
+	uint32_t older;           /* message, or receive without a class; of a head: the newest */
+	uint32_t newer;           /* the newest's is the head; of a head: the oldest */
 	uint32_t hw;
 	uint8_t kind;             /* enum inlay_match_kind */
 	uint8_t cls;              /* of a receive; of a message 0 */
@@ -122,12 +124,6 @@ struct inlay_match_side_ {
 	struct inlay_match_node_ node[INLAY_MATCH_CLASSES];
 };
 
-/* Entries in order, linked by older and newer; 0: none. */
-struct inlay_match_list_ {
-	uint32_t oldest;
-	uint32_t newest;
-};
-
 struct inlay_match_class_ {
 	uint32_t posted;          /* receives */
 	uint32_t hw;              /* of them in hardware too */
@@ -137,7 +133,7 @@ struct inlay_match_class_ {
 
 struct inlay_match {
 	uint32_t *bucket;
-	struct inlay_match_entry_ *entry; /* [0] is not used */
+	struct inlay_match_entry_ *entry;
 	uint64_t multiplier;
 	uint64_t seq;             /* the next one */
 	uint16_t live;            /* bit c: class c > 0 has receives; bit LISTED: the list has */
@@ -145,15 +141,14 @@ struct inlay_match {
 	uint8_t classes;          /* masks in use, with the exact one */
 	uint32_t free;            /* the first entry that is free again; 0: none */
 	uint32_t fresh;           /* entries from here on were never used */
+	uint32_t entries;
 	uint32_t unexpected;
-	struct inlay_match_list_ kept; /* the messages */
+	uint32_t reserved;
 	uint64_t mask[INLAY_MATCH_CLASSES + 1]; /* of each class; [0]: all bits but the ignored ones */
 
 	struct inlay_match_class_ cls[INLAY_MATCH_LISTED_ + 1];
-	struct inlay_match_list_ listed; /* receives without a class */
 	struct inlay_match_side_ *side;
-	uint32_t entries;
-	uint32_t reserved[3];
+	uint64_t reserved2[3];
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_match_entry_) == INLAY_CACHE_LINE, "an entry is one line");
@@ -179,7 +174,8 @@ INLAY_COLD size_t inlay_match_size(uint32_t entries)
 	if (entries < INLAY_MATCH_MIN || entries > INLAY_MATCH_MAX)
 		return 0;
 	return inlay_match_buckets_(entries) * sizeof(uint32_t) +
-	       ((size_t)entries + 1) * (sizeof(struct inlay_match_entry_) + sizeof(struct inlay_match_side_));
+	       ((size_t)entries + INLAY_MATCH_FIRST_) *
+		       (sizeof(struct inlay_match_entry_) + sizeof(struct inlay_match_side_));
 }
 
 INLAY_COLD int inlay_match_place_(struct inlay_match *m, void *memory, size_t size, uint32_t entries)
@@ -188,10 +184,10 @@ INLAY_COLD int inlay_match_place_(struct inlay_match *m, void *memory, size_t si
 		return -EINVAL;
 	if (size < inlay_match_size(entries))
 		return -ENOBUFS;
-	m->entry = (struct inlay_match_entry_ *)memory;
-	m->side = (struct inlay_match_side_ *)(void *)(m->entry + entries + 1);
-	m->bucket = (uint32_t *)(void *)(m->side + entries + 1);
 	m->entries = entries;
+	m->entry = (struct inlay_match_entry_ *)memory;
+	m->side = (struct inlay_match_side_ *)(void *)(m->entry + entries + INLAY_MATCH_FIRST_);
+	m->bucket = (uint32_t *)(void *)(m->side + entries + INLAY_MATCH_FIRST_);
 	m->shift = (uint8_t)(64 - __builtin_ctz(inlay_match_buckets_(entries)));
 	__builtin_memset(m->bucket, 0, inlay_match_buckets_(entries) * sizeof(uint32_t));
 	return 0;
@@ -212,7 +208,15 @@ INLAY_COLD int inlay_match_place_(struct inlay_match *m, void *memory, size_t si
 INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size, uint32_t entries, uint64_t ignored,
 				uint64_t seed)
 {
+	int err;
+
 	__builtin_memset(m, 0, sizeof(*m));
+	err = inlay_match_place_(m, memory, size, entries);
+	if (err)
+		return err;
+	__builtin_memset(m->entry, 0, INLAY_MATCH_FIRST_ * sizeof(*m->entry));
+	m->entry[INLAY_MATCH_LIST_].older = m->entry[INLAY_MATCH_LIST_].newer = INLAY_MATCH_LIST_;
+	m->entry[INLAY_MATCH_LIST_].seq = ~(uint64_t)0;
 	/* splitmix64's last steps: seeds that differ in one bit give unrelated numbers */
 	seed += 0x9e3779b97f4a7c15u;
 	seed = (seed ^ seed >> 30) * 0xbf58476d1ce4e5b9u;
@@ -220,9 +224,9 @@ INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size
 	m->multiplier = (seed ^ seed >> 31) | 1;
 	m->mask[0] = ~ignored;
 	m->seq = 1;
-	m->fresh = 1;
+	m->fresh = INLAY_MATCH_FIRST_;
 	m->classes = 1;
-	return inlay_match_place_(m, memory, size, entries);
+	return 0;
 }
 
 /* ---- Internal: nodes, entries, masks ---- */
@@ -240,6 +244,12 @@ INLAY_ALWAYS struct inlay_match_node_ *inlay_match_node_at_(const struct inlay_m
 	return &inlay_match_at_(m, ref)->node;
 }
 
+/* The same, of a reference that is in class cls: those of the exact class are all in entries. */
+INLAY_ALWAYS struct inlay_match_node_ *inlay_match_node_of_(const struct inlay_match *m, uint32_t cls, uint32_t ref)
+{
+	return cls ? inlay_match_node_at_(m, ref) : &inlay_match_at_(m, ref)->node;
+}
+
 /* Each class starts elsewhere, so that one hash in one bucket is one class and key. */
 INLAY_ALWAYS uint32_t *inlay_match_bucket_(const struct inlay_match *m, uint32_t cls, uint64_t hash)
 {
@@ -254,14 +264,14 @@ INLAY_ALWAYS uint32_t *inlay_match_slot_(const struct inlay_match *m, uint32_t c
 	uint32_t ref = *slot;
 	uint64_t path;
 
-	if (!ref)
+	if (!ref || INLAY_LIKELY((ref & 15) == cls && (inlay_match_at_(m, ref)->tag & mask) == key))
 		return slot;
 	path = hash << (64 - m->shift) | hash >> m->shift;
-	while (ref && !((ref & 15) == cls && (inlay_match_at_(m, ref)->tag & mask) == key)) {
+	do {
 		slot = &inlay_match_node_at_(m, ref)->child[path >> 63];
 		path = path << 1 | path >> 63;
 		ref = *slot;
-	}
+	} while (ref && !((ref & 15) == cls && (inlay_match_at_(m, ref)->tag & mask) == key));
 	return slot;
 }
 
@@ -272,9 +282,9 @@ INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t
 }
 
 /* Puts a node in at inlay_match_slot_'s slot: first of its key, or last of the ring. */
-INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t ref)
+INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t cls, uint32_t ref)
 {
-	struct inlay_match_node_ *node = inlay_match_node_at_(m, ref), *head;
+	struct inlay_match_node_ *node = inlay_match_node_of_(m, cls, ref), *head;
 	const uint32_t first = *slot;
 
 	if (!first) {
@@ -283,31 +293,20 @@ INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint3
 		*slot = ref;
 		return;
 	}
-	head = inlay_match_node_at_(m, first);
+	head = inlay_match_node_of_(m, cls, first);
 	node->child[0] = INLAY_MATCH_MEMBER_;
 	node->next = first;
 	node->prev = head->prev;
-	inlay_match_node_at_(m, head->prev)->next = ref;
+	inlay_match_node_of_(m, cls, head->prev)->next = ref;
 	head->prev = ref;
 }
 
-/* Takes out the first of a key. The second of its ring replaces it, or else a leaf below it. */
-INLAY_APART void inlay_match_replace_first_(struct inlay_match *m, uint32_t *slot)
+/* Takes out the only one of a key, which has keys below it: a leaf there replaces it. */
+INLAY_APART void inlay_match_replace_(struct inlay_match *m, uint32_t *slot)
 {
-	const uint32_t ref = *slot;
-	struct inlay_match_node_ *node = inlay_match_node_at_(m, ref), *heir;
-	uint32_t *leaf;
+	struct inlay_match_node_ *node = inlay_match_node_at_(m, *slot), *heir;
+	uint32_t *leaf = &node->child[!node->child[0]];
 
-	if (node->next != ref) {
-		heir = inlay_match_node_at_(m, node->next);
-		heir->child[0] = node->child[0];
-		heir->child[1] = node->child[1];
-		heir->prev = node->prev;
-		inlay_match_node_at_(m, node->prev)->next = node->next;
-		*slot = node->next;
-		return;
-	}
-	leaf = &node->child[!node->child[0]];
 	while (heir = inlay_match_node_at_(m, *leaf), heir->child[0] | heir->child[1])
 		leaf = &heir->child[!heir->child[0]];
 	*slot = *leaf;
@@ -316,14 +315,24 @@ INLAY_APART void inlay_match_replace_first_(struct inlay_match *m, uint32_t *slo
 	heir->child[1] = node->child[1];
 }
 
-INLAY_ALWAYS void inlay_match_unlink_first_(struct inlay_match *m, uint32_t *slot)
+/* Takes out the first of a key. The second of its ring replaces it, if there is one. */
+INLAY_ALWAYS void inlay_match_unlink_first_(struct inlay_match *m, uint32_t *slot, uint32_t cls)
 {
-	const struct inlay_match_node_ *node = inlay_match_node_at_(m, *slot);
+	const struct inlay_match_node_ *node = inlay_match_node_of_(m, cls, *slot);
+	const uint32_t next = node->next, last = node->prev;
+	struct inlay_match_node_ *heir;
 
-	if (INLAY_LIKELY(!(node->child[0] | node->child[1] | (node->next ^ *slot))))
+	if (next != *slot) {
+		heir = inlay_match_node_of_(m, cls, next);
+		__builtin_memcpy(heir->child, node->child, sizeof(heir->child));
+		heir->prev = last;
+		inlay_match_node_of_(m, cls, last)->next = next;
+		*slot = next;
+	} else if (INLAY_LIKELY(!(node->child[0] | node->child[1]))) {
 		*slot = 0;
-	else
-		inlay_match_replace_first_(m, slot);
+	} else {
+		inlay_match_replace_(m, slot);
+	}
 }
 
 /* Takes out any node: of an entry under its class or tag, or of a message under another class. */
@@ -335,7 +344,7 @@ INLAY_FN void inlay_match_unlink_(struct inlay_match *m, uint32_t ref)
 		inlay_match_node_at_(m, node->prev)->next = node->next;
 		inlay_match_node_at_(m, node->next)->prev = node->prev;
 	} else {
-		inlay_match_unlink_first_(m, inlay_match_slot_of_(m, ref & 15, inlay_match_at_(m, ref)->tag));
+		inlay_match_unlink_first_(m, inlay_match_slot_of_(m, ref & 15, inlay_match_at_(m, ref)->tag), 1);
 	}
 }
 
@@ -348,7 +357,7 @@ INLAY_ALWAYS uint32_t inlay_match_new_(struct inlay_match *m, enum inlay_match_k
 
 	if (e)
 		m->free = m->entry[e].node.next;
-	else if (INLAY_LIKELY(m->fresh <= m->entries))
+	else if (INLAY_LIKELY(m->fresh < m->entries + INLAY_MATCH_FIRST_))
 		e = m->fresh++;
 	else
 		return 0;
@@ -381,7 +390,7 @@ INLAY_ALWAYS uint32_t inlay_match_of_(const struct inlay_match *m, uint64_t hand
 {
 	const uint32_t e = (uint32_t)handle & 0x1fffff;
 
-	if (INLAY_UNLIKELY(!e || e >= m->fresh || m->entry[e].kind == INLAY_MATCH_FREE ||
+	if (INLAY_UNLIKELY(e >= m->fresh || m->entry[e].kind == INLAY_MATCH_FREE ||
 			   inlay_match_handle_(m, e) != handle))
 		return 0;
 	return e;
@@ -400,20 +409,23 @@ INLAY_ALWAYS void inlay_match_tell_(const struct inlay_match *m, uint32_t e, str
 	found->hw = entry->hw;
 }
 
-INLAY_ALWAYS void inlay_match_append_(struct inlay_match *m, struct inlay_match_list_ *list, uint32_t e)
+/* Puts an entry at the end of a list, INLAY_MATCH_LIST_ or that of messages, 0. */
+INLAY_ALWAYS void inlay_match_append_(struct inlay_match *m, uint32_t list, uint32_t e)
 {
-	m->entry[e].older = list->newest;
-	m->entry[e].newer = 0;
-	*(list->newest ? &m->entry[list->newest].newer : &list->oldest) = e;
-	list->newest = e;
+	const uint32_t newest = m->entry[list].older;
+
+	m->entry[e].older = newest;
+	m->entry[e].newer = list;
+	m->entry[newest].newer = e;
+	m->entry[list].older = e;
 }
 
-INLAY_ALWAYS void inlay_match_unlist_(struct inlay_match *m, struct inlay_match_list_ *list, uint32_t e)
+INLAY_ALWAYS void inlay_match_unlist_(struct inlay_match *m, uint32_t e)
 {
-	const struct inlay_match_entry_ *entry = &m->entry[e];
+	const uint32_t older = m->entry[e].older, newer = m->entry[e].newer;
 
-	*(entry->older ? &m->entry[entry->older].newer : &list->oldest) = entry->newer;
-	*(entry->newer ? &m->entry[entry->newer].older : &list->newest) = entry->older;
+	m->entry[older].newer = newer;
+	m->entry[newer].older = older;
 }
 
 INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, uint32_t e)
@@ -445,7 +457,7 @@ INLAY_ALWAYS void inlay_match_forget_(struct inlay_match *m, uint32_t e)
 {
 	if (INLAY_UNLIKELY(m->entry[e].entered))
 		inlay_match_unenter_(m, e);
-	inlay_match_unlist_(m, &m->kept, e);
+	inlay_match_unlist_(m, e);
 	m->unexpected--;
 	inlay_match_free_(m, e);
 }
@@ -455,7 +467,7 @@ INLAY_APART void inlay_match_take_(struct inlay_match *m, uint32_t e)
 	const struct inlay_match_entry_ *entry = &m->entry[e];
 
 	if (entry->cls == INLAY_MATCH_LISTED_)
-		inlay_match_unlist_(m, &m->listed, e);
+		inlay_match_unlist_(m, e);
 	else
 		inlay_match_unlink_(m, e << 5 | entry->cls);
 	if (entry->kind == INLAY_MATCH_POSTED)
@@ -503,11 +515,11 @@ INLAY_ALWAYS uint32_t inlay_match_find_entered_(const struct inlay_match *m, uin
 {
 	uint32_t ref;
 
-	*rest = m->kept.oldest;
-	if (!c || !m->kept.oldest)
+	*rest = m->entry[0].newer;
+	if (!c || !*rest)
 		return 0;
 	ref = *inlay_match_slot_(m, c, tag);
-	*rest = ref ? 0 : m->cls[c].last ? m->entry[m->cls[c].last].newer : m->kept.oldest;
+	*rest = ref ? 0 : m->entry[m->cls[c].last].newer;
 	return ref & INLAY_MATCH_SIDE_ ? ref >> 5 : 0;
 }
 
@@ -523,7 +535,7 @@ INLAY_APART uint32_t inlay_match_walk_(const struct inlay_match *m, uint32_t e, 
 INLAY_APART uint32_t inlay_match_enter_(struct inlay_match *m, uint32_t c, uint32_t e, uint64_t tag)
 {
 	for (; e && (m->entry[e].tag ^ tag) & m->mask[c]; e = m->entry[e].newer) {
-		inlay_match_link_(m, inlay_match_slot_(m, c, m->entry[e].tag), e << 5 | INLAY_MATCH_SIDE_ | c);
+		inlay_match_link_(m, inlay_match_slot_(m, c, m->entry[e].tag), c, e << 5 | INLAY_MATCH_SIDE_ | c);
 		m->entry[e].entered |= (uint8_t)(1u << (c - 1));
 		m->cls[c].last = e;
 	}
@@ -553,9 +565,9 @@ INLAY_APART int inlay_match_post_masked_(struct inlay_match *m, uint64_t tag, ui
 	if (INLAY_UNLIKELY(!e))
 		return -EAGAIN;
 	if (c == INLAY_MATCH_LISTED_)
-		inlay_match_append_(m, &m->listed, e);
+		inlay_match_append_(m, INLAY_MATCH_LIST_, e);
 	else
-		inlay_match_link_(m, inlay_match_slot_(m, c, tag), e << 5 | c);
+		inlay_match_link_(m, inlay_match_slot_(m, c, tag), c, e << 5 | c);
 	m->cls[c].posted++;
 	m->live |= (uint16_t)(1u << c);
 	inlay_match_tell_(m, e, found);
@@ -579,7 +591,7 @@ INLAY_APART uint32_t inlay_match_find_receive_(const struct inlay_match *m, uint
 			*slot = at;
 		}
 	}
-	for (e = m->listed.oldest; e && m->entry[e].seq < than; e = m->entry[e].newer)
+	for (e = m->entry[INLAY_MATCH_LIST_].newer; m->entry[e].seq < than; e = m->entry[e].newer)
 		if (!((m->entry[e].tag ^ tag) & m->entry[e].mask)) {
 			*slot = NULL;
 			return e;
@@ -590,9 +602,9 @@ INLAY_APART uint32_t inlay_match_find_receive_(const struct inlay_match *m, uint
 INLAY_APART void inlay_match_take_receive_(struct inlay_match *m, uint32_t e, uint32_t *slot)
 {
 	if (slot)
-		inlay_match_unlink_first_(m, slot);
+		inlay_match_unlink_first_(m, slot, 1);
 	else
-		inlay_match_unlist_(m, &m->listed, e);
+		inlay_match_unlist_(m, e);
 	inlay_match_leave_(m, e);
 }
 
@@ -614,17 +626,17 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 	if (INLAY_UNLIKELY(~mask & m->mask[0]))
 		return inlay_match_post_masked_(m, tag, mask & m->mask[0], cookie, found);
 	slot = inlay_match_slot_(m, 0, tag);
-	e = *slot >> 5;
-	if (e && m->entry[e].kind == INLAY_MATCH_UNEXPECTED) {
+	if (inlay_match_at_(m, *slot)->kind == INLAY_MATCH_UNEXPECTED) {
+		e = *slot >> 5;
 		inlay_match_tell_(m, e, found);
-		inlay_match_unlink_first_(m, slot);
+		inlay_match_unlink_first_(m, slot, 0);
 		inlay_match_forget_(m, e);
 		return 1;
 	}
 	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & m->mask[0], m->mask[0], 0, cookie);
 	if (INLAY_UNLIKELY(!e))
 		return -EAGAIN;
-	inlay_match_link_(m, slot, e << 5);
+	inlay_match_link_(m, slot, 0, e << 5);
 	m->cls[0].posted++;
 	inlay_match_tell_(m, e, found);
 	return 0;
@@ -640,8 +652,8 @@ INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_
 				    struct inlay_match_found *found)
 {
 	uint32_t *slot = inlay_match_slot_(m, 0, tag), e = *slot >> 5, *wild, masked;
-	struct inlay_match_entry_ *entry = &m->entry[e];
-	const int exact = e && entry->kind == INLAY_MATCH_POSTED;
+	struct inlay_match_entry_ *entry = inlay_match_at_(m, *slot);
+	const int exact = entry->kind == INLAY_MATCH_POSTED;
 
 	if (INLAY_UNLIKELY(m->live)) {
 		masked = inlay_match_find_receive_(m, tag, exact ? entry->seq : ~(uint64_t)0, &wild);
@@ -653,7 +665,7 @@ INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_
 	}
 	if (exact) {
 		inlay_match_tell_(m, e, found);
-		inlay_match_unlink_first_(m, slot);
+		inlay_match_unlink_first_(m, slot, 0);
 		m->cls[0].hw -= entry->in_hw;
 		m->cls[0].posted--;
 		inlay_match_free_(m, e);
@@ -662,9 +674,9 @@ INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_
 	e = inlay_match_new_(m, INLAY_MATCH_UNEXPECTED, tag, INLAY_MATCH_EXACT, 0, cookie);
 	if (INLAY_UNLIKELY(!e))
 		return -EAGAIN;
-	inlay_match_append_(m, &m->kept, e);
+	inlay_match_append_(m, 0, e);
 	m->unexpected++;
-	inlay_match_link_(m, slot, e << 5);
+	inlay_match_link_(m, slot, 0, e << 5);
 	inlay_match_tell_(m, e, found);
 	return 0;
 }
@@ -766,7 +778,7 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
 
 	if (err)
 		return err;
-	for (e = 1; e < m->fresh; e++) {
+	for (e = 0; e < m->fresh; e++) {
 		m->entry[e] = from[e];
 		if (from[e].kind == INLAY_MATCH_FREE)
 			continue;
@@ -833,7 +845,7 @@ INLAY_FN int inlay_match_hw_blocked(const struct inlay_match *m, uint64_t tag, u
 		if (!inlay_match_at_(m, inlay_match_at_(m, ref)->node.prev)->in_hw)
 			return 1;
 	}
-	for (ref = m->listed.oldest; ref; ref = m->entry[ref].newer)
+	for (ref = m->entry[INLAY_MATCH_LIST_].newer; ref != INLAY_MATCH_LIST_; ref = m->entry[ref].newer)
 		if (!m->entry[ref].in_hw && !((m->entry[ref].tag ^ tag) & m->entry[ref].mask & mask))
 			return 1;
 	return 0;
