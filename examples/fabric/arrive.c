@@ -8,47 +8,21 @@
  */
 #include "message.h"
 
-/* Returns what a message is kept in, or NULL: no memory. */
-struct buf *arrive_keep(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b)
+void arrive_meet(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op)
 {
-	struct buf *kept;
-
-	if (b && bytes > SMALL_MESSAGE) {
-		if (!ep->spare)
-			ep->spare = buf_take(&ep->bounce);
-		kept = ep->spare ? b : NULL;
-	} else {
-		kept = buf_take(&ep->small);
-		if (kept)
-			inlay_copy(kept->data, at, bytes);
-	}
-	if (!kept)
-		return NULL;
-	kept->peer = p;
-	kept->len = bytes;
-	return kept;
-}
-
-/* It was asked for. */
-void arrive_unkeep(struct endpoint *ep, struct buf *kept)
-{
-	buf_give(kept->size == SMALL_MESSAGE ? &ep->small : &ep->bounce, kept);
-}
-
-/* A message meets its receive. */
-CALLED void arrive_meet(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op)
-{
+	op->peer = p;
+	op->tag = m->tag;
+	op->data = m->data;
+	op->flags |= message_cq_flags(m->flags);
+	op->total = m->len;
+	op->want = m->len < op->len ? m->len : op->len;
 	if (m->kind == WIRE_RENDEZVOUS) {
-		read_start(ep, p, m, op);
+		read_start(ep, m, op);
 		return;
 	}
-	if (m->len <= op->len) {
-		message_scatter(op, m->payload, m->len);
-		message_told(ep, op, p, message_cq_flags(m->flags), m->len, m->data, m->tag);
-	} else {
-		message_scatter(op, m->payload, op->len);
-		message_failed(ep, op, p, m, op->len, FI_ETRUNC);
-	}
+	if (m->payload)
+		message_scatter(op, m->payload, op->want);
+	recv_end(ep, op, m->payload ? 0 : FI_EIO);
 	op_give(ep, op);
 }
 
@@ -60,12 +34,10 @@ void arrive_matched(struct endpoint *ep, struct peer *p, const void *at, uint32_
 	arrive_meet(ep, p, &m, op);
 }
 
-/* A kept one does. */
-CALLED void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op)
+void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op)
 {
-	if (!message_usual(kept->data, kept->len) || !message_deliver(ep, kept->peer, kept->data, kept->len, op))
-		arrive_matched(ep, kept->peer, kept->data, kept->len, op);
-	arrive_unkeep(ep, kept);
+	arrive_matched(ep, kept->peer, kept->data, kept->len, op);
+	unkeep(ep, kept);
 }
 
 /* Nobody wants it. */
@@ -76,38 +48,27 @@ void arrive_discard(struct endpoint *ep, struct buf *kept)
 	message_parse(kept->data, kept->len, &m);
 	if (m.kind == WIRE_RENDEZVOUS)
 		fin_later(ep, kept->peer, m.handle);
-	arrive_unkeep(ep, kept);
-}
-
-CALLED int arrive_kept(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b,
-		       uint64_t handle)
-{
-	struct buf *kept = arrive_keep(ep, p, at, bytes, b);
-	struct inlay_match_found found;
-
-	if (INLAY_UNLIKELY(!kept)) {
-		inlay_match_remove(&ep->match, handle, &found);
-		return -FI_EAGAIN;
-	}
-	inlay_match_set_cookie(&ep->match, handle, (uintptr_t)kept);
-	return kept == b;
+	unkeep(ep, kept);
 }
 
 static int tagged(struct endpoint *ep, struct peer *p, const struct message *m, const void *at, uint32_t bytes,
 		  struct buf *b)
 {
-	const uint64_t key = (m->tag & ep->tag_bits) | p->source;
+	struct buf *place = keep_place(ep, bytes, b);
 	struct inlay_match_found found;
-	int r = inlay_match_arrive(&ep->match, key, 0, &found);
+	int r;
 
-	if (r == -EAGAIN && !match_grow(ep))
-		r = inlay_match_arrive(&ep->match, key, 0, &found);
+	if (!place)
+		return -FI_EAGAIN;
+	do
+		r = inlay_match_arrive(&ep->match, (m->tag & ep->tag_bits) | p->source, (uintptr_t)place, &found);
+	while (r == -EAGAIN && !match_grow(ep));
 	if (r == 1)
 		arrive_meet(ep, p, m, (struct op *)(uintptr_t)found.cookie);
-	return r == 1 ? 0 : r ? -FI_EAGAIN : arrive_kept(ep, p, at, bytes, b, found.handle);
+	return r == 1 ? 0 : r ? -FI_EAGAIN : keep(ep, p, at, bytes, b, place);
 }
 
-CALLED int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b)
+int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b)
 {
 	struct message m;
 	int r;

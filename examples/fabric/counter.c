@@ -35,20 +35,13 @@ uint32_t done_flags(const struct endpoint *ep, uint64_t kind, uint64_t flags)
 APART void counter_tx(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome)
 {
 	const uint32_t kind = flags & ~(DONE_ERROR | DONE_COUNT | DONE_QUIET);
-	struct fi_cq_err_entry e;
 
 	if (flags & DONE_COUNT)
 		counter_of(ep, kind)->values[err != 0]++;
-	if (err) {
-		memset(&e, 0, sizeof(e));
-		e.op_context = context;
-		e.flags = kind;
-		e.err = err;
-		e.prov_errno = syndrome;
-		cq_add_error(ep->tx_cq, &e);
-	} else if (!(flags & (DONE_ERROR | DONE_QUIET))) {
+	if (err)
+		cq_fail(ep->tx_cq, context, kind, err, syndrome);
+	else if (!(flags & (DONE_ERROR | DONE_QUIET)))
 		cq_add(ep->tx_cq, context, kind, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
-	}
 }
 
 APART void counter_rx(struct endpoint *ep, int err)

@@ -4,77 +4,145 @@
  */
 #include "fabric.h"
 
-/* Twice the ring. Nothing is lost if there is no memory: whoever wanted room tries again later. */
+/* A read no longer fills the application's array. */
+static void settle(struct cq *cq)
+{
+	cq->given = (size_t)(cq->last - cq->direct) / sizeof(struct fi_cq_tagged_entry);
+	cq->direct = NULL;
+	cq->first = cq->last = cq->own;
+	cq->end = cq->own + cq->size;
+}
+
+/* Nothing is lost if there is no memory: whoever wanted room tries again later. */
 APART int cq_grow(struct cq *cq)
 {
-	const uint32_t size = cq->mask + 1;
-	struct cq_entry *ring = (struct cq_entry *)aligned_alloc(64, 2 * (size_t)size * sizeof(*ring));
-	uint32_t i;
+	const size_t used = (size_t)(cq->last - cq->first), size = used > cq->size / 2 ? 2 * cq->size : cq->size;
+	uint8_t *own;
 
-	if (!ring)
+	if (cq->direct) {
+		settle(cq);
+		return 0;
+	}
+	own = size > cq->size ? (uint8_t *)malloc(size) : cq->own;
+	if (!own)
 		return -FI_EAGAIN;
-	for (i = cq->head; i != cq->tail; i++)
-		ring[i & (2 * size - 1)] = cq->ring[i & cq->mask];
-	free(cq->ring);
-	cq->ring = ring;
-	cq->mask = 2 * size - 1;
+	memmove(own, cq->first, used);
+	if (own != cq->own)
+		free(cq->own);
+	cq->own = cq->first = own;
+	cq->last = own + used;
+	cq->end = own + size;
+	cq->size = size;
 	return 0;
 }
 
-void cq_add_error(struct cq *cq, const struct fi_cq_err_entry *e)
+struct fi_cq_err_entry *cq_fail(struct cq *cq, void *context, uint64_t flags, int err, int syndrome)
 {
-	struct cq_error *error = (struct cq_error *)malloc(sizeof(*error));
+	struct cq_error *error = (struct cq_error *)calloc(1, sizeof(*error));
+	struct fi_cq_err_entry *e = error ? &error->e : &cq->lost;
 
-	if (!error) {
-		WARN(FI_LOG_CQ, "no memory for an error: %s\n", fi_strerror(e->err));
-		return;
+	if (error) {
+		*cq->last_error = error;
+		cq->last_error = &error->next;
+	} else {
+		WARN(FI_LOG_CQ, "no memory for an error: %s\n", fi_strerror(err));
 	}
-	error->e = *e;
-	error->next = NULL;
-	*cq->last_error = error;
-	cq->last_error = &error->next;
+	e->op_context = context;
+	e->flags = flags;
+	e->err = err;
+	e->prov_errno = syndrome;
+	return e;
 }
 
 /* ---- What the application calls ---- */
 
-INLAY_ALWAYS ssize_t take(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
+/* Hands out what is in our array, in a format of `size` bytes: the formats are each other's beginnings. */
+INLAY_ALWAYS ssize_t cq_copy(struct cq *cq, void *buf, size_t count, fi_addr_t *source, size_t size)
 {
-	struct cq *cq = container_of(fid, struct cq, fid);
-	const size_t size = cq->entry_size;
-	uint8_t *to = (uint8_t *)buf;
-	uint32_t i;
+	const uint8_t *last = cq->last;
+	uint8_t *from = cq->first, *to = (uint8_t *)buf;
 	size_t n;
 
-	enter(cq->domain);
-	if (cq->head == cq->tail)
-		for (i = 0; i < cq->endpoints.count; i++)
-			progress(cq->endpoints.list[i]);
-	n = cq->tail - cq->head;
-	if (!n)
-		return leave(cq->domain, cq->error ? -FI_EAVAIL : -FI_EAGAIN);
-	if (n > count)
-		n = count;
-	for (count = n; count; count--, cq->head++, to += size) {
-		const struct cq_entry *c = &cq->ring[cq->head & cq->mask];
-
-		if (INLAY_LIKELY(size == sizeof(struct fi_cq_tagged_entry)))
-			memcpy(to, &c->e, sizeof(struct fi_cq_tagged_entry));
-		else
-			memcpy(to, &c->e, size); /* the formats are each other's beginnings */
+	for (n = 0; n < count && from != last; n++, to += size, from += sizeof(struct cq_entry)) {
+		memcpy(to, from, size);
 		if (source)
-			*source++ = c->source;
+			source[n] = ((struct cq_entry *)(void *)from)->source;
 	}
-	return leave(cq->domain, (ssize_t)n);
+	cq->first = from;
+	cq->drained = n < count;
+	return (ssize_t)n;
 }
 
-static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
+static CALLED ssize_t cq_copy_any(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-	return take(fid, buf, count, NULL);
+	return cq_copy(cq, buf, count, source, cq->entry_size);
+}
+
+/* Makes progress, straight into the application's array if that is like ours. */
+static CALLED ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
+{
+	const size_t size = sizeof(struct fi_cq_tagged_entry);
+	bool more = false;
+	uint32_t i;
+
+	cq->first = cq->last = cq->own;
+	cq->given = 0;
+	if (!source && cq->entry_size == size && count >= BATCH_ENTRIES * sizeof(struct cq_entry) / size) {
+		cq->direct = cq->last = (uint8_t *)buf;
+		cq->end = cq->last + count * size;
+	}
+	for (i = 0; i < cq->endpoints.count; i++) {
+		progress(cq->endpoints.list[i]);
+		more |= inlay_cq_peek(&cq->endpoints.list[i]->cq) != NULL;
+	}
+	if (cq->direct)
+		settle(cq);
+	cq->drained = cq->given && !more;
+	if (INLAY_LIKELY(cq->given != 0))
+		return (ssize_t)cq->given;
+	if (cq->first != cq->last)
+		return cq_copy_any(cq, buf, count, source);
+	return cq->error ? -FI_EAVAIL : -FI_EAGAIN;
+}
+
+/*
+ * A read that leaves nothing is often followed by another, which is to say so: that one does not ask the device
+ * again.
+ */
+INLAY_ALWAYS ssize_t cq_take(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
+{
+	if (cq->first != cq->last) {
+		if (INLAY_LIKELY(cq->entry_size == sizeof(struct fi_cq_tagged_entry)) && !source)
+			return cq_copy(cq, buf, count, NULL, sizeof(struct fi_cq_tagged_entry));
+		return cq_copy_any(cq, buf, count, source);
+	}
+	if (!cq->drained)
+		return cq_drive(cq, buf, count, source);
+	cq->drained = false;
+	return cq->error ? -FI_EAVAIL : -FI_EAGAIN;
+}
+
+static CALLED ssize_t cq_locked_take(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
+{
+	ssize_t n;
+
+	enter(cq->domain);
+	n = cq_take(cq, buf, count, source);
+	return leave(cq->domain, n);
 }
 
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
 {
-	return take(fid, buf, count, source);
+	return cq_locked_take(container_of(fid, struct cq, fid), buf, count, source);
+}
+
+static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
+{
+	struct cq *cq = container_of(fid, struct cq, fid);
+
+	if (INLAY_UNLIKELY(cq->domain->lock != NULL))
+		return cq_locked_take(cq, buf, count, NULL);
+	return cq_take(cq, buf, count, NULL);
 }
 
 static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *e, uint64_t flags)
@@ -125,7 +193,7 @@ static int cq_close(struct fid *fid)
 	cq->domain->users--;
 	wait_close(cq);
 	free(cq->endpoints.list);
-	free(cq->ring);
+	free(cq->own);
 	free(cq);
 	return 0;
 }
@@ -149,16 +217,17 @@ int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out
 	cq = (struct cq *)calloc(1, sizeof(*cq));
 	if (!cq)
 		return -FI_ENOMEM;
-	cq->ring = (struct cq_entry *)aligned_alloc(64, CQ_ENTRIES * sizeof(*cq->ring));
-	err = cq->ring ? wait_open(cq, attr->wait_obj) : -FI_ENOMEM;
+	cq->size = CQ_ENTRIES * sizeof(struct cq_entry);
+	cq->own = cq->first = cq->last = (uint8_t *)malloc(cq->size);
+	err = cq->own ? wait_open(cq, attr->wait_obj) : -FI_ENOMEM;
 	if (err) {
-		free(cq->ring);
+		free(cq->own);
 		free(cq);
 		return err;
 	}
 	if (attr->format == FI_CQ_FORMAT_UNSPEC)
 		attr->format = FI_CQ_FORMAT_CONTEXT;
-	cq->mask = CQ_ENTRIES - 1;
+	cq->end = cq->own + cq->size;
 	cq->entry_size = sizes[attr->format];
 	cq->last_error = &cq->error;
 	cq->domain = container_of(fid, struct domain, fid);

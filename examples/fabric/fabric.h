@@ -42,6 +42,8 @@
 #define SOURCE_BITS 16u           /* of the 64 that are matched, when receives name their sender */
 #define MAX_MESSAGE (1ull << 40)
 #define CQ_ENTRIES 1024u          /* of a completion queue at first; it grows */
+#define BATCH 32u                 /* completions of the device's that progress takes at a time, */
+#define BATCH_ENTRIES (2 * BATCH) /* and those of the application's that they may make */
 
 /* ---- Settings: X(type, name, default, least, most, what it is), see info.c ---- */
 
@@ -178,6 +180,7 @@ struct av {
 
 /* ---- Completion queues and counters ---- */
 
+/* In our own array; in the application's, which progress fills when it may, there is only e. */
 struct cq_entry {
 	struct fi_cq_tagged_entry e;
 	fi_addr_t source;
@@ -185,17 +188,23 @@ struct cq_entry {
 };
 
 struct cq_error {
-	struct cq_error *next;
 	struct fi_cq_err_entry e;
+	struct cq_error *next;
 };
 
 struct cq {
 	struct fid_cq fid;
 	struct domain *domain;
-	struct cq_entry *ring;    /* a power of two of entries */
-	uint32_t mask, head, tail;
+	uint8_t *first, *last;    /* the entries that were not read, in own, which ends at end */
+	uint8_t *end;
+	uint8_t *direct;          /* the application's array, while a read fills it: last and end are in it; or NULL */
+	uint8_t *own;
+	size_t size;              /* bytes of own */
 	size_t entry_size;        /* of the application's format */
+	size_t given;             /* entries in the application's array after such a read */
+	bool drained;             /* the last read was told all that there was */
 	struct cq_error *error, **last_error;
+	struct fi_cq_err_entry lost; /* for which there was no memory */
 	struct endpoints endpoints;
 	int epoll, wake;          /* descriptors that are waited for; -1: it cannot be waited for */
 };
@@ -205,7 +214,8 @@ struct cq {
 enum op_kind {
 	OP_FREE,
 	OP_RECV,                  /* posted */
-	OP_SPENT,                 /* multi-receive without room, of which messages are still being read */
+	OP_MULTI,                 /* posted, of several messages */
+	OP_SPENT,                 /* such a one without room, into which messages are still coming */
 	OP_READ,                  /* reads a large message */
 	OP_FIN,                   /* waits for room to say FIN */
 	OP_SEND,                  /* waits for FIN. It and those below are operations to a peer */
@@ -222,15 +232,14 @@ enum op_kind {
 struct op {
 	uint8_t kind;
 	uint8_t iovs;
-	bool told;                /* receive: its success makes a completion */
-	bool multi;               /* receive: of several messages */
+	bool told;                /* receive: its success makes a completion, */
+	bool plain;               /* and is not counted; tagged, of one buffer */
 	bool adds;                /* OP_NATIVE: by fetch-and-add */
 	uint32_t index;
 	uint64_t flags;           /* of its completion */
 	void *context;
 	uint8_t *buf;             /* iov[0], if there is one */
 	size_t len;               /* all of iov; of a multi-receive what is left */
-	uint64_t match;           /* tagged receive: its handle in the match table */
 	struct op *next;          /* posted receives, waiting reads, free ones */
 	struct peer *peer;        /* source or destination */
 
@@ -240,8 +249,8 @@ struct op {
 	uint8_t regions;          /* held */
 	size_t total, want, asked; /* rendezvous: bytes of the message, that fit, that were asked for */
 	int err;
-	uint32_t refs;            /* multi-receive: messages that are being read into it */
-	struct op *parent;        /* ... by this one; NULL for all others */
+	uint32_t refs;            /* multi-receive: messages that are coming into it */
+	struct op *parent;        /* of a part of its buffer, for one message; NULL for all others */
 	uint64_t tag, data;       /* of the message */
 	uint64_t remote_handle;
 	size_t min;               /* multi-receive: the least that must be left */
@@ -344,7 +353,7 @@ struct endpoint {
 	uint64_t ignored;         /* bits that all receives have ignored; all ones before the first */
 	struct buf *spare;        /* for an entry of the shared receive queue that gives its buffer away */
 	bool tx_selective, rx_selective;
-	bool rx_told;             /* a receive of a call without flags makes a completion */
+	bool rx_plain;            /* receives of calls without flags make a completion, are not counted and need no lock */
 	bool directed;            /* receives name their sender */
 	bool enabled;
 	struct op *recv_head, **recv_tail; /* untagged receives, oldest first */
@@ -522,19 +531,18 @@ void op_let_go(struct endpoint *ep, struct op *op);           /* of its registra
 /* ---- Completions: cq.c, counter.c, wait.c ---- */
 
 int cq_grow(struct cq *cq);
-void cq_add_error(struct cq *cq, const struct fi_cq_err_entry *e);
 
 /* Makes room for n further completions, n at most CQ_ENTRIES / 2. 0 or -FI_EAGAIN. */
 INLAY_ALWAYS int cq_room(struct cq *cq, uint32_t n)
 {
-	return INLAY_UNLIKELY(cq->tail - cq->head + n > cq->mask) ? cq_grow(cq) : 0;
+	return INLAY_UNLIKELY((size_t)(cq->end - cq->last) < n * sizeof(struct cq_entry)) ? cq_grow(cq) : 0;
 }
 
 /* A completion, for which there is room. */
 INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t len, void *buf, uint64_t data,
 			 uint64_t tag, fi_addr_t source)
 {
-	struct cq_entry *c = &cq->ring[cq->tail++ & cq->mask];
+	struct cq_entry *c = (struct cq_entry *)(void *)cq->last;
 
 	c->e.op_context = context;
 	c->e.flags = flags;
@@ -542,8 +550,15 @@ INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t le
 	c->e.buf = buf;
 	c->e.data = data;
 	c->e.tag = tag;
+	cq->last += sizeof(c->e);
+	if (cq->direct)
+		return;
 	c->source = source;
+	cq->last = (uint8_t *)(c + 1);
 }
+
+/* A failure: the entry, for what else it tells. */
+struct fi_cq_err_entry *cq_fail(struct cq *cq, void *context, uint64_t flags, int err, int syndrome);
 
 int counter_bind(struct endpoint *ep, struct fid *cntr, uint64_t flags);
 void counter_unbind(struct endpoint *ep);
@@ -627,21 +642,22 @@ void connect_bye(struct endpoint *ep);
 uint64_t nanoseconds(clockid_t clock);
 #define milliseconds() (nanoseconds(CLOCK_MONOTONIC) / 1000000)
 
-/* ---- Sends: send.c, tagged.c, msg.c ---- */
+/* ---- Sends: send.c, calls.c ---- */
 
-#define SILENT (1ull << 63) /* fi_inject: only what fails later makes a completion */
+#define SILENT (1ull << 63)      /* fi_inject: only what fails later makes a completion */
+#define OF_ENDPOINT (1ull << 62) /* of a call that takes no flags: the endpoint's, too */
 
 /*
  * Any send. flags: FI_TAGGED or FI_MSG, FI_REMOTE_CQ_DATA, FI_INJECT, FI_COMPLETION, a completion level, SILENT.
  * Returns 0; -FI_EAGAIN: no room, or no connection yet; or another negative errno. A peer that has failed
  * makes an error completion, or, of a silent send, the answer.
  */
-ssize_t send_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_addr_t dest, uint64_t tag, uint64_t data,
+ssize_t send_iov(struct fid_ep *fid, const struct iovec *iov, size_t iovs, fi_addr_t dest, uint64_t tag, uint64_t data,
 		 void *context, uint64_t flags);
 ssize_t send_buf(struct endpoint *ep, const void *buf, size_t len, fi_addr_t dest, uint64_t tag, uint64_t data,
 		 void *context, uint64_t flags);
 
-void send_defaults(struct endpoint *ep); /* what follows from flags and bindings: tx_done, rx_told ... */
+void send_defaults(struct endpoint *ep); /* what follows from flags and bindings: tx_done, rx_plain ... */
 
 int send_fin(struct peer *p, uint64_t handle); /* the message with this handle has come. 0 or -FI_EAGAIN */
 void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle); /* the peer's FIN */
@@ -716,8 +732,8 @@ INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf
 ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
 		    uint64_t ignore, void *context); /* fi_trecv */
 
-/* Any receive. flags: FI_TAGGED or FI_MSG, FI_COMPLETION, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_MULTI_RECV */
-ssize_t recv_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_addr_t source, uint64_t tag,
+/* Any receive. flags: FI_TAGGED or FI_MSG, FI_COMPLETION, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_MULTI_RECV, OF_ENDPOINT */
+ssize_t recv_iov(struct fid_ep *fid, const struct iovec *iov, size_t iovs, fi_addr_t source, uint64_t tag,
 		 uint64_t ignore, void *context, uint64_t flags);
 ssize_t untagged_post(struct endpoint *ep, struct op *op);
 
@@ -742,12 +758,9 @@ int match_ignore_less(struct endpoint *ep, uint64_t ignore); /* no more than bef
  * kept, and ep->spare is to take its place; -FI_EAGAIN if there is no memory for it now.
  */
 int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b);
-int arrive_kept(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b, uint64_t handle);
 int untagged_arrived(struct endpoint *ep, struct peer *p, const struct message *m, const void *at, uint32_t bytes,
 		     struct buf *b);
 
-struct buf *arrive_keep(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b);
-void arrive_unkeep(struct endpoint *ep, struct buf *kept);
 void arrive_discard(struct endpoint *ep, struct buf *kept); /* nobody wants it */
 
 /* A message meets its receive: there is room for two completions. */
@@ -755,7 +768,7 @@ void arrive_meet(struct endpoint *ep, struct peer *p, const struct message *m, s
 void arrive_matched(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct op *op);
 void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op);
 
-void read_start(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op); /* into op's buffers */
+void read_start(struct endpoint *ep, const struct message *m, struct op *op); /* into op's buffers */
 void read_done(struct endpoint *ep, struct op *op, int err); /* a piece of it */
 void read_waiting(struct endpoint *ep); /* what found no room goes on */
 void fin_later(struct endpoint *ep, struct peer *p, uint64_t handle); /* FIN, when there is room */

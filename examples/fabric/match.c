@@ -63,14 +63,11 @@ static void refill(struct endpoint *ep, const struct inlay_match_found *all, uin
 	struct inlay_match_found found;
 	uint32_t i;
 
-	for (i = 0; i < n; i++) {
-		if (all[i].kind == INLAY_MATCH_UNEXPECTED) {
+	for (i = 0; i < n; i++)
+		if (all[i].kind == INLAY_MATCH_UNEXPECTED)
 			inlay_match_arrive(&ep->match, all[i].tag, all[i].cookie, &found);
-		} else {
+		else
 			inlay_match_post(&ep->match, all[i].tag, all[i].mask, all[i].cookie, &found);
-			((struct op *)(uintptr_t)all[i].cookie)->match = found.handle;
-		}
-	}
 }
 
 APART int match_ignore_less(struct endpoint *ep, uint64_t ignore)

@@ -43,17 +43,14 @@ static inline int message_parse(const void *at, uint32_t bytes, struct message *
 	return 0;
 }
 
-/* len bytes into a receive's buffers, from the first on. */
-INLAY_ALWAYS void message_scatter(const struct op *op, const uint8_t *from, size_t len)
+/* len bytes into an operation's buffers, from the first on. */
+static inline void message_scatter(const struct op *op, const uint8_t *from, size_t len)
 {
 	size_t n;
 	uint32_t i;
 
-	if (INLAY_LIKELY(op->iovs == 1)) {
-		if (INLAY_LIKELY(len <= 64))
-			inlay_copy(op->buf, from, len);
-		else
-			memcpy(op->buf, from, len);
+	if (op->iovs == 1) {
+		memcpy(op->buf, from, len);
 		return;
 	}
 	for (i = 0; i < op->iovs && len; i++, from += n, len -= n) {
@@ -62,73 +59,77 @@ INLAY_ALWAYS void message_scatter(const struct op *op, const uint8_t *from, size
 	}
 }
 
-/* The completion of a receive, but for the end of its operation. */
-INLAY_ALWAYS void message_told(struct endpoint *ep, const struct op *op, const struct peer *p, uint64_t flags,
-			       size_t len, uint64_t data, uint64_t tag)
-{
-	if (INLAY_LIKELY(op->told))
-		cq_add(ep->rx_cq, op->context, op->flags | flags, len, op->buf, data, tag, p->addr);
-	if (INLAY_UNLIKELY(ep->counters[COUNT_RECV] != NULL))
-		counter_rx(ep, 0);
-}
-
 INLAY_ALWAYS uint64_t message_cq_flags(uint8_t flags)
 {
 	return flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0;
 }
 
-/* The completion of a receive of which only `there` bytes came, or none. */
-static inline void message_failed(struct endpoint *ep, const struct op *op, const struct peer *p,
-				  const struct message *m, size_t there, int err)
-{
-	struct fi_cq_err_entry e;
+/* ---- The short way ---- */
 
-	memset(&e, 0, sizeof(e));
-	e.op_context = op->context;
-	e.flags = op->flags | message_cq_flags(m->flags);
-	e.len = there;
-	e.buf = op->buf;
-	e.data = m->data;
-	e.tag = m->tag;
-	e.olen = m->len - there;
-	e.err = err;
-	e.prov_errno = err == FI_ETRUNC ? 0 : p->syndrome;
-	if (ep->counters[COUNT_RECV])
-		counter_rx(ep, err);
-	cq_add_error(ep->rx_cq, &e);
+/* Whether a message is of the usual kind: tagged, its payload here, nobody waiting for FIN. */
+INLAY_ALWAYS bool message_usual(const void *at)
+{
+	uint32_t head;
+
+	memcpy(&head, at, sizeof(head));
+	return INLAY_LIKELY((head & ~((uint32_t)FLAG_DATA << 8)) == (WIRE_EAGER | FLAG_TAGGED << 8));
 }
 
-/* Whether a message is of the usual kind: tagged, its payload here, 8 bytes or more, nobody waiting for FIN. */
-INLAY_ALWAYS bool message_usual(const void *at, uint32_t bytes)
-{
-	const struct wire *wire = (const struct wire *)at;
-
-	return INLAY_LIKELY(bytes >= sizeof(*wire) + 8) && INLAY_LIKELY(wire->kind == WIRE_EAGER) &&
-	       INLAY_LIKELY((wire->flags & ~FLAG_DATA) == FLAG_TAGGED);
-}
-
-/* A usual message goes into its receive. False: it does not fit. */
+/* A usual message goes into a plain receive, whose place is still to be given back. False: it does not. */
 INLAY_ALWAYS bool message_deliver(struct endpoint *ep, const struct peer *p, const void *at, uint32_t bytes,
-				  struct op *op)
+				  const struct op *op)
 {
 	const struct wire *wire = (const struct wire *)at;
 	const uint8_t *payload = (const uint8_t *)(wire + 1);
-	const uint64_t tag = wire->tag;
-	uint64_t data = 0, flags = 0;
+	uint64_t data = 0, flags = FI_RECV | FI_TAGGED;
 	size_t len = bytes - sizeof(*wire);
+	uint8_t *to = op->buf;
 
-	if (wire->flags & FLAG_DATA) {
+	if (INLAY_LIKELY(wire->flags & FLAG_DATA)) {
 		memcpy(&data, payload, 8);
-		flags = FI_REMOTE_CQ_DATA;
+		flags |= FI_REMOTE_CQ_DATA;
 		payload += 8;
 		len -= 8;
 	}
-	if (INLAY_UNLIKELY(len > op->len))
+	if (INLAY_UNLIKELY(!op->plain) || INLAY_UNLIKELY(len > op->len) || INLAY_UNLIKELY(len > bytes))
 		return false;
-	message_scatter(op, payload, len);
-	message_told(ep, op, p, flags, len, data, tag);
-	op_give(ep, op);
+	if (INLAY_LIKELY(len <= 64))
+		inlay_copy(to, payload, len);
+	else
+		memcpy(to, payload, len);
+	cq_add(ep->rx_cq, op->context, flags, len, to, data, wire->tag, p->addr);
 	return true;
+}
+
+/* ---- Messages that nobody has asked for ---- */
+
+/* What one would be kept in, b or another; NULL: no memory. */
+INLAY_ALWAYS struct buf *keep_place(struct endpoint *ep, uint32_t bytes, struct buf *b)
+{
+	if (b && bytes > SMALL_MESSAGE) {
+		if (!ep->spare)
+			ep->spare = buf_take(&ep->bounce);
+		return ep->spare ? b : NULL;
+	}
+	return INLAY_UNLIKELY(!ep->small.free) && pool_grow(&ep->small) ? NULL : ep->small.free;
+}
+
+/* It is kept there: returns whether that is b. */
+INLAY_ALWAYS int keep(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b, struct buf *place)
+{
+	place->peer = p;
+	place->len = bytes;
+	if (place == b)
+		return 1;
+	ep->small.free = place->next;
+	inlay_copy(place->data, at, bytes);
+	return 0;
+}
+
+/* It was asked for. */
+INLAY_ALWAYS void unkeep(struct endpoint *ep, struct buf *kept)
+{
+	buf_give(kept->size == SMALL_MESSAGE ? &ep->small : &ep->bounce, kept);
 }
 
 #endif

@@ -4,9 +4,6 @@
  */
 #include "message.h"
 
-#define BUDGET 64u        /* completions at a time */
-#define CQ_ROOM (4 * BUDGET) /* entries that they may write */
-
 /* ---- The shared receive queue ---- */
 
 static struct ibv_sge sge_of(const struct buf *b)
@@ -46,28 +43,7 @@ static APART void replace(struct endpoint *ep, uint32_t index)
 	ep->spare = NULL;
 }
 
-/* ---- Good completions ---- */
-
-INLAY_ALWAYS void sent(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
-{
-	struct peer *p = (struct peer *)inlay_qpn_table_find(&ep->qpns, inlay_cqe_qpn(cqe));
-	struct slot *slot;
-
-	if (INLAY_UNLIKELY(!p)) {
-		if (inlay_cqe_qpn(cqe) == ep->ud_qp->qp_num)
-			inlay_sq_release(&ep->ud, cqe);
-		inlay_cq_advance(&ep->cq, 1);
-		return;
-	}
-	slot = &p->slots[inlay_cqe_wqe_counter(cqe) & p->mask];
-	if (INLAY_UNLIKELY(inlay_sq_release(&p->sq, cqe) < 0))
-		slot = NULL;
-	inlay_cq_advance(&ep->cq, 1);
-	if (INLAY_LIKELY(slot != NULL))
-		slot_done(p, slot, 0);
-	if (INLAY_UNLIKELY(p->state == PEER_FAILING))
-		peer_flushed(p);
-}
+/* ---- Messages ---- */
 
 /* A datagram: copied, since what it tells may move other completions. */
 static APART void datagram(struct endpoint *ep, const struct mlx5_cqe64 *cqe, const struct buf *b)
@@ -79,75 +55,91 @@ static APART void datagram(struct endpoint *ep, const struct mlx5_cqe64 *cqe, co
 
 	if (ours)
 		memcpy(data, b->data + INLAY_GRH, sizeof(data));
-	if (inlay_srq_release(&ep->srq, cqe) > 0)
-		inlay_srq_repost(&ep->srq);
-	inlay_srq_ring(&ep->srq);
-	inlay_cq_advance(&ep->cq, 1);
+	inlay_srq_recycle(&ep->srq, cqe);
+	inlay_cq_advance_quiet(&ep->cq, 1);
 	if (ours)
 		connect_arrived(ep, data, sizeof(data));
 }
 
 /*
- * A message. The usual ones that find their receive go straight into its buffer, all others to arrive.c.
+ * A usual message, of at least a header, finds its receive and goes straight into its buffer, or is kept.
  * Returns as arrive_any.
  */
-INLAY_ALWAYS int message(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b)
+INLAY_ALWAYS int usual(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b)
 {
+	const uint64_t tag = ((const struct wire *)at)->tag;
+	struct buf *place = keep_place(ep, bytes, b);
 	struct inlay_match_found found;
 	struct op *op;
 	int r;
 
-	if (INLAY_UNLIKELY(!message_usual(at, bytes)))
-		return arrive_any(ep, p, at, bytes, b);
-	r = inlay_match_arrive(&ep->match, (((const struct wire *)at)->tag & ep->tag_bits) | p->source, 0, &found);
+	if (INLAY_UNLIKELY(!place))
+		return -FI_EAGAIN;
+	r = inlay_match_arrive(&ep->match, (tag & ep->tag_bits) | p->source, (uintptr_t)place, &found);
 	if (INLAY_UNLIKELY(r < 0))
 		return arrive_any(ep, p, at, bytes, b);
 	if (!r)
-		return arrive_kept(ep, p, at, bytes, b, found.handle);
+		return keep(ep, p, at, bytes, b, place);
 	op = (struct op *)(uintptr_t)found.cookie;
-	if (INLAY_UNLIKELY(!message_deliver(ep, p, at, bytes, op)))
+	if (INLAY_LIKELY(message_deliver(ep, p, at, bytes, op))) {
+		op->next = ep->free_ops; /* no handle has named it */
+		ep->free_ops = op;
+	} else {
 		arrive_matched(ep, p, at, bytes, op);
+	}
 	return 0;
 }
 
-/* 0, or -FI_EAGAIN: the completion stays where it is until there is memory. */
-INLAY_ALWAYS int received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
+/* A short message, which is in the CQE. False: it is not of the usual kind. */
+INLAY_ALWAYS bool received_short(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 {
-	const uint32_t index = inlay_cqe_wqe_counter(cqe);
+	struct peer *p = (struct peer *)inlay_qpn_table_find(&ep->qpns, inlay_cqe_qpn(cqe));
+	const uint32_t bytes = inlay_cqe_byte_count(cqe), head = sizeof(struct wire);
+
+	if (INLAY_UNLIKELY(!p) || !message_usual(cqe) || INLAY_UNLIKELY(bytes - head > 32 - head))
+		return false;
+	if (INLAY_UNLIKELY(usual(ep, p, cqe, bytes, NULL) < 0))
+		return false;
+	inlay_srq_recycle(&ep->srq, cqe);
+	inlay_cq_advance_quiet(&ep->cq, 1);
+	return true;
+}
+
+/* Any other. 0, or -FI_EAGAIN: the completion stays where it is until there is memory. */
+static CALLED int received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
+{
+	const uint32_t index = inlay_cqe_wqe_counter(cqe), bytes = inlay_cqe_byte_count(cqe);
 	struct peer *p = (struct peer *)inlay_qpn_table_find(&ep->qpns, inlay_cqe_qpn(cqe));
 	const uint64_t user = index <= inlay_srq_size(&ep->srq) ? inlay_srq_user(&ep->srq, index) : 0;
 	struct buf *b = (struct buf *)(uintptr_t)user;
-	const uint32_t bytes = inlay_cqe_byte_count(cqe);
-	const void *data;
-	bool scattered;
+	const bool scattered = inlay_cqe_is_scattered(cqe);
+	const void *data = scattered ? inlay_cqe_payload(cqe, inlay_cq_cqe_size(&ep->cq)) : b ? b->data : NULL;
 	int r = 0;
 
 	if (INLAY_UNLIKELY(!b)) {
 		WARN(FI_LOG_EP_DATA, "a completion names no receive\n");
-		inlay_cq_advance(&ep->cq, 1);
+		inlay_cq_advance_quiet(&ep->cq, 1);
 		return 0;
 	}
 	if (INLAY_UNLIKELY(!p)) {
 		datagram(ep, cqe, b);
 		return 0;
 	}
-	scattered = inlay_cqe_is_scattered(cqe);
-	data = scattered ? inlay_cqe_payload(cqe, inlay_cq_cqe_size(&ep->cq)) : b->data;
-	if (INLAY_LIKELY(data != NULL) && INLAY_LIKELY(bytes <= b->size))
-		r = message(ep, p, data, bytes, scattered ? NULL : b);
+	if (INLAY_LIKELY(data != NULL) && INLAY_LIKELY(bytes <= b->size)) {
+		if (INLAY_LIKELY(bytes >= sizeof(struct wire)) && message_usual(data))
+			r = usual(ep, p, data, bytes, scattered ? NULL : b);
+		else
+			r = arrive_any(ep, p, data, bytes, scattered ? NULL : b);
+	}
 	if (INLAY_UNLIKELY(r < 0))
 		return r;
-	if (INLAY_LIKELY(inlay_srq_release(&ep->srq, cqe) > 0)) {
-		if (INLAY_UNLIKELY(r))
-			replace(ep, index);
-		inlay_srq_repost(&ep->srq);
-		inlay_srq_ring(&ep->srq);
-	}
-	inlay_cq_advance(&ep->cq, 1);
+	if (INLAY_LIKELY(!inlay_srq_recycle(&ep->srq, cqe)) && INLAY_UNLIKELY(r))
+		replace(ep, index);
+	inlay_cq_advance_quiet(&ep->cq, 1);
 	return 0;
 }
 
-/* ---- Bad ones ---- */
+/* ---- What was sent, and all that failed ---- */
 
 static int errno_of(uint8_t syndrome)
 {
@@ -161,31 +153,29 @@ static int errno_of(uint8_t syndrome)
 	}
 }
 
-static APART void failed(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
+static void ended(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 {
 	struct peer *p = (struct peer *)inlay_qpn_table_find(&ep->qpns, inlay_cqe_qpn(cqe));
-	uint8_t syndrome = inlay_cqe_syndrome(cqe);
-	struct slot slot = {NULL, SLOT_NONE, 0};
+	struct slot none = {NULL, SLOT_NONE, 0}, slot = none, *at;
+	const uint8_t syndrome = inlay_cqe_is_error(cqe) ? inlay_cqe_syndrome(cqe) : 0;
 
-	if (inlay_cqe_is_send(cqe)) {
-		if (p && inlay_sq_release(&p->sq, cqe) > 0) {
-			struct slot *at = &p->slots[inlay_cqe_wqe_counter(cqe) & p->mask];
-
-			slot = *at;
-			at->kind = SLOT_NONE;
-		} else if (!p && inlay_cqe_qpn(cqe) == ep->ud_qp->qp_num) {
+	if (!inlay_cqe_is_send(cqe)) {
+		inlay_srq_recycle(&ep->srq, cqe);
+	} else if (INLAY_UNLIKELY(!p)) {
+		if (inlay_cqe_qpn(cqe) == ep->ud_qp->qp_num)
 			inlay_sq_release(&ep->ud, cqe);
-		}
-	} else if (inlay_srq_release(&ep->srq, cqe) > 0) {
-		inlay_srq_repost(&ep->srq);
-		inlay_srq_ring(&ep->srq);
+	} else if (INLAY_LIKELY(inlay_sq_release(&p->sq, cqe) >= 0)) {
+		at = &p->slots[inlay_cqe_wqe_counter(cqe) & p->mask];
+		slot = *at;
+		*at = none;
 	}
-	inlay_cq_advance(&ep->cq, 1);
-	if (!p)
+	inlay_cq_advance_quiet(&ep->cq, 1);
+	if (INLAY_UNLIKELY(!p))
 		return;
-	peer_fail(p, errno_of(syndrome), syndrome);
-	slot_done(p, &slot, p->err);
-	if (p->state == PEER_FAILING)
+	if (syndrome)
+		peer_fail(p, errno_of(syndrome), syndrome);
+	slot_done(p, &slot, syndrome ? p->err : 0);
+	if (INLAY_UNLIKELY(p->state == PEER_FAILING))
 		peer_flushed(p);
 }
 
@@ -198,21 +188,30 @@ static APART void look_around(struct endpoint *ep)
 	ep->pause = ep->unsettled ? 15 : 1023;
 }
 
-void progress(struct endpoint *ep)
+/* Takes completions, from this one on. */
+INLAY_ALWAYS void take(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 {
-	const struct mlx5_cqe64 *cqe;
 	uint32_t n;
 
-	for (n = 0; n < BUDGET && (cqe = inlay_cq_peek(&ep->cq)); n++) {
-		if (!n && (INLAY_UNLIKELY(cq_room(ep->rx_cq, CQ_ROOM)) || INLAY_UNLIKELY(cq_room(ep->tx_cq, CQ_ROOM))))
-			break;
-		if (inlay_cqe_is_error(cqe))
-			failed(ep, cqe);
-		else if (inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)
-			sent(ep, cqe);
+	for (n = 0; n < BATCH && cqe; n++, cqe = inlay_cq_peek(&ep->cq)) {
+		if (INLAY_LIKELY((cqe->op_own & ~3) == (MLX5_CQE_RESP_SEND << 4 | INLAY_CQE_SCATTER_32)) &&
+		    INLAY_LIKELY(received_short(ep, cqe)))
+			continue;
+		if (inlay_cqe_is_error(cqe) || inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)
+			ended(ep, cqe);
 		else if (received(ep, cqe))
 			break;
 	}
+	inlay_srq_ring(&ep->srq);
+	inlay_cq_update(&ep->cq);
+}
+
+void progress(struct endpoint *ep)
+{
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&ep->cq);
+
+	if (cqe && INLAY_LIKELY(!cq_room(ep->rx_cq, BATCH_ENTRIES)) && INLAY_LIKELY(!cq_room(ep->tx_cq, BATCH_ENTRIES)))
+		take(ep, cqe);
 	if (INLAY_UNLIKELY(ep->waiting_head != NULL))
 		read_waiting(ep);
 	if (INLAY_UNLIKELY(!(++ep->polls & ep->pause)))

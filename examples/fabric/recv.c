@@ -6,57 +6,24 @@
 
 /* ---- Posting ---- */
 
-/* A receive, not yet posted, of one buffer; NULL: no memory. kind: FI_TAGGED or FI_MSG */
-INLAY_ALWAYS struct op *new_recv(struct endpoint *ep, void *buf, size_t len, void *context, uint64_t kind, bool told)
-{
-	struct op *op = op_take(ep, OP_RECV);
-
-	if (INLAY_UNLIKELY(!op))
-		return NULL;
-	op->iovs = 1;
-	op->told = told;
-	op->multi = false;
-	op->flags = FI_RECV | kind;
-	op->context = context;
-	op->buf = (uint8_t *)buf;
-	op->len = len;
-	return op;
-}
-
 void recv_end_early(struct endpoint *ep, struct op *op, int err)
 {
-	struct fi_cq_err_entry e;
-
-	memset(&e, 0, sizeof(e));
-	e.op_context = op->context;
-	e.flags = op->flags;
-	e.buf = op->buf;
-	e.err = err;
-	cq_add_error(ep->rx_cq, &e);
+	cq_fail(ep->rx_cq, op->context, op->flags, err, 0)->buf = op->buf;
 	op->told = false;
-	if (op->multi && op->refs)
+	if (op->kind == OP_MULTI && op->refs)
 		op->kind = OP_SPENT;
 	else
 		op_give(ep, op);
 }
 
-/* A receive was posted that only a peer that has failed could match. */
-static APART void vain(struct endpoint *ep, struct op *op, int err)
-{
-	struct inlay_match_found found;
-
-	inlay_match_remove(&ep->match, op->match, &found);
-	recv_end_early(ep, op, err);
-}
-
 /* What a receive is matched by. from: the sender that it names, or NULL. 0 or a negative errno. */
-static int key_of(struct endpoint *ep, fi_addr_t source, uint64_t tag, uint64_t ignore, uint64_t *key, uint64_t *mask,
-		  const struct peer **from)
+static int key_of(struct endpoint *ep, fi_addr_t source, uint64_t tag, uint64_t ignore, uint64_t flags, uint64_t *key,
+		  uint64_t *mask, struct peer **from)
 {
 	*from = NULL;
 	*key = tag & ep->tag_bits;
 	*mask = ~ignore & ep->tag_bits;
-	if (ep->ignored & ~ignore && match_ignore_less(ep, ignore))
+	if (flags & FI_TAGGED && ep->ignored & ~ignore && match_ignore_less(ep, ignore))
 		return -FI_EAGAIN;
 	if (!ep->directed || source == FI_ADDR_UNSPEC)
 		return 0;
@@ -69,101 +36,116 @@ static int key_of(struct endpoint *ep, fi_addr_t source, uint64_t tag, uint64_t 
 }
 
 /* Posts any receive, or gives it the message that is there. */
-static CALLED ssize_t post_tagged(struct endpoint *ep, struct op *op, fi_addr_t source, uint64_t tag, uint64_t ignore)
+static ssize_t post_any(struct endpoint *ep, struct op *op, uint64_t key, uint64_t mask, const struct peer *from)
 {
 	struct inlay_match_found found;
-	const struct peer *from;
-	uint64_t key, mask;
-	int r = key_of(ep, source, tag, ignore, &key, &mask, &from);
+	int r;
 
 	memset(&found, 0, sizeof(found));
-	if (!r)
-		r = cq_room(ep->rx_cq, 2);
-	if (!r) {
+	do
 		r = inlay_match_post(&ep->match, key, mask, (uintptr_t)op, &found);
-		if (r == -EAGAIN && !match_grow(ep))
-			r = inlay_match_post(&ep->match, key, mask, (uintptr_t)op, &found);
-	}
+	while (r == -EAGAIN && !match_grow(ep));
 	if (r < 0) {
 		op_give(ep, op);
 		return r;
 	}
-	op->match = found.handle;
-	if (r)
+	if (r) {
 		arrive_meet_kept(ep, (struct buf *)(uintptr_t)found.cookie, op);
-	else if (from && from->state >= PEER_FAILING)
-		vain(ep, op, from->err);
+	} else if (from && from->state >= PEER_FAILING) { /* which nobody else can match */
+		inlay_match_remove(&ep->match, found.handle, &found);
+		recv_end_early(ep, op, from->err);
+	}
 	return 0;
+}
+
+/* ---- The short way ---- */
+
+/* Posts a plain receive, for which the next free op is filled. */
+static ssize_t post_full(struct endpoint *ep, uint64_t key)
+{
+	return post_any(ep, op_take(ep, OP_RECV), key, INLAY_MATCH_EXACT, NULL);
+}
+
+/* The same, while messages are kept. */
+static CALLED ssize_t post_kept(struct endpoint *ep, uint64_t key)
+{
+	struct op *op = ep->free_ops;
+	struct inlay_match_found found;
+	struct buf *kept;
+	int r;
+
+	if (INLAY_UNLIKELY(cq_room(ep->rx_cq, 2)))
+		return -FI_EAGAIN;
+	r = inlay_match_post(&ep->match, key, INLAY_MATCH_EXACT, (uintptr_t)op, &found);
+	if (INLAY_UNLIKELY(r < 0))
+		return post_full(ep, key);
+	if (!r) {
+		ep->free_ops = op->next;
+		return 0;
+	}
+	kept = (struct buf *)(uintptr_t)found.cookie;
+	if (message_usual(kept->data) && INLAY_LIKELY(message_deliver(ep, kept->peer, kept->data, kept->len, op)))
+		unkeep(ep, kept);
+	else
+		arrive_meet_kept(ep, kept, op_take(ep, OP_RECV));
+	return 0;
+}
+
+static CALLED ssize_t recv_any(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
+			       uint64_t ignore, void *context)
+{
+	struct iovec iov = {buf, len};
+
+	return recv_iov(fid, &iov, 1, source, tag, ignore, context, OF_ENDPOINT | FI_TAGGED);
 }
 
 /*
  * fi_trecv. The short way is that of a receive that ignores what all ignore, and names its sender where
- * senders are matched: the table then finds its message by one look-up.
+ * senders are matched: the table then finds its message by one look-up. The compiler sees that it finds none
+ * when none is kept.
  */
-INLAY_ALWAYS ssize_t recv_one(struct endpoint *ep, void *buf, size_t len, fi_addr_t source, uint64_t tag,
-			      uint64_t ignore, void *context)
-{
-	struct op *op = new_recv(ep, buf, len, context, FI_TAGGED, ep->rx_told);
-	const struct peer *from = &ep->anybody;
-	struct inlay_match_found found;
-	int r;
-
-	if (INLAY_UNLIKELY(!op))
-		return -FI_EAGAIN;
-	if (INLAY_LIKELY(ep->directed))
-		from = INLAY_LIKELY(source < ep->addrs) ? ep->by_addr[source] : NULL;
-	if (INLAY_UNLIKELY(!from) || INLAY_UNLIKELY(ignore != ep->ignored) || INLAY_UNLIKELY(cq_room(ep->rx_cq, 2)))
-		return post_tagged(ep, op, source, tag, ignore);
-	r = inlay_match_post(&ep->match, (tag & ep->tag_bits) | from->source, INLAY_MATCH_EXACT, (uintptr_t)op, &found);
-	if (INLAY_UNLIKELY(r < 0))
-		return post_tagged(ep, op, source, tag, ignore);
-	op->match = found.handle;
-	if (r)
-		arrive_meet_kept(ep, (struct buf *)(uintptr_t)found.cookie, op);
-	else if (INLAY_UNLIKELY(from->state >= PEER_FAILING))
-		vain(ep, op, from->err);
-	return 0;
-}
-
 ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
 		    uint64_t ignore, void *context)
 {
 	struct endpoint *ep = container_of(fid, struct endpoint, fid);
+	const struct peer *from;
+	struct inlay_match_found found;
+	struct op *op;
 
-	(void)desc;
-	enter(ep);
-	return leave(ep, recv_one(ep, buf, len, source, tag, ignore, context));
+	if (INLAY_UNLIKELY(!ep->rx_plain))
+		return recv_any(fid, buf, len, desc, source, tag, ignore, context);
+	from = INLAY_LIKELY(source < ep->addrs) ? ep->by_addr[source] : ep->directed ? NULL : &ep->anybody;
+	op = ep->free_ops;
+	if (INLAY_UNLIKELY(!op) || INLAY_UNLIKELY(ignore != ep->ignored) || INLAY_UNLIKELY(!from) ||
+	    INLAY_UNLIKELY(from->state >= PEER_FAILING))
+		return recv_any(fid, buf, len, desc, source, tag, ignore, context);
+	tag = (tag & ep->tag_bits) | from->source;
+	op->kind = OP_RECV;
+	op->iovs = 1;
+	op->told = true;
+	op->plain = true;
+	op->flags = FI_RECV | FI_TAGGED;
+	op->context = context;
+	op->buf = (uint8_t *)buf;
+	op->len = len;
+	if (inlay_match_count(&ep->match, INLAY_MATCH_UNEXPECTED))
+		return post_kept(ep, tag);
+	if (INLAY_UNLIKELY(inlay_match_post(&ep->match, tag, INLAY_MATCH_EXACT, (uintptr_t)op, &found) < 0))
+		return post_full(ep, tag);
+	ep->free_ops = op->next;
+	return 0;
 }
 
 /* ---- Peek, claim, discard ---- */
 
-static void no_message(struct endpoint *ep, void *context, uint64_t tag)
-{
-	struct fi_cq_err_entry e;
-
-	memset(&e, 0, sizeof(e));
-	e.op_context = context;
-	e.flags = FI_RECV | FI_TAGGED;
-	e.tag = tag;
-	e.err = FI_ENOMSG;
-	cq_add_error(ep->rx_cq, &e);
-}
-
-static ssize_t peek(struct endpoint *ep, fi_addr_t source, uint64_t tag, uint64_t ignore, void *context, uint64_t flags)
+static ssize_t peek(struct endpoint *ep, uint64_t key, uint64_t mask, uint64_t tag, void *context, uint64_t flags)
 {
 	struct inlay_match_found found;
-	const struct peer *from;
-	uint64_t key, mask;
 	struct message m;
 	struct buf *kept;
-	int err = key_of(ep, source, tag, ignore, &key, &mask, &from);
 
-	if (!err)
-		err = cq_room(ep->rx_cq, 1);
-	if (err)
-		return err;
 	if (!inlay_match_probe(&ep->match, key, mask, &found)) {
-		no_message(ep, context, tag);
+		cq_fail(ep->rx_cq, context, FI_RECV | FI_TAGGED, FI_ENOMSG, 0)->tag = tag;
 		return 0;
 	}
 	kept = (struct buf *)(uintptr_t)found.cookie;
@@ -183,80 +165,94 @@ static ssize_t peek(struct endpoint *ep, fi_addr_t source, uint64_t tag, uint64_
 static ssize_t claim(struct endpoint *ep, struct op *op, uint64_t flags)
 {
 	struct buf *kept = (struct buf *)((struct fi_context *)op->context)->internal[0];
-	int err = cq_room(ep->rx_cq, 2);
 
-	if (!err && !(flags & FI_DISCARD)) {
+	if (!(flags & FI_DISCARD)) {
 		arrive_meet_kept(ep, kept, op);
 		return 0;
 	}
-	if (!err) {
-		arrive_discard(ep, kept);
-		if (op->told)
-			cq_add(ep->rx_cq, op->context, op->flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
-	}
+	arrive_discard(ep, kept);
+	if (op->told)
+		cq_add(ep->rx_cq, op->context, op->flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
 	op_give(ep, op);
-	return err;
+	return 0;
 }
 
 /* ---- Any receive ---- */
 
-ssize_t recv_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_addr_t source, uint64_t tag,
-		 uint64_t ignore, void *context, uint64_t flags)
+static ssize_t receive(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_addr_t source, uint64_t tag,
+		       uint64_t ignore, void *context, uint64_t flags)
 {
-	struct peer *from = NULL;
+	struct peer *from;
 	struct op *op;
+	uint64_t key, mask;
 	size_t len = 0, i;
+	int err;
 
-	if (flags & FI_PEEK)
-		return flags & FI_TAGGED ? peek(ep, source, tag, ignore, context, flags) : -FI_EOPNOTSUPP;
 	if (iovs > IOV_LIMIT || (flags & FI_MULTI_RECV && (iovs != 1 || flags & FI_TAGGED)))
 		return -FI_EINVAL;
-	if (flags & FI_MSG && ep->directed && source != FI_ADDR_UNSPEC) {
-		from = peer_of(ep, source);
-		if (!from)
-			return -FI_EADDRNOTAVAIL;
-	}
+	err = key_of(ep, source, tag, ignore, flags, &key, &mask, &from);
+	if (!err)
+		err = cq_room(ep->rx_cq, 2);
+	if (err)
+		return err;
+	if (flags & FI_PEEK)
+		return flags & FI_TAGGED ? peek(ep, key, mask, tag, context, flags) : -FI_EOPNOTSUPP;
 	for (i = 0; i < iovs; i++)
 		len += iov[i].iov_len;
-	op = new_recv(ep, iovs ? iov[0].iov_base : NULL, len, context, flags & (FI_TAGGED | FI_MSG),
-		      !ep->rx_selective || flags & FI_COMPLETION);
+	op = op_take(ep, flags & FI_MULTI_RECV ? OP_MULTI : OP_RECV);
 	if (!op)
 		return -FI_EAGAIN;
-	if (iovs > 1) {
-		op->iovs = (uint8_t)iovs;
-		memcpy(op->iov, iov, iovs * sizeof(*iov));
-	}
+	op->iovs = iovs ? (uint8_t)iovs : 1;
+	op->told = !ep->rx_selective || flags & FI_COMPLETION;
+	op->plain = false;
+	op->flags = FI_RECV | (flags & (FI_TAGGED | FI_MSG));
+	op->context = context;
+	op->buf = iovs ? (uint8_t *)iov[0].iov_base : NULL;
+	op->len = len;
+	memcpy(op->iov, iov, iovs * sizeof(*iov));
 	if (flags & FI_CLAIM)
 		return claim(ep, op, flags);
 	if (flags & FI_TAGGED)
-		return post_tagged(ep, op, source, tag, ignore);
+		return post_any(ep, op, key, mask, from);
 	op->peer = from;
-	op->multi = (flags & FI_MULTI_RECV) != 0;
 	op->min = ep->min_multi_recv;
 	op->refs = 0;
 	return untagged_post(ep, op);
+}
+
+ssize_t recv_iov(struct fid_ep *fid, const struct iovec *iov, size_t iovs, fi_addr_t source, uint64_t tag,
+		 uint64_t ignore, void *context, uint64_t flags)
+{
+	struct endpoint *ep = container_of(fid, struct endpoint, fid);
+
+	enter(ep);
+	flags |= flags & OF_ENDPOINT ? ep->rx_flags : 0;
+	return leave(ep, receive(ep, iov, iovs, source, tag, ignore, context, flags));
 }
 
 /* ---- The end ---- */
 
 void recv_end(struct endpoint *ep, struct op *op, int err)
 {
-	struct message m;
+	struct fi_cq_err_entry *e;
 
-	memset(&m, 0, sizeof(m));
-	m.tag = op->tag;
-	m.data = op->data;
-	m.len = op->total;
 	if (!err && op->total > op->want)
 		err = FI_ETRUNC;
-	if (err)
-		message_failed(ep, op, op->peer, &m, err == FI_ETRUNC ? op->want : 0, err);
-	else
-		message_told(ep, op, op->peer, 0, m.len, m.data, m.tag);
-	if (op->parent) {
-		untagged_part_end(ep, op->parent);
-		op->parent = NULL;
+	if (err) {
+		e = cq_fail(ep->rx_cq, op->context, op->flags, err, err == FI_ETRUNC ? 0 : op->peer->syndrome);
+		e->len = err == FI_ETRUNC ? op->want : 0;
+		e->olen = op->total - e->len;
+		e->buf = op->buf;
+		e->data = op->data;
+		e->tag = op->tag;
+	} else if (op->told) {
+		cq_add(ep->rx_cq, op->context, op->flags, op->total, op->buf, op->data, op->tag, op->peer->addr);
 	}
+	if (ep->counters[COUNT_RECV])
+		counter_rx(ep, err);
+	if (op->parent)
+		untagged_part_end(ep, op->parent);
+	op->parent = NULL;
 }
 
 int recv_cancel(struct endpoint *ep, const void *context)

@@ -123,18 +123,12 @@ static void read_more(struct endpoint *ep, struct op *op)
 		read_end(ep, op);
 }
 
-void read_start(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op)
+void read_start(struct endpoint *ep, const struct message *m, struct op *op)
 {
 	op->kind = OP_READ;
-	op->peer = p;
-	op->tag = m->tag;
-	op->data = m->data;
-	op->flags |= m->flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0;
 	op->remote_handle = m->handle;
 	op->segments = (uint8_t)m->segments;
 	memcpy(op->segment, m->payload, m->segments * sizeof(*op->segment));
-	op->total = m->len;
-	op->want = m->len < op->len ? m->len : op->len;
 	op->asked = 0;
 	op->pieces = 0;
 	op->err = 0;

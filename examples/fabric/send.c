@@ -28,7 +28,7 @@ struct send {
 void send_defaults(struct endpoint *ep)
 {
 	ep->tx_done = done_flags(ep, FI_SEND, ep->tx_flags);
-	ep->rx_told = !ep->rx_selective || ep->rx_flags & FI_COMPLETION;
+	ep->rx_plain = !ep->lock && !ep->counters[COUNT_RECV] && (!ep->rx_selective || ep->rx_flags & FI_COMPLETION);
 	ep->inject_addrs = ep->counters[COUNT_SEND] ? 0 : ep->addrs;
 	ep->short_addrs = ep->tx_flags & LEVELS ? 0 : ep->addrs;
 }
@@ -239,19 +239,21 @@ static ssize_t send_any(struct endpoint *ep, const struct send *s)
 APART ssize_t send_buf(struct endpoint *ep, const void *buf, size_t len, fi_addr_t dest, uint64_t tag, uint64_t data,
 		       void *context, uint64_t flags)
 {
-	struct iovec iov;
-
-	iov.iov_base = (void *)(uintptr_t)buf;
-	iov.iov_len = len;
-	return send_iov(ep, &iov, 1, dest, tag, data, context, flags);
-}
-
-ssize_t send_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_addr_t dest, uint64_t tag, uint64_t data,
-		 void *context, uint64_t flags)
-{
-	struct send s = {iov, iovs, dest, tag, data, context, flags};
+	struct iovec iov = {(void *)(uintptr_t)buf, len};
+	struct send s = {&iov, 1, dest, tag, data, context, flags};
 
 	return send_any(ep, &s);
+}
+
+ssize_t send_iov(struct fid_ep *fid, const struct iovec *iov, size_t iovs, fi_addr_t dest, uint64_t tag, uint64_t data,
+		 void *context, uint64_t flags)
+{
+	struct endpoint *ep = container_of(fid, struct endpoint, fid);
+	struct send s = {iov, iovs, dest, tag, data, context, flags};
+
+	enter(ep);
+	s.flags |= flags & OF_ENDPOINT ? ep->tx_flags : 0;
+	return leave(ep, send_any(ep, &s));
 }
 
 int send_fin(struct peer *p, uint64_t handle)

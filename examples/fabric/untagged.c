@@ -8,7 +8,7 @@
 /* The buffer of a multi-receive is the application's again. FI_RECV would say that a message has come. */
 static void multi_end(struct endpoint *ep, struct op *op)
 {
-	if (op->told)
+	if (op->told && !cq_room(ep->rx_cq, 1))
 		cq_add(ep->rx_cq, op->context, FI_MULTI_RECV, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
 	op_give(ep, op);
 }
@@ -35,65 +35,36 @@ static struct op *unlist(struct endpoint *ep, struct op **at)
 	return op;
 }
 
-/* A part of a multi-receive's buffer, for one large message. */
-static void read_part(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op, size_t len)
+/* A message goes into a part of what is left of a multi-receive, which has an operation of its own. */
+static void multi_meet(struct endpoint *ep, struct peer *p, const struct message *m, struct op **at)
 {
-	struct op *part = op_take(ep, OP_RECV);
+	struct op *op = *at, *part = op_take(ep, OP_RECV);
 
 	if (!part) {
-		message_failed(ep, op, p, m, 0, FI_ENOMEM);
-		fin_later(ep, p, m->handle);
+		cq_fail(ep->rx_cq, op->context, op->flags, FI_ENOMEM, 0);
+		if (m->kind == WIRE_RENDEZVOUS)
+			fin_later(ep, p, m->handle);
 		return;
 	}
 	part->iovs = 1;
 	part->told = op->told;
-	part->multi = false;
+	part->plain = false;
 	part->flags = op->flags;
 	part->context = op->context;
 	part->buf = op->buf;
-	part->len = len;
+	part->len = m->len < op->len ? m->len : op->len;
 	part->parent = op;
 	op->refs++;
-	read_start(ep, p, m, part);
-}
-
-/*
- * A message goes into what is left of a multi-receive. When that is the end of it, the message's completion
- * says so, or one of its own that waits for all that is still being read.
- */
-static void multi_meet(struct endpoint *ep, struct peer *p, const struct message *m, struct op **at)
-{
-	struct op *op = *at;
-	const size_t len = m->len < op->len ? m->len : op->len;
-	const bool last = op->len - len < op->min;
-
-	if (last)
-		unlist(ep, at);
-	if (m->kind == WIRE_RENDEZVOUS) {
-		read_part(ep, p, m, op, len);
-	} else {
-		memcpy(op->buf, m->payload, len);
-		if (m->len > len) {
-			message_failed(ep, op, p, m, len, FI_ETRUNC);
-		} else if (last && !op->refs) {
-			message_told(ep, op, p, FI_MULTI_RECV | message_cq_flags(m->flags), m->len, m->data, m->tag);
-			op_give(ep, op);
-			return;
-		} else {
-			message_told(ep, op, p, message_cq_flags(m->flags), m->len, m->data, m->tag);
-		}
-	}
-	op->buf += len;
-	op->len -= len;
-	if (last && op->refs)
-		op->kind = OP_SPENT;
-	else if (last)
-		multi_end(ep, op);
+	op->buf += part->len;
+	op->len -= part->len;
+	if (op->len < op->min)
+		unlist(ep, at)->kind = OP_SPENT;
+	arrive_meet(ep, p, m, part);
 }
 
 static void meet_untagged(struct endpoint *ep, struct peer *p, const struct message *m, struct op **at)
 {
-	if ((*at)->multi)
+	if ((*at)->kind == OP_MULTI)
 		multi_meet(ep, p, m, at);
 	else
 		arrive_meet(ep, p, m, unlist(ep, at));
@@ -104,19 +75,21 @@ int untagged_arrived(struct endpoint *ep, struct peer *p, const struct message *
 {
 	struct op **at;
 	struct buf *kept;
+	int r;
 
 	for (at = &ep->recv_head; *at; at = &(*at)->next)
 		if (is_from(*at, p)) {
 			meet_untagged(ep, p, m, at);
 			return 0;
 		}
-	kept = arrive_keep(ep, p, bytes, len, b);
+	kept = keep_place(ep, len, b);
 	if (!kept)
 		return -FI_EAGAIN;
+	r = keep(ep, p, bytes, len, b, kept);
 	kept->next = NULL;
 	*ep->kept_tail = kept;
 	ep->kept_tail = &kept->next;
-	return kept == b;
+	return r;
 }
 
 /* Posts an untagged receive, and gives it what has been kept for it. */
@@ -139,7 +112,7 @@ ssize_t untagged_post(struct endpoint *ep, struct op *op)
 			ep->kept_tail = at;
 		message_parse(kept->data, kept->len, &m);
 		meet_untagged(ep, kept->peer, &m, place);
-		arrive_unkeep(ep, kept);
+		unkeep(ep, kept);
 	}
 	if (*place == op && op->peer && op->peer->state >= PEER_FAILING)
 		recv_end_early(ep, unlist(ep, place), op->peer->err);

@@ -118,7 +118,7 @@ static int may_sleep(struct cq *cq)
 		arm(ep);
 		busy |= inlay_cq_peek(&ep->cq) || ep->unsettled || ep->waiting_head;
 	}
-	busy |= cq->head != cq->tail || cq->error;
+	busy |= cq->first != cq->last || cq->error;
 	return (int)leave(cq->domain, busy ? -FI_EAGAIN : 0);
 }
 

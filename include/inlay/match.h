@@ -281,11 +281,13 @@ INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t
 	return inlay_match_slot_(m, cls, tag);
 }
 
-/* Puts a node in at inlay_match_slot_'s slot: first of its key, or last of the ring. */
-INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t cls, uint32_t ref)
+/* Puts the node of ref in at inlay_match_slot_'s slot: first of its key, or last of the ring. */
+INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t cls, uint32_t ref,
+				    struct inlay_match_node_ *node)
 {
-	struct inlay_match_node_ *node = inlay_match_node_of_(m, cls, ref), *head;
+	struct inlay_match_node_ *head;
 	const uint32_t first = *slot;
+	uint32_t last;
 
 	if (!first) {
 		node->child[0] = node->child[1] = 0;
@@ -294,10 +296,11 @@ INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint3
 		return;
 	}
 	head = inlay_match_node_of_(m, cls, first);
+	last = head->prev;
 	node->child[0] = INLAY_MATCH_MEMBER_;
 	node->next = first;
-	node->prev = head->prev;
-	inlay_match_node_of_(m, cls, head->prev)->next = ref;
+	inlay_match_node_of_(m, cls, last)->next = ref;
+	node->prev = last;
 	head->prev = ref;
 }
 
@@ -324,10 +327,10 @@ INLAY_ALWAYS void inlay_match_unlink_first_(struct inlay_match *m, uint32_t *slo
 
 	if (next != *slot) {
 		heir = inlay_match_node_of_(m, cls, next);
-		__builtin_memcpy(heir->child, node->child, sizeof(heir->child));
 		heir->prev = last;
 		inlay_match_node_of_(m, cls, last)->next = next;
 		*slot = next;
+		__builtin_memcpy(heir->child, node->child, sizeof(heir->child));
 	} else if (INLAY_LIKELY(!(node->child[0] | node->child[1]))) {
 		*slot = 0;
 	} else {
@@ -363,8 +366,8 @@ INLAY_ALWAYS uint32_t inlay_match_new_(struct inlay_match *m, enum inlay_match_k
 		return 0;
 	entry = &m->entry[e];
 	entry->tag = tag;
-	entry->seq = m->seq++;
 	entry->cookie = cookie;
+	entry->seq = m->seq++;
 	entry->mask = mask;
 	entry->hw = 0;
 	entry->kind = (uint8_t)kind;
@@ -373,10 +376,10 @@ INLAY_ALWAYS uint32_t inlay_match_new_(struct inlay_match *m, enum inlay_match_k
 	return e;
 }
 
-INLAY_ALWAYS void inlay_match_free_(struct inlay_match *m, uint32_t e)
+INLAY_ALWAYS void inlay_match_free_(struct inlay_match *m, struct inlay_match_entry_ *entry, uint32_t e)
 {
-	m->entry[e].kind = INLAY_MATCH_FREE;
-	m->entry[e].node.next = m->free;
+	entry->kind = INLAY_MATCH_FREE;
+	entry->node.next = m->free;
 	m->free = e;
 }
 
@@ -396,14 +399,12 @@ INLAY_ALWAYS uint32_t inlay_match_of_(const struct inlay_match *m, uint64_t hand
 	return e;
 }
 
-INLAY_ALWAYS void inlay_match_tell_(const struct inlay_match *m, uint32_t e, struct inlay_match_found *found)
+INLAY_ALWAYS void inlay_match_tell_(const struct inlay_match_entry_ *entry, uint32_t e, struct inlay_match_found *found)
 {
-	const struct inlay_match_entry_ *entry = &m->entry[e];
-
 	found->cookie = entry->cookie;
 	found->tag = entry->tag;
 	found->mask = entry->mask;
-	found->handle = inlay_match_handle_(m, e);
+	found->handle = entry->seq << 21 | e;
 	found->kind = entry->kind;
 	found->in_hw = entry->in_hw;
 	found->hw = entry->hw;
@@ -420,9 +421,9 @@ INLAY_ALWAYS void inlay_match_append_(struct inlay_match *m, uint32_t list, uint
 	m->entry[list].older = e;
 }
 
-INLAY_ALWAYS void inlay_match_unlist_(struct inlay_match *m, uint32_t e)
+INLAY_ALWAYS void inlay_match_unlist_(struct inlay_match *m, const struct inlay_match_entry_ *entry)
 {
-	const uint32_t older = m->entry[e].older, newer = m->entry[e].newer;
+	const uint32_t older = entry->older, newer = entry->newer;
 
 	m->entry[older].newer = newer;
 	m->entry[newer].older = older;
@@ -430,13 +431,13 @@ INLAY_ALWAYS void inlay_match_unlist_(struct inlay_match *m, uint32_t e)
 
 INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, uint32_t e)
 {
-	const struct inlay_match_entry_ *entry = &m->entry[e];
+	struct inlay_match_entry_ *entry = &m->entry[e];
 	struct inlay_match_class_ *cls = &m->cls[entry->cls];
 
 	cls->hw -= entry->in_hw;
 	if (!--cls->posted)
 		m->live &= (uint16_t)~(1u << entry->cls);
-	inlay_match_free_(m, e);
+	inlay_match_free_(m, entry, e);
 }
 
 INLAY_APART void inlay_match_unenter_(struct inlay_match *m, uint32_t e)
@@ -453,13 +454,13 @@ INLAY_APART void inlay_match_unenter_(struct inlay_match *m, uint32_t e)
 }
 
 /* Forgets a message that is not under its own tag any more. */
-INLAY_ALWAYS void inlay_match_forget_(struct inlay_match *m, uint32_t e)
+INLAY_ALWAYS void inlay_match_forget_(struct inlay_match *m, struct inlay_match_entry_ *entry, uint32_t e)
 {
-	if (INLAY_UNLIKELY(m->entry[e].entered))
+	if (INLAY_UNLIKELY(entry->entered))
 		inlay_match_unenter_(m, e);
-	inlay_match_unlist_(m, e);
+	inlay_match_unlist_(m, entry);
 	m->unexpected--;
-	inlay_match_free_(m, e);
+	inlay_match_free_(m, entry, e);
 }
 
 INLAY_APART void inlay_match_take_(struct inlay_match *m, uint32_t e)
@@ -467,13 +468,13 @@ INLAY_APART void inlay_match_take_(struct inlay_match *m, uint32_t e)
 	const struct inlay_match_entry_ *entry = &m->entry[e];
 
 	if (entry->cls == INLAY_MATCH_LISTED_)
-		inlay_match_unlist_(m, e);
+		inlay_match_unlist_(m, &m->entry[e]);
 	else
 		inlay_match_unlink_(m, e << 5 | entry->cls);
 	if (entry->kind == INLAY_MATCH_POSTED)
 		inlay_match_leave_(m, e);
 	else
-		inlay_match_forget_(m, e);
+		inlay_match_forget_(m, &m->entry[e], e);
 }
 
 INLAY_FN uint32_t inlay_match_class_of_(const struct inlay_match *m, uint64_t mask)
@@ -534,8 +535,11 @@ INLAY_APART uint32_t inlay_match_walk_(const struct inlay_match *m, uint32_t e, 
 /* As above, and enters the messages that it passes in the class. */
 INLAY_APART uint32_t inlay_match_enter_(struct inlay_match *m, uint32_t c, uint32_t e, uint64_t tag)
 {
+	uint32_t ref;
+
 	for (; e && (m->entry[e].tag ^ tag) & m->mask[c]; e = m->entry[e].newer) {
-		inlay_match_link_(m, inlay_match_slot_(m, c, m->entry[e].tag), c, e << 5 | INLAY_MATCH_SIDE_ | c);
+		ref = e << 5 | INLAY_MATCH_SIDE_ | c;
+		inlay_match_link_(m, inlay_match_slot_(m, c, m->entry[e].tag), c, ref, inlay_match_node_at_(m, ref));
 		m->entry[e].entered |= (uint8_t)(1u << (c - 1));
 		m->cls[c].last = e;
 	}
@@ -555,7 +559,7 @@ INLAY_APART int inlay_match_post_masked_(struct inlay_match *m, uint64_t tag, ui
 	if (rest)
 		e = c ? inlay_match_enter_(m, c, rest, tag) : inlay_match_walk_(m, rest, tag, mask);
 	if (e) {
-		inlay_match_tell_(m, e, found);
+		inlay_match_tell_(&m->entry[e], e, found);
 		inlay_match_take_(m, e);
 		return 1;
 	}
@@ -567,10 +571,10 @@ INLAY_APART int inlay_match_post_masked_(struct inlay_match *m, uint64_t tag, ui
 	if (c == INLAY_MATCH_LISTED_)
 		inlay_match_append_(m, INLAY_MATCH_LIST_, e);
 	else
-		inlay_match_link_(m, inlay_match_slot_(m, c, tag), c, e << 5 | c);
+		inlay_match_link_(m, inlay_match_slot_(m, c, tag), c, e << 5 | c, &m->entry[e].node);
 	m->cls[c].posted++;
 	m->live |= (uint16_t)(1u << c);
-	inlay_match_tell_(m, e, found);
+	inlay_match_tell_(&m->entry[e], e, found);
 	return 0;
 }
 
@@ -604,7 +608,7 @@ INLAY_APART void inlay_match_take_receive_(struct inlay_match *m, uint32_t e, ui
 	if (slot)
 		inlay_match_unlink_first_(m, slot, 1);
 	else
-		inlay_match_unlist_(m, e);
+		inlay_match_unlist_(m, &m->entry[e]);
 	inlay_match_leave_(m, e);
 }
 
@@ -621,24 +625,26 @@ INLAY_APART void inlay_match_take_receive_(struct inlay_match *m, uint32_t e, ui
 INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie,
 				  struct inlay_match_found *found)
 {
+	struct inlay_match_entry_ *entry;
 	uint32_t *slot, e;
 
 	if (INLAY_UNLIKELY(~mask & m->mask[0]))
 		return inlay_match_post_masked_(m, tag, mask & m->mask[0], cookie, found);
 	slot = inlay_match_slot_(m, 0, tag);
-	if (inlay_match_at_(m, *slot)->kind == INLAY_MATCH_UNEXPECTED) {
+	entry = inlay_match_at_(m, *slot);
+	if (m->unexpected && entry->kind == INLAY_MATCH_UNEXPECTED) {
 		e = *slot >> 5;
-		inlay_match_tell_(m, e, found);
+		inlay_match_tell_(entry, e, found);
 		inlay_match_unlink_first_(m, slot, 0);
-		inlay_match_forget_(m, e);
+		inlay_match_forget_(m, entry, e);
 		return 1;
 	}
 	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & m->mask[0], m->mask[0], 0, cookie);
 	if (INLAY_UNLIKELY(!e))
 		return -EAGAIN;
-	inlay_match_link_(m, slot, 0, e << 5);
+	inlay_match_link_(m, slot, 0, e << 5, &m->entry[e].node);
 	m->cls[0].posted++;
-	inlay_match_tell_(m, e, found);
+	inlay_match_tell_(&m->entry[e], e, found);
 	return 0;
 }
 
@@ -658,17 +664,17 @@ INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_
 	if (INLAY_UNLIKELY(m->live)) {
 		masked = inlay_match_find_receive_(m, tag, exact ? entry->seq : ~(uint64_t)0, &wild);
 		if (masked) {
-			inlay_match_tell_(m, masked, found);
+			inlay_match_tell_(&m->entry[masked], masked, found);
 			inlay_match_take_receive_(m, masked, wild);
 			return 1;
 		}
 	}
 	if (exact) {
-		inlay_match_tell_(m, e, found);
+		inlay_match_tell_(entry, e, found);
 		inlay_match_unlink_first_(m, slot, 0);
 		m->cls[0].hw -= entry->in_hw;
 		m->cls[0].posted--;
-		inlay_match_free_(m, e);
+		inlay_match_free_(m, entry, e);
 		return 1;
 	}
 	e = inlay_match_new_(m, INLAY_MATCH_UNEXPECTED, tag, INLAY_MATCH_EXACT, 0, cookie);
@@ -676,8 +682,8 @@ INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_
 		return -EAGAIN;
 	inlay_match_append_(m, 0, e);
 	m->unexpected++;
-	inlay_match_link_(m, slot, 0, e << 5);
-	inlay_match_tell_(m, e, found);
+	inlay_match_link_(m, slot, 0, e << 5, &m->entry[e].node);
+	inlay_match_tell_(&m->entry[e], e, found);
 	return 0;
 }
 
@@ -696,7 +702,7 @@ INLAY_FN int inlay_match_probe(const struct inlay_match *m, uint64_t tag, uint64
 		e = inlay_match_walk_(m, rest, tag, mask);
 	if (!e || m->entry[e].kind != INLAY_MATCH_UNEXPECTED)
 		return 0;
-	inlay_match_tell_(m, e, found);
+	inlay_match_tell_(&m->entry[e], e, found);
 	return 1;
 }
 
@@ -710,7 +716,7 @@ INLAY_FN int inlay_match_remove(struct inlay_match *m, uint64_t handle, struct i
 
 	if (!e)
 		return -ENOENT;
-	inlay_match_tell_(m, e, found);
+	inlay_match_tell_(&m->entry[e], e, found);
 	inlay_match_take_(m, e);
 	return 0;
 }
@@ -746,7 +752,7 @@ INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct 
 {
 	while (++*at < m->fresh)
 		if (m->entry[*at].kind != INLAY_MATCH_FREE) {
-			inlay_match_tell_(m, *at, found);
+			inlay_match_tell_(&m->entry[*at], *at, found);
 			return 1;
 		}
 	return 0;

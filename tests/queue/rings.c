@@ -1252,7 +1252,7 @@ enum {
 	 R_PEEK, R_ADVANCE_1, R_ADVANCE_N, R_QUIET, R_RQ_NULL, R_RQ_CQE, R_RECYCLE, R_SRQ_NULL, R_SRQ_CQE, R_REPOST, R_LINK, R_QPN,
 	R_FLAG_LOW, R_FLAG_TWO, R_FLAG_UNKNOWN, R_FLAG_MODE, R_NULL_RING, R_NULL_DOORBELL, R_NULL_COUNTED, R_NULL_UNDO,
 	R_NULL_MANY, R_NULL_ADVANCE, R_NULL_UPDATE, R_NULL_ARM, R_NULL_CLEAN, R_NULL_RESERVE, R_NULL_RECV, R_NULL_RECV_SGE, R_NULL_RQ_RING, R_NULL_RECYCLE,
-	R_NULL_SRQ, R_NULL_SRQ_RING, R_NULL_REPOST, R_NULL_ATOMIC, R_NULL_INV, R_NULL_BIND, RULES
+	R_NULL_SRQ, R_NULL_SRQ_RING, R_NULL_REPOST, R_NULL_SRQ_RECYCLE, R_NULL_ATOMIC, R_NULL_INV, R_NULL_BIND, RULES
 };
 
 static const char *const rule_text[RULES] = {
@@ -1300,7 +1300,7 @@ static const char *const rule_text[RULES] = {
 	"inlay_cq_clean: the queue is not NULL", "inlay_cq_reserve: the queue is not NULL", "inlay_post_recv: queue and SGEs are not NULL",
 	"inlay_post_recv: queue and SGEs are not NULL", "inlay_rq_ring: the queue is not NULL", "inlay_rq_recycle: the queue is not NULL",
 	"inlay_post_srq_recv: queue and SGEs are not NULL", "inlay_srq_ring: the queue is not NULL",
-	"inlay_srq_repost: the queue is not NULL", "inlay_post_atomic_: queue and SGEs are not NULL",
+	"inlay_srq_repost: the queue is not NULL", "inlay_srq_recycle: queue and CQE are not NULL", "inlay_post_atomic_: queue and SGEs are not NULL",
 	"inlay_post_local_inv: the queue is not NULL", "inlay_post_bind_mw: no argument is NULL",
 };
 
@@ -1417,6 +1417,7 @@ static void rule_break(void *arg)
 	case R_NULL_SRQ: inlay_post_srq_recv(no_srq, sge, 1); break;
 	case R_NULL_SRQ_RING: inlay_srq_ring(no_srq); break;
 	case R_NULL_REPOST: inlay_srq_repost(no_srq); break;
+	case R_NULL_SRQ_RECYCLE: inlay_srq_recycle(no_srq, &cqe); break;
 	case R_NULL_ATOMIC: inlay_post_fetch_add(sq, 0, 0, 1, no_sge, 0); break;
 	case R_NULL_INV: inlay_post_local_inv(no_sq, 1, 0); break;
 	case R_NULL_BIND: inlay_post_bind_mw(sq, NULL, 1, NULL, 0); break;
@@ -1829,6 +1830,18 @@ static void srq_whole(const struct srq_model *m)
 	}
 }
 
+/* The first free one */
+static void srq_is_posted(struct srq_model *m)
+{
+	const uint32_t index = m->home[0];
+
+	m->once[index] = 1;
+	memmove(m->home, m->home + 1, --m->homes * sizeof(m->home[0]));
+	m->line[m->lines++] = index;
+	m->is[index] = POSTED;
+	m->pi++;
+}
+
 static void srq_post(struct srq_model *m)
 {
 	uint32_t n = rnd_below(m->stride / 16 + 2), i, k, index = m->home[0];
@@ -1878,11 +1891,7 @@ static void srq_post(struct srq_model *m)
 	if (k < m->stride / 16 - 1)
 		rq_seg_is(wqe + 16 + 16 * k, NULL);
 posted:
-	m->once[index] = 1;
-	memmove(m->home, m->home + 1, --m->homes * sizeof(m->home[0]));
-	m->line[m->lines++] = index;
-	m->is[index] = POSTED;
-	m->pi++;
+	srq_is_posted(m);
 }
 
 /* A completion that names that entry, whoever took it */
@@ -1892,13 +1901,17 @@ static void srq_give(struct srq_model *m, uint32_t index)
 	struct inlay_srq was = m->srq;
 
 	if (index < m->cnt && m->is[index] != AT_HOME) {
-		assert_int_equal(inlay_srq_release(&m->srq, &cqe), 1);
+		const bool both = m->once[m->home[0]] && rnd_below(2);
+
+		assert_int_equal(both ? inlay_srq_recycle(&m->srq, &cqe) : inlay_srq_release(&m->srq, &cqe), !both);
 		m->is[index] = AT_HOME;
 		m->home[m->homes++] = index;
+		if (both)
+			srq_is_posted(m);
 		was = m->srq;
 	}
 	/* Not posted, beyond the end, or for the second time */
-	assert_int_equal(inlay_srq_release(&m->srq, &cqe), -EPROTO);
+	assert_int_equal(rnd_below(2) ? inlay_srq_recycle(&m->srq, &cqe) : inlay_srq_release(&m->srq, &cqe), -EPROTO);
 	assert_memory_equal(&m->srq, &was, sizeof(was));
 }
 
@@ -2013,10 +2026,11 @@ static void srq_cyclic(void **state)
 			{
 				struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_RESP_SEND, 1, index);
 				bool out = index < cnt && (index - freed) % cnt < posted - freed && !back[index];
+				bool both = posted >= cnt && rnd_below(2);
 				int ret;
 
 				was = srq;
-				ret = inlay_srq_release(&srq, &cqe);
+				ret = both ? inlay_srq_recycle(&srq, &cqe) : inlay_srq_release(&srq, &cqe);
 				if (!out) {
 					assert_int_equal(ret, -EPROTO);
 					assert_memory_equal(&srq, &was, sizeof(srq));
@@ -2025,7 +2039,9 @@ static void srq_cyclic(void **state)
 				back[index] = 1;
 				for (n = 0; freed != posted && back[freed % cnt]; n++)
 					freed++;
-				assert_int_equal(ret, n);
+				assert_int_equal(ret, both ? 0 : n);
+				for (; both && n; n--)
+					back[posted++ % cnt] = 0;
 			}
 		}
 		free(buf);

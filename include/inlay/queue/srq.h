@@ -324,6 +324,41 @@ INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe6
 	return freed;
 }
 
+/*
+ * inlay_srq_release and inlay_srq_repost in one: gives back an entry, and posts as many of the entries that
+ * have been free longest as came back. Where all but one are posted, that one is posted, and the entry that
+ * came back is free until the next call: inlay_srq_prepare may change it.
+ *
+ * Returns 0, or -EPROTO as inlay_srq_release. The device sees nothing before inlay_srq_ring().
+ */
+INLAY_ALWAYS int inlay_srq_recycle(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
+{
+	uint8_t *wqe, *last;
+	uint32_t index;
+	uint16_t be;
+	int freed;
+
+	INLAY_CHECK(srq && cqe, "queue and CQE are not NULL");
+	last = srq->tail;
+	be = cqe->wqe_counter;
+	index = inlay_from_be16(be);
+	if (INLAY_LIKELY(index < srq->cnt) && INLAY_LIKELY(!srq->room)) {
+		wqe = inlay_srq_wqe(srq, index);
+		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_FREE_]))
+			return -EPROTO;
+		wqe[INLAY_SRQ_FREE_] = 1;
+		last[INLAY_SRQ_FREE_] = 0;
+		__builtin_memcpy(last + 2, &be, sizeof(be));
+		srq->tail = wqe;
+		srq->head = index;
+		srq->pi++;
+		return 0;
+	}
+	for (freed = inlay_srq_release(srq, cqe); freed > 0; freed--)
+		inlay_srq_repost(srq);
+	return freed;
+}
+
 /* For inlay_cq_clean, with the SRQ as arg: gives back the entry of a removed receive. */
 INLAY_COLD void inlay_srq_gone(const struct mlx5_cqe64 *cqe, void *arg)
 {

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * calls.c: fi_tsend, fi_trecv, fi_send, fi_recv and their kin: each call is described by its flags, and goes on in
+ * send.c and recv.c; a short send mostly ends in fabric.h.
+ */
+#include "fabric.h"
+
+/* ---- Tagged ---- */
+
+static ssize_t tsend(struct fid_ep *fid, const void *buf, size_t len, void *desc, fi_addr_t dest, uint64_t tag,
+		     void *context)
+{
+	return send_one(fid, FLAG_TAGGED, buf, len, dest, tag, 0, context, 0);
+}
+
+static ssize_t tsenddata(struct fid_ep *fid, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
+			 uint64_t tag, void *context)
+{
+	return send_one(fid, FLAG_TAGGED | FLAG_DATA, buf, len, dest, tag, data, context, 0);
+}
+
+static ssize_t tinject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t dest, uint64_t tag)
+{
+	return send_one(fid, FLAG_TAGGED, buf, len, dest, tag, 0, NULL, 1);
+}
+
+static ssize_t tinjectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t dest, uint64_t tag)
+{
+	return send_one(fid, FLAG_TAGGED | FLAG_DATA, buf, len, dest, tag, data, NULL, 1);
+}
+
+static ssize_t tsendv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest,
+		      uint64_t tag, void *context)
+{
+	return send_iov(fid, iov, count, dest, tag, 0, context, OF_ENDPOINT | FI_TAGGED);
+}
+
+static ssize_t tsendmsg(struct fid_ep *fid, const struct fi_msg_tagged *m, uint64_t flags)
+{
+	return send_iov(fid, m->msg_iov, m->iov_count, m->addr, m->tag, m->data, m->context, flags | FI_TAGGED);
+}
+
+static ssize_t trecvv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t source,
+		      uint64_t tag, uint64_t ignore, void *context)
+{
+	return recv_iov(fid, iov, count, source, tag, ignore, context, OF_ENDPOINT | FI_TAGGED);
+}
+
+static ssize_t trecvmsg(struct fid_ep *fid, const struct fi_msg_tagged *m, uint64_t flags)
+{
+	return recv_iov(fid, m->msg_iov, m->iov_count, m->addr, m->tag, m->ignore, m->context, flags | FI_TAGGED);
+}
+
+struct fi_ops_tagged tagged_ops = {
+	sizeof(struct fi_ops_tagged), recv_tagged, trecvv, trecvmsg, tsend, tsendv, tsendmsg, tinject, tsenddata,
+	tinjectdata,
+};
+
+/* ---- Without a tag ---- */
+
+static ssize_t msg_send(struct fid_ep *fid, const void *buf, size_t len, void *desc, fi_addr_t dest, void *context)
+{
+	return send_one(fid, 0, buf, len, dest, 0, 0, context, 0);
+}
+
+static ssize_t msg_senddata(struct fid_ep *fid, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
+			    void *context)
+{
+	return send_one(fid, FLAG_DATA, buf, len, dest, 0, data, context, 0);
+}
+
+static ssize_t msg_inject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t dest)
+{
+	return send_one(fid, 0, buf, len, dest, 0, 0, NULL, 1);
+}
+
+static ssize_t msg_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t dest)
+{
+	return send_one(fid, FLAG_DATA, buf, len, dest, 0, data, NULL, 1);
+}
+
+static ssize_t msg_sendv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest,
+			 void *context)
+{
+	return send_iov(fid, iov, count, dest, 0, 0, context, OF_ENDPOINT | FI_MSG);
+}
+
+static ssize_t msg_sendmsg(struct fid_ep *fid, const struct fi_msg *m, uint64_t flags)
+{
+	return send_iov(fid, m->msg_iov, m->iov_count, m->addr, 0, m->data, m->context, flags | FI_MSG);
+}
+
+static ssize_t msg_recv(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, void *context)
+{
+	struct iovec iov = {buf, len};
+
+	return recv_iov(fid, &iov, 1, source, 0, 0, context, OF_ENDPOINT | FI_MSG);
+}
+
+static ssize_t msg_recvv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t source,
+			 void *context)
+{
+	return recv_iov(fid, iov, count, source, 0, 0, context, OF_ENDPOINT | FI_MSG);
+}
+
+static ssize_t msg_recvmsg(struct fid_ep *fid, const struct fi_msg *m, uint64_t flags)
+{
+	return recv_iov(fid, m->msg_iov, m->iov_count, m->addr, 0, 0, m->context, flags | FI_MSG);
+}
+
+struct fi_ops_msg msg_ops = {
+	sizeof(struct fi_ops_msg), msg_recv, msg_recvv, msg_recvmsg, msg_send, msg_sendv, msg_sendmsg, msg_inject,
+	msg_senddata, msg_injectdata,
+};
