@@ -353,7 +353,7 @@ struct endpoint {
 	uint64_t ignored;         /* bits that all receives have ignored; all ones before the first */
 	struct buf *spare;        /* for an entry of the shared receive queue that gives its buffer away */
 	bool tx_selective, rx_selective;
-	bool rx_plain;            /* receives of calls without flags make a completion, are not counted and need no lock */
+	bool rx_plain;            /* receives of calls without flags are told, not counted, and need no lock */
 	bool directed;            /* receives name their sender */
 	bool enabled;
 	struct op *recv_head, **recv_tail; /* untagged receives, oldest first */
@@ -738,9 +738,8 @@ ssize_t recv_iov(struct fid_ep *fid, const struct iovec *iov, size_t iovs, fi_ad
 ssize_t untagged_post(struct endpoint *ep, struct op *op);
 
 int recv_cancel(struct endpoint *ep, const void *context); /* -FI_ENOENT: there is no such receive */
-int untagged_cancel(struct endpoint *ep, const void *context);
 void recv_fail(struct peer *p, int err); /* receives that only this peer could have matched */
-void untagged_fail(struct peer *p, int err);
+int untagged_end(struct endpoint *ep, const struct peer *p, const void *context, int err); /* the same */
 
 void recv_end_early(struct endpoint *ep, struct op *op, int err); /* before a message came */
 void recv_end(struct endpoint *ep, struct op *op, int err);       /* its message was read */

@@ -60,13 +60,7 @@ static ssize_t post_any(struct endpoint *ep, struct op *op, uint64_t key, uint64
 
 /* ---- The short way ---- */
 
-/* Posts a plain receive, for which the next free op is filled. */
-static ssize_t post_full(struct endpoint *ep, uint64_t key)
-{
-	return post_any(ep, op_take(ep, OP_RECV), key, INLAY_MATCH_EXACT, NULL);
-}
-
-/* The same, while messages are kept. */
+/* Posts a plain receive, for which the next free op is filled, while messages are kept. */
 static CALLED ssize_t post_kept(struct endpoint *ep, uint64_t key)
 {
 	struct op *op = ep->free_ops;
@@ -78,7 +72,7 @@ static CALLED ssize_t post_kept(struct endpoint *ep, uint64_t key)
 		return -FI_EAGAIN;
 	r = inlay_match_post(&ep->match, key, INLAY_MATCH_EXACT, (uintptr_t)op, &found);
 	if (INLAY_UNLIKELY(r < 0))
-		return post_full(ep, key);
+		return post_any(ep, op_take(ep, OP_RECV), key, INLAY_MATCH_EXACT, NULL);
 	if (!r) {
 		ep->free_ops = op->next;
 		return 0;
@@ -131,7 +125,7 @@ ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_ad
 	if (inlay_match_count(&ep->match, INLAY_MATCH_UNEXPECTED))
 		return post_kept(ep, tag);
 	if (INLAY_UNLIKELY(inlay_match_post(&ep->match, tag, INLAY_MATCH_EXACT, (uintptr_t)op, &found) < 0))
-		return post_full(ep, tag);
+		return post_any(ep, op_take(ep, OP_RECV), tag, INLAY_MATCH_EXACT, NULL);
 	ep->free_ops = op->next;
 	return 0;
 }
@@ -255,37 +249,33 @@ void recv_end(struct endpoint *ep, struct op *op, int err)
 	op->parent = NULL;
 }
 
-int recv_cancel(struct endpoint *ep, const void *context)
+/* Ends the receives that only p could have matched, or, if p is NULL, one with this context. 0 or -FI_ENOENT. */
+static int end_posted(struct endpoint *ep, const struct peer *p, const void *context, int err)
 {
+	const uint64_t source = ~ep->tag_bits;
 	struct inlay_match_found found;
+	int none = untagged_end(ep, p, context, err);
 	uint32_t at = 0;
 
-	if (!untagged_cancel(ep, context))
-		return 0;
-	while (inlay_match_next(&ep->match, &at, &found)) {
+	while ((p || none) && inlay_match_next(&ep->match, &at, &found)) {
 		struct op *op = (struct op *)(uintptr_t)found.cookie;
 
-		if (found.kind == INLAY_MATCH_POSTED && op->context == context) {
-			inlay_match_remove(&ep->match, found.handle, &found);
-			recv_end_early(ep, op, FI_ECANCELED);
-			return 0;
-		}
+		if (found.kind != INLAY_MATCH_POSTED ||
+		    (p ? !(found.mask & source) || (found.tag & source) != p->source : op->context != context))
+			continue;
+		inlay_match_remove(&ep->match, found.handle, &found);
+		recv_end_early(ep, op, err);
+		none = 0;
 	}
-	return -FI_ENOENT;
+	return none;
+}
+
+int recv_cancel(struct endpoint *ep, const void *context)
+{
+	return end_posted(ep, NULL, context, FI_ECANCELED);
 }
 
 void recv_fail(struct peer *p, int err)
 {
-	struct endpoint *ep = p->ep;
-	struct inlay_match_found found;
-	uint32_t at = 0;
-
-	untagged_fail(p, err);
-	while (ep->directed && inlay_match_next(&ep->match, &at, &found)) {
-		if (found.kind != INLAY_MATCH_POSTED || !(found.mask & ~ep->tag_bits) ||
-		    (found.tag & ~ep->tag_bits) != p->source)
-			continue;
-		inlay_match_remove(&ep->match, found.handle, &found);
-		recv_end_early(ep, (struct op *)(uintptr_t)found.cookie, err);
-	}
+	end_posted(p->ep, p, NULL, err);
 }

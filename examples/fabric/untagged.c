@@ -119,25 +119,18 @@ ssize_t untagged_post(struct endpoint *ep, struct op *op)
 	return 0;
 }
 
-int untagged_cancel(struct endpoint *ep, const void *context)
+int untagged_end(struct endpoint *ep, const struct peer *p, const void *context, int err)
 {
-	struct op **place;
+	struct op **place = &ep->recv_head;
+	int none = -FI_ENOENT;
 
-	for (place = &ep->recv_head; *place; place = &(*place)->next)
-		if ((*place)->context == context) {
-			recv_end_early(ep, unlist(ep, place), FI_ECANCELED);
-			return 0;
-		}
-	return -FI_ENOENT;
-}
-
-void untagged_fail(struct peer *p, int err)
-{
-	struct op **place = &p->ep->recv_head;
-
-	while (*place)
-		if ((*place)->peer == p)
-			recv_end_early(p->ep, unlist(p->ep, place), err);
-		else
+	while (*place && (p || none)) {
+		if (p ? (*place)->peer != p : (*place)->context != context) {
 			place = &(*place)->next;
+			continue;
+		}
+		recv_end_early(ep, unlist(ep, place), err);
+		none = 0;
+	}
+	return none;
 }
