@@ -28,7 +28,8 @@ struct send {
 void send_defaults(struct endpoint *ep)
 {
 	ep->tx_done = done_flags(ep, FI_SEND, ep->tx_flags);
-	ep->rx_plain = !ep->lock && !ep->counters[COUNT_RECV] && (!ep->rx_selective || ep->rx_flags & FI_COMPLETION);
+	if (!ep->lock) /* else nobody could look at it without the lock */
+		ep->rx_plain = !ep->counters[COUNT_RECV] && (!ep->rx_selective || ep->rx_flags & FI_COMPLETION);
 	ep->inject_addrs = ep->counters[COUNT_SEND] ? 0 : ep->addrs;
 	ep->short_addrs = ep->tx_flags & LEVELS ? 0 : ep->addrs;
 }
