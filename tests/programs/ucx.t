@@ -95,6 +95,9 @@ verify "default settings, cyclic SRQ" "" -r $rounds
 result $? "rc_mlx5: there is no cyclic SRQ without device commands"
 unset UCX_RC_MLX5_SRQ_TOPO
 
+# UCX reads the device's compressed CQEs (basic layout) as inlay does
+UCX_RC_MLX5_CQE_ZIPPING_ENABLE=y verify "compressed CQEs" "" -r $rounds
+
 # The same without device commands: verbs QPs and a verbs SRQ; DCIs and DCTs of mlx5dv_create_qp
 for t in rc_mlx5 dc_mlx5; do
 	transport $t
