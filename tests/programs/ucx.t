@@ -170,7 +170,7 @@ batch "$dir/tests_ucp" <<-EOT
 	tag_bw 4096 40 -M multi -T 2
 EOT
 
-# A transport's own: datagrams have only active messages, and a device without masked atomics has no swap
+# A transport's own: datagrams have only active messages
 batch "$dir/tests_ud" <<-EOT
 	am_lat 8 20 -D short
 	am_lat 64 20 -D bcopy
@@ -196,6 +196,15 @@ batch "$dir/tests_rc" <<-EOT
 	fadd 8 20
 	cswap 8 20
 EOT
+# Those that post by themselves use the device's extended atomics: all of 4 bytes, and the swap of 8. They have no other way to them
+batch "$dir/tests_masked" <<-EOT
+	add_lat 4 20
+	add_mr 4 100
+	fadd 4 20
+	cswap 4 20
+	swap 4 20
+	swap 8 20
+EOT
 
 # What posts and polls by libibverbs is below, with the shim
 for t in ${UCX_MATRIX:+rc_verbs ud_verbs} rc_mlx5 ud_mlx5 dc_mlx5; do
@@ -205,6 +214,9 @@ for t in ${UCX_MATRIX:+rc_verbs ud_verbs} rc_mlx5 ud_mlx5 dc_mlx5; do
 	uct=$dir/tests_${t%_*}
 	[ $t != dc_mlx5 ] || uct=$dir/tests_rc
 	perftest "InfiniBand: ucx_perftest of the transport, $(wc -l <"$uct") tests" "--link ib" "$uct" -d mlx5_0:1 -x $t
+	case $t in
+	rc_mlx5 | dc_mlx5) perftest "RoCE: ucx_perftest of extended atomics, $(wc -l <"$dir/tests_masked") tests" "" "$dir/tests_masked" -d mlx5_0:1 -x $t ;;
+	esac
 done
 
 # ---- on inlay: what of UCX calls libibverbs to post and poll ----
@@ -238,9 +250,9 @@ for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5 dc_mlx5; do
 		*_mlx5) [ -z "$by" ] || continue ;;
 		esac
 		for test in "am_lat -D short -s 8" "am_bw -D bcopy -s 1000" "am_bw -D zcopy -s 1000" "put_lat -D short -s 8" \
-			"put_bw -D zcopy -s 100000" "get -D bcopy -s 8" "fadd -s 8"; do
+			"put_bw -D zcopy -s 100000" "get -D bcopy -s 8" "fadd -s 8" "swap -s 4"; do
 			case $t,$test in
-			ud_*,[!a]*) continue ;;
+			ud_*,[!a]* | *_verbs,swap*) continue ;;
 			esac
 			UCX_LOG_LEVEL=warn SOFTDEV_TRAP=1 timeout 120 tests/softdev/run $by \
 				ucx_perftest -l -f -d mlx5_0:1 -x $t -n 300 -w 5 -t $test >"$dir/one" 2>&1 &&
