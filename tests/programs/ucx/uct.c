@@ -303,6 +303,69 @@ static void atomics(enum how how)
 	meet();
 }
 
+/* ---- all that the transport has of 32 and 64 bits: on a device with extended atomics, and, or, xor and swap ---- */
+
+static void more_atomics(enum how how)
+{
+	static const uct_atomic_op_t ops[] = { UCT_ATOMIC_OP_ADD, UCT_ATOMIC_OP_AND, UCT_ATOMIC_OP_OR, UCT_ATOMIC_OP_XOR, UCT_ATOMIC_OP_SWAP,
+					       UCT_ATOMIC_OP_CSWAP };
+	uint64_t model[2] = { chance(!me, 1), chance(!me, 2) }, was[2], now_[2];
+	const uint64_t all[2] = { 0xffffffff, ~0ull }, fetches[2] = { attr.cap.atomic32.fop_flags, attr.cap.atomic64.fop_flags };
+	unsigned n, w;
+
+	(void)how;
+	memset(win, 0x5a, 3 * AROUND);
+	model[0] &= all[0];
+	was[0] = chance(me, 1);
+	was[1] = chance(me, 2);
+	memcpy(win + AROUND, &was[0], 4);
+	memcpy(win + AROUND + 8, &was[1], 8);
+	meet();
+	for (n = 0; n < 200; n++) {
+		uct_atomic_op_t op = ops[chance(me, 100 + n) % 6];
+		uint64_t x, old, at, compare, found = 0;
+		uct_completion_t c = wait_one();
+		uint32_t found32 = 0;
+
+		w = chance(me, 400 + n) & 1;
+		if (!(fetches[w] & UCS_BIT(op)))
+			continue;
+		x = chance(me, 700 + n) & all[w];
+		at = peer_win + AROUND + 8 * w;
+		old = model[w];
+		compare = chance(me, 900 + n) & 1 ? old : ~old & all[w];
+		if (op == UCT_ATOMIC_OP_CSWAP && w)
+			POST("compare and swap", uct_ep_atomic_cswap64(ep, compare, x, at, rkey.rkey, &found, &c), &c);
+		else if (op == UCT_ATOMIC_OP_CSWAP)
+			POST("compare and swap", uct_ep_atomic_cswap32(ep, (uint32_t)compare, (uint32_t)x, at, rkey.rkey, &found32, &c), &c);
+		else if (w)
+			POST("atomic of 64 bits", uct_ep_atomic64_fetch(ep, op, x, &found, at, rkey.rkey, &c), &c);
+		else
+			POST("atomic of 32 bits", uct_ep_atomic32_fetch(ep, op, (uint32_t)x, &found32, at, rkey.rkey, &c), &c);
+		found = w ? found : found32;
+		if (found != old)
+			die("atomic %u of %u bits: the old value is %llx, not %llx", op, 32 << w, (unsigned long long)found,
+			    (unsigned long long)old);
+		model[w] = (op == UCT_ATOMIC_OP_ADD ? old + x : op == UCT_ATOMIC_OP_AND ? old & x : op == UCT_ATOMIC_OP_OR ? old | x :
+			    op == UCT_ATOMIC_OP_XOR ? old ^ x : op == UCT_ATOMIC_OP_SWAP || compare == old ? x : old) & all[w];
+	}
+	flush();
+	model[0] = meet_with(model[0]);
+	model[1] = meet_with(model[1]);
+	now_[0] = 0;
+	memcpy(&now_[0], win + AROUND, 4);
+	memcpy(&now_[1], win + AROUND + 8, 8);
+	for (w = 0; w < 2; w++)
+		if (now_[w] != model[w])
+			die("atomics of %u bits: the word is %llx, not %llx", 32 << w, (unsigned long long)now_[w],
+			    (unsigned long long)model[w]);
+	for (n = 0; n < 3 * AROUND; n++)
+		if ((n < AROUND || (n >= AROUND + 4 && n < AROUND + 8) || n >= AROUND + 16) && win[n] != 0x5a)
+			die("atomics: a byte beside the words has changed");
+	checked += 3 * AROUND;
+	meet();
+}
+
 static const struct {
 	const char *name;
 	uint64_t cap;
@@ -318,6 +381,7 @@ static const struct {
 	{ "active message, bcopy", UCT_IFACE_FLAG_AM_BCOPY, am, BCOPY },
 	{ "active message, zcopy", UCT_IFACE_FLAG_AM_ZCOPY, am, ZCOPY },
 	{ "atomics", UCT_IFACE_FLAG_ATOMIC_DEVICE, atomics, SHORT },
+	{ "more atomics", UCT_IFACE_FLAG_ATOMIC_DEVICE, more_atomics, SHORT },
 };
 
 #define TESTS (sizeof tests / sizeof tests[0])
