@@ -126,6 +126,13 @@ static const struct group groups[] = {
 		ROW(NUMBER, HCA_CAP, CQE_COMPRESSION_TIMEOUT, "compression time-out, us"),
 		ROW(NUMBER, HCA_CAP, CQE_COMPRESSION_MAX_NUM, "compressed CQEs, at most"),
 	}},
+	{"sync", "Waits and copies", INLAY_CAP_GENERAL, 0, {
+		ROW(FLAG, HCA_CAP, CD, "cross-channel queues"),
+		ROW(FLAG, HCA_CAP, WAIT_ON_DATA, "WAIT for memory"),
+		ROW(FLAG, HCA_CAP, WAIT_ON_TIME, "WAIT for the clock"),
+		ROW(FLAG, HCA_CAP, DMA_MMO_QP, "QPs copy memory"),
+		ROW(LOG_BYTES, HCA_CAP, LOG_DMA_MMO_MAX_SIZE, "longest copy"),
+	}},
 	{"tag_matching", "Tag matching", INLAY_CAP_GENERAL, 0, {
 		ROW(FLAG, HCA_CAP, TAG_MATCHING, "tag matching"),
 		ROW(LOG, HCA_CAP, LOG_TAG_MATCHING_LIST_SZ, "list"),

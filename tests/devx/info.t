@@ -81,7 +81,7 @@ same "text: a table's entries" "  GIDs of a port                          16" "$
 same "text: a UAR page" "  UAR page                                4 KiB" "$(grep 'UAR page' "$dir/said")"
 same "text: BlueFlame" "  BlueFlame copy                          256 bytes" "$(grep 'BlueFlame copy' "$dir/said")"
 same "text: the longest message" "  longest message                         1 GiB" "$(grep 'longest message' "$dir/said")"
-same "text: atomics" "  operations                              compare-swap, fetch-add" "$(grep '^  operations  ' "$dir/said")"
+same "text: atomics" "  operations                              compare-swap, fetch-add, masked compare-swap, masked fetch-add" "$(grep '^  operations  ' "$dir/said")"
 
 on "--devx-errno" --json
 same "an older kernel: status" 0 $?
