@@ -4,7 +4,7 @@
  * runs once for XRC and then again for DC, on RoCE and on InfiniBand. The device is stepped.
  *
  * libmlx5 never writes a compact address vector. What it writes of the long one is compared here, and the compact one is the same without its
- * end: wqe.c and tests/softdev/tests/dc.c.
+ * end: wqe.c, and to.c, where the device reads it.
  */
 #include "common.h"
 #include "oracle_send.h"

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * to.c: DC and XRC from end to end: a DCI and an XRC send QP of verbs, taken over, send to DC targets and XRC receive QPs whose shared
+ * receive queue is inlay's too. On InfiniBand also with compact address vectors.
+ */
+#include "rig.h"
+
+#define KEY 0x1122334455667788
+#define PEERS 3
+#define ENTRIES 63
+
+struct peer {
+	struct ibv_qp *qp;            /* DCT; XRC: receive QP, which is connected */
+	struct ibv_srq *ibsrq;
+	struct ibv_cq *ibcq;
+	struct inlay_srq srq;
+	struct inlay_cq cq;
+	uint32_t number;              /* DCTN, SRQN */
+	struct inlay_av av;
+};
+
+static struct net {
+	bool dc;
+	struct ibv_xrcd *xrcd;
+	struct peer peer[PEERS];
+	struct end e;                 /* the sender: qp, scq, buf, mr, uar, sq, cq */
+} net;
+
+static struct ibv_qp_init_attr_ex sender_attr(struct ibv_cq *cq)
+{
+	struct ibv_qp_init_attr_ex a;
+
+	memset(&a, 0, sizeof(a));
+	a.qp_type = net.dc ? IBV_QPT_DRIVER : IBV_QPT_XRC_SEND;
+	a.send_cq = cq;
+	a.recv_cq = net.dc ? cq : NULL;
+	a.cap.max_send_wr = 32;
+	a.cap.max_send_sge = 3;
+	a.cap.max_inline_data = 200;
+	a.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	a.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+	a.pd = dev.pd;
+	return a;
+}
+
+static struct ibv_qp *sender_make(struct ibv_qp_init_attr_ex *a, uint32_t log_errored)
+{
+	struct mlx5dv_qp_init_attr dv;
+
+	memset(&dv, 0, sizeof(dv));
+	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+	dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
+	if (log_errored) {
+		dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
+		dv.dc_init_attr.dci_streams.log_num_concurent = 2;
+		dv.dc_init_attr.dci_streams.log_num_errored = (uint8_t)log_errored;
+	}
+	return net.dc ? mlx5dv_create_qp(dev.ctx, a, &dv) : ibv_create_qp_ex(dev.ctx, a);
+}
+
+/* As qp_init and qp_connect, for all three types */
+static void bring_up(struct ibv_qp *qp, uint32_t dest)
+{
+	struct ibv_qp_attr a;
+
+	memset(&a, 0, sizeof(a));
+	a.qp_state = IBV_QPS_INIT;
+	a.port_num = 1;
+	a.qp_access_flags = ALL_ACCESS;
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			   (net.dc && qp == net.e.qp ? 0 : IBV_QP_ACCESS_FLAGS)));
+	a.qp_state = IBV_QPS_RTR;
+	a.path_mtu = IBV_MTU_1024;
+	a.dest_qp_num = dest;
+	a.max_dest_rd_atomic = 8;
+	a.min_rnr_timer = 1;
+	a.ah_attr = own_path();
+	if (net.dc)
+		must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PATH_MTU | (qp == net.e.qp ? 0 : IBV_QP_MIN_RNR_TIMER | IBV_QP_AV)));
+	else
+		must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	if (net.dc && qp != net.e.qp)
+		return;
+	a.qp_state = IBV_QPS_RTS;
+	a.timeout = 14;
+	a.retry_cnt = 7;
+	a.rnr_retry = 7;
+	a.max_rd_atomic = 8;
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+			   IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+static void peer_open(struct peer *p, unsigned i)
+{
+	struct ibv_srq_init_attr_ex srq;
+	struct mlx5dv_qp_init_attr dv;
+	struct ibv_qp_init_attr_ex a;
+	struct ibv_ah_attr path = own_path();
+	struct ibv_ah *ah;
+
+	memset(p, 0, sizeof(*p));
+	memset(&srq, 0, sizeof(srq));
+	memset(&dv, 0, sizeof(dv));
+	memset(&a, 0, sizeof(a));
+	p->ibcq = cq_make(&usual);
+	must(inlay_cq_from_cq(&p->cq, p->ibcq, NULL));
+	srq.attr.max_wr = ENTRIES;
+	srq.attr.max_sge = 1;
+	srq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | (net.dc ? 0 : IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ);
+	srq.srq_type = net.dc ? IBV_SRQT_BASIC : IBV_SRQT_XRC;
+	srq.pd = dev.pd;
+	srq.xrcd = net.xrcd;
+	srq.cq = p->ibcq;
+	p->ibsrq = ibv_create_srq_ex(dev.ctx, &srq);
+	assert_non_null(p->ibsrq);
+	must(inlay_srq_from_srq(&p->srq, p->ibsrq, &p->cq, NULL));
+	if (!net.dc) {
+		must(inlay_srqn_from_srq(&p->number, p->ibsrq));
+		inlay_av_init_xrc(&p->av, p->number);
+		return;
+	}
+	a.qp_type = IBV_QPT_DRIVER;
+	a.send_cq = a.recv_cq = p->ibcq;
+	a.srq = p->ibsrq;
+	a.comp_mask = IBV_QP_INIT_ATTR_PD;
+	a.pd = dev.pd;
+	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+	dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;
+	dv.dc_init_attr.dct_access_key = KEY + i;
+	p->qp = mlx5dv_create_qp(dev.ctx, &a, &dv);
+	assert_non_null(p->qp);
+	bring_up(p->qp, 0);
+	p->number = p->qp->qp_num;
+	ah = ibv_create_ah(dev.pd, &path);
+	assert_non_null(ah);
+	must(inlay_av_from_ah(&p->av, ah, p->number, 0));
+	inlay_av_to_dct(&p->av, p->number, KEY + i);
+	must(ibv_destroy_ah(ah));
+}
+
+static void net_open(bool dc, uint32_t log_errored)
+{
+	struct ibv_qp_init_attr_ex a;
+	unsigned i;
+
+	memset(&net, 0, sizeof(net));
+	net.dc = dc;
+	if (!dc) {
+		struct ibv_xrcd_init_attr x = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
+
+		net.xrcd = ibv_open_xrcd(dev.ctx, &x);
+		assert_non_null(net.xrcd);
+	}
+	for (i = 0; i < PEERS; i++)
+		peer_open(&net.peer[i], i);
+	must(inlay_uar_create(&net.e.uar, dev.pd, INLAY_UAR_SERIAL, NULL));
+	net.e.scq = cq_make(&usual);
+	must(inlay_cq_from_cq(&net.e.cq, net.e.scq, NULL));
+	a = sender_attr(net.e.scq);
+	a.pd = net.e.uar.pd;
+	net.e.qp = sender_make(&a, log_errored);
+	assert_non_null(net.e.qp);
+	must(inlay_sq_from_qp(&net.e.sq, net.e.qp, &net.e.uar, &net.e.cq, NULL));
+	if (!dc) {
+		struct ibv_qp_init_attr_ex r;
+
+		memset(&r, 0, sizeof(r));
+		r.qp_type = IBV_QPT_XRC_RECV;
+		r.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+		r.xrcd = net.xrcd;
+		net.peer[0].qp = ibv_create_qp_ex(dev.ctx, &r);
+		assert_non_null(net.peer[0].qp);
+		bring_up(net.peer[0].qp, net.e.qp->qp_num);
+		net.peer[1].qp = net.peer[2].qp = net.peer[0].qp;
+	}
+	bring_up(net.e.qp, dc ? 0 : net.peer[0].qp->qp_num);
+	net.e.buf = (uint8_t *)pages(65536);
+	net.e.mr = ibv_reg_mr(dev.pd, net.e.buf, 65536, ALL_ACCESS);
+	assert_non_null(net.e.mr);
+}
+
+static void net_close(void)
+{
+	unsigned i;
+
+	expect_nothing(&net.e.cq);
+	must(ibv_destroy_qp(net.e.qp));
+	inlay_sq_fini(&net.e.sq);
+	must(inlay_uar_destroy(&net.e.uar, NULL));
+	must(ibv_destroy_cq(net.e.scq));
+	if (!net.dc)
+		must(ibv_destroy_qp(net.peer[0].qp));
+	for (i = 0; i < PEERS; i++) {
+		struct peer *p = &net.peer[i];
+
+		expect_nothing(&p->cq);
+		if (net.dc)
+			must(ibv_destroy_qp(p->qp));
+		inlay_srq_fini(&p->srq);
+		must(ibv_destroy_srq(p->ibsrq));
+		must(ibv_destroy_cq(p->ibcq));
+	}
+	if (net.xrcd)
+		must(ibv_close_xrcd(net.xrcd));
+	must(ibv_dereg_mr(net.e.mr));
+	free(net.e.buf);
+}
+
+/* A receive of peer i: its entry at place 32768 + 1024 * i of the buffer */
+static void give(unsigned i)
+{
+	struct ibv_sge sge = sge_of(&net.e, 32768 + 1024 * i, 1024);
+
+	must(inlay_post_srq_recv(&net.peer[i].srq, &sge, 1));
+	inlay_srq_ring(&net.peer[i].srq);
+}
+
+static void got(unsigned i, uint8_t opcode, uint32_t len, uint32_t imm)
+{
+	struct peer *p = &net.peer[i];
+	const struct mlx5_cqe64 *cqe = cqe_wait(&p->cq);
+
+	assert_int_equal(inlay_cqe_opcode(cqe), opcode);
+	assert_int_equal(inlay_cqe_byte_count(cqe), len);
+	assert_int_equal(inlay_cqe_qpn(cqe), p->qp->qp_num);
+	if (imm)
+		assert_int_equal(inlay_cqe_imm_be(cqe), imm);
+	assert_true(0 < inlay_srq_release(&p->srq, cqe));
+	inlay_cq_advance(&p->cq, 1);
+}
+
+/* Each operation to each peer in turn, whose vectors are given; what arrives is what was sent */
+static void operations(const struct inlay_av *to)
+{
+	const uint32_t sig = INLAY_SIGNALED | INLAY_RING;
+	struct inlay_sq *sq = &net.e.sq;
+	uint32_t i, n, len;
+	uint64_t word;
+
+	for (n = 0; n < 40; n++) {
+		struct inlay_remote there;
+		struct ibv_sge sge[2];
+		uint8_t *there_is;
+
+		i = rnd_below(PEERS);
+		len = 1 + rnd_below(180);
+		fill(net.e.buf, 1024, n);
+		there = (struct inlay_remote){raddr_of(&net.e, 16384), net.e.mr->rkey};
+		there_is = net.e.buf + 16384;
+		sge[0] = sge_of(&net.e, 0, len);
+		/* Sends: by pointers, inline, with an immediate */
+		give(i);
+		must(inlay_post_to_send(sq, &to[i], sge, 1, sig));
+		sent(&net.e);
+		got(i, MLX5_CQE_RESP_SEND, len, 0);
+		assert_memory_equal(net.e.buf + 32768 + 1024 * i, net.e.buf, len);
+		give(i);
+		must(inlay_post_to_send_inline(sq, &to[i], net.e.buf + 7, 8, sig));
+		sent(&net.e);
+		got(i, MLX5_CQE_RESP_SEND, 8, 0);
+		assert_memory_equal(net.e.buf + 32768 + 1024 * i, net.e.buf + 7, 8);
+		give(i);
+		must(inlay_post_to_send_imm(sq, &to[i], htobe32(n + 5), sge, 1, sig | INLAY_INLINE | INLAY_SOLICITED));
+		sent(&net.e);
+		got(i, MLX5_CQE_RESP_SEND_IMM, len, htobe32(n + 5));
+		/* Writes, one of which crosses the ring's end sooner or later */
+		sge[1] = sge_of(&net.e, 300, len);
+		must(inlay_post_to_write(sq, &to[i], &there, sge, 2, 0));
+		there.addr += 1024;
+		must(inlay_post_to_write_inline(sq, &to[i], &there, net.e.buf + 9, len, 0));
+		give(i);
+		must(inlay_post_to_write_imm(sq, &to[i], &there, htobe32(n), sge, 0, sig));
+		sent(&net.e);
+		got(i, MLX5_CQE_RESP_WR_IMM, 0, htobe32(n));
+		assert_memory_equal(there_is, net.e.buf, len);
+		assert_memory_equal(there_is + len, net.e.buf + 300, len);
+		assert_memory_equal(there_is + 1024, net.e.buf + 9, len);
+		/* A read, and both atomics */
+		there.addr = raddr_of(&net.e, 16384);
+		sge[0] = sge_of(&net.e, 8192, 2 * len);
+		must(inlay_post_to_read(sq, &to[i], &there, sge, 1, sig));
+		sent(&net.e);
+		assert_memory_equal(net.e.buf + 8192, there_is, 2 * len);
+		word = 1000 + n;
+		memcpy(there_is, &word, 8);
+		sge[0] = sge_of(&net.e, 8192, 8);
+		must(inlay_post_to_fetch_add(sq, &to[i], &there, 7, sge, sig));
+		sent(&net.e);
+		sge[0] = sge_of(&net.e, 8200, 8);
+		must(inlay_post_to_cmp_swap(sq, &to[i], &there, 1007 + n, 42, sge, sig));
+		sent(&net.e);
+		memcpy(&word, net.e.buf + 8192, 8);
+		assert_int_equal(word, 1000 + n);
+		memcpy(&word, net.e.buf + 8200, 8);
+		assert_int_equal(word, 1007 + n);
+		memcpy(&word, there_is, 8);
+		assert_int_equal(word, 42);
+	}
+	assert_int_equal(inlay_sq_pending(sq), 0);
+}
+
+static void all_operations(bool dc)
+{
+	struct inlay_av to[PEERS], from_parts[PEERS];
+	unsigned i;
+
+	net_open(dc, 0);
+	for (i = 0; i < PEERS; i++)
+		to[i] = net.peer[i].av;
+	operations(to);
+	for (i = 0; dc && i < PEERS; i++) {
+		struct inlay_av_base base;
+		struct inlay_av_grh grh;
+
+		inlay_av_split(&to[i], &base, &grh);
+		inlay_av_join_dct(&from_parts[i], &base, dev.port.link_layer == IBV_LINK_LAYER_ETHERNET ? &grh : NULL, KEY + i);
+		assert_int_equal(inlay_av_ds(&from_parts[i]), dev.port.link_layer == IBV_LINK_LAYER_ETHERNET ? 3 : 1);
+	}
+	if (dc)
+		operations(from_parts);
+	net_close();
+}
+
+static void dc_operations(void **state)
+{
+	(void)state;
+	all_operations(true);
+}
+
+static void xrc_operations(void **state)
+{
+	(void)state;
+	all_operations(false);
+}
+
+/* Each to another target, without waiting: all arrive, in the order of each target's */
+static void dc_turns(void **state)
+{
+	uint32_t i, n, round;
+
+	(void)state;
+	net_open(true, 0);
+	for (round = 0; round < 20; round++) {
+		for (n = 0; n < 12; n++) {
+			uint64_t value = round * 12 + n;
+
+			i = n % PEERS;
+			give(i);
+			must(inlay_post_to_send_inline(&net.e.sq, &net.peer[i].av, &value, sizeof(value), n == 11 ? INLAY_SIGNALED : 0));
+		}
+		inlay_sq_ring(&net.e.sq);
+		sent(&net.e);
+		for (n = 0; n < 12; n++)
+			got(n % PEERS, MLX5_CQE_RESP_SEND, 8, 0);
+	}
+	net_close();
+}
+
+static void failed(uint32_t syndrome)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(&net.e.cq);
+
+	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_REQ_ERR);
+	assert_int_equal(inlay_cqe_syndrome(cqe), syndrome);
+	assert_true(0 < inlay_sq_release(&net.e.sq, cqe));
+	inlay_cq_advance(&net.e.cq, 1);
+}
+
+/* A stream that fails is flushed, the others go on; one more failure than the DCI was made for stops it */
+static void dc_streams(void **state)
+{
+	struct inlay_remote wrong;
+	uint64_t value = 77;
+	uint32_t stream;
+
+	(void)state;
+	need_softdev("what a stream's error does");
+	net_open(true, 1);
+	wrong.addr = raddr_of(&net.e, 0);
+	wrong.rkey = net.e.mr->rkey ^ 0x100;
+	for (stream = 1; stream <= 3; stream++) {
+		must(inlay_post_to_write_inline(&net.e.sq, &net.peer[0].av, &wrong, &value, 8,
+						INLAY_STREAM(stream * 0x111) | INLAY_SIGNALED | INLAY_RING));
+		failed(MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+		must(inlay_post_to_send_inline(&net.e.sq, &net.peer[1].av, &value, 8, INLAY_STREAM(stream * 0x111) | INLAY_SIGNALED | INLAY_RING));
+		failed(MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+		if (stream < 3)
+			give(1);
+		must(inlay_post_to_send_inline(&net.e.sq, &net.peer[1].av, &value, 8, INLAY_STREAM(0xfff) | INLAY_SIGNALED | INLAY_RING));
+		if (stream == 3) {
+			failed(MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+			break;
+		}
+		sent(&net.e);
+		got(1, MLX5_CQE_RESP_SEND, 8, 0);
+	}
+	net_close();
+}
+
+/* An SRQ that does not exist, and a target with another key */
+static void strangers(void **state)
+{
+	struct inlay_av no;
+	uint64_t value = 5;
+
+	(void)state;
+	net_open(false, 0);
+	inlay_av_init_xrc(&no, net.peer[0].number ^ 0x800000);
+	must(inlay_post_to_send_inline(&net.e.sq, &no, &value, 8, INLAY_SIGNALED | INLAY_RING));
+	failed(MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+	net_close();
+	/* A device that works only when it is written to tries again only then */
+	if (getenv("SOFTDEV_TRAP"))
+		return;
+	net_open(true, 0);
+	no = net.peer[1].av;
+	inlay_av_to_dct(&no, net.peer[1].number, KEY);
+	must(inlay_post_to_send_inline(&net.e.sq, &no, &value, 8, INLAY_SIGNALED | INLAY_RING));
+	failed(MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+	net_close();
+}
+
+/* What is no send queue of its own, sizes, and types */
+static void take_over(void **state)
+{
+	static const struct ibv_qp_cap caps[] = {{.max_send_wr = 1, .max_send_sge = 1}, {.max_send_wr = 20, .max_send_sge = 5},
+						 {.max_send_wr = 33, .max_send_sge = 2, .max_inline_data = 300}};
+	struct inlay_uar uar;
+	struct inlay_rq rq;
+	const char *why;
+	unsigned dc, i;
+
+	(void)state;
+	for (dc = 0; dc < 2; dc++) {
+		net_open(dc, 0);
+		assert_int_equal(inlay_uar_from_qp(&uar, net.peer[0].qp, &why), dc ? -EINVAL : -ENOTSUP);
+		assert_int_equal(inlay_rq_from_qp(&rq, net.peer[0].qp, NULL, &why), dc ? -EINVAL : -ENOTSUP);
+		assert_int_equal(inlay_rq_from_qp(&rq, net.e.qp, NULL, &why), -EINVAL);
+		must(inlay_uar_from_qp(&uar, net.e.qp, NULL));
+		assert_int_equal(inlay_sq_type(&net.e.sq), dc ? IBV_QPT_DRIVER : IBV_QPT_XRC_SEND);
+		for (i = 0; i < ARRAY(caps); i++) {
+			struct ibv_qp_init_attr_ex a = sender_attr(net.e.scq);
+			struct ibv_qp_init_attr plain;
+			struct ibv_qp *qp;
+
+			a.cap = caps[i];
+			if (!dc)
+				a.comp_mask = IBV_QP_INIT_ATTR_PD;
+			else
+				a.send_ops_flags |= IBV_QP_EX_WITH_BIND_MW;
+			memcpy(&plain, &a, sizeof(plain));
+			plain.cap = caps[i];
+			qp = sender_make(&a, 0);
+			assert_non_null(qp);
+			assert_int_equal(inlay_send_cqes(&plain), view_qp(qp).sq.wqe_cnt);
+			must(ibv_destroy_qp(qp));
+		}
+		net_close();
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(dc_operations),
+		cmocka_unit_test(xrc_operations),
+		cmocka_unit_test(dc_turns),
+		cmocka_unit_test(dc_streams),
+		cmocka_unit_test(strangers),
+		cmocka_unit_test(take_over),
+	};
+
+	return cmocka_run_group_tests_name("DC and XRC", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
+	       again_with("SOFTDEV_LINK", "ib") || again_trapped();
+}
