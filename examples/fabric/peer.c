@@ -332,10 +332,19 @@ void op_end(struct endpoint *ep, struct op *op, int err)
 	op_drop(ep, op);
 }
 
+static CALLED void op_step_done(struct endpoint *ep, struct op *op, int err)
+{
+	if (op->kind == OP_READ)
+		read_done(ep, op, err);
+	else if (op->kind == OP_NATIVE)
+		atomic_step(ep, op, err);
+	else
+		op_end(ep, op, err);
+}
+
 void slot_done(struct peer *p, struct slot *slot, int err)
 {
 	uint32_t kind = slot->kind;
-	struct op *op = (struct op *)slot->what;
 	struct buf *b;
 
 	slot->kind = SLOT_NONE;
@@ -345,11 +354,7 @@ void slot_done(struct peer *p, struct slot *slot, int err)
 		b = (struct buf *)slot->what;
 		tx_done(p->ep, b->context, b->flags, err, p->syndrome);
 		buf_give(&p->ep->bounce, b);
-	} else if (kind == SLOT_OP && op->kind == OP_READ) {
-		read_done(p->ep, op, err);
-	} else if (kind == SLOT_OP && op->kind == OP_NATIVE) {
-		atomic_step(p->ep, op, err);
 	} else if (kind == SLOT_OP) {
-		op_end(p->ep, op, err);
+		op_step_done(p->ep, (struct op *)slot->what, err);
 	}
 }
