@@ -220,27 +220,27 @@ static void lists(void **state)
 		iov[i].iov_base = payload;
 	/* An entry that no data segment holds; as many bytes or entries as no WQE holds */
 	iov[0].iov_len = 0x80000000u;
-	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_RDMA_WRITE, &to, &from, 0, 0), -EINVAL);
+	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_RDMA_WRITE, NULL, &to, &from, 0, 0), -EINVAL);
 	iov[0].iov_len = SIZE_MAX;
-	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, INLAY_INLINE), -EINVAL);
+	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, INLAY_INLINE), -EINVAL);
 	from.num = 2;
 	iov[0].iov_len = iov[1].iov_len = 600;
-	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, INLAY_INLINE), -EINVAL);
+	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, INLAY_INLINE), -EINVAL);
 	for (i = 0; i < ARRAY(iov); i++)
 		iov[i].iov_len = 1;
 	from.num = 63;
-	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, 0), -EINVAL);
+	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, 0), -EINVAL);
 	from.num = 70;
-	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, 0), -EINVAL);
+	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, 0), -EINVAL);
 	assert_memory_equal(&before, &direct.sq, sizeof(before));
 	/* 70 entries fit inline, and 62 as pointers; then the ring is full */
-	must(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, INLAY_INLINE));
+	must(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, INLAY_INLINE));
 	assert_int_equal(inlay_sq_pending(&direct.sq), 2);
 	from.num = 62;
 	for (i = 0; i < 3; i++)
-		must(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, 0));
+		must(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, 0));
 	before = direct.sq;
-	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, &from, 0, 0), -EAGAIN);
+	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, 0), -EAGAIN);
 	assert_memory_equal(&before, &direct.sq, sizeof(before));
 }
 

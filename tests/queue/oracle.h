@@ -605,7 +605,8 @@ UNUSED static __attribute__((noinline)) int in_iov(struct inlay_sq *sq, const st
 		iov[i].iov_len = r->sge[i].length;
 		lkeys[i] = r->sge[i].lkey;
 	}
-	return inlay_post_iov(sq, op_code[r->op], is_rdma(r->op) ? &remote : NULL, &from, in_imm(r), in_flags(r));
+	return inlay_post_iov(sq, op_code[r->op], has_peers() ? &r->av : NULL, is_rdma(r->op) ? &remote : NULL, &from, in_imm(r),
+			      in_flags(r));
 }
 
 UNUSED static __attribute__((noinline)) int in_template(struct inlay_sq *sq, const struct req *r)
@@ -625,7 +626,7 @@ UNUSED static int post_inlay(struct inlay_sq *sq, unsigned way, const struct req
 		way = PLAIN;
 	if (way == TEMPLATE && (has_peers() || is_atomic(r->op) || r->inl || r->nsge != 1 || !r->sge[0].length))
 		way = IOV;
-	if (way == IOV && (has_peers() || is_atomic(r->op)))
+	if (way == IOV && is_atomic(r->op))
 		way = PLAIN;
 	if (way == IOV || way == TEMPLATE)
 		return way == IOV ? in_iov(sq, r) : in_template(sq, r);
