@@ -17,7 +17,7 @@
  *
  * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq. inlay_av_from_ah makes the
  * address vector of datagrams and of DC. DC targets and XRC receive QPs have no queues: take over
- * their SRQ and CQ.
+ * their SRQ and CQ. inlay_atomics_query tells which extended atomics a device has.
  *
  * Taking over cannot be undone. libmlx5 has private counters for each queue, so a later
  * ibv_post_send or ibv_poll_cq overwrites what inlay wrote. It also no longer cleans the CQ when a
@@ -353,8 +353,8 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 }
 
 /*
- * Asks a device for its extended atomics (queue/atomic.h). One QUERY_HCA_CAP command, which libmlx5
- * sends itself in plain contexts too.
+ * Asks a device for its extended atomics (queue/atomic.h): those of RC; DC may have fewer. One
+ * QUERY_HCA_CAP command, such as libmlx5 itself sends in plain contexts too.
  *
  * Returns 0, with sizes 0 when the device has plain ones only; -ENOTSUP when the command fails: no
  * atomics at all, or a kernel without DEVX. On failure *can is zero.

@@ -246,8 +246,9 @@ INLAY_ALWAYS int inlay_post_xor(struct inlay_sq *sq, uint64_t raddr, uint32_t rk
  *         mask, compare mask; or add, boundary. They are copied now
  * sge     the answer: words as well, each big-endian if inlay_atomics.sizes_be has the size
  *
- * Beyond 8 bytes, words go in the order in which the libmlx5 of MLNX_OFED wrote them. Which word is
- * the most significant, that is where an addition carries to, no public source says: the software
+ * Beyond 8 bytes, words go in the order in which the libmlx5 of MLNX_OFED wrote them, and come back
+ * as Linux reads them (handle_atomic, mlx5/cq.c): each big-endian, in the order of memory. Which word
+ * is the most significant, that is where an addition carries to, no public source says: the software
  * device takes the first. Returns also -EINVAL for a WQE longer than the QP's longest.
  */
 INLAY_FN int inlay_post_extended_atomic(struct inlay_sq *sq, uint32_t opcode, uint64_t raddr, uint32_t rkey,

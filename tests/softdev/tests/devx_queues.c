@@ -234,7 +234,7 @@ static void qp_refused(UNUSED void **state)
 		{ "send_dbr_mode external", QPC + 0x80, 2, 1, BAD_PARAM },
 		{ "streams", QPC + 0x3e3, 5, 1, BAD_PARAM },
 		{ "deth_sqpn", QPC + 0x408, 24, 1, BAD_PARAM },
-		{ "cross-domain", QPC + 0x49f, 1, 1, BAD_PARAM },
+		{ "cross-domain, a slave that receives", QPC + 0x49d, 1, 1, BAD_PARAM },
 		{ "collapsed receive queue", QPC + 0x565, 3, 2, BAD_PARAM },
 		{ "log_rq_stride", QPC + 0x4d, 3, 6, BAD_PARAM },
 		{ "scatter by 64 into CQEs of 64", QPC + 0x630, 8, 0x22, BAD_PARAM },
