@@ -107,7 +107,8 @@ INLAY_ALWAYS int inlay_post_send_enable(struct inlay_sq *sq, uint32_t qpn, uint3
 
 /*
  * Has the device read local memory and drop what it reads. What the device itself wrote there before
- * is visible to the memory's processor afterwards; used behind reads into the memory of a GPU.
+ * is visible to the memory's processor afterwards; used, with INLAY_FENCE, behind reads into the memory
+ * of a GPU.
  */
 INLAY_FN int inlay_post_dump(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
