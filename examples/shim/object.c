@@ -473,6 +473,7 @@ static const char *uncovered(const struct ibv_qp_init_attr_ex *attr, const struc
 {
 	const uint64_t dv_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE |
 				  MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE;
+	const uint64_t dv_ops = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED;
 
 	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
 		return "its type";
@@ -481,7 +482,8 @@ static const char *uncovered(const struct ibv_qp_init_attr_ex *attr, const struc
 		return "its attributes";
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags)
 		return "its creation flags";
-	if (dv && (dv->comp_mask & ~(uint64_t)MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS ||
+	if (dv && (dv->comp_mask & ~(uint64_t)(MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) ||
+		   (dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS && dv->send_ops_flags & ~dv_ops) ||
 		   (dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS && dv->create_flags & ~dv_flags)))
 		return "its mlx5 attributes";
 	if (getenv("MLX5_QP_SIGNATURE"))
@@ -659,6 +661,11 @@ static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init
 	qp->extended = ibv_qp_to_qp_ex(qp->qp) != NULL;
 	if (qp->extended)
 		shim_wr_install(ibv_qp_to_qp_ex(qp->qp));
+	if (qp->extended && maker->how == DV && maker->dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) {
+		qp->dv = mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_to_qp_ex(qp->qp));
+		shim_insert(qp->dv, qp);
+		shim_dv_install(qp->dv);
+	}
 	total.qps++;
 	if (verbose)
 		say("QP 0x%x is inlay's: %s, %u sends%s, %s%u receives, %s", qp->qpn, type_name(qp->qp->qp_type), qp->sq.max_sends,
@@ -828,6 +835,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 		return NEXT(ibv_destroy_qp)(ibqp);
 	pthread_mutex_lock(&shim_lock);
 	shim_remove(ibqp);
+	if (qp->dv)
+		shim_remove(qp->dv);
 	pthread_mutex_unlock(&shim_lock);
 	if (qp->uar.pd)
 		ibqp->pd = qp->uar.pd;
@@ -836,6 +845,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 	if (err) {
 		ibqp->pd = qp->pd;
 		shim_insert(ibqp, qp);
+		if (qp->dv)
+			shim_insert(qp->dv, qp);
 	} else {
 		/* A new QP of this number waits in place_of until the old one's completions are gone. */
 		lock_cqs_too(qp);
@@ -943,7 +954,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 
 static void count(const void *object, void *value)
 {
-	if (*(enum shim_kind *)value == SHIM_QP)
+	if (*(enum shim_kind *)value == SHIM_QP && ((struct shim_qp *)value)->qp == object)
 		count_qp(value);
 	else if (*(enum shim_kind *)value == SHIM_SRQ)
 		count_srq(value);

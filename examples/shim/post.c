@@ -456,6 +456,49 @@ void shim_wr_install(struct ibv_qp_ex *ex)
 	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
 }
 
+/* ---- mlx5dv_wr_mr_*: keys over pieces of others ---- */
+
+static void wr_mr(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey, uint32_t access, uint32_t rounds, uint16_t n,
+		  const struct mlx5dv_mr_interleaved *parts, const struct ibv_sge *sge)
+{
+	struct shim_qp *qp = shim_find(dv);
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp->qp);
+	struct shim_sq *sq = &qp->sq;
+	uint16_t index = inlay_sq_index(&sq->q);
+	struct inlay_cursor at;
+
+	if (!begin(sq, ex, MLX5_OPCODE_UMR, 0, 0, &at))
+		return;
+	/* libmlx5's limits; it wants the flag, since the list lies in the WQE */
+	if (!(ex->wr_flags & IBV_SEND_INLINE)) {
+		fail(sq, EOPNOTSUPP);
+		return;
+	}
+	if ((n + (parts ? 1u : 0u)) * INLAY_DS > sq->max_inline + 4) {
+		fail(sq, ENOMEM);
+		return;
+	}
+	changed_key(sq, ex, parts ? inlay_post_umr_interleaved(&sq->q, mkey->lkey, access, parts, n, rounds, sq->flags)
+				  : inlay_post_umr_list(&sq->q, mkey->lkey, access, sge, n, sq->flags), index, IBV_WC_DRIVER1);
+}
+
+static void wr_mr_list(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey, uint32_t access, uint16_t n, struct ibv_sge *sge)
+{
+	wr_mr(dv, mkey, access, 0, n, NULL, sge);
+}
+
+static void wr_mr_interleaved(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey, uint32_t access, uint32_t rounds, uint16_t n,
+			      struct mlx5dv_mr_interleaved *parts)
+{
+	wr_mr(dv, mkey, access, rounds, n, parts, NULL);
+}
+
+void shim_dv_install(struct mlx5dv_qp_ex *dv)
+{
+	dv->wr_mr_list = wr_mr_list;
+	dv->wr_mr_interleaved = wr_mr_interleaved;
+}
+
 /* ---- ibv_bind_mw: a window of type 1, whose key the provider chooses ---- */
 int shim_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {

@@ -152,6 +152,7 @@ struct shim_qp {
 	uint32_t qpn;
 	int32_t max_send_sge;
 	bool extended;                    /* has ibv_wr_* */
+	struct mlx5dv_qp_ex *dv;          /* and mlx5dv_wr_mr_*; NULL: not */
 };
 
 enum {
@@ -226,6 +227,7 @@ int shim_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr
 int shim_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 int shim_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 void shim_wr_install(struct ibv_qp_ex *qp);
+void shim_dv_install(struct mlx5dv_qp_ex *dv);
 
 /* poll.c */
 int shim_poll_cq(struct ibv_cq *cq, int entries, struct ibv_wc *wc);

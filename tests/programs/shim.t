@@ -54,6 +54,11 @@ $run $shim "$dir/shim" look >"$dir/out" 2>&1 && grep -q '^a strange one: Operati
 	grep -q 'refused: ' "$dir/out"
 result $? "a QP of libmlx5's on a CQ of inlay's that the program looks into is refused aloud"
 
+# The device's own test of regions, windows and keys over lists
+timeout 100 tests/softdev/run --fabric "$dir/fabric" $shim --verbose "$B/tests/softdev/tests/memory" >"$dir/out" 2>&1 &&
+	grep -q 'by libmlx5: 0 QPs' "$dir/out"
+result $? "memory windows and keys over lists are all inlay's"
+
 # A QP that cannot be asked about is made all the same, by libmlx5
 cat >"$dir/dumb.c" <<EOF
 #include <infiniband/verbs.h>
