@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * xrc_dc.c: XRC domains, QPs and SRQs, DCIs and DCTs as libibverbs and libmlx5 make them: what is
+ * refused, the states, what a domain is shared by, and whose keys count
+ */
+#include "rig.h"
+
+static struct ibv_cq *cq;
+
+static struct ibv_xrcd *open_domain(struct ibv_context *c, int fd, int oflags)
+{
+	struct ibv_xrcd_init_attr init = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = fd, .oflags = oflags };
+
+	errno = 0;
+	return ibv_open_xrcd(c, &init);
+}
+
+static struct ibv_srq *xrc_srq(struct ibv_xrcd *xrcd, struct ibv_pd *of)
+{
+	struct ibv_srq_init_attr_ex init = { .attr = { .max_wr = 16, .max_sge = 1 }, .srq_type = IBV_SRQT_XRC, .pd = of, .xrcd = xrcd, .cq = cq,
+					     .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
+							  IBV_SRQ_INIT_ATTR_CQ };
+
+	return ibv_create_srq_ex(of->context, &init);
+}
+
+static struct ibv_qp *xrc_recv(struct ibv_xrcd *xrcd)
+{
+	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = xrcd };
+
+	return ibv_create_qp_ex(xrcd->context, &init);
+}
+
+static struct ibv_qp *xrc_send(void)
+{
+	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_XRC_SEND, .send_cq = cq, .cap = { 16, 0, 2, 0, 64 },
+					    .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd };
+	struct ibv_qp *qp = ibv_create_qp_ex(ctx, &init);
+
+	assert_non_null(qp);
+	return qp;
+}
+
+static struct ibv_qp *dc_qp(enum mlx5dv_dc_type type, struct ibv_srq *srq, unsigned log_streams, unsigned recv_wr)
+{
+	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_DRIVER, .send_cq = cq, .recv_cq = cq, .srq = srq,
+					    .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd };
+	struct mlx5dv_qp_init_attr dv = { .comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC, .dc_init_attr = { .dc_type = type } };
+
+	if (type == MLX5DV_DCTYPE_DCT) {
+		dv.dc_init_attr.dct_access_key = 7;
+	} else {
+		init.cap = (struct ibv_qp_cap){ 16, recv_wr, 2, recv_wr, 64 };
+		init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+		init.send_ops_flags = IBV_QP_EX_WITH_SEND;
+	}
+	if (log_streams) {
+		dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
+		dv.dc_init_attr.dci_streams.log_num_concurent = dv.dc_init_attr.dci_streams.log_num_errored = log_streams;
+	}
+	errno = 0;
+	return mlx5dv_create_qp(ctx, &init, &dv);
+}
+
+static void open_cq(void)
+{
+	cq = ibv_create_cq(ctx, 63, NULL, NULL, 0);
+	assert_non_null(cq);
+}
+
+/* A domain that has a file is the same to all that open it with that file, and goes with the last of them */
+static void domains(UNUSED void **state)
+{
+	struct ibv_context *other = ibv_open_device(ctx->device);
+	struct ibv_pd *other_pd = ibv_alloc_pd(other);
+	struct ibv_xrcd *a, *b, *c;
+	struct ibv_srq *srq;
+	struct ibv_qp *qp;
+	FILE *file = tmpfile();
+
+	open_cq();
+	assert_non_null(file);
+	assert_null(open_domain(ctx, fileno(file), 0));
+	assert_int_equal(errno, EAGAIN);
+	assert_null(open_domain(ctx, 1000000, O_CREAT));
+	assert_int_equal(errno, EBADF);
+	a = open_domain(ctx, fileno(file), O_CREAT);
+	b = open_domain(other, fileno(file), 0);
+	c = open_domain(ctx, -1, O_CREAT);
+	assert_true(a && b && c);
+	assert_null(open_domain(other, fileno(file), O_CREAT | O_EXCL));
+	assert_int_equal(errno, EINVAL);
+	srq = xrc_srq(a, pd);
+	qp = xrc_recv(b);
+	assert_true(srq && qp);
+	must(ibv_close_xrcd(c));
+	/* Its other user keeps it for the one; for the other it is the last */
+	must(ibv_close_xrcd(a));
+	assert_int_equal(ibv_close_xrcd(b), EBUSY);
+	must(ibv_destroy_srq(srq));
+	assert_int_equal(ibv_close_xrcd(b), EBUSY);
+	must(ibv_destroy_qp(qp));
+	must(ibv_close_xrcd(b));
+	must(ibv_dealloc_pd(other_pd));
+	must(ibv_close_device(other));
+	must(ibv_destroy_cq(cq));
+	fclose(file);
+}
+
+static void refusals(UNUSED void **state)
+{
+	struct ibv_srq_init_attr basic = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ibv_xrcd *xrcd = open_domain(ctx, -1, O_CREAT);
+	struct ibv_srq *srq, *plain = ibv_create_srq(pd, &basic);
+	struct ibv_qp_init_attr rc = { .qp_type = IBV_QPT_RC, .cap = { 4, 0, 1, 0, 0 } };
+	struct mlx5dv_context caps = { .comp_mask = MLX5DV_CONTEXT_MASK_DCI_STREAMS };
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct ibv_qp *qp;
+
+	open_cq();
+	assert_true(xrcd && plain);
+	srq = xrc_srq(xrcd, pd);
+	assert_non_null(srq);
+	/* An XRC SRQ is for XRC alone, and a DCT has an SRQ */
+	rc.send_cq = rc.recv_cq = cq;
+	rc.srq = srq;
+	assert_null(ibv_create_qp(pd, &rc));
+	assert_null(dc_qp(MLX5DV_DCTYPE_DCT, srq, 0, 0));
+	assert_null(dc_qp(MLX5DV_DCTYPE_DCT, NULL, 0, 0));
+	assert_int_equal(errno, EINVAL);
+	assert_null(dc_qp(MLX5DV_DCTYPE_DCI, NULL, 0, 4));
+	assert_int_equal(errno, EINVAL);
+	must(mlx5dv_query_device(ctx, &caps));
+	assert_true(caps.dci_streams_caps.max_log_num_concurent > 1 && caps.dci_streams_caps.max_log_num_errored > 1);
+	assert_null(dc_qp(MLX5DV_DCTYPE_DCI, NULL, caps.dci_streams_caps.max_log_num_errored + 1u, 0));
+	qp = dc_qp(MLX5DV_DCTYPE_DCI, NULL, caps.dci_streams_caps.max_log_num_errored, 0);
+	assert_non_null(qp);
+	must(ibv_destroy_qp(qp));
+	/* A DCT's way: INIT, RTR with all of it, and then nothing; it has a number then, and no room */
+	qp = dc_qp(MLX5DV_DCTYPE_DCT, plain, 0, 0);
+	assert_non_null(qp);
+	memset(&attr, 0, sizeof(attr));
+	attr = attr_for(IBV_QPS_INIT, 0, &usual);
+	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT), EINVAL);
+	assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), EINVAL);
+	attr = attr_for(IBV_QPS_INIT, 0, &usual);
+	must(ibv_modify_qp(qp, &attr, INIT_MASK));
+	attr = attr_for(IBV_QPS_RTR, 0, &usual);
+	assert_int_equal(ibv_modify_qp(qp, &attr, RTR_MASK), EINVAL);
+	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_MIN_RNR_TIMER));
+	assert_true(qp->qp_num != 0);
+	must(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init));
+	assert_int_equal(attr.qp_state, IBV_QPS_RTR);
+	assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_CAP, &init), EINVAL);
+	attr.qp_state = IBV_QPS_ERR;
+	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+	must(ibv_destroy_qp(qp));
+	/* A DCI has no peer, and says no rights */
+	qp = dc_qp(MLX5DV_DCTYPE_DCI, NULL, 0, 0);
+	assert_non_null(qp);
+	attr = attr_for(IBV_QPS_INIT, 0, &usual);
+	assert_int_equal(ibv_modify_qp(qp, &attr, INIT_MASK), EINVAL);
+	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT));
+	attr = attr_for(IBV_QPS_RTR, 0, &usual);
+	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN), EINVAL);
+	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MTU));
+	must(ibv_destroy_qp(qp));
+	must(ibv_destroy_srq(plain));
+	must(ibv_destroy_srq(srq));
+	must(ibv_close_xrcd(xrcd));
+	must(ibv_destroy_cq(cq));
+}
+
+static struct ibv_qp *from, *to;
+static uint8_t *buf;
+
+/* A message or a write, of 8 bytes, to an SRQ */
+static enum ibv_wc_status to_srq(enum ibv_wr_opcode op, uint32_t srqn, uint32_t lkey, uint32_t rkey)
+{
+	struct ibv_sge one = { (uintptr_t)buf, 8, lkey };
+	struct ibv_send_wr w = { .wr_id = 5, .sg_list = &one, .num_sge = 1, .opcode = op, .send_flags = IBV_SEND_SIGNALED,
+				 .wr.rdma = { (uintptr_t)buf + 64, rkey }, .qp_type.xrc.remote_srqn = srqn }, *bad;
+
+	must(ibv_post_send(from, &w, &bad));
+	return next_wc(cq).status;
+}
+
+/* All attributes of an RC QP may be given to either end */
+static void connect_xrc(struct ibv_xrcd *xrcd)
+{
+	from = xrc_send();
+	to = xrc_recv(xrcd);
+	assert_non_null(to);
+	must(move(to, IBV_QPS_INIT, 0, &usual));
+	must(move(to, IBV_QPS_RTR, from->qp_num, &usual));
+	must(move(to, IBV_QPS_RTS, from->qp_num, &usual));
+	bring_up(from, to->qp_num, &usual);
+}
+
+/* The PD that counts is that of the SRQ which a request names */
+static void keys(UNUSED void **state)
+{
+	struct ibv_xrcd *xrcd = open_domain(ctx, -1, O_CREAT);
+	struct ibv_pd *pds[2] = { pd, ibv_alloc_pd(ctx) };
+	struct ibv_srq *srq[2];
+	struct ibv_mr *mr[2];
+	uint32_t n[2];
+	uint8_t mem[4096] __attribute__((aligned(64)));
+	int i, j, k;
+
+	open_cq();
+	buf = mem;
+	for (i = 0; i < 2; i++) {
+		srq[i] = xrc_srq(xrcd, pds[i]);
+		mr[i] = ibv_reg_mr(pds[i], mem, sizeof(mem), ALL_ACCESS);
+		assert_true(srq[i] && mr[i]);
+		must(ibv_get_srq_num(srq[i], &n[i]));
+	}
+	for (i = 0; i < 2; i++)
+		for (j = 0; j < 2; j++) {
+			struct ibv_sge one = { (uintptr_t)mem + 512, 64, mr[i]->lkey };
+			struct ibv_recv_wr r = { .wr_id = 9, .sg_list = &one, .num_sge = 1 }, *bad;
+			struct ibv_send_wr w = { .wr_id = 5, .opcode = IBV_WR_SEND, .send_flags = 0, .qp_type.xrc.remote_srqn = n[i] }, *bad_send;
+
+			k = j ? i : !i;
+			connect_xrc(xrcd);
+			assert_int_equal(to_srq(IBV_WR_RDMA_WRITE, n[i], mr[0]->lkey, mr[k]->rkey), i == k ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR);
+			if (i == k) {
+				must(ibv_post_srq_recv(srq[i], &r, &bad));
+				must(ibv_post_send(from, &w, &bad_send));
+				wc = next_wc(cq);
+				assert_true(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV && wc.wr_id == 9 && wc.qp_num == to->qp_num);
+				assert_int_equal(to_srq(IBV_WR_RDMA_READ, n[i], mr[0]->lkey, mr[i]->rkey), IBV_WC_SUCCESS);
+				/* One that is gone, while the QP has it still */
+				must(ibv_destroy_srq(srq[i]));
+				assert_int_equal(to_srq(IBV_WR_SEND, n[i], mr[0]->lkey, 0), IBV_WC_REM_INV_REQ_ERR);
+			}
+			must(ibv_destroy_qp(from));
+			must(ibv_destroy_qp(to));
+		}
+	for (i = 0; i < 2; i++)
+		must(ibv_dereg_mr(mr[i]));
+	must(ibv_dealloc_pd(pds[1]));
+	must(ibv_close_xrcd(xrcd));
+	must(ibv_destroy_cq(cq));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { TEST(domains), TEST(refusals), TEST(keys) };
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
