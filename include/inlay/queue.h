@@ -29,6 +29,7 @@
  *   queue/umr.h        posts that change memory keys
  *   queue/raw.h        posts a WQE of the caller's
  *   queue/sync.h       posts that wait, let other queues send, copy local memory
+ *   queue/packet.h     posts of Ethernet packets
  *   queue/rq.h         receive queue
  *   queue/srq.h        shared receive queue
  *   queue/qpn_table.h  finds the caller's object by the QP number of a completion
@@ -86,6 +87,7 @@
 #include <inlay/queue/umr.h>
 #include <inlay/queue/raw.h>
 #include <inlay/queue/sync.h>
+#include <inlay/queue/packet.h>
 #include <inlay/queue/rq.h>
 #include <inlay/queue/srq.h>
 #include <inlay/queue/qpn_table.h>

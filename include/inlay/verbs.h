@@ -63,13 +63,16 @@ INLAY_COLD uint32_t inlay_send_overhead_(uint32_t type)
 {
 	uint32_t to = type == IBV_QPT_UD || type == IBV_QPT_DRIVER ? 48 : type == IBV_QPT_XRC_SEND ? 16 : 0;
 
+	if (type == IBV_QPT_RAW_PACKET)
+		return 3 * INLAY_DS;
 	return to + INLAY_DS + (type == IBV_QPT_UD ? 0 : 48 + 64 + 64);
 }
 
 /*
- * CQEs that the send queue of a QP with these attributes (RC, UC, UD, XRC or DCI) needs in its CQ:
- * the WQEBBs of libmlx5's ring, more than cap.max_send_wr. For ibv_create_cq, before there is a QP. 32768, the
- * largest ring, for attributes that ibv_create_qp refuses.
+ * CQEs that the send queue of a QP with these attributes (RC, UC, UD, XRC, DCI or raw packet) needs
+ * in its CQ: the WQEBBs of libmlx5's ring, more than cap.max_send_wr. For ibv_create_cq, before there
+ * is a QP. 32768, the largest ring, for attributes that ibv_create_qp refuses. With a max_tso_header,
+ * count an SGE more for each 16 bytes of it.
  */
 INLAY_COLD uint32_t inlay_send_cqes(const struct ibv_qp_init_attr *init)
 {
@@ -210,8 +213,8 @@ INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char 
 	struct mlx5dv_obj obj;
 
 	if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD &&
-	    qp->qp_type != IBV_QPT_XRC_SEND && qp->qp_type != IBV_QPT_DRIVER)
-		return inlay_refuse_(-ENOTSUP, why, "the QP is not RC, UC, UD, XRC or DCI");
+	    qp->qp_type != IBV_QPT_XRC_SEND && qp->qp_type != IBV_QPT_DRIVER && qp->qp_type != IBV_QPT_RAW_PACKET)
+		return inlay_refuse_(-ENOTSUP, why, "the QP is not RC, UC, UD, XRC, DCI or raw packet");
 	if (qp->qp_type == IBV_QPT_DRIVER && mlx5dv_is_supported(qp->context->device) &&
 	    (ibv_query_qp(qp, &attr, IBV_QP_CAP, &init) || !init.cap.max_send_wr))
 		return inlay_refuse_(-EINVAL, why, "a DC target has no queue and no register");
@@ -223,8 +226,8 @@ INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char 
  * share such registers freely, so the mode is INLAY_UAR_DOORBELL. For BlueFlame use
  * inlay_uar_create, or inlay_uar_init for the register of another thread domain.
  *
- * Returns 0; -ENOTSUP for a QP that is not RC, UC, UD, XRC (send) or DCI; -EINVAL for a DC target,
- * and for a register of impossible size or alignment.
+ * Returns 0; -ENOTSUP for a QP that is not RC, UC, UD, XRC (send), DCI or raw packet; -EINVAL for a
+ * DC target, and for a register of impossible size or alignment.
  */
 INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const char **why)
 {
@@ -273,8 +276,33 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 }
 
 /*
- * Takes over the send queue of an RC, UC, UD or XRC QP or a DCI that nothing has been posted to
- * since its creation or reset, and reserves as many CQEs as its ring has WQEBBs.
+ * What the device wants of raw packets, as the kernel finds it out: wqe_inline_mode of the Ethernet
+ * capabilities says that no header need be inline (2), or leaves it to the port's context (1).
+ */
+INLAY_COLD void inlay_sq_learn_packet_(struct inlay_sq *sq, struct ibv_context *context)
+{
+	uint32_t caps[4 + 0x1000 / 4], vport[4 + 0x100 / 4], in[4] = {inlay_to_be32(0x100 << 16), inlay_to_be32(3), 0, 0};
+	uint32_t mode = 0, l2 = INLAY_L2_INLINE;
+	struct mlx5dv_context dv;
+
+	__builtin_memset(&dv, 0, sizeof(dv));
+	__builtin_memset(caps, 0, sizeof(caps));
+	__builtin_memset(vport, 0, sizeof(vport));
+	if (!mlx5dv_devx_general_cmd(context, in, sizeof(in), caps, sizeof(caps)))
+		mode = inlay_from_be32(caps[4]) >> 12 & 3;
+	in[0] = inlay_to_be32(0x754 << 16);
+	in[1] = 0;
+	if (mode == 2 || (mode == 1 && !mlx5dv_devx_general_cmd(context, in, sizeof(in), vport, sizeof(vport)) &&
+			  !(inlay_from_be32(vport[4]) >> 24 & 7)))
+		l2 = 0;
+	inlay_sq_set_packet(sq, l2, !mlx5dv_query_device(context, &dv) && dv.flags & MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW);
+}
+
+/*
+ * Takes over the send queue of an RC, UC, UD, XRC or raw packet QP or a DCI that nothing has been
+ * posted to since its creation or reset, and reserves as many CQEs as its ring has WQEBBs. Of a raw
+ * packet QP's device it learns whether it wants headers inline (without DEVX: 18 bytes, which all
+ * take), and whether it has multi-packet WQEs.
  *
  * uar  from inlay_uar_create for a QP created in uar->pd, or from inlay_uar_from_qp for this QP or
  *      one on the same register
@@ -325,7 +353,8 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 		return inlay_refuse_(-ENOTSUP, why,
 				     "the QP was made with sq_sig_all: make it without, and post with INLAY_SIGNALED");
 	/* The longest WQE as libmlx5 sizes it: the fixed segments, then inline data or SGEs. */
-	fixed_ds = qp->qp_type == IBV_QPT_UC ? 2 : qp->qp_type == IBV_QPT_RC ? 3 : qp->qp_type == IBV_QPT_DRIVER ? 6 : 4;
+	fixed_ds = qp->qp_type == IBV_QPT_UC ? 2 : qp->qp_type == IBV_QPT_RC || qp->qp_type == IBV_QPT_RAW_PACKET ? 3 :
+		   qp->qp_type == IBV_QPT_DRIVER ? 6 : 4;
 	inline_ds = fixed_ds + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
 	sge_ds = fixed_ds + init.cap.max_send_sge;
 	max_ds = inline_ds > sge_ds ? inline_ds : sge_ds;
@@ -347,8 +376,10 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 			*uar = was;
 		return inlay_refuse_(err, why, "the send ring has an impossible size or alignment");
 	}
+	if (qp->qp_type == IBV_QPT_RAW_PACKET)
+		inlay_sq_learn_packet_(sq, qp->context);
 	inlay_sq_set_type(sq, qp->qp_type, device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type != IBV_QPT_UC &&
-			  qp->qp_type != IBV_QPT_UD);
+			  qp->qp_type != IBV_QPT_UD && qp->qp_type != IBV_QPT_RAW_PACKET);
 	return cq ? inlay_sq_reserve(sq, cq, why) : 0;
 }
 
@@ -399,8 +430,9 @@ INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, 
 }
 
 /*
- * Takes over the receive queue of an RC, UC or UD QP that nothing has been posted to since its
- * creation or reset, and reserves as many CQEs as its ring has entries; cq as in inlay_sq_from_qp.
+ * Takes over the receive queue of an RC, UC, UD or raw packet QP that nothing has been posted to
+ * since its creation or reset, and reserves as many CQEs as its ring has entries; cq as in
+ * inlay_sq_from_qp.
  *
  * Returns 0; -ENOTSUP for another type of QP; -EBUSY when the queue was posted to; -EINVAL when the
  * QP has no receive queue of its own (none, or an SRQ), completes to another CQ or has an

@@ -19,6 +19,7 @@
  *   +16  | SRQN             | 0                                           |   destination      (XRC)
  *   +16  | remote address   | rkey             | 0                        |   remote address   (RDMA, atomic)
  *   +32  | swap or add      | compare or 0                                |   atomic           (atomic)
+ *   +16  | offsets | checksums | mss | metadata | header size | header  |   Ethernet         (raw packet)
  *   +..  | byte count       | lkey             | local address            |   data pointer     (one per SGE)
  *   +..  | 1<<31 | count    | payload ...                                 |   inline data      (padded to 16)
  *
@@ -40,6 +41,7 @@
  *   wqe/atomic.h   operands of extended atomics
  *   wqe/umr.h      changes to memory keys, signatures
  *   wqe/sync.h     waits, other queues, local copies
+ *   wqe/eth.h      Ethernet segments of raw packets
  *   wqe/print.h    a printer
  *
  * Threads: pure functions of their arguments.
@@ -53,6 +55,7 @@
 #include <inlay/wqe/iov.h>
 #include <inlay/wqe/av.h>
 #include <inlay/wqe/atomic.h>
+#include <inlay/wqe/eth.h>
 #include <inlay/wqe/umr.h>
 #include <inlay/wqe/sync.h>
 #include <inlay/wqe/print.h>

@@ -1053,7 +1053,7 @@ static void windows(void)
 static void impossible(void)
 {
 	static const struct how how = {.name = "impossible", .type = IBV_QPT_RC, .srq = true};
-	struct ibv_qp_init_attr attr = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RAW_PACKET};
+	struct ibv_qp_init_attr attr = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_DRIVER};
 	struct ibv_qp_init_attr_ex ex = {.cap = {1 << 24, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
 	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 13, .max_sge = 3}};
 	struct mlx5dv_qp_init_attr dv = {

@@ -180,6 +180,25 @@ COUNTED int inlay_xrc_inline(struct inlay_sq *sq, uint32_t srqn, const uint64_t 
 	return inlay_post_to_send_inline(sq, &to, value, sizeof(*value), INLAY_SIGNALED | INLAY_RING);
 }
 
+/* One SGE each, checksums, one doorbell: a WQE each, and all in one */
+COUNTED int inlay_packets(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t n)
+{
+	return inlay_post_packets(sq, inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4), sge, n, INLAY_SIGNALED | INLAY_RING);
+}
+
+COUNTED int inlay_multi_packet(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t n)
+{
+	return inlay_post_packets_multi(sq, inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4), sge, n, INLAY_SIGNALED | INLAY_RING);
+}
+
+/* One alone */
+COUNTED int inlay_packet(struct inlay_sq *sq, uint64_t addr, uint32_t len, uint32_t lkey)
+{
+	struct ibv_sge sge = {addr, len, lkey};
+
+	return inlay_post_packet(sq, inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4), &sge, 1, INLAY_SIGNALED | INLAY_RING);
+}
+
 COUNTED int inlay_srq_give(struct inlay_srq *srq, uint64_t addr, uint32_t len, uint32_t lkey)
 {
 	struct ibv_sge sge = {addr, len, lkey};
@@ -330,6 +349,33 @@ static void run_destinations(int how)
 		need(!(how == 0 ? inlay_dc_inline(&sq, &av, &value) : how == 1 ? inlay_dc_base(&sq, &base, &value) :
 		       inlay_xrc_inline(&sq, 0x4242 + i, &value)), "post");
 	need(inlay_sq_pending(&sq) == ROUNDS && inlay_from_be32(record[1]) == ROUNDS, "what the rounds leave behind");
+}
+
+/* 192 packets each way; nothing wraps */
+static void run_packets(void)
+{
+	struct ibv_sge sge[BURST];
+	uint32_t record[2] = {0, 0}, i;
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+
+	for (i = 0; i < BURST; i++) {
+		sge[i].addr = 0x2000 + 2048 * i;
+		sge[i].length = 64;
+		sge[i].lkey = 5;
+	}
+	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL), "register");
+	need(!inlay_sq_init(&sq, ring, RING, record, 0x1234, 16, &uar), "ring");
+	for (i = 0; i < 6; i++)
+		need(inlay_packets(&sq, sge, BURST) == BURST, "burst");
+	need(inlay_sq_pending(&sq) == 6 * BURST && inlay_from_be32(record[1]) == 6 * BURST, "what the bursts leave behind");
+	need(!inlay_sq_init(&sq, ring, RING, record, 0x1234, 16, &uar), "ring");
+	for (i = 0; i < 6; i++)
+		need(inlay_multi_packet(&sq, sge, BURST) == BURST, "multi-packet WQE");
+	need(inlay_sq_pending(&sq) == 6 * 9 && inlay_from_be32(record[1]) == 6 * 9, "what the WQEs leave behind");
+	need(!inlay_sq_init(&sq, ring, RING, record, 0x1234, 16, &uar), "ring");
+	for (i = 0; i < 192; i++)
+		need(!inlay_packet(&sq, 0x2000 + i, 64, 5), "packet");
 }
 
 /* One entry and one completion a round */
@@ -564,6 +610,7 @@ int main(int argc, char **argv)
 			run_destinations(i);
 		run_shared();
 		run_atomics();
+		run_packets();
 	}
 	else
 		need(0, "inlay or libmlx5?");

@@ -30,20 +30,21 @@
 #define WQE_MAX 15u             /* WQEBBs of the longest */
 #define DATA_BYTES 8192u
 
-enum op { SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, CAS, FAA, BIND1, BIND2, INV, UMR, RAW, COPY, OPS };
+enum op { SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, CAS, FAA, BIND1, BIND2, INV, UMR, RAW, COPY, TSO, OPS };
 enum { SIG = 1, SOL = 2, FENCE = 4, FLAG_SETS = 8 };
 enum { POST_SEND, WR, APIS };
 enum { PLAIN, CONST, CURSOR, IOV, TEMPLATE, WAYS };
 
 static const char *const op_name[OPS] = {"SEND", "SEND_IMM", "SEND_INV", "WRITE", "WRITE_IMM", "READ", "CAS", "FAA", "BIND1", "BIND2",
-					  "INV", "UMR", "RAW", "COPY"};
+					  "INV", "UMR", "RAW", "COPY", "TSO"};
 static const uint8_t op_code[OPS] = {MLX5_OPCODE_SEND, MLX5_OPCODE_SEND_IMM, MLX5_OPCODE_SEND_INVAL, MLX5_OPCODE_RDMA_WRITE,
 				     MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_CS,
 				     MLX5_OPCODE_ATOMIC_FA, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR, 0,
-				     MLX5_OPCODE_MMO};
+				     MLX5_OPCODE_MMO, MLX5_OPCODE_TSO};
 static const enum ibv_wr_opcode op_verb[OPS] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE,
 						IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
-						IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV};
+						IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
+						IBV_WR_SEND, IBV_WR_SEND, IBV_WR_SEND /* by other means */, IBV_WR_TSO};
 
 /* What a program is about */
 struct kind {
@@ -106,6 +107,9 @@ struct req {
 		struct mlx5dv_sig_block_domain domain[2]; /* memory, wire */
 		struct mlx5dv_sig_block_attr attr;
 	} umr;
+	uint8_t csum;           /* raw packets: IBV_SEND_IP_CSUM */
+	uint8_t hdr[256];       /* TSO */
+	uint16_t hdr_len, mss;
 	struct ibv_sge sge[MAX_SGE + 4];
 };
 
@@ -190,12 +194,42 @@ UNUSED static bool is_dci(void)
 	return K->type == IBV_QPT_DRIVER;
 }
 
+#define TSO_HEADER 128u         /* the longest of raw packet QPs */
+
+/* Bytes of each packet that the device wants inline */
+UNUSED static uint32_t inline_l2(void)
+{
+	const char *env = getenv("SOFTDEV_INLINE");
+
+	return env && !strcmp(env, "l2") ? 18 : 0;
+}
+
+/* Of a raw packet: its header is in the Ethernet segment, from two bytes before its end on */
+UNUSED static uint32_t raw_ds(const struct req *r)
+{
+	uint32_t hdr = r->op == TSO ? r->hdr_len : inline_l2(), skip = r->op == TSO ? 0 : hdr, n = 0, i;
+	uint64_t total = 0;
+
+	for (i = 0; i < r->nsge; i++) {
+		uint32_t gone = r->sge[i].length < skip ? r->sge[i].length : skip;
+
+		skip -= gone;
+		total += r->sge[i].length - gone;
+		n += r->sge[i].length != gone;
+	}
+	if (r->inl)
+		n = total ? (uint32_t)((4 + total + 15) / 16) : 0;
+	return 2 + (hdr ? (hdr - 2 + 15) / 16 : 0) + n;
+}
+
 /* Length of the WQE in 16-byte units, from the layout alone */
 UNUSED static uint32_t req_ds(const struct req *r)
 {
 	uint32_t ds = 1 + is_rdma(r->op) + is_atomic(r->op) + (r->to ? 3 : is_xrc()), i;
 	uint64_t total = 0;
 
+	if (K->type == IBV_QPT_RAW_PACKET)
+		return raw_ds(r);
 	if (is_window(r->op))
 		return r->op != INV && r->bind.length ? 12 : 8;
 	if (r->op == RAW)
@@ -298,6 +332,8 @@ UNUSED static void req_init(struct req *r, unsigned op, unsigned flags)
 	r->a = rnd();
 	r->b = rnd();
 	r->to = NULL;
+	r->csum = rnd_below(2);
+	r->hdr_len = 0;
 	r->stream = 0;
 	r->key = 0;
 	if (has_peers() && !is_window(op))
@@ -325,6 +361,12 @@ UNUSED static void req_pointer(struct req *r, uint32_t len)
 
 /* ---- libmlx5's way ---- */
 
+/* What of raw packets alone goes into the flags */
+UNUSED static uint32_t in_csum(const struct req *r, uint32_t flag)
+{
+	return K->type == IBV_QPT_RAW_PACKET && r->csum ? flag : 0;
+}
+
 UNUSED static int post_send(struct lib *l, const struct req *r, unsigned n, uint64_t wr_id)
 {
 	static struct ibv_send_wr wr[MAX_BATCH];
@@ -340,7 +382,7 @@ UNUSED static int post_send(struct lib *l, const struct req *r, unsigned n, uint
 		w->num_sge = (int)r->nsge;
 		w->opcode = op_verb[r->op];
 		w->send_flags = (r->flags & SIG ? IBV_SEND_SIGNALED : 0) | (r->flags & SOL ? IBV_SEND_SOLICITED : 0) |
-				(r->flags & FENCE ? IBV_SEND_FENCE : 0) | (r->inl ? IBV_SEND_INLINE : 0);
+				(r->flags & FENCE ? IBV_SEND_FENCE : 0) | (r->inl ? IBV_SEND_INLINE : 0) | in_csum(r, IBV_SEND_IP_CSUM);
 		w->imm_data = r->imm; /* invalidate_rkey is in the same place */
 		if (is_xrc())
 			w->qp_type.xrc.remote_srqn = r->qpn;
@@ -348,6 +390,10 @@ UNUSED static int post_send(struct lib *l, const struct req *r, unsigned n, uint
 			w->wr.ud.ah = r->to;
 			w->wr.ud.remote_qpn = r->qpn;
 			w->wr.ud.remote_qkey = r->qkey;
+		} else if (r->op == TSO) {
+			w->tso.hdr = (void *)(uintptr_t)r->hdr;
+			w->tso.hdr_sz = r->hdr_len;
+			w->tso.mss = r->mss;
 		} else if (is_atomic(r->op)) {
 			w->wr.atomic.remote_addr = r->raddr;
 			w->wr.atomic.rkey = r->rkey;
@@ -392,7 +438,7 @@ UNUSED static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64
 		wr_id += req_psvs(r);
 		q->wr_id = wr_id + i;
 		q->wr_flags = (r->flags & SIG ? IBV_SEND_SIGNALED : 0) | (r->flags & SOL ? IBV_SEND_SOLICITED : 0) |
-			      (r->flags & FENCE ? IBV_SEND_FENCE : 0);
+			      (r->flags & FENCE ? IBV_SEND_FENCE : 0) | in_csum(r, IBV_SEND_IP_CSUM);
 		switch (r->op) {
 		case SEND: ibv_wr_send(q); break;
 		case SEND_IMM: ibv_wr_send_imm(q, r->imm); break;
@@ -402,6 +448,7 @@ UNUSED static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64
 		case READ: ibv_wr_rdma_read(q, r->rkey, r->raddr); break;
 		case CAS: ibv_wr_atomic_cmp_swp(q, r->rkey, r->raddr, r->a, r->b); break;
 		case FAA: ibv_wr_atomic_fetch_add(q, r->rkey, r->raddr, r->a); break;
+		case TSO: ibv_wr_send_tso(q, (void *)(uintptr_t)r->hdr, r->hdr_len, r->mss); break;
 		case INV: ibv_wr_local_inv(q, r->imm); continue;
 		case UMR:
 		case RAW: lib_umr(l, r); continue;
@@ -503,10 +550,21 @@ INLAY_ALWAYS int in_to(struct inlay_sq *sq, const struct req *r, uint8_t op, con
 	}
 }
 
+INLAY_ALWAYS int in_packet(struct inlay_sq *sq, const struct req *r, const struct ibv_sge *sge, uint32_t n, uint32_t flags)
+{
+	struct inlay_eth eth = inlay_eth_csum(in_csum(r, INLAY_CSUM_L3 | INLAY_CSUM_L4));
+
+	if (r->op == TSO)
+		return inlay_post_tso(sq, inlay_eth_mss(eth, r->mss), r->hdr, r->hdr_len, sge, n, flags);
+	return inlay_post_packet(sq, eth, sge, n, flags);
+}
+
 UNUSED static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const struct req *r)
 {
 	if (r->op == UMR || r->op == RAW)
 		return in_umr(sq, r, in_flags(r));
+	if (K->type == IBV_QPT_RAW_PACKET)
+		return in_packet(sq, r, r->sge, r->nsge, in_flags(r));
 	if (r->op == INV)
 		return inlay_post_local_inv(sq, r->imm, in_flags(r));
 	if (r->op == COPY)
@@ -522,6 +580,9 @@ UNUSED static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const 
 
 /* Call sites with constant arguments: a program that has some puts its own here */
 static int (*in_const)(struct inlay_sq *sq, const struct req *r) = in_plain;
+
+/* And those that post several at once */
+static int (*in_batch)(struct inlay_sq *sq, const struct req *r, unsigned n);
 
 /* An inline segment that is opened, its first bytes written in place and the others appended in pieces of any size */
 static struct inlay_cursor in_open(struct inlay_cursor at, const struct req *r, uint32_t total)
@@ -540,6 +601,35 @@ static struct inlay_cursor in_open(struct inlay_cursor at, const struct req *r, 
 		at = inlay_seg_inline_append(at, all + done, n);
 	}
 	return at;
+}
+
+/* A raw packet's; its header comes out of its first buffers */
+UNUSED static int in_packet_cursor(struct inlay_sq *sq, const struct req *r)
+{
+	struct inlay_eth eth = inlay_eth_csum(in_csum(r, INLAY_CSUM_L3 | INLAY_CSUM_L4));
+	uint32_t len = r->op == TSO ? r->hdr_len : inline_l2(), skip = r->op == TSO ? 0 : len, have = 0, total = 0, i;
+	struct ibv_sge sge[MAX_SGE + 4];
+	struct inlay_cursor at;
+	uint8_t hdr[256];
+	int err = inlay_sq_begin(sq, (req_ds(r) + 3) / 4, &at);
+
+	if (err)
+		return err;
+	memcpy(hdr, r->hdr, r->op == TSO ? len : 0);
+	for (i = 0; i < r->nsge; i++) {
+		uint32_t n = r->sge[i].length < skip ? r->sge[i].length : skip;
+
+		memcpy(hdr + have, (const void *)(uintptr_t)r->sge[i].addr, n);
+		have += n;
+		skip -= n;
+		sge[i] = r->sge[i];
+		sge[i].addr += n;
+		sge[i].length -= n;
+		total += sge[i].length;
+	}
+	at = inlay_seg_eth(at, r->op == TSO ? inlay_eth_mss(eth, r->mss) : eth, len ? hdr : NULL, len);
+	at = r->inl ? inlay_seg_inlinev(at, sge, r->nsge, total) : inlay_seg_sges(at, sge, r->nsge);
+	return inlay_sq_commit(sq, at, op_code[r->op], 0, in_flags(r), 0);
 }
 
 /* The WQE built by hand */
@@ -622,6 +712,8 @@ UNUSED static __attribute__((noinline)) int in_template(struct inlay_sq *sq, con
 
 UNUSED static int post_inlay(struct inlay_sq *sq, unsigned way, const struct req *r)
 {
+	if (K->type == IBV_QPT_RAW_PACKET && way >= CURSOR)
+		return in_packet_cursor(sq, r);
 	if (r->op >= BIND1 || (way == CONST && T.fence))
 		way = PLAIN;
 	if (way == TEMPLATE && (has_peers() || is_atomic(r->op) || r->inl || r->nsge != 1 || !r->sge[0].length))
@@ -662,6 +754,12 @@ UNUSED static void qp_up(struct ibv_qp *qp)
 	}
 	a.qp_state = IBV_QPS_INIT;
 	a.port_num = 1;
+	if (qp->qp_type == IBV_QPT_RAW_PACKET) {
+		must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT));
+		qp_to(qp, IBV_QPS_RTR);
+		qp_to(qp, IBV_QPS_RTS);
+		return;
+	}
 	a.qp_access_flags = ALL_ACCESS & ~(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
 	a.qkey = 0x11111111;
 	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
@@ -702,6 +800,10 @@ UNUSED static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq, const
 	attr.cap = *cap;
 	attr.pd = pd;
 	attr.comp_mask = IBV_QP_INIT_ATTR_PD;
+	if (K->type == IBV_QPT_RAW_PACKET) {
+		attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+		attr.max_tso_header = TSO_HEADER;
+	}
 	if (ops) {
 		attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 		attr.send_ops_flags = ops;
@@ -746,7 +848,9 @@ UNUSED static void probe_post(struct lib *l)
 {
 	struct req r;
 
-	req_init(&r, K->type == IBV_QPT_UD ? SEND : WRITE, SIG);
+	req_init(&r, has_op(WRITE) ? WRITE : SEND, SIG);
+	if (K->type == IBV_QPT_RAW_PACKET)
+		req_inline(&r, 26); /* a packet is never empty */
 	must(post_lib(l, POST_SEND, &r, 1, 77));
 }
 
@@ -1072,7 +1176,9 @@ UNUSED static void post_batch(struct trio *t, unsigned api, unsigned way, bool d
 	must(post_lib(&t->b, api, r, n, t->head));
 	/* Every other batch is a burst: posted to a copy of the queue */
 	burst = t->sq;
-	for (i = 0; i < n; i++) {
+	if (in_batch)
+		must(in_batch(t->head & 1 ? &burst : &t->sq, r, n));
+	for (i = 0; i < n && !in_batch; i++) {
 		int err = post_inlay(t->head & 1 ? &burst : &t->sq, way, &r[i]);
 
 		if (err) {
@@ -1230,7 +1336,7 @@ UNUSED static void go_to(struct trio *t, uint32_t slot)
 		req_peer(&r);
 	while ((need = (slot - t->pos) & (t->bbs - 1)) != 0) {
 		k = need < max ? need : max ? max : 1;
-		r.nsge = k > 1;
+		r.nsge = k > 1 || K->type == IBV_QPT_RAW_PACKET;
 		r.sge[0].length = r.nsge ? k * 64 - K->fixed - 4 : 0;
 		/* post_batch looks for the QPN where libmlx5 rang: nothing to clear before */
 		post_batch(t, POST_SEND, PLAIN, false, &r, 1);

@@ -39,6 +39,17 @@ UNUSED static void table_open(struct trio *t)
 	assert_int_equal(t->bbs, 32);
 }
 
+/*
+ * Where libmlx5 writes what the device cannot mean. A segmented packet's header that passes the ring's end: it leaves 32 bytes free behind
+ * it. One that ends there: it writes the length of inline payload, and ibv_wr_set_sge its pointer, behind the ring.
+ */
+UNUSED static bool libmlx5_wrong(const struct trio *t, const struct req *r, uint32_t pos)
+{
+	uint32_t end = (pos & (t->bbs - 1)) * 64 + 32 + (r->hdr_len - 2 + 15) / 16 * 16;
+
+	return K->type == IBV_QPT_RAW_PACKET && r->op == TSO && end >= t->bbs * 64;
+}
+
 /* One request at every slot that matters, through both of libmlx5's interfaces, with every set of flags in `sets` */
 UNUSED static void everywhere(struct trio *t, struct req *r, unsigned way, unsigned first, unsigned sets)
 {
@@ -55,6 +66,8 @@ UNUSED static void everywhere(struct trio *t, struct req *r, unsigned way, unsig
 	for (i = 0; (slot = slot_of(t->bbs, bbs, i)) >= 0; i++)
 		for (f = first; f < first + sets; f++)
 			for (api = 0; api < APIS; api++) {
+				if (libmlx5_wrong(t, r, (uint32_t)slot))
+					continue;
 				r->flags = f & (FLAG_SETS - 1);
 				r->list = (f ^ api) & 1;
 				r->av_last = f >> 1 & 1;
@@ -208,12 +221,84 @@ UNUSED static void constants_and_cursor(void **state)
 
 /* ---- tests: doorbells ---- */
 
+/* A raw packet's buffer. Its first bytes may be read */
+UNUSED static void req_readable(struct req *r, uint32_t len)
+{
+	req_pointer(r, len);
+	r->sge[r->nsge - 1].addr = (uintptr_t)data + rnd_below(DATA_BYTES - 1024);
+}
+
+UNUSED static void packet_of_ds(struct req *r, uint32_t ds)
+{
+	uint32_t l2 = inline_l2(), left = ds - (l2 ? 3 : 2);
+
+	req_init(r, SEND, rnd_below(FLAG_SETS));
+	if (left > 1 && rnd_below(2)) {
+		req_inline(r, l2 + left * 16 - 4 - rnd_below(16));
+		return;
+	}
+	/* A header of 18 bytes and nothing else: in two pieces, for ibv_wr_* sends one twice */
+	req_readable(r, left ? 19 + rnd_below(900) : 9);
+	if (!left)
+		req_readable(r, 9);
+	while (req_ds(r) < ds)
+		req_pointer(r, some_length());
+}
+
+/* 16-byte units of the shortest WQE */
+UNUSED static uint32_t least_ds(void)
+{
+	return K->type == IBV_QPT_RAW_PACKET ? 3 : K->fixed / 16;
+}
+
+/* Anything that a raw packet QP sends: packets of 18 bytes and more, in readable memory as far as the header may reach */
+UNUSED static void raw_random(struct req *r, const struct trio *t)
+{
+	uint32_t op = rnd_below(3) ? SEND : TSO, n, k, left, first;
+
+	req_init(r, op, rnd_below(FLAG_SETS));
+	r->list = (uint8_t)rnd_below(2);
+	if (op == TSO) {
+		r->hdr_len = (uint16_t)(14 + rnd_below(TSO_HEADER - 13));
+		r->mss = (uint16_t)(1 + rnd_below(16383));
+		for (k = 0; k < r->hdr_len; k++)
+			r->hdr[k] = (uint8_t)rnd();
+	}
+	r->inl = t->cap.max_inline_data >= (op == TSO ? 19u + TSO_HEADER : 19u) && rnd_below(2);
+	/* Of 18 bytes in one piece, all of them header, ibv_wr_* sends the header twice */
+	first = 19 + rnd_below(60);
+	if (r->inl) {
+		left = 19 + rnd_below(t->cap.max_inline_data - (op == TSO ? TSO_HEADER : 0) - 18);
+		n = 1 + rnd_below(t->cap.max_send_sge < 4 ? t->cap.max_send_sge : 4);
+		for (k = 0; k < n; k++) {
+			uint32_t piece = k + 1 == n ? left : rnd_below(4) ? rnd_below(left + 1) : 0;
+
+			req_inline(r, piece);
+			left -= piece;
+		}
+		return;
+	}
+	/* Headers in pieces, some of them empty */
+	n = 1 + rnd_below(t->cap.max_send_sge);
+	for (k = 0; k < n; k++) {
+		uint32_t piece = k + 1 == n && first ? first : rnd_below(3) ? rnd_below(first + 1) : 0;
+
+		if (first)
+			req_readable(r, piece);
+		else
+			req_pointer(r, rnd_below(5) ? 1 + rnd_below(4096) : 0);
+		first -= first ? piece : 0;
+	}
+}
+
 /* A send of that length: control segment, address vector where there is one, payload */
 UNUSED static void req_of_ds(struct req *r, uint32_t ds)
 {
 	uint32_t fixed = K->fixed / 16, i;
 
-	if (ds > fixed && rnd_below(2)) {
+	if (K->type == IBV_QPT_RAW_PACKET) {
+		packet_of_ds(r, ds);
+	} else if (ds > fixed && rnd_below(2)) {
 		req_init(r, SEND, rnd_below(FLAG_SETS));
 		req_inline(r, (ds - fixed) * 16 - 4 - rnd_below(ds == fixed + 1 ? 12 : 16));
 	} else {
@@ -228,8 +313,8 @@ UNUSED static void req_of_ds(struct req *r, uint32_t ds)
 UNUSED static void doorbells_in(uint32_t mode)
 {
 	static struct req r[MAX_BATCH];
-	const struct ibv_qp_cap cap = {.max_send_wr = 16, .max_send_sge = 4, .max_inline_data = 140};
-	uint32_t fixed = K->fixed / 16, ds, slot, rings, n, i;
+	const struct ibv_qp_cap cap = {.max_send_wr = 16, .max_send_sge = 5, .max_inline_data = 140};
+	uint32_t fixed = least_ds(), ds, slot, rings, n, i;
 	unsigned api;
 
 	/* Long ones: up to twice the register and more */
@@ -288,6 +373,10 @@ UNUSED static void req_random(struct req *r, const struct trio *t)
 {
 	uint32_t op, n, k, left;
 
+	if (K->type == IBV_QPT_RAW_PACKET) {
+		raw_random(r, t);
+		return;
+	}
 	do
 		op = rnd_below(OPS);
 	while (!has_op(op));
@@ -327,9 +416,13 @@ UNUSED static void req_random(struct req *r, const struct trio *t)
 UNUSED static unsigned batch_random(struct req *r, unsigned n, const struct trio *t)
 {
 	unsigned api = t->a.qpx ? rnd_below(APIS) : (unsigned)POST_SEND, i;
+	uint32_t pos = t->pos;
 
 	for (i = 0; i < n; i++) {
-		req_random(&r[i], t);
+		do
+			req_random(&r[i], t);
+		while (libmlx5_wrong(t, &r[i], pos) || (i && api == POST_SEND && r[i].op == TSO)); /* in a list it forgets where to begin */
+		pos += (req_ds(&r[i]) + 3) / 4;
 		if (r[i].op == BIND1)
 			api = POST_SEND; /* ibv_wr_bind_mw is for type 2 */
 		if (r[i].op == COPY)

@@ -372,7 +372,7 @@ static void no_queue(void **state)
 
 static void other_types(void **state)
 {
-	static const enum ibv_qp_type types[] = {IBV_QPT_RAW_PACKET, IBV_QPT_XRC_RECV};
+	static const enum ibv_qp_type types[] = {IBV_QPT_XRC_RECV};
 	struct opt opt = small();
 	struct ibv_cq *cq = cq_make(&opt);
 	struct inlay_uar uar, mine;
@@ -974,7 +974,7 @@ static int refusal(struct scene *s, uint32_t reason, const char **why)
 		ret = inlay_cq_from_cq(&cq, s->a.scq, why);
 		break;
 	case Y_TYPE:
-		s->a.qp->qp_type = IBV_QPT_RAW_PACKET;
+		s->a.qp->qp_type = IBV_QPT_XRC_RECV;
 		ret = inlay_uar_from_qp(&uar, s->a.qp, why);
 		s->a.qp->qp_type = IBV_QPT_RC;
 		break;

@@ -927,6 +927,7 @@ static void names(void **state)
 		{0x09, "RDMA_WRITE_IMM"}, {0x10, "RDMA_READ"}, {0x11, "ATOMIC_CS"}, {0x12, "ATOMIC_FA"}, {0x25, "UMR"},
 		{0x20, "SET_PSV"},
 		{0x14, "ATOMIC_MASKED_CS"}, {0x15, "ATOMIC_MASKED_FA"}, {0x0f, "WAIT"}, {0x17, "SEND_EN"}, {0x23, "DUMP"}, {0x2f, "MMO"},
+		{0x0e, "TSO"}, {0x29, "MULTI_PACKET"},
 	};
 	uint32_t opcode;
 	size_t i;

@@ -65,6 +65,10 @@ int sd_cmd_wq_modify(struct sd_cmd *c);
 int sd_cmd_ind_tbl_create(struct sd_cmd *c);
 int sd_cmd_ind_tbl_destroy(struct sd_cmd *c);
 
+/* ---- flow.c ---- */
+int sd_cmd_flow_create(struct sd_cmd *c);
+int sd_cmd_flow_destroy(struct sd_cmd *c);
+
 /* ---- devx.c, umem.c ---- */
 int sd_cmd_devx_other(struct sd_cmd *c);
 int sd_cmd_devx_create(struct sd_cmd *c);

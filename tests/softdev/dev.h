@@ -10,6 +10,7 @@
  *               objects.c   PD, AH, CQ, UAR, channels: tables, reference counts, events
  *               qp.c, srq.c, mr.c, wq.c   QPs; SRQs; MRs, windows and device memory; WQs
  *               xrc.c       XRC domains, and the engine's part of XRC
+ *               flow.c      flow rules
  *               devx.h      lists the files of device commands
  *   engine      eng.h       lists its files: doorbells, requester, responder, CQEs, fabric, faults
  *
@@ -36,6 +37,7 @@
 #define SD_MAX_RQ_WR 32768u
 #define SD_MAX_SQ_DESC 1008u      /* bytes of one send WQE */
 #define SD_MAX_MSG (1u << 30)
+#define SD_MAX_TSO (256u << 10)   /* payload of one WQE that is cut into packets */
 #define SD_MAX_RD_ATOMIC 16
 #define SD_MAX_ATOMIC 64u          /* bytes of the longest extended atomic; the shortest has 4 */
 #define SD_LOG_TM_LIST 12u        /* log2 of the entries of a tag-matching list, one of which is the dummy */
@@ -208,6 +210,7 @@ struct sd_qp {
 	bool sig_all;
 	bool no_dbrec;            /* its send record is not read: the doorbell says how far to go */
 	bool loopback;            /* its peer is on its own device; its address does not count */
+	bool strip_vlan;          /* raw packets: the VLAN tag goes to the CQE */
 	uint8_t scatter_rsp, scatter_req; /* bytes that go into a CQE at responder, requester: 0, 32, 64 */
 	bool cqe_atomic_be;       /* an 8-byte atomic's answer in a CQE is big-endian, as UCX expects */
 	uint32_t max_atomic;      /* bytes of the longest extended atomic that its peer may do; 0: none */
@@ -251,6 +254,11 @@ struct sd_counters *sd_counters(const struct sd_qp *qp); /* of the set that the 
 
 /* Does this UD QP take what is sent to this group? lid counts on InfiniBand without GRH */
 bool sd_mcast_attached(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid);
+
+/* To whom the flow rules of this process's devices send a packet, with the rule's tag */
+void sd_flow_deliver(const uint8_t *p, uint32_t len, void (*to)(struct sd_qp *qp, uint32_t tag, void *arg), void *arg);
+/* Bytes of each packet that must be inline: 0, or 18 with SOFTDEV_INLINE=l2. Needs no lock */
+unsigned sd_min_inline(void);
 
 /* Is this an address of that device's port? gid NULL: by lid alone (InfiniBand) */
 bool sd_port_is(unsigned dev, const uint8_t *gid, uint16_t lid);

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <net/if.h>
+#include <stdlib.h>
 #include <string.h>
 #include "cmd.h"
 
@@ -25,7 +26,7 @@ static int tell_context(struct sd_cmd *c, unsigned driver, unsigned num_comp_vec
 		.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG,
 		.cqe_version = 1,
 		.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
-		.eth_min_inline = MLX5_USER_INLINE_MODE_NONE,
+		.eth_min_inline = sd_min_inline() ? MLX5_USER_INLINE_MODE_L2 : MLX5_USER_INLINE_MODE_NONE,
 		.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
 		.log_uar_size = 12,
 		.num_uars_per_page = 1,
@@ -154,6 +155,13 @@ int sd_cmd_query_gid_table(struct sd_cmd *c)
 	return SD_OUT(c, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, n);
 }
 
+unsigned sd_min_inline(void)
+{
+	const char *env = getenv("SOFTDEV_INLINE");
+
+	return env && !strcmp(env, "l2") ? 18 : 0;
+}
+
 static void fill_device(unsigned dev, struct ib_uverbs_query_device_resp *d)
 {
 	*d = (struct ib_uverbs_query_device_resp){
@@ -189,6 +197,10 @@ static void fill_device(unsigned dev, struct ib_uverbs_query_device_resp *d)
 		.local_ca_ack_delay = 16,
 		.phys_port_cnt = 1,
 	};
+	if (!sd_link_ib()) {
+		d->device_cap_flags |= IBV_DEVICE_RAW_IP_CSUM | IBV_DEVICE_MANAGED_FLOW_STEERING;
+		d->max_raw_ethy_qp = SD_MAX_QP - 0x40;
+	}
 	sd_node_guid(dev, (uint8_t *)&d->node_guid);
 	sd_sys_image_guid((uint8_t *)&d->sys_image_guid);
 }
@@ -226,7 +238,13 @@ int sd_cmd_query_device_ex(struct sd_cmd *c)
 	fill_device(c->ctx->dev, &resp.base);
 	resp.device_cap_flags_ex = resp.base.device_cap_flags;
 	if (!sd_link_ib()) {
-		/* No QP type that this device has delivers to a WQ */
+		resp.raw_packet_caps = IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | IBV_RAW_PACKET_CAP_IP_CSUM;
+		drv.tso_caps.max_tso = SD_MAX_TSO;
+		drv.tso_caps.supported_qpts = 1 << IBV_QPT_RAW_PACKET;
+		drv.mlx5_ib_support_multi_pkt_send_wqes = MLX5_IB_SUPPORT_EMPW;
+		drv.sw_parsing_caps.sw_parsing_offloads = MLX5_IB_SW_PARSING | MLX5_IB_SW_PARSING_CSUM | MLX5_IB_SW_PARSING_LSO;
+		drv.sw_parsing_caps.supported_qpts = 1 << IBV_QPT_RAW_PACKET;
+		/* No QP that this device has delivers to a WQ */
 		resp.rss_caps.max_rwq_indirection_tables = SD_MAX_IND_TBL - 1;
 		resp.rss_caps.max_rwq_indirection_table_size = SD_MAX_IND_TBL_SIZE;
 		resp.max_wq_type_rq = SD_MAX_WQ - 0x40;

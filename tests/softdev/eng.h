@@ -9,6 +9,7 @@
  *   rxsrq.c   shared receive queues
  *   tm.c      tag matching: list operations, what messages do with the list, rendezvous
  *   ud.c      datagrams: address vectors, multicast, the 40 bytes in front
+ *   raw.c     raw packets: Ethernet segments, checksums, segmentation
  *   dc.c      dynamically connected: whom a DCI talks to, and a DCT's connections
  *   xrc.c     XRC domains, and which SRQ a request is for
  *   window.c  memory windows: bind and invalidate
@@ -52,7 +53,7 @@
 /* Are there answers? */
 static inline bool reliable(const struct sd_qp *qp)
 {
-	return qp->type != IBV_QPT_UC && qp->type != IBV_QPT_UD;
+	return qp->type != IBV_QPT_UC && qp->type != IBV_QPT_UD && qp->type != IBV_QPT_RAW_PACKET;
 }
 
 static inline bool is_masked(uint8_t opcode)
@@ -102,7 +103,7 @@ enum reply {
 	RP_SRC_FAULT,                   /* only inside a process: the requester's own memory failed */
 };
 
-enum frame_kind { FR_REQ = 1, FR_ACK, FR_NAK, FR_READ, FR_ATOMIC, FR_UD, FR_CM };
+enum frame_kind { FR_REQ = 1, FR_ACK, FR_NAK, FR_READ, FR_ATOMIC, FR_UD, FR_CM, FR_RAW };
 
 /* Host byte order: both ends are on one machine */
 struct frame {
@@ -148,6 +149,31 @@ struct ud_path {
 	uint8_t ib, mcast;              /* 0 or 1 */
 	uint8_t sl, tclass, hops;
 	uint8_t dmac[6], sgid[16], dgid[16];
+};
+
+#define OPCODE_MULTI_PACKET 0x29        /* of mlx5, but not in mlx5dv.h */
+
+/* An Ethernet segment */
+struct raw_eth {
+	uint8_t ask;                    /* checksums */
+	uint8_t swp[4], swp_flags;      /* where the program says the headers are */
+	uint8_t tag[4];                 /* VLAN tag to insert, or 0 */
+	uint16_t mss;
+	const uint8_t *hdr;             /* inline, in the device's copy of the WQE */
+	uint32_t hdr_len;
+};
+
+struct raw_headers {
+	unsigned type, tags, tci;       /* Ethernet type, how many VLAN tags, the first of them */
+	unsigned version;               /* 0: no IP; 4, 6 */
+	unsigned proto;                 /* 0: none; 6, 17 */
+	bool fragment;
+	uint32_t payload, l3, l4, end;  /* what follows the Ethernet header; IP; TCP or UDP; where IP says that the packet ends */
+};
+
+struct raw_packet {
+	const uint8_t *data;
+	uint32_t len;
 };
 
 /* A send WQE under way */
@@ -220,6 +246,7 @@ struct rcq {
 		uint64_t dc_key;        /* DCI */
 		uint32_t srqn;          /* XRC */
 		struct ud_path path;
+		struct raw_eth eth;
 		uint8_t wqe[ENG_WQE_MAX];
 	} body;
 
@@ -336,6 +363,8 @@ void zip_flush(struct zip *z);
 void zip_flush_all(void);
 
 /* ---- sq.c ---- */
+/* data segments from at to end; false: one runs past the end */
+bool sq_parse_data(const uint8_t *at, const uint8_t *end, struct seglist *l, bool *has_inline);
 bool sq_ring(struct rcq *q);            /* takes the doorbell record; is there something to do? */
 bool sq_run(struct rcq *q, unsigned max, unsigned *executed);
 void sq_response(struct rcq *q, const struct frame *f, const uint8_t *payload);
@@ -419,6 +448,12 @@ uint8_t ud_decode(struct rcq *q, const uint8_t **at, const uint8_t *end);
 /* false: no room. stop: a message to itself has failed the QP */
 bool ud_send(struct rcq *q, struct op *op, uint8_t *synd, bool *stop);
 void ud_frame(const struct frame *f, const uint8_t *payload);
+
+/* ---- raw.c ---- */
+uint8_t raw_decode(struct rcq *q, struct op *op, const uint8_t *at, const uint8_t *end); /* returns the syndrome */
+bool raw_send(struct rcq *q, struct op *op, uint8_t *synd); /* false: no room */
+void raw_frame(const struct frame *f, const uint8_t *payload);
+void raw_parse(const uint8_t *p, uint32_t len, uint32_t from, struct raw_headers *h);
 
 /* ---- window.c ---- */
 /* returns the syndrome */

@@ -526,7 +526,7 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 		q->in_msg = q->nak_wait = q->nak_fatal = q->comm_est = false;
 		/* A datagram says itself where it goes; a DCI is not yet aimed at anybody */
 		q->peer = qp->type == SD_QPT_DCI ? UD_MCAST : qp->attr.dest_qp_num;
-		if (qp->type == IBV_QPT_UD || qp->type == SD_QPT_DCI)
+		if (qp->type == IBV_QPT_UD || qp->type == IBV_QPT_RAW_PACKET || qp->type == SD_QPT_DCI)
 			break;
 		/* The process that now has the number is the one meant; no later holder of its slot is */
 		q->slot = q->peer >> 16;
@@ -628,6 +628,10 @@ void eng_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_
 	}
 	if (f->kind == FR_UD) {
 		ud_frame(f, payload);
+		return;
+	}
+	if (f->kind == FR_RAW) {
+		raw_frame(f, payload);
 		return;
 	}
 	if (f->kind == FR_CM) {

@@ -130,6 +130,17 @@ static const struct cap device_memory[] = {
 	{ 0x2b, 5, 12 }, { 0x38, 8, 12 }, { 0x80, 32, SD_MAX_DM / 4096 }, { 0xa0, 32, SD_MAX_DM }, { 0 },
 };
 
+/* Type 1. wqe_inline_mode is in the answer */
+static const struct cap ethernet[] = {
+	{ 0x0, 1, 1 },            /* csum_cap */
+	{ 0x1, 1, 1 },            /* vlan_cap */
+	{ 0x7, 1, 1 },            /* wqe_vlan_insert */
+	{ 0xb, 5, 18 },           /* max_lso_cap: 256 KiB */
+	{ 0x1a, 1, 1 },           /* enhanced_multi_pkt_send_wqe */
+	{ 0x20, 3, 7 },           /* swp, swp_csum, swp_lso */
+	{ 0 },
+};
+
 static const struct cap none[] = { { 0 } };
 
 /* The events that may be subscribed to: type n is bit n % 64 of the big-endian word n / 64 */
@@ -152,7 +163,7 @@ static const struct cap *caps_of(unsigned type)
 	case 0x00:
 		return general;
 	case 0x01:
-		return sd_link_ib() ? NULL : none;
+		return sd_link_ib() ? NULL : ethernet;
 	case 0x02:
 		return none;      /* ODP: no operation of any transport */
 	case 0x03:
@@ -186,6 +197,8 @@ uint8_t sd_fw_query_hca_cap(struct sd_devx_cmd *c)
 		sd_set(v, 0x21d, 1, !sd_link_ib());    /* roce */
 		sd_set(v, 0x21c, 1, !sd_link_ib());    /* eth_net_offloads */
 	}
+	if (c->op_mod >> 1 == 1)
+		sd_set(v, 0x12, 2, sd_min_inline() ? 0 : 2); /* wqe_inline_mode: L2 headers, or none */
 	sd_devx_answer(c, 16, v, sizeof(v));
 	return SD_ST_OK;
 }

@@ -68,7 +68,7 @@ struct sd_channel {
 };
 
 /* Objects in the order in which a closed context gets rid of what is left */
-enum sd_kind { SD_NONE, SD_DEVX, SD_UMEM, SD_QP, SD_IND_TBL, SD_WQ, SD_SRQ, SD_CQ, SD_MW, SD_MR, SD_DM, SD_AH, SD_XRCD,
+enum sd_kind { SD_NONE, SD_DEVX, SD_UMEM, SD_FLOW, SD_QP, SD_IND_TBL, SD_WQ, SD_SRQ, SD_CQ, SD_MW, SD_MR, SD_DM, SD_AH, SD_XRCD,
 	       SD_PD, SD_UAR, SD_KINDS };
 
 struct host_uar {
@@ -108,6 +108,7 @@ struct host_qp {
 	struct sd_channel *async;
 	uint32_t async_events;
 	struct host_mcast *groups;
+	int flows;                /* rules that lead here */
 	struct sd_devx_obj *devx; /* NULL: a verbs object; so for the others */
 	struct host_qp *next;
 };
@@ -222,7 +223,7 @@ struct sd_qp_args {
 	struct sd_channel *async;
 	uint64_t user_handle;
 	struct ibv_qp_cap cap;
-	bool sig_all;
+	bool sig_all, strip_vlan;
 	const struct mlx5_ib_create_qp *drv;
 	struct sd_domain *xrcd;   /* of an XRC receive QP, which has no PD and no CQ */
 };
@@ -277,6 +278,10 @@ uint32_t sd_ind_tbl_number(const struct host_ind_tbl *t);
 /* ---- xrc.c ---- */
 void sd_xrcd_put(struct sd_domain *d);
 extern struct sd_cq sd_no_cq;     /* of an XRC receive QP that no request has reached */
+
+/* ---- flow.c ---- */
+struct sd_flow;
+void sd_flow_free(struct sd_flow *f);
 
 /* ---- srq.c ---- */
 int sd_srq_add(struct host_srq *hs);            /* gives it a number and puts it into the table */

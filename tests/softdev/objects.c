@@ -849,6 +849,9 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 		if (err)
 			return err;
 		break;
+	case SD_FLOW:
+		sd_flow_free(obj);
+		break;
 	case SD_AH:
 		((struct host_ah *)obj)->pd->refs--;
 		free(obj);
@@ -899,7 +902,7 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 		sd_srq_free(hs);
 		break;
 	case SD_QP:
-		if (hq->groups && !ctx->closing)
+		if ((hq->groups || hq->flows) && !ctx->closing)
 			return EBUSY;
 		sd_engine_qp_destroyed(&hq->q);
 		*async_events = hq->async_events - sd_channel_take_back(hq->async, hq->user_handle);

@@ -28,7 +28,8 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	const uint32_t scatter = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE;
 	const struct mlx5_ib_create_qp *drv = a->drv;
 	const uint32_t dci = a->type == SD_QPT_DCI ? MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_DCI_STREAM : 0;
-	uint64_t rq_bytes = 0, sq_bytes = (uint64_t)drv->sq_wqe_count << 6;
+	const bool raw = a->type == IBV_QPT_RAW_PACKET;
+	uint64_t rq_bytes = 0, sq_bytes = (uint64_t)drv->sq_wqe_count << 6, sq_at;
 	struct host_qp *hq;
 	struct sd_uar *uar;
 	struct sd_qp *qp;
@@ -65,7 +66,12 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 		return EINVAL;
 	if (drv->uidx > 0xffffff)
 		return EINVAL;
-	if ((sq_bytes + rq_bytes && !sd_mem_ok(drv->buf_addr, sq_bytes + rq_bytes, false)) || !sd_mem_ok(drv->db_addr, 8, false))
+	/* Of a raw packet QP the two rings lie apart */
+	sq_at = raw ? drv->sq_buf_addr : drv->buf_addr + rq_bytes;
+	if (raw && (sq_at % 64 || a->srq))
+		return EINVAL;
+	if ((rq_bytes && !sd_mem_ok(drv->buf_addr, rq_bytes, false)) || (sq_bytes && !sd_mem_ok(sq_at, sq_bytes, false)) ||
+	    !sd_mem_ok(drv->db_addr, 8, false))
 		return EFAULT;
 
 	uar = sd_uar_get(ctx, drv->bfreg_index);
@@ -78,9 +84,9 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	qp = &hq->q;
 	*qp = (struct sd_qp){ .dev = ctx->dev, .srq = a->srq, .uidx = drv->uidx, .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx,
 			      .pd = a->pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq, .uar = uar, .sig_all = a->sig_all,
-			      .wqebb_cnt = drv->sq_wqe_count, .max_atomic = SD_MAX_ATOMIC };
+			      .wqebb_cnt = drv->sq_wqe_count, .max_atomic = SD_MAX_ATOMIC, .strip_vlan = a->strip_vlan };
 	qp->dbrec = (volatile uint32_t *)(uintptr_t)drv->db_addr;
-	qp->sq = (uint8_t *)(uintptr_t)drv->buf_addr + rq_bytes;
+	qp->sq = (uint8_t *)(uintptr_t)sq_at;
 	if (rq_bytes) {
 		qp->rq = (uint8_t *)(uintptr_t)drv->buf_addr;
 		qp->rq_cnt = drv->rq_wqe_count;
@@ -185,7 +191,7 @@ void sd_qp_free(struct host_qp *hq)
 
 #define STATES (IBV_QPS_ERR + 1)
 
-enum { RC, UC, UD, INI, TGT, TYPES }; /* the last two: XRC */
+enum { RC, UC, UD, RAW, INI, TGT, TYPES }; /* the last two: XRC */
 
 /* What any connected QP, or both kinds of it, may say in the same breath */
 #define FIRST (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
@@ -201,7 +207,7 @@ static const struct {
 		[IBV_QPS_RESET] = { .valid = true },
 		[IBV_QPS_INIT] = { .valid = true,
 				   .required = { [RC] = FIRST | IBV_QP_ACCESS_FLAGS, [UC] = FIRST | IBV_QP_ACCESS_FLAGS,
-						 [UD] = FIRST | IBV_QP_QKEY, [INI] = FIRST | IBV_QP_ACCESS_FLAGS,
+						 [UD] = FIRST | IBV_QP_QKEY, [RAW] = IBV_QP_PORT, [INI] = FIRST | IBV_QP_ACCESS_FLAGS,
 						 [TGT] = FIRST | IBV_QP_ACCESS_FLAGS } },
 	},
 	[IBV_QPS_INIT] = {
@@ -305,8 +311,8 @@ static bool dc_transition_ok(enum ibv_qp_type type, enum ibv_qp_state from, enum
 
 static bool transition_ok(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
-	const int t = type == IBV_QPT_UD ? UD : type == IBV_QPT_UC ? UC : type == IBV_QPT_XRC_SEND ? INI : type == IBV_QPT_XRC_RECV ? TGT :
-		      RC, required = transitions[from][to].required[t];
+	const int t = type == IBV_QPT_RAW_PACKET ? RAW : type == IBV_QPT_UD ? UD : type == IBV_QPT_UC ? UC : type == IBV_QPT_XRC_SEND ? INI :
+		      type == IBV_QPT_XRC_RECV ? TGT : RC, required = transitions[from][to].required[t];
 
 	if (type == SD_QPT_DCI || type == SD_QPT_DCT)
 		return dc_transition_ok(type, from, to, mask);

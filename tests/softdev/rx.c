@@ -134,25 +134,38 @@ int rx_take(struct rcq *q)
 }
 
 /*
- * A message of UC or UD that finds no receive WQE is lost. But a program that has to share a
+ * A message of UC or UD, or a packet, that finds no receive WQE is lost. But a program that has to share a
  * processor with its own device and with its peer's would lose what it never loses beside an
  * adapter, so one that comes from another process waits for the program to have had its turn. Once:
  * after that, all are lost until there is a receive WQE again.
  */
-bool rx_starves(const struct frame *f)
+static bool starves(const struct sd_qp *qp, enum ibv_qp_type type)
 {
-	struct sd_qp *qp = f->dst == UD_MCAST ? NULL : sd_qp_find(f->dst);
 	struct rcq *q = qp ? qp->eng : NULL;
 	uint64_t now;
 
-	if (!q || q->err || qp->state < IBV_QPS_RTR || qp->state > IBV_QPS_SQE || !rq_empty(q))
-		return false;
-	if (f->kind == FR_UD ? qp->type != IBV_QPT_UD :
-	    f->kind != FR_REQ || qp->type != IBV_QPT_UC || f->off || f->opcode == MLX5_OPCODE_RDMA_WRITE)
+	if (!q || q->err || qp->type != type || qp->state < IBV_QPS_RTR || qp->state > IBV_QPS_SQE || !rq_empty(q))
 		return false;
 	now = eng_now();
 	q->starves = q->starves ? q->starves : now;
 	return now - q->starves < PATIENCE;
+}
+
+bool rx_starves(const struct frame *f)
+{
+	struct sd_qp *qp;
+
+	/* A packet names nobody: it waits for all that could receive it */
+	if (f->kind == FR_RAW) {
+		for (qp = sd_qp_next(NULL); qp; qp = sd_qp_next(qp))
+			if (qp->rq && starves(qp, IBV_QPT_RAW_PACKET))
+				return true;
+		return false;
+	}
+	qp = f->dst == UD_MCAST ? NULL : sd_qp_find(f->dst);
+	if (f->kind == FR_UD)
+		return starves(qp, IBV_QPT_UD);
+	return f->kind == FR_REQ && !f->off && f->opcode != MLX5_OPCODE_RDMA_WRITE && starves(qp, IBV_QPT_UC);
 }
 
 static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const uint8_t *data)

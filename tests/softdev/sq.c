@@ -363,7 +363,7 @@ void sq_peer_dead(struct rcq *q)
 /* ---- fetch and decode ---- */
 
 /* Data segments from at to end; false: one runs past the end */
-static bool parse_data(const uint8_t *at, const uint8_t *end, struct seglist *l, bool *has_inline)
+bool sq_parse_data(const uint8_t *at, const uint8_t *end, struct seglist *l, bool *has_inline)
 {
 	l->n = 0;
 	l->total = 0;
@@ -400,14 +400,18 @@ static bool has_opcode(enum ibv_qp_type type, uint8_t opcode)
 	switch (opcode) {
 	case MLX5_OPCODE_NOP:
 	case MLX5_OPCODE_SEND:
-	case MLX5_OPCODE_SEND_IMM:
 	case SYNC_WAIT:
 	case SYNC_SEND_EN:
 	case SYNC_DUMP:
 		return true;
+	case MLX5_OPCODE_TSO:
+	case OPCODE_MULTI_PACKET:
+		return type == IBV_QPT_RAW_PACKET;
+	case MLX5_OPCODE_SEND_IMM:
+		return type != IBV_QPT_RAW_PACKET;
 	case MLX5_OPCODE_RDMA_WRITE:
 	case MLX5_OPCODE_RDMA_WRITE_IMM:
-		return type != IBV_QPT_UD;
+		return type != IBV_QPT_UD && type != IBV_QPT_RAW_PACKET;
 	case MLX5_OPCODE_UMR:
 		return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_XRC_SEND;
 	case MLX5_OPCODE_SEND_INVAL:
@@ -462,6 +466,8 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 		q->body.segs.n = 0;
 		return 0;
 	}
+	if (qp->type == IBV_QPT_RAW_PACKET)
+		return raw_decode(q, op, at, end);
 	if (qp->type == IBV_QPT_UD || qp->type == SD_QPT_DCI) {
 		uint8_t synd = ud_decode(q, &at, end);
 
@@ -495,7 +501,7 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 	}
 	if (is_masked(op->opcode) && !parse_masked(q, op->opcode, be32toh(c->opmod_idx_opcode) >> 24, &at, end))
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-	if (!parse_data(at, end, &q->body.segs, &inl))
+	if (!sq_parse_data(at, end, &q->body.segs, &inl))
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	op->total = q->body.segs.total;
 	op->sig = sig_in(qp, &q->body.segs, false);
@@ -907,7 +913,7 @@ static uint64_t step_wire(struct rcq *q)
 	return len + 256;
 }
 
-/* A datagram is one piece */
+/* A datagram is one piece, and so are raw packets */
 static uint64_t step_ud(struct rcq *q)
 {
 	struct op *op = op_at(q, q->count - 1);
@@ -915,7 +921,7 @@ static uint64_t step_ud(struct rcq *q)
 	uint8_t synd = 0;
 	bool stop = false;
 
-	if (!ud_send(q, op, &synd, &stop))
+	if (q->qp->type == IBV_QPT_UD ? !ud_send(q, op, &synd, &stop) : !raw_send(q, op, &synd))
 		return 0;
 	if (synd)
 		fail(q, q->count - 1, synd, 0x52);
@@ -964,7 +970,7 @@ bool sq_run(struct rcq *q, unsigned max, unsigned *executed)
 		}
 		if (moved >= BUDGET && !eng_is_stepped)
 			break;
-		if (qp->type == IBV_QPT_UD) {
+		if (qp->type == IBV_QPT_UD || qp->type == IBV_QPT_RAW_PACKET) {
 			uint64_t m = step_ud(q);
 
 			if (!m)

@@ -243,6 +243,7 @@ static enum ibv_qp_type type_of(uint64_t type, uint32_t flags)
 	case IB_UVERBS_QPT_RC: return IBV_QPT_RC;
 	case IB_UVERBS_QPT_UC: return IBV_QPT_UC;
 	case IB_UVERBS_QPT_UD: return IBV_QPT_UD;
+	case IB_UVERBS_QPT_RAW_PACKET: return sd_link_ib() ? (enum ibv_qp_type)0 : IBV_QPT_RAW_PACKET;
 	case IB_UVERBS_QPT_XRC_INI: return IBV_QPT_XRC_SEND;
 	case IB_UVERBS_QPT_XRC_TGT: return IBV_QPT_XRC_RECV;
 	case IB_UVERBS_QPT_DRIVER:
@@ -281,8 +282,9 @@ static int qp_create(struct sd_cmd *c)
 		return err;
 	if (flags & ~known)
 		return EINVAL;
-	if (flags & ~(uint64_t)IB_UVERBS_QP_CREATE_SQ_SIG_ALL)
+	if (flags & ~(uint64_t)(IB_UVERBS_QP_CREATE_SQ_SIG_ALL | (type == IB_UVERBS_QPT_RAW_PACKET ? IB_UVERBS_QP_CREATE_CVLAN_STRIPPING : 0)))
 		return EOPNOTSUPP;
+	a.strip_vlan = flags & IB_UVERBS_QP_CREATE_CVLAN_STRIPPING;
 	a.pd = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_PD_HANDLE, SD_PD);
 	a.send_cq = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, SD_CQ);
 	a.recv_cq = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, SD_CQ);
@@ -554,6 +556,8 @@ static const struct write {
 	  sd_cmd_srq_query, OTHER },
 	{ IB_USER_VERBS_CMD_OPEN_XRCD, offsetof(struct ib_uverbs_open_xrcd, driver_data), sizeof(struct ib_uverbs_open_xrcd_resp),
 	  sd_cmd_xrcd_open, SETUP },
+	{ EX(IB_USER_VERBS_EX_CMD_CREATE_FLOW), sizeof(struct ib_uverbs_create_flow), sizeof(struct ib_uverbs_create_flow_resp),
+	  sd_cmd_flow_create, SETUP },
 	{ EX(IB_USER_VERBS_EX_CMD_MODIFY_QP), offsetof(struct ib_uverbs_modify_qp, driver_data), 0, w_ex_modify_qp, SETUP },
 };
 
@@ -671,6 +675,7 @@ static const struct method {
 	  sd_cmd_wq_destroy, OTHER },
 	{ UVERBS_OBJECT_RWQ_IND_TBL, UVERBS_METHOD_RWQ_IND_TBL_DESTROY, BIT(UVERBS_ATTR_DESTROY_RWQ_IND_TBL_HANDLE), 0,
 	  sd_cmd_ind_tbl_destroy, OTHER },
+	{ UVERBS_OBJECT_FLOW, UVERBS_METHOD_FLOW_DESTROY, BIT(UVERBS_ATTR_DESTROY_FLOW_HANDLE), 0, sd_cmd_flow_destroy, OTHER },
 	{ MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC,
 	  BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET) |
 	  BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID), 0, uar_alloc, SETUP },

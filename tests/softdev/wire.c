@@ -502,9 +502,9 @@ static bool in_parse(struct in *in, bool may_stall)
 		struct frame f;
 
 		memcpy(&f, in->buf + at, sizeof f);
-		if (f.len > ENG_CHUNK_WIRE || f.kind < FR_REQ || f.kind > FR_CM || f.src >> 16 != in->slot ||
-		    (f.dst >> 16 != my_slot && (f.kind != FR_UD || f.dst != UD_MCAST)) ||
-		    (f.len && f.kind != FR_REQ && f.kind != FR_READ && f.kind != FR_UD && f.kind != FR_CM)) {
+		if (f.len > ENG_CHUNK_WIRE || f.kind < FR_REQ || f.kind > FR_RAW || f.src >> 16 != in->slot ||
+		    (f.dst >> 16 != my_slot && ((f.kind != FR_UD && f.kind != FR_RAW) || f.dst != UD_MCAST)) ||
+		    (f.len && f.kind != FR_REQ && f.kind != FR_READ && f.kind != FR_UD && f.kind != FR_CM && f.kind != FR_RAW)) {
 			good = false;
 			break;
 		}

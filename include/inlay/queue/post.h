@@ -17,6 +17,9 @@
  *   DCI, XRC                                                    yes                          yes
  *
  * to_* are the operations of the columns before, to the destination of each post: queue/to.h.
+ *
+ * A raw packet QP has the posts of queue/packet.h.
+ *
  * Any QP takes a NOP. Other operations end in an error completion; INLAY_CHECKED aborts first.
  *
  * Code size. A post with a constant number of SGEs or a constant inline length is compiled in line:

@@ -61,6 +61,8 @@ struct inlay_sq {
 	uint32_t type;            /* enum ibv_qp_type; 0: not known, nothing is checked against it */
 	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
 	uint32_t reserved;        /* how many */
+	uint8_t min_inline;       /* raw packets: bytes of header that the device wants inline, 0 or 18 */
+	uint8_t multi_packet;     /* and whether it has multi-packet WQEs */
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short post touches one line of its queue");
@@ -98,6 +100,7 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 	sq->qpn8 = (uint64_t)qpn << 8;
 	sq->max_ds = max_ds;
 	sq->atomics = 1;
+	sq->multi_packet = 1;
 	sq->next = uar->mode == INLAY_UAR_SERIAL ? &uar->next : NULL;
 	sq->reg_size = sq->copy_max = sq->next ? uar->size : 0;
 	return 0;
@@ -134,6 +137,17 @@ INLAY_COLD void inlay_sq_set_atomics(struct inlay_sq *sq, uint32_t sizes)
 {
 	if (sq->atomics)
 		sq->atomics = 1 | (sizes & ~3u);
+}
+
+/*
+ * Sets what the device wants of raw packets and has for them: bytes of header inline, 0 or 18
+ * (INLAY_L2_INLINE), and whether there are multi-packet WQEs. inlay_sq_init assumes 0 and 1.
+ */
+INLAY_COLD void inlay_sq_set_packet(struct inlay_sq *sq, uint32_t min_inline, uint32_t multi_packet)
+{
+	INLAY_CHECK(!min_inline || min_inline == INLAY_L2_INLINE, "a device wants 18 bytes inline, or none");
+	sq->min_inline = (uint8_t)min_inline;
+	sq->multi_packet = multi_packet != 0;
 }
 
 /*
@@ -206,6 +220,12 @@ INLAY_FN uint32_t inlay_sq_max_ds(const struct inlay_sq *sq)
 INLAY_FN uint32_t inlay_sq_type(const struct inlay_sq *sq)
 {
 	return sq->type;
+}
+
+/* Bytes of header that a raw packet's WQE holds inline, 0 or 18; inlay_post_packet sees to it. */
+INLAY_FN uint32_t inlay_sq_min_inline(const struct inlay_sq *sq)
+{
+	return sq->min_inline;
 }
 
 /* Index of the next WQE, unbounded; inlay_cqe_wqe_counter of its completion has the low 16 bits. */
@@ -314,8 +334,8 @@ INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor 
 	INLAY_CHECK(at.index == sq->pi, "a WQE is committed before the next is begun");
 	INLAY_CHECK(!at.left, "an open inline segment is filled before the commit");
 	INLAY_CHECK(opcode < 256 && opmod < 256, "opcode and modifier have 8 bits each");
-	/* A UMR may be longer: libmlx5 makes room for it in every RC and UC QP. */
-	INLAY_CHECK(at.ds <= sq->max_ds || at.ds <= 4 || opcode == MLX5_OPCODE_UMR,
+	/* A UMR may be longer: libmlx5 makes room for it in every RC and UC QP. Multi-packet WQEs count their room. */
+	INLAY_CHECK(at.ds <= sq->max_ds || at.ds <= 4 || opcode == MLX5_OPCODE_UMR || opcode == INLAY_OPCODE_MULTI_PACKET,
 		    "a WQE is no longer than the QP's longest");
 	inlay_wqe_ctrl(at.wqe, at.index, opmod << 24 | opcode, sq->qpn8, at.ds, flags, imm_be);
 	inlay_sq_take_(sq, at, bbs);

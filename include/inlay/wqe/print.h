@@ -11,6 +11,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+#include <inlay/wqe/eth.h>
 #include <inlay/wqe/segment.h>
 #include <inlay/wqe/sync.h>
 
@@ -35,6 +36,8 @@ INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
 	case INLAY_OPCODE_WAIT: return "WAIT";
 	case INLAY_OPCODE_SEND_EN: return "SEND_EN";
 	case INLAY_OPCODE_DUMP: return "DUMP";
+	case MLX5_OPCODE_TSO: return "TSO";
+	case INLAY_OPCODE_MULTI_PACKET: return "MULTI_PACKET";
 	default: return "unknown opcode";
 	}
 }

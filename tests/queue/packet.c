@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * packet.c: raw packets posted by inlay and executed by the device, from one queue pair to another: single packets, bursts, multi-packet WQEs,
+ * segmentation, tags, tunnels, at every place of the ring. What comes out is checked from the standards (softdev/tests/packets.h).
+ *
+ * What libmlx5 has no name for is held against a second source: DPDK's drivers/common/mlx5/mlx5_prm.h and Linux's include/linux/mlx5/qp.h,
+ * quoted in `layouts`.
+ */
+#include "common.h"
+#include "softdev/tests/packets.h"
+
+#define RING 64u                /* WQEBBs, at least: libmlx5 rounds up */
+#define BUFFERS 128u
+#define ROOM 2048u
+#define BYTES (BUFFERS * ROOM)
+#define BATCH 100u              /* packets of a burst */
+
+static const uint8_t here[6] = {2, 0, 0, 0, 0, 1}, there[6] = {2, 0, 0, 0, 0, 2};
+
+static struct {
+	struct ibv_cq *scq, *rcq;
+	struct ibv_qp *qp, *to;
+	struct ibv_flow *flow;
+	struct ibv_mr *mr;
+	struct inlay_uar uar, uar_to;
+	struct inlay_cq cq, rxcq;
+	struct inlay_sq sq;
+	struct inlay_rq rq;
+	uint8_t *out, *in;      /* what is sent, what was received */
+	uint32_t taken;
+} t;
+static struct packet p;
+
+/* ---- set-up ---- */
+
+static struct ibv_qp *raw_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32_t send, uint32_t recv)
+{
+	struct ibv_qp_init_attr_ex init;
+	struct ibv_qp_attr a;
+	struct ibv_qp *qp;
+
+	memset(&init, 0, sizeof(init));
+	memset(&a, 0, sizeof(a));
+	init.qp_type = IBV_QPT_RAW_PACKET;
+	init.send_cq = init.recv_cq = cq;
+	init.pd = pd;
+	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+	init.max_tso_header = 128;
+	init.cap.max_send_wr = send;
+	init.cap.max_recv_wr = recv;
+	init.cap.max_send_sge = 4;
+	init.cap.max_recv_sge = 1;
+	init.cap.max_inline_data = 200;
+	qp = ibv_create_qp_ex(dev.ctx, &init);
+	assert_non_null(qp);
+	a.qp_state = IBV_QPS_INIT;
+	a.port_num = 1;
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT));
+	qp_to(qp, IBV_QPS_RTR);
+	qp_to(qp, IBV_QPS_RTS);
+	return qp;
+}
+
+static void buffer_post(uint32_t i)
+{
+	struct ibv_sge sge;
+
+	sge.addr = (uintptr_t)t.in + i % BUFFERS * ROOM;
+	sge.length = ROOM;
+	sge.lkey = t.mr->lkey;
+	must(inlay_post_recv(&t.rq, &sge, 1));
+}
+
+static int open_packets(void **state)
+{
+	struct {
+		struct ibv_flow_attr attr;
+		struct ibv_flow_spec_eth eth;
+	} rule;
+	uint32_t i;
+
+	if (dev_open(state))
+		return -1;
+	if (dev.port.link_layer != IBV_LINK_LAYER_ETHERNET)
+		return 0;
+	t.out = (uint8_t *)pages(2 * BYTES);
+	t.in = t.out + BYTES;
+	t.mr = ibv_reg_mr(dev.pd, t.out, 2 * BYTES, IBV_ACCESS_LOCAL_WRITE);
+	t.scq = ibv_create_cq(dev.ctx, 1023, NULL, NULL, 0);
+	t.rcq = ibv_create_cq(dev.ctx, 1023, NULL, NULL, 0);
+	assert_true(t.mr && t.scq && t.rcq);
+	must(inlay_uar_create(&t.uar, dev.pd, INLAY_UAR_SERIAL, NULL));
+	t.qp = raw_qp(t.uar.pd, t.scq, RING / 4, 0);
+	t.to = raw_qp(dev.pd, t.rcq, 1, BUFFERS);
+	must(inlay_cq_from_cq(&t.cq, t.scq, NULL));
+	must(inlay_cq_from_cq(&t.rxcq, t.rcq, NULL));
+	must(inlay_sq_from_qp(&t.sq, t.qp, &t.uar, &t.cq, NULL));
+	must(inlay_rq_from_qp(&t.rq, t.to, &t.rxcq, NULL));
+	for (i = 0; i < BUFFERS; i++)
+		buffer_post(i);
+	inlay_rq_ring(&t.rq);
+	memset(&rule, 0, sizeof(rule));
+	rule.attr.type = IBV_FLOW_ATTR_NORMAL;
+	rule.attr.size = sizeof(rule);
+	rule.attr.num_of_specs = 1;
+	rule.attr.port = 1;
+	rule.eth.type = IBV_FLOW_SPEC_ETH;
+	rule.eth.size = sizeof(rule.eth);
+	memcpy(rule.eth.val.dst_mac, there, 6);
+	memset(rule.eth.mask.dst_mac, 0xff, 6);
+	t.flow = ibv_create_flow(t.to, &rule.attr);
+	assert_non_null(t.flow);
+	return 0;
+}
+
+static int close_packets(void **state)
+{
+	if (dev.port.link_layer != IBV_LINK_LAYER_ETHERNET)
+		return dev_close(state);
+	must(ibv_destroy_flow(t.flow));
+	must(ibv_destroy_qp(t.qp));
+	must(ibv_destroy_qp(t.to));
+	inlay_sq_fini(&t.sq);
+	inlay_rq_fini(&t.rq);
+	must(inlay_uar_destroy(&t.uar, NULL));
+	must(ibv_destroy_cq(t.scq));
+	must(ibv_destroy_cq(t.rcq));
+	must(ibv_dereg_mr(t.mr));
+	return dev_close(state);
+}
+
+static void need_packets(void)
+{
+	if (dev.port.link_layer != IBV_LINK_LAYER_ETHERNET)
+		skip();
+}
+
+/* ---- traffic ---- */
+
+/* Sends complete, and everything is free again */
+static void all_sent(void)
+{
+	while (inlay_sq_pending(&t.sq)) {
+		const struct mlx5_cqe64 *cqe = cqe_wait(&t.cq);
+
+		if (inlay_cqe_is_error(cqe))
+			inlay_cqe_print(stderr, cqe);
+		assert_int_equal(inlay_cqe_status(cqe), IBV_WC_SUCCESS);
+		assert_true(0 < inlay_sq_release(&t.sq, cqe));
+		inlay_cq_advance(&t.cq, 1);
+	}
+}
+
+/* The next packet, of len bytes; its buffer is posted again */
+static const uint8_t *received(uint32_t len)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(&t.rxcq);
+
+	assert_int_equal(inlay_cqe_status(cqe), IBV_WC_SUCCESS);
+	assert_int_equal(inlay_cqe_byte_count(cqe), len < 60 ? 60 : len);
+	assert_true(0 < inlay_rq_release(&t.rq, cqe));
+	inlay_cq_advance(&t.rxcq, 1);
+	buffer_post(t.taken);
+	inlay_rq_ring(&t.rq);
+	return t.in + t.taken++ % BUFFERS * ROOM;
+}
+
+static struct ibv_sge sge_at(const void *at, uint32_t len)
+{
+	struct ibv_sge sge = {(uintptr_t)at, len, t.mr->lkey};
+
+	return sge;
+}
+
+/* A packet that has come, as p but for its checksums, which are right */
+static void right(const uint8_t *at, const struct packet *q, unsigned proto)
+{
+	assert_true(packet_l3_good(at, q->l3, q->len) && packet_l4_good(at, q->l3, q->l4, proto, q->len));
+	assert_memory_equal(at, q->at, q->l3 + 10);
+	assert_memory_equal(at + q->data, q->at + q->data, q->len - q->data);
+}
+
+static struct inlay_eth sums(void)
+{
+	return inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4);
+}
+
+/* ---- tests ---- */
+
+
+/* What DPDK and Linux call these, and where they put them */
+static void layouts(void **state)
+{
+	struct { /* Linux: struct mlx5_wqe_eth_seg */
+		uint8_t swp_outer_l4_offset, swp_outer_l3_offset, swp_inner_l4_offset, swp_inner_l3_offset, cs_flags, swp_flags;
+		uint8_t mss[2], flow_table_metadata[4], insert_type[2], insert_vlan_tci[2];
+	} seg;
+	uint8_t hdr[20] = {1, 2, 3}, ring[2 * 64] __attribute__((aligned(64)));
+	struct inlay_eth eth;
+	struct inlay_cursor at;
+
+	(void)state;
+	assert_int_equal(sizeof(seg), 16);
+	assert_int_equal(INLAY_OPCODE_MULTI_PACKET, 0x29); /* DPDK: MLX5_OPCODE_ENHANCED_MPSW */
+	assert_int_equal(MLX5_OPCODE_TSO, 0x0e);
+	assert_int_equal(INLAY_MULTI_PACKET_DS * 16, 60 * 16); /* DPDK: MLX5_WQE_SIZE_MAX */
+	assert_int_equal(INLAY_L2_INLINE, 18); /* DPDK: MLX5_ESEG_MIN_INLINE_SIZE */
+	assert_int_equal(INLAY_CSUM_INNER_L3, 1 << 4); /* Linux: MLX5_ETH_WQE_L3_INNER_CSUM and so on */
+	assert_int_equal(INLAY_CSUM_INNER_L4, 1 << 5);
+	assert_int_equal(INLAY_CSUM_L3, 1 << 6);
+	assert_int_equal(INLAY_CSUM_L4, 1 << 7);
+	assert_int_equal(INLAY_PARSED_INNER_IPV6, 1 << 0); /* Linux: MLX5_ETH_WQE_SWP_INNER_L3_IPV6 and so on */
+	assert_int_equal(INLAY_PARSED_INNER_UDP, 1 << 1);
+	assert_int_equal(INLAY_PARSED_OUTER_IPV6, 1 << 4);
+	assert_int_equal(INLAY_PARSED_OUTER_UDP, 1 << 5);
+	eth = inlay_eth_csum(INLAY_CSUM_L4 | INLAY_CSUM_INNER_L3);
+	eth = inlay_eth_vlan(eth, 0x6123, 1);
+	eth = inlay_eth_metadata(eth, 0x11223344);
+	eth = inlay_eth_mss(eth, 0x1234);
+	eth = inlay_eth_parsed(eth, 14, 34, 100, 120, INLAY_PARSED_OUTER_UDP | INLAY_PARSED_INNER_IPV6);
+	memcpy(&seg, &eth, sizeof(seg));
+	assert_int_equal(seg.swp_outer_l3_offset * 2, 14);
+	assert_int_equal(seg.swp_outer_l4_offset * 2, 34);
+	assert_int_equal(seg.swp_inner_l3_offset * 2, 100);
+	assert_int_equal(seg.swp_inner_l4_offset * 2, 120);
+	assert_int_equal(seg.cs_flags, 0x90);
+	assert_int_equal(seg.swp_flags, 0x21);
+	assert_int_equal(packet_u16(seg.mss), 0x1234);
+	assert_int_equal(packet_u32(seg.flow_table_metadata), 0x11223344);
+	/* Linux: MLX5_ETH_WQE_INSERT_VLAN | MLX5_ETH_WQE_SVLAN; DPDK: MLX5_ETH_WQE_VLAN_INSERT, bit 31 of both together */
+	assert_int_equal(packet_u16(seg.insert_type), 1 << 15 | 1);
+	assert_int_equal(packet_u16(seg.insert_vlan_tci), 0x6123);
+	at = inlay_cursor_init(ring, 2, 0, 2);
+	at = inlay_seg_eth(at, sums(), hdr, 18);
+	assert_int_equal(at.ds, 3);
+	assert_int_equal(packet_u16(ring + 16 + 12), 18); /* inline_hdr_sz */
+	assert_memory_equal(ring + 16 + 14, hdr, 18);
+}
+
+/* Each post at every place of the ring: one packet of one to four pieces, inline and not */
+static void singles(void **state)
+{
+	struct shape s = {0, 4, 17, 0, 0, 0, 0};
+	struct ibv_sge sge[4];
+	uint32_t i, k;
+
+	(void)state;
+	need_packets();
+	for (i = 0; i < 4 * inlay_sq_size(&t.sq) + 3; i++) {
+		s.version = i & 1 ? 6 : 4;
+		s.proto = i & 2 ? 6 : 17;
+		s.payload = i & 4 ? 20 + i % 100 : i * 13 % 1300;
+		packet_make(&p, &s, there, here);
+		memcpy(t.out, p.at, p.len);
+		k = 1 + i % 4;
+		sge[0] = sge_at(t.out, k == 1 ? p.len : 5);
+		sge[1] = sge_at(t.out + 5, k == 2 ? p.len - 5 : 20);
+		sge[2] = sge_at(t.out + 25, k == 3 ? p.len - 25 : 0);
+		sge[3] = sge_at(t.out + 25, p.len - 25);
+		if (i % 3 == 0 && k == 1)
+			must(inlay_post_packet(&t.sq, sums(), sge, 1, INLAY_SIGNALED | INLAY_RING));
+		else
+			must(inlay_post_packet(&t.sq, sums(), sge, k,
+					       INLAY_SIGNALED | INLAY_RING | (p.len <= 200 && i & 8 ? INLAY_INLINE : 0)));
+		right(received(p.len), &p, s.proto);
+		all_sent();
+	}
+}
+
+/* What a burst and a multi-packet WQE carry arrives whole and in order; a full ring is an answer */
+static void bursts(void **state)
+{
+	static struct packet all[BATCH];
+	struct shape s = {0, 4, 6, 0, 0, 0, 0};
+	struct ibv_sge sge[BATCH];
+	uint32_t turn, i, n, how;
+	int got;
+
+	(void)state;
+	need_packets();
+	for (turn = 0; turn < 150; turn++) {
+		how = turn % 3;
+		n = 1 + rnd_below(how == 0 ? inlay_sq_size(&t.sq) : how == 1 ? BATCH : 20);
+		if (how == 0 && n > BATCH)
+			n = BATCH;
+		for (i = 0; i < n; i++) {
+			s.payload = how == 2 ? rnd_below(120) : rnd_below(1200);
+			packet_make(&all[i], &s, there, here);
+			memcpy(t.out + i * ROOM, all[i].at, all[i].len);
+			sge[i] = sge_at(t.out + i * ROOM, all[i].len);
+		}
+		if (how == 0)
+			got = inlay_post_packets(&t.sq, sums(), sge, n, INLAY_SIGNALED | INLAY_RING);
+		else
+			got = inlay_post_packets_multi(&t.sq, sums(), sge, n, INLAY_SIGNALED | INLAY_RING | (how == 2 ? INLAY_INLINE : 0));
+		assert_int_equal(got, n);
+		if (how == 1)
+			assert_int_equal(inlay_sq_pending(&t.sq), (n > 58 ? 15 : 0) + ((n > 58 ? n - 58 : n) + 2 + 3) / 4);
+		for (i = 0; i < n; i++)
+			right(received(all[i].len), &all[i], 6);
+		all_sent();
+	}
+	/* No room: what fits, then nothing; and it all comes */
+	packet_make(&p, &s, there, here);
+	memcpy(t.out, p.at, p.len);
+	for (i = 0; i < BATCH; i++)
+		sge[i] = sge_at(t.out, p.len);
+	for (how = 0; how < 2; how++) {
+		for (n = 0; (got = how ? inlay_post_packets_multi(&t.sq, sums(), sge, 37, INLAY_SIGNALED) :
+			     inlay_post_packets(&t.sq, sums(), sge, 37, INLAY_SIGNALED)) > 0; n += (uint32_t)got)
+			if (n > BUFFERS / 2)
+				break;
+		if (!how) {
+			assert_int_equal(n, inlay_sq_size(&t.sq));
+			assert_int_equal(got, -EAGAIN);
+		}
+		inlay_sq_ring(&t.sq);
+		for (n += got > 0 ? (uint32_t)got : 0; n; n--)
+			right(received(p.len), &p, 6);
+		all_sent();
+	}
+	/* A queue that holds five packets in its last two WQEBBs, and not six */
+	{
+		uint8_t ring[4 * 64] __attribute__((aligned(64))), reg[512] __attribute__((aligned(512)));
+		uint32_t record[2];
+		struct inlay_uar uar;
+		struct inlay_sq sq;
+
+		must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL));
+		must(inlay_sq_init(&sq, ring, 4, record, 5, 63, &uar));
+		must(inlay_post_nop(&sq, 0));
+		must(inlay_post_nop(&sq, 0));
+		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 9, INLAY_SIGNALED), 6);
+		assert_int_equal(ring[2 * 64 + 7], 8);
+		assert_int_equal(ring[2 * 64 + 11], 8);
+		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, 0), -EAGAIN);
+	}
+}
+
+/* A tag that the device inserts, of either type */
+static void tags(void **state)
+{
+	static const struct shape s = {0, 4, 17, 0, 0, 300, 0};
+	struct ibv_sge sge;
+	const uint8_t *at;
+	uint32_t service;
+
+	(void)state;
+	need_packets();
+	for (service = 0; service < 2; service++) {
+		packet_make(&p, &s, there, here);
+		memcpy(t.out, p.at, p.len);
+		sge = sge_at(t.out, p.len);
+		must(inlay_post_packet(&t.sq, inlay_eth_vlan(sums(), 0x6123, service), &sge, 1, INLAY_SIGNALED | INLAY_RING));
+		at = received(p.len + 4);
+		assert_memory_equal(at, p.at, 12);
+		assert_int_equal(packet_u32(at + 12), service ? 0x88a86123 : 0x81006123);
+		assert_true(packet_l3_good(at, p.l3 + 4, p.len + 4) && packet_l4_good(at, p.l3 + 4, p.l4 + 4, 17, p.len + 4));
+		assert_memory_equal(at + p.data + 4, p.at + p.data, p.len - p.data);
+		all_sent();
+	}
+}
+
+/* Segmentation at every place of the ring, headers that wrap among them */
+static void segments(void **state)
+{
+	struct shape s = {0, 4, 6, 0, 0, 0, 0};
+	uint32_t i, off, n, mss, k;
+	struct ibv_sge sge[3];
+	const uint8_t *at;
+
+	(void)state;
+	need_packets();
+	for (i = 0; i < 3 * inlay_sq_size(&t.sq) + 1; i++) {
+		s.version = i & 1 ? 6 : 4;
+		s.tags = i / 2 % 3;
+		s.tcp_options = i % 5 * 4;
+		s.payload = 1 + rnd_below(i & 8 ? 60 : 12000);
+		mss = i & 8 ? 30 : 400 + rnd_below(1000);
+		packet_make(&p, &s, there, here);
+		memcpy(t.out, p.at, p.len);
+		sge[0] = sge_at(t.out + p.data, s.payload / 2);
+		sge[1] = sge_at(t.out + p.data, 0);
+		sge[2] = sge_at(t.out + p.data + s.payload / 2, s.payload - s.payload / 2);
+		must(inlay_post_tso(&t.sq, inlay_eth_mss(sums(), mss), p.at, p.data, sge, 3,
+				    INLAY_SIGNALED | INLAY_RING | (i & 8 ? INLAY_INLINE : 0)));
+		for (off = 0, k = 0; off < s.payload; off += n, k++) {
+			n = s.payload - off < mss ? s.payload - off : mss;
+			at = received(p.data + n);
+			assert_memory_equal(at + p.data, p.at + p.data + off, n);
+			assert_true(packet_l3_good(at, p.l3, p.data + n) && packet_l4_good(at, p.l3, p.l4, 6, p.data + n));
+			assert_int_equal(packet_u32(at + p.l4 + 4), 0xfffff800u + off);
+			assert_int_equal(at[p.l4 + 13] & 0x89, (off + n == s.payload ? 0x09 : 0) | (k ? 0 : 0x80));
+		}
+		all_sent();
+		/* One WQEBB further, whatever this one's length */
+		if (i % 3 == 0) {
+			must(inlay_post_nop(&t.sq, INLAY_SIGNALED | INLAY_RING));
+			all_sent();
+		}
+	}
+}
+
+/* A tunnel's inner packet: found by the device (VXLAN), and where the caller says that it is; whole, and cut up */
+static void tunnels(void **state)
+{
+	static const struct shape outer_of = {0, 4, 17, 0, 0, 0, 4789};
+	static struct packet inner;
+	struct shape shape = outer_of, s = {0, 4, 6, 0, 4, 0, 0};
+	struct inlay_eth eth = inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4 | INLAY_CSUM_INNER_L3 | INLAY_CSUM_INNER_L4);
+	uint32_t i, from, tso, off, n, mss = 500;
+	const uint8_t *at;
+	struct ibv_sge sge;
+
+	(void)state;
+	need_packets();
+	for (i = 0; i < 16; i++) {
+		struct inlay_eth e = eth;
+
+		tso = i & 4;
+		s.version = i & 1 ? 6 : 4;
+		s.payload = tso ? 2345 : 300;
+		shape.port = i & 2 ? 6000 : 4789; /* the device knows one of them */
+		packet_make(&inner, &s, here, there);
+		shape.payload = 8 + inner.len;
+		packet_make(&p, &shape, there, here);
+		memset(p.at + p.data, 0, 8);
+		from = p.data + 8;
+		memcpy(p.at + from, inner.at, inner.len);
+		if (i & 2)
+			e = inlay_eth_parsed(e, p.l3, p.l4, from + inner.l3, from + inner.l4,
+					     INLAY_PARSED_OUTER_UDP | (s.version == 6 ? INLAY_PARSED_INNER_IPV6 : 0));
+		memcpy(t.out, p.at, p.len);
+		if (tso) {
+			sge = sge_at(t.out + from + inner.data, s.payload);
+			must(inlay_post_tso(&t.sq, inlay_eth_mss(e, mss), p.at, from + inner.data, &sge, 1, INLAY_SIGNALED | INLAY_RING));
+		} else {
+			sge = sge_at(t.out, p.len);
+			must(inlay_post_packet(&t.sq, e, &sge, 1, INLAY_SIGNALED | INLAY_RING));
+		}
+		for (off = 0; off < s.payload; off += n) {
+			n = tso && s.payload - off > mss ? mss : s.payload - off;
+			at = received(from + inner.data + n);
+			assert_true(packet_l3_good(at, p.l3, from + inner.data + n));
+			assert_true(packet_l4_good(at, p.l3, p.l4, 17, from + inner.data + n));
+			assert_true(packet_l3_good(at, from + inner.l3, from + inner.data + n));
+			assert_true(packet_l4_good(at, from + inner.l3, from + inner.l4, 6, from + inner.data + n));
+			assert_memory_equal(at + from + inner.data, p.at + from + inner.data + off, n);
+		}
+		all_sent();
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(layouts),
+		cmocka_unit_test(singles),
+		cmocka_unit_test(bursts),
+		cmocka_unit_test(tags),
+		cmocka_unit_test(segments),
+		cmocka_unit_test(tunnels),
+	};
+
+	return cmocka_run_group_tests_name("raw packets", tests, open_packets, close_packets);
+}
