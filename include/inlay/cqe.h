@@ -213,7 +213,7 @@ INLAY_ALWAYS int inlay_cqe_is_special(const struct mlx5_cqe64 *cqe)
 	return (int)INLAY_UNLIKELY((cqe->op_own & (INLAY_CQE_ERROR | INLAY_CQE_COMPRESSED)) >= INLAY_CQE_COMPRESSED);
 }
 
-/* A wrong block signature, which a CQE of opcode MLX5_CQE_SIG_ERR tells of. Values are left-aligned. */
+/* A wrong block signature: what a CQE of opcode MLX5_CQE_SIG_ERR says. Values are left-aligned. */
 struct inlay_sig_error {
 	uint32_t key;      /* through which the data went */
 	uint32_t qpn;
@@ -226,7 +226,7 @@ struct inlay_sig_error {
 
 /*
  * Decodes a signature error. The transfer itself goes on and has a completion of its own, which
- * comes later; this CQE returns no credit. Returns 1, or 0 for any other CQE, with *error unchanged.
+ * comes later; this CQE returns no credit. Returns 1, or 0 for any other CQE and leaves *error alone.
  */
 INLAY_COLD int inlay_cqe_sig_error(const struct mlx5_cqe64 *cqe, struct inlay_sig_error *error)
 {
@@ -238,7 +238,8 @@ INLAY_COLD int inlay_cqe_sig_error(const struct mlx5_cqe64 *cqe, struct inlay_si
 	error->found = (uint64_t)inlay_from_be32(w[4]) << 32 | inlay_from_be32(w[6]);
 	error->computed = (uint64_t)inlay_from_be32(w[5]) << 32 | inlay_from_be32(w[7]);
 	error->kind = inlay_from_be32(w[8]) & 1u << 27 ? MLX5DV_MKEY_SIG_BLOCK_BAD_REFTAG :
-		      inlay_from_be32(w[8]) & 1u << 28 ? MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG : MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD;
+		      inlay_from_be32(w[8]) & 1u << 28 ? MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG :
+							 MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD;
 	error->memory = inlay_from_be32(w[8]) & 7;
 	error->key = inlay_from_be32(w[9]);
 	error->offset = (uint64_t)inlay_from_be32(w[10]) << 32 | inlay_from_be32(w[11]);

@@ -24,8 +24,8 @@
  *        index and QPN become the queue's, all else stays, fence and CQE flags too
  * flags  0 or INLAY_RING
  *
- * Returns as inlay_sq_begin_ds, and -EINVAL for a DS count of 0. Same bytes as mlx5dv_wr_raw_wqe, which
- * expects the right QPN.
+ * Returns as inlay_sq_begin_ds, and -EINVAL for a DS count of 0. Same bytes as mlx5dv_wr_raw_wqe,
+ * which expects the right QPN.
  */
 INLAY_FN int inlay_post_raw(struct inlay_sq *sq, const void *wqe, uint32_t flags)
 {

@@ -29,9 +29,9 @@
  * that the mask does not name keep their values. A key that has room for signatures expects them:
  * to use it without, name MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE in the mask and give no BSF.
  *
- * Threads: pure functions of their arguments. Sources: mlx5dv.h (layouts); Linux,
- * include/linux/mlx5/device.h (masks), qp.h (BSF, PSV), infiniband/hw/mlx5/wr.c and umr.c; libmlx5's
- * wqe.h and umr_*, mlx5_umr_* functions (qp.c); SPDK's mlx5_umr.c (transactions).
+ * Threads: pure functions of their arguments. Sources: mlx5dv.h (layouts); Linux's mlx5/device.h
+ * (masks), mlx5/qp.h (BSF, PSV), infiniband/hw/mlx5/wr.c and umr.c; libmlx5's wqe.h and umr_*,
+ * mlx5_umr_* functions (qp.c); SPDK's mlx5_umr.c (transactions).
  */
 #ifndef INLAY_WQE_UMR_H
 #define INLAY_WQE_UMR_H
@@ -62,7 +62,7 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_repeat_ent_seg) == 16 &&
 
 /* ---- Changes of a key ---- */
 
-/* Bits of struct inlay_umr's mask, beside MLX5_WQE_UMR_CTRL_MKEY_MASK_*: what mlx5dv.h lacks, and sums. */
+/* Bits of struct inlay_umr's mask that mlx5dv.h (MLX5_WQE_UMR_CTRL_MKEY_MASK_*) lacks, and sums. */
 #define INLAY_UMR_MASK_LOG_ENTITY (UINT64_C(1) << 1)
 #define INLAY_UMR_MASK_PD (UINT64_C(1) << 7)
 #define INLAY_UMR_MASK_REMOTE_INVALIDATE (UINT64_C(1) << 8)
@@ -74,11 +74,15 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_repeat_ent_seg) == 16 &&
 		    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC))
 /* In use or free, its low byte, its length: what each new list needs. */
 #define INLAY_UMR_MASK_FILL                                                                                            \
-	((uint64_t)(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY | MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN))
+	((uint64_t)(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY |                              \
+		    MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN))
 
-/* Bits of struct inlay_umr's flags: MLX5_WQE_UMR_CTRL_FLAG_* but INLINE, which follows from the rest, and these. */
+/*
+ * Bits of struct inlay_umr's flags, beside MLX5_WQE_UMR_CTRL_FLAG_*. INLINE follows from the rest.
+ * CHECK_FREE fails if the key is not free; Linux names the two checks the other way round.
+ */
 enum inlay_umr_flags {
-	INLAY_UMR_CHECK_NOT_FREE = 2 << 5,    /* fail if the key is free; MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE: if not */
+	INLAY_UMR_CHECK_NOT_FREE = 2 << 5,    /* fail if the key is free */
 	INLAY_UMR_FREE = 1 << 8,              /* values from here on; FREE: the key becomes invalid */
 	INLAY_UMR_REMOTE_INVALIDATE = 1 << 9, /* the peer may invalidate it */
 	INLAY_UMR_LEN64 = 1 << 10,            /* with mask LEN: all addresses from start; len is ignored */
@@ -98,10 +102,11 @@ struct inlay_umr {
 	uint8_t log_entity; /* LOG_ENTITY: of a KSM or MTT key, 0 .. 31 */
 	uint16_t entries;   /* of list or interleaved */
 	uint32_t rounds;    /* of interleaved: how often all its entries repeat */
-	const struct ibv_sge *list;                      /* what the key covers: pieces of other keys, one after the other, */
-	const struct mlx5dv_mr_interleaved *interleaved; /* or these, each skipping bytes_skip between rounds, */
-	struct ibv_sge table; /* or a translation in memory; its length, a multiple of 64, not 0. Read when the UMR executes */
-	uint64_t offset;      /* with MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET: the first octoword that is replaced */
+	/* What the key covers: pieces of other keys in a row, or interleaved ones, or a translation in memory, */
+	const struct ibv_sge *list;
+	const struct mlx5dv_mr_interleaved *interleaved;
+	struct ibv_sge table; /* of a length that is a multiple of 64, not 0; read when the UMR executes */
+	uint64_t offset;      /* with MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET: the first unit that is replaced */
 	const void *bsf;      /* struct inlay_bsf, or another BSF that the device knows; NULL: none */
 	uint32_t bsf_ds;      /* its 16-byte units, a multiple of 4; 0: 4 */
 	uint32_t reserved;
@@ -125,7 +130,7 @@ INLAY_ALWAYS void inlay_wqe_rounds(void *seg, uint32_t round_bytes, uint32_t rou
 	inlay_put64((uint8_t *)seg + 8, inlay_to_be64((uint64_t)rounds << 32 | entries));
 }
 
-/* An entry of an interleaved translation. bytes_count, and its sum with bytes_skip, have 16 bits. */
+/* An entry of an interleaved translation. bytes_count and its sum with bytes_skip have 16 bits. */
 INLAY_ALWAYS void inlay_wqe_interleaved(void *seg, const struct mlx5dv_mr_interleaved *entry)
 {
 	uint32_t stride = entry->bytes_count + entry->bytes_skip;
@@ -143,7 +148,7 @@ INLAY_FN uint32_t inlay_umr_list_ds_(const struct inlay_umr *umr)
 	return umr->table.length ? 1u : (umr->entries + (umr->interleaved ? 1u : 0u) + 3u) & ~3u;
 }
 
-/* Length of a UMR's WQE in 16-byte units, control segment included. More than 63 cannot be posted. */
+/* Length of a UMR's WQE in 16-byte units, control segment included. At most 63 can be posted. */
 INLAY_FN uint32_t inlay_umr_ds(const struct inlay_umr *umr)
 {
 	return 8 + inlay_umr_list_ds_(umr) + (!umr->bsf ? 0 : umr->bsf_ds ? umr->bsf_ds : 4);
@@ -263,13 +268,14 @@ INLAY_FN struct inlay_umr inlay_umr_window(uint32_t qpn, uint32_t rkey, const st
 /*
  * A BSF as the device reads it: what signatures the data has in memory and on the wire.
  *
- * size_same       INLAY_BSF_*
- * check_mask      bytes of the incoming signature that are checked: bit 7 its first (MLX5DV_SIG_MASK_*)
- * wire_copy_block INLAY_BSF_SAME: bytes of the signature that are copied; else the wire's block size
- * memory_block    memory's block size: 1 is 512 bytes, 2 520, 3 4096, 4 4160, 6 4048
- * raw_be          bytes without signatures; ~0: as many as come
- * ..._be          a format in the upper 8 bits and a PSV in the lower 24; T10-DIF's format is in wire and memory
- * ..._transaction one signature for all of the data: formats and PSVs, and in init_check_be INLAY_BSF_WIRE_*, _MEMORY_*
+ * size_same          INLAY_BSF_*
+ * check_mask         bytes of the incoming signature that are checked, MLX5DV_SIG_MASK_*
+ * wire_copy_block    with INLAY_BSF_SAME the bytes that are copied; else the wire's block size
+ * memory_block       block size: 1 is 512 bytes, 2 520, 3 4096, 4 4160, 6 4048
+ * raw_be             bytes without signatures; ~0: as many as come
+ * wire_be, memory_be a CRC's format << 24 | PSV; T10-DIF's format is 0, and what it has follows
+ * ..._transaction_be the same of one signature for all of the data; with init_check_be, which has
+ *                    INLAY_BSF_WIRE_* and INLAY_BSF_MEMORY_*
  */
 struct inlay_bsf_dif {
 	uint16_t valid_be;      /* 0xc000: it is, and begins anew with each transfer */
@@ -305,8 +311,8 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_bsf) == 64 && INLAY_AT_(inlay_bsf, raw_b
 
 enum inlay_bsf_bits {
 	/* size_same: the BSF's length, and whether wire and memory have the same blocks and signatures */
-	INLAY_BSF_BASIC = 0 << 6, INLAY_BSF_TRANSACTION = 1 << 6, INLAY_BSF_BLOCK = 2 << 6, INLAY_BSF_AND_CRYPTO = 3 << 6,
-	INLAY_BSF_SAME = 1 << 4,
+	INLAY_BSF_BASIC = 0 << 6, INLAY_BSF_TRANSACTION = 1 << 6, INLAY_BSF_BLOCK = 2 << 6,
+	INLAY_BSF_AND_CRYPTO = 3 << 6, INLAY_BSF_SAME = 1 << 4,
 	/* formats: a CRC, in each block or of a transaction; SEED_0: it starts from 0, else from ~0 */
 	INLAY_BSF_CRC32 = 0x20, INLAY_BSF_CRC32C = 0x40, INLAY_BSF_CRC64_XP10 = 0x50, INLAY_BSF_REPEAT = 0x02,
 	INLAY_BSF_SEED_0 = 0x01,
