@@ -10,8 +10,8 @@
 #define SLOT 256u
 #define USERS 3
 
-static const struct how by_commands = {false, false, false, false, 0, 0, 0, 0, 0, 0, 0, NULL};
-static const struct how by_verbs = {true, false, false, false, 0, 0, 0, 0, 0, 0, 0, NULL};
+static const struct how by_commands = {false, false, false, false, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL};
+static const struct how by_verbs = {true, false, false, false, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL};
 
 static struct how on_srqn(uint32_t srqn)
 {
@@ -605,6 +605,8 @@ static void dynamic(void **state)
 		want.type = INLAY_QP_ST_DCI;
 		want.rq_type = INLAY_RQ_TYPE_SHARED;
 		want.srqn = rmp.rmpn;
+		want.log_streams = d ? 2 : 0;
+		want.log_errored_streams = d ? 1 : 0;
 		must(inlay_devx_qp_create(&dci[d], dev.ctx, &want));
 		must(inlay_devx_qp_connect(&dci[d], &path, NULL));
 	}
@@ -623,7 +625,7 @@ static void dynamic(void **state)
 		if (i & 1) {
 			must(pool_give());
 			inlay_srq_ring(&rmp.srq);
-			must(inlay_post_ud_send(&dci[d].sq, &av, &sge, 1, INLAY_SIGNALED));
+			must(inlay_post_to_send(&dci[d].sq, &av, &sge, 1, INLAY_SIGNALED | (d ? INLAY_STREAM(i & 3) : 0)));
 		} else {
 			memset(buf + 4096, 0, SLOT + 1);
 			must(inlay_sq_begin(&dci[d].sq, 2, &at));

@@ -202,11 +202,11 @@ static void from_bits(struct sd_qp *qp, const uint8_t *qpc)
 
 /*
  * What this device does not offer: path migration, alternate state, signatures, offloads of a raw
- * QP, streams of a DCI, a slave that receives, cross-domain, privileged keys, another clock, another sender's number, LAG.
+ * QP, a slave that receives, cross-domain, privileged keys, another clock, another sender's number, LAG.
  * (0x60 is a counter set, 0x83 a DCI's handshake.)
  */
 static const struct sd_field absent[] = {
-	{ 0x4, 4 }, { 0x15, 1 }, { 0x20, 1 }, { 0x5b, 1 }, { 0x3e3, 5 }, { 0x403, 5 }, { 0x408, 24 }, { 0x49d, 1 },
+	{ 0x4, 4 }, { 0x15, 1 }, { 0x20, 1 }, { 0x5b, 1 }, { 0x408, 24 }, { 0x49d, 1 },
 	{ 0 },
 };
 /* What the creator says once and for all; the path comes with the transitions */
@@ -214,7 +214,7 @@ static const struct sd_field made[] = {
 	{ 0x18, 4 }, { 0x1c, 2 }, { 0x21, 1 }, { 0x28, 24 }, { 0x49, 4 }, { 0x4d, 3 }, { 0x50, 1 }, { 0x51, 4 },
 	{ 0x56, 2 }, { 0x58, 2 }, { 0x5a, 1 }, { 0x68, 24 }, { 0x80, 2 }, { 0x83, 1 }, { 0x88, 24 }, { 0xa3, 5 },
 	{ 0x494, 6 }, { 0x49e, 2 }, { 0x3e8, 24 }, { 0x4e8, 24 }, { 0x4c8, 24 }, { 0x500, 64 }, { 0x565, 3 }, { 0x568, 24 }, { 0x630, 8 },
-	{ 0x638, 8 }, { 0x640, 64 }, { 0x683, 1 }, { 0x720, 32 }, { 0 },
+	{ 0x638, 8 }, { 0x640, 64 }, { 0x683, 1 }, { 0x720, 32 }, { 0x3e3, 5 }, { 0x403, 5 }, { 0 },
 };
 
 static uint8_t destroy(void *obj)
@@ -290,7 +290,7 @@ static uint8_t scatter(struct sd_devx_cmd *c, const uint8_t *qpc, struct sd_qp *
 static uint8_t create(struct sd_devx_cmd *c)
 {
 	const uint8_t *qpc = c->in + CONTEXT;
-	const unsigned rq_type = sd_get(qpc, 0x565, 3);
+	const unsigned rq_type = sd_get(qpc, 0x565, 3), streams = sd_get(qpc, 0x3e3, 5), errored = sd_get(qpc, 0x403, 5);
 	const enum ibv_qp_type type = type_of(sd_get(qpc, 0x8, 8));
 	const uint32_t page = sd_get(qpc, 0x68, 24);
 	struct host_qp *hq;
@@ -302,6 +302,8 @@ static uint8_t create(struct sd_devx_cmd *c)
 	if (!type || !sd_fields_clear(qpc, absent) || sd_get(c->in, 0x40, 1) || sd_get(c->in, 0x80, 32))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (sd_get(qpc, 0x13, 2) != 3 || sd_get(qpc, 0x58, 2) > 1 || rq_type == 2 || rq_type > 3)
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	if ((streams | errored) > (type == SD_QPT_DCI ? SD_LOG_STREAMS : 0))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if ((type == SD_QPT_DCI && rq_type != 1) || (type != SD_QPT_DCI && sd_get(qpc, 0x83, 1)))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
@@ -319,6 +321,8 @@ static uint8_t create(struct sd_devx_cmd *c)
 	/* An XRC SRQ is for XRC QPs */
 	if (qp->srq && qp->srq->xrcd)
 		qp->srq = NULL;
+	if (streams | errored)
+		qp->streams = 1 + (1u << errored);
 	qp->attr.qp_state = IBV_QPS_RESET;
 	if (!qp->pd || !qp->send_cq || !qp->recv_cq || (rq_type == 1 && !qp->srq)) {
 		st = SD_FAIL(c, SD_ST_BAD_RES);

@@ -82,6 +82,8 @@ struct inlay_devx_qp_attr {
 	uint32_t user_index;            /* with INLAY_DEVX_QP_USER_INDEX, 24 bits */
 	uint32_t flags;                 /* enum inlay_devx_qp_flags */
 	uint64_t dc_key;                /* DCI: the default access key */
+	uint32_t log_streams;           /* DCI: log2 of its streams (queue/to.h), and of those that may fail before */
+	uint32_t log_errored_streams;   /* it stops; 0 both: none */
 };
 
 /* The queues and their object. Align it to a cache line: a post touches only the first of sq. */
@@ -140,6 +142,8 @@ INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr
 		return "waits and copies need a send queue, copies an RC QP or a DCI";
 	if ((attr->rq_type && !shared) || (shared ? attr->rq_wqes != 0 : dci))
 		return "the receive side is not one of own, shared and none; a DCI's is shared";
+	if ((attr->log_streams | attr->log_errored_streams) > (dci ? 31u : 0u))
+		return "only a DCI has streams, and at most 2^31";
 	if ((attr->scatter_req && attr->scatter_req != 32 && attr->scatter_req != 64) ||
 	    (attr->scatter_res && attr->scatter_res != 32 && attr->scatter_res != 64))
 		return "scattering to the CQE is 0, 32 or 64";
@@ -275,6 +279,8 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	inlay_qpc_set(&in.qpc, INLAY_QPC_CS_RES, attr->scatter_res == 64 ? INLAY_CS_RES_UP_TO_64 :
 		      attr->scatter_res ? INLAY_CS_RES_UP_TO_32 : INLAY_CS_RES_OFF);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_DC_ACCESS_KEY, attr->type == INLAY_QP_ST_DCI ? attr->dc_key : 0);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_NUM_DCI_STREAM_CHANNELS, attr->log_streams);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_NUM_DCI_ERRORED_STREAMS, attr->log_errored_streams);
 	err = inlay_devx_make_(ctx, &in, sizeof(in), &qp->obj, &qp->qpn, &qp->error);
 	qp->ctx = ctx;
 	qp->type = attr->type;

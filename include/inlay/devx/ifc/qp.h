@@ -95,7 +95,9 @@ enum inlay_qpc_field {
 	INLAY_QPC_RETRY_COUNT = INLAY_BITS(0x38d, 3),          /* 7 at most */
 	INLAY_QPC_RNR_RETRY = INLAY_BITS(0x390, 3),            /* 7: no limit */
 	INLAY_QPC_NEXT_SEND_PSN = INLAY_BITS(0x3c8, 24),
+	INLAY_QPC_LOG_NUM_DCI_STREAM_CHANNELS = INLAY_BITS(0x3e3, 5), /* DCI: log2 of its streams */
 	INLAY_QPC_CQN_SND = INLAY_BITS(0x3e8, 24),             /* valid even without a send queue */
+	INLAY_QPC_LOG_NUM_DCI_ERRORED_STREAMS = INLAY_BITS(0x403, 5), /* log2 of those that may fail */
 	INLAY_QPC_LOG_RRA_MAX = INLAY_BITS(0x488, 3),          /* log2 of reads and atomics that the peer may begin */
 	INLAY_QPC_ATOMIC_MODE = INLAY_BITS(0x48c, 4),          /* enum inlay_atomic_mode */
 	INLAY_QPC_RRE = INLAY_BITS(0x490, 1),
