@@ -460,9 +460,74 @@ static void take_over(void **state)
 	}
 }
 
+#if INLAY_CHECKED
+/* ---- every rule of these posts, broken once ---- */
+
+static const char *const rules[] = {
+	"inlay_post_to_: queue and destination are not NULL",
+	"inlay_post_to_: sge is not NULL unless num_sge is 0",
+	"inlay_post_to_: the QP's type has the operation",
+	"inlay_post_to_: only a DCI has streams",
+	"inlay_post_to_read: a read has no payload to inline",
+	"inlay_post_gather_: the QP's type has the operation",
+	"inlay_post_gather_: only inlay_post_to_* take a stream",
+	"inlay_post_to_fetch_add: queue and destination are not NULL",
+	"inlay_post_to_cmp_swap: queue and destination are not NULL",
+	"inlay_seg_av_compact: the destination has 16 bytes",
+	"inlay_av_init_xrc: an SRQN has 24 bits",
+	"inlay_av_to_dct: a DCTN has 24 bits",
+	"inlay_av_split: only grh may be NULL",
+	"inlay_av_join: only grh may be NULL",
+	"inlay_av_join_dct: only grh may be NULL",
+};
+
+static void rule_break(void *arg)
+{
+	struct inlay_av *volatile none = NULL, av = net.peer[0].av;
+	struct inlay_remote there = {0x1000, 5};
+	struct ibv_sge *volatile no_sge = NULL, one = {0x1000, 8, 5};
+	struct inlay_sq *sq = &net.e.sq;
+	struct inlay_av_base base;
+	struct inlay_cursor at;
+
+	memset(&base, 0, sizeof(base));
+	switch (*(unsigned *)arg) {
+	case 0: inlay_post_to_send(sq, none, &one, 1, 0); break;
+	case 1: inlay_post_to_send(sq, &av, no_sge, 1, 0); break;
+	case 2: sq->type = IBV_QPT_RC; inlay_post_to_send(sq, &av, &one, 1, 0); break;
+	case 3: sq->type = IBV_QPT_XRC_SEND; inlay_post_to_send(sq, &av, &one, 1, INLAY_STREAM(1)); break;
+	case 4: inlay_post_to_read(sq, &av, &there, &one, 1, INLAY_INLINE); break;
+	case 5: inlay_post_send(sq, &one, 1, 0); break;
+	case 6: sq->type = IBV_QPT_RC; inlay_post_send(sq, &one, 1, INLAY_STREAM(1)); break;
+	case 7: inlay_post_to_fetch_add(sq, none, &there, 1, &one, 0); break;
+	case 8: inlay_post_to_cmp_swap(sq, none, &there, 1, 2, &one, 0); break;
+	case 9: must(inlay_sq_begin(sq, 1, &at)); inlay_seg_av_compact(at, &av); break;
+	case 10: inlay_av_init_xrc(&av, 1 << 24); break;
+	case 11: inlay_av_to_dct(&av, 1 << 24, 1); break;
+	case 12: inlay_av_split(none, &base, NULL); break;
+	case 13: inlay_av_join(none, &base, NULL, 1); break;
+	default: inlay_av_join_dct(none, &base, NULL, 1); break;
+	}
+}
+
+static void rules_kept(void **state)
+{
+	unsigned i;
+
+	(void)state;
+	net_open(true, 0);
+	for (i = 0; i < ARRAY(rules); i++)
+		assert_aborts(rule_break, &i, rules[i]);
+	net_close();
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+#if INLAY_CHECKED
+		cmocka_unit_test(rules_kept),
+#endif
 		cmocka_unit_test(dc_operations),
 		cmocka_unit_test(xrc_operations),
 		cmocka_unit_test(dc_turns),

@@ -413,7 +413,7 @@ static bool has_opcode(enum ibv_qp_type type, uint8_t opcode)
 	case MLX5_OPCODE_RDMA_WRITE_IMM:
 		return type != IBV_QPT_UD && type != IBV_QPT_RAW_PACKET;
 	case MLX5_OPCODE_UMR:
-		return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_XRC_SEND;
+		return type != IBV_QPT_UD;
 	case MLX5_OPCODE_SEND_INVAL:
 		return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
 	case MLX5_OPCODE_RDMA_READ:

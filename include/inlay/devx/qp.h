@@ -305,7 +305,7 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 		return inlay_devx_refuse_(&qp->error, err, qp->error.why);
 	}
 	if (qp->has_sq)
-		inlay_sq_set_type(&qp->sq, attr->type == INLAY_QP_ST_DCI ? IBV_QPT_DRIVER :
+		inlay_sq_set_type(&qp->sq, attr->type == INLAY_QP_ST_DCI ? (uint32_t)IBV_QPT_DRIVER :
 				  inlay_devx_connect_type_(attr->type),
 				  device.atomic_cap != IBV_ATOMIC_NONE &&
 					  (attr->type == INLAY_QP_ST_RC || attr->type == INLAY_QP_ST_DCI));
