@@ -92,8 +92,10 @@ INLAY_APART int inlay_packet_sges_(struct inlay_sq *sq, struct inlay_eth eth, co
 	if (!sq->min_inline)
 		return inlay_packet_build_(sq, eth, NULL, 0, 0, sge, num_sge, what);
 	for (i = 0; i < num_sge; i++)
-		for (n = 0; n < sge[i].length && have < INLAY_L2_INLINE; n++)
+		for (n = 0; n < sge[i].length && have < INLAY_L2_INLINE; n++) {
 			hdr[have++] = ((const uint8_t *)(uintptr_t)sge[i].addr)[n];
+			__asm__ volatile("" ::: "memory"); /* else clang calls memcpy */
+		}
 	/* The tag that the device would insert has no place beside an inline header. */
 	if (have < INLAY_L2_INLINE || eth.second & inlay_to_be64(0xffffffff))
 		return -EINVAL;
