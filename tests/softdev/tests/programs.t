@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Programs that know nothing of the software device run on it. ibv_devinfo by itself; as two processes, each with its own device on one
 # fabric, ibv_{rc,uc,ud,srq,xsrq}_pingpong and perftest's lat and bw programs for write, read, send and atomic over RC, UC, UD, XRC and DC where each
-# exists, with events, inline data or none, lists, several QPs and an SRQ. Also what tests/softdev/run does by itself: its options, its
+# exists, with events, inline data or none, lists, several QPs and an SRQ; perftest's raw_ethernet programs on two devices. Also what tests/softdev/run does by itself: its options, its
 # status.
 #
 # PROGRAMS_ALL=1 tries every pair of programs that tests/programs/shim.t can try with the shim, as it is without.
@@ -109,6 +109,36 @@ pair "ib_send_bw, short queues" "" ib_send_bw -n 100 -s 8 -r 16 -t 16
 # perftest's group is an IPv6 address, and it refuses it beside its own choice of a GID, which is IPv4's
 pair "ib_send_bw, multicast" "" ib_send_bw -c UD -g -x 1 -n 100 -s 1024
 pair "ib_send_lat, multicast, an IPv4 group" "" ib_send_lat -c UD -g -M 0:0:0:0:0:0:0:0:0:0:255:255:239:1:1:1 -n 100 -s 8
+
+# Raw packets: the two sides have no connection, each its device, and each the other's address
+raw() # program, option...
+{
+	local one=02:00:00:00:00:01 two=02:00:00:00:00:02 server s
+	if ! command -v "$3" >/dev/null; then
+		skip "$3" "it is not installed"
+		return
+	fi
+	# What comes before the server is ready is lost, and nothing says when it is: hence the tries
+	for _ in 1 2 3; do
+		timeout 40 "$run" --devices 2 "$@" --server -d mlx5_1 -B $two -E $one >"$dir/server.out" 2>&1 &
+		server=$!
+		for _ in {1..200}; do
+			grep -q "Packet Type\|MAC attached" "$dir/server.out" && break
+			sleep 0.05
+		done
+		timeout 40 "$run" --devices 2 "$@" --client -d mlx5_0 -B $one -E $two >"$dir/out" 2>&1
+		s=$?
+		wait $server && [ $s = 0 ]
+		s=$?
+		[ $s = 0 ] && break
+	done
+	cat "$dir/server.out" >>"$dir/out"
+	result $s "${*:3}"
+}
+
+raw stdbuf -oL raw_ethernet_lat -n 100 -s 128
+raw stdbuf -oL raw_ethernet_lat -n 100 -s 1500 -m 1518
+raw stdbuf -oL raw_ethernet_bw -n 1000 -s 512
 
 [ -z "$PROGRAMS_ALL" ] || every_program
 finish
