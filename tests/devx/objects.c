@@ -197,7 +197,7 @@ static void completion_queues(void **state)
 	REFUSED(bad.cqes = 63, -EINVAL);
 	REFUSED(bad.cqe_size = 32, -EINVAL);
 	REFUSED(bad.uar = NULL, -EINVAL);
-	REFUSED(bad.flags = 4, -EINVAL);
+	REFUSED(bad.flags = 16, -EINVAL);
 	REFUSED(bad.period = 4096, -EINVAL);
 	REFUSED(bad.ring.umem = NULL, -EINVAL);
 	REFUSED(bad.ring.offset += 64, -EINVAL);

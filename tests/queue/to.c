@@ -236,7 +236,9 @@ static void operations(const struct inlay_av *to)
 	const uint32_t sig = INLAY_SIGNALED | INLAY_RING;
 	struct inlay_sq *sq = &net.e.sq;
 	uint32_t i, n, len;
+	const struct inlay_masked_swap swap = {UINT64_C(0xab) << 56, 42, UINT64_C(0xff) << 56, 0xffff};
 	uint64_t word;
+	uint32_t old;
 
 	for (n = 0; n < 40; n++) {
 		struct inlay_remote there;
@@ -296,6 +298,20 @@ static void operations(const struct inlay_av *to)
 		assert_int_equal(word, 1007 + n);
 		memcpy(&word, there_is, 8);
 		assert_int_equal(word, 42);
+		inlay_sq_set_atomics(sq, 4 | 8);
+		/* Masked ones: 8 bytes, the longest with masks; and 4, with an answer in big-endian order */
+		sge[0] = sge_of(&net.e, 8192, 8);
+		must(inlay_post_to_masked_cmp_swap(sq, &to[i], &there, &swap, sge, sig));
+		sent(&net.e);
+		memcpy(&word, there_is, 8);
+		assert_int_equal(word, 0xab0000000000002a);
+		sge[0] = sge_of(&net.e, 8200, 4);
+		must(inlay_post_to_masked_add(sq, &to[i], &there, 0x80000001, 1u << 31, sge, sig));
+		sent(&net.e);
+		memcpy(&word, there_is, 8);
+		assert_int_equal(word, 0xab0000008000002b);
+		memcpy(&old, net.e.buf + 8200, 4);
+		assert_int_equal(old, htobe32(42));
 	}
 	assert_int_equal(inlay_sq_pending(sq), 0);
 }

@@ -139,7 +139,7 @@ int sd_qp_create_target(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *hand
 		goto free;
 	qp = &hq->q;
 	*qp = (struct sd_qp){ .dev = ctx->dev, .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx, .uidx = 0xffffff, .xrcd = a->xrcd,
-			      .send_cq = &sd_no_cq, .recv_cq = &sd_no_cq };
+			      .send_cq = &sd_no_cq, .recv_cq = &sd_no_cq, .max_atomic = SD_MAX_ATOMIC };
 	if (a->type == SD_QPT_DCT) {
 		qp->pd = a->pd;
 		qp->send_cq = qp->recv_cq = a->recv_cq;

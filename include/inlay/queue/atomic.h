@@ -112,43 +112,39 @@ INLAY_FN uint64_t inlay_atomic_answer(const struct inlay_atomics *can, const voi
 	return can->sizes_be & 4 ? inlay_from_be32(word) : word;
 }
 
-/* Common to posts of 4 and 8 bytes. swap NULL: an addition. */
-INLAY_ALWAYS int inlay_post_masked_(struct inlay_sq *sq, const struct inlay_remote *remote, uint64_t add,
-				    uint64_t boundary, const struct inlay_masked_swap *swap, const struct ibv_sge *sge,
-				    uint32_t flags)
+/* Common to posts of 4 and 8 bytes. av_ds: units of the destination, or 0. swap NULL: an addition. */
+INLAY_ALWAYS int inlay_post_masked_(struct inlay_sq *sq, const struct inlay_remote *remote, const struct inlay_av *av,
+				    uint32_t av_ds, uint64_t add, uint64_t boundary,
+				    const struct inlay_masked_swap *swap, const struct ibv_sge *sge, uint32_t flags)
 {
 	uint32_t opcode = swap ? MLX5_OPCODE_ATOMIC_MASKED_CS : MLX5_OPCODE_ATOMIC_MASKED_FA, size = sge->length;
 	struct inlay_cursor at;
 	int err;
 
 	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
-	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_ATOMIC_FA, 0), "the QP's type has the operation");
+	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_ATOMIC_FA, av_ds != 0), "the QP's type has the operation");
 	if (INLAY_UNLIKELY(!(sq->atomics & size)))
 		return size == 4 || size == 8 ? -ENOTSUP : -EINVAL;
 	if (INLAY_UNLIKELY(size != 4 && size != 8))
 		return -EINVAL;
-	err = inlay_sq_begin(sq, swap && size == 8 ? 2 : 1, &at);
+	err = inlay_sq_begin_ds(sq, (swap && size == 8 ? 5 : 4) + av_ds, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
+	if (av_ds)
+		at = inlay_seg_av_(at, av, av_ds);
 	at = inlay_seg_raddr(at, remote->addr, remote->rkey);
 	at = swap ? inlay_seg_masked_swap(at, size, swap) : inlay_seg_masked_add(at, size, add, boundary);
 	at = inlay_seg_data(at, sge->addr, size, sge->lkey);
 	return inlay_post_commit_mod_(sq, at, opcode, inlay_opmod_atomic(size), flags, 0);
 }
 
-/* The same out of line, for a size that is no constant. */
-INLAY_APART int inlay_post_masked_any_(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey,
-				       const struct inlay_masked_swap *op, int is_swap, const struct ibv_sge *sge,
-				       uint32_t flags)
+/* The same out of line, for a size that is no constant. av may be NULL. */
+INLAY_APART int inlay_post_masked_any_(struct inlay_sq *sq, const struct inlay_remote *remote,
+				       const struct inlay_av *av, const struct inlay_masked_swap *op, int is_swap,
+				       const struct ibv_sge *sge, uint32_t flags)
 {
-	struct inlay_remote remote = {raddr, rkey};
-
-	if (sge->length == 4) {
-		struct ibv_sge four = {sge->addr, 4, sge->lkey};
-
-		return inlay_post_masked_(sq, &remote, op->swap, op->compare, is_swap ? op : NULL, &four, flags);
-	}
-	return inlay_post_masked_(sq, &remote, op->swap, op->compare, is_swap ? op : NULL, sge, flags);
+	return inlay_post_masked_(sq, remote, av, av ? inlay_av_ds(av) : 0, op->swap, op->compare,
+				  is_swap ? op : NULL, sge, flags);
 }
 
 /*
@@ -169,8 +165,8 @@ INLAY_ALWAYS int inlay_post_masked_cmp_swap(struct inlay_sq *sq, uint64_t raddr,
 
 	INLAY_CHECK(sq && op && sge, "no argument is NULL");
 	if (!__builtin_constant_p(sge->length))
-		return inlay_post_masked_any_(sq, raddr, rkey, op, 1, sge, flags);
-	return inlay_post_masked_(sq, &remote, 0, 0, op, sge, flags);
+		return inlay_post_masked_any_(sq, &remote, NULL, op, 1, sge, flags);
+	return inlay_post_masked_(sq, &remote, NULL, 0, 0, 0, op, sge, flags);
 }
 
 /*
@@ -186,9 +182,9 @@ INLAY_ALWAYS int inlay_post_masked_add(struct inlay_sq *sq, uint64_t raddr, uint
 	if (!__builtin_constant_p(sge->length)) {
 		struct inlay_masked_swap op = {add, boundary, 0, 0};
 
-		return inlay_post_masked_any_(sq, raddr, rkey, &op, 0, sge, flags);
+		return inlay_post_masked_any_(sq, &remote, NULL, &op, 0, sge, flags);
 	}
-	return inlay_post_masked_(sq, &remote, add, boundary, NULL, sge, flags);
+	return inlay_post_masked_(sq, &remote, NULL, 0, add, boundary, NULL, sge, flags);
 }
 
 /* inlay_post_masked_add of a 4-byte word as a whole; sge->length is taken as 4. */
@@ -202,7 +198,7 @@ INLAY_ALWAYS int inlay_post_fetch_add32(struct inlay_sq *sq, uint64_t raddr, uin
 	four.addr = sge->addr;
 	four.length = 4;
 	four.lkey = sge->lkey;
-	return inlay_post_masked_(sq, &remote, add, 0, NULL, &four, flags);
+	return inlay_post_masked_(sq, &remote, NULL, 0, add, 0, NULL, &four, flags);
 }
 
 /*

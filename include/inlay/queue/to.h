@@ -33,7 +33,7 @@
  * as ibv_post_send of an XRC QP; bytes that libmlx5 leaves unwritten are 0. libmlx5 never writes
  * compact address vectors; UCX does.
  *
- * By hand, as extended atomics: inlay_seg_av or inlay_seg_av_compact after inlay_sq_begin, and
+ * By hand, as extended atomics of 16 bytes and more: inlay_seg_av or inlay_seg_av_compact after inlay_sq_begin, and
  * INLAY_STREAM at the commit.
  *
  * Threads: one owner of the queue at a time. Sources: libmlx5's mlx5_send_wr_* (qp.c); UCX's
@@ -176,6 +176,31 @@ INLAY_ALWAYS int inlay_post_to_cmp_swap(struct inlay_sq *sq, const struct inlay_
 	if (inlay_av_ds(to) == 1)
 		return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_CS, remote, to, 1, swap, compare, sge, flags);
 	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_CS, remote, to, 3, swap, compare, sge, flags);
+}
+
+/*
+ * Masked fetch-and-add of 4 or 8 bytes, as inlay_post_masked_add. A boundary of all ones is an
+ * exclusive or.
+ */
+INLAY_FN int inlay_post_to_masked_add(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
+				      uint64_t add, uint64_t boundary, const struct ibv_sge *sge, uint32_t flags)
+{
+	struct inlay_masked_swap op = {add, boundary, 0, 0};
+
+	INLAY_CHECK(sq && to && sge, "no argument is NULL");
+	return inlay_post_masked_any_(sq, remote, to, &op, 0, sge, flags);
+}
+
+/*
+ * Masked compare-and-swap of 4 or 8 bytes, as inlay_post_masked_cmp_swap. A compare mask of 0 is a
+ * swap; and, or: see inlay_post_and.
+ */
+INLAY_FN int inlay_post_to_masked_cmp_swap(struct inlay_sq *sq, const struct inlay_av *to,
+					   const struct inlay_remote *remote, const struct inlay_masked_swap *op,
+					   const struct ibv_sge *sge, uint32_t flags)
+{
+	INLAY_CHECK(sq && to && op && sge, "no argument is NULL");
+	return inlay_post_masked_any_(sq, remote, to, op, 1, sge, flags);
 }
 
 #endif
