@@ -301,7 +301,7 @@ static void umr_random(struct req *r, unsigned flags, unsigned layout_is, unsign
 		r->umr.rounds = rnd_below(rnd_below(2) ? 0x7fffffff / 65536 / n : 100);
 }
 
-static void raw_random(struct req *r, uint32_t ds)
+static void any_wqe(struct req *r, uint32_t ds)
 {
 	req_init(r, RAW, 0);
 	r->nsge = ds;
@@ -360,7 +360,7 @@ static void raw(void **state)
 	umr_open(&T);
 	assert_true(T.sq.max_ds > 30);
 	for (ds = 1; ds <= T.sq.max_ds; ds++) {
-		raw_random(&r, ds);
+		any_wqe(&r, ds);
 		for (i = 0; (slot = slot_of(T.bbs, (ds + 3) / 4, i)) >= 0; i++) {
 			go_to(&T, (uint32_t)slot);
 			run(&T, WR, PLAIN, ds > 16 && rnd_below(2), &r, 1);
@@ -459,7 +459,7 @@ static void mixed(void **state)
 				if (what == 0)
 					req_random(&r[i], &T);
 				else if (what == 1)
-					raw_random(&r[i], 1 + rnd_below(rnd_below(2) && ds > 8 ? 8 : ds));
+					any_wqe(&r[i], 1 + rnd_below(rnd_below(2) && ds > 8 ? 8 : ds));
 				else
 					umr_random(&r[i], rnd_below(FLAG_SETS), rnd_below(3), rnd_below(4), rnd_below(rnd_below(2) ? 5 : 35),
 						   room_of(&T));

@@ -600,7 +600,7 @@ static struct ibv_mw *window(struct inlay_task_link *l)
 	struct inlay_umr umr;
 
 	assert_non_null(mw);
-	umr = inlay_umr_window(l->qp->qp_num, mw->rkey + 1, &memory, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED);
+	inlay_umr_window(l->qp->qp_num, mw->rkey + 1, &memory, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED, &umr);
 	must(inlay_post_umr(&l->sq, mw->rkey, &umr, INLAY_SIGNALED));
 	inlay_sq_ring(&l->sq);
 	until(!inlay_sq_pending(&l->sq));

@@ -48,17 +48,14 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, const struct inla
 }
 
 /* What both layouts change, and the length. */
-INLAY_FN struct inlay_umr inlay_umr_fill_(uint32_t key, uint32_t access, uint16_t entries, uint64_t len)
+INLAY_FN void inlay_umr_fill_(uint32_t key, uint32_t access, uint16_t entries, uint64_t len, struct inlay_umr *umr)
 {
-	struct inlay_umr umr;
-
-	__builtin_memset(&umr, 0, sizeof(umr));
-	umr.mask = INLAY_UMR_MASK_FILL | INLAY_UMR_MASK_ACCESS;
-	umr.access = access;
-	umr.tag = (uint8_t)key;
-	umr.entries = entries;
-	umr.len = len;
-	return umr;
+	__builtin_memset(umr, 0, sizeof(*umr));
+	umr->mask = INLAY_UMR_MASK_FILL | INLAY_UMR_MASK_ACCESS;
+	umr->access = access;
+	umr->tag = (uint8_t)key;
+	umr->entries = entries;
+	umr->len = len;
 }
 
 /*
@@ -84,7 +81,7 @@ INLAY_FN int inlay_post_umr_list(struct inlay_sq *sq, uint32_t key, uint32_t acc
 	INLAY_CHECK(sge || !n, "the pieces are not NULL");
 	for (i = 0; i < n; i++)
 		len += sge[i].length;
-	umr = inlay_umr_fill_(key, access, n, len);
+	inlay_umr_fill_(key, access, n, len, &umr);
 	umr.list = sge;
 	return inlay_post_umr(sq, key, &umr, flags);
 }
@@ -112,7 +109,7 @@ INLAY_FN int inlay_post_umr_interleaved(struct inlay_sq *sq, uint32_t key, uint3
 	INLAY_CHECK(entries, "the entries are not NULL");
 	for (i = 0; i < n; i++)
 		len += entries[i].bytes_count;
-	umr = inlay_umr_fill_(key, access, n, len * rounds);
+	inlay_umr_fill_(key, access, n, len * rounds, &umr);
 	umr.interleaved = entries;
 	umr.rounds = rounds;
 	return inlay_post_umr(sq, key, &umr, flags);
@@ -209,7 +206,7 @@ INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, ui
 	memory.addr = bind->addr;
 	memory.length = (uint32_t)bind->length;
 	memory.lkey = bind->length ? bind->mr->lkey : 0;
-	umr = inlay_umr_window(qpn, rkey, bind->length ? &memory : NULL, bind->mw_access_flags);
+	inlay_umr_window(qpn, rkey, bind->length ? &memory : NULL, bind->mw_access_flags, &umr);
 	return inlay_post_umr(sq, mw->rkey, &umr, flags);
 }
 
@@ -222,7 +219,7 @@ INLAY_FN int inlay_post_local_inv(struct inlay_sq *sq, uint32_t rkey, uint32_t f
 	struct inlay_umr umr;
 
 	INLAY_CHECK(sq, "the queue is not NULL");
-	umr = inlay_umr_window(inlay_sq_qpn(sq), 0, NULL, 0);
+	inlay_umr_window(inlay_sq_qpn(sq), 0, NULL, 0, &umr);
 	return inlay_post_umr(sq, rkey, &umr, flags);
 }
 

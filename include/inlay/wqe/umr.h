@@ -232,35 +232,33 @@ INLAY_FN struct inlay_cursor inlay_seg_umr(struct inlay_cursor c, const struct i
 
 /*
  * A memory window's change, same as libmlx5's: to bind memory or, with NULL, to free (invalidate)
- * the window. Returns what inlay_post_umr posts; it points to *memory.
+ * the window. *umr is what inlay_post_umr posts; it points to *memory.
  *
  * qpn     the window's QP for type 2, 0 for type 1
  * rkey    the window's new key; only its low byte is written
  * memory  addr, length (1 .. 2^31 bytes) and lkey of the memory
  * access  IBV_ACCESS_*; with IBV_ACCESS_ZERO_BASED the window's addresses start at 0
  */
-INLAY_FN struct inlay_umr inlay_umr_window(uint32_t qpn, uint32_t rkey, const struct ibv_sge *memory, uint32_t access)
+INLAY_FN void inlay_umr_window(uint32_t qpn, uint32_t rkey, const struct ibv_sge *memory, uint32_t access,
+			       struct inlay_umr *umr)
 {
-	struct inlay_umr umr;
-
-	__builtin_memset(&umr, 0, sizeof(umr));
-	umr.mask = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY |
-		   (qpn ? MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN : 0);
-	umr.flags = MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET;
-	umr.tag = (uint8_t)rkey;
+	__builtin_memset(umr, 0, sizeof(*umr));
+	umr->mask = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY |
+		    (qpn ? MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN : 0);
+	umr->flags = MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET;
+	umr->tag = (uint8_t)rkey;
 	if (!memory) {
-		umr.flags |= INLAY_UMR_FREE | (qpn ? MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN : 0);
-		return umr;
+		umr->flags |= INLAY_UMR_FREE | (qpn ? MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN : 0);
+		return;
 	}
-	umr.mask |= INLAY_UMR_MASK_FILL | INLAY_UMR_MASK_ACCESS | MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR;
-	umr.flags |= qpn ? MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE : 0;
-	umr.access = access;
-	umr.qpn = qpn;
-	umr.start = access & IBV_ACCESS_ZERO_BASED ? 0 : memory->addr;
-	umr.len = memory->length;
-	umr.list = memory;
-	umr.entries = 1;
-	return umr;
+	umr->mask |= INLAY_UMR_MASK_FILL | INLAY_UMR_MASK_ACCESS | MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR;
+	umr->flags |= qpn ? MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE : 0;
+	umr->access = access;
+	umr->qpn = qpn;
+	umr->start = access & IBV_ACCESS_ZERO_BASED ? 0 : memory->addr;
+	umr->len = memory->length;
+	umr->list = memory;
+	umr->entries = 1;
 }
 
 /* ---- Signatures ---- */
