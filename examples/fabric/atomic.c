@@ -2,10 +2,13 @@
 /*
  * atomic.c: fi_atomic, fi_fetch_atomic, fi_compare_atomic and their kin.
  *
- * Types of 8 bytes are the device's, one element after the other: sums of integers by fetch-and-add,
- * everything else by compare-and-swap, again and again until nobody came between. So all of them are atomic
- * to each other, and need nobody at the peer. Other types go as messages, and all do if the device has no
- * atomics: the peer carries them out when it makes progress.
+ * Types of 8 bytes are the device's, and with extended atomics those of 4, one element after the other: sums of
+ * integers by fetch-and-add, bits and swaps by masked atomics, everything else by compare-and-swap, again and
+ * again until nobody came between. So all of them are atomic to each other, and need nobody at the peer. Other
+ * types go as messages: the peer carries them out when it makes progress.
+ *
+ * Which types are the device's is said by the peer, in its hello, for all who come: the two ways are not atomic to
+ * each other. An endpoint whose own device cannot do as it is told refuses the operation.
  *
  * Either way an operation is written down as the message that it is or could be; its answer looks the same,
  * with an errno in the place of op and type, and old values in that of operands.
@@ -158,53 +161,95 @@ static struct op *new_op(struct endpoint *ep, uint8_t kind, struct peer *p, void
 
 /* ---- At the caller ---- */
 
+static size_t size_of(const struct request *r)
+{
+	return types[r->wire.segments & 255].size;
+}
+
 /* What becomes of the element that is at work, if it was old. */
 static uint64_t native_next(const struct op *op, uint64_t old)
 {
 	const struct request *r = request_of(op);
-	const uint8_t *operand = r->values + 8 * op->asked;
-	uint64_t next;
+	const uint8_t *operand = r->values + size_of(r) * op->asked;
+	uint64_t next = 0;
 
 	types[r->wire.segments & 255].combine((enum fi_op)(r->wire.segments >> 8), &old, operand,
-					      operand + 8 * r->target.count, &next);
+					      operand + size_of(r) * r->target.count, &next);
 	return next;
 }
 
-/* What the next element might be: what it is compared with, or 0. A wrong guess costs one more step. */
-static uint64_t native_guess(const struct op *op)
+/* Of the element that is at work: what it is compared with, or its mask; 0 if there is none. */
+static uint64_t native_compare(const struct op *op)
 {
 	const struct request *r = request_of(op);
-	uint64_t guess = 0;
+	uint64_t compare = 0;
 
 	if (compares((enum fi_op)(r->wire.segments >> 8)))
-		memcpy(&guess, r->values + 8 * (op->asked + r->target.count), 8);
-	return guess;
+		memcpy(&compare, r->values + size_of(r) * (op->asked + r->target.count), size_of(r));
+	return compare;
 }
 
-/* Posts the message, or the next step by the device. 0, -FI_EAGAIN; -FI_EOPNOTSUPP: the device has no atomics. */
+/* How the device carries out an operation. able: what both sides' devices can. */
+static uint8_t step_of(enum fi_datatype type, enum fi_op op, uint8_t able)
+{
+	if (op == FI_ATOMIC_READ || (op == FI_SUM && type <= FI_UINT64))
+		return STEP_ADD;
+	if (types[type].size == 8 && !(able & ABLE_MASKED_8))
+		return STEP_COMPARE;
+	return op == FI_BXOR ? STEP_XOR :
+	       op == FI_BOR || op == FI_BAND || op == FI_ATOMIC_WRITE || op == FI_MSWAP ? STEP_BITS : STEP_COMPARE;
+}
+
+/* Whether a step is an extended atomic. */
+static bool extended(const struct op *op)
+{
+	return size_of(request_of(op)) == 4 || op->step == STEP_XOR || op->step == STEP_BITS;
+}
+
+/* Posts the next step by the device. The answer lands at the beginning of the request. 0 or -FI_EAGAIN. */
+static int post_step(struct peer *p, const struct op *op)
+{
+	const struct request *r = request_of(op);
+	const enum fi_op what = (enum fi_op)(r->wire.segments >> 8);
+	const uint32_t size = (uint32_t)size_of(r), key = r->target.key, flags = INLAY_SIGNALED | INLAY_RING;
+	const uint64_t remote = r->wire.tag + size * op->asked;
+	const struct ibv_sge sge = {(uintptr_t)r, size, op->bounce->lkey};
+	struct inlay_masked_swap swap = {0, op->data, UINT64_MAX, UINT64_MAX};
+	uint64_t v = 0;
+
+	if (what != FI_ATOMIC_READ)
+		memcpy(&v, r->values + size * op->asked, size);
+	switch (op->step) {
+	case STEP_ADD:
+		return size == 8 ? inlay_post_fetch_add(&p->sq, remote, key, v, &sge, flags) :
+				   inlay_post_fetch_add32(&p->sq, remote, key, (uint32_t)v, &sge, flags);
+	case STEP_XOR:
+		return inlay_post_xor(&p->sq, remote, key, v, &sge, flags);
+	case STEP_BITS:
+		return inlay_post_swap(&p->sq, remote, key, v,
+				       what == FI_BOR ? v : what == FI_BAND ? ~v : what == FI_MSWAP ? native_compare(op) :
+				       UINT64_MAX, &sge, flags);
+	default:
+		swap.swap = native_next(op, op->data);
+		return size == 8 ? inlay_post_cmp_swap(&p->sq, remote, key, op->data, swap.swap, &sge, flags) :
+				   inlay_post_masked_cmp_swap(&p->sq, remote, key, &swap, &sge, flags);
+	}
+}
+
+/* Posts the message, or the next step by the device. 0 or -FI_EAGAIN. */
 static int post(struct peer *p, struct op *op)
 {
 	struct request *r = request_of(op);
-	const enum fi_op what = (enum fi_op)(r->wire.segments >> 8);
-	const uint64_t remote = r->wire.tag + 8 * op->asked;
 	struct slot *slot = peer_slot(p), next = {op, SLOT_OP, 0};
-	struct ibv_sge sge = {(uintptr_t)r, 8, op->bounce->lkey};
-	uint64_t add = 0;
+	struct ibv_sge sge = {(uintptr_t)&r->wire, op->bounce->len, op->bounce->lkey};
 	int err;
 
-	if (op->kind != OP_NATIVE) {
-		sge.addr = (uintptr_t)&r->wire;
-		sge.length = op->bounce->len;
-		next.kind = op->kind == OP_ATOMIC ? SLOT_NONE : SLOT_OP;
+	if (op->kind == OP_NATIVE)
+		err = post_step(p, op);
+	else
 		err = inlay_post_send(&p->sq, &sge, 1, INLAY_SIGNALED | INLAY_RING);
-	} else if (op->adds) {
-		if (what == FI_SUM)
-			memcpy(&add, r->values + 8 * op->asked, 8);
-		err = inlay_post_fetch_add(&p->sq, remote, r->target.key, add, &sge, INLAY_SIGNALED | INLAY_RING);
-	} else {
-		err = inlay_post_cmp_swap(&p->sq, remote, r->target.key, op->data, native_next(op, op->data), &sge,
-					  INLAY_SIGNALED | INLAY_RING);
-	}
+	if (op->kind == OP_ATOMIC)
+		next.kind = SLOT_NONE;
 	if (!err)
 		*slot = next;
 	return err;
@@ -225,12 +270,13 @@ void atomic_step(struct endpoint *ep, struct op *op, int err)
 {
 	struct request *r = request_of(op);
 	const uint64_t expected = op->data;
+	const uint32_t size = (uint32_t)size_of(r);
 
-	op->data = r->landing;
-	if (err || op->adds || r->landing == expected || native_next(op, r->landing) == r->landing) {
-		memcpy(r->values + 8 * op->asked, &r->landing, 8);
+	op->data = extended(op) ? inlay_atomic_answer(&ep->domain->atomics, &r->landing, size) : r->landing;
+	if (err || op->step != STEP_COMPARE || op->data == expected || native_next(op, op->data) == op->data) {
+		memcpy(r->values + size * op->asked, &op->data, size);
 		op->asked += !err;
-		op->data = native_guess(op);
+		op->data = native_compare(op); /* a guess. A wrong one costs one more step */
 	}
 	if (op->asked == r->target.count)
 		message_scatter(op, r->values, op->len);
@@ -248,11 +294,16 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 				  (uint16_t)((unsigned int)a->op << 8 | (unsigned int)a->type), a->remote};
 	const struct target target = {(uint32_t)a->key, (uint32_t)count};
 	const size_t size = types[a->type].size;
-	struct op *op = new_op(ep, OP_NATIVE, p, a->context, done);
+	const uint8_t need = size == 8 ? ABLE_8 : size == 4 ? ABLE_4 : 0;
+	const bool native = p->able & need && !(a->remote & (size - 1));
 	struct request *r;
+	struct op *op;
 	size_t i;
 	int err;
 
+	if (native && !(ep->domain->able & need))
+		return -FI_EOPNOTSUPP;
+	op = new_op(ep, native ? OP_NATIVE : answer ? OP_ATOMIC : OP_MESSAGE, p, a->context, done);
 	if (!op)
 		return -FI_EAGAIN;
 	op->len = 0;
@@ -263,7 +314,7 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 		op->len += op->iov[i].iov_len;
 	}
 	op->buf = (uint8_t *)op->iov[0].iov_base;
-	op->adds = a->op == FI_ATOMIC_READ || (a->op == FI_SUM && a->type <= FI_UINT64);
+	op->step = step_of(a->type, a->op, p->able & ep->domain->able);
 	op->asked = 0;
 	r = request_of(op);
 	r->wire = wire;
@@ -271,15 +322,9 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 	r->target = target;
 	op->bounce->len = (uint32_t)(gather(gather(r->values, a->iov, a->iovs, size), a->compare, a->compares, size) -
 				     (uint8_t *)&r->wire);
-	err = -FI_EOPNOTSUPP;
-	if (size == 8 && !(a->remote & 7)) {
-		op->data = native_guess(op);
-		err = post(p, op);
-	}
-	if (err == -FI_EOPNOTSUPP) {
-		op->kind = answer ? OP_ATOMIC : OP_MESSAGE;
-		err = post(p, op);
-	}
+	if (native)
+		op->data = native_compare(op);
+	err = post(p, op);
 	if (err)
 		op_drop(ep, op);
 	return err;

@@ -28,7 +28,7 @@ enum hello_flags { SEEN = 1, DONE = 2 };
 struct hello {
 	uint32_t magic;
 	uint8_t kind;
-	uint8_t flags;
+	uint8_t flags;            /* and enum able << 4 */
 	uint16_t eager;           /* FI_INLAY_EAGER / 16: how long the receives are */
 	uint32_t attempt;         /* that record belongs to */
 	uint32_t your_attempt;    /* that SEEN is about */
@@ -76,7 +76,7 @@ static void say_hello(struct peer *p, uint8_t kind)
 	struct hello h;
 
 	memset(&h, 0, sizeof(h));
-	h.flags = (uint8_t)((p->seen ? SEEN : 0) | (p->state == PEER_READY ? DONE : 0));
+	h.flags = (uint8_t)((p->seen ? SEEN : 0) | (p->state == PEER_READY ? DONE : 0) | p->ep->domain->able << 4);
 	h.attempt = p->attempt;
 	h.your_attempt = p->their_attempt;
 	inlay_connect_pack(&p->here, h.record);
@@ -150,6 +150,7 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 	if (p->state == PEER_IDLE && begin(p))
 		return;
 	p->their_attempt = in->attempt;
+	p->able = in->flags >> 4;
 	err = in->eager == settings.eager / 16 ? 0 : -EINVAL;
 	if (err)
 		say_hello(p, HELLO); /* so that the other side sees it, too */

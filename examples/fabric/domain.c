@@ -132,6 +132,17 @@ static struct ibv_context *open_device(const char *name)
 	return context;
 }
 
+/* What the device's atomics are. Without any, all of them go as messages. */
+static void atomics_init(struct domain *d)
+{
+	struct ibv_device_attr device;
+
+	if (ibv_query_device(d->context, &device) || device.atomic_cap == IBV_ATOMIC_NONE)
+		return;
+	inlay_atomics_query(&d->atomics, d->context, NULL);
+	d->able = (uint8_t)(ABLE_8 | (d->atomics.sizes & 4 ? ABLE_4 : 0) | (d->atomics.sizes & 8 ? ABLE_MASKED_8 : 0));
+}
+
 static int domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_domain **out, void *context)
 {
 	struct domain *d = (struct domain *)calloc(1, sizeof(*d));
@@ -152,6 +163,7 @@ static int domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_
 		err = d->pd ? inlay_uar_create(&d->uar, d->pd, INLAY_UAR_SERIAL, &why) : -FI_ENOMEM;
 		if (!err)
 			err = regions_init(d);
+		atomics_init(d);
 	}
 	if (err) {
 		WARN(FI_LOG_DOMAIN, "%s: %s\n", info->domain_attr->name ? info->domain_attr->name : "any device", why);

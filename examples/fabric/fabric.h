@@ -160,6 +160,8 @@ struct domain {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	struct inlay_uar uar;     /* queue pairs are made in its PD */
+	struct inlay_atomics atomics;
+	uint8_t able;             /* enum able */
 	uint32_t users;
 	struct inlay_cache cache;
 	void *cache_memory;
@@ -225,6 +227,17 @@ enum op_kind {
 	OP_MESSAGE                /* a message of atomic.c that waits for room, then for its acknowledgement */
 };
 
+/* What the device does of an atomic operation: these once, the last until nobody came between. */
+enum atomic_step {
+	STEP_ADD,
+	STEP_XOR,
+	STEP_BITS,                /* sets those of a mask */
+	STEP_COMPARE              /* compares and swaps */
+};
+
+/* Atomics of a device, as they are told in a hello. The first two also say that it has these types to itself. */
+enum able { ABLE_8 = 1, ABLE_4 = 2, ABLE_MASKED_8 = 4 };
+
 /*
  * An operation that takes more than one step. A handle names it on the wire: its index, and how often
  * the place was used.
@@ -234,7 +247,7 @@ struct op {
 	uint8_t iovs;
 	bool told;                /* receive: its success makes a completion, */
 	bool plain;               /* and is not counted; tagged, of one buffer */
-	bool adds;                /* OP_NATIVE: by fetch-and-add */
+	uint8_t step;             /* OP_NATIVE: enum atomic_step */
 	uint32_t index;
 	uint64_t flags;           /* of its completion */
 	void *context;
@@ -313,6 +326,7 @@ struct peer {
 	struct slot *slots;
 	uint32_t mask;            /* of slots */
 	uint8_t state;
+	uint8_t able;             /* its enum able */
 	bool seen;                /* our queue pair is in RTS */
 	bool drained;             /* its queue pair takes no more receives */
 	bool flushed;             /* FAILING: the last WQE is posted */

@@ -182,6 +182,7 @@ int peer_open(struct peer *p)
 	if (ep->pairs < (uint32_t)settings.peers) { /* PEER_RING / 8 makes a ring of PEER_RING: inlay_send_cqes() */
 		err = pair_make(ep, IBV_QPT_RC, PEER_RING / 8, INLINE_BYTES, &p->qp, &p->sq, &p->here, &why);
 		ep->pairs += p->qp != NULL;
+		inlay_sq_set_atomics(&p->sq, ep->domain->atomics.sizes);
 	}
 	if (!err) {
 		why = "no memory for a connection";

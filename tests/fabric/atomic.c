@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * atomic.c: every operation on every type, against plain arithmetic: what is at the peer afterwards, what comes
- * back, what the completions tell. Then many at once at the same place, of which none may be lost.
+ * back, what the completions tell. Then many at once at the same place, of which none may be lost; and who needs the
+ * peer's help.
  */
 #include "rig.h"
 #include <rdma/fi_atomic.h>
@@ -335,7 +336,7 @@ static void test_all(UNUSED void **state)
 	nothing(&pair.b);
 }
 
-/* Sums and differences by three sides at once, more than rings have room for, at one place and one type */
+/* Sums, and products with 1, by three sides at once, more than rings have room for, at one place and one type */
 static void together(enum fi_datatype t)
 {
 	static char contexts[600];
@@ -353,13 +354,17 @@ static void together(enum fi_datatype t)
 		struct side *s = i % 3 == 0 ? &pair.a : i % 3 == 1 ? &c : &pair.b;
 		fi_addr_t to = i % 3 == 0 ? pair.to_b : i % 3 == 1 ? to_b : to_self;
 
+		const enum fi_op op = i / 3 % 2 ? FI_PROD : FI_SUM;
+
 		v = truth(t, true);
 		store(t, add[i], v);
-		sum.bits += v.bits;
-		sum.re += v.re;
+		if (op == FI_SUM) {
+			sum.bits += v.bits;
+			sum.re += v.re;
+		}
 		/* Either may find the other's work unfinished */
 		must(again(fi_fetch_atomic(s->ep, add[i], 1, NULL, add[i], NULL, to, (uintptr_t)theirs, fi_mr_key(mr),
-					   t, FI_SUM, &contexts[i])));
+					   t, op, &contexts[i])));
 	}
 	for (i = 0; i < 600; i++)
 		good(i % 3 == 0 ? &pair.a : i % 3 == 1 ? &c : &pair.b, &contexts[i]);
@@ -372,16 +377,37 @@ static void test_together(UNUSED void **state)
 	together(FI_UINT64);
 	together(FI_DOUBLE);
 	together(FI_UINT32);
+	together(FI_FLOAT);
 	together(FI_LONG_DOUBLE);
+}
+
+/* Types of 4 and 8 bytes are the device's, whatever the operation: the peer need not make progress. Others need it. */
+static void test_alone(UNUSED void **state)
+{
+	static const enum fi_op ops[] = {FI_SUM, FI_PROD, FI_BOR, FI_BAND, FI_BXOR, FI_ATOMIC_WRITE, FI_CSWAP, FI_MSWAP};
+	unsigned t, i;
+	double end;
+
+	for (t = FI_INT8; t <= FI_UINT64; t++)
+		for (i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
+			const bool native = types[t].size >= 4;
+
+			spot = theirs;
+			must(again(go(ops[i] >= FI_CSWAP ? COMPARE : FETCH, (enum fi_datatype)t, ops[i], 3, 1)));
+			for (end = now() + (native ? DEADLINE : 0.005); now() < end && pair.a.first == pair.a.last; step())
+				poll_side(&pair.a);
+			assert_int_equal(pair.a.last - pair.a.first, native);
+			good(&pair.a, &context);
+		}
 }
 
 /* A fetch with this end; 0: a good one */
 static void fetch_ends(uint64_t at, uint64_t key, enum fi_op op, int err)
 {
-	uint32_t v = 1, old = 0;
+	uint16_t v = 1, old = 0;
 
 	must(again(fi_fetch_atomic(pair.a.ep, op == FI_SUM ? &v : NULL, 1, NULL, &old, NULL, pair.to_b, at, key,
-				   FI_UINT32, op, &context)));
+				   FI_UINT16, op, &context)));
 	if (err)
 		bad(&pair.a, &context, err);
 	else
@@ -398,7 +424,7 @@ static void test_refused(UNUSED void **state)
 	fetch_ends(end - 4, key ^ 0x100, FI_SUM, FI_EACCES);
 	fetch_ends(end, key, FI_SUM, FI_EACCES);
 	fetch_ends(end - 4, fi_mr_key(readable), FI_SUM, FI_EACCES);
-	fetch_ends(end - 6, key, FI_SUM, FI_EINVAL);
+	fetch_ends(end - 5, key, FI_SUM, FI_EINVAL);
 	fetch_ends(end - 4, fi_mr_key(readable), FI_ATOMIC_READ, 0);
 	must(fi_close(&readable->fid));
 }
@@ -428,6 +454,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all),
 		cmocka_unit_test(test_together),
+		cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_refused),
 	};
 
