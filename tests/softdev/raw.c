@@ -48,12 +48,18 @@ static uint32_t get32(const uint8_t *at)
 
 /* ---- headers ---- */
 
-static void find_l4(uint32_t len, struct raw_headers *h, unsigned proto, uint32_t at)
+static void find_l4(struct raw_headers *h, unsigned proto, uint32_t at)
 {
-	if (h->fragment || (proto != 6 && proto != 17) || at + (proto == 6 ? 20u : 8u) > len)
+	if (h->fragment || (proto != 6 && proto != 17) || at + (proto == 6 ? 20u : 8u) > h->end)
 		return;
 	h->l4 = at;
 	h->proto = proto;
+}
+
+/* A length that cannot be, as in headers that are yet to be cut up: the packet's own */
+static uint32_t end_of(uint32_t len, uint32_t header, uint32_t said)
+{
+	return said > len || said < header ? len : said;
 }
 
 static void find_l3(const uint8_t *p, uint32_t len, struct raw_headers *h, uint32_t at)
@@ -63,13 +69,13 @@ static void find_l3(const uint8_t *p, uint32_t len, struct raw_headers *h, uint3
 	if (h->type == 0x0800 && at + 20 <= len && p[at] >> 4 == 4 && (p[at] & 15) >= 5 && at + (p[at] & 15) * 4u <= len) {
 		h->l3 = at;
 		h->version = 4;
-		h->end = at + get16(p + at + 2);
+		h->end = end_of(len, at + (p[at] & 15) * 4, at + get16(p + at + 2));
 		h->fragment = get16(p + at + 6) & 0x3fff;
-		find_l4(len, h, p[at + 9], at + (p[at] & 15) * 4);
+		find_l4(h, p[at + 9], at + (p[at] & 15) * 4);
 	} else if (h->type == 0x86dd && at + 40 <= len && p[at] >> 4 == 6) {
 		h->l3 = at;
 		h->version = 6;
-		h->end = at + 40 + get16(p + at + 4);
+		h->end = end_of(len, at + 41, at + 40 + get16(p + at + 4));
 		next = p[at + 6];
 		at += 40;
 		while ((next == 0 || next == 43 || next == 60 || next == 44) && at + 8 <= len && ext++ < 8) {
@@ -77,10 +83,8 @@ static void find_l3(const uint8_t *p, uint32_t len, struct raw_headers *h, uint3
 			next = p[at];
 			at += next == 44 ? 8 : 8 + p[at + 1] * 8u;
 		}
-		find_l4(len, h, next, at);
+		find_l4(h, next, at);
 	}
-	if (h->end > len || h->end < h->l3)
-		h->end = len;
 }
 
 void raw_parse(const uint8_t *p, uint32_t len, uint32_t from, struct raw_headers *h)
@@ -157,7 +161,7 @@ static void all_headers(const struct raw_eth *e, const uint8_t *p, uint32_t len,
 		outer->l4 = 0;
 		outer->proto = 0;
 		if (swp[0])
-			find_l4(len, outer, e->swp_flags & 0x20 ? 17 : 6, swp[0] * 2u);
+			find_l4(outer, e->swp_flags & 0x20 ? 17 : 6, swp[0] * 2u);
 	}
 	if (swp[3] && swp[3] * 2u + 20 <= len) {
 		memset(inner, 0, sizeof *inner);
@@ -166,7 +170,7 @@ static void all_headers(const struct raw_eth *e, const uint8_t *p, uint32_t len,
 		inner->l4 = 0;
 		inner->proto = 0;
 		if (swp[2])
-			find_l4(len, inner, e->swp_flags & 0x02 ? 17 : 6, swp[2] * 2u);
+			find_l4(inner, e->swp_flags & 0x02 ? 17 : 6, swp[2] * 2u);
 	}
 }
 
@@ -364,7 +368,7 @@ static void adjust(const struct raw_eth *e, uint8_t *p, uint32_t hdr, uint32_t o
 
 bool raw_send(struct rcq *q, struct op *op, uint8_t *synd)
 {
-	static uint8_t data[SD_MAX_TSO], p[RAW_MAX + 256 + VLAN_HLEN];
+	static uint8_t data[ENG_SEGS * RAW_MAX], p[RAW_MAX + 256 + VLAN_HLEN];
 	const struct raw_eth *e = &q->body.eth;
 	struct iovec src[ENG_IOVS], to = { data, op->total };
 	uint8_t slots[SD_MAX_SLOTS];
