@@ -242,6 +242,32 @@ static void need(int ok, const char *what)
 	}
 }
 
+/* 64 completions at once: how many, where, what they say */
+COUNTED uint32_t inlay_count_64(struct inlay_cq *cq)
+{
+	return inlay_cq_count(cq, 64);
+}
+
+COUNTED uint32_t inlay_collect_64(struct inlay_cq *cq, const struct mlx5_cqe64 **into)
+{
+	return inlay_cq_peek_many(cq, into, 64);
+}
+
+COUNTED uint32_t inlay_decode_64(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)
+{
+	return inlay_cq_decode(cq, counters, lengths, 64);
+}
+
+COUNTED uint32_t inlay_decode_block(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)
+{
+	return inlay_cq_decode(cq, counters, lengths, 64);
+}
+
+COUNTED int inlay_unzip_64(struct inlay_cq *cq)
+{
+	return inlay_cq_unzip(cq);
+}
+
 static uint8_t ring[RING * 64] __attribute__((aligned(4096))), reg[4096] __attribute__((aligned(4096)));
 static struct mlx5_cqe64 cqes[RING] __attribute__((aligned(4096)));
 static uint8_t wide_ring[2 * RING * 64] __attribute__((aligned(4096))), entries[RING * 32] __attribute__((aligned(4096)));
@@ -265,6 +291,35 @@ static void run_inlay(int inlined, int quiet)
 		need((quiet ? inlay_poll_quiet(&ep) : inlay_poll(&ep)) == 1, "poll");
 	}
 	need(inlay_sq_pending(&ep.sq) == 0 && inlay_from_be32(record[1]) == ROUNDS, "what the rounds leave behind");
+}
+
+/* Batches of 64: of a ring full of receives, then of a compressed block of them, decoded or unzipped */
+static void run_batches(void)
+{
+	const struct mlx5_cqe64 *into[64];
+	uint32_t cq_record[2], i, k, lengths[64];
+	uint16_t counters[64];
+	struct inlay_cq cq;
+
+	for (k = 0; k < 3; k++) {
+		memset(cqes, 0xf0, sizeof(cqes));
+		need(!inlay_cq_init(&cq, cqes, RING, 64, cq_record, NULL, 3) && !inlay_cq_set_compression(&cq, INLAY_MINI_HASH, 0), "ring");
+		memset(cqes, 0, 64 * sizeof(cqes[0]));
+		for (i = 0; i < 64; i++)
+			cqes[i].op_own = MLX5_CQE_RESP_SEND << 4;
+		if (k) {
+			cqes[0].op_own |= INLAY_CQE_COMPRESSED;
+			cqes[0].byte_cnt = inlay_to_be32(64);
+		}
+		if (k == 0) {
+			need(inlay_count_64(&cq) == 64 && inlay_collect_64(&cq, into) == 64 && into[63] == &cqes[63], "batch");
+			need(inlay_decode_64(&cq, counters, lengths) == 64, "decoded");
+		} else if (k == 1) {
+			need(inlay_decode_block(&cq, counters, lengths) == 64 && counters[63] == 63, "block");
+		} else {
+			need(inlay_unzip_64(&cq) == 64, "unzipped");
+		}
+	}
 }
 
 /* Datagrams of two WQEBBs: their ring does not come round either, nor is it ever full */
@@ -606,6 +661,7 @@ int main(int argc, char **argv)
 		run_datagrams(0);
 		run_datagrams(1);
 		run_bursts();
+		run_batches();
 		for (i = 0; i < 3; i++)
 			run_destinations(i);
 		run_shared();

@@ -56,6 +56,15 @@ for compiler in gcc clang; do
 	ceiling $compiler inlay_masked_add 200 56 "masked 4-byte fetch-and-add, record, BlueFlame"
 	[ $compiler = gcc ] && swap=107 || swap=135
 	ceiling $compiler inlay_masked_swap 200 $swap "masked 8-byte compare-and-swap, record, BlueFlame of two WQEBBs"
+	try "$compiler -mavx2 builds" $compiler $flags -mavx2 -o "$dir/$compiler-avx2" tests/queue/ceilings.c -libverbs -lmlx5 -lcmocka
+	while read -r function limit name; do
+		ceiling $compiler $function 64 $limit "64 completions, each: $name, AVX2" "$dir/$compiler-avx2"
+	done <<-EOF
+	inlay_count_64 6 counted
+	inlay_collect_64 12 collected
+	inlay_decode_64 17 counter and length
+	inlay_decode_block 8 counter and length, of a compressed block
+	EOF
 	try "$compiler builds the transport in miniature" $compiler $flags -o "$dir/$compiler-transport" bench/transport.c
 	while read -r function calls limit name; do
 		ceiling $compiler $function $((200 * calls)) $limit "transport: $name" "$dir/$compiler-transport" 200

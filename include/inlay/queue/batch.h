@@ -70,8 +70,10 @@ INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct
 		return max && cqes[0];
 	}
 	to_end = inlay_cq_to_end_(cq);
+	to_end = n < to_end ? n : to_end;
 	slot = cq->next;
-	for (i = 0; i < n && i < to_end; i++, slot += cq->stride)
+#pragma GCC unroll 4
+	for (i = 0; i < to_end; i++, slot += cq->stride)
 		cqes[i] = (const struct mlx5_cqe64 *)(const void *)slot;
 	for (slot = cq->begin; i < n; i++, slot += cq->stride)
 		cqes[i] = (const struct mlx5_cqe64 *)(const void *)slot;
@@ -83,6 +85,7 @@ INLAY_ALWAYS void inlay_cq_decode_run_(const uint8_t *slot, uint32_t stride, uin
 {
 	uint32_t i;
 
+#pragma GCC unroll 4
 	for (i = 0; i < n; i++, slot += stride) {
 		const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)(const void *)slot;
 
@@ -91,9 +94,9 @@ INLAY_ALWAYS void inlay_cq_decode_run_(const uint8_t *slot, uint32_t stride, uin
 	}
 }
 
-/* Counters, lengths and ownership of up to 8 receives, from their mini CQEs. */
-INLAY_ALWAYS void inlay_cq_decode_minis_(const struct inlay_cq *cq, uint32_t index, const uint8_t *minis, uint32_t n,
-					 uint32_t counter, uint16_t *counters, uint32_t *lengths, uint8_t op_own)
+/* Lengths and counters of up to 8 receives, from their mini CQEs. */
+INLAY_ALWAYS void inlay_cq_decode_minis_(const uint8_t *minis, uint32_t n, uint32_t counter, uint16_t *counters,
+					 uint32_t *lengths)
 {
 	uint32_t i;
 
@@ -103,7 +106,42 @@ INLAY_ALWAYS void inlay_cq_decode_minis_(const struct inlay_cq *cq, uint32_t ind
 		__builtin_memcpy(&be, minis + 8 * i + 4, sizeof(be));
 		lengths[i] = inlay_from_be32(be);
 		counters[i] = (uint16_t)(counter + i);
-		inlay_cq_own_(cq, index + i, op_own);
+	}
+}
+
+/*
+ * As above, eight at a time, and their slots, side by side, become the caller's. The first mini
+ * CQEs lie at `minis`, the next where their CQEs go. stride is a constant.
+ */
+INLAY_ALWAYS void inlay_cq_decode_arrays_(const uint8_t *minis, uint8_t *slots, uint32_t stride, uint8_t op_own, uint32_t n,
+					  uint32_t counter, uint16_t *counters, uint32_t *lengths)
+{
+	typedef uint16_t words __attribute__((vector_size(16)));
+	const words first = {0, 1, 2, 3, 4, 5, 6, 7};
+	words all = first + (uint16_t)counter;
+	uint32_t i, k;
+
+	for (i = 0; i + INLAY_MINI_CQES <= n; i += INLAY_MINI_CQES) {
+#pragma GCC unroll 2
+		for (k = 0; k < 2; k++) {
+			inlay_scan4_ a, b;
+			words len;
+
+			__builtin_memcpy(&a, minis + 32 * k, sizeof(a));
+			__builtin_memcpy(&b, minis + 32 * k + 16, sizeof(b));
+			len = (words)__builtin_shufflevector(a, b, 1, 3, 5, 7);
+			len = __builtin_shufflevector(len, len, 1, 0, 3, 2, 5, 4, 7, 6);
+			len = len << 8 | len >> 8;
+			__builtin_memcpy(lengths + i + 4 * k, &len, sizeof(len));
+		}
+		/* The last byte of one of the slots is a mini CQE's, which has been read. */
+#pragma GCC unroll 8
+		for (k = 0; k < INLAY_MINI_CQES; k++)
+			slots[k * stride + 63] = op_own;
+		__builtin_memcpy(counters + i, &all, sizeof(all));
+		all += 8;
+		slots += INLAY_MINI_CQES * stride;
+		minis = slots;
 	}
 }
 
@@ -111,19 +149,22 @@ INLAY_ALWAYS void inlay_cq_decode_minis_(const struct inlay_cq *cq, uint32_t ind
 INLAY_APART void inlay_cq_decode_block_(struct inlay_cq *cq, struct mlx5_cqe64 *title, uint16_t *counters,
 					uint32_t *lengths, uint32_t n)
 {
-	uint32_t i, at = inlay_cq_minis_(cq, cq->ci), counter = inlay_cq_counter_(cq, title);
-	uint8_t minis[64];
+	uint32_t i, k, m, to_end = inlay_cq_to_end_(cq), counter = inlay_cq_counter_(cq, title);
+	const uint8_t *array = (const uint8_t *)inlay_cq_slot_(cq, inlay_cq_minis_(cq, cq->ci));
+	uint8_t op_own = (uint8_t)((title->op_own & ~INLAY_CQE_OWNER) | cq->lap >> 8), minis[64];
 
-	for (i = 0; i + INLAY_MINI_CQES <= n; i += INLAY_MINI_CQES) {
-		inlay_copy(minis, inlay_cq_slot_(cq, at), sizeof(minis));
-		at = cq->ci + i + INLAY_MINI_CQES;
-		inlay_cq_decode_minis_(cq, cq->ci + i, minis, INLAY_MINI_CQES, counter + i, counters + i, lengths + i,
-				       title->op_own);
-	}
-	if (i < n) {
-		inlay_copy(minis, inlay_cq_slot_(cq, at), sizeof(minis));
-		inlay_cq_decode_minis_(cq, cq->ci + i, minis, n - i, counter + i, counters + i, lengths + i,
-				       title->op_own);
+	/* Whole arrays before the ring's end. The enhanced layout has none. */
+	m = (n < to_end ? n : to_end) & ~(INLAY_MINI_CQES - 1);
+	if (cq->stride == 64)
+		inlay_cq_decode_arrays_(array, cq->next, 64, op_own, m, counter, counters, lengths);
+	else
+		inlay_cq_decode_arrays_(array, cq->next, 128, op_own, m, counter, counters, lengths);
+	for (i = m; i < n; i += m) {
+		m = n - i < INLAY_MINI_CQES ? n - i : INLAY_MINI_CQES;
+		inlay_copy(minis, i ? (const uint8_t *)inlay_cq_slot_(cq, cq->ci + i) : array, sizeof(minis));
+		inlay_cq_decode_minis_(minis, m, counter + i, counters + i, lengths + i);
+		for (k = 0; k < m; k++)
+			inlay_cq_own_(cq, cq->ci + i + k, title->op_own);
 	}
 	/* What the last slot holds may be the title of the next block. */
 	title->wqe_counter = inlay_to_be16((uint16_t)(counter + n - 1));
@@ -146,19 +187,18 @@ INLAY_FN uint32_t inlay_cq_decode(struct inlay_cq *cq, uint16_t *counters, uint3
 
 	INLAY_CHECK(cq && ((counters && lengths) || !max), "no argument is NULL");
 	for (done = 0; done < max; done += n) {
-		const struct mlx5_cqe64 *cqe;
+		const struct mlx5_cqe64 *cqe = inlay_cq_peek(cq);
 
-		n = inlay_cq_count(cq, max - done);
-		if (n) {
+		if (!cqe)
+			break;
+		if (!inlay_cqe_is_special(cqe)) {
+			n = inlay_cq_count(cq, max - done);
 			to_end = inlay_cq_to_end_(cq);
 			to_end = n < to_end ? n : to_end;
 			inlay_cq_decode_run_(cq->next, cq->stride, counters + done, lengths + done, to_end);
 			inlay_cq_decode_run_(cq->begin, cq->stride, counters + done + to_end, lengths + done + to_end, n - to_end);
 		} else {
-			cqe = inlay_cq_peek(cq);
-			if (!cqe || !inlay_cqe_is_compressed(cqe))
-				break;
-			n = inlay_cq_block_(cq, cq->ci, &title);
+			n = inlay_cqe_is_compressed(cqe) ? inlay_cq_block_(cq, cq->ci, &title) : 0;
 			if (!n)
 				break;
 			if (n > max - done || cq->mini > INLAY_MINI_CSUM || title.op_own >> 4 == MLX5_CQE_REQ) {

@@ -29,8 +29,18 @@ INLAY_ALWAYS uint32_t inlay_scan_tail_(const uint8_t *slots, uint32_t stride, ui
 							    offsetof(struct mlx5_cqe64, wqe_counter));
 }
 
-#define INLAY_SCAN_FORMAT_ ((uint32_t)INLAY_CQE_COMPRESSED << 24)
-#define INLAY_SCAN_SPECIAL_ ((uint32_t)(INLAY_CQE_COMPRESSED | INLAY_CQE_ERROR) << 24)
+/*
+ * A slot is good if nothing is left of its tail by
+ *
+ *   ((tail ^ lap << 16) & (own << 16 | special)) + scatter 32) & (own << 16 | error | scatter 64 << 1)
+ *
+ * The sum carries out of the two format bits only if both are set.
+ */
+#define INLAY_SCAN_SPECIAL_ ((uint32_t)(INLAY_CQE_ERROR | INLAY_CQE_COMPRESSED) << 24)
+#define INLAY_SCAN_ONE_ ((uint32_t)INLAY_CQE_SCATTER_32 << 24)
+#define INLAY_SCAN_BAD_ ((uint32_t)(INLAY_CQE_ERROR | INLAY_CQE_SCATTER_64 << 1) << 24)
+#define INLAY_SCAN_LEFT_(tail, lap, own) \
+	(((((tail) ^ (lap) << 16) & ((own) << 16 | INLAY_SCAN_SPECIAL_)) + INLAY_SCAN_ONE_) & ((own) << 16 | INLAY_SCAN_BAD_))
 
 /* Slots from `slots` on, at most n, that are the caller's and not special. lap, own: of inlay_cq. */
 INLAY_ALWAYS uint32_t inlay_scan_by_1_(const uint8_t *slots, uint32_t stride, uint32_t n, uint32_t lap, uint32_t own)
@@ -40,7 +50,7 @@ INLAY_ALWAYS uint32_t inlay_scan_by_1_(const uint8_t *slots, uint32_t stride, ui
 	for (i = 0; i < n; i++) {
 		uint32_t tail = inlay_scan_tail_(slots, stride, i);
 
-		if ((tail ^ lap << 16) & own << 16 || (tail & INLAY_SCAN_SPECIAL_) >= INLAY_SCAN_FORMAT_)
+		if (INLAY_SCAN_LEFT_(tail, lap, own))
 			break;
 	}
 	return i;
@@ -53,9 +63,6 @@ INLAY_ALWAYS uint32_t inlay_scan_by_1_(const uint8_t *slots, uint32_t stride, ui
 typedef uint32_t inlay_scan4_ __attribute__((vector_size(16)));
 typedef uint32_t inlay_scan8_ __attribute__((vector_size(32)));
 
-#define INLAY_SCAN_GOOD_(tails, lap, own) \
-	(((((tails) ^ (lap) << 16) & (own) << 16) == 0) & (((tails) & INLAY_SCAN_SPECIAL_) < INLAY_SCAN_FORMAT_))
-
 INLAY_ALWAYS uint32_t inlay_scan_by_4_(const uint8_t *slots, uint32_t stride, uint32_t n, uint32_t lap, uint32_t own)
 {
 	uint32_t i;
@@ -64,7 +71,7 @@ INLAY_ALWAYS uint32_t inlay_scan_by_4_(const uint8_t *slots, uint32_t stride, ui
 		const uint8_t *at = slots + (size_t)i * stride;
 		inlay_scan4_ tails = {inlay_scan_tail_(at, stride, 0), inlay_scan_tail_(at, stride, 1),
 				      inlay_scan_tail_(at, stride, 2), inlay_scan_tail_(at, stride, 3)};
-		inlay_scan4_ good = (inlay_scan4_)INLAY_SCAN_GOOD_(tails, lap, own);
+		inlay_scan4_ good = (inlay_scan4_)(INLAY_SCAN_LEFT_(tails, lap, own) == 0);
 #if defined(__x86_64__)
 		typedef float floats __attribute__((vector_size(16)));
 		uint32_t bad = (uint32_t)__builtin_ia32_movmskps((floats)good) ^ 0xf;
@@ -96,10 +103,10 @@ INLAY_ALWAYS uint32_t inlay_scan_by_8_(const uint8_t *slots, uint32_t stride, ui
 				      inlay_scan_tail_(at, stride, 2), inlay_scan_tail_(at, stride, 3),
 				      inlay_scan_tail_(at, stride, 4), inlay_scan_tail_(at, stride, 5),
 				      inlay_scan_tail_(at, stride, 6), inlay_scan_tail_(at, stride, 7)};
-		inlay_scan8_ good = (inlay_scan8_)INLAY_SCAN_GOOD_(tails, lap, own);
+		inlay_scan8_ left = INLAY_SCAN_LEFT_(tails, lap, own);
 
-		__builtin_memcpy(all, &good, sizeof(all));
-		if (~(all[0] & all[1] & all[2] & all[3]))
+		__builtin_memcpy(all, &left, sizeof(all));
+		if (all[0] | all[1] | all[2] | all[3])
 			break;
 	}
 	return i + inlay_scan_by_4_(slots + (size_t)i * stride, stride, n - i, lap, own);
