@@ -50,10 +50,10 @@ endif
 
 # As many compilers at a time as there are processors. `make deps check`: nothing is compiled before deps is done.
 MAKEFLAGS += -j$(shell nproc)
-first = $(filter deps,$(MAKECMDGOALS))
+first = $(filter deps deps-all,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps run check test check-all fuzz bench bench-all include-cost FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test check-all fuzz bench bench-all include-cost FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
 all: $(library) $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
 
@@ -71,7 +71,10 @@ packages = gcc g++ clang make pkg-config libibverbs-dev librdmacm-dev rdmacm-uti
 	libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev
 
 deps: ## installs the Debian packages that build and tests need
-	@{ command -v dpkg-query && command -v apt-get; } >/dev/null || { echo "make deps knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
+deps-all: ## the same, and the programs that check-all runs
+deps-all: packages += lammps scalapack-mpi-test netpipe-openmpi
+deps deps-all:
+	@{ command -v dpkg-query && command -v apt-get; } >/dev/null || { echo "make $@ knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
 	missing=; for p in $(packages); do \
 		dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null | grep -qx installed || missing="$$missing $$p"; done; \
 	[ -n "$$missing" ] || exit 0; \
