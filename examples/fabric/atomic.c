@@ -215,13 +215,15 @@ static int post_step(struct peer *p, const struct op *op)
 	const uint64_t remote = r->wire.tag + size * op->asked;
 	const struct ibv_sge sge = {(uintptr_t)r, size, op->bounce->lkey};
 	struct inlay_masked_swap swap = {0, op->data, UINT64_MAX, UINT64_MAX};
+	const struct inlay_remote there = {remote, key};
 	uint64_t v = 0;
 
 	if (what != FI_ATOMIC_READ)
 		memcpy(&v, r->values + size * op->asked, size);
 	switch (op->step) {
 	case STEP_ADD:
-		return size == 8 ? inlay_post_fetch_add(&p->sq, remote, key, v, &sge, flags) :
+		return settings.dc ? inlay_post_to_fetch_add(&p->sq, &p->target, &there, v, &sge, flags) :
+		       size == 8 ? inlay_post_fetch_add(&p->sq, remote, key, v, &sge, flags) :
 				   inlay_post_fetch_add32(&p->sq, remote, key, (uint32_t)v, &sge, flags);
 	case STEP_XOR:
 		return inlay_post_xor(&p->sq, remote, key, v, &sge, flags);
@@ -231,7 +233,8 @@ static int post_step(struct peer *p, const struct op *op)
 				       UINT64_MAX, &sge, flags);
 	default:
 		swap.swap = native_next(op, op->data);
-		return size == 8 ? inlay_post_cmp_swap(&p->sq, remote, key, op->data, swap.swap, &sge, flags) :
+		return settings.dc ? inlay_post_to_cmp_swap(&p->sq, &p->target, &there, op->data, swap.swap, &sge, flags) :
+		       size == 8 ? inlay_post_cmp_swap(&p->sq, remote, key, op->data, swap.swap, &sge, flags) :
 				   inlay_post_masked_cmp_swap(&p->sq, remote, key, &swap, &sge, flags);
 	}
 }
@@ -240,14 +243,17 @@ static int post_step(struct peer *p, const struct op *op)
 static int post(struct peer *p, struct op *op)
 {
 	struct request *r = request_of(op);
-	struct slot *slot = peer_slot(p), next = {op, SLOT_OP, 0};
+	struct slot next = {op, SLOT_OP, 0}, *slot;
 	struct ibv_sge sge = {(uintptr_t)&r->wire, op->bounce->len, op->bounce->lkey};
 	int err;
 
+	if (peer_begin(p))
+		return -FI_EAGAIN;
+	slot = peer_slot(p);
 	if (op->kind == OP_NATIVE)
 		err = post_step(p, op);
 	else
-		err = inlay_post_send(&p->sq, &sge, 1, INLAY_SIGNALED | INLAY_RING);
+		err = peer_send(p, &sge, INLAY_SIGNALED | INLAY_RING);
 	if (op->kind == OP_ATOMIC)
 		next.kind = SLOT_NONE;
 	if (!err)

@@ -14,6 +14,8 @@
  * A name says which incarnation of an endpoint it is. A hello to another one is REFUSED, and a hello from a
  * younger one tells that the older is gone. `attempt` counts the connections of one incarnation: what is
  * older than the last one is late, what is younger begins anew. BYE is an endpoint that closes.
+ *
+ * Over DC (dc.c) the same hellos tell a target instead of a queue pair; nobody has states to go through.
  */
 #include "fabric.h"
 
@@ -23,7 +25,7 @@
 #define BYE_MS 10000u     /* for what was sent to be acknowledged */
 
 enum hello_kind { HELLO = 1, REFUSED, BYE };
-enum hello_flags { SEEN = 1, DONE = 2 };
+enum hello_flags { SEEN = 1, DONE = 2, OVER_DC = 4 };
 
 struct hello {
 	uint32_t magic;
@@ -34,7 +36,7 @@ struct hello {
 	uint32_t your_attempt;    /* that SEEN is about */
 	struct name from;
 	uint64_t to;              /* incarnation */
-	uint8_t record[INLAY_CONNECT_SIZE];
+	uint8_t record[INLAY_CONNECT_SIZE]; /* OVER_DC: dc.c's */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct hello) == HELLO_SIZE, "on the wire");
@@ -76,10 +78,14 @@ static void say_hello(struct peer *p, uint8_t kind)
 	struct hello h;
 
 	memset(&h, 0, sizeof(h));
-	h.flags = (uint8_t)((p->seen ? SEEN : 0) | (p->state == PEER_READY ? DONE : 0) | p->ep->domain->able << 4);
+	h.flags = (uint8_t)((p->seen ? SEEN : 0) | (p->state == PEER_READY ? DONE : 0) |
+			    (settings.dc ? OVER_DC : 0) | p->ep->domain->able << 4);
 	h.attempt = p->attempt;
 	h.your_attempt = p->their_attempt;
-	inlay_connect_pack(&p->here, h.record);
+	if (settings.dc)
+		dc_tell(p, h.record);
+	else
+		inlay_connect_pack(&p->here, h.record);
 	say(p->ep, &p->av, &h, kind, p->name.incarnation);
 }
 
@@ -132,10 +138,12 @@ static bool latest(struct endpoint *ep, uint64_t incarnation, const struct inlay
 static void hello_arrived(struct peer *p, const struct hello *in)
 {
 	const char *why = "FI_INLAY_EAGER is not the same everywhere";
+	const bool dc = (in->flags & OVER_DC) != 0;
 	int late = (int32_t)(in->attempt - p->their_attempt), err;
 	struct inlay_connect_record there;
 
-	if (late < 0 || inlay_connect_unpack(&there, in->record, sizeof(in->record), NULL) || there.type != IBV_QPT_RC)
+	if (late < 0 || (!dc && (inlay_connect_unpack(&there, in->record, sizeof(in->record), NULL) ||
+				 there.type != IBV_QPT_RC)))
 		return;
 	if (p->state == PEER_FAILED && !late) {
 		say_hello(p, BYE); /* it has not noticed yet */
@@ -151,9 +159,13 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 		return;
 	p->their_attempt = in->attempt;
 	p->able = in->flags >> 4;
-	err = in->eager == settings.eager / 16 ? 0 : -EINVAL;
+	err = in->eager == settings.eager / 16 && dc == settings.dc ? 0 : -EINVAL;
+	if (dc != settings.dc)
+		why = "FI_INLAY_TRANSPORT is not the same everywhere";
 	if (err)
 		say_hello(p, HELLO); /* so that the other side sees it, too */
+	else if (dc && !p->seen)
+		dc_told(p, in->record);
 	else if (!p->seen)
 		err = inlay_connect_rts(p->qp, &p->here, &there, &p->ep->attr, &why);
 	if (err) {
@@ -203,9 +215,12 @@ void connect_arrived(struct endpoint *ep, const void *data, size_t len)
 /* An RDMA write of nothing, which the peer's device acknowledges, or nobody does. It brings back all before it. */
 void connect_probe(struct peer *p)
 {
-	struct slot *slot = peer_slot(p);
+	struct slot *slot;
 
-	if (inlay_post_write(&p->sq, 0, 0, NULL, 0, INLAY_SIGNALED))
+	if (peer_begin(p))
+		return;
+	slot = peer_slot(p);
+	if (peer_write(p, 0, 0, NULL, 0, INLAY_SIGNALED))
 		return;
 	slot->kind = SLOT_NONE;
 	inlay_sq_ring(&p->sq);

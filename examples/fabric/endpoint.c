@@ -3,7 +3,7 @@
  * endpoint.c: an endpoint's queues, options and end.
  *
  * An endpoint has one device CQ, one shared receive queue and one UD queue pair for hellos; queue pairs of
- * connections are made when they are needed (peer.c). All of them ring the domain's one register.
+ * connections are made when they are needed (peer.c), or shared (dc.c). All of them ring the domain's one register.
  */
 #include "fabric.h"
 
@@ -49,7 +49,8 @@ static int make_queues(struct endpoint *ep, const char **why)
 	srq.attr.max_sge = 1;
 	if (wait_attach(ep))
 		return inlay_refuse_(-errno, why, "no completion channel");
-	cqes = inlay_srq_cqes(srq.attr.max_wr) + UD_RING * 4 + (uint32_t)settings.peers * PEER_RING;
+	cqes = inlay_srq_cqes(srq.attr.max_wr) + UD_RING * 4 +
+	       (settings.dc ? INITIATORS : (uint32_t)settings.peers) * PEER_RING;
 	ep->ibcq = ibv_create_cq(context, (int)cqes, NULL, ep->channel, 0);
 	if (!ep->ibcq)
 		return inlay_refuse_(-errno, why, "no CQ for so many connections: lower FI_INLAY_PEERS");
@@ -89,6 +90,9 @@ static int enable(struct endpoint *ep)
 		err = pair_make(ep, IBV_QPT_UD, UD_RING / 4, HELLO_SIZE, &ep->ud_qp, &ep->ud, &ep->here, &why);
 	if (!err)
 		err = inlay_connect_rts(ep->ud_qp, &ep->here, NULL, &ep->attr, &why);
+	ep->name.incarnation = nanoseconds(CLOCK_REALTIME);
+	if (!err && settings.dc)
+		err = dc_target(ep, &why);
 	if (!err) {
 		why = "no registered memory for receives: lower FI_INLAY_RECEIVES";
 		err = pool_init(&ep->small, SMALL_MESSAGE, NULL);
@@ -102,7 +106,6 @@ static int enable(struct endpoint *ep)
 		return err;
 	}
 	inlay_connect_pack(&ep->here, ep->name.record);
-	ep->name.incarnation = nanoseconds(CLOCK_REALTIME);
 	ep->now = milliseconds();
 	ep->enabled = true;
 	send_defaults(ep);
@@ -145,6 +148,8 @@ static int endpoint_close(struct fid *fid)
 	if (ep->ud_qp)
 		ibv_destroy_qp(ep->ud_qp);
 	inlay_sq_fini(&ep->ud);
+	if (ep->dct)
+		ibv_destroy_qp(ep->dct);
 	if (ep->ibsrq)
 		ibv_destroy_srq(ep->ibsrq);
 	if (ep->ibcq)

@@ -28,6 +28,7 @@
 #include <rdma/fi_tagged.h>
 #include <rdma/providers/fi_log.h>
 #include <rdma/providers/fi_prov.h>
+#include <infiniband/mlx5dv.h>
 #include <inlay/connect.h>
 #include <inlay/match.h>
 #include <inlay/mmap/cache.h>
@@ -65,6 +66,7 @@
 #define MEMBER(type, name, ...) type name;
 extern struct settings {
 	SETTINGS(MEMBER)
+	bool dc;                  /* FI_INLAY_TRANSPORT */
 } settings;
 extern struct fi_provider provider;
 
@@ -119,6 +121,7 @@ INLAY_ALWAYS uint32_t header_bytes(uint8_t flags)
 #define SMALL_MESSAGE 192u        /* longer ones keep the bounce buffer that they came in */
 #define HELLO_SIZE 112u           /* of connect.c's datagrams */
 #define PEER_RING 128u            /* WQEBBs of a connection */
+#define INITIATORS 8u             /* that all peers share, if settings.dc */
 
 /* A message as it came, checked against the bytes that came. */
 struct message {
@@ -345,6 +348,11 @@ struct peer {
 	uint64_t since, hello_at, probe_at; /* milliseconds */
 	uint32_t tries;
 	uint32_t fence;           /* its send queue's index after the last probe for FI_FENCE */
+
+	/* settings.dc: qp, sq and slots are those of an initiator that it has for a while, or NULL and empty */
+	struct inlay_av target;
+	uint32_t index;           /* in by_index */
+	uint32_t number_be;       /* what it knows us by */
 } __attribute__((aligned(64)));
 
 /* ---- Endpoints ---- */
@@ -387,6 +395,11 @@ struct endpoint {
 	struct ibv_comp_channel *channel; /* if its completions can be waited for */
 	struct ibv_srq *ibsrq;
 	struct ibv_qp *ud_qp;
+	struct ibv_qp *dct;       /* settings.dc. Of that are also: */
+	struct peer *initiators[INITIATORS]; /* who has them; NULL: there is none yet */
+	uint32_t turn;            /* which of them comes next */
+	struct peer **by_index;
+	uint32_t peer_count;
 	struct inlay_connect_attr attr;
 	struct inlay_connect_record here;
 	struct name name;
@@ -610,7 +623,8 @@ struct peer *peer_of_name(struct endpoint *ep, const struct name *name);
  */
 struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32_t done, uint64_t flags, int *result);
 
-int peer_open(struct peer *p);   /* the queue pair of a new connection, in INIT. 0 or a negative errno */
+int peer_open(struct peer *p);   /* a new connection: its queue pair, in INIT. 0 or a negative errno */
+int peer_pair(struct peer *p);   /* gives it a queue pair, or an initiator. 0 or a negative errno */
 void peer_ready(struct peer *p); /* it can be sent to from now on */
 void peer_fail(struct peer *p, int err, uint8_t syndrome); /* everything under way fails with err, a positive errno */
 void peer_flushed(struct peer *p); /* a completion has come in of one that is failing */
@@ -629,10 +643,54 @@ struct op *op_begin(struct endpoint *ep, uint8_t kind, struct peer *p, void *con
 void op_end(struct endpoint *ep, struct op *op, int err);
 void op_drop(struct endpoint *ep, struct op *op);
 
+/* ---- Dynamic connections: dc.c ---- */
+
+int dc_target(struct endpoint *ep, const char **why);
+int dc_initiator(struct endpoint *ep, struct ibv_qp **qp, struct inlay_sq *sq, const char **why);
+int dc_borrow(struct peer *p); /* an initiator. 0 or -FI_EAGAIN */
+void dc_lost(struct peer *p);  /* its initiator */
+int dc_register(struct peer *p); /* in by_index, once. 0 or a negative errno */
+struct peer *dc_source(struct endpoint *ep, const struct mlx5_cqe64 *cqe); /* whose message it is, or NULL */
+void dc_tell(const struct peer *p, uint8_t *record); /* what it must know of us, for a hello */
+void dc_told(struct peer *p, const uint8_t *record); /* the other way */
+int dc_send(struct peer *p, const struct ibv_sge *sge, uint32_t flags);
+int dc_write(struct peer *p, const struct inlay_remote *there, const struct ibv_sge *sge, uint32_t sges,
+	     uint32_t flags);
+int dc_read(struct peer *p, const struct inlay_remote *there, const struct ibv_sge *sge, uint32_t flags);
+
 /* Whether its queue pair can be posted to: the other side's may not know yet that it can, too. */
 INLAY_ALWAYS bool peer_open_to(const struct peer *p)
 {
 	return p->state == PEER_READY || (p->state == PEER_CONNECTING && p->seen);
+}
+
+/* Comes before a post, except to those in `ready`: it may need an initiator. 0 or -FI_EAGAIN. */
+INLAY_ALWAYS int peer_begin(struct peer *p)
+{
+	return INLAY_UNLIKELY(settings.dc) && !p->qp ? dc_borrow(p) : 0;
+}
+
+/* Posts: as inlay_post_*, of an operation that was begun. */
+INLAY_ALWAYS int peer_send(struct peer *p, const struct ibv_sge *sge, uint32_t flags)
+{
+	return INLAY_UNLIKELY(settings.dc) ? dc_send(p, sge, flags) : inlay_post_send(&p->sq, sge, 1, flags);
+}
+
+INLAY_ALWAYS int peer_write(struct peer *p, uint64_t remote, uint32_t key, const struct ibv_sge *sge, uint32_t sges,
+			    uint32_t flags)
+{
+	const struct inlay_remote there = {remote, key};
+
+	return INLAY_UNLIKELY(settings.dc) ? dc_write(p, &there, sge, sges, flags) :
+					     inlay_post_write(&p->sq, remote, key, sge, sges, flags);
+}
+
+INLAY_ALWAYS int peer_read(struct peer *p, uint64_t remote, uint32_t key, const struct ibv_sge *sge, uint32_t flags)
+{
+	const struct inlay_remote there = {remote, key};
+
+	return INLAY_UNLIKELY(settings.dc) ? dc_read(p, &there, sge, flags) :
+					     inlay_post_read(&p->sq, remote, key, sge, 1, flags);
 }
 
 /* Where the next WQE says what it is. */

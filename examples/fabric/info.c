@@ -5,7 +5,7 @@
 #include "fabric.h"
 
 #define DEFAULT(type, name, value, ...) value,
-struct settings settings = {SETTINGS(DEFAULT)};
+struct settings settings = {SETTINGS(DEFAULT) false};
 
 /* What an endpoint can do, and what of that a caller gets only if it asks: it has a price. */
 #define ONE_SIDED (FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
@@ -237,9 +237,23 @@ struct fi_provider provider = {
 
 #define SET(type, name, ...) settings.name = (type)setting(#name, __VA_ARGS__);
 
+/* The one that is no number. False: it is neither rc nor dc. */
+static bool set_transport(void)
+{
+	char *given = NULL;
+
+	fi_param_define(&provider, "transport", FI_PARAM_STRING,
+			"rc: a queue pair for each peer; dc: a few for all of them [rc]");
+	fi_param_get_str(&provider, "transport", &given);
+	settings.dc = given && !strcmp(given, "dc");
+	return !given || settings.dc || !strcmp(given, "rc");
+}
+
 FI_EXT_INI
 {
 	SETTINGS(SET)
+	if (!set_transport())
+		WARN(FI_LOG_CORE, "transport is rc or dc: rc is taken\n");
 	settings.eager &= ~(size_t)15;
 	return &provider;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * peer.c: the other endpoints. A peer is known by its name, whether or not the address vector has it:
- * messages may come before the application learns the address. It has one connection at a time.
+ * messages may come before the application learns the address. It has one connection at a time. (With dc.c it is
+ * only an address vector, and has a queue pair while it is sent to.)
  *
  *   IDLE --connect_start, a hello--> CONNECTING --both in RTS--> READY
  *     ^                                   |                        |  an error, a new incarnation, BYE
@@ -77,7 +78,7 @@ struct peer *peer_of(struct endpoint *ep, fi_addr_t addr)
 	if (!p)
 		return NULL;
 	ep->by_addr[addr] = p;
-	if (p->state == PEER_READY)
+	if (p->state == PEER_READY && !settings.dc)
 		ep->ready[addr] = p;
 	return p;
 }
@@ -160,6 +161,8 @@ static void peer_close(struct peer *p)
 		ibv_destroy_qp(p->qp);
 		p->qp = NULL;
 		ep->pairs--;
+		if (settings.dc)
+			dc_lost(p);
 		inlay_cq_clean(&ep->cq, qpn, inlay_srq_gone, &ep->srq);
 		inlay_sq_fini(&p->sq);
 		inlay_qpn_table_remove(&ep->qpns, qpn);
@@ -173,14 +176,16 @@ static void peer_close(struct peer *p)
 	p->forgotten = false;
 }
 
-int peer_open(struct peer *p)
+int peer_pair(struct peer *p)
 {
 	struct endpoint *ep = p->ep;
 	const char *why = "more connections than FI_INLAY_PEERS";
 	int err = -ENOSPC;
 
-	if (ep->pairs < (uint32_t)settings.peers) { /* PEER_RING / 8 makes a ring of PEER_RING: inlay_send_cqes() */
-		err = pair_make(ep, IBV_QPT_RC, PEER_RING / 8, INLINE_BYTES, &p->qp, &p->sq, &p->here, &why);
+	if (settings.dc || ep->pairs < (uint32_t)settings.peers) {
+		/* PEER_RING / 8 makes a ring of PEER_RING: inlay_send_cqes() */
+		err = settings.dc ? dc_initiator(ep, &p->qp, &p->sq, &why) :
+		      pair_make(ep, IBV_QPT_RC, PEER_RING / 8, INLINE_BYTES, &p->qp, &p->sq, &p->here, &why);
 		ep->pairs += p->qp != NULL;
 		inlay_sq_set_atomics(&p->sq, ep->domain->atomics.sizes);
 	}
@@ -195,9 +200,19 @@ int peer_open(struct peer *p)
 		peer_close(p);
 		return err;
 	}
-	p->attempt++;
 	p->qp->qp_context = p; /* for peer_events */
-	p->seen = p->drained = p->flushed = false;
+	return 0;
+}
+
+int peer_open(struct peer *p)
+{
+	int err = settings.dc ? dc_register(p) : peer_pair(p);
+
+	if (err)
+		return err;
+	p->attempt++;
+	p->seen = p->flushed = false;
+	p->drained = settings.dc; /* an initiator receives nothing */
 	return 0;
 }
 
@@ -209,7 +224,7 @@ void peer_ready(struct peer *p)
 	p->state = PEER_READY;
 	p->probe_at = ep->now + (uint64_t)settings.keepalive_ms;
 	ep->unsettled--;
-	for (i = 0; i < ep->addrs; i++)
+	for (i = 0; !settings.dc && i < ep->addrs; i++) /* else it is not to be posted to without peer_begin */
 		if (ep->by_addr[i] == p)
 			ep->ready[i] = p;
 }
@@ -294,6 +309,7 @@ void peer_free_all(struct endpoint *ep)
 	}
 	free(ep->ready);
 	free(ep->qpn_memory);
+	free(ep->by_index);
 }
 
 /* ---- Completions ---- */

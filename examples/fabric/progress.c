@@ -116,6 +116,8 @@ static CALLED int received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	const void *data = scattered ? inlay_cqe_payload(cqe, inlay_cq_cqe_size(&ep->cq)) : b ? b->data : NULL;
 	int r = 0;
 
+	if (INLAY_UNLIKELY(!p) && settings.dc)
+		p = dc_source(ep, cqe);
 	if (INLAY_UNLIKELY(!b)) {
 		WARN(FI_LOG_EP_DATA, "a completion names no receive\n");
 		inlay_cq_advance_quiet(&ep->cq, 1);

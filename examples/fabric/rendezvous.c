@@ -68,10 +68,13 @@ static int register_buffers(struct endpoint *ep, struct op *op)
 static int read_piece(struct peer *p, struct op *op)
 {
 	size_t len = op->want - op->asked, at_segment = op->asked, at_buffer = op->asked;
-	struct slot *slot = peer_slot(p);
 	struct ibv_sge sge;
+	struct slot *slot;
 	uint32_t s, b;
 
+	if (peer_begin(p))
+		return -FI_EAGAIN;
+	slot = peer_slot(p);
 	for (s = 0; at_segment >= op->segment[s].len; s++)
 		at_segment -= op->segment[s].len;
 	for (b = 0; at_buffer >= op->iov[b].iov_len; b++)
@@ -85,8 +88,7 @@ static int read_piece(struct peer *p, struct op *op)
 	sge.addr = (uintptr_t)op->iov[b].iov_base + at_buffer;
 	sge.length = (uint32_t)len;
 	sge.lkey = op->region[b]->lkey;
-	if (inlay_post_read(&p->sq, op->segment[s].addr + at_segment, op->segment[s].rkey, &sge, 1,
-			    INLAY_SIGNALED | INLAY_RING))
+	if (peer_read(p, op->segment[s].addr + at_segment, op->segment[s].rkey, &sge, INLAY_SIGNALED | INLAY_RING))
 		return -FI_EAGAIN;
 	slot->kind = SLOT_OP;
 	slot->what = op;

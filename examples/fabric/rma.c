@@ -67,15 +67,17 @@ static void post_all(struct peer *p, const struct rma *r, struct work *w)
 			sge.length = left < LARGEST_PIECE ? (uint32_t)left : LARGEST_PIECE;
 			sge.lkey = w->lkey ? w->lkey[i] : 0;
 			if (r->flags & FI_READ)
-				inlay_post_read(&p->sq, remote, (uint32_t)r->key, &sge, 1, next_flags(p, w));
+				peer_read(p, remote, (uint32_t)r->key, &sge, next_flags(p, w));
 			else
-				inlay_post_write(&p->sq, remote, (uint32_t)r->key, &sge, 1, flags | next_flags(p, w));
+				peer_write(p, remote, (uint32_t)r->key, &sge, 1, flags | next_flags(p, w));
 		}
 	written.wire.tag = remote - r->remote;
+	sge.addr = (uintptr_t)&written;
+	sge.length = sizeof(written);
 	if (r->flags & FI_REMOTE_CQ_DATA)
-		inlay_post_send_inline(&p->sq, &written, sizeof(written), next_flags(p, w));
+		peer_send(p, &sge, INLAY_INLINE | next_flags(p, w));
 	else if (w->wqes)
-		inlay_post_write(&p->sq, 0, 0, NULL, 0, next_flags(p, w)); /* no bytes at all */
+		peer_write(p, 0, 0, NULL, 0, next_flags(p, w)); /* no bytes at all */
 	inlay_sq_ring(&p->sq);
 }
 
@@ -167,7 +169,7 @@ static ssize_t rma_any(struct endpoint *ep, const struct rma *r)
 	p = peer_for(ep, r->addr, r->context, done, r->flags, &err);
 	if (!p)
 		return err;
-	if (inlay_sq_room(&p->sq) < 4 * w.wqes)
+	if (peer_begin(p) || inlay_sq_room(&p->sq) < 4 * w.wqes)
 		return -FI_EAGAIN;
 	if (r->flags & FI_READ || len > RMA_INLINE)
 		return r->flags & FI_INJECT ? post_bounced(ep, p, r, &w) : post_in_place(ep, p, r, &w);

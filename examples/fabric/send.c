@@ -51,17 +51,19 @@ static uint8_t wire_flags(const struct send *s)
  *   +0   ctrl    SEND
  *   +16  inline  byte count | struct wire | (data) | (handle) | payload      wraps at the end of the ring
  *
+ * With dc, an address vector precedes it, and the immediate says from whom it is.
+ *
  * h    its flags say which extras are there
  * len  bytes of all pieces of the payload
  *
  * 0 or -FI_EAGAIN.
  */
 INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,
-			     void *context, uint32_t done)
+			     void *context, uint32_t done, bool dc)
 {
 	const uint32_t bytes = (uint32_t)len + header_bytes(h->wire.flags);
-	const uint32_t ds = 1 + inlay_seg_inline_ds(bytes);
-	const uint32_t signal = (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, (ds + 3) / 4);
+	const uint32_t ds = 1 + inlay_seg_inline_ds(bytes) + (dc ? inlay_av_ds(&p->target) : 0);
+	const uint32_t signal = (int32_t)done > 0 || dc ? INLAY_SIGNALED : peer_signal(p, (ds + 3) / 4);
 	struct slot *slot = peer_slot(p);
 	struct inlay_cursor at;
 	uint8_t *to;
@@ -72,6 +74,8 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 	slot->kind = SLOT_CONTEXT;
 	slot->what = context;
 	slot->flags = done;
+	if (dc)
+		at = inlay_av_ds(&p->target) == 3 ? inlay_seg_av(at, &p->target) : inlay_seg_av_compact(at, &p->target);
 	at = inlay_seg_inline_open(at, bytes, sizeof(h->wire), &to);
 	memcpy(to, &h->wire, sizeof(h->wire));
 	if (h->wire.flags & FLAG_DATA)
@@ -80,13 +84,16 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 		at = inlay_seg_inline_append(at, &h->handle, 8);
 	for (i = 0; i < iovs; i++)
 		at = inlay_seg_inline_append(at, iov[i].iov_base, (uint32_t)iov[i].iov_len);
-	return inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0, signal, 0);
+	return dc ? inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND_IMM, 0, signal, p->number_be) :
+		    inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0, signal, 0);
 }
 
 static int post_inlinev(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,
 			void *context, uint32_t done)
 {
-	return post_inline(p, h, iov, iovs, len, context, done);
+	if (peer_begin(p))
+		return -FI_EAGAIN;
+	return post_inline(p, h, iov, iovs, len, context, done, settings.dc);
 }
 
 CALLED ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t data, const void *buf, size_t len,
@@ -95,20 +102,20 @@ CALLED ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t
 	struct header h = {{WIRE_EAGER, flags, 0, tag}, data, 0};
 	struct iovec iov = {(void *)(uintptr_t)buf, len};
 
-	return post_inline(p, &h, &iov, 1, len, context, done);
+	return post_inline(p, &h, &iov, 1, len, context, done, false);
 }
 
 /* A message in a bounce buffer. */
 static int post_bounced(struct endpoint *ep, struct peer *p, const struct header *h, const struct send *s,
 			uint32_t done)
 {
-	struct slot *slot = peer_slot(p);
 	struct ibv_sge sge;
+	struct slot *slot;
 	struct buf *b;
 	uint8_t *to;
 	size_t i;
 
-	if (!inlay_sq_room(&p->sq))
+	if (peer_begin(p) || inlay_sq_room(&p->sq) < 2)
 		return -FI_EAGAIN;
 	b = buf_take(&ep->bounce);
 	if (!b)
@@ -126,9 +133,10 @@ static int post_bounced(struct endpoint *ep, struct peer *p, const struct header
 	sge.addr = (uintptr_t)b->data;
 	sge.length = (uint32_t)(to - b->data);
 	sge.lkey = b->lkey;
+	slot = peer_slot(p);
 	slot->kind = SLOT_BUF;
 	slot->what = b;
-	return inlay_post_send(&p->sq, &sge, 1, INLAY_SIGNALED | INLAY_RING); /* there is room */
+	return peer_send(p, &sge, INLAY_SIGNALED | INLAY_RING); /* there is room */
 }
 
 /* ---- With an operation that waits for FIN ---- */

@@ -9,6 +9,7 @@
 #define LONG (1u << 20)
 #define RECEIVES 16 /* of an endpoint: the least */
 #define INCARNATION 40 /* its place in a name */
+#define OTHERS 12
 
 static uint8_t out[LONG], in[LONG];
 
@@ -310,8 +311,8 @@ static void all_of(ssize_t n, size_t len)
 	assert_int_equal(n, len);
 }
 
-/* This program again, as the one below; it says its name, and is told ours. eager: its FI_INLAY_EAGER, or NULL */
-static struct process spawn(struct side *s, fi_addr_t *to, const char *eager)
+/* This program again, as the one below; it says its name, and is told ours. setting: of its own, or NULL */
+static struct process spawn(struct side *s, fi_addr_t *to, const char *setting, const char *value)
 {
 	struct process p;
 	int down[2], up[2];
@@ -323,8 +324,8 @@ static struct process spawn(struct side *s, fi_addr_t *to, const char *eager)
 	if (!p.pid) {
 		dup2(down[0], 0);
 		dup2(up[1], 3);
-		if (eager)
-			setenv("FI_INLAY_EAGER", eager, 1);
+		if (setting)
+			setenv(setting, value, 1);
 		execl("/proc/self/exe", "peers", "other", NULL);
 		_exit(127);
 	}
@@ -381,7 +382,7 @@ static void test_dies(void **state)
 	(void)state;
 	open_one(&pair.a);
 	for (i = 0; i < 3; i++) {
-		p = spawn(&pair.a, &to, NULL);
+		p = spawn(&pair.a, &to, NULL, NULL);
 		must(fi_trecv(pair.a.ep, in, 8, NULL, to, 1, 0, &there));
 		must(again(fi_tsend(pair.a.ep, "question", 8, NULL, to, 1, &here)));
 		good(&pair.a, &here);
@@ -405,6 +406,47 @@ static void test_dies(void **state)
 	side_close(&pair.a);
 }
 
+/* A process dies while messages to others are under way, more of them than there are initiators: these arrive. */
+static void test_others(void **state)
+{
+	static struct side other[OTHERS];
+	static char here[3 * OTHERS], there[3 * OTHERS], dead[3 * OTHERS];
+	static const size_t lens[3] = {8, 1000, LONG};
+	fi_addr_t to[OTHERS], to_dead;
+	struct process p;
+	int i, k;
+
+	(void)state;
+	open_one(&pair.a);
+	p = spawn(&pair.a, &to_dead, NULL, NULL);
+	must(again(fi_tinject(pair.a.ep, out, 8, to_dead, 2)));
+	for (i = 0; i < OTHERS; i++) {
+		open_one(&other[i]);
+		to[i] = insert(&pair.a, other[i].name);
+		ping(&pair.a, to[i], &other[i], insert(&other[i], pair.a.name));
+	}
+	reap(&p);
+	for (i = 0; i < (int)sizeof(out); i++)
+		out[i] = (uint8_t)rnd();
+	for (k = 0; k < 3 * OTHERS; k++) {
+		const size_t len = lens[k / OTHERS];
+
+		i = k % OTHERS;
+		must(again(fi_tsend(pair.a.ep, out, len, NULL, to_dead, 2, &dead[k])));
+		must(again(fi_tsend(pair.a.ep, out, len, NULL, to[i], 1, &here[k])));
+		must(fi_trecv(other[i].ep, in, len, NULL, FI_ADDR_UNSPEC, 1, 0, &there[k]));
+		memset(in, 0, len);
+		good(&other[i], &there[k]);
+		assert_memory_equal(in, out, len);
+		good(&pair.a, &here[k]);
+	}
+	for (k = 0; k < 3 * OTHERS; k++)
+		bad(&pair.a, &dead[k], FI_EHOSTUNREACH);
+	for (i = 0; i < OTHERS; i++)
+		side_close(&other[i]);
+	side_close(&pair.a);
+}
+
 /* A test that failed leaves what it had open: the next one begins without. */
 static int tear_down(void **state)
 {
@@ -421,10 +463,13 @@ static void test_settings(void **state)
 
 	(void)state;
 	open_one(&pair.a);
-	p = spawn(&pair.a, &to, "4096");
+	p = spawn(&pair.a, &to, "FI_INLAY_EAGER", "4096");
 	assert_int_equal(failure(&pair.a, to), FI_ECONNREFUSED);
 	reap(&p);
-	p = spawn(&pair.a, &to, "8200"); /* a multiple of 16 is taken: 8192 */
+	p = spawn(&pair.a, &to, "FI_INLAY_TRANSPORT", over_dc() ? "rc" : "dc");
+	assert_int_equal(failure(&pair.a, to), FI_ECONNREFUSED);
+	reap(&p);
+	p = spawn(&pair.a, &to, "FI_INLAY_EAGER", "8200"); /* a multiple of 16 is taken: 8192 */
 	must(again(fi_tinject(pair.a.ep, out, 8, to, 2)));
 	reap(&p);
 	side_close(&pair.a);
@@ -444,6 +489,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_entries, tear_down),
 		cmocka_unit_test_teardown(test_inject, tear_down),
 		cmocka_unit_test_teardown(test_dies, tear_down),
+		cmocka_unit_test_teardown(test_others, tear_down),
 		cmocka_unit_test_teardown(test_settings, tear_down),
 	};
 

@@ -18,7 +18,7 @@
 #include <rdma/fi_tagged.h>
 
 #define VERSION FI_VERSION(1, 17)
-#define SIDES 8
+#define SIDES 16
 #define LOG 16384
 #define NAME 48             /* bytes of an address */
 #define EAGER 8192          /* the default of FI_INLAY_EAGER */
@@ -45,6 +45,13 @@ struct side {
 static struct side *sides[SIDES]; /* that are open, and polled */
 
 /* ---- Opening and closing ---- */
+
+UNUSED static bool over_dc(void)
+{
+	const char *transport = getenv("FI_INLAY_TRANSPORT");
+
+	return transport && !strcmp(transport, "dc");
+}
 
 static void use_provider(void)
 {

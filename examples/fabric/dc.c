@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * dc.c: dynamically connected transport (FI_INLAY_TRANSPORT=dc): an endpoint has one target, to which all peers
+ * send, and a few initiators, whatever the number of peers.
+ *
+ *   peer.c, connect.c    a hello tells target, key, and a number: a peer is an address vector from then on
+ *   dc_borrow            a peer that is sent to takes an initiator from one that has nothing under way
+ *   dc_source            each message carries as immediate the number that its receiver has told the sender
+ *
+ * An initiator is one peer's until all that was posted to it has completed, hence every WQE is signaled. So an error
+ * is that of one peer, whose initiator is destroyed with what is left in it: nothing is repeated, and nobody else's
+ * operations are there. The next peer makes another initiator. When all are taken, posts say -FI_EAGAIN.
+ */
+#include "fabric.h"
+
+#define INDEX_BITS 20u /* of a number: which peer; the others: of which attempt */
+
+/* In place of an inlay_connect_record in hellos */
+struct dc_record {
+	uint64_t key;
+	uint32_t dctn;
+	uint32_t number;
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct dc_record) <= INLAY_CONNECT_SIZE, "fits a hello");
+
+/* ---- Queues ---- */
+
+static struct ibv_qp *make(struct endpoint *ep, enum mlx5dv_dc_type type)
+{
+	const bool target = type == MLX5DV_DCTYPE_DCT;
+	struct ibv_qp_init_attr_ex init;
+	struct mlx5dv_qp_init_attr dv;
+
+	memset(&init, 0, sizeof(init));
+	memset(&dv, 0, sizeof(dv));
+	init.qp_type = IBV_QPT_DRIVER;
+	init.send_cq = init.recv_cq = ep->ibcq;
+	init.comp_mask = IBV_QP_INIT_ATTR_PD;
+	init.pd = ep->domain->uar.pd;
+	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+	dv.dc_init_attr.dc_type = type;
+	if (target) {
+		init.srq = ep->ibsrq;
+		dv.dc_init_attr.dct_access_key = ep->name.incarnation;
+	} else {
+		init.cap.max_send_wr = PEER_RING / 8;
+		init.cap.max_send_sge = 1;
+		init.cap.max_inline_data = INLINE_BYTES;
+	}
+	return mlx5dv_create_qp(ep->domain->context, &init, &dv);
+}
+
+/* To RTR: a target is ready then; an initiator to RTS. 0 or a negative errno. */
+static int start(struct endpoint *ep, struct ibv_qp *qp, bool target)
+{
+	const struct inlay_connect_attr *with = &ep->attr;
+	struct ibv_device_attr device;
+	struct ibv_qp_attr a;
+	int err = ibv_query_device(ep->domain->context, &device);
+
+	memset(&a, 0, sizeof(a));
+	a.qp_state = IBV_QPS_INIT;
+	a.port_num = with->port;
+	a.pkey_index = with->pkey_index;
+	a.qp_access_flags = with->access;
+	if (!err)
+		err = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+				    (target ? IBV_QP_ACCESS_FLAGS : 0));
+	a.qp_state = IBV_QPS_RTR;
+	a.path_mtu = (enum ibv_mtu)ep->here.mtu;
+	a.min_rnr_timer = with->min_rnr_timer;
+	a.ah_attr.port_num = with->port;
+	a.ah_attr.sl = with->sl;
+	a.ah_attr.is_global = ep->here.link != INLAY_CONNECT_IB || ep->here.flags & INLAY_CONNECT_GLOBAL;
+	a.ah_attr.grh.sgid_index = ep->here.gid_index;
+	a.ah_attr.grh.hop_limit = with->hop_limit;
+	a.ah_attr.grh.traffic_class = with->traffic_class;
+	if (!err)
+		err = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_AV |
+				    (target ? IBV_QP_MIN_RNR_TIMER : 0));
+	if (err || target)
+		return -err;
+	a.qp_state = IBV_QPS_RTS;
+	a.timeout = with->timeout;
+	a.retry_cnt = with->retry_count;
+	a.rnr_retry = with->rnr_retry;
+	a.max_rd_atomic = device.max_qp_init_rd_atom < with->rd_atomic ? (uint8_t)device.max_qp_init_rd_atom :
+									 with->rd_atomic;
+	return -ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+int dc_target(struct endpoint *ep, const char **why)
+{
+	int err;
+
+	ep->dct = make(ep, MLX5DV_DCTYPE_DCT);
+	if (!ep->dct)
+		return inlay_refuse_(-errno, why, "no DC target: does the device have DC?");
+	err = start(ep, ep->dct, true);
+	return err ? inlay_refuse_(err, why, "the DC target does not start") : 0;
+}
+
+int dc_initiator(struct endpoint *ep, struct ibv_qp **qp, struct inlay_sq *sq, const char **why)
+{
+	int err;
+
+	*qp = make(ep, MLX5DV_DCTYPE_DCI);
+	if (!*qp)
+		return inlay_refuse_(-errno, why, "no DC initiator");
+	err = inlay_sq_from_qp(sq, *qp, &ep->domain->uar, &ep->cq, why);
+	if (err)
+		return err;
+	err = start(ep, *qp, false);
+	return err ? inlay_refuse_(err, why, "the DC initiator does not start") : 0;
+}
+
+/* ---- Who has an initiator ---- */
+
+/* p takes that of another peer, which has nothing under way. */
+static void take(struct peer *p, struct peer *from)
+{
+	struct inlay_qpn_table *table = &p->ep->qpns;
+
+	p->qp = from->qp;
+	p->sq = from->sq;
+	p->slots = from->slots;
+	p->mask = from->mask;
+	p->fence = inlay_sq_index(&p->sq) - 1;
+	from->qp = NULL;
+	from->slots = NULL;
+	memset(&from->sq, 0, sizeof(from->sq));
+	inlay_qpn_table_remove(table, p->qp->qp_num);
+	inlay_qpn_table_add(table, p->qp->qp_num, p); /* in the place that it had */
+}
+
+int dc_borrow(struct peer *p)
+{
+	struct endpoint *ep = p->ep;
+	struct peer **at;
+	uint32_t i;
+
+	for (i = 0; i < INITIATORS; i++) {
+		at = &ep->initiators[ep->turn++ % INITIATORS]; /* the one that was taken longest ago comes first */
+		if (!*at) {
+			if (peer_pair(p))
+				continue;
+		} else if (!inlay_sq_pending(&(*at)->sq) && (*at)->state != PEER_FAILING) {
+			take(p, *at);
+		} else {
+			continue;
+		}
+		*at = p;
+		return 0;
+	}
+	return -FI_EAGAIN;
+}
+
+void dc_lost(struct peer *p)
+{
+	uint32_t i;
+
+	for (i = 0; i < INITIATORS; i++)
+		if (p->ep->initiators[i] == p)
+			p->ep->initiators[i] = NULL;
+}
+
+/* ---- Who is a peer, to whom ---- */
+
+static uint32_t number(const struct peer *p)
+{
+	return p->index | p->attempt << INDEX_BITS;
+}
+
+int dc_register(struct peer *p)
+{
+	struct endpoint *ep = p->ep;
+	struct peer **all;
+
+	if (p->index < ep->peer_count && ep->by_index[p->index] == p)
+		return 0;
+	if (ep->peer_count >> INDEX_BITS)
+		return -FI_ENOSPC;
+	if (!(ep->peer_count & (ep->peer_count - 1))) { /* 0, or a power of two: full */
+		all = (struct peer **)realloc(ep->by_index, (ep->peer_count ? 2 * ep->peer_count : 1) * sizeof(*all));
+		if (!all)
+			return -FI_ENOMEM;
+		ep->by_index = all;
+	}
+	p->index = ep->peer_count++;
+	ep->by_index[p->index] = p;
+	return 0;
+}
+
+struct peer *dc_source(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
+{
+	const uint32_t n = inlay_from_be32(inlay_cqe_imm_be(cqe)), index = n & ((1u << INDEX_BITS) - 1);
+	struct peer *p;
+
+	if (inlay_cqe_opcode(cqe) != MLX5_CQE_RESP_SEND_IMM || inlay_cqe_qpn(cqe) != ep->dct->qp_num ||
+	    index >= ep->peer_count)
+		return NULL;
+	p = ep->by_index[index];
+	return n == number(p) && (p->state == PEER_CONNECTING || p->state == PEER_READY) ? p : NULL;
+}
+
+void dc_tell(const struct peer *p, uint8_t *record)
+{
+	const struct dc_record r = {p->ep->name.incarnation, p->ep->dct->qp_num, number(p)};
+
+	memcpy(record, &r, sizeof(r));
+}
+
+void dc_told(struct peer *p, const uint8_t *record)
+{
+	struct dc_record r;
+
+	memcpy(&r, record, sizeof(r));
+	p->target = p->av; /* the same path */
+	inlay_av_to_dct(&p->target, r.dctn & 0xffffff, r.key);
+	p->number_be = inlay_to_be32(r.number);
+}
+
+/* ---- Posts ---- */
+
+int dc_send(struct peer *p, const struct ibv_sge *sge, uint32_t flags)
+{
+	return inlay_post_to_send_imm(&p->sq, &p->target, p->number_be, sge, 1, flags | INLAY_SIGNALED);
+}
+
+int dc_write(struct peer *p, const struct inlay_remote *there, const struct ibv_sge *sge, uint32_t sges,
+	     uint32_t flags)
+{
+	return inlay_post_to_write(&p->sq, &p->target, there, sge, sges, flags | INLAY_SIGNALED);
+}
+
+int dc_read(struct peer *p, const struct inlay_remote *there, const struct ibv_sge *sge, uint32_t flags)
+{
+	return inlay_post_to_read(&p->sq, &p->target, there, sge, 1, flags | INLAY_SIGNALED);
+}

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The libfabric provider over dynamic connections: programs of this folder with FI_INLAY_TRANSPORT=dc.
+. tests/tap.sh
+
+export FI_INLAY_TRANSPORT=dc
+for program in messages rma atomic peers soak; do
+	for checked in 0 1; do
+		try "$program-$checked" bash tests/exec "$B/tests/fabric/$program-$checked"
+	done
+done
+
+FI_INLAY_TRANSPORT=DC FI_LOG_LEVEL=warn FI_PROVIDER_PATH=$B tests/softdev/run fi_info -p inlay >"$dir/out" 2>&1 &&
+	grep -q 'transport is rc or dc' "$dir/out"
+result $? "another name of a transport is not taken"
+finish
