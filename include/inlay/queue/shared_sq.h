@@ -68,6 +68,34 @@ INLAY_COLD void inlay_shared_sq_init(struct inlay_shared_sq *shared, const struc
 	shared->published = (uint64_t)taken.pi << 32;
 }
 
+/* A queue, field by field: of an assignment some compilers make a call. */
+INLAY_ALWAYS void inlay_shared_sq_copy_(struct inlay_sq *to, const struct inlay_sq *from)
+{
+	to->buf = from->buf;
+	to->last = from->last;
+	to->dbrec = from->dbrec;
+	to->next = from->next;
+	to->qpn8 = from->qpn8;
+	to->mask = from->mask;
+	to->pi = from->pi;
+	to->copy_max = from->copy_max;
+	to->pending = from->pending;
+	to->last_ds = from->last_ds;
+	to->unrung = from->unrung;
+	to->uar = from->uar;
+	to->reg_size = from->reg_size;
+	to->short_from = from->short_from;
+	to->max_ds = from->max_ds;
+	to->atomics = from->atomics;
+	to->type = from->type;
+	to->cq = from->cq;
+	to->reserved = from->reserved;
+	to->min_inline = from->min_inline;
+	to->multi_packet = from->multi_packet;
+}
+
+INLAY_STATIC_ASSERT(sizeof(struct inlay_sq) == 112, "inlay_shared_sq_copy_ knows every field");
+
 /*
  * Reserves `bbs` WQEBBs of the ring, and makes *part a queue with room for exactly them. Publish
  * it soon. From any thread; no two parts overlap.
@@ -80,7 +108,7 @@ INLAY_ALWAYS int inlay_shared_sq_reserve(struct inlay_shared_sq *shared, uint32_
 
 	INLAY_CHECK(shared && part, "queue and part are not NULL");
 	INLAY_CHECK(bbs, "a part has a WQEBB at least");
-	*part = shared->sq; /* before any return, or callers are warned that it is not set */
+	inlay_shared_sq_copy_(part, &shared->sq); /* before any return, or callers are warned that it is not set */
 	size = shared->sq.mask + 1;
 	if (INLAY_UNLIKELY(bbs > size))
 		return -E2BIG;
