@@ -31,6 +31,7 @@
  *   queue/sync.h       posts that wait, let other queues send, copy local memory
  *   queue/packet.h     posts of Ethernet packets
  *   queue/rq.h         receive queue
+ *   queue/striding.h   receive queue whose buffers take many packets each
  *   queue/srq.h        shared receive queue
  *   queue/qpn_table.h  finds the caller's object by the QP number of a completion
  *
@@ -89,6 +90,7 @@
 #include <inlay/queue/sync.h>
 #include <inlay/queue/packet.h>
 #include <inlay/queue/rq.h>
+#include <inlay/queue/striding.h>
 #include <inlay/queue/srq.h>
 #include <inlay/queue/qpn_table.h>
 

@@ -234,6 +234,31 @@ COUNTED int inlay_srq_poll(struct shared *s)
 	return 1;
 }
 
+struct packets {
+	struct inlay_striding rq;
+	struct inlay_cq cq;
+	struct inlay_packet_at at;
+	int err;
+} __attribute__((aligned(64)));
+
+/* A buffer that is used up is posted again */
+COUNTED int inlay_striding_poll(struct packets *s)
+{
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&s->cq);
+	int done;
+
+	if (!cqe)
+		return 0;
+	if (inlay_cqe_is_special(cqe) || (done = inlay_striding_take(&s->rq, cqe, &s->at)) < 0)
+		return s->err = -1;
+	inlay_cq_advance(&s->cq, 1);
+	if (INLAY_UNLIKELY(done)) {
+		inlay_striding_recycle(&s->rq);
+		inlay_striding_ring(&s->rq);
+	}
+	return 1;
+}
+
 static void need(int ok, const char *what)
 {
 	if (!ok) {
@@ -452,6 +477,26 @@ static void run_shared(void)
 	need(inlay_srq_pending(&s.srq) == 0 && inlay_from_be32(record[0]) == ROUNDS, "what the rounds leave behind");
 }
 
+/* Eight packets a buffer */
+static void run_striding(void)
+{
+	uint32_t record[2] = {0, 0}, cq_record[2] = {0, 0}, i;
+	struct packets s;
+
+	memset(cqes, 0xf0, sizeof(cqes));
+	need(!inlay_striding_init(&s.rq, entries, 4, 32, record, 3, 11, 0) && !inlay_cq_init(&s.cq, cqes, RING, 64, cq_record, NULL, 3),
+	     "rings");
+	for (i = 0; i < 4; i++)
+		need(!inlay_striding_post(&s.rq, 0x2000 + i, 5), "post");
+	for (i = 0; i < ROUNDS; i++) {
+		cqes[i].byte_cnt = inlay_to_be32(1 << 16 | 64);
+		cqes[i].wqe_counter = inlay_to_be16(i % 8);
+		cqes[i].op_own = MLX5_CQE_RESP_SEND << 4;
+		need(inlay_striding_poll(&s) == 1 && s.at.wqe == i / 8 % 4 && s.at.offset == i % 8 << 11 && s.at.len == 64, "poll");
+	}
+	need(inlay_from_be32(record[0]) == 4 + ROUNDS / 8, "what the rounds leave behind");
+}
+
 #ifdef __x86_64__
 #include "common.h"
 
@@ -665,6 +710,7 @@ int main(int argc, char **argv)
 		for (i = 0; i < 3; i++)
 			run_destinations(i);
 		run_shared();
+		run_striding();
 		run_atomics();
 		run_packets();
 	}

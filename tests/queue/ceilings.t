@@ -53,6 +53,7 @@ for compiler in gcc clang; do
 	ceiling $compiler inlay_packet 192 58 "the same alone, record, BlueFlame"
 	ceiling $compiler inlay_srq_give 200 32 "one-SGE entry of a shared receive queue, record"
 	ceiling $compiler inlay_srq_poll 200 36 "peek, error test, entry back to the shared receive queue, advance"
+	ceiling $compiler inlay_striding_poll 200 60 "peek, test, packet's place, strides, advance; a buffer of eight packets posted again"
 	ceiling $compiler inlay_masked_add 200 56 "masked 4-byte fetch-and-add, record, BlueFlame"
 	[ $compiler = gcc ] && swap=107 || swap=135
 	ceiling $compiler inlay_masked_swap 200 $swap "masked 8-byte compare-and-swap, record, BlueFlame of two WQEBBs"

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * striding.c: striding receive queues. A model of the device, written from the layouts that the kernel's en_rx.c and DPDK's mlx5_rx.c
+ * read, puts random packets into strides of the posted buffers; what inlay says must lead to the same packets. Then CQEs that no device
+ * writes. Plain memory between guard pages, no device.
+ */
+#include "rig.h"
+#include <endian.h>
+#include <sys/mman.h>
+
+#define PAGE 4096u
+#define MOST 16u         /* WQEs */
+
+struct model {
+	struct inlay_striding rq;
+	uint32_t wqes, wqe_size, log_strides, log_size, shift;
+	uint32_t strides, bytes;
+	uint8_t ring[MOST * 128] __attribute__((aligned(64)));
+	uint32_t record[2];
+	uint8_t *guard[2 * MOST];       /* one buffer each, between pages that nobody may touch */
+	uint8_t *buf[2 * MOST];
+	size_t mapped;
+	uint32_t in[MOST];              /* the buffer in each WQE */
+	uint32_t free[2 * MOST], frees;
+	/* the device */
+	uint32_t taken, used;
+	bool holds;                     /* a WQE, with these: */
+	uint64_t addr;
+	uint32_t len;
+	uint16_t index;                 /* of the WQE it holds, or will take */
+};
+
+static void model_open(struct model *m, uint32_t log_strides, uint32_t log_size)
+{
+	uint32_t i, rooms;
+
+	memset(m, 0, sizeof(*m));
+	m->wqes = 1u << rnd_below(5);
+	m->wqe_size = 32u << rnd_below(3);
+	m->log_strides = log_strides;
+	m->log_size = log_size;
+	m->shift = 2 * rnd_below(2);
+	m->strides = 1u << log_strides;
+	m->bytes = m->strides << log_size;
+	rooms = (m->bytes + PAGE - 1) / PAGE;
+	m->mapped = (rooms + 2) * PAGE;
+	for (i = 0; i < 2 * m->wqes; i++) {
+		m->guard[i] = (uint8_t *)mmap(NULL, m->mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		assert_true(m->guard[i] != MAP_FAILED);
+		must(mprotect(m->guard[i] + PAGE, rooms * PAGE, PROT_READ | PROT_WRITE));
+		m->buf[i] = m->guard[i] + PAGE + (rnd_below(2) ? rooms * PAGE - m->bytes : 0);
+		m->free[m->frees++] = i;
+	}
+	memset(m->ring, 0xaa, sizeof(m->ring));
+	must(inlay_striding_init(&m->rq, m->ring, m->wqes, m->wqe_size, m->record, log_strides, log_size, m->shift));
+	assert_int_equal(inlay_striding_bytes(&m->rq), m->bytes);
+}
+
+static void model_close(struct model *m)
+{
+	uint32_t i;
+
+	for (i = 0; i < 2 * m->wqes; i++)
+		must(munmap(m->guard[i], m->mapped));
+}
+
+/* ---- the program ---- */
+
+static void post_one(struct model *m)
+{
+	uint32_t i = m->frees ? rnd_below(m->frees) : 0, b = m->free[i];
+
+	assert_true(m->frees);
+	m->in[m->rq.rq.pi % m->wqes] = b;
+	must(inlay_striding_post(&m->rq, (uintptr_t)m->buf[b], 0x1234));
+	m->free[i] = m->free[--m->frees];
+}
+
+static void post_some(struct model *m, uint32_t n)
+{
+	while (n-- && inlay_striding_room(&m->rq))
+		post_one(m);
+	if (!inlay_striding_room(&m->rq))
+		assert_int_equal(inlay_striding_post(&m->rq, 1, 1), -EAGAIN);
+	inlay_striding_ring(&m->rq);
+}
+
+/* ---- the device ---- */
+
+static uint64_t get(const uint8_t *at, uint32_t n)
+{
+	uint64_t v = 0;
+
+	while (n--)
+		v = v << 8 | *at++;
+	return v;
+}
+
+/* Takes the next WQE, if there is one; checks each byte that it reads, and that nothing else has been written */
+static bool take_wqe(struct model *m)
+{
+	const uint8_t *wqe = m->ring + m->index * m->wqe_size;
+	uint32_t i;
+
+	if (m->holds)
+		return true;
+	if ((uint16_t)get((uint8_t *)m->record, 4) == (uint16_t)m->taken)
+		return false;
+	assert_int_equal(get(wqe, 2), 0);
+	assert_int_equal(get(wqe + 2, 2), (m->index + 1) % m->wqes);
+	assert_int_equal(get(wqe + 4, 8), 0);
+	assert_int_equal(get(wqe + 12, 4), 0);
+	m->len = (uint32_t)get(wqe + 16, 4);
+	assert_int_equal(get(wqe + 20, 4), 0x1234);
+	m->addr = get(wqe + 24, 8);
+	assert_int_equal(m->len, m->bytes);
+	if (m->wqe_size > 32) {
+		assert_int_equal(get(wqe + 32, 4), 0);
+		assert_int_equal(get(wqe + 36, 4), 0x100);
+	}
+	for (i = 48; i < m->wqe_size; i++)
+		assert_int_equal(wqe[i], 0xaa);
+	m->holds = true;
+	m->used = 0;
+	return true;
+}
+
+static void cqe_of(struct model *m, struct mlx5_cqe64 *cqe, uint32_t n, uint32_t len, bool filler)
+{
+	uint8_t *raw = (uint8_t *)cqe;
+	uint32_t i;
+
+	for (i = 0; i < 64; i++)
+		raw[i] = (uint8_t)rnd();
+	cqe->byte_cnt = htobe32((uint32_t)filler << 31 | n << 16 | len);
+	cqe->wqe_counter = htobe16((uint16_t)m->used);
+	cqe->op_own = MLX5_CQE_RESP_SEND << 4;
+	m->used += n;
+	if (m->used == m->strides) {
+		m->holds = false;
+		m->taken++;
+		m->index = (m->index + 1) % m->wqes;
+	}
+}
+
+/* Puts a packet somewhere. Returns the CQEs of it, at most two, with a filler's first; 0: it was lost */
+static uint32_t put_packet(struct model *m, const uint8_t *packet, uint32_t len, struct mlx5_cqe64 *cqe)
+{
+	uint32_t n = (len + m->shift + (1u << m->log_size) - 1) >> m->log_size, k = 0;
+
+	if (!take_wqe(m))
+		return 0;
+	if (n > m->strides - m->used) {
+		cqe_of(m, &cqe[k++], m->strides - m->used, rnd_below(0x10000), true);
+		if (!take_wqe(m))
+			return k;
+	}
+	memcpy((uint8_t *)(uintptr_t)m->addr + (m->used << m->log_size) + m->shift, packet, len);
+	cqe_of(m, &cqe[k++], n, len, false);
+	return k;
+}
+
+/* ---- tests ---- */
+
+/* Packets of all lengths through all shapes of queues; slow readers, lost packets, buffers that are held for a while */
+static void packets(void **state)
+{
+	static uint8_t packet[32768], sent[64][32768];
+	static struct model m;
+	struct mlx5_cqe64 cqe[128];
+	uint32_t log_strides, log_size, round, lens[64], head, tail, from, cqes, fillers = 0, lost = 0, laps = 0, i;
+	struct inlay_packet_at at = {0, 0, 0};
+
+	(void)state;
+	for (log_strides = 0; log_strides <= 9; log_strides++)
+		for (log_size = 6; log_size <= 13; log_size++) {
+			uint32_t most;
+
+			model_open(&m, log_strides, log_size);
+			most = m.bytes - m.shift < sizeof(packet) ? m.bytes - m.shift : (uint32_t)sizeof(packet);
+			post_some(&m, m.wqes);
+			for (round = 0; round < 60; round++) {
+				/* Some come ... */
+				for (head = tail = cqes = 0; tail < 1 + round % 20; ) {
+					uint32_t len = rnd_below(3) ? 1 + rnd_below(most < 200 ? most : 200) : 1 + rnd_below(most), k;
+
+					if (rnd_below(8) == 0) /* a whole number of strides, and one byte more */
+						len = ((1 + rnd_below(m.strides)) << log_size) - m.shift + rnd_below(2);
+					len = len > most ? most : len;
+					for (i = 0; i < len; i += 97)
+						packet[i] = (uint8_t)rnd();
+					packet[len - 1] = (uint8_t)rnd();
+					k = put_packet(&m, packet, len, cqe + cqes);
+					for (i = 0; i < k; i++)
+						fillers += be32toh(cqe[cqes + i].byte_cnt) >> 31;
+					cqes += k;
+					if (!k || be32toh(cqe[cqes - 1].byte_cnt) >> 31) {
+						lost++;
+						break;
+					}
+					memcpy(sent[tail], packet, len);
+					lens[tail++] = len;
+				}
+				/* ... and are read */
+				for (from = 0; from < cqes; from++) {
+					uint32_t before = m.rq.rq.limit;
+					int done = inlay_striding_take(&m.rq, &cqe[from], &at);
+
+					assert_in_range(done, 0, 1);
+					assert_true(at.wqe < m.wqes);
+					assert_int_equal(at.wqe, before % m.wqes);
+					if (at.len) {
+						assert_true(head < tail);
+						assert_int_equal(at.len, lens[head]);
+						assert_true(at.offset + at.len <= m.bytes);
+						assert_memory_equal(m.buf[m.in[at.wqe]] + at.offset, sent[head], at.len);
+						head++;
+					} else {
+						assert_int_equal(be32toh(cqe[from].byte_cnt) >> 31, 1);
+						assert_true(done);
+					}
+					if (done) {
+						m.free[m.frees++] = m.in[at.wqe];
+						laps += at.wqe == 0;
+					}
+				}
+				assert_int_equal(head, tail);
+				/* What the device holds or has not taken, and nothing else, is outstanding */
+				assert_int_equal((uint16_t)(m.rq.rq.pi - m.taken), m.wqes - inlay_striding_room(&m.rq));
+				post_some(&m, rnd_below(m.wqes + 1));
+			}
+			model_close(&m);
+		}
+	printf("# %u fillers, %u packets lost, %u laps\n", fillers, lost, laps);
+	assert_true(fillers && lost && laps);
+}
+
+/* A ring whose buffers stay in their WQEs: nothing is written but the record */
+static void recycled(void **state)
+{
+	static struct model m;
+	static uint8_t ring[sizeof(m.ring)], packet[64];
+	struct inlay_packet_at at = {0, 0, 0};
+	struct mlx5_cqe64 cqe[2];
+	uint32_t i;
+
+	(void)state;
+	model_open(&m, 2, 6);
+	post_some(&m, m.wqes);
+	memcpy(ring, m.ring, sizeof(ring));
+	for (i = 0; i < 70000 * 4; i++) {
+		packet[0] = (uint8_t)i;
+		assert_int_equal(put_packet(&m, packet, 60, cqe), 1);
+		assert_int_equal(inlay_striding_take(&m.rq, cqe, &at), i % 4 == 3);
+		assert_int_equal(m.buf[m.in[at.wqe]][at.offset], packet[0]);
+		assert_int_equal(at.wqe, i / 4 % m.wqes);
+		if (i % 4 == 3) {
+			inlay_striding_recycle(&m.rq);
+			inlay_striding_ring(&m.rq);
+		}
+	}
+	assert_memory_equal(ring, m.ring, sizeof(ring));
+	/* From the start again, with a buffer half used */
+	assert_int_equal(put_packet(&m, packet, 60, cqe), 1);
+	assert_int_equal(inlay_striding_take(&m.rq, cqe, &at), 0);
+	inlay_striding_reset(&m.rq);
+	assert_int_equal(m.record[0], 0);
+	assert_int_equal(inlay_striding_room(&m.rq), m.wqes);
+	m.frees = m.taken = m.index = 0;
+	m.holds = false;
+	for (i = 0; i < 2 * m.wqes; i++)
+		m.free[m.frees++] = i;
+	post_some(&m, 1);
+	for (i = 0; i < 4; i++) {
+		assert_int_equal(put_packet(&m, packet, 60, cqe), 1);
+		assert_int_equal(inlay_striding_take(&m.rq, cqe, &at), i == 3);
+	}
+	model_close(&m);
+}
+
+/* Any byte count and any index: no access beyond the buffer, and what cannot be changes nothing */
+static void hostile(void **state)
+{
+	static struct model m;
+	uint32_t shapes, i, k, refused = 0, accepted = 0;
+	struct inlay_packet_at at, was_at;
+	struct inlay_striding was;
+	struct mlx5_cqe64 cqe;
+	volatile uint8_t byte;
+
+	(void)state;
+	for (shapes = 0; shapes < 60; shapes++) {
+		model_open(&m, rnd_below(10), 6 + rnd_below(6));
+		memset(&at, 0xee, sizeof(at));
+		for (i = 0; i < 3000; i++) {
+			uint32_t n = rnd_below(3) ? rnd_below(4) : rnd_below(0x8000), len = rnd_below(3) ? rnd_below(256) : rnd_below(0x10000);
+			uint32_t index = rnd_below(3) ? rnd_below(m.strides) : rnd_below(0x10000), filler = rnd_below(8) == 0;
+			uint32_t left = m.rq.left;
+			bool good;
+			int done;
+
+			for (k = 0; k < 64; k++)
+				((uint8_t *)&cqe)[k] = (uint8_t)rnd();
+			cqe.byte_cnt = htobe32(filler << 31 | n << 16 | len);
+			cqe.wqe_counter = htobe16((uint16_t)index);
+			cqe.op_own = MLX5_CQE_RESP_SEND << 4;
+			good = inlay_striding_room(&m.rq) != m.wqes && n && n <= left &&
+			       (filler || ((uint64_t)index << m.log_size) + m.shift + len <= m.bytes);
+			was = m.rq;
+			was_at = at;
+			done = inlay_striding_take(&m.rq, &cqe, &at);
+			if (!good) {
+				assert_int_equal(done, -EPROTO);
+				assert_memory_equal(&was, &m.rq, sizeof(was));
+				assert_memory_equal(&was_at, &at, sizeof(at));
+				refused++;
+			} else {
+				assert_int_equal(done, n == left);
+				assert_int_equal(at.len, filler ? 0 : len);
+				assert_true(at.wqe < m.wqes);
+				for (k = 0; k < at.len; k++)
+					byte = m.buf[m.in[at.wqe]][at.offset + k];
+				if (done)
+					m.free[m.frees++] = m.in[at.wqe];
+				accepted++;
+			}
+			if (rnd_below(4) == 0)
+				post_some(&m, 1);
+		}
+		model_close(&m);
+	}
+	(void)byte;
+	printf("# %u refused, %u accepted\n", refused, accepted);
+	assert_true(refused > 1000 && accepted > 1000);
+}
+
+/* What cannot be a queue; room in the CQ */
+static void arguments(void **state)
+{
+	static uint8_t ring[1024] __attribute__((aligned(64))), cqes[64 * 64] __attribute__((aligned(64)));
+	uint32_t record[2], cq_record[2];
+	struct inlay_striding rq;
+	struct inlay_cq cq;
+	const char *why;
+
+	(void)state;
+	must(inlay_striding_init(&rq, ring, 4, 32, record, 3, 6, 2));
+	assert_int_equal(inlay_striding_init(&rq, ring, 3, 32, record, 3, 6, 0), -EINVAL);
+	assert_int_equal(inlay_striding_init(&rq, ring, 4, 16, record, 3, 6, 0), -EINVAL);
+	assert_int_equal(inlay_striding_init(&rq, ring, 4, 32, NULL, 3, 6, 0), -EINVAL);
+	assert_int_equal(inlay_striding_init(&rq, ring, 4, 32, record, 17, 6, 0), -EINVAL);
+	assert_int_equal(inlay_striding_init(&rq, ring, 4, 32, record, 3, 5, 0), -EINVAL);
+	assert_int_equal(inlay_striding_init(&rq, ring, 4, 32, record, 3, 14, 0), -EINVAL);
+	assert_int_equal(inlay_striding_init(&rq, ring, 4, 32, record, 3, 6, 1), -EINVAL);
+	must(inlay_cq_init(&cq, cqes, 64, 64, cq_record, NULL, 1));
+	must(inlay_striding_init(&rq, ring, 8, 32, record, 3, 6, 0));
+	must(inlay_striding_reserve(&rq, &cq, &why));
+	assert_int_equal(inlay_cq_reserve(&cq, 1, &why), -ENOSPC);
+	inlay_striding_fini(&rq);
+	must(inlay_striding_init(&rq, ring, 16, 32, record, 3, 6, 0));
+	assert_int_equal(inlay_striding_reserve(&rq, &cq, &why), -ENOSPC);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(packets),
+		cmocka_unit_test(recycled),
+		cmocka_unit_test(hostile),
+		cmocka_unit_test(arguments),
+	};
+
+	return cmocka_run_group_tests(tests, open_nothing, NULL);
+}
