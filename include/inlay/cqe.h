@@ -10,19 +10,49 @@
  *   handle(ep, data, inlay_cqe_byte_count(cqe));
  *
  *   +0    32 bytes    packet information of a receive, or 32 bytes of payload scattered to the CQE:
+ *   +12   RSS hash    Ethernet; +16 what it is of
  *   +17   ml_path     the low bits of the LID it was sent to
+ *   +20   checksum    Ethernet
  *   +22   slid        LID of the sender
  *   +24   flags_rqpn  UD: GRH << 28 | SL << 24 | QPN of the sender
+ *   +28   hds_ip_ext  Ethernet: which checks it passed
+ *   +29   l4_hdr_type_etc  Ethernet: L4 << 4 | L3 << 2 | VLAN tag stripped
+ *   +30   vlan_info   that tag
  *   +32   srqn_uidx   user index of the QP (CQE version 1), low 24 bits
  *   +36   imm         immediate, invalidated rkey
  *   +44   byte_cnt    bytes received, read, or swapped; undefined for a send or write
  *   +48   timestamp
- *   +56   sop | qpn   opcode of the send WQE << 24 | QPN            both send and receive side
+ *   +56   sop | qpn   opcode of the send WQE << 24 | QPN            both send and receive side;
+ *                     of an Ethernet receive, the flow tag
  *   +60   wqe_counter first WQEBB of the send WQE, or index of the receive WQE
  *   +63   op_own      opcode << 4 | scatter 64, scatter 32, solicited, owner
  *
  * An error CQE (struct mlx5_err_cqe) keeps +32, +56, +60 and +63, with the vendor's syndrome at +54
  * and the syndrome at +55.
+ *
+ *   local length error                S longer than the device takes; R than the receive WQE
+ *   local QP operation error          S R the WQE is malformed, or not for this QP
+ *   local protection error            S R an lkey does not allow what its SGE asks for
+ *   work request flushed              S R not executed: the QP was in error already
+ *   memory window bind error          S the window could not be bound
+ *   bad response                      S the peer's answer makes no sense
+ *   local access error                R the peer wrote where it may not
+ *   remote invalid request            S refused: too long for the peer's receive, or not allowed
+ *   remote access error               S the rkey does not allow it
+ *   remote operation error            S the peer failed on its own: see its completions
+ *   transport retry counter exceeded  S no answer: no peer there, or not in RTR
+ *   RNR retry counter exceeded        S the peer has posted no receive
+ *   remote aborted                    S the peer gave up
+ *
+ * S: of a send queue's WQE, R: of a receive. What it means for the queue:
+ *
+ *   RC, XRC, DCI         any of them: the QP is in error, everything outstanding is flushed; see
+ *                        queue.h, "A QP in error"
+ *   UC, UD, raw packet   S: the send queue stops and is flushed (IBV_QPS_SQE), receives go on; once
+ *                        all is flushed, ibv_modify_qp to RTS starts it again. R: as above
+ *   MLX5_CQE_SIG_ERR     nothing: inlay_cqe_sig_error
+ *
+ * Repair the first error of a queue: the flushes behind it say nothing more.
  *
  * Scatter to CQE. By default the device puts a received payload of up to 32 bytes (64 in a 128-byte
  * CQE) into the CQE instead of the buffer. With MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE or sq_sig_all
@@ -44,8 +74,8 @@
  * inlay_cq_unzip (queue/cq.h) writes out the CQEs in their slots.
  *
  * Threads: pure functions of their arguments. A CQE belongs to the caller until inlay_cq_advance.
- * Sources: mlx5dv.h (layouts), libmlx5's cq.c (meaning), the PRM's "Completion Queue Entry" and
- * "Completion with Error" tables.
+ * Sources: mlx5dv.h (layouts), libmlx5's cq.c and Linux's mlx5/device.h (meaning), the PRM's
+ * "Completion Queue Entry" and "Completion with Error" tables; for errors IBTA 10.3.1 and 11.6.2.
  */
 #ifndef INLAY_CQE_H
 #define INLAY_CQE_H
@@ -63,8 +93,27 @@ enum inlay_cqe_bits {
 	INLAY_CQE_ERROR = 1 << 7, /* of the opcode: set in SIG_ERR, REQ_ERR, RESP_ERR and INVALID, clear in good ones */
 };
 
+/* The type of the L4 header: inlay_cqe_l4_type. */
+enum inlay_l4_type {
+	INLAY_L4_NONE,     /* none that the device knows */
+	INLAY_L4_TCP,      /* without ACK */
+	INLAY_L4_UDP,
+	INLAY_L4_TCP_ACK,  /* without data */
+	INLAY_L4_TCP_DATA, /* with ACK and data */
+};
+
+/* What an RSS hash is of: inlay_cqe_rss_type. An IP part, or'ed to an L4 part. */
+enum inlay_rss_type {
+	INLAY_RSS_IPV4 = 1 << 2,
+	INLAY_RSS_IPV6 = 2 << 2,
+	INLAY_RSS_TCP = 1 << 6,
+	INLAY_RSS_UDP = 2 << 6,
+	INLAY_RSS_SPI = 3 << 6, /* of IPsec */
+};
+
 /* Of the packet information, where mlx5dv.h has no names. */
 #define INLAY_CQE_HASH_ 12u
+#define INLAY_CQE_HASH_TYPE_ 16u
 #define INLAY_CQE_CSUM_ 20u
 
 #define INLAY_GRH 40u /* bytes in front of a UD payload in the receive buffer, counted by inlay_cqe_byte_count */
@@ -72,7 +121,8 @@ enum inlay_cqe_bits {
 #define INLAY_CQE_AT_(field, at) (offsetof(struct mlx5_cqe64, field) == at)
 #define INLAY_ERR_AT_(field, at) (offsetof(struct mlx5_err_cqe, field) == at)
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_cqe64) == 64 && INLAY_CQE_AT_(ml_path, 17) && INLAY_CQE_AT_(slid, 22) &&
-		    INLAY_CQE_AT_(flags_rqpn, 24) && INLAY_CQE_AT_(srqn_uidx, 32) &&
+		    INLAY_CQE_AT_(flags_rqpn, 24) && INLAY_CQE_AT_(hds_ip_ext, 28) && INLAY_CQE_AT_(l4_hdr_type_etc, 29) &&
+		    INLAY_CQE_AT_(vlan_info, 30) && INLAY_CQE_AT_(srqn_uidx, 32) &&
 		    INLAY_CQE_AT_(imm_inval_pkey, 36) && INLAY_CQE_AT_(byte_cnt, 44) && INLAY_CQE_AT_(timestamp, 48) &&
 		    INLAY_CQE_AT_(sop_drop_qpn, 56) && INLAY_CQE_AT_(wqe_counter, 60) && INLAY_CQE_AT_(op_own, 63), "CQE");
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_err_cqe) == 64 && INLAY_ERR_AT_(srqn, 32) &&
@@ -253,10 +303,20 @@ INLAY_FN int inlay_cqe_is_send(const struct mlx5_cqe64 *cqe)
 	return inlay_cqe_opcode(cqe) == MLX5_CQE_REQ || inlay_cqe_opcode(cqe) == MLX5_CQE_REQ_ERR;
 }
 
-/* Number of the QP that the WQE was posted to. */
+/* Number of the QP that the WQE was posted to; of an Ethernet receive, the flow tag. */
 INLAY_FN uint32_t inlay_cqe_qpn(const struct mlx5_cqe64 *cqe)
 {
 	return inlay_from_be32(cqe->sop_drop_qpn) & 0xffffff;
+}
+
+/*
+ * The index that the creator of the QP chose, or of the SRQ for a receive of an XRC or tag matching
+ * SRQ; CQE version 1 (MLX5DV_CONTEXT_FLAGS_CQE_V1). Also in an error CQE. libmlx5 chooses it itself
+ * for verbs objects.
+ */
+INLAY_FN uint32_t inlay_cqe_user_index(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be32(cqe->srqn_uidx) & 0xffffff;
 }
 
 /* Opcode of the send WQE, MLX5_OPCODE_*; undefined for a receive. */
@@ -320,6 +380,74 @@ INLAY_FN uint16_t inlay_cqe_slid(const struct mlx5_cqe64 *cqe)
 INLAY_FN uint8_t inlay_cqe_path_bits(const struct mlx5_cqe64 *cqe)
 {
 	return cqe->ml_path & 0x7f;
+}
+
+/*
+ * The tag of the flow rule that the packet matched (ibv_wc_read_flow_tag). This and the next eight
+ * are for receives of Ethernet packets. What a compressed CQE does not carry itself is that of the
+ * block's title: see enum inlay_mini_format.
+ */
+INLAY_FN uint32_t inlay_cqe_flow_tag(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be32(cqe->sop_drop_qpn) & 0xffffff;
+}
+
+/*
+ * The checks that the packet passed: MLX5_CQE_L2_OK | MLX5_CQE_L3_OK (IPv4 header) | MLX5_CQE_L4_OK
+ * (TCP, UDP). A missing one failed, or the device does not know the header. IBV_WC_IP_CSUM_OK is L3
+ * and L4 of an IPv4 packet.
+ */
+INLAY_FN uint8_t inlay_cqe_checks(const struct mlx5_cqe64 *cqe)
+{
+	return cqe->hds_ip_ext & (MLX5_CQE_L2_OK | MLX5_CQE_L3_OK | MLX5_CQE_L4_OK);
+}
+
+/* The ones' complement sum of everything after the Ethernet header and its tags, not inverted. */
+INLAY_FN uint16_t inlay_cqe_checksum(const struct mlx5_cqe64 *cqe)
+{
+	uint16_t sum;
+
+	__builtin_memcpy(&sum, (const uint8_t *)cqe + INLAY_CQE_CSUM_, sizeof(sum));
+	return inlay_from_be16(sum);
+}
+
+/* Whether the device has stripped a VLAN tag, as a queue with CVLAN stripping does. */
+INLAY_FN int inlay_cqe_has_vlan(const struct mlx5_cqe64 *cqe)
+{
+	return cqe->l4_hdr_type_etc & 1;
+}
+
+/* That tag: priority << 13 | DEI << 12 | VLAN id (ibv_wc_read_cvlan). */
+INLAY_FN uint16_t inlay_cqe_vlan(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be16(cqe->vlan_info);
+}
+
+/* The L3 header: MLX5_CQE_L3_HDR_TYPE_*. Of a tunneled packet the inner one, as for L4. */
+INLAY_FN uint8_t inlay_cqe_l3_type(const struct mlx5_cqe64 *cqe)
+{
+	return cqe->l4_hdr_type_etc >> 2 & 3;
+}
+
+/* The L4 header: enum inlay_l4_type. */
+INLAY_FN uint8_t inlay_cqe_l4_type(const struct mlx5_cqe64 *cqe)
+{
+	return cqe->l4_hdr_type_etc >> 4 & 7;
+}
+
+/* The hash by which RSS chose the queue; see inlay_cqe_rss_type. */
+INLAY_FN uint32_t inlay_cqe_rss_hash(const struct mlx5_cqe64 *cqe)
+{
+	uint32_t hash;
+
+	__builtin_memcpy(&hash, (const uint8_t *)cqe + INLAY_CQE_HASH_, sizeof(hash));
+	return inlay_from_be32(hash);
+}
+
+/* The headers that were hashed: enum inlay_rss_type; 0 if there is no hash. */
+INLAY_FN uint8_t inlay_cqe_rss_type(const struct mlx5_cqe64 *cqe)
+{
+	return ((const uint8_t *)cqe)[INLAY_CQE_HASH_TYPE_] & (INLAY_RSS_IPV4 | INLAY_RSS_IPV6 | INLAY_RSS_SPI);
 }
 
 /* The device's clock at completion, in ticks (ibv_wc_read_completion_ts). Not in an error CQE. */

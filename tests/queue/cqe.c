@@ -74,6 +74,51 @@ static void sender(void **state)
 	}
 }
 
+/* What a packet's completion says of it, by its bytes, among random neighbours */
+static void packet(void **state)
+{
+	static const uint8_t ip[] = {INLAY_RSS_IPV4, INLAY_RSS_IPV6}, l4[] = {INLAY_RSS_TCP, INLAY_RSS_UDP, INLAY_RSS_SPI};
+	uint8_t raw[64] __attribute__((aligned(64)));
+	const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)raw;
+	uint32_t i, k;
+
+	(void)state;
+	for (i = 0; i < 20000; i++) {
+		uint32_t hash = (uint32_t)rnd(), sum = rnd_below(65536), vlan = rnd_below(65536), ok = rnd_below(8), l3_type = rnd_below(4),
+			l4_type = rnd_below(8), index = rnd_below(1 << 24), tag = rnd_below(1 << 24), of = rnd_below(256);
+
+		noise(raw, sizeof(raw));
+		for (k = 0; k < 4; k++)
+			raw[12 + k] = (uint8_t)(hash >> (24 - 8 * k));
+		raw[16] = (uint8_t)of;
+		raw[20] = (uint8_t)(sum >> 8);
+		raw[21] = (uint8_t)sum;
+		raw[28] = (uint8_t)((raw[28] & 0xf8) | ok);
+		raw[29] = (uint8_t)((raw[29] & 0x82) | l4_type << 4 | l3_type << 2 | i % 2);
+		raw[30] = (uint8_t)(vlan >> 8);
+		raw[31] = (uint8_t)vlan;
+		for (k = 0; k < 3; k++) {
+			raw[33 + k] = (uint8_t)(index >> (16 - 8 * k));
+			raw[57 + k] = (uint8_t)(tag >> (16 - 8 * k));
+		}
+		assert_int_equal(inlay_cqe_rss_hash(cqe), hash);
+		assert_int_equal(inlay_cqe_rss_type(cqe), of & 0xcc);
+		assert_int_equal(inlay_cqe_checksum(cqe), sum);
+		assert_int_equal(inlay_cqe_checks(cqe), ok);
+		assert_int_equal(inlay_cqe_l3_type(cqe), l3_type);
+		assert_int_equal(inlay_cqe_l4_type(cqe), l4_type);
+		assert_int_equal(!!inlay_cqe_has_vlan(cqe), i % 2);
+		assert_int_equal(inlay_cqe_vlan(cqe), vlan);
+		assert_int_equal(inlay_cqe_user_index(cqe), index);
+		assert_int_equal(inlay_cqe_flow_tag(cqe), tag);
+	}
+	/* Linux's mlx5/device.h: bits 3:2 are IPv4 or IPv6, bits 7:6 TCP, UDP or IPsec's SPI */
+	for (i = 0; i < 2; i++)
+		for (k = 0; k < 3; k++)
+			assert_int_equal(ip[i] | l4[k], (i + 1) << 2 | (k + 1) << 6);
+	assert_true(INLAY_L4_TCP == 1 && INLAY_L4_UDP == 2 && INLAY_L4_TCP_ACK == 3 && INLAY_L4_TCP_DATA == 4);
+}
+
 /* As bytes, so that not even the struct stands between */
 static void bytes(void **state)
 {
@@ -351,6 +396,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(fields),
 		cmocka_unit_test(sender),
+		cmocka_unit_test(packet),
 		cmocka_unit_test(bytes),
 		cmocka_unit_test(kinds),
 		cmocka_unit_test(statuses),

@@ -14,6 +14,7 @@
 #define ROOM 2048u
 #define BYTES (BUFFERS * ROOM)
 #define BATCH 100u              /* packets of a burst */
+#define TAG 0xabc123u           /* of the flow rule */
 
 static const uint8_t here[6] = {2, 0, 0, 0, 0, 1}, there[6] = {2, 0, 0, 0, 0, 2};
 
@@ -76,6 +77,7 @@ static int open_packets(void **state)
 	struct {
 		struct ibv_flow_attr attr;
 		struct ibv_flow_spec_eth eth;
+		struct ibv_flow_spec_action_tag tag;
 	} rule;
 	uint32_t i;
 
@@ -102,8 +104,11 @@ static int open_packets(void **state)
 	memset(&rule, 0, sizeof(rule));
 	rule.attr.type = IBV_FLOW_ATTR_NORMAL;
 	rule.attr.size = sizeof(rule);
-	rule.attr.num_of_specs = 1;
+	rule.attr.num_of_specs = 2;
 	rule.attr.port = 1;
+	rule.tag.type = IBV_FLOW_SPEC_ACTION_TAG;
+	rule.tag.size = sizeof(rule.tag);
+	rule.tag.tag_id = TAG;
 	rule.eth.type = IBV_FLOW_SPEC_ETH;
 	rule.eth.size = sizeof(rule.eth);
 	memcpy(rule.eth.val.dst_mac, there, 6);
@@ -151,6 +156,25 @@ static void all_sent(void)
 	}
 }
 
+/* What the completion says of a packet: its sum, and the type and checks of its IP header */
+static void described(const struct mlx5_cqe64 *cqe, const uint8_t *at, uint32_t len)
+{
+	uint32_t l3 = 12, type;
+
+	for (type = packet_u16(at + l3); type == 0x8100 || type == 0x88a8; type = packet_u16(at + l3))
+		l3 += 4;
+	l3 += 2;
+	assert_int_equal(inlay_cqe_checksum(cqe), packet_sum(at + l3, len - l3, 0));
+	assert_false(inlay_cqe_has_vlan(cqe));
+	assert_int_equal(inlay_cqe_flow_tag(cqe), TAG);
+	if (type == 0x0800 && at[l3] >> 4 == 4) {
+		assert_int_equal(inlay_cqe_l3_type(cqe), MLX5_CQE_L3_HDR_TYPE_IPV4);
+		assert_int_equal(!!(inlay_cqe_checks(cqe) & MLX5_CQE_L3_OK), packet_sum(at + l3, (at[l3] & 15) * 4, 0) == 0xffff);
+	} else if (type == 0x86dd && at[l3] >> 4 == 6) {
+		assert_int_equal(inlay_cqe_l3_type(cqe), MLX5_CQE_L3_HDR_TYPE_IPV6);
+	}
+}
+
 /* The next packet, of len bytes; its buffer is posted again */
 static const uint8_t *received(uint32_t len)
 {
@@ -158,6 +182,7 @@ static const uint8_t *received(uint32_t len)
 
 	assert_int_equal(inlay_cqe_status(cqe), IBV_WC_SUCCESS);
 	assert_int_equal(inlay_cqe_byte_count(cqe), len < 60 ? 60 : len);
+	described(cqe, t.in + t.taken % BUFFERS * ROOM, inlay_cqe_byte_count(cqe));
 	assert_true(0 < inlay_rq_release(&t.rq, cqe));
 	inlay_cq_advance(&t.rxcq, 1);
 	buffer_post(t.taken);
