@@ -447,6 +447,40 @@ static void test_others(void **state)
 	side_close(&pair.a);
 }
 
+/* A peer takes no messages, and those to it stand still. The others' do not, more of them than there are initiators. */
+static void test_stuck(void **state)
+{
+	static struct side other[OTHERS];
+	static char here[4 * RECEIVES], there[4 * RECEIVES];
+	struct side *stuck = &other[OTHERS - 1];
+	fi_addr_t to[OTHERS], back[OTHERS];
+	int i, k;
+
+	(void)state;
+	open_one(&pair.a);
+	for (i = 0; i < OTHERS; i++) {
+		open_one(&other[i]);
+		to[i] = insert(&pair.a, other[i].name);
+		back[i] = insert(&other[i], pair.a.name);
+		ping(&pair.a, to[i], &other[i], back[i]);
+	}
+	sides[OTHERS] = NULL; /* it does not look for a while */
+	for (k = 0; k < 4 * RECEIVES; k++)
+		must(again(fi_tsend(pair.a.ep, &k, sizeof(k), NULL, to[OTHERS - 1], 2, &here[k])));
+	for (i = 0; i < 2 * (OTHERS - 1); i++)
+		ping(&pair.a, to[i % (OTHERS - 1)], &other[i % (OTHERS - 1)], back[i % (OTHERS - 1)]);
+	sides[OTHERS] = stuck;
+	for (k = 0; k < 4 * RECEIVES; k++) {
+		must(fi_trecv(stuck->ep, in, sizeof(k), NULL, back[OTHERS - 1], 2, 0, &there[k]));
+		good(stuck, &there[k]);
+		assert_memory_equal(in, &k, sizeof(k));
+		good(&pair.a, &here[k]);
+	}
+	for (i = 0; i < OTHERS; i++)
+		side_close(&other[i]);
+	side_close(&pair.a);
+}
+
 /* A test that failed leaves what it had open: the next one begins without. */
 static int tear_down(void **state)
 {
@@ -490,6 +524,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_inject, tear_down),
 		cmocka_unit_test_teardown(test_dies, tear_down),
 		cmocka_unit_test_teardown(test_others, tear_down),
+		cmocka_unit_test_teardown(test_stuck, tear_down),
 		cmocka_unit_test_teardown(test_settings, tear_down),
 	};
 
