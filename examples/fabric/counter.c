@@ -38,6 +38,10 @@ APART void counter_tx(struct endpoint *ep, void *context, uint32_t flags, int er
 
 	if (flags & DONE_COUNT)
 		counter_of(ep, kind)->values[err != 0]++;
+	if (err && !context && flags & (DONE_ERROR | DONE_QUIET)) {
+		WARN(FI_LOG_EP_DATA, "an operation without a context is lost: %s\n", fi_strerror(err));
+		context = ep->fid.fid.context;
+	}
 	if (err)
 		cq_fail(ep->tx_cq, context, kind, err, syndrome);
 	else if (!(flags & (DONE_ERROR | DONE_QUIET)))

@@ -34,7 +34,7 @@ static void counted_open(struct side *s, bool selective)
 	must(fi_domain(s->fabric, s->info, &s->domain, NULL));
 	must(fi_av_open(s->domain, &av, &s->av, NULL));
 	must(fi_cq_open(s->domain, &cq, &s->cq, NULL));
-	must(fi_endpoint(s->domain, s->info, &s->ep, NULL));
+	must(fi_endpoint(s->domain, s->info, &s->ep, s));
 	must(fi_ep_bind(s->ep, &s->av->fid, 0));
 	must(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV | (selective ? FI_SELECTIVE_COMPLETION : 0)));
 	for (i = 0; i < KINDS; i++) {
@@ -198,7 +198,7 @@ static void test_failures(UNUSED void **state)
 	}
 	assert_int_equal(fi_cntr_read(counters[WRITE]), 1);
 	assert_int_equal(fi_cntr_readerr(counters[WRITE]), 2);
-	bad(&a, NULL, FI_EACCES);
+	bad(&a, &a, FI_EACCES);
 	bad(&a, &c, FI_EACCES);
 	nothing(&a);
 	close_both();

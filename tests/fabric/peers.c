@@ -269,7 +269,7 @@ static void test_entries(void **state)
 	pair_close();
 }
 
-/* An inject that is lost with its peer after all makes an error entry, which has no context. */
+/* An inject that is lost with its peer after all makes an error entry, with the endpoint's context. */
 static void test_inject(void **state)
 {
 	static const size_t lens[] = {8, 100, 1000};
@@ -289,7 +289,7 @@ static void test_inject(void **state)
 		must(softdev_fault("syndrome=0x15@1"));
 		must(again(tagged ? fi_tinject(pair.a.ep, out, lens[i / 2], pair.to_b, 1) :
 				    fi_inject(pair.a.ep, out, lens[i / 2], pair.to_b)));
-		d = bad(&pair.a, NULL, FI_EHOSTUNREACH);
+		d = bad(&pair.a, &pair.a, FI_EHOSTUNREACH);
 		assert_int_equal(d->e.flags, FI_SEND | (tagged ? FI_TAGGED : FI_MSG));
 		must(softdev_fault(NULL));
 		nothing(&pair.a);

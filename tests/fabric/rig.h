@@ -102,7 +102,7 @@ static void side_open(struct side *s, struct fi_info *info, uint64_t bind)
 	must(fi_domain(s->fabric, info, &s->domain, NULL));
 	must(fi_av_open(s->domain, &av, &s->av, NULL));
 	must(fi_cq_open(s->domain, &cq, &s->cq, NULL));
-	must(fi_endpoint(s->domain, info, &s->ep, NULL));
+	must(fi_endpoint(s->domain, info, &s->ep, s));
 	must(fi_ep_bind(s->ep, &s->av->fid, 0));
 	must(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV | bind));
 	must(fi_enable(s->ep));
