@@ -15,9 +15,10 @@
  *   ... to RTS, by connect.h or ibv_modify_qp ...
  *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);   down again
  *
- * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq. inlay_av_from_ah makes the
- * address vector of datagrams and of DC. DC targets and XRC receive QPs have no queues: take over
- * their SRQ and CQ. inlay_atomics_query tells which extended atomics a device has.
+ * Likewise inlay_rq_from_qp, inlay_rq_from_wq, inlay_striding_from_wq and inlay_srq_from_srq.
+ * inlay_av_from_ah makes the address vector of datagrams and of DC. DC targets and XRC receive QPs
+ * have no queues: take over their SRQ and CQ. inlay_atomics_query tells which extended atomics a
+ * device has.
  *
  * Taking over cannot be undone. libmlx5 has private counters for each queue, so a later
  * ibv_post_send or ibv_poll_cq overwrites what inlay wrote. It also no longer cleans the CQ when a
@@ -457,26 +458,63 @@ INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct i
 	return inlay_rq_take_(rq, dv.rq.buf, dv.rq.wqe_cnt, dv.rq.stride, (volatile uint32_t *)dv.dbrec, cq, why);
 }
 
+/* What both kinds of WQ have in common: its ring, fresh, and room for so many CQEs of each entry. */
+INLAY_COLD int inlay_dv_wq_(struct ibv_wq *wq, struct mlx5dv_rwq *dv, uint32_t cqes, struct inlay_cq *cq,
+			    const char **why)
+{
+	struct mlx5dv_obj obj;
+	int err = INLAY_DV_(&obj, rwq, MLX5DV_OBJ_RWQ, wq, dv, why);
+
+	if (err)
+		return err;
+	if (dv->dbrec[0])
+		return inlay_refuse_(-EBUSY, why, "the WQ was posted to already");
+	return cq ? inlay_cq_offer_(cq, wq->cq, cqes * dv->wqe_cnt, why) : 0;
+}
+
 /*
  * As inlay_rq_from_qp, for a WQ (ibv_create_wq). A striding WQ (mlx5dv_create_wq) has other entries
- * and must not be taken over. Post only in RDY: see queue/rq.h.
+ * and must not be taken over like this. Post only in RDY: see queue/rq.h.
  */
 INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct inlay_cq *cq, const char **why)
 {
 	struct mlx5dv_rwq dv;
-	struct mlx5dv_obj obj;
 	int err;
 
 	INLAY_CHECK(rq && wq, "only cq and why may be NULL");
-	err = INLAY_DV_(&obj, rwq, MLX5DV_OBJ_RWQ, wq, &dv, why);
-	if (err)
-		return err;
-	if (dv.dbrec[0])
-		return inlay_refuse_(-EBUSY, why, "the WQ was posted to already");
-	err = cq ? inlay_cq_offer_(cq, wq->cq, dv.wqe_cnt, why) : 0;
+	err = inlay_dv_wq_(wq, &dv, 1, cq, why);
 	if (err)
 		return err;
 	return inlay_rq_take_(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec, cq, why);
+}
+
+/*
+ * The same for a striding WQ: one of mlx5dv_create_wq with MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ.
+ *
+ * attr  what it was made with, which nothing tells afterwards
+ *
+ * Reserves a CQE for each stride of the ring. Returns as inlay_rq_from_wq; -EINVAL also for an attr
+ * out of its range.
+ */
+INLAY_COLD int inlay_striding_from_wq(struct inlay_striding *rq, struct ibv_wq *wq,
+				      const struct mlx5dv_striding_rq_init_attr *attr, struct inlay_cq *cq,
+				      const char **why)
+{
+	struct mlx5dv_rwq dv;
+	int err;
+
+	INLAY_CHECK(rq && wq && attr, "only cq and why may be NULL");
+	if (attr->single_wqe_log_num_of_strides > 16)
+		return inlay_refuse_(-EINVAL, why, "a WQE has too many strides");
+	err = inlay_dv_wq_(wq, &dv, 1u << attr->single_wqe_log_num_of_strides, cq, why);
+	if (err)
+		return err;
+	err = inlay_striding_init(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec,
+				  attr->single_wqe_log_num_of_strides, attr->single_stride_log_num_of_bytes,
+				  attr->two_byte_shift_en ? 2 : 0);
+	if (err)
+		return inlay_refuse_(err, why, "the striding ring has an impossible size or alignment");
+	return cq ? inlay_striding_reserve(rq, cq, why) : 0;
 }
 
 /*

@@ -795,6 +795,84 @@ static void wq_taken(void **state)
 	must(ibv_destroy_cq(cq));
 }
 
+/* A striding WQ: what inlay posts lies where the device looks; too small a CQ, attributes that cannot be */
+static void striding_taken(void **state)
+{
+	struct mlx5dv_striding_rq_init_attr *strides;
+	struct mlx5dv_wq_init_attr dvattr;
+	struct ibv_wq_init_attr attr;
+	struct inlay_striding rq;
+	struct mlx5dv_obj obj;
+	struct mlx5dv_rwq dv;
+	struct inlay_cq cq;
+	struct ibv_cq *ibcq = ibv_create_cq(dev.ctx, 4095, NULL, NULL, 0);
+	struct ibv_wq_attr to;
+	struct ibv_wq *wq;
+	const uint8_t *wqe;
+	const char *why;
+	uint32_t i;
+
+	(void)state;
+	assert_non_null(ibcq);
+	memset(&attr, 0, sizeof(attr));
+	memset(&dvattr, 0, sizeof(dvattr));
+	attr.wq_type = IBV_WQT_RQ;
+	attr.max_wr = 8;
+	attr.max_sge = 1;
+	attr.pd = dev.pd;
+	attr.cq = ibcq;
+	dvattr.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ;
+	strides = &dvattr.striding_rq_attrs;
+	strides->single_stride_log_num_of_bytes = 11;
+	strides->single_wqe_log_num_of_strides = 9;
+	strides->two_byte_shift_en = 1;
+	wq = mlx5dv_create_wq(dev.ctx, &attr, &dvattr);
+	if (!wq) {
+		must(ibv_destroy_cq(ibcq));
+		print_message("this device has no striding WQs\n");
+		skip();
+	}
+	must(inlay_cq_from_cq(&cq, ibcq, NULL));
+	memset(&obj, 0, sizeof(obj));
+	memset(&dv, 0, sizeof(dv));
+	obj.rwq.in = wq;
+	obj.rwq.out = &dv;
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_RWQ));
+	memset(&rq, 0x5a, sizeof(rq));
+	must(inlay_cq_reserve(&cq, 1, NULL));
+	refused(rq, inlay_striding_from_wq(&rq, wq, strides, &cq, &why), -ENOSPC);
+	inlay_cq_unreserve(&cq, 1);
+	strides->single_wqe_log_num_of_strides = 17;
+	refused(rq, inlay_striding_from_wq(&rq, wq, strides, NULL, &why), -EINVAL);
+	strides->single_wqe_log_num_of_strides = 9;
+	strides->single_stride_log_num_of_bytes = 5;
+	refused(rq, inlay_striding_from_wq(&rq, wq, strides, NULL, &why), -EINVAL);
+	strides->single_stride_log_num_of_bytes = 11;
+	must(inlay_striding_from_wq(&rq, wq, strides, &cq, &why));
+	assert_int_equal(inlay_cq_reserve(&cq, 1, NULL), -ENOSPC);
+	assert_int_equal(inlay_striding_room(&rq), dv.wqe_cnt);
+	assert_int_equal(inlay_striding_bytes(&rq), 1 << 20);
+	memset(&to, 0, sizeof(to));
+	to.attr_mask = IBV_WQ_ATTR_STATE;
+	to.wq_state = IBV_WQS_RDY;
+	must(ibv_modify_wq(wq, &to));
+	for (i = 0; i < dv.wqe_cnt; i++) {
+		must(inlay_striding_post(&rq, 0x123456789000 + i, 0x55667788));
+		wqe = (const uint8_t *)dv.buf + (size_t)i * dv.stride;
+		assert_int_equal(wqe[3], (i + 1) % dv.wqe_cnt);
+		assert_int_equal(wqe[31], i);
+		assert_int_equal(wqe[17], 0x10);
+		assert_int_equal(wqe[20], 0x55);
+	}
+	assert_int_equal(inlay_striding_post(&rq, 0, 0), -EAGAIN);
+	inlay_striding_ring(&rq);
+	assert_int_equal(inlay_from_be32(dv.dbrec[0]), dv.wqe_cnt);
+	memset(&rq, 0x5a, sizeof(rq));
+	refused(rq, inlay_striding_from_wq(&rq, wq, strides, NULL, &why), -EBUSY);
+	must(ibv_destroy_wq(wq));
+	must(ibv_destroy_cq(ibcq));
+}
+
 /* Each PD has a number of its own, the one that libmlx5 tells the device */
 static void pdn(void **state)
 {
@@ -1092,6 +1170,7 @@ int main(void)
 		cmocka_unit_test(types),
 		cmocka_unit_test(srq_taken),
 		cmocka_unit_test(wq_taken),
+		cmocka_unit_test(striding_taken),
 		cmocka_unit_test(pdn),
 		cmocka_unit_test(not_mlx5),
 		cmocka_unit_test(reasons),

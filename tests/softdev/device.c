@@ -248,6 +248,8 @@ int sd_cmd_query_device_ex(struct sd_cmd *c)
 		resp.rss_caps.max_rwq_indirection_tables = SD_MAX_IND_TBL - 1;
 		resp.rss_caps.max_rwq_indirection_table_size = SD_MAX_IND_TBL_SIZE;
 		resp.max_wq_type_rq = SD_MAX_WQ - 0x40;
+		drv.striding_rq_caps = (struct mlx5_ib_striding_rq_caps){ SD_MIN_LOG_STRIDE, SD_MAX_LOG_STRIDE, SD_MIN_LOG_STRIDES,
+									  SD_MAX_LOG_STRIDES, 1 << IBV_QPT_RAW_PACKET, 0 };
 	}
 	if (sd_attr(c, UVERBS_ATTR_CORE_OUT)->len < sizeof(resp))
 		resp.response_length = sd_attr(c, UVERBS_ATTR_CORE_OUT)->len;

@@ -30,6 +30,11 @@
 #define SD_MAX_DM (128u << 10)     /* bytes of device memory */
 #define SD_MAX_SGE 30
 #define SD_MAX_RQ_DESC 512
+/* Striding WQs: log2 of a stride's bytes, of a buffer's strides */
+#define SD_MIN_LOG_STRIDE 6u
+#define SD_MAX_LOG_STRIDE 13u
+#define SD_MIN_LOG_STRIDES 9u
+#define SD_MAX_LOG_STRIDES 16u
 #define SD_CMD_FD_SIZE (1ll << 32)
 #define SD_UAR_FIRST_PAGE 0x10000 /* doorbell page of page id n: page SD_UAR_FIRST_PAGE + n of the command fd */
 

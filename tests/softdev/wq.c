@@ -3,8 +3,8 @@
  * wq.c: receive work queues that are objects of their own, and tables of them.
  *
  * They exist for raw packet QPs that spread packets over several queues. This device refuses such
- * QPs, so nothing ever arrives at a WQ and it completes nothing. A program can make it, change its
- * state, take it over and post to it. The engine does not know it.
+ * QPs, so nothing ever arrives at a WQ and it completes nothing, be it striding or not. A program
+ * can make it, change its state, take it over and post to it. The engine does not know it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -40,6 +40,7 @@ int sd_cmd_wq_create(struct sd_cmd *c)
 	struct mlx5_ib_create_wq drv;
 	struct sd_channel *async;
 	struct host_wq *wq;
+	bool striding;
 	int err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
 
 	if (!err)
@@ -48,9 +49,14 @@ int sd_cmd_wq_create(struct sd_cmd *c)
 		return err;
 	if (!pd || !cq || sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_TYPE, 0) != IBV_WQT_RQ)
 		return EINVAL;
-	/* Striding, signatures, VLAN stripping and the rest are capabilities that this device does not claim */
-	if (drv.comp_mask || sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_FLAGS, 0))
+	striding = drv.comp_mask & MLX5_IB_CREATE_WQ_STRIDING_RQ && !sd_link_ib();
+	/* Signatures, VLAN stripping and the rest are capabilities that this device does not claim */
+	if (drv.comp_mask & ~(uint32_t)(striding ? MLX5_IB_CREATE_WQ_STRIDING_RQ : 0) || sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_FLAGS, 0))
 		return EOPNOTSUPP;
+	if (striding && (drv.single_stride_log_num_of_bytes < SD_MIN_LOG_STRIDE || drv.single_stride_log_num_of_bytes > SD_MAX_LOG_STRIDE ||
+			 drv.single_wqe_log_num_of_strides < SD_MIN_LOG_STRIDES || drv.single_wqe_log_num_of_strides > SD_MAX_LOG_STRIDES ||
+			 drv.rq_wqe_shift < 5))
+		return EINVAL;
 	if (drv.flags || drv.user_index > 0xffffff || max_wr > SD_MAX_RQ_WR || max_sge > SD_MAX_RQ_DESC / 16)
 		return EINVAL;
 	if (!drv.rq_wqe_count || drv.rq_wqe_count & (drv.rq_wqe_count - 1) || drv.rq_wqe_count > SD_MAX_RQ_WR || drv.rq_wqe_shift < 4 ||

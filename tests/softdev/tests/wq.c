@@ -161,6 +161,42 @@ static void refusals(UNUSED void **state)
 	assert_null(ibv_create_wq(ctx, &a));
 }
 
+/* Striding WQs: what the device says it takes is what it takes */
+static void striding(UNUSED void **state)
+{
+	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = pd, .cq = cq };
+	struct mlx5dv_context caps = { .comp_mask = MLX5DV_CONTEXT_MASK_STRIDING_RQ };
+	struct mlx5dv_striding_rq_caps *can = &caps.striding_rq_caps;
+	struct mlx5dv_wq_init_attr dv = { .comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ };
+	uint32_t size, strides;
+	struct ibv_wq *wq;
+
+	must(mlx5dv_query_device(ctx, &caps));
+	if (!can->supported_qpts) {
+		dv.striding_rq_attrs = (struct mlx5dv_striding_rq_init_attr){ 11, 9, 0 };
+		assert_null(mlx5dv_create_wq(ctx, &init, &dv));
+		return;
+	}
+	assert_int_equal(can->supported_qpts, 1 << IBV_QPT_RAW_PACKET);
+	assert_true(can->min_single_stride_log_num_of_bytes < can->max_single_stride_log_num_of_bytes);
+	assert_true(can->min_single_wqe_log_num_of_strides < can->max_single_wqe_log_num_of_strides);
+	for (size = can->min_single_stride_log_num_of_bytes - 1; size <= can->max_single_stride_log_num_of_bytes + 1; size++)
+		for (strides = can->min_single_wqe_log_num_of_strides - 1; strides <= can->max_single_wqe_log_num_of_strides + 1; strides++) {
+			bool good = size >= can->min_single_stride_log_num_of_bytes && size <= can->max_single_stride_log_num_of_bytes &&
+				    strides >= can->min_single_wqe_log_num_of_strides && strides <= can->max_single_wqe_log_num_of_strides;
+
+			dv.striding_rq_attrs = (struct mlx5dv_striding_rq_init_attr){ size, strides, size & 1 };
+			wq = mlx5dv_create_wq(ctx, &init, &dv);
+			assert_int_equal(wq != NULL, good);
+			if (!wq)
+				continue;
+			/* One data segment, and the next segment before it */
+			assert_int_equal(dv_of(wq).stride, 32);
+			must(to_state(wq, IBV_WQS_RDY));
+			must(ibv_destroy_wq(wq));
+		}
+}
+
 /* A context that is closed with everything still there */
 static void abandoned(UNUSED void **state)
 {
@@ -182,7 +218,7 @@ static void abandoned(UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(made_and_moved), TEST(posted), TEST(tables), TEST(refusals), TEST(abandoned),
+		TEST(made_and_moved), TEST(posted), TEST(tables), TEST(refusals), TEST(striding), TEST(abandoned),
 	};
 
 	return cmocka_run_group_tests(tests, wq_setup, wq_teardown);
