@@ -33,9 +33,9 @@
  *     RQ, clean the CQ (inlay_cq_clean) and call inlay_striding_reset: all buffers are the caller's.
  *
  * Threads: one owner at a time.
- * Sources: the kernel's en_rx.c (mlx5e_handle_rx_cqe_mpwrq) and DPDK's mlx5_rx.c (mlx5_rx_burst_mprq) for
- * the CQE, DPDK's mlx5_rxq.c for the WQE and for counting strides in order. libmlx5's own post to a
- * striding WQ leaves the next segment out.
+ * Sources: the kernel's en_rx.c (mlx5e_handle_rx_cqe_mpwrq) and DPDK's mlx5_rx.c
+ * (mlx5_rx_burst_mprq) for the CQE and for counting strides in order, DPDK's mlx5_rxq.c for the
+ * WQE. libmlx5's own post to a striding WQ leaves the next segment out.
  */
 #ifndef INLAY_QUEUE_STRIDING_H
 #define INLAY_QUEUE_STRIDING_H
@@ -196,7 +196,8 @@ INLAY_ALWAYS void inlay_striding_ring(struct inlay_striding *rq)
  * posted; else 0. -EPROTO for a CQE that no device writes (no stride, strides or bytes beyond the
  * buffer, nothing posted); then neither the queue nor *at has changed.
  */
-INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe, struct inlay_packet_at *at)
+INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe,
+				     struct inlay_packet_at *at)
 {
 	uint32_t count, n, offset, len;
 
