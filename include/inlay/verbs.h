@@ -385,8 +385,7 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 }
 
 /*
- * Asks a device for its extended atomics (queue/atomic.h): those of RC; DC may have fewer. One
- * QUERY_HCA_CAP command, such as libmlx5 itself sends in plain contexts too.
+ * Asks a device for its extended atomics (queue/atomic.h). One QUERY_HCA_CAP command, such as libmlx5 itself sends in plain contexts too.
  *
  * Returns 0, with sizes 0 when the device has plain ones only; -ENOTSUP when the command fails: no
  * atomics at all, or a kernel without DEVX. On failure *can is zero.
@@ -408,12 +407,13 @@ INLAY_COLD int inlay_atomics_query(struct inlay_atomics *can, struct ibv_context
 	err = mlx5dv_devx_general_cmd(context, in, sizeof(in), out, sizeof(out));
 	if (err || inlay_from_be32(out[0]) >> 24)
 		return inlay_refuse_(-ENOTSUP, why, "the context cannot query the device's atomics");
-	/* Dwords behind the answer's 16-byte header: 2 byte order, 4 operations, 5 sizes of a QP */
+	/* Dwords behind the answer's 16-byte header: 2 byte order, 4 operations, 5 sizes of a QP, 6 of DC */
 	op = inlay_from_be32(out[4 + 4]) & 0xffff;
 	qp = inlay_from_be32(out[4 + 5]) & 0xffff;
 	if ((op & 0xc) != 0xc)
 		return 0;
 	can->sizes = qp & ~3u;
+	can->sizes_dc = inlay_from_be32(out[4 + 6]) & 0xfffc;
 	/* The mode, not 0: host order, is about 8 bytes alone. */
 	can->sizes_be = inlay_from_be32(out[4 + 2]) >> 30 ? can->sizes & ~8u : can->sizes;
 	return 0;

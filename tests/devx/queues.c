@@ -258,6 +258,9 @@ static void collapsed(void **state)
 		assert_int_equal(inlay_sq_release_latest(&qp.sq, &cq.cq), -EIO);
 		assert_int_equal(inlay_cqe_status(inlay_cq_latest(&cq.cq)), IBV_WC_REM_ACCESS_ERR);
 		assert_int_equal(inlay_sq_release(&qp.sq, inlay_cq_latest(&cq.cq)), 1);
+		assert_int_equal(inlay_sq_release_latest(&qp.sq, &cq.cq), -EIO);
+		inlay_cq_latest_reset(&cq.cq);
+		assert_int_equal(inlay_sq_release_latest(&qp.sq, &cq.cq), 0);
 		must(inlay_devx_qp_destroy(&qp));
 		must(inlay_devx_cq_destroy(&rcq));
 		must(inlay_devx_cq_destroy(&cq));

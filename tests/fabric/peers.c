@@ -4,6 +4,7 @@
  * incarnation: whoever waits for one is told, and nothing hangs.
  */
 #include "rig.h"
+#include <sys/prctl.h>
 
 #define CAPS (FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE)
 #define LONG (1u << 20)
@@ -322,6 +323,7 @@ static struct process spawn(struct side *s, fi_addr_t *to, const char *setting, 
 	must(pipe(up));
 	p.pid = fork();
 	if (!p.pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		dup2(down[0], 0);
 		dup2(up[1], 3);
 		if (setting)

@@ -8,6 +8,7 @@
  */
 #include "rig.h"
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
 
@@ -568,6 +569,7 @@ static void run_processes(const char *faults, const char *link)
 		must(pipe(up));
 		pids[i] = fork();
 		if (!pids[i]) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			dup2(down[i][0], 0);
 			dup2(up[1], 3);
 			if (softdev_present()) {

@@ -142,8 +142,8 @@ INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr
 		return "waits and copies need a send queue, copies an RC QP or a DCI";
 	if ((attr->rq_type && !shared) || (shared ? attr->rq_wqes != 0 : dci))
 		return "the receive side is not one of own, shared and none; a DCI's is shared";
-	if ((attr->log_streams | attr->log_errored_streams) > (dci ? 31u : 0u))
-		return "only a DCI has streams, and at most 2^31";
+	if ((attr->log_streams | attr->log_errored_streams) > (dci ? 15u : 0u))
+		return "only a DCI has streams, and at most 2^15";
 	if ((attr->scatter_req && attr->scatter_req != 32 && attr->scatter_req != 64) ||
 	    (attr->scatter_res && attr->scatter_res != 32 && attr->scatter_res != 64))
 		return "scattering to the CQE is 0, 32 or 64";

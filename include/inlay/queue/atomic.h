@@ -94,6 +94,7 @@ INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32
 /* What the extended atomics of a device are, from inlay_atomics_query (verbs.h). */
 struct inlay_atomics {
 	uint32_t sizes;    /* each bit stands for its own value in bytes: 4 | 8 | 16 ...; 0: there are none */
+	uint32_t sizes_dc; /* the same, of DCIs */
 	uint32_t sizes_be; /* those whose answer comes in big-endian order */
 };
 

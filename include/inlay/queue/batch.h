@@ -2,12 +2,15 @@
 /*
  * inlay/queue/batch.h: many completions at once.
  *
- *   n = inlay_cq_peek_many(&cq, cqes, 64);                       pointers into the ring
- *   if (n && inlay_cqe_is_special(cqes[0]))
- *           ... an error or a compressed block, alone ...
- *   else
+ *   while ((n = inlay_cq_peek_many(&cq, cqes, 64))) {            pointers into the ring
+ *           if (inlay_cqe_is_special(cqes[0])) {                 an error or a compressed block, alone
+ *                   if (inlay_cqe_is_compressed(cqes[0]) && inlay_cq_unzip(&cq) > 0)
+ *                           continue;                            nothing is freed: its CQEs come next
+ *                   ... an error ...
+ *           }
  *           ... n good CQEs ...
- *   inlay_cq_advance(&cq, n);
+ *           inlay_cq_advance(&cq, n);
+ *   }
  *
  *   n = inlay_cq_decode(&cq, counters, lengths, 64);             for the CQ of a single receive queue
  *   ... n receives: counters[i] says which, lengths[i] how long ...
@@ -110,11 +113,11 @@ INLAY_ALWAYS void inlay_cq_decode_minis_(const uint8_t *minis, uint32_t n, uint3
 }
 
 /*
- * As above, eight at a time, and their slots, side by side, become the caller's. The first mini
- * CQEs lie at `minis`, the next where their CQEs go. stride is a constant.
+ * As above, eight at a time. Also makes their slots, which are adjacent, the caller's. The first
+ * mini CQEs lie at `minis`, the next where their CQEs go. stride is a constant.
  */
-INLAY_ALWAYS void inlay_cq_decode_arrays_(const uint8_t *minis, uint8_t *slots, uint32_t stride, uint8_t op_own, uint32_t n,
-					  uint32_t counter, uint16_t *counters, uint32_t *lengths)
+INLAY_ALWAYS void inlay_cq_decode_arrays_(const uint8_t *minis, uint8_t *slots, uint32_t stride, uint8_t op_own,
+					  uint32_t n, uint32_t counter, uint16_t *counters, uint32_t *lengths)
 {
 	typedef uint16_t words __attribute__((vector_size(16)));
 	const words first = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -173,7 +176,8 @@ INLAY_APART void inlay_cq_decode_block_(struct inlay_cq *cq, struct mlx5_cqe64 *
 
 /*
  * Takes up to max completions off a CQ that serves a single receive queue, and frees them without
- * telling the device: call inlay_cq_update afterwards.
+ * telling the device: call inlay_cq_update afterwards. No payload may be scattered to its CQEs:
+ * for raw packets, and QPs made with MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE.
  *
  * counters  inlay_cqe_wqe_counter of each
  * lengths   inlay_cqe_byte_count of each

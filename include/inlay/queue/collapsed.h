@@ -17,6 +17,7 @@
  *   - A completion says how far the queue is, not what happened on the way. After an error, flushes
  *     of later WQEs overwrite the CQE that says why.
  *   - inlay_cq_peek and inlay_cq_advance are not for a collapsed CQ.
+ *   - The last completion stays when its QP is reset: inlay_cq_latest_reset, with inlay_sq_reset.
  *
  * Threads: one owner at a time. Sources: the PRM's "CQ Context" table (cc); NVSHMEM's IBGDA, which
  * polls the WQE counter of such CQEs.
@@ -34,6 +35,13 @@
 INLAY_FN const struct mlx5_cqe64 *inlay_cq_latest(const struct inlay_cq *cq)
 {
 	return (const struct mlx5_cqe64 *)(const void *)cq->begin;
+}
+
+/* Takes away the last completion. After ibv_modify_qp to RESET, before posting. */
+INLAY_COLD void inlay_cq_latest_reset(struct inlay_cq *cq)
+{
+	INLAY_CHECK(cq, "the queue is not NULL");
+	cq->begin[offsetof(struct mlx5_cqe64, op_own)] = MLX5_CQE_INVALID << 4;
 }
 
 /*

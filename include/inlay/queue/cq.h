@@ -14,7 +14,7 @@
  *     its slot until freed, so a payload scattered to it can be used in place.
  *   - A CQ that overruns is dead, and so are its QPs. Queues never reserve more than its size.
  *   - If the CQ was created with compression, the caller tests inlay_cqe_is_special instead of
- *     inlay_cqe_is_error, and calls inlay_cq_unzip (unzip.h) for a compressed block.
+ *     inlay_cqe_is_error, and calls inlay_cq_unzip for a compressed block.
  *
  * Events. Verbs' channel, armed by inlay's doorbell:
  *

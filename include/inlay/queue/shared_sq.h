@@ -26,7 +26,9 @@
  *     the order of their reservation, and only what is published is rung for.
  *   - A part lives in the caller's registers or stack, like a burst (sq.h). It is neither rung nor
  *     released, and every part that was reserved is published.
- *   - A slow thread holds up those that reserved after it; it does so when they publish.
+ *   - Threads that reserved later wait in publish for a slow one.
+ *   - What is left of a part becomes NOPs. With moderated signaling, the part's last post counts for
+ *     them: inlay_sq_signal(&part, inlay_sq_room(&part), every).
  *   - Rings are 8-byte doorbells. Queues of several threads on one register still need
  *     INLAY_UAR_LOCKED; a register with this queue alone may be INLAY_UAR_SERIAL.
  *
@@ -115,8 +117,14 @@ INLAY_ALWAYS int inlay_shared_sq_reserve(struct inlay_shared_sq *shared, uint32_
 	at = __atomic_load_n(&shared->reserved, __ATOMIC_RELAXED);
 	do {
 		/* Whoever released these WQEBBs has read them for the last time. */
-		if (INLAY_UNLIKELY(at + bbs - __atomic_load_n(&shared->done, __ATOMIC_ACQUIRE) > size))
-			return -EAGAIN;
+		while (INLAY_UNLIKELY(at + bbs - __atomic_load_n(&shared->done, __ATOMIC_ACQUIRE) > size)) {
+			uint32_t before = at;
+
+			/* If others have reserved meanwhile, done may be ahead of `at`. */
+			at = __atomic_load_n(&shared->reserved, __ATOMIC_RELAXED);
+			if (at == before)
+				return -EAGAIN;
+		}
 	} while (INLAY_UNLIKELY(!__atomic_compare_exchange_n(&shared->reserved, &at, at + bbs, 1, __ATOMIC_RELAXED,
 							     __ATOMIC_RELAXED)));
 	part->pi = at;

@@ -42,7 +42,7 @@
 struct inlay_sq {
 	uint8_t *buf;
 	uint8_t *last;            /* the WQE posted last */
-	volatile inlay_record *dbrec; /* the send word of the QP's doorbell record: its low half, big-endian; or &uar->nowhere */
+	volatile inlay_record *dbrec; /* low half of the record's send word, big-endian; or &uar->nowhere */
 	uint8_t **next;           /* SERIAL: &uar->next; NULL: ask uar */
 	uint64_t qpn8;            /* QPN << 8 */
 	/* In this order no compiler merges a post's stores into a vector store, which is slower. */
@@ -120,7 +120,8 @@ INLAY_COLD int inlay_sq_reserve(struct inlay_sq *sq, struct inlay_cq *cq, const 
 
 /*
  * Sets the QP's type (enum ibv_qp_type) and whether it has atomics. INLAY_CHECKED then refuses
- * operations that the type does not have; without atomics, they return -ENOTSUP.
+ * operations that the type does not have; without atomics, they return -ENOTSUP. Forgets what
+ * inlay_sq_set_atomics has set.
  */
 INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t atomics)
 {
@@ -375,8 +376,9 @@ INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, ui
  * Ends a burst: takes over what was posted to a copy of the queue.
  *
  *   struct inlay_sq burst = sq;                                a copy, which lives in registers
- *   for (i = 0; i < n && !err; i++)
- *           err = inlay_post_write_inline(&burst, raddr[i], rkey, &value[i], 8, 0);
+ *   for (i = 0; i < n; i++)
+ *           if (inlay_post_write_inline(&burst, raddr[i], rkey, &value[i], 8, 0))
+ *                   break;                                     i writes were posted: go on with the i-th
  *   inlay_sq_join(&sq, &burst);
  *   inlay_sq_ring(&sq);                                        one doorbell for all
  *

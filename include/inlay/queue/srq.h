@@ -325,9 +325,9 @@ INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe6
 }
 
 /*
- * inlay_srq_release and inlay_srq_repost in one: gives back an entry, and posts as many of the entries that
- * have been free longest as came back. Where all but one are posted, that one is posted, and the entry that
- * came back is free until the next call: inlay_srq_prepare may change it.
+ * inlay_srq_release and inlay_srq_repost in one: gives back an entry, and posts as many of the
+ * entries that have been free longest as came back. If one entry is free, it is posted; the
+ * returned entry becomes the free one, which inlay_srq_prepare may change.
  *
  * Returns 0, or -EPROTO as inlay_srq_release. The device sees nothing before inlay_srq_ring().
  */
