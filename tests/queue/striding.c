@@ -160,6 +160,67 @@ static uint32_t put_packet(struct model *m, const uint8_t *packet, uint32_t len,
 	return k;
 }
 
+/* A CQ that the device compresses */
+struct zipped {
+	uint8_t ring[64 * 64] __attribute__((aligned(64)));
+	uint32_t record[2], format, pi;
+	bool enhanced, titled;
+	struct inlay_cq cq;
+};
+
+static uint8_t *slot(struct zipped *z, uint32_t i)
+{
+	return z->ring + i % 64 * 64;
+}
+
+static void give(struct zipped *z, uint8_t op_own)
+{
+	slot(z, z->pi)[62] = (uint8_t)(z->pi / 64);
+	slot(z, z->pi)[63] = (uint8_t)(z->enhanced ? op_own : (op_own & ~1) | (z->pi / 64 & 1));
+}
+
+/* Without stride indices, each CQE starts where the one before it ended */
+static bool follows(struct zipped *z, const struct mlx5_cqe64 *cqe)
+{
+	return !(z->format & INLAY_MINI_STRIDES) || cqe->wqe_counter;
+}
+
+/* Writes the first of some CQEs, or a block of them. Returns how many */
+static uint32_t put_cqes(struct zipped *z, const struct mlx5_cqe64 *cqe, uint32_t left)
+{
+	uint32_t most = z->enhanced ? 7 : 1 + rnd_below(20), n = !z->enhanced || (z->titled && follows(z, cqe)), i;
+
+	while (n && n < left && n < most && follows(z, cqe + n))
+		n++;
+	if (z->enhanced && n)
+		n = 1 + rnd_below(n);
+	if (n < (z->enhanced ? 1 : 2)) {
+		memcpy(slot(z, z->pi), cqe, 64);
+		give(z, cqe->op_own);
+		z->pi++;
+		z->titled = true;
+		return 1;
+	}
+	for (i = 0; i < n; i++) {
+		uint8_t *to = slot(z, z->pi + (z->enhanced ? 0 : i < 8 ? 1 : i & ~7u)) + i % 8 * 8;
+		uint32_t some = (uint32_t)rnd();
+
+		memcpy(to, &some, 4);
+		if (!(z->format & INLAY_MINI_STRIDES))
+			memcpy(to + 2, &cqe[i].wqe_counter, 2);
+		memcpy(to + 4, &cqe[i].byte_cnt, 4);
+	}
+	if (!z->enhanced) {
+		uint32_t be = htobe32(n);
+
+		memcpy(slot(z, z->pi), cqe, 64);
+		memcpy(slot(z, z->pi) + 44, &be, 4);
+	}
+	give(z, z->enhanced ? (uint8_t)((n - 1) << 4 | 0xc) : cqe->op_own | 0xc);
+	z->pi += n;
+	return n;
+}
+
 /* ---- tests ---- */
 
 /* Packets of all lengths through all shapes of queues; slow readers, lost packets, buffers that are held for a while */
@@ -233,6 +294,74 @@ static void packets(void **state)
 		}
 	printf("# %u fillers, %u packets lost, %u laps\n", fillers, lost, laps);
 	assert_true(fillers && lost && laps);
+}
+
+/* The same CQEs from a CQ that compresses them lead to the same packets: each layout, each way to count strides */
+static void compressed(void **state)
+{
+	static const uint32_t formats[] = {INLAY_MINI_CSUM_STRIDX, INLAY_MINI_L34H_STRIDX, INLAY_MINI_HASH | INLAY_MINI_STRIDES,
+					   INLAY_MINI_CSUM | INLAY_MINI_STRIDES};
+	uint32_t turn, round, from, to, cqes, blocks = 0, fillers = 0, i, len, lens[20], head, tail;
+	static uint8_t packet[20][2048];
+	static struct zipped z;
+	static struct model m;
+	struct mlx5_cqe64 cqe[40];
+
+	(void)state;
+	for (turn = 0; turn < 80; turn++) {
+		model_open(&m, rnd_below(6), 6 + rnd_below(6));
+		memset(&z, 0, sizeof(z));
+		memset(z.ring, 0xf0, sizeof(z.ring));
+		z.format = formats[turn / 2 % ARRAY(formats)];
+		z.enhanced = turn & 1;
+		must(inlay_cq_init(&z.cq, z.ring, 64, 64, z.record, NULL, 1));
+		must(inlay_cq_set_compression(&z.cq, z.format, z.enhanced));
+		post_some(&m, m.wqes);
+		for (round = 0; round < 300; round++) {
+			for (cqes = head = tail = 0; tail < 1 + round % 20; lens[tail++] = len) {
+				uint32_t k;
+
+				len = 1 + rnd_below(rnd_below(4) ? 100 : 2048);
+				len = len > m.bytes - m.shift ? m.bytes - m.shift : len;
+				for (i = 0; i < len; i += 31)
+					packet[tail][i] = (uint8_t)rnd();
+				k = put_packet(&m, packet[tail], len, cqe + cqes);
+				cqes += k;
+				if (!k || be32toh(cqe[cqes - 1].byte_cnt) >> 31)
+					break;
+			}
+			for (from = 0; from < cqes; from = to) {
+				to = from + put_cqes(&z, cqe + from, cqes - from);
+				blocks += to - from > 1;
+			}
+			for (i = 0; i < cqes; i++) {
+				const struct mlx5_cqe64 *got = inlay_cq_peek(&z.cq);
+				struct inlay_packet_at at = {0, 0, 0};
+				int done;
+
+				assert_non_null(got);
+				if (inlay_cqe_is_special(got))
+					assert_true(inlay_cq_unzip(&z.cq) > 0);
+				done = inlay_striding_take(&m.rq, got, &at);
+				assert_in_range(done, 0, 1);
+				inlay_cq_advance(&z.cq, 1);
+				if (at.len) {
+					assert_int_equal(at.len, lens[head]);
+					assert_memory_equal(m.buf[m.in[at.wqe]] + at.offset, packet[head], at.len);
+					head++;
+				}
+				fillers += !at.len;
+				if (done)
+					m.free[m.frees++] = m.in[at.wqe];
+			}
+			assert_int_equal(head, tail);
+			assert_null(inlay_cq_peek(&z.cq));
+			post_some(&m, rnd_below(m.wqes + 1));
+		}
+		model_close(&m);
+	}
+	printf("# %u blocks, %u fillers\n", blocks, fillers);
+	assert_true(blocks > 1000 && fillers > 100);
 }
 
 /* A ring whose buffers stay in their WQEs: nothing is written but the record */
@@ -365,6 +494,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(packets),
+		cmocka_unit_test(compressed),
 		cmocka_unit_test(recycled),
 		cmocka_unit_test(hostile),
 		cmocka_unit_test(arguments),
