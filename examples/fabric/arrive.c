@@ -11,7 +11,7 @@
 void arrive_meet(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op)
 {
 	op->peer = p;
-	op->tag = m->tag;
+	op->tag = m->tag & ep->tag_bits;
 	op->data = m->data;
 	op->flags |= message_cq_flags(m->flags);
 	op->total = m->len;
@@ -60,6 +60,13 @@ static int tagged(struct endpoint *ep, struct peer *p, const struct message *m, 
 
 	if (!place)
 		return -FI_EAGAIN;
+	if (m->flags & FLAG_AHEAD) { /* its stand-in's place counts */
+		r = keep(ep, p, at, bytes, b, place);
+		if (p->content)
+			unkeep(ep, p->content);
+		p->content = place;
+		return r;
+	}
 	do
 		r = inlay_match_arrive(&ep->match, (m->tag & ep->tag_bits) | p->source, (uintptr_t)place, &found);
 	while (r == -EAGAIN && !match_grow(ep));

@@ -296,7 +296,7 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 {
 	const bool fetch = (a->flags & FI_READ) != 0;
 	const bool answer = fetch || (a->flags & (FI_DELIVERY_COMPLETE | SILENT)) == FI_DELIVERY_COMPLETE;
-	const struct wire wire = {WIRE_ATOMIC, FLAG_HANDLE | (answer ? FLAG_ANSWER : 0) | (fetch ? FLAG_FETCH : 0),
+	const struct wire wire = {0, WIRE_ATOMIC | FLAG_HANDLE | (answer ? FLAG_ANSWER : 0) | (fetch ? FLAG_FETCH : 0),
 				  (uint16_t)((unsigned int)a->op << 8 | (unsigned int)a->type), a->remote};
 	const struct target target = {(uint32_t)a->key, (uint32_t)count};
 	const size_t size = types[a->type].size;
@@ -381,8 +381,7 @@ static int asked(struct endpoint *ep, struct peer *p, const struct message *m)
 	if (n < 0)
 		WARN(FI_LOG_EP_DATA, "an atomic operation of a peer is refused: %s\n", fi_strerror(-n));
 	memset(r, 0, sizeof(*r));
-	r->wire.kind = WIRE_ANSWER;
-	r->wire.flags = FLAG_HANDLE;
+	r->wire.flags = WIRE_ANSWER | FLAG_HANDLE;
 	r->wire.segments = (uint16_t)(n < 0 ? -n : 0);
 	r->handle = m->handle;
 	op->bounce->len = (uint32_t)(sizeof(*r) - sizeof(r->landing) + (n > 0 && m->flags & FLAG_FETCH ? (size_t)n : 0));

@@ -25,7 +25,7 @@
 #define BYE_MS 10000u     /* for what was sent to be acknowledged */
 
 enum hello_kind { HELLO = 1, REFUSED, BYE };
-enum hello_flags { SEEN = 1, DONE = 2, OVER_DC = 4 };
+enum hello_flags { SEEN = 1, DONE = 2, OVER_DC = 4, BY_NIC = 8 };
 
 struct hello {
 	uint32_t magic;
@@ -36,6 +36,7 @@ struct hello {
 	uint32_t your_attempt;    /* that SEEN is about */
 	struct name from;
 	uint64_t to;              /* incarnation */
+	uint64_t source;          /* BY_NIC: what goes into the tags of messages to me, | 1 if it has SOURCE_BITS */
 	uint8_t record[INLAY_CONNECT_SIZE]; /* OVER_DC: dc.c's */
 };
 
@@ -79,7 +80,8 @@ static void say_hello(struct peer *p, uint8_t kind)
 
 	memset(&h, 0, sizeof(h));
 	h.flags = (uint8_t)((p->seen ? SEEN : 0) | (p->state == PEER_READY ? DONE : 0) |
-			    (settings.dc ? OVER_DC : 0) | p->ep->domain->able << 4);
+			    (settings.dc ? OVER_DC : 0) | (p->ep->offload ? BY_NIC : 0) | p->ep->domain->able << 4);
+	h.source = p->source | p->ep->directed;
 	h.attempt = p->attempt;
 	h.your_attempt = p->their_attempt;
 	if (settings.dc)
@@ -159,6 +161,9 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 		return;
 	p->their_attempt = in->attempt;
 	p->able = in->flags >> 4;
+	p->by_nic = (in->flags & BY_NIC) != 0;
+	p->tag_bits = in->source & 1 ? UINT64_MAX >> SOURCE_BITS : UINT64_MAX;
+	p->tag_source = in->source & ~p->tag_bits;
 	err = in->eager == settings.eager / 16 && dc == settings.dc ? 0 : -EINVAL;
 	if (dc != settings.dc)
 		why = "FI_INLAY_TRANSPORT is not the same everywhere";

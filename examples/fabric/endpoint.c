@@ -24,7 +24,7 @@ int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32
 
 	memset(&init, 0, sizeof(init));
 	init.send_cq = init.recv_cq = ep->ibcq;
-	init.srq = ep->ibsrq;
+	init.srq = type == IBV_QPT_RC ? ep->rc_srq : ep->ibsrq;
 	init.qp_type = type;
 	init.cap.max_send_wr = sends;
 	init.cap.max_send_sge = 1;
@@ -40,27 +40,33 @@ int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32
 static int make_queues(struct endpoint *ep, const char **why)
 {
 	struct ibv_context *context = ep->domain->context;
+	struct ibv_cq_init_attr_ex cq;
 	struct ibv_srq_init_attr srq;
-	uint32_t cqes;
+	struct ibv_cq_ex *made;
 	int err;
 
 	memset(&srq, 0, sizeof(srq));
-	srq.attr.max_wr = (uint32_t)settings.receives;
+	memset(&cq, 0, sizeof(cq));
+	cq.cqe = offload_cqes(ep) + UD_RING * 4 +
+		 (settings.dc ? INITIATORS : (uint32_t)settings.peers) * PEER_RING;
+	srq.attr.max_wr = ep->offload ? UD_RING : (uint32_t)settings.receives;
 	srq.attr.max_sge = 1;
 	if (wait_attach(ep))
 		return inlay_refuse_(-errno, why, "no completion channel");
-	cqes = inlay_srq_cqes(srq.attr.max_wr) + UD_RING * 4 +
-	       (settings.dc ? INITIATORS : (uint32_t)settings.peers) * PEER_RING;
-	ep->ibcq = ibv_create_cq(context, (int)cqes, NULL, ep->channel, 0);
-	if (!ep->ibcq)
+	cq.cqe += inlay_srq_cqes(srq.attr.max_wr);
+	cq.channel = ep->channel;
+	made = ibv_create_cq_ex(context, &cq); /* extended: the kind that tag matching asks for */
+	if (!made)
 		return inlay_refuse_(-errno, why, "no CQ for so many connections: lower FI_INLAY_PEERS");
+	ep->ibcq = ibv_cq_ex_to_cq(made);
 	err = inlay_cq_from_cq(&ep->cq, ep->ibcq, why);
 	if (err)
 		return err;
-	ep->ibsrq = ibv_create_srq(ep->domain->uar.pd, &srq);
+	ep->ibsrq = ep->rc_srq = ibv_create_srq(ep->domain->uar.pd, &srq);
 	if (!ep->ibsrq)
 		return inlay_refuse_(-errno, why, "no shared receive queue: lower FI_INLAY_RECEIVES");
-	return inlay_srq_from_srq(&ep->srq, ep->ibsrq, &ep->cq, why);
+	err = inlay_srq_from_srq(&ep->srq, ep->ibsrq, &ep->cq, why);
+	return err || !ep->offload ? err : offload_open(ep, why);
 }
 
 static int enable(struct endpoint *ep)
@@ -100,7 +106,9 @@ static int enable(struct endpoint *ep)
 	if (!err)
 		err = pool_init(&ep->bounce, INLAY_GRH + WIRE_MAX + settings.eager, ep->domain);
 	if (!err)
-		err = progress_feed(ep);
+		err = progress_feed(ep, &ep->srq);
+	if (!err && ep->offload)
+		err = offload_feed(ep);
 	if (err) {
 		WARN(FI_LOG_EP_CTRL, "%s\n", why);
 		return err;
@@ -150,6 +158,8 @@ static int endpoint_close(struct fid *fid)
 	inlay_sq_fini(&ep->ud);
 	if (ep->dct)
 		ibv_destroy_qp(ep->dct);
+	if (ep->offload)
+		offload_close(ep);
 	if (ep->ibsrq)
 		ibv_destroy_srq(ep->ibsrq);
 	if (ep->ibcq)

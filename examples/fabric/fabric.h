@@ -53,6 +53,7 @@
 	X(size_t, piece, 1 << 20, 4096, 1 << 30, "bytes of a long message that are read at a time") \
 	X(int, window, 4, 1, 16, "pieces of a long message under way at a time") \
 	X(int, receives, 1024, 16, 32767, "entries of the shared receive queue") \
+	X(int, tag_offload, 0, 0, 16383, "long tagged receives on the device's list, if it matches tags; 0: none") \
 	X(int, peers, 1000, 1, 16384, "connections of an endpoint") \
 	X(int, port, 1, 1, 255, "port of the device") \
 	X(int, gid_index, -1, -1, 255, "GID of the port; -1: the best") \
@@ -79,25 +80,28 @@ extern struct fi_provider provider;
  * sender's handle (FLAG_HANDLE), and the payload, or the segments.
  */
 struct wire {
-	uint8_t kind;
-	uint8_t flags;
+	uint8_t op;               /* IBV_TMH_NO_TAG: a device that matches tags leaves it alone; see offload.c */
+	uint8_t flags;            /* and the kind */
 	uint16_t segments;
 	uint64_t tag;             /* in FIN the handle */
 } __attribute__((packed));
 
 enum wire_kind {
-	WIRE_EAGER = 1,           /* the payload is here */
-	WIRE_RENDEZVOUS,          /* the payload is to be read from the segments */
-	WIRE_FIN,                 /* the message that the handle names was read, or has arrived */
-	WIRE_WRITTEN,             /* follows a write: data for the CQ */
-	WIRE_ATOMIC,              /* to be carried out; see atomic.c */
-	WIRE_ANSWER               /* it was */
+	WIRE_EAGER = 0x00,        /* the payload is here */
+	WIRE_RENDEZVOUS = 0x20,   /* the payload is to be read from the segments */
+	WIRE_FIN = 0x40,          /* the message that the handle names was read, or has arrived */
+	WIRE_WRITTEN = 0x60,      /* follows a write: data for the CQ */
+	WIRE_ATOMIC = 0x80,       /* to be carried out; see atomic.c */
+	WIRE_ANSWER = 0xa0,       /* it was */
+	WIRE_STAND_IN = 0xc0,     /* for the message that came before it; see offload.c */
+	WIRE_KINDS = 0xe0
 };
 
 enum wire_flags {
 	FLAG_TAGGED = 1,
 	FLAG_DATA = 2,
 	FLAG_HANDLE = 4,
+	FLAG_AHEAD = 8,           /* of a stand-in, to a device that matches tags */
 	FLAG_ANSWER = 8,          /* WIRE_ATOMIC: is asked for */
 	FLAG_FETCH = 16           /* ... with old values */
 };
@@ -119,7 +123,7 @@ INLAY_ALWAYS uint32_t header_bytes(uint8_t flags)
 #define WIRE_MAX (sizeof(struct wire) + 16) /* with both extras */
 #define INLINE_BYTES 188u         /* of a message in a WQE: four WQEBBs */
 #define SMALL_MESSAGE 192u        /* longer ones keep the bounce buffer that they came in */
-#define HELLO_SIZE 112u           /* of connect.c's datagrams */
+#define HELLO_SIZE 120u           /* of connect.c's datagrams */
 #define PEER_RING 128u            /* WQEBBs of a connection */
 #define INITIATORS 8u             /* that all peers share, if settings.dc */
 
@@ -348,6 +352,9 @@ struct peer {
 	uint64_t since, hello_at, probe_at; /* milliseconds */
 	uint32_t tries;
 	uint32_t fence;           /* its send queue's index after the last probe for FI_FENCE */
+	bool by_nic;              /* its device matches tags: */
+	uint64_t tag_bits, tag_source; /* those that it matches, and those that say that we are the sender */
+	struct buf *content;      /* came ahead of its stand-in */
 
 	/* settings.dc: qp, sq and slots are those of an initiator that it has for a while, or NULL and empty */
 	struct inlay_av target;
@@ -393,7 +400,8 @@ struct endpoint {
 	struct av *av;
 	struct ibv_cq *ibcq;
 	struct ibv_comp_channel *channel; /* if its completions can be waited for */
-	struct ibv_srq *ibsrq;
+	struct ibv_srq *ibsrq, *rc_srq; /* of the datagrams, and of the connections: the same, or the offload's */
+	struct offload *offload;  /* NULL: the device matches nothing */
 	struct ibv_qp *ud_qp;
 	struct ibv_qp *dct;       /* settings.dc. Of that are also: */
 	struct peer *initiators[INITIATORS]; /* who has them; NULL: there is none yet */
@@ -716,6 +724,16 @@ uint64_t nanoseconds(clockid_t clock);
 
 /* ---- Sends: send.c, calls.c ---- */
 
+/* A send, in any of its forms. */
+struct send {
+	const struct iovec *iov;
+	size_t iovs;
+	fi_addr_t dest;
+	uint64_t tag, data;
+	void *context;
+	uint64_t flags;
+};
+
 #define SILENT (1ull << 63)      /* fi_inject: only what fails later makes a completion */
 #define OF_ENDPOINT (1ull << 62) /* of a call that takes no flags: the endpoint's, too */
 
@@ -845,6 +863,28 @@ void read_waiting(struct endpoint *ep); /* what found no room goes on */
 void fin_later(struct endpoint *ep, struct peer *p, uint64_t handle); /* FIN, when there is room */
 void wait_for_room(struct endpoint *ep, struct op *op); /* in the ring to its peer */
 
+/* ---- Matching by the device: offload.c ---- */
+
+uint32_t offload_cqes(struct endpoint *ep); /* asks the device; what it wants of the CQ */
+int offload_open(struct endpoint *ep, const char **why); /* 0 or a negative errno */
+int offload_feed(struct endpoint *ep);
+void offload_close(struct endpoint *ep);
+
+/* A tagged message to a peer by_nic: whether it can be matched as it is; if not, it is followed by a stand-in. */
+bool offload_takes(const struct send *s);
+int offload_send(struct endpoint *ep, struct peer *p, const struct send *s, size_t len, uint32_t done);
+void offload_stand_in(struct peer *p, uint64_t tag); /* after a message with FLAG_AHEAD; there is room */
+#define OFFLOAD_ROOM 5u /* WQEBBs of a message and its stand-in */
+
+int offload_post(struct endpoint *ep, struct op *op, uint64_t key, uint64_t mask, struct inlay_match_found *found);
+void offload_end(struct endpoint *ep, uint64_t handle, int err); /* a receive in the table, now or soon */
+
+int offload_received(struct endpoint *ep, const struct mlx5_cqe64 *cqe); /* -FI_EAGAIN: it stays in the CQ */
+void offload_listed(struct endpoint *ep, struct peer *p, const struct mlx5_cqe64 *cqe); /* of no message, or an error */
+void offload_gone(const struct mlx5_cqe64 *cqe, void *ep); /* for inlay_cq_clean */
+int offload_parse(const void *at, uint32_t bytes, struct message *m);
+void offload_flush(struct endpoint *ep); /* after completions were taken */
+
 /* ---- rma.c, atomic.c, progress.c ---- */
 
 /* WIRE_WRITTEN; WIRE_ATOMIC or WIRE_ANSWER. 0, or -FI_EAGAIN: it is to come again. */
@@ -855,6 +895,7 @@ void atomic_step(struct endpoint *ep, struct op *op, int err); /* OP_NATIVE: the
 void atomic_again(struct endpoint *ep, struct op *op); /* OP_NATIVE, OP_MESSAGE: there may be room now */
 
 void progress(struct endpoint *ep);     /* what the device has completed, and what time has brought */
-int progress_feed(struct endpoint *ep); /* fills the shared receive queue for the first time */
+int progress_feed(struct endpoint *ep, struct inlay_srq *srq); /* fills it for the first time */
+void progress_replace(struct endpoint *ep, struct inlay_srq *srq, uint32_t index); /* its buffer, by the spare one */
 
 #endif

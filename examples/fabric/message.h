@@ -18,7 +18,9 @@ static inline int message_parse(const void *at, uint32_t bytes, struct message *
 	memset(m, 0, sizeof(*m));
 	if (bytes < sizeof(*wire))
 		return -FI_EINVAL;
-	m->kind = wire->kind;
+	if (wire->op)
+		return offload_parse(at, bytes, m);
+	m->kind = wire->flags & WIRE_KINDS;
 	m->flags = wire->flags;
 	m->segments = wire->segments;
 	m->tag = wire->tag;

@@ -17,7 +17,7 @@
  * A peer that failed stays so: every operation to it ends in its error, until its address is removed from
  * the address vector or it says hello anew.
  */
-#include "fabric.h"
+#include "message.h"
 
 /* ---- Names ---- */
 
@@ -78,7 +78,7 @@ struct peer *peer_of(struct endpoint *ep, fi_addr_t addr)
 	if (!p)
 		return NULL;
 	ep->by_addr[addr] = p;
-	if (p->state == PEER_READY && !settings.dc)
+	if (p->state == PEER_READY && !settings.dc && !p->by_nic)
 		ep->ready[addr] = p;
 	return p;
 }
@@ -163,12 +163,16 @@ static void peer_close(struct peer *p)
 		ep->pairs--;
 		if (settings.dc)
 			dc_lost(p);
-		inlay_cq_clean(&ep->cq, qpn, inlay_srq_gone, &ep->srq);
+		inlay_cq_clean(&ep->cq, qpn, ep->offload ? offload_gone : inlay_srq_gone,
+			       ep->offload ? (void *)ep : &ep->srq);
 		inlay_sq_fini(&p->sq);
 		inlay_qpn_table_remove(&ep->qpns, qpn);
 	}
 	free(p->slots);
 	p->slots = NULL;
+	if (p->content)
+		unkeep(ep, p->content);
+	p->content = NULL;
 	if (p->state == PEER_FAILING) {
 		ep->unsettled--;
 		p->state = p->forgotten ? PEER_IDLE : PEER_FAILED;
@@ -224,7 +228,7 @@ void peer_ready(struct peer *p)
 	p->state = PEER_READY;
 	p->probe_at = ep->now + (uint64_t)settings.keepalive_ms;
 	ep->unsettled--;
-	for (i = 0; !settings.dc && i < ep->addrs; i++) /* else it is not to be posted to without peer_begin */
+	for (i = 0; !settings.dc && !p->by_nic && i < ep->addrs; i++) /* else the short ways do not know how to send */
 		if (ep->by_addr[i] == p)
 			ep->ready[i] = p;
 }

@@ -13,33 +13,33 @@ static struct ibv_sge sge_of(const struct buf *b)
 	return sge;
 }
 
-int progress_feed(struct endpoint *ep)
+int progress_feed(struct endpoint *ep, struct inlay_srq *srq)
 {
 	struct ibv_sge sge;
 	struct buf *b;
 	uint32_t i;
 
-	for (i = 0; i <= inlay_srq_size(&ep->srq); i++) {
+	for (i = 0; i <= inlay_srq_size(srq); i++) {
 		b = buf_take(&ep->bounce);
 		if (!b)
 			return -FI_ENOMEM;
 		sge = sge_of(b);
-		inlay_srq_set_user(&ep->srq, i, (uintptr_t)b);
-		inlay_srq_prepare(&ep->srq, i, &sge, 1);
+		inlay_srq_set_user(srq, i, (uintptr_t)b);
+		inlay_srq_prepare(srq, i, &sge, 1);
 	}
-	while (!inlay_srq_repost(&ep->srq))
+	while (!inlay_srq_repost(srq))
 		;
-	inlay_srq_ring(&ep->srq);
+	inlay_srq_ring(srq);
 	return 0;
 }
 
 /* Entry `index` is free and takes the spare buffer in place of the one that was kept. */
-static APART void replace(struct endpoint *ep, uint32_t index)
+APART void progress_replace(struct endpoint *ep, struct inlay_srq *srq, uint32_t index)
 {
 	struct ibv_sge sge = sge_of(ep->spare);
 
-	inlay_srq_set_user(&ep->srq, index, (uintptr_t)ep->spare);
-	inlay_srq_prepare(&ep->srq, index, &sge, 1);
+	inlay_srq_set_user(srq, index, (uintptr_t)ep->spare);
+	inlay_srq_prepare(srq, index, &sge, 1);
 	ep->spare = NULL;
 }
 
@@ -136,7 +136,7 @@ static CALLED int received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	if (INLAY_UNLIKELY(r < 0))
 		return r;
 	if (INLAY_LIKELY(!inlay_srq_recycle(&ep->srq, cqe)) && INLAY_UNLIKELY(r))
-		replace(ep, index);
+		progress_replace(ep, &ep->srq, index);
 	inlay_cq_advance_quiet(&ep->cq, 1);
 	return 0;
 }
@@ -162,10 +162,15 @@ static void ended(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	const uint8_t syndrome = inlay_cqe_is_error(cqe) ? inlay_cqe_syndrome(cqe) : 0;
 
 	if (!inlay_cqe_is_send(cqe)) {
-		inlay_srq_recycle(&ep->srq, cqe);
+		if (p && ep->offload)
+			offload_listed(ep, p, cqe);
+		else
+			inlay_srq_recycle(&ep->srq, cqe);
 	} else if (INLAY_UNLIKELY(!p)) {
 		if (inlay_cqe_qpn(cqe) == ep->ud_qp->qp_num)
 			inlay_sq_release(&ep->ud, cqe);
+		else if (ep->offload)
+			offload_listed(ep, NULL, cqe);
 	} else if (INLAY_LIKELY(inlay_sq_release(&p->sq, cqe) >= 0)) {
 		at = &p->slots[inlay_cqe_wqe_counter(cqe) & p->mask];
 		slot = *at;
@@ -201,9 +206,11 @@ INLAY_ALWAYS void take(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 			continue;
 		if (inlay_cqe_is_error(cqe) || inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)
 			ended(ep, cqe);
-		else if (received(ep, cqe))
+		else if (INLAY_UNLIKELY(ep->offload != NULL) && cqe->app ? offload_received(ep, cqe) : received(ep, cqe))
 			break;
 	}
+	if (INLAY_UNLIKELY(ep->offload != NULL))
+		offload_flush(ep);
 	inlay_srq_ring(&ep->srq);
 	inlay_cq_update(&ep->cq);
 }

@@ -35,6 +35,17 @@ static int key_of(struct endpoint *ep, fi_addr_t source, uint64_t tag, uint64_t 
 	return 0;
 }
 
+/* Ends a posted receive before a message came. */
+static void end_one(struct endpoint *ep, struct inlay_match_found *found, int err)
+{
+	if (ep->offload) {
+		offload_end(ep, found->handle, err);
+		return;
+	}
+	inlay_match_remove(&ep->match, found->handle, found);
+	recv_end_early(ep, (struct op *)(uintptr_t)found->cookie, err);
+}
+
 /* Posts any receive, or gives it the message that is there. */
 static ssize_t post_any(struct endpoint *ep, struct op *op, uint64_t key, uint64_t mask, const struct peer *from)
 {
@@ -43,7 +54,8 @@ static ssize_t post_any(struct endpoint *ep, struct op *op, uint64_t key, uint64
 
 	memset(&found, 0, sizeof(found));
 	do
-		r = inlay_match_post(&ep->match, key, mask, (uintptr_t)op, &found);
+		r = ep->offload ? offload_post(ep, op, key, mask, &found) :
+				  inlay_match_post(&ep->match, key, mask, (uintptr_t)op, &found);
 	while (r == -EAGAIN && !match_grow(ep));
 	if (r < 0) {
 		op_give(ep, op);
@@ -52,8 +64,7 @@ static ssize_t post_any(struct endpoint *ep, struct op *op, uint64_t key, uint64
 	if (r) {
 		arrive_meet_kept(ep, (struct buf *)(uintptr_t)found.cookie, op);
 	} else if (from && from->state >= PEER_FAILING) { /* which nobody else can match */
-		inlay_match_remove(&ep->match, found.handle, &found);
-		recv_end_early(ep, op, from->err);
+		end_one(ep, &found, from->err);
 	}
 	return 0;
 }
@@ -144,7 +155,7 @@ static ssize_t peek(struct endpoint *ep, uint64_t key, uint64_t mask, uint64_t t
 	}
 	kept = (struct buf *)(uintptr_t)found.cookie;
 	message_parse(kept->data, kept->len, &m);
-	cq_add(ep->rx_cq, context, FI_RECV | FI_TAGGED | message_cq_flags(m.flags), m.len, NULL, m.data, m.tag,
+	cq_add(ep->rx_cq, context, FI_RECV | FI_TAGGED | message_cq_flags(m.flags), m.len, NULL, m.data, m.tag & ep->tag_bits,
 	       kept->peer->addr);
 	if (flags & (FI_CLAIM | FI_DISCARD))
 		inlay_match_remove(&ep->match, found.handle, &found);
@@ -263,8 +274,7 @@ static int end_posted(struct endpoint *ep, const struct peer *p, const void *con
 		if (found.kind != INLAY_MATCH_POSTED ||
 		    (p ? !(found.mask & source) || (found.tag & source) != p->source : op->context != context))
 			continue;
-		inlay_match_remove(&ep->match, found.handle, &found);
-		recv_end_early(ep, op, err);
+		end_one(ep, &found, err);
 		none = 0;
 	}
 	return none;

@@ -54,7 +54,7 @@ static uint32_t next_flags(struct peer *p, struct work *w)
 static void post_all(struct peer *p, const struct rma *r, struct work *w)
 {
 	struct { struct wire wire; uint64_t data; } __attribute__((packed)) written = {
-		{WIRE_WRITTEN, FLAG_DATA, 0, 0}, r->data
+		{0, WIRE_WRITTEN | FLAG_DATA, 0, 0}, r->data
 	};
 	const uint32_t flags = w->lkey ? 0 : INLAY_INLINE;
 	uint64_t remote = r->remote;

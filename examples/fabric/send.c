@@ -13,22 +13,12 @@
  */
 #include "fabric.h"
 
-/* A send, in any of its forms. */
-struct send {
-	const struct iovec *iov;
-	size_t iovs;
-	fi_addr_t dest;
-	uint64_t tag, data;
-	void *context;
-	uint64_t flags;
-};
-
 #define LEVELS (FI_INJECT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)
 
 void send_defaults(struct endpoint *ep)
 {
 	ep->tx_done = done_flags(ep, FI_SEND, ep->tx_flags);
-	if (!ep->lock) /* else nobody could look at it without the lock */
+	if (!ep->lock && !ep->offload) /* else nobody could look at it without the lock */
 		ep->rx_plain = !ep->counters[COUNT_RECV] && (!ep->rx_selective || ep->rx_flags & FI_COMPLETION);
 	ep->inject_addrs = ep->counters[COUNT_SEND] ? 0 : ep->addrs;
 	ep->short_addrs = ep->tx_flags & LEVELS ? 0 : ep->addrs;
@@ -40,9 +30,10 @@ struct header {
 	uint64_t data, handle;
 };
 
-static uint8_t wire_flags(const struct send *s)
+static uint8_t wire_flags(const struct peer *p, const struct send *s)
 {
-	return (uint8_t)((s->flags & FI_TAGGED ? FLAG_TAGGED : 0) | (s->flags & FI_REMOTE_CQ_DATA ? FLAG_DATA : 0));
+	return (uint8_t)((s->flags & FI_TAGGED ? FLAG_TAGGED | (p->by_nic ? FLAG_AHEAD : 0) : 0) |
+			 (s->flags & FI_REMOTE_CQ_DATA ? FLAG_DATA : 0));
 }
 
 /*
@@ -99,7 +90,7 @@ static int post_inlinev(struct peer *p, const struct header *h, const struct iov
 CALLED ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t data, const void *buf, size_t len,
 			   void *context, uint32_t done)
 {
-	struct header h = {{WIRE_EAGER, flags, 0, tag}, data, 0};
+	struct header h = {{0, flags, 0, tag}, data, 0};
 	struct iovec iov = {(void *)(uintptr_t)buf, len};
 
 	return post_inline(p, &h, &iov, 1, len, context, done, false);
@@ -174,7 +165,7 @@ static int make_segments(struct endpoint *ep, struct op *op, const struct send *
 
 static int send_rendezvous(struct endpoint *ep, struct peer *p, const struct send *s, uint32_t done)
 {
-	struct header h = {{WIRE_RENDEZVOUS, (uint8_t)(wire_flags(s) | FLAG_HANDLE), 0, s->tag}, s->data, 0};
+	struct header h = {{0, (uint8_t)(WIRE_RENDEZVOUS | wire_flags(p, s) | FLAG_HANDLE), 0, s->tag}, s->data, 0};
 	struct op *op = op_begin(ep, OP_SEND, p, s->context, done);
 	struct segment segment[IOV_LIMIT];
 	struct iovec iov = {segment, 0};
@@ -190,6 +181,8 @@ static int send_rendezvous(struct endpoint *ep, struct peer *p, const struct sen
 		err = post_inlinev(p, &h, &iov, 1, iov.iov_len, NULL, 0);
 	if (err)
 		op_drop(ep, op);
+	else if (h.wire.flags & FLAG_AHEAD)
+		offload_stand_in(p, s->tag);
 	return err;
 }
 
@@ -197,10 +190,12 @@ static int send_rendezvous(struct endpoint *ep, struct peer *p, const struct sen
 
 static int send_eager(struct endpoint *ep, struct peer *p, const struct send *s, size_t len, uint32_t done)
 {
-	struct header h = {{WIRE_EAGER, wire_flags(s), 0, s->tag}, s->data, 0};
+	struct header h = {{0, wire_flags(p, s), 0, s->tag}, s->data, 0};
 	struct op *op = NULL;
 	int err;
 
+	if (h.wire.flags & FLAG_AHEAD && offload_takes(s))
+		return offload_send(ep, p, s, len, done);
 	if ((s->flags & (FI_DELIVERY_COMPLETE | SILENT)) == FI_DELIVERY_COMPLETE) {
 		op = op_begin(ep, OP_SEND, p, s->context, done);
 		if (!op)
@@ -215,6 +210,8 @@ static int send_eager(struct endpoint *ep, struct peer *p, const struct send *s,
 		err = post_bounced(ep, p, &h, s, done);
 	if (err && op)
 		op_drop(ep, op);
+	if (!err && h.wire.flags & FLAG_AHEAD)
+		offload_stand_in(p, s->tag);
 	return err;
 }
 
@@ -235,7 +232,7 @@ static ssize_t send_any(struct endpoint *ep, const struct send *s)
 	p = peer_for(ep, s->dest, s->context, done, s->flags, &err);
 	if (!p)
 		return err;
-	if (at_once && cq_room(ep->tx_cq, 1))
+	if ((at_once && cq_room(ep->tx_cq, 1)) || (p->by_nic && inlay_sq_room(&p->sq) < OFFLOAD_ROOM))
 		return -FI_EAGAIN;
 	if (len > settings.eager || (s->flags & (FI_MATCH_COMPLETE | FI_INJECT)) == FI_MATCH_COMPLETE)
 		return send_rendezvous(ep, p, s, done);
@@ -267,7 +264,7 @@ ssize_t send_iov(struct fid_ep *fid, const struct iovec *iov, size_t iovs, fi_ad
 
 int send_fin(struct peer *p, uint64_t handle)
 {
-	struct header h = {{WIRE_FIN, 0, 0, handle}, 0, 0};
+	struct header h = {{0, WIRE_FIN, 0, handle}, 0, 0};
 
 	return post_inlinev(p, &h, NULL, 0, 0, NULL, 0);
 }
