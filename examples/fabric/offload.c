@@ -140,6 +140,7 @@ int offload_send(struct endpoint *ep, struct peer *p, const struct send *s, size
 {
 	const uint32_t app = s->flags & FI_REMOTE_CQ_DATA ? WITH_DATA | (uint32_t)s->data : 0;
 	const uint64_t tag = (s->tag & p->tag_bits) | p->tag_source;
+	const uint32_t signal = (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 4);
 	const bool bounced = len > INLINE_BYTES - INLAY_TMH_BYTES;
 	struct slot *slot = peer_slot(p), next = {s->context, SLOT_CONTEXT, done};
 	uint8_t small[INLINE_BYTES], *to = small;
@@ -161,8 +162,7 @@ int offload_send(struct endpoint *ep, struct peer *p, const struct send *s, size
 		to = (uint8_t *)mempcpy(to, s->iov[i].iov_base, s->iov[i].iov_len);
 	*slot = next;
 	if (!bounced) /* there is room: OFFLOAD_ROOM */
-		return inlay_tag_send_eager_inline(&p->sq, app, tag, small, (uint32_t)len,
-						   ((int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 4)) | INLAY_RING);
+		return inlay_tag_send_eager_inline(&p->sq, app, tag, small, (uint32_t)len, signal | INLAY_RING);
 	sge.addr = (uintptr_t)b->data;
 	sge.length = (uint32_t)len;
 	sge.lkey = b->lkey;
@@ -188,7 +188,7 @@ int offload_post(struct endpoint *ep, struct op *op, uint64_t key, uint64_t mask
 
 	/* A message that is longer than its receive would end the connection: so none may be. */
 	if (op->iovs == 1 && op->len >= settings.eager && op->len <= INT32_MAX && o->list.room &&
-	    !region_get(ep->domain, op->buf, op->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, &op->region[0])) {
+	    !region_get(ep->domain, op->buf, op->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, op->region)) {
 		op->regions = 1;
 		sge.addr = (uintptr_t)op->buf;
 		sge.length = (uint32_t)op->len;
@@ -317,7 +317,8 @@ static int queued(struct endpoint *ep, struct peer *p, const struct mlx5_cqe64 *
 {
 	struct offload *o = ep->offload;
 	const uint32_t index = inlay_cqe_wqe_counter(cqe), bytes = inlay_cqe_byte_count(cqe);
-	struct buf *b = index > inlay_srq_size(&o->srq) ? NULL : (struct buf *)(uintptr_t)inlay_srq_user(&o->srq, index);
+	const uint64_t user = index <= inlay_srq_size(&o->srq) ? inlay_srq_user(&o->srq, index) : 0;
+	struct buf *b = (struct buf *)(uintptr_t)user;
 	const bool scattered = inlay_cqe_is_scattered(cqe);
 	const void *data = scattered ? inlay_cqe_payload(cqe, inlay_cq_cqe_size(&ep->cq)) : b ? b->data : NULL;
 	struct buf *place = keep_place(ep, bytes, scattered ? NULL : b);
@@ -347,8 +348,10 @@ static void broken(struct endpoint *ep)
 
 	WARN(FI_LOG_EP_DATA, "the device's list of tags has failed\n");
 	while (inlay_match_next(&ep->match, &at, &found))
-		if (found.kind == INLAY_MATCH_POSTED && found.in_hw && !inlay_match_remove(&ep->match, found.handle, &found))
+		if (found.kind == INLAY_MATCH_POSTED && found.in_hw) {
+			inlay_match_remove(&ep->match, found.handle, &found);
 			end_early(ep, op_in(&found), FI_EIO);
+		}
 	ep->offload->list.room = 0;
 }
 

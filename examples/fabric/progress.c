@@ -206,7 +206,7 @@ INLAY_ALWAYS void take(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 			continue;
 		if (inlay_cqe_is_error(cqe) || inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)
 			ended(ep, cqe);
-		else if (INLAY_UNLIKELY(ep->offload != NULL) && cqe->app ? offload_received(ep, cqe) : received(ep, cqe))
+		else if (cqe->app && ep->offload ? offload_received(ep, cqe) : received(ep, cqe))
 			break;
 	}
 	if (INLAY_UNLIKELY(ep->offload != NULL))

@@ -155,8 +155,8 @@ static ssize_t peek(struct endpoint *ep, uint64_t key, uint64_t mask, uint64_t t
 	}
 	kept = (struct buf *)(uintptr_t)found.cookie;
 	message_parse(kept->data, kept->len, &m);
-	cq_add(ep->rx_cq, context, FI_RECV | FI_TAGGED | message_cq_flags(m.flags), m.len, NULL, m.data, m.tag & ep->tag_bits,
-	       kept->peer->addr);
+	cq_add(ep->rx_cq, context, FI_RECV | FI_TAGGED | message_cq_flags(m.flags), m.len, NULL, m.data,
+	       m.tag & ep->tag_bits, kept->peer->addr);
 	if (flags & (FI_CLAIM | FI_DISCARD))
 		inlay_match_remove(&ep->match, found.handle, &found);
 	if (flags & FI_DISCARD)

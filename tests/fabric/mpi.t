@@ -31,6 +31,8 @@ if mpi_build openmpi; then
 	onesided rdma
 	parts=3
 	verify 2 "RoCE, MPI_THREAD_MULTIPLE" "" -t threads p2p rma
+	parts=1
+	FI_INLAY_TAG_OFFLOAD=256 verify 2 "tags matched by the device" "" -s 9 p2p
 	parts=4
 	verify 4 "InfiniBand" "--link ib" -s 2
 	verify 2 "messages lost, late and twice" "--fault drop@/500,delay=300@/40,dup@/30" -s 3

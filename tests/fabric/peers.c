@@ -494,8 +494,10 @@ static int tear_down(void **state)
 /* Processes whose settings do not go together refuse each other. */
 static void test_settings(void **state)
 {
+	const char *offload = getenv("FI_INLAY_TAG_OFFLOAD");
 	struct process p;
 	fi_addr_t to;
+	int i, there;
 
 	(void)state;
 	open_one(&pair.a);
@@ -507,6 +509,15 @@ static void test_settings(void **state)
 	reap(&p);
 	p = spawn(&pair.a, &to, "FI_INLAY_EAGER", "8200"); /* a multiple of 16 is taken: 8192 */
 	must(again(fi_tinject(pair.a.ep, out, 8, to, 2)));
+	reap(&p);
+	/* Whether the device matches tags is each side's own affair */
+	p = spawn(&pair.a, &to, "FI_INLAY_TAG_OFFLOAD", offload && atoi(offload) ? "0" : "32");
+	for (i = 0; i < 20; i++) {
+		must(fi_trecv(pair.a.ep, in, i & 1 ? 8 : EAGER, NULL, to, 1, 0, &there));
+		must(again(fi_tinject(pair.a.ep, &i, sizeof(i), to, 1)));
+		good(&pair.a, &there);
+		assert_memory_equal(in, &i, sizeof(i));
+	}
 	reap(&p);
 	side_close(&pair.a);
 }
@@ -538,5 +549,5 @@ int main(int argc, char **argv)
 	setenv("FI_INLAY_KEEPALIVE_MS", "100", 1);
 	if (argc > 1)
 		other_process();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL) || again_with("FI_INLAY_TAG_OFFLOAD", "64");
 }

@@ -280,6 +280,169 @@ static void test_many(void **state)
 	}
 }
 
+/* ---- Receives and messages as they come, against a model ---- */
+
+#define STEPS 1000
+
+struct posted {
+	fi_addr_t from;
+	uint64_t tag, ignore;
+	bool open;
+};
+
+struct came {
+	fi_addr_t from;
+	uint64_t tag, data;
+	size_t len;
+	bool open;
+};
+
+static struct posted posted[STEPS];
+static struct came came[STEPS];
+static uint8_t room[STEPS][EAGER]; /* of the receives */
+static uint32_t receives, messages;
+
+static bool fits(const struct posted *r, const struct came *m)
+{
+	return r->open && m->open && (r->from == FI_ADDR_UNSPEC || r->from == m->from) &&
+	       !((r->tag ^ m->tag) & ~r->ignore);
+}
+
+/* Receive i has met message k. */
+static void meet(uint32_t i, uint32_t k)
+{
+	struct done *d = good(&pair.b, &posted[i]);
+
+	assert_int_equal(d->e.len, came[k].len);
+	assert_true(d->e.tag == came[k].tag && d->source == came[k].from && d->e.data == came[k].data);
+	assert_int_equal(differs(room[i], came[k].len, k), came[k].len);
+	posted[i].open = came[k].open = false;
+}
+
+static void post_one(bool mixed)
+{
+	static const fi_addr_t any = FI_ADDR_UNSPEC;
+	const fi_addr_t *froms[] = {&pair.to_a, &from_other, &any};
+	const uint32_t i = receives++;
+	uint32_t k;
+
+	posted[i].from = *froms[rnd_below(3)];
+	posted[i].tag = rnd_below(3);
+	posted[i].ignore = rnd_below(4) ? 0 : 3;
+	posted[i].open = true;
+	/* Any message fits; a receive that takes any eager one may be the device's */
+	must(fi_trecv(pair.b.ep, room[i], mixed && rnd_below(2) ? 4000 : EAGER, NULL, posted[i].from, posted[i].tag,
+		      posted[i].ignore, &posted[i]));
+	for (k = 0; k < messages && !fits(&posted[i], &came[k]); k++)
+		;
+	if (k < messages)
+		meet(i, k);
+}
+
+static void send_one(bool way, uint64_t data)
+{
+	struct side *s = way ? &pair.a : &other;
+	const uint32_t k = messages++;
+
+	came[k].from = way ? pair.to_a : from_other;
+	came[k].tag = rnd_below(3);
+	came[k].data = data;
+	came[k].len = rnd_below(2) ? rnd_below(4000) : rnd_below(200);
+	came[k].open = true;
+	fill(out, came[k].len, k);
+	must(again(fi_tsenddata(s->ep, out, came[k].len, NULL, data, way ? pair.to_b : other_to_b,
+				came[k].tag, &came[k])));
+	good(s, &came[k]);
+}
+
+static void meet_receive(uint32_t k)
+{
+	uint32_t i;
+
+	for (i = 0; i < receives && !fits(&posted[i], &came[k]); i++)
+		;
+	if (i < receives)
+		meet(i, k);
+}
+
+static void model(bool mixed)
+{
+	uint32_t i;
+
+	receives = messages = 0;
+	while (receives < STEPS && messages + 2 <= STEPS) {
+		const bool way = rnd_below(2) != 0;
+		const uint32_t first = messages;
+
+		if (!rnd_below(8)) /* the device has time to take receives in */
+			usleep(500);
+		switch (rnd_below(8)) {
+		case 0: /* the second one's acknowledgement says that all of the first one has come */
+			send_one(way, 1ull << 40); /* more data than go with what the device matches */
+			/* fallthrough */
+		case 1:
+			send_one(way, 5);
+			for (i = first; i < messages; i++)
+				meet_receive(i);
+			break;
+		case 2:
+			i = rnd_below(receives + 1);
+			if (i == receives || !posted[i].open)
+				break;
+			must(fi_cancel(&pair.b.ep->fid, &posted[i]));
+			bad(&pair.b, &posted[i], FI_ECANCELED);
+			posted[i].open = false;
+			break;
+		default:
+			post_one(mixed);
+		}
+	}
+	/* What is left over */
+	for (i = 0; i < receives; i++)
+		if (posted[i].open) {
+			must(fi_cancel(&pair.b.ep->fid, &posted[i]));
+			bad(&pair.b, &posted[i], FI_ECANCELED);
+		}
+	for (i = 0; i < messages; i++)
+		if (came[i].open) {
+			must(fi_trecv(pair.b.ep, in, LONG, NULL, came[i].from, came[i].tag, 0, &came[i]));
+			good(&pair.b, &came[i]);
+		}
+	nothing(&pair.b);
+}
+
+static void test_model(void **state)
+{
+	(void)state;
+	model(false);
+	model(true);
+}
+
+/* With FI_INLAY_TAG_OFFLOAD, a message is in its receive's buffer before anybody looks. */
+static void test_offload(void **state)
+{
+	const char *setting = getenv("FI_INLAY_TAG_OFFLOAD");
+	double end = now() + DEADLINE;
+	int there, here;
+
+	(void)state;
+	if (!setting || !atoi(setting))
+		return;
+	send_tagged(&pair.a, pair.to_b, 8, 9, 0, &here); /* connected */
+	must(fi_trecv(pair.b.ep, in, LONG, NULL, pair.to_a, 9, 0, &there));
+	got(&pair.b, &there, 8, 9, 0);
+	nothing(&pair.b);
+	must(fi_trecv(pair.b.ep, in, LONG, NULL, FI_ADDR_UNSPEC, 9, 3, &there));
+	nothing(&pair.b); /* the device knows of it */
+	fill(out, 3000, 4);
+	must(fi_tsend(pair.a.ep, out, 3000, NULL, pair.to_b, 9, &here));
+	while (differs(in, 3000, 4) != 3000 && now() < end)
+		poll_side(&pair.a);
+	assert_int_equal(differs(in, 3000, 4), 3000);
+	got(&pair.b, &there, 3000, 9, 4);
+	good(&pair.a, &here);
+}
+
 /* ---- Multi-receive ---- */
 
 static void post_multi(uint8_t *buf, size_t len, void *context)
@@ -384,10 +547,12 @@ int main(void)
 		cmocka_unit_test(test_peek),
 		cmocka_unit_test(test_senders),
 		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_model),
+		cmocka_unit_test(test_offload),
 		cmocka_unit_test(test_multi),
 	};
 
 	rnd_seed();
 	use_provider();
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, set_up, tear_down) || again_with("FI_INLAY_TAG_OFFLOAD", "8");
 }
