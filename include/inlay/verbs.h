@@ -30,7 +30,8 @@
  * Refused, with a reason in `why`: a device that is not mlx5, a queue of a kind or size that inlay
  * does not know, a queue that was posted to, a CQ that was used or is too small, sq_sig_all. These
  * cannot be detected and are up to the caller:
- *   - Compressed CQEs: do not take over a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE.
+ *   - Compressed CQEs: of a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE, tell
+ *     inlay_cq_set_compression.
  *   - WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the environment):
  *     the device would reject unsigned WQEs.
  *   - An SRQ whose receives complete to a CQ that libmlx5 still polls: see queue/srq.h.
