@@ -68,7 +68,7 @@ help: ## this list
 packages = gcc g++ clang make pkg-config libibverbs-dev librdmacm-dev rdmacm-utils ibverbs-providers ibverbs-utils perftest tcpdump \
 	libcmocka-dev zlib1g-dev valgrind hyperfine jq gnuplot-nox perl binutils libclang-rt-14-dev gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
 	ucx-utils libucx-dev libssl-dev libdpdk-dev linux-headers-amd64 cmake meson ninja-build \
-	libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev
+	libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev hpcc
 
 deps: ## installs the Debian packages that build and tests need
 deps-all: ## the same, and the programs that check-all runs

@@ -48,6 +48,53 @@ if mpi_build openmpi; then
 		verify 4 "one-sided by messages" "" -s 7
 	fi
 
+	# HPC Challenge checks its own results
+	if command -v hpcc >/dev/null; then
+		(cd "$dir" && cat >hpccinf.txt) <<-EOF
+			three lines
+			of no meaning but the next
+			HPL.out
+			8       where it writes: a file
+			1       sizes
+			200
+			1       block sizes
+			32
+			0       mapping
+			1       grids
+			2
+			2
+			16.0    threshold
+			1       PFACT
+			2
+			1       NBMIN
+			4
+			1       NDIV
+			2
+			1       RFACT
+			1
+			1       BCAST
+			1
+			1       DEPTH
+			1
+			2       SWAP
+			64
+			0       L1
+			0       U
+			1       equilibration
+			8       alignment
+		EOF
+		(
+			export SOFTDEV_SO=$(realpath "${SOFTDEV_SO:-$B/libsoftdev.so}") FI_PROVIDER_PATH=$(realpath "$B")
+			timeout -k 5 "${MPI_TIMEOUT:-120}" tests/softdev/run --fabric "$dir/fabric" "${openmpi[@]}" --mca osc pt2pt --mca btl self \
+				-wdir "$dir" -n 4 hpcc >"$dir/out" 2>&1
+		)
+		[ "$(grep -c ' Node(s) with error 0\|^Node(s) with error 0' "$dir/hpccoutf.txt")" -ge 4 ] && grep -q '^Success=1$' "$dir/hpccoutf.txt" &&
+			! grep 'FAILED\|[1-9][0-9]* tests completed and failed' "$dir/hpccoutf.txt" >>"$dir/out"
+		result $? "4 ranks, HPC Challenge: all its checks"
+	else
+		skip "HPC Challenge" "it is not installed"
+	fi
+
 	# Would it be seen?
 	parts=1
 	! FI_PROVIDER_PATH=$dir mpi 2 "" storm && grep -q 'PML cm cannot be selected' "$dir/out"
