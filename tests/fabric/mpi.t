@@ -27,6 +27,22 @@ verify() # ranks, what, options of tests/softdev/run, argument...
 	result $? "$ranks ranks, $what: every byte"
 }
 
+# libfabric's own program, which verifies what it receives
+if command -v fi_pingpong >/dev/null; then
+	pingpong=(timeout -k 5 60 tests/softdev/run --fabric "$dir/fabric" fi_pingpong -p inlay -e rdm -c -I 20 -S 100000)
+	port=$((20000 + $$ % 10000))
+	"${pingpong[@]}" -B $port >"$dir/server" 2>&1 &
+	for ((i = 0; i < 100; i++)); do # until the server listens
+		"${pingpong[@]}" -P $port 127.0.0.1 >"$dir/out" 2>&1 && break
+		kill -0 $! 2>/dev/null || break
+		sleep 0.2
+	done
+	wait $! && grep -q '97k' "$dir/out"
+	result $? "fi_pingpong: every byte"
+else
+	skip "fi_pingpong" "it is not installed"
+fi
+
 if mpi_build openmpi; then
 	onesided rdma
 	parts=3
