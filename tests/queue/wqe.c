@@ -585,18 +585,26 @@ static void print_more(void **state)
 {
 	static const uint32_t swap8[] = {0x09000014, 0x505, 0, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 0x33, 0, 0x10},
 			      wait[] = {0x0100000f, 0x503, 0, 0, 0x11, 0x33, 0, 0x10, 1, 2, 3, 4},
-			      wait_cq[] = {0x0000000f, 0x502, 0, 0, 0, 0, 9, 0x44}, mmo[] = {0x0100002f, 0x504, 0, 0, 0, 0x33, 0, 0x40};
+			      wait_cq[] = {0x0000000f, 0x502, 0, 0, 0, 0, 9, 0x44}, mmo[] = {0x0100002f, 0x504, 0, 0, 0, 0x33, 0, 0x40},
+			      tagged[] = {0x0000000a, 0x503, 0, 0, 0, 0xc0000000, 7, 0x80010005, 60, 0x33, 0, 0x10},
+			      tso[] = {0x0000000e, 0x505, 0, 0, 0, 0x400005b4, 0, 0x00130200, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x33, 0, 0x10},
+			      multi[] = {0x00000029, 0x504, 0, 0, 0x11223344, 0x80210000, 0, 0, 0x8000000a, 1, 2, 3, 60, 0x33, 0, 0x10};
 	static const struct {
 		const uint32_t *words;
 		uint32_t n;
 		const char *lines[5];
+		uint32_t type;
 	} cases[] = {
 		{swap8, ARRAY(swap8), {"raddr   0x0000000100000002 rkey 0x3", "swap, compare, their masks", "swap, compare, their masks",
-				       "data    8 bytes lkey 0x33"}},
+				       "data    8 bytes lkey 0x33"}, 0},
 		{wait, ARRAY(wait), {"wait    condition 0x11 lkey 0x33 addr 0x0000000000000010",
-				     "wait    value 0x0000000100000002 mask 0x0000000300000004"}},
-		{wait_cq, ARRAY(wait_cq), {"queue   cqn 0x44 index 9"}},
-		{mmo, ARRAY(mmo), {"scratch lkey 0x33 addr 0x0000000000000040", "data    0 bytes", "data    0 bytes"}},
+				     "wait    value 0x0000000100000002 mask 0x0000000300000004"}, 0},
+		{wait_cq, ARRAY(wait_cq), {"queue   cqn 0x44 index 9"}, 0},
+		{mmo, ARRAY(mmo), {"scratch lkey 0x33 addr 0x0000000000000040", "data    0 bytes", "data    0 bytes"}, 0},
+		{tagged, ARRAY(tagged), {"eth     checks 0xc0 mss 0 metadata 0x7 tag 0x88a8 0x0005\n", "data    60 bytes"}, IBV_QPT_RAW_PACKET},
+		{tso, ARRAY(tso), {"eth     checks 0x40 mss 1460 metadata 0x0 header 19 bytes\n", "payload\n", "payload\n", "data    9 bytes"}, 0},
+		{multi, ARRAY(multi), {"eth     checks 0x80 mss 0 metadata 0x0 header 0 bytes parsed 0x11223344 flags 0x21\n", "inline  10 bytes",
+				       "data    60 bytes"}, 0},
 	};
 	uint32_t i, k;
 
@@ -608,7 +616,9 @@ static void print_more(void **state)
 		for (k = 0; k < cases[i].n; k++)
 			ring[k] = inlay_to_be32(cases[i].words[k]);
 		/* The control segment says how many units there are: more than were filled are 0 */
+		type = cases[i].type;
 		at = text = printed(ring, sizeof(ring), 0);
+		type = 0;
 		for (k = 0; k < ARRAY(cases[i].lines) && cases[i].lines[k]; k++) {
 			at = strchr(at, '\n');
 			assert_non_null(at);

@@ -66,7 +66,7 @@ INLAY_COLD void inlay_wqe_unit_(FILE *out, const void *ring, uint32_t bytes, uin
  */
 INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uint32_t index, uint32_t type)
 {
-	uint32_t w[4], unit, ds, opcode, opmod, left, atomic, masked, raddr, to = 0;
+	uint32_t w[4], unit, ds, opcode, opmod, left, atomic, masked, raddr, eth, to = 0;
 
 	if (bytes < INLAY_WQEBB || bytes % INLAY_WQEBB) {
 		fprintf(out, "wqe: %u bytes are not a ring\n", bytes);
@@ -85,6 +85,8 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 	fprintf(out, "ctrl    %s index %u opmod 0x%x qpn 0x%x ds %u sig 0x%x fm %u ce %u se %u imm 0x%x\n",
 		inlay_opcode_name((uint8_t)opcode), w[0] >> 8 & 0xffff, w[0] >> 24, w[1] >> 8, ds, w[2] >> 24,
 		w[2] >> 5 & 7, w[2] >> 2 & 3, w[2] >> 1 & 1, w[3]);
+	eth = opcode == MLX5_OPCODE_TSO || opcode == INLAY_OPCODE_MULTI_PACKET ||
+	      (opcode == MLX5_OPCODE_SEND && type == IBV_QPT_RAW_PACKET);
 	/* Units of the destination; a vector says itself whether it is long. */
 	if (raddr || opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM || opcode == MLX5_OPCODE_SEND_INVAL)
 		to = type == IBV_QPT_UD || type == IBV_QPT_DRIVER || type == IBV_QPT_XRC_SEND;
@@ -93,6 +95,17 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 		if (left) {
 			left = left > INLAY_DS ? left - INLAY_DS : 0;
 			fprintf(out, "payload\n");
+		} else if (eth && unit == 1) {
+			fprintf(out, "eth     checks 0x%x mss %u metadata 0x%x ", w[1] >> 24, w[1] & 0xffff, w[2]);
+			if (w[3] >> 16 & INLAY_ETH_VLAN_) {
+				fprintf(out, "tag 0x%x 0x%04x", w[3] >> 16 & INLAY_ETH_SVLAN_ ? 0x88a8 : 0x8100, w[3] & 0xffff);
+			} else {
+				left = w[3] >> 16 > 2 ? (w[3] >> 16) - 2 : 0;
+				fprintf(out, "header %u bytes", w[3] >> 16);
+			}
+			if (w[0])
+				fprintf(out, " parsed 0x%08x flags 0x%x", w[0], w[1] >> 16 & 0xff);
+			fprintf(out, "\n");
 		} else if (to && unit == 1 && type == IBV_QPT_XRC_SEND) {
 			fprintf(out, "xrc     srqn 0x%x\n", w[0]);
 		} else if (to && unit == 1) {
