@@ -359,6 +359,9 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 		   qp->qp_type == IBV_QPT_DRIVER ? 6 : 4;
 	inline_ds = fixed_ds + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
 	sge_ds = fixed_ds + init.cap.max_send_sge;
+	/* Where there are atomics, libmlx5's slots also hold the longest of 8 bytes: masks, and one SGE. */
+	if (sge_ds < fixed_ds + 2 && qp->qp_type != IBV_QPT_UD && qp->qp_type != IBV_QPT_RAW_PACKET)
+		sge_ds = fixed_ds + 2;
 	max_ds = inline_ds > sge_ds ? inline_ds : sge_ds;
 	if (max_ds > INLAY_MAX_DS)
 		max_ds = INLAY_MAX_DS;

@@ -440,9 +440,13 @@ static void strangers(void **state)
 /* What is no send queue of its own, sizes, and types */
 static void take_over(void **state)
 {
-	static const struct ibv_qp_cap caps[] = {{.max_send_wr = 1, .max_send_sge = 1}, {.max_send_wr = 20, .max_send_sge = 5},
+	static const struct inlay_masked_swap swap = {1, 2, 3, 4};
+	static const struct ibv_qp_cap caps[] = {{.max_send_wr = 1, .max_send_sge = 1, .max_inline_data = 8}, {.max_send_wr = 20, .max_send_sge = 5},
 						 {.max_send_wr = 33, .max_send_sge = 2, .max_inline_data = 300}};
+	struct inlay_remote there = {0x1000, 5};
+	struct ibv_sge sge = {0x1000, 8, 5};
 	struct inlay_uar uar;
+	struct inlay_sq sq;
 	struct inlay_rq rq;
 	const char *why;
 	unsigned dc, i;
@@ -470,6 +474,12 @@ static void take_over(void **state)
 			qp = sender_make(&a, 0);
 			assert_non_null(qp);
 			assert_int_equal(inlay_send_cqes(&plain), view_qp(qp).sq.wqe_cnt);
+			/* The longest atomic fits, whatever the QP was asked for */
+			must(inlay_uar_from_qp(&uar, qp, NULL));
+			must(inlay_sq_from_qp(&sq, qp, &uar, NULL, NULL));
+			inlay_sq_set_atomics(&sq, 8);
+			must(inlay_post_to_masked_cmp_swap(&sq, &net.peer[0].av, &there, &swap, &sge, 0));
+			inlay_sq_fini(&sq);
 			must(ibv_destroy_qp(qp));
 		}
 		net_close();
