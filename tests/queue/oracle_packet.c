@@ -235,12 +235,18 @@ static void refused(void **state)
 	assert_int_equal(inlay_post_tso(&T.sq, inlay_eth_mss(eth, 1), data, 256, sge, 2, 0), -EINVAL);
 	assert_int_equal(inlay_post_tso(&T.sq, inlay_eth_mss(eth, 1), data, 54, sge, 1, 0), -EINVAL);
 	assert_int_equal(inlay_post_packets(&T.sq, eth, sge, 0, 0), 0);
-	assert_int_equal(inlay_post_packets_multi(&T.sq, eth, sge, 0, 0), 0);
+	assert_int_equal(inlay_post_tso(&T.sq, inlay_eth_vlan(inlay_eth_mss(eth, 1), 5, 0), data, 54, sge, 2, 0), -EINVAL);
+	assert_int_equal(inlay_post_packets_multi(&T.sq, eth, sge, 0, INLAY_INLINE), 0);
 	if (l2) {
 		assert_int_equal(inlay_post_packet(&T.sq, eth, sge, 2, 0), -EINVAL);
 		sge[1].length = 60;
 		assert_int_equal(inlay_post_packet(&T.sq, inlay_eth_vlan(eth, 5, 0), sge, 2, 0), -EINVAL);
+		assert_int_equal(inlay_post_packets_multi(&T.sq, eth, sge + 1, 1, 0), -ENOTSUP);
 	}
+	assert_int_equal(inlay_post_packets_multi(&T.sq, inlay_eth_vlan(eth, 5, 0), sge + 1, 1, 0), -ENOTSUP);
+	assert_int_equal(inlay_post_packets_multi(&T.sq, inlay_eth_vlan(eth, 0, 1), sge + 1, 1, INLAY_INLINE), -ENOTSUP);
+	sge[1].length = 0xfffffff0;
+	assert_int_equal(inlay_post_packets_multi(&T.sq, eth, sge + 1, 1, INLAY_INLINE), -EINVAL);
 	sge[1].length = 925;
 	assert_int_equal(inlay_post_packets_multi(&T.sq, eth, sge + 1, 1, INLAY_INLINE), -EINVAL);
 	inlay_sq_set_packet(&T.sq, l2, 0);

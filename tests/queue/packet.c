@@ -255,6 +255,18 @@ static void layouts(void **state)
 	/* Linux: MLX5_ETH_WQE_INSERT_VLAN | MLX5_ETH_WQE_SVLAN; DPDK: MLX5_ETH_WQE_VLAN_INSERT, bit 31 of both together */
 	assert_int_equal(packet_u16(seg.insert_type), 1 << 15 | 1);
 	assert_int_equal(packet_u16(seg.insert_vlan_tci), 0x6123);
+	/* Said again, each is what was said last, and nothing else changes */
+	eth = inlay_eth_parsed(inlay_eth_mss(inlay_eth_metadata(inlay_eth_vlan(eth, 0x1eee, 0), 0xcc), 0x2001), 512 - 2, 0, 2, 0, 0);
+	memcpy(&seg, &eth, sizeof(seg));
+	assert_int_equal(seg.swp_outer_l3_offset * 2, 510);
+	assert_int_equal(seg.swp_outer_l4_offset | seg.swp_inner_l4_offset, 0);
+	assert_int_equal(seg.swp_inner_l3_offset * 2, 2);
+	assert_int_equal(seg.cs_flags, 0x90);
+	assert_int_equal(seg.swp_flags, 0);
+	assert_int_equal(packet_u16(seg.mss), 0x2001);
+	assert_int_equal(packet_u32(seg.flow_table_metadata), 0xcc);
+	assert_int_equal(packet_u16(seg.insert_type), 1 << 15);
+	assert_int_equal(packet_u16(seg.insert_vlan_tci), 0x1eee);
 	at = inlay_cursor_init(ring, 2, 0, 2);
 	at = inlay_seg_eth(at, sums(), hdr, 18);
 	assert_int_equal(at.ds, 3);
@@ -359,6 +371,15 @@ static void bursts(void **state)
 		assert_int_equal(ring[2 * 64 + 7], 8);
 		assert_int_equal(ring[2 * 64 + 11], 8);
 		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, 0), -EAGAIN);
+		/* Inline it may fit once the ring is free: 14 units; or never */
+		sge[0].length = 14 * 16 - 4;
+		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, INLAY_INLINE), -EAGAIN);
+		sge[0].length++;
+		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, INLAY_INLINE), -E2BIG);
+		must(inlay_sq_release_until(&sq, sq.pi) != 4);
+		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, INLAY_INLINE), -E2BIG);
+		sge[0].length--;
+		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, INLAY_INLINE), 1);
 	}
 }
 
@@ -479,9 +500,37 @@ static void tunnels(void **state)
 	}
 }
 
+#if INLAY_CHECKED
+static void post_empty(void *how)
+{
+	uint8_t ring[4 * 64] __attribute__((aligned(64))), reg[512] __attribute__((aligned(512)));
+	struct ibv_sge sge[2] = {{(uintptr_t)ring, 60, 1}, {(uintptr_t)ring, 0, 1}};
+	uint32_t record[2], flags = *(uint32_t *)how;
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+
+	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL));
+	must(inlay_sq_init(&sq, ring, 4, record, 5, 63, &uar));
+	inlay_post_packets_multi(&sq, sums(), sge, 2, flags);
+}
+
+static void empty_packets(void **state)
+{
+	uint32_t flags[] = {0, INLAY_INLINE};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < ARRAY(flags); i++)
+		assert_aborts(post_empty, &flags[i], "inlay_post_packets_multi: a packet is not empty");
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+#if INLAY_CHECKED
+		cmocka_unit_test(empty_packets),
+#endif
 		cmocka_unit_test(layouts),
 		cmocka_unit_test(singles),
 		cmocka_unit_test(bursts),

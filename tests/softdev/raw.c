@@ -277,7 +277,7 @@ uint8_t raw_decode(struct rcq *q, struct op *op, const uint8_t *at, const uint8_
 	e->hdr = at + 14;
 	e->hdr_len = size;
 	at += SHORT_ETH + (size > 2 ? (size - 2 + 15) & ~15u : 0);
-	if (at > end || (multi && (size || e->mss)) || (op->opcode == MLX5_OPCODE_SEND && size < sd_min_inline()))
+	if (at > end || (multi && (size || e->mss || e->tag[0])) || (op->opcode == MLX5_OPCODE_SEND && size < sd_min_inline()))
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	if (!sq_parse_data(at, end, &q->body.segs, &inl))
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/queue/packet.h: posting Ethernet packets to the send queue of a raw packet QP
- * (IBV_QPT_RAW_PACKET), or to an SQ made by device commands.
+ * (IBV_QPT_RAW_PACKET), or to an SQ that the caller made by device commands (inlay_sq_init).
  *
  *   struct inlay_eth eth = inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4);
  *
@@ -97,7 +97,7 @@ INLAY_APART int inlay_packet_sges_(struct inlay_sq *sq, struct inlay_eth eth, co
 			__asm__ volatile("" ::: "memory"); /* else clang calls memcpy */
 		}
 	/* The tag that the device would insert has no place beside an inline header. */
-	if (have < INLAY_L2_INLINE || eth.second & inlay_to_be64(0xffffffff))
+	if (have < INLAY_L2_INLINE || inlay_eth_has_vlan_(eth))
 		return -EINVAL;
 	return inlay_packet_build_(sq, eth, hdr, INLAY_L2_INLINE, INLAY_L2_INLINE, sge, num_sge, what);
 }
@@ -144,14 +144,14 @@ INLAY_ALWAYS int inlay_post_packet(struct inlay_sq *sq, struct inlay_eth eth, co
  *   +16  eth     checksums, mss | the headers ...
  *   +..  data    one per SGE that is not empty, or the payload itself
  *
- * eth      with inlay_eth_mss, and checksums
- * hdr      Ethernet, IP and TCP headers, hdr_len bytes, 14 .. 255: those of the first segment, the
- *          IPv4 length of any value
+ * eth      with inlay_eth_mss and checksums, without a tag to insert: put it into hdr
+ * hdr      Ethernet, IP and TCP headers, hdr_len bytes, 14 .. 255: the first segment's headers; the
+ *          IPv4 length is ignored
  * sge      num_sge pieces of the payload; not all empty
  * flags    INLAY_SIGNALED | INLAY_INLINE | INLAY_RING
  *
- * Returns as inlay_post_packet, and -EINVAL for a header of another length. Same bytes as IBV_WR_TSO;
- * mlx5dv and verbs limit the header to max_tso_header, inlay to the QP's longest WQE.
+ * Returns as inlay_post_packet, and -EINVAL for a header of another length or a tag to insert. Same
+ * bytes as IBV_WR_TSO; verbs limits the header to max_tso_header, inlay to the QP's longest WQE.
  */
 INLAY_APART int inlay_post_tso(struct inlay_sq *sq, struct inlay_eth eth, const void *hdr, uint32_t hdr_len,
 			       const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
@@ -159,7 +159,7 @@ INLAY_APART int inlay_post_tso(struct inlay_sq *sq, struct inlay_eth eth, const 
 	inlay_packet_check_(sq, sge, num_sge);
 	INLAY_CHECK(inlay_flags_ok_(flags), "flags are INLAY_*, not IBV_SEND_*, with one fence at most");
 	INLAY_CHECK(eth.first & inlay_to_be64(0xffff), "the segments' size is given by inlay_eth_mss");
-	if (hdr_len < 14 || hdr_len > 255)
+	if (hdr_len < 14 || hdr_len > 255 || inlay_eth_has_vlan_(eth))
 		return -EINVAL;
 	return inlay_packet_build_(sq, eth, hdr, hdr_len, 0, sge, num_sge, (flags & INLAY_POST_FLAGS_) | MLX5_OPCODE_TSO);
 }
@@ -254,11 +254,12 @@ INLAY_FN uint32_t inlay_packets_inline_(const struct ibv_sge *sge, uint32_t n, u
  * ring, and the device fetches four with one read.
  *
  *   +0   ctrl    opcode 0x29
- *   +16  eth     checksums, VLAN tag, metadata: the same for all
+ *   +16  eth     checksums, metadata: the same for all
  *   +32  data    one per packet; or with INLAY_INLINE the packets themselves, each padded to 16 bytes
  *
- * Returns as inlay_post_packets; -ENOTSUP when the device has no such WQE; with INLAY_INLINE -EINVAL
- * when the next packet is longer than 924 bytes. There is no verbs opcode for it.
+ * Returns as inlay_post_packets; -ENOTSUP when the device has no such WQE, for a VLAN tag to insert,
+ * and without INLAY_INLINE on a device that wants a header inline; with INLAY_INLINE -EINVAL when
+ * the first packet is longer than 924 bytes. There is no verbs opcode for it.
  */
 INLAY_APART int inlay_post_packets_multi(struct inlay_sq *sq, struct inlay_eth eth, const struct ibv_sge *sge,
 					 uint32_t n, uint32_t flags)
@@ -268,7 +269,9 @@ INLAY_APART int inlay_post_packets_multi(struct inlay_sq *sq, struct inlay_eth e
 
 	inlay_packet_check_(sq, sge, n);
 	INLAY_CHECK(inlay_flags_ok_(flags), "flags are INLAY_*, not IBV_SEND_*, with one fence at most");
-	if (INLAY_UNLIKELY(!sq->multi_packet))
+	for (k = 0; k < n; k++)
+		INLAY_CHECK(sge[k].length, "a packet is not empty");
+	if (INLAY_UNLIKELY(!sq->multi_packet || inlay_eth_has_vlan_(eth) || (sq->min_inline && !(flags & INLAY_INLINE))))
 		return -ENOTSUP;
 	for (done = 0; done < n; done += k) {
 		room = inlay_sq_room(sq);
@@ -299,9 +302,10 @@ INLAY_APART int inlay_post_packets_multi(struct inlay_sq *sq, struct inlay_eth e
 		inlay_packets_end_(sq, flags);
 	if (done || !n)
 		return (int)done;
-	if (flags & INLAY_INLINE && inlay_seg_inline_ds(sge[0].length) > INLAY_MULTI_PACKET_DS - 2)
+	ds = flags & INLAY_INLINE ? 2 + inlay_seg_inline_ds(sge[0].length) : 3;
+	if (ds > INLAY_MULTI_PACKET_DS)
 		return -EINVAL;
-	return -EAGAIN;
+	return ds > 4 * inlay_sq_size(sq) ? -E2BIG : -EAGAIN;
 }
 
 #endif

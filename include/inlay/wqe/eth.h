@@ -14,7 +14,7 @@
  *   +32  | rest of the inline header, padded to 16 bytes ...                            wraps at the ring's end
  *
  * A multi-packet WQE (INLAY_OPCODE_MULTI_PACKET) carries many packets, one data or inline segment
- * each, behind one Ethernet segment without a header; inlay_post_packets_multi builds it.
+ * each, after one Ethernet segment without header or tag; inlay_post_packets_multi builds it.
  *
  * An inline header and a VLAN tag that the device inserts exclude each other: they share a field.
  *
@@ -29,7 +29,7 @@
 #include <inlay/wqe/segment.h>
 
 /*
- * What the device computes. The packet holds zeros, or anything, in a checksum that it fills in.
+ * What the device computes. It overwrites these checksums, whatever the packet holds in them.
  * IBV_SEND_IP_CSUM is L3 and L4. The inner ones are for tunnels that the device knows, or whose
  * headers inlay_eth_parsed names.
  */
@@ -57,15 +57,15 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_eth_seg) == 32 && INLAY_AT_(mlx5_wqe_
 		    INLAY_CSUM_L3 == MLX5_ETH_WQE_L3_CSUM && INLAY_CSUM_L4 == MLX5_ETH_WQE_L4_CSUM, "Ethernet segment");
 
 /*
- * The 16 bytes of an Ethernet segment, as two big-endian words. Made once for packets that are to
- * be treated alike, and passed by value.
+ * The 16 bytes of an Ethernet segment, as two big-endian words. Make one for all packets that are
+ * treated alike; it is passed by value.
  */
 struct inlay_eth {
 	uint64_t first;
 	uint64_t second;
 };
 
-/* A segment that asks for checksums: INLAY_CSUM_*, or 0. The other functions add to it. */
+/* A segment that asks for checksums: INLAY_CSUM_*, or 0. The others set a field each. */
 INLAY_ALWAYS struct inlay_eth inlay_eth_csum(uint32_t csum)
 {
 	struct inlay_eth eth = {inlay_to_be64((uint64_t)csum << 24), 0};
@@ -74,8 +74,14 @@ INLAY_ALWAYS struct inlay_eth inlay_eth_csum(uint32_t csum)
 	return eth;
 }
 
+/* A word in which the bits of mask are those of value, both in host order. */
+INLAY_ALWAYS uint64_t inlay_eth_set_(uint64_t word, uint64_t mask, uint64_t value)
+{
+	return (word & ~inlay_to_be64(mask)) | inlay_to_be64(value);
+}
+
 /*
- * The device inserts a VLAN tag behind the MAC addresses.
+ * The device inserts a VLAN tag after the MAC addresses. Not in multi-packet WQEs, nor in TSO.
  *
  * tci      priority and VLAN, 16 bits
  * service  1: the tag's type is 0x88a8, else 0x8100
@@ -83,26 +89,31 @@ INLAY_ALWAYS struct inlay_eth inlay_eth_csum(uint32_t csum)
 INLAY_ALWAYS struct inlay_eth inlay_eth_vlan(struct inlay_eth eth, uint32_t tci, uint32_t service)
 {
 	INLAY_CHECK(!(tci >> 16) && service < 2, "a tag has 16 bits, and one of two types");
-	eth.second |= inlay_to_be64((INLAY_ETH_VLAN_ | (service ? INLAY_ETH_SVLAN_ : 0)) << 16 | tci);
+	eth.second = inlay_eth_set_(eth.second, 0xffffffff, (INLAY_ETH_VLAN_ | (service ? INLAY_ETH_SVLAN_ : 0)) << 16 | tci);
 	return eth;
+}
+
+INLAY_ALWAYS int inlay_eth_has_vlan_(struct inlay_eth eth)
+{
+	return (eth.second & inlay_to_be64(0xffffffff)) != 0;
 }
 
 /* A value that the device's send steering rules can match. */
 INLAY_ALWAYS struct inlay_eth inlay_eth_metadata(struct inlay_eth eth, uint32_t metadata)
 {
-	eth.second |= inlay_to_be64((uint64_t)metadata << 32);
+	eth.second = inlay_eth_set_(eth.second, UINT64_C(0xffffffff) << 32, (uint64_t)metadata << 32);
 	return eth;
 }
 
 /*
- * Segmentation: the payload is cut into pieces of mss bytes, 1 .. 16383, each behind a copy of the
+ * Segmentation: the payload is cut into pieces of mss bytes, 1 .. 16383, each after a copy of the
  * WQE's inline header in which lengths, IPv4 id, TCP sequence number and flags are adjusted. For
- * inlay_post_tso. Add the checksums: no other value could be right.
+ * inlay_post_tso. Ask for checksums too; the caller cannot compute them for each segment.
  */
 INLAY_ALWAYS struct inlay_eth inlay_eth_mss(struct inlay_eth eth, uint32_t mss)
 {
 	INLAY_CHECK(mss && mss < 16384, "a segment has 1 to 16383 bytes");
-	eth.first |= inlay_to_be64(mss);
+	eth.first = inlay_eth_set_(eth.first, 0xffff, mss);
 	return eth;
 }
 
@@ -120,7 +131,7 @@ INLAY_ALWAYS struct inlay_eth inlay_eth_parsed(struct inlay_eth eth, uint32_t ou
 
 	INLAY_CHECK(!((outer_l3 | outer_l4 | inner_l3 | inner_l4) & ~0x1feu), "an offset is even, and below 512");
 	INLAY_CHECK(!(flags & ~0x33u), "flags are INLAY_PARSED_*");
-	eth.first |= inlay_to_be64(where << 32 | (uint64_t)flags << 16);
+	eth.first = inlay_eth_set_(eth.first, UINT64_C(0xffffffff00ff0000), where << 32 | (uint64_t)flags << 16);
 	return eth;
 }
 
@@ -133,8 +144,8 @@ INLAY_ALWAYS uint32_t inlay_seg_eth_ds(uint32_t len)
 /*
  * Appends an Ethernet segment, the first of a raw packet's WQE.
  *
- * hdr  the packet's first len bytes, which the segments that follow then do not hold; NULL for
- *      len 0. A device may ask for 18 (INLAY_L2_INLINE): inlay_sq_min_inline; segmentation for all
+ * hdr  the packet's first len bytes, which the segments that follow do not repeat; NULL for len 0.
+ *      A device may need 18 (INLAY_L2_INLINE): see inlay_sq_min_inline. Segmentation needs all
  *      headers
  * len  0, or 14 .. 255
  */
@@ -146,7 +157,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_eth(struct inlay_cursor c, struct inl
 
 	INLAY_CHECK(c.ds == 1, "an Ethernet segment follows the control segment");
 	INLAY_CHECK(!len || (hdr && len >= 14 && len < 256), "an inline header has 14 to 255 bytes, or none");
-	INLAY_CHECK(!len || !(eth.second & inlay_to_be64(0xffffffff)), "an inline header or an inserted tag");
+	INLAY_CHECK(!len || !inlay_eth_has_vlan_(eth), "an inline header or an inserted tag");
 	INLAY_CHECK(c.ds + units <= 4 * (size_t)c.bbs, "a WQE has no more WQEBBs than it was begun with");
 	inlay_put64(seg, eth.first);
 	inlay_put64(seg + 8, eth.second | (len ? inlay_to_be64((uint64_t)len << 16) : 0));

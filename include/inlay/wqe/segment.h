@@ -359,7 +359,7 @@ INLAY_ALWAYS uint8_t *inlay_copy_wrap_(struct inlay_cursor c, uint8_t *at, const
 /* 16-byte units of an inline segment of `total` bytes; none for 0 bytes. */
 INLAY_ALWAYS uint32_t inlay_seg_inline_ds(uint64_t total)
 {
-	return total ? (uint32_t)(total + 4 + INLAY_DS - 1) / INLAY_DS : 0;
+	return total ? (uint32_t)((total + 4 + INLAY_DS - 1) / INLAY_DS) : 0;
 }
 
 /*
