@@ -456,6 +456,18 @@ INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 	return inlay_from_be64(cqe->timestamp);
 }
 
+/*
+ * As above, but in nanoseconds since 1970, of a queue whose clock is INLAY_TS_REAL_TIME
+ * (devx/ifc/cq.h): the CQE then holds seconds << 32 | nanoseconds. For other clocks see
+ * queue/clock.h.
+ */
+INLAY_FN uint64_t inlay_cqe_real_time(const struct mlx5_cqe64 *cqe)
+{
+	uint64_t at = inlay_from_be64(cqe->timestamp);
+
+	return (at >> 32) * 1000000000 + (uint32_t)at;
+}
+
 /* Whether the payload is in the CQE. The buffer then holds what it held before. */
 INLAY_FN int inlay_cqe_is_scattered(const struct mlx5_cqe64 *cqe)
 {

@@ -41,6 +41,9 @@ static void fields(void **state)
 		assert_int_equal(inlay_cqe_byte_count(&cqe), count);
 		assert_int_equal(inlay_cqe_wqe_counter(&cqe), counter);
 		assert_true(inlay_cqe_timestamp(&cqe) == stamp);
+		cqe.timestamp = htobe64((stamp % 5000000000 / 2) << 32 | stamp % 1000000000);
+		assert_true(inlay_cqe_real_time(&cqe) == stamp % 5000000000 / 2 * 1000000000 + stamp % 1000000000);
+		cqe.timestamp = before.timestamp;
 		assert_int_equal(inlay_cqe_opcode(&cqe), cqe.op_own >> 4);
 		assert_memory_equal(&cqe, &before, sizeof(cqe));
 	}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/queue/clock.h: completion times in nanoseconds. Included by name.
+ *
+ *   struct inlay_clock clock;  const char *why;
+ *
+ *   inlay_clock_map(&clock, ctx, &why);                        once: maps the kernel's page
+ *   ns = inlay_clock_ns(&clock, inlay_cqe_timestamp(cqe));     of the clock that the kernel keeps
+ *   inlay_clock_unmap(&clock);
+ *
+ * The device counts cycles. The kernel writes to a page which nanosecond a cycle was and how long a
+ * cycle is, and rewrites it from time to time (max_clock_info_update_nsec of mlx5dv_query_device at
+ * the latest) and when somebody sets the clock. inlay_clock_ns reads the page again when it has
+ * changed; else it costs one load more than mlx5dv_ts_to_ns, whose result it has. A time may be
+ * older than the page, by up to half the counter's range.
+ *
+ * Queues with INLAY_TS_REAL_TIME need no page: inlay_cqe_real_time (cqe.h).
+ *
+ * Threads: an inlay_clock has one owner; any number may share a page. Sources: mlx5dv_ts_to_ns(3),
+ * libmlx5's mlx5dv_get_clock_info, Linux's mlx5-abi.h and mlx5_update_clock_info_page.
+ */
+#ifndef INLAY_QUEUE_CLOCK_H
+#define INLAY_QUEUE_CLOCK_H
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <infiniband/mlx5dv.h>
+#include <inlay/base.h>
+
+/* The kernel's page, struct mlx5_ib_clock_info. */
+struct inlay_clock_page {
+	uint32_t sign;            /* grows by 2 with each update; odd during one */
+	uint32_t reserved;
+	uint64_t nsec;
+	uint64_t cycles;
+	uint64_t frac;
+	uint32_t mult;
+	uint32_t shift;
+	uint64_t mask;
+	uint64_t overflow_period;
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct inlay_clock_page) == 56 && offsetof(struct inlay_clock_page, cycles) == 16 &&
+		    offsetof(struct inlay_clock_page, mult) == 32 && offsetof(struct inlay_clock_page, mask) == 40, "page");
+
+/* A page, and what it said last. */
+struct inlay_clock {
+	const struct inlay_clock_page *page;
+	uint32_t sign;                 /* of info */
+	struct mlx5dv_clock_info info;
+};
+
+/* Reads the page. Returns 0, or -EBUSY if it changes all the time: then info is what it was. */
+INLAY_APART int inlay_clock_read_(struct inlay_clock *clock)
+{
+	const struct inlay_clock_page *page = clock->page;
+	struct mlx5dv_clock_info info;
+	uint32_t sign, tries;
+
+	for (tries = 0; tries < 1000; tries++) {
+		sign = __atomic_load_n(&page->sign, __ATOMIC_ACQUIRE);
+		if (sign & 1)
+			continue;
+		/* Acquiring loads all: none may pass the second load of the sign. */
+		info.nsec = __atomic_load_n(&page->nsec, __ATOMIC_ACQUIRE);
+		info.last_cycles = __atomic_load_n(&page->cycles, __ATOMIC_ACQUIRE);
+		info.frac = __atomic_load_n(&page->frac, __ATOMIC_ACQUIRE);
+		info.mult = __atomic_load_n(&page->mult, __ATOMIC_ACQUIRE);
+		info.shift = __atomic_load_n(&page->shift, __ATOMIC_ACQUIRE);
+		info.mask = __atomic_load_n(&page->mask, __ATOMIC_ACQUIRE);
+		if (__atomic_load_n(&page->sign, __ATOMIC_RELAXED) == sign) {
+			clock->info = info;
+			clock->sign = sign;
+			return 0;
+		}
+	}
+	return -EBUSY;
+}
+
+/* ---- Set-up ---- */
+
+/* A clock that reads this page. Returns 0, or -EBUSY when the page was being written all the time. */
+INLAY_COLD int inlay_clock_init(struct inlay_clock *clock, const struct inlay_clock_page *page)
+{
+	INLAY_CHECK(clock && page, "the clock and its page are not NULL");
+	__builtin_memset(clock, 0, sizeof(*clock));
+	clock->page = page;
+	return inlay_clock_read_(clock);
+}
+
+/*
+ * Maps a device's page. Returns 0; -ENOTSUP when the device is not mlx5; -EBUSY as above; or the
+ * negative errno of mmap, when the kernel shares no clock.
+ */
+INLAY_COLD int inlay_clock_map(struct inlay_clock *clock, struct ibv_context *context, const char **why)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	void *page;
+
+	INLAY_CHECK(clock && context, "only why may be NULL");
+	if (!mlx5dv_is_supported(context->device))
+		return inlay_refuse_(-ENOTSUP, why, "the object is not of an mlx5 device");
+	/* MLX5_IB_MMAP_CLOCK_INFO, version 1 of the page */
+	page = mmap(NULL, size, PROT_READ, MAP_SHARED, context->cmd_fd, (off_t)((7u << 8) * size));
+	if (page == MAP_FAILED)
+		return inlay_refuse_(-errno, why, "the kernel shares no clock of this device");
+	if (!inlay_clock_init(clock, (const struct inlay_clock_page *)page))
+		return 0;
+	munmap(page, size);
+	return inlay_refuse_(-EBUSY, why, "the clock's page is being written all the time");
+}
+
+/* Undoes inlay_clock_map. Returns 0 or a negative errno. */
+INLAY_COLD int inlay_clock_unmap(struct inlay_clock *clock)
+{
+	return munmap((void *)(uintptr_t)clock->page, (size_t)sysconf(_SC_PAGESIZE)) ? -errno : 0;
+}
+
+/* ---- Data path ---- */
+
+/*
+ * A time in the device's cycles (inlay_cqe_timestamp) in nanoseconds. Should the page be written all
+ * the time, the one before it counts.
+ */
+INLAY_FN uint64_t inlay_clock_ns(struct inlay_clock *clock, uint64_t cycles)
+{
+	if (INLAY_UNLIKELY(__atomic_load_n(&clock->page->sign, __ATOMIC_ACQUIRE) != clock->sign))
+		(void)inlay_clock_read_(clock);
+	return mlx5dv_ts_to_ns(&clock->info, cycles);
+}
+
+#endif
