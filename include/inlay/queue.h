@@ -33,7 +33,7 @@
  *   queue/rq.h         receive queue
  *   queue/striding.h   receive queue whose buffers take many packets each
  *   queue/srq.h        shared receive queue
- *   queue/clock.h      completion times in nanoseconds; included by name
+ *   queue/clock.h      completion times in nanoseconds
  *   queue/qpn_table.h  finds the caller's object by the QP number of a completion
  *
  * A QP in error. The device flushes all outstanding WQEs, and flush CQEs return credit like any
@@ -93,6 +93,7 @@
 #include <inlay/queue/rq.h>
 #include <inlay/queue/striding.h>
 #include <inlay/queue/srq.h>
+#include <inlay/queue/clock.h>
 #include <inlay/queue/qpn_table.h>
 
 #endif

@@ -18,7 +18,7 @@
  * Likewise inlay_rq_from_qp, inlay_rq_from_wq, inlay_striding_from_wq and inlay_srq_from_srq.
  * inlay_av_from_ah makes the address vector of datagrams and of DC. DC targets and XRC receive QPs
  * have no queues: take over their SRQ and CQ. inlay_atomics_query tells which extended atomics a
- * device has.
+ * device has, inlay_clock_map finds its clock.
  *
  * Taking over cannot be undone. libmlx5 has private counters for each queue, so a later
  * ibv_post_send or ibv_poll_cq overwrites what inlay wrote. It also no longer cleans the CQ when a
@@ -51,6 +51,8 @@
 #ifndef INLAY_VERBS_H
 #define INLAY_VERBS_H
 
+#include <sys/mman.h>
+#include <unistd.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
@@ -607,6 +609,36 @@ INLAY_COLD int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
 	if (!err)
 		*srqn = dv.srqn;
 	return err;
+}
+
+/* ---- Clocks ---- */
+
+/*
+ * Maps the page of a device's clock (queue/clock.h). Returns 0; -ENOTSUP when the device is not mlx5; -EBUSY as for
+ * inlay_clock_init; or the negative errno of mmap, when the kernel shares no clock.
+ */
+INLAY_COLD int inlay_clock_map(struct inlay_clock *clock, struct ibv_context *context, const char **why)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	void *page;
+
+	INLAY_CHECK(clock && context, "only why may be NULL");
+	if (!mlx5dv_is_supported(context->device))
+		return inlay_refuse_(-ENOTSUP, why, "the object is not of an mlx5 device");
+	/* MLX5_IB_MMAP_CLOCK_INFO, version 1 of the page */
+	page = mmap(NULL, size, PROT_READ, MAP_SHARED, context->cmd_fd, (off_t)((7u << 8) * size));
+	if (page == MAP_FAILED)
+		return inlay_refuse_(-errno, why, "the kernel shares no clock of this device");
+	if (!inlay_clock_init(clock, (const struct inlay_clock_page *)page))
+		return 0;
+	munmap(page, size);
+	return inlay_refuse_(-EBUSY, why, "the clock's page is being written all the time");
+}
+
+/* Undoes inlay_clock_map. Returns 0 or a negative errno. */
+INLAY_COLD int inlay_clock_unmap(struct inlay_clock *clock)
+{
+	return munmap((void *)(uintptr_t)clock->page, (size_t)sysconf(_SC_PAGESIZE)) ? -errno : 0;
 }
 
 #endif

@@ -4,8 +4,9 @@
  * rewrites meanwhile, as Linux's mlx5_update_clock_info_page does.
  */
 #include "rig.h"
-#include <inlay/queue/clock.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <rdma/mlx5-abi.h>
 
 #define SAME_AT(mine, theirs) (offsetof(struct inlay_clock_page, mine) == offsetof(struct mlx5_ib_clock_info, theirs))
@@ -97,20 +98,20 @@ static void unfinished(void **state)
 	assert_true(inlay_clock_ns(&clock, 7) == 107);
 }
 
-static struct inlay_clock_page shared;
+static struct inlay_clock_page shared_page, *shared = &shared_page;
 static int stop;
 
 /* Update n of the page: all fields follow from n */
 static void update(uint32_t n)
 {
-	uint32_t sign = __atomic_load_n(&shared.sign, __ATOMIC_ACQUIRE);
+	uint32_t sign = __atomic_load_n(&shared->sign, __ATOMIC_ACQUIRE);
 
-	__atomic_store_n(&shared.sign, sign | 1, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&shared.cycles, (uint64_t)n * 3, __ATOMIC_RELEASE);
-	__atomic_store_n(&shared.mult, n % 1000 + 1, __ATOMIC_RELEASE);
-	__atomic_store_n(&shared.nsec, (uint64_t)n * 1000003, __ATOMIC_RELEASE);
-	__atomic_store_n(&shared.frac, (uint64_t)n * 7, __ATOMIC_RELEASE);
-	__atomic_store_n(&shared.sign, sign + 2, __ATOMIC_RELEASE);
+	__atomic_store_n(&shared->sign, sign | 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&shared->cycles, (uint64_t)n * 3, __ATOMIC_RELEASE);
+	__atomic_store_n(&shared->mult, n % 1000 + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&shared->nsec, (uint64_t)n * 1000003, __ATOMIC_RELEASE);
+	__atomic_store_n(&shared->frac, (uint64_t)n * 7, __ATOMIC_RELEASE);
+	__atomic_store_n(&shared->sign, sign + 2, __ATOMIC_RELEASE);
 }
 
 static void *writes(void *arg)
@@ -120,10 +121,53 @@ static void *writes(void *arg)
 	(void)arg;
 	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
 		update(++n);
-		for (k = 0; k < 200; k++)
+		for (k = 0; k < 20; k++)
 			__asm__ volatile("" ::: "memory");
 	}
 	return NULL;
+}
+
+static uint8_t *second;
+
+/* The first load from the second page: an update comes exactly there */
+static void touched(int sig)
+{
+	(void)sig;
+	if (mprotect(second, 4096, PROT_READ | PROT_WRITE))
+		abort();
+	update(2);
+}
+
+/* An update between any two loads: the information lies across two pages, and the second cannot be read at first */
+static void split(void **state)
+{
+	static const uint32_t before[] = {8, 16, 24, 32, 36, 40};
+	uint8_t *mem = (uint8_t *)mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct sigaction act, was;
+	size_t i;
+
+	(void)state;
+	assert_true(mem != MAP_FAILED);
+	second = mem + 4096;
+	memset(&act, 0, sizeof(act));
+	act.sa_handler = touched;
+	must(sigaction(SIGSEGV, &act, &was));
+	for (i = 0; i < ARRAY(before); i++) {
+		struct inlay_clock clock;
+
+		shared = (struct inlay_clock_page *)(void *)(second - before[i]);
+		memset(shared, 0, sizeof(*shared));
+		shared->mask = ~0ull;
+		update(1);
+		must(mprotect(second, 4096, PROT_NONE));
+		must(inlay_clock_init(&clock, shared));
+		assert_int_equal(clock.sign, 4);
+		assert_true(clock.info.nsec == 2000006 && clock.info.last_cycles == 6);
+		assert_true(clock.info.frac == 14 && clock.info.mult == 3);
+	}
+	must(sigaction(SIGSEGV, &was, NULL));
+	shared = &shared_page;
+	must(munmap(mem, 8192));
 }
 
 /* Never a mixture of two updates, never back to an older one */
@@ -134,9 +178,9 @@ static void rewritten(void **state)
 	pthread_t thread;
 
 	(void)state;
-	shared.mask = ~0ull;
+	shared->mask = ~0ull;
 	update(1);
-	must(inlay_clock_init(&clock, &shared));
+	must(inlay_clock_init(&clock, shared));
 	must(pthread_create(&thread, NULL, writes, NULL));
 	for (i = 0; i < 300000 || (changes < 100 && i < 2000000000); i++) {
 		uint64_t ns = inlay_clock_ns(&clock, 0), n = clock.info.last_cycles / 3;
@@ -152,7 +196,7 @@ static void rewritten(void **state)
 	assert_true(changes >= 100);
 	/* And the last one is seen */
 	inlay_clock_ns(&clock, 0);
-	assert_true(clock.info.last_cycles == shared.cycles && clock.sign == shared.sign);
+	assert_true(clock.info.last_cycles == shared->cycles && clock.sign == shared->sign);
 }
 
 int main(void)
@@ -161,6 +205,7 @@ int main(void)
 		cmocka_unit_test(mapped),
 		cmocka_unit_test(formula),
 		cmocka_unit_test(unfinished),
+		cmocka_unit_test(split),
 		cmocka_unit_test(rewritten),
 	};
 

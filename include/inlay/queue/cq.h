@@ -16,6 +16,14 @@
  *   - If the CQ was created with compression, the caller tests inlay_cqe_is_special instead of
  *     inlay_cqe_is_error, and calls inlay_cq_unzip for a compressed block.
  *
+ * A stalled reader. The device looks for room in the record only, and not at all on a CQ that ignores
+ * overrun. A CQE that it writes over one not yet freed has the other owner bit. So while the device
+ * is one lap ahead, inlay_cq_peek finds nothing in that slot, and nothing behind it either, whatever
+ * is there. Two laps ahead the bit matches again: the caller gets a completion that is two laps too
+ * young, and cannot tell. The enhanced layout counts 256 laps before that happens. What was
+ * overwritten is lost, and a CQE can change while it is read. So keep to inlay_cq_reserve also where
+ * the device does not check.
+ *
  * Events. Verbs' channel, armed by inlay's doorbell:
  *
  *   for (;;) {
