@@ -48,6 +48,9 @@ static uint32_t drain(struct ibv_comp_channel *ch, struct inlay_cq *cq)
 	return n;
 }
 
+static bool compressing;  /* the receiver's CQ, of the next pair */
+static uint32_t blocks;   /* compressed ones seen */
+
 static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch)
 {
 	struct opt opt = usual;
@@ -57,10 +60,13 @@ static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch)
 	opt.cqe = 1023; /* more than can be outstanding, all signaled */
 	end_make(a, &opt);
 	opt.channel = ch;
+	opt.compressed = compressing ? MLX5DV_CQE_RES_FORMAT_CSUM : 0;
 	end_make(b, &opt);
 	ends_connect(a, b);
 	end_take(a, INLAY_UAR_DOORBELL);
 	end_take(b, INLAY_UAR_DOORBELL);
+	if (compressing)
+		must(inlay_cq_set_compression(&b->rxcq, INLAY_MINI_CSUM, 0));
 	for (i = 0; i < SLOTS; i++) {
 		struct ibv_sge sge = sge_of(b, 64 * i, 64);
 
@@ -77,6 +83,10 @@ static void consume(struct end *b, uint32_t n)
 	uint32_t word;
 
 	assert_non_null(cqe);
+	if (inlay_cqe_is_compressed(cqe)) {
+		assert_true(inlay_cq_unzip(&b->rxcq) > 0);
+		blocks++;
+	}
 	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
 	assert_int_equal(inlay_cqe_wqe_counter(cqe), n & 0xffff);
 	memcpy(&word, b->buf + 64 * (n % SLOTS), sizeof(word));
@@ -373,6 +383,54 @@ UNUSED static void two_queues(void **state)
 	must(ibv_destroy_comp_channel(ch));
 }
 
+/* Bursts under one doorbell to a CQ with compression: whoever is asleep wakes, for any completion or for the solicited last one */
+static void zipped(void **state)
+{
+	struct ibv_comp_channel *ch = channel_make();
+	uint32_t round, n, got = 0, end = 0, slept = 0;
+	struct end a, b;
+
+	(void)state;
+	compressing = true;
+	pair_make(&a, &b, ch);
+	compressing = false;
+	blocks = 0;
+	for (round = 0; round < 300; round++) {
+		int solicits = (int)rnd_below(2);
+		bool armed = rnd_below(2) != 0;
+
+		if (armed)
+			must(inlay_cq_arm(&b.rxcq, solicits));
+		for (n = 1 + rnd_below(20); n; n--, end++)
+			must(inlay_post_send_inline(&a.sq, &end, sizeof(end), INLAY_SIGNALED | (n == 1 ? INLAY_SOLICITED : 0)));
+		inlay_sq_ring(&a.sq);
+		for (;;) {
+			while (!armed && inlay_cq_peek(&b.rxcq))
+				consume(&b, got++);
+			if (got == end)
+				break;
+			if (!armed)
+				must(inlay_cq_arm(&b.rxcq, solicits));
+			armed = false;
+			/* No second look: the device promises the event. */
+			if (take(ch, SLEEP_MS) != b.rcq)
+				fail_msg("asleep for ever behind message %u of %u", got, end);
+			inlay_cq_event(&b.rxcq);
+			slept++;
+		}
+		while (inlay_sq_pending(&a.sq))
+			sent(&a);
+	}
+	assert_true(slept >= 100);
+	print_message("# %u messages, %u blocks, %u times asleep\n", got, blocks, slept);
+	if (softdev_present())
+		assert_true(blocks > 0);
+	drain(ch, &b.rxcq);
+	end_free(&a);
+	end_free(&b);
+	must(ibv_destroy_comp_channel(ch));
+}
+
 /* ---- every place at which a completion can come ---- */
 
 enum { BEFORE_ARM, BEFORE_LOOK, BEFORE_SLEEP, PLACES };
@@ -532,6 +590,7 @@ int main(void)
 		cmocka_unit_test(provoked),
 		cmocka_unit_test(solicited),
 		cmocka_unit_test(two_queues),
+		cmocka_unit_test(zipped),
 		cmocka_unit_test(unconsumed),
 		cmocka_unit_test(errors_wake),
 	}, by_hand[] = {
@@ -541,6 +600,7 @@ int main(void)
 		cmocka_unit_test(solicited),
 		cmocka_unit_test(two_queues),
 #endif
+		cmocka_unit_test(zipped),
 		cmocka_unit_test(unconsumed),
 		cmocka_unit_test(places),
 		cmocka_unit_test(errors_wake),
