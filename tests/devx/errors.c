@@ -7,8 +7,8 @@
 #include "common.h"
 #include "rig.h"
 
-static const struct how plain = {false, false, false, false, 0, 0, 0, 0, 0, 0, 0, NULL};
-static const struct how of_verbs = {true, false, false, false, 0, 0, 0, 0, 0, 0, 0, NULL};
+static const struct how plain; /* all 0 */
+static const struct how of_verbs = {.verbs = true};
 
 static uint32_t state_of(struct inlay_devx_qp *qp)
 {

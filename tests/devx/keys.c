@@ -10,8 +10,8 @@
 #define PAGE INLAY_DEVX_PAGE
 #define REMOTE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
-static const struct how plain = {false, false, false, false, 0, 0, 0, 0, 0, 0, 0, NULL};
-static const struct how of_verbs = {true, false, false, false, 0, 0, 0, 0, 0, 0, 0, NULL};
+static const struct how plain; /* all 0 */
+static const struct how of_verbs = {.verbs = true};
 static struct side a, b;
 
 /* A key's range as it is to the posts, and where each of its bytes lies */

@@ -10,8 +10,8 @@
 #define SLOT 256u
 #define USERS 3
 
-static const struct how by_commands = {false, false, false, false, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL};
-static const struct how by_verbs = {true, false, false, false, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL};
+static const struct how by_commands; /* all 0 */
+static const struct how by_verbs = {.verbs = true};
 
 static struct how on_srqn(uint32_t srqn)
 {
