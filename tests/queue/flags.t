@@ -47,7 +47,7 @@ for flags in "${wrong[@]}"; do bad+=("$(printf "$send" "$flags")"); done
 for flags in IBV_SEND_SIGNALED INLAY_SIGNALED; do
 	for call in 'nop(sq' 'send_imm(sq, 1, sge, 2' 'send_inv(sq, 1, sge, 1' 'write(sq, 1, 1, sge, 1' 'write_imm(sq, 1, 1, 1, sge, 1' \
 		'read(sq, 1, 1, sge, 1' 'send_inline(sq, sge, 8' 'write_inline(sq, 1, 1, sge, 8' 'fetch_add(sq, 1, 1, 1, sge' \
-		'cmp_swap(sq, 1, 1, 1, 1, sge' 'ud_send(sq, (const struct inlay_av *)sge, sge, 1' 'local_inv(sq, 1'; do
+		'cmp_swap(sq, 1, 1, 1, 1, sge' 'dump(sq, sge, 1' 'iov(sq, MLX5_OPCODE_SEND, NULL, NULL, (const struct inlay_iov *)sge, 0' 'ud_send(sq, (const struct inlay_av *)sge, sge, 1' 'local_inv(sq, 1'; do
 		case $flags in
 		IBV_*) bad+=("inlay_post_$call, $flags)") ;;
 		*) good+=("inlay_post_$call, $flags)") ;;

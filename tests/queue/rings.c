@@ -349,6 +349,7 @@ static int post_any(struct raw *r, uint32_t max_ds, uint32_t flags, uint32_t *ds
 		fill(&av, sizeof(av), imm);
 		opcode = what == 10 ? MLX5_OPCODE_SEND : MLX5_OPCODE_SEND_IMM;
 		want_imm = what == 10 ? 0 : imm;
+		((uint8_t *)&av)[8] |= 0x80; /* the long form */
 		ret = what == 10 ? inlay_post_ud_send(&r->sq, &av, sge, num, flags) :
 				   inlay_post_ud_send_imm(&r->sq, &av, htobe32(imm), sge, num, flags);
 		break;
@@ -997,6 +998,7 @@ INLAY_ALWAYS int post_op(struct inlay_sq *sq, uint32_t op, uint32_t flags)
 	struct ibv_mw mw;
 
 	memset(&av, 0, sizeof(av));
+	av.av.dqp_dct = htobe32(MLX5_EXTENDED_UD_AV);
 	memset(&mr, 0, sizeof(mr));
 	memset(&mw, 0, sizeof(mw));
 	mw.type = IBV_MW_TYPE_2;
@@ -1252,7 +1254,9 @@ enum {
 	 R_PEEK, R_ADVANCE_1, R_ADVANCE_N, R_QUIET, R_RQ_NULL, R_RQ_CQE, R_RECYCLE, R_SRQ_NULL, R_SRQ_CQE, R_REPOST, R_LINK, R_QPN,
 	R_FLAG_LOW, R_FLAG_TWO, R_FLAG_UNKNOWN, R_FLAG_MODE, R_NULL_RING, R_NULL_DOORBELL, R_NULL_COUNTED, R_NULL_UNDO,
 	R_NULL_MANY, R_NULL_ADVANCE, R_NULL_UPDATE, R_NULL_ARM, R_NULL_CLEAN, R_NULL_RESERVE, R_NULL_RECV, R_NULL_RECV_SGE, R_NULL_RQ_RING, R_NULL_RECYCLE,
-	R_NULL_SRQ, R_NULL_SRQ_RING, R_NULL_REPOST, R_NULL_SRQ_RECYCLE, R_NULL_ATOMIC, R_NULL_INV, R_NULL_BIND, RULES
+	R_NULL_SRQ, R_NULL_SRQ_RING, R_NULL_REPOST, R_NULL_SRQ_RECYCLE, R_NULL_ATOMIC, R_NULL_INV, R_NULL_BIND,
+	R_COMPACT_UD, R_COMPACT_SEGMENT, R_STREAM, R_STREAM_DUMP, R_STREAM_TEMPLATE, R_FLAG_DUMP, R_WAIT_INLINE, R_WAIT_SOLICITED, R_DUMP_INLINE,
+	R_UMR_INLINE, R_PSV_INLINE, R_FLAG_IOV, R_IOV_REMOTE, R_IOV_NO_REMOTE, R_IOV_OPCODE, RULES
 };
 
 static const char *const rule_text[RULES] = {
@@ -1302,6 +1306,17 @@ static const char *const rule_text[RULES] = {
 	"inlay_post_srq_recv: queue and SGEs are not NULL", "inlay_srq_ring: the queue is not NULL",
 	"inlay_srq_repost: the queue is not NULL", "inlay_srq_recycle: queue and CQE are not NULL", "inlay_post_atomic_: queue and SGEs are not NULL",
 	"inlay_post_local_inv: the queue is not NULL", "inlay_post_bind_mw: no argument is NULL",
+	"inlay_post_datagram_: the destination has 48 bytes", "inlay_seg_av: the destination has 48 bytes",
+	"inlay_sq_commit_: only a DCI has streams", "inlay_post_dump: only inlay_post_to_* take a stream",
+	"inlay_post_template_: only inlay_post_to_* take a stream",
+	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
+	"inlay_sync_flags_: no payload to inline, and no peer's CQE", "inlay_sync_flags_: no payload to inline, and no peer's CQE",
+	"inlay_sync_flags_: no payload to inline, and no peer's CQE", "inlay_post_umr: a UMR has no payload to inline",
+	"inlay_post_set_psv: a PSV has no payload to inline",
+	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
+	"inlay_post_iov_: a send has no remote address, writes and reads have one",
+	"inlay_post_iov_: a send has no remote address, writes and reads have one",
+	"inlay_post_iov_: a send has no remote address, writes and reads have one",
 };
 
 struct rule {
@@ -1329,12 +1344,15 @@ static void rule_break(void *arg)
 	struct inlay_cursor *volatile no_at = NULL;
 	volatile uint32_t n = u->which, flags = 0;
 	struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_REQ, QPN, 0);
+	struct inlay_iov list = {NULL, 0, 0, NULL};
+	struct inlay_remote there = {0, 0};
+	struct inlay_template made;
 	struct mlx5_wqe_av from;
 	struct inlay_av av;
 	uint8_t *p;
 
 	memset(&from, 0, sizeof(from));
-	memset(&av, 0, sizeof(av));
+	inlay_av_init(&av, &from, 1, 0);
 	switch (u->which) {
 	case R_BEGIN_SQ: inlay_sq_begin(no_sq, 1, &at); break;
 	case R_BEGIN_AT: inlay_sq_begin(sq, 1, no_at); break;
@@ -1421,6 +1439,24 @@ static void rule_break(void *arg)
 	case R_NULL_ATOMIC: inlay_post_fetch_add(sq, 0, 0, 1, no_sge, 0); break;
 	case R_NULL_INV: inlay_post_local_inv(no_sq, 1, 0); break;
 	case R_NULL_BIND: inlay_post_bind_mw(sq, NULL, 1, NULL, 0); break;
+	case R_COMPACT_UD: inlay_av_init_xrc(&av, 1); inlay_post_ud_send(sq, &av, sge, 1, 0); break;
+	case R_COMPACT_SEGMENT: inlay_av_init_xrc(&av, 1); inlay_seg_av(at, &av); break;
+	case R_STREAM: sq->type = IBV_QPT_RC; inlay_post_fetch_add(sq, 0, 0, 1, sge, INLAY_STREAM(5)); break;
+	case R_STREAM_DUMP: inlay_post_dump(sq, sge, 1, INLAY_STREAM(5)); break;
+	case R_STREAM_TEMPLATE:
+		must(inlay_template_init(&made, sq, MLX5_OPCODE_SEND, 0, 5));
+		inlay_post_template_send(sq, &made, 0, 8, 0, INLAY_STREAM(5));
+		break;
+	case R_FLAG_DUMP: flags = IBV_SEND_SIGNALED; inlay_post_dump(sq, sge, 1, flags); break;
+	case R_WAIT_INLINE: inlay_post_wait_cq(sq, 1, 1, INLAY_INLINE); break;
+	case R_WAIT_SOLICITED: inlay_post_send_enable(sq, 1, 1, INLAY_SOLICITED); break;
+	case R_DUMP_INLINE: inlay_post_dump(sq, sge, 1, INLAY_INLINE); break;
+	case R_UMR_INLINE: inlay_post_local_inv(sq, 1, INLAY_INLINE); break;
+	case R_PSV_INLINE: inlay_post_set_psv(sq, 1, 1, INLAY_INLINE); break;
+	case R_FLAG_IOV: flags = IBV_SEND_SIGNALED; inlay_post_iov(sq, MLX5_OPCODE_SEND, NULL, NULL, &list, 0, flags); break;
+	case R_IOV_REMOTE: inlay_post_iov(sq, MLX5_OPCODE_SEND, NULL, &there, &list, 0, 0); break;
+	case R_IOV_NO_REMOTE: inlay_post_iov(sq, MLX5_OPCODE_RDMA_WRITE, NULL, NULL, &list, 0, 0); break;
+	case R_IOV_OPCODE: inlay_post_iov(sq, MLX5_OPCODE_ATOMIC_FA, NULL, &there, &list, 0, 0); break;
 	}
 }
 

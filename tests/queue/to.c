@@ -237,6 +237,8 @@ static void operations(const struct inlay_av *to)
 	struct inlay_sq *sq = &net.e.sq;
 	uint32_t i, n, len;
 	const struct inlay_masked_swap swap = {UINT64_C(0xab) << 56, 42, UINT64_C(0xff) << 56, 0xffff};
+	/* After swap, and, or, xor, and an addition to the lower half */
+	static const uint64_t left[] = {0x1234567800000000, 0x1200560000000000, 0x1200560000000081, 0x120056000000007e, 0x120056000000007d};
 	uint64_t word;
 	uint32_t old;
 
@@ -312,6 +314,21 @@ static void operations(const struct inlay_av *to)
 		assert_int_equal(word, 0xab0000008000002b);
 		memcpy(&old, net.e.buf + 8200, 4);
 		assert_int_equal(old, htobe32(42));
+		/* Named forms of 8 bytes; each answers what the one before it left */
+		for (len = 0; len < ARRAY(left); len++) {
+			sge[0] = sge_of(&net.e, 8192 + 8 * len, 8);
+			must(len == 0 ? inlay_post_to_swap(sq, &to[i], &there, 0x1234567800000000, ~(uint64_t)0, sge, sig) :
+			     len == 1 ? inlay_post_to_and(sq, &to[i], &there, 0xff00ff00ffffffff, sge, sig) :
+			     len == 2 ? inlay_post_to_or(sq, &to[i], &there, 0x81, sge, sig) :
+			     len == 3 ? inlay_post_to_xor(sq, &to[i], &there, 0xff, sge, sig) :
+					inlay_post_to_fetch_add32(sq, &to[i], &there, 0xffffffff, sge, sig));
+			sent(&net.e);
+			memcpy(&word, there_is, 8);
+			assert_int_equal(word, left[len]);
+			memcpy(&word, net.e.buf + 8192 + 8 * len, 8);
+			assert_int_equal(len < 4 ? word : be32toh((uint32_t)word), len == 0 ? 0xab0000008000002b :
+					 len < 4 ? left[len - 1] : (uint32_t)left[3]);
+		}
 	}
 	assert_int_equal(inlay_sq_pending(sq), 0);
 }
@@ -493,7 +510,7 @@ static const char *const rules[] = {
 	"inlay_post_to_: queue and destination are not NULL",
 	"inlay_post_to_: sge is not NULL unless num_sge is 0",
 	"inlay_post_to_: the QP's type has the operation",
-	"inlay_post_to_: only a DCI has streams",
+	"inlay_sq_commit_: only a DCI has streams",
 	"inlay_post_to_read: a read has no payload to inline",
 	"inlay_post_gather_: the QP's type has the operation",
 	"inlay_post_gather_: only inlay_post_to_* take a stream",

@@ -21,12 +21,12 @@
  *     inlay_atomic_answer converts. An answer that the device leaves in the CQE (cqe.h) may be
  *     big-endian for 8 bytes too.
  *   - Every atomic has an answer. Callers that do not need it give all of them one place.
- *   - The device makes atomics whole towards each other, not towards instructions of a processor.
+ *   - Atomics are atomic with respect to each other, not to CPU instructions.
  *   - The peer's QP has atomic_mode UP_TO_8 or more for extended ones. The kernel sees to that for
  *     QPs of verbs; inlay_devx_path.atomic_mode is the caller's.
  *
  * Flags and results are those of inlay_post_* (post.h). Besides, extended atomics return -ENOTSUP
- * for a size that inlay_sq_set_atomics did not name, and -EINVAL for one that they do not take.
+ * for a size that inlay_sq_set_atomics did not name, and -EINVAL for a size that is not 4 or 8.
  *
  * Threads: one owner of the queue at a time. Sources: wqe/atomic.h; UCX's rc_mlx5.inl and nvshmem's
  * ibgda_device.cuh (the named forms); UCX's ib_mlx5dv_md.c (sizes and byte order).
@@ -244,9 +244,10 @@ INLAY_ALWAYS int inlay_post_xor(struct inlay_sq *sq, uint64_t raddr, uint32_t rk
  * sge     the answer: words as well, each big-endian if inlay_atomics.sizes_be has the size
  *
  * Beyond 8 bytes, words go in the order in which the libmlx5 of MLNX_OFED wrote them, and come back
- * as Linux reads them (handle_atomic, mlx5/cq.c): each big-endian, in the order of memory. Which word
- * is the most significant, that is where an addition carries to, no public source says: the software
- * device takes the first. Returns also -EINVAL for a WQE longer than the QP's longest.
+ * as Linux reads them (handle_atomic, mlx5/cq.c): each big-endian, in the order of memory. No public
+ * source says which word is most significant, and so where a carry goes: the software device takes
+ * the first. Returns -EINVAL for a size that is no power of two from 8 to 256, another opcode, and a
+ * WQE longer than the QP's longest.
  */
 INLAY_FN int inlay_post_extended_atomic(struct inlay_sq *sq, uint32_t opcode, uint64_t raddr, uint32_t rkey,
 					const uint64_t *words, const struct ibv_sge *sge, uint32_t flags)

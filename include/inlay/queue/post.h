@@ -331,6 +331,7 @@ INLAY_ALWAYS int inlay_post_datagram_(struct inlay_sq *sq, uint8_t opcode, uint3
 				     const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	INLAY_CHECK(av != NULL, "the address vector is not NULL");
+	INLAY_CHECK(inlay_av_ds(av) == 3, "the destination has 48 bytes");
 	if (!av)
 		__builtin_unreachable();
 	return inlay_post_gather_(sq, opcode, imm_be, NULL, av, sge, num_sge, flags);

@@ -331,6 +331,7 @@ INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor 
 	uint32_t bbs = __builtin_constant_p(at.bbs) && at.bbs == 1 ? 1 : (uint32_t)(at.ds + 3) / 4;
 
 	inlay_flags_check_(flags);
+	INLAY_CHECK(!(flags & INLAY_STREAM_) || !sq->type || sq->type == IBV_QPT_DRIVER, "only a DCI has streams");
 	INLAY_CHECK((at.ds + 3) / 4 <= at.bbs, "a WQE has no more WQEBBs than it was begun with");
 	INLAY_CHECK(at.index == sq->pi, "a WQE is committed before the next is begun");
 	INLAY_CHECK(!at.left, "an open inline segment is filled before the commit");

@@ -5,7 +5,7 @@
  *
  * A chain. The device answers a message by itself, whenever it comes: no processor is in between.
  *
- *   attr.flags = INLAY_DEVX_QP_CD_SLAVE;   ... slave: connected to who gets the answer (devx/qp.h)
+ *   attr.flags = INLAY_DEVX_QP_CD_SLAVE;   ... slave: connected to the QP that gets the answer (devx/qp.h)
  *   attr.flags = INLAY_DEVX_QP_CD_MASTER;  ... master: connected to itself
  *
  *   inlay_post_send_inline(&slave.sq, "answer", 6, 0);            rung for or not: it does not start
@@ -39,6 +39,18 @@
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
 
+INLAY_ALWAYS void inlay_sync_flags_(uint32_t flags)
+{
+	INLAY_CHECK(!(flags & (INLAY_INLINE | INLAY_SOLICITED)), "no payload to inline, and no peer's CQE");
+}
+
+INLAY_ALWAYS int inlay_sync_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
+				    uint32_t flags)
+{
+	inlay_sync_flags_(flags);
+	return inlay_post_commit_mod_(sq, at, opcode, opmod, flags, 0);
+}
+
 /*
  * Waits until a CQ has had `index` CQEs since its creation. The comparison is cyclic in 24 bits: the
  * CQ may be at most 2^23 CQEs away on either side.
@@ -51,7 +63,7 @@ INLAY_ALWAYS int inlay_post_wait_cq(struct inlay_sq *sq, uint32_t cqn, uint32_t 
 	if (INLAY_UNLIKELY(err))
 		return err;
 	at = inlay_seg_queue(at, index & 0xffffff, cqn);
-	return inlay_post_commit_mod_(sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_CQ, flags, 0);
+	return inlay_sync_commit_(sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_CQ, flags);
 }
 
 /*
@@ -72,7 +84,7 @@ INLAY_ALWAYS int inlay_post_wait_data(struct inlay_sq *sq, const struct ibv_sge 
 	if (INLAY_UNLIKELY(err))
 		return err;
 	at = inlay_seg_condition(at, cond, word->addr, word->lkey, value, mask);
-	return inlay_post_commit_mod_(sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_DATA, flags, 0);
+	return inlay_sync_commit_(sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_DATA, flags);
 }
 
 /*
@@ -87,7 +99,7 @@ INLAY_ALWAYS int inlay_post_wait_time(struct inlay_sq *sq, uint64_t time, uint32
 	if (INLAY_UNLIKELY(err))
 		return err;
 	at = inlay_seg_condition(at, INLAY_WAIT_CYCLIC_SMALLER, 0, 0, time, ~(uint64_t)0);
-	return inlay_post_commit_mod_(sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_TIME, flags, 0);
+	return inlay_sync_commit_(sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_TIME, flags);
 }
 
 /*
@@ -102,17 +114,19 @@ INLAY_ALWAYS int inlay_post_send_enable(struct inlay_sq *sq, uint32_t qpn, uint3
 	if (INLAY_UNLIKELY(err))
 		return err;
 	at = inlay_seg_queue(at, index & 0xffff, qpn);
-	return inlay_post_commit_mod_(sq, at, INLAY_OPCODE_SEND_EN, 0, flags, 0);
+	return inlay_sync_commit_(sq, at, INLAY_OPCODE_SEND_EN, 0, flags);
 }
 
 /*
  * Has the device read local memory and drop what it reads. What the device itself wrote there before
- * is visible to the memory's processor afterwards; used, with INLAY_FENCE, behind reads into the memory
- * of a GPU.
+ * is visible to the memory's processor afterwards. Use it with INLAY_FENCE after reads into GPU memory.
  */
-INLAY_FN int inlay_post_dump(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+INLAY_ALWAYS int inlay_post_dump(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
-	INLAY_CHECK(!(flags & INLAY_INLINE), "a dump has no payload to inline");
+	INLAY_CHECK(sq && (sge || !num_sge), "queue and SGEs are not NULL");
+	inlay_sync_flags_(flags);
+	inlay_flags_check_(flags);
+	INLAY_CHECK(!(flags & INLAY_STREAM_), "only inlay_post_to_* take a stream");
 	return inlay_post_sges_(sq, (uint64_t)(flags & INLAY_POST_FLAGS_) | INLAY_OPCODE_DUMP, sge, num_sge);
 }
 
@@ -148,7 +162,7 @@ INLAY_ALWAYS int inlay_post_memcpy(struct inlay_sq *sq, const struct ibv_sge *to
 	at = inlay_seg_mmo(at, scratch->addr, scratch->lkey);
 	at = inlay_seg_data(at, from->addr, len, from->lkey);
 	at = inlay_seg_data(at, to->addr, len, to->lkey);
-	return inlay_post_commit_mod_(sq, at, MLX5_OPCODE_MMO, INLAY_OPMOD_MMO_DMA, flags, 0);
+	return inlay_sync_commit_(sq, at, MLX5_OPCODE_MMO, INLAY_OPMOD_MMO_DMA, flags);
 }
 
 #endif

@@ -65,6 +65,7 @@ INLAY_ALWAYS int inlay_post_template_(struct inlay_sq *sq, const struct inlay_te
 	INLAY_CHECK((t->fixed & 0x3f) == (raddr ? 3 : 2), "a send has no remote address, other posts have one");
 	INLAY_CHECK(len && !(len & MLX5_INLINE_SEG), "a data segment holds 1 to 2^31 - 1 bytes");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a template has a pointer to its payload");
+	INLAY_CHECK(!(flags & INLAY_STREAM_), "only inlay_post_to_* take a stream");
 	inlay_flags_check_(flags);
 	err = inlay_sq_begin(sq, 1, &at);
 	if (INLAY_UNLIKELY(err))

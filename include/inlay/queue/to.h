@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/to.h: posts that name their destination: of a DCI, a DC target; of an XRC send QP, a
- * shared receive queue; of a UD QP, another QP.
+ * inlay/queue/to.h: posts that name their destination: a DC target for a DCI, an SRQ for an XRC QP,
+ * a QP for UD.
  *
  *   inlay_av_from_ah(&to, ah, dctn, 0);                            once per peer (verbs.h, wqe/av.h)
  *   inlay_av_to_dct(&to, dctn, key);
@@ -33,8 +33,21 @@
  * as ibv_post_send of an XRC QP; bytes that libmlx5 leaves unwritten are 0. libmlx5 never writes
  * compact address vectors; UCX does.
  *
- * By hand, as extended atomics of 16 bytes and more: inlay_seg_av or inlay_seg_av_compact after inlay_sq_begin, and
- * INLAY_STREAM at the commit.
+ * To build a WQE by hand (extended atomics of 16 bytes or more), append inlay_seg_av or
+ * inlay_seg_av_compact after inlay_sq_begin, and pass INLAY_STREAM at the commit.
+ *
+ * Bringing up a DCI and a DCT. Both are mlx5dv_create_qp(ctx, &a, &dv), a.qp_type IBV_QPT_DRIVER,
+ * dv.comp_mask MLX5DV_QP_INIT_ATTR_MASK_DC, then ibv_modify_qp with these IBV_QP_*:
+ *
+ *   DCI   a.pd = uar.pd, a.comp_mask = IBV_QP_INIT_ATTR_PD, dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI
+ *         INIT   STATE | PKEY_INDEX | PORT
+ *         RTR    STATE | PATH_MTU
+ *         RTS    STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC
+ *   DCT   a.pd any, a.srq, a.comp_mask the same, dc_type = MLX5DV_DCTYPE_DCT, dct_access_key
+ *         INIT   STATE | PKEY_INDEX | PORT | ACCESS_FLAGS
+ *         RTR    STATE | PATH_MTU | MIN_RNR_TIMER | AV          the target's last state
+ *
+ * The dctn is the DCT's qp_num after RTR; before, it is 0. inlay_sq_from_qp takes the DCI.
  *
  * Threads: one owner of the queue at a time. Sources: libmlx5's mlx5_send_wr_* (qp.c); UCX's
  * dc_mlx5_ep.c; mlx5dv_wr_set_dc_addr(3).
@@ -85,7 +98,6 @@ INLAY_ALWAYS int inlay_post_to_(struct inlay_sq *sq, uint8_t opcode, uint32_t im
 	INLAY_CHECK(sge || !num_sge, "sge is not NULL unless num_sge is 0");
 	INLAY_CHECK(inlay_post_fits_(sq, opcode, 1), "the QP's type has the operation");
 	inlay_flags_check_(flags);
-	INLAY_CHECK(!(flags & INLAY_STREAM_) || !sq->type || sq->type == IBV_QPT_DRIVER, "only a DCI has streams");
 	if (!to)
 		__builtin_unreachable();
 	if (flags & INLAY_INLINE ? one && __builtin_constant_p(sge->length) : __builtin_constant_p(num_sge))
@@ -178,10 +190,7 @@ INLAY_ALWAYS int inlay_post_to_cmp_swap(struct inlay_sq *sq, const struct inlay_
 	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_CS, remote, to, 3, swap, compare, sge, flags);
 }
 
-/*
- * Masked fetch-and-add of 4 or 8 bytes, as inlay_post_masked_add. A boundary of all ones is an
- * exclusive or.
- */
+/* Masked fetch-and-add of 4 or 8 bytes, as inlay_post_masked_add. */
 INLAY_FN int inlay_post_to_masked_add(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
 				      uint64_t add, uint64_t boundary, const struct ibv_sge *sge, uint32_t flags)
 {
@@ -191,16 +200,57 @@ INLAY_FN int inlay_post_to_masked_add(struct inlay_sq *sq, const struct inlay_av
 	return inlay_post_masked_any_(sq, remote, to, &op, 0, sge, flags);
 }
 
-/*
- * Masked compare-and-swap of 4 or 8 bytes, as inlay_post_masked_cmp_swap. A compare mask of 0 is a
- * swap; and, or: see inlay_post_and.
- */
+/* Masked compare-and-swap of 4 or 8 bytes, as inlay_post_masked_cmp_swap. */
 INLAY_FN int inlay_post_to_masked_cmp_swap(struct inlay_sq *sq, const struct inlay_av *to,
 					   const struct inlay_remote *remote, const struct inlay_masked_swap *op,
 					   const struct ibv_sge *sge, uint32_t flags)
 {
 	INLAY_CHECK(sq && to && op && sge, "no argument is NULL");
 	return inlay_post_masked_any_(sq, remote, to, op, 1, sge, flags);
+}
+
+/* Atomic fetch-and-add of 4 bytes, as inlay_post_fetch_add32. */
+INLAY_FN int inlay_post_to_fetch_add32(struct inlay_sq *sq, const struct inlay_av *to,
+				       const struct inlay_remote *remote, uint32_t add, const struct ibv_sge *sge,
+				       uint32_t flags)
+{
+	struct ibv_sge four;
+
+	INLAY_CHECK(sge, "no argument is NULL");
+	four.addr = sge->addr;
+	four.length = 4;
+	four.lkey = sge->lkey;
+	return inlay_post_to_masked_add(sq, to, remote, add, 0, &four, flags);
+}
+
+/* Swap of 4 or 8 bytes, as inlay_post_swap. */
+INLAY_FN int inlay_post_to_swap(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
+				uint64_t value, uint64_t mask, const struct ibv_sge *sge, uint32_t flags)
+{
+	struct inlay_masked_swap op = {value, 0, mask, 0};
+
+	return inlay_post_to_masked_cmp_swap(sq, to, remote, &op, sge, flags);
+}
+
+/* Fetch-and-and of 4 or 8 bytes, as inlay_post_and. */
+INLAY_FN int inlay_post_to_and(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
+			       uint64_t value, const struct ibv_sge *sge, uint32_t flags)
+{
+	return inlay_post_to_swap(sq, to, remote, value, ~value, sge, flags);
+}
+
+/* Fetch-and-or of 4 or 8 bytes, as inlay_post_or. */
+INLAY_FN int inlay_post_to_or(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
+			      uint64_t value, const struct ibv_sge *sge, uint32_t flags)
+{
+	return inlay_post_to_swap(sq, to, remote, value, value, sge, flags);
+}
+
+/* Fetch-and-xor of 4 or 8 bytes, as inlay_post_xor. */
+INLAY_FN int inlay_post_to_xor(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
+			       uint64_t value, const struct ibv_sge *sge, uint32_t flags)
+{
+	return inlay_post_to_masked_add(sq, to, remote, value, ~(uint64_t)0, sge, flags);
 }
 
 #endif

@@ -10,7 +10,7 @@
  * The next post that uses the key needs INLAY_FENCE_INITIATOR_SMALL, which libmlx5 adds itself. A
  * key that earlier posts still use is changed after their completions.
  *
- * Flags and results are those of inlay_post_* (post.h).
+ * Flags and results are those of inlay_post_* (post.h), without INLAY_INLINE.
  *
  * Threads: one owner of the queue at a time. Sources: libmlx5's qp.c; Linux,
  * infiniband/hw/mlx5/wr.c; SPDK's mlx5_umr.c.
@@ -44,6 +44,7 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, const struct inla
 	if (INLAY_UNLIKELY(err))
 		return err;
 	at = inlay_seg_umr(at, umr);
+	INLAY_CHECK(!(flags & INLAY_INLINE), "a UMR has no payload to inline");
 	return inlay_post_commit_(sq, at, MLX5_OPCODE_UMR, flags, inlay_to_be32(key));
 }
 
@@ -133,6 +134,7 @@ INLAY_FN int inlay_post_set_psv(struct inlay_sq *sq, uint32_t psv, uint64_t valu
 	if (INLAY_UNLIKELY(err))
 		return err;
 	at = inlay_seg_psv(at, psv, value);
+	INLAY_CHECK(!(flags & INLAY_INLINE), "a PSV has no payload to inline");
 	return inlay_post_commit_(sq, at, MLX5_OPCODE_SET_PSV, flags, 0);
 }
 

@@ -170,6 +170,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_av_(struct inlay_cursor c, const stru
 /* Appends an address vector of 48 bytes, the first segment of a UD QP's or DCI's WQE. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_av(struct inlay_cursor c, const struct inlay_av *av)
 {
+	INLAY_CHECK(inlay_av_ds(av) == 3, "the destination has 48 bytes");
 	return inlay_seg_av_(c, av, 3);
 }
 

@@ -110,7 +110,7 @@ INLAY_ALWAYS void inlay_wqe_ctrl_(void *seg, uint32_t index, uint64_t fixed, uin
  * opcode   MLX5_OPCODE_*, with the opcode's modifier in bits 24 .. 31
  * qpn8     QPN << 8
  * ds       the WQE's length in 16-byte units, this segment included, 1 .. 63
- * flags    of a post; others are ignored
+ * flags    of a post. INLAY_INLINE and INLAY_RING leave no trace here; INLAY_STREAM is for a DCI
  * imm_be   immediate as it will arrive, or the big-endian rkey to invalidate, or 0
  */
 INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint32_t opcode, uint64_t qpn8, size_t ds, uint32_t flags,

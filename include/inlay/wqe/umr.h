@@ -86,7 +86,7 @@ enum inlay_umr_flags {
 	INLAY_UMR_FREE = 1 << 8,              /* values from here on; FREE: the key becomes invalid */
 	INLAY_UMR_REMOTE_INVALIDATE = 1 << 9, /* the peer may invalidate it */
 	INLAY_UMR_LEN64 = 1 << 10,            /* with mask LEN: all addresses from start; len is ignored */
-	INLAY_UMR_SIG_ERR = 1 << 11           /* low bit of the number of signature errors seen, plus 1 */
+	INLAY_UMR_SIG_ERR = 1 << 11           /* lowest bit of (signature errors seen + 1) */
 };
 
 /* A change of a key. Zero it first. Host order. */
