@@ -82,9 +82,10 @@ INLAY_ALWAYS int post(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t
 								     wr->wr.atomic.compare_add, wr->wr.atomic.swap, sge,
 								     flags & ~(uint32_t)INLAY_INLINE);
 	case IBV_WR_LOCAL_INV:
-		return inlay_post_local_inv(q, wr->invalidate_rkey, flags);
+		return inlay_post_local_inv(q, wr->invalidate_rkey, flags & ~(uint32_t)INLAY_INLINE);
 	case IBV_WR_BIND_MW:
-		return inlay_post_bind_mw(q, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info, flags);
+		return inlay_post_bind_mw(q, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info,
+					  flags & ~(uint32_t)INLAY_INLINE);
 	default:
 		return -EINVAL;
 	}
