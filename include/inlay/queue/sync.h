@@ -25,7 +25,8 @@
  *     MLX5DV_QP_EX_WITH_MEMCPY. RC and DC only.
  *   - Without the right QP, these WQEs end in error completions, not here.
  *
- * Flags and results are those of inlay_post_* (post.h), without INLAY_INLINE and INLAY_SOLICITED.
+ * Flags and results are those of inlay_post_* (post.h), without INLAY_INLINE and, except for copies,
+ * without INLAY_SOLICITED.
  *
  * Threads: one owner of the queue at a time. Sources: wqe/sync.h; mlx5dv_wr_post(3) (memcpy).
  */
@@ -152,6 +153,7 @@ INLAY_ALWAYS int inlay_post_memcpy(struct inlay_sq *sq, const struct ibv_sge *to
 	int err;
 
 	INLAY_CHECK(sq && to && from && scratch, "no argument is NULL");
+	INLAY_CHECK(!(flags & INLAY_INLINE), "a copy has no payload to inline");
 	len = to->length;
 	if (INLAY_UNLIKELY(len - 1 > 0x7fffffffu || len != from->length))
 		return -EINVAL;
@@ -162,7 +164,7 @@ INLAY_ALWAYS int inlay_post_memcpy(struct inlay_sq *sq, const struct ibv_sge *to
 	at = inlay_seg_mmo(at, scratch->addr, scratch->lkey);
 	at = inlay_seg_data(at, from->addr, len, from->lkey);
 	at = inlay_seg_data(at, to->addr, len, to->lkey);
-	return inlay_sync_commit_(sq, at, MLX5_OPCODE_MMO, INLAY_OPMOD_MMO_DMA, flags);
+	return inlay_post_commit_mod_(sq, at, MLX5_OPCODE_MMO, INLAY_OPMOD_MMO_DMA, flags, 0);
 }
 
 #endif
