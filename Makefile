@@ -53,7 +53,7 @@ MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps deps-all,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps deps-all run check test check-all fuzz bench bench-all include-cost FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test check-all fuzz bench bench-all include-cost single FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
 all: $(library) $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
 
@@ -200,6 +200,12 @@ include-cost: ## what one include of each public header costs a compiler, and ea
 # ---- Installing ----
 
 headers = $(patsubst include/%,%,$(shell find include -name '*.h'))
+
+single: $(B)/single/inlay.h ## inlay.h and all that it includes as one file, build/single/inlay.h, to drop into another tree
+
+$(B)/single/%.h: include/inlay/%.h pkgconfig/single.awk LICENSE $(headers:%=include/%)
+	@mkdir -p $(@D)
+	$(Q)awk -f pkgconfig/single.awk -v version=$(VERSION) LICENSE $< >$@
 
 to = $(DESTDIR)$(PREFIX)
 absolute = case '$(PREFIX)' in /*) ;; *) echo "PREFIX=$(PREFIX) is not an absolute path" >&2; exit 2 ;; esac
