@@ -391,7 +391,8 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 }
 
 /*
- * Asks a device for its extended atomics (queue/atomic.h). One QUERY_HCA_CAP command, such as libmlx5 itself sends in plain contexts too.
+ * Asks a device for its extended atomics (queue/atomic.h), by one QUERY_HCA_CAP command. libmlx5
+ * sends such commands in plain contexts too.
  *
  * Returns 0, with sizes 0 when the device has plain ones only; -ENOTSUP when the command fails: no
  * atomics at all, or a kernel without DEVX. On failure *can is zero.

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * burst.c: bursts, queues without a doorbell record, moderated signaling, what lists and templates refuse, on plain memory. A queue that is posted to through copies is in every respect like its twin
- * that is posted to directly; a ring whose WQEs are signaled as inlay_sq_signal says is never full without a completion to come.
+ * burst.c: bursts, queues without a doorbell record, moderated signaling, what lists and templates refuse, on plain memory. A queue that is
+ * posted to through copies is in every respect like its twin that is posted to directly; a ring whose WQEs are signaled as inlay_sq_signal
+ * says is never full without a completion to come.
  */
 #include "common.h"
 #include <endian.h>

@@ -1256,7 +1256,7 @@ enum {
 	R_NULL_MANY, R_NULL_ADVANCE, R_NULL_UPDATE, R_NULL_ARM, R_NULL_CLEAN, R_NULL_RESERVE, R_NULL_RECV, R_NULL_RECV_SGE, R_NULL_RQ_RING, R_NULL_RECYCLE,
 	R_NULL_SRQ, R_NULL_SRQ_RING, R_NULL_REPOST, R_NULL_SRQ_RECYCLE, R_NULL_ATOMIC, R_NULL_INV, R_NULL_BIND,
 	R_COMPACT_UD, R_COMPACT_SEGMENT, R_STREAM, R_STREAM_DUMP, R_STREAM_TEMPLATE, R_FLAG_DUMP, R_WAIT_INLINE, R_WAIT_SOLICITED, R_DUMP_INLINE,
-	R_UMR_INLINE, R_PSV_INLINE, R_FLAG_IOV, R_IOV_REMOTE, R_IOV_NO_REMOTE, R_IOV_OPCODE, RULES
+	R_UMR_INLINE, R_PSV_INLINE, R_FLAG_IOV, R_IOV_REMOTE, R_IOV_NO_REMOTE, R_IOV_OPCODE, R_WAIT_WORD, R_COPY_TYPE, RULES
 };
 
 static const char *const rule_text[RULES] = {
@@ -1317,6 +1317,7 @@ static const char *const rule_text[RULES] = {
 	"inlay_post_iov_: a send has no remote address, writes and reads have one",
 	"inlay_post_iov_: a send has no remote address, writes and reads have one",
 	"inlay_post_iov_: a send has no remote address, writes and reads have one",
+	"inlay_post_wait_data: the word is not NULL", "inlay_post_memcpy: the QP's type has the operation",
 };
 
 struct rule {
@@ -1457,6 +1458,8 @@ static void rule_break(void *arg)
 	case R_IOV_REMOTE: inlay_post_iov(sq, MLX5_OPCODE_SEND, NULL, &there, &list, 0, 0); break;
 	case R_IOV_NO_REMOTE: inlay_post_iov(sq, MLX5_OPCODE_RDMA_WRITE, NULL, NULL, &list, 0, 0); break;
 	case R_IOV_OPCODE: inlay_post_iov(sq, MLX5_OPCODE_ATOMIC_FA, NULL, &there, &list, 0, 0); break;
+	case R_WAIT_WORD: inlay_post_wait_data(sq, no_sge, INLAY_WAIT_EQUAL, 0, 0, 0); break;
+	case R_COPY_TYPE: sq->type = IBV_QPT_UD; inlay_post_memcpy(sq, sge, sge, sge, 0); break;
 	}
 }
 

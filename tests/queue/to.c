@@ -512,6 +512,8 @@ static const char *const rules[] = {
 	"inlay_post_to_: the QP's type has the operation",
 	"inlay_sq_commit_: only a DCI has streams",
 	"inlay_post_to_read: a read has no payload to inline",
+	"inlay_post_to_: writes and reads have a remote address",
+	"inlay_post_to_: writes and reads have a remote address",
 	"inlay_post_gather_: the QP's type has the operation",
 	"inlay_post_gather_: only inlay_post_to_* take a stream",
 	"inlay_post_to_fetch_add: queue and destination are not NULL",
@@ -540,15 +542,17 @@ static void rule_break(void *arg)
 	case 2: sq->type = IBV_QPT_RC; inlay_post_to_send(sq, &av, &one, 1, 0); break;
 	case 3: sq->type = IBV_QPT_XRC_SEND; inlay_post_to_send(sq, &av, &one, 1, INLAY_STREAM(1)); break;
 	case 4: inlay_post_to_read(sq, &av, &there, &one, 1, INLAY_INLINE); break;
-	case 5: inlay_post_send(sq, &one, 1, 0); break;
-	case 6: sq->type = IBV_QPT_RC; inlay_post_send(sq, &one, 1, INLAY_STREAM(1)); break;
-	case 7: inlay_post_to_fetch_add(sq, none, &there, 1, &one, 0); break;
-	case 8: inlay_post_to_cmp_swap(sq, none, &there, 1, 2, &one, 0); break;
-	case 9: must(inlay_sq_begin(sq, 1, &at)); inlay_seg_av_compact(at, &av); break;
-	case 10: inlay_av_init_xrc(&av, 1 << 24); break;
-	case 11: inlay_av_to_dct(&av, 1 << 24, 1); break;
-	case 12: inlay_av_split(none, &base, NULL); break;
-	case 13: inlay_av_join(none, &base, NULL, 1); break;
+	case 5: inlay_post_to_write(sq, &av, NULL, &one, 1, 0); break;
+	case 6: inlay_post_to_read(sq, &av, NULL, &one, 1, 0); break;
+	case 7: inlay_post_send(sq, &one, 1, 0); break;
+	case 8: sq->type = IBV_QPT_RC; inlay_post_send(sq, &one, 1, INLAY_STREAM(1)); break;
+	case 9: inlay_post_to_fetch_add(sq, none, &there, 1, &one, 0); break;
+	case 10: inlay_post_to_cmp_swap(sq, none, &there, 1, 2, &one, 0); break;
+	case 11: must(inlay_sq_begin(sq, 1, &at)); inlay_seg_av_compact(at, &av); break;
+	case 12: inlay_av_init_xrc(&av, 1 << 24); break;
+	case 13: inlay_av_to_dct(&av, 1 << 24, 1); break;
+	case 14: inlay_av_split(none, &base, NULL); break;
+	case 15: inlay_av_join(none, &base, NULL, 1); break;
 	default: inlay_av_join_dct(none, &base, NULL, 1); break;
 	}
 }

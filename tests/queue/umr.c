@@ -1032,7 +1032,8 @@ static void no_room(void **state)
 	struct mlx5dv_sig_crc crc = {MLX5DV_SIG_CRC_TYPE_CRC32, 0};
 	struct mlx5dv_sig_block_domain d;
 	struct mlx5dv_sig_block_attr attr;
-	struct ibv_sge sge[64];
+	static struct ibv_sge sge[65540];
+	static struct mlx5dv_mr_interleaved parts[65540];
 	uint32_t record[2] = {0, 0}, psv[2] = {1, 2};
 	struct inlay_sq sq, was;
 	struct inlay_uar uar;
@@ -1040,7 +1041,6 @@ static void no_room(void **state)
 	uint8_t wqe[1024];
 
 	(void)state;
-	memset(sge, 0, sizeof(sge));
 	memset(&uar, 0, sizeof(uar));
 	memset(&d, 0, sizeof(d));
 	memset(&attr, 0, sizeof(attr));
@@ -1054,6 +1054,9 @@ static void no_room(void **state)
 	was = sq;
 	assert_int_equal(inlay_post_umr_list(&sq, 1, 0, sge, 53, 0), -EINVAL);
 	assert_int_equal(inlay_post_umr_list(&sq, 1, 0, sge, 52, 0), -E2BIG);
+	/* Too many by more than 16 bits */
+	assert_int_equal(inlay_post_umr_list(&sq, 1, 0, sge, ARRAY(sge), 0), -EINVAL);
+	assert_int_equal(inlay_post_umr_interleaved(&sq, 1, 0, parts, ARRAY(parts), 1, 0), -EINVAL);
 	memset(&umr, 0, sizeof(umr));
 	umr.list = sge;
 	umr.entries = 13; /* 2 + 4 + 1 WQEBBs, and 2 PSVs */
@@ -1074,6 +1077,8 @@ static void no_room(void **state)
 	assert_int_equal(inlay_post_set_psv(&sq, 1, 0, 0), -EAGAIN);
 	assert_int_equal(inlay_post_umr(&sq, 1, &umr, 0), -EAGAIN);
 	assert_int_equal(inlay_post_umr_sig(&sq, 1, &umr, &attr, psv, 0), -EAGAIN);
+	umr.entries = 53; /* for which no room would be enough */
+	assert_int_equal(inlay_post_umr_sig(&sq, 1, &umr, &attr, psv, 0), -EINVAL);
 	assert_memory_equal(&sq, &was, sizeof(sq));
 	inlay_sq_fini(&sq);
 }

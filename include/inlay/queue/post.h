@@ -245,10 +245,12 @@ INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_
  *          INLAY_INLINE the payload is copied now and lkey ignored; not for reads and atomics.
  *          INLAY_RING rings for this WQE and all posted before it
  *
- * They return 0; -EAGAIN when the ring has no room (nothing was written; poll, release, post
- * again); -E2BIG when the WQE is larger than the ring; -EINVAL when it is longer than the QP's
- * longest (too many SGEs, too much inline data). The device sees nothing before inlay_sq_ring() or
- * INLAY_RING.
+ * They return 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring;
+ * -EINVAL when it is longer than the QP's longest (too many SGEs, too much inline data). The device
+ * sees nothing before inlay_sq_ring() or INLAY_RING.
+ *
+ * A refused post writes nothing and rings for nothing. After -EAGAIN, ring for what was posted
+ * before, poll, release, and post again.
  *
  * Same bytes as ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_* flags
  * given in wqe.h. Verbs has no NOP.

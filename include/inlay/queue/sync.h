@@ -82,6 +82,7 @@ INLAY_ALWAYS int inlay_post_wait_data(struct inlay_sq *sq, const struct ibv_sge 
 	struct inlay_cursor at;
 	int err = inlay_sq_begin(sq, 1, &at);
 
+	INLAY_CHECK(word, "the word is not NULL");
 	if (INLAY_UNLIKELY(err))
 		return err;
 	at = inlay_seg_condition(at, cond, word->addr, word->lkey, value, mask);
@@ -154,6 +155,7 @@ INLAY_ALWAYS int inlay_post_memcpy(struct inlay_sq *sq, const struct ibv_sge *to
 
 	INLAY_CHECK(sq && to && from && scratch, "no argument is NULL");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a copy has no payload to inline");
+	INLAY_CHECK(!sq->type || sq->type == IBV_QPT_RC || sq->type == IBV_QPT_DRIVER, "the QP's type has the operation");
 	len = to->length;
 	if (INLAY_UNLIKELY(len - 1 > 0x7fffffffu || len != from->length))
 		return -EINVAL;

@@ -97,6 +97,8 @@ INLAY_ALWAYS int inlay_post_to_(struct inlay_sq *sq, uint8_t opcode, uint32_t im
 	INLAY_CHECK(sq && to, "queue and destination are not NULL");
 	INLAY_CHECK(sge || !num_sge, "sge is not NULL unless num_sge is 0");
 	INLAY_CHECK(inlay_post_fits_(sq, opcode, 1), "the QP's type has the operation");
+	INLAY_CHECK(remote || opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM ||
+		    opcode == MLX5_OPCODE_SEND_INVAL, "writes and reads have a remote address");
 	inlay_flags_check_(flags);
 	if (!to)
 		__builtin_unreachable();

@@ -49,13 +49,13 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, const struct inla
 }
 
 /* What both layouts change, and the length. */
-INLAY_FN void inlay_umr_fill_(uint32_t key, uint32_t access, uint16_t entries, uint64_t len, struct inlay_umr *umr)
+INLAY_FN void inlay_umr_fill_(uint32_t key, uint32_t access, uint32_t entries, uint64_t len, struct inlay_umr *umr)
 {
 	__builtin_memset(umr, 0, sizeof(*umr));
 	umr->mask = INLAY_UMR_MASK_FILL | INLAY_UMR_MASK_ACCESS;
 	umr->access = access;
 	umr->tag = (uint8_t)key;
-	umr->entries = entries;
+	umr->entries = (uint16_t)(entries < INLAY_MAX_DS ? entries : INLAY_MAX_DS); /* which no WQE holds */
 	umr->len = len;
 }
 
@@ -73,7 +73,7 @@ INLAY_FN void inlay_umr_fill_(uint32_t key, uint32_t access, uint16_t entries, u
  * Returns as inlay_post_umr. Same bytes as mlx5dv_wr_mr_list.
  */
 INLAY_FN int inlay_post_umr_list(struct inlay_sq *sq, uint32_t key, uint32_t access, const struct ibv_sge *sge,
-				 uint16_t n, uint32_t flags)
+				 uint32_t n, uint32_t flags)
 {
 	struct inlay_umr umr;
 	uint64_t len = 0;
@@ -100,7 +100,7 @@ INLAY_FN int inlay_post_umr_list(struct inlay_sq *sq, uint32_t key, uint32_t acc
  * Otherwise as inlay_post_umr_list. Same bytes as mlx5dv_wr_mr_interleaved.
  */
 INLAY_FN int inlay_post_umr_interleaved(struct inlay_sq *sq, uint32_t key, uint32_t access,
-					const struct mlx5dv_mr_interleaved *entries, uint16_t n, uint32_t rounds,
+					const struct mlx5dv_mr_interleaved *entries, uint32_t n, uint32_t rounds,
 					uint32_t flags)
 {
 	struct inlay_umr umr;
@@ -170,7 +170,10 @@ INLAY_FN int inlay_post_umr_sig(struct inlay_sq *sq, uint32_t key, const struct 
 	with.mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE;
 	with.bsf = &bsf;
 	with.bsf_ds = 4;
-	bbs = (inlay_umr_ds(&with) + 3) / 4 + !!attr->mem + !!attr->wire;
+	bbs = inlay_umr_ds(&with);
+	if (bbs > INLAY_MAX_DS)
+		return -EINVAL;
+	bbs = (bbs + 3) / 4 + !!attr->mem + !!attr->wire;
 	if (bbs > inlay_sq_room(sq))
 		return bbs > inlay_sq_size(sq) ? -E2BIG : -EAGAIN;
 	err = inlay_post_umr(sq, key, &with, quiet);
