@@ -507,6 +507,7 @@ INLAY_COLD int inlay_striding_from_wq(struct inlay_striding *rq, struct ibv_wq *
 				      const struct mlx5dv_striding_rq_init_attr *attr, struct inlay_cq *cq,
 				      const char **why)
 {
+	struct inlay_strides shape;
 	struct mlx5dv_rwq dv;
 	int err;
 
@@ -516,9 +517,10 @@ INLAY_COLD int inlay_striding_from_wq(struct inlay_striding *rq, struct ibv_wq *
 	err = inlay_dv_wq_(wq, &dv, 1u << attr->single_wqe_log_num_of_strides, cq, why);
 	if (err)
 		return err;
-	err = inlay_striding_init(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec,
-				  attr->single_wqe_log_num_of_strides, attr->single_stride_log_num_of_bytes,
-				  attr->two_byte_shift_en ? 2 : 0);
+	shape.log_number = attr->single_wqe_log_num_of_strides;
+	shape.log_size = attr->single_stride_log_num_of_bytes;
+	shape.shift = attr->two_byte_shift_en ? 2 : 0;
+	err = inlay_striding_init(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec, &shape);
 	if (err)
 		return inlay_refuse_(err, why, "the striding ring has an impossible size or alignment");
 	return cq ? inlay_striding_reserve(rq, cq, why) : 0;

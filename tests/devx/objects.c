@@ -409,9 +409,12 @@ static void cyclic_queues_in_any_order(void **state)
 				assert_int_equal(inlay_from_be32(dbrec), (uint16_t)srq.pi);
 			}
 		} else {
-			i = rnd_below(ENTRIES + 2);
-			cqe.wqe_counter = inlay_to_be16((uint16_t)i);
-			if (i < ENTRIES && posted[i]) {
+			/* The device's counter goes on beyond the ring */
+			i = rnd_below(ENTRIES);
+			cqe.wqe_counter = inlay_to_be16((uint16_t)(i + ENTRIES * rnd_below(4096)));
+			assert_int_equal(inlay_srq_entry(&srq, &cqe), i);
+			assert_int_equal(inlay_srq_next(&srq, i), (i + 1) % ENTRIES);
+			if (posted[i]) {
 				uint32_t after = run;
 
 				/* As many as may be posted more: none while one before it is out */

@@ -480,11 +480,12 @@ static void run_shared(void)
 /* Eight packets a buffer */
 static void run_striding(void)
 {
+	static const struct inlay_strides shape = {3, 11, 0};
 	uint32_t record[2] = {0, 0}, cq_record[2] = {0, 0}, i;
 	struct packets s;
 
 	memset(cqes, 0xf0, sizeof(cqes));
-	need(!inlay_striding_init(&s.rq, entries, 4, 32, record, 3, 11, 0) && !inlay_cq_init(&s.cq, cqes, RING, 64, cq_record, NULL, 3),
+	need(!inlay_striding_init(&s.rq, entries, 4, 32, record, &shape) && !inlay_cq_init(&s.cq, cqes, RING, 64, cq_record, NULL, 3),
 	     "rings");
 	for (i = 0; i < 4; i++)
 		need(!inlay_striding_post(&s.rq, 0x2000 + i, 5), "post");

@@ -1782,7 +1782,7 @@ static void srq_arguments(void **state)
 }
 
 enum { AT_HOME, POSTED, TAKEN };
-#define FREE 6 /* All entries are written before any is posted, the one that is held back too; reposted, each has its own */
+#define FREE 5 /* All entries are written before any is posted, the one that is held back too; reposted, each has its own */
 static void srq_prepared(void **state)
 {
 	uint8_t *buf = (uint8_t *)pages(4 * 32);
@@ -1858,6 +1858,7 @@ static void srq_whole(const struct srq_model *m)
 	/* What is posted is linked in order and leads on to what is free */
 	for (i = 0, at = m->device; i < m->lines; i++) {
 		assert_int_equal(at, m->line[i]);
+		assert_int_equal(inlay_srq_next(&m->srq, at), next_of(m, at));
 		assert_int_equal(m->buf[(size_t)at * m->stride + FREE], 0);
 		at = next_of(m, at);
 	}
@@ -2038,6 +2039,107 @@ static void srq_random(void **state)
 		srq_model(1 + 64 * i + 2, 32, 5, 70000);
 }
 
+/*
+ * Out of order: the device takes any posted WQE for a message, and completes messages in their order. No WQE is posted again before all
+ * older ones are back; half the ring is out at a time; completions of WQEs that are not out are refused.
+ */
+static void rq_out_of_order(void **state)
+{
+	uint32_t cnt, s, refused = 0, waited = 0;
+
+	(void)state;
+	for (cnt = 2; cnt <= 256; cnt *= 2) {
+		uint8_t *buf = (uint8_t *)pages(cnt * 32), out[256] = {0};
+		uint32_t posted = 0, came = 0, oldest = 0, dbrec[2], i;
+		struct ibv_sge sge[2] = {{1, 1, 1}, {2, 0x7fffffff, 2}};
+		struct inlay_rq rq, was;
+
+		must(inlay_rq_init(&rq, buf, cnt, 32, dbrec));
+		inlay_rq_set_ooo(&rq);
+		assert_int_equal(inlay_rq_size(&rq), cnt / 2);
+		for (s = 0; s < 60000; s++) {
+			uint32_t room = cnt / 2 - (posted - came), there = oldest + cnt - posted;
+
+			assert_in_range(inlay_rq_room(&rq), 0, room < there ? room : there);
+			if (came - oldest <= cnt / 2)
+				assert_int_equal(inlay_rq_room(&rq), room < there ? room : there);
+			if (oldest == came)
+				assert_int_equal(inlay_rq_pending(&rq), posted - came);
+			if (rnd_below(2)) {
+				uint32_t sges = rnd_below(3);
+				int err = inlay_post_recv(&rq, sge, sges);
+
+				if (!err) {
+					assert_true(room && there);
+					out[posted++ % cnt] = 1;
+				} else {
+					assert_int_equal(err, -EAGAIN);
+					waited += room != 0;
+				}
+			} else {
+				/* Mostly one of the oldest, so that some wait long */
+				uint32_t index = rnd_below(4) ? oldest + rnd_below(1 + rnd_below(posted - oldest + 1)) : (uint32_t)rnd();
+				struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_RESP_SEND, 1, index & 0xffff);
+				int ret;
+
+				if (index % cnt == oldest % cnt && posted != oldest && rnd_below(20))
+					continue; /* the oldest takes its time */
+				was = rq;
+				ret = inlay_rq_release_ooo(&rq, &cqe);
+				if (!out[index % cnt]) {
+					assert_int_equal(ret, -EPROTO);
+					assert_memory_equal(&rq, &was, sizeof(rq));
+					refused++;
+					continue;
+				}
+				assert_int_equal(ret, 1);
+				out[index % cnt] = 0;
+				came++;
+				while (oldest != posted && !out[oldest % cnt])
+					oldest++;
+			}
+			was = rq;
+		}
+		/* A flush brings all back */
+		for (i = 0; i < cnt; i++) {
+			struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_RESP_ERR, 1, i);
+
+			assert_int_equal(inlay_rq_release_ooo(&rq, &cqe), out[i] ? 1 : -EPROTO);
+		}
+		assert_int_equal(inlay_rq_pending(&rq), 0);
+		assert_int_equal(inlay_rq_room(&rq), cnt / 2);
+		inlay_rq_reset(&rq);
+		assert_int_equal(inlay_rq_room(&rq), cnt / 2);
+		free(buf);
+	}
+	printf("# %u refused, %u waited for the oldest\n", refused, waited);
+	assert_true(refused > 1000 && waited > 1000);
+}
+
+/* A fixed queue: after its first lap nothing is written but the record */
+static void rq_fixed(void **state)
+{
+	static uint8_t buf[64 * 16] __attribute__((aligned(64))), was[sizeof(buf)];
+	struct ibv_sge sge = {0x1000, 64, 5};
+	uint32_t dbrec[2], i, n, total = 64;
+	struct inlay_rq rq;
+
+	(void)state;
+	must(inlay_rq_init(&rq, buf, 64, 16, dbrec));
+	for (i = 0; i < 64; i++, sge.addr += 64)
+		must(inlay_post_recv(&rq, &sge, 1));
+	inlay_rq_ring(&rq);
+	memcpy(was, buf, sizeof(buf));
+	for (i = 0; i < 100000; i++, total += n) {
+		n = rnd_below(65);
+		inlay_rq_repost(&rq, n);
+		inlay_rq_ring(&rq);
+		assert_int_equal(inlay_rq_room(&rq), 0);
+		assert_int_equal(be32toh(dbrec[0]), (total + n) & 0xffff);
+	}
+	assert_memory_equal(buf, was, sizeof(buf));
+}
+
 /* A queue that the device walks cyclically: what comes back before its predecessors waits for them, and says so */
 static void srq_cyclic(void **state)
 {
@@ -2061,10 +2163,10 @@ static void srq_cyclic(void **state)
 					back[posted++ % cnt] = 0;
 				continue;
 			}
-			index = rnd_below(8) ? (freed + rnd_below(posted - freed + 1)) % cnt : rnd_below(65536);
+			index = rnd_below(8) ? (freed + rnd_below(posted - freed + 1)) & 0xffff : rnd_below(65536);
 			{
 				struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_RESP_SEND, 1, index);
-				bool out = index < cnt && (index - freed) % cnt < posted - freed && !back[index];
+				bool out = (index - freed) % cnt < posted - freed && !back[index % cnt];
 				bool both = posted >= cnt && rnd_below(2);
 				int ret;
 
@@ -2075,7 +2177,7 @@ static void srq_cyclic(void **state)
 					assert_memory_equal(&srq, &was, sizeof(srq));
 					continue;
 				}
-				back[index] = 1;
+				back[index % cnt] = 1;
 				for (n = 0; freed != posted && back[freed % cnt]; n++)
 					freed++;
 				assert_int_equal(ret, both ? 0 : n);
@@ -2568,6 +2670,8 @@ int main(void)
 		cmocka_unit_test(srq_arguments),
 		cmocka_unit_test(srq_prepared),
 		cmocka_unit_test(srq_random),
+		cmocka_unit_test(rq_out_of_order),
+		cmocka_unit_test(rq_fixed),
 		cmocka_unit_test(srq_cyclic),
 		cmocka_unit_test(srq_mad),
 		cmocka_unit_test(cq_random),

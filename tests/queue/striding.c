@@ -32,6 +32,7 @@ struct model {
 
 static void model_open(struct model *m, uint32_t log_strides, uint32_t log_size)
 {
+	struct inlay_strides shape;
 	uint32_t i, rooms;
 
 	memset(m, 0, sizeof(*m));
@@ -52,7 +53,10 @@ static void model_open(struct model *m, uint32_t log_strides, uint32_t log_size)
 		m->free[m->frees++] = i;
 	}
 	memset(m->ring, 0xaa, sizeof(m->ring));
-	must(inlay_striding_init(&m->rq, m->ring, m->wqes, m->wqe_size, m->record, log_strides, log_size, m->shift));
+	shape.log_number = log_strides;
+	shape.log_size = log_size;
+	shape.shift = m->shift;
+	must(inlay_striding_init(&m->rq, m->ring, m->wqes, m->wqe_size, m->record, &shape));
 	assert_int_equal(inlay_striding_bytes(&m->rq), m->bytes);
 }
 
@@ -463,31 +467,192 @@ static void hostile(void **state)
 	assert_true(refused > 1000 && accepted > 1000);
 }
 
+/*
+ * Shared queues, linked and cyclic: three senders fill an entry each, with packets or with parts of messages, so entries are used up in any
+ * order. Some completions are such as no device writes.
+ */
+static void shared(void **state)
+{
+	enum { SENDERS = 3 };
+	static uint8_t ring[MOST * 64] __attribute__((aligned(64)));
+	uint32_t turn, step, record, refused = 0, done_entries = 0;
+
+	(void)state;
+	for (turn = 0; turn < 400; turn++) {
+		struct inlay_strides shape = {rnd_below(6), 6 + rnd_below(4), 2 * rnd_below(2)};
+		uint32_t cnt = 2u << rnd_below(4), strides = 1u << shape.log_number, bytes = strides << shape.log_size, i, k;
+		uint32_t used[MOST] = {0}, holds[SENDERS] = {MOST, MOST, MOST}, posted = 0, taken = 0, next = 0;
+		bool cyclic = turn & 1, messages = turn & 2;
+		bool busy[MOST] = {false};
+		struct inlay_striding_srq rq;
+		struct ibv_sge sge;
+
+		must(cyclic ? inlay_srq_init_cyclic(&rq.srq, ring, cnt, 64, &record) : inlay_srq_init(&rq.srq, ring, cnt, 64, &record));
+		must(inlay_striding_srq_init(&rq, &shape));
+		assert_int_equal(inlay_striding_srq_bytes(&rq), bytes);
+		sge.addr = 0x1000;
+		sge.length = bytes;
+		sge.lkey = 5;
+		for (step = 0; step < 2000; step++) {
+			uint32_t s = rnd_below(SENDERS), n = 1, index = 0, len, want_len, part = 9, shown = rnd_below(4);
+			struct inlay_packet_at at = {77, 77, 77}, was_at = at;
+			struct inlay_striding_srq was;
+			struct mlx5_cqe64 cqe;
+			bool filler = false, wrong = rnd_below(10) == 0;
+			uint8_t before[sizeof(ring)];
+			int ret;
+
+			while (rnd_below(3) && inlay_srq_room(&rq.srq)) {
+				i = inlay_srq_index(&rq.srq);
+				assert_false(busy[i]);
+				must(posted >= cnt && rnd_below(2) ? inlay_srq_repost(&rq.srq) : inlay_post_srq_recv(&rq.srq, &sge, 1));
+				busy[i] = true;
+				posted++;
+			}
+			inlay_srq_ring(&rq.srq);
+			if (holds[s] == MOST && taken == posted)
+				continue;
+			if (holds[s] == MOST) {
+				holds[s] = next;
+				next = cyclic ? (next + 1) % cnt : (uint32_t)get(ring + next * 64 + 2, 2);
+				taken++;
+			}
+			i = holds[s];
+			assert_true(busy[i]);
+			for (k = 0; k < 64; k++)
+				((uint8_t *)&cqe)[k] = (uint8_t)rnd();
+			cqe.op_own = MLX5_CQE_RESP_SEND << 4;
+			filler = rnd_below(8) == 0;
+			if (!messages) {
+				n = filler ? strides - used[i] : 1 + rnd_below(strides - used[i]);
+				index = used[i];
+			} else {
+				/* Parts of several senders may share an entry: the index says no more than the place */
+				index = rnd_below(strides);
+			}
+			len = rnd_below((n << shape.log_size) - (messages ? 0 : shape.shift)) + 1;
+			want_len = filler ? 0 : len;
+			if (wrong && !messages && rnd_below(2))
+				n = rnd_below(2) ? 0 : strides - used[i] + 1 + rnd_below(100);
+			else if (wrong && !filler)
+				index += strides;
+			else
+				wrong = false;
+			if (messages) {
+				cqe.byte_cnt = htobe32((uint32_t)filler << 31 | shown << 29 | len);
+				((uint8_t *)&cqe)[20] = (uint8_t)(index >> 8);
+				((uint8_t *)&cqe)[21] = (uint8_t)index;
+				wrong = !filler && index >= strides;
+			} else {
+				cqe.byte_cnt = htobe32((uint32_t)filler << 31 | n << 16 | len);
+				cqe.wqe_counter = htobe16((uint16_t)index);
+			}
+			/* An entry that is not posted; one beyond the ring, which a cyclic counter goes on to */
+			k = i;
+			if (rnd_below(10) == 0)
+				k = rnd_below(cnt);
+			k += rnd_below(4) ? 0 : cnt * (1 + rnd_below(100));
+			if (!cyclic && k >= cnt)
+				wrong = true;
+			else if (k % cnt != i && busy[k % cnt])
+				continue; /* nobody can tell it from a good one */
+			else if (k % cnt != i)
+				wrong = true;
+			if (messages)
+				cqe.wqe_counter = htobe16((uint16_t)k);
+			else
+				cqe.wqe_id = htobe16((uint16_t)k);
+			was = rq;
+			memcpy(before, ring, sizeof(ring));
+			ret = messages ? inlay_striding_srq_take_part(&rq, &cqe, &at, &part) : inlay_striding_srq_take(&rq, &cqe, &at);
+			if (wrong) {
+				assert_int_equal(ret, -EPROTO);
+				assert_memory_equal(&rq, &was, sizeof(rq));
+				assert_memory_equal(&at, &was_at, sizeof(at));
+				assert_memory_equal(ring, before, sizeof(ring));
+				refused++;
+				continue;
+			}
+			assert_int_equal(at.wqe, i);
+			assert_int_equal(at.len, want_len);
+			if (!filler)
+				assert_int_equal(at.offset, (index << shape.log_size) + (messages ? 0 : shape.shift));
+			if (messages)
+				assert_int_equal(part, shown & 3);
+			used[i] += n;
+			assert_int_equal(ret, used[i] == strides);
+			if (ret) {
+				busy[i] = false;
+				used[i] = 0;
+				holds[s] = MOST;
+				done_entries++;
+			}
+		}
+	}
+	printf("# %u refused, %u entries\n", refused, done_entries);
+	assert_true(refused > 1000 && done_entries > 1000);
+}
+
+/* Parts scattered to the CQE have no place in the buffer, but take a stride */
+static void scattered(void **state)
+{
+	static uint8_t ring[4 * 32] __attribute__((aligned(64)));
+	static const struct inlay_strides shape = {1, 6, 0};
+	struct ibv_sge sge = {0x1000, 128, 5};
+	struct inlay_striding_srq rq;
+	struct inlay_packet_at at;
+	struct mlx5_cqe64 cqe;
+	uint32_t record, part, i;
+
+	(void)state;
+	must(inlay_srq_init(&rq.srq, ring, 4, 32, &record));
+	must(inlay_striding_srq_init(&rq, &shape));
+	must(inlay_post_srq_recv(&rq.srq, &sge, 1));
+	memset(&cqe, 0xee, sizeof(cqe));
+	cqe.byte_cnt = htobe32(3u << 29 | 17);
+	cqe.wqe_counter = 0;
+	cqe.op_own = MLX5_CQE_RESP_SEND << 4 | INLAY_CQE_SCATTER_32;
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(inlay_striding_srq_take_part(&rq, &cqe, &at, &part), i);
+		assert_int_equal(at.len, 17);
+		assert_int_equal(part, INLAY_PART_FIRST | INLAY_PART_LAST);
+	}
+	assert_int_equal(inlay_striding_srq_take_part(&rq, &cqe, &at, &part), -EPROTO);
+}
+
 /* What cannot be a queue; room in the CQ */
 static void arguments(void **state)
 {
 	static uint8_t ring[1024] __attribute__((aligned(64))), cqes[64 * 64] __attribute__((aligned(64)));
-	uint32_t record[2], cq_record[2];
+	static const struct inlay_strides shape = {3, 6, 2}, bad[] = {{17, 6, 0}, {3, 5, 0}, {3, 14, 0}, {3, 6, 1}, {3, 6, 4}};
+	uint32_t record[2], cq_record[2], i;
+	struct inlay_striding_srq srq;
 	struct inlay_striding rq;
 	struct inlay_cq cq;
 	const char *why;
 
 	(void)state;
-	must(inlay_striding_init(&rq, ring, 4, 32, record, 3, 6, 2));
-	assert_int_equal(inlay_striding_init(&rq, ring, 3, 32, record, 3, 6, 0), -EINVAL);
-	assert_int_equal(inlay_striding_init(&rq, ring, 4, 16, record, 3, 6, 0), -EINVAL);
-	assert_int_equal(inlay_striding_init(&rq, ring, 4, 32, NULL, 3, 6, 0), -EINVAL);
-	assert_int_equal(inlay_striding_init(&rq, ring, 4, 32, record, 17, 6, 0), -EINVAL);
-	assert_int_equal(inlay_striding_init(&rq, ring, 4, 32, record, 3, 5, 0), -EINVAL);
-	assert_int_equal(inlay_striding_init(&rq, ring, 4, 32, record, 3, 14, 0), -EINVAL);
-	assert_int_equal(inlay_striding_init(&rq, ring, 4, 32, record, 3, 6, 1), -EINVAL);
+	must(inlay_striding_init(&rq, ring, 4, 32, record, &shape));
+	assert_int_equal(inlay_striding_init(&rq, ring, 3, 32, record, &shape), -EINVAL);
+	assert_int_equal(inlay_striding_init(&rq, ring, 4, 16, record, &shape), -EINVAL);
+	assert_int_equal(inlay_striding_init(&rq, ring, 4, 32, NULL, &shape), -EINVAL);
+	for (i = 0; i < ARRAY(bad); i++) {
+		assert_int_equal(inlay_striding_init(&rq, ring, 4, 32, record, &bad[i]), -EINVAL);
+		assert_int_equal(inlay_striding_srq_init(&srq, &bad[i]), -EINVAL);
+	}
 	must(inlay_cq_init(&cq, cqes, 64, 64, cq_record, NULL, 1));
-	must(inlay_striding_init(&rq, ring, 8, 32, record, 3, 6, 0));
+	must(inlay_striding_init(&rq, ring, 8, 32, record, &shape));
 	must(inlay_striding_reserve(&rq, &cq, &why));
 	assert_int_equal(inlay_cq_reserve(&cq, 1, &why), -ENOSPC);
 	inlay_striding_fini(&rq);
-	must(inlay_striding_init(&rq, ring, 16, 32, record, 3, 6, 0));
+	must(inlay_striding_init(&rq, ring, 16, 32, record, &shape));
 	assert_int_equal(inlay_striding_reserve(&rq, &cq, &why), -ENOSPC);
+	must(inlay_srq_init(&srq.srq, ring, 8, 32, record));
+	must(inlay_striding_srq_init(&srq, &shape));
+	must(inlay_striding_srq_reserve(&srq, &cq, &why));
+	assert_int_equal(inlay_striding_srq_reserve(&srq, &cq, &why), -ENOSPC);
+	inlay_srq_fini(&srq.srq);
+	must(inlay_cq_reserve(&cq, 64, &why));
 }
 
 int main(void)
@@ -497,6 +662,8 @@ int main(void)
 		cmocka_unit_test(compressed),
 		cmocka_unit_test(recycled),
 		cmocka_unit_test(hostile),
+		cmocka_unit_test(shared),
+		cmocka_unit_test(scattered),
 		cmocka_unit_test(arguments),
 	};
 

@@ -18,6 +18,9 @@
  *   ... inlay_post_srq_recv(&rmp.srq, &sge, 1); inlay_srq_ring(&rmp.srq); ...
  *   inlay_devx_rmp_destroy(&rmp);                      after its QPs
  *
+ * With INLAY_DEVX_RMP_STRIDING, rmp.striding is a queue of queue/striding.h, of the shape
+ * attr.strides.
+ *
  * Threads: the queue as queue/srq.h; all else as device commands.
  * Sources: devx/ifc/wq.h; Linux, infiniband/hw/mlx5/srq_cmd.c; UCX's rc_mlx5_devx.c (a cyclic one).
  */
@@ -28,25 +31,31 @@
 #include <inlay/devx/ifc/wq.h>
 #include <inlay/devx/umem.h>
 #include <inlay/queue/srq.h>
+#include <inlay/queue/striding.h>
 
 enum inlay_devx_rmp_flags {
-	INLAY_DEVX_RMP_CYCLIC = 1 /* posted and taken in order: queue/srq.h */
+	INLAY_DEVX_RMP_CYCLIC = 1,  /* posted and taken in order: queue/srq.h */
+	INLAY_DEVX_RMP_STRIDING = 2 /* each entry takes many messages or packets: queue/striding.h */
 };
 
 /* What to create. Zero it first. */
 struct inlay_devx_rmp_attr {
 	struct inlay_devx_place ring;   /* inlay_devx_rmp_size() bytes */
 	struct inlay_devx_place record; /* 8 bytes, of which the first 4 are used */
-	struct inlay_cq *cq;            /* reserves `entries` CQEs in it. NULL: the caller reserves them */
+	struct inlay_cq *cq;            /* reserves a CQE per entry or stride. NULL: the caller reserves them */
 	uint32_t pdn;                   /* 24 bits */
 	uint32_t entries;               /* a power of two, 2 .. 32768, of which one is never posted */
 	uint32_t stride;                /* bytes of an entry, a power of two, 32 .. 1024: 16, and 16 per SGE */
 	uint32_t flags;                 /* enum inlay_devx_rmp_flags */
+	struct inlay_strides strides;   /* of a striding queue; log_number 3 .. 16 */
 };
 
 /* The queue and its object. */
 struct inlay_devx_rmp {
-	struct inlay_srq srq;
+	union {
+		struct inlay_srq srq;
+		struct inlay_striding_srq striding; /* with INLAY_DEVX_RMP_STRIDING */
+	};
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
 	uint32_t rmpn;
 	uint32_t reserved;
@@ -62,31 +71,41 @@ INLAY_COLD size_t inlay_devx_rmp_size(uint32_t entries, uint32_t stride)
 	return (size_t)entries * stride;
 }
 
-/* Fills the zeroed work queue of an RMP or XRQ, and initialises its inlay_srq. */
-INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, const struct inlay_devx_rmp_attr *attr,
-				  struct inlay_devx_error *error)
+/* Fills the zeroed work queue of an RMP or XRQ, and initialises its queue. */
+INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_striding_srq *rq,
+				  const struct inlay_devx_rmp_attr *attr, struct inlay_devx_error *error)
 {
+	uint32_t cyclic = attr->flags & INLAY_DEVX_RMP_CYCLIC, striding = attr->flags & INLAY_DEVX_RMP_STRIDING;
 	size_t bytes = inlay_devx_rmp_size(attr->entries, attr->stride);
 	uint32_t *record;
 	uint8_t *ring;
 	int err;
 
 	error->why = inlay_devx_places_(attr->ring, bytes, attr->record, &ring, &record);
-	if (!bytes || attr->pdn >> 24 || attr->flags & ~(uint32_t)INLAY_DEVX_RMP_CYCLIC)
-		error->why = "an impossible number or size of entries, PD number or flag";
+	if (!bytes || attr->pdn >> 24 || attr->flags & ~(uint32_t)(INLAY_DEVX_RMP_CYCLIC | INLAY_DEVX_RMP_STRIDING) ||
+	    (striding && (attr->strides.log_number < 3 || !inlay_strides_ok_(&attr->strides))))
+		error->why = "an impossible number or size of entries or strides, PD number or flag";
 	if (error->why)
 		return inlay_devx_refuse_(error, -EINVAL, error->why);
 	record[1] = 0;
-	if (attr->flags & INLAY_DEVX_RMP_CYCLIC)
-		err = inlay_srq_init_cyclic(srq, ring, attr->entries, attr->stride, record);
+	if (cyclic)
+		err = inlay_srq_init_cyclic(&rq->srq, ring, attr->entries, attr->stride, record);
 	else
-		err = inlay_srq_init(srq, ring, attr->entries, attr->stride, record);
+		err = inlay_srq_init(&rq->srq, ring, attr->entries, attr->stride, record);
+	if (!err && striding)
+		err = inlay_striding_srq_init(rq, &attr->strides);
 	if (!err && attr->cq)
-		err = inlay_srq_reserve(srq, attr->cq, &error->why);
+		err = striding ? inlay_striding_srq_reserve(rq, attr->cq, &error->why) :
+				 inlay_srq_reserve(&rq->srq, attr->cq, &error->why);
 	if (err)
 		return inlay_devx_refuse_(error, err, error->why);
 	inlay_wqc_set(wq, INLAY_WQC_WQ_TYPE,
-		      attr->flags & INLAY_DEVX_RMP_CYCLIC ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST);
+		      (cyclic ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST) | (striding ? INLAY_WQ_STRIDING : 0));
+	if (striding) {
+		inlay_wqc_set(wq, INLAY_WQC_LOG_WQE_NUM_OF_STRIDES, (attr->strides.log_number - 9) & 0xf);
+		inlay_wqc_set(wq, INLAY_WQC_LOG_WQE_STRIDE_SIZE, attr->strides.log_size - 6);
+		inlay_wqc_set(wq, INLAY_WQC_TWO_BYTE_SHIFT_EN, !!attr->strides.shift);
+	}
 	inlay_wqc_set(wq, INLAY_WQC_PD, attr->pdn);
 	inlay_wqc_set(wq, INLAY_WQC_LOG_WQ_SZ, inlay_log2_ceil(attr->entries));
 	inlay_wqc_set(wq, INLAY_WQC_LOG_WQ_STRIDE, inlay_log2_ceil(attr->stride));
@@ -124,7 +143,7 @@ INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_cont
 	__builtin_memset(rmp, 0, sizeof(*rmp));
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_RMP, 0);
 	inlay_rmpc_set(&in.rmpc, INLAY_RMPC_STATE, INLAY_WQ_STATE_RDY);
-	err = inlay_devx_shared_(&in.rmpc.wq, &rmp->srq, attr, &rmp->error);
+	err = inlay_devx_shared_(&in.rmpc.wq, &rmp->striding, attr, &rmp->error);
 	if (err)
 		return err;
 	err = inlay_devx_make_(ctx, &in, sizeof(in), &rmp->obj, &rmp->rmpn, &rmp->error);

@@ -49,7 +49,10 @@ struct inlay_devx_xrq_attr {
 
 /* The queue and its object. */
 struct inlay_devx_xrq {
-	struct inlay_srq srq;
+	union {
+		struct inlay_srq srq;
+		struct inlay_striding_srq striding; /* as in rmp.h */
+	};
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
 	uint32_t xrqn;
 	uint32_t log_list;             /* log2 of the device's list: twice the tags, rounded up */
@@ -74,7 +77,7 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
 	if (!attr->tags || attr->tags > 1u << 14 || (attr->user_index | attr->cqn) >> 24 || attr->flags & ~all)
 		return inlay_devx_refuse_(&xrq->error, -EINVAL, "impossible tags, CQ number, user index or flag");
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_XRQ, 0);
-	err = inlay_devx_shared_(&in.xrqc.wq, &xrq->srq, &attr->shared, &xrq->error);
+	err = inlay_devx_shared_(&in.xrqc.wq, &xrq->striding, &attr->shared, &xrq->error);
 	if (err)
 		return err;
 	xrq->log_list = inlay_log2_ceil(attr->tags) + 1;

@@ -6,14 +6,32 @@
  *   ...
  *   inlay_rq_release(&rq, cqe);                              gives back the WQE of one receive completion
  *
+ * A fixed queue, whose buffers stay in their WQEs, costs a counter and the doorbell record:
+ *
+ *   for (i = 0; i < inlay_rq_size(&rq); i++)
+ *           inlay_post_recv(&rq, &sge[i], 1);                writes each WQE, once for all
+ *   inlay_rq_ring(&rq);
+ *   while ((n = inlay_cq_decode(&cq, counters, lengths, 64))) {
+ *           for (k = 0; k < n; k++)
+ *                   handle(buf[counters[k] & (inlay_rq_size(&rq) - 1)], lengths[k]);
+ *           inlay_rq_repost(&rq, n);
+ *           inlay_rq_ring(&rq);
+ *           inlay_cq_update(&cq);
+ *   }
+ *
  * Invariants:
  *   - WQEs complete in the order in which they were posted. Indices grow without bound and are
  *     masked at use. There is no register: ringing writes the doorbell record.
+ *   - A QP of MLX5DV_QP_CREATE_OOO_DP (rdma-core 54) takes its WQEs in any order. Completions come in
+ *     the order of the messages, and their WQE counter says which WQE. The device wants a ring of
+ *     twice the receives that are posted at a time; libmlx5 makes it so. Call inlay_rq_set_ooo, and
+ *     inlay_rq_release_ooo for each completion. SRQs need nothing, they are always taken like this.
  *   - libmlx5 clears a WQ's record on the way from RESET to RDY (mlx5_modify_wq), so take over or
  *     reset, move it to RDY, then post. A QP takes receives from INIT on.
  *
  * Threads: one owner at a time.
- * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c).
+ * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c); mlx5dv_create_qp(3) and libmlx5's
+ * mlx5_calc_rq_size for the doubled ring.
  */
 #ifndef INLAY_QUEUE_RQ_H
 #define INLAY_QUEUE_RQ_H
@@ -33,7 +51,9 @@ struct inlay_rq {
 	uint32_t mask;            /* WQEs in the ring, less 1 */
 	uint32_t stride;          /* bytes of a WQE, a power of two */
 	uint32_t pi;              /* WQEs posted */
-	uint32_t limit;           /* pi stops here: WQEs given back, plus the ring's size */
+	uint32_t limit;           /* pi stops here: WQEs given back, plus `most` */
+	uint32_t most;            /* posted at a time: the ring's size; half of it out of order */
+	uint32_t early;           /* out of order: WQEs that came back before an older one */
 	uint32_t max_sge;         /* stride / 16 */
 	uint32_t reserved;        /* CQEs set aside for it */
 	struct inlay_cq *cq;      /* in this CQ, or NULL */
@@ -61,7 +81,7 @@ INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, u
 	rq->dbrec = (volatile inlay_record *)(dbrec + MLX5_RCV_DBR) + 1;
 	rq->mask = wqe_cnt - 1;
 	rq->stride = stride;
-	rq->limit = wqe_cnt;
+	rq->limit = rq->most = wqe_cnt;
 	rq->max_sge = stride / INLAY_DS;
 	return 0;
 }
@@ -91,9 +111,19 @@ INLAY_COLD void inlay_rq_fini(struct inlay_rq *rq)
  */
 INLAY_COLD void inlay_rq_reset(struct inlay_rq *rq)
 {
-	rq->pi = 0;
-	rq->limit = rq->mask + 1;
+	rq->pi = rq->early = 0;
+	rq->limit = rq->most;
 	*rq->dbrec = 0;
+}
+
+/*
+ * Makes a fresh queue, of at least two WQEs, one whose WQEs the device takes in any order: half of
+ * the ring can be posted at a time.
+ */
+INLAY_COLD void inlay_rq_set_ooo(struct inlay_rq *rq)
+{
+	INLAY_CHECK(rq && rq->mask && !rq->pi, "the queue is fresh and has two WQEs");
+	rq->limit = rq->most = (rq->mask + 1) / 2;
 }
 
 /*
@@ -150,10 +180,10 @@ INLAY_ALWAYS void inlay_rq_ring(struct inlay_rq *rq)
 	*rq->dbrec = inlay_to_be16((uint16_t)rq->pi);
 }
 
-/* Receive WQEs in the ring. */
+/* Receives that can be posted at a time: the WQEs in the ring, or half of them after inlay_rq_set_ooo. */
 INLAY_FN uint32_t inlay_rq_size(const struct inlay_rq *rq)
 {
-	return rq->mask + 1;
+	return rq->most;
 }
 
 /* Receives posted so far: the index of the next one. */
@@ -171,7 +201,7 @@ INLAY_FN uint32_t inlay_rq_room(const struct inlay_rq *rq)
 /* Receive WQEs posted and not given back. A QP in error produces a flush CQE for each. */
 INLAY_FN uint32_t inlay_rq_pending(const struct inlay_rq *rq)
 {
-	return rq->mask + 1 - inlay_rq_room(rq);
+	return rq->most - inlay_rq_room(rq);
 }
 
 /*
@@ -194,7 +224,7 @@ INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *
 /* As inlay_sq_release_until (queue/sq.h): gives back all receives before inlay_rq_index `index`. */
 INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 {
-	uint32_t n = index + rq->mask + 1 - rq->limit;
+	uint32_t n = index + rq->most - rq->limit;
 
 	if (INLAY_UNLIKELY(n > inlay_rq_pending(rq)))
 		return -EPROTO;
@@ -213,6 +243,54 @@ INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 	inlay_put64(rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride + 8, inlay_to_be64(addr));
 	rq->pi++;
 	rq->limit++;
+}
+
+/*
+ * Gives back the n oldest receives, which have completed (not checked), and posts their WQEs as many
+ * again as they are: in a ring that is kept full, the same. Visible after inlay_rq_ring().
+ */
+INLAY_ALWAYS void inlay_rq_repost(struct inlay_rq *rq, uint32_t n)
+{
+	INLAY_CHECK(rq && n <= inlay_rq_pending(rq), "as many receives are outstanding");
+	INLAY_CHECK(rq->pi > rq->mask || !n, "the WQEs have been written");
+	rq->pi += n;
+	rq->limit += n;
+}
+
+/* ---- Data path: out of order ---- */
+
+#define INLAY_RQ_BACK_ 0x80u /* in the first byte of a WQE, whose length has 31 bits: it has come back */
+
+/*
+ * As inlay_rq_release, of a queue after inlay_rq_set_ooo: gives back the receive WQE that the
+ * completion names. Its index in the ring is inlay_cqe_wqe_counter, modulo twice inlay_rq_size.
+ *
+ * Returns 1, or -EPROTO when that WQE is not outstanding; then nothing has changed. No WQE is written
+ * again before all older ones have come back, so there can be less room than came back.
+ */
+INLAY_FN int inlay_rq_release_ooo(struct inlay_rq *rq, const struct mlx5_cqe64 *cqe)
+{
+	uint32_t oldest, index, all;
+	uint8_t *wqe;
+
+	INLAY_CHECK(rq && cqe, "queue and CQE are not NULL");
+	all = rq->early < rq->most ? rq->early : rq->most;
+	oldest = rq->limit - rq->most - all;
+	index = (inlay_cqe_wqe_counter(cqe) - oldest) & rq->mask;
+	wqe = rq->buf + (size_t)((oldest + index) & rq->mask) * rq->stride;
+	if (INLAY_UNLIKELY(index >= rq->pi - oldest) || INLAY_UNLIKELY(wqe[0] & INLAY_RQ_BACK_))
+		return -EPROTO;
+	if (index) {
+		wqe[0] |= INLAY_RQ_BACK_;
+		rq->early++;
+	} else {
+		for (oldest++; rq->early; oldest++, rq->early--)
+			if (!(rq->buf[(size_t)(oldest & rq->mask) * rq->stride] & INLAY_RQ_BACK_))
+				break;
+	}
+	all = rq->early < rq->most ? rq->early : rq->most;
+	rq->limit = oldest + rq->most + all;
+	return 1;
 }
 
 #endif

@@ -5,7 +5,7 @@
  *   uint32_t i = inlay_srq_index(&srq);                      which entry comes next: file its buffer under i
  *   inlay_post_srq_recv(&srq, &sge, 1);  inlay_srq_ring(&srq);
  *   ...
- *   i = inlay_cqe_wqe_counter(cqe);                          the entry that this receive took
+ *   i = inlay_srq_entry(&srq, cqe);                          the entry that this receive took
  *   inlay_srq_release(&srq, cqe);                            gives it back, good or error; reads the
  *                                                            CQE, so before inlay_cq_advance
  *
@@ -17,7 +17,8 @@
  *          posted                         free; a released entry is appended after tail
  *
  *   +0   next    be16 at +2: number of the entry that follows
- *   +6   free    1 while the entry is in the free list
+ *   +5   free    1 while the entry is in the free list
+ *   +6   used    strides used up, of a striding queue (queue/striding.h)
  *   +8   user    8 bytes that belong to the caller: inlay_srq_user
  *   +16  data    pointer | pointer | ...  and an end (key 0x100) when there is room for more
  *
@@ -39,7 +40,13 @@
  *           inlay_srq_set_user(&srq, i, other), inlay_post_srq_recv(&srq, &sge_of_other, 1);
  *
  * The device walks a cyclic queue (devx/rmp.h) from entry to entry, whatever the links say. An
- * entry released before its predecessors waits for them; its release returns 0.
+ * entry released before its predecessors waits for them; its release returns 0. The WQE counter of
+ * its completions may go on to 2^16: inlay_srq_entry masks it.
+ *
+ * The device reads no entry twice, so its next receive is most likely in the entry that follows.
+ * Its buffer can be on the way to the cache while this message is handled:
+ *
+ *   __builtin_prefetch((void *)inlay_srq_user(&srq, inlay_srq_next(&srq, i)));
  *
  * Every QP on the queue must complete its receives to a CQ that inlay polls: libmlx5 would put the
  * entry of each completion that it polls or removes into a free list of its own.
@@ -62,7 +69,9 @@
 #include <inlay/queue/cq.h>
 #include <inlay/queue/uar.h>
 
-#define INLAY_SRQ_FREE_ 6 /* offset of the byte that marks a free entry; the device ignores it */
+/* Offsets of what the device ignores: the byte that marks a free entry; 16 bits of a striding one. */
+#define INLAY_SRQ_FREE_ 5
+#define INLAY_SRQ_USED_ 6
 
 struct inlay_srq {
 	uint8_t *buf;
@@ -175,10 +184,26 @@ INLAY_FN uint32_t inlay_srq_pending(const struct inlay_srq *srq)
 	return srq->wqe_cnt - 1 - srq->room;
 }
 
-/* The next entry: inlay_cqe_wqe_counter of its completion will be this. Undefined without room. */
+/* The next entry: inlay_srq_entry of its completion will be this. Undefined without room. */
 INLAY_FN uint16_t inlay_srq_index(const struct inlay_srq *srq)
 {
 	return (uint16_t)srq->head;
+}
+
+/* The entry that a receive completion names; of a linked list that is inlay_cqe_wqe_counter. */
+INLAY_ALWAYS uint32_t inlay_srq_entry(const struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
+{
+	uint32_t index = inlay_cqe_wqe_counter(cqe);
+
+	return INLAY_LIKELY(srq->cnt) ? index : index & (srq->wqe_cnt - 1);
+}
+
+/* The entry that was posted after entry `index`, or will be posted next. */
+INLAY_ALWAYS uint32_t inlay_srq_next(const struct inlay_srq *srq, uint32_t index)
+{
+	if (INLAY_UNLIKELY(!srq->cnt))
+		return (index + 1) & (srq->wqe_cnt - 1);
+	return INLAY_LIKELY(index < srq->cnt) ? inlay_wqe_next_of(inlay_srq_wqe(srq, index)) : 0;
 }
 
 /* 8 bytes of entry `index` that belong to the caller; inlay and the device ignore them. */
@@ -279,24 +304,13 @@ INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 	*srq->dbrec = inlay_to_be16((uint16_t)srq->pi);
 }
 
-/*
- * Gives back the entry that a receive completion of a QP on this queue names, successful or not.
- * The entry keeps its data segments: see inlay_srq_repost.
- *
- * Returns the entries that came back: 1, or 0 or more for a cyclic queue; or -EPROTO when the entry
- * is not posted (a completion of another queue, a faulty device), with nothing changed.
- */
-INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
+/* Gives back entry `be`. As inlay_srq_release. */
+INLAY_ALWAYS int inlay_srq_free_(struct inlay_srq *srq, uint16_t be)
 {
-	uint32_t index;
-	uint16_t be;
-	uint8_t *wqe;
+	uint32_t index = inlay_from_be16(be);
+	uint8_t *wqe = inlay_srq_wqe(srq, index);
 	int freed;
 
-	INLAY_CHECK(srq && cqe, "queue and CQE are not NULL");
-	be = cqe->wqe_counter;
-	index = inlay_from_be16(be);
-	wqe = inlay_srq_wqe(srq, index);
 	if (INLAY_LIKELY(index < srq->cnt)) {
 		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_FREE_]))
 			return -EPROTO;
@@ -307,7 +321,10 @@ INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe6
 		return 1;
 	}
 	__asm__ volatile("" ::: "memory"); /* as in inlay_sq_release */
-	if (srq->cnt || index >= srq->wqe_cnt || wqe[INLAY_SRQ_FREE_])
+	if (srq->cnt)
+		return -EPROTO;
+	wqe = inlay_srq_wqe(srq, index & (srq->wqe_cnt - 1));
+	if (wqe[INLAY_SRQ_FREE_])
 		return -EPROTO;
 	wqe[INLAY_SRQ_FREE_] = 1;
 	/* Of a cyclic queue: the oldest entries that have all come back. */
@@ -322,6 +339,19 @@ INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe6
 		__asm__ volatile("" ::: "memory");
 	}
 	return freed;
+}
+
+/*
+ * Gives back the entry that a receive completion of a QP on this queue names, successful or not.
+ * The entry keeps its data segments: see inlay_srq_repost.
+ *
+ * Returns the entries that came back: 1, or 0 or more for a cyclic queue; or -EPROTO when the entry
+ * is not posted (a completion of another queue, a faulty device), with nothing changed.
+ */
+INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
+{
+	INLAY_CHECK(srq && cqe, "queue and CQE are not NULL");
+	return inlay_srq_free_(srq, cqe->wqe_counter);
 }
 
 /*

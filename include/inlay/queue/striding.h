@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/striding.h: a striding (multi-packet) receive queue: each buffer takes many packets.
+ * inlay/queue/striding.h: striding (multi-packet) receive queues: each buffer takes many packets.
  *
  *   inlay_striding_post(&rq, (uintptr_t)buf[i], lkey);          every buffer: strides << log_size bytes
  *   inlay_striding_ring(&rq);
@@ -18,7 +18,8 @@
  *   WQE   +0   next segment  be16 at +2: index of the WQE behind it. Cyclic queues do not read it
  *         +16  data          one buffer: length, key, address
  *         +32  end           lkey 0x100, when the ring's WQEs are longer
- *   CQE   +44  byte_cnt      filler << 31 | strides used << 16 | bytes of the packet
+ *   CQE   +2   wqe_id        the WQE
+ *         +44  byte_cnt      filler << 31 | strides used << 16 | bytes of the packet
  *         +60  wqe_counter   the first of them
  *
  * A packet lies in strides of one buffer, one behind the other. When the next packet needs more
@@ -27,15 +28,32 @@
  * Invariants:
  *   - The device fills the buffers in the order of their WQEs, and uses up all strides of one
  *     before it goes on. Counting the strides of the CQEs is enough to know which buffer they are
- *     in: wqe_id, at +2 of a CQE, is not read. A block of compressed CQEs has but one.
+ *     in: wqe_id says the same (DPDK asserts it), and in a block of compressed CQEs only the title
+ *     has one. It is not read.
  *   - Each stride may have a CQE of its own. inlay_striding_reserve makes room for all.
  *   - An error CQE carries no strides: do not take it. The queue has stopped then. Reset its WQ or
  *     RQ, clean the CQ (inlay_cq_clean) and call inlay_striding_reset: all buffers are the caller's.
  *
+ * A shared striding queue (inlay_striding_srq: an SRQ, RMP or XRQ, devx/rmp.h) is an inlay_srq whose
+ * entries come back with their last stride. Several QPs fill its entries side by side:
+ *
+ *   sge.length = inlay_striding_srq_bytes(&rq);                 or one SGE for each stride
+ *   inlay_post_srq_recv(&rq.srq, &sge, 1);  inlay_srq_ring(&rq.srq);
+ *   ...
+ *   done = inlay_striding_srq_take(&rq, cqe, &at);              as above; at.wqe is the entry
+ *
+ * Its completions of messages (InfiniBand, RoCE) are others than those of packets. Each part of a
+ * message has one, and takes one stride:
+ *
+ *   CQE   +20  the stride
+ *         +44  byte_cnt      filler << 31 | last part << 30 | first << 29 | bytes
+ *         +60  wqe_counter   the entry
+ *
  * Threads: one owner at a time.
- * Sources: the kernel's en_rx.c (mlx5e_handle_rx_cqe_mpwrq) and DPDK's mlx5_rx.c
- * (mlx5_rx_burst_mprq) for the CQE and for counting strides in order, DPDK's mlx5_rxq.c for the
- * WQE. libmlx5's own post to a striding WQ leaves the next segment out.
+ * Sources: the kernel's en_rx.c (mlx5e_handle_rx_cqe_mpwrq, which reads wqe_id: its queues are linked
+ * lists) and DPDK's mlx5_rx.c (mlx5_rx_burst_mprq) for the CQE and for counting strides in order,
+ * DPDK's mlx5_rxq.c for the WQE; UCX's rc_mlx5.inl and rc_mlx5_devx.c for messages. libmlx5's own
+ * post to a striding WQ leaves the next segment out.
  */
 #ifndef INLAY_QUEUE_STRIDING_H
 #define INLAY_QUEUE_STRIDING_H
@@ -47,6 +65,14 @@
 #include <inlay/wqe.h>
 #include <inlay/queue/cq.h>
 #include <inlay/queue/rq.h>
+#include <inlay/queue/srq.h>
+
+/* The shape of each buffer. */
+struct inlay_strides {
+	uint32_t log_number;      /* log2 of its strides, 0 .. 16 */
+	uint32_t log_size;        /* log2 of a stride's bytes, 6 .. 13 */
+	uint32_t shift;           /* bytes left free before each packet: 0, or 2, which aligns IP headers */
+};
 
 /* A striding receive queue. */
 struct inlay_striding {
@@ -58,41 +84,56 @@ struct inlay_striding {
 	uint32_t shift;           /* bytes that the device leaves free before each packet */
 };
 
-/* Where a packet is. */
+/* A shared one. */
+struct inlay_striding_srq {
+	struct inlay_srq srq;     /* of entries: post to it, and ring it */
+	uint32_t strides;         /* of an entry */
+	uint32_t bytes;           /* of an entry */
+	uint32_t log_size;        /* of a stride */
+	uint32_t shift;           /* as above */
+};
+
+/* Where a packet, or a part of a message, is. */
 struct inlay_packet_at {
 	uint32_t wqe;             /* in which buffer: the place of its WQE in the ring */
 	uint32_t offset;          /* where in it */
 	uint32_t len;             /* bytes; 0: there is none */
 };
 
+/* Of inlay_striding_srq_take_part. */
+enum inlay_part {
+	INLAY_PART_FIRST = 1,     /* of its message, if the device says so (ib_striding_wq_cq_first_indication) */
+	INLAY_PART_LAST = 2
+};
+
 /* ---- Set-up ---- */
+
+INLAY_COLD int inlay_strides_ok_(const struct inlay_strides *shape)
+{
+	return shape->log_number <= 16 && shape->log_size >= 6 && shape->log_size <= 13 &&
+	       (!shape->shift || shape->shift == 2);
+}
 
 /*
  * Describes a fresh striding ring, 16-byte aligned; buf, wqe_cnt, wqe_size (here 32 .. 1024) and
- * dbrec as in inlay_rq_init.
- *
- * log_strides  of each buffer, 0 .. 16: their number
- * log_size     6 .. 13: their bytes
- * shift        0, or 2 for a queue created with the two-byte shift, which aligns IP headers
- *
- * Returns 0, or -EINVAL for an argument out of its range.
+ * dbrec as in inlay_rq_init. Returns 0, or -EINVAL for an argument out of its range.
  */
 INLAY_COLD int inlay_striding_init(struct inlay_striding *rq, void *buf, uint32_t wqe_cnt, uint32_t wqe_size,
-				   volatile uint32_t *dbrec, uint32_t log_strides, uint32_t log_size, uint32_t shift)
+				   volatile uint32_t *dbrec, const struct inlay_strides *shape)
 {
 	uint32_t i;
 	int err;
 
-	if (wqe_size < 2 * INLAY_DS || log_strides > 16 || log_size < 6 || log_size > 13 || (shift && shift != 2))
+	if (wqe_size < 2 * INLAY_DS || !inlay_strides_ok_(shape))
 		return -EINVAL;
 	err = inlay_rq_init(&rq->rq, buf, wqe_cnt, wqe_size, dbrec);
 	if (err)
 		return err;
-	rq->strides = 1u << log_strides;
+	rq->strides = 1u << shape->log_number;
 	rq->left = 0;
-	rq->bytes = rq->strides << log_size;
-	rq->log_size = log_size;
-	rq->shift = shift;
+	rq->bytes = rq->strides << shape->log_size;
+	rq->log_size = shape->log_size;
+	rq->shift = shape->shift;
 	for (i = 0; i < wqe_cnt; i++) {
 		uint8_t *wqe = rq->rq.buf + (size_t)i * wqe_size;
 
@@ -100,6 +141,38 @@ INLAY_COLD int inlay_striding_init(struct inlay_striding *rq, void *buf, uint32_
 		inlay_wqe_next(wqe, (uint16_t)((i + 1) & rq->rq.mask));
 	}
 	return 0;
+}
+
+/*
+ * Makes rq->srq, fresh from inlay_srq_init or inlay_srq_init_cyclic, a striding queue. Returns 0, or
+ * -EINVAL for an impossible shape.
+ */
+INLAY_COLD int inlay_striding_srq_init(struct inlay_striding_srq *rq, const struct inlay_strides *shape)
+{
+	uint32_t i;
+
+	if (!inlay_strides_ok_(shape))
+		return -EINVAL;
+	rq->strides = 1u << shape->log_number;
+	rq->bytes = rq->strides << shape->log_size;
+	rq->log_size = shape->log_size;
+	rq->shift = shape->shift;
+	for (i = 0; i < rq->srq.wqe_cnt; i++)
+		__builtin_memset(inlay_srq_wqe(&rq->srq, i) + INLAY_SRQ_USED_, 0, 2);
+	return 0;
+}
+
+/* As inlay_striding_reserve, for a shared queue; instead of inlay_srq_reserve. */
+INLAY_COLD int inlay_striding_srq_reserve(struct inlay_striding_srq *rq, struct inlay_cq *cq, const char **why)
+{
+	uint32_t n = rq->strides * rq->srq.wqe_cnt;
+	int err = inlay_cq_reserve(cq, n, why);
+
+	if (!err) {
+		rq->srq.cq = cq;
+		rq->srq.reserved = n;
+	}
+	return err;
 }
 
 /* Reserves a CQE for each stride of the ring's buffers; see inlay_sq_reserve. */
@@ -223,6 +296,101 @@ INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx
 	if (inlay_rq_pending(&rq->rq))
 		rq->left = rq->strides;
 	return 1;
+}
+
+/* ---- Data path: shared ---- */
+
+/* Bytes of an entry's buffers. */
+INLAY_FN uint32_t inlay_striding_srq_bytes(const struct inlay_striding_srq *rq)
+{
+	return rq->bytes;
+}
+
+/* Counts n strides of entry `be`. As inlay_striding_srq_take; *wqe is the entry. */
+INLAY_ALWAYS int inlay_striding_srq_count_(struct inlay_striding_srq *rq, uint16_t be, uint32_t n, uint32_t *wqe)
+{
+	uint32_t index = inlay_from_be16(be);
+	uint16_t used;
+	uint8_t *entry;
+
+	if (!rq->srq.cnt)
+		index &= rq->srq.wqe_cnt - 1;
+	entry = inlay_srq_wqe(&rq->srq, index);
+	if (INLAY_UNLIKELY(index >= rq->srq.wqe_cnt) || INLAY_UNLIKELY(entry[INLAY_SRQ_FREE_]))
+		return -EPROTO;
+	__builtin_memcpy(&used, entry + INLAY_SRQ_USED_, sizeof(used));
+	if (INLAY_UNLIKELY(n - 1 >= rq->strides - used))
+		return -EPROTO;
+	*wqe = index;
+	n += used;
+	used = n == rq->strides ? 0 : (uint16_t)n;
+	__builtin_memcpy(entry + INLAY_SRQ_USED_, &used, sizeof(used));
+	if (INLAY_LIKELY(used))
+		return 0;
+	inlay_srq_free_(&rq->srq, be);
+	return 1;
+}
+
+/*
+ * Counts the strides of one good completion of a packet, and says where it is; as
+ * inlay_striding_take, but entries come back in any order, to be posted again by inlay_srq_repost or
+ * inlay_post_srq_recv.
+ */
+INLAY_ALWAYS int inlay_striding_srq_take(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
+					 struct inlay_packet_at *at)
+{
+	uint32_t count, offset, len;
+	int done;
+
+	INLAY_CHECK(rq && cqe && at, "none is NULL");
+	INLAY_CHECK(!inlay_cqe_is_special(cqe), "neither an error nor a compressed block");
+	count = inlay_cqe_byte_count(cqe);
+	len = count & 0xffff;
+	offset = ((uint32_t)inlay_cqe_wqe_counter(cqe) << rq->log_size) + rq->shift;
+	if (INLAY_UNLIKELY((int32_t)count < 0))
+		offset = len = 0;
+	else if (INLAY_UNLIKELY(offset + len > rq->bytes))
+		return -EPROTO;
+	done = inlay_striding_srq_count_(rq, cqe->wqe_id, count >> 16 & 0x7fff, &at->wqe);
+	if (INLAY_UNLIKELY(done < 0))
+		return done;
+	at->offset = offset;
+	at->len = len;
+	return done;
+}
+
+/*
+ * The same for a part of a message.
+ *
+ * part  enum inlay_part, or'ed. The parts of a message follow each other; between them may lie parts
+ *       of other QPs' messages. Parts scattered to the CQE (inlay_cqe_payload) take a stride, too
+ */
+INLAY_ALWAYS int inlay_striding_srq_take_part(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
+					      struct inlay_packet_at *at, uint32_t *part)
+{
+	uint32_t count, offset, len;
+	uint16_t stride;
+	int done;
+
+	INLAY_CHECK(rq && cqe && at && part, "none is NULL");
+	INLAY_CHECK(!inlay_cqe_is_special(cqe), "neither an error nor a compressed block");
+	count = inlay_cqe_byte_count(cqe);
+	len = count & 0xffff;
+	__builtin_memcpy(&stride, (const uint8_t *)cqe + INLAY_CQE_CSUM_, sizeof(stride));
+	offset = (uint32_t)inlay_from_be16(stride) << rq->log_size;
+	if (INLAY_UNLIKELY((int32_t)count < 0 || inlay_cqe_is_scattered(cqe)))
+		offset = 0;
+	if (INLAY_UNLIKELY((int32_t)count < 0))
+		len = 0;
+	else if (INLAY_UNLIKELY(offset + len > rq->bytes))
+		return -EPROTO;
+	done = inlay_striding_srq_count_(rq, cqe->wqe_counter, 1, &at->wqe);
+	if (INLAY_UNLIKELY(done < 0))
+		return done;
+	at->offset = offset;
+	at->len = len;
+	*part = count >> 29 & (INLAY_PART_FIRST | INLAY_PART_LAST);
+	return done;
 }
 
 #endif

@@ -35,6 +35,9 @@ enum inlay_wqc_field {
 	INLAY_WQC_LOG_WQ_SZ = INLAY_BITS(0x11b, 5),           /* log2 of the entries; SQ: of the WQEBBs */
 	INLAY_WQC_DBR_UMEM_VALID = INLAY_BITS(0x120, 1),      /* the kernel sets it */
 	INLAY_WQC_WQ_UMEM_VALID = INLAY_BITS(0x121, 1),       /* the kernel sets it */
+	INLAY_WQC_LOG_WQE_NUM_OF_STRIDES = INLAY_BITS(0x134, 4), /* log2 of a striding WQE's strides, minus 9, signed */
+	INLAY_WQC_TWO_BYTE_SHIFT_EN = INLAY_BITS(0x138, 1),   /* each packet begins 2 bytes into its stride */
+	INLAY_WQC_LOG_WQE_STRIDE_SIZE = INLAY_BITS(0x13d, 3), /* log2 of a stride's bytes, minus 6 */
 	INLAY_WQC_DBR_UMEM_ID = INLAY_BITS(0x140, 32),
 	INLAY_WQC_WQ_UMEM_ID = INLAY_BITS(0x160, 32),
 	INLAY_WQC_WQ_UMEM_OFFSET = INLAY_BITS(0x180, 64)      /* bytes */
@@ -43,7 +46,7 @@ enum inlay_wqc_field {
 INLAY_LAYOUT(wqc, 0xc0);
 
 enum inlay_wq_type {
-	INLAY_WQ_LINKED_LIST = 0, INLAY_WQ_CYCLIC = 1
+	INLAY_WQ_LINKED_LIST = 0, INLAY_WQ_CYCLIC = 1, INLAY_WQ_STRIDING = 2 /* or'ed to either */
 };
 
 /* The state of an RMP, an RQ, an SQ. */
