@@ -9,6 +9,7 @@
  *               port.c      its identity and its files in sysfs
  *               objects.c   PD, AH, CQ, UAR, channels: tables, reference counts, events
  *               qp.c, srq.c, mr.c, wq.c   QPs; SRQs; MRs, windows and device memory; WQs
+ *               tir.c       which of many WQs a packet goes to
  *               xrc.c       XRC domains, and the engine's part of XRC
  *               flow.c      flow rules
  *               devx.h      lists the files of device commands
@@ -154,12 +155,20 @@ struct sd_cq {
 	bool ignore_overrun;
 	uint8_t compression;      /* enum sd_compression */
 	uint8_t mini_format;      /* enum sd_mini_format */
+	bool strides;             /* of striding queues: CQEs count strides */
 	bool timestamp;           /* CQEs carry CLOCK_MONOTONIC in ns, big-endian, at 0x30 */
 	bool overrun;             /* dead: an overrun happened */
 	uint32_t pi;              /* CQEs produced, never masked */
 	uint32_t arm_seen;        /* host order value of the arm record last acted on; 0xffffffff at create */
 	int refs;                 /* QPs */
 	void *eng;                /* the engine's own, NULL at create */
+};
+
+/* Of a queue whose WQEs take many packets each */
+struct sd_strides {
+	uint8_t log_size;         /* log2 of a stride's bytes; 0: the WQEs take one packet each */
+	uint8_t log_count;        /* log2 of a WQE's strides */
+	uint8_t shift;            /* bytes left free before each packet */
 };
 
 /*
@@ -177,6 +186,7 @@ struct sd_srq {
 	uint32_t limit;           /* armed: IBV_EVENT_SRQ_LIMIT_REACHED when fewer WQEs are left, and back to 0 */
 	uint32_t max_wr, max_sge;
 	struct sd_tm *tm;         /* tag matching, from sd_tm_new(); NULL: none */
+	struct sd_strides strides;
 	struct sd_domain *xrcd;   /* XRC: its domain, and its CQ; NULL otherwise */
 	struct sd_cq *cq;
 	int refs;                 /* QPs */
@@ -211,6 +221,10 @@ struct sd_qp {
 	bool no_dbrec;            /* its send record is not read: the doorbell says how far to go */
 	bool loopback;            /* its peer is on its own device; its address does not count */
 	bool strip_vlan;          /* raw packets: the VLAN tag goes to the CQE */
+	bool wq;                  /* a receive WQ, of host_wq */
+	bool linked;              /* its receive ring is a linked list */
+	bool no_flush;            /* in error, what is posted does not come back */
+	struct sd_strides strides;
 	uint8_t scatter_rsp, scatter_req; /* bytes that go into a CQE at responder, requester: 0, 32, 64 */
 	bool cqe_atomic_be;       /* an 8-byte atomic's answer in a CQE is big-endian, as UCX expects */
 	uint32_t max_atomic;      /* bytes of the longest extended atomic that its peer may do; 0: none */
@@ -255,8 +269,14 @@ struct sd_counters *sd_counters(const struct sd_qp *qp); /* of the set that the 
 /* Does this UD QP take what is sent to this group? lid counts on InfiniBand without GRH */
 bool sd_mcast_attached(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid);
 
-/* To whom the flow rules of this process's devices send a packet, with the rule's tag */
-void sd_flow_deliver(const uint8_t *p, uint32_t len, void (*to)(struct sd_qp *qp, uint32_t tag, void *arg), void *arg);
+/* Why a packet comes to a queue: the rule's tag; the hash that chose the queue, and what it is of */
+struct raw_hit {
+	uint32_t tag, hash;
+	uint8_t hash_type;
+};
+/* To whom the flow rules of this process's devices send a packet */
+void sd_flow_deliver(const uint8_t *p, uint32_t len, void (*to)(struct sd_qp *qp, const struct raw_hit *hit, const void *arg),
+		     const void *arg);
 /* Bytes of each packet that must be inline: 0, or 18 with SOFTDEV_INLINE=l2. Needs no lock */
 unsigned sd_min_inline(void);
 

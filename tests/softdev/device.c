@@ -244,7 +244,9 @@ int sd_cmd_query_device_ex(struct sd_cmd *c)
 		drv.mlx5_ib_support_multi_pkt_send_wqes = MLX5_IB_SUPPORT_EMPW;
 		drv.sw_parsing_caps.sw_parsing_offloads = MLX5_IB_SW_PARSING | MLX5_IB_SW_PARSING_CSUM | MLX5_IB_SW_PARSING_LSO;
 		drv.sw_parsing_caps.supported_qpts = 1 << IBV_QPT_RAW_PACKET;
-		/* No QP that this device has delivers to a WQ */
+		resp.rss_caps.supported_qpts = 1 << IBV_QPT_RAW_PACKET;
+		drv.rss_caps.rx_hash_function = MLX5_RX_HASH_FUNC_TOEPLITZ;
+		drv.rss_caps.rx_hash_fields_mask = 0xff;
 		resp.rss_caps.max_rwq_indirection_tables = SD_MAX_IND_TBL - 1;
 		resp.rss_caps.max_rwq_indirection_table_size = SD_MAX_IND_TBL_SIZE;
 		resp.max_wq_type_rq = SD_MAX_WQ - 0x40;

@@ -144,6 +144,8 @@ static bool is_about(const struct sd_cmd *c, unsigned id, const uint8_t *in, uin
 	case SD_CQ:
 		return id_of(0x400, ((struct host_cq *)obj)->c.cqn) == is;
 	case SD_QP:
+		if (((struct host_qp *)obj)->tir)
+			return id_of(0x900, ((struct host_qp *)obj)->tir->number) == is;
 		return id_of(0x500, ((struct host_qp *)obj)->q.qpn) == is;
 	case SD_SRQ:
 		return id_of(((struct host_srq *)obj)->s.tm ? 0x717 : 0x90c, ((struct host_srq *)obj)->s.srqn) == is;

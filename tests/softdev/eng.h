@@ -10,6 +10,7 @@
  *   tm.c      tag matching: list operations, what messages do with the list, rendezvous
  *   ud.c      datagrams: address vectors, multicast, the 40 bytes in front
  *   raw.c     raw packets: Ethernet segments, checksums, segmentation
+ *   rxraw.c   raw packets as they come: strides, CQEs
  *   dc.c      dynamically connected: whom a DCI talks to, and a DCT's connections
  *   xrc.c     XRC domains, and which SRQ a request is for
  *   window.c  memory windows: bind and invalidate
@@ -171,9 +172,13 @@ struct raw_headers {
 	uint32_t payload, l3, l4, end;  /* what follows the Ethernet header; IP; TCP or UDP; where IP says that the packet ends */
 };
 
+/* A packet, and what a receiver is told of it */
 struct raw_packet {
 	const uint8_t *data;
 	uint32_t len;
+	struct raw_headers h;
+	uint16_t sum;                   /* of everything behind the Ethernet header */
+	bool l3_ok, l4_ok;
 };
 
 /* A send WQE under way */
@@ -254,6 +259,8 @@ struct rcq {
 	uint16_t rq_ci;
 	bool wqe_held;                  /* a receive WQE is taken and its CQE not written yet: rx has it */
 	uint16_t wqe_idx;               /* its index */
+	uint16_t rq_head;               /* a linked list: the entry to be taken next */
+	uint32_t stride;                /* the first free one of that WQE */
 	uint64_t last_wqe;              /* ns: in error, when IBV_EVENT_QP_LAST_WQE_REACHED is raised; 0: not to be */
 	uint64_t starves;               /* ns: no receive WQE since then; 0: there was one the last time */
 	uint32_t rpsn;
@@ -398,6 +405,9 @@ void rx_drop(struct rcq *q);            /* the QP goes away: what is due is sent
 /* ---- rxsrq.c ---- */
 bool srq_empty(struct sd_srq *srq);
 int srq_take(struct rcq *q);
+/* A striding one: the WQE whose strides are being used, or the next */
+int srq_take_strides(struct rcq *q);
+void srq_put_strides(struct rcq *q);    /* back, with what is left of it; after an error nothing is */
 
 /* ---- dc.c ---- */
 /* the DCI's peer is that of the WQE in body; false: earlier ones must be answered first */
@@ -454,6 +464,9 @@ uint8_t raw_decode(struct rcq *q, struct op *op, const uint8_t *at, const uint8_
 bool raw_send(struct rcq *q, struct op *op, uint8_t *synd); /* false: no room */
 void raw_frame(const struct frame *f, const uint8_t *payload);
 void raw_parse(const uint8_t *p, uint32_t len, uint32_t from, struct raw_headers *h);
+
+/* ---- rxraw.c ---- */
+void rxraw_receive(struct sd_qp *qp, const struct raw_hit *hit, const void *packet);
 
 /* ---- window.c ---- */
 /* returns the syndrome */

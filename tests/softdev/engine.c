@@ -488,7 +488,7 @@ void eng_forget(struct rcq *q)
 	rx_drop(q);
 	sq_reset(q);
 	tm_flush(q);
-	q->rq_ci = 0;
+	q->rq_ci = q->rq_head = 0;
 	q->wqe_held = false;
 	q->starves = q->last_wqe = 0;
 	q->in_msg = q->comm_est = q->nak_wait = q->nak_fatal = q->draining = false;

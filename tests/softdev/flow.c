@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * flow.c: flow rules: which raw packet QPs a packet goes to.
+ * flow.c: flow rules: which raw packet QPs a packet goes to, be they queues of their own or a hash over
+ * many.
  *
  * At each device, the normal rules come first, from the lowest priority number on. The first rule
  * that matches takes the packet, and with it all rules of the same priority that ask for exactly the
@@ -96,7 +97,7 @@ static bool same(const struct sd_flow *a, const struct sd_flow *b)
 	return a->priority == b->priority && a->specs == b->specs && !memcmp(a->spec, b->spec, a->specs * sizeof(a->spec[0]));
 }
 
-void sd_flow_deliver(const uint8_t *p, uint32_t len, void (*to)(struct sd_qp *, uint32_t, void *), void *arg)
+void sd_flow_deliver(const uint8_t *p, uint32_t len, void (*to)(struct sd_qp *, const struct raw_hit *, const void *), const void *arg)
 {
 	struct raw_headers h;
 	struct sd_flow *f;
@@ -114,8 +115,11 @@ void sd_flow_deliver(const uint8_t *p, uint32_t len, void (*to)(struct sd_qp *, 
 				continue;
 			if (f->type == IBV_FLOW_ATTR_NORMAL && !f->goes_on)
 				taken = f;
-			if (!f->drop)
-				to(&f->hq->q, f->tag, arg);
+			if (!f->drop) {
+				struct raw_hit hit = { .tag = f->tag };
+
+				to(f->hq->tir ? sd_tir_pick(f->hq->tir, p, &h, &hit) : &f->hq->q, &hit, arg);
+			}
 		}
 	}
 }

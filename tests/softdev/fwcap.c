@@ -46,6 +46,7 @@ static const struct cap general[] = {
 	{ 0x1f0, 1, 1 },          /* sig_block_4048 */
 	{ 0x1fc, 4, 1 },          /* cqe_version */
 	{ 0x200, 1, 1 },          /* compact_address_vector */
+	{ 0x201, 1, 1 },          /* striding_rq */
 	{ 0x207, 1, 1 },          /* umr_modify_entity_size_disabled */
 	{ 0x215, 1, 1 },          /* sctr_data_cqe */
 	{ 0x217, 1, 1 },          /* sho: block signatures */
@@ -73,6 +74,9 @@ static const struct cap general[] = {
 	{ 0x383, 5, 16 },         /* log_max_rmp */
 	{ 0x38b, 5, 12 },         /* log_max_rqt */
 	{ 0x393, 5, 9 },          /* log_max_rqt_size */
+	{ 0x3a0, 1, 1 },          /* ext_stride_num_range */
+	{ 0x3a3, 5, SD_MAX_LOG_STRIDE }, /* log_max_stride_sz_rq */
+	{ 0x3ab, 5, SD_MIN_LOG_STRIDE }, /* log_min_stride_sz_rq */
 	{ 0x3db, 5, 15 },         /* log_max_wq_sz */
 	{ 0x463, 5, 12 },         /* log_max_uctx */
 	{ 0x46b, 5, 16 },         /* log_max_umem */

@@ -47,7 +47,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 
 	if (c->op_mod)
 		return SD_FAIL(c, SD_ST_BAD_OP);
-	if (!pd || !cq || !srq || srq->xrcd)
+	if (!pd || !cq || !srq || srq->xrcd || srq->strides.log_size)
 		return SD_FAIL(c, SD_ST_BAD_RES);
 	/* The tag-matching offload wants an XRQ that was made for DC; privileged keys are not offered */
 	if (sd_get(dctc, 0x18, 4) > 1 ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * fweth.c: the objects for raw packets: TIS, SQ, RQ, RQT, TIR; what they name, and their states. No
- * SQ ever sends and no RQ ever receives. An RQ or RQT is the same object that wq.c makes for verbs.
+ * SQ ever sends. An RQ, RQT or TIR is the same object that wq.c or tir.c makes for verbs.
  *
  *   TIS, TIR, RQT, SQ, RQ     in 0x100 context     out 0x48 number; a query's 0x100, a TIS's 0x80
  */
@@ -13,7 +13,6 @@
 #define WQ (CONTEXT + 0x30u)
 #define SQC 0xf0u                 /* bytes; an RQ's as well */
 #define TISC 0xa0u
-#define TIRC 0xf0u
 #define RQTC 0xf0u                /* before the list */
 #define NUMBERS 65536u
 
@@ -24,15 +23,16 @@ static unsigned bits_of(enum ibv_wq_state state)
 	return state == IBV_WQS_RESET ? ST_RST : state == IBV_WQS_RDY ? ST_RDY : ST_ERR;
 }
 
-/* Whether it may go from here to there; both as a command has them */
-static uint8_t step(struct sd_devx_cmd *c, enum ibv_wq_state *state, unsigned is, unsigned to)
+/* Whether it may go from here to there; mask: what else may be modified */
+static uint8_t step(struct sd_devx_cmd *c, enum ibv_wq_state *state, uint64_t mask)
 {
+	const unsigned is = sd_get(c->in, 0x40, 4), to = sd_get(c->in + CONTEXT, 0x8, 4);
 	enum ibv_wq_state next = to == ST_RST ? IBV_WQS_RESET : to == ST_RDY ? IBV_WQS_RDY : IBV_WQS_ERR;
 
 	if (is != bits_of(*state))
 		return SD_FAIL(c, SD_ST_BAD_RES_STATE);
-	/* What else could be modified (rates, lwm, scatter of FCS) is not offered */
-	if (!sd_clear(c->in, 0x80, 64) || to == 2 || to > ST_ERR)
+	/* Rates, lwm, scatter of FCS are not offered */
+	if (sd_get(c->in, 0x80, 64) & ~mask || to == 2 || to > ST_ERR)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (!sd_wq_may(*state, next))
 		return SD_FAIL(c, SD_ST_BAD_RES_STATE);
@@ -51,8 +51,7 @@ struct tis {
 	uint8_t tisc[TISC];
 };
 
-static struct sd_numbers tises = { .max = NUMBERS, .first = 1 }, tirs = { .max = NUMBERS, .first = 1 },
-			 sqs = { .max = NUMBERS, .first = 0x40 };
+static struct sd_numbers tises = { .max = NUMBERS, .first = 1 }, sqs = { .max = NUMBERS, .first = 0x40 };
 
 static struct tis *tis_named(const struct sd_devx_cmd *c, uint32_t n)
 {
@@ -194,11 +193,11 @@ static uint8_t sq_create(struct sd_devx_cmd *c)
 
 	if (c->op_mod)
 		return SD_FAIL(c, SD_ST_BAD_OP);
-	if (!sd_fields_clear(sqc, absent) || lists > 1 || sd_get(sqc, 0x8, 4) != ST_RST || sd_get(wq, 0x0, 4) != 1)
+	if (!sd_fields_clear(sqc, absent) || lists > 1 || sd_get(sqc, 0x8, 4) != ST_RST)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (!pd || !cq || (lists && !tis))
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	st = sd_fw_wq(c, wq, 6, 6, &q);
+	st = sd_fw_wq(c, wq, 1 << SD_WQ_CYCLIC, 6, 6, &q);
 	if (st)
 		return st;
 	uar = sd_devx_uar(c, sd_get(wq, 0x68, 24));
@@ -254,7 +253,7 @@ static uint8_t sq_modify(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_BAD_OP);
 	if (!s)
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	return step(c, &s->state, sd_get(c->in, 0x40, 4), sd_get(c->in + CONTEXT, 0x8, 4));
+	return step(c, &s->state, 0);
 }
 
 /* ---- RQ ---- */
@@ -263,19 +262,16 @@ static struct host_wq *rq_named(const struct sd_devx_cmd *c, uint32_t n)
 {
 	struct host_wq *wq = sd_wq_find(n);
 
-	return wq && wq->ctx == c->ctx ? wq : NULL;
+	return wq && wq->q.ctx == c->ctx ? wq : NULL;
 }
 
 static uint8_t rq_destroy(void *obj)
 {
 	struct host_wq *wq = obj;
 	struct sd_umem *u[2] = { wq->umem[0], wq->umem[1] };
-	struct sd_srq *rmp = wq->rmp;
 
 	if (wq->refs || sd_wq_free(wq))
 		return SD_ST_BUSY;
-	if (rmp)
-		rmp->refs--;
 	sd_umem_put(u[0]);
 	sd_umem_put(u[1]);
 	return SD_ST_OK;
@@ -286,13 +282,13 @@ static uint8_t rq_create(struct sd_devx_cmd *c)
 	static const struct sd_field given[] = {
 		{ 0x4, 4 }, { 0xd, 1 }, { 0x1a, 2 }, { 0x28, 24 }, { 0x48, 24 }, { 0x60, 8 }, { 0x88, 24 }, { 0 },
 	};
-	/* Privileged keys, delayed drop, scatter of FCS, hairpin, another clock. VLANs are never stripped, so that vsd says what is */
+	/* Privileged keys, delayed drop, scatter of FCS, hairpin, another clock */
 	static const struct sd_field absent[] = { { 0x0, 3 }, { 0xe, 1 }, { 0x1a, 1 }, { 0xa8, 24 }, { 0x126, 2 }, { 0x12e, 18 }, { 0 } };
 	const uint8_t *rqc = c->in + CONTEXT, *wq = c->in + WQ;
 	const bool on_rmp = sd_get(rqc, 0x4, 4) == 1;
 	struct sd_cq *cq = sd_devx_cq(c, sd_get(rqc, 0x48, 24));
 	struct sd_srq *rmp = on_rmp ? sd_devx_srq(c, sd_get(rqc, 0x88, 24)) : NULL;
-	struct sd_pd *pd = on_rmp ? NULL : sd_devx_pd(c, sd_get(wq, 0x48, 24));
+	struct sd_pd *pd = on_rmp ? rmp ? rmp->pd : NULL : sd_devx_pd(c, sd_get(wq, 0x48, 24));
 	struct sd_fw_wq q = { .type = 0 };
 	struct host_wq *w;
 	uint8_t st;
@@ -301,31 +297,33 @@ static uint8_t rq_create(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_BAD_OP);
 	if (!sd_fields_clear(rqc, absent) || sd_get(rqc, 0x4, 4) > 1 || sd_get(rqc, 0x8, 4) != ST_RST)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
-	if (!cq || (on_rmp ? !rmp : !pd))
+	if (!cq || !pd)
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	if (!on_rmp && sd_get(wq, 0x0, 4) != 1)
-		return SD_FAIL(c, SD_ST_BAD_PARAM);
-	st = on_rmp ? SD_ST_OK : sd_fw_wq(c, wq, 4, 9, &q);
+	/* What is shared by transports that answer */
+	if (on_rmp && (rmp->tm || rmp->xrcd))
+		return SD_FAIL(c, SD_ST_BAD_RES);
+	st = on_rmp ? SD_ST_OK : sd_fw_wq(c, wq, 0xf, 4, 9, &q);
 	if (st)
 		return st;
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		goto put;
-	*w = (struct host_wq){ .ctx = c->ctx, .pd = pd, .cq = cq, .state = IBV_WQS_RESET, .uidx = sd_get(rqc, 0x28, 24), .rmp = rmp,
-			       .log_size = q.log_size, .log_stride = q.log_stride, .dbrec = q.dbrec,
-			       .umem = { q.umem[0], q.umem[1] } };
+	*w = (struct host_wq){ .state = IBV_WQS_RESET, .umem = { q.umem[0], q.umem[1] } };
+	w->q = (struct sd_qp){ .dev = c->ctx->dev, .ctx = c->ctx, .pd = pd, .recv_cq = cq, .srq = rmp, .uidx = sd_get(rqc, 0x28, 24),
+			       .rq = q.buf, .rq_cnt = on_rmp ? 0 : 1u << q.log_size, .rq_shift = q.log_stride, .dbrec = q.dbrec,
+			       .linked = !(q.type & 1) && !on_rmp, .strides = q.strides, .no_flush = !sd_get(rqc, 0xd, 1),
+			       .strip_vlan = !sd_get(rqc, 0x3, 1) };
 	sd_fields_copy(w->rqc, rqc, given);
-	sd_set(w->rqc, 0x3, 1, sd_get(rqc, 0x3, 1));
 	if (!on_rmp)
 		sd_fw_wq_keep(w->rqc + 0x30, wq);
 	if (sd_wq_add(w))
 		goto put;
-	if (rmp)
-		rmp->refs++;
 	sd_set(c->out, 0x48, 24, w->wqn);
 	st = sd_devx_made(c, w->wqn, w, rq_destroy);
 	if (st)
 		rq_destroy(w);
+	else
+		w->devx = c->made;
 	return st;
 put:
 	free(w);
@@ -341,15 +339,24 @@ static uint8_t rq_query(struct sd_devx_cmd *c)
 	if (!w)
 		return SD_FAIL(c, SD_ST_BAD_RES);
 	memcpy(rqc, w->rqc, SQC);
-	sd_set(rqc, 0x8, 4, bits_of(w->state));
-	sd_set(rqc, 0x28, 24, w->uidx);
-	sd_set(rqc, 0x48, 24, w->cq->cqn);
-	if (!w->rmp) {
-		sd_set(wq, 0x0, 4, 1);
-		sd_set(wq, 0x48, 24, w->pd->pdn);
-		sd_set(wq, 0x10c, 4, w->log_stride);
-		sd_set(wq, 0x11b, 5, w->log_size);
-		sd_set(wq, 0xe0, 32, be32toh(__atomic_load_n(&w->dbrec[0], __ATOMIC_ACQUIRE)) & 0xffff);
+	sd_set(rqc, 0x3, 1, !w->q.strip_vlan);
+	sd_set(rqc, 0x8, 4, bits_of(sd_wq_state(w)));
+	sd_set(rqc, 0xd, 1, !w->q.no_flush);
+	sd_set(rqc, 0x28, 24, w->q.uidx);
+	sd_set(rqc, 0x48, 24, w->q.recv_cq->cqn);
+	if (!w->q.srq) {
+		const struct sd_strides *s = &w->q.strides;
+		struct sd_qp_look l;
+
+		sd_engine_qp_look(&w->q, &l);
+		sd_set(wq, 0x0, 4, (s->log_size ? 2 : 0) + !w->q.linked);
+		sd_set(wq, 0x48, 24, w->q.pd->pdn);
+		sd_set(wq, 0x10c, 4, w->q.rq_shift);
+		sd_set(wq, 0x11b, 5, __builtin_ctz(w->q.rq_cnt));
+		sd_set(wq, 0xc0, 32, l.rq_hw);
+		sd_set(wq, 0xe0, 32, l.rq_sw & 0xffff);
+		if (s->log_size)
+			sd_fw_strides(wq, s);
 	}
 	sd_devx_answer(c, CONTEXT, rqc, SQC);
 	return SD_ST_OK;
@@ -357,13 +364,23 @@ static uint8_t rq_query(struct sd_devx_cmd *c)
 
 static uint8_t rq_modify(struct sd_devx_cmd *c)
 {
+	enum { VSD = 2 };
 	struct host_wq *w = rq_named(c, sd_get(c->in, 0x48, 24));
+	enum ibv_wq_state state;
+	uint8_t st;
 
 	if (c->op_mod)
 		return SD_FAIL(c, SD_ST_BAD_OP);
 	if (!w)
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	return step(c, &w->state, sd_get(c->in, 0x40, 4), sd_get(c->in + CONTEXT, 0x8, 4));
+	state = sd_wq_state(w);
+	st = step(c, &state, VSD);
+	if (st)
+		return st;
+	if (sd_get(c->in, 0x80, 64) & VSD)
+		w->q.strip_vlan = !sd_get(c->in + CONTEXT, 0x3, 1);
+	sd_wq_move(w, state);
+	return SD_ST_OK;
 }
 
 /* ---- RQT ---- */
@@ -476,33 +493,21 @@ static uint8_t rqt_modify(struct sd_devx_cmd *c)
 
 /* ---- TIR ---- */
 
-struct tir {
-	uint32_t number;
-	struct sd_ctx *ctx;
-	struct sd_domain *td;
-	struct host_wq *rq;       /* one of the two */
-	struct host_ind_tbl *rqt;
-	uint8_t tirc[TIRC];
-};
-
-static struct tir *tir_named(const struct sd_devx_cmd *c)
+static struct sd_tir *tir_named(const struct sd_devx_cmd *c)
 {
-	struct tir *t = sd_number_get(&tirs, sd_get(c->in, 0x48, 24));
+	struct sd_tir *t = sd_tir_find(sd_get(c->in, 0x48, 24));
 
-	return t && t->ctx == c->ctx ? t : NULL;
+	/* A QP of verbs has no transport domain of its own */
+	return t && t->ctx == c->ctx && t->td ? t : NULL;
 }
 
 static uint8_t tir_destroy(void *obj)
 {
-	struct tir *t = obj;
+	struct sd_domain *td = ((struct sd_tir *)obj)->td;
 
-	t->td->refs--;
-	if (t->rq)
-		t->rq->refs--;
-	if (t->rqt)
-		t->rqt->refs--;
-	tirs.at[t->number] = NULL;
-	free(t);
+	if (sd_tir_free(obj))
+		return SD_ST_BUSY;
+	td->refs--;
 	return SD_ST_OK;
 }
 
@@ -519,30 +524,21 @@ static uint8_t tir_create(struct sd_devx_cmd *c)
 	struct sd_domain *td = sd_devx_td(c, sd_get(tirc, 0x128, 24));
 	struct host_wq *rq = disp ? NULL : rq_named(c, sd_get(tirc, 0xe8, 24));
 	struct host_ind_tbl *rqt = disp ? rqt_named(c, sd_get(tirc, 0x108, 24)) : NULL;
-	struct tir *t;
-	uint8_t st;
+	uint8_t kept[SD_TIRC] = { 0 }, st;
+	struct sd_tir *t;
 
 	if (c->op_mod)
 		return SD_FAIL(c, SD_ST_BAD_OP);
-	if (!sd_fields_clear(tirc, absent) || disp > 1 || sd_get(tirc, 0x120, 4) > 2)
+	if (!sd_fields_clear(tirc, absent) || disp > 1 || !sd_tir_hash_ok(tirc))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (!td || (disp ? !rqt : !rq))
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	t = calloc(1, sizeof(*t));
-	if (!t || sd_number_new(&tirs, t, &t->number)) {
-		free(t);
+	sd_fields_copy(kept, tirc, given);
+	t = sd_tir_new(c->ctx, kept, rq, rqt);
+	if (!t)
 		return SD_FAIL(c, SD_ST_LIMIT);
-	}
-	t->ctx = c->ctx;
 	t->td = td;
-	t->rq = rq;
-	t->rqt = rqt;
 	td->refs++;
-	if (rq)
-		rq->refs++;
-	if (rqt)
-		rqt->refs++;
-	sd_fields_copy(t->tirc, tirc, given);
 	sd_set(c->out, 0x48, 24, t->number);
 	st = sd_devx_made(c, t->number, t, tir_destroy);
 	if (st)
@@ -552,11 +548,11 @@ static uint8_t tir_create(struct sd_devx_cmd *c)
 
 static uint8_t tir_query(struct sd_devx_cmd *c)
 {
-	struct tir *t = tir_named(c);
+	struct sd_tir *t = tir_named(c);
 
 	if (!t)
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	sd_devx_answer(c, CONTEXT, t->tirc, TIRC);
+	sd_devx_answer(c, CONTEXT, t->tirc, SD_TIRC);
 	return SD_ST_OK;
 }
 
@@ -566,14 +562,14 @@ static uint8_t tir_modify(struct sd_devx_cmd *c)
 	static const struct sd_field hash[] = { { 0x100, 1 }, { 0x120, 4 }, { 0x140, 64 }, { 0x180, 64 }, { 0x1c0, 64 },
 					       { 0x200, 64 }, { 0x240, 64 }, { 0x280, 64 }, { 0 } };
 	const uint8_t *tirc = c->in + CONTEXT;
-	struct tir *t = tir_named(c);
+	struct sd_tir *t = tir_named(c);
 	uint64_t mask = sd_get(c->in, 0x80, 64);
 
 	if (c->op_mod)
 		return SD_FAIL(c, SD_ST_BAD_OP);
 	if (!t)
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	if (mask & ~0x14ull || (mask & 4 && sd_get(tirc, 0x120, 4) > 2))
+	if (mask & ~0x14ull || (mask & 4 && !sd_tir_hash_ok(tirc)))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (mask & 4)
 		sd_fields_copy(t->tirc, tirc, hash);
@@ -583,9 +579,9 @@ static uint8_t tir_modify(struct sd_devx_cmd *c)
 }
 
 const struct sd_devx_op sd_fw_eth_ops[] = {
-	{ 0x900, CONTEXT + TIRC, 0x10, tir_create },
-	{ 0x901, CONTEXT + TIRC, 0x10, tir_modify },
-	{ 0x903, 0x10, CONTEXT + TIRC, tir_query },
+	{ 0x900, CONTEXT + SD_TIRC, 0x10, tir_create },
+	{ 0x901, CONTEXT + SD_TIRC, 0x10, tir_modify },
+	{ 0x903, 0x10, CONTEXT + SD_TIRC, tir_query },
 	{ 0x904, 0x110, 0x10, sq_create },
 	{ 0x905, CONTEXT + SQC, 0x10, sq_modify },
 	{ 0x907, 0x10, CONTEXT + SQC, sq_query },

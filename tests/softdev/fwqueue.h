@@ -6,7 +6,7 @@
  *   fwqp.c    QP and its transitions
  *   fwsrq.c   shared receive queues: RMP, XRQ, XRC SRQ
  *   fwdct.c   DCT
- *   fweth.c   SQ, RQ, TIS, TIR, RQT: objects and their states; no packet ever reaches them
+ *   fweth.c   SQ, RQ, TIS, TIR, RQT
  */
 #ifndef SOFTDEV_FWQUEUE_H
 #define SOFTDEV_FWQUEUE_H
@@ -36,14 +36,18 @@ static inline void sd_fields_copy(uint8_t *to, const uint8_t *from, const struct
 extern const struct sd_devx_op sd_fw_cq_ops[], sd_fw_qp_ops[], sd_fw_srq_ops[], sd_fw_dct_ops[], sd_fw_eth_ops[];
 
 /* ---- fwsrq.c: the context that SQ, RQ, RMP and XRQ share ---- */
+enum { SD_WQ_LINKED, SD_WQ_CYCLIC, SD_WQ_LINKED_STRIDING, SD_WQ_CYCLIC_STRIDING };
 struct sd_fw_wq {
-	unsigned type;            /* 0 linked list, 1 cyclic */
+	unsigned type;            /* one of those */
+	struct sd_strides strides;
 	unsigned log_stride, log_size; /* bytes of an entry, entries */
 	uint8_t *buf;
 	volatile uint32_t *dbrec; /* [0] receive, [1] send */
 	struct sd_umem *umem[2];  /* of the ring, of the record; each with a reference */
 };
-uint8_t sd_fw_wq(struct sd_devx_cmd *c, const uint8_t *wq, unsigned min_stride, unsigned max_stride, struct sd_fw_wq *q);
+/* types: those that may be, one bit each */
+uint8_t sd_fw_wq(struct sd_devx_cmd *c, const uint8_t *wq, unsigned types, unsigned min_stride, unsigned max_stride, struct sd_fw_wq *q);
+void sd_fw_strides(uint8_t *wq, const struct sd_strides *s);
 void sd_fw_wq_put(struct sd_fw_wq *q);
 void sd_fw_wq_keep(uint8_t *kept, const uint8_t *wq); /* what a query tells as it was given */
 

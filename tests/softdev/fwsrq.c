@@ -27,19 +27,34 @@ enum { RDY = 1, ERR = 3 };
 /* What is said of a wq once and for all */
 static const struct sd_field wq_made[] = {
 	{ 0x0, 4 }, { 0x5, 2 }, { 0x2b, 5 }, { 0x48, 24 }, { 0x68, 24 }, { 0x80, 64 }, { 0x10c, 4 },
-	{ 0x113, 5 }, { 0x11b, 5 }, { 0x120, 2 }, { 0x140, 32 }, { 0x160, 32 }, { 0x180, 64 }, { 0 },
+	{ 0x113, 5 }, { 0x11b, 5 }, { 0x120, 2 }, { 0x134, 5 }, { 0x13d, 3 }, { 0x140, 32 }, { 0x160, 32 }, { 0x180, 64 }, { 0 },
 };
 
-uint8_t sd_fw_wq(struct sd_devx_cmd *c, const uint8_t *wq, unsigned min_stride, unsigned max_stride, struct sd_fw_wq *q)
+/* As the context has them: log2 of the strides as a signed number from 9 on, of their bytes from 6 on */
+void sd_fw_strides(uint8_t *wq, const struct sd_strides *s)
+{
+	sd_set(wq, 0x134, 4, (s->log_count - 9) & 0xf);
+	sd_set(wq, 0x138, 1, s->shift != 0);
+	sd_set(wq, 0x13d, 3, s->log_size - 6);
+}
+
+uint8_t sd_fw_wq(struct sd_devx_cmd *c, const uint8_t *wq, unsigned types, unsigned min_stride, unsigned max_stride, struct sd_fw_wq *q)
 {
 	uint64_t offset = sd_get(wq, 0x180, 64) + (sd_get(wq, 0x2b, 5) << 6), record = sd_get(wq, 0x80, 64);
+	const unsigned count = (sd_get(wq, 0x134, 4) ^ 8) + 1;
 	uint8_t *dbrec, st;
 
 	*q = (struct sd_fw_wq){ .type = sd_get(wq, 0x0, 4), .log_stride = sd_get(wq, 0x10c, 4), .log_size = sd_get(wq, 0x11b, 5) };
-	/* Striding, signatures and the slave's side of cross-domain are not offered */
-	if (q->type > 1 || !sd_clear(wq, 0x4, 1) || !sd_clear(wq, 0x7, 1) || offset % 64 || record % 8)
+	/* Signatures and the slave's side of cross-domain are not offered */
+	if (!(types >> q->type & 1) || !sd_clear(wq, 0x4, 1) || !sd_clear(wq, 0x7, 1) || offset % 64 || record % 8)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
-	if (q->log_stride < min_stride || q->log_stride > max_stride)
+	if (q->type >= SD_WQ_LINKED_STRIDING) {
+		if (count < SD_MIN_LOG_STRIDES)
+			return SD_FAIL(c, SD_ST_BAD_PARAM);
+		q->strides = (struct sd_strides){ 6 + sd_get(wq, 0x13d, 3), count, sd_get(wq, 0x138, 1) ? 2 : 0 };
+	}
+	/* All but a plain cyclic one have a link before the first pointer */
+	if (q->log_stride < (q->type == SD_WQ_CYCLIC ? min_stride : 5) || q->log_stride > max_stride)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (q->log_size > 15)
 		return SD_FAIL(c, SD_ST_LIMIT);
@@ -99,7 +114,7 @@ static uint8_t finish(struct sd_devx_cmd *c, struct sd_pd *pd, struct sd_cq *cq,
 
 	if (!hs)
 		goto put;
-	hs->s = (struct sd_srq){ .cyclic = q->type == 1, .uidx = 0xffffff, .ctx = c->ctx, .pd = pd, .buf = q->buf, .limit = limit,
+	hs->s = (struct sd_srq){ .cyclic = q->type & 1, .strides = q->strides, .uidx = 0xffffff, .ctx = c->ctx, .pd = pd, .buf = q->buf, .limit = limit,
 				 .wqe_cnt = 1u << q->log_size, .wqe_shift = q->log_stride, .dbrec = q->dbrec,
 				 .max_wr = (1u << q->log_size) - 1, .max_sge = ((1u << q->log_stride) - LINK) / 16 };
 	if (tags && sd_tm_new(&hs->s, tags->log_list, tags->cq, tags->rndv))
@@ -176,7 +191,7 @@ static uint8_t rmp_create(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (!pd)
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	st = sd_fw_wq(c, wq, 5, 9, &q);
+	st = sd_fw_wq(c, wq, sd_link_ib() ? 0x3 : 0xf, 5, 9, &q);
 	if (st)
 		return st;
 	if (sd_get(wq, 0x30, 16) >= 1u << q.log_size && sd_get(wq, 0x30, 16)) {
@@ -251,7 +266,7 @@ static uint8_t xrq_create(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_LIMIT);
 	if (!pd || !tags.cq)
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	st = sd_fw_wq(c, wq, 5, 9, &q);
+	st = sd_fw_wq(c, wq, 0x3, 5, 9, &q);
 	if (st)
 		return st;
 	if (sd_get(wq, 0x30, 16) >= 1u << q.log_size && sd_get(wq, 0x30, 16)) {
@@ -349,7 +364,7 @@ static uint8_t xrc_create(struct sd_devx_cmd *c)
 	sd_set(wq, 0x140, 32, sd_get(x, 0x60, 32));
 	sd_set(wq, 0x160, 32, sd_get(c->in, 0x2c0, 32));
 	sd_set(wq, 0x180, 64, sd_get(c->in, 0x280, 64));
-	st = sd_fw_wq(c, wq, 5, 9, &q);
+	st = sd_fw_wq(c, wq, 0x3, 5, 9, &q);
 	if (st)
 		return st;
 	if (sd_get(x, 0xe0, 16) >= 1u << q.log_size && sd_get(x, 0xe0, 16)) {

@@ -18,6 +18,7 @@
 #define SD_MAX_WQ 65536u
 #define SD_MAX_IND_TBL 4096u
 #define SD_MAX_IND_TBL_SIZE 512u
+#define SD_MAX_TIR 65536u
 #define SD_MAX_MR 65536u
 #define SD_MAX_UAR 65536u
 #define SD_MAX_PD 65536u
@@ -33,7 +34,7 @@
 /* Striding WQs: log2 of a stride's bytes, of a buffer's strides */
 #define SD_MIN_LOG_STRIDE 6u
 #define SD_MAX_LOG_STRIDE 13u
-#define SD_MIN_LOG_STRIDES 9u
+#define SD_MIN_LOG_STRIDES 3u
 #define SD_MAX_LOG_STRIDES 16u
 #define SD_CMD_FD_SIZE (1ll << 32)
 #define SD_UAR_FIRST_PAGE 0x10000 /* doorbell page of page id n: page SD_UAR_FIRST_PAGE + n of the command fd */
@@ -114,6 +115,7 @@ struct host_qp {
 	uint32_t async_events;
 	struct host_mcast *groups;
 	int flows;                /* rules that lead here */
+	struct sd_tir *tir;       /* it has no queues but this */
 	struct sd_devx_obj *devx; /* NULL: a verbs object; so for the others */
 	struct host_qp *next;
 };
@@ -235,6 +237,8 @@ struct sd_qp_args {
 int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uint32_t *qpn);
 /* A DCT or an XRC receive QP, which have no queue of their own */
 int sd_qp_create_target(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uint32_t *qpn);
+/* A QP that spreads packets over a table's WQs, and has no number */
+int sd_qp_create_rss(struct sd_ctx *ctx, struct sd_qp_args *a, struct sd_tir *tir, uint32_t *handle);
 int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *cmd);
 void sd_qp_query(struct sd_qp *qp, struct ib_uverbs_query_qp_resp *resp);
 void sd_qp_free(struct host_qp *hq);
@@ -250,19 +254,24 @@ int sd_mr_add(struct host_mr *hm, int variant);
 int sd_dm_free(struct host_dm *dm);
 
 /* ---- wq.c ---- */
+/*
+ * To the engine it is a raw packet QP that only receives, and no other QP's number is its. Its PD is
+ * the RMP's if it has one, which is its SRQ
+ */
 struct host_wq {
-	uint32_t wqn, uidx;
-	struct sd_ctx *ctx;
-	struct sd_pd *pd;         /* NULL when an RMP has it */
-	struct sd_cq *cq;
-	unsigned log_size, log_stride;
-	volatile uint32_t *dbrec; /* NULL when an RMP has it */
-	enum ibv_wq_state state;
+	struct sd_qp q;
+	uint32_t wqn;
+	enum ibv_wq_state state;  /* as last set */
 	int refs;                 /* entries of tables, and TIRs */
-	struct sd_srq *rmp;       /* made by DEVX upon one; fweth.c, as what follows */
+	uint64_t user_handle;
+	struct sd_channel *async;
+	uint32_t async_events;
+	struct sd_devx_obj *devx; /* made by DEVX; fweth.c, as what follows */
 	struct sd_umem *umem[2];
 	uint8_t rqc[0xf0];
 };
+
+_Static_assert(!offsetof(struct host_wq, q), "as above");
 
 struct host_ind_tbl {
 	uint32_t number, cnt, max;
@@ -276,9 +285,33 @@ bool sd_wq_may(enum ibv_wq_state from, enum ibv_wq_state to);
 int sd_ind_tbl_add(struct host_ind_tbl *t);     /* the same, and its entries */
 struct host_ind_tbl *sd_ind_tbl_find(uint32_t number);
 int sd_wq_free(struct host_wq *wq);             /* EBUSY while it is in a table */
+void sd_wq_move(struct host_wq *wq, enum ibv_wq_state state);
+enum ibv_wq_state sd_wq_state(const struct host_wq *wq); /* as the device has it: an error of its own included */
+void sd_async_wq(struct host_wq *wq);           /* it has stopped */
 void sd_ind_tbl_free(struct host_ind_tbl *t);
 uint32_t sd_wq_number(const struct host_wq *wq);
 uint32_t sd_ind_tbl_number(const struct host_ind_tbl *t);
+
+/* ---- tir.c ---- */
+#define SD_TIRC 0xf0u             /* bytes of its context */
+struct sd_tir {
+	uint32_t number;
+	struct sd_ctx *ctx;
+	struct sd_domain *td;     /* fweth.c */
+	struct host_wq *rq;       /* one of the two */
+	struct host_ind_tbl *rqt;
+	int refs;                 /* flow rules */
+	uint8_t tirc[SD_TIRC];
+};
+struct mlx5_ib_create_qp_rss;
+struct sd_tir *sd_tir_new(struct sd_ctx *ctx, const uint8_t tirc[SD_TIRC], struct host_wq *rq, struct host_ind_tbl *rqt);
+int sd_tir_free(struct sd_tir *t);              /* EBUSY while a flow rule leads to it */
+struct sd_tir *sd_tir_find(uint32_t number);
+bool sd_tir_hash_ok(const uint8_t *tirc);
+int sd_tir_of_verbs(const struct mlx5_ib_create_qp_rss *rss, uint32_t entries, uint8_t tirc[SD_TIRC]);
+struct raw_headers;
+struct raw_hit;
+struct sd_qp *sd_tir_pick(const struct sd_tir *t, const uint8_t *p, const struct raw_headers *h, struct raw_hit *hit);
 
 /* ---- xrc.c ---- */
 void sd_xrcd_put(struct sd_domain *d);

@@ -515,6 +515,10 @@ void sd_async_qp(struct sd_qp *qp, enum ibv_event_type type)
 	struct host_qp *hq = sd_container(qp, struct host_qp, q);
 	struct ib_uverbs_async_event_desc ev = { .element = hq->user_handle, .event_type = type };
 
+	if (qp->wq) {
+		sd_async_wq(sd_container(qp, struct host_wq, q));
+		return;
+	}
 	if (hq->devx)
 		sd_devx_event(hq->devx, sd_devx_event_type(type), 0);
 	else if (sd_channel_send(hq->async, &ev))
@@ -828,6 +832,7 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 	struct host_qp *hq = obj;
 	struct host_srq *hs = obj;
 	struct host_cq *hc = obj;
+	struct host_wq *hw = obj;
 	int err;
 
 	*events = *async_events = 0;
@@ -862,9 +867,10 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 		sd_ind_tbl_free(obj);
 		break;
 	case SD_WQ:
-		err = sd_wq_free(obj);
-		if (err)
-			return err;
+		if (hw->refs)
+			return EBUSY;
+		*async_events = hw->async_events - sd_channel_take_back(hw->async, hw->user_handle);
+		sd_wq_free(hw);
 		break;
 	case SD_MW:
 	case SD_MR:

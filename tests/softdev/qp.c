@@ -166,8 +166,34 @@ free:
 	return err;
 }
 
+int sd_qp_create_rss(struct sd_ctx *ctx, struct sd_qp_args *a, struct sd_tir *tir, uint32_t *handle)
+{
+	struct host_qp *hq = calloc(1, sizeof(*hq));
+	int err = hq ? sd_handle_new(ctx, SD_QP, hq, handle) : ENOMEM;
+
+	if (err)
+		goto free;
+	hq->q = (struct sd_qp){ .dev = ctx->dev, .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx, .uidx = 0xffffff, .pd = a->pd,
+				.send_cq = &sd_no_cq, .recv_cq = &sd_no_cq };
+	hq->user_handle = a->user_handle;
+	err = sd_qp_add(hq);
+	if (err)
+		goto free_handle;
+	hq->async = sd_channel_hold(a->async);
+	hq->tir = tir;
+	sd_qp_hold(&hq->q);
+	return 0;
+free_handle:
+	sd_handle_free(*handle);
+free:
+	free(hq);
+	return err;
+}
+
 void sd_qp_free(struct host_qp *hq)
 {
+	if (hq->tir)
+		sd_tir_free(hq->tir);
 	if (hq->q.xrcd) {
 		hq->q.xrcd->refs--;
 	} else {
@@ -391,6 +417,9 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 	enum ibv_qp_state from = qp->state, to;
 	int mask = c->attr_mask, err = 0;
 
+	/* What has only a table of WQs has no state */
+	if (sd_container(qp, struct host_qp, q)->tir)
+		return ENOSYS;
 	/* As the kernel: half of an RC QP's attributes are left out, so that programs can give all of them */
 	if (qp->type == IBV_QPT_XRC_SEND)
 		mask &= ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * raw.c: raw packets: the Ethernet segment, what it asks to be done to a packet, multi-packet WQEs,
- * segmentation, and what a receiver is told.
+ * segmentation. What a receiver gets is in rxraw.c.
  *
  * The fabric is a hub: a packet reaches every device of every process, the sender's own included,
  * and the flow rules of each decide who receives it (flow.c). Packets shorter than 60 bytes are
- * filled up. Longer ones than RAW_MAX fail, since the port's MTU is smaller. A packet for which there
- * is no receive WQE is lost. One that is longer than its receive WQE completes that with a length
- * error and stops the receiver.
+ * filled up. Longer ones than RAW_MAX fail, since the port's MTU is smaller.
  *
  * Checksums are computed over what the packet holds when everything else has been done to it; the
  * values that the program left in their places do not count. Without offsets from the program, a
@@ -174,75 +172,20 @@ static void all_headers(const struct raw_eth *e, const uint8_t *p, uint32_t len,
 	}
 }
 
-/* ---- the receiver ---- */
-
-static void receive(struct sd_qp *qp, uint32_t tag, void *arg)
-{
-	const struct raw_packet *in = arg;
-	const enum ibv_event_type fatal = IBV_EVENT_QP_FATAL;
-	struct iovec dst[ENG_IOVS], src[2];
-	struct rcq *q = qp->eng;
-	struct raw_headers h;
-	struct mlx5_cqe64 c;
-	uint32_t len = in->len;
-	unsigned n, cut = 0;
-
-	if (!q || q->err || qp->type != IBV_QPT_RAW_PACKET || qp->state < IBV_QPS_RTR || qp->state > IBV_QPS_SQE || fault_silent())
-		return;
-	if (qp->recv_cq->overrun || qp->send_cq->overrun)
-		return;
-	switch (rx_take(q)) {
-	case RX_NONE:
-		return;
-	case RX_BAD:
-		rx_fail(q, &fatal);
-		return;
-	}
-	raw_parse(in->data, len, 0, &h);
-	if (qp->strip_vlan && h.tags && get16(in->data + 12) == 0x8100)
-		cut = VLAN_HLEN;
-	len -= cut;
-	if (len > q->rx.total) {
-		rx_error(q, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, 0x6b);
-		rx_fail(q, NULL);
-		return;
-	}
-	src[0] = (struct iovec){ (void *)in->data, 12 };
-	src[1] = (struct iovec){ (void *)(in->data + 12 + cut), len - 12 };
-	if (!mem_vec(qp, &q->rx, 0, len, IBV_ACCESS_LOCAL_WRITE, dst, &n) || mem_copy(dst, n, src, 2, len) != MEM_OK) {
-		rx_error(q, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
-		rx_fail(q, NULL);
-		return;
-	}
-	memset(&c, 0, sizeof c);
-	/* The sum of everything behind the Ethernet header */
-	put16((uint8_t *)&c + 20, sum(in->data + h.payload, in->len - h.payload, 0));
-	if (h.version)
-		c.hds_ip_ext = 1 << 0;
-	if (h.version == 6 || (h.version == 4 && sum(in->data + h.l3, (in->data[h.l3] & 15) * 4, 0) == 0xffff))
-		c.hds_ip_ext |= MLX5_CQE_L3_OK;
-	if (h.l4 && ((h.proto == 17 && h.version == 4 && !get16(in->data + h.l4 + 6)) || l4_sum(in->data, &h) == 0xffff))
-		c.hds_ip_ext |= MLX5_CQE_L4_OK;
-	c.l4_hdr_type_etc = (h.proto == 6 ? 1 : h.proto == 17 ? 2 : 0) << 4 |
-			    (h.version == 4 ? MLX5_CQE_L3_HDR_TYPE_IPV4 : h.version == 6 ? MLX5_CQE_L3_HDR_TYPE_IPV6 : 0) << 2 | (cut != 0);
-	if (cut)
-		c.vlan_info = htobe16(h.tci);
-	c.srqn_uidx = htobe32(qp->uidx);
-	c.byte_cnt = htobe32(len);
-	c.timestamp = htobe64(eng_now());
-	c.sop_drop_qpn = htobe32(tag & 0xffffff);
-	c.wqe_counter = htobe16(q->wqe_idx);
-	c.op_own = MLX5_CQE_RESP_SEND << 4;
-	q->wqe_held = false;
-	cqe_put(qp->recv_cq, q, &c, NULL, false);
-}
+/* ---- the receiver's side ---- */
 
 /* At every device of this process */
 static void arrive(const uint8_t *data, uint32_t len)
 {
-	struct raw_packet in = { data, len };
+	struct raw_packet in = { .data = data, .len = len };
+	const struct raw_headers *h = &in.h;
 
-	sd_flow_deliver(data, len, receive, &in);
+	raw_parse(data, len, 0, &in.h);
+	in.sum = sum(data + h->payload, len - h->payload, 0);
+	in.l3_ok = h->version == 6 || (h->version == 4 && sum(data + h->l3, (data[h->l3] & 15) * 4, 0) == 0xffff);
+	/* A datagram over IPv4 may do without */
+	in.l4_ok = h->l4 && ((h->proto == 17 && h->version == 4 && !get16(data + h->l4 + 6)) || l4_sum(data, h) == 0xffff);
+	sd_flow_deliver(data, len, rxraw_receive, &in);
 }
 
 void raw_frame(const struct frame *f, const uint8_t *payload)

@@ -106,9 +106,10 @@ int rx_take(struct rcq *q)
 {
 	struct sd_qp *qp = q->qp;
 	struct mlx5_wqe_data_seg d[ENG_SEGS];
-	struct iovec v, w;
+	struct iovec v[2], w;
 	uint16_t posted;
-	unsigned max;
+	unsigned max, at, skip = qp->linked || qp->strides.log_size ? sizeof(struct mlx5_wqe_srq_next_seg) : 0;
+	struct mlx5_wqe_srq_next_seg next;
 
 	/* Taken for a message that did not come to its end */
 	if (q->wqe_held)
@@ -120,14 +121,21 @@ int rx_take(struct rcq *q)
 	posted = (be32toh(__atomic_load_n(&qp->dbrec[0], __ATOMIC_ACQUIRE)) & 0xffff) - q->rq_ci;
 	if (posted > qp->rq_cnt)
 		return RX_BAD;
-	max = (1u << qp->rq_shift) / sizeof d[0];
+	at = qp->linked ? q->rq_head : q->rq_ci & (qp->rq_cnt - 1);
+	if (at >= qp->rq_cnt)
+		return RX_BAD;
+	max = ((1u << qp->rq_shift) - skip) / sizeof d[0];
 	max = max < ENG_SEGS ? max : ENG_SEGS;
-	v = (struct iovec){ d, max * sizeof d[0] };
-	w = (struct iovec){ qp->rq + ((size_t)(q->rq_ci & (qp->rq_cnt - 1)) << qp->rq_shift), v.iov_len };
-	if (mem_copy(&v, 1, &w, 1, v.iov_len) != MEM_OK)
+	v[0] = (struct iovec){ &next, skip };
+	v[1] = (struct iovec){ d, max * sizeof d[0] };
+	w = (struct iovec){ qp->rq + ((size_t)at << qp->rq_shift), skip + v[1].iov_len };
+	if (mem_copy(v + !skip, skip ? 2 : 1, &w, 1, w.iov_len) != MEM_OK)
 		return RX_BAD;
 	rx_scatter(q, d, max);
-	q->wqe_idx = q->rq_ci++;
+	q->wqe_idx = qp->linked ? at : q->rq_ci;
+	q->rq_head = qp->linked ? be16toh(next.next_wqe_index) : 0;
+	q->rq_ci++;
+	q->stride = 0;
 	q->wqe_held = true;
 	q->starves = 0;
 	return 0;
@@ -153,12 +161,13 @@ static bool starves(const struct sd_qp *qp, enum ibv_qp_type type)
 
 bool rx_starves(const struct frame *f)
 {
+	struct rcq *q;
 	struct sd_qp *qp;
 
 	/* A packet names nobody: it waits for all that could receive it */
 	if (f->kind == FR_RAW) {
-		for (qp = sd_qp_next(NULL); qp; qp = sd_qp_next(qp))
-			if (qp->rq && starves(qp, IBV_QPT_RAW_PACKET))
+		for (q = eng_all; q; q = q->next)
+			if ((q->qp->rq || q->qp->wq) && starves(q->qp, IBV_QPT_RAW_PACKET))
 				return true;
 		return false;
 	}

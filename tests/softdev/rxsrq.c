@@ -16,6 +16,11 @@ struct srqs {
 	uint16_t head;                  /* the entry to be taken next */
 	uint16_t taken;                 /* so many so far */
 	bool broken;
+	/* striding: the WQE whose strides are being used */
+	bool open;
+	uint16_t index;
+	uint32_t stride;
+	struct seglist rx;
 };
 
 static struct srqs *srqs_get(struct sd_srq *srq)
@@ -50,7 +55,7 @@ bool srq_empty(struct sd_srq *srq)
 {
 	struct srqs *s = srqs_get(srq);
 
-	return !s || (!s->broken && !left(srq, s));
+	return !s || (!s->broken && !s->open && !left(srq, s));
 }
 
 int srq_take(struct rcq *q)
@@ -81,6 +86,36 @@ int srq_take(struct rcq *q)
 	s->taken++;
 	limit_check(srq, s);
 	return 0;
+}
+
+int srq_take_strides(struct rcq *q)
+{
+	struct srqs *s = srqs_get(q->qp->srq);
+	int r = 0;
+
+	if (s && s->open) {
+		q->rx = s->rx;
+		q->wqe_idx = s->index;
+		q->stride = s->stride;
+	} else {
+		r = srq_take(q);
+		q->stride = 0;
+		if (!r) {
+			s->rx = q->rx;
+			s->index = q->wqe_idx;
+		}
+	}
+	q->wqe_held = !r;
+	return r;
+}
+
+void srq_put_strides(struct rcq *q)
+{
+	struct srqs *s = srqs_get(q->qp->srq);
+
+	s->open = q->wqe_held;
+	s->stride = q->stride;
+	q->wqe_held = false;
 }
 
 void sd_engine_srq_changed(struct sd_srq *srq)

@@ -140,11 +140,12 @@ static bool flush_held(struct rcq *q)
 
 	if (q->last_wqe > eng_now())
 		return false;
-	if (q->wqe_held)
+	if (q->wqe_held && !q->qp->no_flush)
 		rx_error(q, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);
 	if (q->last_wqe)
 		sd_async_qp(q->qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 	q->last_wqe = 0;
+	q->wqe_held = false;
 	return did;
 }
 
@@ -157,7 +158,7 @@ bool sq_flush(struct rcq *q)
 	tm_flush(q);
 	did |= flush_held(q);
 	/* What lies in an SRQ is not this QP's */
-	if (!qp->rq)
+	if (!qp->rq || qp->no_flush)
 		return did;
 	pi = be32toh(__atomic_load_n(&qp->dbrec[0], __ATOMIC_ACQUIRE));
 	if ((uint16_t)(pi - q->rq_ci) > qp->rq_cnt)
@@ -180,7 +181,7 @@ void sq_enter_err(struct rcq *q)
 	if ((eng_is_stepped && !eng_is_trap) || q->qp->cd_slave_send)
 		sq_ring(q);
 	/* As an adapter's, an SRQ's last entry comes back long after the command, or the error, that stops the QP */
-	if (q->qp->srq && q->qp->type != SD_QPT_DCT && q->qp->type != IBV_QPT_XRC_RECV)
+	if (q->qp->srq && !q->qp->wq && q->qp->type != SD_QPT_DCT && q->qp->type != IBV_QPT_XRC_RECV)
 		q->last_wqe = eng_is_stepped ? 1 : eng_now() + LAST_WQE_NS;
 	sq_flush(q);
 	eng_wake();

@@ -252,6 +252,47 @@ static enum ibv_qp_type type_of(uint64_t type, uint32_t flags)
 	return (enum ibv_qp_type)0;
 }
 
+/* A table of WQs, and what of a packet chooses one of them: nothing else can be asked for */
+static int rss_create(struct sd_cmd *c, struct sd_qp_args *a)
+{
+	struct host_ind_tbl *table = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE, SD_IND_TBL);
+	struct mlx5_ib_create_qp_resp resp = { .bfreg_index = 1u << 31 };
+	const struct ib_uverbs_qp_cap none = { 0 };
+	struct mlx5_ib_create_qp_rss rss;
+	uint8_t tirc[SD_TIRC];
+	uint32_t handle;
+	struct sd_tir *tir;
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &rss, sizeof(rss));
+
+	if (err)
+		return err;
+	if (a->type != IBV_QPT_RAW_PACKET)
+		return EOPNOTSUPP;
+	if (!table || !a->pd || a->send_cq || a->recv_cq || a->srq || a->xrcd || a->cap.max_send_wr || a->cap.max_recv_wr ||
+	    a->cap.max_recv_sge || a->strip_vlan)
+		return EINVAL;
+	err = sd_tir_of_verbs(&rss, table->cnt, tirc);
+	if (err)
+		return err;
+	tir = sd_tir_new(c->ctx, tirc, NULL, table);
+	if (!tir)
+		return ENOMEM;
+	err = sd_qp_create_rss(c->ctx, a, tir, &handle);
+	if (err) {
+		sd_tir_free(tir);
+		return err;
+	}
+	if (c->ctx->uid) {
+		resp.comp_mask = MLX5_IB_CREATE_QP_RESP_MASK_TIRN;
+		resp.tirn = tir->number;
+	}
+	if (SD_OUT(c, UVERBS_ATTR_UHW_OUT, resp) || SD_OUT(c, UVERBS_ATTR_CREATE_QP_RESP_CAP, none) ||
+	    SD_OUT(c, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, none.max_send_wr))
+		return sd_undo(c, SD_QP, handle);
+	sd_out_obj(c, UVERBS_ATTR_CREATE_QP_HANDLE, handle);
+	return 0;
+}
+
 static int qp_create(struct sd_cmd *c)
 {
 	const uint64_t known = IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK | IB_UVERBS_QP_CREATE_SCATTER_FCS |
@@ -263,19 +304,18 @@ static int qp_create(struct sd_cmd *c)
 	struct ib_uverbs_qp_cap cap;
 	struct sd_qp_args a = { .drv = &drv, .user_handle = sd_in_u64(c, UVERBS_ATTR_CREATE_QP_USER_HANDLE, 0) };
 	uint32_t handle, qpn;
-	int err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
+	int drv_err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv)), err;
 
 	if (type > IB_UVERBS_QPT_DRIVER)
 		return EINVAL;
-	a.type = type_of(type, err ? 0 : drv.flags);
+	a.type = type_of(type, drv_err ? 0 : drv.flags);
 	if (!a.type) {
 		/* libmlx5 tries the driver's own types only to see whether they exist */
 		if (type != IB_UVERBS_QPT_DRIVER)
 			sd_once(0xffff0100 + type, "queue pairs of type %u are not supported", (unsigned)type);
 		return EOPNOTSUPP;
 	}
-	if (!err)
-		err = sd_in(sd_attr(c, UVERBS_ATTR_CREATE_QP_CAP), &cap, sizeof(cap));
+	err = sd_in(sd_attr(c, UVERBS_ATTR_CREATE_QP_CAP), &cap, sizeof(cap));
 	if (!err)
 		err = sd_event_fd(c, UVERBS_ATTR_CREATE_QP_EVENT_FD, &a.async);
 	if (err)
@@ -290,6 +330,11 @@ static int qp_create(struct sd_cmd *c)
 	a.recv_cq = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, SD_CQ);
 	a.srq = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, SD_SRQ);
 	a.xrcd = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, SD_XRCD);
+	a.cap = (struct ibv_qp_cap){ cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge, cap.max_recv_sge, cap.max_inline_data };
+	if (sd_attr(c, UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE))
+		return rss_create(c, &a);
+	if (drv_err)
+		return drv_err;
 	if (!a.xrcd != (a.type != IBV_QPT_XRC_RECV) || (a.type == IBV_QPT_XRC_SEND && a.recv_cq))
 		return EINVAL;
 	if (a.type == IBV_QPT_XRC_SEND)
@@ -298,10 +343,9 @@ static int qp_create(struct sd_cmd *c)
 		return EINVAL;
 	if (!a.srq != !sd_attr(c, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE) || (a.srq && a.type == IBV_QPT_XRC_SEND))
 		return EINVAL;
-	if (sd_attr(c, UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE) || sd_attr(c, UVERBS_ATTR_CREATE_QP_SOURCE_QPN))
+	if (sd_attr(c, UVERBS_ATTR_CREATE_QP_SOURCE_QPN))
 		return EINVAL;
 	a.sig_all = flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
-	a.cap = (struct ibv_qp_cap){ cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge, cap.max_recv_sge, cap.max_inline_data };
 	err = (a.xrcd || a.type == SD_QPT_DCT ? sd_qp_create_target : sd_qp_create)(c->ctx, &a, &handle, &qpn);
 	if (err)
 		return err;
@@ -417,6 +461,8 @@ static int w_query_qp(struct sd_cmd *c)
 	/* The kernel tells of a DCT's path once it is ready, and nothing else */
 	if (!qp || (qp->type == SD_QPT_DCT && (qp->state != IBV_QPS_RTR || req.attr_mask & IBV_QP_CAP)))
 		return EINVAL;
+	if (sd_container(qp, struct host_qp, q)->tir)
+		return ENOSYS;
 	sd_qp_query(qp, &resp);
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * wq.c: receive work queues that are objects of their own, and tables of them.
- *
- * They exist for raw packet QPs that spread packets over several queues. This device refuses such
- * QPs, so nothing ever arrives at a WQ and it completes nothing, be it striding or not. A program
- * can make it, change its state, take it over and post to it. The engine does not know it.
+ * wq.c: receive work queues that are objects of their own, and tables of them. Packets come to them
+ * through tir.c.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cmd.h"
+#include "devx.h"
 
 static struct sd_numbers wqs = { .max = SD_MAX_WQ, .first = 0x40 }, tables = { .max = SD_MAX_IND_TBL, .first = 1 };
 
@@ -19,9 +16,17 @@ int sd_wq_add(struct host_wq *wq)
 
 	if (err)
 		return err;
-	if (wq->pd)
-		wq->pd->refs++;
-	wq->cq->refs++;
+	wq->q.wq = true;
+	wq->q.type = IBV_QPT_RAW_PACKET;
+	wq->q.state = IBV_QPS_RESET;
+	wq->q.qpn = wq->wqn;
+	wq->q.send_cq = wq->q.recv_cq;
+	wq->q.recv_cq->strides |= wq->q.strides.log_size || (wq->q.srq && wq->q.srq->strides.log_size);
+	wq->q.pd->refs++;
+	wq->q.recv_cq->refs++;
+	if (wq->q.srq)
+		wq->q.srq->refs++;
+	sd_engine_qp_created(&wq->q);
 	return 0;
 }
 
@@ -40,6 +45,7 @@ int sd_cmd_wq_create(struct sd_cmd *c)
 	struct mlx5_ib_create_wq drv;
 	struct sd_channel *async;
 	struct host_wq *wq;
+	const uint64_t flags = sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_FLAGS, 0);
 	bool striding;
 	int err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
 
@@ -50,8 +56,8 @@ int sd_cmd_wq_create(struct sd_cmd *c)
 	if (!pd || !cq || sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_TYPE, 0) != IBV_WQT_RQ)
 		return EINVAL;
 	striding = drv.comp_mask & MLX5_IB_CREATE_WQ_STRIDING_RQ && !sd_link_ib();
-	/* Signatures, VLAN stripping and the rest are capabilities that this device does not claim */
-	if (drv.comp_mask & ~(uint32_t)(striding ? MLX5_IB_CREATE_WQ_STRIDING_RQ : 0) || sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_FLAGS, 0))
+	/* Signatures, scatter of FCS and the rest are capabilities that this device does not claim */
+	if (drv.comp_mask & ~(uint32_t)(striding ? MLX5_IB_CREATE_WQ_STRIDING_RQ : 0) || flags & ~(uint64_t)IBV_WQ_FLAGS_CVLAN_STRIPPING)
 		return EOPNOTSUPP;
 	if (striding && (drv.single_stride_log_num_of_bytes < SD_MIN_LOG_STRIDE || drv.single_stride_log_num_of_bytes > SD_MAX_LOG_STRIDE ||
 			 drv.single_wqe_log_num_of_strides < SD_MIN_LOG_STRIDES || drv.single_wqe_log_num_of_strides > SD_MAX_LOG_STRIDES ||
@@ -68,14 +74,20 @@ int sd_cmd_wq_create(struct sd_cmd *c)
 	err = wq ? sd_handle_new(c->ctx, SD_WQ, wq, &handle) : ENOMEM;
 	if (err)
 		goto free;
-	*wq = (struct host_wq){ .ctx = c->ctx, .pd = pd, .cq = cq, .state = IBV_WQS_RESET, .log_size = __builtin_ctz(drv.rq_wqe_count),
-				.log_stride = drv.rq_wqe_shift, .uidx = drv.user_index,
-				.dbrec = (volatile uint32_t *)(uintptr_t)drv.db_addr };
+	wq->state = IBV_WQS_RESET;
+	wq->user_handle = sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_USER_HANDLE, 0);
+	wq->q = (struct sd_qp){ .dev = c->ctx->dev, .ctx = c->ctx, .pd = pd, .recv_cq = cq, .uidx = drv.user_index,
+				.rq = (uint8_t *)(uintptr_t)drv.buf_addr, .rq_cnt = drv.rq_wqe_count, .rq_shift = drv.rq_wqe_shift,
+				.dbrec = (volatile uint32_t *)(uintptr_t)drv.db_addr, .strip_vlan = flags };
+	if (striding)
+		wq->q.strides = (struct sd_strides){ drv.single_stride_log_num_of_bytes, drv.single_wqe_log_num_of_strides,
+						     drv.two_byte_shift_en ? 2 : 0 };
 	err = sd_wq_add(wq);
 	if (err) {
 		sd_handle_free(handle);
 		goto free;
 	}
+	wq->async = sd_channel_hold(async);
 	if (SD_OUT(c, UVERBS_ATTR_UHW_OUT, resp) || SD_OUT(c, UVERBS_ATTR_CREATE_WQ_RESP_MAX_WR, max_wr) ||
 	    SD_OUT(c, UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE, max_sge) || SD_OUT(c, UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, wq->wqn))
 		return sd_undo(c, SD_WQ, handle);
@@ -90,12 +102,25 @@ int sd_wq_free(struct host_wq *wq)
 {
 	if (wq->refs)
 		return EBUSY;
+	sd_engine_qp_destroyed(&wq->q);
 	wqs.at[wq->wqn] = NULL;
-	if (wq->pd)
-		wq->pd->refs--;
-	wq->cq->refs--;
+	wq->q.pd->refs--;
+	wq->q.recv_cq->refs--;
+	if (wq->q.srq)
+		wq->q.srq->refs--;
+	sd_channel_put(wq->async);
 	free(wq);
 	return 0;
+}
+
+void sd_async_wq(struct host_wq *wq)
+{
+	struct ib_uverbs_async_event_desc ev = { .element = wq->user_handle, .event_type = IBV_EVENT_WQ_FATAL };
+
+	if (wq->devx)
+		sd_devx_event(wq->devx, sd_devx_event_type(IBV_EVENT_QP_FATAL), 0);
+	else if (sd_channel_send(wq->async, &ev))
+		wq->async_events++;
 }
 
 uint32_t sd_wq_number(const struct host_wq *wq)
@@ -111,8 +136,8 @@ uint32_t sd_ind_tbl_number(const struct host_ind_tbl *t)
 int sd_cmd_wq_destroy(struct sd_cmd *c)
 {
 	struct ib_uverbs_ex_destroy_wq_resp resp = { .events_reported = 0 };
-	uint32_t a, b;
-	int err = sd_destroy(c->ctx, SD_WQ, sd_attr(c, UVERBS_ATTR_DESTROY_WQ_HANDLE)->data, &a, &b);
+	uint32_t none;
+	int err = sd_destroy(c->ctx, SD_WQ, sd_attr(c, UVERBS_ATTR_DESTROY_WQ_HANDLE)->data, &none, &resp.events_reported);
 
 	return err ? err : SD_OUT(c, UVERBS_ATTR_DESTROY_WQ_RESP, resp.events_reported);
 }
@@ -121,6 +146,21 @@ int sd_cmd_wq_destroy(struct sd_cmd *c)
 bool sd_wq_may(enum ibv_wq_state from, enum ibv_wq_state to)
 {
 	return !(from == IBV_WQS_ERR && to == IBV_WQS_RDY) && !(from == IBV_WQS_RESET && to == IBV_WQS_ERR);
+}
+
+void sd_wq_move(struct host_wq *wq, enum ibv_wq_state state)
+{
+	const enum ibv_qp_state from = wq->q.state;
+
+	wq->state = state;
+	wq->q.state = state == IBV_WQS_RESET ? IBV_QPS_RESET : state == IBV_WQS_RDY ? IBV_QPS_RTR : IBV_QPS_ERR;
+	if (wq->q.state != from)
+		sd_engine_qp_modified(&wq->q, from, IBV_QP_STATE);
+}
+
+enum ibv_wq_state sd_wq_state(const struct host_wq *wq)
+{
+	return wq->q.state == IBV_QPS_ERR ? IBV_WQS_ERR : wq->state;
 }
 
 int sd_cmd_wq_modify(struct sd_cmd *c)
@@ -137,15 +177,16 @@ int sd_cmd_wq_modify(struct sd_cmd *c)
 	wq = sd_handle_get(c->ctx, SD_WQ, req.wq_handle);
 	if (!wq || !req.attr_mask || req.attr_mask > (IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE | IBV_WQ_ATTR_FLAGS))
 		return EINVAL;
-	if (drv.comp_mask || drv.reserved || (req.attr_mask & IBV_WQ_ATTR_FLAGS && req.flags_mask))
+	if (drv.comp_mask || drv.reserved || (req.attr_mask & IBV_WQ_ATTR_FLAGS && req.flags_mask & ~(uint32_t)IBV_WQ_FLAGS_CVLAN_STRIPPING))
 		return EOPNOTSUPP;
 	if (req.attr_mask & IBV_WQ_ATTR_CURR_STATE && req.curr_wq_state != wq->state)
 		return EINVAL;
-	if (!(req.attr_mask & IBV_WQ_ATTR_STATE))
-		return 0;
-	if (req.wq_state > IBV_WQS_ERR || !sd_wq_may(wq->state, (enum ibv_wq_state)req.wq_state))
+	if (req.attr_mask & IBV_WQ_ATTR_STATE && (req.wq_state > IBV_WQS_ERR || !sd_wq_may(wq->state, (enum ibv_wq_state)req.wq_state)))
 		return EINVAL;
-	wq->state = (enum ibv_wq_state)req.wq_state;
+	if (req.attr_mask & IBV_WQ_ATTR_FLAGS && req.flags_mask)
+		wq->q.strip_vlan = req.flags;
+	if (req.attr_mask & IBV_WQ_ATTR_STATE)
+		sd_wq_move(wq, (enum ibv_wq_state)req.wq_state);
 	return 0;
 }
 

@@ -13,6 +13,10 @@
  *
  * In both, n CQEs use up n slots. What the device does not write keeps what it held.
  *
+ * A block of a striding queue stays within one WQE, since only the title names it. Of what the mini
+ * CQEs have no place for, the title's stands for all: the checksum where they have the hash, the hash
+ * where they have the checksum, both where they have header types.
+ *
  *   mini CQE   be32 hash; be16 checksum, be16 stride index; L3 and L4 header types, be16 stride
  *              index at +2; or of a requester: be16 WQE counter, opcode of the send WQE
  *              be32 byte count at +4
@@ -81,21 +85,22 @@ static struct mlx5_cqe64 common(const struct zip *z, const struct mlx5_cqe64 *c)
 	k.wqe_counter = 0;
 	k.signature = 0;
 	k.op_own &= 0xf2;
-	if (opcode(c) == MLX5_CQE_REQ)
+	if (opcode(c) == MLX5_CQE_REQ) {
 		raw[56] = 0;
-	else if (z->cq->mini_format == SD_MINI_HASH)
-		memset(raw + 12, 0, 4);
-	else if (z->cq->mini_format == SD_MINI_L34H_STRIDX)
+		return k;
+	}
+	memset(raw + 12, 0, 4);
+	memset(raw + 20, 0, 2);
+	if (z->cq->mini_format == SD_MINI_L34H_STRIDX)
 		raw[29] = 0;
-	else
-		memset(raw + 20, 0, 2);
 	return k;
 }
 
 static bool follows(const struct zip *z, const struct mlx5_cqe64 *before, const struct mlx5_cqe64 *c)
 {
 	struct mlx5_cqe64 a = common(z, before), b = common(z, c);
-	bool next = be16toh(c->wqe_counter) == (uint16_t)(be16toh(before->wqe_counter) + 1);
+	const uint32_t step = z->cq->strides ? be32toh(before->byte_cnt) >> 16 & 0x3fff : 1;
+	bool next = be16toh(c->wqe_counter) == (uint16_t)(be16toh(before->wqe_counter) + step);
 
 	return !memcmp(&a, &b, sizeof(a)) && (opcode(c) == MLX5_CQE_REQ || z->cq->mini_format >= SD_MINI_CSUM_STRIDX || next);
 }

@@ -458,7 +458,7 @@ static void rmp_made(UNUSED void **state)
 	static const struct wrong w[] = {
 		{ "state", RMPC + 0x8, 4, 0, BAD_PARAM },
 		{ "WQEs without links", RMPC + 0x20, 1, 1, BAD_PARAM },
-		{ "striding", WQ, 4, 2, BAD_PARAM },
+		{ "wq_type", WQ, 4, 4, BAD_PARAM },
 		{ "signature", WQ + 0x4, 1, 1, BAD_PARAM },
 		{ "limit", WQ + 0x30, 16, 16, BAD_PARAM },
 		{ "stride too small", WQ + 0x10c, 4, 4, BAD_PARAM },
@@ -699,7 +699,7 @@ static void raw_objects(UNUSED void **state)
 		{ "an RMP that does not exist", 0x100 + 0x4, 4, 1, BAD_RES },
 		{ "mem_rq_type", 0x100 + 0x4, 4, 2, BAD_PARAM },
 		{ "scatter_fcs", 0x100 + 0x2, 1, 1, BAD_PARAM },
-		{ "wq_type", WQ, 4, 0, BAD_PARAM },
+		{ "wq_type", WQ, 4, 4, BAD_PARAM },
 		{ "umem", WQ + 0x160, 32, 0, BAD_RES },
 	};
 	struct mlx5dv_devx_obj *td, *tis, *sq, *rq[2], *on_rmp, *rqt, *tir;
@@ -815,9 +815,10 @@ static void raw_objects(UNUSED void **state)
 	c = command(0x901, 0x110, 0x10);
 	IN(0x48, 24, tirn);
 	IN(0x80, 64, 4);
-	MODIFY(tir, 0x100 + 0x120, 4, 1, OK);
+	MODIFY(tir, 0x100 + 0x120, 4, 1, BAD_PARAM);
+	MODIFY(tir, 0x100 + 0x120, 4, 0, OK);
 	c = query_of(0x903, tir, tirn, 0x110);
-	assert_int_equal(OUT(0x100 + 0x120, 4), 1);
+	assert_int_equal(OUT(0x100 + 0x120, 4), 0);
 	assert_int_equal(destroy(rqt), EBUSY);
 
 	must(destroy(tir));
