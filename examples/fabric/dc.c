@@ -51,55 +51,11 @@ static struct ibv_qp *make(struct endpoint *ep, enum mlx5dv_dc_type type)
 	return mlx5dv_create_qp(ep->domain->context, &init, &dv);
 }
 
-/* To RTR: a target is ready then; an initiator to RTS. 0 or a negative errno. */
-static int start(struct endpoint *ep, struct ibv_qp *qp, bool target)
-{
-	const struct inlay_connect_attr *with = &ep->attr;
-	struct ibv_device_attr device;
-	struct ibv_qp_attr a;
-	int err = ibv_query_device(ep->domain->context, &device);
-
-	memset(&a, 0, sizeof(a));
-	a.qp_state = IBV_QPS_INIT;
-	a.port_num = with->port;
-	a.pkey_index = with->pkey_index;
-	a.qp_access_flags = with->access;
-	if (!err)
-		err = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-				    (target ? IBV_QP_ACCESS_FLAGS : 0));
-	a.qp_state = IBV_QPS_RTR;
-	a.path_mtu = (enum ibv_mtu)ep->here.mtu;
-	a.min_rnr_timer = with->min_rnr_timer;
-	a.ah_attr.port_num = with->port;
-	a.ah_attr.sl = with->sl;
-	a.ah_attr.is_global = ep->here.link != INLAY_CONNECT_IB || ep->here.flags & INLAY_CONNECT_GLOBAL;
-	a.ah_attr.grh.sgid_index = ep->here.gid_index;
-	a.ah_attr.grh.hop_limit = with->hop_limit;
-	a.ah_attr.grh.traffic_class = with->traffic_class;
-	if (!err)
-		err = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_AV |
-				    (target ? IBV_QP_MIN_RNR_TIMER : 0));
-	if (err || target)
-		return -err;
-	a.qp_state = IBV_QPS_RTS;
-	a.timeout = with->timeout;
-	a.retry_cnt = with->retry_count;
-	a.rnr_retry = with->rnr_retry;
-	a.max_rd_atomic = device.max_qp_init_rd_atom < with->rd_atomic ? (uint8_t)device.max_qp_init_rd_atom :
-									 with->rd_atomic;
-	return -ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-}
-
 int dc_target(struct endpoint *ep, const char **why)
 {
-	int err;
-
 	ep->dct = make(ep, MLX5DV_DCTYPE_DCT);
-	if (!ep->dct)
-		return inlay_refuse_(-errno, why, "no DC target: does the device have DC?");
-	err = start(ep, ep->dct, true);
-	return err ? inlay_refuse_(err, why, "the DC target does not start") : 0;
+	return ep->dct ? inlay_connect_dc(ep->dct, 1, &ep->attr, why) :
+			 inlay_refuse_(-errno, why, "no DC target: does the device have DC?");
 }
 
 int dc_initiator(struct endpoint *ep, struct ibv_qp **qp, struct inlay_sq *sq, const char **why)
@@ -110,10 +66,7 @@ int dc_initiator(struct endpoint *ep, struct ibv_qp **qp, struct inlay_sq *sq, c
 	if (!*qp)
 		return inlay_refuse_(-errno, why, "no DC initiator");
 	err = inlay_sq_from_qp(sq, *qp, &ep->domain->uar, &ep->cq, why);
-	if (err)
-		return err;
-	err = start(ep, *qp, false);
-	return err ? inlay_refuse_(err, why, "the DC initiator does not start") : 0;
+	return err ? err : inlay_connect_dc(*qp, 0, &ep->attr, why);
 }
 
 /* ---- Who has an initiator ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/connect.h: the record that two sides exchange, and moving a queue pair from RESET to RTS.
- * RC, UC and UD; InfiniBand, RoCE v1 and RoCE v2.
+ * RC, UC, UD and DC; InfiniBand, RoCE v1 and RoCE v2.
  *
  *	struct inlay_connect_record here, there;
  *	uint8_t mine[INLAY_CONNECT_SIZE], theirs[INLAY_CONNECT_SIZE];
@@ -236,31 +236,14 @@ INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const
 	return 0;
 }
 
-/*
- * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. Then
- * post receives, before the peer can send.
- *
- * qp    RC, UC or UD
- * attr  NULL: inlay_connect_defaults()
- *
- * Returns 0; -ENOTSUP for another type of queue pair; -EBADFD in another state; -EINVAL for an
- * attribute out of its range; -ENETDOWN and -ENOENT as inlay_connect_port; else the negative errno
- * of the verb that failed.
- */
-INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv_qp *qp,
+/* Fills a record of a queue pair in RESET or INIT, all but ECE and Q_Key. */
+INLAY_COLD int inlay_connect_here_(struct inlay_connect_record *here, struct ibv_qp *qp,
 				   const struct inlay_connect_attr *attr, const char **why)
 {
-	struct inlay_connect_attr defaults = inlay_connect_defaults();
 	struct ibv_device_attr device;
-	struct ibv_qp_attr a;
-	struct ibv_ece ece;
 	struct timespec t;
 	int err, mtu, most;
 
-	if (!attr)
-		attr = &defaults;
-	if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD)
-		return inlay_refuse_(-ENOTSUP, why, "only RC, UC and UD queue pairs are connected here");
 	if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_INIT)
 		return inlay_refuse_(-EBADFD, why, "the queue pair is neither in RESET nor in INIT");
 	__builtin_memset(here, 0, sizeof(*here));
@@ -281,14 +264,43 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	here->traffic_class = attr->traffic_class;
 	if (here->link == INLAY_CONNECT_IB)
 		here->flags |= attr->flags & INLAY_CONNECT_GLOBAL;
-	if (qp->qp_type == IBV_QPT_RC) {
-		err = ibv_query_device(qp->context, &device);
-		if (err)
-			return inlay_refuse_(-err, why, "ibv_query_device failed");
-		most = device.max_qp_rd_atom;
-		most = device.max_qp_init_rd_atom < most ? device.max_qp_init_rd_atom : most;
-		here->rd_atomic = attr->rd_atomic > most ? (uint8_t)most : attr->rd_atomic;
-	}
+	if (qp->qp_type == IBV_QPT_UC || qp->qp_type == IBV_QPT_UD)
+		return 0;
+	err = ibv_query_device(qp->context, &device);
+	if (err)
+		return inlay_refuse_(-err, why, "ibv_query_device failed");
+	most = device.max_qp_rd_atom;
+	most = device.max_qp_init_rd_atom < most ? device.max_qp_init_rd_atom : most;
+	here->rd_atomic = attr->rd_atomic > most ? (uint8_t)most : attr->rd_atomic;
+	return 0;
+}
+
+/*
+ * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. Then
+ * post receives, before the peer can send.
+ *
+ * qp    RC, UC or UD
+ * attr  NULL: inlay_connect_defaults()
+ *
+ * Returns 0; -ENOTSUP for another type of queue pair; -EBADFD in another state; -EINVAL for an
+ * attribute out of its range; -ENETDOWN and -ENOENT as inlay_connect_port; else the negative errno
+ * of the verb that failed.
+ */
+INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv_qp *qp,
+				   const struct inlay_connect_attr *attr, const char **why)
+{
+	struct inlay_connect_attr defaults = inlay_connect_defaults();
+	struct ibv_qp_attr a;
+	struct ibv_ece ece;
+	int err;
+
+	if (!attr)
+		attr = &defaults;
+	if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD)
+		return inlay_refuse_(-ENOTSUP, why, "only RC, UC and UD queue pairs are connected here");
+	err = inlay_connect_here_(here, qp, attr, why);
+	if (err)
+		return err;
 	__builtin_memset(&a, 0, sizeof(a));
 	a.qp_state = IBV_QPS_INIT;
 	a.port_num = attr->port;
@@ -511,6 +523,59 @@ INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const stru
 	if (!err)
 		err = inlay_connect_rts(a, &at_a, ud ? NULL : &at_b, attr, why);
 	return err;
+}
+
+/*
+ * Moves a DC target from RESET to RTR, its last state, or a DC initiator from RESET to RTS. Neither
+ * has a peer: each WQE names the target that it goes to (inlay/queue/to.h).
+ *
+ * qp      of mlx5dv_create_qp
+ * target  1: of MLX5DV_DCTYPE_DCT; its qp_num is the dctn from now on. 0: of MLX5DV_DCTYPE_DCI
+ * attr    NULL: inlay_connect_defaults(); access is the target's
+ *
+ * Returns 0; -EBADFD in another state; -EINVAL, -ENETDOWN and -ENOENT as inlay_connect_local; else
+ * the negative errno of the verb that failed. On failure the queue pair is good for nothing.
+ */
+INLAY_COLD int inlay_connect_dc(struct ibv_qp *qp, int target, const struct inlay_connect_attr *attr, const char **why)
+{
+	struct inlay_connect_attr defaults = inlay_connect_defaults();
+	struct inlay_connect_record here;
+	struct ibv_qp_attr a;
+	int err;
+
+	if (!attr)
+		attr = &defaults;
+	err = inlay_connect_here_(&here, qp, attr, why);
+	if (err)
+		return err;
+	__builtin_memset(&a, 0, sizeof(a));
+	a.qp_state = IBV_QPS_INIT;
+	a.port_num = attr->port;
+	a.pkey_index = attr->pkey_index;
+	a.qp_access_flags = attr->access;
+	err = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (target ? IBV_QP_ACCESS_FLAGS : 0));
+	if (err)
+		return inlay_refuse_(-err, why, "the device refused the P_Key index or the access");
+	a.qp_state = IBV_QPS_RTR;
+	a.path_mtu = (enum ibv_mtu)here.mtu;
+	a.min_rnr_timer = attr->min_rnr_timer;
+	a.ah_attr.port_num = attr->port;
+	a.ah_attr.sl = attr->sl;
+	a.ah_attr.is_global = here.link != INLAY_CONNECT_IB || here.flags & INLAY_CONNECT_GLOBAL;
+	a.ah_attr.grh.sgid_index = here.gid_index;
+	a.ah_attr.grh.hop_limit = attr->hop_limit;
+	a.ah_attr.grh.traffic_class = attr->traffic_class;
+	err = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_AV | (target ? IBV_QP_MIN_RNR_TIMER : 0));
+	if (err)
+		return inlay_refuse_(-err, why, "the device refused the step to RTR");
+	a.qp_state = IBV_QPS_RTS;
+	a.timeout = attr->timeout;
+	a.retry_cnt = attr->retry_count;
+	a.rnr_retry = attr->rnr_retry;
+	a.max_rd_atomic = here.rd_atomic;
+	err = target ? 0 : ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+	return err ? inlay_refuse_(-err, why, "the device refused the step to RTS") : 0;
 }
 
 /*

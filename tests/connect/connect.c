@@ -757,6 +757,66 @@ static void refused(struct ibv_qp *qp, int err, int expected, const char *why, c
 	} while (0)
 
 /* In RESET it stays in RESET */
+/* DC: a target to RTR, an initiator to RTS, each with what was asked for; or a reason. tests/queue/to.c sends */
+static void dynamic(void **state)
+{
+	struct inlay_connect_attr attr = inlay_connect_defaults();
+	struct mlx5dv_qp_init_attr dv;
+	struct ibv_qp_init_attr_ex init;
+	struct ibv_srq_init_attr srq;
+	const char *why = NULL;
+	struct ibv_qp *qp;
+	int err;
+
+	(void)state;
+	for (int target = 0; target < 2; target++) {
+		memset(&srq, 0, sizeof(srq));
+		memset(&init, 0, sizeof(init));
+		memset(&dv, 0, sizeof(dv));
+		srq.attr.max_wr = srq.attr.max_sge = 1;
+		init.qp_type = IBV_QPT_DRIVER;
+		init.comp_mask = IBV_QP_INIT_ATTR_PD;
+		init.pd = dev.pd;
+		init.send_cq = init.recv_cq = ibv_create_cq(dev.ctx, 64, NULL, NULL, 0);
+		assert_non_null(init.send_cq);
+		dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+		dv.dc_init_attr.dc_type = target ? MLX5DV_DCTYPE_DCT : MLX5DV_DCTYPE_DCI;
+		if (target)
+			init.srq = ibv_create_srq(dev.pd, &srq);
+		else
+			init.cap.max_send_wr = init.cap.max_send_sge = 1;
+		qp = mlx5dv_create_qp(dev.ctx, &init, &dv);
+		assert_non_null(qp);
+		attr.sl = 16;
+		err = inlay_connect_dc(qp, target, &attr, &why);
+		assert_int_equal(err, -EINVAL);
+		assert_non_null(strstr(why, "service level"));
+		assert_int_equal(qp->state, IBV_QPS_RESET);
+		attr.sl = 0;
+		attr.port = 9;
+		assert_true(inlay_connect_dc(qp, target, &attr, &why) < 0);
+		assert_non_null(strstr(why, "no such port"));
+		attr.port = 1;
+		attr.mtu = IBV_MTU_512;
+		attr.timeout = 17;
+		must(inlay_connect_dc(qp, target, &attr, &why));
+		assert_int_equal(qp->state, target ? IBV_QPS_RTR : IBV_QPS_RTS);
+		if (target) {
+			assert_int_not_equal(qp->qp_num, 0);
+		} else {
+			assert_int_equal(asked(qp).path_mtu, IBV_MTU_512);
+			assert_int_equal(asked(qp).timeout, 17);
+			assert_int_equal(asked(qp).max_rd_atomic, 16);
+		}
+		assert_int_equal(inlay_connect_dc(qp, target, NULL, &why), -EBADFD);
+		assert_non_null(strstr(why, "neither in RESET nor in INIT"));
+		must(ibv_destroy_qp(qp));
+		if (target)
+			must(ibv_destroy_srq(init.srq));
+		must(ibv_destroy_cq(init.send_cq));
+	}
+}
+
 static void refused_local(void **state)
 {
 	struct inlay_connect_attr attr = inlay_connect_defaults();
@@ -963,6 +1023,7 @@ int main(void)
 		cmocka_unit_test(connected),
 		cmocka_unit_test(datagrams),
 		cmocka_unit_test(pair),
+		cmocka_unit_test(dynamic),
 		cmocka_unit_test(ece),
 		cmocka_unit_test(refused_local),
 		cmocka_unit_test(refused_rts),

@@ -4,6 +4,7 @@
  * receive queue is inlay's too. On InfiniBand also with compact address vectors.
  */
 #include "rig.h"
+#include <inlay/connect.h>
 
 #define KEY 0x1122334455667788
 #define PEERS 3
@@ -58,8 +59,19 @@ static struct ibv_qp *sender_make(struct ibv_qp_init_attr_ex *a, uint32_t log_er
 	return net.dc ? mlx5dv_create_qp(dev.ctx, a, &dv) : ibv_create_qp_ex(dev.ctx, a);
 }
 
-/* As qp_init and qp_connect, for all three types */
-static void bring_up(struct ibv_qp *qp, uint32_t dest)
+/* A DC queue pair */
+static void bring_up(struct ibv_qp *qp, int target)
+{
+	struct inlay_connect_attr attr = inlay_connect_defaults();
+	const char *why = "";
+
+	attr.access |= IBV_ACCESS_REMOTE_ATOMIC;
+	if (inlay_connect_dc(qp, target, &attr, &why))
+		fail_msg("%s", why);
+}
+
+/* The XRC sender and its receiver: as qp_init and qp_connect */
+static void pair_up(struct ibv_qp *qp, uint32_t dest)
 {
 	struct ibv_qp_attr a;
 
@@ -67,21 +79,15 @@ static void bring_up(struct ibv_qp *qp, uint32_t dest)
 	a.qp_state = IBV_QPS_INIT;
 	a.port_num = 1;
 	a.qp_access_flags = ALL_ACCESS;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			   (net.dc && qp == net.e.qp ? 0 : IBV_QP_ACCESS_FLAGS)));
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	a.qp_state = IBV_QPS_RTR;
 	a.path_mtu = IBV_MTU_1024;
 	a.dest_qp_num = dest;
 	a.max_dest_rd_atomic = 8;
 	a.min_rnr_timer = 1;
 	a.ah_attr = own_path();
-	if (net.dc)
-		must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PATH_MTU | (qp == net.e.qp ? 0 : IBV_QP_MIN_RNR_TIMER | IBV_QP_AV)));
-	else
-		must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	if (net.dc && qp != net.e.qp)
-		return;
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 	a.qp_state = IBV_QPS_RTS;
 	a.timeout = 14;
 	a.retry_cnt = 7;
@@ -130,7 +136,7 @@ static void peer_open(struct peer *p, unsigned i)
 	dv.dc_init_attr.dct_access_key = KEY + i;
 	p->qp = mlx5dv_create_qp(dev.ctx, &a, &dv);
 	assert_non_null(p->qp);
-	bring_up(p->qp, 0);
+	bring_up(p->qp, 1);
 	p->number = p->qp->qp_num;
 	ah = ibv_create_ah(dev.pd, &path);
 	assert_non_null(ah);
@@ -171,10 +177,13 @@ static void net_open(bool dc, uint32_t log_errored)
 		r.xrcd = net.xrcd;
 		net.peer[0].qp = ibv_create_qp_ex(dev.ctx, &r);
 		assert_non_null(net.peer[0].qp);
-		bring_up(net.peer[0].qp, net.e.qp->qp_num);
+		pair_up(net.peer[0].qp, net.e.qp->qp_num);
 		net.peer[1].qp = net.peer[2].qp = net.peer[0].qp;
 	}
-	bring_up(net.e.qp, dc ? 0 : net.peer[0].qp->qp_num);
+	if (dc)
+		bring_up(net.e.qp, 0);
+	else
+		pair_up(net.e.qp, net.peer[0].qp->qp_num);
 	net.e.buf = (uint8_t *)pages(65536);
 	net.e.mr = ibv_reg_mr(dev.pd, net.e.buf, 65536, ALL_ACCESS);
 	assert_non_null(net.e.mr);

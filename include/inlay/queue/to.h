@@ -37,15 +37,8 @@
  * inlay_seg_av_compact after inlay_sq_begin, and pass INLAY_STREAM at the commit.
  *
  * Bringing up a DCI and a DCT. Both are mlx5dv_create_qp(ctx, &a, &dv), a.qp_type IBV_QPT_DRIVER,
- * dv.comp_mask MLX5DV_QP_INIT_ATTR_MASK_DC, then ibv_modify_qp with these IBV_QP_*:
- *
- *   DCI   a.pd = uar.pd, a.comp_mask = IBV_QP_INIT_ATTR_PD, dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI
- *         INIT   STATE | PKEY_INDEX | PORT
- *         RTR    STATE | PATH_MTU
- *         RTS    STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC
- *   DCT   a.pd any, a.srq, a.comp_mask the same, dc_type = MLX5DV_DCTYPE_DCT, dct_access_key
- *         INIT   STATE | PKEY_INDEX | PORT | ACCESS_FLAGS
- *         RTR    STATE | PATH_MTU | MIN_RNR_TIMER | AV          the target's last state
+ * a.comp_mask IBV_QP_INIT_ATTR_PD, dv.comp_mask MLX5DV_QP_INIT_ATTR_MASK_DC, then
+ * inlay_connect_dc (inlay/connect.h). A DCI's a.pd is uar.pd; a DCT has a.srq and dct_access_key.
  *
  * The dctn is the DCT's qp_num after RTR; before, it is 0. inlay_sq_from_qp takes the DCI.
  *
