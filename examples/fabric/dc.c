@@ -174,21 +174,3 @@ void dc_told(struct peer *p, const uint8_t *record)
 	inlay_av_to_dct(&p->target, r.dctn & 0xffffff, r.key);
 	p->number_be = inlay_to_be32(r.number);
 }
-
-/* ---- Posts ---- */
-
-int dc_send(struct peer *p, const struct ibv_sge *sge, uint32_t flags)
-{
-	return inlay_post_to_send_imm(&p->sq, &p->target, p->number_be, sge, 1, flags | INLAY_SIGNALED);
-}
-
-int dc_write(struct peer *p, const struct inlay_remote *there, const struct ibv_sge *sge, uint32_t sges,
-	     uint32_t flags)
-{
-	return inlay_post_to_write(&p->sq, &p->target, there, sge, sges, flags | INLAY_SIGNALED);
-}
-
-int dc_read(struct peer *p, const struct inlay_remote *there, const struct ibv_sge *sge, uint32_t flags)
-{
-	return inlay_post_to_read(&p->sq, &p->target, there, sge, 1, flags | INLAY_SIGNALED);
-}

@@ -1,81 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * domain.c: fabric and domain: the device, its doorbell register, and the registrations of the
- * application's buffers.
- *
- * Registrations are kept in inlay's cache, which the kernel tells of unmapped memory. Memory that the
- * kernel does not watch is registered for one transfer at a time.
+ * domain.c: fabric, domain and event queues: the device and its doorbell register.
  */
 #include "fabric.h"
 #include <fcntl.h>
-#include <signal.h>
-
-/* ---- Registrations ---- */
-
-/* The monitor's thread: it does nothing else, and above all neither allocates nor frees. */
-static void *watching(void *arg)
-{
-	while (inlay_monitor_step((struct inlay_monitor *)arg, -1) >= 0)
-		;
-	return NULL;
-}
-
-static void watch_start(struct domain *d)
-{
-	const char *why = "no thread";
-	int err = inlay_monitor_init(&d->monitor, d->caches, 1, &why);
-	sigset_t all, was;
-
-	d->watch = WATCH_OFF;
-	if (!err) {
-		sigfillset(&all); /* the application's handlers may allocate */
-		pthread_sigmask(SIG_SETMASK, &all, &was);
-		err = pthread_create(&d->watcher, NULL, watching, &d->monitor);
-		pthread_sigmask(SIG_SETMASK, &was, NULL);
-		if (err)
-			inlay_monitor_fini(&d->monitor);
-		else
-			d->watch = WATCH_ON;
-	}
-	if (err)
-		FI_INFO(&provider, FI_LOG_MR, "registrations are not kept: %s\n", why);
-}
-
-/* The provider's bytes in a region: 1 if nobody would say that it goes away, so it is not to be found again. */
-static uint32_t *once(const struct inlay_cache_region *r)
-{
-	return (uint32_t *)inlay_cache_bytes(r);
-}
-
-static int region_reg(void *context, struct inlay_cache_region *r)
-{
-	struct domain *d = (struct domain *)context;
-
-	if (d->watch == WATCH_UNTRIED)
-		watch_start(d);
-	*once(r) = d->watch == WATCH_OFF || inlay_monitor_watch(&d->monitor, r->start, r->len);
-	return inlay_cache_reg_mr(d->pd, r);
-}
-
-int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r)
-{
-	int err = inlay_cache_get(&d->cache, (uintptr_t)addr, len, access, r);
-
-	if (!err && INLAY_UNLIKELY(*once(*r)))
-		inlay_cache_post(&d->cache, (*r)->start, (*r)->len); /* it stays until the put */
-	return err;
-}
-
-static int regions_init(struct domain *d)
-{
-	struct inlay_cache_attr attr = {(uint32_t)settings.cache_regions, 1024, UINT64_MAX, 4096, sizeof(uint32_t)};
-	struct inlay_cache_ops ops = {region_reg, inlay_cache_dereg_mr, NULL, inlay_cache_yield, d};
-	size_t size = inlay_cache_size(&attr);
-
-	d->caches[0] = &d->cache;
-	d->cache_memory = aligned_alloc(64, inlay_round_up(size, 64));
-	return d->cache_memory ? inlay_cache_init(&d->cache, d->cache_memory, size, &attr, &ops) : -FI_ENOMEM;
-}
+#include <poll.h>
 
 /* ---- Domain ---- */
 
@@ -83,14 +12,7 @@ static void domain_free(struct domain *d)
 {
 	const char *why;
 
-	if (d->watch == WATCH_ON) {
-		inlay_monitor_stop(&d->monitor);
-		pthread_join(d->watcher, NULL);
-		inlay_monitor_fini(&d->monitor);
-	}
-	if (d->cache_memory)
-		inlay_cache_fini(&d->cache);
-	free(d->cache_memory);
+	regions_fini(d);
 	if (d->uar.td && inlay_uar_destroy(&d->uar, &why))
 		WARN(FI_LOG_DOMAIN, "%s\n", why);
 	if (d->pd)
@@ -176,6 +98,72 @@ static int domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_
 	d->fid.ops = &domain_ops;
 	d->fid.mr = &mr_ops;
 	*out = &d->fid;
+	return 0;
+}
+
+/* ---- Event queues, to which nothing ever comes: every object is ready when its call returns ---- */
+
+struct eq {
+	struct fid_eq fid;
+	struct fabric *fabric;
+};
+
+static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buf, size_t len, uint64_t flags)
+{
+	return -FI_EAGAIN;
+}
+
+static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *e, uint64_t flags)
+{
+	return -FI_EAGAIN;
+}
+
+static ssize_t eq_sread(struct fid_eq *fid, uint32_t *event, void *buf, size_t len, int timeout, uint64_t flags)
+{
+	poll(NULL, 0, timeout);
+	return -FI_EAGAIN;
+}
+
+static const char *eq_strerror(struct fid_eq *fid, int err, const void *data, char *buf, size_t len)
+{
+	if (buf && len)
+		strncpy(buf, fi_strerror(err), len - 1)[len - 1] = 0;
+	return fi_strerror(err);
+}
+
+int eq_bind(struct fid *fid, struct fid *eq, uint64_t flags)
+{
+	return eq->fclass == FI_CLASS_EQ ? 0 : -FI_EINVAL;
+}
+
+static int eq_close(struct fid *fid)
+{
+	struct eq *eq = container_of(fid, struct eq, fid.fid);
+
+	eq->fabric->users--;
+	free(eq);
+	return 0;
+}
+
+static struct fi_ops eq_fid_ops = FID_OPS(eq_close, no_bind, no_control);
+static struct fi_ops_eq eq_ops = {
+	sizeof(struct fi_ops_eq), eq_read, eq_readerr, no_eq_write, eq_sread, eq_strerror,
+};
+
+static int eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq **out, void *context)
+{
+	struct eq *eq;
+
+	if (attr && attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC)
+		return -FI_ENOSYS;
+	eq = (struct eq *)calloc(1, sizeof(*eq));
+	if (!eq)
+		return -FI_ENOMEM;
+	eq->fabric = container_of(fid, struct fabric, fid);
+	eq->fabric->users++;
+	fid_init(&eq->fid.fid, FI_CLASS_EQ, context, &eq_fid_ops);
+	eq->fid.ops = &eq_ops;
+	*out = &eq->fid;
 	return 0;
 }
 

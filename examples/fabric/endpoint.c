@@ -166,7 +166,7 @@ static int endpoint_close(struct fid *fid)
 		ibv_destroy_cq(ep->ibcq);
 	if (ep->channel)
 		ibv_destroy_comp_channel(ep->channel);
-	match_fini(ep);
+	free(ep->match_memory);
 	pool_fini(&ep->bounce);
 	pool_fini(&ep->small);
 	ops_fini(ep);

@@ -442,7 +442,6 @@ extern struct fi_ops_tagged tagged_ops;
 int info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
 	     struct fi_info **info);
 int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
-int eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq **eq, void *context);
 int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **av, void *context);
 int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
 int counter_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
@@ -491,7 +490,10 @@ INLAY_FN uint64_t tx_flags(struct fid_ep *fid)
 	return container_of(fid, struct endpoint, fid)->tx_flags;
 }
 
-/* ---- Memory: domain.c, mr.c, pool.c ---- */
+/* ---- Memory: memory.c ---- */
+
+int regions_init(struct domain *d);
+void regions_fini(struct domain *d);
 
 /* A registration of [addr, addr + len) with these rights. -FI_EAGAIN: what is in use leaves no room. */
 int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r);
@@ -563,7 +565,7 @@ struct op *op_of(const struct endpoint *ep, uint64_t handle); /* from the wire; 
 struct op *op_at(const struct endpoint *ep, uint32_t n);      /* free or not; NULL after the last */
 void op_let_go(struct endpoint *ep, struct op *op);           /* of its registrations */
 
-/* ---- Completions: cq.c, counter.c, wait.c ---- */
+/* ---- Completions: cq.c, wait.c ---- */
 
 int cq_grow(struct cq *cq);
 
@@ -661,10 +663,6 @@ int dc_register(struct peer *p); /* in by_index, once. 0 or a negative errno */
 struct peer *dc_source(struct endpoint *ep, const struct mlx5_cqe64 *cqe); /* whose message it is, or NULL */
 void dc_tell(const struct peer *p, uint8_t *record); /* what it must know of us, for a hello */
 void dc_told(struct peer *p, const uint8_t *record); /* the other way */
-int dc_send(struct peer *p, const struct ibv_sge *sge, uint32_t flags);
-int dc_write(struct peer *p, const struct inlay_remote *there, const struct ibv_sge *sge, uint32_t sges,
-	     uint32_t flags);
-int dc_read(struct peer *p, const struct inlay_remote *there, const struct ibv_sge *sge, uint32_t flags);
 
 /* Whether its queue pair can be posted to: the other side's may not know yet that it can, too. */
 INLAY_ALWAYS bool peer_open_to(const struct peer *p)
@@ -681,7 +679,8 @@ INLAY_ALWAYS int peer_begin(struct peer *p)
 /* Posts: as inlay_post_*, of an operation that was begun. */
 INLAY_ALWAYS int peer_send(struct peer *p, const struct ibv_sge *sge, uint32_t flags)
 {
-	return INLAY_UNLIKELY(settings.dc) ? dc_send(p, sge, flags) : inlay_post_send(&p->sq, sge, 1, flags);
+	return INLAY_LIKELY(!settings.dc) ? inlay_post_send(&p->sq, sge, 1, flags) :
+	       inlay_post_to_send_imm(&p->sq, &p->target, p->number_be, sge, 1, flags | INLAY_SIGNALED);
 }
 
 INLAY_ALWAYS int peer_write(struct peer *p, uint64_t remote, uint32_t key, const struct ibv_sge *sge, uint32_t sges,
@@ -689,16 +688,16 @@ INLAY_ALWAYS int peer_write(struct peer *p, uint64_t remote, uint32_t key, const
 {
 	const struct inlay_remote there = {remote, key};
 
-	return INLAY_UNLIKELY(settings.dc) ? dc_write(p, &there, sge, sges, flags) :
-					     inlay_post_write(&p->sq, remote, key, sge, sges, flags);
+	return INLAY_LIKELY(!settings.dc) ? inlay_post_write(&p->sq, remote, key, sge, sges, flags) :
+	       inlay_post_to_write(&p->sq, &p->target, &there, sge, sges, flags | INLAY_SIGNALED);
 }
 
 INLAY_ALWAYS int peer_read(struct peer *p, uint64_t remote, uint32_t key, const struct ibv_sge *sge, uint32_t flags)
 {
 	const struct inlay_remote there = {remote, key};
 
-	return INLAY_UNLIKELY(settings.dc) ? dc_read(p, &there, sge, flags) :
-					     inlay_post_read(&p->sq, remote, key, sge, 1, flags);
+	return INLAY_LIKELY(!settings.dc) ? inlay_post_read(&p->sq, remote, key, sge, 1, flags) :
+	       inlay_post_to_read(&p->sq, &p->target, &there, sge, 1, flags | INLAY_SIGNALED);
 }
 
 /* Where the next WQE says what it is. */
@@ -817,7 +816,7 @@ INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf
 	return leave(ep, result);
 }
 
-/* ---- Receives: recv.c, untagged.c, match.c ---- */
+/* ---- Receives: recv.c, untagged.c ---- */
 
 ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
 		    uint64_t ignore, void *context); /* fi_trecv */
@@ -836,11 +835,9 @@ void recv_end(struct endpoint *ep, struct op *op, int err);       /* its message
 void untagged_part_end(struct endpoint *ep, struct op *multi);    /* or a message into a part of it */
 
 int match_init(struct endpoint *ep);
-void match_fini(struct endpoint *ep);
 int match_grow(struct endpoint *ep); /* to twice the size. 0 or -FI_EAGAIN */
-int match_ignore_less(struct endpoint *ep, uint64_t ignore); /* no more than before, and than this. 0 or -FI_EAGAIN */
 
-/* ---- Messages: arrive.c, rendezvous.c ---- */
+/* ---- Messages: arrive.c ---- */
 
 /*
  * A message came: its bytes, and the buffer that they lie in, if it can be kept, or NULL. Returns 0; 1 if b was
@@ -857,7 +854,6 @@ void arrive_meet(struct endpoint *ep, struct peer *p, const struct message *m, s
 void arrive_matched(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct op *op);
 void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op);
 
-void read_start(struct endpoint *ep, const struct message *m, struct op *op); /* into op's buffers */
 void read_done(struct endpoint *ep, struct op *op, int err); /* a piece of it */
 void read_waiting(struct endpoint *ep); /* what found no room goes on */
 void fin_later(struct endpoint *ep, struct peer *p, uint64_t handle); /* FIN, when there is room */
@@ -885,10 +881,9 @@ void offload_gone(const struct mlx5_cqe64 *cqe, void *ep); /* for inlay_cq_clean
 int offload_parse(const void *at, uint32_t bytes, struct message *m);
 void offload_flush(struct endpoint *ep); /* after completions were taken */
 
-/* ---- rma.c, atomic.c, progress.c ---- */
+/* ---- atomic.c, progress.c ---- */
 
-/* WIRE_WRITTEN; WIRE_ATOMIC or WIRE_ANSWER. 0, or -FI_EAGAIN: it is to come again. */
-int rma_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
+/* WIRE_ATOMIC or WIRE_ANSWER. 0, or -FI_EAGAIN: it is to come again. */
 int atomic_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
 
 void atomic_step(struct endpoint *ep, struct op *op, int err); /* OP_NATIVE: the device has done a step */

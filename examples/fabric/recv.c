@@ -1,8 +1,87 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * recv.c: receives are posted, cancelled, and fail with the peer that they name; peek, claim and discard.
+ * recv.c: receives are posted, cancelled, and fail with the peer that they name; peek, claim and discard. What is
+ * matched of a tagged one are 64 bits:
+ *
+ *    63        48 47                                  0
+ *   +------------+-------------------------------------+
+ *   |   sender   |                 tag                 |   endpoints with FI_DIRECTED_RECV
+ *   +------------+-------------------------------------+
+ *   |                       tag                        |   others
+ *   +--------------------------------------------------+
+ *
+ * The table is told which bits all receives ignore, so that a receive that ignores no others is exact. The
+ * first receive shows them; one that ignores fewer makes the table anew.
  */
 #include "message.h"
+
+#define MATCH_ENTRIES 4096u
+
+int match_init(struct endpoint *ep)
+{
+	const size_t size = inlay_match_size(MATCH_ENTRIES);
+
+	ep->ignored = UINT64_MAX;
+	ep->match_entries = MATCH_ENTRIES;
+	ep->match_memory = aligned_alloc(64, size);
+	if (!ep->match_memory)
+		return -FI_ENOMEM;
+	return inlay_match_init(&ep->match, ep->match_memory, size, MATCH_ENTRIES, 0, milliseconds());
+}
+
+APART int match_grow(struct endpoint *ep)
+{
+	uint32_t entries = 2 * ep->match_entries;
+	size_t size = inlay_match_size(entries);
+	void *memory = size ? aligned_alloc(64, size) : NULL;
+
+	if (!memory || inlay_match_grow(&ep->match, memory, size, entries)) {
+		free(memory);
+		return -FI_EAGAIN;
+	}
+	free(ep->match_memory);
+	ep->match_memory = memory;
+	ep->match_entries = entries;
+	return 0;
+}
+
+static int by_age(const void *a, const void *b)
+{
+	const struct inlay_match_found *x = (const struct inlay_match_found *)a;
+	const struct inlay_match_found *y = (const struct inlay_match_found *)b;
+
+	return x->handle < y->handle ? -1 : 1;
+}
+
+/* Bits that all receives ignore: no more than before, and than this. 0 or -FI_EAGAIN. */
+static APART int match_ignore_less(struct endpoint *ep, uint64_t ignore)
+{
+	struct inlay_match_found *all = (struct inlay_match_found *)malloc((ep->match_entries + 1) * sizeof(*all));
+	const size_t size = inlay_match_size(ep->match_entries);
+	void *memory = aligned_alloc(64, size);
+	struct inlay_match_found found;
+	uint32_t at = 0, n = 0, i;
+
+	if (!all || !memory) {
+		free(all);
+		free(memory);
+		return -FI_EAGAIN;
+	}
+	while (inlay_match_next(&ep->match, &at, &all[n]))
+		n++;
+	qsort(all, n, sizeof(*all), by_age);
+	ep->ignored &= ignore & ep->tag_bits;
+	inlay_match_init(&ep->match, memory, size, ep->match_entries, ep->ignored, milliseconds());
+	free(ep->match_memory);
+	ep->match_memory = memory;
+	for (i = 0; i < n; i++)
+		if (all[i].kind == INLAY_MATCH_UNEXPECTED)
+			inlay_match_arrive(&ep->match, all[i].tag, all[i].cookie, &found);
+		else
+			inlay_match_post(&ep->match, all[i].tag, all[i].mask, all[i].cookie, &found);
+	free(all);
+	return 0;
+}
 
 /* ---- Posting ---- */
 
@@ -61,11 +140,10 @@ static ssize_t post_any(struct endpoint *ep, struct op *op, uint64_t key, uint64
 		op_give(ep, op);
 		return r;
 	}
-	if (r) {
+	if (r)
 		arrive_meet_kept(ep, (struct buf *)(uintptr_t)found.cookie, op);
-	} else if (from && from->state >= PEER_FAILING) { /* which nobody else can match */
+	else if (from && from->state >= PEER_FAILING) /* which nobody else can match */
 		end_one(ep, &found, from->err);
-	}
 	return 0;
 }
 

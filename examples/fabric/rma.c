@@ -138,14 +138,6 @@ static int post_in_place(struct endpoint *ep, struct peer *p, const struct rma *
 	return 0;
 }
 
-int rma_arrived(struct endpoint *ep, struct peer *p, const struct message *m)
-{
-	if (cq_room(ep->rx_cq, 1))
-		return -FI_EAGAIN;
-	cq_add(ep->rx_cq, NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, m->tag, NULL, m->data, 0, p->addr);
-	return 0;
-}
-
 /* ---- What the application calls ---- */
 
 static ssize_t rma_any(struct endpoint *ep, const struct rma *r)

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * memory.c: registrations of buffers, kept in inlay's cache, which the kernel tells of unmapped memory: what the
+ * kernel does not watch is registered for one transfer at a time. Memory that the application registers for its
+ * peers. Chunks of bounce buffers and of operations, which are linked when they are free, and stay until the
+ * endpoint closes.
+ */
+#include "fabric.h"
+#include <signal.h>
+#include <sys/mman.h>
+
+/* ---- Registrations ---- */
+
+/* The monitor's thread: it does nothing else, and above all neither allocates nor frees. */
+static void *watching(void *arg)
+{
+	while (inlay_monitor_step((struct inlay_monitor *)arg, -1) >= 0)
+		;
+	return NULL;
+}
+
+static void watch_start(struct domain *d)
+{
+	const char *why = "no thread";
+	int err = inlay_monitor_init(&d->monitor, d->caches, 1, &why);
+	sigset_t all, was;
+
+	d->watch = WATCH_OFF;
+	if (!err) {
+		sigfillset(&all); /* the application's handlers may allocate */
+		pthread_sigmask(SIG_SETMASK, &all, &was);
+		err = pthread_create(&d->watcher, NULL, watching, &d->monitor);
+		pthread_sigmask(SIG_SETMASK, &was, NULL);
+		if (err)
+			inlay_monitor_fini(&d->monitor);
+		else
+			d->watch = WATCH_ON;
+	}
+	if (err)
+		FI_INFO(&provider, FI_LOG_MR, "registrations are not kept: %s\n", why);
+}
+
+/* The provider's bytes in a region: 1 if nobody would say that it goes away, so it is not to be found again. */
+static uint32_t *once(const struct inlay_cache_region *r)
+{
+	return (uint32_t *)inlay_cache_bytes(r);
+}
+
+static int region_reg(void *context, struct inlay_cache_region *r)
+{
+	struct domain *d = (struct domain *)context;
+
+	if (d->watch == WATCH_UNTRIED)
+		watch_start(d);
+	*once(r) = d->watch == WATCH_OFF || inlay_monitor_watch(&d->monitor, r->start, r->len);
+	return inlay_cache_reg_mr(d->pd, r);
+}
+
+int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r)
+{
+	int err = inlay_cache_get(&d->cache, (uintptr_t)addr, len, access, r);
+
+	if (!err && INLAY_UNLIKELY(*once(*r)))
+		inlay_cache_post(&d->cache, (*r)->start, (*r)->len); /* it stays until the put */
+	return err;
+}
+
+int regions_init(struct domain *d)
+{
+	struct inlay_cache_attr attr = {(uint32_t)settings.cache_regions, 1024, UINT64_MAX, 4096, sizeof(uint32_t)};
+	struct inlay_cache_ops ops = {region_reg, inlay_cache_dereg_mr, NULL, inlay_cache_yield, d};
+	size_t size = inlay_cache_size(&attr);
+
+	d->caches[0] = &d->cache;
+	d->cache_memory = aligned_alloc(64, inlay_round_up(size, 64));
+	return d->cache_memory ? inlay_cache_init(&d->cache, d->cache_memory, size, &attr, &ops) : -FI_ENOMEM;
+}
+
+void regions_fini(struct domain *d)
+{
+	if (d->watch == WATCH_ON) {
+		inlay_monitor_stop(&d->monitor);
+		pthread_join(d->watcher, NULL);
+		inlay_monitor_fini(&d->monitor);
+	}
+	if (d->cache_memory)
+		inlay_cache_fini(&d->cache);
+	free(d->cache_memory);
+}
+
+/* ---- Memory that the application registers; a key is the device's ---- */
+
+static struct mr **bucket(struct domain *d, uint64_t key)
+{
+	return &d->mrs[key >> 8 & (MR_BUCKETS - 1)];
+}
+
+struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, size_t len, uint64_t access)
+{
+	struct mr *m = *bucket(d, key);
+	uint64_t offset;
+
+	while (m && m->fid.key != key)
+		m = m->next;
+	if (!m || (m->access & access) != access)
+		return NULL;
+	offset = addr - (uintptr_t)m->verbs->addr;
+	return offset <= m->verbs->length && len <= m->verbs->length - offset ? m : NULL;
+}
+
+static int mr_close(struct fid *fid)
+{
+	struct mr *m = container_of(fid, struct mr, fid.fid), **at;
+	struct domain *d = m->domain;
+	int err;
+
+	enter(d);
+	err = ibv_dereg_mr(m->verbs);
+	if (!err) {
+		for (at = bucket(d, m->fid.key); *at != m; at = &(*at)->next)
+			;
+		*at = m->next;
+		d->users--;
+		free(m);
+	}
+	return (int)leave(d, -err);
+}
+
+static struct fi_ops fid_ops = FID_OPS(mr_close, no_bind, no_control);
+
+static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **out)
+{
+	struct domain *d = container_of(fid, struct domain, fid.fid);
+	unsigned int access = IBV_ACCESS_LOCAL_WRITE;
+	struct mr *m, **at;
+	int err;
+
+	if (attr->iov_count != 1 || !attr->mr_iov->iov_len || attr->offset || attr->auth_key_size)
+		return -FI_EINVAL;
+	if (flags & ~(uint64_t)FI_RMA_PMEM)
+		return -FI_EBADFLAGS;
+	if (attr->access & FI_REMOTE_READ)
+		access |= IBV_ACCESS_REMOTE_READ;
+	if (attr->access & FI_REMOTE_WRITE)
+		access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+	m = (struct mr *)calloc(1, sizeof(*m));
+	if (!m)
+		return -FI_ENOMEM;
+	m->verbs = ibv_reg_mr(d->pd, attr->mr_iov->iov_base, attr->mr_iov->iov_len, access);
+	if (!m->verbs && access == IBV_ACCESS_LOCAL_WRITE) /* to be sent only, perhaps from read-only memory */
+		m->verbs = ibv_reg_mr(d->pd, attr->mr_iov->iov_base, attr->mr_iov->iov_len, 0);
+	if (!m->verbs) {
+		err = errno;
+		WARN(FI_LOG_MR, "%zu bytes cannot be registered: %s\n", attr->mr_iov->iov_len, strerror(err));
+		free(m);
+		return -err;
+	}
+	m->domain = d;
+	m->access = attr->access;
+	m->fid.key = m->verbs->rkey;
+	m->fid.mem_desc = m;
+	fid_init(&m->fid.fid, FI_CLASS_MR, attr->context, &fid_ops);
+	*out = &m->fid;
+	enter(d);
+	at = bucket(d, m->fid.key);
+	m->next = *at;
+	*at = m;
+	d->users++;
+	return (int)leave(d, 0);
+}
+
+static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
+		   uint64_t key, uint64_t flags, struct fid_mr **out, void *context)
+{
+	struct fi_mr_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.mr_iov = iov;
+	attr.iov_count = count;
+	attr.access = access;
+	attr.offset = offset;
+	attr.context = context;
+	return mr_regattr(fid, &attr, flags, out);
+}
+
+static int mr_reg(struct fid *fid, const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t key,
+		  uint64_t flags, struct fid_mr **out, void *context)
+{
+	struct iovec iov = {(void *)(uintptr_t)buf, len};
+
+	return mr_regv(fid, &iov, 1, access, offset, key, flags, out, context);
+}
+
+struct fi_ops_mr mr_ops = {sizeof(struct fi_ops_mr), mr_reg, mr_regv, mr_regattr};
+
+/* ---- Buffers ---- */
+
+#define CHUNK_BYTES (1u << 20)
+#define CHUNK_OPS 64u
+
+struct chunk {
+	struct chunk *next;
+	struct ibv_mr *mr;
+	size_t bytes;
+	uint8_t data[] __attribute__((aligned(64)));
+};
+
+int pool_init(struct pool *p, size_t size, struct domain *registered)
+{
+	p->free = NULL;
+	p->chunks = NULL;
+	p->size = inlay_round_up(size, 64);
+	p->domain = registered;
+	return pool_grow(p);
+}
+
+void pool_fini(struct pool *p)
+{
+	struct chunk *c;
+
+	while ((c = p->chunks)) {
+		p->chunks = c->next;
+		if (c->mr)
+			ibv_dereg_mr(c->mr);
+		munmap(c, c->bytes);
+	}
+}
+
+APART int pool_grow(struct pool *p)
+{
+	const size_t stride = sizeof(struct buf) + p->size;
+	void *memory = mmap(NULL, CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct chunk *c = (struct chunk *)memory;
+	uint8_t *at;
+
+	if (memory == MAP_FAILED)
+		return -FI_ENOMEM;
+	c->bytes = CHUNK_BYTES;
+	if (p->domain) {
+		c->mr = ibv_reg_mr(p->domain->pd, c, CHUNK_BYTES, IBV_ACCESS_LOCAL_WRITE);
+		if (!c->mr) {
+			munmap(c, CHUNK_BYTES);
+			return -FI_ENOMEM;
+		}
+	}
+	c->next = p->chunks;
+	p->chunks = c;
+	for (at = c->data; at + stride <= (uint8_t *)c + CHUNK_BYTES; at += stride) {
+		struct buf *b = (struct buf *)(void *)at;
+
+		b->lkey = c->mr ? c->mr->lkey : 0;
+		b->size = (uint32_t)p->size;
+		buf_give(p, b);
+	}
+	return 0;
+}
+
+/* ---- Operations ---- */
+
+APART int ops_grow(struct endpoint *ep)
+{
+	struct op **chunks = (struct op **)realloc(ep->chunks, (ep->chunk_count + 1) * sizeof(*chunks)), *op;
+	uint32_t i;
+
+	if (!chunks)
+		return -FI_ENOMEM;
+	ep->chunks = chunks;
+	op = (struct op *)calloc(CHUNK_OPS, sizeof(*op));
+	if (!op)
+		return -FI_ENOMEM;
+	chunks[ep->chunk_count++] = op;
+	for (i = CHUNK_OPS; i--;) {
+		op[i].index = (ep->chunk_count - 1) * CHUNK_OPS + i;
+		op[i].next = ep->free_ops;
+		ep->free_ops = &op[i];
+	}
+	return 0;
+}
+
+struct op *op_at(const struct endpoint *ep, uint32_t n)
+{
+	return n < ep->chunk_count * CHUNK_OPS ? &ep->chunks[n / CHUNK_OPS][n % CHUNK_OPS] : NULL;
+}
+
+void op_let_go(struct endpoint *ep, struct op *op)
+{
+	while (op->regions)
+		inlay_cache_put(&ep->domain->cache, op->region[--op->regions]);
+}
+
+void ops_fini(struct endpoint *ep)
+{
+	struct op *op;
+	uint32_t n;
+
+	/* What is not over holds its registrations until now. */
+	for (n = 0; (op = op_at(ep, n)); n++)
+		op_let_go(ep, op);
+	while (ep->chunk_count)
+		free(ep->chunks[--ep->chunk_count]);
+	free(ep->chunks);
+}
+
+struct op *op_of(const struct endpoint *ep, uint64_t handle)
+{
+	struct op *op = op_at(ep, (uint32_t)handle);
+
+	return op && op->kind != OP_FREE && op->generation == handle >> 32 ? op : NULL;
+}
