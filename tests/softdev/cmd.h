@@ -68,6 +68,12 @@ int sd_cmd_ind_tbl_destroy(struct sd_cmd *c);
 /* ---- flow.c ---- */
 int sd_cmd_flow_create(struct sd_cmd *c);
 int sd_cmd_flow_destroy(struct sd_cmd *c);
+int sd_cmd_flow_match(struct sd_cmd *c);
+
+/* ---- matcher.c ---- */
+int sd_cmd_matcher_create(struct sd_cmd *c);
+int sd_cmd_matcher_destroy(struct sd_cmd *c);
+int sd_matcher_values(struct sd_cmd *c, unsigned id, const struct sd_matcher *m, uint8_t fte[SD_FTE]);
 
 /* ---- devx.c, umem.c ---- */
 int sd_cmd_devx_other(struct sd_cmd *c);

@@ -11,7 +11,7 @@
  *               qp.c, srq.c, mr.c, wq.c   QPs; SRQs; MRs, windows and device memory; WQs
  *               tir.c       which of many WQs a packet goes to
  *               xrc.c       XRC domains, and the engine's part of XRC
- *               flow.c      flow rules
+ *               flow.c, matcher.c   flow rules
  *               devx.h      lists the files of device commands
  *   engine      eng.h       lists its files: doorbells, requester, responder, CQEs, fabric, faults
  *
@@ -177,6 +177,7 @@ struct sd_strides {
  */
 struct sd_srq {
 	bool cyclic;
+	bool bare;                /* cyclic, and its entries have no link */
 	uint32_t srqn, uidx;
 	struct sd_ctx *ctx;
 	struct sd_pd *pd;

@@ -8,14 +8,14 @@
  * same; it goes on to later rules only from one that does not trap. What no normal rule took goes to
  * the rules for everything or, if it is for a group, for all groups. Sniffers see every packet.
  *
- * Offered: Ethernet with VLAN, IPv4, IPv6, TCP, UDP with any masks, tags, drop. Tunnels, ESP, MPLS,
- * counters, actions by handle and egress rules are not.
+ * Offered: Ethernet with VLAN, IPv4, IPv6, TCP, UDP with any masks, tags, drop; by specifications of
+ * verbs, or by matchers. Tunnels, ESP, MPLS, counters, actions by handle and egress rules are not.
  */
 #include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cmd.h"
+#include "devx.h"
 #include "eng.h"
 
 #define SPECS 10                  /* the kernel's limit */
@@ -29,7 +29,10 @@ struct spec {
 
 struct sd_flow {
 	struct sd_flow *next;
-	struct host_qp *hq;
+	struct host_qp *hq;       /* or NULL */
+	struct sd_tir *tir;       /* not NULL: its RQs, or a table's */
+	struct sd_matcher *matcher; /* or NULL; then the values are */
+	uint8_t fte[SD_FTE];
 	unsigned dev, type, priority, specs;
 	bool goes_on, drop;
 	uint32_t tag;
@@ -86,6 +89,14 @@ static bool spec_matches(const struct spec *s, const uint8_t *p, const struct ra
 
 static bool matches(const struct sd_flow *f, const uint8_t *p, const struct raw_headers *h)
 {
+	uint8_t fte[SD_FTE];
+
+	if (f->matcher) {
+		sd_fte_of(p, h, fte);
+		for (unsigned i = 0; i < SD_FTE; i++)
+			if ((fte[i] ^ f->fte[i]) & f->matcher->mask[i])
+				return false;
+	}
 	for (unsigned i = 0; i < f->specs; i++)
 		if (!spec_matches(&f->spec[i], p, h))
 			return false;
@@ -94,7 +105,8 @@ static bool matches(const struct sd_flow *f, const uint8_t *p, const struct raw_
 
 static bool same(const struct sd_flow *a, const struct sd_flow *b)
 {
-	return a->priority == b->priority && a->specs == b->specs && !memcmp(a->spec, b->spec, a->specs * sizeof(a->spec[0]));
+	return a->priority == b->priority && a->specs == b->specs && !memcmp(a->spec, b->spec, a->specs * sizeof(a->spec[0])) &&
+	       a->matcher == b->matcher && !memcmp(a->fte, b->fte, SD_FTE);
 }
 
 void sd_flow_deliver(const uint8_t *p, uint32_t len, void (*to)(struct sd_qp *, const struct raw_hit *, const void *), const void *arg)
@@ -118,7 +130,7 @@ void sd_flow_deliver(const uint8_t *p, uint32_t len, void (*to)(struct sd_qp *, 
 			if (!f->drop) {
 				struct raw_hit hit = { .tag = f->tag };
 
-				to(f->hq->tir ? sd_tir_pick(f->hq->tir, p, &h, &hit) : &f->hq->q, &hit, arg);
+				to(f->tir ? sd_tir_pick(f->tir, p, &h, &hit) : &f->hq->q, &hit, arg);
 			}
 		}
 	}
@@ -166,6 +178,67 @@ static int specs(struct sd_flow *f, const uint8_t *at, size_t left, unsigned n)
 	return left ? EINVAL : 0;
 }
 
+/* At its place, and what it leads to stays */
+static void insert(struct sd_flow *f)
+{
+	struct sd_flow **at;
+
+	for (at = &flows; *at && ((*at)->type < f->type || ((*at)->type == f->type && (*at)->priority <= f->priority)); at = &(*at)->next)
+		;
+	f->next = *at;
+	*at = f;
+	if (f->hq)
+		f->hq->flows++;
+	if (f->tir)
+		f->tir->refs++;
+	if (f->matcher)
+		f->matcher->refs++;
+}
+
+/* A rule by matcher: one QP, TIR or nothing; nothing else can be done to a packet */
+int sd_cmd_flow_match(struct sd_cmd *c)
+{
+	const struct ib_uverbs_attr *dest_qp = sd_attr(c, MLX5_IB_ATTR_CREATE_FLOW_DEST_QP),
+				    *dest_devx = sd_attr(c, MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX);
+	const struct sd_devx_obj *o = sd_in_obj(c, MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX, SD_DEVX);
+	struct host_qp *hq = sd_in_obj(c, MLX5_IB_ATTR_CREATE_FLOW_DEST_QP, SD_QP);
+	struct sd_matcher *m = sd_in_obj(c, MLX5_IB_ATTR_CREATE_FLOW_MATCHER, SD_MATCHER);
+	uint32_t tag = DEFAULT_TAG, flags = 0, handle;
+	struct sd_flow *f;
+	int err;
+
+	if (!m || (dest_qp && (!hq || hq->q.type != IBV_QPT_RAW_PACKET)) || (dest_devx && !o))
+		return EINVAL;
+	err = sd_in(sd_attr(c, MLX5_IB_ATTR_CREATE_FLOW_FLAGS), &flags, sizeof(flags));
+	if (!err && sd_attr(c, MLX5_IB_ATTR_CREATE_FLOW_TAG))
+		err = sd_in(sd_attr(c, MLX5_IB_ATTR_CREATE_FLOW_TAG), &tag, sizeof(tag));
+	if (err)
+		return err;
+	/* To the next table: there is none */
+	if (flags & MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DEFAULT_MISS)
+		return EOPNOTSUPP;
+	if (flags & ~(uint32_t)MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DROP || !!dest_qp + !!dest_devx + !!flags != 1 || tag >> 24 ||
+	    (o && (o->opcode != 0x900)))
+		return EINVAL;
+	if (m->priority > LAST_PRIORITY)
+		return ENOMEM;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return ENOMEM;
+	*f = (struct sd_flow){ .hq = hq, .tir = o ? o->obj : hq ? hq->tir : NULL, .matcher = m, .dev = c->ctx->dev, .type = IBV_FLOW_ATTR_NORMAL,
+			       .priority = m->priority, .drop = flags, .tag = tag };
+	err = sd_matcher_values(c, MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE, m, f->fte);
+	if (!err)
+		err = sd_handle_new(c->ctx, SD_FLOW, f, &handle);
+	if (err) {
+		free(f);
+		return err;
+	}
+	insert(f);
+	sd_out_obj(c, MLX5_IB_ATTR_CREATE_FLOW_HANDLE, handle);
+	return 0;
+}
+
 int sd_cmd_flow_create(struct sd_cmd *c)
 {
 	const struct ib_uverbs_attr *a = sd_attr(c, UVERBS_ATTR_CORE_IN);
@@ -175,7 +248,7 @@ int sd_cmd_flow_create(struct sd_cmd *c)
 		struct ib_uverbs_create_flow cmd;
 		uint8_t bytes[1024];
 	} in;
-	struct sd_flow *f, **at;
+	struct sd_flow *f;
 	struct host_qp *hq;
 	int err;
 
@@ -201,6 +274,7 @@ int sd_cmd_flow_create(struct sd_cmd *c)
 	if (!f)
 		return ENOMEM;
 	f->hq = hq;
+	f->tir = hq->tir;
 	f->dev = c->ctx->dev;
 	f->type = in.cmd.flow_attr.type;
 	f->priority = in.cmd.flow_attr.priority;
@@ -216,11 +290,7 @@ int sd_cmd_flow_create(struct sd_cmd *c)
 		free(f);
 		return err;
 	}
-	for (at = &flows; *at && ((*at)->type < f->type || ((*at)->type == f->type && (*at)->priority <= f->priority)); at = &(*at)->next)
-		;
-	f->next = *at;
-	*at = f;
-	hq->flows++;
+	insert(f);
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? sd_undo(c, SD_FLOW, resp.flow_handle) : 0;
 }
 
@@ -231,7 +301,12 @@ void sd_flow_free(struct sd_flow *f)
 	for (at = &flows; *at != f; at = &(*at)->next)
 		;
 	*at = f->next;
-	f->hq->flows--;
+	if (f->hq)
+		f->hq->flows--;
+	if (f->tir)
+		f->tir->refs--;
+	if (f->matcher)
+		f->matcher->refs--;
 	free(f);
 }
 

@@ -180,18 +180,19 @@ static void wq_live(struct host_srq *hs, uint8_t *wq, bool *broken)
 static uint8_t rmp_create(struct sd_devx_cmd *c)
 {
 	const uint8_t *rmpc = c->in + RMPC, *wq = c->in + WQ;
+	const bool bare = sd_get(rmpc, 0x20, 1);
 	struct sd_pd *pd = sd_devx_pd(c, sd_get(wq, 0x48, 24));
 	uint8_t kept[SD_WQ_CONTEXT] = { 0 }, st;
 	struct sd_fw_wq q;
 
 	if (c->op_mod)
 		return SD_FAIL(c, SD_ST_BAD_OP);
-	/* WQEs without a link are not offered */
-	if (sd_get(rmpc, 0x8, 4) != RDY || sd_get(rmpc, 0x20, 1))
+	/* Without a link nothing but the order of the ring can follow */
+	if (sd_get(rmpc, 0x8, 4) != RDY || (bare && sd_get(wq, 0x0, 4) != SD_WQ_CYCLIC))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (!pd)
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	st = sd_fw_wq(c, wq, sd_link_ib() ? 0x3 : 0xf, 5, 9, &q);
+	st = sd_fw_wq(c, wq, sd_link_ib() ? 0x3 : 0xf, bare ? 4 : 5, 9, &q);
 	if (st)
 		return st;
 	if (sd_get(wq, 0x30, 16) >= 1u << q.log_size && sd_get(wq, 0x30, 16)) {
@@ -199,7 +200,14 @@ static uint8_t rmp_create(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	}
 	sd_fw_wq_keep(kept, wq);
-	return finish(c, pd, NULL, NULL, &q, sd_get(wq, 0x30, 16), kept, NULL);
+	st = finish(c, pd, NULL, NULL, &q, sd_get(wq, 0x30, 16), kept, NULL);
+	if (!st && bare) {
+		struct sd_srq *srq = &((struct host_srq *)c->made->obj)->s;
+
+		srq->bare = true;
+		srq->max_sge++;
+	}
+	return st;
 }
 
 static uint8_t rmp_query(struct sd_devx_cmd *c)
@@ -212,6 +220,7 @@ static uint8_t rmp_query(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_BAD_RES);
 	wq_live(hs, rmpc + 0x30, &broken);
 	sd_set(rmpc, 0x8, 4, broken ? ERR : RDY);
+	sd_set(rmpc, 0x20, 1, hs->s.bare);
 	sd_devx_answer(c, RMPC, rmpc, sizeof(rmpc));
 	return SD_ST_OK;
 }

@@ -74,7 +74,7 @@ struct sd_channel {
 };
 
 /* Objects in the order in which a closed context gets rid of what is left */
-enum sd_kind { SD_NONE, SD_DEVX, SD_UMEM, SD_FLOW, SD_QP, SD_IND_TBL, SD_WQ, SD_SRQ, SD_CQ, SD_MW, SD_MR, SD_DM, SD_AH, SD_XRCD,
+enum sd_kind { SD_NONE, SD_FLOW, SD_MATCHER, SD_DEVX, SD_UMEM, SD_QP, SD_IND_TBL, SD_WQ, SD_SRQ, SD_CQ, SD_MW, SD_MR, SD_DM, SD_AH, SD_XRCD,
 	       SD_PD, SD_UAR, SD_KINDS };
 
 struct host_uar {
@@ -320,6 +320,15 @@ extern struct sd_cq sd_no_cq;     /* of an XRC receive QP that no request has re
 /* ---- flow.c ---- */
 struct sd_flow;
 void sd_flow_free(struct sd_flow *f);
+
+/* ---- matcher.c ---- */
+#define SD_FTE 64u                /* bytes of a packet's outer headers, as rules of commands see them */
+struct sd_matcher {
+	uint16_t priority, len;   /* len: of the mask as it was given, and so of values */
+	uint8_t mask[SD_FTE];
+	int refs;                 /* rules */
+};
+void sd_fte_of(const uint8_t *p, const struct raw_headers *h, uint8_t fte[SD_FTE]);
 
 /* ---- srq.c ---- */
 int sd_srq_add(struct host_srq *hs);            /* gives it a number and puts it into the table */

@@ -857,6 +857,11 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 	case SD_FLOW:
 		sd_flow_free(obj);
 		break;
+	case SD_MATCHER:
+		if (((struct sd_matcher *)obj)->refs)
+			return EBUSY;
+		free(obj);
+		break;
 	case SD_AH:
 		((struct host_ah *)obj)->pd->refs--;
 		free(obj);

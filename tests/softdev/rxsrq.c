@@ -66,7 +66,7 @@ int srq_take(struct rcq *q)
 		struct mlx5_wqe_srq_next_seg next;
 		struct mlx5_wqe_data_seg d[ENG_SEGS];
 	} w;
-	unsigned max = ((1u << srq->wqe_shift) - sizeof w.next) / sizeof w.d[0];
+	unsigned skip = srq->bare ? 0 : sizeof w.next, max = ((1u << srq->wqe_shift) - skip) / sizeof w.d[0];
 	struct iovec v, r;
 
 	if (srq_empty(srq))
@@ -74,7 +74,7 @@ int srq_take(struct rcq *q)
 	if (s->broken || left(srq, s) > srq->wqe_cnt || s->head >= srq->wqe_cnt)
 		return breaks(srq, s);
 	max = max < ENG_SEGS ? max : ENG_SEGS;
-	v = (struct iovec){ &w, sizeof w.next + max * sizeof w.d[0] };
+	v = (struct iovec){ (uint8_t *)&w + sizeof w.next - skip, skip + max * sizeof w.d[0] };
 	r = (struct iovec){ srq->buf + ((size_t)s->head << srq->wqe_shift), v.iov_len };
 	if (mem_copy(&v, 1, &r, 1, v.iov_len) != MEM_OK)
 		return breaks(srq, s);

@@ -457,7 +457,6 @@ static void rmp_made(UNUSED void **state)
 	};
 	static const struct wrong w[] = {
 		{ "state", RMPC + 0x8, 4, 0, BAD_PARAM },
-		{ "WQEs without links", RMPC + 0x20, 1, 1, BAD_PARAM },
 		{ "wq_type", WQ, 4, 4, BAD_PARAM },
 		{ "signature", WQ + 0x4, 1, 1, BAD_PARAM },
 		{ "limit", WQ + 0x30, 16, 16, BAD_PARAM },
