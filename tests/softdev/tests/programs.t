@@ -5,7 +5,8 @@
 # exists, with events, inline data or none, lists, several QPs and an SRQ; perftest's raw_ethernet programs on two devices. Also what tests/softdev/run does by itself: its options, its
 # status.
 #
-# PROGRAMS_ALL=1 tries every pair of programs that tests/programs/shim.t can try with the shim, as it is without.
+# PROGRAMS_ALL=1 tries every pair of programs that tests/programs/shim.t can try with the shim, as it is without; what is always tried is
+# what shim.t leaves out.
 . tests/tap.sh
 . tests/programs/perftest.sh
 
@@ -60,20 +61,14 @@ pair "ibv_rc_pingpong, RoCE" "" ibv_rc_pingpong -g 3 -n 200 -c
 pair "ibv_rc_pingpong, RoCE v1, 64 KiB" "" ibv_rc_pingpong -g 0 -n 50 -s 65536 -c
 pair "ibv_rc_pingpong, InfiniBand" "--link ib" ibv_rc_pingpong -n 200 -c
 pair "ibv_rc_pingpong, with events" "" ibv_rc_pingpong -g 3 -n 200 -e
-pair "ib_write_lat, 8 bytes" "" ib_write_lat -n 200 -s 8
 pair "ib_write_lat, 20000 bytes" "" ib_write_lat -n 200 -s 20000
-pair "ib_write_bw, 8 bytes" "" ib_write_bw -n 200 -s 8
 pair "ib_write_bw, 64 KiB" "" ib_write_bw -n 200 -s 65536
-pair "ib_send_lat, 8 bytes" "" ib_send_lat -n 200 -s 8
 pair "ib_send_lat, 20000 bytes, InfiniBand" "--link ib" ib_send_lat -n 200 -s 20000
 pair "ib_read_bw, 64 KiB" "" ib_read_bw -n 200 -s 65536
-pair "ib_read_lat, 8 bytes" "" ib_read_lat -n 100 -s 8
-pair "ib_atomic_lat, fetch and add" "" ib_atomic_lat -n 100
 pair "ib_atomic_bw, compare and swap" "" ib_atomic_bw -n 100 -A CMP_AND_SWAP
 pair "ibv_uc_pingpong" "" ibv_uc_pingpong -g 3 -n 100
 pair "ibv_ud_pingpong" "" ibv_ud_pingpong -g 3 -n 100
 pair "ibv_ud_pingpong, InfiniBand, with events" "--link ib" ibv_ud_pingpong -n 100 -e
-pair "ibv_srq_pingpong" "" ibv_srq_pingpong -g 3 -n 100
 pair "ibv_xsrq_pingpong" "" ibv_xsrq_pingpong -g 3 -n 50 -c 1
 pair "ibv_xsrq_pingpong, InfiniBand, with events" "--link ib" ibv_xsrq_pingpong -n 50 -c 1 -e
 pair "ib_send_bw, XRC" "" ib_send_bw -c XRC -n 100 -s 1024
@@ -86,26 +81,10 @@ pair "ib_send_lat, DC with streams" "" ib_send_lat -c DC -n 100 -s 8 --log_dci_s
 pair "ib_write_lat, DC, InfiniBand" "--link ib" ib_write_lat -c DC -n 100 -s 8
 pair "ib_read_bw, DC" "" ib_read_bw -c DC -n 100 -s 65536
 pair "ib_atomic_lat, DC" "" ib_atomic_lat -c DC -n 100
-pair "ib_write_lat, UC" """" ib_write_lat -c UC -n 100 -s 8
-pair "ib_send_bw, UC" "" ib_send_bw -c UC -n 100 -s 1024
-pair "ib_send_lat, UD" "" ib_send_lat -c UD -n 100 -s 8
 pair "ib_send_bw, UD, 2 QPs" "" ib_send_bw -c UD -n 100 -s 1024 -q 2
 pair "ib_send_bw, SRQ, 4 QPs" "" ib_send_bw -n 100 -s 1024 -q 4 --use-srq
-pair "ib_send_lat, events" "" ib_send_lat -n 100 -s 8 -e
-pair "ib_send_bw, both ways, by ibv_post_send" "" ib_send_bw -n 100 -s 64 -b --use_old_post_send
-pair "ib_write_bw, lists of 10" "" ib_write_bw -n 100 -s 1024 -l 10
-pair "ib_write_lat, 60 bytes inline" "" ib_write_lat -n 100 -s 60 -I 64
-pair "ib_write_lat, nothing inline" "" ib_write_lat -n 100 -s 8 -I 0
-pair "ib_write_lat, 200 bytes inline" "" ib_write_lat -n 100 -s 200 -I 220
-pair "ib_write_bw, UC" "" ib_write_bw -c UC -n 100 -s 1024
-pair "ib_send_lat, UC" "" ib_send_lat -c UC -n 100 -s 8
-pair "ib_read_lat, events" "" ib_read_lat -n 100 -s 8 -e
 pair "ib_read_bw, events, 4 QPs" "" ib_read_bw -n 100 -s 1024 -e -q 4
-pair "ib_atomic_lat, events" "" ib_atomic_lat -n 100 -e
-pair "ib_atomic_bw, 4 QPs" "" ib_atomic_bw -n 100 -q 4
-pair "ib_send_lat, SRQ" "" ib_send_lat -n 100 -s 8 --use-srq
 pair "ib_send_bw, UD, SRQ" "" ib_send_bw -c UD -n 100 -s 1024 --use-srq
-pair "ib_send_bw, short queues" "" ib_send_bw -n 100 -s 8 -r 16 -t 16
 # perftest's group is an IPv6 address, and it refuses it beside its own choice of a GID, which is IPv4's
 pair "ib_send_bw, multicast" "" ib_send_bw -c UD -g -x 1 -n 100 -s 1024
 pair "ib_send_lat, multicast, an IPv4 group" "" ib_send_lat -c UD -g -M 0:0:0:0:0:0:0:0:0:0:255:255:239:1:1:1 -n 100 -s 8
@@ -138,7 +117,7 @@ raw() # program, option...
 
 raw stdbuf -oL raw_ethernet_lat -n 100 -s 128
 raw stdbuf -oL raw_ethernet_lat -n 100 -s 1500 -m 1518
-raw stdbuf -oL raw_ethernet_bw -n 1000 -s 512
+raw stdbuf -oL raw_ethernet_bw -n 500 -s 512 # what a receive queue holds: no more would be lost on a busy machine
 
 [ -z "$PROGRAMS_ALL" ] || every_program
 finish
