@@ -53,7 +53,7 @@ MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps deps-all,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps deps-all run check test check-all fuzz bench bench-all include-cost single FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test check-all fuzz bench bench-all include-cost single coverage list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
 all: $(library) $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
 
@@ -169,6 +169,12 @@ test: check ## the same as check
 
 check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within two hours
 	$(Q)tests/matrix
+
+coverage: ## which lines and branches of the headers the test programs run, in build/coverage
+	$(Q)B=$(B) tests/coverage
+
+list: # the test programs, for scripts
+	@echo $(tests)
 
 fuzzers = host worker plugin parse
 fuzz: $(fuzzers:%=$(B)/fuzz/%) ## any bytes to both sides of command tasks, FUZZ seconds (60) in all, with clang
