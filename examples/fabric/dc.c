@@ -54,7 +54,7 @@ static struct ibv_qp *make(struct endpoint *ep, enum mlx5dv_dc_type type)
 int dc_target(struct endpoint *ep, const char **why)
 {
 	ep->dct = make(ep, MLX5DV_DCTYPE_DCT);
-	return ep->dct ? inlay_connect_dc(ep->dct, 1, &ep->attr, why) :
+	return ep->dct ? inlay_connect_dc(NULL, ep->dct, 1, &ep->attr, why) :
 			 inlay_refuse_(-errno, why, "no DC target: does the device have DC?");
 }
 
@@ -66,7 +66,7 @@ int dc_initiator(struct endpoint *ep, struct ibv_qp **qp, struct inlay_sq *sq, c
 	if (!*qp)
 		return inlay_refuse_(-errno, why, "no DC initiator");
 	err = inlay_sq_from_qp(sq, *qp, &ep->domain->uar, &ep->cq, why);
-	return err ? err : inlay_connect_dc(*qp, 0, &ep->attr, why);
+	return err ? err : inlay_connect_dc(NULL, *qp, 0, &ep->attr, why);
 }
 
 /* ---- Who has an initiator ---- */

@@ -24,7 +24,8 @@
  *
  * Two queue pairs of one process need one line: inlay_connect_pair(qp, other, NULL, &why). A UD
  * queue pair has no peer: pass NULL for there; inlay_connect_av turns a received record into the
- * address that a datagram's WQE carries.
+ * address that a datagram's WQE carries. So it does with the record of a DC target, of type UD, to
+ * which inlay_av_to_dct adds the target's key (examples/dc.c).
  *
  * Invariants:
  *   - *why always points to a static sentence.
@@ -97,7 +98,7 @@ struct inlay_connect_record {
 	uint32_t ece_options;
 	uint16_t lid;            /* InfiniBand */
 	uint8_t mac[6];          /* RoCE; zeros if not known: only queue pairs of devx.h need it */
-	uint8_t type;            /* enum ibv_qp_type: RC, UC or UD */
+	uint8_t type;            /* enum ibv_qp_type: RC, UC or UD; DC has UD */
 	uint8_t link;            /* enum inlay_connect_link */
 	uint8_t mtu;             /* enum ibv_mtu: the longest packet taken */
 	uint8_t sl;              /* service level, on RoCE the priority; 0: as the peer */
@@ -529,6 +530,7 @@ INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const stru
  * Moves a DC target from RESET to RTR, its last state, or a DC initiator from RESET to RTS. Neither
  * has a peer: each WQE names the target that it goes to (inlay/queue/to.h).
  *
+ * here    becomes its record, of type UD; that of a target names it. May be NULL
  * qp      of mlx5dv_create_qp
  * target  1: of MLX5DV_DCTYPE_DCT; its qp_num is the dctn from now on. 0: of MLX5DV_DCTYPE_DCI
  * attr    NULL: inlay_connect_defaults(); access is the target's
@@ -536,16 +538,19 @@ INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const stru
  * Returns 0; -EBADFD in another state; -EINVAL, -ENETDOWN and -ENOENT as inlay_connect_local; else
  * the negative errno of the verb that failed. On failure the queue pair is good for nothing.
  */
-INLAY_COLD int inlay_connect_dc(struct ibv_qp *qp, int target, const struct inlay_connect_attr *attr, const char **why)
+INLAY_COLD int inlay_connect_dc(struct inlay_connect_record *here, struct ibv_qp *qp, int target,
+				const struct inlay_connect_attr *attr, const char **why)
 {
 	struct inlay_connect_attr defaults = inlay_connect_defaults();
-	struct inlay_connect_record here;
+	struct inlay_connect_record unwanted;
 	struct ibv_qp_attr a;
 	int err;
 
 	if (!attr)
 		attr = &defaults;
-	err = inlay_connect_here_(&here, qp, attr, why);
+	if (!here)
+		here = &unwanted;
+	err = inlay_connect_here_(here, qp, attr, why);
 	if (err)
 		return err;
 	__builtin_memset(&a, 0, sizeof(a));
@@ -557,12 +562,12 @@ INLAY_COLD int inlay_connect_dc(struct ibv_qp *qp, int target, const struct inla
 	if (err)
 		return inlay_refuse_(-err, why, "the device refused the P_Key index or the access");
 	a.qp_state = IBV_QPS_RTR;
-	a.path_mtu = (enum ibv_mtu)here.mtu;
+	a.path_mtu = (enum ibv_mtu)here->mtu;
 	a.min_rnr_timer = attr->min_rnr_timer;
 	a.ah_attr.port_num = attr->port;
 	a.ah_attr.sl = attr->sl;
-	a.ah_attr.is_global = here.link != INLAY_CONNECT_IB || here.flags & INLAY_CONNECT_GLOBAL;
-	a.ah_attr.grh.sgid_index = here.gid_index;
+	a.ah_attr.is_global = here->link != INLAY_CONNECT_IB || here->flags & INLAY_CONNECT_GLOBAL;
+	a.ah_attr.grh.sgid_index = here->gid_index;
 	a.ah_attr.grh.hop_limit = attr->hop_limit;
 	a.ah_attr.grh.traffic_class = attr->traffic_class;
 	err = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_AV | (target ? IBV_QP_MIN_RNR_TIMER : 0));
@@ -572,7 +577,10 @@ INLAY_COLD int inlay_connect_dc(struct ibv_qp *qp, int target, const struct inla
 	a.timeout = attr->timeout;
 	a.retry_cnt = attr->retry_count;
 	a.rnr_retry = attr->rnr_retry;
-	a.max_rd_atomic = here.rd_atomic;
+	a.max_rd_atomic = here->rd_atomic;
+	here->type = IBV_QPT_UD; /* to a sender, a target is like a datagram's receiver */
+	here->qpn = qp->qp_num;
+	here->rd_atomic = 0;
 	err = target ? 0 : ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 					 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 	return err ? inlay_refuse_(-err, why, "the device refused the step to RTS") : 0;
@@ -583,7 +591,7 @@ INLAY_COLD int inlay_connect_dc(struct ibv_qp *qp, int target, const struct inla
  * peer's MAC. There is nothing to destroy afterwards.
  *
  * pd           any of the device's protection domains
- * here, there  the sender's and the peer's record, both of UD
+ * here, there  the sender's and the peer's record, both of UD or DC
  *
  * Returns 0; -ENOTSUP when the two cannot reach each other, or one is not UD; else the negative
  * errno of ibv_create_ah (-EHOSTUNREACH, -ENETUNREACH, -ETIMEDOUT) or inlay_av_from_ah.
@@ -598,7 +606,7 @@ INLAY_COLD int inlay_connect_av(struct inlay_av *av, struct ibv_pd *pd, const st
 	int err;
 
 	if (here->type != IBV_QPT_UD || there->type != IBV_QPT_UD)
-		return inlay_refuse_(-ENOTSUP, why, "an address is for UD queue pairs");
+		return inlay_refuse_(-ENOTSUP, why, "an address is for UD and DC queue pairs");
 	err = inlay_connect_path_(&attr_ah, here, there, attr ? attr : &defaults, why);
 	if (err)
 		return err;

@@ -631,6 +631,126 @@ static void datagrams(void **state)
 	end_free(&e[1]);
 }
 
+static void refused(struct ibv_qp *qp, int err, int expected, const char *why, const char *say, enum ibv_qp_state left)
+{
+	assert_int_equal(err, expected);
+	assert_non_null(why);
+	if (!strstr(why, say))
+		fail_msg("'%s' does not say '%s'", why, say);
+	assert_int_equal(asked(qp).qp_state, left);
+}
+
+#define DC_KEY 0x1122334455667788u
+
+/* A target with this SRQ; a DCI without */
+static struct ibv_qp *dc_make(struct ibv_cq *cq, struct ibv_srq *srq)
+{
+	struct ibv_qp_init_attr_ex a;
+	struct mlx5dv_qp_init_attr dv;
+	struct ibv_qp *qp;
+
+	memset(&a, 0, sizeof(a));
+	memset(&dv, 0, sizeof(dv));
+	a.qp_type = IBV_QPT_DRIVER;
+	a.send_cq = a.recv_cq = cq;
+	a.srq = srq;
+	a.pd = dev.pd;
+	a.comp_mask = IBV_QP_INIT_ATTR_PD;
+	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+	dv.dc_init_attr.dc_type = srq ? MLX5DV_DCTYPE_DCT : MLX5DV_DCTYPE_DCI;
+	dv.dc_init_attr.dct_access_key = DC_KEY;
+	if (!srq) {
+		a.cap.max_send_wr = 4;
+		a.cap.max_send_sge = 1;
+	}
+	qp = mlx5dv_create_qp(dev.ctx, &a, &dv);
+	assert_non_null(qp);
+	return qp;
+}
+
+static void dc_expect(struct inlay_sq *sq, struct inlay_cq *cq, enum ibv_wc_status status)
+{
+	const struct mlx5_cqe64 *cqe;
+
+	inlay_sq_ring(sq);
+	cqe = cqe_wait(cq);
+	assert_int_equal(inlay_cqe_status(cqe), status);
+	assert_true(0 < inlay_sq_release(sq, cqe));
+	inlay_cq_advance(cq, 1);
+}
+
+/* A DCI and two targets, of which one may be written to, over the wire's bytes */
+static void dynamically(void **state)
+{
+	struct inlay_connect_attr attr = inlay_connect_defaults();
+	struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_cq *scq = cq_make(&usual), *rcq = cq_make(&usual);
+	struct ibv_srq *srq = ibv_create_srq(dev.pd, &srq_attr);
+	uint8_t blob[INLAY_CONNECT_SIZE], *buf = (uint8_t *)pages(8192);
+	struct ibv_mr *mr = ibv_reg_mr(dev.pd, buf, 8192, ALL_ACCESS);
+	struct ibv_sge sge = {(uintptr_t)buf, 3000, 0}, to = {(uintptr_t)buf + 4096, 4096, 0};
+	struct ibv_recv_wr wr = {.sg_list = &to, .num_sge = 1}, *bad;
+	struct inlay_connect_record here, target, there;
+	struct ibv_qp *dci, *dct;
+	struct inlay_remote place;
+	const char *why = NULL;
+	struct inlay_uar uar;
+	struct inlay_cq cq;
+	struct inlay_sq sq;
+	struct inlay_av av;
+	struct ibv_wc wc;
+	int i, err;
+
+	(void)state;
+	assert_true(srq && mr);
+	sge.lkey = to.lkey = mr->lkey;
+	place.addr = (uintptr_t)buf + 4096;
+	place.rkey = mr->rkey;
+	must(inlay_cq_from_cq(&cq, scq, NULL));
+	dci = dc_make(scq, NULL);
+	assert_int_equal(inlay_connect_local(&here, dci, NULL, &why), -ENOTSUP);
+	fake.fail = IBV_QPS_RTS;
+	err = inlay_connect_dc(&here, dci, 0, NULL, &why);
+	refused(dci, err, -EIO, why, "RTS", IBV_QPS_RTR);
+	memset(&fake, 0, sizeof(fake));
+	must(ibv_destroy_qp(dci));
+	dci = dc_make(scq, NULL);
+	must(inlay_uar_from_qp(&uar, dci, NULL));
+	must(inlay_sq_from_qp(&sq, dci, &uar, &cq, NULL));
+	must(inlay_connect_dc(&here, dci, 0, NULL, NULL));
+	for (i = 0; i < 2; i++) {
+		attr = inlay_connect_defaults();
+		attr.access = i ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+		dct = dc_make(rcq, srq);
+		must(inlay_connect_dc(&target, dct, 1, &attr, NULL));
+		assert_true(target.qpn && target.qpn == dct->qp_num);
+		inlay_connect_pack(&target, blob);
+		must(inlay_connect_unpack(&there, blob, sizeof(blob), NULL));
+		must(inlay_connect_av(&av, dev.pd, &here, &there, NULL, NULL));
+		inlay_av_to_dct(&av, there.qpn, DC_KEY);
+		must(ibv_post_srq_recv(srq, &wr, &bad));
+		fill(buf, 3000, 10 + i);
+		must(inlay_post_to_send(&sq, &av, &sge, 1, INLAY_SIGNALED));
+		dc_expect(&sq, &cq, IBV_WC_SUCCESS);
+		while (!ibv_poll_cq(rcq, 1, &wc))
+			step();
+		assert_true(wc.status == IBV_WC_SUCCESS && wc.byte_len == 3000 && wc.qp_num == dct->qp_num);
+		assert_int_equal(differs(buf + 4096, 3000, 10 + i), 3000);
+		fill(buf, 3000, 20);
+		must(inlay_post_to_write(&sq, &av, &place, &sge, 1, INLAY_SIGNALED));
+		dc_expect(&sq, &cq, i ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_SUCCESS);
+		assert_int_equal(differs(buf + 4096, 3000, i ? 11 : 20), 3000);
+		must(ibv_destroy_qp(dct));
+	}
+	must(ibv_destroy_qp(dci));
+	inlay_sq_fini(&sq);
+	must(ibv_destroy_srq(srq));
+	must(ibv_destroy_cq(scq));
+	must(ibv_destroy_cq(rcq));
+	must(ibv_dereg_mr(mr));
+	free(buf);
+}
+
 /* Two queue pairs of a process, or one with itself, by one line */
 static void pair(void **state)
 {
@@ -738,15 +858,6 @@ static void ece(void **state)
 
 /* ---- refusals ---- */
 
-static void refused(struct ibv_qp *qp, int err, int expected, const char *why, const char *say, enum ibv_qp_state left)
-{
-	assert_int_equal(err, expected);
-	assert_non_null(why);
-	if (!strstr(why, say))
-		fail_msg("'%s' does not say '%s'", why, say);
-	assert_int_equal(asked(qp).qp_state, left);
-}
-
 #define REFUSED_LOCAL(expected, say)                                                                            \
 	do {                                                                                                    \
 		why = NULL;                                                                                     \
@@ -756,8 +867,7 @@ static void refused(struct ibv_qp *qp, int err, int expected, const char *why, c
 		attr = inlay_connect_defaults();                                                                \
 	} while (0)
 
-/* In RESET it stays in RESET */
-/* DC: a target to RTR, an initiator to RTS, each with what was asked for; or a reason. tests/queue/to.c sends */
+/* DC: a target to RTR, an initiator to RTS, each with what was asked for; or a reason */
 static void dynamic(void **state)
 {
 	struct inlay_connect_attr attr = inlay_connect_defaults();
@@ -788,18 +898,18 @@ static void dynamic(void **state)
 		qp = mlx5dv_create_qp(dev.ctx, &init, &dv);
 		assert_non_null(qp);
 		attr.sl = 16;
-		err = inlay_connect_dc(qp, target, &attr, &why);
+		err = inlay_connect_dc(NULL, qp, target, &attr, &why);
 		assert_int_equal(err, -EINVAL);
 		assert_non_null(strstr(why, "service level"));
 		assert_int_equal(qp->state, IBV_QPS_RESET);
 		attr.sl = 0;
 		attr.port = 9;
-		assert_true(inlay_connect_dc(qp, target, &attr, &why) < 0);
+		assert_true(inlay_connect_dc(NULL, qp, target, &attr, &why) < 0);
 		assert_non_null(strstr(why, "no such port"));
 		attr.port = 1;
 		attr.mtu = IBV_MTU_512;
 		attr.timeout = 17;
-		must(inlay_connect_dc(qp, target, &attr, &why));
+		must(inlay_connect_dc(NULL, qp, target, &attr, &why));
 		assert_int_equal(qp->state, target ? IBV_QPS_RTR : IBV_QPS_RTS);
 		if (target) {
 			assert_int_not_equal(qp->qp_num, 0);
@@ -808,7 +918,7 @@ static void dynamic(void **state)
 			assert_int_equal(asked(qp).timeout, 17);
 			assert_int_equal(asked(qp).max_rd_atomic, 16);
 		}
-		assert_int_equal(inlay_connect_dc(qp, target, NULL, &why), -EBADFD);
+		assert_int_equal(inlay_connect_dc(NULL, qp, target, NULL, &why), -EBADFD);
 		assert_non_null(strstr(why, "neither in RESET nor in INIT"));
 		must(ibv_destroy_qp(qp));
 		if (target)
@@ -817,6 +927,7 @@ static void dynamic(void **state)
 	}
 }
 
+/* In RESET it stays in RESET */
 static void refused_local(void **state)
 {
 	struct inlay_connect_attr attr = inlay_connect_defaults();
@@ -1022,6 +1133,7 @@ int main(void)
 		cmocka_unit_test(classes),
 		cmocka_unit_test(connected),
 		cmocka_unit_test(datagrams),
+		cmocka_unit_test(dynamically),
 		cmocka_unit_test(pair),
 		cmocka_unit_test(dynamic),
 		cmocka_unit_test(ece),

@@ -66,7 +66,7 @@ static void bring_up(struct ibv_qp *qp, int target)
 	const char *why = "";
 
 	attr.access |= IBV_ACCESS_REMOTE_ATOMIC;
-	if (inlay_connect_dc(qp, target, &attr, &why))
+	if (inlay_connect_dc(NULL, qp, target, &attr, &why))
 		fail_msg("%s", why);
 }
 

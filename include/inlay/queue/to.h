@@ -36,11 +36,15 @@
  * To build a WQE by hand (extended atomics of 16 bytes or more), append inlay_seg_av or
  * inlay_seg_av_compact after inlay_sq_begin, and pass INLAY_STREAM at the commit.
  *
- * Bringing up a DCI and a DCT. Both are mlx5dv_create_qp(ctx, &a, &dv), a.qp_type IBV_QPT_DRIVER,
- * a.comp_mask IBV_QP_INIT_ATTR_PD, dv.comp_mask MLX5DV_QP_INIT_ATTR_MASK_DC, then
- * inlay_connect_dc (inlay/connect.h). A DCI's a.pd is uar.pd; a DCT has a.srq and dct_access_key.
+ * Bringing up a DCI and a DCT (examples/dc.c). Both are mlx5dv_create_qp(ctx, &a, &dv) with
+ * a.qp_type IBV_QPT_DRIVER, a.send_cq, a.recv_cq, a.comp_mask IBV_QP_INIT_ATTR_PD and dv.comp_mask
+ * MLX5DV_QP_INIT_ATTR_MASK_DC:
  *
- * The dctn is the DCT's qp_num after RTR; before, it is 0. inlay_sq_from_qp takes the DCI.
+ *   DCI   a.pd = uar.pd; a.cap; dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI
+ *   DCT   a.pd any; a.srq; dc_type = MLX5DV_DCTYPE_DCT; dct_access_key
+ *
+ * inlay_connect_dc (connect.h) moves either to its last state. The dctn is the DCT's qp_num then;
+ * before, it is 0. inlay_sq_from_qp takes the DCI.
  *
  * Threads: one owner of the queue at a time. Sources: libmlx5's mlx5_send_wr_* (qp.c); UCX's
  * dc_mlx5_ep.c; mlx5dv_wr_set_dc_addr(3).
