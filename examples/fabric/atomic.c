@@ -214,7 +214,6 @@ static int post_step(struct peer *p, const struct op *op)
 	const uint32_t size = (uint32_t)size_of(r), key = r->target.key, flags = INLAY_SIGNALED | INLAY_RING;
 	const uint64_t remote = r->wire.tag + size * op->asked;
 	const struct ibv_sge sge = {(uintptr_t)r, size, op->bounce->lkey};
-	struct inlay_masked_swap swap = {0, op->data, UINT64_MAX, UINT64_MAX};
 	const struct inlay_remote there = {remote, key};
 	uint64_t v = 0;
 
@@ -224,18 +223,19 @@ static int post_step(struct peer *p, const struct op *op)
 	case STEP_ADD:
 		return settings.dc ? inlay_post_to_fetch_add(&p->sq, &p->target, &there, v, &sge, flags) :
 		       size == 8 ? inlay_post_fetch_add(&p->sq, remote, key, v, &sge, flags) :
-				   inlay_post_fetch_add32(&p->sq, remote, key, (uint32_t)v, &sge, flags);
+				   inlay_post_masked(&p->sq, remote, key, inlay_masked_add(v, 0), &sge, flags);
 	case STEP_XOR:
-		return inlay_post_xor(&p->sq, remote, key, v, &sge, flags);
+		return inlay_post_masked(&p->sq, remote, key, inlay_masked_xor(v), &sge, flags);
 	case STEP_BITS:
-		return inlay_post_swap(&p->sq, remote, key, v,
-				       what == FI_BOR ? v : what == FI_BAND ? ~v : what == FI_MSWAP ? native_compare(op) :
-				       UINT64_MAX, &sge, flags);
+		return inlay_post_masked(&p->sq, remote, key, what == FI_BOR ? inlay_masked_or(v) :
+					 what == FI_BAND ? inlay_masked_and(v) :
+					 inlay_masked_swap(v, what == FI_MSWAP ? native_compare(op) : UINT64_MAX), &sge, flags);
 	default:
-		swap.swap = native_next(op, op->data);
-		return settings.dc ? inlay_post_to_cmp_swap(&p->sq, &p->target, &there, op->data, swap.swap, &sge, flags) :
-		       size == 8 ? inlay_post_cmp_swap(&p->sq, remote, key, op->data, swap.swap, &sge, flags) :
-				   inlay_post_masked_cmp_swap(&p->sq, remote, key, &swap, &sge, flags);
+		v = native_next(op, op->data);
+		return settings.dc ? inlay_post_to_cmp_swap(&p->sq, &p->target, &there, op->data, v, &sge, flags) :
+		       size == 8 ? inlay_post_cmp_swap(&p->sq, remote, key, op->data, v, &sge, flags) :
+				   inlay_post_masked(&p->sq, remote, key,
+						     inlay_masked_cmp_swap(op->data, UINT64_MAX, v, UINT64_MAX), &sge, flags);
 	}
 }
 

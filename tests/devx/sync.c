@@ -424,7 +424,8 @@ static void atomic_modes(void **state)
 				old.addr = (uintptr_t)s.buf + 256;
 				old.length = size;
 				old.lkey = s.mr->lkey;
-				must(size <= 8 ? inlay_post_or(s.sq, (uintptr_t)s.buf, s.mr->rkey, 1, &old, INLAY_SIGNALED | INLAY_RING)
+				must(size <= 8 ? inlay_post_masked(s.sq, (uintptr_t)s.buf, s.mr->rkey, inlay_masked_or(1), &old,
+								  INLAY_SIGNALED | INLAY_RING)
 					       : inlay_post_extended_atomic(s.sq, MLX5_OPCODE_ATOMIC_MASKED_FA, (uintptr_t)s.buf, s.mr->rkey,
 									    words, &old, INLAY_SIGNALED | INLAY_RING));
 				cqe = cqe_wait(s.cq);

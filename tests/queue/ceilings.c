@@ -142,20 +142,19 @@ COUNTED int inlay_burst(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, cons
 	return err;
 }
 
-COUNTED int inlay_masked_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t add, uint64_t addr, uint32_t lkey)
+COUNTED int inlay_add_4(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t add, uint64_t addr, uint32_t lkey)
 {
 	struct ibv_sge sge = {addr, 4, lkey};
 
-	return inlay_post_fetch_add32(sq, raddr, rkey, add, &sge, INLAY_SIGNALED | INLAY_RING);
+	return inlay_post_masked(sq, raddr, rkey, inlay_masked_add(add, 0), &sge, INLAY_SIGNALED | INLAY_RING);
 }
 
 /* Two WQEBBs: the masks end in the second. */
-COUNTED int inlay_masked_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_masked_swap *op, uint64_t addr,
-			      uint32_t lkey)
+COUNTED int inlay_swap_8(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *op, uint64_t addr, uint32_t lkey)
 {
 	struct ibv_sge sge = {addr, 8, lkey};
 
-	return inlay_post_masked_cmp_swap(sq, raddr, rkey, op, &sge, INLAY_SIGNALED | INLAY_RING);
+	return inlay_post_masked(sq, raddr, rkey, inlay_masked_cmp_swap(op[0], op[1], op[2], op[3]), &sge, INLAY_SIGNALED | INLAY_RING);
 }
 
 /* To a DC target on InfiniBand, commit and ring in one: by its vector, and from what a large table of peers keeps. */
@@ -396,7 +395,7 @@ static void run_bursts(void)
 /* Extended atomics of one WQEBB and of two */
 static void run_atomics(void)
 {
-	struct inlay_masked_swap op = {1, 2, 3, 4};
+	const uint64_t op[4] = {1, 2, 3, 4};
 	uint32_t record[2] = {0, 0}, i;
 	struct inlay_uar uar;
 	struct inlay_sq sq;
@@ -405,10 +404,10 @@ static void run_atomics(void)
 	     !inlay_sq_init(&sq, wide_ring, 2 * RING, record, 0x1234, 16, &uar), "rings");
 	inlay_sq_set_atomics(&sq, 4 | 8);
 	for (i = 0; i < ROUNDS; i++)
-		need(!inlay_masked_add(&sq, 0x1000 + 4 * i, 77, i, 0x2000, 5), "post");
+		need(!inlay_add_4(&sq, 0x1000 + 4 * i, 77, i, 0x2000, 5), "post");
 	inlay_sq_reset(&sq);
 	for (i = 0; i < ROUNDS; i++)
-		need(!inlay_masked_swap(&sq, 0x1000 + 8 * i, 77, &op, 0x2000, 5), "post");
+		need(!inlay_swap_8(&sq, 0x1000 + 8 * i, 77, op, 0x2000, 5), "post");
 	need(inlay_sq_pending(&sq) == 2 * ROUNDS && inlay_from_be32(record[1]) == 2 * ROUNDS, "what the rounds leave behind");
 }
 

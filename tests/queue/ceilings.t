@@ -54,9 +54,9 @@ for compiler in gcc clang; do
 	ceiling $compiler inlay_srq_give 200 32 "one-SGE entry of a shared receive queue, record"
 	ceiling $compiler inlay_srq_poll 200 36 "peek, error test, entry back to the shared receive queue, advance"
 	ceiling $compiler inlay_striding_poll 200 60 "peek, test, packet's place, strides, advance; a buffer of eight packets posted again"
-	ceiling $compiler inlay_masked_add 200 56 "masked 4-byte fetch-and-add, record, BlueFlame"
-	[ $compiler = gcc ] && swap=107 || swap=135
-	ceiling $compiler inlay_masked_swap 200 $swap "masked 8-byte compare-and-swap, record, BlueFlame of two WQEBBs"
+	ceiling $compiler inlay_add_4 200 56 "masked 4-byte fetch-and-add, record, BlueFlame"
+	[ $compiler = gcc ] && swap=99 || swap=102
+	ceiling $compiler inlay_swap_8 200 $swap "masked 8-byte compare-and-swap, record, BlueFlame of two WQEBBs"
 	try "$compiler -mavx2 builds" $compiler $flags -mavx2 -o "$dir/$compiler-avx2" tests/queue/ceilings.c -libverbs -lmlx5 -lcmocka
 	while read -r function limit name; do
 		ceiling $compiler $function 64 $limit "64 completions, each: $name, AVX2" "$dir/$compiler-avx2"

@@ -1304,7 +1304,7 @@ static const char *const rule_text[RULES] = {
 	"inlay_cq_clean: the queue is not NULL", "inlay_cq_reserve: the queue is not NULL", "inlay_post_recv: queue and SGEs are not NULL",
 	"inlay_post_recv: queue and SGEs are not NULL", "inlay_rq_ring: the queue is not NULL", "inlay_rq_recycle: the queue is not NULL",
 	"inlay_post_srq_recv: queue and SGEs are not NULL", "inlay_srq_ring: the queue is not NULL",
-	"inlay_srq_repost: the queue is not NULL", "inlay_srq_recycle: queue and CQE are not NULL", "inlay_post_atomic_: queue and SGEs are not NULL",
+	"inlay_srq_repost: the queue is not NULL", "inlay_srq_recycle: queue and CQE are not NULL", "inlay_post_atomic_: queue, remote address and SGE are not NULL",
 	"inlay_post_local_inv: the queue is not NULL", "inlay_post_bind_mw: no argument is NULL",
 	"inlay_post_datagram_: the destination has 48 bytes", "inlay_seg_av: the destination has 48 bytes",
 	"inlay_sq_commit_: only a DCI has streams", "inlay_post_dump: only inlay_post_to_* take a stream",

@@ -245,7 +245,7 @@ static void operations(const struct inlay_av *to)
 	const uint32_t sig = INLAY_SIGNALED | INLAY_RING;
 	struct inlay_sq *sq = &net.e.sq;
 	uint32_t i, n, len;
-	const struct inlay_masked_swap swap = {UINT64_C(0xab) << 56, 42, UINT64_C(0xff) << 56, 0xffff};
+	const struct inlay_masked swap = inlay_masked_cmp_swap(42, 0xffff, UINT64_C(0xab) << 56, UINT64_C(0xff) << 56);
 	/* After swap, and, or, xor, and an addition to the lower half */
 	static const uint64_t left[] = {0x1234567800000000, 0x1200560000000000, 0x1200560000000081, 0x120056000000007e, 0x120056000000007d};
 	uint64_t word;
@@ -312,12 +312,12 @@ static void operations(const struct inlay_av *to)
 		inlay_sq_set_atomics(sq, 4 | 8);
 		/* Masked ones: 8 bytes, the longest with masks; and 4, with an answer in big-endian order */
 		sge[0] = sge_of(&net.e, 8192, 8);
-		must(inlay_post_to_masked_cmp_swap(sq, &to[i], &there, &swap, sge, sig));
+		must(inlay_post_to_masked(sq, &to[i], &there, swap, sge, sig));
 		sent(&net.e);
 		memcpy(&word, there_is, 8);
 		assert_int_equal(word, 0xab0000000000002a);
 		sge[0] = sge_of(&net.e, 8200, 4);
-		must(inlay_post_to_masked_add(sq, &to[i], &there, 0x80000001, 1u << 31, sge, sig));
+		must(inlay_post_to_masked(sq, &to[i], &there, inlay_masked_add(0x80000001, 1u << 31), sge, sig));
 		sent(&net.e);
 		memcpy(&word, there_is, 8);
 		assert_int_equal(word, 0xab0000008000002b);
@@ -325,12 +325,10 @@ static void operations(const struct inlay_av *to)
 		assert_int_equal(old, htobe32(42));
 		/* Named forms of 8 bytes; each answers what the one before it left */
 		for (len = 0; len < ARRAY(left); len++) {
-			sge[0] = sge_of(&net.e, 8192 + 8 * len, 8);
-			must(len == 0 ? inlay_post_to_swap(sq, &to[i], &there, 0x1234567800000000, ~(uint64_t)0, sge, sig) :
-			     len == 1 ? inlay_post_to_and(sq, &to[i], &there, 0xff00ff00ffffffff, sge, sig) :
-			     len == 2 ? inlay_post_to_or(sq, &to[i], &there, 0x81, sge, sig) :
-			     len == 3 ? inlay_post_to_xor(sq, &to[i], &there, 0xff, sge, sig) :
-					inlay_post_to_fetch_add32(sq, &to[i], &there, 0xffffffff, sge, sig));
+			sge[0] = sge_of(&net.e, 8192 + 8 * len, len < 4 ? 8 : 4);
+			must(inlay_post_to_masked(sq, &to[i], &there, len == 0 ? inlay_masked_swap(0x1234567800000000, ~(uint64_t)0) :
+						  len == 1 ? inlay_masked_and(0xff00ff00ffffffff) : len == 2 ? inlay_masked_or(0x81) :
+						  len == 3 ? inlay_masked_xor(0xff) : inlay_masked_add(0xffffffff, 0), sge, sig));
 			sent(&net.e);
 			memcpy(&word, there_is, 8);
 			assert_int_equal(word, left[len]);
@@ -466,7 +464,6 @@ static void strangers(void **state)
 /* What is no send queue of its own, sizes, and types */
 static void take_over(void **state)
 {
-	static const struct inlay_masked_swap swap = {1, 2, 3, 4};
 	static const struct ibv_qp_cap caps[] = {{.max_send_wr = 1, .max_send_sge = 1, .max_inline_data = 8}, {.max_send_wr = 20, .max_send_sge = 5},
 						 {.max_send_wr = 33, .max_send_sge = 2, .max_inline_data = 300}};
 	struct inlay_remote there = {0x1000, 5};
@@ -504,7 +501,7 @@ static void take_over(void **state)
 			must(inlay_uar_from_qp(&uar, qp, NULL));
 			must(inlay_sq_from_qp(&sq, qp, &uar, NULL, NULL));
 			inlay_sq_set_atomics(&sq, 8);
-			must(inlay_post_to_masked_cmp_swap(&sq, &net.peer[0].av, &there, &swap, &sge, 0));
+			must(inlay_post_to_masked(&sq, &net.peer[0].av, &there, inlay_masked_swap(1, 3), &sge, 0));
 			inlay_sq_fini(&sq);
 			must(ibv_destroy_qp(qp));
 		}

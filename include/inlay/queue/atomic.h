@@ -9,8 +9,8 @@
  *   inlay_atomics_query(&can, ctx, &why);                   once per device (verbs.h)
  *   inlay_sq_set_atomics(&sq, can.sizes);                   once per queue
  *   struct ibv_sge old = {(uintptr_t)&word, 4, lkey};       its length is the atomic's
- *   inlay_post_fetch_add32(&sq, raddr, rkey, 1, &old, INLAY_SIGNALED);
- *   inlay_post_or(&sq, raddr, rkey, 0x80, &old, INLAY_SIGNALED);
+ *   inlay_post_masked(&sq, raddr, rkey, inlay_masked_add(1, 0), &old, INLAY_SIGNALED);
+ *   inlay_post_masked(&sq, raddr, rkey, inlay_masked_or(0x80), &old, INLAY_SIGNALED);
  *   ...
  *   value = inlay_atomic_answer(&can, &word, 4);            after the completion
  *
@@ -52,7 +52,7 @@ INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const s
 	struct inlay_cursor at;
 	int err;
 
-	INLAY_CHECK(sq && sge, "queue and SGEs are not NULL");
+	INLAY_CHECK(sq && remote && sge, "queue, remote address and SGE are not NULL");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
 	INLAY_CHECK(inlay_post_fits_(sq, opcode, av != NULL), "the QP's type has the operation");
 	if (INLAY_UNLIKELY(!sq->atomics))
@@ -113,126 +113,62 @@ INLAY_FN uint64_t inlay_atomic_answer(const struct inlay_atomics *can, const voi
 	return can->sizes_be & 4 ? inlay_from_be32(word) : word;
 }
 
-/* Common to posts of 4 and 8 bytes. av_ds: units of the destination, or 0. swap NULL: an addition. */
+/* A masked atomic. av_ds: units of the destination, or 0. */
 INLAY_ALWAYS int inlay_post_masked_(struct inlay_sq *sq, const struct inlay_remote *remote, const struct inlay_av *av,
-				    uint32_t av_ds, uint64_t add, uint64_t boundary,
-				    const struct inlay_masked_swap *swap, const struct ibv_sge *sge, uint32_t flags)
+				    uint32_t av_ds, const struct inlay_masked *op, const struct ibv_sge *sge,
+				    uint32_t flags)
 {
-	uint32_t opcode = swap ? MLX5_OPCODE_ATOMIC_MASKED_CS : MLX5_OPCODE_ATOMIC_MASKED_FA, size = sge->length;
+	uint32_t size = sge->length, wide = size == 8 && op->opcode == MLX5_OPCODE_ATOMIC_MASKED_CS;
 	struct inlay_cursor at;
 	int err;
 
+	INLAY_CHECK(op->opcode == MLX5_OPCODE_ATOMIC_MASKED_CS || op->opcode == MLX5_OPCODE_ATOMIC_MASKED_FA,
+		    "the operation is made by inlay_masked_*");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
 	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_ATOMIC_FA, av_ds != 0), "the QP's type has the operation");
 	if (INLAY_UNLIKELY(!(sq->atomics & size)))
 		return size == 4 || size == 8 ? -ENOTSUP : -EINVAL;
 	if (INLAY_UNLIKELY(size != 4 && size != 8))
 		return -EINVAL;
-	err = inlay_sq_begin_ds(sq, (swap && size == 8 ? 5 : 4) + av_ds, &at);
+	err = inlay_sq_begin_ds(sq, 4 + wide + av_ds, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
 	if (av_ds)
 		at = inlay_seg_av_(at, av, av_ds);
 	at = inlay_seg_raddr(at, remote->addr, remote->rkey);
-	at = swap ? inlay_seg_masked_swap(at, size, swap) : inlay_seg_masked_add(at, size, add, boundary);
+	at = inlay_seg_masked(at, size, op);
 	at = inlay_seg_data(at, sge->addr, size, sge->lkey);
-	return inlay_post_commit_mod_(sq, at, opcode, inlay_opmod_atomic(size), flags, 0);
+	return inlay_post_commit_mod_(sq, at, op->opcode, inlay_opmod_atomic(size), flags, 0);
 }
 
 /* The same out of line, for a size that is no constant. av may be NULL. */
 INLAY_APART int inlay_post_masked_any_(struct inlay_sq *sq, const struct inlay_remote *remote,
-				       const struct inlay_av *av, const struct inlay_masked_swap *op, int is_swap,
+				       const struct inlay_av *av, const struct inlay_masked *op,
 				       const struct ibv_sge *sge, uint32_t flags)
 {
-	return inlay_post_masked_(sq, remote, av, av ? inlay_av_ds(av) : 0, op->swap, op->compare,
-				  is_swap ? op : NULL, sge, flags);
+	return inlay_post_masked_(sq, remote, av, av ? inlay_av_ds(av) : 0, op, sge, flags);
 }
 
 /*
- * Masked compare-and-swap of sge->length bytes, 4 or 8.
+ * A masked atomic of sge->length bytes, 4 or 8.
  *
  *   +16  raddr | rkey
- *   +32  swap | compare | swap mask | compare mask       8 bytes: the masks at +48, the answer at +64
+ *   +32  swap | compare | swap mask | compare mask    of 8 bytes the masks at +48, the answer at +64
  *   +48  size | lkey | where the old value goes
  *
- * The word's bits of op->swap_mask become those of op->swap, if it equals op->compare in the bits
- * of op->compare_mask. A size of 4 takes the lower halves. Takes one WQEBB, or two for 8 bytes.
+ * op  what happens to the word: one of inlay_masked_* (wqe/atomic.h)
+ *
+ * Takes one WQEBB, or two for a compare-and-swap of 8 bytes, which all but add and xor are.
  */
-INLAY_ALWAYS int inlay_post_masked_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey,
-					    const struct inlay_masked_swap *op, const struct ibv_sge *sge,
-					    uint32_t flags)
+INLAY_ALWAYS int inlay_post_masked(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, struct inlay_masked op,
+				   const struct ibv_sge *sge, uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
 
-	INLAY_CHECK(sq && op && sge, "no argument is NULL");
+	INLAY_CHECK(sq && sge, "queue and SGE are not NULL");
 	if (!__builtin_constant_p(sge->length))
-		return inlay_post_masked_any_(sq, &remote, NULL, op, 1, sge, flags);
-	return inlay_post_masked_(sq, &remote, NULL, 0, 0, 0, op, sge, flags);
-}
-
-/*
- * Masked fetch-and-add of sge->length bytes, 4 or 8. Each bit of boundary is the topmost of a field
- * that carries nothing over: 0x80008000 makes two 16-bit counters of a 4-byte word.
- */
-INLAY_ALWAYS int inlay_post_masked_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add,
-				       uint64_t boundary, const struct ibv_sge *sge, uint32_t flags)
-{
-	struct inlay_remote remote = {raddr, rkey};
-
-	INLAY_CHECK(sq && sge, "no argument is NULL");
-	if (!__builtin_constant_p(sge->length)) {
-		struct inlay_masked_swap op = {add, boundary, 0, 0};
-
-		return inlay_post_masked_any_(sq, &remote, NULL, &op, 0, sge, flags);
-	}
-	return inlay_post_masked_(sq, &remote, NULL, 0, add, boundary, NULL, sge, flags);
-}
-
-/* inlay_post_masked_add of a 4-byte word as a whole; sge->length is taken as 4. */
-INLAY_ALWAYS int inlay_post_fetch_add32(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t add,
-					const struct ibv_sge *sge, uint32_t flags)
-{
-	struct inlay_remote remote = {raddr, rkey};
-	struct ibv_sge four;
-
-	INLAY_CHECK(sq && sge, "no argument is NULL");
-	four.addr = sge->addr;
-	four.length = 4;
-	four.lkey = sge->lkey;
-	return inlay_post_masked_(sq, &remote, NULL, 0, add, 0, NULL, &four, flags);
-}
-
-/*
- * Swap, of sge->length bytes: the bits of mask become those of value. mask ~0 swaps the word. This
- * is also "set", whose answer nobody reads.
- */
-INLAY_ALWAYS int inlay_post_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t value, uint64_t mask,
-				 const struct ibv_sge *sge, uint32_t flags)
-{
-	struct inlay_masked_swap op = {value, 0, mask, 0};
-
-	return inlay_post_masked_cmp_swap(sq, raddr, rkey, &op, sge, flags);
-}
-
-/* Fetch-and-and of sge->length bytes, 4 or 8. */
-INLAY_ALWAYS int inlay_post_and(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t value,
-				const struct ibv_sge *sge, uint32_t flags)
-{
-	return inlay_post_swap(sq, raddr, rkey, value, ~value, sge, flags);
-}
-
-/* Fetch-and-or, likewise. */
-INLAY_ALWAYS int inlay_post_or(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t value,
-			       const struct ibv_sge *sge, uint32_t flags)
-{
-	return inlay_post_swap(sq, raddr, rkey, value, value, sge, flags);
-}
-
-/* Fetch-and-xor, likewise: an addition without any carry. */
-INLAY_ALWAYS int inlay_post_xor(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t value,
-				const struct ibv_sge *sge, uint32_t flags)
-{
-	return inlay_post_masked_add(sq, raddr, rkey, value, ~(uint64_t)0, sge, flags);
+		return inlay_post_masked_any_(sq, &remote, NULL, &op, sge, flags);
+	return inlay_post_masked_(sq, &remote, NULL, 0, &op, sge, flags);
 }
 
 /*

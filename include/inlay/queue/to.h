@@ -189,67 +189,12 @@ INLAY_ALWAYS int inlay_post_to_cmp_swap(struct inlay_sq *sq, const struct inlay_
 	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_CS, remote, to, 3, swap, compare, sge, flags);
 }
 
-/* Masked fetch-and-add of 4 or 8 bytes, as inlay_post_masked_add. */
-INLAY_FN int inlay_post_to_masked_add(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
-				      uint64_t add, uint64_t boundary, const struct ibv_sge *sge, uint32_t flags)
+/* A masked atomic of 4 or 8 bytes, as inlay_post_masked. */
+INLAY_FN int inlay_post_to_masked(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
+				  struct inlay_masked op, const struct ibv_sge *sge, uint32_t flags)
 {
-	struct inlay_masked_swap op = {add, boundary, 0, 0};
-
-	INLAY_CHECK(sq && to && sge, "no argument is NULL");
-	return inlay_post_masked_any_(sq, remote, to, &op, 0, sge, flags);
-}
-
-/* Masked compare-and-swap of 4 or 8 bytes, as inlay_post_masked_cmp_swap. */
-INLAY_FN int inlay_post_to_masked_cmp_swap(struct inlay_sq *sq, const struct inlay_av *to,
-					   const struct inlay_remote *remote, const struct inlay_masked_swap *op,
-					   const struct ibv_sge *sge, uint32_t flags)
-{
-	INLAY_CHECK(sq && to && op && sge, "no argument is NULL");
-	return inlay_post_masked_any_(sq, remote, to, op, 1, sge, flags);
-}
-
-/* Atomic fetch-and-add of 4 bytes, as inlay_post_fetch_add32. */
-INLAY_FN int inlay_post_to_fetch_add32(struct inlay_sq *sq, const struct inlay_av *to,
-				       const struct inlay_remote *remote, uint32_t add, const struct ibv_sge *sge,
-				       uint32_t flags)
-{
-	struct ibv_sge four;
-
-	INLAY_CHECK(sge, "no argument is NULL");
-	four.addr = sge->addr;
-	four.length = 4;
-	four.lkey = sge->lkey;
-	return inlay_post_to_masked_add(sq, to, remote, add, 0, &four, flags);
-}
-
-/* Swap of 4 or 8 bytes, as inlay_post_swap. */
-INLAY_FN int inlay_post_to_swap(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
-				uint64_t value, uint64_t mask, const struct ibv_sge *sge, uint32_t flags)
-{
-	struct inlay_masked_swap op = {value, 0, mask, 0};
-
-	return inlay_post_to_masked_cmp_swap(sq, to, remote, &op, sge, flags);
-}
-
-/* Fetch-and-and of 4 or 8 bytes, as inlay_post_and. */
-INLAY_FN int inlay_post_to_and(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
-			       uint64_t value, const struct ibv_sge *sge, uint32_t flags)
-{
-	return inlay_post_to_swap(sq, to, remote, value, ~value, sge, flags);
-}
-
-/* Fetch-and-or of 4 or 8 bytes, as inlay_post_or. */
-INLAY_FN int inlay_post_to_or(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
-			      uint64_t value, const struct ibv_sge *sge, uint32_t flags)
-{
-	return inlay_post_to_swap(sq, to, remote, value, value, sge, flags);
-}
-
-/* Fetch-and-xor of 4 or 8 bytes, as inlay_post_xor. */
-INLAY_FN int inlay_post_to_xor(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
-			       uint64_t value, const struct ibv_sge *sge, uint32_t flags)
-{
-	return inlay_post_to_masked_add(sq, to, remote, value, ~(uint64_t)0, sge, flags);
+	INLAY_CHECK(sq && to && remote && sge, "no argument is NULL");
+	return inlay_post_masked_any_(sq, remote, to, &op, sge, flags);
 }
 
 #endif

@@ -4,7 +4,7 @@
  * fetch-and-add of 4, 8 and more bytes.
  *
  *   at = inlay_seg_raddr(at, raddr, rkey);
- *   at = inlay_seg_masked_add(at, 4, 1, 0);                  a 4-byte fetch-and-add
+ *   at = inlay_seg_masked(at, 4, &add);                      inlay_masked_add(1, 0): a 4-byte fetch-and-add
  *   at = inlay_seg_data(at, result, 4, lkey);
  *   inlay_sq_commit(&sq, at, MLX5_OPCODE_ATOMIC_MASKED_FA, inlay_opmod_atomic(4), INLAY_SIGNALED, 0);
  *
@@ -37,13 +37,62 @@
 
 INLAY_STATIC_ASSERT(MLX5_OPCODE_ATOMIC_MASKED_CS == 0x14 && MLX5_OPCODE_ATOMIC_MASKED_FA == 0x15, "opcodes");
 
-/* Operands of a masked compare-and-swap of 4 or 8 bytes, host order. */
-struct inlay_masked_swap {
-	uint64_t swap;
-	uint64_t compare;
-	uint64_t swap_mask;    /* the bits that change */
-	uint64_t compare_mask; /* the bits that must be equal; 0: any value matches */
+/* What a masked atomic of 4 or 8 bytes does, host order; of 4 bytes the lower halves count. */
+struct inlay_masked {
+	uint64_t swap;         /* or what is added */
+	uint64_t compare;      /* or the boundary: the topmost bit of each field; 0: one field */
+	uint64_t swap_mask;    /* CS: the bits that change */
+	uint64_t compare_mask; /* CS: the bits that must be equal; 0: any value matches */
+	uint32_t opcode;       /* MLX5_OPCODE_ATOMIC_MASKED_CS or MLX5_OPCODE_ATOMIC_MASKED_FA */
+	uint32_t reserved;
 };
+
+/*
+ * Compare-and-swap: the word's bits of swap_mask become those of swap, if it equals compare in the
+ * bits of compare_mask.
+ */
+INLAY_ALWAYS struct inlay_masked inlay_masked_cmp_swap(uint64_t compare, uint64_t compare_mask, uint64_t swap,
+						       uint64_t swap_mask)
+{
+	struct inlay_masked op = {swap, compare, swap_mask, compare_mask, MLX5_OPCODE_ATOMIC_MASKED_CS, 0};
+
+	return op;
+}
+
+/* Swap: the bits of mask become those of value; ~0 swaps the word. Also "set", whose answer nobody reads. */
+INLAY_ALWAYS struct inlay_masked inlay_masked_swap(uint64_t value, uint64_t mask)
+{
+	return inlay_masked_cmp_swap(0, 0, value, mask);
+}
+
+/* Fetch-and-and. */
+INLAY_ALWAYS struct inlay_masked inlay_masked_and(uint64_t value)
+{
+	return inlay_masked_swap(value, ~value);
+}
+
+/* Fetch-and-or. */
+INLAY_ALWAYS struct inlay_masked inlay_masked_or(uint64_t value)
+{
+	return inlay_masked_swap(value, value);
+}
+
+/*
+ * Fetch-and-add, also of 4 bytes. boundary 0x80008000 makes two 16-bit counters of a 4-byte word;
+ * 0 adds to the word as a whole.
+ */
+INLAY_ALWAYS struct inlay_masked inlay_masked_add(uint64_t add, uint64_t boundary)
+{
+	struct inlay_masked op = {add, boundary, 0, 0, MLX5_OPCODE_ATOMIC_MASKED_FA, 0};
+
+	return op;
+}
+
+/* Fetch-and-xor: an addition without any carry. */
+INLAY_ALWAYS struct inlay_masked inlay_masked_xor(uint64_t value)
+{
+	return inlay_masked_add(value, ~(uint64_t)0);
+}
 
 /* Opcode modifier of an extended atomic of `size` bytes, a power of two, 4 .. 256. */
 INLAY_ALWAYS uint32_t inlay_opmod_atomic(uint32_t size)
@@ -53,42 +102,29 @@ INLAY_ALWAYS uint32_t inlay_opmod_atomic(uint32_t size)
 }
 
 /*
- * Appends the operands of a masked fetch-and-add. See inlay_seg_raddr for the cursor.
- *
- * size      bytes, 4 or 8
- * boundary  the topmost bit of each field, host order; 0: one field
+ * Appends the operands of a masked atomic of `size` bytes, 4 or 8: one unit, or two for a
+ * compare-and-swap of 8.
  */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_masked_add(struct inlay_cursor c, uint32_t size, uint64_t add,
-						      uint64_t boundary)
+INLAY_ALWAYS struct inlay_cursor inlay_seg_masked(struct inlay_cursor c, uint32_t size, const struct inlay_masked *op)
 {
+	int swap = op->opcode == MLX5_OPCODE_ATOMIC_MASKED_CS;
 	uint8_t *seg = inlay_seg_at(c);
 
 	INLAY_CHECK(size == 4 || size == 8, "operands of 4 or 8 bytes: inlay_seg_operands has the others");
-	if (size == 4) {
-		inlay_put64(seg, inlay_wide_be32_((uint32_t)add) | (uint64_t)inlay_to_be32((uint32_t)boundary) << 32);
-		inlay_put64(seg + 8, 0);
-	} else {
-		inlay_put64(seg, inlay_to_be64(add));
-		inlay_put64(seg + 8, inlay_to_be64(boundary));
-	}
-	return inlay_seg_done(c, seg);
-}
-
-/* Appends the operands of a masked compare-and-swap of size 4 or 8: one unit, or two. */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_masked_swap(struct inlay_cursor c, uint32_t size,
-						       const struct inlay_masked_swap *op)
-{
-	uint8_t *seg = inlay_seg_at(c);
-
-	INLAY_CHECK(size == 4 || size == 8, "operands of 4 or 8 bytes: inlay_seg_operands has the others");
-	if (size == 4) {
+	if (size == 4 && swap) {
 		inlay_put64(seg, inlay_to_be64(op->swap << 32 | (uint32_t)op->compare));
 		inlay_put64(seg + 8, inlay_to_be64(op->swap_mask << 32 | (uint32_t)op->compare_mask));
-		return inlay_seg_done(c, seg);
+	} else if (size == 4) {
+		inlay_put64(seg, inlay_wide_be32_((uint32_t)op->swap) |
+				 (uint64_t)inlay_to_be32((uint32_t)op->compare) << 32);
+		inlay_put64(seg + 8, 0);
+	} else {
+		inlay_put64(seg, inlay_to_be64(op->swap));
+		inlay_put64(seg + 8, inlay_to_be64(op->compare));
 	}
-	inlay_put64(seg, inlay_to_be64(op->swap));
-	inlay_put64(seg + 8, inlay_to_be64(op->compare));
 	c = inlay_seg_done(c, seg);
+	if (size == 4 || !swap)
+		return c;
 	seg = inlay_seg_at(c);
 	inlay_put64(seg, inlay_to_be64(op->swap_mask));
 	inlay_put64(seg + 8, inlay_to_be64(op->compare_mask));
