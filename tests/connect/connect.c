@@ -871,32 +871,17 @@ static void ece(void **state)
 static void dynamic(void **state)
 {
 	struct inlay_connect_attr attr = inlay_connect_defaults();
-	struct mlx5dv_qp_init_attr dv;
-	struct ibv_qp_init_attr_ex init;
-	struct ibv_srq_init_attr srq;
+	struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 1, .max_sge = 1}};
+	struct ibv_srq *srq = ibv_create_srq(dev.pd, &srq_attr);
+	struct ibv_cq *cq = cq_make(&usual);
 	const char *why = NULL;
 	struct ibv_qp *qp;
 	int err;
 
 	(void)state;
+	assert_non_null(srq);
 	for (int target = 0; target < 2; target++) {
-		memset(&srq, 0, sizeof(srq));
-		memset(&init, 0, sizeof(init));
-		memset(&dv, 0, sizeof(dv));
-		srq.attr.max_wr = srq.attr.max_sge = 1;
-		init.qp_type = IBV_QPT_DRIVER;
-		init.comp_mask = IBV_QP_INIT_ATTR_PD;
-		init.pd = dev.pd;
-		init.send_cq = init.recv_cq = ibv_create_cq(dev.ctx, 64, NULL, NULL, 0);
-		assert_non_null(init.send_cq);
-		dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
-		dv.dc_init_attr.dc_type = target ? MLX5DV_DCTYPE_DCT : MLX5DV_DCTYPE_DCI;
-		if (target)
-			init.srq = ibv_create_srq(dev.pd, &srq);
-		else
-			init.cap.max_send_wr = init.cap.max_send_sge = 1;
-		qp = mlx5dv_create_qp(dev.ctx, &init, &dv);
-		assert_non_null(qp);
+		qp = dc_make(cq, target ? srq : NULL);
 		attr.sl = 16;
 		err = inlay_connect_dc(NULL, qp, target, &attr, &why);
 		assert_int_equal(err, -EINVAL);
@@ -921,10 +906,9 @@ static void dynamic(void **state)
 		assert_int_equal(inlay_connect_dc(NULL, qp, target, NULL, &why), -EBADFD);
 		assert_non_null(strstr(why, "neither in RESET nor in INIT"));
 		must(ibv_destroy_qp(qp));
-		if (target)
-			must(ibv_destroy_srq(init.srq));
-		must(ibv_destroy_cq(init.send_cq));
 	}
+	must(ibv_destroy_srq(srq));
+	must(ibv_destroy_cq(cq));
 }
 
 /* In RESET it stays in RESET */
