@@ -53,7 +53,7 @@ MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps deps-all,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps deps-all run check test check-all fuzz bench bench-all include-cost single coverage list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test check-all fuzz bench bench-all include-cost single docs coverage list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
 all: $(library) $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
 
@@ -67,7 +67,7 @@ help: ## this list
 
 packages = gcc g++ clang make pkg-config libibverbs-dev librdmacm-dev rdmacm-utils ibverbs-providers ibverbs-utils perftest tcpdump \
 	libcmocka-dev zlib1g-dev valgrind hyperfine jq gnuplot-nox perl binutils libclang-rt-14-dev llvm gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
-	ucx-utils libucx-dev libssl-dev libdpdk-dev linux-headers-amd64 cmake meson ninja-build \
+	ucx-utils libucx-dev libssl-dev doxygen libdpdk-dev linux-headers-amd64 cmake meson ninja-build \
 	libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev hpcc
 
 deps: ## installs the Debian packages that build and tests need
@@ -216,10 +216,15 @@ $(B)/single/%.h: include/inlay/%.h pkgconfig/single.awk LICENSE $(headers:%=incl
 	@mkdir -p $(@D)
 	$(Q)awk -f pkgconfig/single.awk -v version=$(VERSION) LICENSE $< >$@
 
+docs: ## HTML pages of all headers (doxygen) and manual pages of all functions, in build/docs; make install takes the latter
+	@rm -rf $(B)/docs; mkdir -p $(B)/docs/man/man3 $(B)/docs/man/man7
+	$(Q)perl pkgconfig/docs.pl --man $(B)/docs/man $(VERSION) $(headers:%=include/%)
+	$(Q){ cat pkgconfig/Doxyfile; echo 'INPUT = include/inlay'; echo 'OUTPUT_DIRECTORY = $(B)/docs'; echo 'PROJECT_NUMBER = $(VERSION)'; } | doxygen -
+
 to = $(DESTDIR)$(PREFIX)
 absolute = case '$(PREFIX)' in /*) ;; *) echo "PREFIX=$(PREFIX) is not an absolute path" >&2; exit 2 ;; esac
 
-install: ## headers, inlay.pc and a CMake package below DESTDIR and PREFIX
+install: ## headers, inlay.pc, a CMake package and manual pages, if they are made, below DESTDIR and PREFIX
 	$(Q)$(absolute)
 	$(Q)for h in $(headers); do install -D -m 644 "include/$$h" '$(to)'/include/"$$h" || exit 1; done
 	$(Q)install -d '$(to)/share/pkgconfig'
@@ -227,11 +232,13 @@ install: ## headers, inlay.pc and a CMake package below DESTDIR and PREFIX
 	$(Q)install -d '$(to)/share/cmake/inlay'
 	$(Q)install -m 644 pkgconfig/inlayConfig.cmake '$(to)/share/cmake/inlay/inlayConfig.cmake'
 	$(Q)sed 's/@VERSION@/$(VERSION)/' pkgconfig/inlayConfigVersion.cmake.in >'$(to)/share/cmake/inlay/inlayConfigVersion.cmake'
+	$(Q)for p in $(wildcard $(B)/docs/man/man?/*); do install -D -m 644 "$$p" '$(to)'/share/man/"$${p#$(B)/docs/man/}" || exit 1; done
 
 uninstall: ## removes what install put there
 	$(Q)$(absolute)
 	$(Q)for h in $(headers); do rm -f '$(to)'/include/"$$h" || exit 1; done
 	$(Q)rm -f '$(to)/share/pkgconfig/inlay.pc' '$(to)'/share/cmake/inlay/inlayConfig*.cmake
+	$(Q)rm -f '$(to)'/share/man/man3/inlay_*.3 '$(to)'/share/man/man7/inlay.7 '$(to)'/share/man/man7/inlay-*.7
 	$(Q)[ ! -d '$(to)/share/cmake/inlay' ] || rmdir --ignore-fail-on-non-empty '$(to)/share/cmake/inlay'
 	$(Q)[ ! -d '$(to)/include/inlay' ] || find '$(to)/include/inlay' -depth -type d -empty -delete
 
