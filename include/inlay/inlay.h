@@ -13,6 +13,7 @@
 #include <inlay/queue.h>
 #include <inlay/verbs.h>
 #include <inlay/connect.h>
+#include <inlay/steer.h>
 #include <inlay/dm.h>
 #include <inlay/mmap.h>
 #include <inlay/buf.h>

@@ -101,6 +101,7 @@ declare -A may=(
 	[queue]="base wqe cqe"
 	[verbs]="base wqe cqe queue"
 	[connect]="base wqe cqe queue verbs"
+	[steer]="base"
 	[dm]="base"
 	[mmap]="base"
 	[buf]="base mmap"
@@ -112,7 +113,7 @@ declare -A may=(
 	[mmap/pci]="base wqe cqe queue verbs devx devx/ifc mmap"
 	[memdomain]="base wqe cqe queue mmap"
 	[task]="base wqe cqe queue verbs connect mmap buf"
-	[inlay]="base wqe cqe queue verbs connect dm mmap buf match tag"
+	[inlay]="base wqe cqe queue verbs connect steer dm mmap buf match tag"
 )
 may[buf.h]=${may[buf/post]}
 
@@ -153,7 +154,7 @@ same "there is a graph" 1 "$(($(wc -l <"$dir/includes") > 200))"
 same "no header includes what is above it" "" "$(upward 2>&1 | sort -u)"
 same "no two headers include each other" "" "$(awk '{ seen[$1 " " $2] } ($2 " " $1) in seen' "$dir/includes")"
 same "the tops include all" "$headers" "$({ printf '%s\n' $tops; for top in $tops; do sed -n "s,^$top ,,p" "$dir/includes"; done; } | sort -u)"
-same "inlay.h includes what a transport wants" "base wqe cqe queue verbs connect dm mmap buf match tag" \
+same "inlay.h includes what a transport wants" "base wqe cqe queue verbs connect steer dm mmap buf match tag" \
 	"$(sed -n 's,^#include <inlay/\(.*\)\.h>,\1,p' include/inlay/inlay.h | xargs)"
 
 # ---- Both kinds of translation unit in one program, and one loaded at run time, on the same queues ----
