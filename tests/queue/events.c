@@ -49,6 +49,7 @@ static uint32_t drain(struct ibv_comp_channel *ch, struct inlay_cq *cq)
 }
 
 static bool compressing;  /* the receiver's CQ, of the next pair */
+static bool moderating; /* the receiver's events */
 static uint32_t blocks;   /* compressed ones seen */
 
 static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch)
@@ -62,6 +63,15 @@ static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch)
 	opt.channel = ch;
 	opt.compressed = compressing ? MLX5DV_CQE_RES_FORMAT_CSUM : 0;
 	end_make(b, &opt);
+	if (moderating) {
+		struct ibv_modify_cq_attr moderate;
+
+		memset(&moderate, 0, sizeof(moderate));
+		moderate.attr_mask = IBV_CQ_ATTR_MODERATE;
+		moderate.moderate.cq_count = 8;
+		moderate.moderate.cq_period = 50;
+		must(ibv_modify_cq(b->rcq, &moderate));
+	}
 	ends_connect(a, b);
 	end_take(a, INLAY_UAR_DOORBELL);
 	end_take(b, INLAY_UAR_DOORBELL);
@@ -237,6 +247,15 @@ UNUSED static void look_once(void **state)
 {
 	(void)state;
 	loop(stepped() ? 400 : 1500, LOOK_ONCE, 0);
+}
+
+/* Events may come late, but they come */
+UNUSED static void moderated(void **state)
+{
+	(void)state;
+	moderating = true;
+	loop(stepped() ? 200 : 600, LOOK_TWICE, 0);
+	moderating = false;
 }
 
 static void spin(uint32_t n)
@@ -587,6 +606,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(look_twice),
 		cmocka_unit_test(look_once),
+		cmocka_unit_test(moderated),
 		cmocka_unit_test(provoked),
 		cmocka_unit_test(solicited),
 		cmocka_unit_test(two_queues),
@@ -597,6 +617,7 @@ int main(void)
 #ifndef __SANITIZE_THREAD__ /* the device works in both threads there, and writes what the other one polls, as a NIC does */
 		cmocka_unit_test(look_twice),
 		cmocka_unit_test(look_once),
+		cmocka_unit_test(moderated),
 		cmocka_unit_test(solicited),
 		cmocka_unit_test(two_queues),
 #endif

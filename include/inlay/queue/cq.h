@@ -43,6 +43,9 @@
  * promise that, hence the second poll. A completion already in the ring when an event is raised
  * raises no other, so poll until the CQ is empty before arming.
  *
+ * Moderation holds an event back until so many completions have come or so much time has passed:
+ * ibv_modify_cq with IBV_CQ_ATTR_MODERATE, or the period and count of devx/cq.h. The loop is the same.
+ *
  * A caller that polls on leaves the CQ armed and later finds a spare event in the channel. That is
  * harmless as long as inlay_cq_event counts every event: the arm carries the count (arm_sn), and
  * the device ignores an arm whose count has already fired.
