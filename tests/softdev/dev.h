@@ -206,8 +206,12 @@ struct sd_counters {
 	uint32_t writes, reads, atomics, no_buffer, duplicates;
 };
 
+/* In which order a responder may take what comes: as it was sent, reads and writes in any, sends too */
+enum sd_ordering { SD_IN_ORDER, SD_OOO_RW, SD_OOO_ALL };
+
 struct sd_qp {
 	uint32_t qpn;
+	uint8_t ordering;         /* enum sd_ordering */
 	uint8_t counter_set;      /* 0: none */
 	unsigned dev;             /* which of the process's devices */
 	struct sd_srq *srq;       /* NULL without one; rq is NULL with one */

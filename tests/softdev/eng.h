@@ -260,6 +260,8 @@ struct rcq {
 	bool wqe_held;                  /* a receive WQE is taken and its CQE not written yet: rx has it */
 	uint16_t wqe_idx;               /* its index */
 	uint16_t rq_head;               /* a linked list: the entry to be taken next */
+	uint32_t early;                 /* out of order: those behind rq_ci that are taken, one bit each */
+	uint32_t random;
 	uint32_t stride;                /* the first free one of that WQE */
 	uint64_t last_wqe;              /* ns: in error, when IBV_EVENT_QP_LAST_WQE_REACHED is raised; 0: not to be */
 	uint64_t starves;               /* ns: no receive WQE since then; 0: there was one the last time */
@@ -324,8 +326,8 @@ bool mem_segs_ok(struct sd_qp *qp, const struct seglist *l, unsigned access);
 /* The pieces [off, off + len) of a list as iovecs, ENG_IOVS at most; false: a key is refused */
 bool mem_vec(struct sd_qp *qp, const struct seglist *l, uint64_t off, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
 int mem_copy(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len);
-/* len > 0 */
-int mem_copy_in_order(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len);
+/* len > 0. last: whether the last byte lands last, or first */
+int mem_copy_in_order(bool last, const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len);
 /*
  * The bytes with one bit of them wrong, at most ENG_CHUNK_LOCAL of them; the answer is good until
  * the next call. NULL: not readable

@@ -425,6 +425,7 @@ struct rcq *eng_rcq_new(struct sd_qp *qp)
 		return NULL;
 	}
 	q->qp = qp;
+	q->random = qp->qpn;
 	q->next = eng_all;
 	q->prev = &eng_all;
 	if (eng_all)
@@ -489,6 +490,7 @@ void eng_forget(struct rcq *q)
 	sq_reset(q);
 	tm_flush(q);
 	q->rq_ci = q->rq_head = 0;
+	q->early = 0;
 	q->wqe_held = false;
 	q->starves = q->last_wqe = 0;
 	q->in_msg = q->comm_est = q->nak_wait = q->nak_fatal = q->draining = false;

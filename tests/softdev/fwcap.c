@@ -42,6 +42,7 @@ static const struct cap general[] = {
 	{ 0x1a8, 1, 1 },          /* device_memory */
 	{ 0x1ab, 5, 16 },         /* local_ca_ack_delay */
 	{ 0x1b8, 8, 1 },          /* num_ports */
+	{ 0x1c9, 2, 3 },          /* dp_ordering_ooo_rw_dc, _rc */
 	{ 0x1c3, 5, 30 },         /* log_max_msg */
 	{ 0x1f0, 1, 1 },          /* sig_block_4048 */
 	{ 0x1fc, 4, 1 },          /* cqe_version */
@@ -66,6 +67,7 @@ static const struct cap general[] = {
 	{ 0x2d0, 16, SD_MAX_SQ_DESC }, /* max_wqe_sz_sq_dc */
 	{ 0x323, 5, 12 },         /* log_max_transport_domain */
 	{ 0x32b, 5, 16 },         /* log_max_pd */
+	{ 0x330, 2, 3 }, { 0x333, 2, 3 }, /* dp_ordering_ooo_all: ud, uc; dc, rc */
 	{ 0x33b, 5, 12 },         /* log_max_xrcd */
 	{ 0x363, 5, 16 },         /* log_max_rq */
 	{ 0x36b, 5, 16 },         /* log_max_sq */
@@ -105,6 +107,7 @@ _Static_assert(SD_MAX_PD == 1u << 16 && SD_MAX_UMEM == 1u << 16 && SD_MAX_UCTX =
 /* ---- the others ---- */
 
 static const struct cap general_2[] = {
+	{ 0x88, 1, 1 },           /* dp_ordering_force */
 	{ 0xe0, 32, 0x100 },      /* cross_vhca_object_to_object_supported: an alias of another function's key */
 	{ 0x100, 64, 4 },         /* allowed_object_for_other_vhca_access: keys */
 	{ 0x1ab, 5, 12 },         /* log_min_mkey_entity_size */

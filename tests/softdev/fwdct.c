@@ -16,7 +16,7 @@
 enum { EVENT_DRAINED = 0x1c, EVENT_KEY_VIOLATION = 0x1d };
 
 static const struct sd_field given[] = {
-	{ 0x18, 4 }, { 0x28, 24 }, { 0x48, 24 }, { 0x60, 8 }, { 0x68, 4 }, { 0x6c, 3 }, { 0x70, 1 }, { 0x72, 1 },
+	{ 0x18, 4 }, { 0x27, 25 }, { 0x48, 24 }, { 0x60, 8 }, { 0x68, 4 }, { 0x6c, 3 }, { 0x70, 1 }, { 0x72, 3 },
 	{ 0x88, 8 }, { 0x93, 5 }, { 0xa8, 24 }, { 0xc8, 24 }, { 0xe0, 8 }, { 0xec, 20 }, { 0x100, 64 }, { 0x145, 3 },
 	{ 0x148, 8 }, { 0x150, 16 }, { 0x168, 8 }, { 0x178, 8 }, { 0x1b5, 3 }, { 0x1ba, 6 }, { 0 },
 };
@@ -52,7 +52,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 	/* The tag-matching offload wants an XRQ that was made for DC; privileged keys are not offered */
 	if (sd_get(dctc, 0x18, 4) > 1 ||
 	    (sd_get(dctc, 0x18, 4) && !sd_get(sd_container(srq, struct host_srq, s)->xrqc, 0x7f, 1)) ||
-	    !sd_clear(dctc, 0x71, 1) || (res != 0 && (res != 2 || cq->cqe_size != 128)))
+	    !sd_clear(dctc, 0x71, 1) || sd_get(dctc, 0x73, 2) == 3 || (res != 0 && (res != 2 || cq->cqe_size != 128)))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (!sd_fw_port_ok(sd_get(dctc, 0x148, 8)) || !sd_fw_mtu_ok(sd_get(dctc, 0x145, 3)) || sd_get(dctc, 0x150, 16) >= sd_pkeys() ||
 	    sd_gid(c->ctx->dev, sd_get(dctc, 0x168, 8), NULL, NULL))
@@ -63,7 +63,8 @@ static uint8_t create(struct sd_devx_cmd *c)
 	qp = &hq->q;
 	*qp = (struct sd_qp){ .dev = c->ctx->dev, .srq = srq, .uidx = sd_get(dctc, 0x28, 24), .type = SD_QPT_DCT, .state = IBV_QPS_RTR,
 			      .ctx = c->ctx, .pd = pd, .send_cq = cq, .recv_cq = cq, .scatter_rsp = res * 32,
-			      .dc_key = sd_get(dctc, 0x100, 64) };
+			      .dc_key = sd_get(dctc, 0x100, 64),
+			      .ordering = sd_get(dctc, 0x73, 1) ? SD_OOO_RW : sd_get(dctc, 0x74, 1) ? SD_OOO_ALL : SD_IN_ORDER };
 	qp->attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | (sd_get(dctc, 0x6c, 1) ? IBV_ACCESS_REMOTE_READ : 0) |
 				   (sd_get(dctc, 0x6d, 1) ? IBV_ACCESS_REMOTE_WRITE : 0) | (atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
 	qp->max_atomic = sd_fw_max_atomic(sd_get(dctc, 0x68, 4));

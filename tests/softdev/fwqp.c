@@ -63,6 +63,12 @@ static unsigned log2_of(uint32_t n)
 	return n > 1 ? 31 - __builtin_clz(n) : 0;
 }
 
+/* 3: both, which is nothing */
+static unsigned ordering_of(const uint8_t *qpc)
+{
+	return sd_get(qpc, 0x26, 1) * SD_OOO_RW + sd_get(qpc, 0x49c, 1) * SD_OOO_ALL;
+}
+
 static void path_to_bits(const struct sd_qp *qp, uint8_t *qpc)
 {
 	const struct ibv_ah_attr *ah = &qp->attr.ah_attr;
@@ -98,6 +104,8 @@ static void verbs_to_bits(const struct sd_qp *qp, uint8_t *qpc)
 
 	memset(qpc, 0, QPC);
 	sd_set(qpc, 0x28, 24, qp->pd->pdn);
+	sd_set(qpc, 0x27, 1, qp->ordering == SD_OOO_ALL);
+	sd_set(qpc, 0x49c, 1, qp->ordering == SD_OOO_ALL);
 	sd_set(qpc, 0x49, 4, log2_of(qp->rq_cnt));
 	sd_set(qpc, 0x4d, 3, qp->rq_cnt ? qp->rq_shift - 4 : 0);
 	sd_set(qpc, 0x50, 1, !qp->wqebb_cnt);
@@ -181,6 +189,7 @@ static void from_bits(struct sd_qp *qp, const uint8_t *qpc)
 	at->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | (sd_get(qpc, 0x490, 1) ? IBV_ACCESS_REMOTE_READ : 0) |
 			      (sd_get(qpc, 0x491, 1) ? IBV_ACCESS_REMOTE_WRITE : 0) | (atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
 	qp->max_atomic = sd_fw_max_atomic(sd_get(qpc, 0x48c, 4));
+	qp->ordering = ordering_of(qpc);
 	at->path_mtu = (enum ibv_mtu)sd_get(qpc, 0x40, 3);
 	at->dest_qp_num = sd_get(qpc, 0xa8, 24);
 	at->rq_psn = sd_get(qpc, 0x4a8, 24);
@@ -388,7 +397,7 @@ enum { RRE = 1 << 1, RAE = 1 << 2, RWE = 1 << 3, PKEY_INDEX = 1 << 4, Q_KEY = 1 
 static const struct sd_field f_rre[] = { { 0x490, 1 }, { 0 } }, f_rwe[] = { { 0x491, 1 }, { 0 } },
 	f_rae[] = { { 0x492, 1 }, { 0x48c, 4 }, { 0 } }, f_pkey[] = { { PATH + 0x10, 16 }, { 0 } }, f_qkey[] = { { 0x540, 32 }, { 0 } },
 	f_rnr[] = { { 0x4a3, 5 }, { 0 } }, f_port[] = { { PATH + 0x128, 8 }, { 0 } }, f_none[] = { { 0 } },
-	f_init[] = { { 0x60, 8 }, { 0x490, 3 }, { 0x48c, 4 }, { PATH + 0x10, 16 }, { PATH + 0x128, 8 }, { 0 } },
+	f_order[] = { { 0x26, 2 }, { 0x49c, 1 }, { 0 } }, f_init[] = { { 0x26, 2 }, { 0x49c, 1 }, { 0x60, 8 }, { 0x490, 3 }, { 0x48c, 4 }, { PATH + 0x10, 16 }, { PATH + 0x128, 8 }, { 0 } },
 	f_path[] = { { PATH, 2 }, { PATH + 0x28, 24 }, { PATH + 0x48, 8 }, { PATH + 0x54, 12 }, { PATH + 0x64, 28 }, { PATH + 0x80, 64 },
 		     { PATH + 0xc0, 64 }, { PATH + 0x108, 24 }, { PATH + 0x121, 7 }, { PATH + 0x130, 48 }, { 0 } },
 	f_sl[] = { { PATH, 2 }, { PATH + 0x10a, 6 }, { PATH + 0x121, 7 }, { 0 } },
@@ -433,9 +442,13 @@ static const struct step {
 static bool acceptable(const struct sd_qp *qp, const struct step *s, const uint8_t *in, const uint8_t *qpc)
 {
 	const bool connected = qp->type == IBV_QPT_RC || qp->type == IBV_QPT_UC;
+	const bool reliable = qp->type == IBV_QPT_RC || qp->type == SD_QPT_DCI;
 	const unsigned own = sd_get(in, PATH, 1) || (connected && sd_get(qpc, 0xa8, 24) == qp->qpn);
 
 	if (!sd_fw_port_ok(sd_get(qpc, PATH + 0x128, 8)) || sd_get(qpc, PATH + 0x10, 16) >= sd_pkeys())
+		return false;
+	/* Reads and writes alone only where there are such that are answered; not both */
+	if (ordering_of(qpc) > SD_OOO_ALL || (ordering_of(qpc) == SD_OOO_RW && !reliable))
 		return false;
 	if (s->opcode == 0x502)
 		return sd_get(in, 0x13, 2) == 3;
@@ -479,6 +492,9 @@ static uint8_t move(struct sd_devx_cmd *c)
 	memcpy(next, bits(hq), QPC);
 	for (unsigned i = 0; i < 4 && s->taken[t][i]; i++)
 		sd_fields_copy(next, in, s->taken[t][i]);
+	/* It may be said at either of the first two steps */
+	if (s->opcode == 0x503 && ordering_of(in))
+		sd_fields_copy(next, in, f_order);
 	for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++)
 		if (mask & optional[i].bit)
 			sd_fields_copy(next, in, optional[i].f);
@@ -523,6 +539,7 @@ static uint8_t stop(struct sd_devx_cmd *c)
 		memset(&qp->attr, 0, sizeof(qp->attr));
 		qp->loopback = qp->mmo = false;
 		qp->max_msg = 0;
+		qp->ordering = SD_IN_ORDER;
 	}
 	qp->state = qp->attr.qp_state = to;
 	if (from != IBV_QPS_RESET || to != IBV_QPS_RESET)

@@ -241,15 +241,17 @@ int mem_copy(const struct iovec *dst, unsigned nd, const struct iovec *src, unsi
 }
 
 /*
- * A write's last byte lands last, as adapters do and as programs rely on that spin on it. The
- * kernel's copy promises no order within itself, so that byte is a copy of its own.
+ * A write's last byte lands last, as adapters do and as programs rely on that spin on it; first where
+ * nothing is promised, so that who relies on it is found out. The kernel's copy promises no order
+ * within itself, so that byte is a copy of its own.
  */
-int mem_copy_in_order(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len)
+int mem_copy_in_order(bool last, const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len)
 {
 	struct iovec body[ENG_IOVS], d, s;
+	const struct iovec *at = src;
 	uint64_t left = --len;
 	unsigned n = 0;
-	int err;
+	int err = MEM_OK;
 
 	for (; n < nd && left >= dst[n].iov_len; n++) {
 		body[n] = dst[n];
@@ -257,13 +259,15 @@ int mem_copy_in_order(const struct iovec *dst, unsigned nd, const struct iovec *
 	}
 	d = (struct iovec){ (uint8_t *)dst[n].iov_base + left, 1 };
 	body[n] = (struct iovec){ dst[n].iov_base, left };
-	err = mem_copy(body, n + 1, src, ns, len);
+	if (last)
+		err = mem_copy(body, n + 1, src, ns, len);
 	if (err != MEM_OK)
 		return err;
-	for (left = len; left >= src->iov_len; src++)
-		left -= src->iov_len;
-	s = (struct iovec){ (char *)src->iov_base + left, 1 };
-	return mem_copy(&d, 1, &s, 1, 1);
+	for (left = len; left >= at->iov_len; at++)
+		left -= at->iov_len;
+	s = (struct iovec){ (char *)at->iov_base + left, 1 };
+	err = mem_copy(&d, 1, &s, 1, 1);
+	return err == MEM_OK && !last ? mem_copy(body, n + 1, src, ns, len) : err;
 }
 
 const uint8_t *mem_spoil(const struct iovec *src, unsigned ns, uint64_t len)

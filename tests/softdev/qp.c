@@ -479,6 +479,7 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 		/* Commands may have set these */
 		qp->loopback = qp->mmo = false;
 		qp->max_msg = 0;
+		qp->ordering = SD_IN_ORDER;
 	}
 	qp->state = at->qp_state = to;
 	if (from != IBV_QPS_RESET || to != IBV_QPS_RESET)

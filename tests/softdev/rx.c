@@ -102,13 +102,39 @@ void rx_scatter(struct rcq *q, const struct mlx5_wqe_data_seg *d, unsigned max)
 	}
 }
 
+/*
+ * Out of order, messages take WQEs in the order in which they arrive, which here is any: one of the
+ * first few that are left. None is passed over for so long that a program which posts half a ring at
+ * a time would write it again.
+ */
+#define AHEAD 8u
+
+static unsigned any_of(struct rcq *q, unsigned posted)
+{
+	unsigned most = q->qp->rq_cnt / 2 < AHEAD ? q->qp->rq_cnt / 2 : AHEAD, free[AHEAD], n = 0, i;
+
+	for (i = 0; i < most && i < posted; i++)
+		if (!(q->early >> i & 1))
+			free[n++] = i;
+	if (!n)
+		return 0;
+	q->random = q->random * 1664525 + 1013904223;
+	return free[(q->random >> 8) % n];
+}
+
+static void taken(struct rcq *q, unsigned ahead)
+{
+	for (q->early |= 1u << ahead; q->early & 1; q->early >>= 1)
+		q->rq_ci++;
+}
+
 int rx_take(struct rcq *q)
 {
 	struct sd_qp *qp = q->qp;
 	struct mlx5_wqe_data_seg d[ENG_SEGS];
 	struct iovec v[2], w;
 	uint16_t posted;
-	unsigned max, at, skip = qp->linked || qp->strides.log_size ? sizeof(struct mlx5_wqe_srq_next_seg) : 0;
+	unsigned max, at, ahead, skip = qp->linked || qp->strides.log_size ? sizeof(struct mlx5_wqe_srq_next_seg) : 0;
 	struct mlx5_wqe_srq_next_seg next;
 
 	/* Taken for a message that did not come to its end */
@@ -121,7 +147,8 @@ int rx_take(struct rcq *q)
 	posted = (be32toh(__atomic_load_n(&qp->dbrec[0], __ATOMIC_ACQUIRE)) & 0xffff) - q->rq_ci;
 	if (posted > qp->rq_cnt)
 		return RX_BAD;
-	at = qp->linked ? q->rq_head : q->rq_ci & (qp->rq_cnt - 1);
+	ahead = qp->ordering == SD_OOO_ALL ? any_of(q, posted) : 0;
+	at = qp->linked ? q->rq_head : (q->rq_ci + ahead) & (qp->rq_cnt - 1);
 	if (at >= qp->rq_cnt)
 		return RX_BAD;
 	max = ((1u << qp->rq_shift) - skip) / sizeof d[0];
@@ -132,9 +159,9 @@ int rx_take(struct rcq *q)
 	if (mem_copy(v + !skip, skip ? 2 : 1, &w, 1, w.iov_len) != MEM_OK)
 		return RX_BAD;
 	rx_scatter(q, d, max);
-	q->wqe_idx = qp->linked ? at : q->rq_ci;
+	q->wqe_idx = qp->linked ? at : q->rq_ci + ahead;
 	q->rq_head = qp->linked ? be16toh(next.next_wqe_index) : 0;
-	q->rq_ci++;
+	taken(q, ahead);
 	q->stride = 0;
 	q->wqe_held = true;
 	q->starves = 0;
@@ -390,7 +417,7 @@ static enum reply rx_write(struct rcq *q, const struct frame *f, const struct io
 		/* Again for each piece: the key may have gone meanwhile */
 		if (!mem_pieces(qp, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_WRITE, dst, &nd))
 			return refuse(q, RP_ACCESS);
-		switch (mem_copy_in_order(dst, nd, src, ns, f->len)) {
+		switch (mem_copy_in_order(qp->ordering == SD_IN_ORDER, dst, nd, src, ns, f->len)) {
 		case MEM_SRC:
 			return RP_SRC_FAULT;
 		case MEM_DST:

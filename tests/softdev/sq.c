@@ -163,8 +163,9 @@ bool sq_flush(struct rcq *q)
 	pi = be32toh(__atomic_load_n(&qp->dbrec[0], __ATOMIC_ACQUIRE));
 	if ((uint16_t)(pi - q->rq_ci) > qp->rq_cnt)
 		return did;
-	for (; q->rq_ci != pi; did = true)
-		cqe_error(qp->recv_cq, q, true, 0, q->rq_ci++, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);
+	for (; q->rq_ci != pi; q->rq_ci++, q->early >>= 1, did = true)
+		if (!(q->early & 1))
+			cqe_error(qp->recv_cq, q, true, 0, q->rq_ci, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);
 	return did;
 }
 

@@ -545,6 +545,7 @@ static int w_ex_modify_qp(struct sd_cmd *c)
 	struct ib_uverbs_ex_modify_qp_resp resp = { .response_length = sizeof(resp) };
 	struct mlx5_ib_modify_qp_resp drv = { .response_length = sizeof(drv) };
 	struct ib_uverbs_ex_modify_qp req;
+	enum { OOO_DP = 1 }; /* of later headers, as MLX5_IB_MODIFY_QP_OOO_DP */
 	struct mlx5_ib_modify_qp in;
 	struct sd_qp *qp;
 	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
@@ -553,14 +554,21 @@ static int w_ex_modify_qp(struct sd_cmd *c)
 		err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &in, sizeof(in));
 	if (err)
 		return err;
-	if (in.comp_mask || in.burst_info.max_burst_sz || in.burst_info.typical_pkt_sz || in.ece_options)
+	if (in.comp_mask & ~OOO_DP || in.burst_info.max_burst_sz || in.burst_info.typical_pkt_sz || in.ece_options)
 		return EOPNOTSUPP;
 	qp = sd_handle_get(c->ctx, SD_QP, req.base.qp_handle);
 	if (!qp)
 		return EINVAL;
+	/* Where an XRC receive QP's SRQ is found, or there is only Ethernet, it makes no difference and is not offered */
+	if (in.comp_mask && (qp->type == IBV_QPT_XRC_RECV || qp->type == IBV_QPT_XRC_SEND || qp->type == IBV_QPT_RAW_PACKET))
+		return EOPNOTSUPP;
+	if (in.comp_mask && (qp->state != IBV_QPS_RESET || !(req.base.attr_mask & IBV_QP_STATE) || req.base.qp_state != IBV_QPS_INIT))
+		return EINVAL;
 	err = sd_qp_modify(qp, &req.base);
 	if (err)
 		return err;
+	if (in.comp_mask)
+		qp->ordering = SD_OOO_ALL;
 	if (qp->type == SD_QPT_DCT && qp->state == IBV_QPS_RTR)
 		drv.dctn = qp->qpn;
 	err = SD_OUT(c, UVERBS_ATTR_UHW_OUT, drv);
