@@ -53,7 +53,7 @@ MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps deps-all,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps deps-all run check test check-all fuzz bench bench-all include-cost single docs coverage list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test check-all fuzz bench bench-all include-cost single docs coverage mutants list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
 all: $(library) $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
 
@@ -172,6 +172,9 @@ check-all: ## tests with every compiler, standard, optimisation and sanitizer, a
 
 coverage: ## which lines and branches of the headers the test programs run, in build/coverage
 	$(Q)B=$(B) tests/coverage
+
+mutants: ## small changes of the headers, drawn by SEED: does a test fail? MUTANTS (100), SECONDS (1800); after coverage
+	$(Q)B=$(B) tests/mutants
 
 list: # the test programs, for scripts
 	@echo $(tests)
