@@ -14,7 +14,7 @@ note "$(awk '{ sub(/\/.*/, ".h", $1); n[$1]++ } END { for (h in n) printf "%4d %
 note "$(wc -l <"$dir/api") public functions"
 same "the README's table has these numbers" "$(awk '{ sub(/\/.*/, ".h", $1); n[$1]++ } END { for (h in n) print h, n[h] }' "$dir/api" | sort)" \
 	"$(sed -n 's/^| `\([a-z]*\.h\)` | \([0-9][0-9]*\) |.*/\1 \2/p' README.md | sort)"
-note "of more than seven arguments: $(awk '$3 > 7 { print $2 }' "$dir/api" | xargs)"
+same "none has more than seven arguments" "" "$(awk '$3 > 7 { print $1, $2 }' "$dir/api")"
 
 # Would it be seen?
 cat >"$dir/bad.h" <<'END'
