@@ -113,7 +113,7 @@ static void receiver(void)
 
 	for (i = 0; i < targets; i++) {
 		const struct mlx5_cqe64 *cqe = next(&s);
-		uint32_t qpn = inlay_cqe_qpn(cqe), entry = inlay_cqe_wqe_counter(cqe), len = inlay_cqe_byte_count(cqe), k;
+		uint32_t qpn = inlay_cqe_qpn(cqe), entry = inlay_srq_entry(&srq, cqe), len = inlay_cqe_byte_count(cqe), k;
 
 		for (k = 0; k < targets && dct[k]->qp_num != qpn; k++)
 			;

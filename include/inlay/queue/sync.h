@@ -45,11 +45,31 @@ INLAY_ALWAYS void inlay_sync_flags_(uint32_t flags)
 	INLAY_CHECK(!(flags & (INLAY_INLINE | INLAY_SOLICITED)), "no payload to inline, and no peer's CQE");
 }
 
-INLAY_ALWAYS int inlay_sync_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
-				    uint32_t flags)
+/* A WQE that names another queue. */
+INLAY_ALWAYS int inlay_sync_queue_(struct inlay_sq *sq, uint32_t opcode, uint32_t index, uint32_t number, uint32_t flags)
 {
+	struct inlay_cursor at;
+	int err = inlay_sq_begin(sq, 1, &at);
+
+	if (INLAY_UNLIKELY(err))
+		return err;
 	inlay_sync_flags_(flags);
-	return inlay_post_commit_mod_(sq, at, opcode, opmod, flags, 0);
+	at = inlay_seg_queue(at, index, number);
+	return inlay_post_commit_(sq, at, opcode, flags, 0);
+}
+
+/* A WQE that compares. */
+INLAY_ALWAYS int inlay_sync_wait_(struct inlay_sq *sq, uint32_t opmod, uint32_t cond, const struct ibv_sge *word,
+				  uint64_t value, uint64_t mask, uint32_t flags)
+{
+	struct inlay_cursor at;
+	int err = inlay_sq_begin(sq, 1, &at);
+
+	if (INLAY_UNLIKELY(err))
+		return err;
+	inlay_sync_flags_(flags);
+	at = inlay_seg_condition(at, cond, word->addr, word->lkey, value, mask);
+	return inlay_post_commit_mod_(sq, at, INLAY_OPCODE_WAIT, opmod, flags, 0);
 }
 
 /*
@@ -58,13 +78,7 @@ INLAY_ALWAYS int inlay_sync_commit_(struct inlay_sq *sq, struct inlay_cursor at,
  */
 INLAY_ALWAYS int inlay_post_wait_cq(struct inlay_sq *sq, uint32_t cqn, uint32_t index, uint32_t flags)
 {
-	struct inlay_cursor at;
-	int err = inlay_sq_begin(sq, 1, &at);
-
-	if (INLAY_UNLIKELY(err))
-		return err;
-	at = inlay_seg_queue(at, index & 0xffffff, cqn);
-	return inlay_sync_commit_(sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_CQ, flags);
+	return inlay_sync_queue_(sq, INLAY_OPCODE_WAIT, index & 0xffffff, cqn, flags);
 }
 
 /*
@@ -79,14 +93,8 @@ INLAY_ALWAYS int inlay_post_wait_cq(struct inlay_sq *sq, uint32_t cqn, uint32_t 
 INLAY_ALWAYS int inlay_post_wait_data(struct inlay_sq *sq, const struct ibv_sge *word, uint32_t cond, uint64_t value,
 				      uint64_t mask, uint32_t flags)
 {
-	struct inlay_cursor at;
-	int err = inlay_sq_begin(sq, 1, &at);
-
 	INLAY_CHECK(word, "the word is not NULL");
-	if (INLAY_UNLIKELY(err))
-		return err;
-	at = inlay_seg_condition(at, cond, word->addr, word->lkey, value, mask);
-	return inlay_sync_commit_(sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_DATA, flags);
+	return inlay_sync_wait_(sq, INLAY_OPMOD_WAIT_DATA, cond, word, value, mask, flags);
 }
 
 /*
@@ -95,13 +103,9 @@ INLAY_ALWAYS int inlay_post_wait_data(struct inlay_sq *sq, const struct ibv_sge 
  */
 INLAY_ALWAYS int inlay_post_wait_time(struct inlay_sq *sq, uint64_t time, uint32_t flags)
 {
-	struct inlay_cursor at;
-	int err = inlay_sq_begin(sq, 1, &at);
+	const struct ibv_sge none = {0, 0, 0};
 
-	if (INLAY_UNLIKELY(err))
-		return err;
-	at = inlay_seg_condition(at, INLAY_WAIT_CYCLIC_SMALLER, 0, 0, time, ~(uint64_t)0);
-	return inlay_sync_commit_(sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_TIME, flags);
+	return inlay_sync_wait_(sq, INLAY_OPMOD_WAIT_TIME, INLAY_WAIT_CYCLIC_SMALLER, &none, time, ~(uint64_t)0, flags);
 }
 
 /*
@@ -110,13 +114,7 @@ INLAY_ALWAYS int inlay_post_wait_time(struct inlay_sq *sq, uint64_t time, uint32
  */
 INLAY_ALWAYS int inlay_post_send_enable(struct inlay_sq *sq, uint32_t qpn, uint32_t index, uint32_t flags)
 {
-	struct inlay_cursor at;
-	int err = inlay_sq_begin(sq, 1, &at);
-
-	if (INLAY_UNLIKELY(err))
-		return err;
-	at = inlay_seg_queue(at, index & 0xffff, qpn);
-	return inlay_sync_commit_(sq, at, INLAY_OPCODE_SEND_EN, 0, flags);
+	return inlay_sync_queue_(sq, INLAY_OPCODE_SEND_EN, index & 0xffff, qpn, flags);
 }
 
 /*
