@@ -617,8 +617,9 @@ INLAY_COLD int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
 /* ---- Clocks ---- */
 
 /*
- * Maps the page of a device's clock (queue/clock.h). Returns 0; -ENOTSUP when the device is not mlx5; -EBUSY as for
- * inlay_clock_init; or the negative errno of mmap, when the kernel shares no clock.
+ * Maps the page of a device's clock (queue/clock.h). Returns 0; -ENOTSUP when the device is not
+ * mlx5; -EBUSY as for inlay_clock_init; or the negative errno of mmap, when the kernel shares no
+ * clock.
  */
 INLAY_COLD int inlay_clock_map(struct inlay_clock *clock, struct ibv_context *context, const char **why)
 {

@@ -15,7 +15,7 @@
  *   +0   | opmod  | qpn<<8  |sig| rsvd|fm|ce|se| imm / rkey to invalidate |   control
  *        | index  | DS      |
  *        | opcode |         |
- *   +16  | address vector: key, QPN, path, MAC, GID                        |   destination      (UD, DC: 16 or 48 bytes)
+ *   +16  | address vector: key, QPN, path, MAC, GID                        |   destination      (UD, DC: 16, 48)
  *   +16  | SRQN             | 0                                           |   destination      (XRC)
  *   +16  | remote address   | rkey             | 0                        |   remote address   (RDMA, atomic)
  *   +32  | swap or add      | compare or 0                                |   atomic           (atomic)

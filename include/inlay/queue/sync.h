@@ -46,7 +46,8 @@ INLAY_ALWAYS void inlay_sync_flags_(uint32_t flags)
 }
 
 /* A WQE that names another queue. */
-INLAY_ALWAYS int inlay_sync_queue_(struct inlay_sq *sq, uint32_t opcode, uint32_t index, uint32_t number, uint32_t flags)
+INLAY_ALWAYS int inlay_sync_queue_(struct inlay_sq *sq, uint32_t opcode, uint32_t index, uint32_t number,
+				   uint32_t flags)
 {
 	struct inlay_cursor at;
 	int err = inlay_sq_begin(sq, 1, &at);

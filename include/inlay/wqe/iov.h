@@ -45,7 +45,8 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_iov(struct inlay_cursor c, const stru
 }
 
 /* Copies all entries into one inline segment. total is the sum of their lengths. */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_iov(struct inlay_cursor c, const struct inlay_iov *from, uint32_t total)
+INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_iov(struct inlay_cursor c, const struct inlay_iov *from,
+						      uint32_t total)
 {
 	uint8_t *p;
 	uint32_t i;
