@@ -61,8 +61,9 @@ static void atomics_init(struct domain *d)
 
 	if (ibv_query_device(d->context, &device) || device.atomic_cap == IBV_ATOMIC_NONE)
 		return;
-	if (!settings.dc) /* it tells what RC has of them */
-		inlay_atomics_query(&d->atomics, d->context, NULL);
+	inlay_atomics_query(&d->atomics, d->context, NULL);
+	if (settings.dc)
+		d->atomics.sizes = d->atomics.sizes_dc;
 	d->able = (uint8_t)(ABLE_8 | (d->atomics.sizes & 4 ? ABLE_4 : 0) | (d->atomics.sizes & 8 ? ABLE_MASKED_8 : 0));
 }
 

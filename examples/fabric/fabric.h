@@ -377,6 +377,7 @@ struct endpoint {
 	uint32_t tx_done;         /* completion of such a send */
 	size_t inject_addrs;      /* as addrs; 0 if those without a completion are counted */
 	size_t short_addrs;       /* as addrs; 0 if such a send asks for more than the short way does */
+	size_t recv_addrs;        /* as addrs; 0 if not rx_plain */
 	uint64_t tag_bits;        /* that count */
 	struct op *free_ops;
 	uint64_t ignored;         /* bits that all receives have ignored; all ones before the first */

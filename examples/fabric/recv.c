@@ -195,9 +195,8 @@ ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_ad
 	struct inlay_match_found found;
 	struct op *op;
 
-	if (INLAY_UNLIKELY(!ep->rx_plain))
-		return recv_any(fid, buf, len, desc, source, tag, ignore, context);
-	from = INLAY_LIKELY(source < ep->addrs) ? ep->by_addr[source] : ep->directed ? NULL : &ep->anybody;
+	from = INLAY_LIKELY(source < ep->recv_addrs) ? ep->by_addr[source] :
+	       ep->rx_plain && !ep->directed ? &ep->anybody : NULL;
 	op = ep->free_ops;
 	if (INLAY_UNLIKELY(!op) || INLAY_UNLIKELY(ignore != ep->ignored) || INLAY_UNLIKELY(!from) ||
 	    INLAY_UNLIKELY(from->state >= PEER_FAILING))

@@ -20,6 +20,7 @@ void send_defaults(struct endpoint *ep)
 	ep->tx_done = done_flags(ep, FI_SEND, ep->tx_flags);
 	if (!ep->lock && !ep->offload) /* else nobody could look at it without the lock */
 		ep->rx_plain = !ep->counters[COUNT_RECV] && (!ep->rx_selective || ep->rx_flags & FI_COMPLETION);
+	ep->recv_addrs = ep->rx_plain ? ep->addrs : 0;
 	ep->inject_addrs = ep->counters[COUNT_SEND] ? 0 : ep->addrs;
 	ep->short_addrs = ep->tx_flags & LEVELS ? 0 : ep->addrs;
 }

@@ -85,7 +85,7 @@ struct inlay_match_found {
 	uint64_t handle;          /* larger than those of earlier entries, for 2^43 posts and arrivals */
 	uint32_t kind;            /* INLAY_MATCH_POSTED or INLAY_MATCH_UNEXPECTED */
 	uint32_t in_hw;           /* the receive is in a hardware list too, */
-	uint32_t hw;              /* under this number */
+	uint32_t hw;              /* under this number; if in_hw is 0, of no meaning */
 };
 
 /*
@@ -281,12 +281,11 @@ INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t
 	return inlay_match_slot_(m, cls, tag);
 }
 
-/* Puts the node of ref in at inlay_match_slot_'s slot: first of its key, or last of the ring. */
-INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t cls, uint32_t ref,
+/* Puts the node of ref in at inlay_match_slot_'s slot, which has first: as first of its key, or last of the ring. */
+INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t first, uint32_t cls, uint32_t ref,
 				    struct inlay_match_node_ *node)
 {
 	struct inlay_match_node_ *head;
-	const uint32_t first = *slot;
 	uint32_t last;
 
 	if (!first) {
@@ -369,7 +368,6 @@ INLAY_ALWAYS uint32_t inlay_match_new_(struct inlay_match *m, enum inlay_match_k
 	entry->cookie = cookie;
 	entry->seq = m->seq++;
 	entry->mask = mask;
-	entry->hw = 0;
 	entry->kind = (uint8_t)kind;
 	entry->cls = (uint8_t)cls;
 	entry->in_hw = entry->entered = 0;
@@ -535,11 +533,12 @@ INLAY_APART uint32_t inlay_match_walk_(const struct inlay_match *m, uint32_t e, 
 /* As above, and enters the messages that it passes in the class. */
 INLAY_APART uint32_t inlay_match_enter_(struct inlay_match *m, uint32_t c, uint32_t e, uint64_t tag)
 {
-	uint32_t ref;
+	uint32_t ref, *slot;
 
 	for (; e && (m->entry[e].tag ^ tag) & m->mask[c]; e = m->entry[e].newer) {
 		ref = e << 5 | INLAY_MATCH_SIDE_ | c;
-		inlay_match_link_(m, inlay_match_slot_(m, c, m->entry[e].tag), c, ref, inlay_match_node_at_(m, ref));
+		slot = inlay_match_slot_(m, c, m->entry[e].tag);
+		inlay_match_link_(m, slot, *slot, c, ref, inlay_match_node_at_(m, ref));
 		m->entry[e].entered |= (uint8_t)(1u << (c - 1));
 		m->cls[c].last = e;
 	}
@@ -550,7 +549,7 @@ INLAY_APART uint32_t inlay_match_enter_(struct inlay_match *m, uint32_t c, uint3
 INLAY_APART int inlay_match_post_masked_(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie,
 					 struct inlay_match_found *found)
 {
-	uint32_t c = inlay_match_class_of_(m, mask), e, rest;
+	uint32_t c = inlay_match_class_of_(m, mask), e, rest, *slot;
 
 	if (!c)
 		c = inlay_match_claim_(m, mask);
@@ -568,10 +567,12 @@ INLAY_APART int inlay_match_post_masked_(struct inlay_match *m, uint64_t tag, ui
 	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & mask, mask, c, cookie);
 	if (INLAY_UNLIKELY(!e))
 		return -EAGAIN;
-	if (c == INLAY_MATCH_LISTED_)
+	if (c == INLAY_MATCH_LISTED_) {
 		inlay_match_append_(m, INLAY_MATCH_LIST_, e);
-	else
-		inlay_match_link_(m, inlay_match_slot_(m, c, tag), c, e << 5 | c, &m->entry[e].node);
+	} else {
+		slot = inlay_match_slot_(m, c, tag);
+		inlay_match_link_(m, slot, *slot, c, e << 5 | c, &m->entry[e].node);
+	}
 	m->cls[c].posted++;
 	m->live |= (uint16_t)(1u << c);
 	inlay_match_tell_(&m->entry[e], e, found);
@@ -626,14 +627,15 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 				  struct inlay_match_found *found)
 {
 	struct inlay_match_entry_ *entry;
-	uint32_t *slot, e;
+	uint32_t *slot, first, e;
 
 	if (INLAY_UNLIKELY(~mask & m->mask[0]))
 		return inlay_match_post_masked_(m, tag, mask & m->mask[0], cookie, found);
 	slot = inlay_match_slot_(m, 0, tag);
-	entry = inlay_match_at_(m, *slot);
+	first = *slot;
+	entry = inlay_match_at_(m, first);
 	if (m->unexpected && entry->kind == INLAY_MATCH_UNEXPECTED) {
-		e = *slot >> 5;
+		e = first >> 5;
 		inlay_match_tell_(entry, e, found);
 		inlay_match_unlink_first_(m, slot, 0);
 		inlay_match_forget_(m, entry, e);
@@ -642,7 +644,7 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & m->mask[0], m->mask[0], 0, cookie);
 	if (INLAY_UNLIKELY(!e))
 		return -EAGAIN;
-	inlay_match_link_(m, slot, 0, e << 5, &m->entry[e].node);
+	inlay_match_link_(m, slot, first, 0, e << 5, &m->entry[e].node);
 	m->cls[0].posted++;
 	inlay_match_tell_(&m->entry[e], e, found);
 	return 0;
@@ -657,8 +659,8 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_t cookie,
 				    struct inlay_match_found *found)
 {
-	uint32_t *slot = inlay_match_slot_(m, 0, tag), e = *slot >> 5, *wild, masked;
-	struct inlay_match_entry_ *entry = inlay_match_at_(m, *slot);
+	uint32_t *slot = inlay_match_slot_(m, 0, tag), first = *slot, e = first >> 5, *wild, masked;
+	struct inlay_match_entry_ *entry = inlay_match_at_(m, first);
 	const int exact = entry->kind == INLAY_MATCH_POSTED;
 
 	if (INLAY_UNLIKELY(m->live)) {
@@ -682,7 +684,7 @@ INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_
 		return -EAGAIN;
 	inlay_match_append_(m, 0, e);
 	m->unexpected++;
-	inlay_match_link_(m, slot, 0, e << 5, &m->entry[e].node);
+	inlay_match_link_(m, slot, first, 0, e << 5, &m->entry[e].node);
 	inlay_match_tell_(&m->entry[e], e, found);
 	return 0;
 }
