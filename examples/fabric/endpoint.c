@@ -115,6 +115,7 @@ static int enable(struct endpoint *ep)
 	}
 	inlay_connect_pack(&ep->here, ep->name.record);
 	ep->now = milliseconds();
+	ep->short_cqe = ep->offload ? 0xff : MLX5_CQE_RESP_SEND << 4 | INLAY_CQE_SCATTER_32;
 	ep->enabled = true;
 	send_defaults(ep);
 	return 0;

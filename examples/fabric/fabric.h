@@ -386,6 +386,7 @@ struct endpoint {
 	bool rx_plain;            /* receives of calls without flags are told, not counted, and need no lock */
 	bool directed;            /* receives name their sender */
 	bool enabled;
+	uint8_t short_cqe;        /* op_own of a short message's completion, but for 2 bits; 0xff if the device matches tags */
 	struct op *recv_head, **recv_tail; /* untagged receives, oldest first */
 	struct buf *kept_head, **kept_tail; /* untagged messages, oldest first */
 	struct pool bounce, small;

@@ -117,7 +117,8 @@ INLAY_ALWAYS struct buf *keep_place(struct endpoint *ep, uint32_t bytes, struct 
 }
 
 /* It is kept there: returns whether that is b. */
-INLAY_ALWAYS int keep(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b, struct buf *place)
+INLAY_ALWAYS int keep(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b,
+		      struct buf *place)
 {
 	place->peer = p;
 	place->len = bytes;

@@ -201,7 +201,7 @@ INLAY_ALWAYS void take(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	uint32_t n;
 
 	for (n = 0; n < BATCH && cqe; n++, cqe = inlay_cq_peek(&ep->cq)) {
-		if (INLAY_LIKELY((cqe->op_own & ~3) == (MLX5_CQE_RESP_SEND << 4 | INLAY_CQE_SCATTER_32)) &&
+		if (INLAY_LIKELY((cqe->op_own & ~3) == ep->short_cqe) &&
 		    INLAY_LIKELY(received_short(ep, cqe)))
 			continue;
 		if (inlay_cqe_is_error(cqe) || inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)

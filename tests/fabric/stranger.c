@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * stranger.c: a peer that is not this provider but speaks its protocol, written with verbs, and does what the
+ * provider never does: messages of a kind that was not agreed on, and messages of a connection that is over.
+ */
+#include "rig.h"
+#include <inlay/connect.h>
+#include <inlay/queue.h>
+#include <inlay/verbs.h>
+
+#define MESSAGES 40 /* more than the shared receive queue has entries */
+#define SEEN 1
+#define OVER_DC 4
+
+/* As in connect.c, dc.c and fabric.h of the provider */
+struct hello {
+	uint32_t magic;
+	uint8_t kind, flags;
+	uint16_t eager;
+	uint32_t attempt, your_attempt;
+	uint8_t record_of_name[INLAY_CONNECT_SIZE];
+	uint64_t incarnation, to, source;
+	uint8_t record[INLAY_CONNECT_SIZE];
+};
+
+struct wire {
+	uint8_t op, flags;
+	uint16_t segments;
+	uint64_t tag;
+	uint8_t payload[8];
+} __attribute__((packed));
+
+static struct side side;
+static struct end ud, out; /* for hellos; for messages, a connection or an initiator */
+static struct inlay_connect_record here;
+static struct inlay_av to_side;
+
+/* An end whose sends are inlay's, and whose receives stay with verbs */
+static void take(struct end *e)
+{
+	uar_of(&e->uar, e->qp, INLAY_UAR_DOORBELL);
+	must(inlay_sq_from_qp(&e->sq, e->qp, &e->uar, NULL, NULL));
+	must(inlay_cq_from_cq(&e->cq, e->scq, NULL));
+}
+
+static void stranger_open(void)
+{
+	struct inlay_connect_record there;
+	struct opt opt = usual;
+
+	side_open(&side, info_for(hints_for(FI_TAGGED)), 0);
+	opt.type = IBV_QPT_UD;
+	opt.bytes = 4096;
+	end_make(&ud, &opt);
+	must(inlay_connect_local(&here, ud.qp, NULL, NULL));
+	must(inlay_connect_rts(ud.qp, &here, NULL, NULL, NULL));
+	take(&ud);
+	must(inlay_connect_unpack(&there, side.name, INLAY_CONNECT_SIZE, NULL));
+	must(inlay_connect_av(&to_side, dev.pd, &here, &there, NULL, NULL));
+}
+
+static void stranger_close(void)
+{
+	end_free(&out);
+	end_free(&ud);
+	side_close(&side);
+}
+
+/* Says hello until there is an answer to this attempt. Returns the answer. */
+static struct hello greet(uint32_t attempt, uint8_t flags, uint32_t seen, const uint8_t *record)
+{
+	double end = now() + DEADLINE, next = 0;
+	struct ibv_sge sge = sge_of(&ud, 0, 4096);
+	struct ibv_recv_wr wr, *bad_wr;
+	struct hello h, answer;
+	struct ibv_wc wc;
+
+	memset(&h, 0, sizeof(h));
+	memset(&wr, 0, sizeof(wr));
+	wr.sg_list = &sge;
+	wr.num_sge = 1;
+	h.magic = 0x796c6e69;
+	h.kind = 1;
+	h.flags = flags;
+	h.eager = EAGER / 16;
+	h.attempt = attempt;
+	h.your_attempt = seen;
+	inlay_connect_pack(&here, h.record_of_name);
+	h.incarnation = 1;
+	memcpy(&h.to, side.name + INLAY_CONNECT_SIZE, sizeof(h.to));
+	memcpy(h.record, record, sizeof(h.record));
+	must(ibv_post_recv(ud.qp, &wr, &bad_wr));
+	for (;;) {
+		assert_true(now() < end);
+		if (now() > next) {
+			must(inlay_post_ud_send_inline(&ud.sq, &to_side, &h, sizeof(h), INLAY_SIGNALED | INLAY_RING));
+			sent(&ud);
+			next = now() + 0.1;
+		}
+		poll_all();
+		if (ibv_poll_cq(ud.rcq, 1, &wc) != 1)
+			continue;
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		assert_int_equal(wc.byte_len, 40 + sizeof(answer));
+		memcpy(&answer, ud.buf + 40, sizeof(answer));
+		if (answer.kind == 1 && answer.your_attempt == attempt && answer.flags & SEEN)
+			return answer;
+		must(ibv_post_recv(ud.qp, &wr, &bad_wr));
+	}
+}
+
+static struct wire message(uint64_t tag, const char *text)
+{
+	struct wire m = {0, 1, 0, tag, {0}};
+
+	memcpy(m.payload, text, sizeof(m.payload));
+	return m;
+}
+
+/* A receive of this tag gets this text */
+static void gets(uint64_t tag, const char *text)
+{
+	char in[8] = {0};
+	int here_;
+
+	must(fi_trecv(side.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, tag, 0, &here_));
+	assert_int_equal(good(&side, &here_)->e.len, sizeof(in));
+	assert_memory_equal(in, text, sizeof(in));
+}
+
+/*
+ * Its device matches tags, and the messages are as for one that does not: they cost no entry of any receive queue, and
+ * others that come as agreed still arrive.
+ */
+static void test_kinds(void **state)
+{
+	struct inlay_connect_record record, there;
+	uint8_t blob[INLAY_CONNECT_SIZE];
+	struct opt opt = usual;
+	struct hello answer;
+	struct wire m;
+	int i;
+
+	(void)state;
+	stranger_open();
+	opt.bytes = 4096;
+	end_make(&out, &opt);
+	must(inlay_connect_local(&record, out.qp, NULL, NULL));
+	inlay_connect_pack(&record, blob);
+	answer = greet(1, 0, 0, blob);
+	must(inlay_connect_unpack(&there, answer.record, sizeof(answer.record), NULL));
+	must(inlay_connect_rts(out.qp, &record, &there, NULL, NULL));
+	take(&out);
+	greet(1, SEEN, answer.attempt, blob);
+	for (i = 0; i < MESSAGES; i++) {
+		m = message(7, "one more");
+		must(inlay_post_send_inline(&out.sq, &m, sizeof(m), INLAY_SIGNALED | INLAY_RING));
+		gets(7, "one more");
+		sent(&out);
+	}
+	stranger_close();
+}
+
+/* Its last attempt is over: what still comes of it is nobody's message. */
+static void test_late(void **state)
+{
+	struct { uint64_t key; uint32_t dctn, number; } old, new;
+	uint8_t blob[INLAY_CONNECT_SIZE] = {0};
+	struct mlx5dv_qp_init_attr dv;
+	struct ibv_qp_init_attr_ex init;
+	struct opt opt = usual;
+	struct ibv_sge sge;
+	struct inlay_av av;
+	struct wire m;
+
+	(void)state;
+	stranger_open();
+	opt.bytes = 4096;
+	end_make(&out, &opt);
+	must(ibv_destroy_qp(out.qp));
+	memset(&init, 0, sizeof(init));
+	memset(&dv, 0, sizeof(dv));
+	init.qp_type = IBV_QPT_DRIVER;
+	init.comp_mask = IBV_QP_INIT_ATTR_PD;
+	init.pd = dev.pd;
+	init.send_cq = init.recv_cq = out.scq;
+	init.cap = opt.cap;
+	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+	dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
+	init.cap.max_recv_wr = init.cap.max_recv_sge = 0;
+	out.qp = mlx5dv_create_qp(dev.ctx, &init, &dv);
+	assert_non_null(out.qp);
+	must(inlay_connect_dc(NULL, out.qp, 0, NULL, NULL));
+	take(&out);
+	memcpy(&old, greet(1, OVER_DC, 0, blob).record, sizeof(old));
+	av = to_side;
+	inlay_av_to_dct(&av, old.dctn, old.key);
+	sge.addr = (uintptr_t)&m;
+	sge.length = sizeof(m);
+	sge.lkey = 0;
+#define SAY(n, text) \
+	(m = message(7, text), \
+	 must(inlay_post_to_send_imm(&out.sq, &av, inlay_to_be32(n), &sge, 1, INLAY_INLINE | INLAY_SIGNALED | INLAY_RING)), \
+	 sent(&out))
+	SAY(old.number, "the 1st.");
+	gets(7, "the 1st.");
+	memcpy(&new, greet(2, OVER_DC, 0, blob).record, sizeof(new));
+	assert_int_not_equal(new.number, old.number);
+	SAY(old.number, "is late.");
+	SAY(new.number ^ 1, "no one's");
+	SAY(new.number, "the 2nd.");
+	gets(7, "the 2nd.");
+	stranger_close();
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	memset(sides, 0, sizeof(sides));
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest rc[] = {cmocka_unit_test_teardown(test_kinds, tear_down)};
+	const struct CMUnitTest dc[] = {cmocka_unit_test_teardown(test_late, tear_down)};
+
+	use_provider();
+	setenv("FI_INLAY_RECEIVES", "16", 1);
+	if (over_dc())
+		return cmocka_run_group_tests(dc, dev_open, dev_close);
+	return cmocka_run_group_tests(rc, dev_open, dev_close) || again_with("FI_INLAY_TAG_OFFLOAD", "64");
+}
