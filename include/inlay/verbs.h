@@ -357,10 +357,8 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 		return inlay_refuse_(-ENOTSUP, why,
 				     "the QP was made with sq_sig_all: make it without, and post with INLAY_SIGNALED");
 	/* The longest WQE as libmlx5 sizes it: the fixed segments, then inline data or SGEs. */
-	fixed_ds = qp->qp_type == IBV_QPT_UC ? 2 : qp->qp_type == IBV_QPT_RC ? 3 : qp->qp_type == IBV_QPT_DRIVER ? 6 : 4;
-	/* Nobody tells which max_tso_header the QP was made with: the longest header of all. */
-	if (qp->qp_type == IBV_QPT_RAW_PACKET)
-		fixed_ds = 1 + inlay_seg_eth_ds(255);
+	fixed_ds = qp->qp_type == IBV_QPT_UC ? 2 : qp->qp_type == IBV_QPT_RC || qp->qp_type == IBV_QPT_RAW_PACKET ? 3 :
+		   qp->qp_type == IBV_QPT_DRIVER ? 6 : 4;
 	inline_ds = fixed_ds + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
 	sge_ds = fixed_ds + init.cap.max_send_sge;
 	/* Where there are atomics, libmlx5's slots also hold the longest of 8 bytes: masks, and one SGE. */

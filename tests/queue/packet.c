@@ -450,46 +450,6 @@ static void segments(void **state)
 	}
 }
 
-/* A QP for one SGE and nothing inline, with the longest header */
-static void long_header(void **state)
-{
-	static const struct shape s = {0, 4, 6, 0, 0, 3000, 0};
-	struct ibv_qp_init_attr_ex init;
-	uint8_t hdr[255];
-	struct inlay_uar uar;
-	struct inlay_sq sq;
-	struct ibv_sge sge;
-	struct ibv_cq *cq;
-	struct ibv_qp *qp;
-	uint32_t len;
-
-	(void)state;
-	need_packets();
-	memset(&init, 0, sizeof(init));
-	cq = cq_make(&usual);
-	init.qp_type = IBV_QPT_RAW_PACKET;
-	init.send_cq = init.recv_cq = cq;
-	init.pd = dev.pd;
-	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
-	init.max_tso_header = 255;
-	init.cap.max_send_wr = 8;
-	init.cap.max_send_sge = 1;
-	qp = ibv_create_qp_ex(dev.ctx, &init);
-	assert_non_null(qp);
-	must(inlay_uar_from_qp(&uar, qp, NULL));
-	must(inlay_sq_from_qp(&sq, qp, &uar, NULL, NULL));
-	packet_make(&p, &s, there, here);
-	memcpy(hdr, p.at, sizeof(hdr));
-	sge = sge_at(t.out, s.payload);
-	for (len = 54; len <= 255; len += 201) {
-		must(inlay_post_tso(&sq, inlay_eth_mss(sums(), 1000), hdr, len, &sge, 1, 0));
-		assert_int_equal(inlay_sq_wqe(&sq, len == 54 ? 0 : 2)[7], 1 + 1 + (len - 2 + 15) / 16 + 1);
-	}
-	inlay_sq_fini(&sq);
-	must(ibv_destroy_qp(qp));
-	must(ibv_destroy_cq(cq));
-}
-
 /* A tunnel's inner packet: found by the device (VXLAN), and where the caller says that it is; whole, and cut up */
 static void tunnels(void **state)
 {
@@ -576,7 +536,6 @@ int main(void)
 		cmocka_unit_test(bursts),
 		cmocka_unit_test(tags),
 		cmocka_unit_test(segments),
-		cmocka_unit_test(long_header),
 		cmocka_unit_test(tunnels),
 	};
 

@@ -151,7 +151,7 @@ INLAY_ALWAYS int inlay_post_packet(struct inlay_sq *sq, struct inlay_eth eth, co
  * flags    INLAY_SIGNALED | INLAY_INLINE | INLAY_RING
  *
  * Returns as inlay_post_packet, and -EINVAL for a header of another length or a tag to insert. Same
- * bytes as IBV_WR_TSO; verbs limits the header to max_tso_header, inlay does not.
+ * bytes as IBV_WR_TSO; verbs limits the header to max_tso_header, inlay to the QP's longest WQE.
  */
 INLAY_APART int inlay_post_tso(struct inlay_sq *sq, struct inlay_eth eth, const void *hdr, uint32_t hdr_len,
 			       const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
