@@ -52,6 +52,8 @@ for how in "" --compress; do
 done
 for link in roce ib; do
 	try "loop, $link" on "--link $link" loop
+	try "recover, $link" on "--link $link" "recover --breaks 20"
+	same "recover, $link: what it says" "recover: 1000 messages, each once and in order, over 21 connections" "$(cat "$dir/out")"
 	try "shared_memory, $link" on "--link $link" shared_memory
 	same "shared_memory, $link: what both said" "guest: wrote, read and counted; then the door was closed
 owner: the board says \"the guest was here\", 1 counted" "$(sort "$dir/out")"
