@@ -246,7 +246,7 @@ UNUSED static void nothing(struct side *s)
 		while ((r_ = (call)) == -FI_EAGAIN) {             \
 			poll_all();                               \
 			if (now() > end_)                         \
-				fail_msg("again and again: " #call); \
+				fail_msg("again and again: %s", #call); \
 		}                                                 \
 		r_;                                               \
 	})
