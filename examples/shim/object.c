@@ -3,7 +3,6 @@
  * The way in. A preloaded function of the same name comes before libibverbs' and libmlx5's; what those two keep as function pointers of a
  * context is replaced when it is opened. Each replacement calls what it replaces.
  */
-#include <dlfcn.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,19 +10,7 @@
 #include <string.h>
 #include "shim.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
-/* What comes after us under this name. */
-#define NEXT(name) ({ \
-	static __typeof__(&name) next_; \
-	\
-	if (!next_) \
-		next_ = (__typeof__(next_))dlsym(RTLD_NEXT, #name); \
-	next_; \
-})
-
-/* Held while objects come and go; never while libibverbs may wait for the program. */
-static pthread_mutex_t shim_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t shim_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
 	uint64_t qps, sends, recvs, completions, left;
@@ -145,7 +132,7 @@ static int look_at_cq(struct inlay_cq *q, struct ibv_cq *ibcq)
 
 static bool lost_cq(struct ibv_cq *ibcq)
 {
-	struct shim_cq *cq = shim_find(ibcq);
+	struct shim_cq *cq = ibcq ? shim_find(ibcq) : NULL;
 
 	return !cq || cq->owner == SHIM_LIBMLX5;
 }
@@ -318,6 +305,52 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned int events)
 	NEXT(ibv_ack_cq_events)(ibcq, events);
 }
 
+/* ---- The CQs of a QP ---- */
+
+/* Both CQs of a QP, in the order of their addresses. */
+static void lock_cqs(struct shim_qp *qp)
+{
+	struct shim_cq *a = qp->send_cq < qp->recv_cq ? qp->send_cq : qp->recv_cq;
+	struct shim_cq *b = a == qp->send_cq ? qp->recv_cq : qp->send_cq;
+
+	shim_acquire(&a->lock);
+	if (b != a)
+		shim_acquire(&b->lock);
+}
+
+/* The same for who holds shim_lock: it is not kept while one waits for a poll, during which the program may need it. */
+static void lock_cqs_too(struct shim_qp *qp)
+{
+	while (!shim_try(&qp->send_cq->lock) || (qp->recv_cq != qp->send_cq && !shim_try(&qp->recv_cq->lock) &&
+						 (shim_release(&qp->send_cq->lock), true))) {
+		pthread_mutex_unlock(&shim_lock);
+		sched_yield();
+		pthread_mutex_lock(&shim_lock);
+	}
+}
+
+static void unlock_cqs(struct shim_qp *qp)
+{
+	shim_release(&qp->send_cq->lock);
+	if (qp->recv_cq != qp->send_cq)
+		shim_release(&qp->recv_cq->lock);
+}
+
+/*
+ * Of a QP that is gone: neither its completions nor its numbers stay. A new QP of such a number waits in place_of until then. For who holds
+ * shim_lock.
+ */
+static void leave_cqs(struct shim_qp *qp)
+{
+	lock_cqs_too(qp);
+	shim_clean(qp);
+	if (qp->qpn)
+		qp->context->by_number[qp->qpn >> 12][qp->qpn & 0xfff] = NULL;
+	if (qp->indexed)
+		qp->context->by_index[qp->index >> 12][qp->index & 0xfff] = NULL;
+	unlock_cqs(qp);
+}
+
 /* ---- Shared receive queues ---- */
 
 static void count_srq(const struct shim_srq *srq)
@@ -348,13 +381,50 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 	return srq;
 }
 
+static struct shim_qp **place_of(struct shim_qp **parts[4096], uint32_t number);
+
+/*
+ * An XRC SRQ's receives tell its user index, and no QP that the shim need know: a stand-in is found by that. Returns whether the SRQ is inlay's
+ * now.
+ */
+static bool take_xrc_srq(struct shim_context *c, struct ibv_srq *ibsrq, struct ibv_cq *cq)
+{
+	struct shim_srq *srq = calloc(1, sizeof(*srq));
+	struct shim_qp *qp = aligned_alloc(INLAY_CACHE_LINE, sizeof(*qp)), **place;
+
+	if (!srq || !qp)
+		goto no;
+	memset(qp, 0, sizeof(*qp));
+	if (inlay_srq_user_index(ibsrq, &qp->index, NULL) || inlay_srq_from_srq(&srq->q, ibsrq, NULL, NULL))
+		goto no;
+	srq->wr_ids = calloc(srq->q.wqe_cnt, sizeof(*srq->wr_ids));
+	place = place_of(c->by_index, qp->index);
+	if (!srq->wr_ids || !place || !take_cq(cq))
+		goto no;
+	srq->kind = SHIM_SRQ;
+	srq->owner = SHIM_INLAY;
+	srq->stand_in = qp;
+	qp->indexed = c->indexed = true;
+	qp->context = c;
+	qp->srq = srq;
+	qp->send_cq = qp->recv_cq = shim_find(cq);
+	__atomic_store_n(place, qp, __ATOMIC_RELEASE);
+	shim_insert(ibsrq, srq);
+	return true;
+no:
+	free(srq ? srq->wr_ids : NULL);
+	free(srq);
+	free(qp);
+	return false;
+}
+
 /* One of a kind that inlay does not know may complete to a CQ of its own accord. */
 static struct ibv_srq *create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
 {
 	struct shim_context *c = shim_find(context);
 	bool basic = !(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) || attr->srq_type == IBV_SRQT_BASIC;
 	struct ibv_cq *cq = attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ ? attr->cq : NULL;
-	struct ibv_srq *srq;
+	struct ibv_srq *srq = NULL;
 
 	if (basic) {
 		srq = c->create_srq_ex(context, attr);
@@ -362,6 +432,14 @@ static struct ibv_srq *create_srq_ex(struct ibv_context *context, struct ibv_srq
 		return srq;
 	}
 	pthread_mutex_lock(&shim_lock);
+	if (attr->srq_type == IBV_SRQT_XRC && cq && !lost_cq(cq) && !getenv("MLX5_SRQ_SIGNATURE")) {
+		srq = c->create_srq_ex(context, attr);
+		if (!srq || take_xrc_srq(c, srq, cq)) {
+			pthread_mutex_unlock(&shim_lock);
+			return srq;
+		}
+		NEXT(ibv_destroy_srq)(srq);
+	}
 	if (cq)
 		attr->cq = other_cq(cq);
 	srq = cq && !attr->cq ? NULL : c->create_srq_ex(context, attr);
@@ -422,6 +500,11 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
 		shim_insert(ibsrq, srq);
 	} else {
 		count_srq(srq);
+		if (srq->stand_in) {
+			srq->stand_in->srq = NULL; /* its entries are gone */
+			leave_cqs(srq->stand_in);
+			free(srq->stand_in);
+		}
 		free(srq->wr_ids);
 		free(srq);
 	}
@@ -468,34 +551,69 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ibah)
 
 /* ---- Queue pairs ---- */
 
+static bool has_dv(const struct mlx5dv_qp_init_attr *dv, uint64_t mask)
+{
+	return dv && dv->comp_mask & mask;
+}
+
+static bool is_dct(const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_qp_init_attr *dv)
+{
+	return attr->qp_type == IBV_QPT_DRIVER && has_dv(dv, MLX5DV_QP_INIT_ATTR_MASK_DC) && dv->dc_init_attr.dc_type == MLX5DV_DCTYPE_DCT;
+}
+
+/* Where its sends and its receives complete: to one, where it has only those or these. */
+static struct ibv_cq *send_cq(const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_qp_init_attr *dv)
+{
+	return is_dct(attr, dv) ? attr->recv_cq : attr->send_cq;
+}
+
+static struct ibv_cq *recv_cq(const struct ibv_qp_init_attr_ex *attr)
+{
+	return attr->qp_type == IBV_QPT_XRC_SEND ? attr->send_cq : attr->recv_cq;
+}
+
 /* Why inlay cannot drive such a QP; NULL when it can. Decides nothing: a creation that fails leaves everything as it was. */
 static const char *uncovered(const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_qp_init_attr *dv)
 {
-	const uint64_t dv_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE |
-				  MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE;
-	const uint64_t dv_ops = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED;
+	const uint64_t dv_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS |
+				 MLX5DV_QP_INIT_ATTR_MASK_DC | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
+	const uint64_t dv_flags = MLX5DV_QP_CREATE_TUNNEL_OFFLOADS | MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC |
+				  MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC | MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE |
+				  MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE | MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE;
+	const uint64_t dv_ops = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED | MLX5DV_QP_EX_WITH_MKEY_CONFIGURE |
+				MLX5DV_QP_EX_WITH_RAW_WQE | MLX5DV_QP_EX_WITH_MEMCPY;
+	const uint32_t flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | IBV_QP_CREATE_SCATTER_FCS | IBV_QP_CREATE_CVLAN_STRIPPING |
+			       IBV_QP_CREATE_PCI_WRITE_END_PADDING;
 
-	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
+	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD && attr->qp_type != IBV_QPT_XRC_SEND &&
+	    attr->qp_type != IBV_QPT_RAW_PACKET && !(attr->qp_type == IBV_QPT_DRIVER && has_dv(dv, MLX5DV_QP_INIT_ATTR_MASK_DC)))
 		return "its type";
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) ||
-	    attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS))
+	    attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+					  IBV_QP_INIT_ATTR_MAX_TSO_HEADER))
 		return "its attributes";
-	if (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags)
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags & ~flags)
 		return "its creation flags";
-	if (dv && (dv->comp_mask & ~(uint64_t)(MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) ||
-		   (dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS && dv->send_ops_flags & ~dv_ops) ||
-		   (dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS && dv->create_flags & ~dv_flags)))
+	if (has_dv(dv, ~dv_mask) || (has_dv(dv, MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) && dv->send_ops_flags & ~dv_ops) ||
+	    (has_dv(dv, MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS) && dv->create_flags & ~dv_flags))
 		return "its mlx5 attributes";
 	if (getenv("MLX5_QP_SIGNATURE"))
 		return "signatures";
-	if (!attr->send_cq || !attr->recv_cq || lost_cq(attr->send_cq) || lost_cq(attr->recv_cq))
+	if (lost_cq(send_cq(attr, dv)) || lost_cq(recv_cq(attr)))
 		return "its CQ";
 	return attr->srq && lost_srq(attr->srq) ? "its SRQ" : NULL;
 }
 
-static const char *type_name(enum ibv_qp_type type)
+static const char *type_name(const struct shim_qp *qp)
 {
-	return type == IBV_QPT_RC ? "RC" : type == IBV_QPT_UC ? "UC" : "UD";
+	switch ((uint32_t)qp->qp->qp_type) {
+	case IBV_QPT_RC: return "RC";
+	case IBV_QPT_UC: return "UC";
+	case IBV_QPT_UD: return "UD";
+	case IBV_QPT_XRC_SEND: return "XRC";
+	case IBV_QPT_RAW_PACKET: return "raw packet";
+	default: return qp->target ? "DCT" : "DCI";
+	}
 }
 
 /* Which of the three creates: they take the same attributes. */
@@ -535,6 +653,7 @@ static int take_qp(struct shim_qp *qp)
 	struct inlay_uar uar;
 	struct mlx5dv_qp dv = {};
 	struct mlx5dv_obj obj = {.qp = {.in = qp->qp, .out = &dv}};
+	uint32_t type = qp->qp->qp_type;
 
 	if (shim_real_init_obj(&obj, MLX5DV_OBJ_QP) || ibv_query_qp(qp->qp, &attr, IBV_QP_CAP, &init))
 		return -1;
@@ -554,6 +673,15 @@ static int take_qp(struct shim_qp *qp)
 		if (inlay_sq_init(&qp->sq.q, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qpn, INLAY_MAX_DS, &qp->uar))
 			return -1;
 		inlay_sq_set_type(&qp->sq.q, qp->qp->qp_type, qp->context->atomics);
+		qp->sq.to = type == IBV_QPT_UD || type == IBV_QPT_DRIVER ? 3 : type == IBV_QPT_XRC_SEND;
+		if (type == IBV_QPT_RAW_PACKET)
+			inlay_sq_query_packet(&qp->sq.q, qp->context->context);
+	}
+	if (type == IBV_QPT_RAW_PACKET) {
+		if (inlay_qp_user_index(qp->qp, &qp->index, NULL))
+			return -1;
+		qp->indexed = true;
+		qp->csum = qp->context->csum;
 	}
 	qp->max_send_sge = (int32_t)init.cap.max_send_sge;
 	qp->sq.max_inline = init.cap.max_inline_data;
@@ -573,12 +701,24 @@ static void count_qp(const struct shim_qp *qp)
 	total.recvs += qp->rq.head;
 }
 
-/* Makes everything inlay's that a QP is about to need. Returns what could not be; NULL when all is. */
-static const char *take_all(struct shim_qp *qp, const struct ibv_qp_init_attr_ex *attr)
+/* What mlx5's own operations need. */
+static int take_dv(struct shim_qp *qp)
 {
-	if (take_qp(qp))
+	if (qp->dv_ops & MLX5DV_QP_EX_WITH_MEMCPY) {
+		qp->opaque_mr = ibv_reg_mr(qp->pd, qp->opaque, sizeof(qp->opaque), IBV_ACCESS_LOCAL_WRITE);
+		if (!qp->opaque_mr)
+			return -1;
+	}
+	qp->change = calloc(1, sizeof(*qp->change));
+	return qp->change ? 0 : -1;
+}
+
+/* Makes everything inlay's that a QP is about to need. Returns what could not be; NULL when all is. */
+static const char *take_all(struct shim_qp *qp, const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_qp_init_attr *dv)
+{
+	if (!qp->target && (take_qp(qp) || (qp->dv_ops && take_dv(qp))))
 		return "what is to be known of it";
-	if (!take_cq(attr->send_cq) || !take_cq(attr->recv_cq))
+	if (!take_cq(send_cq(attr, dv)) || !take_cq(recv_cq(attr)))
 		return "its CQ";
 	return attr->srq && !take_srq(attr->srq) ? "its SRQ" : NULL;
 }
@@ -587,15 +727,18 @@ static void free_qp(struct shim_qp *qp)
 {
 	inlay_sq_fini(&qp->sq.q);
 	inlay_uar_destroy(&qp->uar, NULL);
+	if (qp->opaque_mr)
+		ibv_dereg_mr(qp->opaque_mr);
+	free(qp->change);
 	free(qp->sq.sends);
 	free(qp->rq.wr_ids);
 	free(qp);
 }
 
 /* Where the QP of a number is kept; NULL when there is no memory. The number's last owner may still be leaving its CQs. */
-static struct shim_qp **place_of(struct shim_context *context, uint32_t qpn)
+static struct shim_qp **place_of(struct shim_qp **parts[4096], uint32_t qpn)
 {
-	struct shim_qp ***part = &context->qps[qpn >> 12], **place;
+	struct shim_qp ***part = &parts[qpn >> 12], **place;
 
 	if (!*part)
 		*part = calloc(4096, sizeof(**part));
@@ -610,6 +753,23 @@ static struct shim_qp **place_of(struct shim_context *context, uint32_t qpn)
 	return place;
 }
 
+/* Lets completions find a QP. Not by the number 0, which a DC target has at first. Returns whether there was memory for it. */
+static bool enter_numbers(struct shim_qp *qp)
+{
+	struct shim_qp **place = qp->qpn ? place_of(qp->context->by_number, qp->qpn) : NULL;
+	struct shim_qp **by_index = qp->indexed ? place_of(qp->context->by_index, qp->index) : NULL;
+
+	if ((qp->qpn && !place) || (qp->indexed && !by_index))
+		return false;
+	if (place)
+		__atomic_store_n(place, qp, __ATOMIC_RELEASE);
+	if (by_index)
+		__atomic_store_n(by_index, qp, __ATOMIC_RELEASE);
+	if (by_index)
+		__atomic_store_n(&qp->context->indexed, true, __ATOMIC_RELEASE);
+	return true;
+}
+
 /*
  * A QP of inlay's: in a domain of its own where that can be had, in the program's else. NULL and *why NULL when libmlx5 does not make it
  * either; NULL and *why when it turns out only now that inlay cannot drive it.
@@ -619,7 +779,7 @@ static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init
 	struct shim_qp *qp = aligned_alloc(INLAY_CACHE_LINE, sizeof(*qp));
 	const char *shut = getenv("MLX5_SHUT_UP_BF");
 	struct ibv_qp_init_attr_ex asked = *attr;
-	struct shim_qp **place;
+	struct mlx5dv_qp_init_attr *dv = maker->how == DV ? maker->dv : NULL;
 
 	*why = qp ? NULL : "memory";
 	if (!qp)
@@ -628,7 +788,10 @@ static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init
 	qp->kind = SHIM_QP;
 	qp->context = maker->context;
 	qp->pd = attr->pd;
-	if (!(shut && strcmp(shut, "0")) && attr->cap.max_send_wr && !inlay_uar_create(&qp->uar, attr->pd, INLAY_UAR_SERIAL, NULL)) {
+	qp->target = is_dct(attr, dv);
+	qp->dv_ops = has_dv(dv, MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) ? dv->send_ops_flags : 0;
+	qp->sq.max_tso_header = attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER ? attr->max_tso_header : 0;
+	if (!(shut && strcmp(shut, "0")) && attr->cap.max_send_wr && !qp->target && !inlay_uar_create(&qp->uar, attr->pd, INLAY_UAR_SERIAL, NULL)) {
 		attr->pd = qp->uar.pd;
 		qp->qp = make(maker, attr);
 		attr->pd = qp->pd;
@@ -644,8 +807,9 @@ static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init
 		return NULL;
 	}
 	qp->qpn = qp->qp->qp_num;
-	place = place_of(maker->context, qp->qpn);
-	*why = place ? take_all(qp, attr) : "memory";
+	*why = take_all(qp, attr, dv);
+	if (!*why && !enter_numbers(qp))
+		*why = "memory";
 	if (*why) {
 		NEXT(ibv_destroy_qp)(qp->qp);
 		free_qp(qp);
@@ -653,22 +817,18 @@ static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init
 		return NULL;
 	}
 	qp->qp->pd = qp->pd;
-	__atomic_store_n(place, qp, __ATOMIC_RELEASE);
 	shim_insert(qp->qp, qp);
 	qp->srq = attr->srq ? shim_find(attr->srq) : NULL;
-	qp->send_cq = shim_find(attr->send_cq);
-	qp->recv_cq = shim_find(attr->recv_cq);
-	qp->extended = ibv_qp_to_qp_ex(qp->qp) != NULL;
+	qp->send_cq = shim_find(send_cq(attr, dv));
+	qp->recv_cq = shim_find(recv_cq(attr));
+	qp->extended = !qp->target && ibv_qp_to_qp_ex(qp->qp);
 	if (qp->extended)
 		shim_wr_install(ibv_qp_to_qp_ex(qp->qp));
-	if (qp->extended && maker->how == DV && maker->dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) {
-		qp->dv = mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_to_qp_ex(qp->qp));
-		shim_insert(qp->dv, qp);
-		shim_dv_install(qp->dv);
-	}
+	if (qp->extended && dv)
+		shim_dv_install(qp);
 	total.qps++;
 	if (verbose)
-		say("QP 0x%x is inlay's: %s, %u sends%s, %s%u receives, %s", qp->qpn, type_name(qp->qp->qp_type), qp->sq.max_sends,
+		say("QP 0x%x is inlay's: %s, %u sends%s, %s%u receives, %s", qp->qpn, type_name(qp), qp->sq.max_sends,
 		    qp->extended ? " with ibv_wr_*" : "", qp->srq ? "an SRQ's " : "",
 		    qp->srq ? qp->srq->q.wqe_cnt - 1 : qp->rq.wr_ids ? qp->rq.q.mask + 1 : 0,
 		    qp->sq.q.next ? "a register of its own" : "a shared register");
@@ -677,7 +837,7 @@ static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init
 
 static struct ibv_qp *create_libmlx5(const struct maker *maker, struct ibv_qp_init_attr_ex *attr, const char *why)
 {
-	struct ibv_cq *send_cq = attr->send_cq, *recv_cq = attr->recv_cq;
+	struct ibv_cq *scq = attr->send_cq, *rcq = attr->recv_cq;
 	struct shim_srq *srq = attr->srq ? shim_find(attr->srq) : NULL;
 	struct ibv_qp *qp = NULL;
 
@@ -686,15 +846,15 @@ static struct ibv_qp *create_libmlx5(const struct maker *maker, struct ibv_qp_in
 		errno = ENOTSUP;
 		return NULL;
 	}
-	attr->send_cq = other_cq(send_cq);
-	attr->recv_cq = !attr->send_cq == !send_cq ? other_cq(recv_cq) : NULL;
-	if (!attr->send_cq == !send_cq && !attr->recv_cq == !recv_cq)
+	attr->send_cq = other_cq(scq);
+	attr->recv_cq = !attr->send_cq == !scq ? other_cq(rcq) : NULL;
+	if (!attr->send_cq == !scq && !attr->recv_cq == !rcq)
 		qp = make(maker, attr);
-	attr->send_cq = send_cq;
-	attr->recv_cq = recv_cq;
+	attr->send_cq = scq;
+	attr->recv_cq = rcq;
 	if (qp) {
-		left_cq(send_cq);
-		left_cq(recv_cq);
+		left_cq(scq);
+		left_cq(rcq);
 		if (srq)
 			__atomic_store_n(&srq->owner, SHIM_LIBMLX5, __ATOMIC_RELEASE);
 	}
@@ -709,6 +869,8 @@ static struct ibv_qp *create_qp(const struct maker *maker, struct ibv_qp_init_at
 	struct ibv_qp *qp = NULL;
 	const char *why;
 
+	if (attr->qp_type == IBV_QPT_XRC_RECV)
+		return make(maker, attr);
 	pthread_mutex_lock(&shim_lock);
 	why = uncovered(attr, maker->dv);
 	if (!why)
@@ -749,35 +911,6 @@ EXPORT struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context, struct ibv_q
 	return maker.context ? create_qp(&maker, attr) : NEXT(mlx5dv_create_qp)(context, attr, dv);
 }
 
-/* Both CQs of a QP, in the order of their addresses. */
-static void lock_cqs(struct shim_qp *qp)
-{
-	struct shim_cq *a = qp->send_cq < qp->recv_cq ? qp->send_cq : qp->recv_cq;
-	struct shim_cq *b = a == qp->send_cq ? qp->recv_cq : qp->send_cq;
-
-	shim_acquire(&a->lock);
-	if (b != a)
-		shim_acquire(&b->lock);
-}
-
-/* The same for who holds shim_lock: it is not kept while one waits for a poll, during which the program may need it. */
-static void lock_cqs_too(struct shim_qp *qp)
-{
-	while (!shim_try(&qp->send_cq->lock) || (qp->recv_cq != qp->send_cq && !shim_try(&qp->recv_cq->lock) &&
-						 (shim_release(&qp->send_cq->lock), true))) {
-		pthread_mutex_unlock(&shim_lock);
-		sched_yield();
-		pthread_mutex_lock(&shim_lock);
-	}
-}
-
-static void unlock_cqs(struct shim_qp *qp)
-{
-	shim_release(&qp->send_cq->lock);
-	if (qp->recv_cq != qp->send_cq)
-		shim_release(&qp->recv_cq->lock);
-}
-
 /* A QP that has become RESET: nothing comes of it any more, and none of its posts succeeds. The order of locks is the one of posts. */
 static void reset_qp(struct shim_qp *qp)
 {
@@ -794,6 +927,19 @@ static void reset_qp(struct shim_qp *qp)
 	restart(qp);
 	shim_release(&qp->rq.lock);
 	shim_release(&qp->sq.lock);
+}
+
+/* A DC target gets its number in RTR, before which nothing can have come to it. */
+static int learn_dct(struct shim_qp *qp)
+{
+	bool entered;
+
+	pthread_mutex_lock(&shim_lock);
+	qp->qpn = qp->qp->qp_num;
+	qp->indexed = !inlay_qp_user_index(qp->qp, &qp->index, NULL);
+	entered = enter_numbers(qp);
+	pthread_mutex_unlock(&shim_lock);
+	return entered ? 0 : ENOMEM;
 }
 
 /*
@@ -821,6 +967,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask
 		qp->rq.ready = true;
 		shim_release(&qp->rq.lock);
 	}
+	if (qp && !err && qp->target && attr->qp_state == IBV_QPS_RTR)
+		err = learn_dct(qp);
 	if (qp && !err && attr->qp_state == IBV_QPS_RESET)
 		reset_qp(qp);
 	return err;
@@ -835,8 +983,6 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 		return NEXT(ibv_destroy_qp)(ibqp);
 	pthread_mutex_lock(&shim_lock);
 	shim_remove(ibqp);
-	if (qp->dv)
-		shim_remove(qp->dv);
 	pthread_mutex_unlock(&shim_lock);
 	if (qp->uar.pd)
 		ibqp->pd = qp->uar.pd;
@@ -845,14 +991,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 	if (err) {
 		ibqp->pd = qp->pd;
 		shim_insert(ibqp, qp);
-		if (qp->dv)
-			shim_insert(qp->dv, qp);
 	} else {
-		/* A new QP of this number waits in place_of until the old one's completions are gone. */
-		lock_cqs_too(qp);
-		shim_clean(qp);
-		qp->context->qps[qp->qpn >> 12][qp->qpn & 0xfff] = NULL;
-		unlock_cqs(qp);
+		leave_cqs(qp);
 		count_qp(qp);
 		free_qp(qp);
 	}
@@ -895,17 +1035,21 @@ static struct ibv_mr *alloc_null_mr(struct ibv_pd *pd)
 static struct ibv_context *opened(struct ibv_context *context)
 {
 	struct verbs_context *vctx = context ? verbs_get_ctx(context) : NULL;
-	struct ibv_device_attr attr;
+	struct mlx5dv_context dv = {.comp_mask = MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH};
+	struct ibv_device_attr_ex attr;
 	struct shim_context *c;
 
-	if (!vctx || !mlx5dv_is_supported(context->device) || ibv_query_device(context, &attr))
+	if (!vctx || !mlx5dv_is_supported(context->device) || ibv_query_device_ex(context, NULL, &attr) || mlx5dv_query_device(context, &dv))
 		return context;
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return context;
 	c->context = context;
 	c->ops = context->ops;
-	c->atomics = attr.atomic_cap != IBV_ATOMIC_NONE;
+	c->atomics = attr.orig_attr.atomic_cap != IBV_ATOMIC_NONE;
+	c->csum = attr.orig_attr.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM;
+	c->max_tso = attr.tso_caps.max_tso;
+	c->max_copy = dv.comp_mask & MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH ? dv.max_wr_memcpy_length : 0;
 	context->ops.post_send = shim_post_send;
 	context->ops.post_recv = shim_post_recv;
 	context->ops.post_srq_recv = shim_post_srq_recv;
@@ -944,8 +1088,10 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 	pthread_mutex_lock(&shim_lock);
 	shim_remove(context);
 	pthread_mutex_unlock(&shim_lock);
-	for (i = 0; i < 4096; i++)
-		free(c->qps[i]);
+	for (i = 0; i < 4096; i++) {
+		free(c->by_number[i]);
+		free(c->by_index[i]);
+	}
 	free(c);
 	return 0;
 }

@@ -44,10 +44,10 @@ static enum ibv_wc_status scatter_send(const struct shim_qp *qp, const struct ml
 {
 	const struct inlay_sq *q = &qp->sq.q;
 	const uint8_t *wqe = inlay_sq_wqe(q, inlay_cqe_wqe_counter(cqe));
-	uint32_t units = wqe[7] & 0x3f, fixed = 2, length = inlay_cqe_byte_count(cqe);
+	uint32_t units = wqe[7] & 0x3f, fixed = 2 + qp->sq.to, length = inlay_cqe_byte_count(cqe);
 
 	if (wqe[3] == MLX5_OPCODE_ATOMIC_CS || wqe[3] == MLX5_OPCODE_ATOMIC_FA) {
-		fixed = 3;
+		fixed++;
 		length = 8;
 	} else if (wqe[3] != MLX5_OPCODE_RDMA_READ) {
 		return IBV_WC_REM_INV_REQ_ERR;
@@ -89,11 +89,16 @@ static void show(const struct mlx5_cqe64 *cqe)
  */
 INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint64_t *wr_id, enum ibv_wc_status *status, uint32_t *opcode)
 {
-	struct shim_qp *qp = shim_qp_by_number(cq->context, inlay_cqe_qpn(cqe));
 	const void *payload = NULL;
+	struct shim_qp *qp = NULL;
 
+	if (INLAY_UNLIKELY(cq->context->indexed) && !inlay_cqe_is_send(cqe))
+		qp = shim_qp_of(cq->context->by_index, inlay_cqe_user_index(cqe));
+	if (INLAY_LIKELY(!qp))
+		qp = shim_qp_of(cq->context->by_number, inlay_cqe_qpn(cqe));
 	if (INLAY_UNLIKELY(!qp))
 		return POLL_ERROR;
+	cq->csum = qp->csum;
 	*status = IBV_WC_SUCCESS;
 	if (inlay_cqe_is_error(cqe)) {
 		*status = inlay_cqe_status(cqe);
@@ -140,6 +145,8 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 
 static uint32_t send_opcode(const struct mlx5_cqe64 *cqe, uint32_t recorded)
 {
+	if (INLAY_UNLIKELY(recorded == IBV_WC_DRIVER2)) /* a raw WQE, whatever it is */
+		return recorded;
 	switch (inlay_cqe_send_opcode(cqe)) {
 	case MLX5_OPCODE_RDMA_WRITE_IMM:
 	case MLX5_OPCODE_RDMA_WRITE: return IBV_WC_RDMA_WRITE;
@@ -149,6 +156,7 @@ static uint32_t send_opcode(const struct mlx5_cqe64 *cqe, uint32_t recorded)
 	case MLX5_OPCODE_RDMA_READ: return IBV_WC_RDMA_READ;
 	case MLX5_OPCODE_ATOMIC_CS: return IBV_WC_COMP_SWAP;
 	case MLX5_OPCODE_ATOMIC_FA: return IBV_WC_FETCH_ADD;
+	case MLX5_OPCODE_TSO: return IBV_WC_TSO;
 	default: return recorded;
 	}
 }
@@ -162,6 +170,26 @@ static uint32_t flags_rqpn(const struct mlx5_cqe64 *cqe)
 static unsigned int grh_flag(const struct mlx5_cqe64 *cqe)
 {
 	return flags_rqpn(cqe) >> 28 & 3 ? IBV_WC_GRH : 0;
+}
+
+/* Of a packet: that its IPv4 header and what is in it are good. */
+static unsigned int csum_flag(const struct mlx5_cqe64 *cqe)
+{
+	const uint32_t both = MLX5_CQE_L3_OK | MLX5_CQE_L4_OK;
+
+	return (inlay_cqe_checks(cqe) & both) == both && inlay_cqe_l3_type(cqe) == MLX5_CQE_L3_HDR_TYPE_IPV4 ? IBV_WC_IP_CSUM_OK : 0;
+}
+
+/* The next completion. A wrong signature is not one: its transfer completes later. */
+static inline const struct mlx5_cqe64 *next(struct shim_cq *cq)
+{
+	const struct mlx5_cqe64 *cqe;
+
+	while ((cqe = inlay_cq_peek(&cq->q)) && INLAY_UNLIKELY(inlay_cqe_opcode(cqe) == MLX5_CQE_SIG_ERR)) {
+		shim_key_error(cqe);
+		inlay_cq_advance(&cq->q, 1);
+	}
+	return cqe;
 }
 
 /* ---- ibv_poll_cq ---- */
@@ -180,9 +208,11 @@ INLAY_ALWAYS void fill_send(struct ibv_wc *wc, const struct mlx5_cqe64 *cqe, uin
 		wc->byte_len = 8;
 }
 
-INLAY_ALWAYS void fill_recv(struct ibv_wc *wc, const struct mlx5_cqe64 *cqe)
+INLAY_ALWAYS void fill_recv(struct ibv_wc *wc, const struct mlx5_cqe64 *cqe, bool csum)
 {
 	wc->byte_len = inlay_cqe_byte_count(cqe);
+	if (INLAY_UNLIKELY(csum))
+		wc->wc_flags |= csum_flag(cqe);
 	if (INLAY_UNLIKELY(wc->status != IBV_WC_SUCCESS))
 		return;
 	wc->opcode = IBV_WC_RECV;
@@ -216,7 +246,7 @@ int shim_poll_cq(struct ibv_cq *ibcq, int entries, struct ibv_wc *wc)
 		return ((struct shim_context *)shim_find(ibcq->context))->ops.poll_cq(ibcq, entries, wc);
 	shim_acquire(&cq->lock);
 	for (n = 0; n < entries; n++, wc++) {
-		const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq->q);
+		const struct mlx5_cqe64 *cqe = next(cq);
 		uint32_t opcode = 0;
 
 		if (!cqe)
@@ -230,7 +260,7 @@ int shim_poll_cq(struct ibv_cq *ibcq, int entries, struct ibv_wc *wc)
 			else if (inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)
 				fill_send(wc, cqe, opcode);
 			else
-				fill_recv(wc, cqe);
+				fill_recv(wc, cqe, cq->csum);
 		}
 		inlay_cq_advance_quiet(&cq->q, 1);
 		if (INLAY_UNLIKELY(err))
@@ -265,7 +295,7 @@ static struct ibv_cq_ex *second_of(struct shim_cq *cq)
 /* Between start and end, what the program reads is either the CQ's own (cq->cqe) or the second's. */
 static int own_next(struct shim_cq *cq, struct ibv_cq_ex *ex)
 {
-	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq->q);
+	const struct mlx5_cqe64 *cqe = next(cq);
 	int err;
 
 	if (!cqe)
@@ -363,9 +393,9 @@ static enum ibv_wc_opcode opcode_of(const struct shim_cq *cq)
 	}
 }
 
-static unsigned int flags_of(const struct mlx5_cqe64 *cqe)
+static unsigned int flags_of(const struct mlx5_cqe64 *cqe, bool csum)
 {
-	unsigned int flags = grh_flag(cqe);
+	unsigned int flags = grh_flag(cqe) | (csum && !inlay_cqe_is_send(cqe) ? csum_flag(cqe) : 0);
 
 	switch (inlay_cqe_opcode(cqe)) {
 	case MLX5_CQE_RESP_WR_IMM:
@@ -376,7 +406,7 @@ static unsigned int flags_of(const struct mlx5_cqe64 *cqe)
 }
 
 READ(enum ibv_wc_opcode, opcode, opcode_of(cq))
-READ(unsigned int, wc_flags, flags_of(cqe))
+READ(unsigned int, wc_flags, flags_of(cqe, cq->csum))
 READ(uint32_t, vendor_err, inlay_cqe_vendor_syndrome(cqe))
 READ(uint32_t, byte_len, inlay_cqe_byte_count(cqe))
 READ(__be32, imm_data, inlay_cqe_opcode(cqe) == MLX5_CQE_RESP_SEND_INV ? inlay_cqe_invalidated_rkey(cqe) : inlay_cqe_imm_be(cqe))
@@ -468,15 +498,26 @@ struct ibv_cq *shim_event(struct shim_cq *cq, struct ibv_cq *from)
 	return cq->cq;
 }
 
+static void clean(struct shim_cq *cq, struct shim_qp *qp, struct shim_srq *srq)
+{
+	void (*gone)(const struct mlx5_cqe64 *cqe, void *arg) = srq ? inlay_srq_gone : NULL;
+
+	if (cq->programs)
+		return;
+	if (srq)
+		shim_acquire(&srq->lock);
+	if (qp->indexed)
+		inlay_cq_clean_index(&cq->q, qp->index, gone, srq ? &srq->q : NULL);
+	else
+		inlay_cq_clean(&cq->q, qp->qpn, gone, srq ? &srq->q : NULL);
+	if (srq)
+		shim_release(&srq->lock);
+}
+
 /* Takes a QP that was reset or destroyed out of its CQs, which are locked: libmlx5 no longer does, since they are inlay's. */
 void shim_clean(struct shim_qp *qp)
 {
-	if (qp->srq)
-		shim_acquire(&qp->srq->lock);
-	if (!qp->recv_cq->programs)
-		inlay_cq_clean(&qp->recv_cq->q, qp->qpn, qp->srq ? inlay_srq_gone : NULL, qp->srq ? &qp->srq->q : NULL);
-	if (qp->srq)
-		shim_release(&qp->srq->lock);
-	if (qp->send_cq != qp->recv_cq && !qp->send_cq->programs)
-		inlay_cq_clean(&qp->send_cq->q, qp->qpn, NULL, NULL);
+	clean(qp->recv_cq, qp, qp->srq);
+	if (qp->send_cq != qp->recv_cq)
+		clean(qp->send_cq, qp, NULL);
 }

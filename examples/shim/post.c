@@ -33,6 +33,12 @@ static inline bool room(struct shim_sq *sq)
 	return INLAY_LIKELY(sq->room) || refill(sq);
 }
 
+/* What libmlx5 calls what inlay's posts refuse. */
+static int errno_of(int err)
+{
+	return err == -EAGAIN || err == -E2BIG ? ENOMEM : -err;
+}
+
 /* INLAY_* of a request's IBV_SEND_*: bits are moved rather than tested. */
 static inline uint32_t flags_of(struct shim_sq *sq, unsigned int send_flags)
 {
@@ -91,28 +97,101 @@ INLAY_ALWAYS int post(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t
 	}
 }
 
-/* One datagram, likewise. */
-INLAY_ALWAYS int post_ud(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
+/* One of those that name their destination. */
+static int post_to(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
 {
-	const struct mlx5_wqe_av *to = shim_av(wr->wr.ud.ah);
+	struct inlay_remote remote = {wr->wr.rdma.remote_addr, wr->wr.rdma.rkey};
+	const struct ibv_sge *sge = wr->sg_list;
+	struct inlay_sq *q = &qp->sq.q;
+	const struct mlx5_wqe_av *to;
 	struct inlay_av av;
 
-	if (INLAY_UNLIKELY(!to))
-		return -ENOMEM;
-	inlay_av_init(&av, to, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+	if (inlay_sq_type(q) == IBV_QPT_UD) {
+		to = shim_av(wr->wr.ud.ah);
+		if (INLAY_UNLIKELY(!to))
+			return -ENOMEM;
+		if (INLAY_UNLIKELY(wr->opcode != IBV_WR_SEND && wr->opcode != IBV_WR_SEND_WITH_IMM))
+			return -EINVAL;
+		inlay_av_init(&av, to, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+	} else {
+		inlay_av_init_xrc(&av, wr->qp_type.xrc.remote_srqn);
+	}
 	switch (wr->opcode) {
 	case IBV_WR_SEND:
-		return inlay_post_ud_send(&qp->sq.q, &av, wr->sg_list, num_sge, flags);
+		return inlay_post_to_send(q, &av, sge, num_sge, flags);
 	case IBV_WR_SEND_WITH_IMM:
-		return inlay_post_ud_send_imm(&qp->sq.q, &av, wr->imm_data, wr->sg_list, num_sge, flags);
-	default:
-		return -EINVAL;
+		return inlay_post_to_send_imm(q, &av, wr->imm_data, sge, num_sge, flags);
+	case IBV_WR_SEND_WITH_INV:
+		return inlay_post_to_send_inv(q, &av, wr->invalidate_rkey, sge, num_sge, flags);
+	case IBV_WR_RDMA_WRITE:
+		return inlay_post_to_write(q, &av, &remote, sge, num_sge, flags);
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return inlay_post_to_write_imm(q, &av, &remote, wr->imm_data, sge, num_sge, flags);
+	case IBV_WR_RDMA_READ:
+		return inlay_post_to_read(q, &av, &remote, sge, num_sge, flags & ~(uint32_t)INLAY_INLINE);
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		if (num_sge != 1)
+			return -EINVAL;
+		flags &= ~(uint32_t)INLAY_INLINE;
+		remote.addr = wr->wr.atomic.remote_addr;
+		remote.rkey = wr->wr.atomic.rkey;
+		return wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ?
+			       inlay_post_to_fetch_add(q, &av, &remote, wr->wr.atomic.compare_add, sge, flags) :
+			       inlay_post_to_cmp_swap(q, &av, &remote, wr->wr.atomic.compare_add, wr->wr.atomic.swap, sge, flags);
+	default: /* a change of a key, or none that there is */
+		return post(qp, wr, num_sge, flags);
 	}
+}
+
+/* What the device does to a packet. false: it cannot. */
+static bool eth_of(const struct shim_qp *qp, unsigned int send_flags, struct inlay_eth *eth)
+{
+	bool csum = send_flags & IBV_SEND_IP_CSUM;
+
+	*eth = inlay_eth_csum(csum ? INLAY_CSUM_L3 | INLAY_CSUM_L4 : 0);
+	return !csum || qp->context->csum;
+}
+
+static bool tso_ok(const struct shim_sq *sq, uint32_t hdr_sz, uint32_t mss)
+{
+	return hdr_sz >= 14 && hdr_sz <= sq->max_tso_header && mss && mss < 16384;
+}
+
+/* One packet. */
+static int post_packet(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
+{
+	struct inlay_eth eth;
+	uint64_t total = 0;
+	uint32_t i;
+
+	if (!eth_of(qp, wr->send_flags, &eth))
+		return -EINVAL;
+	if (wr->opcode == IBV_WR_SEND)
+		return inlay_post_packet(&qp->sq.q, eth, wr->sg_list, num_sge, flags);
+	if (wr->opcode != IBV_WR_TSO || !tso_ok(&qp->sq, wr->tso.hdr_sz, wr->tso.mss))
+		return -EINVAL;
+	for (i = 0; i < num_sge; i++)
+		total += wr->sg_list[i].length;
+	if (total > qp->context->max_tso)
+		return -EINVAL;
+	return inlay_post_tso(&qp->sq.q, inlay_eth_mss(eth, wr->tso.mss), wr->tso.hdr, wr->tso.hdr_sz, wr->sg_list, num_sge, flags);
 }
 
 INLAY_ALWAYS int post_any(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
 {
-	return inlay_sq_type(&qp->sq.q) == IBV_QPT_UD ? post_ud(qp, wr, num_sge, flags) : post(qp, wr, num_sge, flags);
+	switch (inlay_sq_type(&qp->sq.q)) {
+	case IBV_QPT_RC:
+	case IBV_QPT_UC:
+		return post(qp, wr, num_sge, flags);
+	case IBV_QPT_UD:
+	case IBV_QPT_XRC_SEND:
+		return post_to(qp, wr, num_sge, flags);
+	case IBV_QPT_RAW_PACKET:
+		return post_packet(qp, wr, num_sge, flags);
+	default: /* a DCI's destination is in no request */
+		return -EINVAL;
+	}
 }
 
 /* The opcode of a completion whose CQE says no more than that a key was changed. */
@@ -136,14 +215,15 @@ static int post_one(struct shim_qp *qp, const struct ibv_send_wr *wr)
 	if (wr->send_flags & IBV_SEND_INLINE) {
 		for (i = 0; i < num_sge; i++)
 			total += wr->sg_list[i].length;
-		if (INLAY_UNLIKELY(total > sq->max_inline))
+		/* Of a packet, what the device wants inline in any case is not counted. */
+		if (INLAY_UNLIKELY(total > sq->max_inline + inlay_sq_min_inline(&sq->q)))
 			return ENOMEM;
 		err = num_sge == 1 ? post_any(qp, wr, 1, flags | INLAY_INLINE) : post_any(qp, wr, num_sge, flags | INLAY_INLINE);
 	} else {
 		err = num_sge == 1 ? post_any(qp, wr, 1, flags) : post_any(qp, wr, num_sge, flags);
 	}
 	if (INLAY_UNLIKELY(err))
-		return -err;
+		return errno_of(err);
 	remember(sq, index, wr->wr_id, changes_key(wr));
 	sq->fence = changes_key(wr) ? INLAY_FENCE_INITIATOR_SMALL : 0;
 	return 0;
@@ -172,10 +252,15 @@ int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 
 /* ---- ibv_wr_*: the WQE is built as the calls come, with inlay's cursor ---- */
 
-/* What nobody calls on a QP of inlay's: there the shim keeps its own pointer, so that these calls, four a post, need not look it up. */
+/* What has no meaning to anybody: there the shim keeps its own pointer, so that these calls, four a post, need not look it up. */
+static struct shim_qp *qp_of(struct ibv_qp_ex *ex)
+{
+	return (struct shim_qp *)(uintptr_t)ex->comp_mask;
+}
+
 static struct shim_sq *sq_of(struct ibv_qp_ex *ex)
 {
-	return (struct shim_sq *)ex->wr_set_xrc_srqn;
+	return &qp_of(ex)->sq;
 }
 
 static void wr_start(struct ibv_qp_ex *ex)
@@ -219,29 +304,56 @@ static void wr_abort(struct ibv_qp_ex *ex)
 }
 
 /* An error stays until ibv_wr_complete reports it; the calls in between do nothing. */
-static void fail(struct shim_sq *sq, int err)
+void shim_wr_fail(struct shim_sq *sq, int err)
 {
 	if (!sq->err)
 		sq->err = err;
 }
 
 /*
- * Every builder begins here, and goes on with *at, which it leaves in sq->at. setters: how many calls complete the WQE. How long it becomes
- * they do not know yet: it is begun as the longest, for which there is always room below max_sends. Returns false when there is or was an
- * error.
+ * Every builder begins here, and goes on with *at, which it leaves in sq->at: behind the destination, where there is one, whose place is
+ * kept, since it may be set before or after the data. How long the WQE becomes nobody knows yet: it is begun as the longest, for which there
+ * is always room below max_sends. Returns false when there is or was an error.
  */
-INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be, uint8_t setters, struct inlay_cursor *at)
+INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be, struct inlay_cursor *at)
 {
 	if (INLAY_UNLIKELY(!room(sq) || inlay_sq_begin(&sq->q, sq->longest, at)))
-		fail(sq, ENOMEM);
+		shim_wr_fail(sq, ENOMEM);
 	if (INLAY_UNLIKELY(sq->err))
 		return false;
 	sq->opcode = opcode;
 	sq->imm_be = imm_be;
 	sq->flags = flags_of(sq, ex->wr_flags);
 	sq->fence = 0;
-	sq->missing = setters;
+	sq->missing = 1;
+	if (sq->to) {
+		sq->missing = 2;
+		sq->address = *at;
+		at->at += sq->to * INLAY_DS;
+		at->ds += sq->to;
+	}
 	return true;
+}
+
+/* The same for what is posted as a whole: inlay's posts begin the WQE themselves. */
+bool shim_wr_room(struct shim_sq *sq, struct ibv_qp_ex *ex, uint32_t n)
+{
+	if (INLAY_UNLIKELY(sq->room < n && (!refill(sq) || sq->room < n)))
+		shim_wr_fail(sq, ENOMEM);
+	if (INLAY_UNLIKELY(sq->err))
+		return false;
+	sq->flags = flags_of(sq, ex->wr_flags);
+	sq->fence = 0;
+	return true;
+}
+
+/* And its end. index: of the WQE; opcode: as in remember. */
+void shim_wr_posted(struct shim_sq *sq, struct ibv_qp_ex *ex, int err, uint32_t index, uint32_t opcode)
+{
+	if (INLAY_UNLIKELY(err))
+		shim_wr_fail(sq, errno_of(err));
+	else
+		remember(sq, (uint16_t)index, ex->wr_id, opcode);
 }
 
 /* Every setter ends here; the last one completes the WQE. */
@@ -255,21 +367,13 @@ INLAY_ALWAYS void set(struct shim_sq *sq, struct ibv_qp_ex *ex, struct inlay_cur
 	inlay_sq_commit(&sq->q, at, sq->opcode, 0, sq->flags, sq->imm_be);
 }
 
-/* A datagram's address may be set before or after its data: its place is kept. */
 INLAY_ALWAYS void wr_plain(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be)
 {
 	struct shim_sq *sq = sq_of(ex);
-	bool ud = inlay_sq_type(&sq->q) == IBV_QPT_UD;
 	struct inlay_cursor at;
 
-	if (INLAY_UNLIKELY(!begin(sq, ex, opcode, imm_be, ud ? 2 : 1, &at)))
-		return;
-	if (ud) {
-		sq->address = at;
-		at.at += sizeof(struct inlay_av);
-		at.ds += sizeof(struct inlay_av) / INLAY_DS;
-	}
-	sq->at = at;
+	if (INLAY_LIKELY(begin(sq, ex, opcode, imm_be, &at)))
+		sq->at = at;
 }
 
 static void wr_send(struct ibv_qp_ex *ex)
@@ -292,7 +396,7 @@ INLAY_ALWAYS void wr_remote(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_b
 	struct shim_sq *sq = sq_of(ex);
 	struct inlay_cursor at;
 
-	if (INLAY_LIKELY(begin(sq, ex, opcode, imm_be, 1, &at)))
+	if (INLAY_LIKELY(begin(sq, ex, opcode, imm_be, &at)))
 		sq->at = inlay_seg_raddr(at, remote_addr, rkey);
 }
 
@@ -316,7 +420,7 @@ INLAY_ALWAYS void wr_atomic(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t rkey,
 	struct shim_sq *sq = sq_of(ex);
 	struct inlay_cursor at;
 
-	if (INLAY_LIKELY(begin(sq, ex, opcode, 0, 1, &at)))
+	if (INLAY_LIKELY(begin(sq, ex, opcode, 0, &at)))
 		sq->at = inlay_seg_atomic(inlay_seg_raddr(at, remote_addr, rkey), swap_add, compare);
 }
 
@@ -343,7 +447,7 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t num_sge, const struct i
 	struct shim_sq *sq = sq_of(ex);
 
 	if (INLAY_UNLIKELY((int64_t)num_sge > sq->max_sge))
-		fail(sq, ENOMEM);
+		shim_wr_fail(sq, ENOMEM);
 	if (INLAY_LIKELY(!sq->err))
 		set(sq, ex, inlay_seg_sges(sq->at, sg_list, (uint32_t)num_sge));
 }
@@ -353,7 +457,7 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
 	struct shim_sq *sq = sq_of(ex);
 
 	if (INLAY_UNLIKELY(length > sq->max_inline))
-		fail(sq, ENOMEM);
+		shim_wr_fail(sq, ENOMEM);
 	if (INLAY_LIKELY(!sq->err))
 		set(sq, ex, inlay_seg_inline(sq->at, addr, (uint32_t)length));
 }
@@ -368,7 +472,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf, const 
 	for (i = 0; i < num_buf; i++) {
 		total += buf_list[i].length;
 		if (total > sq->max_inline) {
-			fail(sq, ENOMEM);
+			shim_wr_fail(sq, ENOMEM);
 			break;
 		}
 		if (buf_list[i].length)
@@ -385,7 +489,7 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t rem
 	struct inlay_av av;
 
 	if (INLAY_UNLIKELY(!to))
-		fail(sq, ENOMEM);
+		shim_wr_fail(sq, ENOMEM);
 	if (INLAY_UNLIKELY(sq->err))
 		return;
 	inlay_av_init(&av, to, remote_qpn, remote_qkey);
@@ -393,35 +497,172 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t rem
 	set(sq, ex, sq->at);
 }
 
-/* Both changes of a memory window's key are complete as they are. */
-static void changed_key(struct shim_sq *sq, struct ibv_qp_ex *ex, int err, uint16_t index, uint32_t opcode)
+static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t remote_srqn)
 {
-	if (INLAY_UNLIKELY(err)) {
-		fail(sq, -err);
+	struct shim_sq *sq = sq_of(ex);
+	struct inlay_av av;
+
+	if (INLAY_UNLIKELY(sq->err))
 		return;
-	}
-	remember(sq, index, ex->wr_id, opcode);
-	sq->fence = INLAY_FENCE_INITIATOR_SMALL;
+	inlay_av_init_xrc(&av, remote_srqn);
+	inlay_seg_av_compact(sq->address, &av);
+	set(sq, ex, sq->at);
 }
 
+/* Both changes of a memory window's key are complete as they are. */
 static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
 {
 	struct shim_sq *sq = sq_of(ex);
-	uint16_t index = inlay_sq_index(&sq->q);
-	struct inlay_cursor at;
+	uint32_t index = inlay_sq_index(&sq->q);
 
-	if (INLAY_LIKELY(begin(sq, ex, MLX5_OPCODE_UMR, 0, 0, &at)))
-		changed_key(sq, ex, inlay_post_local_inv(&sq->q, invalidate_rkey, sq->flags), index, IBV_WC_LOCAL_INV);
+	if (INLAY_UNLIKELY(!shim_wr_room(sq, ex, 1)))
+		return;
+	shim_wr_posted(sq, ex, inlay_post_local_inv(&sq->q, invalidate_rkey, sq->flags), index, IBV_WC_LOCAL_INV);
+	sq->fence = INLAY_FENCE_INITIATOR_SMALL;
 }
 
 static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *bind_info)
 {
 	struct shim_sq *sq = sq_of(ex);
-	uint16_t index = inlay_sq_index(&sq->q);
+	uint32_t index = inlay_sq_index(&sq->q);
+
+	if (INLAY_UNLIKELY(!shim_wr_room(sq, ex, 1)))
+		return;
+	shim_wr_posted(sq, ex, inlay_post_bind_mw(&sq->q, mw, rkey, bind_info, sq->flags), index, IBV_WC_BIND_MW);
+	sq->fence = INLAY_FENCE_INITIATOR_SMALL;
+}
+
+/* ---- raw packets ---- */
+
+static void wr_send_packet(struct ibv_qp_ex *ex)
+{
+	struct shim_sq *sq = sq_of(ex);
 	struct inlay_cursor at;
 
-	if (INLAY_LIKELY(begin(sq, ex, MLX5_OPCODE_UMR, 0, 0, &at)))
-		changed_key(sq, ex, inlay_post_bind_mw(&sq->q, mw, rkey, bind_info, sq->flags), index, IBV_WC_BIND_MW);
+	if (INLAY_UNLIKELY(!eth_of(qp_of(ex), ex->wr_flags, &sq->eth)))
+		shim_wr_fail(sq, EINVAL);
+	if (INLAY_LIKELY(begin(sq, ex, MLX5_OPCODE_SEND, 0, &at)) && !inlay_sq_min_inline(&sq->q))
+		sq->at = inlay_seg_eth(at, sq->eth, NULL, 0);
+}
+
+static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t mss)
+{
+	struct shim_sq *sq = sq_of(ex);
+	struct inlay_cursor at;
+
+	if (INLAY_UNLIKELY(!eth_of(qp_of(ex), ex->wr_flags, &sq->eth) || !tso_ok(sq, hdr_sz, mss)))
+		shim_wr_fail(sq, EINVAL);
+	if (INLAY_LIKELY(begin(sq, ex, MLX5_OPCODE_TSO, 0, &at)))
+		sq->at = inlay_seg_eth(at, inlay_eth_mss(sq->eth, mss), hdr, hdr_sz);
+}
+
+/*
+ * The setters of a device that wants a packet's header inline: it is in the data, so the packet is posted as a whole. Segmentation has its
+ * header from the beginning.
+ */
+static void packet(struct ibv_qp_ex *ex, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+{
+	struct shim_sq *sq = sq_of(ex);
+	uint32_t index = inlay_sq_index(&sq->q);
+
+	if (INLAY_LIKELY(!sq->err))
+		shim_wr_posted(sq, ex, inlay_post_packet(&sq->q, sq->eth, sge, num_sge, sq->flags | flags), index, 0);
+}
+
+static void wr_set_packet_sge_list(struct ibv_qp_ex *ex, size_t num_sge, const struct ibv_sge *sg_list)
+{
+	struct shim_sq *sq = sq_of(ex);
+
+	if (INLAY_UNLIKELY(sq->opcode == MLX5_OPCODE_TSO)) {
+		wr_set_sge_list(ex, num_sge, sg_list);
+		return;
+	}
+	if (INLAY_UNLIKELY((int64_t)num_sge > sq->max_sge))
+		shim_wr_fail(sq, ENOMEM);
+	packet(ex, sg_list, (uint32_t)num_sge, 0);
+}
+
+static void wr_set_packet_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint32_t length)
+{
+	struct ibv_sge sge = {addr, length, lkey};
+
+	wr_set_packet_sge_list(ex, 1, &sge);
+}
+
+static void wr_set_packet_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf, const struct ibv_data_buf *buf_list)
+{
+	struct shim_sq *sq = sq_of(ex);
+	struct ibv_sge sge[INLAY_MAX_DS];
+	size_t total = 0, i;
+
+	if (INLAY_UNLIKELY(sq->opcode == MLX5_OPCODE_TSO)) {
+		wr_set_inline_data_list(ex, num_buf, buf_list);
+		return;
+	}
+	for (i = 0; i < num_buf && i < INLAY_MAX_DS; i++) {
+		sge[i] = (struct ibv_sge){.addr = (uintptr_t)buf_list[i].addr, .length = (uint32_t)buf_list[i].length};
+		total += buf_list[i].length;
+	}
+	if (INLAY_UNLIKELY(i < num_buf || total > sq->max_inline + inlay_sq_min_inline(&sq->q)))
+		shim_wr_fail(sq, ENOMEM);
+	packet(ex, sge, (uint32_t)i, INLAY_INLINE);
+}
+
+static void wr_set_packet_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
+{
+	struct ibv_data_buf buf = {addr, length};
+
+	wr_set_packet_inline_data_list(ex, 1, &buf);
+}
+
+/* ---- mlx5dv_wr_* ---- */
+
+static void wr_set_dc_addr(struct mlx5dv_qp_ex *dv, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key)
+{
+	const struct mlx5_wqe_av *to = shim_av(ah);
+	struct shim_qp *qp = shim_qp_of_dv(dv);
+	struct shim_sq *sq = &qp->sq;
+	struct inlay_av av;
+
+	if (INLAY_UNLIKELY(!to))
+		shim_wr_fail(sq, ENOMEM);
+	if (INLAY_UNLIKELY(sq->err))
+		return;
+	inlay_av_init(&av, to, 0, 0);
+	inlay_av_to_dct(&av, remote_dctn, remote_dc_key);
+	inlay_seg_av(sq->address, &av);
+	set(sq, ibv_qp_to_qp_ex(qp->qp), sq->at);
+}
+
+static void wr_set_dc_addr_stream(struct mlx5dv_qp_ex *dv, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key,
+				  uint16_t stream_id)
+{
+	shim_qp_of_dv(dv)->sq.flags |= INLAY_STREAM(stream_id);
+	wr_set_dc_addr(dv, ah, remote_dctn, remote_dc_key);
+}
+
+static void wr_raw_wqe(struct mlx5dv_qp_ex *dv, const void *wqe)
+{
+	struct shim_qp *qp = shim_qp_of_dv(dv);
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp->qp);
+	uint32_t index = inlay_sq_index(&qp->sq.q);
+
+	if (INLAY_LIKELY(shim_wr_room(&qp->sq, ex, 1)))
+		shim_wr_posted(&qp->sq, ex, inlay_post_raw(&qp->sq.q, wqe, 0), index, IBV_WC_DRIVER2);
+}
+
+static void wr_memcpy(struct mlx5dv_qp_ex *dv, uint32_t dest_lkey, uint64_t dest_addr, uint32_t src_lkey, uint64_t src_addr, size_t length)
+{
+	struct shim_qp *qp = shim_qp_of_dv(dv);
+	struct ibv_sge to = {dest_addr, (uint32_t)length, dest_lkey}, from = {src_addr, (uint32_t)length, src_lkey};
+	struct ibv_sge scratch = {(uintptr_t)qp->opaque, sizeof(qp->opaque), qp->opaque_mr ? qp->opaque_mr->lkey : 0};
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp->qp);
+	uint32_t index = inlay_sq_index(&qp->sq.q);
+
+	if (INLAY_UNLIKELY(!length || length > qp->context->max_copy || !qp->opaque_mr))
+		shim_wr_fail(&qp->sq, EINVAL);
+	if (INLAY_LIKELY(shim_wr_room(&qp->sq, ex, 1)))
+		shim_wr_posted(&qp->sq, ex, inlay_post_memcpy(&qp->sq.q, &to, &from, &scratch, qp->sq.flags), index, IBV_WC_DRIVER3);
 }
 
 /* Fills in what the QP's type has; libmlx5 does the same, whatever the program said it would use. */
@@ -430,8 +671,7 @@ void shim_wr_install(struct ibv_qp_ex *ex)
 	uint32_t type = ex->qp_base.qp_type;
 	struct shim_qp *qp = shim_find(ex);
 
-	ex->wr_set_xrc_srqn = (void (*)(struct ibv_qp_ex *, uint32_t))&qp->sq;
-
+	ex->comp_mask = (uintptr_t)qp;
 	ex->wr_start = wr_start;
 	ex->wr_complete = wr_complete;
 	ex->wr_abort = wr_abort;
@@ -439,6 +679,17 @@ void shim_wr_install(struct ibv_qp_ex *ex)
 	ex->wr_set_sge_list = wr_set_sge_list;
 	ex->wr_set_inline_data = wr_set_inline_data;
 	ex->wr_set_inline_data_list = wr_set_inline_data_list;
+	if (type == IBV_QPT_RAW_PACKET) {
+		ex->wr_send = wr_send_packet;
+		ex->wr_send_tso = wr_send_tso;
+		if (!inlay_sq_min_inline(&qp->sq.q))
+			return;
+		ex->wr_set_sge = wr_set_packet_sge;
+		ex->wr_set_sge_list = wr_set_packet_sge_list;
+		ex->wr_set_inline_data = wr_set_packet_inline_data;
+		ex->wr_set_inline_data_list = wr_set_packet_inline_data_list;
+		return;
+	}
 	ex->wr_send = wr_send;
 	ex->wr_send_imm = wr_send_imm;
 	if (type == IBV_QPT_UD) {
@@ -455,49 +706,27 @@ void shim_wr_install(struct ibv_qp_ex *ex)
 	ex->wr_rdma_read = wr_rdma_read;
 	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
 	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
+	if (type == IBV_QPT_XRC_SEND)
+		ex->wr_set_xrc_srqn = wr_set_xrc_srqn;
 }
 
-/* ---- mlx5dv_wr_mr_*: keys over pieces of others ---- */
-
-static void wr_mr(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey, uint32_t access, uint32_t rounds, uint16_t n,
-		  const struct mlx5dv_mr_interleaved *parts, const struct ibv_sge *sge)
+/* Likewise, but a QP that was asked for none of mlx5's own has only the destinations of a DCI. */
+void shim_dv_install(struct shim_qp *qp)
 {
-	struct shim_qp *qp = shim_find(dv);
-	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp->qp);
-	struct shim_sq *sq = &qp->sq;
-	uint16_t index = inlay_sq_index(&sq->q);
-	struct inlay_cursor at;
+	struct mlx5dv_qp_ex *dv = mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_to_qp_ex(qp->qp));
+	uint32_t type = qp->qp->qp_type;
 
-	if (!begin(sq, ex, MLX5_OPCODE_UMR, 0, 0, &at))
-		return;
-	/* libmlx5's limits; it wants the flag, since the list lies in the WQE */
-	if (!(ex->wr_flags & IBV_SEND_INLINE)) {
-		fail(sq, EOPNOTSUPP);
-		return;
+	dv->comp_mask = (uintptr_t)qp;
+	if (type == IBV_QPT_DRIVER) {
+		dv->wr_set_dc_addr = wr_set_dc_addr;
+		dv->wr_set_dc_addr_stream = wr_set_dc_addr_stream;
 	}
-	if ((n + (parts ? 1u : 0u)) * INLAY_DS > sq->max_inline + 4) {
-		fail(sq, ENOMEM);
-		return;
-	}
-	changed_key(sq, ex, parts ? inlay_post_umr_interleaved(&sq->q, mkey->lkey, access, parts, n, rounds, sq->flags)
-				  : inlay_post_umr_list(&sq->q, mkey->lkey, access, sge, n, sq->flags), index, IBV_WC_DRIVER1);
-}
-
-static void wr_mr_list(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey, uint32_t access, uint16_t n, struct ibv_sge *sge)
-{
-	wr_mr(dv, mkey, access, 0, n, NULL, sge);
-}
-
-static void wr_mr_interleaved(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey, uint32_t access, uint32_t rounds, uint16_t n,
-			      struct mlx5dv_mr_interleaved *parts)
-{
-	wr_mr(dv, mkey, access, rounds, n, parts, NULL);
-}
-
-void shim_dv_install(struct mlx5dv_qp_ex *dv)
-{
-	dv->wr_mr_list = wr_mr_list;
-	dv->wr_mr_interleaved = wr_mr_interleaved;
+	if (qp->dv_ops)
+		dv->wr_raw_wqe = wr_raw_wqe;
+	if (type == IBV_QPT_DRIVER || (type == IBV_QPT_RC && qp->dv_ops))
+		dv->wr_memcpy = wr_memcpy;
+	if (type == IBV_QPT_RC && qp->dv_ops)
+		shim_key_install(dv);
 }
 
 /* ---- ibv_bind_mw: a window of type 1, whose key the provider chooses ---- */

@@ -4,16 +4,18 @@
  * destroy everything; posting and polling, which programs do through function pointers, goes to inlay's headers instead of libmlx5.
  *
  *   object.c  the way in: functions of libibverbs and libmlx5 that are replaced, who owns which queue, taking over
- *   post.c    ibv_post_send, ibv_wr_*, ibv_post_recv, ibv_post_srq_recv, ibv_bind_mw
+ *   post.c    ibv_post_send, ibv_wr_*, mlx5dv_wr_*, ibv_post_recv, ibv_post_srq_recv, ibv_bind_mw
+ *   key.c     mlx5dv_wr_mkey_configure and its setters, mlx5dv_wr_mr_*, signatures
  *   poll.c    ibv_poll_cq, ibv_start_poll and ibv_wc_read_*, events
  *   table.c   from a program's pointer to what the shim knows about it
  *
  * Who owns what. A queue is driven by inlay or by libmlx5, never by both. It is decided when a QP is created:
  *
- *   - a QP is inlay's when inlay knows its kind (RC, UC or UD, and nothing out of the ordinary: `uncovered` in object.c) and nothing that
- *     it completes to or receives from is libmlx5's; else it is libmlx5's as a whole, both its queues
+ *   - a QP is inlay's when inlay knows its kind (`uncovered` in object.c says what is out of the ordinary) and nothing that it completes to
+ *     or receives from is libmlx5's; else it is libmlx5's as a whole, both its queues
+ *   - the target QP of XRC has no queues, and is nobody's
  *   - a CQ is nobody's until it gets its first QP, and then its owner's for good
- *   - so is an SRQ, but its first receive decides too
+ *   - so is an SRQ, but its first receive decides too; an XRC SRQ names its CQ, and is its owner's from the beginning
  *   - a QP of libmlx5's on a CQ of inlay's gets a second CQ, which the program does not see: libmlx5's functions poll it whenever the
  *     first is found empty, it is armed with the first, and its events are reported as the first's (now and then one too many)
  *   - a QP of libmlx5's on an SRQ of inlay's cannot be, and is refused with ENOTSUP
@@ -29,10 +31,11 @@
  * inlay's so gets no QP of libmlx5's on it (ENOTSUP). A program that opens libibverbs by dlopen and takes its functions by dlsym
  * goes past the shim.
  * Resizing a CQ that was polled is refused (ENOTSUP). A receive of an SRQ that meets a page fault of on-demand paging ends in an error,
- * where libmlx5 posts it again. Operations that a QP's type does not have (TSO, on all of them), and atomics with other than one piece, are
- * refused with EINVAL, where libmlx5 lets the device find out. Pieces of a request that binds or invalidates are not posted. ibv_bind_mw
+ * where libmlx5 posts it again. Operations that a QP's type does not have, atomics with other than one piece, and empty packets are refused
+ * with EINVAL, where libmlx5 lets the device find out. Keys for crypto are not configured on a QP of inlay's (EOPNOTSUPP). Pieces of a request that binds or invalidates are not posted. ibv_bind_mw
  * does not refuse the null MR and memory of the device, which then end in an error. MLX5_STALL_CQ_POLL and MLX5_SINGLE_THREADED are not
- * known. A CQ that tells the wall clock's time or tags, or whose CQEs are compressed, is libmlx5's.
+ * known. A CQ that tells the wall clock's time or tags, or whose CQEs are compressed, is libmlx5's. comp_mask of ibv_qp_ex and mlx5dv_qp_ex,
+ * which verbs has given no meaning, is the shim's own.
  *
  * Threads. As with libmlx5 any thread may use any queue: each queue has a lock. A post never waits for a poll or the other way round, so
  * that a program may poll between ibv_wr_start and ibv_wr_complete: the poll leaves in `tail` and `done` what was completed, and the next
@@ -42,6 +45,7 @@
 #ifndef SHIM_H
 #define SHIM_H
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <infiniband/mlx5dv.h>
@@ -51,7 +55,22 @@
 extern int (*shim_real_init_obj)(struct mlx5dv_obj *obj, uint64_t type);
 #define mlx5dv_init_obj(obj, type) shim_real_init_obj(obj, type)
 #include <inlay/inlay.h>
+#include <inlay/devx.h>
 #undef mlx5dv_init_obj
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* What comes after us under this name. */
+#define NEXT(name) ({ \
+	static __typeof__(&name) next_; \
+	\
+	if (!next_) \
+		next_ = (__typeof__(next_))dlsym(RTLD_NEXT, #name); \
+	next_; \
+})
+
+/* Held while objects come and go; never while libibverbs may wait for the program. */
+extern pthread_mutex_t shim_lock;
 
 enum shim_owner {
 	SHIM_NOBODY,
@@ -66,6 +85,7 @@ enum shim_kind {
 	SHIM_CQ,
 	SHIM_SRQ,
 	SHIM_AH,
+	SHIM_KEY,
 };
 
 struct shim_context {
@@ -77,8 +97,13 @@ struct shim_context {
 	struct ibv_srq *(*create_srq_ex)(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
 	struct ibv_wq *(*create_wq)(struct ibv_context *context, struct ibv_wq_init_attr *attr);
 	struct ibv_mr *(*alloc_null_mr)(struct ibv_pd *pd);
-	struct shim_qp **qps[4096];       /* by QPN: its upper 12 bits, then the lower */
+	struct shim_qp **by_number[4096]; /* by QPN: its upper 12 bits, then the lower */
+	struct shim_qp **by_index[4096];  /* likewise by user index: those whose receives do not tell the QPN */
+	bool indexed;                     /* there is or was one of those */
 	bool atomics;
+	bool csum;                        /* of raw packets */
+	uint32_t max_tso;
+	uint64_t max_copy;
 	bool has_null_mr;
 	uint32_t null_lkey;               /* of memory that swallows what is written to it */
 };
@@ -100,11 +125,14 @@ struct shim_sq {
 	uint32_t longest;                 /* WQEBBs that one of max_sends may have */
 	int32_t max_sge;                  /* -1: the QP's state does not let it send */
 	uint32_t max_inline;
+	uint32_t max_tso_header;
+	uint32_t to;                      /* what a request's destination takes, in 16-byte units */
 	uint32_t always;                  /* INLAY_SIGNALED with sq_sig_all */
 	uint32_t fence;                   /* of the next post: behind a binding or an invalidation */
 	/* Between ibv_wr_start and ibv_wr_complete */
 	struct inlay_cursor at;
-	struct inlay_cursor address;      /* of a datagram: where its address vector goes */
+	struct inlay_cursor address;      /* where the destination goes */
+	struct inlay_eth eth;             /* of a packet whose header is not known yet */
 	int32_t err;
 	uint32_t begun;                   /* head at the start */
 	uint32_t begun_fence;             /* likewise */
@@ -132,11 +160,44 @@ struct shim_srq {
 	uint64_t *wr_ids;                 /* by entry */
 	uint32_t lock;
 	enum shim_owner owner;
+	struct shim_qp *stand_in;         /* of an XRC SRQ, for the QPs of others that its receives are of */
 };
 
 struct shim_ah {
 	enum shim_kind kind;
 	struct mlx5_wqe_av *av;           /* libmlx5's */
+};
+
+/* A key of mlx5dv_create_mkey. libmlx5 keeps to itself what signatures need, so the shim has its own. */
+struct shim_key {
+	enum shim_kind kind;
+	struct mlx5dv_mkey *key;
+	uint32_t entries;
+	bool has_sig, has_crypto;
+	bool used;                        /* by a QP of inlay's */
+	struct inlay_devx_psv psv[2];     /* of memory and wire */
+	struct mlx5dv_sig_block_attr attr;
+	struct mlx5dv_sig_block_domain domain[2];
+	union {
+		struct mlx5dv_sig_t10dif dif;
+		struct mlx5dv_sig_crc crc;
+	} sig[2];
+	enum { SHIM_SIG_NONE, SHIM_SIG_SET, SHIM_SIG_NEW } state;
+	uint32_t errors;
+	bool counted;                     /* whether the device knows how many */
+	bool wrong;
+	struct inlay_sig_error error;
+};
+
+/* A change of a key, between mlx5dv_wr_mkey_configure and its last setter. */
+struct shim_change {
+	struct shim_key *key;             /* NULL: there is none */
+	struct inlay_umr umr;
+	uint32_t setters;
+	union {
+		struct ibv_sge list[INLAY_MAX_DS];
+		struct mlx5dv_mr_interleaved interleaved[INLAY_MAX_DS];
+	};
 };
 
 struct shim_qp {
@@ -149,10 +210,17 @@ struct shim_qp {
 	struct shim_context *context;
 	struct inlay_uar uar;
 	struct ibv_pd *pd;                /* the program's */
-	uint32_t qpn;
+	uint32_t qpn;                     /* of a DC target in RTR, and before: 0 */
+	uint32_t index;                   /* user index */
+	bool indexed;                     /* which is what its receives are known by */
+	bool target;                      /* of DC: without queues */
+	bool csum;                        /* its receives tell about checksums */
 	int32_t max_send_sge;
 	bool extended;                    /* has ibv_wr_* */
-	struct mlx5dv_qp_ex *dv;          /* and mlx5dv_wr_mr_*; NULL: not */
+	uint64_t dv_ops;                  /* and of mlx5dv_wr_* these: MLX5DV_QP_EX_* */
+	struct shim_change *change;
+	struct ibv_mr *opaque_mr;         /* of the 64 bytes that copies want of their own */
+	uint8_t opaque[64] __attribute__((aligned(64)));
 };
 
 enum {
@@ -165,6 +233,7 @@ struct shim_cq {
 	struct inlay_cq q;
 	const struct mlx5_cqe64 *cqe;     /* what ibv_wc_read_* speak of; NULL: they speak of the second CQ's */
 	uint32_t send_opcode;             /* enum ibv_wc_opcode, where the CQE does not tell it */
+	bool csum;                        /* shim_qp.csum */
 	uint32_t lock;
 	struct shim_context *context;
 	struct ibv_cq *cq;
@@ -221,13 +290,20 @@ void shim_each(void (*visit)(const void *object, void *value));
 bool shim_take_srq(struct ibv_srq *srq);
 const struct mlx5_wqe_av *shim_av(struct ibv_ah *ah);
 
-/* post.c */
+/* post.c; of ibv_wr_*: whether there is room for n more WQEs, and what one that was posted whole leaves to do */
+bool shim_wr_room(struct shim_sq *sq, struct ibv_qp_ex *ex, uint32_t n);
+void shim_wr_posted(struct shim_sq *sq, struct ibv_qp_ex *ex, int err, uint32_t index, uint32_t opcode);
+void shim_wr_fail(struct shim_sq *sq, int err);
 int shim_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
 int shim_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 int shim_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 int shim_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 void shim_wr_install(struct ibv_qp_ex *qp);
-void shim_dv_install(struct mlx5dv_qp_ex *dv);
+void shim_dv_install(struct shim_qp *qp);
+
+/* key.c */
+void shim_key_install(struct mlx5dv_qp_ex *dv);
+void shim_key_error(const struct mlx5_cqe64 *cqe);
 
 /* poll.c */
 int shim_poll_cq(struct ibv_cq *cq, int entries, struct ibv_wc *wc);
@@ -236,11 +312,16 @@ void shim_poll_install(struct ibv_cq_ex *cq);
 struct ibv_cq *shim_event(struct shim_cq *cq, struct ibv_cq *from);
 void shim_clean(struct shim_qp *qp);
 
-static inline struct shim_qp *shim_qp_by_number(struct shim_context *context, uint32_t qpn)
+static inline struct shim_qp *shim_qp_of(struct shim_qp **const parts[4096], uint32_t number)
 {
-	struct shim_qp **part = context->qps[qpn >> 12];
+	struct shim_qp **part = parts[number >> 12];
 
-	return part ? part[qpn & 0xfff] : NULL;
+	return part ? part[number & 0xfff] : NULL;
+}
+
+static inline struct shim_qp *shim_qp_of_dv(const struct mlx5dv_qp_ex *dv)
+{
+	return (struct shim_qp *)(uintptr_t)dv->comp_mask;
 }
 
 static inline void shim_acquire(uint32_t *lock)

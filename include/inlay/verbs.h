@@ -280,10 +280,11 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 }
 
 /*
- * What the device wants of raw packets, as the kernel finds it out: wqe_inline_mode of the Ethernet
+ * Asks what the device wants of raw packets, and has for them, on behalf of a queue of inlay_sq_init;
+ * inlay_sq_from_qp does so itself. As the kernel finds it out: wqe_inline_mode of the Ethernet
  * capabilities says that no header need be inline (2), or leaves it to the port's context (1).
  */
-INLAY_COLD void inlay_sq_learn_packet_(struct inlay_sq *sq, struct ibv_context *context)
+INLAY_COLD void inlay_sq_query_packet(struct inlay_sq *sq, struct ibv_context *context)
 {
 	uint32_t caps[4 + 0x1000 / 4], vport[4 + 0x100 / 4], in[4] = {inlay_to_be32(0x100 << 16), inlay_to_be32(3), 0, 0};
 	uint32_t mode = 0, l2 = INLAY_L2_INLINE;
@@ -384,7 +385,7 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 		return inlay_refuse_(err, why, "the send ring has an impossible size or alignment");
 	}
 	if (qp->qp_type == IBV_QPT_RAW_PACKET)
-		inlay_sq_learn_packet_(sq, qp->context);
+		inlay_sq_query_packet(sq, qp->context);
 	inlay_sq_set_type(sq, qp->qp_type, device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type != IBV_QPT_UC &&
 			  qp->qp_type != IBV_QPT_UD && qp->qp_type != IBV_QPT_RAW_PACKET);
 	return cq ? inlay_sq_reserve(sq, cq, why) : 0;
@@ -424,6 +425,70 @@ INLAY_COLD int inlay_atomics_query(struct inlay_atomics *can, struct ibv_context
 	/* The mode, not 0: host order, is about 8 bytes alone. */
 	can->sizes_be = inlay_from_be32(out[4 + 2]) >> 30 ? can->sizes & ~8u : can->sizes;
 	return 0;
+}
+
+/* The end of both questions for a user index, which is in a dword of the answer. */
+INLAY_COLD int inlay_user_index_(int err, const uint32_t *out, uint32_t dword, uint32_t *index, const char **why)
+{
+	if (err || inlay_from_be32(out[0]) >> 24)
+		return inlay_refuse_(-ENOTSUP, why, "the context cannot query the object: no DEVX, or a DC target before RTR");
+	*index = inlay_from_be32(out[dword]) & 0xffffff;
+	return 0;
+}
+
+/*
+ * Asks for the index by which CQEs name a verbs QP (inlay_cqe_user_index). Receives of a raw packet
+ * QP name it in no other way: in place of the QPN they have a flow tag.
+ *
+ * Returns 0; -ENOTSUP when the context has no DEVX, and for a DC target before RTR, which has no
+ * number yet.
+ */
+INLAY_COLD int inlay_qp_user_index(struct ibv_qp *qp, uint32_t *index, const char **why)
+{
+	uint32_t in[4] = {0, 0, 0, 0}, out[68], opcode = 0x50b, dword = 10; /* QUERY_QP */
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	int err;
+
+	INLAY_CHECK(qp && index, "only why may be NULL");
+	if (!mlx5dv_is_supported(qp->context->device))
+		return inlay_refuse_(-ENOTSUP, why, "the QP is not of an mlx5 device");
+	err = ibv_query_qp(qp, &attr, IBV_QP_CAP, &init);
+	if (qp->qp_type == IBV_QPT_DRIVER && (err || !init.cap.max_send_wr)) {
+		opcode = 0x713; /* as in inlay_dv_qp_: a DC target */
+		dword = 5;
+	} else if (err) {
+		return inlay_refuse_(-err, why, "ibv_query_qp failed");
+	} else if (qp->qp_type == IBV_QPT_RAW_PACKET) {
+		opcode = init.cap.max_send_wr ? 0x907 : 0x90b; /* to the device an SQ and an RQ */
+		dword = 9;
+	}
+	__builtin_memset(out, 0, sizeof(out));
+	in[0] = inlay_to_be32(opcode << 16);
+	in[2] = inlay_to_be32(qp->qp_num);
+	err = mlx5dv_devx_qp_query(qp, in, sizeof(in), out, sizeof(out));
+	return inlay_user_index_(err, out, dword, index, why);
+}
+
+/*
+ * As inlay_qp_user_index, for an XRC SRQ: its receives name it, and the number of a target QP that
+ * may be another process's.
+ */
+INLAY_COLD int inlay_srq_user_index(struct ibv_srq *srq, uint32_t *index, const char **why)
+{
+	uint32_t in[4] = {inlay_to_be32(0x707u << 16), 0, 0, 0}, out[68], number; /* QUERY_XRC_SRQ */
+	int err;
+
+	INLAY_CHECK(srq && index, "only why may be NULL");
+	if (!mlx5dv_is_supported(srq->context->device))
+		return inlay_refuse_(-ENOTSUP, why, "the SRQ is not of an mlx5 device");
+	err = ibv_get_srq_num(srq, &number);
+	if (err)
+		return inlay_refuse_(-err, why, "ibv_get_srq_num failed");
+	__builtin_memset(out, 0, sizeof(out));
+	in[2] = inlay_to_be32(number);
+	err = mlx5dv_devx_srq_query(srq, in, sizeof(in), out, sizeof(out));
+	return inlay_user_index_(err, out, 8, index, why);
 }
 
 /* The end of both receive take-overs; the CQ is known to have room. */

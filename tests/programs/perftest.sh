@@ -1,15 +1,40 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The whole matrix of programs that come with libibverbs and perftest, for the tests/*.t scripts that run it, each in its own way:
-# perftest's lat and bw programs for write, read, send and atomic over RC, UC and UD where each exists, with events, inline sizes, lists,
+# perftest's lat and bw programs for write, read, send and atomic over RC, UC, UD, XRC and DC where each exists, with events, inline sizes, lists,
 # several QPs and an SRQ.
 
 perftest() # connection: the programs that know it
 {
 	case $1 in
-	RC) echo ib_{write,send,read,atomic}_{lat,bw} ;;
+	RC | XRC | DC) echo ib_{write,send,read,atomic}_{lat,bw} ;;
 	UC) echo ib_{write,send}_{lat,bw} ;;
 	UD) echo ib_send_{lat,bw} ;;
 	esac
+}
+
+# Raw packets: the two sides have no connection, each its device, and each the other's address. As both() of tests/tap.sh does, with
+# $server_by and $client_by, and into the same files
+raw_both() # command...
+{
+	local one=02:00:00:00:00:01 two=02:00:00:00:00:02 server s i
+	# What comes before the server is ready is lost, and nothing says when it is: hence the tries
+	for _ in 1 2 3; do
+		timeout 40 tests/softdev/run --fabric "$dir/fabric" --devices 2 $server_by stdbuf -oL "$@" --server -d mlx5_1 -B $two -E $one \
+			>"$dir/server.out" 2>&1 &
+		server=$!
+		for i in {1..200}; do
+			grep -q "Packet Type\|MAC attached" "$dir/server.out" && break
+			sleep 0.05
+		done
+		timeout 40 tests/softdev/run --fabric "$dir/fabric" --devices 2 $client_by stdbuf -oL "$@" --client -d mlx5_0 -B $one -E $two \
+			>"$dir/client.out" 2>&1
+		s=$?
+		wait $server && [ $s = 0 ]
+		s=$?
+		[ $s = 0 ] && break
+	done
+	cat "$dir/server.out" "$dir/client.out" >"$dir/out"
+	return $s
 }
 
 # Calls what the script that includes this defines:
@@ -19,7 +44,7 @@ every_program()
 {
 	local program options connection command sized
 
-	for program in rc uc ud srq; do
+	for program in rc uc ud srq xsrq; do
 		for options in "" -e "-s 64" "-s 1024 -n 50"; do
 			at s,c,b ibv_${program}_pingpong -g 3 -n 100 $options
 		done
@@ -27,13 +52,13 @@ every_program()
 	at b ibv_rc_pingpong -g 3 -n 100 -t
 	at b ibv_rc_pingpong -g 3 -n 100 -c -s 65536
 	sides b "--link ib" ibv_ud_pingpong -n 100
-	for connection in RC UC UD; do
+	for connection in RC UC UD XRC DC; do
 		for program in $(perftest $connection); do
 			command="$program -c $connection -n 100"
 			sized=$command
 			[[ $program = *atomic* ]] || sized="$command -s 8"
 			at s,c,b $sized
-			at b $sized --use_old_post_send
+			[ $connection = DC ] || at b $sized --use_old_post_send
 			[[ $program = *write* ]] || at s,b $sized -e
 			if [[ $program != *atomic* ]]; then
 				at c,b $command -s 1024
@@ -43,17 +68,17 @@ every_program()
 			if [[ $program = *write* || $program = *send* ]]; then
 				at b $sized -I 0
 				at b $command -s 60 -I 64
-				at b $command -s 200 -I 220 --use_old_post_send
+				[ $connection = DC ] || at b $command -s 200 -I 220 --use_old_post_send
 			fi
 			if [[ $program = *bw ]]; then
 				at c,b $sized -q 4
 				at b $sized -b
 				at b $sized -l 10 -t 60
 				at b $sized -Q 1 -t 5
-				at b $sized -q 3 --use_old_post_send -b
+				[ $connection = DC ] || at b $sized -q 3 --use_old_post_send -b
 				[ "$program $connection" != "ib_send_bw RC" ] || at b $sized -r 16 -t 16
 			fi
-			if [[ $program = *send* && $connection != UC ]]; then
+			if [[ $program = *send* && $connection = @(RC|UD) ]]; then
 				at s,c,b $sized --use-srq
 				[[ $program != *bw ]] || at b $sized --use-srq -q 4 --use_old_post_send
 			fi

@@ -78,6 +78,8 @@ struct end {
 	struct ibv_qp_cap cap;
 };
 
+/* What makes a QP strange: a word about something else, which libmlx5 passes over */
+#define STRANGE ((uint32_t)IBV_QP_INIT_ATTR_XRCD)
 static unsigned int stranges; /* how many were made, which are all that may be libmlx5's */
 
 static struct ibv_cq *make_cq(const struct how *how)
@@ -128,16 +130,10 @@ static void make_end(struct end *e, const struct how *how, bool first, struct en
 			attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
 	}
 	if (how->strange && !first) {
-		struct mlx5dv_qp_init_attr dv = {
-			.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
-			.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE,
-		};
-
-		e->qp = need(mlx5dv_create_qp(ctx, &attr, &dv), "strange QP");
+		attr.comp_mask |= STRANGE;
 		stranges++;
-	} else {
-		e->qp = need(ibv_create_qp_ex(ctx, &attr), "QP");
 	}
+	e->qp = need(ibv_create_qp_ex(ctx, &attr), "QP");
 	e->cap = attr.cap;
 	if (e->qp->pd != pd)
 		printf("the QP says another PD\n");
@@ -1056,10 +1052,6 @@ static void impossible(void)
 	struct ibv_qp_init_attr attr = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_DRIVER};
 	struct ibv_qp_init_attr_ex ex = {.cap = {1 << 24, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
 	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 13, .max_sge = 3}};
-	struct mlx5dv_qp_init_attr dv = {
-		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
-		.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE,
-	};
 	struct ibv_qp *qp;
 
 	printf("== impossible QPs\n");
@@ -1067,7 +1059,9 @@ static void impossible(void)
 	ex.srq = need(ibv_create_srq(pd, &srq), "SRQ");
 	printf("%s\n", ibv_create_qp(pd, &attr) ? "made" : "refused");
 	printf("%s\n", ibv_create_qp_ex(ctx, &ex) ? "made" : "refused");
-	printf("%s\n", mlx5dv_create_qp(ctx, &ex, &dv) ? "made" : "refused");
+	ex.comp_mask |= STRANGE;
+	printf("%s\n", ibv_create_qp_ex(ctx, &ex) ? "made" : "refused");
+	ex.comp_mask &= ~STRANGE;
 	/* An ordinary one, which is inlay's then: it is not counted as libmlx5's. */
 	attr.qp_type = IBV_QPT_RC;
 	attr.srq = ex.srq;
@@ -1080,7 +1074,8 @@ static void impossible(void)
 	ex.srq = need(ibv_create_srq(pd, &srq), "SRQ");
 	printf("%s\n", ibv_create_qp_ex(ctx, &ex) ? "made" : "refused");
 	ex.cap.max_send_wr = 4;
-	qp = mlx5dv_create_qp(ctx, &ex, &dv);
+	ex.comp_mask |= STRANGE;
+	qp = ibv_create_qp_ex(ctx, &ex);
 	printf("%s\n", qp ? "made" : strerror(errno));
 	if (qp) {
 		stranges++;
@@ -1457,11 +1452,7 @@ static void scenario(const struct how *how)
 static int one(bool look)
 {
 	static const struct how how = {.name = "one", .type = IBV_QPT_RC, .one_cq = true};
-	struct mlx5dv_qp_init_attr dv = {
-		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
-		.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE,
-	};
-	struct ibv_qp_init_attr_ex ex = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+	struct ibv_qp_init_attr_ex ex = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD | STRANGE, .pd = pd};
 	struct mlx5dv_cq cq;
 	struct mlx5dv_obj obj = {.cq = {.out = &cq}};
 	struct end ends[2];
@@ -1475,7 +1466,7 @@ static int one(bool look)
 	if (look) {
 		obj.cq.in = ex.send_cq = ex.recv_cq = ends[0].scq;
 		must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ), "mlx5dv_init_obj");
-		printf("a strange one: %s\n", mlx5dv_create_qp(ctx, &ex, &dv) ? "made" : strerror(errno));
+		printf("a strange one: %s\n", ibv_create_qp_ex(ctx, &ex) ? "made" : strerror(errno));
 	}
 	return 0;
 }

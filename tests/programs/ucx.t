@@ -237,7 +237,7 @@ for t in rc_verbs ud_verbs; do
 done
 
 # Those that post and poll by themselves get what they need of libmlx5, and the shim is in nobody's way
-for t in rc_mlx5 ud_mlx5; do
+for t in rc_mlx5 ud_mlx5 dc_mlx5; do
 	both "" "$shim" "$dir/uct" -t $t -d mlx5_0:1 && [ "$(grep -c '^Verified' "$dir/out")" = 2 ]
 	result $? "$t, shim on both, the transport by itself: every byte"
 done

@@ -179,7 +179,10 @@ static void described(const struct mlx5_cqe64 *cqe, const uint8_t *at, uint32_t 
 static const uint8_t *received(uint32_t len)
 {
 	const struct mlx5_cqe64 *cqe = cqe_wait(&t.rxcq);
+	uint32_t index;
 
+	must(inlay_qp_user_index(t.to, &index, NULL));
+	assert_int_equal(inlay_cqe_user_index(cqe), index);
 	assert_int_equal(inlay_cqe_status(cqe), IBV_WC_SUCCESS);
 	assert_int_equal(inlay_cqe_byte_count(cqe), len < 60 ? 60 : len);
 	described(cqe, t.in + t.taken % BUFFERS * ROOM, inlay_cqe_byte_count(cqe));

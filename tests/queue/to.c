@@ -229,7 +229,11 @@ static void got(unsigned i, uint8_t opcode, uint32_t len, uint32_t imm)
 {
 	struct peer *p = &net.peer[i];
 	const struct mlx5_cqe64 *cqe = cqe_wait(&p->cq);
+	uint32_t index;
 
+	/* Whose it is: of XRC, the SRQ's */
+	must(net.dc ? inlay_qp_user_index(p->qp, &index, NULL) : inlay_srq_user_index(p->ibsrq, &index, NULL));
+	assert_int_equal(inlay_cqe_user_index(cqe), index);
 	assert_int_equal(inlay_cqe_opcode(cqe), opcode);
 	assert_int_equal(inlay_cqe_byte_count(cqe), len);
 	assert_int_equal(inlay_cqe_qpn(cqe), p->qp->qp_num);
@@ -237,6 +241,18 @@ static void got(unsigned i, uint8_t opcode, uint32_t len, uint32_t imm)
 		assert_int_equal(inlay_cqe_imm_be(cqe), imm);
 	assert_true(0 < inlay_srq_release(&p->srq, cqe));
 	inlay_cq_advance(&p->cq, 1);
+}
+
+/* One that is not polled, but taken away by what it is known by */
+static void cleaned(unsigned i)
+{
+	struct peer *p = &net.peer[i];
+	uint32_t index = inlay_cqe_user_index(cqe_wait(&p->cq)), room = inlay_srq_room(&p->srq);
+
+	assert_int_equal(inlay_cq_clean_index(&p->cq, index ^ 1, inlay_srq_gone, &p->srq), 0);
+	assert_int_equal(inlay_cq_clean_index(&p->cq, index, inlay_srq_gone, &p->srq), 1);
+	assert_null(inlay_cq_peek(&p->cq));
+	assert_int_equal(inlay_srq_room(&p->srq), room + 1);
 }
 
 /* Each operation to each peer in turn, whose vectors are given; what arrives is what was sent */
@@ -267,6 +283,10 @@ static void operations(const struct inlay_av *to)
 		must(inlay_post_to_send(sq, &to[i], sge, 1, sig));
 		sent(&net.e);
 		got(i, MLX5_CQE_RESP_SEND, len, 0);
+		give(i);
+		must(inlay_post_to_send(sq, &to[i], sge, 1, sig));
+		sent(&net.e);
+		cleaned(i);
 		assert_memory_equal(net.e.buf + 32768 + 1024 * i, net.e.buf, len);
 		give(i);
 		must(inlay_post_to_send_inline(sq, &to[i], net.e.buf + 7, 8, sig));

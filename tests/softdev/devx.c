@@ -129,6 +129,14 @@ static uint64_t id_in(const uint8_t *in, uint16_t opcode)
 	return 0;
 }
 
+/* A raw packet QP is an SQ and an RQ, here of one number */
+static uint64_t id_of_qp(const struct sd_qp *qp, uint32_t creator)
+{
+	if (qp->type == IBV_QPT_RAW_PACKET)
+		return id_of(creator == 0x908 && qp->rq_cnt ? 0x908 : 0x904, qp->qpn);
+	return id_of(qp->type == SD_QPT_DCT ? 0x710 : 0x500, qp->qpn);
+}
+
 static bool is_about(const struct sd_cmd *c, unsigned id, const uint8_t *in, uint16_t opcode)
 {
 	const struct ib_uverbs_attr *a = sd_attr(c, id);
@@ -146,9 +154,10 @@ static bool is_about(const struct sd_cmd *c, unsigned id, const uint8_t *in, uin
 	case SD_QP:
 		if (((struct host_qp *)obj)->tir)
 			return id_of(0x900, ((struct host_qp *)obj)->tir->number) == is;
-		return id_of(0x500, ((struct host_qp *)obj)->q.qpn) == is;
+		return id_of_qp(&((struct host_qp *)obj)->q, is >> 32) == is;
 	case SD_SRQ:
-		return id_of(((struct host_srq *)obj)->s.tm ? 0x717 : 0x90c, ((struct host_srq *)obj)->s.srqn) == is;
+		return id_of(((struct host_srq *)obj)->s.tm ? 0x717 : ((struct host_srq *)obj)->s.xrcd ? 0x705 : 0x90c,
+			     ((struct host_srq *)obj)->s.srqn) == is;
 	case SD_WQ:
 		return id_of(0x908, sd_wq_number(obj)) == is;
 	case SD_IND_TBL:

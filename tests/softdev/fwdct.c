@@ -104,6 +104,11 @@ static uint8_t query(struct sd_devx_cmd *c)
 	if (!qp)
 		return SD_FAIL(c, SD_ST_BAD_RES);
 	memcpy(dctc, sd_container(qp, struct host_qp, q)->qpc, sizeof(dctc));
+	/* That of verbs is described here only */
+	sd_set(dctc, 0x28, 24, qp->uidx);
+	sd_set(dctc, 0x48, 24, qp->recv_cq->cqn);
+	sd_set(dctc, 0xa8, 24, qp->srq->srqn);
+	sd_set(dctc, 0xc8, 24, qp->pd->pdn);
 	sd_set(dctc, 0x180, 32, qp->dc_violations);
 	sd_devx_answer(c, CONTEXT, dctc, sizeof(dctc));
 	return SD_ST_OK;

@@ -231,13 +231,28 @@ static uint8_t sq_create(struct sd_devx_cmd *c)
 	return st;
 }
 
+/* Of a raw packet QP of verbs: what an SQ's and an RQ's context have in common */
+static uint8_t raw_query(struct sd_devx_cmd *c, bool sq)
+{
+	struct sd_qp *qp = sd_devx_qp(c, sd_get(c->in, 0x48, 24));
+	uint8_t context[SQC] = { 0 };
+
+	if (!qp || qp->type != IBV_QPT_RAW_PACKET)
+		return SD_FAIL(c, SD_ST_BAD_RES);
+	sd_set(context, 0x8, 4, qp->state == IBV_QPS_RESET ? ST_RST : qp->state == IBV_QPS_ERR ? ST_ERR : ST_RDY);
+	sd_set(context, 0x28, 24, qp->uidx);
+	sd_set(context, 0x48, 24, sq ? qp->send_cq->cqn : qp->recv_cq->cqn);
+	sd_devx_answer(c, CONTEXT, context, SQC);
+	return SD_ST_OK;
+}
+
 static uint8_t sq_query(struct sd_devx_cmd *c)
 {
 	struct sq *s = sq_named(c);
 	uint8_t sqc[SQC];
 
 	if (!s)
-		return SD_FAIL(c, SD_ST_BAD_RES);
+		return raw_query(c, true);
 	memcpy(sqc, s->sqc, SQC);
 	sd_set(sqc, 0x8, 4, bits_of(s->state));
 	sd_set(sqc + 0x30, 0xe0, 32, be32toh(__atomic_load_n(&s->q.dbrec[1], __ATOMIC_ACQUIRE)));
@@ -337,7 +352,7 @@ static uint8_t rq_query(struct sd_devx_cmd *c)
 	uint8_t rqc[SQC], *wq = rqc + 0x30;
 
 	if (!w)
-		return SD_FAIL(c, SD_ST_BAD_RES);
+		return raw_query(c, false);
 	memcpy(rqc, w->rqc, SQC);
 	sd_set(rqc, 0x3, 1, !w->q.strip_vlan);
 	sd_set(rqc, 0x8, 4, bits_of(sd_wq_state(w)));

@@ -382,7 +382,10 @@ static uint8_t xrc_create(struct sd_devx_cmd *c)
 	}
 	/* The context as it was given, for a query: it is the shorter of the two */
 	memcpy(kept, x, XRC_CONTEXT);
-	return finish(c, pd, cq, xrcd, &q, sd_get(x, 0xe0, 16), kept, NULL);
+	st = finish(c, pd, cq, xrcd, &q, sd_get(x, 0xe0, 16), kept, NULL);
+	if (!st)
+		((struct host_srq *)c->made->obj)->s.uidx = sd_get(x, 0x88, 24);
+	return st;
 }
 
 static uint8_t xrc_query(struct sd_devx_cmd *c)
@@ -397,6 +400,9 @@ static uint8_t xrc_query(struct sd_devx_cmd *c)
 	sd_engine_srq_look(&hs->s, &hw, &sw, &broken);
 	memcpy(x, hs->wqc, sizeof(x));
 	sd_set(x, 0x0, 4, broken);
+	sd_set(x, 0x48, 24, hs->s.cq->cqn);
+	sd_set(x, 0x88, 24, hs->s.uidx);
+	sd_set(x, 0xc8, 24, hs->s.pd->pdn);
 	sd_set(x, 0xe0, 16, hs->s.limit);
 	sd_set(x, 0xf0, 16, (sw - hw) & 0xffff);
 	sd_devx_answer(c, XRC, x, sizeof(x));

@@ -430,23 +430,12 @@ INLAY_FN void inlay_cq_event(struct inlay_cq *cq)
 	cq->arm_sn++;
 }
 
-/*
- * Removes a QP's unfreed completions; all others stay, in order. libmlx5 no longer does so for a CQ
- * that was taken over. Call it when the QP produces no more (in RESET, or destroyed), before its
- * number can be reused.
- *
- * gone  called with arg for each removed CQE, newest first, to release what it completes; may be
- *       NULL. For a QP on an SRQ: inlay_srq_gone, or a function that calls it
- *
- * Returns how many were removed.
- */
-INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
-				   void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)
+/* Of a queue's number, which is found in the CQE by number_of. */
+INLAY_COLD uint32_t inlay_cq_clean_(struct inlay_cq *cq, uint32_t (*number_of)(const struct mlx5_cqe64 *cqe),
+				    uint32_t number, void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)
 {
-	uint32_t end, index, removed = 0;
+	uint32_t end = cq->ci, index, removed = 0;
 
-	INLAY_CHECK(cq, "the queue is not NULL");
-	end = cq->ci;
 	while (end - cq->ci <= cq->mask && inlay_cq_valid_(cq, end, inlay_cq_slot_(cq, end))) {
 		inlay_fence_polled();
 		if (inlay_cqe_is_compressed(inlay_cq_slot_(cq, end)))
@@ -457,7 +446,7 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 	for (index = end; index-- != cq->ci;) {
 		const struct mlx5_cqe64 *from = inlay_cq_slot_(cq, index);
 
-		if (inlay_cqe_qpn(from) == qpn) {
+		if (number_of(from) == number) {
 			if (gone)
 				gone(from, arg);
 			removed++;
@@ -475,6 +464,34 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 		inlay_cq_advance(cq, removed);
 	}
 	return removed;
+}
+
+/*
+ * Removes a QP's unfreed completions; all others stay, in order. libmlx5 no longer does so for a CQ
+ * that was taken over. Call it when the QP produces no more (in RESET, or destroyed), before its
+ * number can be reused.
+ *
+ * gone  called with arg for each removed CQE, newest first, to release what it completes; may be
+ *       NULL. For a QP on an SRQ: inlay_srq_gone, or a function that calls it
+ *
+ * Returns how many were removed.
+ */
+INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
+				   void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)
+{
+	INLAY_CHECK(cq, "the queue is not NULL");
+	return inlay_cq_clean_(cq, inlay_cqe_qpn, qpn, gone, arg);
+}
+
+/*
+ * As inlay_cq_clean, for queues whose receives do not name a QP of the caller's: raw packet QPs and
+ * XRC SRQs. index: inlay_qp_user_index, inlay_srq_user_index (verbs.h).
+ */
+INLAY_COLD uint32_t inlay_cq_clean_index(struct inlay_cq *cq, uint32_t index,
+					 void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)
+{
+	INLAY_CHECK(cq, "the queue is not NULL");
+	return inlay_cq_clean_(cq, inlay_cqe_user_index, index, gone, arg);
 }
 
 #endif
