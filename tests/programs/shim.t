@@ -47,6 +47,21 @@ try "checked" $CC -std=gnu11 -O1 -Wall -Wextra -Werror -DINLAY_CHECKED=1 -Iinclu
 	examples/shim/*.c -o "$dir/checked.so" -libverbs -lmlx5 -ldl
 differ "what a program sees, checked" "" INLAY_SHIM_SO="$dir/checked.so"
 
+# Requests at random, as they are in the ring
+randomly() # name, environment...
+{
+	local name=$1 laps=${SHIM_ALL:+9000}
+	shift
+	env "$@" timeout 120 tests/softdev/run --manual --fabric "$dir/fabric" "$dir/shim" random "${laps:-1000}" >"$dir/plain.txt" 2>"$dir/out" &&
+		env "$@" timeout 120 tests/softdev/run --manual --fabric "$dir/fabric" $shim "$dir/shim" random "${laps:-1000}" \
+			>"$dir/shim.txt" 2>"$dir/account" && diff "$dir/plain.txt" "$dir/shim.txt" >"$dir/out" &&
+		grep -q '^== end' "$dir/plain.txt" && grep -q 'by libmlx5: 0 QPs$' "$dir/account"
+	result $? "$name: $(sed -n 's/.* QPs, \([0-9]*\) sends.*/\1/p' "$dir/account") the same"
+}
+
+randomly "requests at random"
+randomly "requests at random, on a device that wants headers inline" SOFTDEV_INLINE=l2
+
 # ---- what only the shim says ----
 
 run="timeout 20 tests/softdev/run --fabric $dir/fabric"

@@ -555,7 +555,7 @@ static uint8_t query(struct sd_devx_cmd *c)
 	uint8_t qpc[QPC];
 	struct sd_qp_look l;
 
-	if (!qp || !st_ok(qp))
+	if (!qp || (!st_ok(qp) && qp->type != IBV_QPT_XRC_SEND))
 		return SD_FAIL(c, SD_ST_BAD_RES);
 	memcpy(qpc, bits(sd_container(qp, struct host_qp, q)), QPC);
 	sd_engine_qp_look(qp, &l);
