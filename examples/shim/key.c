@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Keys over other keys: mlx5dv_wr_mkey_configure with its setters, and mlx5dv_wr_mr_*, which are the same in one call. The setters fill
- * in a struct inlay_umr; the last one posts it.
+ * Keys over other keys: mlx5dv_wr_mkey_configure with its setters, and mlx5dv_wr_mr_*, which are
+ * the same in one call. The setters fill in a struct inlay_umr; the last one posts it.
  *
- * Signatures. What libmlx5 keeps of a key (its PSVs, which errors there were, whether the device knows of them) is not to be had from
- * it, so the shim keeps the same of its own, and answers mlx5dv_mkey_check for keys that a QP of inlay's has configured.
+ * Signatures. What libmlx5 knows of a key (its PSVs, the errors there were, whether the device has
+ * been told of them) cannot be had from it. So the shim keeps the same itself, and answers
+ * mlx5dv_mkey_check for keys that a QP of inlay's has configured.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,7 +34,8 @@ static void set(struct mlx5dv_qp_ex *dv, int err)
 		post(qp);
 }
 
-static void wr_mkey_configure(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey, uint8_t num_setters, struct mlx5dv_mkey_conf_attr *attr)
+static void wr_mkey_configure(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey, uint8_t num_setters,
+			      struct mlx5dv_mkey_conf_attr *attr)
 {
 	struct shim_qp *qp = shim_qp_of_dv(dv);
 	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp->qp);
@@ -42,8 +44,8 @@ static void wr_mkey_configure(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey,
 
 	c->key = NULL;
 	/* The flag: lists lie in the WQE. */
-	if (!(ex->wr_flags & IBV_SEND_INLINE) || attr->comp_mask || attr->conf_flags & ~(uint32_t)MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR ||
-	    !key || key->has_crypto)
+	if (!(ex->wr_flags & IBV_SEND_INLINE) || attr->comp_mask || !key || key->has_crypto ||
+	    attr->conf_flags & ~(uint32_t)MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR)
 		shim_wr_fail(&qp->sq, EOPNOTSUPP);
 	if (!shim_wr_room(&qp->sq, ex, 1))
 		return;
@@ -65,7 +67,8 @@ static void wr_mkey_configure(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey,
 
 static void wr_set_mkey_access_flags(struct mlx5dv_qp_ex *dv, uint32_t access)
 {
-	const uint32_t all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	const uint32_t all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			     IBV_ACCESS_REMOTE_ATOMIC;
 	struct shim_change *c = change_of(dv);
 	bool twice = c && c->umr.mask & INLAY_UMR_MASK_ACCESS;
 
@@ -116,12 +119,14 @@ static void wr_set_mkey_layout_list(struct mlx5dv_qp_ex *dv, uint16_t n, const s
 	set_layout(dv, 0, n, NULL, sge);
 }
 
-static void wr_set_mkey_layout_interleaved(struct mlx5dv_qp_ex *dv, uint32_t rounds, uint16_t n, const struct mlx5dv_mr_interleaved *parts)
+static void wr_set_mkey_layout_interleaved(struct mlx5dv_qp_ex *dv, uint32_t rounds, uint16_t n,
+					   const struct mlx5dv_mr_interleaved *parts)
 {
 	set_layout(dv, rounds, n, parts, NULL);
 }
 
-static void wr_mr_list(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey, uint32_t access, uint16_t n, struct ibv_sge *sge)
+static void wr_mr_list(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey, uint32_t access, uint16_t n,
+		       struct ibv_sge *sge)
 {
 	struct mlx5dv_mkey_conf_attr attr = {};
 
@@ -130,8 +135,8 @@ static void wr_mr_list(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey, uint32
 	set_layout(dv, 0, n, NULL, sge);
 }
 
-static void wr_mr_interleaved(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey, uint32_t access, uint32_t rounds, uint16_t n,
-			      struct mlx5dv_mr_interleaved *parts)
+static void wr_mr_interleaved(struct mlx5dv_qp_ex *dv, struct mlx5dv_mkey *mkey, uint32_t access, uint32_t rounds,
+			      uint16_t n, struct mlx5dv_mr_interleaved *parts)
 {
 	struct mlx5dv_mkey_conf_attr attr = {};
 
@@ -217,7 +222,8 @@ static void post(struct shim_qp *qp)
 	wqes += !!key->attr.mem + !!key->attr.wire;
 	psv[0] = key->psv[0].psv;
 	psv[1] = key->psv[1].psv;
-	if (key->state == SHIM_SIG_NEW && (inlay_umr_ds(&c->umr) - 8) * INLAY_DS + sizeof(struct inlay_bsf) > sq->max_inline + 4)
+	if (key->state == SHIM_SIG_NEW &&
+	    (inlay_umr_ds(&c->umr) - 8) * INLAY_DS + sizeof(struct inlay_bsf) > sq->max_inline + 4)
 		shim_wr_fail(sq, ENOMEM);
 	if (!shim_wr_room(sq, ex, wqes))
 		return;
@@ -227,10 +233,12 @@ static void post(struct shim_qp *qp)
 		err = inlay_post_umr(&sq->q, key->key->lkey, &c->umr, flags & ~(uint32_t)INLAY_SIGNALED);
 		for (i = 0; i < 2 && !err; i++) {
 			const struct mlx5dv_sig_block_domain *domain = i ? key->attr.wire : key->attr.mem;
-			uint32_t quiet = !i && key->attr.wire ? INLAY_SIGNALED : 0, fence = flags >> 29 ? 0 : INLAY_FENCE_INITIATOR_SMALL;
+			uint32_t quiet = !i && key->attr.wire ? INLAY_SIGNALED : 0;
+			uint32_t fence = flags >> 29 ? 0 : INLAY_FENCE_INITIATOR_SMALL;
 
 			if (domain)
-				err = inlay_post_set_psv(&sq->q, psv[i], inlay_psv_value(domain), (flags & ~quiet) | fence);
+				err = inlay_post_set_psv(&sq->q, psv[i], inlay_psv_value(domain),
+							 (flags & ~quiet) | fence);
 		}
 	}
 	/* The PSVs' WQEs have one WQEBB each. */
@@ -273,7 +281,8 @@ EXPORT struct mlx5dv_mkey *mlx5dv_create_mkey(struct mlx5dv_mkey_init_attr *attr
 	key->entries = attr->max_entries;
 	key->has_sig = attr->create_flags & MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE;
 	key->has_crypto = attr->create_flags & MLX5DV_MKEY_INIT_ATTR_FLAGS_CRYPTO;
-	if (key->has_sig && (inlay_pdn_from_pd(&pdn, attr->pd) || inlay_devx_psv_create(&key->psv[0], attr->pd->context, pdn) ||
+	if (key->has_sig && (inlay_pdn_from_pd(&pdn, attr->pd) ||
+			     inlay_devx_psv_create(&key->psv[0], attr->pd->context, pdn) ||
 			     inlay_devx_psv_create(&key->psv[1], attr->pd->context, pdn))) {
 		inlay_devx_psv_destroy(&key->psv[0]);
 		NEXT(mlx5dv_destroy_mkey)(mkey);

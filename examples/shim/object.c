@@ -337,8 +337,8 @@ static void unlock_cqs(struct shim_qp *qp)
 }
 
 /*
- * Of a QP that is gone: neither its completions nor its numbers stay. A new QP of such a number waits in place_of until then. For who holds
- * shim_lock.
+ * Of a QP that is gone: neither its completions nor its numbers stay. A new QP of such a number
+ * waits in place_of until then. The caller holds shim_lock.
  */
 static void leave_cqs(struct shim_qp *qp)
 {
@@ -384,8 +384,8 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 static struct shim_qp **place_of(struct shim_qp **parts[4096], uint32_t number);
 
 /*
- * An XRC SRQ's receives tell its user index, and no QP that the shim need know: a stand-in is found by that. Returns whether the SRQ is inlay's
- * now.
+ * Receives of an XRC SRQ tell its user index, and a QP that may be another process's: a stand-in
+ * for that is found by the index. Returns whether the SRQ is inlay's now.
  */
 static bool take_xrc_srq(struct shim_context *c, struct ibv_srq *ibsrq, struct ibv_cq *cq)
 {

@@ -175,7 +175,8 @@ static int post_packet(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_
 		total += wr->sg_list[i].length;
 	if (total > qp->context->max_tso)
 		return -EINVAL;
-	return inlay_post_tso(&qp->sq.q, inlay_eth_mss(eth, wr->tso.mss), wr->tso.hdr, wr->tso.hdr_sz, wr->sg_list, num_sge, flags);
+	return inlay_post_tso(&qp->sq.q, inlay_eth_mss(eth, wr->tso.mss), wr->tso.hdr, wr->tso.hdr_sz, wr->sg_list, num_sge,
+			      flags);
 }
 
 INLAY_ALWAYS int post_any(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
@@ -252,7 +253,7 @@ int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 
 /* ---- ibv_wr_*: the WQE is built as the calls come, with inlay's cursor ---- */
 
-/* What has no meaning to anybody: there the shim keeps its own pointer, so that these calls, four a post, need not look it up. */
+/* Verbs gives comp_mask no meaning: the shim keeps its pointer there, so that these calls, four a post, find it. */
 static struct shim_qp *qp_of(struct ibv_qp_ex *ex)
 {
 	return (struct shim_qp *)(uintptr_t)ex->comp_mask;
@@ -311,9 +312,10 @@ void shim_wr_fail(struct shim_sq *sq, int err)
 }
 
 /*
- * Every builder begins here, and goes on with *at, which it leaves in sq->at: behind the destination, where there is one, whose place is
- * kept, since it may be set before or after the data. How long the WQE becomes nobody knows yet: it is begun as the longest, for which there
- * is always room below max_sends. Returns false when there is or was an error.
+ * Every builder begins here, and goes on with *at, which it leaves in sq->at. A destination comes
+ * first; its place is kept, since it may be set before or after the data. How long the WQE becomes
+ * is not known yet: it is begun as the longest, for which there is always room below max_sends.
+ * Returns false when there is or was an error.
  */
 INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be, struct inlay_cursor *at)
 {
@@ -557,8 +559,8 @@ static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16
 }
 
 /*
- * The setters of a device that wants a packet's header inline: it is in the data, so the packet is posted as a whole. Segmentation has its
- * header from the beginning.
+ * The setters of a device that wants a packet's header inline: it is in the data, so the packet is
+ * posted as a whole. Segmentation has its header from the beginning.
  */
 static void packet(struct ibv_qp_ex *ex, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
@@ -651,7 +653,8 @@ static void wr_raw_wqe(struct mlx5dv_qp_ex *dv, const void *wqe)
 		shim_wr_posted(&qp->sq, ex, inlay_post_raw(&qp->sq.q, wqe, 0), index, IBV_WC_DRIVER2);
 }
 
-static void wr_memcpy(struct mlx5dv_qp_ex *dv, uint32_t dest_lkey, uint64_t dest_addr, uint32_t src_lkey, uint64_t src_addr, size_t length)
+static void wr_memcpy(struct mlx5dv_qp_ex *dv, uint32_t dest_lkey, uint64_t dest_addr, uint32_t src_lkey,
+		      uint64_t src_addr, size_t length)
 {
 	struct shim_qp *qp = shim_qp_of_dv(dv);
 	struct ibv_sge to = {dest_addr, (uint32_t)length, dest_lkey}, from = {src_addr, (uint32_t)length, src_lkey};
@@ -662,7 +665,8 @@ static void wr_memcpy(struct mlx5dv_qp_ex *dv, uint32_t dest_lkey, uint64_t dest
 	if (INLAY_UNLIKELY(!length || length > qp->context->max_copy || !qp->opaque_mr))
 		shim_wr_fail(&qp->sq, EINVAL);
 	if (INLAY_LIKELY(shim_wr_room(&qp->sq, ex, 1)))
-		shim_wr_posted(&qp->sq, ex, inlay_post_memcpy(&qp->sq.q, &to, &from, &scratch, qp->sq.flags), index, IBV_WC_DRIVER3);
+		shim_wr_posted(&qp->sq, ex, inlay_post_memcpy(&qp->sq.q, &to, &from, &scratch, qp->sq.flags), index,
+			       IBV_WC_DRIVER3);
 }
 
 /* Fills in what the QP's type has; libmlx5 does the same, whatever the program said it would use. */
