@@ -431,7 +431,7 @@ INLAY_COLD int inlay_atomics_query(struct inlay_atomics *can, struct ibv_context
 INLAY_COLD int inlay_user_index_(int err, const uint32_t *out, uint32_t dword, uint32_t *index, const char **why)
 {
 	if (err || inlay_from_be32(out[0]) >> 24)
-		return inlay_refuse_(-ENOTSUP, why, "the context cannot query the object: no DEVX, or a DC target before RTR");
+		return inlay_refuse_(-ENOTSUP, why, "no DEVX, or a DC target before RTR");
 	*index = inlay_from_be32(out[dword]) & 0xffffff;
 	return 0;
 }
