@@ -36,7 +36,7 @@ struct hello {
 	uint32_t your_attempt;    /* that SEEN is about */
 	struct name from;
 	uint64_t to;              /* incarnation */
-	uint64_t source;          /* BY_NIC: what goes into the tags of messages to me, | 1 if it has SOURCE_BITS */
+	uint64_t source;          /* BY_NIC: what goes into the tags of messages to me, | how many bits that are */
 	uint8_t record[INLAY_CONNECT_SIZE]; /* OVER_DC: dc.c's */
 };
 
@@ -81,7 +81,7 @@ static void say_hello(struct peer *p, uint8_t kind)
 	memset(&h, 0, sizeof(h));
 	h.flags = (uint8_t)((p->seen ? SEEN : 0) | (p->state == PEER_READY ? DONE : 0) |
 			    (settings.dc ? OVER_DC : 0) | (p->ep->offload ? BY_NIC : 0) | p->ep->domain->able << 4);
-	h.source = p->source | p->ep->directed;
+	h.source = p->source | p->ep->source_bits;
 	h.attempt = p->attempt;
 	h.your_attempt = p->their_attempt;
 	if (settings.dc)
@@ -162,7 +162,7 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 	p->their_attempt = in->attempt;
 	p->able = in->flags >> 4;
 	p->by_nic = (in->flags & BY_NIC) != 0;
-	p->tag_bits = in->source & 1 ? UINT64_MAX >> SOURCE_BITS : UINT64_MAX;
+	p->tag_bits = UINT64_MAX >> (in->source & 31);
 	p->tag_source = in->source & ~p->tag_bits;
 	err = in->eager == settings.eager / 16 && dc == settings.dc ? 0 : -EINVAL;
 	if (dc != settings.dc)

@@ -307,6 +307,14 @@ static struct fi_ops_collective collective_ops = {
 	no_reduce_to, no_gather_to, no_gather_to, no_collective, NULL,
 };
 
+/* The sender's, beside so many tag bits */
+static uint32_t source_bits(uint64_t format)
+{
+	const uint32_t left = format ? (uint32_t)__builtin_clzll(format) : SOURCE_BITS;
+
+	return left > SOURCE_BITS ? SOURCE_BITS : left < LEAST_SOURCE_BITS ? LEAST_SOURCE_BITS : left;
+}
+
 int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **out, void *context)
 {
 	struct endpoint *ep = (struct endpoint *)aligned_alloc(64, inlay_round_up(sizeof(*ep), 64));
@@ -318,7 +326,9 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	ep->domain->users++;
 	ep->lock = ep->domain->lock;
 	ep->directed = ((info->caps | (info->rx_attr ? info->rx_attr->caps : 0)) & FI_DIRECTED_RECV) != 0;
-	ep->tag_bits = ep->directed ? UINT64_MAX >> SOURCE_BITS : UINT64_MAX;
+	if (ep->directed)
+		ep->source_bits = source_bits(info->ep_attr->mem_tag_format);
+	ep->tag_bits = UINT64_MAX >> ep->source_bits;
 	ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
 	ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;
 	ep->min_multi_recv = 64;

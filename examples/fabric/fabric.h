@@ -40,7 +40,8 @@
 #define CALLED __attribute__((noinline))      /* not rare, but too long for its callers */
 
 #define IOV_LIMIT 4u              /* pieces of memory in one operation */
-#define SOURCE_BITS 16u           /* of the 64 that are matched, when receives name their sender */
+#define SOURCE_BITS 16u           /* of the 64 that are matched, when receives name their sender, */
+#define LEAST_SOURCE_BITS 8u      /* and if the application wants more tag bits than they leave */
 #define MAX_MESSAGE (1ull << 40)
 #define CQ_ENTRIES 1024u          /* of a completion queue at first; it grows */
 #define BATCH 32u                 /* completions of the device's that progress takes at a time, */
@@ -379,6 +380,7 @@ struct endpoint {
 	size_t short_addrs;       /* as addrs; 0 if such a send asks for more than the short way does */
 	size_t recv_addrs;        /* as addrs; 0 if not rx_plain */
 	uint64_t tag_bits;        /* that count */
+	uint32_t source_bits;     /* the others */
 	struct op *free_ops;
 	uint64_t ignored;         /* bits that all receives have ignored; all ones before the first */
 	struct buf *spare;        /* for an entry of the shared receive queue that gives its buffer away */

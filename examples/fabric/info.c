@@ -112,7 +112,7 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	       d->max_ep_stx_ctx || d->max_ep_srx_ctx ? "shared contexts" :
 	       ep->auth_key_size || d->auth_key_size ? "authorization key" :
 	       ep->mem_tag_format &&
-	       __builtin_clzll(ep->mem_tag_format) < __builtin_clzll(have->ep_attr->mem_tag_format) ?
+	       __builtin_clzll(ep->mem_tag_format) < (have->ep_attr->mem_tag_format == TAG_FORMAT ? 0 : LEAST_SOURCE_BITS) ?
 	       "more tag bits than directed receives leave" :
 	       other(d->name, mine->name) ? "domain name" :
 	       d->control_progress == FI_PROGRESS_AUTO || d->data_progress == FI_PROGRESS_AUTO ? "automatic progress" :
@@ -147,6 +147,8 @@ static void answer(const struct fi_info *hints, struct fi_info *info)
 		info->tx_attr->op_flags = hints->tx_attr->op_flags;
 	if (hints->rx_attr)
 		info->rx_attr->op_flags = hints->rx_attr->op_flags;
+	if (hints->ep_attr && hints->ep_attr->mem_tag_format > info->ep_attr->mem_tag_format)
+		info->ep_attr->mem_tag_format = TAG_FORMAT >> __builtin_clzll(hints->ep_attr->mem_tag_format);
 	if (d && d->threading != FI_THREAD_UNSPEC)
 		info->domain_attr->threading = d->threading;
 	if (d && d->av_type != FI_AV_UNSPEC)

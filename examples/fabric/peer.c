@@ -28,8 +28,8 @@ struct peer *peer_of_name(struct endpoint *ep, const struct name *name)
 	for (p = ep->peers; p; p = p->next)
 		if (!memcmp(&p->name, name, sizeof(*name)))
 			return p;
-	if (ep->directed && ep->next_source >> SOURCE_BITS) {
-		WARN(FI_LOG_AV, "more peers than fit %u bits of tag\n", SOURCE_BITS);
+	if (ep->directed && ep->next_source >> ep->source_bits) {
+		WARN(FI_LOG_AV, "more peers than fit %u bits of tag\n", ep->source_bits);
 		return NULL;
 	}
 	p = (struct peer *)aligned_alloc(64, sizeof(*p));
@@ -39,7 +39,7 @@ struct peer *peer_of_name(struct endpoint *ep, const struct name *name)
 	p->ep = ep;
 	p->name = *name;
 	inlay_connect_unpack(&p->place, name->record, sizeof(name->record), NULL); /* checked before */
-	p->source = ep->directed ? ep->next_source++ << (64 - SOURCE_BITS) : 0;
+	p->source = ep->directed ? ep->next_source++ << (64 - ep->source_bits) : 0;
 	p->addr = av_find(ep->av, name);
 	p->next = ep->peers;
 	ep->peers = p;

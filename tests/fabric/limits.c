@@ -455,6 +455,16 @@ static void test_info(void **state)
 	info = info_for(hints_for(FI_TAGGED | FI_DIRECTED_RECV));
 	assert_true(info->ep_attr->mem_tag_format == 0xaaaaaaaaaaaaull && info->caps & FI_DIRECTED_RECV);
 	fi_freeinfo(info);
+	/* MPICH's tags: there are fewer senders then, but not too few */
+	hints = hints_for(FI_TAGGED | FI_DIRECTED_RECV);
+	hints->ep_attr->mem_tag_format = UINT64_MAX >> 9;
+	info = info_for(hints);
+	assert_int_equal(__builtin_clzll(info->ep_attr->mem_tag_format), 9);
+	fi_freeinfo(info);
+	hints = hints_for(FI_TAGGED | FI_DIRECTED_RECV);
+	hints->ep_attr->mem_tag_format = UINT64_MAX >> 7;
+	assert_int_equal(fi_getinfo(VERSION, NULL, NULL, 0, hints, &info), -FI_ENODATA);
+	fi_freeinfo(hints);
 }
 
 /* An endpoint whose receives name nobody: all 64 bits of the tag count. */
@@ -470,6 +480,40 @@ static void test_wide_tags(void **state)
 	nothing(&pair.b);
 	must(again(fi_tsend(pair.a.ep, out, 8, NULL, pair.to_b, 1ull << 63 | 5, &here)));
 	assert_true(good(&pair.b, &there)->e.tag == (1ull << 63 | 5));
+	pair_close();
+}
+
+static struct side third;
+
+/* Receives that name their sender, with 55 bits of tag: one's message is not another's */
+static void test_wide_directed(void **state)
+{
+	struct side *const open[] = {&pair.a, &pair.b, &third};
+	const uint64_t tag = 1ull << 54 | 5;
+	struct fi_info *hints;
+	fi_addr_t to_b, from_c;
+	int here[2], there;
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < ARRAY(open); i++) {
+		hints = hints_for(FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE);
+		hints->ep_attr->mem_tag_format = UINT64_MAX >> 9;
+		side_open(open[i], info_for(hints), 0);
+	}
+	pair.to_b = insert(&pair.a, pair.b.name);
+	to_b = insert(&third, pair.b.name);
+	from_c = insert(&pair.b, third.name);
+	insert(&pair.b, pair.a.name);
+	must(fi_trecv(pair.b.ep, in[0], 8, NULL, from_c, tag, 0, &there));
+	must(again(fi_tsend(pair.a.ep, out, 8, NULL, pair.to_b, tag, &here[0])));
+	must(again(fi_tsend(third.ep, out, 8, NULL, to_b, 5, &here[1])));
+	good(&pair.a, &here[0]);
+	good(&third, &here[1]);
+	nothing(&pair.b);
+	must(again(fi_tsend(third.ep, out, 8, NULL, to_b, tag, &here[1])));
+	assert_true(good(&pair.b, &there)->e.tag == tag);
+	side_close(&third);
 	pair_close();
 }
 
@@ -598,6 +642,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_threads, tear_down),
 		cmocka_unit_test_teardown(test_info, tear_down),
 		cmocka_unit_test_teardown(test_wide_tags, tear_down),
+		cmocka_unit_test_teardown(test_wide_directed, tear_down),
 		cmocka_unit_test_teardown(test_addresses, tear_down),
 		cmocka_unit_test_teardown(test_missing, tear_down),
 	};
