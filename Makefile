@@ -67,7 +67,7 @@ help: ## this list
 
 packages = gcc g++ clang make pkg-config libibverbs-dev librdmacm-dev rdmacm-utils ibverbs-providers ibverbs-utils perftest tcpdump \
 	libcmocka-dev zlib1g-dev valgrind hyperfine jq gnuplot-nox perl binutils libclang-rt-14-dev llvm gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
-	ucx-utils libucx-dev libssl-dev doxygen libdpdk-dev linux-headers-amd64 cmake meson ninja-build \
+	ucx-utils libucx-dev libssl-dev doxygen gdb libdpdk-dev linux-headers-amd64 cmake meson ninja-build \
 	libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev hpcc
 
 deps: ## installs the Debian packages that build and tests need
@@ -227,7 +227,7 @@ docs: ## HTML pages of all headers (doxygen) and manual pages of all functions, 
 to = $(DESTDIR)$(PREFIX)
 absolute = case '$(PREFIX)' in /*) ;; *) echo "PREFIX=$(PREFIX) is not an absolute path" >&2; exit 2 ;; esac
 
-install: ## headers, inlay.pc, a CMake package and manual pages, if they are made, below DESTDIR and PREFIX
+install: ## headers, inlay.pc, a CMake package, gdb's printers, manual pages if they are made, below DESTDIR and PREFIX
 	$(Q)$(absolute)
 	$(Q)for h in $(headers); do install -D -m 644 "include/$$h" '$(to)'/include/"$$h" || exit 1; done
 	$(Q)install -d '$(to)/share/pkgconfig'
@@ -235,12 +235,14 @@ install: ## headers, inlay.pc, a CMake package and manual pages, if they are mad
 	$(Q)install -d '$(to)/share/cmake/inlay'
 	$(Q)install -m 644 pkgconfig/inlayConfig.cmake '$(to)/share/cmake/inlay/inlayConfig.cmake'
 	$(Q)sed 's/@VERSION@/$(VERSION)/' pkgconfig/inlayConfigVersion.cmake.in >'$(to)/share/cmake/inlay/inlayConfigVersion.cmake'
+	$(Q)install -D -m 644 pkgconfig/gdb.py '$(to)/share/gdb/inlay.py'
 	$(Q)for p in $(wildcard $(B)/docs/man/man?/*); do install -D -m 644 "$$p" '$(to)'/share/man/"$${p#$(B)/docs/man/}" || exit 1; done
 
 uninstall: ## removes what install put there
 	$(Q)$(absolute)
 	$(Q)for h in $(headers); do rm -f '$(to)'/include/"$$h" || exit 1; done
 	$(Q)rm -f '$(to)/share/pkgconfig/inlay.pc' '$(to)'/share/cmake/inlay/inlayConfig*.cmake
+	$(Q)rm -f '$(to)/share/gdb/inlay.py'
 	$(Q)rm -f '$(to)'/share/man/man3/inlay_*.3 '$(to)'/share/man/man7/inlay.7 '$(to)'/share/man/man7/inlay-*.7
 	$(Q)[ ! -d '$(to)/share/cmake/inlay' ] || rmdir --ignore-fail-on-non-empty '$(to)/share/cmake/inlay'
 	$(Q)[ ! -d '$(to)/include/inlay' ] || find '$(to)/include/inlay' -depth -type d -empty -delete
