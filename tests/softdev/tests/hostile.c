@@ -506,6 +506,10 @@ static void random_commands(UNUSED void **state)
 		{ UVERBS_OBJECT_WQ, UVERBS_METHOD_WQ_CREATE, 11 },
 		{ UVERBS_OBJECT_WQ, UVERBS_METHOD_WQ_DESTROY, 2 },
 		{ UVERBS_OBJECT_RWQ_IND_TBL, UVERBS_METHOD_RWQ_IND_TBL_DESTROY, 1 },
+		{ UVERBS_OBJECT_FLOW, MLX5_IB_METHOD_CREATE_FLOW, 0 },
+		{ UVERBS_OBJECT_FLOW, UVERBS_METHOD_FLOW_DESTROY, 1 },
+		{ MLX5_IB_OBJECT_FLOW_MATCHER, MLX5_IB_METHOD_FLOW_MATCHER_CREATE, 6 },
+		{ MLX5_IB_OBJECT_FLOW_MATCHER, MLX5_IB_METHOD_FLOW_MATCHER_DESTROY, 1 },
 	};
 	static const uint32_t commands[] = {
 		IB_USER_VERBS_CMD_QUERY_DEVICE, IB_USER_VERBS_CMD_QUERY_PORT, IB_USER_VERBS_CMD_ALLOC_PD, IB_USER_VERBS_CMD_CREATE_AH,
@@ -514,6 +518,7 @@ static void random_commands(UNUSED void **state)
 		IB_USER_VERBS_CMD_ATTACH_MCAST, IB_USER_VERBS_CMD_DETACH_MCAST, 1u << 31 | IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
 		1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_QP, 1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_WQ,
 		1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL, 1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_CQ,
+		1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_FLOW,
 	};
 	static const uint16_t lengths[] = { 0, 4, 8, 12, 16, 20, 24, 40, 64, 128, 312, 4096, 65535 };
 	/* Twice as much as the addresses span: an answer of 65535 bytes at the end must not land in somebody's memory */
@@ -521,7 +526,7 @@ static void random_commands(UNUSED void **state)
 	int fd = raw_open(), done = 0;
 
 	for (int round = 0; round < 30000; round++) {
-		unsigned m = rnd() % ARRAY(methods), n = methods[m].attrs + rnd() % 3, odd = rnd() % 3;
+		unsigned m = rnd() % ARRAY(methods), n = methods[m].attrs + rnd() % (methods[m].attrs ? 3 : 10), odd = rnd() % 3;
 		bool driver = methods[m].object >= 0x1000;
 
 		raw_start(methods[m].object, methods[m].method);

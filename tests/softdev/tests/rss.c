@@ -491,6 +491,53 @@ static void stopped(UNUSED void **state)
 	close_common();
 }
 
+/* Rings and records of noise: WQs stop, and nothing else happens */
+static void hostile(UNUSED void **state)
+{
+	open_common();
+	for (unsigned round = 0; round < 300; round++) {
+		struct mlx5dv_striding_rq_init_attr shape = { 6 + rnd() % 3, 3 + rnd() % 3, rnd() % 2 };
+		const bool strides = round % 2;
+		struct ibv_rwq_ind_table *t;
+		struct ibv_async_event event;
+		struct ring *r = &q[0].ring;
+		struct mlx5_cqe64 c;
+		struct ibv_flow *f;
+		struct ibv_qp *qp;
+
+		open_cq(0, strides);
+		wq_open(0, 0, strides ? &shape : NULL);
+		t = table_of(1);
+		qp = rss_qp(t, 0);
+		f = flow_to(qp, 1);
+		for (unsigned i = 0; i < r->cnt * r->size / 4; i++)
+			((uint32_t *)(void *)r->buf)[i] = rnd() & (rnd() % 2 ? 0x0f00ff0f : ~0u);
+		/* Some that are nearly right */
+		for (unsigned i = 0; i < r->cnt; i++)
+			if (rnd() % 4)
+				post_buffer(r, (uintptr_t)mem + rnd() % SIZE, rnd() % 4096, rnd() % 8 ? mr->lkey : rnd());
+		if (rnd() % 4 == 0)
+			*r->dbrec = htobe32(rnd() & (rnd() % 2 ? 15 : ~0u));
+		for (unsigned i = 0; i < 20; i++) {
+			plain_packet(60 + rnd() % (rnd() % 4 ? 200 : 1400));
+			send_packet(&tx);
+		}
+		for (unsigned n = 0; cqe_poll(&rx, &c); n++)
+			assert_true(n < 64);
+		must(ibv_destroy_flow(f));
+		must(ibv_destroy_qp(qp));
+		must(ibv_destroy_rwq_ind_table(t));
+		while (readable(ctx->async_fd, 0)) {
+			must(ibv_get_async_event(ctx, &event));
+			assert_int_equal(event.event_type, IBV_EVENT_WQ_FATAL);
+			ibv_ack_async_event(&event);
+		}
+		must(ibv_destroy_wq(q[0].wq));
+		must(ibv_destroy_cq(cq));
+	}
+	close_common();
+}
+
 /* ---- refusals ---- */
 
 static int refused(const struct ibv_qp_init_attr_ex *a)
@@ -567,7 +614,7 @@ static void refusals(UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(spread), TEST(strided), TEST(zipped), TEST(vlan), TEST(stopped), TEST(refusals),
+		TEST(spread), TEST(strided), TEST(zipped), TEST(vlan), TEST(stopped), TEST(hostile), TEST(refusals),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
