@@ -679,6 +679,7 @@ static void left_behind(UNUSED void **state)
 	struct ibv_context *mine = ctx;
 	struct arena my_arena = arena;
 	struct ibv_pd *my_pd = pd;
+	struct way w;
 
 	if (no_packets())
 		return;
@@ -693,8 +694,16 @@ static void left_behind(UNUSED void **state)
 	cq_for(-1, false, false);
 	c = rq_command(&q.ring, CYCLIC, 4, 4);
 	rq_open(&q, &c);
-	way_to(q.rqn);
+	w = way_to(q.rqn);
+	sender_close(&tx);
+	must(ibv_dereg_mr(mr));
+	munmap(mem, SIZE);
+	must(ibv_dereg_mr(arena.mr));
 	must(ibv_close_device(ctx));
+	/* What libmlx5 has of them stays */
+	for (unsigned i = 0; i < 8; i++)
+		free((void *[]){ w.tir, w.matcher, w.flow, q.obj, dcq.obj, td, pd, arena.umem }[i]);
+	munmap(arena.p, ARENA);
 	ctx = mine;
 	pd = my_pd;
 	pdn = my_pdn;

@@ -491,6 +491,59 @@ static void stopped(UNUSED void **state)
 	close_common();
 }
 
+/* Posted to and polled by libmlx5: what it makes of a WQ's completions */
+static void by_libmlx5(UNUSED void **state)
+{
+	struct shape shape = { .tags = 1, .version = 4, .proto = 17, .payload = 100 };
+	struct ibv_cq_init_attr_ex cq_init = { .cqe = 63, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_CVLAN };
+	struct ibv_poll_cq_attr poll = { .comp_mask = 0 };
+	struct ibv_rwq_ind_table *t;
+	struct ibv_cq_ex *cqx;
+	struct ibv_flow *f;
+	struct ibv_qp *qp;
+
+	open_common();
+	for (unsigned extended = 0; extended < 2; extended++) {
+		cqx = extended ? ibv_create_cq_ex(ctx, &cq_init) : NULL;
+		cq = extended ? ibv_cq_ex_to_cq(cqx) : ibv_create_cq(ctx, 63, NULL, NULL, 0);
+		assert_non_null(cq);
+		wq_open(0, IBV_WQ_FLAGS_CVLAN_STRIPPING, NULL);
+		t = table_of(1);
+		qp = rss_qp(t, 0);
+		f = flow_to(qp, 0x123);
+		for (unsigned i = 0; i < 40; i++) {
+			struct ibv_sge sg = { (uintptr_t)mem + i % 8 * ROOM, ROOM, mr->lkey };
+			struct ibv_recv_wr wr = { .wr_id = 100 + i, .sg_list = &sg, .num_sge = 1 }, *bad;
+			struct ibv_wc wc;
+			double end = now() + PATIENCE;
+
+			must(ibv_post_wq_recv(q[0].wq, &wr, &bad));
+			packet_make(&p, &shape, here, there);
+			send_packet(&tx);
+			if (!extended) {
+				wc = expect_op(cq, 100 + i, IBV_WC_RECV);
+				assert_int_equal(wc.byte_len, p.len - 4);
+				continue;
+			}
+			while (ibv_start_poll(cqx, &poll))
+				assert_true(now() < end);
+			assert_int_equal(cqx->status, IBV_WC_SUCCESS);
+			assert_int_equal(cqx->wr_id, 100 + i);
+			assert_int_equal(ibv_wc_read_opcode(cqx), IBV_WC_RECV);
+			assert_int_equal(ibv_wc_read_byte_len(cqx), p.len - 4);
+			assert_int_equal(ibv_wc_read_flow_tag(cqx), 0x123);
+			assert_int_equal(ibv_wc_read_cvlan(cqx), packet_u16(p.at + 14));
+			ibv_end_poll(cqx);
+		}
+		must(ibv_destroy_flow(f));
+		must(ibv_destroy_qp(qp));
+		must(ibv_destroy_rwq_ind_table(t));
+		must(ibv_destroy_wq(q[0].wq));
+		must(ibv_destroy_cq(cq));
+	}
+	close_common();
+}
+
 /* Rings and records of noise: WQs stop, and nothing else happens */
 static void hostile(UNUSED void **state)
 {
@@ -614,7 +667,7 @@ static void refusals(UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(spread), TEST(strided), TEST(zipped), TEST(vlan), TEST(stopped), TEST(hostile), TEST(refusals),
+		TEST(spread), TEST(strided), TEST(zipped), TEST(vlan), TEST(stopped), TEST(by_libmlx5), TEST(hostile), TEST(refusals),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
