@@ -83,8 +83,8 @@ static uint32_t pool_take(struct side *s, uint32_t user, uint32_t *next, uint32_
 		assert_int_equal(inlay_cqe_qpn(cqes[i]), s->qpn);
 		len = inlay_cqe_byte_count(cqes[i]);
 		assert_int_equal(len, 1 + *next % SLOT);
-		assert_true(inlay_cqe_wqe_counter(cqes[i]) < pool.srq->wqe_cnt);
-		assert_int_equal(differs(pool.buf + inlay_cqe_wqe_counter(cqes[i]) * SLOT, len, *next * USERS + user),
+		assert_true(inlay_srq_entry(pool.srq, cqes[i]) < pool.srq->wqe_cnt);
+		assert_int_equal(differs(pool.buf + inlay_srq_entry(pool.srq, cqes[i]) * SLOT, len, *next * USERS + user),
 				 len);
 		++*next;
 	}
@@ -645,7 +645,7 @@ static void dynamic(void **state)
 			assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
 			assert_int_equal(inlay_cqe_byte_count(cqe), len);
 			assert_int_equal(inlay_from_be32(cqe->srqn_uidx) & 0xffffff, 0xabc0 + t);
-			assert_int_equal(differs(pool.buf + inlay_cqe_wqe_counter(cqe) * SLOT, len, i + 1), len);
+			assert_int_equal(differs(pool.buf + inlay_srq_entry(pool.srq, cqe) * SLOT, len, i + 1), len);
 			pool_back(cqe);
 			inlay_cq_advance(&rcq[t].cq, 1);
 		} else {

@@ -3,11 +3,12 @@
  * rxsrq.c: receive WQEs of many QPs in one ring.
  *
  * The ring is a linked list. The device starts at entry 0 and follows the index that each entry
- * holds; in a cyclic ring it takes the next entry. The record counts what was posted. The device
- * reads an entry's successor when it takes the entry: the program wrote it long before and does not
- * touch it until the CQE gives the entry back. An index beyond the ring breaks the SRQ, and so do
- * more entries posted than it holds: one IBV_EVENT_SRQ_ERR is reported, and each QP that wants to
- * receive stops. A list that runs in a circle harms only the program.
+ * holds. In a cyclic ring it takes the next entry, and CQEs have its count rather than its place:
+ * UCX's reader masks it. The record counts what was posted. The device reads an entry's successor
+ * when it takes the entry: the program wrote it long before and does not touch it until the CQE
+ * gives the entry back. An index beyond the ring breaks the SRQ, and so do more entries posted than
+ * it holds: one IBV_EVENT_SRQ_ERR is reported, and each QP that wants to receive stops. A list that
+ * runs in a circle harms only the program.
  */
 #include <stdlib.h>
 #include "eng.h"
@@ -79,7 +80,7 @@ int srq_take(struct rcq *q)
 	if (mem_copy(&v, 1, &r, 1, v.iov_len) != MEM_OK)
 		return breaks(srq, s);
 	rx_scatter(q, w.d, max);
-	q->wqe_idx = s->head;
+	q->wqe_idx = srq->cyclic ? s->taken : s->head;
 	q->wqe_held = true;
 	q->starves = 0;
 	s->head = srq->cyclic ? (s->head + 1u) & (srq->wqe_cnt - 1) : be16toh(w.next.next_wqe_index);
