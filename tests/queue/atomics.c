@@ -471,7 +471,7 @@ static void refused_here(void **state)
 	memset(ring, 0x5a, sizeof(ring));
 	before = sq;
 	for (i = 0; i < 3; i++) {
-		struct ibv_sge sge = {0x1000, i ? 8 : 4, 1};
+		struct ibv_sge sge = {0x1000, i ? 8u : 4u, 1};
 
 		if (i == 2)
 			inlay_sq_set_atomics(&sq, 4);

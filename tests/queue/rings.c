@@ -7,7 +7,7 @@
 #include "rig.h"
 #include <endian.h>
 
-static const struct mlx5_cqe64 a_cqe; /* of a receive queue, which does not look at it */
+static struct mlx5_cqe64 a_cqe; /* of a receive queue, which does not look at it */
 
 #define QPN 0xabcdefu
 #define REG 256
