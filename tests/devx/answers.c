@@ -108,7 +108,7 @@ static uint8_t *at_the_end(size_t n)
 	return room + whole - n;
 }
 
-static const struct how plain; /* all 0 */
+static struct how plain; /* all 0 */
 
 /* An errno, and the same in the error; a success has no status */
 static int sane(int err, const struct inlay_devx_error *error)

@@ -10,7 +10,7 @@
 #define PAGE INLAY_DEVX_PAGE
 #define REMOTE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
-static const struct how plain; /* all 0 */
+static struct how plain; /* all 0 */
 static const struct how of_verbs = {.verbs = true};
 static struct side a, b;
 

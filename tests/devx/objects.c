@@ -338,7 +338,7 @@ static void addresses(void **state)
 {
 	struct inlay_connect_record mine, found;
 	struct inlay_devx_path path;
-	static const struct how plain;
+	static struct how plain;
 	static struct side s;
 
 	(void)state;

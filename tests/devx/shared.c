@@ -10,7 +10,7 @@
 #define SLOT 256u
 #define USERS 3
 
-static const struct how by_commands; /* all 0 */
+static struct how by_commands; /* all 0 */
 static const struct how by_verbs = {.verbs = true};
 
 static struct how on_srqn(uint32_t srqn)

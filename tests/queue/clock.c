@@ -10,7 +10,7 @@
 #include <rdma/mlx5-abi.h>
 
 #define SAME_AT(mine, theirs) (offsetof(struct inlay_clock_page, mine) == offsetof(struct mlx5_ib_clock_info, theirs))
-_Static_assert(sizeof(struct inlay_clock_page) == sizeof(struct mlx5_ib_clock_info) && SAME_AT(sign, sign) && SAME_AT(nsec, nsec) &&
+INLAY_STATIC_ASSERT(sizeof(struct inlay_clock_page) == sizeof(struct mlx5_ib_clock_info) && SAME_AT(sign, sign) && SAME_AT(nsec, nsec) &&
 	       SAME_AT(cycles, cycles) && SAME_AT(frac, frac) && SAME_AT(mult, mult) && SAME_AT(shift, shift) && SAME_AT(mask, mask),
 	       "the kernel's page");
 

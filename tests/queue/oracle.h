@@ -1120,7 +1120,7 @@ UNUSED static uint32_t touched(const struct trio *t, uint32_t pos, uint32_t from
 /* A copy's 64 bytes besides its data are libmlx5's own, the same in every WQE of a QP: c's are put in their place. `at`: its second unit */
 UNUSED static int swap_scratch(struct lib *l, const struct req *r, uint8_t *at)
 {
-	static const uint8_t none[12];
+	static uint8_t none[12];
 	uint32_t lkey = htobe32(scratch.lkey);
 	uint64_t addr = htobe64(scratch.addr);
 

@@ -172,7 +172,7 @@ static void rules(void **state)
 		m.tag = rnd_below(2) ? TAG : 0;
 		must(inlay_flow_create(&flow, to, &m, NULL));
 		for (i = 0; i < 24; i++) {
-			struct shape s = {i % 3 ? 0 : 1, i % 2 ? 4u : rnd_below(8) ? 6u : 0, rnd_below(2) ? 6u : 17u, 0, 0, 30, (uint16_t)(80 + rnd_below(2))};
+			struct shape s = {i % 3 ? 0u : 1u, i % 2 ? 4u : rnd_below(8) ? 6u : 0, rnd_below(2) ? 6u : 17u, 0, 0, 30, (uint16_t)(80 + rnd_below(2))};
 			struct ibv_sge sge = {(uintptr_t)in, ROOM, mr->lkey};
 			const struct mlx5_cqe64 *cqe;
 
