@@ -36,7 +36,6 @@ programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard $(roo
 devicetests = $(patsubst %.c,$(B)/%,$(wildcard tests/softdev/tests/*.c))
 tests = $(devicetests) $(foreach p,$(programs),$(B)/tests/$(p)-0 $(B)/tests/$(p)-1)
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
-benches = $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
 library = $(B)/libsoftdev.so $(B)/libinlay-shim.so $(B)/libinlay-fi.so
 softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
 shim = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/shim/*.c))
@@ -53,9 +52,9 @@ MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps deps-all,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps deps-all run check test check-all fuzz bench bench-all include-cost single docs coverage mutants list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test check-all fuzz bench bench-all bench-check include-cost single docs coverage mutants list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
-all: $(library) $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
+all: $(library) $(tests) $(examples) ## builds the software device, tests and examples
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -72,7 +71,7 @@ packages = gcc g++ clang make pkg-config libibverbs-dev librdmacm-dev rdmacm-uti
 
 deps: ## installs the Debian packages that build and tests need
 deps-all: ## the same, and the programs that check-all runs
-deps-all: packages += lammps scalapack-mpi-test netpipe-openmpi
+deps-all: packages += llvm-22 lammps scalapack-mpi-test netpipe-openmpi
 deps deps-all:
 	@{ command -v dpkg-query && command -v apt-get; } >/dev/null || { echo "make $@ knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
 	missing=; for p in $(packages); do \
@@ -142,10 +141,6 @@ $(B)/examples/%: examples/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -Iinclude $(VERBS)
 
-$(B)/bench/%: bench/%.c $(B)/settings | $(first)
-	$(say)
-	$(compile) -Iinclude -Itests/softdev $(VERBS) -ldl -lm
-
 # They authenticate blobs with a library's code
 $(foreach p,mmap/blob mmap/map mmap/pci mmap/shared_memory,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
 
@@ -191,20 +186,17 @@ $(B)/fuzz/%: tests/fuzz/%.c $(B)/settings | $(first)
 	$(Q)clang -std=$(STD) -O1 -g -Wall -Wextra -MMD -MP -MF $@.d -MT $@ -DINLAY_CHECKED=1 -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=all -Iinclude -o $@ $< $(VERBS)
 
-bench: all ## measurements beside what else a user would pick, within 10 minutes
+bench: $(library) ## measurements beside what else a user would pick, within 10 minutes; PAGE=1 renews bench/results.md
 	$(Q)CC="$(CC)" bench/run
-	$(Q)CC="$(CC)" bench/memory
-	$(Q)CC="$(CC)" bench/match
-	$(Q)CC="$(CC)" bench/task
-	$(Q)bench/transport
+	$(Q)mkdir -p $(B)/bench/page && bench/page $(B)/bench $(if $(PAGE),bench,$(B)/bench/page)
+	@cat $(if $(PAGE),bench,$(B)/bench/page)/results.md
 
-bench-all: all ## all measurements
+bench-all: $(library) ## all measurements: long tables in build/bench/all.tsv
 	$(Q)CC="$(CC)" bench/run --all
-	$(Q)CC="$(CC)" bench/memory --runs 3
-	$(Q)CC="$(CC)" bench/match --runs 3
-	$(Q)CC="$(CC)" bench/task
-	$(Q)bench/transport
-	$(Q)bench/mpi
+	$(Q)bench/page --all $(B)/bench | tee $(B)/bench/all.tsv
+
+bench-check: $(B)/libsoftdev.so ## no operation takes more instructions than bench/counts.tsv says: a part of check
+	$(Q)B=$(B) prove --exec tests/exec tests/house/counts.t tests/queue/ceilings.t
 
 include-cost: ## what one include of each public header costs a compiler, and each call a program
 	$(Q)bench/include

@@ -4,21 +4,16 @@
  * register, one CQ and one SRQ, driven by one thread. It keeps its own credit, looks up the endpoint of a
  * completion by its QP number and calls the caller back. Active messages have a 10-byte header.
  *
- *   transport ROUNDS [LEN]   drives each function ROUNDS times on rings in plain memory, active messages
- *                            with LEN bytes (8): no device
- *
- * tests/queue/ceilings.t holds the counts below their ceilings; bench/transport prints them beside UCX's.
+ * Rings in plain memory, completions written by hand: no device. peers/transport_ucx.c is the same by UCX.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <inlay/queue.h>
+#include "bench.h"
 
 #define ENDPOINTS 32u
 #define RING 64u
 #define ENTRIES 1024u
 #define SLOT 256u
-#define COUNTED __attribute__((noinline))
+#define LAP ENDPOINTS
 
 struct transport;
 
@@ -56,13 +51,13 @@ INLAY_ALWAYS const struct am_header *slot(const struct transport *t, uint32_t in
 /* ---- What a transport's caller calls ---- */
 
 /* 8 bytes to a remote address, signaled, rung for at once. */
-COUNTED int put_short(struct endpoint *ep, uint64_t raddr, uint32_t rkey, const uint64_t *value)
+COUNTED int count_put_short_(struct endpoint *ep, uint64_t raddr, uint32_t rkey, const uint64_t *value)
 {
 	return inlay_post_write_inline(&ep->sq, raddr, rkey, value, sizeof(*value), INLAY_SIGNALED | INLAY_RING);
 }
 
 /* One SGE of registered memory, signaled, rung for at once by BlueFlame. */
-COUNTED int put_zcopy(struct endpoint *ep, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len, uint32_t lkey)
+COUNTED int count_put_zcopy_(struct endpoint *ep, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len, uint32_t lkey)
 {
 	struct inlay_cursor at;
 
@@ -89,7 +84,7 @@ INLAY_ALWAYS int am_write(struct endpoint *ep, uint32_t bbs, uint16_t id, uint64
 }
 
 /* What am_short sends in several WQEBBs, or cannot. */
-COUNTED int am_long(struct endpoint *ep, uint16_t id, uint64_t user, const void *data, size_t len)
+__attribute__((noinline)) static int am_long(struct endpoint *ep, uint16_t id, uint64_t user, const void *data, size_t len)
 {
 	size_t bbs = (INLAY_DS + 4 + sizeof(struct am_header) + len + INLAY_WQEBB - 1) / INLAY_WQEBB;
 
@@ -102,7 +97,7 @@ COUNTED int am_long(struct endpoint *ep, uint16_t id, uint64_t user, const void 
 }
 
 /* An active message of `user` and len bytes of data, len known at run time, up to the QP's inline limit. */
-COUNTED int am_short(struct endpoint *ep, uint16_t id, uint64_t user, const void *data, size_t len)
+COUNTED int count_am_short_(struct endpoint *ep, uint16_t id, uint64_t user, const void *data, size_t len)
 {
 	if (INLAY_UNLIKELY(len > INLAY_WQEBB - INLAY_DS - 4 - sizeof(struct am_header)))
 		return am_long(ep, id, user, data, len);
@@ -118,7 +113,7 @@ __attribute__((noinline, cold)) static int broken(struct transport *t, const str
 	return -EIO;
 }
 
-COUNTED int sent(struct transport *t, const struct mlx5_cqe64 *cqe)
+__attribute__((noinline)) static int sent(struct transport *t, const struct mlx5_cqe64 *cqe)
 {
 	struct endpoint *ep = (struct endpoint *)inlay_qpn_table_find(&t->table, inlay_cqe_qpn(cqe));
 	int freed;
@@ -131,7 +126,7 @@ COUNTED int sent(struct transport *t, const struct mlx5_cqe64 *cqe)
 }
 
 /* A message whose slot the handler may keep: its CQE and its entry go back first. */
-COUNTED int received(struct transport *t, const struct mlx5_cqe64 *cqe)
+__attribute__((noinline)) static int received(struct transport *t, const struct mlx5_cqe64 *cqe)
 {
 	const struct am_header *header = slot(t, inlay_cqe_wqe_counter(cqe));
 	uint32_t len = inlay_cqe_byte_count(cqe);
@@ -172,29 +167,18 @@ INLAY_ALWAYS int progress_one(struct transport *t, int held)
 	return held ? received_held(t, cqe) : received(t, cqe);
 }
 
-COUNTED int progress(struct transport *t)
+COUNTED int count_progress_(struct transport *t)
 {
 	return progress_one(t, 0);
 }
 
-COUNTED int progress_held(struct transport *t)
+COUNTED int count_progress_held_(struct transport *t)
 {
 	return progress_one(t, 1);
 }
 
-/* The same again, so that each case is counted by itself. */
-COUNTED int progress_nothing(struct transport *t)
-{
-	return progress_one(t, 0);
-}
-
-COUNTED int progress_send(struct transport *t)
-{
-	return progress_one(t, 0);
-}
-
 /* The entry of a message whose slot is free again, as it was. */
-COUNTED int give_back(struct transport *t)
+COUNTED int count_give_back_(struct transport *t)
 {
 	int err = inlay_srq_repost(&t->srq);
 
@@ -203,14 +187,6 @@ COUNTED int give_back(struct transport *t)
 }
 
 /* ---- The other side: rings in plain memory, and completions written by hand ---- */
-
-static void need(int ok, const char *what)
-{
-	if (!ok) {
-		fprintf(stderr, "transport: %s\n", what);
-		exit(1);
-	}
-}
 
 /* The callbacks: they say how many operations they have ended. */
 static int done(struct endpoint *ep)
@@ -252,73 +228,154 @@ static void set_up(struct transport *t)
 	uint32_t i;
 
 	memset(cqes, 0xf0, sizeof(cqes));
-	need(!inlay_uar_init(&t->uar, reg, 256, INLAY_UAR_SERIAL) && !inlay_cq_init(&t->cq, cqes, ENTRIES, 64, cq_record, NULL, 3) &&
-	     !inlay_srq_init(&t->srq, entries, ENTRIES, 32, srq_record), "rings");
+	NEED(!inlay_uar_init(&t->uar, reg, 256, INLAY_UAR_SERIAL) && !inlay_cq_init(&t->cq, cqes, ENTRIES, 64, cq_record, NULL, 3) &&
+	     !inlay_srq_init(&t->srq, entries, ENTRIES, 32, srq_record), "making rings");
 	inlay_qpn_table_init(&t->table, &page, sizeof(page));
 	t->slots = slots;
 	t->message = message;
 	for (i = 0; i < ENDPOINTS; i++) {
 		struct endpoint *ep = &t->ep[i];
 
-		need(!inlay_sq_init(&ep->sq, rings[i], RING, records[i], 0x1000 + i, 16, &t->uar) &&
-		     !inlay_qpn_table_add(&t->table, 0x1000 + i, ep), "an endpoint");
+		NEED(!inlay_sq_init(&ep->sq, rings[i], RING, records[i], 0x1000 + i, 16, &t->uar) &&
+		     !inlay_qpn_table_add(&t->table, 0x1000 + i, ep), "making an endpoint");
 		ep->credits = RING;
 		ep->done = done;
 	}
 	for (i = 0; i < ENTRIES; i++) {
 		struct ibv_sge sge = {(uintptr_t)slots + (size_t)i * SLOT, SLOT, 5};
 
-		need(!inlay_srq_prepare(&t->srq, i, &sge, 1), "receives");
+		NEED(!inlay_srq_prepare(&t->srq, i, &sge, 1), "inlay_srq_prepare");
 	}
 	while (!inlay_srq_repost(&t->srq))
 		;
 	inlay_srq_ring(&t->srq);
 }
 
-int main(int argc, char **argv)
+/* Laps: an operation to each endpoint, or a completion of each; the other side's part is not timed. */
+static uint32_t completions, slot_next, opaque;   /* opaque: 0, which no compiler knows */
+static uint8_t payload[128] = {1, 2, 3, 4, 5, 6, 7, 8};
+
+enum what {SHORT, ZCOPY, AM};
+
+static int post(struct transport *t, enum what what, uint32_t i, uint32_t len)
 {
-	uint32_t rounds = argc == 2 || argc == 3 ? (uint32_t)strtoul(argv[1], NULL, 0) : 0, i, n = 0, next = 0, wqes = 0;
-	uint32_t am_len = argc == 3 ? (uint32_t)strtoul(argv[2], NULL, 0) : 8;
-	static uint8_t payload[128] = {1, 2, 3, 4, 5, 6, 7, 8};
-	static const struct am_header header = {7, 99};
+	struct endpoint *ep = &t->ep[i];
+	uint64_t value = i;
+
+	len |= opaque;
+	return what == SHORT ? count_put_short_(ep, 0x1000 + i, 77, &value) :
+	       what == ZCOPY ? count_put_zcopy_(ep, 0x1000 + i, 77, 0x2000, len, 5) : count_am_short_(ep, 7, value, payload, len);
+}
+
+/* Every endpoint posts, and is told that it is sent: which of both is timed, and collected */
+static double sends(enum what what, uint32_t len, int timed, uint64_t n)
+{
 	struct transport *t = &transport;
-	uint64_t value = 5;
+	double seconds = 0, start;
+	uint64_t done;
+	uint32_t i;
 
-	need(rounds && am_len <= sizeof(payload), "usage: transport ROUNDS [LEN]");
-	set_up(t);
-	memset(slots, 7, sizeof(slots));
-	for (i = 0; i < rounds; i++) {
-		struct endpoint *ep = &t->ep[i % ENDPOINTS];
-		uint32_t qpn = 0x1000 + i % ENDPOINTS, index, what;
+	for (done = 0; done < n; done += LAP) {
+		int bad = 0;
 
-		need(progress_nothing(t) == 0, "nothing is there");
-		for (what = 0; what < 3; what++) {
-			int err;
-
-			index = inlay_sq_index(&ep->sq);
-			/* Opaque, so that no caller's constant is folded into a clone of the function. */
-			uint32_t len = (what == 2 ? am_len : 64) & (uint32_t)((uintptr_t)ep | 0xff);
-
-			err = what == 0 ? put_short(ep, 0x1000 + i, 77, &value) :
-			      what == 1 ? put_zcopy(ep, 0x1000 + i, 77, 0x2000, len, 5) : am_short(ep, 7, value, payload, len);
-			need(!err, "a post");
-			if (what < 2)
-				ep->credits--;
-			complete(n++, MLX5_CQE_REQ, qpn, index, NULL, 0);
-			need(progress_send(t) == 1, "a send completion");
-			wqes++;
+		for (i = 0; i < LAP; i++)
+			complete(completions + i, MLX5_CQE_REQ, 0x1000 + i, inlay_sq_index(&t->ep[i].sq), NULL, 0);
+		for (i = 0; timed && i < LAP; i++)
+			bad |= inlay_post_write_inline(&t->ep[i].sq, 0x1000, 77, payload, 8, INLAY_SIGNALED | INLAY_RING);
+		start = now();
+		for (i = 0; !timed && i < LAP; i++)
+			bad |= post(t, what, i, len);
+		for (i = 0; timed && i < LAP; i++)
+			bad |= count_progress_(t) != 1;
+		seconds += now() - start;
+		completions += LAP;
+		for (i = 0; !timed && i < LAP; i++)
+			bad |= progress_one(t, 0) != 1;
+		for (i = 0; i < LAP; i++) {
+			bad |= inlay_sq_pending(&t->ep[i].sq) != 0;
+			t->ep[i].credits = RING;
 		}
-		for (what = 0; what < 2; what++) {
-			complete(n++, MLX5_CQE_RESP_SEND, qpn, next, what ? &header : NULL, what ? 18 : 64);
-			next = (next + 1) % ENTRIES;
-			need((what ? progress_held(t) : progress(t)) == 1, "a message");
-			need(!give_back(t), "a receive");
-		}
+		NEED(!bad, "an operation");
 	}
-	for (i = 0, n = 0; i < ENDPOINTS; i++)
-		n += (uint32_t)t->ep[i].completed;
-	need(n == wqes && t->bytes == rounds * (18 + 64), "what the rounds leave behind");
-	for (i = 0; i < ENDPOINTS; i++)
-		need(t->ep[i].credits == RING && !inlay_sq_pending(&t->ep[i].sq), "all credit is back");
+	return seconds;
+}
+
+/* Messages, and their entries posted again */
+static double messages(int held, int give, uint64_t n)
+{
+	static const uint8_t message[18] = {7, 0, 99};
+	struct transport *t = &transport;
+	double seconds = 0, start;
+	uint64_t done;
+	uint32_t i;
+
+	for (done = 0; done < n; done += LAP) {
+		int bad = 0;
+
+		for (i = 0; i < LAP; i++, slot_next = (slot_next + 1) % ENTRIES)
+			complete(completions++, MLX5_CQE_RESP_SEND, 0x1000 + i, slot_next, held ? message : NULL, held ? 18 : 64);
+		start = now();
+		for (i = 0; !give && i < LAP; i++)
+			bad |= (held ? count_progress_held_(t) : count_progress_(t)) != 1;
+		for (i = 0; give && i < LAP; i++)
+			bad |= progress_one(t, 0) != 1;
+		start = give ? now() : start;
+		for (i = 0; give && i < LAP; i++)
+			bad |= count_give_back_(t);
+		seconds += now() - start;
+		while (!give && !inlay_srq_repost(&t->srq))
+			;
+		NEED(!bad, "a message");
+	}
+	return seconds;
+}
+
+static double nothing(void *arg, uint64_t n)
+{
+	double start = now();
+
+	for (uint64_t i = 0; i < n; i++)
+		NEED(!count_progress_((struct transport *)arg), "finding nothing");
+	return now() - start;
+}
+
+#define BY(name, call) static double name(void *arg, uint64_t n) { (void)arg; return call; }
+BY(put_short, sends(SHORT, 8, 0, n))
+BY(put_zcopy, sends(ZCOPY, 64, 0, n))
+BY(am_short_8, sends(AM, 8, 0, n))
+BY(am_short_40, sends(AM, 40, 0, n))
+BY(am_short_100, sends(AM, 100, 0, n))
+BY(progress_send, sends(SHORT, 8, 1, n))
+BY(progress_message, messages(0, 0, n))
+BY(progress_held, messages(1, 0, n))
+BY(give_back, messages(0, 1, n))
+
+int main(void)
+{
+	static const struct {
+		const char *row;
+		double (*run)(void *arg, uint64_t n);
+		const char *includes;
+	} rows[] = {
+		{"put_short 8 B", put_short, "credit, WQE, record, BlueFlame"},
+		{"put_zcopy 1 SGE", put_zcopy, "credit, WQE, record, BlueFlame"},
+		{"am_short 8 B", am_short_8, "10 B of header, run-time length"},
+		{"am_short 40 B", am_short_40, "10 B of header, run-time length"},
+		{"am_short 100 B", am_short_100, "10 B of header, run-time length"},
+		{"progress: a send done", progress_send, "QP lookup, credit, callback"},
+		{"progress: a message", progress_message, "entry back, callback"},
+		{"progress: a message, held", progress_held, "callback on it in place, entry back"},
+		{"receive posted again", give_back, "entry, record"},
+		{"progress: nothing there", nothing, "peek"},
+	};
+
+	set_up(&transport);
+	memset(slots, 7, sizeof(slots));
+	opaque = getenv("BENCH_OPAQUE") != NULL;
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct way way = {"inlay", rows[i].run, &transport, rows[i].includes};
+
+		bench_row("transport", rows[i].row, &way, 1, LAP);
+	}
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * lookup.c: from an address and a length to a key, by inlay and by others; see rounds.h for the arguments.
+ * lookup.c: from an address and a length to a key, by inlay and by others.
  *
  *   random-N     random hits over N ranges, the next one not waiting for the last
  *   chain-N      the same, each address known only when the last key is
@@ -24,7 +24,7 @@
 #include <sys/mman.h>
 #include <inlay/mmap/lookup.h>
 #include <ucs/datastruct/pgtable.h>
-#include "rounds.h"
+#include "../bench.h"
 
 #define MAX_RANGES 65536u
 #define QUERIES 65536u
@@ -251,7 +251,7 @@ static uint64_t result;
 
 /* run_: independent ones; chain_: the next query is known when the last key is. Keys are below 2^32. */
 #define LOOPS(name) \
-	BENCH_FN uint64_t run_##name(uint64_t ops) \
+	COUNTED uint64_t count_##name##_(uint64_t ops) \
 	{ \
 		uint64_t sum = 0, i, k; \
 		for (i = 0; i < ops; i += QUERIES) \
@@ -259,7 +259,7 @@ static uint64_t result;
 				sum += one_##name(&query[k]); \
 		return sum; \
 	} \
-	BENCH_FN uint64_t chain_##name(uint64_t ops) \
+	static __attribute__((noinline)) uint64_t chain_##name(uint64_t ops) \
 	{ \
 		uint64_t sum = 0, key = 0, i, k; \
 		for (i = 0; i < ops; i += QUERIES) \
@@ -271,21 +271,23 @@ static uint64_t result;
 			} \
 		return sum; \
 	} \
-	static double time_##name(uint64_t ops) \
+	static double time_##name(void *arg, uint64_t ops) \
 	{ \
+		(void)arg; \
 		double t = now(); \
-		result = run_##name(ops); \
+		result = count_##name##_(ops); \
 		t = now() - t; \
-		if (only_ops ? 0 : result != expect * ((ops + QUERIES - 1) / QUERIES)) \
+		if (result != expect * ((ops + QUERIES - 1) / QUERIES)) \
 			die(#name ": wrong keys"); \
 		return t; \
 	} \
-	static __attribute__((unused)) double time_chain_##name(uint64_t ops) \
+	static __attribute__((unused)) double time_chain_##name(void *arg, uint64_t ops) \
 	{ \
+		(void)arg; \
 		double t = now(); \
 		result = chain_##name(ops); \
 		t = now() - t; \
-		if (only_ops ? 0 : result != expect * ((ops + QUERIES - 1) / QUERIES)) \
+		if (result != expect * ((ops + QUERIES - 1) / QUERIES)) \
 			die(#name ": wrong keys"); \
 		return t; \
 	}
@@ -298,7 +300,7 @@ LOOPS(tree)
 LOOPS(tree_mutex)
 
 /* The loop alone */
-BENCH_FN uint64_t run_none(uint64_t ops)
+COUNTED uint64_t count_none_(uint64_t ops)
 {
 	uint64_t sum = 0, i, k;
 
@@ -310,11 +312,12 @@ BENCH_FN uint64_t run_none(uint64_t ops)
 	return sum;
 }
 
-static double time_none(uint64_t ops)
+static double time_none(void *arg, uint64_t ops)
 {
+	(void)arg;
 	double t = now();
 
-	result = run_none(ops);
+	result = count_none_(ops);
 	return now() - t;
 }
 
@@ -403,51 +406,34 @@ static void make(uint32_t n, int far, int same, unsigned page)
 	free(where);
 }
 
-int main(int argc, char **argv)
+#define WAYS(prefix) {"inlay", prefix##inlay, NULL, "a table of the map"}, {"ucs_pgtable", prefix##ucs_pgtable, NULL, "UCX's library"},	\
+	{"SPDK's table", prefix##spdk, NULL, "written here, three levels"}, {"tree", prefix##tree, NULL, "libfabric's, written here, no mutex"}
+
+int main(void)
 {
-	static const struct contender apart[] = {{"none", time_none}, {"inlay", time_inlay}, {"ucs_pgtable", time_ucs_pgtable},
-		{"spdk", time_spdk}, {"tree", time_tree}, {"tree_mutex", time_tree_mutex}};
-	static const struct contender chain[] = {{"inlay", time_chain_inlay}, {"ucs_pgtable", time_chain_ucs_pgtable},
-		{"spdk", time_chain_spdk}, {"tree", time_chain_tree}};
-	static const struct contender huge[] = {{"none", time_none}, {"inlay", time_inlay}, {"ucs_pgtable", time_ucs_pgtable}, {"spdk", time_spdk},
-		{"spdk2", time_spdk2}};
+	static const struct way apart[] = {WAYS(time_), {"tree, mutex", time_tree_mutex, NULL, "the same, locked"}, {"loop", time_none, NULL, ""}};
+	static const struct way chain[] = {WAYS(time_chain_)};
+	static const struct way huge[] = {{"inlay", time_inlay, NULL, ""}, {"ucs_pgtable", time_ucs_pgtable, NULL, ""},
+		{"SPDK's table", time_spdk2, NULL, "written here, two levels"}, {"loop", time_none, NULL, ""}};
+	static const struct {
+		const char *row;
+		const struct way *ways;
+		unsigned num, page;
+		int far, same, more;   /* more: in long runs alone */
+	} rows[] = {{"ranges, %u", apart, 6, 12, 0, 0, 0}, {"ranges of 2 MiB pages, %u", huge, 4, 21, 0, 0, 0}, {"ranges, chained, %u", chain, 4, 12, 0, 0, 1},
+		{"ranges, one of %u", apart, 6, 12, 0, 1, 1}, {"ranges, two clusters, %u", apart, 4, 12, 1, 0, 1}};
 	static const uint32_t counts[] = {1, 16, 256, 4096, 65536};
-	char name[32];
-	unsigned i;
+	int all = getenv("BENCH_ALL") != NULL;
+	char name[64];
+	unsigned i, r;
 
-	rounds_args(argc, argv);
-	for (i = 0; i < 5; i++) {
-		unsigned times = counts[i] > 4096 ? 15 : 30;
-
-		snprintf(name, sizeof(name), "random-%u", counts[i]);
-		if (wanted(name)) {
-			make(counts[i], 0, 0, 12);
-			rounds(name, apart, 6, 4 * QUERIES, times);
+	for (i = 0; i < (bench_counts() ? 4 : 5); i++)
+		for (r = 0; r < (bench_counts() ? 2 : 5); r++) {
+			snprintf(name, sizeof(name), rows[r].row, counts[i]);
+			if ((rows[r].more && (!all || counts[i] == 1)) || !bench_wants_row("lookup", name))
+				continue;
+			make(counts[i], rows[r].far, rows[r].same, rows[r].page);
+			bench_row("lookup", name, rows[r].ways, rows[r].num, QUERIES);
 		}
-		snprintf(name, sizeof(name), "chain-%u", counts[i]);
-		if (wanted(name)) {
-			make(counts[i], 0, 0, 12);
-			rounds(name, chain, 4, 2 * QUERIES, times);
-		}
-		snprintf(name, sizeof(name), "huge-%u", counts[i]);
-		if (wanted(name)) {
-			make(counts[i], 0, 0, 21);
-			rounds(name, huge, 5, 4 * QUERIES, times);
-		}
-		if (counts[i] == 1)
-			continue;
-		snprintf(name, sizeof(name), "far-%u", counts[i]);
-		if (wanted(name)) {
-			make(counts[i], 1, 0, 12);
-			rounds(name, apart, 4, 4 * QUERIES, times);
-		}
-		snprintf(name, sizeof(name), "same-%u", counts[i]);
-		if (wanted(name)) {
-			make(counts[i], 0, 1, 12);
-			rounds(name, apart, 6, 4 * QUERIES, times);
-		}
-	}
-	if (only_case)
-		die("no such case");
 	return 0;
 }

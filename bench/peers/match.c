@@ -2,12 +2,8 @@
 /*
  * match.c: tag matching of inlay beside UCX's, a linked list and a plain hash.
  *
- *   PROGRAM                          all cases: for each contender a line "case contender ns"
- *   PROGRAM --case CASE              one case, such as posted-4096
- *   PROGRAM --only CASE NAME N       N operations of one of them: for a profiler
- *
- * One operation is a receive, a message and the completion of both, at a constant depth. Contenders take turns, the best of all rounds of
- * each counts; each says which receive a message went to, which is checked.
+ * One operation is a receive, a message and the completion of both, at a constant depth. Each way says which receive a message
+ * went to, which is checked. BENCH_ALL: more depths and patterns.
  *
  *   inlay       compiled into the loop, as it is used
  *   call        the same behind two functions that are not inlined
@@ -18,10 +14,9 @@
  */
 #include <inlay/match.h>
 #include <ucp/api/ucp.h>
-#include "rounds.h"
+#include "../bench.h"
 
 #define MOST 65536u
-#define WARM 64u                      /* operations before the first that count */
 #define WILD 2048u                    /* receives that nothing matches, at most */
 #define TOP ((uint64_t)1 << 63)       /* of their tags, and of no other */
 #define EXACT INLAY_MATCH_EXACT
@@ -40,44 +35,57 @@ static inline uint64_t tag_of(uint64_t n)
 /* post: a receive numbered id; queued 1: it is to be posted, 0: it takes message id. arrive: a message numbered id; queued 1: it is kept,
    0: receive id takes it. */
 
-static struct inlay_match table;
+static struct inlay_match table, call_table;
 static uint64_t table_seed = 42;
+
+static void table_reset(struct inlay_match *t, void **memory)
+{
+	if (!*memory)
+		*memory = aligned_alloc(64, inlay_match_size(MOST));
+	NEED(*memory && !inlay_match_init(t, *memory, inlay_match_size(MOST), MOST, 0, table_seed), "the table");
+}
 
 static void inlay_reset(void)
 {
 	static void *memory;
 
-	if (!memory)
-		memory = aligned_alloc(64, inlay_match_size(MOST));
-	NEED(memory && !inlay_match_init(&table, memory, inlay_match_size(MOST), MOST, 0, table_seed), "the table");
+	table_reset(&table, &memory);
 }
 
-static inline __attribute__((always_inline)) void inlay_post(uint64_t tag, uint64_t mask, uint32_t id, int queued)
+ALWAYS void table_post(struct inlay_match *t, uint64_t tag, uint64_t mask, uint32_t id, int queued)
 {
 	struct inlay_match_found found;
 
-	if (inlay_match_post(&table, tag, mask, id, &found) != !queued || found.cookie != id)
+	if (inlay_match_post(t, tag, mask, id, &found) != !queued || found.cookie != id)
 		die("inlay: post");
 }
 
-static inline __attribute__((always_inline)) void inlay_arrive(uint64_t tag, uint32_t id, int queued)
+ALWAYS void table_arrive(struct inlay_match *t, uint64_t tag, uint32_t id, int queued)
 {
 	struct inlay_match_found found;
 
-	if (inlay_match_arrive(&table, tag, id, &found) != !queued || found.cookie != id)
+	if (inlay_match_arrive(t, tag, id, &found) != !queued || found.cookie != id)
 		die("inlay: arrive");
 }
 
-#define call_reset inlay_reset
+#define inlay_post(...) table_post(&table, __VA_ARGS__)
+#define inlay_arrive(...) table_arrive(&table, __VA_ARGS__)
+
+static void call_reset(void)
+{
+	static void *memory;
+
+	table_reset(&call_table, &memory);
+}
 
 static __attribute__((noinline)) void call_post(uint64_t tag, uint64_t mask, uint32_t id, int queued)
 {
-	inlay_post(tag, mask, id, queued);
+	table_post(&call_table, tag, mask, id, queued);
 }
 
 static __attribute__((noinline)) void call_arrive(uint64_t tag, uint32_t id, int queued)
 {
-	inlay_arrive(tag, id, queued);
+	table_arrive(&call_table, tag, id, queued);
 }
 
 /* ---- UCX ---- */
@@ -161,136 +169,141 @@ struct queue {
 	uint32_t first, last;
 };
 
-static struct item item[MOST + WILD + 2];
-static struct queue bucket[2][BUCKETS], all[2], arrived; /* of receives, of messages */
-static uint32_t item_free, masked, kept;
-static uint64_t item_seq;
+struct plain {
+	struct item item[MOST + WILD + 2];
+	struct queue bucket[2][BUCKETS], all[2], arrived; /* of receives, of messages */
+	uint32_t free, masked, kept;
+	uint64_t seq;
+};
 
-static void items_reset(void)
+static struct plain list, hashed;
+
+static void plain_reset(struct plain *p)
 {
-	memset(bucket, 0, sizeof(bucket));
-	memset(all, 0, sizeof(all));
-	memset(&arrived, 0, sizeof(arrived));
-	for (item_free = 0; item_free < MOST + WILD + 1; item_free++)
-		item[item_free + 1].next = item_free;
-	masked = kept = 0;
+	memset(p, 0, sizeof(*p));
+	for (; p->free < MOST + WILD + 1; p->free++)
+		p->item[p->free + 1].next = p->free;
 }
 
-static inline struct item *push(struct queue *q, uint64_t tag, uint64_t mask, uint32_t id)
+static inline struct item *push(struct plain *p, struct queue *q, uint64_t tag, uint64_t mask, uint32_t id)
 {
-	uint32_t at = item_free;
-	struct item *i = &item[at];
+	uint32_t at = p->free;
+	struct item *i = &p->item[at];
 
-	item_free = i->next;
+	p->free = i->next;
 	i->tag = tag;
 	i->mask = mask;
-	i->seq = item_seq++;
+	i->seq = p->seq++;
 	i->id = id;
 	i->next = 0;
 	i->prev = q->last;
-	*(q->last ? &item[q->last].next : &q->first) = at;
+	*(q->last ? &p->item[q->last].next : &q->first) = at;
 	q->last = at;
 	return i;
 }
 
-static inline uint32_t pull(struct queue *q, uint32_t at)
+static inline uint32_t pull(struct plain *p, struct queue *q, uint32_t at)
 {
-	struct item *i = &item[at];
+	struct item *i = &p->item[at];
 
-	*(i->prev ? &item[i->prev].next : &q->first) = i->next;
-	*(i->next ? &item[i->next].prev : &q->last) = i->prev;
-	i->next = item_free;
-	item_free = at;
+	*(i->prev ? &p->item[i->prev].next : &q->first) = i->next;
+	*(i->next ? &p->item[i->next].prev : &q->last) = i->prev;
+	i->next = p->free;
+	p->free = at;
 	return i->id;
 }
 
-#define list_reset items_reset
+#define list_reset() plain_reset(&list)
 
 static inline void list_post(uint64_t tag, uint64_t mask, uint32_t id, int queued)
 {
+	struct plain *p = &list;
 	uint32_t at;
 
-	for (at = all[1].first; at && (item[at].tag ^ tag) & mask; at = item[at].next)
+	for (at = p->all[1].first; at && (p->item[at].tag ^ tag) & mask; at = p->item[at].next)
 		;
-	if (!at == !queued || (at && pull(&all[1], at) != id))
+	if (!at == !queued || (at && pull(p, &p->all[1], at) != id))
 		die("list: post");
 	if (!at)
-		push(&all[0], tag, mask, id);
+		push(p, &p->all[0], tag, mask, id);
 }
 
 static inline void list_arrive(uint64_t tag, uint32_t id, int queued)
 {
+	struct plain *p = &list;
 	uint32_t at;
 
-	for (at = all[0].first; at && (item[at].tag ^ tag) & item[at].mask; at = item[at].next)
+	for (at = p->all[0].first; at && (p->item[at].tag ^ tag) & p->item[at].mask; at = p->item[at].next)
 		;
-	if (!at == !queued || (at && pull(&all[0], at) != id))
+	if (!at == !queued || (at && pull(p, &p->all[0], at) != id))
 		die("list: arrive");
 	if (!at)
-		push(&all[1], tag, EXACT, id);
+		push(p, &p->all[1], tag, EXACT, id);
 }
 
-#define hash_reset items_reset
+#define hash_reset() plain_reset(&hashed)
 
 static inline uint32_t hash(uint64_t tag)
 {
 	return (uint32_t)(tag * 0x9e3779b97f4a7c15 >> 47);
 }
 
-static inline uint32_t hash_take(uint32_t at)
+static inline uint32_t hash_take(struct plain *p, uint32_t at)
 {
-	struct item *i = &item[at];
+	struct item *i = &p->item[at];
 
-	*(i->older ? &item[i->older].newer : &arrived.first) = i->newer;
-	*(i->newer ? &item[i->newer].older : &arrived.last) = i->older;
-	kept--;
-	return pull(&bucket[1][hash(i->tag)], at);
+	*(i->older ? &p->item[i->older].newer : &p->arrived.first) = i->newer;
+	*(i->newer ? &p->item[i->newer].older : &p->arrived.last) = i->older;
+	p->kept--;
+	return pull(p, &p->bucket[1][hash(i->tag)], at);
 }
 
 static inline void hash_post(uint64_t tag, uint64_t mask, uint32_t id, int queued)
 {
+	struct plain *p = &hashed;
 	uint32_t at = 0;
 
 	if (mask != EXACT)
-		for (at = arrived.first; at && (item[at].tag ^ tag) & mask; at = item[at].newer)
+		for (at = p->arrived.first; at && (p->item[at].tag ^ tag) & mask; at = p->item[at].newer)
 			;
-	else if (kept)
-		for (at = bucket[1][hash(tag)].first; at && item[at].tag != tag; at = item[at].next)
+	else if (p->kept)
+		for (at = p->bucket[1][hash(tag)].first; at && p->item[at].tag != tag; at = p->item[at].next)
 			;
-	if (!at == !queued || (at && hash_take(at) != id))
+	if (!at == !queued || (at && hash_take(p, at) != id))
 		die("hash: post");
 	if (at)
 		return;
-	push(mask == EXACT ? &bucket[0][hash(tag)] : &all[0], tag, mask, id);
-	masked += mask != EXACT;
+	push(p, mask == EXACT ? &p->bucket[0][hash(tag)] : &p->all[0], tag, mask, id);
+	p->masked += mask != EXACT;
 }
 
 static inline void hash_arrive(uint64_t tag, uint32_t id, int queued)
 {
-	struct queue *q = &bucket[0][hash(tag)];
+	struct plain *p = &hashed;
+	struct queue *q = &p->bucket[0][hash(tag)];
 	uint32_t at, wild;
 	struct item *i;
 
-	for (at = q->first; at && item[at].tag != tag; at = item[at].next)
+	for (at = q->first; at && p->item[at].tag != tag; at = p->item[at].next)
 		;
-	for (wild = all[0].first; wild && (item[wild].tag ^ tag) & item[wild].mask; wild = item[wild].next)
+	for (wild = p->all[0].first; wild && (p->item[wild].tag ^ tag) & p->item[wild].mask; wild = p->item[wild].next)
 		;
-	if (wild && (!at || item[wild].seq < item[at].seq)) {
+	if (wild && (!at || p->item[wild].seq < p->item[at].seq)) {
 		at = wild;
-		q = &all[0];
-		masked--;
+		q = &p->all[0];
+		p->masked--;
 	}
-	if (!at == !queued || (at && pull(q, at) != id))
+	if (!at == !queued || (at && pull(p, q, at) != id))
 		die("hash: arrive");
 	if (at)
 		return;
-	i = push(&bucket[1][hash(tag)], tag, EXACT, id);
-	i->older = arrived.last;
+	i = push(p, &p->bucket[1][hash(tag)], tag, EXACT, id);
+	i->older = p->arrived.last;
 	i->newer = 0;
-	at = (uint32_t)(i - item);
-	*(arrived.last ? &item[arrived.last].newer : &arrived.first) = at;
-	arrived.last = at;
-	kept++;
+	at = (uint32_t)(i - p->item);
+	*(p->arrived.last ? &p->item[p->arrived.last].newer : &p->arrived.first) = at;
+	p->arrived.last = at;
+	p->kept++;
 }
 
 static void none_reset(void)
@@ -332,116 +345,92 @@ static uint64_t wild_mask(uint32_t k)
 	return ~((uint64_t)1 << (k + 4) | (k & 1 ? 0xff0000 : 0) | (k & 2 ? 0xff00000000 : 0));
 }
 
-/* Seconds of one operation, the least of all stretches */
-static double least, began;
-static uint64_t stretch;              /* operations of one */
+/* A row's number: what a way has set up for it stays until the next row. Its place in the passes */
+static unsigned row_number;
 
-/* Between stretch and stretch; what is before the first one counts for nothing */
-static inline void lap(uint64_t done)
-{
-	double t = now();
+struct place {
+	unsigned row;
+	uint32_t n;
+	uint64_t pass;
+};
 
-	if (done > 1 && t - began < least)
-		least = t - began;
-	began = now();
-}
+#define NEXT(at) (++(at)->n == depth ? ((at)->n = 0, (at)->pass++) : 0)
 
 /* With so many receives posted: a message for one, and another receive */
-#define POSTED(kind, tag, name)                                                                                                          \
-	BENCH_FN double run_##kind##_##name(uint64_t laps)                                                                               \
-	{                                                                                                                                \
-		uint64_t done, i, pass = 0;                                                                                              \
-		uint32_t id, n = 0;                                                                                                      \
-                                                                                                                                         \
-		name##_older();                                                                                                          \
-		for (id = 0; id < depth; id++)                                                                                           \
-			name##_post(tag(0, id), recv_mask, id, 1);                                                                       \
-		for (done = 0; done <= laps; done++) {                                                                                   \
-			lap(done);                                                                                                       \
-			for (i = done ? stretch : WARM; i; i--) {                                                                        \
-				id = which(pass, n);                                                                                     \
-				name##_arrive(tag(pass, id), id, 0);                                                                     \
-				name##_post(tag(pass + 1, id), recv_mask, id, 1);                                                        \
-				if (++n == depth) {                                                                                      \
-					n = 0;                                                                                           \
-					pass++;                                                                                          \
-				}                                                                                                        \
-			}                                                                                                                \
-		}                                                                                                                        \
-		lap(done);                                                                                                               \
-		return least;                                                                                                            \
+#define POSTED(kind, tag, name)												\
+	COUNTED void count_##kind##_##name##_(struct place *at, uint64_t n)						\
+	{														\
+		for (; n; n--) {											\
+			uint32_t id = which(at->pass, at->n);								\
+			name##_arrive(tag(at->pass, id), id, 0);							\
+			name##_post(tag(at->pass + 1, id), recv_mask, id, 1);						\
+			NEXT(at);											\
+		}													\
+	}														\
+	ROW(kind, name, name##_post(tag(0, id), recv_mask, id, 1))
+
+#define ROW(kind, name, first)												\
+	static double run_##kind##_##name(void *arg, uint64_t n)							\
+	{														\
+		static struct place at;											\
+		double start;												\
+		(void)arg;												\
+		if (at.row != row_number) {										\
+			at = (struct place){row_number, 0, 0};								\
+			name##_older();											\
+			for (uint32_t id = 0; id < depth; id++)								\
+				first;											\
+			count_##kind##_##name##_(&at, depth < 64 ? 64 : depth < 4096 ? depth : 64);			\
+		}													\
+		start = now();												\
+		count_##kind##_##name##_(&at, n);										\
+		return now() - start;											\
 	}
 
-/* What is there at first, and then the operations, in passes over all of it. Each returns the time of a stretch. */
-#define CASES(name)                                                                                                                      \
-	static void name##_older(void)                                                                                                   \
-	{                                                                                                                                \
-		name##_reset();                                                                                                          \
-		for (uint32_t i = 0; i < older; i++)                                                                                     \
-			name##_post(TOP | tag_of(i), wild_mask(i % masks), MOST + i, 1);                                                 \
-		least = 1e9;                                                                                                             \
-	}                                                                                                                                \
-	POSTED(posted, CHANCE, name)                                                                                                     \
-	POSTED(given, GIVEN, name)                                                                                                       \
-	BENCH_FN double run_kept_##name(uint64_t laps)                                                                                   \
-	{                                                                                                                                \
-		uint64_t done, i, pass = 0;                                                                                              \
-		uint32_t id, n = 0;                                                                                                      \
-                                                                                                                                         \
-		name##_older();                                                                                                          \
-		for (id = 0; id < depth; id++)                                                                                           \
-			name##_arrive(CHANCE(0, id), id, 1);                                                                             \
-		for (done = 0; done <= laps; done++) {                                                                                   \
-			lap(done);                                                                                                       \
-			for (i = done ? stretch : WARM; i; i--) {                                                                        \
-				id = which(pass, n);                                                                                     \
-				name##_post(CHANCE(pass, id), recv_mask, id, 0);                                                         \
-				name##_arrive(CHANCE(pass + 1, id), id, 1);                                                              \
-				if (++n == depth) {                                                                                      \
-					n = 0;                                                                                           \
-					pass++;                                                                                          \
-				}                                                                                                        \
-			}                                                                                                                \
-		}                                                                                                                        \
-		lap(done);                                                                                                               \
-		return least;                                                                                                            \
-	}                                                                                                                                \
-	/* The first masked receive after so many messages, which takes the last: each time from an empty table */                       \
-	BENCH_FN double run_first_##name(uint64_t laps)                                                                                  \
-	{                                                                                                                                \
-		double best = 1e9;                                                                                                       \
-		uint64_t done;                                                                                                           \
-		uint32_t id;                                                                                                             \
-                                                                                                                                         \
-		for (done = 0; done < laps; done++) {                                                                                    \
-			name##_older();                                                                                                  \
-			for (id = 0; id < depth; id++)                                                                                   \
-				name##_arrive(CHANCE(0, id), id, 1);                                                                     \
-			lap(0);                                                                                                          \
-			name##_post(CHANCE(0, depth - 1), recv_mask, depth - 1, 0);                                                      \
-			lap(2);                                                                                                          \
-			best = least < best ? least : best;                                                                              \
-		}                                                                                                                        \
-		return best;                                                                                                             \
-	}                                                                                                                                \
-	/* `depth` receives of one tag, and a receive and a message of another to and fro */                                             \
-	BENCH_FN double run_same_##name(uint64_t laps)                                                                                   \
-	{                                                                                                                                \
-		uint64_t done, i;                                                                                                        \
-		uint32_t id;                                                                                                             \
-                                                                                                                                         \
-		name##_older();                                                                                                          \
-		for (id = 0; id + 1 < depth; id++)                                                                                       \
-			name##_post(77, EXACT, id, 1);                                                                                   \
-		for (done = 0; done <= laps; done++) {                                                                                   \
-			lap(done);                                                                                                       \
-			for (i = done ? stretch : WARM; i; i--) {                                                                        \
-				name##_post(77 + 1021, EXACT, depth, 1);                                                                 \
-				name##_arrive(77 + 1021, depth, 0);                                                                      \
-			}                                                                                                                \
-		}                                                                                                                        \
-		lap(done);                                                                                                               \
-		return least;                                                                                                            \
+/* What is there at first, and then the operations, in passes over all of it */
+#define CASES(name)													\
+	static void name##_older(void)											\
+	{														\
+		name##_reset();												\
+		for (uint32_t i = 0; i < older; i++)									\
+			name##_post(TOP | tag_of(i), wild_mask(i % masks), MOST + i, 1);				\
+	}														\
+	POSTED(posted, CHANCE, name)											\
+	POSTED(given, GIVEN, name)											\
+	COUNTED void count_kept_##name##_(struct place *at, uint64_t n)							\
+	{														\
+		for (; n; n--) {											\
+			uint32_t id = which(at->pass, at->n);								\
+			name##_post(CHANCE(at->pass, id), recv_mask, id, 0);						\
+			name##_arrive(CHANCE(at->pass + 1, id), id, 1);							\
+			NEXT(at);											\
+		}													\
+	}														\
+	ROW(kept, name, name##_arrive(CHANCE(0, id), id, 1))								\
+	/* `depth` receives of one tag, and a receive and a message of another to and fro */				\
+	COUNTED void count_same_##name##_(struct place *at, uint64_t n)							\
+	{														\
+		(void)at;												\
+		for (; n; n--) {											\
+			name##_post(77 + 1021, EXACT, depth, 1);							\
+			name##_arrive(77 + 1021, depth, 0);								\
+		}													\
+	}														\
+	ROW(same, name, id + 1 < depth ? name##_post(77, EXACT, id, 1) : (void)0)					\
+	/* The first masked receive after so many messages, which takes the last: each time from an empty table */	\
+	static double run_first_##name(void *arg, uint64_t n)								\
+	{														\
+		double seconds = 0, start;										\
+		(void)arg;												\
+		while (n--) {												\
+			name##_older();											\
+			for (uint32_t id = 0; id < depth; id++)								\
+				name##_arrive(CHANCE(0, id), id, 1);							\
+			start = now();											\
+			name##_post(CHANCE(0, depth - 1), recv_mask, depth - 1, 0);					\
+			seconds += now() - start;									\
+		}													\
+		return seconds;												\
 	}
 
 CASES(inlay)
@@ -452,67 +441,25 @@ CASES(hash)
 CASES(none)
 
 /* The way to self and back without any matching */
-static double ucx_message(uint64_t laps)
+static double ucx_message(void *arg, uint64_t n)
 {
 	ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
 					    .id = 1, .cb = ucx_handler};
 	static const ucp_request_param_t none;
-	uint64_t payload = 1, i, done;
+	uint64_t payload = 1, i;
+	double start;
 
+	(void)arg;
 	ucx_reset();
 	NEED(!ucp_worker_set_am_recv_handler(ucx_worker, &handler), "ucp_worker_set_am_recv_handler");
-	least = 1e9;
 	ucx_seen = 0;
-	for (done = 0; done <= laps; done++) {
-		lap(done);
-		for (i = done ? stretch : WARM; i; i--)
-			if (ucp_am_send_nbx(ucx_ep, 1, NULL, 0, &payload, 8, &none))
-				die("ucx: message");
-	}
-	lap(done);
-	NEED(ucx_seen == WARM + laps * stretch, "every message");
-	return least;
-}
-
-/* Turns of some milliseconds, cut into stretches of a fraction of one, so that some are not interrupted. The least of each counts. */
-static void turns(const char *name, const struct contender *c, unsigned n, int alone)
-{
-	double best[8], t;
-	uint64_t length[8], laps[8];
-	unsigned i, r;
-
-	if (!wanted(name))
-		return;
-	stretch = 64;
-	for (i = 0; only_name && i < n; i++)
-		if (!strcmp(c[i].name, only_name)) {
-			c[i].run(only_ops / stretch);
-			exit(0);
-		}
-	for (i = 0; i < n; i++) {
-		best[i] = 1e9;
-		length[i] = laps[i] = 1;
-		if (alone)
-			continue;
-		for (stretch = 1; (t = c[i].run(1)) < 1e-4 && stretch < 1 << 16; stretch *= 2)
-			;
-		if (stretch < 32 && t / (double)stretch < 1e-3) { /* where something is found is chance: no single operation counts */
-			t *= 32 / (double)stretch;
-			stretch = 32;
-		}
-		length[i] = stretch;
-		laps[i] = t > 2e-3 ? 1 : (uint64_t)(4e-3 / t);
-	}
-	for (r = 0; r < 8; r++)
-		for (i = 0; i < n; i++) {
-			stretch = length[i];
-			t = c[i].run(laps[i]) / (double)stretch;
-			if (t < best[i])
-				best[i] = t;
-		}
+	start = now();
 	for (i = 0; i < n; i++)
-		printf("%s %s %.3f\n", name, c[i].name, best[i] * 1e9);
-	fflush(stdout);
+		if (ucp_am_send_nbx(ucx_ep, 1, NULL, 0, &payload, 8, &none))
+			die("ucx: message");
+	start = now() - start;
+	NEED(ucx_seen == n, "every message");
+	return start;
 }
 
 /* Tags for whoever knows the seed: all in one bucket of inlay's table; and the longest path that there can be */
@@ -530,52 +477,61 @@ static uint64_t one_path(uint32_t id)
 	return ((uint64_t)7 << 47 | (ones & ~(ones >> id % 48))) * undo;
 }
 
-static void run(const char *kind, const struct contender *c, unsigned n, int alone)
+static void run(const char *kind, const struct way *ways, unsigned n)
 {
 	char name[64];
 
+	row_number++;
 	half = (32 - (uint32_t)__builtin_clz(depth)) / 2;
-	snprintf(name, sizeof(name), "%s-%u", kind, depth);
-	turns(name, c, n, alone);
+	snprintf(name, sizeof(name), "%s, %u", kind, depth);
+	bench_row("match", name, ways, n, 1);
 }
 
-#define ALL(kind) {{"inlay", run_##kind##_inlay}, {"call", run_##kind##_call}, {"ucx", run_##kind##_ucx}, {"list", run_##kind##_list}, \
-		   {"hash", run_##kind##_hash}, {"none", run_##kind##_none}}
+#define ALL(kind) {{"inlay", run_##kind##_inlay, NULL, "compiled into the loop"}, {"UCX", run_##kind##_ucx, NULL, "requests, a copy of 8 B"},	\
+	{"list", run_##kind##_list, NULL, "written here"}, {"hash", run_##kind##_hash, NULL, "written here"}, {"loop", run_##kind##_none, NULL, ""},	\
+	{"inlay, called", run_##kind##_call, NULL, "two functions"}}
 
-int main(int argc, char **argv)
+int main(void)
 {
-	static const struct contender posted[] = ALL(posted), given_posted[] = ALL(given), kept[] = ALL(kept);
-	static const struct contender first[] = ALL(first), same[] = ALL(same);
-	static const struct contender message[] = {{"ucx", ucx_message}};
-	static const uint32_t depths[] = {1, 8, 64, 512, 4096, 65536}, olders[] = {8, 64, 1024};
+	static const struct way posted[] = ALL(posted), given_posted[] = ALL(given), kept[] = ALL(kept);
+	static const struct way first[] = ALL(first), same[] = ALL(same);
+	static const struct way message[] = {{"UCX", ucx_message, NULL, "active message"}};
+	static const uint32_t depths[] = {1, 64, 4096, 65536, 8, 512}, olders[] = {1024, 8, 64};
+	int all = getenv("BENCH_ALL") != NULL;
 	uint32_t d, o, k;
-	char kind[32];
+	char kind[64];
 
-	rounds_args(argc, argv);
-	turns("message", message, 1, 0);
-	for (d = 0; d < 6; d++) {
+	for (d = 0; d < (all ? 6 : 4); d++) {
 		depth = depths[d];
 		recv_mask = EXACT;
-		run("posted", posted, 6, 0);
-		run("kept", kept, 6, 0);
-		run("same", same, 6, 0);
-		for (k = 0; k < depth; k++)
-			given[k] = 7 + (uint64_t)k * 1021;
-		run("stride", given_posted, 6, 0);
-		recv_mask = ANY_SOURCE;
-		run("wild-posted", posted, 6, 0);
-		run("wild-kept", kept, 6, 0);
-		run("wild-first", first, 6, 1);
-		recv_mask = EXACT;
-		for (o = 0; o < 3; o++)
-			for (k = 8; k <= 12 && (depth == 1 || depth == 64 || depth == 4096); k += 4) {
+		run("receives posted", posted, 6);
+		run("messages kept", kept, 6);
+		for (o = 0; o < (all ? 3 : 1); o++)
+			for (k = 8; k <= (all ? 12 : 8) && (depth == 1 || depth == 64 || depth == 4096); k += 4) {
 				older = olders[o];
 				masks = k;
-				snprintf(kind, sizeof(kind), "older-%u-%u", older, masks);
-				run(kind, posted, 6, 0);
+				snprintf(kind, sizeof(kind), "receives posted, %u older of %u masks", older, masks);
+				run(kind, posted, 6);
 				older = 0;
 			}
+		recv_mask = ANY_SOURCE;
+		if (depth <= 4096 || all) {
+			run("receives posted, any source", posted, 6);
+			run("messages kept, any source", kept, 6);
+		}
+		if (!all || bench_counts())
+			continue;
+		run("first receive from any source", first, 6);
+		recv_mask = EXACT;
+		run("receives of one tag, message of another", same, 6);
+		for (k = 0; k < depth; k++)
+			given[k] = 7 + (uint64_t)k * 1021;
+		run("receives posted, stride 1021", given_posted, 6);
 	}
+	if (!all || bench_counts())
+		return 0;
+	bench_row("match", "message to self, no matching", message, 1, 1);
+	recv_mask = EXACT;
 	inlay_reset();
 	NEED(table.shift == 47, "131,072 buckets");
 	for (undo = table.multiplier, k = 0; k < 5; k++)
@@ -583,10 +539,10 @@ int main(int argc, char **argv)
 	for (k = 0; k < 4096; k++)
 		given[k] = one_bucket(k);
 	depth = 4096;
-	run("one-bucket", given_posted, 1, 0);
+	run("seed known: one bucket", given_posted, 1);
 	for (k = 0; k < 32; k++)
 		given[k] = one_path(k);
 	depth = 32;
-	run("one-path", given_posted, 1, 0);
+	run("seed known: one path", given_posted, 1);
 	return 0;
 }

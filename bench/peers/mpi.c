@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * Two ranks of an MPI program, measured by bench/mpi: with no argument but FILE, the calls that callgrind collects, each kind in
- * a function of its own; with a number of milliseconds, latency and message rate by size, each for as long.
+ * Two ranks of an MPI program: calls that callgrind collects for bench/mpi, each kind in a function of its own. FILE is of a page.
  */
 #include <fcntl.h>
 #include <mpi.h>
@@ -143,26 +142,6 @@ static void count(void)
 	}
 }
 
-// Rounds a second; rank 0 says in the first byte whether this round is the last
-static double rounds(void (*round)(size_t), size_t len, double seconds)
-{
-	double start, end;
-	int n = 0;
-
-	bufs[0][0] = 0;
-	for (int i = 0; i < 3; i++)
-		round(len);
-	start = MPI_Wtime();
-	do {
-		end = MPI_Wtime();
-		if (!rank)
-			bufs[0][0] = end - start > seconds;
-		round(len);
-		n++;
-	} while (!bufs[0][0]);
-	return n / (MPI_Wtime() - start);
-}
-
 int main(int argc, char **argv)
 {
 	int fd = argc > 1 ? open(argv[1], O_RDWR) : -1;
@@ -174,15 +153,7 @@ int main(int argc, char **argv)
 		return 2;
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-	if (argc < 3)
-		count();
-	else
-		for (size_t len = 8; len <= MAX_LEN; len = len == 4096 ? 16384 : len < 4096 ? len * 8 : len * 4) {
-			double pings = rounds(ping, len, atof(argv[2]) / 1000), windows = rounds(window, len, atof(argv[2]) / 1000);
-
-			if (!rank)
-				printf("size %zu %.1f %.0f\n", len, 0.5e6 / pings, windows * CALLS);
-		}
+	count();
 	MPI_Finalize();
 	return 0;
 }

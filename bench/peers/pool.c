@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pool.c: what it costs to get a buffer and to give it back, by inlay's inventory and by others; see rounds.h for the arguments.
+ * pool.c: what it costs to get a buffer and to give it back, by inlay's inventory and by others; beside others.
  *
  *   one       one is got and given back
  *   burst     32 are got one by one, then given back one by one
@@ -16,10 +16,9 @@
  *   ucs_mpool    UCX's library; with threads under a spin lock, as it has none
  *   rte_mempool  DPDK, a cache of 512 an lcore
  *   malloc       glibc
- *   mpool_inline written here: what ucs_mpool_get_inline and ucs_mpool_put_inline do. It leaves out all that inlay does but the
- *                free list: lookup, keys, descriptor, counts, states
- *   NAME_fill    and the object is filled with what a descriptor holds, without a lookup
- *   floor        written here: the stores of inlay's get and release alone; nothing is looked for, checked or kept, the object is known
+ *   free list    written here: intrusive, inlined: what ucs_mpool_get_inline and ucs_mpool_put_inline do
+ *   NAME, filled and the object is filled with what a descriptor holds, without a lookup
+ *   stores alone written here: what inlay's get and release store; nothing is looked for, checked or kept, the object is known
  */
 #include <pthread.h>
 #include <rte_config.h>
@@ -31,7 +30,7 @@
 #include <rte_mempool.h>
 #include <inlay/buf.h>
 #include <ucs/datastruct/mpool.h>
-#include "rounds.h"
+#include "../bench.h"
 
 #define OBJECTS 131072u
 #define BURST 32u
@@ -73,6 +72,7 @@ struct own {
 	struct inlay_magazine *mag;
 	uint64_t *sum;
 	uint32_t lkey, rkey;
+	const struct inlay_keys *keys;
 	struct inlay_buf *objects;
 	uint64_t last;
 };
@@ -149,7 +149,7 @@ static struct {
 static inline __attribute__((always_inline)) struct own own(unsigned me)
 {
 	struct own x = {inv, &map, rte, &ucs, &list_pool, memory, &magazine[me], &reads[me].sum, keys.lkey, keys.rkey,
-		floor_objects, floor_last};
+		&keys, floor_objects, floor_last};
 
 	return x;
 }
@@ -268,7 +268,7 @@ static inline __attribute__((always_inline)) void *get_floor(struct own x, uint6
 	void *at = x.memory + i % (SPAN / STRIDE) * STRIDE;
 	uint64_t n = i & x.last;
 
-	inlay_buf_fill_(&x.objects[n], x.map, x.rkey, (uint64_t)x.lkey << 32, at, STRIDE, at, STRIDE);
+	inlay_buf_fill_(&x.objects[n], x.map, x.keys, at, STRIDE, at, STRIDE);
 	__atomic_store_n(&floor_states[n], 1, __ATOMIC_RELAXED);
 	return &x.objects[n];
 }
@@ -297,7 +297,7 @@ static uint32_t order[OBJECTS];
 #define USED(object) __asm__ volatile("" : "+r"(object) : : "memory")
 
 #define LOOPS(name) \
-	BENCH_FN void run_one_##name(uint64_t ops) \
+	COUNTED void count_one_##name##_(uint64_t ops) \
 	{ \
 		const struct own x = own(0); \
 		for (uint64_t i = 0; i < ops; i++) { \
@@ -306,7 +306,7 @@ static uint32_t order[OBJECTS];
 			put_##name(x, object); \
 		} \
 	} \
-	BENCH_FN void run_burst_##name(uint64_t ops) \
+	COUNTED void count_burst_##name##_(uint64_t ops) \
 	{ \
 		const struct own x = own(0); \
 		void *objects[BURST]; \
@@ -319,33 +319,36 @@ static uint32_t order[OBJECTS];
 				put_##name(x, objects[k]); \
 		} \
 	} \
-	BENCH_FN void run_shuffled_get_##name(void) \
+	static __attribute__((noinline)) void run_shuffled_get_##name(void) \
 	{ \
 		const struct own x = own(0); \
 		for (uint64_t i = 0; i < OBJECTS; i++) \
 			all[i] = get_##name(x, i); \
 	} \
-	BENCH_FN void run_shuffled_put_##name(void) \
+	static __attribute__((noinline)) void run_shuffled_put_##name(void) \
 	{ \
 		const struct own x = own(0); \
 		for (uint64_t i = 0; i < OBJECTS; i++) \
 			put_##name(x, mixed[i]); \
 	} \
-	static double time_one_##name(uint64_t ops) \
+	static double time_one_##name(void *arg, uint64_t ops) \
 	{ \
+		(void)arg; \
 		double t = now(); \
-		run_one_##name(ops); \
+		count_one_##name##_(ops); \
 		return now() - t; \
 	} \
-	static double time_burst_##name(uint64_t ops) \
+	static double time_burst_##name(void *arg, uint64_t ops) \
 	{ \
+		(void)arg; \
 		double t = now(); \
-		run_burst_##name(ops); \
+		count_burst_##name##_(ops); \
 		return now() - t; \
 	} \
 	/* Mixing is not timed; the first time, it mixes a pool that is in order. */ \
-	static double time_shuffled_##name(uint64_t ops) \
+	static double time_shuffled_##name(void *arg, uint64_t ops) \
 	{ \
+		(void)arg; \
 		double sum = 0, t; \
 		for (uint64_t k = 0; k < ops; k += OBJECTS) { \
 			t = now(); \
@@ -374,7 +377,7 @@ LOOPS(mpool_inline_fill)
 
 /* ---- In bulk ---- */
 
-BENCH_FN void run_bulk_inlay(uint64_t ops)
+COUNTED void count_bulk_inlay_(uint64_t ops)
 {
 	const struct own x = own(0);
 	struct inlay_buf *bufs[BURST];
@@ -406,21 +409,22 @@ static inline __attribute__((always_inline)) void bulk_rte(uint64_t ops, int fil
 	}
 }
 
-BENCH_FN void run_bulk_rte_mempool(uint64_t ops)
+COUNTED void count_bulk_rte_mempool_(uint64_t ops)
 {
 	bulk_rte(ops, 0);
 }
 
-BENCH_FN void run_bulk_rte_mempool_fill(uint64_t ops)
+COUNTED void count_bulk_rte_mempool_fill_(uint64_t ops)
 {
 	bulk_rte(ops, 1);
 }
 
 #define TIME_BULK(name) \
-	static double time_bulk_##name(uint64_t ops) \
+	static double time_bulk_##name(void *arg, uint64_t ops) \
 	{ \
+		(void)arg; \
 		double t = now(); \
-		run_bulk_##name(ops); \
+		count_bulk_##name##_(ops); \
 		return now() - t; \
 	}
 TIME_BULK(inlay)
@@ -513,7 +517,7 @@ static inline void relax(void)
 }
 
 #define THREADS(name) \
-	BENCH_FN void run_pair_##name(unsigned me, uint64_t ops) \
+	static __attribute__((noinline)) void run_pair_##name(unsigned me, uint64_t ops) \
 	{ \
 		const struct own x = own_shared(me); \
 		for (uint64_t i = 0; i < ops; i++) { \
@@ -522,7 +526,7 @@ static inline void relax(void)
 			share_put_##name(x, object); \
 		} \
 	} \
-	BENCH_FN void run_pass_##name(unsigned me, uint64_t ops) \
+	static __attribute__((noinline)) void run_pass_##name(unsigned me, uint64_t ops) \
 	{ \
 		const struct own x = own_shared(me); \
 		uint64_t at = 0; \
@@ -553,12 +557,14 @@ static inline void relax(void)
 			__atomic_store_n(&ring.tail, i + BURST, __ATOMIC_RELEASE); \
 		} \
 	} \
-	static double time_pair_##name(uint64_t ops) \
+	static __attribute__((unused)) double time_pair_##name(void *arg, uint64_t ops) \
 	{ \
+		(void)arg; \
 		return both(run_pair_##name, ops); \
 	} \
-	static double time_pass_##name(uint64_t ops) \
+	static __attribute__((unused)) double time_pass_##name(void *arg, uint64_t ops) \
 	{ \
+		(void)arg; \
 		ring.head = ring.tail = 0; \
 		return both(run_pass_##name, ops); \
 	}
@@ -663,37 +669,39 @@ static void make(void)
 	}
 }
 
-#define ROW(of, name) {#name, time_##of##_##name}
-#define ALL(of) ROW(of, none), ROW(of, floor), ROW(of, inlay), ROW(of, ucs_mpool), ROW(of, rte_mempool), ROW(of, malloc), ROW(of, mpool_inline), \
-	ROW(of, ucs_mpool_fill), ROW(of, rte_mempool_fill), ROW(of, malloc_fill), ROW(of, mpool_inline_fill)
+#define ROW(of, name, text, includes) {text, time_##of##_##name, NULL, includes}
+#define PLAIN "an object, nothing written"
+#define FILLS "an object, written as a descriptor is"
+#define ALL(of) {ROW(of, inlay, "inlay", "range found, descriptor, keys, window, state"), ROW(of, rte_mempool, "rte_mempool", PLAIN),	\
+	ROW(of, ucs_mpool, "ucs_mpool", PLAIN), ROW(of, malloc, "malloc", PLAIN), ROW(of, mpool_inline, "free list", PLAIN),	\
+	ROW(of, rte_mempool_fill, "rte_mempool, filled", FILLS), ROW(of, ucs_mpool_fill, "ucs_mpool, filled", FILLS),		\
+	ROW(of, malloc_fill, "malloc, filled", FILLS), ROW(of, mpool_inline_fill, "free list, filled", FILLS),			\
+	ROW(of, floor, "stores alone", "descriptor and state"), ROW(of, none, "loop", "")}
 
-int main(int argc, char **argv)
+int main(void)
 {
-	static const struct contender one[] = {ALL(one)}, burst[] = {ALL(burst)}, shuffled[] = {ALL(shuffled)};
-	static const struct contender bulk[] = {ROW(bulk, inlay), ROW(bulk, rte_mempool), ROW(bulk, rte_mempool_fill)};
-	static const struct contender pair[] = {ROW(pair, none), ROW(pair, inlay), ROW(pair, inlay_read), ROW(pair, ucs_mpool), ROW(pair, rte_mempool), ROW(pair, malloc),
-		ROW(pair, rte_mempool_fill), ROW(pair, malloc_fill)};
-	static const struct contender pass[] = {ROW(pass, none), ROW(pass, inlay), ROW(pass, inlay_read), ROW(pass, ucs_mpool), ROW(pass, rte_mempool),
-		ROW(pass, malloc), ROW(pass, rte_mempool_fill), ROW(pass, malloc_fill)};
+	static const struct way one[] = ALL(one), burst[] = ALL(burst), shuffled[] = ALL(shuffled);
+	static const struct way bulk[] = {ROW(bulk, inlay, "inlay", "one by one"), ROW(bulk, rte_mempool, "rte_mempool", "one call"),
+		ROW(bulk, rte_mempool_fill, "rte_mempool, filled", "one call, then written")};
+	static const struct way pair[] = {ROW(pair, inlay, "inlay", "magazines"), ROW(pair, rte_mempool, "rte_mempool", "a cache each"),
+		ROW(pair, ucs_mpool, "ucs_mpool", "a spin lock, as it has none"), ROW(pair, malloc, "malloc", PLAIN),
+		ROW(pair, rte_mempool_fill, "rte_mempool, filled", FILLS), ROW(pair, malloc_fill, "malloc, filled", FILLS), ROW(pair, none, "loop", "")};
+	static const struct way pass[] = {ROW(pass, inlay_read, "inlay", "a ring; the key is read"), ROW(pass, rte_mempool, "rte_mempool", "a ring"),
+		ROW(pass, ucs_mpool, "ucs_mpool", "a ring, a spin lock"), ROW(pass, malloc, "malloc", "a ring"),
+		ROW(pass, rte_mempool_fill, "rte_mempool, filled", "a ring; the key is read"),
+		ROW(pass, malloc_fill, "malloc, filled", "a ring; the key is read"), ROW(pass, none, "loop", "a ring")};
 
-	rounds_args(argc, argv);
 	make();
 	/* In order first: the other cases find pools that nobody has shuffled. */
-	if (wanted("one"))
-		rounds("one", one, 12, 200000, 60);
-	if (wanted("burst"))
-		rounds("burst", burst, 12, 6400 * BURST, 60);
-	if (wanted("bulk"))
-		rounds("bulk", bulk, 3, 6400 * BURST, 60);
-	if (wanted("pair"))
-		rounds("pair", pair, 8, 200000, 60);
-	if (wanted("pass"))
-		rounds("pass", pass, 8, 1600 * BURST, 60);
-	floor_last = OBJECTS - 1;
-	if (wanted("shuffled"))
-		rounds("shuffled", shuffled, 12, OBJECTS, 8);
-	if (only_case)
-		die("no such case");
+	bench_row("pool", "get, release", one, 11, 64);
+	bench_row("pool", "32 gets, 32 releases", burst, 11, BURST);
+	bench_row("pool", "32 at once", bulk, 3, BURST);
+	if (!bench_counts()) {
+		bench_row("pool", "two threads, one by one", pair, 7, 20000);
+		bench_row("pool", "one thread to another", pass, 7, 640 * BURST);
+		floor_last = OBJECTS - 1;
+		bench_row("pool", "131,072 objects, shuffled", shuffled, 11, OBJECTS);
+	}
 	if (inlay_inventory_num_free(inv) != OBJECTS || inlay_inventory_num_free(shared) != OBJECTS)
 		die("buffers were lost");
 	return 0;

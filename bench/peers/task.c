@@ -2,24 +2,20 @@
 /*
  * task.c: what a command task costs at the host, beside a plain inlay send, receive and two polls, and the same by libmlx5.
  *
- *   PROGRAM                          all cases: for each contender a line "case contender ns"
- *   PROGRAM --count N                N operations of all cases, without clock: for callgrind
- *
  * One operation is a command and its answer of 40 bytes, from another queue pair of this process. The device is stepped: it works, and the
- * other side answers, between what is measured. A lap is 32 operations: all are submitted, by go_CONTENDER_SIZE_BATCH, the device works,
- * and all are completed, by take_CONTENDER_SIZE_BATCH. With batches of 1 each has a doorbell and a call of its own. These functions are
- * what is measured; a case is SIZE-BATCH.
+ * other side answers, between what is measured. A lap is 32 operations: all are submitted, by count_go_*, the device works,
+ * and all are completed, by count_take_*. With batches of 1 each has a doorbell and a call of its own. These functions are
+ * what is measured.
  *
  *   task        inlay_task_submit, inlay_task_host_progress, a callback; the length is known at run time
  *   plain       a receive posted, a send posted and signaled, two polls, of inlay; the compiler knows the length
  *   run         the same; the length is known at run time
  *   message     the same of payload and head: 32 bytes more
  *   mlx5        as plain, by ibv_post_recv, ibv_post_send, ibv_poll_cq twice
- *   none        nothing
  */
 #include <inlay/inlay.h>
 #include <inlay/task.h>
-#include "rounds.h"
+#include "../bench.h"
 #include "softdev.h"
 
 #define LAP 32u                /* operations between two visits of the device */
@@ -27,13 +23,6 @@
 #define ANSWER 40u             /* as long as a task's answer of 8 bytes */
 #define PLUGIN 9u
 #define ROOM 256u              /* bytes of a message of the others */
-
-/* A function of its own for a profiler: neither inlined nor changed, nor one with another of the same code */
-#ifdef __clang__
-#define COUNTED static __attribute__((noinline))
-#else
-#define COUNTED static __attribute__((noipa))
-#endif
 
 static struct ibv_context *ctx;
 static struct ibv_pd *pd;
@@ -394,95 +383,67 @@ static inline __attribute__((always_inline)) void mlx5_take(struct mlx5 *p, uint
 	}
 }
 
-static struct none {
-	int nothing;
-} none;
-
-static void device_none(uint32_t len)
-{
-	step();
-}
-
 /* ---- the measured functions of each case, and laps of them ---- */
 
 #define INLINE(bytes) ((bytes) <= 96)
 
-static uint64_t laps_counted;
 
-/* Stretches of 32 laps; the fastest counts. ops of 0: no clock, laps_counted. */
-#define LAPS(name, of, size, batch, before)												\
-	static double lap_##name##_##size##_##batch(uint64_t ops)									\
-	{																\
-		double best = 1e9, sum, t;												\
-		uint64_t n, k, stretches = ops ? ops / (32 * LAP) : 1;									\
-		uint32_t i;														\
-																	\
-		before;															\
-		for (n = 0; n < stretches; n++) {											\
-			for (k = 0, sum = 0; k < (ops ? 32 : laps_counted); k++) {							\
-				answered = 0;												\
-				t = ops ? now() : 0;											\
-				for (i = 0; i < LAP; i += batch)									\
-					go_##name##_##size##_##batch(&of, i);								\
-				sum += ops ? now() - t : 0;										\
-				device_##name(size);											\
-				t = ops ? now() : 0;											\
-				for (i = 0; i < LAP; i += batch)									\
-					take_##name##_##size##_##batch(&of);								\
-				sum += ops ? now() - t : 0;										\
-				if (answered != LAP)											\
-					die(#name ": not every operation was answered");						\
-			}														\
-			best = sum < best ? sum : best;											\
-		}															\
-		return best / (32 * LAP);												\
+#define LAPS(name, of, size, batch, before)											\
+	static double lap_##name##_##size##_##batch(void *arg, uint64_t n)							\
+	{															\
+		double seconds = 0, t;												\
+		(void)arg;													\
+		before;														\
+		for (uint64_t done = 0; done < n; done += LAP) {								\
+			answered = 0;												\
+			t = now();												\
+			for (uint32_t i = 0; i < LAP; i += batch)								\
+				count_go_##name##_##size##_##batch##_(&of, i);							\
+			seconds += now() - t;											\
+			device_##name(size);											\
+			t = now();												\
+			for (uint32_t i = 0; i < LAP; i += batch)								\
+				count_take_##name##_##size##_##batch##_(&of);							\
+			seconds += now() - t;											\
+			if (answered != LAP)											\
+				die(#name ": not every operation was answered");						\
+		}														\
+		return seconds;													\
 	}
 
-#define CASE(size, batch)														\
-	COUNTED void go_task_##size##_##batch(struct task *p, uint32_t i) { task_go(p, i, batch); }					\
-	COUNTED void take_task_##size##_##batch(struct task *p) { task_take(p, batch); }						\
-	LAPS(task, task, size, batch, task_before(size))										\
-	COUNTED void go_plain_##size##_##batch(struct plain *p, uint32_t i) { plain_go(p, size, INLINE(size), batch); }			\
-	COUNTED void take_plain_##size##_##batch(struct plain *p) { plain_take(p, batch); }						\
-	LAPS(plain, plain, size, batch, (void)0)											\
-	COUNTED void go_run_##size##_##batch(struct plain *p, uint32_t i) { plain_go(p, run_len, INLINE(size), batch); }		\
-	COUNTED void take_run_##size##_##batch(struct plain *p) { plain_take(p, batch); }						\
-	LAPS(run, plain, size, batch, run_len = size)											\
-	COUNTED void go_message_##size##_##batch(struct plain *p, uint32_t i) { plain_go(p, run_len, INLINE(size), batch); }		\
-	COUNTED void take_message_##size##_##batch(struct plain *p) { plain_take(p, batch); }						\
-	LAPS(message, plain, size, batch, run_len = size + INLAY_TASK_HEAD)								\
-	COUNTED void go_mlx5_##size##_##batch(struct mlx5 *p, uint32_t i) { mlx5_go(p); }						\
-	COUNTED void take_mlx5_##size##_##batch(struct mlx5 *p) { mlx5_take(p, batch); }						\
-	LAPS(mlx5, mlx5, size, batch, mlx5_before(size, INLINE(size), batch))								\
-	COUNTED void go_none_##size##_##batch(struct none *p, uint32_t i) { __asm__ volatile(""); }					\
-	COUNTED void take_none_##size##_##batch(struct none *p) { answered += batch; __asm__ volatile(""); }				\
-	LAPS(none, none, size, batch, (void)0)												\
-	static const struct contender case_##size##_##batch[] = {									\
-		{"task", lap_task_##size##_##batch}, {"plain", lap_plain_##size##_##batch}, {"run", lap_run_##size##_##batch},		\
-		{"message", lap_message_##size##_##batch}, {"mlx5", lap_mlx5_##size##_##batch}, {"none", lap_none_##size##_##batch}};
+#define WAY(name, type, of, size, batch, before, go, take)									\
+	COUNTED void count_go_##name##_##size##_##batch##_(struct type *p, uint32_t i) { (void)i; go; }				\
+	COUNTED void count_take_##name##_##size##_##batch##_(struct type *p) { take; }						\
+	LAPS(name, of, size, batch, before)
 
-CASE(8, 1)
-CASE(64, 1)
-CASE(200, 1)
-CASE(8, 32)
-CASE(64, 32)
-CASE(200, 32)
+#define CASE(size, batch, text)													\
+	WAY(task, task, task, size, batch, task_before(size), task_go(p, i, batch), task_take(p, batch))			\
+	WAY(plain, plain, plain, size, batch, (void)0, plain_go(p, size, INLINE(size), batch), plain_take(p, batch))		\
+	WAY(run, plain, plain, size, batch, run_len = size, plain_go(p, run_len, INLINE(size), batch), plain_take(p, batch))	\
+	WAY(message, plain, plain, size, batch, run_len = size + INLAY_TASK_HEAD, plain_go(p, run_len, INLINE(size), batch),	\
+	    plain_take(p, batch))												\
+	WAY(mlx5, mlx5, mlx5, size, batch, mlx5_before(size, INLINE(size), batch), mlx5_go(p), mlx5_take(p, batch))		\
+	static void row_##size##_##batch(void)											\
+	{															\
+		static const struct way ways[] = {{"inlay", lap_task_##size##_##batch, NULL, "a command task, callback"},	\
+			{"plain send", lap_run_##size##_##batch, NULL, "receive, send, two polls"},				\
+			{"plain send, constant length", lap_plain_##size##_##batch, NULL, "receive, send, two polls"},		\
+			{"plain send, 32 B longer", lap_message_##size##_##batch, NULL, "receive, send, two polls"},		\
+			{"libmlx5", lap_mlx5_##size##_##batch, NULL, "receive, send, two polls"}};				\
+		bench_row("task", text, ways, 5, LAP);										\
+	}
 
-int main(int argc, char **argv)
+CASE(8, 1, "8 B inline")
+CASE(64, 1, "64 B inline")
+CASE(200, 1, "200 B gathered")
+CASE(8, 32, "8 B inline, 32 a bell")
+CASE(64, 32, "64 B inline, 32 a bell")
+CASE(200, 32, "200 B gathered, 32 a bell")
+
+int main(void)
 {
-	static const struct {
-		const char *name;
-		const struct contender *c;
-	} cases[] = {{"8-1", case_8_1}, {"64-1", case_64_1}, {"200-1", case_200_1}, {"8-32", case_8_32}, {"64-32", case_64_32},
-		     {"200-32", case_200_32}};
 	struct ibv_device **list;
-	double best[6], t;
-	uint32_t i, k, r;
 
-	if (argc == 3 && !strcmp(argv[1], "--count"))
-		laps_counted = (strtoull(argv[2], NULL, 10) + LAP - 1) / LAP;
-	if (argc != 1 && !laps_counted)
-		die("usage: task [--count N]");
 	if (!softdev_present() || softdev_manual(1))
 		die("needs the stepped software device: start it with tests/softdev/run --manual");
 	list = ibv_get_device_list(NULL);
@@ -494,22 +455,11 @@ int main(int argc, char **argv)
 	plain_make();
 	task_make();
 	mlx5_make();
-	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (laps_counted) {
-			for (k = 0; k < 5; k++)
-				cases[i].c[k].run(0);
-			continue;
-		}
-		for (k = 0; k < 6; k++)
-			best[k] = 1e9;
-		for (r = 0; r < 3; r++)
-			for (k = 0; k < 6; k++) {
-				t = cases[i].c[k].run(4 * 32 * LAP);
-				best[k] = t < best[k] ? t : best[k];
-			}
-		for (k = 0; k < 6; k++)
-			printf("%s %s %.2f\n", cases[i].name, cases[i].c[k].name, best[k] * 1e9);
-		fflush(stdout);
-	}
+	row_8_1();
+	row_64_1();
+	row_200_1();
+	row_8_32();
+	row_64_32();
+	row_200_32();
 	return 0;
 }

@@ -2,26 +2,14 @@
 /*
  * transport_ucx.c: UCX's rc_mlx5 by itself (UCT), for its instructions to be counted beside bench/transport.c's.
  * Two interfaces with a worker each and one connected pair of endpoints, on one stepped device, which works
- * only between what is counted.
- *
- *   transport_ucx ROUNDS      drives each function ROUNDS times
- *
- * put_short, put_zcopy, am_short_LEN   of 8 bytes; of 64 with a completion; of LEN beside 8 of the header
- * progress_nothing                     uct_worker_progress() that finds nothing
- * progress_send, progress_quiet        ... one send completion, of a put_zcopy with a completion, and without
- * progress_message                     ... one active message of 8 + 8 bytes, for a handler that uses it in place
+ * only between what is measured. Rows and laps are those of bench/transport.c; BENCH_WAY is its name (UCX).
  */
 #include <uct/api/uct.h>
 #include <unistd.h>
-#include "rounds.h"
+#include "../bench.h"
 #include "../../tests/softdev/softdev.h"
 
-/* A function of its own for a profiler: neither inlined nor changed, nor one with another of the same code */
-#ifdef __clang__
-#define COUNTED __attribute__((noinline))
-#else
-#define COUNTED __attribute__((noipa))
-#endif
+#define LAP 16u
 #define AM_ID 11
 
 struct side {
@@ -48,18 +36,18 @@ static void ok(ucs_status_t s, const char *what)
 
 /* ---- what is counted ---- */
 
-COUNTED ucs_status_t put_short(uct_ep_h ep, const void *data, uint64_t raddr, uct_rkey_t rkey)
+COUNTED ucs_status_t count_put_short_(uct_ep_h ep, const void *data, uint64_t raddr, uct_rkey_t rkey)
 {
 	return uct_ep_put_short(ep, data, 8, raddr, rkey);
 }
 
-COUNTED ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t *iov, uint64_t raddr, uct_rkey_t rkey, uct_completion_t *c)
+COUNTED ucs_status_t count_put_zcopy_(uct_ep_h ep, const uct_iov_t *iov, uint64_t raddr, uct_rkey_t rkey, uct_completion_t *c)
 {
 	return uct_ep_put_zcopy(ep, iov, 1, raddr, rkey, c);
 }
 
 #define AM_SHORT(len)									\
-	COUNTED ucs_status_t am_short_##len(uct_ep_h ep, uint64_t header, const void *data)	\
+	COUNTED ucs_status_t count_am_short_##len##_(uct_ep_h ep, uint64_t header, const void *data)	\
 	{											\
 		return uct_ep_am_short(ep, AM_ID, header, data, len);				\
 	}
@@ -67,15 +55,10 @@ AM_SHORT(8)
 AM_SHORT(40)
 AM_SHORT(100)
 
-#define PROGRESS(what)						\
-	COUNTED unsigned progress_##what(uct_worker_h worker)	\
-	{							\
-		return uct_worker_progress(worker);		\
-	}
-PROGRESS(nothing)
-PROGRESS(send)
-PROGRESS(quiet)
-PROGRESS(message)
+COUNTED unsigned count_progress_(uct_worker_h worker)
+{
+	return uct_worker_progress(worker);
+}
 
 /* ---- set-up ---- */
 
@@ -186,16 +169,103 @@ static void settle(void)
 	} while (n);
 }
 
-int main(int argc, char **argv)
-{
-	uint64_t rounds = argc == 2 ? strtoull(argv[1], NULL, 0) : 0, i;
-	uct_mem_h src_memh, dst_memh;
-	uct_rkey_bundle_t rkey;
-	uint8_t *src, *dst, key[256];
-	uct_iov_t iov;
+/* ---- laps ---- */
 
-	if (!rounds)
-		die("usage: transport_ucx ROUNDS");
+static uct_rkey_bundle_t rkey;
+static uct_iov_t iov;
+static uint8_t *src, *dst;
+static uct_completion_t done[LAP];
+
+enum what {SHORT, ZCOPY, QUIET, AM8, AM40, AM100};
+
+static ucs_status_t post(enum what what, unsigned i, uint64_t value)
+{
+	switch (what) {
+	case SHORT: return count_put_short_(from.ep, &value, (uintptr_t)dst, rkey.rkey);
+	case ZCOPY: return count_put_zcopy_(from.ep, &iov, (uintptr_t)dst + 64, rkey.rkey, &done[i]);
+	case QUIET: return count_put_zcopy_(from.ep, &iov, (uintptr_t)dst + 64, rkey.rkey, NULL);
+	case AM8: return count_am_short_8_(from.ep, value, src);
+	case AM40: return count_am_short_40_(from.ep, value, src);
+	default: return count_am_short_100_(from.ep, value, src);
+	}
+}
+
+static double posts(enum what what, uint64_t n)
+{
+	double seconds = 0, start;
+	uint64_t k;
+	unsigned i;
+
+	for (k = 0; k < n; k += LAP) {
+		int bad = 0;
+
+		for (i = 0; i < LAP; i++)
+			done[i] = (uct_completion_t){ .func = completed, .count = 1, .status = UCS_OK };
+		start = now();
+		for (i = 0; i < LAP; i++)
+			bad |= post(what, i, k + i) < 0;
+		seconds += now() - start;
+		NEED(!bad, "a post");
+		settle();
+	}
+	return seconds;
+}
+
+/* One post, and the look that finds it: alone, so that the look has nothing else to do. The clock is in the time. */
+static double looks(enum what what, uct_worker_h *worker, uint64_t n)
+{
+	double seconds = 0, start;
+
+	for (uint64_t k = 0; k < n; k++) {
+		unsigned found;
+
+		done[0] = (uct_completion_t){ .func = completed, .count = 1, .status = UCS_OK };
+		NEED((what == AM8 ? uct_ep_am_short(from.ep, AM_ID, k, src, 8) :
+		      uct_ep_put_zcopy(from.ep, &iov, 1, (uintptr_t)dst + 64, rkey.rkey, what == ZCOPY ? &done[0] : NULL)) >= 0, "a post");
+		NEED(softdev_run() == 1, "softdev_run");
+		start = now();
+		found = count_progress_(*worker);
+		seconds += now() - start;
+		NEED(found == 1, "finding it");
+		settle();
+	}
+	return seconds;
+}
+
+static double nothing(void *arg, uint64_t n)
+{
+	double start = now();
+
+	(void)arg;
+	for (uint64_t k = 0; k < n; k++)
+		NEED(!count_progress_(from.worker), "finding nothing");
+	return now() - start;
+}
+
+#define BY(name, call) static double name(void *arg, uint64_t n) { (void)arg; return call; }
+BY(put_short, posts(SHORT, n))
+BY(put_zcopy, posts(ZCOPY, n))
+BY(am_short_8, posts(AM8, n))
+BY(am_short_40, posts(AM40, n))
+BY(am_short_100, posts(AM100, n))
+BY(look_send, looks(ZCOPY, &from.worker, n))
+BY(look_quiet, looks(QUIET, &from.worker, n))
+BY(look_message, looks(AM8, &to.worker, n))
+
+int main(void)
+{
+	static const struct {
+		const char *row;
+		double (*run)(void *arg, uint64_t n);
+	} rows[] = {
+		{"put_short 8 B", put_short}, {"put_zcopy 1 SGE", put_zcopy}, {"am_short 8 B", am_short_8},
+		{"am_short 40 B", am_short_40}, {"am_short 100 B", am_short_100}, {"progress: a send done", look_send},
+		{"progress: a send done, no callback", look_quiet}, {"progress: a message, held", look_message},
+		{"progress: nothing there", nothing},
+	};
+	uct_mem_h src_memh, dst_memh;
+	uint8_t key[256];
+
 	if (!softdev_present() || softdev_manual(1))
 		die("needs the software device: start it with tests/softdev/run --manual");
 	find("rc_mlx5", "mlx5_0:1");
@@ -209,30 +279,12 @@ int main(int argc, char **argv)
 	ok(uct_rkey_unpack(component, key, &rkey), "rkey_unpack");
 	iov = (uct_iov_t){ .buffer = src, .length = 64, .memh = src_memh, .count = 1 };
 	settle();
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct way way = {getenv("BENCH_WAY") ? getenv("BENCH_WAY") : "UCX", rows[i].run, NULL, "UCT: function table, checks, entry posted again"};
 
-	for (i = 0; i < rounds; i++) {
-		uct_completion_t c = { .func = completed, .count = 1, .status = UCS_OK };
-		uint64_t value = i + 1, found;
-
-		NEED(progress_nothing(from.worker) == 0, "nothing there");
-		ok(put_short(from.ep, &value, (uintptr_t)dst, rkey.rkey), "put_short");
-		settle();
-		memcpy(&found, dst, 8);
-		NEED(found == value, "8 bytes put");
-		NEED(put_zcopy(from.ep, &iov, (uintptr_t)dst + 64, rkey.rkey, &c) == UCS_INPROGRESS, "put_zcopy");
-		NEED(softdev_run() == 1 && progress_send(from.worker) == 1 && completions == i + 1, "its completion");
-		NEED(uct_ep_put_zcopy(from.ep, &iov, 1, (uintptr_t)dst + 64, rkey.rkey, NULL) == UCS_INPROGRESS, "put_zcopy");
-		NEED(softdev_run() == 1 && progress_quiet(from.worker) == 1, "its completion");
-		NEED(dst[64] == 5 && dst[127] == 5, "64 bytes put");
-		ok(am_short_8(from.ep, value, src), "am_short");
-		NEED(softdev_run() == 1 && progress_message(to.worker) == 1 && messages == 3 * i + 1, "a message");
-		settle();
-		ok(am_short_40(from.ep, value, src), "am_short");
-		settle();
-		ok(am_short_100(from.ep, value, src), "am_short");
-		settle();
-		NEED(messages == 3 * i + 3 && bytes == (i + 1) * (16 + 48 + 108), "three messages");
+		bench_row("transport", rows[i].row, &way, 1, LAP);
 	}
+	NEED(dst[64] == 5 && dst[127] == 5 && completions && messages && bytes > 16 * messages, "what was sent");
 	fflush(stdout);
 	_exit(0);
 }

@@ -17,13 +17,15 @@ count() # function rounds program...: instructions a call, with what it calls; "
 	echo $(((total + rounds - 1) / rounds))
 }
 
-ceiling() # compiler function rounds limit name program argument
+ceiling() # compiler function rounds name [program what]: its limit is in bench/counts.tsv
 {
-	local got
-	got=$(count "$2" "$3" "${6:-$dir/$1}" "${7:-inlay}" 2>"$dir/out")
-	echo "$1: $got instructions, at most $4" >>"$dir/out"
-	[ "$got" != "?" ] && [ "$got" -le "$4" ]
-	result $? "$1: $5: $got instructions, at most $4"
+	local got limit
+	limit=$(awk -F'\t' -v row="$2$6" -v column=$([ $1 = gcc ] && echo 3 || echo 4) \
+		'$1 == "ceilings" && $2 == row { print $column }' bench/counts.tsv)
+	got=$(count "$2" "$3" "${5:-$dir/$1}" inlay 2>"$dir/out")
+	echo "$1: $got instructions, at most $limit" >>"$dir/out"
+	[ "$got" != "?" ] && [ "$got" -le "$limit" ]
+	result $? "$1: $4$6: $got instructions, at most $limit"
 }
 
 if [ "$(uname -m)" != x86_64 ]; then
@@ -34,49 +36,35 @@ fi
 device=()
 for compiler in gcc clang; do
 	try "$compiler builds" $compiler $flags -o "$dir/$compiler" tests/queue/ceilings.c -libverbs -lmlx5 -lcmocka
-	ceiling $compiler inlay_inline 400 55 "8-byte inline RDMA write, record, BlueFlame"
-	ceiling $compiler inlay_sge 400 52 "one-SGE RDMA write, record, 8-byte doorbell"
-	ceiling $compiler inlay_poll 400 34 "peek, error test, credit, advance"
-	ceiling $compiler inlay_poll_quiet 400 29 "peek, error test, credit, quiet advance"
-	[ $compiler = gcc ] && datagrams=(86 67) || datagrams=(80 69)
-	ceiling $compiler inlay_ud_inline 200 ${datagrams[0]} "8-byte inline datagram, record, BlueFlame of two WQEBBs"
-	ceiling $compiler inlay_ud_sge 200 ${datagrams[1]} "one-SGE datagram, record, 8-byte doorbell"
-	ceiling $compiler inlay_burst 6400 30 "8-byte inline RDMA write in a burst of 32, record, 8-byte doorbell"
-	ceiling $compiler inlay_template 200 34 "template of an RDMA write: address, length, immediate"
-	ceiling $compiler inlay_template_ring 200 50 "the same, record, BlueFlame"
-	ceiling $compiler inlay_shared 200 124 "8-byte inline RDMA write to a queue of several threads: reserve, publish, doorbell"
-	ceiling $compiler inlay_dc_inline 200 50 "8-byte inline send of a DCI, compact address vector, commit and ring"
-	ceiling $compiler inlay_dc_base 200 50 "the same from 8 bytes per peer and a key"
-	ceiling $compiler inlay_xrc_inline 200 48 "8-byte inline send of an XRC QP, commit and ring"
-	ceiling $compiler inlay_packets 192 28 "packet of one SGE with checksums, in a burst of 32 with one doorbell"
-	ceiling $compiler inlay_multi_packet 192 20 "the same, 32 in one WQE"
-	ceiling $compiler inlay_packet 192 58 "the same alone, record, BlueFlame"
-	ceiling $compiler inlay_srq_give 200 32 "one-SGE entry of a shared receive queue, record"
-	ceiling $compiler inlay_srq_poll 200 36 "peek, error test, entry back to the shared receive queue, advance"
-	ceiling $compiler inlay_striding_poll 200 60 "peek, test, packet's place, strides, advance; a buffer of eight packets posted again"
-	ceiling $compiler inlay_add_4 200 56 "masked 4-byte fetch-and-add, record, BlueFlame"
-	[ $compiler = gcc ] && swap=99 || swap=102
-	ceiling $compiler inlay_swap_8 200 $swap "masked 8-byte compare-and-swap, record, BlueFlame of two WQEBBs"
+	ceiling $compiler inlay_inline 400 "8-byte inline RDMA write, record, BlueFlame"
+	ceiling $compiler inlay_sge 400 "one-SGE RDMA write, record, 8-byte doorbell"
+	ceiling $compiler inlay_poll 400 "peek, error test, credit, advance"
+	ceiling $compiler inlay_poll_quiet 400 "peek, error test, credit, quiet advance"
+	ceiling $compiler inlay_ud_inline 200 "8-byte inline datagram, record, BlueFlame of two WQEBBs"
+	ceiling $compiler inlay_ud_sge 200 "one-SGE datagram, record, 8-byte doorbell"
+	ceiling $compiler inlay_burst 6400 "8-byte inline RDMA write in a burst of 32, record, 8-byte doorbell"
+	ceiling $compiler inlay_template 200 "template of an RDMA write: address, length, immediate"
+	ceiling $compiler inlay_template_ring 200 "the same, record, BlueFlame"
+	ceiling $compiler inlay_shared 200 "8-byte inline RDMA write to a queue of several threads: reserve, publish, doorbell"
+	ceiling $compiler inlay_dc_inline 200 "8-byte inline send of a DCI, compact address vector, commit and ring"
+	ceiling $compiler inlay_dc_base 200 "the same from 8 bytes per peer and a key"
+	ceiling $compiler inlay_xrc_inline 200 "8-byte inline send of an XRC QP, commit and ring"
+	ceiling $compiler inlay_packets 192 "packet of one SGE with checksums, in a burst of 32 with one doorbell"
+	ceiling $compiler inlay_multi_packet 192 "the same, 32 in one WQE"
+	ceiling $compiler inlay_packet 192 "the same alone, record, BlueFlame"
+	ceiling $compiler inlay_srq_give 200 "one-SGE entry of a shared receive queue, record"
+	ceiling $compiler inlay_srq_poll 200 "peek, error test, entry back to the shared receive queue, advance"
+	ceiling $compiler inlay_striding_poll 200 "peek, test, packet's place, strides, advance; a buffer of eight packets posted again"
+	ceiling $compiler inlay_add_4 200 "masked 4-byte fetch-and-add, record, BlueFlame"
+	ceiling $compiler inlay_swap_8 200 "masked 8-byte compare-and-swap, record, BlueFlame of two WQEBBs"
 	try "$compiler -mavx2 builds" $compiler $flags -mavx2 -o "$dir/$compiler-avx2" tests/queue/ceilings.c -libverbs -lmlx5 -lcmocka
-	while read -r function limit name; do
-		ceiling $compiler $function 64 $limit "64 completions, each: $name, AVX2" "$dir/$compiler-avx2"
+	while read -r function name; do
+		ceiling $compiler $function 64 "64 completions, each: $name" "$dir/$compiler-avx2" ", AVX2"
 	done <<-EOF
-	inlay_count_64 6 counted
-	inlay_collect_64 12 collected
-	inlay_decode_64 17 counter and length
-	inlay_decode_block 8 counter and length, of a compressed block
-	EOF
-	try "$compiler builds the transport in miniature" $compiler $flags -o "$dir/$compiler-transport" bench/transport.c
-	while read -r function calls limit name; do
-		ceiling $compiler $function $((200 * calls)) $limit "transport: $name" "$dir/$compiler-transport" 200
-	done <<-EOF
-	put_short 1 48 8-byte inline write, commit and ring
-	put_zcopy 1 54 one-SGE write with BlueFlame
-	am_short 1 64 active message, 10-byte header and 8 bytes of run-time length, one WQEBB
-	progress_nothing 1 12 progress that finds nothing
-	progress_send 3 54 progress with a send completion: QP lookup, release, callback
-	progress 1 54 progress with a message, released before its callback
-	progress_held 1 62 progress with a message in its CQE, held during its callback
+	inlay_count_64 counted
+	inlay_collect_64 collected
+	inlay_decode_64 counter and length
+	inlay_decode_block counter and length, of a compressed block
 	EOF
 	note "$compiler: empty poll: $(count inlay_poll_empty 800 "$dir/$compiler" inlay) instructions"
 done

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * growth.c: what set-up costs, and what more queue pairs on one CQ cost.
+ *
+ *   set-up   1000 RC queue pairs created and connected, each to itself, through libibverbs and through device commands (DEVX):
+ *            the CPU's part on the software device, whose kernel and firmware are functions of the process
+ *   growth   a completion of one of N queue pairs, at random, on rings in plain memory: QP lookup, credit, advance
+ */
+#include <infiniband/mlx5dv.h>
+#include <inlay/inlay.h>
+#include <inlay/devx.h>
+#include "bench.h"
+#include "softdev.h"
+
+#define MOST 10000u
+#define MADE 1000u
+#define LAP 256u
+
+/* ---- growth ---- */
+
+struct ep {
+	struct inlay_sq sq;
+} __attribute__((aligned(64)));
+
+static uint8_t reg[4096] __attribute__((aligned(4096))), ring[LAP * 64] __attribute__((aligned(4096)));
+static struct mlx5_cqe64 cqes[LAP] __attribute__((aligned(4096)));
+static uint32_t record[2], cq_record[2], arrived;
+static struct inlay_qpn_table table;
+static struct inlay_uar uar;
+static struct inlay_cq cq;
+static struct ep *eps;
+
+COUNTED int count_done_(struct inlay_cq *from, struct inlay_qpn_table *of)
+{
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(from);
+	struct ep *ep;
+
+	if (!cqe || INLAY_UNLIKELY(inlay_cqe_is_error(cqe)))
+		return -1;
+	ep = (struct ep *)inlay_qpn_table_find(of, inlay_cqe_qpn(cqe));
+	if (INLAY_UNLIKELY(!ep) || INLAY_UNLIKELY(inlay_sq_release(&ep->sq, cqe) < 0))
+		return -1;
+	inlay_cq_advance(from, 1);
+	return 0;
+}
+
+static double done(void *arg, uint64_t n)
+{
+	uint32_t num = *(const uint32_t *)arg, i;
+	double seconds = 0, start;
+
+	for (uint64_t k = 0; k < n; k += LAP) {
+		int bad = 0;
+
+		for (i = 0; i < LAP; i++, arrived++) {
+			struct mlx5_cqe64 *cqe = &cqes[arrived % LAP];
+			uint32_t which = (uint32_t)(rnd() % num);
+
+			memset(cqe, 0, 63);
+			cqe->sop_drop_qpn = inlay_to_be32(0x100 + which);
+			cqe->wqe_counter = inlay_to_be16((uint16_t)inlay_sq_index(&eps[which].sq));
+			cqe->op_own = (uint8_t)(MLX5_CQE_REQ << 4 | ((arrived / LAP) & 1));
+			bad |= inlay_post_write_inline(&eps[which].sq, 0x1000, 7, &seed, 8, INLAY_SIGNALED);
+		}
+		start = now();
+		for (i = 0; i < LAP; i++)
+			bad |= count_done_(&cq, &table);
+		seconds += now() - start;
+		NEED(!bad, "a completion");
+	}
+	return seconds;
+}
+
+static void make(void)
+{
+	size_t bytes = inlay_qpn_table_size(MOST / 4096 + 2);
+	void *memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+	uint32_t i;
+
+	eps = (struct ep *)aligned_alloc(64, MOST * sizeof(*eps));
+	NEED(eps && memory, "aligned_alloc");
+	memset(cqes, 0xf0, sizeof(cqes));
+	inlay_qpn_table_init(&table, memory, bytes);
+	NEED(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) && !inlay_cq_init(&cq, cqes, LAP, 64, cq_record, NULL, 3), "making rings");
+	for (i = 0; i < MOST; i++)
+		NEED(!inlay_sq_init(&eps[i].sq, ring, LAP, record, 0x100 + i, 16, &uar) && !inlay_qpn_table_add(&table, 0x100 + i, &eps[i]),
+		     "making a queue pair");
+}
+
+/* ---- set-up ---- */
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static struct ibv_cq *ibcq;
+static struct inlay_uar own;
+static struct inlay_devx_umem umem;
+static struct inlay_devx_uar devx_uar;
+static uint32_t pdn, cqn;
+static struct inlay_devx_path path;
+static struct ibv_qp *qps[MADE];
+static struct inlay_sq sqs[MADE];
+static struct inlay_devx_qp devx_qps[MADE];
+static size_t qp_bytes;
+
+static double by_verbs(void *arg, uint64_t n)
+{
+	struct ibv_qp_init_attr attr = {.send_cq = ibcq, .recv_cq = ibcq, .qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 64, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 8}};
+	int taken = arg != NULL;
+	double seconds = 0, start;
+	unsigned i;
+
+	for (uint64_t k = 0; k < n; k += MADE) {
+		start = now();
+		for (i = 0; i < MADE; i++) {
+			qps[i] = ibv_create_qp(taken ? own.pd : pd, &attr);
+			NEED(qps[i] && !inlay_connect_pair(qps[i], qps[i], NULL, NULL), "a queue pair");
+			NEED(!taken || !inlay_sq_from_qp(&sqs[i], qps[i], &own, NULL, NULL), "taking it over");
+		}
+		seconds += now() - start;
+		for (i = 0; i < MADE; i++) {
+			NEED(!ibv_destroy_qp(qps[i]), "ibv_destroy_qp");
+			if (taken)
+				inlay_sq_fini(&sqs[i]);
+		}
+	}
+	return seconds;
+}
+
+static double by_devx(void *arg, uint64_t n)
+{
+	struct inlay_devx_qp_attr attr;
+	double seconds = 0, start;
+	unsigned i;
+
+	(void)arg;
+	memset(&attr, 0, sizeof(attr));
+	attr.pdn = pdn;
+	attr.send_cqn = attr.recv_cqn = cqn;
+	attr.ring.umem = attr.record.umem = &umem;
+	attr.uar = &devx_uar;
+	attr.sq_bbs = 64;
+	for (uint64_t k = 0; k < n; k += MADE) {
+		start = now();
+		for (i = 0; i < MADE; i++) {
+			attr.ring.offset = (uint64_t)i * qp_bytes;
+			attr.record.offset = MADE * qp_bytes + 64 * i;
+			NEED(!inlay_devx_qp_create(&devx_qps[i], ctx, &attr) && !inlay_devx_qp_connect_self(&devx_qps[i], &path), "a queue pair");
+		}
+		seconds += now() - start;
+		for (i = 0; i < MADE; i++)
+			NEED(!inlay_devx_qp_destroy(&devx_qps[i]), "inlay_devx_qp_destroy");
+	}
+	return seconds;
+}
+
+static void open_device(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct mlx5dv_obj obj;
+	struct mlx5dv_cq dv;
+	size_t bytes;
+	void *memory;
+
+	NEED(softdev_present() && list && list[0] && !inlay_devx_open(list[0], &ctx), "opening the device");
+	ibv_free_device_list(list);
+	pd = ibv_alloc_pd(ctx);
+	ibcq = ibv_create_cq(ctx, 1024, NULL, NULL, 0);
+	NEED(pd && ibcq && !inlay_pdn_from_pd(&pdn, pd) && !inlay_uar_create(&own, pd, INLAY_UAR_SERIAL, NULL), "a PD, a CQ, a register");
+	memset(&dv, 0, sizeof(dv));
+	obj.cq.in = ibcq;
+	obj.cq.out = &dv;
+	NEED(!mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ), "mlx5dv_init_obj");
+	cqn = dv.cqn;
+	qp_bytes = (inlay_devx_qp_size(64, 0, 0) + 4095) & ~(size_t)4095;
+	bytes = MADE * (qp_bytes + 64);
+	bytes = (bytes + 4095) & ~(size_t)4095;
+	memory = aligned_alloc(4096, bytes);
+	NEED(memory, "aligned_alloc");
+	memset(memory, 0, bytes);
+	NEED(!inlay_devx_umem_reg(&umem, ctx, memory, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE), "inlay_devx_umem_reg");
+	NEED(!inlay_devx_uar_alloc(&devx_uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL), "inlay_devx_uar_alloc");
+	path = inlay_devx_path_defaults();
+	path.access = IBV_ACCESS_REMOTE_WRITE;
+}
+
+int main(void)
+{
+	static const struct way setup[] = {{"libibverbs", by_verbs, NULL, "ibv_create_qp, ibv_modify_qp three times"},
+		{"libibverbs, taken over", by_verbs, &own, "the same, inlay_sq_from_qp"},
+		{"DEVX", by_devx, NULL, "inlay_devx_qp_create, inlay_devx_qp_connect"}};
+	static uint32_t counts[] = {1, 100, 1000, 10000};
+	char row[64];
+
+	make();
+	for (unsigned i = 0; i < 4; i++) {
+		struct way way = {"inlay", done, &counts[i], "QP lookup, credit, record"};
+
+		snprintf(row, sizeof(row), "a completion of %u QPs", counts[i]);
+		bench_row("growth", row, &way, 1, LAP);
+	}
+	if (bench_counts())
+		return 0;
+	open_device();
+	bench_row("set-up", "1000 QPs, each", setup, 3, MADE);
+	return 0;
+}
