@@ -118,7 +118,7 @@ static struct done *found(struct side *s, fi_addr_t from, uint64_t tag, uint64_t
 
 static void test_peek(void **state)
 {
-	static const struct fi_msg untagged;
+	static const struct fi_msg untagged = {0};
 	static const size_t lens[] = {0, 8, 300, LONG};
 	struct fi_context claim;
 	struct done *d;
@@ -460,7 +460,7 @@ static void post_multi(uint8_t *buf, size_t len, void *context)
 
 static void test_multi(void **state)
 {
-	static const struct fi_msg_tagged tagged;
+	static const struct fi_msg_tagged tagged = {0};
 	static const size_t lens[] = {0, 8, 100, EAGER, LONG, 5, 7, 1};
 	static const size_t all = 108 + EAGER + LONG; /* with the large one */
 	const struct {

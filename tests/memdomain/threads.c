@@ -368,6 +368,6 @@ int main(void)
 		cmocka_unit_test(together), cmocka_unit_test(step_holds), cmocka_unit_test(two_queues),
 	};
 
-	alarm(120);
+	alarm(280);
 	return cmocka_run_group_tests_name("memdomain_threads", tests, NULL, NULL);
 }
