@@ -109,7 +109,8 @@ static bool same(const struct sd_flow *a, const struct sd_flow *b)
 	       a->matcher == b->matcher && !memcmp(a->fte, b->fte, SD_FTE);
 }
 
-void sd_flow_deliver(const uint8_t *p, uint32_t len, void (*to)(struct sd_qp *, const struct raw_hit *, const void *), const void *arg)
+void sd_flow_deliver(const uint8_t *p, uint32_t len, void (*to)(struct sd_qp *, const struct raw_hit *, const void *),
+		     const void *arg)
 {
 	struct raw_headers h;
 	struct sd_flow *f;
@@ -225,7 +226,8 @@ int sd_cmd_flow_match(struct sd_cmd *c)
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return ENOMEM;
-	*f = (struct sd_flow){ .hq = hq, .tir = o ? o->obj : hq ? hq->tir : NULL, .matcher = m, .dev = c->ctx->dev, .type = IBV_FLOW_ATTR_NORMAL,
+	*f = (struct sd_flow){ .hq = hq, .tir = o ? o->obj : hq ? hq->tir : NULL, .matcher = m, .dev = c->ctx->dev,
+			       .type = IBV_FLOW_ATTR_NORMAL,
 			       .priority = m->priority, .drop = flags, .tag = tag };
 	err = sd_matcher_values(c, MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE, m, f->fte);
 	if (!err)

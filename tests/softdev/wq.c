@@ -177,7 +177,8 @@ int sd_cmd_wq_modify(struct sd_cmd *c)
 	wq = sd_handle_get(c->ctx, SD_WQ, req.wq_handle);
 	if (!wq || !req.attr_mask || req.attr_mask > (IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE | IBV_WQ_ATTR_FLAGS))
 		return EINVAL;
-	if (drv.comp_mask || drv.reserved || (req.attr_mask & IBV_WQ_ATTR_FLAGS && req.flags_mask & ~(uint32_t)IBV_WQ_FLAGS_CVLAN_STRIPPING))
+	if (drv.comp_mask || drv.reserved ||
+	    (req.attr_mask & IBV_WQ_ATTR_FLAGS && req.flags_mask & ~(uint32_t)IBV_WQ_FLAGS_CVLAN_STRIPPING))
 		return EOPNOTSUPP;
 	if (req.attr_mask & IBV_WQ_ATTR_CURR_STATE && req.curr_wq_state != wq->state)
 		return EINVAL;

@@ -55,8 +55,8 @@ static void cq_for(int format, bool enhanced, bool strides)
 		for (unsigned i = 0; i < 512; i++)
 			dcq.buf[64 * i + 62] = 0xff;
 	dcq.obj = must_create(&c, &dcq.cqn);
-	rx = (struct reader){ .buf = dcq.buf, .cnt = 512, .dbrec = dcq.dbrec, .format = format < 0 ? 0 : (unsigned)format, .enhanced = enhanced,
-			      .strides = strides };
+	rx = (struct reader){ .buf = dcq.buf, .cnt = 512, .dbrec = dcq.dbrec, .format = format < 0 ? 0 : (unsigned)format,
+			      .enhanced = enhanced, .strides = strides };
 }
 
 /* ---- queues ---- */
@@ -85,8 +85,8 @@ static struct cmd rq_command(struct ring *r, unsigned type, unsigned log, unsign
 	IN(0x100 + 0x48, 24, dcq.cqn);
 	set_wq(&c, WQ, type, log, record, buf);
 	IN(WQ + 0x10c, 4, log_entry);
-	*r = (struct ring){ .buf = arena.p + buf, .cnt = 1u << log, .size = 1u << log_entry, .dbrec = (uint32_t *)(void *)(arena.p + record),
-			    .link = type == CYCLIC ? 0 : 16 };
+	*r = (struct ring){ .buf = arena.p + buf, .cnt = 1u << log, .size = 1u << log_entry,
+			    .dbrec = (uint32_t *)(void *)(arena.p + record), .link = type == CYCLIC ? 0 : 16 };
 	return c;
 }
 
@@ -154,9 +154,11 @@ static struct match mac_of(const uint8_t mac[6])
 
 static const uint8_t ones[6] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
 
-static struct ibv_flow *rule(struct mlx5dv_flow_matcher *m, struct match *value, struct mlx5dv_devx_obj *tir, struct ibv_qp *qp, uint32_t tag)
+static struct ibv_flow *rule(struct mlx5dv_flow_matcher *m, struct match *value, struct mlx5dv_devx_obj *tir, struct ibv_qp *qp,
+			     uint32_t tag)
 {
-	struct mlx5dv_flow_action_attr a[2] = { { .type = MLX5DV_FLOW_ACTION_DROP }, { .type = MLX5DV_FLOW_ACTION_TAG, .tag_value = tag } };
+	struct mlx5dv_flow_action_attr a[2] = { { .type = MLX5DV_FLOW_ACTION_DROP },
+						 { .type = MLX5DV_FLOW_ACTION_TAG, .tag_value = tag } };
 
 	if (tir) {
 		a[0].type = MLX5DV_FLOW_ACTION_DEST_DEVX;
@@ -532,8 +534,8 @@ static void rules(UNUSED void **state)
 		{ 0xd8, 8, 61, 3 }, { 0xd8, 8, 62, 12 }, { 0x97, 9, 0x99, 5 }, { 0x88, 8, 0x20, 15 }, { 0x90, 1, 1, 8 }, { 0x74, 12, 100, 8 },
 	};
 	static const struct shape shapes[] = {
-		{ .version = 4, .proto = 6, .payload = 30 }, { .version = 4, .proto = 17, .payload = 30 }, { .version = 6, .proto = 6, .payload = 30 },
-		{ .version = 6, .proto = 17, .tags = 1, .payload = 30 },
+		{ .version = 4, .proto = 6, .payload = 30 }, { .version = 4, .proto = 17, .payload = 30 },
+		{ .version = 6, .proto = 6, .payload = 30 }, { .version = 6, .proto = 17, .tags = 1, .payload = 30 },
 	};
 	struct match mask = mac_of(ones), value = mac_of(here), odd = mask;
 	struct mlx5dv_flow_matcher_attr a = { .type = IBV_FLOW_ATTR_NORMAL, .match_criteria_enable = 1,

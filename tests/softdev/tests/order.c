@@ -122,8 +122,8 @@ static unsigned run(unsigned st, unsigned most, unsigned messages)
 static void receives(UNUSED void **state)
 {
 	static const unsigned types[] = { RC, UC, UD };
-	struct ibv_ah_attr a = { .is_global = (uint8_t)is_roce(), .grh = { .dgid = gid, .sgid_index = (uint8_t)sgid, .hop_limit = 64 }, .port_num = 1,
-				 .dlid = port.lid };
+	struct ibv_ah_attr a = { .is_global = (uint8_t)is_roce(), .grh = { .dgid = gid, .sgid_index = (uint8_t)sgid, .hop_limit = 64 },
+				 .port_num = 1, .dlid = port.lid };
 
 	ah = ibv_create_ah(pd, &a);
 	assert_non_null(ah);
@@ -239,7 +239,8 @@ static int modify_raw(struct ibv_qp *q, uint32_t state, uint32_t comp_mask)
 		struct ib_uverbs_ioctl_hdr hdr;
 		uint8_t room[sizeof(struct ib_uverbs_ioctl_hdr) + 8 * sizeof(struct ib_uverbs_attr)];
 	} m;
-	struct ib_uverbs_ex_modify_qp req = { .base = { .qp_handle = q->handle, .qp_state = (uint8_t)state, .port_num = 1, .qp_access_flags = ALL_ACCESS } };
+	struct ib_uverbs_ex_modify_qp req = { .base = { .qp_handle = q->handle, .qp_state = (uint8_t)state, .port_num = 1,
+						       .qp_access_flags = ALL_ACCESS } };
 	struct mlx5_ib_modify_qp drv = { .comp_mask = comp_mask };
 	struct ib_uverbs_ex_modify_qp_resp resp;
 	const struct { uint16_t id, len; uint64_t data; } attrs[] = {

@@ -212,7 +212,8 @@ UNUSED static void sender_close(struct sender *s)
 UNUSED static void send_packet(struct sender *s)
 {
 	struct ibv_sge sg = { (uintptr_t)s->buf, p.len, s->mr->lkey };
-	struct ibv_send_wr wr = { .wr_id = 4, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_IP_CSUM };
+	struct ibv_send_wr wr = { .wr_id = 4, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED | IBV_SEND_IP_CSUM };
 	struct ibv_send_wr *bad;
 
 	memcpy(s->buf, p.at, p.len);
@@ -260,7 +261,8 @@ UNUSED static void post_buffer(struct ring *r, uint64_t addr, uint32_t len, uint
  * through it: each lies in strides of one buffer, one behind the other; fillers take what is left;
  * buffers are posted again when their last stride is used up. Returns the number of fillers.
  */
-UNUSED static unsigned stride_through(struct sender *tx, struct ring *r, struct reader *cq, unsigned log_size, unsigned log_count, unsigned shift,
+UNUSED static unsigned stride_through(struct sender *tx, struct ring *r, struct reader *cq, unsigned log_size,
+				      unsigned log_count, unsigned shift,
 			       unsigned packets, bool counted, uint8_t *mem, uint32_t lkey)
 {
 	const uint32_t strides = 1u << log_count, bytes = strides << log_size, burst = 16;

@@ -76,7 +76,8 @@ static void wq_open(unsigned i, uint32_t flags, const struct mlx5dv_striding_rq_
 	obj.rwq.in = q[i].wq;
 	obj.rwq.out = &d;
 	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_RWQ));
-	q[i].ring = (struct ring){ .buf = d.buf, .cnt = d.wqe_cnt, .size = d.stride, .dbrec = (volatile uint32_t *)d.dbrec, .link = strides ? 16 : 0 };
+	q[i].ring = (struct ring){ .buf = d.buf, .cnt = d.wqe_cnt, .size = d.stride,
+				  .dbrec = (volatile uint32_t *)d.dbrec, .link = strides ? 16 : 0 };
 	q[i].taken = 0;
 	must(to_state(q[i].wq, IBV_WQS_RDY));
 }
@@ -154,9 +155,11 @@ static const struct vector vectors[] = {
 	{ 4, { 24, 19, 198, 95 }, { 12, 22, 207, 184 }, 12898, 38024, 0xd2d0a5de, 0x5c2b394a },
 	{ 4, { 38, 27, 205, 30 }, { 209, 142, 163, 6 }, 48228, 2217, 0x82989176, 0xafc7327f },
 	{ 4, { 153, 39, 163, 191 }, { 202, 188, 127, 2 }, 44251, 1303, 0x5d1809c5, 0x10e828a2 },
-	{ 6, { 0x3f, 0xfe, 0x25, 0x01, 0x02, 0, 0x1f, 0xff, 0, 0, 0, 0, 0, 0, 0, 7 }, { 0x3f, 0xfe, 0x25, 0x01, 0x02, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1 },
+	{ 6, { 0x3f, 0xfe, 0x25, 0x01, 0x02, 0, 0x1f, 0xff, 0, 0, 0, 0, 0, 0, 0, 7 },
+	  { 0x3f, 0xfe, 0x25, 0x01, 0x02, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1 },
 	  2794, 1766, 0x2cc18cd5, 0x40207d3d },
-	{ 6, { 0x3f, 0xfe, 5, 1, 0, 8, 0, 0, 2, 0x60, 0x97, 0xff, 0xfe, 0x40, 0xef, 0xab }, { 0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 },
+	{ 6, { 0x3f, 0xfe, 5, 1, 0, 8, 0, 0, 2, 0x60, 0x97, 0xff, 0xfe, 0x40, 0xef, 0xab },
+	  { 0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 },
 	  14230, 4739, 0x0f0c461c, 0xdde51bbf },
 	{ 6, { 0x3f, 0xfe, 0x19, 0, 0x45, 0x45, 0, 3, 2, 0, 0xf8, 0xff, 0xfe, 0x21, 0x67, 0xcf },
 	  { 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0xf8, 0xff, 0xfe, 0x21, 0x67, 0xcf }, 44251, 38024, 0x4b61e985, 0x02d1feef },
@@ -495,7 +498,8 @@ static void stopped(UNUSED void **state)
 static void by_libmlx5(UNUSED void **state)
 {
 	struct shape shape = { .tags = 1, .version = 4, .proto = 17, .payload = 100 };
-	struct ibv_cq_init_attr_ex cq_init = { .cqe = 63, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_CVLAN };
+	struct ibv_cq_init_attr_ex cq_init = { .cqe = 63,
+					       .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_CVLAN };
 	struct ibv_poll_cq_attr poll = { .comp_mask = 0 };
 	struct ibv_rwq_ind_table *t;
 	struct ibv_cq_ex *cqx;
