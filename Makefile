@@ -92,9 +92,6 @@ $(B)/settings: FORCE
 say = @mkdir -p $(@D); echo "  CC    $@"
 compile = $(Q)$(CC) $(FLAGS) -MT $@ -MF $@.d -o $@ $<
 
-# Checked programs are compiled in two thirds of the time at -O1; check-all has rows that name another level for both
-checked = $(if $(filter file,$(origin CFLAGS)),-O1) -DINLAY_CHECKED=1
-
 $(B)/softdev/%.o: tests/softdev/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -c -fPIC -fvisibility=hidden
@@ -114,7 +111,7 @@ $(B)/libinlay-shim.so: $(shim)
 # The libfabric provider; checked/ has it with INLAY_CHECKED=1, for the tests
 $(fabric:$(B)/%=$(B)/checked/%): $(B)/checked/examples/%.o: examples/%.c $(B)/settings | $(first)
 	$(say)
-	$(compile) -c -fPIC -fvisibility=hidden $(checked) -Iinclude
+	$(compile) -c -fPIC -fvisibility=hidden -DINLAY_CHECKED=1 -Iinclude
 
 $(B)/libinlay-fi.so: $(fabric)
 $(B)/checked/libinlay-fi.so: $(fabric:$(B)/%=$(B)/checked/%)
@@ -131,7 +128,7 @@ $(B)/tests/%-0: tests/%.c $(B)/settings | $(first)
 
 $(B)/tests/%-1: tests/%.c $(B)/settings | $(first)
 	$(say)
-	$(compile) $(checked) $(INCLUDES) $(linked) $(VERBS) -lcmocka
+	$(compile) -DINLAY_CHECKED=1 $(INCLUDES) $(linked) $(VERBS) -lcmocka
 
 $(B)/tests/softdev/tests/%: tests/softdev/tests/%.c $(B)/settings | $(first)
 	$(say)
