@@ -574,6 +574,31 @@ static void sizes(void **state)
 	map_free(&t);
 }
 
+/* A destroyed inventory is nothing to the maps that its buffers were of: its memory may be anything */
+static void leaves_its_maps(void **state)
+{
+	struct inlay_inventory *inv = inventory_started(8);
+	struct inlay_buf *b;
+	struct map t[8]; /* as many as an inventory remembers */
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < ARRAY(t); i++) {
+		map_make(&t[i], 0);
+		must(inlay_inventory_get_by_data(inv, &t[i].m, t[i].mem, 64, &b));
+		assert_int_equal(inlay_mmap_num_bufs(&t[i].m), 1);
+		must(inlay_buf_dec_refcount(b, NULL));
+	}
+	must(inlay_inventory_destroy(inv));
+	memset(inv, 0xa5, inlay_inventory_size(8));
+	for (i = 0; i < ARRAY(t); i++) {
+		assert_int_equal(inlay_mmap_num_bufs(&t[i].m), 0);
+		must(inlay_mmap_stop(&t[i].m));
+		map_free(&t[i]);
+	}
+	given_free(inv);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -586,6 +611,7 @@ int main(void)
 		cmocka_unit_test(expanded),
 		cmocka_unit_test(nothing_there),
 		cmocka_unit_test(sizes),
+		cmocka_unit_test(leaves_its_maps),
 	};
 
 	return cmocka_run_group_tests(tests, dev_open, dev_close);

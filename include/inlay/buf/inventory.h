@@ -301,7 +301,7 @@ INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inl
  */
 INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **dst)
 {
-	struct inlay_buf *head = NULL, *copy;
+	struct inlay_buf *head = NULL, *copy = NULL;
 	int err = 0;
 
 	INLAY_CHECK(inv && src, "an inventory is not NULL");
