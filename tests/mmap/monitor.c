@@ -5,6 +5,7 @@
  * what is mapped, which is a page of a file that holds its own number. So a stale one shows.
  */
 #include "common.h"
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
@@ -90,13 +91,18 @@ static void monitor_start(void)
 
 static void monitor_end(void)
 {
+	int fds[2];
 	void *got;
 	uint32_t i;
 
 	inlay_monitor_stop(&monitor);
 	must(pthread_join(thread, &got));
 	assert_int_equal((intptr_t)got, -ECANCELED);
+	fds[0] = monitor.fd;
+	fds[1] = monitor.end;
 	inlay_monitor_fini(&monitor);
+	for (i = 0; i < ARRAY(fds); i++)
+		assert_true(fcntl(fds[i], F_GETFD) < 0 && errno == EBADF);
 	for (i = 0; i < CACHES; i++) {
 		must(inlay_cache_fini(&caches[i]));
 		free(memory[i]);
