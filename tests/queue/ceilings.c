@@ -266,26 +266,27 @@ static void need(int ok, const char *what)
 	}
 }
 
-/* 64 completions at once: how many, where, what they say */
-COUNTED uint32_t inlay_count_64(struct inlay_cq *cq)
-{
-	return inlay_cq_count(cq, 64);
-}
-
-COUNTED uint32_t inlay_collect_64(struct inlay_cq *cq, const struct mlx5_cqe64 **into)
-{
-	return inlay_cq_peek_many(cq, into, 64);
-}
-
-COUNTED uint32_t inlay_decode_64(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)
-{
-	return inlay_cq_decode(cq, counters, lengths, 64);
-}
-
-COUNTED uint32_t inlay_decode_block(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)
-{
-	return inlay_cq_decode(cq, counters, lengths, 64);
-}
+/* n completions at once: how many, where, what they say; likewise of a compressed block */
+#define BATCH(n)								\
+	COUNTED uint32_t inlay_count_##n(struct inlay_cq *cq)			\
+	{									\
+		return inlay_cq_count(cq, n);					\
+	}									\
+	COUNTED uint32_t inlay_collect_##n(struct inlay_cq *cq, const struct mlx5_cqe64 **into)	\
+	{									\
+		return inlay_cq_peek_many(cq, into, n);				\
+	}									\
+	COUNTED uint32_t inlay_decode_##n(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)	\
+	{									\
+		return inlay_cq_decode(cq, counters, lengths, n);		\
+	}									\
+	COUNTED uint32_t inlay_block_##n(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)	\
+	{									\
+		return inlay_cq_decode(cq, counters, lengths, n);		\
+	}
+BATCH(1)
+BATCH(16)
+BATCH(64)
 
 COUNTED int inlay_unzip_64(struct inlay_cq *cq)
 {
@@ -317,32 +318,43 @@ static void run_inlay(int inlined, int quiet)
 	need(inlay_sq_pending(&ep.sq) == 0 && inlay_from_be32(record[1]) == ROUNDS, "what the rounds leave behind");
 }
 
-/* Batches of 64: of a ring full of receives, then of a compressed block of them, decoded or unzipped */
-static void run_batches(void)
+/* Batches: of a ring full of receives, then of a compressed block of them, decoded or unzipped */
+static void run_batches(uint32_t n)
 {
 	const struct mlx5_cqe64 *into[64];
-	uint32_t cq_record[2], i, k, lengths[64];
+	uint32_t cq_record[2], i, k, lengths[64], got = 0;
 	uint16_t counters[64];
 	struct inlay_cq cq;
 
-	for (k = 0; k < 3; k++) {
+	for (k = 0; k < (n == 1 ? 1 : 3); k++) {
 		memset(cqes, 0xf0, sizeof(cqes));
 		need(!inlay_cq_init(&cq, cqes, RING, 64, cq_record, NULL, 3) && !inlay_cq_set_compression(&cq, INLAY_MINI_HASH, 0), "ring");
-		memset(cqes, 0, 64 * sizeof(cqes[0]));
-		for (i = 0; i < 64; i++)
+		memset(cqes, 0, n * sizeof(cqes[0]));
+		for (i = 0; i < n; i++)
 			cqes[i].op_own = MLX5_CQE_RESP_SEND << 4;
 		if (k) {
 			cqes[0].op_own |= INLAY_CQE_COMPRESSED;
-			cqes[0].byte_cnt = inlay_to_be32(64);
+			cqes[0].byte_cnt = inlay_to_be32(n);
 		}
-		if (k == 0) {
-			need(inlay_count_64(&cq) == 64 && inlay_collect_64(&cq, into) == 64 && into[63] == &cqes[63], "batch");
-			need(inlay_decode_64(&cq, counters, lengths) == 64, "decoded");
-		} else if (k == 1) {
-			need(inlay_decode_block(&cq, counters, lengths) == 64 && counters[63] == 63, "block");
-		} else {
-			need(inlay_unzip_64(&cq) == 64, "unzipped");
+		switch (n + k) {
+#define RUN_BATCH(n)								\
+		case n:								\
+			got = inlay_count_##n(&cq);				\
+			need(inlay_collect_##n(&cq, into) == got && into[n - 1] == &cqes[n - 1], "collected");	\
+			need(inlay_decode_##n(&cq, counters, lengths) == got, "decoded");	\
+			break;							\
+		case n + 1:							\
+			got = inlay_block_##n(&cq, counters, lengths);		\
+			need(counters[n - 1] == n - 1, "block");		\
+			break;
+		RUN_BATCH(1)
+		RUN_BATCH(16)
+		RUN_BATCH(64)
+		case 64 + 2:
+			got = (uint32_t)inlay_unzip_64(&cq);
+			break;
 		}
+		need(got == n, "batch");
 	}
 }
 
@@ -569,6 +581,84 @@ COUNTED int libmlx5_srq_poll(struct ibv_cq *cq, struct ibv_wc *wc)
 	return ibv_poll_cq(cq, 1, wc);
 }
 
+/* Batches of receives: ibv_poll_cq, and ibv_start_poll with the counter and length of each */
+#define LIBMLX5_BATCH(n)							\
+	COUNTED int libmlx5_poll_##n(struct ibv_cq *cq, struct ibv_wc *wc)	\
+	{									\
+		return ibv_poll_cq(cq, n, wc);					\
+	}									\
+	COUNTED int libmlx5_start_poll_##n(struct ibv_cq_ex *cq, uint64_t *ids, uint32_t *lengths)	\
+	{									\
+		struct ibv_poll_cq_attr attr = {0};				\
+		int i = 0;							\
+		if (ibv_start_poll(cq, &attr))					\
+			return 0;						\
+		do {								\
+			ids[i] = cq->status ? 0 : cq->wr_id;			\
+			lengths[i] = ibv_wc_read_byte_len(cq);			\
+		} while (++i < n && !ibv_next_poll(cq));			\
+		ibv_end_poll(cq);						\
+		return i;							\
+	}
+LIBMLX5_BATCH(1)
+LIBMLX5_BATCH(16)
+LIBMLX5_BATCH(64)
+
+/* One real receive completion, which the device then writes into both CQs again and again */
+static void run_libmlx5_batches(void)
+{
+	static int (*const poll[])(struct ibv_cq *, struct ibv_wc *) = {libmlx5_poll_1, libmlx5_poll_16, libmlx5_poll_64};
+	static int (*const start[])(struct ibv_cq_ex *, uint64_t *, uint32_t *) = {libmlx5_start_poll_1, libmlx5_start_poll_16,
+										     libmlx5_start_poll_64};
+	static const int sizes[] = {1, 16, 64};
+	struct ibv_cq_init_attr_ex exattr;
+	struct ibv_recv_wr rwr, *badr;
+	struct ibv_send_wr wr, *bads;
+	uint32_t lengths[64], cqn[2];
+	struct opt opt = usual;
+	struct mlx5_cqe64 cqe;
+	struct mlx5dv_obj obj;
+	struct ibv_cq_ex *cqx;
+	struct mlx5dv_cq dv;
+	struct ibv_wc wc[64];
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	uint64_t ids[64];
+	int i, k;
+
+	cq = cq_make(&usual);
+	memset(&exattr, 0, sizeof(exattr));
+	exattr.cqe = 255;
+	exattr.wc_flags = IBV_WC_EX_WITH_BYTE_LEN;
+	cqx = ibv_create_cq_ex(dev.ctx, &exattr);
+	opt.cap.max_recv_wr = 64;
+	qp = qp_make(&opt, cq_make(&usual), cq);
+	need(cq && cqx && qp, "queues");
+	qp_init(qp, &opt);
+	qp_connect(qp, qp->qp_num, &opt);
+	memset(&rwr, 0, sizeof(rwr));
+	memset(&wr, 0, sizeof(wr));
+	wr.opcode = IBV_WR_SEND;
+	need(!ibv_post_recv(qp, &rwr, &badr) && !ibv_post_send(qp, &wr, &bads), "a message");
+	softdev_run();
+	for (i = 0; i < 2; i++) {
+		obj.cq.in = i ? ibv_cq_ex_to_cq(cqx) : cq;
+		memset(&dv, 0, sizeof(dv));
+		obj.cq.out = &dv;
+		need(!mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ), "mlx5dv_init_obj");
+		cqn[i] = dv.cqn;
+		if (!i)
+			memcpy(&cqe, dv.buf, sizeof(cqe));
+	}
+	need(ibv_poll_cq(cq, 1, wc) == 1 && !wc->status, "the message");
+	for (k = 0; k < 3; k++)
+		for (i = 0; i < 64 / sizes[k]; i++) {
+			need(softdev_inject_cqes(cqn[0], &cqe, (uint32_t)sizes[k], 1) == sizes[k] && poll[k](cq, wc) == sizes[k], "poll");
+			need(softdev_inject_cqes(cqn[1], &cqe, (uint32_t)sizes[k], 1) == sizes[k] && start[k](cqx, ids, lengths) == sizes[k],
+			     "start_poll");
+		}
+}
+
 /* Datagrams from a queue pair to itself, received through a shared queue. */
 static void run_libmlx5_datagrams(void)
 {
@@ -686,6 +776,7 @@ static void run_libmlx5(void)
 		}
 	}
 	run_libmlx5_datagrams();
+	run_libmlx5_batches();
 }
 #else
 static void run_libmlx5(void)
@@ -706,7 +797,9 @@ int main(int argc, char **argv)
 		run_datagrams(0);
 		run_datagrams(1);
 		run_bursts();
-		run_batches();
+		run_batches(1);
+		run_batches(16);
+		run_batches(64);
 		for (i = 0; i < 3; i++)
 			run_destinations(i);
 		run_shared();

@@ -58,13 +58,18 @@ for compiler in gcc clang; do
 	ceiling $compiler inlay_add_4 200 "masked 4-byte fetch-and-add, record, BlueFlame"
 	ceiling $compiler inlay_swap_8 200 "masked 8-byte compare-and-swap, record, BlueFlame of two WQEBBs"
 	try "$compiler -mavx2 builds" $compiler $flags -mavx2 -o "$dir/$compiler-avx2" tests/queue/ceilings.c -libverbs -lmlx5 -lcmocka
-	while read -r function name; do
-		ceiling $compiler $function 64 "64 completions, each: $name" "$dir/$compiler-avx2" ", AVX2"
+	while read -r function n name; do
+		ceiling $compiler ${function}_$n $n "$n completions, each: $name" "$dir/$compiler-avx2" ", AVX2"
 	done <<-EOF
-	inlay_count_64 counted
-	inlay_collect_64 collected
-	inlay_decode_64 counter and length
-	inlay_decode_block counter and length, of a compressed block
+	inlay_count 64 counted
+	inlay_collect 64 collected
+	inlay_decode 64 counter and length
+	inlay_block 64 counter and length, of a compressed block
+	inlay_collect 16 collected
+	inlay_decode 16 counter and length
+	inlay_block 16 counter and length, of a compressed block
+	inlay_collect 1 collected
+	inlay_decode 1 counter and length
 	EOF
 	note "$compiler: empty poll: $(count inlay_poll_empty 800 "$dir/$compiler" inlay) instructions"
 done
@@ -102,6 +107,12 @@ else
 	libmlx5_ud_sge 200 ibv_post_send, one-SGE datagram
 	libmlx5_srq_give 400 ibv_post_srq_recv, one SGE
 	libmlx5_srq_poll 400 ibv_poll_cq, one receive of a shared receive queue
+	libmlx5_poll_1 64 ibv_poll_cq, one receive
+	libmlx5_poll_16 64 ibv_poll_cq, 16 receives, each
+	libmlx5_poll_64 64 ibv_poll_cq, 64 receives, each
+	libmlx5_start_poll_1 64 ibv_start_poll, one receive: wr_id and length
+	libmlx5_start_poll_16 64 ibv_start_poll, 16 receives, each
+	libmlx5_start_poll_64 64 ibv_start_poll, 64 receives, each
 	EOF
 fi
 finish

@@ -53,6 +53,12 @@ INLAY_ALWAYS uint32_t inlay_cq_count(const struct inlay_cq *cq, uint32_t max)
 	return n;
 }
 
+/* Whether nothing follows the oldest completion. */
+INLAY_ALWAYS int inlay_cq_alone_(const struct inlay_cq *cq)
+{
+	return !inlay_cq_valid_(cq, cq->ci + 1, inlay_cq_slot_(cq, cq->ci + 1));
+}
+
 /*
  * Up to max completions, oldest first; free them with one inlay_cq_advance. An error CQE and a
  * compressed block come alone: if n is not 0, test the first with inlay_cqe_is_special, or on a CQ
@@ -62,16 +68,19 @@ INLAY_ALWAYS uint32_t inlay_cq_count(const struct inlay_cq *cq, uint32_t max)
  */
 INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct mlx5_cqe64 **cqes, uint32_t max)
 {
+	const struct mlx5_cqe64 *first;
 	uint32_t i, n, to_end;
 	const uint8_t *slot;
 
 	INLAY_CHECK(cq && (cqes || !max), "the queue is not NULL");
+	first = max ? inlay_cq_peek(cq) : NULL;
+	if (!first)
+		return 0;
+	cqes[0] = first;
+	/* Most polls find one or none: the vectors are for more. */
+	if (inlay_cqe_is_special(first) || max == 1 || inlay_cq_alone_(cq))
+		return 1;
 	n = inlay_cq_count(cq, max);
-	if (INLAY_UNLIKELY(!n)) {
-		if (max)
-			cqes[0] = inlay_cq_peek(cq);
-		return max && cqes[0];
-	}
 	to_end = inlay_cq_to_end_(cq);
 	to_end = n < to_end ? n : to_end;
 	slot = cq->next;
@@ -195,6 +204,12 @@ INLAY_FN uint32_t inlay_cq_decode(struct inlay_cq *cq, uint16_t *counters, uint3
 
 		if (!cqe)
 			break;
+		if (!inlay_cqe_is_special(cqe) && (max - done == 1 || inlay_cq_alone_(cq))) {
+			counters[done] = inlay_cqe_wqe_counter(cqe);
+			lengths[done] = inlay_cqe_byte_count(cqe);
+			inlay_cq_advance_quiet(cq, 1);
+			return done + 1;
+		}
 		if (!inlay_cqe_is_special(cqe)) {
 			n = inlay_cq_count(cq, max - done);
 			to_end = inlay_cq_to_end_(cq);
