@@ -365,6 +365,58 @@ static void wraps(void **state)
 	}
 }
 
+/* Receives out of order: completions come in the order of the messages, and say which WQE; half the ring is posted at a time */
+static void out_of_order(void **state)
+{
+	static const uint32_t rings[] = {2, 8, 64};
+	uint32_t r, i, j, n, done, early, sent_all = 0, posted;
+	struct how how = how_of(false, 64, 0);
+	static struct side a, b;
+	struct ibv_sge to;
+
+	(void)state;
+	how.flags = INLAY_DEVX_QP_OOO;
+	for (r = 0, early = 0; r < ARRAY(rings); r++) {
+		how.wqes = rings[r];
+		rig_empty(NULL);
+		sides_make(&a, &how, &b, &how);
+		assert_int_equal(inlay_rq_size(b.rq), rings[r] / 2);
+		for (posted = done = 0; done < 70000 && (r == 2 || done < 2000); done += n) {
+			/* What the queue has room for; each WQE has a place of its own */
+			while (inlay_rq_room(b.rq)) {
+				to = piece(&b, posted % rings[r] * 64, 64);
+				assert_int_equal(inlay_rq_index(b.rq), posted++);
+				must(inlay_post_recv(b.rq, &to, 1));
+			}
+			assert_int_equal(inlay_post_recv(b.rq, &to, 1), -EAGAIN);
+			inlay_rq_ring(b.rq);
+			n = 1 + rnd_below(inlay_rq_pending(b.rq));
+			for (i = 0; i < n; i++) {
+				j = done + i;
+				must(inlay_post_send_inline(a.sq, &j, 4, i + 1 == n ? INLAY_SIGNALED : 0));
+			}
+			inlay_sq_ring(a.sq);
+			for (i = 0; i < n; i++) {
+				const struct mlx5_cqe64 *cqe = cqe_wait(b.rxcq);
+				uint16_t at = inlay_cqe_wqe_counter(cqe);
+
+				assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
+				memcpy(&j, b.buf + at % rings[r] * 64, sizeof(j));
+				assert_int_equal(j, done + i);
+				early += (uint16_t)(at - (done + i)) != 0;
+				assert_int_equal(inlay_rq_release_ooo(b.rq, cqe), 1);
+				assert_int_equal(inlay_rq_release_ooo(b.rq, cqe), -EPROTO);
+				inlay_cq_advance(b.rxcq, 1);
+				sent_all++;
+			}
+			take_sent(&a, done + n - 1, NULL);
+		}
+		sides_free(&a, &b);
+	}
+	printf("# %u messages, %u into another WQE than in order\n", sent_all, early);
+	assert_true(early > 100);
+}
+
 /* A full ring answers -EAGAIN, and goes on when the credit is back */
 static void full_rings(void **state)
 {
@@ -739,6 +791,7 @@ int main(void)
 		devx_test(to_itself),
 		devx_test(unreliable),
 		devx_test(wraps),
+		devx_test(out_of_order),
 		devx_test(full_rings),
 		devx_test(cq_as_it_was_made),
 		devx_test(qp_as_it_was_made),

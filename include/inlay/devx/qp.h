@@ -58,7 +58,9 @@ enum inlay_devx_qp_flags {
 	INLAY_DEVX_QP_RNDV = 4,           /* no send queue: for the rendezvous reads of a tag-matching XRQ */
 	INLAY_DEVX_QP_CD_MASTER = 8,      /* may wait for CQs and enable slaves (queue/sync.h) */
 	INLAY_DEVX_QP_CD_SLAVE = 16,      /* sends only what a master has enabled */
-	INLAY_DEVX_QP_MMO = 32            /* RC, DCI: may copy memory (queue/sync.h) */
+	INLAY_DEVX_QP_MMO = 32,           /* RC, DCI: may copy memory (queue/sync.h) */
+	/* Messages may overtake each other on the way; on both sides. inlay_rq_release_ooo (queue/rq.h) */
+	INLAY_DEVX_QP_OOO = 64
 };
 
 /* What to create. Zero it first. */
@@ -99,6 +101,7 @@ struct inlay_devx_qp {
 	uint8_t mtu;
 	uint8_t has_sq, has_rq;
 	uint8_t mmo;                   /* to be allowed at INIT */
+	uint8_t ooo;                   /* at RTR */
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
@@ -125,7 +128,8 @@ INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t
 INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr)
 {
 	uint32_t sync = INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE | INLAY_DEVX_QP_MMO;
-	uint32_t all = INLAY_DEVX_QP_USER_INDEX | INLAY_DEVX_QP_NO_SEND_RECORD | INLAY_DEVX_QP_RNDV | sync;
+	uint32_t all = INLAY_DEVX_QP_USER_INDEX | INLAY_DEVX_QP_NO_SEND_RECORD | INLAY_DEVX_QP_RNDV | sync |
+		       INLAY_DEVX_QP_OOO;
 	int shared = attr->rq_type == INLAY_RQ_TYPE_SHARED, dci = attr->type == INLAY_QP_ST_DCI;
 
 	if (attr->type != INLAY_QP_ST_RC && attr->type != INLAY_QP_ST_UC && attr->type != INLAY_QP_ST_UD && !dci)
@@ -140,6 +144,8 @@ INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr
 	if ((attr->flags & sync && !attr->sq_bbs) ||
 	    (attr->flags & INLAY_DEVX_QP_MMO && attr->type != INLAY_QP_ST_RC && !dci))
 		return "waits and copies need a send queue, copies an RC QP or a DCI";
+	if (attr->flags & INLAY_DEVX_QP_OOO && attr->rq_wqes == 1)
+		return "receives out of order need two WQEs";
 	if ((attr->rq_type && !shared) || (shared ? attr->rq_wqes != 0 : dci))
 		return "the receive side is not one of own, shared and none; a DCI's is shared";
 	if ((attr->log_streams | attr->log_errored_streams) > (dci ? 15u : 0u))
@@ -166,8 +172,13 @@ INLAY_COLD int inlay_devx_no_send_record_(struct ibv_context *ctx, struct inlay_
 }
 
 /* Returns 0 if the device has what the flags ask for; -ENOTSUP; or the errno of a query. */
-INLAY_COLD int inlay_devx_qp_can_(struct ibv_context *ctx, uint32_t flags, struct inlay_devx_error *error)
+INLAY_COLD int inlay_devx_qp_can_(struct ibv_context *ctx, uint32_t type, uint32_t flags,
+				  struct inlay_devx_error *error)
 {
+	enum inlay_hca_cap_field ooo = type == INLAY_QP_ST_RC ? INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_RC :
+				       type == INLAY_QP_ST_UC ? INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_UC :
+				       type == INLAY_QP_ST_UD ? INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_UD :
+								INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_DC;
 	struct inlay_query_hca_cap_out cap;
 	int err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, error);
 
@@ -176,6 +187,8 @@ INLAY_COLD int inlay_devx_qp_can_(struct ibv_context *ctx, uint32_t flags, struc
 	if (flags & (INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE) &&
 	    !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_CD))
 		return inlay_devx_refuse_(error, -ENOTSUP, "the device has no cross-channel QPs");
+	if (flags & INLAY_DEVX_QP_OOO && !inlay_hca_cap_get(&cap.cap.general, ooo))
+		return inlay_devx_refuse_(error, -ENOTSUP, "the device's QPs of this type keep the order");
 	if (flags & INLAY_DEVX_QP_MMO && !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_DMA_MMO_QP))
 		return inlay_devx_refuse_(error, -ENOTSUP, "the device's QPs do not copy memory");
 	return 0;
@@ -231,8 +244,9 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	if (qp->error.why)
 		return inlay_devx_refuse_(&qp->error, -EINVAL, qp->error.why);
 	err = attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD ? inlay_devx_no_send_record_(ctx, &qp->error) : 0;
-	if (!err && attr->flags & (INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE | INLAY_DEVX_QP_MMO))
-		err = inlay_devx_qp_can_(ctx, attr->flags, &qp->error);
+	if (!err && attr->flags & (INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE | INLAY_DEVX_QP_MMO |
+				   INLAY_DEVX_QP_OOO))
+		err = inlay_devx_qp_can_(ctx, attr->type, attr->flags, &qp->error);
 	if (err)
 		return err;
 	err = ibv_query_device(ctx, &device);
@@ -286,11 +300,14 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	qp->type = attr->type;
 	qp->state = INLAY_QP_STATE_RST;
 	qp->mmo = !!(attr->flags & INLAY_DEVX_QP_MMO);
+	qp->ooo = !!(attr->flags & INLAY_DEVX_QP_OOO);
 	if (err)
 		return err;
 	if (attr->rq_wqes)
 		err = inlay_rq_init(&qp->rq, ring, attr->rq_wqes, attr->rq_stride, record);
 	qp->has_rq = !err && attr->rq_wqes;
+	if (qp->has_rq && qp->ooo)
+		inlay_rq_set_ooo(&qp->rq);
 	if (qp->has_rq && attr->recv_cq)
 		err = inlay_rq_reserve(&qp->rq, attr->recv_cq, &qp->error.why);
 	if (!err && attr->sq_bbs)
@@ -458,6 +475,7 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_INIT2RTR_QP, qp->qpn);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_MTU, ud ? 5 : mtu);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_MSG_MAX, ud ? 12 : 30);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_DP_ORDERING_1, qp->ooo);
 	inlay_devx_ads_fill_(&in.qpc.primary, path, peer, link, qp->qpn);
 	if (peer) {
 		inlay_qpc_set(&in.qpc, INLAY_QPC_REMOTE_QPN, peer->qpn);

@@ -22,10 +22,11 @@
  * Invariants:
  *   - WQEs complete in the order in which they were posted. Indices grow without bound and are
  *     masked at use. There is no register: ringing writes the doorbell record.
- *   - A QP of MLX5DV_QP_CREATE_OOO_DP (rdma-core 54) takes its WQEs in any order. Completions come in
- *     the order of the messages, and their WQE counter says which WQE. The device wants a ring of
- *     twice the receives that are posted at a time; libmlx5 makes it so. Call inlay_rq_set_ooo, and
- *     inlay_rq_release_ooo for each completion. SRQs need nothing, they are always taken like this.
+ *   - A QP of MLX5DV_QP_CREATE_OOO_DP (rdma-core 54) or INLAY_DEVX_QP_OOO takes its WQEs in any
+ *     order. Completions come in the order of the messages, and their WQE counter says which WQE.
+ *     The device wants a ring of twice the receives that are posted at a time; libmlx5 makes it so.
+ *     Call inlay_rq_set_ooo (devx/qp.h does), and inlay_rq_release_ooo for each completion. SRQs
+ *     need nothing: they are always taken like this.
  *   - libmlx5 clears a WQ's record on the way from RESET to RDY (mlx5_modify_wq), so take over or
  *     reset, move it to RDY, then post. A QP takes receives from INIT on.
  *

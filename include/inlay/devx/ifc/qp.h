@@ -103,6 +103,7 @@ enum inlay_qpc_field {
 	INLAY_QPC_RRE = INLAY_BITS(0x490, 1),
 	INLAY_QPC_RWE = INLAY_BITS(0x491, 1),
 	INLAY_QPC_RAE = INLAY_BITS(0x492, 1),                  /* what the peer may do */
+	INLAY_QPC_DP_ORDERING_1 = INLAY_BITS(0x49c, 1),        /* messages in any order; INIT2RTR */
 	INLAY_QPC_CD_SLAVE_SEND = INLAY_BITS(0x49e, 1),        /* sends only when SEND_EN says so; needs cd */
 	INLAY_QPC_CD_MASTER = INLAY_BITS(0x49f, 1),            /* may WAIT for CQs and SEND_EN; needs cd */
 	INLAY_QPC_MIN_RNR_NAK = INLAY_BITS(0x4a3, 5),          /* timer code, as in IBTA's table */
