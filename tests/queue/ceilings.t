@@ -58,8 +58,8 @@ for compiler in gcc clang; do
 	ceiling $compiler inlay_add_4 200 "masked 4-byte fetch-and-add, record, BlueFlame"
 	ceiling $compiler inlay_swap_8 200 "masked 8-byte compare-and-swap, record, BlueFlame of two WQEBBs"
 	try "$compiler -mavx2 builds" $compiler $flags -mavx2 -o "$dir/$compiler-avx2" tests/queue/ceilings.c -libverbs -lmlx5 -lcmocka
-	while read -r function n name; do
-		ceiling $compiler ${function}_$n $n "$n completions, each: $name" "$dir/$compiler-avx2" ", AVX2"
+	while read -r function batch name; do
+		ceiling $compiler ${function}_$batch $batch "$batch completions, each: $name" "$dir/$compiler-avx2" ", AVX2"
 	done <<-EOF
 	inlay_count 64 counted
 	inlay_collect 64 collected
