@@ -230,7 +230,8 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
  * Each fence is named by what it orders. None lets the compiler move memory accesses across it.
  *
  *   name                     x86-64   aarch64     stands between
- *   inlay_fence_wqe_record   -        dmb oshst   stores to a WQE | the doorbell record that hands it over
+ *   inlay_fence_wqe_record   -        dmb oshst   stores to a WQE, or to slots of a CQ | the doorbell record
+ *                                                 that hands them over
  *   inlay_fence_recv_record  -        dmb osh     stores to a receive WQE, and the last loads from its
  *                                                 buffer | the record that hands both to the device
  *   inlay_fence_record_reg   sfence   dmb oshst   the doorbell record | a write to the doorbell register

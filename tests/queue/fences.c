@@ -174,6 +174,22 @@ SCENARIO void s_arm(void)
 	inlay_cq_arm(&cq, 0);
 }
 
+/* What a compressed block stands for is written to the slots, which the record then frees. */
+SCENARIO void s_unzip(void)
+{
+	if (inlay_cq_peek(&cq) && inlay_cq_unzip(&cq) == 4)
+		inlay_cq_advance(&cq, 4);
+}
+
+SCENARIO void s_decode(void)
+{
+	uint16_t counters[4];
+	uint32_t lengths[4];
+
+	if (inlay_cq_decode(&cq, counters, lengths, 4) == 4)
+		inlay_cq_update(&cq);
+}
+
 /* What a test's program usually has from the C library. */
 SCENARIO void *memset(void *to, int c, size_t n)
 {
@@ -201,6 +217,17 @@ __attribute__((noinline)) void set_up_receiving(void)
 	inlay_cq_init(&cq, cqes, 64, 64, cq_record, cq_page, 3);
 	for (i = 0; i < 4; i++)
 		cqes[i].op_own = (i == 1 ? MLX5_CQE_RESP_SEND : MLX5_CQE_REQ) << 4;
+}
+
+/* Two compressed blocks, behind those. */
+__attribute__((noinline)) void set_up_blocks(void)
+{
+	uint32_t i;
+
+	for (i = 4; i < 12; i += 4) {
+		cqes[i].byte_cnt = inlay_to_be32(4);
+		cqes[i].op_own = MLX5_CQE_RESP_SEND << 4 | INLAY_CQE_COMPRESSED;
+	}
 }
 
 __attribute__((noinline)) void end(void)
@@ -243,5 +270,8 @@ void _start(void)
 	s_poll_many();
 	s_poll_nothing();
 	s_arm();
+	set_up_blocks();
+	s_unzip();
+	s_decode();
 	end();
 }

@@ -11,6 +11,7 @@
 #   srec         a store to the shared receive queue's
 #   reg lock     a store to the doorbell register; to the lock of a shared one
 #   own cqe      a load of the end of a CQE that says whose it is (its last byte, two or, whole, four); of the rest of a CQE
+#   slot         a store to a CQE
 #   free armrec  a store to the CQ's consumer index; to its arm word
 #   arm          a store to the CQ's doorbell
 #   [...]        a fence, as the disassembly spells it
@@ -37,7 +38,7 @@ sub named # address, loaded or stored, by which instruction
 {
 	my ($at, $how, $text) = @_;
 	my %what = (wqes => 'wqe', rwqes => 'rwqe', swqes => 'swqe', srecord => 'srec', record => 'rec', rrecord => 'rrec',
-		reg => 'reg', cq_page => 'arm');
+		reg => 'reg', cq_page => 'arm', cqes => 'slot');
 	for my $name (keys %symbol) {
 		my ($begin, $size) = @{$symbol{$name}};
 		next if $at < $begin || $at >= $begin + $size;
@@ -89,7 +90,7 @@ sub aarch64
 {
 	my ($text, %r) = @_;
 	my ($op) = split ' ', $text;
-	$text =~ /\[(\w+)(?:, ([^\]]+))?\]/ && $op !~ /^prfm/ or return;
+	$text =~ /\[(x\d+|sp)(?:, ([^\]]+))?\]/ && $op !~ /^prfm/ or return;
 	my ($base, $index) = (uc $1, $2 // '');
 	my $at = $r{$base =~ s/^X(\d)$/X0$1/r};
 	if ($index =~ /^#(-?)(?:0x([0-9a-f]+)|(\d+))$/) {

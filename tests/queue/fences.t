@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The fences stand where they must, in the instructions that are executed, on x86-64 and aarch64 (see fences.pl): WQE before record
-# before register, owner byte before the rest of a CQE, last look at a CQE before the record that frees it. Then the same with a fence
-# taken out or a store out of place, which must be found: with the first compiler of each instruction set, with all when FENCES_ALL=1.
+# before register, owner byte before the rest of a CQE, last look at a CQE, and what is written to it, before the record that frees it.
+# Then the same with a fence taken out or a store out of place, which must be found: with the first compiler of each instruction set, with
+# all when FENCES_ALL=1.
 . tests/tap.sh
 
 # What each scenario of fences.c must look like. On x86-64 the plain fences are the compiler's alone and leave no instruction.
@@ -23,6 +24,8 @@ declare -A x86=(
 	[poll_many]='own cqe free'
 	[poll_nothing]='own'
 	[arm]='free armrec [sfence] arm [sfence]'
+	[unzip]='own cqe slot free'
+	[decode]='own cqe slot free'
 )
 declare -A arm=(
 	[copy]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
@@ -41,6 +44,8 @@ declare -A arm=(
 	[poll_many]='own [dmb oshld] cqe [dmb oshld] free'
 	[poll_nothing]='own'
 	[arm]='[dmb oshld] free armrec [dmb oshst] arm [dsb st]'
+	[unzip]='own [dmb oshld] cqe slot [dmb oshst] [dmb oshld] free'
+	[decode]='own [dmb oshld] cqe slot [dmb oshst] [dmb oshld] free'
 )
 
 freestanding="-std=gnu11 -nostdlib -static -fno-stack-protector -fno-pie"
@@ -75,7 +80,7 @@ whole() # isa build title flags...
 	shift 3
 	try "$title builds and runs" trace "$build" include "$@"
 	for scenario in copy copy_long commit_ring datagram doorbell batch full shared locked receive shared_receive shared_poll poll \
-		poll_many poll_nothing arm; do
+		poll_many poll_nothing arm unzip decode; do
 		same "$title: $scenario: ${expected[$scenario]}" "${expected[$scenario]}" "$(did $scenario)"
 	done
 }
@@ -121,7 +126,7 @@ mutants() # isa build title
 		try "$fence can be taken out" without "$fence"
 		caught "$1" "$2" "$3 without $fence" "$dir/mutant" "$scenarios"
 	done <<-EOF
-	arm inlay_fence_wqe_record copy
+	arm inlay_fence_wqe_record copy unzip decode
 	arm inlay_fence_recv_record receive shared_receive
 	both inlay_fence_record_reg copy commit_ring doorbell batch full shared arm
 	arm inlay_fence_reg_line copy copy_long commit_ring datagram

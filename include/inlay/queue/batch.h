@@ -181,6 +181,8 @@ INLAY_APART void inlay_cq_decode_block_(struct inlay_cq *cq, struct mlx5_cqe64 *
 	/* What the last slot holds may be the title of the next block. */
 	title->wqe_counter = inlay_to_be16((uint16_t)(counter + n - 1));
 	inlay_cq_put_(cq, cq->ci + n - 1, title);
+	/* The slots must be written before a record frees them. */
+	inlay_fence_wqe_record();
 }
 
 /*

@@ -382,6 +382,8 @@ INLAY_APART int inlay_cq_unzip_(const struct inlay_cq *cq, uint32_t index)
 		inlay_cqe_expand_(&cqe, minis + i % INLAY_MINI_CQES * 8, cq->mini, &counter);
 		inlay_cq_put_(cq, index + i, &cqe);
 	}
+	/* The slots must be written before a record frees them. */
+	inlay_fence_wqe_record();
 	return (int)n;
 }
 
