@@ -347,7 +347,7 @@ INLAY_ALWAYS uint32_t inlay_cq_block_(const struct inlay_cq *cq, uint32_t index,
 	uint32_t n = inlay_cqe_block_(inlay_cq_slot_(cq, index), enhanced);
 
 	inlay_copy(title, inlay_cq_slot_(cq, enhanced ? index - 1 : index), sizeof(*title));
-	if (n > cq->mask + 1 || title->op_own & INLAY_CQE_ERROR || (enhanced && inlay_cqe_is_compressed(title)))
+	if (n > cq->mask + 1 - (index - cq->ci) || title->op_own & INLAY_CQE_ERROR || (enhanced && inlay_cqe_is_compressed(title)))
 		return 0;
 	title->op_own &= (uint8_t)~INLAY_CQE_COMPRESSED;
 	return n;
