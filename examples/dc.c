@@ -118,8 +118,8 @@ static void receiver(void)
 		for (k = 0; k < targets && dct[k]->qp_num != qpn; k++)
 			;
 		must(k < targets, "finding the target");
+		must(inlay_srq_release(&srq, cqe) >= 0 && len <= TEXT, "the entry");
 		printf("target %u: \"%.*s\"\n", k, (int)len, text[entry]);
-		must(inlay_srq_release(&srq, cqe) >= 0, "the entry");
 		inlay_cq_advance(&s.cq, 1);
 	}
 	peer_hear(&word, 1); /* all writes are complete */

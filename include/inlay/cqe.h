@@ -6,7 +6,8 @@
  *   if (inlay_cqe_is_error(cqe))
  *           fprintf(stderr, "%s\n", inlay_syndrome_text(inlay_cqe_syndrome(cqe)));
  *   ep = find(inlay_cqe_qpn(cqe));
- *   data = inlay_cqe_data(cqe, inlay_cq_cqe_size(&cq), buffers[inlay_cqe_wqe_counter(cqe)]);
+ *   i = inlay_cqe_wqe_counter(cqe) & (inlay_rq_size(&rq) - 1);
+ *   data = inlay_cqe_data(cqe, inlay_cq_cqe_size(&cq), buffers[i]);
  *   handle(ep, data, inlay_cqe_byte_count(cqe));
  *
  *   +0    32 bytes    packet information of a receive, or 32 bytes of payload scattered to the CQE:
@@ -516,6 +517,11 @@ enum inlay_mini_format {
 	INLAY_MINI_L34H_STRIDX,  /* types of the L3 and L4 headers, stride index */
 	INLAY_MINI_STRIDES = 8,  /* or'ed to the first two, of a striding queue: WQE counters count strides */
 };
+
+INLAY_COLD int inlay_mini_ok_(uint32_t format)
+{
+	return format <= INLAY_MINI_L34H_STRIDX || (format & ~(uint32_t)INLAY_MINI_STRIDES) <= INLAY_MINI_CSUM;
+}
 
 /* How many CQEs a block stands for; 0 if no device writes such a block. */
 INLAY_ALWAYS uint32_t inlay_cqe_block_(const struct mlx5_cqe64 *cqe, int enhanced)

@@ -183,6 +183,19 @@ static void completion_queues(void **state)
 		assert_int_equal(context(&cq, CQ, cq.cqn, &out), -EINVAL);
 	}
 
+	/* What a device without stride indices compresses for a striding queue */
+	for (i = 0; i < 2; i++) {
+		bad = attr;
+		bad.flags = INLAY_DEVX_CQ_ENHANCED;
+		bad.mini = i | INLAY_MINI_STRIDES;
+		must(inlay_devx_cq_create(&cq, dev.ctx, &bad));
+		assert_int_equal(cq.cq.mini, bad.mini);
+		must(context(&cq, CQ, cq.cqn, &out));
+		assert_int_equal(inlay_cqc_get(&out.cqc, INLAY_CQC_MINI_CQE_RES_FORMAT), i);
+		assert_int_equal(inlay_cqc_get(&out.cqc, INLAY_CQC_MINI_CQE_RES_FORMAT_EXT), 0);
+		must(inlay_devx_cq_destroy(&cq));
+	}
+
 	/* What cannot be */
 #define REFUSED(change, result) \
 	do { \
@@ -199,6 +212,8 @@ static void completion_queues(void **state)
 	REFUSED(bad.uar = NULL, -EINVAL);
 	REFUSED(bad.flags = 16, -EINVAL);
 	REFUSED(bad.period = 4096, -EINVAL);
+	REFUSED(bad.mini = 5, -EINVAL);
+	REFUSED(bad.mini = INLAY_MINI_CSUM_STRIDX | INLAY_MINI_STRIDES, -EINVAL);
 	REFUSED(bad.ring.umem = NULL, -EINVAL);
 	REFUSED(bad.ring.offset += 64, -EINVAL);
 	REFUSED(bad.ring.offset = ARENA - PAGE, -EINVAL);

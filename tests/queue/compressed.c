@@ -462,9 +462,10 @@ static void scans(void **state)
 	assert_int_equal(longest, 32);
 }
 
-/* Room for the title of the enhanced layout */
+/* Formats; room for the title of the enhanced layout */
 static void set_up(void **state)
 {
+	uint32_t i;
 	static uint8_t buf[8 * 64] __attribute__((aligned(64)));
 	volatile uint32_t dbrec[2];
 	struct inlay_cq cq;
@@ -472,6 +473,8 @@ static void set_up(void **state)
 
 	(void)state;
 	must(inlay_cq_init(&cq, buf, 8, 64, dbrec, NULL, 1));
+	for (i = 0; i < 1000; i++)
+		assert_int_equal(inlay_cq_set_compression(&cq, i, 0), i <= 4 || i == 8 || i == 9 ? 0 : -EINVAL);
 	must(inlay_cq_set_compression(&cq, INLAY_MINI_CSUM, 0));
 	must(inlay_cq_reserve(&cq, 8, &why));
 	assert_int_equal(inlay_cq_set_compression(&cq, INLAY_MINI_HASH, 1), -ENOSPC);

@@ -1251,7 +1251,7 @@ enum {
 	R_BEGIN_SQ, R_BEGIN_AT, R_BEGIN_0, R_BEGIN_17, R_COUNTED_0, R_COUNTED_17, R_COUNTED_ROOM, R_LONGER, R_LONGEST, R_TWO_BEGUN, R_UNFILLED,
 	R_UNFILLED_RING, R_OPEN_EMPTY, R_OPEN_13, R_OPEN_HEAD, R_OPEN_TWICE, R_APPEND, R_AV, R_AV_QPN, R_SEGMENT,
 	R_POST_SQ, R_POST_SGE, R_READ, R_ATOMIC, R_DATAGRAM, R_RELEASE_SQ, R_RELEASE_CQE, R_UNDO_RUNG, R_UNDO_PART,
-	 R_PEEK, R_ADVANCE_1, R_ADVANCE_N, R_QUIET, R_RQ_NULL, R_RQ_CQE, R_RECYCLE, R_SRQ_NULL, R_SRQ_CQE, R_REPOST, R_LINK, R_QPN,
+	 R_PEEK, R_ADVANCE_1, R_ADVANCE_N, R_QUIET, R_RQ_NULL, R_RQ_CQE, R_RECYCLE, R_RECYCLE_OOO, R_REPOST_OOO, R_SRQ_USER, R_SRQ_SET_USER, R_SRQ_NULL, R_SRQ_CQE, R_REPOST, R_LINK, R_QPN,
 	R_FLAG_LOW, R_FLAG_TWO, R_FLAG_UNKNOWN, R_FLAG_MODE, R_NULL_RING, R_NULL_DOORBELL, R_NULL_COUNTED, R_NULL_UNDO,
 	R_NULL_MANY, R_NULL_ADVANCE, R_NULL_UPDATE, R_NULL_ARM, R_NULL_CLEAN, R_NULL_RESERVE, R_NULL_RECV, R_NULL_RECV_SGE, R_NULL_RQ_RING, R_NULL_RECYCLE,
 	R_NULL_SRQ, R_NULL_SRQ_RING, R_NULL_REPOST, R_NULL_SRQ_RECYCLE, R_NULL_ATOMIC, R_NULL_INV, R_NULL_BIND,
@@ -1290,6 +1290,8 @@ static const char *const rule_text[RULES] = {
 	"inlay_cq_advance_quiet: only completions that have arrived are freed",
 	"inlay_rq_release: queue and CQE are not NULL", "inlay_rq_release: queue and CQE are not NULL",
 	"inlay_rq_recycle: a receive is outstanding",
+	"inlay_rq_recycle: WQEs complete in their order", "inlay_rq_repost: WQEs complete in their order",
+	"inlay_srq_user: there is such an entry", "inlay_srq_set_user: there is such an entry",
 	"inlay_srq_release: queue and CQE are not NULL", "inlay_srq_release: queue and CQE are not NULL",
 	"inlay_srq_repost: an entry is posted again after it was posted or prepared once",
 	"inlay_srq_take_: nobody else writes the entries' links",
@@ -1410,6 +1412,14 @@ static void rule_break(void *arg)
 	case R_RQ_NULL: inlay_rq_release(no_rq, &cqe); break;
 	case R_RQ_CQE: inlay_rq_release(u->rq, no_cqe); break;
 	case R_RECYCLE: inlay_rq_recycle(u->rq, 0); break;
+	case R_RECYCLE_OOO:
+		inlay_rq_set_ooo(u->rq);
+		must(inlay_post_recv(u->rq, sge, 1));
+		inlay_rq_recycle(u->rq, 0);
+		break;
+	case R_REPOST_OOO: inlay_rq_set_ooo(u->rq); inlay_rq_repost(u->rq, 0); break;
+	case R_SRQ_USER: n = 4; inlay_srq_user(u->srq, n); break;
+	case R_SRQ_SET_USER: n = 4; inlay_srq_set_user(u->srq, n, 1); break;
 	case R_SRQ_NULL: inlay_srq_release(no_srq, &cqe); break;
 	case R_SRQ_CQE: inlay_srq_release(u->srq, no_cqe); break;
 	case R_REPOST: inlay_srq_repost(u->srq); break;

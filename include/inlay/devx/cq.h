@@ -93,7 +93,7 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	zip = enhanced || attr->flags & INLAY_DEVX_CQ_COMPRESSED;
 	bytes = inlay_devx_cq_size(attr->cqes, cqe_size);
 	if (!bytes || !attr->uar || !attr->uar->devx || attr->flags > 15 || (collapsed && zip) || attr->period > 4095 ||
-	    attr->mini > INLAY_MINI_L34H_STRIDX)
+	    !inlay_mini_ok_(attr->mini))
 		return inlay_devx_refuse_(&cq->error, -EINVAL, "impossible CQEs, register, flags, period or format");
 	why = inlay_devx_places_(attr->ring, bytes, attr->record, &ring, &record);
 	if (why)

@@ -193,7 +193,8 @@ INLAY_APART void inlay_cq_decode_block_(struct inlay_cq *cq, struct mlx5_cqe64 *
  * counters  inlay_cqe_wqe_counter of each
  * lengths   inlay_cqe_byte_count of each
  *
- * Returns how many. 0: there is none, or an error CQE comes next (inlay_cq_peek).
+ * Returns how many. 0: there is none, or the next (inlay_cq_peek) is an error CQE, or a compressed
+ * block that no device writes.
  */
 INLAY_FN uint32_t inlay_cq_decode(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths, uint32_t max)
 {

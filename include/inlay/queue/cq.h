@@ -196,13 +196,15 @@ INLAY_COLD void inlay_cq_unreserve(struct inlay_cq *cq, uint32_t n)
  * format    enum inlay_mini_format: what the CQEs of receives carry
  * enhanced  0 for the basic layout, 1 for the enhanced one, which costs one CQE of the CQ's room
  *
- * Returns 0, or -ENOSPC when every CQE of the CQ has been reserved.
+ * Returns 0; -EINVAL for an unknown format; -ENOSPC when every CQE of the CQ has been reserved.
  */
 INLAY_COLD int inlay_cq_set_compression(struct inlay_cq *cq, uint32_t format, int enhanced)
 {
 	uint32_t i;
 
-	INLAY_CHECK(cq && !cq->ci, "the queue is fresh");
+	INLAY_CHECK(cq && !cq->ci && cq->own >> 8, "the queue is fresh");
+	if (!inlay_mini_ok_(format))
+		return -EINVAL;
 	cq->mini = format;
 	if (!enhanced)
 		return 0;

@@ -241,6 +241,7 @@ INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 {
 	INLAY_CHECK(rq, "the queue is not NULL");
 	INLAY_CHECK(inlay_rq_pending(rq), "a receive is outstanding");
+	INLAY_CHECK(rq->most > rq->mask, "WQEs complete in their order");
 	inlay_put64(rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride + 8, inlay_to_be64(addr));
 	rq->pi++;
 	rq->limit++;
@@ -254,6 +255,7 @@ INLAY_ALWAYS void inlay_rq_repost(struct inlay_rq *rq, uint32_t n)
 {
 	INLAY_CHECK(rq && n <= inlay_rq_pending(rq), "as many receives are outstanding");
 	INLAY_CHECK(rq->pi > rq->mask || !n, "the WQEs have been written");
+	INLAY_CHECK(rq->most > rq->mask, "WQEs complete in their order");
 	rq->pi += n;
 	rq->limit += n;
 }

@@ -4,7 +4,7 @@
  * cq.h's batches are built on it.
  *
  * One scalar form is the reference; vector forms test 4 or 8 slots at once. All give the same
- * answers (tests/queue/scan.c). They read the last four bytes of each slot:
+ * answers (tests/queue/compressed.c). They read the last four bytes of each slot:
  *
  *   +60  be16 WQE counter
  *   +62  lap number of the enhanced layout

@@ -5,9 +5,10 @@
  *   uint32_t i = inlay_srq_index(&srq);                      which entry comes next: file its buffer under i
  *   inlay_post_srq_recv(&srq, &sge, 1);  inlay_srq_ring(&srq);
  *   ...
- *   i = inlay_srq_entry(&srq, cqe);                          the entry that this receive took
- *   inlay_srq_release(&srq, cqe);                            gives it back, good or error; reads the
- *                                                            CQE, so before inlay_cq_advance
+ *   if (inlay_srq_release(&srq, cqe) < 0) ...                gives its entry back, good or error;
+ *                                                            < 0: it names none that is posted
+ *   i = inlay_srq_entry(&srq, cqe);                          which entry that was; both read the CQE,
+ *                                                            so before inlay_cq_advance
  *
  * Entries complete in any order, so the ring is a linked list. The same links give the device's
  * order and the free list:
@@ -211,12 +212,14 @@ INLAY_ALWAYS uint64_t inlay_srq_user(const struct inlay_srq *srq, uint32_t index
 {
 	uint64_t user;
 
+	INLAY_CHECK(index < srq->wqe_cnt, "there is such an entry");
 	__builtin_memcpy(&user, inlay_srq_wqe(srq, index) + 8, sizeof(user));
 	return user;
 }
 
 INLAY_ALWAYS void inlay_srq_set_user(struct inlay_srq *srq, uint32_t index, uint64_t user)
 {
+	INLAY_CHECK(index < srq->wqe_cnt, "there is such an entry");
 	inlay_put64(inlay_srq_wqe(srq, index) + 8, user);
 }
 

@@ -32,7 +32,8 @@
  *     has one. It is not read.
  *   - Each stride may have a CQE of its own. inlay_striding_reserve makes room for all.
  *   - An error CQE carries no strides: do not take it. The queue has stopped then. Reset its WQ or
- *     RQ, clean the CQ (inlay_cq_clean) and call inlay_striding_reset: all buffers are the caller's.
+ *     RQ, free what is left in its CQ (inlay_cq_clean does not find it: completions of packets name
+ *     no QP) and call inlay_striding_reset: all buffers are the caller's.
  *
  * A shared striding queue (inlay_striding_srq: an SRQ, RMP or XRQ, devx/rmp.h) is an inlay_srq whose
  * entries come back with their last stride. Several QPs fill its entries side by side:
@@ -41,6 +42,9 @@
  *   inlay_post_srq_recv(&rq.srq, &sge, 1);  inlay_srq_ring(&rq.srq);
  *   ...
  *   done = inlay_striding_srq_take(&rq, cqe, &at);              as above; at.wqe is the entry
+ *
+ * With inlay_cq_clean, `gone` takes each good completion in this way. inlay_srq_gone is not for a
+ * striding queue: it would give an entry back with its first stride.
  *
  * Its completions of messages (InfiniBand, RoCE) are others than those of packets. Each part of a
  * message has one, and takes one stride:
