@@ -260,7 +260,7 @@ static void queue_pairs_that_cannot_be(void **state)
 	REFUSED(bad.rq_type = INLAY_RQ_TYPE_SHARED); /* and a queue of its own */
 	REFUSED(bad.rq_type = INLAY_RQ_TYPE_NONE);
 	REFUSED(bad.scatter_req = 16);
-	REFUSED(bad.flags = 64);
+	REFUSED(bad.flags = 128);
 	REFUSED(bad.flags = INLAY_DEVX_QP_RNDV); /* and a send queue */
 	REFUSED(bad.user_index = 1u << 24);
 	REFUSED(bad.ring.offset += 64);
