@@ -312,6 +312,21 @@ static void clean(struct ring *r)
 		r->title = false;
 }
 
+/* Goes round a small ring until the lap number of the enhanced layout is about to be 0 again */
+static void ring_turn(struct ring *r)
+{
+	uint32_t until = (250 + rnd_below(8)) * r->size;
+
+	while (r->size <= 8 && r->enhanced && r->pi < until) {
+		struct mlx5_cqe64 cqe = random_cqe();
+
+		put_plain(r, &cqe);
+		assert_non_null(inlay_cq_peek(&r->cq));
+		inlay_cq_advance(&r->cq, 1);
+		r->head++;
+	}
+}
+
 static void streams(void **state)
 {
 	const char *env = getenv("COMPRESSED_STREAMS");
@@ -324,6 +339,8 @@ static void streams(void **state)
 		struct ring r;
 
 		ring_open(&r);
+		if (rnd_below(16) == 0)
+			ring_turn(&r);
 		for (k = 0; k < 60; k++) {
 			produce(&r);
 			switch (rnd_below(7)) {
