@@ -70,7 +70,7 @@
  *                         title, and +62 of every slot counts the ring's laps instead of the owner bit
  *
  *   mini CQE  +0  be32 RSS hash; or be16 checksum, be16 stride index; or of a send: be16 WQE counter, opcode
- *             +4  be32 byte count
+ *             +4  be32 byte count. All else, an immediate too, is the title's
  *
  * inlay_cq_unzip (queue/cq.h) writes out the CQEs in their slots.
  *
@@ -332,7 +332,10 @@ INLAY_FN uint16_t inlay_cqe_wqe_counter(const struct mlx5_cqe64 *cqe)
 	return inlay_from_be16(cqe->wqe_counter);
 }
 
-/* Bytes received, or read by an RDMA read or atomic. */
+/*
+ * Bytes received, or read by an RDMA read or atomic. This is what the device says: nothing compares
+ * it with the length of a buffer.
+ */
 INLAY_FN uint32_t inlay_cqe_byte_count(const struct mlx5_cqe64 *cqe)
 {
 	return inlay_from_be32(cqe->byte_cnt);
