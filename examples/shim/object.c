@@ -673,6 +673,7 @@ static int take_qp(struct shim_qp *qp)
 		if (inlay_sq_init(&qp->sq.q, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qpn, INLAY_MAX_DS, &qp->uar))
 			return -1;
 		inlay_sq_set_type(&qp->sq.q, qp->qp->qp_type, qp->context->atomics);
+		qp->sq.connected = type == IBV_QPT_RC || type == IBV_QPT_UC;
 		qp->sq.to = type == IBV_QPT_UD || type == IBV_QPT_DRIVER ? 3 : type == IBV_QPT_XRC_SEND;
 		if (type == IBV_QPT_RAW_PACKET)
 			inlay_sq_query_packet(&qp->sq.q, qp->context->context);

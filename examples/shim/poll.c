@@ -98,7 +98,6 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 		qp = shim_qp_of(cq->context->by_number, inlay_cqe_qpn(cqe));
 	if (INLAY_UNLIKELY(!qp))
 		return POLL_ERROR;
-	cq->csum = qp->csum;
 	*status = IBV_WC_SUCCESS;
 	if (inlay_cqe_is_error(cqe)) {
 		*status = inlay_cqe_status(cqe);
@@ -117,7 +116,10 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 		*opcode = send->opcode;
 		__atomic_store_n(&qp->sq.done, inlay_cqe_wqe_counter(cqe), __ATOMIC_RELEASE);
 		__atomic_store_n(&qp->sq.tail, send->number + 1, __ATOMIC_RELEASE);
-	} else if (qp->srq) {
+		return 0;
+	}
+	cq->csum = qp->csum;
+	if (qp->srq) {
 		struct shim_srq *srq = qp->srq;
 		uint16_t index = inlay_cqe_wqe_counter(cqe);
 		int err;
@@ -143,7 +145,7 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 	return 0;
 }
 
-static uint32_t send_opcode(const struct mlx5_cqe64 *cqe, uint32_t recorded)
+INLAY_ALWAYS uint32_t send_opcode(const struct mlx5_cqe64 *cqe, uint32_t recorded)
 {
 	if (INLAY_UNLIKELY(recorded == IBV_WC_DRIVER2)) /* a raw WQE, whatever it is */
 		return recorded;
@@ -185,7 +187,8 @@ static inline const struct mlx5_cqe64 *next(struct shim_cq *cq)
 {
 	const struct mlx5_cqe64 *cqe;
 
-	while ((cqe = inlay_cq_peek(&cq->q)) && INLAY_UNLIKELY(inlay_cqe_opcode(cqe) == MLX5_CQE_SIG_ERR)) {
+	while ((cqe = inlay_cq_peek(&cq->q)) && INLAY_UNLIKELY(inlay_cqe_is_error(cqe)) &&
+	       inlay_cqe_opcode(cqe) == MLX5_CQE_SIG_ERR) {
 		shim_key_error(cqe);
 		inlay_cq_advance(&cq->q, 1);
 	}
@@ -255,10 +258,10 @@ int shim_poll_cq(struct ibv_cq *ibcq, int entries, struct ibv_wc *wc)
 		wc->qp_num = inlay_cqe_qpn(cqe);
 		err = complete(cq, cqe, &wc->wr_id, &wc->status, &opcode);
 		if (INLAY_LIKELY(!err)) {
-			if (inlay_cqe_is_error(cqe))
-				wc->vendor_err = inlay_cqe_vendor_syndrome(cqe);
-			else if (inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)
+			if (inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)
 				fill_send(wc, cqe, opcode);
+			else if (inlay_cqe_is_error(cqe))
+				wc->vendor_err = inlay_cqe_vendor_syndrome(cqe);
 			else
 				fill_recv(wc, cqe, cq->csum);
 		}

@@ -49,7 +49,7 @@ static inline uint32_t flags_of(struct shim_sq *sq, unsigned int send_flags)
 }
 
 /* Remembers the send that begins at WQEBB `index` and is being posted. */
-static inline void remember(struct shim_sq *sq, uint16_t index, uint64_t wr_id, uint32_t opcode)
+static inline void remember(struct shim_sq *sq, uint32_t index, uint64_t wr_id, uint32_t opcode)
 {
 	struct shim_send *send = &sq->sends[index & (inlay_sq_size(&sq->q) - 1)];
 
@@ -61,11 +61,36 @@ static inline void remember(struct shim_sq *sq, uint16_t index, uint64_t wr_id, 
 
 /* ---- ibv_post_send ---- */
 
-/* One work request. num_sge and INLAY_INLINE in flags are constants where that pays. */
-INLAY_ALWAYS int post(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
+enum {
+	POSTED = 1, /* and remembered */
+};
+
+/* A change of a memory window's key. */
+static int post_change(struct shim_sq *sq, const struct ibv_send_wr *wr, uint32_t flags)
 {
-	struct inlay_sq *q = &qp->sq.q;
+	uint32_t index = inlay_sq_index(&sq->q);
+	int err;
+
+	if (wr->opcode == IBV_WR_BIND_MW)
+		err = inlay_post_bind_mw(&sq->q, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info, flags);
+	else
+		err = inlay_post_local_inv(&sq->q, wr->invalidate_rkey, flags);
+	if (err)
+		return err;
+	/* What its CQE says is no more than that a key was changed. */
+	remember(sq, index, wr->wr_id, wr->opcode == IBV_WR_BIND_MW ? IBV_WC_BIND_MW : IBV_WC_LOCAL_INV);
+	sq->fence = INLAY_FENCE_INITIATOR_SMALL;
+	return POSTED;
+}
+
+/*
+ * One work request of a QP that is connected to its peer. num_sge and INLAY_INLINE in flags are
+ * constants where that pays. Returns 0; POSTED when it is remembered too; or an error.
+ */
+INLAY_ALWAYS int post(struct shim_sq *sq, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
+{
 	const struct ibv_sge *sge = wr->sg_list;
+	struct inlay_sq *q = &sq->q;
 
 	switch (wr->opcode) {
 	case IBV_WR_SEND:
@@ -88,10 +113,8 @@ INLAY_ALWAYS int post(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t
 								     wr->wr.atomic.compare_add, wr->wr.atomic.swap, sge,
 								     flags & ~(uint32_t)INLAY_INLINE);
 	case IBV_WR_LOCAL_INV:
-		return inlay_post_local_inv(q, wr->invalidate_rkey, flags & ~(uint32_t)INLAY_INLINE);
 	case IBV_WR_BIND_MW:
-		return inlay_post_bind_mw(q, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info,
-					  flags & ~(uint32_t)INLAY_INLINE);
+		return post_change(sq, wr, flags & ~(uint32_t)INLAY_INLINE);
 	default:
 		return -EINVAL;
 	}
@@ -139,8 +162,11 @@ static int post_to(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t nu
 		return wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ?
 			       inlay_post_to_fetch_add(q, &av, &remote, wr->wr.atomic.compare_add, sge, flags) :
 			       inlay_post_to_cmp_swap(q, &av, &remote, wr->wr.atomic.compare_add, wr->wr.atomic.swap, sge, flags);
-	default: /* a change of a key, or none that there is */
-		return post(qp, wr, num_sge, flags);
+	case IBV_WR_LOCAL_INV:
+	case IBV_WR_BIND_MW:
+		return post_change(&qp->sq, wr, flags & ~(uint32_t)INLAY_INLINE);
+	default:
+		return -EINVAL;
 	}
 }
 
@@ -179,12 +205,10 @@ static int post_packet(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_
 			      flags);
 }
 
-INLAY_ALWAYS int post_any(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
+/* One of the other types: each finds its destination elsewhere. */
+INLAY_APART int post_other(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
 {
 	switch (inlay_sq_type(&qp->sq.q)) {
-	case IBV_QPT_RC:
-	case IBV_QPT_UC:
-		return post(qp, wr, num_sge, flags);
 	case IBV_QPT_UD:
 	case IBV_QPT_XRC_SEND:
 		return post_to(qp, wr, num_sge, flags);
@@ -195,18 +219,22 @@ INLAY_ALWAYS int post_any(struct shim_qp *qp, const struct ibv_send_wr *wr, uint
 	}
 }
 
-/* The opcode of a completion whose CQE says no more than that a key was changed. */
-static uint32_t changes_key(const struct ibv_send_wr *wr)
+/* Whether they are not more than may be inline. */
+static bool inline_ok(const struct shim_sq *sq, const struct ibv_send_wr *wr)
 {
-	return wr->opcode == IBV_WR_BIND_MW ? IBV_WC_BIND_MW : wr->opcode == IBV_WR_LOCAL_INV ? IBV_WC_LOCAL_INV : 0;
+	uint64_t total = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++)
+		total += wr->sg_list[i].length;
+	/* Of a packet, what the device wants inline in any case is not counted. */
+	return total <= sq->max_inline + inlay_sq_min_inline(&sq->q);
 }
 
-static int post_one(struct shim_qp *qp, const struct ibv_send_wr *wr)
+INLAY_ALWAYS int post_one(struct shim_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct shim_sq *sq = &qp->sq;
-	uint32_t flags, index, num_sge = sges_of(wr->num_sge);
-	uint64_t total = 0;
-	uint32_t i;
+	uint32_t flags, index;
 	int err;
 
 	if (INLAY_UNLIKELY(!room(sq) || wr->num_sge > sq->max_sge))
@@ -214,19 +242,21 @@ static int post_one(struct shim_qp *qp, const struct ibv_send_wr *wr)
 	flags = flags_of(sq, wr->send_flags);
 	index = inlay_sq_index(&sq->q);
 	if (wr->send_flags & IBV_SEND_INLINE) {
-		for (i = 0; i < num_sge; i++)
-			total += wr->sg_list[i].length;
-		/* Of a packet, what the device wants inline in any case is not counted. */
-		if (INLAY_UNLIKELY(total > sq->max_inline + inlay_sq_min_inline(&sq->q)))
+		flags |= INLAY_INLINE;
+		if (INLAY_LIKELY(wr->num_sge == 1) ? wr->sg_list->length > sq->max_inline && !inline_ok(sq, wr) :
+						     !inline_ok(sq, wr))
 			return ENOMEM;
-		err = num_sge == 1 ? post_any(qp, wr, 1, flags | INLAY_INLINE) : post_any(qp, wr, num_sge, flags | INLAY_INLINE);
-	} else {
-		err = num_sge == 1 ? post_any(qp, wr, 1, flags) : post_any(qp, wr, num_sge, flags);
 	}
+	if (INLAY_UNLIKELY(!sq->connected))
+		err = post_other(qp, wr, sges_of(wr->num_sge), flags);
+	else if (INLAY_UNLIKELY(wr->num_sge != 1))
+		err = post(sq, wr, sges_of(wr->num_sge), flags);
+	else
+		err = flags & INLAY_INLINE ? post(sq, wr, 1, flags | INLAY_INLINE) : post(sq, wr, 1, flags & ~(uint32_t)INLAY_INLINE);
 	if (INLAY_UNLIKELY(err))
-		return errno_of(err);
-	remember(sq, index, wr->wr_id, changes_key(wr));
-	sq->fence = changes_key(wr) ? INLAY_FENCE_INITIATOR_SMALL : 0;
+		return err == POSTED ? 0 : errno_of(err);
+	remember(sq, index, wr->wr_id, 0);
+	sq->fence = 0;
 	return 0;
 }
 
@@ -312,14 +342,28 @@ void shim_wr_fail(struct shim_sq *sq, int err)
 }
 
 /*
- * Every builder begins here, and goes on with *at, which it leaves in sq->at. A destination comes
- * first; its place is kept, since it may be set before or after the data. How long the WQE becomes
- * is not known yet: it is begun as the longest, for which there is always room below max_sends.
- * Returns false when there is or was an error.
+ * The cursor of the WQE that is being built, behind its first `ds` units, with room for `bbs`
+ * WQEBBs. The queue tells the rest: between the calls nothing else is kept of it.
+ */
+INLAY_ALWAYS struct inlay_cursor cursor(struct shim_sq *sq, uint32_t ds, uint32_t bbs)
+{
+	struct inlay_cursor at = inlay_sq_begin_counted(&sq->q, bbs);
+
+	at.at = at.wqe + (size_t)ds * INLAY_DS;
+	at.ds = ds;
+	if (ds > 4 && INLAY_UNLIKELY(at.at > at.end))
+		at.at -= at.end - at.begin;
+	return at;
+}
+
+/*
+ * Every builder begins here, and goes on with *at. A destination comes first; its place is kept,
+ * since it may be set before or after the data. How long the WQE becomes is not known yet: there
+ * is always room for the longest below max_sends. Returns false when there is or was an error.
  */
 INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be, struct inlay_cursor *at)
 {
-	if (INLAY_UNLIKELY(!room(sq) || inlay_sq_begin(&sq->q, sq->longest, at)))
+	if (INLAY_UNLIKELY(!room(sq) || inlay_sq_room(&sq->q) < sq->longest))
 		shim_wr_fail(sq, ENOMEM);
 	if (INLAY_UNLIKELY(sq->err))
 		return false;
@@ -327,12 +371,10 @@ INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode
 	sq->imm_be = imm_be;
 	sq->flags = flags_of(sq, ex->wr_flags);
 	sq->fence = 0;
-	sq->missing = 1;
-	if (sq->to) {
-		sq->missing = 2;
-		sq->address = *at;
-		at->at += sq->to * INLAY_DS;
-		at->ds += sq->to;
+	*at = cursor(sq, 1, sq->longest);
+	if (INLAY_UNLIKELY(sq->to)) {
+		sq->missing = 1;
+		*at = cursor(sq, 1 + sq->to, sq->longest);
 	}
 	return true;
 }
@@ -355,18 +397,25 @@ void shim_wr_posted(struct shim_sq *sq, struct ibv_qp_ex *ex, int err, uint32_t 
 	if (INLAY_UNLIKELY(err))
 		shim_wr_fail(sq, errno_of(err));
 	else
-		remember(sq, (uint16_t)index, ex->wr_id, opcode);
+		remember(sq, index, ex->wr_id, opcode);
+}
+
+/* Completes the WQE. */
+INLAY_ALWAYS void finish(struct shim_sq *sq, struct ibv_qp_ex *ex, struct inlay_cursor at, uint32_t flags)
+{
+	remember(sq, at.index, ex->wr_id, 0);
+	inlay_sq_commit(&sq->q, at, sq->opcode, 0, flags, sq->imm_be);
 }
 
 /* Every setter ends here; the last one completes the WQE. */
 INLAY_ALWAYS void set(struct shim_sq *sq, struct ibv_qp_ex *ex, struct inlay_cursor at)
 {
-	if (INLAY_UNLIKELY(--sq->missing)) {
-		sq->at = at;
+	if (INLAY_UNLIKELY(sq->missing)) {
+		sq->missing--;
+		sq->ds = (uint32_t)at.ds;
 		return;
 	}
-	remember(sq, (uint16_t)at.index, ex->wr_id, 0);
-	inlay_sq_commit(&sq->q, at, sq->opcode, 0, sq->flags, sq->imm_be);
+	finish(sq, ex, at, sq->flags);
 }
 
 INLAY_ALWAYS void wr_plain(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be)
@@ -375,7 +424,7 @@ INLAY_ALWAYS void wr_plain(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be
 	struct inlay_cursor at;
 
 	if (INLAY_LIKELY(begin(sq, ex, opcode, imm_be, &at)))
-		sq->at = at;
+		sq->ds = (uint32_t)at.ds;
 }
 
 static void wr_send(struct ibv_qp_ex *ex)
@@ -399,7 +448,7 @@ INLAY_ALWAYS void wr_remote(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_b
 	struct inlay_cursor at;
 
 	if (INLAY_LIKELY(begin(sq, ex, opcode, imm_be, &at)))
-		sq->at = inlay_seg_raddr(at, remote_addr, rkey);
+		sq->ds = (uint32_t)inlay_seg_raddr(at, remote_addr, rkey).ds;
 }
 
 static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr)
@@ -423,7 +472,7 @@ INLAY_ALWAYS void wr_atomic(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t rkey,
 	struct inlay_cursor at;
 
 	if (INLAY_LIKELY(begin(sq, ex, opcode, 0, &at)))
-		sq->at = inlay_seg_atomic(inlay_seg_raddr(at, remote_addr, rkey), swap_add, compare);
+		sq->ds = (uint32_t)inlay_seg_atomic(inlay_seg_raddr(at, remote_addr, rkey), swap_add, compare).ds;
 }
 
 static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, uint64_t compare, uint64_t swap)
@@ -439,9 +488,12 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t re
 static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint32_t length)
 {
 	struct shim_sq *sq = sq_of(ex);
+	struct inlay_cursor at;
 
-	if (INLAY_LIKELY(!sq->err))
-		set(sq, ex, length ? inlay_seg_data(sq->at, addr, length, lkey) : sq->at);
+	if (INLAY_UNLIKELY(sq->err))
+		return;
+	at = cursor(sq, sq->ds, sq->longest);
+	set(sq, ex, INLAY_LIKELY(length) ? inlay_seg_data(at, addr, length, lkey) : at);
 }
 
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t num_sge, const struct ibv_sge *sg_list)
@@ -451,7 +503,7 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t num_sge, const struct i
 	if (INLAY_UNLIKELY((int64_t)num_sge > sq->max_sge))
 		shim_wr_fail(sq, ENOMEM);
 	if (INLAY_LIKELY(!sq->err))
-		set(sq, ex, inlay_seg_sges(sq->at, sg_list, (uint32_t)num_sge));
+		set(sq, ex, inlay_seg_sges(cursor(sq, sq->ds, sq->longest), sg_list, (uint32_t)num_sge));
 }
 
 static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
@@ -461,7 +513,7 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
 	if (INLAY_UNLIKELY(length > sq->max_inline))
 		shim_wr_fail(sq, ENOMEM);
 	if (INLAY_LIKELY(!sq->err))
-		set(sq, ex, inlay_seg_inline(sq->at, addr, (uint32_t)length));
+		set(sq, ex, inlay_seg_inline(cursor(sq, sq->ds, sq->longest), addr, (uint32_t)length));
 }
 
 static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf, const struct ibv_data_buf *buf_list)
@@ -481,7 +533,44 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf, const 
 			sge[n++] = (struct ibv_sge){.addr = (uintptr_t)buf_list[i].addr, .length = (uint32_t)buf_list[i].length};
 	}
 	if (INLAY_LIKELY(!sq->err))
-		set(sq, ex, inlay_seg_inlinev(sq->at, sge, n, (uint32_t)total));
+		set(sq, ex, inlay_seg_inlinev(cursor(sq, sq->ds, sq->longest), sge, n, (uint32_t)total));
+}
+
+/*
+ * The setters of one piece on a connected QP, which most posts go through. They are the last, and
+ * no more than control, remote address and atomic segment stand before the data: what ends in the
+ * first WQEBB needs nothing for destinations, streams and the ring's end.
+ */
+INLAY_ALWAYS struct inlay_cursor first_cursor(struct shim_sq *sq)
+{
+	uint32_t ds = sq->ds;
+
+	INLAY_CHECK(ds >= 1 && ds <= 3, "an operation is begun before its data is set");
+	if (ds < 1 || ds > 3)
+		__builtin_unreachable();
+	return cursor(sq, ds, 1);
+}
+
+static void wr_set_connected_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint32_t length)
+{
+	struct shim_sq *sq = sq_of(ex);
+	struct inlay_cursor at;
+
+	if (INLAY_UNLIKELY(sq->err))
+		return;
+	at = first_cursor(sq);
+	finish(sq, ex, INLAY_LIKELY(length) ? inlay_seg_data(at, addr, length, lkey) : at, sq->flags & INLAY_POST_FLAGS_);
+}
+
+static void wr_set_connected_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
+{
+	struct shim_sq *sq = sq_of(ex);
+
+	if (INLAY_UNLIKELY(sq->err || length > sq->max_inline || length > INLAY_WQEBB - 4 - sq->ds * INLAY_DS)) {
+		wr_set_inline_data(ex, addr, length);
+		return;
+	}
+	finish(sq, ex, inlay_seg_inline(first_cursor(sq), addr, (uint32_t)length), sq->flags & INLAY_POST_FLAGS_);
 }
 
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t remote_qpn, uint32_t remote_qkey)
@@ -495,8 +584,8 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t rem
 	if (INLAY_UNLIKELY(sq->err))
 		return;
 	inlay_av_init(&av, to, remote_qpn, remote_qkey);
-	inlay_seg_av(sq->address, &av);
-	set(sq, ex, sq->at);
+	inlay_seg_av(cursor(sq, 1, sq->longest), &av);
+	set(sq, ex, cursor(sq, sq->ds, sq->longest));
 }
 
 static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t remote_srqn)
@@ -507,8 +596,8 @@ static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t remote_srqn)
 	if (INLAY_UNLIKELY(sq->err))
 		return;
 	inlay_av_init_xrc(&av, remote_srqn);
-	inlay_seg_av_compact(sq->address, &av);
-	set(sq, ex, sq->at);
+	inlay_seg_av_compact(cursor(sq, 1, sq->longest), &av);
+	set(sq, ex, cursor(sq, sq->ds, sq->longest));
 }
 
 /* Both changes of a memory window's key are complete as they are. */
@@ -544,7 +633,7 @@ static void wr_send_packet(struct ibv_qp_ex *ex)
 	if (INLAY_UNLIKELY(!eth_of(qp_of(ex), ex->wr_flags, &sq->eth)))
 		shim_wr_fail(sq, EINVAL);
 	if (INLAY_LIKELY(begin(sq, ex, MLX5_OPCODE_SEND, 0, &at)) && !inlay_sq_min_inline(&sq->q))
-		sq->at = inlay_seg_eth(at, sq->eth, NULL, 0);
+		sq->ds = (uint32_t)inlay_seg_eth(at, sq->eth, NULL, 0).ds;
 }
 
 static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t mss)
@@ -555,7 +644,7 @@ static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16
 	if (INLAY_UNLIKELY(!eth_of(qp_of(ex), ex->wr_flags, &sq->eth) || !tso_ok(sq, hdr_sz, mss)))
 		shim_wr_fail(sq, EINVAL);
 	if (INLAY_LIKELY(begin(sq, ex, MLX5_OPCODE_TSO, 0, &at)))
-		sq->at = inlay_seg_eth(at, inlay_eth_mss(sq->eth, mss), hdr, hdr_sz);
+		sq->ds = (uint32_t)inlay_seg_eth(at, inlay_eth_mss(sq->eth, mss), hdr, hdr_sz).ds;
 }
 
 /*
@@ -632,8 +721,8 @@ static void wr_set_dc_addr(struct mlx5dv_qp_ex *dv, struct ibv_ah *ah, uint32_t 
 		return;
 	inlay_av_init(&av, to, 0, 0);
 	inlay_av_to_dct(&av, remote_dctn, remote_dc_key);
-	inlay_seg_av(sq->address, &av);
-	set(sq, ibv_qp_to_qp_ex(qp->qp), sq->at);
+	inlay_seg_av(cursor(sq, 1, sq->longest), &av);
+	set(sq, ibv_qp_to_qp_ex(qp->qp), cursor(sq, sq->ds, sq->longest));
 }
 
 static void wr_set_dc_addr_stream(struct mlx5dv_qp_ex *dv, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key,
@@ -693,6 +782,10 @@ void shim_wr_install(struct ibv_qp_ex *ex)
 		ex->wr_set_inline_data = wr_set_packet_inline_data;
 		ex->wr_set_inline_data_list = wr_set_packet_inline_data_list;
 		return;
+	}
+	if (qp->sq.connected) {
+		ex->wr_set_sge = wr_set_connected_sge;
+		ex->wr_set_inline_data = wr_set_connected_inline_data;
 	}
 	ex->wr_send = wr_send;
 	ex->wr_send_imm = wr_send_imm;

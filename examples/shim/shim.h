@@ -126,12 +126,12 @@ struct shim_sq {
 	int32_t max_sge;                  /* -1: the QP's state does not let it send */
 	uint32_t max_inline;
 	uint32_t max_tso_header;
+	bool connected;                   /* RC, UC: requests name no destination */
 	uint32_t to;                      /* what a request's destination takes, in 16-byte units */
 	uint32_t always;                  /* INLAY_SIGNALED with sq_sig_all */
 	uint32_t fence;                   /* of the next post: behind a binding or an invalidation */
 	/* Between ibv_wr_start and ibv_wr_complete */
-	struct inlay_cursor at;
-	struct inlay_cursor address;      /* where the destination goes */
+	uint32_t ds;                      /* units of the WQE that are written, or kept for its destination */
 	struct inlay_eth eth;             /* of a packet whose header is not known yet */
 	int32_t err;
 	uint32_t begun;                   /* head at the start */
@@ -139,7 +139,7 @@ struct shim_sq {
 	uint32_t imm_be;
 	uint32_t flags;
 	uint8_t opcode;
-	uint8_t missing;                  /* setters that are still to come */
+	uint8_t missing;                  /* setters that are still to come before the last */
 	/* Written by who polls */
 	uint32_t tail __attribute__((aligned(INLAY_CACHE_LINE))); /* sends completed */
 	uint16_t done;                    /* what the last completion named */
