@@ -202,7 +202,10 @@ static bool add_signature(struct shim_key *key, struct inlay_umr *umr)
 	return key->state == SHIM_SIG_NEW || (!counted && key->state == SHIM_SIG_SET);
 }
 
-/* Posts the change: alone, or with the one or two WQEs that set a key's PSVs, of which the last one completes. */
+/*
+ * Posts the change: alone, or with the one or two WQEs that set a key's PSVs, of which the last one
+ * completes.
+ */
 static void post(struct shim_qp *qp)
 {
 	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp->qp);

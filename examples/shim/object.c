@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The way in. A preloaded function of the same name comes before libibverbs' and libmlx5's; what those two keep as function pointers of a
- * context is replaced when it is opened. Each replacement calls what it replaces.
+ * The way in. A preloaded function of the same name comes before libibverbs' and libmlx5's; what
+ * those two keep as function pointers of a context is replaced when it is opened. Each replacement
+ * calls what it replaces.
  */
 #include <sched.h>
 #include <stdarg.h>
@@ -40,8 +41,9 @@ __attribute__((constructor)) static void begin(void)
 }
 
 /*
- * Of a mlx5dv_init_obj that the program calls: a CQ that it looks into it may poll, and clean, itself. libmlx5 takes it so too. An SRQ that
- * nobody has, it is going to fill itself: that is known here, before a QP on it makes CQs inlay's and then is not.
+ * Of a mlx5dv_init_obj that the program calls: a CQ that it looks into it may poll, and clean,
+ * itself. libmlx5 takes it so too. An SRQ that nobody has, it is going to fill itself: that is
+ * known here, before a QP on it makes CQs inlay's and then is not.
  */
 EXPORT int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
 {
@@ -83,10 +85,13 @@ static void remember_cq(struct ibv_cq *ibcq, const struct ibv_cq_init_attr_ex *a
 	pthread_mutex_unlock(&shim_lock);
 }
 
-EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
+EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+				    struct ibv_comp_channel *channel, int vector)
 {
 	struct ibv_cq *cq = NEXT(ibv_create_cq)(context, cqe, cq_context, channel, vector);
-	struct ibv_cq_init_attr_ex attr = {.cqe = cqe, .cq_context = cq_context, .channel = channel, .comp_vector = vector};
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = cqe, .cq_context = cq_context, .channel = channel, .comp_vector = vector,
+	};
 
 	if (shim_find(context))
 		remember_cq(cq, &attr, false, true);
@@ -109,7 +114,8 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
 	return cq;
 }
 
-EXPORT struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr, struct mlx5dv_cq_init_attr *dv)
+EXPORT struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr,
+					  struct mlx5dv_cq_init_attr *dv)
 {
 	struct ibv_cq_ex *cq = NEXT(mlx5dv_create_cq)(context, attr, dv);
 
@@ -155,8 +161,9 @@ static bool take_cq(struct ibv_cq *ibcq)
 }
 
 /*
- * The CQ that something of libmlx5's may complete to, for one that the program named. NULL and errno when there can be none. Whose the CQ
- * is, is decided when that something has been made: by left_cq.
+ * The CQ that something of libmlx5's may complete to, for one that the program named. NULL and
+ * errno when there can be none. Whose the CQ is, is decided when that something has been made: by
+ * left_cq.
  */
 static struct ibv_cq *other_cq(struct ibv_cq *ibcq)
 {
@@ -169,17 +176,22 @@ static struct ibv_cq *other_cq(struct ibv_cq *ibcq)
 		uint32_t armed;
 
 		if (cq->programs) {
-			say("refused: a QP of libmlx5's on a CQ that is inlay's and that the program looks into itself");
+			say("refused: a QP of libmlx5's on a CQ that is inlay's and that the program looks "
+			    "into itself");
 			errno = ENOTSUP;
 			return NULL;
 		}
 		second = cq->extended ? (struct ibv_cq *)cq->context->create_cq_ex(ibcq->context, &cq->attr) :
-			 NEXT(ibv_create_cq)(ibcq->context, cq->attr.cqe, cq->attr.cq_context, cq->attr.channel, cq->attr.comp_vector);
+			 NEXT(ibv_create_cq)(ibcq->context, cq->attr.cqe, cq->attr.cq_context, cq->attr.channel,
+					     cq->attr.comp_vector);
 		if (!second)
 			return NULL;
 		shim_insert(second, cq);
 		__atomic_store_n(&cq->second, second, __ATOMIC_SEQ_CST);
-		/* What the program asked for before, it expects of this one too. Who asks now, sees it or is seen here. */
+		/*
+		 * What the program asked for before, it expects of this one too. Who asks now, sees
+		 * it or is seen here.
+		 */
 		armed = __atomic_load_n(&cq->armed, __ATOMIC_SEQ_CST);
 		if (armed)
 			cq->context->ops.req_notify_cq(second, !(armed & SHIM_ARMED));
@@ -196,8 +208,9 @@ static void left_cq(struct ibv_cq *ibcq)
 }
 
 /*
- * libmlx5 carries over what has not been polled, from where it believes that polling stands: for a CQ of inlay's that is the beginning. So
- * this works until a completion has been polled, and is refused afterwards. The device's mark of the resize takes one place of the order.
+ * libmlx5 carries over what has not been polled, from where it believes that polling stands: for a
+ * CQ of inlay's that is the beginning. So this works until a completion has been polled, and is
+ * refused afterwards. The device's mark of the resize takes one place of the order.
  */
 static int resize(struct shim_cq *cq, int cqe)
 {
@@ -298,7 +311,8 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned int events)
 
 		do
 			its = events < there ? events : there;
-		while (!__atomic_compare_exchange_n(&cq->second_events, &there, there - its, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+		while (!__atomic_compare_exchange_n(&cq->second_events, &there, there - its, 0, __ATOMIC_RELAXED,
+						    __ATOMIC_RELAXED));
 		NEXT(ibv_ack_cq_events)(cq->second, its);
 		events -= its;
 	}
@@ -318,7 +332,10 @@ static void lock_cqs(struct shim_qp *qp)
 		shim_acquire(&b->lock);
 }
 
-/* The same for who holds shim_lock: it is not kept while one waits for a poll, during which the program may need it. */
+/*
+ * The same for who holds shim_lock: it is not kept while one waits for a poll, during which the
+ * program may need it.
+ */
 static void lock_cqs_too(struct shim_qp *qp)
 {
 	while (!shim_try(&qp->send_cq->lock) || (qp->recv_cq != qp->send_cq && !shim_try(&qp->recv_cq->lock) &&
@@ -558,7 +575,8 @@ static bool has_dv(const struct mlx5dv_qp_init_attr *dv, uint64_t mask)
 
 static bool is_dct(const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_qp_init_attr *dv)
 {
-	return attr->qp_type == IBV_QPT_DRIVER && has_dv(dv, MLX5DV_QP_INIT_ATTR_MASK_DC) && dv->dc_init_attr.dc_type == MLX5DV_DCTYPE_DCT;
+	return attr->qp_type == IBV_QPT_DRIVER && has_dv(dv, MLX5DV_QP_INIT_ATTR_MASK_DC) &&
+	       dv->dc_init_attr.dc_type == MLX5DV_DCTYPE_DCT;
 }
 
 /* Where its sends and its receives complete: to one, where it has only those or these. */
@@ -572,29 +590,38 @@ static struct ibv_cq *recv_cq(const struct ibv_qp_init_attr_ex *attr)
 	return attr->qp_type == IBV_QPT_XRC_SEND ? attr->send_cq : attr->recv_cq;
 }
 
-/* Why inlay cannot drive such a QP; NULL when it can. Decides nothing: a creation that fails leaves everything as it was. */
+/*
+ * Why inlay cannot drive such a QP; NULL when it can. Decides nothing: a creation that fails leaves
+ * everything as it was.
+ */
 static const char *uncovered(const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_qp_init_attr *dv)
 {
 	const uint64_t dv_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS |
 				 MLX5DV_QP_INIT_ATTR_MASK_DC | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
 	const uint64_t dv_flags = MLX5DV_QP_CREATE_TUNNEL_OFFLOADS | MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC |
-				  MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC | MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE |
+				  MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC |
+				  MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE |
 				  MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE | MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE;
-	const uint64_t dv_ops = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED | MLX5DV_QP_EX_WITH_MKEY_CONFIGURE |
+	const uint64_t dv_ops = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED |
+				MLX5DV_QP_EX_WITH_MKEY_CONFIGURE |
 				MLX5DV_QP_EX_WITH_RAW_WQE | MLX5DV_QP_EX_WITH_MEMCPY;
-	const uint32_t flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | IBV_QP_CREATE_SCATTER_FCS | IBV_QP_CREATE_CVLAN_STRIPPING |
+	const uint32_t flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | IBV_QP_CREATE_SCATTER_FCS |
+			       IBV_QP_CREATE_CVLAN_STRIPPING |
 			       IBV_QP_CREATE_PCI_WRITE_END_PADDING;
 
-	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD && attr->qp_type != IBV_QPT_XRC_SEND &&
-	    attr->qp_type != IBV_QPT_RAW_PACKET && !(attr->qp_type == IBV_QPT_DRIVER && has_dv(dv, MLX5DV_QP_INIT_ATTR_MASK_DC)))
+	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD &&
+	    attr->qp_type != IBV_QPT_XRC_SEND && attr->qp_type != IBV_QPT_RAW_PACKET &&
+	    !(attr->qp_type == IBV_QPT_DRIVER && has_dv(dv, MLX5DV_QP_INIT_ATTR_MASK_DC)))
 		return "its type";
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) ||
-	    attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+	    attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+					IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
 					  IBV_QP_INIT_ATTR_MAX_TSO_HEADER))
 		return "its attributes";
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags & ~flags)
 		return "its creation flags";
-	if (has_dv(dv, ~dv_mask) || (has_dv(dv, MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) && dv->send_ops_flags & ~dv_ops) ||
+	if (has_dv(dv, ~dv_mask) ||
+	    (has_dv(dv, MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) && dv->send_ops_flags & ~dv_ops) ||
 	    (has_dv(dv, MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS) && dv->create_flags & ~dv_flags))
 		return "its mlx5 attributes";
 	if (getenv("MLX5_QP_SIGNATURE"))
@@ -645,7 +672,10 @@ static void restart(struct shim_qp *qp)
 	qp->rq.ready = false;
 }
 
-/* Not inlay_sq_from_qp: it refuses sq_sig_all, since it leaves INLAY_SIGNALED to its caller; this one gives it with every post. */
+/*
+ * Not inlay_sq_from_qp: it refuses sq_sig_all, since it leaves INLAY_SIGNALED to its caller; this
+ * one gives it with every post.
+ */
 static int take_qp(struct shim_qp *qp)
 {
 	struct ibv_qp_init_attr init;
@@ -670,7 +700,8 @@ static int take_qp(struct shim_qp *qp)
 		qp->sq.longest = dv.sq.wqe_cnt / qp->sq.max_sends;
 		if (qp->sq.longest > 16)
 			qp->sq.longest = 16;
-		if (inlay_sq_init(&qp->sq.q, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qpn, INLAY_MAX_DS, &qp->uar))
+		if (inlay_sq_init(&qp->sq.q, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qpn,
+				  INLAY_MAX_DS, &qp->uar))
 			return -1;
 		inlay_sq_set_type(&qp->sq.q, qp->qp->qp_type, qp->context->atomics);
 		qp->sq.connected = type == IBV_QPT_RC || type == IBV_QPT_UC;
@@ -714,8 +745,11 @@ static int take_dv(struct shim_qp *qp)
 	return qp->change ? 0 : -1;
 }
 
-/* Makes everything inlay's that a QP is about to need. Returns what could not be; NULL when all is. */
-static const char *take_all(struct shim_qp *qp, const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_qp_init_attr *dv)
+/*
+ * Makes everything inlay's that a QP is about to need. Returns what could not be; NULL when all is.
+ */
+static const char *take_all(struct shim_qp *qp, const struct ibv_qp_init_attr_ex *attr,
+			    const struct mlx5dv_qp_init_attr *dv)
 {
 	if (!qp->target && (take_qp(qp) || (qp->dv_ops && take_dv(qp))))
 		return "what is to be known of it";
@@ -736,7 +770,10 @@ static void free_qp(struct shim_qp *qp)
 	free(qp);
 }
 
-/* Where the QP of a number is kept; NULL when there is no memory. The number's last owner may still be leaving its CQs. */
+/*
+ * Where the QP of a number is kept; NULL when there is no memory. The number's last owner may still
+ * be leaving its CQs.
+ */
 static struct shim_qp **place_of(struct shim_qp **parts[4096], uint32_t qpn)
 {
 	struct shim_qp ***part = &parts[qpn >> 12], **place;
@@ -754,7 +791,10 @@ static struct shim_qp **place_of(struct shim_qp **parts[4096], uint32_t qpn)
 	return place;
 }
 
-/* Lets completions find a QP. Not by the number 0, which a DC target has at first. Returns whether there was memory for it. */
+/*
+ * Lets completions find a QP. Not by the number 0, which a DC target has at first. Returns whether
+ * there was memory for it.
+ */
 static bool enter_numbers(struct shim_qp *qp)
 {
 	struct shim_qp **place = qp->qpn ? place_of(qp->context->by_number, qp->qpn) : NULL;
@@ -772,8 +812,9 @@ static bool enter_numbers(struct shim_qp *qp)
 }
 
 /*
- * A QP of inlay's: in a domain of its own where that can be had, in the program's else. NULL and *why NULL when libmlx5 does not make it
- * either; NULL and *why when it turns out only now that inlay cannot drive it.
+ * A QP of inlay's: in a domain of its own where that can be had, in the program's else. NULL and
+ * *why NULL when libmlx5 does not make it either; NULL and *why when it turns out only now that
+ * inlay cannot drive it.
  */
 static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init_attr_ex *attr, const char **why)
 {
@@ -792,7 +833,8 @@ static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init
 	qp->target = is_dct(attr, dv);
 	qp->dv_ops = has_dv(dv, MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) ? dv->send_ops_flags : 0;
 	qp->sq.max_tso_header = attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER ? attr->max_tso_header : 0;
-	if (!(shut && strcmp(shut, "0")) && attr->cap.max_send_wr && !qp->target && !inlay_uar_create(&qp->uar, attr->pd, INLAY_UAR_SERIAL, NULL)) {
+	if (!(shut && strcmp(shut, "0")) && attr->cap.max_send_wr && !qp->target &&
+	    !inlay_uar_create(&qp->uar, attr->pd, INLAY_UAR_SERIAL, NULL)) {
 		attr->pd = qp->uar.pd;
 		qp->qp = make(maker, attr);
 		attr->pd = qp->pd;
@@ -860,7 +902,8 @@ static struct ibv_qp *create_libmlx5(const struct maker *maker, struct ibv_qp_in
 			__atomic_store_n(&srq->owner, SHIM_LIBMLX5, __ATOMIC_RELEASE);
 	}
 	if (qp && (verbose || !total.left))
-		say("QP 0x%x is libmlx5's, because of %s%s", qp->qp_num, why, verbose ? "" : " (others are not mentioned)");
+		say("QP 0x%x is libmlx5's, because of %s%s", qp->qp_num, why,
+		    verbose ? "" : " (others are not mentioned)");
 	total.left += qp != NULL;
 	return qp;
 }
@@ -905,14 +948,18 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_in
 	return create_qp(&maker, attr);
 }
 
-EXPORT struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr, struct mlx5dv_qp_init_attr *dv)
+EXPORT struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr,
+				       struct mlx5dv_qp_init_attr *dv)
 {
 	struct maker maker = {shim_find(context), dv, DV};
 
 	return maker.context ? create_qp(&maker, attr) : NEXT(mlx5dv_create_qp)(context, attr, dv);
 }
 
-/* A QP that has become RESET: nothing comes of it any more, and none of its posts succeeds. The order of locks is the one of posts. */
+/*
+ * A QP that has become RESET: nothing comes of it any more, and none of its posts succeeds. The
+ * order of locks is the one of posts.
+ */
 static void reset_qp(struct shim_qp *qp)
 {
 	lock_cqs(qp);
@@ -944,8 +991,8 @@ static int learn_dct(struct shim_qp *qp)
 }
 
 /*
- * On the way to RESET and to RTS libmlx5 puts its own ibv_wr_complete into the QP, which knows nothing of our lock: nobody may be between
- * ibv_wr_start and ibv_wr_complete until ours is back.
+ * On the way to RESET and to RTS libmlx5 puts its own ibv_wr_complete into the QP, which knows
+ * nothing of our lock: nobody may be between ibv_wr_start and ibv_wr_complete until ours is back.
  */
 EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
@@ -1040,7 +1087,8 @@ static struct ibv_context *opened(struct ibv_context *context)
 	struct ibv_device_attr_ex attr;
 	struct shim_context *c;
 
-	if (!vctx || !mlx5dv_is_supported(context->device) || ibv_query_device_ex(context, NULL, &attr) || mlx5dv_query_device(context, &dv))
+	if (!vctx || !mlx5dv_is_supported(context->device) || ibv_query_device_ex(context, NULL, &attr) ||
+	    mlx5dv_query_device(context, &dv))
 		return context;
 	c = calloc(1, sizeof(*c));
 	if (!c)
@@ -1114,7 +1162,8 @@ __attribute__((destructor)) static void end(void)
 	if (!verbose)
 		return;
 	shim_each(count);
-	say("by inlay: %llu QPs, %llu sends, %llu receives, %llu completions; by libmlx5: %llu QPs", (unsigned long long)total.qps,
+	say("by inlay: %llu QPs, %llu sends, %llu receives, %llu completions; by libmlx5: %llu QPs",
+	    (unsigned long long)total.qps,
 	    (unsigned long long)total.sends, (unsigned long long)total.recvs, (unsigned long long)total.completions,
 	    (unsigned long long)total.left);
 }

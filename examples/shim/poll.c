@@ -10,11 +10,12 @@ enum {
 /* ---- One completion, for ibv_poll_cq and ibv_start_poll alike ---- */
 
 /*
- * Copies the payload of a completion to the memory that the WQE's data segments name; what verbs promises even where the device put it
- * into the CQE. `segs` of them, of which the ring may hold `before` up to its end; the others follow at its beginning.
+ * Copies the payload of a completion to the memory that the WQE's data segments name; what verbs
+ * promises even where the device put it into the CQE. `segs` of them, of which the ring may hold
+ * `before` up to its end; the others follow at its beginning.
  */
-static enum ibv_wc_status scatter(const struct shim_context *context, const uint8_t *seg, uint32_t segs, uint32_t before,
-				  const uint8_t *begin, const uint8_t *payload, uint32_t left)
+static enum ibv_wc_status scatter(const struct shim_context *context, const uint8_t *seg, uint32_t segs,
+				  uint32_t before, const uint8_t *begin, const uint8_t *payload, uint32_t left)
 {
 	uint32_t i;
 
@@ -37,13 +38,15 @@ static enum ibv_wc_status scatter(const struct shim_context *context, const uint
 }
 
 /*
- * What an RDMA read or an atomic brought back. The WQE says which of the two it was, as for libmlx5: a CQE that names another opcode would
- * have the segments begin elsewhere, or after the WQE's end.
+ * What an RDMA read or an atomic brought back. The WQE says which of the two it was, as for
+ * libmlx5: a CQE that names another opcode would have the segments begin elsewhere, or after the
+ * WQE's end.
  */
 static enum ibv_wc_status scatter_send(const struct shim_qp *qp, const struct mlx5_cqe64 *cqe, const void *payload)
 {
 	const struct inlay_sq *q = &qp->sq.q;
 	const uint8_t *wqe = inlay_sq_wqe(q, inlay_cqe_wqe_counter(cqe));
+	uint32_t before = (uint32_t)(q->buf + (size_t)inlay_sq_size(q) * INLAY_WQEBB - wqe) / INLAY_DS;
 	uint32_t units = wqe[7] & 0x3f, fixed = 2 + qp->sq.to, length = inlay_cqe_byte_count(cqe);
 
 	if (wqe[3] == MLX5_OPCODE_ATOMIC_CS || wqe[3] == MLX5_OPCODE_ATOMIC_FA) {
@@ -52,24 +55,24 @@ static enum ibv_wc_status scatter_send(const struct shim_qp *qp, const struct ml
 	} else if (wqe[3] != MLX5_OPCODE_RDMA_READ) {
 		return IBV_WC_REM_INV_REQ_ERR;
 	}
-	return scatter(qp->context, wqe + fixed * INLAY_DS, units - fixed, (uint32_t)(q->buf + (size_t)inlay_sq_size(q) * INLAY_WQEBB - wqe) / INLAY_DS - fixed, q->buf,
-		       payload, length);
+	return scatter(qp->context, wqe + fixed * INLAY_DS, units - fixed, before - fixed, q->buf, payload, length);
 }
 
-static enum ibv_wc_status scatter_recv(const struct shim_qp *qp, uint32_t index, const struct mlx5_cqe64 *cqe, const void *payload)
+static enum ibv_wc_status scatter_recv(const struct shim_qp *qp, uint32_t index, const struct mlx5_cqe64 *cqe,
+				       const void *payload)
 {
 	const struct inlay_rq *q = &qp->rq.q;
 
-	return scatter(qp->context, q->buf + (size_t)(index & q->mask) * q->stride, q->max_sge, q->max_sge, NULL, payload,
-		       inlay_cqe_byte_count(cqe));
+	return scatter(qp->context, q->buf + (size_t)(index & q->mask) * q->stride, q->max_sge, q->max_sge, NULL,
+		       payload, inlay_cqe_byte_count(cqe));
 }
 
 static enum ibv_wc_status scatter_srq(const struct shim_qp *qp, const struct mlx5_cqe64 *cqe, const void *payload)
 {
 	const struct inlay_srq *q = &qp->srq->q;
 
-	return scatter(qp->context, inlay_srq_wqe(q, inlay_cqe_wqe_counter(cqe)) + INLAY_DS, q->max_sge, q->max_sge, NULL, payload,
-		       inlay_cqe_byte_count(cqe));
+	return scatter(qp->context, inlay_srq_wqe(q, inlay_cqe_wqe_counter(cqe)) + INLAY_DS, q->max_sge, q->max_sge,
+		       NULL, payload, inlay_cqe_byte_count(cqe));
 }
 
 /* libmlx5 shows what neither a peer's absence nor a QP's end explains; so does the shim. */
@@ -84,10 +87,12 @@ static void show(const struct mlx5_cqe64 *cqe)
 }
 
 /*
- * Completes the WQE that a CQE names: finds its wr_id and status, brings the payload to where it belongs, and lets the WQE's place be used
- * again. *opcode is set where the CQE does not tell it. Returns 0 or POLL_ERROR.
+ * Completes the WQE that a CQE names: finds its wr_id and status, brings the payload to where it
+ * belongs, and lets the WQE's place be used again. *opcode is set where the CQE does not tell it.
+ * Returns 0 or POLL_ERROR.
  */
-INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint64_t *wr_id, enum ibv_wc_status *status, uint32_t *opcode)
+INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint64_t *wr_id,
+			  enum ibv_wc_status *status, uint32_t *opcode)
 {
 	const void *payload = NULL;
 	struct shim_qp *qp = NULL;
@@ -179,7 +184,8 @@ static unsigned int csum_flag(const struct mlx5_cqe64 *cqe)
 {
 	const uint32_t both = MLX5_CQE_L3_OK | MLX5_CQE_L4_OK;
 
-	return (inlay_cqe_checks(cqe) & both) == both && inlay_cqe_l3_type(cqe) == MLX5_CQE_L3_HDR_TYPE_IPV4 ? IBV_WC_IP_CSUM_OK : 0;
+	return (inlay_cqe_checks(cqe) & both) == both && inlay_cqe_l3_type(cqe) == MLX5_CQE_L3_HDR_TYPE_IPV4 ?
+		       IBV_WC_IP_CSUM_OK : 0;
 }
 
 /* The next completion. A wrong signature is not one: its transfer completes later. */
@@ -284,7 +290,10 @@ int shim_poll_cq(struct ibv_cq *ibcq, int entries, struct ibv_wc *wc)
 
 /* ---- ibv_start_poll, ibv_next_poll, ibv_end_poll ---- */
 
-/* What no CQ of inlay's can tell: there the shim keeps its own pointer, so that these calls need not look it up. */
+/*
+ * What no CQ of inlay's can tell: there the shim keeps its own pointer, so that these calls need
+ * not look it up.
+ */
 static struct shim_cq *cq_of(struct ibv_cq_ex *ex)
 {
 	return (struct shim_cq *)ex->read_tm_info;
@@ -295,7 +304,9 @@ static struct ibv_cq_ex *second_of(struct shim_cq *cq)
 	return (struct ibv_cq_ex *)cq->second;
 }
 
-/* Between start and end, what the program reads is either the CQ's own (cq->cqe) or the second's. */
+/*
+ * Between start and end, what the program reads is either the CQ's own (cq->cqe) or the second's.
+ */
 static int own_next(struct shim_cq *cq, struct ibv_cq_ex *ex)
 {
 	const struct mlx5_cqe64 *cqe = next(cq);
@@ -412,7 +423,8 @@ READ(enum ibv_wc_opcode, opcode, opcode_of(cq))
 READ(unsigned int, wc_flags, flags_of(cqe, cq->csum))
 READ(uint32_t, vendor_err, inlay_cqe_vendor_syndrome(cqe))
 READ(uint32_t, byte_len, inlay_cqe_byte_count(cqe))
-READ(__be32, imm_data, inlay_cqe_opcode(cqe) == MLX5_CQE_RESP_SEND_INV ? inlay_cqe_invalidated_rkey(cqe) : inlay_cqe_imm_be(cqe))
+READ(__be32, imm_data,
+     inlay_cqe_opcode(cqe) == MLX5_CQE_RESP_SEND_INV ? inlay_cqe_invalidated_rkey(cqe) : inlay_cqe_imm_be(cqe))
 READ(uint32_t, qp_num, inlay_cqe_qpn(cqe))
 READ(uint32_t, src_qp, flags_rqpn(cqe) & 0xffffff)
 READ(uint32_t, slid, inlay_from_be16(cqe->slid))
@@ -448,8 +460,9 @@ void shim_poll_install(struct ibv_cq_ex *ex)
 /* ---- Events, and the end of a QP ---- */
 
 /*
- * libmlx5 takes no lock to arm a CQ or to count its events, so that a program may do so between ibv_start_poll and ibv_end_poll: whoever
- * holds the lock already does not take it again. Returns what leave() wants.
+ * libmlx5 takes no lock to arm a CQ or to count its events, so that a program may do so between
+ * ibv_start_poll and ibv_end_poll: whoever holds the lock already does not take it again. Returns
+ * what leave() wants.
  */
 static bool enter(struct shim_cq *cq)
 {
@@ -487,7 +500,10 @@ int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	return err;
 }
 
-/* An event was taken from the channel, of the CQ itself or of its second. Returns the CQ that the program knows. */
+/*
+ * An event was taken from the channel, of the CQ itself or of its second. Returns the CQ that the
+ * program knows.
+ */
 struct ibv_cq *shim_event(struct shim_cq *cq, struct ibv_cq *from)
 {
 	if (from == cq->cq) {
@@ -517,7 +533,10 @@ static void clean(struct shim_cq *cq, struct shim_qp *qp, struct shim_srq *srq)
 		shim_release(&srq->lock);
 }
 
-/* Takes a QP that was reset or destroyed out of its CQs, which are locked: libmlx5 no longer does, since they are inlay's. */
+/*
+ * Takes a QP that was reset or destroyed out of its CQs, which are locked: libmlx5 no longer does,
+ * since they are inlay's.
+ */
 void shim_clean(struct shim_qp *qp)
 {
 	clean(qp->recv_cq, qp, qp->srq);

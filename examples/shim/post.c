@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Posting: verbs' work requests become inlay's posts. What is refused, and with which errno, is what libmlx5 refuses. */
+/*
+ * Posting: verbs' work requests become inlay's posts. What is refused, and with which errno, is
+ * what libmlx5 refuses.
+ */
 #include "shim.h"
 
 /* To libmlx5 fewer than none are none. */
@@ -11,8 +14,9 @@ static inline uint32_t sges_of(int num_sge)
 /* ---- What ibv_post_send and ibv_wr_* share ---- */
 
 /*
- * Looks how many sends may be posted: as many as verbs promised, whatever else the ring would hold, less those that were not polled. Gives
- * the headers the credit of the last one that was, and so of all before it; the ring then has room for that many, however long.
+ * Looks how many sends may be posted: as many as verbs promised, whatever else the ring would hold,
+ * less those that were not polled. Gives the headers the credit of the last one that was, and so of
+ * all before it; the ring then has room for that many, however long.
  */
 static bool refill(struct shim_sq *sq)
 {
@@ -45,7 +49,8 @@ static inline uint32_t flags_of(struct shim_sq *sq, unsigned int send_flags)
 	uint32_t signaled = (send_flags & IBV_SEND_SIGNALED) * (INLAY_SIGNALED / IBV_SEND_SIGNALED);
 	uint32_t solicited = (send_flags & IBV_SEND_SOLICITED) * (INLAY_SOLICITED / IBV_SEND_SOLICITED);
 
-	return sq->always | signaled | solicited | (send_flags & IBV_SEND_FENCE ? (uint32_t)INLAY_FENCE_SMALL_AND_FENCE : sq->fence);
+	return sq->always | signaled | solicited |
+	       (send_flags & IBV_SEND_FENCE ? (uint32_t)INLAY_FENCE_SMALL_AND_FENCE : sq->fence);
 }
 
 /* Remembers the send that begins at WQEBB `index` and is being posted. */
@@ -102,12 +107,16 @@ INLAY_ALWAYS int post(struct shim_sq *sq, const struct ibv_send_wr *wr, uint32_t
 	case IBV_WR_RDMA_WRITE:
 		return inlay_post_write(q, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, sge, num_sge, flags);
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		return inlay_post_write_imm(q, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, wr->imm_data, sge, num_sge, flags);
+		return inlay_post_write_imm(q, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, wr->imm_data, sge, num_sge,
+					    flags);
 	case IBV_WR_RDMA_READ:
-		return inlay_post_read(q, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, sge, num_sge, flags & ~(uint32_t)INLAY_INLINE);
+		return inlay_post_read(q, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, sge, num_sge,
+				       flags & ~(uint32_t)INLAY_INLINE);
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		return num_sge != 1 ? -EINVAL : inlay_post_fetch_add(q, wr->wr.atomic.remote_addr, wr->wr.atomic.rkey,
-								      wr->wr.atomic.compare_add, sge, flags & ~(uint32_t)INLAY_INLINE);
+		return num_sge != 1 ? -EINVAL :
+				      inlay_post_fetch_add(q, wr->wr.atomic.remote_addr, wr->wr.atomic.rkey,
+							   wr->wr.atomic.compare_add, sge,
+							   flags & ~(uint32_t)INLAY_INLINE);
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 		return num_sge != 1 ? -EINVAL : inlay_post_cmp_swap(q, wr->wr.atomic.remote_addr, wr->wr.atomic.rkey,
 								     wr->wr.atomic.compare_add, wr->wr.atomic.swap, sge,
@@ -161,7 +170,8 @@ static int post_to(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t nu
 		remote.rkey = wr->wr.atomic.rkey;
 		return wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ?
 			       inlay_post_to_fetch_add(q, &av, &remote, wr->wr.atomic.compare_add, sge, flags) :
-			       inlay_post_to_cmp_swap(q, &av, &remote, wr->wr.atomic.compare_add, wr->wr.atomic.swap, sge, flags);
+			       inlay_post_to_cmp_swap(q, &av, &remote, wr->wr.atomic.compare_add, wr->wr.atomic.swap,
+						      sge, flags);
 	case IBV_WR_LOCAL_INV:
 	case IBV_WR_BIND_MW:
 		return post_change(&qp->sq, wr, flags & ~(uint32_t)INLAY_INLINE);
@@ -201,8 +211,8 @@ static int post_packet(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_
 		total += wr->sg_list[i].length;
 	if (total > qp->context->max_tso)
 		return -EINVAL;
-	return inlay_post_tso(&qp->sq.q, inlay_eth_mss(eth, wr->tso.mss), wr->tso.hdr, wr->tso.hdr_sz, wr->sg_list, num_sge,
-			      flags);
+	return inlay_post_tso(&qp->sq.q, inlay_eth_mss(eth, wr->tso.mss), wr->tso.hdr, wr->tso.hdr_sz, wr->sg_list,
+			      num_sge, flags);
 }
 
 /* One of the other types: each finds its destination elsewhere. */
@@ -251,8 +261,10 @@ INLAY_ALWAYS int post_one(struct shim_qp *qp, const struct ibv_send_wr *wr)
 		err = post_other(qp, wr, sges_of(wr->num_sge), flags);
 	else if (INLAY_UNLIKELY(wr->num_sge != 1))
 		err = post(sq, wr, sges_of(wr->num_sge), flags);
+	else if (flags & INLAY_INLINE)
+		err = post(sq, wr, 1, flags | INLAY_INLINE);
 	else
-		err = flags & INLAY_INLINE ? post(sq, wr, 1, flags | INLAY_INLINE) : post(sq, wr, 1, flags & ~(uint32_t)INLAY_INLINE);
+		err = post(sq, wr, 1, flags & ~(uint32_t)INLAY_INLINE);
 	if (INLAY_UNLIKELY(err))
 		return err == POSTED ? 0 : errno_of(err);
 	remember(sq, index, wr->wr_id, 0);
@@ -275,7 +287,10 @@ int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 			break;
 		}
 	}
-	/* What came before a bad one goes out. One alone is copied into the register, several ring a doorbell. */
+	/*
+	 * What came before a bad one goes out. One alone is copied into the register, several ring
+	 * a doorbell.
+	 */
 	inlay_sq_ring(&qp->sq.q);
 	shim_release(&qp->sq.lock);
 	return err;
@@ -283,7 +298,10 @@ int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 
 /* ---- ibv_wr_*: the WQE is built as the calls come, with inlay's cursor ---- */
 
-/* Verbs gives comp_mask no meaning: the shim keeps its pointer there, so that these calls, four a post, find it. */
+/*
+ * Verbs gives comp_mask no meaning: the shim keeps its pointer there, so that these calls, four a
+ * post, find it.
+ */
 static struct shim_qp *qp_of(struct ibv_qp_ex *ex)
 {
 	return (struct shim_qp *)(uintptr_t)ex->comp_mask;
@@ -361,7 +379,8 @@ INLAY_ALWAYS struct inlay_cursor cursor(struct shim_sq *sq, uint32_t ds, uint32_
  * since it may be set before or after the data. How long the WQE becomes is not known yet: there
  * is always room for the longest below max_sends. Returns false when there is or was an error.
  */
-INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be, struct inlay_cursor *at)
+INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be,
+			struct inlay_cursor *at)
 {
 	if (INLAY_UNLIKELY(!room(sq) || inlay_sq_room(&sq->q) < sq->longest))
 		shim_wr_fail(sq, ENOMEM);
@@ -466,7 +485,8 @@ static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_ad
 	wr_remote(ex, MLX5_OPCODE_RDMA_READ, 0, rkey, remote_addr);
 }
 
-INLAY_ALWAYS void wr_atomic(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t rkey, uint64_t remote_addr, uint64_t swap_add, uint64_t compare)
+INLAY_ALWAYS void wr_atomic(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t rkey, uint64_t remote_addr,
+			    uint64_t swap_add, uint64_t compare)
 {
 	struct shim_sq *sq = sq_of(ex);
 	struct inlay_cursor at;
@@ -475,7 +495,8 @@ INLAY_ALWAYS void wr_atomic(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t rkey,
 		sq->ds = (uint32_t)inlay_seg_atomic(inlay_seg_raddr(at, remote_addr, rkey), swap_add, compare).ds;
 }
 
-static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, uint64_t compare, uint64_t swap)
+static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, uint64_t compare,
+			      uint64_t swap)
 {
 	wr_atomic(ex, MLX5_OPCODE_ATOMIC_CS, rkey, remote_addr, swap, compare);
 }
@@ -493,7 +514,7 @@ static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint3
 	if (INLAY_UNLIKELY(sq->err))
 		return;
 	at = cursor(sq, sq->ds, sq->longest);
-	set(sq, ex, INLAY_LIKELY(length) ? inlay_seg_data(at, addr, length, lkey) : at);
+	set(sq, ex, length ? inlay_seg_data(at, addr, length, lkey) : at);
 }
 
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t num_sge, const struct ibv_sge *sg_list)
@@ -530,7 +551,8 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf, const 
 			break;
 		}
 		if (buf_list[i].length)
-			sge[n++] = (struct ibv_sge){.addr = (uintptr_t)buf_list[i].addr, .length = (uint32_t)buf_list[i].length};
+			sge[n++] = (struct ibv_sge){.addr = (uintptr_t)buf_list[i].addr,
+						    .length = (uint32_t)buf_list[i].length};
 	}
 	if (INLAY_LIKELY(!sq->err))
 		set(sq, ex, inlay_seg_inlinev(cursor(sq, sq->ds, sq->longest), sge, n, (uint32_t)total));
@@ -559,7 +581,9 @@ static void wr_set_connected_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t a
 	if (INLAY_UNLIKELY(sq->err))
 		return;
 	at = first_cursor(sq);
-	finish(sq, ex, INLAY_LIKELY(length) ? inlay_seg_data(at, addr, length, lkey) : at, sq->flags & INLAY_POST_FLAGS_);
+	if (INLAY_LIKELY(length))
+		at = inlay_seg_data(at, addr, length, lkey);
+	finish(sq, ex, at, sq->flags & INLAY_POST_FLAGS_);
 }
 
 static void wr_set_connected_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
@@ -725,8 +749,8 @@ static void wr_set_dc_addr(struct mlx5dv_qp_ex *dv, struct ibv_ah *ah, uint32_t 
 	set(sq, ibv_qp_to_qp_ex(qp->qp), cursor(sq, sq->ds, sq->longest));
 }
 
-static void wr_set_dc_addr_stream(struct mlx5dv_qp_ex *dv, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key,
-				  uint16_t stream_id)
+static void wr_set_dc_addr_stream(struct mlx5dv_qp_ex *dv, struct ibv_ah *ah, uint32_t remote_dctn,
+				  uint64_t remote_dc_key, uint16_t stream_id)
 {
 	shim_qp_of_dv(dv)->sq.flags |= INLAY_STREAM(stream_id);
 	wr_set_dc_addr(dv, ah, remote_dctn, remote_dc_key);
@@ -758,7 +782,9 @@ static void wr_memcpy(struct mlx5dv_qp_ex *dv, uint32_t dest_lkey, uint64_t dest
 			       IBV_WC_DRIVER3);
 }
 
-/* Fills in what the QP's type has; libmlx5 does the same, whatever the program said it would use. */
+/*
+ * Fills in what the QP's type has; libmlx5 does the same, whatever the program said it would use.
+ */
 void shim_wr_install(struct ibv_qp_ex *ex)
 {
 	uint32_t type = ex->qp_base.qp_type;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * libinlay-shim.so: preloaded, it runs unmodified verbs programs on inlay's data path. libibverbs and libmlx5 still create, modify and
- * destroy everything; posting and polling, which programs do through function pointers, goes to inlay's headers instead of libmlx5.
+ * libinlay-shim.so: preloaded, it runs unmodified verbs programs on inlay's data path. libibverbs
+ * and libmlx5 still create, modify and destroy everything; posting and polling, which programs do
+ * through function pointers, goes to inlay's headers instead of libmlx5.
  *
  *   object.c  the way in: functions of libibverbs and libmlx5 that are replaced, who owns which queue, taking over
  *   post.c    ibv_post_send, ibv_wr_*, mlx5dv_wr_*, ibv_post_recv, ibv_post_srq_recv, ibv_bind_mw
@@ -9,38 +10,48 @@
  *   poll.c    ibv_poll_cq, ibv_start_poll and ibv_wc_read_*, events
  *   table.c   from a program's pointer to what the shim knows about it
  *
- * Who owns what. A queue is driven by inlay or by libmlx5, never by both. It is decided when a QP is created:
+ * Who owns what. A queue is driven by inlay or by libmlx5, never by both. It is decided when a QP
+ * is created:
  *
- *   - a QP is inlay's when inlay knows its kind (`uncovered` in object.c says what is out of the ordinary) and nothing that it completes to
- *     or receives from is libmlx5's; else it is libmlx5's as a whole, both its queues
+ *   - a QP is inlay's when inlay knows its kind (`uncovered` in object.c says what is out of the
+ *     ordinary) and nothing that it completes to or receives from is libmlx5's; else it is
+ *     libmlx5's as a whole, both its queues
  *   - the target QP of XRC has no queues, and is nobody's
  *   - a CQ is nobody's until it gets its first QP, and then its owner's for good
- *   - so is an SRQ, but its first receive decides too; an XRC SRQ names its CQ, and is its owner's from the beginning
- *   - a QP of libmlx5's on a CQ of inlay's gets a second CQ, which the program does not see: libmlx5's functions poll it whenever the
- *     first is found empty, it is armed with the first, and its events are reported as the first's (now and then one too many)
+ *   - so is an SRQ, but its first receive decides too; an XRC SRQ names its CQ, and is its owner's
+ *     from the beginning
+ *   - a QP of libmlx5's on a CQ of inlay's gets a second CQ, which the program does not see:
+ *     libmlx5's functions poll it whenever the first is found empty, it is armed with the first,
+ *     and its events are reported as the first's (now and then one too many)
  *   - a QP of libmlx5's on an SRQ of inlay's cannot be, and is refused with ENOTSUP
  *
- * A decision at the first post would leave more of these mixed programs to one owner, but a QP that has a doorbell register of its own was
- * created for one of the two.
+ * A decision at the first post would leave more of these mixed programs to one owner, but a QP that
+ * has a doorbell register of its own was created for one of the two.
  *
- * The register. BlueFlame copies need a register that no other queue writes to. Every QP of inlay's is created in a parent domain of its
- * own (inlay_uar_create), which the program does not see either: its QP says the PD that it asked for, and the other one is put back while
- * libmlx5 destroys it. Where there are no more registers, the QP has the one that libmlx5 picks, shared, and rings doorbells only.
+ * The register. BlueFlame copies need a register that no other queue writes to. Every QP of inlay's
+ * is created in a parent domain of its own (inlay_uar_create), which the program does not see
+ * either: its QP says the PD that it asked for, and the other one is put back while libmlx5
+ * destroys it. Where there are no more registers, the QP has the one that libmlx5 picks, shared,
+ * and rings doorbells only.
  *
- * What differs. A program that goes by mlx5dv_init_obj and posts and polls by itself is left alone; one that has looked into a CQ of
- * inlay's so gets no QP of libmlx5's on it (ENOTSUP). A program that opens libibverbs by dlopen and takes its functions by dlsym
- * goes past the shim.
- * Resizing a CQ that was polled is refused (ENOTSUP). A receive of an SRQ that meets a page fault of on-demand paging ends in an error,
- * where libmlx5 posts it again. Operations that a QP's type does not have, atomics with other than one piece, and empty packets are refused
- * with EINVAL, where libmlx5 lets the device find out. Keys for crypto are not configured on a QP of inlay's (EOPNOTSUPP). Pieces of a request that binds or invalidates are not posted. ibv_bind_mw
- * does not refuse the null MR and memory of the device, which then end in an error. MLX5_STALL_CQ_POLL and MLX5_SINGLE_THREADED are not
- * known. A CQ that tells the wall clock's time or tags, or whose CQEs are compressed, is libmlx5's. comp_mask of ibv_qp_ex and mlx5dv_qp_ex,
- * which verbs has given no meaning, is the shim's own.
+ * What differs. A program that goes by mlx5dv_init_obj and posts and polls by itself is left alone;
+ * one that has looked into a CQ of inlay's so gets no QP of libmlx5's on it (ENOTSUP). A program
+ * that opens libibverbs by dlopen and takes its functions by dlsym goes past the shim. Resizing a
+ * CQ that was polled is refused (ENOTSUP). A receive of an SRQ that meets a page fault of on-demand
+ * paging ends in an error, where libmlx5 posts it again. Operations that a QP's type does not have,
+ * atomics with other than one piece, and empty packets are refused with EINVAL, where libmlx5 lets
+ * the device find out. Keys for crypto are not configured on a QP of inlay's (EOPNOTSUPP). Pieces
+ * of a request that binds or invalidates are not posted. ibv_bind_mw does not refuse the null MR
+ * and memory of the device, which then end in an error. MLX5_STALL_CQ_POLL and MLX5_SINGLE_THREADED
+ * are not known. A CQ that tells the wall clock's time or tags, or whose CQEs are compressed, is
+ * libmlx5's. comp_mask of ibv_qp_ex and mlx5dv_qp_ex, which verbs has given no meaning, is the
+ * shim's own.
  *
- * Threads. As with libmlx5 any thread may use any queue: each queue has a lock. A post never waits for a poll or the other way round, so
- * that a program may poll between ibv_wr_start and ibv_wr_complete: the poll leaves in `tail` and `done` what was completed, and the next
- * post that needs the room gives it to the headers. ibv_modify_qp to RESET or RTS waits for who is between ibv_wr_start and
- * ibv_wr_complete.
+ * Threads. As with libmlx5 any thread may use any queue: each queue has a lock. A post never waits
+ * for a poll or the other way round, so that a program may poll between ibv_wr_start and
+ * ibv_wr_complete: the poll leaves in `tail` and `done` what was completed, and the next post that
+ * needs the room gives it to the headers. ibv_modify_qp to RESET or RTS waits for who is between
+ * ibv_wr_start and ibv_wr_complete.
  */
 #ifndef SHIM_H
 #define SHIM_H
@@ -51,7 +62,10 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 
-/* What the headers ask libmlx5 is asked past the shim's own mlx5dv_init_obj, which is there for programs. */
+/*
+ * What the headers ask libmlx5 is asked past the shim's own mlx5dv_init_obj, which is there for
+ * programs.
+ */
 extern int (*shim_real_init_obj)(struct mlx5dv_obj *obj, uint64_t type);
 #define mlx5dv_init_obj(obj, type) shim_real_init_obj(obj, type)
 #include <inlay/inlay.h>
@@ -168,7 +182,10 @@ struct shim_ah {
 	struct mlx5_wqe_av *av;           /* libmlx5's */
 };
 
-/* A key of mlx5dv_create_mkey. libmlx5 keeps to itself what signatures need, so the shim has its own. */
+/*
+ * A key of mlx5dv_create_mkey. libmlx5 keeps to itself what signatures need, so the shim has its
+ * own.
+ */
 struct shim_key {
 	enum shim_kind kind;
 	struct mlx5dv_mkey *key;
@@ -245,11 +262,14 @@ struct shim_cq {
 	bool polling;
 	uint32_t resized;                 /* how often */
 	uint32_t armed;                   /* SHIM_ARMED*: what the program has ever asked for */
-	uint32_t second_events;           /* of the second CQ, reported as the first's and not yet acknowledged by the program */
+	uint32_t second_events;           /* of the second CQ, told as the first's and not yet acknowledged */
 	struct ibv_cq_init_attr_ex attr;  /* as it was asked for */
 };
 
-/* table.c: the program's pointers. Looking up takes no lock; the others are for whoever holds shim_lock. */
+/*
+ * table.c: the program's pointers. Looking up takes no lock; the others are for whoever holds
+ * shim_lock.
+ */
 struct shim_table {
 	struct shim_table *older;
 	uint32_t used;                    /* slots that have or had a key */
@@ -290,7 +310,10 @@ void shim_each(void (*visit)(const void *object, void *value));
 bool shim_take_srq(struct ibv_srq *srq);
 const struct mlx5_wqe_av *shim_av(struct ibv_ah *ah);
 
-/* post.c; of ibv_wr_*: whether there is room for n more WQEs, and what one that was posted whole leaves to do */
+/*
+ * post.c; of ibv_wr_*: whether there is room for n more WQEs, and what one that was posted whole
+ * leaves to do
+ */
 bool shim_wr_room(struct shim_sq *sq, struct ibv_qp_ex *ex, uint32_t n);
 void shim_wr_posted(struct shim_sq *sq, struct ibv_qp_ex *ex, int err, uint32_t index, uint32_t opcode);
 void shim_wr_fail(struct shim_sq *sq, int err);
