@@ -540,7 +540,7 @@ static void refused_at_creation(void **state)
 	attr.flags = INLAY_DEVX_QP_MMO;
 	attr.type = INLAY_QP_ST_UD;
 	assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -EINVAL);
-	attr.flags = 64;
+	attr.flags = 2 * INLAY_DEVX_QP_OOO;
 	assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -EINVAL);
 	must(inlay_devx_cq_destroy(&cq));
 }

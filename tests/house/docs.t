@@ -10,6 +10,7 @@ if ! command -v doxygen >/dev/null; then
 	exit
 fi
 docs="$dir/build/docs"
+unset MAKEFLAGS # those of the make that runs this name a job server
 try "make docs" make --no-print-directory B="$dir/build" docs
 same "doxygen says nothing" "" "$(cat "$dir/out")"
 

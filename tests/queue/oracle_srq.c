@@ -3,7 +3,7 @@
  * oracle_srq.c: shared receive queues, byte for byte as libmlx5's, in the order in which libmlx5 uses their entries. The device is stepped.
  *
  * Three again, as in oracle.h: a and b libmlx5's, c inlay's. What is free of them is filled with 00, ff and something else, links and (c)
- * marks excepted; they are held against a list of the test's own as well. The mark is the one byte that is inlay's own, at +6 of an entry:
+ * marks excepted; they are held against a list of the test's own as well. The mark is the one byte that is inlay's own, at +5 of an entry:
  * 1 while it is free, else 0. Entries complete in any order, by CQEs that are injected; in `executed` by those of a device that receives.
  *
  * A request without buffers is a request; one that is empty is not generated: libmlx5 writes it, inlay leaves it out. See empty_ones.
@@ -12,7 +12,7 @@
 #include "oracle.h"
 
 #define MOST 32768u
-#define MARK 6u
+#define MARK 5u
 
 struct trio_srq {
 	struct ibv_srq *a, *b, *c;
@@ -220,7 +220,7 @@ static int check_srq(const struct trio_srq *q, const uint16_t *fresh, unsigned n
 				link_of(&q->vc, free_entry(q, i)));
 			return 1;
 		}
-		if (!all_bytes(c, 2, q->salt) || !all_bytes(c + 4, 2, q->salt) || c[MARK] != 1 ||
+		if (!all_bytes(c, 2, q->salt) || !all_bytes(c + 4, MARK - 4, q->salt) || c[MARK] != 1 ||
 		    !all_bytes(c + MARK + 1, q->stride - MARK - 1, q->salt)) {
 			fprintf(report_to, "free entry %u was written to\n", free_entry(q, i));
 			return 1;
@@ -245,7 +245,7 @@ static void srq_fill(struct trio_srq *q)
 		memset(b, 0xff, 2);
 		memset(b + 4, 0xff, q->stride - 4);
 		memset(c, q->salt, 2);
-		memset(c + 4, q->salt, 2);
+		memset(c + 4, q->salt, MARK - 4);
 		memset(c + MARK + 1, q->salt, q->stride - MARK - 1);
 	}
 	memset(entry(&q->vc, q->cnt), 0x99, (size_t)q->cnt * q->stride);

@@ -99,6 +99,9 @@ static void block_read(struct reader *r, uint32_t n, bool basic)
 
 		r->block[i] = unpacked(r, mini, before, basic && !i);
 	}
+	/* The device wrote few of a basic block's slots: what lies in the others, and the minis, must not look like CQEs of the next lap */
+	for (uint32_t i = 0; basic && i < n; i++)
+		slot(r, r->ci + i)->op_own = MLX5_CQE_INVALID << 4;
 	r->n = n;
 	r->at = 0;
 	r->ci += n;
