@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * packets.c: Ethernet packets to a striding receive queue, and what their completions say of them:
- * checks, VLAN tag, hash, the tag of the flow rule. A sender beside it makes the packets. Buffers
+ * checks, VLAN tag, the flow rule's tag. The same program sends the packets. Buffers
  * come back when their last stride is used up.
  *
  * On a NIC the port must loop packets back to itself. On the software device it does.

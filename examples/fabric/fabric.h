@@ -408,7 +408,7 @@ struct endpoint {
 	struct offload *offload;  /* NULL: the device matches nothing */
 	struct ibv_qp *ud_qp;
 	struct ibv_qp *dct;       /* settings.dc. Of that are also: */
-	struct peer *initiators[INITIATORS]; /* who has them; NULL: there is none yet */
+	struct peer *initiators[INITIATORS]; /* the peer that holds each; NULL: not made yet */
 	uint32_t turn;            /* which of them comes next */
 	struct peer **by_index;
 	uint32_t peer_count;

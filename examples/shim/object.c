@@ -333,8 +333,8 @@ static void lock_cqs(struct shim_qp *qp)
 }
 
 /*
- * The same for who holds shim_lock: it is not kept while one waits for a poll, during which the
- * program may need it.
+ * The same for a caller that holds shim_lock. It gives that up while it waits for a poll to end,
+ * because the program may need it meanwhile.
  */
 static void lock_cqs_too(struct shim_qp *qp)
 {

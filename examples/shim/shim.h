@@ -48,10 +48,10 @@
  * shim's own.
  *
  * Threads. As with libmlx5 any thread may use any queue: each queue has a lock. A post never waits
- * for a poll or the other way round, so that a program may poll between ibv_wr_start and
- * ibv_wr_complete: the poll leaves in `tail` and `done` what was completed, and the next post that
- * needs the room gives it to the headers. ibv_modify_qp to RESET or RTS waits for who is between
- * ibv_wr_start and ibv_wr_complete.
+ * for a poll, nor a poll for a post, so a program may poll between ibv_wr_start and
+ * ibv_wr_complete. The poll records in `tail` and `done` what was completed; the next post that
+ * needs the room returns it to inlay's queue. ibv_modify_qp to RESET or RTS waits until no thread
+ * is between ibv_wr_start and ibv_wr_complete.
  */
 #ifndef SHIM_H
 #define SHIM_H

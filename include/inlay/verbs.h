@@ -415,7 +415,7 @@ INLAY_COLD int inlay_atomics_query(struct inlay_atomics *can, struct ibv_context
 	err = mlx5dv_devx_general_cmd(context, in, sizeof(in), out, sizeof(out));
 	if (err || inlay_from_be32(out[0]) >> 24)
 		return inlay_refuse_(-ENOTSUP, why, "the context cannot query the device's atomics");
-	/* Dwords behind the answer's 16-byte header: 2 byte order, 4 operations, 5 sizes of a QP, 6 of DC */
+	/* After a 16-byte header, dword 2 has the byte order, 4 the operations, 5 a QP's sizes, 6 DC's. */
 	op = inlay_from_be32(out[4 + 4]) & 0xffff;
 	qp = inlay_from_be32(out[4 + 5]) & 0xffff;
 	if ((op & 0xc) != 0xc)

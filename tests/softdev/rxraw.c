@@ -5,9 +5,9 @@
  * A packet for which there is no receive WQE is lost. One that is longer than its receive WQE
  * completes that with a length error and stops the receiver.
  *
- * A WQE of a striding queue takes packets until its strides are used up, each in as many of them as
- * it needs, one behind the other. When the next packet needs more than are left, a CQE of its own,
- * the filler, uses those up; it says of headers what that packet's would. The WQEs of a shared queue
+ * A WQE of a striding queue takes packets until its strides are used up. Each takes as many
+ * consecutive strides as it needs. If too few are left for the next packet, a filler, which has a
+ * CQE of its own, uses up the rest; it says of headers what that packet's would. The WQEs of a shared queue
  * are used that way by all its receivers together.
  *
  *   CQE        +12 hash   +16 of what   +20 sum of all behind the Ethernet header   +44 bytes   +60 WQE:

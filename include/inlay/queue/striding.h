@@ -22,8 +22,8 @@
  *         +44  byte_cnt      filler << 31 | strides used << 16 | bytes of the packet
  *         +60  wqe_counter   the first of them
  *
- * A packet lies in strides of one buffer, one behind the other. When the next packet needs more
- * than are left of it, a filler, which has a CQE of its own, uses them up.
+ * A packet takes consecutive strides of one buffer. If the buffer has too few left for the next
+ * packet, a filler uses up the rest; it has a CQE of its own.
  *
  * Invariants:
  *   - The device fills the buffers in the order of their WQEs, and uses up all strides of one

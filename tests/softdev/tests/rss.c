@@ -197,6 +197,16 @@ static struct mlx5_cqe64 came_to(unsigned i)
 	return c;
 }
 
+/* All that leads packets to the one WQ, and that */
+static void close_one(struct ibv_flow *f, struct ibv_qp *qp, struct ibv_rwq_ind_table *t)
+{
+	must(ibv_destroy_flow(f));
+	must(ibv_destroy_qp(qp));
+	must(ibv_destroy_rwq_ind_table(t));
+	must(ibv_destroy_wq(q[0].wq));
+	must(ibv_destroy_cq(cq));
+}
+
 static void spread(UNUSED void **state)
 {
 	enum { SRC = 1, DST = 2, V6 = 2, SPORT = 4, DPORT = 5, UDP = 2 };
@@ -299,11 +309,7 @@ static void strided(UNUSED void **state)
 						 mr->lkey);
 			/* Packets of one stride leave nothing over */
 			assert_int_equal(fillers > 0, shapes[i].single_stride_log_num_of_bytes < 11);
-			must(ibv_destroy_flow(f));
-			must(ibv_destroy_qp(qp));
-			must(ibv_destroy_rwq_ind_table(t));
-			must(ibv_destroy_wq(q[0].wq));
-			must(ibv_destroy_cq(cq));
+			close_one(f, qp, t);
 		}
 	close_common();
 }
@@ -367,11 +373,7 @@ static void zipped(UNUSED void **state)
 			}
 		}
 		assert_true(rx.blocks > 60 && rx.longest > 8);
-		must(ibv_destroy_flow(f));
-		must(ibv_destroy_qp(qp));
-		must(ibv_destroy_rwq_ind_table(t));
-		must(ibv_destroy_wq(q[0].wq));
-		must(ibv_destroy_cq(cq));
+		close_one(f, qp, t);
 	}
 	close_common();
 }
@@ -406,11 +408,7 @@ static void vlan(UNUSED void **state)
 		q[0].taken++;
 		must(ibv_modify_wq(q[0].wq, &a));
 	}
-	must(ibv_destroy_flow(f));
-	must(ibv_destroy_qp(qp));
-	must(ibv_destroy_rwq_ind_table(t));
-	must(ibv_destroy_wq(q[0].wq));
-	must(ibv_destroy_cq(cq));
+	close_one(f, qp, t);
 	close_common();
 }
 
@@ -485,11 +483,7 @@ static void stopped(UNUSED void **state)
 		send_packet(&tx);
 		assert_ptr_equal(expect_event(ctx, IBV_EVENT_WQ_FATAL), q[0].wq);
 		no_cqe(&rx);
-		must(ibv_destroy_flow(f));
-		must(ibv_destroy_qp(qp));
-		must(ibv_destroy_rwq_ind_table(t));
-		must(ibv_destroy_wq(q[0].wq));
-		must(ibv_destroy_cq(cq));
+		close_one(f, qp, t);
 	}
 	close_common();
 }
@@ -539,11 +533,7 @@ static void by_libmlx5(UNUSED void **state)
 			assert_int_equal(ibv_wc_read_cvlan(cqx), packet_u16(p.at + 14));
 			ibv_end_poll(cqx);
 		}
-		must(ibv_destroy_flow(f));
-		must(ibv_destroy_qp(qp));
-		must(ibv_destroy_rwq_ind_table(t));
-		must(ibv_destroy_wq(q[0].wq));
-		must(ibv_destroy_cq(cq));
+		close_one(f, qp, t);
 	}
 	close_common();
 }
