@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * arrive.c: messages that have come: any of them, whichever way they take; and messages that are kept until
- * somebody asks for them. A large message is read by its receiver:
+ * arrive.c: incoming messages of every protocol, and unexpected messages, which are kept until a receive
+ * matches them. The receiver reads a large message:
  *
  *   sender                                       receiver
  *   registers its buffer
@@ -9,11 +9,11 @@
  *                                                RDMA reads, FI_INLAY_PIECE bytes each, FI_INLAY_WINDOW at a time
  *   completes                         <--        FIN(handle), completes
  *
- * A read that finds no room in the ring, or no registration, waits in a list. A message longer than its receive
- * is read as far as it fits; one that nobody wants is not read, and its sender gets FIN all the same.
+ * A read that finds no room in the ring, or no registration, waits in a list. Of a message longer than its
+ * receive, only what fits is read. A discarded message is not read, but its sender still gets FIN.
  *
- * A message that nobody has asked for is kept as it came: in its bounce buffer, in whose place the shared
- * receive queue gets another, or copied, if it is short.
+ * An unexpected message keeps its bounce buffer, and the shared receive queue gets another. A short one is copied
+ * to a small buffer instead.
  */
 #include "message.h"
 
@@ -26,7 +26,7 @@ void wait_for_room(struct endpoint *ep, struct op *op)
 
 /* ---- FIN ---- */
 
-/* Says FIN for op, which is over. */
+/* Sends FIN for op, which is complete. */
 static void fin(struct endpoint *ep, struct op *op)
 {
 	if (peer_open_to(op->peer) && send_fin(op->peer, op->remote_handle) == -FI_EAGAIN) {
@@ -52,7 +52,7 @@ void fin_later(struct endpoint *ep, struct peer *p, uint64_t handle)
 
 /* ---- Reads ---- */
 
-/* Registers the buffers that are read into. The sender may read from them, too: they are often sent next. */
+/* Registers the buffers that are read into. Peers may read them too, because they are often sent next. */
 static int register_buffers(struct endpoint *ep, struct op *op)
 {
 	int err = 0;
@@ -67,7 +67,7 @@ static int register_buffers(struct endpoint *ep, struct op *op)
 	return err;
 }
 
-/* The next piece: from where op has got to, to the end of a segment, a buffer or a piece. */
+/* The next piece: from op's position to the end of a segment, a buffer or a piece, whichever comes first. */
 static int read_piece(struct peer *p, struct op *op)
 {
 	size_t len = op->want - op->asked, at_segment = op->asked, at_buffer = op->asked;
@@ -107,7 +107,7 @@ static void read_end(struct endpoint *ep, struct op *op)
 	fin(ep, op);
 }
 
-/* Asks for as much as it may; ends the read when all is there, or has failed. */
+/* Posts as many reads as the window allows. Ends the operation when all have completed, or one has failed. */
 static void read_more(struct endpoint *ep, struct op *op)
 {
 	int err = op->err;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * atomic.c: fi_atomic, fi_fetch_atomic, fi_compare_atomic and their kin.
+ * atomic.c: fi_atomic, fi_fetch_atomic, fi_compare_atomic and their variants.
  *
- * Types of 8 bytes are the device's, and with extended atomics those of 4, one element after the other: sums of
- * integers by fetch-and-add, bits and swaps by masked atomics, everything else by compare-and-swap, again and
- * again until nobody came between. So all of them are atomic to each other, and need nobody at the peer. Other
- * types go as messages: the peer carries them out when it makes progress.
+ * The device executes types of 8 bytes, and with extended atomics those of 4, one element after the other: integer
+ * sums by fetch-and-add, bit operations and swaps by masked atomics, everything else by compare-and-swap, repeated
+ * until it succeeds. All of these are atomic to each other, and the peer's CPU takes no part. Other types go as
+ * messages, which the peer executes when it makes progress.
  *
- * Which types are the device's is said by the peer, in its hello, for all who come: the two ways are not atomic to
- * each other. An endpoint whose own device cannot do as it is told refuses the operation.
+ * The two ways are not atomic to each other. So the peer decides, in its hello, which types its device executes for
+ * all senders. An endpoint whose own device cannot follow refuses the operation.
  *
- * Either way an operation is written down as the message that it is or could be; its answer looks the same,
- * with an errno in the place of op and type, and old values in that of operands.
+ * Either way an operation is stored as the message that it is or could be. The answer has the same layout, with an
+ * errno in place of op and type, and the old values in place of the operands.
  */
 #include "message.h"
 #include <complex.h>
@@ -82,7 +82,7 @@ struct atomic {
 	X(long_double, long double, long double, ORDERED) \
 	X(long_double_complex, long double complex, long double complex, )
 
-/* What becomes of old by op; false: there is no such op for the type. */
+/* Applies op to old. False: the type has no such op. */
 #define COMBINE(name, T, U, more) \
 	static bool combine_##name(enum fi_op op, const void *old, const void *operand, const void *compare, void *to) \
 	{ \
@@ -115,7 +115,7 @@ static bool compares(enum fi_op op)
 	return op >= FI_CSWAP && op <= FI_MSWAP;
 }
 
-/* The elements that one call may have: operands, comparisons and the rest fill a bounce buffer. 0: none. */
+/* The most elements in one call: operands, comparisons and the header share a bounce buffer. 0: none. */
 static size_t most(enum fi_datatype type, enum fi_op op)
 {
 	static const long double complex zero;
@@ -166,7 +166,7 @@ static size_t size_of(const struct request *r)
 	return types[r->wire.segments & 255].size;
 }
 
-/* What becomes of the element that is at work, if it was old. */
+/* The new value of the current element, if its old value is `old`. */
 static uint64_t native_next(const struct op *op, uint64_t old)
 {
 	const struct request *r = request_of(op);
@@ -178,7 +178,7 @@ static uint64_t native_next(const struct op *op, uint64_t old)
 	return next;
 }
 
-/* Of the element that is at work: what it is compared with, or its mask; 0 if there is none. */
+/* The current element's comparand or mask; 0 if there is none. */
 static uint64_t native_compare(const struct op *op)
 {
 	const struct request *r = request_of(op);
@@ -189,7 +189,7 @@ static uint64_t native_compare(const struct op *op)
 	return compare;
 }
 
-/* How the device carries out an operation. able: what both sides' devices can. */
+/* How the device executes an operation. able: what both sides' devices can do. */
 static uint8_t step_of(enum fi_datatype type, enum fi_op op, uint8_t able)
 {
 	if (op == FI_ATOMIC_READ || (op == FI_SUM && type <= FI_UINT64))
@@ -206,7 +206,7 @@ static bool extended(const struct op *op)
 	return size_of(request_of(op)) == 4 || op->step == STEP_XOR || op->step == STEP_BITS;
 }
 
-/* Posts the next step by the device. The answer lands at the beginning of the request. 0 or -FI_EAGAIN. */
+/* Posts the next step to the device, which writes the answer to the start of the request. 0 or -FI_EAGAIN. */
 static int post_step(struct peer *p, const struct op *op)
 {
 	const struct request *r = request_of(op);
@@ -238,7 +238,7 @@ static int post_step(struct peer *p, const struct op *op)
 			     inlay_post_masked(&p->sq, to.addr, to.rkey, masked, &sge, flags);
 }
 
-/* Posts the message, or the next step by the device. 0 or -FI_EAGAIN. */
+/* Posts the message, or the next step to the device. 0 or -FI_EAGAIN. */
 static int post(struct peer *p, struct op *op)
 {
 	struct request *r = request_of(op);
@@ -407,7 +407,7 @@ int atomic_arrived(struct endpoint *ep, struct peer *p, const struct message *m)
 	return 0;
 }
 
-/* ---- What the application calls ---- */
+/* ---- Calls of the application ---- */
 
 int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
 		 uint64_t flags)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * av.c: address vector. An fi_addr_t is the place of a name in an array, for maps as for tables. What was removed
- * keeps its place.
+ * av.c: address vector. An fi_addr_t is an index into an array of addresses, for maps and tables alike. A removed
+ * address keeps its index.
  */
 #include "fabric.h"
 

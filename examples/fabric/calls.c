@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * calls.c: fi_tsend, fi_trecv, fi_send, fi_recv and their kin: each call is described by its flags, and goes on in
- * send.c and recv.c; a short send mostly ends in fabric.h.
+ * calls.c: fi_tsend, fi_trecv, fi_send, fi_recv and their variants. Each call becomes a set of flags and continues
+ * in send.c or recv.c. Most short sends are done in fabric.h.
  */
 #include "fabric.h"
 

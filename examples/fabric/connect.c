@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * connect.c: connections on demand. Two endpoints tell each other the records of their queue pairs in
- * datagrams, which may be lost, doubled or late:
+ * connect.c: connections on demand. Two endpoints exchange the records of their queue pairs in datagrams,
+ * which may be lost, duplicated or late:
  *
  *   A: HELLO(record)  -->                            B: queue pair, to RTS with A's record
  *   A: to RTS, ready  <--  HELLO(record, SEEN)
  *      HELLO(record, SEEN, DONE)  -->                B: ready
  *
- * SEEN: I am in RTS with your record. DONE: I know that you are, too, and need no answer. Whoever is not
- * ready repeats its hello; so both may begin at the same time, and nothing needs to be remembered of what
- * was sent. Each peer has one queue pair for a connection, so simultaneous hellos mean the same one.
+ * SEEN: I am in RTS with your record. DONE: I know that you are too, and need no answer. A side that is not
+ * ready repeats its hello. So both may begin at the same time, and neither has to remember what it sent.
+ * Each peer has one queue pair for a connection, so simultaneous hellos mean the same connection.
  *
- * A name says which incarnation of an endpoint it is. A hello to another one is REFUSED, and a hello from a
- * younger one tells that the older is gone. `attempt` counts the connections of one incarnation: what is
- * older than the last one is late, what is younger begins anew. BYE is an endpoint that closes.
+ * An address contains the incarnation of its endpoint. A hello to another incarnation is REFUSED, and a hello
+ * from a newer one means that the older one is gone. `attempt` counts the connections of one incarnation: a
+ * hello with an older attempt is late, one with a newer attempt starts a new connection. A closing endpoint
+ * sends BYE.
  *
- * Over DC (dc.c) the same hellos tell a target instead of a queue pair; nobody has states to go through.
+ * Over DC (dc.c) the same hellos describe a target instead of a queue pair, and no queue pair changes state.
  */
 #include "fabric.h"
 
@@ -62,7 +63,7 @@ static int reach(struct endpoint *ep, const struct inlay_connect_record *there, 
 	return err;
 }
 
-/* A datagram that finds no room is lost, as others are. */
+/* A datagram that finds no room is dropped, as if lost on the way. */
 static void say(struct endpoint *ep, const struct inlay_av *av, struct hello *h, uint8_t kind, uint64_t to)
 {
 	h->magic = MAGIC;
@@ -121,7 +122,7 @@ int connect_start(struct peer *p)
 
 /* ---- Datagrams in ---- */
 
-/* An endpoint says who it is: older ones in its place are gone. False: it is itself an older one. */
+/* A hello's sender replaces its older incarnations. False: the sender itself is an older one. */
 static bool latest(struct endpoint *ep, uint64_t incarnation, const struct inlay_connect_record *place)
 {
 	struct peer *p;
@@ -217,7 +218,7 @@ void connect_arrived(struct endpoint *ep, const void *data, size_t len)
 
 /* ---- Time ---- */
 
-/* An RDMA write of nothing, which the peer's device acknowledges, or nobody does. It brings back all before it. */
+/* A probe: an RDMA write of no bytes, which only the peer's device can acknowledge. It completes all before it. */
 void connect_probe(struct peer *p)
 {
 	struct slot *slot;

@@ -5,7 +5,7 @@
 #include <poll.h>
 #include "fabric.h"
 
-/* A read no longer fills the application's array. */
+/* From here on progress no longer writes to the application's array. */
 static void settle(struct cq *cq)
 {
 	cq->given = (size_t)(cq->last - cq->direct) / sizeof(struct fi_cq_tagged_entry);
@@ -14,7 +14,7 @@ static void settle(struct cq *cq)
 	cq->end = cq->own + cq->size;
 }
 
-/* Nothing is lost if there is no memory: whoever wanted room tries again later. */
+/* Nothing is lost if there is no memory: the caller tries again later. */
 APART int cq_grow(struct cq *cq)
 {
 	const size_t used = (size_t)(cq->last - cq->first), size = used > cq->size / 2 ? 2 * cq->size : cq->size;
@@ -55,9 +55,9 @@ struct fi_cq_err_entry *cq_fail(struct cq *cq, void *context, uint64_t flags, in
 	return e;
 }
 
-/* ---- What the application calls ---- */
+/* ---- Calls of the application ---- */
 
-/* Hands out what is in our array, in a format of `size` bytes: the formats are each other's beginnings. */
+/* Copies entries of our array in a format of `size` bytes. Each format is a prefix of the next larger one. */
 INLAY_ALWAYS ssize_t cq_copy(struct cq *cq, void *buf, size_t count, fi_addr_t *source, size_t size)
 {
 	const uint8_t *last = cq->last;
@@ -79,7 +79,7 @@ static CALLED ssize_t cq_copy_any(struct cq *cq, void *buf, size_t count, fi_add
 	return cq_copy(cq, buf, count, source, cq->entry_size);
 }
 
-/* Makes progress, straight into the application's array if that is like ours. */
+/* Makes progress, straight into the application's array if it has our format. */
 static CALLED ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
 	const size_t size = sizeof(struct fi_cq_tagged_entry);
@@ -107,8 +107,8 @@ static CALLED ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t
 }
 
 /*
- * A read that leaves nothing is often followed by another, which is to say so: that one does not ask the device
- * again.
+ * An application often reads once more after a read that emptied the queue. That second read returns -FI_EAGAIN
+ * without polling the device.
  */
 INLAY_ALWAYS ssize_t cq_take(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
@@ -242,9 +242,9 @@ int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out
 /* ---- Counters ---- */
 
 /*
- * One is bound to endpoints for sends, receives, reads or writes, and counts all of these, also those of which a
- * completion queue is not told. What is to be counted at the sending side says so in the flags of its completion,
- * so that endpoints without counters pay nothing there.
+ * A counter is bound to endpoints for sends, receives, reads or writes, and counts all of these, including those
+ * that make no entry in a completion queue. At the sending side a flag of the completion asks for the count, so
+ * that endpoints without counters pay nothing.
  */
 struct counter {
 	struct fid_cntr fid;
@@ -253,7 +253,7 @@ struct counter {
 	struct endpoints endpoints; /* each as often as it is bound */
 };
 
-/* The counter that counts what an endpoint sends, reads or writes. */
+/* The counter of an endpoint's sends, reads or writes. */
 static struct counter *counter_of(const struct endpoint *ep, uint64_t kind)
 {
 	return ep->counters[kind & FI_READ ? COUNT_READ : kind & FI_WRITE ? COUNT_WRITE : COUNT_SEND];
@@ -298,7 +298,7 @@ int counter_bind(struct endpoint *ep, struct fid *fid, uint64_t flags)
 	unsigned int i;
 
 	if (!flags || flags & ~(uint64_t)(FI_SEND | FI_RECV | FI_READ | FI_WRITE))
-		return -FI_ENOSYS; /* nobody here sees what peers read and write */
+		return -FI_ENOSYS; /* reads and writes by peers are not seen here */
 	for (i = 0; i < COUNTERS; i++) {
 		if (!(flags & kinds[i]))
 			continue;
@@ -320,7 +320,7 @@ void counter_unbind(struct endpoint *ep)
 			endpoints_remove(&ep->counters[i]->endpoints, ep);
 }
 
-/* ---- What the application calls ---- */
+/* ---- Calls of the application ---- */
 
 /* bad: 0: successes, 1: failures. */
 static uint64_t value(struct fid_cntr *fid, int bad)
@@ -360,7 +360,7 @@ CHANGE(counter_set, 0, =)
 CHANGE(counter_adderr, 1, +=)
 CHANGE(counter_seterr, 1, =)
 
-/* Looks again and again, after a while with naps: nothing wakes a counter. */
+/* Polls, after a while with naps: nothing wakes a sleeper on a counter. */
 static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
 	const uint64_t end = milliseconds() + (uint64_t)timeout, before = value(fid, 1);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dc.c: dynamically connected transport (FI_INLAY_TRANSPORT=dc): an endpoint has one target, to which all peers
+ * dc.c: dynamically connected transport (FI_INLAY_TRANSPORT=dc). An endpoint has one target, to which all peers
  * send, and a few initiators, whatever the number of peers.
  *
- *   peer.c, connect.c    a hello tells target, key, and a number: a peer is an address vector from then on
- *   dc_borrow            a peer that is sent to takes an initiator from one that has nothing under way
- *   dc_source            each message carries as immediate the number that its receiver has told the sender
+ *   peer.c, connect.c    a hello carries target, key and a number; from then on a peer is an address vector
+ *   dc_borrow            a send to a peer takes an initiator from a peer that has nothing in flight
+ *   dc_source            each message carries, as immediate, the number that the receiver assigned to the sender
  *
- * An initiator is one peer's until all that was posted to it has completed, hence every WQE is signaled. So an error
- * is that of one peer, whose initiator is destroyed with what is left in it: nothing is repeated, and nobody else's
- * operations are there. The next peer makes another initiator. When all are taken, posts say -FI_EAGAIN.
+ * A peer keeps its initiator until everything posted to it has completed; hence every WQE is signaled. So an error
+ * concerns one peer. Its initiator is destroyed with whatever is left in it: nothing is sent twice, and no other
+ * peer has operations there. The next peer makes a new initiator. When all are taken, posts return -FI_EAGAIN.
  */
 #include "fabric.h"
 
@@ -69,9 +69,9 @@ int dc_initiator(struct endpoint *ep, struct ibv_qp **qp, struct inlay_sq *sq, c
 	return err ? err : inlay_connect_dc(NULL, *qp, 0, &ep->attr, why);
 }
 
-/* ---- Who has an initiator ---- */
+/* ---- Initiators ---- */
 
-/* p takes that of another peer, which has nothing under way. */
+/* p takes the initiator of a peer that has nothing in flight. */
 static void take(struct peer *p, struct peer *from)
 {
 	struct inlay_qpn_table *table = &p->ep->qpns;
@@ -119,7 +119,7 @@ void dc_lost(struct peer *p)
 			p->ep->initiators[i] = NULL;
 }
 
-/* ---- Who is a peer, to whom ---- */
+/* ---- Numbers that name the sender ---- */
 
 static uint32_t number(const struct peer *p)
 {

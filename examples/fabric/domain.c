@@ -54,7 +54,7 @@ static struct ibv_context *open_device(const char *name)
 	return context;
 }
 
-/* What the device's atomics are. Without any, all of them go as messages. */
+/* Which atomics the device has. Without any, all operations go as messages. */
 static void atomics_init(struct domain *d)
 {
 	struct ibv_device_attr device;
@@ -102,7 +102,7 @@ static int domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_
 	return 0;
 }
 
-/* ---- Event queues, to which nothing ever comes: every object is ready when its call returns ---- */
+/* ---- Event queues. They stay empty: every object is ready when its call returns ---- */
 
 struct eq {
 	struct fid_eq fid;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * endpoint.c: an endpoint's queues, options and end.
+ * endpoint.c: an endpoint: queues, options, closing.
  *
- * An endpoint has one device CQ, one shared receive queue and one UD queue pair for hellos; queue pairs of
- * connections are made when they are needed (peer.c), or shared (dc.c). All of them ring the domain's one register.
+ * An endpoint has one device CQ, one shared receive queue and one UD queue pair for hellos. Queue pairs of
+ * connections are made on demand (peer.c) or shared (dc.c). All of them ring the domain's one register.
  */
 #include "fabric.h"
 
@@ -36,7 +36,7 @@ int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32
 	return err ? err : inlay_connect_local(here, *qp, &ep->attr, why);
 }
 
-/* The CQ with room for as many connections as the settings say, and the shared receive queue. */
+/* The CQ, sized for the number of connections in the settings, and the shared receive queue. */
 static int make_queues(struct endpoint *ep, const char **why)
 {
 	struct ibv_context *context = ep->domain->context;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fabric.h: a libfabric provider on inlay's headers: its objects, and what its files call of each other. The
- * README says what each file is about.
+ * fabric.h: a libfabric provider on inlay's headers: its objects, and the functions that its files share. The
+ * README lists the files.
  *
- * One endpoint, the objects of one domain, and every call on them belong to one thread at a time: the
- * application's (FI_THREAD_DOMAIN), or whichever holds the domain's mutex (FI_THREAD_SAFE).
+ * A domain and all its objects belong to one thread at a time: the application's (FI_THREAD_DOMAIN), or the one
+ * that holds the domain's mutex (FI_THREAD_SAFE).
  */
 #ifndef FABRIC_H_
 #define FABRIC_H_
@@ -47,7 +47,7 @@
 #define BATCH 32u                 /* completions of the device's that progress takes at a time, */
 #define BATCH_ENTRIES (2 * BATCH) /* and those of the application's that they may make */
 
-/* ---- Settings: X(type, name, default, least, most, what it is), see info.c ---- */
+/* ---- Settings: X(type, name, default, minimum, maximum, description), see info.c ---- */
 
 #define SETTINGS(X) \
 	X(size_t, eager, 8192, 256, 1 << 16, "bytes: longer messages are read by the receiver") \
@@ -77,8 +77,8 @@ extern struct fi_provider provider;
 /* ---- The wire ---- */
 
 /*
- * What precedes each message on a connection. 8 bytes of the application's data follow (FLAG_DATA), 8 of the
- * sender's handle (FLAG_HANDLE), and the payload, or the segments.
+ * The header of each message on a connection. 8 bytes of the application's data may follow (FLAG_DATA), 8 of the
+ * sender's handle (FLAG_HANDLE), then the payload or the segments.
  */
 struct wire {
 	uint8_t op;               /* IBV_TMH_NO_TAG: a device that matches tags leaves it alone; see offload.c */
@@ -107,7 +107,7 @@ enum wire_flags {
 	FLAG_FETCH = 16           /* ... with old values */
 };
 
-/* Memory of the sender's */
+/* Memory of the sender */
 struct segment {
 	uint64_t addr;
 	uint64_t len;
@@ -128,7 +128,7 @@ INLAY_ALWAYS uint32_t header_bytes(uint8_t flags)
 #define PEER_RING 128u            /* WQEBBs of a connection */
 #define INITIATORS 8u             /* that all peers share, if settings.dc */
 
-/* A message as it came, checked against the bytes that came. */
+/* An incoming message, its lengths checked against the bytes received. */
 struct message {
 	uint8_t kind, flags;
 	uint16_t segments;
@@ -137,7 +137,7 @@ struct message {
 	size_t len;               /* of the whole message */
 };
 
-/* An endpoint's address: its UD queue pair, and which endpoint of that number it is. */
+/* An endpoint's address: its UD queue pair, and the incarnation that tells endpoints of one number apart. */
 struct name {
 	uint8_t record[INLAY_CONNECT_SIZE];
 	uint64_t incarnation;     /* when it was made, in nanoseconds */
@@ -154,7 +154,7 @@ struct fabric {
 	uint32_t users;           /* other objects: while there are any, it cannot be closed */
 };
 
-/* That are bound to an object; those of a CQ or a counter are driven by reads of it. */
+/* The endpoints bound to an object. Reading a CQ or a counter drives its endpoints. */
 struct endpoints {
 	struct endpoint **list;
 	uint32_t count;
@@ -190,7 +190,7 @@ struct av {
 
 /* ---- Completion queues and counters ---- */
 
-/* In our own array; in the application's, which progress fills when it may, there is only e. */
+/* An entry of our own array. Progress may also fill the application's array, which holds only e. */
 struct cq_entry {
 	struct fi_cq_tagged_entry e;
 	fi_addr_t source;
@@ -235,7 +235,7 @@ enum op_kind {
 	OP_MESSAGE                /* a message of atomic.c that waits for room, then for its acknowledgement */
 };
 
-/* What the device does of an atomic operation: these once, the last until nobody came between. */
+/* How the device executes an atomic operation: in one request, or for the last by repeated compare-and-swap. */
 enum atomic_step {
 	STEP_ADD,
 	STEP_XOR,
@@ -243,12 +243,12 @@ enum atomic_step {
 	STEP_COMPARE              /* compares and swaps */
 };
 
-/* Atomics of a device, as they are told in a hello. The first two also say that it has these types to itself. */
+/* Atomics of a device, as a hello carries them. The first two also say that only the device executes these types. */
 enum able { ABLE_8 = 1, ABLE_4 = 2, ABLE_MASKED_8 = 4 };
 
 /*
- * An operation that takes more than one step. A handle names it on the wire: its index, and how often
- * the place was used.
+ * An operation that takes more than one step. On the wire a handle names it: its index, and the number of
+ * times the slot was used.
  */
 struct op {
 	uint8_t kind;
@@ -281,7 +281,7 @@ struct op {
 	struct inlay_cache_region *region[IOV_LIMIT];
 };
 
-/* A bounce buffer, or a small one that keeps a message that nobody has asked for yet. */
+/* A bounce buffer, or a small one that holds an unexpected message. */
 struct buf {
 	struct buf *next;
 	struct peer *peer;        /* kept message: its sender */
@@ -314,7 +314,7 @@ enum slot_kind {
 #define DONE_COUNT (1u << 30)     /* a counter counts it; the others only with it: */
 #define DONE_QUIET (1u << 29)     /* only a failure is told */
 
-/* What to do when the WQE of the same index completes. */
+/* What to do when the WQE of the same index completes */
 struct slot {
 	void *what;
 	uint32_t kind;
@@ -357,7 +357,7 @@ struct peer {
 	uint64_t tag_bits, tag_source; /* those that it matches, and those that say that we are the sender */
 	struct buf *content;      /* came ahead of its stand-in */
 
-	/* settings.dc: qp, sq and slots are those of an initiator that it has for a while, or NULL and empty */
+	/* settings.dc: qp, sq and slots are those of a borrowed initiator, or NULL and empty */
 	struct inlay_av target;
 	uint32_t index;           /* in by_index */
 	uint32_t number_be;       /* what it knows us by */
@@ -393,7 +393,7 @@ struct endpoint {
 	struct buf *kept_head, **kept_tail; /* untagged messages, oldest first */
 	struct pool bounce, small;
 
-	struct peer anybody;      /* has no bits in what is matched, and never fails */
+	struct peer anybody;      /* adds no bits to what is matched, and never fails */
 	struct inlay_match match __attribute__((aligned(64)));
 	struct inlay_cq cq __attribute__((aligned(64)));
 	struct inlay_srq srq __attribute__((aligned(64)));
@@ -435,7 +435,7 @@ struct endpoint {
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "stubs.h"
 
-/* ---- Objects of the application's ---- */
+/* ---- Objects of the application ---- */
 
 extern struct fi_ops_atomic atomic_ops;
 extern struct fi_ops_mr mr_ops;
@@ -462,17 +462,17 @@ INLAY_FN void fid_init(struct fid *fid, size_t fclass, void *context, struct fi_
 	fid->ops = ops;
 }
 
-/* bind of objects that only an event queue is bound to */
+/* bind of objects that take an event queue only */
 int eq_bind(struct fid *fid, struct fid *eq, uint64_t flags);
 
-/* A queue pair in INIT with its send queue and record, of so many sends of one SGE. 0 or a negative errno. */
+/* A queue pair in INIT, with its send queue (for `sends` WQEs of one SGE) and record. 0 or a negative errno. */
 int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32_t inline_bytes, struct ibv_qp **qp,
 	      struct inlay_sq *sq, struct inlay_connect_record *here, const char **why);
 
 int endpoints_add(struct endpoints *all, struct endpoint *ep);
 void endpoints_remove(struct endpoints *all, const struct endpoint *ep); /* once, or not at all */
 
-/* Every call of the application's is between enter and leave, of a domain or an endpoint. */
+/* Every call of the application runs between enter and leave of a domain or an endpoint. */
 #define enter(object) lock((object)->lock)
 #define leave(object, result) unlock((object)->lock, result)
 
@@ -499,7 +499,7 @@ INLAY_FN uint64_t tx_flags(struct fid_ep *fid)
 int regions_init(struct domain *d);
 void regions_fini(struct domain *d);
 
-/* A registration of [addr, addr + len) with these rights. -FI_EAGAIN: what is in use leaves no room. */
+/* A registration of [addr, addr + len) with these rights. -FI_EAGAIN: registrations in use leave no room. */
 int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r);
 
 struct mr {
@@ -539,7 +539,7 @@ INLAY_ALWAYS void buf_give(struct pool *p, struct buf *b)
 int ops_grow(struct endpoint *ep);
 void ops_fini(struct endpoint *ep);
 
-/* An operation without registrations, otherwise as its last use left it; or NULL. */
+/* An operation without registrations, its other fields as the last use left them; or NULL. */
 INLAY_ALWAYS struct op *op_take(struct endpoint *ep, uint8_t kind)
 {
 	struct op *op;
@@ -579,7 +579,7 @@ INLAY_ALWAYS int cq_room(struct cq *cq, uint32_t n)
 	return INLAY_UNLIKELY((size_t)(cq->end - cq->last) < n * sizeof(struct cq_entry)) ? cq_grow(cq) : 0;
 }
 
-/* A completion, for which there is room. */
+/* Adds a completion; there must be room. */
 INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t len, void *buf, uint64_t data,
 			 uint64_t tag, fi_addr_t source)
 {
@@ -598,7 +598,7 @@ INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t le
 	cq->last = (uint8_t *)(c + 1);
 }
 
-/* A failure: the entry, for what else it tells. */
+/* Adds an error entry and returns it, for the caller to fill in the rest. */
 struct fi_cq_err_entry *cq_fail(struct cq *cq, void *context, uint64_t flags, int err, int syndrome);
 
 int counter_bind(struct endpoint *ep, struct fid *cntr, uint64_t flags);
@@ -606,12 +606,12 @@ void counter_unbind(struct endpoint *ep);
 void counter_rx(struct endpoint *ep, int err);
 
 /*
- * The flags of an operation's completion, or 0: nothing is told. kind: FI_SEND, FI_READ or FI_WRITE, and what its
- * entry in the tx CQ says beside; flags: FI_COMPLETION, SILENT.
+ * The flags of an operation's completion, or 0 if it makes none. kind: FI_SEND, FI_READ or FI_WRITE, and further
+ * flags for its entry in the tx CQ; flags: FI_COMPLETION, SILENT.
  */
 uint32_t done_flags(const struct endpoint *ep, uint64_t kind, uint64_t flags);
 
-/* A completion at the sending side, for which there is room; done: of done_flags. The second is the slow way. */
+/* Adds a completion at the sending side; there must be room. done: from done_flags. The second is the slow path. */
 void tx_done(struct endpoint *ep, void *context, uint32_t done, int err, uint8_t syndrome);
 void counter_tx(struct endpoint *ep, void *context, uint32_t done, int err, uint8_t syndrome);
 
@@ -632,8 +632,8 @@ struct peer *peer_of(struct endpoint *ep, fi_addr_t addr);
 struct peer *peer_of_name(struct endpoint *ep, const struct name *name);
 
 /*
- * The peer that an operation goes to, connected. NULL: *result is what the call says: -FI_EAGAIN, another errno,
- * or 0: the peer has failed, and a completion says so.
+ * The connected peer of an operation. NULL: *result is what the call returns: -FI_EAGAIN, another errno, or 0 if
+ * the peer has failed and a completion says so.
  */
 struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32_t done, uint64_t flags, int *result);
 
@@ -645,14 +645,14 @@ void peer_flushed(struct peer *p); /* a completion has come in of one that is fa
 void peer_events(struct endpoint *ep); /* which queue pairs take no more receives */
 void peer_free_all(struct endpoint *ep);
 
-/* The address vector has learnt a name, or lost one. */
+/* The address vector has gained or lost an address. */
 void peer_named(struct endpoint *ep, fi_addr_t addr);
 void peer_forget(struct endpoint *ep, fi_addr_t addr);
 
-/* A completion of what slot describes, good (err 0) or not. */
+/* Completes what slot describes, with success (err 0) or an error. */
 void slot_done(struct peer *p, struct slot *slot, int err);
 
-/* An operation at the sending side, or NULL; and its end, with its completion or without. */
+/* An operation at the sending side, or NULL; and its end, with or without a completion. */
 struct op *op_begin(struct endpoint *ep, uint8_t kind, struct peer *p, void *context, uint32_t done);
 void op_end(struct endpoint *ep, struct op *op, int err);
 void op_drop(struct endpoint *ep, struct op *op);
@@ -668,19 +668,19 @@ struct peer *dc_source(struct endpoint *ep, const struct mlx5_cqe64 *cqe); /* wh
 void dc_tell(const struct peer *p, uint8_t *record); /* what it must know of us, for a hello */
 void dc_told(struct peer *p, const uint8_t *record); /* the other way */
 
-/* Whether its queue pair can be posted to: the other side's may not know yet that it can, too. */
+/* Whether its queue pair takes posts. The other side may not yet know that its own does. */
 INLAY_ALWAYS bool peer_open_to(const struct peer *p)
 {
 	return p->state == PEER_READY || (p->state == PEER_CONNECTING && p->seen);
 }
 
-/* Comes before a post, except to those in `ready`: it may need an initiator. 0 or -FI_EAGAIN. */
+/* Call before a post, except to peers in `ready`: the peer may need an initiator. 0 or -FI_EAGAIN. */
 INLAY_ALWAYS int peer_begin(struct peer *p)
 {
 	return INLAY_UNLIKELY(settings.dc) && !p->qp ? dc_borrow(p) : 0;
 }
 
-/* Posts: as inlay_post_*, of an operation that was begun. */
+/* Posts, as inlay_post_*, for an operation that has begun. */
 INLAY_ALWAYS int peer_send(struct peer *p, const struct ibv_sge *sge, uint32_t flags)
 {
 	return INLAY_LIKELY(!settings.dc) ? inlay_post_send(&p->sq, sge, 1, flags) :
@@ -704,13 +704,13 @@ INLAY_ALWAYS int peer_read(struct peer *p, uint64_t remote, uint32_t key, const 
 	       inlay_post_to_read(&p->sq, &p->target, &there, sge, 1, flags | INLAY_SIGNALED);
 }
 
-/* Where the next WQE says what it is. */
+/* The slot of the next WQE. */
 INLAY_ALWAYS struct slot *peer_slot(const struct peer *p)
 {
 	return &p->slots[inlay_sq_index(&p->sq) & p->mask];
 }
 
-/* INLAY_SIGNALED for one in 32 of the WQEs that nobody waits for, so that the ring's room comes back. */
+/* INLAY_SIGNALED for one in 32 WQEs that need no completion, so that their credit comes back. */
 INLAY_ALWAYS uint32_t peer_signal(const struct peer *p, uint32_t bbs)
 {
 	return (inlay_sq_index(&p->sq) & 31) + bbs > 31 ? INLAY_SIGNALED : 0;
@@ -742,8 +742,8 @@ struct send {
 
 /*
  * Any send. flags: FI_TAGGED or FI_MSG, FI_REMOTE_CQ_DATA, FI_INJECT, FI_COMPLETION, a completion level, SILENT.
- * Returns 0; -FI_EAGAIN: no room, or no connection yet; or another negative errno. A peer that has failed
- * makes an error completion, or, of a silent send, the answer.
+ * Returns 0; -FI_EAGAIN: no room, or no connection yet; or another negative errno. If the peer has failed, a
+ * silent send returns the error, and any other makes an error completion.
  */
 ssize_t send_iov(struct fid_ep *fid, const struct iovec *iov, size_t iovs, fi_addr_t dest, uint64_t tag, uint64_t data,
 		 void *context, uint64_t flags);
@@ -792,12 +792,12 @@ INLAY_ALWAYS ssize_t send_short(struct peer *p, uint8_t flags, uint64_t tag, uin
 				    (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 1), 0);
 }
 
-/* As send_short, of a longer message: len at most MEDIUM. flags need not be constant. */
+/* As send_short, for a longer message: len at most MEDIUM. flags need not be constant. */
 ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t data, const void *buf, size_t len,
 		    void *context, uint32_t done);
 #define MEDIUM (INLINE_BYTES - WIRE_MAX)
 
-/* A send of one buffer: the short way, if it is open. flags and inject are constant. */
+/* A send of one buffer, by the short path if possible. flags and inject are constant. */
 INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf, size_t len, fi_addr_t dest,
 			      uint64_t tag, uint64_t data, void *context, int inject)
 {
@@ -844,7 +844,7 @@ int match_grow(struct endpoint *ep); /* to twice the size. 0 or -FI_EAGAIN */
 /* ---- Messages: arrive.c ---- */
 
 /*
- * A message came: its bytes, and the buffer that they lie in, if it can be kept, or NULL. Returns 0; 1 if b was
+ * Handles an incoming message. b: the buffer that holds it, or NULL if it cannot be kept. Returns 0; 1 if b was
  * kept, and ep->spare is to take its place; -FI_EAGAIN if there is no memory for it now.
  */
 int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b);
@@ -853,7 +853,7 @@ int untagged_arrived(struct endpoint *ep, struct peer *p, const struct message *
 
 void arrive_discard(struct endpoint *ep, struct buf *kept); /* nobody wants it */
 
-/* A message meets its receive: there is room for two completions. */
+/* Delivers a message to its receive; there must be room for two completions. */
 void arrive_meet(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op);
 void arrive_matched(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct op *op);
 void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op);
@@ -870,7 +870,7 @@ int offload_open(struct endpoint *ep, const char **why); /* 0 or a negative errn
 int offload_feed(struct endpoint *ep);
 void offload_close(struct endpoint *ep);
 
-/* A tagged message to a peer by_nic: whether it can be matched as it is; if not, it is followed by a stand-in. */
+/* Whether the peer's device can match this tagged message itself. If not, a stand-in follows it. */
 bool offload_takes(const struct send *s);
 int offload_send(struct endpoint *ep, struct peer *p, const struct send *s, size_t len, uint32_t done);
 void offload_stand_in(struct peer *p, uint64_t tag); /* after a message with FLAG_AHEAD; there is room */
@@ -887,7 +887,7 @@ void offload_flush(struct endpoint *ep); /* after completions were taken */
 
 /* ---- atomic.c, progress.c ---- */
 
-/* WIRE_ATOMIC or WIRE_ANSWER. 0, or -FI_EAGAIN: it is to come again. */
+/* Handles WIRE_ATOMIC or WIRE_ANSWER. 0, or -FI_EAGAIN: call again later. */
 int atomic_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
 
 void atomic_step(struct endpoint *ep, struct op *op, int err); /* OP_NATIVE: the device has done a step */

@@ -7,7 +7,7 @@
 #define DEFAULT(type, name, value, ...) value,
 struct settings settings = {SETTINGS(DEFAULT) false};
 
-/* What an endpoint can do, and what of that a caller gets only if it asks: it has a price. */
+/* What an endpoint can do, and which of that a caller must ask for because it costs something. */
 #define ONE_SIDED (FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define TX_CAPS (FI_MSG | FI_TAGGED | FI_SEND | FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_FENCE)
 #define RX_CAPS (FI_MSG | FI_TAGGED | FI_RECV | FI_RMA | FI_ATOMIC | FI_REMOTE_READ | FI_REMOTE_WRITE | \
@@ -72,15 +72,15 @@ static struct fi_info *offer(struct ibv_context *context)
 	return NULL;
 }
 
-/* A hint that names something, and another name. */
+/* Whether a hint names something else. */
 static bool other(const char *hint, const char *have)
 {
 	return hint && strcasecmp(hint, have);
 }
 
 /*
- * What the hints ask for that this device's offer has not; NULL: nothing. have was made by offer(); what the
- * hints leave out is 0.
+ * Names what the hints ask for and this device does not offer; NULL: nothing. have was made by offer(); hints
+ * that were left out are 0.
  */
 static const char *misfit(const struct fi_info *hints, const struct fi_info *have, uint32_t version)
 {
@@ -123,7 +123,7 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	       hints->fabric_attr && other(hints->fabric_attr->name, have->fabric_attr->name) ? "fabric name" : NULL;
 }
 
-/* The capabilities that a caller gets who asks for some of those that there are. */
+/* The capabilities granted to a caller that asks for some of those offered. */
 static uint64_t granted(uint64_t asked, uint64_t have)
 {
 	if (!(asked & (FI_RMA | FI_ATOMIC)))
@@ -239,7 +239,7 @@ struct fi_provider provider = {
 
 #define SET(type, name, ...) settings.name = (type)setting(#name, __VA_ARGS__);
 
-/* The one that is no number. False: it is neither rc nor dc. */
+/* FI_INLAY_TRANSPORT, the only setting that is not a number. False: it is neither rc nor dc. */
 static bool set_transport(void)
 {
 	char *given = NULL;

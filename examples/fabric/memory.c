@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memory.c: registrations of buffers, kept in inlay's cache, which the kernel tells of unmapped memory: what the
- * kernel does not watch is registered for one transfer at a time. Memory that the application registers for its
- * peers. Chunks of bounce buffers and of operations, which are linked when they are free, and stay until the
- * endpoint closes.
+ * memory.c: memory of three kinds. Registrations of buffers are kept in inlay's cache, which learns of unmapped
+ * memory from the kernel; memory that the kernel does not watch is registered for one transfer at a time. Memory
+ * that the application registers for its peers. Bounce buffers and operations come in chunks, are linked when
+ * free, and stay until the endpoint closes.
  */
 #include "fabric.h"
 #include <signal.h>
@@ -11,7 +11,7 @@
 
 /* ---- Registrations ---- */
 
-/* The monitor's thread: it does nothing else, and above all neither allocates nor frees. */
+/* The monitor's thread. It does nothing else; above all it neither allocates nor frees. */
 static void *watching(void *arg)
 {
 	while (inlay_monitor_step((struct inlay_monitor *)arg, -1) >= 0)
@@ -40,7 +40,7 @@ static void watch_start(struct domain *d)
 		FI_INFO(&provider, FI_LOG_MR, "registrations are not kept: %s\n", why);
 }
 
-/* The provider's bytes in a region: 1 if nobody would say that it goes away, so it is not to be found again. */
+/* The provider's word in a region: 1 if the kernel would not report its unmapping, so it must not be reused. */
 static uint32_t *once(const struct inlay_cache_region *r)
 {
 	return (uint32_t *)inlay_cache_bytes(r);
@@ -88,7 +88,7 @@ void regions_fini(struct domain *d)
 	free(d->cache_memory);
 }
 
-/* ---- Memory that the application registers; a key is the device's ---- */
+/* ---- Memory that the application registers; its key is the device's ---- */
 
 static struct mr **bucket(struct domain *d, uint64_t key)
 {
@@ -293,7 +293,7 @@ void ops_fini(struct endpoint *ep)
 	struct op *op;
 	uint32_t n;
 
-	/* What is not over holds its registrations until now. */
+	/* Unfinished operations have held their registrations until now. */
 	for (n = 0; (op = op_at(ep, n)); n++)
 		op_let_go(ep, op);
 	while (ep->chunk_count)

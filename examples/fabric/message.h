@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * message.h: what a receive and its message do when they have met, for the files that bring them together:
- * progress.c (a message comes), recv.c (a receive is posted), untagged.c.
+ * message.h: delivers a message to its receive, for the files that match the two: progress.c (a message
+ * arrives), recv.c (a receive is posted) and untagged.c.
  */
 #ifndef FABRIC_MESSAGE_H_
 #define FABRIC_MESSAGE_H_
 
 #include "fabric.h"
 
-/* Checks a message against the bytes that came. 0, or -FI_EINVAL: not one of ours. */
+/* Checks a message against the bytes received. 0, or -FI_EINVAL: not one of ours. */
 static inline int message_parse(const void *at, uint32_t bytes, struct message *m)
 {
 	const struct wire *wire = (const struct wire *)at;
@@ -45,7 +45,7 @@ static inline int message_parse(const void *at, uint32_t bytes, struct message *
 	return 0;
 }
 
-/* len bytes into an operation's buffers, from the first on. */
+/* Copies len bytes to the start of an operation's buffers. */
 static inline void message_scatter(const struct op *op, const uint8_t *from, size_t len)
 {
 	size_t n;
@@ -66,9 +66,9 @@ INLAY_ALWAYS uint64_t message_cq_flags(uint8_t flags)
 	return flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0;
 }
 
-/* ---- The short way ---- */
+/* ---- The short path ---- */
 
-/* Whether a message is of the usual kind: tagged, its payload here, nobody waiting for FIN. */
+/* Whether a message is of the usual kind: tagged, with its payload, and no FIN wanted. */
 INLAY_ALWAYS bool message_usual(const void *at)
 {
 	uint32_t head;
@@ -77,7 +77,7 @@ INLAY_ALWAYS bool message_usual(const void *at)
 	return INLAY_LIKELY((head & ~((uint32_t)FLAG_DATA << 8)) == (WIRE_EAGER | FLAG_TAGGED << 8));
 }
 
-/* A usual message goes into a plain receive, whose place is still to be given back. False: it does not. */
+/* Delivers a usual message to a plain receive; the caller frees the receive's slot. False: not possible. */
 INLAY_ALWAYS bool message_deliver(struct endpoint *ep, const struct peer *p, const void *at, uint32_t bytes,
 				  const struct op *op)
 {
@@ -103,9 +103,9 @@ INLAY_ALWAYS bool message_deliver(struct endpoint *ep, const struct peer *p, con
 	return true;
 }
 
-/* ---- Messages that nobody has asked for ---- */
+/* ---- Unexpected messages ---- */
 
-/* What one would be kept in, b or another; NULL: no memory. */
+/* The buffer that would keep one, b or another; NULL: no memory. */
 INLAY_ALWAYS struct buf *keep_place(struct endpoint *ep, uint32_t bytes, struct buf *b)
 {
 	if (b && bytes > SMALL_MESSAGE) {
@@ -116,7 +116,7 @@ INLAY_ALWAYS struct buf *keep_place(struct endpoint *ep, uint32_t bytes, struct 
 	return INLAY_UNLIKELY(!ep->small.free) && pool_grow(&ep->small) ? NULL : ep->small.free;
 }
 
-/* It is kept there: returns whether that is b. */
+/* Keeps it there. Returns whether that is b. */
 INLAY_ALWAYS int keep(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b,
 		      struct buf *place)
 {
@@ -129,7 +129,7 @@ INLAY_ALWAYS int keep(struct endpoint *ep, struct peer *p, const void *at, uint3
 	return 0;
 }
 
-/* It was asked for. */
+/* A receive has asked for it. */
 INLAY_ALWAYS void unkeep(struct endpoint *ep, struct buf *kept)
 {
 	buf_give(kept->size == SMALL_MESSAGE ? &ep->small : &ep->bounce, kept);

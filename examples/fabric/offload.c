@@ -2,17 +2,17 @@
 /*
  * offload.c: tagged receives that the device matches (FI_INLAY_TAG_OFFLOAD; ConnectX-5 to -7).
  *
- * Connections receive through an SRQ that matches tags. A receive of one buffer that takes any eager message is
- * put on the device's list, too, by tag/recv.h, if order allows. All tagged messages begin with a TMH:
+ * Connections receive through an SRQ that matches tags. A receive of one buffer that can hold any eager message
+ * also goes on the device's list, by tag/recv.h, if order allows. Tagged messages:
  *
  *   eager     TMH: tag, 30 bits of data | payload        the device puts the payload into the receive's buffer
- *   others    as ever, not to be matched: the content;   rendezvous, FIN wanted, more data
- *             then TMH: tag, STAND_IN                    an empty message, matched in the content's place
+ *   others    the message as without offload;            rendezvous, FIN wanted, more data
+ *             then TMH: tag, STAND_IN                    an empty message, matched in its place
  *
- * What the device does not match comes to the table, as without it. A message knows its kind by its first byte,
- * which is 0 in struct wire: the device leaves all else alone.
+ * A message that the device does not match is matched in the table, as without offload. The first byte tells the
+ * kinds apart: it is 0 in struct wire, and the device then leaves the message alone.
  *
- * A sender follows what its peer's hello says: whether the device matches there, and what stands in a tag for the
+ * A sender follows its peer's hello, which says whether the peer's device matches and which bits of a tag name the
  * sender. So the two need not have the same setting.
  */
 #include "message.h"
@@ -186,7 +186,7 @@ int offload_post(struct endpoint *ep, struct op *op, uint64_t key, uint64_t mask
 	struct ibv_sge sge;
 	int r;
 
-	/* A message that is longer than its receive would end the connection: so none may be. */
+	/* A message longer than its receive would break the connection, so none may be. */
 	if (op->iovs == 1 && op->len >= settings.eager && op->len <= INT32_MAX && o->list.room &&
 	    !region_get(ep->domain, op->buf, op->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, op->region)) {
 		op->regions = 1;
@@ -243,7 +243,7 @@ int offload_parse(const void *at, uint32_t bytes, struct message *m)
 	return 0;
 }
 
-/* What the stand-in of the last message stands for; NULL: nothing has come. */
+/* The message that the last stand-in stands for; NULL: there is none. */
 static struct buf *content_of(struct peer *p)
 {
 	struct buf *content = p->content;
@@ -252,7 +252,7 @@ static struct buf *content_of(struct peer *p)
 	return content;
 }
 
-/* A receive of the device's has its message. */
+/* A receive on the device's list has its message. */
 static void landed(struct endpoint *ep, struct peer *p, const struct inlay_tag_wc *wc)
 {
 	struct op *op = (struct op *)(uintptr_t)wc->wr_id;
@@ -312,7 +312,7 @@ static bool is_message(const struct mlx5_cqe64 *cqe)
 	return cqe->app_op == INLAY_TAG_UNEXPECTED || cqe->app_op == INLAY_TAG_NO_TAG;
 }
 
-/* A message in an entry of the queue, tagged or not. */
+/* A message in an entry of the SRQ, tagged or not. */
 static int queued(struct endpoint *ep, struct peer *p, const struct mlx5_cqe64 *cqe)
 {
 	struct offload *o = ep->offload;
@@ -325,7 +325,7 @@ static int queued(struct endpoint *ep, struct peer *p, const struct mlx5_cqe64 *
 	struct inlay_tag_wc wc;
 	int r = 0;
 
-	/* Once the list has counted it, there must be room for it. */
+	/* Once the list has counted it, there must be room. */
 	if (!place || (inlay_match_count(&ep->match, INLAY_MATCH_POSTED) +
 		       inlay_match_count(&ep->match, INLAY_MATCH_UNEXPECTED) >= ep->match_entries && match_grow(ep)))
 		return -FI_EAGAIN;
@@ -340,7 +340,7 @@ static int queued(struct endpoint *ep, struct peer *p, const struct mlx5_cqe64 *
 	return r;
 }
 
-/* The command queue is lost, and with it what the device had. */
+/* The command queue is lost, and with it the device's list. */
 static void broken(struct endpoint *ep)
 {
 	struct inlay_match_found found;
@@ -355,7 +355,7 @@ static void broken(struct endpoint *ep)
 	ep->offload->list.room = 0;
 }
 
-/* A completion that is not a message in the queue: of a receive on the list, or of a command. */
+/* A completion of a receive on the list, or of a command. */
 void offload_listed(struct endpoint *ep, struct peer *p, const struct mlx5_cqe64 *cqe)
 {
 	struct inlay_tag_wc wc;

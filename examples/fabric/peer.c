@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * peer.c: the other endpoints. A peer is known by its name, whether or not the address vector has it:
- * messages may come before the application learns the address. It has one connection at a time. (With dc.c it is
- * only an address vector, and has a queue pair while it is sent to.)
+ * peer.c: the other endpoints. A peer is known by its address, whether or not the address vector has it, because
+ * messages may come before the application learns the address. It has one connection at a time. (With dc.c it
+ * is only an address vector, and borrows a queue pair for sends.)
  *
  *   IDLE --connect_start, a hello--> CONNECTING --both in RTS--> READY
  *     ^                                   |                        |  an error, a new incarnation, BYE
@@ -10,12 +10,12 @@
  *     |                                               v
  *     +--address removed---- FAILED <--all flushed-- FAILING
  *
- * A queue pair that fails may hold an entry of the shared receive queue, for a message that has come half
- * way. The device gives it back, then says that there are no more (IBV_EVENT_QP_LAST_WQE_REACHED). Only
- * then is the last WQE posted whose completion is awaited.
+ * A queue pair that fails may hold an entry of the shared receive queue, for a message that has arrived in
+ * part. The device returns the entry, then reports that it holds no more (IBV_EVENT_QP_LAST_WQE_REACHED). Only
+ * then is a last WQE posted, and its completion awaited.
  *
- * A peer that failed stays so: every operation to it ends in its error, until its address is removed from
- * the address vector or it says hello anew.
+ * A failed peer stays failed, and every operation to it ends with its error, until its address is removed from
+ * the address vector or it sends a new hello.
  */
 #include "message.h"
 
@@ -110,7 +110,7 @@ void peer_forget(struct endpoint *ep, fi_addr_t addr)
 		p->state = PEER_IDLE;
 }
 
-/* Whether an operation to a peer is not over, or not known to be. */
+/* Whether an operation to a peer is unfinished, or not known to be finished. */
 static bool busy(struct peer *p)
 {
 	struct op *op;
@@ -150,7 +150,7 @@ out:
 
 /* ---- Connections ---- */
 
-/* Closes a connection, or what there is of it. */
+/* Closes a connection, even a half-made one. */
 static void peer_close(struct peer *p)
 {
 	struct endpoint *ep = p->ep;

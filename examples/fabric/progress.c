@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * progress.c: what the device has completed.
+ * progress.c: handles the device's completions.
  */
 #include "message.h"
 
@@ -33,7 +33,7 @@ int progress_feed(struct endpoint *ep, struct inlay_srq *srq)
 	return 0;
 }
 
-/* Entry `index` is free and takes the spare buffer in place of the one that was kept. */
+/* Entry `index` is free. It takes the spare buffer in place of the one that was kept. */
 APART void progress_replace(struct endpoint *ep, struct inlay_srq *srq, uint32_t index)
 {
 	struct ibv_sge sge = sge_of(ep->spare);
@@ -45,7 +45,7 @@ APART void progress_replace(struct endpoint *ep, struct inlay_srq *srq, uint32_t
 
 /* ---- Messages ---- */
 
-/* A datagram: copied, since what it tells may move other completions. */
+/* A datagram. It is copied, since handling it may move other completions. */
 static APART void datagram(struct endpoint *ep, const struct mlx5_cqe64 *cqe, const struct buf *b)
 {
 	uint32_t bytes = inlay_cqe_byte_count(cqe);
@@ -62,7 +62,7 @@ static APART void datagram(struct endpoint *ep, const struct mlx5_cqe64 *cqe, co
 }
 
 /*
- * A usual message, of at least a header, finds its receive and goes straight into its buffer, or is kept.
+ * Delivers a usual message, of at least a header, straight to its receive's buffer, or keeps it.
  * Returns as arrive_any.
  */
 INLAY_ALWAYS int usual(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b)
@@ -90,7 +90,7 @@ INLAY_ALWAYS int usual(struct endpoint *ep, struct peer *p, const void *at, uint
 	return 0;
 }
 
-/* A short message, which is in the CQE. False: it is not of the usual kind. */
+/* A short message, which lies in the CQE. False: it is not of the usual kind. */
 INLAY_ALWAYS bool received_short(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 {
 	struct peer *p = (struct peer *)inlay_qpn_table_find(&ep->qpns, inlay_cqe_qpn(cqe));
@@ -141,7 +141,7 @@ static CALLED int received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	return 0;
 }
 
-/* ---- What was sent, and all that failed ---- */
+/* ---- Sends, and everything that failed ---- */
 
 static int errno_of(uint8_t syndrome)
 {
@@ -188,7 +188,7 @@ static void ended(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 
 /* ---- All of it ---- */
 
-/* Time is looked at now and then: more often while somebody is awaited. */
+/* The clock is read now and then, more often while a peer is awaited. */
 static APART void look_around(struct endpoint *ep)
 {
 	connect_step(ep);

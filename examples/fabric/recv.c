@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * recv.c: receives are posted, cancelled, and fail with the peer that they name; peek, claim and discard. What is
- * matched of a tagged one are 64 bits:
+ * recv.c: posting and cancelling receives, failing them with the peer that they name; peek, claim and discard.
+ * 64 bits of a tagged receive are matched:
  *
  *    63        48 47                                  0
  *   +------------+-------------------------------------+
@@ -11,7 +11,7 @@
  *   +--------------------------------------------------+
  *
  * The table is told which bits all receives ignore, so that a receive that ignores no others is exact. The
- * first receive shows them; one that ignores fewer makes the table anew.
+ * first receive sets them; one that ignores fewer rebuilds the table.
  */
 #include "message.h"
 
@@ -95,7 +95,7 @@ void recv_end_early(struct endpoint *ep, struct op *op, int err)
 		op_give(ep, op);
 }
 
-/* What a receive is matched by. from: the sender that it names, or NULL. 0 or a negative errno. */
+/* The bits that match a receive. from: the sender that it names, or NULL. 0 or a negative errno. */
 static int key_of(struct endpoint *ep, fi_addr_t source, uint64_t tag, uint64_t ignore, uint64_t flags, uint64_t *key,
 		  uint64_t *mask, struct peer **from)
 {
@@ -125,7 +125,7 @@ static void end_one(struct endpoint *ep, struct inlay_match_found *found, int er
 	recv_end_early(ep, (struct op *)(uintptr_t)found->cookie, err);
 }
 
-/* Posts any receive, or gives it the message that is there. */
+/* Posts any receive, or delivers a kept message to it. */
 static ssize_t post_any(struct endpoint *ep, struct op *op, uint64_t key, uint64_t mask, const struct peer *from)
 {
 	struct inlay_match_found found;
@@ -142,12 +142,12 @@ static ssize_t post_any(struct endpoint *ep, struct op *op, uint64_t key, uint64
 	}
 	if (r)
 		arrive_meet_kept(ep, (struct buf *)(uintptr_t)found.cookie, op);
-	else if (from && from->state >= PEER_FAILING) /* which nobody else can match */
+	else if (from && from->state >= PEER_FAILING) /* which no other sender can match */
 		end_one(ep, &found, from->err);
 	return 0;
 }
 
-/* ---- The short way ---- */
+/* ---- The short path ---- */
 
 /* Posts a plain receive, for which the next free op is filled, while messages are kept. */
 static CALLED ssize_t post_kept(struct endpoint *ep, uint64_t key)
@@ -183,9 +183,9 @@ static CALLED ssize_t recv_any(struct fid_ep *fid, void *buf, size_t len, void *
 }
 
 /*
- * fi_trecv. The short way is that of a receive that ignores what all ignore, and names its sender where
- * senders are matched: the table then finds its message by one look-up. The compiler sees that it finds none
- * when none is kept.
+ * fi_trecv. The short path is for a receive that ignores what all ignore, and that names its sender where
+ * senders are matched. The table then finds its message by one lookup, which the compiler drops when none
+ * is kept.
  */
 ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
 		    uint64_t ignore, void *context)
@@ -243,7 +243,7 @@ static ssize_t peek(struct endpoint *ep, uint64_t key, uint64_t mask, uint64_t t
 	return 0;
 }
 
-/* What a peek has claimed, under the same context. */
+/* The message that a peek has claimed with the same context. */
 static ssize_t claim(struct endpoint *ep, struct op *op, uint64_t flags)
 {
 	struct buf *kept = (struct buf *)((struct fi_context *)op->context)->internal[0];
@@ -312,7 +312,7 @@ ssize_t recv_iov(struct fid_ep *fid, const struct iovec *iov, size_t iovs, fi_ad
 	return leave(ep, receive(ep, iov, iovs, source, tag, ignore, context, flags));
 }
 
-/* ---- The end ---- */
+/* ---- Cancelling ---- */
 
 void recv_end(struct endpoint *ep, struct op *op, int err)
 {

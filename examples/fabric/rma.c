@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rma.c: fi_read, fi_write and their kin: the device's RDMA, one WQE for each piece of local memory.
+ * rma.c: fi_read, fi_write and their variants: the device's RDMA, one WQE for each piece of local memory.
  *
  *   inline      the bytes to write lie in the WQE               up to RMA_INLINE
  *   bounced     they are copied to a registered buffer           with FI_INJECT
  *   in place    the device reads or writes the caller's memory   with its descriptor, or a registration of ours
  *
- * The last WQE says when it is done: a connection keeps the order. Data for the peer's CQ follow as a
- * message, which comes after the bytes. What was written has arrived when the peer's device says so: that is
- * all that FI_DELIVERY_COMPLETE asks for.
+ * The last WQE's completion ends the operation, since a connection keeps the order. Data for the peer's CQ
+ * follow in a message, which arrives after the bytes. FI_DELIVERY_COMPLETE asks for no more than the peer's
+ * device acknowledging a write.
  */
 #include "fabric.h"
 
@@ -27,7 +27,7 @@ struct rma {
 	uint64_t flags;           /* FI_READ or FI_WRITE, FI_REMOTE_CQ_DATA, FI_INJECT, FI_COMPLETION, SILENT */
 };
 
-/* What is posted of it, and what its last completion means. */
+/* How much of it is posted, and what its last completion means. */
 struct work {
 	const struct iovec *iov;
 	size_t iovs;
@@ -138,7 +138,7 @@ static int post_in_place(struct endpoint *ep, struct peer *p, const struct rma *
 	return 0;
 }
 
-/* ---- What the application calls ---- */
+/* ---- Calls of the application ---- */
 
 static ssize_t rma_any(struct endpoint *ep, const struct rma *r)
 {

@@ -5,11 +5,11 @@
  *   inline      header and payload in the WQE                            up to INLINE_BYTES with the header
  *   eager       both copied to a bounce buffer of the sender's           up to FI_INLAY_EAGER
  *   rendezvous  the buffer is registered; its address and key go out,    any
- *               the receiver reads and says FIN
+ *               the receiver reads and sends FIN
  *
- * A send completes when the peer's device has acknowledged it (FI_TRANSMIT_COMPLETE), or at once when the
- * caller wants no more than its buffer back (FI_INJECT_COMPLETE). For FI_DELIVERY_COMPLETE an eager message
- * asks for FIN, too; for FI_MATCH_COMPLETE all messages take the rendezvous.
+ * A send completes when the peer's device has acknowledged it (FI_TRANSMIT_COMPLETE), or at once if the caller
+ * only wants its buffer back (FI_INJECT_COMPLETE). For FI_DELIVERY_COMPLETE an eager message asks for FIN
+ * too; for FI_MATCH_COMPLETE all messages use rendezvous.
  */
 #include "fabric.h"
 
@@ -18,14 +18,14 @@
 void send_defaults(struct endpoint *ep)
 {
 	ep->tx_done = done_flags(ep, FI_SEND, ep->tx_flags);
-	if (!ep->lock && !ep->offload) /* else nobody could look at it without the lock */
+	if (!ep->lock && !ep->offload) /* else it must not be read without the lock */
 		ep->rx_plain = !ep->counters[COUNT_RECV] && (!ep->rx_selective || ep->rx_flags & FI_COMPLETION);
 	ep->recv_addrs = ep->rx_plain ? ep->addrs : 0;
 	ep->inject_addrs = ep->counters[COUNT_SEND] ? 0 : ep->addrs;
 	ep->short_addrs = ep->tx_flags & LEVELS ? 0 : ep->addrs;
 }
 
-/* What precedes the payload: a struct wire, and those of the others that its flags name. */
+/* What precedes the payload: a struct wire, and the extras that its flags name. */
 struct header {
 	struct wire wire;
 	uint64_t data, handle;
@@ -43,7 +43,7 @@ static uint8_t wire_flags(const struct peer *p, const struct send *s)
  *   +0   ctrl    SEND
  *   +16  inline  byte count | struct wire | (data) | (handle) | payload      wraps at the end of the ring
  *
- * With dc, an address vector precedes it, and the immediate says from whom it is.
+ * With dc, an address vector precedes it, and the immediate names the sender.
  *
  * h    its flags say which extras are there
  * len  bytes of all pieces of the payload
@@ -143,7 +143,7 @@ void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle)
 		WARN(FI_LOG_EP_DATA, "FIN of a message that nobody waits for\n");
 }
 
-/* Registers what is sent, and says where it is. 0 or a negative errno. */
+/* Registers the payload and describes where it is. 0 or a negative errno. */
 static int make_segments(struct endpoint *ep, struct op *op, const struct send *s, struct segment *segment)
 {
 	size_t i;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * stubs.h: what libfabric calls without a look whether it is there, and this provider does not have: each
- * says -FI_ENOSYS. Of the others, which stay NULL, libfabric says so itself.
+ * stubs.h: operations that libfabric calls without a check for NULL and that this provider lacks. Each returns
+ * -FI_ENOSYS. For the others, which stay NULL, libfabric returns it by itself.
  */
 #define NO(type, name, ...)                     \
 	static inline type name(__VA_ARGS__)    \

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * untagged.c: untagged receives and messages stand in two lists, in order: the first receive takes the first
- * message, unless it names another sender. A multi-receive stays the first until its buffer is used up.
+ * untagged.c: two lists hold untagged receives and messages, in order. The first receive takes the first
+ * message, unless it names another sender. A multi-receive stays first until its buffer is used up.
  */
 #include "message.h"
 
-/* The buffer of a multi-receive is the application's again. FI_RECV would say that a message has come. */
+/* Gives the buffer of a multi-receive back to the application. FI_RECV would mean that a message has come. */
 static void multi_end(struct endpoint *ep, struct op *op)
 {
 	if (op->told && !cq_room(ep->rx_cq, 1))
@@ -35,7 +35,7 @@ static struct op *unlist(struct endpoint *ep, struct op **at)
 	return op;
 }
 
-/* A message goes into a part of what is left of a multi-receive, which has an operation of its own. */
+/* Delivers a message to the next part of a multi-receive, with an operation of its own. */
 static void multi_meet(struct endpoint *ep, struct peer *p, const struct message *m, struct op **at)
 {
 	struct op *op = *at, *part = op_take(ep, OP_RECV);
@@ -92,7 +92,7 @@ int untagged_arrived(struct endpoint *ep, struct peer *p, const struct message *
 	return r;
 }
 
-/* Posts an untagged receive, and gives it what has been kept for it. */
+/* Posts an untagged receive, and delivers kept messages to it. */
 ssize_t untagged_post(struct endpoint *ep, struct op *op)
 {
 	struct buf **at = &ep->kept_head, *kept;

@@ -3,10 +3,10 @@
  * wait.c: sleeping until there is something in a completion queue: fi_cq_sread, fi_trywait and its file
  * descriptor, fi_cq_signal.
  *
- * A queue that can be waited for has an epoll descriptor of its own, in which are the completion channels
- * of its endpoints' devices and an eventfd for fi_cq_signal. The device tells once of a CQ that was armed.
- * So whoever sleeps arms first, then looks once more. Nobody sleeps while hellos are to be repeated or
- * something waits for room.
+ * A queue that can be waited for has an epoll descriptor of its own, which holds the completion channels of
+ * its endpoints' devices and an eventfd for fi_cq_signal. The device reports once for each arming of a CQ.
+ * So a sleeper arms first, then polls once more. It does not sleep while hellos must be repeated or anything
+ * waits for room.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -89,7 +89,7 @@ int wait_control(struct fid *fid, int command, void *arg)
 
 /* ---- Waiting ---- */
 
-/* Takes the events that have come, and asks for the next. */
+/* Takes the events that have come, and arms for the next. */
 static void arm(struct endpoint *ep)
 {
 	struct ibv_cq *cq;
@@ -102,7 +102,7 @@ static void arm(struct endpoint *ep)
 	inlay_cq_arm(&ep->cq, 0);
 }
 
-/* 0: it may be slept until the descriptor is readable. -FI_EAGAIN: it may not. */
+/* 0: the caller may sleep until the descriptor is readable. -FI_EAGAIN: it may not. */
 static int may_sleep(struct cq *cq)
 {
 	bool busy = false;
@@ -138,7 +138,7 @@ int wait_try(struct fid_fabric *fabric, struct fid **fids, int count)
 	return err;
 }
 
-/* cond, a number of entries, is a hint that we do not take. */
+/* cond, a number of entries, is a hint that is ignored. */
 ssize_t wait_read(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source, const void *cond, int timeout)
 {
 	struct cq *cq = container_of(fid, struct cq, fid);
