@@ -1,0 +1,698 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * faults.c: every set-up function, with the k-th call that it makes failing, for each k until none fails.
+ *
+ * The calls that the headers make to libibverbs, libmlx5 and the kernel are macros here. One of them fails on demand, and what they
+ * open and close is counted. After a failure the function has returned the errno of that call and a reason, nothing is left open,
+ * objects that must not change have not, and the same call succeeds once nothing fails. buf, match and tag make no such calls.
+ * plugin.t tests inlay_plugin_load.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <linux/userfaultfd.h>
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+
+#define ERROR EUCLEAN /* nobody else's */
+
+static struct {
+	unsigned calls, k;      /* the k-th call fails; 0: none */
+	const char *failed;     /* its name */
+	int live;               /* opened less closed */
+	const char *all[64];    /* what has failed so far */
+	unsigned num;
+} faults;
+
+static int fails(const char *name)
+{
+	unsigned i;
+
+	if (!faults.k || ++faults.calls != faults.k)
+		return 0;
+	faults.failed = name;
+	for (i = 0; i < faults.num && strcmp(faults.all[i], name); i++)
+		;
+	if (i == faults.num)
+		faults.all[faults.num++] = name;
+	errno = ERROR;
+	return 1;
+}
+
+/* By what a call returns: an errno, a truth, a pointer, a descriptor. Calls that close never fail */
+#define ERRNO(name, ...) (fails(#name) ? ERROR : name(__VA_ARGS__))
+#define TRUTH(name, ...) (!fails(#name) && name(__VA_ARGS__))
+#define COUNTED(name, none, call) (fails(name) ? (none) : (faults.live++, (call)))
+#define OPENS(name, ...) ((__typeof__(name(__VA_ARGS__)))COUNTED(#name, NULL, name(__VA_ARGS__)))
+#define MINUS(name, ...) (fails(#name) ? -1 : name(__VA_ARGS__))
+#define CLOSES(name, ...) (faults.live--, name(__VA_ARGS__))
+
+/* Not a macro with arguments: a plugin has a member of that name */
+static int close_counted(int fd)
+{
+	return CLOSES(close, fd);
+}
+
+#undef ibv_query_port
+#undef ibv_reg_mr
+#define ibv_query_port(c, p, a) (fails("ibv_query_port") ? ERROR : ___ibv_query_port(c, p, a))
+#define ibv_reg_mr(p, a, l, f) COUNTED("ibv_reg_mr", (struct ibv_mr *)NULL, __ibv_reg_mr(p, a, l, f, 0))
+#define ibv_query_device(...) ERRNO(ibv_query_device, __VA_ARGS__)
+#define ibv_query_device_ex(...) ERRNO(ibv_query_device_ex, __VA_ARGS__)
+#define ibv_query_ece(...) ERRNO(ibv_query_ece, __VA_ARGS__)
+#define ibv_query_gid_ex(...) ERRNO(ibv_query_gid_ex, __VA_ARGS__)
+#define ibv_query_qp(...) ERRNO(ibv_query_qp, __VA_ARGS__)
+#define ibv_get_srq_num(...) ERRNO(ibv_get_srq_num, __VA_ARGS__)
+#define ibv_modify_qp(...) ERRNO(ibv_modify_qp, __VA_ARGS__)
+#define ibv_set_ece(qp, ece) (fails("ibv_set_ece") ? ERROR : 0) /* the software device has no such options */
+#define mlx5dv_init_obj(...) ERRNO(mlx5dv_init_obj, __VA_ARGS__)
+#define mlx5dv_query_device(...) ERRNO(mlx5dv_query_device, __VA_ARGS__)
+#define mlx5dv_devx_general_cmd(...) ERRNO(mlx5dv_devx_general_cmd, __VA_ARGS__)
+#define mlx5dv_devx_obj_modify(...) ERRNO(mlx5dv_devx_obj_modify, __VA_ARGS__)
+#define mlx5dv_devx_obj_query(...) ERRNO(mlx5dv_devx_obj_query, __VA_ARGS__)
+#define mlx5dv_devx_qp_query(...) ERRNO(mlx5dv_devx_qp_query, __VA_ARGS__)
+#define mlx5dv_devx_srq_query(...) ERRNO(mlx5dv_devx_srq_query, __VA_ARGS__)
+#define mlx5dv_devx_query_eqn(...) ERRNO(mlx5dv_devx_query_eqn, __VA_ARGS__)
+#define mlx5dv_devx_subscribe_devx_event(...) ERRNO(mlx5dv_devx_subscribe_devx_event, __VA_ARGS__)
+#define mlx5dv_is_supported(...) TRUTH(mlx5dv_is_supported, __VA_ARGS__)
+#define ibv_alloc_mw(...) OPENS(ibv_alloc_mw, __VA_ARGS__)
+#define ibv_alloc_parent_domain(...) OPENS(ibv_alloc_parent_domain, __VA_ARGS__)
+#define ibv_alloc_td(...) OPENS(ibv_alloc_td, __VA_ARGS__)
+#define ibv_create_ah(...) OPENS(ibv_create_ah, __VA_ARGS__)
+#define ibv_create_comp_channel(...) OPENS(ibv_create_comp_channel, __VA_ARGS__)
+#define ibv_create_cq(...) OPENS(ibv_create_cq, __VA_ARGS__)
+#define ibv_create_flow(...) OPENS(ibv_create_flow, __VA_ARGS__)
+#define ibv_create_qp_ex(...) OPENS(ibv_create_qp_ex, __VA_ARGS__)
+#define ibv_create_rwq_ind_table(...) OPENS(ibv_create_rwq_ind_table, __VA_ARGS__)
+#define ibv_reg_dm_mr(...) OPENS(ibv_reg_dm_mr, __VA_ARGS__)
+#define mlx5dv_create_qp(...) OPENS(mlx5dv_create_qp, __VA_ARGS__)
+#define mlx5dv_open_device(...) OPENS(mlx5dv_open_device, __VA_ARGS__)
+#define mlx5dv_devx_alloc_uar(...) OPENS(mlx5dv_devx_alloc_uar, __VA_ARGS__)
+#define mlx5dv_devx_obj_create(...) OPENS(mlx5dv_devx_obj_create, __VA_ARGS__)
+#define mlx5dv_devx_umem_reg_ex(...) OPENS(mlx5dv_devx_umem_reg_ex, __VA_ARGS__)
+#define mmap(...) COUNTED("mmap", MAP_FAILED, mmap(__VA_ARGS__))
+#define syscall(...) COUNTED("syscall", -1, syscall(__VA_ARGS__))
+#define eventfd(...) COUNTED("eventfd", -1, eventfd(__VA_ARGS__))
+#define ioctl(...) MINUS(ioctl, __VA_ARGS__)
+#define fcntl(...) MINUS(fcntl, __VA_ARGS__)
+#define close close_counted
+#define munmap(...) CLOSES(munmap, __VA_ARGS__)
+#define ibv_close_device(...) CLOSES(ibv_close_device, __VA_ARGS__)
+#define ibv_dealloc_mw(...) CLOSES(ibv_dealloc_mw, __VA_ARGS__)
+#define ibv_dealloc_pd(...) CLOSES(ibv_dealloc_pd, __VA_ARGS__)
+#define ibv_dealloc_td(...) CLOSES(ibv_dealloc_td, __VA_ARGS__)
+#define ibv_dereg_mr(...) CLOSES(ibv_dereg_mr, __VA_ARGS__)
+#define ibv_destroy_ah(...) CLOSES(ibv_destroy_ah, __VA_ARGS__)
+#define ibv_destroy_comp_channel(...) CLOSES(ibv_destroy_comp_channel, __VA_ARGS__)
+#define ibv_destroy_cq(...) CLOSES(ibv_destroy_cq, __VA_ARGS__)
+#define ibv_destroy_flow(...) CLOSES(ibv_destroy_flow, __VA_ARGS__)
+#define ibv_destroy_qp(...) CLOSES(ibv_destroy_qp, __VA_ARGS__)
+#define ibv_destroy_rwq_ind_table(...) CLOSES(ibv_destroy_rwq_ind_table, __VA_ARGS__)
+#define mlx5dv_devx_free_uar(...) CLOSES(mlx5dv_devx_free_uar, __VA_ARGS__)
+#define mlx5dv_devx_obj_destroy(...) CLOSES(mlx5dv_devx_obj_destroy, __VA_ARGS__)
+#define mlx5dv_devx_umem_dereg(...) CLOSES(mlx5dv_devx_umem_dereg, __VA_ARGS__)
+
+#include "common.h"
+#include "devx/rig.h"
+#include <inlay/task.h>
+
+/* What a set-up function is given, and makes */
+static struct {
+	struct end a, b;
+	struct ibv_cq *ibcq, *wqcq;
+	struct ibv_qp *rc, *raw, *dci, *dct;
+	struct ibv_srq *ibsrq, *xrc;
+	struct ibv_xrcd *xrcd;
+	struct ibv_wq *wqs[3], *strides;
+	struct ibv_dm *ibdm;
+	struct inlay_uar uar, rawuar, dciuar;
+	struct inlay_cq cq;
+	struct inlay_sq sq;
+	struct inlay_rq rq;
+	struct inlay_srq srq;
+	struct inlay_striding striding;
+	struct inlay_av av;
+	struct inlay_dm dm;
+	struct inlay_clock clock;
+	struct inlay_atomics atomics;
+	struct inlay_connect_record here, there, datagrams;
+	struct inlay_connect_attr attr;
+	struct inlay_rss rss;
+	struct ibv_flow *flow;
+	struct inlay_mmap map;
+	struct inlay_cache_region region;
+	struct inlay_monitor monitor;
+	struct inlay_task_host host;
+	struct inlay_task_worker worker;
+	struct inlay_task_conn conn;
+	struct inlay_task_host_params hp;
+	struct inlay_task_worker_params wp;
+	void *host_memory, *worker_memory, *conn_memory, *map_memory;
+	uint8_t *page;
+	uint32_t number;
+	struct ibv_context *commands;
+	struct inlay_devx_uar duar;
+	struct inlay_devx_umem umem;
+	struct inlay_devx_cq dcq;
+	struct inlay_devx_cq_attr dcqa;
+	struct inlay_devx_qp dqp;
+	struct inlay_devx_qp_attr dqpa;
+	struct inlay_devx_rmp rmp;
+	struct inlay_devx_rmp_attr rmpa;
+	struct inlay_devx_dct ddct;
+	struct inlay_devx_dct_attr dcta;
+	struct inlay_devx_mkey key;
+	struct inlay_devx_mkey_attr keya;
+	struct inlay_devx_psv psv;
+	struct inlay_devx_path path;
+	struct mlx5dv_devx_event_channel *channel;
+} s;
+
+static const struct mlx5dv_striding_rq_init_attr shape = {.single_stride_log_num_of_bytes = 6, .single_wqe_log_num_of_strides = 9};
+
+/* ---- the functions ---- */
+
+#define RUN(name) static int name(UNUSED const char **why)
+#define UNDO(name) static void name(void)
+
+RUN(uar_create) { return inlay_uar_create(&s.uar, dev.pd, INLAY_UAR_SERIAL, why); }
+UNDO(uar_destroy) { must(inlay_uar_destroy(&s.uar, NULL)); }
+RUN(uar_from_qp) { return inlay_uar_from_qp(&s.uar, s.rc, why); }
+RUN(cq_from_cq) { return inlay_cq_from_cq(&s.cq, s.ibcq, why); }
+RUN(sq_from_qp) { return inlay_sq_from_qp(&s.sq, s.rc, &s.uar, &s.cq, why); }
+RUN(sq_from_raw) { return inlay_sq_from_qp(&s.sq, s.raw, &s.rawuar, &s.cq, why); }
+RUN(sq_from_dci) { return inlay_sq_from_qp(&s.sq, s.dci, &s.dciuar, NULL, why); }
+UNDO(sq_fini) { inlay_sq_fini(&s.sq); }
+RUN(rq_from_qp) { return inlay_rq_from_qp(&s.rq, s.rc, &s.cq, why); }
+RUN(rq_from_wq) { return inlay_rq_from_wq(&s.rq, s.wqs[0], NULL, why); }
+UNDO(rq_fini) { inlay_rq_fini(&s.rq); }
+RUN(striding_from_wq) { return inlay_striding_from_wq(&s.striding, s.strides, &shape, NULL, why); }
+RUN(srq_from_srq) { return inlay_srq_from_srq(&s.srq, s.ibsrq, &s.cq, why); }
+UNDO(srq_fini) { inlay_srq_fini(&s.srq); }
+RUN(dm_from_dm) { return inlay_dm_from_dm(&s.dm, s.ibdm, why); }
+RUN(clock_map) { return inlay_clock_map(&s.clock, dev.ctx, why); }
+UNDO(clock_unmap) { must(inlay_clock_unmap(&s.clock)); }
+RUN(atomics_query) { return inlay_atomics_query(&s.atomics, dev.ctx, why); }
+RUN(qp_user_index) { return inlay_qp_user_index(s.rc, &s.number, why); }
+RUN(srq_user_index) { return inlay_srq_user_index(s.xrc, &s.number, why); }
+RUN(pdn_from_pd) { return inlay_pdn_from_pd(&s.number, dev.pd); }
+RUN(srqn_from_srq) { return inlay_srqn_from_srq(&s.number, s.ibsrq); }
+
+RUN(connect_port) { return inlay_connect_port(&s.here, dev.ctx, 1, dev.gid_index, why); }
+RUN(connect_best) { return inlay_connect_port(&s.here, dev.ctx, 1, -1, why); }
+RUN(connect_local) { return inlay_connect_local(&s.here, s.rc, &s.attr, why); }
+RUN(connect_rts) { return inlay_connect_rts(s.rc, &s.here, &s.there, &s.attr, why); }
+RUN(connect_pair) { return inlay_connect_pair(s.a.qp, s.b.qp, &s.attr, why); }
+RUN(connect_dci) { return inlay_connect_dc(&s.here, s.dci, 0, &s.attr, why); }
+RUN(connect_dct) { return inlay_connect_dc(&s.here, s.dct, 1, &s.attr, why); }
+RUN(connect_av) { return inlay_connect_av(&s.av, dev.pd, &s.datagrams, &s.datagrams, NULL, why); }
+UNDO(rc_reset) { qp_to(s.rc, IBV_QPS_RESET); }
+UNDO(rc_init)
+{
+	rc_reset();
+	must(inlay_connect_local(&s.here, s.rc, &s.attr, NULL));
+	s.here.ece_vendor = s.there.ece_vendor = 0x15b3;
+	s.here.ece_options = s.there.ece_options = 1;
+}
+UNDO(pair_reset) { qp_to(s.a.qp, IBV_QPS_RESET); qp_to(s.b.qp, IBV_QPS_RESET); }
+UNDO(dci_reset) { qp_to(s.dci, IBV_QPS_RESET); }
+
+/* A DC target goes up only once, and one that failed is good for nothing */
+UNDO(dct_again)
+{
+	struct ibv_qp_init_attr_ex a;
+	struct mlx5dv_qp_init_attr dv;
+
+	if (s.dct)
+		must(ibv_destroy_qp(s.dct));
+	memset(&a, 0, sizeof(a));
+	memset(&dv, 0, sizeof(dv));
+	a.qp_type = IBV_QPT_DRIVER;
+	a.send_cq = a.recv_cq = s.ibcq;
+	a.srq = s.ibsrq;
+	a.pd = dev.pd;
+	a.comp_mask = IBV_QP_INIT_ATTR_PD;
+	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+	dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;
+	dv.dc_init_attr.dct_access_key = 1;
+	s.dct = mlx5dv_create_qp(dev.ctx, &a, &dv);
+	assert_non_null(s.dct);
+}
+
+RUN(rss_create) { return inlay_rss_create(&s.rss, dev.pd, s.wqs, 3, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4, why); }
+UNDO(rss_destroy) { must(inlay_rss_destroy(&s.rss, NULL)); }
+RUN(flow_create)
+{
+	struct inlay_flow_match match;
+
+	memset(&match, 0, sizeof(match));
+	match.type = 0x0800;
+	return inlay_flow_create(&s.flow, s.raw, &match, why);
+}
+UNDO(flow_destroy) { must(ibv_destroy_flow(s.flow)); }
+
+RUN(mmap_start) { return inlay_mmap_start(&s.map); }
+UNDO(mmap_stop) { must(inlay_mmap_stop(&s.map)); }
+RUN(cache_reg) { return inlay_cache_reg_mr(dev.pd, &s.region); }
+UNDO(cache_dereg) { must(inlay_cache_dereg_mr(dev.pd, &s.region)); }
+RUN(monitor_init) { return inlay_monitor_init(&s.monitor, NULL, 0, why); }
+RUN(monitor_watch) { return inlay_monitor_watch(&s.monitor, (uintptr_t)s.page, 4096); }
+UNDO(monitor_fini) { inlay_monitor_fini(&s.monitor); }
+
+RUN(host_create) { return inlay_task_host_create(&s.host, s.host_memory, inlay_task_host_size(&s.hp), dev.pd, &s.hp, why); }
+UNDO(host_destroy) { must(inlay_task_host_destroy(&s.host)); }
+RUN(worker_create) { return inlay_task_worker_create(&s.worker, s.worker_memory, inlay_task_worker_size(&s.wp), dev.pd, &s.wp, why); }
+UNDO(worker_destroy) { must(inlay_task_worker_destroy(&s.worker)); }
+RUN(conn_create) { return inlay_task_conn_create(&s.conn, s.conn_memory, inlay_task_conn_size(&s.wp), &s.worker, why); }
+UNDO(conn_destroy) { must(inlay_task_conn_destroy(&s.conn)); }
+
+/* Of objects that keep the reason: as a text */
+static int told(int err, const struct inlay_devx_error *error, const char **why)
+{
+	static char text[INLAY_DEVX_TEXT];
+
+	if (err && error->err == err)
+		*why = inlay_devx_error_text(error, text, sizeof(text));
+	return err;
+}
+
+RUN(devx_open) { return inlay_devx_open(dev.ctx->device, &s.commands); }
+UNDO(devx_close) { must(ibv_close_device(s.commands)); }
+RUN(devx_uar_alloc) { return inlay_devx_uar_alloc(&s.duar, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL); }
+UNDO(devx_uar_free) { must(inlay_devx_uar_free(&s.duar)); }
+RUN(umem_reg) { return inlay_devx_umem_reg(&s.umem, dev.ctx, s.page, 4096, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE); }
+UNDO(umem_dereg) { must(inlay_devx_umem_dereg(&s.umem)); }
+RUN(devx_cq) { return told(inlay_devx_cq_create(&s.dcq, dev.ctx, &s.dcqa), &s.dcq.error, why); }
+UNDO(devx_cq_destroy) { must(inlay_devx_cq_destroy(&s.dcq)); }
+RUN(devx_qp) { return told(inlay_devx_qp_create(&s.dqp, dev.ctx, &s.dqpa), &s.dqp.error, why); }
+UNDO(devx_qp_destroy) { must(inlay_devx_qp_destroy(&s.dqp)); }
+RUN(devx_up) { return told(inlay_devx_qp_connect_self(&s.dqp, &s.path), &s.dqp.error, why); }
+UNDO(devx_down) { must(inlay_devx_qp_to_reset(&s.dqp)); }
+RUN(devx_rmp) { return told(inlay_devx_rmp_create(&s.rmp, dev.ctx, &s.rmpa), &s.rmp.error, why); }
+UNDO(devx_rmp_destroy) { must(inlay_devx_rmp_destroy(&s.rmp)); }
+RUN(devx_dct) { return told(inlay_devx_dct_create(&s.ddct, dev.ctx, &s.dcta, &s.path), &s.ddct.error, why); }
+UNDO(devx_dct_destroy) { must(inlay_devx_dct_destroy(&s.ddct)); }
+RUN(devx_mkey) { return told(inlay_devx_mkey_create(&s.key, dev.ctx, &s.keya), &s.key.error, why); }
+UNDO(devx_mkey_destroy) { must(inlay_devx_mkey_destroy(&s.key)); }
+RUN(devx_psv) { return told(inlay_devx_psv_create(&s.psv, dev.ctx, rig.pdn), &s.psv.error, why); }
+UNDO(devx_psv_destroy) { must(inlay_devx_psv_destroy(&s.psv)); }
+RUN(devx_query)
+{
+	struct inlay_query_qp_out out;
+
+	return told(context(&s.dqp, QP, qpn, &out), &s.dqp.error, why);
+}
+RUN(devx_address)
+{
+	struct inlay_connect_record at;
+
+	return told(inlay_devx_qp_address(&s.dqp, &s.path, &at), &s.dqp.error, why);
+}
+RUN(devx_resolve) { return inlay_devx_address_resolve(&s.there, dev.pd, &s.path); }
+RUN(devx_subscribe)
+{
+	const uint16_t type = 0; /* completions */
+
+	return inlay_devx_subscribe(s.channel, s.dcq.obj, &type, 1, 1);
+}
+
+/* ---- the table ---- */
+
+/*
+ * run       the function; undo takes down what it made, before comes before each run
+ * object    what a failure must not change
+ * may_fail  calls whose failure the function tolerates
+ * maps      calls whose failure it may report as `otherwise`; mlx5dv_is_supported is always -ENOTSUP
+ * silent    it has no way to give a reason
+ * calls     that it makes, at least
+ */
+static const struct row {
+	const char *name;
+	int (*run)(const char **);
+	void (*undo)(void), (*before)(void);
+	void *object;
+	size_t size;
+	const char *may_fail, *maps;
+	int otherwise;
+	bool silent;
+	unsigned calls;
+} rows[] = {
+#define SAME(object) &object, sizeof(object)
+	{"uar_create", uar_create, uar_destroy, NULL, NULL, 0, "", "", 0, false, 3},
+	{"uar_from_qp", uar_from_qp, NULL, NULL, NULL, 0, "", "", 0, false, 2},
+	{"cq_from_cq", cq_from_cq, NULL, NULL, SAME(s.cq), "", "", 0, false, 2},
+	{"sq_from_qp", sq_from_qp, sq_fini, NULL, SAME(s.sq), "", "", 0, false, 4},
+	{"sq_from_qp, raw", sq_from_raw, sq_fini, NULL, SAME(s.sq), "mlx5dv_devx_general_cmd mlx5dv_query_device", "", 0, false, 6},
+	{"sq_from_qp, DCI", sq_from_dci, sq_fini, NULL, SAME(s.sq), "mlx5dv_is_supported", "ibv_query_qp", -EINVAL, false, 6},
+	{"rq_from_qp", rq_from_qp, rq_fini, NULL, SAME(s.rq), "", "", 0, false, 2},
+	{"rq_from_wq", rq_from_wq, rq_fini, NULL, SAME(s.rq), "", "", 0, false, 2},
+	{"striding_from_wq", striding_from_wq, NULL, NULL, SAME(s.striding), "", "", 0, false, 2},
+	{"srq_from_srq", srq_from_srq, srq_fini, NULL, SAME(s.srq), "", "", 0, false, 2},
+	{"dm_from_dm", dm_from_dm, NULL, NULL, SAME(s.dm), "", "", 0, false, 2},
+	{"clock_map", clock_map, clock_unmap, NULL, NULL, 0, "", "", 0, false, 2},
+	{"atomics_query", atomics_query, NULL, NULL, NULL, 0, "", "mlx5dv_devx_general_cmd", -ENOTSUP, false, 2},
+	{"qp_user_index", qp_user_index, NULL, NULL, NULL, 0, "", "mlx5dv_devx_qp_query", -ENOTSUP, false, 3},
+	{"srq_user_index", srq_user_index, NULL, NULL, NULL, 0, "", "mlx5dv_devx_srq_query", -ENOTSUP, false, 3},
+	{"pdn_from_pd", pdn_from_pd, NULL, NULL, SAME(s.number), "", "", 0, true, 2},
+	{"srqn_from_srq", srqn_from_srq, NULL, NULL, SAME(s.number), "", "", 0, true, 2},
+	{"connect_port", connect_port, NULL, NULL, NULL, 0, "", "", 0, false, 2},
+	{"connect_port, the best GID", connect_best, NULL, NULL, NULL, 0, "ibv_query_gid_ex", "", 0, false, 2},
+	{"connect_local", connect_local, NULL, rc_reset, NULL, 0, "ibv_query_ece", "", 0, false, 5},
+	{"connect_rts", connect_rts, NULL, rc_init, NULL, 0, "ibv_query_ece", "", 0, false, 4},
+	{"connect_pair", connect_pair, NULL, pair_reset, NULL, 0, "ibv_query_ece", "", 0, false, 14},
+	{"connect_dc, DCI", connect_dci, NULL, dci_reset, NULL, 0, "", "", 0, false, 5},
+	{"connect_dc, DCT", connect_dct, NULL, dct_again, NULL, 0, "", "", 0, false, 4},
+	{"connect_av", connect_av, NULL, NULL, NULL, 0, "", "", 0, false, 2},
+	{"rss_create", rss_create, rss_destroy, NULL, NULL, 0, "", "", 0, false, 4},
+	{"flow_create", flow_create, flow_destroy, NULL, NULL, 0, "", "", 0, false, 1},
+	{"mmap_start", mmap_start, mmap_stop, NULL, SAME(s.map), "", "", 0, true, 3},
+	{"cache_reg_mr", cache_reg, cache_dereg, NULL, NULL, 0, "", "", 0, true, 1},
+	{"monitor_init", monitor_init, monitor_fini, NULL, NULL, 0, "ioctl", "", 0, false, 3},
+	{"task_host_create", host_create, host_destroy, NULL, NULL, 0, "mlx5dv_is_supported ibv_query_ece", "", 0, false, 18},
+	{"task_worker_create", worker_create, worker_destroy, NULL, NULL, 0, "mlx5dv_is_supported", "", 0, false, 6},
+	{"task_conn_create", conn_create, conn_destroy, NULL, NULL, 0, "ibv_query_ece", "", 0, false, 10},
+	{"devx_open", devx_open, devx_close, NULL, NULL, 0, "", "", 0, true, 1},
+	{"devx_uar_alloc", devx_uar_alloc, devx_uar_free, NULL, NULL, 0, "", "", 0, true, 2},
+	{"devx_umem_reg", umem_reg, umem_dereg, NULL, NULL, 0, "", "", 0, true, 1},
+	{"devx_cq_create", devx_cq, devx_cq_destroy, NULL, NULL, 0, "", "", 0, false, 2},
+	{"devx_qp_create", devx_qp, devx_qp_destroy, NULL, NULL, 0, "", "", 0, false, 2},
+	{"devx_rmp_create", devx_rmp, devx_rmp_destroy, NULL, NULL, 0, "", "", 0, false, 1},
+	{"devx_dct_create", devx_dct, devx_dct_destroy, NULL, NULL, 0, "", "", 0, false, 2},
+	{"devx_mkey_create", devx_mkey, devx_mkey_destroy, NULL, NULL, 0, "", "", 0, false, 1},
+	{"devx_psv_create", devx_psv, devx_psv_destroy, NULL, NULL, 0, "", "", 0, false, 1},
+};
+
+/* Those of objects that other rows make: see main() */
+static const struct row on_devx_qp[] = {
+	{"devx_qp_connect_self", devx_up, devx_down, devx_down, NULL, 0, "", "", 0, false, 4},
+	{"devx_query_context", devx_query, NULL, NULL, NULL, 0, "", "", 0, false, 1},
+	{"devx_qp_address", devx_address, NULL, NULL, NULL, 0, "", "", 0, false, 2},
+	{"devx_address_resolve", devx_resolve, NULL, NULL, NULL, 0, "", "", 0, true, 3},
+	{"devx_subscribe", devx_subscribe, NULL, NULL, NULL, 0, "", "", 0, true, 1},
+};
+
+static const struct row on_monitor = {"monitor_watch", monitor_watch, NULL, NULL, NULL, 0, "", "", 0, true, 1};
+
+static void every_call(const struct row *r)
+{
+	uint8_t was[1024];
+	const char *why;
+	int err, live;
+	unsigned k;
+
+	assert_in_range(r->size, 0, sizeof(was));
+	for (k = 1;; k++) {
+		if (r->before)
+			r->before();
+		memcpy(was, r->object ? r->object : was, r->size);
+		live = faults.live;
+		why = NULL;
+		faults.failed = NULL;
+		faults.calls = 0;
+		faults.k = k;
+		err = r->run(&why);
+		faults.k = 0;
+		if (faults.failed && err) {
+			const char *name = faults.failed;
+
+			if (!strcmp(name, "mlx5dv_is_supported") ? err != -ENOTSUP :
+			    err != -ERROR && !(strstr(r->maps, name) && err == r->otherwise))
+				fail_msg("%s answers %d when call %u fails, %s", r->name, err, k, name);
+			if (!r->silent && (!why || !*why))
+				fail_msg("%s has no reason when call %u fails, %s", r->name, k, name);
+			if (faults.live != live)
+				fail_msg("%s leaves %d open when call %u fails, %s", r->name, faults.live - live, k, name);
+			if (r->object && memcmp(was, r->object, r->size))
+				fail_msg("%s changes its object when call %u fails, %s", r->name, k, name);
+			if (r->before)
+				r->before();
+			live = faults.live;
+			err = r->run(&why);
+		} else if (faults.failed && !strstr(r->may_fail, faults.failed)) {
+			fail_msg("%s does not notice when call %u fails, %s", r->name, k, faults.failed);
+		}
+		if (err)
+			fail_msg("%s answers %d although nothing fails, after call %u: %s", r->name, err, k, why);
+		if (r->undo)
+			r->undo();
+		if (faults.live != live)
+			fail_msg("%s leaves %d open in the end", r->name, faults.live - live);
+		if (!faults.failed)
+			break;
+	}
+	if (k <= r->calls)
+		fail_msg("%s makes %u calls, less than %u", r->name, k - 1, r->calls);
+}
+
+static struct ibv_wq *wq_make(bool strides)
+{
+	struct mlx5dv_wq_init_attr dv;
+	struct ibv_wq_init_attr init;
+	struct ibv_wq *wq;
+
+	memset(&dv, 0, sizeof(dv));
+	memset(&init, 0, sizeof(init));
+	init.wq_type = IBV_WQT_RQ;
+	init.max_wr = 4;
+	init.max_sge = 1;
+	init.pd = dev.pd;
+	init.cq = s.wqcq;
+	dv.comp_mask = strides ? MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ : 0;
+	dv.striding_rq_attrs = shape;
+	wq = strides ? mlx5dv_create_wq(dev.ctx, &init, &dv) : ibv_create_wq(dev.ctx, &init);
+	assert_non_null(wq);
+	return wq;
+}
+
+static struct ibv_srq *srq_make(struct ibv_xrcd *xrcd)
+{
+	struct ibv_srq_init_attr_ex init;
+	struct ibv_srq *srq;
+
+	memset(&init, 0, sizeof(init));
+	init.attr.max_wr = 16;
+	init.attr.max_sge = 1;
+	init.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | (xrcd ? IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ : 0);
+	init.srq_type = xrcd ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
+	init.pd = dev.pd;
+	init.xrcd = xrcd;
+	init.cq = s.ibcq;
+	srq = ibv_create_srq_ex(dev.ctx, &init);
+	assert_non_null(srq);
+	return srq;
+}
+
+static void verbs_make(void)
+{
+	struct ibv_xrcd_init_attr xrcd;
+	struct ibv_qp_init_attr_ex a;
+	struct mlx5dv_qp_init_attr dv;
+	struct ibv_alloc_dm_attr dm;
+	struct ibv_qp_attr init;
+	struct opt opt = usual;
+	uint32_t i;
+
+	memset(&s, 0, sizeof(s));
+	memset(&xrcd, 0, sizeof(xrcd));
+	memset(&a, 0, sizeof(a));
+	memset(&dv, 0, sizeof(dv));
+	memset(&dm, 0, sizeof(dm));
+	opt.cqe = 2047;
+	end_make(&s.a, &opt);
+	end_make(&s.b, &opt);
+	s.ibcq = cq_make(&opt);
+	s.wqcq = cq_make(&opt);
+	s.ibsrq = srq_make(NULL);
+	xrcd.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+	xrcd.fd = -1;
+	xrcd.oflags = O_CREAT;
+	s.xrcd = ibv_open_xrcd(dev.ctx, &xrcd);
+	assert_non_null(s.xrcd);
+	s.xrc = srq_make(s.xrcd);
+	for (i = 0; i < ARRAY(s.wqs); i++)
+		s.wqs[i] = wq_make(false);
+	s.strides = wq_make(true);
+	s.rc = qp_make(&opt, s.ibcq, s.ibcq);
+	opt.type = IBV_QPT_RAW_PACKET;
+	opt.cap.max_inline_data = 0;
+	opt.scatter = true;
+	s.raw = qp_make(&opt, s.ibcq, s.ibcq);
+	memset(&init, 0, sizeof(init));
+	init.qp_state = IBV_QPS_INIT;
+	init.port_num = 1;
+	must(ibv_modify_qp(s.raw, &init, IBV_QP_STATE | IBV_QP_PORT));
+	qp_to(s.raw, IBV_QPS_RTR);
+	a.qp_type = IBV_QPT_DRIVER;
+	a.send_cq = a.recv_cq = s.ibcq;
+	a.pd = dev.pd;
+	a.comp_mask = IBV_QP_INIT_ATTR_PD;
+	a.cap.max_send_wr = 4;
+	a.cap.max_send_sge = 1;
+	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+	dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
+	s.dci = mlx5dv_create_qp(dev.ctx, &a, &dv);
+	dm.length = 4096;
+	s.ibdm = ibv_alloc_dm(dev.ctx, &dm);
+	assert_true(s.dci && s.ibdm);
+	s.page = (uint8_t *)pages(8192);
+
+	/* The peer of s.rc, of datagrams too */
+	s.attr = inlay_connect_defaults();
+	s.attr.gid_index = dev.gid_index;
+	must(inlay_connect_local(&s.there, s.a.qp, &s.attr, NULL));
+	s.datagrams = s.there;
+	s.datagrams.type = IBV_QPT_UD;
+	s.number = 77;
+	uar_of(&s.uar, s.rc, INLAY_UAR_DOORBELL);
+	uar_of(&s.rawuar, s.raw, INLAY_UAR_DOORBELL);
+	uar_of(&s.dciuar, s.dci, INLAY_UAR_DOORBELL);
+	s.map_memory = pages(inlay_mmap_size(1, 3));
+	must(inlay_mmap_create(&s.map, s.map_memory, inlay_mmap_size(1, 3), 1, 3));
+	must(inlay_mmap_add_dev(&s.map, dev.pd));
+	must(inlay_mmap_add(&s.map, inlay_source_host(s.page, 4096)));
+	must(inlay_mmap_add(&s.map, inlay_source_host(s.page + 4096, 4096)));
+	must(inlay_mmap_add(&s.map, inlay_source_dm(s.ibdm, 0, 4096)));
+	s.region.start = (uintptr_t)s.page;
+	s.region.len = 4096;
+	s.region.access = IBV_ACCESS_LOCAL_WRITE;
+}
+
+static void verbs_free(void)
+{
+	uint32_t i;
+
+	must(inlay_mmap_destroy(&s.map));
+	must(ibv_destroy_qp(s.raw));
+	must(ibv_destroy_qp(s.rc));
+	must(ibv_destroy_qp(s.dci));
+	must(ibv_destroy_qp(s.dct));
+	for (i = 0; i < ARRAY(s.wqs); i++)
+		must(ibv_destroy_wq(s.wqs[i]));
+	must(ibv_destroy_wq(s.strides));
+	must(ibv_destroy_srq(s.xrc));
+	must(ibv_destroy_srq(s.ibsrq));
+	must(ibv_close_xrcd(s.xrcd));
+	must(ibv_destroy_cq(s.ibcq));
+	must(ibv_destroy_cq(s.wqcq));
+	must(ibv_free_dm(s.ibdm));
+	end_free(&s.a);
+	end_free(&s.b);
+	free(s.map_memory);
+	free(s.page);
+}
+
+static int command(void *plugin, struct inlay_task_cmd *cmd)
+{
+	(void)plugin;
+	(void)cmd;
+	return 0;
+}
+
+static const struct inlay_task_plugin plugin = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "none", NULL, NULL, NULL, NULL, command,
+						NULL, NULL};
+static const struct inlay_task_entry entry = {1, &plugin, NULL};
+
+static void tasks_make(void)
+{
+	s.hp = inlay_task_host_default();
+	s.hp.path.gid_index = dev.gid_index;
+	s.hp.windows = 2;
+	s.hp.events = 1;
+	s.wp = inlay_task_worker_default();
+	s.wp.path.gid_index = dev.gid_index;
+	s.wp.connections = 1;
+	s.wp.plugins = &entry;
+	s.wp.num_plugins = 1;
+	s.wp.events = 1;
+	s.host_memory = pages(inlay_task_host_size(&s.hp));
+	s.worker_memory = pages(inlay_task_worker_size(&s.wp));
+	s.conn_memory = pages(inlay_task_conn_size(&s.wp));
+}
+
+static void commands_make(void)
+{
+	s.path = path_usual();
+	s.dcqa = cq_want(64, 64);
+	s.rmpa = rmp_want(16, 64, 0);
+	s.keya.addr = 0x100000;
+	s.keya.len = 8192;
+	s.keya.memory = place_ring(8192);
+	s.keya.pdn = rig.pdn;
+	s.keya.access = IBV_ACCESS_LOCAL_WRITE;
+}
+
+static void every_function(void **state)
+{
+	const struct row *r;
+	bool watches;
+
+	(void)state;
+	need_softdev("every kind of object");
+	verbs_make();
+	tasks_make();
+	commands_make();
+	watches = !monitor_init(NULL); /* a container may forbid it */
+	if (watches)
+		monitor_fini();
+	for (r = rows; r < rows + ARRAY(rows); r++) {
+		if (r->run == monitor_init && !watches)
+			continue;
+		every_call(r);
+		/* What the next ones need */
+		if (r->run == cq_from_cq)
+			must(cq_from_cq(NULL));
+		else if (r->run == monitor_init) {
+			must(monitor_init(NULL));
+			every_call(&on_monitor);
+			monitor_fini();
+		} else if (r->run == worker_create)
+			must(worker_create(NULL));
+		else if (r->run == conn_create)
+			worker_destroy();
+		else if (r->run == devx_cq) {
+			must(devx_cq(NULL));
+			s.dqpa = qp_want(s.dcq.cq.cqn, s.dcq.cq.cqn, 16, 16);
+		} else if (r->run == devx_qp) {
+			unsigned i;
+
+			must(devx_qp(NULL));
+			s.channel = channel_open(false);
+			for (i = 0; i < ARRAY(on_devx_qp); i++)
+				every_call(&on_devx_qp[i]);
+			mlx5dv_devx_destroy_event_channel(s.channel);
+			devx_qp_destroy();
+		} else if (r->run == devx_rmp) {
+			must(devx_rmp(NULL));
+			s.dcta.pdn = rig.pdn;
+			s.dcta.cqn = s.dcq.cq.cqn;
+			s.dcta.srqn = s.rmp.rmpn;
+		}
+	}
+	devx_rmp_destroy();
+	devx_cq_destroy();
+	free(s.host_memory);
+	free(s.worker_memory);
+	free(s.conn_memory);
+	verbs_free();
+	assert_int_equal(faults.num, watches ? 40 : 37); /* as many as there are macros above that can fail */
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		devx_test(every_function),
+	};
+
+	if (!rig_here())
+		return 0;
+	return cmocka_run_group_tests_name("faults", tests, rig_open, rig_close);
+}
