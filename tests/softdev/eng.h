@@ -526,7 +526,7 @@ struct fault_act {
  * The requester asks once for each try of a message, before its first byte goes out: a retry is the
  * next message of the count
  */
-struct fault_act fault_message(void);
+struct fault_act fault_message(uint64_t len);
 bool fault_silent(void);                /* the device has fallen silent: requests to it are answered RP_UNREACH */
 int fault_start(void);                  /* SOFTDEV_FAULT: 0 or -EINVAL, with a message */
 

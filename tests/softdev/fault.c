@@ -39,7 +39,7 @@ static const struct {
 	bool valued, optional;
 } words[WHATS] = {
 	[DROP] = { "drop", false, false }, [DELAY] = { "delay", true, false }, [DUP] = { "dup", false, false },
-	[CORRUPT] = { "corrupt", false, false }, [SYNDROME] = { "syndrome", true, false }, [DIE] = { "die", false, false },
+	[CORRUPT] = { "corrupt", true, true }, [SYNDROME] = { "syndrome", true, false }, [DIE] = { "die", false, false },
 	[SILENT] = { "silent", false, false }, [SETUP] = { "setup", true, true },
 };
 
@@ -102,6 +102,10 @@ static const char *rule_value(const char **s, struct rule *r)
 	if (r->what == SYNDROME) {
 		r->value = v;
 		return v >= 1 && v <= 255 ? NULL : "a syndrome is from 1 to 255";
+	}
+	if (r->what == CORRUPT) {
+		r->value = v;
+		return v <= SD_MAX_MSG ? NULL : "no message is that long";
 	}
 	if (!strncmp(*s, "us", 2)) {
 		*s += 2;
@@ -236,7 +240,7 @@ static bool hits(const struct rule *r, uint64_t n)
 	return n >= r->first && n <= r->last && (n - r->first) % r->step == 0;
 }
 
-struct fault_act fault_message(void)
+struct fault_act fault_message(uint64_t len)
 {
 	struct fault_act act = { .drop = false };
 	unsigned i;
@@ -265,7 +269,7 @@ struct fault_act fault_message(void)
 			act.dup = true;
 			break;
 		case CORRUPT:
-			act.corrupt = true;
+			act.corrupt |= len >= r->value;
 			break;
 		case DELAY:
 			act.delay_us = r->value > act.delay_us ? r->value : act.delay_us;

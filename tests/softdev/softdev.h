@@ -102,7 +102,7 @@ SOFTDEV_WEAK int softdev_skip(uint32_t qpn);
  *   FAULT  = drop@WHICH            the message is lost
  *          | delay=TIME@WHICH      the message leaves later: a number and us (the default), ms or s
  *          | dup@WHICH             the message arrives twice
- *          | corrupt@WHICH         one bit of the message is wrong when it arrives
+ *          | corrupt[=LEN]@WHICH   one bit of the message is wrong when it arrives, if it has at least LEN bytes
  *          | syndrome=N@WHICH      the message fails with an error CQE of this syndrome, 1 to 0xff; of a
  *                                  send or write over RC, half has come
  *          | die@WHICH             SIGKILL ends the process before the message leaves

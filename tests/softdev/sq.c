@@ -596,9 +596,9 @@ static void break_off(struct rcq *q, const struct op *op)
 /* What a fault specification wants of the youngest op, before its first byte goes */
 static void faults(struct rcq *q)
 {
-	struct fault_act act = fault_message();
 	unsigned last = q->count - 1;
 	struct op *op = op_at(q, last);
+	struct fault_act act = fault_message(op->total);
 
 	op->corrupt = act.corrupt;
 	op->dup = act.dup;

@@ -65,14 +65,14 @@ static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
 static void grammar(UNUSED void **state)
 {
 	static const char *const good[] = {
-		"drop@1", "drop@*", "delay=5@1-3", "delay=5us@1-", "delay=2ms@/4", "delay=1s@900", "dup@3-/4", "corrupt@1-9/3",
+		"drop@1", "drop@*", "delay=5@1-3", "delay=5us@1-", "delay=2ms@/4", "delay=1s@900", "dup@3-/4", "corrupt@1-9/3", "corrupt=5@*",
 		"syndrome=19@5", "syndrome=0x13@5", "die@1000000", "silent@1000000", "setup@1000000", "setup=EPERM@1000000",
 		"setup=12@1000000", "drop@5,dup@6,setup=ENOMEM@1000"
 	};
 	static const char *const bad[] = {
 		"", "drop", "drop@", "drop@0", "drop@-1", "drop@3-2", "drop@x", "drop@1,", ",drop@1", "drop=1@1", "delay@1",
 		"delay=@1", "delay=5h@1", "syndrome=0@1", "syndrome=256@1", "syndrome@1", "setup=@1", "setup=EWHAT@1",
-		"setup=0@1", "break@1", "drop@1 ", "drop@1/0", "drop@/0", "drop@1;dup@2"
+		"setup=0@1", "corrupt=@1", "corrupt=2000000000@1", "break@1", "drop@1 ", "drop@1/0", "drop@/0", "drop@1;dup@2"
 	};
 
 	need_softdev();
@@ -286,6 +286,12 @@ static void corrupt(UNUSED void **state)
 				assert_int_equal(wrong_bits(s[0].buf, s[1].buf + header, sizes[z]), i == 2);
 			}
 			if (types[t] == IBV_QPT_RC) {
+				must(softdev_fault("corrupt=20@*"));
+				recv_at(&s[1], 4, 0, 4096);
+				wr = message(4, 0, sizes[z]);
+				post_done(&s[0], &wr);
+				expect_op(s[1].rcq, 4, IBV_WC_RECV);
+				assert_int_equal(wrong_bits(s[0].buf, s[1].buf, sizes[z]), sizes[z] >= 20);
 				must(softdev_fault("corrupt@1,corrupt@2"));
 				memset(s[1].buf, 0, 8192);
 				wr = request(IBV_WR_RDMA_WRITE, 7, &sg, 1, &s[1], 64);
