@@ -175,6 +175,20 @@ INLAY_COLD int inlay_flow_want_(void *mask, void *value, const void *wanted, siz
 	return 1;
 }
 
+/* Whether each field has the fields that it needs. */
+INLAY_COLD int inlay_flow_ok_(const struct inlay_flow_match *match, const char **why)
+{
+	int ip = match->type == 0x0800 || match->type == 0x86dd, l4 = match->proto == 6 || match->proto == 17;
+	static const uint8_t none[16] = {0};
+
+	if ((match->proto && !l4) || ((match->sport || match->dport) && !l4) ||
+	    (!ip && (l4 || __builtin_memcmp(match->src, none, 16) || __builtin_memcmp(match->dst, none, 16))))
+		return inlay_refuse_(-EINVAL, why, "ports need TCP or UDP; these and addresses need IPv4 or IPv6");
+	if (match->vlan > 0xfff || match->tag >> 24)
+		return inlay_refuse_(-EINVAL, why, "a VLAN id has 12 bits, a tag 24");
+	return 0;
+}
+
 /*
  * Leads the packets that match to a raw packet QP: an inlay_rss's, or one with a receive queue. A
  * match of zeros leads it all that no other rule takes. Undo it with ibv_destroy_flow.
@@ -187,7 +201,7 @@ INLAY_COLD int inlay_flow_create(struct ibv_flow **flow, struct ibv_qp *qp, cons
 {
 	uint16_t vlan = inlay_to_be16(match->vlan), type = inlay_to_be16(match->type);
 	uint16_t sport = inlay_to_be16(match->sport), dport = inlay_to_be16(match->dport);
-	int v4 = match->type == 0x0800, v6 = match->type == 0x86dd, ip, l4;
+	int v4 = match->type == 0x0800, v6 = match->type == 0x86dd, ip, err;
 	struct ibv_flow_spec_action_tag tag;
 	struct ibv_flow_spec_tcp_udp ports;
 	struct ibv_flow_spec_eth eth;
@@ -197,6 +211,9 @@ INLAY_COLD int inlay_flow_create(struct ibv_flow **flow, struct ibv_qp *qp, cons
 
 	INLAY_CHECK(flow && qp && match, "only why may be NULL");
 	*flow = NULL;
+	err = inlay_flow_ok_(match, why);
+	if (err)
+		return err;
 	__builtin_memset(&rule, 0, sizeof(rule));
 	__builtin_memset(&eth, 0, sizeof(eth));
 	__builtin_memset(&ipv4, 0, sizeof(ipv4));
@@ -227,13 +244,8 @@ INLAY_COLD int inlay_flow_create(struct ibv_flow **flow, struct ibv_qp *qp, cons
 		     inlay_flow_want_(ipv6.mask.dst_ip, ipv6.val.dst_ip, match->dst, 16);
 	ports.type = match->proto == 6 ? IBV_FLOW_SPEC_TCP : IBV_FLOW_SPEC_UDP;
 	ports.size = sizeof(ports);
-	l4 = inlay_flow_want_(&ports.mask.src_port, &ports.val.src_port, &sport, 2) |
-	     inlay_flow_want_(&ports.mask.dst_port, &ports.val.dst_port, &dport, 2);
-	if ((match->proto && match->proto != 6 && match->proto != 17) || (l4 && !match->proto) ||
-	    ((ip || match->proto) && !v4 && !v6))
-		return inlay_refuse_(-EINVAL, why, "ports need TCP or UDP; these and addresses need IPv4 or IPv6");
-	if (match->vlan > 0xfff || match->tag >> 24)
-		return inlay_refuse_(-EINVAL, why, "a VLAN id has 12 bits, a tag 24");
+	inlay_flow_want_(&ports.mask.src_port, &ports.val.src_port, &sport, 2);
+	inlay_flow_want_(&ports.mask.dst_port, &ports.val.dst_port, &dport, 2);
 	if (ip && v4)
 		inlay_flow_add_(&rule, &ipv4, sizeof(ipv4));
 	if (ip && v6)

@@ -30,35 +30,37 @@ my %struct = (
 	wqc => 'wq', klm => '', alias => '', create_alias_in => '', create_alias_out => '',
 	allow_other_vhca_access_in => '', init2init_qp_ext_in => '', eqe => 'eqe',
 	create_cq_in => 'create_cq_in modify_cq_in', create_rmp_in => 'create_rmp_in modify_rmp_in',
+	create_rq_in => 'create_rq_in modify_rq_in',
 	create_qp_in => 'create_qp_in rst2init_qp_in init2rtr_qp_in rtr2rts_qp_in rts2rts_qp_in sqerr2rts_qp_in init2init_qp_in',
 	hca_cap => 'cmd_hca_cap', hca_cap_2 => 'cmd_hca_cap_2', atomic_cap => 'atomic_caps', event_cap => 'device_event_cap',
-	cmd_in => 'query_cq_in query_qp_in qp_2err_in qp_2rst_in query_mkey_in query_rmp_in query_xrq_in query_dct_in
-		arm_xrq_in alloc_pd_in alloc_q_counter_in query_hca_cap_in query_roce_address_in general_obj_in_cmd_hdr',
+	cmd_in => 'query_cq_in query_qp_in qp_2err_in qp_2rst_in query_mkey_in query_rmp_in query_rq_in query_xrq_in query_dct_in
+		arm_xrq_in alloc_pd_in alloc_transport_domain_in alloc_q_counter_in query_hca_cap_in query_roce_address_in general_obj_in_cmd_hdr',
 	cmd_out => 'create_cq_out modify_cq_out create_qp_out rst2init_qp_out init2rtr_qp_out rtr2rts_qp_out rts2rts_qp_out
-		sqerr2rts_qp_out init2init_qp_out qp_2err_out qp_2rst_out create_mkey_out create_rmp_out modify_rmp_out
-		create_xrq_out create_dct_out arm_xrq_out alloc_pd_out alloc_q_counter_out general_obj_out_cmd_hdr',
+		sqerr2rts_qp_out init2init_qp_out qp_2err_out qp_2rst_out create_mkey_out create_rmp_out modify_rmp_out create_rq_out modify_rq_out create_rqt_out create_tir_out
+		create_xrq_out create_dct_out arm_xrq_out alloc_pd_out alloc_transport_domain_out alloc_q_counter_out general_obj_out_cmd_hdr',
 );
 
 # The names in Linux of fields and members that are not the same in lower case. Several: each is
 # compared where there is one. With a dot in front it is looked for in that struct instead; + adds
 # bits.
 my %name = (
-	'cmd_in.NUMBER' => 'cqn qpn mkey_index rmpn xrqn dctn srq_number',
+	'cmd_in.NUMBER' => 'cqn qpn mkey_index rmpn rqn xrqn dctn srq_number',
 	'cmd_in.NUM_PSV' => '.create_psv_in.num_psv', 'cmd_in.OP_MOD' => 'op_mod obj_type', 'cmd_in.FIELD_SELECT' => '.modify_cq_in.modify_field_select_resize_field_select',
-	'cmd_out.NUMBER' => 'cqn qpn mkey_index rmpn xrqn dctn pd',
+	'cmd_out.NUMBER' => 'cqn qpn mkey_index rmpn rqn rqtn tirn transport_domain xrqn dctn pd',
 	'eqe.CQ_ERROR_CQN' => 'event_data.cq_error.cqn', 'eqe.CQ_ERROR_SYNDROME' => 'event_data.cq_error.syndrome',
 	'eqe.OBJ_TYPE' => '.affiliated_event_header.obj_type+0x100', 'eqe.OBJ_ID' => '.affiliated_event_header.obj_id+0x100',
 	'eqe.QP_TYPE' => 'event_data.qp_events.type',
 	'eqe.NUMBER' => 'event_data.qp_events.qpn_rqn_sqn event_data.dct_events.dct_number event_data.comp_event.cq_number',
 	'create_qp_in.QPN' => 'input_qpn', 'hca_cap.RELAXED_ORDERING_READ' => 'relaxed_ordering_read_pci_enabled',
-	'qpc.primary' => 'primary_address_path',
+	'qpc.primary' => 'primary_address_path', 'tirc.outer' => 'rx_hash_field_selector_outer',
+	'fte_match_set_lyr_2_4.src' => 'src_ipv4_src_ipv6', 'fte_match_set_lyr_2_4.dst' => 'dst_ipv4_dst_ipv6',
 	'xrqc.LOG_MATCHING_LIST_SZ' => 'tag_matching_topology_context.log_matching_list_sz', 'query_hca_cap_out.cap' => 'capability',
 	'query_mkey_out.klm' => 'bsf0_klm0_pas_mtt0_1', # the first of its two
 	map { ("query_roce_address_out.$_" => 'roce_address.' . lc $_) } qw(source_l3_address SOURCE_MAC_47_32 SOURCE_MAC_31_0),
 );
 my %context = ( # members that hold an object's context, in whatever command
 	cqc => 'cq_context', mkc => 'memory_key_mkey_entry', rmpc => 'ctx rmp_context', xrqc => 'xrq_context',
-	dctc => 'dct_context_entry',
+	dctc => 'dct_context_entry', rqc => 'ctx rq_context', rqtc => 'rqt_context', tirc => 'ctx',
 );
 
 # Fields that Linux has as a C struct's: place, width

@@ -13,6 +13,7 @@
 #include <inlay/devx/ifc/mkey.h>
 #include <inlay/devx/ifc/object.h>
 #include <inlay/devx/ifc/qp.h>
+#include <inlay/devx/ifc/rq.h>
 #include <inlay/devx/ifc/srq.h>
 #include <inlay/devx/ifc/wq.h>
 

@@ -71,6 +71,24 @@ INLAY_COLD size_t inlay_devx_rmp_size(uint32_t entries, uint32_t stride)
 	return (size_t)entries * stride;
 }
 
+/* Fills in where a zeroed work queue lies, and its type. strides: of a striding one; else NULL. */
+INLAY_COLD void inlay_devx_wqc_(struct inlay_wqc *wq, uint32_t type, struct inlay_devx_place ring,
+				struct inlay_devx_place record, const struct inlay_strides *strides)
+{
+	inlay_wqc_set(wq, INLAY_WQC_WQ_TYPE, type | (strides ? INLAY_WQ_STRIDING : 0));
+	if (strides) {
+		inlay_wqc_set(wq, INLAY_WQC_LOG_WQE_NUM_OF_STRIDES, (strides->log_number - 9) & 0xf);
+		inlay_wqc_set(wq, INLAY_WQC_LOG_WQE_STRIDE_SIZE, strides->log_size - 6);
+		inlay_wqc_set(wq, INLAY_WQC_TWO_BYTE_SHIFT_EN, !!strides->shift);
+	}
+	inlay_wqc_set(wq, INLAY_WQC_WQ_UMEM_VALID, 1);
+	inlay_wqc_set(wq, INLAY_WQC_WQ_UMEM_ID, ring.umem->id);
+	inlay_wqc_set(wq, INLAY_WQC_WQ_UMEM_OFFSET, ring.offset);
+	inlay_wqc_set(wq, INLAY_WQC_DBR_UMEM_VALID, 1);
+	inlay_wqc_set(wq, INLAY_WQC_DBR_UMEM_ID, record.umem->id);
+	inlay_wqc_set(wq, INLAY_WQC_DBR_ADDR, record.offset);
+}
+
 /* Fills the zeroed work queue of an RMP or XRQ, and initialises its queue. */
 INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_striding_srq *rq,
 				  const struct inlay_devx_rmp_attr *attr, struct inlay_devx_error *error)
@@ -99,22 +117,11 @@ INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_striding_sr
 				 inlay_srq_reserve(&rq->srq, attr->cq, &error->why);
 	if (err)
 		return inlay_devx_refuse_(error, err, error->why);
-	inlay_wqc_set(wq, INLAY_WQC_WQ_TYPE,
-		      (cyclic ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST) | (striding ? INLAY_WQ_STRIDING : 0));
-	if (striding) {
-		inlay_wqc_set(wq, INLAY_WQC_LOG_WQE_NUM_OF_STRIDES, (attr->strides.log_number - 9) & 0xf);
-		inlay_wqc_set(wq, INLAY_WQC_LOG_WQE_STRIDE_SIZE, attr->strides.log_size - 6);
-		inlay_wqc_set(wq, INLAY_WQC_TWO_BYTE_SHIFT_EN, !!attr->strides.shift);
-	}
+	inlay_devx_wqc_(wq, cyclic ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST, attr->ring, attr->record,
+			striding ? &attr->strides : NULL);
 	inlay_wqc_set(wq, INLAY_WQC_PD, attr->pdn);
 	inlay_wqc_set(wq, INLAY_WQC_LOG_WQ_SZ, inlay_log2_ceil(attr->entries));
 	inlay_wqc_set(wq, INLAY_WQC_LOG_WQ_STRIDE, inlay_log2_ceil(attr->stride));
-	inlay_wqc_set(wq, INLAY_WQC_WQ_UMEM_VALID, 1);
-	inlay_wqc_set(wq, INLAY_WQC_WQ_UMEM_ID, attr->ring.umem->id);
-	inlay_wqc_set(wq, INLAY_WQC_WQ_UMEM_OFFSET, attr->ring.offset);
-	inlay_wqc_set(wq, INLAY_WQC_DBR_UMEM_VALID, 1);
-	inlay_wqc_set(wq, INLAY_WQC_DBR_UMEM_ID, attr->record.umem->id);
-	inlay_wqc_set(wq, INLAY_WQC_DBR_ADDR, attr->record.offset);
 	return 0;
 }
 

@@ -22,12 +22,17 @@
  *   CREATE_PSV                    cmd_in (NUM_PSV)    0x10    create_psv_out     0x20
  *   CREATE_RMP, MODIFY_RMP        create_rmp_in       0x110   cmd_out            0x10    wq.h
  *   QUERY_RMP                     cmd_in              0x10    query_rmp_out      0x110
+ *   CREATE_RQ, MODIFY_RQ          create_rq_in        0x110   cmd_out            0x10    rq.h
+ *   QUERY_RQ                      cmd_in              0x10    query_rq_out       0x110
+ *   CREATE_RQT                    create_rqt_in, RQs  0x110+  cmd_out            0x10
+ *   CREATE_TIR                    create_tir_in       0x110   cmd_out            0x10
  *   CREATE_XRQ                    create_xrq_in       0x150   cmd_out            0x10    srq.h
  *   QUERY_XRQ                     cmd_in              0x10    query_xrq_out      0x150
  *   CREATE_DCT                    create_dct_in       0x80    cmd_out            0x10
  *   QUERY_DCT                     cmd_in              0x10    query_dct_out      0x80
  *   ARM_XRQ                       cmd_in (LWM)        0x10    cmd_out            0x10
- *   ALLOC_PD, ALLOC_Q_COUNTER     cmd_in              0x10    cmd_out            0x10
+ *   ALLOC_PD, ALLOC_Q_COUNTER,
+ *   ALLOC_TRANSPORT_DOMAIN        cmd_in              0x10    cmd_out            0x10
  *   QUERY_HCA_CAP                 cmd_in              0x10    query_hca_cap_out  0x1010  hca.h
  *   QUERY_ROCE_ADDRESS            cmd_in              0x10    ..._out            0x30    qp.h
  *   general objects, aliases, ALLOW_OTHER_VHCA_ACCESS                                    object.h
@@ -85,12 +90,13 @@ INLAY_LAYOUT(cmd_out, 0x10);
 	op(QUERY_HCA_CAP, 0x100) op(QUERY_ROCE_ADDRESS, 0x760) op(ALLOW_OTHER_VHCA_ACCESS, 0xb16) \
 	/* inlay_devx_create */ \
 	op(CREATE_MKEY, 0x200) op(CREATE_CQ, 0x400) op(CREATE_QP, 0x500) op(CREATE_PSV, 0x600) op(CREATE_DCT, 0x710) \
-	op(CREATE_XRQ, 0x717) op(ALLOC_Q_COUNTER, 0x771) op(ALLOC_PD, 0x800) op(CREATE_RMP, 0x90c) \
+	op(CREATE_XRQ, 0x717) op(ALLOC_Q_COUNTER, 0x771) op(ALLOC_PD, 0x800) op(ALLOC_TRANSPORT_DOMAIN, 0x816) \
+	op(CREATE_TIR, 0x900) op(CREATE_RQ, 0x908) op(CREATE_RMP, 0x90c) op(CREATE_RQT, 0x916) \
 	op(CREATE_GENERAL_OBJECT, 0xa00) \
 	/* inlay_devx_modify */ \
 	op(MODIFY_CQ, 0x403) op(RST2INIT_QP, 0x502) op(INIT2RTR_QP, 0x503) op(RTR2RTS_QP, 0x504) op(RTS2RTS_QP, 0x505) \
 	op(SQERR2RTS_QP, 0x506) op(2ERR_QP, 0x507) op(2RST_QP, 0x50a) op(INIT2INIT_QP, 0x50e) op(ARM_XRQ, 0x71a) \
-	op(MODIFY_RMP, 0x90d) op(MODIFY_GENERAL_OBJECT, 0xa01) \
+	op(MODIFY_RQ, 0x909) op(MODIFY_RMP, 0x90d) op(MODIFY_GENERAL_OBJECT, 0xa01) \
 	/* inlay_devx_query */ \
 	op(QUERY_MKEY, 0x201) op(QUERY_CQ, 0x402) op(QUERY_QP, 0x50b) op(QUERY_DCT, 0x713) op(QUERY_XRQ, 0x719) \
 	op(QUERY_RQ, 0x90b) op(QUERY_RMP, 0x90f) op(QUERY_RQT, 0x919) op(QUERY_GENERAL_OBJECT, 0xa02)

@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * packets.c: packets into queues made by commands: RQs of their own, plain and striding; several on one RMP, linked and cyclic; by rules
+ * and by RSS. Every packet must come to the queue that it is for, byte for byte, and every buffer come back.
+ */
+#include "rig.h"
+#include "raw.h"
+
+#define TAG 0x7654u
+#define ENTRIES 64u             /* more than a batch can use up */
+#define MOST 4u                 /* RQs */
+#define SLOT 2048u              /* bytes of a buffer, at most */
+
+static const uint8_t macs[2][6] = {{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 7}};
+
+/* RQs on one CQ, and what they receive into */
+static struct {
+	struct inlay_devx_cq cq;
+	struct inlay_devx_rmp rmp;
+	struct inlay_devx_rq rq[MOST];
+	struct inlay_devx_rss rss[MOST];
+	struct inlay_devx_flow flow[MOST];
+	struct inlay_strides shape;
+	uint32_t n, cqes;
+	uint8_t *buf;
+	struct ibv_mr *mr;
+} r;
+static struct {
+	uint8_t at[ROOM];
+	uint32_t len, to, hash;
+} out[BATCH];
+
+static int packets_open(void **state)
+{
+	if (rig_open(state))
+		return -1;
+	sender_open();
+	return 0;
+}
+
+static int packets_close(void **state)
+{
+	sender_close();
+	return rig_close(state);
+}
+
+static int packets_empty(void **state)
+{
+	memset(&r, 0, sizeof(r));
+	r.cqes = 4096;
+	return rig_empty(state);
+}
+
+static void common_open(void)
+{
+	need_ethernet();
+	cq_open(&r.cq, r.cqes, 64);
+	r.buf = (uint8_t *)pages(ENTRIES * SLOT);
+	r.mr = ibv_reg_mr(dev.pd, r.buf, ENTRIES * SLOT, IBV_ACCESS_LOCAL_WRITE);
+	assert_non_null(r.mr);
+}
+
+static void common_close(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < MOST; i++) {
+		must(inlay_devx_flow_destroy(&r.flow[i]));
+		must(inlay_devx_rss_destroy(&r.rss[i]));
+	}
+	for (i = 0; i < MOST; i++) {
+		must(inlay_devx_rq_destroy(&r.rq[i]));
+		must(inlay_devx_rq_destroy(&r.rq[i]));
+	}
+	must(inlay_devx_rmp_destroy(&r.rmp));
+	assert_int_equal(r.cq.cq.reserved, 0);
+	must(inlay_devx_cq_destroy(&r.cq));
+	must(ibv_dereg_mr(r.mr));
+	free(r.buf);
+}
+
+static struct inlay_devx_rq_attr rq_want(uint32_t wqes, uint32_t stride, uint32_t flags)
+{
+	struct inlay_devx_rq_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.cq = &r.cq.cq;
+	attr.pdn = rig.pdn;
+	attr.ring = place_ring(inlay_devx_rq_size(wqes, stride));
+	attr.record = place_record();
+	attr.wqes = wqes;
+	attr.stride = stride;
+	attr.flags = flags;
+	attr.user_index = 0x5a0000;
+	attr.strides = r.shape;
+	return attr;
+}
+
+/* n RQs on an RMP; number i has user index 0x5a0000 + i */
+static void shared_open(uint32_t n, uint32_t flags)
+{
+	struct inlay_devx_rmp_attr rmp = rmp_want(ENTRIES, 64, flags);
+	struct inlay_devx_rq_attr attr;
+	uint32_t i;
+
+	rmp.strides = r.shape;
+	rmp.cq = &r.cq.cq;
+	must(inlay_devx_rmp_create(&r.rmp, dev.ctx, &rmp));
+	memset(&attr, 0, sizeof(attr));
+	attr.cq = &r.cq.cq;
+	attr.flags = INLAY_DEVX_RQ_SHARED;
+	attr.rmpn = r.rmp.rmpn;
+	for (i = 0; i < n; i++) {
+		attr.user_index = 0x5a0000 + i;
+		must(inlay_devx_rq_create(&r.rq[i], dev.ctx, &attr));
+	}
+	assert_int_equal(inlay_devx_rmp_destroy(&r.rmp), -EBUSY);
+}
+
+/* All for macs[i] goes to RQ number i */
+static void lead(uint32_t i)
+{
+	struct inlay_flow_match m;
+
+	must(inlay_devx_rss_create(&r.rss[i], dev.ctx, &r.rq[i].rqn, 1, 0));
+	memset(&m, 0, sizeof(m));
+	memcpy(m.mac, macs[i], 6);
+	m.tag = TAG;
+	must(inlay_devx_flow_create(&r.flow[i], dev.ctx, &r.rss[i], &m, NULL));
+	assert_int_equal(inlay_devx_rss_destroy(&r.rss[i]), -EBUSY);
+	assert_int_equal(inlay_devx_rq_destroy(&r.rq[i]), -EBUSY);
+}
+
+/* A batch, each for one of the first n RQs; at most `most` bytes */
+static void send_batch(uint32_t n, uint32_t most)
+{
+	uint32_t i, lens[BATCH];
+
+	for (i = 0; i < BATCH; i++) {
+		struct shape s = {0, 4, 17, 0, 0, 18 + rnd_below(most - 60), (uint16_t)(1 + rnd_below(60000))};
+		uint8_t in[12];
+
+		out[i].to = rnd_below(n);
+		packet_make(&p, &s, macs[out[i].to], there);
+		packet16(p.at + p.l3 + 14, rnd_below(65536));
+		memcpy(in, p.at + p.l3 + 12, 8);
+		memcpy(in + 8, p.at + p.l4, 4);
+		out[i].hash = toeplitz(in, 12);
+		out[i].len = lens[i] = p.len;
+		memcpy(out[i].at, p.at, p.len);
+		memcpy(t.out + i * ROOM, p.at, p.len);
+	}
+	send_packets(lens, BATCH);
+}
+
+/* What came is packet i of the batch, but for the checksums that the device fills in */
+static void check_packet(const uint8_t *at, uint32_t len, uint32_t i, const struct mlx5_cqe64 *cqe)
+{
+	assert_int_equal(len, out[i].len);
+	assert_memory_equal(at, out[i].at, p.l3 + 10);
+	assert_memory_equal(at + p.l3 + 12, out[i].at + p.l3 + 12, p.l4 + 6 - p.l3 - 12);
+	assert_memory_equal(at + p.data, out[i].at + p.data, len - p.data);
+	assert_int_equal(inlay_cqe_user_index(cqe), 0x5a0000 + out[i].to);
+	assert_int_equal(inlay_cqe_flow_tag(cqe), TAG);
+}
+
+/* ---- RQs of their own ---- */
+
+static void own(void **state)
+{
+	uint32_t striding, round, i, posted = 0;
+	struct inlay_devx_rq_attr attr;
+	struct inlay_query_rq_out q;
+
+	(void)state;
+	need_ethernet();
+	for (striding = 0; striding < 2; striding++) {
+		rig_empty(NULL);
+		r.shape.log_number = 5;
+		r.shape.log_size = 6;
+		r.shape.shift = 2;
+		common_open();
+		attr = rq_want(ENTRIES, striding ? 32 : 16, striding ? INLAY_DEVX_RQ_STRIDING : INLAY_DEVX_RQ_STRIP_VLAN);
+		must(inlay_devx_rq_create(&r.rq[0], dev.ctx, &attr));
+		assert_int_equal(r.cq.cq.reserved, striding ? ENTRIES * 32 : ENTRIES);
+		must(context(&r.rq[0], RQ, rqn, &q));
+		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_STATE), INLAY_WQ_STATE_RDY);
+		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_VSD), striding);
+		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_USER_INDEX), 0x5a0000);
+		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_CQN), r.cq.cq.cqn);
+		lead(0);
+		for (round = 0; round < 50; round++) {
+			for (i = 0; i < ENTRIES; i++) {
+				struct ibv_sge sge = {(uintptr_t)r.buf + i * SLOT, SLOT, r.mr->lkey};
+
+				if (!striding && inlay_rq_room(&r.rq[0].rq)) {
+					sge.addr = (uintptr_t)r.buf + posted++ % ENTRIES * SLOT;
+					must(inlay_post_recv(&r.rq[0].rq, &sge, 1));
+				} else if (striding && !round) {
+					must(inlay_striding_post(&r.rq[0].striding, sge.addr, sge.lkey));
+				}
+			}
+			inlay_rq_ring(&r.rq[0].rq);
+			send_batch(1, striding ? 1800 : 1500);
+			for (i = 0; i < BATCH; ) {
+				const struct mlx5_cqe64 *cqe = cqe_wait(&r.cq.cq);
+				struct inlay_packet_at at = {0, 0, 0};
+				int done;
+
+				assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
+				if (striding) {
+					done = inlay_striding_take(&r.rq[0].striding, cqe, &at);
+					assert_in_range(done, 0, 1);
+					if (at.len)
+						check_packet(r.buf + at.wqe * SLOT + at.offset, at.len, i++, cqe);
+					if (done)
+						inlay_striding_recycle(&r.rq[0].striding);
+				} else {
+					check_packet(r.buf + inlay_cqe_wqe_counter(cqe) % ENTRIES * SLOT, inlay_cqe_byte_count(cqe), i++, cqe);
+					assert_int_equal(inlay_rq_release(&r.rq[0].rq, cqe), 1);
+				}
+				inlay_cq_advance(&r.cq.cq, 1);
+			}
+		}
+		nothing_came(&r.cq.cq);
+		common_close();
+	}
+}
+
+/* A queue stops at a packet that is too long, and starts again */
+static void stops(void **state)
+{
+	struct inlay_devx_rq_attr attr;
+	const struct mlx5_cqe64 *cqe;
+	struct inlay_query_rq_out q;
+	uint32_t turn, i, errors;
+
+	(void)state;
+	common_open();
+	attr = rq_want(4, 32, 0);
+	attr.user_index = 0x5a0000;
+	must(inlay_devx_rq_create(&r.rq[0], dev.ctx, &attr));
+	lead(0);
+	for (turn = 0; turn < 3; turn++) {
+		for (i = 0; i < 4; i++) {
+			struct ibv_sge sge = {(uintptr_t)r.buf + i * SLOT, turn == 1 ? SLOT : 40, r.mr->lkey};
+
+			must(inlay_post_recv(&r.rq[0].rq, &sge, 1));
+		}
+		inlay_rq_ring(&r.rq[0].rq);
+		send_batch(1, 300);
+		for (errors = 0, i = 0; i < 4; i++) {
+			cqe = cqe_wait(&r.cq.cq);
+			errors += inlay_cqe_is_error(cqe);
+			if (turn != 1)
+				assert_int_equal(inlay_cqe_syndrome(cqe), i ? MLX5_CQE_SYNDROME_WR_FLUSH_ERR : MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
+			assert_int_equal(inlay_rq_release(&r.rq[0].rq, cqe), 1);
+			inlay_cq_advance(&r.cq.cq, 1);
+		}
+		assert_int_equal(errors, turn == 1 ? 0 : 4);
+		must(context(&r.rq[0], RQ, rqn, &q));
+		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_STATE), turn == 1 ? INLAY_WQ_STATE_RDY : INLAY_WQ_STATE_ERR);
+		must(inlay_devx_rq_reset(&r.rq[0]));
+		assert_int_equal(inlay_rq_room(&r.rq[0].rq), 4);
+	}
+	common_close();
+	assert_int_equal(inlay_devx_rq_reset(&r.rq[0]), -EINVAL);
+}
+
+/* ---- Shared ---- */
+
+static void refill(bool striding)
+{
+	struct ibv_sge sge = {0, striding ? inlay_striding_srq_bytes(&r.rmp.striding) : SLOT, r.mr->lkey};
+
+	while (inlay_srq_room(&r.rmp.srq)) {
+		sge.addr = (uintptr_t)r.buf + inlay_srq_index(&r.rmp.srq) * SLOT;
+		must(inlay_post_srq_recv(&r.rmp.srq, &sge, 1));
+	}
+	inlay_srq_ring(&r.rmp.srq);
+}
+
+/* The batch, from one CQ and one RMP. Returns the fillers */
+static uint32_t take_batch(bool striding)
+{
+	uint32_t i, fillers = 0;
+
+	for (i = 0; i < BATCH; ) {
+		const struct mlx5_cqe64 *cqe = cqe_wait(&r.cq.cq);
+		struct inlay_packet_at at = {0, 0, 0};
+		int done;
+
+		assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
+		if (striding) {
+			done = inlay_striding_srq_take(&r.rmp.striding, cqe, &at);
+			assert_in_range(done, 0, 1);
+			fillers += !at.len;
+		} else {
+			at.wqe = inlay_srq_entry(&r.rmp.srq, cqe);
+			at.len = inlay_cqe_byte_count(cqe);
+			assert_int_equal(inlay_srq_release(&r.rmp.srq, cqe), 1);
+		}
+		if (at.len)
+			check_packet(r.buf + at.wqe * SLOT + at.offset, at.len, i++, cqe);
+		inlay_cq_advance(&r.cq.cq, 1);
+	}
+	return fillers;
+}
+
+/* Two RQs on an RMP of each kind. The striding ones take a packet or two each entry, and more entries than a counter has */
+static void shared(void **state)
+{
+	uint32_t flags, rounds, round, fillers;
+
+	(void)state;
+	need_ethernet();
+	for (flags = 0; flags <= (INLAY_DEVX_RMP_CYCLIC | INLAY_DEVX_RMP_STRIDING); flags++) {
+		bool striding = flags & INLAY_DEVX_RMP_STRIDING;
+
+		rig_empty(NULL);
+		r.shape.log_number = 3;
+		r.shape.log_size = 6 + rnd_below(3);
+		r.shape.shift = flags & INLAY_DEVX_RMP_CYCLIC ? 2 : 0;
+		common_open();
+		shared_open(2, flags);
+		lead(0);
+		lead(1);
+		rounds = striding ? 65536 / BATCH * 3 / 2 : 100;
+		for (round = fillers = 0; round < rounds; round++) {
+			refill(striding);
+			send_batch(2, striding ? (8 << r.shape.log_size) - r.shape.shift : 1500);
+			fillers += take_batch(striding);
+		}
+		nothing_came(&r.cq.cq);
+		assert_true(!striding || r.rmp.srq.pi > 65536);
+		printf("# %s%s: %u entries, %u fillers\n", flags & INLAY_DEVX_RMP_CYCLIC ? "cyclic" : "linked", striding ? ", striding" : "",
+		       r.rmp.srq.pi, fillers);
+		assert_true(!striding == !fillers);
+		common_close();
+	}
+}
+
+/* RSS over RQs that share one RMP: the user index says which it was */
+static void spread(void **state)
+{
+	uint32_t n, i, round, rqns[MOST], size;
+	struct inlay_flow_match m;
+
+	(void)state;
+	need_ethernet();
+	for (n = 3; n <= 4; n++) {
+		rig_empty(NULL);
+		r.shape.log_number = 5;
+		r.shape.log_size = 6;
+		common_open();
+		shared_open(n, INLAY_DEVX_RMP_STRIDING);
+		for (i = 0; i < n; i++)
+			rqns[i] = r.rq[i].rqn;
+		must(inlay_devx_rss_create(&r.rss[0], dev.ctx, rqns, n, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 |
+									IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP));
+		memset(&m, 0, sizeof(m));
+		m.type = 0x0800;
+		m.proto = 17;
+		m.tag = TAG;
+		must(inlay_devx_flow_create(&r.flow[0], dev.ctx, &r.rss[0], &m, NULL));
+		size = n & (n - 1) ? INLAY_RSS_QUEUES : n;
+		for (round = 0; round < 30; round++) {
+			refill(true);
+			send_batch(1, 1500);
+			for (i = 0; i < BATCH; i++)
+				out[i].to = out[i].hash % size % n;
+			take_batch(true);
+		}
+		nothing_came(&r.cq.cq);
+		common_close();
+	}
+}
+
+/* ---- Rules ---- */
+
+static void rules(void **state)
+{
+	uint32_t round, i, taken = 0, passed = 0;
+	struct inlay_devx_rq_attr attr;
+
+	(void)state;
+	common_open();
+	attr = rq_want(4, 16, 0);
+	must(inlay_devx_rq_create(&r.rq[0], dev.ctx, &attr));
+	must(inlay_devx_rss_create(&r.rss[0], dev.ctx, &r.rq[0].rqn, 1, 0));
+	for (round = 0; round < 150; round++) {
+		struct inlay_flow_match m = random_rule(TAG);
+
+		must(inlay_devx_flow_create(&r.flow[0], dev.ctx, &r.rss[0], &m, NULL));
+		for (i = 0; i < 12; i++) {
+			struct shape s = random_packet(i);
+			struct ibv_sge sge = {(uintptr_t)r.buf, ROOM, r.mr->lkey};
+			const struct mlx5_cqe64 *cqe;
+
+			if (inlay_rq_room(&r.rq[0].rq))
+				must(inlay_post_recv(&r.rq[0].rq, &sge, 1));
+			inlay_rq_ring(&r.rq[0].rq);
+			send_packet();
+			if (!takes(&m, &s)) {
+				nothing_came(&r.cq.cq);
+				passed++;
+				continue;
+			}
+			cqe = cqe_wait(&r.cq.cq);
+			assert_int_equal(inlay_cqe_byte_count(cqe), p.len < 60 ? 60 : p.len);
+			assert_memory_equal(r.buf, p.at, p.l3);
+			if (m.tag)
+				assert_int_equal(inlay_cqe_flow_tag(cqe), m.tag);
+			assert_int_equal(inlay_rq_release(&r.rq[0].rq, cqe), 1);
+			inlay_cq_advance(&r.cq.cq, 1);
+			taken++;
+		}
+		must(inlay_devx_flow_destroy(&r.flow[0]));
+		must(inlay_devx_flow_destroy(&r.flow[0]));
+	}
+	printf("# %u taken, %u passed\n", taken, passed);
+	assert_true(taken > 100 && passed > 100);
+	common_close();
+}
+
+/* What cannot be, and leaves nothing behind */
+static void refused(void **state)
+{
+	static const struct inlay_flow_match bad[] = {
+		{{0}, 0, 0, 6, {0}, {0}, 0, 0, 0, 0, 0},          /* TCP, but of which IP? */
+		{{0}, 0, 0x0800, 1, {0}, {0}, 0, 0, 0, 0, 0},     /* ICMP */
+		{{0}, 0, 0x0800, 0, {0}, {0}, 0, 80, 0, 0, 0},    /* port 80 of what? */
+		{{0}, 0, 0, 0, {10}, {0}, 0, 0, 0, 0, 0},
+		{{0}, 0x1000, 0, 0, {0}, {0}, 0, 0, 0, 0, 0},
+		{{0}, 1, 0, 0, {0}, {0}, 0, 0, 0, 1u << 24, 0},
+		{{2}, 0, 0, 0, {0}, {0}, 0, 0, 0, 0, 2},          /* a second port */
+	};
+	struct inlay_devx_rq_attr good, attr;
+	struct inlay_flow_match all;
+	const char *why;
+	uint32_t i, n;
+
+	(void)state;
+	r.shape.log_number = 3;
+	r.shape.log_size = 6;
+	common_open();
+	good = rq_want(4, 32, INLAY_DEVX_RQ_STRIDING);
+#define REFUSED(field, value)                                                                  \
+	do {                                                                                   \
+		attr = good;                                                                   \
+		attr.field = value;                                                            \
+		assert_int_equal(inlay_devx_rq_create(&r.rq[0], dev.ctx, &attr), -EINVAL);     \
+		assert_true(!r.rq[0].obj && r.rq[0].error.err == -EINVAL && !r.cq.cq.reserved); \
+	} while (0)
+	REFUSED(cq, NULL);
+	REFUSED(wqes, 0);
+	REFUSED(wqes, 3);
+	REFUSED(wqes, 65536);
+	REFUSED(stride, 16);
+	REFUSED(stride, 2048);
+	REFUSED(pdn, 1u << 24);
+	REFUSED(pdn, 0xfffffe);
+	REFUSED(user_index, 1u << 24);
+	REFUSED(flags, 8);
+	REFUSED(flags, INLAY_DEVX_RQ_STRIDING | INLAY_DEVX_RQ_SHARED);
+	REFUSED(strides.log_number, 2);
+	REFUSED(strides.log_number, 17);
+	REFUSED(strides.log_size, 14);
+	REFUSED(strides.shift, 1);
+	REFUSED(record.offset, 4);
+	REFUSED(ring.umem, NULL);
+	attr = good;
+	attr.flags = INLAY_DEVX_RQ_SHARED;
+	attr.rmpn = 0xfffffe;
+	assert_int_equal(inlay_devx_rq_create(&r.rq[0], dev.ctx, &attr), -EINVAL);
+	assert_int_equal(r.rq[0].error.opcode, INLAY_CMD_OP_CREATE_RQ);
+	attr = good;
+	attr.wqes = 1024;
+	attr.ring = place_ring(inlay_devx_rq_size(1024, 32));
+	assert_int_equal(inlay_devx_rq_create(&r.rq[0], dev.ctx, &attr), -ENOSPC);
+	must(inlay_devx_rq_create(&r.rq[0], dev.ctx, &good));
+
+	n = r.rq[0].rqn;
+	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, 0, 0), -EINVAL);
+	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, 2, 0), -EINVAL);
+	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, INLAY_RSS_QUEUES + 1, IBV_RX_HASH_SRC_IPV4), -EINVAL);
+	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, 1, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_SRC_IPV6), -EINVAL);
+	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, 1, IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_UDP), -EINVAL);
+	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, 1, UINT64_C(1) << 40), -EINVAL);
+	n = 0xfffffe;
+	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, 1, 0), -EINVAL);
+	assert_int_equal(r.rss[0].error.opcode, INLAY_CMD_OP_CREATE_TIR);
+	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, 1, IBV_RX_HASH_SRC_IPV4), -EINVAL);
+	assert_int_equal(r.rss[0].error.opcode, INLAY_CMD_OP_CREATE_RQT);
+	assert_true(!r.rss[0].obj && !r.rss[0].table && !r.rss[0].domain);
+	must(inlay_devx_rss_create(&r.rss[0], dev.ctx, &r.rq[0].rqn, 1, IBV_RX_HASH_SRC_IPV4));
+	for (i = 0; i < ARRAY(bad); i++) {
+		why = NULL;
+		assert_int_equal(inlay_devx_flow_create(&r.flow[0], dev.ctx, &r.rss[0], &bad[i], &why), -EINVAL);
+		assert_true(why && !r.flow[0].flow && !r.flow[0].matcher);
+	}
+	memset(&all, 0, sizeof(all));
+	must(inlay_devx_flow_create(&r.flow[0], dev.ctx, &r.rss[0], &all, &why));
+	common_close();
+}
+
+#define packets_test(f) cmocka_unit_test_setup(f, packets_empty)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		packets_test(own),
+		packets_test(stops),
+		packets_test(shared),
+		packets_test(spread),
+		packets_test(rules),
+		packets_test(refused),
+	};
+
+	if (!rig_here())
+		return 0;
+	return cmocka_run_group_tests_name("devx_packets", tests, packets_open, packets_close);
+}
