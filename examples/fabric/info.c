@@ -112,7 +112,7 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	       d->max_ep_stx_ctx || d->max_ep_srx_ctx ? "shared contexts" :
 	       ep->auth_key_size || d->auth_key_size ? "authorization key" :
 	       ep->mem_tag_format &&
-	       __builtin_clzll(ep->mem_tag_format) < (have->ep_attr->mem_tag_format == TAG_FORMAT ? 0 : LEAST_SOURCE_BITS) ?
+	       (uint32_t)__builtin_clzll(ep->mem_tag_format) < (have->ep_attr->mem_tag_format == TAG_FORMAT ? 0 : LEAST_SOURCE_BITS) ?
 	       "more tag bits than directed receives leave" :
 	       other(d->name, mine->name) ? "domain name" :
 	       d->control_progress == FI_PROGRESS_AUTO || d->data_progress == FI_PROGRESS_AUTO ? "automatic progress" :

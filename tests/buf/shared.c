@@ -6,6 +6,7 @@
 #include "rig.h"
 #include <pthread.h>
 #include <signal.h>
+#include <ucontext.h>
 
 #define THREADS 4
 #define BYTES (1u << 20)
@@ -554,6 +555,149 @@ static void stopped_is_stopped(void **state)
 	shared_free(1000);
 }
 
+/* ---- every interleaving ---- */
+
+#if defined(__x86_64__) && !SANITIZED
+
+static struct inlay_inventory *pair[2];
+static struct inlay_buf *got;
+static uint32_t *held;          /* a lock that `other` needs */
+static void (*other)(void);     /* what another thread does, NULL when it is done */
+static uint32_t steps;          /* to go before that */
+static int get_error;
+
+static void one_step(int sig, siginfo_t *info, void *context)
+{
+	(void)sig;
+	(void)info;
+	if (steps && --steps)
+		return;
+	if (held && __atomic_load_n(held, __ATOMIC_RELAXED))
+		return;
+	other();
+	other = NULL;
+	((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~0x100;
+}
+
+/* Runs one function and, after so many instructions of it, the other. Returns 0 when it had fewer: the other ran after it */
+static int interleave(void (*one)(void), void (*two)(void), uint32_t instructions)
+{
+	int within;
+
+	steps = instructions;
+	other = two;
+	__asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; orq $0x100, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::: "memory", "cc");
+	one();
+	__asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; andq $-0x101, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::: "memory", "cc");
+	within = !other;
+	if (!within)
+		two();
+	return within;
+}
+
+static void get_one(void)
+{
+	get_error = inlay_inventory_get_by_data(&magazines[0].inventory, &map, mem, 64, &got);
+}
+
+static void stop_shared(void)
+{
+	expect(!inlay_inventory_stop(shared));
+}
+
+static void open_first(void)
+{
+	inlay_holder_open_(&pair[0]->store->tie[INLAY_STORE_TIES_ - 1].holder, &map);
+}
+
+static void close_first(void)
+{
+	inlay_holder_close_(&pair[0]->store->tie[INLAY_STORE_TIES_ - 1].holder);
+}
+
+static void destroy_second(void)
+{
+	expect(!inlay_inventory_destroy(pair[1]));
+}
+
+/* After any instruction of a get another thread stops the inventory, and the other way round: the next get is refused */
+static void stop_meets_get(void **state)
+{
+	struct inlay_inventory *inv = &magazines[0].inventory;
+	struct sigaction action, before;
+	uint32_t way, i;
+	int within = 1;
+
+	(void)state;
+	memset(&action, 0, sizeof(action));
+	action.sa_sigaction = one_step;
+	action.sa_flags = SA_SIGINFO;
+	must(sigaction(SIGTRAP, &action, &before));
+	held = NULL;
+	shared_make(100);
+	must(inlay_magazine_attach(&magazines[0], shared));
+	for (way = 0; way < 4; way++) {
+		for (i = 1, within = 1; within; i += 1 + i / 64) { /* the state is read early */
+			/* It remembers the map that it will get from, or another one */
+			must(inlay_inventory_get_by_data(inv, way & 1 ? &map : &second, mem, 64, &got));
+			must(inlay_inventory_dec_refcount(inv, got, NULL));
+			within = way & 2 ? interleave(get_one, stop_shared, i) : interleave(stop_shared, get_one, i);
+			assert_true(!get_error || get_error == -EBADFD);
+			if (!get_error)
+				must(inlay_inventory_dec_refcount(inv, got, NULL));
+			get_one();
+			assert_int_equal(get_error, -EBADFD);
+			assert_int_equal(inlay_inventory_get_by_data(inv, &second, mem, 64, &got), -EBADFD);
+			must(inlay_inventory_start(shared));
+		}
+		assert_true(i > 5);
+	}
+	inlay_magazine_detach(&magazines[0]);
+	shared_free(100);
+	must(sigaction(SIGTRAP, &before, NULL));
+}
+
+/* After any instruction with which an inventory ties itself to a map or leaves it, another one of the map is destroyed: the map forgets both */
+static void ends_meet(void **state)
+{
+	struct sigaction action, before;
+	size_t size = inlay_inventory_size(1);
+	void *memory[2] = {given(size), given(size)};
+	uint32_t way, i, k;
+	int within;
+
+	(void)state;
+	memset(&action, 0, sizeof(action));
+	action.sa_sigaction = one_step;
+	action.sa_flags = SA_SIGINFO;
+	must(sigaction(SIGTRAP, &action, &before));
+	held = &map.lock_;
+	bad = 0;
+	for (way = 0; way < 2; way++) {
+		for (i = 1, within = 1; within; i++) {
+			for (k = 0; k < 2; k++) {
+				must(inlay_inventory_create(memory[k], size, 1, &pair[k]));
+				must(inlay_inventory_start(pair[k]));
+				must(inlay_inventory_get_by_data(pair[k], &map, mem, 64, &got));
+				must(inlay_buf_dec_refcount(got, NULL));
+			}
+			if (way)
+				close_first();
+			within = interleave(way ? open_first : close_first, destroy_second, i);
+			assert_ptr_equal(map.holders_, way ? &pair[0]->store->tie[INLAY_STORE_TIES_ - 1].holder : NULL);
+			must(inlay_inventory_destroy(pair[0]));
+			assert_null(map.holders_);
+			assert_int_equal(bad, 0);
+		}
+		assert_true(i > 5);
+	}
+	for (k = 0; k < 2; k++)
+		given_free(memory[k]);
+	must(sigaction(SIGTRAP, &before, NULL));
+}
+
+#endif
+
 /* ---- growth ---- */
 
 static uint8_t *untouched;
@@ -982,6 +1126,10 @@ int main(void)
 		cmocka_unit_test(anew),
 		cmocka_unit_test(both_go),
 		cmocka_unit_test(stopped_is_stopped),
+#if defined(__x86_64__) && !SANITIZED
+		cmocka_unit_test(stop_meets_get),
+		cmocka_unit_test(ends_meet),
+#endif
 		cmocka_unit_test(outside),
 		cmocka_unit_test(producer_consumer),
 		cmocka_unit_test(anybody),
