@@ -3,9 +3,9 @@
  * Keys over other keys: mlx5dv_wr_mkey_configure with its setters, and mlx5dv_wr_mr_*, which are
  * the same in one call. The setters fill in a struct inlay_umr; the last one posts it.
  *
- * Signatures. What libmlx5 knows of a key (its PSVs, the errors there were, whether the device has
- * been told of them) cannot be had from it. So the shim keeps the same itself, and answers
- * mlx5dv_mkey_check for keys that a QP of inlay's has configured.
+ * Signatures. libmlx5 keeps state for each key (its PSVs, past errors, whether they were reported)
+ * and offers no way to read it. So the shim keeps its own copy, and answers mlx5dv_mkey_check for
+ * keys that one of inlay's QPs has configured.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 static void post(struct shim_qp *qp);
 
-/* The change that a setter is for; NULL when there is or was an error. */
+/* The change that a setter belongs to; NULL after an error. */
 static struct shim_change *change_of(struct mlx5dv_qp_ex *dv)
 {
 	struct shim_qp *qp = shim_qp_of_dv(dv);
@@ -79,7 +79,7 @@ static void wr_set_mkey_access_flags(struct mlx5dv_qp_ex *dv, uint32_t access)
 	set(dv, twice || access & ~all ? EINVAL : 0);
 }
 
-/* Of both layouts: parts, or else sge. */
+/* For both layouts: parts, or else sge. */
 static void set_layout(struct mlx5dv_qp_ex *dv, uint32_t rounds, uint16_t n, const struct mlx5dv_mr_interleaved *parts,
 		       const struct ibv_sge *sge)
 {
@@ -169,7 +169,7 @@ static void wr_set_mkey_sig_block(struct mlx5dv_qp_ex *dv, const struct mlx5dv_s
 
 	if (!c)
 		return;
-	/* Whether the domains are possible; whether the copy mask is, libmlx5 says at the end. */
+	/* Checks the domains. libmlx5 checks the copy mask at the end. */
 	plain = *attr;
 	plain.flags &= ~(uint32_t)MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK;
 	if (!c->key->has_sig || c->key->state == SHIM_SIG_NEW || inlay_bsf_block(&plain, psv, &bsf)) {
@@ -187,7 +187,7 @@ static void wr_set_mkey_sig_block(struct mlx5dv_qp_ex *dv, const struct mlx5dv_s
 	set(dv, 0);
 }
 
-/* What a key with signatures changes besides. Returns whether its PSVs are set anew, too. */
+/* What else a key with signatures changes. Returns whether its PSVs must be set too. */
 static bool add_signature(struct shim_key *key, struct inlay_umr *umr)
 {
 	bool counted = key->counted;
@@ -203,8 +203,8 @@ static bool add_signature(struct shim_key *key, struct inlay_umr *umr)
 }
 
 /*
- * Posts the change: alone, or with the one or two WQEs that set a key's PSVs, of which the last one
- * completes.
+ * Posts the change, alone or with the one or two WQEs that set the key's PSVs. The last WQE is the
+ * one that completes.
  */
 static void post(struct shim_qp *qp)
 {
@@ -269,7 +269,7 @@ void shim_key_install(struct mlx5dv_qp_ex *dv)
 	dv->wr_set_mkey_crypto = wr_set_mkey_crypto;
 }
 
-/* ---- keys come, go, and are asked about ---- */
+/* ---- creating, destroying and checking keys ---- */
 
 EXPORT struct mlx5dv_mkey *mlx5dv_create_mkey(struct mlx5dv_mkey_init_attr *attr)
 {
@@ -319,7 +319,7 @@ EXPORT int mlx5dv_destroy_mkey(struct mlx5dv_mkey *mkey)
 	return 0;
 }
 
-/* What a polled CQE says of a transfer through some key. */
+/* Records what a polled CQE says about a transfer through a key. */
 static const struct inlay_sig_error *told;
 
 static void note(const void *object, void *value)

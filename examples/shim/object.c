@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The way in. A preloaded function of the same name comes before libibverbs' and libmlx5's; what
- * those two keep as function pointers of a context is replaced when it is opened. Each replacement
- * calls what it replaces.
+ * The way in. A preloaded function takes precedence over libibverbs' and libmlx5's of the same
+ * name. The function pointers in a context are replaced when it is opened. Each replacement calls
+ * what it replaces.
  */
 #include <sched.h>
 #include <stdarg.h>
@@ -41,9 +41,9 @@ __attribute__((constructor)) static void begin(void)
 }
 
 /*
- * Of a mlx5dv_init_obj that the program calls: a CQ that it looks into it may poll, and clean,
- * itself. libmlx5 takes it so too. An SRQ that nobody has, it is going to fill itself: that is
- * known here, before a QP on it makes CQs inlay's and then is not.
+ * The program's own calls of mlx5dv_init_obj. A CQ that it asks about, it may poll and clean itself;
+ * libmlx5 assumes the same. An SRQ without an owner, it will fill itself. The SRQ's owner is
+ * therefore settled here, before a QP on it could make CQs inlay's and then fail.
  */
 EXPORT int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
 {
@@ -98,7 +98,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 	return cq;
 }
 
-/* What inlay does not give: the wall clock's time, which needs the device's own, and tags. */
+/* What inlay's CQs cannot report: wall clock time, and tags. */
 static bool covers_cq(const struct ibv_cq_init_attr_ex *attr)
 {
 	return !(attr->wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK | IBV_WC_EX_WITH_TM_INFO));
@@ -143,7 +143,7 @@ static bool lost_cq(struct ibv_cq *ibcq)
 	return !cq || cq->owner == SHIM_LIBMLX5;
 }
 
-/* Makes a CQ inlay's, if it is nobody's. Returns whether it is now. */
+/* Makes a CQ inlay's if it has no owner. Returns whether it is inlay's now. */
 static bool take_cq(struct ibv_cq *ibcq)
 {
 	struct shim_cq *cq = shim_find(ibcq);
@@ -161,9 +161,8 @@ static bool take_cq(struct ibv_cq *ibcq)
 }
 
 /*
- * The CQ that something of libmlx5's may complete to, for one that the program named. NULL and
- * errno when there can be none. Whose the CQ is, is decided when that something has been made: by
- * left_cq.
+ * The CQ to which an object of libmlx5's completes when the program names ibcq. NULL and errno if
+ * there can be none. The owner of ibcq is settled once the object has been made, by left_cq.
  */
 static struct ibv_cq *other_cq(struct ibv_cq *ibcq)
 {
@@ -189,8 +188,8 @@ static struct ibv_cq *other_cq(struct ibv_cq *ibcq)
 		shim_insert(second, cq);
 		__atomic_store_n(&cq->second, second, __ATOMIC_SEQ_CST);
 		/*
-		 * What the program asked for before, it expects of this one too. Who asks now, sees
-		 * it or is seen here.
+		 * If the program has armed the first CQ, the second must be armed too. A thread that
+		 * arms at this moment either sees the second CQ, or its request is seen here.
 		 */
 		armed = __atomic_load_n(&cq->armed, __ATOMIC_SEQ_CST);
 		if (armed)
@@ -208,9 +207,9 @@ static void left_cq(struct ibv_cq *ibcq)
 }
 
 /*
- * libmlx5 carries over what has not been polled, from where it believes that polling stands: for a
- * CQ of inlay's that is the beginning. So this works until a completion has been polled, and is
- * refused afterwards. The device's mark of the resize takes one place of the order.
+ * libmlx5 copies the unpolled CQEs, starting at its own consumer index. For one of inlay's CQs that
+ * index is still 0. So a resize works until the first completion has been polled, and is refused
+ * afterwards. The device's mark of the resize takes one slot.
  */
 static int resize(struct shim_cq *cq, int cqe)
 {
@@ -229,7 +228,7 @@ static int resize(struct shim_cq *cq, int cqe)
 		return EIO;
 	q.arm_sn = cq->q.arm_sn;
 	cq->resized++;
-	/* The places of the marks are empty, and gone by in this lap. */
+	/* The slots of the marks are empty and belong to the past in this lap. */
 	for (i = 0; i < cq->resized; i++)
 		((struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot_(&q, i))->op_own = MLX5_CQE_INVALID << 4;
 	inlay_cq_advance_quiet(&q, cq->resized);
@@ -333,8 +332,8 @@ static void lock_cqs(struct shim_qp *qp)
 }
 
 /*
- * The same for a caller that holds shim_lock. It gives that up while it waits for a poll to end,
- * because the program may need it meanwhile.
+ * As above, for a caller that holds shim_lock. It drops the lock while it waits for a poll to end,
+ * because the program may need it in the meantime.
  */
 static void lock_cqs_too(struct shim_qp *qp)
 {
@@ -354,8 +353,8 @@ static void unlock_cqs(struct shim_qp *qp)
 }
 
 /*
- * Of a QP that is gone: neither its completions nor its numbers stay. A new QP of such a number
- * waits in place_of until then. The caller holds shim_lock.
+ * Removes the completions and numbers of a QP that is gone. A new QP with one of these numbers waits
+ * in place_of until then. The caller holds shim_lock.
  */
 static void leave_cqs(struct shim_qp *qp)
 {
@@ -401,8 +400,8 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 static struct shim_qp **place_of(struct shim_qp **parts[4096], uint32_t number);
 
 /*
- * Receives of an XRC SRQ tell its user index, and a QP that may be another process's: a stand-in
- * for that is found by the index. Returns whether the SRQ is inlay's now.
+ * The CQEs of an XRC SRQ carry its user index, and the number of a QP that may belong to another
+ * process. So a stand-in for the QP is found by the index. Returns whether the SRQ is inlay's now.
  */
 static bool take_xrc_srq(struct shim_context *c, struct ibv_srq *ibsrq, struct ibv_cq *cq)
 {
@@ -435,7 +434,7 @@ no:
 	return false;
 }
 
-/* One of a kind that inlay does not know may complete to a CQ of its own accord. */
+/* An SRQ of a kind that inlay does not know may complete to a CQ by itself. */
 static struct ibv_srq *create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
 {
 	struct shim_context *c = shim_find(context);
@@ -475,7 +474,7 @@ static bool lost_srq(struct ibv_srq *ibsrq)
 	return !srq || srq->owner == SHIM_LIBMLX5;
 }
 
-/* Makes an SRQ inlay's, if it is nobody's. Returns whether it is now. */
+/* Makes an SRQ inlay's if it has no owner. Returns whether it is inlay's now. */
 static bool take_srq(struct ibv_srq *ibsrq)
 {
 	struct shim_srq *srq = shim_find(ibsrq);
@@ -579,7 +578,7 @@ static bool is_dct(const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_q
 	       dv->dc_init_attr.dc_type == MLX5DV_DCTYPE_DCT;
 }
 
-/* Where its sends and its receives complete: to one, where it has only those or these. */
+/* The CQs of its sends and receives; the same one twice if it has only sends or only receives. */
 static struct ibv_cq *send_cq(const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_qp_init_attr *dv)
 {
 	return is_dct(attr, dv) ? attr->recv_cq : attr->send_cq;
@@ -591,8 +590,8 @@ static struct ibv_cq *recv_cq(const struct ibv_qp_init_attr_ex *attr)
 }
 
 /*
- * Why inlay cannot drive such a QP; NULL when it can. Decides nothing: a creation that fails leaves
- * everything as it was.
+ * Why inlay cannot drive such a QP; NULL if it can. Settles no owner, so that a creation that fails
+ * changes nothing.
  */
 static const char *uncovered(const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_qp_init_attr *dv)
 {
@@ -643,7 +642,7 @@ static const char *type_name(const struct shim_qp *qp)
 	}
 }
 
-/* Which of the three creates: they take the same attributes. */
+/* Which of the three functions creates the QP; they take the same attributes. */
 struct maker {
 	struct shim_context *context;
 	struct mlx5dv_qp_init_attr *dv;
@@ -662,7 +661,7 @@ static struct ibv_qp *make(const struct maker *maker, struct ibv_qp_init_attr_ex
 	}
 }
 
-/* What the shim counts, and what a QP in RESET may do. */
+/* Resets the shim's counters and limits to those of a QP in RESET. */
 static void restart(struct shim_qp *qp)
 {
 	qp->sq.head = qp->sq.tail = qp->sq.done = qp->sq.room = 0;
@@ -673,8 +672,8 @@ static void restart(struct shim_qp *qp)
 }
 
 /*
- * Not inlay_sq_from_qp: it refuses sq_sig_all, since it leaves INLAY_SIGNALED to its caller; this
- * one gives it with every post.
+ * Not inlay_sq_from_qp, which refuses sq_sig_all because it leaves INLAY_SIGNALED to its caller. The
+ * shim passes the flag with every post.
  */
 static int take_qp(struct shim_qp *qp)
 {
@@ -746,7 +745,7 @@ static int take_dv(struct shim_qp *qp)
 }
 
 /*
- * Makes everything inlay's that a QP is about to need. Returns what could not be; NULL when all is.
+ * Makes everything that a QP is about to need inlay's. Returns what could not be taken, or NULL.
  */
 static const char *take_all(struct shim_qp *qp, const struct ibv_qp_init_attr_ex *attr,
 			    const struct mlx5dv_qp_init_attr *dv)
@@ -771,8 +770,8 @@ static void free_qp(struct shim_qp *qp)
 }
 
 /*
- * Where the QP of a number is kept; NULL when there is no memory. The number's last owner may still
- * be leaving its CQs.
+ * The slot for the QP of this number; NULL if there is no memory. The previous QP of the number may
+ * still have completions in its CQs.
  */
 static struct shim_qp **place_of(struct shim_qp **parts[4096], uint32_t qpn)
 {
@@ -792,8 +791,8 @@ static struct shim_qp **place_of(struct shim_qp **parts[4096], uint32_t qpn)
 }
 
 /*
- * Lets completions find a QP. Not by the number 0, which a DC target has at first. Returns whether
- * there was memory for it.
+ * Lets completions find a QP by its number, unless that is 0 as a DC target's is at first. Returns
+ * whether there was memory for it.
  */
 static bool enter_numbers(struct shim_qp *qp)
 {
@@ -812,9 +811,9 @@ static bool enter_numbers(struct shim_qp *qp)
 }
 
 /*
- * A QP of inlay's: in a domain of its own where that can be had, in the program's else. NULL and
- * *why NULL when libmlx5 does not make it either; NULL and *why when it turns out only now that
- * inlay cannot drive it.
+ * Makes one of inlay's QPs, in a parent domain of its own if possible, else in the program's PD.
+ * Returns NULL with *why NULL if libmlx5 refuses it too, and NULL with *why set if it turns out only
+ * now that inlay cannot drive it.
  */
 static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init_attr_ex *attr, const char **why)
 {
@@ -957,8 +956,8 @@ EXPORT struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context, struct ibv_q
 }
 
 /*
- * A QP that has become RESET: nothing comes of it any more, and none of its posts succeeds. The
- * order of locks is the one of posts.
+ * A QP that was reset: it has no more completions, and all its posts fail. Locks are taken in the
+ * same order as by posts.
  */
 static void reset_qp(struct shim_qp *qp)
 {
@@ -977,7 +976,7 @@ static void reset_qp(struct shim_qp *qp)
 	shim_release(&qp->sq.lock);
 }
 
-/* A DC target gets its number in RTR, before which nothing can have come to it. */
+/* A DC target gets its number in RTR; before that it cannot receive anything. */
 static int learn_dct(struct shim_qp *qp)
 {
 	bool entered;
@@ -991,8 +990,8 @@ static int learn_dct(struct shim_qp *qp)
 }
 
 /*
- * On the way to RESET and to RTS libmlx5 puts its own ibv_wr_complete into the QP, which knows
- * nothing of our lock: nobody may be between ibv_wr_start and ibv_wr_complete until ours is back.
+ * At a transition to RESET or RTS libmlx5 stores its own ibv_wr_complete in the QP, which does not
+ * know our lock. So no thread may be between ibv_wr_start and ibv_wr_complete until ours is back.
  */
 EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
@@ -1048,7 +1047,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 	return err;
 }
 
-/* ---- What else completes to a CQ ---- */
+/* ---- Other objects that complete to a CQ ---- */
 
 static struct ibv_wq *create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr)
 {
@@ -1145,7 +1144,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 	return 0;
 }
 
-/* ---- The account, for INLAY_SHIM_VERBOSE ---- */
+/* ---- The summary for INLAY_SHIM_VERBOSE ---- */
 
 static void count(const void *object, void *value)
 {

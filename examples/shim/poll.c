@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Completing: what inlay finds in the CQ becomes what libmlx5 would have told the program. */
+/* Completing: turns the CQEs that inlay finds into what libmlx5 would have reported. */
 #include <stdio.h>
 #include "shim.h"
 
@@ -10,9 +10,9 @@ enum {
 /* ---- One completion, for ibv_poll_cq and ibv_start_poll alike ---- */
 
 /*
- * Copies the payload of a completion to the memory that the WQE's data segments name; what verbs
- * promises even where the device put it into the CQE. `segs` of them, of which the ring may hold
- * `before` up to its end; the others follow at its beginning.
+ * Copies a completion's payload from the CQE to the memory of the WQE's data segments, as verbs
+ * promises. There are `segs` segments: up to `before` of them lie before the end of the ring, the
+ * others at its beginning.
  */
 static enum ibv_wc_status scatter(const struct shim_context *context, const uint8_t *seg, uint32_t segs,
 				  uint32_t before, const uint8_t *begin, const uint8_t *payload, uint32_t left)
@@ -38,9 +38,8 @@ static enum ibv_wc_status scatter(const struct shim_context *context, const uint
 }
 
 /*
- * What an RDMA read or an atomic brought back. The WQE says which of the two it was, as for
- * libmlx5: a CQE that names another opcode would have the segments begin elsewhere, or after the
- * WQE's end.
+ * The result of an RDMA read or an atomic. The WQE says which of the two it was, as in libmlx5. A
+ * CQE with another opcode would place the segments elsewhere, or behind the WQE's end.
  */
 static enum ibv_wc_status scatter_send(const struct shim_qp *qp, const struct mlx5_cqe64 *cqe, const void *payload)
 {
@@ -75,7 +74,7 @@ static enum ibv_wc_status scatter_srq(const struct shim_qp *qp, const struct mlx
 		       NULL, payload, inlay_cqe_byte_count(cqe));
 }
 
-/* libmlx5 shows what neither a peer's absence nor a QP's end explains; so does the shim. */
+/* Like libmlx5, prints an error CQE unless it is a flush or a retry timeout. */
 static void show(const struct mlx5_cqe64 *cqe)
 {
 	uint8_t syndrome = inlay_cqe_syndrome(cqe);
@@ -87,8 +86,8 @@ static void show(const struct mlx5_cqe64 *cqe)
 }
 
 /*
- * Completes the WQE that a CQE names: finds its wr_id and status, brings the payload to where it
- * belongs, and lets the WQE's place be used again. *opcode is set where the CQE does not tell it.
+ * Completes the WQE that a CQE names: finds its wr_id and status, copies the payload to where it
+ * belongs, and frees the WQE. *opcode is set if the CQE does not contain it.
  * Returns 0 or POLL_ERROR.
  */
 INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint64_t *wr_id,
@@ -168,7 +167,7 @@ INLAY_ALWAYS uint32_t send_opcode(const struct mlx5_cqe64 *cqe, uint32_t recorde
 	}
 }
 
-/* The packet's fields, which a receive's CQE has. */
+/* The packet's fields in the CQE of a receive. */
 static uint32_t flags_rqpn(const struct mlx5_cqe64 *cqe)
 {
 	return inlay_from_be32(cqe->flags_rqpn);
@@ -179,7 +178,7 @@ static unsigned int grh_flag(const struct mlx5_cqe64 *cqe)
 	return flags_rqpn(cqe) >> 28 & 3 ? IBV_WC_GRH : 0;
 }
 
-/* Of a packet: that its IPv4 header and what is in it are good. */
+/* Whether a packet's IPv4 header and payload checksums are good. */
 static unsigned int csum_flag(const struct mlx5_cqe64 *cqe)
 {
 	const uint32_t both = MLX5_CQE_L3_OK | MLX5_CQE_L4_OK;
@@ -188,7 +187,7 @@ static unsigned int csum_flag(const struct mlx5_cqe64 *cqe)
 		       IBV_WC_IP_CSUM_OK : 0;
 }
 
-/* The next completion. A wrong signature is not one: its transfer completes later. */
+/* The next completion. A signature error does not count: its transfer completes later. */
 static inline const struct mlx5_cqe64 *next(struct shim_cq *cq)
 {
 	const struct mlx5_cqe64 *cqe;
@@ -203,7 +202,7 @@ static inline const struct mlx5_cqe64 *next(struct shim_cq *cq)
 
 /* ---- ibv_poll_cq ---- */
 
-/* Of a send. A field that libmlx5 leaves as the program had it is left here too. */
+/* For a send. Fields that libmlx5 does not write are not written here either. */
 INLAY_ALWAYS void fill_send(struct ibv_wc *wc, const struct mlx5_cqe64 *cqe, uint32_t opcode)
 {
 	uint8_t sent = inlay_cqe_send_opcode(cqe);
@@ -291,8 +290,8 @@ int shim_poll_cq(struct ibv_cq *ibcq, int entries, struct ibv_wc *wc)
 /* ---- ibv_start_poll, ibv_next_poll, ibv_end_poll ---- */
 
 /*
- * What no CQ of inlay's can tell: there the shim keeps its own pointer, so that these calls need
- * not look it up.
+ * A field that no CQ of inlay's reports. The shim keeps its own pointer there, so that these calls
+ * need no lookup.
  */
 static struct shim_cq *cq_of(struct ibv_cq_ex *ex)
 {
@@ -305,7 +304,7 @@ static struct ibv_cq_ex *second_of(struct shim_cq *cq)
 }
 
 /*
- * Between start and end, what the program reads is either the CQ's own (cq->cqe) or the second's.
+ * Between start and end, the program reads a CQE of the first CQ (cq->cqe) or of the second.
  */
 static int own_next(struct shim_cq *cq, struct ibv_cq_ex *ex)
 {
@@ -383,7 +382,7 @@ static void end_poll(struct ibv_cq_ex *ex)
 	shim_release(&cq->lock);
 }
 
-/* ibv_wc_read_NAME: of the CQE, or of libmlx5's where the completion is the second CQ's. */
+/* ibv_wc_read_NAME: from the CQE, or by libmlx5 if the completion is in the second CQ. */
 #define READ(type, name, value) \
 static type read_##name(struct ibv_cq_ex *ex) \
 { \
@@ -434,7 +433,7 @@ READ(uint64_t, completion_ts, inlay_cqe_timestamp(cqe))
 READ(uint16_t, cvlan, inlay_from_be16(cqe->vlan_info))
 READ(uint32_t, flow_tag, inlay_from_be32(cqe->sop_drop_qpn) & 0xffffff)
 
-/* A reader that the program did not ask for stays what libmlx5 left there. */
+/* Readers that the program did not ask for stay as libmlx5 left them. */
 void shim_poll_install(struct ibv_cq_ex *ex)
 {
 	ex->read_tm_info = (void (*)(struct ibv_cq_ex *, struct ibv_wc_tm_info *))shim_find(ex);
@@ -460,9 +459,9 @@ void shim_poll_install(struct ibv_cq_ex *ex)
 /* ---- Events, and the end of a QP ---- */
 
 /*
- * libmlx5 takes no lock to arm a CQ or to count its events, so that a program may do so between
- * ibv_start_poll and ibv_end_poll: whoever holds the lock already does not take it again. Returns
- * what leave() wants.
+ * libmlx5 takes no lock to arm a CQ or to count its events, so a program may do this between
+ * ibv_start_poll and ibv_end_poll. A thread that already holds the lock does not take it again.
+ * Returns the argument for leave().
  */
 static bool enter(struct shim_cq *cq)
 {
@@ -486,7 +485,7 @@ int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	bool entered;
 	int err;
 
-	/* Before looking for the second: who is making it looks whether this was asked for. */
+	/* Set before looking for the second CQ: the thread that makes it reads this afterwards. */
 	if (cq && !(__atomic_load_n(&cq->armed, __ATOMIC_RELAXED) & asked))
 		__atomic_fetch_or(&cq->armed, asked, __ATOMIC_SEQ_CST);
 	if (INLAY_UNLIKELY(!cq || cq->owner != SHIM_INLAY))
@@ -501,8 +500,8 @@ int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 }
 
 /*
- * An event was taken from the channel, of the CQ itself or of its second. Returns the CQ that the
- * program knows.
+ * An event of the CQ or of its second was taken from the channel. Returns the CQ that the program
+ * knows.
  */
 struct ibv_cq *shim_event(struct shim_cq *cq, struct ibv_cq *from)
 {
@@ -534,8 +533,8 @@ static void clean(struct shim_cq *cq, struct shim_qp *qp, struct shim_srq *srq)
 }
 
 /*
- * Takes a QP that was reset or destroyed out of its CQs, which are locked: libmlx5 no longer does,
- * since they are inlay's.
+ * Removes a reset or destroyed QP from its CQs, which are locked. libmlx5 no longer does this, since
+ * they are inlay's.
  */
 void shim_clean(struct shim_qp *qp)
 {

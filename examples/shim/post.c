@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Posting: verbs' work requests become inlay's posts. What is refused, and with which errno, is
- * what libmlx5 refuses.
+ * Posting: turns verbs' work requests into inlay's posts. Refuses what libmlx5 refuses, with the same
+ * errno.
  */
 #include "shim.h"
 
-/* To libmlx5 fewer than none are none. */
+/* libmlx5 takes a negative number for 0. */
 static inline uint32_t sges_of(int num_sge)
 {
 	return num_sge > 0 ? (uint32_t)num_sge : 0;
@@ -14,9 +14,9 @@ static inline uint32_t sges_of(int num_sge)
 /* ---- What ibv_post_send and ibv_wr_* share ---- */
 
 /*
- * Looks how many sends may be posted: as many as verbs promised, whatever else the ring would hold,
- * less those that were not polled. Gives the headers the credit of the last one that was, and so of
- * all before it; the ring then has room for that many, however long.
+ * Computes how many sends may be posted: as many as verbs promised, minus those not yet polled, even
+ * if the ring could hold more. Returns the credit of the last polled send, and so of all before it,
+ * to inlay's queue. The ring then has room for that many sends of any length.
  */
 static bool refill(struct shim_sq *sq)
 {
@@ -37,13 +37,13 @@ static inline bool room(struct shim_sq *sq)
 	return INLAY_LIKELY(sq->room) || refill(sq);
 }
 
-/* What libmlx5 calls what inlay's posts refuse. */
+/* libmlx5's errno for an error of inlay's posts. */
 static int errno_of(int err)
 {
 	return err == -EAGAIN || err == -E2BIG ? ENOMEM : -err;
 }
 
-/* INLAY_* of a request's IBV_SEND_*: bits are moved rather than tested. */
+/* The INLAY_* flags for a request's IBV_SEND_* flags: bits are shifted rather than tested. */
 static inline uint32_t flags_of(struct shim_sq *sq, unsigned int send_flags)
 {
 	uint32_t signaled = (send_flags & IBV_SEND_SIGNALED) * (INLAY_SIGNALED / IBV_SEND_SIGNALED);
@@ -82,15 +82,15 @@ static int post_change(struct shim_sq *sq, const struct ibv_send_wr *wr, uint32_
 		err = inlay_post_local_inv(&sq->q, wr->invalidate_rkey, flags);
 	if (err)
 		return err;
-	/* What its CQE says is no more than that a key was changed. */
+	/* Its CQE only says that a key was changed. */
 	remember(sq, index, wr->wr_id, wr->opcode == IBV_WR_BIND_MW ? IBV_WC_BIND_MW : IBV_WC_LOCAL_INV);
 	sq->fence = INLAY_FENCE_INITIATOR_SMALL;
 	return POSTED;
 }
 
 /*
- * One work request of a QP that is connected to its peer. num_sge and INLAY_INLINE in flags are
- * constants where that pays. Returns 0; POSTED when it is remembered too; or an error.
+ * Posts one work request on a connected QP. num_sge and INLAY_INLINE in flags are constants where
+ * that pays. Returns 0; POSTED if the send has been remembered too; or an error.
  */
 INLAY_ALWAYS int post(struct shim_sq *sq, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
 {
@@ -129,7 +129,7 @@ INLAY_ALWAYS int post(struct shim_sq *sq, const struct ibv_send_wr *wr, uint32_t
 	}
 }
 
-/* One of those that name their destination. */
+/* A request that names its destination. */
 static int post_to(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
 {
 	struct inlay_remote remote = {wr->wr.rdma.remote_addr, wr->wr.rdma.rkey};
@@ -180,7 +180,7 @@ static int post_to(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t nu
 	}
 }
 
-/* What the device does to a packet. false: it cannot. */
+/* The offloads for a packet. False: the device lacks one. */
 static bool eth_of(const struct shim_qp *qp, unsigned int send_flags, struct inlay_eth *eth)
 {
 	bool csum = send_flags & IBV_SEND_IP_CSUM;
@@ -215,7 +215,7 @@ static int post_packet(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_
 			      num_sge, flags);
 }
 
-/* One of the other types: each finds its destination elsewhere. */
+/* A request on one of the other QP types; each finds its destination in a different place. */
 INLAY_APART int post_other(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
 {
 	switch (inlay_sq_type(&qp->sq.q)) {
@@ -229,7 +229,7 @@ INLAY_APART int post_other(struct shim_qp *qp, const struct ibv_send_wr *wr, uin
 	}
 }
 
-/* Whether they are not more than may be inline. */
+/* Whether they fit the inline limit. */
 static bool inline_ok(const struct shim_sq *sq, const struct ibv_send_wr *wr)
 {
 	uint64_t total = 0;
@@ -237,7 +237,7 @@ static bool inline_ok(const struct shim_sq *sq, const struct ibv_send_wr *wr)
 
 	for (i = 0; i < wr->num_sge; i++)
 		total += wr->sg_list[i].length;
-	/* Of a packet, what the device wants inline in any case is not counted. */
+	/* The part of a packet that the device always wants inline does not count. */
 	return total <= sq->max_inline + inlay_sq_min_inline(&sq->q);
 }
 
@@ -288,8 +288,7 @@ int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 		}
 	}
 	/*
-	 * What came before a bad one goes out. One alone is copied into the register, several ring
-	 * a doorbell.
+	 * Requests before a bad one go out: a single one as a BlueFlame copy, several by a doorbell.
 	 */
 	inlay_sq_ring(&qp->sq.q);
 	shim_release(&qp->sq.lock);
@@ -322,7 +321,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 	sq->begun_fence = sq->fence;
 }
 
-/* Takes back what was posted since ibv_wr_start: no doorbell has told the device of it. */
+/* Takes back the posts since ibv_wr_start. They have not been rung for. */
 static void undo(struct shim_sq *sq)
 {
 	inlay_sq_undo(&sq->q, inlay_sq_rung(&sq->q));
@@ -352,7 +351,7 @@ static void wr_abort(struct ibv_qp_ex *ex)
 	shim_release(&sq->lock);
 }
 
-/* An error stays until ibv_wr_complete reports it; the calls in between do nothing. */
+/* An error is kept until ibv_wr_complete reports it. Until then the calls do nothing. */
 void shim_wr_fail(struct shim_sq *sq, int err)
 {
 	if (!sq->err)
@@ -360,8 +359,8 @@ void shim_wr_fail(struct shim_sq *sq, int err)
 }
 
 /*
- * The cursor of the WQE that is being built, behind its first `ds` units, with room for `bbs`
- * WQEBBs. The queue tells the rest: between the calls nothing else is kept of it.
+ * The cursor of the WQE being built, behind its first `ds` units, with room for `bbs` WQEBBs. All
+ * else follows from the queue, so nothing is kept between the calls.
  */
 INLAY_ALWAYS struct inlay_cursor cursor(struct shim_sq *sq, uint32_t ds, uint32_t bbs)
 {
@@ -375,9 +374,9 @@ INLAY_ALWAYS struct inlay_cursor cursor(struct shim_sq *sq, uint32_t ds, uint32_
 }
 
 /*
- * Every builder begins here, and goes on with *at. A destination comes first; its place is kept,
- * since it may be set before or after the data. How long the WQE becomes is not known yet: there
- * is always room for the longest below max_sends. Returns false when there is or was an error.
+ * Every builder begins here and continues at *at. The destination comes first. Its space is
+ * reserved, since it may be set before or after the data. The WQE's length is not known yet, but
+ * below max_sends there is always room for the longest. Returns false after an error.
  */
 INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be,
 			struct inlay_cursor *at)
@@ -398,7 +397,7 @@ INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode
 	return true;
 }
 
-/* The same for what is posted as a whole: inlay's posts begin the WQE themselves. */
+/* As above, for requests that one of inlay's posts writes as a whole. */
 bool shim_wr_room(struct shim_sq *sq, struct ibv_qp_ex *ex, uint32_t n)
 {
 	if (INLAY_UNLIKELY(sq->room < n && (!refill(sq) || sq->room < n)))
@@ -410,7 +409,7 @@ bool shim_wr_room(struct shim_sq *sq, struct ibv_qp_ex *ex, uint32_t n)
 	return true;
 }
 
-/* And its end. index: of the WQE; opcode: as in remember. */
+/* The end of such a request. index: of the WQE; opcode: as in remember. */
 void shim_wr_posted(struct shim_sq *sq, struct ibv_qp_ex *ex, int err, uint32_t index, uint32_t opcode)
 {
 	if (INLAY_UNLIKELY(err))
@@ -559,9 +558,9 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf, const 
 }
 
 /*
- * The setters of one piece on a connected QP, which most posts go through. They are the last, and
- * no more than control, remote address and atomic segment stand before the data: what ends in the
- * first WQEBB needs nothing for destinations, streams and the ring's end.
+ * The setters of one piece on a connected QP, which most posts use. They come last, and only control,
+ * remote address and atomic segments precede the data. A WQE that ends in its first WQEBB needs no
+ * code for destinations, streams or the ring's end.
  */
 INLAY_ALWAYS struct inlay_cursor first_cursor(struct shim_sq *sq)
 {
@@ -624,7 +623,7 @@ static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t remote_srqn)
 	set(sq, ex, cursor(sq, sq->ds, sq->longest));
 }
 
-/* Both changes of a memory window's key are complete as they are. */
+/* Neither change of a memory window's key takes a setter. */
 static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
 {
 	struct shim_sq *sq = sq_of(ex);
@@ -672,8 +671,8 @@ static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16
 }
 
 /*
- * The setters of a device that wants a packet's header inline: it is in the data, so the packet is
- * posted as a whole. Segmentation has its header from the beginning.
+ * The setters for a device that wants a packet's header inline. The header is part of the data, so
+ * the packet is posted as a whole. For segmentation the header is known from the start.
  */
 static void packet(struct ibv_qp_ex *ex, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
@@ -783,7 +782,7 @@ static void wr_memcpy(struct mlx5dv_qp_ex *dv, uint32_t dest_lkey, uint64_t dest
 }
 
 /*
- * Fills in what the QP's type has; libmlx5 does the same, whatever the program said it would use.
+ * Fills in the operations of the QP's type, as libmlx5 does, whatever the program asked for.
  */
 void shim_wr_install(struct ibv_qp_ex *ex)
 {
@@ -833,7 +832,7 @@ void shim_wr_install(struct ibv_qp_ex *ex)
 		ex->wr_set_xrc_srqn = wr_set_xrc_srqn;
 }
 
-/* Likewise, but a QP that was asked for none of mlx5's own has only the destinations of a DCI. */
+/* Likewise, but a QP for which no mlx5 operations were asked for has only a DCI's destinations. */
 void shim_dv_install(struct shim_qp *qp)
 {
 	struct mlx5dv_qp_ex *dv = mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_to_qp_ex(qp->qp));

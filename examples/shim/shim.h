@@ -13,44 +13,47 @@
  * Who owns what. A queue is driven by inlay or by libmlx5, never by both. It is decided when a QP
  * is created:
  *
- *   - a QP is inlay's when inlay knows its kind (`uncovered` in object.c says what is out of the
- *     ordinary) and nothing that it completes to or receives from is libmlx5's; else it is
- *     libmlx5's as a whole, both its queues
- *   - the target QP of XRC has no queues, and is nobody's
- *   - a CQ is nobody's until it gets its first QP, and then its owner's for good
- *   - so is an SRQ, but its first receive decides too; an XRC SRQ names its CQ, and is its owner's
- *     from the beginning
- *   - a QP of libmlx5's on a CQ of inlay's gets a second CQ, which the program does not see:
- *     libmlx5's functions poll it whenever the first is found empty, it is armed with the first,
- *     and its events are reported as the first's (now and then one too many)
- *   - a QP of libmlx5's on an SRQ of inlay's cannot be, and is refused with ENOTSUP
+ *   - a QP is inlay's if inlay knows its kind (see `uncovered` in object.c) and neither its CQs nor
+ *     its SRQ are libmlx5's; otherwise libmlx5 drives both its queues
+ *   - the target QP of XRC has no queues and no owner
+ *   - a CQ has no owner until its first QP; it then keeps that QP's owner
+ *   - the same holds for an SRQ, but its first receive settles the owner too; an XRC SRQ names its
+ *     CQ, and has that CQ's owner from the beginning
+ *   - a QP of libmlx5's on one of inlay's CQs gets a second CQ, which the program does not see.
+ *     libmlx5's functions poll it whenever the first is empty, it is armed with the first, and its
+ *     events are reported as the first's (now and then one too many)
+ *   - a QP of libmlx5's on one of inlay's SRQs is refused with ENOTSUP
  *
- * A decision at the first post would leave more of these mixed programs to one owner, but a QP that
- * has a doorbell register of its own was created for one of the two.
+ * Deciding at the first post would let more mixed programs have a single owner. But a QP with its
+ * own doorbell register must be created for one of the two.
  *
  * The register. BlueFlame copies need a register that no other queue writes to. Every QP of inlay's
  * is created in a parent domain of its own (inlay_uar_create), which the program does not see
- * either: its QP says the PD that it asked for, and the other one is put back while libmlx5
- * destroys it. Where there are no more registers, the QP has the one that libmlx5 picks, shared,
- * and rings doorbells only.
+ * either: the QP shows the PD that the program asked for, and the parent domain is put back while
+ * libmlx5 destroys the QP. When no registers are left, the QP shares the one that libmlx5 picks, and
+ * rings doorbells only.
  *
- * What differs. A program that goes by mlx5dv_init_obj and posts and polls by itself is left alone;
- * one that has looked into a CQ of inlay's so gets no QP of libmlx5's on it (ENOTSUP). A program
- * that opens libibverbs by dlopen and takes its functions by dlsym goes past the shim. Resizing a
- * CQ that was polled is refused (ENOTSUP). A receive of an SRQ that meets a page fault of on-demand
- * paging ends in an error, where libmlx5 posts it again. Operations that a QP's type does not have,
- * atomics with other than one piece, and empty packets are refused with EINVAL, where libmlx5 lets
- * the device find out. Keys for crypto are not configured on a QP of inlay's (EOPNOTSUPP). Pieces
- * of a request that binds or invalidates are not posted. ibv_bind_mw does not refuse the null MR
- * and memory of the device, which then end in an error. MLX5_STALL_CQ_POLL and MLX5_SINGLE_THREADED
- * are not known. A CQ that tells the wall clock's time or tags, or whose CQEs are compressed, is
- * libmlx5's. comp_mask of ibv_qp_ex and mlx5dv_qp_ex, which verbs has given no meaning, is the
- * shim's own.
+ * What differs from libmlx5:
  *
- * Threads. As with libmlx5 any thread may use any queue: each queue has a lock. A post never waits
+ *   - A program that calls mlx5dv_init_obj and then posts and polls by itself is left alone. If it
+ *     did so for one of inlay's CQs, that CQ takes no QP of libmlx5's (ENOTSUP).
+ *   - A program that loads libibverbs with dlopen and dlsym bypasses the shim.
+ *   - Resizing a CQ that was polled is refused (ENOTSUP).
+ *   - An SRQ receive that meets a page fault of on-demand paging ends in an error; libmlx5 posts it
+ *     again.
+ *   - Operations that a QP's type lacks, atomics with other than one piece, and empty packets are
+ *     refused with EINVAL; libmlx5 leaves them to the device.
+ *   - Keys for crypto are not configured on one of inlay's QPs (EOPNOTSUPP).
+ *   - The pieces of a request that binds or invalidates are not posted.
+ *   - ibv_bind_mw accepts the null MR and device memory, and the bind then ends in an error.
+ *   - MLX5_STALL_CQ_POLL and MLX5_SINGLE_THREADED are ignored.
+ *   - A CQ that reports wall clock time or tags, or whose CQEs are compressed, is libmlx5's.
+ *   - The shim uses comp_mask of ibv_qp_ex and mlx5dv_qp_ex, to which verbs gives no meaning.
+ *
+ * Threads. As with libmlx5, any thread may use any queue: each queue has a lock. A post never waits
  * for a poll, nor a poll for a post, so a program may poll between ibv_wr_start and
- * ibv_wr_complete. The poll records in `tail` and `done` what was completed; the next post that
- * needs the room returns it to inlay's queue. ibv_modify_qp to RESET or RTS waits until no thread
+ * ibv_wr_complete. The poll records completed WQEs in `tail` and `done`; the next post that needs
+ * the room returns it to inlay's queue. ibv_modify_qp to RESET or RTS waits until no thread
  * is between ibv_wr_start and ibv_wr_complete.
  */
 #ifndef SHIM_H
@@ -63,7 +66,7 @@
 #include <infiniband/verbs.h>
 
 /*
- * What the headers ask libmlx5 is asked past the shim's own mlx5dv_init_obj, which is there for
+ * The headers' own calls of mlx5dv_init_obj go straight to libmlx5. The shim's replacement is for
  * programs.
  */
 extern int (*shim_real_init_obj)(struct mlx5dv_obj *obj, uint64_t type);
@@ -74,7 +77,7 @@ extern int (*shim_real_init_obj)(struct mlx5dv_obj *obj, uint64_t type);
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* What comes after us under this name. */
+/* The next function of this name, which the shim's replaces. */
 #define NEXT(name) ({ \
 	static __typeof__(&name) next_; \
 	\
@@ -83,7 +86,7 @@ extern int (*shim_real_init_obj)(struct mlx5dv_obj *obj, uint64_t type);
 	next_; \
 })
 
-/* Held while objects come and go; never while libibverbs may wait for the program. */
+/* Held while objects are made and destroyed; never while libibverbs may wait for the program. */
 extern pthread_mutex_t shim_lock;
 
 enum shim_owner {
@@ -92,7 +95,7 @@ enum shim_owner {
 	SHIM_LIBMLX5,
 };
 
-/* What shim_find finds; each begins with its kind. */
+/* The objects of shim_find; each begins with its kind. */
 enum shim_kind {
 	SHIM_CONTEXT,
 	SHIM_QP,
@@ -154,7 +157,7 @@ struct shim_sq {
 	uint32_t flags;
 	uint8_t opcode;
 	uint8_t missing;                  /* setters that are still to come before the last */
-	/* Written by who polls */
+	/* Written by the poller */
 	uint32_t tail __attribute__((aligned(INLAY_CACHE_LINE))); /* sends completed */
 	uint16_t done;                    /* what the last completion named */
 };
@@ -165,7 +168,7 @@ struct shim_rq {
 	uint32_t lock;
 	uint32_t head;                    /* receives posted */
 	bool ready;                       /* whether the QP's state takes receives */
-	uint32_t tail __attribute__((aligned(INLAY_CACHE_LINE))); /* receives completed; written by who polls */
+	uint32_t tail __attribute__((aligned(INLAY_CACHE_LINE))); /* receives completed; written by the poller */
 };
 
 struct shim_srq {
@@ -183,7 +186,7 @@ struct shim_ah {
 };
 
 /*
- * A key of mlx5dv_create_mkey. libmlx5 keeps to itself what signatures need, so the shim has its
+ * A key of mlx5dv_create_mkey. libmlx5 does not share its state for signatures, so the shim has its
  * own.
  */
 struct shim_key {
@@ -258,7 +261,7 @@ struct shim_cq {
 	bool extended;                    /* made by ibv_create_cq_ex */
 	bool programs;                    /* mlx5dv_init_obj gave it to the program, which cleans it itself */
 	enum shim_owner owner;
-	pthread_t poller;                 /* who is between ibv_start_poll and ibv_end_poll */
+	pthread_t poller;                 /* the thread between ibv_start_poll and ibv_end_poll */
 	bool polling;
 	uint32_t resized;                 /* how often */
 	uint32_t armed;                   /* SHIM_ARMED*: what the program has ever asked for */
@@ -267,8 +270,7 @@ struct shim_cq {
 };
 
 /*
- * table.c: the program's pointers. Looking up takes no lock; the others are for whoever holds
- * shim_lock.
+ * table.c: the program's pointers. A lookup takes no lock; the other functions need shim_lock.
  */
 struct shim_table {
 	struct shim_table *older;
@@ -311,8 +313,8 @@ bool shim_take_srq(struct ibv_srq *srq);
 const struct mlx5_wqe_av *shim_av(struct ibv_ah *ah);
 
 /*
- * post.c; of ibv_wr_*: whether there is room for n more WQEs, and what one that was posted whole
- * leaves to do
+ * post.c, for ibv_wr_*: whether there is room for n more WQEs; what is left to do for one posted as a
+ * whole
  */
 bool shim_wr_room(struct shim_sq *sq, struct ibv_qp_ex *ex, uint32_t n);
 void shim_wr_posted(struct shim_sq *sq, struct ibv_qp_ex *ex, int err, uint32_t index, uint32_t opcode);

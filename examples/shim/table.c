@@ -2,7 +2,7 @@
 /*
  * From a program's pointer (QP, CQ, SRQ, context) to what the shim knows about it: a hash table
  * that is read without a lock. A slot's value is written before its key. A table that fills up is
- * replaced by a larger one; the old one stays, since somebody may be reading it.
+ * replaced by a larger one. The old one stays, since a thread may still be reading it.
  */
 #include <stdlib.h>
 #include "shim.h"
