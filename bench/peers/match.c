@@ -324,6 +324,7 @@ static inline void none_arrive(uint64_t tag, uint32_t id, int queued)
 
 static uint32_t depth;                /* receives or messages that are there all the time; a power of two */
 static uint32_t older, masks;         /* older receives that match nothing, of so many masks */
+static unsigned mixed;                /* and with 1, agree on no bit: rows "mixed" */
 static uint64_t recv_mask;            /* of the receives */
 static uint64_t given[MOST];          /* tags that are not by chance */
 
@@ -393,7 +394,7 @@ struct place {
 	{														\
 		name##_reset();												\
 		for (uint32_t i = 0; i < older; i++)									\
-			name##_post(TOP | tag_of(i), wild_mask(i % masks), MOST + i, 1);				\
+			name##_post((i & mixed ? 0 : TOP) | tag_of(~(uint64_t)i), wild_mask(i % masks), MOST + i, 1);	\
 	}														\
 	POSTED(posted, CHANCE, name)											\
 	POSTED(given, GIVEN, name)											\
@@ -510,8 +511,11 @@ int main(void)
 			for (k = 8; k <= (all ? 12 : 8) && (depth == 1 || depth == 64 || depth == 4096); k += 4) {
 				older = olders[o];
 				masks = k;
-				snprintf(kind, sizeof(kind), "receives posted, %u older of %u masks", older, masks);
-				run(kind, posted, 6);
+				for (mixed = 0; mixed < 2; mixed++) {
+					snprintf(kind, sizeof(kind), "receives posted, %u older of %u masks%s", older, masks,
+						mixed ? ", mixed" : "");
+					run(kind, posted, 6);
+				}
 				older = 0;
 			}
 		recv_mask = ANY_SOURCE;
