@@ -20,7 +20,7 @@
  *   -EAGAIN   full or empty at the moment        -EPERM     the memory does not permit it
  *   -ENOSPC   full for good                      -ENOTSUP   the device or this header cannot
  *   -E2BIG    it can never fit                   -EPROTO    the device or a peer said something
- *   -ENODATA  nothing to take                               impossible
+ *   -ENODATA  nothing to take                               impossible; another version's object
  *   -ENOENT   no such thing                      -ENOTCONN  not connected
  *   -EEXIST   it is there already                others     the errno of the call that failed
  *
@@ -42,6 +42,12 @@
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 #define INLAY_VERSION (INLAY_VERSION_MAJOR * 10000 + INLAY_VERSION_MINOR * 100 + INLAY_VERSION_PATCH)
+
+/*
+ * Versions with the same number have the same structs. Objects that others are attached to carry it,
+ * and those of another number are refused (-EPROTO).
+ */
+#define INLAY_ABI (INLAY_VERSION_MAJOR ? 100 * INLAY_VERSION_MAJOR : INLAY_VERSION_MINOR)
 
 #if !defined(__GNUC__)
 #error "inlay needs gcc or clang"

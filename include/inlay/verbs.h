@@ -43,9 +43,10 @@
  *   - MLX5_SHUT_UP_BF in the environment: inlay ignores it.
  *   - Scatter to CQE: see cqe.h.
  *
- * Errors: besides those listed at each function, -ENOTSUP when the object's device is not mlx5, and
- * the negative errno of the verb (or mlx5dv_init_obj) that failed. Threads: as the verbs that each
- * function calls. Sources: mlx5dv_init_obj(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3),
+ * Errors: besides those listed at each function, -ENOTSUP when the object's device is not mlx5,
+ * -EPROTO when uar or cq was made by another version of inlay, and the negative errno of the verb (or
+ * mlx5dv_init_obj) that failed. Threads: as the verbs that each function calls.
+ * Sources: mlx5dv_init_obj(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3),
  * ibv_query_qp(3); libmlx5's mlx5.c and, for the sizes of rings, its verbs.c.
  */
 #ifndef INLAY_VERBS_H
@@ -144,6 +145,7 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 	__builtin_memset(uar, 0, sizeof(*uar));
 	__builtin_memset(&attr, 0, sizeof(attr));
 	uar->mode = mode;
+	uar->abi = INLAY_ABI;
 	uar->td = ibv_alloc_td(pd->context, &attr);
 	if (!uar->td)
 		return inlay_refuse_(
@@ -341,6 +343,8 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 		return inlay_refuse_(-ENOTSUP, why, "the send ring's units are not 64 bytes");
 	if (dv.dbrec[MLX5_SND_DBR])
 		return inlay_refuse_(-EBUSY, why, "the send queue was posted to already");
+	if (uar->abi != INLAY_ABI)
+		return inlay_refuse_(-EPROTO, why, "the register's object is of another version of inlay");
 	if (uar->td && qp->pd != uar->pd)
 		return inlay_refuse_(-EINVAL, why, "the QP was not created in uar->pd");
 	err = inlay_uar_init(&reg, dv.bf.reg, dv.bf.size, uar->mode);

@@ -129,6 +129,7 @@ struct inlay_memdomain_registry {
 	struct inlay_memdomain system;    /* the head of the list */
 	struct inlay_memdomain *last;
 	uint32_t lock;
+	uint16_t abi;                     /* INLAY_ABI */
 	char id[8];
 } __attribute__((aligned(INLAY_CACHE_LINE)));
 
@@ -149,6 +150,7 @@ INLAY_COLD int inlay_memdomain_registry_init(struct inlay_memdomain_registry *re
 	reg->system.host = 1;
 	reg->system.id = reg->id;
 	reg->last = &reg->system;
+	reg->abi = INLAY_ABI;
 	return 0;
 }
 
@@ -203,7 +205,8 @@ INLAY_COLD size_t inlay_memdomain_size(const struct inlay_memdomain_ctx *ctx, co
  * id      a name, which is copied, or NULL; several domains may have the same
  *
  * Returns 0; -EINVAL for a NULL registry, memory or domain, wrong alignment, or ctx->size 0;
- * -ENOBUFS when size is less than inlay_memdomain_size. On failure nothing is written.
+ * -ENOBUFS when size is less than inlay_memdomain_size; -EPROTO for a registry of another version of
+ * inlay. On failure nothing is written.
  */
 INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain_registry *reg, void *memory, size_t size, int type,
 				      const struct inlay_memdomain_ctx *ctx, const char *id,
@@ -217,6 +220,8 @@ INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain_registry *reg, void
 		return -EINVAL;
 	if (size < need || need == SIZE_MAX)
 		return -ENOBUFS;
+	if (reg->abi != INLAY_ABI)
+		return -EPROTO;
 	__builtin_memset(d, 0, sizeof(*d));
 	d->registry = reg;
 	d->type = type;

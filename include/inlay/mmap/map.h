@@ -80,6 +80,7 @@ struct inlay_mmap {
 	uint32_t max_ranges;
 	uint8_t exported;               /* now or earlier */
 	uint8_t started_once_;
+	uint16_t abi;                   /* INLAY_ABI */
 	/* Written by holders */
 	uint64_t holds_;
 	struct inlay_holder_ *holders_;
@@ -134,6 +135,7 @@ INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size
 	m->devs = (struct ibv_pd **)(void *)(at + (size_t)max_ranges * max_devs * sizeof(struct ibv_mr *));
 	m->max_devs = max_devs;
 	m->max_ranges = max_ranges;
+	m->abi = INLAY_ABI;
 	return 0;
 }
 

@@ -82,6 +82,7 @@ struct inlay_cq {
 	uint32_t reserved;        /* CQEs promised to queues */
 	uint32_t mini;            /* enum inlay_mini_format */
 	char refusal[92];         /* what inlay_cq_reserve said last */
+	uint16_t abi;             /* INLAY_ABI */
 	struct ibv_cq *verbs;     /* of inlay_cq_from_cq, else NULL */
 };
 
@@ -119,6 +120,7 @@ INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, u
 	cq->dbrec = dbrec;
 	cq->uar = (uint8_t *)uar;
 	cq->cqn = cqn;
+	cq->abi = INLAY_ABI;
 	for (i = 0; i < cqe_cnt; i++) {
 		struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)(void *)(cq->begin + (size_t)i * cqe_size);
 		uint8_t none = MLX5_CQE_INVALID << 4;
@@ -152,11 +154,14 @@ INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
  * call it and pass them NULL; then no more than n WQEBBs or entries may be posted and not released,
  * signaled or not, because a QP in error completes them all.
  *
- * Returns 0, or -ENOSPC when fewer than n are left; *why then points into cq and says how many.
+ * Returns 0; -ENOSPC when fewer than n are left, and *why points into cq and says how many; -EPROTO
+ * for a CQ of another version of inlay.
  */
 INLAY_COLD int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **why)
 {
 	INLAY_CHECK(cq, "the queue is not NULL");
+	if (cq->abi != INLAY_ABI)
+		return inlay_refuse_(-EPROTO, why, "the CQ's object is of another version of inlay");
 	if (n <= cq->mask + 1 - cq->reserved) {
 		cq->reserved += n;
 		return 0;

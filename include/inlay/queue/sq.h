@@ -71,7 +71,8 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short
 
 /*
  * Describes a fresh send ring and attaches it to the register that its QP was created with. Returns
- * 0, or -EINVAL for an argument out of its range, with sq and uar unchanged.
+ * 0; -EINVAL for an argument out of its range; -EPROTO for a register of another version of inlay.
+ * On failure sq and uar are unchanged.
  *
  * buf        the ring, 64-byte aligned; wqebb_cnt its WQEBBs, a power of two, 1 .. 32768
  * dbrec      the QP's doorbell record: two words, receive then send. NULL for a QP without a send
@@ -85,6 +86,8 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 		return -EINVAL;
 	if (!max_ds || max_ds > INLAY_MAX_DS || !uar || !uar->reg)
 		return -EINVAL;
+	if (uar->abi != INLAY_ABI)
+		return -EPROTO;
 	uar->queues++;
 	__builtin_memset(sq, 0, sizeof(*sq));
 	sq->buf = (uint8_t *)buf;

@@ -59,6 +59,7 @@ struct inlay_uar {
 	uint32_t lock;     /* LOCKED only */
 	uint32_t queues;   /* send queues that point here */
 	uint16_t nowhere;  /* the record of queues that have none */
+	uint16_t abi;      /* INLAY_ABI */
 	struct ibv_td *td; /* of a register made by inlay_uar_create, else NULL */
 	struct ibv_pd *pd; /* likewise: the PD in which its QPs are created */
 };
@@ -91,6 +92,7 @@ INLAY_COLD int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, u
 	uar->next = uar->reg;
 	uar->size = size;
 	uar->mode = mode;
+	uar->abi = INLAY_ABI;
 	return 0;
 }
 

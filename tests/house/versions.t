@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Two versions in one process: an object exports nothing of inlay, libraries that embed different versions do not disturb each other,
+# and an object of another version is refused. The other version is made here: a copy of the headers with the next minor number, and
+# with fields of structs in another order.
+. tests/tap.sh
+
+here=tests/house/versions
+next=$(($(sed -n 's/^#define INLAY_VERSION_MINOR //p' include/inlay/base.h) + 1))
+cp -r include "$dir/other"
+sed -i "s/^#define INLAY_VERSION_MINOR .*/#define INLAY_VERSION_MINOR $next/" "$dir/other/inlay/base.h"
+sed -i 's/^\tuint32_t mask; /\tuint32_t pending_; /; s/^\tuint32_t pending; /\tuint32_t mask; /; s/^\tuint32_t pending_; /\tuint32_t pending; /' \
+	"$dir/other/inlay/queue/sq.h"
+
+library() # name include flags...: with default visibility, the worst case
+{
+	local name=$1 include=$2
+	shift 2
+	gcc -std=gnu11 -O2 -Wall -Wextra -Werror -fPIC -shared -I"$include" -I$here "$@" -o "$dir/$name.so" $here/library.c -libverbs -lmlx5
+}
+
+try "a library is made with this version" library mpi include
+try "and a checked one" library checked include -DINLAY_CHECKED=1
+try "and one with another version" library rpc "$dir/other"
+try "and a program" gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I$here -o "$dir/main" $here/main.c -libverbs -pthread -ldl
+
+exported() # every name that the objects give to the rest of the process
+{
+	for name; do
+		nm -D --defined-only "$dir/$name.so" | awk '{ print $3 }'
+	done | sort -u | xargs
+}
+same "a library exports what it means to, and nothing of inlay" library "$(exported mpi checked rpc)"
+
+# Every function made to exist: neither it nor a static variable of it has external linkage, in C and in C++
+{
+	printf '#include <inlay/%s>\n' $(cd include/inlay && find . -name '*.h' | sed 's,^\./,,' | sort)
+} >"$dir/all.c"
+for compiler in "gcc -std=gnu11" "g++ -x c++ -std=gnu++17"; do
+	$compiler -O0 -fkeep-static-functions -fkeep-inline-functions -Iinclude -DINLAY_CHECKED=1 -c -o "$dir/all.o" "$dir/all.c" 2>"$dir/out"
+	same "${compiler%% *}: no external linkage" "" "$(nm -g --defined-only "$dir/all.o" | grep inlay)"
+	same "${compiler%% *}: functions are there" 1 "$(($(nm "$dir/all.o" | grep -c ' t .*inlay_') > 500))"
+done
+
+try "three libraries of two versions in one process" tests/softdev/run "$dir/main" "$dir/mpi.so" "$dir/checked.so" "$dir/rpc.so"
+sed 's/^good /# /' "$dir/out"
+finish

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * library.h: what a library that has inlay inside shows to the program: functions over an object of its own.
+ */
+#ifndef TESTS_HOUSE_VERSIONS_LIBRARY_H
+#define TESTS_HOUSE_VERSIONS_LIBRARY_H
+
+#include <stdint.h>
+#include <infiniband/verbs.h>
+
+struct library {
+	unsigned version, checked, mask;        /* of inlay; mask: where a send queue has it */
+	void *(*open)(struct ibv_pd *pd);       /* NULL: failed, and stderr says why */
+	int (*close)(void *self);
+	/* Writes n values, each to the memory of its own peer QP, and looks whether they have come */
+	int (*write)(void *self, unsigned n);
+	/* Registers memory in its cache and unregisters it: 1 if it was registered anew, 0 for a hit; and those that the monitor took out */
+	int (*cached)(void *self, void *at, size_t len);
+	uint64_t (*invalidated)(void *self);
+	int (*progress)(void *self, int timeout); /* of its monitor; -ENOENT: there is none */
+	void (*stop)(void *self);
+	/* Its objects, and another's put to use in the place of its own; as inlay answers */
+	void *(*object)(void *self, int which);
+	int (*attach)(void *self, int which, void *object, const char **why);
+};
+
+enum { OBJECT_UAR, OBJECT_CQ, OBJECT_MAP, OBJECT_REGISTRY, OBJECTS };
+
+#endif
