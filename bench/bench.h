@@ -55,14 +55,19 @@ static inline double now(void)
 }
 
 /* xorshift64*: the same sequence everywhere */
+static inline uint64_t rnd_of(uint64_t *state)
+{
+	*state ^= *state >> 12;
+	*state ^= *state << 25;
+	*state ^= *state >> 27;
+	return *state * 2685821657736338717u;
+}
+
 static uint64_t seed = 88172645463325252u;
 
 static inline uint64_t rnd(void)
 {
-	seed ^= seed >> 12;
-	seed ^= seed << 25;
-	seed ^= seed >> 27;
-	return seed * 2685821657736338717u;
+	return rnd_of(&seed);
 }
 
 static inline int bench_wants(const char *way)
@@ -122,8 +127,11 @@ static inline void bench_row(const char *group, const char *row, const struct wa
 		ways[i].run(ways[i].arg, n[i]);
 		if (!bench_counts()) {
 			/* Nor much longer where a device works between what is timed */
-			for (began = now(); ways[i].run(ways[i].arg, n[i]) < 1e-3 && now() - began < 1e-2 && n[i] < 1u << 24; began = now())
+			began = now();
+			while (ways[i].run(ways[i].arg, n[i]) < 1e-3 && now() - began < 1e-2 && n[i] < 1u << 24) {
 				n[i] *= 2;
+				began = now();
+			}
 			continue;
 		}
 		CALLGRIND_DUMP_STATS;
@@ -141,8 +149,8 @@ static inline void bench_row(const char *group, const char *row, const struct wa
 		if (!n[i])
 			continue;
 		qsort(t[i], rounds, sizeof(double), bench_less);
-		printf("%s\t%s\t%s\t%.3f\tns\t%.3f\t%.3f\t%s\n", group, row, ways[i].name, t[i][rounds / 2], t[i][rounds / 4],
-		       t[i][rounds * 3 / 4], ways[i].includes);
+		printf("%s\t%s\t%s\t%.3f\tns\t%.3f\t%.3f\t%s\n", group, row, ways[i].name, t[i][rounds / 2],
+		       t[i][rounds / 4], t[i][rounds * 3 / 4], ways[i].includes);
 	}
 	fflush(stdout);
 }

@@ -2,10 +2,15 @@
 /*
  * growth.c: what set-up costs, and what more queue pairs on one CQ cost.
  *
- *   set-up   1000 RC queue pairs created and connected, each to itself, through libibverbs and through device commands (DEVX):
- *            the CPU's part on the software device, whose kernel and firmware are functions of the process
- *   growth   a completion of one of N queue pairs, at random, on rings in plain memory: QP lookup, credit, advance
+ *   set-up   1000 RC queue pairs created and connected, each to itself, through libibverbs and through device
+ *            commands (DEVX): the CPU's part on the software device, whose kernel and firmware are functions of the
+ *            process
+ *   growth   a completion of one of N queue pairs, at random, on rings in plain memory: QP lookup, credit, advance;
+ *            by one thread, and by two at the same time that share nothing
  */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <unistd.h>
 #include <infiniband/mlx5dv.h>
 #include <inlay/inlay.h>
 #include <inlay/devx.h>
@@ -22,13 +27,21 @@ struct ep {
 	struct inlay_sq sq;
 } __attribute__((aligned(64)));
 
-static uint8_t reg[4096] __attribute__((aligned(4096))), ring[LAP * 64] __attribute__((aligned(4096)));
-static struct mlx5_cqe64 cqes[LAP] __attribute__((aligned(4096)));
-static uint32_t record[2], cq_record[2], arrived;
-static struct inlay_qpn_table table;
-static struct inlay_uar uar;
-static struct inlay_cq cq;
-static struct ep *eps;
+/* All that a thread has; arrived: CQEs so far */
+struct side {
+	uint8_t reg[4096], ring[LAP * 64];
+	struct mlx5_cqe64 cqes[LAP];
+	struct inlay_qpn_table table;
+	struct inlay_uar uar;
+	struct inlay_cq cq;
+	struct ep *eps;
+	uint32_t record[2], cq_record[2], arrived, num;
+	uint64_t n, state;
+	double seconds;
+} __attribute__((aligned(4096)));
+
+static struct side sides[2];
+static pthread_barrier_t start_line;
 
 COUNTED int count_done_(struct inlay_cq *from, struct inlay_qpn_table *of)
 {
@@ -44,47 +57,84 @@ COUNTED int count_done_(struct inlay_cq *from, struct inlay_qpn_table *of)
 	return 0;
 }
 
-static double done(void *arg, uint64_t n)
+/* n completions of num QPs, at random */
+static double complete(struct side *s, uint32_t num, uint64_t n)
 {
-	uint32_t num = *(const uint32_t *)arg, i;
 	double seconds = 0, start;
+	uint32_t i;
 
 	for (uint64_t k = 0; k < n; k += LAP) {
 		int bad = 0;
 
-		for (i = 0; i < LAP; i++, arrived++) {
-			struct mlx5_cqe64 *cqe = &cqes[arrived % LAP];
-			uint32_t which = (uint32_t)(rnd() % num);
+		for (i = 0; i < LAP; i++, s->arrived++) {
+			struct mlx5_cqe64 *cqe = &s->cqes[s->arrived % LAP];
+			uint32_t which = (uint32_t)(rnd_of(&s->state) % num);
+			struct inlay_sq *sq = &s->eps[which].sq;
 
 			memset(cqe, 0, 63);
 			cqe->sop_drop_qpn = inlay_to_be32(0x100 + which);
-			cqe->wqe_counter = inlay_to_be16((uint16_t)inlay_sq_index(&eps[which].sq));
-			cqe->op_own = (uint8_t)(MLX5_CQE_REQ << 4 | ((arrived / LAP) & 1));
-			bad |= inlay_post_write_inline(&eps[which].sq, 0x1000, 7, &seed, 8, INLAY_SIGNALED);
+			cqe->wqe_counter = inlay_to_be16((uint16_t)inlay_sq_index(sq));
+			cqe->op_own = (uint8_t)(MLX5_CQE_REQ << 4 | ((s->arrived / LAP) & 1));
+			bad |= inlay_post_write_inline(sq, 0x1000, 7, &s->state, 8, INLAY_SIGNALED);
 		}
 		start = now();
 		for (i = 0; i < LAP; i++)
-			bad |= count_done_(&cq, &table);
+			bad |= count_done_(&s->cq, &s->table);
 		seconds += now() - start;
 		NEED(!bad, "a completion");
 	}
 	return seconds;
 }
 
-static void make(void)
+static double by_one(void *arg, uint64_t n)
+{
+	return complete(&sides[0], *(const uint32_t *)arg, n);
+}
+
+static void *other(void *arg)
+{
+	struct side *s = (struct side *)arg;
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(1, &cpus);
+	NEED(!pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus), "moving to the second CPU");
+	pthread_barrier_wait(&start_line);
+	s->seconds = complete(s, s->num, s->n);
+	return NULL;
+}
+
+/* Two threads, n completions each: a thread's time */
+static double by_two(void *arg, uint64_t n)
+{
+	pthread_t thread;
+	double seconds;
+
+	sides[1].num = *(const uint32_t *)arg;
+	sides[1].n = n;
+	NEED(!pthread_create(&thread, NULL, other, &sides[1]), "pthread_create");
+	pthread_barrier_wait(&start_line);
+	seconds = by_one(arg, n);
+	NEED(!pthread_join(thread, NULL), "pthread_join");
+	return (seconds + sides[1].seconds) / 2;
+}
+
+static void make(struct side *s)
 {
 	size_t bytes = inlay_qpn_table_size(MOST / 4096 + 2);
 	void *memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
 	uint32_t i;
 
-	eps = (struct ep *)aligned_alloc(64, MOST * sizeof(*eps));
-	NEED(eps && memory, "aligned_alloc");
-	memset(cqes, 0xf0, sizeof(cqes));
-	inlay_qpn_table_init(&table, memory, bytes);
-	NEED(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) && !inlay_cq_init(&cq, cqes, LAP, 64, cq_record, NULL, 3), "making rings");
+	s->eps = (struct ep *)aligned_alloc(64, MOST * sizeof(*s->eps));
+	NEED(s->eps && memory, "aligned_alloc");
+	s->state = 88172645463325252u;
+	memset(s->cqes, 0xf0, sizeof(s->cqes));
+	inlay_qpn_table_init(&s->table, memory, bytes);
+	NEED(!inlay_uar_init(&s->uar, s->reg, 256, INLAY_UAR_SERIAL), "a register");
+	NEED(!inlay_cq_init(&s->cq, s->cqes, LAP, 64, s->cq_record, NULL, 3), "a CQ");
 	for (i = 0; i < MOST; i++)
-		NEED(!inlay_sq_init(&eps[i].sq, ring, LAP, record, 0x100 + i, 16, &uar) && !inlay_qpn_table_add(&table, 0x100 + i, &eps[i]),
-		     "making a queue pair");
+		NEED(!inlay_sq_init(&s->eps[i].sq, s->ring, LAP, s->record, 0x100 + i, 16, &s->uar) &&
+		     !inlay_qpn_table_add(&s->table, 0x100 + i, &s->eps[i]), "making a queue pair");
 }
 
 /* ---- set-up ---- */
@@ -104,8 +154,8 @@ static size_t qp_bytes;
 
 static double by_verbs(void *arg, uint64_t n)
 {
-	struct ibv_qp_init_attr attr = {.send_cq = ibcq, .recv_cq = ibcq, .qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = 64, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 8}};
+	struct ibv_qp_init_attr attr = {.send_cq = ibcq, .recv_cq = ibcq, .cap = {64, 1, 1, 1, 8},
+		.qp_type = IBV_QPT_RC};
 	int taken = arg != NULL;
 	double seconds = 0, start;
 	unsigned i;
@@ -145,7 +195,8 @@ static double by_devx(void *arg, uint64_t n)
 		for (i = 0; i < MADE; i++) {
 			attr.ring.offset = (uint64_t)i * qp_bytes;
 			attr.record.offset = MADE * qp_bytes + 64 * i;
-			NEED(!inlay_devx_qp_create(&devx_qps[i], ctx, &attr) && !inlay_devx_qp_connect_self(&devx_qps[i], &path), "a queue pair");
+			NEED(!inlay_devx_qp_create(&devx_qps[i], ctx, &attr) &&
+			     !inlay_devx_qp_connect_self(&devx_qps[i], &path), "a queue pair");
 		}
 		seconds += now() - start;
 		for (i = 0; i < MADE; i++)
@@ -166,7 +217,8 @@ static void open_device(void)
 	ibv_free_device_list(list);
 	pd = ibv_alloc_pd(ctx);
 	ibcq = ibv_create_cq(ctx, 1024, NULL, NULL, 0);
-	NEED(pd && ibcq && !inlay_pdn_from_pd(&pdn, pd) && !inlay_uar_create(&own, pd, INLAY_UAR_SERIAL, NULL), "a PD, a CQ, a register");
+	NEED(pd && ibcq && !inlay_pdn_from_pd(&pdn, pd) && !inlay_uar_create(&own, pd, INLAY_UAR_SERIAL, NULL),
+	     "a PD, a CQ, a register");
 	memset(&dv, 0, sizeof(dv));
 	obj.cq.in = ibcq;
 	obj.cq.out = &dv;
@@ -178,8 +230,8 @@ static void open_device(void)
 	memory = aligned_alloc(4096, bytes);
 	NEED(memory, "aligned_alloc");
 	memset(memory, 0, bytes);
-	NEED(!inlay_devx_umem_reg(&umem, ctx, memory, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE), "inlay_devx_umem_reg");
-	NEED(!inlay_devx_uar_alloc(&devx_uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL), "inlay_devx_uar_alloc");
+	NEED(!inlay_devx_umem_reg(&umem, ctx, memory, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE), "a umem");
+	NEED(!inlay_devx_uar_alloc(&devx_uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL), "a register");
 	path = inlay_devx_path_defaults();
 	path.access = IBV_ACCESS_REMOTE_WRITE;
 }
@@ -190,14 +242,18 @@ int main(void)
 		{"libibverbs, taken over", by_verbs, &own, "the same, inlay_sq_from_qp"},
 		{"DEVX", by_devx, NULL, "inlay_devx_qp_create, inlay_devx_qp_connect"}};
 	static uint32_t counts[] = {1, 100, 1000, 10000};
+	int two = !bench_counts() && sysconf(_SC_NPROCESSORS_ONLN) > 1;
 	char row[64];
 
-	make();
+	make(&sides[0]);
+	make(&sides[1]);
+	NEED(!pthread_barrier_init(&start_line, NULL, 2), "pthread_barrier_init");
 	for (unsigned i = 0; i < 4; i++) {
-		struct way way = {"inlay", done, &counts[i], "QP lookup, credit, record"};
+		struct way ways[] = {{"inlay", by_one, &counts[i], "QP lookup, credit, record"},
+			{"inlay, two threads", by_two, &counts[i], "the same, a thread's time"}};
 
 		snprintf(row, sizeof(row), "a completion of %u QPs", counts[i]);
-		bench_row("growth", row, &way, 1, LAP);
+		bench_row("growth", row, ways, two ? 2 : 1, LAP);
 	}
 	if (bench_counts())
 		return 0;

@@ -46,14 +46,16 @@ static uint8_t raw[64] __attribute__((aligned(64)));
 
 #define POST_ARGS struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const void *from, uint32_t lkey
 #define SGE struct ibv_sge sge = {(uintptr_t)from, 8, lkey}
-#define INLAY_POST(name, setup, call, ring)											\
-	COUNTED int count_inlay_##name##_(POST_ARGS)										\
-	{															\
-		setup;														\
-		(void)raddr; (void)rkey; (void)lkey; (void)from;								\
-		return INLAY_UNLIKELY(call) ? -1 : ring;									\
+#define INLAY_POST(name, setup, call, ring)									\
+	COUNTED int count_inlay_##name##_(POST_ARGS)								\
+	{													\
+		setup;												\
+		(void)raddr; (void)rkey; (void)lkey; (void)from;						\
+		return INLAY_UNLIKELY(call) ? -1 : ring;							\
 	}
-#define INLAY_INLINE_POST(len) INLAY_POST(inline##len, , inlay_post_write_inline(sq, raddr, rkey, from, len, INLAY_SIGNALED | INLAY_RING), 0)
+#define INLAY_INLINE_POST(len)											\
+	INLAY_POST(inline##len, , inlay_post_write_inline(sq, raddr, rkey, from, len, INLAY_SIGNALED | INLAY_RING), 0)
+INLAY_POST(inline8_db, , inlay_post_write_inline(sq, raddr, rkey, from, 8, INLAY_SIGNALED), inlay_sq_ring_doorbell(sq))
 INLAY_INLINE_POST(8)
 INLAY_INLINE_POST(32)
 INLAY_INLINE_POST(64)
@@ -68,21 +70,23 @@ INLAY_POST(read, SGE, inlay_post_read(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED),
 INLAY_POST(add, SGE, inlay_post_fetch_add(sq, raddr, rkey, 1, &sge, INLAY_SIGNALED), inlay_sq_ring_doorbell(sq))
 INLAY_POST(swap, SGE, inlay_post_cmp_swap(sq, raddr, rkey, 1, 2, &sge, INLAY_SIGNALED), inlay_sq_ring_doorbell(sq))
 INLAY_POST(raw, , inlay_post_raw(sq, raw, 0), inlay_sq_ring_doorbell(sq))
+INLAY_POST(copy, , inlay_post_memcpy(sq, &sges[1], &sges[0], &sges[2], INLAY_SIGNALED), inlay_sq_ring_doorbell(sq))
 
-#define INLAY_BURST(n)														\
-	COUNTED int count_inlay_burst##n##_(POST_ARGS)										\
-	{															\
-		struct inlay_sq burst = *sq;											\
-		int err = 0;													\
-		(void)lkey;													\
-		for (unsigned i = 0; i < n; i++) {										\
-			err = inlay_post_write_inline(&burst, raddr + 8 * i, rkey, (const uint64_t *)from + i, 8, 0);		\
-			if (err)												\
-				break;												\
-		}														\
-		inlay_sq_join(sq, &burst);											\
-		inlay_sq_ring_doorbell(sq);											\
-		return err;													\
+#define INLAY_BURST(n)												\
+	COUNTED int count_inlay_burst##n##_(POST_ARGS)								\
+	{													\
+		const uint64_t *value = (const uint64_t *)from, *end = value + n;				\
+		struct inlay_sq burst = *sq;									\
+		int err = 0;											\
+		(void)lkey;											\
+		for (; value < end; value++, raddr += 8) {							\
+			err = inlay_post_write_inline(&burst, raddr, rkey, value, 8, 0);			\
+			if (err)										\
+				break;										\
+		}												\
+		inlay_sq_join(sq, &burst);									\
+		inlay_sq_ring_doorbell(sq);									\
+		return err;											\
 	}
 INLAY_BURST(8)
 INLAY_BURST(32)
@@ -95,23 +99,24 @@ COUNTED int count_ibv_post_send_(struct ibv_qp *qp, struct ibv_send_wr *first)
 }
 
 #define WR_ARGS struct side *s, uint64_t raddr, uint32_t rkey, const void *from, uint32_t lkey
-#define WR_POST(name, n, call, payload)												\
-	COUNTED int count_wr_##name##_(WR_ARGS)											\
-	{															\
-		struct ibv_qp_ex *qp = s->qpx;											\
-		(void)raddr; (void)rkey; (void)lkey; (void)from;								\
-		ibv_wr_start(qp);												\
-		for (unsigned i = 0; i < n; i++) {										\
-			qp->wr_id = i;												\
-			qp->wr_flags = n == 1 ? IBV_SEND_SIGNALED : 0;								\
-			call;													\
-			payload;												\
-		}														\
-		return ibv_wr_complete(qp);											\
+#define WR_POST(name, n, call, payload)										\
+	COUNTED int count_wr_##name##_(WR_ARGS)									\
+	{													\
+		struct ibv_qp_ex *qp = s->qpx;									\
+		(void)raddr; (void)rkey; (void)lkey; (void)from;						\
+		ibv_wr_start(qp);										\
+		for (unsigned i = 0; i < n; i++) {								\
+			qp->wr_id = i;										\
+			qp->wr_flags = n == 1 ? IBV_SEND_SIGNALED : 0;						\
+			call;											\
+			payload;										\
+		}												\
+		return ibv_wr_complete(qp);									\
 	}
-#define WR_WRITE ibv_wr_rdma_write(qp, rkey, raddr)
+#define WR_WRITE ibv_wr_rdma_write(qp, rkey, raddr + 8 * i)
 #define WR_SGE ibv_wr_set_sge(qp, lkey, (uintptr_t)from, 8)
-#define WR_INLINE_POST(len) WR_POST(inline##len, 1, WR_WRITE, ibv_wr_set_inline_data(qp, (void *)(uintptr_t)from, len))
+#define WR_INLINE(len) ibv_wr_set_inline_data(qp, (uint64_t *)(uintptr_t)from + i, len)
+#define WR_INLINE_POST(len) WR_POST(inline##len, 1, WR_WRITE, WR_INLINE(len))
 WR_INLINE_POST(8)
 WR_INLINE_POST(32)
 WR_INLINE_POST(64)
@@ -125,36 +130,43 @@ WR_POST(read, 1, ibv_wr_rdma_read(qp, rkey, raddr), WR_SGE)
 WR_POST(add, 1, ibv_wr_atomic_fetch_add(qp, rkey, raddr, 1), WR_SGE)
 WR_POST(swap, 1, ibv_wr_atomic_cmp_swp(qp, rkey, raddr, 1, 2), WR_SGE)
 WR_POST(raw, 1, mlx5dv_wr_raw_wqe(s->qpdv, raw), )
-WR_POST(burst8, 8, ibv_wr_rdma_write(qp, rkey, raddr + 8 * i), ibv_wr_set_inline_data(qp, (uint64_t *)(uintptr_t)from + i, 8))
-WR_POST(burst32, 32, ibv_wr_rdma_write(qp, rkey, raddr + 8 * i), ibv_wr_set_inline_data(qp, (uint64_t *)(uintptr_t)from + i, 8))
+WR_POST(copy, 1, mlx5dv_wr_memcpy(s->qpdv, lkey, sges[1].addr, lkey, sges[0].addr, 8), )
+WR_POST(burst8, 8, WR_WRITE, WR_INLINE(8))
+WR_POST(burst32, 32, WR_WRITE, WR_INLINE(8))
+
+#define NOT_VERBS -1            /* ibv_post_send does not have it */
+#define MLX5DV -2               /* nor has ibv_wr_* */
+#define BOTH(name) count_inlay_##name##_, count_wr_##name##_
 
 static const struct post {
 	const char *row;
 	unsigned per, bbs, len, num_sge; /* writes a call, WQEBBs a write, bytes inline */
-	enum ibv_wr_opcode opcode;
+	int opcode;
 	int (*inlay)(POST_ARGS);
 	int (*wr)(WR_ARGS);
 	int (*floor)(struct floor_sq *sq, uint64_t raddr, uint32_t rkey, const void *from, uint32_t lkey);
-	int verbs;              /* ibv_post_send has it */
 } posts[] = {
-	{"write 8 B inline, BlueFlame", 1, 1, 8, 1, IBV_WR_RDMA_WRITE, count_inlay_inline8_, count_wr_inline8_, count_floor_inline_, 1},
-	{"write 32 B inline, BlueFlame", 1, 2, 32, 1, IBV_WR_RDMA_WRITE, count_inlay_inline32_, count_wr_inline32_, NULL, 1},
-	{"write 64 B inline, BlueFlame", 1, 2, 64, 1, IBV_WR_RDMA_WRITE, count_inlay_inline64_, count_wr_inline64_, NULL, 1},
-	{"write 128 B inline, BlueFlame", 1, 3, 128, 1, IBV_WR_RDMA_WRITE, count_inlay_inline128_, count_wr_inline128_, NULL, 1},
-	{"write 256 B inline, BlueFlame", 1, 5, 256, 1, IBV_WR_RDMA_WRITE, count_inlay_inline256_, count_wr_inline256_, NULL, 1},
-	{"write 1 SGE, doorbell", 1, 1, 0, 1, IBV_WR_RDMA_WRITE, count_inlay_sge1_, count_wr_sge1_, count_floor_sge_, 1},
-	{"write 1 SGE, BlueFlame", 1, 1, 0, 1, IBV_WR_RDMA_WRITE, count_inlay_sge1_bf_, NULL, NULL, 0},
-	{"write 4 SGEs, doorbell", 1, 2, 0, 4, IBV_WR_RDMA_WRITE, count_inlay_sge4_, count_wr_sge4_, NULL, 1},
-	{"write with immediate, doorbell", 1, 1, 0, 1, IBV_WR_RDMA_WRITE_WITH_IMM, count_inlay_imm_, count_wr_imm_, NULL, 1},
-	{"send 1 SGE, doorbell", 1, 1, 0, 1, IBV_WR_SEND, count_inlay_send_, count_wr_send_, NULL, 1},
-	{"read 1 SGE, doorbell", 1, 1, 0, 1, IBV_WR_RDMA_READ, count_inlay_read_, count_wr_read_, NULL, 1},
-	{"fetch-and-add, doorbell", 1, 1, 0, 1, IBV_WR_ATOMIC_FETCH_AND_ADD, count_inlay_add_, count_wr_add_, NULL, 1},
-	{"compare-and-swap, doorbell", 1, 1, 0, 1, IBV_WR_ATOMIC_CMP_AND_SWP, count_inlay_swap_, count_wr_swap_, NULL, 1},
-	{"raw WQE of 64 B, doorbell", 1, 1, 0, 1, IBV_WR_SEND, count_inlay_raw_, count_wr_raw_, NULL, 0},
-	{"write 8 B inline, 8 a doorbell", 8, 1, 8, 1, IBV_WR_RDMA_WRITE, count_inlay_burst8_, count_wr_burst8_, NULL, 1},
-	{"write 8 B inline, 32 a doorbell", 32, 1, 8, 1, IBV_WR_RDMA_WRITE, count_inlay_burst32_, count_wr_burst32_, count_floor_burst_, 1},
-	{"bare copy of a prebuilt WQE", 1, 1, 0, 1, IBV_WR_SEND, NULL, NULL, count_floor_copy_, 0},
+	{"write 8 B inline, BlueFlame", 1, 1, 8, 1, IBV_WR_RDMA_WRITE, BOTH(inline8), count_floor_inline_},
+	{"write 8 B inline, doorbell", 1, 1, 8, 1, NOT_VERBS, count_inlay_inline8_db_, NULL, NULL},
+	{"write 32 B inline, BlueFlame", 1, 2, 32, 1, IBV_WR_RDMA_WRITE, BOTH(inline32), NULL},
+	{"write 64 B inline, BlueFlame", 1, 2, 64, 1, IBV_WR_RDMA_WRITE, BOTH(inline64), NULL},
+	{"write 128 B inline, BlueFlame", 1, 3, 128, 1, IBV_WR_RDMA_WRITE, BOTH(inline128), NULL},
+	{"write 256 B inline, BlueFlame", 1, 5, 256, 1, IBV_WR_RDMA_WRITE, BOTH(inline256), NULL},
+	{"write 1 SGE, doorbell", 1, 1, 0, 1, IBV_WR_RDMA_WRITE, BOTH(sge1), count_floor_sge_},
+	{"write 1 SGE, BlueFlame", 1, 1, 0, 1, NOT_VERBS, count_inlay_sge1_bf_, NULL, NULL},
+	{"write 4 SGEs, doorbell", 1, 2, 0, 4, IBV_WR_RDMA_WRITE, BOTH(sge4), NULL},
+	{"write with immediate, doorbell", 1, 1, 0, 1, IBV_WR_RDMA_WRITE_WITH_IMM, BOTH(imm), NULL},
+	{"send 1 SGE, doorbell", 1, 1, 0, 1, IBV_WR_SEND, BOTH(send), NULL},
+	{"read 1 SGE, doorbell", 1, 1, 0, 1, IBV_WR_RDMA_READ, BOTH(read), NULL},
+	{"fetch-and-add, doorbell", 1, 1, 0, 1, IBV_WR_ATOMIC_FETCH_AND_ADD, BOTH(add), NULL},
+	{"compare-and-swap, doorbell", 1, 1, 0, 1, IBV_WR_ATOMIC_CMP_AND_SWP, BOTH(swap), NULL},
+	{"raw WQE of 64 B, doorbell", 1, 1, 0, 1, MLX5DV, BOTH(raw), NULL},
+	{"copy of local memory, doorbell", 1, 1, 0, 1, MLX5DV, BOTH(copy), NULL},
+	{"write 8 B inline, 8 a doorbell", 8, 1, 8, 1, IBV_WR_RDMA_WRITE, BOTH(burst8), NULL},
+	{"write 8 B inline, 32 a doorbell", 32, 1, 8, 1, IBV_WR_RDMA_WRITE, BOTH(burst32), count_floor_burst_},
+	{"bare copy of a prebuilt WQE", 1, 1, 0, 1, NOT_VERBS, NULL, NULL, count_floor_copy_},
 };
+#define ONE_SGE (&posts[6])
 static const struct post *post;
 
 /* ---- Polls: found, its status looked at, its request named, credit and slot given back ---- */
@@ -205,7 +217,7 @@ ALWAYS unsigned poll_inlay(struct side *s, unsigned most)
 	unsigned n = inlay_cq_peek_many(&s->icq, cqes, most);
 
 	for (unsigned i = 0; i < n; i++) {
-		if (INLAY_UNLIKELY(inlay_cqe_is_error(cqes[i])) || INLAY_UNLIKELY(inlay_sq_release(&s->sq, cqes[i]) < 0))
+		if (INLAY_UNLIKELY(inlay_cqe_is_error(cqes[i]) || inlay_sq_release(&s->sq, cqes[i]) < 0))
 			die("an error completion");
 		sum += inlay_cqe_wqe_counter(cqes[i]);
 	}
@@ -242,9 +254,9 @@ ALWAYS unsigned start_poll(struct side *s, unsigned most)
 	return n;
 }
 
-#define POLLS(n)														\
-	COUNTED unsigned count_poll_inlay_##n##_(struct side *s) { return poll_inlay(s, n); }					\
-	COUNTED unsigned count_poll_cq_##n##_(struct side *s) { return poll_cq(s, n); }						\
+#define POLLS(n)												\
+	COUNTED unsigned count_poll_inlay_##n##_(struct side *s) { return poll_inlay(s, n); }			\
+	COUNTED unsigned count_poll_cq_##n##_(struct side *s) { return poll_cq(s, n); }				\
 	COUNTED unsigned count_start_poll_##n##_(struct side *s) { return start_poll(s, n); }
 POLLS(16)
 POLLS(64)
@@ -264,7 +276,7 @@ static void requests(const struct post *of, const struct side *s)
 	memset(wr, 0, sizeof(wr));
 	for (i = 0; i < of->per; i++) {
 		wr[i].wr_id = 1000 + i;
-		wr[i].opcode = of->opcode;
+		wr[i].opcode = (enum ibv_wr_opcode)of->opcode;
 		wr[i].send_flags = (of->len ? IBV_SEND_INLINE : 0) | (of->per == 1 ? IBV_SEND_SIGNALED : 0);
 		wr[i].sg_list = sges;
 		wr[i].num_sge = (int)of->num_sge;
@@ -281,14 +293,16 @@ static void requests(const struct post *of, const struct side *s)
 static struct side *open_side(int own, const char *locks)
 {
 	struct side *s = aligned_alloc(64, sizeof(*s));
+	const struct ibv_qp_cap cap = {2 * LAP, 1, 4, 1, 256};
 	struct ibv_cq_init_attr_ex cq_attr = {.cqe = 4 * LAP};
-	struct ibv_qp_init_attr_ex attr = {.qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+	struct ibv_qp_init_attr_ex attr = {.qp_type = IBV_QPT_RC, .cap = cap,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-			IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
-		.cap = {.max_send_wr = 2 * LAP, .max_recv_wr = 1, .max_send_sge = 4, .max_recv_sge = 1, .max_inline_data = 256}};
+			IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+			IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
 	struct mlx5dv_qp_init_attr dv_attr = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
-		.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE};
-	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+		.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE | MLX5DV_QP_EX_WITH_MEMCPY};
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_send_wr *bad;
 	struct mlx5dv_obj obj;
@@ -318,13 +332,15 @@ static struct side *open_side(int own, const char *locks)
 	NEED(s->qp && s->peer && !inlay_connect_pair(s->qp, s->peer, NULL, NULL), "connecting");
 	s->qpx = ibv_qp_to_qp_ex(s->qp);
 	s->qpdv = mlx5dv_qp_ex_from_ibv_qp_ex(s->qpx);
-	requests(&posts[5], s);
+	requests(ONE_SGE, s);
 	wr[0].wr.rdma.rkey = s->mr->rkey;
 	wr[0].wr.rdma.remote_addr = (uintptr_t)data + 64;
 	s->own = own;
 	if (own) {
-		NEED(!inlay_sq_from_qp(&s->sq, s->qp, &s->uar, NULL, NULL) && !inlay_cq_from_cq(&s->icq, s->cq, NULL), "taking over");
-		NEED(!inlay_post_write(&s->sq, wr[0].wr.rdma.remote_addr, s->mr->rkey, sges, 1, INLAY_SIGNALED | INLAY_RING), "post");
+		NEED(!inlay_sq_from_qp(&s->sq, s->qp, &s->uar, NULL, NULL) &&
+		     !inlay_cq_from_cq(&s->icq, s->cq, NULL), "taking over");
+		NEED(!inlay_post_write(&s->sq, wr[0].wr.rdma.remote_addr, s->mr->rkey, sges, 1,
+				       INLAY_SIGNALED | INLAY_RING), "post");
 	} else {
 		NEED(!ibv_post_send(s->qp, wr, &bad), "the first post");
 	}
@@ -339,7 +355,7 @@ static struct side *open_side(int own, const char *locks)
 	memcpy(&s->cqe, cq.buf, 64);
 	s->cqn = cq.cqn;
 	if (own) {
-		NEED(0 < inlay_sq_release(&s->sq, inlay_cq_peek(&s->icq)), "the first release");
+		NEED(inlay_sq_release(&s->sq, inlay_cq_peek(&s->icq)) > 0, "the first release");
 		inlay_cq_advance(&s->icq, 1);
 	} else {
 		NEED(ibv_poll_cq(s->cq, 1, &wc) == 1 && !wc.status, "the first poll");
@@ -364,32 +380,32 @@ static void refill(struct side *s)
 	s->cqe.wqe_counter = inlay_to_be16((uint16_t)(end - post->bbs));
 	NEED(softdev_inject_cqes(s->cqn, &s->cqe, 1, 0) == 1, "softdev_inject_cqes");
 	if (s->own) {
-		NEED(0 < inlay_sq_release(&s->sq, inlay_cq_peek(&s->icq)) && !inlay_sq_pending(&s->sq), "all credit is back");
+		NEED(inlay_sq_release(&s->sq, inlay_cq_peek(&s->icq)) > 0 && !inlay_sq_pending(&s->sq), "all credit");
 		inlay_cq_advance(&s->icq, 1);
 	} else {
 		NEED(ibv_poll_cq(s->cq, 1, &wc) == 1 && !wc.status, "ibv_poll_cq");
 	}
 }
 
-#define LAPS(name, per, call, after)												\
-	static double name(void *arg, uint64_t n)										\
-	{															\
-		struct side *s = arg;												\
-		double seconds = 0, t;												\
-		uint64_t done, raddr = (uintptr_t)target;									\
-		uint32_t rkey = s->mr->rkey, lkey = s->mr->lkey;								\
-		const struct post *p = post;											\
-		(void)raddr, (void)rkey, (void)lkey, (void)p;									\
-		for (done = 0; done < n; done += LAP) {										\
-			int bad = 0;												\
-			t = now();												\
-			for (unsigned i = 0; i < LAP; i += per)									\
-				bad |= call;											\
-			seconds += now() - t;											\
-			NEED(!bad, "an operation");										\
-			after;													\
-		}														\
-		return seconds;													\
+#define LAPS(name, per, call, after)										\
+	static double name(void *arg, uint64_t n)								\
+	{													\
+		struct side *s = arg;										\
+		double seconds = 0, t;										\
+		uint64_t done, raddr = (uintptr_t)target;							\
+		uint32_t rkey = s->mr->rkey, lkey = s->mr->lkey;						\
+		const struct post *p = post;									\
+		(void)raddr, (void)rkey, (void)lkey, (void)p;							\
+		for (done = 0; done < n; done += LAP) {								\
+			int bad = 0;										\
+			t = now();										\
+			for (unsigned i = 0; i < LAP; i += per)							\
+				bad |= call;									\
+			seconds += now() - t;									\
+			NEED(!bad, "an operation");								\
+			after;											\
+		}												\
+		return seconds;											\
 	}
 LAPS(post_by_inlay, p->per, p->inlay(&s->sq, raddr, rkey, data, lkey), refill(s))
 LAPS(post_by_verbs, p->per, count_ibv_post_send_(s->qp, wr), refill(s))
@@ -397,27 +413,27 @@ LAPS(post_by_wr, p->per, p->wr(s, raddr, rkey, data, lkey), refill(s))
 LAPS(post_by_floor, p->per, p->floor(&s->floor_sq, raddr, rkey, data, lkey), softdev_skip(s->qp->qp_num))
 
 /* The requests of s complete again and again; which are LAP, outstanding */
-#define POLL_LAPS(name, per, call)												\
-	static double name(void *arg, uint64_t n)										\
-	{															\
-		struct side *s = arg;												\
-		double seconds = 0, t;												\
-		for (uint64_t done = 0; done < n; done += LAP) {								\
-			unsigned got = 0;											\
-			if (s->own)												\
-				s->sq = s->full;										\
-			NEED(softdev_inject_cqes(s->cqn, &s->cqe, LAP, 1) == (int)LAP, "softdev_inject_cqes");			\
-			t = now();												\
-			for (unsigned i = 0; i < LAP; i += per)									\
-				got += call;											\
-			seconds += now() - t;											\
-			NEED(got == LAP, "finding every completion");								\
-		}														\
-		return seconds;													\
+#define POLL_LAPS(name, per, call)										\
+	static double name(void *arg, uint64_t n)								\
+	{													\
+		struct side *s = arg;										\
+		double seconds = 0, t;										\
+		for (uint64_t done = 0; done < n; done += LAP) {						\
+			unsigned got = 0;									\
+			if (s->own)										\
+				s->sq = s->full;								\
+			NEED(softdev_inject_cqes(s->cqn, &s->cqe, LAP, 1) == (int)LAP, "softdev_inject_cqes");	\
+			t = now();										\
+			for (unsigned i = 0; i < LAP; i += per)							\
+				got += call;									\
+			seconds += now() - t;									\
+			NEED(got == LAP, "finding every completion");						\
+		}												\
+		return seconds;											\
 	}
-#define POLL_ROWS(n)														\
-	POLL_LAPS(poll_by_inlay_##n, n, count_poll_inlay_##n##_(s))								\
-	POLL_LAPS(poll_by_poll_cq_##n, n, count_poll_cq_##n##_(s))									\
+#define POLL_ROWS(n)												\
+	POLL_LAPS(poll_by_inlay_##n, n, count_poll_inlay_##n##_(s))						\
+	POLL_LAPS(poll_by_poll_cq_##n, n, count_poll_cq_##n##_(s))						\
 	POLL_LAPS(poll_by_start_poll_##n, n, count_start_poll_##n##_(s))
 POLL_LAPS(poll_by_inlay_1, 1, named(count_poll_inlay_(s)))
 POLL_LAPS(poll_by_poll_cq_1, 1, named(count_poll_cq_(s)))
@@ -441,7 +457,7 @@ static void fill(struct side *s)
 	struct ibv_send_wr *bad;
 	unsigned i;
 
-	requests(&posts[5], s);
+	requests(ONE_SGE, s);
 	for (i = 0; i < LAP; i++)
 		NEED(s->own ? !inlay_post_write(&s->sq, (uintptr_t)target, s->mr->rkey, sges, 1, INLAY_SIGNALED) :
 			      !ibv_post_send(s->qp, wr, &bad), "post");
@@ -451,15 +467,15 @@ static void fill(struct side *s)
 
 /* ---- From post to poll: the device's part is the same for all ---- */
 
-#define TRIP(name, posted, polled)												\
-	static double name(void *arg, uint64_t n)										\
-	{															\
-		struct side *s = arg;												\
-		double t = now();												\
-		for (uint64_t i = 0; i < n; i++)										\
-			if ((posted) || softdev_run() != 1 || !(polled))							\
-				die("a round trip failed");									\
-		return now() - t;												\
+#define TRIP(name, posted, polled)										\
+	static double name(void *arg, uint64_t n)								\
+	{													\
+		struct side *s = arg;										\
+		double t = now();										\
+		for (uint64_t i = 0; i < n; i++)								\
+			if ((posted) || softdev_run() != 1 || !(polled))					\
+				die("a round trip failed");							\
+		return now() - t;										\
 	}
 TRIP(trip_inlay, count_inlay_inline8_(&s->sq, (uintptr_t)data + 512, s->mr->rkey, data, 0), count_poll_inlay_(s) >= 0)
 TRIP(trip_verbs, count_ibv_post_send_(s->qp, wr), count_poll_cq_(s) >= 0)
@@ -467,20 +483,23 @@ TRIP(trip_wr, count_wr_inline8_(s, (uintptr_t)data + 512, s->mr->rkey, data, 0),
 
 int main(void)
 {
-	static const char locks[] = "function pointer, lock, a wr_id kept, fence", none[] = "the same without its locks";
-	static const char plain[] = "credit, WQE, record, register", bare[] = "WQE, record, register: no credit, no checks";
-	static const char polls[] = "lock, QP lookup, wr_id, struct ibv_wc, fence", own[] = "error test, exact credit, record";
-	static const char *const names[][2] = {{"ibv_post_send", "ibv_wr"}, {"ibv_post_send, no locks", "ibv_wr, no locks"}};
+	static const char locks[] = "function pointer, lock, a wr_id kept, fence", none[] = "as above, without its locks";
+	static const char plain[] = "credit, WQE, record, register", bare[] = "WQE, record, register";
+	static const char polls[] = "lock, QP lookup, wr_id, struct ibv_wc, fence";
+	static const char started[] = "lock, QP lookup, wr_id, fence", own[] = "error test, exact credit, record";
+	static const char trip[] = "post, device, poll";
+	static const char *const by_verbs[] = {"ibv_post_send", "ibv_post_send, no locks"};
+	static const char *const by_wr[] = {"ibv_wr", "ibv_wr, no locks"};
 	int verbs = getenv("BENCH_VERBS") != NULL;
 	struct side *s[9] = {NULL};
 	unsigned i, k;
 
 	if (!softdev_present() || softdev_manual(1))
 		die("needs the stepped software device: start it with tests/softdev/run --manual");
-	/* 0: inlay; 1, 2: libmlx5 with and without its locks; 3: the floor, which needs rings alone. 4 to 8: for polls */
+	/* 0: inlay; 1, 2: libmlx5 with and without its locks; 3: the floor, which needs rings alone. 4 to 8: polls */
 	for (i = 0; i < 9; i++)
 		s[i] = verbs && i % 4 == 0 ? NULL : open_side(i == 0 || i == 4, i == 2 || i == 6 ? "1" : "0");
-	struct way trips[] = {{"inlay", trip_inlay, s[0], "post, device, poll"}, {"ibv_post_send", trip_verbs, s[1], "post, device, poll"},
+	struct way trips[] = {{"inlay", trip_inlay, s[0], trip}, {"ibv_post_send", trip_verbs, s[1], trip},
 		{"ibv_wr", trip_wr, s[2], "post, device, poll; no locks"}};
 	requests(&posts[0], s[1]);
 	wr[0].wr.rdma.remote_addr = (uintptr_t)data + 512;
@@ -496,10 +515,10 @@ int main(void)
 		if (post->floor && !verbs)
 			ways[n++] = (struct way){"floor", post_by_floor, s[3], bare};
 		for (k = 0; k < 2; k++) {
-			if (post->verbs)
-				ways[n++] = (struct way){names[k][0], post_by_verbs, s[1 + k], k ? none : locks};
-			if (post->wr && !(verbs && post->wr == count_wr_raw_))
-				ways[n++] = (struct way){names[k][1], post_by_wr, s[1 + k], k ? none : locks};
+			if (post->opcode >= 0)
+				ways[n++] = (struct way){by_verbs[k], post_by_verbs, s[1 + k], k ? none : locks};
+			if (post->wr && !(verbs && post->opcode == MLX5DV))
+				ways[n++] = (struct way){by_wr[k], post_by_wr, s[1 + k], k ? none : locks};
 		}
 		/* Whose key is in them does not matter: the device never reads these */
 		requests(post, s[1]);
@@ -508,8 +527,10 @@ int main(void)
 
 	for (i = 4 + (unsigned)verbs; i < 8; i++)
 		fill(s[i]);
-#define POLL_WAYS(n) {"inlay", poll_by_inlay_##n, s[4], own}, {"ibv_poll_cq", poll_by_poll_cq_##n, s[5], polls},				\
-	{"ibv_poll_cq, no locks", poll_by_poll_cq_##n, s[6], none}, {"ibv_start_poll", poll_by_start_poll_##n, s[7], "lock, QP lookup, wr_id, fence"}
+#define POLL_WAYS(n)												\
+	{"inlay", poll_by_inlay_##n, s[4], own}, {"ibv_poll_cq", poll_by_poll_cq_##n, s[5], polls},		\
+	{"ibv_poll_cq, no locks", poll_by_poll_cq_##n, s[6], none},							\
+	{"ibv_start_poll", poll_by_start_poll_##n, s[7], started}
 	struct way one[] = {POLL_WAYS(1), {"floor", poll_by_floor, s[8], "owner test, WQE counter, record"}};
 	struct way some[] = {POLL_WAYS(16)}, many[] = {POLL_WAYS(64)};
 	struct way owner[] = {{"floor", owner_by_floor, s[8], "one load"}};

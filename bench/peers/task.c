@@ -388,49 +388,49 @@ static inline __attribute__((always_inline)) void mlx5_take(struct mlx5 *p, uint
 #define INLINE(bytes) ((bytes) <= 96)
 
 
-#define LAPS(name, of, size, batch, before)											\
-	static double lap_##name##_##size##_##batch(void *arg, uint64_t n)							\
-	{															\
-		double seconds = 0, t;												\
-		(void)arg;													\
-		before;														\
-		for (uint64_t done = 0; done < n; done += LAP) {								\
-			answered = 0;												\
-			t = now();												\
-			for (uint32_t i = 0; i < LAP; i += batch)								\
-				count_go_##name##_##size##_##batch##_(&of, i);							\
-			seconds += now() - t;											\
-			device_##name(size);											\
-			t = now();												\
-			for (uint32_t i = 0; i < LAP; i += batch)								\
-				count_take_##name##_##size##_##batch##_(&of);							\
-			seconds += now() - t;											\
-			if (answered != LAP)											\
-				die(#name ": not every operation was answered");						\
-		}														\
-		return seconds;													\
+#define LAPS(name, of, size, batch, before)									\
+	static double lap_##name##_##size##_##batch(void *arg, uint64_t n)					\
+	{													\
+		double seconds = 0, t;										\
+		(void)arg;											\
+		before;												\
+		for (uint64_t done = 0; done < n; done += LAP) {						\
+			answered = 0;										\
+			t = now();										\
+			for (uint32_t i = 0; i < LAP; i += batch)						\
+				count_go_##name##_##size##_##batch##_(&of, i);					\
+			seconds += now() - t;									\
+			device_##name(size);									\
+			t = now();										\
+			for (uint32_t i = 0; i < LAP; i += batch)						\
+				count_take_##name##_##size##_##batch##_(&of);					\
+			seconds += now() - t;									\
+			if (answered != LAP)									\
+				die(#name ": not every operation was answered");				\
+		}												\
+		return seconds;											\
 	}
 
-#define WAY(name, type, of, size, batch, before, go, take)									\
-	COUNTED void count_go_##name##_##size##_##batch##_(struct type *p, uint32_t i) { (void)i; go; }				\
-	COUNTED void count_take_##name##_##size##_##batch##_(struct type *p) { take; }						\
+#define WAY(name, type, of, size, batch, before, go, take)							\
+	COUNTED void count_go_##name##_##size##_##batch##_(struct type *p, uint32_t i) { (void)i; go; }		\
+	COUNTED void count_take_##name##_##size##_##batch##_(struct type *p) { take; }				\
 	LAPS(name, of, size, batch, before)
 
-#define CASE(size, batch, text)													\
-	WAY(task, task, task, size, batch, task_before(size), task_go(p, i, batch), task_take(p, batch))			\
-	WAY(plain, plain, plain, size, batch, (void)0, plain_go(p, size, INLINE(size), batch), plain_take(p, batch))		\
-	WAY(run, plain, plain, size, batch, run_len = size, plain_go(p, run_len, INLINE(size), batch), plain_take(p, batch))	\
-	WAY(message, plain, plain, size, batch, run_len = size + INLAY_TASK_HEAD, plain_go(p, run_len, INLINE(size), batch),	\
-	    plain_take(p, batch))												\
-	WAY(mlx5, mlx5, mlx5, size, batch, mlx5_before(size, INLINE(size), batch), mlx5_go(p), mlx5_take(p, batch))		\
-	static void row_##size##_##batch(void)											\
-	{															\
-		static const struct way ways[] = {{"inlay", lap_task_##size##_##batch, NULL, "a command task, callback"},	\
-			{"plain send", lap_run_##size##_##batch, NULL, "receive, send, two polls"},				\
-			{"plain send, constant length", lap_plain_##size##_##batch, NULL, "receive, send, two polls"},		\
-			{"plain send, 32 B longer", lap_message_##size##_##batch, NULL, "receive, send, two polls"},		\
-			{"libmlx5", lap_mlx5_##size##_##batch, NULL, "receive, send, two polls"}};				\
-		bench_row("task", text, ways, 5, LAP);										\
+#define CASE(size, batch, text)											\
+	WAY(task, task, task, size, batch, task_before(size), task_go(p, i, batch), task_take(p, batch))	\
+	WAY(plain, plain, plain, size, batch, (void)0, plain_go(p, size, INLINE(size), batch), plain_take(p, batch)) \
+	WAY(run, plain, plain, size, batch, run_len = size, plain_go(p, run_len, INLINE(size), batch), plain_take(p, batch)) \
+	WAY(message, plain, plain, size, batch, run_len = size + INLAY_TASK_HEAD, plain_go(p, run_len, INLINE(size), batch), \
+	    plain_take(p, batch))										\
+	WAY(mlx5, mlx5, mlx5, size, batch, mlx5_before(size, INLINE(size), batch), mlx5_go(p), mlx5_take(p, batch)) \
+	static void row_##size##_##batch(void)									\
+	{													\
+		static const struct way ways[] = {{"inlay", lap_task_##size##_##batch, NULL, "a command task, callback"}, \
+			{"plain send", lap_run_##size##_##batch, NULL, "receive, send, two polls"},		\
+			{"plain send, constant length", lap_plain_##size##_##batch, NULL, "receive, send, two polls"}, \
+			{"plain send, 32 B longer", lap_message_##size##_##batch, NULL, "receive, send, two polls"}, \
+			{"libmlx5", lap_mlx5_##size##_##batch, NULL, "receive, send, two polls"}};		\
+		bench_row("task", text, ways, 5, LAP);								\
 	}
 
 CASE(8, 1, "8 B inline")

@@ -46,10 +46,10 @@ COUNTED ucs_status_t count_put_zcopy_(uct_ep_h ep, const uct_iov_t *iov, uint64_
 	return uct_ep_put_zcopy(ep, iov, 1, raddr, rkey, c);
 }
 
-#define AM_SHORT(len)									\
-	COUNTED ucs_status_t count_am_short_##len##_(uct_ep_h ep, uint64_t header, const void *data)	\
-	{											\
-		return uct_ep_am_short(ep, AM_ID, header, data, len);				\
+#define AM_SHORT(len)												\
+	COUNTED ucs_status_t count_am_short_##len##_(uct_ep_h ep, uint64_t header, const void *data)		\
+	{													\
+		return uct_ep_am_short(ep, AM_ID, header, data, len);						\
 	}
 AM_SHORT(8)
 AM_SHORT(40)

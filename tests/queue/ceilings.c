@@ -581,84 +581,6 @@ COUNTED int libmlx5_srq_poll(struct ibv_cq *cq, struct ibv_wc *wc)
 	return ibv_poll_cq(cq, 1, wc);
 }
 
-/* Batches of receives: ibv_poll_cq, and ibv_start_poll with the counter and length of each */
-#define LIBMLX5_BATCH(n)							\
-	COUNTED int libmlx5_poll_##n(struct ibv_cq *cq, struct ibv_wc *wc)	\
-	{									\
-		return ibv_poll_cq(cq, n, wc);					\
-	}									\
-	COUNTED int libmlx5_start_poll_##n(struct ibv_cq_ex *cq, uint64_t *ids, uint32_t *lengths)	\
-	{									\
-		struct ibv_poll_cq_attr attr = {0};				\
-		int i = 0;							\
-		if (ibv_start_poll(cq, &attr))					\
-			return 0;						\
-		do {								\
-			ids[i] = cq->status ? 0 : cq->wr_id;			\
-			lengths[i] = ibv_wc_read_byte_len(cq);			\
-		} while (++i < n && !ibv_next_poll(cq));			\
-		ibv_end_poll(cq);						\
-		return i;							\
-	}
-LIBMLX5_BATCH(1)
-LIBMLX5_BATCH(16)
-LIBMLX5_BATCH(64)
-
-/* One real receive completion, which the device then writes into both CQs again and again */
-static void run_libmlx5_batches(void)
-{
-	static int (*const poll[])(struct ibv_cq *, struct ibv_wc *) = {libmlx5_poll_1, libmlx5_poll_16, libmlx5_poll_64};
-	static int (*const start[])(struct ibv_cq_ex *, uint64_t *, uint32_t *) = {libmlx5_start_poll_1, libmlx5_start_poll_16,
-										     libmlx5_start_poll_64};
-	static const int sizes[] = {1, 16, 64};
-	struct ibv_cq_init_attr_ex exattr;
-	struct ibv_recv_wr rwr, *badr;
-	struct ibv_send_wr wr, *bads;
-	uint32_t lengths[64], cqn[2];
-	struct opt opt = usual;
-	struct mlx5_cqe64 cqe;
-	struct mlx5dv_obj obj;
-	struct ibv_cq_ex *cqx;
-	struct mlx5dv_cq dv;
-	struct ibv_wc wc[64];
-	struct ibv_cq *cq;
-	struct ibv_qp *qp;
-	uint64_t ids[64];
-	int i, k;
-
-	cq = cq_make(&usual);
-	memset(&exattr, 0, sizeof(exattr));
-	exattr.cqe = 255;
-	exattr.wc_flags = IBV_WC_EX_WITH_BYTE_LEN;
-	cqx = ibv_create_cq_ex(dev.ctx, &exattr);
-	opt.cap.max_recv_wr = 64;
-	qp = qp_make(&opt, cq_make(&usual), cq);
-	need(cq && cqx && qp, "queues");
-	qp_init(qp, &opt);
-	qp_connect(qp, qp->qp_num, &opt);
-	memset(&rwr, 0, sizeof(rwr));
-	memset(&wr, 0, sizeof(wr));
-	wr.opcode = IBV_WR_SEND;
-	need(!ibv_post_recv(qp, &rwr, &badr) && !ibv_post_send(qp, &wr, &bads), "a message");
-	softdev_run();
-	for (i = 0; i < 2; i++) {
-		obj.cq.in = i ? ibv_cq_ex_to_cq(cqx) : cq;
-		memset(&dv, 0, sizeof(dv));
-		obj.cq.out = &dv;
-		need(!mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ), "mlx5dv_init_obj");
-		cqn[i] = dv.cqn;
-		if (!i)
-			memcpy(&cqe, dv.buf, sizeof(cqe));
-	}
-	need(ibv_poll_cq(cq, 1, wc) == 1 && !wc->status, "the message");
-	for (k = 0; k < 3; k++)
-		for (i = 0; i < 64 / sizes[k]; i++) {
-			need(softdev_inject_cqes(cqn[0], &cqe, (uint32_t)sizes[k], 1) == sizes[k] && poll[k](cq, wc) == sizes[k], "poll");
-			need(softdev_inject_cqes(cqn[1], &cqe, (uint32_t)sizes[k], 1) == sizes[k] && start[k](cqx, ids, lengths) == sizes[k],
-			     "start_poll");
-		}
-}
-
 /* Datagrams from a queue pair to itself, received through a shared queue. */
 static void run_libmlx5_datagrams(void)
 {
@@ -776,7 +698,6 @@ static void run_libmlx5(void)
 		}
 	}
 	run_libmlx5_datagrams();
-	run_libmlx5_batches();
 }
 #else
 static void run_libmlx5(void)

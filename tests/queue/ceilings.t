@@ -107,12 +107,6 @@ else
 	libmlx5_ud_sge 200 ibv_post_send, one-SGE datagram
 	libmlx5_srq_give 400 ibv_post_srq_recv, one SGE
 	libmlx5_srq_poll 400 ibv_poll_cq, one receive of a shared receive queue
-	libmlx5_poll_1 64 ibv_poll_cq, one receive
-	libmlx5_poll_16 64 ibv_poll_cq, 16 receives, each
-	libmlx5_poll_64 64 ibv_poll_cq, 64 receives, each
-	libmlx5_start_poll_1 64 ibv_start_poll, one receive: wr_id and length
-	libmlx5_start_poll_16 64 ibv_start_poll, 16 receives, each
-	libmlx5_start_poll_64 64 ibv_start_poll, 64 receives, each
 	EOF
 fi
 finish

@@ -227,10 +227,10 @@ INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context *ctx,
 				    const struct inlay_devx_qp_attr *attr)
 {
-	uint32_t *record, shared;
+	uint32_t *record = NULL, shared;
 	struct inlay_create_qp_in in;
 	struct ibv_device_attr device;
-	uint8_t *ring;
+	uint8_t *ring = NULL;
 	size_t bytes;
 	int err;
 
