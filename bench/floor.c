@@ -35,7 +35,8 @@ ALWAYS uint64_t be64(uint64_t v)
 }
 
 /* Opcode, index, QPN, length in 16-byte units, completion wanted; remote address and key */
-ALWAYS uint8_t *begin(uint8_t *buf, uint32_t mask, uint32_t pi, uint64_t head, uint32_t flags, uint64_t raddr, uint32_t rkey)
+ALWAYS uint8_t *begin(uint8_t *buf, uint32_t mask, uint32_t pi, uint64_t head, uint32_t flags, uint64_t raddr,
+		      uint32_t rkey)
 {
 	uint8_t *wqe = buf + (uint64_t)(pi & mask) * 64;
 
@@ -67,7 +68,8 @@ ALWAYS uint8_t *ring(struct floor_sq *sq, uint32_t pi)
 
 ALWAYS void copy64(uint8_t *to, const uint8_t *from)
 {
-	wide a = ((const wide *)from)[0], b = ((const wide *)from)[1], c = ((const wide *)from)[2], d = ((const wide *)from)[3];
+	const wide *in = (const wide *)from;
+	wide a = in[0], b = in[1], c = in[2], d = in[3];
 
 	((volatile wide *)to)[0] = a;
 	((volatile wide *)to)[1] = b;

@@ -483,7 +483,7 @@ TRIP(trip_wr, count_wr_inline8_(s, (uintptr_t)data + 512, s->mr->rkey, data, 0),
 
 int main(void)
 {
-	static const char locks[] = "function pointer, lock, a wr_id kept, fence", none[] = "as above, without its locks";
+	static const char locks[] = "function pointer, lock, a wr_id kept, fence", none[] = "as above, no locks";
 	static const char plain[] = "credit, WQE, record, register", bare[] = "WQE, record, register";
 	static const char polls[] = "lock, QP lookup, wr_id, struct ibv_wc, fence";
 	static const char started[] = "lock, QP lookup, wr_id, fence", own[] = "error test, exact credit, record";
@@ -529,7 +529,7 @@ int main(void)
 		fill(s[i]);
 #define POLL_WAYS(n)												\
 	{"inlay", poll_by_inlay_##n, s[4], own}, {"ibv_poll_cq", poll_by_poll_cq_##n, s[5], polls},		\
-	{"ibv_poll_cq, no locks", poll_by_poll_cq_##n, s[6], none},							\
+	{"ibv_poll_cq, no locks", poll_by_poll_cq_##n, s[6], none},						\
 	{"ibv_start_poll", poll_by_start_poll_##n, s[7], started}
 	struct way one[] = {POLL_WAYS(1), {"floor", poll_by_floor, s[8], "owner test, WQE counter, record"}};
 	struct way some[] = {POLL_WAYS(16)}, many[] = {POLL_WAYS(64)};

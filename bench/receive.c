@@ -108,10 +108,10 @@ static void inject(uint32_t number)
 			{"ibv_start_poll", start_poll_##n, NULL, all}};						\
 		static const struct way pointers = {"inlay", peek_##n, NULL, "pointers to CQEs, record"};	\
 		static const struct way zipped = {"inlay", decode_##n, &icq, own};				\
-		bench_row("receive", #n " at once", ways, 3, LAP);						\
-		bench_row("receive", #n " by pointers", &pointers, 1, LAP);					\
+		bench_row("receive", n == 1 ? "1 receive" : #n " receives", ways, 3, LAP);			\
+		bench_row("receive", n == 1 ? "1 receive, CQE" : #n " receives, CQEs", &pointers, 1, LAP);	\
 		if (n > 1)											\
-			bench_row("receive", #n " in a compressed block", &zipped, 1, LAP);			\
+			bench_row("receive", #n " receives, compressed", &zipped, 1, LAP);			\
 	}
 WAYS(1)
 WAYS(16)

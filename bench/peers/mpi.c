@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * Two ranks of an MPI program: calls that callgrind collects for bench/mpi, each kind in a function of its own. FILE is of a page.
+ * Two ranks of an MPI program: calls that callgrind collects for bench/mpi, each kind in a function of its own. FILE
+ * is of a page.
  */
 #include <fcntl.h>
 #include <mpi.h>
@@ -18,7 +19,8 @@ static MPI_Request reqs[CALLS];
 static volatile int *met; // one word for each rank, in a file
 static int rank;
 
-// Both ranks have come here. MPI must not make progress meanwhile, so it is not asked; then the device has time to deliver
+// Both ranks have come here. MPI must not make progress meanwhile, so it is not asked; then the device has time to
+// deliver
 static void meet(void)
 {
 	met[rank]++;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * task.c: what a command task costs at the host, beside a plain inlay send, receive and two polls, and the same by libmlx5.
+ * task.c: what a command task costs at the host, beside a plain inlay send, receive and two polls, and the same by
+ * libmlx5.
  *
- * One operation is a command and its answer of 40 bytes, from another queue pair of this process. The device is stepped: it works, and the
- * other side answers, between what is measured. A lap is 32 operations: all are submitted, by count_go_*, the device works,
- * and all are completed, by count_take_*. With batches of 1 each has a doorbell and a call of its own. These functions are
- * what is measured.
+ * One operation is a command and its answer of 40 bytes, from another queue pair of this process. The device is
+ * stepped: it works, and the other side answers, between what is measured. A lap is 32 operations: all are submitted,
+ * by count_go_*, the device works, and all are completed, by count_take_*. With batches of 1 each has a doorbell and a
+ * call of its own. These functions are what is measured.
  *
  *   task        inlay_task_submit, inlay_task_host_progress, a callback; the length is known at run time
  *   plain       a receive posted, a send posted and signaled, two polls, of inlay; the compiler knows the length
@@ -52,8 +53,7 @@ struct side {
 
 static void side_make(struct side *s, struct ibv_pd *of)
 {
-	struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = RING, .max_recv_wr = RING, .max_send_sge = 1,
-		.max_recv_sge = 1, .max_inline_data = 96}};
+	struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC, .cap = {RING, RING, 1, 1, 96}};
 
 	s->buffer = memory(2 * RING * ROOM);
 	s->mr = ibv_reg_mr(pd, s->buffer, 2 * RING * ROOM, IBV_ACCESS_LOCAL_WRITE);
@@ -65,33 +65,6 @@ static void side_make(struct side *s, struct ibv_pd *of)
 	attr.recv_cq = s->rcq;
 	s->qp = ibv_create_qp(of, &attr);
 	NEED(s->qp, "ibv_create_qp");
-}
-
-static void side_connect(struct ibv_qp *qp, uint32_t dest)
-{
-	struct ibv_port_attr port;
-	struct ibv_qp_attr a;
-
-	memset(&a, 0, sizeof(a));
-	NEED(!ibv_query_port(ctx, 1, &port), "ibv_query_port");
-	a.qp_state = IBV_QPS_INIT;
-	a.port_num = 1;
-	NEED(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
-	a.qp_state = IBV_QPS_RTR;
-	a.path_mtu = IBV_MTU_1024;
-	a.dest_qp_num = dest;
-	a.ah_attr.port_num = 1;
-	a.ah_attr.dlid = port.lid;
-	a.ah_attr.is_global = 1;
-	a.ah_attr.grh.hop_limit = 1;
-	NEED(!ibv_query_gid(ctx, 1, 0, &a.ah_attr.grh.dgid), "ibv_query_gid");
-	NEED(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
-	a.qp_state = IBV_QPS_RTS;
-	a.timeout = 14;
-	a.retry_cnt = a.rnr_retry = 7;
-	NEED(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-			    IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
 }
 
 static void side_recv(struct side *s, uint32_t slot)
@@ -147,10 +120,11 @@ static void plain_make(void)
 	NEED(!inlay_uar_create(&plain.uar, pd, INLAY_UAR_SERIAL, NULL), "inlay_uar_create");
 	side_make(&plain.near, plain.uar.pd);
 	side_make(&plain.far, pd);
-	side_connect(plain.near.qp, plain.far.qp->qp_num);
-	side_connect(plain.far.qp, plain.near.qp->qp_num);
-	NEED(!inlay_sq_from_qp(&plain.sq, plain.near.qp, &plain.uar, NULL, NULL) && !inlay_rq_from_qp(&plain.rq, plain.near.qp, NULL, NULL) &&
-	     !inlay_cq_from_cq(&plain.scq, plain.near.scq, NULL) && !inlay_cq_from_cq(&plain.rcq, plain.near.rcq, NULL), "taking over the queues");
+	NEED(!inlay_connect_pair(plain.near.qp, plain.far.qp, NULL, NULL), "connecting");
+	NEED(!inlay_sq_from_qp(&plain.sq, plain.near.qp, &plain.uar, NULL, NULL) &&
+	     !inlay_rq_from_qp(&plain.rq, plain.near.qp, NULL, NULL) &&
+	     !inlay_cq_from_cq(&plain.scq, plain.near.scq, NULL) &&
+	     !inlay_cq_from_cq(&plain.rcq, plain.near.rcq, NULL), "taking over the queues");
 	plain.from = (uintptr_t)plain.near.buffer + RING * ROOM;
 	plain.to = (uintptr_t)plain.near.buffer;
 	plain.lkey = plain.near.mr->lkey;
@@ -244,27 +218,28 @@ static __attribute__((noinline)) void done(struct inlay_task *task, uint64_t use
 
 static void task_make(void)
 {
-	static const struct inlay_task_plugin plugin = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "bench", NULL, NULL, NULL, NULL, handle,
-							NULL, NULL};
+	static const struct inlay_task_plugin plugin = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "bench", NULL, NULL,
+							NULL, NULL, handle, NULL, NULL};
 	static const struct inlay_task_entry entry = {PLUGIN, &plugin, NULL};
 	struct inlay_task_worker_params wp = inlay_task_worker_default();
 	struct inlay_task_host_params hp = inlay_task_host_default();
 	uint8_t mine[INLAY_TASK_ADDRESS], theirs[INLAY_TASK_ADDRESS];
+	size_t size;
 	uint32_t i;
 
 	wp.plugins = &entry;
 	wp.num_plugins = 1;
 	hp.in_flight = wp.credits = LAP;
-	NEED(!inlay_task_worker_create(&task.worker, memory(inlay_task_worker_size(&wp)), inlay_task_worker_size(&wp), pd, &wp, NULL),
-	     "inlay_task_worker_create");
-	NEED(!inlay_task_conn_create(&task.conn, memory(inlay_task_conn_size(&wp)), inlay_task_conn_size(&wp), &task.worker, NULL),
-	     "inlay_task_conn_create");
-	NEED(!inlay_task_host_create(&task.host, memory(inlay_task_host_size(&hp)), inlay_task_host_size(&hp), pd, &hp, NULL),
-	     "inlay_task_host_create");
+	size = inlay_task_worker_size(&wp);
+	NEED(!inlay_task_worker_create(&task.worker, memory(size), size, pd, &wp, NULL), "inlay_task_worker_create");
+	size = inlay_task_conn_size(&wp);
+	NEED(!inlay_task_conn_create(&task.conn, memory(size), size, &task.worker, NULL), "inlay_task_conn_create");
+	size = inlay_task_host_size(&hp);
+	NEED(!inlay_task_host_create(&task.host, memory(size), size, pd, &hp, NULL), "inlay_task_host_create");
 	inlay_task_host_address(&task.host, mine);
 	inlay_task_conn_address(&task.conn, theirs);
-	NEED(!inlay_task_conn_connect(&task.conn, mine, sizeof(mine), NULL) && !inlay_task_host_connect(&task.host, theirs, sizeof(theirs), NULL),
-	     "connecting");
+	NEED(!inlay_task_conn_connect(&task.conn, mine, sizeof(mine), NULL) &&
+	     !inlay_task_host_connect(&task.host, theirs, sizeof(theirs), NULL), "connecting");
 	for (i = 0; i < LAP; i++)
 		NEED(!inlay_task_alloc(&task.host, PLUGIN, done, &task.task[i]), "inlay_task_alloc");
 }
@@ -331,8 +306,7 @@ static void mlx5_make(void)
 
 	side_make(&mlx5.near, pd);
 	side_make(&mlx5.far, pd);
-	side_connect(mlx5.near.qp, mlx5.far.qp->qp_num);
-	side_connect(mlx5.far.qp, mlx5.near.qp->qp_num);
+	NEED(!inlay_connect_pair(mlx5.near.qp, mlx5.far.qp, NULL, NULL), "connecting");
 	for (i = 0; i < RING; i++)
 		side_recv(&mlx5.far, i);
 }
@@ -347,7 +321,8 @@ static void mlx5_before(uint32_t len, int inl, uint32_t batch)
 	for (i = 0; i < batch; i++) {
 		mlx5.recv[i] = (struct ibv_recv_wr){.wr_id = i, .sg_list = &mlx5.to, .num_sge = 1,
 						    .next = i + 1 < batch ? &mlx5.recv[i + 1] : NULL};
-		mlx5.send[i] = (struct ibv_send_wr){.wr_id = i, .sg_list = &mlx5.from, .num_sge = 1, .opcode = IBV_WR_SEND,
+		mlx5.send[i] = (struct ibv_send_wr){.wr_id = i, .sg_list = &mlx5.from, .num_sge = 1,
+						    .opcode = IBV_WR_SEND,
 						    .send_flags = IBV_SEND_SIGNALED | (inl ? IBV_SEND_INLINE : 0),
 						    .next = i + 1 < batch ? &mlx5.send[i + 1] : NULL};
 	}
@@ -387,8 +362,9 @@ static inline __attribute__((always_inline)) void mlx5_take(struct mlx5 *p, uint
 
 #define INLINE(bytes) ((bytes) <= 96)
 
-
-#define LAPS(name, of, size, batch, before)									\
+#define WAY(name, of, size, batch, before, go, take)								\
+	COUNTED void count_go_##name##_##size##_##batch##_(struct of *p, uint32_t i) { (void)i; go; }		\
+	COUNTED void count_take_##name##_##size##_##batch##_(struct of *p) { take; }				\
 	static double lap_##name##_##size##_##batch(void *arg, uint64_t n)					\
 	{													\
 		double seconds = 0, t;										\
@@ -411,25 +387,24 @@ static inline __attribute__((always_inline)) void mlx5_take(struct mlx5 *p, uint
 		return seconds;											\
 	}
 
-#define WAY(name, type, of, size, batch, before, go, take)							\
-	COUNTED void count_go_##name##_##size##_##batch##_(struct type *p, uint32_t i) { (void)i; go; }		\
-	COUNTED void count_take_##name##_##size##_##batch##_(struct type *p) { take; }				\
-	LAPS(name, of, size, batch, before)
+#define PLAIN(name, size, batch, before, len)									\
+	WAY(name, plain, size, batch, before, plain_go(p, len, INLINE(size), batch), plain_take(p, batch))
 
 #define CASE(size, batch, text)											\
-	WAY(task, task, task, size, batch, task_before(size), task_go(p, i, batch), task_take(p, batch))	\
-	WAY(plain, plain, plain, size, batch, (void)0, plain_go(p, size, INLINE(size), batch), plain_take(p, batch)) \
-	WAY(run, plain, plain, size, batch, run_len = size, plain_go(p, run_len, INLINE(size), batch), plain_take(p, batch)) \
-	WAY(message, plain, plain, size, batch, run_len = size + INLAY_TASK_HEAD, plain_go(p, run_len, INLINE(size), batch), \
-	    plain_take(p, batch))										\
-	WAY(mlx5, mlx5, mlx5, size, batch, mlx5_before(size, INLINE(size), batch), mlx5_go(p), mlx5_take(p, batch)) \
+	WAY(task, task, size, batch, task_before(size), task_go(p, i, batch), task_take(p, batch))		\
+	PLAIN(plain, size, batch, (void)0, size)								\
+	PLAIN(run, size, batch, run_len = size, run_len)							\
+	PLAIN(message, size, batch, run_len = size + INLAY_TASK_HEAD, run_len)					\
+	WAY(mlx5, mlx5, size, batch, mlx5_before(size, INLINE(size), batch), mlx5_go(p), mlx5_take(p, batch))	\
 	static void row_##size##_##batch(void)									\
 	{													\
-		static const struct way ways[] = {{"inlay", lap_task_##size##_##batch, NULL, "a command task, callback"}, \
-			{"plain send", lap_run_##size##_##batch, NULL, "receive, send, two polls"},		\
-			{"plain send, constant length", lap_plain_##size##_##batch, NULL, "receive, send, two polls"}, \
-			{"plain send, 32 B longer", lap_message_##size##_##batch, NULL, "receive, send, two polls"}, \
-			{"libmlx5", lap_mlx5_##size##_##batch, NULL, "receive, send, two polls"}};		\
+		static const char four[] = "receive, send, two polls";						\
+		static const struct way ways[] = {								\
+			{"inlay", lap_task_##size##_##batch, NULL, "a command task, callback"},			\
+			{"plain send", lap_run_##size##_##batch, NULL, four},					\
+			{"plain send, constant length", lap_plain_##size##_##batch, NULL, four},		\
+			{"plain send, 32 B longer", lap_message_##size##_##batch, NULL, four},			\
+			{"libmlx5", lap_mlx5_##size##_##batch, NULL, four}};					\
 		bench_row("task", text, ways, 5, LAP);								\
 	}
 

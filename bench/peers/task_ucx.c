@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * task_ucx.c: a command and its answer as UCX active messages, between two workers of this process on one stepped device, which works
- * only between what is measured: ucp_am_send_nbx of LAP commands, then ucp_worker_progress until the answers are in. Rows are those
- * of task.c. A command has no header, and its answer of 8 bytes is only counted: what would find the request is not in the figures.
+ * task_ucx.c: a command and its answer as UCX active messages, between two workers of this process on one stepped
+ * device, which works only between what is measured: ucp_am_send_nbx of LAP commands, then ucp_worker_progress until
+ * the answers are in. Rows are those of task.c. A command has no header, and its answer of 8 bytes is only counted:
+ * what would find the request is not in the figures.
  */
 #include <ucp/api/ucp.h>
 #include <unistd.h>
@@ -41,7 +42,8 @@ COUNTED unsigned count_look_(void)
 	return ucp_worker_progress(host.worker);
 }
 
-static ucs_status_t arrived(void *arg, const void *header, size_t header_len, void *data, size_t len, const ucp_am_recv_param_t *param)
+static ucs_status_t arrived(void *arg, const void *header, size_t header_len, void *data, size_t len,
+			    const ucp_am_recv_param_t *param)
 {
 	static const ucp_request_param_t none;
 	struct side *s = arg;
@@ -57,9 +59,10 @@ static ucs_status_t arrived(void *arg, const void *header, size_t header_len, vo
 
 static void make(struct side *s)
 {
-	ucp_worker_params_t single = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SINGLE};
-	ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-					    .id = 1, .cb = arrived, .arg = s};
+	ucp_worker_params_t single = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+				      .thread_mode = UCS_THREAD_MODE_SINGLE};
+	ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+					  UCP_AM_HANDLER_PARAM_FIELD_ARG, .id = 1, .cb = arrived, .arg = s};
 
 	NEED(!ucp_worker_create(context, &single, &s->worker), "ucp_worker_create");
 	NEED(!ucp_worker_set_am_recv_handler(s->worker, &handler), "ucp_worker_set_am_recv_handler");
@@ -145,7 +148,7 @@ int main(void)
 	}
 	ucp_ep_print_info(host.ep, stderr);
 	for (i = 0; i < 3; i++) {
-		struct way way = {getenv("BENCH_WAY") ? getenv("BENCH_WAY") : "UCX", laps, &lens[i], "an active message each way"};
+		struct way way = {"UCX", laps, &lens[i], "an active message each way"};
 
 		bench_row("task", rows[i], &way, 1, LAP);
 	}

@@ -2,7 +2,7 @@
 /*
  * transport_ucx.c: UCX's rc_mlx5 by itself (UCT), for its instructions to be counted beside bench/transport.c's.
  * Two interfaces with a worker each and one connected pair of endpoints, on one stepped device, which works
- * only between what is measured. Rows and laps are those of bench/transport.c; BENCH_WAY is its name (UCX).
+ * only between what is measured. Rows and laps are those of bench/transport.c.
  */
 #include <uct/api/uct.h>
 #include <unistd.h>
@@ -41,7 +41,8 @@ COUNTED ucs_status_t count_put_short_(uct_ep_h ep, const void *data, uint64_t ra
 	return uct_ep_put_short(ep, data, 8, raddr, rkey);
 }
 
-COUNTED ucs_status_t count_put_zcopy_(uct_ep_h ep, const uct_iov_t *iov, uint64_t raddr, uct_rkey_t rkey, uct_completion_t *c)
+COUNTED ucs_status_t count_put_zcopy_(uct_ep_h ep, const uct_iov_t *iov, uint64_t raddr, uct_rkey_t rkey,
+				      uct_completion_t *c)
 {
 	return uct_ep_put_zcopy(ep, iov, 1, raddr, rkey, c);
 }
@@ -124,7 +125,8 @@ static void open_side(struct side *s)
 {
 	uct_iface_params_t ip = {
 		.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE,
-		.open_mode = UCT_IFACE_OPEN_MODE_DEVICE, .mode.device = { .tl_name = "rc_mlx5", .dev_name = "mlx5_0:1" },
+		.open_mode = UCT_IFACE_OPEN_MODE_DEVICE,
+		.mode.device = { .tl_name = "rc_mlx5", .dev_name = "mlx5_0:1" },
 	};
 	uct_ep_params_t pp = { .field_mask = UCT_EP_PARAM_FIELD_IFACE };
 	uct_iface_config_t *config;
@@ -221,7 +223,8 @@ static double looks(enum what what, uct_worker_h *worker, uint64_t n)
 
 		done[0] = (uct_completion_t){ .func = completed, .count = 1, .status = UCS_OK };
 		NEED((what == AM8 ? uct_ep_am_short(from.ep, AM_ID, k, src, 8) :
-		      uct_ep_put_zcopy(from.ep, &iov, 1, (uintptr_t)dst + 64, rkey.rkey, what == ZCOPY ? &done[0] : NULL)) >= 0, "a post");
+		      uct_ep_put_zcopy(from.ep, &iov, 1, (uintptr_t)dst + 64, rkey.rkey,
+				       what == ZCOPY ? &done[0] : NULL)) >= 0, "a post");
 		NEED(softdev_run() == 1, "softdev_run");
 		start = now();
 		found = count_progress_(*worker);
@@ -280,7 +283,7 @@ int main(void)
 	iov = (uct_iov_t){ .buffer = src, .length = 64, .memh = src_memh, .count = 1 };
 	settle();
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct way way = {getenv("BENCH_WAY") ? getenv("BENCH_WAY") : "UCX", rows[i].run, NULL, "UCT: function table, checks, entry posted again"};
+		struct way way = {"UCX", rows[i].run, NULL, "UCT: function table, checks, entry posted again"};
 
 		bench_row("transport", rows[i].row, &way, 1, LAP);
 	}

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # No operation of the benchmarks takes more instructions than bench/counts.tsv says, and 3 %, with gcc and with clang.
+# The page of results stays short.
 . tests/tap.sh
 
 if [ "$(uname -m)" != x86_64 ]; then
@@ -35,4 +36,6 @@ done <bench/counts.tsv
 awk -F'\t' 'NR == FNR { known[$1 FS $2]; next } !(($1 FS $2) in known)' bench/counts.tsv "$B/bench/counts.tsv" >"$dir/out"
 [ ! -s "$dir/out" ]
 result $? "every row that is counted is in bench/counts.tsv"
+[ "$(wc -l <bench/results.md)" -le 150 ] && [ -z "$(find bench -name '*.svg' -size +60k)" ]
+result $? "bench/results.md has at most 150 lines, each picture 60 KiB"
 finish
