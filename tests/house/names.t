@@ -51,4 +51,10 @@ while read -r name; do
 done <"$dir/ours" >"$dir/out"
 note "$(wc -l <"$dir/ours") names of ours"
 same "every name of ours on the page exists, and only the one that does not is found" inlay_never_heard_of "$(cat "$dir/out")"
+
+# The Makefile leaves a program beside a script to the script.
+for script in tests/*/*.t; do
+	[ ! -e "${script%.t}.c" ] || grep -q "${script%.t}\.c" "$script" || echo "$script"
+done >"$dir/out"
+same "each program beside a script of its name is built by the script" "" "$(cat "$dir/out")"
 finish
