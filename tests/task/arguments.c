@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * arguments.c: what set-up refuses: parameters of hosts, workers and groups on both sides of their limits, plugins that cannot be
+ * opened, addresses and records of groups with any wrong field. Nothing is left after a refusal.
+ */
+#include "scene.h"
+
+/* A field of a struct, the last value that is good, and the first that is not */
+struct limit {
+	size_t at;
+	uint32_t good, bad;
+};
+
+#define HOST(field, good, bad) {offsetof(struct inlay_task_host_params, field), good, bad}
+#define WORKER(field, good, bad) {offsetof(struct inlay_task_worker_params, field), good, bad}
+
+static void set(void *params, size_t at, uint32_t value)
+{
+	memcpy((uint8_t *)params + at, &value, sizeof(value));
+}
+
+static void refused(int err, int want, const char **why, const char *part)
+{
+	assert_int_equal(err, want);
+	if (!*why || !strstr(*why, part))
+		fail_msg("\"%s\" where \"%s\" was due", *why, part);
+	*why = NULL;
+}
+
+static void hosts(void **state)
+{
+	static const struct limit limits[] = {
+		HOST(tasks, 1, 0), HOST(tasks, 65536, 65537), HOST(in_flight, 1, 0), HOST(in_flight, 4, 3), HOST(in_flight, 32768, 65536),
+		HOST(message, 64, 63), HOST(message, 1 << 24, (1 << 24) + 1), HOST(payload, 1, 0), HOST(payload, 0x7fffffff, 0x80000000),
+		HOST(max_inline, 512, 513), HOST(max_gather, 16, 17), HOST(windows, 2 * TASKS, 2 * TASKS + 1)};
+	static struct inlay_task_host h;
+	struct inlay_task_host_params p;
+	const char *why = NULL;
+	uint8_t *memory;
+	size_t size;
+	uint32_t i;
+
+	(void)state;
+	plain();
+	hp.windows = 2;
+	size = inlay_task_host_size(&hp);
+	memory = (uint8_t *)pages(size);
+	for (i = 0; i < ARRAY(limits); i++) {
+		p = hp;
+		set(&p, limits[i].at, limits[i].good);
+		assert_true(inlay_task_host_size(&p) > 0);
+		set(&p, limits[i].at, limits[i].bad);
+		assert_int_equal(inlay_task_host_size(&p), 0);
+		refused(inlay_task_host_create(&h, memory, size, dev.pd, &p, &why), -EINVAL, &why, "a host's argument");
+	}
+	assert_int_equal(inlay_task_host_size(NULL), 0);
+	assert_int_equal(inlay_task_host_create(NULL, memory, size, dev.pd, &hp, NULL), -EINVAL);
+	assert_int_equal(inlay_task_host_create((struct inlay_task_host *)(void *)(memory + 8), memory, size, dev.pd, &hp, NULL), -EINVAL);
+	assert_int_equal(inlay_task_host_create(&h, NULL, size, dev.pd, &hp, NULL), -EINVAL);
+	assert_int_equal(inlay_task_host_create(&h, memory + 8, size, dev.pd, &hp, NULL), -EINVAL);
+	assert_int_equal(inlay_task_host_create(&h, memory, size, NULL, &hp, NULL), -EINVAL);
+	assert_int_equal(inlay_task_host_create(&h, memory, size, dev.pd, NULL, NULL), -EINVAL);
+	refused(inlay_task_host_create(&h, memory, size - 1, dev.pd, &hp, &why), -ENOBUFS, &why, "inlay_task_host_size");
+	p = hp;
+	p.path.timeout = 0;
+	refused(inlay_task_host_create(&h, memory, size, dev.pd, &p, &why), -EINVAL, &why, "timeout");
+	must(inlay_task_host_create(&h, memory, size, dev.pd, &hp, &why));
+	must(inlay_task_host_destroy(&h));
+	free(memory);
+}
+
+static void workers(void **state)
+{
+	static const struct limit limits[] = {
+		WORKER(connections, 1, 0), WORKER(connections, 4096, 4097), WORKER(num_plugins, 256, 257), WORKER(credits, 1, 0),
+		WORKER(credits, 4, 6), WORKER(credits, 32768, 65536), WORKER(spare, 1, 0), WORKER(spare, 32768, 32769),
+		WORKER(message, 64, 63), WORKER(message, 1 << 24, (1 << 24) + 1), WORKER(response, 512, 0),
+		WORKER(response, 1 << 24, (1 << 24) + 1), WORKER(max_inline, 512, 513), WORKER(response, 96, 95)};
+	static struct inlay_task_worker w;
+	static struct inlay_task_conn c[2];
+	struct inlay_task_worker_params p;
+	const char *why = NULL;
+	uint8_t *memory, *more;
+	size_t size, bytes;
+	uint32_t i;
+
+	(void)state;
+	plain();
+	wp.plugins = usual_plugins;
+	wp.num_plugins = ARRAY(usual_plugins);
+	wp.connections = 1;
+	wp.response = 512;
+	wp.max_inline = 96;
+	size = inlay_task_worker_size(&wp);
+	bytes = inlay_task_conn_size(&wp);
+	memory = (uint8_t *)pages(size);
+	more = (uint8_t *)pages(bytes);
+	for (i = 0; i < ARRAY(limits); i++) {
+		p = wp;
+		set(&p, limits[i].at, limits[i].good);
+		assert_true(inlay_task_worker_size(&p) && inlay_task_conn_size(&p));
+		set(&p, limits[i].at, limits[i].bad);
+		assert_false(inlay_task_worker_size(&p) || inlay_task_conn_size(&p));
+		refused(inlay_task_worker_create(&w, memory, size, dev.pd, &p, &why), -EINVAL, &why, "a worker's argument");
+	}
+	p = wp;
+	p.plugins = NULL;
+	assert_int_equal(inlay_task_worker_size(&p), 0);
+	assert_int_equal(inlay_task_worker_size(NULL), 0);
+	assert_int_equal(inlay_task_worker_create(NULL, memory, size, dev.pd, &wp, NULL), -EINVAL);
+	assert_int_equal(inlay_task_worker_create((struct inlay_task_worker *)(void *)(memory + 8), memory, size, dev.pd, &wp, NULL), -EINVAL);
+	assert_int_equal(inlay_task_worker_create(&w, NULL, size, dev.pd, &wp, NULL), -EINVAL);
+	assert_int_equal(inlay_task_worker_create(&w, memory + 8, size, dev.pd, &wp, NULL), -EINVAL);
+	assert_int_equal(inlay_task_worker_create(&w, memory, size, NULL, &wp, NULL), -EINVAL);
+	refused(inlay_task_worker_create(&w, memory, size - 1, dev.pd, &wp, &why), -ENOBUFS, &why, "inlay_task_worker_size");
+	must(inlay_task_worker_create(&w, memory, size, dev.pd, &wp, NULL));
+	assert_int_equal(inlay_task_conn_create(NULL, more, bytes, &w, NULL), -EINVAL);
+	assert_int_equal(inlay_task_conn_create((struct inlay_task_conn *)(void *)(more + 8), more, bytes, &w, NULL), -EINVAL);
+	assert_int_equal(inlay_task_conn_create(&c[0], NULL, bytes, &w, NULL), -EINVAL);
+	assert_int_equal(inlay_task_conn_create(&c[0], more + 8, bytes, &w, NULL), -EINVAL);
+	refused(inlay_task_conn_create(&c[0], more, bytes - 1, &w, &why), -ENOBUFS, &why, "inlay_task_conn_size");
+	must(inlay_task_conn_create(&c[0], more, bytes, &w, NULL));
+	refused(inlay_task_conn_create(&c[1], more, bytes, &w, &why), -EAGAIN, &why, "all its connections");
+	assert_int_equal(inlay_task_worker_destroy(&w), -EBUSY);
+	must(inlay_task_conn_destroy(&c[0]));
+	must(inlay_task_worker_destroy(&w));
+	free(memory);
+	free(more);
+}
+
+/* Those before the one that cannot be opened are closed again */
+static int opened;
+
+static int open_one(void *argument, struct inlay_task_worker *w, void **plugin)
+{
+	(void)argument;
+	(void)w;
+	(void)plugin;
+	opened++;
+	return 0;
+}
+
+static void close_one(void *plugin)
+{
+	(void)plugin;
+	opened--;
+}
+
+static void plugins(void **state)
+{
+	struct inlay_task_plugin first = plugin_echo, second = plugin_keep;
+	struct inlay_task_entry entries[2] = {{ECHO, &first, NULL}, {KEEP, &second, NULL}};
+	static const int errors[] = {-EPROTO, -EPROTO, -EPROTO, -EINVAL, -EEXIST, 0};
+	static struct inlay_task_worker w;
+	uint32_t i;
+	void *memory;
+	size_t size;
+
+	(void)state;
+	plain();
+	first.open = second.open = open_one;
+	first.close = second.close = close_one;
+	wp.plugins = entries;
+	wp.num_plugins = 2;
+	size = inlay_task_worker_size(&wp);
+	memory = pages(size);
+	for (i = 0; i < ARRAY(errors); i++) {
+		second.version = i == 0 ? INLAY_PLUGIN_VERSION + 1 : INLAY_PLUGIN_VERSION;
+		second.layout = i == 1 ? 0 : INLAY_PLUGIN_LAYOUT;
+		entries[1].plugin = i == 2 ? NULL : &second;
+		second.command = i == 3 ? NULL : keep;
+		entries[1].id = i == 4 ? ECHO : KEEP;
+		assert_int_equal(inlay_task_worker_create(&w, memory, size, dev.pd, &wp, NULL), errors[i]);
+		assert_int_equal(opened, errors[i] ? 0 : 2);
+	}
+	must(inlay_task_worker_destroy(&w));
+	assert_int_equal(opened, 0);
+	free(memory);
+}
+
+static void checksum(uint8_t *at, size_t len)
+{
+	uint32_t crc = inlay_crc32c(at, len);
+
+	memcpy(at + len, &crc, sizeof(crc));
+}
+
+/* An address with one field changed, its checksum right again */
+static int reads(const uint8_t *address, uint32_t role, uint32_t at, uint32_t bytes, uint64_t value)
+{
+	uint8_t changed[INLAY_TASK_ADDRESS];
+	struct inlay_task_address a;
+
+	memcpy(changed, address, sizeof(changed));
+	memcpy(changed + at, &value, bytes);
+	checksum(changed, 80);
+	return inlay_task_address_read(&a, changed, sizeof(changed), role, NULL);
+}
+
+static void addresses(void **state)
+{
+	uint8_t address[2][INLAY_TASK_ADDRESS + 1], longer[INLAY_TASK_ADDRESS + 1];
+	struct inlay_connect_record record;
+	struct inlay_task_address a;
+	uint32_t i, role;
+
+	(void)state;
+	plain();
+	usual_scene(1, 2);
+	inlay_task_host_address(&line->host, address[INLAY_TASK_HOST & 1]);
+	inlay_task_conn_address(&line->conn, address[INLAY_TASK_WORKER & 1]);
+	for (role = INLAY_TASK_HOST < INLAY_TASK_WORKER ? INLAY_TASK_HOST : INLAY_TASK_WORKER, i = 0; i < 2; i++, role++) {
+		uint8_t *at = address[role & 1];
+		uint32_t k;
+
+		must(inlay_task_address_read(&a, at, INLAY_TASK_ADDRESS, role, NULL));
+		assert_int_equal(inlay_task_address_read(&a, at, INLAY_TASK_ADDRESS, role ^ 3, NULL), -EINVAL);
+		assert_int_equal(inlay_task_address_read(&a, NULL, INLAY_TASK_ADDRESS, role, NULL), -EPROTO);
+		assert_int_equal(inlay_task_address_read(&a, at, INLAY_TASK_ADDRESS - 1, role, NULL), -EPROTO);
+		memcpy(longer, at, INLAY_TASK_ADDRESS);
+		longer[INLAY_TASK_ADDRESS] = 0;
+		assert_int_equal(inlay_task_address_read(&a, longer, INLAY_TASK_ADDRESS + 1, role, NULL), -EINVAL);
+		for (k = 0; k < INLAY_TASK_ADDRESS * 8; k++) {
+			at[k / 8] ^= (uint8_t)(1 << k % 8);
+			assert_int_equal(inlay_task_address_read(&a, at, INLAY_TASK_ADDRESS, role, NULL),
+					 k < 80 ? -EPROTO : k >= 96 && k < 128 ? -EINVAL : -EBADMSG);
+			at[k / 8] ^= (uint8_t)(1 << k % 8);
+		}
+		assert_int_equal(reads(at, role, 0, 1, 'I'), -EPROTO);
+		assert_int_equal(reads(at, role, 8, 2, INLAY_TASK_ADDRESS_VERSION + 1), -EPROTO);
+		assert_int_equal(reads(at, role, 12, 4, INLAY_TASK_ADDRESS + 4), -EINVAL);
+		assert_int_equal(reads(at, role, 16, 1, ~(uint64_t)at[16] & 0xff), -EINVAL); /* no record */
+		must(reads(at, role, 56, 4, 64));
+		assert_int_equal(reads(at, role, 56, 4, 63), -EINVAL);
+		must(reads(at, role, 56, 4, 1 << 24));
+		assert_int_equal(reads(at, role, 56, 4, (1 << 24) + 1), -EINVAL);
+		must(reads(at, role, 60, 4, 32768));
+		assert_int_equal(reads(at, role, 60, 4, 0), -EINVAL);
+		assert_int_equal(reads(at, role, 60, 4, 32769), -EINVAL);
+		assert_int_equal(reads(at, role, 64, 8, 1), role == INLAY_TASK_HOST ? -EINVAL : 0);
+		/* A record of another type */
+		must(inlay_connect_unpack(&record, at + 16, INLAY_CONNECT_SIZE, NULL));
+		record.type = IBV_QPT_UC;
+		memcpy(longer, at, INLAY_TASK_ADDRESS);
+		inlay_connect_pack(&record, longer + 16);
+		checksum(longer, 80);
+		assert_int_equal(inlay_task_address_read(&a, longer, INLAY_TASK_ADDRESS, role, NULL), -EINVAL);
+	}
+	/* Both ends are connected, once */
+	assert_int_equal(inlay_task_host_connect(&line->host, address[INLAY_TASK_HOST & 1], INLAY_TASK_ADDRESS, NULL), -EINVAL);
+	assert_int_equal(inlay_task_host_connect(&line->host, address[INLAY_TASK_WORKER & 1], INLAY_TASK_ADDRESS, NULL), -EBADFD);
+	assert_int_equal(inlay_task_conn_connect(&line->conn, address[INLAY_TASK_WORKER & 1], INLAY_TASK_ADDRESS, NULL), -EINVAL);
+	assert_int_equal(inlay_task_conn_connect(&line->conn, address[INLAY_TASK_HOST & 1], INLAY_TASK_ADDRESS, NULL), -EBADFD);
+	scene_free();
+}
+
+/* ---- groups ---- */
+
+#define STRIDE 256u
+
+static uint8_t *heard;
+static int tested, released;
+
+static int gather(const void *from, void *to, size_t bytes, void *context, void **request)
+{
+	(void)context;
+	*request = NULL;
+	heard = (uint8_t *)to;
+	memcpy(to, from, bytes);
+	return 0;
+}
+
+static int test(void *request)
+{
+	(void)request;
+	return tested;
+}
+
+static void release(void *request)
+{
+	(void)request;
+	released++;
+}
+
+/* A record as this member of a group of one sends it, then with a change at each of its fields */
+static void groups(void **state)
+{
+	/* Head, a worker's entry at 40 (with its address 32 bytes), a segment's at 72 (40) */
+	static const struct {
+		uint32_t at, bytes;
+		uint64_t value;
+		int err;
+	} changes[] = {
+		{0, 0, 0, 0}, {0, 1, 'I', -EPROTO}, {8, 2, 2, -EPROTO}, {10, 2, 1, -EINVAL}, {12, 4, 40, -EINVAL}, {12, 4, 43, -EINVAL},
+		{12, 4, 112, -EINVAL}, {12, 4, STRIDE + 4, -EINVAL}, {12, 4, 100, -EINVAL}, {16, 4, 1, -EINVAL}, {20, 4, 2, -EPROTO},
+		{24, 4, STRIDE + 8, -EPROTO}, {28, 4, 2, -EINVAL}, {32, 4, 0, -EINVAL}, {36, 4, 1, -EINVAL}, {40, 4, 0, -EINVAL},
+		{40, 4, 3, -EINVAL}, {44, 4, 24, -EINVAL}, {44, 4, 80, -EINVAL}, {44, 4, 0, -EINVAL}, {56, 4, 9, -EINVAL}, {60, 4, 1, -EINVAL},
+		{76, 4, 48, -EINVAL}, {76, 4, 24, -EINVAL}, {80, 8, UINT64_MAX - 0xfff, 0}, {80, 8, UINT64_MAX - 0xffe, -EINVAL},
+		{88, 8, 0, -EINVAL}, {96, 4, 8, -EINVAL}};
+	const struct inlay_worker_segment s = {0x1000, 0x1000, "memh", "key", 4, 3};
+	struct inlay_worker_segment bad = s;
+	struct inlay_worker_group g;
+	struct inlay_worker_oob oob;
+	uint32_t i, length;
+	uint8_t *memory;
+	size_t size;
+
+	(void)state;
+	memset(&oob, 0, sizeof(oob));
+	oob.allgather = gather;
+	oob.test = test;
+	oob.release = release;
+	oob.members = 1;
+	size = inlay_worker_group_size(1, STRIDE);
+	memory = (uint8_t *)pages(size);
+	assert_int_equal(inlay_worker_group_size(0, STRIDE), 0);
+	assert_true(inlay_worker_group_size(65536, 48) > 0);
+	assert_int_equal(inlay_worker_group_size(65537, 48), 0);
+	assert_int_equal(inlay_worker_group_size(1, 40), 0);
+	assert_int_equal(inlay_worker_group_size(1, 52), 0);
+	assert_true(inlay_worker_group_size(1, 1 << 26) > 0);
+	assert_int_equal(inlay_worker_group_size(1, (1 << 26) + 8), 0);
+	assert_int_equal(inlay_worker_group_create(NULL, memory, size, STRIDE, &oob), -EINVAL);
+	assert_int_equal(inlay_worker_group_create(&g, NULL, size, STRIDE, &oob), -EINVAL);
+	assert_int_equal(inlay_worker_group_create(&g, memory + 4, size, STRIDE, &oob), -EINVAL);
+	assert_int_equal(inlay_worker_group_create(&g, memory, size, STRIDE, NULL), -EINVAL);
+	assert_int_equal(inlay_worker_group_create(&g, memory, size, STRIDE - 1, &oob), -EINVAL);
+	oob.index = 1;
+	assert_int_equal(inlay_worker_group_create(&g, memory, size, STRIDE, &oob), -EINVAL);
+	oob.index = 0;
+	oob.test = NULL;
+	assert_int_equal(inlay_worker_group_create(&g, memory, size, STRIDE, &oob), -EINVAL);
+	oob.test = test;
+	oob.allgather = NULL;
+	assert_int_equal(inlay_worker_group_create(&g, memory, size, STRIDE, &oob), -EINVAL);
+	oob.allgather = gather;
+	for (i = 0; i < ARRAY(changes) + 3; i++) {
+		must(inlay_worker_group_create(&g, memory, size, STRIDE, &oob));
+		assert_int_equal(inlay_worker_group_progress(&g), -EBADFD);
+		must(inlay_worker_group_add_worker(&g, 7, "address", 8));
+		bad.memh = NULL;
+		assert_int_equal(inlay_worker_group_add_buffer(&g, &bad), -EINVAL);
+		must(inlay_worker_group_add_buffer(&g, &s));
+		must(inlay_worker_group_start(&g));
+		assert_int_equal(inlay_worker_group_add_buffer(&g, &s), -EBADFD);
+		tested = -EINPROGRESS;
+		assert_int_equal(inlay_worker_group_progress(&g), -EINPROGRESS);
+		tested = released = 0;
+		if (i < ARRAY(changes)) {
+			memcpy(heard + changes[i].at, &changes[i].value, changes[i].bytes);
+			memcpy(&length, heard + 12, sizeof(length));
+			if (length > 44 && length <= STRIDE)
+				checksum(heard, length - 4);
+			assert_int_equal(inlay_worker_group_progress(&g), changes[i].err);
+			assert_int_equal(inlay_worker_group_progress(&g), changes[i].err);
+		} else { /* the exchange itself fails; a number that is no errno */
+			tested = i == ARRAY(changes) ? -ETIMEDOUT : (int)i;
+			assert_int_equal(inlay_worker_group_progress(&g), tested < 0 ? tested : -EIO);
+		}
+		assert_int_equal(released, 1);
+		memset(memory, 0, size);
+	}
+	free(memory);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(hosts),
+		cmocka_unit_test(workers),
+		cmocka_unit_test(plugins),
+		cmocka_unit_test(addresses),
+		cmocka_unit_test(groups),
+	};
+
+	return cmocka_run_group_tests(tests, dev_open, dev_close);
+}
