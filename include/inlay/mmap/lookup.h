@@ -12,8 +12,9 @@
  *                 |r0-----------||r1--------------||r2||r3---------...
  *
  * A lookup is two dependent loads: index word, range. A table is plain when at most one range
- * begins in a bucket (with few exceptions). Otherwise a lookup compares three starts, then searches
- * the ranges. Large gaps would waste buckets and are cut out: addresses above a cut move down.
+ * begins in a bucket (with few exceptions). Otherwise two comparisons choose among four ranges; if
+ * more begin in the bucket, all are searched. Large gaps would waste buckets and are cut out:
+ * addresses above a cut move down.
  *
  *   word | ... | word | word | head                | range 0 | range 1 | ... | end marks
  *   bucket      1      0     ^ struct inlay_table
@@ -298,17 +299,20 @@ INLAY_ALWAYS const struct inlay_range *inlay_table_find_(const struct inlay_tabl
 
 	if (INLAY_LIKELY(down >= t->floor)) {
 		e = inlay_table_bucket_(t, (int64_t)down >> (t->shift & 63));
-		e += e[1].start <= addr;
 	} else {
 		for (k = 0; k < t->cuts; k++)
 			down += t->cut[k].gap & (0 - (uint64_t)(addr > t->cut[k].last));
 		if (INLAY_UNLIKELY(down < t->lowest))
 			return NULL;
 		e = inlay_table_bucket_(t, -1 - (int64_t)(~down >> (t->shift & 63)));
-		e += (e[1].start <= addr) + (e[2].start <= addr) + (e[3].start <= addr);
+		e += 2 * (e[2].start <= addr);
 	}
-	if (INLAY_UNLIKELY(e[1].start <= addr))
-		e = inlay_table_ranges_(t) + inlay_table_rank_(t, addr) - 1;
+	e += e[1].start <= addr;
+	if (inlay_range_holds_(e->start, e->len, addr, len))
+		return e;
+	if (e[1].start > addr)
+		return NULL;
+	e = inlay_table_ranges_(t) + inlay_table_rank_(t, addr) - 1;
 	return inlay_range_holds_(e->start, e->len, addr, len) ? e : NULL;
 }
 
