@@ -21,7 +21,7 @@ static struct {
 	struct inlay_devx_rss rss[MOST];
 	struct inlay_devx_flow flow[MOST];
 	struct inlay_strides shape;
-	uint32_t n, cqes;
+	uint32_t cqes, cqe_size, zip, mini; /* of the CQ */
 	uint8_t *buf;
 	struct ibv_mr *mr;
 } r;
@@ -48,13 +48,19 @@ static int packets_empty(void **state)
 {
 	memset(&r, 0, sizeof(r));
 	r.cqes = 4096;
+	r.cqe_size = 64;
 	return rig_empty(state);
 }
 
 static void common_open(void)
 {
+	struct inlay_devx_cq_attr attr;
+
 	need_ethernet();
-	cq_open(&r.cq, r.cqes, 64);
+	attr = cq_want(r.cqes, r.cqe_size);
+	attr.flags = r.zip;
+	attr.mini = r.mini;
+	must(inlay_devx_cq_create(&r.cq, dev.ctx, &attr));
 	r.buf = (uint8_t *)pages(ENTRIES * SLOT);
 	r.mr = ibv_reg_mr(dev.pd, r.buf, ENTRIES * SLOT, IBV_ACCESS_LOCAL_WRITE);
 	assert_non_null(r.mr);
@@ -73,7 +79,7 @@ static void common_close(void)
 		must(inlay_devx_rq_destroy(&r.rq[i]));
 	}
 	must(inlay_devx_rmp_destroy(&r.rmp));
-	assert_int_equal(r.cq.cq.reserved, 0);
+	assert_int_equal(r.cq.cq.reserved, r.zip == INLAY_DEVX_CQ_ENHANCED);
 	must(inlay_devx_cq_destroy(&r.cq));
 	must(ibv_dereg_mr(r.mr));
 	free(r.buf);
@@ -166,6 +172,32 @@ static void check_packet(const uint8_t *at, uint32_t len, uint32_t i, const stru
 
 /* ---- RQs of their own ---- */
 
+/* The batch, from RQ 0. Buffers of a striding queue go back */
+static void take_own(bool striding)
+{
+	uint32_t i;
+
+	for (i = 0; i < BATCH; ) {
+		const struct mlx5_cqe64 *cqe = cqe_next(&r.cq.cq);
+		struct inlay_packet_at at = {0, 0, 0};
+		int done;
+
+		assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
+		if (striding) {
+			done = inlay_striding_take(&r.rq[0].striding, cqe, &at);
+			assert_in_range(done, 0, 1);
+			if (at.len)
+				check_packet(r.buf + at.wqe * SLOT + at.offset, at.len, i++, cqe);
+			if (done)
+				inlay_striding_recycle(&r.rq[0].striding);
+		} else {
+			check_packet(r.buf + inlay_cqe_wqe_counter(cqe) % ENTRIES * SLOT, inlay_cqe_byte_count(cqe), i++, cqe);
+			assert_int_equal(inlay_rq_release(&r.rq[0].rq, cqe), 1);
+		}
+		inlay_cq_advance(&r.cq.cq, 1);
+	}
+}
+
 static void own(void **state)
 {
 	uint32_t striding, round, i, posted = 0;
@@ -202,25 +234,7 @@ static void own(void **state)
 			}
 			inlay_rq_ring(&r.rq[0].rq);
 			send_batch(1, striding ? 1800 : 1500);
-			for (i = 0; i < BATCH; ) {
-				const struct mlx5_cqe64 *cqe = cqe_wait(&r.cq.cq);
-				struct inlay_packet_at at = {0, 0, 0};
-				int done;
-
-				assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
-				if (striding) {
-					done = inlay_striding_take(&r.rq[0].striding, cqe, &at);
-					assert_in_range(done, 0, 1);
-					if (at.len)
-						check_packet(r.buf + at.wqe * SLOT + at.offset, at.len, i++, cqe);
-					if (done)
-						inlay_striding_recycle(&r.rq[0].striding);
-				} else {
-					check_packet(r.buf + inlay_cqe_wqe_counter(cqe) % ENTRIES * SLOT, inlay_cqe_byte_count(cqe), i++, cqe);
-					assert_int_equal(inlay_rq_release(&r.rq[0].rq, cqe), 1);
-				}
-				inlay_cq_advance(&r.cq.cq, 1);
-			}
+			take_own(striding);
 		}
 		nothing_came(&r.cq.cq);
 		common_close();
@@ -286,7 +300,7 @@ static uint32_t take_batch(bool striding)
 	uint32_t i, fillers = 0;
 
 	for (i = 0; i < BATCH; ) {
-		const struct mlx5_cqe64 *cqe = cqe_wait(&r.cq.cq);
+		const struct mlx5_cqe64 *cqe = cqe_next(&r.cq.cq);
 		struct inlay_packet_at at = {0, 0, 0};
 		int done;
 
@@ -338,6 +352,59 @@ static void shared(void **state)
 		assert_true(!striding == !fillers);
 		common_close();
 	}
+}
+
+/*
+ * Strides from a CQ that the device compresses: each layout, each format, CQEs of both sizes; a queue of its own, and RMPs that two share
+ */
+static void zipped(void **state)
+{
+	static const uint32_t formats[] = {INLAY_MINI_CSUM_STRIDX, INLAY_MINI_L34H_STRIDX, INLAY_MINI_HASH | INLAY_MINI_STRIDES,
+					   INLAY_MINI_CSUM | INLAY_MINI_STRIDES};
+	uint32_t turn, round, i, before;
+	struct inlay_devx_rq_attr attr;
+
+	(void)state;
+	need_ethernet();
+	for (turn = 0; turn < 24; turn++) {
+		uint32_t kind = turn / 8;
+
+		rig_empty(NULL);
+		r.shape.log_number = 5;
+		r.shape.log_size = 6;
+		r.shape.shift = 2 * rnd_below(2);
+		r.cqe_size = 64 << rnd_below(2);
+		r.zip = turn & 1 ? INLAY_DEVX_CQ_ENHANCED : INLAY_DEVX_CQ_COMPRESSED;
+		r.mini = formats[turn / 2 % ARRAY(formats)];
+		common_open();
+		if (kind) {
+			shared_open(2, INLAY_DEVX_RMP_STRIDING | (kind > 1 ? INLAY_DEVX_RMP_CYCLIC : 0));
+			lead(1);
+		} else {
+			attr = rq_want(ENTRIES, 32, INLAY_DEVX_RQ_STRIDING);
+			must(inlay_devx_rq_create(&r.rq[0], dev.ctx, &attr));
+			for (i = 0; i < ENTRIES; i++)
+				must(inlay_striding_post(&r.rq[0].striding, (uintptr_t)r.buf + i * SLOT, r.mr->lkey));
+		}
+		lead(0);
+		before = blocks;
+		/* Past the ring's end twice, and through many blocks */
+		for (round = 0; round < 220; round++) {
+			if (kind)
+				refill(true);
+			else
+				inlay_striding_ring(&r.rq[0].striding);
+			send_batch(kind ? 2 : 1, round & 1 ? 120 : 600);
+			if (kind)
+				take_batch(true);
+			else
+				take_own(true);
+		}
+		nothing_came(&r.cq.cq);
+		assert_true(blocks - before > 500);
+		common_close();
+	}
+	printf("# %u blocks\n", blocks);
 }
 
 /* RSS over RQs that share one RMP: the user index says which it was */
@@ -512,6 +579,7 @@ int main(void)
 		packets_test(own),
 		packets_test(stops),
 		packets_test(shared),
+		packets_test(zipped),
 		packets_test(spread),
 		packets_test(rules),
 		packets_test(refused),

@@ -43,6 +43,8 @@
  *   ...
  *   done = inlay_striding_srq_take(&rq, cqe, &at);              as above; at.wqe is the entry
  *
+ * Of compressed packets only the title names the entry: a block stays within one.
+ *
  * With inlay_cq_clean, `gone` takes each good completion in this way. inlay_srq_gone is not for a
  * striding queue: it would give an entry back with its first stride.
  *
