@@ -13,56 +13,34 @@
 
 enum { BUFFERS = 4, BURST = 16, LONGEST = 1518, HEADERS = 14 + 4 + 20 + 8, VLAN = 42, PORT = 4791, TAG = 7 };
 
-static const struct mlx5dv_striding_rq_init_attr strides = {.single_stride_log_num_of_bytes = 8,
-							    .single_wqe_log_num_of_strides = 9};
+static const struct inlay_strides strides = {.log_number = 9, .log_size = 8};
 static const uint8_t here[6] = {2, 0, 0, 0, 0, 1}; /* the address that the rule takes */
 
 /* ---- Receiving ---- */
 
-static struct inlay_striding rq;
-static struct inlay_cq cq;
+static struct inlay_packet_queue q;
 static struct inlay_rss rss;
-static struct ibv_cq *ibcq;
-static struct ibv_wq *wq;
 static struct ibv_flow *flow;
 static struct ibv_mr *mr;
 static uint8_t *buffers;
 static size_t size; /* of a buffer */
 
-static void receive_open(struct ibv_context *ctx, struct ibv_pd *pd, int compress)
+static void receive_open(struct ibv_pd *pd, uint32_t flags)
 {
-	struct mlx5dv_wq_init_attr striding = {.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ, .striding_rq_attrs = strides};
-	struct mlx5dv_cq_init_attr zip = {.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE,
-					  .cqe_comp_res_format = MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX};
-	struct ibv_wq_init_attr init = {.wq_type = IBV_WQT_RQ, .max_wr = BUFFERS, .max_sge = 1, .pd = pd};
-	struct ibv_cq_init_attr_ex cqes = {.cqe = BUFFERS << strides.single_wqe_log_num_of_strides};
 	struct inlay_flow_match match = {.type = 0x0800, .proto = 17, .dport = PORT, .tag = TAG};
-	struct ibv_wq_attr ready = {.attr_mask = IBV_WQ_ATTR_STATE, .wq_state = IBV_WQS_RDY};
 
-	/* A CQE for each stride, and a WQ that completes to it; taken over, made ready, filled. */
-	ibcq = ibv_cq_ex_to_cq(mlx5dv_create_cq(ctx, &cqes, compress ? &zip : NULL));
-	must(ibcq != NULL, "creating the completion queue");
-	need(inlay_cq_from_cq(&cq, ibcq, &why), "taking over the completion queue");
-	if (compress)
-		need(inlay_cq_set_compression(&cq, INLAY_MINI_CSUM_STRIDX, 0), "compressed completions");
-	init.cq = ibcq;
-	init.comp_mask = IBV_WQ_INIT_ATTR_FLAGS;
-	init.create_flags = IBV_WQ_FLAGS_CVLAN_STRIPPING;
-	wq = mlx5dv_create_wq(ctx, &init, &striding);
-	must(wq != NULL, "creating the striding queue");
-	need(inlay_striding_from_wq(&rq, wq, &strides, &cq, &why), "taking over the striding queue");
-	must(!ibv_modify_wq(wq, &ready), "making the queue ready");
-	size = inlay_striding_bytes(&rq);
+	need(inlay_packet_queue_create(&q, pd, BUFFERS, &strides, flags, &why), "a striding queue");
+	size = inlay_striding_bytes(&q.rq);
 	buffers = memory(BUFFERS * size);
 	mr = ibv_reg_mr(pd, buffers, BUFFERS * size, IBV_ACCESS_LOCAL_WRITE);
 	must(mr != NULL, "registering the buffers");
 	for (unsigned i = 0; i < BUFFERS; i++)
-		need(inlay_striding_post(&rq, (uintptr_t)(buffers + i * size), mr->lkey), "posting a buffer");
-	inlay_striding_ring(&rq);
+		need(inlay_striding_post(&q.rq, (uintptr_t)(buffers + i * size), mr->lkey), "posting a buffer");
+	inlay_striding_ring(&q.rq);
 
 	/* The packets' way: a rule, RSS over all queues, of which there is one. */
 	memcpy(match.mac, here, sizeof(here));
-	need(inlay_rss_create(&rss, pd, &wq, 1, 0, &why), "RSS");
+	need(inlay_rss_create(&rss, pd, &q.wq, 1, 0, &why), "RSS");
 	need(inlay_flow_create(&flow, rss.qp, &match, &why), "the flow rule");
 }
 
@@ -73,22 +51,22 @@ static unsigned receive(void (*handle)(const uint8_t *packet, uint32_t len, cons
 	struct inlay_packet_at at;
 	unsigned packets = 0;
 
-	while ((cqe = inlay_cq_peek(&cq))) {
+	while ((cqe = inlay_cq_peek(&q.cq))) {
 		if (inlay_cqe_is_special(cqe)) {
-			if (inlay_cqe_is_compressed(cqe) && inlay_cq_unzip(&cq) > 0)
+			if (inlay_cqe_is_compressed(cqe) && inlay_cq_unzip(&q.cq) > 0)
 				continue;
 			die("a completion in error: %s", inlay_syndrome_text(inlay_cqe_syndrome(cqe)));
 		}
-		int done = inlay_striding_take(&rq, cqe, &at);
+		int done = inlay_striding_take(&q.rq, cqe, &at);
 		must(done >= 0, "a completion of the striding queue");
 		if (at.len) {
 			handle(buffers + at.wqe * size + at.offset, at.len, cqe);
 			packets++;
 		}
-		inlay_cq_advance(&cq, 1);
+		inlay_cq_advance(&q.cq, 1);
 		if (done) { /* nobody holds its packets: the same buffer again */
-			inlay_striding_recycle(&rq);
-			inlay_striding_ring(&rq);
+			inlay_striding_recycle(&q.rq);
+			inlay_striding_ring(&q.rq);
 		}
 	}
 	return packets;
@@ -98,9 +76,8 @@ static void receive_close(void)
 {
 	must(!ibv_destroy_flow(flow), "destroying the rule");
 	need(inlay_rss_destroy(&rss, &why), "destroying RSS");
-	must(!ibv_destroy_wq(wq), "destroying the queue");
-	inlay_striding_fini(&rq);
-	must(!ibv_destroy_cq(ibcq) && !ibv_dereg_mr(mr), "closing down");
+	need(inlay_packet_queue_destroy(&q, &why), "destroying the queue");
+	must(!ibv_dereg_mr(mr), "closing down");
 }
 
 /* ---- The packets ---- */
@@ -157,7 +134,7 @@ int main(int argc, char **argv)
 	struct ibv_context *ctx = open_device(NULL);
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
 	must(pd != NULL, "a protection domain");
-	receive_open(ctx, pd, (int)compress);
+	receive_open(pd, INLAY_PACKETS_STRIP_VLAN | (compress ? INLAY_PACKETS_COMPRESSED : 0));
 
 	/* The sender. */
 	need(inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, &why), "a doorbell register");

@@ -3,21 +3,26 @@
  * inlay/steer.h: leads Ethernet packets to receive queues: RSS over several, and flow rules. Set-up
  * only.
  *
- *   struct inlay_rss rss;  struct inlay_flow_match match;  struct ibv_flow *flow;  const char *why;
+ *   struct inlay_packet_queue q;  struct inlay_rss rss;  struct inlay_flow_match match;
+ *   struct ibv_flow *flow;  const char *why;
  *
- *   inlay_rss_create(&rss, pd, wqs, 4, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4, &why);
- *   memset(&match, 0, sizeof(match));                       everything, until a field says more
- *   match.type = 0x0800;                                    IPv4
- *   match.proto = 17;                                       UDP
+ *   inlay_packet_queue_create(&q, pd, 4, &strides, 0, &why);   a striding queue of 4 buffers, its CQ
+ *   for (i = 0; i < 4; i++)
+ *           inlay_striding_post(&q.rq, (uintptr_t)buf[i], lkey);
+ *   inlay_striding_ring(&q.rq);
+ *   inlay_rss_create(&rss, pd, &q.wq, 1, 0, &why);             or several, and fields to hash
+ *   memset(&match, 0, sizeof(match));                          everything, until a field says more
+ *   match.type = 0x0800;                                       IPv4
+ *   match.proto = 17;                                          UDP
  *   match.dport = 4791;
- *   match.tag = 7;                                          inlay_cqe_flow_tag of these packets
+ *   match.tag = 7;                                             inlay_cqe_flow_tag of these packets
  *   inlay_flow_create(&flow, rss.qp, &match, &why);
- *   ... receive: queue/striding.h, queue/rq.h ...
- *   ibv_destroy_flow(flow);  inlay_rss_destroy(&rss, &why);  ibv_destroy_wq(wqs[i])
+ *   ... receive: inlay_cq_peek(&q.cq), inlay_striding_take(&q.rq, ...): queue/striding.h ...
+ *   ibv_destroy_flow(flow);  inlay_rss_destroy(&rss, &why);  inlay_packet_queue_destroy(&q, &why);
  *
- * The queues are WQs: of mlx5dv_create_wq if they are striding, else of ibv_create_wq. Take each
- * over (verbs.h), move it to RDY, post. A rule can lead to a raw packet QP with a receive queue of
- * its own as well, without RSS.
+ * Queues of other kinds are WQs of ibv_create_wq or mlx5dv_create_wq: take each over (verbs.h), move
+ * it to RDY, post. A rule can lead to a raw packet QP with a receive queue of its own as well,
+ * without RSS.
  *
  * One inlay_rss hashes either IPv4 or IPv6, and ports of either TCP or UDP: the device refuses all
  * else. To spread several of these, make an inlay_rss for each over the same WQs, with a rule for
@@ -34,9 +39,24 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+#include <inlay/queue/striding.h>
+#include <inlay/verbs.h>
 
 #define INLAY_RSS_KEY 40u     /* bytes of a Toeplitz key */
 #define INLAY_RSS_QUEUES 128u /* at most */
+
+/* A striding queue, and the CQ of its packets. */
+struct inlay_packet_queue {
+	struct inlay_striding rq;
+	struct inlay_cq cq;
+	struct ibv_wq *wq;   /* for inlay_rss_create */
+	struct ibv_cq *ibcq;
+};
+
+enum inlay_packet_queue_flags {
+	INLAY_PACKETS_STRIP_VLAN = 1, /* the outermost VLAN tag goes from the packet into the CQE: inlay_cqe_vlan */
+	INLAY_PACKETS_COMPRESSED = 2  /* compressed CQEs, INLAY_MINI_CSUM_STRIDX: inlay_cq_unzip */
+};
 
 /* Spreads packets over WQs. */
 struct inlay_rss {
@@ -58,6 +78,110 @@ struct inlay_flow_match {
 	uint32_t tag;      /* for inlay_cqe_flow_tag, 1 .. 2^24 - 1 */
 	uint8_t port;      /* of the device; 0: its first */
 };
+
+/* Undoes inlay_packet_queue_create, after its RSS is gone; a second call does nothing. Returns 0 or a negative errno. */
+INLAY_COLD int inlay_packet_queue_destroy(struct inlay_packet_queue *q, const char **why)
+{
+	int err = q->wq ? ibv_destroy_wq(q->wq) : 0;
+
+	if (err)
+		return inlay_refuse_(-err, why, "ibv_destroy_wq failed");
+	q->wq = NULL;
+	inlay_striding_fini(&q->rq);
+	err = q->ibcq ? ibv_destroy_cq(q->ibcq) : 0;
+	if (err)
+		return inlay_refuse_(-err, why, "ibv_destroy_cq failed");
+	q->ibcq = NULL;
+	return 0;
+}
+
+/* What inlay_packet_queue_create does, but for undoing it. */
+INLAY_COLD int inlay_packet_queue_make_(struct inlay_packet_queue *q, struct ibv_pd *pd, uint32_t buffers,
+					const struct inlay_strides *strides, uint32_t flags, const char **why)
+{
+	struct mlx5dv_striding_rq_init_attr shape;
+	struct mlx5dv_wq_init_attr striding;
+	struct mlx5dv_cq_init_attr zip;
+	struct ibv_cq_init_attr_ex cqes;
+	struct ibv_wq_init_attr init;
+	struct ibv_wq_attr ready;
+	struct ibv_cq_ex *cq;
+	int err;
+
+	__builtin_memset(&cqes, 0, sizeof(cqes));
+	__builtin_memset(&zip, 0, sizeof(zip));
+	__builtin_memset(&shape, 0, sizeof(shape));
+	__builtin_memset(&striding, 0, sizeof(striding));
+	__builtin_memset(&init, 0, sizeof(init));
+	__builtin_memset(&ready, 0, sizeof(ready));
+	cqes.cqe = 1u << (inlay_log2_ceil(buffers) + strides->log_number);
+	zip.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
+	zip.cqe_comp_res_format = MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX;
+	errno = 0;
+	cq = mlx5dv_create_cq(pd->context, &cqes, flags & INLAY_PACKETS_COMPRESSED ? &zip : NULL);
+	if (!cq)
+		return inlay_refuse_(errno ? -errno : -ENOMEM, why, "mlx5dv_create_cq failed");
+	q->ibcq = ibv_cq_ex_to_cq(cq);
+	err = inlay_cq_from_cq(&q->cq, q->ibcq, why);
+	if (!err && flags & INLAY_PACKETS_COMPRESSED)
+		err = inlay_cq_set_compression(&q->cq, INLAY_MINI_CSUM_STRIDX, 0);
+	if (err)
+		return err;
+	shape.single_stride_log_num_of_bytes = strides->log_size;
+	shape.single_wqe_log_num_of_strides = strides->log_number;
+	shape.two_byte_shift_en = !!strides->shift;
+	striding.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ;
+	striding.striding_rq_attrs = shape;
+	init.wq_type = IBV_WQT_RQ;
+	init.max_wr = buffers;
+	init.max_sge = 1;
+	init.pd = pd;
+	init.cq = q->ibcq;
+	init.comp_mask = IBV_WQ_INIT_ATTR_FLAGS;
+	init.create_flags = flags & INLAY_PACKETS_STRIP_VLAN ? IBV_WQ_FLAGS_CVLAN_STRIPPING : 0;
+	errno = 0;
+	q->wq = mlx5dv_create_wq(pd->context, &init, &striding);
+	if (!q->wq)
+		return inlay_refuse_(errno ? -errno : -ENOMEM, why, "mlx5dv_create_wq failed");
+	err = inlay_striding_from_wq(&q->rq, q->wq, &shape, &q->cq, why);
+	if (err)
+		return err;
+	ready.attr_mask = IBV_WQ_ATTR_STATE;
+	ready.wq_state = IBV_WQS_RDY;
+	err = ibv_modify_wq(q->wq, &ready);
+	return err ? inlay_refuse_(-err, why, "ibv_modify_wq failed") : 0;
+}
+
+/*
+ * Creates a striding WQ that is ready to receive, and a CQ with room for a completion of each
+ * stride; takes both over.
+ *
+ * buffers  1 .. 32768, rounded up to a power of two: how many may be posted at a time
+ * strides  their shape; log_number 9 .. 16 unless the device allows less (mlx5dv_striding_rq_caps)
+ * flags    enum inlay_packet_queue_flags, or'ed
+ *
+ * Returns 0; -EINVAL for an impossible number, shape or flag, or more than 2^22 strides; -ENOTSUP
+ * when the device is not mlx5; else the negative errno of the call that failed. On failure nothing
+ * is left behind.
+ */
+INLAY_COLD int inlay_packet_queue_create(struct inlay_packet_queue *q, struct ibv_pd *pd, uint32_t buffers,
+					 const struct inlay_strides *strides, uint32_t flags, const char **why)
+{
+	int err;
+
+	INLAY_CHECK(q && pd && strides, "only why may be NULL");
+	__builtin_memset(q, 0, sizeof(*q));
+	if (!buffers || buffers > 32768 || !inlay_strides_ok_(strides) ||
+	    flags & ~(uint32_t)(INLAY_PACKETS_STRIP_VLAN | INLAY_PACKETS_COMPRESSED) ||
+	    inlay_log2_ceil(buffers) + strides->log_number > 22)
+		return inlay_refuse_(-EINVAL, why, "an impossible number of buffers or strides, or an unknown flag");
+	if (!mlx5dv_is_supported(pd->context->device))
+		return inlay_refuse_(-ENOTSUP, why, "the PD's device is not an mlx5 device");
+	err = inlay_packet_queue_make_(q, pd, buffers, strides, flags, why);
+	if (err)
+		inlay_packet_queue_destroy(q, NULL);
+	return err;
+}
 
 /* Microsoft's key, of the published vectors: for those that do not bring their own. */
 INLAY_COLD const uint8_t *inlay_rss_key_(void)

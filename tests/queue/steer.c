@@ -126,25 +126,23 @@ static void no_rules(void **state)
 #define QUEUES 5u
 
 struct queue {
-	struct ibv_cq *ibcq;
-	struct ibv_wq *wq;
-	struct inlay_cq cq;
-	struct inlay_striding rq;
+	struct inlay_packet_queue in;
 	uint8_t *buf;
 	struct ibv_mr *mr;
 	uint32_t came;
 };
 
-static const struct mlx5dv_striding_rq_init_attr shape = {6, 10, 1}; /* 1,024 strides of 64 bytes; the two-byte shift */
+static const struct inlay_strides strides = {10, 6, 2}; /* 1,024 of 64 bytes; the two-byte shift */
 
-static void queue_open(struct queue *q, int format, uint32_t cqe_size)
+/* As inlay_packet_queue_create, which offers neither other formats nor large CQEs */
+static void queue_make(struct inlay_packet_queue *q, int format, uint32_t cqe_size)
 {
+	static const struct mlx5dv_striding_rq_init_attr shape = {6, 10, 1};
 	struct mlx5dv_wq_init_attr striding;
 	struct mlx5dv_cq_init_attr zip;
 	struct ibv_cq_init_attr_ex cqes;
 	struct ibv_wq_init_attr init;
 	struct ibv_wq_attr ready;
-	uint32_t i;
 
 	memset(q, 0, sizeof(*q));
 	memset(&striding, 0, sizeof(striding));
@@ -155,13 +153,12 @@ static void queue_open(struct queue *q, int format, uint32_t cqe_size)
 	cqes.cqe = 4 * 1024;
 	zip.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE | (format < 0 ? 0 : MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE);
 	zip.cqe_size = (uint16_t)cqe_size;
-	zip.cqe_comp_res_format = format == INLAY_MINI_HASH ? MLX5DV_CQE_RES_FORMAT_HASH :
-				  format == INLAY_MINI_CSUM ? MLX5DV_CQE_RES_FORMAT_CSUM : MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX;
+	zip.cqe_comp_res_format = format == INLAY_MINI_HASH ? MLX5DV_CQE_RES_FORMAT_HASH : MLX5DV_CQE_RES_FORMAT_CSUM;
 	q->ibcq = ibv_cq_ex_to_cq(mlx5dv_create_cq(dev.ctx, &cqes, &zip));
 	assert_non_null(q->ibcq);
 	must(inlay_cq_from_cq(&q->cq, q->ibcq, NULL));
 	if (format >= 0)
-		must(inlay_cq_set_compression(&q->cq, (uint32_t)format | (format == INLAY_MINI_CSUM_STRIDX ? 0 : INLAY_MINI_STRIDES), 0));
+		must(inlay_cq_set_compression(&q->cq, (uint32_t)format | INLAY_MINI_STRIDES, 0));
 	init.wq_type = IBV_WQT_RQ;
 	init.max_wr = 4;
 	init.max_sge = 1;
@@ -175,19 +172,30 @@ static void queue_open(struct queue *q, int format, uint32_t cqe_size)
 	ready.attr_mask = IBV_WQ_ATTR_STATE;
 	ready.wq_state = IBV_WQS_RDY;
 	must(ibv_modify_wq(q->wq, &ready));
+}
+
+static void queue_open(struct queue *q, int format, uint32_t cqe_size)
+{
+	uint32_t i;
+
+	q->came = 0;
+	if (cqe_size == 64 && (format < 0 || format == INLAY_MINI_CSUM_STRIDX))
+		must(inlay_packet_queue_create(&q->in, dev.pd, 3, &strides, format < 0 ? 0 : INLAY_PACKETS_COMPRESSED, NULL));
+	else
+		queue_make(&q->in, format, cqe_size);
 	q->buf = (uint8_t *)pages(4 * 65536);
 	q->mr = ibv_reg_mr(dev.pd, q->buf, 4 * 65536, IBV_ACCESS_LOCAL_WRITE);
 	assert_non_null(q->mr);
 	for (i = 0; i < 4; i++)
-		must(inlay_striding_post(&q->rq, (uintptr_t)q->buf + i * 65536, q->mr->lkey));
-	inlay_striding_ring(&q->rq);
+		must(inlay_striding_post(&q->in.rq, (uintptr_t)q->buf + i * 65536, q->mr->lkey));
+	assert_int_equal(inlay_striding_room(&q->in.rq), 0);
+	inlay_striding_ring(&q->in.rq);
 }
 
 static void queue_close(struct queue *q)
 {
-	must(ibv_destroy_wq(q->wq));
-	inlay_striding_fini(&q->rq);
-	must(ibv_destroy_cq(q->ibcq));
+	must(inlay_packet_queue_destroy(&q->in, NULL));
+	must(inlay_packet_queue_destroy(&q->in, NULL));
 	must(ibv_dereg_mr(q->mr));
 	free(q->buf);
 }
@@ -205,13 +213,13 @@ static void come(struct queue *q, const struct sent *s, bool compressed)
 	int done;
 
 	do {
-		cqe = cqe_wait(&q->cq);
+		cqe = cqe_wait(&q->in.cq);
 		if (inlay_cqe_is_special(cqe)) {
 			assert_true(compressed && inlay_cqe_is_compressed(cqe));
-			assert_true(inlay_cq_unzip(&q->cq) > 0);
+			assert_true(inlay_cq_unzip(&q->in.cq) > 0);
 			q->came++;
 		}
-		done = inlay_striding_take(&q->rq, cqe, &at);
+		done = inlay_striding_take(&q->in.rq, cqe, &at);
 		assert_in_range(done, 0, 1);
 		if (at.len) {
 			assert_int_equal(at.len, s->len);
@@ -225,10 +233,10 @@ static void come(struct queue *q, const struct sent *s, bool compressed)
 			if (!compressed)
 				assert_int_equal(inlay_cqe_checks(cqe), MLX5_CQE_L2_OK | MLX5_CQE_L3_OK | MLX5_CQE_L4_OK);
 		}
-		inlay_cq_advance(&q->cq, 1);
+		inlay_cq_advance(&q->in.cq, 1);
 		if (done) {
-			inlay_striding_recycle(&q->rq);
-			inlay_striding_ring(&q->rq);
+			inlay_striding_recycle(&q->in.rq);
+			inlay_striding_ring(&q->in.rq);
 		}
 	} while (!at.len);
 }
@@ -246,7 +254,7 @@ static void spread_over(uint32_t n, int format, uint32_t cqe_size, uint32_t roun
 
 	for (i = 0; i < n; i++) {
 		queue_open(&q[i], format, cqe_size);
-		wqs[i] = q[i].wq;
+		wqs[i] = q[i].in.wq;
 	}
 	must(inlay_rss_create(&rss, dev.pd, wqs, n, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_PORT_UDP |
 						       IBV_RX_HASH_DST_PORT_UDP, &why));
@@ -278,7 +286,7 @@ static void spread_over(uint32_t n, int format, uint32_t cqe_size, uint32_t roun
 			come(&q[to[i]], &sent[i], format >= 0);
 	}
 	for (i = 0; i < n; i++) {
-		expect_nothing(&q[i].cq);
+		expect_nothing(&q[i].in.cq);
 		assert_true(all[i] > rounds * ARRAY(sent) / n / 2);
 		blocks += q[i].came;
 	}
@@ -305,6 +313,15 @@ static void spread(void **state)
 
 static void no_spread(void **state)
 {
+	static const struct {
+		uint32_t buffers, flags;
+		struct inlay_strides strides;
+	} bad[] = {
+		{0, 0, {10, 6, 0}}, {32769, 0, {9, 6, 0}}, {4, 4, {10, 6, 0}}, {4, 0, {17, 6, 0}}, {4, 0, {10, 5, 0}}, {4, 0, {10, 6, 1}},
+		{32768, 0, {9, 6, 0}},  /* too many CQEs */
+		{4, 0, {2, 6, 0}},      /* what the device refuses */
+	};
+	struct inlay_packet_queue none;
 	struct ibv_wq *wqs[3];
 	struct queue q[3];
 	struct inlay_rss rss;
@@ -313,9 +330,14 @@ static void no_spread(void **state)
 
 	(void)state;
 	need_ethernet();
+	for (i = 0; i < ARRAY(bad); i++) {
+		why = NULL;
+		assert_int_equal(inlay_packet_queue_create(&none, dev.pd, bad[i].buffers, &bad[i].strides, bad[i].flags, &why), -EINVAL);
+		assert_true(why && !none.wq && !none.ibcq);
+	}
 	for (i = 0; i < 3; i++) {
 		queue_open(&q[i], -1, 64);
-		wqs[i] = q[i].wq;
+		wqs[i] = q[i].in.wq;
 	}
 	assert_int_equal(inlay_rss_create(&rss, dev.pd, wqs, 0, 0, &why), -EINVAL);
 	assert_int_equal(inlay_rss_create(&rss, dev.pd, wqs, 2, 0, &why), -EINVAL);
