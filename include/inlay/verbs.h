@@ -431,7 +431,7 @@ INLAY_COLD int inlay_atomics_query(struct inlay_atomics *can, struct ibv_context
 	return 0;
 }
 
-/* The end of both questions for a user index, which is in a dword of the answer. */
+/* The end of all questions for a user index, which is in a dword of the answer. */
 INLAY_COLD int inlay_user_index_(int err, const uint32_t *out, uint32_t dword, uint32_t *index, const char **why)
 {
 	if (err || inlay_from_be32(out[0]) >> 24)
@@ -493,6 +493,21 @@ INLAY_COLD int inlay_srq_user_index(struct ibv_srq *srq, uint32_t *index, const 
 	in[2] = inlay_to_be32(number);
 	err = mlx5dv_devx_srq_query(srq, in, sizeof(in), out, sizeof(out));
 	return inlay_user_index_(err, out, 8, index, why);
+}
+
+/* As inlay_qp_user_index, for a WQ: its receives name it in no other way. */
+INLAY_COLD int inlay_wq_user_index(struct ibv_wq *wq, uint32_t *index, const char **why)
+{
+	uint32_t in[4] = {inlay_to_be32(0x90bu << 16), 0, 0, 0}, out[68]; /* QUERY_RQ */
+	int err;
+
+	INLAY_CHECK(wq && index, "only why may be NULL");
+	if (!mlx5dv_is_supported(wq->context->device))
+		return inlay_refuse_(-ENOTSUP, why, "the WQ is not of an mlx5 device");
+	__builtin_memset(out, 0, sizeof(out));
+	in[2] = inlay_to_be32(wq->wq_num);
+	err = mlx5dv_devx_wq_query(wq, in, sizeof(in), out, sizeof(out));
+	return inlay_user_index_(err, out, 9, index, why);
 }
 
 /* The end of both receive take-overs; the CQ is known to have room. */

@@ -82,6 +82,7 @@ static int close_counted(int fd)
 #define mlx5dv_devx_obj_query(...) ERRNO(mlx5dv_devx_obj_query, __VA_ARGS__)
 #define mlx5dv_devx_qp_query(...) ERRNO(mlx5dv_devx_qp_query, __VA_ARGS__)
 #define mlx5dv_devx_srq_query(...) ERRNO(mlx5dv_devx_srq_query, __VA_ARGS__)
+#define mlx5dv_devx_wq_query(...) ERRNO(mlx5dv_devx_wq_query, __VA_ARGS__)
 #define mlx5dv_devx_query_eqn(...) ERRNO(mlx5dv_devx_query_eqn, __VA_ARGS__)
 #define mlx5dv_devx_subscribe_devx_event(...) ERRNO(mlx5dv_devx_subscribe_devx_event, __VA_ARGS__)
 #define mlx5dv_is_supported(...) TRUTH(mlx5dv_is_supported, __VA_ARGS__)
@@ -215,6 +216,7 @@ RUN(clock_map) { return inlay_clock_map(&s.clock, dev.ctx, why); }
 UNDO(clock_unmap) { must(inlay_clock_unmap(&s.clock)); }
 RUN(atomics_query) { return inlay_atomics_query(&s.atomics, dev.ctx, why); }
 RUN(qp_user_index) { return inlay_qp_user_index(s.rc, &s.number, why); }
+RUN(wq_user_index) { return inlay_wq_user_index(s.wqs[0], &s.number, why); }
 RUN(srq_user_index) { return inlay_srq_user_index(s.xrc, &s.number, why); }
 RUN(pdn_from_pd) { return inlay_pdn_from_pd(&s.number, dev.pd); }
 RUN(srqn_from_srq) { return inlay_srqn_from_srq(&s.number, s.ibsrq); }
@@ -397,6 +399,7 @@ static const struct row {
 	{"clock_map", clock_map, clock_unmap, NULL, NULL, 0, "", "", 0, false, 2},
 	{"atomics_query", atomics_query, NULL, NULL, NULL, 0, "", "mlx5dv_devx_general_cmd", -ENOTSUP, false, 2},
 	{"qp_user_index", qp_user_index, NULL, NULL, NULL, 0, "", "mlx5dv_devx_qp_query", -ENOTSUP, false, 3},
+	{"wq_user_index", wq_user_index, NULL, NULL, NULL, 0, "", "mlx5dv_devx_wq_query", -ENOTSUP, false, 2},
 	{"srq_user_index", srq_user_index, NULL, NULL, NULL, 0, "", "mlx5dv_devx_srq_query", -ENOTSUP, false, 3},
 	{"pdn_from_pd", pdn_from_pd, NULL, NULL, SAME(s.number), "", "", 0, true, 2},
 	{"srqn_from_srq", srqn_from_srq, NULL, NULL, SAME(s.number), "", "", 0, true, 2},
@@ -740,7 +743,7 @@ static void every_function(void **state)
 	free(s.worker_memory);
 	free(s.conn_memory);
 	verbs_free();
-	assert_int_equal(faults.num, watches ? 45 : 42); /* as many as there are macros above that can fail */
+	assert_int_equal(faults.num, watches ? 46 : 43); /* as many as there are macros above that can fail */
 }
 
 int main(void)

@@ -493,8 +493,9 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 }
 
 /*
- * As inlay_cq_clean, for queues whose receives do not name a QP of the caller's: raw packet QPs and
- * XRC SRQs. index: inlay_qp_user_index, inlay_srq_user_index (verbs.h).
+ * As inlay_cq_clean, for queues whose receives do not name a QP of the caller's: raw packet QPs, WQs
+ * and XRC SRQs. index: inlay_qp_user_index, inlay_wq_user_index, inlay_srq_user_index (verbs.h), or
+ * what the caller gave an RQ (devx/rq.h).
  */
 INLAY_COLD uint32_t inlay_cq_clean_index(struct inlay_cq *cq, uint32_t index,
 					 void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)

@@ -32,8 +32,8 @@
  *     has one. It is not read.
  *   - Each stride may have a CQE of its own. inlay_striding_reserve makes room for all.
  *   - An error CQE carries no strides: do not take it. The queue has stopped then. Reset its WQ or
- *     RQ, free what is left in its CQ (inlay_cq_clean does not find it: completions of packets name
- *     no QP) and call inlay_striding_reset: all buffers are the caller's.
+ *     RQ, free what is left in its CQ (inlay_cq_clean_index: completions of packets name no QP) and
+ *     call inlay_striding_reset: all buffers are the caller's.
  *
  * A shared striding queue (inlay_striding_srq: an SRQ, RMP or XRQ, devx/rmp.h) is an inlay_srq whose
  * entries come back with their last stride. Several QPs fill its entries side by side:
