@@ -48,6 +48,11 @@
  * With inlay_cq_clean, `gone` takes each good completion in this way. inlay_srq_gone is not for a
  * striding queue: it would give an entry back with its first stride.
  *
+ * Nothing tells how many strides an error CQE stands for, so do not take it. The entry that it names
+ * (inlay_srq_entry) does not come back; in a cyclic queue, neither do those posted after it. All
+ * others go on. When too many are lost (inlay_srq_pending with nothing posted), destroy the queue
+ * after its QPs and RQs, and create it again: its buffers are the caller's then.
+ *
  * Its completions of messages (InfiniBand, RoCE) are others than those of packets. Each part of a
  * message has one, and takes one stride:
  *
