@@ -17,7 +17,8 @@
 static struct {
 	uint8_t in[4096];    /* the last inbox */
 	uint32_t boxes;      /* of create and modify */
-	uint32_t no_caps;    /* bit 0: no relaxed_ordering_write, 1: no ..._read, 2: pci_relaxed_ordered_read */
+	uint32_t no_caps;    /* bit 0: no relaxed_ordering_write, 1: no ..._read, 2: pci_relaxed_ordered_read,
+			      * 3: dp_ordering_ooo_all_dc */
 	int fail_cap;        /* the errno of QUERY_HCA_CAP */
 	uint32_t active_mtu; /* of the port, when not 0 */
 } mid;
@@ -61,6 +62,8 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 			cap[0xe9 / 8] &= 0xbf;
 		if (mid.no_caps & 4)
 			cap[0x32a / 8] |= 0x20;
+		if (mid.no_caps & 8)
+			cap[0x333 / 8] &= 0xef;
 	}
 	return err;
 }
@@ -248,8 +251,22 @@ static void rights_of_targets(void **state)
 		sent(DCTC, 0x145, 3, path.mtu);
 		sent(DCTC, 0x100, 64, attr.dc_key);
 		sent(DCTC, 0xa8, 24, rmp.rmpn);
+		sent(DCTC, 0x73, 2, which & 1);
 		must(inlay_devx_dct_destroy(&dct));
+		attr.flags ^= INLAY_DEVX_DCT_OOO;
 	}
+	mid.no_caps = 8;
+	mid.boxes = 0;
+	must(inlay_devx_dct_create(&dct, dev.ctx, &attr, &path));
+	must(inlay_devx_dct_destroy(&dct));
+	attr.flags = INLAY_DEVX_DCT_OOO;
+	assert_int_equal(inlay_devx_dct_create(&dct, dev.ctx, &attr, &path), -ENOTSUP);
+	mid.no_caps = 0;
+	mid.fail_cap = EACCES;
+	assert_int_equal(inlay_devx_dct_create(&dct, dev.ctx, &attr, &path), -EACCES);
+	assert_int_equal(mid.boxes, 1);
+	mid.fail_cap = 0;
+	attr.flags = 0;
 	/* The port says what no port has */
 	path.mtu = 0;
 	for (which = 0; which < 2; which++) {
@@ -713,6 +730,7 @@ static void call_with_null(void *which)
 	static struct inlay_devx_xrq_attr xrqa;
 	static struct inlay_devx_rmp_attr rmpa;
 	static struct inlay_devx_dct_attr dcta;
+	static struct inlay_devx_rq_attr rqa;
 	static struct inlay_devx_cq_attr cqa;
 	static struct inlay_devx_qp_attr qpa;
 	static struct inlay_devx_event event;
@@ -721,6 +739,8 @@ static void call_with_null(void *which)
 	static struct inlay_devx_rmp rmp;
 	static struct inlay_devx_xrq xrq;
 	static struct inlay_devx_dct dct;
+	static struct inlay_devx_rss rss;
+	static struct inlay_devx_rq rq;
 	static struct inlay_devx_umem umem;
 	static struct inlay_devx_cq cq;
 	static struct inlay_devx_qp qp;
@@ -782,6 +802,13 @@ static void call_with_null(void *which)
 	CASE(47, inlay_av_to_dct(NULL, 1, 1));
 	CASE(48, inlay_devx_result(0, NULL, NULL, NULL));
 	CASE(49, inlay_devx_umem_reg_dmabuf(NULL, dev.ctx, 0, 0, 4096, 0, 4096));
+	CASE(50, inlay_devx_rq_create(&rq, dev.ctx, NULL));
+	CASE(51, inlay_devx_rq_create(NULL, dev.ctx, &rqa));
+	CASE(52, inlay_devx_rq_reset(NULL));
+	CASE(53, inlay_devx_rq_destroy(NULL));
+	CASE(54, inlay_devx_rss_create(&rss, dev.ctx, NULL, 1, 0));
+	CASE(55, inlay_devx_rss_destroy(NULL));
+	CASE(56, inlay_devx_flow_destroy(NULL));
 #undef CASE
 	}
 }
@@ -791,7 +818,7 @@ static void null_is_told_by_its_rule(void **state)
 	int which;
 
 	(void)state;
-	for (which = 0; which < 50; which++)
+	for (which = 0; which < 57; which++)
 		assert_aborts(call_with_null, &which, ": no argument is NULL\n");
 }
 #endif

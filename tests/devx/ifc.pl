@@ -104,6 +104,7 @@ my %second = (
 	'wqc.WQ_UMEM_OFFSET' => 'DPDK, Linux 6.12',
 	'xrqc.DC' => 'UCX',
 	'dctc.OFFLOAD_TYPE' => 'UCX',
+	'dctc.DP_ORDERING_1' => 'Linux 6.14',
 	'hca_cap.PCI_RELAXED_ORDERED_READ' => 'DPDK, Linux 6.12 and rdma-core as relaxed_ordering_read',
 	'hca_cap_2.CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED' => 'DPDK, UCX, rdma-core, Linux 6.12',
 	'hca_cap_2.ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS' => 'DPDK, UCX, rdma-core, Linux 6.12',

@@ -574,6 +574,7 @@ static void dynamic(void **state)
 	struct inlay_devx_path path = path_usual();
 	struct inlay_devx_dct_attr attr;
 	struct inlay_devx_qp_attr want;
+	struct inlay_query_hca_cap_out cap;
 	const struct mlx5_cqe64 *cqe;
 	struct inlay_devx_rmp rmp;
 	struct inlay_cursor at;
@@ -582,8 +583,11 @@ static void dynamic(void **state)
 	static uint8_t buf[3 * 4096] __attribute__((aligned(4096)));
 	struct ibv_mr *mr;
 	uint32_t i, d, t, len;
+	bool ooo; /* some of them */
 
 	(void)state;
+	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
+	ooo = inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_DC);
 	cq_open(&scq, 64, 64);
 	rmp_open(&rmp, 64, 0);
 	pool_open(&rmp.srq);
@@ -596,7 +600,7 @@ static void dynamic(void **state)
 		cq_open(&rcq[t], 64, t ? 128 : 64);
 		attr.cqn = rcq[t].cq.cqn;
 		attr.dc_key = 0x1234567890abcdef + t;
-		attr.flags = INLAY_DEVX_DCT_USER_INDEX;
+		attr.flags = INLAY_DEVX_DCT_USER_INDEX | (t && ooo ? INLAY_DEVX_DCT_OOO : 0);
 		attr.user_index = 0xabc0 + t;
 		must(inlay_devx_dct_create(&dct[t], dev.ctx, &attr, &path));
 	}
@@ -605,6 +609,7 @@ static void dynamic(void **state)
 		want.type = INLAY_QP_ST_DCI;
 		want.rq_type = INLAY_RQ_TYPE_SHARED;
 		want.srqn = rmp.rmpn;
+		want.flags = d && ooo ? INLAY_DEVX_QP_OOO : 0;
 		want.log_streams = d ? 2 : 0;
 		want.log_errored_streams = d ? 1 : 0;
 		must(inlay_devx_qp_create(&dci[d], dev.ctx, &want));

@@ -31,7 +31,8 @@
 
 enum inlay_devx_dct_flags {
 	INLAY_DEVX_DCT_TAG_MATCHING = 1, /* srqn is an XRQ */
-	INLAY_DEVX_DCT_USER_INDEX = 2    /* CQEs carry attr.user_index; without it, 0xffffff */
+	INLAY_DEVX_DCT_USER_INDEX = 2,   /* CQEs carry attr.user_index; without it, 0xffffff */
+	INLAY_DEVX_DCT_OOO = 4           /* messages may overtake each other on the way: see INLAY_DEVX_QP_OOO */
 };
 
 /* What to create. Zero it first. */
@@ -61,12 +62,14 @@ struct inlay_devx_dct {
  * path  port, gid_index, access, atomic_mode, mtu, min_rnr_timer, hop_limit, traffic_class,
  *       flow_label, sl, pkey_index, counter_set
  *
- * Returns 0; -EINVAL for an impossible attribute or path; else the negative errno of ibv_query_port
- * or CREATE_DCT. On failure dct->obj is NULL.
+ * Returns 0; -EINVAL for an impossible attribute or path; -ENOTSUP for INLAY_DEVX_DCT_OOO on a device
+ * whose targets keep the order; else the negative errno of QUERY_HCA_CAP, ibv_query_port or
+ * CREATE_DCT. On failure dct->obj is NULL.
  */
 INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_context *ctx,
 				     const struct inlay_devx_dct_attr *attr, const struct inlay_devx_path *path)
 {
+	struct inlay_query_hca_cap_out cap;
 	struct inlay_create_dct_in in;
 	struct ibv_port_attr port;
 	int err, ethernet;
@@ -76,8 +79,14 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	__builtin_memset(dct, 0, sizeof(*dct));
 	if (!attr->srqn || (attr->pdn | attr->cqn | attr->srqn | attr->user_index) >> 24 ||
 	    (attr->scatter_res != 0 && attr->scatter_res != 64) ||
-	    attr->flags & ~(uint32_t)(INLAY_DEVX_DCT_TAG_MATCHING | INLAY_DEVX_DCT_USER_INDEX))
+	    attr->flags & ~(uint32_t)(INLAY_DEVX_DCT_TAG_MATCHING | INLAY_DEVX_DCT_USER_INDEX | INLAY_DEVX_DCT_OOO))
 		return inlay_devx_refuse_(&dct->error, -EINVAL, "an impossible number, flag or scattering, or no srqn");
+	err = attr->flags & INLAY_DEVX_DCT_OOO ? inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, &dct->error) : 0;
+	if (err)
+		return err;
+	if (attr->flags & INLAY_DEVX_DCT_OOO &&
+	    !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_DC))
+		return inlay_devx_refuse_(&dct->error, -ENOTSUP, "the device's targets keep the order");
 	__builtin_memset(&port, 0, sizeof(port));
 	err = ibv_query_port(ctx, path->port, &port);
 	if (err)
@@ -98,6 +107,7 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 		inlay_dctc_set(&in.dctc, INLAY_DCTC_RAE, 1);
 		inlay_dctc_set(&in.dctc, INLAY_DCTC_ATOMIC_MODE, path->atomic_mode);
 	}
+	inlay_dctc_set(&in.dctc, INLAY_DCTC_DP_ORDERING_1, !!(attr->flags & INLAY_DEVX_DCT_OOO));
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_CS_RES, attr->scatter_res ? INLAY_CS_RES_UP_TO_64 : INLAY_CS_RES_OFF);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_MIN_RNR_NAK, path->min_rnr_timer);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_SRQN_XRQN, attr->srqn);

@@ -163,9 +163,9 @@ INLAY_COLD void inlay_devx_flow_set_(struct inlay_devx_flow_side_ *side, enum in
  * Leads the packets that match to an inlay_devx_rss. A match of zeros takes every packet that gets
  * to its priority.
  *
- * Returns 0; -EINVAL for a match that needs another (steer.h), or a port other than the first; else
- * the negative errno of mlx5dv_create_flow_matcher or mlx5dv_create_flow: -EPERM without
- * CAP_NET_RAW.
+ * Returns 0; -EINVAL for a match that needs another (steer.h), a port other than the first, and
+ * without an object; else the negative errno of mlx5dv_create_flow_matcher or mlx5dv_create_flow:
+ * -EPERM without CAP_NET_RAW.
  */
 INLAY_COLD int inlay_devx_flow_create(struct inlay_devx_flow *flow, struct ibv_context *ctx,
 				      const struct inlay_devx_rss *rss, const struct inlay_flow_match *match,
@@ -177,11 +177,13 @@ INLAY_COLD int inlay_devx_flow_create(struct inlay_devx_flow *flow, struct ibv_c
 	struct mlx5dv_flow_action_attr action[2];
 	int err, mac;
 
-	INLAY_CHECK(flow && ctx && rss && match && rss->obj, "only why may be NULL, and the packets have a way to go");
+	INLAY_CHECK(flow && ctx && rss && match, "only why may be NULL");
 	tcp = match->proto == 6;
 	at = match->type == 0x0800 ? 12 : 0; /* an IPv4 address is the end of an IPv6 one */
 	__builtin_memset(flow, 0, sizeof(*flow));
-	err = match->port > 1 ? inlay_refuse_(-EINVAL, why, "a function has one port") : inlay_flow_ok_(match, why);
+	if (match->port > 1 || !rss->obj)
+		return inlay_refuse_(-EINVAL, why, "a port other than the first, or there is no object");
+	err = inlay_flow_ok_(match, why);
 	if (err)
 		return err;
 	__builtin_memset(side, 0, sizeof(side));

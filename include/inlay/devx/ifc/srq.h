@@ -77,6 +77,7 @@ enum inlay_dctc_field {
 	INLAY_DCTC_RRE = INLAY_BITS(0x6c, 1),
 	INLAY_DCTC_RWE = INLAY_BITS(0x6d, 1),
 	INLAY_DCTC_RAE = INLAY_BITS(0x6e, 1),
+	INLAY_DCTC_DP_ORDERING_1 = INLAY_BITS(0x74, 1),  /* messages in any order */
 	INLAY_DCTC_CS_RES = INLAY_BITS(0x88, 8),         /* enum inlay_cs_res, without UP_TO_32 */
 	INLAY_DCTC_MIN_RNR_NAK = INLAY_BITS(0x93, 5),
 	INLAY_DCTC_SRQN_XRQN = INLAY_BITS(0xa8, 24),     /* required */
