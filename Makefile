@@ -65,7 +65,7 @@ help: ## this list
 # ---- Debian packages ----
 
 packages = gcc g++ clang make pkg-config libibverbs-dev librdmacm-dev rdmacm-utils ibverbs-providers ibverbs-utils perftest tcpdump \
-	libcmocka-dev zlib1g-dev valgrind hyperfine jq gnuplot-nox perl binutils libclang-rt-14-dev llvm gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
+	libcmocka-dev systemtap-sdt-dev zlib1g-dev valgrind hyperfine jq gnuplot-nox perl binutils libclang-rt-14-dev llvm gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
 	ucx-utils libucx-dev libssl-dev doxygen gdb libdpdk-dev linux-headers-amd64 cmake meson ninja-build \
 	libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev hpcc
 

@@ -30,6 +30,18 @@
  * Checks. With INLAY_CHECKED 1 (default 0), a broken precondition aborts and names the rule; with
  * 0, preconditions cost nothing. No struct depends on it, so objects of both kinds link together.
  * Outside data (a completion, a peer's bytes) and every documented error are checked either way.
+ *
+ * Probes. With INLAY_USDT 1 (default 0; needs <sys/sdt.h>), the data path has static probes for
+ * bpftrace, perf and gdb. Each is a nop, and a note in the program. With 0 there is no instruction.
+ *
+ *   inlay:post     QPN, index, opcode            a send WQE was written
+ *   inlay:full     QPN, WQEBBs pending, wanted   the send ring had no room for a WQE
+ *   inlay:ring     QPN, index, WQEBBs pending    the doorbell record says that all before index is there
+ *   inlay:poll     CQN, index, opcode            inlay_cq_peek found a completion
+ *   inlay:advance  CQN, index, completions       their slots were freed, from index on
+ *   inlay:error    QPN, WQE counter, syndrome    inlay_cqe_is_error found an error
+ *
+ *   bpftrace -e 'usdt:./program:inlay:full { @[arg0] = count(); }'
  */
 #ifndef INLAY_BASE_H
 #define INLAY_BASE_H
@@ -62,6 +74,24 @@
 #ifndef INLAY_CHECKED
 #define INLAY_CHECKED 0
 #endif
+
+#ifndef INLAY_USDT
+#define INLAY_USDT 0
+#endif
+#if INLAY_USDT
+#ifndef STAP_SDT_ARG_CONSTRAINT
+#define STAP_SDT_ARG_CONSTRAINT nr /* no memory operand: gdb cannot read one that has a symbol */
+#endif
+#include <sys/sdt.h>
+#define INLAY_PROBE_IF_(cond, name, a, b, c) \
+	do { \
+		if (cond) \
+			DTRACE_PROBE3(inlay, name, a, b, c); \
+	} while (0)
+#else
+#define INLAY_PROBE_IF_(cond, name, a, b, c) ((void)0)
+#endif
+#define INLAY_PROBE_(name, a, b, c) INLAY_PROBE_IF_(1, name, a, b, c)
 
 /*
  * How functions are declared. For a foreign-function interface, define INLAY_FN as nothing in one

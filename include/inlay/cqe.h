@@ -249,6 +249,8 @@ INLAY_FN uint8_t inlay_cqe_opcode(const struct mlx5_cqe64 *cqe)
 /* Whether the CQE reports an error or has an invalid opcode; see inlay_cqe_status. */
 INLAY_ALWAYS int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
 {
+	INLAY_PROBE_IF_(cqe->op_own & INLAY_CQE_ERROR, error, inlay_from_be32(cqe->sop_drop_qpn) & 0xffffff,
+			inlay_from_be16(cqe->wqe_counter), inlay_cqe_syndrome(cqe));
 	return (int)INLAY_UNLIKELY((cqe->op_own & INLAY_CQE_ERROR) != 0);
 }
 

@@ -143,6 +143,12 @@ INLAY_FN uint32_t inlay_cq_cqn(const struct inlay_cq *cq)
 	return cq->cqn;
 }
 
+/* Index of the next completion, unbounded: how many were freed so far. */
+INLAY_FN uint32_t inlay_cq_index(const struct inlay_cq *cq)
+{
+	return cq->ci;
+}
+
 INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
 {
 	cq->verbs = verbs;
@@ -288,6 +294,7 @@ INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 		return NULL;
 	/* The device writes the owner bit last: neither CQE nor data may be loaded before it. */
 	inlay_fence_polled();
+	INLAY_PROBE_(poll, cq->cqn, cq->ci, (uint32_t)next[63] >> 4);
 	return (const struct mlx5_cqe64 *)(const void *)next;
 }
 
@@ -310,6 +317,7 @@ INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 {
 	INLAY_CHECK(cq, "the queue is not NULL");
 	INLAY_CHECK(inlay_cq_there_(cq, n), "only completions that have arrived are freed");
+	INLAY_PROBE_(advance, cq->cqn, cq->ci, n);
 	if (__builtin_constant_p(n) && n == 1) {
 		uint8_t *next = cq->next + cq->stride;
 

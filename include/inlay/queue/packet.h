@@ -209,6 +209,7 @@ INLAY_ALWAYS int inlay_post_packets(struct inlay_sq *sq, struct inlay_eth eth, c
 	if (flags & INLAY_INLINE || INLAY_UNLIKELY(sq->min_inline))
 		return inlay_packets_l2_(sq, eth, sge, n, flags);
 	room = inlay_sq_room(sq);
+	INLAY_PROBE_IF_(room < n, full, (uint32_t)(sq->qpn8 >> 8), sq->pending, n);
 	if (INLAY_UNLIKELY(!room || !n))
 		return n ? -EAGAIN : 0;
 	n = n < room ? n : room;
@@ -224,6 +225,7 @@ INLAY_ALWAYS int inlay_post_packets(struct inlay_sq *sq, struct inlay_eth eth, c
 		inlay_put64(wqe + 16, eth.first);
 		inlay_put64(wqe + 24, eth.second);
 		inlay_wqe_data(wqe + 32, sge[i].addr, sge[i].length, sge[i].lkey);
+		INLAY_PROBE_(post, (uint32_t)(qpn8 >> 8), index, (uint32_t)MLX5_OPCODE_SEND);
 	}
 	sq->pi = index;
 	sq->pending += n;
@@ -276,6 +278,7 @@ INLAY_APART int inlay_post_packets_multi(struct inlay_sq *sq, struct inlay_eth e
 	for (done = 0; done < n; done += k) {
 		room = inlay_sq_room(sq);
 		max = room < INLAY_MULTI_PACKET_DS / 4 ? 4 * room : INLAY_MULTI_PACKET_DS;
+		INLAY_PROBE_IF_(!room, full, (uint32_t)(sq->qpn8 >> 8), sq->pending, n - done);
 		if (!room)
 			break;
 		ds = 2;

@@ -122,8 +122,10 @@ INLAY_ALWAYS int inlay_shared_sq_reserve(struct inlay_shared_sq *shared, uint32_
 
 			/* If others have reserved meanwhile, done may be ahead of `at`. */
 			at = __atomic_load_n(&shared->reserved, __ATOMIC_RELAXED);
-			if (at == before)
+			if (at == before) {
+				INLAY_PROBE_(full, (uint32_t)(shared->sq.qpn8 >> 8), at - shared->done, bbs);
 				return -EAGAIN;
+			}
 		}
 	} while (INLAY_UNLIKELY(!__atomic_compare_exchange_n(&shared->reserved, &at, at + bbs, 1, __ATOMIC_RELAXED,
 							     __ATOMIC_RELAXED)));

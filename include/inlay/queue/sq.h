@@ -277,8 +277,10 @@ INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_
 	INLAY_CHECK(sq && at, "queue and cursor are not NULL");
 	INLAY_CHECK(bbs - 1 < 16, "a WQE has 1 to 16 WQEBBs");
 	mask = sq->mask;
-	if (INLAY_UNLIKELY((int32_t)sq->pending > (int32_t)(mask - (bbs - 1))))
+	if (INLAY_UNLIKELY((int32_t)sq->pending > (int32_t)(mask - (bbs - 1)))) {
+		INLAY_PROBE_(full, (uint32_t)(sq->qpn8 >> 8), sq->pending, bbs);
 		return bbs - 1 > mask ? -E2BIG : -EAGAIN;
+	}
 	at->index = sq->pi;
 	at->wqe = sq->buf + (size_t)(at->index & mask) * INLAY_WQEBB;
 	/* One pointer from here on, not ring and offset, saves clang a register, a push and a pop. */
@@ -343,6 +345,7 @@ INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor 
 	INLAY_CHECK(at.ds <= sq->max_ds || at.ds <= 4 || opcode == MLX5_OPCODE_UMR || opcode == INLAY_OPCODE_MULTI_PACKET,
 		    "a WQE is no longer than the QP's longest");
 	inlay_wqe_ctrl(at.wqe, at.index, opmod << 24 | opcode, sq->qpn8, at.ds, flags, imm_be);
+	INLAY_PROBE_(post, (uint32_t)(sq->qpn8 >> 8), at.index, opcode);
 	inlay_sq_take_(sq, at, bbs);
 	return bbs;
 }
@@ -441,6 +444,7 @@ INLAY_ALWAYS void inlay_sq_record_(struct inlay_sq *sq, uint32_t pi)
 	/* The device may fetch the WQE as soon as the record says so. */
 	inlay_fence_wqe_record();
 	__atomic_store_n(sq->dbrec, inlay_to_be16((uint16_t)pi), __ATOMIC_RELAXED);
+	INLAY_PROBE_(ring, (uint32_t)(sq->qpn8 >> 8), pi, sq->pending);
 	/*
 	 * The device reads the record when the register is written, and must not find the old one.
 	 */

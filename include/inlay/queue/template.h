@@ -79,6 +79,7 @@ INLAY_ALWAYS int inlay_post_template_(struct inlay_sq *sq, const struct inlay_te
 	inlay_put64(at.at + 8, inlay_to_be64(addr));
 	at = inlay_seg_done(at, at.at);
 	inlay_wqe_ctrl_(at.wqe, at.index, t->fixed, flags, imm_be);
+	INLAY_PROBE_(post, (uint32_t)(sq->qpn8 >> 8), at.index, (uint32_t)at.wqe[3]);
 	inlay_sq_take_(sq, at, 1);
 	return flags & INLAY_RING ? inlay_sq_posted_ring_(sq, at, 1) : inlay_sq_posted_(sq, at, 1);
 }
