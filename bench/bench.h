@@ -94,7 +94,7 @@ static inline int bench_counts(void)
 	return RUNNING_ON_VALGRIND != 0;
 }
 
-static int bench_less(const void *a, const void *b)
+static inline int bench_less(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 

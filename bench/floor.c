@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* floor.c: see floor.h. Nothing of inlay is in here. */
-#include <string.h>
+#include "bench.h"
 #include "floor.h"
-
-#ifdef __clang__
-#define COUNTED __attribute__((noinline))
-#else
-#define COUNTED __attribute__((noipa))
-#endif
-#define ALWAYS static inline __attribute__((always_inline))
 
 #if defined(__x86_64__)
 #define BEFORE_RECORD() __asm__ volatile("" : : : "memory") /* stores stay in order */

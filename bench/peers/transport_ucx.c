@@ -63,46 +63,23 @@ COUNTED unsigned count_progress_(uct_worker_h worker)
 
 /* ---- set-up ---- */
 
-static void find(const char *transport, const char *device)
+static void find(void)
 {
-	uct_component_h *c;
-	unsigned n, i, k, m;
+	uct_component_attr_t attr = { .field_mask = UCT_COMPONENT_ATTR_FIELD_NAME };
+	uct_md_config_t *config;
+	uct_component_h *all;
+	unsigned n, i;
 
-	ok(uct_query_components(&c, &n), "query_components");
-	for (i = 0; i < n && !md; i++) {
-		uct_component_attr_t a = { .field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT };
-		uct_md_resource_desc_t mds[64];
-
-		ok(uct_component_query(c[i], &a), "component_query");
-		if (!a.md_resource_count || a.md_resource_count > 64)
-			continue;
-		a.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES;
-		a.md_resources = mds;
-		ok(uct_component_query(c[i], &a), "component_query");
-		for (k = 0; k < a.md_resource_count && !md; k++) {
-			uct_tl_resource_desc_t *r;
-			uct_md_config_t *config;
-			int found = 0;
-
-			ok(uct_md_config_read(c[i], NULL, NULL, &config), "md_config_read");
-			if (uct_md_open(c[i], mds[k].md_name, config, &md) != UCS_OK)
-				md = NULL;
-			uct_config_release(config);
-			if (!md)
-				continue;
-			ok(uct_md_query_tl_resources(md, &r, &m), "query_tl_resources");
-			while (m-- > 0)
-				found |= !strcmp(r[m].tl_name, transport) && !strcmp(r[m].dev_name, device);
-			uct_release_tl_resource_list(r);
-			if (!found) {
-				uct_md_close(md);
-				md = NULL;
-			}
-		}
-		component = c[i];
+	ok(uct_query_components(&all, &n), "query_components");
+	for (i = 0; i < n && strcmp(attr.name, "ib"); i++) {
+		component = all[i];
+		ok(uct_component_query(component, &attr), "component_query");
 	}
-	uct_release_component_list(c);
-	NEED(md, "rc_mlx5 on mlx5_0:1");
+	NEED(!strcmp(attr.name, "ib"), "finding UCX's ib component");
+	uct_release_component_list(all);
+	ok(uct_md_config_read(component, NULL, NULL, &config), "md_config_read");
+	ok(uct_md_open(component, "mlx5_0", config, &md), "md_open");
+	uct_config_release(config);
 }
 
 static ucs_status_t arrived(void *arg, void *data, size_t length, unsigned flags)
@@ -271,7 +248,7 @@ int main(void)
 
 	if (!softdev_present() || softdev_manual(1))
 		die("needs the software device: start it with tests/softdev/run --manual");
-	find("rc_mlx5", "mlx5_0:1");
+	find();
 	open_side(&from);
 	open_side(&to);
 	ok(uct_ep_connect_to_ep(from.ep, to.device, to.address), "connect_to_ep");
