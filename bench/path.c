@@ -45,32 +45,32 @@ static uint8_t raw[64] __attribute__((aligned(64)));
 /* ---- What is posted ---- */
 
 #define POST_ARGS struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const void *from, uint32_t lkey
-#define SGE struct ibv_sge sge = {(uintptr_t)from, 8, lkey}
-#define INLAY_POST(name, setup, call, ring)									\
+#define INLAY_POST(name, call)											\
 	COUNTED int count_inlay_##name##_(POST_ARGS)								\
 	{													\
-		setup;												\
-		(void)raddr; (void)rkey; (void)lkey; (void)from;						\
-		return INLAY_UNLIKELY(call) ? -1 : ring;							\
+		struct ibv_sge sge = {(uintptr_t)from, 8, lkey};						\
+		(void)raddr; (void)rkey; (void)sge;								\
+		return call;											\
 	}
+#define DOORBELL(name, call) INLAY_POST(name, INLAY_UNLIKELY(call) ? -1 : inlay_sq_ring_doorbell(sq))
 #define INLAY_INLINE_POST(len)											\
-	INLAY_POST(inline##len, , inlay_post_write_inline(sq, raddr, rkey, from, len, INLAY_SIGNALED | INLAY_RING), 0)
-INLAY_POST(inline8_db, , inlay_post_write_inline(sq, raddr, rkey, from, 8, INLAY_SIGNALED), inlay_sq_ring_doorbell(sq))
+	INLAY_POST(inline##len, inlay_post_write_inline(sq, raddr, rkey, from, len, INLAY_SIGNALED | INLAY_RING))
+DOORBELL(inline8_db, inlay_post_write_inline(sq, raddr, rkey, from, 8, INLAY_SIGNALED))
 INLAY_INLINE_POST(8)
 INLAY_INLINE_POST(32)
 INLAY_INLINE_POST(64)
 INLAY_INLINE_POST(128)
 INLAY_INLINE_POST(256)
-INLAY_POST(sge1, SGE, inlay_post_write(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED), inlay_sq_ring_doorbell(sq))
-INLAY_POST(sge1_bf, SGE, inlay_post_write(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED | INLAY_RING), 0)
-INLAY_POST(sge4, , inlay_post_write(sq, raddr, rkey, sges, 4, INLAY_SIGNALED), inlay_sq_ring_doorbell(sq))
-INLAY_POST(imm, SGE, inlay_post_write_imm(sq, raddr, rkey, 7, &sge, 1, INLAY_SIGNALED), inlay_sq_ring_doorbell(sq))
-INLAY_POST(send, SGE, inlay_post_send(sq, &sge, 1, INLAY_SIGNALED), inlay_sq_ring_doorbell(sq))
-INLAY_POST(read, SGE, inlay_post_read(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED), inlay_sq_ring_doorbell(sq))
-INLAY_POST(add, SGE, inlay_post_fetch_add(sq, raddr, rkey, 1, &sge, INLAY_SIGNALED), inlay_sq_ring_doorbell(sq))
-INLAY_POST(swap, SGE, inlay_post_cmp_swap(sq, raddr, rkey, 1, 2, &sge, INLAY_SIGNALED), inlay_sq_ring_doorbell(sq))
-INLAY_POST(raw, , inlay_post_raw(sq, raw, 0), inlay_sq_ring_doorbell(sq))
-INLAY_POST(copy, , inlay_post_memcpy(sq, &sges[1], &sges[0], &sges[2], INLAY_SIGNALED), inlay_sq_ring_doorbell(sq))
+DOORBELL(sge1, inlay_post_write(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED))
+INLAY_POST(sge1_bf, inlay_post_write(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED | INLAY_RING))
+DOORBELL(sge4, inlay_post_write(sq, raddr, rkey, sges, 4, INLAY_SIGNALED))
+DOORBELL(imm, inlay_post_write_imm(sq, raddr, rkey, 7, &sge, 1, INLAY_SIGNALED))
+DOORBELL(send, inlay_post_send(sq, &sge, 1, INLAY_SIGNALED))
+DOORBELL(read, inlay_post_read(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED))
+DOORBELL(add, inlay_post_fetch_add(sq, raddr, rkey, 1, &sge, INLAY_SIGNALED))
+DOORBELL(swap, inlay_post_cmp_swap(sq, raddr, rkey, 1, 2, &sge, INLAY_SIGNALED))
+DOORBELL(raw, inlay_post_raw(sq, raw, 0))
+DOORBELL(copy, inlay_post_memcpy(sq, &sges[1], &sges[0], &sges[2], INLAY_SIGNALED))
 
 #define INLAY_BURST(n)												\
 	COUNTED int count_inlay_burst##n##_(POST_ARGS)								\
