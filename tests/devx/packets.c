@@ -421,6 +421,7 @@ static void spread(void **state)
 {
 	uint32_t n, i, round, rqns[MOST], size;
 	struct inlay_flow_match m;
+	struct ibv_sge sge;
 
 	(void)state;
 	need_ethernet();
@@ -440,8 +441,17 @@ static void spread(void **state)
 		m.tag = TAG;
 		must(inlay_devx_flow_create(&r.flow[0], dev.ctx, &r.rss[0], &m, NULL));
 		size = n & (n - 1) ? INLAY_RSS_QUEUES : n;
+		/* As the manual has it */
+		sge.length = inlay_striding_srq_bytes(&r.rmp.striding);
+		sge.lkey = r.mr->lkey;
+		for (i = 0; i <= inlay_srq_size(&r.rmp.srq); i++) {
+			sge.addr = (uintptr_t)r.buf + i * SLOT;
+			must(inlay_srq_prepare(&r.rmp.srq, i, &sge, 1));
+		}
 		for (round = 0; round < 30; round++) {
-			refill(true);
+			while (!inlay_srq_repost(&r.rmp.srq))
+				;
+			inlay_srq_ring(&r.rmp.srq);
 			send_batch(1, 1500);
 			for (i = 0; i < BATCH; i++)
 				out[i].to = out[i].hash % size % n;

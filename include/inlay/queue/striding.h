@@ -39,9 +39,19 @@
  * entries come back with their last stride. Several QPs fill its entries side by side:
  *
  *   sge.length = inlay_striding_srq_bytes(&rq);                 or one SGE for each stride
- *   inlay_post_srq_recv(&rq.srq, &sge, 1);  inlay_srq_ring(&rq.srq);
+ *   for (i = 0; i <= inlay_srq_size(&rq.srq); i++)              every entry: one is never posted, but
+ *           sge.addr = (uintptr_t)buf[i],                       takes its turn
+ *           inlay_srq_prepare(&rq.srq, i, &sge, 1);
+ *   while (!inlay_srq_repost(&rq.srq))
+ *           ;
+ *   inlay_srq_ring(&rq.srq);
  *   ...
  *   done = inlay_striding_srq_take(&rq, cqe, &at);              as above; at.wqe is the entry
+ *   if (done > 0)
+ *           inlay_srq_repost(&rq.srq), inlay_srq_ring(&rq.srq);
+ *
+ * inlay_srq_repost posts the entry that has been free longest, and its buffer must be free too. To
+ * change a buffer use inlay_post_srq_recv: queue/srq.h.
  *
  * Of compressed packets only the title names the entry: a block stays within one.
  *
@@ -50,8 +60,8 @@
  *
  * Nothing tells how many strides an error CQE stands for, so do not take it. The entry that it names
  * (inlay_srq_entry) does not come back; in a cyclic queue, neither do those posted after it. All
- * others go on. When too many are lost (inlay_srq_pending with nothing posted), destroy the queue
- * after its QPs and RQs, and create it again: its buffers are the caller's then.
+ * others go on. When too few are left, destroy the queue after its QPs and RQs, and create it again:
+ * its buffers are the caller's then.
  *
  * Its completions of messages (InfiniBand, RoCE) are others than those of packets. Each part of a
  * message has one, and takes one stride:
