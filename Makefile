@@ -171,10 +171,10 @@ mutants: ## small changes of the headers, drawn by SEED: does a test fail? MUTAN
 list: # the test programs, for scripts
 	@echo $(tests)
 
-fuzzers = host worker plugin parse
-fuzz: $(fuzzers:%=$(B)/fuzz/%) ## any bytes to both sides of command tasks, FUZZ seconds (60) in all, with clang
+fuzzers = host worker plugin parse cqe
+fuzz: $(fuzzers:%=$(B)/fuzz/%) ## any bytes to all that reads some, FUZZ seconds (60) in all, with clang
 	$(Q)for f in $(fuzzers); do \
-		mkdir -p $(B)/fuzz/corpus/$$f && $(B)/fuzz/$$f -max_total_time=$$((($(FUZZ) + 3) / 4)) -max_len=768 -print_final_stats=1 \
+		mkdir -p $(B)/fuzz/corpus/$$f && $(B)/fuzz/$$f -max_total_time=$$((($(FUZZ) + 4) / 5)) -max_len=1536 -print_final_stats=1 \
 			-artifact_prefix=$(B)/fuzz/$$f- $(B)/fuzz/corpus/$$f tests/fuzz/seeds/$$f tests/fuzz/corpus/$$f || exit 1; \
 	done
 

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * parse.c: any bytes as heads of commands and answers, as addresses, as exported maps and as records of a worker group. All lie at the end of
- * an allocation, so that a sanitizer sees what is read behind them. For libFuzzer (make fuzz), and for tests/task/fuzz.c.
+ * parse.c: any bytes as heads of commands and answers, as addresses, as exported maps, as records of a worker group or a connection, as
+ * headers of tagged messages, and as what a device answers to commands. All lie at the end of an allocation, so that a sanitizer sees what
+ * is read behind them. For libFuzzer (make fuzz), and for tests/task/fuzz.c.
  *
  * Input: a byte that says as what, then the bytes; those of an address, a map or a record get their checksum and their lengths set right,
  * unless that byte says not to.
  */
 #include "fuzz.h"
+#include <inlay/devx.h>
 
 #define PARSE_MEMBERS 3u
 #define PARSE_STRIDE 512u
+
+/* How many of each were read well: none would mean that this file writes what no reader knows. */
+static struct {
+	uint32_t messages, addresses, maps, groups, records;
+} parse_read;
 
 /* What is read well is what would be written. */
 static void parse_message(const uint8_t *at, uint32_t n)
@@ -21,6 +28,7 @@ static void parse_message(const uint8_t *at, uint32_t n)
 		sure(m.flags & INLAY_TASK_PAYLOAD_KEY ? m.at == n && m.length == m.payload.bytes :
 		     m.kind == INLAY_TASK_WRITTEN ? m.at == n : (uint64_t)m.at + m.length == n);
 		sure(m.status <= 0 && m.status >= -INLAY_TASK_STATUS_MAX && (m.kind != INLAY_TASK_REFUSED || (m.status && !m.length)));
+		parse_read.messages++;
 		sure(message_write(again, &m) == m.at && m.at <= n && !memcmp(again, at, m.at));
 	} else if (n < INLAY_TASK_HEAD || at[0] != INLAY_TASK_WIRE) {
 		sure(m.ids.context == UINT64_MAX && !m.ids.plugin && !m.ids.destination);
@@ -35,6 +43,7 @@ static void parse_address(const uint8_t *at, uint32_t n)
 
 	for (role = INLAY_TASK_HOST; role <= INLAY_TASK_WORKER; role++)
 		if (!inlay_task_address_read(&a, at, n, role, NULL)) {
+			parse_read.addresses++;
 			inlay_task_address_write(again, &a);
 			sure(n == INLAY_TASK_ADDRESS && a.role == role && !memcmp(again, at, n));
 			sure(a.receives && a.message >= INLAY_TASK_MESSAGE_MIN && !(a.at.qpn >> 24) && !(a.at.psn >> 24));
@@ -49,6 +58,7 @@ static void parse_map(const uint8_t *at, uint32_t n)
 	struct inlay_mmap m;
 	uint32_t i, rkey;
 	void *memory;
+	int err;
 
 	if (!size)
 		return;
@@ -56,14 +66,51 @@ static void parse_map(const uint8_t *at, uint32_t n)
 	memory = aligned_alloc(64, (size + 63) / 64 * 64);
 	sure(memory);
 	if (!inlay_mmap_create_from_export(&m, memory, size, (struct ibv_pd *)memory, at, n, NULL)) {
+		parse_read.maps++;
 		sure(!inlay_blob_head_(&head, at, n));
 		for (i = 0; i < head.ranges; i++) {
 			inlay_blob_range_(at, &head, i, &r);
-			sure(!inlay_mmap_remote(&m, r.start, r.len, r.access, &rkey) && rkey == r.rkey);
+			err = inlay_mmap_remote(&m, r.start, r.len, r.access, &rkey);
+			sure(r.rkey == INLAY_NO_KEY ? err == -EPERM : !err && rkey == r.rkey);
 		}
 		sure(!inlay_mmap_destroy(&m));
 	}
 	free(memory);
+}
+
+/* A connection record; the headers of a tagged message; an event, and the answer to a command. */
+static void parse_others(const uint8_t *at, uint32_t n)
+{
+	uint8_t again[INLAY_CONNECT_SIZE];
+	struct inlay_connect_record record;
+	char text[INLAY_DEVX_TEXT];
+	struct inlay_devx_event event;
+	struct inlay_devx_error error;
+	struct inlay_tmh tmh;
+	struct inlay_rvh rvh;
+	int err;
+
+	if (n && !inlay_connect_unpack(&record, at, n, NULL)) {
+		parse_read.records++;
+		inlay_connect_pack(&record, again);
+		sure(n == sizeof(again) && !memcmp(again, at, n));
+	}
+	if (!inlay_tmh_get(at, n, &tmh))
+		sure(n >= INLAY_TMH_BYTES && tmh.tag == fuzz_be64(at + 8) && tmh.app_ctx == fuzz_be32(at + 4));
+	if (!inlay_rvh_get(at, n, &rvh))
+		sure(n >= INLAY_TMH_BYTES + INLAY_RVH_BYTES && rvh.va == fuzz_be64(at + 16) && rvh.len == fuzz_be32(at + 28));
+	memset(&event, 0, sizeof(event));
+	event.cookie = 9;
+	inlay_devx_event_parse_(at, n, &event);
+	sure(event.cookie == 9 && event.bytes == (n < 64 ? n : 64) && !memcmp(&event.eqe, at, event.bytes));
+	if (n < 32)
+		return;
+	for (err = 0; err <= EREMOTEIO; err += EREMOTEIO) {
+		sure(inlay_devx_result(err, at, at + 16, &error) == error.err && (!err || error.err) && (error.err || !at[16]));
+		sure(!error.err || error.status == at[16]);
+		inlay_devx_error_text(&error, text, sizeof(text));
+		sure(strlen(text) < sizeof(text) - 1);
+	}
 }
 
 /* ---- Worker groups ---- */
@@ -168,6 +215,7 @@ static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
 	sure(!inlay_worker_group_add_worker(&g, 9, "address", 8));
 	sure(!inlay_worker_group_start(&g));
 	err = inlay_worker_group_progress(&g);
+	parse_read.groups += !err;
 	sure(err || (parse_entries(g.all + PARSE_STRIDE) >= 0 && g.workers == 1 + 2 * (uint32_t)parse_entries(g.all + PARSE_STRIDE)));
 	for (i = 0; i <= g.workers; i++) {
 		if (!inlay_worker_group_worker(&g, i, &w))
@@ -190,17 +238,18 @@ static void parse_input(const uint8_t *data, size_t size)
 	sure(at);
 	if (n)
 		memcpy(at, data + 1, n);
-	if (what & 4 && n >= 80) {
+	if ((what & 12) == 4 && n >= INLAY_TASK_ADDRESS) {
 		if ((what & 3) == 1) {
 			memcpy(at, "inlaytsk", 8);
-			inlay_blob_put(at + 8, INLAY_TASK_WIRE, 2);
+			inlay_blob_put(at + 8, INLAY_TASK_ADDRESS_VERSION, 2);
 			inlay_blob_put(at + 12, n = INLAY_TASK_ADDRESS, 4);
-			crc = inlay_crc32c(at, 72);
-			inlay_blob_put(at + 72, crc, 4);
+			crc = inlay_crc32c(at, n - 4);
+			inlay_blob_put(at + n - 4, crc, 4);
 		}
 		if ((what & 3) == 2) {
 			memcpy(at, "inlaymap", 8);
-			inlay_blob_put(at + 8, 1, 4); /* of RDMA */
+			inlay_blob_put(at + 8, INLAY_BLOB_VERSION, 2);
+			inlay_blob_put(at + 10, INLAY_BLOB_RDMA_, 2);
 			n = 36 + (n - 36) / 24 * 24;
 			inlay_blob_put(at + 12, n, 4);
 			inlay_blob_put(at + 20, (n - 36) / 24, 4);
@@ -213,7 +262,8 @@ static void parse_input(const uint8_t *data, size_t size)
 			sure(at);
 		}
 	}
-	switch (what & 3) {
+	switch (what & 8 ? 4 : what & 3) {
+	case 4: parse_others(at, n); break;
 	case 0: parse_message(at, n); break;
 	case 1: parse_address(at, n); break;
 	case 2: parse_map(at, n); break;

@@ -8,6 +8,7 @@
 #include "common.h"
 #include <dirent.h>
 #define FUZZ_REPLAY
+#include "fuzz/cqe.c"
 #include "fuzz/host.c"
 #include "fuzz/parse.c"
 #include "fuzz/plugin.c"
@@ -132,6 +133,14 @@ static void parsers(void **state)
 {
 	(void)state;
 	replay("parse", parse_input);
+	/* Nothing is refused for a version that has passed. */
+	assert_true(parse_read.messages && parse_read.addresses && parse_read.maps && parse_read.groups && parse_read.records);
+}
+
+static void completions(void **state)
+{
+	(void)state;
+	replay("cqe", cqe_input);
 }
 
 int main(void)
@@ -141,6 +150,7 @@ int main(void)
 		cmocka_unit_test(workers),
 		cmocka_unit_test(plugins),
 		cmocka_unit_test(parsers),
+		cmocka_unit_test(completions),
 	};
 
 	return cmocka_run_group_tests_name("task_fuzz", tests, NULL, NULL);
