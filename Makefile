@@ -185,7 +185,7 @@ $(B)/fuzz/%: tests/fuzz/%.c $(B)/settings | $(first)
 
 bench: $(library) ## measurements beside what else a user would pick, within 10 minutes; PAGE=1 renews bench/results.md
 	$(Q)CC="$(CC)" bench/run
-	$(Q)mkdir -p $(B)/bench/page && bench/page $(B)/bench $(if $(PAGE),bench,$(B)/bench/page)
+	$(Q)mkdir -p $(B)/bench/page && CC="$(CC)" bench/page $(B)/bench $(if $(PAGE),bench,$(B)/bench/page)
 	@cat $(if $(PAGE),bench,$(B)/bench/page)/results.md
 
 bench-all: $(library) ## all measurements: long tables in build/bench/all.tsv
