@@ -82,6 +82,7 @@ static void rules(void **state)
 	inlay_rq_fini(&rq);
 	must(ibv_destroy_cq(ibcq));
 	must(ibv_dereg_mr(mr));
+	free(in);
 }
 
 /* What cannot be a rule; all that no other rule takes */
