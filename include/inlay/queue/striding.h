@@ -53,7 +53,7 @@
  * inlay_srq_repost posts the entry that has been free longest, and its buffer must be free too. To
  * change a buffer use inlay_post_srq_recv: queue/srq.h.
  *
- * Of compressed packets only the title names the entry: a block stays within one.
+ * Of compressed packets only the title names the entry, so their block must end with it.
  *
  * With inlay_cq_clean, `gone` takes each good completion in this way. inlay_srq_gone is not for a
  * striding queue: it would give an entry back with its first stride.
