@@ -52,7 +52,7 @@ MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps deps-all,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps deps-all run check test check-all fuzz bench bench-all bench-check include-cost single docs coverage mutants list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test check-all fuzz soak bench bench-all bench-check include-cost single docs coverage mutants list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
 all: $(library) $(tests) $(examples) ## builds the software device, tests and examples
 
@@ -182,6 +182,11 @@ $(B)/fuzz/%: tests/fuzz/%.c $(B)/settings | $(first)
 	$(say)
 	$(Q)clang -std=$(STD) -O1 -g -Wall -Wextra -MMD -MP -MF $@.d -MT $@ -DINLAY_CHECKED=1 -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=all -Iinclude -o $@ $< $(VERBS)
+
+# Six runs: processes on RoCE and on InfiniBand, and threads; unchecked and checked
+soak: $(B)/tests/fabric/soak-0 $(B)/tests/fabric/soak-1 $(library) ## four processes, random operations and faults, every byte checked, SECONDS (120) in all
+	$(Q)B=$(B) SOAK_SECONDS=$$(($(or $(SECONDS),120) / 6)) TEST_TIMEOUT=$$(($(or $(SECONDS),120) + 600)) \
+		prove --exec tests/exec $(filter $(B)/tests/%,$^)
 
 bench: $(library) ## measurements beside what else a user would pick, within 10 minutes; PAGE=1 renews bench/results.md
 	$(Q)CC="$(CC)" bench/run
