@@ -8,16 +8,19 @@
  *   far-N        as random-N, the ranges in two clusters 64 TiB apart
  *   huge-N       as random-N, the ranges of 2 MiB pages
  *
- * Ranges are of 4 KiB to 1 GiB, with gaps of 4 KiB to 64 MiB (huge-N: from 2 MiB), sizes equally likely by their logarithm. Every contender gives the key, and only when all
- * of the length is in the range. Contenders:
+ * Ranges are of 4 KiB to 1 GiB, with gaps of 4 KiB to 64 MiB (huge-N: from 2 MiB), sizes equally
+ * likely by their logarithm. Every contender gives the key, and only when all of the length is in
+ * the range. Contenders:
  *
  *   inlay        inlay_mmap_find: the table of a map
  *   ucs_pgtable  UCX's library
- *   spdk         written here: what SPDK's mem_map does in inlined code. A top table by GiB, below it one by 2 MiB, and by 4 KiB where a range covers
- *                part of one; the entry points to the range
+ *   spdk         written here: what SPDK's mem_map does in inlined code. A top table by GiB, below
+ *                it one by 2 MiB, and by 4 KiB where a range covers part of one; the entry points
+ *                to the range
  *   spdk2        the same as it was with two levels, for ranges of 2 MiB pages
- *   tree         written here: what libfabric's MR cache does to look up. A binary tree with comparator and keys behind pointers; balanced, which a red-black one
- *                is at best; without its mutex
+ *   tree         written here: what libfabric's MR cache does to look up. A binary tree with
+ *                comparator and keys behind pointers; balanced, which a red-black one is at best;
+ *                without its mutex
  *   tree_mutex   the same under a mutex, as there
  */
 #include <pthread.h>
@@ -354,7 +357,8 @@ static void make(uint32_t n, int far, int same, unsigned page)
 	/* Untouched pages again */
 	if (arena)
 		munmap(arena, ARENA);
-	arena = arena_at = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	arena = arena_at = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+				0);
 	NEED(arena != MAP_FAILED, "mmap");
 	spdk = take(sizeof(*spdk) << 18);
 	for (i = 0; i < n; i++) {
@@ -406,12 +410,15 @@ static void make(uint32_t n, int far, int same, unsigned page)
 	free(where);
 }
 
-#define WAYS(prefix) {"inlay", prefix##inlay, NULL, "a table of the map"}, {"ucs_pgtable", prefix##ucs_pgtable, NULL, "UCX's library"},	\
-	{"SPDK's table", prefix##spdk, NULL, "written here, three levels"}, {"tree", prefix##tree, NULL, "libfabric's, written here, no mutex"}
+#define WAYS(prefix) {"inlay", prefix##inlay, NULL, "a table of the map"}, \
+	{"ucs_pgtable", prefix##ucs_pgtable, NULL, "UCX's library"}, \
+	{"SPDK's table", prefix##spdk, NULL, "written here, three levels"}, \
+	{"tree", prefix##tree, NULL, "libfabric's, written here, no mutex"}
 
 int main(void)
 {
-	static const struct way apart[] = {WAYS(time_), {"tree, mutex", time_tree_mutex, NULL, "the same, locked"}, {"loop", time_none, NULL, ""}};
+	static const struct way apart[] = {WAYS(time_), {"tree, mutex", time_tree_mutex, NULL, "the same, locked"},
+		{"loop", time_none, NULL, ""}};
 	static const struct way chain[] = {WAYS(time_chain_)};
 	static const struct way huge[] = {{"inlay", time_inlay, NULL, ""}, {"ucs_pgtable", time_ucs_pgtable, NULL, ""},
 		{"SPDK's table", time_spdk2, NULL, "written here, two levels"}, {"loop", time_none, NULL, ""}};
@@ -420,8 +427,9 @@ int main(void)
 		const struct way *ways;
 		unsigned num, page;
 		int far, same, more;   /* more: in long runs alone */
-	} rows[] = {{"ranges, %u", apart, 6, 12, 0, 0, 0}, {"ranges of 2 MiB pages, %u", huge, 4, 21, 0, 0, 0}, {"ranges, chained, %u", chain, 4, 12, 0, 0, 1},
-		{"ranges, one of %u", apart, 6, 12, 0, 1, 1}, {"ranges, two clusters, %u", apart, 4, 12, 1, 0, 1}};
+	} rows[] = {{"ranges, %u", apart, 6, 12, 0, 0, 0}, {"ranges of 2 MiB pages, %u", huge, 4, 21, 0, 0, 0},
+		{"ranges, chained, %u", chain, 4, 12, 0, 0, 1}, {"ranges, one of %u", apart, 6, 12, 0, 1, 1},
+		{"ranges, two clusters, %u", apart, 4, 12, 1, 0, 1}};
 	static const uint32_t counts[] = {1, 16, 256, 4096, 65536};
 	int all = getenv("BENCH_ALL") != NULL;
 	char name[64];

@@ -2,12 +2,13 @@
 /*
  * match.c: tag matching of inlay beside UCX's, a linked list and a plain hash.
  *
- * One operation is a receive, a message and the completion of both, at a constant depth. Each way says which receive a message
- * went to, which is checked. BENCH_ALL: more depths and patterns.
+ * One operation is a receive, a message and the completion of both, at a constant depth. Each way
+ * says which receive a message went to, which is checked. BENCH_ALL: more depths and patterns.
  *
  *   inlay       compiled into the loop, as it is used
  *   call        the same behind two functions that are not inlined
- *   ucx         ucp_tag_recv_nbx, ucp_tag_send_nbx to an endpoint of the same worker (self transport), 8 bytes: with requests, and a copy
+ *   ucx         ucp_tag_recv_nbx, ucp_tag_send_nbx to an endpoint of the same worker (self
+ *               transport), 8 bytes: with requests, and a copy
  *   list        written here: one list of receives and one of messages
  *   hash        written here: 131,072 buckets, a list each; masked receives in one list, as in UCX
  *   none        the loop alone
@@ -32,8 +33,10 @@ static inline uint64_t tag_of(uint64_t n)
 
 /* ---- contenders: reset, post and arrive ---- */
 
-/* post: a receive numbered id; queued 1: it is to be posted, 0: it takes message id. arrive: a message numbered id; queued 1: it is kept,
-   0: receive id takes it. */
+/*
+ * post: a receive numbered id; queued 1: it is to be posted, 0: it takes message id. arrive: a
+ * message numbered id; queued 1: it is kept, 0: receive id takes it.
+ */
 
 static struct inlay_match table, call_table;
 static uint64_t table_seed = 42;
@@ -100,7 +103,8 @@ static uint64_t ucx_buffer[MOST + WILD];
 static void ucx_reset(void)
 {
 	ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG | UCP_FEATURE_AM};
-	ucp_worker_params_t worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SINGLE};
+	ucp_worker_params_t worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+				      .thread_mode = UCS_THREAD_MODE_SINGLE};
 	ucp_ep_params_t ep = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
 	ucp_address_t *address;
 	ucp_config_t *config;
@@ -148,7 +152,8 @@ static inline void ucx_arrive(uint64_t tag, uint32_t id, int queued)
 
 static uint64_t ucx_seen;
 
-static ucs_status_t ucx_handler(void *arg, const void *header, size_t header_len, void *data, size_t len, const ucp_am_recv_param_t *param)
+static ucs_status_t ucx_handler(void *arg, const void *header, size_t header_len, void *data, size_t len,
+				const ucp_am_recv_param_t *param)
 {
 	ucx_seen += *(uint64_t *)data;
 	return UCS_OK;
@@ -328,7 +333,7 @@ static unsigned mixed;                /* and with 1, agree on no bit: rows "mixe
 static uint64_t recv_mask;            /* of the receives */
 static uint64_t given[MOST];          /* tags that are not by chance */
 
-/* Tag of receive or message number id in a pass: another one in each; or, of those that are not by chance, always the same */
+/* Tag of receive or message id in a pass: another one in each; if not by chance, always the same */
 #define CHANCE(pass, id) tag_of((pass) * MOST + (id))
 #define GIVEN(pass, id) given[id]
 
@@ -358,80 +363,80 @@ struct place {
 #define NEXT(at) (++(at)->n == depth ? ((at)->n = 0, (at)->pass++) : 0)
 
 /* With so many receives posted: a message for one, and another receive */
-#define POSTED(kind, tag, name)												\
-	COUNTED void count_##kind##_##name##_(struct place *at, uint64_t n)						\
-	{														\
-		for (; n; n--) {											\
-			uint32_t id = which(at->pass, at->n);								\
-			name##_arrive(tag(at->pass, id), id, 0);							\
-			name##_post(tag(at->pass + 1, id), recv_mask, id, 1);						\
-			NEXT(at);											\
-		}													\
-	}														\
+#define POSTED(kind, tag, name) \
+	COUNTED void count_##kind##_##name##_(struct place *at, uint64_t n) \
+	{ \
+		for (; n; n--) { \
+			uint32_t id = which(at->pass, at->n); \
+			name##_arrive(tag(at->pass, id), id, 0); \
+			name##_post(tag(at->pass + 1, id), recv_mask, id, 1); \
+			NEXT(at); \
+		} \
+	} \
 	ROW(kind, name, name##_post(tag(0, id), recv_mask, id, 1))
 
-#define ROW(kind, name, first)												\
-	static double run_##kind##_##name(void *arg, uint64_t n)							\
-	{														\
-		static struct place at;											\
-		double start;												\
-		(void)arg;												\
-		if (at.row != row_number) {										\
-			at = (struct place){row_number, 0, 0};								\
-			name##_older();											\
-			for (uint32_t id = 0; id < depth; id++)								\
-				first;											\
-			count_##kind##_##name##_(&at, depth < 64 ? 64 : depth < 4096 ? depth : 64);			\
-		}													\
-		start = now();												\
-		count_##kind##_##name##_(&at, n);										\
-		return now() - start;											\
+#define ROW(kind, name, first) \
+	static double run_##kind##_##name(void *arg, uint64_t n) \
+	{ \
+		static struct place at; \
+		double start; \
+		(void)arg; \
+		if (at.row != row_number) { \
+			at = (struct place){row_number, 0, 0}; \
+			name##_older(); \
+			for (uint32_t id = 0; id < depth; id++) \
+				first; \
+			count_##kind##_##name##_(&at, depth < 64 ? 64 : depth < 4096 ? depth : 64); \
+		} \
+		start = now(); \
+		count_##kind##_##name##_(&at, n); \
+		return now() - start; \
 	}
 
 /* What is there at first, and then the operations, in passes over all of it */
-#define CASES(name)													\
-	static void name##_older(void)											\
-	{														\
-		name##_reset();												\
-		for (uint32_t i = 0; i < older; i++)									\
-			name##_post((i & mixed ? 0 : TOP) | tag_of(~(uint64_t)i), wild_mask(i % masks), MOST + i, 1);	\
-	}														\
-	POSTED(posted, CHANCE, name)											\
-	POSTED(given, GIVEN, name)											\
-	COUNTED void count_kept_##name##_(struct place *at, uint64_t n)							\
-	{														\
-		for (; n; n--) {											\
-			uint32_t id = which(at->pass, at->n);								\
-			name##_post(CHANCE(at->pass, id), recv_mask, id, 0);						\
-			name##_arrive(CHANCE(at->pass + 1, id), id, 1);							\
-			NEXT(at);											\
-		}													\
-	}														\
-	ROW(kept, name, name##_arrive(CHANCE(0, id), id, 1))								\
-	/* `depth` receives of one tag, and a receive and a message of another to and fro */				\
-	COUNTED void count_same_##name##_(struct place *at, uint64_t n)							\
-	{														\
-		(void)at;												\
-		for (; n; n--) {											\
-			name##_post(77 + 1021, EXACT, depth, 1);							\
-			name##_arrive(77 + 1021, depth, 0);								\
-		}													\
-	}														\
-	ROW(same, name, id + 1 < depth ? name##_post(77, EXACT, id, 1) : (void)0)					\
-	/* The first masked receive after so many messages, which takes the last: each time from an empty table */	\
-	static double run_first_##name(void *arg, uint64_t n)								\
-	{														\
-		double seconds = 0, start;										\
-		(void)arg;												\
-		while (n--) {												\
-			name##_older();											\
-			for (uint32_t id = 0; id < depth; id++)								\
-				name##_arrive(CHANCE(0, id), id, 1);							\
-			start = now();											\
-			name##_post(CHANCE(0, depth - 1), recv_mask, depth - 1, 0);					\
-			seconds += now() - start;									\
-		}													\
-		return seconds;												\
+#define CASES(name) \
+	static void name##_older(void) \
+	{ \
+		name##_reset(); \
+		for (uint32_t i = 0; i < older; i++) \
+			name##_post((i & mixed ? 0 : TOP) | tag_of(~(uint64_t)i), wild_mask(i % masks), MOST + i, 1); \
+	} \
+	POSTED(posted, CHANCE, name) \
+	POSTED(given, GIVEN, name) \
+	COUNTED void count_kept_##name##_(struct place *at, uint64_t n) \
+	{ \
+		for (; n; n--) { \
+			uint32_t id = which(at->pass, at->n); \
+			name##_post(CHANCE(at->pass, id), recv_mask, id, 0); \
+			name##_arrive(CHANCE(at->pass + 1, id), id, 1); \
+			NEXT(at); \
+		} \
+	} \
+	ROW(kept, name, name##_arrive(CHANCE(0, id), id, 1)) \
+	/* `depth` receives of one tag, and a receive and a message of another to and fro */ \
+	COUNTED void count_same_##name##_(struct place *at, uint64_t n) \
+	{ \
+		(void)at; \
+		for (; n; n--) { \
+			name##_post(77 + 1021, EXACT, depth, 1); \
+			name##_arrive(77 + 1021, depth, 0); \
+		} \
+	} \
+	ROW(same, name, id + 1 < depth ? name##_post(77, EXACT, id, 1) : (void)0) \
+	/* The first masked receive after so many messages, which takes the last: each time from an empty table */ \
+	static double run_first_##name(void *arg, uint64_t n) \
+	{ \
+		double seconds = 0, start; \
+		(void)arg; \
+		while (n--) { \
+			name##_older(); \
+			for (uint32_t id = 0; id < depth; id++) \
+				name##_arrive(CHANCE(0, id), id, 1); \
+			start = now(); \
+			name##_post(CHANCE(0, depth - 1), recv_mask, depth - 1, 0); \
+			seconds += now() - start; \
+		} \
+		return seconds; \
 	}
 
 CASES(inlay)
@@ -488,8 +493,9 @@ static void run(const char *kind, const struct way *ways, unsigned n)
 	bench_row("match", name, ways, n, 1);
 }
 
-#define ALL(kind) {{"inlay", run_##kind##_inlay, NULL, "compiled into the loop"}, {"UCX", run_##kind##_ucx, NULL, "requests, a copy of 8 B"},	\
-	{"list", run_##kind##_list, NULL, "written here"}, {"hash", run_##kind##_hash, NULL, "written here"}, {"loop", run_##kind##_none, NULL, ""},	\
+#define ALL(kind) {{"inlay", run_##kind##_inlay, NULL, "compiled into the loop"}, \
+	{"UCX", run_##kind##_ucx, NULL, "requests, a copy of 8 B"}, {"list", run_##kind##_list, NULL, "written here"}, \
+	{"hash", run_##kind##_hash, NULL, "written here"}, {"loop", run_##kind##_none, NULL, ""}, \
 	{"inlay, called", run_##kind##_call, NULL, "two functions"}}
 
 int main(void)
@@ -512,8 +518,8 @@ int main(void)
 				older = olders[o];
 				masks = k;
 				for (mixed = 0; mixed < 2; mixed++) {
-					snprintf(kind, sizeof(kind), "receives posted, %u older of %u masks%s", older, masks,
-						mixed ? ", mixed" : "");
+					snprintf(kind, sizeof(kind), "receives posted, %u older of %u masks%s", older,
+						masks, mixed ? ", mixed" : "");
 					run(kind, posted, 6);
 				}
 				older = 0;

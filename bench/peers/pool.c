@@ -9,16 +9,19 @@
  *   pair      as one, by two threads at once, from one pool; time is that of a thread
  *   pass      a thread gets, another gives back; 32 at a time are passed by a ring
  *
- * An operation is a get and a release. inlay's get looks up the range of the buffer, and writes a descriptor with its keys, window and count; the others
- * give an object that nobody has written to. Contenders:
+ * An operation is a get and a release. inlay's get looks up the range of the buffer, and writes a
+ * descriptor with its keys, window and count; the others give an object that nobody has written to.
+ * Contenders:
  *
  *   inlay        inlay_inventory_get_by_args and inlay_buf_dec_refcount; with threads, by magazines
+ *   inlay's pool inlay_pool_alloc and inlay_buf_dec_refcount: descriptors that keep their slice of a map
  *   ucs_mpool    UCX's library; with threads under a spin lock, as it has none
  *   rte_mempool  DPDK, a cache of 512 an lcore
  *   malloc       glibc
  *   free list    written here: intrusive, inlined: what ucs_mpool_get_inline and ucs_mpool_put_inline do
  *   NAME, filled and the object is filled with what a descriptor holds, without a lookup
- *   stores alone written here: what inlay's get and release store; nothing is looked for, checked or kept, the object is known
+ *   stores alone written here: what inlay's get and release store; nothing is looked for, checked
+ *                or kept, the object is known
  */
 #include <pthread.h>
 #include <rte_config.h>
@@ -52,6 +55,7 @@ struct object {
 static struct inlay_mmap map;
 static struct inlay_inventory *inv;
 static struct inlay_inventory *shared;
+static struct inlay_pool *pool;
 static ucs_mpool_t ucs, ucs_locked;
 static struct rte_mempool *rte;
 static uint8_t *memory;
@@ -64,6 +68,7 @@ static uint64_t floor_last = 63;         /* it goes round after so many: as the 
 /* What a loop has in registers, as a user's would */
 struct own {
 	struct inlay_inventory *inv;
+	struct inlay_pool *pool;
 	struct inlay_mmap *map;
 	struct rte_mempool *rte;
 	ucs_mpool_t *ucs;
@@ -148,8 +153,8 @@ static struct {
 
 static inline __attribute__((always_inline)) struct own own(unsigned me)
 {
-	struct own x = {inv, &map, rte, &ucs, &list_pool, memory, &magazine[me], &reads[me].sum, keys.lkey, keys.rkey,
-		&keys, floor_objects, floor_last};
+	struct own x = {inv, pool, &map, rte, &ucs, &list_pool, memory, &magazine[me], &reads[me].sum, keys.lkey,
+		keys.rkey, &keys, floor_objects, floor_last};
 
 	return x;
 }
@@ -194,6 +199,21 @@ static inline __attribute__((always_inline)) void put_inlay(struct own x, void *
 {
 	if (__builtin_expect(inlay_buf_dec_refcount(object, NULL), 0))
 		die("inlay_buf_dec_refcount failed");
+}
+
+static inline __attribute__((always_inline)) void *get_inlay_pool(struct own x, uint64_t i)
+{
+	struct inlay_buf *buf;
+
+	(void)i;
+	if (__builtin_expect(inlay_pool_alloc(x.pool, &buf), 0))
+		die("inlay_pool_alloc failed");
+	return buf;
+}
+
+static inline __attribute__((always_inline)) void put_inlay_pool(struct own x, void *object)
+{
+	put_inlay(x, object);
 }
 
 static inline __attribute__((always_inline)) void *get_ucs_mpool(struct own x, uint64_t i)
@@ -366,6 +386,7 @@ static uint32_t order[OBJECTS];
 LOOPS(none)
 LOOPS(floor)
 LOOPS(inlay)
+LOOPS(inlay_pool)
 LOOPS(ucs_mpool)
 LOOPS(rte_mempool)
 LOOPS(malloc)
@@ -620,7 +641,8 @@ static void make_map(struct inlay_mmap *m)
 	size_t size = inlay_mmap_size(1, 1);
 
 	NEED(!inlay_mmap_create(m, page_alloc(size), size, 1, 1), "inlay_mmap_create");
-	NEED(!inlay_mmap_add_dev(m, &pd) && !inlay_mmap_add(m, inlay_source_keys((uintptr_t)memory, SPAN, keys)), "inlay_mmap_add");
+	NEED(!inlay_mmap_add_dev(m, &pd), "inlay_mmap_add_dev");
+	NEED(!inlay_mmap_add(m, inlay_source_keys((uintptr_t)memory, SPAN, keys)), "inlay_mmap_add");
 	NEED(!inlay_mmap_start(m), "inlay_mmap_start");
 }
 
@@ -639,20 +661,26 @@ static void make_ucs(ucs_mpool_t *p, uint32_t n)
 
 static void make(void)
 {
-	char *eal[] = {"pool", "--no-huge", "--no-pci", "--no-shconf", "--no-telemetry", "-m", "256", "--lcores", "0@0,1@1", "--log-level", "error", NULL};
+	char *eal[] = {"pool", "--no-huge", "--no-pci", "--no-shconf", "--no-telemetry", "-m", "256", "--lcores",
+		"0@0,1@1", "--log-level", "error", NULL};
 	uint32_t i, j, swap;
+	size_t size;
 
 	if (rte_eal_init(11, eal) < 0)
 		die(rte_strerror(rte_errno));
-	rte = rte_mempool_create("bench", OBJECTS + 1024, sizeof(struct object), 512, 0, NULL, NULL, NULL, NULL, SOCKET_ID_ANY, 0);
+	rte = rte_mempool_create("bench", OBJECTS + 1024, sizeof(struct object), 512, 0, NULL, NULL, NULL, NULL,
+				 SOCKET_ID_ANY, 0);
 	NEED(rte, "rte_mempool_create");
 	memory = page_alloc(SPAN);
 	make_map(&map);
-	NEED(!inlay_inventory_create(page_alloc(inlay_inventory_size(OBJECTS)), inlay_inventory_size(OBJECTS), OBJECTS, &inv),
-	     "inlay_inventory_create");
+	size = inlay_inventory_size(OBJECTS);
+	NEED(!inlay_inventory_create(page_alloc(size), size, OBJECTS, &inv), "inlay_inventory_create");
 	NEED(!inlay_inventory_start(inv), "inlay_inventory_start");
-	NEED(!inlay_inventory_create(page_alloc(inlay_inventory_size(OBJECTS)), inlay_inventory_size(OBJECTS), OBJECTS, &shared), "inlay_inventory_create");
+	NEED(!inlay_inventory_create(page_alloc(size), size, OBJECTS, &shared), "inlay_inventory_create");
 	NEED(!inlay_inventory_share(shared) && !inlay_inventory_start(shared), "inlay_inventory_start");
+	size = inlay_pool_size(OBJECTS);
+	NEED(!inlay_pool_create(page_alloc(size), size, OBJECTS, SPAN / OBJECTS, &map, &pool), "inlay_pool_create");
+	NEED(!inlay_pool_start(pool), "inlay_pool_start");
 	for (i = 0; i < 2; i++)
 		NEED(!inlay_magazine_attach(&magazine[i], shared), "inlay_magazine_attach");
 	make_ucs(&ucs, OBJECTS);
@@ -672,37 +700,44 @@ static void make(void)
 #define ROW(of, name, text, includes) {text, time_##of##_##name, NULL, includes}
 #define PLAIN "an object, nothing written"
 #define FILLS "an object, written as a descriptor is"
-#define ALL(of) {ROW(of, inlay, "inlay", "range found, descriptor, keys, window, state"), ROW(of, rte_mempool, "rte_mempool", PLAIN),	\
-	ROW(of, ucs_mpool, "ucs_mpool", PLAIN), ROW(of, malloc, "malloc", PLAIN), ROW(of, mpool_inline, "free list", PLAIN),	\
-	ROW(of, rte_mempool_fill, "rte_mempool, filled", FILLS), ROW(of, ucs_mpool_fill, "ucs_mpool, filled", FILLS),		\
-	ROW(of, malloc_fill, "malloc, filled", FILLS), ROW(of, mpool_inline_fill, "free list, filled", FILLS),			\
+#define ALL(of) {ROW(of, inlay, "inlay", "range found, descriptor, keys, window, state"), \
+	ROW(of, inlay_pool, "inlay's pool", "a slice of its own, state"), ROW(of, rte_mempool, "rte_mempool", PLAIN), \
+	ROW(of, ucs_mpool, "ucs_mpool", PLAIN), ROW(of, malloc, "malloc", PLAIN), \
+	ROW(of, mpool_inline, "free list", PLAIN), ROW(of, rte_mempool_fill, "rte_mempool, filled", FILLS), \
+	ROW(of, ucs_mpool_fill, "ucs_mpool, filled", FILLS), ROW(of, malloc_fill, "malloc, filled", FILLS), \
+	ROW(of, mpool_inline_fill, "free list, filled", FILLS), \
 	ROW(of, floor, "stores alone", "descriptor and state"), ROW(of, none, "loop", "")}
 
 int main(void)
 {
 	static const struct way one[] = ALL(one), burst[] = ALL(burst), shuffled[] = ALL(shuffled);
-	static const struct way bulk[] = {ROW(bulk, inlay, "inlay", "one by one"), ROW(bulk, rte_mempool, "rte_mempool", "one call"),
+	static const struct way bulk[] = {ROW(bulk, inlay, "inlay", "one by one"),
+		ROW(bulk, rte_mempool, "rte_mempool", "one call"),
 		ROW(bulk, rte_mempool_fill, "rte_mempool, filled", "one call, then written")};
-	static const struct way pair[] = {ROW(pair, inlay, "inlay", "magazines"), ROW(pair, rte_mempool, "rte_mempool", "a cache each"),
+	static const struct way pair[] = {ROW(pair, inlay, "inlay", "magazines"),
+		ROW(pair, rte_mempool, "rte_mempool", "a cache each"),
 		ROW(pair, ucs_mpool, "ucs_mpool", "a spin lock, as it has none"), ROW(pair, malloc, "malloc", PLAIN),
-		ROW(pair, rte_mempool_fill, "rte_mempool, filled", FILLS), ROW(pair, malloc_fill, "malloc, filled", FILLS), ROW(pair, none, "loop", "")};
-	static const struct way pass[] = {ROW(pass, inlay_read, "inlay", "a ring; the key is read"), ROW(pass, rte_mempool, "rte_mempool", "a ring"),
+		ROW(pair, rte_mempool_fill, "rte_mempool, filled", FILLS),
+		ROW(pair, malloc_fill, "malloc, filled", FILLS), ROW(pair, none, "loop", "")};
+	static const struct way pass[] = {ROW(pass, inlay_read, "inlay", "a ring; the key is read"),
+		ROW(pass, rte_mempool, "rte_mempool", "a ring"),
 		ROW(pass, ucs_mpool, "ucs_mpool", "a ring, a spin lock"), ROW(pass, malloc, "malloc", "a ring"),
 		ROW(pass, rte_mempool_fill, "rte_mempool, filled", "a ring; the key is read"),
 		ROW(pass, malloc_fill, "malloc, filled", "a ring; the key is read"), ROW(pass, none, "loop", "a ring")};
 
 	make();
 	/* In order first: the other cases find pools that nobody has shuffled. */
-	bench_row("pool", "get, release", one, 11, 64);
-	bench_row("pool", "32 gets, 32 releases", burst, 11, BURST);
+	bench_row("pool", "get, release", one, 12, 64);
+	bench_row("pool", "32 gets, 32 releases", burst, 12, BURST);
 	bench_row("pool", "32 at once", bulk, 3, BURST);
 	if (!bench_counts()) {
 		bench_row("pool", "two threads, one by one", pair, 7, 20000);
 		bench_row("pool", "one thread to another", pass, 7, 640 * BURST);
 		floor_last = OBJECTS - 1;
-		bench_row("pool", "131,072 objects, shuffled", shuffled, 11, OBJECTS);
+		bench_row("pool", "131,072 objects, shuffled", shuffled, 12, OBJECTS);
 	}
-	if (inlay_inventory_num_free(inv) != OBJECTS || inlay_inventory_num_free(shared) != OBJECTS)
+	if (inlay_inventory_num_free(inv) != OBJECTS || inlay_inventory_num_free(shared) != OBJECTS ||
+	    inlay_inventory_num_free(&pool->inventory) != OBJECTS)
 		die("buffers were lost");
 	return 0;
 }

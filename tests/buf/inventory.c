@@ -520,10 +520,10 @@ static void all_of(struct stock *x, struct map *t, uint32_t num, const uint8_t *
 			assert_int_equal((uintptr_t)bufs[i] % 64, 0);
 			assert_true((uint8_t *)bufs[i] >= memory && (uint8_t *)(bufs[i] + 1) <= memory + size);
 			assert_int_equal(inlay_buf_refcount(bufs[i]), 1);
-			bufs[i]->rkey = round * num + i;
+			bufs[i]->keys.rkey = round * num + i;
 		}
 		for (i = 0; i < num; i++)
-			assert_int_equal(bufs[i]->rkey, round * num + i);
+			assert_int_equal(bufs[i]->keys.rkey, round * num + i);
 		assert_int_equal(stock_get(x, t, &b), -EAGAIN);
 		assert_int_equal(inlay_inventory_num_free(x->inv), 0);
 		assert_int_equal(inlay_mmap_num_bufs(&t->m), num + live);

@@ -60,7 +60,7 @@ INLAY_FN size_t inlay_buf_data_len(const struct inlay_buf *buf)
 /* The data as an SGE. */
 INLAY_ALWAYS struct ibv_sge inlay_buf_sge(const struct inlay_buf *buf)
 {
-	struct ibv_sge sge = {(uintptr_t)inlay_buf_(buf)->data, buf->data_len, buf->lkey};
+	struct ibv_sge sge = {(uintptr_t)inlay_buf_(buf)->data, buf->data_len, buf->keys.lkey};
 
 	return sge;
 }
@@ -73,12 +73,12 @@ INLAY_FN struct inlay_mmap *inlay_buf_mmap(const struct inlay_buf *buf)
 
 INLAY_FN uint32_t inlay_buf_lkey(const struct inlay_buf *buf)
 {
-	return inlay_buf_(buf)->lkey;
+	return inlay_buf_(buf)->keys.lkey;
 }
 
 INLAY_FN uint32_t inlay_buf_rkey(const struct inlay_buf *buf)
 {
-	return inlay_buf_(buf)->rkey;
+	return inlay_buf_(buf)->keys.rkey;
 }
 
 /* Its range's permissions (enum inlay_access); 0 when the map is neither started nor imported. */

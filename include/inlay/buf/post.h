@@ -40,7 +40,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const str
 {
 	for (; buf; buf = inlay_buf_next(buf))
 		if (INLAY_LIKELY(buf->data_len))
-			c = inlay_seg_data(c, (uintptr_t)buf->data, buf->data_len, buf->lkey);
+			c = inlay_seg_data(c, (uintptr_t)buf->data, buf->data_len, buf->keys.lkey);
 	return c;
 }
 

@@ -34,22 +34,21 @@
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_buf {
 	uint8_t *data;           /* the data: [data, data + data_len) */
 	uint32_t data_len;
-	uint32_t lkey;
+	struct inlay_keys keys;
+	uint16_t refcount;
+	uint16_t flags;
 	uint8_t *head;           /* the buffer: [head, head + len) */
 	uint64_t len;
 	struct inlay_mmap *mmap; /* it lies in a range of this map */
 	struct inlay_buf *next;  /* of its list, or NULL */
 	struct inlay_buf *last;  /* of a head that has a next */
-	uint32_t rkey;
-	uint16_t refcount;
-	uint16_t flags;
 };
 
 #define INLAY_BUF_ELEMENT_ 1u /* flags: in a list, and not its head */
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_buf) == INLAY_CACHE_LINE, "a descriptor is one line");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_buf, data_len) == offsetof(struct ibv_sge, length) &&
-		    offsetof(struct inlay_buf, lkey) == offsetof(struct ibv_sge, lkey), "it begins as an entry");
+		    offsetof(struct inlay_buf, keys.lkey) == offsetof(struct ibv_sge, lkey), "it begins as an entry");
 
 #define INLAY_BUF_FREE_ 0x00u
 #define INLAY_BUF_NONE_ 0x01u   /* there is no descriptor */
@@ -435,10 +434,26 @@ INLAY_FN int inlay_store_refill_(struct inlay_inventory *inv)
 	return 1;
 }
 
+/*
+ * The lowest of some lines. gcc's builtin costs an instruction more, and when tuned for old CPUs
+ * emits a plain bsf, which waits for the last value of its register.
+ */
+INLAY_ALWAYS uint64_t inlay_lowest_(uint64_t lines)
+{
+#ifdef __x86_64__
+	uint64_t i;
+
+	__asm__("rep bsf{ %1, %0| %0, %1}" : "=r"(i) : "r"(lines) : "cc");
+	return i;
+#else
+	return (unsigned)__builtin_ctzll(lines);
+#endif
+}
+
 /* Takes a free descriptor at hand (there is one), and its line. The caller sets its state. */
 INLAY_ALWAYS struct inlay_buf *inlay_inventory_take_(struct inlay_inventory *inv, uint64_t *line)
 {
-	uint64_t bits = inv->bits, i = (unsigned)__builtin_ctzll(bits);
+	uint64_t bits = inv->bits, i = inlay_lowest_(bits);
 	struct inlay_buf *buf = (struct inlay_buf *)(void *)inv->page + i;
 
 	inv->bits = bits & (bits - 1);
@@ -461,14 +476,13 @@ INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap
 	INLAY_CHECK(inlay_buf_fits_(head, len, data, data_len), "the data lies in its buffer");
 	buf->data = (uint8_t *)data;
 	buf->data_len = (uint32_t)data_len;
-	buf->lkey = keys->lkey;
+	buf->keys = *keys;
 	buf->head = (uint8_t *)head;
 	/* Keeps compilers from building a vector of both first, which takes longer. */
 	__asm__("" : "+r"(len));
 	buf->len = len;
 	/* inlay_tie_count_ may read it. */
 	__atomic_store_n(&buf->mmap, mmap, __ATOMIC_RELAXED);
-	buf->rkey = keys->rkey;
 }
 
 /* Makes a live buffer a free descriptor; the caller gives it back. */
