@@ -149,9 +149,19 @@ static void sizes(void **state)
 	assert_int_equal(inlay_devx_qp_size(0, 2, 16), 0);
 	assert_int_equal(inlay_devx_qp_size(63, 0, 0), 0);
 	assert_int_equal(inlay_devx_qp_size(65536, 0, 0), 0);
+	assert_int_equal(inlay_devx_qp_size(0, 32768, 1024), 1u << 25);
+	assert_int_equal(inlay_devx_qp_size(0, 65536, 64), 0);
+	assert_int_equal(inlay_devx_qp_size(0, 64, 2048), 0);
+	assert_int_equal(inlay_devx_qp_size(0, 64, 48), 0);
+	assert_int_equal(inlay_devx_qp_size(0, 64, 8), 0);
 	assert_int_equal(inlay_devx_rmp_size(16, 64), 1024);
 	assert_int_equal(inlay_devx_rmp_size(17, 64), 0);
 	assert_int_equal(inlay_devx_rmp_size(16, 16), 0);
+	assert_int_equal(inlay_devx_rmp_size(32768, 1024), 1u << 25);
+	assert_int_equal(inlay_devx_rmp_size(65536, 64), 0);
+	assert_int_equal(inlay_devx_rmp_size(1, 64), 0);
+	assert_int_equal(inlay_devx_rmp_size(16, 48), 0);
+	assert_int_equal(inlay_devx_rmp_size(16, 2048), 0);
 }
 
 static void completion_queues(void **state)
@@ -259,7 +269,13 @@ static void queue_pairs_that_cannot_be(void **state)
 	REFUSED(bad.max_ds = 64);
 	REFUSED(bad.rq_type = INLAY_RQ_TYPE_SHARED); /* and a queue of its own */
 	REFUSED(bad.rq_type = INLAY_RQ_TYPE_NONE);
+	REFUSED(bad.rq_wqes = 1; bad.flags = INLAY_DEVX_QP_OOO);
+	REFUSED(bad.log_streams = 1); /* of no DCI */
+	REFUSED(bad.log_errored_streams = 1);
 	REFUSED(bad.scatter_req = 16);
+	REFUSED(bad.scatter_res = 48);
+	REFUSED(bad.type = INLAY_QP_ST_UC; bad.flags = INLAY_DEVX_QP_MMO);
+	REFUSED(bad.sq_bbs = 0; bad.flags = INLAY_DEVX_QP_CD_MASTER);
 	REFUSED(bad.flags = 128);
 	REFUSED(bad.flags = INLAY_DEVX_QP_RNDV); /* and a send queue */
 	REFUSED(bad.user_index = 1u << 24);
@@ -291,6 +307,9 @@ static void queue_pairs_that_cannot_be(void **state)
 	path = inlay_devx_path_defaults();
 	must(inlay_devx_qp_create(&qp, dev.ctx, &attr));
 	must(inlay_devx_qp_address(&qp, &path, &peer));
+	path.rnr_retry = 8;
+	assert_int_equal(inlay_devx_qp_to_init(&qp, &path), -EINVAL);
+	path.rnr_retry = 7;
 	assert_int_equal(inlay_devx_qp_to_rts(&qp, &path), -EINVAL);
 	said(&qp.error, INLAY_CMD_STATUS_BAD_QP_STATE, -EINVAL);
 	assert_int_equal(qp.state, INLAY_QP_STATE_RST);
@@ -326,9 +345,11 @@ static void shared_queues_and_targets_that_cannot_be(void **state)
 	struct inlay_devx_path path = inlay_devx_path_defaults();
 	struct inlay_devx_rmp_attr attr;
 	struct inlay_devx_dct_attr dcta;
+	struct inlay_devx_psv psv;
 	struct inlay_devx_rmp rmp;
 	struct inlay_devx_dct dct;
 	struct inlay_devx_cq cq;
+	uint32_t i;
 
 	(void)state;
 	attr = rmp_want(16, 64, 0);
@@ -342,9 +363,16 @@ static void shared_queues_and_targets_that_cannot_be(void **state)
 	memset(&dcta, 0, sizeof(dcta));
 	dcta.pdn = rig.pdn;
 	dcta.cqn = cq.cq.cqn;
-	assert_int_equal(inlay_devx_dct_create(&dct, dev.ctx, &dcta, &path), -EINVAL); /* no shared queue */
-	assert_null(dct.obj);
-	assert_non_null(dct.error.why);
+	for (i = 0; i < 4; i++) {
+		dcta.srqn = i ? 1 : 0; /* no shared queue */
+		dcta.scatter_res = i == 1 ? 32 : i == 2 ? 128 : 0;
+		dcta.flags = i == 3 ? 1u << 31 : 0;
+		assert_int_equal(inlay_devx_dct_create(&dct, dev.ctx, &dcta, &path), -EINVAL);
+		assert_null(dct.obj);
+		assert_string_equal(dct.error.why, "an impossible number, flag or scattering, or no srqn");
+	}
+	assert_int_equal(inlay_devx_psv_create(&psv, dev.ctx, 1u << 24), -EINVAL);
+	assert_null(psv.obj);
 	must(inlay_devx_cq_destroy(&cq));
 }
 
