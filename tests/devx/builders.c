@@ -18,7 +18,7 @@ static struct {
 	uint8_t in[4096];    /* the last inbox */
 	uint32_t boxes;      /* of create and modify */
 	uint32_t no_caps;    /* bit 0: no relaxed_ordering_write, 1: no ..._read, 2: pci_relaxed_ordered_read,
-			      * 3: dp_ordering_ooo_all_dc */
+			      * 3: dp_ordering_ooo_all_dc, 4: nothing at all */
 	int fail_cap;        /* the errno of QUERY_HCA_CAP */
 	uint32_t active_mtu; /* of the port, when not 0 */
 } mid;
@@ -64,6 +64,8 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 			cap[0x32a / 8] |= 0x20;
 		if (mid.no_caps & 8)
 			cap[0x333 / 8] &= 0xef;
+		if (mid.no_caps & 16)
+			memset(cap, 0, outlen - 16);
 	}
 	return err;
 }
@@ -417,6 +419,45 @@ static void relaxed_ordering_where_it_is(void **state)
 	sent(MKC, 0xd, 1, 0);
 	sent(MKC, 0x1d9, 1, 0);
 	must(inlay_devx_mkey_destroy(&key));
+}
+
+/* A QP that the device cannot have is refused before it is asked for, and says what is missing */
+static void queue_pairs_beyond_the_device(void **state)
+{
+	static const struct {
+		uint32_t type, flags;
+		const char *why;
+	} wants[] = {{INLAY_QP_ST_RC, INLAY_DEVX_QP_CD_MASTER, "the device has no cross-channel QPs"},
+		     {INLAY_QP_ST_RC, INLAY_DEVX_QP_CD_SLAVE, "the device has no cross-channel QPs"},
+		     {INLAY_QP_ST_RC, INLAY_DEVX_QP_MMO, "the device's QPs do not copy memory"},
+		     {INLAY_QP_ST_RC, INLAY_DEVX_QP_OOO, "the device's QPs of this type keep the order"},
+		     {INLAY_QP_ST_UC, INLAY_DEVX_QP_OOO, "the device's QPs of this type keep the order"},
+		     {INLAY_QP_ST_UD, INLAY_DEVX_QP_OOO, "the device's QPs of this type keep the order"},
+		     {INLAY_QP_ST_RC, INLAY_DEVX_QP_NO_SEND_RECORD, "the device does not do without send records"}};
+	struct inlay_devx_qp_attr attr;
+	struct inlay_devx_cq cq;
+	struct inlay_devx_qp qp;
+	uint32_t i;
+
+	(void)state;
+	cq_open(&cq, 64, 64);
+	attr = qp_want(cq.cq.cqn, cq.cq.cqn, 16, 16);
+	for (i = 0; i < ARRAY(wants); i++) {
+		attr.type = wants[i].type;
+		attr.flags = wants[i].flags;
+		mid.boxes = 0;
+		mid.no_caps = 16;
+		assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -ENOTSUP);
+		assert_string_equal(qp.error.why, wants[i].why);
+		mid.no_caps = 0;
+		mid.fail_cap = EIO;
+		assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -EIO);
+		assert_int_equal(qp.error.opcode, INLAY_CMD_OP_QUERY_HCA_CAP);
+		mid.fail_cap = 0;
+		assert_null(qp.obj);
+		assert_int_equal(mid.boxes, 0);
+	}
+	must(inlay_devx_cq_destroy(&cq));
 }
 
 /*
@@ -832,6 +873,7 @@ int main(void)
 		cmocka_unit_test_setup(ends_of_tag_matching, fresh),
 		cmocka_unit_test_setup(rights_of_keys, fresh),
 		cmocka_unit_test_setup(relaxed_ordering_where_it_is, fresh),
+		cmocka_unit_test_setup(queue_pairs_beyond_the_device, fresh),
 		cmocka_unit_test_setup(retries_and_timers, fresh),
 		cmocka_unit_test_setup(mtus, fresh),
 		cmocka_unit_test_setup(cqes_are_reserved, fresh),
