@@ -232,6 +232,18 @@ static void device_disagrees(void **state)
 	cqe.app_op = INLAY_TAG_CONSUMED_MSG;
 	cqe.app_info = inlay_to_be16(1);
 	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), -EPROTO);
+	/* A message that failed is no message; the command queue's error is the end */
+	cqe.op_own = MLX5_CQE_RESP_ERR << 4;
+	cqe.app_op = INLAY_TAG_UNEXPECTED;
+	((struct mlx5_err_cqe *)(void *)&cqe)->syndrome = MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_PLAIN);
+	assert_int_equal(wc.status, IBV_WC_LOC_PROT_ERR);
+	rx_post(7, 0, 100, 77, 1);
+	cqe.op_own = MLX5_CQE_REQ_ERR << 4;
+	((struct mlx5_err_cqe *)(void *)&cqe)->syndrome = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+	cqe.wqe_counter = inlay_to_be16((uint16_t)t.list.done);
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_BROKEN);
+	assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
 	/* What was made up is not in the device: nothing was rung */
 	t.dead = true;
 	free(match_memory);
