@@ -322,6 +322,10 @@ static void queue_pairs_that_cannot_be(void **state)
 	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
 	assert_string_equal(qp.error.why, "a number in the peer's record is out of its range");
 	peer.sl = 0;
+	peer.qpn |= 1u << 24;
+	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
+	assert_string_equal(qp.error.why, "a number in the peer's record is out of its range");
+	peer.qpn &= 0xffffff;
 	if (peer.link != INLAY_CONNECT_IB) {
 		memset(peer.mac, 0, sizeof(peer.mac));
 		assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
