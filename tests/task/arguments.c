@@ -36,6 +36,7 @@ static void hosts(void **state)
 	static struct inlay_task_host h;
 	struct inlay_task_host_params p;
 	const char *why = NULL;
+	uint64_t until;
 	uint8_t *memory;
 	size_t size;
 	uint32_t i;
@@ -65,6 +66,9 @@ static void hosts(void **state)
 	p.path.timeout = 0;
 	refused(inlay_task_host_create(&h, memory, size, dev.pd, &p, &why), -EINVAL, &why, "timeout");
 	must(inlay_task_host_create(&h, memory, size, dev.pd, &hp, &why));
+	/* Without events there is nothing to sleep on */
+	assert_int_equal(inlay_task_host_fd(&h), -1);
+	assert_int_equal(inlay_task_host_arm(&h, &until), -ENOTSUP);
 	must(inlay_task_host_destroy(&h));
 	free(memory);
 }
@@ -81,6 +85,7 @@ static void workers(void **state)
 	struct inlay_task_worker_params p;
 	const char *why = NULL;
 	uint8_t *memory, *more;
+	uint64_t until;
 	size_t size, bytes;
 	uint32_t i;
 
@@ -114,6 +119,8 @@ static void workers(void **state)
 	assert_int_equal(inlay_task_worker_create(&w, memory, size, NULL, &wp, NULL), -EINVAL);
 	refused(inlay_task_worker_create(&w, memory, size - 1, dev.pd, &wp, &why), -ENOBUFS, &why, "inlay_task_worker_size");
 	must(inlay_task_worker_create(&w, memory, size, dev.pd, &wp, NULL));
+	assert_int_equal(inlay_task_worker_fd(&w), -1);
+	assert_int_equal(inlay_task_worker_arm(&w, &until), -ENOTSUP);
 	assert_int_equal(inlay_task_conn_create(NULL, more, bytes, &w, NULL), -EINVAL);
 	assert_int_equal(inlay_task_conn_create((struct inlay_task_conn *)(void *)(more + 8), more, bytes, &w, NULL), -EINVAL);
 	assert_int_equal(inlay_task_conn_create(&c[0], NULL, bytes, &w, NULL), -EINVAL);
