@@ -28,8 +28,8 @@ INCLUDES = -Iinclude -Itests -Itests/softdev
 VERBS = -libverbs -lmlx5
 VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay/base.h | paste -sd.)
 
-# A tests/ROOM/NAME.c is a program of its own, built unchecked (NAME-0) and checked (NAME-1); beside a NAME.t it belongs to that
-# script. The software device's own tests include nothing of inlay: each is built once.
+# A tests/ROOM/NAME.c is a program of its own, built unchecked (NAME-0) and checked (NAME-1: with -O1 instead of -O2, in less time);
+# beside a NAME.t it belongs to that script. The software device's own tests include nothing of inlay: each is built once.
 rooms = queue connect mmap buf match tag memdomain devx task fabric programs house
 scripts = $(wildcard $(rooms:%=tests/%/*.t))
 programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard $(rooms:%=tests/%/*.c))))
@@ -128,7 +128,7 @@ $(B)/tests/%-0: tests/%.c $(B)/settings | $(first)
 
 $(B)/tests/%-1: tests/%.c $(B)/settings | $(first)
 	$(say)
-	$(compile) -DINLAY_CHECKED=1 $(INCLUDES) $(linked) $(VERBS) -lcmocka
+	$(compile:-O2=-O1) -DINLAY_CHECKED=1 $(INCLUDES) $(linked) $(VERBS) -lcmocka
 
 $(B)/tests/softdev/tests/%: tests/softdev/tests/%.c $(B)/settings | $(first)
 	$(say)

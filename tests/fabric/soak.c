@@ -519,7 +519,7 @@ static void set_up(struct actor *a, unsigned me, struct side *s, bool alone)
 	a->me = me;
 	a->s = s;
 	a->alone = alone;
-	a->end = now() + (seconds ? atof(seconds) : 1);
+	a->end = now() + (seconds ? atof(seconds) : 0.5);
 	a->shared = (struct shared *)pages(sizeof(*a->shared));
 	holds(!fi_mr_reg(s->domain, a->shared, sizeof(*a->shared), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &a->mr,
 			 NULL));

@@ -16,17 +16,6 @@
 #define STAY 3
 #define MEMORY 256
 
-#if defined(__SANITIZE_THREAD__)
-#define WALKS 6000
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define WALKS 6000
-#endif
-#endif
-#ifndef WALKS
-#define WALKS 60000
-#endif
-
 struct user {
 	uint64_t magic; /* a function of the domain's address */
 	uint64_t calls; /* of its callback; for one that stays */
@@ -36,7 +25,7 @@ static struct inlay_memdomain_registry reg;
 static uint8_t stay_memory[STAY][MEMORY] __attribute__((aligned(64)));
 static uint8_t memory[CREATORS][SLOTS][MEMORY] __attribute__((aligned(64)));
 static struct inlay_memdomain *stay[STAY];
-static uint32_t bad, walkers_left, rounds, busy, seen, called;
+static uint32_t walks = 6000, bad, walkers_left, rounds, busy, seen, called;
 static const char *const stay_ids[STAY] = {"stays", NULL, "stays"};
 
 static void good(bool ok)
@@ -118,7 +107,7 @@ static void *walker(void *arg)
 	uint32_t turn, stays, i;
 	struct iovec iov = {NULL, 0};
 
-	for (turn = (uint32_t)(uintptr_t)arg; turn < WALKS; turn++) {
+	for (turn = (uint32_t)(uintptr_t)arg; turn < walks || !__atomic_load_n(&busy, __ATOMIC_RELAXED); turn++) {
 		const char *id = ids[turn % 4];
 		struct inlay_memdomain *d = inlay_memdomain_first(&reg, id), *kept = NULL;
 
@@ -162,9 +151,12 @@ static void together(void **state)
 {
 	pthread_t threads[CREATORS + WALKERS];
 	struct inlay_memdomain *d;
+	const char *env = getenv("DOMAIN_WALKS");
 	uint32_t i;
 
 	(void)state;
+	if (env && *env)
+		walks = (uint32_t)atoi(env);
 	must(inlay_memdomain_registry_init(&reg));
 	for (i = 0; i < STAY; i++)
 		stay[i] = make(stay_memory[i], stay_ids[i]);
@@ -308,7 +300,7 @@ static void *owner(void *arg)
 	in.done = out.done = counted;
 	in.arg = out.arg = s;
 	pthread_barrier_wait(&begin);
-	while (s->begun < 50 * WALKS) {
+	while (s->begun < 50 * walks) {
 		int err = (x = x * 1103515245 + 12345) >> 31 ? inlay_memdomain_pull(&s->domain.domain, &in) :
 							       inlay_memdomain_push(&s->domain.domain, &out);
 
@@ -353,7 +345,7 @@ static void two_queues(void **state)
 	assert_int_equal(bad, 0);
 	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
 	for (i = 0; i < 2; i++) {
-		assert_int_equal(sides[i].begun, 50 * WALKS);
+		assert_int_equal(sides[i].begun, 50 * walks);
 		assert_int_equal(sides[i].done, sides[i].begun);
 		assert_true(sides[i].refused > 0);
 		must(inlay_memdomain_rdma_destroy(&sides[i].domain));
@@ -368,6 +360,5 @@ int main(void)
 		cmocka_unit_test(together), cmocka_unit_test(step_holds), cmocka_unit_test(two_queues),
 	};
 
-	alarm(280);
 	return cmocka_run_group_tests_name("memdomain_threads", tests, NULL, NULL);
 }
