@@ -67,19 +67,17 @@ listening() # port
 # in $dir/server.out and $dir/client.out, and together in $dir/out.
 both() # options of tests/softdev/run, command...
 {
-	local opts=$1 port server s c tries i
+	local opts=$1 port server s c tries
 	shift
 	for tries in 1 2 3; do
 		port=$(free_port)
-		timeout "${PAIR_TIMEOUT:-60}" tests/softdev/run --fabric "$dir/fabric" $opts $server_by "$@" -p "$port" \
+		timeout 300 tests/softdev/run --fabric "$dir/fabric" $opts $server_by "$@" -p "$port" \
 			>"$dir/server.out" 2>"$dir/server.err" &
 		server=$!
-		for i in {1..100}; do
-			listening "$port" && break
-			kill -0 $server 2>/dev/null || break
+		until listening "$port" || ! kill -0 $server 2>/dev/null; do
 			sleep 0.05
 		done
-		timeout "${PAIR_TIMEOUT:-60}" tests/softdev/run --fabric "$dir/fabric" $opts $client_by "$@" -p "$port" 127.0.0.1 \
+		timeout 300 tests/softdev/run --fabric "$dir/fabric" $opts $client_by "$@" -p "$port" 127.0.0.1 \
 			>"$dir/client.out" 2>"$dir/client.err"
 		c=$?
 		# A client that found nobody leaves a server that waits for ever

@@ -50,7 +50,6 @@ static int setup(void **state)
 {
 	(void)state;
 	rnd_seed();
-	alarm(300);
 	mem = (uint8_t *)pages(BYTES);
 	map_open(&map);
 	map_open(&second);

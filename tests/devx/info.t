@@ -9,9 +9,9 @@ on() # options of tests/softdev/run, arguments of devx_info: its output in $dir/
 	local opts=$1
 	shift
 	if [ -n "$DEVICE" ]; then
-		timeout 60 "$B/examples/devx_info" "$@" >"$dir/said" 2>"$dir/err"
+		timeout 300 "$B/examples/devx_info" "$@" >"$dir/said" 2>"$dir/err"
 	else
-		timeout 60 tests/softdev/run --fabric "$dir/fabric" $opts "$B/examples/devx_info" "$@" >"$dir/said" 2>"$dir/err"
+		timeout 300 tests/softdev/run --fabric "$dir/fabric" $opts "$B/examples/devx_info" "$@" >"$dir/said" 2>"$dir/err"
 	fi
 }
 

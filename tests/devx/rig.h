@@ -94,7 +94,6 @@ UNUSED static bool rig_here(void)
 UNUSED static int rig_empty(void **state)
 {
 	(void)state;
-	alarm(120);
 	rig.records = 0;
 	rig.rings = RECORDS;
 	memset(rig.memory, 0xa5, ARENA);

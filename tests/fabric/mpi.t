@@ -12,7 +12,7 @@
 export FI_PROVIDER_PATH=$B
 openmpi+=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include inlay --mca btl_ofi_provider_include inlay)
 rounds=1 lost=2500
-[ -z "$MPI_MATRIX" ] || rounds=5 lost=500 MPI_TIMEOUT=300
+[ -z "$MPI_MATRIX" ] || rounds=5 lost=500
 which=openmpi
 
 onesided() # by rdma, which is btl/ofi, or pt2pt, which is messages
@@ -30,13 +30,11 @@ verify() # ranks, what, options of tests/softdev/run, argument...
 
 # libfabric's own program, which verifies what it receives
 if command -v fi_pingpong >/dev/null; then
-	pingpong=(timeout -k 5 60 tests/softdev/run --fabric "$dir/fabric" fi_pingpong -p inlay -e rdm -c -I 20 -S 100000)
+	pingpong=(timeout -k 5 300 tests/softdev/run --fabric "$dir/fabric" fi_pingpong -p inlay -e rdm -c -I 20 -S 100000)
 	port=$((20000 + $$ % 10000))
 	"${pingpong[@]}" -B $port >"$dir/server" 2>&1 &
-	for ((i = 0; i < 100; i++)); do # until the server listens
-		"${pingpong[@]}" -P $port 127.0.0.1 >"$dir/out" 2>&1 && break
-		kill -0 $! 2>/dev/null || break
-		sleep 0.2
+	until "${pingpong[@]}" -P $port 127.0.0.1 >"$dir/out" 2>&1 || ! kill -0 $! 2>/dev/null; do
+		sleep 0.2 # until the server listens
 	done
 	wait $! && grep -q '97k' "$dir/out"
 	result $? "fi_pingpong: every byte"
@@ -104,7 +102,7 @@ if mpi_build openmpi; then
 		EOF
 		(
 			export SOFTDEV_SO=$(realpath "${SOFTDEV_SO:-$B/libsoftdev.so}") FI_PROVIDER_PATH=$(realpath "$B")
-			timeout -k 5 "${MPI_TIMEOUT:-120}" tests/softdev/run --fabric "$dir/fabric" "${openmpi[@]}" --mca osc pt2pt --mca btl self \
+			timeout -k 5 500 tests/softdev/run --fabric "$dir/fabric" "${openmpi[@]}" --mca osc pt2pt --mca btl self \
 				-wdir "$dir" -n 4 hpcc >"$dir/out" 2>&1
 		)
 		[ "$(grep -c ' Node(s) with error 0\|^Node(s) with error 0' "$dir/hpccoutf.txt")" -ge 4 ] && grep -q '^Success=1$' "$dir/hpccoutf.txt" &&

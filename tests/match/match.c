@@ -908,6 +908,5 @@ int main(void)
 	};
 
 	rnd_seed();
-	alarm(800);
 	return cmocka_run_group_tests_name("match", tests, NULL, NULL);
 }

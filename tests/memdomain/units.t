@@ -121,7 +121,7 @@ units() # checked in the loaded object
 	clang++ -x c++ -std=c++17 $flags -DUNIT=checked -DNAME='"checked"' -DINLAY_CHECKED=1 -c -o "$dir/1.o" "$dir/unit.c" &&
 	clang -std=gnu17 $flags -DUNIT=loaded -DNAME='"loaded"' -DINLAY_CHECKED=$1 -shared -o "$dir/loaded.so" "$dir/unit.c" &&
 	gcc -std=gnu11 $flags -o "$dir/units" "$dir/main.c" "$dir/0.o" "$dir/1.o" -ldl &&
-	timeout 20 "$dir/units" "$dir/loaded.so" | tee "$dir/units.out" && grep -qx '4 4 4 3 3 2 0' "$dir/units.out"
+	timeout 300 "$dir/units" "$dir/loaded.so" | tee "$dir/units.out" && grep -qx '4 4 4 3 3 2 0' "$dir/units.out"
 }
 
 globals() # symbols of data that inlay would share or keep: none but the unit's own

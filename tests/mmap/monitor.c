@@ -310,7 +310,6 @@ static void forks(void **state)
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
-		alarm(60);
 		inlay_monitor_fini(&monitor);
 		if (madvise(p, PAGE, MADV_DONTNEED) || munmap(p, len) ||
 		    p != mmap(p, len, RW, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
@@ -549,6 +548,5 @@ int main(void)
 		cmocka_unit_test(readers),
 	};
 
-	alarm(120); /* the last resort against hanging */
 	return cmocka_run_group_tests_name("monitor", tests, NULL, NULL);
 }

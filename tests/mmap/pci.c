@@ -134,7 +134,6 @@ static int open_both(void **state)
 
 	(void)state;
 	rnd_seed();
-	alarm(120);
 	list = ibv_get_device_list(&n);
 	if (!list || n < 2) {
 		print_error("two devices, please\n");

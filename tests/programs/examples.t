@@ -6,9 +6,9 @@
 on() # options of tests/softdev/run, program
 {
 	if [ -n "$DEVICE" ]; then
-		timeout 60 "$B/examples/"$2
+		timeout 300 "$B/examples/"$2
 	else
-		timeout 60 tests/softdev/run --fabric "$dir/fabric" $1 "$B/examples/"$2
+		timeout 300 tests/softdev/run --fabric "$dir/fabric" $1 "$B/examples/"$2
 	fi
 }
 
@@ -16,7 +16,7 @@ says() # status lines pattern command...: ends with that status, and says so muc
 {
 	local status=$1 lines=$2 pattern=$3
 	shift 3
-	timeout 60 "$@" >"$dir/stdout" 2>"$dir/out" </dev/null
+	timeout 300 "$@" >"$dir/stdout" 2>"$dir/out" </dev/null
 	[ $? = $status ] && [ "$(wc -l <"$dir/out")" = $lines ] && grep -q -e "$pattern" "$dir/out" "$dir/stdout"
 }
 

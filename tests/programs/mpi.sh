@@ -33,7 +33,7 @@ mpi()
 	local ranks=$1 opts=$2 status r
 	shift 2
 	rm -f "$dir"/rank.*
-	timeout -k 5 "${MPI_TIMEOUT:-120}" tests/softdev/run --fabric "$dir/fabric" $opts "${starts[@]}" -n "$ranks" "$dir/$which.rank" "$@" \
+	timeout -k 5 500 tests/softdev/run --fabric "$dir/fabric" $opts "${starts[@]}" -n "$ranks" "$dir/$which.rank" "$@" \
 		>"$dir/started" 2>&1
 	status=$?
 	{

@@ -16,17 +16,16 @@ perftest() # connection: the programs that know it
 # $server_by and $client_by, and into the same files
 raw_both() # command...
 {
-	local one=02:00:00:00:00:01 two=02:00:00:00:00:02 server s i
+	local one=02:00:00:00:00:01 two=02:00:00:00:00:02 server s
 	# What comes before the server is ready is lost, and nothing says when it is: hence the tries
 	for _ in 1 2 3; do
-		timeout 40 tests/softdev/run --fabric "$dir/fabric" --devices 2 $server_by stdbuf -oL "$@" --server -d mlx5_1 -B $two -E $one \
+		timeout 100 tests/softdev/run --fabric "$dir/fabric" --devices 2 $server_by stdbuf -oL "$@" --server -d mlx5_1 -B $two -E $one \
 			>"$dir/server.out" 2>&1 &
 		server=$!
-		for i in {1..200}; do
-			grep -q "Packet Type\|MAC attached" "$dir/server.out" && break
+		until grep -q "Packet Type\|MAC attached" "$dir/server.out" || ! kill -0 $server 2>/dev/null; do
 			sleep 0.05
 		done
-		timeout 40 tests/softdev/run --fabric "$dir/fabric" --devices 2 $client_by stdbuf -oL "$@" --client -d mlx5_0 -B $one -E $two \
+		timeout 100 tests/softdev/run --fabric "$dir/fabric" --devices 2 $client_by stdbuf -oL "$@" --client -d mlx5_0 -B $one -E $two \
 			>"$dir/client.out" 2>&1
 		s=$?
 		wait $server && [ $s = 0 ]

@@ -40,7 +40,7 @@ skip()
 # pp ARGUMENT...: runs it to its end
 pp()
 {
-	timeout -k 1 30 "${cmd[@]}" "$@" >"$tmp/out" 2>"$tmp/err"
+	timeout -k 1 300 "${cmd[@]}" "$@" >"$tmp/out" 2>"$tmp/err"
 }
 
 one_line()
@@ -75,7 +75,7 @@ serve()
 	local k
 	"${cmd[@]}" --tcp-port 0 "$@" server >"$tmp/peer.out" 2>"$tmp/peer.err" &
 	server=$!
-	for ((k = 0; k < 100; k++)); do
+	for ((k = 0; k < 1200; k++)); do
 		port=$(sed -n 's/^waiting .* port \([0-9]*\).*/\1/p' "$tmp/peer.out" 2>/dev/null)
 		[ -n "$port" ] && return 0
 		kill -0 $server 2>/dev/null || break
@@ -84,25 +84,37 @@ serve()
 	port=1
 }
 
-# ends PID SECONDS: its exit code; 124 when it had to be killed
+# busy PID...: until each has computed for 300 ms, which is in the midst of its messages
+busy()
+{
+	local pid k
+	for pid; do
+		for ((k = 0; k < 1200; k++)); do
+			[ "$(awk '{ print $14 + $15 }' "/proc/$pid/stat" 2>/dev/null)" -lt 30 ] 2>/dev/null || break
+			sleep 0.05
+		done
+	done
+}
+
+# ends PID: its exit code; 124 when it had to be killed
 ends()
 {
 	local k
-	for ((k = 0; k < $2 * 20; k++)); do
+	for ((k = 0; k < 1200; k++)); do
 		kill -0 "$1" 2>/dev/null || break
 		sleep 0.05
 	done
-	[ "$k" -lt $(($2 * 20)) ] || kill -9 "$1"
+	[ "$k" -lt 1200 ] || kill -9 "$1"
 	wait "$1" 2>/dev/null
 	local rc=$?
-	[ "$k" -lt $(($2 * 20)) ] || rc=124
+	[ "$k" -lt 1200 ] || rc=124
 	return $rc
 }
 
 # server_refuses DESCRIPTION PATTERN: the server ends with an error of one line, without help
 server_refuses()
 {
-	ends "$server" 10
+	ends "$server"
 	local rc=$?
 	[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$tmp/peer.err" && grep -q -e "$2" "$tmp/peer.err"
 	say $? "$1"
@@ -143,9 +155,9 @@ fi
 
 for op in write send read; do
 	serve
-	timeout -k 1 30 "${cmd[@]}" --op $op --size 8-4k $few --tcp-port "$port" client 127.0.0.1 >"$tmp/out" 2>"$tmp/err"
+	timeout -k 1 300 "${cmd[@]}" --op $op --size 8-4k $few --tcp-port "$port" client 127.0.0.1 >"$tmp/out" 2>"$tmp/err"
 	rc=$?
-	ends "$server" 5 && [ $rc -eq 0 ] && grep -q "Verified" "$tmp/out" && grep -q "served a client: $op, 8 to 4096" "$tmp/peer.out"
+	ends "$server" && [ $rc -eq 0 ] && grep -q "Verified" "$tmp/out" && grep -q "served a client: $op, 8 to 4096" "$tmp/peer.out"
 	say $? "a server and a client, $op"
 done
 
@@ -253,10 +265,10 @@ say $? "--help"
 if [ -n "$DEVICE" ] || [ -e /sys/class/infiniband ] && [ -n "$(ls /sys/class/infiniband)" ]; then
 	skip "no device" "there is one"
 else
-	timeout -k 1 10 "$pingpong" >"$tmp/out" 2>"$tmp/err"
+	timeout -k 1 300 "$pingpong" >"$tmp/out" 2>"$tmp/err"
 	[ $? -eq 1 ] && one_line "$tmp/err" && grep -q "no mlx5 device" "$tmp/err"
 	say $? "no device, one process"
-	timeout -k 1 10 "$pingpong" --processes 2 >"$tmp/out" 2>"$tmp/err"
+	timeout -k 1 300 "$pingpong" --processes 2 >"$tmp/out" 2>"$tmp/err"
 	[ $? -eq 1 ] && one_line "$tmp/err" && grep -q "no mlx5 device" "$tmp/err"
 	say $? "no device, two processes"
 fi
@@ -305,11 +317,11 @@ server_refuses "a client that says nothing" "no greeting"
 exec 9>&-
 
 # A server that is none, for a client: listens, answers with random bytes
-timeout 20 perl -MIO::Socket::INET -e '$| = 1; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die;
+timeout 300 perl -MIO::Socket::INET -e '$| = 1; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die;
 	print $s->sockport, "\n";
 	$c = $s->accept; open($r, "<", "/dev/urandom"); read($r, $b, 5000); print $c $b; $c->flush; sleep 10' >"$tmp/port" &
 liar=$!
-for ((k = 0; k < 100; k++)); do
+for ((k = 0; k < 1200; k++)); do
 	[ -s "$tmp/port" ] && break
 	sleep 0.05
 done
@@ -322,12 +334,13 @@ wait $liar 2>/dev/null
 # killed is seen at once and said; that one is stopped shows only by its silence.
 dies()
 {
-	local client survivor victim err timeout=10 within=3 says="the peer closed the connection"
-	[ "$1" = KILL ] || timeout=3 within=8 says=
+	local client survivor victim err timeout=60 says="the peer closed the connection"
+	[ "$1" = KILL ] || timeout=3 says=
 	serve --timeout $timeout
 	"${cmd[@]}" --timeout $timeout --op "$3" --size 8 --iters 10000000 --tcp-port "$port" client 127.0.0.1 >"$tmp/out" 2>"$tmp/err" &
 	client=$!
-	sleep "${4:-0.7}"
+	sleep "${4:-0}"
+	busy $server $client
 	if [ "$2" = client ]; then
 		victim=$client survivor=$server err=$tmp/peer.err
 	else
@@ -335,7 +348,7 @@ dies()
 	fi
 	# Waited for at once where the shell would otherwise report the kill
 	{ kill -"$1" "$victim"; [ "$1" != KILL ] || wait "$victim"; } 2>/dev/null
-	ends "$survivor" $within
+	ends "$survivor"
 	local rc=$?
 	{ kill -9 "$victim"; wait "$victim"; } 2>/dev/null
 	[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$err" && grep -q -e "$says" "$err"
@@ -353,7 +366,7 @@ dies STOP client send
 
 "${cmd[@]}" --processes 2 --size 8 --iters 10000000 >"$tmp/out" 2>"$tmp/err" &
 parent=$!
-sleep 0.7
+busy $parent
 child=$(cat /proc/$parent/task/$parent/children 2>/dev/null)
 if [ -z "$child" ]; then
 	kill -9 $parent
@@ -361,7 +374,7 @@ if [ -z "$child" ]; then
 	skip "one of two processes is killed" "/proc does not tell children"
 else
 	kill -9 $child
-	ends $parent 3
+	ends $parent
 	rc=$?
 	[ $rc -eq 1 ] && one_line "$tmp/err" && grep -q "killed by signal 9" "$tmp/err"
 	say $? "one of two processes is killed"

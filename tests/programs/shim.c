@@ -283,7 +283,7 @@ static void show_ex(const char *queue, const struct end *ends, struct ibv_cq_ex 
 static void take(const char *queue, const struct end *ends, struct ibv_cq *cq, int n)
 {
 	struct ibv_poll_cq_attr attr = {};
-	double end = now() + 5;
+	double end = now() + 60;
 	struct ibv_wc wc[3];
 	int got, i;
 
@@ -764,7 +764,7 @@ static void leftovers(const struct how *how)
 	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
 	for (i = 0; i < 6; i++) {
 		struct end *from = &ends[i % 2], *to = &ends[1 - i % 2];
-		double end = now() + 5;
+		double end = now() + 60;
 
 		fill(from, 10u + (unsigned int)i);
 		must(post_op(from, &ops[9], (i % 2 ? 0x700u : 0x600u) + (uint64_t)i / 2), "post");
@@ -1206,7 +1206,7 @@ static void *poster(void *arg)
 {
 	uint64_t i = (uint64_t)(uintptr_t)arg * crowd.each, end = i + crowd.each;
 	struct end *e = &crowd.ends[0];
-	double limit = now() + 30;
+	double limit = now() + 60;
 	struct ibv_sge sge;
 	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = SIG | INL}, *bad;
 
@@ -1228,7 +1228,7 @@ static void *poster(void *arg)
 
 static void *poller(void *arg)
 {
-	double limit = now() + 30;
+	double limit = now() + 60;
 	struct ibv_wc wc[4];
 	uint64_t which;
 	int n, i;
@@ -1351,7 +1351,7 @@ static void fill_at_once(const struct how *how)
 		/* All are taken again: those of a queue pair in error, those of an SRQ by as many messages. */
 		if (!how->srq)
 			to_state(&deep.end, IBV_QPS_ERR);
-		limit = now() + 10;
+		limit = now() + 60;
 		for (polled = once = i = 0; polled < deep.posted && now() < limit;) {
 			if (how->srq && i < deep.posted && i - polled < 8) {
 				must(post_op(&from, &ops[0], 0x1), "post");
@@ -1419,7 +1419,7 @@ static void modifies(void)
 		must(ibv_modify_qp(ends[0].qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER), "modify");
 		if (i % 1000)
 			continue;
-		for (limit = now() + 5; __atomic_load_n(&restless.posts, __ATOMIC_RELAXED) == before && now() < limit;)
+		for (limit = now() + 60; __atomic_load_n(&restless.posts, __ATOMIC_RELAXED) == before && now() < limit;)
 			usleep(100);
 		if (before == __atomic_load_n(&restless.posts, __ATOMIC_RELAXED)) {
 			printf("the other thread is stuck\n");
@@ -1864,7 +1864,6 @@ int main(int argc, char **argv)
 	unsigned int i;
 	int n = 0;
 
-	alarm(100);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	list = ibv_get_device_list(&n);
 	for (i = 0; list && i < (unsigned int)n && !ctx; i++)

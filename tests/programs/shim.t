@@ -17,9 +17,9 @@ differ() # name, options of tests/softdev/run, environment...: runs tests/progra
 {
 	local name=$1 opts=$2 plain ours
 	shift 2
-	env "$@" timeout 120 tests/softdev/run --fabric "$dir/fabric-plain" $opts "$dir/shim" >"$dir/plain.txt" 2>"$dir/plain.err" &
+	env "$@" timeout 300 tests/softdev/run --fabric "$dir/fabric-plain" $opts "$dir/shim" >"$dir/plain.txt" 2>"$dir/plain.err" &
 	plain=$!
-	env "$@" timeout 120 tests/softdev/run --fabric "$dir/fabric" $opts $shim "$dir/shim" >"$dir/shim.txt" 2>"$dir/out"
+	env "$@" timeout 300 tests/softdev/run --fabric "$dir/fabric" $opts $shim "$dir/shim" >"$dir/shim.txt" 2>"$dir/out"
 	ours=$?
 	wait $plain
 	if [ $? != 0 ] || [ $ours != 0 ]; then
@@ -52,8 +52,8 @@ randomly() # name, environment...
 {
 	local name=$1 laps=${SHIM_ALL:+9000}
 	shift
-	env "$@" timeout 120 tests/softdev/run --manual --fabric "$dir/fabric" "$dir/shim" random "${laps:-1000}" >"$dir/plain.txt" 2>"$dir/out" &&
-		env "$@" timeout 120 tests/softdev/run --manual --fabric "$dir/fabric" $shim "$dir/shim" random "${laps:-1000}" \
+	env "$@" timeout 300 tests/softdev/run --manual --fabric "$dir/fabric" "$dir/shim" random "${laps:-1000}" >"$dir/plain.txt" 2>"$dir/out" &&
+		env "$@" timeout 300 tests/softdev/run --manual --fabric "$dir/fabric" $shim "$dir/shim" random "${laps:-1000}" \
 			>"$dir/shim.txt" 2>"$dir/account" && diff "$dir/plain.txt" "$dir/shim.txt" >"$dir/out" &&
 		grep -q '^== end' "$dir/plain.txt" && grep -q 'by libmlx5: 0 QPs$' "$dir/account"
 	result $? "$name: $(sed -n 's/.* QPs, \([0-9]*\) sends.*/\1/p' "$dir/account") the same"
@@ -64,14 +64,14 @@ randomly "requests at random, on a device that wants headers inline" SOFTDEV_INL
 
 # ---- what only the shim says ----
 
-run="timeout 20 tests/softdev/run --fabric $dir/fabric"
+run="timeout 300 tests/softdev/run --fabric $dir/fabric"
 $run $shim "$dir/shim" look >"$dir/out" 2>&1 && grep -q '^a strange one: Operation not supported' "$dir/out" &&
 	grep -q 'refused: ' "$dir/out"
 result $? "a QP of libmlx5's on a CQ of inlay's that the program looks into is refused aloud"
 
 # The device's own tests, of which each process says at its end what was whose
 while read -r test what; do
-	timeout 100 tests/softdev/run --fabric "$dir/fabric" $shim "$B/tests/softdev/tests/$test" >"$dir/out" 2>&1 &&
+	timeout 300 tests/softdev/run --fabric "$dir/fabric" $shim "$B/tests/softdev/tests/$test" >"$dir/out" 2>&1 &&
 		grep -q 'by inlay: [1-9]' "$dir/out" && ! grep -q 'by libmlx5: [1-9]' "$dir/out"
 	result $? "$test: $what are all inlay's"
 done <<EOF
@@ -101,7 +101,7 @@ wr_id 2 status local length error
 wr_id 3 status local length error
 memory untouched
 EOF
-timeout 20 tests/softdev/run --fabric "$dir/fabric" --manual $shim "$dir/shim" hostile 2>"$dir/err" | diff "$dir/expected" - >"$dir/out"
+timeout 300 tests/softdev/run --fabric "$dir/fabric" --manual $shim "$dir/shim" hostile 2>"$dir/err" | diff "$dir/expected" - >"$dir/out"
 result $? "payloads that no device puts into a CQE stay out of the program's memory"
 
 # ---- programs ----

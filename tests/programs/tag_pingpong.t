@@ -7,9 +7,9 @@
 on() # options of tests/softdev/run, options of the example
 {
 	if [ -n "$DEVICE" ]; then
-		timeout 100 "$B/examples/tag_pingpong" $2
+		timeout 300 "$B/examples/tag_pingpong" $2
 	else
-		timeout 100 tests/softdev/run --fabric "$dir/fabric" $1 "$B/examples/tag_pingpong" $2
+		timeout 300 tests/softdev/run --fabric "$dir/fabric" $1 "$B/examples/tag_pingpong" $2
 	fi
 }
 

@@ -21,7 +21,6 @@ export UCX_NET_DEVICES=mlx5_0:1 UCX_WARN_UNUSED_ENV_VARS=n UCX_LOG_LEVEL=info
 export INLAY_SHIM_VERBOSE=1 INLAY_SHIM_SO=${INLAY_SHIM_SO:-$B/libinlay-shim.so}
 shim=examples/shim/run
 rounds=1
-PAIR_TIMEOUT=200 # a busy machine takes its time; UCX_RC_TIMEOUT likewise
 [ -z "$UCX_MATRIX" ] || rounds=10
 
 # $over, and the variables by which UCX uses nothing else: a reliable connection is made through datagrams. Where UCX can make its queues
@@ -254,7 +253,7 @@ for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5 dc_mlx5; do
 			case $t,$test in
 			ud_*,[!a]* | *_verbs,swap*) continue ;;
 			esac
-			UCX_LOG_LEVEL=warn SOFTDEV_TRAP=1 timeout 120 tests/softdev/run $by \
+			UCX_LOG_LEVEL=warn SOFTDEV_TRAP=1 timeout 300 tests/softdev/run $by \
 				ucx_perftest -l -f -d mlx5_0:1 -x $t -n 300 -w 5 -t $test >"$dir/one" 2>&1 &&
 				grep -q '^ *300 .*[0-9]$' "$dir/one" || { cat "$dir/one"; echo "failed: $test"; }
 		done >"$dir/out"
@@ -266,7 +265,6 @@ done
 # ---- more of the same ----
 
 if [ -n "$UCX_MATRIX" ]; then
-	PAIR_TIMEOUT=280
 	for s in 8 200 4096 8192 65536 1048576; do
 		n=$((s < 60000 ? 40 : s < 1000000 ? 12 : 4))
 		for test in ucp_put_lat ucp_put_bw ucp_get tag_lat tag_bw "tag_bw -C" "tag_bw -U" tag_sync_lat tag_sync_bw ucp_am_lat \

@@ -333,8 +333,6 @@ static void streams(void **state)
 	int i, k, n = env && *env ? atoi(env) : 4000;
 
 	(void)state;
-	if (n > 4000)
-		alarm(3600);
 	for (i = 0; i < n; i++) {
 		struct ring r;
 

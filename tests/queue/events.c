@@ -8,7 +8,7 @@
 #include <endian.h>
 #include <pthread.h>
 
-#define SLEEP_MS 5000
+#define SLEEP_MS 60000
 #define SLOTS 64u
 
 static struct ibv_comp_channel *channel_make(void)
@@ -129,13 +129,14 @@ static void *sends(void *arg)
 	struct sender *s = (struct sender *)arg;
 	uint64_t x = s->seed;
 	uint32_t i, n[2] = {0, 0}, k;
-	double end = now() + 60;
+	double end;
 
 	for (i = 0; i < s->count && !s->failed; i++) {
 		struct end *a;
 		uint32_t word, flags = INLAY_SIGNALED;
 		volatile uint32_t spin;
 
+		end = now() + DEADLINE;
 		x = x * 6364136223846793005u + 1442695040888963407u;
 		k = (uint32_t)(x >> 33) % s->ends;
 		a = s->end[k];

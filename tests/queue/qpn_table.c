@@ -17,7 +17,6 @@ static int seed(void **state)
 {
 	(void)state;
 	rnd_seed();
-	alarm(120);
 	table = (struct inlay_qpn_table *)given(sizeof(*table));
 	return 0;
 }

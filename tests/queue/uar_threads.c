@@ -193,6 +193,5 @@ int main(void)
 		cmocka_unit_test(locked_no_bf),
 	};
 
-	alarm(120);
 	return cmocka_run_group_tests_name("uar_threads", tests, NULL, NULL);
 }

@@ -16,17 +16,17 @@ at=$(cd "$dir" && pwd -P)
 
 worker() # option...: what it says
 {
-	timeout -k 1 60 "${run[@]}" "$B/examples/worker" "${device[@]}" "$@"
+	timeout -k 1 300 "${run[@]}" "$B/examples/worker" "${device[@]}" "$@"
 }
 
 offload()
 {
-	timeout -k 1 120 "${run[@]}" "$B/examples/offload" "${device[@]}" "$@"
+	timeout -k 1 300 "${run[@]}" "$B/examples/offload" "${device[@]}" "$@"
 }
 
 group()
 {
-	timeout -k 1 120 "${run[@]}" "$B/examples/group" "${device[@]}" "$@"
+	timeout -k 1 300 "${run[@]}" "$B/examples/group" "${device[@]}" "$@"
 }
 
 refused() # name pattern program option...: ends with $status, which is 1, and one line that says so
@@ -204,7 +204,7 @@ for fd in {20..79}; do
 done
 try "a host beside 60 that say nothing, or half of it" offload --worker "$at/address" --iters 20
 # With EAGAIN when too many came behind it, else, after its time, with ETIMEDOUT
-answers=$(for fd in {20..79}; do timeout 20 head -c 12 <&$fd | od -An -tx1 | tr -d ' \n'; echo; done | grep -cE '^696e6c61796d65650100(0b|6e)00$')
+answers=$(for fd in {20..79}; do timeout 300 head -c 12 <&$fd | od -An -tx1 | tr -d ' \n'; echo; done | grep -cE '^696e6c61796d65650100(0b|6e)00$')
 same "each of them is told why, and sent away" 60 "$answers"
 for fd in {20..79}; do
 	eval "exec $fd>&-"

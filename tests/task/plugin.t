@@ -458,7 +458,7 @@ for checked in 0 1; do
 		-shared -fPIC -o "$p/full.so" "$dir/full.c" && chmod 755 "$p/full.so"'
 	try "a worker for it builds, checked $checked" $CC -std=gnu11 $flags -DINLAY_CHECKED=$checked -Itests -Itests/softdev -I"$dir" \
 		-o "$dir/wire" "$dir/wire.c" -libverbs -lmlx5 -lcmocka -ldl -pthread
-	try "it is opened, commanded over the wire, and closed, checked $checked" timeout -k 1 100 "${run[@]}" "$dir/wire" "$p"
+	try "it is opened, commanded over the wire, and closed, checked $checked" timeout -k 1 300 "${run[@]}" "$dir/wire" "$p"
 done
 
 try "plugins that do not fit build" eval 'plugin "$p" old "gcc -std=gnu11" -UVERSION -DVERSION=0 &&

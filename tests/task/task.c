@@ -449,7 +449,7 @@ static void again(struct inlay_task *task, uint64_t user_data, uint64_t host_use
 /* Submitted again by their callbacks, many times round every ring */
 static void resubmit(void **state)
 {
-	double end = now() + 6 * DEADLINE;
+	double end = now() + DEADLINE;
 	struct inlay_task *t = NULL;
 	uint32_t i;
 

@@ -12,7 +12,7 @@
 #include <stdarg.h>
 #include <unistd.h>
 
-#define LIMIT 200               /* seconds */
+#define LIMIT 480               /* seconds */
 
 int me, ranks, rounds = 1;
 uint64_t seed = 1;

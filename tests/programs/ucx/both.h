@@ -27,7 +27,7 @@
 #define MAX ((size_t)1 << 20)
 #define AROUND 256              /* bytes before and behind a message that must stay as they were */
 #define ROOM (MAX + 4 * AROUND)
-#define LIMIT 120               /* seconds */
+#define LIMIT 280               /* seconds */
 
 static int sock = -1, me;       /* the client is 1 */
 static uint64_t seed;

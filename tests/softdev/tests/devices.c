@@ -23,7 +23,6 @@ static int open_all(UNUSED void **state)
 {
 	int n;
 
-	alarm(280); /* the last resort against hanging */
 	list = ibv_get_device_list(&n);
 	if (!list || n != DEVICES) {
 		print_error("%d devices, not %d\n", n, DEVICES);

@@ -12,9 +12,9 @@
 
 run=tests/softdev/run
 
-timeout 60 "$run" ibv_devinfo -v >"$dir/out" 2>&1 && grep -q 'PORT_ACTIVE' "$dir/out" && grep -q 'Ethernet' "$dir/out"
+timeout 300 "$run" ibv_devinfo -v >"$dir/out" 2>&1 && grep -q 'PORT_ACTIVE' "$dir/out" && grep -q 'Ethernet' "$dir/out"
 result $? "ibv_devinfo -v"
-timeout 60 "$run" --manual --link ib ibv_devinfo -v >"$dir/out" 2>&1 && grep -q 'PORT_ACTIVE' "$dir/out" &&
+timeout 300 "$run" --manual --link ib ibv_devinfo -v >"$dir/out" 2>&1 && grep -q 'PORT_ACTIVE' "$dir/out" &&
 	grep -q 'InfiniBand$' "$dir/out"
 result $? "ibv_devinfo -v, stepped, InfiniBand"
 

@@ -12,11 +12,11 @@ count=0
 early='reject|unreach|refused|failed to connect'
 once() # options of tests/softdev/run, ends or for-ever, server's command, client's command
 {
-	local server s c tries fabric=$dir/fabric.$((count++))
-	timeout 60 $run --fabric $fabric $1 $3 >"$dir/server.out" 2>&1 &
+	local server s c fabric=$dir/fabric.$((count++))
+	timeout 300 $run --fabric $fabric $1 $3 >"$dir/server.out" 2>&1 &
 	server=$!
-	for tries in {1..200}; do
-		timeout 60 $run --fabric $fabric $1 $4 >"$dir/client.out" 2>&1
+	while :; do
+		timeout 300 $run --fabric $fabric $1 $4 >"$dir/client.out" 2>&1
 		c=$?
 		[ $c != 0 ] && grep -qiE "$early" "$dir/client.out" || break
 		kill -0 $server 2>/dev/null || break
@@ -71,16 +71,18 @@ pingpong() # name, options of tests/softdev/run, options of fi_pingpong...
 	cm "$1" "$2" ends "fi_pingpong ${*:3} -I 20 -B $port" "fi_pingpong ${*:3} -I 20 -P $port 127.0.0.1"
 }
 
-# Two that listen and one that talks; it waits three seconds before it does, so the others go on meanwhile
+# Two that listen and one that talks; it waits three seconds before it does, and others go on meanwhile
 group() # options
 {
 	local fabric=$dir/group.${1: -2} a b c
-	timeout 60 $run --fabric $fabric $1 mckey -m 239.1.1.1 -C 5 -S 1000 >"$fabric.a" 2>&1 &
+	timeout 300 $run --fabric $fabric $1 stdbuf -oL mckey -m 239.1.1.1 -C 5 -S 1000 >"$fabric.a" 2>&1 &
 	a=$!
-	timeout 60 $run --fabric $fabric $1 mckey -m 239.1.1.1 -C 5 -S 1000 -c 2 >"$fabric.b" 2>&1 &
+	timeout 300 $run --fabric $fabric $1 stdbuf -oL mckey -m 239.1.1.1 -C 5 -S 1000 -c 2 >"$fabric.b" 2>&1 &
 	b=$!
-	sleep 1
-	timeout 60 $run --fabric $fabric $1 mckey -m 239.1.1.1 -C 5 -S 1000 -s >"$fabric.c" 2>&1
+	until [ "$(cat "$fabric.a" "$fabric.b" | grep -c joined)" = 3 ] || ! kill -0 $a $b 2>/dev/null; do
+		sleep 0.05
+	done
+	timeout 300 $run --fabric $fabric $1 mckey -m 239.1.1.1 -C 5 -S 1000 -s >"$fabric.c" 2>&1
 	c=$?
 	[ $c = 0 ] || kill $a $b 2>/dev/null
 	wait $a || c=1
@@ -157,7 +159,7 @@ mpi() # name, options of tests/softdev/run, options of mpirun...
 		skip "$name" "Open MPI is not installed"
 		return
 	fi
-	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun --oversubscribe --bind-to none -n 2 \
+	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 300 mpirun --oversubscribe --bind-to none -n 2 \
 		--mca oob_tcp_if_include lo "$@" "$run" --fabric "$dir/fabric.$((count++))" $opts "$dir/ranks" >"$dir/out" 2>&1
 	result $? "$name${opts:+ ($opts)}"
 }
