@@ -60,7 +60,8 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 	@echo
 	@echo "Settings: CC, STD ($(STD)), CFLAGS ($(CFLAGS)), PREFIX ($(PREFIX)), DESTDIR, V=1 shows the commands,"
-	@echo "DEVICE=mlx5_0 runs the tests on that device instead of the software one."
+	@echo "DEVICE=mlx5_0 runs the tests on that device instead of the software one,"
+	@echo "RDMA_CORE=DIR tries the headers beside those of another rdma-core too."
 
 # ---- Debian packages ----
 
