@@ -52,7 +52,7 @@ MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps deps-all,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps deps-all run check test check-all fuzz soak bench bench-all bench-check include-cost single docs coverage mutants list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test check-all fuzz soak bench bench-all bench-check include-cost single docs coverage mutants certify list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
 all: $(library) $(tests) $(examples) ## builds the software device, tests and examples
 
@@ -168,6 +168,11 @@ coverage: ## which lines and branches of the headers the test programs run, in b
 
 mutants: ## small changes of the headers, drawn by SEED: does a test fail? MUTANTS (100), SECONDS (1800); after coverage
 	$(Q)B=$(B) tests/mutants
+
+certify: ## a report of inlay on a real NIC, DEVICE=mlx5_0, to send in; traffic only from its port to itself
+	@[ -n "$(DEVICE)" ] || { echo "make certify DEVICE=mlx5_0: which device?" >&2; exit 2; }
+	$(Q)$(MAKE) --no-print-directory $(B)/examples/pingpong $$(tests/certify --programs | sed 's,[^ ]*,$(B)/tests/&-1,g') >&2
+	$(Q)B=$(B) CC="$(CC)" tests/certify $(DEVICE) >$(B)/certify.md; status=$$?; cat $(B)/certify.md; exit $$status
 
 list: # the test programs, for scripts
 	@echo $(tests)

@@ -194,54 +194,66 @@ static const struct mlx5dv_striding_rq_init_attr shape = {.single_stride_log_num
 
 /* ---- the functions ---- */
 
-#define RUN(name) static int name(UNUSED const char **why)
-#define UNDO(name) static void name(void)
+#define RUN(name, call)                             \
+	static int name(UNUSED const char **why)    \
+	{                                           \
+		return call;                        \
+	}
+#define UNDO(name, call)                            \
+	static void name(void)                      \
+	{                                           \
+		call;                               \
+	}
 
-RUN(uar_create) { return inlay_uar_create(&s.uar, dev.pd, INLAY_UAR_SERIAL, why); }
-UNDO(uar_destroy) { must(inlay_uar_destroy(&s.uar, NULL)); }
-RUN(uar_from_qp) { return inlay_uar_from_qp(&s.uar, s.rc, why); }
-RUN(cq_from_cq) { return inlay_cq_from_cq(&s.cq, s.ibcq, why); }
-RUN(sq_from_qp) { return inlay_sq_from_qp(&s.sq, s.rc, &s.uar, &s.cq, why); }
-RUN(sq_from_raw) { return inlay_sq_from_qp(&s.sq, s.raw, &s.rawuar, &s.cq, why); }
-RUN(sq_from_dci) { return inlay_sq_from_qp(&s.sq, s.dci, &s.dciuar, NULL, why); }
-UNDO(sq_fini) { inlay_sq_fini(&s.sq); }
-RUN(rq_from_qp) { return inlay_rq_from_qp(&s.rq, s.rc, &s.cq, why); }
-RUN(rq_from_wq) { return inlay_rq_from_wq(&s.rq, s.wqs[0], NULL, why); }
-UNDO(rq_fini) { inlay_rq_fini(&s.rq); }
-RUN(striding_from_wq) { return inlay_striding_from_wq(&s.striding, s.strides, &shape, NULL, why); }
-RUN(srq_from_srq) { return inlay_srq_from_srq(&s.srq, s.ibsrq, &s.cq, why); }
-UNDO(srq_fini) { inlay_srq_fini(&s.srq); }
-RUN(dm_from_dm) { return inlay_dm_from_dm(&s.dm, s.ibdm, why); }
-RUN(clock_map) { return inlay_clock_map(&s.clock, dev.ctx, why); }
-UNDO(clock_unmap) { must(inlay_clock_unmap(&s.clock)); }
-RUN(atomics_query) { return inlay_atomics_query(&s.atomics, dev.ctx, why); }
-RUN(qp_user_index) { return inlay_qp_user_index(s.rc, &s.number, why); }
-RUN(wq_user_index) { return inlay_wq_user_index(s.wqs[0], &s.number, why); }
-RUN(srq_user_index) { return inlay_srq_user_index(s.xrc, &s.number, why); }
-RUN(pdn_from_pd) { return inlay_pdn_from_pd(&s.number, dev.pd); }
-RUN(srqn_from_srq) { return inlay_srqn_from_srq(&s.number, s.ibsrq); }
+RUN(uar_create, inlay_uar_create(&s.uar, dev.pd, INLAY_UAR_SERIAL, why))
+UNDO(uar_destroy, must(inlay_uar_destroy(&s.uar, NULL)))
+RUN(uar_from_qp, inlay_uar_from_qp(&s.uar, s.rc, why))
+RUN(cq_from_cq, inlay_cq_from_cq(&s.cq, s.ibcq, why))
+RUN(sq_from_qp, inlay_sq_from_qp(&s.sq, s.rc, &s.uar, &s.cq, why))
+RUN(sq_from_raw, inlay_sq_from_qp(&s.sq, s.raw, &s.rawuar, &s.cq, why))
+RUN(sq_from_dci, inlay_sq_from_qp(&s.sq, s.dci, &s.dciuar, NULL, why))
+UNDO(sq_fini, inlay_sq_fini(&s.sq))
+RUN(rq_from_qp, inlay_rq_from_qp(&s.rq, s.rc, &s.cq, why))
+RUN(rq_from_wq, inlay_rq_from_wq(&s.rq, s.wqs[0], NULL, why))
+UNDO(rq_fini, inlay_rq_fini(&s.rq))
+RUN(striding_from_wq, inlay_striding_from_wq(&s.striding, s.strides, &shape, NULL, why))
+RUN(srq_from_srq, inlay_srq_from_srq(&s.srq, s.ibsrq, &s.cq, why))
+UNDO(srq_fini, inlay_srq_fini(&s.srq))
+RUN(dm_from_dm, inlay_dm_from_dm(&s.dm, s.ibdm, why))
+RUN(clock_map, inlay_clock_map(&s.clock, dev.ctx, why))
+UNDO(clock_unmap, must(inlay_clock_unmap(&s.clock)))
+RUN(atomics_query, inlay_atomics_query(&s.atomics, dev.ctx, why))
+RUN(qp_user_index, inlay_qp_user_index(s.rc, &s.number, why))
+RUN(wq_user_index, inlay_wq_user_index(s.wqs[0], &s.number, why))
+RUN(srq_user_index, inlay_srq_user_index(s.xrc, &s.number, why))
+RUN(pdn_from_pd, inlay_pdn_from_pd(&s.number, dev.pd))
+RUN(srqn_from_srq, inlay_srqn_from_srq(&s.number, s.ibsrq))
 
-RUN(connect_port) { return inlay_connect_port(&s.here, dev.ctx, 1, dev.gid_index, why); }
-RUN(connect_best) { return inlay_connect_port(&s.here, dev.ctx, 1, -1, why); }
-RUN(connect_local) { return inlay_connect_local(&s.here, s.rc, &s.attr, why); }
-RUN(connect_rts) { return inlay_connect_rts(s.rc, &s.here, &s.there, &s.attr, why); }
-RUN(connect_pair) { return inlay_connect_pair(s.a.qp, s.b.qp, &s.attr, why); }
-RUN(connect_dci) { return inlay_connect_dc(&s.here, s.dci, 0, &s.attr, why); }
-RUN(connect_dct) { return inlay_connect_dc(&s.here, s.dct, 1, &s.attr, why); }
-RUN(connect_av) { return inlay_connect_av(&s.av, dev.pd, &s.datagrams, &s.datagrams, NULL, why); }
-UNDO(rc_reset) { qp_to(s.rc, IBV_QPS_RESET); }
-UNDO(rc_init)
+RUN(connect_port, inlay_connect_port(&s.here, dev.ctx, 1, dev.gid_index, why))
+RUN(connect_best, inlay_connect_port(&s.here, dev.ctx, 1, -1, why))
+RUN(connect_local, inlay_connect_local(&s.here, s.rc, &s.attr, why))
+RUN(connect_rts, inlay_connect_rts(s.rc, &s.here, &s.there, &s.attr, why))
+RUN(connect_pair, inlay_connect_pair(s.a.qp, s.b.qp, &s.attr, why))
+RUN(connect_dci, inlay_connect_dc(&s.here, s.dci, 0, &s.attr, why))
+RUN(connect_dct, inlay_connect_dc(&s.here, s.dct, 1, &s.attr, why))
+RUN(connect_av, inlay_connect_av(&s.av, dev.pd, &s.datagrams, &s.datagrams, NULL, why))
+UNDO(rc_reset, qp_to(s.rc, IBV_QPS_RESET))
+static void rc_init(void)
 {
 	rc_reset();
 	must(inlay_connect_local(&s.here, s.rc, &s.attr, NULL));
 	s.here.ece_vendor = s.there.ece_vendor = 0x15b3;
 	s.here.ece_options = s.there.ece_options = 1;
 }
-UNDO(pair_reset) { qp_to(s.a.qp, IBV_QPS_RESET); qp_to(s.b.qp, IBV_QPS_RESET); }
-UNDO(dci_reset) { qp_to(s.dci, IBV_QPS_RESET); }
+static void pair_reset(void)
+{
+	qp_to(s.a.qp, IBV_QPS_RESET);
+	qp_to(s.b.qp, IBV_QPS_RESET);
+}
+UNDO(dci_reset, qp_to(s.dci, IBV_QPS_RESET))
 
 /* A DC target goes up only once, and one that failed is good for nothing */
-UNDO(dct_again)
+static void dct_again(void)
 {
 	struct ibv_qp_init_attr_ex a;
 	struct mlx5dv_qp_init_attr dv;
@@ -262,16 +274,16 @@ UNDO(dct_again)
 	assert_non_null(s.dct);
 }
 
-RUN(packet_queue)
+static int packet_queue(UNUSED const char **why)
 {
 	struct inlay_strides strides = {9, 6, 2};
 
 	return inlay_packet_queue_create(&s.queue, dev.pd, 3, &strides, INLAY_PACKETS_STRIP_VLAN | INLAY_PACKETS_COMPRESSED, why);
 }
-UNDO(packet_queue_destroy) { must(inlay_packet_queue_destroy(&s.queue, NULL)); }
-RUN(rss_create) { return inlay_rss_create(&s.rss, dev.pd, s.wqs, 3, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4, why); }
-UNDO(rss_destroy) { must(inlay_rss_destroy(&s.rss, NULL)); }
-RUN(flow_create)
+UNDO(packet_queue_destroy, must(inlay_packet_queue_destroy(&s.queue, NULL)))
+RUN(rss_create, inlay_rss_create(&s.rss, dev.pd, s.wqs, 3, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4, why))
+UNDO(rss_destroy, must(inlay_rss_destroy(&s.rss, NULL)))
+static int flow_create(UNUSED const char **why)
 {
 	struct inlay_flow_match match;
 
@@ -279,22 +291,22 @@ RUN(flow_create)
 	match.type = 0x0800;
 	return inlay_flow_create(&s.flow, s.raw, &match, why);
 }
-UNDO(flow_destroy) { must(ibv_destroy_flow(s.flow)); }
+UNDO(flow_destroy, must(ibv_destroy_flow(s.flow)))
 
-RUN(mmap_start) { return inlay_mmap_start(&s.map); }
-UNDO(mmap_stop) { must(inlay_mmap_stop(&s.map)); }
-RUN(cache_reg) { return inlay_cache_reg_mr(dev.pd, &s.region); }
-UNDO(cache_dereg) { must(inlay_cache_dereg_mr(dev.pd, &s.region)); }
-RUN(monitor_init) { return inlay_monitor_init(&s.monitor, NULL, 0, why); }
-RUN(monitor_watch) { return inlay_monitor_watch(&s.monitor, (uintptr_t)s.page, 4096); }
-UNDO(monitor_fini) { inlay_monitor_fini(&s.monitor); }
+RUN(mmap_start, inlay_mmap_start(&s.map))
+UNDO(mmap_stop, must(inlay_mmap_stop(&s.map)))
+RUN(cache_reg, inlay_cache_reg_mr(dev.pd, &s.region))
+UNDO(cache_dereg, must(inlay_cache_dereg_mr(dev.pd, &s.region)))
+RUN(monitor_init, inlay_monitor_init(&s.monitor, NULL, 0, why))
+RUN(monitor_watch, inlay_monitor_watch(&s.monitor, (uintptr_t)s.page, 4096))
+UNDO(monitor_fini, inlay_monitor_fini(&s.monitor))
 
-RUN(host_create) { return inlay_task_host_create(&s.host, s.host_memory, inlay_task_host_size(&s.hp), dev.pd, &s.hp, why); }
-UNDO(host_destroy) { must(inlay_task_host_destroy(&s.host)); }
-RUN(worker_create) { return inlay_task_worker_create(&s.worker, s.worker_memory, inlay_task_worker_size(&s.wp), dev.pd, &s.wp, why); }
-UNDO(worker_destroy) { must(inlay_task_worker_destroy(&s.worker)); }
-RUN(conn_create) { return inlay_task_conn_create(&s.conn, s.conn_memory, inlay_task_conn_size(&s.wp), &s.worker, why); }
-UNDO(conn_destroy) { must(inlay_task_conn_destroy(&s.conn)); }
+RUN(host_create, inlay_task_host_create(&s.host, s.host_memory, inlay_task_host_size(&s.hp), dev.pd, &s.hp, why))
+UNDO(host_destroy, must(inlay_task_host_destroy(&s.host)))
+RUN(worker_create, inlay_task_worker_create(&s.worker, s.worker_memory, inlay_task_worker_size(&s.wp), dev.pd, &s.wp, why))
+UNDO(worker_destroy, must(inlay_task_worker_destroy(&s.worker)))
+RUN(conn_create, inlay_task_conn_create(&s.conn, s.conn_memory, inlay_task_conn_size(&s.wp), &s.worker, why))
+UNDO(conn_destroy, must(inlay_task_conn_destroy(&s.conn)))
 
 /* Of objects that keep the reason: as a text */
 static int told(int err, const struct inlay_devx_error *error, const char **why)
@@ -306,29 +318,29 @@ static int told(int err, const struct inlay_devx_error *error, const char **why)
 	return err;
 }
 
-RUN(devx_open) { return inlay_devx_open(dev.ctx->device, &s.commands); }
-UNDO(devx_close) { must(ibv_close_device(s.commands)); }
-RUN(devx_uar_alloc) { return inlay_devx_uar_alloc(&s.duar, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL); }
-UNDO(devx_uar_free) { must(inlay_devx_uar_free(&s.duar)); }
-RUN(umem_reg) { return inlay_devx_umem_reg(&s.umem, dev.ctx, s.page, 4096, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE); }
-UNDO(umem_dereg) { must(inlay_devx_umem_dereg(&s.umem)); }
-RUN(devx_cq) { return told(inlay_devx_cq_create(&s.dcq, dev.ctx, &s.dcqa), &s.dcq.error, why); }
-UNDO(devx_cq_destroy) { must(inlay_devx_cq_destroy(&s.dcq)); }
-RUN(devx_qp) { return told(inlay_devx_qp_create(&s.dqp, dev.ctx, &s.dqpa), &s.dqp.error, why); }
-UNDO(devx_qp_destroy) { must(inlay_devx_qp_destroy(&s.dqp)); }
-RUN(devx_up) { return told(inlay_devx_qp_connect_self(&s.dqp, &s.path), &s.dqp.error, why); }
-UNDO(devx_down) { must(inlay_devx_qp_to_reset(&s.dqp)); }
-RUN(devx_rmp) { return told(inlay_devx_rmp_create(&s.rmp, dev.ctx, &s.rmpa), &s.rmp.error, why); }
-UNDO(devx_rmp_destroy) { must(inlay_devx_rmp_destroy(&s.rmp)); }
-RUN(devx_rq) { return told(inlay_devx_rq_create(&s.drq, dev.ctx, &s.drqa), &s.drq.error, why); }
-UNDO(devx_rq_destroy) { must(inlay_devx_rq_destroy(&s.drq)); }
-RUN(devx_rq_reset) { return told(inlay_devx_rq_reset(&s.drq), &s.drq.error, why); }
-RUN(devx_rss)
+RUN(devx_open, inlay_devx_open(dev.ctx->device, &s.commands))
+UNDO(devx_close, must(ibv_close_device(s.commands)))
+RUN(devx_uar_alloc, inlay_devx_uar_alloc(&s.duar, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL))
+UNDO(devx_uar_free, must(inlay_devx_uar_free(&s.duar)))
+RUN(umem_reg, inlay_devx_umem_reg(&s.umem, dev.ctx, s.page, 4096, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE))
+UNDO(umem_dereg, must(inlay_devx_umem_dereg(&s.umem)))
+RUN(devx_cq, told(inlay_devx_cq_create(&s.dcq, dev.ctx, &s.dcqa), &s.dcq.error, why))
+UNDO(devx_cq_destroy, must(inlay_devx_cq_destroy(&s.dcq)))
+RUN(devx_qp, told(inlay_devx_qp_create(&s.dqp, dev.ctx, &s.dqpa), &s.dqp.error, why))
+UNDO(devx_qp_destroy, must(inlay_devx_qp_destroy(&s.dqp)))
+RUN(devx_up, told(inlay_devx_qp_connect_self(&s.dqp, &s.path), &s.dqp.error, why))
+UNDO(devx_down, must(inlay_devx_qp_to_reset(&s.dqp)))
+RUN(devx_rmp, told(inlay_devx_rmp_create(&s.rmp, dev.ctx, &s.rmpa), &s.rmp.error, why))
+UNDO(devx_rmp_destroy, must(inlay_devx_rmp_destroy(&s.rmp)))
+RUN(devx_rq, told(inlay_devx_rq_create(&s.drq, dev.ctx, &s.drqa), &s.drq.error, why))
+UNDO(devx_rq_destroy, must(inlay_devx_rq_destroy(&s.drq)))
+RUN(devx_rq_reset, told(inlay_devx_rq_reset(&s.drq), &s.drq.error, why))
+static int devx_rss(UNUSED const char **why)
 {
 	return told(inlay_devx_rss_create(&s.drss, dev.ctx, &s.drq.rqn, 1, IBV_RX_HASH_SRC_IPV4), &s.drss.error, why);
 }
-UNDO(devx_rss_destroy) { must(inlay_devx_rss_destroy(&s.drss)); }
-RUN(devx_flow)
+UNDO(devx_rss_destroy, must(inlay_devx_rss_destroy(&s.drss)))
+static int devx_flow(UNUSED const char **why)
 {
 	struct inlay_flow_match match;
 
@@ -336,27 +348,27 @@ RUN(devx_flow)
 	match.type = 0x0800;
 	return inlay_devx_flow_create(&s.dflow, dev.ctx, &s.drss, &match, why);
 }
-UNDO(devx_flow_destroy) { must(inlay_devx_flow_destroy(&s.dflow)); }
-RUN(devx_dct) { return told(inlay_devx_dct_create(&s.ddct, dev.ctx, &s.dcta, &s.path), &s.ddct.error, why); }
-UNDO(devx_dct_destroy) { must(inlay_devx_dct_destroy(&s.ddct)); }
-RUN(devx_mkey) { return told(inlay_devx_mkey_create(&s.key, dev.ctx, &s.keya), &s.key.error, why); }
-UNDO(devx_mkey_destroy) { must(inlay_devx_mkey_destroy(&s.key)); }
-RUN(devx_psv) { return told(inlay_devx_psv_create(&s.psv, dev.ctx, rig.pdn), &s.psv.error, why); }
-UNDO(devx_psv_destroy) { must(inlay_devx_psv_destroy(&s.psv)); }
-RUN(devx_query)
+UNDO(devx_flow_destroy, must(inlay_devx_flow_destroy(&s.dflow)))
+RUN(devx_dct, told(inlay_devx_dct_create(&s.ddct, dev.ctx, &s.dcta, &s.path), &s.ddct.error, why))
+UNDO(devx_dct_destroy, must(inlay_devx_dct_destroy(&s.ddct)))
+RUN(devx_mkey, told(inlay_devx_mkey_create(&s.key, dev.ctx, &s.keya), &s.key.error, why))
+UNDO(devx_mkey_destroy, must(inlay_devx_mkey_destroy(&s.key)))
+RUN(devx_psv, told(inlay_devx_psv_create(&s.psv, dev.ctx, rig.pdn), &s.psv.error, why))
+UNDO(devx_psv_destroy, must(inlay_devx_psv_destroy(&s.psv)))
+static int devx_query(UNUSED const char **why)
 {
 	struct inlay_query_qp_out out;
 
 	return told(context(&s.dqp, QP, qpn, &out), &s.dqp.error, why);
 }
-RUN(devx_address)
+static int devx_address(UNUSED const char **why)
 {
 	struct inlay_connect_record at;
 
 	return told(inlay_devx_qp_address(&s.dqp, &s.path, &at), &s.dqp.error, why);
 }
-RUN(devx_resolve) { return inlay_devx_address_resolve(&s.there, dev.pd, &s.path); }
-RUN(devx_subscribe)
+RUN(devx_resolve, inlay_devx_address_resolve(&s.there, dev.pd, &s.path))
+static int devx_subscribe(UNUSED const char **why)
 {
 	const uint16_t type = 0; /* completions */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * library.c: a library with inlay inside, as an MPI or an RPC system would be. versions.t compiles it with headers of several versions.
+ * library.c: a library with inlay inside, as an MPI or an RPC system would be. versions.t compiles it
+ * with headers of several versions.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -158,8 +159,16 @@ static void *object(void *self, int which)
 {
 	struct self *s = (struct self *)self;
 
-	return which == OBJECT_UAR ? (void *)&s->uar : which == OBJECT_CQ ? (void *)&s->cq : which == OBJECT_MAP ? (void *)&s->map :
-								 (void *)&s->registry;
+	switch (which) {
+	case OBJECT_UAR:
+		return &s->uar;
+	case OBJECT_CQ:
+		return &s->cq;
+	case OBJECT_MAP:
+		return &s->map;
+	default:
+		return &s->registry;
+	}
 }
 
 static int attach(void *self, int which, void *object, const char **why)
@@ -187,8 +196,8 @@ static int attach(void *self, int which, void *object, const char **why)
 		*why = "a pool";
 		break;
 	default:
-		err = inlay_memdomain_create((struct inlay_memdomain_registry *)object, memory, sizeof(memory), INLAY_MEMDOMAIN_DMA, NULL,
-					     NULL, &domain);
+		err = inlay_memdomain_create((struct inlay_memdomain_registry *)object, memory, sizeof(memory),
+					     INLAY_MEMDOMAIN_DMA, NULL, NULL, &domain);
 		*why = "a domain";
 		if (!err)
 			err = inlay_memdomain_destroy(domain);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * main.c: one process with three libraries that have inlay inside: two of one version, the second checked, and one of another. Prints a
- * line for each thing that was as it should be.
+ * main.c: one process with three libraries that have inlay inside: two of one version, the second
+ * checked, and one of another. Prints a line for each thing that was as it should be.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
