@@ -34,7 +34,8 @@ for kind in RC UC UD; do
 done
 has "a row of each program: twins" '^| `queue/twins` | 3 | 0 | 0 |$'
 has "and of another" '^| `queue/dm` | [1-9][0-9]* | 0 | [0-9]* |$'
-has "latency" 'inlay [0-9.]* us, `ib_write_lat` [0-9i]'
+# On a machine that is too busy for either program, it says so
+has "latency" ': inlay \([0-9.]\+\|not measured\) us, `ib_write_lat` \([0-9.]\+\|not measured\|ib_write_lat is not installed\)'
 same "it fits a page" 1 "$(($(wc -l <"$dir/report") < 60))"
 note "$(grep 'half a round trip' "$dir/report")"
 
