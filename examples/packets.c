@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <net/ethernet.h>
 #include <inlay/inlay.h>
 #include "common/program.h"
 
@@ -27,7 +28,7 @@ static size_t size; /* of a buffer */
 
 static void receive_open(struct ibv_pd *pd, uint32_t flags)
 {
-	struct inlay_flow_match match = {.type = 0x0800, .proto = 17, .dport = PORT, .tag = TAG};
+	struct inlay_flow_match match = {.type = ETHERTYPE_IP, .proto = IPPROTO_UDP, .dport = PORT, .tag = TAG};
 
 	need(inlay_packet_queue_create(&q, pd, BUFFERS, &strides, flags, &why), "a striding queue");
 	size = inlay_striding_bytes(&q.rq);

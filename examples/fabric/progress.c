@@ -211,8 +211,8 @@ INLAY_ALWAYS void take(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	}
 	if (INLAY_UNLIKELY(ep->offload != NULL))
 		offload_flush(ep);
+	inlay_cq_update(&ep->cq); /* before the ring, so that new messages find room in the CQ */
 	inlay_srq_ring(&ep->srq);
-	inlay_cq_update(&ep->cq);
 }
 
 void progress(struct endpoint *ep)

@@ -12,8 +12,8 @@
  *   inlay_striding_ring(&q.rq);
  *   inlay_rss_create(&rss, pd, &q.wq, 1, 0, &why);             or several, and fields to hash
  *   memset(&match, 0, sizeof(match));                          everything, until a field says more
- *   match.type = 0x0800;                                       IPv4
- *   match.proto = 17;                                          UDP
+ *   match.type = ETHERTYPE_IP;                                 0x0800, from net/ethernet.h
+ *   match.proto = IPPROTO_UDP;                                 17, from netinet/in.h
  *   match.dport = 4791;
  *   match.tag = 7;                                             inlay_cqe_flow_tag of these packets
  *   inlay_flow_create(&flow, rss.qp, &match, &why);
@@ -79,7 +79,10 @@ struct inlay_flow_match {
 	uint8_t port;      /* of the device; 0: its first */
 };
 
-/* Undoes inlay_packet_queue_create, after its RSS is gone; a second call does nothing. Returns 0 or a negative errno. */
+/*
+ * Undoes inlay_packet_queue_create. Call inlay_rss_destroy first. A second call does nothing. Returns
+ * 0 or a negative errno.
+ */
 INLAY_COLD int inlay_packet_queue_destroy(struct inlay_packet_queue *q, const char **why)
 {
 	int err = q->wq ? ibv_destroy_wq(q->wq) : 0;
@@ -114,7 +117,7 @@ INLAY_COLD int inlay_packet_queue_make_(struct inlay_packet_queue *q, struct ibv
 	__builtin_memset(&striding, 0, sizeof(striding));
 	__builtin_memset(&init, 0, sizeof(init));
 	__builtin_memset(&ready, 0, sizeof(ready));
-	cqes.cqe = 1u << (inlay_log2_ceil(buffers) + strides->log_number);
+	cqes.cqe = (1u << (inlay_log2_ceil(buffers) + strides->log_number)) - 1; /* libmlx5 adds 1 */
 	zip.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
 	zip.cqe_comp_res_format = MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX;
 	errno = 0;
@@ -156,7 +159,7 @@ INLAY_COLD int inlay_packet_queue_make_(struct inlay_packet_queue *q, struct ibv
  * Creates a striding WQ that is ready to receive, and a CQ with room for a completion of each
  * stride; takes both over.
  *
- * buffers  1 .. 32768, rounded up to a power of two: how many may be posted at a time
+ * buffers  2 .. 32768, rounded up to a power of two: how many may be posted at a time
  * strides  their shape; log_number 9 .. 16 unless the device allows less (mlx5dv_striding_rq_caps)
  * flags    enum inlay_packet_queue_flags, or'ed
  *
@@ -171,7 +174,7 @@ INLAY_COLD int inlay_packet_queue_create(struct inlay_packet_queue *q, struct ib
 
 	INLAY_CHECK(q && pd && strides, "only why may be NULL");
 	__builtin_memset(q, 0, sizeof(*q));
-	if (!buffers || buffers > 32768 || !inlay_strides_ok_(strides) ||
+	if (buffers < 2 || buffers > 32768 || !inlay_strides_ok_(strides) ||
 	    flags & ~(uint32_t)(INLAY_PACKETS_STRIP_VLAN | INLAY_PACKETS_COMPRESSED) ||
 	    inlay_log2_ceil(buffers) + strides->log_number > 22)
 		return inlay_refuse_(-EINVAL, why, "an impossible number of buffers or strides, or an unknown flag");
@@ -183,7 +186,7 @@ INLAY_COLD int inlay_packet_queue_create(struct inlay_packet_queue *q, struct ib
 	return err;
 }
 
-/* Microsoft's key, of the published vectors: for those that do not bring their own. */
+/* The Toeplitz key of Microsoft's published test vectors. */
 INLAY_COLD const uint8_t *inlay_rss_key_(void)
 {
 	static const uint8_t key[INLAY_RSS_KEY] = {
@@ -315,7 +318,7 @@ INLAY_COLD int inlay_flow_ok_(const struct inlay_flow_match *match, const char *
 
 /*
  * Leads the packets that match to a raw packet QP: an inlay_rss's, or one with a receive queue. A
- * match of zeros leads it all that no other rule takes. Undo it with ibv_destroy_flow.
+ * match of all zeros takes every packet that no other rule takes. Undo it with ibv_destroy_flow.
  *
  * Returns 0; -EINVAL for a match that needs another (see the struct); else the negative errno of
  * ibv_create_flow: -EPERM without CAP_NET_RAW.

@@ -7,7 +7,7 @@
  *
  *   inlay_devx_rss_create(&rss, ctx, rqns, 4, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4);
  *   memset(&match, 0, sizeof(match));                    as in steer.h
- *   match.type = 0x0800;
+ *   match.type = ETHERTYPE_IP;
  *   inlay_devx_flow_create(&flow, ctx, &rss, &match, &why);
  *   ... receive ...
  *   inlay_devx_flow_destroy(&flow);  inlay_devx_rss_destroy(&rss);  inlay_devx_rq_destroy(&rqs[i])

@@ -13,7 +13,8 @@
  *   }
  *
  *   n = inlay_cq_decode(&cq, counters, lengths, 64);             for the CQ of a single receive queue
- *   ... n receives: counters[i] says which, lengths[i] how long ...
+ *   ... n receives: counters[i] says which, lengths[i] how long. 0: nothing, or what inlay_cq_peek
+ *   then returns is an error ...
  *   inlay_cq_update(&cq);
  *
  * Slots are tested four or eight at a time (scan.h). Compressed blocks are decoded without writing

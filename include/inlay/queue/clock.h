@@ -8,10 +8,10 @@
  *   ns = inlay_clock_ns(&clock, inlay_cqe_timestamp(cqe));     of the clock that the kernel keeps
  *   inlay_clock_unmap(&clock);
  *
- * The device counts cycles. The kernel writes to a page which nanosecond a cycle was and how long a
- * cycle is, and rewrites it from time to time (max_clock_info_update_nsec of mlx5dv_query_device at
- * the latest) and when somebody sets the clock. inlay_clock_ns reads the page again when it has
- * changed; else it costs one load more than mlx5dv_ts_to_ns, whose result it has. A time may be
+ * The device counts cycles. The kernel keeps a page that maps a cycle count to a time in nanoseconds
+ * and holds the length of a cycle. It updates the page at least every max_clock_info_update_nsec
+ * (mlx5dv_query_device), and when the clock is set. inlay_clock_ns reads the page again when it has
+ * changed; otherwise it costs one load more than mlx5dv_ts_to_ns, and returns the same. A time may be
  * older than the page, by up to half the counter's range.
  *
  * Queues with INLAY_TS_REAL_TIME need no page: inlay_cqe_real_time (cqe.h).
@@ -89,8 +89,8 @@ INLAY_COLD int inlay_clock_init(struct inlay_clock *clock, const struct inlay_cl
 /* ---- Data path ---- */
 
 /*
- * A time in the device's cycles (inlay_cqe_timestamp) in nanoseconds. Should the page be written all
- * the time, the one before it counts.
+ * A time in the device's cycles (inlay_cqe_timestamp) in nanoseconds. If the page cannot be read
+ * consistently, the last good copy is used.
  */
 INLAY_FN uint64_t inlay_clock_ns(struct inlay_clock *clock, uint64_t cycles)
 {

@@ -12,7 +12,9 @@
  *   - A CQE belongs to the caller once its owner bit equals the ring's lap bit (with the enhanced
  *     layout of compressed CQEs, once its last byte but one equals the lap's number). It stays in
  *     its slot until freed, so a payload scattered to it can be used in place.
- *   - A CQ that overruns is dead, and so are its QPs. Queues never reserve more than its size.
+ *   - A CQ that overruns is dead, and so are its QPs. Queues never reserve more than its size. A WQE
+ *     owns its CQE until that is freed, not only until the WQE is released: before ringing for WQEs
+ *     that have come back, free their CQEs (inlay_cq_advance, inlay_cq_update).
  *   - If the CQ was created with compression, the caller tests inlay_cqe_is_special instead of
  *     inlay_cqe_is_error, and calls inlay_cq_unzip for a compressed block.
  *
@@ -157,8 +159,8 @@ INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
 /*
  * Sets n CQEs aside for a queue that completes to this CQ: one per WQEBB of a send ring, one per
  * entry of a receive ring. The functions of verbs.h that take a CQ call this. To reserve fewer,
- * call it and pass them NULL; then no more than n WQEBBs or entries may be posted and not released,
- * signaled or not, because a QP in error completes them all.
+ * call it and pass them NULL; then no more than n WQEBBs or entries may be posted whose CQEs are not
+ * freed, signaled or not, because a QP in error completes them all.
  *
  * Returns 0; -ENOSPC when fewer than n are left, and *why points into cq and says how many; -EPROTO
  * for a CQ of another version of inlay.

@@ -15,9 +15,10 @@
  *           for (k = 0; k < n; k++)
  *                   handle(buf[counters[k] & (inlay_rq_size(&rq) - 1)], lengths[k]);
  *           inlay_rq_repost(&rq, n);
+ *           inlay_cq_update(&cq);                            before the ring: see inlay_cq_reserve
  *           inlay_rq_ring(&rq);
- *           inlay_cq_update(&cq);
  *   }
+ *   cqe = inlay_cq_peek(&cq);                                not NULL: an error, which ended the loop
  *
  * Invariants:
  *   - WQEs complete in the order in which they were posted. Indices grow without bound and are
@@ -53,7 +54,7 @@ struct inlay_rq {
 	uint32_t stride;          /* bytes of a WQE, a power of two */
 	uint32_t pi;              /* WQEs posted */
 	uint32_t limit;           /* pi stops here: WQEs given back, plus `most` */
-	uint32_t most;            /* posted at a time: the ring's size; half of it out of order */
+	uint32_t most;            /* receives posted at a time, at most: the ring's size, or half of it out of order */
 	uint32_t early;           /* out of order: WQEs that came back before an older one */
 	uint32_t max_sge;         /* stride / 16 */
 	uint32_t reserved;        /* CQEs set aside for it */
@@ -215,6 +216,7 @@ INLAY_FN uint32_t inlay_rq_pending(const struct inlay_rq *rq)
 INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *cqe)
 {
 	INLAY_CHECK(rq && cqe, "queue and CQE are not NULL");
+	INLAY_CHECK(rq->most > rq->mask, "WQEs complete in their order");
 	(void)cqe;
 	if (INLAY_UNLIKELY(!inlay_rq_pending(rq)))
 		return -EPROTO;
@@ -227,6 +229,7 @@ INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 {
 	uint32_t n = index + rq->most - rq->limit;
 
+	INLAY_CHECK(rq->most > rq->mask, "WQEs complete in their order");
 	if (INLAY_UNLIKELY(n > inlay_rq_pending(rq)))
 		return -EPROTO;
 	rq->limit += n;
@@ -248,8 +251,8 @@ INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 }
 
 /*
- * Gives back the n oldest receives, which have completed (not checked), and posts their WQEs as many
- * again as they are: in a ring that is kept full, the same. Visible after inlay_rq_ring().
+ * Gives back the n oldest receives, which must have completed (not checked), and posts the next n
+ * WQEs unchanged. In a full ring those are the same WQEs. Visible after inlay_rq_ring().
  */
 INLAY_ALWAYS void inlay_rq_repost(struct inlay_rq *rq, uint32_t n)
 {

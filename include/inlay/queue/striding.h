@@ -29,7 +29,8 @@
  *   - The device fills the buffers in the order of their WQEs, and uses up all strides of one
  *     before it goes on. Counting the strides of the CQEs is enough to know which buffer they are
  *     in: wqe_id says the same (DPDK asserts it), and in a block of compressed CQEs only the title
- *     has one. It is not read.
+ *     has one. It is not read. A packet's first stride must be the one that the count expects;
+ *     otherwise a CQE was lost.
  *   - Each stride may have a CQE of its own. inlay_striding_reserve makes room for all.
  *   - An error CQE carries no strides: do not take it. The queue has stopped then. Reset its WQ or
  *     RQ, free what is left in its CQ (inlay_cq_clean_index: completions of packets name no QP) and
@@ -55,10 +56,10 @@
  *
  * Of compressed packets only the title names the entry, so their block must end with it.
  *
- * With inlay_cq_clean, `gone` takes each good completion in this way. inlay_srq_gone is not for a
- * striding queue: it would give an entry back with its first stride.
+ * The callback of inlay_cq_clean must call inlay_striding_srq_take for each good completion.
+ * inlay_srq_gone is not for a striding queue: it would give an entry back with its first stride.
  *
- * Nothing tells how many strides an error CQE stands for, so do not take it. The entry that it names
+ * An error CQE does not say how many strides it covers, so do not take it. The entry that it names
  * (inlay_srq_entry) does not come back; in a cyclic queue, neither do those posted after it. All
  * others go on. When too few are left, destroy the queue after its QPs and RQs, and create it again:
  * its buffers are the caller's then.
@@ -266,8 +267,8 @@ INLAY_ALWAYS int inlay_striding_post(struct inlay_striding *rq, uint64_t addr, u
 }
 
 /*
- * Posts the buffer that the next WQE held a lap ago once more, without writing it: of a ring that is
- * kept full, the buffer that has come back. Visible after inlay_striding_ring().
+ * Posts the next WQE unchanged, with the buffer that it held one lap ago. In a full ring that is the
+ * buffer just used up. Visible after inlay_striding_ring().
  */
 INLAY_ALWAYS void inlay_striding_recycle(struct inlay_striding *rq)
 {
@@ -287,25 +288,26 @@ INLAY_ALWAYS void inlay_striding_ring(struct inlay_striding *rq)
  * in their order.
  *
  * Returns 1 when the buffer at->wqe has been used up: it gets no more packets, and its WQE may be
- * posted; else 0. -EPROTO for a CQE that no device writes (no stride, strides or bytes beyond the
- * buffer, nothing posted); then neither the queue nor *at has changed.
+ * posted; else 0. -EPROTO when a CQE was lost, and for a CQE that no device writes (no stride,
+ * strides or bytes beyond the buffer, nothing posted); then neither the queue nor *at has changed.
  */
 INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe,
 				     struct inlay_packet_at *at)
 {
-	uint32_t count, n, offset, len;
+	uint32_t count, first, n, offset, len;
 
 	INLAY_CHECK(rq && cqe && at, "none is NULL");
 	INLAY_CHECK(!inlay_cqe_is_special(cqe), "neither an error nor a compressed block");
 	count = inlay_cqe_byte_count(cqe);
 	n = count >> 16 & 0x7fff;
 	len = count & 0xffff;
-	offset = ((uint32_t)inlay_cqe_wqe_counter(cqe) << rq->log_size) + rq->shift;
+	first = inlay_cqe_wqe_counter(cqe);
+	offset = (first << rq->log_size) + rq->shift;
 	if (INLAY_UNLIKELY(n - 1 >= rq->left))
 		return -EPROTO;
 	if (INLAY_UNLIKELY((int32_t)count < 0))
 		offset = len = 0;
-	else if (INLAY_UNLIKELY(offset + len > rq->bytes))
+	else if (INLAY_UNLIKELY(first != rq->strides - rq->left) || INLAY_UNLIKELY(offset + len > rq->bytes))
 		return -EPROTO;
 	at->wqe = rq->rq.limit & rq->rq.mask;
 	at->offset = offset;
