@@ -36,8 +36,8 @@
  *     RQ, free what is left in its CQ (inlay_cq_clean_index: completions of packets name no QP) and
  *     call inlay_striding_reset: all buffers are the caller's.
  *
- * A shared striding queue (inlay_striding_srq: an SRQ, RMP or XRQ, devx/rmp.h) is an inlay_srq whose
- * entries come back with their last stride. Several QPs fill its entries side by side:
+ * A shared striding queue (inlay_striding_srq: an SRQ or RMP, devx/rmp.h; an XRQ is untested) is an
+ * inlay_srq whose entries come back with their last stride. Several QPs fill its entries side by side:
  *
  *   sge.length = inlay_striding_srq_bytes(&rq);                 or one SGE for each stride
  *   for (i = 0; i <= inlay_srq_size(&rq.srq); i++)              every entry: one is never posted, but
