@@ -12,6 +12,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What programs with queues in plain memory name and never call */
+#define ABSENT(function)   \
+	void function(void); \
+	void function(void)  \
+	{                    \
+		abort();     \
+	}
+ABSENT(ibv_dealloc_pd)
+ABSENT(ibv_dereg_mr)
+ABSENT(ibv_destroy_comp_channel)
+ABSENT(ibv_destroy_cq)
+ABSENT(ibv_destroy_qp)
+ABSENT(ibv_modify_qp)
+ABSENT(ibv_reg_dmabuf_mr)
+ABSENT(ibv_reg_mr_iova2)
+
 static jmp_buf back;
 
 void print_message(const char *const format, ...)
