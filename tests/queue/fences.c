@@ -190,6 +190,18 @@ SCENARIO void s_decode(void)
 		inlay_cq_update(&cq);
 }
 
+/* Of a collapsed CQ: the WQEs that came back, or what is wrong. */
+SCENARIO int s_latest(void)
+{
+	return inlay_sq_release_latest(&sq, &cq);
+}
+
+SCENARIO void s_latest_error(void)
+{
+	if (inlay_sq_release_latest(&sq, &cq) == -EIO)
+		sum += inlay_cqe_syndrome(inlay_cq_latest(&cq));
+}
+
 /* What a test's program usually has from the C library. */
 SCENARIO void *memset(void *to, int c, size_t n)
 {
@@ -273,5 +285,8 @@ void _start(void)
 	set_up_blocks();
 	s_unzip();
 	s_decode();
+	s_latest();
+	cqes[0].op_own = MLX5_CQE_REQ_ERR << 4;
+	s_latest_error();
 	end();
 }

@@ -26,6 +26,8 @@ declare -A x86=(
 	[arm]='free armrec [sfence] arm [sfence]'
 	[unzip]='own cqe slot free'
 	[decode]='own cqe slot free'
+	[latest]='own'
+	[latest_error]='own cqe'
 )
 declare -A arm=(
 	[copy]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
@@ -46,6 +48,8 @@ declare -A arm=(
 	[arm]='[dmb oshld] free armrec [dmb oshst] arm [dsb st]'
 	[unzip]='own [dmb oshld] cqe slot [dmb oshst] [dmb oshld] free'
 	[decode]='own [dmb oshld] cqe slot [dmb oshst] [dmb oshld] free'
+	[latest]='own [dmb oshld]'
+	[latest_error]='own [dmb oshld] cqe'
 )
 
 freestanding="-std=gnu11 -nostdlib -static -fno-stack-protector -fno-pie"
@@ -80,7 +84,7 @@ whole() # isa build title flags...
 	shift 3
 	try "$title builds and runs" trace "$build" include "$@"
 	for scenario in copy copy_long commit_ring datagram doorbell batch full shared locked receive shared_receive shared_poll poll \
-		poll_many poll_nothing arm unzip decode; do
+		poll_many poll_nothing arm unzip decode latest latest_error; do
 		same "$title: $scenario: ${expected[$scenario]}" "${expected[$scenario]}" "$(did $scenario)"
 	done
 }
@@ -133,7 +137,7 @@ mutants() # isa build title
 	both inlay_fence_reg doorbell batch shared locked
 	x86 inlay_fence_reg_full full arm
 	arm inlay_fence_reg_full full arm
-	arm inlay_fence_polled shared_poll poll poll_many
+	arm inlay_fence_polled shared_poll poll poll_many latest latest_error
 	arm inlay_fence_cqe_free poll
 	EOF
 	# Several in one program, each in a scenario of its own
