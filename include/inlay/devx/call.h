@@ -294,7 +294,7 @@ INLAY_COLD int inlay_devx_query(struct mlx5dv_devx_obj *obj, const void *in, siz
  *   inlay_devx_query_context(qp.obj, INLAY_CMD_OP_QUERY_QP, qp.qpn, &out, sizeof(out), &error);
  *   if (inlay_qpc_get(&out.qpc, INLAY_QPC_STATE) == INLAY_QP_STATE_ERR) ...
  *
- * number  as in commands: of a CQ cq.cq.cqn, of a memory key key.key >> 8
+ * number  as in commands: of a CQ inlay_cq_cqn(&cq.cq), of a memory key key.key >> 8
  *
  * Returns as inlay_devx_query; -EINVAL also without an object.
  */

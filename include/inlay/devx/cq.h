@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/devx/cq.h: a completion queue made by device commands. cq.cq is a queue of queue/cq.h, with
- * the number cq.cq.cqn.
+ * the number inlay_cq_cqn(&cq.cq).
  *
  *   struct inlay_devx_cq_attr attr;
  *   struct inlay_devx_cq cq;

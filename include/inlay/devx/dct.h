@@ -8,7 +8,7 @@
  *
  *   memset(&attr, 0, sizeof(attr));
  *   attr.pdn = pdn;
- *   attr.cqn = cq.cq.cqn;
+ *   attr.cqn = inlay_cq_cqn(&cq.cq);
  *   attr.srqn = rmp.rmpn;                              its receive queue
  *   attr.dc_key = 0x1ee7a330;                          as in the initiator's address vector
  *   inlay_devx_dct_create(&dct, ctx, &attr, &path);
