@@ -24,7 +24,9 @@
  * is there. Two laps ahead the bit matches again: the caller gets a completion that is two laps too
  * young, and cannot tell. The enhanced layout counts 256 laps before that happens. What was
  * overwritten is lost, and a CQE can change while it is read. So keep to inlay_cq_reserve also where
- * the device does not check.
+ * the device does not check. With compression, one lap is too many. The basic layout's mini CQEs have
+ * no owner bit, so inlay_cq_peek may return eight of them as a CQE. In the enhanced layout, the title
+ * of a block may be gone.
  *
  * Events. Verbs' channel, armed by inlay's doorbell:
  *
