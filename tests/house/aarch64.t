@@ -3,7 +3,7 @@
 # The test programs that need no device, on the other instruction set: cross-compiled, linked statically, run by qemu. A program needs
 # none when it leaves no function of libibverbs or libmlx5 undefined, but for those that aarch64.c has, which abort; aarch64.c stands for
 # cmocka, too. task/fuzz brings host, worker and plugins of command tasks, with maps and buffers, and all that parses.
-# LEVELS are the optimisation levels to build with. Without it, that is -O2, and each program is built once: unchecked with gcc; checked
+# LEVELS are the optimisation levels to build with. Without it, that is -O1, and each program is built once: unchecked with gcc; checked
 # with clang what encodes and decodes.
 . tests/tap.sh
 
@@ -26,7 +26,7 @@ passes() # qemu's program: all of its tests, and as many as it announced
 }
 
 for compiler in "aarch64-linux-gnu-gcc" "clang --target=aarch64-linux-gnu"; do
-	for level in ${LEVELS:--O2}; do
+	for level in ${LEVELS:--O1}; do
 		try "$compiler $level: tests/house/aarch64.c builds" $compiler $flags $level -c -o "$dir/cmocka.o" tests/house/aarch64.c
 		for source in tests/*/*.c; do
 			name=${source#tests/} name=${name%.c}
