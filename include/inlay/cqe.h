@@ -542,20 +542,24 @@ INLAY_ALWAYS uint32_t inlay_cqe_step_(const struct mlx5_cqe64 *cqe, uint32_t for
 	return format & INLAY_MINI_STRIDES ? inlay_cqe_byte_count(cqe) >> 16 & 0x7fff : 1;
 }
 
-/* Makes the title the CQE of a mini CQE. counter: of this receive, then of the next. */
+#define INLAY_MINI_REQ_ 16u /* the mini CQEs of sends: of every CQ, whatever its format */
+
+/*
+ * Makes the title, or a copy of it, the CQE of a mini CQE. format: enum inlay_mini_format, or
+ * INLAY_MINI_REQ_. counter: of this receive, then of the next.
+ */
 INLAY_ALWAYS void inlay_cqe_expand_(struct mlx5_cqe64 *cqe, const uint8_t *mini, uint32_t format, uint32_t *counter)
 {
 	uint8_t *to = (uint8_t *)cqe;
 
 	__builtin_memcpy(&cqe->byte_cnt, mini + 4, 4);
-	if (cqe->op_own >> 4 == MLX5_CQE_REQ) {
-		__builtin_memcpy(&cqe->wqe_counter, mini, 2);
-		to[offsetof(struct mlx5_cqe64, sop_drop_qpn)] = mini[2];
-		return;
-	}
 	cqe->wqe_counter = inlay_to_be16((uint16_t)*counter);
 	*counter += inlay_cqe_step_(cqe, format);
 	switch (format & ~(uint32_t)INLAY_MINI_STRIDES) {
+	case INLAY_MINI_REQ_:
+		__builtin_memcpy(&cqe->wqe_counter, mini, 2);
+		to[offsetof(struct mlx5_cqe64, sop_drop_qpn)] = mini[2];
+		return;
 	case INLAY_MINI_HASH:
 		__builtin_memcpy(to + INLAY_CQE_HASH_, mini, 4);
 		return;

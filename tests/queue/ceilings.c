@@ -288,9 +288,35 @@ BATCH(1)
 BATCH(16)
 BATCH(64)
 
-COUNTED int inlay_unzip_64(struct inlay_cq *cq)
+/* Of a block of stride indices; of blocks of the enhanced layout */
+COUNTED uint32_t inlay_indices_64(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)
 {
-	return inlay_cq_unzip(cq);
+	return inlay_cq_decode(cq, counters, lengths, 64);
+}
+
+COUNTED uint32_t inlay_sevens_63(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)
+{
+	return inlay_cq_decode(cq, counters, lengths, 63);
+}
+
+/* All packets there are, from compressed blocks, with buffers that are not used up */
+COUNTED uint32_t inlay_striding_unzip_64(struct packets *s)
+{
+	const struct mlx5_cqe64 *cqe;
+	uint32_t n = 0;
+
+	while ((cqe = inlay_cq_peek(&s->cq))) {
+		if (inlay_cqe_is_special(cqe)) {
+			if (!inlay_cqe_is_compressed(cqe) || inlay_cq_unzip(&s->cq) < 0)
+				break;
+			continue;
+		}
+		if (inlay_striding_take(&s->rq, cqe, &s->at) < 0)
+			break;
+		inlay_cq_advance(&s->cq, 1);
+		n++;
+	}
+	return n;
 }
 
 static uint8_t ring[RING * 64] __attribute__((aligned(4096))), reg[4096] __attribute__((aligned(4096)));
@@ -318,7 +344,7 @@ static void run_inlay(int inlined, int quiet)
 	need(inlay_sq_pending(&ep.sq) == 0 && inlay_from_be32(record[1]) == ROUNDS, "what the rounds leave behind");
 }
 
-/* Batches: of a ring full of receives, then of a compressed block of them, decoded or unzipped */
+/* Batches: of a ring full of receives, then of a compressed block of them */
 static void run_batches(uint32_t n)
 {
 	const struct mlx5_cqe64 *into[64];
@@ -326,7 +352,7 @@ static void run_batches(uint32_t n)
 	uint16_t counters[64];
 	struct inlay_cq cq;
 
-	for (k = 0; k < (n == 1 ? 1 : 3); k++) {
+	for (k = 0; k < (n == 1 ? 1 : 2); k++) {
 		memset(cqes, 0xf0, sizeof(cqes));
 		need(!inlay_cq_init(&cq, cqes, RING, 64, cq_record, NULL, 3) && !inlay_cq_set_compression(&cq, INLAY_MINI_HASH, 0), "ring");
 		memset(cqes, 0, n * sizeof(cqes[0]));
@@ -350,12 +376,44 @@ static void run_batches(uint32_t n)
 		RUN_BATCH(1)
 		RUN_BATCH(16)
 		RUN_BATCH(64)
-		case 64 + 2:
-			got = (uint32_t)inlay_unzip_64(&cq);
-			break;
 		}
 		need(got == n, "batch");
 	}
+}
+
+/* Packets of one stride each in a compressed block of 64, decoded, then unzipped and taken; receives in blocks of 7 */
+static void run_blocks(void)
+{
+	static const struct inlay_strides shape = {9, 6, 0};
+	uint32_t record[2], i, k, lengths[64];
+	uint16_t counters[64];
+	struct packets s;
+
+	for (k = 0; k < 2; k++) {
+		memset(cqes, 0xf0, sizeof(cqes));
+		memset(cqes, 0, 64 * sizeof(cqes[0]));
+		need(!inlay_cq_init(&s.cq, cqes, RING, 64, record, NULL, 3) && !inlay_cq_set_compression(&s.cq, INLAY_MINI_CSUM_STRIDX, 0) &&
+		     !inlay_striding_init(&s.rq, entries, 4, 32, record, &shape) && !inlay_striding_post(&s.rq, 0x2000, 5), "rings");
+		for (i = 0; i < 64; i++) {
+			uint32_t mini[2] = {inlay_to_be32(i), inlay_to_be32(1 << 16 | 60)};
+
+			memcpy((uint8_t *)&cqes[i < 8 ? 1 : i & ~7u] + i % 8 * 8, mini, sizeof(mini));
+		}
+		cqes[0].op_own = MLX5_CQE_RESP_SEND << 4 | INLAY_CQE_COMPRESSED;
+		cqes[0].byte_cnt = inlay_to_be32(64);
+		if (k)
+			need(inlay_striding_unzip_64(&s) == 64 && s.at.offset == 63 << 6 && s.at.len == 60, "packets");
+		else
+			need(inlay_indices_64(&s.cq, counters, lengths) == 64 && counters[63] == 63 && lengths[63] == (1 << 16 | 60), "indices");
+	}
+	memset(cqes, 0, sizeof(cqes));
+	need(!inlay_cq_init(&s.cq, cqes, RING, 64, record, NULL, 3) && !inlay_cq_set_compression(&s.cq, INLAY_MINI_HASH, 1), "ring");
+	memset(cqes, 0, 64 * sizeof(cqes[0]));
+	cqes[0].op_own = MLX5_CQE_RESP_SEND << 4;
+	inlay_cq_advance(&s.cq, 1);
+	for (i = 1; i < 64; i += 7)
+		cqes[i].op_own = 6 << 4 | INLAY_CQE_COMPRESSED;
+	need(inlay_sevens_63(&s.cq, counters, lengths) == 63 && counters[62] == 63, "blocks of 7");
 }
 
 /* Datagrams of two WQEBBs: their ring does not come round either, nor is it ever full */
@@ -627,6 +685,7 @@ int main(int argc, char **argv)
 		run_batches(1);
 		run_batches(16);
 		run_batches(64);
+		run_blocks();
 		for (i = 0; i < 3; i++)
 			run_destinations(i);
 		run_shared();

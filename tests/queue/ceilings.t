@@ -65,6 +65,9 @@ for compiler in gcc clang; do
 	inlay_collect 64 collected
 	inlay_decode 64 counter and length
 	inlay_block 64 counter and length, of a compressed block
+	inlay_indices 64 counter and length, of a compressed block of a striding queue
+	inlay_sevens 63 counter and length, of compressed blocks of 7, enhanced layout
+	inlay_striding_unzip 64 peek to advance of a packet in a striding queue, from a compressed block
 	inlay_collect 16 collected
 	inlay_decode 16 counter and length
 	inlay_block 16 counter and length, of a compressed block

@@ -107,27 +107,34 @@ INLAY_ALWAYS void inlay_cq_decode_run_(const uint8_t *slot, uint32_t stride, uin
 	}
 }
 
-/* Lengths and counters of up to 8 receives, from their mini CQEs. */
-INLAY_ALWAYS void inlay_cq_decode_minis_(const uint8_t *minis, uint32_t n, uint32_t counter, uint16_t *counters,
-					 uint32_t *lengths)
+/*
+ * Lengths and counters of up to 8 receives. index: whether the mini CQEs hold the counters, as
+ * stride indices; else they grow by `step`, or by the strides under `mask`. Returns the next.
+ */
+INLAY_ALWAYS uint32_t inlay_cq_decode_minis_(const uint8_t *minis, uint32_t n, int index, uint32_t counter,
+					     uint32_t step, uint32_t mask, uint16_t *counters, uint32_t *lengths)
 {
 	uint32_t i;
 
 	for (i = 0; i < n; i++) {
-		uint32_t be;
+		uint64_t mini;
 
-		__builtin_memcpy(&be, minis + 8 * i + 4, sizeof(be));
-		lengths[i] = inlay_from_be32(be);
-		counters[i] = (uint16_t)(counter + i);
+		__builtin_memcpy(&mini, minis + 8 * i, sizeof(mini));
+		mini = inlay_from_be64(mini);
+		lengths[i] = (uint32_t)mini;
+		counters[i] = (uint16_t)(index ? mini >> 32 : counter);
+		counter += step + (lengths[i] >> 16 & mask);
 	}
+	return counter;
 }
 
 /*
- * As above, eight at a time. Also makes their slots, which are adjacent, the caller's. The first
- * mini CQEs lie at `minis`, the next where their CQEs go. stride is a constant.
+ * As above, eight at a time, with a step of 1. Also makes their slots, which are adjacent, the
+ * caller's. The first mini CQEs lie at `minis`, the next where their CQEs go. stride is a constant.
  */
 INLAY_ALWAYS void inlay_cq_decode_arrays_(const uint8_t *minis, uint8_t *slots, uint32_t stride, uint8_t op_own,
-					  uint32_t n, uint32_t counter, uint16_t *counters, uint32_t *lengths)
+					  uint32_t n, int index, uint32_t counter, uint16_t *counters,
+					  uint32_t *lengths)
 {
 	typedef uint16_t words __attribute__((vector_size(16)));
 	const words first = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -135,17 +142,25 @@ INLAY_ALWAYS void inlay_cq_decode_arrays_(const uint8_t *minis, uint8_t *slots, 
 	uint32_t i, k;
 
 	for (i = 0; i + INLAY_MINI_CQES <= n; i += INLAY_MINI_CQES) {
+		inlay_scan4_ v[4];
+
+#pragma GCC unroll 4
+		for (k = 0; k < 4; k++)
+			__builtin_memcpy(&v[k], minis + 16 * k, sizeof(v[k]));
 #pragma GCC unroll 2
 		for (k = 0; k < 2; k++) {
-			inlay_scan4_ a, b;
-			words len;
+			words len = (words)__builtin_shufflevector(v[2 * k], v[2 * k + 1], 1, 3, 5, 7);
 
-			__builtin_memcpy(&a, minis + 32 * k, sizeof(a));
-			__builtin_memcpy(&b, minis + 32 * k + 16, sizeof(b));
-			len = (words)__builtin_shufflevector(a, b, 1, 3, 5, 7);
 			len = __builtin_shufflevector(len, len, 1, 0, 3, 2, 5, 4, 7, 6);
 			len = len << 8 | len >> 8;
 			__builtin_memcpy(lengths + i + 4 * k, &len, sizeof(len));
+		}
+		if (index) {
+			words low = (words)__builtin_shufflevector(v[0], v[1], 0, 2, 4, 6);
+			words high = (words)__builtin_shufflevector(v[2], v[3], 0, 2, 4, 6);
+
+			all = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
+			all = all << 8 | all >> 8;
 		}
 		/* The last byte of one of the slots is a mini CQE's, which has been read. */
 #pragma GCC unroll 8
@@ -158,30 +173,46 @@ INLAY_ALWAYS void inlay_cq_decode_arrays_(const uint8_t *minis, uint8_t *slots, 
 	}
 }
 
-/* Decodes a compressed block of n consecutive receives. All its slots become the caller's. */
+/* Decodes a compressed block of n receives. All its slots become the caller's. */
 INLAY_APART void inlay_cq_decode_block_(struct inlay_cq *cq, struct mlx5_cqe64 *title, uint16_t *counters,
 					uint32_t *lengths, uint32_t n)
 {
-	uint32_t i, k, m, to_end = inlay_cq_to_end_(cq), counter = inlay_cq_counter_(cq, title);
 	const uint8_t *array = (const uint8_t *)inlay_cq_slot_(cq, inlay_cq_minis_(cq, cq->ci));
-	uint8_t op_own = (uint8_t)((title->op_own & ~INLAY_CQE_OWNER) | cq->lap >> 8), minis[64];
+	uint32_t i, k, m, to_end = inlay_cq_to_end_(cq), counter = inlay_cq_counter_(cq, title);
+	uint32_t sum = cq->mini & INLAY_MINI_STRIDES ? 0x7fff : 0, step = !sum;
+	int index = cq->mini > INLAY_MINI_CSUM && !sum;
+	uint8_t *slot;
 
+	inlay_cq_own_(cq, cq->ci, title);
 	/* Whole arrays before the ring's end. The enhanced layout has none. */
-	m = (n < to_end ? n : to_end) & ~(INLAY_MINI_CQES - 1);
+	m = sum ? 0 : (n < to_end ? n : to_end) & ~(INLAY_MINI_CQES - 1);
 	if (cq->stride == 64)
-		inlay_cq_decode_arrays_(array, cq->next, 64, op_own, m, counter, counters, lengths);
+		inlay_cq_decode_arrays_(array, cq->next, 64, title->op_own, m, index, counter, counters, lengths);
 	else
-		inlay_cq_decode_arrays_(array, cq->next, 128, op_own, m, counter, counters, lengths);
+		inlay_cq_decode_arrays_(array, cq->next, 128, title->op_own, m, index, counter, counters, lengths);
+	counter += m;
+	slot = cq->next + (size_t)m * cq->stride;
 	for (i = m; i < n; i += m) {
 		m = n - i < INLAY_MINI_CQES ? n - i : INLAY_MINI_CQES;
-		inlay_copy(minis, i ? (const uint8_t *)inlay_cq_slot_(cq, cq->ci + i) : array, sizeof(minis));
-		inlay_cq_decode_minis_(minis, m, counter + i, counters + i, lengths + i);
-		for (k = 0; k < m; k++)
-			inlay_cq_own_(cq, cq->ci + i + k, title->op_own);
+		if (i)
+			array = (const uint8_t *)inlay_cq_slot_(cq, cq->ci + i);
+		if (index)
+			inlay_cq_decode_minis_(array, m, 1, 0, 0, 0, counters + i, lengths + i);
+		else
+			counter = inlay_cq_decode_minis_(array, m, 0, counter, step, sum, counters + i, lengths + i);
+		for (k = 0; k < m; k++) {
+			if (INLAY_UNLIKELY(slot == cq->end)) {
+				slot = cq->begin;
+				inlay_cq_own_(cq, cq->ci + i + k, title);
+			}
+			inlay_copy(slot + offsetof(struct mlx5_cqe64, signature), &title->signature, 2);
+			slot += cq->stride;
+		}
 	}
 	/* What the last slot holds may be the title of the next block. */
-	title->wqe_counter = inlay_to_be16((uint16_t)(counter + n - 1));
-	inlay_cq_put_(cq, cq->ci + n - 1, title);
+	title->wqe_counter = inlay_to_be16(counters[n - 1]);
+	title->byte_cnt = inlay_to_be32(lengths[n - 1]);
+	inlay_copy((void *)(uintptr_t)inlay_cq_slot_(cq, cq->ci + n - 1), title, sizeof(*title));
 	/* The slots must be written before a record frees them. */
 	inlay_fence_wqe_record();
 }
@@ -224,7 +255,7 @@ INLAY_FN uint32_t inlay_cq_decode(struct inlay_cq *cq, uint16_t *counters, uint3
 			n = inlay_cqe_is_compressed(cqe) ? inlay_cq_block_(cq, cq->ci, &title) : 0;
 			if (!n)
 				break;
-			if (n > max - done || cq->mini > INLAY_MINI_CSUM || title.op_own >> 4 == MLX5_CQE_REQ) {
+			if (n > max - done || cq->mini == INLAY_MINI_FTAG_STRIDX || title.op_own >> 4 == MLX5_CQE_REQ) {
 				inlay_cq_unzip(cq);
 				n = 0;
 				continue;

@@ -266,13 +266,12 @@ INLAY_ALWAYS int inlay_cq_valid_(const struct inlay_cq *cq, uint32_t index, cons
 	return !((inlay_cq_word_((const uint8_t *)cqe) ^ inlay_cq_lap_(cq, index)) & cq->own);
 }
 
-/* Makes a slot the caller's, as the device would, with what op_own says beside the owner bit. */
-INLAY_ALWAYS void inlay_cq_own_(const struct inlay_cq *cq, uint32_t index, uint8_t op_own)
+/* Makes a CQE that is or will be in slot `index` the caller's, as the device would. */
+INLAY_ALWAYS void inlay_cq_own_(const struct inlay_cq *cq, uint32_t index, struct mlx5_cqe64 *cqe)
 {
-	struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot_(cq, index);
 	uint16_t lap = inlay_cq_lap_(cq, index);
 
-	cqe->op_own = (uint8_t)((op_own & ~INLAY_CQE_OWNER) | lap >> 8);
+	cqe->op_own = (uint8_t)((cqe->op_own & ~INLAY_CQE_OWNER) | lap >> 8);
 	if (!(cq->own >> 8))
 		cqe->signature = (uint8_t)lap;
 }
@@ -280,8 +279,10 @@ INLAY_ALWAYS void inlay_cq_own_(const struct inlay_cq *cq, uint32_t index, uint8
 /* Puts a CQE into a slot of the caller's. */
 INLAY_ALWAYS void inlay_cq_put_(const struct inlay_cq *cq, uint32_t index, const struct mlx5_cqe64 *cqe)
 {
-	inlay_copy((void *)(uintptr_t)inlay_cq_slot_(cq, index), cqe, sizeof(*cqe));
-	inlay_cq_own_(cq, index, cqe->op_own);
+	struct mlx5_cqe64 *to = (struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot_(cq, index);
+
+	inlay_copy(to, cqe, sizeof(*cqe));
+	inlay_cq_own_(cq, index, to);
 }
 
 /*
@@ -383,23 +384,53 @@ INLAY_ALWAYS uint32_t inlay_cq_counter_(const struct inlay_cq *cq, const struct 
 	return inlay_cqe_wqe_counter(title) + (cq->own >> 8 ? 0 : inlay_cqe_step_(title, cq->mini));
 }
 
-/* Writes the CQEs of the block at `index` into their slots. Returns how many, or -EPROTO. */
-INLAY_APART int inlay_cq_unzip_(const struct inlay_cq *cq, uint32_t index)
+/* Writes n CQEs of a block into their slots. */
+INLAY_ALWAYS void inlay_cq_expand_(const struct inlay_cq *cq, uint32_t index, struct mlx5_cqe64 *title, uint32_t n,
+				   uint32_t format)
 {
-	uint32_t i, n, counter, at = inlay_cq_minis_(cq, index);
-	struct mlx5_cqe64 cqe;
-	uint8_t minis[64];
+	const uint8_t *first = (const uint8_t *)inlay_cq_slot_(cq, inlay_cq_minis_(cq, index));
+	uint8_t *slot = (uint8_t *)(uintptr_t)inlay_cq_slot_(cq, index), minis[64];
+	uint32_t i, counter = inlay_cq_counter_(cq, title);
 
-	n = inlay_cq_block_(cq, index, &cqe);
-	if (!n)
-		return -EPROTO;
-	counter = inlay_cq_counter_(cq, &cqe);
+	inlay_cq_own_(cq, index, title);
 	for (i = 0; i < n; i++) {
 		/* The first array of the basic layout lies behind the title, the others where their CQEs go. */
 		if (i % INLAY_MINI_CQES == 0)
-			inlay_copy(minis, inlay_cq_slot_(cq, i ? index + i : at), sizeof(minis));
-		inlay_cqe_expand_(&cqe, minis + i % INLAY_MINI_CQES * 8, cq->mini, &counter);
-		inlay_cq_put_(cq, index + i, &cqe);
+			inlay_copy(minis, i ? slot : first, sizeof(minis));
+		inlay_copy(slot, title, sizeof(*title));
+		inlay_cqe_expand_((struct mlx5_cqe64 *)(void *)slot, minis + i % INLAY_MINI_CQES * 8, format, &counter);
+		slot += cq->stride;
+		if (INLAY_UNLIKELY(slot == cq->end)) {
+			slot = cq->begin;
+			inlay_cq_own_(cq, index + i + 1, title);
+		}
+	}
+}
+
+/* Writes the CQEs of the block at `index` into their slots. Returns how many, or -EPROTO. */
+INLAY_APART int inlay_cq_unzip_(const struct inlay_cq *cq, uint32_t index)
+{
+	struct mlx5_cqe64 title;
+	uint32_t n, format;
+
+	n = inlay_cq_block_(cq, index, &title);
+	if (!n)
+		return -EPROTO;
+	format = title.op_own >> 4 == MLX5_CQE_REQ ? INLAY_MINI_REQ_ : cq->mini;
+	/* The usual formats as constants, which fold. */
+	switch (format) {
+	case INLAY_MINI_HASH:
+		inlay_cq_expand_(cq, index, &title, n, INLAY_MINI_HASH);
+		break;
+	case INLAY_MINI_CSUM:
+		inlay_cq_expand_(cq, index, &title, n, INLAY_MINI_CSUM);
+		break;
+	case INLAY_MINI_CSUM_STRIDX:
+		inlay_cq_expand_(cq, index, &title, n, INLAY_MINI_CSUM_STRIDX);
+		break;
+	default:
+		inlay_cq_expand_(cq, index, &title, n, format);
+		break;
 	}
 	/* The slots must be written before a record frees them. */
 	inlay_fence_wqe_record();
