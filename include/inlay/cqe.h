@@ -464,8 +464,8 @@ INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 
 /*
  * As above, but in nanoseconds since 1970, of a queue whose clock is INLAY_TS_REAL_TIME
- * (devx/ifc/cq.h): the CQE then holds seconds << 32 | nanoseconds. For other clocks see
- * queue/clock.h.
+ * (devx/ifc/cq.h): the CQE then holds seconds << 32 | nanoseconds. For other clocks, and for how to
+ * get this one, see queue/clock.h.
  */
 INLAY_FN uint64_t inlay_cqe_real_time(const struct mlx5_cqe64 *cqe)
 {

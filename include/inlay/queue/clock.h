@@ -14,7 +14,9 @@
  * changed; otherwise it costs one load more than mlx5dv_ts_to_ns, and returns the same. A time may be
  * older than the page, by up to half the counter's range.
  *
- * Queues with INLAY_TS_REAL_TIME need no page: inlay_cqe_real_time (cqe.h).
+ * Queues with INLAY_TS_REAL_TIME need no page: inlay_cqe_real_time (cqe.h). No builder of devx/
+ * makes one. The caller's own CREATE_QP can (INLAY_QPC_TS_FORMAT), if the device's capability
+ * INLAY_ROCE_CAP_QP_TS_FORMAT allows it.
  *
  * Threads: an inlay_clock has one owner; any number may share a page. Sources: mlx5dv_ts_to_ns(3),
  * libmlx5's mlx5dv_get_clock_info, Linux's mlx5-abi.h and mlx5_update_clock_info_page.
