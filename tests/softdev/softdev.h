@@ -94,6 +94,9 @@ SOFTDEV_WEAK int softdev_inject_cqes(uint32_t cqn, const void *cqe64, unsigned n
  */
 SOFTDEV_WEAK int softdev_skip(uint32_t qpn);
 
+/* How many blocks of compressed CQEs the device has written in this process. */
+SOFTDEV_WEAK unsigned long softdev_blocks(void);
+
 /*
  * Sets the faults from now on and restarts both counts. NULL: no faults. SOFTDEV_FAULT (run
  * --fault) sets them from the start.

@@ -38,6 +38,7 @@ struct zip {
 };
 
 static unsigned open_runs;       /* CQs with a run that is not written */
+static unsigned long blocks;     /* written */
 
 static uint32_t draw(struct zip *z, uint32_t below)
 {
@@ -150,6 +151,7 @@ static void write_basic(struct zip *z)
 	title.byte_cnt = htobe32(z->n);
 	cqe_write(z->cq, z->cq->pi, &title, title.op_own | FORMAT);
 	cqe_written(z->cq, z->n, z->event);
+	blocks++;
 }
 
 static void write_enhanced(struct zip *z)
@@ -170,6 +172,7 @@ static void write_enhanced(struct zip *z)
 			mini(z, &z->run[i + k], block + 8 * k);
 		cqe_write(z->cq, z->cq->pi, block, (uint8_t)((n - 1) << 4 | FORMAT));
 		cqe_written(z->cq, n, z->event);
+		blocks++;
 	}
 	z->title = z->run[z->n - 1];
 	z->titled = true;
@@ -220,4 +223,15 @@ void zip_flush_all(void)
 	for (cq = open_runs ? sd_cq_next(NULL) : NULL; cq && open_runs; cq = sd_cq_next(cq))
 		if (cq->compression)
 			zip_flush(cqe_zip(cq));
+}
+
+__attribute__((visibility("default")))
+unsigned long softdev_blocks(void)
+{
+	unsigned long n;
+
+	pthread_mutex_lock(&sd_lock);
+	n = blocks;
+	pthread_mutex_unlock(&sd_lock);
+	return n;
 }

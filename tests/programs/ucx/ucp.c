@@ -12,6 +12,7 @@
  * The sides meet before and after each step, making progress meanwhile: what one does to the other's memory is there when they have met.
  */
 #include <ucp/api/ucp.h>
+#include "../../softdev/softdev.h"
 #include "both.h"
 
 static ucp_context_h context;
@@ -647,6 +648,8 @@ int main(int argc, char **argv)
 	ucp_mem_unmap(context, memh);
 	ucp_worker_destroy(worker);
 	ucp_cleanup(context);
+	if (softdev_blocks)
+		printf("Compressed blocks: %lu\n", softdev_blocks());
 	printf("Verified %lu bytes, seed %llu.\n", checked, (unsigned long long)seed);
 	return 0;
 }
