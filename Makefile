@@ -169,7 +169,7 @@ coverage: ## which lines and branches of the headers the test programs run, in b
 mutants: ## small changes of the headers, drawn by SEED: does a test fail? MUTANTS (100), SECONDS (1800); after coverage
 	$(Q)B=$(B) tests/mutants
 
-certify: ## a report of inlay on a real NIC, DEVICE=mlx5_0, to send in; traffic only from its port to itself
+certify: ## tests a real NIC, DEVICE=mlx5_0, with traffic from its port to itself, and writes a report to send in
 	@[ -n "$(DEVICE)" ] || { echo "make certify DEVICE=mlx5_0: which device?" >&2; exit 2; }
 	$(Q)$(MAKE) --no-print-directory $(B)/examples/pingpong $$(tests/certify --programs | sed 's,[^ ]*,$(B)/tests/&-1,g') >&2
 	$(Q)B=$(B) CC="$(CC)" tests/certify $(DEVICE) >$(B)/certify.md; status=$$?; cat $(B)/certify.md; exit $$status
@@ -178,7 +178,7 @@ list: # the test programs, for scripts
 	@echo $(tests)
 
 fuzzers = host worker plugin parse cqe
-fuzz: $(fuzzers:%=$(B)/fuzz/%) ## any bytes to all that reads some, FUZZ seconds (60) in all, with clang
+fuzz: $(fuzzers:%=$(B)/fuzz/%) ## random bytes into every parser, FUZZ seconds (60) in all, with clang
 	$(Q)for f in $(fuzzers); do \
 		mkdir -p $(B)/fuzz/corpus/$$f && $(B)/fuzz/$$f -max_total_time=$$((($(FUZZ) + 4) / 5)) -max_len=1536 -print_final_stats=1 \
 			-artifact_prefix=$(B)/fuzz/$$f- $(B)/fuzz/corpus/$$f tests/fuzz/seeds/$$f tests/fuzz/corpus/$$f || exit 1; \
@@ -190,7 +190,7 @@ $(B)/fuzz/%: tests/fuzz/%.c $(B)/settings | $(first)
 		-fno-sanitize-recover=all -Iinclude -o $@ $< $(VERBS)
 
 # Six runs: processes on RoCE and on InfiniBand, and threads; unchecked and checked
-soak: $(B)/tests/fabric/soak-0 $(B)/tests/fabric/soak-1 $(library) ## four processes, random operations and faults, every byte checked, SECONDS (120) in all
+soak: $(B)/tests/fabric/soak-0 $(B)/tests/fabric/soak-1 $(library) ## four processes, random operations and faults, every byte checked, for SECONDS (120)
 	$(Q)B=$(B) SOAK_SECONDS=$$(($(or $(SECONDS),120) / 6)) TEST_TIMEOUT=$$(($(or $(SECONDS),120) + 600)) \
 		prove --exec tests/exec $(filter $(B)/tests/%,$^)
 
