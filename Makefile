@@ -52,7 +52,7 @@ MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps deps-all,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps deps-all run check test check-all fuzz soak bench bench-all bench-check include-cost single docs coverage mutants certify list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test check-all fuzz soak proof bench bench-all bench-check include-cost single docs coverage mutants certify list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
 all: $(library) $(tests) $(examples) ## builds the software device, tests and examples
 
@@ -72,7 +72,7 @@ packages = gcc g++ clang make pkg-config libibverbs-dev librdmacm-dev rdmacm-uti
 
 deps: ## installs the Debian packages that build and tests need
 deps-all: ## the same, and the programs that check-all runs
-deps-all: packages += llvm-22 lammps scalapack-mpi-test netpipe-openmpi
+deps-all: packages += llvm-22 frama-c-base lammps scalapack-mpi-test netpipe-openmpi
 deps deps-all:
 	@{ command -v dpkg-query && command -v apt-get; } >/dev/null || { echo "make $@ knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
 	missing=; for p in $(packages); do \
@@ -188,6 +188,9 @@ $(B)/fuzz/%: tests/fuzz/%.c $(B)/settings | $(first)
 	$(say)
 	$(Q)clang -std=$(STD) -O1 -g -Wall -Wextra -MMD -MP -MF $@.d -MT $@ -DINLAY_CHECKED=1 -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=all -Iinclude -o $@ $< $(VERBS)
+
+proof: ## no access outside of rings, registers and blobs, for any content, with Frama-C
+	$(Q)tests/proof/run
 
 # Six runs: processes on RoCE and on InfiniBand, and threads; unchecked and checked
 soak: $(B)/tests/fabric/soak-0 $(B)/tests/fabric/soak-1 $(library) ## four processes, random operations and faults, every byte checked, for SECONDS (120)
