@@ -28,8 +28,9 @@ INCLUDES = -Iinclude -Itests -Itests/softdev
 VERBS = -libverbs -lmlx5
 VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay/base.h | paste -sd.)
 
-# A tests/ROOM/NAME.c is a program of its own, built unchecked (NAME-0) and checked (NAME-1: with -O1 instead of -O2, in less time);
-# beside a NAME.t it belongs to that script. The software device's own tests include nothing of inlay: each is built once.
+# Each tests/ROOM/NAME.c is a program, built unchecked (NAME-0) and checked (NAME-1, with -O1 instead of -O2, which
+# compiles faster). If there is a NAME.t beside it, that script builds it. The software device's own tests include
+# nothing of inlay: each is built once.
 rooms = queue connect mmap buf match tag memdomain devx task fabric programs house
 scripts = $(wildcard $(rooms:%=tests/%/*.t))
 programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard $(rooms:%=tests/%/*.c))))
@@ -61,7 +62,7 @@ help: ## this list
 	@echo
 	@echo "Settings: CC, STD ($(STD)), CFLAGS ($(CFLAGS)), PREFIX ($(PREFIX)), DESTDIR, V=1 shows the commands,"
 	@echo "DEVICE=mlx5_0 runs the tests on that device instead of the software one,"
-	@echo "RDMA_CORE=DIR tries the headers beside those of another rdma-core too."
+	@echo "RDMA_CORE=DIR also tests the headers beside those of another rdma-core."
 
 # ---- Debian packages ----
 

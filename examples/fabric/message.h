@@ -105,7 +105,7 @@ INLAY_ALWAYS bool message_deliver(struct endpoint *ep, const struct peer *p, con
 
 /* ---- Unexpected messages ---- */
 
-/* The buffer that would keep one, b or another; NULL: no memory. */
+/* The buffer for keeping a message: b or another; NULL: no memory. */
 INLAY_ALWAYS struct buf *keep_place(struct endpoint *ep, uint32_t bytes, struct buf *b)
 {
 	if (b && bytes > SMALL_MESSAGE) {
@@ -116,7 +116,7 @@ INLAY_ALWAYS struct buf *keep_place(struct endpoint *ep, uint32_t bytes, struct 
 	return INLAY_UNLIKELY(!ep->small.free) && pool_grow(&ep->small) ? NULL : ep->small.free;
 }
 
-/* Keeps it there. Returns whether that is b. */
+/* Keeps a message in `place`. Returns whether that is b. */
 INLAY_ALWAYS int keep(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b,
 		      struct buf *place)
 {

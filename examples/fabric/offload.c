@@ -186,7 +186,7 @@ int offload_post(struct endpoint *ep, struct op *op, uint64_t key, uint64_t mask
 	struct ibv_sge sge;
 	int r;
 
-	/* A message longer than its receive would break the connection, so none may be. */
+	/* A message longer than its receive would break the connection, so there must be none. */
 	if (op->iovs == 1 && op->len >= settings.eager && op->len <= INT32_MAX && o->list.room &&
 	    !region_get(ep->domain, op->buf, op->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, op->region)) {
 		op->regions = 1;

@@ -41,9 +41,9 @@ __attribute__((constructor)) static void begin(void)
 }
 
 /*
- * The program's own calls of mlx5dv_init_obj. A CQ that it asks about, it may poll and clean itself;
- * libmlx5 assumes the same. An SRQ without an owner, it will fill itself. The SRQ's owner is
- * therefore settled here, before a QP on it could make CQs inlay's and then fail.
+ * The program's own calls of mlx5dv_init_obj. From then on the program may poll and clean the CQ
+ * without verbs; libmlx5 assumes the same. It will also fill the SRQ, if that has no owner yet. The
+ * SRQ's owner is therefore settled here, before a QP on it could make CQs inlay's and then fail.
  */
 EXPORT int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
 {
@@ -143,7 +143,7 @@ static bool lost_cq(struct ibv_cq *ibcq)
 	return !cq || cq->owner == SHIM_LIBMLX5;
 }
 
-/* Makes a CQ inlay's if it has no owner. Returns whether it is inlay's now. */
+/* Gives a CQ without an owner to inlay. Returns whether it is inlay's now. */
 static bool take_cq(struct ibv_cq *ibcq)
 {
 	struct shim_cq *cq = shim_find(ibcq);
@@ -474,7 +474,7 @@ static bool lost_srq(struct ibv_srq *ibsrq)
 	return !srq || srq->owner == SHIM_LIBMLX5;
 }
 
-/* Makes an SRQ inlay's if it has no owner. Returns whether it is inlay's now. */
+/* Gives an SRQ without an owner to inlay. Returns whether it is inlay's now. */
 static bool take_srq(struct ibv_srq *ibsrq)
 {
 	struct shim_srq *srq = shim_find(ibsrq);
@@ -745,7 +745,7 @@ static int take_dv(struct shim_qp *qp)
 }
 
 /*
- * Makes everything that a QP is about to need inlay's. Returns what could not be taken, or NULL.
+ * Gives to inlay all the objects that a new QP will use. Returns what could not be taken, or NULL.
  */
 static const char *take_all(struct shim_qp *qp, const struct ibv_qp_init_attr_ex *attr,
 			    const struct mlx5dv_qp_init_attr *dv)

@@ -321,7 +321,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 	sq->begun_fence = sq->fence;
 }
 
-/* Takes back the posts since ibv_wr_start. They have not been rung for. */
+/* Takes back the posts since ibv_wr_start. No doorbell was rung for them. */
 static void undo(struct shim_sq *sq)
 {
 	inlay_sq_undo(&sq->q, inlay_sq_rung(&sq->q));
@@ -623,7 +623,7 @@ static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t remote_srqn)
 	set(sq, ex, cursor(sq, sq->ds, sq->longest));
 }
 
-/* Neither change of a memory window's key takes a setter. */
+/* The two changes of a memory window's key: no setter follows them. */
 static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
 {
 	struct shim_sq *sq = sq_of(ex);

@@ -32,13 +32,14 @@
  * Outside data (a completion, a peer's bytes) and every documented error are checked either way.
  *
  * Probes. With INLAY_USDT 1 (default 0; needs <sys/sdt.h>), the data path has static probes for
- * bpftrace, perf and gdb. Each is a nop, and a note in the program. With 0 there is no instruction.
+ * bpftrace, perf and gdb. Each is a nop in the code and a note in the ELF file; with 0 there is
+ * neither.
  *
  *   inlay:post     QPN, index, opcode            a send WQE was written
  *   inlay:full     QPN, WQEBBs pending, wanted   the send ring had no room for a WQE
- *   inlay:ring     QPN, index, WQEBBs pending    the doorbell record says that all before index is there
+ *   inlay:ring     QPN, index, WQEBBs pending    the record now covers all WQEs before index
  *   inlay:poll     CQN, index, opcode            inlay_cq_peek found a completion
- *   inlay:advance  CQN, index, completions       their slots were freed, from index on
+ *   inlay:advance  CQN, index, completions       that many slots were freed, from index on
  *   inlay:error    QPN, WQE counter, syndrome    inlay_cqe_is_error found an error
  *
  *   bpftrace -e 'usdt:./program:inlay:full { @[arg0] = count(); }'
@@ -56,8 +57,8 @@
 #define INLAY_VERSION (INLAY_VERSION_MAJOR * 10000 + INLAY_VERSION_MINOR * 100 + INLAY_VERSION_PATCH)
 
 /*
- * Versions with the same number have the same structs. Objects that others are attached to carry it,
- * and those of another number are refused (-EPROTO).
+ * Versions with the same number have the same structs. Objects to which others are attached carry
+ * it, and attaching to one with another number is refused (-EPROTO).
  */
 #define INLAY_ABI (INLAY_VERSION_MAJOR ? 100 * INLAY_VERSION_MAJOR : INLAY_VERSION_MINOR)
 

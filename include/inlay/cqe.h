@@ -542,11 +542,11 @@ INLAY_ALWAYS uint32_t inlay_cqe_step_(const struct mlx5_cqe64 *cqe, uint32_t for
 	return format & INLAY_MINI_STRIDES ? inlay_cqe_byte_count(cqe) >> 16 & 0x7fff : 1;
 }
 
-#define INLAY_MINI_REQ_ 16u /* the mini CQEs of sends: of every CQ, whatever its format */
+#define INLAY_MINI_REQ_ 16u /* the mini CQEs of sends, whatever the format of the CQ */
 
 /*
- * Makes the title, or a copy of it, the CQE of a mini CQE. format: enum inlay_mini_format, or
- * INLAY_MINI_REQ_. counter: of this receive, then of the next.
+ * Turns the title, or a copy of it, into the CQE that a mini CQE stands for. format: enum
+ * inlay_mini_format, or INLAY_MINI_REQ_. counter: this receive's; on return, the next one's.
  */
 INLAY_ALWAYS void inlay_cqe_expand_(struct mlx5_cqe64 *cqe, const uint8_t *mini, uint32_t format, uint32_t *counter)
 {

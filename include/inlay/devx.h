@@ -25,7 +25,7 @@
  *   devx/qp.h     queue pair: RC, UC, UD, DCI; transitions, connecting
  *   devx/rmp.h    shared receive queue
  *   devx/rq.h     receive queue of packets
- *   devx/steer.h  RSS and flow rules that lead packets to these
+ *   devx/steer.h  RSS and flow rules that lead packets to receive queues
  *   devx/xrq.h    shared receive queue with tag matching
  *   devx/dct.h    dynamically connected target
  *   devx/mkey.h   memory key: of a umem, of other keys

@@ -34,11 +34,11 @@
  *   probe, masked        O(1) in a class, else n       n
  *   remove               O(1)                          65 nodes, and 65 for each mask in use
  *
- * A table without masked receives pays nothing for masks. Nor does a message that differs from all
- * of them in a bit on which they agree, such as a message to a communicator without wildcards. A
- * masked receive enters the messages that it passes in the class of its mask, oldest first, until
- * one matches; the next receive of that mask continues there. So the first may pass all kept
- * messages: 20 us for 4,096, 1 to 2 ms for 65,536.
+ * A table without masked receives pays nothing for masks. Nor does a message that differs from
+ * all masked receives in a bit on which they agree, such as a message to a communicator without
+ * wildcards. A masked receive goes through the kept messages, oldest first, until one matches, and
+ * enters those that it passes in the class of its mask. The next receive with that mask continues
+ * there. So the first one may pass all kept messages: 20 us for 4,096, 1 to 2 ms for 65,536.
  *
  * How it works: receives and messages are entries of one array, one cache line each. One hash table
  * finds both by key. Under one key there are only receives or only messages.
@@ -149,7 +149,7 @@ struct inlay_match {
 
 	struct inlay_match_class_ cls[INLAY_MATCH_LISTED_ + 1];
 	struct inlay_match_side_ *side;
-	uint64_t same;            /* bits on which all masked receives since live was 0 agree, */
+	uint64_t same;            /* bits in which all masked receives since live was 0 agree, */
 	uint64_t shared;          /* and a tag with these bits */
 	uint64_t reserved2;
 };

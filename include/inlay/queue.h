@@ -65,8 +65,8 @@
  * what depends on a read or an atomic needs INLAY_FENCE, what uses a changed key
  * INLAY_FENCE_INITIATOR_SMALL. include/inlay/ordering.md has the table, with sources.
  *
- * Counters. The queues count nothing for statistics, but their indices never wrap to the size of the
- * ring. Any thread may read them; the difference of two readings is the traffic in between:
+ * Counters. The queues keep no statistics, but their indices never wrap to the size of the ring.
+ * Any thread may read them; the difference of two readings is the traffic in between:
  *
  *              so far, modulo 2^32                       now
  *   inlay_sq   inlay_sq_index: WQEBBs posted             inlay_sq_pending, inlay_sq_room
@@ -77,7 +77,7 @@
  *   inlay_srq                                            inlay_srq_pending, inlay_srq_room
  *   inlay_cq   inlay_cq_index: CQEs freed
  *
- * Single events are seen by probes (INLAY_USDT, base.h).
+ * Probes show single events (INLAY_USDT, base.h).
  *
  * Threads: every queue has one owner at a time, unless its name says shared. A register may be
  * shared as its mode says.

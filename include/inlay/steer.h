@@ -6,12 +6,12 @@
  *   struct inlay_packet_queue q;  struct inlay_rss rss;  struct inlay_flow_match match;
  *   struct ibv_flow *flow;  const char *why;
  *
- *   inlay_packet_queue_create(&q, pd, 4, &strides, 0, &why);   a striding queue of 4 buffers, its CQ
+ *   inlay_packet_queue_create(&q, pd, 4, &strides, 0, &why);   a 4-buffer striding queue and its CQ
  *   for (i = 0; i < 4; i++)
  *           inlay_striding_post(&q.rq, (uintptr_t)buf[i], lkey);
  *   inlay_striding_ring(&q.rq);
  *   inlay_rss_create(&rss, pd, &q.wq, 1, 0, &why);             or several, and fields to hash
- *   memset(&match, 0, sizeof(match));                          everything, until a field says more
+ *   memset(&match, 0, sizeof(match));                          matches all until a field is set
  *   match.type = ETHERTYPE_IP;                                 0x0800, from net/ethernet.h
  *   match.proto = IPPROTO_UDP;                                 17, from netinet/in.h
  *   match.dport = 4791;
@@ -20,9 +20,9 @@
  *   ... receive: inlay_cq_peek(&q.cq), inlay_striding_take(&q.rq, ...): queue/striding.h ...
  *   ibv_destroy_flow(flow);  inlay_rss_destroy(&rss, &why);  inlay_packet_queue_destroy(&q, &why);
  *
- * Queues of other kinds are WQs of ibv_create_wq or mlx5dv_create_wq: take each over (verbs.h), move
- * it to RDY, post. A rule can lead to a raw packet QP with a receive queue of its own as well,
- * without RSS.
+ * For queues of other kinds, create WQs (ibv_create_wq, mlx5dv_create_wq), take each over
+ * (verbs.h), move it to RDY, and post. A rule can also lead to a raw packet QP that has a receive
+ * queue of its own, without RSS.
  *
  * One inlay_rss hashes either IPv4 or IPv6, and ports of either TCP or UDP: the device refuses all
  * else. To spread several of these, make an inlay_rss for each over the same WQs, with a rule for
@@ -98,7 +98,7 @@ INLAY_COLD int inlay_packet_queue_destroy(struct inlay_packet_queue *q, const ch
 	return 0;
 }
 
-/* What inlay_packet_queue_create does, but for undoing it. */
+/* inlay_packet_queue_create, without the clean-up after a failure. */
 INLAY_COLD int inlay_packet_queue_make_(struct inlay_packet_queue *q, struct ibv_pd *pd, uint32_t buffers,
 					const struct inlay_strides *strides, uint32_t flags, const char **why)
 {
@@ -302,7 +302,7 @@ INLAY_COLD int inlay_flow_want_(void *mask, void *value, const void *wanted, siz
 	return 1;
 }
 
-/* Whether each field has the fields that it needs. */
+/* Whether each field is in range and has the other fields that it needs. */
 INLAY_COLD int inlay_flow_ok_(const struct inlay_flow_match *match, const char **why)
 {
 	int ip = match->type == 0x0800 || match->type == 0x86dd, l4 = match->proto == 6 || match->proto == 17;

@@ -431,7 +431,7 @@ INLAY_COLD int inlay_atomics_query(struct inlay_atomics *can, struct ibv_context
 	return 0;
 }
 
-/* The end of all questions for a user index, which is in a dword of the answer. */
+/* Finishes a query for a user index, which is in the given dword of the answer. */
 INLAY_COLD int inlay_user_index_(int err, const uint32_t *out, uint32_t dword, uint32_t *index, const char **why)
 {
 	if (err || inlay_from_be32(out[0]) >> 24)

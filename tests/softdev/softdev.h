@@ -94,7 +94,7 @@ SOFTDEV_WEAK int softdev_inject_cqes(uint32_t cqn, const void *cqe64, unsigned n
  */
 SOFTDEV_WEAK int softdev_skip(uint32_t qpn);
 
-/* How many blocks of compressed CQEs the device has written in this process. */
+/* Returns the number of blocks of compressed CQEs that the device has written in this process. */
 SOFTDEV_WEAK unsigned long softdev_blocks(void);
 
 /*

@@ -435,8 +435,8 @@ INLAY_FN int inlay_store_refill_(struct inlay_inventory *inv)
 }
 
 /*
- * The lowest of some lines. gcc's builtin costs an instruction more, and when tuned for old CPUs
- * emits a plain bsf, which waits for the last value of its register.
+ * The number of the lowest bit set in `lines`, which is not 0. gcc's builtin takes one instruction
+ * more. When tuned for old CPUs it becomes a plain bsf, which waits for its register's old value.
  */
 INLAY_ALWAYS uint64_t inlay_lowest_(uint64_t lines)
 {

@@ -63,7 +63,7 @@ struct inlay_devx_dct {
  *       flow_label, sl, pkey_index, counter_set
  *
  * Returns 0; -EINVAL for an impossible attribute or path; -ENOTSUP for INLAY_DEVX_DCT_OOO on a device
- * whose targets keep the order; else the negative errno of QUERY_HCA_CAP, ibv_query_port or
+ * whose targets keep messages in order; else the negative errno of QUERY_HCA_CAP, ibv_query_port or
  * CREATE_DCT. On failure dct->obj is NULL.
  */
 INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_context *ctx,

@@ -71,7 +71,7 @@ INLAY_COLD size_t inlay_devx_rmp_size(uint32_t entries, uint32_t stride)
 	return (size_t)entries * stride;
 }
 
-/* Fills in where a zeroed work queue lies, and its type. strides: of a striding one; else NULL. */
+/* Fills in the place and type of a zeroed work queue. strides: NULL unless it is a striding one. */
 INLAY_COLD void inlay_devx_wqc_(struct inlay_wqc *wq, uint32_t type, struct inlay_devx_place ring,
 				struct inlay_devx_place record, const struct inlay_strides *strides)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/rq.h: a receive queue of packets, made by device commands: rq.rq is a queue of
- * queue/rq.h, or rq.striding one of queue/striding.h. Or it takes the entries of an RMP (rmp.h)
- * that it shares with others. devx/steer.h leads packets to it.
+ * inlay/devx/rq.h: a receive queue of packets, made by device commands. It has a queue of its own,
+ * rq.rq (queue/rq.h) or rq.striding (queue/striding.h), or takes entries of an RMP (rmp.h) that
+ * several RQs share. devx/steer.h leads packets to it.
  *
  *   struct inlay_devx_rq_attr attr;
  *   struct inlay_devx_rq rq;
@@ -23,7 +23,7 @@
  *   attr.flags = INLAY_DEVX_RQ_SHARED;
  *   attr.rmpn = rmp.rmpn;
  *
- * Threads: the queue as its own header; all else as device commands.
+ * Threads: for the queue, as its own header says; for the rest, as device commands.
  * Sources: devx/ifc/rq.h; Linux, infiniband/hw/mlx5/qp.c (create_raw_packet_qp_rq) and
  * ethernet/mellanox/mlx5/core/en_main.c; DPDK's mlx5_devx.c.
  */
@@ -42,13 +42,13 @@ enum inlay_devx_rq_flags {
 
 /* What to create. Zero it first. */
 struct inlay_devx_rq_attr {
-	struct inlay_cq *cq;            /* required. Reserves a CQE per WQE or stride of a queue of its own */
+	struct inlay_cq *cq;            /* required. Reserves a CQE per WQE or stride, unless on an RMP */
 	struct inlay_devx_place ring;   /* inlay_devx_rq_size() bytes */
 	struct inlay_devx_place record; /* 8 bytes */
 	uint32_t pdn;                   /* 24 bits */
 	uint32_t wqes;                  /* a power of two, 1 .. 32768 */
 	uint32_t stride;                /* bytes of a WQE, a power of two, 16 .. 1024; striding: 32 .. 1024 */
-	uint32_t rmpn;                  /* with INLAY_DEVX_RQ_SHARED; then the five above are not read */
+	uint32_t rmpn;                  /* with INLAY_DEVX_RQ_SHARED; then ring .. stride are not read */
 	uint32_t user_index;            /* in the CQEs of this queue (inlay_cqe_user_index), 24 bits */
 	uint32_t flags;                 /* enum inlay_devx_rq_flags */
 	struct inlay_strides strides;   /* of a striding queue; log_number 3 .. 16 */
@@ -169,7 +169,7 @@ INLAY_COLD int inlay_devx_rq_create(struct inlay_devx_rq *rq, struct ibv_context
 }
 
 /*
- * Empties the RQ in whatever state it is, and makes it ready again. Its posted buffers are the
+ * Empties the RQ, whatever its state, and makes it ready again. Its posted buffers are the
  * caller's; those of an RMP stay posted. Then remove its completions: inlay_cq_clean_index with its
  * user index. Returns 0, -EINVAL without an object, or the negative errno of QUERY_RQ or MODIFY_RQ.
  */
@@ -180,7 +180,7 @@ INLAY_COLD int inlay_devx_rq_reset(struct inlay_devx_rq *rq)
 	int err;
 
 	INLAY_CHECK(rq, "no argument is NULL");
-	/* Also after what has failed halfway: the device knows. */
+	/* Ask the device for the state, since an earlier call may have failed halfway. */
 	err = inlay_devx_query_context(rq->obj, INLAY_CMD_OP_QUERY_RQ, rq->rqn, &out, sizeof(out), &rq->error);
 	state = err ? 0 : (uint32_t)inlay_rqc_get(&out.rqc, INLAY_RQC_STATE);
 	if (!err && state != INLAY_WQ_STATE_RST)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/steer.h: leads Ethernet packets to the RQs of devx/rq.h, as steer.h does to those of
- * verbs: RSS over several, and flow rules.
+ * inlay/devx/steer.h: leads Ethernet packets to the RQs of devx/rq.h, as steer.h does to queues
+ * made by verbs: RSS over several RQs, and flow rules.
  *
  *   struct inlay_devx_rss rss;  struct inlay_devx_flow flow;  struct inlay_flow_match match;
  *
@@ -38,7 +38,10 @@ struct inlay_devx_flow {
 	struct ibv_flow *flow;
 };
 
-/* Undoes inlay_devx_rss_create, after its rules are gone. Returns 0, or a negative errno: -EBUSY while a rule uses it. */
+/*
+ * Undoes inlay_devx_rss_create. Destroy its rules first. Returns 0, or a negative errno: -EBUSY
+ * while a rule uses it.
+ */
 INLAY_COLD int inlay_devx_rss_destroy(struct inlay_devx_rss *rss)
 {
 	int err;
@@ -77,9 +80,9 @@ INLAY_COLD int inlay_devx_rss_table_(struct inlay_devx_rss *rss, struct ibv_cont
  * fields  enum ibv_rx_hash_fields, or'ed, without those for tunnels and IPsec; 0 for a single RQ,
  *         without a hash
  *
- * Returns 0; -EINVAL for an impossible number of RQs, fields of 0 for several, and fields of both
- * IPv4 and IPv6 or TCP and UDP; else the negative errno of ALLOC_TRANSPORT_DOMAIN, CREATE_RQT or
- * CREATE_TIR. On failure nothing is left behind.
+ * Returns 0; -EINVAL for an impossible number of RQs, several RQs without fields, or fields of both
+ * IPv4 and IPv6, or of both TCP and UDP; else the negative errno of ALLOC_TRANSPORT_DOMAIN,
+ * CREATE_RQT or CREATE_TIR. On failure nothing is left behind.
  */
 INLAY_COLD int inlay_devx_rss_create(struct inlay_devx_rss *rss, struct ibv_context *ctx, const uint32_t *rqns,
 				     uint32_t n, uint64_t fields)
@@ -141,7 +144,7 @@ INLAY_COLD int inlay_devx_flow_destroy(struct inlay_devx_flow *flow)
 	return -err;
 }
 
-/* Mask or value of a rule, with their length, as mlx5dv wants them. */
+/* The mask or the value of a rule, with its length, as mlx5dv takes it. */
 struct inlay_devx_flow_side_ {
 	size_t size;
 	struct inlay_fte_match_set_lyr_2_4 outer;
@@ -160,12 +163,12 @@ INLAY_COLD void inlay_devx_flow_set_(struct inlay_devx_flow_side_ *side, enum in
 }
 
 /*
- * Leads the packets that match to an inlay_devx_rss. A match of zeros takes every packet that gets
- * to its priority.
+ * Leads matching packets to an inlay_devx_rss. A match of all zeros takes every packet that reaches
+ * its priority.
  *
- * Returns 0; -EINVAL for a match that needs another (steer.h), a port other than the first, and
- * without an object; else the negative errno of mlx5dv_create_flow_matcher or mlx5dv_create_flow:
- * -EPERM without CAP_NET_RAW.
+ * Returns 0; -EINVAL for a field without the fields that it needs (steer.h), for a port other than
+ * the first, and for an rss without an object; else the negative errno of
+ * mlx5dv_create_flow_matcher or mlx5dv_create_flow: -EPERM without CAP_NET_RAW.
  */
 INLAY_COLD int inlay_devx_flow_create(struct inlay_devx_flow *flow, struct ibv_context *ctx,
 				      const struct inlay_devx_rss *rss, const struct inlay_flow_match *match,
@@ -179,7 +182,7 @@ INLAY_COLD int inlay_devx_flow_create(struct inlay_devx_flow *flow, struct ibv_c
 
 	INLAY_CHECK(flow && ctx && rss && match, "only why may be NULL");
 	tcp = match->proto == 6;
-	at = match->type == 0x0800 ? 12 : 0; /* an IPv4 address is the end of an IPv6 one */
+	at = match->type == 0x0800 ? 12 : 0; /* an IPv4 address goes into the last 4 bytes */
 	__builtin_memset(flow, 0, sizeof(*flow));
 	if (match->port > 1 || !rss->obj)
 		return inlay_refuse_(-EINVAL, why, "a port other than the first, or there is no object");

@@ -13,8 +13,8 @@
  *   }
  *
  *   n = inlay_cq_decode(&cq, counters, lengths, 64);             for the CQ of a single receive queue
- *   ... n receives: counters[i] says which, lengths[i] how long. 0: nothing, or what inlay_cq_peek
- *   then returns is an error ...
+ *   ... n receives: counters[i] says which one, lengths[i] how long it is. With n == 0,
+ *   inlay_cq_peek then returns NULL or an error ...
  *   inlay_cq_update(&cq);
  *
  * Slots are tested four or eight at a time (scan.h). Compressed blocks are decoded without writing
@@ -108,8 +108,8 @@ INLAY_ALWAYS void inlay_cq_decode_run_(const uint8_t *slot, uint32_t stride, uin
 }
 
 /*
- * Lengths and counters of up to 8 receives. index: whether the mini CQEs hold the counters, as
- * stride indices; else they grow by `step`, or by the strides under `mask`. Returns the next.
+ * Stores the lengths and counters of up to 8 receives. index: the mini CQEs hold the counters, as
+ * stride indices; else each adds `step` and the strides under `mask`. Returns the next counter.
  */
 INLAY_ALWAYS uint32_t inlay_cq_decode_minis_(const uint8_t *minis, uint32_t n, int index, uint32_t counter,
 					     uint32_t step, uint32_t mask, uint16_t *counters, uint32_t *lengths)
@@ -130,7 +130,8 @@ INLAY_ALWAYS uint32_t inlay_cq_decode_minis_(const uint8_t *minis, uint32_t n, i
 
 /*
  * As above, eight at a time, with a step of 1. Also makes their slots, which are adjacent, the
- * caller's. The first mini CQEs lie at `minis`, the next where their CQEs go. stride is a constant.
+ * caller's. The first eight mini CQEs lie at `minis`, the others in the slots of their own CQEs.
+ * stride is a constant.
  */
 INLAY_ALWAYS void inlay_cq_decode_arrays_(const uint8_t *minis, uint8_t *slots, uint32_t stride, uint8_t op_own,
 					  uint32_t n, int index, uint32_t counter, uint16_t *counters,

@@ -9,14 +9,14 @@
  *   inlay_clock_unmap(&clock);
  *
  * The device counts cycles. The kernel keeps a page that maps a cycle count to a time in nanoseconds
- * and holds the length of a cycle. It updates the page at least every max_clock_info_update_nsec
+ * and holds the length of a cycle. It updates the page at least once in max_clock_info_update_nsec
  * (mlx5dv_query_device), and when the clock is set. inlay_clock_ns reads the page again when it has
  * changed; otherwise it costs one load more than mlx5dv_ts_to_ns, and returns the same. A time may be
  * older than the page, by up to half the counter's range.
  *
- * Queues with INLAY_TS_REAL_TIME need no page: inlay_cqe_real_time (cqe.h). No builder of devx/
- * makes one. The caller's own CREATE_QP can (INLAY_QPC_TS_FORMAT), if the device's capability
- * INLAY_ROCE_CAP_QP_TS_FORMAT allows it.
+ * Queues with INLAY_TS_REAL_TIME need no page: inlay_cqe_real_time (cqe.h). The builders
+ * in devx/ create no such queue. The caller's own CREATE_QP can (INLAY_QPC_TS_FORMAT), if the
+ * device's capability INLAY_ROCE_CAP_QP_TS_FORMAT allows it.
  *
  * Threads: an inlay_clock has one owner; any number may share a page. Sources: mlx5dv_ts_to_ns(3),
  * libmlx5's mlx5dv_get_clock_info, Linux's mlx5-abi.h and mlx5_update_clock_info_page.
@@ -91,7 +91,7 @@ INLAY_COLD int inlay_clock_init(struct inlay_clock *clock, const struct inlay_cl
 /* ---- Data path ---- */
 
 /*
- * A time in the device's cycles (inlay_cqe_timestamp) in nanoseconds. If the page cannot be read
+ * Converts a time in device cycles (inlay_cqe_timestamp) to nanoseconds. If the page cannot be read
  * consistently, the last good copy is used.
  */
 INLAY_FN uint64_t inlay_clock_ns(struct inlay_clock *clock, uint64_t cycles)

@@ -60,7 +60,7 @@ INLAY_ALWAYS int inlay_sq_release_latest(struct inlay_sq *sq, const struct inlay
 	/* Counter and opcode in one load: two could be of two completions. */
 	word = __atomic_load_n((const uint32_t *)(const void *)(cq->begin + offsetof(struct mlx5_cqe64, wqe_counter)),
 			       __ATOMIC_RELAXED);
-	/* Neither what the WQEs read nor the rest of an error CQE may be loaded before it. */
+	/* Data that the WQEs have read, and the rest of an error CQE, must be loaded after it. */
 	inlay_fence_polled();
 	if (INLAY_UNLIKELY(word >> 24 & INLAY_CQE_ERROR))
 		return word >> 28 == MLX5_CQE_INVALID ? 0 : -EIO;

@@ -24,9 +24,9 @@
  * is there. Two laps ahead the bit matches again: the caller gets a completion that is two laps too
  * young, and cannot tell. The enhanced layout counts 256 laps before that happens. What was
  * overwritten is lost, and a CQE can change while it is read. So keep to inlay_cq_reserve also where
- * the device does not check. With compression, one lap is too many. The basic layout's mini CQEs have
- * no owner bit, so inlay_cq_peek may return eight of them as a CQE. In the enhanced layout, the title
- * of a block may be gone.
+ * the device does not check. With compression, even one lap is too many. The basic layout's mini
+ * CQEs have no owner bit, so inlay_cq_peek may return eight of them as if they were a CQE. In the
+ * enhanced layout, the title of a block may be gone.
  *
  * Events. Verbs' channel, armed by inlay's doorbell:
  *
@@ -147,7 +147,7 @@ INLAY_FN uint32_t inlay_cq_cqn(const struct inlay_cq *cq)
 	return cq->cqn;
 }
 
-/* Index of the next completion, unbounded: how many were freed so far. */
+/* Index of the next completion: the number of CQEs freed so far, not wrapped to the ring. */
 INLAY_FN uint32_t inlay_cq_index(const struct inlay_cq *cq)
 {
 	return cq->ci;
@@ -161,8 +161,8 @@ INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
 /*
  * Sets n CQEs aside for a queue that completes to this CQ: one per WQEBB of a send ring, one per
  * entry of a receive ring. The functions of verbs.h that take a CQ call this. To reserve fewer,
- * call it and pass them NULL; then no more than n WQEBBs or entries may be posted whose CQEs are not
- * freed, signaled or not, because a QP in error completes them all.
+ * call it and pass NULL to those functions. Then at most n WQEBBs or entries may be posted whose
+ * CQEs have not been freed, signaled or not, because a QP in error completes them all.
  *
  * Returns 0; -ENOSPC when fewer than n are left, and *why points into cq and says how many; -EPROTO
  * for a CQ of another version of inlay.
@@ -266,7 +266,7 @@ INLAY_ALWAYS int inlay_cq_valid_(const struct inlay_cq *cq, uint32_t index, cons
 	return !((inlay_cq_word_((const uint8_t *)cqe) ^ inlay_cq_lap_(cq, index)) & cq->own);
 }
 
-/* Makes a CQE that is or will be in slot `index` the caller's, as the device would. */
+/* Marks a CQE that is or will be in slot `index` as the caller's, as the device would. */
 INLAY_ALWAYS void inlay_cq_own_(const struct inlay_cq *cq, uint32_t index, struct mlx5_cqe64 *cqe)
 {
 	uint16_t lap = inlay_cq_lap_(cq, index);
@@ -417,7 +417,7 @@ INLAY_APART int inlay_cq_unzip_(const struct inlay_cq *cq, uint32_t index)
 	if (!n)
 		return -EPROTO;
 	format = title.op_own >> 4 == MLX5_CQE_REQ ? INLAY_MINI_REQ_ : cq->mini;
-	/* The usual formats as constants, which fold. */
+	/* The usual formats are passed as constants, which fold. */
 	switch (format) {
 	case INLAY_MINI_HASH:
 		inlay_cq_expand_(cq, index, &title, n, INLAY_MINI_HASH);
@@ -538,7 +538,7 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 /*
  * As inlay_cq_clean, for queues whose receives do not name a QP of the caller's: raw packet QPs, WQs
  * and XRC SRQs. index: inlay_qp_user_index, inlay_wq_user_index, inlay_srq_user_index (verbs.h), or
- * what the caller gave an RQ (devx/rq.h).
+ * the user_index with which an RQ was created (devx/rq.h).
  */
 INLAY_COLD uint32_t inlay_cq_clean_index(struct inlay_cq *cq, uint32_t index,
 					 void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)

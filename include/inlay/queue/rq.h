@@ -54,7 +54,7 @@ struct inlay_rq {
 	uint32_t stride;          /* bytes of a WQE, a power of two */
 	uint32_t pi;              /* WQEs posted */
 	uint32_t limit;           /* pi stops here: WQEs given back, plus `most` */
-	uint32_t most;            /* receives posted at a time, at most: the ring's size, or half of it out of order */
+	uint32_t most;            /* most receives posted at a time: the ring's size, or half of it if out of order */
 	uint32_t early;           /* out of order: WQEs that came back before an older one */
 	uint32_t max_sge;         /* stride / 16 */
 	uint32_t reserved;        /* CQEs set aside for it */

@@ -40,8 +40,8 @@
  * inlay_srq whose entries come back with their last stride. Several QPs fill its entries side by side:
  *
  *   sge.length = inlay_striding_srq_bytes(&rq);                 or one SGE for each stride
- *   for (i = 0; i <= inlay_srq_size(&rq.srq); i++)              every entry: one is never posted, but
- *           sge.addr = (uintptr_t)buf[i],                       takes its turn
+ *   for (i = 0; i <= inlay_srq_size(&rq.srq); i++)              every entry. One always stays
+ *           sge.addr = (uintptr_t)buf[i],                       unposted: they take turns
  *           inlay_srq_prepare(&rq.srq, i, &sge, 1);
  *   while (!inlay_srq_repost(&rq.srq))
  *           ;
@@ -54,15 +54,15 @@
  * inlay_srq_repost posts the entry that has been free longest, and its buffer must be free too. To
  * change a buffer use inlay_post_srq_recv: queue/srq.h.
  *
- * Of compressed packets only the title names the entry, so their block must end with it.
+ * In a compressed block only the title names the entry, so the block must end with that entry.
  *
  * The callback of inlay_cq_clean must call inlay_striding_srq_take for each good completion.
  * inlay_srq_gone is not for a striding queue: it would give an entry back with its first stride.
  *
  * An error CQE does not say how many strides it covers, so do not take it. The entry that it names
- * (inlay_srq_entry) does not come back; in a cyclic queue, neither do those posted after it. All
- * others go on. When too few are left, destroy the queue after its QPs and RQs, and create it again:
- * its buffers are the caller's then.
+ * (inlay_srq_entry) does not come back; in a cyclic queue, neither do those posted after it. The
+ * others stay in use. When too few are left, destroy the queue after its QPs and RQs, and create it
+ * again: its buffers are the caller's then.
  *
  * Its completions of messages (InfiniBand, RoCE) are others than those of packets. Each part of a
  * message has one, and takes one stride:
@@ -288,8 +288,8 @@ INLAY_ALWAYS void inlay_striding_ring(struct inlay_striding *rq)
  * in their order.
  *
  * Returns 1 when the buffer at->wqe has been used up: it gets no more packets, and its WQE may be
- * posted; else 0. -EPROTO when a CQE was lost, and for a CQE that no device writes (no stride,
- * strides or bytes beyond the buffer, nothing posted); then neither the queue nor *at has changed.
+ * posted; else 0. -EPROTO when a CQE was lost, and for a CQE that no device writes (zero strides;
+ * strides or bytes beyond the buffer; nothing posted); then neither the queue nor *at has changed.
  */
 INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe,
 				     struct inlay_packet_at *at)

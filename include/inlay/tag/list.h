@@ -133,7 +133,7 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_tag_list) <= INLAY_CACHE_LINE, "an opera
 
 /* A completion. */
 struct inlay_tag_wc {
-	uint64_t wr_id;      /* of the operation or receive; of a message in the XRQ its entry (cyclic: modulo its size) */
+	uint64_t wr_id;      /* of the operation or receive; for an XRQ message, its entry (cyclic: modulo the size) */
 	uint64_t tag;        /* of a matched message; 0 without one, or with an error */
 	const void *payload; /* in the CQE, when it is not in the buffer: valid until the CQE is freed; else NULL */
 	uint32_t app_ctx;    /* of a matched message */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/ifc/rq.h: receive queues of packets, and what leads to them: CREATE_RQ, MODIFY_RQ,
- * QUERY_RQ, CREATE_RQT, CREATE_TIR, and what a flow rule matches.
+ * inlay/devx/ifc/rq.h: receive queues of packets and the objects that lead packets to them:
+ * CREATE_RQ, MODIFY_RQ, QUERY_RQ, CREATE_RQT, CREATE_TIR; and the fields that a flow rule matches.
  *
  *   create_rq_in     cmd | ... | rqc: its own fields, wq. MODIFY_RQ: rqn and the present state in
  *                    cmd; the new state in rqc
@@ -10,7 +10,7 @@
  *   create_tir_in    cmd | ... | tirc
  *
  * An RQ has a work queue of its own or takes entries of an RMP (wq.h). A TIR leads packets to one
- * RQ, or to one of an RQT's by a hash of headers. It needs a transport domain
+ * RQ, or chooses one of an RQT's by a hash of headers. It needs a transport domain
  * (ALLOC_TRANSPORT_DOMAIN). A flow rule names it by its object: MLX5DV_FLOW_ACTION_DEST_DEVX.
  */
 #ifndef INLAY_DEVX_IFC_RQ_H
