@@ -41,6 +41,7 @@ static uint64_t sum;                     /* of what names the requests: somebody
 static struct ibv_sge sges[4];
 static struct ibv_send_wr wr[32];
 static uint8_t raw[64] __attribute__((aligned(64)));
+static volatile uint32_t any_len = 8;    /* a length that the compiler does not know */
 
 /* ---- What is posted ---- */
 
@@ -57,6 +58,8 @@ static uint8_t raw[64] __attribute__((aligned(64)));
 	INLAY_POST(inline##len, inlay_post_write_inline(sq, raddr, rkey, from, len, INLAY_SIGNALED | INLAY_RING))
 DOORBELL(inline8_db, inlay_post_write_inline(sq, raddr, rkey, from, 8, INLAY_SIGNALED))
 INLAY_INLINE_POST(8)
+INLAY_POST(any, inlay_post_write_inline(sq, raddr, rkey, from, any_len, INLAY_SIGNALED | INLAY_RING))
+INLAY_POST(two, inlay_post_write_inline(sq, raddr, rkey, from, 8, INLAY_SIGNALED) == 0 ? inlay_sq_ring(sq) : -1)
 INLAY_INLINE_POST(32)
 INLAY_INLINE_POST(64)
 INLAY_INLINE_POST(128)
@@ -151,7 +154,7 @@ static const struct post {
 	{"write 32 B inline, BlueFlame", 1, 2, 32, 1, IBV_WR_RDMA_WRITE, BOTH(inline32), NULL},
 	{"write 64 B inline, BlueFlame", 1, 2, 64, 1, IBV_WR_RDMA_WRITE, BOTH(inline64), NULL},
 	{"write 128 B inline, BlueFlame", 1, 3, 128, 1, IBV_WR_RDMA_WRITE, BOTH(inline128), NULL},
-	{"write 256 B inline, BlueFlame", 1, 5, 256, 1, IBV_WR_RDMA_WRITE, BOTH(inline256), NULL},
+	{"write 256 B inline", 1, 5, 256, 1, IBV_WR_RDMA_WRITE, BOTH(inline256), NULL},
 	{"write 1 SGE, doorbell", 1, 1, 0, 1, IBV_WR_RDMA_WRITE, BOTH(sge1), count_floor_sge_},
 	{"write 1 SGE, BlueFlame", 1, 1, 0, 1, NOT_VERBS, count_inlay_sge1_bf_, NULL, NULL},
 	{"write 4 SGEs, doorbell", 1, 2, 0, 4, IBV_WR_RDMA_WRITE, BOTH(sge4), NULL},
@@ -164,6 +167,8 @@ static const struct post {
 	{"copy of local memory, doorbell", 1, 1, 0, 1, MLX5DV, BOTH(copy), NULL},
 	{"write 8 B inline, 8 a doorbell", 8, 1, 8, 1, IBV_WR_RDMA_WRITE, BOTH(burst8), NULL},
 	{"write 8 B inline, 32 a doorbell", 32, 1, 8, 1, IBV_WR_RDMA_WRITE, BOTH(burst32), count_floor_burst_},
+	{"write 8 B inline, length known at run time", 1, 1, 8, 1, IBV_WR_RDMA_WRITE, count_inlay_any_, count_wr_inline8_, NULL},
+	{"write 8 B inline, post, then ring", 1, 1, 8, 1, NOT_VERBS, count_inlay_two_, NULL, NULL},
 	{"bare copy of a prebuilt WQE", 1, 1, 0, 1, NOT_VERBS, NULL, NULL, count_floor_copy_},
 };
 #define ONE_SGE (&posts[6])

@@ -58,7 +58,7 @@ perftest() # options of tests/softdev/run, command...
 	fi
 	for tries in {1..20}; do
 		once "$opts" ends "$*" "$* 127.0.0.1" && break
-		grep -q 'RDMA_CM_EVENT_REJECTED' "$dir/client.out" || break
+		grep -qE 'RDMA_CM_EVENT_(REJECTED|UNREACHABLE)' "$dir/client.out" || break
 	done
 	grep -q 'client, status 0' "$dir/out" && grep -q 'server, status 0' "$dir/out"
 	result $? "$*${opts:+ ($opts)}"
