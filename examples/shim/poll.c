@@ -38,8 +38,9 @@ static enum ibv_wc_status scatter(const struct shim_context *context, const uint
 }
 
 /*
- * The result of an RDMA read or an atomic. The WQE says which of the two it was, as in libmlx5. A
- * CQE with another opcode would place the segments elsewhere, or behind the WQE's end.
+ * The result of an RDMA read or an atomic. As in libmlx5, the WQE's own opcode says which of the two
+ * it was. A faulty CQE could name the other one, and the data segments would be looked for in the
+ * wrong place.
  */
 static enum ibv_wc_status scatter_send(const struct shim_qp *qp, const struct mlx5_cqe64 *cqe, const void *payload)
 {

@@ -367,7 +367,8 @@ INLAY_ALWAYS uint32_t inlay_cq_block_(const struct inlay_cq *cq, uint32_t index,
 	uint32_t n = inlay_cqe_block_(inlay_cq_slot_(cq, index), enhanced);
 
 	inlay_copy(title, inlay_cq_slot_(cq, enhanced ? index - 1 : index), sizeof(*title));
-	if (n > cq->mask + 1 - (index - cq->ci) || title->op_own & INLAY_CQE_ERROR || (enhanced && inlay_cqe_is_compressed(title)))
+	if (n > cq->mask + 1 - (index - cq->ci) || title->op_own & INLAY_CQE_ERROR ||
+	    (enhanced && inlay_cqe_is_compressed(title)))
 		return 0;
 	title->op_own &= (uint8_t)~INLAY_CQE_COMPRESSED;
 	return n;
@@ -394,7 +395,7 @@ INLAY_ALWAYS void inlay_cq_expand_(const struct inlay_cq *cq, uint32_t index, st
 
 	inlay_cq_own_(cq, index, title);
 	for (i = 0; i < n; i++) {
-		/* The first array of the basic layout lies behind the title, the others where their CQEs go. */
+		/* The first array follows the title (basic layout); each other lies in the slot of its first CQE. */
 		if (i % INLAY_MINI_CQES == 0)
 			inlay_copy(minis, i ? slot : first, sizeof(minis));
 		inlay_copy(slot, title, sizeof(*title));
