@@ -131,6 +131,7 @@ static int close_counted(int fd)
 
 #include "common.h"
 #include "devx/rig.h"
+#include <inlay/mmap/pci.h>
 #include <inlay/task.h>
 
 /* What a set-up function is given, and makes */
@@ -157,7 +158,7 @@ static struct {
 	struct inlay_packet_queue queue;
 	struct inlay_rss rss;
 	struct ibv_flow *flow;
-	struct inlay_mmap map;
+	struct inlay_mmap map, pci;
 	struct inlay_cache_region region;
 	struct inlay_monitor monitor;
 	struct inlay_task_host host;
@@ -165,8 +166,8 @@ static struct {
 	struct inlay_task_conn conn;
 	struct inlay_task_host_params hp;
 	struct inlay_task_worker_params wp;
-	void *host_memory, *worker_memory, *conn_memory, *map_memory;
-	uint8_t *page;
+	void *host_memory, *worker_memory, *conn_memory, *map_memory, *pci_memory, *pci_keys;
+	uint8_t *page, blob[1024];
 	uint32_t number;
 	struct ibv_context *commands;
 	struct inlay_devx_uar duar;
@@ -295,6 +296,26 @@ UNDO(flow_destroy, must(ibv_destroy_flow(s.flow)))
 
 RUN(mmap_start, inlay_mmap_start(&s.map))
 UNDO(mmap_stop, must(inlay_mmap_stop(&s.map)))
+static int export_pci(UNUSED const char **why)
+{
+	size_t len = sizeof(s.blob);
+
+	return inlay_mmap_export_pci(&s.pci, dev.pd, s.pci_keys, inlay_mmap_pci_size(&s.pci), s.blob, &len);
+}
+static void pci_make(void)
+{
+	must(inlay_mmap_create(&s.pci, s.pci_memory, inlay_mmap_size(1, 2), 1, 2));
+	must(inlay_mmap_set_permissions(&s.pci, INLAY_PCI_READ_WRITE));
+	must(inlay_mmap_add_dev(&s.pci, dev.pd));
+	must(inlay_mmap_add(&s.pci, inlay_source_host(s.page, 4096)));
+	must(inlay_mmap_add(&s.pci, inlay_source_host(s.page + 4096, 4096)));
+	must(inlay_mmap_start(&s.pci));
+}
+static void pci_again(void) /* an exported map cannot be started again */
+{
+	must(inlay_mmap_destroy(&s.pci));
+	pci_make();
+}
 RUN(cache_reg, inlay_cache_reg_mr(dev.pd, &s.region))
 UNDO(cache_dereg, must(inlay_cache_dereg_mr(dev.pd, &s.region)))
 RUN(monitor_init, inlay_monitor_init(&s.monitor, NULL, 0, why))
@@ -427,6 +448,7 @@ static const struct row {
 	{"rss_create", rss_create, rss_destroy, NULL, NULL, 0, "", "", 0, false, 4},
 	{"flow_create", flow_create, flow_destroy, NULL, NULL, 0, "", "", 0, false, 1},
 	{"mmap_start", mmap_start, mmap_stop, NULL, SAME(s.map), "", "", 0, true, 3},
+	{"mmap_export_pci", export_pci, pci_again, NULL, SAME(s.pci), "", "mlx5dv_devx_general_cmd", -ENOTSUP, true, 9},
 	{"cache_reg_mr", cache_reg, cache_dereg, NULL, NULL, 0, "", "", 0, true, 1},
 	{"monitor_init", monitor_init, monitor_fini, NULL, NULL, 0, "ioctl", "", 0, false, 3},
 	{"task_host_create", host_create, host_destroy, NULL, NULL, 0, "mlx5dv_is_supported ibv_query_ece", "", 0, false, 18},
@@ -620,6 +642,9 @@ static void verbs_make(void)
 	must(inlay_mmap_add(&s.map, inlay_source_host(s.page, 4096)));
 	must(inlay_mmap_add(&s.map, inlay_source_host(s.page + 4096, 4096)));
 	must(inlay_mmap_add(&s.map, inlay_source_dm(s.ibdm, 0, 4096)));
+	s.pci_memory = pages(inlay_mmap_size(1, 2));
+	pci_make();
+	s.pci_keys = pages(inlay_mmap_pci_size(&s.pci));
 	s.region.start = (uintptr_t)s.page;
 	s.region.len = 4096;
 	s.region.access = IBV_ACCESS_LOCAL_WRITE;
@@ -630,6 +655,7 @@ static void verbs_free(void)
 	uint32_t i;
 
 	must(inlay_mmap_destroy(&s.map));
+	must(inlay_mmap_destroy(&s.pci));
 	must(ibv_destroy_qp(s.raw));
 	must(ibv_destroy_qp(s.rc));
 	must(ibv_destroy_qp(s.dci));
@@ -646,6 +672,8 @@ static void verbs_free(void)
 	end_free(&s.a);
 	end_free(&s.b);
 	free(s.map_memory);
+	free(s.pci_memory);
+	free(s.pci_keys);
 	free(s.page);
 }
 

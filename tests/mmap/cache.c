@@ -693,6 +693,19 @@ static void unions(void **state)
 	assert_int_equal(cache.counts.regions, 1);
 	inlay_cache_put(&cache, c);
 	fake_end(memory);
+
+	/* One that has exactly the limit; a limit that is not a number of pages */
+	memory = fake_cache(8, 4 * PAGE);
+	inlay_cache_put(&cache, got(BASE, 2 * PAGE, 1));
+	c = got(BASE + PAGE, 3 * PAGE, 1);
+	assert_int_equal(c->start, BASE);
+	assert_int_equal(c->len, 4 * PAGE);
+	inlay_cache_put(&cache, c);
+	fake_end(memory);
+	memory = fake_cache(8, 4 * PAGE - 1);
+	assert_int_equal(inlay_cache_get(&cache, BASE, 4 * PAGE, 1, &a), -E2BIG);
+	assert_int_equal(cache.counts.regions, 0);
+	fake_end(memory);
 }
 
 /* The ends of the address space, and arguments out of their range */

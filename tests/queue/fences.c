@@ -15,6 +15,8 @@ struct mlx5_cqe64 cqes[64] DEVICE_SEES;
 uint32_t record[2] DEVICE_SEES, rrecord[2] DEVICE_SEES, srecord[2] DEVICE_SEES, cq_record[2] DEVICE_SEES;
 struct inlay_uar uar DEVICE_SEES;
 char lock_offset[offsetof(struct inlay_uar, lock)] DEVICE_SEES; /* its size is the offset */
+struct inlay_shared_sq shared DEVICE_SEES;
+char published_offset[offsetof(struct inlay_shared_sq, published)] DEVICE_SEES;
 
 struct inlay_sq sq;
 struct inlay_rq rq;
@@ -96,6 +98,18 @@ SCENARIO void s_datagram(void)
 {
 	inlay_post_ud_send_inline(&sq, &av, payload, 8, INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
+}
+
+/* Part of a queue of several threads: another thread may ring for it as soon as it is published. */
+SCENARIO void s_part(void)
+{
+	struct inlay_sq part;
+
+	if (inlay_shared_sq_reserve(&shared, 2, &part))
+		return;
+	inlay_post_send_inline(&part, payload, 8, INLAY_SIGNALED);
+	inlay_shared_sq_publish(&shared, &part);
+	inlay_shared_sq_ring(&shared);
 }
 
 SCENARIO void s_shared_receive(void)
@@ -190,6 +204,12 @@ SCENARIO void s_decode(void)
 		inlay_cq_update(&cq);
 }
 
+/* Of two CQEs the newer one goes, and the older moves to its slot. */
+SCENARIO uint32_t s_clean(void)
+{
+	return inlay_cq_clean(&cq, 0x123, NULL, NULL);
+}
+
 /* Of a collapsed CQ: the WQEs that came back, or what is wrong. */
 SCENARIO int s_latest(void)
 {
@@ -212,6 +232,16 @@ SCENARIO void *memset(void *to, int c, size_t n)
 	return to;
 }
 
+SCENARIO void *memcpy(void *to, const void *from, size_t n)
+{
+	volatile uint8_t *p = (volatile uint8_t *)to;
+	const uint8_t *q = (const uint8_t *)from;
+
+	while (n--)
+		*p++ = *q++;
+	return to;
+}
+
 __attribute__((noinline)) void set_up(uint32_t mode)
 {
 	inlay_uar_init(&uar, reg, 256, mode);
@@ -231,7 +261,7 @@ __attribute__((noinline)) void set_up_receiving(void)
 		cqes[i].op_own = (i == 1 ? MLX5_CQE_RESP_SEND : MLX5_CQE_REQ) << 4;
 }
 
-/* Two compressed blocks, behind those. */
+/* Two compressed blocks after those, then CQEs of two queues. */
 __attribute__((noinline)) void set_up_blocks(void)
 {
 	uint32_t i;
@@ -240,6 +270,9 @@ __attribute__((noinline)) void set_up_blocks(void)
 		cqes[i].byte_cnt = inlay_to_be32(4);
 		cqes[i].op_own = MLX5_CQE_RESP_SEND << 4 | INLAY_CQE_COMPRESSED;
 	}
+	for (; i < 14; i++)
+		cqes[i].op_own = MLX5_CQE_REQ << 4;
+	cqes[13].sop_drop_qpn = inlay_to_be32(0x123);
 }
 
 __attribute__((noinline)) void end(void)
@@ -271,6 +304,9 @@ void _start(void)
 	set_up(INLAY_UAR_SERIAL);
 	s_doorbell();
 	s_batch();
+	set_up(INLAY_UAR_SERIAL);
+	inlay_shared_sq_init(&shared, &sq);
+	s_part();
 	set_up(INLAY_UAR_DOORBELL);
 	s_shared();
 	s_poll();
@@ -285,6 +321,7 @@ void _start(void)
 	set_up_blocks();
 	s_unzip();
 	s_decode();
+	s_clean();
 	s_latest();
 	cqes[0].op_own = MLX5_CQE_REQ_ERR << 4;
 	s_latest_error();

@@ -618,6 +618,21 @@ static void scattered(void **state)
 		assert_int_equal(part, INLAY_PART_FIRST | INLAY_PART_LAST);
 	}
 	assert_int_equal(inlay_striding_srq_take_part(&rq, &cqe, &at, &part), -EPROTO);
+
+	/* A part of 0 bytes has a place, too */
+	must(inlay_srq_init(&rq.srq, ring, 4, 32, &record));
+	must(inlay_striding_srq_init(&rq, &shape));
+	must(inlay_post_srq_recv(&rq.srq, &sge, 1));
+	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
+	cqe.byte_cnt = 0;
+	for (i = 0; i < 2; i++) {
+		((uint8_t *)&cqe)[20] = 0;
+		((uint8_t *)&cqe)[21] = (uint8_t)(3 - 2 * i);
+		assert_int_equal(inlay_striding_srq_take_part(&rq, &cqe, &at, &part), i ? 0 : -EPROTO);
+	}
+	assert_int_equal(at.offset, 64);
+	assert_int_equal(at.len, 0);
+	assert_int_equal(part, 0);
 }
 
 /* What cannot be a queue; room in the CQ */
