@@ -53,7 +53,7 @@ MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps deps-all,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps deps-all run check test check-all fuzz soak proof bench bench-all bench-check include-cost single docs coverage mutants certify list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test check-all fuzz soak lint memcheck proof bench bench-all bench-check include-cost single docs coverage mutants certify list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
 all: $(library) $(tests) $(examples) ## builds the software device, tests and examples
 
@@ -73,7 +73,7 @@ packages = gcc g++ clang make pkg-config libibverbs-dev librdmacm-dev rdmacm-uti
 
 deps: ## installs the Debian packages that build and tests need
 deps-all: ## the same, and the programs that check-all runs
-deps-all: packages += llvm-22 frama-c-base lammps scalapack-mpi-test netpipe-openmpi
+deps-all: packages += llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps scalapack-mpi-test netpipe-openmpi
 deps deps-all:
 	@{ command -v dpkg-query && command -v apt-get; } >/dev/null || { echo "make $@ knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
 	missing=; for p in $(packages); do \
@@ -189,6 +189,14 @@ $(B)/fuzz/%: tests/fuzz/%.c $(B)/settings | $(first)
 	$(say)
 	$(Q)clang -std=$(STD) -O1 -g -Wall -Wextra -MMD -MP -MF $@.d -MT $@ -DINLAY_CHECKED=1 -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=all -Iinclude -o $@ $< $(VERBS)
+
+lint: ## clang-tidy and cppcheck find nothing in the headers
+	$(Q)prove --exec bash tests/lint
+
+# What valgrind can watch in minutes: it does not see what the device writes through the kernel, nor programs that start themselves again
+memcheck = queue/rings queue/compressed queue/striding queue/shared_sq buf/buf buf/model mmap/blob mmap/map mmap/lookup match/match
+memcheck: $(memcheck:%=$(B)/tests/%-1) $(library) ## some of the test programs under valgrind
+	$(Q)B=$(B) TEST_UNDER="valgrind -q --error-exitcode=9" prove $(PROVE) --exec tests/exec $(filter $(B)/tests/%,$^)
 
 proof: ## no access outside of rings, registers and blobs, for any content, with Frama-C
 	$(Q)tests/proof/run

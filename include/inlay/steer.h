@@ -326,18 +326,23 @@ INLAY_COLD int inlay_flow_ok_(const struct inlay_flow_match *match, const char *
 INLAY_COLD int inlay_flow_create(struct ibv_flow **flow, struct ibv_qp *qp, const struct inlay_flow_match *match,
 				 const char **why)
 {
-	uint16_t vlan = inlay_to_be16(match->vlan), type = inlay_to_be16(match->type);
-	uint16_t sport = inlay_to_be16(match->sport), dport = inlay_to_be16(match->dport);
-	int v4 = match->type == 0x0800, v6 = match->type == 0x86dd, ip, err;
+	uint16_t vlan, type, sport, dport;
 	struct ibv_flow_spec_action_tag tag;
 	struct ibv_flow_spec_tcp_udp ports;
 	struct ibv_flow_spec_eth eth;
 	struct ibv_flow_spec_ipv4_ext ipv4;
 	struct ibv_flow_spec_ipv6 ipv6;
 	struct inlay_flow_rule_ rule;
+	int v4, v6, ip, err;
 
 	INLAY_CHECK(flow && qp && match, "only why may be NULL");
 	*flow = NULL;
+	vlan = inlay_to_be16(match->vlan);
+	type = inlay_to_be16(match->type);
+	sport = inlay_to_be16(match->sport);
+	dport = inlay_to_be16(match->dport);
+	v4 = match->type == 0x0800;
+	v6 = match->type == 0x86dd;
 	err = inlay_flow_ok_(match, why);
 	if (err)
 		return err;

@@ -411,7 +411,7 @@ static void hostile(void **state)
 /* A faulty block behind good CQEs, which would go round over them, removes none of them */
 static void hostile_clean(void **state)
 {
-	uint32_t i, n, refused = 0;
+	uint32_t i, n, start, refused = 0;
 
 	(void)state;
 	for (i = 0; i < 5000; i++) {
@@ -419,8 +419,9 @@ static void hostile_clean(void **state)
 		struct ring r;
 
 		ring_open(&r);
+		start = r.pi;
 		n = 1 + rnd_below(r.size - 1);
-		for (; r.pi < n; put_plain(&r, &cqe)) {
+		for (; r.pi - start < n; put_plain(&r, &cqe)) {
 			cqe = random_cqe();
 			cqe.op_own &= 0x72;
 		}
@@ -430,7 +431,7 @@ static void hostile_clean(void **state)
 		give(&r, r.pi, cqe.op_own | 0x0c);
 		if (r.enhanced)
 			slot(&r, r.pi)[63] = (uint8_t)((n - 1) << 4 | 0x0c);
-		refused += n > r.size - r.pi;
+		refused += n > r.size - (r.pi - start);
 		inlay_cq_clean(&r.cq, 999, NULL, NULL);
 		while (r.head != r.tail) {
 			const struct mlx5_cqe64 *got = inlay_cq_peek(&r.cq);

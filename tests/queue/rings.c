@@ -267,7 +267,7 @@ static int post_any(struct raw *r, uint32_t max_ds, uint32_t flags, uint32_t *ds
 	struct inlay_av av;
 	struct ibv_mr mr;
 	struct ibv_mw mw;
-	struct ibv_sge sge[64];
+	struct ibv_sge sge[64] = {{0}};
 	int ret;
 
 	if (!*payload)

@@ -765,7 +765,7 @@ static void cyclic(void **state)
 
 static void hostile(void **state)
 {
-	uint32_t i, k, lost, refused = 0, handle[8];
+	uint32_t i, k, lost, refused = 0, handle[8] = {0};
 	struct inlay_tag_list list;
 	struct inlay_tag_wc wc;
 	uint64_t slot[16];        /* 128 bytes: what is before the CQE is there */

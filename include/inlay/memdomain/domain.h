@@ -214,7 +214,7 @@ INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain_registry *reg, void
 {
 	size_t need = inlay_memdomain_size(ctx, id);
 	struct inlay_memdomain *d = (struct inlay_memdomain *)memory;
-	uint8_t *more = (uint8_t *)memory + sizeof(*d);
+	uint8_t *more;
 
 	if (!reg || !memory || !domain || (ctx && !ctx->size) || (uintptr_t)memory % INLAY_CACHE_LINE)
 		return -EINVAL;
@@ -222,6 +222,7 @@ INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain_registry *reg, void
 		return -ENOBUFS;
 	if (reg->abi != INLAY_ABI)
 		return -EPROTO;
+	more = (uint8_t *)memory + sizeof(*d);
 	__builtin_memset(d, 0, sizeof(*d));
 	d->registry = reg;
 	d->type = type;

@@ -376,7 +376,7 @@ INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops
 		    (uint16_t)(wr->tm.unexpected_cnt - list->synced) > inlay_tag_list_unsynced_(list))
 			err = -EINVAL;
 		else if (wr->opcode == IBV_WR_TAG_ADD && wr->tm.add.num_sge >= 0 &&
-			 wr->tm.add.num_sge <= !!wr->tm.add.sg_list)
+			 wr->tm.add.num_sge <= (wr->tm.add.sg_list ? 1 : 0))
 			err = inlay_tag_list_add_(list, wr, &wr->tm.handle);
 		else if (wr->opcode == IBV_WR_TAG_DEL)
 			err = inlay_tag_list_del_(list, wr);
