@@ -162,7 +162,7 @@ check: all ## all tests, within 10 minutes
 test: check ## the same as check
 
 check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within two hours
-	$(Q)tests/matrix
+	+$(Q)tests/matrix
 
 coverage: ## which lines and branches of the headers the test programs run, in build/coverage
 	$(Q)B=$(B) tests/coverage
