@@ -4,9 +4,9 @@
  * consumers, references in several hands, lists, growth and stop meanwhile. Made to be built with -fsanitize=thread too. Takes no device.
  */
 #include "rig.h"
+#include "interleave.h"
 #include <pthread.h>
 #include <signal.h>
-#include <ucontext.h>
 
 #define THREADS 4
 #define BYTES (1u << 20)
@@ -556,43 +556,11 @@ static void stopped_is_stopped(void **state)
 
 /* ---- every interleaving ---- */
 
-#if defined(__x86_64__) && !SANITIZED
+#if INTERLEAVES
 
 static struct inlay_inventory *pair[2];
 static struct inlay_buf *got;
-static uint32_t *held;          /* a lock that `other` needs */
-static void (*other)(void);     /* what another thread does, NULL when it is done */
-static uint32_t steps;          /* to go before that */
 static int get_error;
-
-static void one_step(int sig, siginfo_t *info, void *context)
-{
-	(void)sig;
-	(void)info;
-	if (steps && --steps)
-		return;
-	if (held && __atomic_load_n(held, __ATOMIC_RELAXED))
-		return;
-	other();
-	other = NULL;
-	((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~0x100;
-}
-
-/* Runs one function and, after so many instructions of it, the other. Returns 0 when it had fewer: the other ran after it */
-static int interleave(void (*one)(void), void (*two)(void), uint32_t instructions)
-{
-	int within;
-
-	steps = instructions;
-	other = two;
-	__asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; orq $0x100, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::: "memory", "cc");
-	one();
-	__asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; andq $-0x101, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::: "memory", "cc");
-	within = !other;
-	if (!within)
-		two();
-	return within;
-}
 
 static void get_one(void)
 {
@@ -623,16 +591,11 @@ static void destroy_second(void)
 static void stop_meets_get(void **state)
 {
 	struct inlay_inventory *inv = &magazines[0].inventory;
-	struct sigaction action, before;
 	uint32_t way, i;
 	int within = 1;
 
 	(void)state;
-	memset(&action, 0, sizeof(action));
-	action.sa_sigaction = one_step;
-	action.sa_flags = SA_SIGINFO;
-	must(sigaction(SIGTRAP, &action, &before));
-	held = NULL;
+	interleave_begin(NULL);
 	shared_make(100);
 	must(inlay_magazine_attach(&magazines[0], shared));
 	for (way = 0; way < 4; way++) {
@@ -653,24 +616,19 @@ static void stop_meets_get(void **state)
 	}
 	inlay_magazine_detach(&magazines[0]);
 	shared_free(100);
-	must(sigaction(SIGTRAP, &before, NULL));
+	interleave_end();
 }
 
 /* After any instruction with which an inventory ties itself to a map or leaves it, another one of the map is destroyed: the map forgets both */
 static void ends_meet(void **state)
 {
-	struct sigaction action, before;
 	size_t size = inlay_inventory_size(1);
 	void *memory[2] = {given(size), given(size)};
 	uint32_t way, i, k;
 	int within;
 
 	(void)state;
-	memset(&action, 0, sizeof(action));
-	action.sa_sigaction = one_step;
-	action.sa_flags = SA_SIGINFO;
-	must(sigaction(SIGTRAP, &action, &before));
-	held = &map.lock_;
+	interleave_begin(&map.lock_);
 	bad = 0;
 	for (way = 0; way < 2; way++) {
 		for (i = 1, within = 1; within; i++) {
@@ -692,7 +650,7 @@ static void ends_meet(void **state)
 	}
 	for (k = 0; k < 2; k++)
 		given_free(memory[k]);
-	must(sigaction(SIGTRAP, &before, NULL));
+	interleave_end();
 }
 
 #endif
@@ -1125,7 +1083,7 @@ int main(void)
 		cmocka_unit_test(anew),
 		cmocka_unit_test(both_go),
 		cmocka_unit_test(stopped_is_stopped),
-#if defined(__x86_64__) && !SANITIZED
+#if INTERLEAVES
 		cmocka_unit_test(stop_meets_get),
 		cmocka_unit_test(ends_meet),
 #endif

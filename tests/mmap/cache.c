@@ -5,6 +5,7 @@
  * device and what they still transfer.
  */
 #include "common.h"
+#include "interleave.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
@@ -1048,6 +1049,56 @@ static void device(void **state)
 	free(memory);
 }
 
+#if INTERLEAVES
+
+static int plain_call(void *context, struct inlay_cache_region *r)
+{
+	(void)context;
+	(void)r;
+	return 0;
+}
+
+static void step_once(void)
+{
+	inlay_cache_step(&cache);
+}
+
+static void post_third(void)
+{
+	inlay_cache_post(&cache, BASE + 8 * PAGE, 1);
+}
+
+/* After any instruction of a step another thread posts, and the other way round: no post is lost */
+static void post_meets_step(void **state)
+{
+	struct inlay_cache_attr attr = {4, POSTS, UINT64_MAX, PAGE, 0};
+	struct inlay_cache_ops ops = {plain_call, plain_call, NULL, NULL, NULL};
+	void *memory = pages(inlay_cache_size(&attr));
+	uint32_t way, i, k;
+	int within;
+
+	(void)state;
+	must(inlay_cache_init(&cache, memory, inlay_cache_size(&attr), &attr, &ops));
+	interleave_begin(&cache.lock_);
+	for (way = 0; way < 2; way++) {
+		for (i = 1, within = 1; within; i++) {
+			for (k = 0; k < 3; k++)
+				inlay_cache_put(&cache, got(BASE + k * 4 * PAGE, 1, 1));
+			for (k = 0; k < 2; k++)
+				inlay_cache_post(&cache, BASE + k * 4 * PAGE, 1);
+			within = way ? interleave(post_third, step_once, i) : interleave(step_once, post_third, i);
+			inlay_cache_step(&cache);
+			assert_int_equal(cache.counts.regions, 0);
+		}
+		assert_true(i > 5);
+	}
+	interleave_end();
+	must(inlay_cache_fini(&cache));
+	free(memory);
+}
+
+#endif
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -1058,6 +1109,9 @@ int main(void)
 		cmocka_unit_test(permissions),
 		cmocka_unit_test(extremes),
 		cmocka_unit_test(posting),
+#if INTERLEAVES
+		cmocka_unit_test(post_meets_step),
+#endif
 		cmocka_unit_test(threads),
 		cmocka_unit_test(device),
 #if INLAY_CHECKED

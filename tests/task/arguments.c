@@ -27,6 +27,18 @@ static void refused(int err, int want, const char **why, const char *part)
 	*why = NULL;
 }
 
+/* What the comments above them promise */
+static void defaults(void **state)
+{
+	struct inlay_task_host_params h = inlay_task_host_default();
+	struct inlay_task_worker_params w = inlay_task_worker_default();
+
+	(void)state;
+	assert_true(h.tasks == 64 && h.in_flight == 32 && h.message == 4096 && h.max_inline == 96 && h.windows == 0);
+	assert_true(w.num_plugins == 0 && w.connections == 16 && w.credits == 32 && w.message == 4096 && w.max_inline == 96);
+	assert_true(h.period == 1000000000 && w.period == 1000000000);
+}
+
 static void hosts(void **state)
 {
 	static const struct limit limits[] = {
@@ -373,6 +385,7 @@ static void groups(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(defaults),
 		cmocka_unit_test(hosts),
 		cmocka_unit_test(workers),
 		cmocka_unit_test(plugins),

@@ -342,6 +342,24 @@ static void memory_without_windows(void **state)
 	free(at);
 }
 
+/* A task's own payload that is longer than a message goes by a key, too */
+static void own_payload_by_a_key(void **state)
+{
+	struct inlay_task *t;
+
+	(void)state;
+	plain();
+	hp.payload = 9000;
+	usual_scene(1, 4);
+	t = task(BACK);
+	payload(t, 9000, 7);
+	must(inlay_task_set_response(t, in));
+	answered(t, 9000, 7);
+	assert_int_equal(line->host.broken, 0);
+	must(inlay_task_release(t));
+	scene_free();
+}
+
 /* The command says nothing of a window before the window is open: its WQE waits for the binds that stand before it */
 static void command_waits_for_its_windows(void **state)
 {
@@ -389,6 +407,7 @@ int main(void)
 		cmocka_unit_test(response_without_key),
 		cmocka_unit_test(empty_response),
 		cmocka_unit_test(memory_without_windows),
+		cmocka_unit_test(own_payload_by_a_key),
 		cmocka_unit_test(command_waits_for_its_windows),
 	};
 

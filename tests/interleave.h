@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * interleave.h: runs what another thread does after any one instruction of a function. The processor stops at each instruction, and the
+ * other function runs in the handler. INTERLEAVES is 1 where that works: x86-64, without a sanitizer.
+ */
+#ifndef TESTS_INTERLEAVE_H
+#define TESTS_INTERLEAVE_H
+
+#include "common.h"
+
+#if !defined(__x86_64__) || SANITIZED
+#define INTERLEAVES 0
+#else
+#define INTERLEAVES 1
+
+#include <signal.h>
+#include <ucontext.h>
+
+static struct {
+	void (*other)(void);    /* NULL when it has run */
+	const uint32_t *lock;   /* that it needs, or NULL */
+	uint32_t steps;         /* to go before that */
+	struct sigaction before;
+} between;
+
+static void one_step(int sig, siginfo_t *info, void *context)
+{
+	(void)sig;
+	(void)info;
+	if (between.steps && --between.steps)
+		return;
+	if (between.lock && __atomic_load_n(between.lock, __ATOMIC_RELAXED))
+		return;
+	between.other();
+	between.other = NULL;
+	((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~0x100;
+}
+
+static void interleave_begin(const uint32_t *lock)
+{
+	struct sigaction action;
+
+	memset(&action, 0, sizeof(action));
+	action.sa_sigaction = one_step;
+	action.sa_flags = SA_SIGINFO;
+	between.lock = lock;
+	must(sigaction(SIGTRAP, &action, &between.before));
+}
+
+static void interleave_end(void)
+{
+	must(sigaction(SIGTRAP, &between.before, NULL));
+}
+
+/* Runs one function and, after so many instructions of it, the other. Returns 0 when it had fewer: the other ran after it */
+static int interleave(void (*one)(void), void (*two)(void), uint32_t instructions)
+{
+	int within;
+
+	between.steps = instructions;
+	between.other = two;
+	__asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; orq $0x100, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::: "memory", "cc");
+	one();
+	__asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; andq $-0x101, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::: "memory", "cc");
+	within = !between.other;
+	if (!within)
+		two();
+	return within;
+}
+
+#endif
+#endif
