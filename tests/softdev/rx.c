@@ -516,6 +516,11 @@ static void count(struct sd_counters *c, uint8_t opcode)
 	c->atomics += is_atomic(opcode);
 }
 
+static bool listens(const struct sd_qp *qp)
+{
+	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD || qp->state == IBV_QPS_SQE;
+}
+
 enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns, struct rx_out *out)
 {
 	struct sd_qp *qp = q->qp;
@@ -524,8 +529,7 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 				      qp->type == IBV_QPT_XRC_SEND ? IBV_QPT_XRC_RECV : qp->type;
 
 	if (q->err || type != f->type || f->src != q->peer || f->dev != qp->dev ||
-	    (qp->type == SD_QPT_DCT && q->nak_fatal) ||
-	    (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_SQE))
+	    (qp->type == SD_QPT_DCT && q->nak_fatal) || !listens(qp))
 		return q->nak_fatal ? RP_STALE : RP_UNREACH;
 	if (eng_cqs_dead(qp) || fault_silent())
 		return RP_UNREACH;
@@ -603,6 +607,31 @@ static void flush_ack(struct rcq *q)
 		q->ack_due = false;
 }
 
+static struct job *waiting_nak(struct rcq *q)
+{
+	struct job *j;
+
+	for (j = q->jobs; j < q->jobs + q->njobs; j++)
+		if (j->kind == FR_NAK)
+			return j;
+	return NULL;
+}
+
+/*
+ * After the answers to earlier READs: those were executed. One is enough, since the requester goes back to it. What a connection before
+ * this one has left in the wire may be refused many times, and must leave room
+ */
+static void nak(struct rcq *q, const struct frame *f, enum reply r)
+{
+	struct job *j = waiting_nak(q);
+
+	if (j && j->epoch == f->epoch)
+		return;
+	if (j)
+		memmove(j, j + 1, (size_t)(q->jobs + --q->njobs - j) * sizeof *j);
+	q->jobs[q->njobs++] = (struct job){ .kind = FR_NAK, .code = r, .psn = f->psn, .epoch = f->epoch };
+}
+
 void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload)
 {
 	struct sd_qp *qp = sd_qp_find(f->dst);
@@ -629,7 +658,7 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 			if (!is_masked(f->opcode))
 				g.len = g.total <= SD_MAX_MSG ? g.total : 0;
 		}
-		if (rd && !q->err && f->psn == q->rpsn && q->njobs >= qp->attr.max_dest_rd_atomic)
+		if (rd && !q->err && listens(qp) && f->psn == q->rpsn && q->njobs - !!waiting_nak(q) >= qp->attr.max_dest_rd_atomic)
 			r = fail_event(q, RP_INVAL);
 		else
 			r = rx_request(q, &g, &src, 1, &out);
@@ -660,9 +689,7 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 	case RP_RNR:
 	case RP_UNREACH:
 		if (q && q->slot == slot && q->inst == inst) {
-			/* After the answers to earlier READs: those were executed */
-			if (q->njobs < ENG_JOBS)
-				q->jobs[q->njobs++] = (struct job){ .kind = FR_NAK, .code = r, .psn = f->psn, .epoch = f->epoch };
+			nak(q, f, r);
 		} else {
 			struct frame a = { .kind = FR_NAK, .code = r, .psn = f->psn, .epoch = f->epoch, .src = f->dst, .dst = f->src };
 

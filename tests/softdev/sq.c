@@ -290,10 +290,12 @@ static void fail_oldest(struct rcq *q, uint8_t synd, uint8_t vendor)
 		fail(q, i, synd, vendor);
 }
 
+/* Back to op i. A younger one that had failed by itself, and waited for this one, is tried again too */
 static void again(struct rcq *q, unsigned i, uint64_t us)
 {
 	struct op *op = op_at(q, i);
 
+	q->halted = false;
 	q->sq_ci = op->idx;
 	q->npsn = op->psn;
 	drop_from(q, i);
@@ -1028,7 +1030,7 @@ void sq_response(struct rcq *q, const struct frame *f, const uint8_t *payload)
 				op_at(q, k)->done = true;
 		if (f->kind == FR_ACK)
 			refill(q);
-		else if (!op->done && (q->halted ? f->code != RP_RNR && f->code != RP_UNREACH : true))
+		else if (!op->done)
 			take_reply(q, i, f->code, f->imm);
 		break;
 	}
