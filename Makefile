@@ -201,9 +201,10 @@ memcheck: $(memcheck:%=$(B)/tests/%-1) $(library) ## some of the test programs u
 proof: ## no access outside of rings, registers and blobs, for any content, with Frama-C
 	$(Q)tests/proof/run
 
-# Six runs: processes on RoCE and on InfiniBand, and threads; unchecked and checked
-soak: $(B)/tests/fabric/soak-0 $(B)/tests/fabric/soak-1 $(library) ## four processes, random operations and faults, every byte checked, for SECONDS (120)
-	$(Q)B=$(B) SOAK_SECONDS=$$(($(or $(SECONDS),120) / 6)) TEST_TIMEOUT=$$(($(or $(SECONDS),120) + 600)) \
+soaks = queue/storm fabric/soak
+# Ten runs: the queues, and the provider, which has threads too; on RoCE and on InfiniBand; unchecked and checked
+soak: $(soaks:%=$(B)/tests/%-0) $(soaks:%=$(B)/tests/%-1) $(library) ## four processes, random operations and faults, every byte checked, for SECONDS (120)
+	$(Q)B=$(B) SOAK_SECONDS=$$(($(or $(SECONDS),120) / 10)) TEST_TIMEOUT=$$(($(or $(SECONDS),120) + 600)) \
 		prove --exec tests/exec $(filter $(B)/tests/%,$^)
 
 bench: $(library) ## measurements beside what else a user would pick, within 10 minutes; PAGE=1 renews bench/results.md

@@ -70,33 +70,6 @@ static void bring_up(struct ibv_qp *qp, int target)
 		fail_msg("%s", why);
 }
 
-/* The XRC sender and its receiver: as qp_init and qp_connect */
-static void pair_up(struct ibv_qp *qp, uint32_t dest)
-{
-	struct ibv_qp_attr a;
-
-	memset(&a, 0, sizeof(a));
-	a.qp_state = IBV_QPS_INIT;
-	a.port_num = 1;
-	a.qp_access_flags = ALL_ACCESS;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	a.qp_state = IBV_QPS_RTR;
-	a.path_mtu = IBV_MTU_1024;
-	a.dest_qp_num = dest;
-	a.max_dest_rd_atomic = 8;
-	a.min_rnr_timer = 1;
-	a.ah_attr = own_path();
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	a.qp_state = IBV_QPS_RTS;
-	a.timeout = 14;
-	a.retry_cnt = 7;
-	a.rnr_retry = 7;
-	a.max_rd_atomic = 8;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-			   IBV_QP_MAX_QP_RD_ATOMIC));
-}
-
 static void peer_open(struct peer *p, unsigned i)
 {
 	struct ibv_srq_init_attr_ex srq;
@@ -177,13 +150,13 @@ static void net_open(bool dc, uint32_t log_errored)
 		r.xrcd = net.xrcd;
 		net.peer[0].qp = ibv_create_qp_ex(dev.ctx, &r);
 		assert_non_null(net.peer[0].qp);
-		pair_up(net.peer[0].qp, net.e.qp->qp_num);
+		xrc_connect(net.peer[0].qp, net.e.qp->qp_num, 0);
 		net.peer[1].qp = net.peer[2].qp = net.peer[0].qp;
 	}
 	if (dc)
 		bring_up(net.e.qp, 0);
 	else
-		pair_up(net.e.qp, net.peer[0].qp->qp_num);
+		xrc_connect(net.e.qp, net.peer[0].qp->qp_num, 0);
 	net.e.buf = (uint8_t *)pages(65536);
 	net.e.mr = ibv_reg_mr(dev.pd, net.e.buf, 65536, ALL_ACCESS);
 	assert_non_null(net.e.mr);
