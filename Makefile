@@ -232,9 +232,11 @@ $(B)/single/%.h: include/inlay/%.h pkgconfig/single.awk LICENSE $(headers:%=incl
 	@mkdir -p $(@D)
 	$(Q)awk -f pkgconfig/single.awk -v version=$(VERSION) LICENSE $< >$@
 
+pages = $(filter-out %/README.md,$(wildcard include/inlay/*.md))
+
 docs: ## HTML pages of all headers (doxygen) and manual pages of all functions, in build/docs; make install takes the latter
 	@rm -rf $(B)/docs; mkdir -p $(B)/docs/man/man3 $(B)/docs/man/man7
-	$(Q)perl pkgconfig/docs.pl --man $(B)/docs/man $(VERSION) $(headers:%=include/%)
+	$(Q)perl pkgconfig/docs.pl --man $(B)/docs/man $(VERSION) $(headers:%=include/%) $(pages)
 	$(Q){ cat pkgconfig/Doxyfile; echo 'INPUT = include/inlay'; echo 'OUTPUT_DIRECTORY = $(B)/docs'; echo 'PROJECT_NUMBER = $(VERSION)'; } | doxygen -
 
 to = $(DESTDIR)$(PREFIX)

@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
 # SPDX-License-Identifier: BSD-3-Clause
 # make docs. docs.pl HEADER: the header on standard output as doxygen wants it. docs.pl --man FOLDER VERSION HEADER...: a manual page of
-# section 3 for each public function, of section 7 for each header (inlay-queue-cq for queue/cq.h).
+# section 3 for each public function, of section 7 for each header (inlay-queue-cq for queue/cq.h) and each page (PAGE.md).
 #
 # A comment directly above a declaration, or behind a member, documents it; its first sentence is what stands in lists, and the comment
 # itself stays as it was written. Functions of a group have the comment of the group's first (tests/house/api.pl says what a group is).
@@ -67,8 +67,52 @@ sub manual # header: its page
 	return $name;
 }
 
+# The Markdown of our pages: headings, paragraphs, bullets, code, tables; a row is its first cell and, below, the others with their titles.
+sub markdown
+{
+	my ($file) = @_;
+	open(my $in, '<', $file) or die "$file: $!\n";
+	my @lines = grep { !/^<!--/ } <$in>;
+	close($in);
+	(my $name = 'inlay-' . $file) =~ s,inlay-.*/(.*)\.md$,inlay-$1,;
+	(shift @lines) =~ /^# (.*)/ or die "$file: no title\n";
+	open(my $out, '>', "$folder/man7/$name.7") or die "$name: $!\n";
+	print $out ".\\\" SPDX-License-Identifier: BSD-3-Clause\n.TH \"$name\" 7 \"\" \"inlay $version\"\n.SH NAME\n", roff($name), ' \- ',
+		roff(lcfirst($1)), "\n.SH DESCRIPTION\n";
+	my ($code, @titles) = (0);
+	for (@lines) {
+		if (/^```/) {
+			print $out(($code = !$code) ? ".PP\n.nf\n" : ".fi\n");
+			next;
+		}
+		if (!$code) {
+			s/\[([^]]+)\]\([^)]+\)/$1/g;
+			s/`|\*\*//g;
+		}
+		if ($code) {
+			print $out roff($_);
+		} elsif (/^#+ (.*)/) {
+			print $out '.SH ', roff(uc($1)), "\n";
+		} elsif (/^\|(.*)\|$/) {
+			my @cells = map { s/^\s+|\s+$//gr } split(/\|/, $1, -1);
+			next if $cells[0] =~ /^-+$/;
+			(@titles = @cells) && next unless @titles;
+			print $out ".TP\n.B ", roff($cells[0]), "\n";
+			print $out roff(($titles[$_] ? "$titles[$_]: " : '') . $cells[$_]), "\n.br\n" for 1 .. $#cells;
+		} elsif (/^- (.*)/) {
+			print $out ".IP \\(bu 2\n", roff("$1\n");
+		} elsif (/\S/) {
+			print $out roff(s/^\s+//r);
+		} else {
+			@titles = ();
+			print $out ".PP\n";
+		}
+	}
+	close($out) or die "$name: $!\n";
+}
+
 for my $file (@ARGV) {
-	convert($file);
+	$file =~ /\.md$/ ? markdown($file) : convert($file);
 }
 
 sub convert

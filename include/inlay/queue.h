@@ -37,7 +37,7 @@
  *   queue/qpn_table.h  finds the caller's object by the QP number of a completion
  *
  * A QP in error. The device flushes all outstanding WQEs, and flush CQEs return credit like any
- * others. To use the QP again (examples/recover.c):
+ * others. To use the QP again (examples/recover.c; include/inlay/recovery.md has more):
  *
  *   ibv_modify_qp to ERR, unless it is there already           stops it; with an SRQ, wait for
  *                                                              IBV_EVENT_QP_LAST_WQE_REACHED

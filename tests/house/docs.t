@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # make docs: no word from doxygen or groff; each public function (api.pl) has a manual page and a place in the HTML, each header a page;
-# internal functions have neither; make install takes the manual pages, uninstall removes them.
+# internal functions have neither, pages a manual page; make install takes the manual pages, uninstall removes them.
 . tests/tap.sh
 
 if ! command -v doxygen >/dev/null; then
@@ -20,7 +20,7 @@ same "each has a manual page" "" "$(comm -23 <(echo "$functions") <(ls "$docs/ma
 same "each is documented in the HTML" "" \
 	"$(comm -23 <(echo "$functions") <(sed 's/<[^>]*>//g' "$docs"/html/*_8h.html | grep -oE '\binlay_[a-z0-9_]+' | sort -u))"
 same "nothing internal has one" "" "$(ls "$docs/man/man3" | grep '_\.3$')"
-same "each header has a manual page" "$(find include/inlay -name '*.h' | wc -l)" "$(ls "$docs/man/man7" | wc -l)"
+same "each header and each page has a manual page" "$(find include/inlay -name '*.h' -o -name '*.md' ! -name README.md | wc -l)" "$(ls "$docs/man/man7" | wc -l)"
 if command -v groff >/dev/null; then
 	same "groff says nothing" "" "$(groff -man -ww -z "$docs"/man/man?/* 2>&1 | head -n 20)"
 else

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The README's complete program is examples/loop.c, to the letter, and runs; its server and its segment-by-segment example compile.
+# The README's complete program is examples/loop.c, to the letter, and runs; its server and its segment-by-segment example compile. So do the
+# examples of the pages beside the headers.
 . tests/tap.sh
 
 # blocks are counted by their openings: 1 the loop, 2 the program, 3 the server, 4 the cursor
@@ -39,6 +40,10 @@ try "the README's server example compiles" "$CC" -std=gnu11 -Wall -Wextra -Werro
 	echo '}'
 } >"$dir/cursor.c"
 try "the README's cursor example compiles" "$CC" -std=gnu11 -Wall -Wextra -Werror -O2 -Iinclude -c "$dir/cursor.c" -o "$dir/cursor.o"
+for page in $(grep -l '^```c$' include/inlay/*.md); do
+	{ echo '#include <inlay/inlay.h>'; awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$page"; } >"$dir/page.c"
+	try "the examples of $page compile" "$CC" -std=gnu11 -Wall -Wextra -Werror -O2 -Iinclude -c "$dir/page.c" -o "$dir/page.o"
+done
 if grep -nE '@[A-Z]+@' README.md >"$dir/out"; then false; fi
 result $? "nothing is left to fill in"
 finish
