@@ -203,8 +203,10 @@ static struct head block_of(const void *p, size_t len)
 
 /* ---- Operations ---- */
 
-enum { SEND, SEND_IMM, SEND_DONE, WRITE, WRITE_IMM, READ, ATOMIC, NOP, REFER, BIND, INVALIDATE, LOOK_UP, WINDOW, BREAK, RANDOM,
-       READ_BACK = RANDOM, SEND_THROUGH, WINDOW_BACK, PROVE, OPS };
+enum {
+	SEND, SEND_IMM, SEND_DONE, WRITE, WRITE_IMM, READ, ATOMIC, NOP, REFER, BIND, INVALIDATE, LOOK_UP, WINDOW, BREAK,
+	RANDOM, READ_BACK = RANDOM, SEND_THROUGH, WINDOW_BACK, PROVE, OPS
+};
 
 /* weight: how often at random; then: what follows at once, on reliable queue pairs */
 static const struct op {
@@ -214,7 +216,7 @@ static const struct op {
 } ops[OPS] = {
 	/* SEND          */ {ALL, 8, MESSAGE, 0},
 	/* SEND_IMM      */ {ALL, 8, MESSAGE, 0},
-	/* SEND_DONE     */ {RCS_, 30, MESSAGE, 0},              /* the peer's window was used: by invalidation or by word */
+	/* SEND_DONE     */ {RCS_, 30, MESSAGE, 0},              /* the peer's window was used: invalidates it or says so */
 	/* WRITE         */ {NO_UD, 8, BLOCK, READ_BACK},
 	/* WRITE_IMM     */ {NO_UD, 8, MESSAGE, READ_BACK},
 	/* READ          */ {RELIABLE, 6, OTHER, 0},             /* of a pattern */
@@ -245,15 +247,18 @@ static uint32_t pieces(const struct did *d, struct ibv_sge *sge)
 
 /* One post, with the destination in it or without; REMOTE: of or to r, memory of the peer's */
 #define TO(t) in(1u << XRC | 1u << DC | 1u << UD, (t)->kind)
-#define EITHER(what, ...) (TO(t) ? inlay_post_to_##what(&t->sq, &l->av, __VA_ARGS__) : inlay_post_##what(&t->sq, __VA_ARGS__))
+#define EITHER(what, ...)                                                                                               \
+	(TO(t) ? inlay_post_to_##what(&t->sq, &l->av, __VA_ARGS__) : inlay_post_##what(&t->sq, __VA_ARGS__))
 #define REMOTE(what, ...)                                                                                               \
-	(TO(t) ? inlay_post_to_##what(&t->sq, &l->av, &r, __VA_ARGS__) : inlay_post_##what(&t->sq, r.addr, r.rkey, __VA_ARGS__))
+	(TO(t) ? inlay_post_to_##what(&t->sq, &l->av, &r, __VA_ARGS__)                                                  \
+	       : inlay_post_##what(&t->sq, r.addr, r.rkey, __VA_ARGS__))
 
 static int atomic(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 {
 	const struct inlay_remote r = theirs(l, shared->words[me][t->kind]);
 	const uint32_t form = rnd_below(TO(t) ? 9 : 10);
-	const uint64_t v = rnd(), m = rnd(), was = l->word[form == 9], words[8] = {v, ~v, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0};
+	const uint64_t v = rnd(), m = rnd(), was = l->word[form == 9];
+	const uint64_t words[8] = {v, ~v, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0};
 	const uint64_t to[] = {was + v, v, was, (was & ~m) | (v & m), was & v, was | v, was ^ v, was + v,
 			       (was & ~(uint64_t)UINT32_MAX) | (uint32_t)(was + v), v};
 	struct ibv_sge sge = here(d->buf, form == 8 ? 4 : form == 9 ? 16 : 8);
@@ -274,17 +279,23 @@ static int atomic(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 	case 6: err = REMOTE(masked, inlay_masked_xor(v), &sge, flags); break;
 	case 7: err = REMOTE(masked, inlay_masked_add(v, 0), &sge, flags); break;
 	case 8: err = REMOTE(masked, inlay_masked_add((uint32_t)v, 0), &sge, flags); break;
-	default: err = inlay_post_extended_atomic(&t->sq, MLX5_OPCODE_ATOMIC_MASKED_CS, r.addr + 16, r.rkey, words, &sge, flags); break;
+	default:
+		err = inlay_post_extended_atomic(&t->sq, MLX5_OPCODE_ATOMIC_MASKED_CS, r.addr + 16, r.rkey, words, &sge, flags);
 	}
 	if (!err)
 		l->word[d->word] = to[form];
 	return err == -ENOTSUP ? -EAGAIN : err; /* a device that has no such atomic */
 }
 
+/* The WQE before; its buffer is not used again before this one has come back */
+static const struct did *before(const struct tube *t, const struct did *d)
+{
+	return &t->did[((size_t)(d - t->did) + DEPTH - 1) % DEPTH];
+}
+
 static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 {
 	const unsigned at = (unsigned)(d - t->did), what = d->what;
-	const struct did *before = &t->did[(at + DEPTH - 1) % DEPTH];
 	const uint8_t *next = t->did[(at + 1) % DEPTH].buf;
 	struct inlay_remote r = theirs(l, shared->place[me][t->kind][at]);
 	struct ibv_mw_bind_info info = {mr, (uintptr_t)shared->window[l->peer][t->kind], ROOM,
@@ -296,7 +307,7 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 	if (ops[what].writes) {
 		put_block(d, told, what == SEND_DONE && word ? l->finished : 0);
 	} else {
-		d->len = what == READ ? rnd_below(MOST) : what == PROVE ? 32 : what == LOOK_UP ? 8 : before->len;
+		d->len = what == READ ? rnd_below(MOST) : what == PROVE ? 32 : what == LOOK_UP ? 8 : before(t, d)->len;
 		memset(d->buf, 0, ROOM);
 	}
 	flags |= pieces(d, sge) & (ops[what].writes ? ANY : 0);
@@ -306,7 +317,8 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 	case SEND_IMM: return EITHER(send_imm, htobe32(told), sge, 3, flags | INLAY_SOLICITED);
 	case SEND_DONE:
 		flags |= INLAY_FENCE;
-		return word ? inlay_post_send(&t->sq, sge, 3, flags) : inlay_post_send_inv(&t->sq, l->finished, sge, 3, flags);
+		return word ? inlay_post_send(&t->sq, sge, 3, flags)
+			    : inlay_post_send_inv(&t->sq, l->finished, sge, 3, flags);
 	case WRITE: return REMOTE(write, sge, 3, flags);
 	case WRITE_IMM: return REMOTE(write_imm, htobe32(told), sge, 3, flags);
 	case READ:
@@ -314,7 +326,7 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 		r = theirs(l, (uint8_t *)shared->pattern + d->seed);
 		return REMOTE(read, sge, 3, flags);
 	case READ_BACK:
-		r = theirs(l, shared->place[me][t->kind][before - t->did]);
+		r = theirs(l, shared->place[me][t->kind][before(t, d) - t->did]);
 		return REMOTE(read, sge, 3, flags);
 	case PROVE:
 		memcpy(d->before, l->word, sizeof(d->before));
@@ -426,7 +438,8 @@ static void next(struct tube *t)
 	n = rnd_below(all);
 	for (what = 0; !in(ops[what].kinds, t->kind) || n >= ops[what].weight; what++)
 		n -= in(ops[what].kinds, t->kind) ? ops[what].weight : 0;
-	if (post(t, l, what, what == BREAK || rnd_below(2) ? INLAY_SIGNALED : 0) && ops[what].then && in(RELIABLE, t->kind))
+	if (post(t, l, what, what == BREAK || rnd_below(2) ? INLAY_SIGNALED : 0) && ops[what].then &&
+	    in(RELIABLE, t->kind))
 		post(t, l, ops[what].then, rnd_below(3) ? INLAY_SIGNALED : 0);
 }
 
@@ -510,7 +523,8 @@ static void done(struct tube *t, struct did *d)
 
 	switch (d->what) {
 	case READ: holds(!memcmp(d->buf, (uint8_t *)shared->pattern + d->seed, d->len)); break;
-	case READ_BACK: case WINDOW_BACK: holds(block_of(d->buf, d->len).len == d->len); break;
+	case READ_BACK:
+	case WINDOW_BACK: holds(!memcmp(d->buf, before(t, d)->buf, d->len)); break;
 	case ATOMIC: done_atomic(d); break;
 	case PROVE: proved(l, d); break;
 	case SEND_THROUGH: t->refers = false; break;
@@ -701,7 +715,7 @@ static bool poll_all(void)
 
 /* ---- Recovery ---- */
 
-/* All has come back: a last NOP, what was posted before it, the receives, and of a shared queue the entry that the device held */
+/* All has come back: a last NOP and what was posted before it, receives, a shared queue's entry that the device held */
 static bool drained(struct tube *t)
 {
 	const uint32_t flags = INLAY_SIGNALED | INLAY_RING;
@@ -846,8 +860,9 @@ static void stuck(void)
 	unsigned i;
 
 	for (i = 0; i < tube_count; i++)
-		fprintf(stderr, "actor %u, kind %u, to %u: state %u, generation %u, %u WQEs and %lu receives are out\n", me, tubes[i].kind,
-			tubes[i].peer, tubes[i].state, tubes[i].generation, tubes[i].count, tubes[i].given - tubes[i].taken);
+		fprintf(stderr, "actor %u, kind %u, to %u: state %u, generation %u, %u WQEs and %lu receives are out\n", me,
+			tubes[i].kind, tubes[i].peer, tubes[i].state, tubes[i].generation, tubes[i].count,
+			tubes[i].given - tubes[i].taken);
 	abort();
 }
 
@@ -991,7 +1006,8 @@ static void tube_open(enum kind kind, unsigned peer)
 	opt.cap.max_recv_sge = 1;
 	opt.srq = kind == RCS ? srq.ib : NULL;
 	t->rqp = kind == XRC ? xrc_make(IBV_QPT_XRC_RECV) : NULL;
-	t->qp = kind == DC ? dc_make(MLX5DV_DCTYPE_DCI) : kind == XRC ? xrc_make(IBV_QPT_XRC_SEND) : qp_make(&opt, ibcq, ibcq);
+	t->qp = kind == DC ? dc_make(MLX5DV_DCTYPE_DCI)
+			   : kind == XRC ? xrc_make(IBV_QPT_XRC_SEND) : qp_make(&opt, ibcq, ibcq);
 	must(inlay_sq_from_qp(&t->sq, t->qp, &uar, &cq, &why));
 	inlay_sq_set_atomics(&t->sq, kind == DC ? can.sizes_dc : can.sizes);
 	if (in(1u << RC | 1u << UC | 1u << UD, kind)) {
@@ -1011,7 +1027,9 @@ static void tube_open(enum kind kind, unsigned peer)
 static void set_up(void)
 {
 	struct inlay_connect_attr attr = inlay_connect_defaults();
-	struct ibv_xrcd_init_attr x = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
+	struct ibv_xrcd_init_attr x = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT,
+	};
 	struct opt opt = usual;
 	struct inlay_connect_record dct_here;
 	unsigned i, k;
