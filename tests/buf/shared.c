@@ -619,6 +619,36 @@ static void stop_meets_get(void **state)
 	interleave_end();
 }
 
+static void detach_first(void)
+{
+	inlay_magazine_detach(&magazines[0]);
+}
+
+static void give_one(void)
+{
+	expect(!inlay_buf_dec_refcount(got, NULL));
+}
+
+/* After any instruction with which a magazine gives its descriptors back, another thread gives one of the same block back */
+static void gives_meet(void **state)
+{
+	uint32_t i;
+	int within;
+
+	(void)state;
+	shared_make(100);
+	interleave_begin(&shared->store->lock);
+	for (i = 1, within = 1; within; i++) {
+		must(inlay_magazine_attach(&magazines[0], shared));
+		must(inlay_inventory_get_by_data(&magazines[0].inventory, &map, mem, 64, &got));
+		within = interleave(detach_first, give_one, i);
+		assert_int_equal(inlay_inventory_num_free(shared), 100);
+	}
+	assert_true(i > 5);
+	interleave_end();
+	shared_free(100);
+}
+
 /* After any instruction with which an inventory ties itself to a map or leaves it, another one of the map is destroyed: the map forgets both */
 static void ends_meet(void **state)
 {
@@ -1085,6 +1115,7 @@ int main(void)
 		cmocka_unit_test(stopped_is_stopped),
 #if INTERLEAVES
 		cmocka_unit_test(stop_meets_get),
+		cmocka_unit_test(gives_meet),
 		cmocka_unit_test(ends_meet),
 #endif
 		cmocka_unit_test(outside),

@@ -233,6 +233,12 @@ static void lists(void **state)
 	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, 0), -EINVAL);
 	from.num = 70;
 	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, 0), -EINVAL);
+	/* So many are not looked at, even if all are empty */
+	for (i = 0; i < ARRAY(iov); i++)
+		iov[i].iov_len = 0;
+	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, 0), -EINVAL);
+	for (i = 0; i < ARRAY(iov); i++)
+		iov[i].iov_len = 1;
 	assert_memory_equal(&before, &direct.sq, sizeof(before));
 	/* 70 entries fit inline, and 62 as pointers; then the ring is full */
 	must(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, INLAY_INLINE));

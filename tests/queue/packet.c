@@ -364,7 +364,7 @@ static void bursts(void **state)
 		uint8_t ring[4 * 64] __attribute__((aligned(64))), reg[512] __attribute__((aligned(512)));
 		uint32_t record[2];
 		struct inlay_uar uar;
-		struct inlay_sq sq;
+		struct inlay_sq sq, before;
 
 		must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL));
 		must(inlay_sq_init(&sq, ring, 4, record, 5, 63, &uar));
@@ -383,6 +383,13 @@ static void bursts(void **state)
 		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, INLAY_INLINE), -E2BIG);
 		sge[0].length--;
 		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, INLAY_INLINE), 1);
+		/* So many bytes that a count of 16-byte units would be small again */
+		for (i = 0; i < 16; i++)
+			sge[i].length = 0xffffffff;
+		sge[16].length = 16 + 64;
+		before = sq;
+		assert_int_equal(inlay_post_packet(&sq, sums(), sge, 17, INLAY_INLINE), -EINVAL);
+		assert_memory_equal(&sq, &before, sizeof(sq));
 	}
 }
 

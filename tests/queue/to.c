@@ -461,11 +461,12 @@ static void take_over(void **state)
 						 {.max_send_wr = 33, .max_send_sge = 2, .max_inline_data = 300}};
 	struct inlay_remote there = {0x1000, 5};
 	struct ibv_sge sge = {0x1000, 8, 5};
+	struct ibv_qp_attr attr;
 	struct inlay_uar uar;
 	struct inlay_sq sq;
 	struct inlay_rq rq;
 	const char *why;
-	unsigned dc, i;
+	unsigned dc, i, in, ds;
 
 	(void)state;
 	for (dc = 0; dc < 2; dc++) {
@@ -493,6 +494,10 @@ static void take_over(void **state)
 			/* The longest atomic fits, whatever the QP was asked for */
 			must(inlay_uar_from_qp(&uar, qp, NULL));
 			must(inlay_sq_from_qp(&sq, qp, &uar, NULL, NULL));
+			must(ibv_query_qp(qp, &attr, IBV_QP_CAP, &plain));
+			in = (plain.cap.max_inline_data + 4 + 15) / 16;
+			ds = plain.cap.max_send_sge > 2 ? plain.cap.max_send_sge : 2; /* masks and an SGE */
+			assert_int_equal(sq.max_ds, (dc ? 6 : 4) + (in > ds ? in : ds));
 			inlay_sq_set_atomics(&sq, 8);
 			must(inlay_post_to_masked(&sq, &net.peer[0].av, &there, inlay_masked_swap(1, 3), &sge, 0));
 			inlay_sq_fini(&sq);

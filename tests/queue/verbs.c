@@ -1074,6 +1074,11 @@ static int refusal(struct scene *s, uint32_t reason, const char **why)
 	case Y_SRQ_POSTED:
 	case Y_SRQ_RING: ret = inlay_srq_from_srq(&srq, s->srq, &s->a.cq, why); break;
 	case Y_WQ_POSTED: ret = inlay_rq_from_wq(&rq, s->wq, &s->a.cq, why); break;
+	case Y_SQ_RING: /* the first of its register, which is then as it was */
+		uar = s->c_uar;
+		ret = inlay_sq_from_qp(&sq, s->c.qp, &s->c_uar, NULL, why);
+		assert_memory_equal(&s->c_uar, &uar, sizeof(uar));
+		break;
 	default:
 		fake.query_qp = reason == Y_QUERY_QP ? EIO : 0;
 		fake.query_device = reason == Y_QUERY_DEVICE ? EIO : 0;

@@ -342,6 +342,25 @@ static void memory_without_windows(void **state)
 	free(at);
 }
 
+/* A message that fills what the worker receives into, with a key in it */
+static void full_message(void **state)
+{
+	struct inlay_task *t;
+	uint32_t len;
+
+	(void)state;
+	plain();
+	usual_scene(1, 4);
+	t = task(ECHO);
+	must(inlay_task_set_response(t, in));
+	len = line->host.payload_max - INLAY_TASK_KEY;
+	assert_int_equal(INLAY_TASK_HEAD + INLAY_TASK_KEY + len, wp.message);
+	payload(t, len, 9);
+	answered(t, len, 9);
+	must(inlay_task_release(t));
+	scene_free();
+}
+
 /* A task's own payload that is longer than a message goes by a key, too */
 static void own_payload_by_a_key(void **state)
 {
@@ -407,6 +426,7 @@ int main(void)
 		cmocka_unit_test(response_without_key),
 		cmocka_unit_test(empty_response),
 		cmocka_unit_test(memory_without_windows),
+		cmocka_unit_test(full_message),
 		cmocka_unit_test(own_payload_by_a_key),
 		cmocka_unit_test(command_waits_for_its_windows),
 	};
