@@ -15,7 +15,7 @@ mpi_build() # openmpi or mpich: $dir/NAME; says so when it is not installed
 		return 1
 	fi
 	# MPICH's MPI_STATUSES_IGNORE is 1, an array too small for gcc
-	try "mpi/*.c by $1" env OMPI_CC=$CC MPICH_CC=$CC mpicc.$1 -std=gnu11 -O2 -g -Wall -Wextra -Werror -Wno-stringop-overflow -pthread \
+	try "mpi/*.c by $1" env OMPI_CC=$CC MPICH_CC=$CC mpicc.$1 -std=gnu11 -O2 -g -Wall -Wextra -Werror -Wno-unknown-warning-option -Wno-stringop-overflow -pthread \
 		-o "$dir/$1" tests/programs/mpi/*.c
 	# Each rank's words in a file of its own
 	cat >"$dir/$1.rank" <<-EOT
