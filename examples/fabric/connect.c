@@ -149,7 +149,8 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 				 there.type != IBV_QPT_RC)))
 		return;
 	if (p->state == PEER_FAILED && !late) {
-		say_hello(p, BYE); /* it has not noticed yet */
+		if (p->attempt) /* else there was no connection, nor a way to it */
+			say_hello(p, BYE); /* it has not noticed yet */
 		return;
 	}
 	if (p->seen && late)
@@ -162,7 +163,7 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 		return;
 	p->their_attempt = in->attempt;
 	p->able = in->flags >> 4;
-	p->by_nic = (in->flags & BY_NIC) != 0;
+	p->by_nic = !settings.dc && in->flags & BY_NIC; /* initiators have no such sends */
 	p->tag_bits = UINT64_MAX >> (in->source & 31);
 	p->tag_source = in->source & ~p->tag_bits;
 	err = in->eager == settings.eager / 16 && dc == settings.dc ? 0 : -EINVAL;
