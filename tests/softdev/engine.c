@@ -459,10 +459,13 @@ void sd_engine_qp_created(struct sd_qp *qp)
 static void report_unrung(struct rcq *q)
 {
 	uint32_t record;
-	struct iovec to = { &record, sizeof record }, from = { (void *)(uintptr_t)&q->qp->dbrec[1], sizeof record };
+	struct iovec to = { &record, sizeof record }, from = { .iov_len = sizeof record };
 	uint16_t n;
 
-	if (!eng_is_trap || !q->qp->wqebb_cnt || q->qp->no_dbrec || mem_copy(&to, 1, &from, 1, sizeof record) != MEM_OK)
+	if (!eng_is_trap || !q->qp->wqebb_cnt || q->qp->no_dbrec)
+		return;
+	from.iov_base = (void *)(uintptr_t)&q->qp->dbrec[1];
+	if (mem_copy(&to, 1, &from, 1, sizeof record) != MEM_OK)
 		return;
 	n = be32toh(record) - q->sq_pi;
 	if (n && n <= q->qp->wqebb_cnt)
