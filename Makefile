@@ -178,17 +178,34 @@ certify: ## tests a real NIC, DEVICE=mlx5_0, with traffic from its port to itsel
 list: # the test programs, for scripts
 	@echo $(tests)
 
-fuzzers = host worker plugin parse cqe
+fuzzers = host worker plugin parse cqe fabric device
+fuzzed = clang -std=$(STD) -O1 -g -Wall -Wextra -MMD -MP -MF $@.d -MT $@ -DINLAY_CHECKED=1 -Iinclude \
+	-fsanitize=$(1),address,undefined -fno-sanitize-recover=all
 fuzz: $(fuzzers:%=$(B)/fuzz/%) ## random bytes into every parser, FUZZ seconds (60) in all, with clang
 	$(Q)for f in $(fuzzers); do \
-		mkdir -p $(B)/fuzz/corpus/$$f && $(B)/fuzz/$$f -max_total_time=$$((($(FUZZ) + 4) / 5)) -max_len=1536 -print_final_stats=1 \
+		mkdir -p $(B)/fuzz/corpus/$$f && $(B)/fuzz/$$f -max_total_time=$$((($(FUZZ) + 6) / 7)) -max_len=1536 -print_final_stats=1 \
 			-artifact_prefix=$(B)/fuzz/$$f- $(B)/fuzz/corpus/$$f tests/fuzz/seeds/$$f tests/fuzz/corpus/$$f || exit 1; \
 	done
 
 $(B)/fuzz/%: tests/fuzz/%.c $(B)/settings | $(first)
 	$(say)
-	$(Q)clang -std=$(STD) -O1 -g -Wall -Wextra -MMD -MP -MF $@.d -MT $@ -DINLAY_CHECKED=1 -fsanitize=fuzzer,address,undefined \
-		-fno-sanitize-recover=all -Iinclude -o $@ $< $(VERBS)
+	$(Q)$(call fuzzed,fuzzer) -o $@ $(filter %.c %.o,$^) $(VERBS)
+
+# The provider's clock is the input's. Its pools and its table are small at first, so they are made fast and grow.
+$(B)/fuzz/examples/%.o: examples/%.c $(B)/settings | $(first)
+	$(say)
+	$(Q)$(call fuzzed,fuzzer-no-link) -Dclock_gettime=fabric_clock_gettime -DCHUNK_BYTES=65536u -DMATCH_ENTRIES=64u \
+		-c -o $@ $<
+
+$(B)/fuzz/fabric: $(patsubst %.c,$(B)/fuzz/%.o,$(wildcard examples/fabric/*.c))
+
+# The device without the libc calls that it stands before; its program's memory is the fuzzer's
+$(B)/fuzz/tests/softdev/%.o: tests/softdev/%.c $(B)/settings | $(first)
+	$(say)
+	$(Q)$(call fuzzed,fuzzer-no-link) -Dprocess_vm_readv=device_vm_readv -Dprocess_vm_writev=device_vm_writev \
+		-Dsyscall=device_syscall -Dfopen=device_fopen -c -o $@ $<
+
+$(B)/fuzz/device: $(patsubst %.c,$(B)/fuzz/%.o,$(filter-out %/preload.c,$(wildcard tests/softdev/*.c)))
 
 lint: ## clang-tidy and cppcheck find nothing in the headers
 	$(Q)prove --exec bash tests/lint

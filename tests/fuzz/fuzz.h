@@ -94,6 +94,14 @@ FUZZ_UNUSED static void fuzz_same(const uint8_t *at, uint32_t n, uint32_t what)
 #endif
 #ifdef FUZZ_ASAN
 #include <sanitizer/asan_interface.h>
+#ifndef FUZZ_REPLAY
+/* What is freed comes back soon: fresh pages would cost more than all else. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+	return "quarantine_size_mb=8";
+}
+#endif
 #define fuzz_forbid(at, n) __asan_poison_memory_region(at, n)
 #define fuzz_allow(at, n) __asan_unpoison_memory_region(at, n)
 #else

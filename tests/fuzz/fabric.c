@@ -1,0 +1,1090 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fabric.c: hostile peers of the libfabric provider. They send any messages and hellos while receives
+ * are posted, sends wait for an acknowledgement, and memory is open to atomic operations. The provider
+ * is the real one. Below it are verbs in plain memory and a device that works step by step. For
+ * libFuzzer (make fuzz).
+ *
+ * Receives lie in poisoned memory: a sanitizer sees a write beside them, or after their completion.
+ *
+ * The input is one byte, then steps. Bits of that byte: 0 receives name their sender, 1 DC, 2 the
+ * device matches tags, 3 InfiniBand, 4 the device has atomics, 5 the first peer is connected, 6 its
+ * device has atomics, 7 its device matches tags. A step is a byte that says which, and its arguments.
+ */
+#include "../../examples/fabric/fabric.h"
+#include "fuzz.h"
+
+#define FABRIC_QPS 8u
+#define FABRIC_CQES 2048u
+#define FABRIC_ENTRIES 128u
+#define FABRIC_KEYS 64u
+#define FABRIC_SLOTS 16u
+#define FABRIC_SLOT 512u          /* bytes, of which a receive takes at most half */
+#define FABRIC_NAMES 4u
+#define FABRIC_HANDLES 8u
+#define FABRIC_INCARNATION 1000u
+
+/* ---- The device ---- */
+
+struct fabric_qp {
+	struct ibv_qp qp;
+	uint8_t ring[128 * 64] __attribute__((aligned(64)));
+	uint32_t record[2], wqebbs, done;
+	struct ibv_qp_cap cap;
+	int used, last;                 /* last: IBV_EVENT_QP_LAST_WQE_REACHED is due */
+};
+
+struct fabric_srq {
+	struct ibv_srq srq;
+	uint8_t ring[FABRIC_ENTRIES * 32] __attribute__((aligned(64)));
+	uint32_t record[2], entries, head, taken;
+};
+
+struct fabric_key {
+	struct ibv_mr mr;
+	int used;
+};
+
+static struct {
+	struct verbs_context context;
+	struct ibv_device device;
+	struct ibv_pd pd;
+	struct ibv_cq_ex cq;
+	struct mlx5_cqe64 cqes[FABRIC_CQES] __attribute__((aligned(4096)));
+	uint32_t record[2], cqe_count, produced;
+	uint64_t page[512] __attribute__((aligned(4096)));
+	struct fabric_qp qps[FABRIC_QPS];
+	struct fabric_srq srqs[2];
+	struct fabric_key keys[FABRIC_KEYS];
+	struct mlx5_wqe_av av;
+	uint64_t now;                   /* nanoseconds */
+	uint64_t tick;                  /* for each look at the clock */
+	int infiniband;
+} nic;
+
+int fabric_clock_gettime(clockid_t clock, struct timespec *t);
+
+int fabric_clock_gettime(clockid_t clock, struct timespec *t)
+{
+	nic.now += nic.tick;
+	t->tv_sec = (time_t)(nic.now / 1000000000) + (clock == CLOCK_REALTIME ? 1000 : 1);
+	t->tv_nsec = (long)(nic.now % 1000000000);
+	return 0;
+}
+
+/* ---- Verbs: what the provider calls ---- */
+
+static struct ibv_context *fabric_context(void)
+{
+	return &nic.context.context;
+}
+
+static struct fabric_qp *fabric_qp_of(struct ibv_qp *qp)
+{
+	return (struct fabric_qp *)(void *)qp;
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+{
+	struct fabric_qp *q;
+	uint32_t i;
+
+	for (i = 0; i < FABRIC_QPS && nic.qps[i].used; i++)
+		;
+	if (i == FABRIC_QPS) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	q = &nic.qps[i];
+	sure(pd == &nic.pd && inlay_send_cqes(init) <= 128);
+	memset(&q->qp, 0, sizeof(q->qp));
+	q->qp.context = fabric_context();
+	q->qp.pd = pd;
+	q->qp.send_cq = q->qp.recv_cq = init->recv_cq;
+	q->qp.srq = init->srq;
+	q->qp.qp_type = init->qp_type;
+	q->qp.qp_num = 0x100 + i;
+	q->record[0] = q->record[1] = q->done = 0;
+	q->wqebbs = inlay_send_cqes(init);
+	q->cap = init->cap;
+	q->used = 1;
+	q->last = 0;
+	return &q->qp;
+}
+
+struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *init,
+				struct mlx5dv_qp_init_attr *dv)
+{
+	struct ibv_qp_init_attr plain;
+
+	(void)dv;
+	sure(context == fabric_context());
+	memset(&plain, 0, sizeof(plain));
+	plain.qp_type = init->qp_type;
+	plain.recv_cq = init->recv_cq;
+	plain.srq = init->srq;
+	plain.cap = init->cap;
+	return ibv_create_qp(init->pd, &plain);
+}
+
+int ibv_destroy_qp(struct ibv_qp *qp)
+{
+	sure(fabric_qp_of(qp)->used);
+	fabric_qp_of(qp)->used = 0;
+	return 0;
+}
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	sure(fabric_qp_of(qp)->used && mask & IBV_QP_STATE);
+	if (attr->qp_state == IBV_QPS_ERR && qp->state != IBV_QPS_ERR)
+		fabric_qp_of(qp)->last = 1;
+	qp->state = attr->qp_state;
+	return 0;
+}
+
+int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+	(void)mask;
+	memset(attr, 0, sizeof(*attr));
+	memset(init, 0, sizeof(*init));
+	init->cap = attr->cap = fabric_qp_of(qp)->cap;
+	return 0;
+}
+
+int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	(void)qp;
+	(void)ece;
+	return EOPNOTSUPP;
+}
+
+int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+	uint32_t i;
+
+	sure(context == fabric_context());
+	for (i = 0; i < FABRIC_QPS; i++)
+		if (nic.qps[i].used && nic.qps[i].last) {
+			nic.qps[i].last = 0;
+			event->event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
+			event->element.qp = &nic.qps[i].qp;
+			return 0;
+		}
+	return -1;
+}
+
+void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	(void)event;
+}
+
+static struct ibv_srq *fabric_srq_make(struct ibv_pd *pd, uint32_t max_wr)
+{
+	struct fabric_srq *s = &nic.srqs[nic.srqs[0].entries != 0];
+
+	sure(!s->entries && inlay_srq_cqes(max_wr) <= FABRIC_ENTRIES);
+	memset(s, 0, sizeof(*s));
+	s->srq.context = fabric_context();
+	s->srq.pd = pd;
+	s->entries = inlay_srq_cqes(max_wr);
+	return &s->srq;
+}
+
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
+{
+	return fabric_srq_make(pd, init->attr.max_wr);
+}
+
+static struct ibv_srq *fabric_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *init)
+{
+	sure(context == fabric_context() && init->srq_type == IBV_SRQT_TM);
+	return fabric_srq_make(init->pd, init->attr.max_wr);
+}
+
+int ibv_destroy_srq(struct ibv_srq *srq)
+{
+	((struct fabric_srq *)(void *)srq)->entries = 0;
+	return 0;
+}
+
+static struct ibv_cq_ex *fabric_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *init)
+{
+	uint32_t i;
+
+	nic.cqe_count = 1u << inlay_log2_ceil(init->cqe + 1);
+	sure(context == fabric_context() && nic.cqe_count <= FABRIC_CQES);
+	for (i = 0; i < nic.cqe_count; i++)
+		nic.cqes[i].op_own = MLX5_CQE_INVALID << 4;
+	nic.record[0] = nic.record[1] = nic.produced = 0;
+	nic.cq.context = context;
+	return &nic.cq;
+}
+
+int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	sure(cq == ibv_cq_ex_to_cq(&nic.cq));
+	return 0;
+}
+
+int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
+{
+	struct fabric_srq *s = (struct fabric_srq *)(void *)obj->srq.in;
+	struct fabric_qp *q = (struct fabric_qp *)(void *)obj->qp.in;
+
+	switch (type) {
+	case MLX5DV_OBJ_QP:
+		obj->qp.out->sq.buf = q->ring;
+		obj->qp.out->sq.wqe_cnt = q->wqebbs;
+		obj->qp.out->sq.stride = 64;
+		obj->qp.out->dbrec = (__be32 *)q->record;
+		obj->qp.out->bf.reg = nic.page;
+		obj->qp.out->bf.size = 256;
+		return 0;
+	case MLX5DV_OBJ_CQ:
+		obj->cq.out->buf = nic.cqes;
+		obj->cq.out->cqe_cnt = nic.cqe_count;
+		obj->cq.out->cqe_size = 64;
+		obj->cq.out->dbrec = (__be32 *)nic.record;
+		obj->cq.out->cq_uar = nic.page;
+		obj->cq.out->cqn = 1;
+		return 0;
+	case MLX5DV_OBJ_SRQ:
+		obj->srq.out->buf = s->ring;
+		obj->srq.out->stride = 32;
+		obj->srq.out->dbrec = (__be32 *)s->record;
+		obj->srq.out->tail = s->entries - 1;
+		return 0;
+	default:
+		sure(type == MLX5DV_OBJ_AH);
+		obj->ah.out->av = &nic.av;
+		return 0;
+	}
+}
+
+bool mlx5dv_is_supported(struct ibv_device *device)
+{
+	return device == &nic.device;
+}
+
+int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	sure(context == fabric_context());
+	memset(attr, 0, sizeof(*attr));
+	attr->atomic_cap = IBV_ATOMIC_HCA;
+	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
+	return 0;
+}
+
+static int fabric_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+				  struct ibv_device_attr_ex *attr, size_t size)
+{
+	(void)input;
+	sure(context == fabric_context());
+	memset(attr, 0, size);
+	attr->tm_caps.flags = IBV_TM_CAP_RC;
+	attr->tm_caps.max_num_tags = 127;
+	return 0;
+}
+
+static int fabric_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
+{
+	(void)port;
+	sure(context == fabric_context());
+	memset(attr, 0, size);
+	attr->state = IBV_PORT_ACTIVE;
+	attr->link_layer = nic.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
+	attr->lid = 1;
+	attr->gid_tbl_len = 1;
+	attr->active_mtu = IBV_MTU_1024;
+	return 0;
+}
+
+int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+		      uint32_t flags, size_t size)
+{
+	(void)port;
+	(void)index;
+	(void)flags;
+	sure(context == fabric_context());
+	memset(entry, 0, size);
+	entry->gid_type = IBV_GID_TYPE_ROCE_V2;
+	entry->gid.raw[0] = 0xfd;
+	entry->gid.raw[15] = 1;
+	return 0;
+}
+
+struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	static struct ibv_ah ah;
+
+	(void)attr;
+	ah.context = fabric_context();
+	ah.pd = pd;
+	return &ah;
+}
+
+int ibv_destroy_ah(struct ibv_ah *ah)
+{
+	(void)ah;
+	return 0;
+}
+
+#undef ibv_reg_mr
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t bytes, int access)
+{
+	struct fabric_key *k;
+	uint32_t i;
+
+	(void)access;
+	for (i = 0; i < FABRIC_KEYS && nic.keys[i].used; i++)
+		;
+	if (i == FABRIC_KEYS) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	k = &nic.keys[i];
+	k->used = 1;
+	k->mr.context = fabric_context();
+	k->mr.pd = pd;
+	k->mr.addr = at;
+	k->mr.length = bytes;
+	k->mr.lkey = 0x1000 + i;
+	k->mr.rkey = 0x2000 + i;
+	return &k->mr;
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *at, size_t bytes, uint64_t iova, unsigned int access)
+{
+	sure(iova == (uintptr_t)at);
+	return ibv_reg_mr(pd, at, bytes, (int)access);
+}
+
+int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	struct fabric_key *k = (struct fabric_key *)(void *)mr;
+
+	sure(k->used);
+	k->used = 0;
+	return 0;
+}
+
+/* ---- What the provider calls of libfabric, which has signal handlers of its own ---- */
+
+int fi_log_enabled(const struct fi_provider *p, enum fi_log_level level, enum fi_log_subsys subsystem)
+{
+	(void)p;
+	(void)level;
+	(void)subsystem;
+	return 0;
+}
+
+void fi_log(const struct fi_provider *p, enum fi_log_level level, enum fi_log_subsys subsystem, const char *function,
+	    int line, const char *format, ...)
+{
+	(void)p;
+	(void)level;
+	(void)subsystem;
+	(void)function;
+	(void)line;
+	(void)format;
+	sure(!"logged");
+}
+
+const char *fi_strerror(int err)
+{
+	return strerror(err);
+}
+
+int fi_param_define(const struct fi_provider *p, const char *name, enum fi_param_type type, const char *help, ...)
+{
+	(void)p;
+	(void)name;
+	(void)type;
+	(void)help;
+	return -FI_ENOSYS;
+}
+
+int fi_param_get(struct fi_provider *p, const char *name, void *value)
+{
+	(void)p;
+	(void)name;
+	(void)value;
+	return -FI_ENOSYS;
+}
+
+struct fi_info *fi_dupinfo(const struct fi_info *info)
+{
+	(void)info;
+	return NULL;
+}
+
+void fi_freeinfo(struct fi_info *info)
+{
+	(void)info;
+}
+
+/* ---- What the device does ---- */
+
+static uint32_t fabric_cq_room(const struct endpoint *ep)
+{
+	return nic.cqe_count - (nic.produced - ep->cq.ci);
+}
+
+static struct mlx5_cqe64 *fabric_cqe(uint32_t qpn, uint32_t opcode, uint32_t bytes, uint32_t counter)
+{
+	struct mlx5_cqe64 *cqe = &nic.cqes[nic.produced & (nic.cqe_count - 1)];
+
+	memset(cqe, 0, sizeof(*cqe));
+	cqe->byte_cnt = inlay_to_be32(bytes);
+	cqe->sop_drop_qpn = inlay_to_be32(qpn);
+	cqe->wqe_counter = inlay_to_be16((uint16_t)counter);
+	cqe->op_own = (uint8_t)(opcode << 4 | (nic.produced / nic.cqe_count & 1));
+	nic.produced++;
+	return cqe;
+}
+
+/* A message, from the GRH on if it is a datagram; into the completion if it is short. No receive: nothing comes. */
+static void fabric_arrive(struct endpoint *ep, struct fabric_qp *q, const uint8_t *msg, uint32_t n, uint32_t imm)
+{
+	struct fabric_srq *s = (struct fabric_srq *)(void *)q->qp.srq;
+	const int tagged = ep->offload && q->qp.srq == ep->rc_srq;
+	uint32_t entry = s->head, room;
+	struct mlx5_cqe64 *cqe;
+	const uint8_t *at = s->ring + 32 * entry;
+	const uint32_t opcode = q->qp.qp_type == IBV_QPT_DRIVER ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND;
+
+	if ((uint16_t)s->taken == inlay_from_be16((uint16_t)(s->record[0] >> 16)) || fabric_cq_room(ep) < 2 ||
+	    q->qp.state < IBV_QPS_RTR || q->qp.state > IBV_QPS_SQE)
+		return;
+	s->taken++;
+	s->head = (uint32_t)at[2] << 8 | at[3];
+	sure(s->head < s->entries);
+	room = fuzz_be32(at + 16);
+	if (n > room) {
+		cqe = fabric_cqe(q->qp.qp_num, MLX5_CQE_RESP_ERR, 0, entry);
+		((uint8_t *)cqe)[offsetof(struct mlx5_err_cqe, syndrome)] = MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+		return;
+	}
+	cqe = fabric_cqe(q->qp.qp_num, opcode, n, entry);
+	cqe->imm_inval_pkey = inlay_to_be32(imm);
+	if (tagged) {
+		cqe->app = INLAY_CQE_APP_TAG;
+		cqe->app_op = n && !msg[0] ? INLAY_TAG_NO_TAG : INLAY_TAG_UNEXPECTED;
+	}
+	if (n <= 32 && q->qp.qp_type == IBV_QPT_RC && !tagged) {
+		memcpy(cqe, msg, n);
+		cqe->op_own |= INLAY_CQE_SCATTER_32;
+	} else {
+		memcpy((void *)(uintptr_t)fuzz_be64(at + 24), msg, n);
+	}
+}
+
+/* Bytes from afar go to one piece of local memory, which a key that is in use covers. */
+static void fabric_land(const uint8_t *segment, uint32_t what, uint32_t most)
+{
+	const uint32_t bytes = fuzz_be32(segment), key = fuzz_be32(segment + 4) - 0x1000;
+	uint8_t *at = (uint8_t *)(uintptr_t)fuzz_be64(segment + 8);
+	const struct fabric_key *k = &nic.keys[key % FABRIC_KEYS];
+
+	sure(key < FABRIC_KEYS && k->used && bytes <= most);
+	sure(at >= (uint8_t *)k->mr.addr && at + bytes <= (uint8_t *)k->mr.addr + k->mr.length);
+	fuzz_fill(at, bytes, what);
+}
+
+static struct {
+	uint64_t handles[FABRIC_HANDLES]; /* in messages of the provider's */
+	uint32_t num;
+} fabric_seen;
+
+static void fabric_look(const uint8_t *at, uint32_t bytes)
+{
+	const uint32_t head = bytes < sizeof(struct wire) || at[0] ? 0 : header_bytes(at[1]);
+
+	if (head && at[1] & FLAG_HANDLE && bytes >= head)
+		memcpy(&fabric_seen.handles[fabric_seen.num++ % FABRIC_HANDLES], at + head - 8, 8);
+}
+
+/* Does up to n WQEs of a queue pair, all of them well, or fails the first one. */
+static void fabric_work(struct endpoint *ep, struct fabric_qp *q, uint32_t n, uint32_t syndrome)
+{
+	const uint32_t far = q->qp.qp_type == IBV_QPT_DRIVER;
+	struct fuzz_piece pieces[20];
+	struct mlx5_cqe64 *cqe;
+	struct fuzz_wqe w;
+	uint32_t i, bbs, at;
+
+	if (q->qp.state < IBV_QPS_RTS || !q->wqebbs)
+		return;
+	while (n-- && (uint16_t)q->done != inlay_from_be16((uint16_t)(q->record[1] >> 16)) && fabric_cq_room(ep) > 2) {
+		memcpy(w.at, q->ring + 64 * (q->done & (q->wqebbs - 1)), 64);
+		w.opcode = fuzz_be32(w.at) & 0xff;
+		w.index = fuzz_be32(w.at) >> 8 & 0xffff;
+		w.ds = fuzz_be32(w.at + 4) & 0x3f;
+		w.flags = w.at[11];
+		sure(w.index == (uint16_t)q->done && fuzz_be32(w.at + 4) >> 8 == q->qp.qp_num && w.ds);
+		bbs = (w.ds + 3) / 4;
+		for (i = 1; i < bbs; i++)
+			memcpy(w.at + 64 * i, q->ring + 64 * ((q->done + i) & (q->wqebbs - 1)), 64);
+		q->done += bbs;
+		at = q->qp.qp_type == IBV_QPT_UD || (far && w.at[24] >> 7) ? 4 : 1 + far;
+		if (q->qp.state != IBV_QPS_RTS)
+			syndrome = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+		if (syndrome) {
+			cqe = fabric_cqe(q->qp.qp_num, MLX5_CQE_REQ_ERR, 0, w.index);
+			((uint8_t *)cqe)[offsetof(struct mlx5_err_cqe, syndrome)] = (uint8_t)syndrome;
+			q->qp.state = IBV_QPS_ERR;
+			q->last = q->qp.qp_type == IBV_QPT_RC;
+			continue;
+		}
+		switch (w.opcode) {
+		case MLX5_OPCODE_SEND:
+		case MLX5_OPCODE_SEND_IMM:
+			sure(fuzz_pieces(&w, at, pieces) >= 1);
+			fabric_look(pieces[0].at, pieces[0].bytes);
+			break;
+		case MLX5_OPCODE_RDMA_READ:
+			sure(w.ds == at + 2);
+			fabric_land(w.at + 16 * (at + 1), w.index, UINT32_MAX);
+			break;
+		case MLX5_OPCODE_ATOMIC_CS:
+		case MLX5_OPCODE_ATOMIC_FA:
+		case MLX5_OPCODE_ATOMIC_MASKED_CS:
+		case MLX5_OPCODE_ATOMIC_MASKED_FA:
+			fabric_land(w.at + 16 * (w.ds - 1), w.index, 8);
+			break;
+		default:
+			sure(w.opcode == MLX5_OPCODE_RDMA_WRITE || w.opcode == MLX5_OPCODE_NOP);
+		}
+		if (w.flags & MLX5_WQE_CTRL_CQ_UPDATE)
+			fabric_cqe(q->qp.qp_num, MLX5_CQE_REQ, 0, w.index);
+	}
+}
+
+/* ---- The application ---- */
+
+/* A call whose context this is, and its memory, in pieces with poison around them */
+struct fabric_slot {
+	struct fi_context context;
+	enum { SLOT_IDLE, SLOT_RECEIVES, SLOT_MULTI, SLOT_SPENT, SLOT_OTHER, SLOT_PEEKS, SLOT_CLAIMED } state;
+	uint8_t *at;
+	struct iovec iov[IOV_LIMIT];
+	size_t iovs;
+};
+
+static struct {
+	struct domain domain;
+	struct fabric fabric;
+	struct fid_av *av;
+	struct fid_cq *cq;
+	struct fid_ep *fid;
+	struct endpoint *ep;
+	struct fid_mr *mr;
+	fi_addr_t addrs[FABRIC_NAMES];
+	uint8_t names[FABRIC_NAMES][sizeof(struct name)];
+	uint32_t removed[FABRIC_NAMES];
+	struct fabric_slot slots[FABRIC_SLOTS];
+	uint8_t arena[FABRIC_SLOTS * FABRIC_SLOT] __attribute__((aligned(64)));
+	uint8_t open[192] __attribute__((aligned(64))); /* to peers: the middle */
+} app;
+
+static struct fabric_slot *fabric_slot(uint32_t i, size_t pieces, uint32_t bytes)
+{
+	struct fabric_slot *s = &app.slots[i % FABRIC_SLOTS];
+	const size_t each = FABRIC_SLOT / IOV_LIMIT / 2;
+	size_t k;
+
+	if (s->state != SLOT_IDLE)
+		return NULL;
+	s->iovs = pieces;
+	for (k = 0; k < pieces; k++) {
+		s->iov[k].iov_base = s->at + 2 * k * each;
+		s->iov[k].iov_len = pieces == 1 ? bytes : (bytes * (k + 3)) % (each + 1);
+		fuzz_allow(s->iov[k].iov_base, s->iov[k].iov_len);
+		fuzz_fill((uint8_t *)s->iov[k].iov_base, (uint32_t)s->iov[k].iov_len, i);
+	}
+	return s;
+}
+
+static void fabric_free(struct fabric_slot *s)
+{
+	s->state = SLOT_IDLE;
+	fuzz_forbid(s->at, FABRIC_SLOT);
+}
+
+static void fabric_spent(struct fabric_slot *s)
+{
+	fabric_free(s);
+	s->state = SLOT_SPENT;
+}
+
+/* A call has returned: its slot is taken if it succeeded. */
+static void fabric_called(struct fabric_slot *s, ssize_t result, int state)
+{
+	if (result)
+		fabric_free(s);
+	else
+		s->state = state;
+}
+
+/* A completion is of a call under way, and the last of it. */
+static void fabric_completed(void *context, uint64_t flags, int err)
+{
+	struct fabric_slot *s = (struct fabric_slot *)context;
+
+	if (!context)
+		return; /* of a write of the peer's, or of a call that wanted none */
+	sure(s >= app.slots && s < app.slots + FABRIC_SLOTS && s->state != SLOT_IDLE && s->state != SLOT_CLAIMED);
+	sure(s->state != SLOT_SPENT || err);
+	if (s->state == SLOT_SPENT) /* of a message into it: errors come after all good completions */
+		return;
+	if (s->state == SLOT_PEEKS && !err && s->iovs)
+		s->state = SLOT_CLAIMED;
+	else if (s->state != SLOT_MULTI)
+		fabric_free(s);
+	else if (flags & FI_MULTI_RECV || err == FI_ECANCELED)
+		fabric_spent(s);
+}
+
+static void fabric_read(size_t most)
+{
+	struct fi_cq_tagged_entry e[80];
+	struct fi_cq_err_entry bad;
+	ssize_t n = fi_cq_read(app.cq, e, most), i;
+
+	sure(n == -FI_EAGAIN || n == -FI_EAVAIL || (n > 0 && (size_t)n <= most));
+	for (i = 0; i < n; i++)
+		fabric_completed(e[i].op_context, e[i].flags, 0);
+	if (n == -FI_EAVAIL) {
+		memset(&bad, 0, sizeof(bad));
+		sure(fi_cq_readerr(app.cq, &bad, 0) == 1 && bad.err);
+		fabric_completed(bad.op_context, bad.flags, bad.err);
+	}
+}
+
+static void fabric_name(uint32_t i)
+{
+	struct inlay_connect_record r;
+	const uint64_t incarnation = FABRIC_INCARNATION + i;
+
+	memset(&r, 0, sizeof(r));
+	r.type = IBV_QPT_UD;
+	r.link = nic.infiniband ? INLAY_CONNECT_IB : INLAY_CONNECT_ROCE_V2;
+	r.qpn = 0x200 + i / 2; /* two incarnations of each */
+	r.mtu = IBV_MTU_1024;
+	r.lid = nic.infiniband ? 7 : 0;
+	r.gid[0] = 0xfd;
+	r.gid[15] = 2;
+	inlay_connect_pack(&r, app.names[i]);
+	memcpy(app.names[i] + INLAY_CONNECT_SIZE, &incarnation, 8);
+}
+
+/* As in connect.c of the provider */
+struct fabric_hello {
+	uint32_t magic;
+	uint8_t kind, flags;
+	uint16_t eager;
+	uint32_t attempt, your_attempt;
+	uint8_t from[sizeof(struct name)];
+	uint64_t to, source;
+	uint8_t record[INLAY_CONNECT_SIZE];
+};
+
+static void fabric_hello(struct fuzz_in *in, uint32_t how, uint32_t flags, uint32_t attempts)
+{
+	struct { uint8_t grh[INLAY_GRH]; struct fabric_hello h; } d;
+	struct inlay_connect_record r;
+
+	INLAY_STATIC_ASSERT(sizeof(d.h) == HELLO_SIZE, "as the provider's");
+	memset(&d, 0, sizeof(d));
+	memset(&r, 0, sizeof(r));
+	d.h.magic = 0x796c6e69;
+	d.h.kind = (uint8_t)(1 + (how >> 2 & 3));
+	d.h.flags = (uint8_t)(flags ^ (settings.dc ? 4 : 0));
+	d.h.eager = (uint16_t)(settings.eager / 16);
+	d.h.attempt = attempts & 15;
+	d.h.your_attempt = attempts >> 4;
+	memcpy(d.h.from, app.names[how % FABRIC_NAMES], sizeof(d.h.from));
+	d.h.to = app.ep->name.incarnation;
+	d.h.source = how >> 5 & 3 ? (uint64_t)how << 56 | 16 : 0;
+	r.type = IBV_QPT_RC;
+	r.link = nic.infiniband ? INLAY_CONNECT_IB : INLAY_CONNECT_ROCE_V2;
+	r.qpn = 0x300 + how % FABRIC_NAMES;
+	r.mtu = IBV_MTU_1024;
+	r.lid = nic.infiniband ? 7 : 0;
+	r.gid[0] = 0xfd;
+	r.gid[15] = 2;
+	inlay_connect_pack(&r, d.h.record);
+	if (how & 0x10)
+		fuzz_spoil(in, (uint8_t *)&d.h, sizeof(d.h));
+	if (how & 0x80)
+		fuzz_bytes(in, (uint8_t *)&d.h, fuzz_8(in) % sizeof(d.h));
+	fabric_arrive(app.ep, fabric_qp_of(app.ep->ud_qp), (const uint8_t *)&d, sizeof(d) - (how == 0xff), 0);
+}
+
+/* ---- Messages ---- */
+
+static void fabric_message(struct fuzz_in *in, uint32_t which)
+{
+	static const uint8_t kinds[] = {WIRE_EAGER, WIRE_EAGER, WIRE_RENDEZVOUS, WIRE_FIN, WIRE_WRITTEN, WIRE_ATOMIC,
+					WIRE_ANSWER, WIRE_STAND_IN};
+	const uint32_t how = fuzz_8(in), flags = fuzz_8(in);
+	struct wire wire = {0, (uint8_t)(kinds[how & 7] | (flags & 31)), 0, fuzz_8(in) & 7};
+	struct { uint32_t key, count; } target;
+	uint64_t handle = fabric_seen.handles[flags >> 5];
+	struct segment segment;
+	uint32_t n = 0, i, imm, types;
+	struct fabric_qp *q = NULL;
+	uint8_t msg[384];
+
+	memset(msg, 0, sizeof(msg));
+	/* On the which-th connection, or to the target */
+	for (i = 0; i < 2 * FABRIC_QPS && !q; i++) {
+		q = &nic.qps[(which + i) % FABRIC_QPS];
+		if (!q->used || (settings.dc ? &q->qp != app.ep->dct : q->qp.qp_type != IBV_QPT_RC) ||
+		    (app.ep->offload && q == &nic.qps[0])) /* of the list's commands */
+			q = NULL;
+	}
+	if (!q)
+		return;
+	imm = settings.dc ? (which & 3) | (1 + (which >> 2)) << 20 : 0;
+	if (how & 8) { /* any bytes */
+		n = fuzz_8(in) + (how & 16 ? 64 : 0);
+		fuzz_bytes(in, msg, n);
+		fabric_arrive(app.ep, q, msg, n, imm);
+		return;
+	}
+	if ((wire.flags & WIRE_KINDS) == WIRE_RENDEZVOUS)
+		wire.segments = how >> 5;
+	if ((wire.flags & WIRE_KINDS) == WIRE_FIN)
+		wire.tag = handle;
+	if ((wire.flags & WIRE_KINDS) == WIRE_ANSWER)
+		wire.segments = how & 32 ? how : 0;
+	if ((wire.flags & WIRE_KINDS) == WIRE_ATOMIC) {
+		types = fuzz_8(in);
+		wire.segments = (uint16_t)(types % 15 | fuzz_8(in) % 20 << 8);
+		wire.tag = (uintptr_t)app.open + 64 + (types & 16 ? 0 : fuzz_8(in) - 8);
+	}
+	if (how & 16 && app.ep->offload) { /* as a device that matches tags sends it: TMH */
+		wire.op = IBV_TMH_EAGER;
+		wire.segments = 0;
+		msg[0] = IBV_TMH_EAGER;
+		msg[4] = (uint8_t)flags;
+		msg[15] = (uint8_t)(wire.tag & 7);
+		n = INLAY_TMH_BYTES;
+	} else {
+		memcpy(msg, &wire, sizeof(wire));
+		n = sizeof(wire);
+		if (wire.flags & FLAG_DATA)
+			n += 8;
+		if (wire.flags & FLAG_HANDLE) {
+			memcpy(msg + n, &handle, 8);
+			n += 8;
+		}
+	}
+	if (wire.flags >> 5 == WIRE_RENDEZVOUS >> 5) {
+		for (i = 0; i < wire.segments; i++, n += sizeof(segment)) {
+			segment.addr = fuzz_8(in);
+			segment.len = fuzz_8(in);
+			segment.len <<= segment.len & 1 ? 0 : segment.len & 2 ? 34 : 1;
+			segment.rkey = 5;
+			memcpy(msg + n, &segment, sizeof(segment));
+		}
+	} else if (wire.flags >> 5 == WIRE_ATOMIC >> 5) {
+		target.key = (uint32_t)app.mr->key + (how >> 6 == 3);
+		target.count = how >> 5 & 1 ? fuzz_8(in) : 1;
+		memcpy(msg + n, &target, sizeof(target));
+		n += sizeof(target);
+		i = fuzz_8(in);
+		fuzz_bytes(in, msg + n, i);
+		n += i;
+	} else {
+		i = fuzz_8(in);
+		fuzz_fill(msg + n, i, which);
+		n += i;
+	}
+	if (flags >> 5 == 7)
+		fuzz_spoil(in, msg, n);
+	if (how >> 5 == 6)
+		n = fuzz_8(in);
+	fabric_arrive(app.ep, q, msg, n, imm);
+}
+
+/* ---- Calls ---- */
+
+static void fabric_receive(struct fuzz_in *in, uint32_t how)
+{
+	struct fabric_slot *s = fabric_slot(fuzz_8(in), how & 8 ? 1 + (how >> 4 & 3) : 1, fuzz_8(in));
+	const uint64_t tag = fuzz_8(in) & 7, ignore = how & 0x80 ? 3 : 0;
+	fi_addr_t from = how & 0x40 ? app.addrs[tag & 3] : FI_ADDR_UNSPEC;
+	struct fi_msg_tagged m;
+	struct fi_msg u;
+	ssize_t r;
+
+	if (!s)
+		return;
+	memset(&m, 0, sizeof(m));
+	m.msg_iov = s->iov;
+	m.iov_count = s->iovs;
+	m.addr = from;
+	m.tag = tag;
+	m.ignore = ignore;
+	m.context = &s->context;
+	switch (how & 7) {
+	case 0:
+	case 1:
+		r = fi_trecv(app.fid, s->iov[0].iov_base, s->iov[0].iov_len, NULL, from, tag, ignore, &s->context);
+		fabric_called(s, r, SLOT_RECEIVES);
+		break;
+	case 2:
+		fabric_called(s, fi_trecvmsg(app.fid, &m, FI_COMPLETION), SLOT_RECEIVES);
+		break;
+	case 3: /* the slot's iovs say whether it claims */
+		s->iovs = how >> 4 & 1;
+		r = fi_trecvmsg(app.fid, &m, FI_PEEK | (s->iovs ? FI_CLAIM : how & 0x20 ? FI_DISCARD : 0));
+		fabric_called(s, r, SLOT_PEEKS);
+		break;
+	case 4:
+		r = fi_recv(app.fid, s->iov[0].iov_base, s->iov[0].iov_len, NULL, from, &s->context);
+		fabric_called(s, r, SLOT_RECEIVES);
+		break;
+	default:
+		memset(&u, 0, sizeof(u));
+		u.msg_iov = s->iov;
+		u.iov_count = 1;
+		u.addr = from;
+		u.context = &s->context;
+		fabric_called(s, fi_recvmsg(app.fid, &u, FI_COMPLETION | (s->iovs == 1 ? FI_MULTI_RECV : 0)),
+			      s->iovs == 1 ? SLOT_MULTI : SLOT_RECEIVES);
+	}
+}
+
+static void fabric_claim(struct fuzz_in *in, uint64_t how)
+{
+	struct fi_msg_tagged m;
+	struct fabric_slot *s;
+	uint32_t i;
+
+	for (i = 0; i < FABRIC_SLOTS && app.slots[i].state != SLOT_CLAIMED; i++)
+		;
+	if (i == FABRIC_SLOTS) {
+		s = &app.slots[how % FABRIC_SLOTS];
+		if (s->state == SLOT_RECEIVES || s->state == SLOT_MULTI)
+			fi_cancel(&app.fid->fid, &s->context);
+		return;
+	}
+	s = &app.slots[i];
+	s->state = SLOT_IDLE;
+	sure(fabric_slot(i, 1, fuzz_8(in)) == s);
+	memset(&m, 0, sizeof(m));
+	m.msg_iov = s->iov;
+	m.iov_count = 1;
+	m.addr = FI_ADDR_UNSPEC;
+	m.context = &s->context;
+	how = FI_CLAIM | FI_COMPLETION | (how & 1 ? FI_DISCARD : 0);
+	s->state = fi_trecvmsg(app.fid, &m, how) ? SLOT_CLAIMED : SLOT_RECEIVES;
+}
+
+static void fabric_send(struct fuzz_in *in, uint32_t how)
+{
+	static const enum fi_datatype types[] = {FI_UINT64, FI_INT32, FI_UINT8, FI_DOUBLE};
+	static const enum fi_op ops[] = {FI_SUM, FI_MIN, FI_BOR, FI_ATOMIC_WRITE};
+	static uint8_t bytes[1024];
+	struct fabric_slot *s = fabric_slot(fuzz_8(in), 1, 128);
+	fi_addr_t to = app.addrs[how >> 3 & 3];
+	struct fi_msg_tagged m;
+	struct iovec iov = {bytes, (size_t)fuzz_8(in) * (how & 0x80 ? 3 : 1)};
+	struct fi_rma_iov remote = {0x5000, 64, 5};
+	struct fi_msg_rma rma;
+	ssize_t r;
+
+	if (!s)
+		return;
+	memset(&m, 0, sizeof(m));
+	m.msg_iov = &iov;
+	m.iov_count = 1;
+	m.addr = to;
+	m.context = &s->context;
+	m.data = how;
+	memset(&rma, 0, sizeof(rma));
+	rma.msg_iov = s->iov;
+	rma.iov_count = 1;
+	rma.addr = to;
+	rma.rma_iov = &remote;
+	rma.rma_iov_count = 1;
+	rma.context = &s->context;
+	s->iov[0].iov_len = 64;
+	switch (how & 7) {
+	case 0: r = fi_tsend(app.fid, bytes, iov.iov_len, NULL, to, 1, &s->context); break;
+	case 1: r = fi_tsendmsg(app.fid, &m, FI_COMPLETION | FI_DELIVERY_COMPLETE); break;
+	case 2: r = fi_tsendmsg(app.fid, &m, FI_COMPLETION | FI_MATCH_COMPLETE | FI_REMOTE_CQ_DATA); break;
+	case 3: r = fi_readmsg(app.fid, &rma, FI_COMPLETION); break;
+	case 4: r = fi_writemsg(app.fid, &rma, FI_COMPLETION | FI_REMOTE_CQ_DATA); break;
+	case 5:
+		r = fi_fetch_atomic(app.fid, bytes, 8, NULL, s->iov[0].iov_base, NULL, to, 0x5000, 5,
+				    types[iov.iov_len & 3], ops[iov.iov_len >> 2 & 3], &s->context);
+		break;
+	case 6:
+		r = fi_compare_atomic(app.fid, bytes, 4, NULL, bytes + 64, NULL, s->iov[0].iov_base, NULL, to, 0x5000,
+				      5, types[iov.iov_len & 3], FI_CSWAP, &s->context);
+		break;
+	default: r = fi_send(app.fid, bytes, iov.iov_len, NULL, to, &s->context);
+	}
+	fabric_called(s, r, SLOT_OTHER);
+}
+
+static void fabric_step(struct fuzz_in *in)
+{
+	static const uint8_t syndromes[] = {MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR};
+	const uint32_t op = fuzz_8(in), more = op >> 4;
+	uint32_t i;
+
+	switch (op & 15) {
+	case 0:
+	case 1:
+	case 2:
+	case 3: fabric_message(in, more); break;
+	case 4:
+	case 5: fabric_receive(in, fuzz_8(in)); break;
+	case 6: fabric_send(in, fuzz_8(in)); break;
+	case 7: fabric_hello(in, fuzz_8(in), fuzz_8(in), fuzz_8(in)); break;
+	case 8:
+		if (nic.qps[more & 7].used)
+			fabric_work(app.ep, &nic.qps[more & 7], 1 + (more >> 3), 0);
+		break;
+	case 9:
+		for (i = 0; i < FABRIC_QPS; i++)
+			if (nic.qps[i].used)
+				fabric_work(app.ep, &nic.qps[i], 64, 0);
+		break;
+	case 10:
+		if (nic.qps[more & 7].used)
+			fabric_work(app.ep, &nic.qps[more & 7], 1, syndromes[more >> 3]);
+		break;
+	case 11: fabric_claim(in, more); break;
+	case 12: nic.now += (uint64_t)(1 + more) * 3000000000; break;
+	case 13:
+		i = more & 3;
+		if (more & 4 && app.addrs[i] != FI_ADDR_NOTAVAIL && !app.removed[i]) {
+			sure(!fi_av_remove(app.av, &app.addrs[i], 1, 0));
+			app.removed[i] = 1;
+		} else if (app.addrs[i] == FI_ADDR_NOTAVAIL || app.removed[i]) {
+			sure(fi_av_insert(app.av, app.names[i], 1, &app.addrs[i], 0, NULL) == 1);
+			app.removed[i] = 0;
+		}
+		break;
+	default: fabric_read(more & 1 ? 80 : 1 + more);
+	}
+}
+
+/* ---- One input ---- */
+
+static void fabric_begin(uint32_t how)
+{
+	struct fi_info info;
+	struct fi_rx_attr rx;
+	struct fi_ep_attr attr;
+	struct fi_av_attr av;
+	struct fi_cq_attr cq;
+	uint32_t i;
+
+	memset(&nic.context, 0, sizeof(nic.context));
+	memset(&nic.srqs, 0, sizeof(nic.srqs));
+	memset(&fabric_seen, 0, sizeof(fabric_seen));
+	memset(&app.domain, 0, sizeof(app.domain));
+	memset(&info, 0, sizeof(info));
+	memset(&rx, 0, sizeof(rx));
+	memset(&attr, 0, sizeof(attr));
+	memset(&av, 0, sizeof(av));
+	memset(&cq, 0, sizeof(cq));
+	nic.context.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+	nic.context.context.device = &nic.device;
+	nic.context.sz = sizeof(nic.context);
+	nic.context.create_cq_ex = fabric_create_cq_ex;
+	nic.context.create_srq_ex = fabric_create_srq_ex;
+	nic.context.query_device_ex = fabric_query_device_ex;
+	nic.context.query_port = fabric_query_port;
+	nic.pd.context = fabric_context();
+	nic.infiniband = how >> 3 & 1;
+	nic.now = 0;
+	nic.tick = 0;
+	settings.receives = 16;
+	settings.peers = 3;
+	settings.eager = 256;
+	settings.cache_regions = 16;
+	settings.connect_ms = 20000;
+	settings.dc = how >> 1 & 1;
+	settings.tag_offload = how & 4 ? 16 : 0;
+	app.domain.fabric = &app.fabric;
+	app.domain.context = fabric_context();
+	app.domain.pd = &nic.pd;
+	app.domain.watch = WATCH_OFF;
+	app.domain.able = how & 16 ? ABLE_8 | ABLE_4 : 0;
+	app.domain.atomics.sizes = app.domain.able ? 12 : 0;
+	sure(!inlay_uar_init(&app.domain.uar, nic.page, 256, INLAY_UAR_SERIAL));
+	app.domain.uar.pd = &nic.pd;
+	sure(!regions_init(&app.domain));
+	info.caps = how & 1 ? FI_DIRECTED_RECV : 0;
+	info.rx_attr = &rx;
+	info.ep_attr = &attr;
+	cq.format = FI_CQ_FORMAT_TAGGED;
+	cq.wait_obj = FI_WAIT_NONE;
+	sure(!av_open(&app.domain.fid, &av, &app.av, NULL) && !cq_open(&app.domain.fid, &cq, &app.cq, NULL));
+	sure(!endpoint_open(&app.domain.fid, &info, &app.fid, NULL));
+	app.ep = container_of(app.fid, struct endpoint, fid);
+	sure(!fi_ep_bind(app.fid, &app.av->fid, 0) && !fi_ep_bind(app.fid, &app.cq->fid, FI_TRANSMIT | FI_RECV));
+	sure(!fi_enable(app.fid));
+	sure(!mr_ops.reg(&app.domain.fid.fid, app.open + 64, 64, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &app.mr,
+			 NULL));
+	for (i = 0; i < FABRIC_NAMES; i++) {
+		fabric_name(i);
+		app.addrs[i] = FI_ADDR_NOTAVAIL;
+		app.removed[i] = 0;
+	}
+	for (i = 0; i < FABRIC_SLOTS; i++) {
+		app.slots[i].at = app.arena + i * FABRIC_SLOT;
+		fabric_free(&app.slots[i]);
+	}
+	fuzz_forbid(app.open, 64);
+	fuzz_forbid(app.open + 128, 64);
+}
+
+/* All that was posted completes, so closing waits for nothing. Nothing is left then. */
+static void fabric_end(void)
+{
+	uint32_t i, k;
+
+	for (k = 0; k < 4; k++) {
+		for (i = 0; i < FABRIC_QPS; i++)
+			if (nic.qps[i].used)
+				fabric_work(app.ep, &nic.qps[i], 128, 0);
+		fabric_read(80);
+	}
+	nic.tick = 1000000000;
+	sure(!fi_close(&app.fid->fid) && !fi_close(&app.mr->fid));
+	sure(!fi_close(&app.cq->fid) && !fi_close(&app.av->fid) && !app.domain.users);
+	regions_fini(&app.domain);
+	for (i = 0; i < FABRIC_QPS; i++)
+		sure(!nic.qps[i].used);
+	for (i = 0; i < FABRIC_KEYS; i++)
+		sure(!nic.keys[i].used);
+	fuzz_allow(app.open, sizeof(app.open));
+}
+
+static void fabric_input(const uint8_t *data, size_t size)
+{
+	struct fuzz_in in = {data, data + size};
+	const uint32_t how = fuzz_8(&in);
+
+	fabric_begin(how);
+	if (how & 0x20) {
+		sure(fi_av_insert(app.av, app.names[0], 1, &app.addrs[0], 0, NULL) == 1);
+		fabric_hello(&in, 0, 1 | (how & 0x40 ? 0x70 : 0) | (how & 0x80 ? 8 : 0), 0x11);
+		fabric_read(1);
+	}
+	while (in.at < in.end)
+		fabric_step(&in);
+	fabric_end();
+}
+
+FUZZ_TARGET(fabric_input)
