@@ -124,7 +124,7 @@ static int fresh(void **state)
 /* A field of the last inbox, 1 .. 64 bits, at `base` bits in it */
 #define sent(base, at, width, value) assert_true(bits(mid.in, (base) + (at), width) == (uint64_t)(value))
 
-enum { MKC = 0x80, QPC = 0xc0, ADS = QPC + 0xc0, DCTC = 0x80 };
+enum { MKC = 0x80, QPC = 0xc0, ADS = QPC + 0xc0, DCTC = 0x80, RMP_WQ = 0x280 };
 
 /* ---- What is sent ---- */
 
@@ -207,6 +207,7 @@ static void rights_of_initiators(void **state)
 	(void)state;
 	cq_open(&cq, 64, 64);
 	rmp_open(&rmp, 16, 0);
+	sent(RMP_WQ, 0x120, 2, 3); /* record and ring are in memory of the process */
 	attr = qp_want(cq.cq.cqn, cq.cq.cqn, 16, 0);
 	attr.type = INLAY_QP_ST_DCI;
 	attr.rq_type = INLAY_RQ_TYPE_SHARED;

@@ -67,6 +67,7 @@ static int try_import(const uint8_t *blob, size_t len, const struct inlay_mac *m
 	static void *memory;
 	const size_t room = 1 << 20;
 	struct inlay_mmap m, was;
+	uint8_t beyond[64];
 	const uint8_t *at;
 	size_t size;
 	uint32_t i;
@@ -83,10 +84,15 @@ static int try_import(const uint8_t *blob, size_t len, const struct inlay_mac *m
 	memcpy(guarded + 4 * PAGE - len, blob, len);
 	memset(&m, 0x3c, sizeof(m));
 	was = m;
+	memset(beyond, 0x77, sizeof(beyond));
 	/* What it takes is in proportion to what came, whatever it claims */
 	size = inlay_mmap_import_size(at, len);
 	assert_true(size <= 2048 * len);
+	if (size < room - sizeof(beyond))
+		memset((uint8_t *)memory + size, 0x77, sizeof(beyond));
 	err = inlay_mmap_create_from_export(&m, memory, size < room ? size : room, fake, at, len, mac);
+	if (size < room - sizeof(beyond))
+		assert_memory_equal((uint8_t *)memory + size, beyond, sizeof(beyond));
 	if (err) {
 		assert_memory_equal(&m, &was, sizeof(m));
 		return err;
@@ -569,6 +575,26 @@ static void pci(void **unused)
 	}
 }
 
+/* A blob that claims a code longer than the map's memory is copied nowhere */
+static void long_code(void **unused)
+{
+	static uint8_t blob[4 * PAGE];
+	struct inlay_blob head;
+	size_t len;
+
+	(void)unused;
+	memset(&head, 0, sizeof(head));
+	head.kind = INLAY_BLOB_RDMA_;
+	head.permissions = INLAY_RDMA_READ;
+	head.ranges = 1;
+	head.code_bytes = 3 * PAGE;
+	len = inlay_blob_bytes_(head.kind, head.ranges, head.code_bytes);
+	inlay_blob_begin_(blob, &head);
+	assert_true(inlay_mmap_import_size(blob, len) && inlay_mmap_import_size(blob, len) < len);
+	assert_int_equal(try_import(blob, len, NULL), -EBADMSG);
+	assert_int_equal(try_import(blob, len, &right), -EBADMSG);
+}
+
 /* Thousands of ranges, added in any order, every third one granted */
 static void many(void **unused)
 {
@@ -687,6 +713,7 @@ int main(void)
 		cmocka_unit_test(authenticated),
 		cmocka_unit_test(written_meanwhile),
 		cmocka_unit_test(pci),
+		cmocka_unit_test(long_code),
 		cmocka_unit_test(many),
 		cmocka_unit_test(random_bytes),
 	};

@@ -353,6 +353,15 @@ static void full_message(void **state)
 	usual_scene(1, 4);
 	t = task(ECHO);
 	must(inlay_task_set_response(t, in));
+	/* A task that is out is busy, whatever has become of its buffers */
+	payload(t, 8, 1);
+	must(inlay_task_submit_quiet(t));
+	must(inlay_buf_chain_list(in, out));
+	assert_int_equal(inlay_task_try_submit(t), -EBUSY);
+	must(inlay_buf_unchain_list(in, out));
+	inlay_task_host_flush(&line->host);
+	until_done(t);
+	good(t, 8, 1);
 	len = line->host.payload_max - INLAY_TASK_KEY;
 	assert_int_equal(INLAY_TASK_HEAD + INLAY_TASK_KEY + len, wp.message);
 	payload(t, len, 9);
@@ -405,6 +414,10 @@ static void command_waits_for_its_windows(void **state)
 		first = inlay_sq_index(sq);
 		must(inlay_task_submit_quiet(t));
 		assert_int_equal(inlay_sq_wqe(sq, first)[3], MLX5_OPCODE_UMR);
+		/* The worker may read the payload and write the response, and no more */
+		if (windows == 2)
+			assert_int_equal(inlay_sq_wqe(sq, first + 1)[2] & 0x70, 0x10);
+		assert_int_equal(inlay_sq_wqe(sq, first + 3 * windows - 2)[2] & 0x70, 0x20);
 		wqe = inlay_sq_wqe(sq, first + 3 * windows);
 		assert_int_equal(wqe[3], MLX5_OPCODE_SEND);
 		assert_int_equal(wqe[11] & 0xe0, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE);
