@@ -515,6 +515,7 @@ static void no_tag(void **state)
 /* Payload in the first half of a 128-byte CQE, matched or not */
 static void in_the_cqe(void **state)
 {
+	static const uint8_t with_data[] = {INLAY_TAG_UNEXPECTED, INLAY_TAG_NO_TAG, INLAY_TAG_CONSUMED_MSG};
 	static const uint32_t lengths[] = {0, 1, 32, 33, 48, 64, 65, 100};
 	struct inlay_tag_wc wc;
 	struct tagged_how how;
@@ -562,9 +563,13 @@ static void in_the_cqe(void **state)
 	cqe->op_own = MLX5_CQE_RESP_SEND << 4 | INLAY_CQE_SCATTER_64;
 	cqe->byte_cnt = inlay_to_be32(21);
 	/* 64 bytes of a CQE that has no first half, or more of them than there are */
-	assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 64, &wc), -EPROTO);
-	cqe->byte_cnt = inlay_to_be32(65);
-	assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 128, &wc), -EPROTO);
+	for (i = 0; i < ARRAY(with_data); i++) {
+		cqe->app_op = with_data[i];
+		cqe->byte_cnt = inlay_to_be32(21);
+		assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 64, &wc), -EPROTO);
+		cqe->byte_cnt = inlay_to_be32(65);
+		assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 128, &wc), -EPROTO);
+	}
 	cqe->byte_cnt = inlay_to_be32(21);
 	assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 128, &wc), 1);
 	assert_int_equal(wc.status, IBV_WC_LOC_LEN_ERR);
