@@ -29,6 +29,7 @@ static struct {
 	unsigned calls, k;      /* the k-th call fails; 0: none */
 	const char *failed;     /* its name */
 	int live;               /* opened less closed */
+	unsigned remote;        /* permissions of peers that were asked for */
 	const char *all[64];    /* what has failed so far */
 	unsigned num;
 } faults;
@@ -57,6 +58,13 @@ static int fails(const char *name)
 #define CLOSES(name, ...) (faults.live--, name(__VA_ARGS__))
 
 /* Not a macro with arguments: a plugin has a member of that name */
+/* None of the memory here is a peer's to read or write */
+static unsigned granted(unsigned access)
+{
+	faults.remote |= access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+	return access;
+}
+
 static int close_counted(int fd)
 {
 	return CLOSES(close, fd);
@@ -65,7 +73,7 @@ static int close_counted(int fd)
 #undef ibv_query_port
 #undef ibv_reg_mr
 #define ibv_query_port(c, p, a) (fails("ibv_query_port") ? ERROR : ___ibv_query_port(c, p, a))
-#define ibv_reg_mr(p, a, l, f) COUNTED("ibv_reg_mr", (struct ibv_mr *)NULL, __ibv_reg_mr(p, a, l, f, 0))
+#define ibv_reg_mr(p, a, l, f) COUNTED("ibv_reg_mr", (struct ibv_mr *)NULL, __ibv_reg_mr(p, a, l, granted(f), 0))
 #define ibv_query_device(...) ERRNO(ibv_query_device, __VA_ARGS__)
 #define ibv_query_device_ex(...) ERRNO(ibv_query_device_ex, __VA_ARGS__)
 #define ibv_query_ece(...) ERRNO(ibv_query_ece, __VA_ARGS__)
@@ -491,6 +499,7 @@ static void every_call(const struct row *r)
 	unsigned k;
 
 	assert_in_range(r->size, 0, sizeof(was));
+	faults.remote = 0;
 	for (k = 1;; k++) {
 		if (r->before)
 			r->before();
@@ -530,6 +539,8 @@ static void every_call(const struct row *r)
 		if (!faults.failed)
 			break;
 	}
+	if (faults.remote)
+		fail_msg("%s lets a peer access memory, 0x%x", r->name, faults.remote);
 	if (k <= r->calls)
 		fail_msg("%s makes %u calls, less than %u", r->name, k - 1, r->calls);
 }
