@@ -116,6 +116,16 @@ static void bytes(void **state)
 	assert_true(be64_at(ring + 320 + 16) == c.lkey && be64_at(ring + 320 + 24) == c.addr);
 	assert_true(be64_at(ring + 320 + 32) == (UINT64_C(4096) << 32 | a.lkey) && be64_at(ring + 320 + 40) == a.addr);
 	assert_true(be64_at(ring + 320 + 48) == (UINT64_C(4096) << 32 | b.lkey) && be64_at(ring + 320 + 56) == b.addr);
+	/* Each fits into the last WQEBB of the ring */
+	for (i = 0; i < 6; i++) {
+		while (inlay_sq_room(&sq) > 1)
+			must(inlay_post_nop(&sq, 0));
+		must(i == 0 ? inlay_post_wait_cq(&sq, 1, 2, 0) : i == 1 ? inlay_post_send_enable(&sq, 1, 2, 0) :
+		     i == 2 ? inlay_post_wait_data(&sq, &a, INLAY_WAIT_EQUAL, 1, 2, 0) : i == 3 ? inlay_post_wait_time(&sq, 1, 0) :
+		     i == 4 ? inlay_post_dump(&sq, &a, 1, 0) : inlay_post_memcpy(&sq, &b, &a, &c, 0));
+		assert_int_equal(inlay_post_wait_time(&sq, 1, 0), -EAGAIN);
+		assert_int_equal(inlay_sq_release_until(&sq, sq.pi), 64);
+	}
 	inlay_sq_fini(&sq);
 }
 
