@@ -628,6 +628,26 @@ static void credit_bodies(void **state)
 	}
 }
 
+/* Flags that the compiler does not know and an SGE at 0: it must not warn of a NULL that would be copied */
+static __attribute__((noinline)) int post_from_zero(struct inlay_sq *sq, uint32_t flags)
+{
+	struct ibv_sge sge = {0, 64, 7};
+
+	return inlay_post_write(sq, 0, 8, &sge, 1, flags);
+}
+
+static void from_zero(void **state)
+{
+	struct raw *r = raw_make(64, 63, INLAY_UAR_DOORBELL);
+
+	(void)state;
+	must(post_from_zero(&r->sq, rnd_below(2) ? INLAY_SIGNALED : 0));
+	assert_int_equal(be32_at(r, 0, 32), 64);
+	assert_int_equal(be32_at(r, 0, 36), 7);
+	assert_true(!be64_at(r, 0, 40));
+	raw_free(r);
+}
+
 /* A queue that is reset is the queue that was made, whatever has happened to it; only its place in the register stays */
 static void resets(void **state)
 {
@@ -2653,6 +2673,7 @@ int main(void)
 		cmocka_unit_test(cq_arguments),
 		cmocka_unit_test(credit),
 		cmocka_unit_test(credit_bodies),
+		cmocka_unit_test(from_zero),
 		cmocka_unit_test(resets),
 		cmocka_unit_test(release_stale),
 		cmocka_unit_test(release_future),

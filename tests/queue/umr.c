@@ -1021,6 +1021,7 @@ static void as_spdk(void **state)
 	}
 	must(inlay_post_set_psv(&sq, psv, (uint64_t)seed << 32, 0));
 	w = place_of_ring + 14 * 64;
+	assert_true(all_bytes(w + 12, 4, 0));
 	assert_true(w[3] == 0x20 && w[7] == 2 && w[18] == 0x12 && w[19] == 0x34 && w[24] == 0xff && w[27] == 0xff && w[28] == 0);
 	inlay_sq_fini(&sq);
 }
