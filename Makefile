@@ -184,7 +184,7 @@ fuzzed = clang -std=$(STD) -O1 -g -Wall -Wextra -MMD -MP -MF $@.d -MT $@ -DINLAY
 fuzz: $(fuzzers:%=$(B)/fuzz/%) ## random bytes into every parser, FUZZ seconds (60) in all, with clang
 	$(Q)for f in $(fuzzers); do \
 		mkdir -p $(B)/fuzz/corpus/$$f && $(B)/fuzz/$$f -max_total_time=$$((($(FUZZ) + 6) / 7)) -max_len=1536 -print_final_stats=1 \
-			-artifact_prefix=$(B)/fuzz/$$f- $(B)/fuzz/corpus/$$f tests/fuzz/seeds/$$f tests/fuzz/corpus/$$f || exit 1; \
+			-artifact_prefix=$(B)/fuzz/$$f- $(B)/fuzz/corpus/$$f tests/fuzz/seeds/$$f $$(ls -d tests/fuzz/corpus/$$f 2>/dev/null) || exit 1; \
 	done
 
 $(B)/fuzz/%: tests/fuzz/%.c $(B)/settings | $(first)
