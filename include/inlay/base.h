@@ -239,11 +239,11 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 			d[len - 1] = s[len - 1];
 		}
 	} else if (len <= 32) {
-		__asm__("" : "+r"(s)); /* gcc would warn of a small object, although len excludes it */
+		__asm__("" : "+r"(d), "+r"(s)); /* gcc would warn of a small object, although len excludes it */
 		__builtin_memcpy(d, s, 16);
 		__builtin_memcpy(d + len - 16, s + len - 16, 16);
 	} else if (len <= 64) {
-		__asm__("" : "+r"(s));
+		__asm__("" : "+r"(d), "+r"(s));
 		__builtin_memcpy(d, s, 32);
 		__builtin_memcpy(d + len - 32, s + len - 32, 32);
 	} else {

@@ -391,7 +391,8 @@ static void worker_read(uint32_t conn, const struct fuzz_wqe *w, const struct fu
 	for (i = 0; i < worker.num; i++) {
 		struct worker_command *c = &worker.commands[i];
 
-		if (c->conn == conn && c->state == WORKER_COME && c->read_key == rkey && c->length == p->bytes && !c->read) {
+		if (c->conn == conn && c->state == WORKER_COME && (c->fate == WORKER_HANDLED || c->fate == WORKER_NO_PLUGIN) &&
+		    c->read_key == rkey && c->length == p->bytes && !c->read) {
 			c->read = 1;
 			fuzz_allow(p->at, WORKER_ELEMENT);
 			fuzz_fill((uint8_t *)(uintptr_t)p->at, p->bytes, c->what);
