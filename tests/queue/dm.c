@@ -145,7 +145,7 @@ static void rdma(void **state)
 	must(inlay_dm_write(&m.dm, 64, seen, 8));
 	for (i = 0; i < 100; i++) {
 		struct ibv_sge sge = sge_of(&a, 0x1000, 8);
-		uint64_t value;
+		uint64_t value = 0;
 
 		must(inlay_post_fetch_add(&a.sq, 64, m.mr->rkey, 3, &sge, INLAY_SIGNALED));
 		inlay_sq_ring(&a.sq);
