@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * device.c: hostile programs on the software device, which is stepped. They put WQEs of every kind into
- * the rings of two queue pairs, and give uverbs commands, device commands and commands of the connection
+ * the rings of two queue pairs, and issue uverbs commands, device commands and commands of the connection
  * manager with any attributes and lengths. For libFuzzer (make fuzz).
  *
- * The program's memory is in one place. A pointer to anywhere else fails with EFAULT, as a pointer to an
+ * All of the program's memory is one mapping. A pointer to anywhere else fails with EFAULT, as a pointer to an
  * unmapped page does in the kernel. A sanitizer sees what the device copies beyond its own memory.
  *
  * The input is one byte, then steps. Bits 0-2 of that byte are the type of the queue pairs

@@ -187,6 +187,9 @@ struct record {
 	uint8_t addr[16];
 };
 
+/* softdev/tests/rdmacm.t looks there for a server that listens */
+_Static_assert(sizeof(struct record) == 48 && offsetof(struct record, listens) == 24, "records as in rdmacm.t");
+
 static struct record *records;           /* as last read; those of processes that have ended are free */
 static unsigned record_cnt;
 static int ports_fd = -1;

@@ -618,8 +618,8 @@ static struct job *waiting_nak(struct rcq *q)
 }
 
 /*
- * After the answers to earlier READs: those were executed. One is enough, since the requester goes back to it. What a connection before
- * this one has left in the wire may be refused many times, and must leave room
+ * After the answers to earlier READs: those were executed. One is enough, since the requester goes back to it. Packets left over from an
+ * earlier connection may be refused many times; they must not fill the list.
  */
 static void nak(struct rcq *q, const struct frame *f, enum reply r)
 {
@@ -629,7 +629,8 @@ static void nak(struct rcq *q, const struct frame *f, enum reply r)
 		return;
 	if (j)
 		memmove(j, j + 1, (size_t)(q->jobs + --q->njobs - j) * sizeof *j);
-	q->jobs[q->njobs++] = (struct job){ .kind = FR_NAK, .code = r, .psn = f->psn, .epoch = f->epoch };
+	if (q->njobs < ENG_JOBS)
+		q->jobs[q->njobs++] = (struct job){ .kind = FR_NAK, .code = r, .psn = f->psn, .epoch = f->epoch };
 }
 
 void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload)

@@ -47,10 +47,10 @@ bound() # port
 
 cm() # name, options of tests/softdev/run, ends or for-ever, server's command, client's command: one test
 {
-	racing 'never said' "$@"
+	racing '' "$@"
 }
 
-# Some race with themselves, and one side then says so: both start again
+# Some race with themselves, and one side then says so: both start again, and the test tells of it
 racing() # what is then said, name, options of tests/softdev/run, ends or for-ever, server's command, client's command: one test
 {
 	local said=$1 name="$2${3:+ ($3)}" tries status
@@ -62,7 +62,8 @@ racing() # what is then said, name, options of tests/softdev/run, ends or for-ev
 	for tries in {1..20}; do
 		once "$@"
 		status=$?
-		[ $status != 0 ] && grep -qE "$said" "$dir/out" || break
+		[ $status != 0 ] && [ -n "$said" ] && grep -qE "$said" "$dir/out" || break
+		note "again, after $(grep -oEm1 "$said" "$dir/out"): $name"
 	done
 	result $status "$name"
 }
