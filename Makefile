@@ -183,7 +183,8 @@ fuzzed = clang -std=$(STD) -O1 -g -Wall -Wextra -MMD -MP -MF $@.d -MT $@ -DINLAY
 	-fsanitize=$(1),address,undefined -fno-sanitize-recover=all
 fuzz: $(fuzzers:%=$(B)/fuzz/%) ## random bytes into every parser, FUZZ seconds (60) in all, with clang
 	$(Q)for f in $(fuzzers); do \
-		mkdir -p $(B)/fuzz/corpus/$$f && $(B)/fuzz/$$f -max_total_time=$$((($(FUZZ) + 6) / 7)) -max_len=1536 -print_final_stats=1 \
+		mkdir -p $(B)/fuzz/corpus/$$f && $(B)/fuzz/$$f -max_len=1536 -print_final_stats=1 \
+			-max_total_time=$$((($(FUZZ) + $(words $(fuzzers)) - 1) / $(words $(fuzzers)))) \
 			-artifact_prefix=$(B)/fuzz/$$f- $(B)/fuzz/corpus/$$f tests/fuzz/seeds/$$f $$(ls -d tests/fuzz/corpus/$$f 2>/dev/null) || exit 1; \
 	done
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * interleave.h: runs what another thread does after any one instruction of a function. The processor stops at each instruction, and the
- * other function runs in the handler. INTERLEAVES is 1 where that works: x86-64, without a sanitizer.
+ * interleave.h: runs another thread's function after the n-th instruction of a function. The trap flag
+ * stops the CPU after each instruction, and the other function runs in the signal handler. INTERLEAVES
+ * is 1 where that works: x86-64, without a sanitizer.
  */
 #ifndef TESTS_INTERLEAVE_H
 #define TESTS_INTERLEAVE_H

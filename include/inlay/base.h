@@ -221,7 +221,10 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 	uint8_t *d = (uint8_t *)to;
 	const uint8_t *s = (const uint8_t *)from;
 
-	/* An SGE at 0, of a key whose addresses begin there, is never inline; gcc would warn of a NULL copied */
+	/*
+	 * Address 0 occurs only in SGEs of zero-based keys, which are never inline. Without this, gcc
+	 * warns about copying from NULL.
+	 */
 	if (__builtin_constant_p(!s) && !s)
 		return;
 	if (__builtin_constant_p(len) && len && len <= 64) {

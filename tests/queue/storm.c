@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 
 #define ACTORS 4u
-#define DEPTH 32u         /* WQEs under way on a queue pair; one has buffer and place at the peer of the same number */
+#define DEPTH 32u         /* WQEs under way on a queue pair; WQE i uses buffer i here and place i at the peer */
 #define ROOM 2048u        /* bytes of each buffer and place */
 #define MOST 1500u        /* bytes of a block */
 #define PER_ROUND 16u
@@ -38,7 +38,7 @@ enum { HELLO, BROKEN, RECORD, READY, ARRIVED, GO };
 struct head {
 	uint32_t len, seed;
 	uint32_t told;            /* as an immediate */
-	uint32_t done;            /* the window that the sender needs no more */
+	uint32_t done;            /* the window that the sender no longer needs */
 };
 
 /* One WQE, until it comes back */
