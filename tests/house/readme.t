@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The README's complete program is examples/loop.c, to the letter, and runs; its server and its segment-by-segment example compile. So do the
-# examples of the pages beside the headers.
+# The README's complete program is examples/loop.c, to the letter, and runs; its other examples compile. So do those of
+# the pages beside the headers, and recovery.md's runs.
 . tests/tap.sh
 
 # blocks are counted by their openings: 1 the loop, 2 the program, 3 the server, 4 the cursor
@@ -10,6 +10,23 @@ extract() # number
 	awk -v want="$1" '/^```c$/ { n++; on = n == want; next } /^```/ { on = 0 } on' README.md
 }
 
+same "the README has four examples" 4 "$(grep -c '^```c$' README.md)"
+{
+	echo '#include <inlay/inlay.h>'
+	echo 'void loop(struct ibv_context *ctx, struct ibv_pd *pd, struct ibv_qp_init_attr init, uint64_t raddr, uint32_t rkey);'
+	echo 'void loop(struct ibv_context *ctx, struct ibv_pd *pd, struct ibv_qp_init_attr init, uint64_t raddr, uint32_t rkey)'
+	echo '{'
+	echo '	struct inlay_uar uar;'
+	echo '	struct inlay_sq sq;'
+	echo '	struct inlay_cq cq;'
+	echo '	struct ibv_cq *ibcq;'
+	echo '	struct ibv_qp *qp;'
+	echo '	uint64_t value = 1;'
+	echo '	const char *why;'
+	extract 1 | sed 's,\.\.\.$,return;,'
+	echo '}'
+} >"$dir/loop.c"
+try "the README's loop compiles" "$CC" -std=gnu11 -Wall -Wextra -Werror -O2 -Iinclude -c "$dir/loop.c" -o "$dir/loop.o"
 extract 2 >"$dir/program.c"
 try "the README's program is examples/loop.c" diff "$dir/program.c" examples/loop.c
 if [ -n "$DEVICE" ]; then
@@ -44,6 +61,100 @@ for page in $(grep -l '^```c$' include/inlay/*.md); do
 	{ echo '#include <inlay/inlay.h>'; awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$page"; } >"$dir/page.c"
 	try "the examples of $page compile" "$CC" -std=gnu11 -Wall -Wextra -Werror -O2 -Iinclude -c "$dir/page.c" -o "$dir/page.o"
 done
+
+# A queue pair connected to itself: a write that succeeds unsignaled, receives, and in two rounds of three a write with a
+# wrong key and one behind it. After the example's drain each has come back, and the queue pair goes on.
+{
+	echo '#include <inlay/inlay.h>'
+	awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' include/inlay/recovery.md
+	cat <<-'END'
+	static struct inlay_uar uar;
+	static struct inlay_cq cq;
+	static struct inlay_sq sq;
+	static struct inlay_rq rq;
+	static unsigned good, bad, receives;
+
+	static void need(int ok, const char *what)
+	{
+		if (!ok) {
+			fprintf(stderr, "not so: %s\n", what);
+			exit(1);
+		}
+	}
+	#define NEED(what) need(!!(what), #what)
+
+	static void handle(const struct mlx5_cqe64 *cqe)
+	{
+		int bad_one = inlay_cqe_is_error(cqe);
+
+		if (inlay_cqe_is_send(cqe)) {
+			NEED(inlay_sq_release(&sq, cqe) > 0);
+			bad += bad_one;
+			good += !bad_one;
+		} else {
+			NEED(bad_one && inlay_rq_release(&rq, cqe) == 1);
+			receives++;
+		}
+	}
+
+	int main(void)
+	{
+		static uint64_t target, value;
+		struct ibv_device **list = ibv_get_device_list(NULL);
+		struct ibv_context *ctx;
+		struct ibv_mr *mr;
+		struct ibv_pd *pd;
+		struct ibv_qp_cap cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1,
+					 .max_inline_data = 64};
+		struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = cap};
+		struct ibv_sge sge = {(uintptr_t)&target, 8, 0};
+		const struct mlx5_cqe64 *cqe;
+		struct ibv_qp *qp;
+
+		while (list && *list && !mlx5dv_is_supported(*list))
+			list++;
+		NEED(list && *list && (ctx = ibv_open_device(*list)) && (pd = ibv_alloc_pd(ctx)));
+		NEED(mr = ibv_reg_mr(pd, &target, 8, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+		NEED(!inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, NULL));
+		sge.lkey = mr->lkey;
+		init.send_cq = ibv_create_cq(ctx, (int)(inlay_send_cqes(&init) + inlay_recv_cqes(&init)), NULL, NULL, 0);
+		init.recv_cq = init.send_cq;
+		NEED(init.send_cq && (qp = ibv_create_qp(uar.pd, &init)) && !inlay_cq_from_cq(&cq, init.send_cq, NULL));
+		NEED(!inlay_sq_from_qp(&sq, qp, &uar, &cq, NULL) && !inlay_rq_from_qp(&rq, qp, &cq, NULL));
+		for (unsigned round = 1; round <= 3; round++) {
+			NEED(!inlay_connect_pair(qp, qp, NULL, NULL));
+			for (unsigned i = 0; i < 5; i++)
+				NEED(!inlay_post_recv(&rq, &sge, 1));
+			inlay_rq_ring(&rq);
+			value = round;
+			NEED(!inlay_post_write_inline(&sq, sge.addr, mr->rkey, &value, 8, INLAY_SIGNALED | INLAY_RING));
+			while (!(cqe = inlay_cq_peek(&cq)))
+				;
+			handle(cqe);
+			inlay_cq_advance(&cq, 1);
+			NEED(good == round && *(volatile uint64_t *)&target == round);
+			value = ~value;
+			NEED(!inlay_post_write_inline(&sq, sge.addr, mr->rkey, &value, 8, INLAY_RING));
+			while (*(volatile uint64_t *)&target != value)
+				;
+			if (round != 2) {
+				NEED(!inlay_post_write_inline(&sq, sge.addr, ~mr->rkey, &value, 8, 0));
+				NEED(!inlay_post_write_inline(&sq, sge.addr, mr->rkey, &value, 8, INLAY_RING));
+			}
+			NEED(!stop_and_reset(qp, &sq, &rq, &cq, handle));
+			NEED(!inlay_sq_pending(&sq) && !inlay_rq_pending(&rq) && !inlay_cq_peek(&cq));
+			NEED(bad >= round && receives == 5 * round);
+		}
+		return 0;
+	}
+	END
+} >"$dir/recovery.c"
+recovers()
+{
+	"$CC" -std=gnu11 -Wall -Wextra -Werror -O2 -Iinclude "$dir/recovery.c" -o "$dir/recovery" -lmlx5 -libverbs || return
+	if [ -n "$DEVICE" ]; then timeout 300 "$dir/recovery"; else timeout 300 tests/softdev/run "$dir/recovery"; fi
+}
+try "recovery.md's example recovers a queue pair" recovers
 if grep -nE '@[A-Z]+@' README.md >"$dir/out"; then false; fi
 result $? "nothing is left to fill in"
 finish
