@@ -22,7 +22,7 @@ compilers=(
 language() # compiler: its sources' kind and the standards to try, a comma before a flag
 {
 	case $1 in
-	*++*) echo "c++ c++17 gnu++17" ;;
+	*++*) echo "c++ c++17 gnu++17${HEADERS_ALL:+ c++20}" ;;
 	*) echo "c c11 c11,-D_POSIX_C_SOURCE=200809L gnu11,-D_POSIX_C_SOURCE=200809L gnu17" ;;
 	esac
 }
