@@ -13,6 +13,17 @@
 #define INTERLEAVES 0
 #else
 #define INTERLEAVES 1
+#endif
+
+static void interleave_possible(void)
+{
+	if (!INTERLEAVES) {
+		print_message("# skipped: needs x86-64, and no sanitizer\n");
+		skip();
+	}
+}
+
+#if INTERLEAVES
 
 #include <signal.h>
 #include <ucontext.h>
@@ -67,6 +78,25 @@ static int interleave(void (*one)(void), void (*two)(void), uint32_t instruction
 	if (!within)
 		two();
 	return within;
+}
+
+#else
+
+static void interleave_begin(const uint32_t *lock)
+{
+	(void)lock;
+}
+
+static void interleave_end(void)
+{
+}
+
+static int interleave(void (*one)(void), void (*two)(void), uint32_t instructions)
+{
+	(void)one;
+	(void)two;
+	(void)instructions;
+	return 0;
 }
 
 #endif

@@ -265,6 +265,7 @@ static void devices(void **state)
 	assert_int_equal(inlay_buf_rkey(a), keys0.rkey);
 	assert_int_equal(inlay_buf_lkey(b), keys.lkey);
 	assert_int_equal(inlay_buf_rkey(b), keys.rkey);
+	assert_int_equal(inlay_buf_access(b), INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE);
 	assert_int_equal(inlay_inventory_get_by_data(third, &t.m, t.mem, 64, &c), -ENOENT);
 	assert_int_equal(inlay_inventory_dup(third, a, &c), -ENOENT);
 	assert_int_equal(inlay_inventory_get_by_data(second, &lone.m, lone.mem, 64, &c), -ENOENT);

@@ -556,8 +556,6 @@ static void stopped_is_stopped(void **state)
 
 /* ---- every interleaving ---- */
 
-#if INTERLEAVES
-
 static struct inlay_inventory *pair[2];
 static struct inlay_buf *got;
 static int get_error;
@@ -595,6 +593,7 @@ static void stop_meets_get(void **state)
 	int within = 1;
 
 	(void)state;
+	interleave_possible();
 	interleave_begin(NULL);
 	shared_make(100);
 	must(inlay_magazine_attach(&magazines[0], shared));
@@ -636,6 +635,7 @@ static void gives_meet(void **state)
 	int within;
 
 	(void)state;
+	interleave_possible();
 	shared_make(100);
 	interleave_begin(&shared->store->lock);
 	for (i = 1, within = 1; within; i++) {
@@ -653,11 +653,14 @@ static void gives_meet(void **state)
 static void ends_meet(void **state)
 {
 	size_t size = inlay_inventory_size(1);
-	void *memory[2] = {given(size), given(size)};
+	void *memory[2];
 	uint32_t way, i, k;
 	int within;
 
 	(void)state;
+	interleave_possible();
+	memory[0] = given(size);
+	memory[1] = given(size);
 	interleave_begin(&map.lock_);
 	bad = 0;
 	for (way = 0; way < 2; way++) {
@@ -682,8 +685,6 @@ static void ends_meet(void **state)
 		given_free(memory[k]);
 	interleave_end();
 }
-
-#endif
 
 /* ---- growth ---- */
 
@@ -1113,11 +1114,9 @@ int main(void)
 		cmocka_unit_test(anew),
 		cmocka_unit_test(both_go),
 		cmocka_unit_test(stopped_is_stopped),
-#if INTERLEAVES
 		cmocka_unit_test(stop_meets_get),
 		cmocka_unit_test(gives_meet),
 		cmocka_unit_test(ends_meet),
-#endif
 		cmocka_unit_test(outside),
 		cmocka_unit_test(producer_consumer),
 		cmocka_unit_test(anybody),

@@ -57,7 +57,6 @@ static int fails(const char *name)
 #define MINUS(name, ...) (fails(#name) ? -1 : name(__VA_ARGS__))
 #define CLOSES(name, ...) (faults.live--, name(__VA_ARGS__))
 
-/* Not a macro with arguments: a plugin has a member of that name */
 /* None of the memory here is a peer's to read or write */
 static unsigned granted(unsigned access)
 {
@@ -65,6 +64,7 @@ static unsigned granted(unsigned access)
 	return access;
 }
 
+/* Not a macro with arguments: a plugin has a member of that name */
 static int close_counted(int fd)
 {
 	return CLOSES(close, fd);

@@ -1049,8 +1049,6 @@ static void device(void **state)
 	free(memory);
 }
 
-#if INTERLEAVES
-
 static int plain_call(void *context, struct inlay_cache_region *r)
 {
 	(void)context;
@@ -1073,11 +1071,13 @@ static void post_meets_step(void **state)
 {
 	struct inlay_cache_attr attr = {4, POSTS, UINT64_MAX, PAGE, 0};
 	struct inlay_cache_ops ops = {plain_call, plain_call, NULL, NULL, NULL};
-	void *memory = pages(inlay_cache_size(&attr));
 	uint32_t way, i, k;
+	void *memory;
 	int within;
 
 	(void)state;
+	interleave_possible();
+	memory = pages(inlay_cache_size(&attr));
 	must(inlay_cache_init(&cache, memory, inlay_cache_size(&attr), &attr, &ops));
 	interleave_begin(&cache.lock_);
 	for (way = 0; way < 2; way++) {
@@ -1097,8 +1097,6 @@ static void post_meets_step(void **state)
 	free(memory);
 }
 
-#endif
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -1109,9 +1107,7 @@ int main(void)
 		cmocka_unit_test(permissions),
 		cmocka_unit_test(extremes),
 		cmocka_unit_test(posting),
-#if INTERLEAVES
 		cmocka_unit_test(post_meets_step),
-#endif
 		cmocka_unit_test(threads),
 		cmocka_unit_test(device),
 #if INLAY_CHECKED

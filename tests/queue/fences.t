@@ -165,7 +165,10 @@ all() # isa builds...
 		title=${build%%;*}
 		title=${title%% -m*}
 		title=${title%% -isystem*}
-		[ -n "$INCLUDE" ] && whole $isa "$build" "$title" -O2 && return
+		if [ -n "$INCLUDE" ]; then
+			whole $isa "$build" "$title" -O2
+			return
+		fi
 		for level in -O2 -O3 -Os; do
 			whole $isa "$build" "$title $level" $level
 			[ $level = -O2 ] &&

@@ -368,6 +368,9 @@ static void bursts(void **state)
 
 		must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL));
 		must(inlay_sq_init(&sq, ring, 4, record, 5, 63, &uar));
+		inlay_sq_query_packet(&sq, dev.ctx);
+		assert_int_equal(sq.min_inline, t.sq.min_inline);
+		assert_int_equal(sq.multi_packet, t.sq.multi_packet);
 		must(inlay_post_nop(&sq, 0));
 		must(inlay_post_nop(&sq, 0));
 		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 9, INLAY_SIGNALED), 6);

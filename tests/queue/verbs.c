@@ -94,7 +94,7 @@ static void taken(void **state)
 		assert_ptr_equal(inlay_cq_slot_(&a.cq, 0), (uint8_t *)cq.buf + cq.cqe_size - 64);
 		assert_ptr_equal(inlay_cq_slot_(&a.cq, 1), (uint8_t *)cq.buf + 2 * cq.cqe_size - 64);
 		assert_ptr_equal(inlay_cq_slot_(&a.cq, cq.cqe_cnt), inlay_cq_slot_(&a.cq, 0));
-		assert_int_equal(a.cq.cqn, cq.cqn);
+		assert_int_equal(inlay_cq_cqn(&a.cq), cq.cqn);
 		assert_null(inlay_cq_peek(&a.cq));
 		assert_null(inlay_cq_peek(&a.rxcq));
 		end_free(&a);
@@ -684,7 +684,7 @@ static void types(void **state)
 		assert_int_equal(!!a.sq.atomics, all[t] == IBV_QPT_RC);
 		must(ibv_query_qp(a.qp, &attr, IBV_QP_CAP, &init));
 		in = (init.cap.max_inline_data + 4 + 15) / 16;
-		assert_int_equal(a.sq.max_ds, fixed + (in > init.cap.max_send_sge ? in : init.cap.max_send_sge));
+		assert_int_equal(inlay_sq_max_ds(&a.sq), fixed + (in > init.cap.max_send_sge ? in : init.cap.max_send_sge));
 		assert_true(inlay_rq_room(&a.rq) >= opt.cap.max_recv_wr);
 		/* Posted to by libmlx5: the receive queue is not fresh, the send queue still is */
 		memset(&rwr, 0, sizeof(rwr));

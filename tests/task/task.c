@@ -78,6 +78,7 @@ static void end_all(void)
 /* Every length that a message can have, inline and gathered */
 static void lengths(void **state)
 {
+	uint8_t states[ARRAY(entries)];
 	struct inlay_task *t = NULL;
 	uint32_t len;
 
@@ -85,6 +86,8 @@ static void lengths(void **state)
 	params();
 	begin();
 	completed = 0;
+	for (len = 0; len < ARRAY(entries); len++)
+		assert_null(*inlay_task_conn_state(&line->conn, len));
 	must(inlay_task_alloc(&line->host, ECHO, done, &t));
 	for (len = 0; len <= 4064; len += len < 200 ? 1 : 61) {
 		payload(t, len, len);
@@ -97,6 +100,10 @@ static void lengths(void **state)
 	}
 	assert_int_equal(completed, 200 + (4064 - 200) / 61 + 1);
 	assert_int_equal(line->host.outstanding, 0);
+	for (len = 0; len < ARRAY(entries); len++) /* each plugin of the connection has its own */
+		*inlay_task_conn_state(&line->conn, len) = &states[len];
+	for (len = 0; len < ARRAY(entries); len++)
+		assert_ptr_equal(*inlay_task_conn_state(&line->conn, len), &states[len]);
 	must(inlay_task_release(t));
 	assert_int_equal(inlay_task_release(t), -EBADFD);
 	assert_int_equal(line->host.strays + line->conn.strays + desk->worker.strays, 0);
