@@ -11,6 +11,9 @@
 #define MESSAGES 40 /* more than the shared receive queue has entries */
 #define SEEN 1
 #define OVER_DC 4
+#define BY_NIC 8
+#define HELLO 1
+#define REFUSED 2
 
 /* As in connect.c, dc.c and fabric.h of the provider */
 struct hello {
@@ -61,26 +64,20 @@ static void stranger_open(void)
 
 static void stranger_close(void)
 {
-	end_free(&out);
+	if (out.qp)
+		end_free(&out);
+	memset(&out, 0, sizeof(out));
 	end_free(&ud);
 	side_close(&side);
 }
 
-/* Says hello until there is an answer to this attempt. Returns the answer. */
-static struct hello greet(uint32_t attempt, uint8_t flags, uint32_t seen, const uint8_t *record)
+static struct hello hello_of(uint32_t attempt, uint8_t flags, uint32_t seen, const uint8_t *record)
 {
-	double end = now() + DEADLINE, next = 0;
-	struct ibv_sge sge = sge_of(&ud, 0, 4096);
-	struct ibv_recv_wr wr, *bad_wr;
-	struct hello h, answer;
-	struct ibv_wc wc;
+	struct hello h;
 
 	memset(&h, 0, sizeof(h));
-	memset(&wr, 0, sizeof(wr));
-	wr.sg_list = &sge;
-	wr.num_sge = 1;
 	h.magic = 0x796c6e69;
-	h.kind = 1;
+	h.kind = HELLO;
 	h.flags = flags;
 	h.eager = EAGER / 16;
 	h.attempt = attempt;
@@ -89,12 +86,32 @@ static struct hello greet(uint32_t attempt, uint8_t flags, uint32_t seen, const 
 	h.incarnation = 1;
 	memcpy(&h.to, side.name + INLAY_CONNECT_SIZE, sizeof(h.to));
 	memcpy(h.record, record, sizeof(h.record));
+	return h;
+}
+
+static void say(const struct hello *h)
+{
+	must(inlay_post_ud_send_inline(&ud.sq, &to_side, h, sizeof(*h), INLAY_SIGNALED | INLAY_RING));
+	sent(&ud);
+}
+
+/* Says hello until there is an answer to this attempt. Returns the answer. */
+static struct hello greet(uint32_t attempt, uint8_t flags, uint32_t seen, const uint8_t *record)
+{
+	double end = now() + DEADLINE, next = 0;
+	struct ibv_sge sge = sge_of(&ud, 0, 4096);
+	struct hello h = hello_of(attempt, flags, seen, record), answer;
+	struct ibv_recv_wr wr, *bad_wr;
+	struct ibv_wc wc;
+
+	memset(&wr, 0, sizeof(wr));
+	wr.sg_list = &sge;
+	wr.num_sge = 1;
 	must(ibv_post_recv(ud.qp, &wr, &bad_wr));
 	for (;;) {
 		assert_true(now() < end);
 		if (now() > next) {
-			must(inlay_post_ud_send_inline(&ud.sq, &to_side, &h, sizeof(h), INLAY_SIGNALED | INLAY_RING));
-			sent(&ud);
+			say(&h);
 			next = now() + 0.1;
 		}
 		poll_all();
@@ -103,7 +120,7 @@ static struct hello greet(uint32_t attempt, uint8_t flags, uint32_t seen, const 
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		assert_int_equal(wc.byte_len, 40 + sizeof(answer));
 		memcpy(&answer, ud.buf + 40, sizeof(answer));
-		if (answer.kind == 1 && answer.your_attempt == attempt && answer.flags & SEEN)
+		if (answer.kind == HELLO && answer.your_attempt == attempt && answer.flags & SEEN)
 			return answer;
 		must(ibv_post_recv(ud.qp, &wr, &bad_wr));
 	}
@@ -158,6 +175,61 @@ static void test_kinds(void **state)
 		gets(7, "one more");
 		sent(&out);
 	}
+	stranger_close();
+}
+
+/* It is gone before it was ever connected: there is no way to it yet, and what it says then needs no answer. */
+static void test_no_way(void **state)
+{
+	uint8_t blob[INLAY_CONNECT_SIZE] = {0};
+	const uint8_t dc = over_dc() ? OVER_DC : 0;
+	struct inlay_connect_record record;
+	struct opt opt = usual;
+	struct hello h;
+
+	(void)state;
+	stranger_open();
+	end_make(&out, &opt);
+	must(inlay_connect_local(&record, out.qp, NULL, NULL));
+	inlay_connect_pack(&record, blob);
+	h = hello_of(UINT32_MAX, dc, 0, blob); /* too late for a connection */
+	say(&h);
+	h.kind = REFUSED; /* from its next incarnation */
+	h.incarnation = 2;
+	say(&h);
+	h = hello_of(0, dc, 0, blob);
+	say(&h);
+	greet(1, dc, 0, blob);
+	stranger_close();
+}
+
+/* Over DC no message is matched by the device, whatever the peer says. The target that it names is the side's own. */
+static void test_by_nic(void **state)
+{
+	struct { uint64_t key; uint32_t dctn, number; } target;
+	uint8_t blob[INLAY_CONNECT_SIZE] = {0}, name[NAME];
+	struct hello answer;
+	fi_addr_t to;
+	ssize_t err;
+	int here_;
+
+	(void)state;
+	stranger_open();
+	memcpy(&target, greet(1, OVER_DC, 0, blob).record, sizeof(target));
+	target.number += 1u << 20; /* the next attempt's */
+	memcpy(blob, &target, sizeof(target));
+	answer = greet(2, OVER_DC | BY_NIC, 0, blob);
+	assert_memory_equal(answer.record, &target, sizeof(target));
+	greet(2, OVER_DC | BY_NIC | SEEN, answer.attempt, blob);
+	answer = hello_of(0, 0, 0, blob);
+	memcpy(name, answer.record_of_name, INLAY_CONNECT_SIZE);
+	memcpy(name + INLAY_CONNECT_SIZE, &answer.incarnation, sizeof(answer.incarnation));
+	to = insert(&side, name);
+	while ((err = fi_tsend(side.ep, "to self.", 8, NULL, to, 7, &here_)) == -FI_EAGAIN)
+		poll_all();
+	must(err);
+	gets(7, "to self.");
+	good(&side, &here_);
 	stranger_close();
 }
 
@@ -222,8 +294,11 @@ static int tear_down(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest rc[] = {cmocka_unit_test_teardown(test_kinds, tear_down)};
-	const struct CMUnitTest dc[] = {cmocka_unit_test_teardown(test_late, tear_down)};
+	const struct CMUnitTest rc[] = {cmocka_unit_test_teardown(test_kinds, tear_down),
+				       cmocka_unit_test_teardown(test_no_way, tear_down)};
+	const struct CMUnitTest dc[] = {cmocka_unit_test_teardown(test_late, tear_down),
+					cmocka_unit_test_teardown(test_by_nic, tear_down),
+					cmocka_unit_test_teardown(test_no_way, tear_down)};
 
 	use_provider();
 	setenv("FI_INLAY_RECEIVES", "16", 1);
