@@ -1256,7 +1256,89 @@ static void forks(UNUSED void **state)
 	close_pair(s);
 }
 
-int main(void)
+/* ---- two processes ---- */
+
+/* The other process: connects, and is then in this state */
+static int peer(const char *then)
+{
+	struct card theirs;
+	struct side s;
+
+	if (setup(NULL))
+		return 1;
+	open_side(&s, &usual);
+	theirs = exchange(&first_process, card_of(&s));
+	bring_up(s.qp, theirs.qpn, &usual);
+	if (strcmp(then, "rts"))
+		must(move(s.qp, IBV_QPS_RESET, 0, &usual));
+	if (!strcmp(then, "init"))
+		must(move(s.qp, IBV_QPS_INIT, 0, &usual));
+	tell(&first_process);
+	hear(&first_process);
+	return state_of(s.qp) != (!strcmp(then, "rts") ? IBV_QPS_RTS : !strcmp(then, "init") ? IBV_QPS_INIT : IBV_QPS_RESET);
+}
+
+static struct card reach(struct peer *other, struct side *s, const struct how *how)
+{
+	struct card theirs;
+
+	open_side(s, how);
+	theirs = exchange(other, card_of(s));
+	bring_up(s->qp, theirs.qpn, how);
+	hear(other);
+	return theirs;
+}
+
+static void part(struct peer *other, struct side *s)
+{
+	tell(other);
+	must(end_peer(other));
+	close_side(s);
+}
+
+/* A READ finds a QP that was connected once: it gets no answer, and changes nothing there */
+static void read_of_reset(UNUSED void **state)
+{
+	static const char *const states[] = { "reset", "init" };
+	struct how how = usual;
+
+	how.retry_cnt = 1;
+	for (unsigned i = 0; i < ARRAY(states); i++) {
+		struct peer other = start_peer("peer", states[i]);
+		struct card theirs = reach(&other, &s[0], &how);
+
+		sg = sge(&s[0], 0, 8);
+		wr = request(IBV_WR_RDMA_READ, 1, &sg, 1, &s[0], 0);
+		wr.wr.rdma.remote_addr = theirs.addr;
+		wr.wr.rdma.rkey = theirs.rkey;
+		post(&s[0], &wr);
+		expect(s[0].scq, 1, IBV_WC_RETRY_EXC_ERR);
+		part(&other, &s[0]);
+	}
+}
+
+/* A younger request fails before the elder is sent again: it has to wait for how that one ends */
+static void elder_not_received(UNUSED void **state)
+{
+	struct peer other = start_peer("peer", "rts");
+	struct how how = usual;
+	struct ibv_send_wr two;
+	struct ibv_sge none;
+
+	how.rnr_retry = 2;
+	reach(&other, &s[0], &how);
+	sg = none = sge(&s[0], 0, 8);
+	none.lkey ^= 0x80;
+	wr = request(IBV_WR_SEND, 1, &sg, 1, &s[0], 0);
+	two = request(IBV_WR_SEND, 2, &none, 1, &s[0], 0);
+	wr.next = &two;
+	post(&s[0], &wr);
+	expect(s[0].scq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+	expect(s[0].scq, 2, IBV_WC_WR_FLUSH_ERR);
+	part(&other, &s[0]);
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(attributes), TEST(gid_table), TEST(life_cycles), TEST(refusals), TEST(read_only_memory),
@@ -1268,9 +1350,11 @@ int main(void)
 		TEST(local_write_permission), TEST(other_domain), TEST(remote_access), TEST(qp_access),
 		TEST(unaligned_atomic), TEST(receiver_not_ready), TEST(nobody_there), TEST(error_in_the_middle),
 		TEST(flush_by_modify), TEST(stale_key), TEST(unmapped), TEST(comp_events), TEST(late_arm),
-		TEST(async_events), TEST(overrun), TEST(forks),
+		TEST(async_events), TEST(overrun), TEST(forks), TEST(read_of_reset), TEST(elder_not_received),
 	};
 
+	if (argc == 3)
+		return peer(argv[2]);
 	before_opened = forked_opens();
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
