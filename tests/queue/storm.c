@@ -23,10 +23,11 @@
 #define ENTRIES 127u      /* of a shared receive queue */
 #define DC_KEY 0x7777
 #define ANY UINT32_MAX
+#define ENOUGH 20000u     /* WQEs of an actor, in which each operation occurs */
 
 enum kind { RC, RCS, UC, XRC, DC, UD, KINDS };
-#define RCS_ (1u << RC | 1u << RCS)
-#define RELIABLE (RCS_ | 1u << XRC | 1u << DC)
+#define WITH_KEYS (1u << RC | 1u << RCS)
+#define RELIABLE (WITH_KEYS | 1u << XRC | 1u << DC)
 #define NO_UD (RELIABLE | 1u << UC)
 #define ALL (NO_UD | 1u << UD)
 
@@ -216,23 +217,25 @@ static const struct op {
 } ops[OPS] = {
 	/* SEND          */ {ALL, 8, MESSAGE, 0},
 	/* SEND_IMM      */ {ALL, 8, MESSAGE, 0},
-	/* SEND_DONE     */ {RCS_, 30, MESSAGE, 0},              /* the peer's window was used: invalidates it or says so */
+	/* SEND_DONE     */ {WITH_KEYS, 30, MESSAGE, 0},         /* the peer's window was used: invalidates it or says so */
 	/* WRITE         */ {NO_UD, 8, BLOCK, READ_BACK},
 	/* WRITE_IMM     */ {NO_UD, 8, MESSAGE, READ_BACK},
 	/* READ          */ {RELIABLE, 6, OTHER, 0},             /* of a pattern */
 	/* ATOMIC        */ {RELIABLE, 12, OTHER, 0},
 	/* NOP           */ {ALL, 2, OTHER, 0},
-	/* REFER         */ {RCS_, 6, OTHER, SEND_THROUGH},      /* a key over the next WQE's buffer, in three pieces */
-	/* BIND          */ {RCS_, 12, OTHER, 0},                /* a window for the peer */
-	/* INVALIDATE    */ {RCS_, 30, OTHER, 0},
-	/* LOOK_UP       */ {RCS_, 6, OTHER, 0},                 /* is there a window of the peer's? */
-	/* WINDOW        */ {RCS_, 30, BLOCK, WINDOW_BACK},      /* written through it */
+	/* REFER         */ {WITH_KEYS, 6, OTHER, SEND_THROUGH}, /* a key over the next WQE's buffer, in three pieces */
+	/* BIND          */ {WITH_KEYS, 12, OTHER, 0},           /* a window for the peer */
+	/* INVALIDATE    */ {WITH_KEYS, 30, OTHER, 0},
+	/* LOOK_UP       */ {WITH_KEYS, 6, OTHER, 0},            /* is there a window of the peer's? */
+	/* WINDOW        */ {WITH_KEYS, 30, BLOCK, WINDOW_BACK}, /* written through it */
 	/* BREAK         */ {ALL, 1, OTHER, 0},                  /* a wrong key, of the peer's memory or of one's own */
 	/* READ_BACK     */ {RELIABLE, 0, OTHER, 0},             /* what the WQE before has written */
-	/* SEND_THROUGH  */ {RCS_, 0, MESSAGE, 0},
-	/* WINDOW_BACK   */ {RCS_, 0, OTHER, 0},
+	/* SEND_THROUGH  */ {WITH_KEYS, 0, MESSAGE, 0},
+	/* WINDOW_BACK   */ {WITH_KEYS, 0, OTHER, 0},
 	/* PROVE         */ {RELIABLE, 0, OTHER, 0},             /* what the words of the atomics are */
 };
+
+static uint64_t counts[OPS][KINDS]; /* of those done; BREAK: of those refused */
 
 /* Three pieces, some of them empty. Returns whether they could be inline, and are to be */
 static uint32_t pieces(const struct did *d, struct ibv_sge *sge)
@@ -582,6 +585,7 @@ static void sent_by(struct tube *t, const struct mlx5_cqe64 *cqe)
 			d->lane->acked++;
 		}
 		fine ? done(t, d) : undone(d);
+		counts[d->what][t->kind] += fine || (d->what == BREAK && status != IBV_WC_WR_FLUSH_ERR);
 		t->good += fine;
 		t->bad += !fine;
 		t->head = (t->head + 1) % DEPTH;
@@ -660,7 +664,7 @@ static struct tube *tube_of(uint32_t qpn)
 
 static void received_by(struct tube *t, const struct mlx5_cqe64 *cqe)
 {
-	const unsigned kind = t ? t->kind : DC, skip_ = kind == UD ? INLAY_GRH : 0;
+	const unsigned kind = t ? t->kind : DC, grh = kind == UD ? INLAY_GRH : 0;
 	struct stack *s = kind == XRC ? &xsrq : kind == RCS || kind == DC ? &srq : NULL;
 	const uint8_t *data = s ? s->bufs + ROOM * inlay_srq_entry(&s->srq, cqe)
 				: t->bufs + ROOM * (inlay_cqe_wqe_counter(cqe) & (inlay_rq_size(&t->rq) - 1));
@@ -676,9 +680,9 @@ static void received_by(struct tube *t, const struct mlx5_cqe64 *cqe)
 	} else {
 		struct head h;
 
-		data = (const uint8_t *)inlay_cqe_data(cqe, inlay_cq_cqe_size(&cq), data) + skip_;
-		h = block_of(data, ROOM - skip_);
-		holds(inlay_cqe_byte_count(cqe) == h.len + skip_);
+		data = (const uint8_t *)inlay_cqe_data(cqe, inlay_cq_cqe_size(&cq), data) + grh;
+		h = block_of(data, ROOM - grh);
+		holds(inlay_cqe_byte_count(cqe) == h.len + grh);
 		holds(opcode != MLX5_CQE_RESP_SEND_IMM || be32toh(inlay_cqe_imm_be(cqe)) == h.told);
 		arrived_from(h.told >> 27 & 3, kind, h.told);
 		if (opcode == MLX5_CQE_RESP_SEND_INV)
@@ -747,7 +751,7 @@ static void reset_lane(struct lane *l)
 	shared->board[l->peer][l->kind] = 0;
 	if (l->mw)
 		must(ibv_dealloc_mw(l->mw));
-	l->mw = in(RCS_, l->kind) ? ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2) : NULL;
+	l->mw = in(WITH_KEYS, l->kind) ? ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2) : NULL;
 }
 
 /* From here on as new; the first time, too */
@@ -1016,7 +1020,7 @@ static void tube_open(enum kind kind, unsigned peer)
 	}
 	for (i = 0; i < DEPTH; i++)
 		t->did[i].buf = take(ROOM);
-	if (in(RCS_, kind)) {
+	if (in(WITH_KEYS, kind)) {
 		t->key = mlx5dv_create_mkey(&key);
 		holds(t->key);
 	}
@@ -1128,12 +1132,36 @@ static void account(void)
 			holds(in(RELIABLE, k) ? lanes[k][i].got == target : lanes[k][i].got <= target);
 }
 
+/* Of enough WQEs, no operation may be missing on any kind of queue pair, nor a recovery */
+static void report(void)
+{
+	uint64_t good = 0, bad = 0, times[KINDS] = {0}, sum = 0, least = UINT64_MAX;
+	unsigned i, k;
+
+	for (i = 0; i < tube_count; i++) {
+		good += tubes[i].good;
+		bad += tubes[i].bad;
+		times[tubes[i].kind] += tubes[i].generation;
+		sum += tubes[i].generation;
+	}
+	for (k = 0; k < KINDS; k++)
+		for (i = 0; i < OPS; i++) {
+			if (!in(ops[i].kinds, k))
+				continue;
+			if (good >= ENOUGH && !(counts[i][k] && times[k]))
+				fprintf(stderr, "kind %u: operation %u %lu times, %lu recoveries\n", k, i, counts[i][k], times[k]);
+			least = counts[i][k] < least ? counts[i][k] : least;
+			least = times[k] < least ? times[k] : least;
+		}
+	printf("# actor %u: %lu WQEs, %lu failed or were flushed, %lu connections recovered, each kind and operation at least %lu times\n",
+	       me, good, bad, sum, least);
+	holds(least || good < ENOUGH);
+}
+
 static int act(void)
 {
 	const char *seconds = getenv("SOAK_SECONDS");
 	double end = now() + (seconds ? atof(seconds) : 0.5);
-	uint64_t done_ = 0, failed = 0, times = 0;
-	unsigned i;
 
 	latest = now();
 	must(dev_open(NULL));
@@ -1152,12 +1180,7 @@ static int act(void)
 	} while (meet(now() < end && target < 1u << 19)); /* a message's number has 20 bits */
 	account();
 	meet(0);
-	for (i = 0; i < tube_count; i++) {
-		done_ += tubes[i].good;
-		failed += tubes[i].bad;
-		times += tubes[i].generation;
-	}
-	printf("# actor %u: %lu WQEs, %lu failed or were flushed, %lu connections recovered\n", me, done_, failed, times);
+	report();
 	return 0;
 }
 
@@ -1199,9 +1222,15 @@ static void four(const char *faults, const char *link)
 		}
 	}
 	for (i = 0; i < ACTORS; i++) {
-		assert_true(wait(&status) > 0);
-		for (k = 0; k < ACTORS && status && !bad; k++)
-			kill(pids[k], SIGKILL); /* they would wait for the one that failed */
+		pid_t ended = wait(&status);
+
+		assert_true(ended > 0);
+		for (k = 0; k < ACTORS; k++) {
+			if (pids[k] == ended)
+				pids[k] = 0;
+			else if (status && !bad && pids[k])
+				kill(pids[k], SIGKILL); /* they would wait for the one that failed */
+		}
 		bad |= status;
 	}
 	for (i = 0; i < ACTORS * ACTORS; i++)
