@@ -199,8 +199,7 @@ ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_ad
 
 	from = INLAY_LIKELY(source < ep->recv_addrs) ? ep->by_addr[source] :
 	       ep->rx_plain && !ep->directed ? &ep->anybody : NULL;
-	op = ep->free_ops;
-	if (INLAY_UNLIKELY(!op) || INLAY_UNLIKELY(ignore != ep->ignored) || INLAY_UNLIKELY(!from) ||
+	if (INLAY_UNLIKELY(!from) || INLAY_UNLIKELY(!(op = ep->free_ops)) || INLAY_UNLIKELY(ignore != ep->ignored) ||
 	    INLAY_UNLIKELY(from->state >= PEER_FAILING))
 		return recv_any(fid, buf, len, desc, source, tag, ignore, context);
 	tag = (tag & ep->tag_bits) | from->source;

@@ -18,9 +18,10 @@
 void send_defaults(struct endpoint *ep)
 {
 	ep->tx_done = done_flags(ep, FI_SEND, ep->tx_flags);
-	if (!ep->lock && !ep->offload) /* else it must not be read without the lock */
+	if (!ep->lock && !ep->offload) { /* else recv_tagged, which takes no lock, reads what does not change */
 		ep->rx_plain = !ep->counters[COUNT_RECV] && (!ep->rx_selective || ep->rx_flags & FI_COMPLETION);
-	ep->recv_addrs = ep->rx_plain ? ep->addrs : 0;
+		ep->recv_addrs = ep->rx_plain ? ep->addrs : 0;
+	}
 	ep->inject_addrs = ep->counters[COUNT_SEND] ? 0 : ep->addrs;
 	ep->short_addrs = ep->tx_flags & LEVELS ? 0 : ep->addrs;
 }
