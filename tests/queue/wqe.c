@@ -48,7 +48,7 @@ static void ctrl(void **state)
 		want.opmod_idx_opcode = htobe32((uint32_t)opmod << 24 | (index & 0xffff) << 8 | opcode);
 		want.qpn_ds = htobe32(qpn << 8 | ds);
 		want.imm = imm;
-		encoded(&want, inlay_wqe_ctrl(seg, index, opmod << 24 | opcode, (uint64_t)qpn << 8, ds, flags, imm));
+		encoded(&want, inlay_wqe_ctrl(seg, index, (uint32_t)opmod << 24 | opcode, (uint64_t)qpn << 8, ds, flags, imm));
 	}
 }
 

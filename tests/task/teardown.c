@@ -70,7 +70,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 static void count_downs(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change up)
 {
 	(void)plugin;
-	downs += !up && conn == &lines[0]->conn;
+	downs += !up && lines[0] && conn == &lines[0]->conn;
 }
 
 static const struct inlay_task_plugin plugin_counts = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "echo", NULL, NULL, NULL, count_downs,
