@@ -200,7 +200,7 @@ $(B)/fuzz/examples/%.o: examples/%.c $(B)/settings | $(first)
 
 $(B)/fuzz/fabric: $(patsubst %.c,$(B)/fuzz/%.o,$(wildcard examples/fabric/*.c))
 
-# The device without the libc calls that it stands before; its program's memory is the fuzzer's
+# The device, with the libc calls it uses replaced by the fuzzer's, which also owns the program's memory
 $(B)/fuzz/tests/softdev/%.o: tests/softdev/%.c $(B)/settings | $(first)
 	$(say)
 	$(Q)$(call fuzzed,fuzzer-no-link) -Dprocess_vm_readv=device_vm_readv -Dprocess_vm_writev=device_vm_writev \
@@ -211,7 +211,8 @@ $(B)/fuzz/device: $(patsubst %.c,$(B)/fuzz/%.o,$(filter-out %/preload.c,$(wildca
 lint: ## clang-tidy and cppcheck find nothing in the headers
 	$(Q)prove --exec bash tests/lint
 
-# What valgrind can watch in minutes: it does not see what the device writes through the kernel, nor programs that start themselves again
+# Programs that valgrind gets through in minutes. It does not see what the device writes through the kernel, nor a
+# program that starts itself again.
 memcheck = queue/rings queue/compressed queue/striding queue/shared_sq buf/buf buf/model mmap/blob mmap/map mmap/lookup match/match
 memcheck: $(memcheck:%=$(B)/tests/%-1) $(library) ## some of the test programs under valgrind
 	$(Q)B=$(B) TEST_UNDER="valgrind -q --error-exitcode=9" prove $(PROVE) --exec tests/exec $(filter $(B)/tests/%,$^)

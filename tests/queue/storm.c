@@ -1153,8 +1153,8 @@ static void report(void)
 			least = counts[i][k] < least ? counts[i][k] : least;
 			least = times[k] < least ? times[k] : least;
 		}
-	printf("# actor %u: %lu WQEs, %lu failed or were flushed, %lu connections recovered, each kind and operation at least %lu times\n",
-	       me, good, bad, sum, least);
+	printf("# actor %u: %lu WQEs, %lu failed or were flushed, %lu connections recovered, "
+	       "each kind and operation at least %lu times\n", me, good, bad, sum, least);
 	holds(least || good < ENOUGH);
 }
 
