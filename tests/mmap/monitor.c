@@ -83,11 +83,6 @@ static void monitor_open(void)
 	watching = true;
 }
 
-static void monitor_start(void)
-{
-	monitor_open();
-	must(pthread_create(&thread, NULL, watch, NULL));
-}
 
 static void monitor_end(void)
 {
@@ -144,6 +139,21 @@ static uint8_t *map(void *at, uint64_t len, int flags, int fd)
 
 	assert_ptr_not_equal(p, MAP_FAILED);
 	return p;
+}
+
+/*
+ * The thread handles an event before the tests leave holes for a moment: a sanitizer gives a new thread
+ * memory when it first needs it, and that must not be in such a hole
+ */
+static void monitor_start(void)
+{
+	uint8_t *p;
+
+	monitor_open();
+	must(pthread_create(&thread, NULL, watch, NULL));
+	p = map(NULL, PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	must(inlay_monitor_watch(&monitor, (uintptr_t)p, PAGE));
+	must(munmap(p, PAGE));
 }
 
 /*

@@ -40,10 +40,11 @@ static void rule_init(struct rule *r, enum ibv_flow_attr_type type, unsigned pri
 
 static void *rule_add(struct rule *r, enum ibv_flow_spec_type type, size_t size)
 {
-	struct ibv_flow_spec *s = (void *)(r->spec + r->attr.size - sizeof(r->attr));
+	/* Of 4 bytes' alignment, as every spec; this one is a header only */
+	struct ibv_flow_spec_action_drop *s = (void *)(r->spec + r->attr.size - sizeof(r->attr));
 
-	s->hdr.type = type;
-	s->hdr.size = size;
+	s->type = type;
+	s->size = size;
 	r->attr.size += size;
 	r->attr.num_of_specs++;
 	return s;
