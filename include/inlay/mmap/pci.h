@@ -220,8 +220,8 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
 	if (err)
 		return err;
 	pci = inlay_mmap_pci_init_(&memory, m->num_ranges, m->devs[dev], vhca);
-	if (getrandom(pci->access_key, sizeof(pci->access_key), 0) != (ssize_t)sizeof(pci->access_key))
-		return -EIO;
+	if (getrandom(pci->access_key, sizeof(pci->access_key), 0) < 0) /* all of it, or an error */
+		return -errno;
 	for (r = 0; r < m->num_ranges && !err; r++)
 		if (inlay_mmap_granted_(m, r, INLAY_PCI_ANY))
 			err = inlay_mmap_pci_key_(m, r, dev, pci, pdn, memory);
@@ -247,8 +247,8 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
  * Returns 0; -EBADFD when the map is not started; -EPERM when no range has a PCI permission;
  * -EINVAL for a bad argument, or a range of more than 8,000 GB; -ENOENT when pd is not one of the
  * map's devices; -ENOBUFS when buf or memory is too small; -ENOTSUP when the device cannot, or the
- * context takes no device commands; the negative errno of QUERY_HCA_CAP, CREATE_MKEY or
- * ALLOW_OTHER_VHCA_ACCESS; or the error of mac->make.
+ * context takes no device commands; the negative errno of getrandom, QUERY_HCA_CAP,
+ * CREATE_MKEY or ALLOW_OTHER_VHCA_ACCESS; or the error of mac->make.
  */
 INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *pd, void *memory, size_t size,
 				     void *buf, size_t *len)

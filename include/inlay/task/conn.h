@@ -227,7 +227,8 @@ INLAY_COLD void inlay_task_conn_address(const struct inlay_task_conn *c, uint8_t
 
 /*
  * Connects to a host, by the address that inlay_task_host_address wrote. Returns 0; an error of
- * inlay_task_address_read or inlay_connect_rts; -EBADFD when it is or was connected.
+ * inlay_task_address_read or inlay_connect_rts; -EBADFD when it is or was connected. After an
+ * error of inlay_connect_rts, destroy the connection.
  */
 INLAY_COLD int inlay_task_conn_connect(struct inlay_task_conn *c, const void *blob, size_t len, const char **why)
 {

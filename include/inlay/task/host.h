@@ -329,7 +329,8 @@ INLAY_COLD void inlay_task_host_address(const struct inlay_task_host *h, uint8_t
 /*
  * Connects to a worker's connection, by the address that inlay_task_conn_address wrote. The worker
  * must connect before the first command arrives. Returns 0; an error of inlay_task_address_read or
- * inlay_connect_rts; -EBADFD when the host is or was connected.
+ * inlay_connect_rts; -EBADFD when the host is or was connected. After an error of
+ * inlay_connect_rts, destroy the host.
  */
 INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *blob, size_t len, const char **why)
 {
