@@ -12,7 +12,7 @@
 export FI_PROVIDER_PATH=$B
 openmpi+=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include inlay --mca btl_ofi_provider_include inlay)
 rounds=1 lost=2500
-[ -z "$MPI_MATRIX" ] || rounds=5 lost=500
+[ -z "$MPI_MATRIX" ] || rounds=2 lost=500
 which=openmpi
 
 onesided() # by rdma, which is btl/ofi, or pt2pt, which is messages

@@ -12,7 +12,7 @@ export MPIR_CVAR_NOLOCAL=1 # all ranks are as far away as on another machine
 export INLAY_SHIM_VERBOSE=1 INLAY_SHIM_SO=${INLAY_SHIM_SO:-$B/libinlay-shim.so}
 openmpi+=(--mca pml ucx --mca osc ucx --mca btl self --mca mtl ^ofi)
 rounds=1 lost=2500
-[ -z "$MPI_MATRIX" ] || rounds=5 lost=500
+[ -z "$MPI_MATRIX" ] || rounds=2 lost=500
 
 over() # transport, whether by the shim
 {
