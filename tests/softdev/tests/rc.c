@@ -7,6 +7,7 @@
  * with a short wait.
  */
 #include "rig.h"
+#include <signal.h>
 
 /* ---- the device ---- */
 
@@ -1338,6 +1339,58 @@ static void elder_not_received(UNUSED void **state)
 	part(&other, &s[0]);
 }
 
+#define READS 16 /* as many as may be under way */
+
+/* Up again, and what it sends next has this PSN; its peer expects that of attr_for() */
+static void connect_again(struct ibv_qp *qp, uint32_t dest, uint32_t psn)
+{
+	struct ibv_qp_attr a = attr_for(IBV_QPS_RTS, dest, &usual);
+
+	a.sq_psn = psn;
+	must(move(qp, IBV_QPS_RESET, 0, &usual));
+	must(move(qp, IBV_QPS_INIT, 0, &usual));
+	must(move(qp, IBV_QPS_RTR, dest, &usual));
+	must(ibv_modify_qp(qp, &a, RTS_MASK));
+}
+
+/*
+ * A process that was stopped finds requests of an earlier connection, and must refuse each of them. It still has room
+ * for the answers to those of the next connection: READs, and one more refusal
+ */
+static void many_refused(UNUSED void **state)
+{
+	struct side own[2];
+
+	open_pair(own, &usual);
+	for (unsigned refused = 0; refused < 2; refused++) {
+		struct peer other = start_peer("peer", "rts");
+		struct card theirs = reach(&other, &s[0], &usual);
+		int status;
+
+		must(kill(other.pid, SIGSTOP));
+		assert_int_equal(waitpid(other.pid, &status, WUNTRACED), other.pid);
+		connect_again(s[0].qp, theirs.qpn, 1);
+		sg = sge(&s[0], 0, 8);
+		wr = request(IBV_WR_RDMA_WRITE, 0, &sg, 1, &s[0], 0);
+		wr.send_flags = 0;
+		for (unsigned i = 0; i < 40; i++)
+			post(&s[0], &wr);
+		writes(own, 8, false); /* by then those have left */
+		connect_again(s[0].qp, theirs.qpn, refused ? 1 : 0x123456);
+		wr = request(IBV_WR_RDMA_READ, 0, &sg, 1, &s[0], 0);
+		wr.wr.rdma.remote_addr = theirs.addr;
+		wr.wr.rdma.rkey = theirs.rkey;
+		for (; wr.wr_id < (refused ? 1 : READS); wr.wr_id++)
+			post(&s[0], &wr);
+		writes(own, 8, false);
+		must(kill(other.pid, SIGCONT));
+		for (unsigned i = 0; i < wr.wr_id; i++)
+			expect(s[0].scq, i, refused ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS);
+		part(&other, &s[0]);
+	}
+	close_pair(own);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -1351,6 +1404,7 @@ int main(int argc, char **argv)
 		TEST(unaligned_atomic), TEST(receiver_not_ready), TEST(nobody_there), TEST(error_in_the_middle),
 		TEST(flush_by_modify), TEST(stale_key), TEST(unmapped), TEST(comp_events), TEST(late_arm),
 		TEST(async_events), TEST(overrun), TEST(forks), TEST(read_of_reset), TEST(elder_not_received),
+		TEST(many_refused),
 	};
 
 	if (argc == 3)
