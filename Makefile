@@ -185,7 +185,7 @@ fuzz: $(fuzzers:%=$(B)/fuzz/%) ## random bytes into every parser, FUZZ seconds (
 	$(Q)for f in $(fuzzers); do \
 		mkdir -p $(B)/fuzz/corpus/$$f && $(B)/fuzz/$$f -max_len=1536 -print_final_stats=1 \
 			-max_total_time=$$((($(FUZZ) + $(words $(fuzzers)) - 1) / $(words $(fuzzers)))) \
-			-artifact_prefix=$(B)/fuzz/$$f- $(B)/fuzz/corpus/$$f tests/fuzz/seeds/$$f $$(ls -d tests/fuzz/corpus/$$f 2>/dev/null) || exit 1; \
+			-artifact_prefix=$(B)/fuzz/$$f- $(B)/fuzz/corpus/$$f tests/fuzz/seeds/$$f tests/fuzz/corpus/$$f || exit 1; \
 	done
 
 $(B)/fuzz/%: tests/fuzz/%.c $(B)/settings | $(first)
