@@ -23,7 +23,7 @@
 #define ENTRIES 127u      /* of a shared receive queue */
 #define DC_KEY 0x7777
 #define ANY UINT32_MAX
-#define ENOUGH 20000u     /* WQEs of an actor, in which each operation occurs */
+#define ENOUGH 10000u     /* WQEs of an actor, in which each operation occurs: about 10 seconds */
 
 enum kind { RC, RCS, UC, XRC, DC, UD, KINDS };
 #define WITH_KEYS (1u << RC | 1u << RCS)
