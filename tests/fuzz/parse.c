@@ -5,18 +5,150 @@
  * is read behind them. For libFuzzer (make fuzz), and for tests/task/fuzz.c.
  *
  * Input: a byte that says as what, then the bytes; those of an address, a map or a record get their checksum and their lengths set right,
- * unless that byte says not to.
+ * unless that byte says not to. Of a map it also says whether it is for the other side of PCI, and which code it carries.
  */
 #include "fuzz.h"
 #include <inlay/devx.h>
+#include <inlay/mmap/pci.h>
 
 #define PARSE_MEMBERS 3u
 #define PARSE_STRIDE 512u
 
+/* Bits of the first byte: lengths and checksum are set right; a map has PCI's part, a code that is wrong, a code of 64 bytes */
+enum { PARSE_SEALED = 4, PARSE_PCI = 16, PARSE_CODE = 32, PARSE_FORGED = 64, PARSE_CODE_64 = 128 };
+
 /* How many of each were read well: none would mean that this file writes what no reader knows. */
 static struct {
-	uint32_t messages, addresses, maps, groups, records;
+	uint32_t messages, addresses, maps, pci_maps, coded_maps, groups, records, answers;
 } parse_read;
+
+/* ---- A device: it answers what the input says, or does what it is asked to ---- */
+
+static struct {
+	struct ibv_context context;
+	struct ibv_pd pd;
+	struct fuzz_in *in;             /* NULL: it does what it is asked to */
+	uint32_t objects;
+	int failed;                     /* in any command */
+	uint8_t out[64];                /* how the last answer begins */
+} parse_device;
+
+static struct mlx5dv_devx_obj *parse_object(void)
+{
+	parse_device.objects++;
+	return (struct mlx5dv_devx_obj *)malloc(1);
+}
+
+/* Of aliases, the owner of the memory refuses some (14), and has withdrawn others (15). */
+static uint32_t parse_denied(uint32_t key)
+{
+	return (key & 15) >= 14 ? key & 15 : 0;
+}
+
+/* It has all capabilities, and makes what aliases it may. */
+static int parse_obey(const uint8_t *in, uint8_t *out, size_t outlen)
+{
+	if (in[0] == 1 && !in[1]) { /* QUERY_HCA_CAP */
+		memset(out + 16, 0xff, outlen - 16);
+	} else {
+		memcpy(out + 8, in + 20, 4); /* the alias's number is the key's */
+		out[0] = parse_denied(in[23]) == 14 ? 5 : 0;
+		out[19] = parse_denied(in[23]) == 15;
+	}
+	return out[0] ? EREMOTEIO : 0;
+}
+
+static int parse_command(const void *in, size_t inlen, void *out, size_t outlen)
+{
+	static const int errors[4] = {0, EREMOTEIO, EINVAL, 0};
+	size_t n;
+	int err;
+
+	sure(inlen >= 16 && outlen >= 16);
+	if (!parse_device.in)
+		return parse_obey((const uint8_t *)in, (uint8_t *)out, outlen);
+	err = errors[fuzz_8(parse_device.in) & 3];
+	n = fuzz_16(parse_device.in);
+	if (err != EINVAL)
+		fuzz_bytes(parse_device.in, (uint8_t *)out, n < outlen ? n : outlen);
+	memset(parse_device.out, 0, sizeof(parse_device.out));
+	memcpy(parse_device.out, out, outlen < sizeof(parse_device.out) ? outlen : sizeof(parse_device.out));
+	parse_device.failed |= err || parse_device.out[0];
+	return err;
+}
+
+bool mlx5dv_is_supported(struct ibv_device *device)
+{
+	(void)device;
+	return true;
+}
+
+int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
+{
+	sure(type == MLX5DV_OBJ_PD && obj->pd.in == &parse_device.pd);
+	obj->pd.out->pdn = 5;
+	return 0;
+}
+
+int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	sure(context == &parse_device.context);
+	return parse_command(in, inlen, out, outlen);
+}
+
+struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	sure(context == &parse_device.context);
+	errno = parse_command(in, inlen, out, outlen);
+	return errno ? NULL : parse_object();
+}
+
+int mlx5dv_devx_obj_query(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	sure(obj);
+	return parse_command(in, inlen, out, outlen);
+}
+
+int mlx5dv_devx_obj_modify(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	sure(obj);
+	return parse_command(in, inlen, out, outlen);
+}
+
+int mlx5dv_devx_wq_query(struct ibv_wq *wq, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	sure(wq);
+	return parse_command(in, inlen, out, outlen);
+}
+
+int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *obj)
+{
+	sure(obj && parse_device.objects--);
+	free(obj);
+	return 0;
+}
+
+/* As many of the next bytes as the input says. libmlx5 does not return how many. */
+int mlx5dv_devx_get_async_cmd_comp(struct mlx5dv_devx_cmd_comp *answers, struct mlx5dv_devx_async_cmd_hdr *to, size_t len)
+{
+	size_t n = fuzz_16(parse_device.in);
+
+	(void)answers;
+	if (n > len)
+		return ENOSPC;
+	fuzz_bytes(parse_device.in, (uint8_t *)to, n);
+	return 0;
+}
+
+ssize_t mlx5dv_devx_get_event(struct mlx5dv_devx_event_channel *channel, struct mlx5dv_devx_async_event_hdr *to, size_t len)
+{
+	size_t n = fuzz_8(parse_device.in);
+
+	(void)channel;
+	n = n < len ? n : len;
+	fuzz_bytes(parse_device.in, (uint8_t *)to, n);
+	return (ssize_t)n;
+}
 
 /* What is read well is what would be written. */
 static void parse_message(const uint8_t *at, uint32_t n)
@@ -50,31 +182,76 @@ static void parse_address(const uint8_t *at, uint32_t n)
 		}
 }
 
-static void parse_map(const uint8_t *at, uint32_t n)
+/* A code that depends on a key and on all bytes. */
+static int parse_make(void *key, const void *data, size_t len, uint8_t *code)
 {
-	size_t size = inlay_mmap_import_size(at, n);
+	const struct inlay_mac *mac = (const struct inlay_mac *)key;
+	uint32_t i;
+
+	for (i = 0; i < mac->bytes; i += 4)
+		inlay_blob_put(code + i, inlay_crc32c(data, len) * (2 * i + 1), 4);
+	return 0;
+}
+
+static void parse_mac(struct inlay_mac *mac, uint32_t what)
+{
+	mac->make = parse_make;
+	mac->context = mac;
+	mac->bytes = what & PARSE_CODE_64 ? 64 : 16;
+}
+
+static void parse_ranges(struct inlay_mmap *m, const uint8_t *at, uint32_t n, const struct inlay_mac *mac, int pci)
+{
+	struct inlay_keys keys;
 	struct inlay_blob head;
 	struct inlay_range r;
-	struct inlay_mmap m;
+	uint8_t code[64];
 	uint32_t i, rkey;
-	void *memory;
 	int err;
 
+	sure(!inlay_blob_head_(&head, at, n) && head.kind == (pci ? INLAY_BLOB_OVER_PCI_ : INLAY_BLOB_RDMA_));
+	sure(head.code_bytes == (mac ? mac->bytes : 0));
+	if (mac) {
+		mac->make(mac->context, at, n - 4 - mac->bytes, code);
+		sure(!memcmp(code, at + n - 4 - mac->bytes, mac->bytes));
+	}
+	for (i = 0; i < head.ranges; i++) {
+		inlay_blob_range_(at, &head, i, &r);
+		err = inlay_mmap_remote(m, r.start, r.len, r.access, &rkey);
+		sure(pci || r.rkey == INLAY_NO_KEY ? err == -EPERM : !err && rkey == r.rkey);
+		sure(!inlay_mmap_keys(m, i, 0, &keys) && keys.lkey == (pci ? r.rkey & ~255u : INLAY_NO_KEY));
+		sure(!pci || !parse_denied(r.rkey >> 8));
+	}
+	parse_read.maps += !pci;
+	parse_read.pci_maps += !!pci;
+	parse_read.coded_maps += !!mac;
+}
+
+static void parse_map(const uint8_t *at, uint32_t n, uint32_t what)
+{
+	size_t size = inlay_mmap_import_pci_size(at, n);
+	int read[2] = {0, 0}, pci;
+	struct inlay_mac mac;
+	struct inlay_mmap m;
+	void *memory;
+
+	sure(!size == !inlay_mmap_import_size(at, n));
 	if (!size)
 		return;
 	sure(size < 64 * (size_t)n + 4096);
 	memory = aligned_alloc(64, (size + 63) / 64 * 64);
 	sure(memory);
-	if (!inlay_mmap_create_from_export(&m, memory, size, (struct ibv_pd *)memory, at, n, NULL)) {
-		parse_read.maps++;
-		sure(!inlay_blob_head_(&head, at, n));
-		for (i = 0; i < head.ranges; i++) {
-			inlay_blob_range_(at, &head, i, &r);
-			err = inlay_mmap_remote(&m, r.start, r.len, r.access, &rkey);
-			sure(r.rkey == INLAY_NO_KEY ? err == -EPERM : !err && rkey == r.rkey);
+	parse_mac(&mac, what);
+	for (pci = 0; pci < 2; pci++) {
+		read[pci] = (pci ? inlay_mmap_create_from_export_pci : inlay_mmap_create_from_export)(
+			&m, memory, size, &parse_device.pd, at, n, what & PARSE_CODE ? &mac : NULL);
+		if (!read[pci]) {
+			parse_ranges(&m, at, n, what & PARSE_CODE ? &mac : NULL, pci);
+			sure(!inlay_mmap_destroy(&m));
 		}
-		sure(!inlay_mmap_destroy(&m));
+		sure(!parse_device.objects);
 	}
+	sure((read[0] || read[1] == -ENOTSUP) && (read[1] || read[0] == -ENOTSUP));
 	free(memory);
 }
 
@@ -111,6 +288,146 @@ static void parse_others(const uint8_t *at, uint32_t n)
 		inlay_devx_error_text(&error, text, sizeof(text));
 		sure(strlen(text) < sizeof(text) - 1);
 	}
+}
+
+/* ---- Device commands ---- */
+
+/* A call fails if and only if one of its commands did, and says so. */
+static void parse_said(int err, const struct inlay_devx_error *error)
+{
+	char text[INLAY_DEVX_TEXT];
+
+	sure(!err == !parse_device.failed && error->err == err && (!error->status || err));
+	inlay_devx_error_text(error, text, sizeof(text));
+	sure(strlen(text) < sizeof(text) - 1);
+	parse_read.answers += !err;
+}
+
+static void parse_create(uint32_t what)
+{
+	struct ibv_context *ctx = &parse_device.context;
+	struct inlay_devx_mkey_attr attr;
+	struct inlay_devx_mkey key;
+	struct inlay_devx_psv psv;
+	int err;
+
+	if (what) {
+		memset(&attr, 0, sizeof(attr));
+		attr.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING;
+		attr.tag = 7;
+		err = inlay_devx_mkey_create_umr(&key, ctx, &attr, 4, 0); /* asks for capabilities first */
+		parse_said(err, &key.error);
+		sure(!err == !!key.obj && (err || key.key == (fuzz_be32(parse_device.out + 8) << 8 | 7)));
+		sure(!inlay_devx_mkey_destroy(&key));
+	} else {
+		err = inlay_devx_psv_create(&psv, ctx, 1);
+		parse_said(err, &psv.error);
+		sure(!err == !!psv.obj && (err || psv.psv == (fuzz_be32(parse_device.out + 16) & 0xffffff)));
+		sure(!inlay_devx_psv_destroy(&psv));
+	}
+}
+
+static void parse_query(uint32_t what)
+{
+	struct ibv_context *ctx = &parse_device.context;
+	struct inlay_query_hca_cap_out *cap = (struct inlay_query_hca_cap_out *)malloc(sizeof(*cap));
+	uint32_t vhca = 0, index;
+	struct inlay_devx_error error;
+	struct inlay_atomics can;
+	struct ibv_wq wq;
+	uint8_t mac[6];
+	int err;
+
+	sure(cap);
+	if (what == 0) {
+		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, cap, &error);
+		parse_said(err, &error);
+		sure(err || inlay_hca_cap_get(&cap->cap.general, INLAY_HCA_CAP_VHCA_ID) ==
+			    (fuzz_be32(parse_device.out + 20) & 0xffff));
+	} else if (what == 1) {
+		err = inlay_devx_roce_mac_(ctx, 1, 0, mac, &error);
+		parse_said(err, &error);
+		sure(err || !memcmp(mac, parse_device.out + 34, 6));
+	} else if (what == 2) {
+		err = inlay_atomics_query(&can, ctx, NULL);
+		sure(err == (parse_device.failed ? -ENOTSUP : 0) && !(err && can.sizes));
+		sure(!((can.sizes | can.sizes_dc) & ~0xfffcu) && !(can.sizes_be & ~can.sizes));
+	} else if (what == 3) {
+		memset(&wq, 0, sizeof(wq));
+		wq.context = ctx;
+		err = inlay_wq_user_index(&wq, &index, NULL);
+		sure(err == (parse_device.failed ? -ENOTSUP : 0));
+		sure(err || index == (fuzz_be32(parse_device.out + 36) & 0xffffff));
+	} else {
+		err = inlay_mmap_pci_cap_(ctx, &vhca);
+		sure(err != 0 || !parse_device.failed);
+		sure(!err || err == -ENOTSUP || err == -EIO || err == -ENOMEM || err == -EAGAIN || err == -EBUSY);
+		sure(vhca <= 0xffff);
+	}
+	free(cap);
+}
+
+/* An RQ is reset from the state that the input says. */
+static void parse_reset(void)
+{
+	struct inlay_devx_rq rq;
+
+	memset(&rq, 0, sizeof(rq));
+	rq.flags = INLAY_DEVX_RQ_SHARED;
+	rq.obj = parse_object();
+	parse_said(inlay_devx_rq_reset(&rq), &rq.error);
+	sure(!inlay_devx_rq_destroy(&rq));
+}
+
+static void parse_asynchronous(uint32_t words)
+{
+	struct mlx5dv_devx_event_channel channel;
+	struct mlx5dv_devx_cmd_comp answers;
+	struct inlay_devx_error error;
+	struct inlay_devx_event event;
+	uint64_t *buf, id;
+	int err;
+
+	memset(&answers, 0, sizeof(answers));
+	memset(&channel, 0, sizeof(channel));
+	if (!words) {
+		err = inlay_devx_event_get(&channel, &event);
+		sure((!err || err == -EIO) && event.bytes <= sizeof(event.eqe));
+		return;
+	}
+	buf = (uint64_t *)malloc(words * sizeof(*buf));
+	sure(buf);
+	err = inlay_devx_answer(&answers, buf, words * sizeof(*buf), &id, &error);
+	sure(error.err == err);
+	if (err == -ENOBUFS) {
+		sure(id == UINT64_MAX);
+	} else {
+		sure(id == buf[0] && error.status == (err ? ((uint8_t *)(buf + 1))[0] : 0));
+		parse_read.answers += !err;
+	}
+	free(buf);
+}
+
+/* A byte that says which call, then the device's answers to it, until nothing is left. */
+static void parse_commands(const uint8_t *at, uint32_t n)
+{
+	struct fuzz_in in = {at, at + n};
+	uint32_t op;
+
+	parse_device.in = &in;
+	while (in.at < in.end) {
+		op = fuzz_8(&in);
+		parse_device.failed = 0;
+		switch (op & 7) {
+		case 0:
+		case 1: parse_create(op & 1); break;
+		case 2: parse_reset(); break;
+		case 3: parse_asynchronous(op >> 3); break;
+		default: parse_query((op >> 3) % 5);
+		}
+		sure(!parse_device.objects);
+	}
+	parse_device.in = NULL;
 }
 
 /* ---- Worker groups ---- */
@@ -230,6 +547,32 @@ static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
 	free(memory);
 }
 
+/* Sets the lengths of a map, its code and its checksum. Returns its bytes, at most n. Does nothing to less than an empty map. */
+static uint32_t parse_seal_map(uint8_t *at, uint32_t n, uint32_t what)
+{
+	uint32_t front = what & PARSE_PCI ? 72 : 32, back = 4, crc;
+	struct inlay_mac mac;
+
+	parse_mac(&mac, what);
+	back += what & PARSE_CODE ? mac.bytes : 0;
+	if (n < front + back)
+		return n;
+	memcpy(at, "inlaymap", 8);
+	inlay_blob_put(at + 8, INLAY_BLOB_VERSION, 2);
+	inlay_blob_put(at + 10, what & PARSE_PCI ? 2 : 1, 2);
+	n = front + back + (n - front - back) / 24 * 24;
+	inlay_blob_put(at + 12, n, 4);
+	inlay_blob_put(at + 20, (n - front - back) / 24, 4);
+	inlay_blob_put(at + 24, back - 4, 8);
+	if (what & PARSE_PCI)
+		inlay_blob_put(at + 34, 0, 6);
+	if (what & PARSE_CODE && !(what & PARSE_FORGED))
+		mac.make(&mac, at, n - back, at + n - back);
+	crc = inlay_crc32c(at, n - 4);
+	inlay_blob_put(at + n - 4, crc, 4);
+	return n;
+}
+
 static void parse_input(const uint8_t *data, size_t size)
 {
 	uint32_t n = (uint32_t)(size ? size - 1 : 0), what = size ? *data : 0, crc;
@@ -238,7 +581,7 @@ static void parse_input(const uint8_t *data, size_t size)
 	sure(at);
 	if (n)
 		memcpy(at, data + 1, n);
-	if ((what & 12) == 4 && n >= INLAY_TASK_ADDRESS) {
+	if ((what & 12) == PARSE_SEALED && n >= INLAY_TASK_ADDRESS) {
 		if ((what & 3) == 1) {
 			memcpy(at, "inlaytsk", 8);
 			inlay_blob_put(at + 8, INLAY_TASK_ADDRESS_VERSION, 2);
@@ -246,28 +589,21 @@ static void parse_input(const uint8_t *data, size_t size)
 			crc = inlay_crc32c(at, n - 4);
 			inlay_blob_put(at + n - 4, crc, 4);
 		}
-		if ((what & 3) == 2) {
-			memcpy(at, "inlaymap", 8);
-			inlay_blob_put(at + 8, INLAY_BLOB_VERSION, 2);
-			inlay_blob_put(at + 10, INLAY_BLOB_RDMA_, 2);
-			n = 36 + (n - 36) / 24 * 24;
-			inlay_blob_put(at + 12, n, 4);
-			inlay_blob_put(at + 20, (n - 36) / 24, 4);
-			inlay_blob_put(at + 24, 0, 8);
-			crc = inlay_crc32c(at, n - 4);
-			inlay_blob_put(at + n - 4, crc, 4);
-		}
+		if ((what & 3) == 2)
+			n = parse_seal_map(at, n, what);
 		if (n != size - 1) {
 			at = (uint8_t *)realloc(at, n);
 			sure(at);
 		}
 	}
-	switch (what & 8 ? 4 : what & 3) {
+	parse_device.pd.context = &parse_device.context;
+	switch (what & 8 ? 4 + (what & 1) : what & 3) {
 	case 4: parse_others(at, n); break;
+	case 5: parse_commands(at, n); break;
 	case 0: parse_message(at, n); break;
 	case 1: parse_address(at, n); break;
-	case 2: parse_map(at, n); break;
-	default: parse_group(at, n, what & 4);
+	case 2: parse_map(at, n, what); break;
+	default: parse_group(at, n, what & PARSE_SEALED);
 	}
 	free(at);
 }

@@ -134,7 +134,8 @@ static void parsers(void **state)
 	(void)state;
 	replay("parse", parse_input);
 	/* Nothing is refused for a version that has passed. */
-	assert_true(parse_read.messages && parse_read.addresses && parse_read.maps && parse_read.groups && parse_read.records);
+	assert_true(parse_read.messages && parse_read.addresses && parse_read.groups && parse_read.records && parse_read.answers);
+	assert_true(parse_read.maps && parse_read.pci_maps && parse_read.coded_maps);
 }
 
 static void completions(void **state)
