@@ -39,13 +39,13 @@ static struct mlx5dv_devx_obj *parse_object(void)
 	return (struct mlx5dv_devx_obj *)malloc(1);
 }
 
-/* Of aliases, the owner of the memory refuses some (14), and has withdrawn others (15). */
+/* The owner of the memory refuses some aliases (14), and has withdrawn others (15). */
 static uint32_t parse_denied(uint32_t key)
 {
 	return (key & 15) >= 14 ? key & 15 : 0;
 }
 
-/* It has all capabilities, and makes what aliases it may. */
+/* It has all capabilities, and makes the aliases that are allowed. */
 static int parse_obey(const uint8_t *in, uint8_t *out, size_t outlen)
 {
 	if (in[0] == 1 && !in[1]) { /* QUERY_HCA_CAP */
