@@ -30,6 +30,7 @@ UNUSED static struct ibv_qp *raw_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr a;
 	struct ibv_qp *qp;
+	uint32_t cqes;
 
 	memset(&init, 0, sizeof(init));
 	memset(&a, 0, sizeof(a));
@@ -38,8 +39,10 @@ UNUSED static struct ibv_qp *raw_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32
 	init.cap.max_send_wr = send;
 	init.cap.max_recv_wr = recv;
 	init.cap.max_send_sge = init.cap.max_recv_sge = 1;
+	cqes = inlay_send_cqes(&init);
 	qp = ibv_create_qp(pd, &init);
 	assert_non_null(qp);
+	assert_int_equal(view_qp(qp).sq.wqe_cnt, cqes);
 	a.qp_state = IBV_QPS_INIT;
 	a.port_num = 1;
 	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT));

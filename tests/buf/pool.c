@@ -63,6 +63,11 @@ static void pool_states(void **state)
 			assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
 		}
 	}
+	/* The distance of two elements has more than 64 bits */
+	must(inlay_pool_create(memory, size, 3, UINT64_MAX, &t.m, &pool));
+	must(inlay_pool_set_element_alignment(pool, 16));
+	assert_int_equal(inlay_pool_start(pool), -ENOSPC);
+	must(inlay_pool_destroy(pool));
 	/* The mmap's state: a started pool holds it */
 	must(inlay_pool_create(memory, size, 3, 64, &t.m, &pool));
 	assert_int_equal(inlay_pool_set_element_alignment(pool, 0), -EINVAL);

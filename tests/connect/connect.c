@@ -623,6 +623,9 @@ static void datagrams(void **state)
 	assert_int_equal(inlay_connect_av(&av, dev.pd, &here[0], &there, NULL, &why), -ENOTSUP);
 	assert_non_null(strstr(why, "UD"));
 	there.type = IBV_QPT_UD;
+	there.link = on_roce() ? INLAY_CONNECT_IB : INLAY_CONNECT_ROCE_V2;
+	assert_int_equal(inlay_connect_av(&av, dev.pd, &here[0], &there, NULL, &why), -ENOTSUP);
+	there.link = here[0].link;
 	if (on_roce()) {
 		there.gid[15] ^= 0x55; /* nobody's, where the software device can tell */
 		assert_true(!softdev_present() || inlay_connect_av(&av, dev.pd, &here[0], &there, NULL, &why) < 0);

@@ -237,6 +237,8 @@ static void own(void **state)
 			take_own(striding);
 		}
 		nothing_came(&r.cq.cq);
+		must(inlay_devx_rq_reset(&r.rq[0]));
+		assert_int_equal(inlay_rq_room(&r.rq[0].rq), ENTRIES);
 		common_close();
 	}
 }

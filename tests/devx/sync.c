@@ -123,7 +123,9 @@ static void bytes(void **state)
 		must(i == 0 ? inlay_post_wait_cq(&sq, 1, 2, 0) : i == 1 ? inlay_post_send_enable(&sq, 1, 2, 0) :
 		     i == 2 ? inlay_post_wait_data(&sq, &a, INLAY_WAIT_EQUAL, 1, 2, 0) : i == 3 ? inlay_post_wait_time(&sq, 1, 0) :
 		     i == 4 ? inlay_post_dump(&sq, &a, 1, 0) : inlay_post_memcpy(&sq, &b, &a, &c, 0));
+		assert_int_equal(inlay_post_wait_cq(&sq, 1, 2, 0), -EAGAIN);
 		assert_int_equal(inlay_post_wait_time(&sq, 1, 0), -EAGAIN);
+		assert_int_equal(inlay_post_memcpy(&sq, &b, &a, &c, 0), -EAGAIN);
 		assert_int_equal(inlay_sq_release_until(&sq, sq.pi), 64);
 	}
 	inlay_sq_fini(&sq);

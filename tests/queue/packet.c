@@ -377,6 +377,11 @@ static void bursts(void **state)
 		assert_int_equal(ring[2 * 64 + 7], 8);
 		assert_int_equal(ring[2 * 64 + 11], 8);
 		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, 0), -EAGAIN);
+		assert_int_equal(inlay_post_packet(&sq, sums(), sge, 1, 0), -EAGAIN);
+		assert_int_equal(inlay_post_packet(&sq, sums(), sge, 2, 0), -EAGAIN);
+		assert_int_equal(inlay_post_packet(&sq, sums(), sge, INLAY_MAX_DS + 1, 0), -EINVAL);
+		sge[0].length = INLAY_MAX_DS * INLAY_DS + 32;
+		assert_int_equal(inlay_post_packet(&sq, sums(), sge, 1, INLAY_INLINE), -EINVAL);
 		/* Inline it may fit once the ring is free: 14 units; or never */
 		sge[0].length = 14 * 16 - 4;
 		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, INLAY_INLINE), -EAGAIN);

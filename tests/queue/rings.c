@@ -571,6 +571,8 @@ static void credit_model(uint32_t bbs, uint32_t preset, uint32_t steps, uint32_t
 			m->pi = at;
 		} else if (rnd_below(16) == 0) {
 			at = some_begin(m, m->pi - m->pending, m->rung);
+			assert_int_equal(inlay_sq_release_until(&r->sq, m->pi + 1), -EPROTO);
+			assert_int_equal(inlay_sq_release_until(&r->sq, m->pi - m->pending - 1), -EPROTO);
 			assert_int_equal(inlay_sq_release_until(&r->sq, at), at - (m->pi - m->pending));
 			forget(m, m->pi - m->pending, at);
 			m->pending = m->pi - at;
@@ -2321,6 +2323,7 @@ static void cq_model(uint32_t cnt, uint32_t size, uint32_t steps)
 			}
 			c->ci += i;
 		}
+		assert_int_equal(inlay_cq_index(&c->cq), c->ci);
 		assert_int_equal(c->dbrec[0], htobe32(told & 0xffffff));
 		if (rnd_below(16) == 0) {
 			inlay_cq_update(&c->cq);

@@ -50,6 +50,8 @@ static struct key key_make(bool devx, bool with_signature)
 		attr.pdn = my_pdn();
 		attr.addr = k.start = rnd_below(2) ? 0 : rnd() >> 8;
 		attr.tag = (uint8_t)rnd();
+		assert_int_equal(inlay_devx_mkey_create_umr(&k.devx, dev.ctx, &attr, 0, with_signature), -EINVAL);
+		assert_int_equal(inlay_devx_mkey_create_umr(&k.devx, dev.ctx, &attr, 65536, with_signature), -EINVAL);
 		must(inlay_devx_mkey_create_umr(&k.devx, dev.ctx, &attr, ROOM, with_signature));
 		k.key = k.devx.key;
 		return k;
@@ -334,7 +336,7 @@ static void tables(void **state)
 			for (i = 0; i < 4; i++)
 				four[i] = sge_of(&b, 1000 * (i + 4) + 50, 104 + i);
 			memset(&umr, 0, sizeof(umr));
-			umr.flags = MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | INLAY_UMR_CHECK_NOT_FREE;
+			umr.flags = (uint32_t)MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | INLAY_UMR_CHECK_NOT_FREE;
 			umr.offset = 4;
 			umr.list = four;
 			umr.entries = 4;
@@ -1062,6 +1064,9 @@ static void no_room(void **state)
 	umr.list = sge;
 	umr.entries = 13; /* 2 + 4 + 1 WQEBBs, and 2 PSVs */
 	assert_int_equal(inlay_post_umr_sig(&sq, 1, &umr, &attr, psv, 0), -E2BIG);
+	attr.mem = attr.wire = NULL;
+	assert_int_equal(inlay_post_umr_sig(&sq, 1, &umr, &attr, psv, 0), -EINVAL);
+	attr.mem = attr.wire = &d;
 	assert_int_equal(inlay_post_raw(&sq, wqe, 0), -EINVAL);
 	wqe[7] = 21;
 	assert_int_equal(inlay_post_raw(&sq, wqe, 0), -EINVAL);
