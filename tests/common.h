@@ -22,7 +22,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#ifdef __cplusplus /* of which cmocka's header knows nothing */
+extern "C" {
+#endif
 #include <cmocka.h>
+#ifdef __cplusplus
+}
+#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -212,7 +212,11 @@ static void by_hand(void **state)
 	((uint8_t *)&cap)[0x10 + 0x07] = 0x34;
 	((uint8_t *)&cap)[4] = 0xde;
 	((uint8_t *)&cap)[7] = 0xad;
+	((uint8_t *)&cap)[0x10 + 0x12] = 0x56;
+	((uint8_t *)&cap)[0x10 + 0x13] = 0x78;
 	assert_int_equal(inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_VHCA_ID), 0x1234);
+	assert_int_equal(inlay_atomic_cap_get(&cap.cap.atomic, INLAY_ATOMIC_CAP_ATOMIC_OPERATIONS), 0x5678);
+	assert_int_equal(inlay_roce_cap_get(&cap.cap.roce, INLAY_ROCE_CAP_ROCE_VERSION), 0x78);
 	assert_int_equal(inlay_cmd_out_get(&cap.cmd, INLAY_CMD_OUT_SYNDROME), 0xde0000ad);
 }
 

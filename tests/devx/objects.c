@@ -403,7 +403,7 @@ static void addresses(void **state)
 	assert_memory_equal(&mine, &found, sizeof(mine));
 	path.global = 1;
 	must(inlay_devx_qp_address(&s.qp, &path, &found));
-	assert_int_equal(found.flags, found.link == INLAY_CONNECT_IB ? INLAY_CONNECT_GLOBAL : mine.flags);
+	assert_int_equal(found.flags, found.link == INLAY_CONNECT_IB ? (uint32_t)INLAY_CONNECT_GLOBAL : mine.flags);
 	path.port = 9;
 	assert_true(inlay_devx_qp_address(&s.qp, &path, &mine) < 0);
 	assert_string_equal(s.qp.error.why, "the device has no such port");

@@ -165,8 +165,8 @@ static void *sends(void *arg)
 			while (__atomic_load_n(&s->got, __ATOMIC_ACQUIRE) + 1 < i && now() < end &&
 				!__atomic_load_n(&s->failed, __ATOMIC_RELAXED))
 				step();
-		for (spin = (uint32_t)(x >> 44) % ((x >> 60) ? 600 : 30000); spin; spin--)
-			;
+		for (spin = (uint32_t)(x >> 44) % ((x >> 60) ? 600 : 30000); spin;)
+			spin = spin - 1;
 	}
 	return NULL;
 }
@@ -263,8 +263,8 @@ static void spin(uint32_t n)
 {
 	volatile uint32_t k;
 
-	for (k = n; k; k--)
-		;
+	for (k = n; k;)
+		k = k - 1;
 }
 
 /*

@@ -30,7 +30,7 @@ static struct ibv_cq_ex *make_cq(uint32_t cqe, uint32_t size, bool lazy)
 	attr.cqe = cqe;
 	attr.channel = channel;
 	if (lazy)
-		attr.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+		attr.wc_flags = (uint64_t)IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
 	dv.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
 	dv.cqe_size = (uint16_t)size;
 	cq = mlx5dv_create_cq(dev.ctx, &attr, &dv);

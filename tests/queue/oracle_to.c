@@ -166,7 +166,7 @@ static void addresses(void **state)
 				req_pointer(&r, some_length());
 			if (T.head - T.tail == T.cap.max_send_wr)
 				complete_all(&T);
-			run(&T, is_xrc() ? k & 1 : WR, PLAIN, false, &r, 1);
+			run(&T, is_xrc() ? k & 1 : (unsigned)WR, PLAIN, false, &r, 1);
 		}
 	trio_close(&T);
 	counted("addresses");

@@ -1037,8 +1037,8 @@ static void events_race(void **state)
 		post_recv(&p.b, 0, 64);
 		must(inlay_post_send_inline(&p.a.sq, "event", 5, INLAY_SIGNALED));
 		inlay_sq_ring(&p.a.sq);
-		for (k = 0; k < spin; k++)
-			;
+		for (k = 0; k < spin;)
+			k = k + 1;
 		while (got == i) {
 			if (inlay_cq_peek(&p.b.rxcq)) {
 				received(&p.b, MLX5_CQE_RESP_SEND, 5, got++);

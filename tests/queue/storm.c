@@ -209,10 +209,12 @@ enum {
 	RANDOM, READ_BACK = RANDOM, SEND_THROUGH, WINDOW_BACK, PROVE, OPS
 };
 
+enum writes { OTHER, BLOCK, MESSAGE }; /* a block of bytes; one that takes a receive */
+
 /* weight: how often at random; then: what follows at once, on reliable queue pairs */
 static const struct op {
 	uint32_t kinds, weight;
-	enum { OTHER, BLOCK, MESSAGE } writes;  /* a block of bytes; one that takes a receive */
+	enum writes writes;
 	unsigned then;
 } ops[OPS] = {
 	/* SEND          */ {ALL, 8, MESSAGE, 0},

@@ -3,7 +3,9 @@
  * verbs.c: verbs.h: what is taken over, what is refused and with which answer, what a refusal leaves behind, registers of one's own. What
  * taken-over queues then do is in queue.c.
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <infiniband/mlx5dv.h>
 
 /* What inlay asks the libraries for: theirs, or what a test makes of it */

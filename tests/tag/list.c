@@ -813,8 +813,8 @@ static void hostile(void **state)
 				cqe->tm_cqe.hw_phase_cnt = (uint16_t)rnd();
 				cqe->srqn_uidx = inlay_to_be32(UIDX);
 				cqe->sop_drop_qpn = inlay_to_be32(99);
-				cqe->op_own = (uint8_t)(rnd_below(4) ? MLX5_CQE_RESP_SEND :
-							rnd_below(2) ? MLX5_CQE_REQ_ERR : rnd_below(16));
+				cqe->op_own = (uint8_t)(rnd_below(4) ? (uint32_t)MLX5_CQE_RESP_SEND :
+							rnd_below(2) ? (uint32_t)MLX5_CQE_REQ_ERR : rnd_below(16));
 				cqe->op_own = (uint8_t)(cqe->op_own << 4 | (rnd_below(3) ? 0 : rnd_below(16)));
 				if (rnd_below(10) == 0)
 					cqe->app = 0;

@@ -453,10 +453,13 @@ if [ -n "$DEVICE" ]; then
 	run=()
 fi
 export SOFTDEV_FABRIC=${SOFTDEV_FABRIC:-$dir/fabric}
+# One is C, the other C++, and the other way round
+c="$CC -std=gnu11" cxx="g++ -x c++ -std=gnu++17 -Wno-missing-field-initializers"
 for checked in 0 1; do
-	try "a plugin with everything builds, checked $checked" eval '$CC -std=gnu11 $flags -DINLAY_CHECKED=$checked -I"$dir" \
+	[ $checked = 1 ] && plugin=$c worker=$cxx || plugin=$cxx worker=$c
+	try "a plugin with everything builds, checked $checked" eval '$plugin $flags -DINLAY_CHECKED=$checked -I"$dir" \
 		-shared -fPIC -o "$p/full.so" "$dir/full.c" && chmod 755 "$p/full.so"'
-	try "a worker for it builds, checked $checked" $CC -std=gnu11 $flags -DINLAY_CHECKED=$checked -Itests -Itests/softdev -I"$dir" \
+	try "a worker for it builds, checked $checked" $worker $flags -DINLAY_CHECKED=$checked -Itests -Itests/softdev -I"$dir" \
 		-o "$dir/wire" "$dir/wire.c" -libverbs -lmlx5 -lcmocka -ldl -pthread
 	try "it is opened, commanded over the wire, and closed, checked $checked" timeout -k 1 300 "${run[@]}" "$dir/wire" "$p"
 done

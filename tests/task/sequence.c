@@ -379,7 +379,7 @@ static void watch_store(int sig)
 {
 	(void)sig;
 	watched_value = *watched_record;
-	watched_stores++;
+	watched_stores = watched_stores + 1;
 	if (mprotect(watched_page, 4096, PROT_READ | PROT_WRITE))
 		abort();
 }
