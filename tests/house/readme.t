@@ -155,6 +155,22 @@ recovers()
 	if [ -n "$DEVICE" ]; then timeout 300 "$dir/recovery"; else timeout 300 tests/softdev/run "$dir/recovery"; fi
 }
 try "recovery.md's example recovers a queue pair" recovers
+# Targets of make, files and links that pages name: those that do not exist
+unknown()
+{
+	local page name at
+	for page in $(find . -name '*.md' ! -path './build*'); do
+		at=$(dirname "$page")
+		for name in $(grep -ohE '(^|`)make( [a-z-]+)+' "$page" | sed 's/.*make//'); do
+			grep -q "^$name:" Makefile || echo "$page: make $name"
+		done
+		for name in $(grep -ohE '`((tests|examples|bench|pkgconfig|include/inlay)/[a-z0-9_./-]+|[a-z_]+/[a-z0-9_]+\.[ct]\b)|]\([^)#:]+' "$page" |
+			sed 's/^`//; s/^](//'); do
+			[ -e "$at/$name" ] || [ -e "$name" ] || [ -e "tests/$name" ] || echo "$page: $name"
+		done
+	done
+}
+same "what the pages name is there" "" "$(unknown)"
 if grep -nE '@[A-Z]+@' README.md >"$dir/out"; then false; fi
 result $? "nothing is left to fill in"
 finish
