@@ -239,6 +239,7 @@ INLAY_COLD int inlay_rss_create(struct inlay_rss *rss, struct ibv_pd *pd, struct
 	__builtin_memset(&table, 0, sizeof(table));
 	table.log_ind_tbl_size = inlay_log2_ceil(size);
 	table.ind_tbl = places;
+	errno = 0;
 	rss->table = ibv_create_rwq_ind_table(pd->context, &table);
 	if (!rss->table)
 		return inlay_refuse_(errno ? -errno : -ENOMEM, why, "ibv_create_rwq_ind_table failed");
@@ -252,6 +253,7 @@ INLAY_COLD int inlay_rss_create(struct inlay_rss *rss, struct ibv_pd *pd, struct
 	init.rx_hash_conf.rx_hash_key_len = INLAY_RSS_KEY;
 	init.rx_hash_conf.rx_hash_key = key;
 	init.rx_hash_conf.rx_hash_fields_mask = fields;
+	errno = 0;
 	rss->qp = ibv_create_qp_ex(pd->context, &init);
 	if (rss->qp)
 		return 0;

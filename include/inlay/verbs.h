@@ -146,6 +146,7 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 	__builtin_memset(&attr, 0, sizeof(attr));
 	uar->mode = mode;
 	uar->abi = INLAY_ABI;
+	errno = 0;
 	uar->td = ibv_alloc_td(pd->context, &attr);
 	if (!uar->td)
 		return inlay_refuse_(
@@ -154,6 +155,7 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 	__builtin_memset(&parent, 0, sizeof(parent));
 	parent.pd = pd;
 	parent.td = uar->td;
+	errno = 0;
 	uar->pd = ibv_alloc_parent_domain(pd->context, &parent);
 	if (!uar->pd) {
 		err = errno ? -errno : -ENOMEM;

@@ -3,8 +3,8 @@
  * faults.c: every set-up function, with the k-th call that it makes failing, for each k until none fails.
  *
  * The calls that the headers make to libibverbs, libmlx5 and the kernel are macros here. One of them fails on demand, and what they
- * open and close is counted. After a failure the function has returned the errno of that call and a reason, nothing is left open,
- * objects that must not change have not, and the same call succeeds once nothing fails. buf, match and tag make no such calls.
+ * open and close is counted. After a failure the function has returned the errno of that call, not of an earlier one, and a reason;
+ * nothing is left open, objects that must not change have not, and the same call succeeds once nothing fails. buf, match and tag make no such calls.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -26,10 +26,12 @@
 #include <infiniband/verbs.h>
 
 #define ERROR EUCLEAN /* nobody else's */
+#define STALE ESTALE  /* an earlier call's */
 
 static struct {
 	unsigned calls, k;      /* the k-th call fails; 0: none */
 	const char *failed;     /* its name */
+	bool quiet, unsaid;     /* calls that return a pointer do not set errno; the one that failed did not */
 	int live;               /* opened less closed */
 	unsigned remote;        /* permissions of peers that were asked for */
 	const char *all[64];    /* what has failed so far */
@@ -40,8 +42,10 @@ static int fails(const char *name)
 {
 	unsigned i;
 
-	if (!faults.k || ++faults.calls != faults.k)
+	if (!faults.k || ++faults.calls != faults.k) {
+		errno = faults.quiet ? STALE : errno;
 		return 0;
+	}
 	faults.failed = name;
 	for (i = 0; i < faults.num && strcmp(faults.all[i], name); i++)
 		;
@@ -51,11 +55,23 @@ static int fails(const char *name)
 	return 1;
 }
 
+static int fails_quietly(const char *name)
+{
+	int was = errno, failed = fails(name);
+
+	if (failed && faults.quiet) {
+		errno = was;
+		faults.unsaid = true;
+	}
+	return failed;
+}
+
 /* By what a call returns: an errno, a truth, a pointer, a descriptor. Calls that close never fail */
 #define ERRNO(name, ...) (fails(#name) ? ERROR : name(__VA_ARGS__))
 #define TRUTH(name, ...) (!fails(#name) && name(__VA_ARGS__))
 #define COUNTED(name, none, call) (fails(name) ? (none) : (faults.live++, (call)))
-#define OPENS(name, ...) ((__typeof__(name(__VA_ARGS__)))COUNTED(#name, NULL, name(__VA_ARGS__)))
+#define OPENED(name, call) (fails_quietly(name) ? NULL : (faults.live++, (call)))
+#define OPENS(name, ...) ((__typeof__(name(__VA_ARGS__)))OPENED(#name, name(__VA_ARGS__)))
 #define MINUS(name, ...) (fails(#name) ? -1 : name(__VA_ARGS__))
 #define CLOSES(name, ...) (faults.live--, name(__VA_ARGS__))
 
@@ -94,7 +110,7 @@ static struct mlx5dv_devx_umem *umem_reg_here(struct ibv_context *ctx, const str
 #undef ibv_query_port
 #undef ibv_reg_mr
 #define ibv_query_port(c, p, a) (fails("ibv_query_port") ? ERROR : ___ibv_query_port(c, p, a))
-#define ibv_reg_mr(p, a, l, f) COUNTED("ibv_reg_mr", (struct ibv_mr *)NULL, __ibv_reg_mr(p, a, l, granted(f), 0))
+#define ibv_reg_mr(p, a, l, f) ((struct ibv_mr *)OPENED("ibv_reg_mr", __ibv_reg_mr(p, a, l, granted(f), 0)))
 #define ibv_reg_dmabuf_mr(p, o, l, v, fd, f) \
 	COUNTED("ibv_reg_dmabuf_mr", (struct ibv_mr *)NULL, __ibv_reg_mr(p, (void *)(v), l, granted((unsigned)(f)), 0))
 #define ibv_query_device(...) ERRNO(ibv_query_device, __VA_ARGS__)
@@ -623,7 +639,7 @@ static int held(void)
 	return faults.live + (int)(s.cq.reserved + s.dcq.cq.reserved + s.worker.cq.reserved);
 }
 
-static void every_call(const struct row *r)
+static void each_call(const struct row *r, bool quiet)
 {
 	uint8_t was[1024];
 	const char *why;
@@ -632,6 +648,7 @@ static void every_call(const struct row *r)
 
 	assert_in_range(r->size, 0, sizeof(was));
 	faults.remote = 0;
+	faults.quiet = quiet;
 	for (k = 1;; k++) {
 		if (r->before)
 			r->before();
@@ -639,6 +656,7 @@ static void every_call(const struct row *r)
 		live = held();
 		why = NULL;
 		faults.failed = NULL;
+		faults.unsaid = false;
 		faults.calls = 0;
 		faults.k = k;
 		err = r->run(&why);
@@ -646,7 +664,7 @@ static void every_call(const struct row *r)
 		if (faults.failed && err) {
 			const char *name = faults.failed;
 
-			if (!strcmp(name, "mlx5dv_is_supported") ? err != -ENOTSUP :
+			if (faults.unsaid ? err == -STALE : !strcmp(name, "mlx5dv_is_supported") ? err != -ENOTSUP :
 			    err != -ERROR && !(strstr(r->maps, name) && err == r->otherwise))
 				fail_msg("%s answers %d when call %u fails, %s", r->name, err, k, name);
 			if (!r->silent && (!why || !*why))
@@ -675,6 +693,12 @@ static void every_call(const struct row *r)
 		fail_msg("%s lets a peer access memory, 0x%x", r->name, faults.remote);
 	if (k <= r->calls)
 		fail_msg("%s makes %u calls, less than %u", r->name, k - 1, r->calls);
+}
+
+static void every_call(const struct row *r)
+{
+	each_call(r, false);
+	each_call(r, true);
 }
 
 static struct ibv_wq *wq_make(bool strides)

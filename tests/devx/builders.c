@@ -194,6 +194,53 @@ static void rights_of_queue_pairs(void **state)
 	}
 }
 
+static void dirty(struct inlay_devx_place at)
+{
+	memset(at.umem->addr + at.offset, 0xff, 8);
+}
+
+static void clean(struct inlay_devx_place at)
+{
+	static const uint8_t zero[8];
+
+	assert_memory_equal(at.umem->addr + at.offset, zero, sizeof(zero));
+}
+
+/* Queues begin with both words of their doorbell record 0 (a CQ's arm word is the device's) */
+static void records(void **state)
+{
+	struct inlay_devx_rmp_attr rmpa = rmp_want(16, 64, 0);
+	struct inlay_devx_qp_attr qpa;
+	struct inlay_devx_rq_attr rqa;
+	struct inlay_devx_rmp rmp;
+	struct inlay_devx_cq cq;
+	struct inlay_devx_qp qp;
+	struct inlay_devx_rq rq;
+
+	(void)state;
+	cq_open(&cq, 64, 64);
+	dirty(rmpa.record);
+	must(inlay_devx_rmp_create(&rmp, dev.ctx, &rmpa));
+	clean(rmpa.record);
+	qpa = qp_want(cq.cq.cqn, cq.cq.cqn, 16, 16);
+	dirty(qpa.record);
+	must(inlay_devx_qp_create(&qp, dev.ctx, &qpa));
+	clean(qpa.record);
+	memset(&rqa, 0, sizeof(rqa));
+	rqa.cq = &cq.cq;
+	rqa.pdn = rig.pdn;
+	rqa.wqes = rqa.stride = 16;
+	rqa.ring = place_ring(inlay_devx_rq_size(16, 16));
+	rqa.record = place_record();
+	dirty(rqa.record);
+	must(inlay_devx_rq_create(&rq, dev.ctx, &rqa));
+	clean(rqa.record);
+	must(inlay_devx_rq_destroy(&rq));
+	must(inlay_devx_qp_destroy(&qp));
+	must(inlay_devx_rmp_destroy(&rmp));
+	must(inlay_devx_cq_destroy(&cq));
+}
+
 /* A DCI is told in INIT2RTR what it may begin; it grants its peers nothing */
 static void rights_of_initiators(void **state)
 {
@@ -869,6 +916,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(rights_of_queue_pairs, fresh),
+		cmocka_unit_test_setup(records, fresh),
 		cmocka_unit_test_setup(rights_of_initiators, fresh),
 		cmocka_unit_test_setup(rights_of_targets, fresh),
 		cmocka_unit_test_setup(ends_of_tag_matching, fresh),

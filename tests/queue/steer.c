@@ -251,6 +251,7 @@ static void spread_over(uint32_t n, int format, uint32_t cqe_size, uint32_t roun
 	struct inlay_rss rss;
 	const char *why;
 
+	assert_memory_equal(inlay_rss_key_(), key, INLAY_RSS_KEY); /* the hashes below need the first 16 bytes */
 	for (i = 0; i < n; i++) {
 		queue_open(&q[i], format, cqe_size);
 		wqs[i] = q[i].in.wq;

@@ -302,6 +302,7 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 			inlay_refuse_(err, why, "the tasks' buffers cannot be made");
 	}
 	for (i = 0; i < p->windows && !err; i++) {
+		errno = 0;
 		h->windows[i].mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
 		if (!h->windows[i].mw) {
 			err = inlay_task_errno_(why, "ibv_alloc_mw failed");

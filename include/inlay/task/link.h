@@ -186,6 +186,7 @@ INLAY_COLD int inlay_task_cq_make_(struct inlay_cq *cq, struct ibv_cq **ibcq, st
 		if (!*channel || fcntl((*channel)->fd, F_SETFL, O_NONBLOCK))
 			return inlay_task_errno_(why, "the completion channel cannot be made");
 	}
+	errno = 0;
 	*ibcq = ibv_create_cq(ctx, (int)n, NULL, *channel, 0);
 	if (!*ibcq)
 		return inlay_task_errno_(why, "ibv_create_cq failed");
