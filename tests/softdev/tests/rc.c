@@ -1354,8 +1354,8 @@ static void connect_again(struct ibv_qp *qp, uint32_t dest, uint32_t psn)
 }
 
 /*
- * A process that was stopped finds requests of an earlier connection, and must refuse each of them. It still has room
- * for the answers to those of the next connection: READs, and one more refusal
+ * A process that was stopped finds requests of an earlier connection, and must refuse each of them.
+ * It still has room for its answers to the next connection: READs, and another refusal
  */
 static void many_refused(UNUSED void **state)
 {
