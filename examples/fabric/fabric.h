@@ -339,6 +339,7 @@ struct peer {
 	bool drained;             /* its queue pair takes no more receives */
 	bool flushed;             /* FAILING: the last WQE is posted */
 	bool forgotten;           /* FAILING: to be IDLE after it */
+	bool listed;              /* the address vector has it, or had it once */
 	uint8_t syndrome;         /* why it failed, if the device knows */
 	uint16_t err;             /* why it failed */
 	fi_addr_t addr;           /* FI_ADDR_NOTAVAIL: not in the address vector */
@@ -568,6 +569,9 @@ INLAY_FN uint64_t op_handle(const struct op *op)
 struct op *op_of(const struct endpoint *ep, uint64_t handle); /* from the wire; NULL: it is over, or never was */
 struct op *op_at(const struct endpoint *ep, uint32_t n);      /* free or not; NULL after the last */
 void op_let_go(struct endpoint *ep, struct op *op);           /* of its registrations */
+
+/* Whether an operation or a kept message names p. It may be one that has ended. */
+bool memory_names(const struct endpoint *ep, const struct peer *p);
 
 /* ---- Completions: cq.c, wait.c ---- */
 

@@ -21,26 +21,53 @@
 
 /* ---- Names ---- */
 
+/*
+ * Takes the record of a stranger, which the address vector never had, out of the list. It has no connection, and
+ * nothing names it. FI_INLAY_PEERS of them stay, so that a late hello of one of these is still known to be late.
+ */
+static struct peer *peer_unused(struct endpoint *ep)
+{
+	struct peer **at, *p;
+	int n = 0;
+
+	for (at = &ep->peers; (p = *at); at = &p->next)
+		if (!p->listed && !p->qp && (p->state == PEER_IDLE || p->state == PEER_FAILED) &&
+		    ++n > settings.peers && !memory_names(ep, p)) {
+			*at = p->next;
+			return p;
+		}
+	return NULL;
+}
+
 struct peer *peer_of_name(struct endpoint *ep, const struct name *name)
 {
-	struct peer *p;
+	struct peer *p, was;
 
 	for (p = ep->peers; p; p = p->next)
 		if (!memcmp(&p->name, name, sizeof(*name)))
 			return p;
-	if (ep->directed && ep->next_source >> ep->source_bits) {
+	memset(&was, 0, sizeof(was));
+	p = peer_unused(ep);
+	if (p) {
+		was = *p;
+	} else if (ep->directed && ep->next_source >> ep->source_bits) {
 		WARN(FI_LOG_AV, "more peers than fit %u bits of tag\n", ep->source_bits);
 		return NULL;
+	} else {
+		p = (struct peer *)aligned_alloc(64, sizeof(*p));
+		if (!p)
+			return NULL;
+		was.source = ep->directed ? ep->next_source++ << (64 - ep->source_bits) : 0;
 	}
-	p = (struct peer *)aligned_alloc(64, sizeof(*p));
-	if (!p)
-		return NULL;
 	memset(p, 0, sizeof(*p));
+	p->source = was.source;
+	p->attempt = was.attempt; /* with index it is the number of dc.c */
+	p->index = was.index;
 	p->ep = ep;
 	p->name = *name;
 	inlay_connect_unpack(&p->place, name->record, sizeof(name->record), NULL); /* checked before */
-	p->source = ep->directed ? ep->next_source++ << (64 - ep->source_bits) : 0;
 	p->addr = av_find(ep->av, name);
+	p->listed = p->addr != FI_ADDR_NOTAVAIL;
 	p->next = ep->peers;
 	ep->peers = p;
 	return p;
@@ -90,6 +117,7 @@ void peer_named(struct endpoint *ep, fi_addr_t addr)
 	for (p = ep->peers; p; p = p->next)
 		if (p->addr == FI_ADDR_NOTAVAIL && !memcmp(&p->name, &ep->av->names[addr], sizeof(p->name))) {
 			p->addr = addr;
+			p->listed = true;
 			peer_of(ep, addr);
 		}
 }

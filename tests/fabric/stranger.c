@@ -4,6 +4,7 @@
  * provider never does: messages of a kind that was not agreed on, and messages of a connection that is over.
  */
 #include "rig.h"
+#include <malloc.h>
 #include <inlay/connect.h>
 #include <inlay/queue.h>
 #include <inlay/verbs.h>
@@ -14,6 +15,9 @@
 #define BY_NIC 8
 #define HELLO 1
 #define REFUSED 2
+#define BYE 3
+#define STRANGERS 2000
+#define PEERS 16 /* FI_INLAY_PEERS */
 
 /* As in connect.c, dc.c and fabric.h of the provider */
 struct hello {
@@ -134,15 +138,28 @@ static struct wire message(uint64_t tag, const char *text)
 	return m;
 }
 
-/* A receive of this tag gets this text */
-static void gets(uint64_t tag, const char *text)
+/* A receive of this tag gets this text. Returns whose it was. */
+static fi_addr_t gets(uint64_t tag, const char *text)
 {
+	struct done *d;
 	char in[8] = {0};
 	int here_;
 
 	must(fi_trecv(side.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, tag, 0, &here_));
-	assert_int_equal(good(&side, &here_)->e.len, sizeof(in));
+	d = good(&side, &here_);
+	assert_int_equal(d->e.len, sizeof(in));
 	assert_memory_equal(in, text, sizeof(in));
+	return d->source;
+}
+
+/* The side learns the address of a hello's sender */
+static fi_addr_t learns(const struct hello *h)
+{
+	uint8_t name[NAME];
+
+	memcpy(name, h->record_of_name, INLAY_CONNECT_SIZE);
+	memcpy(name + INLAY_CONNECT_SIZE, &h->incarnation, sizeof(h->incarnation));
+	return insert(&side, name);
 }
 
 /*
@@ -203,11 +220,17 @@ static void test_no_way(void **state)
 	stranger_close();
 }
 
+/* What a hello says over DC */
+struct target {
+	uint64_t key;
+	uint32_t dctn, number;
+};
+
 /* Over DC no message is matched by the device, whatever the peer says. The target that it names is the side's own. */
 static void test_by_nic(void **state)
 {
-	struct { uint64_t key; uint32_t dctn, number; } target;
-	uint8_t blob[INLAY_CONNECT_SIZE] = {0}, name[NAME];
+	uint8_t blob[INLAY_CONNECT_SIZE] = {0};
+	struct target target;
 	struct hello answer;
 	fi_addr_t to;
 	ssize_t err;
@@ -222,9 +245,7 @@ static void test_by_nic(void **state)
 	assert_memory_equal(answer.record, &target, sizeof(target));
 	greet(2, OVER_DC | BY_NIC | SEEN, answer.attempt, blob);
 	answer = hello_of(0, 0, 0, blob);
-	memcpy(name, answer.record_of_name, INLAY_CONNECT_SIZE);
-	memcpy(name + INLAY_CONNECT_SIZE, &answer.incarnation, sizeof(answer.incarnation));
-	to = insert(&side, name);
+	to = learns(&answer);
 	while ((err = fi_tsend(side.ep, "to self.", 8, NULL, to, 7, &here_)) == -FI_EAGAIN)
 		poll_all();
 	must(err);
@@ -233,20 +254,22 @@ static void test_by_nic(void **state)
 	stranger_close();
 }
 
-/* Its last attempt is over: what still comes of it is nobody's message. */
-static void test_late(void **state)
+static struct target greet_dc(uint32_t attempt)
 {
-	struct { uint64_t key; uint32_t dctn, number; } old, new;
 	uint8_t blob[INLAY_CONNECT_SIZE] = {0};
+	struct target target;
+
+	memcpy(&target, greet(attempt, OVER_DC, 0, blob).record, sizeof(target));
+	return target;
+}
+
+/* Makes an initiator, and connects for the first time */
+static struct target initiator(void)
+{
 	struct mlx5dv_qp_init_attr dv;
 	struct ibv_qp_init_attr_ex init;
 	struct opt opt = usual;
-	struct ibv_sge sge;
-	struct inlay_av av;
-	struct wire m;
 
-	(void)state;
-	stranger_open();
 	opt.bytes = 4096;
 	end_make(&out, &opt);
 	must(ibv_destroy_qp(out.qp));
@@ -264,24 +287,74 @@ static void test_late(void **state)
 	assert_non_null(out.qp);
 	must(inlay_connect_dc(NULL, out.qp, 0, NULL, NULL));
 	take(&out);
-	memcpy(&old, greet(1, OVER_DC, 0, blob).record, sizeof(old));
-	av = to_side;
-	inlay_av_to_dct(&av, old.dctn, old.key);
-	sge.addr = (uintptr_t)&m;
-	sge.length = sizeof(m);
-	sge.lkey = 0;
-#define SAY(n, text) \
-	(m = message(7, text), \
-	 must(inlay_post_to_send_imm(&out.sq, &av, inlay_to_be32(n), &sge, 1, INLAY_INLINE | INLAY_SIGNALED | INLAY_RING)), \
-	 sent(&out))
-	SAY(old.number, "the 1st.");
+	return greet_dc(1);
+}
+
+/* A message to the target, as if from the one that has this number */
+static void send_to(const struct target *t, uint32_t number, const char *text)
+{
+	struct wire m = message(7, text);
+	struct ibv_sge sge = {(uintptr_t)&m, sizeof(m), 0};
+	struct inlay_av av = to_side;
+
+	inlay_av_to_dct(&av, t->dctn, t->key);
+	must(inlay_post_to_send_imm(&out.sq, &av, inlay_to_be32(number), &sge, 1,
+				    INLAY_INLINE | INLAY_SIGNALED | INLAY_RING));
+	sent(&out);
+}
+
+/* Its last attempt is over: what still comes of it is nobody's message. */
+static void test_late(void **state)
+{
+	struct target old, next;
+
+	(void)state;
+	stranger_open();
+	old = initiator();
+	send_to(&old, old.number, "the 1st.");
 	gets(7, "the 1st.");
-	memcpy(&new, greet(2, OVER_DC, 0, blob).record, sizeof(new));
-	assert_int_not_equal(new.number, old.number);
-	SAY(old.number, "is late.");
-	SAY(new.number ^ 1, "no one's");
-	SAY(new.number, "the 2nd.");
+	next = greet_dc(2);
+	assert_int_not_equal(next.number, old.number);
+	send_to(&old, old.number, "is late.");
+	send_to(&old, next.number ^ 1, "no one's");
+	send_to(&old, next.number, "the 2nd.");
 	gets(7, "the 2nd.");
+	stranger_close();
+}
+
+/*
+ * It comes under other names, again and again. The memory for them does not grow without end. A message of the first,
+ * which has waited for its receive, does not become another's.
+ */
+static void test_names(void **state)
+{
+	uint8_t blob[INLAY_CONNECT_SIZE] = {0};
+	struct target target;
+	size_t before = 0;
+	struct hello h;
+	int i;
+
+	(void)state;
+	stranger_open();
+	if (over_dc()) {
+		target = initiator();
+		send_to(&target, target.number, "the 1st.");
+		poll_all();
+	}
+	h = hello_of(1, 0, 0, blob);
+	h.kind = BYE;
+	for (i = 0; i < STRANGERS; i++) {
+		if (i == STRANGERS / 2)
+			before = mallinfo2().uordblks;
+		h.incarnation++;
+		say(&h);
+		poll_all();
+	}
+	assert_in_range(mallinfo2().uordblks, 0, before + STRANGERS * 64);
+	for (i = 0; i < 2 * PEERS; i++, h.incarnation--)
+		learns(&h);
+	if (over_dc())
+		assert_true(gets(7, "the 1st.") == FI_ADDR_NOTAVAIL);
 	stranger_close();
 }
 
@@ -295,13 +368,16 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest rc[] = {cmocka_unit_test_teardown(test_kinds, tear_down),
-				       cmocka_unit_test_teardown(test_no_way, tear_down)};
+				       cmocka_unit_test_teardown(test_no_way, tear_down),
+				       cmocka_unit_test_teardown(test_names, tear_down)};
 	const struct CMUnitTest dc[] = {cmocka_unit_test_teardown(test_late, tear_down),
 					cmocka_unit_test_teardown(test_by_nic, tear_down),
-					cmocka_unit_test_teardown(test_no_way, tear_down)};
+					cmocka_unit_test_teardown(test_no_way, tear_down),
+					cmocka_unit_test_teardown(test_names, tear_down)};
 
 	use_provider();
 	setenv("FI_INLAY_RECEIVES", "16", 1);
+	setenv("FI_INLAY_PEERS", "16", 1);
 	if (over_dc())
 		return cmocka_run_group_tests(dc, dev_open, dev_close);
 	return cmocka_run_group_tests(rc, dev_open, dev_close) || again_with("FI_INLAY_TAG_OFFLOAD", "64");
