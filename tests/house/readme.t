@@ -74,14 +74,7 @@ done
 	static struct inlay_rq rq;
 	static unsigned good, bad, receives;
 
-	static void need(int ok, const char *what)
-	{
-		if (!ok) {
-			fprintf(stderr, "not so: %s\n", what);
-			exit(1);
-		}
-	}
-	#define NEED(what) need(!!(what), #what)
+	#define NEED(what) ((what) ? (void)0 : (fprintf(stderr, "not so: %s\n", #what), exit(1)))
 
 	static void handle(const struct mlx5_cqe64 *cqe)
 	{
@@ -114,7 +107,7 @@ done
 		while (list && *list && !mlx5dv_is_supported(*list))
 			list++;
 		NEED(list && *list && (ctx = ibv_open_device(*list)) && (pd = ibv_alloc_pd(ctx)));
-		NEED(mr = ibv_reg_mr(pd, &target, 8, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+		NEED((mr = ibv_reg_mr(pd, &target, 8, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
 		NEED(!inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, NULL));
 		sge.lkey = mr->lkey;
 		init.send_cq = ibv_create_cq(ctx, (int)(inlay_send_cqes(&init) + inlay_recv_cqes(&init)), NULL, NULL, 0);
