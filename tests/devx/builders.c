@@ -201,7 +201,7 @@ static void dirty(struct inlay_devx_place at)
 
 static void clean(struct inlay_devx_place at)
 {
-	static const uint8_t zero[8];
+	static const uint8_t zero[8] = {0};
 
 	assert_memory_equal(at.umem->addr + at.offset, zero, sizeof(zero));
 }
