@@ -281,7 +281,7 @@ static void complete(struct side *s)
 static void *owner(void *arg)
 {
 	struct side *s = (struct side *)arg;
-	struct iovec far, near[2];
+	struct iovec far = {(void *)(uintptr_t)0x5000, 100}, near[2] = {{area + 50, 60}, {area + 500, 40}};
 	struct inlay_memdomain_copy in = copy_of(&far, 1, near, 2, NULL), out = copy_of(near, 2, &far, 1, NULL);
 	struct inlay_memdomain_peer peer;
 	uint32_t rkey = 5, x = (uint32_t)(uintptr_t)s;
@@ -290,12 +290,6 @@ static void *owner(void *arg)
 	peer.size = sizeof(peer);
 	peer.rkeys = &rkey;
 	peer.num_rkeys = 1;
-	far.iov_base = (void *)(uintptr_t)0x5000;
-	far.iov_len = 100;
-	near[0].iov_base = area + 50;
-	near[0].iov_len = 60;
-	near[1].iov_base = area + 500;
-	near[1].iov_len = 40;
 	in.src_ctx = out.dst_ctx = &peer;
 	in.done = out.done = counted;
 	in.arg = out.arg = s;
