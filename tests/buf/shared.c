@@ -618,6 +618,8 @@ static void stop_meets_get(void **state)
 	interleave_end();
 }
 
+static void *more;
+
 static void detach_first(void)
 {
 	inlay_magazine_detach(&magazines[0]);
@@ -647,6 +649,47 @@ static void gives_meet(void **state)
 	assert_true(i > 5);
 	interleave_end();
 	shared_free(100);
+}
+
+static void expand_one(void)
+{
+	expect(!inlay_inventory_expand(shared, more, inlay_inventory_size(1), 1));
+}
+
+/* After any of the last instructions of an expand, another thread gives the first descriptor of a block back: neither block is lost */
+static void expand_meets_give(void **state)
+{
+	struct inlay_inventory *inv = &magazines[0].inventory;
+	struct inlay_buf *all[101];
+	uint32_t round, k, first = 0;
+	int within = 1;
+
+	(void)state;
+	interleave_possible();
+	more = given(inlay_inventory_size(1));
+	for (round = 0; within; round++) {
+		shared_make(100);
+		must(inlay_magazine_attach(&magazines[0], shared));
+		for (k = 0; k < 100; k++)
+			must(inlay_inventory_get_by_data(inv, &map, mem, 64, &all[k]));
+		got = all[0];
+		interleave_begin(&shared->store->lock);
+		within = interleave(expand_one, give_one, round ? first + round : UINT32_MAX);
+		interleave_end();
+		if (!round) {
+			assert_false(within);
+			within = 1;
+			first = interleave_counted() - 64; /* what comes before makes the descriptors */
+		}
+		for (k = 0; k < 2; k++)
+			must(inlay_inventory_get_by_data(inv, &map, mem, 64, &all[k ? 0 : 100]));
+		for (k = 0; k <= 100; k++)
+			must(inlay_inventory_dec_refcount(inv, all[k], NULL));
+		inlay_magazine_detach(&magazines[0]);
+		shared_free(101);
+	}
+	assert_true(round > 5);
+	given_free(more);
 }
 
 /* After any instruction with which an inventory ties itself to a map or leaves it, another one of the map is destroyed: the map forgets both */
@@ -1116,6 +1159,7 @@ int main(void)
 		cmocka_unit_test(stopped_is_stopped),
 		cmocka_unit_test(stop_meets_get),
 		cmocka_unit_test(gives_meet),
+		cmocka_unit_test(expand_meets_give),
 		cmocka_unit_test(ends_meet),
 		cmocka_unit_test(outside),
 		cmocka_unit_test(producer_consumer),

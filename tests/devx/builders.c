@@ -77,6 +77,8 @@ struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, cons
 	NEXT(mlx5dv_devx_obj_create);
 
 	keep(in, inlen);
+	/* What is created has no number yet; CREATE_PSV has other things there */
+	assert_true(bits(mid.in, 0, 16) == 0x600 || !bits(mid.in, 0x40, 32));
 	if (bits(mid.in, 0, 16) == 0x200 && ((bits(mid.in, 0x80 + 0xd, 1) && mid.no_caps & 1) ||
 					     (bits(mid.in, 0x80 + 0x1d9, 1) && (mid.no_caps & 6) == 2))) {
 		((uint8_t *)out)[0] = 3;

@@ -154,6 +154,11 @@ static void sizes(void **state)
 	assert_int_equal(inlay_devx_qp_size(0, 64, 2048), 0);
 	assert_int_equal(inlay_devx_qp_size(0, 64, 48), 0);
 	assert_int_equal(inlay_devx_qp_size(0, 64, 8), 0);
+	assert_int_equal(inlay_devx_rq_size(32768, 1024), 1u << 25);
+	assert_int_equal(inlay_devx_rq_size(65536, 64), 0);
+	assert_int_equal(inlay_devx_rq_size(64, 2048), 0);
+	assert_int_equal(inlay_devx_rq_size(64, 48), 0);
+	assert_int_equal(inlay_devx_rq_size(64, 8), 0);
 	assert_int_equal(inlay_devx_rmp_size(16, 64), 1024);
 	assert_int_equal(inlay_devx_rmp_size(17, 64), 0);
 	assert_int_equal(inlay_devx_rmp_size(16, 16), 0);

@@ -587,8 +587,10 @@ static void print_more(void **state)
 			      wait[] = {0x0100000f, 0x503, 0, 0, 0x11, 0x33, 0, 0x10, 1, 2, 3, 4},
 			      wait_cq[] = {0x0000000f, 0x502, 0, 0, 0, 0, 9, 0x44}, mmo[] = {0x0100002f, 0x504, 0, 0, 0, 0x33, 0, 0x40},
 			      tagged[] = {0x0000000a, 0x503, 0, 0, 0, 0xc0000000, 7, 0x80010005, 60, 0x33, 0, 0x10},
-			      tso[] = {0x0000000e, 0x505, 0, 0, 0, 0x400005b4, 0, 0x00130200, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x33, 0, 0x10},
-			      multi[] = {0x00000029, 0x504, 0, 0, 0x11223344, 0x80210000, 0, 0, 0x8000000a, 1, 2, 3, 60, 0x33, 0, 0x10};
+			      tso[] = {0x0000000e, 0x505, 0, 0, 0, 0x400005b4, 0, 0x00120200, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x33, 0, 0x10},
+			      multi[] = {0x00000029, 0x504, 0, 0, 0x11223344, 0x80210000, 0, 0, 0x8000000a, 1, 2, 3, 60, 0x33, 0, 0x10},
+			      add8[] = {0x09000015, 0x504, 0, 0, 1, 2, 3, 0, 1, 2, 3, 4, 8, 0x33, 0, 0x10},
+			      psv[] = {0x00000020, 0x502, 0, 0, 0x44, 0, 0x11, 0x22};
 	static const struct {
 		const uint32_t *words;
 		uint32_t n;
@@ -602,9 +604,11 @@ static void print_more(void **state)
 		{wait_cq, ARRAY(wait_cq), {"queue   cqn 0x44 index 9"}, 0},
 		{mmo, ARRAY(mmo), {"scratch lkey 0x33 addr 0x0000000000000040", "data    0 bytes", "data    0 bytes"}, 0},
 		{tagged, ARRAY(tagged), {"eth     checks 0xc0 mss 0 metadata 0x7 tag 0x88a8 0x0005\n", "data    60 bytes"}, IBV_QPT_RAW_PACKET},
-		{tso, ARRAY(tso), {"eth     checks 0x40 mss 1460 metadata 0x0 header 19 bytes\n", "payload\n", "payload\n", "data    9 bytes"}, 0},
+		{tso, ARRAY(tso), {"eth     checks 0x40 mss 1460 metadata 0x0 header 18 bytes\n", "payload\n", "data    5 bytes", "data    9 bytes"}, 0},
 		{multi, ARRAY(multi), {"eth     checks 0x80 mss 0 metadata 0x0 header 0 bytes parsed 0x11223344 flags 0x21\n", "inline  10 bytes",
 				       "data    60 bytes"}, 0},
+		{add8, ARRAY(add8), {"raddr   0x0000000100000002 rkey 0x3", "add, boundary", "data    8 bytes lkey 0x33"}, 0},
+		{psv, ARRAY(psv), {"psv     0x44 begins with 0x0000001100000022\n"}, 0},
 	};
 	uint32_t i, k;
 

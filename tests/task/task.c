@@ -558,7 +558,7 @@ static void group(void **state)
 	gathering = 0;
 	for (i = 0; i < MEMBERS; i++) {
 		const size_t size = inlay_worker_group_size(MEMBERS, STRIDE);
-		void *memory = pages(size);
+		void *memory = memset(pages(size), 0xff, size);
 
 		number[i] = i;
 		oob.context = &number[i];
@@ -577,6 +577,8 @@ static void group(void **state)
 		must(inlay_worker_group_add_buffer(&g[i], &two[1]));
 		assert_int_equal(inlay_worker_group_add_worker(&g[i], 1, gathered, STRIDE), -ENOSPC);
 		must(inlay_worker_group_start(&g[i]));
+		for (k = g[i].used + 4; k < STRIDE; k++) /* nothing else of this memory goes to others */
+			assert_int_equal(gathered[i * STRIDE + k], 0);
 		assert_int_equal(inlay_worker_group_start(&g[i]), -EBADFD);
 		assert_int_equal(inlay_worker_group_worker(&g[i], 0, &w), -EBADFD);
 		if (i + 1 < MEMBERS)
