@@ -48,19 +48,17 @@ static void take_over(struct ring *r, struct side *s)
  */
 static uint64_t *put(struct ring *r, struct side *from, size_t off, uint32_t len, struct side *to, size_t roff)
 {
-	uint32_t *w = (uint32_t *)((uint8_t *)r->q.sq.buf + (r->pi & (r->q.sq.wqe_cnt - 1)) * 64);
+	uint64_t *w = (uint64_t *)((uint8_t *)r->q.sq.buf + (r->pi & (r->q.sq.wqe_cnt - 1)) * 64);
 
 	memset(w, 0, 64);
-	w[0] = htobe32(r->pi << 8 | 0x08);
-	w[1] = htobe32(r->qpn << 8 | 3);
-	w[2] = htobe32(0x08);
-	*(uint64_t *)(w + 4) = htobe64((uintptr_t)to->buf + roff);
-	w[6] = htobe32(to->mr->rkey);
-	w[8] = htobe32(len);
-	w[9] = htobe32(from->mr->lkey);
-	*(uint64_t *)(w + 10) = htobe64((uintptr_t)from->buf + off);
+	w[0] = htobe64((uint64_t)(uint32_t)(r->pi << 8 | 0x08) << 32 | (r->qpn << 8 | 3));
+	w[1] = htobe64((uint64_t)0x08 << 32);
+	w[2] = htobe64((uintptr_t)to->buf + roff);
+	w[3] = htobe64((uint64_t)to->mr->rkey << 32);
+	w[4] = htobe64((uint64_t)len << 32 | from->mr->lkey);
+	w[5] = htobe64((uintptr_t)from->buf + off);
 	r->pi++;
-	return (uint64_t *)w;
+	return w;
 }
 
 static void record(struct ring *r)
@@ -276,8 +274,8 @@ static void stores(UNUSED void **state)
 		reg = reg_of(&r);
 		switch (i % 5) {
 		case 0: /* the doorbell as two halves */
-			((volatile uint32_t *)reg)[0] = ((uint32_t *)w)[0];
-			((volatile uint32_t *)reg)[1] = ((uint32_t *)w)[1];
+			((volatile uint32_t *)reg)[0] = (uint32_t)*w;
+			((volatile uint32_t *)reg)[1] = (uint32_t)(*w >> 32);
 			break;
 		case 1: /* BlueFlame, by words */
 			for (int j = 0; j < 8; j++)
