@@ -407,7 +407,14 @@ static void solicited(UNUSED void **state)
 	}
 	/* A plain arm is for any; a solicited one after it does not take that back */
 	must(ibv_req_notify_cq(s[0].scq, 0));
-	usleep(2000); /* a device that polls sees the last of two doorbells only */
+	/* A device that polls sees the last of two doorbells only. When these two are done it has seen this one. */
+	for (int i = 0; i < 2; i++) {
+		struct ibv_sge back = sge(&s[1], 0, 8);
+
+		wr = request(IBV_WR_RDMA_WRITE, 8, &back, 1, &s[0], 0);
+		post(&s[1], &wr);
+		expect(s[1].scq, 8, IBV_WC_SUCCESS);
+	}
 	must(ibv_req_notify_cq(s[0].scq, 1));
 	wr = request(IBV_WR_RDMA_WRITE, 9, &sg, 1, &s[1], 0);
 	post(&s[0], &wr);

@@ -662,6 +662,8 @@ static void scatter_to_cqe(UNUSED void **state)
 		wr = first_to_second(IBV_WR_RDMA_READ, 5, 0, 16, 0);
 		post(&s[0], &wr);
 		usleep(50000);
+		for (double end = now() + PATIENCE; !all && memcmp(s[0].buf, s[1].buf, 16) && now() < end;)
+			usleep(20);
 		if (all)
 			assert_true(all_bytes(s[0].buf, 16, 0));
 		else
