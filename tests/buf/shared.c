@@ -651,6 +651,41 @@ static void gives_meet(void **state)
 	shared_free(100);
 }
 
+static void count_second(void)
+{
+	expect(!inlay_mmap_num_bufs(&second));
+}
+
+/* After any instruction of a get, another thread counts the buffers of the map that the descriptor was for before */
+static void count_meets_get(void **state)
+{
+	struct inlay_inventory *inv = &magazines[0].inventory;
+	struct inlay_buf *two[2];
+	uint32_t i, k;
+	int within;
+
+	(void)state;
+	interleave_possible();
+	interleave_begin(NULL);
+	shared_make(2);
+	must(inlay_magazine_attach(&magazines[0], shared));
+	for (i = 1, within = 1; within; i++) {
+		for (k = 0; k < 2; k++)
+			must(inlay_inventory_get_by_data(inv, &second, mem, 64, &two[k]));
+		for (k = 0; k < 2; k++)
+			must(inlay_inventory_dec_refcount(inv, two[k], NULL));
+		must(inlay_inventory_get_by_data(inv, &map, mem, 64, &two[0]));
+		within = interleave(get_one, count_second, i);
+		must(get_error);
+		must(inlay_inventory_dec_refcount(inv, got, NULL));
+		must(inlay_inventory_dec_refcount(inv, two[0], NULL));
+	}
+	assert_true(i > 5);
+	inlay_magazine_detach(&magazines[0]);
+	shared_free(2);
+	interleave_end();
+}
+
 static void expand_one(void)
 {
 	expect(!inlay_inventory_expand(shared, more, inlay_inventory_size(1), 1));
@@ -1159,6 +1194,7 @@ int main(void)
 		cmocka_unit_test(stopped_is_stopped),
 		cmocka_unit_test(stop_meets_get),
 		cmocka_unit_test(gives_meet),
+		cmocka_unit_test(count_meets_get),
 		cmocka_unit_test(expand_meets_give),
 		cmocka_unit_test(ends_meet),
 		cmocka_unit_test(outside),
