@@ -668,8 +668,9 @@ static void on_the_wire(void **state)
 	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 0x7fffffff, 0), -EINVAL);
 	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 0xffffffff, 0), -EINVAL);
 	index = inlay_sq_index(a.sq);
+	sge[0].length = 1; /* a whole WQEBB */
 	for (i = 0; i < 64; i++)
-		must(inlay_tag_send_eager(a.sq, 0, 0, NULL, 0, 0));
+		must(inlay_tag_send_eager(a.sq, 0, 0, sge, 1, 0));
 	assert_int_equal(inlay_tag_send_eager(a.sq, 0, 0, NULL, 0, 0), -EAGAIN);
 	assert_int_equal(inlay_tag_send_fin(a.sq, 0, 0, &rvh, 0), -EAGAIN);
 	sides_free(&a, &b);
