@@ -301,11 +301,12 @@ INLAY_COLD int inlay_store_check_(const void *memory, size_t size, size_t need)
 INLAY_COLD int inlay_store_create_(void *memory, size_t size, size_t head, uint32_t num)
 {
 	struct inlay_inventory *inv = (struct inlay_inventory *)memory;
-	struct inlay_store_ *s = (struct inlay_store_ *)(void *)((uint8_t *)memory + head);
+	struct inlay_store_ *s;
 	int err = inlay_store_check_(memory, size, inlay_store_size_(head, num));
 
 	if (err)
 		return err;
+	s = (struct inlay_store_ *)(void *)((uint8_t *)memory + head);
 	__builtin_memset(memory, 0, head + sizeof(*s));
 	inv->store = s;
 	s->turn = 1;
