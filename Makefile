@@ -165,7 +165,7 @@ check-all: ## tests with every compiler, standard, optimisation and sanitizer, a
 	+$(Q)tests/matrix
 
 coverage: ## which lines and branches of the headers the test programs run, in build/coverage
-	$(Q)B=$(B) tests/coverage
+	+$(Q)B=$(B) tests/coverage
 
 mutants: ## small changes of the headers, drawn by SEED: does a test fail? MUTANTS (100), SECONDS (1800); after coverage
 	$(Q)B=$(B) tests/mutants
