@@ -92,8 +92,8 @@ INLAY_FN uint32_t inlay_buf_access(const struct inlay_buf *buf)
 /* Sets the data. Returns 0, or -EINVAL (nothing changes) for data too long or not in the buffer. */
 INLAY_ALWAYS int inlay_buf_set_data(struct inlay_buf *buf, void *data, size_t data_len)
 {
-	if (INLAY_UNLIKELY(data_len > INLAY_BUF_DATA_MAX ||
-			   !inlay_buf_fits_(inlay_buf_(buf)->head, buf->len, data, data_len)))
+	INLAY_CHECK(buf, "a buffer is not NULL");
+	if (INLAY_UNLIKELY(data_len > INLAY_BUF_DATA_MAX || !inlay_buf_fits_(buf->head, buf->len, data, data_len)))
 		return -EINVAL;
 	buf->data = (uint8_t *)data;
 	buf->data_len = (uint32_t)data_len;
@@ -284,10 +284,12 @@ INLAY_COLD int inlay_buf_dec_other_(struct inlay_inventory *inv, struct inlay_bu
 
 INLAY_ALWAYS int inlay_buf_dec_(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {
-	uint8_t *at = inlay_buf_state_at_(buf), state;
-	struct inlay_block_ *b = inlay_state_block_(at);
+	struct inlay_block_ *b;
+	uint8_t *at, state;
 
 	INLAY_CHECK(buf, "a buffer is not NULL");
+	at = inlay_buf_state_at_(buf);
+	b = inlay_state_block_(at);
 	state = __atomic_load_n(at, __ATOMIC_RELAXED);
 	if (INLAY_LIKELY(state >= INLAY_BUF_PLAIN_)) {
 		inlay_block_list_(b);
