@@ -84,8 +84,10 @@ INLAY_FN uint32_t inlay_buf_rkey(const struct inlay_buf *buf)
 /* Its range's permissions (enum inlay_access); 0 when the map is neither started nor imported. */
 INLAY_FN uint32_t inlay_buf_access(const struct inlay_buf *buf)
 {
-	const struct inlay_range *r = inlay_mmap_find(inlay_buf_(buf)->mmap, buf->head, (size_t)buf->len);
+	const struct inlay_range *r;
 
+	INLAY_CHECK(buf, "a buffer is not NULL");
+	r = inlay_mmap_find(buf->mmap, buf->head, (size_t)buf->len);
 	return r ? r->access : 0;
 }
 
