@@ -274,6 +274,7 @@ struct opt {
 	bool one_cq;                      /* send and receive side complete into one CQ */
 	struct ibv_comp_channel *channel; /* of the CQs */
 	struct ibv_pd *pd;                /* NULL: dev.pd */
+	uint64_t dv_ops;                  /* MLX5DV_QP_EX_WITH_* */
 	size_t bytes;                     /* of each end's buffer */
 	int access;                       /* of the memory regions */
 	int qp_access;
@@ -353,6 +354,8 @@ UNUSED static struct ibv_qp *qp_make(const struct opt *opt, struct ibv_cq *scq, 
 		dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
 		dv.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
 	}
+	dv.comp_mask |= opt->dv_ops ? MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS : 0;
+	dv.send_ops_flags = opt->dv_ops;
 	qp = mlx5dv_create_qp(dev.ctx, &attr, &dv);
 	assert_non_null(qp);
 	return qp;

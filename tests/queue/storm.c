@@ -22,12 +22,14 @@
 #define PER_ROUND 16u
 #define ENTRIES 127u      /* of a shared receive queue */
 #define DC_KEY 0x7777
+#define WRONG 0x55aa00    /* changes a key */
 #define ANY UINT32_MAX
 #define ENOUGH 10000u     /* WQEs of an actor, in which each operation occurs: about 10 seconds */
 
 enum kind { RC, RCS, UC, XRC, DC, UD, KINDS };
 #define WITH_KEYS (1u << RC | 1u << RCS)
-#define RELIABLE (WITH_KEYS | 1u << XRC | 1u << DC)
+#define WITH_COPIES (WITH_KEYS | 1u << DC)
+#define RELIABLE (WITH_COPIES | 1u << XRC)
 #define NO_UD (RELIABLE | 1u << UC)
 #define ALL (NO_UD | 1u << UD)
 
@@ -126,7 +128,7 @@ static struct ibv_xrcd *xrcd;
 static struct inlay_atomics can;
 static struct shared *shared;
 static struct ibv_mr *mr, *local;
-static uint8_t *arena, *arena_at;
+static uint8_t *arena, *arena_at, *scratch;
 static uint32_t target, arrived, again;
 static bool going, ending;
 static double latest;
@@ -205,14 +207,14 @@ static struct head block_of(const void *p, size_t len)
 /* ---- Operations ---- */
 
 enum {
-	SEND, SEND_IMM, SEND_DONE, WRITE, WRITE_IMM, READ, ATOMIC, NOP, REFER, BIND, INVALIDATE, LOOK_UP, WINDOW, BREAK,
-	RANDOM, READ_BACK = RANDOM, SEND_THROUGH, WINDOW_BACK, PROVE, OPS
+	SEND, SEND_IMM, SEND_DONE, WRITE, WRITE_IMM, READ, ATOMIC, NOP, REFER, BIND, INVALIDATE, LOOK_UP, WINDOW, COPY, BREAK,
+	RANDOM, READ_BACK = RANDOM, SEND_THROUGH, WINDOW_BACK, SEND_COPIED, PROVE, OPS
 };
 
 enum writes { OTHER, BLOCK, MESSAGE }; /* a block of bytes; one that takes a receive */
 
 /* weight: how often at random; then: what follows at once, on reliable queue pairs */
-static const struct op {
+static struct op {
 	uint32_t kinds, weight;
 	enum writes writes;
 	unsigned then;
@@ -230,10 +232,12 @@ static const struct op {
 	/* INVALIDATE    */ {WITH_KEYS, 30, OTHER, 0},
 	/* LOOK_UP       */ {WITH_KEYS, 6, OTHER, 0},            /* is there a window of the peer's? */
 	/* WINDOW        */ {WITH_KEYS, 30, BLOCK, WINDOW_BACK}, /* written through it */
+	/* COPY          */ {WITH_COPIES, 6, OTHER, SEND_COPIED}, /* inside the device, to the next WQE's buffer */
 	/* BREAK         */ {ALL, 1, OTHER, 0},                  /* a wrong key, of the peer's memory or of one's own */
 	/* READ_BACK     */ {RELIABLE, 0, OTHER, 0},             /* what the WQE before has written */
 	/* SEND_THROUGH  */ {WITH_KEYS, 0, MESSAGE, 0},
 	/* WINDOW_BACK   */ {WITH_KEYS, 0, OTHER, 0},
+	/* SEND_COPIED   */ {WITH_COPIES, 0, MESSAGE, 0},
 	/* PROVE         */ {RELIABLE, 0, OTHER, 0},             /* what the words of the atomics are */
 };
 
@@ -292,16 +296,30 @@ static int atomic(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 	return err == -ENOTSUP ? -EAGAIN : err; /* a device that has no such atomic */
 }
 
+static const struct did *after(const struct tube *t, const struct did *d)
+{
+	return &t->did[((size_t)(d - t->did) + 1) % DEPTH];
+}
+
 /* The WQE before; its buffer is not used again before this one has come back */
 static const struct did *before(const struct tube *t, const struct did *d)
 {
 	return &t->did[((size_t)(d - t->did) + DEPTH - 1) % DEPTH];
 }
 
+/* To the next WQE's buffer. wrong: which of its keys; 3: none */
+static int copy(struct tube *t, struct did *d, unsigned wrong, uint32_t flags)
+{
+	struct ibv_sge sge[4] = {here(after(t, d)->buf, d->len), here(d->buf, d->len), here(scratch, 64)};
+
+	sge[wrong].lkey ^= WRONG;
+	return inlay_post_memcpy(&t->sq, &sge[0], &sge[1], &sge[2], flags);
+}
+
 static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 {
 	const unsigned at = (unsigned)(d - t->did), what = d->what;
-	const uint8_t *next = t->did[(at + 1) % DEPTH].buf;
+	const uint8_t *next = after(t, d)->buf;
 	struct inlay_remote r = theirs(l, shared->place[me][t->kind][at]);
 	struct ibv_mw_bind_info info = {mr, (uintptr_t)shared->window[l->peer][t->kind], ROOM,
 					IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
@@ -309,7 +327,9 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 	const bool word = rnd_below(2);
 	struct ibv_sge sge[3], one;
 
-	if (ops[what].writes) {
+	if (what == SEND_COPIED) {
+		d->len = before(t, d)->len; /* the copy may be under way */
+	} else if (ops[what].writes || what == COPY) {
 		put_block(d, told, what == SEND_DONE && word ? l->finished : 0);
 	} else {
 		d->len = what == READ ? rnd_below(MOST) : what == PROVE ? 32 : what == LOOK_UP ? 8 : before(t, d)->len;
@@ -350,7 +370,8 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 	case SEND_THROUGH:
 		one.addr = 0;
 		one.lkey = t->key->lkey;
-		return inlay_post_send(&t->sq, &one, 1, small & ~INLAY_INLINE);
+		return inlay_post_send(&t->sq, &one, 1, small);
+	case SEND_COPIED: return EITHER(send, &one, 1, (flags & ~INLAY_INLINE) | INLAY_FENCE);
 	case BIND: return inlay_post_bind_mw(&t->sq, l->mw, ibv_inc_rkey(l->mw->rkey), &info, flags);
 	case INVALIDATE: return inlay_post_local_inv(&t->sq, l->mw->rkey, flags);
 	case WINDOW:
@@ -358,9 +379,13 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 		r = theirs(l, shared->window[me][t->kind]);
 		r.rkey = l->key;
 		return what == WINDOW ? REMOTE(write, sge, 3, flags) : REMOTE(read, sge, 3, flags);
+	case COPY: return copy(t, d, 3, flags);
 	case BREAK:
-		one = here(d->buf, 40);
-		*(!in(RELIABLE, t->kind) || word ? &one.lkey : &r.rkey) ^= 0x55aa00;
+		d->len = 40;
+		if (in(ops[COPY].kinds, t->kind) && rnd_below(2))
+			return copy(t, d, rnd_below(3), flags);
+		one = here(d->buf, d->len);
+		*(!in(RELIABLE, t->kind) || word ? &one.lkey : &r.rkey) ^= WRONG;
 		return t->kind == UD ? EITHER(send, &one, 1, flags) : REMOTE(write, &one, 1, flags);
 	default: return inlay_post_nop(&t->sq, flags);
 	}
@@ -966,6 +991,8 @@ static struct ibv_qp *dc_make(enum mlx5dv_dc_type type)
 	dv.dc_init_attr.dc_type = type;
 	if (type == MLX5DV_DCTYPE_DCI) {
 		a.cap = caps;
+		dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+		dv.send_ops_flags = in(ops[COPY].kinds, DC) ? MLX5DV_QP_EX_WITH_MEMCPY : 0;
 	} else {
 		a.srq = srq.ib;
 		dv.dc_init_attr.dct_access_key = DC_KEY;
@@ -1011,6 +1038,7 @@ static void tube_open(enum kind kind, unsigned peer)
 	opt.cap.max_recv_wr = kind == RCS ? 0 : DEPTH;
 	opt.cap.max_recv_sge = 1;
 	opt.srq = kind == RCS ? srq.ib : NULL;
+	opt.dv_ops = in(ops[COPY].kinds, kind) ? MLX5DV_QP_EX_WITH_MEMCPY : 0;
 	t->rqp = kind == XRC ? xrc_make(IBV_QPT_XRC_RECV) : NULL;
 	t->qp = kind == DC ? dc_make(MLX5DV_DCTYPE_DCI)
 			   : kind == XRC ? xrc_make(IBV_QPT_XRC_SEND) : qp_make(&opt, ibcq, ibcq);
@@ -1038,8 +1066,14 @@ static void set_up(void)
 	};
 	struct opt opt = usual;
 	struct inlay_connect_record dct_here;
+	struct mlx5dv_context dv;
 	unsigned i, k;
 
+	memset(&dv, 0, sizeof(dv));
+	dv.comp_mask = MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH;
+	must(mlx5dv_query_device(dev.ctx, &dv));
+	if (!dv.max_wr_memcpy_length)
+		ops[COPY].kinds = ops[SEND_COPIED].kinds = 0;
 	arena = arena_at = (uint8_t *)pages(ARENA);
 	shared = (struct shared *)pages(sizeof(*shared));
 	fill(shared->pattern, ROOM, 77);
@@ -1052,6 +1086,7 @@ static void set_up(void)
 	must(inlay_cq_from_cq(&cq, ibcq, &why));
 	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, &why));
 	inlay_atomics_query(&can, dev.ctx, NULL);
+	scratch = take(64);
 	stack_open(&srq, IBV_SRQT_BASIC);
 	stack_open(&xsrq, IBV_SRQT_XRC);
 	for (i = 0; i < ACTORS; i++)
