@@ -472,11 +472,7 @@ static int peer(const char *spec)
 	if (setup(NULL))
 		return 1;
 	how.retry_cnt = 1;
-	open_side(&s, &how);
-	must(move(s.qp, IBV_QPS_INIT, 0, &how));
-	theirs = exchange(&first_process, card_of(&s));
-	must(move(s.qp, IBV_QPS_RTR, theirs.qpn, &how));
-	must(move(s.qp, IBV_QPS_RTS, theirs.qpn, &how));
+	theirs = open_to(&first_process, &s, &how);
 	tell(&first_process);
 	hear(&first_process);
 	must(softdev_fault(spec));
@@ -514,12 +510,8 @@ static void two_processes(UNUSED void **state)
 		int status;
 
 		how.retry_cnt = 2;
-		open_side(&s, &how);
+		theirs = open_to(&other, &s, &how);
 		memset(s.buf, 0xaa, 4096);
-		must(move(s.qp, IBV_QPS_INIT, 0, &how));
-		theirs = exchange(&other, card_of(&s));
-		must(move(s.qp, IBV_QPS_RTR, theirs.qpn, &how));
-		must(move(s.qp, IBV_QPS_RTS, theirs.qpn, &how));
 		hear(&other);
 		/* It is there: we reach it */
 		sg = sge(&s, 0, 8);

@@ -1264,14 +1264,11 @@ static void forks(UNUSED void **state)
 /* The other process: connects, and is then in this state */
 static int peer(const char *then)
 {
-	struct card theirs;
 	struct side s;
 
 	if (setup(NULL))
 		return 1;
-	open_side(&s, &usual);
-	theirs = exchange(&first_process, card_of(&s));
-	bring_up(s.qp, theirs.qpn, &usual);
+	open_to(&first_process, &s, &usual);
 	if (strcmp(then, "rts"))
 		must(move(s.qp, IBV_QPS_RESET, 0, &usual));
 	if (!strcmp(then, "init"))
@@ -1283,11 +1280,8 @@ static int peer(const char *then)
 
 static struct card reach(struct peer *other, struct side *s, const struct how *how)
 {
-	struct card theirs;
+	struct card theirs = open_to(other, s, how);
 
-	open_side(s, how);
-	theirs = exchange(other, card_of(s));
-	bring_up(s->qp, theirs.qpn, how);
 	hear(other);
 	return theirs;
 }

@@ -583,6 +583,17 @@ UNUSED static struct card exchange(const struct peer *p, struct card ours)
 	return theirs;
 }
 
+/* A side that is connected to one of another process */
+UNUSED static struct card open_to(const struct peer *p, struct side *s, const struct how *how)
+{
+	struct card theirs;
+
+	open_side(s, how);
+	theirs = exchange(p, card_of(s));
+	bring_up(s->qp, theirs.qpn, how);
+	return theirs;
+}
+
 /*
  * Once more in a process of its own, with one variable of the environment set: what a device is is
  * settled when it is opened

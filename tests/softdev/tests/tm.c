@@ -958,16 +958,11 @@ static uint32_t peer_len(int i)
 static int peer(void)
 {
 	struct match t = { .how = usual };
-	struct card theirs;
 
 	if (setup(NULL))
 		return 1;
-	open_side(&t.tx, &t.how);
+	open_to(&first_process, &t.tx, &t.how);
 	fill(t.tx.buf, SIZE, 1);
-	must(move(t.tx.qp, IBV_QPS_INIT, 0, &t.how));
-	theirs = exchange(&first_process, card_of(&t.tx));
-	must(move(t.tx.qp, IBV_QPS_RTR, theirs.qpn, &t.how));
-	must(move(t.tx.qp, IBV_QPS_RTS, theirs.qpn, &t.how));
 	hear(&first_process);
 	for (int i = 0; i < MESSAGES; i++) {
 		struct request q = rndv_of(&t, i, i, peer_len(i), 0);
@@ -1028,10 +1023,8 @@ static void two_processes(UNUSED void **state)
 	other = start_peer("peer", NULL);
 	open_tm(&t, 16, 8, 64);
 	must(move(t.rx.qp, IBV_QPS_RESET, 0, &t.how));
-	must(move(t.rx.qp, IBV_QPS_INIT, 0, &t.how));
 	theirs = exchange(&other, card_of(&t.rx));
-	must(move(t.rx.qp, IBV_QPS_RTR, theirs.qpn, &t.how));
-	must(move(t.rx.qp, IBV_QPS_RTS, theirs.qpn, &t.how));
+	bring_up(t.rx.qp, theirs.qpn, &t.how);
 	/* Not earlier: there would be no answer */
 	tell(&other);
 	for (int i = 0; i < MESSAGES; i++)

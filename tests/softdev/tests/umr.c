@@ -161,9 +161,7 @@ static int other(void)
 
 	if (setup(NULL))
 		return 1;
-	open_side(&s, &usual);
-	theirs = exchange(&first_process, card_of(&s));
-	bring_up(s.qp, theirs.qpn, &usual);
+	theirs = open_to(&first_process, &s, &usual);
 	recv_at(&s, 1, 0, WIRE);
 	tell(&first_process);
 	assert_int_equal(next_wc(s.rcq).byte_len, WIRE);
