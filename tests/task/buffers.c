@@ -141,6 +141,11 @@ static void response_without_key(void **state)
 	must(inlay_inventory_get_by_addr(inv, &map, at, room, &small));
 	must(inlay_inventory_get_by_addr(inv, &map, at, room + 1, &large));
 	t = task(ECHO);
+	inlay_buf_set_data(small, at, 8);
+	must(inlay_task_set_payload(t, small));
+	assert_int_equal(inlay_task_try_submit(t), -EINVAL);
+	must(inlay_task_set_payload(t, NULL));
+	inlay_buf_set_data(small, at, 0);
 	payload(t, 500, 7);
 	must(inlay_task_set_response(t, large));
 	pi = line->host.link.sq.pi;
@@ -164,6 +169,67 @@ static void response_without_key(void **state)
 	must(inlay_mmap_destroy(&map));
 	free(memory);
 	free(at);
+}
+
+/* A buffer that a submit cannot use, as a payload and as a response: nothing is posted */
+static void submit_refuses(struct inlay_task *t, struct inlay_buf *buf)
+{
+	uint32_t pi = inlay_sq_index(&line->host.link.sq);
+
+	must(inlay_task_set_payload(t, buf));
+	assert_int_equal(inlay_task_try_submit(t), -EINVAL);
+	must(inlay_task_set_payload(t, NULL));
+	must(inlay_task_set_response(t, buf));
+	assert_int_equal(inlay_task_try_submit(t), -EINVAL);
+	must(inlay_task_set_response(t, NULL));
+	assert_int_equal(t->state, INLAY_TASK_IDLE);
+	assert_int_equal(inlay_sq_index(&line->host.link.sq), pi);
+}
+
+/* Buffers that were given back, or are not the head of their list: for a task, and for a worker's answer, which may be a list of 16 */
+static void unusable(void **state)
+{
+	struct inlay_buf *piece[17];
+	struct inlay_inventory *more;
+	struct inlay_task *t;
+	void *memory = pages(inlay_inventory_size(ARRAY(piece)));
+	uint32_t i;
+
+	(void)state;
+	plain();
+	usual_scene(1, 4);
+	must(inlay_inventory_create(memory, inlay_inventory_size(ARRAY(piece)), ARRAY(piece), &more));
+	must(inlay_inventory_start(more));
+	for (i = 0; i < ARRAY(piece); i++) {
+		must(inlay_inventory_get_by_data(more, &outside.map, outside.at + 10 * i, 10, &piece[i]));
+		if (i && i < 16)
+			must(inlay_buf_chain_list(piece[0], piece[i]));
+	}
+	fill(outside.at, 160, 3);
+	t = task(KEEP);
+	payload(t, 8, 1);
+	submit_refuses(t, piece[1]);
+	piece[16]->data_len++;
+	submit_refuses(t, piece[16]);
+	piece[16]->data_len--;
+	must(inlay_task_try_submit(t));
+	until(num_kept == 1);
+	assert_int_equal(inlay_task_cmd_answer_buf(kept[0], 0, piece[1]), -EINVAL);
+	must(inlay_buf_chain_list(piece[0], piece[16]));
+	assert_int_equal(inlay_task_cmd_answer_buf(kept[0], 0, piece[0]), -E2BIG);
+	must(inlay_buf_unchain_list(piece[0], piece[16]));
+	must(inlay_buf_dec_refcount(piece[16], NULL));
+	assert_int_equal(inlay_task_cmd_answer_buf(kept[0], 0, piece[16]), -EINVAL);
+	must(inlay_task_cmd_answer_buf(kept[0], 0, piece[0]));
+	until_done(t);
+	good(t, 160, 3);
+	submit_refuses(t, piece[16]);
+	must(inlay_task_release(t));
+	until(inlay_buf_refcount(piece[0]) == 1);
+	must(inlay_buf_dec_refcount(piece[0], NULL));
+	must(inlay_inventory_destroy(more));
+	scene_free();
+	free(memory);
 }
 
 static void empty_response(void **state)
@@ -388,6 +454,37 @@ static void own_payload_by_a_key(void **state)
 	scene_free();
 }
 
+/* One command at a time, and as much inline as can be: the rings are still eight times as long as the longest WQE */
+static void smallest_rings(void **state)
+{
+	struct inlay_task *t;
+	uint32_t len;
+
+	(void)state;
+	plain();
+	hp.tasks = hp.in_flight = wp.credits = wp.spare = 1;
+	hp.max_inline = wp.max_inline = 512;
+	for (hp.windows = 0; hp.windows <= 2; hp.windows += 2) {
+		usual_scene(1, 2);
+		assert_true(inlay_sq_size(&line->host.link.sq) >= 8 * inlay_task_inline_bbs_(32 + 512));
+		assert_true(inlay_sq_size(&line->conn.link.sq) >= 8 * inlay_task_inline_bbs_(512));
+		t = task(ECHO);
+		for (len = 0; len < 600; len += 7) {
+			payload(t, len, len);
+			answered(t, len, len);
+		}
+		if (hp.windows) {
+			fill(outside.at, LARGE, 8);
+			must(inlay_task_set_plugin(t, BACK));
+			must(inlay_task_set_payload(t, out));
+			must(inlay_task_set_response(t, in));
+			answered(t, LARGE, 8);
+		}
+		must(inlay_task_release(t));
+		scene_free();
+	}
+}
+
 /* The command says nothing of a window before the window is open: its WQE waits for the binds that stand before it */
 static void command_waits_for_its_windows(void **state)
 {
@@ -437,10 +534,12 @@ int main(void)
 		cmocka_unit_test(list_left_behind),
 		cmocka_unit_test(response_elsewhere),
 		cmocka_unit_test(response_without_key),
+		cmocka_unit_test(unusable),
 		cmocka_unit_test(empty_response),
 		cmocka_unit_test(memory_without_windows),
 		cmocka_unit_test(full_message),
 		cmocka_unit_test(own_payload_by_a_key),
+		cmocka_unit_test(smallest_rings),
 		cmocka_unit_test(command_waits_for_its_windows),
 	};
 
