@@ -2,7 +2,9 @@
 /*
  * storm.c: two processes. One sends messages of 100,000 tags, eager and rendezvous, to one that waits for none of them at first: more
  * unexpected ones than 16 bits count. Then the receives are posted while the rest comes, so that some are matched by the NIC and some in
- * software. Nothing is lost, and messages of one tag come in their order. Then tagged messages go to and fro.
+ * software. Nothing is lost, and messages of one tag come in their order. Some receives are cancelled, and posted again when they are
+ * free. Each receive and each entry of the list comes back exactly once, though tests/devices has messages lost, late and doubled. Then
+ * tagged messages go to and fro.
  */
 #include "rig.h"
 #include <inlay/match.h>
@@ -24,6 +26,7 @@
 #define PING 0xabcdull << 40
 
 static int line;                  /* to the other process */
+static double latest;             /* when something came */
 
 static struct {
 	struct tagged t;
@@ -34,12 +37,16 @@ static struct {
 	struct ibv_mr *mr;
 	uint32_t spare[BUFFERS], spares;
 	struct inlay_rvh rvh[MESSAGES + PINGS]; /* of those that arrived as rendezvous; len 0: eager */
-	struct { uint32_t tag, buffer; } receive[MESSAGES + PINGS];
+	struct {
+		uint64_t handle;
+		uint32_t tag, buffer;
+		bool posted, waits;             /* its buffer is in use; handle is valid */
+	} receive[MESSAGES + PINGS];
 	uint32_t order[TAGS], place[TAGS];      /* message i < TAGS is of tag order[i]; place is its inverse */
 	uint8_t got[TAGS];
 	struct { uint32_t receive, message; uint16_t index; } read[READS]; /* index: of the FIN */
 	uint32_t reads, read_done;
-	uint32_t unexpected, done, in_hw, by_hw, rndv_hw, rndv_sw, fins, ponged;
+	uint32_t unexpected, done, in_hw, by_hw, rndv_hw, rndv_sw, fins, ponged, cancelled, late;
 } s;
 
 static void say(const void *what, size_t len)
@@ -50,6 +57,7 @@ static void say(const void *what, size_t len)
 static void hear(void *what, size_t len)
 {
 	assert_int_equal(recv(line, what, len, MSG_WAITALL), len);
+	latest = now();
 }
 
 static uint64_t tag_of(uint32_t tag)
@@ -138,12 +146,20 @@ static uint8_t *buffer_of(uint32_t receive)
 	return s.buffers + (size_t)s.receive[receive].buffer * BUFFER;
 }
 
+/* A receive comes back */
+static void free_buffer(uint32_t receive)
+{
+	assert_true(s.receive[receive].posted);
+	s.receive[receive].posted = s.receive[receive].waits = false;
+	s.spare[s.spares++] = s.receive[receive].buffer;
+}
+
 /* A receive has its message, which is the next one of its tag */
 static void deliver(uint32_t receive, uint32_t message)
 {
 	uint32_t tag = s.receive[receive].tag;
 
-	s.spare[s.spares++] = s.receive[receive].buffer;
+	free_buffer(receive);
 	s.done++;
 	if (message >= MESSAGES) {
 		assert_int_equal(message, MESSAGES + tag - TAGS);
@@ -241,6 +257,15 @@ static void unexpected_message(const uint8_t *at, uint32_t len)
 		met((uint32_t)found.cookie - 1, message);
 }
 
+static void post(uint32_t receive, uint32_t number, uint64_t tag, bool eligible);
+
+static void post_again(uint32_t receive)
+{
+	free_buffer(receive);
+	s.cancelled++;
+	post(receive, s.receive[receive].tag, tag_of(s.receive[receive].tag), true);
+}
+
 static bool poll_tags(void)
 {
 	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&s.t.cq.cq);
@@ -253,8 +278,11 @@ static bool poll_tags(void)
 	if (!cqe) {
 		inlay_tag_rx_flush(&s.rx);
 		step();
+		if (now() > latest + DEADLINE)
+			fail_msg("%u of %u receives are done, %u entries free", s.done, MESSAGES, s.t.list.room);
 		return false;
 	}
+	latest = now();
 	assert_true(inlay_tag_list_owns(&s.t.list, cqe));
 	kind = inlay_tag_rx_complete(&s.rx, cqe, 64, &wc);
 	receive = (uint32_t)wc.wr_id - 1;
@@ -292,6 +320,10 @@ static bool poll_tags(void)
 		if (inlay_srq_room(&s.t.xrq.srq) >= 256)
 			entries(&s.t, 256);
 		break;
+	case INLAY_TAG_RX_CANCELED:
+		s.late++;
+		post_again(receive);
+		break;
 	default:
 		inlay_cqe_print(stderr, cqe);
 		fail_msg("kind %d, status %d", kind, wc.status);
@@ -310,16 +342,39 @@ static void post(uint32_t receive, uint32_t number, uint64_t tag, bool eligible)
 		poll_tags();
 	s.receive[receive].tag = number;
 	s.receive[receive].buffer = s.spare[--s.spares];
+	assert_false(s.receive[receive].posted);
+	s.receive[receive].posted = true;
 	sge.addr = (uintptr_t)buffer_of(receive);
 	sge.length = BUFFER;
 	sge.lkey = s.mr->lkey;
 	memset(&found, 0, sizeof(found));
 	matched = inlay_tag_rx_post(&s.rx, tag, EXACT, eligible ? &sge : NULL, receive + 1, &found);
 	assert_true(matched == 0 || matched == 1);
-	if (matched)
+	if (matched) {
 		met(receive, (uint32_t)found.cookie);
-	else
-		s.in_hw += found.in_hw;
+		return;
+	}
+	s.in_hw += found.in_hw;
+	s.receive[receive].handle = found.handle;
+	s.receive[receive].waits = true;
+}
+
+/* Unless it has its message. If the NIC has it, it is free when the NIC says so */
+static void cancel(uint32_t receive)
+{
+	struct inlay_match_found found;
+
+	if (s.receive[receive].waits && inlay_tag_rx_cancel(&s.rx, s.receive[receive].handle, &found) == 1)
+		post_again(receive);
+}
+
+/* All operations are done */
+static void settle_list(void)
+{
+	must(inlay_tag_list_sync(&s.t.list, 0, SYNCED));
+	inlay_tag_list_ring(&s.t.list);
+	while (inlay_sq_pending(&s.t.cmd.sq))
+		poll_tags();
 }
 
 static void send_message(uint32_t i, uint64_t tag)
@@ -402,13 +457,12 @@ static void storm(void **state)
 	for (i = FIRST; i < FIRST + 600; i++)
 		post(next++, tag_of_message(i), tag_of(tag_of_message(i)), i % 8 != 0);
 	inlay_tag_rx_flush(&s.rx);
-	must(inlay_tag_list_sync(&s.t.list, 0, SYNCED));
-	inlay_tag_list_ring(&s.t.list);
-	while (inlay_sq_pending(&s.t.cmd.sq))
-		poll_tags();
+	settle_list();
 	say(&go, 1);
 	for (; i < TAGS; i++) {
 		post(next++, tag_of_message(i), tag_of(tag_of_message(i)), i % 8 != 0);
+		if (i % 16 == 0)
+			cancel(next - 1 - rnd_below(32));
 		if (i % 4 == 0)
 			poll_tags();
 	}
@@ -416,6 +470,8 @@ static void storm(void **state)
 		post(next++, tag_of_message(i), tag_of(tag_of_message(i)), i % 8 != 0);
 		poll_tags();
 	}
+	while (s.read_done != s.reads) /* so that the first of two messages is there before the second */
+		poll_tags();
 	for (i = TAGS; i < MESSAGES; i++)
 		post(next++, tag_of_message(i), tag_of(tag_of_message(i)), true);
 	while (s.done < MESSAGES)
@@ -424,10 +480,12 @@ static void storm(void **state)
 		assert_int_equal(s.got[s.order[i]], i < TWICE ? 2 : 1);
 	assert_int_equal(inlay_match_count(&s.match, INLAY_MATCH_UNEXPECTED), 0);
 	assert_int_equal(inlay_match_count(&s.match, INLAY_MATCH_POSTED), 0);
+	settle_list();
 	whole(&s.t.list);
-	print_message("# %u unexpected; %u receives in the NIC's list, %u of these matched; %u rendezvous by the NIC, %u by software\n",
-		      s.unexpected, s.in_hw, s.by_hw, s.rndv_hw, s.rndv_sw);
-	assert_true(s.by_hw > 0 && s.rndv_hw > 0 && s.rndv_sw > 0);
+	assert_int_equal(s.t.list.room, LISTED);
+	print_message("# %u unexpected; %u receives in the NIC's list, %u of these matched; %u rendezvous by the NIC, %u by software; "
+		      "%u cancelled, %u in the NIC\n", s.unexpected, s.in_hw, s.by_hw, s.rndv_hw, s.rndv_sw, s.cancelled, s.late);
+	assert_true(s.cancelled > 0 && s.by_hw > 0 && s.rndv_hw > 0 && s.rndv_sw > 0);
 	assert_int_equal(s.rndv_hw + s.rndv_sw, MESSAGES / EVERY);
 	ping_pong(true);
 	close_all();
