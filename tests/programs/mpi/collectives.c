@@ -354,6 +354,7 @@ void collectives(void)
 
 	MPI_Op_create(users, 0, &user);
 	for (k = 0; k < rounds; k++) {
+		step = (uint64_t)k << 32; /* rank 0 took no part in the last steps */
 		MPI_Comm_split(MPI_COMM_WORLD, 0, -me, &comm); /* the other way round */
 		MPI_Comm_rank(comm, &self);
 		MPI_Comm_size(comm, &n);
