@@ -26,7 +26,6 @@
 #define PING 0xabcdull << 40
 
 static int line;                  /* to the other process */
-static double latest;             /* when something came */
 
 static struct {
 	struct tagged t;
@@ -57,7 +56,6 @@ static void say(const void *what, size_t len)
 static void hear(void *what, size_t len)
 {
 	assert_int_equal(recv(line, what, len, MSG_WAITALL), len);
-	latest = now();
 }
 
 static uint64_t tag_of(uint32_t tag)
@@ -278,11 +276,8 @@ static bool poll_tags(void)
 	if (!cqe) {
 		inlay_tag_rx_flush(&s.rx);
 		step();
-		if (now() > latest + DEADLINE)
-			fail_msg("%u of %u receives are done, %u entries free", s.done, MESSAGES, s.t.list.room);
 		return false;
 	}
-	latest = now();
 	assert_true(inlay_tag_list_owns(&s.t.list, cqe));
 	kind = inlay_tag_rx_complete(&s.rx, cqe, 64, &wc);
 	receive = (uint32_t)wc.wr_id - 1;
