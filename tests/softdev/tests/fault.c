@@ -472,7 +472,7 @@ static int peer(const char *spec)
 	if (setup(NULL))
 		return 1;
 	how.retry_cnt = 1;
-	theirs = open_to(&first_process, &s, &how);
+	theirs = open_remote(&first_process, &s, &how);
 	tell(&first_process);
 	hear(&first_process);
 	must(softdev_fault(spec));
@@ -510,7 +510,7 @@ static void two_processes(UNUSED void **state)
 		int status;
 
 		how.retry_cnt = 2;
-		theirs = open_to(&other, &s, &how);
+		theirs = open_remote(&other, &s, &how);
 		memset(s.buf, 0xaa, 4096);
 		hear(&other);
 		/* It is there: we reach it */

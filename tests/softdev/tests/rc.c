@@ -1268,7 +1268,7 @@ static int peer(const char *then)
 
 	if (setup(NULL))
 		return 1;
-	open_to(&first_process, &s, &usual);
+	open_remote(&first_process, &s, &usual);
 	if (strcmp(then, "rts"))
 		must(move(s.qp, IBV_QPS_RESET, 0, &usual));
 	if (!strcmp(then, "init"))
@@ -1280,7 +1280,7 @@ static int peer(const char *then)
 
 static struct card reach(struct peer *other, struct side *s, const struct how *how)
 {
-	struct card theirs = open_to(other, s, how);
+	struct card theirs = open_remote(other, s, how);
 
 	hear(other);
 	return theirs;

@@ -584,7 +584,7 @@ UNUSED static struct card exchange(const struct peer *p, struct card ours)
 }
 
 /* A side that is connected to one of another process */
-UNUSED static struct card open_to(const struct peer *p, struct side *s, const struct how *how)
+UNUSED static struct card open_remote(const struct peer *p, struct side *s, const struct how *how)
 {
 	struct card theirs;
 

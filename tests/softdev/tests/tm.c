@@ -961,7 +961,7 @@ static int peer(void)
 
 	if (setup(NULL))
 		return 1;
-	open_to(&first_process, &t.tx, &t.how);
+	open_remote(&first_process, &t.tx, &t.how);
 	fill(t.tx.buf, SIZE, 1);
 	hear(&first_process);
 	for (int i = 0; i < MESSAGES; i++) {

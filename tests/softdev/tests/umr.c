@@ -161,7 +161,7 @@ static int other(void)
 
 	if (setup(NULL))
 		return 1;
-	theirs = open_to(&first_process, &s, &usual);
+	theirs = open_remote(&first_process, &s, &usual);
 	recv_at(&s, 1, 0, WIRE);
 	tell(&first_process);
 	assert_int_equal(next_wc(s.rcq).byte_len, WIRE);
