@@ -51,6 +51,9 @@ verify() # ranks, what, options of tests/softdev/run, argument...
 for which in openmpi mpich; do
 	mpi_build $which || continue
 	eval "starts=(\"\${$which[@]}\")"
+	# MPICH 4.0 cannot receive into a type with gaps what UCX cuts within an element; over TCP it fails, too
+	# (UCX_TCP_TX_SEG_SIZE=8195). Without their headers, of 1 and 2 bytes, these segments are multiples of 8
+	[ $which = openmpi ] || export UCX_RC_VERBS_SEG_SIZE=8257 UCX_RC_MLX5_SEG_SIZE=8258
 	over rc_verbs examples/shim/run
 	parts=2
 	verify 2 "RoCE, MPI_THREAD_MULTIPLE" "" -t threads p2p
