@@ -3,8 +3,7 @@
  * storm.c: two processes. One sends messages of 100,000 tags, eager and rendezvous, to one that waits for none of them at first: more
  * unexpected ones than 16 bits count. Then the receives are posted while the rest comes, so that some are matched by the NIC and some in
  * software. Nothing is lost, and messages of one tag come in their order. Some receives are cancelled, and posted again when they are
- * free. Each receive and each entry of the list comes back exactly once, though tests/devices has messages lost, late and doubled. Then
- * tagged messages go to and fro.
+ * free. Each receive and each entry of the list comes back exactly once. Then tagged messages go to and fro.
  */
 #include "rig.h"
 #include <inlay/match.h>
