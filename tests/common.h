@@ -426,6 +426,19 @@ UNUSED static void qp_to(struct ibv_qp *qp, enum ibv_qp_state state)
 	must(ibv_modify_qp(qp, &a, IBV_QP_STATE));
 }
 
+/* A raw packet QP, from RESET to RTS */
+UNUSED static void raw_up(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr a;
+
+	memset(&a, 0, sizeof(a));
+	a.qp_state = IBV_QPS_INIT;
+	a.port_num = 1;
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT));
+	qp_to(qp, IBV_QPS_RTR);
+	qp_to(qp, IBV_QPS_RTS);
+}
+
 UNUSED static void end_make(struct end *e, const struct opt *opt)
 {
 	memset(e, 0, sizeof(*e));

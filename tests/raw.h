@@ -28,12 +28,10 @@ static struct packet p; /* the one that send_packet sends */
 UNUSED static struct ibv_qp *raw_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32_t send, uint32_t recv)
 {
 	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr a;
 	struct ibv_qp *qp;
 	uint32_t cqes;
 
 	memset(&init, 0, sizeof(init));
-	memset(&a, 0, sizeof(a));
 	init.qp_type = IBV_QPT_RAW_PACKET;
 	init.send_cq = init.recv_cq = cq;
 	init.cap.max_send_wr = send;
@@ -43,11 +41,7 @@ UNUSED static struct ibv_qp *raw_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32
 	qp = ibv_create_qp(pd, &init);
 	assert_non_null(qp);
 	assert_int_equal(view_qp(qp).sq.wqe_cnt, cqes);
-	a.qp_state = IBV_QPS_INIT;
-	a.port_num = 1;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT));
-	qp_to(qp, IBV_QPS_RTR);
-	qp_to(qp, IBV_QPS_RTS);
+	raw_up(qp);
 	return qp;
 }
 

@@ -746,7 +746,6 @@ static void verbs_make(void)
 	struct mlx5dv_qp_init_attr dv;
 	struct ibv_alloc_dm_attr dm;
 	struct ibv_device **list;
-	struct ibv_qp_attr init;
 	struct opt opt = usual;
 	uint32_t i;
 
@@ -775,11 +774,7 @@ static void verbs_make(void)
 	opt.cap.max_inline_data = 0;
 	opt.scatter = true;
 	s.raw = qp_make(&opt, s.ibcq, s.ibcq);
-	memset(&init, 0, sizeof(init));
-	init.qp_state = IBV_QPS_INIT;
-	init.port_num = 1;
-	must(ibv_modify_qp(s.raw, &init, IBV_QP_STATE | IBV_QP_PORT));
-	qp_to(s.raw, IBV_QPS_RTR);
+	raw_up(s.raw);
 	a.qp_type = IBV_QPT_DRIVER;
 	a.send_cq = a.recv_cq = s.ibcq;
 	a.pd = dev.pd;

@@ -35,8 +35,8 @@ for kind in RC UC UD; do
 done
 has "a row of each program: twins" '^| `queue/twins` | 3 | 0 | 0 |$'
 has "and of another" '^| `queue/dm` | [1-9][0-9]* | 0 | [0-9]* |$'
-command -v ib_write_lat >/dev/null && perftest='[0-9.]\+' || perftest="ib_write_lat is not installed"
-has "latency" ": inlay [0-9.]\+ us, \`ib_write_lat\` $perftest us$"
+command -v ib_write_lat >/dev/null && perftest='[0-9.]\+ us' || perftest="is not installed"
+has "latency" ": inlay [0-9.]\+ us, \`ib_write_lat\` $perftest$"
 same "it fits a page" 1 "$(($(wc -l <"$dir/report") < 60))"
 note "$(grep 'half a round trip' "$dir/report")"
 

@@ -752,14 +752,12 @@ UNUSED static void qp_up(struct ibv_qp *qp)
 				   IBV_QP_MAX_QP_RD_ATOMIC));
 		return;
 	}
-	a.qp_state = IBV_QPS_INIT;
-	a.port_num = 1;
 	if (qp->qp_type == IBV_QPT_RAW_PACKET) {
-		must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT));
-		qp_to(qp, IBV_QPS_RTR);
-		qp_to(qp, IBV_QPS_RTS);
+		raw_up(qp);
 		return;
 	}
+	a.qp_state = IBV_QPS_INIT;
+	a.port_num = 1;
 	a.qp_access_flags = ALL_ACCESS & ~(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
 	a.qkey = 0x11111111;
 	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |

@@ -37,11 +37,9 @@ static struct packet p;
 static struct ibv_qp *raw_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32_t send, uint32_t recv)
 {
 	struct ibv_qp_init_attr_ex init;
-	struct ibv_qp_attr a;
 	struct ibv_qp *qp;
 
 	memset(&init, 0, sizeof(init));
-	memset(&a, 0, sizeof(a));
 	init.qp_type = IBV_QPT_RAW_PACKET;
 	init.send_cq = init.recv_cq = cq;
 	init.pd = pd;
@@ -54,11 +52,7 @@ static struct ibv_qp *raw_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32_t send
 	init.cap.max_inline_data = 200;
 	qp = ibv_create_qp_ex(dev.ctx, &init);
 	assert_non_null(qp);
-	a.qp_state = IBV_QPS_INIT;
-	a.port_num = 1;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT));
-	qp_to(qp, IBV_QPS_RTR);
-	qp_to(qp, IBV_QPS_RTS);
+	raw_up(qp);
 	return qp;
 }
 

@@ -334,9 +334,10 @@ static const struct did *before(const struct tube *t, const struct did *d)
 /* To the next WQE's buffer. wrong: which of its keys; 3: none */
 static int copy(struct tube *t, struct did *d, unsigned wrong, uint32_t flags)
 {
-	struct ibv_sge sge[4] = {here(after(t, d)->buf, d->len), here(d->buf, d->len), here(scratch, 64)};
+	struct ibv_sge sge[] = {here(after(t, d)->buf, d->len), here(d->buf, d->len), here(scratch, 64)};
 
-	sge[wrong].lkey ^= WRONG;
+	if (wrong < 3)
+		sge[wrong].lkey ^= WRONG;
 	return inlay_post_memcpy(&t->sq, &sge[0], &sge[1], &sge[2], flags);
 }
 
@@ -845,19 +846,6 @@ static void reset_lane(struct lane *l)
 	if (l->mw)
 		must(ibv_dealloc_mw(l->mw));
 	l->mw = in(WITH_KEYS, l->kind) ? ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2) : NULL;
-}
-
-/* A raw packet QP, from RESET to RTS */
-static void raw_up(struct ibv_qp *qp)
-{
-	struct ibv_qp_attr a;
-
-	memset(&a, 0, sizeof(a));
-	a.qp_state = IBV_QPS_INIT;
-	a.port_num = 1;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT));
-	qp_to(qp, IBV_QPS_RTR);
-	qp_to(qp, IBV_QPS_RTS);
 }
 
 /* From here on as new; the first time, too */

@@ -269,10 +269,13 @@ static bool poll_tags(void)
 	struct inlay_tag_wc wc;
 	uint32_t receive, message;
 	const uint8_t *at;
+	char end;
 	int kind;
 
 	poll_sent();
 	if (!cqe) {
+		if (!recv(line, &end, 1, MSG_PEEK | MSG_DONTWAIT))
+			fail_msg("the other process has ended");
 		inlay_tag_rx_flush(&s.rx);
 		step();
 		return false;
