@@ -80,7 +80,7 @@ static int interleave(void (*one)(void), void (*two)(void), uint32_t instruction
 	return within;
 }
 
-/* How many instructions the function had for which the other one waited UINT32_MAX */
+/* After interleave(one, two, UINT32_MAX): how many instructions one() ran */
 UNUSED static uint32_t interleave_counted(void)
 {
 	return UINT32_MAX - between.steps;

@@ -65,17 +65,21 @@
  * what depends on a read or an atomic needs INLAY_FENCE, what uses a changed key
  * INLAY_FENCE_INITIATOR_SMALL. include/inlay/ordering.md has the table, with sources.
  *
- * Counters. The queues keep no statistics, but their indices never wrap to the size of the ring.
- * Any thread may read them; the difference of two readings is the traffic in between:
+ * Counters. The queues keep no statistics, but their indices count on, modulo 2^32, and are masked
+ * only at use. The difference of two readings is the traffic in between. Another thread may read
+ * them too: each is one aligned word, which may be a little old.
  *
- *              so far, modulo 2^32                       now
+ *              so far                                    now
  *   inlay_sq   inlay_sq_index: WQEBBs posted             inlay_sq_pending, inlay_sq_room
  *              inlay_sq_rung: WQEBBs rung for
  *              index - pending: WQEBBs given back
  *   inlay_rq   inlay_rq_index: receives posted           inlay_rq_pending, inlay_rq_room
  *              index - pending: receives given back
- *   inlay_srq                                            inlay_srq_pending, inlay_srq_room
+ *   inlay_srq  inlay_srq_posted: entries posted          inlay_srq_pending, inlay_srq_room
  *   inlay_cq   inlay_cq_index: CQEs freed
+ *
+ * A striding queue counts in the inlay_rq or inlay_srq that it holds. Of a shared send queue only
+ * inlay_shared_sq_pending is there.
  *
  * Probes show single events (INLAY_USDT, base.h).
  *

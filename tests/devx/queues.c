@@ -261,6 +261,11 @@ static void collapsed(void **state)
 		assert_int_equal(inlay_sq_release_latest(&qp.sq, &cq.cq), -EIO);
 		inlay_cq_latest_reset(&cq.cq);
 		assert_int_equal(inlay_sq_release_latest(&qp.sq, &cq.cq), 0);
+		must(inlay_devx_qp_to_reset(&qp));
+		must(inlay_devx_qp_connect_self(&qp, &path));
+		must(inlay_post_write_inline(&qp.sq, (uintptr_t)word, mr->rkey, &n, 8, INLAY_SIGNALED | INLAY_RING));
+		assert_int_equal(latest(&qp, &cq), 1);
+		assert_int_equal(*word, n);
 		must(inlay_devx_qp_destroy(&qp));
 		must(inlay_devx_cq_destroy(&rcq));
 		must(inlay_devx_cq_destroy(&cq));

@@ -8,6 +8,7 @@
  * reads it finds nonsense. Some domains stay: every walk finds each of them once, in order.
  */
 #include "rig.h"
+#include "interleave.h"
 #include <pthread.h>
 
 #define CREATORS 2
@@ -184,36 +185,51 @@ static void together(void **state)
 	assert_true(rounds > 100 && called > 100 && busy > 0);
 }
 
-/* A step of a walk holds its domain until it has found the next, however long it waits */
+/* A step of a walk holds its domain until it has found the next, wherever another thread destroys it */
 
-static void *stepper(void *arg)
+static struct inlay_memdomain *stands, *steps_to;
+static int destroyed;
+
+static void step_on(void)
 {
-	inlay_memdomain_put(inlay_memdomain_next((struct inlay_memdomain *)arg, NULL));
-	__atomic_store_n(&seen, 1, __ATOMIC_RELEASE);
-	return NULL;
+	steps_to = inlay_memdomain_next(stands, NULL);
+}
+
+static void destroy_it(void)
+{
+	destroyed = inlay_memdomain_destroy(stands);
+	if (!destroyed)
+		memset(memory[0][0], 0, MEMORY);
 }
 
 static void step_holds(void **state)
 {
-	struct inlay_memdomain *d;
-	pthread_t thread;
-	uint32_t i;
+	struct inlay_memdomain *next;
+	uint32_t i, held = 0;
+	int within = 1;
 
 	(void)state;
+	interleave_possible();
 	must(inlay_memdomain_registry_init(&reg));
-	make(memory[0][0], "d");
-	d = inlay_memdomain_first(&reg, "d");
-	seen = 0;
-	inlay_lock(&reg.lock);
-	must(pthread_create(&thread, NULL, stepper, d));
-	for (i = 0; i < 100; i++) {
-		assert_int_equal(__atomic_load_n(&d->holders, __ATOMIC_ACQUIRE), 1);
-		usleep(1000);
+	next = make(memory[0][1], "next");
+	interleave_begin(&reg.lock);
+	for (i = 1; within; i++) {
+		must(inlay_memdomain_destroy(next));
+		make(memory[0][0], "here");
+		next = make(memory[0][1], "next");
+		stands = inlay_memdomain_first(&reg, "here");
+		assert_ptr_equal(stands, memory[0][0]);
+		within = interleave(step_on, destroy_it, i);
+		assert_ptr_equal(steps_to, next);
+		inlay_memdomain_put(next);
+		assert_true(destroyed == 0 || destroyed == -EBUSY);
+		held += destroyed == -EBUSY;
+		if (destroyed)
+			must(inlay_memdomain_destroy(stands));
 	}
-	assert_int_equal(__atomic_load_n(&seen, __ATOMIC_ACQUIRE), 0);
-	inlay_unlock(&reg.lock);
-	must(pthread_join(thread, NULL));
-	must(inlay_memdomain_destroy(d));
+	interleave_end();
+	assert_true(held > 5 && destroyed == 0);
+	must(inlay_memdomain_destroy(next));
 	assert_true(unused(&reg));
 }
 

@@ -40,6 +40,12 @@ has "latency" ": inlay [0-9.]\+ us, \`ib_write_lat\` $perftest$"
 same "it fits a page" 1 "$(($(wc -l <"$dir/report") < 60))"
 note "$(grep 'half a round trip' "$dir/report")"
 
+# A latency that cannot be measured is a failure
+CERTIFY_PROGRAMS=queue/dm CERTIFY_ITERS=0 try "without a latency" certify 1 mlx5_0
+has "it did not pass" '^# inlay [0-9.]* on mlx5_0: NOT passed$'
+has "with pingpong's reason" '^    pingpong: --iters '
+has "nothing was compared" '^- nothing was compared$'
+
 # What fails is in the report: every message damaged
 unset CERTIFY_TIMEOUT
 export SOFTDEV_FAULT=corrupt@*

@@ -44,6 +44,19 @@ UNUSED static void pair_free(struct pair *p)
 	end_free(&p->b);
 }
 
+/* A queue that has stopped flushes what it is given */
+UNUSED static void stopped_nop(struct end *e)
+{
+	const struct mlx5_cqe64 *cqe;
+
+	must(inlay_post_nop(&e->sq, INLAY_SIGNALED | INLAY_RING));
+	cqe = cqe_wait(&e->cq);
+	assert_int_equal(inlay_cqe_status(cqe), IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(inlay_sq_release(&e->sq, cqe), 1);
+	inlay_cq_advance(&e->cq, 1);
+	assert_int_equal(inlay_sq_pending(&e->sq), 0);
+}
+
 UNUSED static void post_recv(struct end *e, size_t offset, size_t len)
 {
 	struct ibv_sge sge = sge_of(e, offset, len);

@@ -227,6 +227,7 @@ static void stopped(void **state)
 			inlay_cq_advance(&p.a.cq, 1);
 		}
 		assert_int_equal(inlay_sq_pending(&p.a.sq), 0);
+		stopped_nop(&p.a);
 		memset(&attr, 0, sizeof(attr));
 		attr.qp_state = IBV_QPS_RTS;
 		attr.cur_qp_state = IBV_QPS_SQE;

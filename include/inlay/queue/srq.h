@@ -185,6 +185,12 @@ INLAY_FN uint32_t inlay_srq_pending(const struct inlay_srq *srq)
 	return srq->wqe_cnt - 1 - srq->room;
 }
 
+/* Entries posted so far, modulo 2^32. */
+INLAY_FN uint32_t inlay_srq_posted(const struct inlay_srq *srq)
+{
+	return srq->pi;
+}
+
 /* The next entry: inlay_srq_entry of its completion will be this. Undefined without room. */
 INLAY_FN uint16_t inlay_srq_index(const struct inlay_srq *srq)
 {
