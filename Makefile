@@ -163,7 +163,7 @@ check: all ## all tests, within 10 minutes
 
 test: check ## the same as check
 
-check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within two hours
+check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within three hours
 	+$(Q)tests/matrix
 
 coverage: ## which lines and branches of the headers the test programs run, in build/coverage
