@@ -69,12 +69,13 @@ static void atomics_init(struct domain *d)
 
 static int domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_domain **out, void *context)
 {
-	struct domain *d = (struct domain *)calloc(1, sizeof(*d));
+	struct domain *d = (struct domain *)aligned_alloc(64, sizeof(*d));
 	const char *why = "no memory";
 	int err = -FI_ENODEV;
 
 	if (!d)
 		return -FI_ENOMEM;
+	memset(d, 0, sizeof(*d));
 	pthread_mutex_init(&d->mutex, NULL);
 	d->fabric = container_of(fid, struct fabric, fid);
 	d->lock = info->domain_attr->threading == FI_THREAD_DOMAIN ? NULL : &d->mutex;
