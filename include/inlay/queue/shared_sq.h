@@ -55,8 +55,8 @@ struct inlay_shared_sq {
 
 /*
  * Takes over a queue that has nothing pending. From now on shared->sq is the queue, also for
- * inlay_sq_fini. After ibv_modify_qp to RESET: inlay_sq_reset(&shared->sq), then
- * this function again with &shared->sq.
+ * inlay_sq_fini. After ibv_modify_qp to RESET: inlay_sq_reset(&shared->sq), then this function again
+ * with &shared->sq.
  */
 INLAY_COLD void inlay_shared_sq_init(struct inlay_shared_sq *shared, const struct inlay_sq *sq)
 {
