@@ -34,6 +34,9 @@ static void pool_states(void **state)
 	assert_int_equal(inlay_pool_create(memory, size - 1, 3, 64, &t.m, &pool), -ENOBUFS);
 	assert_int_equal(inlay_pool_create(NULL, size, 3, 64, &t.m, &pool), -EINVAL);
 	assert_int_equal(inlay_pool_create((uint8_t *)memory + 8, size, 3, 64, &t.m, &pool), -EINVAL);
+	t.m.abi++;
+	assert_int_equal(inlay_pool_create(memory, size, 3, 64, &t.m, &pool), -EPROTO);
+	t.m.abi--;
 	assert_null(pool);
 	for (f = 0; f < ARRAY(results); f++) {
 		for (s = 0; s < STATES; s++) {

@@ -44,6 +44,7 @@ static int released(uint32_t counter)
 static void by_hand(void **state)
 {
 	static const uint8_t payload[256] = {1};
+	uint8_t *wqe, ds;
 	const uint32_t starts[] = {0, 65530, 0xfffffffa};
 	struct inlay_sq a, b, c;
 	unsigned i;
@@ -86,6 +87,12 @@ static void by_hand(void **state)
 		assert_int_equal(released(at + 8), -EPROTO);
 		assert_int_equal(released(at - 1), -EPROTO);
 		assert_int_equal(released(at + 3), -EPROTO);
+		/* So is a WQE that somebody has overwritten: its length is 0 */
+		wqe = inlay_sq_wqe(&raw.shared.sq, at);
+		ds = wqe[7];
+		wqe[7] = 0;
+		assert_int_equal(released(at + 2), -EPROTO);
+		wqe[7] = ds;
 		assert_int_equal(released(at + 2), 6);
 		assert_int_equal(released(at + 2), -EPROTO);
 		must(inlay_shared_sq_reserve(&raw.shared, 6, &a));
