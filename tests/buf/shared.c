@@ -365,7 +365,7 @@ static void ties(void **state)
 {
 	static struct inlay_mmap maps[9], before[9];
 	struct inlay_magazine *mag = &magazines[0];
-	struct inlay_buf *b[9] = {NULL};
+	struct inlay_buf *b[9] = {NULL}, *copy = NULL;
 	uint32_t i, k;
 
 	(void)state;
@@ -382,6 +382,9 @@ static void ties(void **state)
 				assert_memory_equal(&maps[k], &before[k], offsetof(struct inlay_mmap, holds_));
 			}
 			assert_int_equal(inlay_mmap_num_bufs(&maps[k]), 1);
+			must(inlay_inventory_dup(&mag->inventory, b[k], &copy));
+			assert_int_equal(inlay_mmap_num_bufs(&maps[k]), 2);
+			must(inlay_buf_dec_refcount(copy, NULL));
 		}
 		for (k = 0; k < 9; k++)
 			must(k % 2 ? inlay_inventory_dec_refcount(&mag->inventory, b[k], NULL) : inlay_buf_dec_refcount(b[k], NULL));

@@ -21,6 +21,7 @@ static struct {
 			      * 3: dp_ordering_ooo_all_dc, 4: nothing at all */
 	int fail_cap;        /* the errno of QUERY_HCA_CAP */
 	uint32_t active_mtu; /* of the port, when not 0 */
+	uint32_t gid_index;  /* of the last QUERY_ROCE_ADDRESS */
 } mid;
 
 #define NEXT(name) __typeof__(&name) next = (__typeof__(&name))(uintptr_t)dlsym(RTLD_NEXT, #name)
@@ -52,6 +53,8 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 	uint8_t *cap = (uint8_t *)out + 16;
 	int err;
 
+	if (bits((const uint8_t *)in, 0, 16) == 0x760)
+		mid.gid_index = (uint32_t)bits((const uint8_t *)in, 0x40, 16);
 	if (bits((const uint8_t *)in, 0, 16) != 0x100)
 		return next(context, in, inlen, out, outlen);
 	err = mid.fail_cap ? mid.fail_cap : next(context, in, inlen, out, outlen);
@@ -554,6 +557,11 @@ static void retries_and_timers(void **state)
 		sent(QPC, 0x3c8, 24, i * 0x54321 & 0xffffff);
 		must(inlay_devx_qp_to_reset(&s.qp));
 	}
+	if (mine.link != INLAY_CONNECT_IB) {
+		s.path.gid_index = 1;
+		must(inlay_devx_qp_address(&s.qp, &s.path, &mine));
+		assert_int_equal(mid.gid_index, 1);
+	}
 	side_free(&s);
 }
 
@@ -674,6 +682,7 @@ static void numbers_too_large_for_their_field(void **state)
 {
 	struct inlay_devx_path path = path_usual();
 	struct inlay_query_hca_cap_out cap;
+	struct inlay_devx_error error;
 	struct inlay_devx_mkey_attr keya;
 	struct inlay_devx_xrq_attr xrqa;
 	struct inlay_devx_rmp_attr rmpa;
@@ -750,7 +759,8 @@ static void numbers_too_large_for_their_field(void **state)
 		assert_null(key.obj);
 		assert_int_equal(inlay_devx_query_cap(dev.ctx, high, &cap, NULL), -EINVAL);
 	}
-	assert_int_equal(inlay_devx_query_cap(dev.ctx, 1u << 15, &cap, NULL), -EINVAL);
+	assert_int_equal(inlay_devx_query_cap(dev.ctx, 1u << 15, &cap, &error), -EINVAL);
+	assert_string_equal(error.why, "a type of capabilities has 15 bits");
 	assert_int_equal(mid.boxes, 0);
 	must(inlay_devx_rmp_destroy(&made));
 	must(inlay_devx_cq_destroy(&cq));

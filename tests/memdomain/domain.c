@@ -121,6 +121,17 @@ static void create_answers(void **state)
 		assert_int_equal(inlay_memdomain_destroy(d), -EBADFD);
 		assert_int_equal(domains(&reg), 1);
 	}
+	for (i = 0; i < sizeof(user); i++) {
+		size_t bytes;
+
+		memset(user, 'x', i);
+		user[i] = 0;
+		bytes = inlay_memdomain_size(NULL, user);
+		assert_in_range(bytes, sizeof(*d) + i + 1, sizeof(*d) + i + 64);
+		must(inlay_memdomain_create(&reg, memory[0], bytes, 7, NULL, user, &d));
+		assert_string_equal(inlay_memdomain_id(d), user);
+		must(inlay_memdomain_destroy(d));
+	}
 	must(inlay_memdomain_destroy(NULL));
 	assert_true(unused(&reg));
 }

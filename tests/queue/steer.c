@@ -173,13 +173,13 @@ static void queue_make(struct inlay_packet_queue *q, int format, uint32_t cqe_si
 	must(ibv_modify_wq(q->wq, &ready));
 }
 
-static void queue_open(struct queue *q, int format, uint32_t cqe_size)
+static void queue_open(struct queue *q, int format, uint32_t cqe_size, uint32_t flags)
 {
 	uint32_t i;
 
 	q->came = 0;
 	if (cqe_size == 64 && (format < 0 || format == INLAY_MINI_CSUM_STRIDX))
-		must(inlay_packet_queue_create(&q->in, dev.pd, 3, &strides, format < 0 ? 0 : INLAY_PACKETS_COMPRESSED, NULL));
+		must(inlay_packet_queue_create(&q->in, dev.pd, 3, &strides, format < 0 ? flags : flags | INLAY_PACKETS_COMPRESSED, NULL));
 	else
 		queue_make(&q->in, format, cqe_size);
 	q->buf = (uint8_t *)pages(4 * 65536);
@@ -253,7 +253,7 @@ static void spread_over(uint32_t n, int format, uint32_t cqe_size, uint32_t roun
 
 	assert_memory_equal(inlay_rss_key_(), key, INLAY_RSS_KEY); /* the hashes below need the first 16 bytes */
 	for (i = 0; i < n; i++) {
-		queue_open(&q[i], format, cqe_size);
+		queue_open(&q[i], format, cqe_size, 0);
 		wqs[i] = q[i].in.wq;
 	}
 	must(inlay_rss_create(&rss, dev.pd, wqs, n, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_PORT_UDP |
@@ -411,6 +411,45 @@ static void cleaned(void **state)
 	free(in);
 }
 
+/* The outermost VLAN tag of a packet, in the packet or in the CQE */
+static void strips(void **state)
+{
+	static const struct shape s = {1, 4, 17, 0, 0, 100, 5000};
+	struct inlay_flow_match m;
+	uint32_t strip;
+
+	(void)state;
+	need_ethernet();
+	memset(&m, 0, sizeof(m));
+	m.type = 0x0800;
+	m.vlan = 100;
+	for (strip = 0; strip < 2; strip++) {
+		struct inlay_packet_at at = {0, 0, 0};
+		const struct mlx5_cqe64 *cqe;
+		struct ibv_flow *flow;
+		struct inlay_rss rss;
+		struct queue q;
+
+		queue_open(&q, -1, 64, strip ? INLAY_PACKETS_STRIP_VLAN : 0);
+		must(inlay_rss_create(&rss, dev.pd, &q.in.wq, 1, 0, NULL));
+		must(inlay_flow_create(&flow, rss.qp, &m, NULL));
+		packet_make(&p, &s, here, there);
+		send_packet();
+		cqe = cqe_wait(&q.in.cq);
+		assert_int_equal(inlay_striding_take(&q.in.rq, cqe, &at), 0);
+		assert_int_equal(at.len, p.len - 4 * strip);
+		assert_int_equal(inlay_cqe_has_vlan(cqe), strip);
+		if (strip)
+			assert_int_equal(inlay_cqe_vlan(cqe), packet_u16(p.at + 14));
+		assert_memory_equal(q.buf + at.offset, p.at, 12);
+		assert_memory_equal(q.buf + at.offset + 12, p.at + 12 + 4 * strip, 8);
+		inlay_cq_advance(&q.in.cq, 1);
+		must(ibv_destroy_flow(flow));
+		must(inlay_rss_destroy(&rss, NULL));
+		queue_close(&q);
+	}
+}
+
 static void no_spread(void **state)
 {
 	static const struct {
@@ -437,7 +476,7 @@ static void no_spread(void **state)
 		assert_true(why && !none.wq && !none.ibcq);
 	}
 	for (i = 0; i < 3; i++) {
-		queue_open(&q[i], -1, 64);
+		queue_open(&q[i], -1, 64, 0);
 		wqs[i] = q[i].in.wq;
 	}
 	assert_int_equal(inlay_rss_create(&rss, dev.pd, wqs, 0, 0, &why), -EINVAL);
@@ -461,6 +500,7 @@ int main(void)
 		cmocka_unit_test(no_rules),
 		cmocka_unit_test(spread),
 		cmocka_unit_test(cleaned),
+		cmocka_unit_test(strips),
 		cmocka_unit_test(no_spread),
 	};
 

@@ -21,7 +21,7 @@ static struct {
 
 /* ---- a device that does not let go: so many calls fail ---- */
 
-static uint32_t hold_qp, hold_mr;
+static uint32_t hold_qp, hold_mr, hold_cq;
 
 static void *real(const char *name)
 {
@@ -46,6 +46,19 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	}
 	memcpy(&fn, &at, sizeof(fn));
 	return fn(qp);
+}
+
+int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	int (*fn)(struct ibv_cq *);
+	void *at = real("ibv_destroy_cq");
+
+	if (hold_cq) {
+		hold_cq--;
+		return EBUSY;
+	}
+	memcpy(&fn, &at, sizeof(fn));
+	return fn(cq);
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)
@@ -498,10 +511,11 @@ static void host_not_destroyed(void **state)
 	struct inlay_inventory *near = NULL;
 	struct inlay_buf *last = NULL;
 	struct inlay_task *t[3];
+	uint32_t *const held[] = {&hold_qp, &hold_mr, &hold_qp, &hold_cq};
 	uint32_t what, i;
 
 	(void)state;
-	for (what = 0; what < 3; what++) {
+	for (what = 0; what < ARRAY(held); what++) {
 		teardown_scene(1);
 		if (what) {
 			submit_three(t);
@@ -517,10 +531,10 @@ static void host_not_destroyed(void **state)
 			must(inlay_inventory_get_by_data(near, &outside.map, outside.at, 500, &last));
 			must(inlay_buf_chain_list(inlay_task_payload(t[0]), last));
 		}
-		*(what == 1 ? &hold_mr : &hold_qp) = 1;
+		*held[what] = 1;
 		assert_int_equal(inlay_task_host_destroy(&line->host), -EBUSY);
-		assert_int_equal(hold_qp + hold_mr, 0);
-		if (what != 1) {
+		assert_int_equal(*held[what], 0);
+		if (held[what] == &hold_qp) {
 			/* It is there, and is told that it is no longer connected */
 			for (i = 0; i < 4; i++)
 				turn();
