@@ -464,7 +464,7 @@ static void smallest_rings(void **state)
 	plain();
 	hp.tasks = hp.in_flight = wp.credits = wp.spare = 1;
 	hp.max_inline = wp.max_inline = 512;
-	for (hp.windows = 0; hp.windows <= 2; hp.windows += 2) {
+	for (hp.windows = 0; hp.windows <= 2; hp.windows++) {
 		usual_scene(1, 2);
 		assert_true(inlay_sq_size(&line->host.link.sq) >= 8 * inlay_task_inline_bbs_(32 + 512));
 		assert_true(inlay_sq_size(&line->conn.link.sq) >= 8 * inlay_task_inline_bbs_(512));
@@ -473,13 +473,16 @@ static void smallest_rings(void **state)
 			payload(t, len, len);
 			answered(t, len, len);
 		}
-		if (hp.windows) {
-			fill(outside.at, LARGE, 8);
-			must(inlay_task_set_plugin(t, BACK));
-			must(inlay_task_set_payload(t, out));
+		fill(outside.at, LARGE, 8);
+		must(inlay_task_set_plugin(t, BACK));
+		must(inlay_task_set_payload(t, out));
+		if (hp.windows)
 			must(inlay_task_set_response(t, in));
+		/* Too large for windows that it will never have */
+		if (hp.windows < 2)
+			assert_int_equal(inlay_task_submit(t), -E2BIG);
+		else
 			answered(t, LARGE, 8);
-		}
 		must(inlay_task_release(t));
 		scene_free();
 	}

@@ -355,7 +355,7 @@ int main(int argc, char **argv)
 	return cmocka_run_group_tests(tests, dev_open, dev_close);
 }
 EOT
-flags="-O2 -Wall -Wextra -Werror -Iinclude"
+flags="-O2 -Wall -Wextra -Werror -I${INCLUDE:-include}"
 
 plugin() # folder name compiler definitions...
 {
@@ -421,6 +421,7 @@ for mode in 775 757; do
 done
 chmod 1757 "$p"
 refused "a sticky folder that others may write to" EPERM "$p" add
+refused "so written" EPERM "$p//" add
 chmod 755 "$p"
 
 # More than one, and one after the other: each has its own interface, and nothing is left open
