@@ -12,8 +12,10 @@
  */
 #include "rig.h"
 #include <inlay/connect.h>
+#include <inlay/devx.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <zlib.h>
 
 #define ACTORS 4u
 #define DEPTH 32u         /* WQEs under way on a queue pair; WQE i uses buffer i here and place i at the peer */
@@ -24,6 +26,8 @@
 #define DC_KEY 0x7777
 #define ETHER 14u         /* bytes of a packet's header */
 #define BUFFERS 4u        /* of packets */
+#define SECTOR 512u       /* has a CRC on the wire: of SECTORS */
+#define SECTORS 2u
 #define WRONG 0x55aa00    /* changes a key */
 #define ANY UINT32_MAX
 #define ENOUGH 10000u     /* WQEs of an actor, in which each operation occurs: about 10 seconds */
@@ -36,6 +40,10 @@ enum kind { RC, RCS, UC, XRC, DC, UD, RAW, KINDS };
 #define NO_RAW (NO_UD | 1u << UD)
 #define ALL (NO_RAW | 1u << RAW)
 
+enum {
+	SEND, SEND_IMM, SEND_DONE, WRITE, WRITE_IMM, READ, ATOMIC, NOP, REFER, BIND, INVALIDATE, LOOK_UP, WINDOW, COPY, TWICE,
+	SIGN, BREAK, RANDOM, READ_BACK = RANDOM, SEND_THROUGH, WINDOW_BACK, SEND_COPIED, SET_PSV, SIGNED, SIGNED_BACK, PROVE, OPS
+};
 enum state { DRAINS, WAITS, ALMOST, UP }; /* WAITS for the peer's record, then until it is as far */
 enum { SHUT, BUSY, OPEN, CLOSING };
 enum { HELLO, BROKEN, RECORD, READY, ARRIVED, GO };
@@ -86,9 +94,11 @@ struct tube {
 	struct did did[DEPTH];
 	uint32_t head, count;
 	uint64_t posted, good, bad, given, taken;
-	bool failed, nop, last, refers;     /* last: LAST_WQE_REACHED; refers: the UMR key is in use */
+	bool failed, nop, last;             /* last: LAST_WQE_REACHED */
+	bool refers, signs;                 /* the UMR key, the signature key is in use */
 	uint8_t *bufs;                      /* of rq */
-	struct mlx5dv_mkey *key;
+	struct mlx5dv_mkey *key, *sig;
+	struct inlay_devx_psv psv;
 	struct inlay_connect_record here, there;
 	uint32_t heard[2];                  /* of XRC: the numbers at the peer */
 	bool record, ready;
@@ -196,7 +206,7 @@ static uint32_t told_of(const struct tube *t, const struct lane *l)
 
 static void put_block(struct did *d, uint32_t told, uint32_t done)
 {
-	uint32_t most = told >> 29 >= UD ? 1024 : MOST;
+	uint32_t most = told >> 29 >= UD ? 1024 : d->what == SIGNED ? SECTOR : MOST;
 	struct head h;
 
 	h.len = d->len = (uint32_t)sizeof(h) + rnd_below(rnd_below(2) ? 100 : most - (uint32_t)sizeof(h));
@@ -229,11 +239,6 @@ static struct head block_of(const void *p, size_t len)
 
 /* ---- Operations ---- */
 
-enum {
-	SEND, SEND_IMM, SEND_DONE, WRITE, WRITE_IMM, READ, ATOMIC, NOP, REFER, BIND, INVALIDATE, LOOK_UP, WINDOW, COPY, TWICE,
-	BREAK, RANDOM, READ_BACK = RANDOM, SEND_THROUGH, WINDOW_BACK, SEND_COPIED, PROVE, OPS
-};
-
 enum writes { OTHER, BLOCK, MESSAGE }; /* a block of bytes; one that takes a receive */
 
 /* weight: how often at random; then: what follows at once, on reliable queue pairs */
@@ -257,11 +262,15 @@ static struct op {
 	/* WINDOW        */ {WITH_KEYS, 30, BLOCK, WINDOW_BACK}, /* written through it */
 	/* COPY          */ {WITH_COPIES, 6, OTHER, SEND_COPIED}, /* inside the device, to the next buffer */
 	/* TWICE         */ {1u << RAW, 8, MESSAGE, 0},          /* two packets of one WQE */
+	/* SIGN          */ {WITH_KEYS, 6, OTHER, SIGNED},       /* a key that gives sectors a CRC; and SET_PSV */
 	/* BREAK         */ {ALL, 1, OTHER, 0},                  /* a wrong key, of the peer's memory or of one's own */
 	/* READ_BACK     */ {RELIABLE, 0, OTHER, 0},             /* what the WQE before has written */
 	/* SEND_THROUGH  */ {WITH_KEYS, 0, MESSAGE, 0},
 	/* WINDOW_BACK   */ {WITH_KEYS, 0, OTHER, 0},
 	/* SEND_COPIED   */ {WITH_COPIES, 0, MESSAGE, 0},
+	/* SET_PSV       */ {WITH_KEYS, 0, OTHER, 0},
+	/* SIGNED        */ {WITH_KEYS, 0, BLOCK, SIGNED_BACK},
+	/* SIGNED_BACK   */ {WITH_KEYS, 0, OTHER, 0},            /* sectors and CRCs */
 	/* PROVE         */ {RELIABLE, 0, OTHER, 0},             /* what the words of the atomics are */
 };
 
@@ -341,6 +350,39 @@ static int copy(struct tube *t, struct did *d, unsigned wrong, uint32_t flags)
 	return inlay_post_memcpy(&t->sq, &sge[0], &sge[1], &sge[2], flags);
 }
 
+/* A key over the buffer after the next WQE's, whose sectors have a CRC on the wire */
+static int sign(struct tube *t, const struct did *d, uint32_t flags)
+{
+	struct mlx5dv_sig_crc crc = {MLX5DV_SIG_CRC_TYPE_CRC32, UINT32_MAX};
+	struct mlx5dv_sig_block_domain domain = {.sig_type = MLX5DV_SIG_TYPE_CRC, .block_size = MLX5DV_BLOCK_SIZE_512};
+	struct mlx5dv_sig_block_attr attr = {.wire = &domain};
+	struct ibv_sge sge = here(after(t, after(t, d))->buf, SECTORS * SECTOR);
+	const uint32_t psv[2] = {0, t->psv.psv};
+	struct inlay_umr umr;
+
+	domain.sig.crc = &crc;
+	memset(&umr, 0, sizeof(umr));
+	umr.mask = INLAY_UMR_MASK_FILL | INLAY_UMR_MASK_ACCESS | MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR;
+	umr.flags = INLAY_UMR_SIG_ERR;
+	umr.access = IBV_ACCESS_LOCAL_WRITE;
+	umr.tag = (uint8_t)t->sig->lkey;
+	umr.list = &sge;
+	umr.entries = 1;
+	umr.len = sge.length;
+	return inlay_post_umr_sig(&t->sq, t->sig->lkey, &umr, &attr, psv, flags);
+}
+
+static void done_signed(const uint8_t *wire, const uint8_t *block)
+{
+	uint32_t i;
+
+	for (i = 0; i < SECTORS; i++, wire += SECTOR + 4, block += SECTOR) {
+		uint32_t crc = htole32((uint32_t)crc32(0, block, SECTOR));
+
+		holds(!memcmp(wire, block, SECTOR) && !memcmp(wire + SECTOR, &crc, 4));
+	}
+}
+
 static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 {
 	const unsigned at = (unsigned)(d - t->did), what = d->what;
@@ -360,7 +402,8 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 		if (t->kind == RAW)
 			put_ether(d);
 	} else {
-		d->len = what == READ ? rnd_below(MOST) : what == PROVE ? 32 : what == LOOK_UP ? 8 : before(t, d)->len;
+		d->len = what == READ ? rnd_below(MOST) : what == PROVE ? 32 : what == LOOK_UP ? 8 :
+			 what == SIGNED_BACK ? SECTORS * (SECTOR + 4) : before(t, d)->len;
 		memset(d->buf, 0, ROOM);
 	}
 	flags |= pieces(d, sge) & (ops[what].writes ? ANY : 0);
@@ -379,6 +422,14 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 		d->seed = rnd_below(ROOM - MOST);
 		r = theirs(l, (uint8_t *)shared->pattern + d->seed);
 		return REMOTE(read, sge, 3, flags);
+	case SIGN: return sign(t, d, small);
+	case SIGNED:
+		d->len = SECTORS * SECTOR;
+		one.addr = 0;
+		one.length = d->len;
+		one.lkey = t->sig->lkey;
+		return REMOTE(write, &one, 1, small);
+	case SIGNED_BACK:
 	case READ_BACK:
 		r = theirs(l, shared->place[me][t->kind][before(t, d) - t->did]);
 		return REMOTE(read, sge, 3, flags);
@@ -430,6 +481,7 @@ static bool possible(const struct tube *t, const struct lane *l, unsigned what)
 	case SEND_DONE: return l->finished;
 	case ATOMIC: return !l->unsure;
 	case REFER: return !t->refers;
+	case SIGN: return !t->signs;
 	case BIND: return l->window == SHUT;
 	case INVALIDATE: return l->window == CLOSING;
 	case WINDOW: return l->key;
@@ -461,6 +513,19 @@ static bool post(struct tube *t, struct lane *l, unsigned what, uint32_t flags)
 	t->posted++;
 	l->asked |= what == PROVE;
 	t->refers |= what == SEND_THROUGH;
+	t->signs |= what == SIGNED;
+	if (what == SIGN) {
+		struct did *psv = &t->did[(t->head + t->count) % DEPTH];
+
+		buf = psv->buf;
+		*psv = *d;
+		psv->buf = buf;
+		psv->what = SET_PSV;
+		psv->index = inlay_sq_index(&t->sq) - 1;
+		d->signaled = false;
+		t->count++;
+		t->posted++;
+	}
 	if (what == SEND_DONE)
 		l->finished = 0;
 	if (what == WINDOW_BACK) {
@@ -500,9 +565,10 @@ static void next(struct tube *t)
 	n = rnd_below(all);
 	for (what = 0; !in(ops[what].kinds, t->kind) || n >= ops[what].weight; what++)
 		n -= in(ops[what].kinds, t->kind) ? ops[what].weight : 0;
-	if (post(t, l, what, what == BREAK || rnd_below(2) ? INLAY_SIGNALED : 0) && ops[what].then &&
-	    in(RELIABLE, t->kind))
-		post(t, l, ops[what].then, rnd_below(3) ? INLAY_SIGNALED : 0);
+	if (!post(t, l, what, what == BREAK || rnd_below(2) ? INLAY_SIGNALED : 0) || !in(RELIABLE, t->kind))
+		return;
+	while ((what = ops[what].then) && post(t, l, what, rnd_below(3) ? INLAY_SIGNALED : 0))
+		;
 }
 
 /* ---- What comes back ---- */
@@ -590,6 +656,8 @@ static void done(struct tube *t, struct did *d)
 	case ATOMIC: done_atomic(d); break;
 	case PROVE: proved(l, d); break;
 	case SEND_THROUGH: t->refers = false; break;
+	case SIGNED: t->signs = false; break;
+	case SIGNED_BACK: done_signed(d->buf, before(t, d)->buf); break;
 	case INVALIDATE: l->window = SHUT; break;
 	case BREAK: holds(!"a wrong key is refused"); break;
 	case BIND:
@@ -867,7 +935,7 @@ static void begin(struct tube *t)
 		if (i != me && (i == t->peer || !paired(t)))
 			reset_lane(&lanes[t->kind][i]);
 	t->generation++;
-	t->failed = t->nop = t->last = t->refers = t->ready = false;
+	t->failed = t->nop = t->last = t->refers = t->signs = t->ready = false;
 	t->state = paired(t) ? WAITS : UP;
 	attr = attr_of(t);
 	if (t->kind == DC)
@@ -1119,6 +1187,7 @@ static void tube_open(enum kind kind, unsigned peer)
 	struct mlx5dv_mkey_init_attr key = {dev.pd, MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, 4};
 	struct tube *t = &tubes[tube_count++];
 	struct opt opt = usual;
+	uint32_t pdn = 0;
 	unsigned i;
 
 	t->kind = kind;
@@ -1150,6 +1219,13 @@ static void tube_open(enum kind kind, unsigned peer)
 		t->key = mlx5dv_create_mkey(&key);
 		holds(t->key);
 	}
+	if (in(ops[SIGN].kinds, kind)) {
+		key.create_flags |= MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE;
+		t->sig = mlx5dv_create_mkey(&key);
+		holds(t->sig);
+		must(inlay_pdn_from_pd(&pdn, dev.pd));
+		must(inlay_devx_psv_create(&t->psv, dev.ctx, pdn));
+	}
 	begin(t);
 }
 
@@ -1166,10 +1242,14 @@ static void set_up(void)
 	unsigned i, k;
 
 	memset(&dv, 0, sizeof(dv));
-	dv.comp_mask = MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH;
+	dv.comp_mask = MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH | MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD;
 	must(mlx5dv_query_device(dev.ctx, &dv));
 	if (!dv.max_wr_memcpy_length)
 		ops[COPY].kinds = ops[SEND_COPIED].kinds = 0;
+	if (!(dv.sig_caps.block_size & MLX5DV_BLOCK_SIZE_CAP_512)) {
+		holds(!softdev_present());
+		ops[SIGN].kinds = ops[SET_PSV].kinds = ops[SIGNED].kinds = ops[SIGNED_BACK].kinds = 0;
+	}
 	arena = arena_at = (uint8_t *)pages(ARENA);
 	shared = (struct shared *)pages(sizeof(*shared));
 	fill(shared->pattern, ROOM, 77);
