@@ -215,6 +215,9 @@ static void exported_and_imported(void **unused)
 	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size, NULL, blob, len, NULL), -EINVAL);
 	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size, fake, NULL, len, NULL), -EINVAL);
 	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size - 1, fake, blob, len, NULL), -ENOBUFS);
+	memset(memory, 0x3c, size);
+	assert_int_equal(inlay_mmap_create_from_export(&m, memory, 1, fake, blob, len, NULL), -ENOBUFS);
+	assert_true(all_bytes(memory, size, 0x3c));
 	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size, fake, blob, 0, NULL), -EPROTO);
 	assert_memory_equal(&m, &was, sizeof(m));
 	must(inlay_mmap_create_from_export(&m, memory, size, fake, blob, len, NULL));
