@@ -2,7 +2,7 @@
 /*
  * interleave.h: runs another thread's function after the n-th instruction of a function. The trap flag
  * stops the CPU after each instruction, and the other function runs in the signal handler. INTERLEAVES
- * is 1 where that works: x86-64, without a sanitizer.
+ * is 1 where that works: x86-64, without a sanitizer. interleave_behind: after the instruction that changes a word.
  */
 #ifndef TESTS_INTERLEAVE_H
 #define TESTS_INTERLEAVE_H
@@ -32,6 +32,8 @@ static struct {
 	void (*other)(void);    /* NULL when it has run */
 	const uint32_t *lock;   /* that it needs, or NULL */
 	uint32_t steps;         /* to go before that */
+	const volatile uint32_t *word; /* that is to have changed since, or NULL */
+	uint32_t was;
 	struct sigaction before;
 } between;
 
@@ -40,6 +42,8 @@ static void one_step(int sig, siginfo_t *info, void *context)
 	(void)sig;
 	(void)info;
 	if (between.steps && --between.steps)
+		return;
+	if (between.word && *between.word == between.was)
 		return;
 	if (between.lock && __atomic_load_n(between.lock, __ATOMIC_RELAXED))
 		return;
@@ -80,6 +84,18 @@ static int interleave(void (*one)(void), void (*two)(void), uint32_t instruction
 	return within;
 }
 
+/* Runs one function and, as soon as it has changed the word, the other */
+UNUSED static int interleave_behind(void (*one)(void), void (*two)(void), const volatile uint32_t *word)
+{
+	int within;
+
+	between.word = word;
+	between.was = *word;
+	within = interleave(one, two, 1);
+	between.word = NULL;
+	return within;
+}
+
 /* After interleave(one, two, UINT32_MAX): how many instructions one() ran */
 UNUSED static uint32_t interleave_counted(void)
 {
@@ -103,6 +119,12 @@ static int interleave(void (*one)(void), void (*two)(void), uint32_t instruction
 	(void)two;
 	(void)instructions;
 	return 0;
+}
+
+UNUSED static int interleave_behind(void (*one)(void), void (*two)(void), const volatile uint32_t *word)
+{
+	(void)word;
+	return interleave(one, two, 1);
 }
 
 UNUSED static uint32_t interleave_counted(void)

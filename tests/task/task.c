@@ -4,6 +4,7 @@
  * task can end, each once. Time is the test's own. The long random runs, and those with faults, are elsewhere.
  */
 #include "scene.h"
+#include "interleave.h"
 #include "../examples/plugins/handles.h"
 
 #define FAIL 0x101u     /* answers with the errno in the payload's first byte */
@@ -642,6 +643,65 @@ static void numbered_objects(void **state)
 	assert_ptr_equal(handles_find(&t, h[3]), &x[3]);
 }
 
+static uint8_t *slot, was_there[64];
+
+static void overwrite_slot(void)
+{
+	memcpy(was_there, slot, sizeof(was_there));
+	memset(slot, 0x5a, sizeof(was_there));
+}
+
+static void one_of_the_host(void)
+{
+	inlay_task_host_progress(&line->host, clock_now, 1);
+}
+
+static void one_of_the_worker(void)
+{
+	inlay_task_worker_progress(&desk->worker, clock_now, 1);
+}
+
+static void one_completion(struct inlay_cq *cq, void (*progress)(void))
+{
+	slot = (uint8_t *)(uintptr_t)inlay_cq_peek(cq);
+	if (!slot) {
+		progress();
+		return;
+	}
+	interleave_behind(progress, overwrite_slot, cq->dbrec);
+	memcpy(slot, was_there, sizeof(was_there)); /* with its owner bit */
+}
+
+/* The device may overwrite a completion as soon as the record says that it is free */
+static void freed_completions(void **state)
+{
+	struct inlay_task *t;
+	uint32_t len;
+	double end;
+
+	(void)state;
+	interleave_possible();
+	plain();
+	usual_scene(1, 4);
+	t = task(ECHO);
+	interleave_begin(NULL);
+	for (len = 0; len < 200; len += 11) {
+		payload(t, len, len);
+		must(inlay_task_submit(t));
+		for (end = now() + DEADLINE; inlay_task_status(t) == -EINPROGRESS;) {
+			assert_true(now() < end);
+			step();
+			one_completion(&desk->worker.cq, one_of_the_worker);
+			one_completion(&line->host.cq, one_of_the_host);
+		}
+		good(t, len, len);
+	}
+	interleave_end();
+	assert_int_equal(line->host.strays + line->conn.strays + desk->worker.strays, 0);
+	must(inlay_task_release(t));
+	scene_free();
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -655,6 +715,7 @@ int main(void)
 		cmocka_unit_test(events),
 		cmocka_unit_test(group),
 		cmocka_unit_test(numbered_objects),
+		cmocka_unit_test(freed_completions),
 	};
 
 	return cmocka_run_group_tests_name("task", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
