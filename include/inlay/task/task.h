@@ -605,7 +605,6 @@ INLAY_COLD int inlay_task_usable_(struct inlay_buf *buf, int keys)
 		return 0;
 	for (; buf; buf = inlay_buf_next(buf))
 		if (inlay_buf_set_data_len(buf, inlay_buf_data_len(buf)) ||
-		    !inlay_mmap_started(inlay_buf_mmap(buf)) ||
 		    (keys && inlay_buf_data_len(buf) && inlay_buf_lkey(buf) == INLAY_NO_KEY))
 			return 0;
 	return 1;
@@ -614,7 +613,7 @@ INLAY_COLD int inlay_task_usable_(struct inlay_buf *buf, int keys)
 /*
  * As inlay_task_submit, but verifies preconditions first, for development: -EINVAL when a buffer
  * was given back, is not the head of its list, has data outside itself or lacks an lkey that it
- * needs, when its map is not started, or when the response is a list.
+ * needs, or when the response is a list.
  */
 INLAY_COLD int inlay_task_try_submit(struct inlay_task *t)
 {
