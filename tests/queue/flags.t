@@ -6,7 +6,7 @@
 
 compile() # compiler flags posts...: a function for each, all different to the compiler
 {
-	local how="$1 -Iinclude $2" post i=0
+	local how="$1 -I${INCLUDE:-include} $2" post i=0
 	shift 2
 	{
 		echo '#include <inlay/queue.h>'
@@ -24,7 +24,7 @@ refuses() # compiler flags posts...: each of them is told to be wrong. gcc says 
 {
 	! compile "$@" 2>"$dir/said" && grep -q 'not flags of inlay' "$dir/said" || return
 	if [[ $1 = clang* ]]; then
-		$1 -Iinclude $2 -S -emit-llvm -o - "$dir/post.c" | awk '/^define/ { f = $0 } /call.*inlay_flags_wrong_/ { print f }'
+		$1 -I${INCLUDE:-include} $2 -S -emit-llvm -o - "$dir/post.c" | awk '/^define/ { f = $0 } /call.*inlay_flags_wrong_/ { print f }'
 	else
 		grep -o 'inlined from .*post[0-9]*.* at .*post\.c:' "$dir/said"
 	fi | grep -o 'post[0-9][0-9]*' | sort -u >"$dir/refused"

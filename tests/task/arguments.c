@@ -314,9 +314,9 @@ static void groups(void **state)
 		{12, 4, 112, -EINVAL}, {12, 4, STRIDE + 4, -EINVAL}, {12, 4, 100, -EINVAL}, {16, 4, 1, -EINVAL}, {20, 4, 2, -EPROTO},
 		{24, 4, STRIDE + 8, -EPROTO}, {28, 4, 2, -EINVAL}, {32, 4, 0, -EINVAL}, {36, 4, 1, -EINVAL}, {40, 4, 0, -EINVAL},
 		{40, 4, 3, -EINVAL}, {44, 4, 24, -EINVAL}, {44, 4, 80, -EINVAL}, {44, 4, 0, -EINVAL}, {56, 4, 9, -EINVAL}, {60, 4, 1, -EINVAL},
-		{76, 4, 48, -EINVAL}, {76, 4, 24, -EINVAL}, {80, 8, UINT64_MAX - 0xfff, 0}, {80, 8, UINT64_MAX - 0xffe, -EINVAL},
+		{76, 4, 48, -EINVAL}, {76, 4, 24, -EINVAL}, {80, 8, UINT64_MAX - 0x10bf, 0}, {80, 8, UINT64_MAX - 0x10be, -EINVAL},
 		{88, 8, 0, -EINVAL}, {96, 4, 8, -EINVAL}};
-	const struct inlay_worker_segment s = {0x1000, 0x1000, "memh", "key", 4, 3};
+	const struct inlay_worker_segment s = {0x1000, 0x10c0, "memh", "key", 4, 3};
 	struct inlay_worker_segment bad = s;
 	struct inlay_worker_group g;
 	struct inlay_worker_oob oob;
