@@ -344,6 +344,9 @@ static bool transition_ok(enum ibv_qp_type type, enum ibv_qp_state from, enum ib
 		return dc_transition_ok(type, from, to, mask);
 	if (mask & IBV_QP_CUR_STATE && (from < IBV_QPS_RTR || from > IBV_QPS_SQE))
 		return false;
+	/* The mlx5 driver has no such step for its two queues */
+	if (t == RAW && from == IBV_QPS_SQE && to == IBV_QPS_RTS)
+		return false;
 	return transitions[from][to].valid && (mask & required) == required &&
 	       !(mask & ~(required | transitions[from][to].optional[t] | IBV_QP_STATE));
 }

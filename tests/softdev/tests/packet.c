@@ -537,6 +537,9 @@ static void lengths(UNUSED void **state)
 		must(ibv_post_send(node[0].qp, &wr, &bad));
 		expect(node[0].cq, 5, IBV_WC_LOC_LEN_ERR);
 		assert_int_equal(state_of(node[0].qp), IBV_QPS_SQE);
+		a.qp_state = IBV_QPS_RTS;
+		assert_int_equal(ibv_modify_qp(node[0].qp, &a, IBV_QP_STATE), EINVAL);
+		assert_int_equal(state_of(node[0].qp), IBV_QPS_SQE);
 	}
 	must(ibv_destroy_flow(f));
 	node_close(&node[0]);
