@@ -297,6 +297,8 @@ static void rights_of_targets(void **state)
 		path.access = subset(which);
 		path.min_rnr_timer = (uint8_t)(which * 4 + 3);
 		path.mtu = (uint8_t)(1 + which % 5);
+		path.sl = (uint8_t)which;
+		path.traffic_class = (uint8_t)(which * 31 + 2);
 		must(inlay_devx_dct_create(&dct, dev.ctx, &attr, &path));
 		sent(DCTC, 0x6c, 1, which >> 1 & 1);
 		sent(DCTC, 0x6d, 1, which & 1);
@@ -307,6 +309,11 @@ static void rights_of_targets(void **state)
 		sent(DCTC, 0x100, 64, attr.dc_key);
 		sent(DCTC, 0xa8, 24, rmp.rmpn);
 		sent(DCTC, 0x73, 2, which & 1);
+		sent(DCTC, 0xe0, 8, path.traffic_class);
+		if (dev.port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+			sent(DCTC, 0x1b5, 3, which);
+			sent(DCTC, 0x1ba, 6, path.traffic_class >> 2);
+		}
 		must(inlay_devx_dct_destroy(&dct));
 		attr.flags ^= INLAY_DEVX_DCT_OOO;
 	}

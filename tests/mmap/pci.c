@@ -309,6 +309,8 @@ static int shared_import(struct shared *x, int d, const uint8_t *blob, size_t le
 	err = inlay_mmap_create_from_export_pci(&x->m, x->memory, size, at[d].pd, blob, len, NULL);
 	if (err)
 		given_free(x->memory);
+	else
+		assert_true((uint8_t *)x->m.pci_ >= (uint8_t *)x->memory + inlay_mmap_size(1, x->m.num_ranges)); /* behind the map's */
 	return err;
 }
 
