@@ -542,6 +542,10 @@ static void retries_and_timers(void **state)
 		s.path.rd_atomic = (uint8_t)(i % 17);
 		s.path.dest_rd_atomic = (uint8_t)(16 - i % 17);
 		s.path.psn = 0xff000000 | (i * 0x54321);
+		s.path.udp_sport = (uint16_t)(i % 2 ? 0xc000 + i : 0);
+		s.path.hop_limit = (uint8_t)(i + 1);
+		s.path.traffic_class = (uint8_t)(8 * i + 1);
+		s.path.flow_label = i * 0x1234;
 		must(inlay_devx_qp_address(&s.qp, &s.path, &mine));
 		must(inlay_devx_qp_to_init(&s.qp, &s.path));
 		must(inlay_devx_qp_to_rtr(&s.qp, &s.path, &mine));
@@ -553,6 +557,13 @@ static void retries_and_timers(void **state)
 		sent(QPC, 0x4a8, 24, i * 0x54321 & 0xffffff);
 		sent(QPC, 0xa8, 24, s.qpn);
 		sent(QPC, 0x43, 5, 30);
+		if (mine.link != INLAY_CONNECT_IB) {
+			sent(ADS, 0x58, 8, i + 1);
+			sent(ADS, 0x64, 8, 8 * i + 1);
+			sent(ADS, 0x6c, 20, i * 0x1234);
+		}
+		if (mine.link == INLAY_CONNECT_ROCE_V2)
+			sent(ADS, 0x110, 16, 0xc000 + (i % 2 ? i : 0)); /* its own peer */
 		must(inlay_devx_qp_to_rts(&s.qp, &s.path));
 		sent(0, 0x80, 32, 0);
 		for (up = 0; 1u << up < s.path.rd_atomic; up++)
