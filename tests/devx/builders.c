@@ -57,6 +57,7 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 		mid.gid_index = (uint32_t)bits((const uint8_t *)in, 0x40, 16);
 	if (bits((const uint8_t *)in, 0, 16) != 0x100)
 		return next(context, in, inlen, out, outlen);
+	assert_int_equal(bits((const uint8_t *)in, 0x40, 32), 0); /* of this function */
 	err = mid.fail_cap ? mid.fail_cap : next(context, in, inlen, out, outlen);
 	if (!err && bits((const uint8_t *)in, 0x30, 16) == 1) {
 		if (mid.no_caps & 1)
@@ -778,9 +779,18 @@ static void numbers_too_large_for_their_field(void **state)
 		assert_null(key.obj);
 		assert_int_equal(inlay_devx_query_cap(dev.ctx, high, &cap, NULL), -EINVAL);
 	}
+	memset(&xrqa, 0, sizeof(xrqa));
+	xrqa.shared = rmp_want(16, 64, 0);
+	xrqa.cqn = cq.cq.cqn;
+	xrqa.tags = (1u << 14) + 1;
+	assert_int_equal(inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa), -EINVAL);
 	assert_int_equal(inlay_devx_query_cap(dev.ctx, 1u << 15, &cap, &error), -EINVAL);
 	assert_string_equal(error.why, "a type of capabilities has 15 bits");
 	assert_int_equal(mid.boxes, 0);
+	xrqa.tags--; /* as many as a device may have */
+	if (!inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa))
+		must(inlay_devx_xrq_destroy(&xrq));
+	assert_int_equal(mid.boxes, 1);
 	must(inlay_devx_rmp_destroy(&made));
 	must(inlay_devx_cq_destroy(&cq));
 }

@@ -179,6 +179,9 @@ static void sq_arguments(void **state)
 	assert_int_equal(inlay_sq_init(&sq, buf + 32, 64, dbrec, 1, 16, &uar), -EINVAL);
 	assert_int_equal(inlay_sq_init(&sq, buf, 64, dbrec, 1, 16, NULL), -EINVAL);
 	assert_int_equal(inlay_sq_init(&sq, buf, 64, dbrec, 1, 16, &none), -EINVAL);
+	uar.abi++; /* another version's */
+	assert_int_equal(inlay_sq_init(&sq, buf, 64, dbrec, 1, 16, &uar), -EPROTO);
+	uar.abi--;
 	assert_memory_equal(&sq, &was, sizeof(sq));
 	assert_memory_equal(&uar, &uar_was, sizeof(uar));
 	free(buf);
