@@ -194,6 +194,11 @@ static void rights_of_queue_pairs(void **state)
 			sent(QPC, 0x13, 2, 3);             /* pm_state migrated */
 			sent(ADS, 0x128, 8, 1);
 			sent(QPC, 0x540, 32, types[type] == INLAY_QP_ST_UD ? QKEY : 0);
+			if (types[type] == INLAY_QP_ST_UD) {
+				must(inlay_devx_qp_to_rtr(&s.qp, &s.path, NULL));
+				sent(QPC, 0x40, 3, IBV_MTU_4096);
+				sent(QPC, 0x43, 5, 12); /* a datagram is one packet */
+			}
 			must(inlay_devx_qp_to_reset(&s.qp));
 		}
 		side_free(&s);
