@@ -68,6 +68,12 @@ racing() # what is then said, name, options of tests/softdev/run, ends or for-ev
 	result $status "$name"
 }
 
+# Its thread may still ask for events when its channel is closed, at the end
+pings() # as cm
+{
+	racing 'rdma_get_cm_event: Bad file descriptor' "$@"
+}
+
 # It asks for its second connection before its server surely listens for it
 perftest() # options of tests/softdev/run, command...
 {
@@ -109,7 +115,7 @@ if command -v mckey >/dev/null; then
 fi
 
 for opts in "" "--link ib"; do
-	cm "rping" "$opts" ends "rping -s -C 10 -V -S 4000" "rping -c -C 10 -V -S 4000 -a 127.0.0.1"
+	pings "rping" "$opts" ends "rping -s -C 10 -V -S 4000" "rping -c -C 10 -V -S 4000 -a 127.0.0.1"
 	cm "ucmatose, 4 connections, its ids moved to another channel" "$opts" ends "ucmatose -c 4" "ucmatose -c 4 -m -s 127.0.0.1"
 	cm "udaddy" "$opts" ends "udaddy -c 2" "udaddy -c 2 -s 127.0.0.1"
 	cm "rdma_server, rdma_client" "$opts" ends "rdma_server" "rdma_client"
@@ -119,9 +125,9 @@ for opts in "" "--link ib"; do
 	pingpong "fi_pingpong, verbs;ofi_rxm" "$opts" -p "verbs;ofi_rxm" -e rdm -c -S 100000
 	perftest "$opts" ib_write_bw -R -n 100
 done
-cm "rping, IPv6" "" ends "rping -s -C 3 -a ::" "rping -c -C 3 -V -a ::1"
-cm "rping, another device" "--devices 3" ends "rping -s -C 3" "rping -c -C 3 -V -a 10.0.0.3"
-cm "rping, a server for many" "" for-ever "rping -s -P" "rping -c -C 3 -V -a 127.0.0.1"
+pings "rping, IPv6" "" ends "rping -s -C 3 -a ::" "rping -c -C 3 -V -a ::1"
+pings "rping, another device" "--devices 3" ends "rping -s -C 3" "rping -c -C 3 -V -a 10.0.0.3"
+pings "rping, a server for many" "" for-ever "rping -s -P" "rping -c -C 3 -V -a 127.0.0.1"
 cm "ucmatose, type of service" "" ends "ucmatose" "ucmatose -t 96 -s 127.0.0.1"
 # Its server listens before it says how many buffers may be mapped
 racing "riomap: Cannot allocate memory" "riostream, rsockets" "" \
