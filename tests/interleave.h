@@ -2,7 +2,7 @@
 /*
  * interleave.h: runs another thread's function after the n-th instruction of a function. The trap flag
  * stops the CPU after each instruction, and the other function runs in the signal handler. INTERLEAVES
- * is 1 where that works: x86-64, without a sanitizer. interleave_behind: after the instruction that changes a word.
+ * is 1 where that works: x86-64, without a sanitizer. interleave_behind runs it after the instruction that changes a word.
  */
 #ifndef TESTS_INTERLEAVE_H
 #define TESTS_INTERLEAVE_H

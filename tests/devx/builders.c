@@ -548,7 +548,8 @@ static void retries_and_timers(void **state)
 		s.path.rd_atomic = (uint8_t)(i % 17);
 		s.path.dest_rd_atomic = (uint8_t)(16 - i % 17);
 		s.path.psn = 0xff000000 | (i * 0x54321);
-		s.path.gid_index = dev.port.link_layer == IBV_LINK_LAYER_ETHERNET ? i / 2 % 2 : 0; /* RoCE v1 and v2 */
+		if (softdev_present() && dev.port.link_layer == IBV_LINK_LAYER_ETHERNET)
+			s.path.gid_index = (uint8_t)(i / 2 % 2); /* RoCE v1 and v2 */
 		s.path.udp_sport = (uint16_t)(i % 2 ? 0xc000 + i : 0);
 		s.path.hop_limit = (uint8_t)(i + 1);
 		s.path.traffic_class = (uint8_t)(8 * i + 1);
@@ -586,7 +587,7 @@ static void retries_and_timers(void **state)
 		sent(QPC, 0x3c8, 24, i * 0x54321 & 0xffffff);
 		must(inlay_devx_qp_to_reset(&s.qp));
 	}
-	assert_true(v2 > 0 || mine.link == INLAY_CONNECT_IB);
+	assert_true(v2 > 0 || mine.link == INLAY_CONNECT_IB || !softdev_present());
 	side_free(&s);
 }
 

@@ -535,6 +535,7 @@ static void pci(void **unused)
 	assert_memory_equal(blob + 40, head.access_key, 32);
 	must(inlay_blob_check_(&back, blob, len, &right));
 	assert_memory_equal(&back, &head, sizeof(head));
+	assert_int_equal(inlay_blob_check_(&back, blob, len, NULL), -EBADMSG); /* a code where there must be none */
 	inlay_blob_range_(blob, &back, 0, &s);
 	assert_memory_equal(&r, &s, sizeof(r));
 	assert_int_equal(try_import(blob, len, &right), -ENOTSUP);

@@ -1246,7 +1246,8 @@ static void set_up(void)
 	must(mlx5dv_query_device(dev.ctx, &dv));
 	if (!dv.max_wr_memcpy_length)
 		ops[COPY].kinds = ops[SEND_COPIED].kinds = 0;
-	if (!(dv.sig_caps.block_size & MLX5DV_BLOCK_SIZE_CAP_512)) {
+	if (!(dv.sig_caps.block_size & MLX5DV_BLOCK_SIZE_CAP_512 && dv.sig_caps.block_prot & MLX5DV_SIG_PROT_CAP_CRC &&
+	      dv.sig_caps.crc_type & MLX5DV_SIG_CRC_TYPE_CAP_CRC32)) {
 		holds(!softdev_present());
 		ops[SIGN].kinds = ops[SET_PSV].kinds = ops[SIGNED].kinds = ops[SIGNED_BACK].kinds = 0;
 	}

@@ -478,7 +478,7 @@ static void smallest_rings(void **state)
 		must(inlay_task_set_payload(t, out));
 		if (hp.windows)
 			must(inlay_task_set_response(t, in));
-		/* Too large for windows that it will never have */
+		/* It needs two windows, or one: the host has one less */
 		if (hp.windows < 2)
 			assert_int_equal(inlay_task_submit(t), -E2BIG);
 		else

@@ -421,7 +421,7 @@ for mode in 775 757; do
 done
 chmod 1757 "$p"
 refused "a sticky folder that others may write to" EPERM "$p" add
-refused "so written" EPERM "$p//" add
+refused "a sticky folder with slashes behind its name" EPERM "$p//" add
 chmod 755 "$p"
 
 # More than one, and one after the other: each has its own interface, and nothing is left open

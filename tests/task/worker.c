@@ -267,47 +267,72 @@ static void answered_and_stalled(void **state)
 	scene_free();
 }
 
-/* Each connection has commands that stalled, and always one more: with one in each progress they take turns; with room for all, all come */
+/* A scene in which each connection has TASKS commands that stalled, and may go on now */
+static void all_stalled(struct inlay_task *t[LINES][TASKS])
+{
+	uint32_t i, k;
+
+	plain();
+	with_all(LINES, 4);
+	stall = 1;
+	for (i = 0; i < LINES; i++)
+		for (k = 0; k < TASKS; k++) {
+			t[i][k] = task_of(lines[i], ORDERS, 0);
+			must(inlay_task_submit(t[i][k]));
+		}
+	until(lines[0]->conn.commands + lines[1]->conn.commands + lines[2]->conn.commands == LINES * TASKS);
+	stall = 0;
+}
+
+static void all_answered(struct inlay_task *t[LINES][TASKS])
+{
+	uint32_t i, k;
+
+	until(completed == LINES * TASKS);
+	for (i = 0; i < LINES; i++)
+		for (k = 0; k < TASKS; k++) {
+			must(inlay_task_status(t[i][k]));
+			must(inlay_task_release(t[i][k]));
+		}
+	scene_free();
+}
+
+/* One command in each progress, and each connection always has one more: they take turns */
 static void connections_take_turns(void **state)
 {
 	struct inlay_task *t[LINES][TASKS];
-	uint32_t i, k, all_at_once;
 	double end;
+	uint32_t i;
 
 	(void)state;
-	plain();
-	for (all_at_once = 0; all_at_once < 2; all_at_once++) {
-		with_all(LINES, 4);
-		stall = 1;
-		for (i = 0; i < LINES; i++)
-			for (k = 0; k < TASKS; k++) {
-				t[i][k] = task_of(lines[i], ORDERS, 0);
-				must(inlay_task_submit(t[i][k]));
-			}
-		until(lines[0]->conn.commands + lines[1]->conn.commands + lines[2]->conn.commands == LINES * TASKS);
-		stall = 0;
-		end = now() + DEADLINE;
-		while (!all_at_once && num_order < LINES * TASKS) {
-			uint32_t before = num_order;
+	all_stalled(t);
+	end = now() + DEADLINE;
+	while (num_order < LINES * TASKS) {
+		uint32_t before = num_order;
 
-			assert_true(inlay_task_worker_progress(&desk->worker, clock_now, 1) <= 1);
-			assert_true(num_order - before <= 1);
-			assert_true(now() < end);
-			/* Completions of sends are polled, too */
-			if (num_order == before)
-				step();
-		}
-		for (i = 0; !all_at_once && i < LINES * TASKS; i += LINES)
-			if (order[i] == order[i + 1] || order[i] == order[i + 2] || order[i + 1] == order[i + 2])
-				fail_msg("in turns %u to %u one of three had two", i, i + 2);
-		until(completed == LINES * TASKS);
-		for (i = 0; i < LINES; i++)
-			for (k = 0; k < TASKS; k++) {
-				must(inlay_task_status(t[i][k]));
-				must(inlay_task_release(t[i][k]));
-			}
-		scene_free();
+		assert_true(inlay_task_worker_progress(&desk->worker, clock_now, 1) <= 1);
+		assert_true(num_order - before <= 1);
+		assert_true(now() < end);
+		/* Completions of sends are polled, too */
+		if (num_order == before)
+			step();
 	}
+	for (i = 0; i < LINES * TASKS; i += LINES)
+		if (order[i] == order[i + 1] || order[i] == order[i + 2] || order[i + 1] == order[i + 2])
+			fail_msg("in turns %u to %u one of three had two", i, i + 2);
+	all_answered(t);
+}
+
+/* With room for all commands, one progress calls the handler of each */
+static void no_connection_is_left_out(void **state)
+{
+	struct inlay_task *t[LINES][TASKS];
+
+	(void)state;
+	all_stalled(t);
+	inlay_task_worker_progress(&desk->worker, clock_now, LINES * TASKS);
+	assert_int_equal(num_order, LINES * TASKS);
+	all_answered(t);
 }
 
 /* Which of the kept commands was for this destination; UINT32_MAX: none */
@@ -618,6 +643,7 @@ int main(void)
 		cmocka_unit_test(plugins_cannot_destroy_connections),
 		cmocka_unit_test(answered_and_stalled),
 		cmocka_unit_test(connections_take_turns),
+		cmocka_unit_test(no_connection_is_left_out),
 		cmocka_unit_test(share_of_the_pool),
 		cmocka_unit_test(share_goes_to_the_first),
 		cmocka_unit_test(share_of_a_lost_connection),
