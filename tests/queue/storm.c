@@ -511,6 +511,7 @@ static bool post(struct tube *t, struct lane *l, unsigned what, uint32_t flags)
 	d->seq = ops[what].writes == MESSAGE ? l->next++ : ANY;
 	t->count++;
 	t->posted++;
+	holds(t->count + (what == SIGN) < DEPTH); /* the buffer before the oldest WQE is still compared with */
 	l->asked |= what == PROVE;
 	t->refers |= what == SEND_THROUGH;
 	t->signs |= what == SIGNED;
@@ -549,7 +550,8 @@ static void next(struct tube *t)
 	struct lane *l = &lanes[t->kind][t->peer == me ? (me + 1 + rnd_below(ACTORS - 1)) % ACTORS : t->peer];
 	uint32_t all = 0, n, what;
 
-	if (t->count > DEPTH - 4 || rnd_below(3) == 0) {
+	/* The longest chain has four */
+	if (t->count > DEPTH - 6 || rnd_below(3) == 0) {
 		inlay_sq_ring(&t->sq);
 		return;
 	}
