@@ -664,7 +664,8 @@ static void each_call(const struct row *r, bool quiet)
 		if (faults.failed && err) {
 			const char *name = faults.failed;
 
-			if (faults.unsaid ? err == -STALE || err == -1 /* not an errno */ : !strcmp(name, "mlx5dv_is_supported") ? err != -ENOTSUP :
+			/* Unsaid: neither an earlier call's errno nor a 1 */
+			if (faults.unsaid ? err == -STALE || err == -1 : !strcmp(name, "mlx5dv_is_supported") ? err != -ENOTSUP :
 			    err != -ERROR && !(strstr(r->maps, name) && err == r->otherwise))
 				fail_msg("%s answers %d when call %u fails, %s", r->name, err, k, name);
 			if (!r->silent && (!why || !*why))

@@ -543,6 +543,7 @@ static void stopped(void **state)
 		}
 		must(ibv_query_qp(t.qp, &attr, IBV_QP_STATE, &init));
 		assert_int_equal(attr.qp_state, IBV_QPS_SQE);
+		qp_to(t.qp, IBV_QPS_ERR);
 		qp_to(t.qp, IBV_QPS_RESET);
 		assert_int_equal(inlay_cq_clean(&t.cq, t.qp->qp_num, NULL, NULL), 0);
 		inlay_sq_reset(&t.sq);

@@ -35,44 +35,23 @@ static void *real(const char *name)
 extern "C" {
 #endif
 
-int ibv_destroy_qp(struct ibv_qp *qp)
-{
-	int (*fn)(struct ibv_qp *);
-	void *at = real("ibv_destroy_qp");
-
-	if (hold_qp) {
-		hold_qp--;
-		return EBUSY;
+#define HOLDS(call, type, hold)              \
+	int call(struct type *object)        \
+	{                                    \
+		int (*fn)(struct type *);    \
+		void *at = real(#call);      \
+                                             \
+		if (hold) {                  \
+			hold--;              \
+			return EBUSY;        \
+		}                            \
+		memcpy(&fn, &at, sizeof(fn)); \
+		return fn(object);           \
 	}
-	memcpy(&fn, &at, sizeof(fn));
-	return fn(qp);
-}
 
-int ibv_destroy_cq(struct ibv_cq *cq)
-{
-	int (*fn)(struct ibv_cq *);
-	void *at = real("ibv_destroy_cq");
-
-	if (hold_cq) {
-		hold_cq--;
-		return EBUSY;
-	}
-	memcpy(&fn, &at, sizeof(fn));
-	return fn(cq);
-}
-
-int ibv_dereg_mr(struct ibv_mr *mr)
-{
-	int (*fn)(struct ibv_mr *);
-	void *at = real("ibv_dereg_mr");
-
-	if (hold_mr) {
-		hold_mr--;
-		return EBUSY;
-	}
-	memcpy(&fn, &at, sizeof(fn));
-	return fn(mr);
-}
+HOLDS(ibv_destroy_qp, ibv_qp, hold_qp)
+HOLDS(ibv_destroy_cq, ibv_cq, hold_cq)
+HOLDS(ibv_dereg_mr, ibv_mr, hold_mr)
 
 #ifdef __cplusplus
 }
