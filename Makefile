@@ -30,14 +30,15 @@ VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay
 
 # Each tests/ROOM/NAME.c is a program, built unchecked (NAME-0) and checked (NAME-1, with -O1 instead of -O2, which
 # compiles faster). If there is a NAME.t beside it, that script builds it. The software device's own tests include
-# nothing of inlay: each is built once.
+# nothing of inlay: each is built once. So are those of the provider, checked: unchecked, fabric/mpi.t runs it, and check-all the rest.
 rooms = queue connect mmap buf match tag memdomain devx task fabric programs house
 scripts = $(wildcard $(rooms:%=tests/%/*.t))
 programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard $(rooms:%=tests/%/*.c))))
 # As C++ too, but for C only: the provider that fabric/ tests, and the rig that tag/oracle shares with the device's tests
 cplusplus = $(filter-out fabric/% tag/oracle,$(programs))
 devicetests = $(patsubst %.c,$(B)/%,$(wildcard tests/softdev/tests/*.c))
-tests = $(devicetests) $(foreach p,$(programs),$(B)/tests/$(p)-0 $(B)/tests/$(p)-1)
+both = $(foreach p,$(programs),$(B)/tests/$(p)-0 $(B)/tests/$(p)-1)
+tests = $(devicetests) $(filter-out $(B)/tests/fabric/%-0,$(both))
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 library = $(B)/libsoftdev.so $(B)/libinlay-shim.so $(B)/libinlay-fi.so
 softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
@@ -47,7 +48,7 @@ fabric = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/fabric/*.
 # A sanitizer wants to be loaded before all else, so that the device cannot be preloaded: it is linked into each test program instead.
 ifneq ($(SANITIZE),)
 linked = $(softdev) -rdynamic -ldl
-$(tests): $(softdev)
+$(devicetests) $(both): $(softdev)
 endif
 
 # As many compilers at a time as there are processors. `make deps check`: nothing is compiled before deps is done.
@@ -124,7 +125,7 @@ $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so:
 	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -lfabric
 
 $(B)/tests/fabric/%: VERBS += -lfabric
-$(filter $(B)/tests/fabric/%,$(tests)): | $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so
+$(filter $(B)/tests/fabric/%,$(both)): | $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so
 
 $(B)/tests/%-0: tests/%.c $(B)/settings | $(first)
 	$(say)
@@ -178,7 +179,7 @@ certify: ## tests a real NIC, DEVICE=mlx5_0, with traffic from its port to itsel
 	$(Q)B=$(B) CC="$(CC)" tests/certify $(DEVICE) >$(B)/certify.md; status=$$?; cat $(B)/certify.md; exit $$status
 
 list: # the test programs, for scripts
-	@echo $(tests)
+	@echo $(devicetests) $(both)
 
 fuzzers = host worker plugin parse cqe fabric device
 fuzzed = clang -std=$(STD) -O1 -g -Wall -Wextra -MMD -MP -MF $@.d -MT $@ -DINLAY_CHECKED=1 -Iinclude \

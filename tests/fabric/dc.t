@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The libfabric provider over dynamic connections: programs of this folder with FI_INLAY_TRANSPORT=dc, checked; PROGRAMS_ALL=1 runs the
-# unchecked ones too.
+# The libfabric provider over dynamic connections: programs of this folder with FI_INLAY_TRANSPORT=dc, checked; PROGRAMS_ALL=1 runs more of
+# them, and the unchecked ones too.
 . tests/tap.sh
 
 export FI_INLAY_TRANSPORT=dc FI_INLAY_TAG_OFFLOAD=0 # which is of rc
-for program in messages rma atomic peers stranger soak; do
+for program in messages rma ${PROGRAMS_ALL:+atomic} peers stranger soak; do
 	for checked in ${PROGRAMS_ALL:+0} 1; do
 		try "$program-$checked" bash tests/exec "$B/tests/fabric/$program-$checked"
 	done

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The fences stand where they must, in the instructions that are executed, on x86-64 and aarch64 (see fences.pl): WQE before record
 # before register, owner byte before the rest of a CQE, last look at a CQE, and what is written to it, before the record that frees it.
-# Then the same with a fence taken out or a store out of place, which must be found: with the first compiler of each instruction set, with
-# all when FENCES_ALL=1. With INCLUDE=DIR, only whether the headers there are right, by the first compilers with -O2 (tests/mutants).
+# Then the same with a fence taken out or a store out of place, which must be found: with the first compiler of each instruction set.
+# COMPILERS_ALL=1: with all of them, and all at -O3 and -Os, too. With INCLUDE=DIR, only whether the headers there are right, by the first compilers with -O2 (tests/mutants).
 . tests/tap.sh
 
 # What each scenario of fences.c must look like. On x86-64 the plain fences are the compiler's alone and leave no instruction.
@@ -169,12 +169,12 @@ all() # isa builds...
 			whole $isa "$build" "$title" -O2
 			return
 		fi
-		for level in -O2 -O3 -Os; do
+		for level in -O2 ${COMPILERS_ALL:+-O3 -Os}; do
 			whole $isa "$build" "$title $level" $level
 			[ $level = -O2 ] &&
 				note "$title -O2, instructions executed:" $(sed 's/^\([a-z_]*\) \([0-9]*\):.*/\1 \2/' "$dir/trace")
 		done
-		[ -z "$FENCES_ALL" ] && [ "$build" != "$1" ] || mutants $isa "$build" "$title"
+		[ -z "$COMPILERS_ALL" ] && [ "$build" != "$1" ] || mutants $isa "$build" "$title"
 	done
 }
 
