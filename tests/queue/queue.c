@@ -696,7 +696,7 @@ static void million(void **state)
 	while (inlay_sq_pending(&p.a.sq))
 		sent(&p.a);
 	assert_int_equal(p.b.rq.pi, count);
-	assert_true(p.a.sq.pi > 1000000);
+	assert_true(p.a.sq.pi > count);
 	pair_free(&p);
 }
 
