@@ -12,17 +12,29 @@ perftest() # connection: the programs that know it
 	esac
 }
 
+ticks() # PID of timeout: how long what it started has computed, in hundredths of a second
+{
+	local child
+	read -r child _ 2>/dev/null <"/proc/$1/task/$1/children"
+	awk '{ print $14 + $15 }' "/proc/${child:-none}/stat" 2>/dev/null || echo 0
+}
+
 # Raw packets: the two sides have no connection, each its device, and each the other's address. As both() of tests/tap.sh does, with
 # $server_by and $client_by, and into the same files
 raw_both() # command...
 {
-	local one=02:00:00:00:00:01 two=02:00:00:00:00:02 server s
-	# What comes before the server is ready is lost, and nothing says when it is: hence the tries
+	local one=02:00:00:00:00:01 two=02:00:00:00:00:02 server s polls
+	# What comes before the server is ready is lost. It says when it has a flow; then it posts its receives, and polls. Nothing
+	# says that all this is done: hence the tries
 	for _ in 1 2 3; do
 		timeout 100 tests/softdev/run --fabric "$dir/fabric" --devices 2 $server_by stdbuf -oL "$@" --server -d mlx5_1 -B $two -E $one \
 			>"$dir/server.out" 2>&1 &
 		server=$!
 		until grep -q "Packet Type\|MAC attached" "$dir/server.out" || ! kill -0 $server 2>/dev/null; do
+			sleep 0.05
+		done
+		polls=$(($(ticks $server) + 10))
+		until [ "$(ticks $server)" -ge $polls ] || ! kill -0 $server 2>/dev/null; do
 			sleep 0.05
 		done
 		timeout 100 tests/softdev/run --fabric "$dir/fabric" --devices 2 $client_by stdbuf -oL "$@" --client -d mlx5_0 -B $one -E $two \
