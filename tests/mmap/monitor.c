@@ -418,6 +418,7 @@ static struct {
 	int fd;
 	uint64_t known[MAPPERS * SLOTS]; /* the file's page that is mapped there, once that call has returned */
 	uint32_t gets[CACHES];
+	uint32_t started;         /* threads */
 	uint32_t mappers;         /* that have not ended */
 	int failed;
 } world;
@@ -455,6 +456,10 @@ static void *mapper(void *arg)
 	const uint32_t me = (uint32_t)(uintptr_t)arg;
 	uint64_t page, z = me + 1;
 
+	/* No holes yet: what a sanitizer maps for a new thread must not be in one */
+	__atomic_fetch_add(&world.started, 1, __ATOMIC_RELAXED);
+	while (__atomic_load_n(&world.started, __ATOMIC_RELAXED) < MAPPERS + CACHES)
+		sched_yield();
 	for (page = 1; page <= ROUNDS && !__atomic_load_n(&world.failed, __ATOMIC_RELAXED); page++) {
 		const uint32_t slot = me * SLOTS + (uint32_t)(z >> 33) % SLOTS, owner = (uint32_t)(z >> 40) % CACHES;
 		const uint32_t gets = __atomic_load_n(&world.gets[owner], __ATOMIC_RELAXED);
@@ -479,6 +484,7 @@ static void *owner(void *arg)
 	struct inlay_cache *c = (struct inlay_cache *)arg;
 	uint64_t z = 99;
 
+	__atomic_fetch_add(&world.started, 1, __ATOMIC_RELAXED);
 	while (__atomic_load_n(&world.mappers, __ATOMIC_ACQUIRE) && !__atomic_load_n(&world.failed, __ATOMIC_RELAXED)) {
 		const uint32_t slot = (uint32_t)(z >> 33) % (MAPPERS * SLOTS);
 		const uint64_t at = (uintptr_t)world.base + slot * PAGE;
