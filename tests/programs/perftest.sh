@@ -34,7 +34,7 @@ raw_both() # command...
 			sleep 0.05
 		done
 		polls=$(($(ticks $server) + 10))
-		until [ "$(ticks $server)" -ge $polls ] || ! kill -0 $server 2>/dev/null; do
+		until [ "$(ticks $server)" -ge $polls ] || [ ! -e "/proc/$server/task/$server/children" ]; do
 			sleep 0.05
 		done
 		timeout 100 tests/softdev/run --fabric "$dir/fabric" --devices 2 $client_by stdbuf -oL "$@" --client -d mlx5_0 -B $one -E $two \
