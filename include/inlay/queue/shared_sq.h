@@ -199,6 +199,10 @@ INLAY_FN uint32_t inlay_shared_sq_pending(const struct inlay_shared_sq *shared)
 /*
  * Gives back the credit of the WQE that a send completion names, and of all before it, by one thread
  * at a time. Returns as inlay_sq_release.
+ *
+ * Other threads may post with the credit at once, while the CQE named still has its slot. So either
+ * free the CQE first (inlay_cq_advance) and pass a copy, or reserve one more in the CQ for each that
+ * is freed after its release (inlay_cq_reserve): else a full CQ can overrun.
  */
 INLAY_FN int inlay_shared_sq_release(struct inlay_shared_sq *shared, const struct mlx5_cqe64 *cqe)
 {
