@@ -105,7 +105,7 @@ static uint32_t build(enum kind kind, uint64_t i, struct inlay_task **t)
 	switch (kind) {
 	case ECHO:
 		inlay_task_set_plugin(t[0], echo_id);
-		inlay_buf_set_data(buf, inlay_buf_head(buf), opt.size);
+		need(inlay_buf_set_data(buf, inlay_buf_head(buf), opt.size), "a payload of that length");
 		fill(inlay_buf_head(buf), opt.size, i);
 		return 1;
 	case PUT:

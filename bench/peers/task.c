@@ -249,7 +249,7 @@ static void task_before(uint32_t len)
 	for (uint32_t i = 0; i < LAP; i++) {
 		struct inlay_buf *buf = inlay_task_payload(task.task[i]);
 
-		inlay_buf_set_data(buf, inlay_buf_head(buf), len);
+		NEED(!inlay_buf_set_data(buf, inlay_buf_head(buf), len), "inlay_buf_set_data");
 	}
 }
 

@@ -178,7 +178,7 @@ static inline uint8_t *client_request(struct inlay_task *t, uint32_t op, uint64_
 
 	rdma_request_write(at, &r);
 	inlay_task_set_plugin(t, client.rdma);
-	inlay_buf_set_data(buf, at, RDMA_HEAD + (rdma_has_data(op) ? bytes : 0));
+	need(inlay_buf_set_data(buf, at, RDMA_HEAD + (rdma_has_data(op) ? bytes : 0)), "a request of that length");
 	return at + RDMA_HEAD;
 }
 

@@ -86,7 +86,7 @@ static int worker_key(const uint8_t *at, uint32_t *rkey, uint64_t *bytes)
 {
 	*rkey = (uint32_t)worker_le(at, 4);
 	*bytes = worker_le(at + 8, 8);
-	return !worker_le(at + 4, 4) && *bytes && *bytes <= 1ull << 31;
+	return !worker_le(at + 4, 4) && *bytes && *bytes < 1ull << 31;
 }
 
 /* What becomes of a message. */

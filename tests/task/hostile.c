@@ -322,7 +322,7 @@ static void every_bit_of_the_keys(void **state)
 		if (in_key >= 64)
 			bytes ^= 1ull << (in_key - 64);
 		e = expect(INLAY_TASK_BY_WORKER, -EBADMSG);
-		if (!payload_key && bytes > LARGE && bytes <= 1ull << 31)
+		if (!payload_key && bytes > LARGE && bytes <= INLAY_SGE_MAX)
 			e = expect(INLAY_TASK_BY_HANDLER, 0);
 		fill(outside.at, LARGE, bit);
 		memset(outside.at + LARGE, 0x5a, LARGE);

@@ -27,7 +27,7 @@ struct inlay_array {
 /* ---- Set-up ---- */
 
 /*
- * Places num elements of element_size bytes, 1 .. 2^31 - 1, in the map's first range, from its byte
+ * Places num elements of element_size bytes, 1 .. INLAY_SGE_MAX, in the map's first range, from its byte
  * `offset` on, with the keys of the map's device number dev.
  *
  * Returns 0; -EINVAL for a bad argument; -EBADFD when the map is not started; -ENOSPC when the
@@ -41,7 +41,7 @@ INLAY_COLD int inlay_array_start(struct inlay_array *array, struct inlay_mmap *m
 	if (!array)
 		return -EINVAL;
 	array->base = NULL;
-	if (!mmap || !num || !element_size || element_size > 0x7fffffff)
+	if (!mmap || !num || !element_size || element_size > INLAY_SGE_MAX)
 		return -EINVAL;
 	if (!inlay_mmap_started(mmap))
 		return -EBADFD;

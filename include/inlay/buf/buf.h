@@ -17,7 +17,7 @@
  *
  * Invariants:
  *   - Buffers come from an inventory (inventory.h) or a pool (pool.h), and go back there.
- *   - The data lies inside the buffer and is at most 2^31 - 1 bytes long.
+ *   - The data lies inside the buffer and is at most INLAY_SGE_MAX bytes long.
  *   - A list is named by its head, and only the head's references are counted; any other element's
  *     count stays 1. At 0, each descriptor of the list goes back to where it came from.
  *
@@ -33,8 +33,6 @@
 #include <inlay/mmap/map.h>
 #include <inlay/buf/shared.h>
 #include <inlay/buf/store.h>
-
-#define INLAY_BUF_DATA_MAX 0x7fffffffu /* bytes of data: the limit of an SGE */
 
 /* The buffer: [head, head + len). The data: [data, data + data_len). */
 INLAY_FN void *inlay_buf_head(const struct inlay_buf *buf)
@@ -95,7 +93,7 @@ INLAY_FN uint32_t inlay_buf_access(const struct inlay_buf *buf)
 INLAY_ALWAYS int inlay_buf_set_data(struct inlay_buf *buf, void *data, size_t data_len)
 {
 	INLAY_CHECK(buf, "a buffer is not NULL");
-	if (INLAY_UNLIKELY(data_len > INLAY_BUF_DATA_MAX || !inlay_buf_fits_(buf->head, buf->len, data, data_len)))
+	if (INLAY_UNLIKELY(data_len > INLAY_SGE_MAX || !inlay_buf_fits_(buf->head, buf->len, data, data_len)))
 		return -EINVAL;
 	buf->data = (uint8_t *)data;
 	buf->data_len = (uint32_t)data_len;

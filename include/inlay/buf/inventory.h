@@ -189,7 +189,7 @@ INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_m
 	if (err)
 		return err;
 	r = inlay_mmap_find(mmap, addr, len);
-	if (data_len > INLAY_BUF_DATA_MAX || !r)
+	if (data_len > INLAY_SGE_MAX || !r)
 		return -EINVAL;
 	err = inlay_store_keys_(inv->store, mmap, r, &keys);
 	if (err)
@@ -228,7 +228,7 @@ INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const 
 
 	return INLAY_LIKELY(inv->mmap == mmap) && INLAY_LIKELY(inv->turn == turn) &&
 	       inlay_range_holds_(inv->start, inv->len, (uintptr_t)addr, len) &&
-	       INLAY_LIKELY(data_len <= INLAY_BUF_DATA_MAX);
+	       INLAY_LIKELY(data_len <= INLAY_SGE_MAX);
 }
 
 /*
@@ -237,7 +237,7 @@ INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const 
  * addr, len       inside one range of the map
  * data, data_len  inside the buffer
  *
- * Returns 0; -EINVAL for a NULL map, when no single range holds the buffer, for data above 2^31 - 1
+ * Returns 0; -EINVAL for a NULL map, when no single range holds the buffer, for data above INLAY_SGE_MAX
  * bytes, and for a shared inventory without a magazine; -EAGAIN when no descriptor is free; -EBADFD
  * when the inventory or the map is not started; -ENOENT when the map lacks the inventory's device.
  */

@@ -308,7 +308,7 @@ INLAY_ALWAYS struct ibv_ops_wr inlay_tag_list_wr_(const struct inlay_tag_list *l
  * buffer. The NIC sees nothing before inlay_tag_list_ring().
  *
  * wr_id   shown by the completions of the operation and of the receive
- * sge     the buffer, host order, at most 2^31 - 1 bytes; NULL or length 0: none. The NIC may use
+ * sge     the buffer, host order, at most INLAY_SGE_MAX bytes; NULL or length 0: none. The NIC may use
  *         it until the receive completes with IBV_WC_TM_DATA_VALID or an error, or a DEL succeeds
  * flags   IBV_OPS_SIGNALED: inlay_tag_list_complete shows the operation's completion.
  *         IBV_OPS_TM_SYNC: the caller has dealt with all unexpected messages handed out

@@ -322,7 +322,10 @@ INLAY_COLD void inlay_task_conn_end_(struct inlay_task_conn *c)
 		inlay_task_conn_tell_(c, INLAY_TASK_ENDED);
 }
 
-/* Posts the read of a payload. Returns 0; -EAGAIN without a free element or room in the ring. */
+/*
+ * Posts the read of a payload. Returns 0; -EAGAIN without a free element or room in the ring;
+ * -EINVAL when an element cannot hold it.
+ */
 INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 {
 	struct inlay_task_conn *c = cmd->conn;
@@ -334,7 +337,11 @@ INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 		return -EAGAIN;
 	}
 	c->pulls++;
-	inlay_buf_set_data(cmd->pulled, inlay_buf_head(cmd->pulled), cmd->payload_key.bytes);
+	if (INLAY_UNLIKELY(inlay_buf_set_data(cmd->pulled, inlay_buf_head(cmd->pulled), cmd->payload_key.bytes))) {
+		/* Impossible: the length was checked. If not, wait for ever, not with another's payload. */
+		inlay_task_cmd_drop_(cmd);
+		return -EINVAL;
+	}
 	sge = inlay_buf_sge(cmd->pulled);
 	inlay_post_read(&c->link.sq, 0, cmd->payload_key.rkey, &sge, 1, INLAY_SIGNALED);
 	cmd->posted = inlay_sq_index(&c->link.sq);

@@ -91,7 +91,7 @@ INLAY_COLD int inlay_task_host_place_(const struct inlay_task_host_params *p, st
 
 	if (!p || !p->tasks || p->tasks > INLAY_TASK_MAX || !inlay_is_pow2(p->in_flight) ||
 	    p->in_flight > INLAY_TASK_RECEIVES_MAX || p->message < INLAY_TASK_MESSAGE_MIN ||
-	    p->message > INLAY_TASK_MESSAGE_MAX || !p->payload || p->payload > INLAY_BUF_DATA_MAX ||
+	    p->message > INLAY_TASK_MESSAGE_MAX || !p->payload || p->payload > INLAY_SGE_MAX ||
 	    p->max_inline > 512 || p->max_gather > 16 || p->windows > 2 * p->tasks)
 		return 0;
 	at->stride = INLAY_CACHE_LINE + inlay_round_up(p->payload, INLAY_CACHE_LINE);
@@ -487,7 +487,7 @@ INLAY_COLD void inlay_task_host_answered_(struct inlay_task *t, const struct inl
 	} else if (t->response) {
 		if (!err && copied)
 			inlay_copy(inlay_buf_data(t->response), t->slot + INLAY_TASK_HEAD, m->length);
-		inlay_buf_set_data_len(t->response, t->response_len);
+		(void)inlay_buf_set_data_len(t->response, t->response_len); /* at most room */
 	}
 	t->state = INLAY_TASK_CLOSING;
 	if (t->held & INLAY_TASK_HELD_WINDOWS)

@@ -269,7 +269,7 @@ INLAY_FN int inlay_task_alloc(struct inlay_task_host *h, uint64_t plugin, inlay_
 		return -EAGAIN;
 	h->free = t->next;
 	t->payload = t->own_payload;
-	inlay_buf_set_data(t->payload, inlay_buf_head(t->payload), 0);
+	(void)inlay_buf_set_data(t->payload, inlay_buf_head(t->payload), 0);
 	t->ids.plugin = plugin;
 	t->ids.destination = 0;
 	t->response = NULL;
@@ -384,7 +384,7 @@ INLAY_FN struct inlay_buf *inlay_task_response(const struct inlay_task *t)
 	buf->head = t->slot;
 	buf->len = h->message;
 	/* A longer response was written to a buffer. */
-	inlay_buf_set_data(buf, t->slot + INLAY_TASK_HEAD, t->response_len <= h->response_max ? t->response_len : 0);
+	(void)inlay_buf_set_data(buf, t->slot + INLAY_TASK_HEAD, t->response_len <= h->response_max ? t->response_len : 0);
 	return buf;
 }
 
@@ -422,7 +422,7 @@ INLAY_FN uint32_t inlay_task_response_room_(const struct inlay_buf *buf)
 {
 	uint64_t room = inlay_buf_len(buf) - ((uintptr_t)inlay_buf_data(buf) - (uintptr_t)inlay_buf_head(buf));
 
-	return room > INLAY_BUF_DATA_MAX ? INLAY_BUF_DATA_MAX : (uint32_t)room;
+	return room > INLAY_SGE_MAX ? INLAY_SGE_MAX : (uint32_t)room;
 }
 
 /* Opens a window over len bytes of a buffer: posts the bind. The ring has room. */
@@ -477,7 +477,7 @@ INLAY_FN int inlay_task_submit_other_(struct inlay_task *t, int ring)
 	}
 	if (total > h->payload_max - (flags ? INLAY_TASK_KEY : 0)) {
 		flags |= INLAY_TASK_PAYLOAD_KEY;
-		if (total > h->link.peer.largest || total > INLAY_BUF_DATA_MAX || segs > 1)
+		if (total > h->link.peer.largest || total > INLAY_SGE_MAX || segs > 1)
 			return -E2BIG;
 		segs = 0;
 		while (!inlay_buf_data_len(keyed)) /* one of a list has all of it */
@@ -513,7 +513,7 @@ INLAY_FN int inlay_task_submit_other_(struct inlay_task *t, int ring)
 		at = inlay_seg_bufs(at, t->payload);
 	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, how, 0);
 	if (t->response)
-		inlay_buf_set_data_len(t->response, 0);
+		(void)inlay_buf_set_data_len(t->response, 0);
 	if (ring)
 		inlay_sq_ring(sq);
 	return inlay_task_posted_(t, h, held | flags); /* the windows' bits are the same */

@@ -220,7 +220,7 @@ INLAY_FN int inlay_task_key_read_(struct inlay_task_key *key, const uint8_t *at,
 	key->rkey = inlay_task_get32_(at);
 	key->bytes = inlay_task_get64_(at + 8);
 	*bytes -= INLAY_TASK_KEY;
-	return inlay_task_get32_(at + 4) || !key->bytes || key->bytes > 1ull << 31 ? -EBADMSG : 0;
+	return inlay_task_get32_(at + 4) || !key->bytes || key->bytes > INLAY_SGE_MAX ? -EBADMSG : 0;
 }
 
 /*
