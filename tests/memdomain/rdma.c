@@ -213,6 +213,9 @@ static void setup_answers(void **state)
 	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, pd, "x"), -ENOENT);
 	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &imported, dev.pd, "x"), -ENOTSUP);
 	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, id), -E2BIG);
+	reg.abi++;
+	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, "x"), -EPROTO);
+	reg.abi--;
 	assert_int_equal(domains(&reg), 2);
 	id[INLAY_MEMDOMAIN_ID - 1] = 0;
 	must(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, id));

@@ -353,7 +353,7 @@ INLAY_FN uint32_t inlay_memdomain_rdma_abort(struct inlay_memdomain_rdma *r)
  * id   NULL, or a name of less than INLAY_MEMDOMAIN_ID bytes
  *
  * Returns 0; -EINVAL for a NULL or wrong alignment; -ENOENT when the map lacks the device; -ENOTSUP
- * for an imported map; -E2BIG for a longer id.
+ * for an imported map; -E2BIG for a longer id; -EPROTO for a registry of another version of inlay.
  */
 INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struct inlay_memdomain_registry *reg,
 					   struct inlay_mmap *map, struct ibv_pd *pd, const char *id)
@@ -361,7 +361,7 @@ INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struc
 	struct inlay_memdomain_rdma_ctx rdma = {sizeof(rdma), pd};
 	struct inlay_memdomain_ctx ctx = {sizeof(ctx), &rdma, sizeof(rdma)};
 	struct inlay_memdomain *d;
-	int dev;
+	int dev, err;
 
 	if (!r || !reg || !map || !pd || (uintptr_t)r % INLAY_CACHE_LINE)
 		return -EINVAL;
@@ -376,9 +376,9 @@ INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struc
 	r->map = map;
 	r->dev = (uint32_t)dev;
 	/* Walks find it at once: set callbacks only after what they read. */
-	inlay_memdomain_create(reg, (void *)r, offsetof(struct inlay_memdomain_rdma, map), INLAY_MEMDOMAIN_RDMA, &ctx,
-			       id, &d);
-	return inlay_memdomain_set_translation(d, inlay_memdomain_rdma_translate_);
+	err = inlay_memdomain_create(reg, (void *)r, offsetof(struct inlay_memdomain_rdma, map), INLAY_MEMDOMAIN_RDMA,
+				     &ctx, id, &d);
+	return err ? err : inlay_memdomain_set_translation(d, inlay_memdomain_rdma_translate_);
 }
 
 /*
