@@ -246,6 +246,25 @@ static void arrays(void **state)
 	map_free(&t);
 }
 
+/* Device memory begins at address 0, which is no sign of a stopped array: the hold was never dropped */
+static void array_at_address_0(void **state)
+{
+	struct inlay_keys keys = {1, 2};
+	struct inlay_array array;
+	struct inlay_mmap m;
+	void *memory = given(inlay_mmap_size(1, 1));
+
+	(void)state;
+	must(inlay_mmap_create(&m, memory, inlay_mmap_size(1, 1), 1, 1));
+	must(inlay_mmap_add(&m, inlay_source_keys(0, 4096, keys)));
+	must(inlay_mmap_start(&m));
+	must(inlay_array_start(&array, &m, 4, 64, 0, 0));
+	assert_int_equal((uintptr_t)inlay_array_at(&array, 3), 192);
+	must(inlay_array_stop(&array));
+	must(inlay_mmap_destroy(&m));
+	given_free(memory);
+}
+
 /* ---- posts ---- */
 
 #define LIST 10
@@ -513,6 +532,7 @@ int main(void)
 		cmocka_unit_test(references),
 		cmocka_unit_test(lists),
 		cmocka_unit_test(arrays),
+		cmocka_unit_test(array_at_address_0),
 		cmocka_unit_test(posted),
 		cmocka_unit_test(preconditions),
 	};

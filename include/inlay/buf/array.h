@@ -17,11 +17,11 @@
 #include <inlay/mmap/map.h>
 
 struct inlay_array {
-	uint8_t *base;          /* NULL: stopped, or the start failed */
+	uint8_t *base;          /* of element 0; device memory begins at address 0 */
 	uint64_t element_size;
 	uint32_t num;
 	struct inlay_keys keys; /* rkey: for peers */
-	struct inlay_mmap *mmap;
+	struct inlay_mmap *mmap; /* NULL: stopped, or the start failed */
 };
 
 /* ---- Set-up ---- */
@@ -40,7 +40,7 @@ INLAY_COLD int inlay_array_start(struct inlay_array *array, struct inlay_mmap *m
 
 	if (!array)
 		return -EINVAL;
-	array->base = NULL;
+	array->mmap = NULL;
 	if (!mmap || !num || !element_size || element_size > INLAY_SGE_MAX)
 		return -EINVAL;
 	if (!inlay_mmap_started(mmap))
@@ -63,10 +63,10 @@ INLAY_COLD int inlay_array_start(struct inlay_array *array, struct inlay_mmap *m
 INLAY_COLD int inlay_array_stop(struct inlay_array *array)
 {
 	INLAY_CHECK(array, "an array is not NULL");
-	if (!array->base)
+	if (!array->mmap)
 		return -EBADFD;
-	array->base = NULL;
 	inlay_mmap_drop(array->mmap);
+	array->mmap = NULL;
 	return 0;
 }
 
@@ -75,8 +75,8 @@ INLAY_COLD int inlay_array_stop(struct inlay_array *array)
 /* The address of element i, 0 .. num - 1. */
 INLAY_ALWAYS void *inlay_array_at(const struct inlay_array *array, uint32_t i)
 {
-	INLAY_CHECK(array && array->base && i < array->num, "an element of a started array");
-	return array->base + i * array->element_size;
+	INLAY_CHECK(array && array->mmap && i < array->num, "an element of a started array");
+	return (void *)((uintptr_t)array->base + i * array->element_size);
 }
 
 /* The whole element as a gather or scatter entry. */
