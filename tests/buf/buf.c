@@ -429,14 +429,6 @@ static struct bare bare_make(void)
 	return x;
 }
 
-static void abort_window(void *arg)
-{
-	struct bare x = bare_make();
-
-	(void)arg;
-	inlay_inventory_get_by_args(x.inv, &x.m, x.mem, 64, x.mem + 60, 5, &x.buf);
-}
-
 static void abort_null(void *arg)
 {
 	struct inlay_buf *b = NULL;
@@ -515,7 +507,6 @@ static void preconditions(void **state)
 		for (how = 0; how < (int)ARRAY(nulls); how++)
 			assert_aborts(abort_null, (void *)(uintptr_t)&nulls[how].what, nulls[how].rule);
 	}
-	assert_aborts(abort_window, NULL, "the data lies in its buffer");
 	assert_aborts(abort_written, NULL, "nobody writes to a buffer that was given back");
 	assert_aborts(abort_twice, NULL, "no buffer is given back twice");
 	assert_aborts(abort_element, NULL, "an element of a started array");

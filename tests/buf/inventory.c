@@ -133,6 +133,8 @@ static void inventory_arguments(void **state)
 			{NULL, 0, NULL, 0, -EINVAL},
 			{t.mem, SIZE_MAX, t.mem, SIZE_MAX, -EINVAL},
 			{t.mem, 64, t.mem, 1ull << 31, -EINVAL},
+			{t.mem, 64, t.mem + 60, 5, -EINVAL}, /* data outside the buffer */
+			{t.mem + 64, 64, t.mem + 63, 1, -EINVAL},
 		};
 		const struct inlay_range *r;
 		struct inlay_buf *x = NULL;

@@ -6,6 +6,22 @@
 
 enum state { FRESH, STARTED, STOPPED, STATES };
 
+/* What would go past the pool's memory, or leave its slices, is refused: the pool's inventory is no inventory of its own */
+static int pool_as_inventory(struct inlay_pool *pool, uint8_t *at)
+{
+	struct inlay_inventory *inv = &pool->inventory;
+	size_t size = inlay_inventory_size(1);
+	void *more = given(size);
+	struct inlay_buf *b;
+	int i, got[] = {inlay_inventory_expand(inv, more, size, 1), inlay_inventory_share(inv), inlay_inventory_start(inv),
+			inlay_inventory_stop(inv), inlay_inventory_destroy(inv), inlay_inventory_get_by_addr(inv, pool->mmap, at, 1, &b)};
+
+	given_free(more);
+	for (i = 0; i < (int)ARRAY(got) && got[i] == -EINVAL; i++)
+		;
+	return i < (int)ARRAY(got) ? i : -EINVAL;
+}
+
 static void pool_states(void **state)
 {
 	static const int results[][STATES] = {
@@ -15,6 +31,7 @@ static void pool_states(void **state)
 		{0, -EBADFD, -EBADFD},           /* set_user_data */
 		{0, -EBADFD, 0},             /* set_element_alignment */
 		{0, -EBADFD, -EBADFD},           /* set_dev */
+		{-EINVAL, -EINVAL, -EINVAL},   /* pool_as_inventory */
 		{0, 0, 0},                   /* destroy */
 	};
 	size_t size = inlay_pool_size(3);
@@ -49,7 +66,8 @@ static void pool_states(void **state)
 			got = f == 0 ? inlay_pool_start(pool) : f == 1 ? inlay_pool_stop(pool) : f == 2 ? inlay_pool_alloc(pool, &b) :
 			      f == 3 ? inlay_inventory_set_user_data(&pool->inventory, 9) :
 			      f == 4 ? inlay_pool_set_element_alignment(pool, 16) :
-			      f == 5 ? inlay_inventory_set_dev(&pool->inventory, 0) : inlay_pool_destroy(pool);
+			      f == 5 ? inlay_inventory_set_dev(&pool->inventory, 0) :
+			      f == 6 ? pool_as_inventory(pool, t.mem) : inlay_pool_destroy(pool);
 			if (got != results[f][s])
 				fail_msg("function %u in state %u: %d", f, s, got);
 			assert_int_equal(inlay_inventory_user_data(&pool->inventory), f == 3 && !got ? 9 : 0);

@@ -59,10 +59,13 @@ INLAY_COLD int inlay_inventory_set_(const struct inlay_inventory *inv)
 	return inlay_inventory_(inv)->store->state == INLAY_STORE_STOPPED_ && inv->store->turn == 1 ? 0 : -EBADFD;
 }
 
-/* Makes it shared by threads (shared.h). Returns 0, or -EBADFD after the first start. */
+/*
+ * Makes it shared by threads (shared.h). Returns 0; -EBADFD after the first start; -EINVAL for a
+ * pool's.
+ */
 INLAY_COLD int inlay_inventory_share(struct inlay_inventory *inv)
 {
-	int err = inlay_inventory_set_(inv);
+	int err = inlay_inventory_(inv)->store->pool ? -EINVAL : inlay_inventory_set_(inv);
 
 	if (!err)
 		inv->store->shared = 1;
@@ -94,16 +97,16 @@ INLAY_COLD uint64_t inlay_inventory_user_data(const struct inlay_inventory *inv)
 	return inlay_inventory_(inv)->store->user_data;
 }
 
-/* Returns 0, or -EBADFD when it is started or destroyed. */
+/* Returns 0; -EBADFD when it is started or destroyed; -EINVAL for a pool's. */
 INLAY_COLD int inlay_inventory_start(struct inlay_inventory *inv)
 {
-	return inlay_store_start_(inlay_inventory_(inv)->store);
+	return inlay_inventory_(inv)->store->pool ? -EINVAL : inlay_store_start_(inv->store);
 }
 
-/* Stops gets; releases still work. Returns 0, or -EBADFD when it is not started. */
+/* Stops gets; releases still work. Returns 0; -EBADFD when it is not started; -EINVAL for a pool's. */
 INLAY_COLD int inlay_inventory_stop(struct inlay_inventory *inv)
 {
-	return inlay_store_stop_(inlay_inventory_(inv)->store);
+	return inlay_inventory_(inv)->store->pool ? -EINVAL : inlay_store_stop_(inv->store);
 }
 
 /* Descriptors, and how many are free. The second reads all states: a cache line for each 62. */
@@ -117,12 +120,17 @@ INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
 	return inlay_store_free_(inlay_inventory_(inv)->store);
 }
 
-/* Stops it if needed. Returns 0, or -EBUSY while a buffer is in use or a magazine attached. */
+/*
+ * Stops it if needed. Returns 0; -EBUSY while a buffer is in use or a magazine attached; -EINVAL
+ * for a pool's.
+ */
 INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 {
 	struct inlay_store_ *s = inlay_inventory_(inv)->store;
 	int busy;
 
+	if (s->pool)
+		return -EINVAL;
 	/* Under the lock, no other thread is still releasing. */
 	inlay_lock(&s->lock);
 	busy = __atomic_load_n(&s->magazines, __ATOMIC_ACQUIRE) || inlay_store_free_(s) != s->num;
@@ -135,7 +143,8 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 
 /*
  * Adds num descriptors, in memory as for inlay_inventory_create. Returns 0; -EBADFD when it is not
- * started; -EINVAL for a bad argument, or more than 2^30 in all; -ENOBUFS when size is too small.
+ * started; -EINVAL for a bad argument, more than 2^30 in all, or a pool's; -ENOBUFS when size is too
+ * small.
  */
 INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory, size_t size, uint32_t num)
 {
@@ -143,6 +152,8 @@ INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory,
 	struct inlay_block_ *first;
 	int err;
 
+	if (s->pool)
+		return -EINVAL;
 	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_)
 		return -EBADFD;
 	err = inlay_store_check_(memory, size, inlay_inventory_size(num));
@@ -170,7 +181,7 @@ INLAY_FN int inlay_inventory_usable_(const struct inlay_inventory *inv, const st
 	struct inlay_store_ *s = inv->store;
 
 	*turn = __atomic_load_n(&s->turn, __ATOMIC_ACQUIRE);
-	if (!mmap || (s->shared && !inv->magazine))
+	if (!mmap || s->pool || (s->shared && !inv->magazine))
 		return -EINVAL;
 	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_ || !inlay_mmap_started(mmap))
 		return -EBADFD;
@@ -208,9 +219,11 @@ INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_m
 INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
 					void *data, size_t data_len, struct inlay_buf **buf)
 {
-	int err = inlay_inventory_find_(inv, mmap, addr, len, data_len);
 	uint64_t line;
+	int err = inlay_inventory_find_(inv, mmap, addr, len, data_len);
 
+	if (!err && !inlay_buf_fits_(addr, len, data, data_len))
+		err = -EINVAL;
 	if (err)
 		return err;
 	if (!inlay_inventory_refill_(inv))
@@ -237,9 +250,10 @@ INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const 
  * addr, len       inside one range of the map
  * data, data_len  inside the buffer
  *
- * Returns 0; -EINVAL for a NULL map, when no single range holds the buffer, for data above INLAY_SGE_MAX
- * bytes, and for a shared inventory without a magazine; -EAGAIN when no descriptor is free; -EBADFD
- * when the inventory or the map is not started; -ENOENT when the map lacks the inventory's device.
+ * Returns 0; -EINVAL for a NULL map, when no single range holds the buffer, for data outside the
+ * buffer or above INLAY_SGE_MAX bytes, for a pool's inventory, and for a shared one without a
+ * magazine; -EAGAIN when no descriptor is free; -EBADFD when the inventory or the map is not
+ * started; -ENOENT when the map lacks the inventory's device.
  */
 INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr,
 					     size_t len, void *data, size_t data_len, struct inlay_buf **buf)
@@ -248,7 +262,9 @@ INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct
 	uint64_t line;
 
 	INLAY_CHECK(inv, "an inventory is not NULL");
-	if (INLAY_UNLIKELY(!inlay_inventory_near_(inv, mmap, addr, len, data_len)) || INLAY_UNLIKELY(!inv->bits))
+	/* Where data is the buffer or its start, the second condition folds. */
+	if (INLAY_UNLIKELY(!inlay_inventory_near_(inv, mmap, addr, len, data_len)) ||
+	    INLAY_UNLIKELY(!inlay_buf_fits_(addr, len, data, data_len)) || INLAY_UNLIKELY(!inv->bits))
 		return inlay_inventory_get_new_(inv, mmap, addr, len, data, data_len, buf);
 	b = inlay_inventory_take_(inv, &line);
 	inlay_buf_fill_(b, mmap, &inv->keys, addr, len, data, data_len);

@@ -12,8 +12,8 @@
  *   inlay_buf_dec_refcount(buf, NULL);                                            back again
  *
  * Invariants:
- *   - A pool contains an inventory: for the device, user data and numbers of buffers, call
- *     inlay_inventory_* with &pool->inventory.
+ *   - A pool contains an inventory. For its device, user data, numbers of buffers and releases, call
+ *     inlay_inventory_* with &pool->inventory. Other calls of inventories return -EINVAL.
  *   - Slices are cut from all ranges of the map, in the order of addresses, none across two.
  *   - A started pool keeps its map from being stopped.
  *
@@ -63,6 +63,7 @@ INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t
 	err = inlay_store_create_(memory, size, sizeof(*p), num);
 	if (err)
 		return err;
+	p->inventory.store->pool = 1;
 	p->mmap = mmap;
 	p->element_size = element_size;
 	p->alignment = 1;

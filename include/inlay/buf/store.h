@@ -83,6 +83,7 @@ struct inlay_store_ {
 	uint32_t state;               /* enum inlay_store_state_ */
 	uint32_t shared;
 	uint32_t dev;                 /* number, in their map, of the device whose keys buffers have */
+	uint32_t pool;                /* a pool's: its descriptors keep their slices */
 	/* Written by releases; shared: under the lock */
 	struct inlay_block_ *blocks __attribute__((aligned(INLAY_CACHE_LINE)));
 	uint32_t lock;
@@ -474,7 +475,6 @@ INLAY_ALWAYS int inlay_buf_fits_(const void *head, uint64_t len, const void *dat
 INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap, const struct inlay_keys *keys,
 				  void *head, uint64_t len, void *data, uint64_t data_len)
 {
-	INLAY_CHECK(inlay_buf_fits_(head, len, data, data_len), "the data lies in its buffer");
 	buf->data = (uint8_t *)data;
 	buf->data_len = (uint32_t)data_len;
 	buf->keys = *keys;
