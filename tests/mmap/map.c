@@ -684,9 +684,10 @@ static void free_callback(void **unused)
 			memset(&freed, 0, sizeof(freed));
 			others = 0;
 			pd = ibv_alloc_pd(dev.ctx);
-			map_make(&x, 1, 2);
+			map_make(&x, 1, 3);
 			must(inlay_mmap_add_dev(&x.m, pd));
 			must(inlay_mmap_add(&x.m, inlay_source_host(area + PAGE, 17)));
+			must(inlay_mmap_add(&x.m, inlay_source_keys(0, PAGE, some_keys))); /* free() of it crashes */
 			must(inlay_mmap_add(&x.m, inlay_source_host(area, 18)));
 			x.m.free_cb = free_cb;
 			x.m.cookie = &pd;

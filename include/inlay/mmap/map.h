@@ -87,7 +87,7 @@ struct inlay_mmap {
 	uint32_t lock_;                 /* of holders_ */
 	/* The caller's: zero at first, read when needed */
 	uint64_t user_data;
-	/* Called by destroy for each range, after deregistration, if the map was ever started */
+	/* Called by destroy for each host and dmabuf range, deregistered, if the map was ever started */
 	void (*free_cb)(void *addr, size_t len, void *cookie);
 	void *cookie;
 	const struct inlay_mac *mac;    /* the code that exported blobs carry (blob.h); NULL: none */
@@ -287,8 +287,10 @@ INLAY_COLD void inlay_holder_close_(struct inlay_holder_ *h)
 }
 
 /*
- * Counts buffers and holds: all that last through the call, whatever other threads do. Scans the
- * descriptors of all inventories and pools that have buffers of the map.
+ * Counts what keeps the map from being stopped: buffers, and holds (inlay_mmap_hold; a started pool
+ * or array and each operation of a memory domain hold once). Counts all that last through the call,
+ * whatever other threads do. Scans the descriptors of all inventories and pools that have buffers of
+ * the map.
  */
 INLAY_COLD uint64_t inlay_mmap_num_bufs(const struct inlay_mmap *map)
 {
@@ -418,7 +420,8 @@ INLAY_COLD int inlay_mmap_stop(struct inlay_mmap *m)
 }
 
 /*
- * Stops the map if needed, calls free_cb for each range, and returns the memory to the caller.
+ * Stops the map if needed, calls free_cb for each range whose address the caller gave as its own
+ * (host memory and dmabufs, not device memory or keys), and returns the memory to the caller.
  * Returns 0, or -EBUSY as described at the top: call again.
  */
 INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
@@ -431,7 +434,9 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 		return -EBUSY;
 	if (m->free_cb && m->started_once_)
 		for (r = 0; r < m->num_ranges; r++)
-			m->free_cb((void *)(uintptr_t)m->sources_[r].start, (size_t)m->sources_[r].len, m->cookie);
+			if (m->sources_[r].kind == INLAY_SOURCE_HOST || m->sources_[r].kind == INLAY_SOURCE_DMABUF)
+				m->free_cb((void *)(uintptr_t)m->sources_[r].start, (size_t)m->sources_[r].len,
+					   m->cookie);
 	__builtin_memset(m, 0, sizeof(*m));
 	return 0;
 }
