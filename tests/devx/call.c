@@ -615,6 +615,7 @@ static void paths_that_cannot_be(void **state)
 		{offsetof(struct inlay_devx_path, dest_rd_atomic), 1, 128},
 		{offsetof(struct inlay_devx_path, atomic_mode), 1, 15},
 		{offsetof(struct inlay_devx_path, flow_label), 4, 0xfffff},
+		{offsetof(struct inlay_devx_path, psn), 4, 0xffffff},
 	};
 	struct inlay_connect_record peer;
 	struct inlay_devx_path path;
@@ -657,6 +658,14 @@ static void paths_that_cannot_be(void **state)
 	assert_true(inlay_devx_path_ok_(&path, 0) && !inlay_devx_path_ok_(&path, 1));
 	path.sl = 16;
 	assert_false(inlay_devx_path_ok_(&path, 0));
+	/* Numbers that are refused, not cut */
+	script.calls = 0;
+	peer.psn = 1 << 24;
+	path = inlay_devx_path_defaults();
+	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
+	assert_int_equal(inlay_devx_roce_mac_(&nobody, 17, 0, peer.mac, NULL), -EINVAL);
+	assert_int_equal(inlay_devx_query_context(qp.obj, INLAY_CMD_OP_QUERY_QP, 1 << 24, peer.gid, sizeof(peer.gid), NULL), -EINVAL);
+	assert_int_equal(script.calls, 0);
 }
 
 /* ---- A device ---- */

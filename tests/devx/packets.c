@@ -659,6 +659,9 @@ static void refused(void **state)
 	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, 1, IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_UDP), -EINVAL);
 	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, 1, UINT64_C(1) << 40), -EINVAL);
 	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, 1, 1u << 8), -EINVAL);
+	n = r.rq[0].rqn | 0x5000000; /* cut, it is that RQ */
+	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, 1, 0), -EINVAL);
+	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, 1, IBV_RX_HASH_SRC_IPV4), -EINVAL);
 	n = 0xfffffe;
 	assert_int_equal(inlay_devx_rss_create(&r.rss[0], dev.ctx, &n, 1, 0), -EINVAL);
 	assert_int_equal(r.rss[0].error.opcode, INLAY_CMD_OP_CREATE_TIR);

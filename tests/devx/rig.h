@@ -411,6 +411,7 @@ UNUSED static void side_address(struct side *s, struct inlay_connect_record *add
 	address->type = (uint8_t)s->verbs.qp->qp_type;
 	address->qpn = s->qpn;
 	address->psn = PSN;
+	address->rd_atomic = (uint8_t)side_opt(&s->how).rd_atomic;
 }
 
 /* To RTS, when the peer is in this process and on this port */

@@ -296,7 +296,8 @@ INLAY_COLD int inlay_devx_query(struct mlx5dv_devx_obj *obj, const void *in, siz
  *
  * number  as in commands: of a CQ inlay_cq_cqn(&cq.cq), of a memory key key.key >> 8
  *
- * Returns as inlay_devx_query; -EINVAL also without an object.
+ * Returns as inlay_devx_query; -EINVAL also without an object, and for a number of more than 24
+ * bits.
  */
 INLAY_COLD int inlay_devx_query_context(struct mlx5dv_devx_obj *obj, enum inlay_cmd_op opcode, uint32_t number,
 					void *out, size_t outlen, struct inlay_devx_error *error)
@@ -304,8 +305,8 @@ INLAY_COLD int inlay_devx_query_context(struct mlx5dv_devx_obj *obj, enum inlay_
 	struct inlay_cmd_in in;
 
 	INLAY_CHECK(out, "no argument is NULL");
-	if (!obj)
-		return inlay_devx_refuse_(error, -EINVAL, "there is no object");
+	if (!obj || number >> 24)
+		return inlay_devx_refuse_(error, -EINVAL, "there is no object, or a number of more than 24 bits");
 	inlay_devx_inbox_(&in, sizeof(in), opcode, number);
 	return inlay_devx_query(obj, &in, sizeof(in), out, outlen, error);
 }

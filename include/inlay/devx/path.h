@@ -52,8 +52,8 @@ struct inlay_devx_path {
 	uint8_t retry_count;    /* 0 .. 7 [7] */
 	uint8_t rnr_retry;      /* 0 .. 6; 7: no limit [7] */
 	uint8_t min_rnr_timer;  /* the peer's pause after an RNR NAK, 0 .. 31: ibv_modify_qp(3) [12: 0.64 ms] */
-	uint8_t rd_atomic;      /* reads and atomics outstanding at this end, 0 .. 128, rounded up to 2^n [16] */
-	uint8_t dest_rd_atomic; /* and from the peer, likewise [16] */
+	uint8_t rd_atomic;      /* reads and atomics outstanding, 0 .. 128, at most the peer's; 2^n [16] */
+	uint8_t dest_rd_atomic; /* and from the peer, 0 .. 128; rounded up to 2^n [16] */
 	uint8_t atomic_mode;    /* enum inlay_atomic_mode, with IBV_ACCESS_REMOTE_ATOMIC [INLAY_ATOMIC_MODE_IB] */
 	uint8_t counter_set;    /* from ALLOC_Q_COUNTER; 0: the device's [0] */
 };
@@ -76,13 +76,13 @@ INLAY_COLD struct inlay_devx_path inlay_devx_path_defaults(void)
 	return path;
 }
 
-/* Whether each field is in its range (psn: any). ethernet: whether the port is. */
+/* Whether each field is in its range. ethernet: whether the port is. */
 INLAY_COLD int inlay_devx_path_ok_(const struct inlay_devx_path *path, int ethernet)
 {
 	return path->mtu <= IBV_MTU_4096 && path->sl < (ethernet ? 8 : 16) && path->src_path_bits < 128 &&
 	       path->timeout < 32 && path->retry_count < 8 && path->rnr_retry < 8 && path->min_rnr_timer < 32 &&
 	       path->rd_atomic <= 128 && path->dest_rd_atomic <= 128 && path->atomic_mode < 16 &&
-	       !(path->flow_label >> 20) && (!path->udp_sport || path->udp_sport >= 0xc000);
+	       !(path->flow_label >> 20) && !(path->psn >> 24) && (!path->udp_sport || path->udp_sport >= 0xc000);
 }
 
 /* The type of a record, enum ibv_qp_type; 0: none. st: enum inlay_qp_st. */
@@ -92,7 +92,7 @@ INLAY_COLD uint8_t inlay_devx_connect_type_(uint32_t st)
 	       st == INLAY_QP_ST_UD ? IBV_QPT_UD : 0;
 }
 
-/* The MAC of a port's GID, 6 bytes: QUERY_ROCE_ADDRESS. */
+/* The MAC of a port's GID, 6 bytes: QUERY_ROCE_ADDRESS. -EINVAL for a port above 15. */
 INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8_t gid_index, uint8_t *mac,
 				    struct inlay_devx_error *error)
 {
@@ -101,10 +101,12 @@ INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8
 	uint64_t be;
 	int err;
 
+	if (port >> 4)
+		return inlay_devx_refuse_(error, -EINVAL, "QUERY_ROCE_ADDRESS has 4 bits for a port");
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_QUERY_ROCE_ADDRESS, 0);
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_ROCE_ADDRESS_INDEX, gid_index);
 	/* Only functions with several ports use it. */
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_VHCA_PORT_NUM, port > 1 ? port & 15 : 0);
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_VHCA_PORT_NUM, port > 1 ? port : 0);
 	err = inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), error);
 	be = inlay_to_be64(inlay_query_roce_address_out_get(&out, INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_47_32) << 48 |
 			   inlay_query_roce_address_out_get(&out, INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_31_0) << 16);

@@ -102,6 +102,7 @@ struct inlay_devx_qp {
 	uint8_t has_sq, has_rq;
 	uint8_t mmo;                   /* to be allowed at INIT */
 	uint8_t ooo;                   /* at RTR */
+	uint8_t peer_rd_atomic;        /* RC, from RTR on: as in the peer's record */
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
@@ -466,7 +467,7 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 	else if (peer && (link > INLAY_CONNECT_ROCE_V2 || (link != INLAY_CONNECT_IB) != qp->ethernet ||
 			  peer->type != inlay_devx_connect_type_(qp->type)))
 		why = "the peer is on another kind of link, or of another type";
-	else if (peer && (peer->qpn >> 24 || peer->sl > (qp->ethernet ? 7 : 15)))
+	else if (peer && ((peer->qpn | peer->psn) >> 24 || peer->sl > (qp->ethernet ? 7 : 15)))
 		why = "a number in the peer's record is out of its range";
 	else if (peer && qp->ethernet && !__builtin_memcmp(peer->mac, none, sizeof(none)))
 		why = "the peer's record has no MAC: inlay_devx_address_resolve";
@@ -479,11 +480,12 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 	inlay_devx_ads_fill_(&in.qpc.primary, path, peer, link, qp->qpn);
 	if (peer) {
 		inlay_qpc_set(&in.qpc, INLAY_QPC_REMOTE_QPN, peer->qpn);
-		inlay_qpc_set(&in.qpc, INLAY_QPC_NEXT_RCV_PSN, peer->psn & 0xffffff);
+		inlay_qpc_set(&in.qpc, INLAY_QPC_NEXT_RCV_PSN, peer->psn);
 	}
 	if (qp->type == INLAY_QP_ST_RC) {
 		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_RRA_MAX, inlay_log2_ceil(path->dest_rd_atomic));
 		inlay_qpc_set(&in.qpc, INLAY_QPC_MIN_RNR_NAK, path->min_rnr_timer);
+		qp->peer_rd_atomic = peer->rd_atomic;
 	}
 	if (qp->type == INLAY_QP_ST_DCI && path->access & IBV_ACCESS_REMOTE_ATOMIC) {
 		/* The atomics that it may post. */
@@ -504,14 +506,19 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
 	struct inlay_create_qp_in in;
+	uint32_t sra;
 
 	INLAY_CHECK(qp && path, "no argument is NULL");
 	if (!inlay_devx_path_ok_(path, qp->ethernet))
 		return inlay_devx_refuse_(&qp->error, -EINVAL, "a field of the path is out of its range");
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_RTR2RTS_QP, qp->qpn);
-	inlay_qpc_set(&in.qpc, INLAY_QPC_NEXT_SEND_PSN, path->psn & 0xffffff);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_NEXT_SEND_PSN, path->psn);
 	if (qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_DCI) {
-		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_SRA_MAX, inlay_log2_ceil(path->rd_atomic));
+		/* No more than the peer answers. 2^0 stands for none too. */
+		sra = inlay_log2_ceil(path->rd_atomic);
+		while (sra && qp->type == INLAY_QP_ST_RC && 1u << sra > qp->peer_rd_atomic)
+			sra--;
+		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_SRA_MAX, sra);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RETRY_COUNT, path->retry_count);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RNR_RETRY, path->rnr_retry);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_ACK_REQ_FREQ, 8);
@@ -527,8 +534,9 @@ INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay
  *
  * path  port, gid_index, psn, mtu, sl, traffic_class, global; RC: dest_rd_atomic; UD: qkey
  *
- * Returns 0; -EINVAL without an object; -ENETDOWN when the port is not up; -ENOENT when it has no
- * such GID; else the negative errno of ibv_query_port, ibv_query_gid_ex or QUERY_ROCE_ADDRESS.
+ * Returns 0; -EINVAL without an object, or for a PSN of more than 24 bits; -ENETDOWN when the port
+ * is not up; -ENOENT when it has no such GID; else the negative errno of ibv_query_port,
+ * ibv_query_gid_ex or QUERY_ROCE_ADDRESS.
  */
 INLAY_COLD int inlay_devx_qp_address(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
 				     struct inlay_connect_record *mine)
@@ -537,12 +545,12 @@ INLAY_COLD int inlay_devx_qp_address(struct inlay_devx_qp *qp, const struct inla
 	int err;
 
 	INLAY_CHECK(qp && path && mine, "no argument is NULL");
-	if (!qp->obj)
-		return inlay_devx_refuse_(&qp->error, -EINVAL, "there is no object");
+	if (!qp->obj || path->psn >> 24)
+		return inlay_devx_refuse_(&qp->error, -EINVAL, "there is no object, or a PSN of more than 24 bits");
 	__builtin_memset(mine, 0, sizeof(*mine));
 	mine->type = inlay_devx_connect_type_(qp->type);
 	mine->qpn = qp->qpn;
-	mine->psn = path->psn & 0xffffff;
+	mine->psn = path->psn;
 	mine->qkey = qp->type == INLAY_QP_ST_UD ? path->qkey : 0;
 	mine->sl = path->sl;
 	mine->traffic_class = path->traffic_class;

@@ -68,7 +68,7 @@ INLAY_COLD int inlay_devx_rss_table_(struct inlay_devx_rss *rss, struct ibv_cont
 	inlay_rqtc_set(&in.head.rqtc, INLAY_RQTC_RQT_MAX_SIZE, size);
 	inlay_rqtc_set(&in.head.rqtc, INLAY_RQTC_RQT_ACTUAL_SIZE, size);
 	for (i = 0; i < size; i++)
-		in.rqn_be[i] = inlay_to_be32(rqns[i % n] & 0xffffff);
+		in.rqn_be[i] = inlay_to_be32(rqns[i % n]);
 	return inlay_devx_make_(ctx, &in, len, &rss->table, number, &rss->error);
 }
 
@@ -80,14 +80,14 @@ INLAY_COLD int inlay_devx_rss_table_(struct inlay_devx_rss *rss, struct ibv_cont
  * fields  enum ibv_rx_hash_fields, or'ed, without those for tunnels and IPsec; 0 for a single RQ,
  *         without a hash
  *
- * Returns 0; -EINVAL for an impossible number of RQs, several RQs without fields, or fields of both
- * IPv4 and IPv6, or of both TCP and UDP; else the negative errno of ALLOC_TRANSPORT_DOMAIN,
- * CREATE_RQT or CREATE_TIR. On failure nothing is left behind.
+ * Returns 0; -EINVAL for an impossible number of RQs, an RQ's number of more than 24 bits, several
+ * RQs without fields, or fields of both IPv4 and IPv6, or of both TCP and UDP; else the negative
+ * errno of ALLOC_TRANSPORT_DOMAIN, CREATE_RQT or CREATE_TIR. On failure nothing is left behind.
  */
 INLAY_COLD int inlay_devx_rss_create(struct inlay_devx_rss *rss, struct ibv_context *ctx, const uint32_t *rqns,
 				     uint32_t n, uint64_t fields)
 {
-	uint32_t v4 = fields & 3, v6 = fields >> 2 & 3, tcp = fields >> 4 & 3, udp = fields >> 6 & 3, domain, number;
+	uint32_t v4 = fields & 3, v6 = fields >> 2 & 3, tcp = fields >> 4 & 3, udp = fields >> 6 & 3, domain, number, i;
 	struct inlay_create_tir_in in;
 	struct inlay_devx_error error;
 	struct inlay_cmd_in alloc;
@@ -97,6 +97,9 @@ INLAY_COLD int inlay_devx_rss_create(struct inlay_devx_rss *rss, struct ibv_cont
 	__builtin_memset(rss, 0, sizeof(*rss));
 	if (!n || n > INLAY_RSS_QUEUES || (n > 1 && !fields))
 		return inlay_devx_refuse_(&rss->error, -EINVAL, "1 .. 128 queues, and several only with fields to hash");
+	for (i = 0; i < n; i++)
+		if (rqns[i] >> 24)
+			return inlay_devx_refuse_(&rss->error, -EINVAL, "the number of an RQ has 24 bits");
 	if (fields >> 8 || (v4 && v6) || (tcp && udp))
 		return inlay_devx_refuse_(&rss->error, -EINVAL, "these fields are not hashed together");
 	inlay_devx_inbox_(&alloc, sizeof(alloc), INLAY_CMD_OP_ALLOC_TRANSPORT_DOMAIN, 0);
@@ -116,7 +119,7 @@ INLAY_COLD int inlay_devx_rss_create(struct inlay_devx_rss *rss, struct ibv_cont
 		inlay_rx_hash_field_select_set(&in.tirc.outer, INLAY_RX_HASH_FIELD_SELECT_SELECTED_FIELDS,
 					       v4 | v6 | (tcp | udp) << 2);
 	} else {
-		inlay_tirc_set(&in.tirc, INLAY_TIRC_INLINE_RQN, rqns[0] & 0xffffff);
+		inlay_tirc_set(&in.tirc, INLAY_TIRC_INLINE_RQN, rqns[0]);
 	}
 	if (!err)
 		err = inlay_devx_make_(ctx, &in, sizeof(in), &rss->obj, &number, &rss->error);
