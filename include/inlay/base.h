@@ -117,7 +117,7 @@
 #define INLAY_LIKELY(x) __builtin_expect(!!(x), 1)
 #define INLAY_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define INLAY_CACHE_LINE 64
-#define INLAY_SGE_MAX 0x7fffffffu /* bytes of one SGE: the length has 31 bits, and 0 stands for 2^31 */
+#define INLAY_SGE_MAX 0x7fffffffu /* bytes of an SGE: 31 bits, and 0 stands for 2^31 */
 
 #ifdef __cplusplus
 #define INLAY_STATIC_ASSERT(cond, text) static_assert(cond, text)

@@ -27,8 +27,8 @@ struct inlay_array {
 /* ---- Set-up ---- */
 
 /*
- * Places num elements of element_size bytes, 1 .. INLAY_SGE_MAX, in the map's first range, from its byte
- * `offset` on, with the keys of the map's device number dev.
+ * Places num elements of element_size bytes, 1 .. INLAY_SGE_MAX, in the map's first range, from its
+ * byte `offset` on, with the keys of the map's device number dev.
  *
  * Returns 0; -EINVAL for a bad argument; -EBADFD when the map is not started; -ENOSPC when the
  * range is too small; -ENOENT when the map has no such device.

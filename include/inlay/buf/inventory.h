@@ -103,7 +103,7 @@ INLAY_COLD int inlay_inventory_start(struct inlay_inventory *inv)
 	return inlay_inventory_(inv)->store->pool ? -EINVAL : inlay_store_start_(inv->store);
 }
 
-/* Stops gets; releases still work. Returns 0; -EBADFD when it is not started; -EINVAL for a pool's. */
+/* Stops gets; releases still work. Returns 0; -EBADFD unless started; -EINVAL for a pool's. */
 INLAY_COLD int inlay_inventory_stop(struct inlay_inventory *inv)
 {
 	return inlay_inventory_(inv)->store->pool ? -EINVAL : inlay_store_stop_(inv->store);
@@ -143,8 +143,8 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 
 /*
  * Adds num descriptors, in memory as for inlay_inventory_create. Returns 0; -EBADFD when it is not
- * started; -EINVAL for a bad argument, more than 2^30 in all, or a pool's; -ENOBUFS when size is too
- * small.
+ * started; -EINVAL for a bad argument, more than 2^30 in all, and a pool's; -ENOBUFS when size is
+ * too small.
  */
 INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory, size_t size, uint32_t num)
 {

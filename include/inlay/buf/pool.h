@@ -12,8 +12,8 @@
  *   inlay_buf_dec_refcount(buf, NULL);                                            back again
  *
  * Invariants:
- *   - A pool contains an inventory. For its device, user data, numbers of buffers and releases, call
- *     inlay_inventory_* with &pool->inventory. Other calls of inventories return -EINVAL.
+ *   - A pool contains an inventory. For its device, user data, numbers of buffers and releases,
+ *     call inlay_inventory_* with &pool->inventory. Other calls of inventories return -EINVAL.
  *   - Slices are cut from all ranges of the map, in the order of addresses, none across two.
  *   - A started pool keeps its map from being stopped.
  *

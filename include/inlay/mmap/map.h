@@ -289,8 +289,8 @@ INLAY_COLD void inlay_holder_close_(struct inlay_holder_ *h)
 /*
  * Counts what keeps the map from being stopped: buffers, and holds (inlay_mmap_hold; a started pool
  * or array and each operation of a memory domain hold once). Counts all that last through the call,
- * whatever other threads do. Scans the descriptors of all inventories and pools that have buffers of
- * the map.
+ * whatever other threads do. Scans the descriptors of all inventories and pools that have buffers
+ * of the map.
  */
 INLAY_COLD uint64_t inlay_mmap_num_bufs(const struct inlay_mmap *map)
 {

@@ -384,7 +384,8 @@ INLAY_FN struct inlay_buf *inlay_task_response(const struct inlay_task *t)
 	buf->head = t->slot;
 	buf->len = h->message;
 	/* A longer response was written to a buffer. */
-	(void)inlay_buf_set_data(buf, t->slot + INLAY_TASK_HEAD, t->response_len <= h->response_max ? t->response_len : 0);
+	(void)inlay_buf_set_data(buf, t->slot + INLAY_TASK_HEAD,
+				 t->response_len <= h->response_max ? t->response_len : 0);
 	return buf;
 }
 
