@@ -218,6 +218,35 @@ static void told_in_time(void **state)
 	rx_close();
 }
 
+/* A message by shared memory, for a receive that the NIC has: its buffer is not free, until the NIC gives it back or has used it */
+static void nic_has_the_receive(void **state)
+{
+	struct inlay_match_found found;
+	struct inlay_tag_wc wc;
+	int faster, kind;
+
+	(void)state;
+	rx_open(4, 16, 0, 0);
+	for (faster = 0; faster < 2; faster++) {
+		rx_post(5, 0, 100, 55, 1);
+		inlay_tag_rx_flush(&rx);
+		settle();
+		if (faster)
+			eager(&t, 5, 0, 0, 10);
+		assert_int_equal(inlay_tag_rx_arrive(&rx, 5, 1, 0, &found), -EBUSY);
+		assert_int_equal(found.cookie, 55);
+		inlay_tag_rx_flush(&rx);
+		while ((kind = rx_next(&wc)) == INLAY_TAG_RX_NOTHING)
+			;
+		assert_int_equal(kind, faster ? INLAY_TAG_RX_DONE : INLAY_TAG_RX_CANCELED);
+		assert_int_equal(wc.wr_id, 55);
+	}
+	while (inlay_tag_rx_listed_(&rx))
+		assert_int_equal(rx_next(&wc), INLAY_TAG_RX_NOTHING);
+	assert_int_equal(inlay_tag_rx_arrive(&rx, 5, 1, 0, &found), 0);
+	rx_close();
+}
+
 /* A receive that both sides have matched is refused. One whose rendezvous the NIC cancels has failed, with no header in its buffer. */
 static void device_disagrees(void **state)
 {
@@ -270,6 +299,7 @@ int main(void)
 		devx_test(room_to_take_back),
 		devx_test(what_the_nic_gets),
 		devx_test(told_in_time),
+		devx_test(nic_has_the_receive),
 		devx_test(device_disagrees),
 	};
 

@@ -68,7 +68,7 @@ enum inlay_tag_rx_kind {
 /*
  * Joins a table, which may grow later, and a list, both empty.
  *
- * list     NULL: none. Its command ring needs 2 * max_tags + 2 WQEBBs, so at most 16,383 tags
+ * list     NULL: none. Its command ring needs 2 * max_tags + 2 WQEBBs
  * min_len  bytes; receives with a smaller buffer stay in software, where short messages cost less
  *
  * Returns 0, or -EINVAL.
@@ -138,17 +138,34 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
 	return 0;
 }
 
+/* A receive in the NIC has left the table: its completions show the cookie. */
+INLAY_FN void inlay_tag_rx_left_(struct inlay_tag_entry_ *entry, uint64_t cookie)
+{
+	entry->recv_wr_id = cookie;
+	entry->state &= (uint8_t)~INLAY_TAG_TABLE_;
+}
+
+/* Asks the NIC to give back a receive that has left the table. Returns as inlay_tag_list_del. */
+INLAY_FN int inlay_tag_rx_recall_(struct inlay_tag_rx *rx, const struct inlay_match_found *found)
+{
+	inlay_tag_rx_left_(&rx->list->entries[found->hw & 0xffff], found->cookie);
+	return inlay_tag_list_del(rx->list, found->cookie, found->hw, IBV_OPS_SIGNALED);
+}
+
 /*
  * Looks for the receive of an unexpected message.
  *
  * tag       of its TMH
  * from_nic  1: the message of an INLAY_TAG_RX_MESSAGE; 0: it came another way (shared memory,
- *           another NIC). Post the receives that such a message may match with sge NULL
+ *           another NIC). Receives that such messages may match are better posted with sge NULL
  *
  * Returns 1: *found is the receive, and its buffer is free: copy, or read for a rendezvous. 0: the
  * message is kept, in *found. -EAGAIN: the table is full; call again when it has room, before any
- * later message. -EPROTO: *found is the receive, but it cannot be taken back: the NIC may still
- * write to its buffer.
+ * later message. -EBUSY, with from_nic 0: *found is the receive, and the NIC has it. It is asked
+ * for as by inlay_tag_rx_cancel. With INLAY_TAG_RX_CANCELED its buffer is free for the message; if
+ * it completes, the NIC had another message for it: call again. Either way before any later
+ * message. -EPROTO: *found is the receive, but it cannot be taken back: the NIC may still write to
+ * its buffer.
  */
 INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t cookie, int from_nic,
 				 struct inlay_match_found *found)
@@ -158,9 +175,10 @@ INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t
 	INLAY_CHECK(!from_nic || rx->waiting, "each message of the NIC arrives once");
 	if (INLAY_UNLIKELY(matched < 0))
 		return matched;
-	INLAY_CHECK(from_nic || !matched || !found->in_hw, "only the NIC's messages match a receive that it has");
 	if (from_nic)
 		rx->waiting--;
+	if (matched && found->in_hw && INLAY_UNLIKELY(!from_nic))
+		return inlay_tag_rx_recall_(rx, found) ? -EPROTO : -EBUSY;
 	/* The NIC has disabled it and does not touch its buffer. */
 	if (matched && found->in_hw && INLAY_UNLIKELY(inlay_tag_list_del(rx->list, 0, found->hw, 0)))
 		return -EPROTO;
@@ -168,13 +186,6 @@ INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t
 	if (from_nic && INLAY_UNLIKELY(inlay_tag_list_unsynced_(rx->list) >= 1u << 14))
 		inlay_tag_rx_sync_(rx);
 	return matched;
-}
-
-/* A receive in the NIC has left the table: its completions show the cookie. */
-INLAY_FN void inlay_tag_rx_left_(struct inlay_tag_entry_ *entry, uint64_t cookie)
-{
-	entry->recv_wr_id = cookie;
-	entry->state &= (uint8_t)~INLAY_TAG_TABLE_;
 }
 
 /*
@@ -191,10 +202,9 @@ INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struc
 		return err;
 	if (!found->in_hw)
 		return 1;
-	err = inlay_tag_list_del(rx->list, found->cookie, found->hw, IBV_OPS_SIGNALED);
+	err = inlay_tag_rx_recall_(rx, found);
 	INLAY_CHECK(!err, "a receive in the table and in the list can be taken out of the list");
 	(void)err;
-	inlay_tag_rx_left_(&rx->list->entries[found->hw & 0xffff], found->cookie);
 	return 0;
 }
 
