@@ -788,12 +788,12 @@ static void numbers_too_large_for_their_field(void **state)
 	memset(&xrqa, 0, sizeof(xrqa));
 	xrqa.shared = rmp_want(16, 64, 0);
 	xrqa.cqn = cq.cq.cqn;
-	xrqa.tags = (1u << 14) + 1;
+	xrqa.tags = INLAY_TAG_MAX + 1;
 	assert_int_equal(inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa), -EINVAL);
 	assert_int_equal(inlay_devx_query_cap(dev.ctx, 1u << 15, &cap, &error), -EINVAL);
 	assert_string_equal(error.why, "a type of capabilities has 15 bits");
 	assert_int_equal(mid.boxes, 0);
-	xrqa.tags--; /* as many as a device may have */
+	xrqa.tags--; /* as many as a list may have */
 	if (!inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa))
 		must(inlay_devx_xrq_destroy(&xrq));
 	assert_int_equal(mid.boxes, 1);

@@ -429,7 +429,7 @@ static void xrq(void **state)
 	attr.shared = rmp_want(64, 64, 0);
 	attr.cqn = cq.cq.cqn;
 	assert_int_equal(inlay_devx_xrq_create(&x, dev.ctx, &attr), -EINVAL);
-	attr.tags = (1u << 14) + 1;
+	attr.tags = INLAY_TAG_MAX + 1;
 	assert_int_equal(inlay_devx_xrq_create(&x, dev.ctx, &attr), -EINVAL);
 	attr.tags = 1;
 	attr.user_index = 1u << 24;

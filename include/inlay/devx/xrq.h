@@ -42,7 +42,7 @@ enum inlay_devx_xrq_flags {
 struct inlay_devx_xrq_attr {
 	struct inlay_devx_rmp_attr shared; /* the queue of unexpected messages; its size: inlay_devx_rmp_size */
 	uint32_t cqn;                      /* CQ of these and of list operations, if shared.cq is NULL */
-	uint32_t tags;                     /* of the list, 1 .. 2^14 */
+	uint32_t tags;                     /* of the list, 1 .. INLAY_TAG_MAX */
 	uint32_t user_index;               /* in the CQEs of this queue, 24 bits */
 	uint32_t flags;                    /* enum inlay_devx_xrq_flags */
 };
@@ -74,7 +74,7 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
 
 	INLAY_CHECK(xrq && ctx && attr, "no argument is NULL");
 	__builtin_memset(xrq, 0, sizeof(*xrq));
-	if (!attr->tags || attr->tags > 1u << 14 || (attr->user_index | attr->cqn) >> 24 || attr->flags & ~all)
+	if (!attr->tags || attr->tags > INLAY_TAG_MAX || (attr->user_index | attr->cqn) >> 24 || attr->flags & ~all)
 		return inlay_devx_refuse_(&xrq->error, -EINVAL, "impossible tags, CQ number, user index or flag");
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_XRQ, 0);
 	err = inlay_devx_shared_(&in.xrqc.wq, &xrq->striding, &attr->shared, &xrq->error);

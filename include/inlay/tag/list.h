@@ -18,7 +18,8 @@
  * Invariants:
  *   - Either a receive completes, or a DEL of it succeeds. Until then the NIC may use its buffer.
  *   - An entry is free again after its receive and all operations that name it have completed. A
- *     handle is an entry and a generation; a stale handle is refused.
+ *     handle is an entry and a generation of 16 bits: a stale handle is refused until its entry has
+ *     been used another 65,536 times. So forget a handle when its receive completes.
  *   - The NIC completes every DEL, and one operation in a quarter of the ring, so that credit comes
  *     back. The caller sees only the completions it asked for.
  *   - An operation that fails breaks the command QP: recreate the XRQ, its QP and the list.
@@ -59,7 +60,6 @@
 
 #define INLAY_OPCODE_TAG 0x28u
 #define INLAY_CQE_APP_TAG 1u   /* mlx5_cqe64.app of all completions of tag matching */
-#define INLAY_TAG_MAX 32767u   /* tags of one list: half of the phase's range */
 
 /* mlx5_cqe64.app_op */
 enum inlay_tag_app {
@@ -308,8 +308,9 @@ INLAY_ALWAYS struct ibv_ops_wr inlay_tag_list_wr_(const struct inlay_tag_list *l
  * buffer. The NIC sees nothing before inlay_tag_list_ring().
  *
  * wr_id   shown by the completions of the operation and of the receive
- * sge     the buffer, host order, at most INLAY_SGE_MAX bytes; NULL or length 0: none. The NIC may use
- *         it until the receive completes with IBV_WC_TM_DATA_VALID or an error, or a DEL succeeds
+ * sge     the buffer, host order, at most INLAY_SGE_MAX bytes; NULL or length 0: none. The NIC may
+ *         use it until the receive completes with IBV_WC_TM_DATA_VALID or an error, or a DEL
+ *         succeeds
  * flags   IBV_OPS_SIGNALED: inlay_tag_list_complete shows the operation's completion.
  *         IBV_OPS_TM_SYNC: the caller has dealt with all unexpected messages handed out
  * handle  names the tag to inlay_tag_list_del; may be NULL

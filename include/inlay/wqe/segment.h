@@ -17,6 +17,7 @@
 #define INLAY_WQEBB 64u     /* bytes */
 #define INLAY_DS 16u        /* bytes */
 #define INLAY_MAX_DS 63u    /* the DS field has six bits */
+#define INLAY_TAG_MAX 16383u /* of a list: an ADD and a DEL of each, and a SYNC, in 2^15 WQEBBs */
 
 /*
  * Flags of a post. Bits 24 .. 31 are byte 11 of the control segment. None is an IBV_SEND_* or
