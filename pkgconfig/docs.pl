@@ -162,7 +162,7 @@ sub convert
 			my $definition = $text =~ s/\n\{.*//s;
 			my ($called) = $text =~ /\b(\w+)\s*\((?!\()/;
 			if (defined($group) && $definition && $called !~ /_$/) {
-				$text =~ s/^INLAY_\w+ (?:__attribute__\(\(.*?\)\)\)? )?//;
+				$text =~ s/^INLAY_\w+ (?:INLAY_RESULT )?(?:__attribute__\(\(.*?\)\)\)? )?//;
 				$folder ? page($called, 3, $name, $group, "$text;\n") : print documentation($group, ''), "static inline $text;\n";
 			}
 			$i++;

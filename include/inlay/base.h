@@ -114,6 +114,9 @@
 #define INLAY_COLD static inline __attribute__((cold))
 #endif
 
+/* Before the return type: the compiler warns of a caller that ignores the result. */
+#define INLAY_RESULT __attribute__((warn_unused_result))
+
 #define INLAY_LIKELY(x) __builtin_expect(!!(x), 1)
 #define INLAY_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define INLAY_CACHE_LINE 64
@@ -139,6 +142,13 @@ INLAY_COLD __attribute__((noreturn)) void inlay_check_failed(const char *functio
 /* The operand is compiled but never evaluated, so a check can neither rot nor warn. */
 #define INLAY_CHECK(cond, rule) ((void)sizeof(!(cond)))
 #endif
+
+/* Around a post for which its caller has kept room. */
+INLAY_ALWAYS void inlay_had_room_(int err)
+{
+	INLAY_CHECK(!err, "there was room for the post");
+	(void)err;
+}
 
 /* Sets *why and returns err. */
 INLAY_COLD int inlay_refuse_(int err, const char **why, const char *text)

@@ -49,6 +49,7 @@
  *
  *   RC, XRC, DCI         any of them: the QP is in error, everything outstanding is flushed; see
  *                        queue.h, "A QP in error"
+ *   DCI with streams     S: the WQE's stream alone, unless too many have failed: queue/to.h
  *   UC, UD, raw packet   S: the send queue stops and is flushed (IBV_QPS_SQE), receives go on; once
  *                        all is flushed, ibv_modify_qp to RTS starts it again. R: as above
  *   MLX5_CQE_SIG_ERR     nothing: inlay_cqe_sig_error
@@ -300,10 +301,16 @@ INLAY_COLD int inlay_cqe_sig_error(const struct mlx5_cqe64 *cqe, struct inlay_si
 	return 1;
 }
 
-/* Whether it completes a send WQE, successful or not, rather than a receive. */
-INLAY_FN int inlay_cqe_is_send(const struct mlx5_cqe64 *cqe)
+/* Whether it completes a send WQE, successful or not. */
+INLAY_ALWAYS int inlay_cqe_is_send(const struct mlx5_cqe64 *cqe)
 {
-	return inlay_cqe_opcode(cqe) == MLX5_CQE_REQ || inlay_cqe_opcode(cqe) == MLX5_CQE_REQ_ERR;
+	return INLAY_LIKELY(!(cqe->op_own & 0xf0)) || cqe->op_own >> 4 == MLX5_CQE_REQ_ERR;
+}
+
+/* Whether it completes a receive. A good one has bit 7 clear and an opcode that is not 0, REQ. */
+INLAY_ALWAYS int inlay_cqe_is_recv_(const struct mlx5_cqe64 *cqe)
+{
+	return INLAY_LIKELY((int8_t)cqe->op_own > 0xf) || cqe->op_own >> 4 == MLX5_CQE_RESP_ERR;
 }
 
 /* Number of the QP that the WQE was posted to; of an Ethernet receive, the flow tag. */
@@ -569,7 +576,8 @@ INLAY_ALWAYS void inlay_cqe_expand_(struct mlx5_cqe64 *cqe, const uint8_t *mini,
 	case INLAY_MINI_FTAG_STRIDX:
 		to[offsetof(struct mlx5_cqe64, sop_drop_qpn) + 1] = mini[4];
 		__builtin_memcpy(to + offsetof(struct mlx5_cqe64, sop_drop_qpn) + 2, mini, 2);
-		to[offsetof(struct mlx5_cqe64, byte_cnt)] = 0;
+		/* DPDK, too, reads the length alone: no strides. */
+		__builtin_memset(to + offsetof(struct mlx5_cqe64, byte_cnt), 0, 2);
 		break;
 	case INLAY_MINI_CSUM_STRIDX:
 		__builtin_memcpy(to + INLAY_CQE_CSUM_, mini, 2);

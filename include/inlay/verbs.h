@@ -548,7 +548,10 @@ INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct i
 	err = cq ? inlay_cq_offer_(cq, qp->recv_cq, dv.rq.wqe_cnt, why) : 0;
 	if (err)
 		return err;
-	return inlay_rq_take_(rq, dv.rq.buf, dv.rq.wqe_cnt, dv.rq.stride, (volatile uint32_t *)dv.dbrec, cq, why);
+	err = inlay_rq_take_(rq, dv.rq.buf, dv.rq.wqe_cnt, dv.rq.stride, (volatile uint32_t *)dv.dbrec, cq, why);
+	if (!err && qp->qp_type != IBV_QPT_RAW_PACKET)
+		inlay_rq_set_qpn_(rq, qp->qp_num);
+	return err;
 }
 
 /* What both kinds of WQ have in common: its ring, fresh, and room for so many CQEs of each entry. */

@@ -947,7 +947,7 @@ static void every_function(void **state)
 		} else if (r->run == devx_cq) {
 			must(devx_cq(NULL));
 			s.dqpa = qp_want(0, 0, 16, 16);
-			s.dqpa.flags = INLAY_DEVX_QP_NO_SEND_RECORD | INLAY_DEVX_QP_MMO;
+			s.dqpa.flags = INLAY_DEVX_QP_MMO;
 			s.dqpa.send_cq = s.dqpa.recv_cq = s.rmpa.cq = s.xrqa.shared.cq = &s.dcq.cq;
 		} else if (r->run == devx_qp) {
 			unsigned i;

@@ -159,7 +159,7 @@ static void builders_of_any_answer(void **state)
 		assert_int_equal(cq.obj != NULL, err == 0);
 		assert_true(err || cq.cq.cqn >> 24 == 0);
 		must(inlay_devx_cq_destroy(&cq));
-		qpa.flags = round & 1 ? INLAY_DEVX_QP_NO_SEND_RECORD : 0;
+		qpa.flags = round & 1 ? INLAY_DEVX_QP_MMO : 0;
 		err = inlay_devx_qp_create(&qp, dev.ctx, &qpa);
 		assert_int_equal(qp.obj != NULL, err == 0);
 		assert_true(err == -ENOTSUP || sane(err, &qp.error) == err);

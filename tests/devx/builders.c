@@ -498,8 +498,7 @@ static void queue_pairs_beyond_the_device(void **state)
 		     {INLAY_QP_ST_RC, INLAY_DEVX_QP_MMO, "the device's QPs do not copy memory"},
 		     {INLAY_QP_ST_RC, INLAY_DEVX_QP_OOO, "the device's QPs of this type keep the order"},
 		     {INLAY_QP_ST_UC, INLAY_DEVX_QP_OOO, "the device's QPs of this type keep the order"},
-		     {INLAY_QP_ST_UD, INLAY_DEVX_QP_OOO, "the device's QPs of this type keep the order"},
-		     {INLAY_QP_ST_RC, INLAY_DEVX_QP_NO_SEND_RECORD, "the device does not do without send records"}};
+		     {INLAY_QP_ST_UD, INLAY_DEVX_QP_OOO, "the device's QPs of this type keep the order"}};
 	struct inlay_devx_qp_attr attr;
 	struct inlay_devx_cq cq;
 	struct inlay_devx_qp qp;

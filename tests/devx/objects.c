@@ -244,7 +244,6 @@ static void queue_pairs_that_cannot_be(void **state)
 	struct inlay_query_hca_cap_out cap;
 	struct inlay_devx_qp_attr attr, bad;
 	struct inlay_connect_record peer;
-	bool no_dbr;
 	struct inlay_devx_path path;
 	struct inlay_devx_uar uar;
 	struct inlay_devx_cq cq;
@@ -294,20 +293,6 @@ static void queue_pairs_that_cannot_be(void **state)
 	REFUSED(bad.pdn = 0xfffff0);
 	said(&qp.error, INLAY_CMD_STATUS_BAD_RES, -EINVAL);
 #undef REFUSED
-	/* Without a record, where the device cannot */
-	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
-	no_dbr = inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_HCA_CAP_2) &&
-		 !inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL_2, &cap, NULL) &&
-		 inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_SEND_DBR_MODE_NO_DBR_INT);
-	bad = attr;
-	bad.flags = INLAY_DEVX_QP_NO_SEND_RECORD;
-	if (no_dbr) {
-		must(inlay_devx_qp_create(&qp, dev.ctx, &bad));
-		must(inlay_devx_qp_destroy(&qp));
-	} else {
-		assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &bad), -ENOTSUP);
-		assert_null(qp.obj);
-	}
 	/* Steps that do not fit */
 	path = inlay_devx_path_defaults();
 	must(inlay_devx_qp_create(&qp, dev.ctx, &attr));

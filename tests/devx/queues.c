@@ -172,33 +172,6 @@ static void blueflame(void **state)
 	sides_free(&s, &t);
 }
 
-/* The device takes the index from the doorbell, and nobody touches the send record */
-static void no_send_record(void **state)
-{
-	struct how a = how_of(false, 64, 0), b = how_of(false, 64, 0);
-	struct inlay_query_qp_out out;
-	static struct side s, t;
-	uint32_t bf;
-
-	(void)state;
-	a.flags = INLAY_DEVX_QP_NO_SEND_RECORD;
-	for (bf = 0; bf < 2; bf++) {
-		uint32_t *record;
-
-		a.blueflame = bf;
-		rig_empty(NULL);
-		sides_make(&s, &a, &t, &b);
-		must(context(&s.qp, QP, qpn, &out));
-		assert_int_equal(inlay_qpc_get(&out.qpc, INLAY_QPC_SEND_DBR_MODE), INLAY_SEND_DBR_NONE_INT);
-		record = (uint32_t *)(void *)(rig.memory + inlay_qpc_get(&out.qpc, INLAY_QPC_DBR_ADDR));
-		record[MLX5_SND_DBR] = 0xdeadbeef;
-		exercise(&s, &t, 200);
-		assert_int_equal(record[MLX5_SND_DBR], 0xdeadbeef);
-		sides_free(&s, &t);
-	}
-	between(&a, &a, 100);
-}
-
 /* Waits until the queue's latest completion says something new */
 static int latest(struct inlay_devx_qp *qp, struct inlay_devx_cq *cq)
 {
@@ -790,7 +763,6 @@ int main(void)
 		devx_test(cqs_of_verbs),
 		devx_test(compressed),
 		devx_test(blueflame),
-		devx_test(no_send_record),
 		devx_test(collapsed),
 		devx_test(user_index_and_one_cq),
 		devx_test(to_itself),

@@ -118,7 +118,7 @@ COUNTED int inlay_shared(struct inlay_shared_sq *sq, uint64_t raddr, uint32_t rk
 
 	if (err)
 		return err;
-	inlay_post_write_inline(&part, raddr, rkey, value, sizeof(*value), INLAY_SIGNALED);
+	(void)!inlay_post_write_inline(&part, raddr, rkey, value, sizeof(*value), INLAY_SIGNALED);
 	inlay_shared_sq_publish(sq, &part);
 	return inlay_shared_sq_ring(sq);
 }

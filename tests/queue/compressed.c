@@ -150,7 +150,7 @@ static void mini_of(struct ring *r, struct mlx5_cqe64 *cqe, uint8_t *mini, bool 
 		raw[57] = mini[4];
 		raw[58] = mini[0];
 		raw[59] = mini[1];
-		raw[44] = 0;
+		raw[44] = raw[45] = 0;
 	}
 	if (format == 4)
 		raw[29] = mini[0];

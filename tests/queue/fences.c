@@ -35,7 +35,7 @@ SCENARIO void s_copy(void)
 #ifdef MUTANT_REGISTER_FIRST
 	*(volatile uint64_t *)reg = 1;
 #endif
-	inlay_post_write_inline(&sq, 0x1000, 7, payload, 8, INLAY_SIGNALED);
+	(void)!inlay_post_write_inline(&sq, 0x1000, 7, payload, 8, INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
 #ifdef MUTANT_WQE_LATE
 	*(volatile uint8_t *)&wqes[63] = 1;
@@ -45,20 +45,20 @@ SCENARIO void s_copy(void)
 /* A WQE of several WQEBBs, over the end of the ring, copied into the register. */
 SCENARIO void s_copy_long(void)
 {
-	inlay_post_write_inline(&sq, 0x1000, 7, payload, 150, INLAY_SIGNALED);
+	(void)!inlay_post_write_inline(&sq, 0x1000, 7, payload, 150, INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
 }
 
 /* The same in one call, which a caller that rings every WQE uses. */
 SCENARIO void s_commit_ring(void)
 {
-	inlay_post_write_inline(&sq, 0x1000, 7, payload, 8, INLAY_SIGNALED | INLAY_RING);
+	(void)!inlay_post_write_inline(&sq, 0x1000, 7, payload, 8, INLAY_SIGNALED | INLAY_RING);
 }
 
 /* A serial register with libmlx5's fence. */
 SCENARIO void s_full(void)
 {
-	inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
+	(void)!inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
 }
 
@@ -66,7 +66,7 @@ SCENARIO void s_doorbell(void)
 {
 	struct ibv_sge sge = {0x2000, 8, 5};
 
-	inlay_post_write(&sq, 0x1000, 7, &sge, 1, INLAY_SIGNALED);
+	(void)!inlay_post_write(&sq, 0x1000, 7, &sge, 1, INLAY_SIGNALED);
 	inlay_sq_ring_doorbell(&sq);
 }
 
@@ -75,28 +75,28 @@ SCENARIO void s_batch(void)
 {
 	struct ibv_sge sge = {0x2000, 8, 5};
 
-	inlay_post_write(&sq, 0x1000, 7, &sge, 1, 0);
-	inlay_post_fetch_add(&sq, 0x1000, 7, 1, &sge, INLAY_SIGNALED);
+	(void)!inlay_post_write(&sq, 0x1000, 7, &sge, 1, 0);
+	(void)!inlay_post_fetch_add(&sq, 0x1000, 7, 1, &sge, INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
 }
 
 /* The same two functions on a register of another mode. */
 SCENARIO void s_shared(void)
 {
-	inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
+	(void)!inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
 }
 
 SCENARIO void s_locked(void)
 {
-	inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
+	(void)!inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
 }
 
 /* Its address vector fills a WQEBB, and the payload lies in the next. */
 SCENARIO void s_datagram(void)
 {
-	inlay_post_ud_send_inline(&sq, &av, payload, 8, INLAY_SIGNALED);
+	(void)!inlay_post_ud_send_inline(&sq, &av, payload, 8, INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
 }
 
@@ -107,7 +107,7 @@ SCENARIO void s_part(void)
 
 	if (inlay_shared_sq_reserve(&shared, 2, &part))
 		return;
-	inlay_post_send_inline(&part, payload, 8, INLAY_SIGNALED);
+	(void)!inlay_post_send_inline(&part, payload, 8, INLAY_SIGNALED);
 	inlay_shared_sq_publish(&shared, &part);
 	inlay_shared_sq_ring(&shared);
 }
@@ -119,7 +119,7 @@ SCENARIO void s_shared_receive(void)
 #ifdef MUTANT_SHARED_RECORD_FIRST
 	*(volatile uint32_t *)&srecord[0] = 1;
 #endif
-	inlay_post_srq_recv(&srq, &sge, 1);
+	(void)!inlay_post_srq_recv(&srq, &sge, 1);
 	inlay_srq_ring(&srq);
 #ifdef MUTANT_ENTRY_LATE
 	*(volatile uint8_t *)&swqes[31] = 1;
@@ -144,7 +144,7 @@ SCENARIO void s_receive(void)
 {
 	struct ibv_sge sge = {0x2000, 64, 5};
 
-	inlay_post_recv(&rq, &sge, 1);
+	(void)!inlay_post_recv(&rq, &sge, 1);
 	inlay_rq_ring(&rq);
 }
 

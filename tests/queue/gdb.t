@@ -40,12 +40,12 @@ int main(void)
 	    inlay_cq_init(&cq, cqes, 8, 64, cq_record, NULL, 0x77))
 		return 1;
 	for (i = 0; i < 3; i++)
-		inlay_post_nop(&sq, INLAY_SIGNALED);
+		(void)!inlay_post_nop(&sq, INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
-	inlay_post_nop(&sq, INLAY_SIGNALED);
-	inlay_post_recv(&rq, &sge, 1);
-	inlay_post_recv(&rq, &sge, 1);
-	inlay_post_srq_recv(&srq, &sge, 1);
+	(void)!inlay_post_nop(&sq, INLAY_SIGNALED);
+	(void)!inlay_post_recv(&rq, &sge, 1);
+	(void)!inlay_post_recv(&rq, &sge, 1);
+	(void)!inlay_post_srq_recv(&srq, &sge, 1);
 	cqes[0].wqe_counter = inlay_to_be16(1);
 	cqes[0].sop_drop_qpn = inlay_to_be32(0x123);
 	cqes[0].byte_cnt = inlay_to_be32(513);

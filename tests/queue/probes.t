@@ -55,7 +55,7 @@ int main(void)
 	if (inlay_uar_init(&uar, page, 256, INLAY_UAR_SERIAL) || inlay_sq_init(&sq, ring, 16, record, 0x123, 8, &uar) ||
 	    inlay_cq_init(&cq, cqes, 8, 64, cq_record, NULL, 0x77))
 		return 1;
-	inlay_post_write_inline(&sq, 0x1000, 7, &value, sizeof(value), INLAY_SIGNALED);
+	(void)!inlay_post_write_inline(&sq, 0x1000, 7, &value, sizeof(value), INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
 	while (!inlay_post_nop(&sq, 0))
 		;

@@ -7,7 +7,7 @@
 #include "rig.h"
 #include <endian.h>
 
-static struct mlx5_cqe64 a_cqe; /* of a receive queue, which does not look at it */
+static struct mlx5_cqe64 a_cqe; /* of a receive queue, which looks at nothing but its opcode */
 
 #define QPN 0xabcdefu
 #define REG 256
@@ -176,6 +176,7 @@ static void sq_arguments(void **state)
 	for (i = 0; i < ARRAY(qpn_bad); i++)
 		assert_int_equal(inlay_sq_init(&sq, buf, 64, dbrec, qpn_bad[i], 16, &uar), -EINVAL);
 	assert_int_equal(inlay_sq_init(&sq, NULL, 64, dbrec, 1, 16, &uar), -EINVAL);
+	assert_int_equal(inlay_sq_init(&sq, buf, 64, NULL, 1, 16, &uar), -EINVAL); /* no send record */
 	assert_int_equal(inlay_sq_init(&sq, buf + 32, 64, dbrec, 1, 16, &uar), -EINVAL);
 	assert_int_equal(inlay_sq_init(&sq, buf, 64, dbrec, 1, 16, NULL), -EINVAL);
 	assert_int_equal(inlay_sq_init(&sq, buf, 64, dbrec, 1, 16, &none), -EINVAL);
@@ -1281,7 +1282,8 @@ enum {
 	R_NULL_MANY, R_NULL_ADVANCE, R_NULL_UPDATE, R_NULL_ARM, R_NULL_CLEAN, R_NULL_RESERVE, R_NULL_RECV, R_NULL_RECV_SGE, R_NULL_RQ_RING, R_NULL_RECYCLE,
 	R_NULL_SRQ, R_NULL_SRQ_RING, R_NULL_REPOST, R_NULL_SRQ_RECYCLE, R_NULL_ATOMIC, R_NULL_INV, R_NULL_BIND,
 	R_COMPACT_UD, R_COMPACT_SEGMENT, R_STREAM, R_STREAM_DUMP, R_STREAM_TEMPLATE, R_FLAG_DUMP, R_WAIT_INLINE, R_WAIT_SOLICITED, R_DUMP_INLINE,
-	R_UMR_INLINE, R_PSV_INLINE, R_FLAG_IOV, R_IOV_REMOTE, R_IOV_NO_REMOTE, R_IOV_OPCODE, R_WAIT_WORD, R_COPY_TYPE, RULES
+	R_UMR_INLINE, R_PSV_INLINE, R_FLAG_IOV, R_IOV_REMOTE, R_IOV_NO_REMOTE, R_IOV_OPCODE, R_WAIT_WORD, R_COPY_TYPE, R_FINI_SQ, R_FINI_COUNTED,
+	R_FINI_RQ, R_FINI_SRQ, RULES
 };
 
 static const char *const rule_text[RULES] = {
@@ -1345,6 +1347,8 @@ static const char *const rule_text[RULES] = {
 	"inlay_post_iov_: a send has no remote address, writes and reads have one",
 	"inlay_post_iov_: a send has no remote address, writes and reads have one",
 	"inlay_post_wait_data: the word is not NULL", "inlay_post_memcpy: the QP's type has the operation",
+	"inlay_sq_begin: the queue is attached to a register", "inlay_sq_begin_counted: the queue is attached to a register",
+	"inlay_post_recv: the queue is not finished", "inlay_post_srq_recv: the queue is not finished",
 };
 
 struct rule {
@@ -1382,10 +1386,10 @@ static void rule_break(void *arg)
 	memset(&from, 0, sizeof(from));
 	inlay_av_init(&av, &from, 1, 0);
 	switch (u->which) {
-	case R_BEGIN_SQ: inlay_sq_begin(no_sq, 1, &at); break;
-	case R_BEGIN_AT: inlay_sq_begin(sq, 1, no_at); break;
-	case R_BEGIN_0: n = 0; inlay_sq_begin(sq, n, &at); break;
-	case R_BEGIN_17: n = 17; inlay_sq_begin(sq, n, &at); break;
+	case R_BEGIN_SQ: (void)!inlay_sq_begin(no_sq, 1, &at); break;
+	case R_BEGIN_AT: (void)!inlay_sq_begin(sq, 1, no_at); break;
+	case R_BEGIN_0: n = 0; (void)!inlay_sq_begin(sq, n, &at); break;
+	case R_BEGIN_17: n = 17; (void)!inlay_sq_begin(sq, n, &at); break;
 	case R_COUNTED_0: n = 0; inlay_sq_begin_counted(sq, n); break;
 	case R_COUNTED_17: n = 17; inlay_sq_begin_counted(sq, n); break;
 	case R_COUNTED_ROOM: n = 4; inlay_sq_begin_counted(sq, n); break;
@@ -1420,16 +1424,16 @@ static void rule_break(void *arg)
 	case R_APPEND: inlay_seg_inline_append(inlay_seg_inline_open(at, 5, 4, &p), &sge, 2); break;
 	case R_AV: inlay_seg_av(inlay_seg_raddr(at, 0, 0), &av); break;
 	case R_AV_QPN: inlay_av_init(&av, &from, 0x1000000, 0); break;
-	case R_SEGMENT: sge[0].length = 0x80000000; inlay_post_send(sq, sge, 1, 0); break;
-	case R_POST_SQ: inlay_post_send(no_sq, sge, 1, 0); break;
-	case R_POST_SGE: inlay_post_send(sq, no_sge, 1, 0); break;
-	case R_READ: inlay_post_read(sq, 0, 0, sge, 1, INLAY_INLINE); break;
-	case R_ATOMIC: inlay_post_fetch_add(sq, 0, 0, 1, sge, INLAY_INLINE); break;
-	case R_DATAGRAM: inlay_post_ud_send(sq, no_av, sge, 1, 0); break;
+	case R_SEGMENT: sge[0].length = 0x80000000; (void)!inlay_post_send(sq, sge, 1, 0); break;
+	case R_POST_SQ: (void)!inlay_post_send(no_sq, sge, 1, 0); break;
+	case R_POST_SGE: (void)!inlay_post_send(sq, no_sge, 1, 0); break;
+	case R_READ: (void)!inlay_post_read(sq, 0, 0, sge, 1, INLAY_INLINE); break;
+	case R_ATOMIC: (void)!inlay_post_fetch_add(sq, 0, 0, 1, sge, INLAY_INLINE); break;
+	case R_DATAGRAM: (void)!inlay_post_ud_send(sq, no_av, sge, 1, 0); break;
 	case R_RELEASE_SQ: inlay_sq_release(no_sq, &cqe); break;
 	case R_RELEASE_CQE: inlay_sq_release(sq, no_cqe); break;
 	case R_UNDO_RUNG: inlay_sq_ring(sq); inlay_sq_undo(sq, 0); break;
-	case R_UNDO_PART: inlay_post_send_inline(sq, sge, 60, 0); inlay_sq_undo(sq, 2); break;
+	case R_UNDO_PART: (void)!inlay_post_send_inline(sq, sge, 60, 0); inlay_sq_undo(sq, 2); break;
 	case R_PEEK: inlay_cq_peek(no_cq); break;
 	case R_ADVANCE_1: inlay_cq_advance(&u->c->cq, 1); inlay_cq_advance(&u->c->cq, 1); break;
 	case R_ADVANCE_N: n = 2; inlay_cq_advance(&u->c->cq, n); break;
@@ -1448,12 +1452,12 @@ static void rule_break(void *arg)
 	case R_SRQ_NULL: inlay_srq_release(no_srq, &cqe); break;
 	case R_SRQ_CQE: inlay_srq_release(u->srq, no_cqe); break;
 	case R_REPOST: inlay_srq_repost(u->srq); break;
-	case R_LINK: u->srq->buf[3] = 4; inlay_post_srq_recv(u->srq, sge, 1); break;
+	case R_LINK: u->srq->buf[3] = 4; (void)!inlay_post_srq_recv(u->srq, sge, 1); break;
 	case R_QPN: n = 0x1000000; inlay_qpn_table_find(u->table, n); break;
-	case R_FLAG_LOW: flags = IBV_SEND_SIGNALED; inlay_post_send(sq, sge, 1, flags); break;
-	case R_FLAG_TWO: flags = INLAY_FENCE | INLAY_FENCE_STRONG; inlay_post_send(sq, sge, 1, flags); break;
-	case R_FLAG_UNKNOWN: flags = 1u << 20; inlay_post_send(sq, sge, 1, flags); break;
-	case R_FLAG_MODE: flags = 3u << 29; inlay_post_send(sq, sge, 1, flags); break;
+	case R_FLAG_LOW: flags = IBV_SEND_SIGNALED; (void)!inlay_post_send(sq, sge, 1, flags); break;
+	case R_FLAG_TWO: flags = INLAY_FENCE | INLAY_FENCE_STRONG; (void)!inlay_post_send(sq, sge, 1, flags); break;
+	case R_FLAG_UNKNOWN: flags = 1u << 20; (void)!inlay_post_send(sq, sge, 1, flags); break;
+	case R_FLAG_MODE: flags = 3u << 29; (void)!inlay_post_send(sq, sge, 1, flags); break;
 	case R_NULL_RING: inlay_sq_ring(no_sq); break;
 	case R_NULL_DOORBELL: inlay_sq_ring_doorbell(no_sq); break;
 	case R_NULL_COUNTED: inlay_sq_begin_counted(no_sq, 1); break;
@@ -1464,37 +1468,41 @@ static void rule_break(void *arg)
 	case R_NULL_ARM: inlay_cq_arm(no_cq, 0); break;
 	case R_NULL_CLEAN: inlay_cq_clean(no_cq, 1, NULL, NULL); break;
 	case R_NULL_RESERVE: inlay_cq_reserve(no_cq, 1, NULL); break;
-	case R_NULL_RECV: inlay_post_recv(no_rq, sge, 1); break;
-	case R_NULL_RECV_SGE: inlay_post_recv(u->rq, no_sge, 1); break;
+	case R_NULL_RECV: (void)!inlay_post_recv(no_rq, sge, 1); break;
+	case R_NULL_RECV_SGE: (void)!inlay_post_recv(u->rq, no_sge, 1); break;
 	case R_NULL_RQ_RING: inlay_rq_ring(no_rq); break;
 	case R_NULL_RECYCLE: inlay_rq_recycle(no_rq, 0); break;
-	case R_NULL_SRQ: inlay_post_srq_recv(no_srq, sge, 1); break;
+	case R_NULL_SRQ: (void)!inlay_post_srq_recv(no_srq, sge, 1); break;
+	case R_FINI_SQ: inlay_sq_fini(sq); (void)!inlay_sq_begin(sq, 1, &at); break;
+	case R_FINI_COUNTED: inlay_sq_fini(sq); inlay_sq_begin_counted(sq, 1); break;
+	case R_FINI_RQ: inlay_rq_fini(u->rq); (void)!inlay_post_recv(u->rq, sge, 1); break;
+	case R_FINI_SRQ: inlay_srq_fini(u->srq); (void)!inlay_post_srq_recv(u->srq, sge, 1); break;
 	case R_NULL_SRQ_RING: inlay_srq_ring(no_srq); break;
 	case R_NULL_REPOST: inlay_srq_repost(no_srq); break;
 	case R_NULL_SRQ_RECYCLE: inlay_srq_recycle(no_srq, &cqe); break;
-	case R_NULL_ATOMIC: inlay_post_fetch_add(sq, 0, 0, 1, no_sge, 0); break;
-	case R_NULL_INV: inlay_post_local_inv(no_sq, 1, 0); break;
-	case R_NULL_BIND: inlay_post_bind_mw(sq, NULL, 1, NULL, 0); break;
-	case R_COMPACT_UD: inlay_av_init_xrc(&av, 1); inlay_post_ud_send(sq, &av, sge, 1, 0); break;
+	case R_NULL_ATOMIC: (void)!inlay_post_fetch_add(sq, 0, 0, 1, no_sge, 0); break;
+	case R_NULL_INV: (void)!inlay_post_local_inv(no_sq, 1, 0); break;
+	case R_NULL_BIND: (void)!inlay_post_bind_mw(sq, NULL, 1, NULL, 0); break;
+	case R_COMPACT_UD: inlay_av_init_xrc(&av, 1); (void)!inlay_post_ud_send(sq, &av, sge, 1, 0); break;
 	case R_COMPACT_SEGMENT: inlay_av_init_xrc(&av, 1); inlay_seg_av(at, &av); break;
-	case R_STREAM: sq->type = IBV_QPT_RC; inlay_post_fetch_add(sq, 0, 0, 1, sge, INLAY_STREAM(5)); break;
-	case R_STREAM_DUMP: inlay_post_dump(sq, sge, 1, INLAY_STREAM(5)); break;
+	case R_STREAM: sq->type = IBV_QPT_RC; (void)!inlay_post_fetch_add(sq, 0, 0, 1, sge, INLAY_STREAM(5)); break;
+	case R_STREAM_DUMP: (void)!inlay_post_dump(sq, sge, 1, INLAY_STREAM(5)); break;
 	case R_STREAM_TEMPLATE:
 		must(inlay_template_init(&made, sq, MLX5_OPCODE_SEND, 0, 5));
-		inlay_post_template_send(sq, &made, 0, 8, 0, INLAY_STREAM(5));
+		(void)!inlay_post_template_send(sq, &made, 0, 8, 0, INLAY_STREAM(5));
 		break;
-	case R_FLAG_DUMP: flags = IBV_SEND_SIGNALED; inlay_post_dump(sq, sge, 1, flags); break;
-	case R_WAIT_INLINE: inlay_post_wait_cq(sq, 1, 1, INLAY_INLINE); break;
-	case R_WAIT_SOLICITED: inlay_post_send_enable(sq, 1, 1, INLAY_SOLICITED); break;
-	case R_DUMP_INLINE: inlay_post_dump(sq, sge, 1, INLAY_INLINE); break;
-	case R_UMR_INLINE: inlay_post_local_inv(sq, 1, INLAY_INLINE); break;
-	case R_PSV_INLINE: inlay_post_set_psv(sq, 1, 1, INLAY_INLINE); break;
-	case R_FLAG_IOV: flags = IBV_SEND_SIGNALED; inlay_post_iov(sq, MLX5_OPCODE_SEND, NULL, NULL, &list, 0, flags); break;
-	case R_IOV_REMOTE: inlay_post_iov(sq, MLX5_OPCODE_SEND, NULL, &there, &list, 0, 0); break;
-	case R_IOV_NO_REMOTE: inlay_post_iov(sq, MLX5_OPCODE_RDMA_WRITE, NULL, NULL, &list, 0, 0); break;
-	case R_IOV_OPCODE: inlay_post_iov(sq, MLX5_OPCODE_ATOMIC_FA, NULL, &there, &list, 0, 0); break;
-	case R_WAIT_WORD: inlay_post_wait_data(sq, no_sge, INLAY_WAIT_EQUAL, 0, 0, 0); break;
-	case R_COPY_TYPE: sq->type = IBV_QPT_UD; inlay_post_memcpy(sq, sge, sge, sge, 0); break;
+	case R_FLAG_DUMP: flags = IBV_SEND_SIGNALED; (void)!inlay_post_dump(sq, sge, 1, flags); break;
+	case R_WAIT_INLINE: (void)!inlay_post_wait_cq(sq, 1, 1, INLAY_INLINE); break;
+	case R_WAIT_SOLICITED: (void)!inlay_post_send_enable(sq, 1, 1, INLAY_SOLICITED); break;
+	case R_DUMP_INLINE: (void)!inlay_post_dump(sq, sge, 1, INLAY_INLINE); break;
+	case R_UMR_INLINE: (void)!inlay_post_local_inv(sq, 1, INLAY_INLINE); break;
+	case R_PSV_INLINE: (void)!inlay_post_set_psv(sq, 1, 1, INLAY_INLINE); break;
+	case R_FLAG_IOV: flags = IBV_SEND_SIGNALED; (void)!inlay_post_iov(sq, MLX5_OPCODE_SEND, NULL, NULL, &list, 0, flags); break;
+	case R_IOV_REMOTE: (void)!inlay_post_iov(sq, MLX5_OPCODE_SEND, NULL, &there, &list, 0, 0); break;
+	case R_IOV_NO_REMOTE: (void)!inlay_post_iov(sq, MLX5_OPCODE_RDMA_WRITE, NULL, NULL, &list, 0, 0); break;
+	case R_IOV_OPCODE: (void)!inlay_post_iov(sq, MLX5_OPCODE_ATOMIC_FA, NULL, &there, &list, 0, 0); break;
+	case R_WAIT_WORD: (void)!inlay_post_wait_data(sq, no_sge, INLAY_WAIT_EQUAL, 0, 0, 0); break;
+	case R_COPY_TYPE: sq->type = IBV_QPT_UD; (void)!inlay_post_memcpy(sq, sge, sge, sge, 0); break;
 	}
 }
 
@@ -1862,7 +1870,8 @@ struct srq_model {
 	uint8_t *is;              /* of each entry: free, posted, taken by the device */
 	uint8_t *once;            /* of each entry: it was posted before */
 	uint64_t *user;           /* of each entry: what the caller put into its own bytes */
-	uint32_t *home, homes;    /* the free ones in the order in which they will be posted */
+	uint32_t *home, homes;    /* those free ones whose order is known, from the one that is posted next */
+	uint32_t back;            /* the other free ones: they came back since */
 	uint32_t *line, lines;    /* the posted ones in the order in which the device takes them */
 	uint32_t *out, outs;      /* the taken ones */
 	uint32_t device;          /* the entry that the device takes next */
@@ -1898,11 +1907,31 @@ static void srq_whole(const struct srq_model *m)
 		at = next_of(m, at);
 	}
 	assert_int_equal(at, m->home[0]);
-	assert_int_equal(m->homes + m->lines + m->outs, m->cnt);
+	assert_int_equal(m->homes + m->back + m->lines + m->outs, m->cnt);
 	for (i = 0; i < m->cnt; i++) {
+		assert_int_equal(m->buf[(size_t)i * m->stride + FREE], m->is[i] == AT_HOME);
 		assert_true(inlay_srq_user(&m->srq, i) == m->user[i]);
 		assert_memory_equal(m->buf + (size_t)i * m->stride + 8, &m->user[i], 8);
 	}
+}
+
+/*
+ * "SRQ order", as libmlx5's since 2023 (set_next_contig_wqes): when the last entry of the list would be posted, the first run of free
+ * neighbours after it follows, or else the first from entry 0 on. A run ends where inlay's word of 64 does: the next one goes on there
+ */
+static void srq_next_run(struct srq_model *m)
+{
+	uint32_t last = m->home[0], at = last, i;
+
+	for (i = 1; i < m->cnt; i++) {
+		at = (last + i) % m->cnt;
+		if (m->is[at] == AT_HOME)
+			break;
+	}
+	do {
+		m->home[m->homes++] = at++;
+		m->back--;
+	} while (at < m->cnt && at % 64 && m->is[at] == AT_HOME && at != last);
 }
 
 /* The first free one */
@@ -1925,6 +1954,8 @@ static void srq_post(struct srq_model *m)
 	struct ibv_sge sge[80];
 	int ret;
 
+	if (m->homes == 1 && m->back && n <= m->stride / 16 - 1)
+		srq_next_run(m);
 	for (i = 0; i < n; i++) {
 		sge[i].addr = rnd();
 		sge[i].length = rnd_below(4) ? 1 + rnd_below(0x7fffffff) : 0;
@@ -1932,7 +1963,11 @@ static void srq_post(struct srq_model *m)
 	}
 	assert_int_equal(inlay_srq_index(&m->srq), index);
 	memcpy(link, wqe, 16);
-	if (m->once[index] && rnd_below(2)) {
+	if (m->homes > 1) {
+		link[2] = (uint8_t)(m->home[1] >> 8);
+		link[3] = (uint8_t)m->home[1];
+	}
+	if (m->once[index] && n <= m->stride / 16 - 1 && rnd_below(2)) {
 		/* Once more, as it was */
 		uint8_t segments[1024];
 
@@ -1952,7 +1987,7 @@ static void srq_post(struct srq_model *m)
 	}
 	ret = inlay_post_srq_recv(&m->srq, sge, n);
 	if (m->homes == 1 || n > m->stride / 16 - 1) {
-		assert_int_equal(ret, m->homes == 1 ? -EAGAIN : -EINVAL);
+		assert_int_equal(ret, n > m->stride / 16 - 1 ? -EINVAL : -EAGAIN);
 		assert_memory_equal(&m->srq, &was, sizeof(was));
 		assert_int_equal(wqe[FREE], 1);
 		return;
@@ -1980,7 +2015,9 @@ static void srq_give(struct srq_model *m, uint32_t index)
 
 		assert_int_equal(both ? inlay_srq_recycle(&m->srq, &cqe) : inlay_srq_release(&m->srq, &cqe), !both);
 		m->is[index] = AT_HOME;
-		m->home[m->homes++] = index;
+		m->back++;
+		if (both && m->homes == 1)
+			srq_next_run(m);
 		if (both)
 			srq_is_posted(m);
 		was = m->srq;
@@ -2046,7 +2083,7 @@ static void srq_model(uint32_t cnt, uint32_t stride, uint32_t preset, uint32_t s
 			n = rnd_below(2) ? m->home[rnd_below(m->homes)] : cnt + rnd_below(65536 - cnt);
 			srq_give(m, n);
 		}
-		assert_int_equal(inlay_srq_room(&m->srq), m->homes - 1);
+		assert_int_equal(inlay_srq_room(&m->srq), m->homes + m->back - 1);
 		assert_int_equal(inlay_srq_pending(&m->srq), m->lines + m->outs);
 		if (rnd_below(cnt) < 4)
 			srq_whole(m);
@@ -2226,7 +2263,7 @@ static void srq_cyclic(void **state)
 
 /*
  * A device gone mad: completions name entries that it has not taken, in any order and many times over. What is refused changes nothing, and
- * whatever is accepted, the free list holds each free entry once.
+ * whatever is accepted, each free entry is in the list or waits for it, once.
  */
 static void srq_mad(void **state)
 {
@@ -2247,19 +2284,88 @@ static void srq_mad(void **state)
 		if (s % 16)
 			continue;
 		memset(seen, 0, sizeof(seen));
-		for (i = 0, at = srq.head; i <= inlay_srq_room(&srq); i++) {
+		for (at = srq.head;; at = (uint32_t)buf[32 * at + 2] << 8 | buf[32 * at + 3]) {
 			assert_in_range(at, 0, 63);
-			assert_int_equal(seen[at], 0);
-			seen[at] = 1;
-			assert_int_equal(buf[32 * at + FREE], 1);
-			if (i == inlay_srq_room(&srq))
-				assert_ptr_equal(srq.tail, buf + 32 * at);
-			at = (uint32_t)buf[32 * at + 2] << 8 | buf[32 * at + 3];
+			assert_int_equal(seen[at]++, 0);
+			if (srq.tail == buf + 32 * at)
+				break;
 		}
-		for (i = 0; i < 64; i++)
-			if (!seen[i])
-				assert_int_equal(buf[32 * i + FREE], 0);
+		for (i = 0, room = 0; i < 64; i++) {
+			seen[i] = (uint8_t)(seen[i] + (srq.back[0] >> i & 1));
+			assert_int_equal(buf[32 * i + FREE], seen[i]);
+			room += seen[i];
+		}
+		assert_int_equal(inlay_srq_room(&srq), room - 1);
 	}
+}
+
+/*
+ * "Releases trust any CQE": of each opcode, of the queue's own QP and of another, to each release. Whatever is refused changes nothing.
+ * Only INLAY_CHECKED looks at the QPN. A receive queue that does not know its own takes any, an SRQ always
+ */
+static void release_of_another(void **state)
+{
+	static const uint8_t good[] = {MLX5_CQE_RESP_WR_IMM, MLX5_CQE_RESP_SEND, MLX5_CQE_RESP_SEND_IMM, MLX5_CQE_RESP_SEND_INV, MLX5_CQE_RESP_ERR};
+	static const uint8_t ops[] = {MLX5_CQE_REQ, MLX5_CQE_REQ_ERR, MLX5_CQE_SIG_ERR, MLX5_CQE_INVALID};
+	enum { SQ, SHARED, RQ, NAMELESS, OOO, SRQ, RECYCLE, KINDS };
+	uint8_t ring[4 * 64] __attribute__((aligned(64)));
+	struct ibv_sge sge = {0x1000, 64, 5};
+	uint32_t dbrec[2], kind, op, other;
+
+	(void)state;
+	for (kind = 0; kind < KINDS; kind++)
+		for (op = 0; op < ARRAY(good) + ARRAY(ops); op++)
+			for (other = 0; other < 2; other++) {
+				uint8_t opcode = op < ARRAY(good) ? good[op] : ops[op - ARRAY(good)];
+				struct mlx5_cqe64 cqe = cqe_of(opcode, QPN + other, 0);
+				bool send = opcode == MLX5_CQE_REQ || opcode == MLX5_CQE_REQ_ERR;
+				bool fits = kind <= SHARED ? send : op < ARRAY(good);
+				struct raw *r = raw_make(4, 16, INLAY_UAR_SERIAL);
+				struct inlay_shared_sq shared;
+				int got, pending, want;
+				struct inlay_sq part;
+				struct inlay_srq srq;
+				struct inlay_rq rq;
+
+				inlay_shared_sq_init(&shared, &r->sq);
+				must(inlay_shared_sq_reserve(&shared, 1, &part));
+				inlay_shared_sq_publish(&shared, &part);
+				must(inlay_post_nop(&r->sq, 0));
+				must(inlay_rq_init(&rq, ring, 4, 64, dbrec));
+				if (kind != NAMELESS)
+					inlay_rq_set_qpn_(&rq, QPN);
+				if (kind == OOO)
+					inlay_rq_set_ooo(&rq);
+				must(inlay_post_recv(&rq, &sge, 1));
+				if (kind >= SRQ) {
+					must(inlay_srq_init(&srq, ring, 4, 32, dbrec));
+					must(inlay_post_srq_recv(&srq, &sge, 1));
+					must(inlay_srq_prepare(&srq, 1, &sge, 1));
+				}
+				want = fits && !(INLAY_CHECKED && other && kind != NAMELESS && kind < SRQ) ? kind != RECYCLE : -EPROTO;
+				got = kind == SQ ? inlay_sq_release(&r->sq, &cqe) : kind == SHARED ? inlay_shared_sq_release(&shared, &cqe) :
+				      kind == OOO ? inlay_rq_release_ooo(&rq, &cqe) : kind <= OOO ? inlay_rq_release(&rq, &cqe) :
+				      kind == SRQ ? inlay_srq_release(&srq, &cqe) : inlay_srq_recycle(&srq, &cqe);
+				pending = (int)(kind == SQ ? inlay_sq_pending(&r->sq) : kind == SHARED ? inlay_shared_sq_pending(&shared) :
+						kind <= OOO ? inlay_rq_pending(&rq) : inlay_srq_pending(&srq));
+				if (got != want || pending != (want != 1))
+					fail_msg("release %u of opcode %u, other %u: %d, pending %d", kind, opcode, other, got, pending);
+				raw_free(r);
+			}
+}
+
+/* INLAY_RING given to inlay_sq_commit */
+static void commit_with_ring(void **state)
+{
+	struct raw *r = raw_make(4, 16, INLAY_UAR_SERIAL);
+	struct inlay_cursor at;
+
+	(void)state;
+	must(inlay_sq_begin(&r->sq, 1, &at));
+	must(inlay_sq_commit(&r->sq, at, MLX5_OPCODE_NOP, 0, INLAY_RING, 0));
+	assert_int_equal(inlay_sq_rung(&r->sq), 1);
+	assert_int_equal(be32toh(r->dbrec[MLX5_SND_DBR]), 1);
+	raw_free(r);
 }
 
 /* ---- the completion ring ---- */
@@ -2698,6 +2804,8 @@ static void pieces_of_a_constant_length(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(release_of_another),
+		cmocka_unit_test(commit_with_ring),
 		cmocka_unit_test(pieces_of_a_constant_length),
 		cmocka_unit_test(uar_arguments),
 		cmocka_unit_test(sq_arguments),
@@ -2748,5 +2856,6 @@ int main(void)
 		cmocka_unit_test(arm_without_page),
 	};
 
+	a_cqe = cqe_of(MLX5_CQE_RESP_SEND, QPN, 0);
 	return cmocka_run_group_tests_name("rings", tests, open_nothing, NULL);
 }

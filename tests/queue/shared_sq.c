@@ -36,6 +36,7 @@ static int released(uint32_t counter)
 
 	memset(&cqe, 0, sizeof(cqe));
 	cqe.wqe_counter = htobe16((uint16_t)counter);
+	cqe.sop_drop_qpn = htobe32(0x1234);
 	cqe.op_own = MLX5_CQE_REQ << 4;
 	return inlay_shared_sq_release(&raw.shared, &cqe);
 }

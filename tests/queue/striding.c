@@ -183,16 +183,19 @@ static void give(struct zipped *z, uint8_t op_own)
 	slot(z, z->pi)[63] = (uint8_t)(z->enhanced ? op_own : (op_own & ~1) | (z->pi / 64 & 1));
 }
 
-/* Without stride indices, each CQE starts where the one before it ended */
+/* Without stride indices, each CQE starts where the one before it ended. With a flow tag there is no place for a filler's bit */
 static bool follows(struct zipped *z, const struct mlx5_cqe64 *cqe)
 {
+	if (z->format == INLAY_MINI_FTAG_STRIDX)
+		return !(be32toh(cqe->byte_cnt) >> 31);
 	return !(z->format & INLAY_MINI_STRIDES) || cqe->wqe_counter;
 }
 
 /* Writes the first of some CQEs, or a block of them. Returns how many */
 static uint32_t put_cqes(struct zipped *z, const struct mlx5_cqe64 *cqe, uint32_t left)
 {
-	uint32_t most = z->enhanced ? 7 : 1 + rnd_below(20), n = !z->enhanced || (z->titled && follows(z, cqe)), i;
+	uint32_t most = z->enhanced ? 7 : 1 + rnd_below(20), i;
+	uint32_t n = z->enhanced ? z->titled && follows(z, cqe) : z->format != INLAY_MINI_FTAG_STRIDX || follows(z, cqe);
 
 	while (n && n < left && n < most && follows(z, cqe + n))
 		n++;
@@ -213,6 +216,8 @@ static uint32_t put_cqes(struct zipped *z, const struct mlx5_cqe64 *cqe, uint32_
 		if (!(z->format & INLAY_MINI_STRIDES))
 			memcpy(to + 2, &cqe[i].wqe_counter, 2);
 		memcpy(to + 4, &cqe[i].byte_cnt, 4);
+		if (z->format == INLAY_MINI_FTAG_STRIDX)
+			memcpy(to + 4, &some, 2); /* the tag, and no strides */
 	}
 	if (!z->enhanced) {
 		uint32_t be = htobe32(n);
@@ -304,7 +309,7 @@ static void packets(void **state)
 static void compressed(void **state)
 {
 	static const uint32_t formats[] = {INLAY_MINI_CSUM_STRIDX, INLAY_MINI_L34H_STRIDX, INLAY_MINI_HASH | INLAY_MINI_STRIDES,
-					   INLAY_MINI_CSUM | INLAY_MINI_STRIDES};
+					   INLAY_MINI_CSUM | INLAY_MINI_STRIDES, INLAY_MINI_FTAG_STRIDX};
 	uint32_t turn, round, from, to, cqes, blocks = 0, fillers = 0, i, len, lens[20], head, tail;
 	static uint8_t packet[20][2048];
 	static struct zipped z;
@@ -411,6 +416,46 @@ static void recycled(void **state)
 	model_close(&m);
 }
 
+/* "Errors that do not stop a striding queue": its strides are used up and packets go on; a critical one stops it */
+static void error_goes_on(void **state)
+{
+	static const uint8_t stops[] = {MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR};
+	static struct model m;
+	static uint8_t packet[64];
+	struct inlay_packet_at at = {0, 0, 0};
+	struct mlx5_cqe64 cqe[2];
+	uint32_t i, wqe = 9;
+
+	(void)state;
+	model_open(&m, 2, 6);
+	post_some(&m, m.wqes);
+	for (i = 0; i < 400; i++) {
+		packet[0] = (uint8_t)i;
+		assert_int_equal(put_packet(&m, packet, 60, cqe), 1);
+		if (i % 3) {
+			assert_int_equal(inlay_striding_take(&m.rq, cqe, &at), i % 4 == 3);
+			assert_int_equal(m.buf[m.in[at.wqe]][at.offset], packet[0]);
+		} else {
+			cqe->op_own = MLX5_CQE_RESP_ERR << 4;
+			((struct mlx5_err_cqe *)(void *)cqe)->syndrome = MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+			assert_int_equal(inlay_striding_error(&m.rq, cqe, &wqe), i % 4 == 3);
+			assert_int_equal(wqe, i / 4 % m.wqes);
+		}
+		if (i % 4 == 3) {
+			inlay_striding_recycle(&m.rq);
+			inlay_striding_ring(&m.rq);
+		}
+	}
+	cqe->op_own = MLX5_CQE_RESP_ERR << 4;
+	cqe->byte_cnt = htobe32(5 << 16);
+	assert_int_equal(inlay_striding_error(&m.rq, cqe, &wqe), -EPROTO); /* more than there are */
+	for (i = 0; i < ARRAY(stops); i++) {
+		((struct mlx5_err_cqe *)(void *)cqe)->syndrome = stops[i];
+		assert_int_equal(inlay_striding_error(&m.rq, cqe, &wqe), -EBADFD);
+	}
+	model_close(&m);
+}
+
 /* Any byte count and any index: no access beyond the buffer. What cannot be, and a lost CQE, change nothing */
 static void hostile(void **state)
 {
@@ -437,6 +482,8 @@ static void hostile(void **state)
 			cqe.byte_cnt = htobe32(filler << 31 | n << 16 | len);
 			cqe.wqe_counter = htobe16((uint16_t)index);
 			cqe.op_own = MLX5_CQE_RESP_SEND << 4;
+			if (!n && !filler && len)
+				n = (len + m.shift + (1u << m.log_size) - 1) >> m.log_size;
 			good = inlay_striding_room(&m.rq) != m.wqes && n && n <= left &&
 			       (filler || (index == next && ((uint64_t)index << m.log_size) + m.shift + len <= m.bytes));
 			was = m.rq;
@@ -533,7 +580,7 @@ static void shared(void **state)
 			len = rnd_below((n << shape.log_size) - (messages ? 0 : shape.shift)) + 1;
 			want_len = filler ? 0 : len;
 			if (wrong && !messages && rnd_below(2))
-				n = rnd_below(2) ? 0 : strides - used[i] + 1 + rnd_below(100);
+				n = filler && rnd_below(2) ? 0 : strides - used[i] + 1 + rnd_below(100);
 			else if (wrong && !filler)
 				index += strides;
 			else
@@ -676,6 +723,7 @@ int main(void)
 		cmocka_unit_test(packets),
 		cmocka_unit_test(compressed),
 		cmocka_unit_test(recycled),
+		cmocka_unit_test(error_goes_on),
 		cmocka_unit_test(hostile),
 		cmocka_unit_test(shared),
 		cmocka_unit_test(scattered),

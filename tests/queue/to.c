@@ -541,17 +541,17 @@ static void rule_break(void *arg)
 
 	memset(&base, 0, sizeof(base));
 	switch (*(unsigned *)arg) {
-	case 0: inlay_post_to_send(sq, none, &one, 1, 0); break;
-	case 1: inlay_post_to_send(sq, &av, no_sge, 1, 0); break;
-	case 2: sq->type = IBV_QPT_RC; inlay_post_to_send(sq, &av, &one, 1, 0); break;
-	case 3: sq->type = IBV_QPT_XRC_SEND; inlay_post_to_send(sq, &av, &one, 1, INLAY_STREAM(1)); break;
-	case 4: inlay_post_to_read(sq, &av, &there, &one, 1, INLAY_INLINE); break;
-	case 5: inlay_post_to_write(sq, &av, NULL, &one, 1, 0); break;
-	case 6: inlay_post_to_read(sq, &av, NULL, &one, 1, 0); break;
-	case 7: inlay_post_send(sq, &one, 1, 0); break;
-	case 8: sq->type = IBV_QPT_RC; inlay_post_send(sq, &one, 1, INLAY_STREAM(1)); break;
-	case 9: inlay_post_to_fetch_add(sq, none, &there, 1, &one, 0); break;
-	case 10: inlay_post_to_cmp_swap(sq, none, &there, 1, 2, &one, 0); break;
+	case 0: (void)!inlay_post_to_send(sq, none, &one, 1, 0); break;
+	case 1: (void)!inlay_post_to_send(sq, &av, no_sge, 1, 0); break;
+	case 2: sq->type = IBV_QPT_RC; (void)!inlay_post_to_send(sq, &av, &one, 1, 0); break;
+	case 3: sq->type = IBV_QPT_XRC_SEND; (void)!inlay_post_to_send(sq, &av, &one, 1, INLAY_STREAM(1)); break;
+	case 4: (void)!inlay_post_to_read(sq, &av, &there, &one, 1, INLAY_INLINE); break;
+	case 5: (void)!inlay_post_to_write(sq, &av, NULL, &one, 1, 0); break;
+	case 6: (void)!inlay_post_to_read(sq, &av, NULL, &one, 1, 0); break;
+	case 7: (void)!inlay_post_send(sq, &one, 1, 0); break;
+	case 8: sq->type = IBV_QPT_RC; (void)!inlay_post_send(sq, &one, 1, INLAY_STREAM(1)); break;
+	case 9: (void)!inlay_post_to_fetch_add(sq, none, &there, 1, &one, 0); break;
+	case 10: (void)!inlay_post_to_cmp_swap(sq, none, &there, 1, 2, &one, 0); break;
 	case 11: must(inlay_sq_begin(sq, 1, &at)); inlay_seg_av_compact(at, &av); break;
 	case 12: inlay_av_init_xrc(&av, 1 << 24); break;
 	case 13: inlay_av_to_dct(&av, 1 << 24, 1); break;

@@ -55,7 +55,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const str
  * Returns 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring;
  * -EINVAL when the list has more data segments than the QP's longest WQE holds.
  */
-INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
 					const struct inlay_remote *remote, const struct inlay_buf *bufs, uint32_t flags)
 {
 	uint32_t ds = (remote ? 2 : 1) + inlay_buf_segs(bufs);
@@ -70,16 +70,16 @@ INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uin
 	if (remote)
 		at = inlay_seg_raddr(at, remote->addr, remote->rkey);
 	at = inlay_seg_bufs(at, bufs);
-	return inlay_post_commit_(sq, at, opcode, flags, imm_be);
+	return inlay_sq_commit(sq, at, opcode, 0, flags, imm_be);
 }
 
 /* Send, RDMA write, RDMA read into the buffers' data. Return as inlay_post_gather_bufs. */
-INLAY_ALWAYS int inlay_post_send_bufs(struct inlay_sq *sq, const struct inlay_buf *bufs, uint32_t flags)
+INLAY_ALWAYS INLAY_RESULT int inlay_post_send_bufs(struct inlay_sq *sq, const struct inlay_buf *bufs, uint32_t flags)
 {
 	return inlay_post_gather_bufs(sq, MLX5_OPCODE_SEND, 0, NULL, bufs, flags);
 }
 
-INLAY_ALWAYS int inlay_post_write_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_write_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
 				       uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
@@ -87,7 +87,7 @@ INLAY_ALWAYS int inlay_post_write_bufs(struct inlay_sq *sq, uint64_t raddr, uint
 	return inlay_post_gather_bufs(sq, MLX5_OPCODE_RDMA_WRITE, 0, &remote, bufs, flags);
 }
 
-INLAY_ALWAYS int inlay_post_read_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_read_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
 				      uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};

@@ -54,7 +54,6 @@
 
 enum inlay_devx_qp_flags {
 	INLAY_DEVX_QP_USER_INDEX = 1,     /* CQEs carry attr.user_index; without it, 0xffffff */
-	INLAY_DEVX_QP_NO_SEND_RECORD = 2, /* the device takes the index from the doorbell */
 	INLAY_DEVX_QP_RNDV = 4,           /* no send queue: for the rendezvous reads of a tag-matching XRQ */
 	INLAY_DEVX_QP_CD_MASTER = 8,      /* may wait for CQs and enable slaves (queue/sync.h) */
 	INLAY_DEVX_QP_CD_SLAVE = 16,      /* sends only what a master has enabled */
@@ -129,7 +128,7 @@ INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t
 INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr)
 {
 	uint32_t sync = INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE | INLAY_DEVX_QP_MMO;
-	uint32_t all = INLAY_DEVX_QP_USER_INDEX | INLAY_DEVX_QP_NO_SEND_RECORD | INLAY_DEVX_QP_RNDV | sync |
+	uint32_t all = INLAY_DEVX_QP_USER_INDEX | INLAY_DEVX_QP_RNDV | sync |
 		       INLAY_DEVX_QP_OOO;
 	int shared = attr->rq_type == INLAY_RQ_TYPE_SHARED, dci = attr->type == INLAY_QP_ST_DCI;
 
@@ -155,21 +154,6 @@ INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr
 	    (attr->scatter_res && attr->scatter_res != 32 && attr->scatter_res != 64))
 		return "scattering to the CQE is 0, 32 or 64";
 	return !attr->ring.umem || !attr->ring.umem->umem ? "the ring has no umem" : NULL;
-}
-
-/* Returns 0 if the device can do without send records; -ENOTSUP; or the errno of a query. */
-INLAY_COLD int inlay_devx_no_send_record_(struct ibv_context *ctx, struct inlay_devx_error *error)
-{
-	struct inlay_query_hca_cap_out cap;
-	int err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, error);
-	int can = !err && inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_HCA_CAP_2);
-
-	if (can)
-		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL_2, &cap, error);
-	if (err)
-		return err;
-	can = can && inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_SEND_DBR_MODE_NO_DBR_INT);
-	return can ? 0 : inlay_devx_refuse_(error, -ENOTSUP, "the device does not do without send records");
 }
 
 /* Returns 0 if the device has what the flags ask for; -ENOTSUP; or the errno of a query. */
@@ -218,9 +202,6 @@ INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 /*
  * Creates a QP in state RST. Zeroes the record; the ring's contents do not matter.
  *
- * INLAY_DEVX_QP_NO_SEND_RECORD needs general 2's send_dbr_mode_no_dbr_int. Neither side then touches
- * the record's send word.
- *
  * Returns 0; -EINVAL for an impossible attribute, ring or record; -ENOSPC when a CQ has too few
  * CQEs left; -ENOTSUP for a flag that the device does not support; else the negative errno of
  * ibv_query_device, QUERY_HCA_CAP or CREATE_QP. On failure qp->obj is NULL.
@@ -244,9 +225,8 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 		qp->error.why = inlay_devx_places_(attr->ring, bytes, attr->record, &ring, &record);
 	if (qp->error.why)
 		return inlay_devx_refuse_(&qp->error, -EINVAL, qp->error.why);
-	err = attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD ? inlay_devx_no_send_record_(ctx, &qp->error) : 0;
-	if (!err && attr->flags & (INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE | INLAY_DEVX_QP_MMO |
-				   INLAY_DEVX_QP_OOO))
+	err = 0;
+	if (attr->flags & (INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE | INLAY_DEVX_QP_MMO | INLAY_DEVX_QP_OOO))
 		err = inlay_devx_qp_can_(ctx, attr->type, attr->flags, &qp->error);
 	if (err)
 		return err;
@@ -272,8 +252,6 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 		      attr->flags & INLAY_DEVX_QP_USER_INDEX ? attr->user_index : 0xffffff);
 	if (attr->sq_bbs) {
 		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_SQ_SIZE, inlay_log2_ceil(attr->sq_bbs));
-		inlay_qpc_set(&in.qpc, INLAY_QPC_SEND_DBR_MODE, attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD ?
-			      INLAY_SEND_DBR_NONE_INT : INLAY_SEND_DBR_VALID);
 	} else {
 		inlay_qpc_set(&in.qpc, INLAY_QPC_NO_SQ, 1);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_OFFLOAD_TYPE, !!(attr->flags & INLAY_DEVX_QP_RNDV));
@@ -307,14 +285,15 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	if (attr->rq_wqes)
 		err = inlay_rq_init(&qp->rq, ring, attr->rq_wqes, attr->rq_stride, record);
 	qp->has_rq = !err && attr->rq_wqes;
+	if (qp->has_rq)
+		inlay_rq_set_qpn_(&qp->rq, qp->qpn);
 	if (qp->has_rq && qp->ooo)
 		inlay_rq_set_ooo(&qp->rq);
 	if (qp->has_rq && attr->recv_cq)
 		err = inlay_rq_reserve(&qp->rq, attr->recv_cq, &qp->error.why);
 	if (!err && attr->sq_bbs)
 		err = inlay_sq_init(&qp->sq, ring + (size_t)attr->rq_wqes * attr->rq_stride, attr->sq_bbs,
-				    attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD ? NULL : record, qp->qpn,
-				    attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
+				    record, qp->qpn, attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
 	qp->has_sq = !err && attr->sq_bbs;
 	if (qp->has_sq && attr->send_cq)
 		err = inlay_sq_reserve(&qp->sq, attr->send_cq, &qp->error.why);
@@ -374,15 +353,32 @@ INLAY_COLD int inlay_devx_qp_to_reset(struct inlay_devx_qp *qp)
 	return err;
 }
 
+/*
+ * Makes an errored stream of a DCI usable again, after all its WQEs have been flushed; in RTS.
+ * Returns 0; -EINVAL without an object; or the negative errno of RTS2RTS_QP. For a verbs QP use
+ * mlx5dv_dci_stream_id_reset(3), the source of this.
+ */
+INLAY_COLD int inlay_devx_qp_reset_stream(struct inlay_devx_qp *qp, uint16_t stream)
+{
+	struct inlay_qp_ext_in in;
+
+	INLAY_CHECK(qp, "no argument is NULL");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_RTS2RTS_QP, qp->qpn);
+	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_QPC_EXT, 1);
+	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_OPT_PARAM_MASK_95_32, INLAY_QP_OPT_95_32_STREAM);
+	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_DCI_STREAM, stream);
+	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_RTS);
+}
+
 /* Allows copies of memory, in INIT. */
 INLAY_COLD int inlay_devx_qp_allow_mmo_(struct inlay_devx_qp *qp)
 {
-	struct inlay_init2init_qp_ext_in in;
+	struct inlay_qp_ext_in in;
 
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_INIT2INIT_QP, qp->qpn);
-	inlay_init2init_qp_ext_in_set(&in, INLAY_INIT2INIT_QP_EXT_IN_QPC_EXT, 1);
-	inlay_init2init_qp_ext_in_set(&in, INLAY_INIT2INIT_QP_EXT_IN_OPT_PARAM_MASK_95_32, INLAY_QP_OPT_95_32_MMO);
-	inlay_init2init_qp_ext_in_set(&in, INLAY_INIT2INIT_QP_EXT_IN_MMO, 1);
+	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_QPC_EXT, 1);
+	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_OPT_PARAM_MASK_95_32, INLAY_QP_OPT_95_32_MMO);
+	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_MMO, 1);
 	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_INIT);
 }
 

@@ -65,14 +65,14 @@ INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const s
 	at = inlay_seg_raddr(at, remote->addr, remote->rkey);
 	at = inlay_seg_atomic(at, swap_add, compare);
 	at = inlay_seg_data(at, sge->addr, 8, sge->lkey);
-	return inlay_post_commit_(sq, at, opcode, flags, 0);
+	return inlay_sq_commit(sq, at, opcode, 0, flags, 0);
 }
 
 /*
  * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. The old value goes to sge, in host
  * order; sge->length is taken as 8. -ENOTSUP when the device has no atomics.
  */
-INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add,
 				      const struct ibv_sge *sge, uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
@@ -81,7 +81,7 @@ INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint3
 }
 
 /* As inlay_post_fetch_add, but the 8 bytes become swap if they equal compare. */
-INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t compare,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t compare,
 				     uint64_t swap, const struct ibv_sge *sge, uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
@@ -138,7 +138,7 @@ INLAY_ALWAYS int inlay_post_masked_(struct inlay_sq *sq, const struct inlay_remo
 	at = inlay_seg_raddr(at, remote->addr, remote->rkey);
 	at = inlay_seg_masked(at, size, op);
 	at = inlay_seg_data(at, sge->addr, size, sge->lkey);
-	return inlay_post_commit_mod_(sq, at, op->opcode, inlay_opmod_atomic(size), flags, 0);
+	return inlay_sq_commit(sq, at, op->opcode, inlay_opmod_atomic(size), flags, 0);
 }
 
 /* The same out of line, for a size that is no constant. av may be NULL. */
@@ -160,7 +160,7 @@ INLAY_APART int inlay_post_masked_any_(struct inlay_sq *sq, const struct inlay_r
  *
  * Takes one WQEBB, or two for a compare-and-swap of 8 bytes, which all but add and xor are.
  */
-INLAY_ALWAYS int inlay_post_masked(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, struct inlay_masked op,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_masked(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, struct inlay_masked op,
 				   const struct ibv_sge *sge, uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
@@ -185,7 +185,7 @@ INLAY_ALWAYS int inlay_post_masked(struct inlay_sq *sq, uint64_t raddr, uint32_t
  * the first. Returns -EINVAL for a size that is no power of two from 8 to 256, another opcode, and a
  * WQE longer than the QP's longest.
  */
-INLAY_FN int inlay_post_extended_atomic(struct inlay_sq *sq, uint32_t opcode, uint64_t raddr, uint32_t rkey,
+INLAY_FN INLAY_RESULT int inlay_post_extended_atomic(struct inlay_sq *sq, uint32_t opcode, uint64_t raddr, uint32_t rkey,
 					const uint64_t *words, const struct ibv_sge *sge, uint32_t flags)
 {
 	uint32_t size, n;
@@ -208,7 +208,7 @@ INLAY_FN int inlay_post_extended_atomic(struct inlay_sq *sq, uint32_t opcode, ui
 	at = inlay_seg_raddr(at, raddr, rkey);
 	at = inlay_seg_operands(at, words, n);
 	at = inlay_seg_data(at, sge->addr, size, sge->lkey);
-	return inlay_post_commit_mod_(sq, at, opcode, inlay_opmod_atomic(size), flags, 0);
+	return inlay_sq_commit(sq, at, opcode, inlay_opmod_atomic(size), flags, 0);
 }
 
 #endif

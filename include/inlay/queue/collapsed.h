@@ -52,7 +52,6 @@ INLAY_COLD void inlay_cq_latest_reset(struct inlay_cq *cq)
  */
 INLAY_ALWAYS int inlay_sq_release_latest(struct inlay_sq *sq, const struct inlay_cq *cq)
 {
-	struct mlx5_cqe64 named;
 	uint32_t word;
 	int freed;
 
@@ -64,8 +63,7 @@ INLAY_ALWAYS int inlay_sq_release_latest(struct inlay_sq *sq, const struct inlay
 	inlay_fence_polled();
 	if (INLAY_UNLIKELY(word >> 24 & INLAY_CQE_ERROR))
 		return word >> 28 == MLX5_CQE_INVALID ? 0 : -EIO;
-	named.wqe_counter = (uint16_t)word;
-	freed = inlay_sq_release(sq, &named);
+	freed = inlay_sq_release_(sq, inlay_from_be16((uint16_t)word));
 	return freed < 0 ? 0 : freed;
 }
 

@@ -60,7 +60,7 @@ INLAY_APART int inlay_post_iov_(struct inlay_sq *sq, uint32_t opcode, const stru
 		at = inlay_seg_inline_iov(at, from, (uint32_t)total);
 	else
 		at = inlay_seg_iov(at, from);
-	return inlay_post_commit_(sq, at, opcode, flags, imm_be);
+	return inlay_sq_commit(sq, at, opcode, 0, flags, imm_be);
 }
 
 /*
@@ -75,7 +75,7 @@ INLAY_APART int inlay_post_iov_(struct inlay_sq *sq, uint32_t opcode, const stru
  * Returns as inlay_post_*; also -EINVAL for an entry of more than 2^31 - 1 bytes. Same bytes as the
  * inlay_post_* or inlay_post_to_* of that opcode with the same SGEs.
  */
-INLAY_ALWAYS int inlay_post_iov(struct inlay_sq *sq, uint32_t opcode, const struct inlay_av *to,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_iov(struct inlay_sq *sq, uint32_t opcode, const struct inlay_av *to,
 				const struct inlay_remote *remote, const struct inlay_iov *from, uint32_t imm_be,
 				uint32_t flags)
 {

@@ -80,7 +80,7 @@ INLAY_ALWAYS int inlay_packet_build_(struct inlay_sq *sq, struct inlay_eth eth, 
 		at = inlay_seg_data(at, sge[first].addr + skip, sge[first].length - skip, sge[first].lkey);
 		at = inlay_seg_sges(at, sge + first + 1, num_sge - first - 1);
 	}
-	return inlay_post_commit_(sq, at, (uint8_t)what, flags, 0);
+	return inlay_sq_commit(sq, at, (uint8_t)what, 0, flags, 0);
 }
 
 INLAY_APART int inlay_packet_sges_(struct inlay_sq *sq, struct inlay_eth eth, const struct ibv_sge *sge,
@@ -118,7 +118,7 @@ INLAY_APART int inlay_packet_sges_(struct inlay_sq *sq, struct inlay_eth eth, co
  * inline for one of less than 18 bytes or with a VLAN tag to insert. Same bytes as IBV_WR_SEND of a
  * raw packet QP; IBV_SEND_IP_CSUM is INLAY_CSUM_L3 | INLAY_CSUM_L4.
  */
-INLAY_ALWAYS int inlay_post_packet(struct inlay_sq *sq, struct inlay_eth eth, const struct ibv_sge *sge,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_packet(struct inlay_sq *sq, struct inlay_eth eth, const struct ibv_sge *sge,
 				   uint32_t num_sge, uint32_t flags)
 {
 	struct inlay_cursor at;
@@ -134,7 +134,7 @@ INLAY_ALWAYS int inlay_post_packet(struct inlay_sq *sq, struct inlay_eth eth, co
 		return err;
 	at = inlay_seg_eth(at, eth, NULL, 0);
 	at = inlay_seg_data(at, sge->addr, sge->length, sge->lkey);
-	return inlay_post_commit_(sq, at, MLX5_OPCODE_SEND, flags, 0);
+	return inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 }
 
 /*
@@ -153,7 +153,7 @@ INLAY_ALWAYS int inlay_post_packet(struct inlay_sq *sq, struct inlay_eth eth, co
  * Returns as inlay_post_packet, and -EINVAL for a header of another length or a tag to insert. Same
  * bytes as IBV_WR_TSO; verbs limits the header to max_tso_header, inlay to the QP's longest WQE.
  */
-INLAY_APART int inlay_post_tso(struct inlay_sq *sq, struct inlay_eth eth, const void *hdr, uint32_t hdr_len,
+INLAY_APART INLAY_RESULT int inlay_post_tso(struct inlay_sq *sq, struct inlay_eth eth, const void *hdr, uint32_t hdr_len,
 			       const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	inlay_packet_check_(sq, sge, num_sge);
@@ -197,7 +197,7 @@ INLAY_APART int inlay_packets_l2_(struct inlay_sq *sq, struct inlay_eth eth, con
  * -EAGAIN when it has none at all; with n 0, 0. With fewer than n the last one posted is signaled.
  * Otherwise as inlay_post_packet, whose bytes these are.
  */
-INLAY_ALWAYS int inlay_post_packets(struct inlay_sq *sq, struct inlay_eth eth, const struct ibv_sge *sge, uint32_t n,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_packets(struct inlay_sq *sq, struct inlay_eth eth, const struct ibv_sge *sge, uint32_t n,
 				    uint32_t flags)
 {
 	uint32_t room, i, index, mask;
@@ -209,6 +209,7 @@ INLAY_ALWAYS int inlay_post_packets(struct inlay_sq *sq, struct inlay_eth eth, c
 	if (flags & INLAY_INLINE || INLAY_UNLIKELY(sq->min_inline))
 		return inlay_packets_l2_(sq, eth, sge, n, flags);
 	room = inlay_sq_room(sq);
+	INLAY_CHECK(sq->uar, "the queue is attached to a register");
 	INLAY_PROBE_IF_(room < n, full, (uint32_t)(sq->qpn8 >> 8), sq->pending, n);
 	if (INLAY_UNLIKELY(!room || !n))
 		return n ? -EAGAIN : 0;
@@ -263,7 +264,7 @@ INLAY_FN uint32_t inlay_packets_inline_(const struct ibv_sge *sge, uint32_t n, u
  * and without INLAY_INLINE on a device that wants a header inline; with INLAY_INLINE -EINVAL when
  * the first packet is longer than 924 bytes. There is no verbs opcode for it.
  */
-INLAY_APART int inlay_post_packets_multi(struct inlay_sq *sq, struct inlay_eth eth, const struct ibv_sge *sge,
+INLAY_APART INLAY_RESULT int inlay_post_packets_multi(struct inlay_sq *sq, struct inlay_eth eth, const struct ibv_sge *sge,
 					 uint32_t n, uint32_t flags)
 {
 	uint32_t done, k, i, ds, max, room = 0;

@@ -55,20 +55,6 @@ INLAY_FN int inlay_post_fits_(const struct inlay_sq *sq, uint8_t opcode, int to)
 	       ((sq->type == IBV_QPT_DRIVER || sq->type == IBV_QPT_XRC_SEND) && to == (opcode != MLX5_OPCODE_UMR));
 }
 
-INLAY_ALWAYS int inlay_post_commit_mod_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
-					uint32_t flags, uint32_t imm_be)
-{
-	if (flags & INLAY_RING)
-		return inlay_sq_commit_ring(sq, at, opcode, opmod, flags, imm_be);
-	return inlay_sq_commit(sq, at, opcode, opmod, flags, imm_be);
-}
-
-INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t flags,
-				    uint32_t imm_be)
-{
-	return inlay_post_commit_mod_(sq, at, opcode, 0, flags, imm_be);
-}
-
 /*
  * A post of SGEs, in line. remote NULL: no remote address segment; av of av_ds units, a constant:
  * none without an address vector.
@@ -120,7 +106,7 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t
 			 * below: DS would become a variable, and every post longer.
 			 */
 			__asm__ volatile("" : "+r"(sq), "+r"(opcode), "+r"(at.ds) : : "memory");
-			inlay_post_commit_(sq, at, opcode, flags, imm_be);
+			inlay_sq_commit(sq, at, opcode, 0, flags, imm_be);
 			__asm__ volatile("" ::: "memory");
 			return 0;
 		}
@@ -128,7 +114,7 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t
 	} else {
 		at = inlay_seg_sges(at, sge, num_sge);
 	}
-	return inlay_post_commit_(sq, at, opcode, flags, imm_be);
+	return inlay_sq_commit(sq, at, opcode, 0, flags, imm_be);
 }
 
 /* The same out of line. what: opcode, flags and, in the upper half, the immediate. */
@@ -257,33 +243,33 @@ INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_
  */
 
 /* NOP: nothing but a completion, if signaled. */
-INLAY_ALWAYS int inlay_post_nop(struct inlay_sq *sq, uint32_t flags)
+INLAY_ALWAYS INLAY_RESULT int inlay_post_nop(struct inlay_sq *sq, uint32_t flags)
 {
 	return inlay_post_gather_(sq, MLX5_OPCODE_NOP, 0, NULL, NULL, NULL, 0, flags & ~(uint32_t)INLAY_INLINE);
 }
 
 /* Send. */
-INLAY_ALWAYS int inlay_post_send(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+INLAY_ALWAYS INLAY_RESULT int inlay_post_send(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	return inlay_post_gather_(sq, MLX5_OPCODE_SEND, 0, NULL, NULL, sge, num_sge, flags);
 }
 
 /* Send with immediate. */
-INLAY_ALWAYS int inlay_post_send_imm(struct inlay_sq *sq, uint32_t imm_be, const struct ibv_sge *sge, uint32_t num_sge,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_send_imm(struct inlay_sq *sq, uint32_t imm_be, const struct ibv_sge *sge, uint32_t num_sge,
 				     uint32_t flags)
 {
 	return inlay_post_gather_(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, NULL, sge, num_sge, flags);
 }
 
 /* Send, and invalidate rkey (host order) at the peer. */
-INLAY_ALWAYS int inlay_post_send_inv(struct inlay_sq *sq, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_send_inv(struct inlay_sq *sq, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge,
 				     uint32_t flags)
 {
 	return inlay_post_gather_(sq, MLX5_OPCODE_SEND_INVAL, inlay_to_be32(rkey), NULL, NULL, sge, num_sge, flags);
 }
 
 /* RDMA write. */
-INLAY_ALWAYS int inlay_post_write(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_write(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge,
 				  uint32_t num_sge, uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
@@ -292,7 +278,7 @@ INLAY_ALWAYS int inlay_post_write(struct inlay_sq *sq, uint64_t raddr, uint32_t 
 }
 
 /* RDMA write with immediate. */
-INLAY_ALWAYS int inlay_post_write_imm(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t imm_be,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_write_imm(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t imm_be,
 				      const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
@@ -301,7 +287,7 @@ INLAY_ALWAYS int inlay_post_write_imm(struct inlay_sq *sq, uint64_t raddr, uint3
 }
 
 /* RDMA read into the SGEs. */
-INLAY_ALWAYS int inlay_post_read(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_read(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge,
 				 uint32_t num_sge, uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
@@ -312,7 +298,7 @@ INLAY_ALWAYS int inlay_post_read(struct inlay_sq *sq, uint64_t raddr, uint32_t r
 }
 
 /* inlay_post_send of one buffer, copied into the WQE. len in bytes. */
-INLAY_ALWAYS int inlay_post_send_inline(struct inlay_sq *sq, const void *data, uint32_t len, uint32_t flags)
+INLAY_ALWAYS INLAY_RESULT int inlay_post_send_inline(struct inlay_sq *sq, const void *data, uint32_t len, uint32_t flags)
 {
 	struct ibv_sge sge = {(uintptr_t)data, len, 0};
 
@@ -320,7 +306,7 @@ INLAY_ALWAYS int inlay_post_send_inline(struct inlay_sq *sq, const void *data, u
 }
 
 /* inlay_post_write of one buffer, copied into the WQE. len in bytes. */
-INLAY_ALWAYS int inlay_post_write_inline(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const void *data,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_write_inline(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const void *data,
 					 uint32_t len, uint32_t flags)
 {
 	struct ibv_sge sge = {(uintptr_t)data, len, 0};
@@ -340,21 +326,21 @@ INLAY_ALWAYS int inlay_post_datagram_(struct inlay_sq *sq, uint8_t opcode, uint3
 }
 
 /* Datagram: a send of a UD QP to the peer that av names, at most the port's MTU long. */
-INLAY_ALWAYS int inlay_post_ud_send(struct inlay_sq *sq, const struct inlay_av *av, const struct ibv_sge *sge,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_ud_send(struct inlay_sq *sq, const struct inlay_av *av, const struct ibv_sge *sge,
 				    uint32_t num_sge, uint32_t flags)
 {
 	return inlay_post_datagram_(sq, MLX5_OPCODE_SEND, 0, av, sge, num_sge, flags);
 }
 
 /* Datagram with immediate. */
-INLAY_ALWAYS int inlay_post_ud_send_imm(struct inlay_sq *sq, const struct inlay_av *av, uint32_t imm_be,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_ud_send_imm(struct inlay_sq *sq, const struct inlay_av *av, uint32_t imm_be,
 					const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	return inlay_post_datagram_(sq, MLX5_OPCODE_SEND_IMM, imm_be, av, sge, num_sge, flags);
 }
 
 /* inlay_post_ud_send of one buffer, copied into the WQE. len in bytes. */
-INLAY_ALWAYS int inlay_post_ud_send_inline(struct inlay_sq *sq, const struct inlay_av *av, const void *data,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_ud_send_inline(struct inlay_sq *sq, const struct inlay_av *av, const void *data,
 					   uint32_t len, uint32_t flags)
 {
 	struct ibv_sge sge = {(uintptr_t)data, len, 0};

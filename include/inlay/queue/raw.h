@@ -27,7 +27,7 @@
  * Returns as inlay_sq_begin_ds, and -EINVAL for a DS count of 0. Same bytes as mlx5dv_wr_raw_wqe,
  * which expects the right QPN.
  */
-INLAY_FN int inlay_post_raw(struct inlay_sq *sq, const void *wqe, uint32_t flags)
+INLAY_FN INLAY_RESULT int inlay_post_raw(struct inlay_sq *sq, const void *wqe, uint32_t flags)
 {
 	const uint8_t *from = (const uint8_t *)wqe;
 	struct inlay_cursor at;

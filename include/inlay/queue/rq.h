@@ -29,7 +29,9 @@
  *     Call inlay_rq_set_ooo (devx/qp.h does), and inlay_rq_release_ooo for each completion. SRQs
  *     need nothing: they are always taken like this.
  *   - libmlx5 clears a WQ's record on the way from RESET to RDY (mlx5_modify_wq), so take over or
- *     reset, move it to RDY, then post. A QP takes receives from INIT on.
+ *     reset, move it to RDY, then post. A QP takes receives from INIT on. Of a raw packet QP they may
+ *     be posted then, but rung only in RTR: on the way there libmlx5 sets the record to its own count,
+ *     0, and before RTR the device must not receive packets (ibv_modify_qp, mlx5_post_recv).
  *
  * Threads: one owner at a time.
  * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c); mlx5dv_create_qp(3) and libmlx5's
@@ -59,6 +61,7 @@ struct inlay_rq {
 	uint32_t max_sge;         /* stride / 16 */
 	uint32_t reserved;        /* CQEs set aside for it */
 	struct inlay_cq *cq;      /* in this CQ, or NULL */
+	uint32_t qpn;             /* what its completions name; 0: not known */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_rq) <= INLAY_CACHE_LINE, "a post touches one line of its queue");
@@ -105,6 +108,12 @@ INLAY_COLD void inlay_rq_fini(struct inlay_rq *rq)
 {
 	inlay_cq_unreserve(rq->cq, rq->reserved);
 	rq->cq = NULL;
+	rq->buf = NULL;
+}
+
+INLAY_COLD void inlay_rq_set_qpn_(struct inlay_rq *rq, uint32_t qpn)
+{
+	rq->qpn = qpn;
 }
 
 /*
@@ -157,11 +166,12 @@ INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lke
  * Returns 0; -EAGAIN when the ring is full; -EINVAL for more SGEs than a WQE holds. The device sees
  * nothing before inlay_rq_ring().
  */
-INLAY_ALWAYS int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge, uint32_t num_sge)
+INLAY_ALWAYS INLAY_RESULT int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge, uint32_t num_sge)
 {
 	uint8_t *wqe;
 
 	INLAY_CHECK(rq && (sge || !num_sge), "queue and SGEs are not NULL");
+	INLAY_CHECK(rq->buf, "the queue is not finished");
 	if (INLAY_UNLIKELY(rq->limit == rq->pi))
 		return -EAGAIN;
 	/* Every WQE has room for one. */
@@ -206,18 +216,28 @@ INLAY_FN uint32_t inlay_rq_pending(const struct inlay_rq *rq)
 	return rq->most - inlay_rq_room(rq);
 }
 
+/* Whether a CQE may be of this queue. Without INLAY_CHECKED, only whether it completes a receive. */
+INLAY_ALWAYS int inlay_rq_mine_(const struct inlay_rq *rq, const struct mlx5_cqe64 *cqe)
+{
+	if (INLAY_UNLIKELY(!inlay_cqe_is_recv_(cqe)))
+		return 0;
+	return !INLAY_CHECKED || !rq->qpn || rq->qpn == inlay_cqe_qpn(cqe);
+}
+
 /*
  * Gives back the oldest receive WQE: once for each receive completion of this queue's QP,
  * successful or not.
  *
- * Returns 1, the WQEs that came back, or -EPROTO when none is outstanding (a completion of another
- * queue, a faulty device).
+ * Returns 1, the WQEs that came back. -EPROTO when the CQE does not complete a receive, or no WQE is
+ * outstanding. Only INLAY_CHECKED refuses the completion of another QP, and only if the queue knows
+ * its own (inlay_rq_from_qp, except for raw packets, whose completions name none).
  */
 INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *cqe)
 {
 	INLAY_CHECK(rq && cqe, "queue and CQE are not NULL");
 	INLAY_CHECK(rq->most > rq->mask, "WQEs complete in their order");
-	(void)cqe;
+	if (INLAY_UNLIKELY(!inlay_rq_mine_(rq, cqe)))
+		return -EPROTO;
 	if (INLAY_UNLIKELY(!inlay_rq_pending(rq)))
 		return -EPROTO;
 	rq->limit++;
@@ -271,8 +291,9 @@ INLAY_ALWAYS void inlay_rq_repost(struct inlay_rq *rq, uint32_t n)
  * As inlay_rq_release, of a queue after inlay_rq_set_ooo: gives back the receive WQE that the
  * completion names. Its index in the ring is inlay_cqe_wqe_counter, modulo twice inlay_rq_size.
  *
- * Returns 1, or -EPROTO when that WQE is not outstanding; then nothing has changed. No WQE is written
- * again before all older ones have come back, so there can be less room than came back.
+ * Returns 1. -EPROTO when the CQE is not of this queue (inlay_rq_release) or that WQE is not
+ * outstanding; then nothing has changed. No WQE is written again before all older ones have come
+ * back, so there can be less room than came back.
  */
 INLAY_FN int inlay_rq_release_ooo(struct inlay_rq *rq, const struct mlx5_cqe64 *cqe)
 {
@@ -280,6 +301,8 @@ INLAY_FN int inlay_rq_release_ooo(struct inlay_rq *rq, const struct mlx5_cqe64 *
 	uint8_t *wqe;
 
 	INLAY_CHECK(rq && cqe, "queue and CQE are not NULL");
+	if (INLAY_UNLIKELY(!inlay_rq_mine_(rq, cqe)))
+		return -EPROTO;
 	all = rq->early < rq->most ? rq->early : rq->most;
 	oldest = rq->limit - rq->most - all;
 	index = (inlay_cqe_wqe_counter(cqe) - oldest) & rq->mask;

@@ -147,7 +147,7 @@ INLAY_ALWAYS void inlay_shared_sq_publish(struct inlay_shared_sq *shared, struct
 	INLAY_CHECK(part->buf == shared->sq.buf, "the part is of this queue");
 	INLAY_CHECK(part->pi - part->unrung == part->reserved, "a part is not rung");
 	while (inlay_sq_room(part))
-		inlay_post_nop(part, 0);
+		inlay_had_room_(inlay_post_nop(part, 0));
 	/* Every thread's WQEs, and not only those of the thread that rings, come before the record. */
 	inlay_fence_wqe_record();
 	while ((uint32_t)(__atomic_load_n(&shared->published, __ATOMIC_ACQUIRE) >> 32) != part->reserved)
@@ -209,6 +209,10 @@ INLAY_FN int inlay_shared_sq_release(struct inlay_shared_sq *shared, const struc
 	uint32_t begin, named, there, freed = 0, bbs;
 
 	INLAY_CHECK(shared && cqe, "queue and CQE are not NULL");
+	if (INLAY_UNLIKELY(!inlay_cqe_is_send(cqe)))
+		return -EPROTO;
+	if (INLAY_CHECKED && inlay_cqe_qpn(cqe) != inlay_sq_qpn(&shared->sq))
+		return -EPROTO;
 	begin = __atomic_load_n(&shared->done, __ATOMIC_RELAXED);
 	there = (uint32_t)(__atomic_load_n(&shared->published, __ATOMIC_ACQUIRE) >> 32) - begin;
 	named = (uint16_t)(inlay_cqe_wqe_counter(cqe) - begin);

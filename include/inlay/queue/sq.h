@@ -42,7 +42,7 @@
 struct inlay_sq {
 	uint8_t *buf;
 	uint8_t *last;            /* the WQE posted last */
-	volatile inlay_record *dbrec; /* low half of the record's send word, big-endian; or &uar->nowhere */
+	volatile inlay_record *dbrec; /* low half of the record's send word, big-endian */
 	uint8_t **next;           /* SERIAL: &uar->next; NULL: ask uar */
 	uint64_t qpn8;            /* QPN << 8 */
 	/* In this order no compiler merges a post's stores into a vector store, which is slower. */
@@ -75,14 +75,15 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short
  * On failure sq and uar are unchanged.
  *
  * buf        the ring, 64-byte aligned; wqebb_cnt its WQEBBs, a power of two, 1 .. 32768
- * dbrec      the QP's doorbell record: two words, receive then send. NULL for a QP without a send
- *            record (send_dbr_mode of its context): the device takes the index from the doorbell
+ * dbrec      the QP's doorbell record: two words, receive then send. There is no mode without one
+ *            (send_dbr_mode): gpunetio and NVSHMEM put the producer index into such a doorbell, and
+ *            nobody has tried it here
  * max_ds     longest WQE in 16-byte units, 1 .. 63
  */
 INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt, volatile uint32_t *dbrec, uint32_t qpn,
 			     uint32_t max_ds, struct inlay_uar *uar)
 {
-	if (!buf || (uintptr_t)buf % INLAY_WQEBB || !inlay_is_pow2(wqebb_cnt) || wqebb_cnt > 32768 || qpn >> 24)
+	if (!buf || (uintptr_t)buf % INLAY_WQEBB || !inlay_is_pow2(wqebb_cnt) || wqebb_cnt > 32768 || qpn >> 24 || !dbrec)
 		return -EINVAL;
 	if (!max_ds || max_ds > INLAY_MAX_DS || !uar || !uar->reg)
 		return -EINVAL;
@@ -92,12 +93,8 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 	__builtin_memset(sq, 0, sizeof(*sq));
 	sq->buf = (uint8_t *)buf;
 	sq->last = sq->buf;
-	if (dbrec) {
-		dbrec[MLX5_SND_DBR] = 0;
-		sq->dbrec = (volatile inlay_record *)(dbrec + MLX5_SND_DBR) + 1;
-	} else {
-		sq->dbrec = &uar->nowhere; /* a store costs less than a test */
-	}
+	dbrec[MLX5_SND_DBR] = 0;
+	sq->dbrec = (volatile inlay_record *)(dbrec + MLX5_SND_DBR) + 1;
 	sq->uar = uar;
 	sq->mask = wqebb_cnt - 1;
 	sq->qpn8 = (uint64_t)qpn << 8;
@@ -109,7 +106,10 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 	return 0;
 }
 
-/* Reserves a CQE for each WQEBB, until inlay_sq_fini. Returns as inlay_cq_reserve. */
+/*
+ * Reserves a CQE for each WQEBB, until inlay_sq_fini. Returns as inlay_cq_reserve. A key with block
+ * signatures (inlay_post_umr_sig) can add a MLX5_CQE_SIG_ERR: reserve one more for each such key.
+ */
 INLAY_COLD int inlay_sq_reserve(struct inlay_sq *sq, struct inlay_cq *cq, const char **why)
 {
 	int err = inlay_cq_reserve(cq, sq->mask + 1, why);
@@ -270,11 +270,12 @@ INLAY_COLD void inlay_sq_print(FILE *out, const struct inlay_sq *sq, const struc
  *
  * Returns 0; -EAGAIN when the ring has no room for it now, -E2BIG when it never will.
  */
-INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_cursor *at)
+INLAY_ALWAYS INLAY_RESULT int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_cursor *at)
 {
 	uint32_t mask;
 
 	INLAY_CHECK(sq && at, "queue and cursor are not NULL");
+	INLAY_CHECK(sq->uar, "the queue is attached to a register");
 	INLAY_CHECK(bbs - 1 < 16, "a WQE has 1 to 16 WQEBBs");
 	mask = sq->mask;
 	if (INLAY_UNLIKELY((int32_t)sq->pending > (int32_t)(mask - (bbs - 1)))) {
@@ -299,7 +300,7 @@ INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_
  * As inlay_sq_begin, for a WQE of `ds` 16-byte units, control segment included; also returns
  * -EINVAL when that is longer than the QP's longest.
  */
-INLAY_ALWAYS int inlay_sq_begin_ds(struct inlay_sq *sq, uint32_t ds, struct inlay_cursor *at)
+INLAY_ALWAYS INLAY_RESULT int inlay_sq_begin_ds(struct inlay_sq *sq, uint32_t ds, struct inlay_cursor *at)
 {
 	/* A WQE of one WQEBB is legal on every QP: for short constant payloads the test folds away. */
 	if (ds > 4 && INLAY_UNLIKELY(ds > sq->max_ds))
@@ -313,6 +314,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_sq_begin_counted(struct inlay_sq *sq, uin
 	struct inlay_cursor at;
 
 	INLAY_CHECK(sq, "the queue is not NULL");
+	INLAY_CHECK(sq->uar, "the queue is attached to a register");
 	INLAY_CHECK(bbs - 1 < 16, "a WQE has 1 to 16 WQEBBs");
 	INLAY_CHECK(bbs <= inlay_sq_room(sq), "the ring has room for the WQE");
 	at = inlay_cursor_init(sq->buf, sq->mask + 1, sq->pi, bbs);
@@ -362,19 +364,6 @@ INLAY_ALWAYS int inlay_sq_posted_(struct inlay_sq *sq, struct inlay_cursor at, u
 	sq->last = at.wqe;
 	sq->last_ds = (uint32_t)at.ds;
 	return 0;
-}
-
-/*
- * Ends a WQE: writes its control segment and takes its credit. The device sees it after the next
- * ring. Returns 0.
- *
- * at      the cursor after the last segment; no more WQEBBs than begun with
- * opcode  MLX5_OPCODE_*; opmod its modifier, 0 for most; flags and imm_be as in inlay_wqe_ctrl
- */
-INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
-				 uint32_t flags, uint32_t imm_be)
-{
-	return inlay_sq_posted_(sq, at, inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be));
 }
 
 /* ---- Data path: bursts ---- */
@@ -586,32 +575,40 @@ INLAY_ALWAYS int inlay_sq_posted_ring_(struct inlay_sq *sq, struct inlay_cursor 
 	return 0;
 }
 
-/* Ends a WQE, as inlay_sq_commit, and rings for it and for everything posted before. Returns 0. */
+/*
+ * Ends a WQE: writes its control segment and takes its credit. The device sees it after the next
+ * ring; INLAY_RING rings now, for it and for everything posted before. Returns 0.
+ *
+ * at      the cursor after the last segment; no more WQEBBs than begun with
+ * opcode  MLX5_OPCODE_*; opmod its modifier, 0 for most; flags and imm_be as in inlay_wqe_ctrl
+ */
+INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
+				 uint32_t flags, uint32_t imm_be)
+{
+	uint32_t bbs = inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
+
+	return flags & INLAY_RING ? inlay_sq_posted_ring_(sq, at, bbs) : inlay_sq_posted_(sq, at, bbs);
+}
+
+/* inlay_sq_commit with INLAY_RING. */
 INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
 				      uint32_t flags, uint32_t imm_be)
 {
-	return inlay_sq_posted_ring_(sq, at, inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be));
+	return inlay_sq_commit(sq, at, opcode, opmod, flags | INLAY_RING, imm_be);
 }
 
 /* ---- Data path: credit ---- */
 
-/*
- * Gives back the credit of the WQE that a send completion (inlay_cqe_is_send) of this QP names,
- * successful or not, and of all WQEs before it.
- *
- * Returns the WQEBBs that came back, at least 1; or -EPROTO when no such WQE is outstanding (a
- * completion of another queue, a faulty device); then nothing has changed.
- */
-INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
+/* inlay_sq_release of the WQE that has this counter. */
+INLAY_ALWAYS int inlay_sq_release_(struct inlay_sq *sq, uint32_t counter)
 {
 	uint32_t pi, behind, pending, left, bbs;
 	int freed;
 
-	INLAY_CHECK(sq && cqe, "queue and CQE are not NULL");
 	pi = sq->pi;
 	pending = sq->pending;
 	/* WQEBBs posted after the named WQE's first. 16 bits suffice: a ring has at most 32768. */
-	behind = (uint16_t)~(inlay_cqe_wqe_counter(cqe) - pi);
+	behind = (uint16_t)~(counter - pi);
 	if (INLAY_UNLIKELY(behind >= pending))
 		return -EPROTO;
 	freed = (int)(pending - behind);
@@ -638,6 +635,25 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 		__builtin_unreachable(); /* the caller's error test folds */
 	sq->pending = behind;
 	return freed;
+}
+
+/*
+ * Gives back the credit of the WQE that a send completion of this QP names, successful or not, and
+ * of all WQEs before it.
+ *
+ * Returns the WQEBBs that came back, at least 1. -EPROTO when the CQE does not complete a send
+ * (a receive, MLX5_CQE_SIG_ERR) or no such WQE is outstanding; then nothing has changed. Only
+ * INLAY_CHECKED looks at the QPN: without it, the completion of another send queue frees whatever
+ * has the same WQE counter here.
+ */
+INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
+{
+	INLAY_CHECK(sq && cqe, "queue and CQE are not NULL");
+	if (INLAY_UNLIKELY(!inlay_cqe_is_send(cqe)))
+		return -EPROTO;
+	if (INLAY_CHECKED && inlay_cqe_qpn(cqe) != inlay_sq_qpn(sq))
+		return -EPROTO;
+	return inlay_sq_release_(sq, inlay_cqe_wqe_counter(cqe));
 }
 
 /*

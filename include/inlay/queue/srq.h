@@ -15,7 +15,12 @@
  *
  *        device's next                head                    tail
  *   ... --> entry --> entry --> entry --> entry --> entry --> entry
- *          posted                         free; a released entry is appended after tail
+ *          posted                         free
+ *
+ * A released entry joins the list only when head has reached tail: then the nearest run of
+ * neighbours that are free, from head on, is appended. The device reads entries that lie side by
+ * side faster; libmlx5 has done so since 2023 and measured 31 % on RC and 267 % on UD. Runs form
+ * when some entries are free, so do not keep all of them posted.
  *
  *   +0   next    be16 at +2: number of the entry that follows
  *   +5   free    1 while the entry is in the free list
@@ -29,7 +34,7 @@
  *
  * Buffers that stay with their entries. A released entry keeps its data segments. If most buffers
  * are free again by then, prepare all entries once and post them again without writing anything.
- * Posting takes the head of the free list, not the entry released last:
+ * Posting takes the entry that inlay_srq_index names, not the entry released last:
  *
  *   for (i = 0; i <= inlay_srq_size(&srq); i++)                       also the one that is held back
  *           inlay_srq_set_user(&srq, i, buffer[i]), inlay_srq_prepare(&srq, i, &sge[i], 1);
@@ -77,7 +82,7 @@
 struct inlay_srq {
 	uint8_t *buf;
 	volatile inlay_record *dbrec; /* low half of the record, big-endian: WQEs posted */
-	uint8_t *tail;            /* the entry that was freed last */
+	uint8_t *tail;            /* the last entry of the list, whose link is not known yet; never posted */
 	uint32_t head;            /* the entry that is posted next */
 	uint32_t cnt;             /* entries; 0 for a cyclic queue, so that its releases leave the common path */
 	uint32_t room;            /* free entries, the last one not counted */
@@ -87,15 +92,16 @@ struct inlay_srq {
 	uint32_t pi;              /* entries posted */
 	uint32_t reserved;        /* CQEs set aside for it */
 	struct inlay_cq *cq;      /* in this CQ, or NULL */
+	uint64_t back[32768 / 64]; /* a bit for each entry that came back and is not in the list */
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_srq) <= INLAY_CACHE_LINE, "a post touches one line of its queue");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_srq, back) == INLAY_CACHE_LINE, "a post touches one line of its queue");
 
 /* ---- Set-up ---- */
 
 /*
- * Describes a fresh shared receive queue, all entries free. Returns 0, or -EINVAL for an argument
- * out of its range.
+ * Describes a fresh shared receive queue, all entries free. The struct takes 4 KiB. Returns 0, or
+ * -EINVAL for an argument out of its range.
  *
  * buf      the entries, 16-byte aligned; wqe_cnt of them, 2 .. 32768, of which one is never posted
  * stride   bytes of an entry, a power of two, 32 .. 1024
@@ -156,6 +162,7 @@ INLAY_COLD void inlay_srq_fini(struct inlay_srq *srq)
 {
 	inlay_cq_unreserve(srq->cq, srq->reserved);
 	srq->cq = NULL;
+	srq->buf = NULL;
 }
 
 /* ---- Data path ---- */
@@ -229,6 +236,34 @@ INLAY_ALWAYS void inlay_srq_set_user(struct inlay_srq *srq, uint32_t index, uint
 	inlay_put64(inlay_srq_wqe(srq, index) + 8, user);
 }
 
+/* Appends the next run of free entries to a list whose head is its tail. Returns whether there is one. */
+INLAY_APART int inlay_srq_extend_(struct inlay_srq *srq)
+{
+	uint32_t at = srq->head + 1, stride = srq->stride;
+	uint8_t *tail = srq->tail, *wqe;
+	uint64_t bits, run;
+
+	if (!srq->cnt || !srq->room)
+		return 0;
+	for (;; at = (at | 63) + 1) {
+		at = at < srq->cnt ? at : 0;
+		bits = srq->back[at / 64] >> at % 64 << at % 64;
+		if (bits)
+			break;
+	}
+	/* Adding the lowest bit carries through the run. A run ends with its word, for the next call to go on. */
+	run = bits & ~(bits + (bits & -bits));
+	srq->back[at / 64] ^= run;
+	at = (at & ~63u) + (uint32_t)__builtin_ctzll(run);
+	wqe = inlay_srq_wqe(srq, at);
+	for (run >>= at % 64; run; run >>= 1, wqe += stride) {
+		inlay_wqe_next(tail, (uint16_t)at++);
+		tail = wqe;
+	}
+	srq->tail = tail;
+	return 1;
+}
+
 /* Takes the next entry from the free list, at the end of both posts. */
 INLAY_ALWAYS void inlay_srq_take_(struct inlay_srq *srq, uint8_t *wqe)
 {
@@ -237,6 +272,27 @@ INLAY_ALWAYS void inlay_srq_take_(struct inlay_srq *srq, uint8_t *wqe)
 	INLAY_CHECK(srq->head < srq->wqe_cnt, "nobody else writes the entries' links");
 	srq->room--;
 	srq->pi++;
+}
+
+INLAY_ALWAYS int inlay_srq_post_(struct inlay_srq *srq, uint8_t *wqe, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	if (__builtin_constant_p(num_sge) && num_sge == 1 && INLAY_LIKELY(sge->length)) {
+		inlay_wqe_data(wqe + INLAY_DS, sge->addr, sge->length, sge->lkey);
+		if (srq->max_sge != 1)
+			inlay_wqe_data_end(wqe + 2 * INLAY_DS);
+	} else {
+		inlay_wqe_recv(wqe + INLAY_DS, wqe + srq->stride, sge, num_sge);
+	}
+	inlay_srq_take_(srq, wqe);
+	return 0;
+}
+
+/* With the list extended first. The arguments are passed on, so that the common path saves none. */
+INLAY_APART int inlay_srq_post_last_(struct inlay_srq *srq, uint64_t addr, uint32_t len, uint32_t lkey)
+{
+	struct ibv_sge sge = {addr, len, lkey};
+
+	return inlay_srq_extend_(srq) ? inlay_srq_post_(srq, inlay_srq_wqe(srq, srq->head), &sge, 1) : -EAGAIN;
 }
 
 /*
@@ -248,26 +304,23 @@ INLAY_ALWAYS void inlay_srq_take_(struct inlay_srq *srq, uint8_t *wqe)
  * Returns 0; -EAGAIN when no entry is free; -EINVAL for more SGEs than an entry holds. The device
  * sees nothing before inlay_srq_ring().
  */
-INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge)
+INLAY_ALWAYS INLAY_RESULT int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge)
 {
 	uint8_t *wqe;
 
 	INLAY_CHECK(srq && (sge || !num_sge), "queue and SGEs are not NULL");
-	if (INLAY_UNLIKELY(!srq->room))
-		return -EAGAIN;
+	INLAY_CHECK(srq->buf, "the queue is not finished");
 	/* Every entry has room for one. */
 	if (!(__builtin_constant_p(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > srq->max_sge))
 		return -EINVAL;
 	wqe = inlay_srq_wqe(srq, srq->head);
-	if (__builtin_constant_p(num_sge) && num_sge == 1 && INLAY_LIKELY(sge->length)) {
-		inlay_wqe_data(wqe + INLAY_DS, sge->addr, sge->length, sge->lkey);
-		if (srq->max_sge != 1)
-			inlay_wqe_data_end(wqe + 2 * INLAY_DS);
-	} else {
-		inlay_wqe_recv(wqe + INLAY_DS, wqe + srq->stride, sge, num_sge);
+	if (INLAY_UNLIKELY(wqe == srq->tail)) {
+		if (__builtin_constant_p(num_sge) && num_sge == 1)
+			return inlay_srq_post_last_(srq, sge->addr, sge->length, sge->lkey);
+		if (!inlay_srq_extend_(srq))
+			return -EAGAIN;
 	}
-	inlay_srq_take_(srq, wqe);
-	return 0;
+	return inlay_srq_post_(srq, wqe, sge, num_sge);
 }
 
 /*
@@ -295,9 +348,10 @@ INLAY_ALWAYS int inlay_srq_repost(struct inlay_srq *srq)
 	uint8_t *wqe;
 
 	INLAY_CHECK(srq, "the queue is not NULL");
-	if (INLAY_UNLIKELY(!srq->room))
-		return -EAGAIN;
+	INLAY_CHECK(srq->buf, "the queue is not finished");
 	wqe = inlay_srq_wqe(srq, srq->head);
+	if (INLAY_UNLIKELY(wqe == srq->tail) && !inlay_srq_extend_(srq))
+		return -EAGAIN;
 	__builtin_memcpy(&first, wqe + INLAY_DS, sizeof(first)); /* a length or a key, unless never written */
 	INLAY_CHECK(first, "an entry is posted again after it was posted or prepared once");
 	inlay_srq_take_(srq, wqe);
@@ -313,10 +367,9 @@ INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 	*srq->dbrec = inlay_to_be16((uint16_t)srq->pi);
 }
 
-/* Gives back entry `be`. As inlay_srq_release. */
-INLAY_ALWAYS int inlay_srq_free_(struct inlay_srq *srq, uint16_t be)
+/* Gives back entry `index`. As inlay_srq_release. */
+INLAY_ALWAYS int inlay_srq_free_(struct inlay_srq *srq, uint32_t index)
 {
-	uint32_t index = inlay_from_be16(be);
 	uint8_t *wqe = inlay_srq_wqe(srq, index);
 	int freed;
 
@@ -324,8 +377,7 @@ INLAY_ALWAYS int inlay_srq_free_(struct inlay_srq *srq, uint16_t be)
 		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_FREE_]))
 			return -EPROTO;
 		wqe[INLAY_SRQ_FREE_] = 1;
-		__builtin_memcpy(srq->tail + 2, &be, sizeof(be));
-		srq->tail = wqe;
+		srq->back[index / 64] |= (uint64_t)1 << index % 64;
 		srq->room++;
 		return 1;
 	}
@@ -354,19 +406,22 @@ INLAY_ALWAYS int inlay_srq_free_(struct inlay_srq *srq, uint16_t be)
  * Gives back the entry that a receive completion of a QP on this queue names, successful or not.
  * The entry keeps its data segments: see inlay_srq_repost.
  *
- * Returns the entries that came back: 1, or 0 or more for a cyclic queue; or -EPROTO when the entry
- * is not posted (a completion of another queue, a faulty device), with nothing changed.
+ * Returns the entries that came back: 1, or 0 or more for a cyclic queue. -EPROTO when the CQE does
+ * not complete a receive, or the entry is not posted; then nothing has changed. A completion of
+ * another SRQ is not noticed if it names an entry that is posted here.
  */
 INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
 {
 	INLAY_CHECK(srq && cqe, "queue and CQE are not NULL");
-	return inlay_srq_free_(srq, cqe->wqe_counter);
+	if (INLAY_UNLIKELY(!inlay_cqe_is_recv_(cqe)))
+		return -EPROTO;
+	return inlay_srq_free_(srq, inlay_cqe_wqe_counter(cqe));
 }
 
 /*
- * inlay_srq_release and inlay_srq_repost in one: gives back an entry, and posts as many of the
- * entries that have been free longest as came back. If one entry is free, it is posted; the
- * returned entry becomes the free one, which inlay_srq_prepare may change.
+ * inlay_srq_release and inlay_srq_repost in one: gives back an entry, and posts the next one for
+ * each that came back. If one entry is free, it is posted; the returned entry becomes the free one,
+ * which inlay_srq_prepare may change.
  *
  * Returns 0, or -EPROTO as inlay_srq_release. The device sees nothing before inlay_srq_ring().
  */
@@ -374,20 +429,20 @@ INLAY_ALWAYS int inlay_srq_recycle(struct inlay_srq *srq, const struct mlx5_cqe6
 {
 	uint8_t *wqe, *last;
 	uint32_t index;
-	uint16_t be;
 	int freed;
 
 	INLAY_CHECK(srq && cqe, "queue and CQE are not NULL");
+	if (INLAY_UNLIKELY(!inlay_cqe_is_recv_(cqe)))
+		return -EPROTO;
 	last = srq->tail;
-	be = cqe->wqe_counter;
-	index = inlay_from_be16(be);
+	index = inlay_cqe_wqe_counter(cqe);
 	if (INLAY_LIKELY(index < srq->cnt) && INLAY_LIKELY(!srq->room)) {
 		wqe = inlay_srq_wqe(srq, index);
 		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_FREE_]))
 			return -EPROTO;
 		wqe[INLAY_SRQ_FREE_] = 1;
 		last[INLAY_SRQ_FREE_] = 0;
-		__builtin_memcpy(last + 2, &be, sizeof(be));
+		inlay_wqe_next(last, (uint16_t)index);
 		srq->tail = wqe;
 		srq->head = index;
 		srq->pi++;

@@ -19,7 +19,8 @@
  *         +16  data          one buffer: length, key, address
  *         +32  end           lkey 0x100, when the ring's WQEs are longer
  *   CQE   +2   wqe_id        the WQE
- *         +44  byte_cnt      filler << 31 | strides used << 16 | bytes of the packet
+ *         +44  byte_cnt      filler << 31 | strides used << 16 | bytes of the packet; an expanded
+ *                            INLAY_MINI_FTAG_STRIDX has no strides: they follow from the bytes
  *         +60  wqe_counter   the first of them
  *
  * A packet takes consecutive strides of one buffer. If the buffer has too few left for the next
@@ -32,16 +33,16 @@
  *     has one. It is not read. A packet's first stride must be the one that the count expects;
  *     otherwise a CQE was lost.
  *   - Each stride may have a CQE of its own. inlay_striding_reserve makes room for all.
- *   - An error CQE carries no strides: do not take it. The queue has stopped then. Reset its WQ or
- *     RQ, free what is left in its CQ (inlay_cq_clean_index: completions of packets name no QP) and
- *     call inlay_striding_reset: all buffers are the caller's.
+ *   - After an error CQE call inlay_striding_error, which says whether the queue has stopped. If so,
+ *     reset its WQ or RQ, free what is left in its CQ (inlay_cq_clean_index: completions of packets
+ *     name no QP) and call inlay_striding_reset: all buffers are the caller's.
  *
  * A shared striding queue (inlay_striding_srq: an SRQ or RMP, devx/rmp.h; an XRQ is untested) is an
  * inlay_srq whose entries come back with their last stride. Several QPs fill its entries side by side:
  *
  *   sge.length = inlay_striding_srq_bytes(&rq);                 or one SGE for each stride
- *   for (i = 0; i <= inlay_srq_size(&rq.srq); i++)              every entry. One always stays
- *           sge.addr = (uintptr_t)buf[i],                       unposted: they take turns
+ *   for (i = 0; i <= inlay_srq_size(&rq.srq); i++)              every entry. One is always unposted,
+ *           sge.addr = (uintptr_t)buf[i],                       a different one each time
  *           inlay_srq_prepare(&rq.srq, i, &sge, 1);
  *   while (!inlay_srq_repost(&rq.srq))
  *           ;
@@ -51,8 +52,8 @@
  *   if (done > 0)
  *           inlay_srq_repost(&rq.srq), inlay_srq_ring(&rq.srq);
  *
- * inlay_srq_repost posts the entry that has been free longest, and its buffer must be free too. To
- * change a buffer use inlay_post_srq_recv: queue/srq.h.
+ * inlay_srq_repost posts the entry that inlay_srq_index names, and its buffer must be free. To change
+ * a buffer use inlay_post_srq_recv: queue/srq.h.
  *
  * In a compressed block only the title names the entry, so the block must end with that entry.
  *
@@ -64,8 +65,8 @@
  * others stay in use. When too few are left, destroy the queue after its QPs and RQs, and create it
  * again: its buffers are the caller's then.
  *
- * Its completions of messages (InfiniBand, RoCE) are others than those of packets. Each part of a
- * message has one, and takes one stride:
+ * Message completions (InfiniBand, RoCE) have a different layout from packet completions. Each part
+ * of a message has one, and takes one stride:
  *
  *   CQE   +20  the stride
  *         +44  byte_cnt      filler << 31 | last part << 30 | first << 29 | bytes
@@ -225,6 +226,12 @@ INLAY_COLD void inlay_striding_reset(struct inlay_striding *rq)
 
 /* ---- Data path ---- */
 
+/* Strides of a packet whose byte_cnt gives only its bytes. 0: it gives more, or nothing. */
+INLAY_ALWAYS uint32_t inlay_striding_needs_(uint32_t count, uint32_t shift, uint32_t log_size)
+{
+	return count - 1 < 0xffff ? (count + shift + (1u << log_size) - 1) >> log_size : 0;
+}
+
 /* Bytes of a buffer. */
 INLAY_FN uint32_t inlay_striding_bytes(const struct inlay_striding *rq)
 {
@@ -249,7 +256,7 @@ INLAY_ALWAYS void inlay_striding_posted_(struct inlay_striding *rq)
  * packets in it, which counts from 0 round the ring. Returns 0, or -EAGAIN when the ring is full.
  * The device sees nothing before inlay_striding_ring().
  */
-INLAY_ALWAYS int inlay_striding_post(struct inlay_striding *rq, uint64_t addr, uint32_t lkey)
+INLAY_ALWAYS INLAY_RESULT int inlay_striding_post(struct inlay_striding *rq, uint64_t addr, uint32_t lkey)
 {
 	struct ibv_sge sge;
 	uint8_t *wqe;
@@ -283,6 +290,18 @@ INLAY_ALWAYS void inlay_striding_ring(struct inlay_striding *rq)
 	inlay_rq_ring(&rq->rq);
 }
 
+/* Takes n strides, at most `left`, off the oldest buffer. Returns 1 if they were its last. */
+INLAY_ALWAYS int inlay_striding_use_(struct inlay_striding *rq, uint32_t n)
+{
+	rq->left -= n;
+	if (INLAY_LIKELY(rq->left))
+		return 0;
+	rq->rq.limit++;
+	if (inlay_rq_pending(&rq->rq))
+		rq->left = rq->strides;
+	return 1;
+}
+
 /*
  * Counts the strides of one good receive completion, and says where its packet is. Once for each,
  * in their order.
@@ -303,8 +322,12 @@ INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx
 	len = count & 0xffff;
 	first = inlay_cqe_wqe_counter(cqe);
 	offset = (first << rq->log_size) + rq->shift;
-	if (INLAY_UNLIKELY(n - 1 >= rq->left))
-		return -EPROTO;
+	if (INLAY_UNLIKELY(n - 1 >= rq->left)) {
+		__asm__ volatile("" ::: "memory"); /* reloads, so that the common path saves no registers */
+		n = inlay_striding_needs_(count, rq->shift, rq->log_size);
+		if (n - 1 >= rq->left)
+			return -EPROTO;
+	}
 	if (INLAY_UNLIKELY((int32_t)count < 0))
 		offset = len = 0;
 	else if (INLAY_UNLIKELY(first != rq->strides - rq->left) || INLAY_UNLIKELY(offset + len > rq->bytes))
@@ -312,13 +335,33 @@ INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx
 	at->wqe = rq->rq.limit & rq->rq.mask;
 	at->offset = offset;
 	at->len = len;
-	rq->left -= n;
-	if (INLAY_LIKELY(rq->left))
-		return 0;
-	rq->rq.limit++;
-	if (inlay_rq_pending(&rq->rq))
-		rq->left = rq->strides;
-	return 1;
+	return inlay_striding_use_(rq, n);
+}
+
+/*
+ * Takes an error CQE, in its turn among the good ones. The local QP operation, local protection and
+ * flush errors stop the queue. After any other the device goes on, and the strides that the CQE
+ * names have been used up without a packet.
+ *
+ * Returns 1 or 0 as inlay_striding_take, with *wqe the buffer; -EBADFD when the queue has stopped;
+ * -EPROTO for another CQE, or more strides than the buffer has left. Source: DPDK's mlx5_rx_err_handle.
+ */
+INLAY_COLD int inlay_striding_error(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe, uint32_t *wqe)
+{
+	uint32_t n;
+
+	INLAY_CHECK(rq && cqe && wqe, "none is NULL");
+	switch (inlay_cqe_syndrome(cqe)) {
+	case MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR:
+	case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR:
+	case MLX5_CQE_SYNDROME_WR_FLUSH_ERR:
+		return -EBADFD;
+	}
+	n = inlay_cqe_byte_count(cqe) >> 16 & 0x7fff;
+	if (inlay_cqe_opcode(cqe) != MLX5_CQE_RESP_ERR || n > rq->left || !rq->left)
+		return -EPROTO;
+	*wqe = rq->rq.limit & rq->rq.mask;
+	return inlay_striding_use_(rq, n);
 }
 
 /* ---- Data path: shared ---- */
@@ -329,10 +372,9 @@ INLAY_FN uint32_t inlay_striding_srq_bytes(const struct inlay_striding_srq *rq)
 	return rq->bytes;
 }
 
-/* Counts n strides of entry `be`. As inlay_striding_srq_take; *wqe is the entry. */
-INLAY_ALWAYS int inlay_striding_srq_count_(struct inlay_striding_srq *rq, uint16_t be, uint32_t n, uint32_t *wqe)
+/* Counts n strides of entry `index`. As inlay_striding_srq_take; *wqe is the entry. */
+INLAY_ALWAYS int inlay_striding_srq_count_(struct inlay_striding_srq *rq, uint32_t index, uint32_t n, uint32_t *wqe)
 {
-	uint32_t index = inlay_from_be16(be);
 	uint16_t used;
 	uint8_t *entry;
 
@@ -350,7 +392,7 @@ INLAY_ALWAYS int inlay_striding_srq_count_(struct inlay_striding_srq *rq, uint16
 	__builtin_memcpy(entry + INLAY_SRQ_USED_, &used, sizeof(used));
 	if (INLAY_LIKELY(used))
 		return 0;
-	inlay_srq_free_(&rq->srq, be);
+	inlay_srq_free_(&rq->srq, index);
 	return 1;
 }
 
@@ -362,19 +404,22 @@ INLAY_ALWAYS int inlay_striding_srq_count_(struct inlay_striding_srq *rq, uint16
 INLAY_ALWAYS int inlay_striding_srq_take(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
 					 struct inlay_packet_at *at)
 {
-	uint32_t count, offset, len;
+	uint32_t count, n, offset, len;
 	int done;
 
 	INLAY_CHECK(rq && cqe && at, "none is NULL");
 	INLAY_CHECK(!inlay_cqe_is_special(cqe), "neither an error nor a compressed block");
 	count = inlay_cqe_byte_count(cqe);
 	len = count & 0xffff;
+	n = count >> 16 & 0x7fff;
+	if (INLAY_UNLIKELY(!n))
+		n = inlay_striding_needs_(count, rq->shift, rq->log_size);
 	offset = ((uint32_t)inlay_cqe_wqe_counter(cqe) << rq->log_size) + rq->shift;
 	if (INLAY_UNLIKELY((int32_t)count < 0))
 		offset = len = 0;
 	else if (INLAY_UNLIKELY(offset + len > rq->bytes))
 		return -EPROTO;
-	done = inlay_striding_srq_count_(rq, cqe->wqe_id, count >> 16 & 0x7fff, &at->wqe);
+	done = inlay_striding_srq_count_(rq, inlay_from_be16(cqe->wqe_id), n, &at->wqe);
 	if (INLAY_UNLIKELY(done < 0))
 		return done;
 	at->offset = offset;
@@ -407,7 +452,7 @@ INLAY_ALWAYS int inlay_striding_srq_take_part(struct inlay_striding_srq *rq, con
 		len = 0;
 	else if (INLAY_UNLIKELY(offset + len > rq->bytes))
 		return -EPROTO;
-	done = inlay_striding_srq_count_(rq, cqe->wqe_counter, 1, &at->wqe);
+	done = inlay_striding_srq_count_(rq, inlay_cqe_wqe_counter(cqe), 1, &at->wqe);
 	if (INLAY_UNLIKELY(done < 0))
 		return done;
 	at->offset = offset;

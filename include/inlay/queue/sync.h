@@ -56,7 +56,7 @@ INLAY_ALWAYS int inlay_sync_queue_(struct inlay_sq *sq, uint32_t opcode, uint32_
 		return err;
 	inlay_sync_flags_(flags);
 	at = inlay_seg_queue(at, index, number);
-	return inlay_post_commit_(sq, at, opcode, flags, 0);
+	return inlay_sq_commit(sq, at, opcode, 0, flags, 0);
 }
 
 /* A WQE that compares. */
@@ -70,14 +70,14 @@ INLAY_ALWAYS int inlay_sync_wait_(struct inlay_sq *sq, uint32_t opmod, uint32_t 
 		return err;
 	inlay_sync_flags_(flags);
 	at = inlay_seg_condition(at, cond, word->addr, word->lkey, value, mask);
-	return inlay_post_commit_mod_(sq, at, INLAY_OPCODE_WAIT, opmod, flags, 0);
+	return inlay_sq_commit(sq, at, INLAY_OPCODE_WAIT, opmod, flags, 0);
 }
 
 /*
  * Waits until a CQ has had `index` CQEs since its creation. The comparison is cyclic in 24 bits: the
  * CQ may be at most 2^23 CQEs away on either side.
  */
-INLAY_ALWAYS int inlay_post_wait_cq(struct inlay_sq *sq, uint32_t cqn, uint32_t index, uint32_t flags)
+INLAY_ALWAYS INLAY_RESULT int inlay_post_wait_cq(struct inlay_sq *sq, uint32_t cqn, uint32_t index, uint32_t flags)
 {
 	return inlay_sync_queue_(sq, INLAY_OPCODE_WAIT, index & 0xffffff, cqn, flags);
 }
@@ -91,7 +91,7 @@ INLAY_ALWAYS int inlay_post_wait_cq(struct inlay_sq *sq, uint32_t cqn, uint32_t 
  * value    what the word is compared with, in the bits of mask. Both in host order; the word is a
  *          big-endian number
  */
-INLAY_ALWAYS int inlay_post_wait_data(struct inlay_sq *sq, const struct ibv_sge *word, uint32_t cond, uint64_t value,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_wait_data(struct inlay_sq *sq, const struct ibv_sge *word, uint32_t cond, uint64_t value,
 				      uint64_t mask, uint32_t flags)
 {
 	INLAY_CHECK(word, "the word is not NULL");
@@ -102,7 +102,7 @@ INLAY_ALWAYS int inlay_post_wait_data(struct inlay_sq *sq, const struct ibv_sge 
  * Waits until the device's clock is past `time`, in the clock's own unit and format: that of the
  * timestamps in the queue's CQEs.
  */
-INLAY_ALWAYS int inlay_post_wait_time(struct inlay_sq *sq, uint64_t time, uint32_t flags)
+INLAY_ALWAYS INLAY_RESULT int inlay_post_wait_time(struct inlay_sq *sq, uint64_t time, uint32_t flags)
 {
 	const struct ibv_sge none = {0, 0, 0};
 
@@ -113,7 +113,7 @@ INLAY_ALWAYS int inlay_post_wait_time(struct inlay_sq *sq, uint64_t time, uint32
  * Lets a slave QP execute what lies in its send ring before `index` (inlay_sq_index of its queue,
  * after the posts). The low 16 bits count; it never moves back.
  */
-INLAY_ALWAYS int inlay_post_send_enable(struct inlay_sq *sq, uint32_t qpn, uint32_t index, uint32_t flags)
+INLAY_ALWAYS INLAY_RESULT int inlay_post_send_enable(struct inlay_sq *sq, uint32_t qpn, uint32_t index, uint32_t flags)
 {
 	return inlay_sync_queue_(sq, INLAY_OPCODE_SEND_EN, index & 0xffff, qpn, flags);
 }
@@ -122,7 +122,7 @@ INLAY_ALWAYS int inlay_post_send_enable(struct inlay_sq *sq, uint32_t qpn, uint3
  * Has the device read local memory and drop what it reads. What the device itself wrote there before
  * is visible to the memory's processor afterwards. Use it with INLAY_FENCE after reads into GPU memory.
  */
-INLAY_ALWAYS int inlay_post_dump(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+INLAY_ALWAYS INLAY_RESULT int inlay_post_dump(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	INLAY_CHECK(sq && (sge || !num_sge), "queue and SGEs are not NULL");
 	inlay_sync_flags_(flags);
@@ -145,7 +145,7 @@ INLAY_ALWAYS int inlay_post_dump(struct inlay_sq *sq, const struct ibv_sge *sge,
  * Returns also -EINVAL for other lengths. Same bytes as mlx5dv_wr_memcpy, which has a scratch place
  * of its own per PD.
  */
-INLAY_ALWAYS int inlay_post_memcpy(struct inlay_sq *sq, const struct ibv_sge *to, const struct ibv_sge *from,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_memcpy(struct inlay_sq *sq, const struct ibv_sge *to, const struct ibv_sge *from,
 				   const struct ibv_sge *scratch, uint32_t flags)
 {
 	struct inlay_cursor at;
@@ -165,7 +165,7 @@ INLAY_ALWAYS int inlay_post_memcpy(struct inlay_sq *sq, const struct ibv_sge *to
 	at = inlay_seg_mmo(at, scratch->addr, scratch->lkey);
 	at = inlay_seg_data(at, from->addr, len, from->lkey);
 	at = inlay_seg_data(at, to->addr, len, to->lkey);
-	return inlay_post_commit_mod_(sq, at, MLX5_OPCODE_MMO, INLAY_OPMOD_MMO_DMA, flags, 0);
+	return inlay_sq_commit(sq, at, MLX5_OPCODE_MMO, INLAY_OPMOD_MMO_DMA, flags, 0);
 }
 
 #endif

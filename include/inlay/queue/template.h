@@ -99,7 +99,7 @@ INLAY_ALWAYS int inlay_post_template_(struct inlay_sq *sq, const struct inlay_te
  * Returns 0, or -EAGAIN when the ring has no room (nothing was written). Same bytes as the
  * inlay_post_* of its opcode.
  */
-INLAY_ALWAYS int inlay_post_template(struct inlay_sq *sq, const struct inlay_template *t, uint64_t raddr, uint64_t addr,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_template(struct inlay_sq *sq, const struct inlay_template *t, uint64_t raddr, uint64_t addr,
 				     uint32_t len, uint32_t imm_be, uint32_t flags)
 {
 	return inlay_post_template_(sq, t, &raddr, addr, len, imm_be, flags);
@@ -109,7 +109,7 @@ INLAY_ALWAYS int inlay_post_template(struct inlay_sq *sq, const struct inlay_tem
  * As inlay_post_template, for a template of a send: the data segment is at +16. imm_be may also be
  * the big-endian rkey to invalidate.
  */
-INLAY_ALWAYS int inlay_post_template_send(struct inlay_sq *sq, const struct inlay_template *t, uint64_t addr,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_template_send(struct inlay_sq *sq, const struct inlay_template *t, uint64_t addr,
 					  uint32_t len, uint32_t imm_be, uint32_t flags)
 {
 	return inlay_post_template_(sq, t, NULL, addr, len, imm_be, flags);

@@ -28,6 +28,12 @@
  * flags    as in post.h. A DCI that was made with streams takes INLAY_STREAM(id) too: WQEs of
  *          different streams need not wait for each other, and an error stops its own stream only
  *
+ * An errored stream. The WQE's CQE says why. Everything posted to the same stream is flushed, before
+ * and after; the other streams go on. ibv_query_qp tells how far it went: in RTS it was the stream
+ * alone; in ERR 2^log_num_errored streams had failed, and the QP recovers as any other (recovery.md).
+ * Once the stream's last WQE is flushed, mlx5dv_dci_stream_id_reset (or inlay_devx_qp_reset_stream)
+ * makes it usable again. A CQE does not name its stream: keep it with the WQE's context.
+ *
  * All else, and what they return, as inlay_post_*. Same bytes as libmlx5's ibv_wr_* with
  * mlx5dv_wr_set_dc_addr, mlx5dv_wr_set_dc_addr_stream, ibv_wr_set_xrc_srqn or ibv_wr_set_ud_addr, and
  * as ibv_post_send of an XRC QP; bytes that libmlx5 leaves unwritten are 0. libmlx5 never writes
@@ -105,35 +111,35 @@ INLAY_ALWAYS int inlay_post_to_(struct inlay_sq *sq, uint8_t opcode, uint32_t im
 }
 
 /* Send. */
-INLAY_ALWAYS int inlay_post_to_send(struct inlay_sq *sq, const struct inlay_av *to, const struct ibv_sge *sge,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_to_send(struct inlay_sq *sq, const struct inlay_av *to, const struct ibv_sge *sge,
 				    uint32_t num_sge, uint32_t flags)
 {
 	return inlay_post_to_(sq, MLX5_OPCODE_SEND, 0, NULL, to, sge, num_sge, flags);
 }
 
 /* Send with immediate. */
-INLAY_ALWAYS int inlay_post_to_send_imm(struct inlay_sq *sq, const struct inlay_av *to, uint32_t imm_be,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_to_send_imm(struct inlay_sq *sq, const struct inlay_av *to, uint32_t imm_be,
 					const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	return inlay_post_to_(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, to, sge, num_sge, flags);
 }
 
 /* Send, and invalidate rkey (host order) at the peer. */
-INLAY_ALWAYS int inlay_post_to_send_inv(struct inlay_sq *sq, const struct inlay_av *to, uint32_t rkey,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_to_send_inv(struct inlay_sq *sq, const struct inlay_av *to, uint32_t rkey,
 					const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	return inlay_post_to_(sq, MLX5_OPCODE_SEND_INVAL, inlay_to_be32(rkey), NULL, to, sge, num_sge, flags);
 }
 
 /* RDMA write. */
-INLAY_ALWAYS int inlay_post_to_write(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_to_write(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
 				     const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	return inlay_post_to_(sq, MLX5_OPCODE_RDMA_WRITE, 0, remote, to, sge, num_sge, flags);
 }
 
 /* RDMA write with immediate. */
-INLAY_ALWAYS int inlay_post_to_write_imm(struct inlay_sq *sq, const struct inlay_av *to,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_to_write_imm(struct inlay_sq *sq, const struct inlay_av *to,
 					 const struct inlay_remote *remote, uint32_t imm_be, const struct ibv_sge *sge,
 					 uint32_t num_sge, uint32_t flags)
 {
@@ -141,7 +147,7 @@ INLAY_ALWAYS int inlay_post_to_write_imm(struct inlay_sq *sq, const struct inlay
 }
 
 /* RDMA read into the SGEs. */
-INLAY_ALWAYS int inlay_post_to_read(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_to_read(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
 				    const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a read has no payload to inline");
@@ -149,7 +155,7 @@ INLAY_ALWAYS int inlay_post_to_read(struct inlay_sq *sq, const struct inlay_av *
 }
 
 /* inlay_post_to_send of one buffer, copied into the WQE. len in bytes. */
-INLAY_ALWAYS int inlay_post_to_send_inline(struct inlay_sq *sq, const struct inlay_av *to, const void *data,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_to_send_inline(struct inlay_sq *sq, const struct inlay_av *to, const void *data,
 					   uint32_t len, uint32_t flags)
 {
 	struct ibv_sge sge = {(uintptr_t)data, len, 0};
@@ -158,7 +164,7 @@ INLAY_ALWAYS int inlay_post_to_send_inline(struct inlay_sq *sq, const struct inl
 }
 
 /* inlay_post_to_write of one buffer, copied into the WQE. len in bytes. */
-INLAY_ALWAYS int inlay_post_to_write_inline(struct inlay_sq *sq, const struct inlay_av *to,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_to_write_inline(struct inlay_sq *sq, const struct inlay_av *to,
 					    const struct inlay_remote *remote, const void *data, uint32_t len,
 					    uint32_t flags)
 {
@@ -168,7 +174,7 @@ INLAY_ALWAYS int inlay_post_to_write_inline(struct inlay_sq *sq, const struct in
 }
 
 /* Atomic fetch-and-add, as inlay_post_fetch_add. */
-INLAY_ALWAYS int inlay_post_to_fetch_add(struct inlay_sq *sq, const struct inlay_av *to,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_to_fetch_add(struct inlay_sq *sq, const struct inlay_av *to,
 					 const struct inlay_remote *remote, uint64_t add, const struct ibv_sge *sge,
 					 uint32_t flags)
 {
@@ -179,7 +185,7 @@ INLAY_ALWAYS int inlay_post_to_fetch_add(struct inlay_sq *sq, const struct inlay
 }
 
 /* Atomic compare-and-swap, as inlay_post_cmp_swap. */
-INLAY_ALWAYS int inlay_post_to_cmp_swap(struct inlay_sq *sq, const struct inlay_av *to,
+INLAY_ALWAYS INLAY_RESULT int inlay_post_to_cmp_swap(struct inlay_sq *sq, const struct inlay_av *to,
 					const struct inlay_remote *remote, uint64_t compare, uint64_t swap,
 					const struct ibv_sge *sge, uint32_t flags)
 {
@@ -190,7 +196,7 @@ INLAY_ALWAYS int inlay_post_to_cmp_swap(struct inlay_sq *sq, const struct inlay_
 }
 
 /* A masked atomic of 4 or 8 bytes, as inlay_post_masked. */
-INLAY_FN int inlay_post_to_masked(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
+INLAY_FN INLAY_RESULT int inlay_post_to_masked(struct inlay_sq *sq, const struct inlay_av *to, const struct inlay_remote *remote,
 				  struct inlay_masked op, const struct ibv_sge *sge, uint32_t flags)
 {
 	INLAY_CHECK(sq && to && remote && sge, "no argument is NULL");

@@ -35,9 +35,6 @@
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
 #include <inlay/wqe.h>
-#if defined(__ARM_FEATURE_LS64)
-#include <arm_acle.h>
-#endif
 
 /* Stores to doorbell records (half a word) and registers, whatever their declared type. */
 typedef uint16_t inlay_record __attribute__((may_alias));
@@ -58,7 +55,6 @@ struct inlay_uar {
 	uint32_t mode;     /* enum inlay_uar_mode, with its flag */
 	uint32_t lock;     /* LOCKED only */
 	uint32_t queues;   /* send queues that point here */
-	uint16_t nowhere;  /* the record of queues that have none */
 	uint16_t abi;      /* INLAY_ABI */
 	struct ibv_td *td; /* of a register made by inlay_uar_create, else NULL */
 	struct ibv_pd *pd; /* likewise: the PD in which its QPs are created */
@@ -114,11 +110,6 @@ INLAY_ALWAYS void inlay_uar_copy64_(uint8_t *to, const uint8_t *from)
 	out[1] = b;
 	out[2] = c;
 	out[3] = d;
-#elif defined(__ARM_FEATURE_LS64)
-	data512_t line;
-
-	__builtin_memcpy(&line, from, sizeof(line));
-	__arm_st64b(to, line);
 #else
 	__asm__ volatile("ld1 {v0.16b, v1.16b, v2.16b, v3.16b}, [%1]\n\t"
 			 "st1 {v0.16b, v1.16b, v2.16b, v3.16b}, [%0]"

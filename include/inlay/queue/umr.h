@@ -29,7 +29,7 @@
  * Changes a memory key, which is `key` now: wqe/umr.h has the WQE and what there is to change.
  * Returns as inlay_sq_begin, and -EINVAL for a change that fits no WQE (inlay_umr_ds).
  */
-INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, const struct inlay_umr *umr, uint32_t flags)
+INLAY_FN INLAY_RESULT int inlay_post_umr(struct inlay_sq *sq, uint32_t key, const struct inlay_umr *umr, uint32_t flags)
 {
 	struct inlay_cursor at;
 	uint32_t ds;
@@ -45,7 +45,7 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, const struct inla
 		return err;
 	at = inlay_seg_umr(at, umr);
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a UMR has no payload to inline");
-	return inlay_post_commit_(sq, at, MLX5_OPCODE_UMR, flags, inlay_to_be32(key));
+	return inlay_sq_commit(sq, at, MLX5_OPCODE_UMR, 0, flags, inlay_to_be32(key));
 }
 
 /* What both layouts change, and the length. */
@@ -72,7 +72,7 @@ INLAY_FN void inlay_umr_fill_(uint32_t key, uint32_t access, uint32_t entries, u
  *
  * Returns as inlay_post_umr. Same bytes as mlx5dv_wr_mr_list.
  */
-INLAY_FN int inlay_post_umr_list(struct inlay_sq *sq, uint32_t key, uint32_t access, const struct ibv_sge *sge,
+INLAY_FN INLAY_RESULT int inlay_post_umr_list(struct inlay_sq *sq, uint32_t key, uint32_t access, const struct ibv_sge *sge,
 				 uint32_t n, uint32_t flags)
 {
 	struct inlay_umr umr;
@@ -99,7 +99,7 @@ INLAY_FN int inlay_post_umr_list(struct inlay_sq *sq, uint32_t key, uint32_t acc
  *
  * Otherwise as inlay_post_umr_list. Same bytes as mlx5dv_wr_mr_interleaved.
  */
-INLAY_FN int inlay_post_umr_interleaved(struct inlay_sq *sq, uint32_t key, uint32_t access,
+INLAY_FN INLAY_RESULT int inlay_post_umr_interleaved(struct inlay_sq *sq, uint32_t key, uint32_t access,
 					const struct mlx5dv_mr_interleaved *entries, uint32_t n, uint32_t rounds,
 					uint32_t flags)
 {
@@ -123,7 +123,7 @@ INLAY_FN int inlay_post_umr_interleaved(struct inlay_sq *sq, uint32_t key, uint3
  * psv    its number, 24 bits
  * value  what the signature begins with (inlay_psv_value)
  */
-INLAY_FN int inlay_post_set_psv(struct inlay_sq *sq, uint32_t psv, uint64_t value, uint32_t flags)
+INLAY_FN INLAY_RESULT int inlay_post_set_psv(struct inlay_sq *sq, uint32_t psv, uint64_t value, uint32_t flags)
 {
 	struct inlay_cursor at;
 	int err;
@@ -135,13 +135,14 @@ INLAY_FN int inlay_post_set_psv(struct inlay_sq *sq, uint32_t psv, uint64_t valu
 		return err;
 	at = inlay_seg_psv(at, psv, value);
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a PSV has no payload to inline");
-	return inlay_post_commit_(sq, at, MLX5_OPCODE_SET_PSV, flags, 0);
+	return inlay_sq_commit(sq, at, MLX5_OPCODE_SET_PSV, 0, flags, 0);
 }
 
 /*
  * Changes a key as inlay_post_umr, and gives it block signatures: a UMR with a BSF, then a SET_PSV
  * for each domain. From then on the device checks, generates or strips signatures in transfers
- * through the key.
+ * through the key. A wrong one adds a CQE of opcode MLX5_CQE_SIG_ERR, once until the key is changed
+ * again, to the CQ of the queue that moves the data: reserve it (inlay_cq_reserve), one for each key.
  *
  * umr   the change without a BSF, which this post adds. After an error that a CQE of opcode
  *       MLX5_CQE_SIG_ERR told of, and the first time, mask MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR,
@@ -153,7 +154,7 @@ INLAY_FN int inlay_post_set_psv(struct inlay_sq *sq, uint32_t psv, uint64_t valu
  * Same bytes as mlx5dv_wr_set_mkey_sig_block: INLAY_SIGNALED applies to the last WQE, and each
  * SET_PSV has the small fence unless flags have another.
  */
-INLAY_FN int inlay_post_umr_sig(struct inlay_sq *sq, uint32_t key, const struct inlay_umr *umr,
+INLAY_FN INLAY_RESULT int inlay_post_umr_sig(struct inlay_sq *sq, uint32_t key, const struct inlay_umr *umr,
 				const struct mlx5dv_sig_block_attr *attr, const uint32_t psv[2], uint32_t flags)
 {
 	uint32_t quiet = flags & ~(uint32_t)(INLAY_SIGNALED | INLAY_RING), bbs;
@@ -180,9 +181,9 @@ INLAY_FN int inlay_post_umr_sig(struct inlay_sq *sq, uint32_t key, const struct 
 	if (err)
 		return err;
 	if (attr->mem)
-		inlay_post_set_psv(sq, psv[0], inlay_psv_value(attr->mem), (attr->wire ? quiet : flags) | fence);
+		inlay_had_room_(inlay_post_set_psv(sq, psv[0], inlay_psv_value(attr->mem), (attr->wire ? quiet : flags) | fence));
 	if (attr->wire)
-		inlay_post_set_psv(sq, psv[1], inlay_psv_value(attr->wire), flags | fence);
+		inlay_had_room_(inlay_post_set_psv(sq, psv[1], inlay_psv_value(attr->wire), flags | fence));
 	return 0;
 }
 
@@ -197,7 +198,7 @@ INLAY_FN int inlay_post_umr_sig(struct inlay_sq *sq, uint32_t key, const struct 
  * Returns as inlay_post_*, and -ENOTSUP for more than 2^31 bytes. Same bytes as IBV_WR_BIND_MW
  * (ibv_bind_mw for a window of type 1).
  */
-INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, uint32_t rkey,
+INLAY_FN INLAY_RESULT int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, uint32_t rkey,
 				const struct ibv_mw_bind_info *bind, uint32_t flags)
 {
 	struct ibv_sge memory;
@@ -219,7 +220,7 @@ INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, ui
  * Invalidates rkey (host order), a memory window of type 2 that is bound to this QP, or a key of
  * inlay_post_umr_list. Same bytes as IBV_WR_LOCAL_INV.
  */
-INLAY_FN int inlay_post_local_inv(struct inlay_sq *sq, uint32_t rkey, uint32_t flags)
+INLAY_FN INLAY_RESULT int inlay_post_local_inv(struct inlay_sq *sq, uint32_t rkey, uint32_t flags)
 {
 	struct inlay_umr umr;
 

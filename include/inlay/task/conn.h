@@ -130,7 +130,7 @@ INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, s
 		sge.addr = (uintptr_t)inlay_task_cmd_message_(&c->cmds[i]);
 		sge.length = c->message;
 		sge.lkey = lkey;
-		inlay_post_recv(&c->link.rq, &sge, 1);
+		inlay_had_room_(inlay_post_recv(&c->link.rq, &sge, 1));
 	}
 	inlay_rq_ring(&c->link.rq);
 	w->conns[w->num_conns++] = c;
@@ -343,7 +343,7 @@ INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 		return -EINVAL;
 	}
 	sge = inlay_buf_sge(cmd->pulled);
-	inlay_post_read(&c->link.sq, 0, cmd->payload_key.rkey, &sge, 1, INLAY_SIGNALED);
+	inlay_had_room_(inlay_post_read(&c->link.sq, 0, cmd->payload_key.rkey, &sge, 1, INLAY_SIGNALED));
 	cmd->posted = inlay_sq_index(&c->link.sq);
 	cmd->payload = (const uint8_t *)inlay_buf_data(cmd->pulled);
 	inlay_task_conn_dirty_(c);

@@ -197,7 +197,7 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 		sge.addr = (uintptr_t)h->slot_of[i];
 		sge.length = h->message;
 		sge.lkey = h->lkey;
-		inlay_post_recv(&h->link.rq, &sge, 1);
+		inlay_had_room_(inlay_post_recv(&h->link.rq, &sge, 1));
 	}
 	inlay_rq_ring(&h->link.rq);
 	return 0;
@@ -381,9 +381,9 @@ INLAY_COLD void inlay_task_close_(struct inlay_task *t)
 		return;
 	for (i = 0; i < 2; i++)
 		if (t->held & 1u << i)
-			inlay_post_local_inv(&h->link.sq, h->windows[t->windows[i]].rkey, INLAY_SIGNALED);
+			inlay_had_room_(inlay_post_local_inv(&h->link.sq, h->windows[t->windows[i]].rkey, INLAY_SIGNALED));
 	if (!(t->held & INLAY_TASK_HELD_WINDOWS))
-		inlay_post_nop(&h->link.sq, INLAY_SIGNALED);
+		inlay_had_room_(inlay_post_nop(&h->link.sq, INLAY_SIGNALED));
 	t->end = inlay_sq_index(&h->link.sq);
 	t->held |= INLAY_TASK_HELD_CLOSED;
 	h->owed = 1;

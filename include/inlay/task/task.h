@@ -440,7 +440,7 @@ INLAY_COLD void inlay_task_open_(struct inlay_task *t, uint32_t what, const stru
 	h->free_window = w->next;
 	w->rkey = (now & ~0xffu) | ((now + 1) & 0xff);
 	inlay_umr_window(inlay_sq_qpn(&h->link.sq), w->rkey, &memory, access | IBV_ACCESS_ZERO_BASED, &umr);
-	inlay_post_umr(&h->link.sq, now, &umr, 0);
+	inlay_had_room_(inlay_post_umr(&h->link.sq, now, &umr, 0));
 	inlay_task_key_write_(key, w->rkey, len);
 }
 

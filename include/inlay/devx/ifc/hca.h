@@ -122,9 +122,7 @@ struct inlay_hca_cap_2 {
 enum inlay_hca_cap_2_field {
 	INLAY_HCA_CAP_2_CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED = INLAY_BITS(0xe0, 32), /* bit 8: of an mkey */
 	INLAY_HCA_CAP_2_ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS = INLAY_BITS(0x100, 64), /* bit 2: mkeys */
-	INLAY_HCA_CAP_2_LOG_MIN_MKEY_ENTITY_SIZE = INLAY_BITS(0x1ab, 5),
-	INLAY_HCA_CAP_2_SEND_DBR_MODE_NO_DBR_INT = INLAY_BITS(0x2e0, 1),              /* send_dbr_mode 2 */
-	INLAY_HCA_CAP_2_SEND_DBR_MODE_NO_DBR_EXT = INLAY_BITS(0x2e1, 1)               /* send_dbr_mode 1 */
+	INLAY_HCA_CAP_2_LOG_MIN_MKEY_ENTITY_SIZE = INLAY_BITS(0x1ab, 5)
 };
 
 INLAY_LAYOUT(hca_cap_2, 0x100);

@@ -87,7 +87,6 @@ enum inlay_qpc_field {
 	INLAY_QPC_TS_FORMAT = INLAY_BITS(0x58, 2),             /* enum inlay_ts_format */
 	INLAY_QPC_COUNTER_SET_ID = INLAY_BITS(0x60, 8),
 	INLAY_QPC_UAR_PAGE = INLAY_BITS(0x68, 24),             /* doorbells from another UAR are dropped */
-	INLAY_QPC_SEND_DBR_MODE = INLAY_BITS(0x80, 2),         /* enum inlay_send_dbr_mode */
 	INLAY_QPC_USER_INDEX = INLAY_BITS(0x88, 24),           /* in CQEs when cqe_version is 1; 0xffffff none */
 	INLAY_QPC_REMOTE_QPN = INLAY_BITS(0xa8, 24),
 	INLAY_QPC_LOG_ACK_REQ_FREQ = INLAY_BITS(0x380, 4),     /* log2 of packets between ack requests; usually 8 */
@@ -147,12 +146,6 @@ enum inlay_rq_type {
 	INLAY_RQ_TYPE_NONE = 3
 };
 
-enum inlay_send_dbr_mode {
-	INLAY_SEND_DBR_VALID = 0,    /* there is a record */
-	INLAY_SEND_DBR_NONE_EXT = 1, /* no record; needs send_dbr_mode_no_dbr_ext */
-	INLAY_SEND_DBR_NONE_INT = 2  /* no record; needs send_dbr_mode_no_dbr_int */
-};
-
 enum inlay_atomic_mode {
 	INLAY_ATOMIC_MODE_IB = 1, /* 8 bytes, as the IB specification has them */
 	INLAY_ATOMIC_MODE_UP_TO_8 = 3, INLAY_ATOMIC_MODE_UP_TO_16 = 4, INLAY_ATOMIC_MODE_UP_TO_32 = 5,
@@ -192,8 +185,8 @@ enum inlay_create_qp_in_field {
 INLAY_LAYOUT(create_qp_in, 0x110);
 INLAY_LAYOUT_AT(create_qp_in, qpc, 0xc0);
 
-/* INIT2INIT_QP with the rest of the context: a longer box than create_qp_in. */
-struct inlay_init2init_qp_ext_in {
+/* INIT2INIT_QP and RTS2RTS_QP with the rest of the context: a longer box than create_qp_in. */
+struct inlay_qp_ext_in {
 	struct inlay_cmd_in cmd;
 	uint32_t dword[2];
 	struct inlay_qpc qpc;
@@ -201,17 +194,19 @@ struct inlay_init2init_qp_ext_in {
 	uint32_t qpc_data_ext[48];
 };
 
-enum inlay_init2init_qp_ext_in_field {
-	INLAY_INIT2INIT_QP_EXT_IN_QPC_EXT = INLAY_BITS(0x40, 1),               /* the box has qpc_data_ext */
-	INLAY_INIT2INIT_QP_EXT_IN_OPT_PARAM_MASK_95_32 = INLAY_BITS(0x840, 64), /* INLAY_QP_OPT_95_32_MMO */
-	INLAY_INIT2INIT_QP_EXT_IN_MMO = INLAY_BITS(0x882, 1)                   /* the QP may copy memory */
+enum inlay_qp_ext_in_field {
+	INLAY_QP_EXT_IN_QPC_EXT = INLAY_BITS(0x40, 1),               /* the box has qpc_data_ext */
+	INLAY_QP_EXT_IN_OPT_PARAM_MASK_95_32 = INLAY_BITS(0x840, 64), /* INLAY_QP_OPT_95_32_* */
+	INLAY_QP_EXT_IN_MMO = INLAY_BITS(0x882, 1),                  /* the QP may copy memory */
+	INLAY_QP_EXT_IN_DCI_STREAM = INLAY_BITS(0x890, 16)             /* which stream is reset */
 };
 
-#define INLAY_QP_OPT_95_32_MMO 8u
+#define INLAY_QP_OPT_95_32_MMO 8u    /* INIT2INIT */
+#define INLAY_QP_OPT_95_32_STREAM 1u /* RTS2RTS */
 
-INLAY_LAYOUT(init2init_qp_ext_in, 0x1d0);
-INLAY_LAYOUT_AT(init2init_qp_ext_in, qpc, 0xc0);
-INLAY_LAYOUT_AT(init2init_qp_ext_in, qpc_data_ext, 0x880);
+INLAY_LAYOUT(qp_ext_in, 0x1d0);
+INLAY_LAYOUT_AT(qp_ext_in, qpc, 0xc0);
+INLAY_LAYOUT_AT(qp_ext_in, qpc_data_ext, 0x880);
 
 struct inlay_query_qp_out {
 	struct inlay_cmd_out cmd;
