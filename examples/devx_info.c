@@ -170,8 +170,6 @@ static const struct group groups[] = {
 		ROW_NAMES(NAME, ROCE_CAP, QP_TS_FORMAT, "timestamps, QP", timestamps),
 	}},
 	{"general_2", "More, and access by other functions", INLAY_CAP_GENERAL_2, INLAY_HCA_CAP_HCA_CAP_2, {
-		ROW(FLAG, HCA_CAP_2, SEND_DBR_MODE_NO_DBR_INT, "SQ without record, internal"),
-		ROW(FLAG, HCA_CAP_2, SEND_DBR_MODE_NO_DBR_EXT, "SQ without record, external"),
 		ROW(LOG_BYTES, HCA_CAP_2, LOG_MIN_MKEY_ENTITY_SIZE, "least KSM entry"),
 		ROW_NAMES(SET, HCA_CAP_2, CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED, "objects for others'", cross),
 		ROW(TYPES, HCA_CAP_2, ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS, "may be allowed, bits"),

@@ -641,7 +641,7 @@ static int held(void)
 
 static void each_call(const struct row *r, bool quiet)
 {
-	uint8_t was[1024];
+	uint8_t was[8192];
 	const char *why;
 	int err, live;
 	unsigned k;

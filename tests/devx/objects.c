@@ -241,7 +241,6 @@ static void completion_queues(void **state)
 
 static void queue_pairs_that_cannot_be(void **state)
 {
-	struct inlay_query_hca_cap_out cap;
 	struct inlay_devx_qp_attr attr, bad;
 	struct inlay_connect_record peer;
 	struct inlay_devx_path path;
@@ -420,6 +419,7 @@ static void cyclic_queues_in_any_order(void **state)
 
 	(void)state;
 	memset(&cqe, 0, sizeof(cqe));
+	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
 	memset(&sge, 0, sizeof(sge));
 	sge.length = 8;
 	assert_int_equal(inlay_srq_init_cyclic(&srq, memory, 12, STRIDE, &dbrec), -EINVAL);

@@ -35,7 +35,7 @@ INLAY_APART int inlay_post_iov_(struct inlay_sq *sq, uint32_t opcode, const stru
 			     opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM || opcode == MLX5_OPCODE_SEND_INVAL,
 		    "a send has no remote address, writes and reads have one");
 	INLAY_CHECK(opcode != MLX5_OPCODE_RDMA_READ || !(flags & INLAY_INLINE), "a read has no payload to inline");
-	limit = flags & INLAY_INLINE ? INLAY_MAX_DS * INLAY_DS : 0x7fffffff;
+	limit = flags & INLAY_INLINE ? INLAY_MAX_DS * INLAY_DS : INLAY_SGE_MAX;
 	if (INLAY_UNLIKELY(from->num > INLAY_MAX_DS && !(flags & INLAY_INLINE)))
 		return -EINVAL;
 	for (i = 0; i < from->num; i++) {

@@ -156,12 +156,12 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_memcpy(struct inlay_sq *sq, const struc
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a copy has no payload to inline");
 	INLAY_CHECK(!sq->type || sq->type == IBV_QPT_RC || sq->type == IBV_QPT_DRIVER, "the QP's type has the operation");
 	len = to->length;
-	if (INLAY_UNLIKELY(len - 1 > 0x7fffffffu || len != from->length))
+	if (INLAY_UNLIKELY(len - 1 > INLAY_SGE_MAX || len != from->length))
 		return -EINVAL;
 	err = inlay_sq_begin(sq, 1, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
-	len &= 0x7fffffff; /* 0 is 2^31 */
+	len &= INLAY_SGE_MAX; /* 0 is 2^31 */
 	at = inlay_seg_mmo(at, scratch->addr, scratch->lkey);
 	at = inlay_seg_data(at, from->addr, len, from->lkey);
 	at = inlay_seg_data(at, to->addr, len, to->lkey);
