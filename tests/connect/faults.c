@@ -598,7 +598,7 @@ static const struct row {
 	{"devx_umem_reg_dmabuf", umem_dmabuf, umem_dereg, NULL, NULL, 0, "", "", 0, true, 1},
 	{"devx_query_cap", devx_cap, NULL, NULL, NULL, 0, "", "", 0, false, 1},
 	{"devx_cq_create", devx_cq, devx_cq_destroy, NULL, NULL, 0, "", "", 0, false, 2},
-	{"devx_qp_create", devx_qp, devx_qp_destroy, NULL, NULL, 0, "", "", 0, false, 5},
+	{"devx_qp_create", devx_qp, devx_qp_destroy, NULL, NULL, 0, "", "", 0, false, 3},
 	{"devx_rq_create", devx_rq, devx_rq_destroy, NULL, NULL, 0, "", "", 0, false, 2},
 	{"devx_rmp_create", devx_rmp, devx_rmp_destroy, NULL, NULL, 0, "", "", 0, false, 1},
 	{"devx_dct_create", devx_dct, devx_dct_destroy, NULL, NULL, 0, "", "", 0, false, 3},
