@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Flags of a post that are constants: verbs' flags, unknown bits and two fences do not compile, whatever else is or'ed to them; inlay's
-# own do. rings.c and wqe.c do the same for variables. COMPILERS_ALL=1: at more levels.
+# own do. rings.c and wqe.c do the same for variables. Nor may a post's result be ignored. COMPILERS_ALL=1: at more levels.
 . tests/tap.sh
 
 compile() # compiler flags posts...: a function for each, all different to the compiler
@@ -30,6 +30,11 @@ refuses() # compiler flags posts...: each of them is told to be wrong. gcc says 
 	fi | grep -o 'post[0-9][0-9]*' | sort -u >"$dir/refused"
 	echo "refused: $(wc -l <"$dir/refused") of $(($# - 2))"
 	[ "$(wc -l <"$dir/refused")" = $(($# - 2)) ]
+}
+
+ignored() # compiler flags: a post whose result nobody looks at is warned of
+{
+	! compile $1 "$2 -O1 -Werror=unused-result" '(inlay_post_nop(sq, 0), 0)'
 }
 
 send='inlay_post_send(sq, sge, 1, (uint32_t)(%s))'
@@ -65,6 +70,7 @@ for compiler in gcc clang g++ clang++; do
 		try "$compiler $level: flags of inlay" compile $compiler "$language $level" "${good[@]}"
 		try "$compiler $level: others do not compile" refuses $compiler "$language $level" "${bad[@]}"
 	done
+	try "$compiler: an ignored post is warned of" ignored $compiler "$language"
 	try "$compiler -O1, checked: others do not compile" refuses $compiler "$language -O1 -DINLAY_CHECKED=1" "${bad[@]}"
 done
 
