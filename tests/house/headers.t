@@ -208,6 +208,7 @@ int main(int argc, char **argv)
 		return 2;
 	for (i = 0; i < 30; i++) { /* past the end of both rings, each time with another unit */
 		cqes[i % 8].wqe_counter = inlay_to_be16((uint16_t)i);
+		cqes[i % 8].sop_drop_qpn = inlay_to_be32(0x123);
 		cqes[i % 8].op_own = (i / 8) & 1;
 		size[i % 3] = unit[i % 3](&s, i);
 		memcpy(&payload, ring + i % 8 * 64 + 36, 8);
