@@ -450,7 +450,6 @@ static void cyclic_queues_in_any_order(void **state)
 			i = rnd_below(ENTRIES);
 			cqe.wqe_counter = inlay_to_be16((uint16_t)(i + ENTRIES * rnd_below(4096)));
 			assert_int_equal(inlay_srq_entry(&srq, &cqe), i);
-			assert_int_equal(inlay_srq_next(&srq, i), (i + 1) % ENTRIES);
 			if (posted[i]) {
 				uint32_t after = run;
 

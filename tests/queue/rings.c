@@ -1277,7 +1277,7 @@ enum {
 	R_BEGIN_SQ, R_BEGIN_AT, R_BEGIN_0, R_BEGIN_17, R_COUNTED_0, R_COUNTED_17, R_COUNTED_ROOM, R_LONGER, R_LONGEST, R_TWO_BEGUN, R_UNFILLED,
 	R_UNFILLED_RING, R_OPEN_EMPTY, R_OPEN_13, R_OPEN_HEAD, R_OPEN_TWICE, R_APPEND, R_AV, R_AV_QPN, R_SEGMENT,
 	R_POST_SQ, R_POST_SGE, R_READ, R_ATOMIC, R_DATAGRAM, R_RELEASE_SQ, R_RELEASE_CQE, R_UNDO_RUNG, R_UNDO_PART,
-	 R_PEEK, R_ADVANCE_1, R_ADVANCE_N, R_QUIET, R_RQ_NULL, R_RQ_CQE, R_RECYCLE, R_RECYCLE_OOO, R_REPOST_OOO, R_SRQ_USER, R_SRQ_SET_USER, R_SRQ_NULL, R_SRQ_CQE, R_REPOST, R_LINK, R_QPN,
+	 R_PEEK, R_ADVANCE_1, R_ADVANCE_N, R_QUIET, R_RQ_NULL, R_RQ_CQE, R_RECYCLE, R_RECYCLE_OOO, R_SRQ_USER, R_SRQ_SET_USER, R_SRQ_NULL, R_SRQ_CQE, R_REPOST, R_LINK, R_QPN,
 	R_FLAG_LOW, R_FLAG_TWO, R_FLAG_UNKNOWN, R_FLAG_MODE, R_NULL_RING, R_NULL_DOORBELL, R_NULL_COUNTED, R_NULL_UNDO,
 	R_NULL_MANY, R_NULL_ADVANCE, R_NULL_UPDATE, R_NULL_ARM, R_NULL_CLEAN, R_NULL_RESERVE, R_NULL_RECV, R_NULL_RECV_SGE, R_NULL_RQ_RING, R_NULL_RECYCLE,
 	R_NULL_SRQ, R_NULL_SRQ_RING, R_NULL_REPOST, R_NULL_SRQ_RECYCLE, R_NULL_ATOMIC, R_NULL_INV, R_NULL_BIND,
@@ -1317,7 +1317,7 @@ static const char *const rule_text[RULES] = {
 	"inlay_cq_advance_quiet: only completions that have arrived are freed",
 	"inlay_rq_release: queue and CQE are not NULL", "inlay_rq_release: queue and CQE are not NULL",
 	"inlay_rq_recycle: a receive is outstanding",
-	"inlay_rq_recycle: WQEs complete in their order", "inlay_rq_repost: WQEs complete in their order",
+	"inlay_rq_recycle: WQEs complete in their order",
 	"inlay_srq_user: there is such an entry", "inlay_srq_set_user: there is such an entry",
 	"inlay_srq_release: queue and CQE are not NULL", "inlay_srq_release: queue and CQE are not NULL",
 	"inlay_srq_repost: an entry is posted again after it was posted or prepared once",
@@ -1446,7 +1446,6 @@ static void rule_break(void *arg)
 		must(inlay_post_recv(u->rq, sge, 1));
 		inlay_rq_recycle(u->rq, 0);
 		break;
-	case R_REPOST_OOO: inlay_rq_set_ooo(u->rq); inlay_rq_repost(u->rq, 0); break;
 	case R_SRQ_USER: n = 4; inlay_srq_user(u->srq, n); break;
 	case R_SRQ_SET_USER: n = 4; inlay_srq_set_user(u->srq, n, 1); break;
 	case R_SRQ_NULL: inlay_srq_release(no_srq, &cqe); break;
@@ -1902,7 +1901,6 @@ static void srq_whole(const struct srq_model *m)
 	/* What is posted is linked in order and leads on to what is free */
 	for (i = 0, at = m->device; i < m->lines; i++) {
 		assert_int_equal(at, m->line[i]);
-		assert_int_equal(inlay_srq_next(&m->srq, at), next_of(m, at));
 		assert_int_equal(m->buf[(size_t)at * m->stride + FREE], 0);
 		at = next_of(m, at);
 	}
@@ -2186,30 +2184,6 @@ static void rq_out_of_order(void **state)
 	}
 	printf("# %u refused, %u waited for the oldest\n", refused, waited);
 	assert_true(refused > 1000 && waited > 1000);
-}
-
-/* A fixed queue: after its first lap nothing is written but the record */
-static void rq_fixed(void **state)
-{
-	static uint8_t buf[64 * 16] __attribute__((aligned(64))), was[sizeof(buf)];
-	struct ibv_sge sge = {0x1000, 64, 5};
-	uint32_t dbrec[2], i, n, total = 64;
-	struct inlay_rq rq;
-
-	(void)state;
-	must(inlay_rq_init(&rq, buf, 64, 16, dbrec));
-	for (i = 0; i < 64; i++, sge.addr += 64)
-		must(inlay_post_recv(&rq, &sge, 1));
-	inlay_rq_ring(&rq);
-	memcpy(was, buf, sizeof(buf));
-	for (i = 0; i < 100000; i++, total += n) {
-		n = rnd_below(65);
-		inlay_rq_repost(&rq, n);
-		inlay_rq_ring(&rq);
-		assert_int_equal(inlay_rq_room(&rq), 0);
-		assert_int_equal(be32toh(dbrec[0]), (total + n) & 0xffff);
-	}
-	assert_memory_equal(buf, was, sizeof(buf));
 }
 
 /* A queue that the device walks cyclically: what comes back before its predecessors waits for them, and says so */
@@ -2843,7 +2817,6 @@ int main(void)
 		cmocka_unit_test(srq_prepared),
 		cmocka_unit_test(srq_random),
 		cmocka_unit_test(rq_out_of_order),
-		cmocka_unit_test(rq_fixed),
 		cmocka_unit_test(srq_cyclic),
 		cmocka_unit_test(srq_mad),
 		cmocka_unit_test(cq_random),

@@ -6,20 +6,6 @@
  *   ...
  *   inlay_rq_release(&rq, cqe);                              gives back the WQE of one receive completion
  *
- * A fixed queue, whose buffers stay in their WQEs, costs a counter and the doorbell record:
- *
- *   for (i = 0; i < inlay_rq_size(&rq); i++)
- *           inlay_post_recv(&rq, &sge[i], 1);                writes each WQE, once for all
- *   inlay_rq_ring(&rq);
- *   while ((n = inlay_cq_decode(&cq, counters, lengths, 64))) {
- *           for (k = 0; k < n; k++)
- *                   handle(buf[counters[k] & (inlay_rq_size(&rq) - 1)], lengths[k]);
- *           inlay_rq_repost(&rq, n);
- *           inlay_cq_update(&cq);                            before the ring: see inlay_cq_reserve
- *           inlay_rq_ring(&rq);
- *   }
- *   cqe = inlay_cq_peek(&cq);                                not NULL: an error, which ended the loop
- *
  * Invariants:
  *   - WQEs complete in the order in which they were posted. Indices grow without bound and are
  *     masked at use. There is no register: ringing writes the doorbell record.
@@ -268,19 +254,6 @@ INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 	inlay_put64(rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride + 8, inlay_to_be64(addr));
 	rq->pi++;
 	rq->limit++;
-}
-
-/*
- * Gives back the n oldest receives, which must have completed (not checked), and posts the next n
- * WQEs unchanged. In a full ring those are the same WQEs. Visible after inlay_rq_ring().
- */
-INLAY_ALWAYS void inlay_rq_repost(struct inlay_rq *rq, uint32_t n)
-{
-	INLAY_CHECK(rq && n <= inlay_rq_pending(rq), "as many receives are outstanding");
-	INLAY_CHECK(rq->pi > rq->mask || !n, "the WQEs have been written");
-	INLAY_CHECK(rq->most > rq->mask, "WQEs complete in their order");
-	rq->pi += n;
-	rq->limit += n;
 }
 
 /* ---- Data path: out of order ---- */

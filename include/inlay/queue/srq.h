@@ -49,11 +49,6 @@
  * entry released before its predecessors waits for them; its release returns 0. The WQE counter of
  * its completions may go on to 2^16: inlay_srq_entry masks it.
  *
- * The device reads no entry twice, so its next receive is most likely in the entry that follows.
- * Its buffer can be on the way to the cache while this message is handled:
- *
- *   __builtin_prefetch((void *)inlay_srq_user(&srq, inlay_srq_next(&srq, i)));
- *
  * Every QP on the queue must complete its receives to a CQ that inlay polls: libmlx5 would put the
  * entry of each completion that it polls or removes into a free list of its own.
  *
@@ -210,14 +205,6 @@ INLAY_ALWAYS uint32_t inlay_srq_entry(const struct inlay_srq *srq, const struct 
 	uint32_t index = inlay_cqe_wqe_counter(cqe);
 
 	return INLAY_LIKELY(srq->cnt) ? index : index & (srq->wqe_cnt - 1);
-}
-
-/* The entry that was posted after entry `index`, or will be posted next. */
-INLAY_ALWAYS uint32_t inlay_srq_next(const struct inlay_srq *srq, uint32_t index)
-{
-	if (INLAY_UNLIKELY(!srq->cnt))
-		return (index + 1) & (srq->wqe_cnt - 1);
-	return INLAY_LIKELY(index < srq->cnt) ? inlay_wqe_next_of(inlay_srq_wqe(srq, index)) : 0;
 }
 
 /* 8 bytes of entry `index` that belong to the caller; inlay and the device ignore them. */
