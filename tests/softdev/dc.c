@@ -11,7 +11,7 @@
  *
  * A DCI with streams executes all WQEs in their order, which streams permit. An error ends its own
  * stream: that stream's WQEs are flushed until it is reset, and the others go on. The DCI stops when
- * more streams fail than it was made for.
+ * as many streams have failed as it was made for.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -63,12 +63,15 @@ bool dc_stream_fails(struct rcq *q, uint16_t stream)
 	return true;
 }
 
-void dc_stream_reset(struct rcq *q, uint16_t stream)
+bool sd_engine_stream_reset(struct sd_qp *qp, uint16_t stream)
 {
-	if (!dc_stream_failed(q, stream))
-		return;
+	struct rcq *q = qp->eng;
+
+	if (!q || !dc_stream_failed(q, stream))
+		return false;
 	q->failed[stream / 8] &= ~(1 << stream % 8);
 	q->failures--;
+	return true;
 }
 
 void dc_streams_forget(struct rcq *q)

@@ -238,7 +238,7 @@ struct sd_qp {
 	uint32_t max_msg;         /* bytes of a message that it sends; 0: SD_MAX_MSG */
 	uint64_t dc_key;          /* DCT: what a DCI must know */
 	uint32_t dc_violations;   /* DCT: requests with another key */
-	uint32_t streams;         /* DCI: how many may fail before it stops, and one more; 0: it has none */
+	uint32_t streams;         /* DCI: it stops when so many have failed; 0: it has none */
 	/*
 	 * XRC receive QP. Each request names the SRQ that it is for; the engine sets srq, recv_cq, pd
 	 * and uidx to that SRQ's, which has a reference to none of them through the QP
@@ -329,6 +329,8 @@ uint64_t sd_now(void);                           /* ns */
 void sd_engine_qp_created(struct sd_qp *qp);
 /* qp has the new state and attributes. RESET zeroes the counters, ERR flushes */
 void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask);
+/* False: that stream of a DCI has not failed */
+bool sd_engine_stream_reset(struct sd_qp *qp, uint16_t stream);
 /* Before the rings go away: afterwards the engine does not touch them */
 void sd_engine_qp_destroyed(struct sd_qp *qp);
 void sd_engine_cq_destroyed(struct sd_cq *cq);

@@ -415,9 +415,8 @@ void srq_put_strides(struct rcq *q);    /* back, with what is left of it; after 
 /* the DCI's peer is that of the WQE in body; false: earlier ones must be answered first */
 bool dc_aim(struct rcq *q);
 bool dc_stream_failed(const struct rcq *q, uint16_t stream);
-/* An error of its own; false: too many have failed, and the DCI stops */
+/* An error of its own; false: it is the last that the DCI takes, which stops */
 bool dc_stream_fails(struct rcq *q, uint16_t stream);
-void dc_stream_reset(struct rcq *q, uint16_t stream);
 void dc_streams_forget(struct rcq *q);
 /*
  * the DCT's side of the connection that the request belongs to; NULL: none, and none can be made

@@ -32,6 +32,7 @@ static const struct cap general[] = {
 	{ 0x108, 1, 1 },          /* fixed_buffer_size: KSM */
 	{ 0x109, 7, 63 },         /* log_max_mrw_sz */
 	{ 0x11a, 6, 16 },         /* log_max_klm_list_size */
+	{ 0x122, 1, 1 },          /* qpc_extension: copies, streams */
 	{ 0x12a, 6, 4 },          /* log_max_ra_req_dc */
 	{ 0x13a, 6, 4 },          /* log_max_ra_res_dc */
 	{ 0x148, 1, 1 },          /* sig_crc32c */

@@ -331,7 +331,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 	if (qp->srq && (qp->srq->xrcd || qp->srq->strides.log_size))
 		qp->srq = NULL;
 	if (streams | errored)
-		qp->streams = 1 + (1u << errored);
+		qp->streams = 1u << errored;
 	qp->attr.qp_state = IBV_QPS_RESET;
 	if (!qp->pd || !qp->send_cq || !qp->recv_cq || (rq_type == 1 && !qp->srq)) {
 		st = SD_FAIL(c, SD_ST_BAD_RES);
@@ -500,15 +500,18 @@ static uint8_t move(struct sd_devx_cmd *c)
 			sd_fields_copy(next, in, optional[i].f);
 	if (!acceptable(qp, s, in, next))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
-	/* A longer inbox has more of the mask and the rest of the context. Of those only what allows copies is known */
+	/* A longer inbox has more of the mask and the rest of the context: what allows copies, a failed stream to reset */
 	if (sd_get(c->in, 0x40, 1)) {
-		if (s->opcode != 0x50e || (t != RC && t != DCI))
+		const uint64_t more = sd_get(c->in, 0x840, 64);
+		const uint64_t known = s->opcode == 0x50e && (t == RC || t == DCI) ? 8 : s->opcode == 0x505 && qp->streams ? 1 : 0;
+
+		if (!known)
 			return SD_FAIL(c, SD_ST_BAD_PARAM);
 		if (c->inlen < 0x1d0)
 			return SD_FAIL(c, SD_ST_BAD_INLEN);
-		if (sd_get(c->in, 0x840, 64) & ~8ull)
+		if (more & ~known || (more & 1 && !sd_engine_stream_reset(qp, sd_get(c->in, 0x890, 16))))
 			return SD_FAIL(c, SD_ST_BAD_PARAM);
-		if (sd_get(c->in, 0x840, 64))
+		if (more & 8)
 			qp->mmo = sd_get(c->in, 0x880 + 2, 1);
 	}
 	memcpy(hq->qpc, next, QPC);

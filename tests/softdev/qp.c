@@ -98,7 +98,7 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	 * there are answers, and every WQE is signaled or it is asked for by name
 	 */
 	if (drv->flags & MLX5_QP_FLAG_DCI_STREAM)
-		qp->streams = 1 + (1u << drv->dci_streams.log_num_errored);
+		qp->streams = 1u << drv->dci_streams.log_num_errored;
 	if (drv->flags & MLX5_QP_FLAG_SCATTER_CQE && (a->type == IBV_QPT_RC || a->type == IBV_QPT_UC))
 		qp->scatter_rsp = a->recv_cq->cqe_size == 128 ? 64 : 32;
 	/* With a 128-byte CQE libmlx5 44 looks for a requester's data in the wrong place: there, memory it is */

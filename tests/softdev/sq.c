@@ -697,14 +697,15 @@ static bool launch(struct rcq *q)
 			synd = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 		} else {
 			op->bbs = (ds + 3) / 4;
-			synd = decode(q, op, &c, ds);
+			/* What comes after a failed one is not looked at until the program has the stream reset */
+			if (qp->streams && dc_stream_failed(q, op->stream)) {
+				if (q->count)
+					return false;
+				synd = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+			} else {
+				synd = decode(q, op, &c, ds);
+			}
 		}
-	}
-	/* What comes after a failed one, until the program has the stream reset */
-	if (!synd && qp->streams && dc_stream_failed(q, op->stream)) {
-		if (q->count)
-			return false;
-		synd = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
 	}
 	/* Any fence waits for the answers to earlier READs and atomics; the strong one for everything */
 	if (!synd && q->body.fm && (q->body.fm == 3 ? q->count : q->rd))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * xrc_dc.c: XRC domains, QPs and SRQs, DCIs and DCTs as libibverbs and libmlx5 make them: what is
- * refused, the states, what a domain is shared by, and whose keys count
+ * refused, the states, what a domain is shared by, whose keys count, and failed streams
  */
 #include "rig.h"
 
@@ -247,9 +247,52 @@ static void keys(UNUSED void **state)
 	must(ibv_destroy_cq(cq));
 }
 
+/* A failed stream is flushed until it is reset, and others work; the fourth of four stops the DCI */
+static void failed_streams(UNUSED void **state)
+{
+	static const struct {
+		uint16_t reset, stream;
+		enum ibv_wc_status status;
+	} t[] = { { 0, 5, IBV_WC_LOC_PROT_ERR }, { 0, 5, IBV_WC_WR_FLUSH_ERR }, { 0, 6, IBV_WC_LOC_PROT_ERR }, { 5, 5, IBV_WC_LOC_PROT_ERR },
+		  { 0, 6, IBV_WC_WR_FLUSH_ERR }, { 0, 8, IBV_WC_LOC_PROT_ERR }, { 0, 9, IBV_WC_LOC_PROT_ERR } };
+	struct ibv_qp_attr attr = attr_for(IBV_QPS_INIT, 0, &usual);
+	struct ibv_ah *ah = ibv_create_ah(pd, &attr.ah_attr);
+	struct ibv_qp *qp;
+	struct ibv_qp_ex *ex;
+
+	open_cq();
+	qp = dc_qp(MLX5DV_DCTYPE_DCI, NULL, 2, 0);
+	assert_true(ah && qp);
+	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT));
+	attr.qp_state = IBV_QPS_RTR;
+	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MTU));
+	attr.qp_state = IBV_QPS_RTS;
+	must(ibv_modify_qp(qp, &attr, RTS_MASK));
+	ex = ibv_qp_to_qp_ex(qp);
+	for (size_t i = 0; i < ARRAY(t); i++) {
+		if (t[i].reset)
+			must(mlx5dv_dci_stream_id_reset(qp, t[i].reset));
+		/* Only what has failed may be reset */
+		assert_true(mlx5dv_dci_stream_id_reset(qp, 7));
+		assert_int_equal(state_of(qp), IBV_QPS_RTS);
+		ibv_wr_start(ex);
+		ex->wr_id = i;
+		ex->wr_flags = IBV_SEND_SIGNALED;
+		ibv_wr_send(ex);
+		mlx5dv_wr_set_dc_addr_stream(mlx5dv_qp_ex_from_ibv_qp_ex(ex), ah, 1, 7, t[i].stream);
+		ibv_wr_set_sge(ex, 1, (uintptr_t)buf, 8);
+		must(ibv_wr_complete(ex));
+		expect(cq, i, t[i].status);
+	}
+	assert_int_equal(state_of(qp), IBV_QPS_ERR);
+	must(ibv_destroy_qp(qp));
+	must(ibv_destroy_ah(ah));
+	must(ibv_destroy_cq(cq));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { TEST(domains), TEST(refusals), TEST(keys) };
+	const struct CMUnitTest tests[] = { TEST(domains), TEST(refusals), TEST(keys), TEST(failed_streams) };
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
