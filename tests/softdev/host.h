@@ -252,6 +252,7 @@ int sd_mr_free(struct host_mr *hm);
 /* a key, a reference to the PD; the key's low byte, or -1: the next one */
 int sd_mr_add(struct host_mr *hm, int variant);
 int sd_dm_free(struct host_dm *dm);
+int sd_dm_start(void);                           /* before the first context; 0 or -errno */
 
 /* ---- wq.c ---- */
 /*
@@ -351,7 +352,8 @@ void sd_cm_closed(struct cm_file *f);
 void sd_cm_forked(void);
 
 /* ---- uverbs.c ---- */
-int sd_ioctl(struct sd_ctx *ctx, void *arg);    /* takes sd_lock; 0 or a positive errno */
+/* Takes sd_lock; 0 or a positive errno. In a context that fork() inherited, device memory is all that can be made */
+int sd_ioctl(struct sd_ctx *ctx, void *arg, bool inherited);
 
 /* ---- port.c: the devices' identity; constant, no lock ---- */
 bool sd_link_ib(void);

@@ -271,19 +271,46 @@ int sd_cmd_mw_destroy(struct sd_cmd *c)
 
 /*
  * It lies in the command file, where the program maps it, and is given out in pages; all contexts
- * of a device share its amount, so a page of one is not there for another.
+ * of a device share its amount, so a page of one is not there for another. A child of fork() has it
+ * too. What it takes and does not free is gone until its parent ends.
  */
 #define PAGES (SD_MAX_DM / PAGE)
 
 _Static_assert(PAGES <= 64, "one bit each");
-static uint64_t taken[SD_MAX_DEVICES];
+static uint64_t *taken; /* of each device; shared with children */
+
+int sd_dm_start(void)
+{
+	void *p = mmap(NULL, SD_MAX_DEVICES * sizeof(*taken), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return -errno;
+	taken = p;
+	return 0;
+}
+
+/* The first of so many free pages, which are taken now; PAGES: there are none */
+static uint16_t dm_take(uint64_t *map, uint64_t pages)
+{
+	const uint64_t mask = pages == 64 ? ~0ull : (1ull << pages) - 1;
+	uint64_t was = __atomic_load_n(map, __ATOMIC_RELAXED);
+	uint16_t page;
+
+	do {
+		for (page = 0; page + pages <= PAGES && was >> page & mask; page++)
+			;
+		if (page + pages > PAGES)
+			return PAGES;
+	} while (!__atomic_compare_exchange_n(map, &was, was | mask << page, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+	return page;
+}
 
 int sd_cmd_dm_alloc(struct sd_cmd *c)
 {
 	uint64_t length = sd_in_u64(c, UVERBS_ATTR_ALLOC_DM_LENGTH, 0), align = sd_in_u64(c, UVERBS_ATTR_ALLOC_DM_ALIGNMENT, 0);
 	uint64_t pages, start = 0;
 	struct ib_uverbs_attr *type = sd_attr(c, MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE);
-	uint64_t *map = &taken[c->ctx->dev], mask;
+	uint64_t *map = &taken[c->ctx->dev];
 	struct host_dm *dm;
 	uint32_t handle;
 	uint16_t page;
@@ -294,29 +321,22 @@ int sd_cmd_dm_alloc(struct sd_cmd *c)
 	if (!length || length > SD_MAX_DM || align > 12)
 		return EINVAL;
 	pages = (length + PAGE - 1) / PAGE;
-	mask = pages == 64 ? ~0ull : (1ull << pages) - 1;
-	for (page = 0; page + pages <= PAGES && *map >> page & mask; page++)
-		;
-	if (page + pages > PAGES)
-		return ENOMEM;
 	dm = calloc(1, sizeof(*dm));
 	if (!dm)
 		return ENOMEM;
-	*dm = (struct host_dm){ .dev = c->ctx->dev, .length = length, .taken = mask << page };
+	page = dm_take(map, pages);
+	if (page == PAGES) {
+		free(dm);
+		return ENOMEM;
+	}
+	*dm = (struct host_dm){ .dev = c->ctx->dev, .length = length, .taken = (pages == 64 ? ~0ull : (1ull << pages) - 1) << page };
 	dm->addr = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, c->ctx->fd,
 			(off_t)(MLX5_IB_MMAP_DEVICE_MEM << 8 | page) * PAGE);
-	if (dm->addr == MAP_FAILED) {
-		err = errno;
-		free(dm);
-		return err;
-	}
-	err = sd_handle_new(c->ctx, SD_DM, dm, &handle);
+	err = dm->addr == MAP_FAILED ? errno : sd_handle_new(c->ctx, SD_DM, dm, &handle);
 	if (err) {
-		munmap(dm->addr, pages * PAGE);
-		free(dm);
+		sd_dm_free(dm);
 		return err;
 	}
-	*map |= dm->taken;
 	if (SD_OUT(c, MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, start) || SD_OUT(c, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, page))
 		return sd_undo(c, SD_DM, handle);
 	sd_out_obj(c, UVERBS_ATTR_ALLOC_DM_HANDLE, handle);
@@ -346,8 +366,9 @@ int sd_dm_free(struct host_dm *dm)
 {
 	if (dm->refs)
 		return EBUSY;
-	munmap(dm->addr, (dm->length + PAGE - 1) / PAGE * PAGE);
-	taken[dm->dev] &= ~dm->taken;
+	if (dm->addr != MAP_FAILED)
+		munmap(dm->addr, (dm->length + PAGE - 1) / PAGE * PAGE);
+	__atomic_and_fetch(&taken[dm->dev], ~dm->taken, __ATOMIC_ACQ_REL);
 	free(dm);
 	return 0;
 }

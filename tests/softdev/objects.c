@@ -225,7 +225,7 @@ void sd_fd_closing(int fd)
 
 /*
  * A child has no engine thread, and its parent goes on with the device. What it inherited is dead
- * to it; if the parent had opened nothing, the child may.
+ * to it, but for device memory; if the parent had opened nothing, the child may.
  */
 static void before_fork(void)
 {
@@ -241,7 +241,7 @@ static void child_after_fork(void)
 {
 	for (int fd = 0; fd < SD_MAX_FD; fd++)
 		if (fd_kind[fd] != SD_FD_NONE)
-			sd_fd_set(fd, SD_FD_ORPHAN, NULL);
+			sd_fd_set(fd, SD_FD_ORPHAN, fd_kind[fd] == SD_FD_CMD ? fd_ptr[fd] : NULL);
 	orphaned |= started;
 	qp_list = NULL;
 	qp_tail = &qp_list;
@@ -291,7 +291,8 @@ int sd_start(void)
 	}
 	pthread_mutex_lock(&starting);
 	if (!started) {
-		err = sd_engine_start();
+		err = sd_dm_start();
+		err = err ? err : sd_engine_start();
 		started = !err;
 	}
 	pthread_mutex_unlock(&starting);

@@ -532,7 +532,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 	kind = request == RDMA_VERBS_IOCTL ? sd_fd_get(fd, &ctx) : SD_FD_NONE;
 	if (kind != SD_FD_CMD && kind != SD_FD_ORPHAN)
 		return next_(fd, request, arg);
-	err = kind == SD_FD_CMD ? sd_ioctl(ctx, arg) : EIO;
+	err = ctx ? sd_ioctl(ctx, arg, kind == SD_FD_ORPHAN) : EIO;
 	if (!err)
 		return 0;
 	errno = err;

@@ -834,7 +834,7 @@ static bool is_setup(const struct sd_cmd *c, const struct method *m)
 	return w && w->effect == SETUP && !too_short(c, w);
 }
 
-int sd_ioctl(struct sd_ctx *ctx, void *arg)
+int sd_ioctl(struct sd_ctx *ctx, void *arg, bool inherited)
 {
 	struct ib_uverbs_attr attrs[2 * SD_ATTRS];
 	struct ib_uverbs_ioctl_hdr hdr;
@@ -844,6 +844,8 @@ int sd_ioctl(struct sd_ctx *ctx, void *arg)
 
 	pthread_mutex_lock(&sd_lock);
 	err = decode(&c, (uintptr_t)arg, &hdr, attrs, &m);
+	if (!err && inherited && is_setup(&c, m) && m->run != sd_cmd_dm_alloc)
+		err = EIO;
 	if (!err && is_setup(&c, m)) {
 		pthread_mutex_unlock(&sd_lock);
 		err = sd_fault_setup();

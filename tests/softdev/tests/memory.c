@@ -652,6 +652,26 @@ static void dm_limits(UNUSED void **state)
 	}
 }
 
+/* A child of fork() shares the amount with its parent */
+static void dm_of_child(UNUSED void **state)
+{
+	struct ibv_alloc_dm_attr a = { .length = dm_max() / 2 };
+	struct ibv_dm *half = device_memory(a.length), *other;
+	struct ibv_device_attr device;
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		other = ibv_query_device(ctx, &device) ? NULL : ibv_alloc_dm(ctx, &a);
+		_exit(!other || ibv_memcpy_to_dm(other, 0, &a, sizeof(a)) || ibv_alloc_dm(ctx, &a) || errno != ENOMEM || ibv_free_dm(other));
+	}
+	assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+	assert_int_equal(status, 0);
+	other = device_memory(a.length);
+	must(ibv_free_dm(other));
+	must(ibv_free_dm(half));
+}
+
 /* ---- keys of lists, which a send queue fills (UMR) ---- */
 
 static struct mlx5dv_mkey *list_key(uint32_t flags)
@@ -866,7 +886,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(type_1), TEST(rights), TEST(bad_binds), TEST(objects), TEST(type_2), TEST(type_2_bounds),
 		TEST(type_2_order), TEST(send_with_invalidate), TEST(bad_invalidate), TEST(extended), TEST(unreliable),
-		TEST(dm_copies), TEST(dm_transfers), TEST(dm_objects), TEST(dm_limits), TEST(key_of_list),
+		TEST(dm_copies), TEST(dm_transfers), TEST(dm_objects), TEST(dm_limits), TEST(dm_of_child), TEST(key_of_list),
 		TEST(key_of_strides), TEST(keys_refused), TEST(abandoned),
 	};
 
