@@ -178,6 +178,8 @@ static const struct cap *caps_of(unsigned type)
 		return atomic;
 	case 0x04:
 		return sd_link_ib() ? NULL : roce;
+	case 0x07:
+		return none;      /* NIC flow tables: commands make none */
 	case 0x0f:
 		return device_memory;
 	case 0x14:
