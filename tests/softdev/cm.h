@@ -20,7 +20,7 @@
 #include "cmd.h"
 
 #define CM_MAX_ID 65536u
-#define CM_SERVICE_TIMEOUT 4294967296ull /* ns: 4.096 us << 20; what is not answered by then has failed */
+#define CM_SERVICE_TIMEOUT 4294967296ull /* ns: 4.096 us << 20; what is read and not answered by then has failed */
 #define CM_TRIES 16u                     /* of a request whose receiver is there and says so */
 #define CM_RESEND 20000000ull            /* ns: until a listener whose backlog was full is asked again */
 #define CM_LIFETIME 16u                  /* a packet's life: 4.096 us << 16 */

@@ -12,8 +12,9 @@
  *                  <-    SIDR_REP: a QP number and a key, or a refusal
  *
  * Nothing is lost on the way, so there are no repetitions, but for a listener whose backlog is full
- * (BUSY). What no process answers fails after CM_SERVICE_TIMEOUT. A process that ends is as one
- * whose kernel destroys all its ids.
+ * (BUSY). What no process answers fails after CM_SERVICE_TIMEOUT, unless it has not even been read:
+ * on a busy machine that process may get no turn for long. A process that ends is as one whose
+ * kernel destroys all its ids.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -174,11 +175,24 @@ static void refused(struct cm_id *id, int status, const struct cm_msg *m)
 	cm_event(id, ud ? CM_UNREACHABLE : CM_REJECTED, status, m ? m : &none, ud ? ROOM_SIDR_REP : ROOM_REJ);
 }
 
+static bool unread(const struct cm_id *id)
+{
+	const struct unsent *u = unsent;
+
+	while (u && u->slot != id->slot)
+		u = u->next;
+	return u || sd_fabric_unread(id->slot);
+}
+
 static void expired(struct cm_id *id)
 {
 	id->due = 0;
 	if (id->state == CM_ADDR_QUERY) {
 		cm_addr_failed(id, -ETIMEDOUT);
+		return;
+	}
+	if ((id->conn == CM_REQ_SENT || id->conn == CM_SIDR_SENT || id->conn == CM_DREQ_SENT) && unread(id)) {
+		cm_timer(id, CM_SERVICE_TIMEOUT);
 		return;
 	}
 	switch (id->conn) {

@@ -323,6 +323,7 @@ unsigned sd_fabric_slot(void);                   /* of this process: 1 .. SD_MAX
 uint64_t sd_fabric_instance(unsigned slot);      /* the number of the process that holds it now; 0: none does */
 /* A message of the connection manager: 0, -EPIPE: that process is gone, -EAGAIN: not now */
 int sd_fabric_send(unsigned slot, uint64_t inst, const void *data, size_t len);
+bool sd_fabric_unread(unsigned slot);            /* that process has not read all that was sent to it */
 void sd_engine_wake(void);                       /* there is something to do, or to wait for */
 uint64_t sd_now(void);                           /* ns */
 

@@ -503,6 +503,7 @@ unsigned wire_slot(void);
 uint64_t wire_instance(unsigned slot);  /* the number of the process that holds the slot now; 0: none does */
 uint64_t wire_peer(unsigned slot);      /* the same, without asking the kernel where there is a connection */
 unsigned wire_others(uint8_t *slots);   /* other processes on the fabric: SD_MAX_SLOTS at most */
+bool wire_unread(unsigned slot);
 bool wire_room(unsigned slot);          /* may payload be queued? */
 /* 0, -EPIPE: that process is gone, -EAGAIN: not now, -EFAULT: the payload's memory */
 int wire_send(unsigned slot, uint64_t inst, struct frame *f, const struct iovec *v, unsigned n);

@@ -403,6 +403,11 @@ int sd_fabric_send(unsigned slot, uint64_t inst, const void *data, size_t len)
 	return ret;
 }
 
+bool sd_fabric_unread(unsigned slot)
+{
+	return wire_unread(slot);
+}
+
 void sd_engine_wake(void)
 {
 	eng_wake();

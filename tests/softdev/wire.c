@@ -25,6 +25,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -32,6 +33,7 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+#include <linux/sockios.h>
 #include "eng.h"
 
 #define MAGIC 0x736f667464657631ull
@@ -383,6 +385,15 @@ static int out_open(unsigned slot, uint64_t inst)
 	return out_append(o, &h, sizeof h);
 }
 
+/* Has it not had its turn since something was sent to it? */
+bool wire_unread(unsigned slot)
+{
+	const struct out *o = &outs[slot];
+	int n = 0;
+
+	return o->open && (o->len || (!syscall(SYS_ioctl, o->fd, SIOCOUTQ, &n) && n > 0));
+}
+
 bool wire_room(unsigned slot)
 {
 	return slot < SD_MAX_SLOTS && outs[slot].len < ROOM;
@@ -578,7 +589,7 @@ static bool accept_one(void)
 bool wire_poll(void)
 {
 	struct epoll_event e[16];
-	bool did = false;
+	bool did = false, accepted = false;
 	uint64_t junk;
 	unsigned k;
 	int n, i;
@@ -599,7 +610,7 @@ bool wire_poll(void)
 		k = (uint32_t)e[i].data.u64;
 		switch (e[i].data.u64 >> 32) {
 		case ON_LISTEN:
-			accept_one();
+			accepted |= accept_one();
 			break;
 		case ON_WAKE:
 			if (read(wakefd, &junk, sizeof junk) < 0)
@@ -621,7 +632,8 @@ bool wire_poll(void)
 			break;
 		}
 	}
-	return did || n > 0;
+	/* What a new connection brings is read before a timer decides that nothing came */
+	return (accepted && wire_poll()) || did || n > 0;
 }
 
 /* A killed process may live on in a child that holds its sockets: ask for its lock now and then */

@@ -1717,8 +1717,31 @@ static void killed(UNUSED void **state)
 	nothing_left();
 }
 
-/* It lives and says nothing */
+/* What it has had no turn to read it cannot answer: on a busy machine that may last */
 static void stopped(UNUSED void **state)
+{
+	struct rdma_cm_id *c[2];
+	uint16_t tcp, udp;
+	struct peer p = start(&tcp, &udp);
+
+	stop(&p);
+	c[0] = asking(RDMA_PS_TCP, tcp);
+	c[1] = asking(RDMA_PS_UDP, udp);
+	assert_false(readable(client->fd, 5000));
+	kill(p.pid, SIGCONT);
+	order(&p, 'a');
+	GOT(client, CONNECT_RESPONSE);
+	order(&p, 'a');
+	GOT(client, ESTABLISHED);
+	destroy(c[0]);
+	destroy(c[1]);
+	kill(p.pid, SIGKILL);
+	end_peer(&p);
+	nothing_left();
+}
+
+/* It lives and reads, and nothing that it says arrives */
+static void silent(UNUSED void **state)
 {
 	struct rdma_cm_id *c[3];
 	uint16_t tcp, udp;
@@ -1726,7 +1749,10 @@ static void stopped(UNUSED void **state)
 	unsigned seen = 0;
 
 	c[0] = up(&p, tcp);
-	stop(&p);
+	open_request(&usual, IBV_WR_RDMA_WRITE, 1, 8, 0);
+	must(softdev_fault("silent@1"));
+	post(&s[0], &wr);
+	expect(s[0].scq, 1, IBV_WC_RETRY_EXC_ERR);
 	must(rdma_disconnect(c[0]));
 	c[1] = asking(RDMA_PS_TCP, tcp);
 	c[2] = asking(RDMA_PS_UDP, udp);
@@ -1744,6 +1770,8 @@ static void stopped(UNUSED void **state)
 		must(rdma_ack_cm_event(e));
 	}
 	assert_int_equal(seen, 7);
+	must(softdev_fault(NULL));
+	close_pair(s);
 	for (int j = 0; j < 3; j++)
 		destroy(c[j]);
 	kill(p.pid, SIGKILL);
@@ -1772,7 +1800,7 @@ int main(int argc, char **argv)
 		TEST(is_a_device), TEST(ids), TEST(commands), TEST(no_event), TEST(waits), TEST(binds), TEST(raw_binds), TEST(resolves),
 		TEST(does_not_resolve), TEST(old_commands), TEST(connects), TEST(carries_data), TEST(established_early), TEST(refusals),
 		TEST(private_data), TEST(backlog), TEST(datagrams), TEST(groups), TEST(not_in_groups), TEST(options), TEST(migrates),
-		TEST(synchronous), TEST(infiniband_addresses), TEST(closed), TEST(any_command), TEST(other_process), TEST(killed), TEST(stopped), TEST(forks),
+		TEST(synchronous), TEST(infiniband_addresses), TEST(closed), TEST(any_command), TEST(other_process), TEST(killed), TEST(stopped), TEST(silent), TEST(forks),
 	};
 	/* What needs no engine and no clock */
 	const struct CMUnitTest alone[] = {
