@@ -383,7 +383,7 @@ bool sq_flush(struct rcq *q);
 void sq_reset(struct rcq *q);
 
 /* ---- rx.c ---- */
-enum { RX_NONE = -1, RX_BAD = -2, RX_SRC = -3, RX_KEY = -4 }; /* the last two: tm_begin() alone */
+enum { RX_NONE = -1, RX_BAD = -2, RX_SRC = -3, RX_KEY = -4, RX_LONG = -5 }; /* the last three: of tm.c alone */
 void rx_scatter(struct rcq *q, const struct mlx5_wqe_data_seg *d, unsigned max); /* fills q->rx */
 /* the next receive WQE into q->rx; 0, or why not. It stays taken until its CQE is written */
 int rx_take(struct rcq *q);
@@ -410,6 +410,8 @@ int srq_take(struct rcq *q);
 /* A striding one: the WQE whose strides are being used, or the next */
 int srq_take_strides(struct rcq *q);
 void srq_put_strides(struct rcq *q);    /* back, with what is left of it; after an error nothing is */
+/* For how many packets of so many strides there is room; what cannot be taken at all is not counted */
+uint32_t srq_packets(struct sd_srq *srq, uint32_t strides);
 
 /* ---- dc.c ---- */
 /* the DCI's peer is that of the WQE in body; false: earlier ones must be answered first */
@@ -441,6 +443,12 @@ uint8_t tm_command(struct rcq *q, uint16_t idx, const uint8_t *at, const uint8_t
  * last three has been called
  */
 int tm_begin(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns);
+/*
+ * All of a message that no tag took is in q->stage, and goes to the WQEs of a striding queue: 0,
+ * RX_NONE, RX_BAD, RX_KEY, RX_LONG
+ */
+bool tm_strides(const struct rcq *q);           /* is it such a message? */
+int tm_scatter(struct rcq *q, const struct frame *f, uint8_t opcode);
 void tm_taken(struct rcq *q);                   /* a piece was copied: a match stands, an unexpected message counts */
 bool tm_inline(const struct rcq *q, uint64_t bytes); /* may so many go to the CQE? */
 /* data: what goes to the CQE, or NULL */

@@ -47,7 +47,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 
 	if (c->op_mod)
 		return SD_FAIL(c, SD_ST_BAD_OP);
-	if (!pd || !cq || !srq || srq->xrcd || srq->strides.log_size)
+	if (!pd || !cq || !srq || srq->xrcd || (srq->strides.log_size && !srq->tm))
 		return SD_FAIL(c, SD_ST_BAD_RES);
 	/* The tag-matching offload wants an XRQ that was made for DC; privileged keys are not offered */
 	if (sd_get(dctc, 0x18, 4) > 1 ||
@@ -69,6 +69,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 				   (sd_get(dctc, 0x6d, 1) ? IBV_ACCESS_REMOTE_WRITE : 0) | (atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
 	qp->max_atomic = sd_fw_max_atomic(sd_get(dctc, 0x68, 4));
 	qp->counter_set = sd_get(dctc, 0x60, 8);
+	qp->attr.path_mtu = (enum ibv_mtu)sd_get(dctc, 0x145, 3);
 	qp->attr.min_rnr_timer = sd_get(dctc, 0x93, 5);
 	qp->attr.max_dest_rd_atomic = SD_MAX_RD_ATOMIC;
 	sd_fields_copy(hq->qpc, dctc, given);

@@ -328,7 +328,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 			      .recv_cq = sd_devx_cq(c, sd_get(qpc, 0x4e8, 24)), .no_dbrec = sd_get(qpc, 0x80, 2), .cqe_atomic_be = true };
 	qp->srq = rq_type == 1 ? sd_devx_srq(c, sd_get(qpc, 0x568, 24)) : NULL;
 	/* An XRC SRQ is for XRC QPs, a striding RMP for RQs */
-	if (qp->srq && (qp->srq->xrcd || qp->srq->strides.log_size))
+	if (qp->srq && (qp->srq->xrcd || (qp->srq->strides.log_size && !qp->srq->tm)))
 		qp->srq = NULL;
 	if (streams | errored)
 		qp->streams = 1u << errored;

@@ -275,7 +275,7 @@ static uint8_t xrq_create(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_LIMIT);
 	if (!pd || !tags.cq)
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	st = sd_fw_wq(c, wq, 0x3, 5, 9, &q);
+	st = sd_fw_wq(c, wq, 0xf, 5, 9, &q);
 	if (st)
 		return st;
 	if (sd_get(wq, 0x30, 16) >= 1u << q.log_size && sd_get(wq, 0x30, 16)) {

@@ -298,7 +298,7 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 	uint64_t off, len, total;
 	unsigned nd, skip;
 	enum reply r;
-	bool to_cqe, sig;
+	bool to_cqe, sig, whole;
 
 	if (f->off == 0) {
 		q->in_msg = false;
@@ -332,16 +332,19 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 	len = f->off ? f->len : f->len - skip;
 	if (skip && !f->off)
 		src = after(src, &ns, skip, part);
-	/* With signatures the message is put together first */
+	/* With signatures, and for strides, the message is put together first */
 	sig = !tm && sig_in(qp, to, false);
-	if (sig) {
-		dst[0] = (struct iovec){ (off ? q->stage : sig_stage(q, total)) + off, len };
+	whole = sig || tm_strides(q);
+	if (whole) {
+		uint8_t *stage = off ? q->stage : sig_stage(q, total);
+
+		dst[0] = (struct iovec){ stage + off, len };
 		nd = 1;
 	}
-	if (sig ? !q->stage : !mem_vec(qp, to, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
+	if (whole ? !dst[0].iov_base : !mem_vec(qp, to, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
 		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
 	/* Scattered to the CQE, the payload does not go to memory at all: libmlx5 copies it there */
-	to_cqe = !sig && total && total == len && total <= qp->scatter_rsp && (!tm || tm_inline(q, total));
+	to_cqe = !whole && total && total == len && total <= qp->scatter_rsp && (!tm || tm_inline(q, total));
 	if (to_cqe) {
 		dst[0] = (struct iovec){ small, len };
 		nd = 1;
@@ -356,6 +359,22 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
 	if (tm)
 		tm_taken(q);
+	opcode = f->opcode == MLX5_OPCODE_SEND_IMM ? MLX5_CQE_RESP_SEND_IMM :
+		 f->opcode == MLX5_OPCODE_SEND_INVAL ? MLX5_CQE_RESP_SEND_INV : MLX5_CQE_RESP_SEND;
+	if (whole && !sig && off + len == total) {
+		int got = tm_scatter(q, f, opcode);
+
+		if (got == RX_NONE)
+			return not_ready(q);
+		if (got == RX_BAD)
+			return fail_event(q, RP_OPERR);
+		if (got) {
+			r = got == RX_LONG ? fail_recv(q, RP_INVAL, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, 0x6b) :
+					     fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
+			srq_put_strides(q);
+			return r;
+		}
+	}
 	r = advance(q, f);
 	/* The key may have gone meanwhile; it goes now, before the program is told */
 	if (r == RP_ACK && f->opcode == MLX5_OPCODE_SEND_INVAL) {
@@ -363,11 +382,8 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 			return fail_event(q, RP_ACCESS);
 		window_free(sd_mr_find(be32toh(f->imm), true));
 	}
-	if (r == RP_ACK) {
-		opcode = f->opcode == MLX5_OPCODE_SEND_IMM ? MLX5_CQE_RESP_SEND_IMM :
-			 f->opcode == MLX5_OPCODE_SEND_INVAL ? MLX5_CQE_RESP_SEND_INV : MLX5_CQE_RESP_SEND;
+	if (r == RP_ACK)
 		(tm ? tm_done : recv_cqe)(q, f, opcode, to_cqe ? small : NULL);
-	}
 	return r;
 }
 

@@ -110,6 +110,16 @@ int srq_take_strides(struct rcq *q)
 	return r;
 }
 
+uint32_t srq_packets(struct sd_srq *srq, uint32_t strides)
+{
+	const uint32_t all = 1u << srq->strides.log_count;
+	const struct srqs *s = srqs_get(srq);
+
+	if (!s || s->broken || strides > all)
+		return UINT32_MAX;
+	return left(srq, s) * (all / strides) + (s->open ? (all - s->stride) / strides : 0);
+}
+
 void srq_put_strides(struct rcq *q)
 {
 	struct srqs *s = srqs_get(q->qp->srq);

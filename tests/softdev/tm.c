@@ -33,6 +33,9 @@
  *                  the request is longer than 64 bytes. Then the request itself goes to the buffer:
  *                  CONSUMED_MSG_SW_RNDV, or beyond the MTU CONSUMED_SW_RNDV, then EXPECTED
  *   no match       whole to an SRQ WQE: UNEXPECTED
+ * A striding queue takes what goes to an SRQ WQE packet by packet, each into strides of its own, and
+ * with a CQE of its own. The last has bit 30 of byte_cnt, and the immediate. All of a message, of at
+ * most 16 MiB, is taken at once: it waits for as many strides as it needs.
  * A payload, or a request left to software, longer than its buffer fails with LOCAL_LENGTH_ERR. A
  * key that is not of the QP's protection domain fails with LOCAL_PROT_ERR. The QP stops, as with
  * any receive. No source says how an adapter shows that the buffer was tagged. Here the error CQE
@@ -270,6 +273,14 @@ static void tell(struct rcq *q, const struct frame *f, uint8_t opcode, uint8_t a
 	c.timestamp = htobe64(eng_now());
 	c.sop_drop_qpn = htobe32(q->qp->qpn);
 	c.wqe_counter = htobe16(entry == NIL ? q->wqe_idx : 0);
+	if (entry == NIL && q->qp->srq->strides.log_size) {
+		c.rsvd20[2] = q->stride >> 8;
+		c.rsvd20[3] = q->stride;
+	}
+	if (f && q->qp->type == SD_QPT_DCT) {
+		c.slid = htobe16(f->slid);
+		c.flags_rqpn = htobe32(f->src);
+	}
 	c.op_own = opcode << 4 | (!data ? 0 : big ? 8 : 4) | (f && f->solicited ? 2 : 0);
 	cqe_put(tm->cq, tm, &c, data && big ? data64 : NULL, f && f->solicited);
 }
@@ -278,6 +289,69 @@ static void cancel(struct rcq *q, uint32_t entry)
 {
 	tm_of(q)->at[entry].state = FREE;
 	tell(q, NULL, MLX5_CQE_RESP_SEND, TM_CANCELED, entry, 0, NULL);
+}
+
+#define LAST (1u << 30)
+#define FILLER (1u << 31)
+
+bool tm_strides(const struct rcq *q)
+{
+	return tm_of(q) && !q->tm.tagged && q->qp->srq->strides.log_size;
+}
+
+/* Those of a packet */
+static uint32_t strides_of(const struct rcq *q, uint32_t len)
+{
+	const struct sd_strides *s = &q->qp->srq->strides;
+
+	return len ? (len + s->shift + (1u << s->log_size) - 1) >> s->log_size : 1;
+}
+
+static bool strides_enough(const struct rcq *q, uint32_t total)
+{
+	const uint32_t mtu = 128u << q->qp->attr.path_mtu;
+
+	return srq_packets(q->qp->srq, strides_of(q, total < mtu ? total : mtu)) >= (total ? (total + mtu - 1) / mtu : 1);
+}
+
+static void strides_told(struct rcq *q, const struct frame *f, uint8_t opcode, uint32_t strides, uint32_t bytes)
+{
+	tell(q, f, opcode, q->tm.app_op, NIL, strides << 16 | bytes, NULL);
+	q->stride += strides;
+	q->wqe_held = q->stride < 1u << q->qp->srq->strides.log_count;
+	srq_put_strides(q);
+}
+
+int tm_scatter(struct rcq *q, const struct frame *f, uint8_t opcode)
+{
+	const struct sd_strides *s = &q->qp->srq->strides;
+	const uint32_t mtu = 128u << q->qp->attr.path_mtu, all = 1u << s->log_count;
+	struct iovec dst[ENG_IOVS], src;
+	struct frame part = *f;
+	uint32_t off = 0, len, need;
+	unsigned n;
+	int r;
+
+	if (!strides_enough(q, f->total))
+		return RX_NONE;
+	do {
+		len = f->total - off < mtu ? f->total - off : mtu;
+		need = strides_of(q, len);
+		part.solicited = f->solicited && off + len == f->total;
+		while (!(r = srq_take_strides(q)) && need <= all && need > all - q->stride)
+			strides_told(q, &part, MLX5_CQE_RESP_SEND, all - q->stride, FILLER);
+		if (r)
+			return r;
+		if (need > all || ((uint64_t)q->stride << s->log_size) + s->shift + len > q->rx.total)
+			return RX_LONG;
+		src = (struct iovec){ q->stage + off, len };
+		if (!mem_vec(q->qp, &q->rx, ((uint64_t)q->stride << s->log_size) + s->shift, len, IBV_ACCESS_LOCAL_WRITE, dst, &n) ||
+		    mem_copy(dst, n, &src, 1, len) != MEM_OK)
+			return RX_KEY;
+		off += len;
+		strides_told(q, &part, off == f->total ? opcode : MLX5_CQE_RESP_SEND, need, off == f->total ? LAST | len : len);
+	} while (off < f->total);
+	return 0;
 }
 
 static void forget(struct rcq *q)
@@ -348,6 +422,11 @@ int tm_begin(struct rcq *q, const struct frame *f, const struct iovec *src, unsi
 		q->tm.app_op = TM_UNEXPECTED;
 		hit = match(tm, be64toh(h.tag));
 	}
+	if (tm_strides(q) && hit == NIL) {
+		q->rx.n = 0;
+		q->rx.total = f->total;
+		return strides_enough(q, f->total) ? 0 : RX_NONE;
+	}
 	if (hit == NIL)
 		return rx_take(q);
 	buf = &tm->at[hit].buf;
@@ -410,7 +489,7 @@ void tm_done(struct rcq *q, const struct frame *f, uint8_t opcode, const uint8_t
 	} else if (q->tm.tagged) {
 		tm_of(q)->at[q->tm.entry].state = FREE;
 		tell(q, f, opcode, q->tm.app_op, q->tm.entry, f->total - q->tm.skip, data);
-	} else {
+	} else if (!tm_strides(q)) {
 		tell(q, f, opcode, q->tm.app_op, NIL, f->total, data);
 		q->wqe_held = false;
 	}

@@ -984,7 +984,7 @@ static void xrq(UNUSED void **state)
 		{ "topology", 0x80 + 0x14, 4, 2, BAD_PARAM }, { "offload", 0x80 + 0x1c, 4, 2, BAD_PARAM },
 		{ "list", 0x80 + 0x100, 4, 0, BAD_PARAM }, { "list too long", 0x80 + 0x100, 4, 15, LIMIT },
 		{ "cqn", 0x80 + 0x48, 24, 0xffff00, BAD_RES }, { "pd", 0x480 + 0x48, 24, 0xfff0, BAD_RES },
-		{ "striding", 0x480, 4, 2, BAD_PARAM }, { "umem", 0x480 + 0x160, 32, 0, BAD_RES },
+		{ "type", 0x480, 4, 4, BAD_PARAM }, { "umem", 0x480 + 0x160, 32, 0, BAD_RES },
 	};
 	struct mlx5dv_devx_obj *x;
 	struct mlx5_wqe_tm_seg op = {
@@ -1077,6 +1077,72 @@ static void xrq(UNUSED void **state)
 	close_cqs();
 }
 
+/*
+ * A striding XRQ, as UCX makes it: what no tag takes comes packet by packet, of 1024 bytes here, a
+ * segment for each stride of a WQE, and waits for as many strides as it needs
+ */
+static void striding_xrq(UNUSED void **state)
+{
+	enum { STRIDES = 8, ENTRY = 256, STRIDE = 1024, LONG = 9 * STRIDE + 100, LAST = 1 << 30, ONE = 1 << 16 };
+	struct ibv_tmh h = { .opcode = IBV_TMH_EAGER };
+	struct mlx5dv_devx_obj *x;
+	struct mlx5_cqe64 *e;
+	struct dqp to, from;
+	uint8_t *a, *b, *at;
+	volatile uint32_t *posted;
+	size_t ring, record;
+	struct cmd c;
+	uint32_t n;
+
+	open_cqs(6, 64);
+	ring = part(4 * ENTRY);
+	record = part(8);
+	a = arena.p + part(LONG);
+	b = arena.p + part(4 * STRIDES * STRIDE);
+	c = xrq_command(rcq.cqn, ring, record);
+	set_wq(&c, 0x480, 3, 2, record, ring);
+	IN(0x480 + 0x10c, 4, 8);
+	IN(0x480 + 0x134, 4, 3 - 9);
+	IN(0x480 + 0x13d, 3, 10 - 6);
+	x = must_create(&c, &n);
+	for (unsigned i = 0; i < 4 * STRIDES; i++) {
+		at = arena.p + ring + i / STRIDES * ENTRY + 16 + i % STRIDES * 16;
+		seg_data(at, b + i * STRIDE, STRIDE, arena.mr->lkey);
+	}
+	open_qp(&to, RC, &rcq, &rcq, n);
+	open_qp(&from, RC, &scq, &scq, 0);
+	walk(&to, from.qpn);
+	walk(&from, to.qpn);
+	fill(a, LONG, 3);
+	memcpy(a, &h, sizeof(h));
+	posted = (volatile uint32_t *)(void *)(arena.p + record);
+	*posted = htobe32(1);
+	do_send(&from, a, arena.mr->lkey, 50);
+	do_send(&from, a, arena.mr->lkey, LONG);
+	for (unsigned i = 0, len; i < 11; i++) {
+		e = poll_wait(&rcq);
+		if (i == 0) {
+			/* There are seven strides, and it needs ten */
+			poll_nothing(&rcq);
+			*posted = htobe32(2);
+			if (trapping())
+				softdev_run();
+		}
+		len = i == 0 ? 50 : i == 10 ? 100 : STRIDE;
+		assert_int_equal(e->app_op, 3);
+		assert_int_equal(be32toh(e->byte_cnt), (i == 0 || i == 10 ? LAST : 0) | ONE | len);
+		assert_int_equal(be16toh(e->wqe_counter), i / STRIDES);
+		assert_int_equal(get((uint8_t *)e, 8 * 20, 16), i % STRIDES);
+		assert_memory_equal(b + i * STRIDE, a + (i ? i - 1 : 0) * STRIDE, len);
+	}
+	sent(&scq, from.qpn, 0);
+	sent(&scq, from.qpn, 1);
+	must(destroy(to.obj));
+	must(destroy(from.obj));
+	must(destroy(x));
+	close_cqs();
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -1084,6 +1150,7 @@ int main(int argc, char **argv)
 		TEST(two_processes), TEST(shared_queue), TEST(limit_event), TEST(last_wqe), TEST(flushed),
 		TEST(error_events), TEST(completion_events), TEST(arm_read_only), TEST(overrun), TEST(collapsed),
 		TEST(scattered), TEST(wrong_page), TEST(no_record), TEST(no_send_queue), TEST(dc), TEST(xrq),
+		TEST(striding_xrq),
 	};
 
 	if (argc == 2)
