@@ -9,8 +9,9 @@
  *                                                RDMA reads, FI_INLAY_PIECE bytes each, FI_INLAY_WINDOW at a time
  *   completes                         <--        FIN(handle), completes
  *
- * A read that finds no room in the ring, or no registration, waits in a list. Of a message longer than its
- * receive, only what fits is read. A discarded message is not read, but its sender still gets FIN.
+ * A read that finds no room in the ring waits in a list. Of a message longer than its receive, only what fits is
+ * read. A discarded message is not read, but its sender still gets FIN. The sender's buffer is its own again when
+ * the connection ends, so a read that belongs to an earlier connection fails.
  *
  * An unexpected message keeps its bounce buffer, and the shared receive queue gets another. A short one is copied
  * to a small buffer instead.
@@ -24,12 +25,18 @@ void wait_for_room(struct endpoint *ep, struct op *op)
 	ep->waiting_tail = &op->next;
 }
 
+/* Whether the connection that op's message came on is open. */
+static bool connected(const struct op *op)
+{
+	return op->attempt == op->peer->attempt && peer_open_to(op->peer);
+}
+
 /* ---- FIN ---- */
 
 /* Sends FIN for op, which is complete. */
 static void fin(struct endpoint *ep, struct op *op)
 {
-	if (peer_open_to(op->peer) && send_fin(op->peer, op->remote_handle) == -FI_EAGAIN) {
+	if (connected(op) && send_fin(op->peer, op->remote_handle) == -FI_EAGAIN) {
 		op->kind = OP_FIN;
 		wait_for_room(ep, op);
 	} else {
@@ -37,7 +44,7 @@ static void fin(struct endpoint *ep, struct op *op)
 	}
 }
 
-void fin_later(struct endpoint *ep, struct peer *p, uint64_t handle)
+void fin_later(struct endpoint *ep, struct peer *p, const struct message *m)
 {
 	struct op *op = op_take(ep, OP_FIN);
 
@@ -46,7 +53,8 @@ void fin_later(struct endpoint *ep, struct peer *p, uint64_t handle)
 		return;
 	}
 	op->peer = p;
-	op->remote_handle = handle;
+	op->attempt = m->attempt;
+	op->remote_handle = m->handle;
 	fin(ep, op);
 }
 
@@ -112,7 +120,7 @@ static void read_more(struct endpoint *ep, struct op *op)
 {
 	int err = op->err;
 
-	if (!err && !peer_open_to(op->peer))
+	if (!err && !connected(op))
 		err = op->peer->err ? op->peer->err : FI_ECONNRESET;
 	if (!err)
 		err = -register_buffers(ep, op);
@@ -131,6 +139,7 @@ static void read_more(struct endpoint *ep, struct op *op)
 static void read_start(struct endpoint *ep, const struct message *m, struct op *op)
 {
 	op->kind = OP_READ;
+	op->attempt = m->attempt;
 	op->remote_handle = m->handle;
 	op->segments = (uint8_t)m->segments;
 	memcpy(op->segment, m->payload, m->segments * sizeof(*op->segment));
@@ -198,13 +207,16 @@ void arrive_matched(struct endpoint *ep, struct peer *p, const void *at, uint32_
 {
 	struct message m;
 
-	message_parse(at, bytes, &m);
+	message_parse(at, bytes, p->attempt, &m);
 	arrive_meet(ep, p, &m, op);
 }
 
 void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op)
 {
-	arrive_matched(ep, kept->peer, kept->data, kept->len, op);
+	struct message m;
+
+	message_parse(kept->data, kept->len, kept->attempt, &m);
+	arrive_meet(ep, kept->peer, &m, op);
 	unkeep(ep, kept);
 }
 
@@ -212,9 +224,9 @@ void arrive_discard(struct endpoint *ep, struct buf *kept)
 {
 	struct message m;
 
-	message_parse(kept->data, kept->len, &m);
+	message_parse(kept->data, kept->len, kept->attempt, &m);
 	if (m.kind == WIRE_RENDEZVOUS)
-		fin_later(ep, kept->peer, m.handle);
+		fin_later(ep, kept->peer, &m);
 	unkeep(ep, kept);
 }
 
@@ -247,7 +259,7 @@ int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t byt
 	struct message m;
 	int r;
 
-	if (message_parse(at, bytes, &m)) {
+	if (message_parse(at, bytes, p->attempt, &m)) {
 		WARN(FI_LOG_EP_DATA, "a message of %u bytes is not one of this provider's\n", bytes);
 		return 0;
 	}
@@ -256,7 +268,7 @@ int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t byt
 	case WIRE_RENDEZVOUS:
 		r = m.flags & FLAG_TAGGED ? tagged(ep, p, &m, at, bytes, b) : untagged_arrived(ep, p, &m, at, bytes, b);
 		if (m.flags & FLAG_HANDLE && m.kind == WIRE_EAGER && r >= 0)
-			fin_later(ep, p, m.handle);
+			fin_later(ep, p, &m);
 		return r;
 	case WIRE_FIN:
 		send_finished(ep, p, m.tag);

@@ -135,6 +135,7 @@ struct message {
 	uint64_t tag, data, handle;
 	const uint8_t *payload;   /* or the segments */
 	size_t len;               /* of the whole message */
+	uint32_t attempt;         /* its connection: the peer's attempt when it came */
 };
 
 /* An endpoint's address: its UD queue pair, and the incarnation that tells endpoints of one number apart. */
@@ -266,6 +267,7 @@ struct op {
 
 	uint32_t generation;
 	uint32_t pieces;          /* reads under way */
+	uint32_t attempt;         /* rendezvous, FIN: as in struct message */
 	uint8_t segments;
 	uint8_t regions;          /* held */
 	size_t total, want, asked; /* rendezvous: bytes of the message, that fit, that were asked for */
@@ -290,6 +292,7 @@ struct buf {
 	uint32_t len;             /* bytes of data */
 	uint32_t lkey;
 	uint32_t size;            /* room in data */
+	uint32_t attempt;         /* kept message: as in struct message */
 	uint8_t data[] __attribute__((aligned(64)));
 };
 
@@ -350,7 +353,7 @@ struct peer {
 	struct name name;
 	struct inlay_connect_record place, here; /* what the name says; our queue pair */
 	struct inlay_av av;
-	uint32_t attempt, their_attempt;
+	uint32_t attempt, their_attempt; /* one more for each connection */
 	uint64_t since, hello_at, probe_at; /* milliseconds */
 	uint32_t tries;
 	uint32_t fence;           /* its send queue's index after the last probe for FI_FENCE */
@@ -864,7 +867,7 @@ void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op);
 
 void read_done(struct endpoint *ep, struct op *op, int err); /* a piece of it */
 void read_waiting(struct endpoint *ep); /* what found no room goes on */
-void fin_later(struct endpoint *ep, struct peer *p, uint64_t handle); /* FIN, when there is room */
+void fin_later(struct endpoint *ep, struct peer *p, const struct message *m); /* FIN, when there is room */
 void wait_for_room(struct endpoint *ep, struct op *op); /* in the ring to its peer */
 
 /* ---- Matching by the device: offload.c ---- */

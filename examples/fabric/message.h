@@ -9,13 +9,14 @@
 #include "fabric.h"
 
 /* Checks a message against the bytes received. 0, or -FI_EINVAL: not one of ours. */
-static inline int message_parse(const void *at, uint32_t bytes, struct message *m)
+static inline int message_parse(const void *at, uint32_t bytes, uint32_t attempt, struct message *m)
 {
 	const struct wire *wire = (const struct wire *)at;
 	struct segment segment;
 	uint32_t head, i;
 
 	memset(m, 0, sizeof(*m));
+	m->attempt = attempt;
 	if (bytes < sizeof(*wire))
 		return -FI_EINVAL;
 	if (wire->op)
@@ -121,6 +122,7 @@ INLAY_ALWAYS int keep(struct endpoint *ep, struct peer *p, const void *at, uint3
 		      struct buf *place)
 {
 	place->peer = p;
+	place->attempt = p->attempt;
 	place->len = bytes;
 	if (place == b)
 		return 1;

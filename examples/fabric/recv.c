@@ -232,7 +232,7 @@ static ssize_t peek(struct endpoint *ep, uint64_t key, uint64_t mask, uint64_t t
 		return 0;
 	}
 	kept = (struct buf *)(uintptr_t)found.cookie;
-	message_parse(kept->data, kept->len, &m);
+	message_parse(kept->data, kept->len, kept->attempt, &m);
 	cq_add(ep->rx_cq, context, FI_RECV | FI_TAGGED | message_cq_flags(m.flags), m.len, NULL, m.data,
 	       m.tag & ep->tag_bits, kept->peer->addr);
 	if (flags & (FI_CLAIM | FI_DISCARD))

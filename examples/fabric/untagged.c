@@ -43,7 +43,7 @@ static void multi_meet(struct endpoint *ep, struct peer *p, const struct message
 	if (!part) {
 		cq_fail(ep->rx_cq, op->context, op->flags, FI_ENOMEM, 0);
 		if (m->kind == WIRE_RENDEZVOUS)
-			fin_later(ep, p, m->handle);
+			fin_later(ep, p, m);
 		return;
 	}
 	part->iovs = 1;
@@ -110,7 +110,7 @@ ssize_t untagged_post(struct endpoint *ep, struct op *op)
 		*at = kept->next;
 		if (!*at)
 			ep->kept_tail = at;
-		message_parse(kept->data, kept->len, &m);
+		message_parse(kept->data, kept->len, kept->attempt, &m);
 		meet_untagged(ep, kept->peer, &m, place);
 		unkeep(ep, kept);
 	}

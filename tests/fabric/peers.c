@@ -261,6 +261,34 @@ static void test_again(void **state)
 	pair_close();
 }
 
+/* Stale rendezvous: a message that waits for its receive does not outlive its connection, and the buffer is not read. */
+static void test_stale_rendezvous(void **state)
+{
+	int here[2], there[3];
+
+	(void)state;
+	need_softdev("breaking a connection");
+	pair_open(CAPS, 0);
+	must(again(fi_tsend(pair.a.ep, out, LONG, NULL, pair.to_b, 2, &here[0])));
+	must(again(fi_send(pair.a.ep, out, LONG, NULL, pair.to_b, &here[1])));
+	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+	must(softdev_fault("syndrome=0x15@1"));
+	assert_int_equal(failure(&pair.a, pair.to_b), FI_EHOSTUNREACH);
+	must(softdev_fault(NULL));
+	bad(&pair.a, &here[0], FI_EHOSTUNREACH);
+	bad(&pair.a, &here[1], FI_EHOSTUNREACH);
+	must(fi_av_remove(pair.a.av, &pair.to_b, 1, 0));
+	pair.to_b = insert(&pair.a, pair.b.name);
+	must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, 3)));
+	must(fi_trecv(pair.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 3, 0, &there[2]));
+	good(&pair.b, &there[2]);
+	must(fi_trecv(pair.b.ep, in, LONG, NULL, pair.to_a, 2, 0, &there[0]));
+	must(fi_recv(pair.b.ep, in, LONG, NULL, pair.to_a, &there[1]));
+	bad(&pair.b, &there[0], FI_ECONNRESET);
+	bad(&pair.b, &there[1], FI_ECONNRESET);
+	pair_close();
+}
+
 /* A connection that breaks while a message comes in costs no entry of the shared receive queue: there are fewer. */
 static void test_entries(void **state)
 {
@@ -545,6 +573,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_incarnation, tear_down),
 		cmocka_unit_test_teardown(test_closes, tear_down),
 		cmocka_unit_test_teardown(test_again, tear_down),
+		cmocka_unit_test_teardown(test_stale_rendezvous, tear_down),
 		cmocka_unit_test_teardown(test_entries, tear_down),
 		cmocka_unit_test_teardown(test_inject, tear_down),
 		cmocka_unit_test_teardown(test_dies, tear_down),
