@@ -503,7 +503,7 @@ INLAY_FN uint64_t tx_flags(struct fid_ep *fid)
 int regions_init(struct domain *d);
 void regions_fini(struct domain *d);
 
-/* A registration of [addr, addr + len) with these rights. -FI_EAGAIN: registrations in use leave no room. */
+/* A registration of [addr, addr + len) with these rights, kept if the cache has room. 0 or a negative errno. */
 int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r);
 
 struct mr {

@@ -40,8 +40,14 @@ static void watch_start(struct domain *d)
 		FI_INFO(&provider, FI_LOG_MR, "registrations are not kept: %s\n", why);
 }
 
-/* The provider's word in a region: 1 if the kernel would not report its unmapping, so it must not be reused. */
-static uint32_t *once(const struct inlay_cache_region *r)
+enum use {
+	USE_KEPT,
+	USE_ONCE,                 /* the kernel would not report its unmapping, so it must not be reused */
+	USE_BEYOND                /* not the cache's, which had no room */
+};
+
+/* The provider's word in a region: enum use */
+static uint32_t *use(const struct inlay_cache_region *r)
 {
 	return (uint32_t *)inlay_cache_bytes(r);
 }
@@ -52,15 +58,41 @@ static int region_reg(void *context, struct inlay_cache_region *r)
 
 	if (d->watch == WATCH_UNTRIED)
 		watch_start(d);
-	*once(r) = d->watch == WATCH_OFF || inlay_monitor_watch(&d->monitor, r->start, r->len);
+	*use(r) = d->watch == WATCH_OFF || inlay_monitor_watch(&d->monitor, r->start, r->len) ? USE_ONCE : USE_KEPT;
 	return inlay_cache_reg_mr(d->pd, r);
+}
+
+/*
+ * Registers memory when all regions of the cache are in use. They may be those of sends, which end only when the
+ * peer has read them, and the peer may be waiting for us to read its own.
+ */
+static APART int region_beyond(struct domain *d, const void *addr, size_t len, uint32_t access,
+			       struct inlay_cache_region **out)
+{
+	struct inlay_cache_region *r = (struct inlay_cache_region *)calloc(1, sizeof(*r) + sizeof(uint32_t));
+	int err = r ? 0 : -FI_ENOMEM;
+
+	if (!err) {
+		r->start = (uintptr_t)addr;
+		r->len = len + !len;
+		r->access = access;
+		*use(r) = USE_BEYOND;
+		err = inlay_cache_reg_mr(d->pd, r);
+	}
+	if (err)
+		free(r);
+	else
+		*out = r;
+	return err;
 }
 
 int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r)
 {
 	int err = inlay_cache_get(&d->cache, (uintptr_t)addr, len, access, r);
 
-	if (!err && INLAY_UNLIKELY(*once(*r)))
+	if (INLAY_UNLIKELY(err == -EAGAIN))
+		return region_beyond(d, addr, len, access, r);
+	if (!err && INLAY_UNLIKELY(*use(*r) == USE_ONCE))
 		inlay_cache_post(&d->cache, (*r)->start, (*r)->len); /* it stays until the put */
 	return err;
 }
@@ -286,8 +318,17 @@ struct op *op_at(const struct endpoint *ep, uint32_t n)
 
 void op_let_go(struct endpoint *ep, struct op *op)
 {
-	while (op->regions)
-		inlay_cache_put(&ep->domain->cache, op->region[--op->regions]);
+	struct inlay_cache_region *r;
+
+	while (op->regions) {
+		r = op->region[--op->regions];
+		if (INLAY_LIKELY(*use(r) != USE_BEYOND)) {
+			inlay_cache_put(&ep->domain->cache, r);
+		} else {
+			inlay_cache_dereg_mr(NULL, r);
+			free(r);
+		}
+	}
 }
 
 void ops_fini(struct endpoint *ep)

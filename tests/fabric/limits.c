@@ -12,6 +12,7 @@
 #define CAPS (FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE)
 #define MANY 3000
 #define LARGE (256u << 10)
+#define REGIONS 8 /* FI_INLAY_CACHE_REGIONS: the least */
 
 static uint8_t out[LARGE], in[64][LARGE];
 
@@ -85,6 +86,28 @@ static void test_many_large(void **state)
 			assert_int_equal(differs(in[i], LARGE, early), LARGE);
 		}
 	}
+	pair_close();
+}
+
+/* Deadlock at default settings: both sides' sends hold every registration of their caches, and still each side reads. */
+static void test_registrations_held(void **state)
+{
+	static int here[2][REGIONS], there[2][REGIONS];
+	uint32_t i, k;
+
+	(void)state;
+	pair_open(CAPS, 0);
+	for (i = 0; i < 2 * REGIONS; i++)
+		must(again(fi_tsend(i & 1 ? pair.b.ep : pair.a.ep, in[i], LARGE / 2, NULL,
+				    i & 1 ? pair.to_a : pair.to_b, i / 2, &here[i & 1][i / 2])));
+	for (i = 0; i < 2 * REGIONS; i++)
+		must(fi_trecv(i & 1 ? pair.b.ep : pair.a.ep, in[2 * REGIONS + i], LARGE / 2, NULL,
+			      i & 1 ? pair.to_a : pair.to_b, i / 2, 0, &there[i & 1][i / 2]));
+	for (k = 0; k < 2; k++)
+		for (i = 0; i < REGIONS; i++) {
+			good(k ? &pair.b : &pair.a, &here[k][i]);
+			good(k ? &pair.b : &pair.a, &there[k][i]);
+		}
 	pair_close();
 }
 
@@ -632,6 +655,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_full_ring, tear_down),
 		cmocka_unit_test_teardown(test_many_large, tear_down),
+		cmocka_unit_test_teardown(test_registrations_held, tear_down),
 		cmocka_unit_test_teardown(test_unread, tear_down),
 		cmocka_unit_test_teardown(test_peers, tear_down),
 		cmocka_unit_test_teardown(test_setup_fails, tear_down),
@@ -650,6 +674,7 @@ int main(void)
 	use_provider();
 	setenv("FI_INLAY_PEERS", "4", 1);
 	setenv("FI_INLAY_RECEIVES", "100", 1);
+	setenv("FI_INLAY_CACHE_REGIONS", "8", 1);
 	setenv("FI_INLAY_CONNECT_MS", "2000", 1);
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }
