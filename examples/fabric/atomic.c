@@ -455,7 +455,8 @@ static ssize_t atomic(struct fid_ep *fid, const struct fi_ioc *iov, size_t iovs,
 			   type, op, context, flags | (results ? FI_READ : FI_WRITE)};
 
 	enter(ep);
-	return leave(ep, atomic_any(ep, &a));
+	a.flags |= flags & OF_ENDPOINT ? ep->tx_flags : 0;
+	return leave_post(ep, atomic_any(ep, &a));
 }
 
 static ssize_t comparemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, const struct fi_ioc *compare,
@@ -484,18 +485,18 @@ static ssize_t comparev(struct fid_ep *fid, const struct fi_ioc *iov, void **des
 			void **result_desc, size_t results, TARGET, void *context)
 {
 	return atomic(fid, iov, count, compare, compares, result, results, addr, remote, key, type, op, context,
-		      tx_flags(fid));
+		      OF_ENDPOINT);
 }
 
 static ssize_t fetchv(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count, struct fi_ioc *result,
 		      void **result_desc, size_t results, TARGET, void *context)
 {
-	return atomic(fid, iov, count, NULL, 0, result, results, addr, remote, key, type, op, context, tx_flags(fid));
+	return atomic(fid, iov, count, NULL, 0, result, results, addr, remote, key, type, op, context, OF_ENDPOINT);
 }
 
 static ssize_t writev1(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count, TARGET, void *context)
 {
-	return atomic(fid, iov, count, NULL, 0, NULL, 0, addr, remote, key, type, op, context, tx_flags(fid));
+	return atomic(fid, iov, count, NULL, 0, NULL, 0, addr, remote, key, type, op, context, OF_ENDPOINT);
 }
 
 static ssize_t compare1(struct fid_ep *fid, const void *buf, size_t count, void *desc, const void *compare,
@@ -503,7 +504,7 @@ static ssize_t compare1(struct fid_ep *fid, const void *buf, size_t count, void 
 {
 	struct fi_ioc v = IOC(buf), c = IOC(compare), r = IOC(result);
 
-	return atomic(fid, &v, 1, &c, 1, &r, 1, addr, remote, key, type, op, context, tx_flags(fid));
+	return atomic(fid, &v, 1, &c, 1, &r, 1, addr, remote, key, type, op, context, OF_ENDPOINT);
 }
 
 static ssize_t fetch(struct fid_ep *fid, const void *buf, size_t count, void *desc, void *result, void *result_desc,
@@ -511,14 +512,14 @@ static ssize_t fetch(struct fid_ep *fid, const void *buf, size_t count, void *de
 {
 	struct fi_ioc v = IOC(buf), r = IOC(result);
 
-	return atomic(fid, &v, 1, NULL, 0, &r, 1, addr, remote, key, type, op, context, tx_flags(fid));
+	return atomic(fid, &v, 1, NULL, 0, &r, 1, addr, remote, key, type, op, context, OF_ENDPOINT);
 }
 
 static ssize_t write1(struct fid_ep *fid, const void *buf, size_t count, void *desc, TARGET, void *context)
 {
 	struct fi_ioc v = IOC(buf);
 
-	return atomic(fid, &v, 1, NULL, 0, NULL, 0, addr, remote, key, type, op, context, tx_flags(fid));
+	return atomic(fid, &v, 1, NULL, 0, NULL, 0, addr, remote, key, type, op, context, OF_ENDPOINT);
 }
 
 static ssize_t inject(struct fid_ep *fid, const void *buf, size_t count, TARGET)

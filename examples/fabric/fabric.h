@@ -493,9 +493,14 @@ INLAY_ALWAYS ssize_t unlock(pthread_mutex_t *mutex, ssize_t result)
 	return result;
 }
 
-INLAY_FN uint64_t tx_flags(struct fid_ep *fid)
+void progress(struct endpoint *ep);     /* what the device has completed, and what time has brought */
+
+/* leave, for calls that post: a refused one makes progress, for callers that try again and read no CQ in between. */
+INLAY_ALWAYS ssize_t leave_post(struct endpoint *ep, ssize_t result)
 {
-	return container_of(fid, struct endpoint, fid)->tx_flags;
+	if (INLAY_UNLIKELY(result == -FI_EAGAIN))
+		progress(ep);
+	return leave(ep, result);
 }
 
 /* ---- Memory: memory.c ---- */
@@ -810,11 +815,12 @@ INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf
 {
 	struct endpoint *ep = container_of(fid, struct endpoint, fid);
 	const uint64_t kind = flags & FLAG_TAGGED ? FI_TAGGED : FI_MSG;
-	const uint32_t done = (uint32_t)kind | (inject ? FI_SEND | DONE_ERROR : ep->tx_done);
 	struct peer *p;
 	ssize_t result;
+	uint32_t done;
 
 	enter(ep);
+	done = (uint32_t)kind | (inject ? FI_SEND | DONE_ERROR : ep->tx_done);
 	p = INLAY_LIKELY(dest < (inject ? ep->inject_addrs : ep->short_addrs)) ? ep->ready[dest] : NULL;
 	if (INLAY_LIKELY(p != NULL) && INLAY_LIKELY(len <= SHORT(flags)))
 		result = send_short(p, flags, tag, data, buf, len, context, done);
@@ -824,7 +830,7 @@ INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf
 		result = send_buf(ep, buf, len, dest, tag, data, context,
 				  kind | (flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0) |
 				  (inject ? FI_INJECT | SILENT : ep->tx_flags));
-	return leave(ep, result);
+	return leave_post(ep, result);
 }
 
 /* ---- Receives: recv.c, untagged.c ---- */
@@ -900,7 +906,6 @@ int atomic_arrived(struct endpoint *ep, struct peer *p, const struct message *m)
 void atomic_step(struct endpoint *ep, struct op *op, int err); /* OP_NATIVE: the device has done a step */
 void atomic_again(struct endpoint *ep, struct op *op); /* OP_NATIVE, OP_MESSAGE: there may be room now */
 
-void progress(struct endpoint *ep);     /* what the device has completed, and what time has brought */
 int progress_feed(struct endpoint *ep, struct inlay_srq *srq); /* fills it for the first time */
 void progress_replace(struct endpoint *ep, struct inlay_srq *srq, uint32_t index); /* its buffer, by the spare one */
 

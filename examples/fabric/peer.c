@@ -163,8 +163,6 @@ struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32
 		*result = connect_start(p);
 	if (*result)
 		goto out;
-	if (p->state == PEER_CONNECTING || p->forgotten || flags & FI_FENCE)
-		progress(ep); /* for callers that try again without a look at their CQ */
 	if (p->state == PEER_READY && !(flags & FI_FENCE && busy(p)))
 		return p;
 	*result = p->state >= PEER_FAILING && !p->forgotten ? -p->err : -FI_EAGAIN;

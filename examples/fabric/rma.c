@@ -179,7 +179,8 @@ static ssize_t rma(struct fid_ep *fid, const struct iovec *iov, void **desc, siz
 	struct rma r = {iov, desc, iovs, addr, remote, key, data, context, flags & ~of_writes};
 
 	enter(ep);
-	return leave(ep, rma_any(ep, &r));
+	r.flags |= flags & OF_ENDPOINT ? ep->tx_flags & ~of_writes : 0;
+	return leave_post(ep, rma_any(ep, &r));
 }
 
 static ssize_t rma_msg(struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t flags)
@@ -201,12 +202,12 @@ static ssize_t rma_writemsg(struct fid_ep *fid, const struct fi_msg_rma *m, uint
 
 static ssize_t rma_readv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t n, TARGET, void *context)
 {
-	return rma(fid, iov, desc, n, addr, remote, key, 0, context, FI_READ | tx_flags(fid));
+	return rma(fid, iov, desc, n, addr, remote, key, 0, context, FI_READ | OF_ENDPOINT);
 }
 
 static ssize_t rma_writev(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t n, TARGET, void *context)
 {
-	return rma(fid, iov, desc, n, addr, remote, key, 0, context, FI_WRITE | tx_flags(fid));
+	return rma(fid, iov, desc, n, addr, remote, key, 0, context, FI_WRITE | OF_ENDPOINT);
 }
 
 static ssize_t rma_one(struct fid_ep *fid, const void *buf, size_t len, void *desc, TARGET, uint64_t data,
@@ -219,19 +220,19 @@ static ssize_t rma_one(struct fid_ep *fid, const void *buf, size_t len, void *de
 
 static ssize_t rma_read(struct fid_ep *fid, void *buf, size_t len, void *desc, TARGET, void *context)
 {
-	return rma_one(fid, buf, len, desc, addr, remote, key, 0, context, FI_READ | tx_flags(fid));
+	return rma_one(fid, buf, len, desc, addr, remote, key, 0, context, FI_READ | OF_ENDPOINT);
 }
 
 static ssize_t rma_write(struct fid_ep *fid, const void *buf, size_t len, void *desc, TARGET, void *context)
 {
-	return rma_one(fid, buf, len, desc, addr, remote, key, 0, context, FI_WRITE | tx_flags(fid));
+	return rma_one(fid, buf, len, desc, addr, remote, key, 0, context, FI_WRITE | OF_ENDPOINT);
 }
 
 static ssize_t rma_writedata(struct fid_ep *fid, const void *buf, size_t len, void *desc, uint64_t data, TARGET,
 			     void *context)
 {
 	return rma_one(fid, buf, len, desc, addr, remote, key, data, context,
-		       FI_WRITE | FI_REMOTE_CQ_DATA | tx_flags(fid));
+		       FI_WRITE | FI_REMOTE_CQ_DATA | OF_ENDPOINT);
 }
 
 #define INJECT (FI_WRITE | FI_INJECT | SILENT)

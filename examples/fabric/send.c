@@ -261,7 +261,7 @@ ssize_t send_iov(struct fid_ep *fid, const struct iovec *iov, size_t iovs, fi_ad
 
 	enter(ep);
 	s.flags |= flags & OF_ENDPOINT ? ep->tx_flags : 0;
-	return leave(ep, send_any(ep, &s));
+	return leave_post(ep, send_any(ep, &s));
 }
 
 int send_fin(struct peer *p, uint64_t handle)
