@@ -290,10 +290,20 @@ static void calls(void **state)
 		inlay_cache_put(&caches[0], s);
 		must(munmap(p, len));
 	}
+	/* mremap of a partly watched mapping: what the manual says */
+	p = map(NULL, len, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	must(inlay_monitor_watch(&monitor, (uintptr_t)p + PAGE, PAGE));
+	assert_true(mremap(p, len, 2 * len, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
+	must(munmap(p, len));
 	/* What is not there */
 	assert_int_equal(inlay_monitor_watch(&monitor, (uintptr_t)p, len), -EINVAL);
 	monitor_end();
 	close(fd);
+}
+
+static void child(void)
+{
+	inlay_monitor_fini(&monitor);
 }
 
 /*
@@ -320,7 +330,6 @@ static void forks(void **state)
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
-		inlay_monitor_fini(&monitor);
 		if (madvise(p, PAGE, MADV_DONTNEED) || munmap(p, len) ||
 		    p != mmap(p, len, RW, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
 			_exit(1);
@@ -395,6 +404,7 @@ static void ends(void **state)
 	inlay_monitor_stop(&monitor);
 	assert_int_equal(inlay_monitor_step(&monitor, -1), -ECANCELED);
 	assert_int_equal(inlay_monitor_step(&monitor, -1), -ECANCELED);
+	assert_int_equal(fcntl(monitor.fd, F_GETFD), FD_CLOEXEC); /* dup2 dropped it */
 	must(pthread_join(t, &got));
 	assert_null(got);
 	inlay_cache_step(&caches[0]);
@@ -535,10 +545,8 @@ static void readers(void **state)
 	for (i = 0; i < 20 && __atomic_load_n(&world.mappers, __ATOMIC_ACQUIRE); i++) {
 		pid = fork();
 		assert_true(pid >= 0);
-		if (!pid) {
-			inlay_monitor_fini(&monitor);
+		if (!pid)
 			_exit(munmap(world.base, 2 * MAPPERS * SLOTS * PAGE) != 0);
-		}
 		assert_int_equal(waitpid(pid, &status, 0), pid);
 		assert_int_equal(status, 0);
 	}
@@ -564,5 +572,6 @@ int main(void)
 		cmocka_unit_test(readers),
 	};
 
+	must(pthread_atfork(NULL, NULL, child));
 	return cmocka_run_group_tests_name("monitor", tests, NULL, NULL);
 }

@@ -17,6 +17,11 @@
  *   inlay_monitor_stop(&monitor);                        the end; then join the thread
  *   inlay_monitor_fini(&monitor);
  *
+ *   static void my_child(void)                           if the program may fork, once after init:
+ *   {                                                    pthread_atfork(NULL, NULL, my_child);
+ *           inlay_monitor_fini(&monitor);
+ *   }
+ *
  * Invariants:
  *   - A get that begins after an unmapping call has returned finds no stale region: such calls wait
  *     until the thread reads their report, and gets wait until it is posted.
@@ -43,8 +48,12 @@
  *     memory, or wait for a lock that is held during such calls.
  *   - Memory stays watched until it is unmapped. Each end of a watched range splits a mapping
  *     (vm.max_map_count), and later no huge pages form there.
- *   - A child that neither execs nor exits keeps the userfaultfd open: once the thread has ended,
- *     the parent's munmap waits for ever. Such children call inlay_monitor_fini.
+ *   - mremap fails with EFAULT if it grows or moves a mapping that a watched range has split; since
+ *     Linux 6.17 the pieces before that range may have moved. realloc copies instead. Programs that
+ *     call mremap can do so too, or move each piece by itself.
+ *   - A forked child inherits the userfaultfd. If it neither closes it, execs nor exits, munmap in
+ *     the parent waits for ever once the thread has ended. Children of clone and _Fork, for which
+ *     no pthread_atfork handler runs, call inlay_monitor_fini themselves.
  *   - No privilege since Linux 5.11 (UFFD_USER_MODE_ONLY); before, CAP_SYS_PTRACE or
  *     vm.unprivileged_userfaultfd = 1. A container's seccomp filter may forbid it.
  *
@@ -118,6 +127,7 @@ INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *c
 		return 0;
 	err = err && errno == EINVAL ? -ENOTSUP : -errno;
 	close(m->fd);
+	m->fd = -1;
 	return inlay_refuse_(err, why, err == -ENOTSUP ? "the kernel does not report unmapped memory" :
 			     "no userfaultfd, or no eventfd");
 }
@@ -169,7 +179,8 @@ INLAY_COLD int inlay_monitor_step(struct inlay_monitor *m, int timeout)
 	for (i = 0; i < m->num; i++)
 		inlay_cache_expect_(m->caches[i]);
 	if (end) {
-		dup2(m->end, m->fd); /* closes it, which wakes waiting threads; inlay_monitor_watch gets -ENOTTY */
+		/* Closes it, which wakes waiting threads; inlay_monitor_watch gets -ENOTTY. Strict C hides dup3. */
+		syscall(SYS_dup3, m->end, m->fd, EFD_CLOEXEC);
 		len = UINT64_MAX;
 	} else if (read(m->fd, &msg, sizeof(msg)) == (ssize_t)sizeof(msg)) {
 		if (msg.event == UFFD_EVENT_UNMAP || msg.event == UFFD_EVENT_REMOVE) {
@@ -195,7 +206,7 @@ INLAY_COLD void inlay_monitor_stop(struct inlay_monitor *m)
 
 /*
  * Closes the monitor, once inlay_monitor_step has returned -ECANCELED. A forked child may call it
- * at any time, and then uses neither the monitor nor the caches.
+ * at any time after inlay_monitor_init, and then uses neither the monitor nor the caches.
  */
 INLAY_COLD void inlay_monitor_fini(struct inlay_monitor *m)
 {
