@@ -177,6 +177,7 @@ struct domain {
 	struct inlay_cache *caches[1];
 	struct inlay_monitor monitor;
 	pthread_t watcher;
+	struct domain *next_watched; /* with an open monitor */
 	struct mr *mrs[MR_BUCKETS]; /* the application's, by key */
 	enum { WATCH_UNTRIED, WATCH_ON, WATCH_OFF } watch;
 };

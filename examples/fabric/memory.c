@@ -19,23 +19,62 @@ static void *watching(void *arg)
 	return NULL;
 }
 
+/*
+ * Domains with an open monitor. A forked child closes its copies of the userfaultfds; otherwise munmap here would
+ * wait for the child once the domain is closed.
+ */
+static struct domain *watched;
+static pthread_mutex_t watched_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void fork_begin(void)
+{
+	pthread_mutex_lock(&watched_lock);
+}
+
+static void fork_parent(void)
+{
+	pthread_mutex_unlock(&watched_lock);
+}
+
+static void fork_child(void)
+{
+	for (; watched; watched = watched->next_watched) {
+		watched->watch = WATCH_OFF;
+		inlay_monitor_fini(&watched->monitor);
+	}
+	pthread_mutex_unlock(&watched_lock);
+}
+
+static void fork_handlers(void)
+{
+	pthread_atfork(fork_begin, fork_parent, fork_child);
+}
+
 static void watch_start(struct domain *d)
 {
 	const char *why = "no thread";
-	int err = inlay_monitor_init(&d->monitor, d->caches, 1, &why);
 	sigset_t all, was;
+	int err;
 
+	pthread_once(&fork_once, fork_handlers);
+	pthread_mutex_lock(&watched_lock);
+	err = inlay_monitor_init(&d->monitor, d->caches, 1, &why);
 	d->watch = WATCH_OFF;
 	if (!err) {
 		sigfillset(&all); /* the application's handlers may allocate */
 		pthread_sigmask(SIG_SETMASK, &all, &was);
 		err = pthread_create(&d->watcher, NULL, watching, &d->monitor);
 		pthread_sigmask(SIG_SETMASK, &was, NULL);
-		if (err)
+		if (err) {
 			inlay_monitor_fini(&d->monitor);
-		else
+		} else {
 			d->watch = WATCH_ON;
+			d->next_watched = watched;
+			watched = d;
+		}
 	}
+	pthread_mutex_unlock(&watched_lock);
 	if (err)
 		FI_INFO(&provider, FI_LOG_MR, "registrations are not kept: %s\n", why);
 }
@@ -110,10 +149,17 @@ int regions_init(struct domain *d)
 
 void regions_fini(struct domain *d)
 {
+	struct domain **at;
+
 	if (d->watch == WATCH_ON) {
 		inlay_monitor_stop(&d->monitor);
 		pthread_join(d->watcher, NULL);
+		pthread_mutex_lock(&watched_lock);
+		for (at = &watched; *at != d; at = &(*at)->next_watched)
+			;
+		*at = d->next_watched;
 		inlay_monitor_fini(&d->monitor);
+		pthread_mutex_unlock(&watched_lock);
 	}
 	if (d->cache_memory)
 		inlay_cache_fini(&d->cache);

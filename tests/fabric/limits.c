@@ -126,6 +126,42 @@ static void test_registrations_held(void **state)
 	pair_close();
 }
 
+/* userfaultfds of this process */
+static int watches(void)
+{
+	char path[64], to[64];
+	int fd, n = 0;
+
+	for (fd = 0; fd < 1024; fd++) {
+		memset(to, 0, sizeof(to));
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		n += readlink(path, to, sizeof(to) - 1) > 0 && strstr(to, "userfaultfd");
+	}
+	return n;
+}
+
+/* munmap hung while a forked child lived, which had a userfaultfd of the closed domain. */
+static void test_fork(void **state)
+{
+	int here, status;
+	pid_t pid;
+
+	(void)state;
+	pair_open(CAPS, 0);
+	must(again(fi_tsend(pair.a.ep, out, LARGE, NULL, pair.to_b, 1, &here)));
+	if (!watches()) {
+		print_message("# skipped: userfaultfd is not permitted\n");
+		pair_close();
+		skip();
+	}
+	pid = fork();
+	if (!pid)
+		_exit(watches());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	pair_close();
+}
+
 /* Completions that nobody reads are kept, more than the queue had room for at first. */
 static void test_unread(void **state)
 {
@@ -679,6 +715,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_refused, tear_down),
 		cmocka_unit_test_teardown(test_many_large, tear_down),
 		cmocka_unit_test_teardown(test_registrations_held, tear_down),
+		cmocka_unit_test_teardown(test_fork, tear_down),
 		cmocka_unit_test_teardown(test_unread, tear_down),
 		cmocka_unit_test_teardown(test_peers, tear_down),
 		cmocka_unit_test_teardown(test_setup_fails, tear_down),
