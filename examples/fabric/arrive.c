@@ -176,6 +176,8 @@ void read_waiting(struct endpoint *ep)
 			wait_for_room(ep, op);
 		else if (op->kind == OP_FIN)
 			fin(ep, op);
+		else if (op->kind == OP_LATE)
+			progress_late(ep);
 		else if (op->kind == OP_NATIVE || op->kind == OP_MESSAGE)
 			atomic_again(ep, op);
 		else

@@ -115,7 +115,8 @@ static int enable(struct endpoint *ep)
 	}
 	inlay_connect_pack(&ep->here, ep->name.record);
 	ep->now = milliseconds();
-	ep->short_cqe = ep->offload ? 0xff : MLX5_CQE_RESP_SEND << 4 | INLAY_CQE_SCATTER_32;
+	ep->late.kind = OP_LATE;
+	progress_late(ep);
 	ep->enabled = true;
 	send_defaults(ep);
 	return 0;

@@ -230,6 +230,7 @@ enum op_kind {
 	OP_SPENT,                 /* such a one without room, into which messages are still coming */
 	OP_READ,                  /* reads a large message */
 	OP_FIN,                   /* waits for room to say FIN */
+	OP_LATE,                  /* endpoint.late */
 	OP_SEND,                  /* waits for FIN. It and those below are operations to a peer */
 	OP_RMA,                   /* a read or a write holds its registrations */
 	OP_NATIVE,                /* an atomic operation of the device's, step by step */
@@ -294,6 +295,7 @@ struct buf {
 	uint32_t lkey;
 	uint32_t size;            /* room in data */
 	uint32_t attempt;         /* kept message: as in struct message */
+	uint32_t entry;           /* late message: its buffer is still this entry's of the shared receive queue */
 	uint8_t data[] __attribute__((aligned(64)));
 };
 
@@ -431,6 +433,8 @@ struct endpoint {
 	uint32_t polls, pause;    /* of progress; between two looks at the time */
 	uint64_t now;             /* milliseconds, as of the last look */
 	struct op *waiting_head, **waiting_tail; /* reads and FINs that found no room */
+	struct buf *late_head, **late_tail; /* messages that found no memory, oldest first */
+	struct op late;           /* waits while there are some */
 	struct op **chunks;       /* of operations */
 	uint32_t chunk_count;
 	size_t min_multi_recv;
@@ -909,5 +913,6 @@ void atomic_again(struct endpoint *ep, struct op *op); /* OP_NATIVE, OP_MESSAGE:
 
 int progress_feed(struct endpoint *ep, struct inlay_srq *srq); /* fills it for the first time */
 void progress_replace(struct endpoint *ep, struct inlay_srq *srq, uint32_t index); /* its buffer, by the spare one */
+void progress_late(struct endpoint *ep); /* there may be memory now */
 
 #endif

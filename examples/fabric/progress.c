@@ -105,8 +105,56 @@ INLAY_ALWAYS bool received_short(struct endpoint *ep, const struct mlx5_cqe64 *c
 	return true;
 }
 
-/* Any other. 0, or -FI_EAGAIN: the completion stays where it is until there is memory. */
-static CALLED int received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
+/*
+ * Sets a message aside that finds no memory, so that the completions behind its own can be taken. It stays in the
+ * buffer of its entry, and the senders wait once there are no entries. Later messages join it.
+ */
+static APART void set_aside(struct endpoint *ep, struct peer *p, const void *data, uint32_t bytes, struct buf *b,
+			    uint32_t entry)
+{
+	memmove(b->data, data, bytes);
+	b->peer = p;
+	b->attempt = p->attempt;
+	b->len = bytes;
+	b->entry = entry;
+	b->next = NULL;
+	if (!ep->late_head) {
+		ep->late_tail = &ep->late_head;
+		ep->short_cqe = 0xff; /* short messages do not overtake it */
+		wait_for_room(ep, &ep->late);
+	}
+	*ep->late_tail = b;
+	ep->late_tail = &b->next;
+}
+
+/* Those of a connection that is over are dropped. */
+APART void progress_late(struct endpoint *ep)
+{
+	struct mlx5_cqe64 cqe;
+	struct buf *b;
+	int r;
+
+	memset(&cqe, 0, sizeof(cqe));
+	while ((b = ep->late_head)) {
+		struct buf *next = b->next;
+
+		r = cq_room(ep->rx_cq, 2) || cq_room(ep->tx_cq, 2) ? -FI_EAGAIN :
+		    b->attempt != b->peer->attempt ? 0 : arrive_any(ep, b->peer, b->data, b->len, b);
+		if (r < 0) {
+			wait_for_room(ep, &ep->late);
+			return;
+		}
+		ep->late_head = next;
+		cqe.wqe_counter = inlay_to_be16((uint16_t)b->entry);
+		if (!inlay_srq_recycle(&ep->srq, &cqe) && r)
+			progress_replace(ep, &ep->srq, inlay_from_be16(cqe.wqe_counter));
+		inlay_srq_ring(&ep->srq);
+	}
+	ep->short_cqe = ep->offload ? 0xff : MLX5_CQE_RESP_SEND << 4 | INLAY_CQE_SCATTER_32;
+}
+
+/* Any other. */
+static CALLED void received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 {
 	const uint32_t index = inlay_cqe_wqe_counter(cqe), bytes = inlay_cqe_byte_count(cqe);
 	struct peer *p = (struct peer *)inlay_qpn_table_find(&ep->qpns, inlay_cqe_qpn(cqe));
@@ -121,24 +169,25 @@ static CALLED int received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	if (INLAY_UNLIKELY(!b)) {
 		WARN(FI_LOG_EP_DATA, "a completion names no receive\n");
 		inlay_cq_advance_quiet(&ep->cq, 1);
-		return 0;
+		return;
 	}
 	if (INLAY_UNLIKELY(!p)) {
 		datagram(ep, cqe, b);
-		return 0;
+		return;
 	}
 	if (INLAY_LIKELY(data != NULL) && INLAY_LIKELY(bytes <= b->size)) {
-		if (INLAY_LIKELY(bytes >= sizeof(struct wire)) && message_usual(data))
+		if (INLAY_UNLIKELY(ep->late_head != NULL))
+			r = -FI_EAGAIN;
+		else if (INLAY_LIKELY(bytes >= sizeof(struct wire)) && message_usual(data))
 			r = usual(ep, p, data, bytes, scattered ? NULL : b);
 		else
 			r = arrive_any(ep, p, data, bytes, scattered ? NULL : b);
 	}
 	if (INLAY_UNLIKELY(r < 0))
-		return r;
-	if (INLAY_LIKELY(!inlay_srq_recycle(&ep->srq, cqe)) && INLAY_UNLIKELY(r))
+		set_aside(ep, p, data, bytes, b, index);
+	else if (INLAY_LIKELY(!inlay_srq_recycle(&ep->srq, cqe)) && INLAY_UNLIKELY(r))
 		progress_replace(ep, &ep->srq, index);
 	inlay_cq_advance_quiet(&ep->cq, 1);
-	return 0;
 }
 
 /* ---- Sends, and everything that failed ---- */
@@ -206,7 +255,9 @@ INLAY_ALWAYS void take(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 			continue;
 		if (inlay_cqe_is_error(cqe) || inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)
 			ended(ep, cqe);
-		else if (cqe->app && ep->offload ? offload_received(ep, cqe) : received(ep, cqe))
+		else if (!cqe->app || !ep->offload)
+			received(ep, cqe);
+		else if (offload_received(ep, cqe))
 			break;
 	}
 	if (INLAY_UNLIKELY(ep->offload != NULL))

@@ -12,6 +12,7 @@
 #define CAPS (FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE)
 #define MANY 3000
 #define LARGE (256u << 10)
+#define UNEXPECTED 250 /* more than there are bounce buffers at first, by less than FI_INLAY_RECEIVES */
 #define REGIONS 8 /* FI_INLAY_CACHE_REGIONS: the least */
 
 static uint8_t out[LARGE], in[64][LARGE];
@@ -159,6 +160,35 @@ static void test_fork(void **state)
 		_exit(watches());
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
+	pair_close();
+}
+
+/* Out of memory for messages that nobody has asked for: they wait, and do not block the completions of sends. */
+static void test_no_memory(void **state)
+{
+	uint32_t i, value;
+	int here, there;
+
+	(void)state;
+	need_softdev("failing set-up calls");
+	pair_open(CAPS, 0);
+	must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, 1)));
+	must(again(fi_tinject(pair.b.ep, out, 8, pair.to_a, 1)));
+	must(softdev_fault("setup=ENOMEM@*"));
+	for (i = 0; i < UNEXPECTED; i++) {
+		memcpy(in[1], &i, sizeof(i));
+		must(again(fi_tsend(pair.a.ep, in[1], i % 3 ? 1000 : 8, NULL, pair.to_b, 2, &here)));
+		good(&pair.a, &here);
+	}
+	must(again(fi_tsend(pair.b.ep, out, 8, NULL, pair.to_a, 1, &there)));
+	good(&pair.b, &there);
+	must(softdev_fault(NULL));
+	for (i = 0; i < UNEXPECTED; i++) {
+		must(fi_trecv(pair.b.ep, in[0], EAGER, NULL, pair.to_a, 2, 0, &there));
+		good(&pair.b, &there);
+		memcpy(&value, in[0], sizeof(value));
+		assert_int_equal(value, i);
+	}
 	pair_close();
 }
 
@@ -716,6 +746,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_many_large, tear_down),
 		cmocka_unit_test_teardown(test_registrations_held, tear_down),
 		cmocka_unit_test_teardown(test_fork, tear_down),
+		cmocka_unit_test_teardown(test_no_memory, tear_down),
 		cmocka_unit_test_teardown(test_unread, tear_down),
 		cmocka_unit_test_teardown(test_peers, tear_down),
 		cmocka_unit_test_teardown(test_setup_fails, tear_down),
