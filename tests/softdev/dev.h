@@ -223,7 +223,6 @@ struct sd_qp {
 	struct sd_cq *send_cq, *recv_cq;
 	struct sd_uar *uar;       /* NULL where there is nothing to ring */
 	bool sig_all;
-	bool no_dbrec;            /* its send record is not read: the doorbell says how far to go */
 	bool loopback;            /* its peer is on its own device; its address does not count */
 	bool strip_vlan;          /* raw packets: the VLAN tag goes to the CQE */
 	bool wq;                  /* a receive WQ, of host_wq */

@@ -223,7 +223,6 @@ struct rcq {
 	/* requester */
 	uint16_t sq_ci;                 /* next WQEBB to fetch */
 	uint16_t sq_pi;                 /* the record, when the doorbell last rang */
-	uint16_t rung;                  /* without a record: the end of the WQE that the last doorbell named */
 	uint16_t enabled;               /* a slave: where it must stop */
 	uint32_t npsn, epoch;
 	struct op *ops;

@@ -140,42 +140,6 @@ static void strict_look(struct sd_uar *uar, unsigned reg, uint64_t value)
 
 static const uint16_t regs[] = { 0x800, 0x900, 0xa00, 0xb00 };
 
-/*
- * A QP without a record: the doorbell's value is the beginning of the last WQE. Where QPs share a
- * register the value of one may cover that of another before it is seen, so such a QP needs its
- * registers for itself.
- */
-static void rung(struct sd_uar *uar, uint64_t value)
-{
-	uint32_t hi = be64toh(value) >> 32, lo = (uint32_t)be64toh(value);
-	struct sd_qp *qp = sd_qp_find(lo >> 8);
-	struct rcq *q = qp ? qp->eng : NULL;
-	uint16_t end = (hi >> 8) + ((lo & 0x3f) + 3) / 4;
-
-	if (q && qp->no_dbrec && qp->uar == uar && qp->state >= IBV_QPS_RTR && (int16_t)(end - q->rung) > 0)
-		q->rung = end;
-}
-
-/*
- * A stepped device looks at registers for these alone, and leaves what else is written there to be
- * looked at
- */
-static void all_rung(void)
-{
-	struct sd_uar *uar;
-	struct sd_qp *qp;
-	unsigned i;
-
-	for (uar = sd_uar_next(NULL); uar; uar = sd_uar_next(uar))
-		for (i = 0; i < 4; i++) {
-			uint64_t *reg = (uint64_t *)(void *)(uar->page + regs[i]);
-
-			qp = sd_qp_find((uint32_t)be64toh(__atomic_load_n(reg, __ATOMIC_ACQUIRE)) >> 8);
-			if (qp && qp->no_dbrec)
-				rung(uar, __atomic_exchange_n(reg, 0, __ATOMIC_ACQ_REL));
-		}
-}
-
 static bool doorbells(void)
 {
 	struct sd_uar *uar;
@@ -193,7 +157,6 @@ static bool doorbells(void)
 				continue;
 			v = __atomic_exchange_n(reg, 0, __ATOMIC_ACQ_REL);
 			rang = true;
-			rung(uar, v);
 			if (strict)
 				strict_look(uar, regs[i], v);
 		}
@@ -467,7 +430,7 @@ static void report_unrung(struct rcq *q)
 	struct iovec to = { &record, sizeof record }, from = { .iov_len = sizeof record };
 	uint16_t n;
 
-	if (!eng_is_trap || !q->qp->wqebb_cnt || q->qp->no_dbrec)
+	if (!eng_is_trap || !q->qp->wqebb_cnt)
 		return;
 	from.iov_base = (void *)(uintptr_t)&q->qp->dbrec[1];
 	if (mem_copy(&to, 1, &from, 1, sizeof record) != MEM_OK)
@@ -601,7 +564,7 @@ void sd_engine_qp_look(struct sd_qp *qp, struct sd_qp_look *l)
 		return;
 	/* A WQE that waits for its answer is still the program's to look at */
 	l->sq_hw = q->sq_ci;
-	l->sq_sw = qp->no_dbrec ? q->rung : be32toh(__atomic_load_n(&qp->dbrec[1], __ATOMIC_ACQUIRE)) & 0xffff;
+	l->sq_sw = be32toh(__atomic_load_n(&qp->dbrec[1], __ATOMIC_ACQUIRE)) & 0xffff;
 	l->rq_hw = q->rq_ci;
 	l->rq_sw = be32toh(__atomic_load_n(&qp->dbrec[0], __ATOMIC_ACQUIRE));
 	l->next_send_psn = q->npsn;
@@ -747,7 +710,6 @@ void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigne
 
 			rang = true;
 			v = *(uint64_t *)(void *)(uar->page + regs[i]);
-			rung(uar, v);
 			qp = sd_qp_find((uint32_t)be64toh(v) >> 8);
 			if (qp && qp->uar == uar && qp->eng)
 				sq_ring(qp->eng);
@@ -779,7 +741,6 @@ SD_API int softdev_execute(uint32_t qpn, unsigned n)
 	} else {
 		eng_step++;
 		arms();
-		all_rung();
 		qp = qpn ? sd_qp_find(qpn) : NULL;
 		if (!qpn)
 			ret = step_all(n);
@@ -835,8 +796,7 @@ SD_API int softdev_run(void)
 		eng_step++;
 		if (!eng_is_trap) {
 			arms();
-			all_rung();
-		}
+			}
 		do {
 			n = step_all(-1u);
 			c = complete_all(-1u);

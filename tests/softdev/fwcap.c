@@ -112,7 +112,6 @@ static const struct cap general_2[] = {
 	{ 0xe0, 32, 0x100 },      /* cross_vhca_object_to_object_supported: an alias of another function's key */
 	{ 0x100, 64, 4 },         /* allowed_object_for_other_vhca_access: keys */
 	{ 0x1ab, 5, 12 },         /* log_min_mkey_entity_size */
-	{ 0x2e0, 1, 1 },          /* send_dbr_mode_no_dbr_int */
 	{ 0 },
 };
 

@@ -317,7 +317,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 	if ((type == SD_QPT_DCI && rq_type != 1) || (type != SD_QPT_DCI && sd_get(qpc, 0x83, 1)))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	/* Without a record there must be a doorbell, whose value counts in its place */
-	if (sd_get(qpc, 0x80, 2) & 1 || (sd_get(qpc, 0x80, 2) && sd_get(qpc, 0x50, 1)))
+	if (sd_get(qpc, 0x80, 2))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	hq = calloc(1, sizeof(*hq));
 	if (!hq)
@@ -325,7 +325,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 	qp = &hq->q;
 	*qp = (struct sd_qp){ .dev = c->ctx->dev, .uidx = sd_get(qpc, 0x88, 24), .type = type, .state = IBV_QPS_RESET, .ctx = c->ctx,
 			      .pd = sd_devx_pd(c, sd_get(qpc, 0x28, 24)), .send_cq = sd_devx_cq(c, sd_get(qpc, 0x3e8, 24)),
-			      .recv_cq = sd_devx_cq(c, sd_get(qpc, 0x4e8, 24)), .no_dbrec = sd_get(qpc, 0x80, 2), .cqe_atomic_be = true };
+			      .recv_cq = sd_devx_cq(c, sd_get(qpc, 0x4e8, 24)), .cqe_atomic_be = true };
 	qp->srq = rq_type == 1 ? sd_devx_srq(c, sd_get(qpc, 0x568, 24)) : NULL;
 	/* An XRC SRQ is for XRC QPs, a striding RMP for RQs */
 	if (qp->srq && (qp->srq->xrcd || (qp->srq->strides.log_size && !qp->srq->tm)))

@@ -62,7 +62,7 @@ static void drop_from(struct rcq *q, unsigned i)
 void sq_reset(struct rcq *q)
 {
 	drop_from(q, 0);
-	q->sq_ci = q->sq_pi = q->rung = q->enabled = 0;
+	q->sq_ci = q->sq_pi = q->enabled = 0;
 	q->halted = q->err = false;
 	q->wait_until = q->wait_step = 0;
 	dc_streams_forget(q);
@@ -81,7 +81,7 @@ bool sq_ring(struct rcq *q)
 		q->sq_pi = q->enabled;
 		return q->sq_ci != q->sq_pi;
 	}
-	pi = qp->no_dbrec ? q->rung : be32toh(__atomic_load_n(&qp->dbrec[1], __ATOMIC_ACQUIRE));
+	pi = be32toh(__atomic_load_n(&qp->dbrec[1], __ATOMIC_ACQUIRE));
 	if ((uint16_t)(pi - q->sq_ci) > qp->wqebb_cnt) {
 		/* More than the ring holds: no index can be trusted any more */
 		q->sq_pi = q->sq_ci;

@@ -231,7 +231,7 @@ static void qp_refused(UNUSED void **state)
 		{ "signature", QPC + 0x20, 1, 1, BAD_PARAM },
 		{ "reserved lkey", QPC + 0x5b, 1, 1, BAD_PARAM },
 		{ "ts_format", QPC + 0x58, 2, 2, BAD_PARAM },
-		{ "send_dbr_mode external", QPC + 0x80, 2, 1, BAD_PARAM },
+		{ "send_dbr_mode", QPC + 0x80, 2, 2, BAD_PARAM },
 		{ "streams", QPC + 0x3e3, 5, 1, BAD_PARAM },
 		{ "deth_sqpn", QPC + 0x408, 24, 1, BAD_PARAM },
 		{ "cross-domain, a slave that receives", QPC + 0x49d, 1, 1, BAD_PARAM },

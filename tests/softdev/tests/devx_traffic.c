@@ -742,41 +742,6 @@ static void wrong_page(UNUSED void **state)
 	close_cqs();
 }
 
-/* Without a send record: the doorbell says how far to go, and the record is not looked at */
-static void no_record(UNUSED void **state)
-{
-	struct mlx5dv_devx_uar *own = mlx5dv_devx_alloc_uar(ctx, MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF);
-	struct dqp q;
-	struct cmd c;
-	uint16_t at = 0;
-
-	assert_non_null(own);
-	open_cqs(6, 64);
-	c = qp_command(&q, RC, 4, 0, scq.cqn, rcq.cqn, 0);
-	IN(QPC + 0x68, 24, own->page_id);
-	IN(QPC + 0x80, 2, 2);
-	q.obj = must_create(&c, &q.qpn);
-	q.uar = own;
-	q.no_record = true;
-	walk(&q, q.qpn);
-	for (unsigned i = 0; i < 100; i++) {
-		for (unsigned n = 0; n < 3; n++)
-			at = commit(&q, MLX5_OPCODE_RDMA_WRITE, seg_data(seg_raddr(wqe(&q) + 16, (uintptr_t)arena.p + 64, arena.mr->rkey),
-								       arena.p, 8, arena.mr->lkey), 0);
-		if (i == 0)
-			poll_nothing(&scq);
-		ring(&q, at, own);
-		for (unsigned n = 0; n < 3; n++)
-			sent(&scq, q.qpn, at - 2 + n);
-	}
-	c = qp_query(&q);
-	assert_int_equal(OUT(QPC + 0x80, 2), 2);
-	assert_int_equal(OUT(QPC + 0x5b0, 16), 300);
-	must(destroy(q.obj));
-	close_cqs();
-	mlx5dv_devx_free_uar(own);
-}
-
 /* Receives alone, without a send queue, a doorbell page or a doorbell */
 static void no_send_queue(UNUSED void **state)
 {
@@ -1149,7 +1114,7 @@ int main(int argc, char **argv)
 		TEST(with_verbs), TEST(on_verbs_cq), TEST(without_address), TEST(unreliable), TEST(longest_message),
 		TEST(two_processes), TEST(shared_queue), TEST(limit_event), TEST(last_wqe), TEST(flushed),
 		TEST(error_events), TEST(completion_events), TEST(arm_read_only), TEST(overrun), TEST(collapsed),
-		TEST(scattered), TEST(wrong_page), TEST(no_record), TEST(no_send_queue), TEST(dc), TEST(xrq),
+		TEST(scattered), TEST(wrong_page), TEST(no_send_queue), TEST(dc), TEST(xrq),
 		TEST(striding_xrq),
 	};
 

@@ -328,7 +328,6 @@ struct dqp {
 	unsigned st;
 	uint8_t *sq, *rq;
 	volatile uint32_t *dbrec;
-	bool no_record;
 	struct mlx5dv_devx_uar *uar;
 	struct dcq *scq, *rcq;    /* NULL: verbs' */
 };
@@ -533,10 +532,8 @@ UNUSED static uint16_t commit(struct dqp *q, unsigned opcode, const uint8_t *end
 
 	memcpy(at, &c, sizeof(c));
 	q->pi += ((end - at) + 63) / 64;
-	if (!q->no_record) {
-		__atomic_thread_fence(__ATOMIC_RELEASE);
-		q->dbrec[1] = htobe32(q->pi & 0xffff);
-	}
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	q->dbrec[1] = htobe32(q->pi & 0xffff);
 	return index;
 }
 
