@@ -26,6 +26,8 @@ static bool refill(struct shim_sq *sq)
 	sq->room = sq->max_sends - (sq->head - tail);
 	if (!sq->room)
 		return false;
+	cqe.op_own = MLX5_CQE_REQ << 4;
+	cqe.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&sq->q));
 	cqe.wqe_counter = inlay_to_be16(__atomic_load_n(&sq->done, __ATOMIC_RELAXED));
 	inlay_sq_release(&sq->q, &cqe); /* -EPROTO: there was none */
 	return true;

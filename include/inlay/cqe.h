@@ -307,7 +307,7 @@ INLAY_ALWAYS int inlay_cqe_is_send(const struct mlx5_cqe64 *cqe)
 	return INLAY_LIKELY(!(cqe->op_own & 0xf0)) || cqe->op_own >> 4 == MLX5_CQE_REQ_ERR;
 }
 
-/* Whether it completes a receive. A good one has bit 7 clear and an opcode that is not 0, REQ. */
+/* Whether it completes a receive. Good ones have bit 7 clear and an opcode other than REQ, which is 0. */
 INLAY_ALWAYS int inlay_cqe_is_recv_(const struct mlx5_cqe64 *cqe)
 {
 	return INLAY_LIKELY((int8_t)cqe->op_own > 0xf) || cqe->op_own >> 4 == MLX5_CQE_RESP_ERR;

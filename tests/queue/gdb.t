@@ -51,6 +51,7 @@ int main(void)
 	cqes[0].byte_cnt = inlay_to_be32(513);
 	cqes[0].op_own = MLX5_CQE_RESP_SEND << 4;
 	stop();
+	cqes[0].op_own = MLX5_CQE_REQ << 4;
 	inlay_sq_release(&sq, cqes);
 	inlay_cq_advance(&cq, 1);
 	stop();

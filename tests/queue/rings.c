@@ -1869,7 +1869,7 @@ struct srq_model {
 	uint8_t *is;              /* of each entry: free, posted, taken by the device */
 	uint8_t *once;            /* of each entry: it was posted before */
 	uint64_t *user;           /* of each entry: what the caller put into its own bytes */
-	uint32_t *home, homes;    /* those free ones whose order is known, from the one that is posted next */
+	uint32_t *home, homes;    /* those free ones that are in libmlx5's list, from the one that is posted next */
 	uint32_t back;            /* the other free ones: they came back since */
 	uint32_t *line, lines;    /* the posted ones in the order in which the device takes them */
 	uint32_t *out, outs;      /* the taken ones */
@@ -1884,20 +1884,22 @@ static uint32_t next_of(const struct srq_model *m, uint32_t index)
 	return (uint32_t)at[2] << 8 | at[3];
 }
 
-/* The list in memory: all the free entries, each once and marked so, in the model's order; and the queue's own idea of it */
+/* The list in memory begins as libmlx5's; what is free is in it or marked as having come back, once */
 static void srq_whole(const struct srq_model *m)
 {
-	uint32_t i, at = m->srq.head;
+	uint32_t i, at = m->srq.head, there = 0;
 
-	for (i = 0; i < m->homes; i++) {
-		const uint8_t *wqe = m->buf + (size_t)m->home[i] * m->stride;
-
-		assert_int_equal(at, m->home[i]);
-		assert_int_equal(wqe[FREE], 1);
-		if (i + 1 == m->homes)
-			assert_ptr_equal(m->srq.tail, wqe);
-		at = next_of(m, at);
+	for (i = 0;; i++, at = next_of(m, at)) {
+		assert_true(i < m->cnt && m->is[at] == AT_HOME && !(m->srq.back[at / 64] >> at % 64 & 1));
+		if (i < m->homes)
+			assert_int_equal(at, m->home[i]);
+		there++;
+		if (m->srq.tail == m->buf + (size_t)at * m->stride)
+			break;
 	}
+	for (i = 0; i < 512; i++)
+		there += (uint32_t)__builtin_popcountll(m->srq.back[i]);
+	assert_int_equal(there, m->homes + m->back);
 	/* What is posted is linked in order and leads on to what is free */
 	for (i = 0, at = m->device; i < m->lines; i++) {
 		assert_int_equal(at, m->line[i]);
@@ -1915,7 +1917,7 @@ static void srq_whole(const struct srq_model *m)
 
 /*
  * "SRQ order", as libmlx5's since 2023 (set_next_contig_wqes): when the last entry of the list would be posted, the first run of free
- * neighbours after it follows, or else the first from entry 0 on. A run ends where inlay's word of 64 does: the next one goes on there
+ * neighbours after it follows, or else the first from entry 0 on
  */
 static void srq_next_run(struct srq_model *m)
 {
@@ -1929,7 +1931,7 @@ static void srq_next_run(struct srq_model *m)
 	do {
 		m->home[m->homes++] = at++;
 		m->back--;
-	} while (at < m->cnt && at % 64 && m->is[at] == AT_HOME && at != last);
+	} while (at < m->cnt && m->is[at] == AT_HOME && at != last);
 }
 
 /* The first free one */

@@ -594,7 +594,7 @@ INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, ui
 INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
 				      uint32_t flags, uint32_t imm_be)
 {
-	return inlay_sq_commit(sq, at, opcode, opmod, flags | INLAY_RING, imm_be);
+	return inlay_sq_posted_ring_(sq, at, inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be));
 }
 
 /* ---- Data path: credit ---- */

@@ -226,11 +226,12 @@ INLAY_ALWAYS void inlay_srq_set_user(struct inlay_srq *srq, uint32_t index, uint
 /* Appends the next run of free entries to a list whose head is its tail. Returns whether there is one. */
 INLAY_APART int inlay_srq_extend_(struct inlay_srq *srq)
 {
-	uint32_t at = srq->head + 1, stride = srq->stride;
-	uint8_t *tail = srq->tail, *wqe;
+	uint32_t at = srq->head + 1, stride = srq->stride, end;
 	uint64_t bits, run;
+	uint8_t *wqe;
 
-	if (!srq->cnt || !srq->room)
+	/* Without links, room is 0 whenever head has reached tail. */
+	if (!srq->room)
 		return 0;
 	for (;; at = (at | 63) + 1) {
 		at = at < srq->cnt ? at : 0;
@@ -241,13 +242,14 @@ INLAY_APART int inlay_srq_extend_(struct inlay_srq *srq)
 	/* Adding the lowest bit carries through the run. A run ends with its word, for the next call to go on. */
 	run = bits & ~(bits + (bits & -bits));
 	srq->back[at / 64] ^= run;
+	end = (at & ~63u) + 63 - (uint32_t)__builtin_clzll(run);
 	at = (at & ~63u) + (uint32_t)__builtin_ctzll(run);
+	inlay_wqe_next(srq->tail, (uint16_t)at);
 	wqe = inlay_srq_wqe(srq, at);
-	for (run >>= at % 64; run; run >>= 1, wqe += stride) {
-		inlay_wqe_next(tail, (uint16_t)at++);
-		tail = wqe;
-	}
-	srq->tail = tail;
+#pragma GCC unroll 4
+	for (; at != end; wqe += stride)
+		inlay_wqe_next(wqe, (uint16_t)++at);
+	srq->tail = wqe;
 	return 1;
 }
 
