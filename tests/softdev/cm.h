@@ -23,6 +23,7 @@
 #define CM_SERVICE_TIMEOUT 4294967296ull /* ns: 4.096 us << 20; what is read and not answered by then has failed */
 #define CM_TRIES 16u                     /* of a request whose receiver is there and says so */
 #define CM_RESEND 20000000ull            /* ns: until a listener whose backlog was full is asked again */
+#define CM_TURN 30000000ull              /* ns: a program's turn to see what came before the end */
 #define CM_LIFETIME 16u                  /* a packet's life: 4.096 us << 16 */
 #define CM_UDP_QKEY 0x01234567u
 #define CM_IPOIB_QKEY 0x0b1bu
@@ -113,6 +114,9 @@ struct cm_id {
 	struct cm_msg *req;       /* CM_REQ_SENT, CM_SIDR_SENT */
 	bool busy;                /* the listener's backlog was full */
 	uint64_t due, resend;     /* 0: not */
+	uint32_t qpn;             /* its own */
+	uint64_t held;            /* CM_DISCONNECTED is told by then; 0: none is */
+	int held_status;
 };
 
 /* ---- cm.c ---- */

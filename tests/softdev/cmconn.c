@@ -16,6 +16,7 @@
  * on a busy machine that process may get no turn for long. A process that ends is as one whose
  * kernel destroys all its ids.
  */
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,10 +154,43 @@ static void timewait(struct cm_id *id)
 	cm_timer(id, 4096ull << CM_LIFETIME);
 }
 
+static bool drained(const struct sd_cq *cq)
+{
+	return !((be32toh(__atomic_load_n(&cq->dbrec[0], __ATOMIC_ACQUIRE)) ^ cq->pi) & 0xffffff);
+}
+
+/*
+ * Beside an adapter, what came before the end is in the CQs long before the end is told. A program
+ * that has to share a processor with its own device sees both at once, and may have looked into its
+ * CQs just before: it has its turn first, unless it has ended its QP itself
+ */
+static bool end_told(struct cm_id *id, uint64_t now)
+{
+	const struct sd_qp *qp = sd_qp_find(id->qpn);
+
+	if (qp && now < id->held && !(drained(qp->send_cq) && drained(qp->recv_cq)))
+		return false;
+	id->held = 0;
+	cm_event(id, CM_DISCONNECTED, id->held_status, NULL, 0);
+	return true;
+}
+
+static void look_again(uint64_t at)
+{
+	if (!next_due || at < next_due)
+		next_due = at;
+}
+
 static void disconnected(struct cm_id *id, int status)
 {
+	const struct sd_qp *qp = sd_qp_find(id->qpn);
+	const uint64_t now = sd_now();
+
 	id->state = CM_DISCONNECT;
-	cm_event(id, CM_DISCONNECTED, status, NULL, 0);
+	id->held_status = status;
+	id->held = sd_stepped() || (qp && qp->state == IBV_QPS_ERR) ? now : now + CM_TURN;
+	if (!end_told(id, now))
+		look_again(now);
 }
 
 /* The same refusal has another number for datagrams */
@@ -224,16 +258,18 @@ void sd_cm_work(uint64_t now)
 		return;
 	next_due = 0;
 	for (id = cm_id_next(NULL); id; id = cm_id_next(id)) {
+		if (id->held && !end_told(id, now))
+			look_again(now);
 		if (id->due && id->due <= now)
 			expired(id);
 		if (id->resend && id->resend <= now) {
 			id->resend = 0;
 			put(id, id->req, id->req->kind);
 		}
-		if (id->due && (!next_due || id->due < next_due))
-			next_due = id->due;
-		if (id->resend && (!next_due || id->resend < next_due))
-			next_due = id->resend;
+		if (id->due)
+			look_again(id->due);
+		if (id->resend)
+			look_again(id->resend);
 	}
 }
 
@@ -283,6 +319,7 @@ int cm_connect(struct cm_id *id, const struct rdma_ucm_conn_param *p, const stru
 	id->req = m;
 	id->attempt = ++attempts;
 	id->peer = 0;
+	id->qpn = p->qp_num;
 	id->responder_resources = p->responder_resources;
 	id->initiator_depth = p->initiator_depth;
 	id->retry_count = m->p.retry_count;
@@ -330,7 +367,8 @@ int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *p, const struc
 		m.p.rnr_retry_count = least(p->rnr_retry_count, 7);
 		m.ece = *ece;
 		m.psn = id->psn;
-			id->responder_resources = p->responder_resources;
+		id->qpn = p->qp_num;
+		id->responder_resources = p->responder_resources;
 		id->initiator_depth = p->initiator_depth;
 		id->conn = CM_REP_SENT;
 		put(id, &m, CM_REP);
@@ -574,8 +612,7 @@ static void message(struct cm_id *id, const struct cm_msg *m)
 			cm_timer(id, CM_TRIES * CM_SERVICE_TIMEOUT);
 		id->busy = true;
 		id->resend = sd_now() + CM_RESEND;
-		if (!next_due || id->resend < next_due)
-			next_due = id->resend;
+		look_again(id->resend);
 		return;
 	case CM_REP:
 		if (id->conn == CM_REQ_SENT)

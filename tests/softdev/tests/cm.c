@@ -781,6 +781,30 @@ static void carries_data(UNUSED void **state)
 	nothing_left();
 }
 
+/* The end is not told before the program has had its turn to see what came before: here it takes none */
+static void end_after_completions(UNUSED void **state)
+{
+	struct connection x = connected();
+	char text[16] = "the last";
+	struct ibv_mr *from = rdma_reg_msgs(x.c, text, 8), *to = rdma_reg_msgs(x.s, text + 8, 8);
+	struct ibv_wc w;
+	double asked;
+
+	must(rdma_post_recv(x.s, NULL, text + 8, 8, to));
+	must(rdma_post_send(x.c, NULL, text, 8, from, 0));
+	assert_int_equal(rdma_get_send_comp(x.c, &w), 1);
+	asked = now();
+	must(rdma_disconnect(x.c));
+	GOT(server, DISCONNECTED);
+	assert_true(now() - asked > 0.025);
+	must(rdma_dereg_mr(from));
+	must(rdma_dereg_mr(to));
+	destroy(x.c);
+	destroy(x.s);
+	destroy(x.listener);
+	nothing_left();
+}
+
 static void established_early(UNUSED void **state)
 {
 	struct rdma_cm_id *l = listener(RDMA_PS_TCP, 4), *c = towards(l), *s;
@@ -1798,7 +1822,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(is_a_device), TEST(ids), TEST(commands), TEST(no_event), TEST(waits), TEST(binds), TEST(raw_binds), TEST(resolves),
-		TEST(does_not_resolve), TEST(old_commands), TEST(connects), TEST(carries_data), TEST(established_early), TEST(refusals),
+		TEST(does_not_resolve), TEST(old_commands), TEST(connects), TEST(carries_data), TEST(end_after_completions), TEST(established_early), TEST(refusals),
 		TEST(private_data), TEST(backlog), TEST(datagrams), TEST(groups), TEST(not_in_groups), TEST(options), TEST(migrates),
 		TEST(synchronous), TEST(infiniband_addresses), TEST(closed), TEST(any_command), TEST(other_process), TEST(killed), TEST(stopped), TEST(silent), TEST(forks),
 	};
