@@ -1021,6 +1021,22 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask
 	return err;
 }
 
+/* To libmlx5 this, too, is a transition to RTS. */
+EXPORT int mlx5dv_dci_stream_id_reset(struct ibv_qp *ibqp, uint16_t stream_id)
+{
+	struct shim_qp *qp = shim_find(ibqp);
+	int err;
+
+	if (!qp)
+		return NEXT(mlx5dv_dci_stream_id_reset)(ibqp, stream_id);
+	shim_acquire(&qp->sq.lock);
+	err = NEXT(mlx5dv_dci_stream_id_reset)(ibqp, stream_id);
+	if (qp->extended)
+		shim_wr_install(ibv_qp_to_qp_ex(ibqp));
+	shim_release(&qp->sq.lock);
+	return err;
+}
+
 EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 {
 	struct shim_qp *qp = shim_find(ibqp);
