@@ -135,6 +135,7 @@ APART void progress_late(struct endpoint *ep)
 	int r;
 
 	memset(&cqe, 0, sizeof(cqe));
+	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
 	while ((b = ep->late_head)) {
 		struct buf *next = b->next;
 

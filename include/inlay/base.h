@@ -143,7 +143,7 @@ INLAY_COLD __attribute__((noreturn)) void inlay_check_failed(const char *functio
 #define INLAY_CHECK(cond, rule) ((void)sizeof(!(cond)))
 #endif
 
-/* Around a post for which its caller has kept room. */
+/* Checks the result of a post for which the caller has reserved room. */
 INLAY_ALWAYS void inlay_had_room_(int err)
 {
 	INLAY_CHECK(!err, "there was room for the post");

@@ -576,7 +576,7 @@ INLAY_ALWAYS void inlay_cqe_expand_(struct mlx5_cqe64 *cqe, const uint8_t *mini,
 	case INLAY_MINI_FTAG_STRIDX:
 		to[offsetof(struct mlx5_cqe64, sop_drop_qpn) + 1] = mini[4];
 		__builtin_memcpy(to + offsetof(struct mlx5_cqe64, sop_drop_qpn) + 2, mini, 2);
-		/* DPDK, too, reads the length alone: no strides. */
+		/* Without strides: DPDK also uses only the length. */
 		__builtin_memset(to + offsetof(struct mlx5_cqe64, byte_cnt), 0, 2);
 		break;
 	case INLAY_MINI_CSUM_STRIDX:

@@ -453,6 +453,8 @@ static void error_goes_on(void **state)
 		((struct mlx5_err_cqe *)(void *)cqe)->syndrome = stops[i];
 		assert_int_equal(inlay_striding_error(&m.rq, cqe, &wqe), -EBADFD);
 	}
+	cqe->op_own = MLX5_CQE_RESP_SEND << 4; /* a good one, whose timestamp looks like a syndrome */
+	assert_int_equal(inlay_striding_error(&m.rq, cqe, &wqe), -EPROTO);
 	model_close(&m);
 }
 

@@ -794,9 +794,8 @@ SD_API int softdev_run(void)
 		unsigned n, c;
 
 		eng_step++;
-		if (!eng_is_trap) {
+		if (!eng_is_trap)
 			arms();
-			}
 		do {
 			n = step_all(-1u);
 			c = complete_all(-1u);

@@ -316,7 +316,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if ((type == SD_QPT_DCI && rq_type != 1) || (type != SD_QPT_DCI && sd_get(qpc, 0x83, 1)))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
-	/* Without a record there must be a doorbell, whose value counts in its place */
+	/* There is no mode without a send record */
 	if (sd_get(qpc, 0x80, 2))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	hq = calloc(1, sizeof(*hq));

@@ -225,11 +225,11 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 		qp->error.why = inlay_devx_places_(attr->ring, bytes, attr->record, &ring, &record);
 	if (qp->error.why)
 		return inlay_devx_refuse_(&qp->error, -EINVAL, qp->error.why);
-	err = 0;
-	if (attr->flags & (INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE | INLAY_DEVX_QP_MMO | INLAY_DEVX_QP_OOO))
+	if (attr->flags & (INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE | INLAY_DEVX_QP_MMO | INLAY_DEVX_QP_OOO)) {
 		err = inlay_devx_qp_can_(ctx, attr->type, attr->flags, &qp->error);
-	if (err)
-		return err;
+		if (err)
+			return err;
+	}
 	err = ibv_query_device(ctx, &device);
 	if (err)
 		return inlay_devx_refuse_(&qp->error, -err, "ibv_query_device failed");

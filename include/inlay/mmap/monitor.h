@@ -109,6 +109,7 @@ INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *c
 
 	m->caches = caches;
 	m->num = num;
+	m->end = -1;
 	m->fd = (int)syscall(SYS_userfaultfd, flags | INLAY_MONITOR_USER_MODE_ONLY_);
 	if (m->fd < 0 && errno == EINVAL)
 		m->fd = (int)syscall(SYS_userfaultfd, flags);

@@ -249,6 +249,7 @@ INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 {
 	INLAY_CHECK(rq, "the queue is not NULL");
+	INLAY_CHECK(rq->buf, "the queue is not finished");
 	INLAY_CHECK(inlay_rq_pending(rq), "a receive is outstanding");
 	INLAY_CHECK(rq->most > rq->mask, "WQEs complete in their order");
 	inlay_put64(rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride + 8, inlay_to_be64(addr));

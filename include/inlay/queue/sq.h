@@ -75,9 +75,9 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short
  * On failure sq and uar are unchanged.
  *
  * buf        the ring, 64-byte aligned; wqebb_cnt its WQEBBs, a power of two, 1 .. 32768
- * dbrec      the QP's doorbell record: two words, receive then send. There is no mode without one
- *            (send_dbr_mode): gpunetio and NVSHMEM put the producer index into such a doorbell, and
- *            nobody has tried it here
+ * dbrec      the QP's doorbell record: two words, receive then send. NULL is refused: doorbells of a
+ *            QP without a record (send_dbr_mode) carry the producer index in gpunetio and NVSHMEM,
+ *            which is untested here
  * max_ds     longest WQE in 16-byte units, 1 .. 63
  */
 INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt, volatile uint32_t *dbrec, uint32_t qpn,

@@ -421,6 +421,7 @@ INLAY_ALWAYS int inlay_srq_recycle(struct inlay_srq *srq, const struct mlx5_cqe6
 	int freed;
 
 	INLAY_CHECK(srq && cqe, "queue and CQE are not NULL");
+	INLAY_CHECK(srq->buf, "the queue is not finished");
 	if (INLAY_UNLIKELY(!inlay_cqe_is_recv_(cqe)))
 		return -EPROTO;
 	last = srq->tail;

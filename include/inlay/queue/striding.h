@@ -60,8 +60,8 @@
  * The callback of inlay_cq_clean must call inlay_striding_srq_take for each good completion.
  * inlay_srq_gone is not for a striding queue: it would give an entry back with its first stride.
  *
- * An error CQE does not say how many strides it covers, so do not take it. The entry that it names
- * (inlay_srq_entry) does not come back; in a cyclic queue, neither do those posted after it. The
+ * An error CQE of a shared queue names an entry that several QPs may be filling, so do not take it.
+ * That entry (inlay_srq_entry) does not come back; in a cyclic queue, neither do those posted after it. The
  * others stay in use. When too few are left, destroy the queue after its QPs and RQs, and create it
  * again: its buffers are the caller's then.
  *
@@ -261,7 +261,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_striding_post(struct inlay_striding *rq, uin
 	struct ibv_sge sge;
 	uint8_t *wqe;
 
-	INLAY_CHECK(rq, "the queue is not NULL");
+	INLAY_CHECK(rq && rq->rq.buf, "the queue is not NULL, nor finished");
 	if (INLAY_UNLIKELY(!inlay_rq_room(&rq->rq)))
 		return -EAGAIN;
 	sge.addr = addr;
@@ -279,7 +279,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_striding_post(struct inlay_striding *rq, uin
  */
 INLAY_ALWAYS void inlay_striding_recycle(struct inlay_striding *rq)
 {
-	INLAY_CHECK(rq && inlay_rq_room(&rq->rq), "the ring is not full");
+	INLAY_CHECK(rq && rq->rq.buf && inlay_rq_room(&rq->rq), "the ring is not full, nor finished");
 	INLAY_CHECK(rq->rq.pi > rq->rq.mask, "the WQE has been written");
 	inlay_striding_posted_(rq);
 }
@@ -351,6 +351,8 @@ INLAY_COLD int inlay_striding_error(struct inlay_striding *rq, const struct mlx5
 	uint32_t n;
 
 	INLAY_CHECK(rq && cqe && wqe, "none is NULL");
+	if (inlay_cqe_opcode(cqe) != MLX5_CQE_RESP_ERR)
+		return -EPROTO;
 	switch (inlay_cqe_syndrome(cqe)) {
 	case MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR:
 	case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR:
@@ -358,7 +360,7 @@ INLAY_COLD int inlay_striding_error(struct inlay_striding *rq, const struct mlx5
 		return -EBADFD;
 	}
 	n = inlay_cqe_byte_count(cqe) >> 16 & 0x7fff;
-	if (inlay_cqe_opcode(cqe) != MLX5_CQE_RESP_ERR || n > rq->left || !rq->left)
+	if (n > rq->left || !rq->left)
 		return -EPROTO;
 	*wqe = rq->rq.limit & rq->rq.mask;
 	return inlay_striding_use_(rq, n);

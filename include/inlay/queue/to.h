@@ -29,8 +29,8 @@
  *          different streams need not wait for each other, and an error stops its own stream only
  *
  * An errored stream. The WQE's CQE says why. Everything posted to the same stream is flushed, before
- * and after; the other streams go on. ibv_query_qp tells how far it went: in RTS it was the stream
- * alone; in ERR 2^log_num_errored streams had failed, and the QP recovers as any other (recovery.md).
+ * and after; the other streams go on. If ibv_query_qp says RTS, only the stream failed. If it says
+ * ERR, 2^log_num_errored streams have failed, and the QP recovers as any other (recovery.md).
  * Once the stream's last WQE is flushed, mlx5dv_dci_stream_id_reset (or inlay_devx_qp_reset_stream)
  * makes it usable again. A CQE does not name its stream: keep it with the WQE's context.
  *

@@ -163,8 +163,8 @@ INLAY_FN int inlay_tag_rx_recall_(struct inlay_tag_rx *rx, const struct inlay_ma
  * message is kept, in *found. -EAGAIN: the table is full; call again when it has room, before any
  * later message. -EBUSY, with from_nic 0: *found is the receive, and the NIC has it. It is asked
  * for as by inlay_tag_rx_cancel. With INLAY_TAG_RX_CANCELED its buffer is free for the message; if
- * it completes, the NIC had another message for it: call again. Either way before any later
- * message. -EPROTO: *found is the receive, but it cannot be taken back: the NIC may still write to
+ * it completes, the NIC had another message for it: call again. In both cases, handle it before any
+ * later message. -EPROTO: *found is the receive, but it cannot be taken back: the NIC may still write to
  * its buffer.
  */
 INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t cookie, int from_nic,

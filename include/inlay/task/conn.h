@@ -338,7 +338,7 @@ INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 	}
 	c->pulls++;
 	if (INLAY_UNLIKELY(inlay_buf_set_data(cmd->pulled, inlay_buf_head(cmd->pulled), cmd->payload_key.bytes))) {
-		/* Impossible: the length was checked. If not, wait for ever, not with another's payload. */
+		/* Impossible: the length was checked. Else the command stalls; it never runs on another payload. */
 		inlay_task_cmd_drop_(cmd);
 		return -EINVAL;
 	}
