@@ -64,6 +64,7 @@ UNUSED static const struct inlay_mac right = {hmac, secret, 32};
 /* ---- keys ---- */
 
 static unsigned reg_access; /* of the last registration */
+static uint32_t registered; /* host memory: regions, less those that map.c deregistered */
 
 /*
  * The software device's rkeys are its lkeys, those of devices are not. The program's own function
@@ -83,6 +84,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 		*(void **)&real = dlsym(RTLD_NEXT, "ibv_reg_mr_iova2");
 	mr = real(pd, addr, length, iova, access);
 	reg_access = access;
+	registered += mr != NULL;
 	if (mr && rkeys_apart)
 		mr->rkey += 0x4000;
 	return mr;
