@@ -1,24 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * lookup.c: tables of ranges against a list that is searched from its beginning: random ones of
- * every form, between pages that nobody may touch; the ends of the address space; what is refused;
- * 65,536 ranges. Takes no device.
+ * every form, between pages that nobody may touch, at the ends of the address space too, and what
+ * is refused; 65,536 ranges. Takes no device.
  */
 #include "common.h"
 #include <inttypes.h>
 #include <sys/mman.h>
 #include <inlay/mmap/lookup.h>
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define SLOW 4
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define SLOW 4
-#endif
-#endif
-#ifndef SLOW
-#define SLOW 1
-#endif
 
 #define MOST 300u
 
@@ -106,7 +95,7 @@ static uint64_t rnd_len(uint32_t bits)
 	return 1 + (b ? rnd() >> (64 - b) : 0);
 }
 
-enum kind { BYTES, PAGES, LOW, HIGH, ALL, TWO, CLUSTERS, DENSE_AND_FAR, KINDS };
+enum kind { BYTES, PAGES, LOW, HIGH, ENDS, ALL, TWO, CLUSTERS, DENSE_AND_FAR, KINDS };
 
 static uint64_t cluster[24]; /* where they lie, new with each table */
 
@@ -139,6 +128,10 @@ static struct inlay_range rnd_range(enum kind kind)
 	case HIGH:
 		r.start = (uint64_t)0 - 1 - rnd_below(300);
 		r.len = rnd_len(6);
+		break;
+	case ENDS: /* the first or the last byte, all but one of them */
+		r.start = rnd_below(2) ? rnd_below(2) : (uint64_t)0 - 1 - rnd_below(2);
+		r.len = rnd_below(2) ? 1 : (uint64_t)0 - 1 - rnd_below(2);
 		break;
 	case ALL:
 		r.start = rnd();
@@ -226,7 +219,7 @@ static void look(const struct inlay_table *t, enum kind kind)
  */
 static void random_tables(void **state)
 {
-	const uint32_t rounds = 2400 / SLOW;
+	const uint32_t rounds = 100 * KINDS;
 	uint32_t round, i, k, max, want;
 	uint64_t lookups = 0;
 
@@ -268,68 +261,14 @@ static void random_tables(void **state)
 		must(build(t, model, models));
 		count_form(t);
 		assert_int_equal(t->num, models);
-		for (k = 0; k < 1000; k++, lookups++)
+		for (k = 0; k < 300; k++, lookups++)
 			look(t, kind);
 		table_free(t, max);
 	}
 	for (i = 0; i < ARRAY(forms); i++)
-		assert_true(forms[i] > 50 / SLOW);
+		assert_true(forms[i] > 20);
 	print_message("# %" PRIu64 " lookups; tables: %u empty, %u plain, %u wide, %u with a cut, %u with 2 or 3, %u with more\n",
 		      lookups, forms[0], forms[1], forms[2], forms[3], forms[4], forms[5]);
-}
-
-#define TOP UINT64_MAX
-
-/*
- * The ends of the address space, and neighbours: which range is found, by its place in the row, or
- * -1
- */
-static void extremes(void **state)
-{
-	static const struct {
-		uint32_t n;
-		uint64_t range[3][2];
-		struct {
-			uint64_t addr, len;
-			int found;
-		} ask[10];
-	} rows[] = {
-		{0, {{0, 0}}, {{0, 0, -1}, {0, TOP, -1}, {TOP, 1, -1}}},
-		/* The last byte alone; the first and the last: nothing goes round */
-		{1, {{TOP, 1}}, {{TOP, 1, 0}, {TOP, 0, 0}, {TOP, 2, -1}, {TOP, TOP, -1}, {TOP - 1, 1, -1}, {0, 1, -1}}},
-		{2, {{TOP, 1}, {0, 1}}, {{TOP, 1, 0}, {TOP, 2, -1}, {0, 1, 1}, {0, 0, 1}, {1, 0, -1}, {1, 1, -1},
-			{TOP / 2, 1, -1}, {TOP - 1, 1, -1}}},
-		/* All but the last byte; then that one too */
-		{1, {{0, TOP}}, {{0, TOP, 0}, {1, TOP, -1}, {1, TOP - 1, 0}, {TOP, 1, -1}, {1ull << 63, 1ull << 62, 0}}},
-		{2, {{0, TOP}, {TOP, 1}}, {{0, TOP, 0}, {TOP, 1, 1}, {TOP - 1, 2, -1}, {TOP - 1, 1, 0}}},
-		/* Neighbours stay apart */
-		{3, {{0x1000, 0x1000}, {0x2000, 0x1000}, {0x3000, 1}}, {{0x1fff, 1, 0}, {0x1fff, 2, -1}, {0x2000, 0x1000, 1},
-			{0x2000, 0x1001, -1}, {0x2000, 0, 1}, {0x1000, 0x2000, -1}, {0x3000, 0, 2}, {0x3001, 0, -1}}},
-	};
-	struct inlay_table *t = table_make(4, true);
-	struct inlay_range r[3];
-	uint32_t i, k;
-
-	(void)state;
-	for (i = 0; i < ARRAY(rows); i++) {
-		memset(r, 0, sizeof(r));
-		for (k = 0; k < rows[i].n; k++) {
-			r[k].start = rows[i].range[k][0];
-			r[k].len = rows[i].range[k][1];
-			r[k].id = k;
-		}
-		must(build(t, r, rows[i].n));
-		for (k = 0; k < ARRAY(rows[i].ask); k++) {
-			const struct inlay_range *found = inlay_table_find_(t, rows[i].ask[k].addr, rows[i].ask[k].len);
-
-			/* The row's end */
-			if (!rows[i].ask[k].addr && !rows[i].ask[k].len && !rows[i].ask[k].found && k)
-				break;
-			if ((found ? (int)found->id : -1) != rows[i].ask[k].found)
-				fail_msg("row %u, question %u: found %d", i, k, found ? (int)found->id : -1);
-		}
-	}
-	table_free(t, 4);
 }
 
 /* Two places far apart, each with 64 pages one after the other: the gap is cut out, and buckets are as fine as for one place */
@@ -349,34 +288,6 @@ static void two_places(void **state)
 	assert_int_equal(t->cuts, 1);
 	assert_true(t->shift <= 14);
 	table_free(t, 128);
-}
-
-/* Overlaps by one byte before, after, inside, around, the same; no range at all */
-static void refused(void **state)
-{
-	static const struct {
-		uint64_t start, len;
-		int err;
-	} rows[] = {
-		{0x7000, 0x1000, 0}, {0x2000, 0x1000, 0}, {0x7000, 0, -EINVAL}, {0x7000, TOP - 0x6ffe, -EINVAL},
-		{0x2fff, 2, -EEXIST}, {0x3fff, 1, -EEXIST}, {0x3800, 1, -EEXIST}, {0, 0xffff, -EEXIST}, {0x3000, 0x1000, -EEXIST},
-	};
-	struct inlay_table *t = table_make(4, true);
-	struct inlay_range r[4];
-	uint32_t i;
-
-	(void)state;
-	memset(r, 0, sizeof(r));
-	for (i = 0; i < 3; i++) {
-		r[i].start = 0x5000 - 0x2000 * i;
-		r[i].len = 0x1000;
-	}
-	for (i = 0; i < ARRAY(rows); i++) {
-		r[3].start = rows[i].start;
-		r[3].len = rows[i].len;
-		assert_int_equal(build(t, r, 4), rows[i].err);
-	}
-	table_free(t, 4);
 }
 
 static int by_start(const void *a, const void *b)
@@ -405,7 +316,7 @@ static void large(void **state)
 		for (i = 0; i < n; i++) {
 			addr += rnd_below(2) ? 0 : shape == 1 ? 4096 : rnd_len(shape == 2 ? 3 : 24);
 			if (shape == 2 && i == n - 1)
-				addr = TOP / 2;
+				addr = UINT64_MAX / 2;
 			if (shape == 3 && i % 10000 == 0)
 				addr += (uint64_t)1 << 60;
 			r[i].start = addr;
@@ -442,9 +353,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_tables),
-		cmocka_unit_test(extremes),
 		cmocka_unit_test(two_places),
-		cmocka_unit_test(refused),
 		cmocka_unit_test(large),
 	};
 
