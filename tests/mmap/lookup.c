@@ -233,6 +233,7 @@ static void random_tables(void **state)
 		t = table_make(max, rnd_below(2));
 		rnd_clusters();
 		models = 0;
+		look(t, kind);
 		count_form(t);
 		want = rnd_below(max + 1);
 		for (i = 0; i < 4 * want && models < want; i++) {
