@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * known_faults.c: what is known to go wrong in libmlx5 and UCX, one test each.
+ * known_faults.c: what is known to go wrong in libmlx5 and UCX, one test each. That libmlx5 compares
+ * 16 bits with 32 is in list.c, counters.
  */
 #include "rig.h"
 
@@ -17,42 +18,17 @@ static void no_lock_inversion(void **state)
 	for (i = 0; i < 8; i++)
 		must(inlay_tag_list_sync(&t.list, i, IBV_OPS_SIGNALED));
 	inlay_tag_list_ring(&t.list);
-	while (rounds < 1000) {
+	while (rounds < 100) {
 		cqe = cqe_wait(&t.cq.cq);
-		if (rounds < 990)
+		if (rounds < 90)
 			assert_int_equal(inlay_tag_list_sync(&t.list, 0, IBV_OPS_SIGNALED), -EAGAIN);
 		assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 64, &wc), 1);
-		if (rounds < 992)
+		if (rounds < 92)
 			must(inlay_tag_list_sync(&t.list, 0, IBV_OPS_SIGNALED));
 		inlay_tag_list_ring(&t.list);
 		inlay_cq_advance(&t.cq.cq, 1);
 		rounds++;
 	}
-	tm_close(&t);
-}
-
-/* libmlx5 compares the device's 16 bits with the program's 32: after 65,536 unexpected messages each ADD says SYNC_REQ, or, when the
-   program keeps 16 bits, none of the messages ever does */
-static void phase_beyond_65536(void **state)
-{
-	uint32_t i;
-
-	(void)state;
-	usual_list(4, 16);
-	for (i = 0; i < 5; i++) {
-		many_unexpected(16000);
-		sync_now(&t, 1);
-	}
-	many_unexpected(1000);
-	sync_now(&t, 1);
-	/* 81,000: add() and del() assert that nothing is to be synchronised */
-	del(&t, 3, add(&t, 2, 0, 1, EXACT));
-	/* And across the next turn of the counter 2^14 are still told of: many_unexpected() looks at each */
-	many_unexpected(49000);
-	assert_true(inlay_tag_list_unsynced_(&t.list) >= 1u << 14);
-	sync_now(&t, 4);
-	add(&t, 5, 0, 1, EXACT);
-	matched(&t, 1, 1005);
 	tm_close(&t);
 }
 
@@ -177,7 +153,7 @@ static void success_of_removal(void **state)
 
 	(void)state;
 	usual_list(2, 16);
-	for (i = 0; i < 50; i++) {
+	for (i = 0; i < 12; i++) {
 		bool first = i & 1, big = i & 2;
 
 		handle = add(&t, 1, 0, 5, EXACT);
@@ -206,7 +182,6 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		devx_test(no_lock_inversion),
-		devx_test(phase_beyond_65536),
 		devx_test(unsignaled_del_keeps_its_entry),
 		devx_test(error_of_a_tagged_buffer),
 		devx_test(cancelled_is_no_receive),

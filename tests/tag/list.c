@@ -41,14 +41,12 @@ static void headers(void **state)
 		assert_memory_equal(&back, &rvh, sizeof(rvh));
 	}
 	memset(&tmh, 0x77, sizeof(tmh));
-	old = tmh;
-	back = rvh;
 	memset(&back, 0x55, sizeof(back));
+	old = tmh;
 	rvh = back;
+	memset(at, 0, sizeof(at));
 	for (len = 0; len < 32; len++) {
-		memset(at, 0, sizeof(at));
-		if (len < 16)
-			assert_int_equal(inlay_tmh_get(at, len, &tmh), -EPROTO);
+		assert_true(len >= 16 || inlay_tmh_get(at, len, &tmh) == -EPROTO);
 		assert_int_equal(inlay_rvh_get(at, len, &back), -EPROTO);
 	}
 	for (i = IBV_TMH_EAGER + 1; i < 256; i++) {
@@ -63,25 +61,33 @@ static void headers(void **state)
 
 static void sizes(void **state)
 {
+	static const uint32_t bad[][2] = {{0, 16}, {INLAY_TAG_MAX + 1, 16}, {4, 0}, {4, 12}, {4, 65536}};
+	const size_t need = inlay_tag_list_size(4, 16);
 	struct inlay_tag_list list;
-	void *memory;
+	uint8_t *memory = (uint8_t *)pages(4096);
+	uint32_t i;
 
 	(void)state;
 	usual_list(4, 16);
-	assert_int_equal(inlay_tag_list_size(0, 16), 0);
-	assert_int_equal(inlay_tag_list_size(INLAY_TAG_MAX + 1, 16), 0);
-	assert_int_equal(inlay_tag_list_size(4, 0), 0);
-	assert_int_equal(inlay_tag_list_size(4, 12), 0);
-	assert_int_equal(inlay_tag_list_size(4, 65536), 0);
-	assert_int_equal(inlay_tag_list_size(4, 16), 5 * 32 + 16 * 16);
-	memory = pages(4096);
-	assert_int_equal(inlay_tag_list_init(&list, NULL, SIZE_MAX, 4, &t.cmd.sq, UIDX), -EINVAL);
-	assert_int_equal(inlay_tag_list_init(&list, (uint8_t *)memory + 8, SIZE_MAX, 4, &t.cmd.sq, UIDX), -EINVAL);
-	assert_int_equal(inlay_tag_list_init(&list, memory, SIZE_MAX, 0, &t.cmd.sq, UIDX), -EINVAL);
-	assert_int_equal(inlay_tag_list_init(&list, memory, SIZE_MAX, 4, NULL, UIDX), -EINVAL);
-	assert_int_equal(inlay_tag_list_init(&list, memory, SIZE_MAX, 4, &t.cmd.sq, 1u << 24), -EINVAL);
-	assert_int_equal(inlay_tag_list_init(&list, memory, inlay_tag_list_size(4, 16) - 1, 4, &t.cmd.sq, UIDX), -ENOBUFS);
-	must(inlay_tag_list_init(&list, memory, inlay_tag_list_size(4, 16), 4, &t.cmd.sq, UIDX));
+	for (i = 0; i < ARRAY(bad); i++)
+		assert_int_equal(inlay_tag_list_size(bad[i][0], bad[i][1]), 0);
+	assert_int_equal(need, 5 * 32 + 16 * 16);
+	const struct {
+		void *memory;
+		size_t size;
+		uint32_t tags;
+		struct inlay_sq *sq;
+		uint32_t user_index;
+		int err;
+	} rows[] = {
+		{NULL, SIZE_MAX, 4, &t.cmd.sq, UIDX, -EINVAL}, {memory + 8, SIZE_MAX, 4, &t.cmd.sq, UIDX, -EINVAL},
+		{memory, SIZE_MAX, 0, &t.cmd.sq, UIDX, -EINVAL}, {memory, SIZE_MAX, 4, NULL, UIDX, -EINVAL},
+		{memory, SIZE_MAX, 4, &t.cmd.sq, 1u << 24, -EINVAL}, {memory, need - 1, 4, &t.cmd.sq, UIDX, -ENOBUFS},
+		{memory, need, 4, &t.cmd.sq, UIDX, 0},
+	};
+	for (i = 0; i < ARRAY(rows); i++)
+		assert_int_equal(inlay_tag_list_init(&list, rows[i].memory, rows[i].size, rows[i].tags, rows[i].sq,
+						     rows[i].user_index), rows[i].err);
 	whole(&list);
 	free(memory);
 	tm_close(&t);
@@ -253,7 +259,7 @@ static void full(void **state)
 	for (i = 0; i < 7; i++)
 		expect(&t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, i, 0);
 	assert_int_equal(t.list.room, 7);
-	for (i = 0; i < 200; i++) {
+	for (i = 0; i < 40; i++) {
 		uint32_t order[7], k, n = 1 + rnd_below(7);
 
 		for (k = 0; k < n; k++)
@@ -310,12 +316,12 @@ static void handles(void **state)
 static void two_parts(void **state)
 {
 	struct inlay_tag_wc wc;
-	uint32_t handle, i;
+	uint32_t i;
 
 	(void)state;
 	usual_list(4, 16);
 	add(&t, 1, 0, 0x1111, EXACT);
-	handle = add(&t, 2, 1, 0x2222, EXACT);
+	add(&t, 2, 1, 0x2222, EXACT);
 	/* The tag is kept for the second, whoever was there before */
 	for (i = 0; i < 2; i++) {
 		eager(&t, i ? 0x1111 : 0x2222, 0xc0de + i, 7, 3000);
@@ -335,7 +341,6 @@ static void two_parts(void **state)
 		assert_int_equal(inlay_tag_list_del(&t.list, 5, wc.handle, 0), -ENOENT);
 		expect(&t, IBV_WC_TM_DEL, IBV_WC_TM_ERR, 5, 0);
 	}
-	(void)handle;
 	whole(&t.list);
 	assert_int_equal(t.list.room, 4);
 	tm_close(&t);
@@ -784,7 +789,7 @@ static void hostile(void **state)
 	uint8_t *buf = (uint8_t *)(((uintptr_t)ring + 63) & ~(uintptr_t)63);
 
 	(void)state;
-	for (i = 0; i < 2000; i++) {
+	for (i = 0; i < 500; i++) {
 		memset(slot, 0, sizeof(slot));
 		must(inlay_uar_init(&uar, (uint8_t *)memory + 2048, 256, INLAY_UAR_DOORBELL));
 		must(inlay_sq_init(&sq, buf, 16, dbrec, 99, 63, &uar));
@@ -832,7 +837,7 @@ static void hostile(void **state)
 				whole(&list);
 		}
 	}
-	assert_true(refused > 1000);
+	assert_true(refused > 250);
 	free(memory);
 }
 
@@ -942,7 +947,7 @@ static void entry_in_other_hands(void **state)
 	tm_close(&t);
 }
 
-/* ---- counters beyond 16 bits ---- */
+/* ---- counters beyond 16 bits: libmlx5 compares the device's 16 with the program's 32, and then each ADD says SYNC_REQ ---- */
 
 static void counters(void **state)
 {
@@ -976,6 +981,7 @@ static void counters(void **state)
 		expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1003, IBV_WC_TM_SYNC_REQ);
 		sync_now(&t, 4);
 		matched(&t, 0x5707, 1003);
+		del(&t, 6, add(&t, 5, 0, 1, EXACT));
 	}
 	whole(&t.list);
 	tm_close(&t);

@@ -7,7 +7,7 @@
  * oldest receive that any message can match gets the oldest such message, for which there is no older receive, and so on. So when all is
  * quiet the pairs must be those that a search in two plain lists finds, with receives whose cancel succeeded left out.
  *
- * Environment: TAG_OPS, operations in all, 300000.
+ * Environment: TAG_OPS, operations in all, 150000.
  */
 #include "rig.h"
 #include <inlay/match.h>
@@ -596,7 +596,7 @@ static void world(bool hardware, uint32_t eligible, uint32_t ops)
 static void worlds(bool hardware, uint32_t eligible)
 {
 	const char *env = getenv("TAG_OPS");
-	uint64_t left = (env && *env ? strtoull(env, NULL, 0) : 300000) / 10 * (hardware ? 3 : 1);
+	uint64_t left = (env && *env ? strtoull(env, NULL, 0) : 150000) / 10 * (hardware ? 3 : 1);
 	uint32_t n;
 
 	if (hardware)

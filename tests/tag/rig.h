@@ -30,21 +30,21 @@ struct tagged {
 
 /* What a test wants; 0: 64-byte CQEs, no scatter, rendezvous by the device */
 struct tagged_how {
-	uint32_t tags, bbs, entries, slot, cqe_size, scatter, cqes;
+	uint32_t tags, bbs, entries, slot, cqe_size, scatter;
 	bool no_rndv, cyclic;
 };
 
-/* The XRQ, its list and the command queue of that: what there is without a connection */
-UNUSED static void list_open(struct tagged *t, const struct tagged_how *how)
+UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
 {
 	struct inlay_devx_xrq_attr attr;
 	struct inlay_devx_path path = path_usual();
 	struct inlay_devx_qp_attr qp;
+	struct how rx, tx;
 	size_t size;
 
 	memset(t, 0, sizeof(*t));
 	memset(&attr, 0, sizeof(attr));
-	cq_open(&t->cq, how->cqes ? how->cqes : 1024, how->cqe_size ? how->cqe_size : 64);
+	cq_open(&t->cq, 1024, how->cqe_size ? how->cqe_size : 64);
 	attr.shared = rmp_want(how->entries ? how->entries : 64, 32, how->cyclic ? INLAY_DEVX_RMP_CYCLIC : 0);
 	attr.cqn = t->cq.cq.cqn;
 	attr.tags = how->tags;
@@ -62,21 +62,6 @@ UNUSED static void list_open(struct tagged *t, const struct tagged_how *how)
 	assert_non_null(t->memory);
 	must(inlay_tag_list_init(&t->list, t->memory, size, how->tags, &t->cmd.sq, UIDX));
 	t->slot = how->slot ? how->slot : 2048;
-}
-
-UNUSED static void list_close(struct tagged *t)
-{
-	must(inlay_devx_qp_destroy(&t->cmd));
-	must(inlay_devx_xrq_destroy(&t->xrq));
-	must(inlay_devx_cq_destroy(&t->cq));
-	free(t->memory);
-}
-
-UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
-{
-	struct how rx, tx;
-
-	list_open(t, how);
 	memset(&rx, 0, sizeof(rx));
 	memset(&tx, 0, sizeof(tx));
 	rx.srqn = t->xrq.xrqn;
@@ -92,7 +77,10 @@ UNUSED static void tm_close(struct tagged *t)
 	if (!t->dead)
 		expect_nothing(&t->cq.cq);
 	sides_free(&t->rx, &t->tx);
-	list_close(t);
+	must(inlay_devx_qp_destroy(&t->cmd));
+	must(inlay_devx_xrq_destroy(&t->xrq));
+	must(inlay_devx_cq_destroy(&t->cq));
+	free(t->memory);
 }
 
 /* Where entry i of the XRQ puts its message */
