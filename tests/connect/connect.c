@@ -130,7 +130,7 @@ static struct inlay_connect_record random_record(void)
 static void round_trip(void **state)
 {
 	(void)state;
-	for (int i = 0; i < 20000; i++) {
+	for (int i = 0; i < 2000; i++) {
 		struct inlay_connect_record in = random_record(), out;
 		uint8_t blob[INLAY_CONNECT_SIZE + 1], want[INLAY_CONNECT_SIZE] = {1};
 		uint32_t last = in.type == IBV_QPT_UD ? in.qkey : in.ece_options;
@@ -203,13 +203,13 @@ static void hostile(void **state)
 {
 	uint8_t *map = (uint8_t *)mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	uint8_t blob[INLAY_CONNECT_SIZE + 8];
-	int taken = 0;
+	int taken = 0, good;
 
 	(void)state;
 	assert_true(map != MAP_FAILED);
 	must(mprotect(map + 4096, 4096, PROT_NONE));
 	memset(blob, 0, sizeof(blob));
-	for (int i = 0; i < 300; i++) {
+	for (int i = 0; i < 30; i++) {
 		struct inlay_connect_record r = random_record();
 
 		inlay_connect_pack(&r, blob);
@@ -217,25 +217,13 @@ static void hostile(void **state)
 			assert_int_equal(feed(map + 4096, blob, len), len == INLAY_CONNECT_SIZE);
 		for (int bit = 0; bit < 8 * INLAY_CONNECT_SIZE; bit++) {
 			blob[bit / 8] ^= (uint8_t)(1 << bit % 8);
-			taken += feed(map + 4096, blob, INLAY_CONNECT_SIZE);
-			if (bit < 8)
-				assert_int_equal(taken, 0);
+			good = feed(map + 4096, blob, INLAY_CONNECT_SIZE);
+			assert_true(bit >= 8 || !good);
+			taken += good;
 			blob[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		}
-		taken = 0;
 	}
-	for (int i = 0; i < 300000; i++) {
-		for (int k = 0; k < INLAY_CONNECT_SIZE; k += 8) {
-			uint64_t x = rnd();
-
-			memcpy(blob + k, &x, 8);
-		}
-		blob[0] = 1;
-		if (i & 1)
-			blob[1] = (uint8_t)((2 + rnd_below(3)) | rnd_below(3) << 4);
-		taken += feed(map + 4096, blob, INLAY_CONNECT_SIZE);
-	}
-	assert_in_range(taken, 1000, 200000);
+	assert_in_range(taken, 1000, 9500); /* of 9600 */
 	munmap(map, 8192);
 }
 
@@ -290,21 +278,23 @@ static void told_why(void **state)
 		if (!strstr(why, cases[i].say))
 			fail_msg("case %zu: %s", i, why);
 	}
-	/* A datagram's record has a Q_Key, and no ECE */
-	roce.type = IBV_QPT_UD;
-	roce.rd_atomic = 0;
-	inlay_connect_pack(&roce, blob);
-	must(inlay_connect_unpack(&out, blob, sizeof(blob), NULL));
-	blob[33] = 1;
-	assert_int_equal(inlay_connect_unpack(&out, blob, sizeof(blob), NULL), -EPROTO);
-	/* A GID is one host's: not nothing, not a group of IPv4 */
-	for (int i = 0; i < 2; i++) {
+	/* A datagram's record has no ECE; a GID is one host's: not nothing, not a group of IPv4 */
+	for (int i = 0; i < 3; i++) {
 		static const uint8_t group[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 224, 0, 0, 1};
 
-		memset(roce.gid, 0, 16);
-		if (i)
-			memcpy(roce.gid, group, 16);
-		inlay_connect_pack(&roce, blob);
+		r = roce;
+		if (i == 0) {
+			r.type = IBV_QPT_UD;
+			r.rd_atomic = 0;
+		} else {
+			memset(r.gid, 0, 16);
+		}
+		if (i == 2)
+			memcpy(r.gid, group, 16);
+		inlay_connect_pack(&r, blob);
+		if (i == 0)
+			must(inlay_connect_unpack(&out, blob, sizeof(blob), NULL));
+		blob[33] = i == 0;
 		assert_int_equal(inlay_connect_unpack(&out, blob, sizeof(blob), NULL), -EPROTO);
 	}
 }
@@ -346,7 +336,7 @@ static void choice(void **state)
 	all[3] = gid("fe80:0:0:0:1:2:3:4", IBV_GID_TYPE_ROCE_V2);
 	all[4] = gid("2001:db8:0:0:0:0:0:1", IBV_GID_TYPE_ROCE_V2);
 	all[5] = gid("0:0:0:0:0:ffff:0a00:0001", IBV_GID_TYPE_ROCE_V2);
-	for (int i = 0; i < 4000; i++) {
+	for (int i = 0; i < 1000; i++) {
 		int best = 1, want = -1;
 
 		memset(&fake, 0, sizeof(fake));
@@ -558,37 +548,6 @@ static void message(struct end *from, struct end *to, uint32_t seed)
 	assert_int_equal(differs(to->buf + 4096, 3000, seed), 3000);
 }
 
-/*
- * Over the wire's bytes, and the messages of both directions, for which receives were posted in
- * INIT
- */
-static void connected(void **state)
-{
-	(void)state;
-	for (int t = 0; t < 2; t++) {
-		struct inlay_connect_record here[2], there[2];
-		struct opt opt = kind(types[t]);
-		uint8_t blob[2][INLAY_CONNECT_SIZE];
-		struct end e[2];
-
-		for (int i = 0; i < 2; i++) {
-			end_make(&e[i], &opt);
-			must(inlay_connect_local(&here[i], e[i].qp, NULL, NULL));
-			end_take(&e[i], INLAY_UAR_DOORBELL);
-			receive(&e[i], 4096, 4096);
-			inlay_connect_pack(&here[i], blob[i]);
-		}
-		for (int i = 0; i < 2; i++) {
-			must(inlay_connect_unpack(&there[i], blob[!i], INLAY_CONNECT_SIZE, NULL));
-			must(inlay_connect_rts(e[i].qp, &here[i], &there[i], NULL, NULL));
-		}
-		message(&e[0], &e[1], 1);
-		message(&e[1], &e[0], 2);
-		end_free(&e[0]);
-		end_free(&e[1]);
-	}
-}
-
 static void datagrams(void **state)
 {
 	struct inlay_connect_record here[2], there;
@@ -712,15 +671,21 @@ static void dynamically(void **state)
 	must(inlay_cq_from_cq(&cq, scq, NULL));
 	dci = dc_make(scq, NULL);
 	assert_int_equal(inlay_connect_local(&here, dci, NULL, &why), -ENOTSUP);
-	fake.fail = IBV_QPS_RTS;
-	err = inlay_connect_dc(&here, dci, 0, NULL, &why);
-	refused(dci, err, -EIO, why, "RTS", IBV_QPS_RTR);
-	memset(&fake, 0, sizeof(fake));
-	must(ibv_destroy_qp(dci));
-	dci = dc_make(scq, NULL);
 	must(inlay_uar_from_qp(&uar, dci, NULL));
 	must(inlay_sq_from_qp(&sq, dci, &uar, &cq, NULL));
-	must(inlay_connect_dc(&here, dci, 0, NULL, NULL));
+	attr.sl = 16;
+	err = inlay_connect_dc(NULL, dci, 0, &attr, &why);
+	refused(dci, err, -EINVAL, why, "service level", IBV_QPS_RESET);
+	attr.sl = 0;
+	attr.mtu = IBV_MTU_512;
+	attr.timeout = 17;
+	must(inlay_connect_dc(&here, dci, 0, &attr, NULL));
+	assert_int_equal(asked(dci).qp_state, IBV_QPS_RTS);
+	assert_int_equal(asked(dci).path_mtu, IBV_MTU_512);
+	assert_int_equal(asked(dci).timeout, 17);
+	assert_int_equal(asked(dci).max_rd_atomic, 16);
+	err = inlay_connect_dc(NULL, dci, 0, NULL, &why);
+	refused(dci, err, -EBADFD, why, "neither in RESET nor in INIT", IBV_QPS_RTS);
 	for (i = 0; i < 2; i++) {
 		attr = inlay_connect_defaults();
 		attr.access = i ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
@@ -781,7 +746,7 @@ static void pair(void **state)
 		end_free(&a);
 		end_free(&b);
 	}
-	for (int t = 0; t < 2; t++) {
+	for (int t = 0; t < 2; t++) { /* a queue pair and itself */
 		struct opt opt = kind(types[t]);
 		struct end e;
 
@@ -861,109 +826,63 @@ static void ece(void **state)
 
 /* ---- refusals ---- */
 
-#define REFUSED_LOCAL(expected, say)                                                                            \
-	do {                                                                                                    \
-		why = NULL;                                                                                     \
-		err = inlay_connect_local(&here, e.qp, &attr, &why);                                            \
-		refused(e.qp, err, expected, why, say, IBV_QPS_RESET);                                          \
-		assert_int_equal(inlay_connect_local(&here, e.qp, &attr, NULL), expected);                      \
-		attr = inlay_connect_defaults();                                                                \
-	} while (0)
-
-/* DC: a target to RTR, an initiator to RTS, each with what was asked for; or a reason */
-static void dynamic(void **state)
-{
-	struct inlay_connect_attr attr = inlay_connect_defaults();
-	struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 1, .max_sge = 1}};
-	struct ibv_srq *srq = ibv_create_srq(dev.pd, &srq_attr);
-	struct ibv_cq *cq = cq_make(&usual);
-	const char *why = NULL;
-	struct ibv_qp *qp;
-	int err;
-
-	(void)state;
-	assert_non_null(srq);
-	for (int target = 0; target < 2; target++) {
-		qp = dc_make(cq, target ? srq : NULL);
-		attr.sl = 16;
-		err = inlay_connect_dc(NULL, qp, target, &attr, &why);
-		assert_int_equal(err, -EINVAL);
-		assert_non_null(strstr(why, "service level"));
-		assert_int_equal(qp->state, IBV_QPS_RESET);
-		attr.sl = 0;
-		attr.port = 9;
-		assert_true(inlay_connect_dc(NULL, qp, target, &attr, &why) < 0);
-		assert_non_null(strstr(why, "no such port"));
-		attr.port = 1;
-		attr.mtu = IBV_MTU_512;
-		attr.timeout = 17;
-		must(inlay_connect_dc(NULL, qp, target, &attr, &why));
-		assert_int_equal(qp->state, target ? IBV_QPS_RTR : IBV_QPS_RTS);
-		if (target) {
-			assert_int_not_equal(qp->qp_num, 0);
-		} else {
-			assert_int_equal(asked(qp).path_mtu, IBV_MTU_512);
-			assert_int_equal(asked(qp).timeout, 17);
-			assert_int_equal(asked(qp).max_rd_atomic, 16);
-		}
-		assert_int_equal(inlay_connect_dc(NULL, qp, target, NULL, &why), -EBADFD);
-		assert_non_null(strstr(why, "neither in RESET nor in INIT"));
-		must(ibv_destroy_qp(qp));
-	}
-	must(ibv_destroy_srq(srq));
-	must(ibv_destroy_cq(cq));
-}
+#define NO_FAKE (enum ibv_mtu)0, IBV_PORT_NOP, IBV_QPT_RC
 
 /* In RESET it stays in RESET */
 static void refused_local(void **state)
 {
-	struct inlay_connect_attr attr = inlay_connect_defaults();
+	/* One attribute, or what the port or the queue pair is in place of it */
+#define AT(field) offsetof(struct inlay_connect_attr, field), sizeof(((struct inlay_connect_attr *)0)->field)
+	const struct {
+		size_t at, bytes;
+		uint32_t value;
+		int err;
+		const char *say;
+		enum ibv_mtu mtu;
+		enum ibv_port_state port;
+		enum ibv_qp_type type;
+	} rows[] = {
+		{AT(port), 200, -EINVAL, "no such port", NO_FAKE},
+		{AT(gid_index), on_roce() ? 200u : 500u, -ENOENT, "no GID of this index", NO_FAKE},
+		{AT(mtu), 6, -EINVAL, "MTU", NO_FAKE},
+		{AT(mtu), IBV_MTU_2048, -EINVAL, "MTU", IBV_MTU_1024, IBV_PORT_NOP, IBV_QPT_RC},
+		{AT(sl), on_roce() ? 8u : 16u, -EINVAL, "service level", NO_FAKE},
+		{AT(flags), 1 << 9, -EINVAL, "flags", NO_FAKE},
+		{AT(access), IBV_ACCESS_LOCAL_WRITE, -EINVAL, "access", NO_FAKE},
+		{AT(timeout), 32, -EINVAL, "range", NO_FAKE},
+		{AT(retry_count), 8, -EINVAL, "range", NO_FAKE},
+		{AT(rnr_retry), 8, -EINVAL, "range", NO_FAKE},
+		{AT(min_rnr_timer), 32, -EINVAL, "range", NO_FAKE},
+		{AT(flow_label), 1 << 20, -EINVAL, "range", NO_FAKE},
+		{AT(pkey_index), 60000, -EINVAL, "P_Key", NO_FAKE},
+		{AT(port), 1, -ENETDOWN, "not active", (enum ibv_mtu)0, IBV_PORT_DOWN, IBV_QPT_RC},
+		{AT(port), 1, -ENOTSUP, "only RC, UC and UD", (enum ibv_mtu)0, IBV_PORT_NOP, IBV_QPT_RAW_PACKET},
+	};
+	struct inlay_connect_attr attr;
 	struct inlay_connect_record here;
 	struct opt opt = kind(IBV_QPT_RC);
 	const char *why = NULL;
-	enum ibv_qp_type was;
 	struct end e;
 	int err;
 
 	(void)state;
 	end_make(&e, &opt);
-	attr.port = 200;
-	REFUSED_LOCAL(-EINVAL, "no such port");
-	attr.gid_index = on_roce() ? 200 : 500;
-	REFUSED_LOCAL(-ENOENT, "no GID of this index");
-	attr.mtu = 6;
-	REFUSED_LOCAL(-EINVAL, "MTU");
-	fake.mtu = IBV_MTU_1024;
-	attr.mtu = IBV_MTU_2048;
-	REFUSED_LOCAL(-EINVAL, "MTU");
-	fake.mtu = (enum ibv_mtu)0;
-	attr.sl = on_roce() ? 8 : 16;
-	REFUSED_LOCAL(-EINVAL, "service level");
-	attr.flags = 1 << 9;
-	REFUSED_LOCAL(-EINVAL, "flags");
-	attr.access = IBV_ACCESS_LOCAL_WRITE;
-	REFUSED_LOCAL(-EINVAL, "access");
-	attr.timeout = 32;
-	REFUSED_LOCAL(-EINVAL, "range");
-	attr.retry_count = 8;
-	REFUSED_LOCAL(-EINVAL, "range");
-	attr.rnr_retry = 8;
-	REFUSED_LOCAL(-EINVAL, "range");
-	attr.min_rnr_timer = 32;
-	REFUSED_LOCAL(-EINVAL, "range");
-	attr.flow_label = 1 << 20;
-	REFUSED_LOCAL(-EINVAL, "range");
-	attr.pkey_index = 60000;
-	REFUSED_LOCAL(-EINVAL, "P_Key");
-	fake.port = IBV_PORT_DOWN;
-	REFUSED_LOCAL(-ENETDOWN, "not active");
-	fake.port = IBV_PORT_NOP;
-	was = e.qp->qp_type;
-	e.qp->qp_type = IBV_QPT_RAW_PACKET;
-	REFUSED_LOCAL(-ENOTSUP, "only RC, UC and UD");
-	e.qp->qp_type = was;
+	for (size_t i = 0; i < ARRAY(rows); i++) {
+		attr = inlay_connect_defaults();
+		memcpy((uint8_t *)&attr + rows[i].at, &rows[i].value, rows[i].bytes);
+		fake.mtu = rows[i].mtu;
+		fake.port = rows[i].port;
+		e.qp->qp_type = rows[i].type;
+		why = NULL;
+		err = inlay_connect_local(&here, e.qp, &attr, &why);
+		assert_int_equal(inlay_connect_local(&here, e.qp, &attr, NULL), rows[i].err);
+		e.qp->qp_type = IBV_QPT_RC;
+		refused(e.qp, err, rows[i].err, why, rows[i].say, IBV_QPS_RESET);
+	}
+	memset(&fake, 0, sizeof(fake));
 
 	/* More than the device has is what it has */
+	attr = inlay_connect_defaults();
 	attr.rd_atomic = 255;
 	must(inlay_connect_local(&here, e.qp, &attr, NULL));
 	assert_int_equal(here.rd_atomic, dev.attr.max_qp_rd_atom < dev.attr.max_qp_init_rd_atom
@@ -981,8 +900,18 @@ static void refused_local(void **state)
 /* In INIT it stays in INIT, with the receive that was posted, and can still be connected */
 static void refused_rts(void **state)
 {
+	enum { TYPE, LINK, VERSION, FAMILY, NOBODYS_GID, NO_GID, ANOTHERS, RETRIES, MISSING, STEP, ECE, ANY, ROCE, INFINIBAND };
+	static const struct {
+		int what, where, err;
+		const char *say;
+	} rows[] = {
+		{TYPE, ANY, -ENOTSUP, "another type"}, {LINK, ANY, -ENOTSUP, "InfiniBand, the other on RoCE"},
+		{VERSION, ROCE, -ENOTSUP, "RoCE v1, the other's of RoCE v2"}, {FAMILY, ROCE, -ENOTSUP, "IPv4"},
+		{NOBODYS_GID, ROCE, -ETIMEDOUT, "cannot be reached"}, {NO_GID, INFINIBAND, -ENOTSUP, "no GID"},
+		{ANOTHERS, ANY, -EBADFD, "another queue pair's"}, {RETRIES, ANY, -EINVAL, "range"},
+		{MISSING, ANY, -EINVAL, "missing"}, {STEP, ANY, -EIO, "RTR"}, {ECE, ANY, -EINVAL, "ECE"},
+	};
 	struct inlay_connect_record here[2], there, good, mine;
-	struct inlay_connect_attr attr = inlay_connect_defaults();
 	struct opt opt = kind(IBV_QPT_RC);
 	uint8_t blob[INLAY_CONNECT_SIZE];
 	const char *why = NULL;
@@ -998,52 +927,38 @@ static void refused_rts(void **state)
 	}
 	inlay_connect_pack(&here[1], blob);
 	must(inlay_connect_unpack(&good, blob, sizeof(blob), NULL));
-	there = good;
 
-#define REFUSED(expected, say)                                                                                  \
-	do {                                                                                                    \
-		why = NULL;                                                                                     \
-		err = inlay_connect_rts(e[0].qp, &mine, &there, &attr, &why);                                   \
-		refused(e[0].qp, err, expected, why, say, IBV_QPS_INIT);                                        \
-		assert_int_equal(inlay_connect_rts(e[0].qp, &mine, &there, &attr, NULL), expected);             \
-		there = good;                                                                                   \
-		mine = here[0];                                                                                 \
-		attr = inlay_connect_defaults();                                                                \
-	} while (0)
-	mine = here[0];
-	there.type = IBV_QPT_UC;
-	REFUSED(-ENOTSUP, "another type");
-	there.link = on_roce() ? INLAY_CONNECT_IB : INLAY_CONNECT_ROCE_V2;
-	REFUSED(-ENOTSUP, "InfiniBand, the other on RoCE");
-	if (on_roce()) {
-		there.link = INLAY_CONNECT_ROCE_V1;
-		REFUSED(-ENOTSUP, "RoCE v1, the other's of RoCE v2");
-		there.gid[0] ^= 0x20;
-		REFUSED(-ENOTSUP, "IPv4");
-		if (softdev_present()) {
-			there.gid[14] ^= 0x55; /* nobody has it */
-			REFUSED(-ETIMEDOUT, "cannot be reached");
+	for (size_t i = 0; i < ARRAY(rows); i++) {
+		const bool applies = rows[i].where == ANY || (rows[i].where == ROCE) == on_roce();
+		struct inlay_connect_attr attr = inlay_connect_defaults();
+		bool missing = false;
+
+		if (!applies || (rows[i].what == NOBODYS_GID && !softdev_present()))
+			continue;
+		mine = here[0];
+		there = good;
+		switch (rows[i].what) {
+		case TYPE: there.type = IBV_QPT_UC; break;
+		case LINK: there.link = on_roce() ? INLAY_CONNECT_IB : INLAY_CONNECT_ROCE_V2; break;
+		case VERSION: there.link = INLAY_CONNECT_ROCE_V1; break;
+		case FAMILY: there.gid[0] ^= 0x20; break;
+		case NOBODYS_GID: there.gid[14] ^= 0x55; break;
+		case NO_GID: there.flags = INLAY_CONNECT_GLOBAL; memset(there.gid, 0, 16); break;
+		case ANOTHERS: mine = here[1]; break;
+		case RETRIES: attr.retry_count = 9; break;
+		case MISSING: missing = true; break;
+		case STEP: fake.fail = IBV_QPS_RTR; break;
+		default:
+			mine.ece_vendor = there.ece_vendor = 0x15b3;
+			mine.ece_options = there.ece_options = 7;
+			fake.set_ece_err = EINVAL;
 		}
-	} else {
-		there.flags = INLAY_CONNECT_GLOBAL;
-		memset(there.gid, 0, 16);
-		REFUSED(-ENOTSUP, "no GID");
+		why = NULL;
+		err = inlay_connect_rts(e[0].qp, &mine, missing ? NULL : &there, &attr, &why);
+		refused(e[0].qp, err, rows[i].err, why, rows[i].say, IBV_QPS_INIT);
+		assert_int_equal(inlay_connect_rts(e[0].qp, &mine, missing ? NULL : &there, &attr, NULL), rows[i].err);
+		memset(&fake, 0, sizeof(fake));
 	}
-	mine = here[1];
-	REFUSED(-EBADFD, "another queue pair's");
-	attr.retry_count = 9;
-	REFUSED(-EINVAL, "range");
-	why = NULL;
-	err = inlay_connect_rts(e[0].qp, &here[0], NULL, NULL, &why);
-	refused(e[0].qp, err, -EINVAL, why, "missing", IBV_QPS_INIT);
-	fake.fail = IBV_QPS_RTR;
-	REFUSED(-EIO, "RTR");
-	memset(&fake, 0, sizeof(fake));
-	mine.ece_vendor = there.ece_vendor = 0x15b3;
-	mine.ece_options = there.ece_options = 7;
-	fake.set_ece_err = EINVAL;
-	REFUSED(-EINVAL, "ECE");
-	memset(&fake, 0, sizeof(fake));
 
 	must(inlay_connect_rts(e[0].qp, &here[0], &good, NULL, NULL));
 	inlay_connect_pack(&here[0], blob);
@@ -1118,11 +1033,9 @@ int main(void)
 		cmocka_unit_test(choice),
 		cmocka_unit_test(attributes),
 		cmocka_unit_test(classes),
-		cmocka_unit_test(connected),
 		cmocka_unit_test(datagrams),
 		cmocka_unit_test(dynamically),
 		cmocka_unit_test(pair),
-		cmocka_unit_test(dynamic),
 		cmocka_unit_test(ece),
 		cmocka_unit_test(refused_local),
 		cmocka_unit_test(refused_rts),
