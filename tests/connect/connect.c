@@ -334,7 +334,7 @@ static void choice(void **state)
 	all[1] = gid("ff02:0:0:0:0:0:0:1", IBV_GID_TYPE_ROCE_V2);
 	all[2] = gid("0:0:0:0:0:ffff:0a00:0001", IBV_GID_TYPE_ROCE_V1);
 	all[3] = gid("fe80:0:0:0:1:2:3:4", IBV_GID_TYPE_ROCE_V2);
-	all[4] = gid("2001:db8:0:0:0:0:0:1", IBV_GID_TYPE_ROCE_V2);
+	all[4] = gid("fe12:db8:0:0:0:0:0:1", IBV_GID_TYPE_ROCE_V2); /* not of the link alone */
 	all[5] = gid("0:0:0:0:0:ffff:0a00:0001", IBV_GID_TYPE_ROCE_V2);
 	for (int i = 0; i < 1000; i++) {
 		int best = 1, want = -1;

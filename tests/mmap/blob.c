@@ -605,6 +605,12 @@ static void long_code(void **unused)
 	assert_true(inlay_mmap_import_size(blob, len) && inlay_mmap_import_size(blob, len) < len);
 	assert_int_equal(try_import(blob, len, NULL), -EBADMSG);
 	assert_int_equal(try_import(blob, len, &right), -EBADMSG);
+	/* Nor is one of no ranges a map */
+	head.ranges = head.code_bytes = 0;
+	len = inlay_blob_bytes_(head.kind, 0, 0);
+	inlay_blob_begin_(blob, &head);
+	assert_int_equal(inlay_mmap_import_size(blob, len), 0);
+	assert_int_equal(try_import(blob, len, NULL), -EINVAL);
 }
 
 int main(void)

@@ -685,7 +685,7 @@ static void posting(void **state)
  */
 #define THREADS 3
 #define SLOTS 8               /* pages of each thread */
-#define ROUNDS 500u
+#define ROUNDS 2000u
 
 static struct {
 	uint32_t mapped[THREADS * SLOTS], known[THREADS * SLOTS];

@@ -124,7 +124,7 @@ static void bring_to(struct map *x, enum state state)
 static const struct inlay_keys some_keys = {7, 8};
 static struct ibv_dm *const some_dm = (struct ibv_dm *)(void *)&pds; /* not looked into before start */
 
-enum call { ADD_DEV, RM_DEV, ADD, ADD_DMABUF, ADD_DM, ADD_KEYS, RM, SET_PERMISSIONS, START, STOP, EXPORT_RDMA,
+enum call { ADD_DEV, RM_DEV, ADD, RM, SET_PERMISSIONS, START, STOP, EXPORT_RDMA,
 	    EXPORT_PCI, DPA_HANDLE, DESTROY, CALLS };
 
 static int call(struct inlay_mmap *m, enum call what)
@@ -141,12 +141,6 @@ static int call(struct inlay_mmap *m, enum call what)
 		return inlay_mmap_rm_dev(m, pds[0]);
 	case ADD:
 		return inlay_mmap_add(m, inlay_source_host(area + PAGE, PAGE));
-	case ADD_DMABUF:
-		return inlay_mmap_add(m, source_dmabuf((uintptr_t)area + PAGE, PAGE));
-	case ADD_DM:
-		return inlay_mmap_add(m, inlay_source_dm(some_dm, 0, PAGE));
-	case ADD_KEYS:
-		return inlay_mmap_add(m, inlay_source_keys(PAGE, PAGE, some_keys));
 	case RM:
 		return inlay_mmap_rm(m, (uintptr_t)area, PAGE);
 	case SET_PERMISSIONS:
@@ -174,10 +168,7 @@ static const int answers[CALLS][STATES] = {
 	/* bare  set started exported stopped closed imported */
 	{0,       0, B, B, 0, 0, B},    /* add_dev */
 	{-ENOENT, 0, B, B, 0, 0, B},    /* rm_dev */
-	{0,       0, B, B, 0, 0, B},    /* add of host memory, of a dmabuf, of device memory, of keys */
-	{0,       0, B, B, 0, 0, B},
-	{0,       0, B, B, 0, 0, B},
-	{0,       0, B, B, 0, 0, B},
+	{0,       0, B, B, 0, 0, B},    /* add */
 	{-ENOENT, 0, B, B, 0, 0, B},    /* rm */
 	{0,       0, B, B, 0, 0, B},    /* set_permissions */
 	{-EINVAL, 0, B, B, 0, B, B},    /* start */

@@ -254,31 +254,11 @@ static void full(void **state)
 	for (i = 0; i < 7; i++)
 		must(inlay_tag_list_del(&t.list, i, handle[i], IBV_OPS_SIGNALED));
 	inlay_tag_list_ring(&t.list);
-	/* Free only when it is known that they are: then again the whole list, again and again */
+	/* Free only when it is known that they are: then again the whole list */
 	assert_int_equal(t.list.room, 0);
 	for (i = 0; i < 7; i++)
 		expect(&t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, i, 0);
 	assert_int_equal(t.list.room, 7);
-	for (i = 0; i < 40; i++) {
-		uint32_t order[7], k, n = 1 + rnd_below(7);
-
-		for (k = 0; k < n; k++)
-			must(try_add(&t, k, k, k, EXACT, rnd_below(2) ? IBV_OPS_SIGNALED : 0, &order[k]));
-		inlay_tag_list_ring(&t.list);
-		while (t.cmd.sq.pending > 3)
-			take(&t, &wc);
-		for (k = n; k--;) {
-			if (rnd_below(2)) {
-				must(inlay_tag_list_del(&t.list, k, order[k], 0));
-				inlay_tag_list_ring(&t.list);
-			} else {
-				eager(&t, k, 0, 0, 5);
-			}
-		}
-		while (t.list.room < 7)
-			take(&t, &wc);
-		whole(&t.list);
-	}
 	tm_close(&t);
 }
 
@@ -312,39 +292,6 @@ static void handles(void **state)
 }
 
 /* ---- kinds of completions ---- */
-
-static void two_parts(void **state)
-{
-	struct inlay_tag_wc wc;
-	uint32_t i;
-
-	(void)state;
-	usual_list(4, 16);
-	add(&t, 1, 0, 0x1111, EXACT);
-	add(&t, 2, 1, 0x2222, EXACT);
-	/* The tag is kept for the second, whoever was there before */
-	for (i = 0; i < 2; i++) {
-		eager(&t, i ? 0x1111 : 0x2222, 0xc0de + i, 7, 3000);
-		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, i ? 1001 : 1002, IBV_WC_TM_MATCH);
-		assert_int_equal(wc.tag, i ? 0x1111 : 0x2222);
-		assert_int_equal(wc.app_ctx, 0xc0de + i);
-		assert_int_equal(wc.app_op, INLAY_TAG_CONSUMED);
-		/* What is consumed can be named until its data are there, and is not taken out any more */
-		must(inlay_tag_list_del(&t.list, 5, wc.handle, IBV_OPS_SIGNALED));
-		inlay_tag_list_ring(&t.list);
-		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, i ? 1001 : 1002, IBV_WC_TM_DATA_VALID);
-		assert_int_equal(wc.tag, i ? 0x1111 : 0x2222);
-		assert_int_equal(wc.app_ctx, 0xc0de + i);
-		assert_int_equal(wc.byte_len, 3000);
-		assert_int_equal(wc.app_op, INLAY_TAG_EXPECTED);
-		came(&t, t.rx.buf + (i ? 0 : TAG_ROOM), 7, 3000);
-		assert_int_equal(inlay_tag_list_del(&t.list, 5, wc.handle, 0), -ENOENT);
-		expect(&t, IBV_WC_TM_DEL, IBV_WC_TM_ERR, 5, 0);
-	}
-	whole(&t.list);
-	assert_int_equal(t.list.room, 4);
-	tm_close(&t);
-}
 
 /* A header of any kind, and bytes behind it; its answer has come */
 static void raw(const void *head, uint32_t head_len, uint32_t len)
@@ -996,7 +943,6 @@ int main(void)
 		devx_test(linked),
 		devx_test(full),
 		devx_test(handles),
-		devx_test(two_parts),
 		devx_test(rendezvous),
 		devx_test(software_rendezvous),
 		devx_test(no_tag),

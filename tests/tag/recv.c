@@ -260,6 +260,11 @@ static void device_disagrees(void **state)
 	memset(&cqe, 0, sizeof(cqe));
 	cqe.app = INLAY_CQE_APP_TAG;
 	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
+	must(inlay_tag_list_sync(&t.list, 9, SYNCED));
+	cqe.app_op = INLAY_TAG_NOOP;
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_NOTHING);
+	cqe.app_op = INLAY_TAG_NO_TAG;
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_PLAIN);
 	rx_post(5, 0, 100, 55, 1);
 	cqe.app_op = INLAY_TAG_CANCELED;
 	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_FAILED);
