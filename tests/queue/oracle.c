@@ -11,46 +11,52 @@
 
 #define SENDING (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
 #define UC_LEAN (SENDING | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM)
-#define RC_LEAN (UC_LEAN | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |                     \
-		 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+#define ATOMIC (IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+#define RC_LEAN (UC_LEAN | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_READ | ATOMIC)
 #define WITH_WINDOWS (IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW)
 #define PACKETS (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO)
-#define ALL_UMR (MLX5DV_QP_EX_WITH_MR_INTERLEAVED | MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MKEY_CONFIGURE | MLX5DV_QP_EX_WITH_RAW_WQE)
+#define RAW_WQE MLX5DV_QP_EX_WITH_RAW_WQE
+#define ALL_UMR (MLX5DV_QP_EX_WITH_MR_INTERLEAVED | MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MKEY_CONFIGURE | RAW_WQE)
 #define RC_FULL (RC_LEAN | WITH_WINDOWS)
 #define UC_FULL (UC_LEAN | WITH_WINDOWS)
 
 /* Which tests a kind has */
-enum { SENT = 1, BELLS = 2, LIMITS = 4, NAMED = 8, BY_HAND = 16, REFUSES = 32, KEYS = 64, RAWS = 128, RECEIVED = 256, WQS = 512, SRQS = 1024,
-       POLLED = 2048, SCATTERED = 4096 };
+enum { SENT = 1, BELLS = 2, LIMITS = 4, NAMED = 8, BY_HAND = 16, REFUSES = 32, KEYS = 64, RAWS = 128, RECEIVED = 256, WQS = 512,
+       SRQS = 1024, POLLED = 2048, SCATTERED = 4096 };
 
 #define ALL (SENT | BELLS | LIMITS)
 #define UC_OPS (SENDS | WRITES)
 #define TO_OPS (RC_OPS | 1u << INV)
+#define PACKET_OPS (1u << SEND | 1u << TSO)
 
 /* name, the device's setting, type, family, tests, operations, those in the table, interfaces, header, overheads, longest inline, dv */
 static const struct kind kinds[] = {
-	{"rc", NULL, NULL, IBV_QPT_RC, POST, ALL | BY_HAND | RECEIVED | POLLED | SCATTERED, RC_OPS, RC_OPS, RC_LEAN, RC_FULL, 16, 48, 192, 908, 764, 0},
+	{"rc", NULL, NULL, IBV_QPT_RC, POST, ALL | BY_HAND | RECEIVED | POLLED | SCATTERED, RC_OPS, RC_OPS, RC_LEAN, RC_FULL,
+	 16, 48, 192, 908, 764, 0},
 	{"uc", NULL, NULL, IBV_QPT_UC, POST, ALL | RECEIVED, UC_OPS, UC_OPS, UC_LEAN, UC_FULL, 16, 32, 192, 924, 764, 0},
-	{"ud", "SOFTDEV_LINK", "roce", IBV_QPT_UD, DATAGRAM, ALL | NAMED | RECEIVED | POLLED, SENDS, SENDS, SENDING, SENDING, 64, 64, 64, 892, 892, 0},
+	{"ud", "SOFTDEV_LINK", "roce", IBV_QPT_UD, DATAGRAM, ALL | NAMED | RECEIVED | POLLED, SENDS, SENDS, SENDING, SENDING,
+	 64, 64, 64, 892, 892, 0},
 	{"ud-ib", "SOFTDEV_LINK", "ib", IBV_QPT_UD, DATAGRAM, ALL | NAMED, SENDS, SENDS, SENDING, SENDING, 64, 64, 64, 892, 892, 0},
 	/* libmlx5 never writes a compact address vector: it is the long one without its end (wqe.c, and to.c, where the device reads it) */
 	{"xrc", NULL, NULL, IBV_QPT_XRC_SEND, TO, ALL | NAMED, TO_OPS, RC_OPS, RC_LEAN, RC_FULL, 32, 64, 208, 892, 748, 0},
 	{"dc", "SOFTDEV_LINK", "roce", IBV_QPT_DRIVER, TO, ALL | NAMED, TO_OPS, RC_OPS, RC_LEAN, RC_FULL, 64, 96, 240, 860, 716, 0},
 	{"dc-ib", "SOFTDEV_LINK", "ib", IBV_QPT_DRIVER, TO, ALL | NAMED, TO_OPS, RC_OPS, RC_LEAN, RC_FULL, 64, 96, 240, 860, 716, 0},
-	{"packets", NULL, NULL, IBV_QPT_RAW_PACKET, PACKET, SENT | BELLS | RAWS, 1u << SEND | 1u << TSO, 1u << SEND | 1u << TSO, PACKETS, PACKETS,
+	{"packets", NULL, NULL, IBV_QPT_RAW_PACKET, PACKET, SENT | BELLS | RAWS, PACKET_OPS, PACKET_OPS, PACKETS, PACKETS,
 	 32, 48, 48, 908, 908, 0},
 	/* A device that wants headers inline: 18 bytes of the payload are in front */
-	{"packets-l2", "SOFTDEV_INLINE", "l2", IBV_QPT_RAW_PACKET, PACKET, SENT | BELLS | RAWS, 1u << SEND | 1u << TSO, 1u << SEND | 1u << TSO,
-	 PACKETS, PACKETS, 30, 48, 48, 908, 908, 0},
-	{"windows-rc", NULL, NULL, IBV_QPT_RC, POST, SENT | LIMITS | REFUSES, RC_OPS | WINDOWS, WINDOWS, RC_FULL, RC_FULL, 16, 192, 192, 764, 764, 0},
-	{"windows-uc", NULL, NULL, IBV_QPT_UC, POST, SENT | LIMITS | REFUSES, UC_OPS | WINDOWS, WINDOWS, UC_FULL, UC_FULL, 16, 192, 192, 764, 764, 0},
+	{"packets-l2", "SOFTDEV_INLINE", "l2", IBV_QPT_RAW_PACKET, PACKET, SENT | BELLS | RAWS, PACKET_OPS, PACKET_OPS, PACKETS,
+	 PACKETS, 30, 48, 48, 908, 908, 0},
+	{"windows-rc", NULL, NULL, IBV_QPT_RC, POST, SENT | LIMITS | REFUSES, RC_OPS | WINDOWS, WINDOWS, RC_FULL, RC_FULL,
+	 16, 192, 192, 764, 764, 0},
+	{"windows-uc", NULL, NULL, IBV_QPT_UC, POST, SENT | LIMITS | REFUSES, UC_OPS | WINDOWS, WINDOWS, UC_FULL, UC_FULL,
+	 16, 192, 192, 764, 764, 0},
 	{"copies", NULL, NULL, IBV_QPT_RC, POST, SENT | REFUSES, RC_OPS | 1u << COPY, 1u << COPY, RC_LEAN, RC_LEAN, 16, 48, 48, 764, 764,
 	 MLX5DV_QP_EX_WITH_MEMCPY},
 	{"keys", NULL, NULL, IBV_QPT_RC, POST, SENT | REFUSES | KEYS, RC_OPS | 1u << BIND2 | 1u << INV | 1u << UMR | 1u << RAW,
 	 1u << UMR | 1u << RAW, RC_FULL, RC_FULL, 16, 192, 192, 700, 764, ALL_UMR},
-	{"wqes-uc", NULL, NULL, IBV_QPT_UC, POST, SENT, UC_OPS | 1u << RAW, 1u << RAW, UC_LEAN, UC_LEAN, 16, 32, 32, 700, 700, MLX5DV_QP_EX_WITH_RAW_WQE},
-	{"wqes-ud", NULL, NULL, IBV_QPT_UD, DATAGRAM, SENT, SENDS | 1u << RAW, 1u << RAW, SENDING, SENDING, 64, 64, 64, 700, 700,
-	 MLX5DV_QP_EX_WITH_RAW_WQE},
+	{"wqes-uc", NULL, NULL, IBV_QPT_UC, POST, SENT, UC_OPS | 1u << RAW, 1u << RAW, UC_LEAN, UC_LEAN,
+	 16, 32, 32, 700, 700, RAW_WQE},
+	{"wqes-ud", NULL, NULL, IBV_QPT_UD, DATAGRAM, SENT, SENDS | 1u << RAW, 1u << RAW, SENDING, SENDING, 64, 64, 64, 700, 700, RAW_WQE},
 	{"wqs", NULL, NULL, IBV_QPT_RC, POST, RECEIVED | WQS, RC_OPS, 0, RC_LEAN, RC_FULL, 16, 48, 192, 908, 764, 0},
 	{"srqs", NULL, NULL, IBV_QPT_RC, POST, SRQS, RC_OPS, 0, RC_LEAN, RC_FULL, 16, 48, 192, 908, 764, 0},
 };
@@ -151,7 +157,8 @@ static int open_group(void **state)
 
 	if (dev_open(state))
 		return -1;
-	assert_true(!K->set || strcmp(K->set, "SOFTDEV_LINK") || (dev.port.link_layer == IBV_LINK_LAYER_INFINIBAND) == !strcmp(K->to, "ib"));
+	assert_true(!K->set || strcmp(K->set, "SOFTDEV_LINK") ||
+		    (dev.port.link_layer == IBV_LINK_LAYER_INFINIBAND) == !strcmp(K->to, "ib"));
 	fill(data, sizeof(data), 4711);
 	for (i = 0; i < ARRAY(mrs); i++) {
 		mrs[i] = ibv_reg_mr(dev.pd, data, sizeof(data), ALL_ACCESS | IBV_ACCESS_MW_BIND);

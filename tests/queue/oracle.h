@@ -242,7 +242,8 @@ static uint32_t req_ds(const struct req *r)
 	if (r->op == RAW)
 		return r->nsge;
 	if (r->op == UMR)
-		return 8 + (r->umr.layout ? (r->nsge + (r->umr.layout == INTERLEAVED) + 3) / 4 * 4 : 0) + (r->umr.sig == KEY_SIGNED ? 4 : 0);
+		return 8 + (r->umr.layout ? (r->nsge + (r->umr.layout == INTERLEAVED) + 3) / 4 * 4 : 0) +
+		       (r->umr.sig == KEY_SIGNED ? 4 : 0);
 	if (r->op == COPY)
 		return 4;
 	for (i = 0; i < r->nsge; i++) {
@@ -688,9 +689,9 @@ static unsigned batch_random(struct req *r, unsigned n, const struct trio *t, un
 
 	*api = t->a.qpx ? rnd_below(APIS) : (unsigned)POST_SEND;
 	for (i = 0; i < n && wqes < t->cap.max_send_wr; i++) {
-		do
+		do /* of TSO in a list libmlx5 forgets where to begin */
 			req_random(&r[i], t);
-		while (libmlx5_wrong(t, &r[i], pos) || (i && *api == POST_SEND && r[i].op == TSO)); /* in a list it forgets where to begin */
+		while (libmlx5_wrong(t, &r[i], pos) || (i && *api == POST_SEND && r[i].op == TSO));
 		pos += req_bbs(&r[i]);
 		wqes += 1 + req_psvs(&r[i]);
 		if (r[i].op == BIND1)
@@ -711,8 +712,8 @@ static uint32_t in_csum(const struct req *r, uint32_t flag)
 
 static uint32_t lib_flags(const struct req *r)
 {
-	return (r->flags & SIG ? IBV_SEND_SIGNALED : 0) | (r->flags & SOL ? IBV_SEND_SOLICITED : 0) | (r->flags & FENCE ? IBV_SEND_FENCE : 0) |
-	       in_csum(r, IBV_SEND_IP_CSUM);
+	return (r->flags & SIG ? IBV_SEND_SIGNALED : 0) | (r->flags & SOL ? IBV_SEND_SOLICITED : 0) | 
+	       (r->flags & FENCE ? IBV_SEND_FENCE : 0) | in_csum(r, IBV_SEND_IP_CSUM);
 }
 
 static int post_send(struct lib *l, const struct req *r, unsigned n, uint64_t wr_id)
@@ -1095,7 +1096,8 @@ static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const struct 
 		return family == DATAGRAM ? inlay_post_ud_send_inline(sq, &r->av, p, (n), flags) :                                      \
 		       family == TO && op == SEND ? inlay_post_to_send_inline(sq, &r->av, p, (n), flags) :                              \
 		       family == TO ? inlay_post_to_write_inline(sq, &r->av, &there, p, (n), flags) :                                   \
-		       op == SEND ? inlay_post_send_inline(sq, p, (n), flags) : inlay_post_write_inline(sq, r->raddr, r->rkey, p, (n), flags);
+		       op == SEND ? inlay_post_send_inline(sq, p, (n), flags) :                                                         \
+				    inlay_post_write_inline(sq, r->raddr, r->rkey, p, (n), flags);
 #define LEN4(n) LEN(n) LEN((n) + 1) LEN((n) + 2) LEN((n) + 3)
 
 INLAY_ALWAYS int const_inline(struct inlay_sq *sq, const struct req *r, enum family family, uint8_t op, uint32_t flags)
@@ -1104,8 +1106,9 @@ INLAY_ALWAYS int const_inline(struct inlay_sq *sq, const struct req *r, enum fam
 	struct inlay_remote there = {r->raddr, r->rkey};
 
 	switch (r->sge[0].length) {
-	LEN4(0) LEN4(4) LEN4(8) LEN4(12) LEN4(16) LEN(20) LEN4(24) LEN4(28) LEN(32) LEN(33) LEN(36) LEN4(40) LEN4(44) LEN(48) LEN4(56) LEN4(60)
-	LEN(64) LEN(65) LEN(76) LEN(77) LEN(92) LEN(93) LEN(96) LEN(107) LEN4(108) LEN(124) LEN(125) LEN(128) LEN(172) LEN(173) LEN(256) LEN(716)
+	LEN4(0) LEN4(4) LEN4(8) LEN4(12) LEN4(16) LEN(20) LEN4(24) LEN4(28) LEN(32) LEN(33) LEN(36) LEN4(40) LEN4(44) LEN(48) LEN4(56)
+	LEN4(60) LEN(64) LEN(65) LEN(76) LEN(77) LEN(92) LEN(93) LEN(96) LEN(107) LEN4(108) LEN(124) LEN(125) LEN(128) LEN(172) LEN(173)
+	LEN(256) LEN(716)
 	default: return in_plain(sq, r);
 	}
 }
@@ -1153,6 +1156,7 @@ CONST_LEN(DATAGRAM, SEND, INLAY_SIGNALED)
 CONST_LEN(TO, SEND, INLAY_SIGNALED)
 CONST_LEN(TO, WRITE, INLAY_SIGNALED)
 CONST_FN(flags_POST_LEN, const_inline(sq, r, POST, SEND, in_flags(r) & ~(uint32_t)INLAY_INLINE))
+CONST_FN(fenced_POST_LEN, const_inline(sq, r, POST, WRITE, INLAY_SIGNALED | INLAY_SOLICITED | INLAY_FENCE_SMALL_AND_FENCE))
 CONST_FN(signaled_POST_CAS, in_call(sq, r, POST, CAS, 1, INLAY_SIGNALED))
 CONST_FN(signaled_POST_FAA, in_call(sq, r, POST, FAA, 1, INLAY_SIGNALED))
 CONST_FN(signaled_PACKET_SEND, in_call(sq, r, PACKET, SEND, 1, INLAY_SIGNALED))
@@ -1173,10 +1177,11 @@ typedef int in_fn(struct inlay_sq *sq, const struct req *r);
 static int in_const(struct inlay_sq *sq, const struct req *r)
 {
 	static in_fn *const by_sges[PACKET][FAA + 1][3] = {
-		{CONST_ROW(POST, SEND), CONST_ROW(POST, SEND_IMM), CONST_ROW(POST, SEND_INV), CONST_ROW(POST, WRITE), CONST_ROW(POST, WRITE_IMM),
-		 CONST_ROW(POST, READ), {signaled_POST_CAS, NULL, NULL}, {signaled_POST_FAA, NULL, NULL}},
+		{CONST_ROW(POST, SEND), CONST_ROW(POST, SEND_IMM), CONST_ROW(POST, SEND_INV), CONST_ROW(POST, WRITE),
+		 CONST_ROW(POST, WRITE_IMM), CONST_ROW(POST, READ), {signaled_POST_CAS, NULL, NULL}, {signaled_POST_FAA, NULL, NULL}},
 		{CONST_ROW(DATAGRAM, SEND), CONST_ROW(DATAGRAM, SEND_IMM)},
-		{CONST_ROW(TO, SEND), CONST_ROW(TO, SEND_IMM), {NULL, NULL, NULL}, CONST_ROW(TO, WRITE), CONST_ROW(TO, WRITE_IMM), CONST_ROW(TO, READ)},
+		{CONST_ROW(TO, SEND), CONST_ROW(TO, SEND_IMM), {NULL, NULL, NULL}, CONST_ROW(TO, WRITE),
+		 CONST_ROW(TO, WRITE_IMM), CONST_ROW(TO, READ)},
 	};
 	static in_fn *const by_len[PACKET][2] = {{len_POST_SEND, len_POST_WRITE}, {len_DATAGRAM_SEND, NULL}, {len_TO_SEND, len_TO_WRITE}};
 	static unsigned turn;
@@ -1184,7 +1189,8 @@ static int in_const(struct inlay_sq *sq, const struct req *r)
 
 	if (K->family == PACKET) {
 		if (r->op == SEND && r->nsge == 1)
-			f = !(r->flags & ~SIG) && turn++ & 1 ? in_burst : r->flags == SIG && !r->inl ? signaled_PACKET_SEND : flags_PACKET_SEND;
+			f = !(r->flags & ~SIG) && turn++ & 1 ? in_burst :
+			    r->flags == SIG && !r->inl ? signaled_PACKET_SEND : flags_PACKET_SEND;
 		return f ? f(sq, r) : in_plain(sq, r);
 	}
 	if (r->inl && r->nsge == 1 && (r->op == SEND || r->op == WRITE) && !r->stream) {
@@ -1192,6 +1198,8 @@ static int in_const(struct inlay_sq *sq, const struct req *r)
 			f = by_len[K->family][r->op == WRITE];
 		else if (K->family == POST && r->op == SEND)
 			f = flags_POST_LEN;
+		else if (K->family == POST && r->flags == (SIG | SOL | FENCE))
+			f = fenced_POST_LEN;
 	}
 	if (!f)
 		f = by_sges[K->family][r->op][r->stream ? 2 : r->inl && !r->flags ? 1 : !r->inl && r->flags == SIG ? 0 : 2];
@@ -1732,7 +1740,8 @@ static void swap_wqe(struct lib *l, const struct req *r, uint8_t *ring, uint32_t
 	memcpy(ring + at + 24, &addr, 8);
 }
 
-static int report(const struct trio *t, const struct req *r, unsigned n, uint32_t begin, const char *what, uint32_t at, unsigned lib, unsigned in)
+static int report(const struct trio *t, const struct req *r, unsigned n, uint32_t begin, const char *what, uint32_t at,
+		  unsigned lib, unsigned in)
 {
 	uint32_t pos = begin, where;
 	bool found = false;
@@ -1774,7 +1783,8 @@ static void post_batch(struct trio *t, unsigned api, unsigned way, bool doorbell
 {
 	const uint32_t bytes = t->bbs * 64;
 	struct lib *lib[2] = {&t->a, &t->b}, *l;
-	struct inlay_sq burst = t->sq, *sq = t->head & 1 ? &burst : &t->sq; /* every other batch is a burst: posted to a copy of the queue */
+	/* Every other batch is a burst: posted to a copy of the queue */
+	struct inlay_sq burst = t->sq, *sq = t->head & 1 ? &burst : &t->sq;
 	uint32_t pos = t->pos, last = pos, psvs;
 	unsigned i, k;
 

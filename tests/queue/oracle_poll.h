@@ -255,7 +255,8 @@ static void poll_self_check(void)
 		BYTES(sop_drop_qpn, 1, 3, ~0u), BYTES(op_own, 0, 1, 0), BYTES(timestamp, 0, 8, RESPONSES | 1u << MLX5_CQE_REQ),
 		BYTES(byte_cnt, 0, 4, RESPONSES), BYTES(flags_rqpn, 0, 4, RESPONSES), BYTES(slid, 0, 2, RESPONSES),
 		BYTES(imm_inval_pkey, 0, 4, RESPONSES & ~(1u << MLX5_CQE_RESP_SEND)),
-		{(uint32_t)offsetof(struct mlx5_err_cqe, syndrome), 1, ERRORS}, {(uint32_t)offsetof(struct mlx5_err_cqe, vendor_err_synd), 1, ERRORS},
+		{(uint32_t)offsetof(struct mlx5_err_cqe, syndrome), 1, ERRORS},
+		{(uint32_t)offsetof(struct mlx5_err_cqe, vendor_err_synd), 1, ERRORS},
 	};
 	FILE *was = report_to, *null = fopen("/dev/null", "w");
 	struct ibv_poll_cq_attr attr;

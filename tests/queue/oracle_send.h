@@ -112,7 +112,8 @@ static void table_of(unsigned op, bool inl)
 				everywhere(&T, &r, n % WAYS, n / WAYS * 3, 1);
 				continue;
 			}
-			everywhere(&T, &r, PLAIN, is_window(op) || op == UMR ? n : 0, is_window(op) || op == UMR || op == RAW ? 1 : FLAG_SETS);
+			everywhere(&T, &r, PLAIN, is_window(op) || op == UMR ? n : 0,
+				   is_window(op) || op == UMR || op == RAW ? 1 : FLAG_SETS);
 			for (way = CONST; way < WAYS && op < BIND1; way++)
 				for (s = 0; s < (way == CONST ? ARRAY(sets) : 1); s++) {
 					if (!inl && size > 8 && way != IOV)
@@ -291,7 +292,8 @@ static void doorbells_by_hand(void)
 
 static void random_runs(void)
 {
-	const uint64_t want = env_number("ORACLE_CASES", 100000), seed = env_number("ORACLE_SEED", rnd()), full = K->ops >> BIND1 || is_dci();
+	const uint64_t want = env_number("ORACLE_CASES", 100000), seed = env_number("ORACLE_SEED", rnd());
+	const bool full = K->ops >> BIND1 || is_dci();
 	static struct req r[MAX_BATCH];
 	uint32_t rings = 0, n;
 	unsigned api;
@@ -500,7 +502,8 @@ static void refused(void)
 		for (k = 0; k < ARRAY(windows); k++) {
 			req_make(&r, op, false, 0, 0, &T.cap);
 			r.bind.length = windows[k];
-			refused_by(post_lib(&T.a, op == BIND2 ? k & 1 : (uint32_t)POST_SEND, &r, 1, 0), EOPNOTSUPP, in_plain(&T.sq, &r), -ENOTSUP);
+			refused_by(post_lib(&T.a, op == BIND2 ? k & 1 : (uint32_t)POST_SEND, &r, 1, 0), EOPNOTSUPP,
+				   in_plain(&T.sq, &r), -ENOTSUP);
 		}
 	for (k = 0; has_op(COPY) && k < ARRAY(copies); k++) {
 		req_init(&r, COPY, SIG);
@@ -538,7 +541,7 @@ static void refused(void)
 
 /* ---- RC: what libmlx5 has no verb for ---- */
 
-/* NOP, by the PRM: a control segment { opmod 0 | index | opcode 0, QPN << 8 | DS 1, 0, fm_ce_se, 0 } alone. All five fence modes, likewise */
+/* NOP, by the PRM: a control segment { opmod 0 | index | opcode 0, QPN << 8 | DS 1, fm_ce_se, 0 } alone; all five fence modes */
 static void nop_by_hand(void)
 {
 	static const struct {
@@ -876,6 +879,7 @@ static void lied_to(unsigned op)
 				 op == UMR ? INTERLEAVED + LAYOUTS * KEY_SIGNED : 0, &T.cap);
 			if (op == UMR)
 				r.umr.attr.mem = &r.umr.domain[0];
+			r.mss = 1000; /* a legal one with another bit, too */
 			r.stream = is_dci() ? 1 << 16 : 0;
 			in = r;
 			((uint8_t *)&in)[fields[f].at + k] ^= 1;
@@ -898,7 +902,8 @@ static void self_check(void)
 	for (op = 0; op < OPS; op++) {
 		for (inl = 0; inl <= has_inline(op) && has_op(op); inl++) {
 			go_to(&T, T.bbs - 2);
-			req_make(&r, op, inl, op == TSO ? 14 : inl ? 197 : is_window(op) ? 3 : op == UMR ? 7 : 4, op == UMR ? LIST + LAYOUTS * KEY_SIGNED : 0, &T.cap);
+			req_make(&r, op, inl, op == TSO ? 14 : inl ? 197 : is_window(op) ? 3 : op == UMR ? 7 : 4,
+				 op == UMR ? LIST + LAYOUTS * KEY_SIGNED : 0, &T.cap);
 			begin = T.pos;
 			fill_free(&T);
 			post_batch(&T, op == BIND1 ? POST_SEND : WR, PLAIN, false, &r, &r, 1);
