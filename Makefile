@@ -39,7 +39,7 @@ cplusplus = $(filter-out fabric/% tag/oracle,$(programs))
 devicetests = $(patsubst %.c,$(B)/%,$(wildcard tests/softdev/tests/*.c))
 both = $(foreach p,$(programs),$(B)/tests/$(p)-0 $(B)/tests/$(p)-1)
 # Both take more than ten minutes: away from the data path check has only the checked programs, of the slowest to build only the others
-tests = $(devicetests) $(filter-out $(addprefix $(B)/tests/,devx/%-0 task/%-0 fabric/%-0 queue/oracle_%-1),$(both))
+tests = $(devicetests) $(filter-out $(addprefix $(B)/tests/,devx/%-0 task/%-0 fabric/%-0 queue/oracle-1),$(both))
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 library = $(B)/libsoftdev.so $(B)/libinlay-shim.so $(B)/libinlay-fi.so
 softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))

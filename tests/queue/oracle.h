@@ -1,85 +1,85 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * oracle.h: does inlay write, byte for byte, what libmlx5 writes? What the programs share that ask it: tests/oracle_*.c.
+ * oracle.h: requests, libmlx5's and inlay's ways to post them, and the comparison of what the two write.
  *
- * The twins. Queue pairs created alike, in one context, kept in lockstep: whatever is asked of one is asked of all, so that
- * they stand at the same place of rings of the same size. Two are driven by libmlx5, one by inlay:
+ * The twins are queue pairs created alike in one context and kept in lockstep, at the same place of rings of the same size:
  *
  *   a    libmlx5   free ring, register and record filled with 00
  *   b    libmlx5   the same filled with ff: a byte that differs between a and b is one that libmlx5 left alone
  *   c    inlay     filled with a third value
  *
- * Where a and b agree, c must agree: whole ring, both halves of the register, doorbell record. Only the QPN differs between
- * twins; it is looked at, and then c's is put in its place. Beyond what libmlx5 says, inlay must leave alone every byte of the
- * ring outside of the units of its WQEs.
+ * Where a and b agree, c must agree: the whole ring, both halves of the register, the doorbell record. Only the QPN differs between twins;
+ * it is checked, and then replaced by c's. inlay must also leave alone every byte of the ring outside the units of its WQEs.
  *
  * The device is stepped and executes nothing. Completions that give libmlx5 its credit back are injected.
- *
- * Each program sets K, the kind of QP that it is about, before its first test. Environment: ORACLE_CASES, requests of each random run
- * (100,000); ORACLE_SEED, where its random numbers begin.
  */
-#ifndef TESTS_ORACLE_H
-#define TESTS_ORACLE_H
+#ifndef TESTS_QUEUE_ORACLE_H
+#define TESTS_QUEUE_ORACLE_H
 
 #include "common.h"
 #include <endian.h>
 
 #define MAX_SGE 30u             /* the device's */
+#define MAX_ENTRIES (MAX_SGE + 4u)
 #define MAX_BATCH 48u
 #define MAX_PEERS 64u
 #define WQE_MAX 15u             /* WQEBBs of the longest */
 #define DATA_BYTES 8192u
+#define TSO_HEADER 128u         /* the longest of raw packet QPs */
 
 enum op { SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, CAS, FAA, BIND1, BIND2, INV, UMR, RAW, COPY, TSO, OPS };
 enum { SIG = 1, SOL = 2, FENCE = 4, FLAG_SETS = 8 };
 enum { POST_SEND, WR, APIS };
 enum { PLAIN, CONST, CURSOR, IOV, TEMPLATE, WAYS };
+enum family { POST, DATAGRAM, TO, PACKET };     /* inlay's functions for it */
 
-static const char *const op_name[OPS] = {"SEND", "SEND_IMM", "SEND_INV", "WRITE", "WRITE_IMM", "READ", "CAS", "FAA", "BIND1", "BIND2",
-					  "INV", "UMR", "RAW", "COPY", "TSO"};
-static const uint8_t op_code[OPS] = {MLX5_OPCODE_SEND, MLX5_OPCODE_SEND_IMM, MLX5_OPCODE_SEND_INVAL, MLX5_OPCODE_RDMA_WRITE,
-				     MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_CS,
-				     MLX5_OPCODE_ATOMIC_FA, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR, 0,
-				     MLX5_OPCODE_MMO, MLX5_OPCODE_TSO};
-static const enum ibv_wr_opcode op_verb[OPS] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE,
-						IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
-						IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
-						IBV_WR_SEND, IBV_WR_SEND, IBV_WR_SEND /* by other means */, IBV_WR_TSO};
+static const struct {
+	const char *name;
+	uint8_t code;
+	enum ibv_wr_opcode verb;
+} ops[OPS] = {
+	{"SEND", MLX5_OPCODE_SEND, IBV_WR_SEND},
+	{"SEND_IMM", MLX5_OPCODE_SEND_IMM, IBV_WR_SEND_WITH_IMM},
+	{"SEND_INV", MLX5_OPCODE_SEND_INVAL, IBV_WR_SEND_WITH_INV},
+	{"WRITE", MLX5_OPCODE_RDMA_WRITE, IBV_WR_RDMA_WRITE},
+	{"WRITE_IMM", MLX5_OPCODE_RDMA_WRITE_IMM, IBV_WR_RDMA_WRITE_WITH_IMM},
+	{"READ", MLX5_OPCODE_RDMA_READ, IBV_WR_RDMA_READ},
+	{"CAS", MLX5_OPCODE_ATOMIC_CS, IBV_WR_ATOMIC_CMP_AND_SWP},
+	{"FAA", MLX5_OPCODE_ATOMIC_FA, IBV_WR_ATOMIC_FETCH_AND_ADD},
+	{"BIND1", MLX5_OPCODE_UMR, IBV_WR_BIND_MW},
+	{"BIND2", MLX5_OPCODE_UMR, IBV_WR_BIND_MW},
+	{"INV", MLX5_OPCODE_UMR, IBV_WR_LOCAL_INV},
+	{"UMR", MLX5_OPCODE_UMR, IBV_WR_SEND},
+	{"RAW", 0, IBV_WR_SEND},
+	{"COPY", MLX5_OPCODE_MMO, IBV_WR_SEND},
+	{"TSO", MLX5_OPCODE_TSO, IBV_WR_TSO},
+};
 
-/* What a program is about */
+#define SENDS (1u << SEND | 1u << SEND_IMM)
+#define WRITES (1u << WRITE | 1u << WRITE_IMM)
+#define RC_OPS (SENDS | 1u << SEND_INV | WRITES | 1u << READ | 1u << CAS | 1u << FAA)
+#define WINDOWS (1u << BIND1 | 1u << BIND2 | 1u << INV)
+
 struct kind {
+	const char *name;
+	const char *set, *to;   /* the device's setting */
 	enum ibv_qp_type type;
+	enum family family;
+	uint32_t tests;         /* which: oracle.c */
 	uint32_t ops;           /* 1 << op, of those that it posts */
+	uint32_t table;         /* of those in the table of all requests */
 	uint64_t lean;          /* the ibv_wr_* interface with the least room for segments in front of the payload */
 	uint64_t full;          /* and with all operations; a QP without that interface has room for these too */
 	uint32_t fixed;         /* bytes of a send in front of its payload */
-	uint32_t overhead;      /* bytes that inlay leaves in front of the longest payload, at most: of LEAN's, and of others */
+	uint32_t overhead;      /* bytes that inlay leaves in front of the longest payload, at most: of lean's, and of others */
 	uint32_t overhead_full;
 	uint32_t max_inline;    /* the longest that fits the device's longest WQE with libmlx5's overhead for lean, and for full */
 	uint32_t max_inline_full;
 	uint64_t dv;            /* MLX5DV_QP_EX_*: libmlx5's own operations, without scatter to CQE */
 };
 
-#define RC_LEAN (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE |   \
-		 IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |               \
-		 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
-#define UC_LEAN (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM)
-#define UD_LEAN (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
-#define WINDOWS (IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW)
-
-UNUSED static const struct kind rc_kind = {IBV_QPT_RC, 1 << SEND | 1 << SEND_IMM | 1 << SEND_INV | 1 << WRITE | 1 << WRITE_IMM | 1 << READ |
-					   1 << CAS | 1 << FAA, RC_LEAN, RC_LEAN | WINDOWS, 16, 48, 192, 908, 764, 0};
-UNUSED static const struct kind uc_kind = {IBV_QPT_UC, 1 << SEND | 1 << SEND_IMM | 1 << WRITE | 1 << WRITE_IMM, UC_LEAN, UC_LEAN | WINDOWS,
-					   16, 32, 192, 924, 764, 0};
-/* Those that name a destination: XRC, and DCIs, which ibv_post_send does not know */
-UNUSED static const struct kind xrc_kind = {IBV_QPT_XRC_SEND, 1 << SEND | 1 << SEND_IMM | 1 << SEND_INV | 1 << WRITE | 1 << WRITE_IMM |
-					    1 << READ | 1 << CAS | 1 << FAA, RC_LEAN, RC_LEAN | WINDOWS, 32, 64, 208, 892, 748, 0};
-UNUSED static const struct kind dci_kind = {IBV_QPT_DRIVER, 1 << SEND | 1 << SEND_IMM | 1 << SEND_INV | 1 << WRITE | 1 << WRITE_IMM |
-					    1 << READ | 1 << CAS | 1 << FAA, RC_LEAN, RC_LEAN | WINDOWS, 64, 96, 240, 860, 716, 0};
-UNUSED static const struct kind ud_kind = {IBV_QPT_UD, 1 << SEND | 1 << SEND_IMM, UD_LEAN, UD_LEAN, 64, 64, 64, 892, 892, 0};
-
-enum { NO_LAYOUT, LIST, INTERLEAVED };          /* of a UMR's request */
-enum { KEY_PLAIN, KEY_OFF, KEY_KEPT, KEY_SIGNED };  /* the key has none; has room for one, has one, gets one */
+enum { NO_LAYOUT, LIST, INTERLEAVED, LAYOUTS };             /* of a UMR's request */
+enum { KEY_PLAIN, KEY_OFF, KEY_KEPT, KEY_SIGNED, SIGNS };   /* the key has none; has room for one, has one, gets one */
 
 /* A request, in a form of neither side */
 struct req {
@@ -101,7 +101,7 @@ struct req {
 	struct {                /* UMR; the key is rkey, a list's pieces are sge */
 		uint8_t layout, sig, access, errors, seen, order, simple;
 		uint32_t rights, rounds, psv[2];
-		struct mlx5dv_mr_interleaved part[MAX_SGE + 4];
+		struct mlx5dv_mr_interleaved part[MAX_ENTRIES];
 		struct mlx5dv_sig_t10dif dif[2];
 		struct mlx5dv_sig_crc crc[2];
 		struct mlx5dv_sig_block_domain domain[2]; /* memory, wire */
@@ -110,7 +110,7 @@ struct req {
 	uint8_t csum;           /* raw packets: IBV_SEND_IP_CSUM */
 	uint8_t hdr[256];       /* TSO */
 	uint16_t hdr_len, mss;
-	struct ibv_sge sge[MAX_SGE + 4];
+	struct ibv_sge sge[MAX_ENTRIES];
 };
 
 /* A twin of libmlx5's */
@@ -132,6 +132,7 @@ struct trio {
 	struct ibv_cq *cq;      /* of all */
 	uint32_t cqn;
 	struct ibv_qp *qp;      /* c's */
+	struct ibv_wq *wq;      /* in the place of c's QP */
 	struct inlay_uar uar;
 	struct inlay_sq sq;
 	struct inlay_rq in_rq;
@@ -147,7 +148,7 @@ struct trio {
 	uint32_t head, tail;    /* WQEs posted, completed */
 	uint32_t rhead, rtail;  /* receive WQEs */
 	uint64_t wr_id;         /* of the next WQE to complete */
-	uint32_t fence;         /* what libmlx5 puts into the next WQE by itself, after a change of a window */
+	uint32_t fence;         /* what libmlx5 puts into the next WQE by itself, after a change of a key */
 	uint8_t salt;           /* what c is filled with */
 	uint32_t start[65536];  /* where the outstanding WQEs begin */
 	bool more[65536];       /* whether the request's next WQE follows */
@@ -164,48 +165,54 @@ static struct ibv_mr *mrs[4];
 
 /* ---- requests ---- */
 
-UNUSED static bool is_window(unsigned op)
+static bool is_window(unsigned op)
 {
 	return op >= BIND1 && op <= INV;
 }
 
-UNUSED static bool is_rdma(unsigned op)
+static bool is_rdma(unsigned op)
 {
 	return op >= WRITE && op <= FAA;
 }
 
-UNUSED static bool is_atomic(unsigned op)
+static bool is_atomic(unsigned op)
 {
 	return op == CAS || op == FAA;
 }
 
-UNUSED static bool has_op(unsigned op)
+static bool has_op(unsigned op)
 {
 	return K->ops >> op & 1;
 }
 
-UNUSED static bool is_xrc(void)
+static bool has_inline(unsigned op)
+{
+	return op <= WRITE_IMM || op == TSO;
+}
+
+static bool is_xrc(void)
 {
 	return K->type == IBV_QPT_XRC_SEND;
 }
 
-UNUSED static bool is_dci(void)
+static bool is_dci(void)
 {
 	return K->type == IBV_QPT_DRIVER;
 }
 
-#define TSO_HEADER 128u         /* the longest of raw packet QPs */
+static bool has_peers(void)
+{
+	return K->family == DATAGRAM || K->family == TO;
+}
 
 /* Bytes of each packet that the device wants inline */
-UNUSED static uint32_t inline_l2(void)
+static uint32_t inline_l2(void)
 {
-	const char *env = getenv("SOFTDEV_INLINE");
-
-	return env && !strcmp(env, "l2") ? 18 : 0;
+	return K->set && !strcmp(K->to, "l2") ? 18 : 0;
 }
 
 /* Of a raw packet: its header is in the Ethernet segment, from two bytes before its end on */
-UNUSED static uint32_t raw_ds(const struct req *r)
+static uint32_t raw_ds(const struct req *r)
 {
 	uint32_t hdr = r->op == TSO ? r->hdr_len : inline_l2(), skip = r->op == TSO ? 0 : hdr, n = 0, i;
 	uint64_t total = 0;
@@ -223,47 +230,52 @@ UNUSED static uint32_t raw_ds(const struct req *r)
 }
 
 /* Length of the WQE in 16-byte units, from the layout alone */
-UNUSED static uint32_t req_ds(const struct req *r)
+static uint32_t req_ds(const struct req *r)
 {
 	uint32_t ds = 1 + is_rdma(r->op) + is_atomic(r->op) + (r->to ? 3 : is_xrc()), i;
 	uint64_t total = 0;
 
-	if (K->type == IBV_QPT_RAW_PACKET)
+	if (K->family == PACKET)
 		return raw_ds(r);
 	if (is_window(r->op))
 		return r->op != INV && r->bind.length ? 12 : 8;
 	if (r->op == RAW)
 		return r->nsge;
 	if (r->op == UMR)
-		return 8 + (r->umr.layout ? (r->nsge + (r->umr.layout == INTERLEAVED) + 3) / 4 * 4 : 0) + (r->umr.sig == KEY_SIGNED ? 4 : 0);
+		return 8 + (r->umr.layout ? (r->nsge + (r->umr.layout == INTERLEAVED) + 3) / 4 * 4 : 0) +
+		       (r->umr.sig == KEY_SIGNED ? 4 : 0);
 	if (r->op == COPY)
 		return 4;
-	for (i = 0; i < r->nsge; i++)
+	for (i = 0; i < r->nsge; i++) {
 		total += r->sge[i].length;
-	if (r->inl)
-		return ds + (total ? (uint32_t)((4 + total + 15) / 16) : 0);
-	for (i = 0; i < r->nsge; i++)
-		ds += r->sge[i].length != 0;
-	return ds;
+		ds += !r->inl && r->sge[i].length;
+	}
+	return ds + (r->inl && total ? (uint32_t)((4 + total + 15) / 16) : 0);
 }
 
 /* WQEs of a request: a UMR that gives a key signatures has one more for each PSV, of one WQEBB */
-UNUSED static uint32_t req_psvs(const struct req *r)
+static uint32_t req_psvs(const struct req *r)
 {
 	if (r->op != UMR || !(r->umr.sig == KEY_SIGNED || (r->umr.sig == KEY_KEPT && r->umr.seen)))
 		return 0;
 	return !!r->umr.attr.mem + !!r->umr.attr.wire;
 }
 
-UNUSED static void req_print(FILE *out, const struct req *r)
+/* All of them, in WQEBBs */
+static uint32_t req_bbs(const struct req *r)
+{
+	return (req_ds(r) + 3) / 4 + req_psvs(r);
+}
+
+static void req_print(FILE *out, const struct req *r)
 {
 	uint32_t i;
 
-	fprintf(out, "%s%s%s%s%s, %u buffers:", op_name[r->op], r->inl ? " inline" : "", r->flags & SIG ? " signaled" : "",
+	fprintf(out, "%s%s%s%s%s, %u buffers:", ops[r->op].name, r->inl ? " inline" : "", r->flags & SIG ? " signaled" : "",
 		r->flags & SOL ? " solicited" : "", r->flags & FENCE ? " fence" : "", r->nsge);
-	for (i = 0; i < r->nsge; i++)
+	for (i = 0; i < r->nsge && r->op != RAW; i++)
 		fprintf(out, " %u", r->sge[i].length);
-	if (r->to || is_xrc())
+	if (has_peers())
 		fprintf(out, ", to 0x%x qkey 0x%x key 0x%llx stream 0x%x", r->qpn, r->qkey, (unsigned long long)r->key, r->stream);
 	if (is_window(r->op))
 		fprintf(out, ", key 0x%x to 0x%x, %llu bytes at 0x%llx, access 0x%x", r->op == INV ? r->imm : r->mw.rkey, r->rkey,
@@ -273,33 +285,175 @@ UNUSED static void req_print(FILE *out, const struct req *r)
 	fprintf(out, "\n");
 }
 
-/* One of the address handles; numbers and keys may be any, and 0xffffff is a group */
-UNUSED static void req_peer(struct req *r)
+/* ---- the generator ---- */
+
+/* inlay's form of where a request goes, by each of its two ways */
+static void req_address(struct req *r, bool parts)
 {
-	r->qpn = rnd_below(5) ? rnd_below(1 << 24) : 0xffffff;
+	struct inlay_av_base base;
+	struct inlay_av_grh grh;
+	struct mlx5dv_obj obj;
+	struct mlx5dv_ah dv;
+
 	if (is_xrc()) {
 		inlay_av_init_xrc(&r->av, r->qpn);
 		return;
 	}
-	r->to = peers[rnd_below(MAX_PEERS)];
-	r->qkey = (uint32_t)rnd();
-	must(inlay_av_from_ah(&r->av, r->to, r->qpn, r->qkey));
+	if (parts) {
+		memset(&obj, 0, sizeof(obj));
+		obj.ah.in = r->to;
+		obj.ah.out = &dv;
+		must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_AH));
+		inlay_av_init(&r->av, dv.av, r->qpn, r->qkey);
+	} else {
+		must(inlay_av_from_ah(&r->av, r->to, r->qpn, r->qkey));
+	}
 	if (!is_dci())
 		return;
-	r->key = rnd();
-	r->stream = rnd_below(2) ? 1 << 16 | rnd_below(1 << 16) : 0;
 	inlay_av_to_dct(&r->av, r->qpn, r->key);
+	if (parts) {
+		inlay_av_split(&r->av, &base, &grh);
+		inlay_av_join_dct(&r->av, &base, &grh, r->key);
+	}
 }
 
-UNUSED static bool has_peers(void)
+/* One of the address handles; numbers and keys may be any, and 0xffffff is a group */
+static void req_peer(struct req *r)
 {
-	return K->type == IBV_QPT_UD || is_dci() || is_xrc();
+	r->qpn = rnd_below(5) ? rnd_below(1 << 24) : 0xffffff;
+	r->to = is_xrc() ? NULL : peers[rnd_below(MAX_PEERS)];
+	r->qkey = (uint32_t)rnd();
+	if (is_dci()) {
+		r->key = rnd();
+		r->stream = rnd_below(2) ? 1 << 16 | rnd_below(1 << 16) : 0;
+	}
+	req_address(r, false);
 }
 
-/* A window's new place: none, or somewhere of up to 2^31 bytes */
-UNUSED static void req_window(struct req *r)
+/* Everything that a request can have beside opcode, flags and buffers */
+static void req_init(struct req *r, unsigned op, unsigned flags)
 {
-	static const uint64_t edge[] = {0, 1, 4096, 0x7fffffff, UINT64_C(1) << 31};
+	memset(r, 0, offsetof(struct req, umr));
+	r->op = (uint8_t)op;
+	r->flags = (uint8_t)flags;
+	r->list = (uint8_t)rnd_below(2);
+	r->av_last = (uint8_t)rnd_below(2);
+	r->rkey = (uint32_t)rnd();
+	r->imm = (uint32_t)rnd();
+	r->raddr = rnd();
+	r->a = rnd();
+	r->b = rnd();
+	r->csum = rnd_below(2);
+	r->hdr_len = 0;
+	if (has_peers() && !is_window(op))
+		req_peer(r);
+}
+
+static void req_inline(struct req *r, uint32_t len)
+{
+	struct ibv_sge *sge = &r->sge[r->nsge++];
+
+	sge->addr = (uintptr_t)data + rnd_below(DATA_BYTES - 1024);
+	sge->length = len;
+	sge->lkey = (uint32_t)rnd();
+	r->inl = 1;
+}
+
+static void req_pointer(struct req *r, uint32_t len)
+{
+	struct ibv_sge *sge = &r->sge[r->nsge++];
+
+	sge->addr = rnd();
+	sge->length = len;
+	sge->lkey = (uint32_t)rnd();
+}
+
+/* A raw packet's buffer. Its first bytes may be read */
+static void req_readable(struct req *r, uint32_t len)
+{
+	req_inline(r, len);
+	r->inl = 0;
+}
+
+static uint32_t some_length(void)
+{
+	switch (rnd_below(4)) {
+	case 0: return 1;
+	case 1: return 0x7fffffff;
+	case 2: return 1 + rnd_below(4096);
+	default: return 1 + rnd_below(0x7fffffff);
+	}
+}
+
+#define PATTERNS 9u
+
+/* Whether SGE i of n is empty in a pattern; the last is all */
+static bool is_empty(unsigned pattern, uint32_t i, uint32_t n)
+{
+	switch (pattern) {
+	case 0: return false;
+	case 1: return i == 0;
+	case 2: return i + 1 == n;
+	case 3: return i == 0 || i + 1 == n;
+	case 4: return i & 1;
+	case 5: return !(i & 1);
+	case 6: return i >= n / 3 && i < n - n / 3;
+	case 7: return i != n / 2;
+	default: return true;
+	}
+}
+
+/* Cuts inline payload into at most so many pieces */
+static void req_cut(struct req *r, uint32_t len, unsigned pattern, uint32_t most)
+{
+	static const uint8_t pieces[PATTERNS] = {1, 2, 2, 2, 3, 2, MAX_SGE, 7, 7};
+	uint32_t n = pattern == 1 && !len && K->family != PACKET ? 0 : pieces[pattern] < most ? pieces[pattern] : most, k, piece;
+
+	r->inl = 1;
+	for (k = 0; k < n; k++, len -= piece) {
+		switch (k + 1 == n ? 0 : pattern) {
+		case 1: piece = len / 2; break;
+		case 2: piece = 0; break;
+		case 4: piece = k ? 0 : len / 3; break;
+		case 5: piece = len < 12 ? len : 12; break; /* what the first unit holds */
+		case 6: piece = len / (n - k); break;
+		case 7: /* at random, every third empty */
+		case 8: piece = rnd_below(3) ? rnd_below(len + 1) : 0; break;
+		default: piece = len; break;
+		}
+		req_inline(r, piece);
+	}
+}
+
+static void req_pointers(struct req *r, uint32_t n, unsigned pattern)
+{
+	const bool packet = K->family == PACKET;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		uint32_t len = packet && rnd_below(2) ? 1 + rnd_below(18) : r->op == TSO ? 1 + rnd_below(8000) : some_length();
+
+		len = is_empty(pattern, i, n) ? 0 : len;
+		if (packet)
+			req_readable(r, len);
+		else
+			req_pointer(r, len);
+	}
+	if (!packet)
+		return;
+	/* Longer than its header: of 18 bytes in one piece ibv_wr_* sends the header twice */
+	for (i = n - 1; i && !r->sge[i].length; i--)
+		;
+	r->sge[i].length = 19 + rnd_below(900);
+}
+
+/* A window's new place: none, or somewhere of up to 2^31 bytes. From 6 on, one bit of it is set, or of its keys */
+static void req_window(struct req *r, uint32_t size, unsigned rights)
+{
+	static const uint64_t edge[] = {0, 1, 4096, 0x12345678, 0x7fffffff, UINT64_C(1) << 31};
+	static const uint32_t right[] = {IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_ATOMIC,
+					 IBV_ACCESS_ZERO_BASED};
+	uint32_t i, bit = size - (uint32_t)ARRAY(edge);
 
 	memset(&r->mw, 0, sizeof(r->mw));
 	memset(&r->bind, 0, sizeof(r->bind));
@@ -307,67 +461,262 @@ UNUSED static void req_window(struct req *r)
 	r->mw.pd = dev.pd;
 	r->mw.rkey = (uint32_t)rnd();
 	r->mw.type = r->op == BIND1 ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2;
-	/* ibv_bind_mw makes the key itself */
-	r->rkey = r->op == BIND1 || rnd_below(2) ? ibv_inc_rkey(r->mw.rkey) : (r->mw.rkey & ~0xffu) | rnd_below(256);
 	r->bind.mr = mrs[rnd_below(ARRAY(mrs))];
 	r->bind.addr = rnd();
-	r->bind.length = rnd_below(2) ? edge[rnd_below(ARRAY(edge))] : 1 + rnd() % (UINT64_C(1) << 31);
-	r->bind.mw_access_flags = (rnd_below(2) ? IBV_ACCESS_LOCAL_WRITE : 0) | (rnd_below(2) ? IBV_ACCESS_REMOTE_WRITE : 0) |
-				  (rnd_below(2) ? IBV_ACCESS_REMOTE_READ : 0) | (rnd_below(2) ? IBV_ACCESS_REMOTE_ATOMIC : 0) |
-				  (r->op != BIND1 && rnd_below(2) ? IBV_ACCESS_ZERO_BASED : 0);
+	r->bind.length = size < ARRAY(edge) ? edge[size] : 1 + rnd() % (UINT64_C(1) << 31);
+	for (i = 0; i < (r->op == BIND1 ? 4u : 5u); i++)
+		r->bind.mw_access_flags |= rights >> i & 1 ? right[i] : 0;
+	if (size >= ARRAY(edge) && bit < 64)
+		r->bind.addr = UINT64_C(1) << bit;
+	else if (size >= ARRAY(edge) && bit < 96)
+		r->bind.length = UINT64_C(1) << (bit - 64);
+	else if (size >= ARRAY(edge) && bit < 160)
+		r->mw.rkey = r->imm = bit < 128 ? 1u << (bit - 96) : ~(1u << (bit - 128));
+	/* ibv_bind_mw makes the key itself */
+	r->rkey = r->op == BIND1 || rnd_below(2) ? ibv_inc_rkey(r->mw.rkey) : (r->mw.rkey & ~0xffu) | rnd_below(256);
 }
 
-/* Everything that a request can have beside opcode, flags and buffers */
-UNUSED static void req_init(struct req *r, unsigned op, unsigned flags)
+#define WINDOW_SIZES (6u + 160u)
+#define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+
+static void domain_random(struct req *r, unsigned i)
 {
-	r->op = (uint8_t)op;
-	r->flags = (uint8_t)flags;
-	r->inl = 0;
-	r->list = 0;
-	r->av_last = 0;
-	r->nsge = 0;
-	r->rkey = (uint32_t)rnd();
-	r->imm = (uint32_t)rnd();
-	r->raddr = rnd();
-	r->a = rnd();
-	r->b = rnd();
-	r->to = NULL;
-	r->csum = rnd_below(2);
-	r->hdr_len = 0;
-	r->stream = 0;
-	r->key = 0;
-	if (has_peers() && !is_window(op))
-		req_peer(r);
+	struct mlx5dv_sig_block_domain *d = &r->umr.domain[i];
+
+	memset(d, 0, sizeof(*d));
+	d->block_size = (enum mlx5dv_block_size)rnd_below(MLX5DV_BLOCK_SIZE_4160 + 1);
+	r->umr.dif[i].bg_type = rnd_below(2) ? MLX5DV_SIG_T10DIF_CRC : MLX5DV_SIG_T10DIF_CSUM;
+	r->umr.dif[i].bg = rnd_below(2) ? 0xffff : 0;
+	r->umr.dif[i].app_tag = (uint16_t)rnd();
+	r->umr.dif[i].ref_tag = (uint32_t)rnd();
+	r->umr.dif[i].flags = (uint16_t)rnd_below(8);
+	r->umr.crc[i].type = (enum mlx5dv_sig_crc_type)rnd_below(3);
+	r->umr.crc[i].seed = !rnd_below(2) ? 0 : r->umr.crc[i].type == MLX5DV_SIG_CRC_TYPE_CRC64_XP10 ? UINT64_MAX : UINT32_MAX;
+	d->sig_type = rnd_below(2) ? MLX5DV_SIG_TYPE_CRC : MLX5DV_SIG_TYPE_T10DIF;
+	if (d->sig_type == MLX5DV_SIG_TYPE_CRC)
+		d->sig.crc = &r->umr.crc[i];
+	else
+		d->sig.dif = &r->umr.dif[i];
+}
+
+/* The signature's part. Half of the time both domains are alike, but for a part of it */
+static void sig_random(struct req *r)
+{
+	domain_random(r, 0);
+	domain_random(r, 1);
+	if (rnd_below(2)) {
+		r->umr.domain[1] = r->umr.domain[0];
+		if (rnd_below(2))
+			r->umr.dif[1] = r->umr.dif[0];
+		r->umr.crc[1] = r->umr.crc[0];
+		if (rnd_below(2))
+			r->umr.crc[1].seed ^= r->umr.crc[1].type == MLX5DV_SIG_CRC_TYPE_CRC64_XP10 ? UINT64_MAX : UINT32_MAX;
+		if (r->umr.domain[1].sig_type == MLX5DV_SIG_TYPE_CRC)
+			r->umr.domain[1].sig.crc = &r->umr.crc[1];
+		else
+			r->umr.domain[1].sig.dif = &r->umr.dif[1];
+		switch (rnd_below(4)) {
+		case 0: r->umr.dif[1].bg ^= 0xffff; break;
+		case 1: r->umr.dif[1].app_tag ^= 1; break;
+		case 2: r->umr.dif[1].ref_tag ^= 1; break;
+		}
+	}
+	memset(&r->umr.attr, 0, sizeof(r->umr.attr));
+	r->umr.attr.mem = rnd_below(3) ? &r->umr.domain[0] : NULL;
+	r->umr.attr.wire = !r->umr.attr.mem || rnd_below(3) ? &r->umr.domain[1] : NULL;
+	r->umr.attr.check_mask = (uint8_t)rnd();
+	r->umr.attr.copy_mask = (uint8_t)rnd();
+	if (r->umr.attr.mem && r->umr.attr.wire && r->umr.domain[0].sig_type == r->umr.domain[1].sig_type &&
+	    r->umr.domain[0].block_size == r->umr.domain[1].block_size &&
+	    (r->umr.domain[0].sig_type == MLX5DV_SIG_TYPE_T10DIF || r->umr.crc[0].type == r->umr.crc[1].type))
+		r->umr.attr.flags = rnd_below(2) ? MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK : 0;
+	r->umr.psv[0] = rnd_below(1 << 24);
+	r->umr.psv[1] = rnd_below(1 << 24);
+}
+
+/* n entries, if the QP's WQEs have room for them: libmlx5 grants max_inline for layout and signature */
+static void req_umr(struct req *r, uint32_t n, unsigned layout, unsigned sig, const struct ibv_qp_cap *cap)
+{
+	uint32_t room = (cap->max_inline_data + 4) / 16, i;
+
+	memset(&r->umr, 0, offsetof(__typeof__(r->umr), part));
+	r->umr.sig = (uint8_t)sig;
+	r->umr.access = (uint8_t)rnd_below(2);
+	r->umr.rights = (uint32_t)rnd() & RIGHTS;
+	r->umr.errors = (uint8_t)rnd();
+	r->umr.seen = (uint8_t)rnd_below(2);
+	r->umr.order = (uint8_t)rnd();
+	r->umr.simple = (uint8_t)rnd_below(2);
+	r->umr.rounds = n ? rnd_below(rnd_below(2) ? 0x7fffffff / 65536 / n : 100) : (uint32_t)rnd();
+	sig_random(r);
+	if (sig == KEY_SIGNED)
+		room = room >= 4 ? room - 4 : 0;
+	if (n + (layout == INTERLEAVED) > room / 4 * 4)
+		layout = NO_LAYOUT;
+	r->umr.layout = (uint8_t)layout;
+	for (i = 0; layout && i < n; i++) {
+		r->umr.part[i].addr = rnd();
+		r->umr.part[i].lkey = (uint32_t)rnd();
+		r->umr.part[i].bytes_count = rnd_below(65536);
+		r->umr.part[i].bytes_skip = rnd_below(65536 - r->umr.part[i].bytes_count);
+		/* rdma-core 44 counts the length of a key in an int, and has the right one below 2^31 only */
+		req_pointer(r, n == 1 ? some_length() : rnd_below(5) ? rnd_below(0x7fffffff / n) : 0);
+	}
+}
+
+/*
+ * A request of an opcode; `size` is what it has most of, and `pattern` the shape of that.
+ *
+ *   sends, inline       bytes, and how they are cut (req_cut)
+ *   sends, not inline   buffers, and which of them are empty (is_empty)
+ *   atomics             the edges of 64 bits: the operands
+ *   windows             length or a bit, and rights
+ *   UMR                 entries, and layout and signature
+ *   RAW                 16-byte units
+ *   COPY                length
+ *   TSO                 bytes of the header; pattern: how many buffers, or how the payload is cut
+ */
+static void req_make(struct req *r, unsigned op, bool inl, uint32_t size, unsigned pattern, const struct ibv_qp_cap *cap)
+{
+	static const uint64_t edge[] = {0, 1, ~UINT64_C(0), UINT64_C(1) << 63};
+	static const uint32_t copies[] = {1, 2, 63, 64, 4096, 0x7fffffff, UINT32_C(1) << 31};
+	uint32_t len, k;
+
+	req_init(r, op, rnd_below(FLAG_SETS));
+	switch (op) {
+	case CAS:
+	case FAA:
+		if (size < ARRAY(edge)) {
+			r->a = edge[size];
+			r->b = edge[rnd_below(4)];
+			r->raddr = edge[rnd_below(4)];
+		}
+		req_pointer(r, 8);
+		return;
+	case BIND1:
+	case BIND2:
+	case INV:
+		req_window(r, size, pattern);
+		return;
+	case UMR:
+		req_umr(r, size, pattern % LAYOUTS, pattern / LAYOUTS % SIGNS, cap);
+		return;
+	case RAW:
+		r->nsge = size;
+		return;
+	case COPY:
+		len = size < ARRAY(copies) ? copies[size] : some_length();
+		req_pointer(r, len);
+		req_pointer(r, len);
+		return;
+	case TSO:
+		r->hdr_len = (uint16_t)size;
+		r->mss = (uint16_t)(pattern & 1 ? 1 + rnd_below(16383) : 1u << rnd_below(14));
+		for (k = 0; k < size; k++)
+			r->hdr[k] = (uint8_t)rnd();
+		if (inl) {
+			len = cap->max_inline_data - TSO_HEADER - 18;
+			req_cut(r, 19 + rnd_below(len < 300 ? len : 300), pattern, cap->max_send_sge);
+			return;
+		}
+		req_pointers(r, 1 + pattern % (cap->max_send_sge < 8 ? cap->max_send_sge : 8), rnd_below(PATTERNS - 1));
+		return;
+	default:
+		if (inl)
+			req_cut(r, size, pattern, cap->max_send_sge);
+		else
+			req_pointers(r, size, pattern);
+	}
+}
+
+/* The sizes that a table of all requests goes through, and the patterns of each */
+static uint32_t last_size(unsigned op, bool inl, const struct trio *t)
+{
+	switch (op) {
+	case CAS:
+	case FAA: return 5;
+	case BIND1:
+	case BIND2:
+	case INV: return WINDOW_SIZES - 1;
+	case UMR: return MAX_ENTRIES;
+	case RAW: return t->sq.max_ds;
+	case COPY: return 7;
+	case TSO: return TSO_HEADER;
+	default: return inl ? K->max_inline : MAX_SGE;
+	}
+}
+
+static uint32_t first_size(unsigned op, bool inl)
+{
+	return op == RAW ? 1 : op == TSO ? 14 : K->family != PACKET ? 0 : inl ? 19 : 1;
+}
+
+static uint32_t patterns_of(unsigned op, uint32_t size)
+{
+	if (is_atomic(op) || op == COPY || op == INV || op == RAW)
+		return 1;
 	if (is_window(op))
-		req_window(r);
+		return size < 6 ? 32 : 1;
+	return op == UMR ? LAYOUTS * SIGNS * (size ? 2 : 10) : PATTERNS;
 }
 
-UNUSED static void req_inline(struct req *r, uint32_t len)
+static void req_random(struct req *r, const struct trio *t)
 {
-	r->sge[r->nsge].addr = (uintptr_t)data + rnd_below(DATA_BYTES - 1024);
-	r->sge[r->nsge].length = len;
-	r->sge[r->nsge].lkey = (uint32_t)rnd();
-	r->nsge++;
-	r->inl = 1;
+	uint32_t op, size, last;
+	bool inl;
+
+	do
+		op = rnd_below(OPS);
+	while (!has_op(op));
+	inl = has_inline(op) && rnd_below(2);
+	if (K->family == PACKET && t->cap.max_inline_data < (op == TSO ? TSO_HEADER + 19 : 19))
+		inl = false;
+	last = has_inline(op) || op == READ ? inl ? t->cap.max_inline_data : t->cap.max_send_sge : last_size(op, inl, t);
+	if (op == TSO)
+		last = TSO_HEADER;
+	/* Short ones half of the time */
+	size = first_size(op, inl);
+	last = rnd_below(2) && !is_window(op) && last > size + (inl ? 64 : 4) ? size + (inl ? 64 : 4) : last;
+	req_make(r, op, inl, size + rnd_below(last - size + 1), rnd_below(patterns_of(op, 0)), &t->cap);
 }
 
-UNUSED static void req_pointer(struct req *r, uint32_t len)
+/* n requests at most, as many as there is credit for. Returns their number, and the interface of libmlx5's that knows them all */
+static bool libmlx5_wrong(const struct trio *t, const struct req *r, uint32_t pos);
+
+static unsigned batch_random(struct req *r, unsigned n, const struct trio *t, unsigned *api)
 {
-	r->sge[r->nsge].addr = rnd();
-	r->sge[r->nsge].length = len;
-	r->sge[r->nsge].lkey = (uint32_t)rnd();
-	r->nsge++;
+	uint32_t pos = t->pos, wqes = t->head - t->tail + (has_op(UMR) ? 2 : 0), i;
+
+	*api = t->a.qpx ? rnd_below(APIS) : (unsigned)POST_SEND;
+	for (i = 0; i < n && wqes < t->cap.max_send_wr; i++) {
+		do /* of TSO in a list libmlx5 forgets where to begin */
+			req_random(&r[i], t);
+		while (libmlx5_wrong(t, &r[i], pos) || (i && *api == POST_SEND && r[i].op == TSO));
+		pos += req_bbs(&r[i]);
+		wqes += 1 + req_psvs(&r[i]);
+		if (r[i].op == BIND1)
+			*api = POST_SEND; /* ibv_wr_bind_mw is for type 2 */
+		if (r[i].op >= UMR && r[i].op <= COPY)
+			*api = WR;
+	}
+	return i;
 }
 
 /* ---- libmlx5's way ---- */
 
 /* What of raw packets alone goes into the flags */
-UNUSED static uint32_t in_csum(const struct req *r, uint32_t flag)
+static uint32_t in_csum(const struct req *r, uint32_t flag)
 {
-	return K->type == IBV_QPT_RAW_PACKET && r->csum ? flag : 0;
+	return K->family == PACKET && r->csum ? flag : 0;
 }
 
-UNUSED static int post_send(struct lib *l, const struct req *r, unsigned n, uint64_t wr_id)
+static uint32_t lib_flags(const struct req *r)
+{
+	return (r->flags & SIG ? IBV_SEND_SIGNALED : 0) | (r->flags & SOL ? IBV_SEND_SOLICITED : 0) | 
+	       (r->flags & FENCE ? IBV_SEND_FENCE : 0) | in_csum(r, IBV_SEND_IP_CSUM);
+}
+
+static int post_send(struct lib *l, const struct req *r, unsigned n, uint64_t wr_id)
 {
 	static struct ibv_send_wr wr[MAX_BATCH];
 	struct ibv_send_wr *bad;
@@ -380,9 +729,8 @@ UNUSED static int post_send(struct lib *l, const struct req *r, unsigned n, uint
 		w->next = i + 1 < n ? w + 1 : NULL;
 		w->sg_list = (struct ibv_sge *)(uintptr_t)r->sge;
 		w->num_sge = (int)r->nsge;
-		w->opcode = op_verb[r->op];
-		w->send_flags = (r->flags & SIG ? IBV_SEND_SIGNALED : 0) | (r->flags & SOL ? IBV_SEND_SOLICITED : 0) |
-				(r->flags & FENCE ? IBV_SEND_FENCE : 0) | (r->inl ? IBV_SEND_INLINE : 0) | in_csum(r, IBV_SEND_IP_CSUM);
+		w->opcode = ops[r->op].verb;
+		w->send_flags = lib_flags(r) | (r->inl ? IBV_SEND_INLINE : 0);
 		w->imm_data = r->imm; /* invalidate_rkey is in the same place */
 		if (is_xrc())
 			w->qp_type.xrc.remote_srqn = r->qpn;
@@ -411,10 +759,6 @@ UNUSED static int post_send(struct lib *l, const struct req *r, unsigned n, uint
 	return ibv_post_send(l->qp, wr, &bad);
 }
 
-/* What a program puts here that has UMR and RAW among its operations */
-static void (*lib_umr)(struct lib *l, const struct req *r);
-static int (*in_umr)(struct inlay_sq *sq, const struct req *r, uint32_t flags);
-
 static void set_peer(struct ibv_qp_ex *q, const struct req *r)
 {
 	if (is_xrc())
@@ -427,7 +771,137 @@ static void set_peer(struct ibv_qp_ex *q, const struct req *r)
 		mlx5dv_wr_set_dc_addr(mlx5dv_qp_ex_from_ibv_qp_ex(q), r->to, r->qpn, r->key);
 }
 
-UNUSED static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64_t wr_id)
+/* libmlx5's struct of a key, which follows the two numbers that it shows: a request brings one, so that keys, PSVs and states are any */
+struct lib_psv {
+	uint32_t index;
+	void *obj;
+};
+
+struct lib_domain {
+	int type;               /* 0: none, 1: CRC, 2: T10-DIF */
+	union {
+		struct mlx5dv_sig_t10dif dif;
+		struct mlx5dv_sig_crc crc;
+	} sig;
+	enum mlx5dv_block_size size;
+};
+
+struct lib_sig {
+	struct lib_psv *psv[2];
+	struct lib_domain domain[2];
+	uint32_t flags;
+	uint8_t check_mask, copy_mask;
+	int state;              /* 0: none yet, 2: set by an earlier UMR, 3: by this one */
+	struct {
+		uint16_t syndrome;
+		uint64_t expected, actual, offset;
+		uint8_t type, domain;
+	} error;
+	uint32_t errors;
+	bool exists, updated;
+};
+
+struct lib_key {
+	struct mlx5dv_mkey key;
+	void *obj;
+	uint16_t entries;
+	uint64_t length;
+	struct lib_sig *sig;
+	void *crypto;
+};
+
+static void raw_build(const struct req *r, uint32_t qpn, uint16_t index, uint8_t *wqe)
+{
+	struct mlx5_wqe_ctrl_seg c;
+
+	memcpy(wqe, data + r->raddr % (DATA_BYTES - 1024), r->nsge * 16);
+	memcpy(&c, wqe, sizeof(c));
+	c.opmod_idx_opcode = htobe32((uint32_t)r->a << 24 | (uint32_t)index << 8 | (uint8_t)r->b);
+	c.qpn_ds = htobe32(qpn << 8 | r->nsge);
+	memcpy(wqe, &c, sizeof(c));
+}
+
+static void lib_layout(struct mlx5dv_qp_ex *q, const struct req *r)
+{
+	if (r->umr.layout == LIST)
+		mlx5dv_wr_set_mkey_layout_list(q, (uint16_t)r->nsge, r->sge);
+	else if (r->umr.layout == INTERLEAVED)
+		mlx5dv_wr_set_mkey_layout_interleaved(q, r->umr.rounds, (uint16_t)r->nsge, r->umr.part);
+}
+
+static void lib_umr(struct lib *l, const struct req *r)
+{
+	struct mlx5dv_qp_ex *q = mlx5dv_qp_ex_from_ibv_qp_ex(l->qpx);
+	struct mlx5dv_mkey_conf_attr conf = {.conf_flags = 0};
+	struct lib_psv psv[2] = {{r->umr.psv[0], NULL}, {r->umr.psv[1], NULL}};
+	struct lib_sig sig;
+	struct lib_key key;
+	uint8_t wqe[1024];
+	unsigned i;
+
+	if (r->op == RAW) {
+		raw_build(r, l->qp->qp_num, (uint16_t)r->rkey, wqe);
+		mlx5dv_wr_raw_wqe(q, wqe);
+		return;
+	}
+	memset(&key, 0, sizeof(key));
+	memset(&sig, 0, sizeof(sig));
+	key.key.lkey = key.key.rkey = r->rkey;
+	key.entries = 64;
+	if (r->umr.sig) {
+		key.sig = &sig;
+		sig.psv[0] = &psv[0];
+		sig.psv[1] = &psv[1];
+		sig.errors = r->umr.errors;
+		sig.updated = r->umr.seen;
+		if (r->umr.sig == KEY_KEPT)
+			sig.state = 2 + (r->umr.order & 1);
+		else if (r->umr.sig == KEY_OFF)
+			sig.state = r->umr.order & 1;
+		for (i = 0; r->umr.sig == KEY_KEPT && i < 2; i++)
+			if (i ? r->umr.attr.wire : r->umr.attr.mem) {
+				const struct mlx5dv_sig_block_domain *d = &r->umr.domain[i];
+
+				sig.domain[i].type = d->sig_type == MLX5DV_SIG_TYPE_CRC ? 1 : 2;
+				sig.domain[i].size = d->block_size;
+				if (d->sig_type == MLX5DV_SIG_TYPE_CRC)
+					sig.domain[i].sig.crc = r->umr.crc[i];
+				else
+					sig.domain[i].sig.dif = r->umr.dif[i];
+			}
+		if (r->umr.sig == KEY_OFF && r->umr.order & 2) {
+			conf.conf_flags = MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR;
+			sig.state = 2 + (r->umr.order & 1);
+		}
+	}
+	l->qpx->wr_flags |= IBV_SEND_INLINE;
+	if (r->umr.simple && r->umr.access && r->umr.layout == LIST && r->umr.sig != KEY_SIGNED && !conf.conf_flags) {
+		mlx5dv_wr_mr_list(q, &key.key, r->umr.rights, (uint16_t)r->nsge, (struct ibv_sge *)(uintptr_t)r->sge);
+		return;
+	}
+	if (r->umr.simple && r->umr.access && r->umr.layout == INTERLEAVED && r->umr.sig != KEY_SIGNED && !conf.conf_flags) {
+		mlx5dv_wr_mr_interleaved(q, &key.key, r->umr.rights, r->umr.rounds, (uint16_t)r->nsge,
+					 (struct mlx5dv_mr_interleaved *)(uintptr_t)r->umr.part);
+		return;
+	}
+	mlx5dv_wr_mkey_configure(q, &key.key, (uint8_t)(r->umr.access + !!r->umr.layout + (r->umr.sig == KEY_SIGNED)), &conf);
+	/* The setters in any order */
+	for (i = 0; i < 3; i++)
+		switch ((r->umr.order / 4 + i * (1 + r->umr.order % 2)) % 3) {
+		case 0:
+			if (r->umr.access)
+				mlx5dv_wr_set_mkey_access_flags(q, r->umr.rights);
+			break;
+		case 1:
+			lib_layout(q, r);
+			break;
+		default:
+			if (r->umr.sig == KEY_SIGNED)
+				mlx5dv_wr_set_mkey_sig_block(q, &r->umr.attr);
+		}
+}
+
+static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64_t wr_id)
 {
 	struct ibv_data_buf buf[MAX_SGE + 4];
 	struct ibv_qp_ex *q = l->qpx;
@@ -437,8 +911,7 @@ UNUSED static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64
 	for (i = 0; i < n; i++, r++) {
 		wr_id += req_psvs(r);
 		q->wr_id = wr_id + i;
-		q->wr_flags = (r->flags & SIG ? IBV_SEND_SIGNALED : 0) | (r->flags & SOL ? IBV_SEND_SOLICITED : 0) |
-			      (r->flags & FENCE ? IBV_SEND_FENCE : 0) | in_csum(r, IBV_SEND_IP_CSUM);
+		q->wr_flags = lib_flags(r);
 		switch (r->op) {
 		case SEND: ibv_wr_send(q); break;
 		case SEND_IMM: ibv_wr_send_imm(q, r->imm); break;
@@ -480,7 +953,7 @@ UNUSED static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64
 }
 
 /* A window of type 1 by itself: libmlx5 makes the new key, and writes it into the window */
-UNUSED static int post_bind(struct lib *l, const struct req *r, uint64_t wr_id)
+static int post_bind(struct lib *l, const struct req *r, uint64_t wr_id)
 {
 	struct ibv_mw_bind bind;
 	struct ibv_mw mw = r->mw;
@@ -488,8 +961,7 @@ UNUSED static int post_bind(struct lib *l, const struct req *r, uint64_t wr_id)
 
 	memset(&bind, 0, sizeof(bind));
 	bind.wr_id = wr_id;
-	bind.send_flags = (r->flags & SIG ? IBV_SEND_SIGNALED : 0) | (r->flags & SOL ? IBV_SEND_SOLICITED : 0) |
-			  (r->flags & FENCE ? IBV_SEND_FENCE : 0);
+	bind.send_flags = lib_flags(r);
 	bind.bind_info = r->bind;
 	err = ibv_bind_mw(l->qp, &mw, &bind);
 	if (!err)
@@ -497,7 +969,7 @@ UNUSED static int post_bind(struct lib *l, const struct req *r, uint64_t wr_id)
 	return err;
 }
 
-UNUSED static int post_lib(struct lib *l, unsigned api, const struct req *r, unsigned n, uint64_t wr_id)
+static int post_lib(struct lib *l, unsigned api, const struct req *r, unsigned n, uint64_t wr_id)
 {
 	if (n == 1 && r->op == BIND1)
 		return post_bind(l, r, wr_id);
@@ -506,7 +978,7 @@ UNUSED static int post_lib(struct lib *l, unsigned api, const struct req *r, uns
 
 /* ---- inlay's ways ---- */
 
-UNUSED static uint32_t in_flags(const struct req *r)
+static uint32_t in_flags(const struct req *r)
 {
 	return (r->flags & SIG ? INLAY_SIGNALED : 0) | (r->flags & SOL ? INLAY_SOLICITED : 0) |
 	       (r->flags & FENCE ? (uint32_t)INLAY_FENCE_SMALL_AND_FENCE : T.fence) | (r->inl ? INLAY_INLINE : 0) |
@@ -514,74 +986,227 @@ UNUSED static uint32_t in_flags(const struct req *r)
 }
 
 /* What an application whose arguments are variables writes; with constants, what folds */
-INLAY_ALWAYS int in_post(struct inlay_sq *sq, const struct req *r, uint8_t op, const struct ibv_sge *sge, uint32_t n,
-			 uint32_t flags)
-{
-	switch (op) {
-	case SEND: return inlay_post_send(sq, sge, n, flags);
-	case SEND_IMM: return inlay_post_send_imm(sq, r->imm, sge, n, flags);
-	case SEND_INV: return inlay_post_send_inv(sq, r->imm, sge, n, flags);
-	case WRITE: return inlay_post_write(sq, r->raddr, r->rkey, sge, n, flags);
-	case WRITE_IMM: return inlay_post_write_imm(sq, r->raddr, r->rkey, r->imm, sge, n, flags);
-	case READ: return inlay_post_read(sq, r->raddr, r->rkey, sge, n, flags);
-	case CAS: return inlay_post_cmp_swap(sq, r->raddr, r->rkey, r->a, r->b, sge, flags);
-	default: return inlay_post_fetch_add(sq, r->raddr, r->rkey, r->a, sge, flags);
-	}
-}
-
-INLAY_ALWAYS int in_datagram(struct inlay_sq *sq, const struct req *r, uint8_t op, const struct ibv_sge *sge, uint32_t n, uint32_t flags)
-{
-	return op == SEND_IMM ? inlay_post_ud_send_imm(sq, &r->av, r->imm, sge, n, flags) : inlay_post_ud_send(sq, &r->av, sge, n, flags);
-}
-
-INLAY_ALWAYS int in_to(struct inlay_sq *sq, const struct req *r, uint8_t op, const struct ibv_sge *sge, uint32_t n, uint32_t flags)
-{
-	struct inlay_remote there = {r->raddr, r->rkey};
-
-	switch (op) {
-	case SEND: return inlay_post_to_send(sq, &r->av, sge, n, flags);
-	case SEND_IMM: return inlay_post_to_send_imm(sq, &r->av, r->imm, sge, n, flags);
-	case SEND_INV: return inlay_post_to_send_inv(sq, &r->av, r->imm, sge, n, flags);
-	case WRITE: return inlay_post_to_write(sq, &r->av, &there, sge, n, flags);
-	case WRITE_IMM: return inlay_post_to_write_imm(sq, &r->av, &there, r->imm, sge, n, flags);
-	case READ: return inlay_post_to_read(sq, &r->av, &there, sge, n, flags);
-	case CAS: return inlay_post_to_cmp_swap(sq, &r->av, &there, r->a, r->b, sge, flags);
-	default: return inlay_post_to_fetch_add(sq, &r->av, &there, r->a, sge, flags);
-	}
-}
-
-INLAY_ALWAYS int in_packet(struct inlay_sq *sq, const struct req *r, const struct ibv_sge *sge, uint32_t n, uint32_t flags)
+INLAY_ALWAYS int in_call(struct inlay_sq *sq, const struct req *r, enum family family, uint8_t op, uint32_t n, uint32_t flags)
 {
 	struct inlay_eth eth = inlay_eth_csum(in_csum(r, INLAY_CSUM_L3 | INLAY_CSUM_L4));
+	struct inlay_remote there = {r->raddr, r->rkey};
+	const struct ibv_sge *sge = r->sge;
 
-	if (r->op == TSO)
+	if (family == PACKET && op == TSO)
 		return inlay_post_tso(sq, inlay_eth_mss(eth, r->mss), r->hdr, r->hdr_len, sge, n, flags);
-	return inlay_post_packet(sq, eth, sge, n, flags);
+	if (family == PACKET)
+		return inlay_post_packet(sq, eth, sge, n, flags);
+	if (family == DATAGRAM)
+		return op == SEND_IMM ? inlay_post_ud_send_imm(sq, &r->av, r->imm, sge, n, flags)
+				      : inlay_post_ud_send(sq, &r->av, sge, n, flags);
+	switch (op) {
+	case SEND: return family == TO ? inlay_post_to_send(sq, &r->av, sge, n, flags) : inlay_post_send(sq, sge, n, flags);
+	case SEND_IMM:
+		return family == TO ? inlay_post_to_send_imm(sq, &r->av, r->imm, sge, n, flags)
+				    : inlay_post_send_imm(sq, r->imm, sge, n, flags);
+	case SEND_INV:
+		return family == TO ? inlay_post_to_send_inv(sq, &r->av, r->imm, sge, n, flags)
+				    : inlay_post_send_inv(sq, r->imm, sge, n, flags);
+	case WRITE:
+		return family == TO ? inlay_post_to_write(sq, &r->av, &there, sge, n, flags)
+				    : inlay_post_write(sq, r->raddr, r->rkey, sge, n, flags);
+	case WRITE_IMM:
+		return family == TO ? inlay_post_to_write_imm(sq, &r->av, &there, r->imm, sge, n, flags)
+				    : inlay_post_write_imm(sq, r->raddr, r->rkey, r->imm, sge, n, flags);
+	case READ:
+		return family == TO ? inlay_post_to_read(sq, &r->av, &there, sge, n, flags)
+				    : inlay_post_read(sq, r->raddr, r->rkey, sge, n, flags);
+	case CAS:
+		return family == TO ? inlay_post_to_cmp_swap(sq, &r->av, &there, r->a, r->b, sge, flags)
+				    : inlay_post_cmp_swap(sq, r->raddr, r->rkey, r->a, r->b, sge, flags);
+	default:
+		return family == TO ? inlay_post_to_fetch_add(sq, &r->av, &there, r->a, sge, flags)
+				    : inlay_post_fetch_add(sq, r->raddr, r->rkey, r->a, sge, flags);
+	}
 }
 
-UNUSED static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const struct req *r)
+static int in_umr(struct inlay_sq *sq, const struct req *r, uint32_t flags)
 {
-	if (r->op == UMR || r->op == RAW)
-		return in_umr(sq, r, in_flags(r));
-	if (K->type == IBV_QPT_RAW_PACKET)
-		return in_packet(sq, r, r->sge, r->nsge, in_flags(r));
-	if (r->op == INV)
-		return inlay_post_local_inv(sq, r->imm, in_flags(r));
-	if (r->op == COPY)
-		return inlay_post_memcpy(sq, &r->sge[0], &r->sge[1], &scratch, in_flags(r));
-	if (is_window(r->op))
-		return inlay_post_bind_mw(sq, &r->mw, r->rkey, &r->bind, in_flags(r));
-	if (is_dci() || is_xrc())
-		return in_to(sq, r, r->op, r->sge, r->nsge, in_flags(r));
-	if (r->to)
-		return in_datagram(sq, r, r->op, r->sge, r->nsge, in_flags(r));
-	return in_post(sq, r, r->op, r->sge, r->nsge, in_flags(r));
+	uint32_t quiet = flags & ~(uint32_t)INLAY_SIGNALED, fence = flags >> 29 ? 0 : INLAY_FENCE_INITIATOR_SMALL, i;
+	struct inlay_umr umr;
+	int err;
+
+	if (r->umr.access && !r->umr.sig && r->umr.layout == LIST && r->umr.order & 1)
+		return inlay_post_umr_list(sq, r->rkey, r->umr.rights, r->sge, (uint16_t)r->nsge, flags);
+	if (r->umr.access && !r->umr.sig && r->umr.layout == INTERLEAVED && r->umr.order & 1)
+		return inlay_post_umr_interleaved(sq, r->rkey, r->umr.rights, r->umr.part, (uint16_t)r->nsge, r->umr.rounds, flags);
+	memset(&umr, 0, sizeof(umr));
+	umr.mask = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY;
+	umr.tag = (uint8_t)r->rkey;
+	if (r->umr.access) {
+		umr.mask |= INLAY_UMR_MASK_ACCESS;
+		umr.access = r->umr.rights;
+	}
+	if (r->umr.layout) {
+		umr.mask |= INLAY_UMR_MASK_FILL;
+		umr.entries = (uint16_t)r->nsge;
+		umr.list = r->umr.layout == LIST ? r->sge : NULL;
+		umr.interleaved = r->umr.layout == INTERLEAVED ? r->umr.part : NULL;
+		umr.rounds = r->umr.rounds;
+		for (i = 0; i < r->nsge; i++)
+			umr.len += umr.list ? r->sge[i].length : (uint64_t)r->umr.part[i].bytes_count * r->umr.rounds;
+	}
+	if (r->umr.sig && r->umr.seen) {
+		umr.mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR;
+		umr.flags = r->umr.errors & 1 ? INLAY_UMR_SIG_ERR : 0;
+	}
+	if (r->umr.sig == KEY_OFF)
+		umr.mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE;
+	if (r->umr.sig == KEY_SIGNED)
+		return inlay_post_umr_sig(sq, r->rkey, &umr, &r->umr.attr, r->umr.psv, flags);
+	err = inlay_post_umr(sq, r->rkey, &umr, req_psvs(r) ? quiet : flags);
+	if (!err && req_psvs(r) && r->umr.attr.mem)
+		err = inlay_post_set_psv(sq, r->umr.psv[0], inlay_psv_value(r->umr.attr.mem), (r->umr.attr.wire ? quiet : flags) | fence);
+	if (!err && req_psvs(r) && r->umr.attr.wire)
+		err = inlay_post_set_psv(sq, r->umr.psv[1], inlay_psv_value(r->umr.attr.wire), flags | fence);
+	return err;
 }
 
-/* Call sites with constant arguments: a program that has some puts its own here */
-static int (*in_const)(struct inlay_sq *sq, const struct req *r) = in_plain;
+static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const struct req *r)
+{
+	uint32_t flags = in_flags(r);
+	uint8_t wqe[1024];
 
-/* And those that post several at once */
+	switch (r->op) {
+	case BIND1:
+	case BIND2: return inlay_post_bind_mw(sq, &r->mw, r->rkey, &r->bind, flags);
+	case INV: return inlay_post_local_inv(sq, r->imm, flags);
+	case UMR: return in_umr(sq, r, flags);
+	case RAW:
+		raw_build(r, rnd_below(1 << 24), (uint16_t)rnd(), wqe);
+		return inlay_post_raw(sq, wqe, 0);
+	case COPY: return inlay_post_memcpy(sq, &r->sge[0], &r->sge[1], &scratch, flags);
+	}
+	switch (K->family) {
+	case POST: return in_call(sq, r, POST, r->op, r->nsge, flags);
+	case DATAGRAM: return in_call(sq, r, DATAGRAM, r->op, r->nsge, flags);
+	case TO: return in_call(sq, r, TO, r->op, r->nsge, flags);
+	default: return in_call(sq, r, PACKET, r->op, r->nsge, flags);
+	}
+}
+
+/* Call sites at which family, opcode, number of SGEs or inline length, and flags are constants: many functions, for the compiler's sake */
+#define LEN(n)                                                                                                                          \
+	case (n):                                                                                                                       \
+		return family == DATAGRAM ? inlay_post_ud_send_inline(sq, &r->av, p, (n), flags) :                                      \
+		       family == TO && op == SEND ? inlay_post_to_send_inline(sq, &r->av, p, (n), flags) :                              \
+		       family == TO ? inlay_post_to_write_inline(sq, &r->av, &there, p, (n), flags) :                                   \
+		       op == SEND ? inlay_post_send_inline(sq, p, (n), flags) :                                                         \
+				    inlay_post_write_inline(sq, r->raddr, r->rkey, p, (n), flags);
+#define LEN4(n) LEN(n) LEN((n) + 1) LEN((n) + 2) LEN((n) + 3)
+
+INLAY_ALWAYS int const_inline(struct inlay_sq *sq, const struct req *r, enum family family, uint8_t op, uint32_t flags)
+{
+	const void *p = (const void *)(uintptr_t)r->sge[0].addr;
+	struct inlay_remote there = {r->raddr, r->rkey};
+
+	switch (r->sge[0].length) {
+	LEN4(0) LEN4(4) LEN4(8) LEN4(12) LEN4(16) LEN(20) LEN4(24) LEN4(28) LEN(32) LEN(33) LEN(36) LEN4(40) LEN4(44) LEN(48) LEN4(56)
+	LEN4(60) LEN(64) LEN(65) LEN(76) LEN(77) LEN(92) LEN(93) LEN(96) LEN(107) LEN4(108) LEN(124) LEN(125) LEN(128) LEN(172) LEN(173)
+	LEN(256) LEN(716)
+	default: return in_plain(sq, r);
+	}
+}
+
+INLAY_ALWAYS int const_sges(struct inlay_sq *sq, const struct req *r, enum family family, uint8_t op, uint32_t flags)
+{
+	switch (r->nsge) {
+	case 0: return in_call(sq, r, family, op, 0, flags);
+	case 1: return in_call(sq, r, family, op, 1, flags);
+	case 2: return in_call(sq, r, family, op, 2, flags);
+	case 3: return in_call(sq, r, family, op, 3, flags);
+	case 5: return in_call(sq, r, family, op, 5, flags);
+	default: return in_plain(sq, r);
+	}
+}
+
+#define CONST_FN(name, call)                                                                                                            \
+	static __attribute__((noinline)) int name(struct inlay_sq *sq, const struct req *r)                                             \
+	{                                                                                                                               \
+		return call;                                                                                                            \
+	}
+#define CONST_OP(family, op)                                                                                                            \
+	CONST_FN(signaled_##family##_##op, const_sges(sq, r, family, op, INLAY_SIGNALED))                                               \
+	CONST_FN(inline_##family##_##op, const_sges(sq, r, family, op, INLAY_INLINE))                                                   \
+	CONST_FN(flags_##family##_##op, const_sges(sq, r, family, op, in_flags(r)))
+#define CONST_LEN(family, op, flags) CONST_FN(len_##family##_##op, const_inline(sq, r, family, op, flags))
+#define CONST_ROW(family, op) {signaled_##family##_##op, inline_##family##_##op, flags_##family##_##op}
+
+CONST_OP(POST, SEND)
+CONST_OP(POST, SEND_IMM)
+CONST_OP(POST, SEND_INV)
+CONST_OP(POST, WRITE)
+CONST_OP(POST, WRITE_IMM)
+CONST_OP(POST, READ)
+CONST_OP(DATAGRAM, SEND)
+CONST_OP(DATAGRAM, SEND_IMM)
+CONST_OP(TO, SEND)
+CONST_OP(TO, SEND_IMM)
+CONST_OP(TO, WRITE)
+CONST_OP(TO, WRITE_IMM)
+CONST_OP(TO, READ)
+CONST_LEN(POST, SEND, INLAY_SIGNALED)
+CONST_LEN(POST, WRITE, INLAY_SIGNALED)
+CONST_LEN(DATAGRAM, SEND, INLAY_SIGNALED)
+CONST_LEN(TO, SEND, INLAY_SIGNALED)
+CONST_LEN(TO, WRITE, INLAY_SIGNALED)
+CONST_FN(flags_POST_LEN, const_inline(sq, r, POST, SEND, in_flags(r) & ~(uint32_t)INLAY_INLINE))
+CONST_FN(fenced_POST_LEN, const_inline(sq, r, POST, WRITE, INLAY_SIGNALED | INLAY_SOLICITED | INLAY_FENCE_SMALL_AND_FENCE))
+CONST_FN(signaled_POST_CAS, in_call(sq, r, POST, CAS, 1, INLAY_SIGNALED))
+CONST_FN(signaled_POST_FAA, in_call(sq, r, POST, FAA, 1, INLAY_SIGNALED))
+CONST_FN(signaled_PACKET_SEND, in_call(sq, r, PACKET, SEND, 1, INLAY_SIGNALED))
+CONST_FN(flags_PACKET_SEND, in_call(sq, r, PACKET, SEND, 1, in_flags(r)))
+
+/* The burst of one, which has no other flag than one */
+static __attribute__((noinline)) int in_burst(struct inlay_sq *sq, const struct req *r)
+{
+	struct inlay_eth eth = inlay_eth_csum(in_csum(r, INLAY_CSUM_L3 | INLAY_CSUM_L4));
+	int n = inlay_post_packets(sq, eth, r->sge, 1, in_flags(r));
+
+	return n == 1 ? 0 : n;
+}
+
+typedef int in_fn(struct inlay_sq *sq, const struct req *r);
+
+/* The function whose constants are r's; else the one that has none */
+static int in_const(struct inlay_sq *sq, const struct req *r)
+{
+	static in_fn *const by_sges[PACKET][FAA + 1][3] = {
+		{CONST_ROW(POST, SEND), CONST_ROW(POST, SEND_IMM), CONST_ROW(POST, SEND_INV), CONST_ROW(POST, WRITE),
+		 CONST_ROW(POST, WRITE_IMM), CONST_ROW(POST, READ), {signaled_POST_CAS, NULL, NULL}, {signaled_POST_FAA, NULL, NULL}},
+		{CONST_ROW(DATAGRAM, SEND), CONST_ROW(DATAGRAM, SEND_IMM)},
+		{CONST_ROW(TO, SEND), CONST_ROW(TO, SEND_IMM), {NULL, NULL, NULL}, CONST_ROW(TO, WRITE),
+		 CONST_ROW(TO, WRITE_IMM), CONST_ROW(TO, READ)},
+	};
+	static in_fn *const by_len[PACKET][2] = {{len_POST_SEND, len_POST_WRITE}, {len_DATAGRAM_SEND, NULL}, {len_TO_SEND, len_TO_WRITE}};
+	static unsigned turn;
+	in_fn *f = NULL;
+
+	if (K->family == PACKET) {
+		if (r->op == SEND && r->nsge == 1)
+			f = !(r->flags & ~SIG) && turn++ & 1 ? in_burst :
+			    r->flags == SIG && !r->inl ? signaled_PACKET_SEND : flags_PACKET_SEND;
+		return f ? f(sq, r) : in_plain(sq, r);
+	}
+	if (r->inl && r->nsge == 1 && (r->op == SEND || r->op == WRITE) && !r->stream) {
+		if (r->flags == SIG)
+			f = by_len[K->family][r->op == WRITE];
+		else if (K->family == POST && r->op == SEND)
+			f = flags_POST_LEN;
+		else if (K->family == POST && r->flags == (SIG | SOL | FENCE))
+			f = fenced_POST_LEN;
+	}
+	if (!f)
+		f = by_sges[K->family][r->op][r->stream ? 2 : r->inl && !r->flags ? 1 : !r->inl && r->flags == SIG ? 0 : 2];
+	return f ? f(sq, r) : in_plain(sq, r);
+}
+
+/* Posts several at once, where that is asked for */
 static int (*in_batch)(struct inlay_sq *sq, const struct req *r, unsigned n);
 
 /* An inline segment that is opened, its first bytes written in place and the others appended in pieces of any size */
@@ -604,7 +1229,7 @@ static struct inlay_cursor in_open(struct inlay_cursor at, const struct req *r, 
 }
 
 /* A raw packet's; its header comes out of its first buffers */
-UNUSED static int in_packet_cursor(struct inlay_sq *sq, const struct req *r)
+static int in_packet_cursor(struct inlay_sq *sq, const struct req *r)
 {
 	struct inlay_eth eth = inlay_eth_csum(in_csum(r, INLAY_CSUM_L3 | INLAY_CSUM_L4));
 	uint32_t len = r->op == TSO ? r->hdr_len : inline_l2(), skip = r->op == TSO ? 0 : len, have = 0, total = 0, i;
@@ -629,11 +1254,11 @@ UNUSED static int in_packet_cursor(struct inlay_sq *sq, const struct req *r)
 	}
 	at = inlay_seg_eth(at, r->op == TSO ? inlay_eth_mss(eth, r->mss) : eth, len ? hdr : NULL, len);
 	at = r->inl ? inlay_seg_inlinev(at, sge, r->nsge, total) : inlay_seg_sges(at, sge, r->nsge);
-	return inlay_sq_commit(sq, at, op_code[r->op], 0, in_flags(r), 0);
+	return inlay_sq_commit(sq, at, ops[r->op].code, 0, in_flags(r), 0);
 }
 
 /* The WQE built by hand */
-UNUSED static __attribute__((noinline)) int in_cursor(struct inlay_sq *sq, const struct req *r)
+static __attribute__((noinline)) int in_cursor(struct inlay_sq *sq, const struct req *r)
 {
 	struct inlay_cursor at;
 	uint32_t i, total = 0, imm = 0;
@@ -670,9 +1295,9 @@ UNUSED static __attribute__((noinline)) int in_cursor(struct inlay_sq *sq, const
 	else if (r->op == SEND_INV)
 		imm = inlay_to_be32(r->imm);
 	if (imm)
-		inlay_sq_commit(sq, at, op_code[r->op], 0, in_flags(r), imm);
+		inlay_sq_commit(sq, at, ops[r->op].code, 0, in_flags(r), imm);
 	else
-		inlay_sq_commit(sq, at, op_code[r->op], 0, in_flags(r), 0);
+		inlay_sq_commit(sq, at, ops[r->op].code, 0, in_flags(r), 0);
 	return 0;
 }
 
@@ -683,7 +1308,7 @@ static uint32_t in_imm(const struct req *r)
 }
 
 /* As a list of struct iovec: with a key for each, or for all when there is but one */
-UNUSED static __attribute__((noinline)) int in_iov(struct inlay_sq *sq, const struct req *r)
+static __attribute__((noinline)) int in_iov(struct inlay_sq *sq, const struct req *r)
 {
 	struct inlay_remote remote = {r->raddr, r->rkey};
 	struct iovec iov[MAX_SGE + 4];
@@ -695,24 +1320,24 @@ UNUSED static __attribute__((noinline)) int in_iov(struct inlay_sq *sq, const st
 		iov[i].iov_len = r->sge[i].length;
 		lkeys[i] = r->sge[i].lkey;
 	}
-	return inlay_post_iov(sq, op_code[r->op], has_peers() ? &r->av : NULL, is_rdma(r->op) ? &remote : NULL, &from, in_imm(r),
+	return inlay_post_iov(sq, ops[r->op].code, has_peers() ? &r->av : NULL, is_rdma(r->op) ? &remote : NULL, &from, in_imm(r),
 			      in_flags(r));
 }
 
-UNUSED static __attribute__((noinline)) int in_template(struct inlay_sq *sq, const struct req *r)
+static __attribute__((noinline)) int in_template(struct inlay_sq *sq, const struct req *r)
 {
 	struct inlay_template t;
 
 	memset(&t, 0, sizeof(t));
-	must(inlay_template_init(&t, sq, op_code[r->op], r->rkey, r->sge[0].lkey));
+	must(inlay_template_init(&t, sq, ops[r->op].code, r->rkey, r->sge[0].lkey));
 	if (!is_rdma(r->op))
 		return inlay_post_template_send(sq, &t, r->sge[0].addr, r->sge[0].length, in_imm(r), in_flags(r));
 	return inlay_post_template(sq, &t, r->raddr, r->sge[0].addr, r->sge[0].length, in_imm(r), in_flags(r));
 }
 
-UNUSED static int post_inlay(struct inlay_sq *sq, unsigned way, const struct req *r)
+static int post_inlay(struct inlay_sq *sq, unsigned way, const struct req *r)
 {
-	if (K->type == IBV_QPT_RAW_PACKET && way >= CURSOR)
+	if (K->family == PACKET && way >= CURSOR)
 		return in_packet_cursor(sq, r);
 	if (r->op >= BIND1 || (way == CONST && T.fence))
 		way = PLAIN;
@@ -728,61 +1353,44 @@ UNUSED static int post_inlay(struct inlay_sq *sq, unsigned way, const struct req
 /* ---- the trio ---- */
 
 /* From RESET to RTS, connected to itself: that nothing is executed is the device's affair, not the state's */
-UNUSED static void qp_up(struct ibv_qp *qp)
+static void qp_up(struct ibv_qp *qp)
 {
+	static const enum ibv_qp_state to[3] = {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS};
+	const int rts = IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	const int dci[3] = {IBV_QP_PKEY_INDEX | IBV_QP_PORT, IBV_QP_PATH_MTU, rts};
+	const int xrc[3] = {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+			    IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN, rts};
+	struct opt opt = usual;
 	struct ibv_qp_attr a;
+	unsigned i;
 
-	if (qp->qp_type == IBV_QPT_RC) {
-		qp_init(qp, &usual);
-		qp_connect(qp, qp->qp_num, &usual);
-		return;
-	}
-	memset(&a, 0, sizeof(a));
-	a.timeout = 14;
-	a.max_rd_atomic = 8;
-	if (is_dci()) {
-		a.qp_state = IBV_QPS_INIT;
-		a.port_num = 1;
-		must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT));
-		a.qp_state = IBV_QPS_RTR;
-		a.path_mtu = IBV_MTU_1024;
-		must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PATH_MTU));
-		a.qp_state = IBV_QPS_RTS;
-		must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-				   IBV_QP_MAX_QP_RD_ATOMIC));
-		return;
-	}
-	if (qp->qp_type == IBV_QPT_RAW_PACKET) {
+	if (K->family == PACKET) {
 		raw_up(qp);
 		return;
 	}
-	a.qp_state = IBV_QPS_INIT;
+	if (!is_dci() && !is_xrc()) {
+		if (K->type == IBV_QPT_UC)
+			opt.qp_access &= ~(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+		qp_init(qp, &opt);
+		qp_connect(qp, qp->qp_num, &opt);
+		return;
+	}
+	memset(&a, 0, sizeof(a));
 	a.port_num = 1;
-	a.qp_access_flags = ALL_ACCESS & ~(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
-	a.qkey = 0x11111111;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			   (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
-	a.qp_state = IBV_QPS_RTR;
+	a.timeout = 14;
+	a.max_rd_atomic = 8;
 	a.path_mtu = IBV_MTU_1024;
 	a.dest_qp_num = qp->qp_num;
-	a.ah_attr.port_num = 1;
-	a.ah_attr.dlid = dev.port.lid;
-	if (dev.port.link_layer == IBV_LINK_LAYER_ETHERNET) {
-		a.ah_attr.is_global = 1;
-		a.ah_attr.grh.dgid = dev.gid;
-		a.ah_attr.grh.sgid_index = (uint8_t)dev.gid_index;
-		a.ah_attr.grh.hop_limit = 64;
+	a.ah_attr = own_path();
+	for (i = 0; i < 3; i++) {
+		a.qp_state = to[i];
+		must(ibv_modify_qp(qp, &a, IBV_QP_STATE | (is_dci() ? dci : xrc)[i]));
 	}
-	must(ibv_modify_qp(qp, &a, qp->qp_type == IBV_QPT_UD ? IBV_QP_STATE :
-			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN));
-	a.qp_state = IBV_QPS_RTS;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN |
-			   (is_xrc() ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0)));
 }
 
 static struct ibv_srq *srq_of_qps; /* of the QPs made while it is there */
 
-UNUSED static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq, const struct ibv_qp_cap *cap, uint64_t ops,
+static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq, const struct ibv_qp_cap *cap, uint64_t ops,
 			      struct ibv_qp_cap *granted)
 {
 	struct ibv_qp_init_attr_ex attr;
@@ -798,7 +1406,7 @@ UNUSED static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq, const
 	attr.cap = *cap;
 	attr.pd = pd;
 	attr.comp_mask = IBV_QP_INIT_ATTR_PD;
-	if (K->type == IBV_QPT_RAW_PACKET) {
+	if (K->family == PACKET) {
 		attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
 		attr.max_tso_header = TSO_HEADER;
 	}
@@ -824,7 +1432,7 @@ UNUSED static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq, const
 	return qp;
 }
 
-UNUSED static struct mlx5dv_cq view_cq(struct ibv_cq *cq)
+static struct mlx5dv_cq view_cq(struct ibv_cq *cq)
 {
 	struct mlx5dv_obj obj;
 	struct mlx5dv_cq dv;
@@ -842,17 +1450,17 @@ UNUSED static struct mlx5dv_cq view_cq(struct ibv_cq *cq)
  * of a thread domain that was freed comes back as its last owner left it). One empty RDMA write to itself, executed, shows
  * both; a datagram, which nobody receives, does so too, and so does the error of a request with a destination, which nobody answers.
  */
-UNUSED static void probe_post(struct lib *l)
+static void probe_post(struct lib *l)
 {
 	struct req r;
 
 	req_init(&r, has_op(WRITE) ? WRITE : SEND, SIG);
-	if (K->type == IBV_QPT_RAW_PACKET)
+	if (K->family == PACKET)
 		req_inline(&r, 26); /* a packet is never empty */
 	must(post_lib(l, POST_SEND, &r, 1, 77));
 }
 
-UNUSED static void probe_end(struct lib *l)
+static void probe_end(struct lib *l)
 {
 	struct ibv_cq *cq = l->qp->send_cq;
 	struct mlx5dv_cq dv = view_cq(cq);
@@ -861,10 +1469,10 @@ UNUSED static void probe_end(struct lib *l)
 	struct ibv_wc wc;
 
 	softdev_run();
-	assert_int_equal(cqe->op_own >> 4, is_dci() || is_xrc() ? MLX5_CQE_REQ_ERR : MLX5_CQE_REQ);
+	assert_int_equal(cqe->op_own >> 4, K->family == TO ? MLX5_CQE_REQ_ERR : MLX5_CQE_REQ);
 	l->uidx = be32toh(cqe->srqn_uidx) & 0xffffff;
 	assert_int_equal(ibv_poll_cq(cq, 1, &wc), 1);
-	assert_int_equal(wc.status, is_dci() || is_xrc() ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS);
+	assert_int_equal(wc.status, K->family == TO ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS);
 	assert_int_equal(wc.wr_id, 77);
 	assert_int_equal(wc.qp_num, l->qp->qp_num);
 	/* Back to the beginning of the ring: RESET zeroes libmlx5's counters, the device's and the record */
@@ -872,7 +1480,7 @@ UNUSED static void probe_end(struct lib *l)
 	qp_up(l->qp);
 }
 
-UNUSED static void lib_probe(struct lib *l, uint32_t size)
+static void lib_probe(struct lib *l, uint32_t size)
 {
 	uint32_t half;
 
@@ -885,7 +1493,7 @@ UNUSED static void lib_probe(struct lib *l, uint32_t size)
 	probe_end(l);
 }
 
-UNUSED static void lib_open(struct lib *l, struct ibv_cq *cq, const struct ibv_qp_cap *cap, uint64_t ops, struct ibv_qp_cap *granted)
+static void lib_open(struct lib *l, struct ibv_cq *cq, const struct ibv_qp_cap *cap, uint64_t ops, struct ibv_qp_cap *granted)
 {
 	struct ibv_parent_domain_init_attr parent;
 	struct ibv_td_init_attr attr;
@@ -910,30 +1518,36 @@ UNUSED static void lib_open(struct lib *l, struct ibv_cq *cq, const struct ibv_q
 	lib_probe(l, dv.bf.size);
 }
 
-UNUSED static void lib_close(struct lib *l)
+static void lib_close(struct lib *l)
 {
 	must(ibv_destroy_qp(l->qp));
 	must(ibv_dealloc_pd(l->pd));
 	must(ibv_dealloc_td(l->td));
 }
 
-UNUSED static void trio_open(struct trio *t, const struct ibv_qp_cap *cap, uint64_t ops, uint32_t mode)
+static struct ibv_cq *trio_cq(struct trio *t, const struct ibv_qp_cap *cap)
+{
+	memset(t, 0, sizeof(*t));
+	t->cq = ibv_create_cq(dev.ctx, (int)(2 * cap->max_recv_wr < 64 ? 63 : 4 * cap->max_recv_wr), NULL, NULL, 0);
+	assert_non_null(t->cq);
+	t->cqn = view_cq(t->cq).cqn;
+	return t->cq;
+}
+
+static void trio_open(struct trio *t, const struct ibv_qp_cap *cap, uint64_t with, uint32_t mode)
 {
 	struct ibv_qp_cap cap_c;
 	struct mlx5dv_qp dv;
-	uint32_t cqes = 2 * cap->max_recv_wr < 64 ? 63 : 4 * cap->max_recv_wr;
 
-	memset(t, 0, sizeof(*t));
-	t->cq = ibv_create_cq(dev.ctx, (int)cqes, NULL, NULL, 0);
-	assert_non_null(t->cq);
-	t->cqn = view_cq(t->cq).cqn;
-	lib_open(&t->a, t->cq, cap, ops, &t->cap);
-	lib_open(&t->b, t->cq, cap, ops, NULL);
+	trio_cq(t, cap);
+	lib_open(&t->a, t->cq, cap, with, &t->cap);
+	lib_open(&t->b, t->cq, cap, with, NULL);
 	must(inlay_uar_create(&t->uar, dev.pd, INLAY_UAR_SERIAL, NULL));
 	t->uar.mode = mode;
-	t->qp = make_qp(t->uar.pd, t->cq, cap, ops, &cap_c);
+	t->qp = make_qp(t->uar.pd, t->cq, cap, with, &cap_c);
 	assert_memory_equal(&cap_c, &t->cap, sizeof(cap_c));
 	must(inlay_sq_from_qp(&t->sq, t->qp, &t->uar, NULL, NULL));
+	assert_int_equal(inlay_sq_min_inline(&t->sq), inline_l2());
 	dv = view_qp(t->qp);
 	t->ring = (uint8_t *)dv.sq.buf;
 	t->bbs = dv.sq.wqe_cnt;
@@ -952,7 +1566,7 @@ UNUSED static void trio_open(struct trio *t, const struct ibv_qp_cap *cap, uint6
 	assert_true(t->size && t->bbs >= 1);
 }
 
-UNUSED static void trio_close(struct trio *t)
+static void trio_close(struct trio *t)
 {
 	inlay_sq_fini(&t->sq);
 	must(ibv_destroy_qp(t->qp));
@@ -962,7 +1576,7 @@ UNUSED static void trio_close(struct trio *t)
 	must(ibv_destroy_cq(t->cq));
 }
 
-UNUSED static void cqe_for(struct mlx5_cqe64 *cqe, uint8_t opcode, uint8_t sop, uint32_t qpn, uint32_t uidx, uint16_t counter)
+static void cqe_for(struct mlx5_cqe64 *cqe, uint8_t opcode, uint8_t sop, uint32_t qpn, uint32_t uidx, uint16_t counter)
 {
 	memset(cqe, 0, sizeof(*cqe));
 	cqe->srqn_uidx = htobe32(uidx);
@@ -972,7 +1586,7 @@ UNUSED static void cqe_for(struct mlx5_cqe64 *cqe, uint8_t opcode, uint8_t sop, 
 }
 
 /* Completes the k oldest WQEs with one CQE: of each libmlx5 twin through the CQ, of inlay's by itself */
-UNUSED static void complete(struct trio *t, unsigned k)
+static void complete(struct trio *t, unsigned k)
 {
 	struct mlx5_cqe64 cqe;
 	struct ibv_wc wc[2];
@@ -1003,13 +1617,14 @@ UNUSED static void complete(struct trio *t, unsigned k)
 	assert_int_equal(inlay_sq_room(&t->sq), t->bbs - (t->pos - t->tail_pos));
 }
 
-UNUSED static void complete_all(struct trio *t)
+static void complete_all(struct trio *t)
 {
 	complete(t, t->head - t->tail);
 }
+
 /* ---- bytes ---- */
 
-UNUSED static void ring_fill(uint8_t *ring, uint32_t bbs, uint32_t from, uint32_t n, uint8_t byte)
+static void ring_fill(uint8_t *ring, uint32_t bbs, uint32_t from, uint32_t n, uint8_t byte)
 {
 	uint32_t at = from & (bbs - 1), first = n < bbs - at ? n : bbs - at;
 
@@ -1018,13 +1633,13 @@ UNUSED static void ring_fill(uint8_t *ring, uint32_t bbs, uint32_t from, uint32_
 }
 
 /* inlay stores the half of the record that counts, and keeps the other at the 0 that it found there */
-UNUSED static uint32_t record_salt(const struct trio *t)
+static uint32_t record_salt(const struct trio *t)
 {
 	return htobe32(t->salt * 0x0101u);
 }
 
 /* Before a batch: what is free of the rings, the registers, the records */
-UNUSED static void fill_free(struct trio *t)
+static void fill_free(struct trio *t)
 {
 	uint32_t n = t->bbs - (t->pos - t->tail_pos);
 
@@ -1040,36 +1655,8 @@ UNUSED static void fill_free(struct trio *t)
 	t->dbrec[MLX5_SND_DBR] = record_salt(t);
 }
 
-/* Puts c's QPN into a control segment of a twin's, having seen that the twin's own is there, and its index. 0 or -1 */
-UNUSED static int swap_qpn(uint8_t *ctrl, uint32_t from, uint32_t to, uint32_t index)
-{
-	uint32_t w[2];
-
-	memcpy(w, ctrl, 8);
-	if (be32toh(w[1]) >> 8 != from || (be32toh(w[0]) >> 8 & 0xffff) != (index & 0xffff))
-		return -1;
-	w[1] = htobe32(to << 8 | (be32toh(w[1]) & 0xff));
-	memcpy(ctrl + 4, &w[1], 4);
-	return 0;
-}
-
-/* The QPN stands once more in the WQE that binds a window of type 2: the same. `at`: the word behind a wrap or in the register */
-UNUSED static int swap_window(const struct req *r, uint8_t *at, uint32_t from, uint32_t to)
-{
-	uint32_t w;
-
-	if (r->op != BIND2 || !r->bind.length)
-		return 0;
-	memcpy(&w, at, 4);
-	if (be32toh(w) >> 8 != from)
-		return -1;
-	w = htobe32(to << 8 | (be32toh(w) & 0xff));
-	memcpy(at, &w, 4);
-	return 0;
-}
-
 /* First byte at which c differs from what libmlx5 wrote; len when none. *known counts the bytes that libmlx5 wrote */
-UNUSED static uint32_t compare(const uint8_t *a, const uint8_t *b, const uint8_t *c, uint32_t len, uint32_t *known)
+static uint32_t compare(const uint8_t *a, const uint8_t *b, const uint8_t *c, uint32_t len, uint32_t *known)
 {
 	uint32_t i, k;
 
@@ -1097,7 +1684,7 @@ UNUSED static uint32_t compare(const uint8_t *a, const uint8_t *b, const uint8_t
 }
 
 /* First byte of the given units of c's ring that is not what it was filled with; UINT32_MAX when none */
-UNUSED static uint32_t touched(const struct trio *t, uint32_t pos, uint32_t from, uint32_t to)
+static uint32_t touched(const struct trio *t, uint32_t pos, uint32_t from, uint32_t to)
 {
 	uint64_t want = t->salt * UINT64_C(0x0101010101010101), x, y;
 	uint32_t ds, at;
@@ -1115,37 +1702,56 @@ UNUSED static uint32_t touched(const struct trio *t, uint32_t pos, uint32_t from
 	return UINT32_MAX;
 }
 
-/* A copy's 64 bytes besides its data are libmlx5's own, the same in every WQE of a QP: c's are put in their place. `at`: its second unit */
-UNUSED static int swap_scratch(struct lib *l, const struct req *r, uint8_t *at)
+/* One of the numbers in a WQE of a twin's that are its own: they must be those expected, and c's are put in their place */
+static void swap_word(uint8_t *at, uint32_t from, uint32_t to, const char *what)
 {
-	static uint8_t none[12];
-	uint32_t lkey = htobe32(scratch.lkey);
-	uint64_t addr = htobe64(scratch.addr);
+	uint32_t w;
 
-	if (r->op != COPY)
-		return 0;
-	if (!memcmp(l->scratch, none, 12))
-		memcpy(l->scratch, at + 4, 12);
-	if (memcmp(l->scratch, at + 4, 12))
-		return -1;
-	memcpy(at + 4, &lkey, 4);
-	memcpy(at + 8, &addr, 8);
-	return 0;
+	memcpy(&w, at, 4);
+	if (be32toh(w) >> 8 != from)
+		fail_msg("libmlx5's %s is 0x%x, not 0x%x", what, be32toh(w) >> 8, from);
+	w = htobe32(to << 8 | (be32toh(w) & 0xff));
+	memcpy(at, &w, 4);
 }
 
-UNUSED static void report(const struct trio *t, const struct req *r, unsigned n, uint32_t begin, const char *what, uint32_t at,
-		   unsigned lib, unsigned in)
+/*
+ * All of them: the QPN, which stands once more in the WQE that binds a window of type 2, and the 64 bytes that a copy names besides its
+ * data, the same in every WQE of a QP. The WQE begins at `at` of a ring of so many bytes (or in a register); r: NULL, where no more than
+ * its control segment is there. Beforehand its index is looked at
+ */
+static void swap_wqe(struct lib *l, const struct req *r, uint8_t *ring, uint32_t at, uint32_t bytes, uint32_t index)
 {
-	uint32_t pos = begin, ds, where;
+	static const uint8_t none[12] = {0};
+	uint32_t lkey = htobe32(scratch.lkey), w;
+	uint64_t addr = htobe64(scratch.addr);
+
+	memcpy(&w, ring + at, 4);
+	if ((be32toh(w) >> 8 & 0xffff) != (index & 0xffff))
+		fail_msg("libmlx5 is not at WQEBB %u, but at %u", index, be32toh(w) >> 8 & 0xffff);
+	swap_word(ring + at + 4, l->qp->qp_num, T.qp->qp_num, "QPN");
+	if (r && r->op == BIND2 && r->bind.length)
+		swap_word(ring + ((at + 68) & (bytes - 1)), l->qp->qp_num, T.qp->qp_num, "window's QPN");
+	if (!r || r->op != COPY)
+		return;
+	if (!memcmp(l->scratch, none, 12))
+		memcpy(l->scratch, ring + at + 20, 12);
+	assert_memory_equal(l->scratch, ring + at + 20, 12);
+	memcpy(ring + at + 20, &lkey, 4);
+	memcpy(ring + at + 24, &addr, 8);
+}
+
+static int report(const struct trio *t, const struct req *r, unsigned n, uint32_t begin, const char *what, uint32_t at,
+		  unsigned lib, unsigned in)
+{
+	uint32_t pos = begin, where;
 	bool found = false;
 	unsigned i;
 
-	fprintf(report_to, "%s, byte %u (0x%x): libmlx5 0x%02x, inlay 0x%02x; ", what, at, at, lib, in);
+	fprintf(report_to, "%s: %s, byte %u (0x%x): libmlx5 0x%02x, inlay 0x%02x; ", K->name, what, at, at, lib, in);
 	fprintf(report_to, "ring of %u WQEBBs, batch of %u at %u (slot %u)\n", t->bbs, n, begin, begin & (t->bbs - 1));
-	for (i = 0; i < n; i++, pos += (ds + 3) / 4 + req_psvs(&r[i - 1])) {
-		ds = req_ds(&r[i]);
+	for (i = 0; i < n; pos += req_bbs(&r[i++])) {
 		where = (at - (pos & (t->bbs - 1)) * 64) & (t->bbs * 64 - 1);
-		if (!strcmp(what, "ring") && n > 1 && where >= ((ds + 3) / 4 + req_psvs(&r[i])) * 64)
+		if (!strcmp(what, "ring") && n > 1 && where >= req_bbs(&r[i]) * 64)
 			continue;
 		if (!strcmp(what, "ring"))
 			fprintf(report_to, "WQE %u of the batch, +%u byte %u: ", i, where & ~15u, where & 15);
@@ -1158,111 +1764,97 @@ UNUSED static void report(const struct trio *t, const struct req *r, unsigned n,
 	}
 	if (!found)
 		fprintf(report_to, "in no WQE of the batch: written over one that was there before\n");
+	return 1;
+}
+
+static void accepted(const struct req *r, const char *who, int err)
+{
+	if (!err)
+		return;
+	req_print(report_to, r);
+	fail_msg("%s: %s answers %d", K->name, who, err);
 }
 
 /*
- * Posts a batch to all three and rings. The rings hold a's and b's bytes with c's QPN afterwards. Fails the test when libmlx5
- * does what this test does not know it to do.
+ * Posts a batch to all three and rings. `in` is what inlay is told, `r` what libmlx5 is told. The rings hold a's and b's bytes with c's
+ * QPN afterwards. Fails the test when libmlx5 does what this test does not know it to do.
  */
-UNUSED static void post_batch(struct trio *t, unsigned api, unsigned way, bool doorbell, const struct req *r, unsigned n)
+static void post_batch(struct trio *t, unsigned api, unsigned way, bool doorbell, const struct req *r, const struct req *in, unsigned n)
 {
-	uint32_t pos = t->pos, ds, at;
-	struct inlay_sq burst;
-	unsigned i;
-
-	must(post_lib(&t->a, api, r, n, t->head));
-	must(post_lib(&t->b, api, r, n, t->head));
+	const uint32_t bytes = t->bbs * 64;
+	struct lib *lib[2] = {&t->a, &t->b}, *l;
 	/* Every other batch is a burst: posted to a copy of the queue */
-	burst = t->sq;
-	if (in_batch)
-		must(in_batch(t->head & 1 ? &burst : &t->sq, r, n));
-	for (i = 0; i < n && !in_batch; i++) {
-		int err = post_inlay(t->head & 1 ? &burst : &t->sq, way, &r[i]);
+	struct inlay_sq burst = t->sq, *sq = t->head & 1 ? &burst : &t->sq;
+	uint32_t pos = t->pos, last = pos, psvs;
+	unsigned i, k;
 
-		if (err) {
-			req_print(report_to, &r[i]);
-			fail_msg("inlay answers %d", err);
-		}
+	accepted(r, "libmlx5", post_lib(&t->a, api, r, n, t->head));
+	accepted(r, "libmlx5", post_lib(&t->b, api, r, n, t->head));
+	if (in_batch)
+		must(in_batch(sq, in, n));
+	for (i = 0; i < n && !in_batch; i++) {
+		accepted(&in[i], "inlay", post_inlay(sq, way, &in[i]));
 		t->fence = is_window(r[i].op) || r[i].op == UMR ? INLAY_FENCE_INITIATOR_SMALL : 0;
 	}
-	if (t->head & 1)
+	if (sq == &burst)
 		inlay_sq_join(&t->sq, &burst);
 	if (doorbell)
 		inlay_sq_ring_doorbell(&t->sq);
 	else
 		inlay_sq_ring(&t->sq);
-	for (i = 0; i < n; i++) {
-		uint32_t psvs = req_psvs(&r[i]);
-
-		t->more[t->head & 0xffff] = psvs;
-		t->start[t->head++ & 0xffff] = pos;
-		if (swap_qpn(t->a.ring + (pos & (t->bbs - 1)) * 64, t->a.qp->qp_num, t->qp->qp_num, pos) ||
-		    swap_qpn(t->b.ring + (pos & (t->bbs - 1)) * 64, t->b.qp->qp_num, t->qp->qp_num, pos)) {
-			req_print(report_to, &r[i]);
-			fail_msg("libmlx5 is not at WQEBB %u", pos);
+	for (i = 0; i < n; pos += req_bbs(&r[i++]))
+		for (psvs = req_psvs(&r[i]), k = 0; k <= psvs; k++) {
+			t->more[t->head & 0xffff] = k < psvs;
+			last = k ? pos + req_bbs(&r[i]) - psvs + k - 1 : pos;
+			t->start[t->head++ & 0xffff] = last;
+			swap_wqe(&t->a, k ? NULL : &r[i], t->a.ring, (last * 64) & (bytes - 1), bytes, last);
+			swap_wqe(&t->b, k ? NULL : &r[i], t->b.ring, (last * 64) & (bytes - 1), bytes, last);
 		}
-		at = (pos * 64 + 68) & (t->bbs * 64 - 1);
-		if (swap_window(&r[i], t->a.ring + at, t->a.qp->qp_num, t->qp->qp_num) ||
-		    swap_window(&r[i], t->b.ring + at, t->b.qp->qp_num, t->qp->qp_num))
-			fail_msg("libmlx5 binds to another QP");
-		if (swap_scratch(&t->a, &r[i], t->a.ring + (pos & (t->bbs - 1)) * 64 + 16) ||
-		    swap_scratch(&t->b, &r[i], t->b.ring + (pos & (t->bbs - 1)) * 64 + 16))
-			fail_msg("libmlx5's copies name another place");
-		ds = req_ds(&r[i]);
-		pos += (ds + 3) / 4;
-		for (; psvs; psvs--, pos++) {
-			t->more[t->head & 0xffff] = psvs > 1;
-			t->start[t->head++ & 0xffff] = pos;
-			if (swap_qpn(t->a.ring + (pos & (t->bbs - 1)) * 64, t->a.qp->qp_num, t->qp->qp_num, pos) ||
-			    swap_qpn(t->b.ring + (pos & (t->bbs - 1)) * 64, t->b.qp->qp_num, t->qp->qp_num, pos))
-				fail_msg("libmlx5 sets no PSV at WQEBB %u", pos);
-		}
+	/* The last WQE is in the register if it is alone, and else its first 8 bytes */
+	for (i = 0; i < 2; i++) {
+		l = lib[i];
+		swap_wqe(l, n == 1 && last == t->pos ? r : NULL, l->reg + l->half * t->size, 0, t->size, last);
+		l->half ^= 1;
 	}
-	i = t->start[(t->head - 1) & 0xffff];
-	if (swap_qpn(t->a.reg + t->a.half * t->size, t->a.qp->qp_num, t->qp->qp_num, i) ||
-	    swap_qpn(t->b.reg + t->b.half * t->size, t->b.qp->qp_num, t->qp->qp_num, i))
-		fail_msg("libmlx5 did not ring in the half expected, or not for WQEBB %u", i);
-	/* Where the WQE was copied, and not only its first 8 bytes */
-	if (n == 1 && (swap_window(r, t->a.reg + t->a.half * t->size + 68, t->a.qp->qp_num, t->qp->qp_num) ||
-		       swap_window(r, t->b.reg + t->b.half * t->size + 68, t->b.qp->qp_num, t->qp->qp_num)))
-		fail_msg("libmlx5 copied something else to its register");
-	if (n == 1 && (swap_scratch(&t->a, r, t->a.reg + t->a.half * t->size + 16) ||
-		       swap_scratch(&t->b, r, t->b.reg + t->b.half * t->size + 16)))
-		fail_msg("libmlx5 copied another copy to its register");
 	t->pos = pos;
-	t->a.half ^= 1;
-	t->b.half ^= 1;
 	t->half ^= 1;
 }
 
-/* Compares after post_batch. Returns the number of things that are wrong: 0 or 1 */
-UNUSED static int check_batch(struct trio *t, const struct req *r, unsigned n, uint32_t begin)
+/* The first byte of so many that is not c's filling, told of; 0 if there is none */
+static int spoiled(const struct trio *t, const struct req *r, unsigned n, uint32_t begin, const char *what, const uint8_t *c, uint32_t from)
 {
-	uint32_t at, known = 0, bytes = t->bbs * 64, pos = begin, ds, room = t->bbs - (begin - t->tail_pos);
+	uint32_t at = from;
+
+	if (all_bytes(c + from, t->size - from, t->salt))
+		return 0;
+	while (c[at] == t->salt)
+		at++;
+	return report(t, r, n, begin, what, at, t->salt, c[at]);
+}
+
+/* Compares after post_batch. Returns the number of things that are wrong: 0 or 1 */
+static int check_batch(struct trio *t, const struct req *r, unsigned n, uint32_t begin)
+{
+	uint32_t at, known = 0, bytes = t->bbs * 64, pos = begin, ds, k, room = t->bbs - (begin - t->tail_pos);
 	const uint8_t *a, *b, *c;
 	unsigned i;
 
 	at = compare(t->a.ring, t->b.ring, t->ring, bytes, &known);
-	if (at < bytes) {
-		report(t, r, n, begin, "ring", at, t->a.ring[at], t->ring[at]);
-		return 1;
-	}
+	if (at < bytes)
+		return report(t, r, n, begin, "ring", at, t->a.ring[at], t->ring[at]);
 	/* ibv_wr_* leaves the immediate alone where there is none */
 	if (known < 12 * n)
 		fail_msg("libmlx5 wrote %u bytes only", known);
-	for (i = 0; i < n; i++, pos += (ds + 3) / 4 + req_psvs(&r[i - 1])) {
-		ds = req_ds(&r[i]);
-		at = touched(t, pos, ds, (ds + 3) & ~3u);
-		if (at != UINT32_MAX) {
-			report(t, r, n, begin, "ring", at, t->salt, t->ring[at]);
-			return 1;
+	for (i = 0; i < n; i++)
+		for (k = 0; k <= req_psvs(&r[i]); k++, pos += (ds + 3) / 4) {
+			ds = k ? 2 : req_ds(&r[i]);
+			at = touched(t, pos, ds, (ds + 3) & ~3u);
+			if (at != UINT32_MAX)
+				return report(t, r, n, begin, "ring", at, t->salt, t->ring[at]);
 		}
-	}
 	at = touched(t, t->pos, 0, (room - (t->pos - begin)) * 4);
-	if (at != UINT32_MAX) {
-		report(t, r, n, begin, "free ring", at, t->salt, t->ring[at]);
-		return 1;
-	}
+	if (at != UINT32_MAX)
+		return report(t, r, n, begin, "free ring", at, t->salt, t->ring[at]);
 	compared += known;
 	known = 0;
 	/* The halves have been toggled already */
@@ -1270,32 +1862,20 @@ UNUSED static int check_batch(struct trio *t, const struct req *r, unsigned n, u
 	b = t->b.reg + !t->b.half * t->size;
 	c = t->reg + !t->half * t->size;
 	at = compare(a, b, c, t->size, &known);
-	if (at < t->size) {
-		report(t, r, n, begin, "register", at, a[at], c[at]);
-		return 1;
-	}
+	if (at < t->size)
+		return report(t, r, n, begin, "register", at, a[at], c[at]);
 	if (known < 8)
 		fail_msg("libmlx5 wrote %u bytes to its register", known);
-	/* libmlx5's 8-byte doorbell leaves the rest alone: so must inlay's */
-	if (known == 8 && !all_bytes(c + 8, t->size - 8, t->salt)) {
-		for (at = 8; c[at] == t->salt; at++)
-			;
-		report(t, r, n, begin, "register behind the doorbell", at, t->salt, c[at]);
-		return 1;
-	}
-	c = t->reg + t->half * t->size;
 	if (!all_bytes(t->a.reg + t->a.half * t->size, t->size, 0))
 		fail_msg("libmlx5 wrote to both halves of its register");
-	if (!all_bytes(c, t->size, t->salt)) {
-		for (at = 0; c[at] == t->salt; at++)
-			;
-		report(t, r, n, begin, "the register's other half", at, t->salt, c[at]);
+	/* libmlx5's 8-byte doorbell leaves the rest alone: so must inlay's */
+	if ((known == 8 && spoiled(t, r, n, begin, "register behind the doorbell", c, 8)) ||
+	    spoiled(t, r, n, begin, "the register's other half", t->reg + t->half * t->size, 0))
 		return 1;
-	}
 	if (t->a.dbrec[MLX5_SND_DBR] != t->b.dbrec[MLX5_SND_DBR] || be32toh(t->a.dbrec[MLX5_SND_DBR]) != (t->pos & 0xffff))
 		fail_msg("libmlx5's doorbell record is 0x%x", be32toh(t->a.dbrec[MLX5_SND_DBR]));
 	if (t->dbrec[MLX5_SND_DBR] != t->a.dbrec[MLX5_SND_DBR]) {
-		fprintf(report_to, "doorbell record: libmlx5 0x%08x, inlay 0x%08x\n", be32toh(t->a.dbrec[MLX5_SND_DBR]),
+		fprintf(report_to, "%s: doorbell record: libmlx5 0x%08x, inlay 0x%08x\n", K->name, be32toh(t->a.dbrec[MLX5_SND_DBR]),
 			be32toh(t->dbrec[MLX5_SND_DBR]));
 		return 1;
 	}
@@ -1306,18 +1886,18 @@ UNUSED static int check_batch(struct trio *t, const struct req *r, unsigned n, u
 }
 
 /* One comparison. The ring's outstanding WQEs are compared along with the new ones */
-UNUSED static void run(struct trio *t, unsigned api, unsigned way, bool doorbell, const struct req *r, unsigned n)
+static void run(struct trio *t, unsigned api, unsigned way, bool doorbell, const struct req *r, unsigned n)
 {
 	uint32_t begin = t->pos;
 
 	fill_free(t);
-	post_batch(t, api, way, doorbell, r, n);
+	post_batch(t, api, way, doorbell, r, r, n);
 	if (check_batch(t, r, n, begin))
 		fail();
 }
 
 /* Goes on to the given slot of the ring, over inline sends that nobody compares; all are completed afterwards */
-UNUSED static void go_to(struct trio *t, uint32_t slot)
+static void go_to(struct trio *t, uint32_t slot)
 {
 	uint32_t max = (t->cap.max_inline_data + K->fixed + 4) / 64, need, k;
 	struct req r;
@@ -1325,163 +1905,28 @@ UNUSED static void go_to(struct trio *t, uint32_t slot)
 	if (max > WQE_MAX - 1)
 		max = WQE_MAX - 1;
 	complete_all(t);
-	memset(&r, 0, offsetof(struct req, sge));
-	r.op = SEND;
+	memset(&r, 0, sizeof(r));
 	r.inl = 1;
-	r.nsge = 1;
 	r.sge[0].addr = (uintptr_t)data;
 	if (has_peers())
 		req_peer(&r);
 	while ((need = (slot - t->pos) & (t->bbs - 1)) != 0) {
 		k = need < max ? need : max ? max : 1;
-		r.nsge = k > 1 || K->type == IBV_QPT_RAW_PACKET;
+		r.nsge = k > 1 || K->family == PACKET;
 		r.sge[0].length = r.nsge ? k * 64 - K->fixed - 4 : 0;
 		/* post_batch looks for the QPN where libmlx5 rang: nothing to clear before */
-		post_batch(t, POST_SEND, PLAIN, false, &r, 1);
+		post_batch(t, POST_SEND, PLAIN, false, &r, &r, 1);
 		if (t->head - t->tail == t->cap.max_send_wr)
 			complete_all(t);
 	}
 	complete_all(t);
 }
 
-/* ---- receives ---- */
-
-UNUSED static int rx_post_lib(struct lib *l, const struct req *r, unsigned n, uint32_t wr_id)
-{
-	static struct ibv_recv_wr wr[MAX_BATCH];
-	struct ibv_recv_wr *bad;
-	unsigned i;
-
-	for (i = 0; i < n; i++) {
-		wr[i].wr_id = wr_id + i;
-		wr[i].next = i + 1 < n ? &wr[i + 1] : NULL;
-		wr[i].sg_list = (struct ibv_sge *)(uintptr_t)r[i].sge;
-		wr[i].num_sge = (int)r[i].nsge;
-	}
-	return l->wq ? ibv_post_wq_recv(l->wq, wr, &bad) : ibv_post_recv(l->qp, wr, &bad);
-}
-
-/* ---- runs ---- */
-
-/* Whether SGE i of n is empty in a pattern; the last is none, all but one, all */
-UNUSED static bool is_empty(unsigned pattern, uint32_t i, uint32_t n)
-{
-	switch (pattern) {
-	case 0: return false;
-	case 1: return i == 0;
-	case 2: return i + 1 == n;
-	case 3: return i == 0 || i + 1 == n;
-	case 4: return i & 1;
-	case 5: return !(i & 1);
-	case 6: return i >= n / 3 && i < n - n / 3;
-	case 7: return i != n / 2;
-	default: return true;
-	}
-}
-
-UNUSED static uint32_t some_length(void)
-{
-	switch (rnd_below(4)) {
-	case 0: return 1;
-	case 1: return 0x7fffffff;
-	case 2: return 1 + rnd_below(4096);
-	default: return 1 + rnd_below(0x7fffffff);
-	}
-}
-
-UNUSED static uint64_t env_number(const char *name, uint64_t otherwise)
+static uint64_t env_number(const char *name, uint64_t otherwise)
 {
 	const char *env = getenv(name);
 
 	return env && *env ? strtoull(env, NULL, 0) : otherwise;
-}
-
-UNUSED static void counted(const char *what)
-{
-	print_message("# %s: %llu comparisons of %llu requests, %llu bytes\n", what, (unsigned long long)cases,
-		      (unsigned long long)requests, (unsigned long long)compared);
-	cases = requests = compared = 0;
-}
-
-/* ---- the group ---- */
-
-/* Address handles of every kind that the link has. The first leads back here */
-UNUSED static void peers_open(void)
-{
-	bool eth = dev.port.link_layer == IBV_LINK_LAYER_ETHERNET;
-	struct ibv_ah_attr a;
-	unsigned i, k;
-
-	for (i = 0; i < MAX_PEERS; i++) {
-		memset(&a, 0, sizeof(a));
-		a.port_num = 1;
-		a.sl = (uint8_t)rnd_below(16);
-		a.static_rate = (uint8_t)rnd_below(IBV_RATE_300_GBPS + 1);
-		a.dlid = (uint16_t)rnd();
-		a.src_path_bits = (uint8_t)rnd_below(128);
-		a.is_global = eth || i % 2;
-		if (a.is_global) {
-			a.grh.sgid_index = eth ? (uint8_t)rnd_below(4) : 0;
-			a.grh.traffic_class = (uint8_t)rnd();
-			a.grh.hop_limit = (uint8_t)rnd();
-			a.grh.flow_label = rnd_below(4) ? rnd_below(1 << 20) : 0;
-			a.grh.dgid = dev.gid;
-			/* Link-local ones, whose hardware address is in them, and groups; where nothing is resolved, anything */
-			for (k = i % 8 == 1 || !i ? 16 : 8; k < 16; k++)
-				a.grh.dgid.raw[k] = (uint8_t)rnd();
-			if (i % 8 == 5)
-				a.grh.dgid.raw[0] = 0xff;
-			if (!eth && i % 8 == 3)
-				a.grh.dgid.raw[k = rnd_below(8)] = (uint8_t)rnd();
-		}
-		peers[i] = ibv_create_ah(dev.pd, &a);
-		assert_non_null(peers[i]);
-	}
-}
-
-UNUSED static int open_group(void **state)
-{
-	unsigned i;
-
-	if (!softdev_present())
-		return 0;
-	if (dev_open(state))
-		return -1;
-	fill(data, sizeof(data), 4711);
-	for (i = 0; i < ARRAY(mrs); i++) {
-		mrs[i] = ibv_reg_mr(dev.pd, data, sizeof(data), ALL_ACCESS | IBV_ACCESS_MW_BIND);
-		if (!mrs[i])
-			return -1;
-	}
-	if (K->type == IBV_QPT_UD || is_dci())
-		peers_open();
-	return 0;
-}
-
-UNUSED static int close_group(void **state)
-{
-	unsigned i;
-
-	if (!softdev_present())
-		return 0;
-	for (i = 0; i < MAX_PEERS; i++) {
-		if (peers[i] && ibv_destroy_ah(peers[i]))
-			return -1;
-		peers[i] = NULL;
-	}
-	for (i = 0; i < ARRAY(mrs); i++)
-		if (ibv_dereg_mr(mrs[i]))
-			return -1;
-	return dev_close(state);
-}
-
-/* What each main begins with */
-UNUSED static void about(const struct kind *kind)
-{
-	/* libmlx5 prints each error CQE that it meets */
-	setenv("MLX5_DEBUG_FILE", "/dev/null", 0);
-	report_to = stderr;
-	K = kind;
 }
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * oracle_poll.c: are completions found, read and given back as libmlx5 does it? The same CQEs go into three CQs: one polled by ibv_poll_cq,
- * one by ibv_start_poll, one by inlay. See oracle.h. The device is stepped.
+ * oracle_poll.h: are completions found, read and given back as libmlx5 does it? The same CQEs go into three CQs: one polled by ibv_poll_cq,
+ * one by ibv_start_poll, one by inlay.
  */
-#include "common.h"
-#include "oracle.h"
+#ifndef TESTS_QUEUE_ORACLE_POLL_H
+#define TESTS_QUEUE_ORACLE_POLL_H
 
-/* ---- tests: completions ---- */
+#include "oracle_receive.h"
 
 struct cqs {
 	struct ibv_cq *poll;      /* libmlx5, ibv_poll_cq */
@@ -114,8 +114,8 @@ static enum ibv_wc_opcode verb_of(const struct mlx5_cqe64 *cqe)
 	}
 }
 
-/* The CQE as inlay reads it, against what libmlx5 made of it by either way */
-static void cqe_check(const struct mlx5_cqe64 *cqe, const struct ibv_wc *wc, struct ibv_cq_ex *lazy)
+/* The CQE as inlay reads it, against what libmlx5 made of it by either way. Returns whether they differ */
+static bool cqe_check(const struct mlx5_cqe64 *cqe, const struct ibv_wc *wc, struct ibv_cq_ex *lazy)
 {
 	uint8_t op = inlay_cqe_opcode(cqe), sop = inlay_cqe_send_opcode(cqe);
 	bool error = inlay_cqe_is_error(cqe), bad = false;
@@ -176,9 +176,9 @@ static void cqe_check(const struct mlx5_cqe64 *cqe, const struct ibv_wc *wc, str
 			"inlay: status %d\n", wc->status, wc->opcode, wc->byte_len, wc->imm_data, wc->qp_num, wc->vendor_err, wc->wc_flags,
 			wc->src_qp, wc->slid, wc->sl, wc->dlid_path_bits, status);
 		inlay_cqe_print(report_to, cqe);
-		fail();
 	}
 	cases++;
+	return bad;
 }
 
 /* Takes up to n completions from all three, and compares them and what the device is told of it. Returns how many */
@@ -211,7 +211,7 @@ static uint32_t take(struct cqs *q, uint32_t n, unsigned way)
 			assert_non_null(cqes[i]);
 			assert_ptr_equal(inlay_cq_peek(&q->cq), cqes[i]);
 		}
-		cqe_check(cqes[i], &wc[i], q->lazy);
+		assert_false(cqe_check(cqes[i], &wc[i], q->lazy));
 		if (way == 1)
 			inlay_cq_advance(&q->cq, 1);
 		else if (way == 2)
@@ -242,16 +242,63 @@ static const uint8_t cqe_ops[] = {MLX5_CQE_REQ, MLX5_CQE_RESP_WR_IMM, MLX5_CQE_R
 				  MLX5_CQE_RESP_SEND_INV, MLX5_CQE_REQ_ERR, MLX5_CQE_RESP_ERR};
 static struct ibv_qp_cap cq_cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 4, .max_recv_sge = 4};
 
+/* Can it fail? Each byte that means something, spoiled on inlay's side */
+#define BYTES(field, first, n, ops) {(uint32_t)offsetof(struct mlx5_cqe64, field) + (first), (n), (ops)}
+#define RESPONSES (1u << MLX5_CQE_RESP_WR_IMM | 1u << MLX5_CQE_RESP_SEND | 1u << MLX5_CQE_RESP_SEND_IMM | 1u << MLX5_CQE_RESP_SEND_INV)
+#define ERRORS (1u << MLX5_CQE_REQ_ERR | 1u << MLX5_CQE_RESP_ERR)
+
+static void poll_self_check(void)
+{
+	static const struct {
+		uint32_t at, bytes, ops;
+	} spoil_it[] = {
+		BYTES(sop_drop_qpn, 1, 3, ~0u), BYTES(op_own, 0, 1, 0), BYTES(timestamp, 0, 8, RESPONSES | 1u << MLX5_CQE_REQ),
+		BYTES(byte_cnt, 0, 4, RESPONSES), BYTES(flags_rqpn, 0, 4, RESPONSES), BYTES(slid, 0, 2, RESPONSES),
+		BYTES(imm_inval_pkey, 0, 4, RESPONSES & ~(1u << MLX5_CQE_RESP_SEND)),
+		{(uint32_t)offsetof(struct mlx5_err_cqe, syndrome), 1, ERRORS},
+		{(uint32_t)offsetof(struct mlx5_err_cqe, vendor_err_synd), 1, ERRORS},
+	};
+	FILE *was = report_to, *null = fopen("/dev/null", "w");
+	struct ibv_poll_cq_attr attr;
+	struct mlx5_cqe64 cqe;
+	uint32_t o, k, i;
+	struct ibv_wc wc;
+	struct cqs q;
+
+	assert_non_null(null);
+	memset(&attr, 0, sizeof(attr));
+	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_SERIAL);
+	cqs_open(&q, 15, 64);
+	for (o = 0; o < ARRAY(cqe_ops); o++) {
+		cqe_random(&cqe, &T.a, cqe_ops[o], MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+		inject(&q, &cqe);
+		assert_int_equal(ibv_poll_cq(q.poll, 1, &wc), 1);
+		must(ibv_start_poll(q.lazy, &attr));
+		assert_false(cqe_check(&cqe, &wc, q.lazy));
+		report_to = null;
+		for (i = 0; i < ARRAY(spoil_it); i++)
+			for (k = 0; k < spoil_it[i].bytes && spoil_it[i].ops >> cqe_ops[o] & 1; k++) {
+				((uint8_t *)&cqe)[spoil_it[i].at + k] ^= 1;
+				if (!cqe_check(&cqe, &wc, q.lazy))
+					fail_msg("opcode %u: byte %u of row %u", cqe_ops[o], k, i);
+				((uint8_t *)&cqe)[spoil_it[i].at + k] ^= 1;
+			}
+		report_to = was;
+		ibv_end_poll(q.lazy);
+	}
+	fclose(null);
+	cqs_close(&q);
+	trio_close(&T);
+}
+
 /* Every opcode and, of errors, every syndrome; CQEs of both sizes; then rings of all sizes, filled and emptied at random */
-static void completions(void **state)
+static void completions(void)
 {
 	static const uint32_t sizes[] = {64, 128};
 	uint32_t s, o, k, there, rings;
 	struct mlx5_cqe64 cqe;
 	struct cqs q;
 
-	(void)state;
-	need_softdev("the oracle");
 	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_SERIAL);
 	for (s = 0; s < ARRAY(sizes); s++) {
 		cqs_open(&q, 63, sizes[s]);
@@ -284,20 +331,18 @@ static void completions(void **state)
 		}
 	}
 	trio_close(&T);
-	counted(entries ? "completions, SRQ" : "completions");
 }
 
 /*
  * The same of QPs with an SRQ. What libmlx5 makes of its list of free entries, each of which completes many times here, is nobody's
  * concern
  */
-static void completions_srq(void **state)
+static void completions_srq(void)
 {
 	struct ibv_srq_init_attr attr;
 	struct ibv_recv_wr wr, *bad;
 	const struct ibv_qp_cap cap = cq_cap;
 
-	need_softdev("the oracle");
 	memset(&attr, 0, sizeof(attr));
 	memset(&wr, 0, sizeof(wr));
 	attr.attr.max_wr = 255;
@@ -310,7 +355,7 @@ static void completions_srq(void **state)
 	}
 	cq_cap.max_recv_wr = 0;
 	cq_cap.max_recv_sge = 0;
-	completions(state);
+	completions();
 	cq_cap = cap;
 	entries = 0;
 	must(ibv_destroy_srq(srq_of_qps));
@@ -322,7 +367,7 @@ static void completions_srq(void **state)
  * says where in the CQE it is. The same bytes must come out. One CQ of each kind reaches the same receive queue, so each CQE
  * takes two receives.
  */
-static void scattered(void **state)
+static void scattered(void)
 {
 	static const uint32_t sizes[] = {64, 128};
 	uint32_t s, len, slot, i, most, scatter, last;
@@ -333,8 +378,6 @@ static void scattered(void **state)
 	struct req r;
 	struct cqs q;
 
-	(void)state;
-	need_softdev("the oracle");
 	memset(&attr, 0, sizeof(attr));
 	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_SERIAL);
 	for (s = 0; s < ARRAY(sizes); s++) {
@@ -399,7 +442,7 @@ static void scattered(void **state)
 			r.sge[0].addr = (uintptr_t)buf[0];
 			must(post_lib(&T.a, POST_SEND, &r, 1, 5));
 			fill(want, 32, (uint32_t)rnd());
-			cqe_for(&cqe, MLX5_CQE_REQ, op_code[r.op], T.a.qp->qp_num, T.a.uidx, (uint16_t)T.pos++);
+			cqe_for(&cqe, MLX5_CQE_REQ, ops[r.op].code, T.a.qp->qp_num, T.a.uidx, (uint16_t)T.pos++);
 			cqe.byte_cnt = htobe32(len);
 			cqe.op_own |= INLAY_CQE_SCATTER_32;
 			memcpy(&cqe, want, 32);
@@ -419,11 +462,10 @@ static void scattered(void **state)
 		cqs_close(&q);
 	}
 	trio_close(&T);
-	counted("scattered payload");
 }
 
 /* Arming: both words that the device looks at, with the number of events seen so far in them */
-static void arming(void **state)
+static void arming(void)
 {
 	volatile uint64_t *lib_db, *in_db;
 	uint32_t i, k, n, lib_events = 0, in_events = 0;
@@ -432,8 +474,6 @@ static void arming(void **state)
 	struct cqs q;
 	void *context;
 
-	(void)state;
-	need_softdev("the oracle");
 	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_SERIAL);
 	channel = ibv_create_comp_channel(dev.ctx);
 	assert_non_null(channel);
@@ -483,22 +523,4 @@ static void arming(void **state)
 	print_message("# %u armings, %u events\n", i, in_events);
 }
 
-int main(void)
-{
-	const struct CMUnitTest all[] = {
-		cmocka_unit_test(completions),
-		cmocka_unit_test(completions_srq),
-		cmocka_unit_test(scattered),
-		cmocka_unit_test(arming),
-	};
-	const struct CMUnitTest datagrams[] = {
-		cmocka_unit_test(completions),
-		cmocka_unit_test(completions_srq),
-	};
-	int bad;
-
-	about(&rc_kind);
-	bad = cmocka_run_group_tests_name("oracle: completions", all, open_group, close_group);
-	about(&ud_kind);
-	return bad | cmocka_run_group_tests_name("oracle: completions of datagrams", datagrams, open_group, close_group);
-}
+#endif
