@@ -62,11 +62,6 @@ static uint32_t be32_at(const struct raw *r, uint32_t index, uint32_t offset)
 	       (uint32_t)byte_at(r, index, offset + 2) << 8 | byte_at(r, index, offset + 3);
 }
 
-static uint64_t be64_at(const struct raw *r, uint32_t index, uint32_t offset)
-{
-	return (uint64_t)be32_at(r, index, offset) << 32 | be32_at(r, index, offset + 4);
-}
-
 /* A completion ring, likewise */
 struct rawcq {
 	uint32_t dbrec[2];
@@ -244,205 +239,95 @@ static void uar_owners(void **state)
 
 /* ---- what a post writes ---- */
 
-/* Posts one thing of many, at random; *ds becomes what the WQE must be long. Checks the WQE in the ring, byte for byte */
-static int post_any(struct raw *r, uint32_t max_ds, uint32_t flags, uint32_t *ds)
+/* The types of QP that have each */
+enum { RC = 1, UC = 2, UD = 4 };
+
+/* Every operation: its units with an empty list, or all of them when it takes no list; the lists may be inline */
+#define OPS 16u
+static const struct {
+	uint8_t opcode, ds, types;
+	bool list, inlines;
+} ops[OPS] = {
+	{MLX5_OPCODE_SEND, 1, RC | UC, true, true}, {MLX5_OPCODE_SEND_IMM, 1, RC | UC, true, true}, {MLX5_OPCODE_SEND_INVAL, 1, RC, true, true},
+	{MLX5_OPCODE_RDMA_WRITE, 2, RC | UC, true, true}, {MLX5_OPCODE_RDMA_WRITE_IMM, 2, RC | UC, true, true},
+	{MLX5_OPCODE_RDMA_READ, 2, RC, true, false}, {MLX5_OPCODE_ATOMIC_FA, 4, RC, false, false}, {MLX5_OPCODE_ATOMIC_CS, 4, RC, false, false},
+	{MLX5_OPCODE_UMR, 12, RC | UC, false, false}, {MLX5_OPCODE_UMR, 8, RC | UC, false, false}, {MLX5_OPCODE_SEND, 4, UD, true, true},
+	{MLX5_OPCODE_SEND_IMM, 4, UD, true, true}, {MLX5_OPCODE_SEND, 5, UD, false, false}, {MLX5_OPCODE_SEND, 2, RC | UC, false, false},
+	{MLX5_OPCODE_RDMA_WRITE, 3, RC | UC, false, false}, {MLX5_OPCODE_NOP, 1, RC | UC | UD, false, false},
+};
+
+INLAY_ALWAYS int post_list(struct inlay_sq *sq, uint32_t op, const struct ibv_sge *sge, uint32_t num, uint32_t flags)
 {
-	static uint8_t payload[2048];
-	uint32_t index = r->sq.pi, opcode, num = rnd_below(rnd_below(4) ? 6 : 64), i, total = 0, at, imm = (uint32_t)rnd(), want_imm = 0;
-	uint64_t raddr = rnd(), one = rnd(), two = rnd();
-	uint32_t rkey = (uint32_t)rnd(), what = rnd_below(14), access = rnd_below(16), qpn = 0, key = rkey;
-	bool remote = false, atomic = false, in = false, ud = false, umr = false;
 	struct ibv_mw_bind_info bind;
 	struct inlay_av av;
 	struct ibv_mr mr;
 	struct ibv_mw mw;
+
+	memset(&av, 0, sizeof(av));
+	av.av.dqp_dct = htobe32(MLX5_EXTENDED_UD_AV);
+	memset(&mr, 0, sizeof(mr));
+	memset(&mw, 0, sizeof(mw));
+	mw.type = IBV_MW_TYPE_2;
+	bind.mr = &mr;
+	bind.addr = 0x1000;
+	bind.length = 8;
+	bind.mw_access_flags = IBV_ACCESS_REMOTE_READ;
+	switch (op) {
+	case 0: return inlay_post_send(sq, sge, num, flags);
+	case 1: return inlay_post_send_imm(sq, 1, sge, num, flags);
+	case 2: return inlay_post_send_inv(sq, 1, sge, num, flags);
+	case 3: return inlay_post_write(sq, 1, 1, sge, num, flags);
+	case 4: return inlay_post_write_imm(sq, 1, 1, 1, sge, num, flags);
+	case 5: return inlay_post_read(sq, 1, 1, sge, num, flags);
+	case 6: return inlay_post_fetch_add(sq, 1, 1, 1, sge, flags);
+	case 7: return inlay_post_cmp_swap(sq, 1, 1, 1, 1, sge, flags);
+	case 8: return inlay_post_bind_mw(sq, &mw, 1, &bind, flags);
+	case 9: return inlay_post_local_inv(sq, 1, flags);
+	case 10: return inlay_post_ud_send(sq, &av, sge, num, flags);
+	case 11: return inlay_post_ud_send_imm(sq, &av, 1, sge, num, flags);
+	case 12: return inlay_post_ud_send_inline(sq, &av, &av, 8, flags);
+	case 13: return inlay_post_send_inline(sq, &av, 8, flags);
+	case 14: return inlay_post_write_inline(sq, 1, 1, &av, 8, flags);
+	default: return inlay_post_nop(sq, flags);
+	}
+}
+
+/* With one SGE */
+INLAY_ALWAYS int post_op(struct inlay_sq *sq, uint32_t op, uint32_t flags)
+{
+	struct ibv_sge sge = {0x1000, 8, 5};
+
+	return post_list(sq, op, &sge, 1, flags);
+}
+
+/* Posts one thing of many, at random; *ds becomes what the WQE must be long. Its bytes are compared with libmlx5's in oracle_*.c */
+static int post_any(struct raw *r, uint32_t max_ds, uint32_t flags, uint32_t *ds)
+{
+	static const uint8_t payload[2048] = {1};
+	uint32_t index = r->sq.pi, op = rnd_below(OPS), num = rnd_below(rnd_below(4) ? 6 : 64), i, total = 0, full = 0;
+	bool in = ops[op].inlines && rnd_below(2);
 	struct ibv_sge sge[64] = {{0}};
 	int ret;
 
-	if (!*payload)
-		fill(payload, sizeof(payload), 77);
-	if (what == 9)
-		num = 0;
+	num = in ? rnd_below(5) : ops[op].list ? num : 1;
 	for (i = 0; i < num; i++) {
-		sge[i].addr = rnd();
-		sge[i].length = rnd_below(5) ? 1 + rnd_below(0x7fffffff) : 0;
+		sge[i].addr = in ? (uintptr_t)payload + rnd_below(1024) : rnd();
+		sge[i].length = in ? rnd_below(rnd_below(4) ? 30 : 200) : rnd_below(5) ? 1 + rnd_below(0x7fffffff) : 0;
 		sge[i].lkey = (uint32_t)rnd();
+		total += sge[i].length;
+		full += sge[i].length != 0;
 	}
-	if ((what < 5 || what == 10 || what == 11) && rnd_below(2)) {
-		in = true;
-		flags |= INLAY_INLINE;
-		num = rnd_below(5);
-		for (i = 0; i < num; i++) {
-			sge[i].addr = (uintptr_t)payload + rnd_below(1024);
-			sge[i].length = rnd_below(rnd_below(4) ? 30 : 200);
-			total += sge[i].length;
-		}
-	}
-	switch (what) {
-	case 0:
-		opcode = MLX5_OPCODE_SEND;
-		ret = inlay_post_send(&r->sq, sge, num, flags);
-		break;
-	case 1:
-		opcode = MLX5_OPCODE_SEND_IMM;
-		want_imm = imm;
-		ret = inlay_post_send_imm(&r->sq, htobe32(imm), sge, num, flags);
-		break;
-	case 2:
-		opcode = MLX5_OPCODE_SEND_INVAL;
-		want_imm = imm;
-		ret = inlay_post_send_inv(&r->sq, imm, sge, num, flags);
-		break;
-	case 3:
-		opcode = MLX5_OPCODE_RDMA_WRITE;
-		remote = true;
-		ret = inlay_post_write(&r->sq, raddr, rkey, sge, num, flags);
-		break;
-	case 4:
-		opcode = MLX5_OPCODE_RDMA_WRITE_IMM;
-		remote = true;
-		want_imm = imm;
-		ret = inlay_post_write_imm(&r->sq, raddr, rkey, htobe32(imm), sge, num, flags);
-		break;
-	case 5:
-		opcode = MLX5_OPCODE_RDMA_READ;
-		remote = true;
-		ret = inlay_post_read(&r->sq, raddr, rkey, sge, num, flags);
-		break;
-	case 6:
-		opcode = MLX5_OPCODE_ATOMIC_FA;
-		remote = atomic = true;
-		num = 1;
-		two = 0;
-		ret = inlay_post_fetch_add(&r->sq, raddr, rkey, one, sge, flags);
-		sge[0].length = 8;
-		break;
-	case 7:
-		opcode = MLX5_OPCODE_ATOMIC_CS;
-		remote = atomic = true;
-		num = 1;
-		ret = inlay_post_cmp_swap(&r->sq, raddr, rkey, two, one, sge, flags);
-		sge[0].length = 8;
-		break;
-	case 8: /* one SGE, a constant to the compiler */
-		opcode = MLX5_OPCODE_SEND;
-		num = 1;
-		sge[0].addr = raddr;
-		sge[0].length = rnd_below(3) ? 64 : 0;
-		sge[0].lkey = rkey;
-		ret = inlay_post_send(&r->sq, sge, 1, flags);
-		break;
-	case 10:
-	case 11:
-		ud = true;
-		fill(&av, sizeof(av), imm);
-		opcode = what == 10 ? MLX5_OPCODE_SEND : MLX5_OPCODE_SEND_IMM;
-		want_imm = what == 10 ? 0 : imm;
-		((uint8_t *)&av)[8] |= 0x80; /* the long form */
-		ret = what == 10 ? inlay_post_ud_send(&r->sq, &av, sge, num, flags) :
-				   inlay_post_ud_send_imm(&r->sq, &av, htobe32(imm), sge, num, flags);
-		break;
-	case 12:
-		umr = true;
-		opcode = MLX5_OPCODE_UMR;
-		memset(&mw, 0, sizeof(mw));
-		mw.rkey = want_imm = imm;
-		mw.type = rnd_below(2) ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1;
-		qpn = mw.type == IBV_MW_TYPE_2 ? QPN : 0;
-		mr.lkey = (uint32_t)two;
-		bind.mr = &mr;
-		bind.addr = raddr;
-		bind.length = num = rnd_below(4) ? 1 + rnd_below(0x80000000) : 0;
-		bind.mw_access_flags = (access & 1 ? IBV_ACCESS_REMOTE_READ : 0) | (access & 2 ? IBV_ACCESS_REMOTE_WRITE : 0) |
-				       (access & 4 ? IBV_ACCESS_REMOTE_ATOMIC : 0) | (access & 8 ? IBV_ACCESS_ZERO_BASED : 0);
-		ret = inlay_post_bind_mw(&r->sq, &mw, rkey, &bind, flags);
-		break;
-	case 13:
-		umr = true;
-		opcode = MLX5_OPCODE_UMR;
-		want_imm = rkey;
-		qpn = QPN;
-		key = num = 0;
-		ret = inlay_post_local_inv(&r->sq, rkey, flags);
-		break;
-	default:
-		opcode = MLX5_OPCODE_NOP;
-		ret = inlay_post_nop(&r->sq, flags);
-	}
-	*ds = 1 + remote + atomic + 3 * ud;
-	if (umr)
-		*ds = num ? 12 : 8;
-	else if (in)
-		*ds += total ? (total + 4 + 15) / 16 : 0;
-	else
-		for (i = 0; i < num; i++)
-			*ds += sge[i].length != 0;
-	if (*ds > 4 && *ds > max_ds && !umr) {
+	flags |= in ? INLAY_INLINE : 0;
+	/* One SGE as a constant to the compiler, too */
+	ret = op == 0 && num == 1 ? inlay_post_send(&r->sq, sge, 1, flags) : post_list(&r->sq, op, sge, num, flags);
+	*ds = ops[op].ds + (!ops[op].list ? 0 : !in ? full : total ? (total + 4 + 15) / 16 : 0);
+	if (*ds > 4 && *ds > max_ds && ops[op].opcode != MLX5_OPCODE_UMR)
 		assert_int_equal(ret, -EINVAL);
-		return ret;
-	}
 	if (ret)
 		return ret;
-	assert_int_equal(be32_at(r, index, 0), (index & 0xffff) << 8 | opcode);
+	assert_int_equal(be32_at(r, index, 0), (index & 0xffff) << 8 | ops[op].opcode);
 	assert_int_equal(be32_at(r, index, 4), QPN << 8 | *ds);
 	assert_int_equal(be32_at(r, index, 8), flags >> 24);
-	assert_int_equal(be32_at(r, index, 12), want_imm);
-	at = 16;
-	if (umr) {
-		const bool zero = access & 8;
-
-		/* flags | KLMs | mask; free and rights | QPN and key | start, length; length, key and address of the memory */
-		assert_int_equal(be32_at(r, index, at), num ? qpn ? 0xb0000000 : 0x90000000 : qpn ? 0x98000000 : 0x90000000);
-		assert_int_equal(be32_at(r, index, at + 4), num ? 4 << 16 : 0);
-		assert_true(be64_at(r, index, at + 8) == ((num ? 0x3c0041u : 0) | 0x20002000u | (qpn ? 0x4000u : 0)));
-		assert_int_equal(be32_at(r, index, at + 48),
-				 num ? (access & 1) << 12 | (access & 2) << 12 | (access & 4) << 12 : 0x40000000);
-		assert_int_equal(be32_at(r, index, at + 52), (num && qpn ? qpn : 0xffffff) << 8 | (key & 0xff));
-		assert_true(be64_at(r, index, at + 64) == (num && !zero ? raddr : 0));
-		assert_true(be64_at(r, index, at + 72) == num);
-		for (i = 16; i < 48; i += 8)
-			assert_true(be64_at(r, index, at + i) == 0 && be64_at(r, index, at + 64 + i) == 0);
-		assert_true(be64_at(r, index, at + 56) == 0);
-		if (num) {
-			assert_int_equal(be32_at(r, index, at + 112), num);
-			assert_int_equal(be32_at(r, index, at + 116), mr.lkey);
-			assert_true(be64_at(r, index, at + 120) == raddr);
-			for (i = 128; i < 176; i += 8)
-				assert_true(be64_at(r, index, at + i) == 0);
-		}
-		num = 0;
-	}
-	if (ud)
-		for (i = 0; i < 48; i++)
-			assert_int_equal(byte_at(r, index, at++), ((const uint8_t *)&av)[i]);
-	if (remote) {
-		assert_true(be64_at(r, index, at) == raddr);
-		assert_int_equal(be32_at(r, index, at + 8), rkey);
-		assert_int_equal(be32_at(r, index, at + 12), 0);
-		at += 16;
-	}
-	if (atomic) {
-		assert_true(be64_at(r, index, at) == one);
-		assert_true(be64_at(r, index, at + 8) == two);
-		at += 16;
-	}
-	if (in && total) {
-		uint32_t k;
-
-		assert_int_equal(be32_at(r, index, at), 0x80000000 | total);
-		at += 4;
-		for (i = 0; i < num; i++)
-			for (k = 0; k < sge[i].length; k++)
-				assert_int_equal(byte_at(r, index, at++), ((const uint8_t *)(uintptr_t)sge[i].addr)[k]);
-	}
-	for (i = 0; i < num && !in; i++) {
-		if (!sge[i].length)
-			continue;
-		assert_int_equal(be32_at(r, index, at), sge[i].length);
-		assert_int_equal(be32_at(r, index, at + 4), sge[i].lkey);
-		assert_true(be64_at(r, index, at + 8) == sge[i].addr);
-		at += 16;
-	}
 	assert_int_equal(r->sq.pi, index + (*ds + 3) / 4);
 	return 0;
 }
@@ -662,7 +547,7 @@ static void from_zero(void **state)
 	must(post_from_zero(&r->sq, rnd_below(2) ? INLAY_SIGNALED : 0));
 	assert_int_equal(be32_at(r, 0, 32), 64);
 	assert_int_equal(be32_at(r, 0, 36), 7);
-	assert_true(!be64_at(r, 0, 40));
+	assert_int_equal(be32_at(r, 0, 40) | be32_at(r, 0, 44), 0);
 	raw_free(r);
 }
 
@@ -702,45 +587,6 @@ static void resets(void **state)
 }
 
 /* ---- the register ---- */
-
-/* Every operation */
-#define OPS 16u
-INLAY_ALWAYS int post_op(struct inlay_sq *sq, uint32_t op, uint32_t flags)
-{
-	struct ibv_sge sge = {0x1000, 8, 5};
-	struct ibv_mw_bind_info bind;
-	struct inlay_av av;
-	struct ibv_mr mr;
-	struct ibv_mw mw;
-
-	memset(&av, 0, sizeof(av));
-	av.av.dqp_dct = htobe32(MLX5_EXTENDED_UD_AV);
-	memset(&mr, 0, sizeof(mr));
-	memset(&mw, 0, sizeof(mw));
-	mw.type = IBV_MW_TYPE_2;
-	bind.mr = &mr;
-	bind.addr = 0x1000;
-	bind.length = 8;
-	bind.mw_access_flags = IBV_ACCESS_REMOTE_READ;
-	switch (op) {
-	case 0: return inlay_post_send(sq, &sge, 1, flags);
-	case 1: return inlay_post_send_imm(sq, 1, &sge, 1, flags);
-	case 2: return inlay_post_send_inv(sq, 1, &sge, 1, flags);
-	case 3: return inlay_post_write(sq, 1, 1, &sge, 1, flags);
-	case 4: return inlay_post_write_imm(sq, 1, 1, 1, &sge, 1, flags);
-	case 5: return inlay_post_read(sq, 1, 1, &sge, 1, flags);
-	case 6: return inlay_post_fetch_add(sq, 1, 1, 1, &sge, flags);
-	case 7: return inlay_post_cmp_swap(sq, 1, 1, 1, 1, &sge, flags);
-	case 8: return inlay_post_bind_mw(sq, &mw, 1, &bind, flags);
-	case 9: return inlay_post_local_inv(sq, 1, flags);
-	case 10: return inlay_post_ud_send(sq, &av, &sge, 1, flags);
-	case 11: return inlay_post_ud_send_imm(sq, &av, 1, &sge, 1, flags);
-	case 12: return inlay_post_ud_send_inline(sq, &av, &av, 8, flags);
-	case 13: return inlay_post_send_inline(sq, &av, 8, flags);
-	case 14: return inlay_post_write_inline(sq, 1, 1, &av, 8, flags);
-	default: return inlay_post_nop(sq, flags);
-	}
-}
 
 /* Begins, fills and commits a WQE of that many units, in any way */
 static void post_ds(struct inlay_sq *sq, uint32_t ds, uint32_t opcode, uint32_t flags)
@@ -1076,12 +922,6 @@ static void checks(void **state)
 	rawcq_free(u.c);
 }
 
-/* The types of QP that have each */
-enum { RC = 1, UC = 2, UD = 4 };
-
-static const uint8_t knows[] = {RC | UC, RC | UC, RC, RC | UC, RC | UC, RC, RC, RC, RC | UC, RC | UC, UD, UD, UD, RC | UC, RC | UC,
-				RC | UC | UD};
-
 struct op_on {
 	struct raw *r;
 	uint32_t op;
@@ -1101,11 +941,11 @@ static void operations(void **state)
 
 	(void)state;
 	for (t = 0; t < 3; t++)
-		for (op = 0; op < ARRAY(knows); op++) {
+		for (op = 0; op < OPS; op++) {
 			struct op_on o = {raw_make(16, 16, INLAY_UAR_DOORBELL), op};
 
 			o.r->sq.type = types[t];
-			if (knows[op] & 1 << t)
+			if (ops[op].types & 1 << t)
 				must(post_op(&o.r->sq, op, 0));
 			else
 				assert_aborts(post_unknown, &o, "the QP's type has the operation\n");
@@ -1709,17 +1549,17 @@ static void srq_mad(void **state)
 static void release_of_another(void **state)
 {
 	static const uint8_t good[] = {MLX5_CQE_RESP_WR_IMM, MLX5_CQE_RESP_SEND, MLX5_CQE_RESP_SEND_IMM, MLX5_CQE_RESP_SEND_INV, MLX5_CQE_RESP_ERR};
-	static const uint8_t ops[] = {MLX5_CQE_REQ, MLX5_CQE_REQ_ERR, MLX5_CQE_SIG_ERR, MLX5_CQE_INVALID};
-	enum { SQ, SHARED, RQ, NAMELESS, OOO, SRQ, RECYCLE, KINDS };
+	static const uint8_t bad[] = {MLX5_CQE_REQ, MLX5_CQE_REQ_ERR, MLX5_CQE_SIG_ERR, MLX5_CQE_INVALID};
+	enum { OF_SQ, SHARED, OF_RQ, NAMELESS, OOO, OF_SRQ, RECYCLE, RECYCLE_MORE, KINDS };
 	uint8_t ring[4 * 64] __attribute__((aligned(64)));
 	struct ibv_sge sge = {0x1000, 64, 5};
 	uint32_t dbrec[2], kind, op, other;
 
 	(void)state;
 	for (kind = 0; kind < KINDS; kind++)
-		for (op = 0; op < ARRAY(good) + ARRAY(ops); op++)
+		for (op = 0; op < ARRAY(good) + ARRAY(bad); op++)
 			for (other = 0; other < 2; other++) {
-				uint8_t opcode = op < ARRAY(good) ? good[op] : ops[op - ARRAY(good)];
+				uint8_t opcode = op < ARRAY(good) ? good[op] : bad[op - ARRAY(good)];
 				struct mlx5_cqe64 cqe = cqe_of(opcode, QPN + other, 0);
 				bool send = opcode == MLX5_CQE_REQ || opcode == MLX5_CQE_REQ_ERR;
 				bool fits = kind <= SHARED ? send : op < ARRAY(good);
@@ -1740,16 +1580,16 @@ static void release_of_another(void **state)
 				if (kind == OOO)
 					inlay_rq_set_ooo(&rq);
 				must(inlay_post_recv(&rq, &sge, 1));
-				if (kind >= SRQ) {
-					must(inlay_srq_init(&srq, ring, 4, 32, dbrec));
+				if (kind >= OF_SRQ) { /* recycled without and with a free entry */
+					must(inlay_srq_init(&srq, ring, kind == RECYCLE ? 2 : 4, 32, dbrec));
 					must(inlay_post_srq_recv(&srq, &sge, 1));
 					must(inlay_srq_prepare(&srq, 1, &sge, 1));
 				}
-				want = fits && !(INLAY_CHECKED && other && kind != NAMELESS && kind < SRQ) ? kind != RECYCLE : -EPROTO;
-				got = kind == SQ ? inlay_sq_release(&r->sq, &cqe) : kind == SHARED ? inlay_shared_sq_release(&shared, &cqe) :
+				want = fits && !(INLAY_CHECKED && other && kind != NAMELESS && kind < OF_SRQ) ? kind < RECYCLE : -EPROTO;
+				got = kind == OF_SQ ? inlay_sq_release(&r->sq, &cqe) : kind == SHARED ? inlay_shared_sq_release(&shared, &cqe) :
 				      kind == OOO ? inlay_rq_release_ooo(&rq, &cqe) : kind <= OOO ? inlay_rq_release(&rq, &cqe) :
-				      kind == SRQ ? inlay_srq_release(&srq, &cqe) : inlay_srq_recycle(&srq, &cqe);
-				pending = (int)(kind == SQ ? inlay_sq_pending(&r->sq) : kind == SHARED ? inlay_shared_sq_pending(&shared) :
+				      kind == OF_SRQ ? inlay_srq_release(&srq, &cqe) : inlay_srq_recycle(&srq, &cqe);
+				pending = (int)(kind == OF_SQ ? inlay_sq_pending(&r->sq) : kind == SHARED ? inlay_shared_sq_pending(&shared) :
 						kind <= OOO ? inlay_rq_pending(&rq) : inlay_srq_pending(&srq));
 				if (got != want || pending != (want != 1))
 					fail_msg("release %u of opcode %u, other %u: %d, pending %d", kind, opcode, other, got, pending);
