@@ -27,9 +27,7 @@ COUNTED int inlay_inline(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, con
 {
 	int err = inlay_post_write_inline(sq, raddr, rkey, value, sizeof(*value), INLAY_SIGNALED);
 
-	if (err)
-		return err;
-	return inlay_sq_ring(sq);
+	return err ? err : inlay_sq_ring(sq);
 }
 
 COUNTED int inlay_sge(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len, uint32_t lkey)
@@ -37,9 +35,7 @@ COUNTED int inlay_sge(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64
 	struct ibv_sge sge = {addr, len, lkey};
 	int err = inlay_post_write(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);
 
-	if (err)
-		return err;
-	return inlay_sq_ring_doorbell(sq);
+	return err ? err : inlay_sq_ring_doorbell(sq);
 }
 
 __attribute__((noinline, cold)) int ep_error(struct ep *ep, const struct mlx5_cqe64 *cqe)
@@ -84,9 +80,7 @@ COUNTED int inlay_ud_inline(struct inlay_sq *sq, const struct inlay_av *av, cons
 {
 	int err = inlay_post_ud_send_inline(sq, av, value, sizeof(*value), INLAY_SIGNALED);
 
-	if (err)
-		return err;
-	return inlay_sq_ring(sq);
+	return err ? err : inlay_sq_ring(sq);
 }
 
 COUNTED int inlay_ud_sge(struct inlay_sq *sq, const struct inlay_av *av, uint64_t addr, uint32_t len, uint32_t lkey)
@@ -94,9 +88,7 @@ COUNTED int inlay_ud_sge(struct inlay_sq *sq, const struct inlay_av *av, uint64_
 	struct ibv_sge sge = {addr, len, lkey};
 	int err = inlay_post_ud_send(sq, av, &sge, 1, INLAY_SIGNALED);
 
-	if (err)
-		return err;
-	return inlay_sq_ring_doorbell(sq);
+	return err ? err : inlay_sq_ring_doorbell(sq);
 }
 
 COUNTED int inlay_template(struct inlay_sq *sq, const struct inlay_template *t, uint64_t raddr, uint64_t addr, uint32_t len,
@@ -203,10 +195,9 @@ COUNTED int inlay_srq_give(struct inlay_srq *srq, uint64_t addr, uint32_t len, u
 	struct ibv_sge sge = {addr, len, lkey};
 	int err = inlay_post_srq_recv(srq, &sge, 1);
 
-	if (err)
-		return err;
-	inlay_srq_ring(srq);
-	return 0;
+	if (!err)
+		inlay_srq_ring(srq);
+	return err;
 }
 
 struct shared {

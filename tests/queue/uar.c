@@ -206,90 +206,11 @@ static void own(void **state)
 	}
 }
 
-/*
- * Three queues on one serial register, posted to, rung for and polled at random, one thread. What a ring writes is one half of the
- * register, and the next ring, whoever's, writes the other. All of it is executed. With the full fence, too.
- */
-static void serial(void **state)
-{
-	uint32_t mode, i, k, step_, half, from[3];
-	struct opt opt = usual;
-	struct inlay_uar uar;
-	struct self s[3];
-
-	(void)state;
-	opt.cqe = 1023;
-	for (mode = INLAY_UAR_SERIAL; mode <= (INLAY_UAR_SERIAL | INLAY_UAR_FULL_FENCE); mode += INLAY_UAR_FULL_FENCE) {
-		must(inlay_uar_create(&uar, dev.pd, mode, NULL));
-		for (i = 0; i < 3; i++) {
-			self_make(&s[i], i, uar.pd, &opt);
-			must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &uar, &s[i].e.cq, NULL));
-			from[i] = 0;
-		}
-		assert_int_equal(uar.queues, 3);
-		for (step_ = half = 0; step_ < 6000; step_++) {
-			struct self *one = &s[rnd_below(3)];
-			uint32_t unrung = inlay_sq_index(&one->e.sq) - inlay_sq_rung(&one->e.sq), len = 1 + (one->count * 13 + one->id) % 128;
-			bool ring = true;
-
-			switch (rnd_below(8)) {
-			case 0:
-			case 1:
-			case 2: /* one, in one call, whatever waits */
-				if (inlay_sq_pending(&one->e.sq) > 100 || one->count - from[one->id] > 200)
-					continue;
-				if (stepped())
-					paint(&uar);
-				must(self_post(one, len, INLAY_SIGNALED | INLAY_RING));
-				break;
-			case 3: /* one that waits */
-				if (inlay_sq_pending(&one->e.sq) > 100 || one->count - from[one->id] > 200)
-					continue;
-				must(self_post(one, len, INLAY_SIGNALED));
-				continue;
-			case 4:
-				if (stepped())
-					paint(&uar);
-				ring = unrung != 0;
-				if (rnd_below(2))
-					inlay_sq_ring(&one->e.sq);
-				else
-					inlay_sq_ring_doorbell(&one->e.sq);
-				break;
-			default:
-				inlay_sq_ring(&one->e.sq);
-				half ^= unrung != 0;
-				self_drain(one);
-				for (k = from[one->id]; k < one->count; k++)
-					self_is(one, k, 1 + (k * 13 + one->id) % 128);
-				from[one->id] = one->count;
-				continue;
-			}
-			if (!stepped())
-				continue;
-			assert_int_equal(all_bytes(uar.reg + half * uar.size, 8, 0xee), !ring);
-			assert_true(all_bytes(uar.reg + !half * uar.size, uar.size, 0xee));
-			look(&uar, s, 3);
-			half ^= ring;
-			assert_ptr_equal(uar.next, uar.reg + half * uar.size);
-		}
-		for (i = 0; i < 3; i++) {
-			inlay_sq_ring(&s[i].e.sq);
-			self_drain(&s[i]);
-			inlay_sq_fini(&s[i].e.sq);
-			assert_int_equal(s[i].e.cq.reserved, 0);
-			end_free(&s[i].e);
-		}
-		must(inlay_uar_destroy(&uar, NULL));
-	}
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(shared),
 		cmocka_unit_test(own),
-		cmocka_unit_test(serial),
 	};
 
 	return cmocka_run_group_tests_name("uar", tests, open_stepped, dev_close);
