@@ -180,47 +180,46 @@ static void moderation(void **state)
 /* What a post of struct iovec refuses leaves the queue as it was. What it writes is compared with libmlx5's in oracle_*.c */
 static void lists(void **state)
 {
+	static const struct {
+		const char *name;
+		uint32_t opcode, num, flags;
+		size_t len; /* of each entry */
+		int want;
+	} posts[] = {
+		{"an entry that no data segment holds", MLX5_OPCODE_RDMA_WRITE, 1, 0, 0x80000000u, -EINVAL},
+		{"more bytes than there are", MLX5_OPCODE_SEND, 1, INLAY_INLINE, SIZE_MAX, -EINVAL},
+		{"more bytes than a WQE holds", MLX5_OPCODE_SEND, 2, INLAY_INLINE, 600, -EINVAL},
+		{"one entry more than a WQE holds", MLX5_OPCODE_SEND, 63, 0, 1, -EINVAL},
+		{"more entries than are looked at", MLX5_OPCODE_SEND, 70, 0, 1, -EINVAL},
+		{"the same, all empty", MLX5_OPCODE_SEND, 70, 0, 0, -EINVAL},
+		{"inline so many fit", MLX5_OPCODE_SEND, 70, INLAY_INLINE, 1, 0},
+		{"as pointers 62", MLX5_OPCODE_SEND, 62, 0, 1, 0},
+		{"again", MLX5_OPCODE_SEND, 62, 0, 1, 0},
+		{"and again", MLX5_OPCODE_SEND, 62, 0, 1, 0},
+		{"a full ring", MLX5_OPCODE_SEND, 62, 0, 1, -EAGAIN},
+	};
 	static struct iovec iov[70];
 	struct inlay_iov from = {iov, 1, 5, NULL};
 	struct inlay_remote to = {0x1000, 77};
 	struct inlay_sq before;
-	uint32_t i;
+	uint32_t i, k;
 
 	(void)state;
 	side_open(&direct, 64);
-	before = direct.sq;
-	for (i = 0; i < ARRAY(iov); i++)
-		iov[i].iov_base = payload;
-	/* An entry that no data segment holds; as many bytes or entries as no WQE holds */
-	iov[0].iov_len = 0x80000000u;
-	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_RDMA_WRITE, NULL, &to, &from, 0, 0), -EINVAL);
-	iov[0].iov_len = SIZE_MAX;
-	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, INLAY_INLINE), -EINVAL);
-	from.num = 2;
-	iov[0].iov_len = iov[1].iov_len = 600;
-	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, INLAY_INLINE), -EINVAL);
-	for (i = 0; i < ARRAY(iov); i++)
-		iov[i].iov_len = 1;
-	from.num = 63;
-	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, 0), -EINVAL);
-	from.num = 70;
-	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, 0), -EINVAL);
-	/* So many are not looked at, even if all are empty */
-	for (i = 0; i < ARRAY(iov); i++)
-		iov[i].iov_len = 0;
-	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, 0), -EINVAL);
-	for (i = 0; i < ARRAY(iov); i++)
-		iov[i].iov_len = 1;
-	assert_memory_equal(&before, &direct.sq, sizeof(before));
-	/* 70 entries fit inline, and 62 as pointers; then the ring is full */
-	must(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, INLAY_INLINE));
-	assert_int_equal(inlay_sq_pending(&direct.sq), 2);
-	from.num = 62;
-	for (i = 0; i < 3; i++)
-		must(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, 0));
-	before = direct.sq;
-	assert_int_equal(inlay_post_iov(&direct.sq, MLX5_OPCODE_SEND, NULL, NULL, &from, 0, 0), -EAGAIN);
-	assert_memory_equal(&before, &direct.sq, sizeof(before));
+	for (k = 0; k < ARRAY(posts); k++) {
+		for (i = 0; i < ARRAY(iov); i++) {
+			iov[i].iov_base = payload;
+			iov[i].iov_len = posts[k].len;
+		}
+		from.num = posts[k].num;
+		before = direct.sq;
+		if (inlay_post_iov(&direct.sq, posts[k].opcode, NULL, posts[k].opcode == MLX5_OPCODE_RDMA_WRITE ? &to : NULL, &from, 0,
+				   posts[k].flags) != posts[k].want ||
+		    (posts[k].want && memcmp(&before, &direct.sq, sizeof(before))))
+			fail_msg("%s", posts[k].name);
+		if (posts[k].flags && !posts[k].want)
+			assert_int_equal(inlay_sq_pending(&direct.sq), 2);
+	}
 }
 
 static void templates(void **state)

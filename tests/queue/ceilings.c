@@ -27,9 +27,7 @@ COUNTED int inlay_inline(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, con
 {
 	int err = inlay_post_write_inline(sq, raddr, rkey, value, sizeof(*value), INLAY_SIGNALED);
 
-	if (err)
-		return err;
-	return inlay_sq_ring(sq);
+	return err ? err : inlay_sq_ring(sq);
 }
 
 COUNTED int inlay_sge(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len, uint32_t lkey)
@@ -37,9 +35,7 @@ COUNTED int inlay_sge(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64
 	struct ibv_sge sge = {addr, len, lkey};
 	int err = inlay_post_write(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);
 
-	if (err)
-		return err;
-	return inlay_sq_ring_doorbell(sq);
+	return err ? err : inlay_sq_ring_doorbell(sq);
 }
 
 __attribute__((noinline, cold)) int ep_error(struct ep *ep, const struct mlx5_cqe64 *cqe)
@@ -84,9 +80,7 @@ COUNTED int inlay_ud_inline(struct inlay_sq *sq, const struct inlay_av *av, cons
 {
 	int err = inlay_post_ud_send_inline(sq, av, value, sizeof(*value), INLAY_SIGNALED);
 
-	if (err)
-		return err;
-	return inlay_sq_ring(sq);
+	return err ? err : inlay_sq_ring(sq);
 }
 
 COUNTED int inlay_ud_sge(struct inlay_sq *sq, const struct inlay_av *av, uint64_t addr, uint32_t len, uint32_t lkey)
@@ -94,9 +88,7 @@ COUNTED int inlay_ud_sge(struct inlay_sq *sq, const struct inlay_av *av, uint64_
 	struct ibv_sge sge = {addr, len, lkey};
 	int err = inlay_post_ud_send(sq, av, &sge, 1, INLAY_SIGNALED);
 
-	if (err)
-		return err;
-	return inlay_sq_ring_doorbell(sq);
+	return err ? err : inlay_sq_ring_doorbell(sq);
 }
 
 COUNTED int inlay_template(struct inlay_sq *sq, const struct inlay_template *t, uint64_t raddr, uint64_t addr, uint32_t len,
@@ -203,10 +195,9 @@ COUNTED int inlay_srq_give(struct inlay_srq *srq, uint64_t addr, uint32_t len, u
 	struct ibv_sge sge = {addr, len, lkey};
 	int err = inlay_post_srq_recv(srq, &sge, 1);
 
-	if (err)
-		return err;
-	inlay_srq_ring(srq);
-	return 0;
+	if (!err)
+		inlay_srq_ring(srq);
+	return err;
 }
 
 struct shared {
@@ -319,42 +310,143 @@ COUNTED uint32_t inlay_striding_unzip_64(struct packets *s)
 	return n;
 }
 
-static uint8_t ring[RING * 64] __attribute__((aligned(4096))), reg[4096] __attribute__((aligned(4096)));
+static uint8_t ring[8192 * 64] __attribute__((aligned(4096))), reg[4096] __attribute__((aligned(4096)));
 static struct mlx5_cqe64 cqes[RING] __attribute__((aligned(4096)));
-static uint8_t wide_ring[2 * RING * 64] __attribute__((aligned(4096))), entries[RING * 32] __attribute__((aligned(4096)));
+static uint8_t entries[RING * 32] __attribute__((aligned(4096)));
+static uint32_t record[2], cq_record[2];
+static struct inlay_uar uar;
 
-/* One WQE and one completion a round, through each pair of functions. */
-static void run_inlay(int inlined, int quiet)
+/* Queues that are new; the send queue's ring neither comes round nor fills up, unless it is to be polled */
+static void fresh(struct inlay_sq *sq, uint32_t bbs)
 {
-	uint32_t record[2] = {0, 0}, cq_record[2] = {0, 0}, i;
-	struct inlay_uar uar;
+	record[1] = 0;
+	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) && !inlay_sq_init(sq, ring, bbs, record, 0x1234, 16, &uar), "send queue");
+}
+
+static void fresh_cq(struct inlay_cq *cq, uint32_t format, uint32_t enhanced)
+{
+	memset(cqes, 0xf0, sizeof(cqes));
+	need(!inlay_cq_init(cq, cqes, RING, 64, cq_record, NULL, 3) && !inlay_cq_set_compression(cq, format, enhanced), "CQ");
+}
+
+#define REPEAT(n, call)                                                                                                          \
+	for (i = 0; i < (n); i++)                                                                                                \
+		need(call, #call)
+#define ROUND(call) REPEAT(ROUNDS, call)
+
+static void left(const struct inlay_sq *sq, uint32_t pending)
+{
+	need(inlay_sq_pending(sq) == pending && inlay_from_be32(record[1]) == sq->pi, "what the rounds leave behind");
+}
+
+/* One WQE and one completion a round, through each pair of functions */
+static void run_polls(int inlined)
+{
 	uint64_t value = 5;
 	struct ep ep;
+	uint32_t i;
 
-	memset(cqes, 0xf0, sizeof(cqes));
-	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) && !inlay_sq_init(&ep.sq, ring, RING, record, 0x1234, 16, &uar) &&
-	     !inlay_cq_init(&ep.cq, cqes, RING, 64, cq_record, NULL, 3), "rings");
+	fresh(&ep.sq, RING);
+	fresh_cq(&ep.cq, INLAY_MINI_HASH, 0);
 	for (i = 0; i < ROUNDS; i++) {
 		need(inlay_poll_empty(&ep) == 0, "nothing is there");
 		need(!(inlined ? inlay_inline(&ep.sq, 0x1000 + i, 77, &value) : inlay_sge(&ep.sq, 0x1000 + i, 77, 0x2000, 8, 5)), "post");
 		cqes[i].wqe_counter = inlay_to_be16((uint16_t)i);
 		cqes[i].op_own = MLX5_CQE_REQ << 4;
-		need((quiet ? inlay_poll_quiet(&ep) : inlay_poll(&ep)) == 1, "poll");
+		need((inlined ? inlay_poll(&ep) : inlay_poll_quiet(&ep)) == 1, "poll");
 	}
-	need(inlay_sq_pending(&ep.sq) == 0 && inlay_from_be32(record[1]) == ROUNDS, "what the rounds leave behind");
+	left(&ep.sq, 0);
+}
+
+/* Posts of every other kind */
+static void run_posts(void)
+{
+	static const uint64_t values[BURST] = {1, 2, 3, 4};
+	static struct inlay_shared_sq shared;
+	struct inlay_sq sq __attribute__((aligned(64)));
+	struct ibv_sge sge[BURST];
+	struct inlay_av_base base;
+	struct inlay_template t;
+	struct inlay_av av;
+	uint32_t i;
+
+	memset(&av, 0x11, sizeof(av));
+	inlay_av_split(&av, &base, NULL);
+	for (i = 0; i < BURST; i++) {
+		sge[i].addr = 0x2000 + 2048 * i;
+		sge[i].length = 64;
+		sge[i].lkey = 5;
+	}
+	fresh(&sq, 8192);
+	ROUND(!inlay_ud_inline(&sq, &av, values));
+	ROUND(!inlay_ud_sge(&sq, &av, 0x2000 + i, 8, 5));
+	ROUND(!inlay_dc_inline(&sq, &av, values));
+	ROUND(!inlay_dc_base(&sq, &base, values));
+	ROUND(!inlay_xrc_inline(&sq, 0x4242 + i, values));
+	left(&sq, 7 * ROUNDS);
+	fresh(&sq, 8192);
+	ROUND(!inlay_burst(&sq, 0x1000 + i, 77, values, BURST));
+	need(!inlay_template_init(&t, &sq, MLX5_OPCODE_RDMA_WRITE_IMM, 77, 5), "template");
+	ROUND(!inlay_template(&sq, &t, 0x1000 + i, 0x2000, 8, i));
+	inlay_sq_ring(&sq);
+	ROUND(!inlay_template_ring(&sq, &t, 0x1000 + i, 0x2000, 8, i));
+	left(&sq, (BURST + 2) * ROUNDS);
+	fresh(&sq, 8192);
+	inlay_shared_sq_init(&shared, &sq);
+	ROUND(!inlay_shared(&shared, 0x1000 + i, 77, values));
+	need(inlay_from_be32(record[1]) == ROUNDS, "what the threads leave behind");
+	fresh(&sq, 8192);
+	inlay_sq_set_atomics(&sq, 4 | 8);
+	ROUND(!inlay_add_4(&sq, 0x1000 + 4 * i, 77, i, 0x2000, 5));
+	ROUND(!inlay_swap_8(&sq, 0x1000 + 8 * i, 77, values, 0x2000, 5));
+	left(&sq, 3 * ROUNDS);
+	fresh(&sq, 8192);
+	REPEAT(6, inlay_packets(&sq, sge, BURST) == BURST);
+	left(&sq, 6 * BURST);
+	REPEAT(6, inlay_multi_packet(&sq, sge, BURST) == BURST);
+	left(&sq, 6 * BURST + 6 * 9);
+	REPEAT(6 * BURST, !inlay_packet(&sq, 0x2000 + i, 64, 5));
+}
+
+/* One entry of a shared queue and one completion a round; then a striding queue, eight packets a buffer */
+static void run_receives(void)
+{
+	static const struct inlay_strides shape = {3, 11, 0};
+	struct packets p;
+	struct shared s;
+	uint32_t i;
+
+	fresh_cq(&s.cq, INLAY_MINI_HASH, 0);
+	need(!inlay_srq_init(&s.srq, entries, RING, 32, record), "SRQ");
+	for (i = 0; i < ROUNDS; i++) {
+		cqes[i].wqe_counter = inlay_to_be16(inlay_srq_index(&s.srq));
+		need(!inlay_srq_give(&s.srq, 0x2000 + i, 64, 5), "post");
+		cqes[i].op_own = MLX5_CQE_RESP_SEND << 4;
+		need(inlay_srq_poll(&s) == 1, "poll");
+	}
+	need(inlay_srq_pending(&s.srq) == 0 && inlay_from_be32(record[0]) == ROUNDS, "what the rounds leave behind");
+	fresh_cq(&p.cq, INLAY_MINI_HASH, 0);
+	need(!inlay_striding_init(&p.rq, entries, 4, 32, record, &shape), "striding queue");
+	REPEAT(4, !inlay_striding_post(&p.rq, 0x2000 + i, 5));
+	for (i = 0; i < ROUNDS; i++) {
+		cqes[i].byte_cnt = inlay_to_be32(1 << 16 | 64);
+		cqes[i].wqe_counter = inlay_to_be16(i % 8);
+		cqes[i].op_own = MLX5_CQE_RESP_SEND << 4;
+		need(inlay_striding_poll(&p) == 1 && p.at.wqe == i / 8 % 4 && p.at.offset == i % 8 << 11 && p.at.len == 64, "poll");
+	}
+	need(inlay_from_be32(record[0]) == 4 + ROUNDS / 8, "what the rounds leave behind");
 }
 
 /* Batches: of a ring full of receives, then of a compressed block of them */
 static void run_batches(uint32_t n)
 {
 	const struct mlx5_cqe64 *into[64];
-	uint32_t cq_record[2], i, k, lengths[64], got = 0;
+	uint32_t i, k, lengths[64], got = 0;
 	uint16_t counters[64];
 	struct inlay_cq cq;
 
 	for (k = 0; k < (n == 1 ? 1 : 2); k++) {
-		memset(cqes, 0xf0, sizeof(cqes));
-		need(!inlay_cq_init(&cq, cqes, RING, 64, cq_record, NULL, 3) && !inlay_cq_set_compression(&cq, INLAY_MINI_HASH, 0), "ring");
+		fresh_cq(&cq, INLAY_MINI_HASH, 0);
 		memset(cqes, 0, n * sizeof(cqes[0]));
 		for (i = 0; i < n; i++)
 			cqes[i].op_own = MLX5_CQE_RESP_SEND << 4;
@@ -385,15 +477,14 @@ static void run_batches(uint32_t n)
 static void run_blocks(void)
 {
 	static const struct inlay_strides shape = {9, 6, 0};
-	uint32_t record[2], i, k, lengths[64];
+	uint32_t i, k, lengths[64];
 	uint16_t counters[64];
 	struct packets s;
 
 	for (k = 0; k < 2; k++) {
-		memset(cqes, 0xf0, sizeof(cqes));
+		fresh_cq(&s.cq, INLAY_MINI_CSUM_STRIDX, 0);
 		memset(cqes, 0, 64 * sizeof(cqes[0]));
-		need(!inlay_cq_init(&s.cq, cqes, RING, 64, record, NULL, 3) && !inlay_cq_set_compression(&s.cq, INLAY_MINI_CSUM_STRIDX, 0) &&
-		     !inlay_striding_init(&s.rq, entries, 4, 32, record, &shape) && !inlay_striding_post(&s.rq, 0x2000, 5), "rings");
+		need(!inlay_striding_init(&s.rq, entries, 4, 32, record, &shape) && !inlay_striding_post(&s.rq, 0x2000, 5), "rings");
 		for (i = 0; i < 64; i++) {
 			uint32_t mini[2] = {inlay_to_be32(i), inlay_to_be32(1 << 16 | 60)};
 
@@ -406,8 +497,7 @@ static void run_blocks(void)
 		else
 			need(inlay_indices_64(&s.cq, counters, lengths) == 64 && counters[63] == 63 && lengths[63] == (1 << 16 | 60), "indices");
 	}
-	memset(cqes, 0, sizeof(cqes));
-	need(!inlay_cq_init(&s.cq, cqes, RING, 64, record, NULL, 3) && !inlay_cq_set_compression(&s.cq, INLAY_MINI_HASH, 1), "ring");
+	fresh_cq(&s.cq, INLAY_MINI_HASH, 1);
 	memset(cqes, 0, 64 * sizeof(cqes[0]));
 	cqes[0].op_own = MLX5_CQE_RESP_SEND << 4;
 	inlay_cq_advance(&s.cq, 1);
@@ -416,250 +506,67 @@ static void run_blocks(void)
 	need(inlay_sevens_63(&s.cq, counters, lengths) == 63 && counters[62] == 63, "blocks of 7");
 }
 
-/* Datagrams of two WQEBBs: their ring does not come round either, nor is it ever full */
-static void run_datagrams(int inlined)
-{
-	uint32_t record[2] = {0, 0}, i;
-	struct inlay_uar uar;
-	struct inlay_av av;
-	struct inlay_sq sq;
-	uint64_t value = 5;
-
-	memset(&av, 0x11, sizeof(av));
-	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) &&
-	     !inlay_sq_init(&sq, wide_ring, 2 * RING, record, 0x1234, 16, &uar), "rings");
-	for (i = 0; i < ROUNDS; i++)
-		need(!(inlined ? inlay_ud_inline(&sq, &av, &value) : inlay_ud_sge(&sq, &av, 0x2000 + i, 8, 5)), "post");
-	need(inlay_sq_pending(&sq) == 2 * ROUNDS && inlay_from_be32(record[1]) == 2 * ROUNDS, "what the rounds leave behind");
-}
-
-/* Rings that neither come round nor fill up, as above */
-static void run_bursts(void)
-{
-	static uint8_t long_ring[8192 * 64] __attribute__((aligned(4096)));
-	static const uint64_t values[BURST] = {1, 2, 3};
-	static struct inlay_shared_sq shared;
-	uint32_t record[2] = {0, 0}, i;
-	struct inlay_template t;
-	struct inlay_uar uar;
-	struct inlay_sq sq;
-
-	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) && !inlay_sq_init(&sq, long_ring, 8192, record, 0x1234, 16, &uar), "rings");
-	for (i = 0; i < ROUNDS; i++)
-		need(!inlay_burst(&sq, 0x1000 + i, 77, values, BURST), "burst");
-	need(inlay_sq_pending(&sq) == BURST * ROUNDS && inlay_from_be32(record[1]) == BURST * ROUNDS, "what the bursts leave behind");
-	need(!inlay_template_init(&t, &sq, MLX5_OPCODE_RDMA_WRITE_IMM, 77, 5), "template");
-	for (i = 0; i < ROUNDS; i++)
-		need(!inlay_template(&sq, &t, 0x1000 + i, 0x2000, 8, i), "post");
-	inlay_sq_ring(&sq);
-	for (i = 0; i < ROUNDS; i++)
-		need(!inlay_template_ring(&sq, &t, 0x1000 + i, 0x2000, 8, i), "post and ring");
-	need(inlay_from_be32(record[1]) == (BURST + 2) * ROUNDS, "what the templates leave behind");
-	need(!inlay_sq_init(&sq, long_ring, 8192, record, 0x1234, 16, &uar), "rings");
-	inlay_shared_sq_init(&shared, &sq);
-	for (i = 0; i < ROUNDS; i++)
-		need(!inlay_shared(&shared, 0x1000 + i, 77, values), "post of one thread");
-	need(inlay_from_be32(record[1]) == ROUNDS, "what the threads leave behind");
-}
-
-/* Extended atomics of one WQEBB and of two */
-static void run_atomics(void)
-{
-	const uint64_t op[4] = {1, 2, 3, 4};
-	uint32_t record[2] = {0, 0}, i;
-	struct inlay_uar uar;
-	struct inlay_sq sq;
-
-	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) &&
-	     !inlay_sq_init(&sq, wide_ring, 2 * RING, record, 0x1234, 16, &uar), "rings");
-	inlay_sq_set_atomics(&sq, 4 | 8);
-	for (i = 0; i < ROUNDS; i++)
-		need(!inlay_add_4(&sq, 0x1000 + 4 * i, 77, i, 0x2000, 5), "post");
-	inlay_sq_reset(&sq);
-	for (i = 0; i < ROUNDS; i++)
-		need(!inlay_swap_8(&sq, 0x1000 + 8 * i, 77, op, 0x2000, 5), "post");
-	need(inlay_sq_pending(&sq) == 2 * ROUNDS && inlay_from_be32(record[1]) == 2 * ROUNDS, "what the rounds leave behind");
-}
-
-/* Posts that name a destination of 16 bytes, in one WQEBB, each with its ring */
-static void run_destinations(int how)
-{
-	uint32_t record[2] = {0, 0}, i;
-	struct inlay_av_base base;
-	struct inlay_uar uar;
-	struct inlay_av av;
-	struct inlay_sq sq __attribute__((aligned(64)));
-	uint64_t value = 5;
-
-	memset(&av, 0x11, sizeof(av));
-	inlay_av_split(&av, &base, NULL);
-	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) && !inlay_sq_init(&sq, ring, RING, record, 0x1234, 16, &uar), "rings");
-	for (i = 0; i < ROUNDS; i++)
-		need(!(how == 0 ? inlay_dc_inline(&sq, &av, &value) : how == 1 ? inlay_dc_base(&sq, &base, &value) :
-		       inlay_xrc_inline(&sq, 0x4242 + i, &value)), "post");
-	need(inlay_sq_pending(&sq) == ROUNDS && inlay_from_be32(record[1]) == ROUNDS, "what the rounds leave behind");
-}
-
-/* 192 packets each way; nothing wraps */
-static void run_packets(void)
-{
-	struct ibv_sge sge[BURST];
-	uint32_t record[2] = {0, 0}, i;
-	struct inlay_uar uar;
-	struct inlay_sq sq;
-
-	for (i = 0; i < BURST; i++) {
-		sge[i].addr = 0x2000 + 2048 * i;
-		sge[i].length = 64;
-		sge[i].lkey = 5;
-	}
-	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL), "register");
-	need(!inlay_sq_init(&sq, ring, RING, record, 0x1234, 16, &uar), "ring");
-	for (i = 0; i < 6; i++)
-		need(inlay_packets(&sq, sge, BURST) == BURST, "burst");
-	need(inlay_sq_pending(&sq) == 6 * BURST && inlay_from_be32(record[1]) == 6 * BURST, "what the bursts leave behind");
-	need(!inlay_sq_init(&sq, ring, RING, record, 0x1234, 16, &uar), "ring");
-	for (i = 0; i < 6; i++)
-		need(inlay_multi_packet(&sq, sge, BURST) == BURST, "multi-packet WQE");
-	need(inlay_sq_pending(&sq) == 6 * 9 && inlay_from_be32(record[1]) == 6 * 9, "what the WQEs leave behind");
-	need(!inlay_sq_init(&sq, ring, RING, record, 0x1234, 16, &uar), "ring");
-	for (i = 0; i < 192; i++)
-		need(!inlay_packet(&sq, 0x2000 + i, 64, 5), "packet");
-}
-
-/* One entry and one completion a round */
-static void run_shared(void)
-{
-	uint32_t record[2] = {0, 0}, cq_record[2] = {0, 0}, i;
-	struct shared s;
-
-	memset(cqes, 0xf0, sizeof(cqes));
-	need(!inlay_srq_init(&s.srq, entries, RING, 32, record) && !inlay_cq_init(&s.cq, cqes, RING, 64, cq_record, NULL, 3), "rings");
-	for (i = 0; i < ROUNDS; i++) {
-		uint16_t index = inlay_srq_index(&s.srq);
-
-		need(!inlay_srq_give(&s.srq, 0x2000 + i, 64, 5), "post");
-		cqes[i].wqe_counter = inlay_to_be16(index);
-		cqes[i].op_own = MLX5_CQE_RESP_SEND << 4;
-		need(inlay_srq_poll(&s) == 1, "poll");
-	}
-	need(inlay_srq_pending(&s.srq) == 0 && inlay_from_be32(record[0]) == ROUNDS, "what the rounds leave behind");
-}
-
-/* Eight packets a buffer */
-static void run_striding(void)
-{
-	static const struct inlay_strides shape = {3, 11, 0};
-	uint32_t record[2] = {0, 0}, cq_record[2] = {0, 0}, i;
-	struct packets s;
-
-	memset(cqes, 0xf0, sizeof(cqes));
-	need(!inlay_striding_init(&s.rq, entries, 4, 32, record, &shape) && !inlay_cq_init(&s.cq, cqes, RING, 64, cq_record, NULL, 3),
-	     "rings");
-	for (i = 0; i < 4; i++)
-		need(!inlay_striding_post(&s.rq, 0x2000 + i, 5), "post");
-	for (i = 0; i < ROUNDS; i++) {
-		cqes[i].byte_cnt = inlay_to_be32(1 << 16 | 64);
-		cqes[i].wqe_counter = inlay_to_be16(i % 8);
-		cqes[i].op_own = MLX5_CQE_RESP_SEND << 4;
-		need(inlay_striding_poll(&s) == 1 && s.at.wqe == i / 8 % 4 && s.at.offset == i % 8 << 11 && s.at.len == 64, "poll");
-	}
-	need(inlay_from_be32(record[0]) == 4 + ROUNDS / 8, "what the rounds leave behind");
-}
-
 #ifdef __x86_64__
 #include "common.h"
 
-COUNTED int libmlx5_poll_empty(struct ibv_cq *cq, struct ibv_wc *wc)
-{
-	return ibv_poll_cq(cq, 1, wc);
-}
-
-COUNTED int libmlx5_ud_inline(struct ibv_qp *qp, struct ibv_send_wr *wr)
-{
-	struct ibv_send_wr *bad;
-
-	return ibv_post_send(qp, wr, &bad);
-}
-
-COUNTED int libmlx5_ud_sge(struct ibv_qp *qp, struct ibv_send_wr *wr)
-{
-	struct ibv_send_wr *bad;
-
-	return ibv_post_send(qp, wr, &bad);
-}
-
-COUNTED int libmlx5_srq_give(struct ibv_srq *srq, struct ibv_recv_wr *wr)
-{
-	struct ibv_recv_wr *bad;
-
-	return ibv_post_srq_recv(srq, wr, &bad);
-}
-
-COUNTED int libmlx5_srq_poll(struct ibv_cq *cq, struct ibv_wc *wc)
-{
-	return ibv_poll_cq(cq, 1, wc);
-}
+#define LIBMLX5(name, call, on, type)                                                                                            \
+	COUNTED int libmlx5_##name(on, type *what)                                                                               \
+	{                                                                                                                        \
+		type *bad;                                                                                                       \
+		(void)bad;                                                                                                       \
+		return call;                                                                                                     \
+	}
+LIBMLX5(poll_empty, ibv_poll_cq(cq, 1, what), struct ibv_cq *cq, struct ibv_wc)
+LIBMLX5(srq_poll, ibv_poll_cq(cq, 1, what), struct ibv_cq *cq, struct ibv_wc)
+LIBMLX5(ud_inline, ibv_post_send(qp, what, &bad), struct ibv_qp *qp, struct ibv_send_wr)
+LIBMLX5(ud_sge, ibv_post_send(qp, what, &bad), struct ibv_qp *qp, struct ibv_send_wr)
+LIBMLX5(srq_give, ibv_post_srq_recv(srq, what, &bad), struct ibv_srq *srq, struct ibv_recv_wr)
 
 /* Datagrams from a queue pair to itself, received through a shared queue. Its rings come round, which costs nothing. */
 static void run_libmlx5(void)
 {
 	struct ibv_srq_init_attr srq_attr;
 	struct ibv_ah_attr path;
-	struct ibv_cq *scq, *rcq;
 	struct ibv_recv_wr rwr;
 	struct ibv_send_wr wr;
 	struct opt opt = usual;
 	struct ibv_sge sge, to;
-	struct ibv_srq *srq;
-	struct ibv_mr *mr;
-	struct ibv_qp *qp;
-	struct ibv_ah *ah;
 	struct ibv_wc wc;
-	void *buf = pages(4096);
+	struct end e;
 	int i, how, err;
 
 	need(!dev_open(NULL) && stepped(), "the stepped software device");
-	scq = cq_make(&usual);
-	rcq = cq_make(&usual);
-	mr = ibv_reg_mr(dev.pd, buf, 4096, ALL_ACCESS);
 	path = own_path();
-	ah = ibv_create_ah(dev.pd, &path);
 	memset(&srq_attr, 0, sizeof(srq_attr));
 	srq_attr.attr.max_wr = RING;
 	srq_attr.attr.max_sge = 1;
-	srq = ibv_create_srq(dev.pd, &srq_attr);
 	opt.type = IBV_QPT_UD;
-	opt.srq = srq;
-	qp = qp_make(&opt, scq, rcq);
-	need(mr && ah && srq && qp, "queue pair");
-	qp_init(qp, &opt);
-	qp_connect(qp, 0, &opt);
+	opt.srq = ibv_create_srq(dev.pd, &srq_attr);
+	end_make(&e, &opt);
+	qp_init(e.qp, &opt);
+	qp_connect(e.qp, 0, &opt);
 	memset(&wr, 0, sizeof(wr));
 	memset(&rwr, 0, sizeof(rwr));
-	sge.addr = (uintptr_t)buf;
-	sge.length = 8;
-	sge.lkey = mr->lkey;
-	to.addr = (uintptr_t)buf + 64;
-	to.length = 64;
-	to.lkey = mr->lkey;
+	sge = sge_of(&e, 0, 8);
+	to = sge_of(&e, 64, 64);
 	wr.sg_list = &sge;
 	wr.num_sge = 1;
 	wr.opcode = IBV_WR_SEND;
-	wr.wr.ud.ah = ah;
-	wr.wr.ud.remote_qpn = qp->qp_num;
+	wr.wr.ud.ah = ibv_create_ah(dev.pd, &path);
+	wr.wr.ud.remote_qpn = e.qp->qp_num;
 	wr.wr.ud.remote_qkey = QKEY;
+	need(opt.srq && wr.wr.ud.ah, "shared queue and address");
 	rwr.sg_list = &to;
 	rwr.num_sge = 1;
 	for (i = 0; i < ROUNDS; i++)
 		for (how = 0; how < 2; how++) {
-			need(!libmlx5_poll_empty(scq, &wc) && !libmlx5_srq_give(srq, &rwr), "receive");
+			need(!libmlx5_poll_empty(e.scq, &wc) && !libmlx5_srq_give(opt.srq, &rwr), "receive");
 			wr.send_flags = IBV_SEND_SIGNALED | (how ? IBV_SEND_INLINE : 0);
-			err = how ? libmlx5_ud_inline(qp, &wr) : libmlx5_ud_sge(qp, &wr);
+			err = how ? libmlx5_ud_inline(e.qp, &wr) : libmlx5_ud_sge(e.qp, &wr);
 			need(!err, "post");
 			softdev_run();
-			need(ibv_poll_cq(scq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS, "poll");
-			need(libmlx5_srq_poll(rcq, &wc) == 1 && wc.status == IBV_WC_SUCCESS && wc.byte_len == 48,
+			need(ibv_poll_cq(e.scq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS, "poll");
+			need(libmlx5_srq_poll(e.rcq, &wc) == 1 && wc.status == IBV_WC_SUCCESS && wc.byte_len == 48,
 			     "poll of the receive");
 		}
 }
@@ -672,28 +579,19 @@ static void run_libmlx5(void)
 
 int main(int argc, char **argv)
 {
-	int i;
-
-	if (argc == 2 && !strcmp(argv[1], "libmlx5"))
+	if (argc == 2 && !strcmp(argv[1], "libmlx5")) {
 		run_libmlx5();
-	else if (argc == 2 && !strcmp(argv[1], "inlay")) {
-		for (i = 0; i < 4; i++)
-			run_inlay(i & 1, i >> 1);
-		run_datagrams(0);
-		run_datagrams(1);
-		run_bursts();
+	} else if (argc == 2 && !strcmp(argv[1], "inlay")) {
+		run_polls(0);
+		run_polls(1);
+		run_posts();
 		run_batches(1);
 		run_batches(16);
 		run_batches(64);
 		run_blocks();
-		for (i = 0; i < 3; i++)
-			run_destinations(i);
-		run_shared();
-		run_striding();
-		run_atomics();
-		run_packets();
-	}
-	else
+		run_receives();
+	} else {
 		need(0, "inlay or libmlx5?");
+	}
 	return 0;
 }

@@ -37,27 +37,31 @@ fi
 device=()
 for compiler in gcc ${COMPILERS_ALL:+clang}; do
 	try "$compiler builds" $compiler $flags -o "$dir/$compiler" tests/queue/ceilings.c -libverbs -lmlx5 -lcmocka
-	ceiling $compiler inlay_inline 400 "8-byte inline RDMA write, record, BlueFlame"
-	ceiling $compiler inlay_sge 400 "one-SGE RDMA write, record, 8-byte doorbell"
-	ceiling $compiler inlay_poll 400 "peek, error test, credit, advance"
-	ceiling $compiler inlay_poll_quiet 400 "peek, error test, credit, quiet advance"
-	ceiling $compiler inlay_ud_inline 200 "8-byte inline datagram, record, BlueFlame of two WQEBBs"
-	ceiling $compiler inlay_ud_sge 200 "one-SGE datagram, record, 8-byte doorbell"
-	ceiling $compiler inlay_burst 6400 "8-byte inline RDMA write in a burst of 32, record, 8-byte doorbell"
-	ceiling $compiler inlay_template 200 "template of an RDMA write: address, length, immediate"
-	ceiling $compiler inlay_template_ring 200 "the same, record, BlueFlame"
-	ceiling $compiler inlay_shared 200 "8-byte inline RDMA write to a queue of several threads: reserve, publish, doorbell"
-	ceiling $compiler inlay_dc_inline 200 "8-byte inline send of a DCI, compact address vector, commit and ring"
-	ceiling $compiler inlay_dc_base 200 "the same from 8 bytes per peer and a key"
-	ceiling $compiler inlay_xrc_inline 200 "8-byte inline send of an XRC QP, commit and ring"
-	ceiling $compiler inlay_packets 192 "packet of one SGE with checksums, in a burst of 32 with one doorbell"
-	ceiling $compiler inlay_multi_packet 192 "the same, 32 in one WQE"
-	ceiling $compiler inlay_packet 192 "the same alone, record, BlueFlame"
-	ceiling $compiler inlay_srq_give 200 "one-SGE entry of a shared receive queue, record"
-	ceiling $compiler inlay_srq_poll 200 "peek, error test, entry back to the shared receive queue, advance"
-	ceiling $compiler inlay_striding_poll 200 "peek, test, packet's place, strides, advance; a buffer of eight packets posted again"
-	ceiling $compiler inlay_add_4 200 "masked 4-byte fetch-and-add, record, BlueFlame"
-	ceiling $compiler inlay_swap_8 200 "masked 8-byte compare-and-swap, record, BlueFlame of two WQEBBs"
+	while read -r function rounds name; do
+		ceiling $compiler $function $rounds "$name"
+	done <<-EOF
+	inlay_inline 200 8-byte inline RDMA write, record, BlueFlame
+	inlay_sge 200 one-SGE RDMA write, record, 8-byte doorbell
+	inlay_poll 200 peek, error test, credit, advance
+	inlay_poll_quiet 200 peek, error test, credit, quiet advance
+	inlay_ud_inline 200 8-byte inline datagram, record, BlueFlame of two WQEBBs
+	inlay_ud_sge 200 one-SGE datagram, record, 8-byte doorbell
+	inlay_burst 6400 8-byte inline RDMA write in a burst of 32, record, 8-byte doorbell
+	inlay_template 200 template of an RDMA write: address, length, immediate
+	inlay_template_ring 200 the same, record, BlueFlame
+	inlay_shared 200 8-byte inline RDMA write to a queue of several threads: reserve, publish, doorbell
+	inlay_dc_inline 200 8-byte inline send of a DCI, compact address vector, commit and ring
+	inlay_dc_base 200 the same from 8 bytes per peer and a key
+	inlay_xrc_inline 200 8-byte inline send of an XRC QP, commit and ring
+	inlay_packets 192 packet of one SGE with checksums, in a burst of 32 with one doorbell
+	inlay_multi_packet 192 the same, 32 in one WQE
+	inlay_packet 192 the same alone, record, BlueFlame
+	inlay_srq_give 200 one-SGE entry of a shared receive queue, record
+	inlay_srq_poll 200 peek, error test, entry back to the shared receive queue, advance
+	inlay_striding_poll 200 peek, test, packet's place, strides, advance; a buffer of eight packets posted again
+	inlay_add_4 200 masked 4-byte fetch-and-add, record, BlueFlame
+	inlay_swap_8 200 masked 8-byte compare-and-swap, record, BlueFlame of two WQEBBs
+	EOF
 	try "$compiler -mavx2 builds" $compiler $flags -mavx2 -o "$dir/$compiler-avx2" tests/queue/ceilings.c -libverbs -lmlx5 -lcmocka
 	while read -r function batch name; do
 		ceiling $compiler ${function}_$batch $batch "$batch completions, each: $name" "$dir/$compiler-avx2" ", AVX2"
@@ -75,7 +79,7 @@ for compiler in gcc ${COMPILERS_ALL:+clang}; do
 	inlay_collect 1 collected
 	inlay_decode 1 counter and length
 	EOF
-	note "$compiler: empty poll: $(count inlay_poll_empty 800 "$dir/$compiler" inlay) instructions"
+	note "$compiler: empty poll: $(count inlay_poll_empty 400 "$dir/$compiler" inlay) instructions"
 done
 
 # ---- aarch64: what stands in the functions, common case and all others; no ceiling ----

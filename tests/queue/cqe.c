@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cqe.c: the decoders and the printer of cqe.h, on CQEs written down here from mlx5dv.h's structs. No device.
+ * cqe.c: the decoders and the printer of cqe.h, on CQEs written down here byte by byte. No device.
  */
 #include "rig.h"
 #include <endian.h>
@@ -15,105 +15,57 @@ static void noise(void *at, size_t len)
 		p[i] = (uint8_t)rnd();
 }
 
+/* Where each field lies: first byte, bytes (big-endian), bits below it, mask. The PRM's "Completion Queue Entry Format" and mlx5dv.h */
+#define EACH_FIELD(X)                                                                                                            \
+	X(rss_hash, 12, 4, 0, 0xffffffff) X(rss_type, 16, 1, 0, 0xcc) X(path_bits, 17, 1, 0, 0x7f) X(checksum, 20, 2, 0, 0xffff) \
+	X(slid, 22, 2, 0, 0xffff) X(sl, 24, 1, 0, 0xf) X(src_qpn, 25, 3, 0, 0xffffff) X(checks, 28, 1, 0, 7)                     \
+	X(l3_type, 29, 1, 2, 3) X(l4_type, 29, 1, 4, 7) X(vlan, 30, 2, 0, 0xffff) X(user_index, 33, 3, 0, 0xffffff)              \
+	X(invalidated_rkey, 36, 4, 0, 0xffffffff) X(byte_count, 44, 4, 0, 0xffffffff) X(timestamp, 48, 8, 0, ~0ull)              \
+	X(vendor_syndrome, 54, 1, 0, 0xff) X(syndrome, 55, 1, 0, 0xff) X(send_opcode, 56, 1, 0, 0xff) X(qpn, 57, 3, 0, 0xffffff) \
+	X(flow_tag, 57, 3, 0, 0xffffff) X(wqe_counter, 60, 2, 0, 0xffff) X(opcode, 63, 1, 4, 0xf)
+#define FIELD_GET(name, at, bytes, shift, mask)                                                                                  \
+	static uint64_t get_##name(const struct mlx5_cqe64 *cqe)                                                                 \
+	{                                                                                                                        \
+		return (uint64_t)inlay_cqe_##name(cqe);                                                                          \
+	}
+#define FIELD_ROW(name, at, bytes, shift, mask) {#name, get_##name, at, bytes, shift, mask},
+EACH_FIELD(FIELD_GET)
+
+static const struct {
+	const char *name;
+	uint64_t (*get)(const struct mlx5_cqe64 *cqe);
+	uint32_t at, bytes, shift;
+	uint64_t mask;
+} fields_of[] = {EACH_FIELD(FIELD_ROW)};
+
 /* Every field, among random neighbours */
 static void fields(void **state)
 {
-	struct mlx5_cqe64 cqe, before;
-	int i;
-
-	(void)state;
-	for (i = 0; i < 20000; i++) {
-		uint32_t qpn = (uint32_t)rnd() & 0xffffff, opcode = (uint32_t)rnd() & 0xff, imm = (uint32_t)rnd(), count = (uint32_t)rnd();
-		uint16_t counter = (uint16_t)rnd();
-		uint64_t stamp = rnd();
-
-		noise(&cqe, sizeof(cqe));
-		cqe.sop_drop_qpn = htobe32(opcode << 24 | qpn);
-		cqe.imm_inval_pkey = htobe32(imm);
-		cqe.byte_cnt = htobe32(count);
-		cqe.wqe_counter = htobe16(counter);
-		cqe.timestamp = htobe64(stamp);
-		before = cqe;
-		assert_int_equal(inlay_cqe_qpn(&cqe), qpn);
-		assert_int_equal(inlay_cqe_send_opcode(&cqe), opcode);
-		assert_int_equal(inlay_cqe_imm_be(&cqe), htobe32(imm));
-		assert_int_equal(inlay_cqe_invalidated_rkey(&cqe), imm);
-		assert_int_equal(inlay_cqe_byte_count(&cqe), count);
-		assert_int_equal(inlay_cqe_wqe_counter(&cqe), counter);
-		assert_true(inlay_cqe_timestamp(&cqe) == stamp);
-		cqe.timestamp = htobe64((stamp % 5000000000 / 2) << 32 | stamp % 1000000000);
-		assert_true(inlay_cqe_real_time(&cqe) == stamp % 5000000000 / 2 * 1000000000 + stamp % 1000000000);
-		cqe.timestamp = before.timestamp;
-		assert_int_equal(inlay_cqe_opcode(&cqe), cqe.op_own >> 4);
-		assert_memory_equal(&cqe, &before, sizeof(cqe));
-	}
-}
-
-/* What a datagram's completion says of its sender, by its bytes, among random neighbours */
-static void sender(void **state)
-{
-	uint8_t raw[64] __attribute__((aligned(64)));
-	const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)raw;
-	int i;
-
-	(void)state;
-	for (i = 0; i < 20000; i++) {
-		uint32_t qpn = (uint32_t)rnd() & 0xffffff, sl = rnd_below(16), grh = rnd_below(4), lid = rnd_below(65536),
-			path = rnd_below(128);
-
-		noise(raw, sizeof(raw));
-		raw[17] = (uint8_t)((raw[17] & 0x80) | path);
-		raw[22] = (uint8_t)(lid >> 8);
-		raw[23] = (uint8_t)lid;
-		raw[24] = (uint8_t)((raw[24] & 0xc0) | grh << 4 | sl);
-		raw[25] = (uint8_t)(qpn >> 16);
-		raw[26] = (uint8_t)(qpn >> 8);
-		raw[27] = (uint8_t)qpn;
-		assert_int_equal(inlay_cqe_src_qpn(cqe), qpn);
-		assert_int_equal(inlay_cqe_sl(cqe), sl);
-		assert_int_equal(inlay_cqe_has_grh(cqe), grh != 0);
-		assert_int_equal(inlay_cqe_slid(cqe), lid);
-		assert_int_equal(inlay_cqe_path_bits(cqe), path);
-	}
-}
-
-/* What a packet's completion says of it, by its bytes, among random neighbours */
-static void packet(void **state)
-{
 	static const uint8_t ip[] = {INLAY_RSS_IPV4, INLAY_RSS_IPV6}, l4[] = {INLAY_RSS_TCP, INLAY_RSS_UDP, INLAY_RSS_SPI};
-	uint8_t raw[64] __attribute__((aligned(64)));
-	const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)raw;
-	uint32_t i, k;
+	uint8_t raw[64] __attribute__((aligned(64))), before[64];
+	struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)(void *)raw;
+	uint32_t i, f, k;
 
 	(void)state;
 	for (i = 0; i < 20000; i++) {
-		uint32_t hash = (uint32_t)rnd(), sum = rnd_below(65536), vlan = rnd_below(65536), ok = rnd_below(8), l3_type = rnd_below(4),
-			l4_type = rnd_below(8), index = rnd_below(1 << 24), tag = rnd_below(1 << 24), of = rnd_below(256);
+		uint64_t seconds = rnd() % 2500000000, ns = rnd() % 1000000000, want;
+		uint32_t imm;
 
 		noise(raw, sizeof(raw));
-		for (k = 0; k < 4; k++)
-			raw[12 + k] = (uint8_t)(hash >> (24 - 8 * k));
-		raw[16] = (uint8_t)of;
-		raw[20] = (uint8_t)(sum >> 8);
-		raw[21] = (uint8_t)sum;
-		raw[28] = (uint8_t)((raw[28] & 0xf8) | ok);
-		raw[29] = (uint8_t)((raw[29] & 0x82) | l4_type << 4 | l3_type << 2 | i % 2);
-		raw[30] = (uint8_t)(vlan >> 8);
-		raw[31] = (uint8_t)vlan;
-		for (k = 0; k < 3; k++) {
-			raw[33 + k] = (uint8_t)(index >> (16 - 8 * k));
-			raw[57 + k] = (uint8_t)(tag >> (16 - 8 * k));
+		memcpy(before, raw, sizeof(raw));
+		for (f = 0; f < ARRAY(fields_of); f++) {
+			for (want = k = 0; k < fields_of[f].bytes; k++)
+				want = want << 8 | raw[fields_of[f].at + k];
+			if (fields_of[f].get(cqe) != (want >> fields_of[f].shift & fields_of[f].mask))
+				fail_msg("%s", fields_of[f].name);
 		}
-		assert_int_equal(inlay_cqe_rss_hash(cqe), hash);
-		assert_int_equal(inlay_cqe_rss_type(cqe), of & 0xcc);
-		assert_int_equal(inlay_cqe_checksum(cqe), sum);
-		assert_int_equal(inlay_cqe_checks(cqe), ok);
-		assert_int_equal(inlay_cqe_l3_type(cqe), l3_type);
-		assert_int_equal(inlay_cqe_l4_type(cqe), l4_type);
-		assert_int_equal(!!inlay_cqe_has_vlan(cqe), i % 2);
-		assert_int_equal(inlay_cqe_vlan(cqe), vlan);
-		assert_int_equal(inlay_cqe_user_index(cqe), index);
-		assert_int_equal(inlay_cqe_flow_tag(cqe), tag);
+		memcpy(&imm, raw + 36, 4);
+		assert_int_equal(inlay_cqe_imm_be(cqe), imm);
+		assert_int_equal(inlay_cqe_has_grh(cqe), (raw[24] & 0x30) != 0);
+		assert_int_equal(!!inlay_cqe_has_vlan(cqe), raw[29] & 1);
+		assert_memory_equal(raw, before, sizeof(raw));
+		cqe->timestamp = htobe64(seconds << 32 | ns);
+		assert_true(inlay_cqe_real_time(cqe) == seconds * 1000000000 + ns);
 	}
 	/* Linux's mlx5/device.h: bits 3:2 are IPv4 or IPv6, bits 7:6 TCP, UDP or IPsec's SPI */
 	for (i = 0; i < 2; i++)
@@ -122,53 +74,16 @@ static void packet(void **state)
 	assert_true(INLAY_L4_TCP == 1 && INLAY_L4_UDP == 2 && INLAY_L4_TCP_ACK == 3 && INLAY_L4_TCP_DATA == 4);
 }
 
-/* As bytes, so that not even the struct stands between */
-static void bytes(void **state)
-{
-	uint8_t raw[64] __attribute__((aligned(64))) = {0};
-	const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)raw;
-
-	(void)state;
-	memcpy(raw + 36, "\x01\x02\x03\x04", 4);
-	memcpy(raw + 44, "\x00\x0f\x42\x40", 4);
-	memcpy(raw + 48, "\x01\x23\x45\x67\x89\xab\xcd\xef", 8);
-	memcpy(raw + 56, "\x0d\xab\xcd\xef\xfe\xdc\x00\x22", 8);
-	assert_int_equal(inlay_cqe_invalidated_rkey(cqe), 0x01020304);
-	assert_int_equal(inlay_cqe_byte_count(cqe), 1000000);
-	assert_true(inlay_cqe_timestamp(cqe) == 0x0123456789abcdef);
-	assert_int_equal(inlay_cqe_send_opcode(cqe), 0x0d);
-	assert_int_equal(inlay_cqe_qpn(cqe), 0xabcdef);
-	assert_int_equal(inlay_cqe_wqe_counter(cqe), 0xfedc);
-	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
-	raw[54] = 0x68;
-	raw[55] = 0x13;
-	raw[63] = 0xe0;
-	assert_int_equal(inlay_cqe_vendor_syndrome(cqe), 0x68);
-	assert_int_equal(inlay_cqe_syndrome(cqe), 0x13);
-	assert_int_equal(inlay_cqe_status(cqe), IBV_WC_REM_ACCESS_ERR);
-}
-
 static const struct {
 	uint8_t opcode;
 	const char *name;
 	bool send, error;
 } opcodes[] = {
-	{0, "REQ", true, false},
-	{1, "RESP_WR_IMM", false, false},
-	{2, "RESP_SEND", false, false},
-	{3, "RESP_SEND_IMM", false, false},
-	{4, "RESP_SEND_INV", false, false},
-	{5, "RESIZE_CQ", false, false},
-	{6, "NO_PACKET", false, false},
-	{7, "unknown CQE opcode", false, false},
-	{8, "unknown CQE opcode", false, true},
-	{9, "unknown CQE opcode", false, true},
-	{10, "unknown CQE opcode", false, true},
-	{11, "unknown CQE opcode", false, true},
-	{12, "SIG_ERR", false, true},
-	{13, "REQ_ERR", true, true},
-	{14, "RESP_ERR", false, true},
-	{15, "INVALID", false, true},
+	{0, "REQ", true, false}, {1, "RESP_WR_IMM", false, false}, {2, "RESP_SEND", false, false}, {3, "RESP_SEND_IMM", false, false},
+	{4, "RESP_SEND_INV", false, false}, {5, "RESIZE_CQ", false, false}, {6, "NO_PACKET", false, false},
+	{7, "unknown CQE opcode", false, false}, {8, "unknown CQE opcode", false, true}, {9, "unknown CQE opcode", false, true},
+	{10, "unknown CQE opcode", false, true}, {11, "unknown CQE opcode", false, true}, {12, "SIG_ERR", false, true},
+	{13, "REQ_ERR", true, true}, {14, "RESP_ERR", false, true}, {15, "INVALID", false, true},
 };
 
 /* All 256 values of the last byte: what kind of completion it is does not depend on the low four bits */
@@ -243,25 +158,6 @@ static void statuses(void **state)
 	}
 }
 
-/* An error CQE keeps QPN, opcode and counter where a good one has them */
-static void error_fields(void **state)
-{
-	struct mlx5_err_cqe err;
-	struct mlx5_cqe64 cqe;
-
-	(void)state;
-	noise(&err, sizeof(err));
-	err.s_wqe_opcode_qpn = htobe32(0x10123456);
-	err.wqe_counter = htobe16(0x8001);
-	err.op_own = MLX5_CQE_REQ_ERR << 4 | 1;
-	memcpy(&cqe, &err, sizeof(cqe));
-	assert_true(inlay_cqe_is_error(&cqe));
-	assert_true(inlay_cqe_is_send(&cqe));
-	assert_int_equal(inlay_cqe_qpn(&cqe), 0x123456);
-	assert_int_equal(inlay_cqe_send_opcode(&cqe), MLX5_OPCODE_RDMA_READ);
-	assert_int_equal(inlay_cqe_wqe_counter(&cqe), 0x8001);
-}
-
 /* Where the payload lies, and never for a byte count that the place cannot hold */
 static void payloads(void **state)
 {
@@ -317,52 +213,39 @@ static char *printed(const struct mlx5_cqe64 *cqe)
 	return text;
 }
 
-static void prints(const uint32_t *words, const char *want)
-{
-	uint32_t raw[16] __attribute__((aligned(64)));
-	char *text;
-	int i;
-
-	for (i = 0; i < 16; i++)
-		raw[i] = htobe32(words[i]);
-	text = printed((const struct mlx5_cqe64 *)raw);
-	assert_string_equal(text, want);
-	free(text);
-}
-
+/* The words in hex follow what is said of them */
 static void print_golden(void **state)
 {
-	static const uint32_t recv[16] = {
-		0, 1, 2, 3, 4, 5, 6, 7, 0xff000012, 0xdeadbeef, 0, 100, 0, 9, 0x00abcdef, 0xffff0033,
+	static const struct {
+		const char *says;
+		uint32_t words[16];
+	} golden[] = {
+		{"RESP_SEND_IMM qpn 0xabcdef uidx 0x12 wqe_counter 65535 byte_cnt 100 imm 0xdeadbeef owner 1",
+		 {0, 1, 2, 3, 4, 5, 6, 7, 0xff000012, 0xdeadbeef, 0, 100, 0, 9, 0x00abcdef, 0xffff0033}},
+		{"REQ_ERR qpn 0x41 uidx 0x7 wqe_counter 10 byte_cnt 0 imm 0x00000000 owner 0 "
+		 "syndrome 0x15 (transport retry counter exceeded) vendor 0x88",
+		 {0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0x8815, 0x08000041, 0x000a00d0}},
+		{"RESP_ERR qpn 0xffffff uidx 0x0 wqe_counter 65535 byte_cnt 4294967295 imm 0x00000000 owner 1 "
+		 "syndrome 0xff (unknown syndrome) vendor 0x00",
+		 {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xffffffff, 0, 0x00ff, 0xffffffff, 0xffff00ef}},
 	};
-	static const uint32_t err[16] = {
-		0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0x8815, 0x08000041, 0x000a00d0,
-	};
-	static const uint32_t odd[16] = {
-		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xffffffff, 0, 0x00ff, 0xffffffff, 0xffff00ef,
-	};
+	uint32_t raw[16] __attribute__((aligned(64))), i, k;
+	char want[1000], *text;
 
 	(void)state;
-	prints(recv,
-	       "  RESP_SEND_IMM qpn 0xabcdef uidx 0x12 wqe_counter 65535 byte_cnt 100 imm 0xdeadbeef owner 1\n"
-	       "  +0   00000000 00000001 00000002 00000003\n"
-	       "  +16  00000004 00000005 00000006 00000007\n"
-	       "  +32  ff000012 deadbeef 00000000 00000064\n"
-	       "  +48  00000000 00000009 00abcdef ffff0033\n");
-	prints(err,
-	       "  REQ_ERR qpn 0x41 uidx 0x7 wqe_counter 10 byte_cnt 0 imm 0x00000000 owner 0 "
-	       "syndrome 0x15 (transport retry counter exceeded) vendor 0x88\n"
-	       "  +0   00000000 00000000 00000000 00000000\n"
-	       "  +16  00000000 00000000 00000000 00000000\n"
-	       "  +32  00000007 00000000 00000000 00000000\n"
-	       "  +48  00000000 00008815 08000041 000a00d0\n");
-	prints(odd,
-	       "  RESP_ERR qpn 0xffffff uidx 0x0 wqe_counter 65535 byte_cnt 4294967295 imm 0x00000000 owner 1 "
-	       "syndrome 0xff (unknown syndrome) vendor 0x00\n"
-	       "  +0   00000000 00000000 00000000 00000000\n"
-	       "  +16  00000000 00000000 00000000 00000000\n"
-	       "  +32  00000000 00000000 00000000 ffffffff\n"
-	       "  +48  00000000 000000ff ffffffff ffff00ef\n");
+	for (i = 0; i < ARRAY(golden); i++) {
+		const uint32_t *words = golden[i].words;
+		int len = snprintf(want, sizeof(want), "  %s\n", golden[i].says);
+
+		for (k = 0; k < 16; k += 4)
+			len += snprintf(want + len, sizeof(want) - (size_t)len, "  +%-3u %08x %08x %08x %08x\n", 4 * k, words[k], words[k + 1],
+					words[k + 2], words[k + 3]);
+		for (k = 0; k < 16; k++)
+			raw[k] = htobe32(words[k]);
+		text = printed((const struct mlx5_cqe64 *)(void *)raw);
+		assert_string_equal(text, want);
+		free(text);
+	}
 }
 
 /* Random bytes between two pages that cannot be read: five lines, and no read leaves the CQE's 64 bytes */
@@ -398,12 +281,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(fields),
-		cmocka_unit_test(sender),
-		cmocka_unit_test(packet),
-		cmocka_unit_test(bytes),
 		cmocka_unit_test(kinds),
 		cmocka_unit_test(statuses),
-		cmocka_unit_test(error_fields),
 		cmocka_unit_test(payloads),
 		cmocka_unit_test(print_golden),
 		cmocka_unit_test(hostile),

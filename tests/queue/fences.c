@@ -55,12 +55,16 @@ SCENARIO void s_commit_ring(void)
 	(void)!inlay_post_write_inline(&sq, 0x1000, 7, payload, 8, INLAY_SIGNALED | INLAY_RING);
 }
 
-/* A serial register with libmlx5's fence. */
-SCENARIO void s_full(void)
-{
-	(void)!inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
-	inlay_sq_ring(&sq);
-}
+/* One WQE of one queue on a register of each kind: serial with libmlx5's fence, doorbells only, locked */
+#define SEND_AND_RING(name)                                                                                                      \
+	SCENARIO void name(void)                                                                                                 \
+	{                                                                                                                        \
+		(void)!inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);                                                  \
+		inlay_sq_ring(&sq);                                                                                              \
+	}
+SEND_AND_RING(s_full)
+SEND_AND_RING(s_shared)
+SEND_AND_RING(s_locked)
 
 SCENARIO void s_doorbell(void)
 {
@@ -77,19 +81,6 @@ SCENARIO void s_batch(void)
 
 	(void)!inlay_post_write(&sq, 0x1000, 7, &sge, 1, 0);
 	(void)!inlay_post_fetch_add(&sq, 0x1000, 7, 1, &sge, INLAY_SIGNALED);
-	inlay_sq_ring(&sq);
-}
-
-/* The same two functions on a register of another mode. */
-SCENARIO void s_shared(void)
-{
-	(void)!inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
-	inlay_sq_ring(&sq);
-}
-
-SCENARIO void s_locked(void)
-{
-	(void)!inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
 }
 

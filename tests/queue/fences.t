@@ -7,54 +7,35 @@
 . tests/tap.sh
 
 # What each scenario of fences.c must look like. On x86-64 the plain fences are the compiler's alone and leave no instruction.
-declare -A x86=(
-	[copy]='wqe rec [sfence] reg'
-	[copy_long]='wqe rec [sfence] reg'
-	[commit_ring]='wqe rec [sfence] reg'
-	[doorbell]='wqe rec [sfence] reg [sfence]'
-	[batch]='wqe rec [sfence] reg [sfence]'
-	[full]='wqe rec [sfence] reg [sfence]'
-	[shared]='wqe rec [sfence] reg [sfence]'
-	[locked]='wqe rec [sfence] lock reg [sfence] lock'
-	[part]='wqe pub rec [sfence] reg [sfence]'
-	[receive]='rwqe rrec'
-	[datagram]='wqe rec [sfence] reg'
-	[shared_receive]='swqe srec'
-	[shared_poll]='own cqe swqe free'
-	[poll]='own cqe free'
-	[poll_many]='own cqe free'
-	[poll_nothing]='own'
-	[arm]='free armrec [sfence] arm [sfence]'
-	[unzip]='own cqe slot free'
-	[decode]='own cqe slot free'
-	[clean]='own cqe slot free'
-	[latest]='own'
-	[latest_error]='own cqe'
-)
-declare -A arm=(
-	[copy]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
-	[copy_long]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
-	[commit_ring]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
-	[doorbell]='wqe [dmb oshst] rec [dmb oshst] reg [dmb oshst]'
-	[batch]='wqe [dmb oshst] rec [dmb oshst] reg [dmb oshst]'
-	[full]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
-	[shared]='wqe [dmb oshst] rec [dmb oshst] reg [dmb oshst]'
-	[locked]='wqe [dmb oshst] rec [dmb oshst] lock reg [dmb oshst] lock'
-	[part]='wqe [dmb oshst] pub [dmb oshst] rec [dmb oshst] reg [dmb oshst]'
-	[receive]='rwqe [dmb osh] rrec'
-	[datagram]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
-	[shared_receive]='swqe [dmb osh] srec'
-	[shared_poll]='own [dmb oshld] cqe swqe [dmb oshld] free'
-	[poll]='own [dmb oshld] cqe [dmb oshld] free'
-	[poll_many]='own [dmb oshld] cqe [dmb oshld] cqe [dmb oshld] free'
-	[poll_nothing]='own'
-	[arm]='[dmb oshld] free armrec [dmb oshst] arm [dsb st]'
-	[unzip]='own [dmb oshld] cqe slot [dmb oshst] [dmb oshld] free'
-	[decode]='own [dmb oshld] cqe slot [dmb oshst] [dmb oshld] free'
-	[clean]='own [dmb oshld] cqe [dmb oshld] cqe slot [dmb oshst] [dmb oshld] free'
-	[latest]='own [dmb oshld]'
-	[latest_error]='own [dmb oshld] cqe'
-)
+declare -A x86 arm
+scenarios=()
+while IFS='|' read -r name on_x86 on_arm; do
+	scenarios+=($name)
+	x86[$name]=$on_x86 arm[$name]=$on_arm
+done <<EOF
+copy|wqe rec [sfence] reg|wqe [dmb oshst] rec [dmb oshst] reg [dgh]
+copy_long|wqe rec [sfence] reg|wqe [dmb oshst] rec [dmb oshst] reg [dgh]
+commit_ring|wqe rec [sfence] reg|wqe [dmb oshst] rec [dmb oshst] reg [dgh]
+datagram|wqe rec [sfence] reg|wqe [dmb oshst] rec [dmb oshst] reg [dgh]
+doorbell|wqe rec [sfence] reg [sfence]|wqe [dmb oshst] rec [dmb oshst] reg [dmb oshst]
+batch|wqe rec [sfence] reg [sfence]|wqe [dmb oshst] rec [dmb oshst] reg [dmb oshst]
+full|wqe rec [sfence] reg [sfence]|wqe [dmb oshst] rec [dmb oshst] reg [dsb st]
+shared|wqe rec [sfence] reg [sfence]|wqe [dmb oshst] rec [dmb oshst] reg [dmb oshst]
+locked|wqe rec [sfence] lock reg [sfence] lock|wqe [dmb oshst] rec [dmb oshst] lock reg [dmb oshst] lock
+part|wqe pub rec [sfence] reg [sfence]|wqe [dmb oshst] pub [dmb oshst] rec [dmb oshst] reg [dmb oshst]
+receive|rwqe rrec|rwqe [dmb osh] rrec
+shared_receive|swqe srec|swqe [dmb osh] srec
+shared_poll|own cqe swqe free|own [dmb oshld] cqe swqe [dmb oshld] free
+poll|own cqe free|own [dmb oshld] cqe [dmb oshld] free
+poll_many|own cqe free|own [dmb oshld] cqe [dmb oshld] cqe [dmb oshld] free
+poll_nothing|own|own
+arm|free armrec [sfence] arm [sfence]|[dmb oshld] free armrec [dmb oshst] arm [dsb st]
+unzip|own cqe slot free|own [dmb oshld] cqe slot [dmb oshst] [dmb oshld] free
+decode|own cqe slot free|own [dmb oshld] cqe slot [dmb oshst] [dmb oshld] free
+clean|own cqe slot free|own [dmb oshld] cqe [dmb oshld] cqe slot [dmb oshst] [dmb oshld] free
+latest|own|own [dmb oshld]
+latest_error|own cqe|own [dmb oshld] cqe
+EOF
 
 freestanding="-std=gnu11 -nostdlib -static -fno-stack-protector -fno-pie"
 cross_headers
@@ -92,8 +73,7 @@ whole() # isa build title flags...
 	local build=$2 title=$3 scenario
 	shift 3
 	try "$title builds and runs" trace "$build" "${INCLUDE:-include}" "$@"
-	for scenario in copy copy_long commit_ring datagram doorbell batch full shared locked part receive shared_receive shared_poll poll \
-		poll_many poll_nothing arm unzip decode clean latest latest_error; do
+	for scenario in "${scenarios[@]}"; do
 		same "$title: $scenario: ${expected[$scenario]}" "${expected[$scenario]}" "$(did $scenario)"
 	done
 }

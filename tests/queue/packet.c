@@ -67,11 +67,7 @@ static void buffer_post(uint32_t i)
 
 static int open_packets(void **state)
 {
-	struct {
-		struct ibv_flow_attr attr;
-		struct ibv_flow_spec_eth eth;
-		struct ibv_flow_spec_action_tag tag;
-	} rule;
+	struct inlay_flow_match rule;
 	struct ibv_qp_attr init;
 	uint32_t i;
 
@@ -105,19 +101,9 @@ static int open_packets(void **state)
 	assert_int_equal(*t.rq.dbrec, 0);
 	inlay_rq_ring(&t.rq);
 	memset(&rule, 0, sizeof(rule));
-	rule.attr.type = IBV_FLOW_ATTR_NORMAL;
-	rule.attr.size = sizeof(rule);
-	rule.attr.num_of_specs = 2;
-	rule.attr.port = 1;
-	rule.tag.type = IBV_FLOW_SPEC_ACTION_TAG;
-	rule.tag.size = sizeof(rule.tag);
-	rule.tag.tag_id = TAG;
-	rule.eth.type = IBV_FLOW_SPEC_ETH;
-	rule.eth.size = sizeof(rule.eth);
-	memcpy(rule.eth.val.dst_mac, there, 6);
-	memset(rule.eth.mask.dst_mac, 0xff, 6);
-	t.flow = ibv_create_flow(t.to, &rule.attr);
-	assert_non_null(t.flow);
+	memcpy(rule.mac, there, 6);
+	rule.tag = TAG;
+	must(inlay_flow_create(&t.flow, t.to, &rule, NULL));
 	return 0;
 }
 
@@ -232,18 +218,13 @@ static void layouts(void **state)
 
 	(void)state;
 	assert_int_equal(sizeof(seg), 16);
-	assert_int_equal(INLAY_OPCODE_MULTI_PACKET, 0x29); /* DPDK: MLX5_OPCODE_ENHANCED_MPSW */
+	/* DPDK: MLX5_OPCODE_ENHANCED_MPSW, MLX5_WQE_SIZE_MAX, MLX5_ESEG_MIN_INLINE_SIZE */
+	assert_true(INLAY_OPCODE_MULTI_PACKET == 0x29 && INLAY_MULTI_PACKET_DS * 16 == 60 * 16 && INLAY_L2_INLINE == 18);
 	assert_int_equal(MLX5_OPCODE_TSO, 0x0e);
-	assert_int_equal(INLAY_MULTI_PACKET_DS * 16, 60 * 16); /* DPDK: MLX5_WQE_SIZE_MAX */
-	assert_int_equal(INLAY_L2_INLINE, 18); /* DPDK: MLX5_ESEG_MIN_INLINE_SIZE */
-	assert_int_equal(INLAY_CSUM_INNER_L3, 1 << 4); /* Linux: MLX5_ETH_WQE_L3_INNER_CSUM and so on */
-	assert_int_equal(INLAY_CSUM_INNER_L4, 1 << 5);
-	assert_int_equal(INLAY_CSUM_L3, 1 << 6);
-	assert_int_equal(INLAY_CSUM_L4, 1 << 7);
-	assert_int_equal(INLAY_PARSED_INNER_IPV6, 1 << 0); /* Linux: MLX5_ETH_WQE_SWP_INNER_L3_IPV6 and so on */
-	assert_int_equal(INLAY_PARSED_INNER_UDP, 1 << 1);
-	assert_int_equal(INLAY_PARSED_OUTER_IPV6, 1 << 4);
-	assert_int_equal(INLAY_PARSED_OUTER_UDP, 1 << 5);
+	/* Linux: MLX5_ETH_WQE_L3_INNER_CSUM and so on; MLX5_ETH_WQE_SWP_INNER_L3_IPV6 and so on */
+	assert_true(INLAY_CSUM_INNER_L3 == 1 << 4 && INLAY_CSUM_INNER_L4 == 1 << 5 && INLAY_CSUM_L3 == 1 << 6 && INLAY_CSUM_L4 == 1 << 7);
+	assert_true(INLAY_PARSED_INNER_IPV6 == 1 << 0 && INLAY_PARSED_INNER_UDP == 1 << 1 && INLAY_PARSED_OUTER_IPV6 == 1 << 4 &&
+		    INLAY_PARSED_OUTER_UDP == 1 << 5);
 	eth = inlay_eth_csum(INLAY_CSUM_L4 | INLAY_CSUM_INNER_L3);
 	eth = inlay_eth_vlan(eth, 0x6123, 1);
 	eth = inlay_eth_metadata(eth, 0x11223344);

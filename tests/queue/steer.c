@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * steer.c: rules and RSS. Each rule takes the packets that a plain reading of its fields says; each packet goes to the queue that its
- * Toeplitz hash, computed here from the published definition, says. Striding queues, plain and compressed CQEs; two CQE sizes.
+ * Toeplitz hash, computed here from the published definition, says. Striding queues, plain and compressed CQEs.
  */
 #include "raw.h"
 
@@ -133,55 +133,12 @@ struct queue {
 
 static const struct inlay_strides strides = {10, 6, 2}; /* 1,024 of 64 bytes; the two-byte shift */
 
-/* As inlay_packet_queue_create, which offers neither other formats nor large CQEs */
-static void queue_make(struct inlay_packet_queue *q, int format, uint32_t cqe_size)
-{
-	static const struct mlx5dv_striding_rq_init_attr shape = {6, 10, 1};
-	struct mlx5dv_wq_init_attr striding;
-	struct mlx5dv_cq_init_attr zip;
-	struct ibv_cq_init_attr_ex cqes;
-	struct ibv_wq_init_attr init;
-	struct ibv_wq_attr ready;
-
-	memset(q, 0, sizeof(*q));
-	memset(&striding, 0, sizeof(striding));
-	memset(&zip, 0, sizeof(zip));
-	memset(&cqes, 0, sizeof(cqes));
-	memset(&init, 0, sizeof(init));
-	memset(&ready, 0, sizeof(ready));
-	cqes.cqe = 4 * 1024;
-	zip.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE | (format < 0 ? 0 : MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE);
-	zip.cqe_size = (uint16_t)cqe_size;
-	zip.cqe_comp_res_format = format == INLAY_MINI_HASH ? MLX5DV_CQE_RES_FORMAT_HASH : MLX5DV_CQE_RES_FORMAT_CSUM;
-	q->ibcq = ibv_cq_ex_to_cq(mlx5dv_create_cq(dev.ctx, &cqes, &zip));
-	assert_non_null(q->ibcq);
-	must(inlay_cq_from_cq(&q->cq, q->ibcq, NULL));
-	if (format >= 0)
-		must(inlay_cq_set_compression(&q->cq, (uint32_t)format | INLAY_MINI_STRIDES, 0));
-	init.wq_type = IBV_WQT_RQ;
-	init.max_wr = 4;
-	init.max_sge = 1;
-	init.pd = dev.pd;
-	init.cq = q->ibcq;
-	striding.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ;
-	striding.striding_rq_attrs = shape;
-	q->wq = mlx5dv_create_wq(dev.ctx, &init, &striding);
-	assert_non_null(q->wq);
-	must(inlay_striding_from_wq(&q->rq, q->wq, &shape, &q->cq, NULL));
-	ready.attr_mask = IBV_WQ_ATTR_STATE;
-	ready.wq_state = IBV_WQS_RDY;
-	must(ibv_modify_wq(q->wq, &ready));
-}
-
-static void queue_open(struct queue *q, int format, uint32_t cqe_size, uint32_t flags)
+static void queue_open(struct queue *q, uint32_t flags)
 {
 	uint32_t i;
 
 	q->came = 0;
-	if (cqe_size == 64 && (format < 0 || format == INLAY_MINI_CSUM_STRIDX))
-		must(inlay_packet_queue_create(&q->in, dev.pd, 3, &strides, format < 0 ? flags : flags | INLAY_PACKETS_COMPRESSED, NULL));
-	else
-		queue_make(&q->in, format, cqe_size);
+	must(inlay_packet_queue_create(&q->in, dev.pd, 3, &strides, flags, NULL));
 	q->buf = (uint8_t *)pages(4 * 65536);
 	q->mr = ibv_reg_mr(dev.pd, q->buf, 4 * 65536, IBV_ACCESS_LOCAL_WRITE);
 	assert_non_null(q->mr);
@@ -225,12 +182,11 @@ static void come(struct queue *q, const struct sent *s, bool compressed)
 			assert_int_equal(at.offset % 64, 2);
 			assert_memory_equal(q->buf + at.wqe * 65536 + at.offset, s->at, 24);
 			assert_int_equal(inlay_cqe_flow_tag(cqe), TAG);
-			if (!compressed)
+			if (!compressed) {
 				assert_int_equal(inlay_cqe_rss_hash(cqe), s->hash);
-			if (!compressed)
 				assert_int_equal(inlay_cqe_rss_type(cqe), INLAY_RSS_IPV4 | INLAY_RSS_UDP);
-			if (!compressed)
 				assert_int_equal(inlay_cqe_checks(cqe), MLX5_CQE_L2_OK | MLX5_CQE_L3_OK | MLX5_CQE_L4_OK);
+			}
 		}
 		inlay_cq_advance(&q->in.cq, 1);
 		if (done) {
@@ -240,7 +196,7 @@ static void come(struct queue *q, const struct sent *s, bool compressed)
 	} while (!at.len);
 }
 
-static void spread_over(uint32_t n, int format, uint32_t cqe_size, uint32_t rounds)
+static void spread_over(uint32_t n, bool compressed, uint32_t rounds)
 {
 	static struct sent sent[BATCH];
 	uint32_t round, i, to[BATCH], lens[BATCH], size = n & (n - 1) ? INLAY_RSS_QUEUES : n, all[QUEUES] = {0}, blocks = 0;
@@ -253,7 +209,7 @@ static void spread_over(uint32_t n, int format, uint32_t cqe_size, uint32_t roun
 
 	assert_memory_equal(inlay_rss_key_(), key, INLAY_RSS_KEY); /* the hashes below need the first 16 bytes */
 	for (i = 0; i < n; i++) {
-		queue_open(&q[i], format, cqe_size, 0);
+		queue_open(&q[i], compressed ? INLAY_PACKETS_COMPRESSED : 0);
 		wqs[i] = q[i].in.wq;
 	}
 	must(inlay_rss_create(&rss, dev.pd, wqs, n, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_PORT_UDP |
@@ -283,15 +239,14 @@ static void spread_over(uint32_t n, int format, uint32_t cqe_size, uint32_t roun
 		}
 		send_packets(lens, BATCH);
 		for (i = 0; i < ARRAY(sent); i++)
-			come(&q[to[i]], &sent[i], format >= 0);
+			come(&q[to[i]], &sent[i], compressed);
 	}
 	for (i = 0; i < n; i++) {
 		expect_nothing(&q[i].in.cq);
 		assert_true(all[i] > rounds * ARRAY(sent) / n / 2);
 		blocks += q[i].came;
 	}
-	if (format >= 0)
-		assert_true(blocks);
+	assert_int_equal(blocks != 0, compressed);
 	assert_int_equal(inlay_rss_destroy(&rss, &why), -EBUSY); /* a rule leads to it */
 	must(ibv_destroy_flow(flow));
 	must(inlay_rss_destroy(&rss, &why));
@@ -304,11 +259,9 @@ static void spread(void **state)
 {
 	(void)state;
 	need_ethernet();
-	spread_over(4, -1, 64, 60);
-	spread_over(3, -1, 128, 60);
-	spread_over(5, INLAY_MINI_CSUM_STRIDX, 64, 60);
-	spread_over(2, INLAY_MINI_HASH, 64, 60);
-	spread_over(2, INLAY_MINI_CSUM, 128, 60);
+	spread_over(4, false, 60);
+	spread_over(3, false, 60);
+	spread_over(5, true, 60);
 }
 
 /* Two WQs on one CQ: what one has left there when it is reset goes, the other's stays, in order */
@@ -437,7 +390,7 @@ static void strips(void **state)
 		struct inlay_rss rss;
 		struct queue q;
 
-		queue_open(&q, -1, 64, strip ? INLAY_PACKETS_STRIP_VLAN : 0);
+		queue_open(&q, strip ? INLAY_PACKETS_STRIP_VLAN : 0);
 		must(inlay_rss_create(&rss, dev.pd, &q.in.wq, 1, 0, NULL));
 		must(inlay_flow_create(&flow, rss.qp, &m, NULL));
 		packet_make(&p, &s, here, there);
@@ -483,7 +436,7 @@ static void no_spread(void **state)
 		assert_true(why && !none.wq && !none.ibcq);
 	}
 	for (i = 0; i < 3; i++) {
-		queue_open(&q[i], -1, 64, 0);
+		queue_open(&q[i], 0);
 		wqs[i] = q[i].in.wq;
 	}
 	assert_int_equal(inlay_rss_create(&rss, dev.pd, wqs, 0, 0, &why), -EINVAL);

@@ -232,91 +232,106 @@ static uint32_t put_cqes(struct zipped *z, const struct mlx5_cqe64 *cqe, uint32_
 
 /* ---- tests ---- */
 
+static struct {
+	uint32_t fillers, lost, laps, blocks;
+} seen;
+
+/* Some packets come, their CQEs as they are or from a CQ that compresses them; they are read, and some buffers are posted again */
+static void rounds_of(struct model *m, struct zipped *z, uint32_t rounds)
+{
+	static uint8_t sent[20][32768];
+	uint32_t most = m->bytes - m->shift < sizeof(sent[0]) ? m->bytes - m->shift : (uint32_t)sizeof(sent[0]);
+	uint32_t round, lens[20], head, tail, cqes, i, k, n;
+	struct mlx5_cqe64 cqe[40];
+
+	for (round = 0; round < rounds; round++) {
+		for (head = tail = cqes = 0; tail < 1 + round % 20; lens[tail++] = n) {
+			n = rnd_below(3) ? 1 + rnd_below(most < 200 ? most : 200) : 1 + rnd_below(most);
+			if (rnd_below(8) == 0) /* a whole number of strides, and one byte more */
+				n = ((1 + rnd_below(m->strides)) << m->log_size) - m->shift + rnd_below(2);
+			n = n > most ? most : n;
+			for (i = 0; i < n; i += 97)
+				sent[tail][i] = (uint8_t)rnd();
+			sent[tail][n - 1] = (uint8_t)rnd();
+			k = put_packet(m, sent[tail], n, cqe + cqes);
+			cqes += k;
+			if (!k || be32toh(cqe[cqes - 1].byte_cnt) >> 31) {
+				seen.lost++;
+				break;
+			}
+		}
+		for (i = 0; z && i < cqes; i += n) {
+			n = put_cqes(z, cqe + i, cqes - i);
+			seen.blocks += n > 1;
+		}
+		for (i = 0; i < cqes; i++) {
+			const struct mlx5_cqe64 *got = z ? inlay_cq_peek(&z->cq) : &cqe[i];
+			struct inlay_packet_at at = {0, 0, 0};
+			uint32_t before = m->rq.rq.limit;
+			int done;
+
+			assert_non_null(got);
+			if (z && inlay_cqe_is_special(got))
+				assert_true(inlay_cq_unzip(&z->cq) > 0);
+			done = inlay_striding_take(&m->rq, got, &at);
+			assert_in_range(done, 0, 1);
+			if (z)
+				inlay_cq_advance(&z->cq, 1);
+			assert_int_equal(at.wqe, before % m->wqes);
+			if (at.len) {
+				assert_true(head < tail);
+				assert_int_equal(at.len, lens[head]);
+				assert_true(at.offset + at.len <= m->bytes);
+				assert_memory_equal(m->buf[m->in[at.wqe]] + at.offset, sent[head], at.len);
+				head++;
+			} else {
+				assert_int_equal(be32toh(cqe[i].byte_cnt) >> 31, 1);
+				assert_true(done);
+				seen.fillers++;
+			}
+			if (done) {
+				m->free[m->frees++] = m->in[at.wqe];
+				seen.laps += at.wqe == 0;
+			}
+		}
+		assert_int_equal(head, tail);
+		assert_true(!z || !inlay_cq_peek(&z->cq));
+		/* What the device holds or has not taken, and nothing else, is outstanding */
+		assert_int_equal((uint16_t)(m->rq.rq.pi - m->taken), m->wqes - inlay_striding_room(&m->rq));
+		post_some(m, rnd_below(m->wqes + 1));
+	}
+}
+
 /* Packets of all lengths through all shapes of queues; slow readers, lost packets, buffers that are held for a while */
 static void packets(void **state)
 {
-	static uint8_t packet[32768], sent[64][32768];
 	static struct model m;
-	struct mlx5_cqe64 cqe[128];
-	uint32_t log_strides, log_size, round, lens[64], head, tail, from, cqes, fillers = 0, lost = 0, laps = 0, i;
-	struct inlay_packet_at at = {0, 0, 0};
+	uint32_t log_strides, log_size;
 
 	(void)state;
+	memset(&seen, 0, sizeof(seen));
 	for (log_strides = 0; log_strides <= 9; log_strides++)
 		for (log_size = 6; log_size <= 13; log_size++) {
-			uint32_t most;
-
 			model_open(&m, log_strides, log_size);
-			most = m.bytes - m.shift < sizeof(packet) ? m.bytes - m.shift : (uint32_t)sizeof(packet);
 			post_some(&m, m.wqes);
-			for (round = 0; round < 60; round++) {
-				/* Some come ... */
-				for (head = tail = cqes = 0; tail < 1 + round % 20; ) {
-					uint32_t len = rnd_below(3) ? 1 + rnd_below(most < 200 ? most : 200) : 1 + rnd_below(most), k;
-
-					if (rnd_below(8) == 0) /* a whole number of strides, and one byte more */
-						len = ((1 + rnd_below(m.strides)) << log_size) - m.shift + rnd_below(2);
-					len = len > most ? most : len;
-					for (i = 0; i < len; i += 97)
-						packet[i] = (uint8_t)rnd();
-					packet[len - 1] = (uint8_t)rnd();
-					k = put_packet(&m, packet, len, cqe + cqes);
-					for (i = 0; i < k; i++)
-						fillers += be32toh(cqe[cqes + i].byte_cnt) >> 31;
-					cqes += k;
-					if (!k || be32toh(cqe[cqes - 1].byte_cnt) >> 31) {
-						lost++;
-						break;
-					}
-					memcpy(sent[tail], packet, len);
-					lens[tail++] = len;
-				}
-				/* ... and are read */
-				for (from = 0; from < cqes; from++) {
-					uint32_t before = m.rq.rq.limit;
-					int done = inlay_striding_take(&m.rq, &cqe[from], &at);
-
-					assert_in_range(done, 0, 1);
-					assert_true(at.wqe < m.wqes);
-					assert_int_equal(at.wqe, before % m.wqes);
-					if (at.len) {
-						assert_true(head < tail);
-						assert_int_equal(at.len, lens[head]);
-						assert_true(at.offset + at.len <= m.bytes);
-						assert_memory_equal(m.buf[m.in[at.wqe]] + at.offset, sent[head], at.len);
-						head++;
-					} else {
-						assert_int_equal(be32toh(cqe[from].byte_cnt) >> 31, 1);
-						assert_true(done);
-					}
-					if (done) {
-						m.free[m.frees++] = m.in[at.wqe];
-						laps += at.wqe == 0;
-					}
-				}
-				assert_int_equal(head, tail);
-				/* What the device holds or has not taken, and nothing else, is outstanding */
-				assert_int_equal((uint16_t)(m.rq.rq.pi - m.taken), m.wqes - inlay_striding_room(&m.rq));
-				post_some(&m, rnd_below(m.wqes + 1));
-			}
+			rounds_of(&m, NULL, 60);
 			model_close(&m);
 		}
-	printf("# %u fillers, %u packets lost, %u laps\n", fillers, lost, laps);
-	assert_true(fillers && lost && laps);
+	printf("# %u fillers, %u packets lost, %u laps\n", seen.fillers, seen.lost, seen.laps);
+	assert_true(seen.fillers && seen.lost && seen.laps);
 }
 
-/* The same CQEs from a CQ that compresses them lead to the same packets: each layout, each way to count strides */
+/* The same from a CQ that compresses: each layout, each way to count strides */
 static void compressed(void **state)
 {
 	static const uint32_t formats[] = {INLAY_MINI_CSUM_STRIDX, INLAY_MINI_L34H_STRIDX, INLAY_MINI_HASH | INLAY_MINI_STRIDES,
 					   INLAY_MINI_CSUM | INLAY_MINI_STRIDES, INLAY_MINI_FTAG_STRIDX};
-	uint32_t turn, round, from, to, cqes, blocks = 0, fillers = 0, i, len, lens[20], head, tail;
-	static uint8_t packet[20][2048];
 	static struct zipped z;
 	static struct model m;
-	struct mlx5_cqe64 cqe[40];
+	uint32_t turn;
 
 	(void)state;
+	memset(&seen, 0, sizeof(seen));
 	for (turn = 0; turn < 80; turn++) {
 		model_open(&m, rnd_below(6), 6 + rnd_below(6));
 		memset(&z, 0, sizeof(z));
@@ -326,51 +341,11 @@ static void compressed(void **state)
 		must(inlay_cq_init(&z.cq, z.ring, 64, 64, z.record, NULL, 1));
 		must(inlay_cq_set_compression(&z.cq, z.format, z.enhanced));
 		post_some(&m, m.wqes);
-		for (round = 0; round < 300; round++) {
-			for (cqes = head = tail = 0; tail < 1 + round % 20; lens[tail++] = len) {
-				uint32_t k;
-
-				len = 1 + rnd_below(rnd_below(4) ? 100 : 2048);
-				len = len > m.bytes - m.shift ? m.bytes - m.shift : len;
-				for (i = 0; i < len; i += 31)
-					packet[tail][i] = (uint8_t)rnd();
-				k = put_packet(&m, packet[tail], len, cqe + cqes);
-				cqes += k;
-				if (!k || be32toh(cqe[cqes - 1].byte_cnt) >> 31)
-					break;
-			}
-			for (from = 0; from < cqes; from = to) {
-				to = from + put_cqes(&z, cqe + from, cqes - from);
-				blocks += to - from > 1;
-			}
-			for (i = 0; i < cqes; i++) {
-				const struct mlx5_cqe64 *got = inlay_cq_peek(&z.cq);
-				struct inlay_packet_at at = {0, 0, 0};
-				int done;
-
-				assert_non_null(got);
-				if (inlay_cqe_is_special(got))
-					assert_true(inlay_cq_unzip(&z.cq) > 0);
-				done = inlay_striding_take(&m.rq, got, &at);
-				assert_in_range(done, 0, 1);
-				inlay_cq_advance(&z.cq, 1);
-				if (at.len) {
-					assert_int_equal(at.len, lens[head]);
-					assert_memory_equal(m.buf[m.in[at.wqe]] + at.offset, packet[head], at.len);
-					head++;
-				}
-				fillers += !at.len;
-				if (done)
-					m.free[m.frees++] = m.in[at.wqe];
-			}
-			assert_int_equal(head, tail);
-			assert_null(inlay_cq_peek(&z.cq));
-			post_some(&m, rnd_below(m.wqes + 1));
-		}
+		rounds_of(&m, &z, 150);
 		model_close(&m);
 	}
-	printf("# %u blocks, %u fillers\n", blocks, fillers);
-	assert_true(blocks > 1000 && fillers > 100);
+	printf("# %u blocks, %u fillers\n", seen.blocks, seen.fillers);
+	assert_true(seen.blocks > 1000 && seen.fillers > 100);
 }
 
 /* A ring whose buffers stay in their WQEs: nothing is written but the record */

@@ -7,8 +7,6 @@
  * done by looking at the bytes; all the rest runs on any device.
  */
 #include "rig.h"
-#include <endian.h>
-#include <pthread.h>
 
 #define QPS 20
 
@@ -16,8 +14,7 @@
 struct self {
 	struct end e;
 	uint32_t id;
-	uint32_t count; /* what its thread has posted */
-	bool batches;   /* rings for several at once now and then */
+	uint32_t count; /* what it has posted */
 };
 
 static void self_make(struct self *s, uint32_t id, struct ibv_pd *pd, const struct opt *base)
@@ -33,7 +30,6 @@ static void self_make(struct self *s, uint32_t id, struct ibv_pd *pd, const stru
 	must(inlay_cq_from_cq(&s->e.cq, s->e.scq, NULL));
 	s->id = id;
 	s->count = 0;
-	s->batches = false;
 }
 
 /* A write of len bytes, inline, to the place of message number count; what it carries tells who and which */
@@ -210,184 +206,11 @@ static void own(void **state)
 	}
 }
 
-/*
- * Three queues on one serial register, posted to, rung for and polled at random, one thread. What a ring writes is one half of the
- * register, and the next ring, whoever's, writes the other. All of it is executed. With the full fence, too.
- */
-static void serial(void **state)
-{
-	uint32_t mode, i, k, step_, half, from[3];
-	struct opt opt = usual;
-	struct inlay_uar uar;
-	struct self s[3];
-
-	(void)state;
-	opt.cqe = 1023;
-	for (mode = INLAY_UAR_SERIAL; mode <= (INLAY_UAR_SERIAL | INLAY_UAR_FULL_FENCE); mode += INLAY_UAR_FULL_FENCE) {
-		must(inlay_uar_create(&uar, dev.pd, mode, NULL));
-		for (i = 0; i < 3; i++) {
-			self_make(&s[i], i, uar.pd, &opt);
-			must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &uar, &s[i].e.cq, NULL));
-			from[i] = 0;
-		}
-		assert_int_equal(uar.queues, 3);
-		for (step_ = half = 0; step_ < 6000; step_++) {
-			struct self *one = &s[rnd_below(3)];
-			uint32_t unrung = inlay_sq_index(&one->e.sq) - inlay_sq_rung(&one->e.sq), len = 1 + (one->count * 13 + one->id) % 128;
-			bool ring = true;
-
-			switch (rnd_below(8)) {
-			case 0:
-			case 1:
-			case 2: /* one, in one call, whatever waits */
-				if (inlay_sq_pending(&one->e.sq) > 100 || one->count - from[one->id] > 200)
-					continue;
-				if (stepped())
-					paint(&uar);
-				must(self_post(one, len, INLAY_SIGNALED | INLAY_RING));
-				break;
-			case 3: /* one that waits */
-				if (inlay_sq_pending(&one->e.sq) > 100 || one->count - from[one->id] > 200)
-					continue;
-				must(self_post(one, len, INLAY_SIGNALED));
-				continue;
-			case 4:
-				if (stepped())
-					paint(&uar);
-				ring = unrung != 0;
-				if (rnd_below(2))
-					inlay_sq_ring(&one->e.sq);
-				else
-					inlay_sq_ring_doorbell(&one->e.sq);
-				break;
-			default:
-				inlay_sq_ring(&one->e.sq);
-				half ^= unrung != 0;
-				self_drain(one);
-				for (k = from[one->id]; k < one->count; k++)
-					self_is(one, k, 1 + (k * 13 + one->id) % 128);
-				from[one->id] = one->count;
-				continue;
-			}
-			if (!stepped())
-				continue;
-			assert_int_equal(all_bytes(uar.reg + half * uar.size, 8, 0xee), !ring);
-			assert_true(all_bytes(uar.reg + !half * uar.size, uar.size, 0xee));
-			look(&uar, s, 3);
-			half ^= ring;
-			assert_ptr_equal(uar.next, uar.reg + half * uar.size);
-		}
-		for (i = 0; i < 3; i++) {
-			inlay_sq_ring(&s[i].e.sq);
-			self_drain(&s[i]);
-			inlay_sq_fini(&s[i].e.sq);
-			assert_int_equal(s[i].e.cq.reserved, 0);
-			end_free(&s[i].e);
-		}
-		must(inlay_uar_destroy(&uar, NULL));
-	}
-}
-
-/* ---- several threads on one register ---- */
-
-#define THREADS 4
-#define ROUND 60
-#define ROUNDS 50
-
-static pthread_barrier_t barrier;
-
-static void *poster(void *arg)
-{
-	struct self *s = (struct self *)arg;
-	uint32_t i;
-
-	pthread_barrier_wait(&barrier);
-	for (i = 0; i < ROUND; i++) {
-		/* All lengths: copies of 1 to 3 WQEBBs */
-		while (self_post(s, 1 + (s->count * 13 + s->id) % 128, INLAY_SIGNALED))
-			;
-		if (!s->batches || i % 5 != 3)
-			inlay_sq_ring(&s->e.sq);
-		if (i % 16 == 7)
-			sched_yield();
-	}
-	inlay_sq_ring(&s->e.sq);
-	return NULL;
-}
-
-static void threads(uint32_t mode, struct inlay_uar *uar, struct self *s)
-{
-	uint32_t round, i, k;
-	pthread_t t[THREADS];
-
-	must(pthread_barrier_init(&barrier, NULL, THREADS));
-	for (round = 0; round < ROUNDS; round++) {
-		/* A doorbell lies over the beginning of an older copy: what a register ends with is whole only when all were copies */
-		bool whole = stepped() && (mode == INLAY_UAR_DOORBELL || round % 2);
-
-		if (stepped())
-			paint(uar);
-		for (i = 0; i < THREADS; i++) {
-			s[i].batches = !whole;
-			must(pthread_create(&t[i], NULL, poster, &s[i]));
-		}
-		for (i = 0; i < THREADS; i++)
-			must(pthread_join(t[i], NULL));
-		if (whole)
-			assert_int_equal(look(uar, s, THREADS), mode == INLAY_UAR_LOCKED ? 2 : 0);
-		for (i = 0; i < THREADS; i++) {
-			self_drain(&s[i]);
-			for (k = s[i].count - ROUND; k < s[i].count; k++)
-				self_is(&s[i], k, 1 + (k * 13 + s[i].id) % 128);
-		}
-	}
-	must(pthread_barrier_destroy(&barrier));
-}
-
-/* One register for all: shared under the lock, or with doorbells only, which need nothing to agree upon */
-static void threads_of(uint32_t mode)
-{
-	struct inlay_uar uar;
-	struct self s[THREADS];
-	struct opt opt = usual;
-	uint32_t i;
-
-	opt.cap.max_send_wr = 256;
-	opt.cqe = 511;
-	must(inlay_uar_create(&uar, dev.pd, mode, NULL));
-	for (i = 0; i < THREADS; i++) {
-		self_make(&s[i], i, uar.pd, &opt);
-		must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &uar, NULL, NULL));
-	}
-	threads(mode, &uar, s);
-	assert_int_equal(inlay_uar_destroy(&uar, NULL), -EBUSY);
-	for (i = 0; i < THREADS; i++) {
-		inlay_sq_fini(&s[i].e.sq);
-		end_free(&s[i].e);
-	}
-	must(inlay_uar_destroy(&uar, NULL));
-}
-
-static void threads_locked(void **state)
-{
-	(void)state;
-	threads_of(INLAY_UAR_LOCKED);
-}
-
-static void threads_doorbell(void **state)
-{
-	(void)state;
-	threads_of(INLAY_UAR_DOORBELL);
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(shared),
 		cmocka_unit_test(own),
-		cmocka_unit_test(serial),
-		cmocka_unit_test(threads_locked),
-		cmocka_unit_test(threads_doorbell),
 	};
 
 	return cmocka_run_group_tests_name("uar", tests, open_stepped, dev_close);
