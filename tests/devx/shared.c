@@ -188,20 +188,15 @@ static void rmp_of_kind(uint32_t flags, uint32_t entries, uint32_t messages)
 	pool_close();
 }
 
-static void rmp_linked(void **state)
+static void rmps(void **state)
 {
-	(void)state;
-	rmp_of_kind(0, 64, 2000);
-	rmp_of_kind(0, 4, 300);
-	rmp_of_kind(0, 2, 60);
-}
+	uint32_t flags;
 
-static void rmp_cyclic(void **state)
-{
 	(void)state;
-	rmp_of_kind(INLAY_DEVX_RMP_CYCLIC, 64, 2000);
-	rmp_of_kind(INLAY_DEVX_RMP_CYCLIC, 4, 300);
-	rmp_of_kind(INLAY_DEVX_RMP_CYCLIC, 2, 60);
+	for (flags = 0; flags <= INLAY_DEVX_RMP_CYCLIC; flags++) {
+		rmp_of_kind(flags, 64, 600);
+		rmp_of_kind(flags, 2, 60);
+	}
 }
 
 /*
@@ -428,23 +423,7 @@ static void xrq(void **state)
 	memset(&attr, 0, sizeof(attr));
 	attr.shared = rmp_want(64, 64, 0);
 	attr.cqn = cq.cq.cqn;
-	assert_int_equal(inlay_devx_xrq_create(&x, dev.ctx, &attr), -EINVAL);
-	attr.tags = INLAY_TAG_MAX + 1;
-	assert_int_equal(inlay_devx_xrq_create(&x, dev.ctx, &attr), -EINVAL);
-	attr.tags = 1;
-	attr.user_index = 1u << 24;
-	assert_int_equal(inlay_devx_xrq_create(&x, dev.ctx, &attr), -EINVAL);
-	attr.user_index = 0;
-	attr.flags = 1u << 2;
-	assert_int_equal(inlay_devx_xrq_create(&x, dev.ctx, &attr), -EINVAL);
-	attr.flags = 0;
-	attr.cqn = 0xfffffe;
-	assert_int_equal(inlay_devx_xrq_create(&x, dev.ctx, &attr), -EINVAL);
-	assert_null(x.obj);
-	assert_int_equal(x.error.status, rig.errno_only ? 0 : INLAY_CMD_STATUS_BAD_RES);
-	assert_int_equal(x.error.opcode, INLAY_CMD_OP_CREATE_XRQ);
-	attr.cqn = cq.cq.cqn;
-	for (tags = 1; tags <= 64; tags += 9) {
+	for (tags = 1; tags <= 64; tags += 21) {
 		rig.rings -= 4096;
 		rig.records -= 64;
 		attr.shared = rmp_want(64, 64, 0);
@@ -580,6 +559,14 @@ static void dynamic(void **state)
 	struct inlay_cursor at;
 	struct inlay_av av;
 	struct ibv_sge sge;
+	/* A stream that fails is flushed until it is reset, and another goes on meanwhile */
+	static const struct {
+		uint32_t reset, stream, bad;
+		uint8_t syndrome;
+	} streams[] = {
+		{0, 1, 1, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR}, {0, 1, 0, MLX5_CQE_SYNDROME_WR_FLUSH_ERR}, {0, 2, 0, 0}, {1, 1, 0, 0},
+		{0, 1, 1, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR}, {0, 2, 0, 0}, {1, 1, 0, 0},
+	};
 	static uint8_t buf[3 * 4096] __attribute__((aligned(4096)));
 	struct ibv_mr *mr;
 	uint32_t i, d, t, len;
@@ -661,6 +648,30 @@ static void dynamic(void **state)
 		assert_null(inlay_cq_peek(&rcq[1].cq));
 	}
 	assert_int_equal(inlay_srq_pending(&rmp.srq), 0);
+	av = to_qpn(dct[0].dctn);
+	inlay_av_to_dct(&av, dct[0].dctn, 0x1234567890abcdef);
+	for (i = 0; i < ARRAY(streams); i++) {
+		if (streams[i].reset)
+			must(inlay_devx_qp_reset_stream(&dci[1], (uint16_t)streams[i].reset));
+		if (softdev_present())
+			assert_int_equal(inlay_devx_qp_reset_stream(&dci[1], 3), -EINVAL); /* has not failed */
+		if (!streams[i].syndrome)
+			must(pool_give());
+		inlay_srq_ring(&rmp.srq);
+		sge.lkey = mr->lkey ^ (streams[i].bad << 8);
+		must(inlay_post_to_send(&dci[1].sq, &av, &sge, 1, INLAY_SIGNALED | INLAY_RING | INLAY_STREAM(streams[i].stream)));
+		cqe = cqe_wait(&scq.cq);
+		if ((inlay_cqe_is_error(cqe) ? inlay_cqe_syndrome(cqe) : 0) != streams[i].syndrome)
+			fail_msg("inlay_devx_qp_reset_stream, post %u: syndrome 0x%x", i, inlay_cqe_syndrome(cqe));
+		assert_true(0 < inlay_sq_release(&dci[1].sq, cqe));
+		inlay_cq_advance(&scq.cq, 1);
+		if (streams[i].syndrome)
+			continue;
+		pool_back(cqe_wait(&rcq[0].cq));
+		inlay_cq_advance(&rcq[0].cq, 1);
+	}
+	sge.lkey = mr->lkey;
+	assert_int_equal(dci[1].state, INLAY_QP_STATE_RTS);
 	/* The wrong key: nobody answers, the initiator is in error, and gets up again */
 	av = to_qpn(dct[0].dctn);
 	inlay_av_to_dct(&av, dct[0].dctn, 1);
@@ -698,8 +709,7 @@ static void dynamic(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		devx_test(rmp_linked),
-		devx_test(rmp_cyclic),
+		devx_test(rmps),
 		devx_test(users_go_away),
 		devx_test(limit),
 		devx_test(srq_of_verbs),

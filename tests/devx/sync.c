@@ -533,30 +533,6 @@ static void refused(void **state)
 	}
 }
 
-/* Flags that no QP may have; what needs a send queue */
-static void refused_at_creation(void **state)
-{
-	struct inlay_devx_qp_attr attr;
-	struct inlay_devx_qp qp;
-	struct inlay_devx_cq cq;
-	uint32_t flags;
-
-	(void)state;
-	cq_open(&cq, 64, 64);
-	for (flags = INLAY_DEVX_QP_CD_MASTER; flags <= INLAY_DEVX_QP_MMO; flags *= 2) {
-		attr = qp_want(cq.cq.cqn, cq.cq.cqn, 0, 4);
-		attr.flags = flags;
-		assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -EINVAL);
-	}
-	attr = qp_want(cq.cq.cqn, cq.cq.cqn, 4, 4);
-	attr.flags = INLAY_DEVX_QP_MMO;
-	attr.type = INLAY_QP_ST_UD;
-	assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -EINVAL);
-	attr.flags = 2 * INLAY_DEVX_QP_OOO;
-	assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -EINVAL);
-	must(inlay_devx_cq_destroy(&cq));
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -569,7 +545,6 @@ int main(void)
 		devx_test(copies),
 		devx_test(atomic_modes),
 		devx_test(refused),
-		devx_test(refused_at_creation),
 	};
 
 	if (!rig_here())
