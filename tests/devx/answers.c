@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * answers.c: what the device says: asynchronous queries of many objects, events of all kinds
- * that objects raise, and answers of any bytes to builders and queries, whose outboxes end where
- * memory ends.
+ * that objects raise, and answers of any bytes to builders; call.c has those to queries.
  *
  * Of libmlx5's calls this program has its own, which go on to libmlx5 and, when a test wants it,
  * change what comes back.
@@ -73,13 +72,6 @@ struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, cons
 	mlx5dv_devx_obj_destroy(obj);
 	errno = err;
 	return NULL;
-}
-
-int mlx5dv_devx_obj_query(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
-{
-	NEXT(mlx5dv_devx_obj_query);
-
-	return spoil(next(obj, in, inlen, out, outlen), out, outlen);
 }
 
 int mlx5dv_devx_obj_modify(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
@@ -195,46 +187,6 @@ static void builders_of_any_answer(void **state)
 	assert_true(mad.calls > 1000 && mad.refused > 25 && made > 50 && made < 175);
 	must(inlay_devx_rmp_destroy(&good_rmp));
 	must(inlay_devx_cq_destroy(&good));
-}
-
-static void queries_of_any_answer(void **state)
-{
-	struct inlay_connect_record address;
-	struct inlay_devx_rmp rmp;
-	struct inlay_devx_path path = path_usual();
-	struct inlay_query_hca_cap_out *cap = (struct inlay_query_hca_cap_out *)(void *)at_the_end(sizeof(*cap));
-	struct inlay_query_qp_out *qp = (struct inlay_query_qp_out *)(void *)at_the_end(sizeof(*qp));
-	struct inlay_query_cq_out *cq = (struct inlay_query_cq_out *)(void *)at_the_end(sizeof(*cq));
-	struct inlay_query_rmp_out *out = (struct inlay_query_rmp_out *)(void *)at_the_end(sizeof(*out));
-	struct inlay_devx_error error;
-	static struct side a;
-	uint32_t round, good = 0;
-	uint8_t status;
-	int err;
-
-	(void)state;
-	side_make(&a, &plain);
-	rmp_open(&rmp, 16, 0);
-	mad.on = true;
-	for (round = 0; round < 300; round++) {
-		err = sane(context(&a.qp, QP, qpn, qp), &a.qp.error);
-		status = (uint8_t)inlay_cmd_out_get(&qp->cmd, INLAY_CMD_OUT_STATUS);
-		assert_true(err || !status);
-		assert_true(!err || !status || a.qp.error.status == status);
-		good += !err;
-		sane(context(&a.scq, CQ, cq.cqn, cq), &a.scq.error);
-		sane(context(&rmp, RMP, rmpn, out), &rmp.error);
-		sane(inlay_devx_rmp_arm(&rmp, 1 + round % 15), &rmp.error);
-		sane(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, cap, &error), &error);
-		/* A port's address: on RoCE there is a command behind it */
-		err = inlay_devx_qp_address(&a.qp, &path, &address);
-		assert_true(err <= 0);
-		assert_int_equal(address.qpn, a.qpn);
-	}
-	mad.on = false;
-	assert_in_range(good, 120, 270);
-	must(inlay_devx_rmp_destroy(&rmp));
-	side_free(&a);
 }
 
 /* ---- Asynchronous queries ---- */
@@ -563,7 +515,6 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		devx_test(builders_of_any_answer),
-		devx_test(queries_of_any_answer),
 		devx_test(many_in_flight),
 		devx_test(answers_refused),
 		devx_test(completions),

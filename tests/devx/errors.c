@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * errors.c: what goes wrong with objects by device commands: QPs that come to ERR by command
- * and by themselves, and go up again; transitions from the wrong state, what is another context's,
- * what is in use; and each time what is told of it. Set-up calls that fail: connect/faults.c.
+ * and by themselves, and go up again; transitions from the wrong state; what is in use; and each
+ * time what is told of it. Set-up calls that fail: connect/faults.c.
  */
 #include "common.h"
 #include "rig.h"
@@ -254,25 +254,6 @@ static void transitions(void **state)
 	}
 }
 
-/* Objects of another context are as good as none */
-static void of_another_context(void **state)
-{
-	struct inlay_devx_qp_attr qpa;
-	struct ibv_context *ctx;
-	struct inlay_devx_cq cq;
-	struct inlay_devx_qp qp;
-
-	(void)state;
-	must(inlay_devx_open(dev.ctx->device, &ctx));
-	cq_open(&cq, 64, 64);
-	qpa = qp_want(cq.cq.cqn, cq.cq.cqn, 64, 64);
-	assert_int_equal(inlay_devx_qp_create(&qp, ctx, &qpa), -EINVAL);
-	assert_null(qp.obj);
-	refused(&qp.error, INLAY_CMD_OP_CREATE_QP, INLAY_CMD_STATUS_BAD_RES);
-	must(inlay_devx_cq_destroy(&cq));
-	must(ibv_close_device(ctx));
-}
-
 /* ---- In use ---- */
 
 static void in_use(void **state)
@@ -310,7 +291,6 @@ int main(void)
 		devx_test(to_error),
 		devx_test(by_itself),
 		devx_test(transitions),
-		devx_test(of_another_context),
 		devx_test(in_use),
 	};
 

@@ -83,33 +83,6 @@ static void every_place(void **state)
 	}
 }
 
-static void many_sets(void **state)
-{
-	struct inlay_qpc qpc;
-	uint8_t model[sizeof(qpc)];
-	static const enum inlay_qpc_field fields[] = {
-		INLAY_QPC_ST, INLAY_QPC_PM_STATE, INLAY_QPC_PD, INLAY_QPC_MTU, INLAY_QPC_LOG_MSG_MAX,
-		INLAY_QPC_LOG_SQ_SIZE, INLAY_QPC_LOG_RQ_SIZE, INLAY_QPC_LOG_RQ_STRIDE, INLAY_QPC_UAR_PAGE,
-		INLAY_QPC_CQN_SND, INLAY_QPC_CQN_RCV, INLAY_QPC_DBR_ADDR, INLAY_QPC_RQ_TYPE, INLAY_QPC_SRQN_RMPN_XRQN,
-		INLAY_QPC_DBR_UMEM_ID, INLAY_QPC_DC_ACCESS_KEY, INLAY_QPC_RRE, INLAY_QPC_RWE, INLAY_QPC_RAE,
-		INLAY_QPC_ATOMIC_MODE, INLAY_QPC_USER_INDEX, INLAY_QPC_Q_KEY,
-	};
-	int i;
-
-	(void)state;
-	memset(&qpc, 0, sizeof(qpc));
-	memset(model, 0, sizeof(model));
-	for (i = 0; i < 4000; i++) {
-		uint32_t field = (uint32_t)fields[rnd_below(ARRAY(fields))];
-		uint64_t value = random_value(field >> 24);
-
-		inlay_qpc_set(&qpc, (enum inlay_qpc_field)field, value);
-		model_set(model, field & 0xffffff, field >> 24, value);
-		assert_int_equal(inlay_qpc_get(&qpc, (enum inlay_qpc_field)field), value);
-	}
-	assert_memory_equal(&qpc, model, sizeof(model));
-}
-
 /* ---- too wide ---- */
 
 struct wide {
@@ -217,7 +190,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_place),
-		cmocka_unit_test(many_sets),
 		cmocka_unit_test(too_wide),
 		cmocka_unit_test(by_hand),
 	};

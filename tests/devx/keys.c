@@ -2,7 +2,7 @@
 /*
  * keys.c: memory keys by device commands, of a umem (MTT) and of other keys (KLM, KSM): used
  * by posts as lkey and as rkey, at any address of theirs, across the borders of their pieces and
- * beyond their ends, with and without the right to; and gone.
+ * beyond their ends; and gone. Their rights: builders.c.
  */
 #include "common.h"
 #include "rig.h"
@@ -308,64 +308,6 @@ static void of_other_keys(void **state)
 		}
 }
 
-/* Each right alone, and none */
-static void rights(void **state)
-{
-	static const uint32_t access[] = {0, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ,
-					  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-					  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC};
-	struct ibv_sge mine, sge;
-	struct range r;
-	uint32_t i, kind;
-	uint8_t syndrome;
-	bool may;
-
-	(void)state;
-	open_pair(&plain);
-	for (i = 0; i < ARRAY(access); i++) {
-		key_of_umem(&r, 0x40000000, PAGE, access[i]);
-		mine.addr = r.addr;
-		mine.length = 8;
-		mine.lkey = r.key.key;
-		for (kind = 0; kind < 5; kind++) {
-			sge = piece(&a, 0, 8);
-			may = true;
-			switch (kind) {
-			case 0:
-				must(inlay_post_write(a.sq, at_peer(&b, 0), b.mr->rkey, &mine, 1, INLAY_SIGNALED));
-				break;
-			case 1:
-				may = (access[i] & IBV_ACCESS_LOCAL_WRITE) != 0;
-				must(inlay_post_read(a.sq, at_peer(&b, 0), b.mr->rkey, &mine, 1, INLAY_SIGNALED));
-				break;
-			case 2:
-				may = (access[i] & IBV_ACCESS_REMOTE_WRITE) != 0;
-				must(inlay_post_write(a.sq, r.addr, r.key.key, &sge, 1, INLAY_SIGNALED));
-				break;
-			case 3:
-				may = (access[i] & IBV_ACCESS_REMOTE_READ) != 0;
-				must(inlay_post_read(a.sq, r.addr, r.key.key, &sge, 1, INLAY_SIGNALED));
-				break;
-			default:
-				may = (access[i] & IBV_ACCESS_REMOTE_ATOMIC) != 0;
-				must(inlay_post_fetch_add(a.sq, r.addr, r.key.key, 1, &sge, INLAY_SIGNALED));
-				break;
-			}
-			syndrome = outcome(&a);
-			if (may)
-				assert_int_equal(syndrome, 0);
-			else if (kind < 2)
-				assert_int_equal(syndrome, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-			else
-				assert_int_equal(syndrome, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-			if (!may)
-				up_again();
-		}
-		range_free(&r);
-	}
-	sides_free(&a, &b);
-}
-
 /*
  * A key that is gone opens nothing any more, nor does another variant of one that is there; beside
  * a QP of verbs too
@@ -403,7 +345,6 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		devx_test(of_a_umem),
 		devx_test(of_other_keys),
-		devx_test(rights),
 		devx_test(gone),
 	};
 

@@ -30,67 +30,47 @@ static void *record_at(struct inlay_devx_place place)
 
 static void umems(void **state)
 {
+	/* A umem of this many pages that begins so far behind a page; where a ring of so many bytes may be in it; 0: a record */
+	static const struct {
+		uint64_t pages, begin, page, offset, ring;
+		bool good;
+	} rows[] = {
+		{3, 0, 0, 0, 3 * PAGE, true}, {3, 0, 0, 0, 3 * PAGE + 1, false}, {3, 0, 0, PAGE, 64, false}, {3, 0, 0, PAGE, 0, true},
+		{3, 0, 0, PAGE + 4, 0, false}, {3, 0, 0, 3 * PAGE - 8, 0, true}, {3, 0, 0, 3 * PAGE, 0, false}, {3, 0, 0, UINT64_MAX - 7, 0, false},
+		{8, 0, 2 * PAGE | PAGE, 2 * PAGE, 64, true}, {8, 0, 2 * PAGE | PAGE, PAGE, 64, false}, {8, 64, PAGE, PAGE, 64, false},
+		{8, 64, PAGE, 0, 64, false}, {8, 64, PAGE, 0, 0, true}, /* a ring begins on a page, wherever its umem does */
+	};
 	struct inlay_devx_umem umem, again;
 	struct inlay_devx_place place;
+	const uint8_t *at;
+	size_t i;
 
 	(void)state;
-	must(inlay_devx_umem_reg(&umem, dev.ctx, rig.memory, 3 * PAGE, IBV_ACCESS_LOCAL_WRITE, 0));
-	assert_ptr_equal(umem.addr, rig.memory);
-	assert_int_equal(umem.len, 3 * PAGE);
-	assert_int_equal(umem.page, 0);
-	must(inlay_devx_umem_reg(&again, dev.ctx, rig.memory, 3 * PAGE, 0, 0));
-	assert_int_not_equal(again.id, umem.id);
-	/* Records anywhere, rings at the beginning */
-	place.umem = &umem;
-	place.offset = 0;
-	assert_ptr_equal(ring_at(place, 3 * PAGE), rig.memory);
-	assert_null(ring_at(place, 3 * PAGE + 1));
-	place.offset = PAGE;
-	assert_null(ring_at(place, 64));
-	assert_ptr_equal(record_at(place), rig.memory + PAGE);
-	place.offset = PAGE + 4;
-	assert_null(record_at(place));
-	place.offset = 3 * PAGE - 8;
-	assert_non_null(record_at(place));
-	place.offset = 3 * PAGE;
-	assert_null(record_at(place));
-	place.offset = UINT64_MAX - 7;
-	assert_null(record_at(place));
-	place.umem = NULL;
-	place.offset = 0;
-	assert_null(record_at(place));
-	must(inlay_devx_umem_dereg(&umem));
-	must(inlay_devx_umem_dereg(&umem)); /* nothing */
-	assert_null(umem.umem);
-	place.umem = &umem;
-	assert_null(record_at(place));
-	must(inlay_devx_umem_dereg(&again));
+	for (i = 0; i < ARRAY(rows); i++) {
+		uint8_t *memory = rig.memory + rows[i].begin;
 
-	/* Pages */
-	must(inlay_devx_umem_reg(&umem, dev.ctx, rig.memory, PAGE, 0, 0)); /* any size */
-	assert_int_equal(umem.page, 0);
+		must(inlay_devx_umem_reg(&umem, dev.ctx, memory, rows[i].pages * PAGE, IBV_ACCESS_LOCAL_WRITE, rows[i].page));
+		assert_true(umem.addr == memory && umem.len == rows[i].pages * PAGE && umem.page == (rows[i].page & ~(rows[i].page >> 1)));
+		place.umem = &umem;
+		place.offset = rows[i].offset;
+		at = rows[i].ring ? ring_at(place, rows[i].ring) : (const uint8_t *)record_at(place);
+		if (at != (rows[i].good ? memory + rows[i].offset : NULL))
+			fail_msg("row %zu: at %p of %p", i, (const void *)at, (const void *)memory);
+		must(inlay_devx_umem_dereg(&umem));
+		must(inlay_devx_umem_dereg(&umem)); /* nothing */
+		assert_null(record_at(place));
+	}
+	place.umem = NULL;
+	assert_null(record_at(place));
+	must(inlay_devx_umem_reg(&umem, dev.ctx, rig.memory, PAGE, 0, 0));
+	must(inlay_devx_umem_reg(&again, dev.ctx, rig.memory, PAGE, 0, 0));
+	assert_int_not_equal(again.id, umem.id);
+	must(inlay_devx_umem_dereg(&again));
 	must(inlay_devx_umem_dereg(&umem));
+	/* What cannot be */
 	assert_int_equal(inlay_devx_umem_reg_dmabuf(&umem, dev.ctx, 0, 0, PAGE, 0, 0), -EINVAL);
 	assert_int_equal(inlay_devx_umem_reg(&umem, dev.ctx, rig.memory, PAGE, 0, PAGE | 2048), -EINVAL);
-	assert_null(umem.umem);
-	must(inlay_devx_umem_reg(&umem, dev.ctx, rig.memory, 8 * PAGE, 0, 2 * PAGE | PAGE));
-	assert_int_equal(umem.page, 2 * PAGE);
-	place.offset = 2 * PAGE;
-	assert_ptr_equal(ring_at(place, 64), rig.memory + 2 * PAGE);
-	place.offset = PAGE;
-	assert_null(ring_at(place, 64));
-	must(inlay_devx_umem_dereg(&umem));
-	/* A ring begins on a page, wherever its umem does */
-	must(inlay_devx_umem_reg(&umem, dev.ctx, rig.memory + 64, 8 * PAGE, 0, PAGE));
-	assert_null(ring_at(place, 64));
-	place.offset = 0;
-	assert_null(ring_at(place, 64));
-	assert_ptr_equal(record_at(place), rig.memory + 64);
-	must(inlay_devx_umem_dereg(&umem));
-
-	/* What cannot be */
 	assert_int_equal(inlay_devx_umem_reg(&umem, dev.ctx, rig.memory, PAGE, IBV_ACCESS_REMOTE_WRITE, 0), -EINVAL);
-	assert_null(umem.umem);
 	assert_int_equal(inlay_devx_umem_reg_dmabuf(&umem, dev.ctx, -1, 0, PAGE, 0, PAGE), -EBADF);
 	assert_null(umem.umem);
 	must(inlay_devx_umem_dereg(&umem));
