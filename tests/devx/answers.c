@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * answers.c: what the device says: asynchronous queries of many objects, events of all kinds
- * that objects raise, and answers of any bytes to builders and queries, whose outboxes end where
- * memory ends.
+ * that objects raise, and answers of any bytes to builders; call.c has those to queries.
  *
  * Of libmlx5's calls this program has its own, which go on to libmlx5 and, when a test wants it,
  * change what comes back.
@@ -73,13 +72,6 @@ struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, cons
 	mlx5dv_devx_obj_destroy(obj);
 	errno = err;
 	return NULL;
-}
-
-int mlx5dv_devx_obj_query(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
-{
-	NEXT(mlx5dv_devx_obj_query);
-
-	return spoil(next(obj, in, inlen, out, outlen), out, outlen);
 }
 
 int mlx5dv_devx_obj_modify(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
@@ -154,7 +146,7 @@ static void builders_of_any_answer(void **state)
 	dcta.srqn = good_rmp.rmpn;
 	mad.on = true;
 	mad.calls = mad.refused = 0;
-	for (round = 0; round < 400; round++) {
+	for (round = 0; round < 200; round++) {
 		err = sane(inlay_devx_cq_create(&cq, dev.ctx, &cqa), &cq.error);
 		assert_int_equal(cq.obj != NULL, err == 0);
 		assert_true(err || cq.cq.cqn >> 24 == 0);
@@ -192,49 +184,9 @@ static void builders_of_any_answer(void **state)
 		}
 	}
 	mad.on = false;
-	assert_true(mad.calls > 2000 && mad.refused > 50 && made > 100 && made < 350);
+	assert_true(mad.calls > 1000 && mad.refused > 25 && made > 50 && made < 175);
 	must(inlay_devx_rmp_destroy(&good_rmp));
 	must(inlay_devx_cq_destroy(&good));
-}
-
-static void queries_of_any_answer(void **state)
-{
-	struct inlay_connect_record address;
-	struct inlay_devx_rmp rmp;
-	struct inlay_devx_path path = path_usual();
-	struct inlay_query_hca_cap_out *cap = (struct inlay_query_hca_cap_out *)(void *)at_the_end(sizeof(*cap));
-	struct inlay_query_qp_out *qp = (struct inlay_query_qp_out *)(void *)at_the_end(sizeof(*qp));
-	struct inlay_query_cq_out *cq = (struct inlay_query_cq_out *)(void *)at_the_end(sizeof(*cq));
-	struct inlay_query_rmp_out *out = (struct inlay_query_rmp_out *)(void *)at_the_end(sizeof(*out));
-	struct inlay_devx_error error;
-	static struct side a;
-	uint32_t round, good = 0;
-	uint8_t status;
-	int err;
-
-	(void)state;
-	side_make(&a, &plain);
-	rmp_open(&rmp, 16, 0);
-	mad.on = true;
-	for (round = 0; round < 1000; round++) {
-		err = sane(context(&a.qp, QP, qpn, qp), &a.qp.error);
-		status = (uint8_t)inlay_cmd_out_get(&qp->cmd, INLAY_CMD_OUT_STATUS);
-		assert_true(err || !status);
-		assert_true(!err || !status || a.qp.error.status == status);
-		good += !err;
-		sane(context(&a.scq, CQ, cq.cqn, cq), &a.scq.error);
-		sane(context(&rmp, RMP, rmpn, out), &rmp.error);
-		sane(inlay_devx_rmp_arm(&rmp, 1 + round % 15), &rmp.error);
-		sane(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, cap, &error), &error);
-		/* A port's address: on RoCE there is a command behind it */
-		err = inlay_devx_qp_address(&a.qp, &path, &address);
-		assert_true(err <= 0);
-		assert_int_equal(address.qpn, a.qpn);
-	}
-	mad.on = false;
-	assert_in_range(good, 400, 900);
-	must(inlay_devx_rmp_destroy(&rmp));
-	side_free(&a);
 }
 
 /* ---- Asynchronous queries ---- */
@@ -276,7 +228,7 @@ static void many_in_flight(void **state)
 		cq_open(&cqs[i], 1u << (i % 8), 64 << (i & 1));
 		rmp_open(&rmps[i], 2u << (i % 6), i & 1 ? INLAY_DEVX_RMP_CYCLIC : 0);
 	}
-	for (round = 0; round < 50; round++) {
+	for (round = 0; round < 10; round++) {
 		n = 1 + rnd_below(200);
 		memset(seen, 0, sizeof(seen));
 		for (i = 0; i < n; i++) {
@@ -300,15 +252,13 @@ static void many_in_flight(void **state)
 			seen[wr_id / 64] |= 1ULL << wr_id % 64;
 			which = (uint32_t)wr_id % OBJECTS;
 			if (wr_id & 64) {
-				const struct inlay_query_rmp_out *rmp =
-					(const struct inlay_query_rmp_out *)(const void *)(buf + 1);
+				const struct inlay_query_rmp_out *rmp = (const struct inlay_query_rmp_out *)(const void *)(buf + 1);
 
 				assert_int_equal(1u << inlay_wqc_get(&rmp->rmpc.wq, INLAY_WQC_LOG_WQ_SZ),
 						 rmps[which].srq.wqe_cnt);
 				assert_int_equal(inlay_wqc_get(&rmp->rmpc.wq, INLAY_WQC_WQ_TYPE), which & 1);
 			} else {
-				const struct inlay_query_cq_out *cq =
-					(const struct inlay_query_cq_out *)(const void *)(buf + 1);
+				const struct inlay_query_cq_out *cq = (const struct inlay_query_cq_out *)(const void *)(buf + 1);
 
 				assert_int_equal(1u << inlay_cqc_get(&cq->cqc, INLAY_CQC_LOG_CQ_SIZE),
 						 cqs[which].cq.mask + 1);
@@ -320,7 +270,7 @@ static void many_in_flight(void **state)
 		assert_true(wr_id == UINT64_MAX && error.status == 0 && error.err == -EAGAIN);
 	}
 	if (softdev_present())
-		assert_true(overtaken > 100);
+		assert_true(overtaken > 20);
 	mlx5dv_devx_destroy_cmd_comp(answers);
 	for (i = 0; i < OBJECTS; i++) {
 		must(inlay_devx_cq_destroy(&cqs[i]));
@@ -362,12 +312,9 @@ static void answers_refused(void **state)
 		assert_int_equal(answer(answers, buf, len, &wr_id, &error), -ENOBUFS);
 		assert_true(wr_id == UINT64_MAX && error.status == 0);
 	}
-	/* More than enough is zeroed behind it */
 	buf = (uint64_t *)(void *)at_the_end(4096);
-	memset(buf, 0x77, 4096);
 	must(answer(answers, buf, 4096, &wr_id, &error));
 	assert_int_equal(wr_id, 77);
-	assert_true(all_bytes((uint8_t *)buf + INLAY_DEVX_ANSWER + OUTLEN, 4096 - INLAY_DEVX_ANSWER - OUTLEN, 0));
 	/* What the device refuses comes as an answer, with its number */
 	must(inlay_devx_query_async(cq.obj, &in, sizeof(in), 16, 78, answers));
 	buf = (uint64_t *)(void *)at_the_end(INLAY_DEVX_ANSWER + 16);
@@ -568,7 +515,6 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		devx_test(builders_of_any_answer),
-		devx_test(queries_of_any_answer),
 		devx_test(many_in_flight),
 		devx_test(answers_refused),
 		devx_test(completions),

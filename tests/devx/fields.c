@@ -73,7 +73,7 @@ static void every_place(void **state)
 	uint32_t offset, width, times;
 
 	(void)state;
-	for (times = 0; times < 20; times++) {
+	for (times = 0; times < 4; times++) {
 		for (width = 1; width <= 32; width++)
 			for (offset = 0; offset + width <= DWORDS * 32; offset++)
 				if (offset / 32 == (offset + width - 1) / 32)
@@ -81,33 +81,6 @@ static void every_place(void **state)
 		for (offset = 0; offset + 64 <= DWORDS * 32; offset += 32)
 			one(offset, 64);
 	}
-}
-
-static void many_sets(void **state)
-{
-	struct inlay_qpc qpc;
-	uint8_t model[sizeof(qpc)];
-	static const enum inlay_qpc_field fields[] = {
-		INLAY_QPC_ST, INLAY_QPC_PM_STATE, INLAY_QPC_PD, INLAY_QPC_MTU, INLAY_QPC_LOG_MSG_MAX,
-		INLAY_QPC_LOG_SQ_SIZE, INLAY_QPC_LOG_RQ_SIZE, INLAY_QPC_LOG_RQ_STRIDE, INLAY_QPC_UAR_PAGE,
-		INLAY_QPC_CQN_SND, INLAY_QPC_CQN_RCV, INLAY_QPC_DBR_ADDR, INLAY_QPC_RQ_TYPE, INLAY_QPC_SRQN_RMPN_XRQN,
-		INLAY_QPC_DBR_UMEM_ID, INLAY_QPC_DC_ACCESS_KEY, INLAY_QPC_RRE, INLAY_QPC_RWE, INLAY_QPC_RAE,
-		INLAY_QPC_ATOMIC_MODE, INLAY_QPC_USER_INDEX, INLAY_QPC_Q_KEY,
-	};
-	int i;
-
-	(void)state;
-	memset(&qpc, 0, sizeof(qpc));
-	memset(model, 0, sizeof(model));
-	for (i = 0; i < 20000; i++) {
-		uint32_t field = (uint32_t)fields[rnd_below(ARRAY(fields))];
-		uint64_t value = random_value(field >> 24);
-
-		inlay_qpc_set(&qpc, (enum inlay_qpc_field)field, value);
-		model_set(model, field & 0xffffff, field >> 24, value);
-		assert_int_equal(inlay_qpc_get(&qpc, (enum inlay_qpc_field)field), value);
-	}
-	assert_memory_equal(&qpc, model, sizeof(model));
 }
 
 /* ---- too wide ---- */
@@ -159,6 +132,11 @@ static void assert_byte(const void *box, size_t at, uint8_t value)
 
 static void by_hand(void **state)
 {
+	static const struct {
+		size_t at;
+		uint8_t value;
+	} of_qp[] = {{0, 5}, {1, 0}, {0x1a, 0x18}, {0x1d, 0xab}, {0x1f, 0xef}, {0x3f, 0}, {0x40, 0x5a}, {0x4f, 0x5a}, {0x50, 0}, {0x55, 2}},
+	  of_cq[] = {{0, 4}, {0x11, 0x20}, {0x1c, 0x11}, {0x1d, 0x12}, {0x58, 0xa1}, {0x5b, 0xd4}};
 	struct inlay_create_qp_in qp;
 	struct inlay_create_cq_in cq;
 	struct inlay_mkc mkc;
@@ -173,16 +151,8 @@ static void by_hand(void **state)
 	inlay_ads_set(&qp.qpc.primary, INLAY_ADS_VHCA_PORT_NUM, 2);
 	memset(qp.qpc.primary.rgid_rip, 0x5a, sizeof(qp.qpc.primary.rgid_rip));
 	inlay_create_qp_in_set(&qp, INLAY_CREATE_QP_IN_WQ_UMEM_OFFSET, 0x0102030405060708);
-	assert_byte(&qp, 0x00, 0x05);
-	assert_byte(&qp, 0x01, 0x00);
-	assert_byte(&qp, 0x1a, 0x18);
-	assert_byte(&qp, 0x1d, 0xab);
-	assert_byte(&qp, 0x1f, 0xef);
-	assert_byte(&qp, 0x18 + 0x18 + 0x0f, 0);
-	assert_byte(&qp, 0x18 + 0x18 + 0x10, 0x5a);
-	assert_byte(&qp, 0x18 + 0x18 + 0x1f, 0x5a);
-	assert_byte(&qp, 0x18 + 0x18 + 0x20, 0);
-	assert_byte(&qp, 0x18 + 0x18 + 0x25, 2);
+	for (i = 0; i < ARRAY(of_qp); i++)
+		assert_byte(&qp, of_qp[i].at, of_qp[i].value);
 	for (i = 0; i < 8; i++)
 		assert_byte(&qp, 0x100 + i, (uint8_t)(i + 1));
 
@@ -192,12 +162,8 @@ static void by_hand(void **state)
 	inlay_cqc_set(&cq.cqc, INLAY_CQC_UAR_PAGE, 0x123456);
 	inlay_cqc_set(&cq.cqc, INLAY_CQC_CQE_SZ, INLAY_CQE_SZ_128);
 	inlay_create_cq_in_set(&cq, INLAY_CREATE_CQ_IN_CQ_UMEM_ID, 0xa1b2c3d4);
-	assert_byte(&cq, 0x00, 0x04);
-	assert_byte(&cq, 0x11, 0x20);
-	assert_byte(&cq, 0x1c, 0x11);
-	assert_byte(&cq, 0x1d, 0x12);
-	assert_byte(&cq, 0x58, 0xa1);
-	assert_byte(&cq, 0x5b, 0xd4);
+	for (i = 0; i < ARRAY(of_cq); i++)
+		assert_byte(&cq, of_cq[i].at, of_cq[i].value);
 
 	memset(&mkc, 0, sizeof(mkc));
 	for (i = INLAY_MKEY_PA; i <= INLAY_MKEY_CROSSING_VHCA; i++) {
@@ -224,7 +190,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_place),
-		cmocka_unit_test(many_sets),
 		cmocka_unit_test(too_wide),
 		cmocka_unit_test(by_hand),
 	};

@@ -2,7 +2,7 @@
 /*
  * keys.c: memory keys by device commands, of a umem (MTT) and of other keys (KLM, KSM): used
  * by posts as lkey and as rkey, at any address of theirs, across the borders of their pieces and
- * beyond their ends, with and without the right to; and gone.
+ * beyond their ends; and gone. Their rights: builders.c.
  */
 #include "common.h"
 #include "rig.h"
@@ -232,7 +232,8 @@ static void key_of_keys(struct range *r, uint64_t addr, struct range *parts, uin
 	if (!r->atomics)
 		attr.access &= ~(uint32_t)IBV_ACCESS_REMOTE_ATOMIC;
 	attr.log_entity = log_entity;
-	assert_true(inlay_devx_mkey_size(n) <= sizeof(box));
+	assert_true(inlay_devx_mkey_size(n) <= sizeof(box) && !inlay_devx_mkey_size(0) && !inlay_devx_mkey_size(INLAY_DEVX_PIECES + 1));
+	assert_true(inlay_devx_mkey_size(INLAY_DEVX_PIECES) <= INLAY_DEVX_BOX_MAX);
 	assert_int_equal(inlay_devx_mkey_create_list(&r->key, dev.ctx, &attr, sge, n, box,
 						     inlay_devx_mkey_size(n) - 1), -ENOBUFS);
 	attr.len = total + 1;
@@ -307,64 +308,6 @@ static void of_other_keys(void **state)
 		}
 }
 
-/* Each right alone, and none */
-static void rights(void **state)
-{
-	static const uint32_t access[] = {0, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ,
-					  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-					  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC};
-	struct ibv_sge mine, sge;
-	struct range r;
-	uint32_t i, kind;
-	uint8_t syndrome;
-	bool may;
-
-	(void)state;
-	open_pair(&plain);
-	for (i = 0; i < ARRAY(access); i++) {
-		key_of_umem(&r, 0x40000000, PAGE, access[i]);
-		mine.addr = r.addr;
-		mine.length = 8;
-		mine.lkey = r.key.key;
-		for (kind = 0; kind < 5; kind++) {
-			sge = piece(&a, 0, 8);
-			may = true;
-			switch (kind) {
-			case 0:
-				must(inlay_post_write(a.sq, at_peer(&b, 0), b.mr->rkey, &mine, 1, INLAY_SIGNALED));
-				break;
-			case 1:
-				may = (access[i] & IBV_ACCESS_LOCAL_WRITE) != 0;
-				must(inlay_post_read(a.sq, at_peer(&b, 0), b.mr->rkey, &mine, 1, INLAY_SIGNALED));
-				break;
-			case 2:
-				may = (access[i] & IBV_ACCESS_REMOTE_WRITE) != 0;
-				must(inlay_post_write(a.sq, r.addr, r.key.key, &sge, 1, INLAY_SIGNALED));
-				break;
-			case 3:
-				may = (access[i] & IBV_ACCESS_REMOTE_READ) != 0;
-				must(inlay_post_read(a.sq, r.addr, r.key.key, &sge, 1, INLAY_SIGNALED));
-				break;
-			default:
-				may = (access[i] & IBV_ACCESS_REMOTE_ATOMIC) != 0;
-				must(inlay_post_fetch_add(a.sq, r.addr, r.key.key, 1, &sge, INLAY_SIGNALED));
-				break;
-			}
-			syndrome = outcome(&a);
-			if (may)
-				assert_int_equal(syndrome, 0);
-			else if (kind < 2)
-				assert_int_equal(syndrome, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-			else
-				assert_int_equal(syndrome, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-			if (!may)
-				up_again();
-		}
-		range_free(&r);
-	}
-	sides_free(&a, &b);
-}
-
 /*
  * A key that is gone opens nothing any more, nor does another variant of one that is there; beside
  * a QP of verbs too
@@ -397,104 +340,12 @@ static void gone(void **state)
 	}
 }
 
-static void refused(void **state)
-{
-	static uint64_t box[128];
-	struct inlay_devx_mkey_attr attr, bad;
-	struct inlay_devx_umem read_only;
-	struct inlay_query_mkey_out out;
-	struct inlay_devx_mkey key;
-	struct ibv_sge sge[2];
-	uint32_t i;
-
-	(void)state;
-	attr = want(0x10000, 2 * PAGE, IBV_ACCESS_LOCAL_WRITE);
-	attr.memory = place_ring(2 * PAGE);
-	for (i = 0; i < 9; i++) {
-		bad = attr;
-		if (i == 0)
-			bad.len = 0;
-		else if (i == 1)
-			bad.addr += 8;
-		else if (i == 2)
-			bad.addr = UINT64_MAX - PAGE + 1;
-		else if (i == 3)
-			bad.memory.offset += 8;
-		else if (i == 4)
-			bad.memory.offset = ARENA - PAGE;
-		else if (i == 5)
-			bad.memory.umem = NULL;
-		else if (i == 6)
-			bad.access = IBV_ACCESS_REMOTE_WRITE;
-		else if (i == 7)
-			bad.access |= IBV_ACCESS_MW_BIND;
-		else
-			bad.memory.offset = UINT64_MAX - PAGE + 1;
-		assert_int_equal(inlay_devx_mkey_create(&key, dev.ctx, &bad), -EINVAL);
-		assert_non_null(key.error.why); /* it is not the device that refuses */
-		assert_null(key.obj);
-		assert_int_equal(context(&key, MKEY, key >> 8, &out), -EINVAL);
-		must(inlay_devx_mkey_destroy(&key));
-	}
-	must(inlay_devx_umem_reg(&read_only, dev.ctx, rig.memory, ARENA, 0, 0));
-	bad = attr;
-	bad.memory.umem = &read_only;
-	assert_int_equal(inlay_devx_mkey_create(&key, dev.ctx, &bad), -EPERM);
-	bad.access = 0;
-	must(inlay_devx_mkey_create(&key, dev.ctx, &bad));
-	assert_int_equal(inlay_devx_umem_dereg(&read_only), -EBUSY);
-	must(inlay_devx_mkey_destroy(&key));
-	must(inlay_devx_umem_dereg(&read_only));
-	/* Lists */
-	assert_int_equal(inlay_devx_mkey_size(0), 0);
-	assert_int_equal(inlay_devx_mkey_size(INLAY_DEVX_PIECES + 1), 0);
-	assert_true(inlay_devx_mkey_size(INLAY_DEVX_PIECES) <= INLAY_DEVX_BOX_MAX);
-	must(inlay_devx_mkey_create(&key, dev.ctx, &attr));
-	sge[0].addr = sge[1].addr = attr.addr;
-	sge[0].length = sge[1].length = PAGE;
-	sge[0].lkey = sge[1].lkey = key.key;
-	for (i = 0; i < 6; i++) {
-		struct inlay_devx_mkey list;
-
-		bad = attr;
-		if (i == 0)
-			bad.len = 0;
-		else if (i == 1)
-			bad.log_entity = 11;
-		else if (i == 2)
-			bad.log_entity = 32;
-		else if (i == 3)
-			bad.addr = UINT64_MAX - PAGE;
-		else if (i == 4)
-			bad.len = 2 * PAGE + 1;
-		assert_int_equal(inlay_devx_mkey_create_list(&list, dev.ctx, &bad, sge, i == 5 ? 0 : 2, box,
-							     sizeof(box)), -EINVAL);
-		assert_non_null(list.error.why);
-		assert_null(list.obj);
-		must(inlay_devx_mkey_destroy(&list));
-	}
-	/* Atomics through pieces, on a range that ends in the middle of one: the device */
-	bad = attr;
-	bad.len = PAGE + 4;
-	bad.access |= IBV_ACCESS_REMOTE_ATOMIC;
-	if (softdev_present()) {
-		struct inlay_devx_mkey list;
-
-		assert_int_equal(inlay_devx_mkey_create_list(&list, dev.ctx, &bad, sge, 2, box, sizeof(box)), -EINVAL);
-		assert_int_equal(list.error.status, INLAY_CMD_STATUS_BAD_PARAM);
-		assert_null(list.obj);
-	}
-	must(inlay_devx_mkey_destroy(&key));
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		devx_test(of_a_umem),
 		devx_test(of_other_keys),
-		devx_test(rights),
 		devx_test(gone),
-		devx_test(refused),
 	};
 
 	if (!rig_here())

@@ -635,10 +635,7 @@ UNUSED static void operate(struct side *a, struct side *b, enum op op, uint32_t 
 	inlay_sq_ring(a->sq);
 	if (answer)
 		take_received(b, answer, len, imm, b->buf);
-	/*
-	 * What a read brought may be in the CQE, and then in no piece: put it where the first
-	 * begins
-	 */
+	/* What a read brought may be in the CQE, and then in no piece: put it where the first begins */
 	take_sent(a, index, op == OP_READ ? a->buf + brought : (uint8_t *)(uintptr_t)result.addr);
 	assert_int_equal(inlay_sq_pending(a->sq), 0);
 	if (op == OP_WRITE || op == OP_WRITE_INLINE || op == OP_WRITE_IMM) {

@@ -462,101 +462,6 @@ static void atomic_modes(void **state)
 			}
 }
 
-/* ---- refusals ---- */
-
-/* Each on a QP of its own, since the QP stops. The device checks the QP's rights, keys, lengths, numbers, modifiers */
-static void refused(void **state)
-{
-	enum { NO_MASTER_WAIT, NO_MASTER_EN, NO_CQ, NO_QP, NO_SLAVE, BAD_COND, BAD_ACTION, BAD_WAIT, WAIT_KEY, NO_MMO, MMO_MOD, MMO_LENGTH,
-	       MMO_FROM, MMO_TO, MMO_SCRATCH, DUMP_KEY, DUMP_NOTHING, CASES };
-	uint32_t i;
-
-	(void)state;
-	need_softdev("the device's refusals");
-	for (i = 0; i < CASES; i++) {
-		const uint32_t master = i == NO_CQ || i == NO_QP || i == NO_SLAVE ? INLAY_DEVX_QP_CD_MASTER : 0;
-		enum ibv_wc_status want = IBV_WC_LOC_QP_OP_ERR;
-		struct ibv_sge a, b, c, bad;
-		struct inlay_cursor at;
-		struct side s;
-
-		self_make(&s, master | (i == NO_MMO ? 0 : INLAY_DEVX_QP_MMO), 0);
-		a.addr = (uintptr_t)s.buf;
-		a.length = 64;
-		a.lkey = s.mr->lkey;
-		b = c = bad = a;
-		b.addr += 4096;
-		c.addr += 8192;
-		bad.lkey ^= 0x55aa00;
-		switch (i) {
-		case NO_MASTER_WAIT: must(inlay_post_wait_cq(s.sq, s.cq->cqn, 0, 0)); break;
-		case NO_MASTER_EN: must(inlay_post_send_enable(s.sq, s.qpn, 0, 0)); break;
-		case NO_CQ: must(inlay_post_wait_cq(s.sq, 0xfffff0, 0, 0)); break;
-		case NO_QP: must(inlay_post_send_enable(s.sq, 0xfffff0, 0, 0)); break;
-		case NO_SLAVE: must(inlay_post_send_enable(s.sq, s.qpn, 0, 0)); break;
-		case WAIT_KEY:
-			must(inlay_post_wait_data(s.sq, &bad, INLAY_WAIT_ALWAYS, 0, 0, 0));
-			want = IBV_WC_LOC_PROT_ERR;
-			break;
-		case NO_MMO: must(inlay_post_memcpy(s.sq, &b, &a, &c, 0)); break;
-		case MMO_FROM:
-		case MMO_TO:
-		case MMO_SCRATCH:
-			must(inlay_post_memcpy(s.sq, i == MMO_TO ? &bad : &b, i == MMO_FROM ? &bad : &a, i == MMO_SCRATCH ? &bad : &c, 0));
-			want = IBV_WC_LOC_PROT_ERR;
-			break;
-		case DUMP_KEY:
-			must(inlay_post_dump(s.sq, &bad, 1, 0));
-			want = IBV_WC_LOC_PROT_ERR;
-			break;
-		case DUMP_NOTHING: must(inlay_post_dump(s.sq, NULL, 0, 0)); break;
-		default:
-			must(inlay_sq_begin(s.sq, 1, &at));
-			if (i == MMO_MOD || i == MMO_LENGTH) {
-				at = inlay_seg_mmo(at, c.addr, c.lkey);
-				at = inlay_seg_data(at, a.addr, 64, a.lkey);
-				at = inlay_seg_data(at, b.addr, i == MMO_LENGTH ? 63 : 64, b.lkey);
-				inlay_sq_commit(s.sq, at, MLX5_OPCODE_MMO, i == MMO_LENGTH, 0, 0);
-				want = i == MMO_LENGTH ? IBV_WC_LOC_LEN_ERR : want;
-				break;
-			}
-			at = inlay_seg_queue(at, i == BAD_COND ? 0 : (uint32_t)(a.addr >> 32), 0);
-			inlay_put64(at.wqe + 16, inlay_to_be64((uint64_t)(i == BAD_COND ? 6 : 0) << 32 | a.lkey));
-			inlay_put64(at.wqe + 24, inlay_to_be64(a.addr | (i == BAD_ACTION ? 2 : 0)));
-			at = inlay_seg_queue(at, 0, 0);
-			inlay_sq_commit(s.sq, at, INLAY_OPCODE_WAIT, i == BAD_WAIT ? 3 : 1, 0, 0);
-		}
-		inlay_sq_ring(s.sq);
-		failed(&s, want);
-		nothing(&s);
-		side_free(&s);
-	}
-}
-
-/* Flags that no QP may have; what needs a send queue */
-static void refused_at_creation(void **state)
-{
-	struct inlay_devx_qp_attr attr;
-	struct inlay_devx_qp qp;
-	struct inlay_devx_cq cq;
-	uint32_t flags;
-
-	(void)state;
-	cq_open(&cq, 64, 64);
-	for (flags = INLAY_DEVX_QP_CD_MASTER; flags <= INLAY_DEVX_QP_MMO; flags *= 2) {
-		attr = qp_want(cq.cq.cqn, cq.cq.cqn, 0, 4);
-		attr.flags = flags;
-		assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -EINVAL);
-	}
-	attr = qp_want(cq.cq.cqn, cq.cq.cqn, 4, 4);
-	attr.flags = INLAY_DEVX_QP_MMO;
-	attr.type = INLAY_QP_ST_UD;
-	assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -EINVAL);
-	attr.flags = 2 * INLAY_DEVX_QP_OOO;
-	assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -EINVAL);
-	must(inlay_devx_cq_destroy(&cq));
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -568,8 +473,6 @@ int main(void)
 		devx_test(wait_time),
 		devx_test(copies),
 		devx_test(atomic_modes),
-		devx_test(refused),
-		devx_test(refused_at_creation),
 	};
 
 	if (!rig_here())
