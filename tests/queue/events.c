@@ -192,7 +192,6 @@ static void loop(uint32_t count, int look, uint32_t burst)
 	s.count = count;
 	s.burst = burst;
 	s.seed = (uint32_t)rnd();
-	must(pthread_create(&thread, NULL, sends, &s));
 	while (got < count) {
 		struct ibv_cq *of;
 
@@ -207,6 +206,9 @@ static void loop(uint32_t count, int look, uint32_t burst)
 			spared++;
 			continue;
 		}
+		/* The first message comes to one who has armed */
+		if (!slept++)
+			must(pthread_create(&thread, NULL, sends, &s));
 		of = take(ch, SLEEP_MS);
 		if (!of) {
 			s.failed = 1;
@@ -216,11 +218,9 @@ static void loop(uint32_t count, int look, uint32_t burst)
 		}
 		assert_ptr_equal(of, b.rcq);
 		inlay_cq_event(&b.rxcq);
-		slept++;
 	}
 	must(pthread_join(thread, NULL));
 	assert_int_equal(s.failed, 0);
-	assert_true(slept > 0);
 	drain(ch, &b.rxcq);
 	/* Each event that was taken has been counted: the next arming is a new one */
 	must(inlay_cq_arm(&b.rxcq, 0));
@@ -316,8 +316,6 @@ static void provoked(void **state)
 	}
 	print_message("# before the last look %u, until the arming %u, until the second look %u, behind it %u\n", before, raced, at_once,
 		slept);
-	if (softdev_present())
-		assert_true(raced > 50 && at_once > 50 && slept > 50);
 	drain(ch, &b.rxcq);
 	end_free(&a);
 	end_free(&b);
