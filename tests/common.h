@@ -549,6 +549,17 @@ UNUSED static void expect_nothing(struct inlay_cq *cq)
 	assert_null(inlay_cq_peek(cq));
 }
 
+/* Lets the device work until the condition holds, or fails after DEADLINE */
+#define await(condition)                                                                            \
+	do {                                                                                        \
+		double end_ = now() + DEADLINE;                                                     \
+		while (!(condition)) {                                                              \
+			if (now() > end_)                                                           \
+				fail_msg("%s: not within %d s", #condition, (int)DEADLINE);         \
+			step();                                                                     \
+		}                                                                                   \
+	} while (0)
+
 /* ---- another device ---- */
 
 /* The whole program once more on the software device that one variable makes another one: what a device is, is settled when it is opened */

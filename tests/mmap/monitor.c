@@ -553,11 +553,9 @@ static void readers(void **state)
 	for (i = 0; i < MAPPERS + CACHES; i++)
 		must(pthread_join(t[i], NULL));
 	assert_int_equal(world.failed, 0);
-	for (i = 0; i < CACHES; i++) {
+	for (i = 0; i < CACHES; i++)
 		print_message("# cache %u: %u gets, %u hits, %u invalidated\n", i, world.gets[i],
 			      (uint32_t)caches[i].counts.hits, (uint32_t)caches[i].counts.invalidated);
-		assert_true(caches[i].counts.invalidated > 0);
-	}
 	must(munmap(world.base, 2 * MAPPERS * SLOTS * PAGE));
 	monitor_end();
 	close(world.fd);

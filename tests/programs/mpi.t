@@ -7,6 +7,7 @@
 . tests/tap.sh
 . tests/programs/mpi.sh
 
+# Only a lost message waits for UCX_RC_TIMEOUT: one that is late never does
 export UCX_NET_DEVICES=mlx5_0:1 UCX_WARN_UNUSED_ENV_VARS=n UCX_LOG_LEVEL=info UCX_RC_TIMEOUT=60ms
 export MPIR_CVAR_NOLOCAL=1 # all ranks are as far away as on another machine
 export INLAY_SHIM_VERBOSE=1 INLAY_SHIM_SO=${INLAY_SHIM_SO:-$B/libinlay-shim.so}

@@ -12,42 +12,6 @@ perftest() # connection: the programs that know it
 	esac
 }
 
-ticks() # PID of timeout: how long what it started has computed, in hundredths of a second
-{
-	local child
-	read -r child _ 2>/dev/null <"/proc/$1/task/$1/children"
-	awk '{ print $14 + $15 }' "/proc/${child:-none}/stat" 2>/dev/null || echo 0
-}
-
-# Raw packets: the two sides have no connection, each its device, and each the other's address. As both() of tests/tap.sh does, with
-# $server_by and $client_by, and into the same files
-raw_both() # command...
-{
-	local one=02:00:00:00:00:01 two=02:00:00:00:00:02 server s polls
-	# What comes before the server is ready is lost. It says when it has a flow; then it posts its receives, and polls. Nothing
-	# says that all this is done: hence the tries
-	for _ in 1 2 3; do
-		timeout 100 tests/softdev/run --fabric "$dir/fabric" --devices 2 $server_by stdbuf -oL "$@" --server -d mlx5_1 -B $two -E $one \
-			>"$dir/server.out" 2>&1 &
-		server=$!
-		until grep -q "Packet Type\|MAC attached" "$dir/server.out" || ! kill -0 $server 2>/dev/null; do
-			sleep 0.05
-		done
-		polls=$(($(ticks $server) + 10))
-		until [ "$(ticks $server)" -ge $polls ] || [ ! -e "/proc/$server/task/$server/children" ]; do
-			sleep 0.05
-		done
-		timeout 100 tests/softdev/run --fabric "$dir/fabric" --devices 2 $client_by stdbuf -oL "$@" --client -d mlx5_0 -B $one -E $two \
-			>"$dir/client.out" 2>&1
-		s=$?
-		wait $server && [ $s = 0 ]
-		s=$?
-		[ $s = 0 ] && break
-	done
-	cat "$dir/server.out" "$dir/client.out" >"$dir/out"
-	return $s
-}
-
 # Calls what the script that includes this defines:
 #   at SIDES COMMAND...             on RoCE, with the shim at each of SIDES: s (server), c (client), b (both), with commas between
 #   sides SIDE OPTIONS COMMAND...   with options of tests/softdev/run, with the shim at that side

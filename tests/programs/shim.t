@@ -129,10 +129,7 @@ sides() # s, c or b (both), options of tests/softdev/run, command...
 		skip "$*" "$1 is not installed"
 		return
 	fi
-	case $1 in
-	raw_*) raw_both "$@" || status=1 ;;
-	*) both "$opts" "$@" || status=1 ;;
-	esac
+	both "$opts" "$@" || status=1
 	[ -z "$server_by" ] || worked "$dir/server.out" "$1" || { status=1; echo "the server's shim did not do it all" >>"$dir/out"; }
 	[ -z "$client_by" ] || worked "$dir/client.out" "$1" || { status=1; echo "the client's shim did not do it all" >>"$dir/out"; }
 	case $where in s) where="at the server" ;; c) where="at the client" ;; b) where="at both" ;; esac
@@ -181,7 +178,5 @@ sides b "--link ib" ibv_xsrq_pingpong -n 50 -c 1 -e
 at b ib_send_lat -c XRC -s 8 --use_old_post_send -e -n 100
 at b ib_send_lat -c DC -s 8 --log_dci_streams=2 -n 100
 sides b "--link ib" ib_write_lat -c DC -n 100 -s 8
-at b raw_ethernet_lat -n 100 -s 128
-at b raw_ethernet_bw -n 500 -s 512 # what a receive queue holds
 sides b "--link ib" ib_write_lat -n 100 -s 8
 finish

@@ -187,20 +187,13 @@ static void *swap_blob(const void *mine, uint64_t len, uint64_t *got)
 static void connect_tcp(const char *host, uint16_t port)
 {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
-	int yes = 1, s, i;
+	int yes = 1, s;
 
 	if (inet_pton(AF_INET, host ? host : "127.0.0.1", &a.sin_addr) != 1)
 		die("%s is not an address", host);
 	if (host) {
-		for (i = 0; i < 200; i++) {
-			sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-			if (connect(sock, (struct sockaddr *)&a, sizeof a) == 0)
-				break;
-			close(sock);
-			sock = -1;
-			usleep(50000);
-		}
-		if (sock < 0)
+		sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (connect(sock, (struct sockaddr *)&a, sizeof a) != 0)
 			die("connect: %s", strerror(errno));
 	} else {
 		s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

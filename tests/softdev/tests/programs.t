@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Programs that know nothing of the software device run on it. ibv_devinfo by itself; as two processes, each with its own device on one
 # fabric, ibv_{rc,uc,ud,srq,xsrq}_pingpong and perftest's lat and bw programs for write, read, send and atomic over RC, UC, UD, XRC and DC where each
-# exists, with events, inline data or none, lists, several QPs and an SRQ; perftest's raw_ethernet programs on two devices. Also what tests/softdev/run does by itself: its options, its
+# exists, with events, inline data or none, lists, several QPs and an SRQ. Also what tests/softdev/run does by itself: its options, its
 # status.
 #
 # PROGRAMS_ALL=1 tries every pair of programs that tests/programs/shim.t can try with the shim, as it is without; what is always tried is
@@ -88,20 +88,6 @@ pair "ib_send_bw, UD, SRQ" "" ib_send_bw -c UD -n 100 -s 1024 --use-srq
 # perftest's group is an IPv6 address, and it refuses it beside its own choice of a GID, which is IPv4's
 pair "ib_send_bw, multicast" "" ib_send_bw -c UD -g -x 1 -n 100 -s 1024
 pair "ib_send_lat, multicast, an IPv4 group" "" ib_send_lat -c UD -g -M 0:0:0:0:0:0:0:0:0:0:255:255:239:1:1:1 -n 100 -s 8
-
-raw() # command...
-{
-	if ! command -v "$1" >/dev/null; then
-		skip "$*" "$1 is not installed"
-		return
-	fi
-	raw_both "$@"
-	result $? "$*"
-}
-
-raw raw_ethernet_lat -n 100 -s 128
-raw raw_ethernet_lat -n 100 -s 1500 -m 1518
-raw raw_ethernet_bw -n 500 -s 512 # what a receive queue holds: no more would be lost on a busy machine
 
 [ -z "$PROGRAMS_ALL" ] || every_program
 finish
