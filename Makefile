@@ -53,9 +53,12 @@ softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
 shim = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/shim/*.c))
 fabric = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/fabric/*.c))
 
+linked = $(B)/only.o
+$(devicetests) $(both): $(B)/only.o
+
 # A sanitizer wants to be loaded before all else, so that the device cannot be preloaded: it is linked into each test program instead.
 ifneq ($(SANITIZE),)
-linked = $(softdev) -rdynamic -ldl
+linked += $(softdev) -rdynamic -ldl
 $(devicetests) $(both): $(softdev)
 endif
 
@@ -77,13 +80,14 @@ help: ## this list
 
 # ---- Debian packages ----
 
-needs_run = gcc libc6-dev make pkg-config libibverbs-dev
+# libsoftdev.so reads a header of librdmacm-dev
+needs_run = gcc libc6-dev make pkg-config libibverbs-dev librdmacm-dev
 needs_check = g++ clang llvm libclang-rt-14-dev binutils perl gdb valgrind libcmocka-dev systemtap-sdt-dev zlib1g-dev libssl-dev \
-	librdmacm-dev libfabric-dev libucx-dev libdpdk-dev linux-headers-amd64 gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
+	libfabric-dev libucx-dev libdpdk-dev linux-headers-amd64 gcc-aarch64-linux-gnu qemu-user \
 	cmake meson ninja-build doxygen groff-base tcpdump jq gnuplot-nox \
 	ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev hpcc
 needs_bench = $(needs_check) hyperfine
-needs_all = $(needs_bench) llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps scalapack-mpi-test netpipe-openmpi
+needs_all = $(needs_bench) g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps scalapack-mpi-test netpipe-openmpi
 
 # What the goals beside it need: `make deps run` installs a compiler and libibverbs, and no more
 beside = $(or $(filter-out deps deps-all,$(MAKECMDGOALS)),check)
@@ -143,6 +147,10 @@ $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so:
 $(B)/tests/fabric/%: VERBS += -lfabric
 $(filter $(B)/tests/fabric/%,$(both)): | $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so
 
+$(B)/only.o: tests/only.c $(B)/settings | $(first)
+	$(say)
+	$(compile) -c
+
 $(B)/tests/%-0: tests/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -DINLAY_CHECKED=0 $(INCLUDES) $(linked) $(LDFLAGS) $(VERBS) -lcmocka
@@ -194,7 +202,7 @@ headers = $(shell find include -name '*.h')
 
 # A result is of these settings too: lengths of random runs, the device
 knobs = $(foreach v,$(sort $(filter %_OPS %_ENDS %_CASES %_STREAMS %_ROUNDS %_STEPS %_WALKS %_SECONDS %_ALL %_MATRIX INLAY_% SOFTDEV_% \
-	FI_% TEST_UNDER LEVELS RDMA_CORE DEVICE,$(.VARIABLES))),$(if $(filter environment command,$(firstword $(origin $(v)))),$(v)=$($(v))))
+	FI_% TEST_UNDER TEST_ONLY LEVELS RDMA_CORE DEVICE,$(.VARIABLES))),$(if $(filter environment command,$(firstword $(origin $(v)))),$(v)=$($(v))))
 $(T)/settings: FORCE
 	@mkdir -p $(@D); echo '$(subst ','\'',$(knobs))' | cmp -s - $@ || echo '$(subst ','\'',$(knobs))' >$@
 
@@ -229,7 +237,7 @@ taps: all $(tap)
 check: | $(first) ## all tests whose result a change may have touched; from a clean tree within 5 minutes
 	@[ -z "$(DEVICE)" ] || [ -e /sys/class/infiniband/$(DEVICE) ] || { echo "no device $(DEVICE) in /sys/class/infiniband" >&2; exit 2; }
 	+$(Q)$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc)) taps
-	$(Q)grep -hs '^# seconds' $(tap) | sort -k3,3nr >$(B)/times || :
+	$(Q)grep -hs '^# seconds' $(tap) | sort -k3,3nr >$(T)/times || :
 	$(Q)prove -Q --exec 'tests/keep --show' $(tap)
 
 test: check ## the same as check
@@ -361,7 +369,7 @@ install-softdev: $(B)/libsoftdev.so ## the software device below DESTDIR and PRE
 	$(Q)$(absolute)
 	$(Q)install -D -m 755 $< '$(lib)/libsoftdev.so'
 	$(Q)install -D -m 755 tests/softdev/run '$(to)/bin/softdev-run'
-	$(Q)sed -i 's,{here%/bin}/lib/,{here%/bin}/$(LIBDIR:$(PREFIX)/%=%)/,; s,$${here%/bin}//,/,' '$(to)/bin/softdev-run'
+	$(Q)sed -i 's,{here%/bin}/lib/,{here%/bin}/$(subst $(PREFIX)/,,$(LIBDIR)/),; s,$${here%/bin}//,/,' '$(to)/bin/softdev-run'
 	$(Q)install -D -m 644 tests/softdev/softdev.h '$(to)/include/softdev.h'
 	$(Q)install -D -m 644 tests/softdev/README.md '$(to)/share/doc/softdev/README.md'
 
