@@ -236,7 +236,7 @@ taps: all $(tap)
 # As many at a time as make's -j says; without it, as there are processors
 check: | $(first) ## all tests whose result a change may have touched; from a clean tree within 5 minutes
 	@[ -z "$(DEVICE)" ] || [ -e /sys/class/infiniband/$(DEVICE) ] || { echo "no device $(DEVICE) in /sys/class/infiniband" >&2; exit 2; }
-	+$(Q)$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc)) taps
+	+$(Q)$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) taps
 	$(Q)grep -hs '^# seconds' $(tap) | sort -k3,3nr >$(T)/times || :
 	$(Q)prove -Q --exec 'tests/keep --show' $(tap)
 
@@ -245,7 +245,7 @@ test: check ## the same as check
 check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones: rows of ten minutes, ROWS=REGEX
 	+$(Q)tests/matrix
 
-check-programs: all ## programs of others that race with themselves, on the device: each script may try three times, and says so
+check-programs: $(library) $(examples) ## programs of others that race with themselves, on the device: each script may try three times, and says so
 	$(Q)for t in $(foreign); do for try in 1 2 3; do \
 		B=$(B) CC="$(CC)" prove --exec tests/exec $$t && continue 2; echo "$$t: try $$try of 3 failed" >&2; done; exit 1; done
 
