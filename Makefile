@@ -2,13 +2,13 @@
 # inlay is headers: what is built here are its tests, examples and measurements. `make help` lists the targets.
 
 B = build
+T = $(B)/tap
 PREFIX = /usr/local
+LIBDIR = $(PREFIX)/lib
 STD = gnu11
 CFLAGS = -O2 -g1
-WERROR = -Werror
-PROVE = -j2
 SANITIZE =
-SCRIPTS = $(scripts) $(wildcard tests/softdev/tests/*.t)
+SCRIPTS = $(filter-out $(foreign),$(scripts))
 DEVICE =
 FUZZ = 60
 ifeq ($(origin CC),default)
@@ -23,61 +23,80 @@ ifneq ($(realpath $(dir $(lastword $(MAKEFILE_LIST)))),$(CURDIR))
 $(error inlay is built and installed from its own folder: make -C $(dir $(lastword $(MAKEFILE_LIST))) $(MAKECMDGOALS))
 endif
 
-FLAGS = -std=$(STD) $(CFLAGS) -Wall -Wextra $(WERROR) -pthread -MMD -MP $(SANITIZE:%=-fsanitize=%)
+FLAGS = -std=$(STD) -Wall -Wextra $(WERROR) -pthread -MMD -MP $(SANITIZE:%=-fsanitize=%) $(CPPFLAGS) $(CFLAGS)
 INCLUDES = -Iinclude -Itests -Itests/softdev
 VERBS = -libverbs -lmlx5
 VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay/base.h | paste -sd.)
 
-# Each tests/ROOM/NAME.c is a program, built unchecked (NAME-0) and checked (NAME-1, with -O1 instead of -O2, which
+# Each tests/ROOM/NAME.c is a program, built unchecked (NAME-0) or checked (NAME-1, with -O1 instead of -O2, which
 # compiles faster). If there is a NAME.t beside it, that script builds it. The software device's own tests include
 # nothing of inlay: each is built once.
 rooms = queue connect mmap buf match tag memdomain devx task fabric programs house
-scripts = $(wildcard $(rooms:%=tests/%/*.t))
-programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard $(rooms:%=tests/%/*.c))))
+scripts = $(wildcard $(rooms:%=tests/%/*.t) tests/softdev/tests/*.t)
+programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c) tests/house/aarch64.c,$(wildcard $(rooms:%=tests/%/*.c))))
 # As C++ too, but for C only: the provider that fabric/ tests, and the rig that tag/oracle shares with the device's tests
 cplusplus = $(filter-out fabric/% tag/oracle,$(programs))
 devicetests = $(patsubst %.c,$(B)/%,$(wildcard tests/softdev/tests/*.c))
 both = $(foreach p,$(programs),$(B)/tests/$(p)-0 $(B)/tests/$(p)-1)
-# Both take more than ten minutes: away from the data path check has only the checked programs, of the slowest to build only the others
-tests = $(devicetests) $(filter-out $(addprefix $(B)/tests/,devx/%-0 task/%-0 fabric/%-0 queue/oracle-1),$(both))
+# check has each program once: checked, which also tries the preconditions, but for those that compare bytes, as callers build them.
+# check-all has both.
+bytes = queue/oracle% queue/twins tag/oracle devx/builders devx/fields
+once = $(foreach p,$(programs),$(B)/tests/$(p)-$(if $(filter $(bytes),$(p)),0,1))
+# Without a device, for aarch64 too, by qemu
+emulated = devx/fields match/match memdomain/domain mmap/lookup queue/compressed queue/cqe queue/striding queue/wqe task/fuzz
+tests = $(devicetests) $(once) $(emulated:%=$(B)/aarch64/%)
+# Scripts that run programs of others, which race with themselves or hang: make check-programs, which tries each three times
+foreign = tests/programs/racing.t
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 library = $(B)/libsoftdev.so $(B)/libinlay-shim.so $(B)/libinlay-fi.so
 softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
 shim = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/shim/*.c))
 fabric = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/fabric/*.c))
 
+linked = $(B)/only.o
+$(devicetests) $(both): $(B)/only.o
+
 # A sanitizer wants to be loaded before all else, so that the device cannot be preloaded: it is linked into each test program instead.
 ifneq ($(SANITIZE),)
-linked = $(softdev) -rdynamic -ldl
+linked += $(softdev) -rdynamic -ldl
 $(devicetests) $(both): $(softdev)
 endif
 
-# As many compilers at a time as there are processors. `make deps check`: nothing is compiled before deps is done.
-MAKEFLAGS += -j$(shell nproc)
+# `make deps check`: nothing is compiled before deps is done.
 first = $(filter deps deps-all,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps deps-all run check test check-all fuzz soak lint memcheck proof bench bench-all bench-check include-cost single docs coverage mutants certify list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test taps check-all check-programs fuzz soak lint memcheck proof bench bench-all bench-check include-cost single docs coverage mutants certify list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
 all: $(library) $(tests) $(examples) ## builds the software device, tests and examples
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 	@echo
-	@echo "Settings: CC, STD ($(STD)), CFLAGS ($(CFLAGS)), PREFIX ($(PREFIX)), DESTDIR, V=1 shows the commands,"
+	@echo "Settings: CC, STD ($(STD)), CFLAGS ($(CFLAGS)), CPPFLAGS, LDFLAGS, PREFIX ($(PREFIX)), LIBDIR (PREFIX/lib), DESTDIR,"
+	@echo "V=1 shows the commands, WERROR=-Werror makes warnings errors, as in .ci/run,"
 	@echo "DEVICE=mlx5_0 runs the tests on that device instead of the software one,"
 	@echo "RDMA_CORE=DIR also tests the headers beside those of another rdma-core."
 
 # ---- Debian packages ----
 
-packages = gcc g++ clang make pkg-config libibverbs-dev librdmacm-dev rdmacm-utils ibverbs-providers ibverbs-utils perftest tcpdump \
-	libcmocka-dev systemtap-sdt-dev zlib1g-dev valgrind hyperfine jq gnuplot-nox perl binutils libclang-rt-14-dev llvm gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
-	ucx-utils libucx-dev libssl-dev doxygen gdb libdpdk-dev linux-headers-amd64 cmake meson ninja-build \
-	libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev hpcc
+# libsoftdev.so reads a header of librdmacm-dev
+needs_run = gcc libc6-dev make pkg-config libibverbs-dev librdmacm-dev
+needs_check = g++ clang llvm libclang-rt-14-dev binutils perl gdb valgrind libcmocka-dev systemtap-sdt-dev zlib1g-dev libssl-dev \
+	libfabric-dev libucx-dev libdpdk-dev linux-headers-amd64 gcc-aarch64-linux-gnu qemu-user \
+	cmake meson ninja-build doxygen groff-base tcpdump jq gnuplot-nox \
+	ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev hpcc
+needs_bench = $(needs_check) hyperfine
+needs_all = $(needs_bench) g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps scalapack-mpi-test netpipe-openmpi
 
-deps: ## installs the Debian packages that build and tests need
-deps-all: ## the same, and the programs that check-all runs
-deps-all: packages += llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps scalapack-mpi-test netpipe-openmpi
+# What the goals beside it need: `make deps run` installs a compiler and libibverbs, and no more
+beside = $(or $(filter-out deps deps-all,$(MAKECMDGOALS)),check)
+needs = $(if $(filter deps-all,$(MAKECMDGOALS))$(filter check-all lint proof,$(beside)),all,$(if \
+	$(filter bench%,$(beside)),bench,$(if $(filter-out run install install-softdev,$(beside)),check,run)))
+packages = $(sort $(needs_run) $(if $(filter-out run,$(needs)),$(needs_$(needs))))
+
+deps: ## installs the Debian packages that the goals beside it need (make deps run); alone, those of check
+deps-all: ## installs the packages of all targets
 deps deps-all:
 	@{ command -v dpkg-query && command -v apt-get; } >/dev/null || { echo "make $@ knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
 	missing=; for p in $(packages); do \
@@ -91,7 +110,7 @@ deps deps-all:
 # ---- Building ----
 
 # What is built depends on this file, which changes when a setting does
-settings = $(CC) $(FLAGS)
+settings = $(CC) $(FLAGS) $(LDFLAGS)
 $(B)/settings: FORCE
 	@mkdir -p $(@D); echo '$(subst ','\'',$(settings))' | cmp -s - $@ || echo '$(subst ','\'',$(settings))' >$@
 
@@ -104,7 +123,7 @@ $(B)/softdev/%.o: tests/softdev/%.c $(B)/settings | $(first)
 
 $(B)/libsoftdev.so: $(softdev)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) -ldl
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) -ldl
 
 $(shim) $(fabric): $(B)/examples/%.o: examples/%.c $(B)/settings | $(first)
 	$(say)
@@ -112,7 +131,7 @@ $(shim) $(fabric): $(B)/examples/%.o: examples/%.c $(B)/settings | $(first)
 
 $(B)/libinlay-shim.so: $(shim)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -ldl
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -ldl
 
 # The libfabric provider; checked/ has it with INLAY_CHECKED=1, for the tests
 $(fabric:$(B)/%=$(B)/checked/%): $(B)/checked/examples/%.o: examples/%.c $(B)/settings | $(first)
@@ -123,26 +142,30 @@ $(B)/libinlay-fi.so: $(fabric)
 $(B)/checked/libinlay-fi.so: $(fabric:$(B)/%=$(B)/checked/%)
 $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so:
 	@echo "  LD    $@"
-	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -lfabric
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -lfabric
 
 $(B)/tests/fabric/%: VERBS += -lfabric
 $(filter $(B)/tests/fabric/%,$(both)): | $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so
 
+$(B)/only.o: tests/only.c $(B)/settings | $(first)
+	$(say)
+	$(compile) -c
+
 $(B)/tests/%-0: tests/%.c $(B)/settings | $(first)
 	$(say)
-	$(compile) -DINLAY_CHECKED=0 $(INCLUDES) $(linked) $(VERBS) -lcmocka
+	$(compile) -DINLAY_CHECKED=0 $(INCLUDES) $(linked) $(LDFLAGS) $(VERBS) -lcmocka
 
 $(B)/tests/%-1: tests/%.c $(B)/settings | $(first)
 	$(say)
-	$(compile:-O2=-O1) -DINLAY_CHECKED=1 $(INCLUDES) $(linked) $(VERBS) -lcmocka
+	$(compile:-O2=-O1) -DINLAY_CHECKED=1 $(INCLUDES) $(linked) $(LDFLAGS) $(VERBS) -lcmocka
 
 $(B)/tests/softdev/tests/%: tests/softdev/tests/%.c $(B)/settings | $(first)
 	$(say)
-	$(compile) -Itests/softdev $(linked) $(VERBS) -lcmocka
+	$(compile) -Itests/softdev $(linked) $(LDFLAGS) $(VERBS) -lcmocka
 
 $(B)/examples/%: examples/%.c $(B)/settings | $(first)
 	$(say)
-	$(compile) -Iinclude $(VERBS)
+	$(compile) -Iinclude $(LDFLAGS) $(VERBS)
 
 # They authenticate blobs with a library's code
 $(foreach p,mmap/blob mmap/map mmap/pci mmap/shared_memory,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
@@ -152,21 +175,79 @@ $(foreach p,queue/storm queue/umr,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1): VERBS +=
 
 $(B)/tests/softdev/tests/cm: VERBS += -lrdmacm
 
--include $(wildcard $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d)
+# Statically, and tests/house/aarch64.c stands for cmocka. libibverbs' headers are the same for every instruction set.
+CROSS = aarch64-linux-gnu-gcc
+crossflags = -std=$(STD) -O1 -Wall -Wextra $(WERROR) -pthread -MMD -MP -MT $@ -MF $@.d -isystem $(B)/aarch64/include
+$(B)/aarch64/cmocka.o: tests/house/aarch64.c $(B)/settings | $(first)
+	$(say)
+	$(Q)mkdir -p $(@D)/include && ln -sf /usr/include/infiniband /usr/include/cmocka*.h $(@D)/include
+	$(Q)$(CROSS) $(crossflags) -c -o $@ $<
+
+$(B)/aarch64/%: tests/%.c $(B)/aarch64/cmocka.o
+	$(say)
+	$(Q)$(CROSS) $(crossflags) -DINLAY_CHECKED=$(if $(findstring clang,$(CROSS)),1,0) $(INCLUDES) -static -o $@ $^
+
+-include $(sort $(wildcard $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d $(T)/*/*.d $(T)/*/*/*.d))
 
 # ---- Running ----
 
 run: $(B)/examples/pingpong $(B)/libsoftdev.so ## the example on an mlx5 device, the software one when there is no other
 	@if readlink -f /sys/class/infiniband/*/device/driver | grep -q /mlx5_core$$; then $<; else tests/softdev/run $<; fi
 
-check: all ## all tests, within 10 minutes
+# A test runs when it, or what it reads, is newer than its result, $(T)/NAME.tap, which is there only if it passed (tests/keep).
+# What a script's gcc reads is recorded; what else it reads is said here, or else is of its folder.
+tap = $(SCRIPTS:tests/%=$(T)/%.tap) $(patsubst $(B)/tests/%,$(T)/%.tap,$(patsubst $(B)/aarch64/%,$(T)/aarch64/%.tap,$(tests)))
+script = $(filter $(1:%=$(T)/%.t.tap),$(tap))
+headers = $(shell find include -name '*.h')
+
+# A result is of these settings too: lengths of random runs, the device
+knobs = $(foreach v,$(sort $(filter %_OPS %_ENDS %_CASES %_STREAMS %_ROUNDS %_STEPS %_WALKS %_SECONDS %_ALL %_MATRIX INLAY_% SOFTDEV_% \
+	FI_% TEST_UNDER TEST_ONLY LEVELS RDMA_CORE DEVICE,$(.VARIABLES))),$(if $(filter environment command,$(firstword $(origin $(v)))),$(v)=$($(v))))
+$(T)/settings: FORCE
+	@mkdir -p $(@D); echo '$(subst ','\'',$(knobs))' | cmp -s - $@ || echo '$(subst ','\'',$(knobs))' >$@
+
+runner = tests/keep tests/exec tests/devices tests/softdev/run $(or $(wildcard $(SOFTDEV_SO)),$(B)/libsoftdev.so) $(T)/settings
+keep = $(Q)B=$(B) CC="$(CC)" DEVICE=$(DEVICE) SOFTDEV_LINKED=$(SANITIZE) tests/keep $@ $<
+$(T)/%.t.tap: tests/%.t tests/tap.sh $(runner)
+	$(keep)
+$(T)/aarch64/%.tap: $(B)/aarch64/% tests/keep tests/exec $(T)/settings
+	$(keep)
+$(T)/%.tap: $(B)/tests/% $(runner)
+	$(keep)
+
+$(foreach r,$(rooms) softdev/tests,$(eval $(filter $(T)/$(r)/%.t.tap,$(tap)): $(wildcard $(r:%=tests/%/*.sh) $(r:%=tests/%/*.pl))))
+$(foreach s,$(SCRIPTS),$(eval $(s:tests/%=$(T)/%.tap): $(wildcard $(s:.t=.c))))
+$(filter $(T)/fabric/%,$(tap)): $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so
+$(call script,fabric/%): $(filter $(B)/tests/fabric/%,$(tests)) $(wildcard tests/programs/mpi/* tests/programs/mpi.sh)
+$(call script,programs/% softdev/tests/% task/offload devx/info house/readme): $(examples) $(library)
+$(call script,programs/%): $(wildcard tests/programs/*/* examples/shim/run)
+$(call script,programs/shim): $(devicetests)
+$(call script,programs/certify): tests/certify $(filter $(B)/tests/%,$(once))
+$(call script,house/api house/docs house/install house/names house/single house/versions): $(headers) Makefile
+$(call script,house/api house/cplusplus): README.md $(wildcard $(rooms:%=tests/%/*.[ch]) tests/*.h)
+$(call script,house/docs house/install house/single): $(wildcard pkgconfig/*)
+$(call script,house/names house/readme house/docs): $(shell find . -name '*.md' ! -path './build/*')
+$(call script,house/counts): $(wildcard bench/*) $(wildcard bench/peers/*)
+$(call script,house/versions): $(wildcard tests/house/versions/*)
+$(call script,softdev/tests/install): $(wildcard tests/softdev/*.h tests/softdev/README.md) Makefile
+
+taps: all $(tap)
+
+# As many at a time as make's -j says; without it, as there are processors
+check: | $(first) ## all tests whose result a change may have touched; from a clean tree within 5 minutes
 	@[ -z "$(DEVICE)" ] || [ -e /sys/class/infiniband/$(DEVICE) ] || { echo "no device $(DEVICE) in /sys/class/infiniband" >&2; exit 2; }
-	$(Q)B=$(B) CC="$(CC)" DEVICE=$(DEVICE) SOFTDEV_LINKED=$(SANITIZE) prove $(PROVE) --timer --exec tests/exec $(SCRIPTS) $(tests)
+	+$(Q)$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) taps
+	$(Q)grep -hs '^# seconds' $(tap) | sort -k3,3nr >$(T)/times || :
+	$(Q)prove -Q --exec 'tests/keep --show' $(tap)
 
 test: check ## the same as check
 
-check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within three hours
+check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones: rows of ten minutes, ROWS=REGEX
 	+$(Q)tests/matrix
+
+check-programs: $(library) $(examples) ## programs of others that race with themselves, on the device: each script may try three times, and says so
+	$(Q)for t in $(foreign); do for try in 1 2 3; do \
+		B=$(B) CC="$(CC)" prove --exec tests/exec $$t && continue 2; echo "$$t: try $$try of 3 failed" >&2; done; exit 1; done
 
 coverage: ## which lines and branches of the headers the test programs run, in build/coverage
 	+$(Q)B=$(B) tests/coverage
@@ -218,8 +299,8 @@ lint: ## clang-tidy and cppcheck find nothing in the headers
 # Programs that valgrind gets through in minutes. It does not see what the device writes through the kernel, nor a
 # program that starts itself again.
 memcheck = queue/rings queue/compressed queue/striding queue/shared_sq buf/buf buf/model mmap/blob mmap/map mmap/lookup match/match
-memcheck: $(memcheck:%=$(B)/tests/%-1) $(library) ## some of the test programs under valgrind
-	$(Q)B=$(B) TEST_UNDER="valgrind -q --error-exitcode=9" prove $(PROVE) --exec tests/exec $(filter $(B)/tests/%,$^)
+memcheck: $(memcheck:%=$(B)/tests/%-1) $(B)/libsoftdev.so ## some of the test programs under valgrind
+	$(Q)B=$(B) TEST_UNDER="valgrind -q --error-exitcode=9" prove -j$(shell nproc) --exec tests/exec $(filter $(B)/tests/%,$^)
 
 proof: ## no access outside of rings, registers and blobs, for any content, with Frama-C
 	$(Q)tests/proof/run
@@ -247,11 +328,9 @@ include-cost: ## what one include of each public header costs a compiler, and ea
 
 # ---- Installing ----
 
-headers = $(patsubst include/%,%,$(shell find include -name '*.h'))
-
 single: $(B)/single/inlay.h ## inlay.h and all that it includes as one file, build/single/inlay.h, to drop into another tree
 
-$(B)/single/%.h: include/inlay/%.h pkgconfig/single.awk LICENSE $(headers:%=include/%)
+$(B)/single/%.h: include/inlay/%.h pkgconfig/single.awk LICENSE $(headers)
 	@mkdir -p $(@D)
 	$(Q)awk -f pkgconfig/single.awk -v version=$(VERSION) LICENSE $< >$@
 
@@ -259,15 +338,16 @@ pages = $(filter-out %/README.md,$(wildcard include/inlay/*.md))
 
 docs: ## HTML pages of all headers (doxygen) and manual pages of all functions, in build/docs; make install takes the latter
 	@rm -rf $(B)/docs; mkdir -p $(B)/docs/man/man3 $(B)/docs/man/man7
-	$(Q)perl pkgconfig/docs.pl --man $(B)/docs/man $(VERSION) $(headers:%=include/%) $(pages)
+	$(Q)perl pkgconfig/docs.pl --man $(B)/docs/man $(VERSION) $(headers) $(pages)
 	$(Q){ cat pkgconfig/Doxyfile; echo 'INPUT = include/inlay'; echo 'OUTPUT_DIRECTORY = $(B)/docs'; echo 'PROJECT_NUMBER = $(VERSION)'; } | doxygen -
 
 to = $(DESTDIR)$(PREFIX)
+lib = $(DESTDIR)$(LIBDIR)
 absolute = case '$(PREFIX)' in /*) ;; *) echo "PREFIX=$(PREFIX) is not an absolute path" >&2; exit 2 ;; esac
 
 install: ## headers, inlay.pc, a CMake package, gdb's printers, manual pages if they are made, below DESTDIR and PREFIX
 	$(Q)$(absolute)
-	$(Q)for h in $(headers); do install -D -m 644 "include/$$h" '$(to)'/include/"$$h" || exit 1; done
+	$(Q)for h in $(headers:include/%=%); do install -D -m 644 "include/$$h" '$(to)'/include/"$$h" || exit 1; done
 	$(Q)install -d '$(to)/share/pkgconfig'
 	$(Q){ echo 'prefix=$(PREFIX)'; sed 's/@VERSION@/$(VERSION)/' pkgconfig/inlay.pc.in; } >'$(to)/share/pkgconfig/inlay.pc'
 	$(Q)install -d '$(to)/share/cmake/inlay'
@@ -278,7 +358,7 @@ install: ## headers, inlay.pc, a CMake package, gdb's printers, manual pages if 
 
 uninstall: ## removes what install put there
 	$(Q)$(absolute)
-	$(Q)for h in $(headers); do rm -f '$(to)'/include/"$$h" || exit 1; done
+	$(Q)for h in $(headers:include/%=%); do rm -f '$(to)'/include/"$$h" || exit 1; done
 	$(Q)rm -f '$(to)/share/pkgconfig/inlay.pc' '$(to)'/share/cmake/inlay/inlayConfig*.cmake
 	$(Q)rm -f '$(to)/share/gdb/inlay.py'
 	$(Q)rm -f '$(to)'/share/man/man3/inlay_*.3 '$(to)'/share/man/man7/inlay.7 '$(to)'/share/man/man7/inlay-*.7
@@ -287,24 +367,25 @@ uninstall: ## removes what install put there
 
 install-softdev: $(B)/libsoftdev.so ## the software device below DESTDIR and PREFIX: softdev-run and what it needs
 	$(Q)$(absolute)
-	$(Q)install -D -m 755 $< '$(to)/lib/libsoftdev.so'
+	$(Q)install -D -m 755 $< '$(lib)/libsoftdev.so'
 	$(Q)install -D -m 755 tests/softdev/run '$(to)/bin/softdev-run'
+	$(Q)sed -i 's,{here%/bin}/lib/,{here%/bin}/$(subst $(PREFIX)/,,$(LIBDIR)/),; s,$${here%/bin}//,/,' '$(to)/bin/softdev-run'
 	$(Q)install -D -m 644 tests/softdev/softdev.h '$(to)/include/softdev.h'
 	$(Q)install -D -m 644 tests/softdev/README.md '$(to)/share/doc/softdev/README.md'
 
 uninstall-softdev: ## removes what install-softdev put there
 	$(Q)$(absolute)
-	$(Q)rm -f '$(to)/lib/libsoftdev.so' '$(to)/bin/softdev-run' '$(to)/include/softdev.h' '$(to)/share/doc/softdev/README.md'
+	$(Q)rm -f '$(lib)/libsoftdev.so' '$(to)/bin/softdev-run' '$(to)/include/softdev.h' '$(to)/share/doc/softdev/README.md'
 	$(Q)[ ! -d '$(to)/share/doc/softdev' ] || rmdir --ignore-fail-on-non-empty '$(to)/share/doc/softdev'
 
-install-fabric: $(B)/libinlay-fi.so ## the libfabric provider below DESTDIR and PREFIX: FI_PROVIDER_PATH=PREFIX/lib/libfabric
+install-fabric: $(B)/libinlay-fi.so ## the libfabric provider below DESTDIR and LIBDIR: FI_PROVIDER_PATH=LIBDIR/libfabric
 	$(Q)$(absolute)
-	$(Q)install -D -m 755 $< '$(to)/lib/libfabric/libinlay-fi.so'
+	$(Q)install -D -m 755 $< '$(lib)/libfabric/libinlay-fi.so'
 	$(Q)install -D -m 644 examples/fabric/README.md '$(to)/share/doc/inlay-fabric/README.md'
 
 uninstall-fabric: ## removes what install-fabric put there
 	$(Q)$(absolute)
-	$(Q)rm -f '$(to)/lib/libfabric/libinlay-fi.so' '$(to)/share/doc/inlay-fabric/README.md'
+	$(Q)rm -f '$(lib)/libfabric/libinlay-fi.so' '$(to)/share/doc/inlay-fabric/README.md'
 
 clean: ## removes everything built
 	rm -rf $(B)

@@ -35,18 +35,19 @@ int main(void)
 EOF
 version=$(sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay/base.h | paste -sd.)
 
-user() # name root prefix: builds and runs the program against what is installed there
+user() # name root prefix compilers...: builds and runs the program against what is installed there
 {
-	local flags language
-	export PKG_CONFIG_PATH=$2$3/share/pkgconfig PKG_CONFIG_SYSROOT_DIR=$2
-	same "$1: version" "$version" "$(pkg-config --modversion inlay)"
+	local flags language name=$1 root=$2 prefix=$3
+	shift 3
+	export PKG_CONFIG_PATH=$root$prefix/share/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
+	same "$name: version" "$version" "$(pkg-config --modversion inlay)"
 	eval "flags=($(pkg-config --cflags --libs inlay))"
 	unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
-	for language in "gcc -std=gnu11" "clang -std=gnu11" "g++ -std=c++17" "clang++ -std=c++17 -Wno-deprecated"; do
+	for language; do
 		rm -f "$dir/user"
-		try "$1: $language builds" $language -O2 -Wall -Wextra -Werror -DVERSION="\"$version\"" -o "$dir/user" "$dir/user.c" \
+		try "$name: $language builds" $language -O2 -Wall -Wextra -Werror -DVERSION="\"$version\"" -o "$dir/user" "$dir/user.c" \
 			"${flags[@]}"
-		same "$1: $language runs" "$version opcode 8 record 1" "$("$dir/user" 2>/dev/null)"
+		same "$name: $language runs" "$version opcode 8 record 1" "$("$dir/user" 2>/dev/null)"
 	done
 }
 
@@ -101,14 +102,14 @@ systems() # name prefix: the same program by build systems, each in a new folder
 prefix="$dir/a user/of it"
 try "install with a PREFIX that has blanks" make --no-print-directory install PREFIX="$prefix"
 same "all headers are there" "$(cd include && find . -name '*.h' | sort)" "$(cd "$prefix/include" && find . -type f | sort)"
-user "PREFIX" "" "$prefix"
+user "PREFIX" "" "$prefix" "clang -std=gnu11" "g++ -std=c++17"
 systems "PREFIX" "$prefix"
 try "uninstall" make --no-print-directory uninstall PREFIX="$prefix"
 same "nothing is left" "" "$(find "$prefix" ! -type d -o -name inlay)"
 
 try "install with DESTDIR" make --no-print-directory install DESTDIR="$dir/stage" PREFIX=/opt/inlay
 same "inlay.pc knows nothing of DESTDIR" "" "$(grep -F "$dir" "$dir/stage/opt/inlay/share/pkgconfig/inlay.pc")"
-user "DESTDIR" "$dir/stage" /opt/inlay
+user "DESTDIR" "$dir/stage" /opt/inlay "gcc -std=gnu11"
 try "uninstall" make --no-print-directory uninstall DESTDIR="$dir/stage" PREFIX=/opt/inlay
 same "nothing is left" "" "$(find "$dir/stage" ! -type d -o -name inlay ! -path '*/opt/inlay')"
 try "install into a folder with a blank" make --no-print-directory install DESTDIR="$dir/a b" PREFIX=/usr

@@ -60,4 +60,10 @@ for script in tests/*/*.t; do
 	[ ! -e "${script%.t}.c" ] || grep -q "${script%.t}\.c" "$script" || echo "$script"
 done >"$dir/out"
 same "each program beside a script of its name is built by the script" "" "$(cat "$dir/out")"
+
+# A program that is renamed stays in the Makefile's lists.
+for name in $(sed -n 's/^\(bytes\|emulated\|memcheck\|soaks\) = //p' Makefile); do
+	ls tests/${name/\%/*}.c >/dev/null 2>&1 || echo "$name"
+done >"$dir/out"
+same "what the Makefile's lists name is there" "" "$(cat "$dir/out")"
 finish

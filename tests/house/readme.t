@@ -221,7 +221,7 @@ unknown()
 	local page name at
 	for page in $(find . -name '*.md' ! -path './build*'); do
 		at=$(dirname "$page")
-		for name in $(grep -ohE '(^|`)make( [a-z-]+)+' "$page" | sed 's/.*make//'); do
+		for name in $(grep -ohP '(^|`)make( [a-z-]+(?![a-z/-]))+' "$page" | sed 's/.*make//'); do
 			grep -q "^$name:" Makefile || echo "$page: make $name"
 		done
 		for name in $(grep -ohE '`((tests|examples|bench|pkgconfig|include/inlay)/[a-z0-9_./-]+|[a-z_]+/[a-z0-9_]+\.[ct]\b)|]\([^)#:]+' "$page" |
