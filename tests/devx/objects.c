@@ -308,6 +308,7 @@ static void made_or_refused(void **state)
 	struct inlay_devx_uar other = rig.uar;
 	const uint32_t cqn = 0x5aa5, high = 1u << 24; /* of nothing; a 25th bit */
 	struct inlay_devx_mkey_attr key;
+	struct inlay_devx_psv psv;
 	size_t i;
 
 	(void)state;
@@ -455,6 +456,8 @@ static void made_or_refused(void **state)
 	};
 	for (i = 0; i < ARRAY(rows); i++)
 		attempt(&rows[i]);
+	assert_int_equal(inlay_devx_psv_create(&psv, dev.ctx, high), -EINVAL);
+	assert_null(psv.obj);
 	must(inlay_devx_mkey_destroy(&some_key));
 	must(inlay_devx_umem_dereg(&mute));
 	must(inlay_devx_rmp_destroy(&some_rmp));
@@ -489,6 +492,10 @@ static void addresses(void **state)
 	assert_true(inlay_devx_qp_address(&s.qp, &path, &mine) < 0);
 	assert_string_equal(s.qp.error.why, "the device has no such port");
 	assert_true(inlay_devx_qp_to_init(&s.qp, &path) < 0);
+	path.port = 1;
+	path.rnr_retry = 8;
+	assert_int_equal(inlay_devx_qp_to_init(&s.qp, &path), -EINVAL);
+	path.rnr_retry = 7;
 	assert_int_equal(s.qp.state, INLAY_QP_STATE_RST);
 	path.port = 1;
 	path.gid_index = 15;
