@@ -49,7 +49,7 @@ note() # text
 free_port()
 {
 	perl -MIO::Socket::INET -e '
-		my $l = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die;
+		my $l = IO::Socket::INET->new(Listen => 1, ReuseAddr => 1, LocalAddr => "127.0.0.1") or die;
 		my $c = IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $l->sockport) or die;
 		my $a = $l->accept;
 		close $a;
