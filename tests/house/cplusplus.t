@@ -6,7 +6,7 @@
 
 unset MAKEFLAGS # those of the make that runs this name a job server
 programs=$(make -s --no-print-directory list 'tests=$(cplusplus:%=tests/%.c)')
-same "there are programs" 1 "$(($(wc -w <<<"$programs") > 80))"
+same "there are programs" 1 "$(($(wc -w <<<"$programs") > 60))"
 
 compiler=(g++ -std=gnu++17 -Wall -Wextra -Werror -Wno-missing-field-initializers -Wno-deprecated -pthread -DINLAY_CHECKED=0
 	-Iinclude -Itests -Itests/softdev)

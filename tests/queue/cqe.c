@@ -16,17 +16,33 @@ static void noise(void *at, size_t len)
 }
 
 /* Where each field lies: first byte, bytes (big-endian), bits below it, mask. The PRM's "Completion Queue Entry Format" and mlx5dv.h */
-#define EACH_FIELD(X)                                                                                                            \
-	X(rss_hash, 12, 4, 0, 0xffffffff) X(rss_type, 16, 1, 0, 0xcc) X(path_bits, 17, 1, 0, 0x7f) X(checksum, 20, 2, 0, 0xffff) \
-	X(slid, 22, 2, 0, 0xffff) X(sl, 24, 1, 0, 0xf) X(src_qpn, 25, 3, 0, 0xffffff) X(checks, 28, 1, 0, 7)                     \
-	X(l3_type, 29, 1, 2, 3) X(l4_type, 29, 1, 4, 7) X(vlan, 30, 2, 0, 0xffff) X(user_index, 33, 3, 0, 0xffffff)              \
-	X(invalidated_rkey, 36, 4, 0, 0xffffffff) X(byte_count, 44, 4, 0, 0xffffffff) X(timestamp, 48, 8, 0, ~0ull)              \
-	X(vendor_syndrome, 54, 1, 0, 0xff) X(syndrome, 55, 1, 0, 0xff) X(send_opcode, 56, 1, 0, 0xff) X(qpn, 57, 3, 0, 0xffffff) \
-	X(flow_tag, 57, 3, 0, 0xffffff) X(wqe_counter, 60, 2, 0, 0xffff) X(opcode, 63, 1, 4, 0xf)
+#define EACH_FIELD(X) \
+	X(inlay_cqe_rss_hash, 12, 4, 0, 0xffffffff) \
+	X(inlay_cqe_rss_type, 16, 1, 0, 0xcc) \
+	X(inlay_cqe_path_bits, 17, 1, 0, 0x7f) \
+	X(inlay_cqe_checksum, 20, 2, 0, 0xffff) \
+	X(inlay_cqe_slid, 22, 2, 0, 0xffff) \
+	X(inlay_cqe_sl, 24, 1, 0, 0xf) \
+	X(inlay_cqe_src_qpn, 25, 3, 0, 0xffffff) \
+	X(inlay_cqe_checks, 28, 1, 0, 7) \
+	X(inlay_cqe_l3_type, 29, 1, 2, 3) \
+	X(inlay_cqe_l4_type, 29, 1, 4, 7) \
+	X(inlay_cqe_vlan, 30, 2, 0, 0xffff) \
+	X(inlay_cqe_user_index, 33, 3, 0, 0xffffff) \
+	X(inlay_cqe_invalidated_rkey, 36, 4, 0, 0xffffffff) \
+	X(inlay_cqe_byte_count, 44, 4, 0, 0xffffffff) \
+	X(inlay_cqe_timestamp, 48, 8, 0, ~0ull) \
+	X(inlay_cqe_vendor_syndrome, 54, 1, 0, 0xff) \
+	X(inlay_cqe_syndrome, 55, 1, 0, 0xff) \
+	X(inlay_cqe_send_opcode, 56, 1, 0, 0xff) \
+	X(inlay_cqe_qpn, 57, 3, 0, 0xffffff) \
+	X(inlay_cqe_flow_tag, 57, 3, 0, 0xffffff) \
+	X(inlay_cqe_wqe_counter, 60, 2, 0, 0xffff) \
+	X(inlay_cqe_opcode, 63, 1, 4, 0xf)
 #define FIELD_GET(name, at, bytes, shift, mask)                                                                                  \
 	static uint64_t get_##name(const struct mlx5_cqe64 *cqe)                                                                 \
 	{                                                                                                                        \
-		return (uint64_t)inlay_cqe_##name(cqe);                                                                          \
+		return (uint64_t)name(cqe);                                                                                     \
 	}
 #define FIELD_ROW(name, at, bytes, shift, mask) {#name, get_##name, at, bytes, shift, mask},
 EACH_FIELD(FIELD_GET)
