@@ -3,7 +3,7 @@
  * sync.c: queues that wait for a CQ, for memory and for the clock, and that let each other send; copies and dumps of local memory; which
  * extended atomics a QP's atomic mode lets its peer do, and answers that are left in the CQE. Their
  * layouts are held against DPDK's (mlx5_prm.h, mlx5_txpp.c, mlx5_tx.h), UCC's (tl_mlx5_wqe.c) and gpunetio's; copies against libmlx5's own in
- * tests/queue/oracle_mmo.c.
+ * tests/queue/oracle.c.
  */
 #include "rig.h"
 

@@ -177,7 +177,7 @@ static void moderation(void **state)
 	}
 }
 
-/* What a post of struct iovec refuses leaves the queue as it was. What it writes is compared with libmlx5's in oracle_*.c */
+/* What a post of struct iovec refuses leaves the queue as it was. What it writes is compared with libmlx5's in oracle.c */
 static void lists(void **state)
 {
 	static const struct {
