@@ -40,7 +40,7 @@ devicetests = $(patsubst %.c,$(B)/%,$(wildcard tests/softdev/tests/*.c))
 both = $(foreach p,$(programs),$(B)/tests/$(p)-0 $(B)/tests/$(p)-1)
 # check has each program once: checked, which also tries the preconditions, but for those that compare bytes, as callers build them.
 # check-all has both.
-bytes = queue/oracle% queue/twins tag/oracle devx/builders devx/fields
+bytes = queue/oracle% tag/oracle devx/builders devx/fields
 once = $(foreach p,$(programs),$(B)/tests/$(p)-$(if $(filter $(bytes),$(p)),0,1))
 # Without a device, for aarch64 too, by qemu
 emulated = devx/fields match/match memdomain/domain mmap/lookup queue/compressed queue/cqe queue/striding queue/wqe task/fuzz
