@@ -206,7 +206,7 @@ static void parse_ranges(struct inlay_mmap *m, const uint8_t *at, uint32_t n, co
 	struct inlay_blob head;
 	struct inlay_range r;
 	uint8_t code[64];
-	uint32_t i, rkey;
+	uint32_t i, rkey = 0;
 	int err;
 
 	sure(!inlay_blob_head_(&head, at, n) && head.kind == (pci ? INLAY_BLOB_OVER_PCI_ : INLAY_BLOB_RDMA_));
