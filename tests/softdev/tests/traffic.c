@@ -422,7 +422,10 @@ static void one_refusal(const struct refusal *r, enum ibv_wr_opcode op, int righ
 	if (r->twist == WRONG_PORT) {
 		struct ibv_qp_attr a = attr_for(IBV_QPS_RTR, 0, &how);
 
-		*(is_roce() ? &a.ah_attr.grh.dgid.raw[13] : (uint8_t *)&a.ah_attr.dlid) ^= 0x55;
+		a.ah_attr.grh.sgid_index = 0;
+		must(ibv_query_gid(ctx, 1, 0, &a.ah_attr.grh.dgid));
+		a.ah_attr.grh.dgid.raw[13] ^= 0x55;
+		a.ah_attr.dlid ^= 0x55;
 		strange = ibv_create_ah(pd, &a.ah_attr);
 		assert_non_null(strange);
 		wr.wr.ud.ah = strange;
@@ -484,8 +487,7 @@ static void one_refusal(const struct refusal *r, enum ibv_wr_opcode op, int righ
 			good = good_request(r, 104, &good_sg);
 			good_sg = sge(&s[1], 0, 8);
 			if (r->type == IBV_QPT_UD)
-				wr.wr.ud.remote_qpn = s[0].qp->qp_num;
-			address(&good, r->type == IBV_QPT_UD ? ah : NULL, s[0].qp->qp_num);
+				address(&good, ah, s[0].qp->qp_num);
 			post_done(&s[1], &good);
 			expect(s[0].rcq, 100, IBV_WC_SUCCESS);
 			must(ibv_modify_qp(s[0].qp, &to_rts, IBV_QP_STATE));
