@@ -521,7 +521,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(resize_pending), TEST(resize_refused), TEST(resize_at_once), TEST(resize_under_traffic),
-		TEST(resize_full), TEST(resize_armed), TEST(ignore_overrun), TEST(overrun), TEST(armed_before_polled), TEST(solicited), TEST(late_arm), TEST(unread_event), TEST(acknowledgements),
+		TEST(resize_full), TEST(resize_armed), TEST(ignore_overrun), TEST(overrun), TEST(armed_before_polled),
+		TEST(solicited), TEST(late_arm), TEST(unread_event), TEST(acknowledgements),
 		TEST(communication_established), TEST(drained),
 	};
 

@@ -520,7 +520,9 @@ static void dm_of_child(UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(type_1), TEST(rights), TEST(bad_binds), TEST(type_2), TEST(type_2_order), TEST(send_with_invalidate), TEST(bad_invalidate), TEST(dm_copies), TEST(dm_transfers), TEST(dm_objects), TEST(dm_of_child), };
+		TEST(type_1), TEST(rights), TEST(bad_binds), TEST(type_2), TEST(type_2_order), TEST(send_with_invalidate),
+		TEST(bad_invalidate), TEST(dm_copies), TEST(dm_transfers), TEST(dm_objects), TEST(dm_of_child),
+	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
