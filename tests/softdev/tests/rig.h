@@ -406,7 +406,7 @@ UNUSED static void reconnect(struct side s[2], const struct how *how)
 	bring_up(s[1].qp, s[0].qp->qp_num, how);
 }
 
-UNUSED static struct how how_for(enum ibv_qp_type type)
+UNUSED static struct how how_of_type(enum ibv_qp_type type)
 {
 	struct how how = usual;
 

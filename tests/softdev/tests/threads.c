@@ -48,7 +48,7 @@ static struct ibv_qp *new_qp(struct task *t, enum ibv_qp_type type, struct ibv_c
 
 static bool raise_qp(struct ibv_qp *qp, uint32_t dest)
 {
-	struct how how = how_for(qp->qp_type);
+	struct how how = how_of_type(qp->qp_type);
 
 	return !move(qp, IBV_QPS_INIT, dest, &how) && !move(qp, IBV_QPS_RTR, dest, &how) && !move(qp, IBV_QPS_RTS, dest, &how);
 }

@@ -228,7 +228,7 @@ static void at_random(UNUSED void **state)
 	for (unsigned i = 0; i < ARRAY(kinds); i++) {
 		struct ibv_srq_init_attr init = { .attr = { .max_wr = 2 * BATCH, .max_sge = 4 } };
 		const struct kind *k = &kinds[i];
-		struct how how = how_for(k->type);
+		struct how how = how_of_type(k->type);
 
 		print_message("# %s\n", k->name);
 		how.cap.max_send_wr = how.cap.max_recv_wr = BATCH;
@@ -361,7 +361,7 @@ static void one_refusal(const struct refusal *r, enum ibv_wr_opcode op, int righ
 	const uint32_t len = r->len ? r->len : 8, room = r->room == NOT_POSTED ? 0 : r->room ? r->room : 4096;
 	const bool dies = r->type == IBV_QPT_RC && r->send;
 	struct ibv_pd *other_pd = ibv_alloc_pd(ctx);
-	struct how how = how_for(r->type);
+	struct how how = how_of_type(r->type);
 	struct ibv_mr *mr = NULL;
 	struct ibv_ah *strange = NULL;
 	struct side third;
@@ -431,7 +431,7 @@ static void one_refusal(const struct refusal *r, enum ibv_wr_opcode op, int righ
 		wr.wr.ud.ah = strange;
 	}
 	if (r->twist == PEER_RC || r->twist == PEER_INIT) {
-		const struct how theirs = how_for(r->twist == PEER_RC ? IBV_QPT_RC : IBV_QPT_UD);
+		const struct how theirs = how_of_type(r->twist == PEER_RC ? IBV_QPT_RC : IBV_QPT_UD);
 
 		open_side(&third, &theirs);
 		must(move(third.qp, IBV_QPS_INIT, 0, &theirs));
@@ -568,7 +568,7 @@ static void flush_by_modify(UNUSED void **state)
 
 	for (unsigned t = 0; t < ARRAY(types); t++) {
 		const struct refusal r = { .type = types[t] };
-		struct how how = how_for(types[t]);
+		struct how how = how_of_type(types[t]);
 
 		open_pair(s, &how);
 		for (int i = 0; i < 5; i++)

@@ -12,7 +12,7 @@ static const struct how *how_ud(void)
 {
 	static struct how how;
 
-	how = how_for(IBV_QPT_UD);
+	how = how_of_type(IBV_QPT_UD);
 	return &how;
 }
 
