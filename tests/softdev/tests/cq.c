@@ -110,7 +110,7 @@ static void resize_at_once(UNUSED void **state)
 {
 	struct side s;
 
-	for (unsigned i = 0; i < 200; i++) {
+	for (unsigned i = 0; i < 40; i++) {
 		open_self(&s, 63, NULL);
 		write_some(&s, 0, 6 + i % 20);
 		assert_int_equal(ibv_resize_cq(s.scq, 3), EINVAL);
@@ -165,20 +165,14 @@ static void resize_under_traffic(UNUSED void **state)
 {
 	struct side s;
 
-	open_self(&s, 100, NULL);
-	resize_traffic(&s);
-	close_self(&s);
-}
-
-static void resize_128(UNUSED void **state)
-{
-	struct side s;
-
-	setenv("MLX5_CQE_SIZE", "128", 1);
-	open_self(&s, 100, NULL);
-	unsetenv("MLX5_CQE_SIZE");
-	resize_traffic(&s);
-	close_self(&s);
+	for (int wide = 0; wide < 2; wide++) {
+		if (wide)
+			setenv("MLX5_CQE_SIZE", "128", 1);
+		open_self(&s, 100, NULL);
+		unsetenv("MLX5_CQE_SIZE");
+		resize_traffic(&s);
+		close_self(&s);
+	}
 }
 
 /*
@@ -218,9 +212,7 @@ static void resize_full(UNUSED void **state)
 static void resize_armed(UNUSED void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
-	struct ibv_cq *cq;
 	struct side s;
-	void *arg;
 
 	assert_non_null(ch);
 	open_self(&s, 31, ch);
@@ -229,10 +221,7 @@ static void resize_armed(UNUSED void **state)
 		must(ibv_resize_cq(s.scq, i & 1 ? 31 : 500));
 		assert_false(readable(ch->fd, 5));
 		write_some(&s, 1, 1);
-		assert_true(readable(ch->fd, PATIENCE * 1000));
-		must(ibv_get_cq_event(ch, &cq, &arg));
-		assert_ptr_equal(cq, s.scq);
-		ibv_ack_cq_events(cq, 1);
+		expect_cq_event(ch, s.scq);
 		expect_op(s.scq, 1, IBV_WC_RDMA_WRITE);
 	}
 	close_self(&s);
@@ -264,24 +253,6 @@ static void ignore_overrun(UNUSED void **state)
 	close_self(&s);
 }
 
-/* Exactly full is not too full; and it holds as many again after it was emptied */
-static void exactly_full(UNUSED void **state)
-{
-	struct side s;
-
-	open_self(&s, 15, NULL);
-	assert_int_equal(s.scq->cqe, 15);
-	for (int round = 0; round < 10; round++) {
-		memset(s.buf, round + 1, 8);
-		write_some(&s, 0, 16);
-		landed(&s, round + 1);
-		assert_false(readable(ctx->async_fd, 2));
-		for (int i = 0; i < 16; i++)
-			expect_op(s.scq, i, IBV_WC_RDMA_WRITE);
-	}
-	close_self(&s);
-}
-
 /* One more: the CQ is dead, its QP has stopped, others have not; a new pair works */
 static void overrun(UNUSED void **state)
 {
@@ -310,61 +281,17 @@ static void overrun(UNUSED void **state)
 
 /* ---- channels ---- */
 
-static void one_channel(UNUSED void **state)
-{
-	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
-	bool seen[8];
-	struct side s[8];
-	struct ibv_cq *cq;
-	void *arg;
-
-	assert_non_null(ch);
-	for (unsigned i = 0; i < ARRAY(s); i++)
-		open_self(&s[i], 31, ch);
-	for (int round = 0; round < 20; round++) {
-		memset(seen, 0, sizeof(seen));
-		for (unsigned i = 0; i < ARRAY(s); i++)
-			if (i % 3 != round % 3u)
-				must(ibv_req_notify_cq(s[i].scq, 0));
-		for (unsigned i = 0; i < ARRAY(s); i++)
-			write_some(&s[i], i, 1);
-		for (unsigned i = 0; i < ARRAY(s); i++) {
-			if (i % 3 == round % 3u)
-				continue;
-			assert_true(readable(ch->fd, PATIENCE * 1000));
-			must(ibv_get_cq_event(ch, &cq, &arg));
-			ibv_ack_cq_events(cq, 1);
-			assert_ptr_equal(cq, ((struct side *)arg)->scq);
-			assert_false(seen[(struct side *)arg - s]);
-			seen[(struct side *)arg - s] = true;
-		}
-		for (unsigned i = 0; i < ARRAY(s); i++) {
-			assert_int_equal(seen[i], i % 3 != round % 3u);
-			expect_op(s[i].scq, i, IBV_WC_RDMA_WRITE);
-		}
-		assert_false(readable(ch->fd, 1));
-	}
-	for (unsigned i = 0; i < ARRAY(s); i++)
-		close_self(&s[i]);
-	must(ibv_destroy_comp_channel(ch));
-}
-
 /* Armed again before anything is polled: what an event has told of already brings no second one */
 static void armed_before_polled(UNUSED void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
-	struct ibv_cq *cq;
 	struct side s;
-	void *arg;
 
 	open_self(&s, 63, ch);
 	must(ibv_req_notify_cq(s.scq, 0));
 	for (int i = 0; i < 6; i++) {
 		write_some(&s, i, 1);
-		assert_true(readable(ch->fd, PATIENCE * 1000));
-		must(ibv_get_cq_event(ch, &cq, &arg));
-		assert_ptr_equal(cq, s.scq);
-		ibv_ack_cq_events(cq, 1);
+		expect_cq_event(ch, s.scq);
 		must(ibv_req_notify_cq(s.scq, 0));
 		assert_false(readable(ch->fd, 5));
 		/* Two wait, then both are taken */
@@ -383,8 +310,6 @@ static void armed_before_polled(UNUSED void **state)
 static void solicited(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_cq *cq;
-	void *arg;
 
 	how.channel = ibv_create_comp_channel(ctx);
 	open_pair(s, &how);
@@ -397,11 +322,9 @@ static void solicited(UNUSED void **state)
 		post(&s[0], &wr);
 		expect(s[0].scq, i, IBV_WC_SUCCESS);
 		expect(s[1].rcq, i, IBV_WC_SUCCESS);
-		assert_int_equal(readable(how.channel->fd, i == 4 ? 2000 : 3), i == 4);
+		assert_int_equal(readable(how.channel->fd, i == 4 ? PATIENCE * 1000 : 3), i == 4);
 		if (i == 4) {
-			must(ibv_get_cq_event(how.channel, &cq, &arg));
-			assert_ptr_equal(cq, s[1].rcq);
-			ibv_ack_cq_events(cq, 1);
+			expect_cq_event(how.channel, s[1].rcq);
 			must(ibv_req_notify_cq(s[1].rcq, 1));
 		}
 	}
@@ -418,18 +341,12 @@ static void solicited(UNUSED void **state)
 	must(ibv_req_notify_cq(s[0].scq, 1));
 	wr = request(IBV_WR_RDMA_WRITE, 9, &sg, 1, &s[1], 0);
 	post(&s[0], &wr);
-	assert_true(readable(how.channel->fd, PATIENCE * 1000));
-	must(ibv_get_cq_event(how.channel, &cq, &arg));
-	assert_ptr_equal(cq, s[0].scq);
-	ibv_ack_cq_events(cq, 1);
+	expect_cq_event(how.channel, s[0].scq);
 	expect(s[0].scq, 9, IBV_WC_SUCCESS);
 	/* Flushed receives */
 	recv_at(&s[1], 20, 0, 64);
 	must(move(s[1].qp, IBV_QPS_ERR, 0, &how));
-	assert_true(readable(how.channel->fd, PATIENCE * 1000));
-	must(ibv_get_cq_event(how.channel, &cq, &arg));
-	assert_ptr_equal(cq, s[1].rcq);
-	ibv_ack_cq_events(cq, 1);
+	expect_cq_event(how.channel, s[1].rcq);
 	expect(s[1].rcq, 20, IBV_WC_WR_FLUSH_ERR);
 	close_pair(s);
 	must(ibv_destroy_comp_channel(how.channel));
@@ -510,31 +427,38 @@ static void acknowledgements(UNUSED void **state)
 	munmap(t[1].buf, SIZE);
 }
 
-/* ---- asynchronous events ---- */
-
-/* Each context hears of its own objects only */
-static void whose_event(UNUSED void **state)
+/* Armed after the CQE has come: the event comes at once, as the program has not taken it; unread, it holds up nothing */
+static void late_arm(UNUSED void **state)
 {
-	struct ibv_context *c = ibv_open_device(list[0]);
+	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
+	struct side s;
 
-	assert_non_null(c);
-	open_request(&usual, IBV_WR_RDMA_READ, 3, 8, SIZE);
-	post(&s[0], &wr);
-	expect(s[0].scq, 3, IBV_WC_REM_ACCESS_ERR);
-	assert_ptr_equal(expect_event(ctx, IBV_EVENT_QP_ACCESS_ERR), s[1].qp);
-	assert_false(readable(c->async_fd, 5));
-	close_pair(s);
-	must(ibv_close_device(c));
+	for (int read = 1; read >= 0; read--) {
+		open_self(&s, 31, ch);
+		memset(s.buf, 1, 8);
+		write_some(&s, 0, 1);
+		landed(&s, 1);
+		assert_false(readable(ch->fd, 5));
+		must(ibv_req_notify_cq(s.scq, 0));
+		if (read)
+			expect_cq_event(ch, s.scq);
+		else
+			assert_true(readable(ch->fd, PATIENCE * 1000));
+		close_self(&s);
+		assert_false(readable(ch->fd, 0));
+	}
+	must(ibv_destroy_comp_channel(ch));
 }
 
-/* What an invalid request is to the responder */
-static void request_error(UNUSED void **state)
+/* ---- asynchronous events ---- */
+
+/* One that nobody reads goes with its object */
+static void unread_event(UNUSED void **state)
 {
-	open_request(&usual, IBV_WR_ATOMIC_FETCH_AND_ADD, 3, 8, 4);
+	open_request(&usual, IBV_WR_RDMA_WRITE, 3, 8, SIZE);
 	post(&s[0], &wr);
-	expect(s[0].scq, 3, IBV_WC_REM_INV_REQ_ERR);
-	assert_ptr_equal(expect_event(ctx, IBV_EVENT_QP_REQ_ERR), s[1].qp);
-	assert_int_equal(state_of(s[1].qp), IBV_QPS_ERR);
+	expect(s[0].scq, 3, IBV_WC_REM_ACCESS_ERR);
+	assert_true(readable(ctx->async_fd, PATIENCE * 1000));
 	close_pair(s);
 	assert_false(readable(ctx->async_fd, 5));
 }
@@ -597,9 +521,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(resize_pending), TEST(resize_refused), TEST(resize_at_once), TEST(resize_under_traffic),
-		TEST(resize_128), TEST(resize_full), TEST(resize_armed), TEST(ignore_overrun), TEST(exactly_full),
-		TEST(overrun), TEST(one_channel), TEST(armed_before_polled), TEST(solicited), TEST(acknowledgements),
-		TEST(whose_event), TEST(request_error), TEST(communication_established), TEST(drained),
+		TEST(resize_full), TEST(resize_armed), TEST(ignore_overrun), TEST(overrun), TEST(armed_before_polled),
+		TEST(solicited), TEST(late_arm), TEST(unread_event), TEST(acknowledgements),
+		TEST(communication_established), TEST(drained),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

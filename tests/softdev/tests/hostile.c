@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hostile.c: programs that write into rings what libmlx5 never would, and send commands that it
- * never would. The device and its other queue pairs survive.
+ * hostile.c: WQEs of libmlx5's with a few wrong bytes, which other queue pairs survive, and how each command that libmlx5 never
+ * sends is refused. fuzz/device.c goes further, on a device that is stepped.
  *
  * Environment
  *   DEVICE_ROUNDS     how often all of it, 1
@@ -15,75 +15,6 @@
 #include <rdma/mlx5-abi.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
-
-/* ---- hostile programs ---- */
-
-/*
- * WQEs written by hand: control segments that look right and are not, and plain noise. The device
- * and its other queue pairs survive.
- */
-static void hostile_wqes(UNUSED void **state)
-{
-	struct side good[2];
-
-	open_pair(good, &usual);
-	for (int round = 0; round < 150; round++) {
-		struct mlx5dv_qp dq = { .comp_mask = 0 };
-		struct mlx5dv_obj obj;
-		unsigned n = 1 + rnd() % 8;
-		uint32_t *w;
-
-		open_pair(s, &usual);
-		obj.qp.in = s[0].qp;
-		obj.qp.out = &dq;
-		assert_int_equal(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP), 0);
-		for (unsigned i = 0; i < dq.sq.wqe_cnt * 16; i++)
-			((uint32_t *)dq.sq.buf)[i] = rnd() & (round & 8 ? 0x0f00ff0f : ~0u);
-		for (unsigned i = 0; i < n; i++) {
-			static const uint8_t ops[] = { 0x00, 0x05, 0x08, 0x09, 0x0a, 0x0b, 0x0d, 0x0e, 0x10, 0x11, 0x12, 0x13, 0x1f, 0x20,
-						       0x22, 0x25, 0x29, 0x2d };
-
-			w = (uint32_t *)((uint8_t *)dq.sq.buf + 64 * i);
-			if (round % 4 == 0)
-				continue;
-			/* The right index and number; opcode, size and segments at random, near the right ones */
-			w[0] = htobe32((round % 4 == 3 ? rnd() & 0xff000000 : 0) | i << 8 | ops[rnd() % ARRAY(ops)]);
-			w[1] = htobe32(s[0].qp->qp_num << 8 | (rnd() & (round & 16 ? 0x3f : 7)));
-			w[2] = htobe32(rnd() & 0xe0);
-			if (rnd() & 1) {
-				w[6] = htobe32(s[1].mr->rkey);
-				*(uint64_t *)(w + 4) = htobe64((uintptr_t)s[1].buf + rnd() % SIZE);
-				w[8] = htobe32(rnd() & 1 ? 0x80000000 | (rnd() & 0xfff) : rnd() & 0x7fffffff);
-				w[9] = htobe32(s[0].mr->lkey);
-			}
-		}
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		/* The record: some too far, some far too far */
-		dq.dbrec[MLX5_SND_DBR] = htobe32(round % 5 == 4 ? rnd() : n);
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		*(volatile uint64_t *)dq.bf.reg = *(uint64_t *)dq.sq.buf;
-		for (int i = 0; i < 50 && ibv_poll_cq(s[0].scq, 1, &wc) == 0; i++)
-			usleep(20);
-		while (ibv_poll_cq(s[0].scq, 1, &wc) > 0)
-			;
-		/* Receive WQEs of noise, and more of them than fit */
-		for (unsigned i = 0; i < dq.rq.wqe_cnt * dq.rq.stride / 4; i++)
-			((uint32_t *)dq.rq.buf)[i] = rnd();
-		dq.dbrec[MLX5_RCV_DBR] = htobe32(round % 3 ? rnd() & 0xffff : 3);
-		{
-			struct ibv_sge sg = sge(&s[1], 0, 100);
-			struct ibv_send_wr wr = request(IBV_WR_SEND, 1, &sg, 1, &s[0], 0);
-
-			post(&s[1], &wr);
-			usleep(100);
-		}
-		close_pair(s);
-	}
-	writes(good, 5000, true);
-	sends(good, 5000, true);
-	reads(good, 5000);
-	close_pair(good);
-}
 
 /* ---- WQEs of libmlx5's with a few bytes that are wrong ---- */
 
@@ -131,7 +62,7 @@ static void nearly_right(UNUSED void **state)
 	ah = ibv_create_ah(pd, &a.ah_attr);
 	assert_non_null(ah);
 	open_pair(good, &usual);
-	for (int round = 0; round < 600; round++) {
+	for (int round = 0; round < 150; round++) {
 		struct mlx5dv_qp dq = { .comp_mask = 0 };
 		struct how how = usual;
 		struct mlx5dv_obj obj;
@@ -187,63 +118,6 @@ static void nearly_right(UNUSED void **state)
 	reads(good, 5000);
 	close_pair(good);
 	must(ibv_destroy_ah(ah));
-}
-
-/* A shared receive queue whose list leads anywhere, and whose count is anything */
-static void hostile_srqs(UNUSED void **state)
-{
-	struct side good[2];
-
-	open_pair(good, &usual);
-	for (int round = 0; round < 60; round++) {
-		struct ibv_srq_init_attr init = { .attr = { .max_wr = 15, .max_sge = 2 } };
-		struct ibv_srq *srq = ibv_create_srq(pd, &init);
-		struct mlx5dv_srq d = { .comp_mask = 0 };
-		struct how how = usual;
-		struct mlx5dv_obj obj;
-
-		assert_non_null(srq);
-		obj.srq.in = srq;
-		obj.srq.out = &d;
-		must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_SRQ));
-		how.rnr_retry = how.retry_cnt = 1;
-		open_side(&s[0], &how);
-		how.srq = srq;
-		open_side(&s[1], &how);
-		bring_up(s[0].qp, s[1].qp->qp_num, &how);
-		bring_up(s[1].qp, s[0].qp->qp_num, &how);
-		for (unsigned i = 0; i <= init.attr.max_wr; i++) {
-			struct mlx5_wqe_data_seg *seg = (struct mlx5_wqe_data_seg *)((uint8_t *)d.buf + i * d.stride + 16);
-			struct mlx5_wqe_srq_next_seg *next = (struct mlx5_wqe_srq_next_seg *)((uint8_t *)d.buf + i * d.stride);
-
-			next->next_wqe_index = round & 1 ? htobe16(rnd() % 16) : htobe16(rnd());
-			seg->byte_count = round & 2 ? htobe32(64) : htobe32(rnd());
-			seg->lkey = round & 4 ? htobe32(s[1].mr->lkey) : htobe32(rnd());
-			seg->addr = round & 8 ? htobe64((uintptr_t)s[1].buf + HALF) : htobe64(rnd());
-		}
-		*d.dbrec = round & 16 ? htobe32(10) : htobe32(rnd());
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		for (int i = 0; i < 12; i++) {
-			struct ibv_sge sg = sge(&s[0], 0, 32);
-			struct ibv_send_wr wr = request(IBV_WR_SEND, i, &sg, 1, &s[1], 0);
-
-			post(&s[0], &wr);
-		}
-		next_wc(s[0].scq);
-		while (ibv_poll_cq(s[0].scq, 1, &wc) > 0)
-			;
-		close_pair(s);
-		must(ibv_destroy_srq(srq));
-	}
-	while (readable(ctx->async_fd, 0)) {
-		struct ibv_async_event ev;
-
-		must(ibv_get_async_event(ctx, &ev));
-		fail_msg("an event of what is gone: %s", ibv_event_type_str(ev.event_type));
-	}
-	writes(good, 5000, true);
-	sends(good, 5000, true);
-	close_pair(good);
 }
 
 /* ---- commands that libmlx5 would not send ---- */
@@ -369,19 +243,19 @@ static int raw_qp(int fd, uint32_t p, uint32_t cq, const struct mlx5_ib_create_q
 	return raw_run(fd);
 }
 
-#define RAW_CQ(field, value, want)                                         \
-	do {                                                               \
-		struct mlx5_ib_create_cq d_ = cq;                          \
-		d_.field = value;                                          \
-		assert_int_equal(raw_cq(fd, 15, &d_, &handle), want);      \
-	} while (0)
+/* One field of a command that is good else, and the answer */
+struct wrong {
+	size_t field, size;
+	uint64_t value;
+	int err;
+};
 
-#define RAW_QP(field, value, want)                                         \
-	do {                                                               \
-		struct mlx5_ib_create_qp d_ = qp;                          \
-		d_.field = value;                                          \
-		assert_int_equal(raw_qp(fd, p.pd_handle, handle, &d_, cap), want); \
-	} while (0)
+#define FIELD(type, field, value, err) { offsetof(struct type, field), sizeof(((struct type *)0)->field), value, err }
+
+static void put_wrong(void *command, const struct wrong *w)
+{
+	memcpy((uint8_t *)command + w->field, &w->value, w->size); /* x86-64 and aarch64 are little-endian */
+}
 
 static void hostile_commands(UNUSED void **state)
 {
@@ -395,6 +269,38 @@ static void hostile_commands(UNUSED void **state)
 					.flags = MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, .uar_page_index = page };
 	struct mlx5_ib_create_qp qp = { .buf_addr = (uintptr_t)mem + 16384, .db_addr = (uintptr_t)mem + 8256, .sq_wqe_count = 16,
 					.rq_wqe_count = 16, .rq_wqe_shift = 4, .flags = MLX5_QP_FLAG_UAR_PAGE_INDEX, .bfreg_index = page };
+	const struct wrong cqs[] = {
+		FIELD(mlx5_ib_create_cq, cqe_size, 0, EINVAL),
+		FIELD(mlx5_ib_create_cq, cqe_size, 96, EINVAL),
+		FIELD(mlx5_ib_create_cq, buf_addr, 0, EFAULT),
+		FIELD(mlx5_ib_create_cq, buf_addr, ~0ull << 12, EFAULT),
+		FIELD(mlx5_ib_create_cq, buf_addr, (uintptr_t)mem + 1, EINVAL),
+		FIELD(mlx5_ib_create_cq, db_addr, (uintptr_t)mem + 4, EINVAL),
+		FIELD(mlx5_ib_create_cq, db_addr, 0, EFAULT),
+		FIELD(mlx5_ib_create_cq, db_addr, 4096, EFAULT),
+		FIELD(mlx5_ib_create_cq, cqe_comp_en, 1, EINVAL),
+		FIELD(mlx5_ib_create_cq, uar_page_index, page + 1, EINVAL),
+		FIELD(mlx5_ib_create_cq, flags, 0, EINVAL),
+		FIELD(mlx5_ib_create_cq, cqe_size, 64, 0),
+	};
+	const struct wrong qps[] = {
+		FIELD(mlx5_ib_create_qp, sq_wqe_count, 0, EINVAL),
+		FIELD(mlx5_ib_create_qp, sq_wqe_count, 15, EINVAL),
+		FIELD(mlx5_ib_create_qp, sq_wqe_count, 1u << 31, EINVAL),
+		FIELD(mlx5_ib_create_qp, rq_wqe_count, 0, EINVAL),
+		FIELD(mlx5_ib_create_qp, rq_wqe_count, 5, EINVAL),
+		FIELD(mlx5_ib_create_qp, rq_wqe_count, 1u << 31, EINVAL),
+		FIELD(mlx5_ib_create_qp, rq_wqe_shift, 3, EINVAL),
+		FIELD(mlx5_ib_create_qp, rq_wqe_shift, 60, EINVAL),
+		FIELD(mlx5_ib_create_qp, buf_addr, 0, EFAULT),
+		FIELD(mlx5_ib_create_qp, buf_addr, (uintptr_t)mem + 65536 - 64, EFAULT),
+		FIELD(mlx5_ib_create_qp, buf_addr, (uintptr_t)mem + 2, EINVAL),
+		FIELD(mlx5_ib_create_qp, db_addr, (uintptr_t)mem + 2, EINVAL),
+		FIELD(mlx5_ib_create_qp, db_addr, 0, EFAULT),
+		FIELD(mlx5_ib_create_qp, bfreg_index, page + 1, EINVAL),
+		FIELD(mlx5_ib_create_qp, flags, 0, EINVAL),
+		FIELD(mlx5_ib_create_qp, flags, MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_SIGNATURE, EINVAL),
+	};
 	uint64_t zero = 0;
 
 	assert_int_equal(mprotect(mem + 65536, 4096, PROT_NONE), 0);
@@ -424,43 +330,25 @@ static void hostile_commands(UNUSED void **state)
 	assert_int_equal(raw_write(fd, IB_USER_VERBS_CMD_REG_MR, (void *)8, sizeof(struct ib_uverbs_reg_mr), &dev, 12), EFAULT);
 	assert_int_equal(raw_write(fd, 200, NULL, 0, NULL, 0), EOPNOTSUPP);
 	assert_int_equal(raw_write(fd, IB_USER_VERBS_CMD_ALLOC_PD, &zero, 8, &p, 4), 0);
-	/* CQs */
 	assert_int_equal(raw_cq(fd, 0, &cq, &handle), EINVAL);
 	assert_int_equal(raw_cq(fd, 14, &cq, &handle), EINVAL);
 	assert_int_equal(raw_cq(fd, 0xffffffff, &cq, &handle), EINVAL);
 	assert_int_equal(raw_cq(fd, (1 << 20) - 1, &cq, &handle), EFAULT);
-	RAW_CQ(cqe_size, 0, EINVAL);
-	RAW_CQ(cqe_size, 96, EINVAL);
-	RAW_CQ(buf_addr, 0, EFAULT);
-	RAW_CQ(buf_addr, ~0ull << 12, EFAULT);
-	RAW_CQ(buf_addr, (uintptr_t)mem + 1, EINVAL);
-	RAW_CQ(db_addr, (uintptr_t)mem + 4, EINVAL);
-	RAW_CQ(db_addr, 0, EFAULT);
-	RAW_CQ(db_addr, 4096, EFAULT);
-	RAW_CQ(cqe_comp_en, 1, EINVAL);
-	RAW_CQ(uar_page_index, page + 1, EINVAL);
-	RAW_CQ(flags, 0, EINVAL);
-	RAW_CQ(cqe_size, 64, 0);
-	/* QPs */
-	RAW_QP(sq_wqe_count, 0, EINVAL);
-	RAW_QP(sq_wqe_count, 15, EINVAL);
-	RAW_QP(sq_wqe_count, 1u << 31, EINVAL);
-	RAW_QP(rq_wqe_count, 0, EINVAL);
-	RAW_QP(rq_wqe_count, 5, EINVAL);
-	RAW_QP(rq_wqe_count, 1u << 31, EINVAL);
-	RAW_QP(rq_wqe_shift, 3, EINVAL);
-	RAW_QP(rq_wqe_shift, 60, EINVAL);
-	RAW_QP(buf_addr, 0, EFAULT);
-	RAW_QP(buf_addr, (uintptr_t)mem + 65536 - 64, EFAULT);
-	RAW_QP(buf_addr, (uintptr_t)mem + 2, EINVAL);
-	RAW_QP(db_addr, (uintptr_t)mem + 2, EINVAL);
-	RAW_QP(db_addr, 0, EFAULT);
-	RAW_QP(bfreg_index, page + 1, EINVAL);
-	RAW_QP(flags, 0, EINVAL);
-	RAW_QP(flags, MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_SIGNATURE, EINVAL);
+	for (unsigned i = 0; i < ARRAY(cqs); i++) {
+		struct mlx5_ib_create_cq c = cq;
+
+		put_wrong(&c, &cqs[i]);
+		assert_int_equal(raw_cq(fd, 15, &c, &handle), cqs[i].err);
+	}
+	for (unsigned i = 0; i < ARRAY(qps); i++) {
+		struct mlx5_ib_create_qp q = qp;
+
+		put_wrong(&q, &qps[i]);
+		assert_int_equal(raw_qp(fd, p.pd_handle, handle, &q, cap), qps[i].err);
+	}
 	assert_int_equal(raw_qp(fd, p.pd_handle + 1000, handle, &qp, cap), EINVAL);
 	assert_int_equal(raw_qp(fd, handle, handle, &qp, cap), EINVAL);
-	RAW_QP(rq_wqe_shift, 4, 0);
+	must(raw_qp(fd, p.pd_handle, handle, &qp, cap));
 	/* Handles of another context are refused */
 	raw_start(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY);
 	raw_attr(UVERBS_ATTR_DESTROY_CQ_HANDLE, 0, handle);
@@ -470,103 +358,11 @@ static void hostile_commands(UNUSED void **state)
 	munmap(mem, 65536 + 4096);
 }
 
-/* Commands at random, with pointers that are good, bad and odd */
-static void random_commands(UNUSED void **state)
-{
-	static const struct {
-		uint16_t object, method, attrs;
-	} methods[] = {
-		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, 2 },
-		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, 2 },
-		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, 2 },
-		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, 2 },
-		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, 2 },
-		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, 2 },
-		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, 2 },
-		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, 4 },
-		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, 4 },
-		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, 2 },
-		{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, 8 },
-		{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY, 2 },
-		{ UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, 15 },
-		{ UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, 2 },
-		{ UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, 1 },
-		{ UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, 1 },
-		{ UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR, 5 },
-		{ UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY, 1 },
-		{ MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, 5 },
-		{ MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, 1 },
-		{ MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, 2 },
-		{ UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE, 12 },
-		{ UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY, 2 },
-		{ UVERBS_OBJECT_MW, UVERBS_METHOD_MW_DESTROY, 1 },
-		{ UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC, 3 },
-		{ UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, 1 },
-		{ UVERBS_OBJECT_MR, UVERBS_METHOD_DM_MR_REG, 8 },
-		{ UVERBS_OBJECT_WQ, UVERBS_METHOD_WQ_CREATE, 11 },
-		{ UVERBS_OBJECT_WQ, UVERBS_METHOD_WQ_DESTROY, 2 },
-		{ UVERBS_OBJECT_RWQ_IND_TBL, UVERBS_METHOD_RWQ_IND_TBL_DESTROY, 1 },
-		{ UVERBS_OBJECT_FLOW, MLX5_IB_METHOD_CREATE_FLOW, 0 },
-		{ UVERBS_OBJECT_FLOW, UVERBS_METHOD_FLOW_DESTROY, 1 },
-		{ MLX5_IB_OBJECT_FLOW_MATCHER, MLX5_IB_METHOD_FLOW_MATCHER_CREATE, 6 },
-		{ MLX5_IB_OBJECT_FLOW_MATCHER, MLX5_IB_METHOD_FLOW_MATCHER_DESTROY, 1 },
-	};
-	static const uint32_t commands[] = {
-		IB_USER_VERBS_CMD_QUERY_DEVICE, IB_USER_VERBS_CMD_QUERY_PORT, IB_USER_VERBS_CMD_ALLOC_PD, IB_USER_VERBS_CMD_CREATE_AH,
-		IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR, IB_USER_VERBS_CMD_ALLOC_MW, IB_USER_VERBS_CMD_RESIZE_CQ,
-		IB_USER_VERBS_CMD_QUERY_QP, IB_USER_VERBS_CMD_MODIFY_QP, IB_USER_VERBS_CMD_MODIFY_SRQ, IB_USER_VERBS_CMD_QUERY_SRQ,
-		IB_USER_VERBS_CMD_ATTACH_MCAST, IB_USER_VERBS_CMD_DETACH_MCAST, 1u << 31 | IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
-		1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_QP, 1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_WQ,
-		1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL, 1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_CQ,
-		1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_FLOW,
-	};
-	static const uint16_t lengths[] = { 0, 4, 8, 12, 16, 20, 24, 40, 64, 128, 312, 4096, 65535 };
-	/* Twice as much as the addresses span: an answer of 65535 bytes at the end must not land in somebody's memory */
-	uint8_t *mem = mmap(NULL, 1 << 17, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	int fd = raw_open(), done = 0;
-
-	for (int round = 0; round < 30000; round++) {
-		unsigned m = rnd() % ARRAY(methods), n = methods[m].attrs + rnd() % (methods[m].attrs ? 3 : 10), odd = rnd() % 3;
-		bool driver = methods[m].object >= 0x1000;
-
-		raw_start(methods[m].object, methods[m].method);
-		if (!methods[m].object && methods[m].method == UVERBS_METHOD_INVOKE_WRITE)
-			raw_attr(UVERBS_ATTR_WRITE_CMD, 8, commands[rnd() % ARRAY(commands)]);
-		/* Words that could be sizes, handles and flags, and here and there an address of this very memory */
-		for (unsigned i = 0; i < 64; i++) {
-			unsigned at = rnd() % (65536 / 8);
-
-			((uint64_t *)mem)[at] = rnd() % 3 ? rnd() % 64 : rnd() % 2 ? (uintptr_t)mem + (rnd() & 0xffc0) : rnd();
-		}
-		for (unsigned i = 0; i < n; i++) {
-			unsigned id = i < methods[m].attrs ? (driver ? 0x1000 + i : i) : 0x1000 + i - methods[m].attrs;
-			uint64_t data;
-
-			if (odd == 0 && rnd() % 4 == 0)
-				id = rnd() % 0x40 + (rnd() & 0x1000);
-			if (rnd() % 3 == 0)
-				data = rnd() % 16;
-			else if (rnd() % 16 == 0)
-				data = (uint64_t)rnd() << 33 | 1;
-			else
-				data = (uintptr_t)mem + (rnd() & 0xfff8);
-			raw_attr(id, lengths[rnd() % ARRAY(lengths)], data)->flags = rnd() % 8 == 0;
-		}
-		done += raw_run(fd) == 0;
-	}
-	if (done < 100)
-		print_error("only %d of 30000 did something\n", done);
-	assert_true(done >= 100);
-	assert_int_equal(close(fd), 0);
-	munmap(mem, 1 << 17);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(hostile_wqes), TEST(nearly_right), TEST(hostile_srqs), TEST(hostile_commands),
-		TEST(random_commands),
-	};
+		TEST(nearly_right), TEST(hostile_commands),
+		};
 
 	const char *rounds = getenv("DEVICE_ROUNDS"), *seed = getenv("INLAY_TEST_SEED");
 	int bad = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ops.c: what a QP does by itself, and extended atomics: copies by mlx5dv_wr_memcpy; WQEs written by hand and posted by
- * mlx5dv_wr_raw_wqe, as UCC posts its own: masked atomics, DUMP, WAIT for memory and for the clock.
+ * ops.c: what a QP does by itself. Copies by mlx5dv_wr_memcpy; WQEs written by hand and posted by
+ * mlx5dv_wr_raw_wqe, as UCC posts its own: DUMP, WAIT for memory and for the clock.
  */
 #include "rig.h"
 
@@ -133,72 +133,6 @@ static void *data_seg(void *at, uint64_t addr, uint32_t len)
 	return (uint8_t *)at + 16;
 }
 
-static void *raddr_seg(uint64_t addr)
-{
-	return put_be64(put_be64(wqe + 16, addr), (uint64_t)mr->rkey << 32);
-}
-
-static void masked(UNUSED void **state)
-{
-	uint32_t word, old;
-	uint64_t wide, wide_old;
-	void *at;
-
-	open_self(MLX5DV_QP_EX_WITH_RAW_WQE);
-	/* 4 bytes: swap, compare, their masks. Only the low half is compared, only the high byte changes */
-	word = 0x11223344;
-	memcpy(buf, &word, 4);
-	at = raddr_seg((uintptr_t)buf);
-	at = put_be32(put_be32(put_be32(put_be32(at, 0x99999999), 0xffff3344), 0xff000000), 0xffff);
-	raw(1, MLX5_OPCODE_ATOMIC_MASKED_CS, 8, data_seg(at, (uintptr_t)buf + 64, 4));
-	done(1, IBV_WC_SUCCESS);
-	memcpy(&word, buf, 4);
-	memcpy(&old, buf + 64, 4);
-	assert_int_equal(word, 0x99223344);
-	assert_int_equal(be32toh(old), 0x11223344);
-	/* Not equal: nothing changes, and the answer is the same */
-	at = put_be32(put_be32(put_be32(put_be32(raddr_seg((uintptr_t)buf), 0), 0x3345), ~0u), 0xffff);
-	raw(2, MLX5_OPCODE_ATOMIC_MASKED_CS, 8, data_seg(at, (uintptr_t)buf + 64, 4));
-	done(2, IBV_WC_SUCCESS);
-	memcpy(&word, buf, 4);
-	assert_int_equal(word, 0x99223344);
-	/* An addition in four fields of a byte each: none carries into the next */
-	word = 0xff80ff01;
-	memcpy(buf, &word, 4);
-	at = put_be64(put_be32(put_be32(raddr_seg((uintptr_t)buf), 0x01800101), 0x80808080), 0);
-	raw(3, MLX5_OPCODE_ATOMIC_MASKED_FA, 8, data_seg(at, (uintptr_t)buf + 64, 4));
-	done(3, IBV_WC_SUCCESS);
-	memcpy(&word, buf, 4);
-	assert_int_equal(word, 0x00000002);
-	/* 8 bytes, and a boundary in the middle; the answer is in the host's order */
-	wide = 0x00000000ffffffff;
-	memcpy(buf + 8, &wide, 8);
-	at = put_be64(put_be64(raddr_seg((uintptr_t)buf + 8), 0x0000000500000001), 0x0000000080000000);
-	raw(4, MLX5_OPCODE_ATOMIC_MASKED_FA, 9, data_seg(at, (uintptr_t)buf + 64, 8));
-	done(4, IBV_WC_SUCCESS);
-	memcpy(&wide, buf + 8, 8);
-	memcpy(&wide_old, buf + 64, 8);
-	assert_true(wide == 0x0000000500000000 && wide_old == 0x00000000ffffffff);
-	/* 16 bytes: the first word is the upper one */
-	wide = 7;
-	memcpy(buf + 16, &wide, 8);
-	wide = ~0ull;
-	memcpy(buf + 24, &wide, 8);
-	at = put_be64(put_be64(put_be64(put_be64(raddr_seg((uintptr_t)buf + 16), 0), 1), 0), 0);
-	raw(5, MLX5_OPCODE_ATOMIC_MASKED_FA, 10, data_seg(at, (uintptr_t)buf + 64, 16));
-	done(5, IBV_WC_SUCCESS);
-	memcpy(&wide, buf + 16, 8);
-	memcpy(&wide_old, buf + 24, 8);
-	assert_true(wide == 8 && wide_old == 0);
-	memcpy(&wide, buf + 64, 8);
-	assert_true(be64toh(wide) == 7 && all_bytes(buf + 72, 8, 0xff));
-	/* Not where a word may lie */
-	at = put_be64(put_be32(put_be32(raddr_seg((uintptr_t)buf + 2), 1), 0), 0);
-	raw(6, MLX5_OPCODE_ATOMIC_MASKED_FA, 8, data_seg(at, (uintptr_t)buf + 64, 4));
-	done(6, IBV_WC_REM_INV_REQ_ERR);
-	close_self();
-}
-
 static void *condition(uint32_t op, uint64_t addr, uint64_t value, uint64_t mask)
 {
 	return put_be64(put_be64(put_be64(put_be32(put_be32(wqe + 16, op), addr ? mr->lkey : 0), addr), value), mask);
@@ -241,7 +175,7 @@ static void waits(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { TEST(copies), TEST(masked), TEST(waits) };
+	const struct CMUnitTest tests[] = { TEST(copies), TEST(waits) };
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

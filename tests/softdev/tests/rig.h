@@ -379,10 +379,7 @@ UNUSED static void post(struct side *s, struct ibv_send_wr *wr)
 	assert_int_equal(ibv_post_send(s->qp, wr, &bad), 0);
 }
 
-/*
- * What most tests need: a pair, one request of one piece from the first to the second, a
- * completion. They are for the test functions; a function that tests call has its own.
- */
+/* For the test functions; a function that tests call has its own */
 UNUSED static struct side s[2];
 UNUSED static struct ibv_send_wr wr;
 UNUSED static struct ibv_sge sg;
@@ -400,6 +397,55 @@ UNUSED static void open_request(const struct how *how, enum ibv_wr_opcode op, ui
 	wr = first_to_second(op, id, 0, len, roff);
 }
 
+/* A new pair on the same QPs */
+UNUSED static void reconnect(struct side s[2], const struct how *how)
+{
+	must(move(s[0].qp, IBV_QPS_RESET, 0, how));
+	must(move(s[1].qp, IBV_QPS_RESET, 0, how));
+	bring_up(s[0].qp, s[1].qp->qp_num, how);
+	bring_up(s[1].qp, s[0].qp->qp_num, how);
+}
+
+UNUSED static struct how how_of_type(enum ibv_qp_type type)
+{
+	struct how how = usual;
+
+	how.type = type;
+	if (type == IBV_QPT_UC)
+		how.qp_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	return how;
+}
+
+/* The way to the port itself, by the GID in use, or on InfiniBand by its LID alone */
+UNUSED static struct ibv_ah *own_ah(void)
+{
+	struct ibv_qp_attr a = attr_for(IBV_QPS_RTR, 0, &usual);
+	struct ibv_ah *ah = ibv_create_ah(pd, &a.ah_attr);
+
+	assert_non_null(ah);
+	return ah;
+}
+
+/* A request to the second of a pair; datagrams go by ah */
+UNUSED static void address(struct ibv_send_wr *wr, struct ibv_ah *ah, uint32_t qpn)
+{
+	wr->wr.ud.ah = ah;
+	wr->wr.ud.remote_qpn = qpn;
+	wr->wr.ud.remote_qkey = QKEY;
+}
+
+/* The next event of a channel is this CQ's */
+UNUSED static void expect_cq_event(struct ibv_comp_channel *ch, const struct ibv_cq *cq)
+{
+	struct ibv_cq *of;
+	void *arg;
+
+	assert_true(readable(ch->fd, PATIENCE * 1000));
+	must(ibv_get_cq_event(ch, &of, &arg));
+	assert_ptr_equal(of, cq);
+	ibv_ack_cq_events(of, 1);
+}
+
 /* Posts one signaled request, which succeeds */
 UNUSED static struct ibv_wc post_done(struct side *s, struct ibv_send_wr *wr)
 {
@@ -415,62 +461,47 @@ UNUSED static struct ibv_wc post_done(struct side *s, struct ibv_send_wr *wr)
 
 /* ---- messages, and whether each byte of them came where it should, and none elsewhere ---- */
 
-UNUSED static void writes(struct side s[2], uint32_t len, bool imm)
+UNUSED static void moves(struct side s[2], enum ibv_wr_opcode op, uint32_t len)
 {
-	struct ibv_sge sg = sge(&s[0], 8, len);
-	struct ibv_send_wr wr = request(imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE, 7, &sg, 1, &s[1], 64);
+	bool read = op == IBV_WR_RDMA_READ, send = op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM,
+	     imm = op == IBV_WR_RDMA_WRITE_WITH_IMM || op == IBV_WR_SEND_WITH_IMM;
+	struct side *from = &s[read], *to = &s[!read];
+	struct ibv_sge sg = sge(&s[0], read ? 64 : 8, len);
+	struct ibv_send_wr wr = request(op, 7, &sg, 1, &s[1], read ? 8 : 64);
 	struct ibv_wc wc;
 
-	fill(s[0].buf, SIZE, len);
-	memset(s[1].buf, 0xaa, SIZE);
+	fill(from->buf, SIZE, len);
+	memset(to->buf, 0xaa, SIZE);
 	wr.imm_data = htobe32(0x11223344);
-	if (imm)
-		recv_at(&s[1], 9, HALF + 4096, 16);
-	post_done(&s[0], &wr);
-	if (imm) {
-		wc = expect_op(s[1].rcq, 9, IBV_WC_RECV_RDMA_WITH_IMM);
-		assert_true(wc.wc_flags & IBV_WC_WITH_IMM);
-		assert_int_equal(be32toh(wc.imm_data), 0x11223344);
+	if (send || imm)
+		recv_at(&s[1], 9, send ? 64 : HALF + 4096, send ? len + 1 : 16);
+	wc = post_done(&s[0], &wr);
+	if (read)
+		assert_int_equal(wc.byte_len, len);
+	if (send || imm) {
+		wc = expect_op(s[1].rcq, 9, send ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM);
+		assert_int_equal(!!(wc.wc_flags & IBV_WC_WITH_IMM), imm);
+		assert_true(!imm || be32toh(wc.imm_data) == 0x11223344);
 		assert_int_equal(wc.byte_len, len);
 		assert_int_equal(wc.qp_num, s[1].qp->qp_num);
 	}
-	assert_memory_equal(s[1].buf + 64, s[0].buf + 8, len);
-	assert_true(all_bytes(s[1].buf, 64, 0xaa) && all_bytes(s[1].buf + 64 + len, SIZE - 64 - len, 0xaa));
+	assert_memory_equal(to->buf + 64, from->buf + 8, len);
+	assert_true(all_bytes(to->buf, 64, 0xaa) && all_bytes(to->buf + 64 + len, SIZE - 64 - len, 0xaa));
+}
+
+UNUSED static void writes(struct side s[2], uint32_t len, bool imm)
+{
+	moves(s, imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE, len);
 }
 
 UNUSED static void sends(struct side s[2], uint32_t len, bool imm)
 {
-	struct ibv_sge sg = sge(&s[0], 8, len);
-	struct ibv_send_wr wr = request(imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, 7, &sg, 1, &s[1], 0);
-	struct ibv_wc wc;
-
-	fill(s[0].buf, SIZE, len);
-	memset(s[1].buf, 0xaa, SIZE);
-	wr.imm_data = htobe32(0x55667788);
-	recv_at(&s[1], 9, 64, len + 1);
-	post_done(&s[0], &wr);
-	wc = expect_op(s[1].rcq, 9, IBV_WC_RECV);
-	assert_int_equal(!!(wc.wc_flags & IBV_WC_WITH_IMM), imm);
-	if (imm)
-		assert_int_equal(be32toh(wc.imm_data), 0x55667788);
-	assert_int_equal(wc.byte_len, len);
-	assert_memory_equal(s[1].buf + 64, s[0].buf + 8, len);
-	assert_true(all_bytes(s[1].buf, 64, 0xaa) && all_bytes(s[1].buf + 64 + len, SIZE - 64 - len, 0xaa));
+	moves(s, imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, len);
 }
 
 UNUSED static void reads(struct side s[2], uint32_t len)
 {
-	struct ibv_sge sg = sge(&s[0], 64, len);
-	struct ibv_send_wr wr = request(IBV_WR_RDMA_READ, 7, &sg, 1, &s[1], 8);
-	struct ibv_wc wc;
-
-	fill(s[1].buf, SIZE, len);
-	memset(s[0].buf, 0xaa, SIZE);
-	post(&s[0], &wr);
-	wc = expect_op(s[0].scq, 7, IBV_WC_RDMA_READ);
-	assert_int_equal(wc.byte_len, len);
-	assert_memory_equal(s[0].buf + 64, s[1].buf + 8, len);
-	assert_true(all_bytes(s[0].buf, 64, 0xaa) && all_bytes(s[0].buf + 64 + len, SIZE - 64 - len, 0xaa));
+	moves(s, IBV_WR_RDMA_READ, len);
 }
 
 /* ---- the group ---- */
@@ -594,10 +625,7 @@ UNUSED static struct card open_remote(const struct peer *p, struct side *s, cons
 	return theirs;
 }
 
-/*
- * Once more in a process of its own, with one variable of the environment set: what a device is is
- * settled when it is opened
- */
+/* Once more in a process of its own, with one variable of the environment set, which is read when a device is opened */
 UNUSED static int again_with(const char *name, const char *value)
 {
 	int status;

@@ -11,6 +11,7 @@
 struct task {
 	pthread_t thread;
 	void (*run)(struct task *);
+	enum ibv_qp_type type;
 	unsigned bad, done, seed;
 	double end;
 };
@@ -47,11 +48,8 @@ static struct ibv_qp *new_qp(struct task *t, enum ibv_qp_type type, struct ibv_c
 
 static bool raise_qp(struct ibv_qp *qp, uint32_t dest)
 {
-	struct how how = usual;
+	struct how how = how_of_type(qp->qp_type);
 
-	how.type = qp->qp_type;
-	if (how.type == IBV_QPT_UC)
-		how.qp_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 	return !move(qp, IBV_QPS_INIT, dest, &how) && !move(qp, IBV_QPS_RTR, dest, &how) && !move(qp, IBV_QPS_RTS, dest, &how);
 }
 
@@ -59,8 +57,9 @@ static bool raise_qp(struct ibv_qp *qp, uint32_t dest)
  * Messages through a QP to itself, received by an SRQ, slept for on a channel, its CQ resized now
  * and then
  */
-static void messages(struct task *t, enum ibv_qp_type type)
+static void messages(struct task *t)
 {
+	const enum ibv_qp_type type = t->type;
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
 	struct ibv_srq_init_attr si = { .attr = { .max_wr = 31, .max_sge = 1 } };
 	struct ibv_srq *srq = ibv_create_srq(pd, &si);
@@ -86,11 +85,8 @@ static void messages(struct task *t, enum ibv_qp_type type)
 		struct ibv_wc wc;
 
 		fill(buf, len, any(t));
-		wr.wr.ud.ah = ah;
-		wr.wr.ud.remote_qpn = qp->qp_num;
-		wr.wr.ud.remote_qkey = QKEY;
-		if (type != IBV_QPT_UD)
-			memset(&wr.wr, 0, sizeof(wr.wr));
+		if (type == IBV_QPT_UD)
+			address(&wr, ah, qp->qp_num);
 		want(t, !ibv_post_srq_recv(srq, &rwr, &rbad));
 		want(t, !ibv_req_notify_cq(cq, 0));
 		want(t, !ibv_post_send(qp, &wr, &bad));
@@ -118,21 +114,6 @@ static void messages(struct task *t, enum ibv_qp_type type)
 	ibv_ack_cq_events(cq, events);
 	want(t, !ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_destroy_srq(srq) && !ibv_dereg_mr(mr) && !ibv_destroy_comp_channel(ch));
 	free(buf);
-}
-
-static void reliable(struct task *t)
-{
-	messages(t, IBV_QPT_RC);
-}
-
-static void unreliable(struct task *t)
-{
-	messages(t, IBV_QPT_UC);
-}
-
-static void datagrams(struct task *t)
-{
-	messages(t, IBV_QPT_UD);
 }
 
 /* Objects come, are used once, and go, in the middle of something as often as not */
@@ -183,14 +164,12 @@ static void *start(void *arg)
 
 static void all_at_once(UNUSED void **state)
 {
-	static void (*const runs[])(struct task *) = { reliable, unreliable, datagrams, come_and_go, come_and_go };
-	struct ibv_qp_attr a = attr_for(IBV_QPS_RTR, 0, &usual);
-	struct task t[ARRAY(runs)];
+	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
+	struct task t[5];
 
-	ah = ibv_create_ah(pd, &a.ah_attr);
-	assert_non_null(ah);
+	ah = own_ah();
 	for (unsigned i = 0; i < ARRAY(t); i++) {
-		t[i] = (struct task){ .run = runs[i], .seed = i + 1, .end = now() + SECONDS };
+		t[i] = (struct task){ .run = i < 3 ? messages : come_and_go, .type = types[i % 3], .seed = i + 1, .end = now() + SECONDS };
 		must(pthread_create(&t[i].thread, NULL, start, &t[i]));
 	}
 	for (unsigned i = 0; i < ARRAY(t); i++)

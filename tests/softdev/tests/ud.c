@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ud.c: unreliable datagrams: headers, keys, groups, what is lost without a word, and what is not;
- * on RoCE and on InfiniBand
+ * ud.c: datagrams: their headers by every address, keys, address handles, groups; on RoCE and on InfiniBand. traffic.c has the
+ * rest.
  */
 #include "rig.h"
 #include <netinet/in.h>
@@ -12,8 +12,7 @@ static const struct how *how_ud(void)
 {
 	static struct how how;
 
-	how = usual;
-	how.type = IBV_QPT_UD;
+	how = how_of_type(IBV_QPT_UD);
 	return &how;
 }
 
@@ -50,7 +49,7 @@ static int setup_ud(void **state)
 {
 	if (setup(state))
 		return -1;
-	ah = ah_of(to_self(is_roce() ? sgid : -1));
+	ah = own_ah();
 	return 0;
 }
 
@@ -63,9 +62,7 @@ static struct ibv_send_wr datagram(enum ibv_wr_opcode op, uint64_t id, struct ib
 {
 	struct ibv_send_wr wr = { .wr_id = id, .sg_list = sg, .num_sge = n, .opcode = op, .send_flags = IBV_SEND_SIGNALED };
 
-	wr.wr.ud.ah = ah;
-	wr.wr.ud.remote_qpn = qpn;
-	wr.wr.ud.remote_qkey = QKEY;
+	address(&wr, ah, qpn);
 	return wr;
 }
 
@@ -73,20 +70,6 @@ static struct ibv_send_wr to_second(uint64_t id, size_t off, uint32_t len)
 {
 	sg = sge(&s[0], off, len);
 	return datagram(IBV_WR_SEND, id, &sg, 1, ah, s[1].qp->qp_num);
-}
-
-/* The indices of the GIDs there are, and on InfiniBand -1 for none; their number */
-static int ways(int index[8])
-{
-	union ibv_gid g;
-	int n = 0;
-
-	if (!is_roce())
-		index[n++] = -1;
-	for (int i = 0; i < port.gid_tbl_len && n < 8; i++)
-		if (!ibv_query_gid(ctx, 1, i, &g) && g.global.interface_id)
-			index[n++] = i;
-	return n;
 }
 
 static uint16_t sum16(const uint8_t *p, unsigned n)
@@ -140,319 +123,75 @@ static void headers_of(const struct ibv_wc *wc, const uint8_t *h, int index, uin
 }
 
 /* From s[0] to s[1] and back over an address made of what came in */
-static void there_and_back(struct side s[2], int index, uint32_t len, int n, unsigned flags, bool imm)
+static void there_and_back(struct side s[2], int index, uint32_t len, bool imm)
 {
 	struct ibv_ah *ah = ah_of(to_self(index)), *back;
+	const struct ibv_grh *grh = (struct ibv_grh *)(s[1].buf + 64);
+	struct ibv_sge sg = sge(&s[0], 0, len);
+	struct ibv_send_wr wr = datagram(imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, 6, &sg, 1, ah, s[1].qp->qp_num);
 	struct ibv_ah_attr attr;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg[4];
 	struct ibv_wc wc;
-	uint32_t at = 0;
 
-	fill(s[0].buf, HALF, len + n);
-	memset(s[1].buf, 0xaa, HALF);
-	for (int i = 0; i < n; i++) {
-		uint32_t part = i == n - 1 ? len - at : len / n;
-
-		sg[i] = sge(&s[0], at, part);
-		if (flags & IBV_SEND_INLINE)
-			sg[i].lkey = 0xdead;
-		at += part;
-	}
+	fill(s[0].buf, HALF, len);
 	recv_at(&s[1], 5, 64, GRH_BYTES + len);
-	wr = datagram(imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, 6, sg, n, ah, s[1].qp->qp_num);
-	wr.imm_data = htobe32(0x99aabbcc);
-	wr.send_flags |= flags;
 	post_done(&s[0], &wr);
 	wc = expect_op(s[1].rcq, 5, IBV_WC_RECV);
-	assert_int_equal(wc.byte_len, GRH_BYTES + len);
-	assert_int_equal(wc.src_qp, s[0].qp->qp_num);
-	assert_int_equal(wc.qp_num, s[1].qp->qp_num);
-	assert_int_equal(!!(wc.wc_flags & IBV_WC_WITH_IMM), imm);
-	if (imm)
-		assert_int_equal(be32toh(wc.imm_data), 0x99aabbcc);
-	if (!is_roce())
-		assert_int_equal(wc.slid, port.lid);
+	assert_true(is_roce() || wc.slid == port.lid);
 	headers_of(&wc, s[1].buf + 64, index, len, imm);
 	assert_memory_equal(s[1].buf + 64 + GRH_BYTES, s[0].buf, len);
-	assert_true(all_bytes(s[1].buf, 64, 0xaa) && all_bytes(s[1].buf + 64 + GRH_BYTES + len, 4096, 0xaa));
 	must(ibv_destroy_ah(ah));
 
-	must(ibv_init_ah_from_wc(ctx, 1, &wc, (struct ibv_grh *)(s[1].buf + 64), &attr));
+	must(ibv_init_ah_from_wc(ctx, 1, &wc, (struct ibv_grh *)grh, &attr));
 	assert_int_equal(attr.is_global, index >= 0);
-	if (index >= 0) {
-		assert_int_equal(attr.grh.sgid_index, index);
-		assert_int_equal(attr.grh.traffic_class, 0x48);
-	}
-	back = ibv_create_ah_from_wc(pd, &wc, (struct ibv_grh *)(s[1].buf + 64), 1);
+	assert_true(index < 0 || (attr.grh.sgid_index == index && attr.grh.traffic_class == 0x48));
+	back = ibv_create_ah_from_wc(pd, &wc, (struct ibv_grh *)grh, 1);
 	assert_non_null(back);
-	recv_at(&s[0], 7, HALF, GRH_BYTES + 3000);
-	sg[0] = sge(&s[1], 64, GRH_BYTES + len);
-	sg[0].length = sg[0].length > 3000 ? 3000 : sg[0].length;
-	wr = datagram(IBV_WR_SEND, 8, sg, 1, back, wc.src_qp);
+	recv_at(&s[0], 7, HALF, GRH_BYTES + 16);
+	sg = sge(&s[1], 64, 16);
+	wr = datagram(IBV_WR_SEND, 8, &sg, 1, back, wc.src_qp);
 	post_done(&s[1], &wr);
 	wc = expect_op(s[0].rcq, 7, IBV_WC_RECV);
 	assert_int_equal(wc.src_qp, s[1].qp->qp_num);
-	assert_memory_equal(s[0].buf + HALF + GRH_BYTES, s[1].buf + 64, sg[0].length);
+	assert_memory_equal(s[0].buf + HALF + GRH_BYTES, s[1].buf + 64, 16);
 	must(ibv_destroy_ah(back));
 }
 
-static void datagrams(UNUSED void **state)
+/* By each GID there is, and on InfiniBand without one */
+static void headers(UNUSED void **state)
 {
-	static const uint32_t sizes[] = { 0, 1, 3, 4, 60, 64, 65, 1023, 2048, 4096 };
-	int index[8], n = ways(index);
-	struct how how = *how_ud();
-
-	how.cap.max_inline_data = 200;
-	assert_int_equal(n, is_roce() ? 4 : 2);
-	open_pair(s, &how);
-	for (int w = 0; w < n; w++)
-		for (unsigned i = 0; i < ARRAY(sizes); i++)
-			for (int imm = 0; imm < 2; imm++) {
-				for (int parts = 1; parts <= 4; parts++)
-					there_and_back(s, index[w], sizes[i], parts, 0, imm);
-				if (sizes[i] <= 200) {
-					there_and_back(s, index[w], sizes[i], 1, IBV_SEND_INLINE, imm);
-					there_and_back(s, index[w], sizes[i], 3, IBV_SEND_INLINE, imm);
-				}
-			}
-	close_pair(s);
-}
-
-/* The header and the data land in as many places as the receive has */
-static void scattered(UNUSED void **state)
-{
-	struct ibv_sge to[4];
+	static const uint32_t sizes[] = { 0, 1, 3, 4, 1023, 4096 };
+	union ibv_gid g;
+	unsigned ways = 0;
 
 	open_pair(s, how_ud());
-	fill(s[0].buf, 1000, 4);
-	memset(s[1].buf, 0xaa, SIZE);
-	to[0] = sge(&s[1], 0, 13);
-	to[1] = sge(&s[1], 100, 27 + 5);
-	to[2] = sge(&s[1], 200, 395);
-	to[3] = sge(&s[1], 1000, 1000);
-	assert_int_equal(post_recv(&s[1], 1, to, 4), 0);
-	wr = to_second(2, 0, 1000);
-	post(&s[0], &wr);
-	wc = expect_op(s[1].rcq, 1, IBV_WC_RECV);
-	assert_int_equal(wc.byte_len, 1040);
-	assert_memory_equal(s[1].buf + 100 + 27, s[0].buf, 5);
-	assert_memory_equal(s[1].buf + 200, s[0].buf + 5, 395);
-	assert_memory_equal(s[1].buf + 1000, s[0].buf + 400, 600);
-	assert_true(all_bytes(s[1].buf + 132, 68, 0xaa) && all_bytes(s[1].buf + 595, 405, 0xaa) && all_bytes(s[1].buf + 1600, 400, 0xaa));
-	expect_op(s[0].scq, 2, IBV_WC_SEND);
-	close_pair(s);
-}
-
-/*
- * One QP reaches many, each message with an address of its own; a QP reaches itself; many laps of
- * both rings
- */
-static void many_peers(UNUSED void **state)
-{
-	struct how how = *how_ud();
-	struct side hub, peer[6];
-
-	how.cap.max_send_wr = 8;
-	how.cap.max_recv_wr = 8;
-	how.cqe = 15;
-	open_side(&hub, &how);
-	bring_up(hub.qp, 0, &how);
-	fill(hub.buf, SIZE, 12);
-	for (unsigned i = 0; i < ARRAY(peer); i++) {
-		open_side(&peer[i], &how);
-		bring_up(peer[i].qp, 0, &how);
-	}
-	for (unsigned i = 0; i < 1500; i++) {
-		struct side *to = i % 7 == 6 ? &hub : &peer[i % 7];
-		uint32_t len = 1 + i % 60;
-
-		recv_at(to, i, HALF, GRH_BYTES + len);
-		sg = sge(&hub, i, len);
-		wr = datagram(IBV_WR_SEND, i, &sg, 1, ah, to->qp->qp_num);
-		wr.send_flags |= i & 1 ? IBV_SEND_INLINE : 0;
-		post_done(&hub, &wr);
-		wc = expect_op(to->rcq, i, IBV_WC_RECV);
-		assert_int_equal(wc.byte_len, GRH_BYTES + len);
-		assert_int_equal(wc.src_qp, hub.qp->qp_num);
-		assert_memory_equal(to->buf + HALF + GRH_BYTES, hub.buf + i, len);
-	}
-	for (unsigned i = 0; i < ARRAY(peer); i++)
-		close_side(&peer[i]);
-	close_side(&hub);
-}
-
-/* ibv_wr_*, and the completions through an extended CQ */
-static void extended(UNUSED void **state)
-{
-	struct ibv_cq_init_attr_ex ci = { .cqe = 63, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM |
-					  IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL };
-	struct ibv_poll_cq_attr pa = { .comp_mask = 0 };
-	struct how how = *how_ud();
-	struct ibv_data_buf in[2];
-	struct ibv_cq_ex *cx = ibv_create_cq_ex(ctx, &ci);
-	struct ibv_qp_ex *qx;
-	struct ibv_sge sg[2];
-	struct side s;
-	int got = 0;
-	double end;
-
-	assert_non_null(cx);
-	how.ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-	how.cq = ibv_cq_ex_to_cq(cx);
-	open_side(&s, &how);
-	bring_up(s.qp, 0, &how);
-	qx = ibv_qp_to_qp_ex(s.qp);
-	fill(s.buf, 4096, 77);
-	for (int i = 0; i < 4; i++)
-		recv_at(&s, 100 + i, HALF + 2048 * i, 2048);
-	ibv_wr_start(qx);
-	qx->wr_flags = IBV_SEND_SIGNALED;
-	qx->wr_id = 1;
-	ibv_wr_send(qx);
-	ibv_wr_set_ud_addr(qx, ah, s.qp->qp_num, QKEY);
-	ibv_wr_set_sge(qx, s.mr->lkey, (uintptr_t)s.buf, 1000);
-	qx->wr_id = 2;
-	ibv_wr_send_imm(qx, htobe32(22));
-	ibv_wr_set_ud_addr(qx, ah, s.qp->qp_num, QKEY);
-	sg[0] = sge(&s, 10, 20);
-	sg[1] = sge(&s, 1000, 30);
-	ibv_wr_set_sge_list(qx, 2, sg);
-	qx->wr_id = 3;
-	ibv_wr_send(qx);
-	ibv_wr_set_ud_addr(qx, ah, s.qp->qp_num, QKEY);
-	ibv_wr_set_inline_data(qx, s.buf + 5, 51);
-	qx->wr_id = 4;
-	ibv_wr_send_imm(qx, htobe32(44));
-	ibv_wr_set_ud_addr(qx, ah, s.qp->qp_num, QKEY);
-	in[0] = (struct ibv_data_buf){ s.buf + 1, 13 };
-	in[1] = (struct ibv_data_buf){ s.buf + 100, 40 };
-	ibv_wr_set_inline_data_list(qx, 2, in);
-	must(ibv_wr_complete(qx));
-	for (end = now() + PATIENCE; got != 0xff && now() < end;) {
-		if (ibv_start_poll(cx, &pa)) {
-			usleep(20);
+	for (int index = is_roce() ? 0 : -1; index < port.gid_tbl_len; index++) {
+		if (index >= 0 && (ibv_query_gid(ctx, 1, index, &g) || !g.global.interface_id))
 			continue;
-		}
-		do {
-			int i = cx->wr_id % 100 - (cx->wr_id < 100);
-			static const uint32_t len[] = { 1000, 50, 51, 53 };
-
-			assert_int_equal(cx->status, IBV_WC_SUCCESS);
-			assert_int_equal(ibv_wc_read_qp_num(cx), s.qp->qp_num);
-			if (cx->wr_id < 100) {
-				assert_int_equal(ibv_wc_read_opcode(cx), IBV_WC_SEND);
-			} else {
-				assert_int_equal(ibv_wc_read_opcode(cx), IBV_WC_RECV);
-				assert_int_equal(ibv_wc_read_byte_len(cx), GRH_BYTES + len[i]);
-				assert_int_equal(ibv_wc_read_src_qp(cx), s.qp->qp_num);
-				assert_int_equal(!!(ibv_wc_read_wc_flags(cx) & IBV_WC_GRH), is_roce());
-				assert_int_equal(!!(ibv_wc_read_wc_flags(cx) & IBV_WC_WITH_IMM), i & 1);
-				if (i & 1)
-					assert_int_equal(be32toh(ibv_wc_read_imm_data(cx)), 22 * (i / 2 + 1));
-				if (!is_roce())
-					assert_int_equal(ibv_wc_read_slid(cx), port.lid);
-			}
-			got |= 1 << (i + 4 * (cx->wr_id >= 100));
-		} while (!ibv_next_poll(cx));
-		ibv_end_poll(cx);
+		ways++;
+		for (unsigned i = 0; i < 2 * ARRAY(sizes); i++)
+			there_and_back(s, index, sizes[i / 2], i % 2);
 	}
-	assert_int_equal(got, 0xff);
-	assert_memory_equal(s.buf + HALF + GRH_BYTES, s.buf, 1000);
-	assert_memory_equal(s.buf + HALF + 2048 + GRH_BYTES, s.buf + 10, 20);
-	assert_memory_equal(s.buf + HALF + 2048 + GRH_BYTES + 20, s.buf + 1000, 30);
-	assert_memory_equal(s.buf + HALF + 4096 + GRH_BYTES, s.buf + 5, 51);
-	assert_memory_equal(s.buf + HALF + 6144 + GRH_BYTES, s.buf + 1, 13);
-	assert_memory_equal(s.buf + HALF + 6144 + GRH_BYTES + 13, s.buf + 100, 40);
-	close_side_but_cqs(&s);
-	must(ibv_destroy_cq(how.cq));
-	/* Operations that datagrams do not have */
-	{
-		struct ibv_cq *cq = ibv_create_cq(ctx, 10, NULL, NULL, 0);
-		struct ibv_qp_init_attr_ex init = { .send_cq = cq, .recv_cq = cq, .cap = usual.cap, .qp_type = IBV_QPT_UD, .pd = pd,
-						    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS };
-
-		for (int i = 0; i < 2; i++) {
-			init.send_ops_flags = IBV_QP_EX_WITH_SEND | (i ? IBV_QP_EX_WITH_RDMA_WRITE : IBV_QP_EX_WITH_RDMA_READ);
-			assert_null(ibv_create_qp_ex(ctx, &init));
-			assert_int_equal(errno, EOPNOTSUPP);
-		}
-		must(ibv_destroy_cq(cq));
-	}
+	assert_int_equal(ways, is_roce() ? 4 : 2);
+	close_pair(s);
 }
 
-/* ---- what is lost: the sender never hears of it ---- */
-
-/* Sends 16 bytes that are not to arrive, and then 16 that are */
-static void lost(struct ibv_send_wr stray)
+/* InfiniBand: the right LID, and a GRH that means somebody else */
+static void strange_header(UNUSED void **state)
 {
-	fill(s[0].buf, 64, 9);
-	memset(s[1].buf, 0xaa, 4096);
-	recv_at(&s[1], 1, 0, 4096);
-	sg = sge(&s[0], 0, 16);
-	stray.sg_list = &sg;
-	stray.num_sge = 1;
-	post_done(&s[0], &stray);
-	expect_nothing(s[1].rcq);
-	assert_true(all_bytes(s[1].buf, 4096, 0xaa));
-	wr = to_second(2, 16, 16);
-	post_done(&s[0], &wr);
-	wc = expect_op(s[1].rcq, 1, IBV_WC_RECV);
-	assert_int_equal(wc.byte_len, GRH_BYTES + 16);
-	assert_memory_equal(s[1].buf + GRH_BYTES, s[0].buf + 16, 16);
-}
-
-static void not_for_us(UNUSED void **state)
-{
-	struct how rc = usual;
+	struct ibv_ah_attr a = to_self(0);
 	struct ibv_ah *strange;
-	struct side other;
-	struct ibv_ah_attr a;
 
-	open_pair(s, how_ud());
-	/* Another key */
-	wr = datagram(IBV_WR_SEND, 7, NULL, 0, ah, s[1].qp->qp_num);
-	wr.wr.ud.remote_qkey = QKEY + 1;
-	lost(wr);
-	/* No QP has this number */
-	wr = datagram(IBV_WR_SEND, 8, NULL, 0, ah, s[1].qp->qp_num ^ 0x800);
-	lost(wr);
-	/* A QP of another kind, which has a receive ready */
-	open_side(&other, &rc);
-	bring_up(other.qp, other.qp->qp_num, &rc);
-	recv_at(&other, 1, 0, 100);
-	wr = datagram(IBV_WR_SEND, 9, NULL, 0, ah, other.qp->qp_num);
-	lost(wr);
-	expect_nothing(other.rcq);
-	assert_int_equal(state_of(other.qp), IBV_QPS_RTS);
-	close_side(&other);
-	/* One that is not ready to receive */
-	open_side(&other, how_ud());
-	must(move(other.qp, IBV_QPS_INIT, 0, how_ud()));
-	recv_at(&other, 1, 0, 100);
-	wr = datagram(IBV_WR_SEND, 10, NULL, 0, ah, other.qp->qp_num);
-	lost(wr);
-	expect_nothing(other.rcq);
-	close_side(&other);
-	/* Another port's address */
-	a = to_self(is_roce() ? 0 : -1);
-	if (is_roce())
-		a.grh.dgid.raw[13] ^= 0x55;
-	else
-		a.dlid ^= 0x55;
+	a.grh.dgid.raw[13] ^= 0x55;
 	strange = ah_of(a);
-	wr = datagram(IBV_WR_SEND, 11, NULL, 0, strange, s[1].qp->qp_num);
-	lost(wr);
+	open_pair(s, how_ud());
+	recv_at(&s[1], 1, 0, 4096);
+	wr = to_second(2, 0, 16);
+	wr.wr.ud.ah = strange;
+	post_done(&s[0], &wr);
+	wr = to_second(2, 0, 32);
+	post_done(&s[0], &wr);
+	assert_int_equal(expect_op(s[1].rcq, 1, IBV_WC_RECV).byte_len, GRH_BYTES + 32);
 	must(ibv_destroy_ah(strange));
-	/* The right LID, and a GRH that means somebody else */
-	if (!is_roce()) {
-		a = to_self(0);
-		a.grh.dgid.raw[13] ^= 0x55;
-		strange = ah_of(a);
-		wr = datagram(IBV_WR_SEND, 12, NULL, 0, strange, s[1].qp->qp_num);
-		lost(wr);
-		must(ibv_destroy_ah(strange));
-	}
 	close_pair(s);
 }
 
@@ -482,159 +221,30 @@ static void controlled_key(UNUSED void **state)
 	close_pair(s);
 }
 
-static void no_receive(UNUSED void **state)
-{
-	open_pair(s, how_ud());
-	fill(s[0].buf, 4096, 3);
-	for (int i = 0; i < 10; i++) {
-		if (i == 2 || i == 7)
-			recv_at(&s[1], i, 64 * i, 56);
-		wr = to_second(i, 16 * i, 16);
-		post_done(&s[0], &wr);
-		if (i == 2 || i == 7) {
-			expect_op(s[1].rcq, i, IBV_WC_RECV);
-			assert_memory_equal(s[1].buf + 64 * i + GRH_BYTES, s[0].buf + 16 * i, 16);
-		}
-	}
-	expect_nothing(s[1].rcq);
-	assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
-	assert_int_equal(state_of(s[1].qp), IBV_QPS_RTS);
-	close_pair(s);
-}
-
-/* ---- errors that do show ---- */
-
-/*
- * A receive needs forty bytes more than the data. Without them it fails with a length error; the
- * sender does not know
- */
-static void receive_too_short(UNUSED void **state)
-{
-	open_pair(s, how_ud());
-	memset(s[1].buf, 0xaa, 4096);
-	recv_at(&s[1], 1, 0, GRH_BYTES + 15);
-	wr = to_second(2, 0, 16);
-	post_done(&s[0], &wr);
-	expect(s[1].rcq, 1, IBV_WC_LOC_LEN_ERR);
-	assert_true(all_bytes(s[1].buf + GRH_BYTES + 15, 4000, 0xaa));
-	assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
-	assert_int_equal(state_of(s[1].qp), IBV_QPS_ERR);
-	close_pair(s);
-}
-
-/* A receive whose key is not good takes the message with it */
-static void receive_unprotected(UNUSED void **state)
-{
-	for (int what = 0; what < 2; what++) {
-		open_pair(s, how_ud());
-		sg = sge(&s[1], what ? SIZE - 50 : 0, 100);
-		sg.lkey ^= what ? 0 : 0x40;
-		assert_int_equal(post_recv(&s[1], 1, &sg, 1), 0);
-		recv_at(&s[1], 2, 0, 100);
-		wr = to_second(3, 0, 16);
-		post_done(&s[0], &wr);
-		expect(s[1].rcq, 1, IBV_WC_LOC_PROT_ERR);
-		expect(s[1].rcq, 2, IBV_WC_WR_FLUSH_ERR);
-		assert_int_equal(state_of(s[1].qp), IBV_QPS_ERR);
-		assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
-		close_pair(s);
-	}
-}
-
-/* A send that fails stops the send queue and not the receive queue; the way on is RTS */
-static void send_fails(UNUSED void **state)
-{
-	struct ibv_send_wr wr[2];
-	struct ibv_qp_attr a;
-	struct ibv_sge sg[2];
-
-	for (int what = 0; what < 2; what++) {
-		open_pair(s, how_ud());
-		memset(s[1].buf, 0xaa, 8192);
-		recv_at(&s[1], 1, 0, 8192);
-		sg[0] = what ? sge(&s[0], SIZE - 8, 16) : sge(&s[0], 0, 4097);
-		sg[1] = sge(&s[0], 0, 16);
-		wr[0] = datagram(IBV_WR_SEND, 2, &sg[0], 1, ah, s[1].qp->qp_num);
-		wr[1] = datagram(IBV_WR_SEND, 3, &sg[1], 1, ah, s[1].qp->qp_num);
-		wr[0].next = &wr[1];
-		post(&s[0], wr);
-		expect(s[0].scq, 2, what ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR);
-		expect(s[0].scq, 3, IBV_WC_WR_FLUSH_ERR);
-		expect_nothing(s[1].rcq);
-		assert_true(all_bytes(s[1].buf, 8192, 0xaa));
-		assert_int_equal(state_of(s[0].qp), IBV_QPS_SQE);
-		/* It still receives */
-		recv_at(&s[0], 4, 4096, 100);
-		wr[0] = datagram(IBV_WR_SEND, 5, &sg[1], 1, ah, s[0].qp->qp_num);
-		sg[1] = sge(&s[1], 0, 16);
-		wr[0].sg_list = &sg[1];
-		post(&s[1], wr);
-		expect_op(s[1].scq, 5, IBV_WC_SEND);
-		expect_op(s[0].rcq, 4, IBV_WC_RECV);
-		memset(&a, 0, sizeof(a));
-		a.qp_state = IBV_QPS_RTS;
-		must(ibv_modify_qp(s[0].qp, &a, IBV_QP_STATE));
-		sg[1] = sge(&s[0], 0, 16);
-		wr[0] = datagram(IBV_WR_SEND, 6, &sg[1], 1, ah, s[1].qp->qp_num);
-		post(&s[0], wr);
-		expect_op(s[0].scq, 6, IBV_WC_SEND);
-		expect_op(s[1].rcq, 1, IBV_WC_RECV);
-		close_pair(s);
-	}
-}
-
-static void flush_by_modify(UNUSED void **state)
-{
-	open_pair(s, how_ud());
-	for (int i = 0; i < 5; i++)
-		recv_at(&s[0], i, 0, 100);
-	must(move(s[0].qp, IBV_QPS_ERR, 0, how_ud()));
-	for (int i = 0; i < 5; i++)
-		expect(s[0].rcq, i, IBV_WC_WR_FLUSH_ERR);
-	wr = to_second(9, 0, 8);
-	post(&s[0], &wr);
-	expect(s[0].scq, 9, IBV_WC_WR_FLUSH_ERR);
-	/* To RESET and up again it is as new */
-	must(move(s[0].qp, IBV_QPS_RESET, 0, how_ud()));
-	bring_up(s[0].qp, 0, how_ud());
-	recv_at(&s[1], 10, 0, 100);
-	post_done(&s[0], &wr);
-	expect_op(s[1].rcq, 10, IBV_WC_RECV);
-	close_pair(s);
-}
-
 /* ---- address handles ---- */
 
 static void bad_handles(UNUSED void **state)
 {
-	struct ibv_ah_attr good = to_self(is_roce() ? 0 : -1), a;
+	static const struct {
+		bool roce;
+		uint8_t port, global, sgid;
+	} rows[] = { { false, 0, 1, 0 }, { false, 2, 1, 0 }, { true, 1, 0, 0 }, { true, 1, 1, 9 /* an empty entry */ }, { true, 1, 1, 255 } };
+	struct ibv_ah_attr a;
 	struct ibv_pd *p = ibv_alloc_pd(ctx);
 	struct ibv_ah *ah;
 
-	assert_non_null(p);
-	for (int i = 0; i < 2; i++) {
-		a = good;
-		a.port_num = 2 * i;
-		assert_null(ibv_create_ah(p, &a));
+	for (unsigned i = 0; i < ARRAY(rows); i++) {
+		a = to_self(0);
+		a.port_num = rows[i].port;
+		a.is_global = rows[i].global;
+		a.grh.sgid_index = rows[i].sgid;
+		assert_true((rows[i].roce && !is_roce()) || !ibv_create_ah(p, &a));
 	}
-	if (is_roce()) {
-		a = good;
-		a.is_global = 0;
-		assert_null(ibv_create_ah(p, &a));
-		assert_int_equal(errno, EINVAL);
-		a = good;
-		a.grh.sgid_index = 9; /* an empty entry */
-		assert_null(ibv_create_ah(p, &a));
-		a.grh.sgid_index = 255;
-		assert_null(ibv_create_ah(p, &a));
-		/* The domain is in use as long as the handle is */
-		ah = ibv_create_ah(p, &good);
-		assert_non_null(ah);
-		assert_int_equal(ibv_dealloc_pd(p), EBUSY);
-	} else {
-		ah = ibv_create_ah(p, &good);
-		assert_non_null(ah);
-	}
+	/* The kernel's, and with it the domain, is in use as long as there is a handle */
+	a = to_self(0);
+	ah = ibv_create_ah(p, &a);
+	assert_non_null(ah);
+	assert_true(!is_roce() || ibv_dealloc_pd(p) == EBUSY);
 	must(ibv_destroy_ah(ah));
 	must(ibv_dealloc_pd(p));
 }
@@ -683,7 +293,7 @@ static void groups(UNUSED void **state)
 	for (int i = 2; i < 4; i++)
 		must(ibv_attach_mcast(s[i].qp, &g[1], GROUP_LID + 2));
 	must(ibv_attach_mcast(s[1].qp, &g[0], GROUP_LID + 1)); /* again: nothing changes */
-	for (int round = 0; round < 20; round++)
+	for (int round = 0; round < 3; round++)
 		for (int to = 0; to < 2; to++) {
 			fill(s[0].buf, 300, round * 2 + to);
 			for (unsigned i = 0; i < ARRAY(s); i++) {
@@ -763,11 +373,8 @@ static void bad_groups(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(datagrams), TEST(scattered), TEST(many_peers), TEST(extended), TEST(not_for_us),
-		TEST(controlled_key), TEST(no_receive), TEST(receive_too_short), TEST(receive_unprotected),
-		TEST(send_fails), TEST(flush_by_modify), TEST(bad_handles), TEST(groups), TEST(bad_groups),
-	};
+	const struct CMUnitTest tests[] = { TEST(headers), TEST(strange_header), TEST(controlled_key), TEST(bad_handles), TEST(groups),
+					    TEST(bad_groups) };
 
 	return cmocka_run_group_tests(tests, setup_ud, teardown_ud) + again_with("SOFTDEV_LINK", "ib");
 }
