@@ -116,11 +116,9 @@ static void kernel_checks(UNUSED void **state)
 		uint16_t opcode, inlen, bit, width, value;
 		int err;
 	} rows[] = {
-		{ "two PSVs", 0x600, 16, 0x40, 4, 2, EINVAL },
-		{ "a flow table of another function", 0x936, 0x40, 0x30, 16, 1, EINVAL },
+		{ "two PSVs", 0x600, 16, 0x40, 4, 2, EINVAL }, { "a flow table of another function", 0x936, 0x40, 0x30, 16, 1, EINVAL },
 		{ "a key without the whole of its context", 0x200, 0x4c, 0x40, 1, 0, EINVAL },
-		{ "a CQ of no event queue", 0x400, 0x110, CQC + 0xa0, 32, 3, ENOENT },
-		{ "a tunnel", 0x800, 16, 0x20, 16, 1, EINVAL },
+		{ "a CQ of no event queue", 0x400, 0x110, CQC + 0xa0, 32, 3, ENOENT }, { "a tunnel", 0x800, 16, 0x20, 16, 1, EINVAL },
 	};
 	struct mlx5dv_devx_obj *o;
 	uint32_t number;
@@ -1052,27 +1050,6 @@ static void faults(UNUSED void **state)
 	must(destroy(o));
 }
 
-/* Doorbell pages and event queues by libmlx5: the only way to one */
-static void uars(UNUSED void **state)
-{
-	struct mlx5dv_devx_uar *bf[4];
-	uint32_t eqn[2];
-
-	for (unsigned i = 0; i < ARRAY(bf); i++) {
-		bf[i] = mlx5dv_devx_alloc_uar(ctx, MLX5DV_UAR_ALLOC_TYPE_BF);
-		assert_non_null(bf[i]);
-		assert_int_not_equal(bf[i]->page_id, uar->page_id);
-		for (unsigned j = 0; j < i; j++)
-			assert_ptr_not_equal(bf[i]->reg_addr, bf[j]->reg_addr);
-	}
-	for (unsigned i = 0; i < ARRAY(bf); i++)
-		mlx5dv_devx_free_uar(bf[i]);
-	must(mlx5dv_devx_query_eqn(ctx, 0, &eqn[0]));
-	must(mlx5dv_devx_query_eqn(ctx, 1, &eqn[1]));
-	assert_int_not_equal(eqn[0], eqn[1]);
-	assert_int_equal(mlx5dv_devx_query_eqn(ctx, ctx->num_comp_vectors, &eqn[0]), ENOENT);
-}
-
 /* ---- the other devices: without device commands, and as older kernels do ---- */
 
 static void off(UNUSED void **state)
@@ -1126,7 +1103,7 @@ int main(void)
 		TEST(by_opcode), TEST(kernel_checks), TEST(by_handle), TEST(statuses), TEST(without_uid), TEST(umems),
 		TEST(async_queries), TEST(subscriptions), TEST(events), TEST(capabilities), TEST(identity), TEST(registers),
 		TEST(counter_sets), TEST(keys), TEST(key_refusals), TEST(aliases), TEST(leftovers),
-		TEST(faults), TEST(uars),
+		TEST(faults),
 	};
 	const struct CMUnitTest tests_off[] = { TEST(off) }, tests_errno[] = { TEST(by_errno) };
 	const char *devx = getenv("SOFTDEV_DEVX");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_packet.c: packets into queues by device commands: striding RQs with compressed CQEs of both
- * layouts, states, TIRs, rules by matcher. Plain and shared queues: tests/devx/packets.c.
+ * devx_packet.c: packets into queues by device commands: states of RQs, TIRs, rules by matcher, what
+ * is refused. Plain, striding and shared queues, and compressed CQEs: tests/devx/packets.c.
  */
 #include "rig_devx.h"
 #include "rig_wq.h"
@@ -34,29 +34,13 @@ static void close_common(void)
 	must(destroy(td));
 }
 
-/* ---- CQ: with format MINI_*, or -1 for none ---- */
-
 static struct dcq dcq;
 static struct reader rx;
 
-static void cq_for(int format, bool enhanced, bool strides)
+static void open_reader(void)
 {
-	struct cmd c = cq_command(&dcq, 9, 64);
-
-	if (format >= 0) {
-		IN(CQC + 0x11, 1, 1);
-		IN(CQC + 0x19, 7, enhanced);
-		if (format == MINI_L34H_STRIDX)
-			IN(CQC + 0x5c, 2, 1);
-		else
-			IN(CQC + 0x12, 2, format);
-	}
-	if (enhanced)
-		for (unsigned i = 0; i < 512; i++)
-			dcq.buf[64 * i + 62] = 0xff;
-	dcq.obj = must_create(&c, &dcq.cqn);
-	rx = (struct reader){ .buf = dcq.buf, .cnt = 512, .dbrec = dcq.dbrec, .format = format < 0 ? 0 : (unsigned)format,
-			      .enhanced = enhanced, .strides = strides };
+	open_cq(&dcq, 9, 64);
+	rx = (struct reader){ .buf = dcq.buf, .cnt = 512, .dbrec = dcq.dbrec };
 }
 
 /* ---- queues ---- */
@@ -66,11 +50,6 @@ struct drq {
 	uint32_t rqn;
 	struct ring ring;
 };
-
-static void put_strides(struct cmd *c, unsigned wq, unsigned log_size, unsigned log_count, bool shift)
-{
-	SET(c, { wq + 0x134, 4, log_count - 9 }, { wq + 0x138, 1, shift }, { wq + 0x13d, 3, log_size - 6 });
-}
 
 static struct cmd rq_command(struct ring *r, unsigned type, unsigned log, unsigned log_entry)
 {
@@ -172,41 +151,6 @@ static void way_close(struct way *w)
 
 /* ---- tests ---- */
 
-/* Striding RQs of both types, with all formats of compression */
-static void strided(UNUSED void **state)
-{
-	static const struct { unsigned size, count; bool shift; } shapes[] = { { 6, 3, false }, { 7, 4, true }, { 11, 3, false } };
-	static const int formats[] = { -1, MINI_HASH, MINI_CSUM, MINI_CSUM_STRIDX, MINI_L34H_STRIDX };
-
-	if (!is_roce())
-		return;
-	open_common();
-	for (unsigned type = LINKED_STRIDING; type <= CYCLIC_STRIDING; type++)
-		for (unsigned s = 0; s < ARRAY(shapes); s++)
-			for (unsigned f = 0; f < 2 * ARRAY(formats) - 1; f++) {
-				const int format = formats[f ? (f + 1) / 2 : 0];
-				struct drq q;
-				struct cmd c;
-				struct way w;
-
-				empty_arena();
-				cq_for(format, f && f % 2, true);
-				c = rq_command(&q.ring, type, 3, 5 + s);
-				put_strides(&c, WQ, shapes[s].size, shapes[s].count, shapes[s].shift);
-				rq_open(&q, &c);
-				w = way_to(q.rqn);
-				stride_through(&tx, &q.ring, &rx, shapes[s].size, shapes[s].count, shapes[s].shift ? 2 : 0, 96, type == CYCLIC_STRIDING,
-					       mem, mr->lkey);
-				c = query_of(0x90b, q.obj, q.rqn, 0x110);
-				EXPECT(&c, { WQ, 4, type }, { WQ + 0x134, 4, (shapes[s].count - 9) & 15 }, { WQ + 0x13d, 3, shapes[s].size - 6 },
-				       { WQ + 0x138, 1, shapes[s].shift });
-				way_close(&w);
-				must(destroy(q.obj));
-				must(destroy(dcq.obj));
-			}
-	close_common();
-}
-
 /* States: only a ready RQ receives; what comes back from one that stops; VLAN tags */
 static void states(UNUSED void **state)
 {
@@ -221,7 +165,7 @@ static void states(UNUSED void **state)
 	open_common();
 	for (unsigned flush = 0; flush < 2; flush++) {
 		empty_arena();
-		cq_for(-1, false, false);
+		open_reader();
 		c = rq_command(&q.ring, CYCLIC, 2, 4);
 		IN(0x100 + 0xd, 1, flush);
 		q.obj = must_create(&c, &q.rqn);
@@ -294,7 +238,7 @@ static void symmetric(UNUSED void **state)
 	if (!is_roce())
 		return;
 	open_common();
-	cq_for(-1, false, false);
+	open_reader();
 	for (unsigned i = 0; i < ARRAY(q); i++) {
 		c = rq_command(&q[i].ring, CYCLIC, 6, 4);
 		IN(0x100 + 0x28, 24, i);
@@ -380,7 +324,7 @@ static void rules(UNUSED void **state)
 	if (!is_roce())
 		return;
 	open_common();
-	cq_for(-1, false, false);
+	open_reader();
 	c = rq_command(&q.ring, CYCLIC, 8, 4);
 	rq_open(&q, &c);
 	tir = tir_to(q.rqn);
@@ -477,17 +421,25 @@ static void refusals(UNUSED void **state)
 		{ "no room for a pointer", WQ + 0x10c, 4, 4, BAD_PARAM }, { "entries too long", WQ + 0x10c, 4, 10, BAD_PARAM },
 		{ "wq_type", WQ, 4, 5, BAD_PARAM }, { "umem", WQ + 0x160, 32, 0xfff0, BAD_RES },
 	};
-	struct mlx5dv_devx_obj *rmp;
+	struct mlx5dv_devx_obj *rmp, *rq;
 	struct ring r;
 	struct dqp qp;
 	struct cmd c, made;
 	uint32_t n;
 
 	empty_arena();
-	cq_for(-1, false, true);
+	open_reader();
 	for (unsigned type = LINKED_STRIDING; type <= CYCLIC_STRIDING; type++) {
 		made = rq_command(&r, type, 3, 5);
 		refuse_all(&made, rq_wrong, ARRAY(rq_wrong));
+		if (!is_roce())
+			continue;
+		c = made;
+		SET(&c, { WQ + 0x134, 4, 3 - 9 }, { WQ + 0x138, 1, 1 }, { WQ + 0x13d, 3, 5 });
+		rq = must_create(&c, &n);
+		c = query_of(0x90b, rq, n, 0x110);
+		EXPECT(&c, { WQ, 4, type }, { WQ + 0x134, 4, 3 - 9 + 16 }, { WQ + 0x138, 1, 1 }, { WQ + 0x13d, 3, 5 });
+		must(destroy(rq));
 	}
 	c = command(0x90c, 0x110, 0x10);
 	memcpy(c.in + WQ / 8, made.in + WQ / 8, 0x40);
@@ -517,7 +469,7 @@ static void left_behind(UNUSED void **state)
 		return;
 	before = open_world();
 	open_common();
-	cq_for(-1, false, false);
+	open_reader();
 	c = rq_command(&q.ring, CYCLIC, 4, 4);
 	rq_open(&q, &c);
 	w = way_to(q.rqn);
@@ -535,7 +487,7 @@ static void left_behind(UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(strided), TEST(states), TEST(symmetric), TEST(rules), TEST(refusals), TEST(left_behind),
+		TEST(states), TEST(symmetric), TEST(rules), TEST(refusals), TEST(left_behind),
 	};
 
 	return devx_main(tests, ARRAY(tests), false);

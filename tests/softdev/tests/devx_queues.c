@@ -88,19 +88,13 @@ static void cq_modified(UNUSED void **state)
 static void cq_refused(UNUSED void **state)
 {
 	static const struct wrong w[] = {
-		{ "log_cq_size", CQC + 0x63, 5, 23, LIMIT },
-		{ "cqe_sz", CQC + 0x8, 3, 2, BAD_PARAM },
-		{ "initiator_src_dct", CQC + 0x5, 1, 1, BAD_PARAM },
-		{ "compression's format", CQC + 0x12, 2, 2, BAD_PARAM },
-		{ "compression's layout", CQC + 0x1e, 2, 2, BAD_PARAM },
-		{ "the ring's umem", 0x2c0, 32, 0xffffff, BAD_RES },
-		{ "the record's umem", CQC + 0x20, 32, 0, BAD_RES },
-		{ "the ring beyond its umem", 0x280, 64, ARENA - 64, BAD_PARAM },
-		{ "the ring far beyond its umem", 0x280, 64, ~63ull, BAD_PARAM },
-		{ "the ring's alignment", 0x280, 64, 32, BAD_PARAM },
+		{ "log_cq_size", CQC + 0x63, 5, 23, LIMIT }, { "cqe_sz", CQC + 0x8, 3, 2, BAD_PARAM },
+		{ "initiator_src_dct", CQC + 0x5, 1, 1, BAD_PARAM }, { "compression's format", CQC + 0x12, 2, 2, BAD_PARAM },
+		{ "compression's layout", CQC + 0x1e, 2, 2, BAD_PARAM }, { "the ring's umem", 0x2c0, 32, 0xffffff, BAD_RES },
+		{ "the record's umem", CQC + 0x20, 32, 0, BAD_RES }, { "the ring beyond its umem", 0x280, 64, ARENA - 64, BAD_PARAM },
+		{ "the ring far beyond its umem", 0x280, 64, ~63ull, BAD_PARAM }, { "the ring's alignment", 0x280, 64, 32, BAD_PARAM },
 		{ "the record beyond its umem", CQC + 0x1c0, 64, ARENA, BAD_PARAM },
-		{ "the record's alignment", CQC + 0x1c0, 64, 4, BAD_PARAM },
-		{ "uar_page", CQC + 0x68, 24, 0xfffff, BAD_RES },
+		{ "the record's alignment", CQC + 0x1c0, 64, 4, BAD_PARAM }, { "uar_page", CQC + 0x68, 24, 0xfffff, BAD_RES },
 	};
 	struct mlx5dv_devx_umem *ro;
 	struct dcq q;
@@ -189,34 +183,21 @@ static void qp_made(UNUSED void **state)
 static void qp_refused(UNUSED void **state)
 {
 	const struct wrong w[] = {
-		{ "st", QPC + 0x8, 8, 3, BAD_PARAM },
-		{ "st of a DCT", QPC + 0x8, 8, 6, BAD_PARAM },
-		{ "a DCI without a shared queue", QPC + 0x8, 8, DCI, BAD_PARAM },
-		{ "pm_state", QPC + 0x13, 2, 0, BAD_PARAM },
-		{ "opt_param_mask", 0x80, 32, 2, BAD_PARAM },
-		{ "a longer context", 0x40, 1, 1, BAD_PARAM },
-		{ "offload", QPC + 0x18, 4, 1, BAD_PARAM },
-		{ "signature", QPC + 0x20, 1, 1, BAD_PARAM },
-		{ "reserved lkey", QPC + 0x5b, 1, 1, BAD_PARAM },
-		{ "ts_format", QPC + 0x58, 2, 2, BAD_PARAM },
-		{ "send_dbr_mode", QPC + 0x80, 2, 2, BAD_PARAM },
-		{ "streams", QPC + 0x3e3, 5, 1, BAD_PARAM },
-		{ "deth_sqpn", QPC + 0x408, 24, 1, BAD_PARAM },
-		{ "cross-domain, a slave that receives", QPC + 0x49d, 1, 1, BAD_PARAM },
-		{ "collapsed receive queue", QPC + 0x565, 3, 2, BAD_PARAM },
-		{ "log_rq_stride", QPC + 0x4d, 3, 6, BAD_PARAM },
+		{ "st", QPC + 0x8, 8, 3, BAD_PARAM }, { "st of a DCT", QPC + 0x8, 8, 6, BAD_PARAM },
+		{ "a DCI without a shared queue", QPC + 0x8, 8, DCI, BAD_PARAM }, { "pm_state", QPC + 0x13, 2, 0, BAD_PARAM },
+		{ "opt_param_mask", 0x80, 32, 2, BAD_PARAM }, { "a longer context", 0x40, 1, 1, BAD_PARAM },
+		{ "offload", QPC + 0x18, 4, 1, BAD_PARAM }, { "signature", QPC + 0x20, 1, 1, BAD_PARAM },
+		{ "reserved lkey", QPC + 0x5b, 1, 1, BAD_PARAM }, { "ts_format", QPC + 0x58, 2, 2, BAD_PARAM },
+		{ "send_dbr_mode", QPC + 0x80, 2, 2, BAD_PARAM }, { "streams", QPC + 0x3e3, 5, 1, BAD_PARAM },
+		{ "deth_sqpn", QPC + 0x408, 24, 1, BAD_PARAM }, { "cross-domain, a slave that receives", QPC + 0x49d, 1, 1, BAD_PARAM },
+		{ "collapsed receive queue", QPC + 0x565, 3, 2, BAD_PARAM }, { "log_rq_stride", QPC + 0x4d, 3, 6, BAD_PARAM },
 		{ "scatter by 64 into CQEs of 64", QPC + 0x630, 8, 0x22, BAD_PARAM },
 		{ "scatter by 64 on the responder's", QPC + 0x638, 8, 2, BAD_PARAM },
-		{ "scatter by what there is not", QPC + 0x630, 8, 0x33, BAD_PARAM },
-		{ "pd", QPC + 0x28, 24, 0xfff0, BAD_RES },
-		{ "cqn_snd", QPC + 0x3e8, 24, 0xffff00, BAD_RES },
-		{ "cqn_rcv", QPC + 0x4e8, 24, 0, BAD_RES },
-		{ "uar_page", QPC + 0x68, 24, 0xfffff, BAD_RES },
-		{ "shared queue", QPC + 0x565, 27, 1 << 24 | 0xff, BAD_RES },
-		{ "the ring's umem", 0x840, 32, 0, BAD_RES },
-		{ "the record's umem", QPC + 0x720, 32, 0xffffffff, BAD_RES },
-		{ "the ring beyond its umem", 0x800, 64, ARENA - 512, BAD_PARAM },
-		{ "the ring's alignment", 0x800, 64, 16, BAD_PARAM },
+		{ "scatter by what there is not", QPC + 0x630, 8, 0x33, BAD_PARAM }, { "pd", QPC + 0x28, 24, 0xfff0, BAD_RES },
+		{ "cqn_snd", QPC + 0x3e8, 24, 0xffff00, BAD_RES }, { "cqn_rcv", QPC + 0x4e8, 24, 0, BAD_RES },
+		{ "uar_page", QPC + 0x68, 24, 0xfffff, BAD_RES }, { "shared queue", QPC + 0x565, 27, 1 << 24 | 0xff, BAD_RES },
+		{ "the ring's umem", 0x840, 32, 0, BAD_RES }, { "the record's umem", QPC + 0x720, 32, 0xffffffff, BAD_RES },
+		{ "the ring beyond its umem", 0x800, 64, ARENA - 512, BAD_PARAM }, { "the ring's alignment", 0x800, 64, 16, BAD_PARAM },
 		{ "the record beyond its umem", QPC + 0x500, 64, ARENA - 4, BAD_PARAM },
 		{ "the record's alignment", QPC + 0x500, 64, 12, BAD_PARAM },
 	};
@@ -417,15 +398,10 @@ static void rmp_made(UNUSED void **state)
 		{ 0x180, 64 },
 	};
 	static const struct wrong w[] = {
-		{ "state", RMPC + 0x8, 4, 0, BAD_PARAM },
-		{ "wq_type", WQ, 4, 4, BAD_PARAM },
-		{ "signature", WQ + 0x4, 1, 1, BAD_PARAM },
-		{ "limit", WQ + 0x30, 16, 16, BAD_PARAM },
-		{ "stride too small", WQ + 0x10c, 4, 4, BAD_PARAM },
-		{ "stride too large", WQ + 0x10c, 4, 10, BAD_PARAM },
-		{ "size", WQ + 0x11b, 5, 16, LIMIT },
-		{ "pd", WQ + 0x48, 24, 0xfff0, BAD_RES },
-		{ "the ring's umem", WQ + 0x160, 32, 0, BAD_RES },
+		{ "state", RMPC + 0x8, 4, 0, BAD_PARAM }, { "wq_type", WQ, 4, 4, BAD_PARAM }, { "signature", WQ + 0x4, 1, 1, BAD_PARAM },
+		{ "limit", WQ + 0x30, 16, 16, BAD_PARAM }, { "stride too small", WQ + 0x10c, 4, 4, BAD_PARAM },
+		{ "stride too large", WQ + 0x10c, 4, 10, BAD_PARAM }, { "size", WQ + 0x11b, 5, 16, LIMIT },
+		{ "pd", WQ + 0x48, 24, 0xfff0, BAD_RES }, { "the ring's umem", WQ + 0x160, 32, 0, BAD_RES },
 		{ "the record's umem", WQ + 0x140, 32, 0, BAD_RES },
 		{ "the ring beyond its umem", WQ + 0x180, 64, ARENA - 64, BAD_PARAM },
 		{ "the record's alignment", WQ + 0x80, 64, 2, BAD_PARAM },
@@ -609,22 +585,15 @@ static void states_of(unsigned modify_op, unsigned query_op, struct mlx5dv_devx_
 static void raw_objects(UNUSED void **state)
 {
 	static const struct wrong sq_wrong[] = {
-		{ "tis", 0x100 + 0x168, 24, 0xfff, BAD_RES },
-		{ "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES },
-		{ "two lists", 0x100 + 0x100, 16, 2, BAD_PARAM },
-		{ "state", 0x100 + 0x8, 4, 1, BAD_PARAM },
-		{ "wq_type", WQ, 4, 0, BAD_PARAM },
-		{ "stride", WQ + 0x10c, 4, 5, BAD_PARAM },
-		{ "uar_page", WQ + 0x68, 24, 0xfffff, BAD_RES },
-		{ "pd", WQ + 0x48, 24, 0xfff0, BAD_RES },
+		{ "tis", 0x100 + 0x168, 24, 0xfff, BAD_RES }, { "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES },
+		{ "two lists", 0x100 + 0x100, 16, 2, BAD_PARAM }, { "state", 0x100 + 0x8, 4, 1, BAD_PARAM },
+		{ "wq_type", WQ, 4, 0, BAD_PARAM }, { "stride", WQ + 0x10c, 4, 5, BAD_PARAM },
+		{ "uar_page", WQ + 0x68, 24, 0xfffff, BAD_RES }, { "pd", WQ + 0x48, 24, 0xfff0, BAD_RES },
 	};
 	static const struct wrong rq_wrong[] = {
-		{ "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES },
-		{ "an RMP that does not exist", 0x100 + 0x4, 4, 1, BAD_RES },
-		{ "mem_rq_type", 0x100 + 0x4, 4, 2, BAD_PARAM },
-		{ "scatter_fcs", 0x100 + 0x2, 1, 1, BAD_PARAM },
-		{ "wq_type", WQ, 4, 4, BAD_PARAM },
-		{ "umem", WQ + 0x160, 32, 0, BAD_RES },
+		{ "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES }, { "an RMP that does not exist", 0x100 + 0x4, 4, 1, BAD_RES },
+		{ "mem_rq_type", 0x100 + 0x4, 4, 2, BAD_PARAM }, { "scatter_fcs", 0x100 + 0x2, 1, 1, BAD_PARAM },
+		{ "wq_type", WQ, 4, 4, BAD_PARAM }, { "umem", WQ + 0x160, 32, 0, BAD_RES },
 	};
 	struct mlx5dv_devx_obj *td, *tis, *sq, *rq[2], *on_rmp, *rqt, *tir;
 	uint32_t tdn, tisn, sqn, rqn[2], on_rmpn, rqtn, tirn;
