@@ -30,6 +30,26 @@ static void lengths(const struct cmd *good)
 	refuse_all(good, &(struct wrong){ "op_mod", 0x30, 16, 7, BAD_OP }, 1);
 }
 
+/* ---- what each test has ---- */
+
+static struct dcq cq64, cq128;
+static struct drmp rmp;
+
+static int open_common(UNUSED void **state)
+{
+	empty_arena();
+	open_cq(&cq64, 6, 64);
+	open_cq(&cq128, 6, 128);
+	open_rmp(&rmp, 0, 4);
+	return 0;
+}
+
+/* Nothing that was refused holds anything */
+static int close_common(UNUSED void **state)
+{
+	return destroy(rmp.obj) || destroy(cq64.obj) || destroy(cq128.obj);
+}
+
 /* ---- CQ ---- */
 
 static void cq_made(UNUSED void **state)
@@ -41,7 +61,6 @@ static void cq_made(UNUSED void **state)
 	struct dcq q;
 	struct cmd c, g;
 
-	empty_arena();
 	for (unsigned size = 64; size <= 128; size += 64)
 		for (unsigned log = 0; log < 8; log += 3) {
 			c = cq_command(&q, log, size);
@@ -65,7 +84,6 @@ static void cq_modified(UNUSED void **state)
 	struct dcq q;
 	struct cmd c, g;
 
-	empty_arena();
 	open_cq(&q, 4, 64);
 	for (unsigned bits = 1; bits < 8; bits++) {
 		g = query_of(0x402, q.obj, q.cqn, 0x110);
@@ -100,7 +118,6 @@ static void cq_refused(UNUSED void **state)
 	struct dcq q;
 	struct cmd c, good;
 
-	empty_arena();
 	good = cq_command(&q, 4, 64);
 	refuse_all(&good, w, ARRAY(w));
 	lengths(&good);
@@ -118,24 +135,6 @@ static void cq_refused(UNUSED void **state)
 
 /* ---- QP ---- */
 
-static struct dcq cq64, cq128;
-static struct drmp rmp;
-
-static void open_common(void)
-{
-	empty_arena();
-	open_cq(&cq64, 6, 64);
-	open_cq(&cq128, 6, 128);
-	open_rmp(&rmp, 0, 4);
-}
-
-static void close_common(void)
-{
-	must(destroy(rmp.obj));
-	must(destroy(cq64.obj));
-	must(destroy(cq128.obj));
-}
-
 static const unsigned types[] = { RC, UC, UD, DCI };
 
 static void qp_made(UNUSED void **state)
@@ -148,7 +147,6 @@ static void qp_made(UNUSED void **state)
 	struct dqp q;
 	struct cmd c, g;
 
-	open_common();
 	for (unsigned i = 0; i < ARRAY(types); i++)
 		for (unsigned kind = 0; kind < 3; kind++) {
 			/* Its own receive queue, a shared one, none */
@@ -177,7 +175,6 @@ static void qp_made(UNUSED void **state)
 				assert_int_equal(destroy(rmp.obj), EBUSY);
 			must(destroy(q.obj));
 		}
-	close_common();
 }
 
 static void qp_refused(UNUSED void **state)
@@ -204,12 +201,9 @@ static void qp_refused(UNUSED void **state)
 	struct dqp q;
 	struct cmd good;
 
-	open_common();
 	good = qp_command(&q, RC, 3, 2, cq64.cqn, cq64.cqn, 0);
 	refuse_all(&good, w, ARRAY(w));
 	lengths(&good);
-	/* Nothing that was refused holds anything */
-	close_common();
 }
 
 /* Brings a new QP to a state; SQER by a WQE that its type does not have */
@@ -241,10 +235,8 @@ static void transitions(UNUSED void **state)
 		{ SQERR2RTS, SQER, RTS }, { TO_ERR, 15, ERR }, { TO_RST, 15, RST },
 	};
 
-	size_t used;
+	const size_t used = arena.used;
 
-	open_common();
-	used = arena.used;
 	for (unsigned t = 0; t < ARRAY(types); t++)
 		for (unsigned s = 0; s < ARRAY(states); s++)
 			for (unsigned i = 0; i < ARRAY(steps); i++) {
@@ -264,7 +256,6 @@ static void transitions(UNUSED void **state)
 				must(destroy(q.obj));
 				arena.used = used;
 			}
-	close_common();
 }
 
 /* Which fields a step takes by itself, and which only with their bit of the mask */
@@ -292,10 +283,8 @@ static void masks(UNUSED void **state)
 		{ M_QKEY, QPC + 0x540, 32, 0x777 }, { M_RNR, QPC + 0x4a3, 5, 9 },
 	};
 
-	size_t used;
+	const size_t used = arena.used;
 
-	open_common();
-	used = arena.used;
 	for (unsigned i = 0; i < ARRAY(steps); i++)
 		for (unsigned bit = 0; bit < 32; bit++) {
 			bool allowed = steps[i].allowed >> bit & 1;
@@ -322,7 +311,6 @@ static void masks(UNUSED void **state)
 			must(destroy(q.obj));
 			arena.used = used;
 		}
-	close_common();
 }
 
 /* A connected QP tells all that the steps said; what a step must have is looked at */
@@ -340,7 +328,6 @@ static void steps_checked(UNUSED void **state)
 	struct dqp q;
 	struct cmd c, g;
 
-	open_common();
 	open_qp(&q, RC, &cq64, &cq64, 0);
 	for (unsigned s = 0; s < 3; s++) {
 		const struct cmd good = step_of(&q, opcodes[s], 0x123);
@@ -378,7 +365,6 @@ static void steps_checked(UNUSED void **state)
 	g = qp_query(&q);
 	EXPECT(&g, { QPC + 0xa8, 24, 0 }, { QPC + 0x490, 3, 0 }, { QPC + 0x3e8, 24, cq64.cqn }, { QPC + 0x51, 4, 6 });
 	must(destroy(q.obj));
-	close_common();
 }
 
 /* ---- shared receive queues ---- */
@@ -409,7 +395,6 @@ static void rmp_made(UNUSED void **state)
 	struct drmp r;
 	struct cmd c, g;
 
-	empty_arena();
 	for (unsigned type = 0; type < 2; type++) {
 		c = rmp_command(&r, type, 4);
 		refuse_all(&c, w, ARRAY(w));
@@ -468,7 +453,6 @@ static void xrc_srq(UNUSED void **state)
 	size_t buf, record;
 	struct dqp q;
 
-	open_common();
 	xrcd = must_create(&c, &xrcdn);
 	buf = part(64 << 3);
 	record = part(8);
@@ -497,7 +481,6 @@ static void xrc_srq(UNUSED void **state)
 	assert_int_equal(destroy(cq64.obj), EBUSY);
 	must(destroy(o));
 	must(destroy(xrcd));
-	close_common();
 }
 
 /* ---- DCT ---- */
@@ -531,7 +514,6 @@ static void dct_made(UNUSED void **state)
 	struct cmd c, g;
 	uint32_t n;
 
-	open_common();
 	for (unsigned res = 0; res <= 2; res += 2) {
 		c = dct_command(res ? cq128.cqn : cq64.cqn, rmp.rmpn);
 		refuse_all(&c, w, ARRAY(w));
@@ -546,7 +528,6 @@ static void dct_made(UNUSED void **state)
 		assert_int_equal(destroy(res ? cq128.obj : cq64.obj), EBUSY);
 		must(destroy(o));
 	}
-	close_common();
 }
 
 /* ---- for raw packets ---- */
@@ -600,7 +581,6 @@ static void raw_objects(UNUSED void **state)
 	struct cmd c = command(0x816, 0x10, 0x10), made;
 	size_t buf, record;
 
-	open_common();
 	td = must_create(&c, &tdn);
 	/* TIS: a priority, a domain */
 	c = command(0x912, 0xc0, 0x10);
@@ -687,7 +667,6 @@ static void raw_objects(UNUSED void **state)
 	must(destroy(sq));
 	must(destroy(tis));
 	must(destroy(td));
-	close_common();
 }
 
 /* ---- what verbs made ---- */
@@ -795,12 +774,14 @@ static void left_behind(UNUSED void **state)
 	}
 }
 
+#define CASE(name) cmocka_unit_test_setup_teardown(name, open_common, close_common)
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(cq_made), TEST(cq_modified), TEST(cq_refused), TEST(qp_made), TEST(qp_refused), TEST(transitions),
-		TEST(masks), TEST(steps_checked), TEST(rmp_made), TEST(verbs_srq), TEST(xrc_srq), TEST(dct_made),
-		TEST(raw_objects), TEST(verbs_objects), TEST(verbs_wq), TEST(left_behind),
+		CASE(cq_made), CASE(cq_modified), CASE(cq_refused), CASE(qp_made), CASE(qp_refused), CASE(transitions),
+		CASE(masks), CASE(steps_checked), CASE(rmp_made), CASE(verbs_srq), CASE(xrc_srq), CASE(dct_made),
+		CASE(raw_objects), CASE(verbs_objects), CASE(verbs_wq), CASE(left_behind),
 	};
 
 	return devx_main(tests, ARRAY(tests), false);
