@@ -858,7 +858,7 @@ static void key_refusals(UNUSED void **state)
 	SET(&c, { KEY + 0x80, 64, 4 }, { KEY + 0xc0, 64, 4096 + 4 }, { KEY + 0x11, 5, KEY_ALL & ~0x10u });
 	must(destroy(must_create(&c, &key)));
 	/* What a UMR is to fill must allow it, have room, and be a list of KLMs: no others are filled here */
-	c = key_command(KLM, KEY_ALL, 0, 0, 0, e);
+	c = key_command(KLM, KEY_ALL, 0, 0, 12, e);
 	c.inlen = 0x110;
 	SET(&c, { 0x300, 32, 0 }, { KEY + 0x1, 1, 1 }, { KEY + 0x10, 1, 1 }, { KEY + 0x1a0, 32, 4 });
 	REFUSE(&c, { "no UMR", KEY + 0x10, 1, 0, BAD_PARAM }, { "no room", KEY + 0x1a0, 32, 0, BAD_PARAM },

@@ -151,6 +151,47 @@ static void way_close(struct way *w)
 
 /* ---- tests ---- */
 
+/* An RMP whose entries have no links: the pointers come first, and its entries are counted */
+static void without_links(UNUSED void **state)
+{
+	struct mlx5dv_devx_obj *rmp;
+	struct mlx5_cqe64 cqe;
+	struct cmd c, made;
+	uint32_t rmpn;
+	struct ring r;
+	struct drq q;
+	struct way w;
+
+	if (!is_roce())
+		return;
+	open_common();
+	open_reader();
+	made = rq_command(&r, CYCLIC, 2, 4);
+	c = command(0x90c, 0x110, 0x10);
+	memcpy(c.in + WQ / 8, made.in + WQ / 8, 0x40);
+	SET(&c, { RMPC + 0x8, 4, 1 }, { RMPC + 0x20, 1, 1 });
+	rmp = must_create(&c, &rmpn);
+	c = command(0x908, 0x110, 0x10);
+	SET(&c, { 0x100 + 0x3, 1, 1 }, { 0x100 + 0x4, 4, 1 }, { 0x100 + 0x48, 24, dcq.cqn }, { 0x100 + 0x88, 24, rmpn });
+	rq_open(&q, &c);
+	w = way_to(q.rqn);
+	for (unsigned i = 0; i < 10; i++) {
+		post_buffer(&r, (uintptr_t)mem + 1024 * (i % 4), 1024, mr->lkey);
+		plain_packet(100 + i);
+		send_packet(&tx);
+		cqe = cqe_next(&rx);
+		assert_int_equal(op_of(&cqe), MLX5_CQE_RESP_SEND);
+		assert_int_equal(be16toh(cqe.wqe_counter), i);
+		assert_memory_equal(mem + 1024 * (i % 4), p.at, p.len);
+	}
+	way_close(&w);
+	assert_int_equal(destroy(rmp), EBUSY);
+	must(destroy(q.obj));
+	must(destroy(rmp));
+	must(destroy(dcq.obj));
+	close_common();
+}
+
 /* States: only a ready RQ receives; what comes back from one that stops; VLAN tags */
 static void states(UNUSED void **state)
 {
@@ -487,7 +528,7 @@ static void left_behind(UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(states), TEST(symmetric), TEST(rules), TEST(refusals), TEST(left_behind),
+		TEST(without_links), TEST(states), TEST(symmetric), TEST(rules), TEST(refusals), TEST(left_behind),
 	};
 
 	return devx_main(tests, ARRAY(tests), false);
