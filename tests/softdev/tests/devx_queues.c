@@ -18,15 +18,6 @@ static void same(const struct cmd *made, unsigned from, const struct cmd *got, u
 	}
 }
 
-static struct cmd query_of(unsigned opcode, struct mlx5dv_devx_obj *o, uint32_t number, size_t outlen)
-{
-	struct cmd c = command(opcode, 0x10, outlen);
-
-	IN(0x48, 24, number);
-	assert_int_equal(query(o, &c), OK);
-	return c;
-}
-
 /* Too short a box, either way, and an op_mod that there is not */
 static void lengths(const struct cmd *good)
 {
@@ -36,10 +27,27 @@ static void lengths(const struct cmd *good)
 	c.inlen -= 4;
 	assert_null(create(&c, &status));
 	assert_int_equal(status, BAD_INLEN);
-	c = *good;
-	IN(0x30, 16, 7);
-	assert_null(create(&c, &status));
-	assert_int_equal(status, BAD_OP);
+	refuse_all(good, &(struct wrong){ "op_mod", 0x30, 16, 7, BAD_OP }, 1);
+}
+
+/* ---- what each test has ---- */
+
+static struct dcq cq64, cq128;
+static struct drmp rmp;
+
+static int open_common(UNUSED void **state)
+{
+	empty_arena();
+	open_cq(&cq64, 6, 64);
+	open_cq(&cq128, 6, 128);
+	open_rmp(&rmp, 0, 4);
+	return 0;
+}
+
+/* Nothing that was refused holds anything */
+static int close_common(UNUSED void **state)
+{
+	return destroy(rmp.obj) || destroy(cq64.obj) || destroy(cq128.obj);
 }
 
 /* ---- CQ ---- */
@@ -53,24 +61,15 @@ static void cq_made(UNUSED void **state)
 	struct dcq q;
 	struct cmd c, g;
 
-	empty_arena();
 	for (unsigned size = 64; size <= 128; size += 64)
 		for (unsigned log = 0; log < 8; log += 3) {
 			c = cq_command(&q, log, size);
-			IN(CQC + 0x6, 1, 1); /* the kernel does so anyway */
-			IN(CQC + 0xb, 1, log == 0);
-			IN(CQC + 0xd, 1, 1);
-			IN(CQC + 0xe, 1, log == 3);
-			IN(CQC + 0xf, 2, 1);
-			IN(CQC + 0x84, 12, 0x123);
-			IN(CQC + 0x90, 16, 0x4567);
-			IN(CQC + 0xc3, 5, 3);
+			SET(&c, { CQC + 0x6, 1, 1 }, { CQC + 0xb, 1, log == 0 }, { CQC + 0xd, 1, 1 }, { CQC + 0xe, 1, log == 3 },
+			    { CQC + 0xf, 2, 1 }, { CQC + 0x84, 12, 0x123 }, { CQC + 0x90, 16, 0x4567 }, { CQC + 0xc3, 5, 3 });
 			q.obj = must_create(&c, &q.cqn);
 			g = query_of(0x402, q.obj, q.cqn, 0x110);
 			same(&c, CQC, &g, CQC, fields, ARRAY(fields));
-			assert_int_equal(get(g.out, CQC, 4), 0);
-			assert_int_equal(get(g.out, CQC + 0x14, 4), 0xa);
-			assert_int_equal(get(g.out, CQC + 0x168, 24), 0);
+			EXPECT(&g, { CQC, 4, 0 }, { CQC + 0x14, 4, 0xa }, { CQC + 0x168, 24, 0 });
 			/* Shorter boxes get what fits, or nothing */
 			g = query_of(0x402, q.obj, q.cqn, 0x50);
 			same(&c, CQC, &g, CQC, fields, ARRAY(fields));
@@ -85,23 +84,19 @@ static void cq_modified(UNUSED void **state)
 	struct dcq q;
 	struct cmd c, g;
 
-	empty_arena();
 	open_cq(&q, 4, 64);
 	for (unsigned bits = 1; bits < 8; bits++) {
 		g = query_of(0x402, q.obj, q.cqn, 0x110);
-		c = command(0x403, 0x110, 0x10);
-		IN(0x48, 24, q.cqn);
-		IN(0x60, 32, bits);
-		IN(CQC + 0x84, 12, 0x100 + bits);
-		IN(CQC + 0x90, 16, 0x200 + bits);
-		MODIFY(q.obj, CQC + 0xe, 1, bits & 1, OK);
+		c = command_of(0x403, 0x110, 0x10, q.cqn);
+		SET(&c, { 0x60, 32, bits }, { CQC + 0x84, 12, 0x100 + bits }, { CQC + 0x90, 16, 0x200 + bits }, { CQC + 0xe, 1, bits & 1 });
+		assert_int_equal(modify(q.obj, &c), OK);
 		c = query_of(0x402, q.obj, q.cqn, 0x110);
-		assert_int_equal(OUT(CQC + 0x84, 12), bits & 1 ? 0x100 + bits : get(g.out, CQC + 0x84, 12));
-		assert_int_equal(OUT(CQC + 0x90, 16), bits & 2 ? 0x200 + bits : get(g.out, CQC + 0x90, 16));
-		assert_int_equal(OUT(CQC + 0xe, 1), bits & 4 ? bits & 1 : get(g.out, CQC + 0xe, 1));
+		EXPECT(&c, { CQC + 0x84, 12, bits & 1 ? 0x100 + bits : get(g.out, CQC + 0x84, 12) },
+		       { CQC + 0x90, 16, bits & 2 ? 0x200 + bits : get(g.out, CQC + 0x90, 16) },
+		       { CQC + 0xe, 1, bits & 4 ? bits & 1 : get(g.out, CQC + 0xe, 1) });
 	}
-	c = command(0x403, 0x110, 0x10);
-	MODIFY(q.obj, 0x48, 24, q.cqn, BAD_PARAM);
+	c = command_of(0x403, 0x110, 0x10, q.cqn);
+	assert_int_equal(modify(q.obj, &c), BAD_PARAM);
 	MODIFY(q.obj, 0x60, 32, 8, BAD_PARAM);
 	IN(0x60, 32, 1);
 	MODIFY(q.obj, 0x30, 16, 1, BAD_OP);
@@ -111,68 +106,34 @@ static void cq_modified(UNUSED void **state)
 static void cq_refused(UNUSED void **state)
 {
 	static const struct wrong w[] = {
-		{ "log_cq_size", CQC + 0x63, 5, 23, LIMIT },
-		{ "cqe_sz", CQC + 0x8, 3, 2, BAD_PARAM },
-		{ "initiator_src_dct", CQC + 0x5, 1, 1, BAD_PARAM },
-		{ "compression's format", CQC + 0x12, 2, 2, BAD_PARAM },
-		{ "compression's layout", CQC + 0x1e, 2, 2, BAD_PARAM },
-		{ "the ring's umem", 0x2c0, 32, 0xffffff, BAD_RES },
-		{ "the record's umem", CQC + 0x20, 32, 0, BAD_RES },
-		{ "the ring beyond its umem", 0x280, 64, ARENA - 64, BAD_PARAM },
-		{ "the ring far beyond its umem", 0x280, 64, ~63ull, BAD_PARAM },
-		{ "the ring's alignment", 0x280, 64, 32, BAD_PARAM },
+		{ "log_cq_size", CQC + 0x63, 5, 23, LIMIT }, { "cqe_sz", CQC + 0x8, 3, 2, BAD_PARAM },
+		{ "initiator_src_dct", CQC + 0x5, 1, 1, BAD_PARAM }, { "compression's format", CQC + 0x12, 2, 2, BAD_PARAM },
+		{ "compression's layout", CQC + 0x1e, 2, 2, BAD_PARAM }, { "the ring's umem", 0x2c0, 32, 0xffffff, BAD_RES },
+		{ "the record's umem", CQC + 0x20, 32, 0, BAD_RES }, { "the ring beyond its umem", 0x280, 64, ARENA - 64, BAD_PARAM },
+		{ "the ring far beyond its umem", 0x280, 64, ~63ull, BAD_PARAM }, { "the ring's alignment", 0x280, 64, 32, BAD_PARAM },
 		{ "the record beyond its umem", CQC + 0x1c0, 64, ARENA, BAD_PARAM },
-		{ "the record's alignment", CQC + 0x1c0, 64, 4, BAD_PARAM },
-		{ "uar_page", CQC + 0x68, 24, 0xfffff, BAD_RES },
+		{ "the record's alignment", CQC + 0x1c0, 64, 4, BAD_PARAM }, { "uar_page", CQC + 0x68, 24, 0xfffff, BAD_RES },
 	};
 	struct mlx5dv_devx_umem *ro;
 	struct dcq q;
 	struct cmd c, good;
-	unsigned status;
 
-	empty_arena();
 	good = cq_command(&q, 4, 64);
 	refuse_all(&good, w, ARRAY(w));
 	lengths(&good);
 	/* A ring in memory that the device may only read; a record there is well */
 	ro = mlx5dv_devx_umem_reg(ctx, arena.p, ARENA, 0);
 	assert_non_null(ro);
-	c = good;
-	IN(0x2c0, 32, ro->umem_id);
-	assert_null(create(&c, &status));
-	assert_int_equal(status, BAD_PARAM);
+	REFUSE(&good, { "a ring that is only read", 0x2c0, 32, ro->umem_id, BAD_PARAM });
 	c = good;
 	IN(CQC + 0x20, 32, ro->umem_id);
 	q.obj = must_create(&c, &q.cqn);
-	assert_int_equal(errno = mlx5dv_devx_umem_dereg(ro), EBUSY);
+	assert_int_equal(mlx5dv_devx_umem_dereg(ro), EBUSY);
 	must(destroy(q.obj));
 	must(mlx5dv_devx_umem_dereg(ro));
-	/* An EQ that the kernel does not know never gets as far as the device */
-	c = good;
-	IN(CQC + 0xa0, 32, 0xee);
-	assert_null(mlx5dv_devx_obj_create(ctx, c.in, c.inlen, c.out, c.outlen));
-	assert_int_not_equal(errno, EREMOTEIO);
 }
 
 /* ---- QP ---- */
-
-static struct dcq cq64, cq128;
-static struct drmp rmp;
-
-static void open_common(void)
-{
-	empty_arena();
-	open_cq(&cq64, 6, 64);
-	open_cq(&cq128, 6, 128);
-	open_rmp(&rmp, 0, 4);
-}
-
-static void close_common(void)
-{
-	must(destroy(rmp.obj));
-	must(destroy(cq64.obj));
-	must(destroy(cq128.obj));
-}
 
 static const unsigned types[] = { RC, UC, UD, DCI };
 
@@ -186,7 +147,6 @@ static void qp_made(UNUSED void **state)
 	struct dqp q;
 	struct cmd c, g;
 
-	open_common();
 	for (unsigned i = 0; i < ARRAY(types); i++)
 		for (unsigned kind = 0; kind < 3; kind++) {
 			/* Its own receive queue, a shared one, none */
@@ -215,76 +175,51 @@ static void qp_made(UNUSED void **state)
 				assert_int_equal(destroy(rmp.obj), EBUSY);
 			must(destroy(q.obj));
 		}
-	close_common();
 }
 
 static void qp_refused(UNUSED void **state)
 {
 	const struct wrong w[] = {
-		{ "st", QPC + 0x8, 8, 3, BAD_PARAM },
-		{ "st of a DCT", QPC + 0x8, 8, 6, BAD_PARAM },
-		{ "a DCI without a shared queue", QPC + 0x8, 8, DCI, BAD_PARAM },
-		{ "pm_state", QPC + 0x13, 2, 0, BAD_PARAM },
-		{ "opt_param_mask", 0x80, 32, 2, BAD_PARAM },
-		{ "a longer context", 0x40, 1, 1, BAD_PARAM },
-		{ "offload", QPC + 0x18, 4, 1, BAD_PARAM },
-		{ "signature", QPC + 0x20, 1, 1, BAD_PARAM },
-		{ "reserved lkey", QPC + 0x5b, 1, 1, BAD_PARAM },
-		{ "ts_format", QPC + 0x58, 2, 2, BAD_PARAM },
-		{ "send_dbr_mode", QPC + 0x80, 2, 2, BAD_PARAM },
-		{ "streams", QPC + 0x3e3, 5, 1, BAD_PARAM },
-		{ "deth_sqpn", QPC + 0x408, 24, 1, BAD_PARAM },
-		{ "cross-domain, a slave that receives", QPC + 0x49d, 1, 1, BAD_PARAM },
-		{ "collapsed receive queue", QPC + 0x565, 3, 2, BAD_PARAM },
-		{ "log_rq_stride", QPC + 0x4d, 3, 6, BAD_PARAM },
+		{ "st", QPC + 0x8, 8, 3, BAD_PARAM }, { "st of a DCT", QPC + 0x8, 8, 6, BAD_PARAM },
+		{ "a DCI without a shared queue", QPC + 0x8, 8, DCI, BAD_PARAM }, { "pm_state", QPC + 0x13, 2, 0, BAD_PARAM },
+		{ "opt_param_mask", 0x80, 32, 2, BAD_PARAM }, { "a longer context", 0x40, 1, 1, BAD_PARAM },
+		{ "offload", QPC + 0x18, 4, 1, BAD_PARAM }, { "signature", QPC + 0x20, 1, 1, BAD_PARAM },
+		{ "reserved lkey", QPC + 0x5b, 1, 1, BAD_PARAM }, { "ts_format", QPC + 0x58, 2, 2, BAD_PARAM },
+		{ "send_dbr_mode", QPC + 0x80, 2, 2, BAD_PARAM }, { "streams", QPC + 0x3e3, 5, 1, BAD_PARAM },
+		{ "deth_sqpn", QPC + 0x408, 24, 1, BAD_PARAM }, { "cross-domain, a slave that receives", QPC + 0x49d, 1, 1, BAD_PARAM },
+		{ "collapsed receive queue", QPC + 0x565, 3, 2, BAD_PARAM }, { "log_rq_stride", QPC + 0x4d, 3, 6, BAD_PARAM },
 		{ "scatter by 64 into CQEs of 64", QPC + 0x630, 8, 0x22, BAD_PARAM },
 		{ "scatter by 64 on the responder's", QPC + 0x638, 8, 2, BAD_PARAM },
-		{ "scatter by what there is not", QPC + 0x630, 8, 0x33, BAD_PARAM },
-		{ "pd", QPC + 0x28, 24, 0xfff0, BAD_RES },
-		{ "cqn_snd", QPC + 0x3e8, 24, 0xffff00, BAD_RES },
-		{ "cqn_rcv", QPC + 0x4e8, 24, 0, BAD_RES },
+		{ "scatter by what there is not", QPC + 0x630, 8, 0x33, BAD_PARAM }, { "pd", QPC + 0x28, 24, 0xfff0, BAD_RES },
+		{ "cqn_snd", QPC + 0x3e8, 24, 0xffff00, BAD_RES }, { "cqn_rcv", QPC + 0x4e8, 24, 0, BAD_RES },
 		{ "uar_page", QPC + 0x68, 24, 0xfffff, BAD_RES },
-		{ "shared queue", QPC + 0x565, 27, 1 << 24 | 0xff, BAD_RES },
-		{ "the ring's umem", 0x840, 32, 0, BAD_RES },
-		{ "the record's umem", QPC + 0x720, 32, 0xffffffff, BAD_RES },
-		{ "the ring beyond its umem", 0x800, 64, ARENA - 512, BAD_PARAM },
-		{ "the ring's alignment", 0x800, 64, 16, BAD_PARAM },
+		{ "no uar_page", QPC + 0x68, 24, 0, BAD_RES }, { "shared queue", QPC + 0x565, 27, 1 << 24 | 0xff, BAD_RES },
+		{ "the ring's umem", 0x840, 32, 0, BAD_RES }, { "the record's umem", QPC + 0x720, 32, 0xffffffff, BAD_RES },
+		{ "the ring beyond its umem", 0x800, 64, ARENA - 512, BAD_PARAM }, { "the ring's alignment", 0x800, 64, 16, BAD_PARAM },
 		{ "the record beyond its umem", QPC + 0x500, 64, ARENA - 4, BAD_PARAM },
 		{ "the record's alignment", QPC + 0x500, 64, 12, BAD_PARAM },
 	};
 	struct dqp q;
 	struct cmd good;
 
-	open_common();
 	good = qp_command(&q, RC, 3, 2, cq64.cqn, cq64.cqn, 0);
 	refuse_all(&good, w, ARRAY(w));
 	lengths(&good);
-	/* Nothing that was refused holds anything */
-	close_common();
 }
 
 /* Brings a new QP to a state; SQER by a WQE that its type does not have */
 static void bring_to(struct dqp *q, unsigned st, unsigned state)
 {
-	struct cmd c;
+	static const unsigned ops[] = { RST2INIT, INIT2RTR, RTR2RTS };
 
 	open_qp(q, st, &cq64, &cq64, st == DCI || st == RC ? rmp.rmpn : 0);
-	if (state == RST)
-		return;
-	c = to_init(q->qpn, st);
-	assert_int_equal(modify(q->obj, &c), OK);
-	if (state == INIT)
-		return;
-	if (state == ERR) {
-		assert_int_equal(stop(q, TO_ERR), OK);
-		return;
+	for (unsigned i = 0; i < (state == ERR ? INIT : state == SQER ? RTS : state); i++) {
+		struct cmd c = step_of(q, ops[i], q->qpn);
+
+		assert_int_equal(modify(q->obj, &c), OK);
 	}
-	c = to_rtr(q->qpn, st, q->qpn);
-	assert_int_equal(modify(q->obj, &c), OK);
-	if (state == RTR)
-		return;
-	c = to_rts(q->qpn, st);
-	assert_int_equal(modify(q->obj, &c), OK);
+	if (state == ERR)
+		assert_int_equal(stop(q, TO_ERR), OK);
 	if (state == SQER) {
 		post_one(q, MLX5_OPCODE_RDMA_READ, seg_data(seg_raddr(wqe(q) + 16, 0, 0), arena.p, 8, arena.mr->lkey), 0);
 		failed(&cq64, false, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
@@ -301,6 +236,8 @@ static void transitions(UNUSED void **state)
 		{ SQERR2RTS, SQER, RTS }, { TO_ERR, 15, ERR }, { TO_RST, 15, RST },
 	};
 
+	const size_t used = arena.used;
+
 	for (unsigned t = 0; t < ARRAY(types); t++)
 		for (unsigned s = 0; s < ARRAY(states); s++)
 			for (unsigned i = 0; i < ARRAY(steps); i++) {
@@ -312,15 +249,13 @@ static void transitions(UNUSED void **state)
 				/* A send error stops one with answers altogether */
 				if (from == SQER && types[t] != UC && types[t] != UD)
 					continue;
-				open_common();
 				bring_to(&q, types[t], from);
 				assert_int_equal(qp_state(&q), from);
-				c = op == RST2INIT ? to_init(q.qpn, q.st) : op == INIT2RTR ? to_rtr(q.qpn, q.st, q.qpn) :
-				    op == RTR2RTS ? to_rts(q.qpn, q.st) : step_command(op, q.qpn);
+				c = step_of(&q, op, q.qpn);
 				assert_int_equal(modify(q.obj, &c), fits ? OK : BAD_QP_STATE);
 				assert_int_equal(qp_state(&q), fits ? steps[i].to : from);
 				must(destroy(q.obj));
-				close_common();
+				arena.used = used;
 			}
 }
 
@@ -349,16 +284,16 @@ static void masks(UNUSED void **state)
 		{ M_QKEY, QPC + 0x540, 32, 0x777 }, { M_RNR, QPC + 0x4a3, 5, 9 },
 	};
 
+	const size_t used = arena.used;
+
 	for (unsigned i = 0; i < ARRAY(steps); i++)
 		for (unsigned bit = 0; bit < 32; bit++) {
 			bool allowed = steps[i].allowed >> bit & 1;
 			struct dqp q;
 			struct cmd c, before, after;
 
-			open_common();
 			bring_to(&q, steps[i].st, steps[i].from);
-			c = steps[i].opcode == RST2INIT ? to_init(q.qpn, q.st) : steps[i].opcode == INIT2RTR ? to_rtr(q.qpn, q.st, q.qpn) :
-			    steps[i].opcode == RTR2RTS ? to_rts(q.qpn, q.st) : step_command(steps[i].opcode, q.qpn);
+			c = step_of(&q, steps[i].opcode, q.qpn);
 			IN(0x80, 32, 1u << bit);
 			/* The port, where its bit is set */
 			IN(PATH + 0x128, 8, 1);
@@ -375,7 +310,7 @@ static void masks(UNUSED void **state)
 					fields[k].bit == 1u << bit ? fields[k].value : get(before.out, fields[k].at, fields[k].width));
 			}
 			must(destroy(q.obj));
-			close_common();
+			arena.used = used;
 		}
 }
 
@@ -394,10 +329,9 @@ static void steps_checked(UNUSED void **state)
 	struct dqp q;
 	struct cmd c, g;
 
-	open_common();
 	open_qp(&q, RC, &cq64, &cq64, 0);
 	for (unsigned s = 0; s < 3; s++) {
-		const struct cmd good = s == 0 ? to_init(q.qpn, RC) : s == 1 ? to_rtr(q.qpn, RC, 0x123) : to_rts(q.qpn, RC);
+		const struct cmd good = step_of(&q, opcodes[s], 0x123);
 
 		for (unsigned i = 0; i < ARRAY(wrong); i++)
 			if (wrong[i].opcode == opcodes[s]) {
@@ -417,37 +351,32 @@ static void steps_checked(UNUSED void **state)
 		assert_int_equal(modify(q.obj, &c), OK);
 	}
 	g = qp_query(&q);
-	assert_int_equal(get(g.out, QPC + 0x40, 8), 3 << 5 | 30);
-	assert_int_equal(get(g.out, QPC + 0xa8, 24), 0x123);
-	assert_int_equal(get(g.out, QPC + 0x4a8, 24), 0x123456);
-	assert_int_equal(get(g.out, QPC + 0x3c8, 24), 0x123456);
-	assert_int_equal(get(g.out, QPC + 0x388, 3), 4);
-	assert_int_equal(get(g.out, QPC + 0x38d, 3), 3);
-	assert_int_equal(get(g.out, QPC + 0x390, 3), 7);
-	assert_int_equal(get(g.out, QPC + 0x488, 3), 4);
-	assert_int_equal(get(g.out, QPC + 0x490, 3), 7);
-	assert_int_equal(get(g.out, PATH + 0x128, 8), 1);
+	EXPECT(&g, { QPC + 0x40, 8, 3 << 5 | 30 }, { QPC + 0xa8, 24, 0x123 }, { QPC + 0x4a8, 24, 0x123456 }, { QPC + 0x3c8, 24, 0x123456 },
+	       { QPC + 0x388, 3, 4 }, { QPC + 0x38d, 3, 3 }, { QPC + 0x390, 3, 7 }, { QPC + 0x488, 3, 4 }, { QPC + 0x490, 3, 7 },
+	       { PATH + 0x128, 8, 1 });
 	if (is_roce()) {
-		for (unsigned i = 0; i < 16; i++)
-			assert_int_equal(get(g.out, PATH + 0x80 + 8 * i, 8), gid.raw[i]);
-		for (unsigned i = 0; i < 6; i++)
-			assert_int_equal(get(g.out, PATH + 0x130 + 8 * i, 8), port_mac[i]);
-		assert_int_equal(get(g.out, PATH + 0x110, 16), 0xc123);
+		EXPECT(&g, { PATH + 0x110, 16, 0xc123 });
+		assert_memory_equal(g.out + (PATH + 0x80) / 8, gid.raw, 16);
+		assert_memory_equal(g.out + (PATH + 0x130) / 8, port_mac, 6);
 	} else {
-		assert_int_equal(get(g.out, PATH + 0x30, 16), port.lid);
+		EXPECT(&g, { PATH + 0x30, 16, port.lid });
 	}
 	/* A reset forgets the way, not what the QP was made of */
 	assert_int_equal(stop(&q, TO_RST), OK);
 	g = qp_query(&q);
-	assert_int_equal(get(g.out, QPC + 0xa8, 24), 0);
-	assert_int_equal(get(g.out, QPC + 0x490, 3), 0);
-	assert_int_equal(get(g.out, QPC + 0x3e8, 24), cq64.cqn);
-	assert_int_equal(get(g.out, QPC + 0x51, 4), 6);
+	EXPECT(&g, { QPC + 0xa8, 24, 0 }, { QPC + 0x490, 3, 0 }, { QPC + 0x3e8, 24, cq64.cqn }, { QPC + 0x51, 4, 6 });
 	must(destroy(q.obj));
-	close_common();
 }
 
 /* ---- shared receive queues ---- */
+
+static struct cmd limit_command(uint32_t number, unsigned limit)
+{
+	struct cmd c = command_of(0x90d, 0x110, 0x10, number);
+
+	SET(&c, { 0x40, 4, 1 }, { 0xbf, 1, 1 }, { RMPC + 0x8, 4, 1 }, { WQ + 0x30, 16, limit });
+	return c;
+}
 
 static void rmp_made(UNUSED void **state)
 {
@@ -456,15 +385,10 @@ static void rmp_made(UNUSED void **state)
 		{ 0x180, 64 },
 	};
 	static const struct wrong w[] = {
-		{ "state", RMPC + 0x8, 4, 0, BAD_PARAM },
-		{ "wq_type", WQ, 4, 4, BAD_PARAM },
-		{ "signature", WQ + 0x4, 1, 1, BAD_PARAM },
-		{ "limit", WQ + 0x30, 16, 16, BAD_PARAM },
-		{ "stride too small", WQ + 0x10c, 4, 4, BAD_PARAM },
-		{ "stride too large", WQ + 0x10c, 4, 10, BAD_PARAM },
-		{ "size", WQ + 0x11b, 5, 16, LIMIT },
-		{ "pd", WQ + 0x48, 24, 0xfff0, BAD_RES },
-		{ "the ring's umem", WQ + 0x160, 32, 0, BAD_RES },
+		{ "state", RMPC + 0x8, 4, 0, BAD_PARAM }, { "wq_type", WQ, 4, 4, BAD_PARAM }, { "signature", WQ + 0x4, 1, 1, BAD_PARAM },
+		{ "limit", WQ + 0x30, 16, 16, BAD_PARAM }, { "stride too small", WQ + 0x10c, 4, 4, BAD_PARAM },
+		{ "stride too large", WQ + 0x10c, 4, 10, BAD_PARAM }, { "size", WQ + 0x11b, 5, 16, LIMIT },
+		{ "pd", WQ + 0x48, 24, 0xfff0, BAD_RES }, { "the ring's umem", WQ + 0x160, 32, 0, BAD_RES },
 		{ "the record's umem", WQ + 0x140, 32, 0, BAD_RES },
 		{ "the ring beyond its umem", WQ + 0x180, 64, ARENA - 64, BAD_PARAM },
 		{ "the record's alignment", WQ + 0x80, 64, 2, BAD_PARAM },
@@ -472,7 +396,6 @@ static void rmp_made(UNUSED void **state)
 	struct drmp r;
 	struct cmd c, g;
 
-	empty_arena();
 	for (unsigned type = 0; type < 2; type++) {
 		c = rmp_command(&r, type, 4);
 		refuse_all(&c, w, ARRAY(w));
@@ -481,17 +404,13 @@ static void rmp_made(UNUSED void **state)
 		r.obj = must_create(&c, &r.rmpn);
 		g = query_of(0x90f, r.obj, r.rmpn, 0x110);
 		same(&c, WQ, &g, WQ, fields, ARRAY(fields));
-		assert_int_equal(get(g.out, RMPC + 0x8, 4), 1);
+		EXPECT(&g, { RMPC + 0x8, 4, 1 });
 		/* Its limit, in its own and in other states */
-		c = command(0x90d, 0x110, 0x10);
-		IN(0x48, 24, r.rmpn);
-		IN(0x40, 4, 1);
-		IN(0xbf, 1, 1);
-		IN(RMPC + 0x8, 4, 1);
+		c = limit_command(r.rmpn, 0);
 		MODIFY(r.obj, WQ + 0x30, 16, 16, BAD_PARAM);
 		MODIFY(r.obj, WQ + 0x30, 16, 0, OK);
 		g = query_of(0x90f, r.obj, r.rmpn, 0x110);
-		assert_int_equal(get(g.out, WQ + 0x30, 16), 0);
+		EXPECT(&g, { WQ + 0x30, 16, 0 });
 		MODIFY(r.obj, 0x40, 4, 3, BAD_RES_STATE);
 		IN(0x40, 4, 1);
 		MODIFY(r.obj, 0x80, 64, 2, BAD_PARAM);
@@ -505,21 +424,12 @@ static void verbs_srq(UNUSED void **state)
 	struct ibv_srq_init_attr init = { .srq_context = &port, .attr = { .max_wr = 100, .max_sge = 2 } };
 	struct ibv_srq *srq = ibv_create_srq(pd, &init);
 	struct ibv_srq_attr a;
-	struct cmd c = command(0x90f, 0x10, 0x110);
+	struct cmd c = command_of(0x90f, 0x10, 0x110, srq_number(srq));
 
-	assert_non_null(srq);
-	IN(0x48, 24, srq_number(srq));
 	must(mlx5dv_devx_srq_query(srq, c.in, c.inlen, c.out, c.outlen));
-	assert_int_equal(OUT(RMPC + 0x8, 4), 1);
-	assert_int_equal(OUT(WQ, 4), 0);
-	assert_int_equal(OUT(WQ + 0x48, 24), pdn);
+	EXPECT(&c, { RMPC + 0x8, 4, 1 }, { WQ, 4, 0 }, { WQ + 0x48, 24, pdn });
 	assert_true(OUT(WQ + 0x11b, 5) >= 7 && OUT(WQ + 0x10c, 4) >= 6);
-	c = command(0x90d, 0x110, 0x10);
-	IN(0x48, 24, srq_number(srq));
-	IN(0x40, 4, 1);
-	IN(0xbf, 1, 1);
-	IN(RMPC + 0x8, 4, 1);
-	IN(WQ + 0x30, 16, 5);
+	c = limit_command(srq_number(srq), 5);
 	/* Nothing is posted: the limit is reached at once */
 	must(mlx5dv_devx_srq_modify(srq, c.in, c.inlen, c.out, c.outlen));
 	assert_ptr_equal(expect_event(ctx, IBV_EVENT_SRQ_LIMIT_REACHED), srq);
@@ -540,50 +450,38 @@ static void xrc_srq(UNUSED void **state)
 	};
 	struct cmd c = command(0x80e, 0x10, 0x10), g;
 	struct mlx5dv_devx_obj *xrcd, *o;
-	uint32_t xrcdn, n, status;
+	uint32_t xrcdn, n;
 	size_t buf, record;
 	struct dqp q;
 
-	open_common();
 	xrcd = must_create(&c, &xrcdn);
 	buf = part(64 << 3);
 	record = part(8);
 	c = command(0x705, 0x110, 0x10);
-	IN(0x280, 64, buf);
-	IN(0x2c0, 32, arena.umem->umem_id);
-	IN(0x80 + 0x4, 4, 3);
-	IN(0x80 + 0x25, 3, 2);
-	IN(0x80 + 0x28, 24, xrcdn);
-	IN(0x80 + 0x48, 24, cq64.cqn);
-	IN(0x80 + 0x60, 32, arena.umem->umem_id);
-	IN(0x80 + 0x88, 24, 0x1234);
-	IN(0x80 + 0xc8, 24, pdn);
-	IN(0x80 + 0x140, 64, record);
+	SET(&c, { 0x280, 64, buf }, { 0x2c0, 32, arena.umem->umem_id }, { 0x80 + 0x4, 4, 3 }, { 0x80 + 0x25, 3, 2 }, { 0x80 + 0x28, 24, xrcdn },
+	    { 0x80 + 0x48, 24, cq64.cqn }, { 0x80 + 0x60, 32, arena.umem->umem_id }, { 0x80 + 0x88, 24, 0x1234 }, { 0x80 + 0xc8, 24, pdn },
+	    { 0x80 + 0x140, 64, record });
 	refuse_all(&c, w, ARRAY(w));
 	lengths(&c);
 	o = must_create(&c, &n);
 	g = query_of(0x707, o, n, 0x110);
 	same(&c, 0x80, &g, 0x80, fields, ARRAY(fields));
-	assert_int_equal(get(g.out, 0x80 + 0xe0, 16), 0);
-	c = command(0x708, 0x10, 0x10);
+	EXPECT(&g, { 0x80 + 0xe0, 16, 0 });
+	c = command_of(0x708, 0x10, 0x10, n);
 	IN(0x30, 16, 1);
-	IN(0x48, 24, n);
 	MODIFY(o, 0x70, 16, 8, BAD_PARAM);
 	/* An entry posted: the limit is armed */
 	*(volatile uint32_t *)(void *)(arena.p + record) = htobe32(5);
 	MODIFY(o, 0x70, 16, 4, OK);
 	g = query_of(0x707, o, n, 0x110);
-	assert_int_equal(get(g.out, 0x80 + 0xe0, 16), 4);
-	assert_int_equal(get(g.out, 0x80 + 0xf0, 16), 5);
+	EXPECT(&g, { 0x80 + 0xe0, 16, 4 }, { 0x80 + 0xf0, 16, 5 });
 	/* It is no RMP, and not for other QPs */
 	c = qp_command(&q, RC, 3, 0, cq64.cqn, cq64.cqn, n);
-	assert_null(create(&c, &status));
-	assert_int_equal(status, BAD_RES);
+	REFUSE(&c, { "an XRC SRQ", QPC + 0x88, 24, 0, BAD_RES });
 	assert_int_equal(destroy(xrcd), EBUSY);
 	assert_int_equal(destroy(cq64.obj), EBUSY);
 	must(destroy(o));
 	must(destroy(xrcd));
-	close_common();
 }
 
 /* ---- DCT ---- */
@@ -592,20 +490,10 @@ static struct cmd dct_command(uint32_t cqn, uint32_t srqn)
 {
 	struct cmd c = command(0x710, 0x80, 0x10);
 
-	IN(DCTC + 0x28, 24, 0x4321);
-	IN(DCTC + 0x48, 24, cqn);
-	IN(DCTC + 0x68, 4, 1);
-	IN(DCTC + 0x6c, 3, 7);
-	IN(DCTC + 0x93, 5, 12);
-	IN(DCTC + 0xa8, 24, srqn);
-	IN(DCTC + 0xc8, 24, pdn);
-	IN(DCTC + 0xe0, 8, 0x20);
-	IN(DCTC + 0xec, 20, 0x12345);
-	IN(DCTC + 0x100, 64, 0x8877665544332211);
-	IN(DCTC + 0x145, 3, 5);
-	IN(DCTC + 0x148, 8, 1);
-	IN(DCTC + 0x168, 8, sgid);
-	IN(DCTC + 0x178, 8, 64);
+	SET(&c, { DCTC + 0x28, 24, 0x4321 }, { DCTC + 0x48, 24, cqn }, { DCTC + 0x68, 4, 1 }, { DCTC + 0x6c, 3, 7 }, { DCTC + 0x93, 5, 12 },
+	    { DCTC + 0xa8, 24, srqn }, { DCTC + 0xc8, 24, pdn }, { DCTC + 0xe0, 8, 0x20 }, { DCTC + 0xec, 20, 0x12345 },
+	    { DCTC + 0x100, 64, 0x8877665544332211 }, { DCTC + 0x145, 3, 5 }, { DCTC + 0x148, 8, 1 }, { DCTC + 0x168, 8, sgid },
+	    { DCTC + 0x178, 8, 64 });
 	return c;
 }
 
@@ -627,7 +515,6 @@ static void dct_made(UNUSED void **state)
 	struct cmd c, g;
 	uint32_t n;
 
-	open_common();
 	for (unsigned res = 0; res <= 2; res += 2) {
 		c = dct_command(res ? cq128.cqn : cq64.cqn, rmp.rmpn);
 		refuse_all(&c, w, ARRAY(w));
@@ -642,7 +529,6 @@ static void dct_made(UNUSED void **state)
 		assert_int_equal(destroy(res ? cq128.obj : cq64.obj), EBUSY);
 		must(destroy(o));
 	}
-	close_common();
 }
 
 /* ---- for raw packets ---- */
@@ -652,8 +538,7 @@ static struct mlx5dv_devx_obj *rq_made(uint32_t *number, struct cmd *made)
 	struct cmd c = command(0x908, 0x110, 0x10);
 	size_t buf = part(64 << 4), record = part(8);
 
-	IN(0x100 + 0x28, 24, 0x55);
-	IN(0x100 + 0x48, 24, cq64.cqn);
+	SET(&c, { 0x100 + 0x28, 24, 0x55 }, { 0x100 + 0x48, 24, cq64.cqn });
 	set_wq(&c, WQ, 1, 4, record, buf);
 	*made = c;
 	return must_create(&c, number);
@@ -670,84 +555,61 @@ static void states_of(unsigned modify_op, unsigned query_op, struct mlx5dv_devx_
 	};
 
 	for (unsigned i = 0; i < ARRAY(steps); i++) {
-		struct cmd c = command(modify_op, 0x110, 0x10);
+		struct cmd c = command_of(modify_op, 0x110, 0x10, n);
 
 		IN(0x40, 4, steps[i].is);
-		IN(0x48, 24, n);
-		IN(0x100 + 0x8, 4, steps[i].to);
-		assert_int_equal(modify(o, &c), steps[i].status);
+		MODIFY(o, 0x100 + 0x8, 4, steps[i].to, steps[i].status);
 		c = query_of(query_op, o, n, 0x110);
-		assert_int_equal(OUT(0x100 + 0x8, 4), steps[i].then);
+		EXPECT(&c, { 0x100 + 0x8, 4, steps[i].then });
 	}
 }
 
 static void raw_objects(UNUSED void **state)
 {
 	static const struct wrong sq_wrong[] = {
-		{ "tis", 0x100 + 0x168, 24, 0xfff, BAD_RES },
-		{ "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES },
-		{ "two lists", 0x100 + 0x100, 16, 2, BAD_PARAM },
-		{ "state", 0x100 + 0x8, 4, 1, BAD_PARAM },
-		{ "wq_type", WQ, 4, 0, BAD_PARAM },
-		{ "stride", WQ + 0x10c, 4, 5, BAD_PARAM },
-		{ "uar_page", WQ + 0x68, 24, 0xfffff, BAD_RES },
-		{ "pd", WQ + 0x48, 24, 0xfff0, BAD_RES },
+		{ "tis", 0x100 + 0x168, 24, 0xfff, BAD_RES }, { "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES },
+		{ "two lists", 0x100 + 0x100, 16, 2, BAD_PARAM }, { "state", 0x100 + 0x8, 4, 1, BAD_PARAM },
+		{ "wq_type", WQ, 4, 0, BAD_PARAM }, { "stride", WQ + 0x10c, 4, 5, BAD_PARAM },
+		{ "uar_page", WQ + 0x68, 24, 0xfffff, BAD_RES }, { "pd", WQ + 0x48, 24, 0xfff0, BAD_RES },
 	};
 	static const struct wrong rq_wrong[] = {
-		{ "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES },
-		{ "an RMP that does not exist", 0x100 + 0x4, 4, 1, BAD_RES },
-		{ "mem_rq_type", 0x100 + 0x4, 4, 2, BAD_PARAM },
-		{ "scatter_fcs", 0x100 + 0x2, 1, 1, BAD_PARAM },
-		{ "wq_type", WQ, 4, 4, BAD_PARAM },
-		{ "umem", WQ + 0x160, 32, 0, BAD_RES },
+		{ "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES }, { "an RMP that does not exist", 0x100 + 0x4, 4, 1, BAD_RES },
+		{ "mem_rq_type", 0x100 + 0x4, 4, 2, BAD_PARAM }, { "scatter_fcs", 0x100 + 0x2, 1, 1, BAD_PARAM },
+		{ "wq_type", WQ, 4, 4, BAD_PARAM }, { "umem", WQ + 0x160, 32, 0, BAD_RES },
 	};
 	struct mlx5dv_devx_obj *td, *tis, *sq, *rq[2], *on_rmp, *rqt, *tir;
 	uint32_t tdn, tisn, sqn, rqn[2], on_rmpn, rqtn, tirn;
 	struct cmd c = command(0x816, 0x10, 0x10), made;
 	size_t buf, record;
 
-	open_common();
 	td = must_create(&c, &tdn);
 	/* TIS: a priority, a domain */
 	c = command(0x912, 0xc0, 0x10);
-	IN(0x100 + 0xc, 4, 5);
-	IN(0x100 + 0x128, 24, tdn);
-	IN(0x100 + 0x168, 24, pdn);
+	SET(&c, { 0x100 + 0xc, 4, 5 }, { 0x100 + 0x128, 24, tdn }, { 0x100 + 0x168, 24, pdn });
 	lengths(&c);
+	REFUSE(&c, { "domain", 0x100 + 0x128, 24, 0xfff, BAD_RES });
 	tis = must_create(&c, &tisn);
 	c = query_of(0x915, tis, tisn, 0xb0);
-	assert_int_equal(OUT(0x80 + 0xc, 4), 5);
-	assert_int_equal(OUT(0x80 + 0x128, 24), tdn);
-	c = command(0x913, 0xc0, 0x10);
-	IN(0x48, 24, tisn);
+	EXPECT(&c, { 0x80 + 0xc, 4, 5 }, { 0x80 + 0x128, 24, tdn });
+	c = command_of(0x913, 0xc0, 0x10, tisn);
 	IN(0xbf, 1, 1);
 	MODIFY(tis, 0x100 + 0xc, 4, 2, OK);
 	c = query_of(0x915, tis, tisn, 0xb0);
-	assert_int_equal(OUT(0x80 + 0xc, 4), 2);
-	c = command(0x912, 0xc0, 0x10);
-	IN(0x100 + 0x128, 24, 0xfff);
-	refuse_all(&c, &(struct wrong){ "domain", 0x100 + 0xc, 4, 0, BAD_RES }, 1);
+	EXPECT(&c, { 0x80 + 0xc, 4, 2 });
 	assert_int_equal(destroy(td), EBUSY);
 
 	/* SQ */
 	buf = part(64 << 4);
 	record = part(8);
 	c = command(0x904, 0x110, 0x10);
-	IN(0x100 + 0x28, 24, 0x77);
-	IN(0x100 + 0x48, 24, cq64.cqn);
-	IN(0x100 + 0x100, 16, 1);
-	IN(0x100 + 0x168, 24, tisn);
+	SET(&c, { 0x100 + 0x28, 24, 0x77 }, { 0x100 + 0x48, 24, cq64.cqn }, { 0x100 + 0x100, 16, 1 }, { 0x100 + 0x168, 24, tisn });
 	set_wq(&c, WQ, 1, 4, record, buf);
 	IN(WQ + 0x68, 24, uar->page_id);
 	refuse_all(&c, sq_wrong, ARRAY(sq_wrong));
 	lengths(&c);
-	made = c;
 	sq = must_create(&c, &sqn);
 	c = query_of(0x907, sq, sqn, 0x110);
-	assert_int_equal(OUT(0x100 + 0x48, 24), cq64.cqn);
-	assert_int_equal(OUT(0x100 + 0x168, 24), tisn);
-	assert_int_equal(OUT(WQ + 0x180, 64), buf);
-	assert_int_equal(OUT(WQ + 0x68, 24), uar->page_id);
+	EXPECT(&c, { 0x100 + 0x48, 24, cq64.cqn }, { 0x100 + 0x168, 24, tisn }, { WQ + 0x180, 64, buf }, { WQ + 0x68, 24, uar->page_id });
 	states_of(0x905, 0x907, sq, sqn);
 	assert_int_equal(destroy(tis), EBUSY);
 
@@ -757,67 +619,46 @@ static void raw_objects(UNUSED void **state)
 	lengths(&made);
 	rq[1] = rq_made(&rqn[1], &made);
 	c = query_of(0x90b, rq[1], rqn[1], 0x110);
-	assert_int_equal(OUT(0x100 + 0x28, 24), 0x55);
-	assert_int_equal(OUT(WQ + 0x11b, 5), 4);
-	assert_int_equal(OUT(WQ + 0x180, 64), get(made.in, WQ + 0x180, 64));
+	EXPECT(&c, { 0x100 + 0x28, 24, 0x55 }, { WQ + 0x11b, 5, 4 }, { WQ + 0x180, 64, get(made.in, WQ + 0x180, 64) });
 	states_of(0x909, 0x90b, rq[0], rqn[0]);
 	c = command(0x908, 0x110, 0x10);
-	IN(0x100 + 0x4, 4, 1);
-	IN(0x100 + 0x48, 24, cq64.cqn);
-	IN(0x100 + 0x88, 24, rmp.rmpn);
+	SET(&c, { 0x100 + 0x4, 4, 1 }, { 0x100 + 0x48, 24, cq64.cqn }, { 0x100 + 0x88, 24, rmp.rmpn });
 	on_rmp = must_create(&c, &on_rmpn);
 	c = query_of(0x90b, on_rmp, on_rmpn, 0x110);
-	assert_int_equal(OUT(0x100 + 0x88, 24), rmp.rmpn);
+	EXPECT(&c, { 0x100 + 0x88, 24, rmp.rmpn });
 	assert_int_equal(destroy(rmp.obj), EBUSY);
 
 	/* RQT */
 	c = command(0x916, 0x110 + 8, 0x10);
-	IN(0x100 + 0xb0, 16, 4);
-	IN(0x100 + 0xd0, 16, 2);
-	put(c.in, 0x880 + 8, 24, rqn[0]);
-	put(c.in, 0x880 + 0x28, 24, rqn[1]);
-	refuse_all(&c, &(struct wrong){ "an RQ", 0x880 + 8, 24, 0xffff, BAD_RES }, 1);
-	refuse_all(&c, &(struct wrong){ "an empty list", 0x100 + 0xd0, 16, 0, BAD_PARAM }, 1);
-	refuse_all(&c, &(struct wrong){ "more than there is room", 0x100 + 0xd0, 16, 5, BAD_PARAM }, 1);
-	refuse_all(&c, &(struct wrong){ "more than there are", 0x100 + 0xd0, 16, 3, BAD_INLEN }, 1);
+	SET(&c, { 0x100 + 0xb0, 16, 4 }, { 0x100 + 0xd0, 16, 2 }, { 0x888, 24, rqn[0] }, { 0x8a8, 24, rqn[1] });
+	REFUSE(&c, { "an RQ", 0x888, 24, 0xffff, BAD_RES }, { "an empty list", 0x100 + 0xd0, 16, 0, BAD_PARAM },
+	       { "more than there is room", 0x100 + 0xd0, 16, 5, BAD_PARAM }, { "more than there are", 0x100 + 0xd0, 16, 3, BAD_INLEN });
 	rqt = must_create(&c, &rqtn);
 	c = query_of(0x919, rqt, rqtn, 0x120);
-	assert_int_equal(OUT(0x100 + 0xd0, 16), 2);
-	assert_int_equal(OUT(0x880 + 0x28, 24), rqn[1]);
+	EXPECT(&c, { 0x100 + 0xd0, 16, 2 }, { 0x8a8, 24, rqn[1] });
 	assert_int_equal(destroy(rq[1]), EBUSY);
-	c = command(0x917, 0x110 + 4, 0x10);
-	IN(0x48, 24, rqtn);
-	IN(0xbf, 1, 1);
-	IN(0x100 + 0xd0, 16, 1);
-	put(c.in, 0x880 + 8, 24, rqn[0]);
+	c = command_of(0x917, 0x110 + 4, 0x10, rqtn);
+	SET(&c, { 0xbf, 1, 1 }, { 0x100 + 0xd0, 16, 1 }, { 0x888, 24, rqn[0] });
 	assert_int_equal(modify(rqt, &c), OK);
 	must(destroy(rq[1]));
 
 	/* TIR: to an RQ, to a table */
 	c = command(0x900, 0x110, 0x10);
-	IN(0x100 + 0xe8, 24, rqn[0]);
-	IN(0x100 + 0x128, 24, tdn);
+	SET(&c, { 0x100 + 0xe8, 24, rqn[0] }, { 0x100 + 0x128, 24, tdn });
 	lengths(&c);
-	refuse_all(&c, &(struct wrong){ "an RQ", 0x100 + 0xe8, 24, 0xffff, BAD_RES }, 1);
-	refuse_all(&c, &(struct wrong){ "a domain", 0x100 + 0x128, 24, 0xfff, BAD_RES }, 1);
-	refuse_all(&c, &(struct wrong){ "disp_type", 0x100 + 0x20, 4, 2, BAD_PARAM }, 1);
-	refuse_all(&c, &(struct wrong){ "a hash", 0x100 + 0x120, 4, 3, BAD_PARAM }, 1);
-	refuse_all(&c, &(struct wrong){ "a table", 0x100 + 0x20, 4, 1, BAD_RES }, 1);
-	IN(0x100 + 0x20, 4, 1);
-	IN(0x100 + 0x108, 24, rqtn);
-	IN(0x100 + 0x120, 4, 2);
-	IN(0x100 + 0x140, 64, 0x1111222233334444);
+	REFUSE(&c, { "an RQ", 0x100 + 0xe8, 24, 0xffff, BAD_RES }, { "a domain", 0x100 + 0x128, 24, 0xfff, BAD_RES },
+	       { "disp_type", 0x100 + 0x20, 4, 2, BAD_PARAM }, { "a hash", 0x100 + 0x120, 4, 3, BAD_PARAM },
+	       { "a table", 0x100 + 0x20, 4, 1, BAD_RES });
+	SET(&c, { 0x100 + 0x20, 4, 1 }, { 0x100 + 0x108, 24, rqtn }, { 0x100 + 0x120, 4, 2 }, { 0x100 + 0x140, 64, 0x1111222233334444 });
 	tir = must_create(&c, &tirn);
 	c = query_of(0x903, tir, tirn, 0x110);
-	assert_int_equal(OUT(0x100 + 0x108, 24), rqtn);
-	assert_int_equal(OUT(0x100 + 0x140, 64), 0x1111222233334444);
-	c = command(0x901, 0x110, 0x10);
-	IN(0x48, 24, tirn);
+	EXPECT(&c, { 0x100 + 0x108, 24, rqtn }, { 0x100 + 0x140, 64, 0x1111222233334444 });
+	c = command_of(0x901, 0x110, 0x10, tirn);
 	IN(0x80, 64, 4);
 	MODIFY(tir, 0x100 + 0x120, 4, 1, BAD_PARAM);
 	MODIFY(tir, 0x100 + 0x120, 4, 0, OK);
 	c = query_of(0x903, tir, tirn, 0x110);
-	assert_int_equal(OUT(0x100 + 0x120, 4), 0);
+	EXPECT(&c, { 0x100 + 0x120, 4, 0 });
 	assert_int_equal(destroy(rqt), EBUSY);
 
 	must(destroy(tir));
@@ -827,58 +668,37 @@ static void raw_objects(UNUSED void **state)
 	must(destroy(sq));
 	must(destroy(tis));
 	must(destroy(td));
-	close_common();
 }
 
 /* ---- what verbs made ---- */
 
 static void verbs_objects(UNUSED void **state)
 {
-	struct cmd c = command(QUERY_QP, 0x10, 0x110);
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a;
+	struct cmd c;
 
 	open_pair(s, &usual);
-	IN(0x48, 24, s[0].qp->qp_num);
+	c = command_of(QUERY_QP, 0x10, 0x110, s[0].qp->qp_num);
 	must(mlx5dv_devx_qp_query(s[0].qp, c.in, c.inlen, c.out, c.outlen));
-	assert_int_equal(OUT(QPC, 4), RTS);
-	assert_int_equal(OUT(QPC + 0x8, 8), RC);
-	assert_int_equal(OUT(QPC + 0x13, 2), 3);
-	assert_int_equal(OUT(QPC + 0x28, 24), pdn);
-	assert_int_equal(OUT(QPC + 0x40, 3), 3);
-	assert_int_equal(OUT(QPC + 0xa8, 24), s[1].qp->qp_num);
-	assert_int_equal(OUT(QPC + 0x3e8, 24), cq_number(s[0].scq));
-	assert_int_equal(OUT(QPC + 0x4e8, 24), cq_number(s[0].rcq));
-	assert_int_equal(OUT(QPC + 0x490, 3), 7);
-	assert_int_equal(OUT(QPC + 0x388, 3), 4);
-	assert_int_equal(OUT(QPC + 0x3c8, 24), 0x123456);
-	assert_int_equal(OUT(PATH + 0x128, 8), 1);
+	EXPECT(&c, { QPC, 4, RTS }, { QPC + 0x8, 8, RC }, { QPC + 0x13, 2, 3 }, { QPC + 0x28, 24, pdn }, { QPC + 0x40, 3, 3 },
+	       { QPC + 0xa8, 24, s[1].qp->qp_num }, { QPC + 0x3e8, 24, cq_number(s[0].scq) }, { QPC + 0x4e8, 24, cq_number(s[0].rcq) },
+	       { QPC + 0x490, 3, 7 }, { QPC + 0x388, 3, 4 }, { QPC + 0x3c8, 24, 0x123456 }, { PATH + 0x128, 8, 1 });
 	/* It counts */
 	writes(s, 100, false);
 	must(mlx5dv_devx_qp_query(s[0].qp, c.in, c.inlen, c.out, c.outlen));
-	assert_int_equal(OUT(QPC + 0x5a0, 16), 1);
-	assert_int_equal(OUT(QPC + 0x5b0, 16), 1);
-	assert_int_equal(OUT(QPC + 0x3c8, 24), 0x123457);
-	c = command(0x402, 0x10, 0x110);
-	IN(0x48, 24, cq_number(s[0].scq));
+	EXPECT(&c, { QPC + 0x5a0, 16, 1 }, { QPC + 0x5b0, 16, 1 }, { QPC + 0x3c8, 24, 0x123457 });
+	c = command_of(0x402, 0x10, 0x110, cq_number(s[0].scq));
 	must(mlx5dv_devx_cq_query(s[0].scq, c.in, c.inlen, c.out, c.outlen));
-	assert_int_equal(OUT(CQC, 4), 0);
-	assert_int_equal(OUT(CQC + 0x63, 5), 9);
-	assert_int_equal(OUT(CQC + 0x168, 24), 1);
-	assert_int_equal(OUT(CQC + 0x148, 24), 1);
+	EXPECT(&c, { CQC, 4, 0 }, { CQC + 0x63, 5, 9 }, { CQC + 0x168, 24, 1 }, { CQC + 0x148, 24, 1 });
 	/* A right taken away while it runs, and given again */
-	c = command(RTS2RTS, 0x110, 0x10);
-	IN(0x48, 24, s[1].qp->qp_num);
+	c = step_command(RTS2RTS, s[1].qp->qp_num);
 	IN(0x80, 32, M_RWE);
 	must(mlx5dv_devx_qp_modify(s[1].qp, c.in, c.inlen, c.out, c.outlen));
-	{
-		struct ibv_qp_init_attr init;
-		struct ibv_qp_attr a;
-
-		must(ibv_query_qp(s[1].qp, &a, IBV_QP_ACCESS_FLAGS, &init));
-		assert_int_equal(a.qp_access_flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ), IBV_ACCESS_REMOTE_READ);
-		must(ibv_query_qp(s[1].qp, &a, IBV_QP_AV, &init));
-		assert_int_equal(a.ah_attr.is_global, is_roce());
-		assert_int_equal(a.ah_attr.dlid, port.lid);
-	}
+	must(ibv_query_qp(s[1].qp, &a, IBV_QP_ACCESS_FLAGS | IBV_QP_AV, &init));
+	assert_int_equal(a.qp_access_flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ), IBV_ACCESS_REMOTE_READ);
+	assert_int_equal(a.ah_attr.is_global, is_roce());
+	assert_int_equal(a.ah_attr.dlid, port.lid);
 	IN(QPC + 0x491, 1, 1);
 	must(mlx5dv_devx_qp_modify(s[1].qp, c.in, c.inlen, c.out, c.outlen));
 	writes(s, 200, false);
@@ -896,65 +716,40 @@ static void verbs_objects(UNUSED void **state)
 
 static void verbs_wq(UNUSED void **state)
 {
-	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
-	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = pd, .cq = cq };
-	struct cmd c = command(0x90b, 0x10, 0x110);
+	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = pd };
 	struct ibv_wq *wq;
+	struct cmd c, set;
 
-	if (!is_roce()) {
-		must(ibv_destroy_cq(cq));
+	if (!is_roce())
 		return;
-	}
+	init.cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
 	wq = ibv_create_wq(ctx, &init);
 	assert_non_null(wq);
-	IN(0x48, 24, wq->wq_num);
-	must(mlx5dv_devx_wq_query(wq, c.in, c.inlen, c.out, c.outlen));
-	assert_int_equal(OUT(0x100 + 0x8, 4), 0);
-	assert_int_equal(OUT(0x100 + 0x48, 24), cq_number(cq));
-	assert_int_equal(OUT(WQ + 0x48, 24), pdn);
-	c = command(0x909, 0x110, 0x10);
-	IN(0x48, 24, wq->wq_num);
-	IN(0x100 + 0x8, 4, 1);
-	must(mlx5dv_devx_wq_modify(wq, c.in, c.inlen, c.out, c.outlen));
-	c = command(0x90b, 0x10, 0x110);
-	IN(0x48, 24, wq->wq_num);
-	must(mlx5dv_devx_wq_query(wq, c.in, c.inlen, c.out, c.outlen));
-	assert_int_equal(OUT(0x100 + 0x8, 4), 1);
+	for (unsigned to = 0; to < 2; to++) {
+		set = command_of(0x909, 0x110, 0x10, wq->wq_num);
+		put(set.in, 0x100 + 0x8, 4, to);
+		must(mlx5dv_devx_wq_modify(wq, set.in, set.inlen, set.out, set.outlen));
+		c = command_of(0x90b, 0x10, 0x110, wq->wq_num);
+		must(mlx5dv_devx_wq_query(wq, c.in, c.inlen, c.out, c.outlen));
+		EXPECT(&c, { 0x100 + 0x8, 4, to }, { 0x100 + 0x48, 24, cq_number(init.cq) }, { WQ + 0x48, 24, pdn });
+	}
 	must(ibv_destroy_wq(wq));
-	must(ibv_destroy_cq(cq));
+	must(ibv_destroy_cq(init.cq));
 }
 
-/*
- * The objects of a context go with it, in any order; no other context may use them
- * while it is there. There are no more than 4095 transport domains at a time. libmlx5 forgets its
- * own part of an object only when it is destroyed: here that is ours to free
- */
+/* The objects of a context go with it, in any order; no other context may use them while it is there. 4095 domains at a time */
 static void left_behind(UNUSED void **state)
 {
-	static void *left[400];
-	unsigned n_left;
-	struct ibv_context *mine = ctx;
-	struct ibv_pd *my_pd = pd;
-	struct mlx5dv_devx_uar *my_uar = uar;
-	struct arena my_arena = arena;
-	uint32_t my_pdn = pdn;
-
 	for (int round = 0; round < 20; round++) {
-		struct mlx5dv_context_attr attr = { .flags = MLX5DV_CONTEXT_FLAGS_DEVX };
+		struct world before = open_world(), here;
+		void *left[300];
+		unsigned n_left = 0;
 		struct dqp q[4];
 		struct dcq c1;
 		struct drmp r;
 		struct cmd c;
-		uint32_t n, status;
+		uint32_t n;
 
-		n_left = 0;
-		ctx = mlx5dv_open_device(list[0], &attr);
-		assert_non_null(ctx);
-		pd = ibv_alloc_pd(ctx);
-		pdn = pd_number(pd);
-		uar = mlx5dv_devx_alloc_uar(ctx, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC);
-		assert_non_null(uar);
-		open_arena(&arena, IBV_ACCESS_LOCAL_WRITE);
 		open_cq(&c1, 4, 64);
 		open_rmp(&r, 1, 4);
 		for (unsigned i = 0; i < 4; i++) {
@@ -966,39 +761,28 @@ static void left_behind(UNUSED void **state)
 		left[n_left++] = must_create(&c, &n);
 		left[n_left++] = c1.obj;
 		left[n_left++] = r.obj;
-		left[n_left++] = arena.umem;
-		while (n_left < 300) {
+		while (n_left < ARRAY(left)) {
 			c = command(0x816, 0x10, 0x10);
 			left[n_left++] = must_create(&c, &n);
 		}
-		/* Another context's */
 		c = qp_command(&q[0], RC, 3, 2, c1.cqn, c1.cqn, 0);
-		ctx = mine;
-		assert_null(create(&c, &status));
-		assert_int_equal(status, BAD_RES);
-		ctx = pd->context;
-		must(ibv_dereg_mr(arena.mr));
+		here.ctx = ctx;
+		ctx = before.ctx;
+		REFUSE(&c, { "another context's", QPC + 0x88, 24, 0, BAD_RES });
+		ctx = here.ctx;
 		assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
-		/* Closed with everything alive */
-		must(ibv_close_device(ctx));
-		munmap(arena.p, ARENA);
-		free(pd);
-		while (n_left)
-			free(left[--n_left]);
+		close_world(&before, left, n_left);
 	}
-	ctx = mine;
-	pd = my_pd;
-	uar = my_uar;
-	arena = my_arena;
-	pdn = my_pdn;
 }
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, open_common, close_common)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(cq_made), TEST(cq_modified), TEST(cq_refused), TEST(qp_made), TEST(qp_refused), TEST(transitions),
-		TEST(masks), TEST(steps_checked), TEST(rmp_made), TEST(verbs_srq), TEST(xrc_srq), TEST(dct_made),
-		TEST(raw_objects), TEST(verbs_objects), TEST(verbs_wq), TEST(left_behind),
+		CASE(cq_made), CASE(cq_modified), CASE(cq_refused), CASE(qp_made), CASE(qp_refused), CASE(transitions),
+		CASE(masks), CASE(steps_checked), CASE(rmp_made), CASE(verbs_srq), CASE(xrc_srq), CASE(dct_made),
+		CASE(raw_objects), CASE(verbs_objects), CASE(verbs_wq), CASE(left_behind),
 	};
 
 	return devx_main(tests, ARRAY(tests), false);

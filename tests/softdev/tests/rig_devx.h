@@ -10,6 +10,8 @@
 #include "rig.h"
 
 #define BOX 0x400u
+#define GUARD 64u                 /* bytes after an outbox that nobody may write */
+#define FILL 0xa5
 #define ARENA (1u << 20)
 #define POST_SIZE 64u             /* bytes of a receive WQE */
 
@@ -46,21 +48,102 @@ UNUSED static void put(uint8_t *b, unsigned bit, unsigned width, uint64_t v)
 	}
 }
 
+/* Several fields of an inbox, or of an answer: { bit, width, value } each */
+struct field {
+	unsigned bit, width;
+	uint64_t value;
+};
+
+#define ROWS(type, ...) (const struct type[]){ __VA_ARGS__ }, sizeof((const struct type[]){ __VA_ARGS__ }) / sizeof(struct type)
+#define SET(c, ...) set_fields(c, ROWS(field, __VA_ARGS__))
+#define EXPECT(c, ...) expect_fields(c, ROWS(field, __VA_ARGS__))
+#define REFUSE(c, ...) refuse_all(c, ROWS(wrong, __VA_ARGS__))
+
 struct cmd {
-	uint8_t in[BOX], out[BOX];
+	uint8_t in[BOX], out[BOX + GUARD];
 	size_t inlen, outlen;
 };
+
+UNUSED static void set_fields(struct cmd *c, const struct field *f, size_t n)
+{
+	for (; n--; f++)
+		put(c->in, f->bit, f->width, f->value);
+}
+
+UNUSED static void expect_fields(const struct cmd *c, const struct field *f, size_t n)
+{
+	for (; n--; f++) {
+		uint64_t v = get(c->out, f->bit, f->width);
+
+		if (v != f->value)
+			print_error("opcode %x, field %x/%u\n", (unsigned)get(c->in, 0, 16), f->bit, f->width);
+		assert_int_equal(v, f->value);
+	}
+}
 
 UNUSED static struct cmd command(unsigned opcode, size_t inlen, size_t outlen)
 {
 	struct cmd c = { .inlen = inlen, .outlen = outlen };
 
+	memset(c.out, FILL, sizeof(c.out));
 	put(c.in, 0, 16, opcode);
+	return c;
+}
+
+/* One about the object of a number */
+UNUSED static struct cmd command_of(unsigned opcode, size_t inlen, size_t outlen, uint32_t number)
+{
+	struct cmd c = command(opcode, inlen, outlen);
+
+	put(c.in, 0x48, 24, number);
 	return c;
 }
 
 #define IN(bit, width, v) put(c.in, bit, width, v)
 #define OUT(bit, width) get(c.out, bit, width)
+
+/* ---- the calls; none writes beside the outbox ---- */
+
+static int answered(const struct cmd *c, int err)
+{
+	assert_true(all_bytes(c->out + c->outlen, sizeof(c->out) - c->outlen, FILL));
+	return err;
+}
+
+UNUSED static bool untouched(const struct cmd *c)
+{
+	return all_bytes(c->out, sizeof(c->out), FILL);
+}
+
+UNUSED static int general(struct ibv_context *x, struct cmd *c)
+{
+	memset(c->out, FILL, sizeof(c->out));
+	return answered(c, mlx5dv_devx_general_cmd(x, c->in, c->inlen, c->out, c->outlen));
+}
+
+/* The object, or NULL and errno */
+UNUSED static struct mlx5dv_devx_obj *create_in(struct ibv_context *x, struct cmd *c)
+{
+	struct mlx5dv_devx_obj *o;
+
+	errno = 0;
+	memset(c->out, FILL, sizeof(c->out));
+	o = mlx5dv_devx_obj_create(x, c->in, c->inlen, c->out, c->outlen);
+	assert_int_equal(!o, !!answered(c, errno));
+	return o;
+}
+
+UNUSED static int ask(struct mlx5dv_devx_obj *o, struct cmd *c)
+{
+	memset(c->out, FILL, sizeof(c->out));
+	return answered(c, mlx5dv_devx_obj_query(o, c->in, c->inlen, c->out, c->outlen));
+}
+
+UNUSED static int change(struct mlx5dv_devx_obj *o, struct cmd *c)
+{
+	memset(c->out, FILL, sizeof(c->out));
+	return answered(c, mlx5dv_devx_obj_modify(o, c->in, c->inlen, c->out, c->outlen));
+}
 
 /* A command's status: what the device said, and the call's own answer must fit it */
 UNUSED static unsigned verdict(const struct cmd *c, int err)
@@ -72,13 +155,9 @@ UNUSED static unsigned verdict(const struct cmd *c, int err)
 
 UNUSED static struct mlx5dv_devx_obj *create(struct cmd *c, unsigned *status)
 {
-	struct mlx5dv_devx_obj *o;
+	struct mlx5dv_devx_obj *o = create_in(ctx, c);
 
-	errno = 0;
-	memset(c->out, 0, sizeof(c->out));
-	o = mlx5dv_devx_obj_create(ctx, c->in, c->inlen, c->out, c->outlen);
 	*status = verdict(c, errno);
-	assert_int_equal(!o, !!*status);
 	return o;
 }
 
@@ -96,8 +175,7 @@ UNUSED static struct mlx5dv_devx_obj *must_create(struct cmd *c, uint32_t *numbe
 
 UNUSED static unsigned modify(struct mlx5dv_devx_obj *o, struct cmd *c)
 {
-	memset(c->out, 0, sizeof(c->out));
-	return verdict(c, mlx5dv_devx_obj_modify(o, c->in, c->inlen, c->out, c->outlen));
+	return verdict(c, change(o, c));
 }
 
 /* One more field of command c, and how the device then takes it */
@@ -109,8 +187,15 @@ UNUSED static unsigned modify(struct mlx5dv_devx_obj *o, struct cmd *c)
 
 UNUSED static unsigned query(struct mlx5dv_devx_obj *o, struct cmd *c)
 {
-	memset(c->out, 0, sizeof(c->out));
-	return verdict(c, mlx5dv_devx_obj_query(o, c->in, c->inlen, c->out, c->outlen));
+	return verdict(c, ask(o, c));
+}
+
+UNUSED static struct cmd query_of(unsigned opcode, struct mlx5dv_devx_obj *o, uint32_t number, size_t outlen)
+{
+	struct cmd c = command_of(opcode, 0x10, outlen, number);
+
+	assert_int_equal(query(o, &c), OK);
+	return c;
 }
 
 /* The kernel's errno for its own destroy command, 0 when the object is gone */
@@ -190,30 +275,33 @@ UNUSED static void empty_arena(void)
 	arena.used = 0;
 }
 
+/* The device's numbers of what verbs made */
 UNUSED static uint32_t pd_number(struct ibv_pd *p)
 {
 	struct mlx5dv_pd dv = { 0 };
-	struct mlx5dv_obj obj = { .pd = { p, &dv } };
 
-	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_PD));
+	must(mlx5dv_init_obj(&(struct mlx5dv_obj){ .pd = { p, &dv } }, MLX5DV_OBJ_PD));
 	return dv.pdn;
+}
+
+UNUSED static struct mlx5dv_cq dv_of(struct ibv_cq *cq)
+{
+	struct mlx5dv_cq dv = { 0 };
+
+	must(mlx5dv_init_obj(&(struct mlx5dv_obj){ .cq = { cq, &dv } }, MLX5DV_OBJ_CQ));
+	return dv;
 }
 
 UNUSED static uint32_t cq_number(struct ibv_cq *cq)
 {
-	struct mlx5dv_cq dv = { 0 };
-	struct mlx5dv_obj obj = { .cq = { cq, &dv } };
-
-	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
-	return dv.cqn;
+	return dv_of(cq).cqn;
 }
 
 UNUSED static uint32_t srq_number(struct ibv_srq *srq)
 {
 	struct mlx5dv_srq dv = { .comp_mask = MLX5DV_SRQ_MASK_SRQN };
-	struct mlx5dv_obj obj = { .srq = { srq, &dv } };
 
-	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_SRQ));
+	must(mlx5dv_init_obj(&(struct mlx5dv_obj){ .srq = { srq, &dv } }, MLX5DV_OBJ_SRQ));
 	return dv.srqn;
 }
 
@@ -222,7 +310,6 @@ UNUSED static uint32_t srq_number(struct ibv_srq *srq)
 struct dcq {
 	struct mlx5dv_devx_obj *obj;
 	uint32_t cqn, ci, log, cqe_size;
-	bool collapsed;
 	uint8_t *buf;
 	volatile uint32_t *dbrec;
 };
@@ -237,14 +324,9 @@ UNUSED static struct cmd cq_command(struct dcq *q, unsigned log, unsigned cqe_si
 	*q = (struct dcq){ .log = log, .cqe_size = cqe_size, .buf = arena.p + buf, .dbrec = (uint32_t *)(void *)(arena.p + record) };
 	for (unsigned i = 0; i < 1u << log; i++)
 		q->buf[(i + 1) * cqe_size - 1] = 0xf0;
-	IN(0x280, 64, buf);
-	IN(0x2c0, 32, arena.umem->umem_id);
-	IN(CQC + 0x8, 3, cqe_size == 128);
-	IN(CQC + 0x20, 32, arena.umem->umem_id);
-	IN(CQC + 0x63, 5, log);
-	IN(CQC + 0x68, 24, uar->page_id);
-	IN(CQC + 0xa0, 32, eqn);
-	IN(CQC + 0x1c0, 64, record);
+	SET(&c, { 0x280, 64, buf }, { 0x2c0, 32, arena.umem->umem_id }, { CQC + 0x8, 3, cqe_size == 128 },
+	    { CQC + 0x20, 32, arena.umem->umem_id }, { CQC + 0x63, 5, log }, { CQC + 0x68, 24, uar->page_id },
+	    { CQC + 0xa0, 32, eqn }, { CQC + 0x1c0, 64, record });
 	return c;
 }
 
@@ -258,7 +340,7 @@ UNUSED static void open_cq(struct dcq *q, unsigned log, unsigned cqe_size)
 /* The next CQE, or NULL: its 64 bytes, which stay until the ring comes round */
 UNUSED static struct mlx5_cqe64 *peek(struct dcq *q)
 {
-	unsigned i = q->collapsed ? 0 : q->ci & ((1u << q->log) - 1);
+	unsigned i = q->ci & ((1u << q->log) - 1);
 	struct mlx5_cqe64 *c = (struct mlx5_cqe64 *)(void *)(q->buf + (i + 1) * q->cqe_size - 64);
 	uint8_t own = __atomic_load_n(&c->op_own, __ATOMIC_ACQUIRE);
 
@@ -329,7 +411,6 @@ struct dqp {
 	uint8_t *sq, *rq;
 	volatile uint32_t *dbrec;
 	struct mlx5dv_devx_uar *uar;
-	struct dcq *scq, *rcq;    /* NULL: verbs' */
 };
 
 /* log_rq 0: none; srqn not 0: a shared one */
@@ -341,25 +422,11 @@ UNUSED static struct cmd qp_command(struct dqp *q, unsigned st, unsigned log_sq,
 
 	*q = (struct dqp){ .log_sq = log_sq, .log_rq = log_rq, .st = st, .rq = arena.p + buf, .sq = arena.p + buf + rq_bytes,
 			   .dbrec = (uint32_t *)(void *)(arena.p + record), .uar = uar };
-	IN(0x800, 64, buf);
-	IN(0x840, 32, arena.umem->umem_id);
-	IN(QPC + 0x8, 8, st);
-	IN(QPC + 0x13, 2, 3);
-	IN(QPC + 0x28, 24, pdn);
-	if (log_rq) {
-		IN(QPC + 0x49, 4, log_rq);
-		IN(QPC + 0x4d, 3, 2);
-	}
-	IN(QPC + 0x51, 4, log_sq);
-	IN(QPC + 0x58, 2, 1);
-	IN(QPC + 0x68, 24, uar->page_id);
-	IN(QPC + 0x88, 24, 0xabcde);
-	IN(QPC + 0x3e8, 24, scqn);
-	IN(QPC + 0x4e8, 24, rcqn);
-	IN(QPC + 0x500, 64, record);
-	IN(QPC + 0x565, 3, srqn ? 1 : log_rq ? 0 : 3);
-	IN(QPC + 0x568, 24, srqn);
-	IN(QPC + 0x720, 32, arena.umem->umem_id);
+	SET(&c, { 0x800, 64, buf }, { 0x840, 32, arena.umem->umem_id }, { QPC + 0x8, 8, st }, { QPC + 0x13, 2, 3 },
+	    { QPC + 0x28, 24, pdn }, { QPC + 0x49, 4, log_rq }, { QPC + 0x4d, 3, log_rq ? 2 : 0 }, { QPC + 0x51, 4, log_sq },
+	    { QPC + 0x58, 2, 1 }, { QPC + 0x68, 24, uar->page_id }, { QPC + 0x88, 24, 0xabcde }, { QPC + 0x3e8, 24, scqn },
+	    { QPC + 0x4e8, 24, rcqn }, { QPC + 0x500, 64, record }, { QPC + 0x565, 3, srqn ? 1 : log_rq ? 0 : 3 },
+	    { QPC + 0x568, 24, srqn }, { QPC + 0x720, 32, arena.umem->umem_id });
 	return c;
 }
 
@@ -368,56 +435,23 @@ UNUSED static void open_qp(struct dqp *q, unsigned st, struct dcq *scq, struct d
 	struct cmd c = qp_command(q, st, 6, srqn ? 0 : 6, scq->cqn, rcq->cqn, srqn);
 
 	q->obj = must_create(&c, &q->qpn);
-	q->scq = scq;
-	q->rcq = rcq;
-}
-
-UNUSED static struct cmd step_command(unsigned opcode, uint32_t qpn)
-{
-	bool shorter = opcode == TO_ERR || opcode == TO_RST;
-	struct cmd c = command(opcode, shorter ? 0x10 : 0x110, 0x10);
-
-	put(c.in, 0x48, 24, qpn);
-	return c;
-}
-
-/* The way to a port of this machine: the one that the tests use */
-UNUSED static void put_path(struct cmd *c, unsigned path)
-{
-	put(c->in, path + 0x128, 8, 1);
-	if (!is_roce()) {
-		put(c->in, path + 0x30, 16, port.lid);
-		return;
-	}
-	put(c->in, path + 0x48, 8, sgid);
-	put(c->in, path + 0x58, 8, 64);
-	for (unsigned i = 0; i < 16; i++)
-		put(c->in, path + 0x80 + 8 * i, 8, gid.raw[i]);
-	put(c->in, path + 0x110, 16, 0xc123);
 }
 
 /* The MAC address of the port, as an address handle resolves it */
 static uint8_t port_mac[6];
 
-UNUSED static void put_mac(struct cmd *c, unsigned path)
+/* The command of a step, with all that the step wants; the peer is behind the port that the tests use */
+UNUSED static struct cmd step_command(unsigned opcode, uint32_t qpn)
 {
-	if (!is_roce())
-		return;
-	for (unsigned i = 0; i < 6; i++)
-		put(c->in, path + 0x130 + 8 * i, 8, port_mac[i]);
+	return command_of(opcode, opcode == TO_ERR || opcode == TO_RST ? 0x10 : 0x110, 0x10, qpn);
 }
 
 UNUSED static struct cmd to_init(uint32_t qpn, unsigned st)
 {
 	struct cmd c = step_command(RST2INIT, qpn);
 
-	IN(QPC + 0x13, 2, 3);
-	IN(PATH + 0x128, 8, 1);
-	if (st == UD)
-		IN(QPC + 0x540, 32, QKEY);
-	else
-		IN(QPC + 0x490, 3, 7);
-	IN(QPC + 0x48c, 4, 1);
+	SET(&c, { QPC + 0x13, 2, 3 }, { PATH + 0x128, 8, 1 }, { QPC + 0x48c, 4, 1 }, { QPC + 0x490, 3, st == UD ? 0 : 7 },
+	    { QPC + 0x540, 32, st == UD ? QKEY : 0 });
 	return c;
 }
 
@@ -425,17 +459,17 @@ UNUSED static struct cmd to_rtr(uint32_t qpn, unsigned st, uint32_t peer)
 {
 	struct cmd c = step_command(INIT2RTR, qpn);
 
-	IN(QPC + 0x40, 3, st == UD ? 5 : 3);
-	IN(QPC + 0x43, 5, st == UD ? 12 : 30);
-	if (st == RC || st == UC) {
-		IN(QPC + 0xa8, 24, peer);
-		IN(QPC + 0x4a8, 24, 0x123456);
-		put_path(&c, PATH);
-		put_mac(&c, PATH);
-	}
-	if (st == RC) {
-		IN(QPC + 0x488, 3, 4);
-		IN(QPC + 0x4a3, 5, 1);
+	SET(&c, { QPC + 0x40, 3, st == UD ? 5 : 3 }, { QPC + 0x43, 5, st == UD ? 12 : 30 });
+	if (st == RC || st == UC)
+		SET(&c, { QPC + 0xa8, 24, peer }, { QPC + 0x4a8, 24, 0x123456 }, { PATH + 0x128, 8, 1 });
+	if (st == RC)
+		SET(&c, { QPC + 0x488, 3, 4 }, { QPC + 0x4a3, 5, 1 });
+	if ((st == RC || st == UC) && !is_roce())
+		IN(PATH + 0x30, 16, port.lid);
+	if ((st == RC || st == UC) && is_roce()) {
+		SET(&c, { PATH + 0x48, 8, sgid }, { PATH + 0x58, 8, 64 }, { PATH + 0x110, 16, 0xc123 });
+		memcpy(c.in + (PATH + 0x80) / 8, gid.raw, 16);
+		memcpy(c.in + (PATH + 0x130) / 8, port_mac, 6);
 	}
 	return c;
 }
@@ -445,33 +479,30 @@ UNUSED static struct cmd to_rts(uint32_t qpn, unsigned st)
 	struct cmd c = step_command(RTR2RTS, qpn);
 
 	IN(QPC + 0x3c8, 24, 0x123456);
-	if (st == RC || st == DCI) {
-		IN(QPC + 0x388, 3, 4);
-		IN(QPC + 0x38d, 3, 3);
-		IN(QPC + 0x390, 3, 7);
-		IN(PATH + 0x40, 5, 1);
-	}
+	if (st == RC || st == DCI)
+		SET(&c, { QPC + 0x388, 3, 4 }, { QPC + 0x38d, 3, 3 }, { QPC + 0x390, 3, 7 }, { PATH + 0x40, 5, 1 });
 	return c;
+}
+
+/* Any step from the table of steps */
+UNUSED static struct cmd step_of(const struct dqp *q, unsigned opcode, uint32_t peer)
+{
+	return opcode == RST2INIT ? to_init(q->qpn, q->st) : opcode == INIT2RTR ? to_rtr(q->qpn, q->st, peer) :
+	       opcode == RTR2RTS ? to_rts(q->qpn, q->st) : step_command(opcode, q->qpn);
 }
 
 UNUSED static void walk(struct dqp *q, uint32_t peer)
 {
-	struct cmd c = to_init(q->qpn, q->st);
+	for (unsigned op = RST2INIT; op <= RTR2RTS; op++) {
+		struct cmd c = step_of(q, op, peer);
 
-	assert_int_equal(modify(q->obj, &c), OK);
-	c = to_rtr(q->qpn, q->st, peer);
-	assert_int_equal(modify(q->obj, &c), OK);
-	c = to_rts(q->qpn, q->st);
-	assert_int_equal(modify(q->obj, &c), OK);
+		assert_int_equal(modify(q->obj, &c), OK);
+	}
 }
 
 UNUSED static struct cmd qp_query(const struct dqp *q)
 {
-	struct cmd c = command(QUERY_QP, 0x10, 0x110);
-
-	IN(0x48, 24, q->qpn);
-	assert_int_equal(query(q->obj, &c), OK);
-	return c;
+	return query_of(QUERY_QP, q->obj, q->qpn, 0x110);
 }
 
 UNUSED static unsigned qp_state(const struct dqp *q)
@@ -501,14 +532,6 @@ UNUSED static uint8_t *seg_raddr(uint8_t *at, uint64_t addr, uint32_t rkey)
 
 	memcpy(at, &r, sizeof(r));
 	return at + sizeof(r);
-}
-
-UNUSED static uint8_t *seg_atomic(uint8_t *at, uint64_t swap_add, uint64_t compare)
-{
-	struct mlx5_wqe_atomic_seg a = { htobe64(swap_add), htobe64(compare) };
-
-	memcpy(at, &a, sizeof(a));
-	return at + sizeof(a);
 }
 
 UNUSED static uint8_t *seg_data(uint8_t *at, const void *p, uint32_t len, uint32_t lkey)
@@ -571,7 +594,11 @@ UNUSED static uint16_t do_send(struct dqp *q, const void *from, uint32_t lkey, u
 
 UNUSED static uint16_t do_add(struct dqp *q, void *old, uint32_t lkey, uint64_t add, uint64_t at, uint32_t rkey)
 {
-	return post_one(q, MLX5_OPCODE_ATOMIC_FA, seg_data(seg_atomic(seg_raddr(wqe(q) + 16, at, rkey), add, 0), old, 8, lkey), 0);
+	struct mlx5_wqe_atomic_seg a = { .swap_add = htobe64(add) };
+	uint8_t *seg = seg_raddr(wqe(q) + 16, at, rkey);
+
+	memcpy(seg, &a, sizeof(a));
+	return post_one(q, MLX5_OPCODE_ATOMIC_FA, seg_data(seg + sizeof(a), old, 8, lkey), 0);
 }
 
 /* A receive into the QP's own queue */
@@ -591,23 +618,15 @@ UNUSED static void do_recv(struct dqp *q, void *to, uint32_t lkey, uint32_t len)
 
 UNUSED static void set_wq(struct cmd *c, unsigned wq, unsigned type, unsigned log, size_t record, size_t buf)
 {
-	put(c->in, wq, 4, type);
-	put(c->in, wq + 0x48, 24, pdn);
-	put(c->in, wq + 0x80, 64, record);
-	put(c->in, wq + 0x10c, 4, 6);
-	put(c->in, wq + 0x11b, 5, log);
-	put(c->in, wq + 0x140, 32, arena.umem->umem_id);
-	put(c->in, wq + 0x160, 32, arena.umem->umem_id);
-	put(c->in, wq + 0x180, 64, buf);
+	SET(c, { wq, 4, type }, { wq + 0x48, 24, pdn }, { wq + 0x80, 64, record }, { wq + 0x10c, 4, 6 }, { wq + 0x11b, 5, log },
+	    { wq + 0x140, 32, arena.umem->umem_id }, { wq + 0x160, 32, arena.umem->umem_id }, { wq + 0x180, 64, buf });
 }
 
 /* ---- RMP ---- */
 
 struct drmp {
 	struct mlx5dv_devx_obj *obj;
-	uint32_t rmpn, log, posted;
-	uint8_t *buf;
-	volatile uint32_t *dbrec;
+	uint32_t rmpn;
 };
 
 UNUSED static struct cmd rmp_command(struct drmp *r, unsigned type, unsigned log)
@@ -615,7 +634,7 @@ UNUSED static struct cmd rmp_command(struct drmp *r, unsigned type, unsigned log
 	struct cmd c = command(0x90c, 0x110, 0x10);
 	size_t buf = part((size_t)POST_SIZE << log), record = part(8);
 
-	*r = (struct drmp){ .log = log, .buf = arena.p + buf, .dbrec = (uint32_t *)(void *)(arena.p + record) };
+	*r = (struct drmp){ NULL, 0 };
 	IN(RMPC + 0x8, 4, 1);
 	set_wq(&c, WQ, type, log, record, buf);
 	return c;
@@ -626,23 +645,6 @@ UNUSED static void open_rmp(struct drmp *r, unsigned type, unsigned log)
 	struct cmd c = rmp_command(r, type, log);
 
 	r->obj = must_create(&c, &r->rmpn);
-}
-
-/* Puts a receive into an entry, with the link to the one that shall follow it */
-UNUSED static void rmp_entry(struct drmp *r, unsigned entry, unsigned next, void *to, uint32_t lkey, uint32_t len)
-{
-	uint8_t *at = r->buf + entry * POST_SIZE;
-	struct mlx5_wqe_srq_next_seg n = { .next_wqe_index = htobe16(next) };
-
-	memcpy(at, &n, 16);
-	seg_data(seg_data(at + 16, to, len, lkey), NULL, 0, MLX5_INVALID_LKEY);
-}
-
-UNUSED static void rmp_post(struct drmp *r, unsigned n)
-{
-	r->posted += n;
-	__atomic_thread_fence(__ATOMIC_RELEASE);
-	r->dbrec[0] = htobe32(r->posted & 0xffff);
 }
 
 /* ---- events ---- */
@@ -715,6 +717,48 @@ UNUSED static int devx_teardown(void **state)
 	mlx5dv_devx_free_uar(uar);
 	mlx5dv_devx_free_uar(uar2);
 	return teardown(state);
+}
+
+/*
+ * Another context of the device, in which ctx, pd, uar and arena are. It is closed with all that was made of it; libmlx5's memory of these
+ * objects is the caller's to free, last of all the PD
+ */
+struct world {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct mlx5dv_devx_uar *uar;
+	struct arena arena;
+	uint32_t pdn;
+};
+
+UNUSED static struct world open_world(void)
+{
+	struct world before = { ctx, pd, uar, arena, pdn };
+
+	ctx = mlx5dv_open_device(list[0], &(struct mlx5dv_context_attr){ .flags = MLX5DV_CONTEXT_FLAGS_DEVX });
+	assert_non_null(ctx);
+	pd = ibv_alloc_pd(ctx);
+	pdn = pd_number(pd);
+	uar = mlx5dv_devx_alloc_uar(ctx, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC);
+	assert_non_null(uar);
+	open_arena(&arena, IBV_ACCESS_LOCAL_WRITE);
+	return before;
+}
+
+UNUSED static void close_world(const struct world *before, void *const *left, size_t n)
+{
+	must(ibv_dereg_mr(arena.mr));
+	must(ibv_close_device(ctx));
+	munmap(arena.p, ARENA);
+	free(arena.umem);
+	free(pd);
+	while (n)
+		free(left[--n]);
+	ctx = before->ctx;
+	pd = before->pd;
+	uar = before->uar;
+	arena = before->arena;
+	pdn = before->pdn;
 }
 
 /* The end of main(): once per link, with device commands */
