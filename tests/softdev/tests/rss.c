@@ -561,6 +561,19 @@ static void refusals(UNUSED void **state)
 
 /* ---- WQs themselves ---- */
 
+#define WITH_CQ(name) cmocka_unit_test_setup_teardown(name, with_cq, without_cq)
+
+static int with_cq(UNUSED void **state)
+{
+	open_cq(false);
+	return 0;
+}
+
+static int without_cq(UNUSED void **state)
+{
+	return ibv_destroy_cq(cq);
+}
+
 static struct ibv_wq *a_wq(uint32_t wr, uint32_t sge)
 {
 	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = wr, .max_sge = sge, .pd = pd, .cq = cq };
@@ -577,7 +590,6 @@ static void made_and_moved(UNUSED void **state)
 				 .wq_state = IBV_WQS_RESET };
 	struct ibv_wq *wq = a_wq(64, 4), *other = a_wq(10, 1);
 
-	open_cq(false);
 	assert_int_equal(wq->wq_type, IBV_WQT_RQ);
 	assert_int_not_equal(wq->wq_num, other->wq_num);
 	assert_int_equal(wq->state, IBV_WQS_RESET);
@@ -595,7 +607,6 @@ static void made_and_moved(UNUSED void **state)
 	assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
 	must(ibv_destroy_wq(wq));
 	must(ibv_destroy_wq(other));
-	must(ibv_destroy_cq(cq));
 }
 
 static void tables(UNUSED void **state)
@@ -604,7 +615,6 @@ static void tables(UNUSED void **state)
 	struct ibv_rwq_ind_table_init_attr init = { .log_ind_tbl_size = 3, .ind_tbl = wq };
 	struct ibv_rwq_ind_table *t, *u;
 
-	open_cq(false);
 	for (unsigned i = 0; i < ARRAY(wq); i++) {
 		wq[i] = a_wq(8, 1);
 		must(to_state(wq[i], IBV_WQS_RDY));
@@ -625,7 +635,6 @@ static void tables(UNUSED void **state)
 	for (unsigned i = 0; i < ARRAY(wq); i++)
 		if (i != 5)
 			must(ibv_destroy_wq(wq[i]));
-	must(ibv_destroy_cq(cq));
 }
 
 static void wq_refusals(UNUSED void **state)
@@ -633,7 +642,6 @@ static void wq_refusals(UNUSED void **state)
 	struct ibv_wq_init_attr good = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = pd, .cq = cq }, a;
 	struct ibv_device_attr_ex ex;
 
-	open_cq(false);
 	must(ibv_query_device_ex(ctx, NULL, &ex));
 	assert_true(ex.max_wq_type_rq > 0);
 	a = good;
@@ -645,7 +653,6 @@ static void wq_refusals(UNUSED void **state)
 	a = good;
 	a.wq_type = IBV_WQT_RQ + 1;
 	assert_null(ibv_create_wq(ctx, &a));
-	must(ibv_destroy_cq(cq));
 }
 
 /* Striding WQs: what the device says it takes is what it takes */
@@ -658,12 +665,10 @@ static void striding(UNUSED void **state)
 	uint32_t size, strides;
 	struct ibv_wq *wq;
 
-	open_cq(false);
 	must(mlx5dv_query_device(ctx, &caps));
 	if (!can->supported_qpts) {
 		dv.striding_rq_attrs = (struct mlx5dv_striding_rq_init_attr){ 11, 9, 0 };
 		assert_null(mlx5dv_create_wq(ctx, &init, &dv));
-		must(ibv_destroy_cq(cq));
 		return;
 	}
 	assert_int_equal(can->supported_qpts, 1 << IBV_QPT_RAW_PACKET);
@@ -682,7 +687,6 @@ static void striding(UNUSED void **state)
 			must(to_state(wq, IBV_WQS_RDY));
 			must(ibv_destroy_wq(wq));
 		}
-	must(ibv_destroy_cq(cq));
 }
 
 /* A context that is closed with everything still there */
@@ -707,7 +711,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(spread), TEST(vlan), TEST(stopped), TEST(by_libmlx5), TEST(hostile), TEST(refusals),
-		TEST(made_and_moved), TEST(tables), TEST(wq_refusals), TEST(striding), TEST(abandoned),
+		WITH_CQ(made_and_moved), WITH_CQ(tables), WITH_CQ(wq_refusals), WITH_CQ(striding), TEST(abandoned),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
