@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rss.c: packets through libibverbs alone into WQs: spread over several by a hash, into strides, with
- * compressed CQEs; VLAN tags, tags of rules, checksums; errors and states; what is refused.
+ * rss.c: WQs through libibverbs alone: packets spread over several by a hash; VLAN tags, tags of rules, checksums; errors and states;
+ * what is refused. Compressed CQEs and packets in strides: devx_packet.c, devx/packets.c.
  */
 #include "rig_wq.h"
 
@@ -41,16 +41,11 @@ static void close_common(void)
 	sender_close(&tx);
 }
 
-static void open_cq(int format, bool strides)
+static void open_cq(bool strides)
 {
-	static const unsigned mini[] = { [MLX5DV_CQE_RES_FORMAT_HASH] = MINI_HASH, [MLX5DV_CQE_RES_FORMAT_CSUM] = MINI_CSUM,
-					 [MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX] = MINI_CSUM_STRIDX };
-	struct ibv_cq_init_attr_ex init = { .cqe = 511 };
-	struct mlx5dv_cq_init_attr dv = { .comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE, .cqe_comp_res_format = (uint8_t)format };
-
-	cq = format ? ibv_cq_ex_to_cq(mlx5dv_create_cq(ctx, &init, &dv)) : ibv_create_cq(ctx, 511, NULL, NULL, 0);
+	cq = ibv_create_cq(ctx, 511, NULL, NULL, 0);
 	assert_non_null(cq);
-	reader_open(&rx, cq, mini[format], strides);
+	reader_open(&rx, cq, 0, strides);
 }
 
 static int to_state(struct ibv_wq *wq, enum ibv_wq_state state)
@@ -213,7 +208,7 @@ static void spread(UNUSED void **state)
 	struct ibv_rwq_ind_table *t;
 
 	open_common();
-	open_cq(0, false);
+	open_cq(false);
 	for (unsigned i = 0; i < WQS; i++) {
 		wq_open(i, 0, NULL);
 		refill(i);
@@ -284,100 +279,6 @@ static void spread(UNUSED void **state)
 	close_common();
 }
 
-/* ---- strides ---- */
-
-static void strided(UNUSED void **state)
-{
-	static const struct mlx5dv_striding_rq_init_attr shapes[] = { { 6, 3, 0 }, { 6, 5, 1 }, { 8, 4, 0 }, { 11, 3, 1 }, { 6, 9, 0 } };
-	static const int formats[] = { 0, MLX5DV_CQE_RES_FORMAT_HASH, MLX5DV_CQE_RES_FORMAT_CSUM, MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX };
-
-	open_common();
-	for (unsigned i = 0; i < ARRAY(shapes); i++)
-		for (unsigned k = 0; k < ARRAY(formats); k++) {
-			struct ibv_rwq_ind_table *t;
-			struct ibv_flow *f;
-			struct ibv_qp *qp;
-			unsigned fillers;
-
-			open_cq(formats[k], true);
-			wq_open(0, 0, &shapes[i]);
-			t = table_of(1);
-			qp = rss_qp(t, 0);
-			f = flow_to(qp, 1);
-			fillers = stride_through(&tx, &q[0].ring, &rx, shapes[i].single_stride_log_num_of_bytes,
-						 shapes[i].single_wqe_log_num_of_strides, shapes[i].two_byte_shift_en ? 2 : 0, 400, true, mem,
-						 mr->lkey);
-			/* Packets of one stride leave nothing over */
-			assert_int_equal(fillers > 0, shapes[i].single_stride_log_num_of_bytes < 11);
-			close_one(f, qp, t);
-		}
-	close_common();
-}
-
-/* Bursts into striding WQs make blocks, which stay within their WQE */
-static void zipped(UNUSED void **state)
-{
-	static const int formats[] = { MLX5DV_CQE_RES_FORMAT_HASH, MLX5DV_CQE_RES_FORMAT_CSUM, MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX };
-	static const struct mlx5dv_striding_rq_init_attr shape = { 6, 6, 0 };
-
-	open_common();
-	for (unsigned k = 0; k < ARRAY(formats); k++) {
-		unsigned wqe = 0, used = 0, seen = 0, packets = 0;
-		struct ibv_rwq_ind_table *t;
-		struct ibv_flow *f;
-		struct ibv_qp *qp;
-
-		open_cq(formats[k], true);
-		wq_open(0, 0, &shape);
-		t = table_of(1);
-		qp = rss_qp(t, 0);
-		f = flow_to(qp, 1);
-		while (q[0].ring.pi < q[0].ring.cnt)
-			post_buffer(&q[0].ring, (uintptr_t)mem + q[0].ring.pi * 4096, 4096, mr->lkey);
-		/* As many at a time as the send queue takes */
-		for (unsigned round = 0; round < 60; round++) {
-			struct ibv_send_wr wr[32], *bad;
-			struct ibv_sge sg[32];
-
-			for (unsigned i = 0; i < ARRAY(wr); i++) {
-				/* The length says which packet it is */
-				unsigned len = 60 + packets++ % 70;
-
-				plain_packet(len);
-				memcpy(tx.buf + i * 256, p.at, len);
-				tx.buf[i * 256 + 14] = (uint8_t)packets;
-				sg[i] = (struct ibv_sge){ (uintptr_t)tx.buf + i * 256, len, tx.mr->lkey };
-				wr[i] = (struct ibv_send_wr){ .wr_id = 4, .sg_list = &sg[i], .num_sge = 1, .opcode = IBV_WR_SEND,
-							      .next = i + 1 < ARRAY(wr) ? &wr[i + 1] : NULL,
-							      .send_flags = i + 1 < ARRAY(wr) ? 0 : IBV_SEND_SIGNALED };
-			}
-			must(ibv_post_send(tx.qp, wr, &bad));
-			expect_op(tx.cq, 4, IBV_WC_SEND);
-			while (seen < packets) {
-				struct mlx5_cqe64 c = cqe_next(&rx);
-				const uint32_t byte_cnt = be32toh(c.byte_cnt), n = byte_cnt >> 16 & 0x3fff;
-
-				assert_int_equal(be16toh(c.wqe_id), wqe & 0xffff);
-				assert_int_equal(be16toh(c.wqe_counter), used);
-				if (!(byte_cnt & FILLER)) {
-					assert_int_equal(byte_cnt & 0xffff, 60 + seen % 70);
-					seen++;
-					assert_int_equal(mem[wqe % 8 * 4096 + used * 64 + 14], (uint8_t)seen);
-				}
-				used += n;
-				if (used == 64) {
-					post_buffer(&q[0].ring, (uintptr_t)mem + wqe % 8 * 4096, 4096, mr->lkey);
-					used = 0;
-					wqe++;
-				}
-			}
-		}
-		assert_true(rx.blocks > 60 && rx.longest > 8);
-		close_one(f, qp, t);
-	}
-	close_common();
-}
-
 /* ---- tags ---- */
 
 static void vlan(UNUSED void **state)
@@ -390,7 +291,7 @@ static void vlan(UNUSED void **state)
 	struct ibv_qp *qp;
 
 	open_common();
-	open_cq(0, false);
+	open_cq(false);
 	wq_open(0, IBV_WQ_FLAGS_CVLAN_STRIPPING, NULL);
 	refill(0);
 	t = table_of(1);
@@ -426,7 +327,7 @@ static void stopped(UNUSED void **state)
 	for (unsigned strides = 0; strides < 2; strides++) {
 		struct ring *r = &q[0].ring;
 
-		open_cq(0, strides);
+		open_cq(strides);
 		wq_open(0, 0, strides ? &shape : NULL);
 		t = table_of(1);
 		qp = rss_qp(t, 0);
@@ -552,7 +453,7 @@ static void hostile(UNUSED void **state)
 		struct ibv_flow *f;
 		struct ibv_qp *qp;
 
-		open_cq(0, strides);
+		open_cq(strides);
 		wq_open(0, 0, strides ? &shape : NULL);
 		t = table_of(1);
 		qp = rss_qp(t, 0);
@@ -611,7 +512,7 @@ static void refusals(UNUSED void **state)
 	assert_int_equal(ex.rss_caps.supported_qpts, 1 << IBV_QPT_RAW_PACKET);
 	assert_int_equal(ex.rss_caps.rx_hash_function, IBV_RX_HASH_FUNC_TOEPLITZ);
 	assert_int_equal(ex.rss_caps.rx_hash_fields_mask, 0xff);
-	open_cq(0, false);
+	open_cq(false);
 	for (unsigned i = 0; i < 2; i++)
 		wq_open(i, 0, NULL);
 	t = table_of(2);
@@ -658,10 +559,159 @@ static void refusals(UNUSED void **state)
 	must(ibv_destroy_cq(cq));
 }
 
+/* ---- WQs themselves ---- */
+
+#define WITH_CQ(name) cmocka_unit_test_setup_teardown(name, with_cq, without_cq)
+
+static int with_cq(UNUSED void **state)
+{
+	open_cq(false);
+	return 0;
+}
+
+static int without_cq(UNUSED void **state)
+{
+	return ibv_destroy_cq(cq);
+}
+
+static struct ibv_wq *a_wq(uint32_t wr, uint32_t sge)
+{
+	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = wr, .max_sge = sge, .pd = pd, .cq = cq };
+	struct ibv_wq *wq = ibv_create_wq(ctx, &init);
+
+	assert_non_null(wq);
+	assert_true(init.max_wr >= wr && init.max_sge >= sge);
+	return wq;
+}
+
+static void made_and_moved(UNUSED void **state)
+{
+	struct ibv_wq_attr a = { .attr_mask = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE, .curr_wq_state = IBV_WQS_ERR,
+				 .wq_state = IBV_WQS_RESET };
+	struct ibv_wq *wq = a_wq(64, 4), *other = a_wq(10, 1);
+
+	assert_int_equal(wq->wq_type, IBV_WQT_RQ);
+	assert_int_not_equal(wq->wq_num, other->wq_num);
+	assert_int_equal(wq->state, IBV_WQS_RESET);
+	must(to_state(wq, IBV_WQS_RDY));
+	assert_int_equal(wq->state, IBV_WQS_RDY);
+	assert_int_equal(other->state, IBV_WQS_RESET);
+	/* It is not where it is said to be */
+	assert_int_not_equal(ibv_modify_wq(wq, &a), 0);
+	assert_int_equal(wq->state, IBV_WQS_RDY);
+	must(to_state(wq, IBV_WQS_ERR));
+	must(to_state(wq, IBV_WQS_RESET));
+	must(to_state(wq, IBV_WQS_RDY));
+	/* In use: the CQ and the domain */
+	assert_int_equal(ibv_destroy_cq(cq), EBUSY);
+	assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
+	must(ibv_destroy_wq(wq));
+	must(ibv_destroy_wq(other));
+}
+
+static void tables(UNUSED void **state)
+{
+	struct ibv_wq *wq[8], *twice[8];
+	struct ibv_rwq_ind_table_init_attr init = { .log_ind_tbl_size = 3, .ind_tbl = wq };
+	struct ibv_rwq_ind_table *t, *u;
+
+	for (unsigned i = 0; i < ARRAY(wq); i++) {
+		wq[i] = a_wq(8, 1);
+		must(to_state(wq[i], IBV_WQS_RDY));
+		twice[i] = wq[i & 1];
+	}
+	t = ibv_create_rwq_ind_table(ctx, &init);
+	assert_non_null(t);
+	init.ind_tbl = twice;
+	u = ibv_create_rwq_ind_table(ctx, &init);
+	assert_non_null(u);
+	assert_int_not_equal(t->ind_tbl_num, u->ind_tbl_num);
+	/* A WQ in a table cannot be destroyed */
+	assert_int_equal(ibv_destroy_wq(wq[5]), EBUSY);
+	must(ibv_destroy_rwq_ind_table(t));
+	must(ibv_destroy_wq(wq[5]));
+	assert_int_equal(ibv_destroy_wq(wq[1]), EBUSY);
+	must(ibv_destroy_rwq_ind_table(u));
+	for (unsigned i = 0; i < ARRAY(wq); i++)
+		if (i != 5)
+			must(ibv_destroy_wq(wq[i]));
+}
+
+static void wq_refusals(UNUSED void **state)
+{
+	struct ibv_wq_init_attr good = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = pd, .cq = cq }, a;
+	struct ibv_device_attr_ex ex;
+
+	must(ibv_query_device_ex(ctx, NULL, &ex));
+	assert_true(ex.max_wq_type_rq > 0);
+	a = good;
+	a.max_wr = 1u << 20;
+	assert_null(ibv_create_wq(ctx, &a));
+	a = good;
+	a.max_sge = 100;
+	assert_null(ibv_create_wq(ctx, &a));
+	a = good;
+	a.wq_type = IBV_WQT_RQ + 1;
+	assert_null(ibv_create_wq(ctx, &a));
+}
+
+/* Striding WQs: what the device says it takes is what it takes */
+static void striding(UNUSED void **state)
+{
+	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = pd, .cq = cq };
+	struct mlx5dv_context caps = { .comp_mask = MLX5DV_CONTEXT_MASK_STRIDING_RQ };
+	struct mlx5dv_striding_rq_caps *can = &caps.striding_rq_caps;
+	struct mlx5dv_wq_init_attr dv = { .comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ };
+	uint32_t size, strides;
+	struct ibv_wq *wq;
+
+	must(mlx5dv_query_device(ctx, &caps));
+	if (!can->supported_qpts) {
+		dv.striding_rq_attrs = (struct mlx5dv_striding_rq_init_attr){ 11, 9, 0 };
+		assert_null(mlx5dv_create_wq(ctx, &init, &dv));
+		return;
+	}
+	assert_int_equal(can->supported_qpts, 1 << IBV_QPT_RAW_PACKET);
+	assert_true(can->min_single_stride_log_num_of_bytes < can->max_single_stride_log_num_of_bytes);
+	assert_true(can->min_single_wqe_log_num_of_strides < can->max_single_wqe_log_num_of_strides);
+	for (size = can->min_single_stride_log_num_of_bytes - 1; size <= can->max_single_stride_log_num_of_bytes + 1; size++)
+		for (strides = can->min_single_wqe_log_num_of_strides - 1; strides <= can->max_single_wqe_log_num_of_strides + 1; strides++) {
+			bool good = size >= can->min_single_stride_log_num_of_bytes && size <= can->max_single_stride_log_num_of_bytes &&
+				    strides >= can->min_single_wqe_log_num_of_strides && strides <= can->max_single_wqe_log_num_of_strides;
+
+			dv.striding_rq_attrs = (struct mlx5dv_striding_rq_init_attr){ size, strides, size & 1 };
+			wq = mlx5dv_create_wq(ctx, &init, &dv);
+			assert_int_equal(wq != NULL, good);
+			if (!wq)
+				continue;
+			must(to_state(wq, IBV_WQS_RDY));
+			must(ibv_destroy_wq(wq));
+		}
+}
+
+/* A context that is closed with everything still there */
+static void abandoned(UNUSED void **state)
+{
+	struct ibv_context *c = ibv_open_device(list[0]);
+	struct ibv_rwq_ind_table_init_attr ti = { .log_ind_tbl_size = 0 };
+	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1 };
+	struct ibv_wq *wq;
+
+	assert_non_null(c);
+	init.pd = ibv_alloc_pd(c);
+	init.cq = ibv_create_cq(c, 10, NULL, NULL, 0);
+	wq = ibv_create_wq(c, &init);
+	assert_non_null(wq);
+	ti.ind_tbl = &wq;
+	assert_non_null(ibv_create_rwq_ind_table(c, &ti));
+	must(ibv_close_device(c));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(spread), TEST(strided), TEST(zipped), TEST(vlan), TEST(stopped), TEST(by_libmlx5), TEST(hostile), TEST(refusals),
+		TEST(spread), TEST(vlan), TEST(stopped), TEST(by_libmlx5), TEST(hostile), TEST(refusals),
+		WITH_CQ(made_and_moved), WITH_CQ(tables), WITH_CQ(wq_refusals), WITH_CQ(striding), TEST(abandoned),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
