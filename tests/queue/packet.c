@@ -375,6 +375,11 @@ static void bursts(void **state)
 		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, INLAY_INLINE), -E2BIG);
 		sge[0].length--;
 		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, INLAY_INLINE), 1);
+		/* The longest multi-packet WQE, which this ring never holds, and one longer */
+		sge[0].length = (INLAY_MULTI_PACKET_DS - 2) * 16 - 4;
+		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, INLAY_INLINE), -E2BIG);
+		sge[0].length++;
+		assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 1, INLAY_INLINE), -EINVAL);
 		/* So many bytes that a count of 16-byte units would be small again */
 		for (i = 0; i < 16; i++)
 			sge[i].length = 0xffffffff;

@@ -216,10 +216,10 @@ static void arguments(void **state)
 /* ---- what a post writes ---- */
 
 /* The types of QP that have each */
-enum { RC = 1, UC = 2, UD = 4 };
+enum { RC = 1, UC = 2, UD = 4, TO = 8 | 16 };
 
 /* Every operation: its units with an empty list, or all of them when it takes no list; the lists may be inline */
-#define OPS 16u
+#define OPS 17u
 static const struct {
 	uint8_t opcode, ds, types;
 	bool list, inlines;
@@ -227,13 +227,15 @@ static const struct {
 	{MLX5_OPCODE_SEND, 1, RC | UC, true, true}, {MLX5_OPCODE_SEND_IMM, 1, RC | UC, true, true}, {MLX5_OPCODE_SEND_INVAL, 1, RC, true, true},
 	{MLX5_OPCODE_RDMA_WRITE, 2, RC | UC, true, true}, {MLX5_OPCODE_RDMA_WRITE_IMM, 2, RC | UC, true, true},
 	{MLX5_OPCODE_RDMA_READ, 2, RC, true, false}, {MLX5_OPCODE_ATOMIC_FA, 4, RC, false, false}, {MLX5_OPCODE_ATOMIC_CS, 4, RC, false, false},
-	{MLX5_OPCODE_UMR, 12, RC | UC, false, false}, {MLX5_OPCODE_UMR, 8, RC | UC, false, false}, {MLX5_OPCODE_SEND, 4, UD, true, true},
-	{MLX5_OPCODE_SEND_IMM, 4, UD, true, true}, {MLX5_OPCODE_SEND, 5, UD, false, false}, {MLX5_OPCODE_SEND, 2, RC | UC, false, false},
-	{MLX5_OPCODE_RDMA_WRITE, 3, RC | UC, false, false}, {MLX5_OPCODE_NOP, 1, RC | UC | UD, false, false},
+	{MLX5_OPCODE_UMR, 12, RC | UC | TO, false, false}, {MLX5_OPCODE_UMR, 8, RC | UC | TO, false, false}, {MLX5_OPCODE_SEND, 4, UD | TO, true, true},
+	{MLX5_OPCODE_SEND_IMM, 4, UD | TO, true, true}, {MLX5_OPCODE_SEND, 5, UD | TO, false, false}, {MLX5_OPCODE_SEND, 2, RC | UC, false, false},
+	{MLX5_OPCODE_RDMA_WRITE, 3, RC | UC, false, false}, {MLX5_OPCODE_RDMA_WRITE, 5, TO, true, true},
+	{MLX5_OPCODE_NOP, 1, RC | UC | UD | TO, false, false},
 };
 
 INLAY_ALWAYS int post_list(struct inlay_sq *sq, uint32_t op, const struct ibv_sge *sge, uint32_t num, uint32_t flags)
 {
+	struct inlay_remote there = {1, 1};
 	struct ibv_mw_bind_info bind;
 	struct inlay_av av;
 	struct ibv_mr mr;
@@ -264,6 +266,7 @@ INLAY_ALWAYS int post_list(struct inlay_sq *sq, uint32_t op, const struct ibv_sg
 	case 12: return inlay_post_ud_send_inline(sq, &av, &av, 8, flags);
 	case 13: return inlay_post_send_inline(sq, &av, 8, flags);
 	case 14: return inlay_post_write_inline(sq, 1, 1, &av, 8, flags);
+	case 15: return inlay_post_to_write(sq, &av, &there, sge, num, flags);
 	default: return inlay_post_nop(sq, flags);
 	}
 }
@@ -918,11 +921,11 @@ static void post_unknown(void *arg)
 
 static void operations(void **state)
 {
-	static const uint32_t types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+	static const uint32_t types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_DRIVER};
 	uint32_t t, op;
 
 	(void)state;
-	for (t = 0; t < 3; t++)
+	for (t = 0; t < ARRAY(types); t++)
 		for (op = 0; op < OPS; op++) {
 			struct op_on o = {raw_make(16, 16, INLAY_UAR_DOORBELL), op};
 
@@ -1331,7 +1334,7 @@ static void srq_model(uint32_t cnt, uint32_t stride, uint32_t preset, uint32_t s
 			m->out[i] = m->out[--m->outs];
 			srq_give(m, n);
 		} else {
-			n = rnd_below(2) ? m->home[rnd_below(m->homes)] : cnt + rnd_below(65536 - cnt);
+			n = rnd_below(2) ? m->home[rnd_below(m->homes)] : rnd_below(2) ? cnt : cnt + rnd_below(65536 - cnt);
 			srq_give(m, n);
 		}
 		assert_int_equal(inlay_srq_room(&m->srq), m->homes + m->back - 1);
