@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * events.c: sleeping on a completion queue. Messages come from another thread while the receiver looks, arms, looks again and sleeps, with
- * the second look and without it; two queues on one channel; solicited completions only; and on the stepped device every place at which a
+ * the second look and without it; solicited completions only; and on the stepped device every place at which a
  * completion can come between two looks. Whoever sleeps for ever fails: the sleep has an end.
  */
 #include "common.h"
@@ -116,8 +116,8 @@ static void send_word(struct end *a, uint32_t n, uint32_t flags)
 /* ---- another thread sends ---- */
 
 struct sender {
-	struct end *end[2];
-	uint32_t count, ends, seed;
+	struct end *a;
+	uint32_t count, seed;
 	uint32_t burst;         /* the last of so many is solicited; 0: none is */
 	uint32_t got;           /* what the receiver has consumed, as far as the sender may know */
 	int failed;
@@ -127,20 +127,17 @@ struct sender {
 static void *sends(void *arg)
 {
 	struct sender *s = (struct sender *)arg;
+	struct end *a = s->a;
 	uint64_t x = s->seed;
-	uint32_t i, n[2] = {0, 0}, k;
+	uint32_t i;
 	double end;
 
 	for (i = 0; i < s->count && !s->failed; i++) {
-		struct end *a;
-		uint32_t word, flags = INLAY_SIGNALED;
+		uint32_t flags = INLAY_SIGNALED;
 		volatile uint32_t spin;
 
 		end = now() + DEADLINE;
 		x = x * 6364136223846793005u + 1442695040888963407u;
-		k = (uint32_t)(x >> 33) % s->ends;
-		a = s->end[k];
-		word = n[k]++;
 		if (s->burst && (i + 1) % s->burst == 0)
 			flags |= INLAY_SOLICITED;
 		for (;;) {
@@ -151,7 +148,7 @@ static void *sends(void *arg)
 				inlay_cq_advance(&a->cq, 1);
 				continue;
 			}
-			if (!inlay_post_send_inline(&a->sq, &word, sizeof(word), flags))
+			if (!inlay_post_send_inline(&a->sq, &i, sizeof(i), flags))
 				break;
 			s->failed |= now() > end;
 			if (s->failed)
@@ -187,8 +184,7 @@ static void loop(uint32_t count, int look, uint32_t burst)
 
 	pair_make(&a, &b, ch);
 	memset(&s, 0, sizeof(s));
-	s.end[0] = &a;
-	s.ends = 1;
+	s.a = &a;
 	s.count = count;
 	s.burst = burst;
 	s.seed = (uint32_t)rnd();
@@ -251,77 +247,6 @@ UNUSED static void loops(void **state)
 	moderating = true;
 	loop(count / 2, LOOK_TWICE, 0);
 	moderating = false;
-}
-
-/* Two queues on one channel: the event says which; the other one's messages wait for theirs */
-UNUSED static void two_queues(void **state)
-{
-	const uint32_t count = stepped() ? 400 : 1000;
-	struct ibv_comp_channel *ch = channel_make();
-	struct sender s;
-	struct end a[2], b[2];
-	uint32_t got[2] = {0, 0}, slept[2] = {0, 0}, i;
-	bool armed[2] = {false, false};
-	pthread_t thread;
-
-	(void)state;
-	memset(&s, 0, sizeof(s));
-	for (i = 0; i < 2; i++) {
-		pair_make(&a[i], &b[i], ch);
-		s.end[i] = &a[i];
-	}
-	s.ends = 2;
-	s.count = count;
-	s.seed = (uint32_t)rnd();
-	must(pthread_create(&thread, NULL, sends, &s));
-	while (got[0] + got[1] < count) {
-		struct ibv_cq *of;
-		bool again = false;
-
-		for (i = 0; i < 2; i++) {
-			while (!armed[i] && inlay_cq_peek(&b[i].rxcq)) {
-				consume(&b[i], got[i]++);
-				__atomic_store_n(&s.got, got[0] + got[1], __ATOMIC_RELEASE);
-			}
-			if (armed[i])
-				continue;
-			must(inlay_cq_arm(&b[i].rxcq, 0));
-			armed[i] = true;
-			/* Left armed: its event comes, and is counted then */
-			if (inlay_cq_peek(&b[i].rxcq)) {
-				consume(&b[i], got[i]++);
-				__atomic_store_n(&s.got, got[0] + got[1], __ATOMIC_RELEASE);
-				again = true;
-			}
-		}
-		if (again || got[0] + got[1] == count)
-			continue;
-		of = take(ch, SLEEP_MS);
-		if (!of) {
-			s.failed = 1;
-			pthread_join(thread, NULL);
-			fail_msg("asleep for ever behind messages %u and %u", got[0], got[1]);
-		}
-		i = of == b[1].rcq;
-		assert_ptr_equal(of, b[i].rcq);
-		assert_true(armed[i]);
-		inlay_cq_event(&b[i].rxcq);
-		armed[i] = false;
-		slept[i]++;
-	}
-	must(pthread_join(thread, NULL));
-	assert_int_equal(s.failed, 0);
-	print_message("# %u and %u times asleep\n", slept[0], slept[1]);
-	settle();
-	while (take(ch, 0))
-		;
-	for (i = 0; i < 2; i++) {
-		while (inlay_sq_pending(&a[i].sq))
-			sent(&a[i]);
-		end_free(&a[i]);
-		end_free(&b[i]);
-	}
-	must(ibv_destroy_comp_channel(ch));
 }
 
 /* Bursts under one doorbell to a CQ with compression: whoever is asleep wakes, for any completion or for the solicited last one */
@@ -500,13 +425,11 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(loops),
-		cmocka_unit_test(two_queues),
 		cmocka_unit_test(zipped),
 		cmocka_unit_test(errors_wake),
 	}, by_hand[] = {
 #ifndef __SANITIZE_THREAD__ /* the device works in both threads there, and writes what the other one polls, as a NIC does */
 		cmocka_unit_test(loops),
-		cmocka_unit_test(two_queues),
 #endif
 		cmocka_unit_test(zipped),
 		cmocka_unit_test(places),

@@ -292,7 +292,6 @@ static void req_address(struct req *r, bool parts)
 {
 	struct inlay_av_base base;
 	struct inlay_av_grh grh;
-	struct mlx5dv_obj obj;
 	struct mlx5dv_ah dv;
 
 	if (is_xrc()) {
@@ -300,10 +299,7 @@ static void req_address(struct req *r, bool parts)
 		return;
 	}
 	if (parts) {
-		memset(&obj, 0, sizeof(obj));
-		obj.ah.in = r->to;
-		obj.ah.out = &dv;
-		must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_AH));
+		view(AH, ah, r->to, &dv);
 		inlay_av_init(&r->av, dv.av, r->qpn, r->qkey);
 	} else {
 		must(inlay_av_from_ah(&r->av, r->to, r->qpn, r->qkey));
@@ -1434,14 +1430,9 @@ static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq, const struct
 
 static struct mlx5dv_cq view_cq(struct ibv_cq *cq)
 {
-	struct mlx5dv_obj obj;
 	struct mlx5dv_cq dv;
 
-	memset(&obj, 0, sizeof(obj));
-	memset(&dv, 0, sizeof(dv));
-	obj.cq.in = cq;
-	obj.cq.out = &dv;
-	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
+	view(CQ, cq, cq, &dv);
 	return dv;
 }
 

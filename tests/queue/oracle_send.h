@@ -233,61 +233,6 @@ static void doorbells(void)
 	doorbells_in(INLAY_UAR_LOCKED);
 }
 
-/*
- * Where inlay's user may ask for what libmlx5's cannot: a single short WQE rung by 8 bytes, and a register in doorbell-only
- * mode. By hand: the first 8 bytes of the last WQE posted, nothing else; on an exclusive register in the next half, in
- * doorbell-only mode at its beginning, always.
- */
-static void doorbells_by_hand(void)
-{
-	const struct ibv_qp_cap cap = cap_of(16, 4, 140);
-	uint32_t i, n, k, half, last, mode;
-	struct inlay_uar uar;
-	struct mlx5dv_qp dv;
-	struct inlay_sq sq;
-	struct ibv_qp *qp;
-	struct req r;
-	uint8_t *reg;
-
-	trio_open(&T, &cap, K->lean, INLAY_UAR_SERIAL);
-	qp = make_qp(dev.pd, T.cq, &cap, K->lean, NULL);
-	must(inlay_uar_from_qp(&uar, qp, NULL));
-	for (mode = 0; mode < 2; mode++) {
-		sq = T.sq;
-		if (mode)
-			must(inlay_sq_from_qp(&sq, qp, &uar, NULL, NULL));
-		dv = view_qp(mode ? qp : T.qp);
-		reg = (uint8_t *)dv.bf.reg;
-		assert_true(dv.bf.size >= 256);
-		for (i = 0, half = 0; i < 5000; i++, half ^= !mode) {
-			memset(reg, 0xa5, 2 * dv.bf.size);
-			n = 1 + rnd_below(mode ? 3 : 1);
-			for (k = 0, last = 0; k < n; k++) {
-				req_of_ds(&r, 1 + rnd_below(9));
-				last = sq.pi;
-				must(post_inlay(&sq, rnd_below(WAYS), &r));
-			}
-			if (mode && rnd_below(2))
-				inlay_sq_ring(&sq);
-			else
-				inlay_sq_ring_doorbell(&sq);
-			assert_memory_equal(reg + half * dv.bf.size, (uint8_t *)dv.sq.buf + (last & (dv.sq.wqe_cnt - 1)) * 64, 8);
-			assert_true(all_bytes(reg + half * dv.bf.size + 8, dv.bf.size - 8, 0xa5));
-			assert_true(all_bytes(reg + !half * dv.bf.size, dv.bf.size, 0xa5));
-			assert_int_equal(be32toh(dv.dbrec[MLX5_SND_DBR]), sq.pi & 0xffff);
-			if (inlay_sq_room(&sq) < 10)
-				assert_true(0 < inlay_sq_release_until(&sq, sq.pi));
-			/* A ring with nothing posted is no ring */
-			memset(reg, 0xa5, 2 * dv.bf.size);
-			inlay_sq_ring(&sq);
-			assert_true(all_bytes(reg, 2 * dv.bf.size, 0xa5));
-		}
-	}
-	inlay_sq_fini(&sq);
-	must(ibv_destroy_qp(qp));
-	trio_close(&T);
-}
-
 /* ---- at random ---- */
 
 static void random_runs(void)
@@ -323,26 +268,6 @@ static void random_runs(void)
 		trio_close(&T);
 	}
 	print_message("# %u rings\n", rings);
-}
-
-/* The index that goes into the WQE has 16 bits, and so have record and CQE: three times round, on small WQEs in long batches */
-static void index_wraps(void)
-{
-	const struct ibv_qp_cap cap = cap_of(64, 1, 0);
-	static struct req r[MAX_BATCH];
-	uint32_t n;
-	unsigned api;
-
-	trio_open(&T, &cap, K->lean, INLAY_UAR_SERIAL);
-	while (T.pos < 3 * 65536 + 100) {
-		n = batch_random(r, 1 + rnd_below(MAX_BATCH), &T, &api);
-		if (n)
-			run(&T, api, PLAIN, false, r, n);
-		else
-			complete_all(&T);
-	}
-	complete_all(&T);
-	trio_close(&T);
 }
 
 /* ---- limits ---- */
@@ -428,51 +353,17 @@ static void limits_of(const struct ibv_qp_cap *cap, uint64_t with)
 		      cap->max_send_sge, cap->max_inline_data, refused, more);
 }
 
-/*
- * A full ring. libmlx5 counts WQEs, each as long as the QP's longest, and inlay counts WQEBBs: so inlay takes at least as
- * many, and of short ones more.
- */
-static void full_of(const struct ibv_qp_cap *cap, unsigned op)
-{
-	uint32_t fixed = K->fixed / 16, n, k, ds;
-	struct req r;
-
-	for (ds = fixed; ds <= 60; ds += ds < 5 ? 1 : 11) {
-		trio_open(&T, cap, K->lean, INLAY_UAR_SERIAL);
-		if (ds > fixed && ((ds - fixed) * 16 - 4 > T.cap.max_inline_data || is_window(op))) {
-			trio_close(&T);
-			break;
-		}
-		req_make(&r, op, ds > fixed, ds > fixed ? (ds - fixed) * 16 - 4 : 0, 0, &T.cap);
-		/* The one too many by ibv_post_send: ibv_wr_* would build it over the WQE before */
-		for (n = 0; !post_lib(&T.a, n < T.cap.max_send_wr && op != BIND1 ? n & 1 : (uint32_t)POST_SEND, &r, 1, 0); n++)
-			;
-		assert_int_equal(n, T.cap.max_send_wr);
-		for (k = 0; !in_plain(&T.sq, &r); k++)
-			;
-		assert_int_equal(k, T.bbs / req_bbs(&r));
-		assert_true(k >= n);
-		assert_int_equal(in_plain(&T.sq, &r), -EAGAIN);
-		assert_int_equal(inlay_sq_room(&T.sq), T.bbs - k * req_bbs(&r));
-		trio_close(&T);
-	}
-}
-
 static void limits(void)
 {
 	const struct ibv_qp_cap cap[] = {cap_of(1, 1, 0), cap_of(4, 1, 0), cap_of(4, 4, 64), cap_of(16, 13, 100),
 					 cap_of(2, MAX_SGE, K->max_inline_full < 764 ? K->max_inline_full : 764),
 					 cap_of(2, MAX_SGE, K->max_inline)};
-	uint32_t i, op;
+	uint32_t i;
 
 	for (i = 0; i < ARRAY(cap); i++) {
 		limits_of(&cap[i], K->lean);
 		if (i + 1 < ARRAY(cap))
 			limits_of(&cap[i], is_dci() ? K->full : 0);
-		full_of(&cap[i], SEND);
-		for (op = BIND1; op <= INV; op++)
-			if (has_op(op) && K->table >> op & 1)
-				full_of(&cap[i], op);
 	}
 }
 
@@ -539,92 +430,7 @@ static void refused(void)
 	trio_close(&T);
 }
 
-/* ---- RC: what libmlx5 has no verb for ---- */
-
-/* NOP, by the PRM: a control segment { opmod 0 | index | opcode 0, QPN << 8 | DS 1, fm_ce_se, 0 } alone; all five fence modes */
-static void nop_by_hand(void)
-{
-	static const struct {
-		uint32_t flags;
-		uint8_t fm_ce_se;
-	} rows[] = {{0, 0x00}, {INLAY_SIGNALED, 0x08}, {INLAY_SOLICITED, 0x02}, {INLAY_SIGNALED | INLAY_SOLICITED, 0x0a},
-		    {INLAY_SIGNALED | INLAY_FENCE_INITIATOR_SMALL, 0x28}, {INLAY_SIGNALED | INLAY_FENCE, 0x48},
-		    {INLAY_SIGNALED | INLAY_FENCE_STRONG, 0x68}, {INLAY_SIGNALED | INLAY_FENCE_SMALL_AND_FENCE, 0x88}};
-	uint32_t pos, w[4], half;
-
-	table_open(&T);
-	memset(T.ring, 0xa5, T.bbs * 64);
-	for (pos = 0; pos < 24000; pos++) {
-		uint8_t *at = T.ring + (pos & (T.bbs - 1)) * 64, *reg = T.reg + (pos & 1) * T.size;
-
-		half = (~pos & 1) * T.size;
-		memset(T.reg, 0xa5, 2 * T.size);
-		w[0] = htobe32((pos & 0xffff) << 8);
-		w[1] = htobe32(T.qp->qp_num << 8 | 1);
-		w[2] = htobe32(rows[pos % ARRAY(rows)].fm_ce_se);
-		w[3] = 0;
-		must(inlay_post_nop(&T.sq, rows[pos % ARRAY(rows)].flags));
-		inlay_sq_ring(&T.sq);
-		assert_memory_equal(at, w, 16);
-		memset(at, 0xa5, 16);
-		assert_true(all_bytes(T.ring, T.bbs * 64, 0xa5));
-		assert_memory_equal(reg, w, 8);
-		assert_true(all_bytes(reg + 8, T.size - 8, 0xa5) && all_bytes(T.reg + half, T.size, 0xa5));
-		assert_int_equal(be32toh(T.dbrec[MLX5_SND_DBR]), (pos + 1) & 0xffff);
-		assert_true(0 < inlay_sq_release_until(&T.sq, pos + 1));
-	}
-	trio_close(&T);
-}
-
-/*
- * Pointers and inline data mixed in one WQE, by the cursor: write(raddr) + data(0) + inline(1) + data(2), each segment taken from a WQE in
- * which libmlx5 wrote it alone
- */
-static void mixed_by_cursor(void)
-{
-	uint8_t want[1024], got[1024];
-	uint32_t len, slot, units, i;
-	struct inlay_cursor at;
-	struct req p, q;
-
-	table_open(&T);
-	for (len = 1; len <= 300; len++)
-		for (slot = 0; slot < T.bbs; slot++) {
-			units = (len + 4 + 15) / 16;
-			req_make(&p, WRITE, false, 2, 0, &T.cap);
-			p.flags = SIG;
-			p.list = 1;
-			req_make(&q, SEND, true, len, 0, &T.cap);
-			memset(want, 0, sizeof(want));
-			go_to(&T, 0);
-			memset(T.a.ring, 0, T.bbs * 64);
-			post_batch(&T, len & 1, PLAIN, false, &p, &p, 1);
-			memcpy(want, T.a.ring, 48);
-			memcpy(want + 48 + units * 16, T.a.ring + 48, 16);
-			go_to(&T, 8);
-			memset(T.a.ring + 8 * 64, 0, 24 * 64);
-			post_batch(&T, len & 1, PLAIN, false, &q, &q, 1);
-			memcpy(want + 48, T.a.ring + 8 * 64 + 16, units * 16);
-			go_to(&T, slot);
-			want[1] = (uint8_t)(T.pos >> 8);
-			want[2] = (uint8_t)T.pos;
-			want[7] = (uint8_t)(4 + units);
-			memset(T.ring, 0, T.bbs * 64);
-			must(inlay_sq_begin(&T.sq, (4 + units + 3) / 4, &at));
-			at = inlay_seg_raddr(at, p.raddr, p.rkey);
-			at = inlay_seg_data(at, p.sge[0].addr, p.sge[0].length, p.sge[0].lkey);
-			at = inlay_seg_inline(at, (const void *)(uintptr_t)q.sge[0].addr, len);
-			at = inlay_seg_data(at, p.sge[1].addr, p.sge[1].length, p.sge[1].lkey);
-			inlay_sq_commit(&T.sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
-			for (i = 0; i < (4 + units) * 16; i++)
-				got[i] = T.ring[(slot * 64 + i) & (T.bbs * 64 - 1)];
-			assert_memory_equal(got, want, (4 + units) * 16);
-			/* Nobody has been told of c's post, which is taken back, so that the three are in step again */
-			inlay_sq_undo(&T.sq, inlay_sq_rung(&T.sq));
-			cases++;
-		}
-	trio_close(&T);
-}
+/* ---- keys ---- */
 
 /* That a real key is as the requests have it */
 static void layout(void)
@@ -646,36 +452,6 @@ static void layout(void)
 }
 
 /* ---- raw packets ---- */
-
-/* A header that wraps, at every place: the same bytes as one that does not, which has been compared with libmlx5's */
-static void wrapped_headers(void)
-{
-	static uint8_t ring[2][16 * 64] __attribute__((aligned(64))), reg[4096] __attribute__((aligned(4096)));
-	const struct ibv_qp_cap cap = cap_of(16, 5, 300 + TSO_HEADER);
-	uint32_t record[2][2], len, slot, i, k, ds;
-	struct inlay_uar uar;
-	struct inlay_sq sq[2];
-	struct req r;
-
-	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL));
-	for (len = 14; len <= 255; len++)
-		for (slot = 1; slot < 16; slot++) {
-			for (k = 0; k < 2; k++)
-				must(inlay_sq_init(&sq[k], ring[k], 16, record[k], 5, 63, &uar));
-			for (i = 0; i < slot; i++)
-				must(inlay_post_nop(&sq[1], 0));
-			assert_int_equal(inlay_sq_release_until(&sq[1], slot), slot);
-			memset(ring, 0xa5, sizeof(ring));
-			req_make(&r, TSO, slot & 1, len, 4, &cap);
-			for (k = 0; k < 2; k++)
-				must(in_plain(&sq[k], &r));
-			ds = ring[1][slot * 64 + 7];
-			assert_int_equal(ds, raw_ds(&r));
-			ring[1][slot * 64 + 2] = 0; /* the index */
-			for (i = 0; i < (ds + 3) / 4 * 64; i++)
-				assert_int_equal(ring[0][i], ring[1][(slot * 64 + i) % sizeof(ring[1])]);
-		}
-}
 
 static int burst(struct inlay_sq *sq, const struct req *r, unsigned n)
 {
@@ -821,77 +597,6 @@ static void spoil(const struct req *r, uint32_t begin)
 	}
 }
 
-/* Fields of a request, of which inlay is told otherwise: bytes [first, first + n) of it, one bit each */
-#define ROW(field, first, n, which) {#field, (uint32_t)offsetof(struct req, field) + (first), (n), (which)}
-#define POINTED (1u << SEND | 1u << SEND_IMM | 1u << WRITE | 1u << READ | 1u << CAS | 1u << FAA | 1u << COPY | 1u << TSO)
-
-static const struct {
-	const char *name;
-	uint32_t at, bytes, ops;
-} fields[] = {
-	ROW(flags, 0, 1, ~(1u << RAW)),
-	ROW(imm, 0, 4, 1u << SEND_IMM | 1u << SEND_INV | 1u << WRITE_IMM | 1u << INV),
-	ROW(raddr, 0, 8, WRITES | 1u << READ | 1u << CAS | 1u << FAA),
-	ROW(rkey, 0, 4, WRITES | 1u << READ | 1u << CAS | 1u << FAA | 1u << UMR),
-	ROW(a, 0, 8, 1u << CAS | 1u << FAA),
-	ROW(b, 0, 8, 1u << CAS),
-	ROW(sge[0].addr, 0, 8, POINTED),
-	ROW(sge[0].lkey, 0, 4, POINTED),
-	ROW(bind.addr, 0, 8, 1u << BIND1 | 1u << BIND2),
-	ROW(bind.length, 0, 4, 1u << BIND1 | 1u << BIND2),
-	ROW(bind.mw_access_flags, 0, 1, 1u << BIND1 | 1u << BIND2),
-	ROW(mw.rkey, 1, 3, 1u << BIND1 | 1u << BIND2),
-	ROW(rkey, 0, 1, 1u << BIND1 | 1u << BIND2),
-	ROW(umr.rounds, 0, 4, 1u << UMR),
-	ROW(umr.psv, 0, 3, 1u << UMR),
-	ROW(hdr, 0, 64, 1u << TSO),
-	ROW(mss, 0, 2, 1u << TSO),
-	ROW(csum, 0, 1, 1u << SEND | 1u << TSO),
-	ROW(av, 0, 48, ~0u),
-	ROW(stream, 0, 2, ~0u),
-};
-
-/* Whether a field is in what this kind posts */
-static bool has_field(unsigned f, unsigned op)
-{
-	if (!(fields[f].ops >> op & 1))
-		return false;
-	if (!strcmp(fields[f].name, "csum"))
-		return K->family == PACKET;
-	if (!strncmp(fields[f].name, "sge", 3))
-		return !inline_l2() || op != SEND; /* it is the header, which is read */
-	if (!strcmp(fields[f].name, "av"))
-		return has_peers() && op <= FAA;
-	return strcmp(fields[f].name, "stream") || (is_dci() && op <= FAA);
-}
-
-static void lied_to(unsigned op)
-{
-	struct req r, in;
-	uint32_t begin;
-	unsigned f, k;
-
-	for (f = 0; f < ARRAY(fields); f++)
-		for (k = 0; has_field(f, op) && k < (!strcmp(fields[f].name, "av") && is_xrc() ? 4 : fields[f].bytes); k++) {
-			complete_all(&T);
-			T.fence = 0;
-			req_make(&r, op, false, op == TSO ? 64 : is_window(op) ? 3 : op == UMR ? 5 : op <= READ ? 2 : 0,
-				 op == UMR ? INTERLEAVED + LAYOUTS * KEY_SIGNED : 0, &T.cap);
-			if (op == UMR)
-				r.umr.attr.mem = &r.umr.domain[0];
-			r.mss = 1000; /* a legal one with another bit, too */
-			r.stream = is_dci() ? 1 << 16 : 0;
-			in = r;
-			((uint8_t *)&in)[fields[f].at + k] ^= 1;
-			begin = T.pos;
-			fill_free(&T);
-			post_batch(&T, op == BIND1 ? POST_SEND : WR, PLAIN, false, &r, &in, 1);
-			if (check_quietly(&r, 1, begin, NULL) != 1)
-				fail_msg("%s: byte %u of %s", ops[op].name, k, fields[f].name);
-			caught++;
-		}
-}
-
 static void self_check(void)
 {
 	uint32_t op, inl, begin;
@@ -919,8 +624,6 @@ static void self_check(void)
 			post_batch(&T, POST_SEND, PLAIN, false, &r, &r, 1);
 			assert_int_equal(check_quietly(&r, 1, begin, NULL), 1);
 		}
-		if (has_op(op))
-			lied_to(op);
 	}
 	trio_close(&T);
 	print_message("# %u corruptions caught, %u in bytes that libmlx5 leaves alone\n", caught, missed);
