@@ -48,9 +48,7 @@ static uint32_t drain(struct ibv_comp_channel *ch, struct inlay_cq *cq)
 	return n;
 }
 
-static bool compressing;  /* the receiver's CQ, of the next pair */
 static bool moderating; /* the receiver's events */
-static uint32_t blocks;   /* compressed ones seen */
 
 static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch)
 {
@@ -61,7 +59,6 @@ static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch)
 	opt.cqe = 1023; /* more than can be outstanding, all signaled */
 	end_make(a, &opt);
 	opt.channel = ch;
-	opt.compressed = compressing ? MLX5DV_CQE_RES_FORMAT_CSUM : 0;
 	end_make(b, &opt);
 	if (moderating) {
 		struct ibv_modify_cq_attr moderate;
@@ -75,8 +72,6 @@ static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch)
 	ends_connect(a, b);
 	end_take(a, INLAY_UAR_DOORBELL);
 	end_take(b, INLAY_UAR_DOORBELL);
-	if (compressing)
-		must(inlay_cq_set_compression(&b->rxcq, INLAY_MINI_CSUM, 0));
 	for (i = 0; i < SLOTS; i++) {
 		struct ibv_sge sge = sge_of(b, 64 * i, 64);
 
@@ -93,10 +88,6 @@ static void consume(struct end *b, uint32_t n)
 	uint32_t word;
 
 	assert_non_null(cqe);
-	if (inlay_cqe_is_compressed(cqe)) {
-		assert_true(inlay_cq_unzip(&b->rxcq) > 0);
-		blocks++;
-	}
 	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
 	assert_int_equal(inlay_cqe_wqe_counter(cqe), n & 0xffff);
 	memcpy(&word, b->buf + 64 * (n % SLOTS), sizeof(word));
@@ -249,54 +240,6 @@ UNUSED static void loops(void **state)
 	moderating = false;
 }
 
-/* Bursts under one doorbell to a CQ with compression: whoever is asleep wakes, for any completion or for the solicited last one */
-static void zipped(void **state)
-{
-	struct ibv_comp_channel *ch = channel_make();
-	uint32_t round, n, got = 0, end = 0, slept = 0;
-	struct end a, b;
-
-	(void)state;
-	compressing = true;
-	pair_make(&a, &b, ch);
-	compressing = false;
-	blocks = 0;
-	for (round = 0; round < 300; round++) {
-		int solicits = (int)rnd_below(2);
-		bool armed = rnd_below(2) != 0;
-
-		if (armed)
-			must(inlay_cq_arm(&b.rxcq, solicits));
-		for (n = 1 + rnd_below(20); n; n--, end++)
-			must(inlay_post_send_inline(&a.sq, &end, sizeof(end), INLAY_SIGNALED | (n == 1 ? INLAY_SOLICITED : 0)));
-		inlay_sq_ring(&a.sq);
-		for (;;) {
-			while (!armed && inlay_cq_peek(&b.rxcq))
-				consume(&b, got++);
-			if (got == end)
-				break;
-			if (!armed)
-				must(inlay_cq_arm(&b.rxcq, solicits));
-			armed = false;
-			/* No second look: the device promises the event. */
-			if (take(ch, SLEEP_MS) != b.rcq)
-				fail_msg("asleep for ever behind message %u of %u", got, end);
-			inlay_cq_event(&b.rxcq);
-			slept++;
-		}
-		while (inlay_sq_pending(&a.sq))
-			sent(&a);
-	}
-	assert_true(slept >= 100);
-	print_message("# %u messages, %u blocks, %u times asleep\n", got, blocks, slept);
-	if (softdev_present())
-		assert_true(blocks > 0);
-	drain(ch, &b.rxcq);
-	end_free(&a);
-	end_free(&b);
-	must(ibv_destroy_comp_channel(ch));
-}
-
 /* ---- every place at which a completion can come ---- */
 
 enum { BEFORE_ARM, BEFORE_LOOK, BEFORE_SLEEP, PLACES };
@@ -370,70 +313,15 @@ static void places(void **state)
 	must(ibv_destroy_comp_channel(ch));
 }
 
-/* ---- what wakes who waits for solicited ones ---- */
-
-/* Not a send's completion, not a plain receive; an error does, whichever side it is of */
-static void errors_wake(void **state)
-{
-	struct opt opt = usual;
-	uint32_t round;
-
-	(void)state;
-	opt.one_cq = true;
-	opt.bytes = 4096;
-	for (round = 0; round < 6; round++) {
-		struct ibv_comp_channel *ch = channel_make();
-		struct end a, b;
-		struct ibv_sge sge;
-
-		opt.channel = ch;
-		ends_make(&a, &b, &opt);
-		end_take(&a, INLAY_UAR_DOORBELL);
-		end_take(&b, INLAY_UAR_DOORBELL);
-		sge = sge_of(&b, 0, 64);
-		must(inlay_post_recv(&b.rq, &sge, 1));
-		inlay_rq_ring(&b.rq);
-		sge = sge_of(&a, 0, 64);
-		must(inlay_post_recv(&a.rq, &sge, 1));
-		inlay_rq_ring(&a.rq);
-		must(inlay_cq_arm(&a.cq, 1));
-		must(inlay_cq_arm(&b.cq, 1));
-		send_word(&a, 1, INLAY_SIGNALED);
-		sent(&a);
-		assert_int_equal(inlay_cqe_opcode(cqe_wait(&b.cq)), MLX5_CQE_RESP_SEND);
-		inlay_cq_advance(&b.cq, 1);
-		assert_null(take(ch, 5));
-		if (round % 2) {
-			struct ibv_sge bad = sge_of(&a, 0, 64);
-
-			bad.lkey ^= 0x55aa00;
-			must(inlay_post_write(&a.sq, raddr_of(&b, 0), b.mr->rkey, &bad, 1, 0));
-			inlay_sq_ring(&a.sq);
-		} else {
-			qp_to(a.qp, IBV_QPS_ERR);
-		}
-		assert_ptr_equal(take(ch, SLEEP_MS), a.scq);
-		inlay_cq_event(&a.cq);
-		assert_true(inlay_cqe_is_error(cqe_wait(&a.cq)));
-		end_free(&a);
-		end_free(&b);
-		must(ibv_destroy_comp_channel(ch));
-	}
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(loops),
-		cmocka_unit_test(zipped),
-		cmocka_unit_test(errors_wake),
 	}, by_hand[] = {
 #ifndef __SANITIZE_THREAD__ /* the device works in both threads there, and writes what the other one polls, as a NIC does */
 		cmocka_unit_test(loops),
 #endif
-		cmocka_unit_test(zipped),
 		cmocka_unit_test(places),
-		cmocka_unit_test(errors_wake),
 	};
 
 	if (softdev_present() && getenv("SOFTDEV_MANUAL"))

@@ -30,7 +30,7 @@
 enum op { SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, CAS, FAA, BIND1, BIND2, INV, UMR, RAW, COPY, TSO, OPS };
 enum { SIG = 1, SOL = 2, FENCE = 4, FLAG_SETS = 8 };
 enum { POST_SEND, WR, APIS };
-enum { PLAIN, CONST, CURSOR, IOV, TEMPLATE, WAYS };
+enum { PLAIN, CONST, IOV, TEMPLATE, WAYS };
 enum family { POST, DATAGRAM, TO, PACKET };     /* inlay's functions for it */
 
 static const struct {
@@ -71,8 +71,6 @@ struct kind {
 	uint64_t lean;          /* the ibv_wr_* interface with the least room for segments in front of the payload */
 	uint64_t full;          /* and with all operations; a QP without that interface has room for these too */
 	uint32_t fixed;         /* bytes of a send in front of its payload */
-	uint32_t overhead;      /* bytes that inlay leaves in front of the longest payload, at most: of lean's, and of others */
-	uint32_t overhead_full;
 	uint32_t max_inline;    /* the longest that fits the device's longest WQE with libmlx5's overhead for lean, and for full */
 	uint32_t max_inline_full;
 	uint64_t dv;            /* MLX5DV_QP_EX_*: libmlx5's own operations, without scatter to CQE */
@@ -323,7 +321,7 @@ static void req_peer(struct req *r)
 		r->key = rnd();
 		r->stream = rnd_below(2) ? 1 << 16 | rnd_below(1 << 16) : 0;
 	}
-	req_address(r, false);
+	req_address(r, rnd_below(2));
 }
 
 /* Everything that a request can have beside opcode, flags and buffers */
@@ -673,7 +671,7 @@ static void req_random(struct req *r, const struct trio *t)
 	/* Short ones half of the time */
 	size = first_size(op, inl);
 	last = rnd_below(2) && !is_window(op) && last > size + (inl ? 64 : 4) ? size + (inl ? 64 : 4) : last;
-	req_make(r, op, inl, size + rnd_below(last - size + 1), rnd_below(patterns_of(op, 0)), &t->cap);
+	req_make(r, op, inl, rnd_below(8) ? size + rnd_below(last - size + 1) : last, rnd_below(patterns_of(op, 0)), &t->cap);
 }
 
 /* n requests at most, as many as there is credit for. Returns their number, and the interface of libmlx5's that knows them all */
@@ -1205,98 +1203,6 @@ static int in_const(struct inlay_sq *sq, const struct req *r)
 /* Posts several at once, where that is asked for */
 static int (*in_batch)(struct inlay_sq *sq, const struct req *r, unsigned n);
 
-/* An inline segment that is opened, its first bytes written in place and the others appended in pieces of any size */
-static struct inlay_cursor in_open(struct inlay_cursor at, const struct req *r, uint32_t total)
-{
-	uint32_t head, done, n, i;
-	uint8_t all[2048], *p;
-
-	assert_true(total <= sizeof(all));
-	for (i = 0, n = 0; i < r->nsge; n += r->sge[i++].length)
-		memcpy(all + n, (const void *)(uintptr_t)r->sge[i].addr, r->sge[i].length);
-	head = rnd_below(1 + (total < 12 ? total : 12));
-	at = inlay_seg_inline_open(at, total, head, &p);
-	memcpy(p, all, head);
-	for (done = head; done < total; done += n) {
-		n = rnd_below(4) ? 1 + rnd_below(total - done) : rnd_below(2);
-		at = inlay_seg_inline_append(at, all + done, n);
-	}
-	return at;
-}
-
-/* A raw packet's; its header comes out of its first buffers */
-static int in_packet_cursor(struct inlay_sq *sq, const struct req *r)
-{
-	struct inlay_eth eth = inlay_eth_csum(in_csum(r, INLAY_CSUM_L3 | INLAY_CSUM_L4));
-	uint32_t len = r->op == TSO ? r->hdr_len : inline_l2(), skip = r->op == TSO ? 0 : len, have = 0, total = 0, i;
-	struct ibv_sge sge[MAX_SGE + 4];
-	struct inlay_cursor at;
-	uint8_t hdr[256];
-	int err = inlay_sq_begin(sq, (req_ds(r) + 3) / 4, &at);
-
-	if (err)
-		return err;
-	memcpy(hdr, r->hdr, r->op == TSO ? len : 0);
-	for (i = 0; i < r->nsge; i++) {
-		uint32_t n = r->sge[i].length < skip ? r->sge[i].length : skip;
-
-		memcpy(hdr + have, (const void *)(uintptr_t)r->sge[i].addr, n);
-		have += n;
-		skip -= n;
-		sge[i] = r->sge[i];
-		sge[i].addr += n;
-		sge[i].length -= n;
-		total += sge[i].length;
-	}
-	at = inlay_seg_eth(at, r->op == TSO ? inlay_eth_mss(eth, r->mss) : eth, len ? hdr : NULL, len);
-	at = r->inl ? inlay_seg_inlinev(at, sge, r->nsge, total) : inlay_seg_sges(at, sge, r->nsge);
-	return inlay_sq_commit(sq, at, ops[r->op].code, 0, in_flags(r), 0);
-}
-
-/* The WQE built by hand */
-static __attribute__((noinline)) int in_cursor(struct inlay_sq *sq, const struct req *r)
-{
-	struct inlay_cursor at;
-	uint32_t i, total = 0, imm = 0;
-	int err = inlay_sq_begin(sq, (req_ds(r) + 3) / 4, &at);
-
-	if (err)
-		return err;
-	if (is_xrc())
-		at = inlay_seg_av_compact(at, &r->av);
-	else if (r->to)
-		at = inlay_seg_av(at, &r->av);
-	if (is_rdma(r->op))
-		at = inlay_seg_raddr(at, r->raddr, r->rkey);
-	if (is_atomic(r->op))
-		at = inlay_seg_atomic(at, r->op == CAS ? r->b : r->a, r->op == CAS ? r->a : 0);
-	if (r->inl && r->nsge == 1 && !r->list) {
-		at = inlay_seg_inline(at, (const void *)(uintptr_t)r->sge[0].addr, r->sge[0].length);
-	} else if (r->inl) {
-		for (i = 0; i < r->nsge; i++)
-			total += r->sge[i].length;
-		if (r->list && total)
-			at = in_open(at, r, total);
-		else
-			at = inlay_seg_inlinev(at, r->sge, r->nsge, total);
-	} else if (r->list) {
-		at = inlay_seg_sges(at, r->sge, r->nsge);
-	} else {
-		for (i = 0; i < r->nsge; i++)
-			if (r->sge[i].length)
-				at = inlay_seg_data(at, r->sge[i].addr, r->sge[i].length, r->sge[i].lkey);
-	}
-	if (r->op == SEND_IMM || r->op == WRITE_IMM)
-		imm = r->imm;
-	else if (r->op == SEND_INV)
-		imm = inlay_to_be32(r->imm);
-	if (imm)
-		inlay_sq_commit(sq, at, ops[r->op].code, 0, in_flags(r), imm);
-	else
-		inlay_sq_commit(sq, at, ops[r->op].code, 0, in_flags(r), 0);
-	return 0;
-}
-
 /* What goes into the control segment's last word */
 static uint32_t in_imm(const struct req *r)
 {
@@ -1333,9 +1239,7 @@ static __attribute__((noinline)) int in_template(struct inlay_sq *sq, const stru
 
 static int post_inlay(struct inlay_sq *sq, unsigned way, const struct req *r)
 {
-	if (K->family == PACKET && way >= CURSOR)
-		return in_packet_cursor(sq, r);
-	if (r->op >= BIND1 || (way == CONST && T.fence))
+	if (r->op >= BIND1 || (K->family == PACKET && way != CONST) || (way == CONST && T.fence))
 		way = PLAIN;
 	if (way == TEMPLATE && (has_peers() || is_atomic(r->op) || r->inl || r->nsge != 1 || !r->sge[0].length))
 		way = IOV;
@@ -1343,7 +1247,7 @@ static int post_inlay(struct inlay_sq *sq, unsigned way, const struct req *r)
 		way = PLAIN;
 	if (way == IOV || way == TEMPLATE)
 		return way == IOV ? in_iov(sq, r) : in_template(sq, r);
-	return way == CURSOR ? in_cursor(sq, r) : way == CONST ? in_const(sq, r) : in_plain(sq, r);
+	return way == CONST ? in_const(sq, r) : in_plain(sq, r);
 }
 
 /* ---- the trio ---- */

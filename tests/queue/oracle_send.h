@@ -87,7 +87,7 @@ static void everywhere(struct trio *t, struct req *r, unsigned way, unsigned fir
 				r->av_last = f >> 1 & 1;
 				/* ibv_wr_* writes the length as it stands, ibv_post_send and inlay always 8 */
 				if (is_atomic(r->op))
-					r->sge[0].length = api == WR || way == CURSOR ? 8 : 1 + rnd_below(64);
+					r->sge[0].length = api == WR ? 8 : 1 + rnd_below(64);
 				go_to(t, (uint32_t)slot);
 				run(t, api, way, false, r, 1);
 				if (is_window(r->op))
@@ -135,104 +135,6 @@ static void table(void)
 	trio_close(&T);
 }
 
-/* Every handle, and numbers, keys and streams with each bit set, by each of inlay's ways to an address vector */
-static void addresses(void)
-{
-	uint32_t i, k, api;
-	struct req r;
-
-	table_open(&T);
-	for (i = 0; i < MAX_PEERS; i++)
-		for (k = 0; k < 64 + 32 + 24 + 16; k++)
-			for (api = is_dci(); api < APIS; api++) {
-				req_init(&r, K->family == TO ? (unsigned)WRITE : k & 1, SIG);
-				r.to = is_xrc() ? NULL : peers[i];
-				r.key = k < 64 ? UINT64_C(1) << k : rnd();
-				r.qkey = k >= 64 && k < 96 ? 1u << (k - 64) : (uint32_t)rnd();
-				r.qpn = k < 96 ? rnd_below(1 << 24) : k < 120 ? 1u << (k - 96) : k & 1 ? 0 : 0xffffff;
-				r.stream = is_dci() && k >= 120 ? 1u << 16 | 1u << (k - 120) : 0;
-				req_address(&r, k & 2);
-				if (k & 4)
-					req_inline(&r, 1 + rnd_below(32));
-				else
-					req_pointer(&r, some_length());
-				if (T.head - T.tail == T.cap.max_send_wr)
-					complete_all(&T);
-				run(&T, api, PLAIN, false, &r, 1);
-			}
-	trio_close(&T);
-}
-
-/* ---- doorbells ---- */
-
-/* A send of that length, in 16-byte units */
-static void req_of_ds(struct req *r, uint32_t ds)
-{
-	uint32_t l2 = inline_l2(), fixed = K->family == PACKET ? l2 ? 3 : 2 : K->fixed / 16, left = ds - fixed;
-
-	req_init(r, SEND, rnd_below(FLAG_SETS));
-	if (left > (K->family == PACKET) && rnd_below(2)) {
-		req_inline(r, l2 + left * 16 - 4 - rnd_below(left > 1 ? 16 : 12));
-	} else if (K->family == PACKET) {
-		/* A header of 18 bytes and nothing else: in two pieces, for ibv_wr_* sends one twice */
-		req_readable(r, left ? 19 + rnd_below(900) : 9);
-		if (!left)
-			req_readable(r, 9);
-	}
-	while (!r->inl && req_ds(r) < ds)
-		req_pointer(r, some_length());
-	assert_int_equal(req_ds(r), ds);
-}
-
-static uint32_t least_ds(void)
-{
-	return K->family == PACKET ? 3 : K->fixed / 16;
-}
-
-/* Every length of WQE, shorter and longer than the register, at every slot; the register in the mode given */
-static void doorbells_in(uint32_t mode)
-{
-	const struct ibv_qp_cap longest = cap_of(2, MAX_SGE, K->max_inline), cap = cap_of(16, 5, 140);
-	uint32_t ds, slot, rings, n, i;
-	static struct req r[MAX_BATCH];
-	unsigned api;
-
-	/* Long ones: up to twice the register and more */
-	trio_open(&T, &longest, K->lean, mode);
-	for (ds = least_ds(); ds <= 31; ds++)
-		for (slot = 0; slot < T.bbs; slot++)
-			for (api = 0; api < APIS; api++) {
-				req_of_ds(&r[0], ds);
-				go_to(&T, slot);
-				run(&T, api, PLAIN, false, &r[0], 1);
-				/* A WQE that libmlx5 does not copy either: the doorbell asked for by name writes the same */
-				if (ds > 1 && ds <= 16)
-					continue;
-				go_to(&T, slot);
-				run(&T, api, PLAIN, true, &r[0], 1);
-			}
-	trio_close(&T);
-	/* Batches: one doorbell for all, rung either way; many rings in a row, singles among them */
-	trio_open(&T, &cap, K->lean, mode);
-	for (rings = 0; rings < 20000; rings++) {
-		complete(&T, rnd_below(T.head - T.tail + 1));
-		if (T.head - T.tail == T.cap.max_send_wr)
-			complete_all(&T);
-		n = T.cap.max_send_wr - (T.head - T.tail);
-		n = 1 + rnd_below(rnd_below(2) ? 1 : n);
-		for (i = 0; i < n; i++)
-			req_of_ds(&r[i], least_ds() + rnd_below(5));
-		run(&T, rnd_below(APIS), PLAIN, n > 1 && rnd_below(2), r, n);
-	}
-	trio_close(&T);
-}
-
-static void doorbells(void)
-{
-	doorbells_in(INLAY_UAR_SERIAL);
-	doorbells_in(INLAY_UAR_LOCKED);
-}
-
 /* ---- at random ---- */
 
 static void random_runs(void)
@@ -268,103 +170,6 @@ static void random_runs(void)
 		trio_close(&T);
 	}
 	print_message("# %u rings\n", rings);
-}
-
-/* ---- limits ---- */
-
-/*
- * What libmlx5 refuses. Where inlay accepts it, it is because it draws another line, on purpose:
- *   - libmlx5 limits the payload, to the same number of bytes or SGEs for each opcode: what is left of the QP's longest WQE
- *     when the longest opcode's segments are taken off. inlay limits the WQE: a send may use the room of the remote address
- *     and atomic segments that it does not have. One WQEBB is legal on every QP.
- *   - libmlx5 counts SGEs that are empty, inlay those that are written.
- *   - libmlx5 looks at the QP's state; inlay does not know it.
- * inlay refuses nothing that libmlx5 accepts, and a refused post writes nothing.
- */
-static void limits_of(const struct ibv_qp_cap *cap, uint64_t with)
-{
-	static const uint32_t huge[] = {1009, 0x7fffffff, 0x80000000, 0xfffffffc, 0xffffffff};
-	uint32_t op, len, n, i, refused = 0, more = 0;
-	struct inlay_sq before;
-	struct mlx5_cqe64 cqe;
-	unsigned api, way;
-	struct ibv_wc wc;
-	struct req r;
-	int lib, in;
-
-	trio_open(&T, cap, with, INLAY_UAR_SERIAL);
-	before = T.sq;
-	/*
-	 * inlay's limit is no longer than the WQE that the QP was made for (payload, its header, the longest opcode's segments),
-	 * or than a masked swap: two units more than a fetch-and-add has before its answer
-	 */
-	assert_true(T.sq.max_ds * 16 <= T.cap.max_inline_data + 4 + (with == K->lean ? K->overhead : K->overhead_full) ||
-		    T.sq.max_ds * 16 <= K->overhead_full + 32);
-	for (op = SEND; op <= READ; op++)
-		for (len = 0; has_op(op) && len <= (op == READ ? MAX_ENTRIES : 1100); len++)
-			for (api = 0; api < (T.a.qpx ? 2u : 1u); api++)
-				for (way = 0; way < 2; way++) {
-					req_init(&r, op, SIG);
-					for (i = 0; op == READ && i < len; i++)
-						req_pointer(&r, way && i == 0 ? 0 : 1);
-					if (op != READ)
-						req_inline(&r, way ? len / 2 : len);
-					if (op != READ && way && cap->max_send_sge > 1)
-						req_inline(&r, len - len / 2);
-					lib = post_lib(&T.a, api, &r, 1, 0);
-					memset(T.ring, 0xa5, T.bbs * 64);
-					in = in_plain(&T.sq, &r);
-					if (lib)
-						assert_int_equal(lib, ENOMEM);
-					refused += lib != 0;
-					more += lib && !in;
-					if (!in) {
-						assert_true(req_ds(&r) <= T.sq.max_ds || req_ds(&r) <= 4);
-						assert_true(req_ds(&r) * 16 <= T.bbs * 64);
-					} else {
-						assert_true(lib != 0);
-						assert_true(in == -EINVAL || in == -E2BIG);
-						assert_true(req_ds(&r) > T.sq.max_ds || req_ds(&r) * 16 > T.bbs * 64);
-						assert_true(all_bytes(T.ring, T.bbs * 64, 0xa5));
-						assert_memory_equal(&T.sq, &before, sizeof(before));
-					}
-					T.sq = before;
-					if (lib)
-						continue;
-					/* Back to the beginning, for libmlx5 has no credit to go on */
-					cqe_for(&cqe, MLX5_CQE_REQ, MLX5_OPCODE_SEND, T.a.qp->qp_num, T.a.uidx, (uint16_t)T.pos);
-					assert_int_equal(softdev_inject_cqes(T.cqn, &cqe, 1, 0), 1);
-					assert_int_equal(ibv_poll_cq(T.cq, 1, &wc), 1);
-					T.pos += req_bbs(&r);
-				}
-	/* Sums that do not fit 32 bits, and lengths near the end of them */
-	for (n = 1; n <= 4; n++)
-		for (i = 0; i < ARRAY(huge); i++) {
-			req_init(&r, K->family == DATAGRAM ? SEND : WRITE, SIG);
-			for (len = 0; len < n; len++)
-				req_inline(&r, len + 1 == n ? huge[i] : 0xffffffff);
-			memset(T.ring, 0xa5, T.bbs * 64);
-			assert_int_equal(in_plain(&T.sq, &r), -EINVAL);
-			assert_true(all_bytes(T.ring, T.bbs * 64, 0xa5));
-			assert_memory_equal(&T.sq, &before, sizeof(before));
-		}
-	trio_close(&T);
-	print_message("# sge %u inline %u: libmlx5 refused %u, of which inlay takes %u as a WQE that is short enough\n",
-		      cap->max_send_sge, cap->max_inline_data, refused, more);
-}
-
-static void limits(void)
-{
-	const struct ibv_qp_cap cap[] = {cap_of(1, 1, 0), cap_of(4, 1, 0), cap_of(4, 4, 64), cap_of(16, 13, 100),
-					 cap_of(2, MAX_SGE, K->max_inline_full < 764 ? K->max_inline_full : 764),
-					 cap_of(2, MAX_SGE, K->max_inline)};
-	uint32_t i;
-
-	for (i = 0; i < ARRAY(cap); i++) {
-		limits_of(&cap[i], K->lean);
-		if (i + 1 < ARRAY(cap))
-			limits_of(&cap[i], is_dci() ? K->full : 0);
-	}
 }
 
 /* What both refuse, or inlay where libmlx5 cannot be asked: nothing is written */
@@ -428,27 +233,6 @@ static void refused(void)
 		refused_by(post_lib(&T.a, WR, &r, 1, 0), EINVAL, in_plain(&T.sq, &r), -EINVAL);
 	}
 	trio_close(&T);
-}
-
-/* ---- keys ---- */
-
-/* That a real key is as the requests have it */
-static void layout(void)
-{
-	struct mlx5dv_mkey_init_attr attr;
-	struct lib_key *key;
-
-	memset(&attr, 0, sizeof(attr));
-	attr.pd = dev.pd;
-	attr.create_flags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE;
-	attr.max_entries = 20;
-	key = (struct lib_key *)(void *)mlx5dv_create_mkey(&attr);
-	assert_non_null(key);
-	assert_int_equal(key->entries, 20);
-	assert_true(key->obj && !key->crypto && key->sig);
-	assert_true(key->sig->errors == 1 && !key->sig->exists && key->sig->updated && key->sig->state == 0);
-	assert_true(key->sig->psv[0]->index && key->sig->psv[0]->index != key->sig->psv[1]->index);
-	must(mlx5dv_destroy_mkey(&key->key));
 }
 
 /* ---- raw packets ---- */
