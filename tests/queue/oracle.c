@@ -75,7 +75,6 @@ static const struct test tests[] = {
 	{"receives, self-check", receive_self_check, RECEIVED},
 	{"receives at random", receive_random, RECEIVED},
 	{"SRQ, self-check", srq_self_check, SRQS},
-	{"SRQ, empty buffers", empty_ones, SRQS},
 	{"SRQ at random", srq_random, SRQS},
 	{"completions", completions, POLLED},
 	{"completions of an SRQ", completions_srq, POLLED},

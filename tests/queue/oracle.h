@@ -1119,17 +1119,21 @@ INLAY_ALWAYS int const_sges(struct inlay_sq *sq, const struct req *r, enum famil
 	}
 }
 
-#define CONST_FN(name, call)                                                                                                            \
-	static __attribute__((noinline)) int name(struct inlay_sq *sq, const struct req *r)                                             \
-	{                                                                                                                               \
-		return call;                                                                                                            \
-	}
 #define CONST_OP(family, op)                                                                                                            \
-	CONST_FN(signaled_##family##_##op, const_sges(sq, r, family, op, INLAY_SIGNALED))                                               \
-	CONST_FN(inline_##family##_##op, const_sges(sq, r, family, op, INLAY_INLINE))                                                   \
-	CONST_FN(flags_##family##_##op, const_sges(sq, r, family, op, in_flags(r)))
-#define CONST_LEN(family, op, flags) CONST_FN(len_##family##_##op, const_inline(sq, r, family, op, flags))
-#define CONST_ROW(family, op) {signaled_##family##_##op, inline_##family##_##op, flags_##family##_##op}
+	static __attribute__((noinline)) int const_##family##_##op(struct inlay_sq *sq, const struct req *r)                            \
+	{                                                                                                                               \
+		if (!r->stream && !r->inl && r->flags == SIG)                                                                           \
+			return const_sges(sq, r, family, op, INLAY_SIGNALED);                                                           \
+		if (!r->stream && r->inl && !r->flags)                                                                                  \
+			return const_sges(sq, r, family, op, INLAY_INLINE);                                                             \
+		return const_sges(sq, r, family, op, in_flags(r));                                                                      \
+	}
+#define CONST_LEN(family, op)                                                                                                           \
+	static __attribute__((noinline)) int len_##family##_##op(struct inlay_sq *sq, const struct req *r)                              \
+	{                                                                                                                               \
+		return r->flags == SIG ? const_inline(sq, r, family, op, INLAY_SIGNALED) :                                              \
+					 const_inline(sq, r, family, op, in_flags(r) & ~(uint32_t)INLAY_INLINE);                        \
+	}
 
 CONST_OP(POST, SEND)
 CONST_OP(POST, SEND_IMM)
@@ -1137,6 +1141,8 @@ CONST_OP(POST, SEND_INV)
 CONST_OP(POST, WRITE)
 CONST_OP(POST, WRITE_IMM)
 CONST_OP(POST, READ)
+CONST_OP(POST, CAS)
+CONST_OP(POST, FAA)
 CONST_OP(DATAGRAM, SEND)
 CONST_OP(DATAGRAM, SEND_IMM)
 CONST_OP(TO, SEND)
@@ -1144,17 +1150,12 @@ CONST_OP(TO, SEND_IMM)
 CONST_OP(TO, WRITE)
 CONST_OP(TO, WRITE_IMM)
 CONST_OP(TO, READ)
-CONST_LEN(POST, SEND, INLAY_SIGNALED)
-CONST_LEN(POST, WRITE, INLAY_SIGNALED)
-CONST_LEN(DATAGRAM, SEND, INLAY_SIGNALED)
-CONST_LEN(TO, SEND, INLAY_SIGNALED)
-CONST_LEN(TO, WRITE, INLAY_SIGNALED)
-CONST_FN(flags_POST_LEN, const_inline(sq, r, POST, SEND, in_flags(r) & ~(uint32_t)INLAY_INLINE))
-CONST_FN(fenced_POST_LEN, const_inline(sq, r, POST, WRITE, INLAY_SIGNALED | INLAY_SOLICITED | INLAY_FENCE_SMALL_AND_FENCE))
-CONST_FN(signaled_POST_CAS, in_call(sq, r, POST, CAS, 1, INLAY_SIGNALED))
-CONST_FN(signaled_POST_FAA, in_call(sq, r, POST, FAA, 1, INLAY_SIGNALED))
-CONST_FN(signaled_PACKET_SEND, in_call(sq, r, PACKET, SEND, 1, INLAY_SIGNALED))
-CONST_FN(flags_PACKET_SEND, in_call(sq, r, PACKET, SEND, 1, in_flags(r)))
+CONST_OP(PACKET, SEND)
+CONST_LEN(POST, SEND)
+CONST_LEN(POST, WRITE)
+CONST_LEN(DATAGRAM, SEND)
+CONST_LEN(TO, SEND)
+CONST_LEN(TO, WRITE)
 
 /* The burst of one, which has no other flag than one */
 static __attribute__((noinline)) int in_burst(struct inlay_sq *sq, const struct req *r)
@@ -1170,33 +1171,22 @@ typedef int in_fn(struct inlay_sq *sq, const struct req *r);
 /* The function whose constants are r's; else the one that has none */
 static int in_const(struct inlay_sq *sq, const struct req *r)
 {
-	static in_fn *const by_sges[PACKET][FAA + 1][3] = {
-		{CONST_ROW(POST, SEND), CONST_ROW(POST, SEND_IMM), CONST_ROW(POST, SEND_INV), CONST_ROW(POST, WRITE),
-		 CONST_ROW(POST, WRITE_IMM), CONST_ROW(POST, READ), {signaled_POST_CAS, NULL, NULL}, {signaled_POST_FAA, NULL, NULL}},
-		{CONST_ROW(DATAGRAM, SEND), CONST_ROW(DATAGRAM, SEND_IMM)},
-		{CONST_ROW(TO, SEND), CONST_ROW(TO, SEND_IMM), {NULL, NULL, NULL}, CONST_ROW(TO, WRITE),
-		 CONST_ROW(TO, WRITE_IMM), CONST_ROW(TO, READ)},
+	static in_fn *const by_sges[][FAA + 1] = {
+		{const_POST_SEND, const_POST_SEND_IMM, const_POST_SEND_INV, const_POST_WRITE, const_POST_WRITE_IMM, const_POST_READ,
+		 const_POST_CAS, const_POST_FAA},
+		{const_DATAGRAM_SEND, const_DATAGRAM_SEND_IMM},
+		{const_TO_SEND, const_TO_SEND_IMM, NULL, const_TO_WRITE, const_TO_WRITE_IMM, const_TO_READ},
+		{const_PACKET_SEND},
 	};
-	static in_fn *const by_len[PACKET][2] = {{len_POST_SEND, len_POST_WRITE}, {len_DATAGRAM_SEND, NULL}, {len_TO_SEND, len_TO_WRITE}};
-	static unsigned turn;
+	static in_fn *const by_len[][2] = {{len_POST_SEND, len_POST_WRITE}, {len_DATAGRAM_SEND}, {len_TO_SEND, len_TO_WRITE}, {NULL}};
 	in_fn *f = NULL;
 
-	if (K->family == PACKET) {
-		if (r->op == SEND && r->nsge == 1)
-			f = !(r->flags & ~SIG) && turn++ & 1 ? in_burst :
-			    r->flags == SIG && !r->inl ? signaled_PACKET_SEND : flags_PACKET_SEND;
-		return f ? f(sq, r) : in_plain(sq, r);
-	}
-	if (r->inl && r->nsge == 1 && (r->op == SEND || r->op == WRITE) && !r->stream) {
-		if (r->flags == SIG)
-			f = by_len[K->family][r->op == WRITE];
-		else if (K->family == POST && r->op == SEND)
-			f = flags_POST_LEN;
-		else if (K->family == POST && r->flags == (SIG | SOL | FENCE))
-			f = fenced_POST_LEN;
-	}
-	if (!f)
-		f = by_sges[K->family][r->op][r->stream ? 2 : r->inl && !r->flags ? 1 : !r->inl && r->flags == SIG ? 0 : 2];
+	if (K->family == PACKET && r->op == SEND && r->nsge == 1 && !(r->flags & ~SIG) && rnd_below(2))
+		f = in_burst;
+	else if (r->inl && r->nsge == 1 && (r->op == SEND || r->op == WRITE) && !r->stream)
+		f = by_len[K->family][r->op == WRITE];
+	if (!f && r->op <= FAA)
+		f = by_sges[K->family][r->op];
 	return f ? f(sq, r) : in_plain(sq, r);
 }
 
