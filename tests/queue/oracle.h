@@ -1628,27 +1628,18 @@ static void swap_wqe(struct lib *l, const struct req *r, uint8_t *ring, uint32_t
 static int report(const struct trio *t, const struct req *r, unsigned n, uint32_t begin, const char *what, uint32_t at,
 		  unsigned lib, unsigned in)
 {
-	uint32_t pos = begin, where;
-	bool found = false;
+	uint32_t pos = begin;
 	unsigned i;
 
 	fprintf(report_to, "%s: %s, byte %u (0x%x): libmlx5 0x%02x, inlay 0x%02x; ", K->name, what, at, at, lib, in);
 	fprintf(report_to, "ring of %u WQEBBs, batch of %u at %u (slot %u)\n", t->bbs, n, begin, begin & (t->bbs - 1));
 	for (i = 0; i < n; pos += req_bbs(&r[i++])) {
-		where = (at - (pos & (t->bbs - 1)) * 64) & (t->bbs * 64 - 1);
-		if (!strcmp(what, "ring") && n > 1 && where >= req_bbs(&r[i]) * 64)
-			continue;
-		if (!strcmp(what, "ring"))
-			fprintf(report_to, "WQE %u of the batch, +%u byte %u: ", i, where & ~15u, where & 15);
-		found = true;
 		req_print(report_to, &r[i]);
 		fprintf(report_to, " libmlx5\n");
 		inlay_wqe_print(report_to, t->a.ring, t->bbs * 64, pos, K->type);
 		fprintf(report_to, " inlay\n");
 		inlay_wqe_print(report_to, t->ring, t->bbs * 64, pos, K->type);
 	}
-	if (!found)
-		fprintf(report_to, "in no WQE of the batch: written over one that was there before\n");
 	return 1;
 }
 

@@ -357,7 +357,6 @@ static void spoil(const struct req *r, uint32_t begin)
 		T.ring[i] ^= 1;
 		snprintf(place, sizeof(place), "byte %u (", i);
 		assert_true(!(known || outside) || strstr(text, place));
-		assert_true(!known || (strstr(text, " inlay\n") && strstr(text, ops[r->op].name)));
 		free(text);
 		caught += known || outside;
 		missed += !known && !outside;

@@ -314,7 +314,7 @@ static void small_ring(void **state)
 		{MULTI, 1, (INLAY_MULTI_PACKET_DS - 2) * 16 - 4, INLAY_INLINE, -E2BIG},
 		{MULTI, 1, (INLAY_MULTI_PACKET_DS - 2) * 16 - 3, INLAY_INLINE, -EINVAL},
 	};
-	uint8_t ring[4 * 64] __attribute__((aligned(64))), reg[512] __attribute__((aligned(512)));
+	static uint8_t ring[32 * 64] __attribute__((aligned(64))), reg[512] __attribute__((aligned(512)));
 	static uint8_t data[2048];
 	struct ibv_sge sge[INLAY_MAX_DS + 1];
 	struct inlay_sq sq, before;
@@ -350,6 +350,18 @@ static void small_ring(void **state)
 			assert_int_equal(ring[2 * 64 + 11], 8);
 		}
 	}
+	/* In a room of 20 WQEBBs the first WQE is no longer than the longest */
+	must(inlay_sq_init(&sq, ring, 32, record, 5, 63, &uar));
+	inlay_sq_set_packet(&sq, 0, 1);
+	for (i = 0; i < 12; i++)
+		must(inlay_post_nop(&sq, 0));
+	for (i = 0; i < ARRAY(sge); i++)
+		sge[i].length = 60;
+	assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 64, 0), 64);
+	assert_true(ring[12 * 64 + 7] == INLAY_MULTI_PACKET_DS && ring[27 * 64 + 7] == 8);
+	for (i = 0; i < 3; i++)
+		must(inlay_post_packet(&sq, sums(), sge, 1, 0));
+	assert_int_equal(inlay_post_packet(&sq, sums(), sge, 1, 0), -EAGAIN);
 	/* So many bytes that a count of 16-byte units would be small again */
 	for (i = 0; i < 16; i++)
 		sge[i].length = 0xffffffff;

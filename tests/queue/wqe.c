@@ -576,6 +576,7 @@ static void print_hostile(void **state)
 static void av(void **state)
 {
 	uint8_t from[48], want[48];
+	struct ring r;
 	uint32_t i, k;
 
 	(void)state;
@@ -626,6 +627,11 @@ static void av(void **state)
 		want[3] = (uint8_t)number;
 		assert_memory_equal(&again, want, sizeof(again));
 		assert_int_equal(inlay_av_ds(&again), 1);
+		/* As a segment, each form */
+		ring_begin(&r, 2, i);
+		r.c = i & 1 ? inlay_seg_av(r.c, &made) : inlay_seg_av_compact(r.c, &again);
+		model_put(&r, i & 1 ? &made : &again, i & 1 ? 48 : 16);
+		ring_same(&r);
 	}
 }
 
