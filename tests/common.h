@@ -213,17 +213,23 @@ UNUSED static struct ibv_context *dev_context(void)
 	return ctx;
 }
 
+/* libmlx5's rings of any object: view(CQ, cq, ibv_cq, &dv) */
+#define view(KIND, member, object, into)                                                                                         \
+	do {                                                                                                                     \
+		struct mlx5dv_obj obj_;                                                                                          \
+		memset(&obj_, 0, sizeof(obj_));                                                                                  \
+		memset(into, 0, sizeof(*(into)));                                                                                \
+		obj_.member.in = object;                                                                                         \
+		obj_.member.out = into;                                                                                          \
+		must(mlx5dv_init_obj(&obj_, MLX5DV_OBJ_##KIND));                                                                 \
+	} while (0)
+
 /* libmlx5's rings of a QP */
 UNUSED static struct mlx5dv_qp view_qp(struct ibv_qp *qp)
 {
-	struct mlx5dv_obj obj;
 	struct mlx5dv_qp dv;
 
-	memset(&obj, 0, sizeof(obj));
-	memset(&dv, 0, sizeof(dv));
-	obj.qp.in = qp;
-	obj.qp.out = &dv;
-	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP));
+	view(QP, qp, qp, &dv);
 	return dv;
 }
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ceilings.c: the functions whose instructions tests/queue/ceilings.t counts, and a loop that calls them.
- *
- *   ceilings inlay      on rings in plain memory: no device
- *   ceilings libmlx5    the same work through libmlx5, on the stepped software device
+ * ceilings.c: the functions whose instructions tests/queue/ceilings.t counts, and a loop that calls them on rings in plain memory.
  *
  * Each function is what a caller's loop would hold, and is counted whole: from its first instruction to its return. The rings are longer
  * than the loop, so that every round is the common case and costs the same.
@@ -19,88 +16,71 @@
 
 struct ep {
 	struct inlay_sq sq;
+	struct inlay_srq srq;
+	struct inlay_striding rq;
 	struct inlay_cq cq;
+	struct inlay_packet_at at;
 	int err;
 } __attribute__((aligned(64)));
 
-COUNTED int inlay_inline(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *value)
-{
-	int err = inlay_post_write_inline(sq, raddr, rkey, value, sizeof(*value), INLAY_SIGNALED);
+/* A function that makes one call */
+#define CALL(name, arguments, call)                                                                                              \
+	COUNTED int inlay_##name arguments                                                                                       \
+	{                                                                                                                        \
+		return call;                                                                                                     \
+	}
+/* And one that rings for it, unless it failed */
+#define CALL_RING(name, arguments, call, ring)                                                                                   \
+	COUNTED int inlay_##name arguments                                                                                       \
+	{                                                                                                                        \
+		int err = call;                                                                                                  \
+                                                                                                                                 \
+		return err ? err : ring(sq);                                                                                     \
+	}
+#define SGE(addr, len, lkey) (&(struct ibv_sge){addr, len, lkey})
+#define BOTH inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4)
+#define RING_IT (INLAY_SIGNALED | INLAY_RING)
 
-	return err ? err : inlay_sq_ring(sq);
+CALL_RING(inline, (struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *value),
+	  inlay_post_write_inline(sq, raddr, rkey, value, sizeof(*value), INLAY_SIGNALED), inlay_sq_ring)
+CALL_RING(sge, (struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len, uint32_t lkey),
+	  inlay_post_write(sq, raddr, rkey, SGE(addr, len, lkey), 1, INLAY_SIGNALED), inlay_sq_ring_doorbell)
+CALL_RING(ud_inline, (struct inlay_sq *sq, const struct inlay_av *av, const uint64_t *value),
+	  inlay_post_ud_send_inline(sq, av, value, sizeof(*value), INLAY_SIGNALED), inlay_sq_ring)
+CALL_RING(ud_sge, (struct inlay_sq *sq, const struct inlay_av *av, uint64_t addr, uint32_t len, uint32_t lkey),
+	  inlay_post_ud_send(sq, av, SGE(addr, len, lkey), 1, INLAY_SIGNALED), inlay_sq_ring_doorbell)
+CALL(template, (struct inlay_sq *sq, const struct inlay_template *t, uint64_t raddr, uint64_t addr, uint32_t len, uint32_t imm_be),
+     inlay_post_template(sq, t, raddr, addr, len, imm_be, INLAY_SIGNALED))
+CALL(template_ring, (struct inlay_sq *sq, const struct inlay_template *t, uint64_t raddr, uint64_t addr, uint32_t len, uint32_t imm_be),
+     inlay_post_template(sq, t, raddr, addr, len, imm_be, RING_IT))
+CALL(add_4, (struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t add, uint64_t addr, uint32_t lkey),
+     inlay_post_masked(sq, raddr, rkey, inlay_masked_add(add, 0), SGE(addr, 4, lkey), RING_IT))
+/* Two WQEBBs: the masks end in the second */
+CALL(swap_8, (struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *op, uint64_t addr, uint32_t lkey),
+     inlay_post_masked(sq, raddr, rkey, inlay_masked_cmp_swap(op[0], op[1], op[2], op[3]), SGE(addr, 8, lkey), RING_IT))
+/* To a DC target on InfiniBand, commit and ring in one: by its vector, and from what a large table of peers keeps */
+CALL(dc_inline, (struct inlay_sq *sq, const struct inlay_av *to, const uint64_t *value),
+     inlay_post_to_send_inline(sq, to, value, sizeof(*value), RING_IT))
+/* One SGE each, checksums, one doorbell: a WQE each, all in one, and one alone */
+CALL(packets, (struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t n), inlay_post_packets(sq, BOTH, sge, n, RING_IT))
+CALL(multi_packet, (struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t n), inlay_post_packets_multi(sq, BOTH, sge, n, RING_IT))
+CALL(packet, (struct inlay_sq *sq, uint64_t addr, uint32_t len, uint32_t lkey),
+     inlay_post_packet(sq, BOTH, SGE(addr, len, lkey), 1, RING_IT))
+
+COUNTED int inlay_dc_base(struct inlay_sq *sq, const struct inlay_av_base *peer, const uint64_t *value)
+{
+	struct inlay_av to;
+
+	inlay_av_join_dct(&to, peer, NULL, 0x1ee7a330);
+	return inlay_post_to_send_inline(sq, &to, value, sizeof(*value), RING_IT);
 }
 
-COUNTED int inlay_sge(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len, uint32_t lkey)
+COUNTED int inlay_xrc_inline(struct inlay_sq *sq, uint32_t srqn, const uint64_t *value)
 {
-	struct ibv_sge sge = {addr, len, lkey};
-	int err = inlay_post_write(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);
+	struct inlay_av to;
 
-	return err ? err : inlay_sq_ring_doorbell(sq);
-}
-
-__attribute__((noinline, cold)) int ep_error(struct ep *ep, const struct mlx5_cqe64 *cqe)
-{
-	ep->err = (int)inlay_cqe_status(cqe);
-	return -ep->err;
-}
-
-/* One completion, or none; the body of the three functions that follow. */
-INLAY_ALWAYS int poll_one(struct ep *ep, int quiet)
-{
-	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&ep->cq);
-
-	if (!cqe)
-		return 0;
-	if (inlay_cqe_is_error(cqe) || inlay_sq_release(&ep->sq, cqe) < 0)
-		return ep_error(ep, cqe);
-	if (quiet)
-		inlay_cq_advance_quiet(&ep->cq, 1);
-	else
-		inlay_cq_advance(&ep->cq, 1);
-	return 1;
-}
-
-COUNTED int inlay_poll(struct ep *ep)
-{
-	return poll_one(ep, 0);
-}
-
-COUNTED int inlay_poll_quiet(struct ep *ep)
-{
-	return poll_one(ep, 1);
-}
-
-/* Called when nothing is there: the commonest poll of all. */
-COUNTED int inlay_poll_empty(struct ep *ep)
-{
-	return poll_one(ep, 0);
-}
-
-COUNTED int inlay_ud_inline(struct inlay_sq *sq, const struct inlay_av *av, const uint64_t *value)
-{
-	int err = inlay_post_ud_send_inline(sq, av, value, sizeof(*value), INLAY_SIGNALED);
-
-	return err ? err : inlay_sq_ring(sq);
-}
-
-COUNTED int inlay_ud_sge(struct inlay_sq *sq, const struct inlay_av *av, uint64_t addr, uint32_t len, uint32_t lkey)
-{
-	struct ibv_sge sge = {addr, len, lkey};
-	int err = inlay_post_ud_send(sq, av, &sge, 1, INLAY_SIGNALED);
-
-	return err ? err : inlay_sq_ring_doorbell(sq);
-}
-
-COUNTED int inlay_template(struct inlay_sq *sq, const struct inlay_template *t, uint64_t raddr, uint64_t addr, uint32_t len,
-			   uint32_t imm_be)
-{
-	return inlay_post_template(sq, t, raddr, addr, len, imm_be, INLAY_SIGNALED);
-}
-
-COUNTED int inlay_template_ring(struct inlay_sq *sq, const struct inlay_template *t, uint64_t raddr, uint64_t addr, uint32_t len,
-				uint32_t imm_be)
-{
-	return inlay_post_template(sq, t, raddr, addr, len, imm_be, INLAY_SIGNALED | INLAY_RING);
+	inlay_av_init_xrc(&to, srqn);
+	return inlay_post_to_send_inline(sq, &to, value, sizeof(*value), RING_IT);
 }
 
 COUNTED int inlay_shared(struct inlay_shared_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *value)
@@ -117,7 +97,7 @@ COUNTED int inlay_shared(struct inlay_shared_sq *sq, uint64_t raddr, uint32_t rk
 
 #define BURST 32
 
-/* A whole burst: copy, posts, join, doorbell. Of the queue's state, all that the loop needs is in registers. */
+/* A whole burst: copy, posts, join, doorbell. Of the queue's state, all that the loop needs is in registers */
 COUNTED int inlay_burst(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *values, size_t n)
 {
 	struct inlay_sq burst = *sq;
@@ -134,105 +114,40 @@ COUNTED int inlay_burst(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, cons
 	return err;
 }
 
-COUNTED int inlay_add_4(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t add, uint64_t addr, uint32_t lkey)
-{
-	struct ibv_sge sge = {addr, 4, lkey};
-
-	return inlay_post_masked(sq, raddr, rkey, inlay_masked_add(add, 0), &sge, INLAY_SIGNALED | INLAY_RING);
-}
-
-/* Two WQEBBs: the masks end in the second. */
-COUNTED int inlay_swap_8(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *op, uint64_t addr, uint32_t lkey)
-{
-	struct ibv_sge sge = {addr, 8, lkey};
-
-	return inlay_post_masked(sq, raddr, rkey, inlay_masked_cmp_swap(op[0], op[1], op[2], op[3]), &sge, INLAY_SIGNALED | INLAY_RING);
-}
-
-/* To a DC target on InfiniBand, commit and ring in one: by its vector, and from what a large table of peers keeps. */
-COUNTED int inlay_dc_inline(struct inlay_sq *sq, const struct inlay_av *to, const uint64_t *value)
-{
-	return inlay_post_to_send_inline(sq, to, value, sizeof(*value), INLAY_SIGNALED | INLAY_RING);
-}
-
-COUNTED int inlay_dc_base(struct inlay_sq *sq, const struct inlay_av_base *peer, const uint64_t *value)
-{
-	struct inlay_av to;
-
-	inlay_av_join_dct(&to, peer, NULL, 0x1ee7a330);
-	return inlay_post_to_send_inline(sq, &to, value, sizeof(*value), INLAY_SIGNALED | INLAY_RING);
-}
-
-COUNTED int inlay_xrc_inline(struct inlay_sq *sq, uint32_t srqn, const uint64_t *value)
-{
-	struct inlay_av to;
-
-	inlay_av_init_xrc(&to, srqn);
-	return inlay_post_to_send_inline(sq, &to, value, sizeof(*value), INLAY_SIGNALED | INLAY_RING);
-}
-
-/* One SGE each, checksums, one doorbell: a WQE each, and all in one */
-COUNTED int inlay_packets(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t n)
-{
-	return inlay_post_packets(sq, inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4), sge, n, INLAY_SIGNALED | INLAY_RING);
-}
-
-COUNTED int inlay_multi_packet(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t n)
-{
-	return inlay_post_packets_multi(sq, inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4), sge, n, INLAY_SIGNALED | INLAY_RING);
-}
-
-/* One alone */
-COUNTED int inlay_packet(struct inlay_sq *sq, uint64_t addr, uint32_t len, uint32_t lkey)
-{
-	struct ibv_sge sge = {addr, len, lkey};
-
-	return inlay_post_packet(sq, inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4), &sge, 1, INLAY_SIGNALED | INLAY_RING);
-}
-
 COUNTED int inlay_srq_give(struct inlay_srq *srq, uint64_t addr, uint32_t len, uint32_t lkey)
 {
-	struct ibv_sge sge = {addr, len, lkey};
-	int err = inlay_post_srq_recv(srq, &sge, 1);
+	int err = inlay_post_srq_recv(srq, SGE(addr, len, lkey), 1);
 
 	if (!err)
 		inlay_srq_ring(srq);
 	return err;
 }
 
-struct shared {
-	struct inlay_srq srq;
-	struct inlay_cq cq;
-	int err;
-} __attribute__((aligned(64)));
-
-__attribute__((noinline, cold)) int shared_error(struct shared *s, const struct mlx5_cqe64 *cqe)
+__attribute__((noinline, cold)) int ep_error(struct ep *ep, const struct mlx5_cqe64 *cqe)
 {
-	s->err = (int)inlay_cqe_status(cqe);
-	return -s->err;
+	ep->err = (int)inlay_cqe_status(cqe);
+	return -ep->err;
 }
 
-COUNTED int inlay_srq_poll(struct shared *s)
-{
-	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&s->cq);
-
-	if (!cqe)
-		return 0;
-	if (inlay_cqe_is_error(cqe) || inlay_srq_release(&s->srq, cqe) < 0)
-		return shared_error(s, cqe);
-	inlay_cq_advance(&s->cq, 1);
-	return 1;
-}
-
-struct packets {
-	struct inlay_striding rq;
-	struct inlay_cq cq;
-	struct inlay_packet_at at;
-	int err;
-} __attribute__((aligned(64)));
+/* One completion, or none, given back by that call */
+#define POLL(name, release, advance)                                                                                             \
+	COUNTED int inlay_##name(struct ep *ep)                                                                                  \
+	{                                                                                                                        \
+		const struct mlx5_cqe64 *cqe = inlay_cq_peek(&ep->cq);                                                           \
+                                                                                                                                 \
+		if (!cqe)                                                                                                        \
+			return 0;                                                                                                \
+		if (inlay_cqe_is_error(cqe) || release < 0)                                                                      \
+			return ep_error(ep, cqe);                                                                                \
+		advance(&ep->cq, 1);                                                                                             \
+		return 1;                                                                                                        \
+	}
+POLL(poll, inlay_sq_release(&ep->sq, cqe), inlay_cq_advance)
+POLL(poll_quiet, inlay_sq_release(&ep->sq, cqe), inlay_cq_advance_quiet)
+POLL(srq_poll, inlay_srq_release(&ep->srq, cqe), inlay_cq_advance)
 
 /* A buffer that is used up is posted again */
-COUNTED int inlay_striding_poll(struct packets *s)
+COUNTED int inlay_striding_poll(struct ep *s)
 {
 	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&s->cq);
 	int done;
@@ -257,41 +172,31 @@ static void need(int ok, const char *what)
 	}
 }
 
-/* n completions at once: how many, where, what they say; likewise of a compressed block */
-#define BATCH(n)								\
-	COUNTED uint32_t inlay_count_##n(struct inlay_cq *cq)			\
-	{									\
-		return inlay_cq_count(cq, n);					\
-	}									\
-	COUNTED uint32_t inlay_collect_##n(struct inlay_cq *cq, const struct mlx5_cqe64 **into)	\
-	{									\
-		return inlay_cq_peek_many(cq, into, n);				\
-	}									\
-	COUNTED uint32_t inlay_decode_##n(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)	\
-	{									\
-		return inlay_cq_decode(cq, counters, lengths, n);		\
-	}									\
-	COUNTED uint32_t inlay_block_##n(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)	\
-	{									\
-		return inlay_cq_decode(cq, counters, lengths, n);		\
+/* n completions at once: how many, where, what they say; the latter of a compressed block, of stride indices, of the enhanced layout */
+#define DECODE(name, n)                                                                                                          \
+	COUNTED uint32_t inlay_##name##_##n(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)                          \
+	{                                                                                                                        \
+		return inlay_cq_decode(cq, counters, lengths, n);                                                                \
 	}
+#define BATCH(n)                                                                                                                 \
+	COUNTED uint32_t inlay_count_##n(struct inlay_cq *cq)                                                                    \
+	{                                                                                                                        \
+		return inlay_cq_count(cq, n);                                                                                    \
+	}                                                                                                                        \
+	COUNTED uint32_t inlay_collect_##n(struct inlay_cq *cq, const struct mlx5_cqe64 **into)                                  \
+	{                                                                                                                        \
+		return inlay_cq_peek_many(cq, into, n);                                                                          \
+	}                                                                                                                        \
+	DECODE(decode, n)                                                                                                        \
+	DECODE(block, n)
 BATCH(1)
 BATCH(16)
 BATCH(64)
-
-/* Of a block of stride indices; of blocks of the enhanced layout */
-COUNTED uint32_t inlay_indices_64(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)
-{
-	return inlay_cq_decode(cq, counters, lengths, 64);
-}
-
-COUNTED uint32_t inlay_sevens_63(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)
-{
-	return inlay_cq_decode(cq, counters, lengths, 63);
-}
+DECODE(indices, 64)
+DECODE(sevens, 63)
 
 /* All packets there are, from compressed blocks, with buffers that are not used up */
-COUNTED uint32_t inlay_striding_unzip_64(struct packets *s)
+COUNTED uint32_t inlay_striding_unzip_64(struct ep *s)
 {
 	const struct mlx5_cqe64 *cqe;
 	uint32_t n = 0;
@@ -349,7 +254,6 @@ static void run_polls(int inlined)
 	fresh(&ep.sq, RING);
 	fresh_cq(&ep.cq, INLAY_MINI_HASH, 0);
 	for (i = 0; i < ROUNDS; i++) {
-		need(inlay_poll_empty(&ep) == 0, "nothing is there");
 		need(!(inlined ? inlay_inline(&ep.sq, 0x1000 + i, 77, &value) : inlay_sge(&ep.sq, 0x1000 + i, 77, 0x2000, 8, 5)), "post");
 		cqes[i].wqe_counter = inlay_to_be16((uint16_t)i);
 		cqes[i].op_own = MLX5_CQE_REQ << 4;
@@ -412,8 +316,8 @@ static void run_posts(void)
 static void run_receives(void)
 {
 	static const struct inlay_strides shape = {3, 11, 0};
-	struct packets p;
-	struct shared s;
+	struct ep p;
+	struct ep s;
 	uint32_t i;
 
 	fresh_cq(&s.cq, INLAY_MINI_HASH, 0);
@@ -479,7 +383,7 @@ static void run_blocks(void)
 	static const struct inlay_strides shape = {9, 6, 0};
 	uint32_t i, k, lengths[64];
 	uint16_t counters[64];
-	struct packets s;
+	struct ep s;
 
 	for (k = 0; k < 2; k++) {
 		fresh_cq(&s.cq, INLAY_MINI_CSUM_STRIDX, 0);
@@ -506,92 +410,15 @@ static void run_blocks(void)
 	need(inlay_sevens_63(&s.cq, counters, lengths) == 63 && counters[62] == 63, "blocks of 7");
 }
 
-#ifdef __x86_64__
-#include "common.h"
-
-#define LIBMLX5(name, call, on, type)                                                                                            \
-	COUNTED int libmlx5_##name(on, type *what)                                                                               \
-	{                                                                                                                        \
-		type *bad;                                                                                                       \
-		(void)bad;                                                                                                       \
-		return call;                                                                                                     \
-	}
-LIBMLX5(poll_empty, ibv_poll_cq(cq, 1, what), struct ibv_cq *cq, struct ibv_wc)
-LIBMLX5(srq_poll, ibv_poll_cq(cq, 1, what), struct ibv_cq *cq, struct ibv_wc)
-LIBMLX5(ud_inline, ibv_post_send(qp, what, &bad), struct ibv_qp *qp, struct ibv_send_wr)
-LIBMLX5(ud_sge, ibv_post_send(qp, what, &bad), struct ibv_qp *qp, struct ibv_send_wr)
-LIBMLX5(srq_give, ibv_post_srq_recv(srq, what, &bad), struct ibv_srq *srq, struct ibv_recv_wr)
-
-/* Datagrams from a queue pair to itself, received through a shared queue. Its rings come round, which costs nothing. */
-static void run_libmlx5(void)
+int main(void)
 {
-	struct ibv_srq_init_attr srq_attr;
-	struct ibv_ah_attr path;
-	struct ibv_recv_wr rwr;
-	struct ibv_send_wr wr;
-	struct opt opt = usual;
-	struct ibv_sge sge, to;
-	struct ibv_wc wc;
-	struct end e;
-	int i, how, err;
-
-	need(!dev_open(NULL) && stepped(), "the stepped software device");
-	path = own_path();
-	memset(&srq_attr, 0, sizeof(srq_attr));
-	srq_attr.attr.max_wr = RING;
-	srq_attr.attr.max_sge = 1;
-	opt.type = IBV_QPT_UD;
-	opt.srq = ibv_create_srq(dev.pd, &srq_attr);
-	end_make(&e, &opt);
-	qp_init(e.qp, &opt);
-	qp_connect(e.qp, 0, &opt);
-	memset(&wr, 0, sizeof(wr));
-	memset(&rwr, 0, sizeof(rwr));
-	sge = sge_of(&e, 0, 8);
-	to = sge_of(&e, 64, 64);
-	wr.sg_list = &sge;
-	wr.num_sge = 1;
-	wr.opcode = IBV_WR_SEND;
-	wr.wr.ud.ah = ibv_create_ah(dev.pd, &path);
-	wr.wr.ud.remote_qpn = e.qp->qp_num;
-	wr.wr.ud.remote_qkey = QKEY;
-	need(opt.srq && wr.wr.ud.ah, "shared queue and address");
-	rwr.sg_list = &to;
-	rwr.num_sge = 1;
-	for (i = 0; i < ROUNDS; i++)
-		for (how = 0; how < 2; how++) {
-			need(!libmlx5_poll_empty(e.scq, &wc) && !libmlx5_srq_give(opt.srq, &rwr), "receive");
-			wr.send_flags = IBV_SEND_SIGNALED | (how ? IBV_SEND_INLINE : 0);
-			err = how ? libmlx5_ud_inline(e.qp, &wr) : libmlx5_ud_sge(e.qp, &wr);
-			need(!err, "post");
-			softdev_run();
-			need(ibv_poll_cq(e.scq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS, "poll");
-			need(libmlx5_srq_poll(e.rcq, &wc) == 1 && wc.status == IBV_WC_SUCCESS && wc.byte_len == 48,
-			     "poll of the receive");
-		}
-}
-#else
-static void run_libmlx5(void)
-{
-	need(0, "counted on x86-64 only");
-}
-#endif
-
-int main(int argc, char **argv)
-{
-	if (argc == 2 && !strcmp(argv[1], "libmlx5")) {
-		run_libmlx5();
-	} else if (argc == 2 && !strcmp(argv[1], "inlay")) {
-		run_polls(0);
-		run_polls(1);
-		run_posts();
-		run_batches(1);
-		run_batches(16);
-		run_batches(64);
-		run_blocks();
-		run_receives();
-	} else {
-		need(0, "inlay or libmlx5?");
-	}
+	run_polls(0);
+	run_polls(1);
+	run_posts();
+	run_batches(1);
+	run_batches(16);
+	run_batches(64);
+	run_blocks();
+	run_receives();
 	return 0;
 }

@@ -1,21 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Ceilings on instructions, counted by callgrind over whole functions of tests/queue/ceilings.c, for gcc and clang; libmlx5's beside them. They
+# Ceilings on instructions, counted by callgrind over whole functions of tests/queue/ceilings.c, for gcc and clang. They
 # are exact and the same on every x86-64 machine: -mno-avx512f keeps the compiler's choice of instructions the same everywhere. clang's
 # turn is with COMPILERS_ALL=1.
 . tests/tap.sh
 
-flags="-std=gnu11 -O2 -g -mno-avx512f -Wall -Wextra -Werror -Iinclude -Itests -Itests/softdev"
+flags="-std=gnu11 -O2 -g -mno-avx512f -Wall -Wextra -Werror -Iinclude"
 
-count() # function rounds program...: instructions a call, with what it calls; "?" and a reason on stderr when it cannot be counted
+count() # function rounds program: instructions a call, with what it calls; "?" and a reason on stderr when it cannot be counted
 {
-	local function=$1 rounds=$2 total
-	shift 2
-	total=$("${device[@]}" valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect="$function" \
-		"$@" 2>"$dir/valgrind" &&
+	local total
+
+	total=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect="$1" "$3" 2>"$dir/valgrind" &&
 		sed -n 's/.*Collected : *//p' "$dir/valgrind")
 	[ "${total:-0}" -gt 0 ] || { cat "$dir/valgrind" >&2; echo "?"; return; }
-	echo $(((total + rounds - 1) / rounds))
+	echo $(((total + $2 - 1) / $2))
 }
 
 ceiling() # compiler function rounds name [program what]: its limit is in bench/counts.tsv
@@ -23,7 +22,7 @@ ceiling() # compiler function rounds name [program what]: its limit is in bench/
 	local got limit
 	limit=$(awk -F'\t' -v row="$2$6" -v column=$([ $1 = gcc ] && echo 3 || echo 4) \
 		'$1 == "ceilings" && $2 == row { print $column }' bench/counts.tsv)
-	got=$(count "$2" "$3" "${5:-$dir/$1}" inlay 2>"$dir/out")
+	got=$(count "$2" "$3" "${5:-$dir/$1}" 2>"$dir/out")
 	echo "$1: $got instructions, at most $limit" >>"$dir/out"
 	[ "$got" != "?" ] && [ "$got" -le "$limit" ]
 	result $? "$1: $4$6: $got instructions, at most $limit"
@@ -34,9 +33,8 @@ if [ "$(uname -m)" != x86_64 ]; then
 	finish
 	exit
 fi
-device=()
 for compiler in gcc ${COMPILERS_ALL:+clang}; do
-	try "$compiler builds" $compiler $flags -o "$dir/$compiler" tests/queue/ceilings.c -libverbs -lmlx5 -lcmocka
+	try "$compiler builds" $compiler $flags -o "$dir/$compiler" tests/queue/ceilings.c
 	while read -r function rounds name; do
 		ceiling $compiler $function $rounds "$name"
 	done <<-EOF
@@ -62,7 +60,7 @@ for compiler in gcc ${COMPILERS_ALL:+clang}; do
 	inlay_add_4 200 masked 4-byte fetch-and-add, record, BlueFlame
 	inlay_swap_8 200 masked 8-byte compare-and-swap, record, BlueFlame of two WQEBBs
 	EOF
-	try "$compiler -mavx2 builds" $compiler $flags -mavx2 -o "$dir/$compiler-avx2" tests/queue/ceilings.c -libverbs -lmlx5 -lcmocka
+	try "$compiler -mavx2 builds" $compiler $flags -mavx2 -o "$dir/$compiler-avx2" tests/queue/ceilings.c
 	while read -r function batch name; do
 		ceiling $compiler ${function}_$batch $batch "$batch completions, each: $name" "$dir/$compiler-avx2" ", AVX2"
 	done <<-EOF
@@ -79,37 +77,5 @@ for compiler in gcc ${COMPILERS_ALL:+clang}; do
 	inlay_collect 1 collected
 	inlay_decode 1 counter and length
 	EOF
-	note "$compiler: empty poll: $(count inlay_poll_empty 400 "$dir/$compiler" inlay) instructions"
 done
-
-# ---- aarch64: what stands in the functions, common case and all others; no ceiling ----
-
-cross_headers
-for compiler in "aarch64-linux-gnu-gcc" "clang --target=aarch64-linux-gnu"; do
-	if $compiler -std=gnu11 -O2 -Iinclude -isystem "$dir/cross" -c -o "$dir/arm.o" tests/queue/ceilings.c 2>"$dir/out"; then
-		note "$compiler, instructions in the function:" $(nm -S "$dir/arm.o" | while read -r _ size _ name; do
-			[[ $name = inlay_*e || $name = inlay_*poll* ]] && echo "$name $((16#$size / 4))"; done)
-	fi
-done
-
-# ---- What libmlx5 needs for the same; no ceiling, and only where the device can be stepped ----
-
-if [ -n "$INLAY_TEST_DEVICE" ]; then
-	skip "libmlx5's instructions" "needs the stepped software device"
-else
-	export SOFTDEV_SO=${SOFTDEV_SO:-$B/libsoftdev.so}
-	device=(tests/softdev/run --manual --fabric "$dir")
-	while read -r function rounds name; do
-		got=$(count "$function" "$rounds" "$dir/gcc" libmlx5 2>"$dir/out")
-		note "libmlx5: $name: $got instructions"
-		[ "$got" != "?" ] && [ "$got" -gt 0 ]
-		result $? "libmlx5: $name is counted"
-	done <<-EOF
-	libmlx5_poll_empty 400 ibv_poll_cq, nothing there
-	libmlx5_ud_inline 200 ibv_post_send, 8-byte inline datagram
-	libmlx5_ud_sge 200 ibv_post_send, one-SGE datagram
-	libmlx5_srq_give 400 ibv_post_srq_recv, one SGE
-	libmlx5_srq_poll 400 ibv_poll_cq, one receive of a shared receive queue
-	EOF
-fi
 finish

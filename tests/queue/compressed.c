@@ -310,13 +310,15 @@ static void count_gone(const struct mlx5_cqe64 *cqe, void *arg)
 static void clean(struct ring *r)
 {
 	uint32_t qpn = 1 + rnd_below(3), i, kept = r->head, gone = 0, removed;
+	bool told;
 
 	for (i = r->head; i != r->tail; i++)
 		if ((be32toh(r->sent[i % MOST].sop_drop_qpn) & 0xffffff) != qpn)
 			r->sent[kept++ % MOST] = r->sent[i % MOST];
-	removed = inlay_cq_clean(&r->cq, qpn, count_gone, &gone);
+	told = rnd_below(2);
+	removed = inlay_cq_clean(&r->cq, qpn, told ? count_gone : NULL, &gone);
 	assert_int_equal(removed, r->tail - kept);
-	assert_int_equal(gone, removed);
+	assert_int_equal(gone, told ? removed : 0);
 	r->tail = kept;
 	/* The QP is gone: no block of its follows */
 	if ((be32toh(r->last.sop_drop_qpn) & 0xffffff) == qpn)
@@ -445,53 +447,6 @@ static void hostile_clean(void **state)
 	assert_true(refused > 100);
 }
 
-/* A device a lap ahead: what cq.h says of a stalled reader of compressed CQEs */
-static void lapped(void **state)
-{
-	uint32_t found = 0, nothing = 0, other = 0, i, n;
-
-	(void)state;
-	for (i = 0; i < 4000; i++) {
-		struct mlx5_cqe64 cqe = random_cqe(), want;
-		const struct mlx5_cqe64 *got;
-		struct ring r;
-
-		ring_open(&r);
-		n = 2 + rnd_below(r.enhanced ? 6 : 8);
-		if (r.size < 16) {
-			ring_close(&r);
-			continue;
-		}
-		cqe.op_own &= 0x72;
-		put_plain(&r, &cqe);
-		if (r.enhanced) {
-			inlay_cq_advance(&r.cq, 1);
-			put_enhanced(&r, n);
-		}
-		want = r.sent[r.enhanced];
-		/* Up to the slot before the reader's; of the basic layout, the title lies there and the mini CQEs in the reader's */
-		while (r.pi != r.cq.ci + r.size - !r.enhanced) {
-			cqe = random_cqe();
-			cqe.op_own &= 0x72;
-			put_plain(&r, &cqe);
-		}
-		if (!r.enhanced)
-			put_basic(&r, n);
-		got = inlay_cq_peek(&r.cq);
-		if (r.enhanced) {
-			assert_true(got && inlay_cqe_is_compressed(got));
-			assert_int_equal(inlay_cq_unzip(&r.cq), n);
-			other += memcmp(got, &want, 62) != 0;
-		} else if (got) {
-			found += memcmp(got, &want, 62) != 0;
-		} else {
-			nothing++;
-		}
-		ring_close(&r);
-	}
-	assert_true(found > 100 && nothing > 10 && other > 100);
-}
-
 /* The vector forms against the scalar one, on rings of every sort */
 static void scans(void **state)
 {
@@ -555,7 +510,6 @@ int main(void)
 		cmocka_unit_test(streams),
 		cmocka_unit_test(hostile),
 		cmocka_unit_test(hostile_clean),
-		cmocka_unit_test(lapped),
 	};
 
 	return cmocka_run_group_tests_name("compressed", tests, open_nothing, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * events.c: sleeping on a completion queue. Messages come from another thread while the receiver looks, arms, looks again and sleeps, with
- * the second look and without it; two queues on one channel; solicited completions only; and on the stepped device every place at which a
+ * the second look and without it; solicited completions only; and on the stepped device every place at which a
  * completion can come between two looks. Whoever sleeps for ever fails: the sleep has an end.
  */
 #include "common.h"
@@ -48,9 +48,7 @@ static uint32_t drain(struct ibv_comp_channel *ch, struct inlay_cq *cq)
 	return n;
 }
 
-static bool compressing;  /* the receiver's CQ, of the next pair */
 static bool moderating; /* the receiver's events */
-static uint32_t blocks;   /* compressed ones seen */
 
 static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch)
 {
@@ -61,7 +59,6 @@ static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch)
 	opt.cqe = 1023; /* more than can be outstanding, all signaled */
 	end_make(a, &opt);
 	opt.channel = ch;
-	opt.compressed = compressing ? MLX5DV_CQE_RES_FORMAT_CSUM : 0;
 	end_make(b, &opt);
 	if (moderating) {
 		struct ibv_modify_cq_attr moderate;
@@ -75,8 +72,6 @@ static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch)
 	ends_connect(a, b);
 	end_take(a, INLAY_UAR_DOORBELL);
 	end_take(b, INLAY_UAR_DOORBELL);
-	if (compressing)
-		must(inlay_cq_set_compression(&b->rxcq, INLAY_MINI_CSUM, 0));
 	for (i = 0; i < SLOTS; i++) {
 		struct ibv_sge sge = sge_of(b, 64 * i, 64);
 
@@ -93,10 +88,6 @@ static void consume(struct end *b, uint32_t n)
 	uint32_t word;
 
 	assert_non_null(cqe);
-	if (inlay_cqe_is_compressed(cqe)) {
-		assert_true(inlay_cq_unzip(&b->rxcq) > 0);
-		blocks++;
-	}
 	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
 	assert_int_equal(inlay_cqe_wqe_counter(cqe), n & 0xffff);
 	memcpy(&word, b->buf + 64 * (n % SLOTS), sizeof(word));
@@ -116,8 +107,8 @@ static void send_word(struct end *a, uint32_t n, uint32_t flags)
 /* ---- another thread sends ---- */
 
 struct sender {
-	struct end *end[2];
-	uint32_t count, ends, seed;
+	struct end *a;
+	uint32_t count, seed;
 	uint32_t burst;         /* the last of so many is solicited; 0: none is */
 	uint32_t got;           /* what the receiver has consumed, as far as the sender may know */
 	int failed;
@@ -127,20 +118,17 @@ struct sender {
 static void *sends(void *arg)
 {
 	struct sender *s = (struct sender *)arg;
+	struct end *a = s->a;
 	uint64_t x = s->seed;
-	uint32_t i, n[2] = {0, 0}, k;
+	uint32_t i;
 	double end;
 
 	for (i = 0; i < s->count && !s->failed; i++) {
-		struct end *a;
-		uint32_t word, flags = INLAY_SIGNALED;
+		uint32_t flags = INLAY_SIGNALED;
 		volatile uint32_t spin;
 
 		end = now() + DEADLINE;
 		x = x * 6364136223846793005u + 1442695040888963407u;
-		k = (uint32_t)(x >> 33) % s->ends;
-		a = s->end[k];
-		word = n[k]++;
 		if (s->burst && (i + 1) % s->burst == 0)
 			flags |= INLAY_SOLICITED;
 		for (;;) {
@@ -151,7 +139,7 @@ static void *sends(void *arg)
 				inlay_cq_advance(&a->cq, 1);
 				continue;
 			}
-			if (!inlay_post_send_inline(&a->sq, &word, sizeof(word), flags))
+			if (!inlay_post_send_inline(&a->sq, &i, sizeof(i), flags))
 				break;
 			s->failed |= now() > end;
 			if (s->failed)
@@ -187,8 +175,7 @@ static void loop(uint32_t count, int look, uint32_t burst)
 
 	pair_make(&a, &b, ch);
 	memset(&s, 0, sizeof(s));
-	s.end[0] = &a;
-	s.ends = 1;
+	s.a = &a;
 	s.count = count;
 	s.burst = burst;
 	s.seed = (uint32_t)rnd();
@@ -251,125 +238,6 @@ UNUSED static void loops(void **state)
 	moderating = true;
 	loop(count / 2, LOOK_TWICE, 0);
 	moderating = false;
-}
-
-/* Two queues on one channel: the event says which; the other one's messages wait for theirs */
-UNUSED static void two_queues(void **state)
-{
-	const uint32_t count = stepped() ? 400 : 1000;
-	struct ibv_comp_channel *ch = channel_make();
-	struct sender s;
-	struct end a[2], b[2];
-	uint32_t got[2] = {0, 0}, slept[2] = {0, 0}, i;
-	bool armed[2] = {false, false};
-	pthread_t thread;
-
-	(void)state;
-	memset(&s, 0, sizeof(s));
-	for (i = 0; i < 2; i++) {
-		pair_make(&a[i], &b[i], ch);
-		s.end[i] = &a[i];
-	}
-	s.ends = 2;
-	s.count = count;
-	s.seed = (uint32_t)rnd();
-	must(pthread_create(&thread, NULL, sends, &s));
-	while (got[0] + got[1] < count) {
-		struct ibv_cq *of;
-		bool again = false;
-
-		for (i = 0; i < 2; i++) {
-			while (!armed[i] && inlay_cq_peek(&b[i].rxcq)) {
-				consume(&b[i], got[i]++);
-				__atomic_store_n(&s.got, got[0] + got[1], __ATOMIC_RELEASE);
-			}
-			if (armed[i])
-				continue;
-			must(inlay_cq_arm(&b[i].rxcq, 0));
-			armed[i] = true;
-			/* Left armed: its event comes, and is counted then */
-			if (inlay_cq_peek(&b[i].rxcq)) {
-				consume(&b[i], got[i]++);
-				__atomic_store_n(&s.got, got[0] + got[1], __ATOMIC_RELEASE);
-				again = true;
-			}
-		}
-		if (again || got[0] + got[1] == count)
-			continue;
-		of = take(ch, SLEEP_MS);
-		if (!of) {
-			s.failed = 1;
-			pthread_join(thread, NULL);
-			fail_msg("asleep for ever behind messages %u and %u", got[0], got[1]);
-		}
-		i = of == b[1].rcq;
-		assert_ptr_equal(of, b[i].rcq);
-		assert_true(armed[i]);
-		inlay_cq_event(&b[i].rxcq);
-		armed[i] = false;
-		slept[i]++;
-	}
-	must(pthread_join(thread, NULL));
-	assert_int_equal(s.failed, 0);
-	print_message("# %u and %u times asleep\n", slept[0], slept[1]);
-	settle();
-	while (take(ch, 0))
-		;
-	for (i = 0; i < 2; i++) {
-		while (inlay_sq_pending(&a[i].sq))
-			sent(&a[i]);
-		end_free(&a[i]);
-		end_free(&b[i]);
-	}
-	must(ibv_destroy_comp_channel(ch));
-}
-
-/* Bursts under one doorbell to a CQ with compression: whoever is asleep wakes, for any completion or for the solicited last one */
-static void zipped(void **state)
-{
-	struct ibv_comp_channel *ch = channel_make();
-	uint32_t round, n, got = 0, end = 0, slept = 0;
-	struct end a, b;
-
-	(void)state;
-	compressing = true;
-	pair_make(&a, &b, ch);
-	compressing = false;
-	blocks = 0;
-	for (round = 0; round < 300; round++) {
-		int solicits = (int)rnd_below(2);
-		bool armed = rnd_below(2) != 0;
-
-		if (armed)
-			must(inlay_cq_arm(&b.rxcq, solicits));
-		for (n = 1 + rnd_below(20); n; n--, end++)
-			must(inlay_post_send_inline(&a.sq, &end, sizeof(end), INLAY_SIGNALED | (n == 1 ? INLAY_SOLICITED : 0)));
-		inlay_sq_ring(&a.sq);
-		for (;;) {
-			while (!armed && inlay_cq_peek(&b.rxcq))
-				consume(&b, got++);
-			if (got == end)
-				break;
-			if (!armed)
-				must(inlay_cq_arm(&b.rxcq, solicits));
-			armed = false;
-			/* No second look: the device promises the event. */
-			if (take(ch, SLEEP_MS) != b.rcq)
-				fail_msg("asleep for ever behind message %u of %u", got, end);
-			inlay_cq_event(&b.rxcq);
-			slept++;
-		}
-		while (inlay_sq_pending(&a.sq))
-			sent(&a);
-	}
-	assert_true(slept >= 100);
-	print_message("# %u messages, %u blocks, %u times asleep\n", got, blocks, slept);
-	if (softdev_present())
-		assert_true(blocks > 0);
-	drain(ch, &b.rxcq);
-	end_free(&a);
-	end_free(&b);
-	must(ibv_destroy_comp_channel(ch));
 }
 
 /* ---- every place at which a completion can come ---- */
@@ -445,72 +313,15 @@ static void places(void **state)
 	must(ibv_destroy_comp_channel(ch));
 }
 
-/* ---- what wakes who waits for solicited ones ---- */
-
-/* Not a send's completion, not a plain receive; an error does, whichever side it is of */
-static void errors_wake(void **state)
-{
-	struct opt opt = usual;
-	uint32_t round;
-
-	(void)state;
-	opt.one_cq = true;
-	opt.bytes = 4096;
-	for (round = 0; round < 6; round++) {
-		struct ibv_comp_channel *ch = channel_make();
-		struct end a, b;
-		struct ibv_sge sge;
-
-		opt.channel = ch;
-		ends_make(&a, &b, &opt);
-		end_take(&a, INLAY_UAR_DOORBELL);
-		end_take(&b, INLAY_UAR_DOORBELL);
-		sge = sge_of(&b, 0, 64);
-		must(inlay_post_recv(&b.rq, &sge, 1));
-		inlay_rq_ring(&b.rq);
-		sge = sge_of(&a, 0, 64);
-		must(inlay_post_recv(&a.rq, &sge, 1));
-		inlay_rq_ring(&a.rq);
-		must(inlay_cq_arm(&a.cq, 1));
-		must(inlay_cq_arm(&b.cq, 1));
-		send_word(&a, 1, INLAY_SIGNALED);
-		sent(&a);
-		assert_int_equal(inlay_cqe_opcode(cqe_wait(&b.cq)), MLX5_CQE_RESP_SEND);
-		inlay_cq_advance(&b.cq, 1);
-		assert_null(take(ch, 5));
-		if (round % 2) {
-			struct ibv_sge bad = sge_of(&a, 0, 64);
-
-			bad.lkey ^= 0x55aa00;
-			must(inlay_post_write(&a.sq, raddr_of(&b, 0), b.mr->rkey, &bad, 1, 0));
-			inlay_sq_ring(&a.sq);
-		} else {
-			qp_to(a.qp, IBV_QPS_ERR);
-		}
-		assert_ptr_equal(take(ch, SLEEP_MS), a.scq);
-		inlay_cq_event(&a.cq);
-		assert_true(inlay_cqe_is_error(cqe_wait(&a.cq)));
-		end_free(&a);
-		end_free(&b);
-		must(ibv_destroy_comp_channel(ch));
-	}
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(loops),
-		cmocka_unit_test(two_queues),
-		cmocka_unit_test(zipped),
-		cmocka_unit_test(errors_wake),
 	}, by_hand[] = {
 #ifndef __SANITIZE_THREAD__ /* the device works in both threads there, and writes what the other one polls, as a NIC does */
 		cmocka_unit_test(loops),
-		cmocka_unit_test(two_queues),
 #endif
-		cmocka_unit_test(zipped),
 		cmocka_unit_test(places),
-		cmocka_unit_test(errors_wake),
 	};
 
 	if (softdev_present() && getenv("SOFTDEV_MANUAL"))

@@ -30,7 +30,7 @@
 enum op { SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, CAS, FAA, BIND1, BIND2, INV, UMR, RAW, COPY, TSO, OPS };
 enum { SIG = 1, SOL = 2, FENCE = 4, FLAG_SETS = 8 };
 enum { POST_SEND, WR, APIS };
-enum { PLAIN, CONST, CURSOR, IOV, TEMPLATE, WAYS };
+enum { PLAIN, CONST, IOV, TEMPLATE, WAYS };
 enum family { POST, DATAGRAM, TO, PACKET };     /* inlay's functions for it */
 
 static const struct {
@@ -71,8 +71,6 @@ struct kind {
 	uint64_t lean;          /* the ibv_wr_* interface with the least room for segments in front of the payload */
 	uint64_t full;          /* and with all operations; a QP without that interface has room for these too */
 	uint32_t fixed;         /* bytes of a send in front of its payload */
-	uint32_t overhead;      /* bytes that inlay leaves in front of the longest payload, at most: of lean's, and of others */
-	uint32_t overhead_full;
 	uint32_t max_inline;    /* the longest that fits the device's longest WQE with libmlx5's overhead for lean, and for full */
 	uint32_t max_inline_full;
 	uint64_t dv;            /* MLX5DV_QP_EX_*: libmlx5's own operations, without scatter to CQE */
@@ -292,7 +290,6 @@ static void req_address(struct req *r, bool parts)
 {
 	struct inlay_av_base base;
 	struct inlay_av_grh grh;
-	struct mlx5dv_obj obj;
 	struct mlx5dv_ah dv;
 
 	if (is_xrc()) {
@@ -300,10 +297,7 @@ static void req_address(struct req *r, bool parts)
 		return;
 	}
 	if (parts) {
-		memset(&obj, 0, sizeof(obj));
-		obj.ah.in = r->to;
-		obj.ah.out = &dv;
-		must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_AH));
+		view(AH, ah, r->to, &dv);
 		inlay_av_init(&r->av, dv.av, r->qpn, r->qkey);
 	} else {
 		must(inlay_av_from_ah(&r->av, r->to, r->qpn, r->qkey));
@@ -327,7 +321,7 @@ static void req_peer(struct req *r)
 		r->key = rnd();
 		r->stream = rnd_below(2) ? 1 << 16 | rnd_below(1 << 16) : 0;
 	}
-	req_address(r, false);
+	req_address(r, rnd_below(2));
 }
 
 /* Everything that a request can have beside opcode, flags and buffers */
@@ -677,7 +671,7 @@ static void req_random(struct req *r, const struct trio *t)
 	/* Short ones half of the time */
 	size = first_size(op, inl);
 	last = rnd_below(2) && !is_window(op) && last > size + (inl ? 64 : 4) ? size + (inl ? 64 : 4) : last;
-	req_make(r, op, inl, size + rnd_below(last - size + 1), rnd_below(patterns_of(op, 0)), &t->cap);
+	req_make(r, op, inl, rnd_below(8) ? size + rnd_below(last - size + 1) : last, rnd_below(patterns_of(op, 0)), &t->cap);
 }
 
 /* n requests at most, as many as there is credit for. Returns their number, and the interface of libmlx5's that knows them all */
@@ -1125,17 +1119,21 @@ INLAY_ALWAYS int const_sges(struct inlay_sq *sq, const struct req *r, enum famil
 	}
 }
 
-#define CONST_FN(name, call)                                                                                                            \
-	static __attribute__((noinline)) int name(struct inlay_sq *sq, const struct req *r)                                             \
-	{                                                                                                                               \
-		return call;                                                                                                            \
-	}
 #define CONST_OP(family, op)                                                                                                            \
-	CONST_FN(signaled_##family##_##op, const_sges(sq, r, family, op, INLAY_SIGNALED))                                               \
-	CONST_FN(inline_##family##_##op, const_sges(sq, r, family, op, INLAY_INLINE))                                                   \
-	CONST_FN(flags_##family##_##op, const_sges(sq, r, family, op, in_flags(r)))
-#define CONST_LEN(family, op, flags) CONST_FN(len_##family##_##op, const_inline(sq, r, family, op, flags))
-#define CONST_ROW(family, op) {signaled_##family##_##op, inline_##family##_##op, flags_##family##_##op}
+	static __attribute__((noinline)) int const_##family##_##op(struct inlay_sq *sq, const struct req *r)                            \
+	{                                                                                                                               \
+		if (!r->stream && !r->inl && r->flags == SIG)                                                                           \
+			return const_sges(sq, r, family, op, INLAY_SIGNALED);                                                           \
+		if (!r->stream && r->inl && !r->flags)                                                                                  \
+			return const_sges(sq, r, family, op, INLAY_INLINE);                                                             \
+		return const_sges(sq, r, family, op, in_flags(r));                                                                      \
+	}
+#define CONST_LEN(family, op)                                                                                                           \
+	static __attribute__((noinline)) int len_##family##_##op(struct inlay_sq *sq, const struct req *r)                              \
+	{                                                                                                                               \
+		return r->flags == SIG ? const_inline(sq, r, family, op, INLAY_SIGNALED) :                                              \
+					 const_inline(sq, r, family, op, in_flags(r) & ~(uint32_t)INLAY_INLINE);                        \
+	}
 
 CONST_OP(POST, SEND)
 CONST_OP(POST, SEND_IMM)
@@ -1143,6 +1141,8 @@ CONST_OP(POST, SEND_INV)
 CONST_OP(POST, WRITE)
 CONST_OP(POST, WRITE_IMM)
 CONST_OP(POST, READ)
+CONST_OP(POST, CAS)
+CONST_OP(POST, FAA)
 CONST_OP(DATAGRAM, SEND)
 CONST_OP(DATAGRAM, SEND_IMM)
 CONST_OP(TO, SEND)
@@ -1150,17 +1150,12 @@ CONST_OP(TO, SEND_IMM)
 CONST_OP(TO, WRITE)
 CONST_OP(TO, WRITE_IMM)
 CONST_OP(TO, READ)
-CONST_LEN(POST, SEND, INLAY_SIGNALED)
-CONST_LEN(POST, WRITE, INLAY_SIGNALED)
-CONST_LEN(DATAGRAM, SEND, INLAY_SIGNALED)
-CONST_LEN(TO, SEND, INLAY_SIGNALED)
-CONST_LEN(TO, WRITE, INLAY_SIGNALED)
-CONST_FN(flags_POST_LEN, const_inline(sq, r, POST, SEND, in_flags(r) & ~(uint32_t)INLAY_INLINE))
-CONST_FN(fenced_POST_LEN, const_inline(sq, r, POST, WRITE, INLAY_SIGNALED | INLAY_SOLICITED | INLAY_FENCE_SMALL_AND_FENCE))
-CONST_FN(signaled_POST_CAS, in_call(sq, r, POST, CAS, 1, INLAY_SIGNALED))
-CONST_FN(signaled_POST_FAA, in_call(sq, r, POST, FAA, 1, INLAY_SIGNALED))
-CONST_FN(signaled_PACKET_SEND, in_call(sq, r, PACKET, SEND, 1, INLAY_SIGNALED))
-CONST_FN(flags_PACKET_SEND, in_call(sq, r, PACKET, SEND, 1, in_flags(r)))
+CONST_OP(PACKET, SEND)
+CONST_LEN(POST, SEND)
+CONST_LEN(POST, WRITE)
+CONST_LEN(DATAGRAM, SEND)
+CONST_LEN(TO, SEND)
+CONST_LEN(TO, WRITE)
 
 /* The burst of one, which has no other flag than one */
 static __attribute__((noinline)) int in_burst(struct inlay_sq *sq, const struct req *r)
@@ -1176,130 +1171,27 @@ typedef int in_fn(struct inlay_sq *sq, const struct req *r);
 /* The function whose constants are r's; else the one that has none */
 static int in_const(struct inlay_sq *sq, const struct req *r)
 {
-	static in_fn *const by_sges[PACKET][FAA + 1][3] = {
-		{CONST_ROW(POST, SEND), CONST_ROW(POST, SEND_IMM), CONST_ROW(POST, SEND_INV), CONST_ROW(POST, WRITE),
-		 CONST_ROW(POST, WRITE_IMM), CONST_ROW(POST, READ), {signaled_POST_CAS, NULL, NULL}, {signaled_POST_FAA, NULL, NULL}},
-		{CONST_ROW(DATAGRAM, SEND), CONST_ROW(DATAGRAM, SEND_IMM)},
-		{CONST_ROW(TO, SEND), CONST_ROW(TO, SEND_IMM), {NULL, NULL, NULL}, CONST_ROW(TO, WRITE),
-		 CONST_ROW(TO, WRITE_IMM), CONST_ROW(TO, READ)},
+	static in_fn *const by_sges[][FAA + 1] = {
+		{const_POST_SEND, const_POST_SEND_IMM, const_POST_SEND_INV, const_POST_WRITE, const_POST_WRITE_IMM, const_POST_READ,
+		 const_POST_CAS, const_POST_FAA},
+		{const_DATAGRAM_SEND, const_DATAGRAM_SEND_IMM},
+		{const_TO_SEND, const_TO_SEND_IMM, NULL, const_TO_WRITE, const_TO_WRITE_IMM, const_TO_READ},
+		{const_PACKET_SEND},
 	};
-	static in_fn *const by_len[PACKET][2] = {{len_POST_SEND, len_POST_WRITE}, {len_DATAGRAM_SEND, NULL}, {len_TO_SEND, len_TO_WRITE}};
-	static unsigned turn;
+	static in_fn *const by_len[][2] = {{len_POST_SEND, len_POST_WRITE}, {len_DATAGRAM_SEND}, {len_TO_SEND, len_TO_WRITE}, {NULL}};
 	in_fn *f = NULL;
 
-	if (K->family == PACKET) {
-		if (r->op == SEND && r->nsge == 1)
-			f = !(r->flags & ~SIG) && turn++ & 1 ? in_burst :
-			    r->flags == SIG && !r->inl ? signaled_PACKET_SEND : flags_PACKET_SEND;
-		return f ? f(sq, r) : in_plain(sq, r);
-	}
-	if (r->inl && r->nsge == 1 && (r->op == SEND || r->op == WRITE) && !r->stream) {
-		if (r->flags == SIG)
-			f = by_len[K->family][r->op == WRITE];
-		else if (K->family == POST && r->op == SEND)
-			f = flags_POST_LEN;
-		else if (K->family == POST && r->flags == (SIG | SOL | FENCE))
-			f = fenced_POST_LEN;
-	}
-	if (!f)
-		f = by_sges[K->family][r->op][r->stream ? 2 : r->inl && !r->flags ? 1 : !r->inl && r->flags == SIG ? 0 : 2];
+	if (K->family == PACKET && r->op == SEND && r->nsge == 1 && !(r->flags & ~SIG) && rnd_below(2))
+		f = in_burst;
+	else if (r->inl && r->nsge == 1 && (r->op == SEND || r->op == WRITE) && !r->stream)
+		f = by_len[K->family][r->op == WRITE];
+	if (!f && r->op <= FAA)
+		f = by_sges[K->family][r->op];
 	return f ? f(sq, r) : in_plain(sq, r);
 }
 
 /* Posts several at once, where that is asked for */
 static int (*in_batch)(struct inlay_sq *sq, const struct req *r, unsigned n);
-
-/* An inline segment that is opened, its first bytes written in place and the others appended in pieces of any size */
-static struct inlay_cursor in_open(struct inlay_cursor at, const struct req *r, uint32_t total)
-{
-	uint32_t head, done, n, i;
-	uint8_t all[2048], *p;
-
-	assert_true(total <= sizeof(all));
-	for (i = 0, n = 0; i < r->nsge; n += r->sge[i++].length)
-		memcpy(all + n, (const void *)(uintptr_t)r->sge[i].addr, r->sge[i].length);
-	head = rnd_below(1 + (total < 12 ? total : 12));
-	at = inlay_seg_inline_open(at, total, head, &p);
-	memcpy(p, all, head);
-	for (done = head; done < total; done += n) {
-		n = rnd_below(4) ? 1 + rnd_below(total - done) : rnd_below(2);
-		at = inlay_seg_inline_append(at, all + done, n);
-	}
-	return at;
-}
-
-/* A raw packet's; its header comes out of its first buffers */
-static int in_packet_cursor(struct inlay_sq *sq, const struct req *r)
-{
-	struct inlay_eth eth = inlay_eth_csum(in_csum(r, INLAY_CSUM_L3 | INLAY_CSUM_L4));
-	uint32_t len = r->op == TSO ? r->hdr_len : inline_l2(), skip = r->op == TSO ? 0 : len, have = 0, total = 0, i;
-	struct ibv_sge sge[MAX_SGE + 4];
-	struct inlay_cursor at;
-	uint8_t hdr[256];
-	int err = inlay_sq_begin(sq, (req_ds(r) + 3) / 4, &at);
-
-	if (err)
-		return err;
-	memcpy(hdr, r->hdr, r->op == TSO ? len : 0);
-	for (i = 0; i < r->nsge; i++) {
-		uint32_t n = r->sge[i].length < skip ? r->sge[i].length : skip;
-
-		memcpy(hdr + have, (const void *)(uintptr_t)r->sge[i].addr, n);
-		have += n;
-		skip -= n;
-		sge[i] = r->sge[i];
-		sge[i].addr += n;
-		sge[i].length -= n;
-		total += sge[i].length;
-	}
-	at = inlay_seg_eth(at, r->op == TSO ? inlay_eth_mss(eth, r->mss) : eth, len ? hdr : NULL, len);
-	at = r->inl ? inlay_seg_inlinev(at, sge, r->nsge, total) : inlay_seg_sges(at, sge, r->nsge);
-	return inlay_sq_commit(sq, at, ops[r->op].code, 0, in_flags(r), 0);
-}
-
-/* The WQE built by hand */
-static __attribute__((noinline)) int in_cursor(struct inlay_sq *sq, const struct req *r)
-{
-	struct inlay_cursor at;
-	uint32_t i, total = 0, imm = 0;
-	int err = inlay_sq_begin(sq, (req_ds(r) + 3) / 4, &at);
-
-	if (err)
-		return err;
-	if (is_xrc())
-		at = inlay_seg_av_compact(at, &r->av);
-	else if (r->to)
-		at = inlay_seg_av(at, &r->av);
-	if (is_rdma(r->op))
-		at = inlay_seg_raddr(at, r->raddr, r->rkey);
-	if (is_atomic(r->op))
-		at = inlay_seg_atomic(at, r->op == CAS ? r->b : r->a, r->op == CAS ? r->a : 0);
-	if (r->inl && r->nsge == 1 && !r->list) {
-		at = inlay_seg_inline(at, (const void *)(uintptr_t)r->sge[0].addr, r->sge[0].length);
-	} else if (r->inl) {
-		for (i = 0; i < r->nsge; i++)
-			total += r->sge[i].length;
-		if (r->list && total)
-			at = in_open(at, r, total);
-		else
-			at = inlay_seg_inlinev(at, r->sge, r->nsge, total);
-	} else if (r->list) {
-		at = inlay_seg_sges(at, r->sge, r->nsge);
-	} else {
-		for (i = 0; i < r->nsge; i++)
-			if (r->sge[i].length)
-				at = inlay_seg_data(at, r->sge[i].addr, r->sge[i].length, r->sge[i].lkey);
-	}
-	if (r->op == SEND_IMM || r->op == WRITE_IMM)
-		imm = r->imm;
-	else if (r->op == SEND_INV)
-		imm = inlay_to_be32(r->imm);
-	if (imm)
-		inlay_sq_commit(sq, at, ops[r->op].code, 0, in_flags(r), imm);
-	else
-		inlay_sq_commit(sq, at, ops[r->op].code, 0, in_flags(r), 0);
-	return 0;
-}
 
 /* What goes into the control segment's last word */
 static uint32_t in_imm(const struct req *r)
@@ -1337,9 +1229,7 @@ static __attribute__((noinline)) int in_template(struct inlay_sq *sq, const stru
 
 static int post_inlay(struct inlay_sq *sq, unsigned way, const struct req *r)
 {
-	if (K->family == PACKET && way >= CURSOR)
-		return in_packet_cursor(sq, r);
-	if (r->op >= BIND1 || (way == CONST && T.fence))
+	if (r->op >= BIND1 || (K->family == PACKET && way != CONST) || (way == CONST && T.fence))
 		way = PLAIN;
 	if (way == TEMPLATE && (has_peers() || is_atomic(r->op) || r->inl || r->nsge != 1 || !r->sge[0].length))
 		way = IOV;
@@ -1347,7 +1237,7 @@ static int post_inlay(struct inlay_sq *sq, unsigned way, const struct req *r)
 		way = PLAIN;
 	if (way == IOV || way == TEMPLATE)
 		return way == IOV ? in_iov(sq, r) : in_template(sq, r);
-	return way == CURSOR ? in_cursor(sq, r) : way == CONST ? in_const(sq, r) : in_plain(sq, r);
+	return way == CONST ? in_const(sq, r) : in_plain(sq, r);
 }
 
 /* ---- the trio ---- */
@@ -1434,14 +1324,9 @@ static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq, const struct
 
 static struct mlx5dv_cq view_cq(struct ibv_cq *cq)
 {
-	struct mlx5dv_obj obj;
 	struct mlx5dv_cq dv;
 
-	memset(&obj, 0, sizeof(obj));
-	memset(&dv, 0, sizeof(dv));
-	obj.cq.in = cq;
-	obj.cq.out = &dv;
-	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
+	view(CQ, cq, cq, &dv);
 	return dv;
 }
 
@@ -1743,27 +1628,18 @@ static void swap_wqe(struct lib *l, const struct req *r, uint8_t *ring, uint32_t
 static int report(const struct trio *t, const struct req *r, unsigned n, uint32_t begin, const char *what, uint32_t at,
 		  unsigned lib, unsigned in)
 {
-	uint32_t pos = begin, where;
-	bool found = false;
+	uint32_t pos = begin;
 	unsigned i;
 
 	fprintf(report_to, "%s: %s, byte %u (0x%x): libmlx5 0x%02x, inlay 0x%02x; ", K->name, what, at, at, lib, in);
 	fprintf(report_to, "ring of %u WQEBBs, batch of %u at %u (slot %u)\n", t->bbs, n, begin, begin & (t->bbs - 1));
 	for (i = 0; i < n; pos += req_bbs(&r[i++])) {
-		where = (at - (pos & (t->bbs - 1)) * 64) & (t->bbs * 64 - 1);
-		if (!strcmp(what, "ring") && n > 1 && where >= req_bbs(&r[i]) * 64)
-			continue;
-		if (!strcmp(what, "ring"))
-			fprintf(report_to, "WQE %u of the batch, +%u byte %u: ", i, where & ~15u, where & 15);
-		found = true;
 		req_print(report_to, &r[i]);
 		fprintf(report_to, " libmlx5\n");
 		inlay_wqe_print(report_to, t->a.ring, t->bbs * 64, pos, K->type);
 		fprintf(report_to, " inlay\n");
 		inlay_wqe_print(report_to, t->ring, t->bbs * 64, pos, K->type);
 	}
-	if (!found)
-		fprintf(report_to, "in no WQE of the batch: written over one that was there before\n");
 	return 1;
 }
 

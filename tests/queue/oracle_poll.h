@@ -17,7 +17,6 @@ struct cqs {
 };
 
 static uint32_t entries; /* of the SRQ that the QPs receive through, if they do */
-static struct ibv_comp_channel *channel; /* of the CQs made while it is there */
 
 static struct ibv_cq_ex *make_cq(uint32_t cqe, uint32_t size, bool lazy)
 {
@@ -28,7 +27,6 @@ static struct ibv_cq_ex *make_cq(uint32_t cqe, uint32_t size, bool lazy)
 	memset(&attr, 0, sizeof(attr));
 	memset(&dv, 0, sizeof(dv));
 	attr.cqe = cqe;
-	attr.channel = channel;
 	if (lazy)
 		attr.wc_flags = (uint64_t)IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
 	dv.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
@@ -242,55 +240,6 @@ static const uint8_t cqe_ops[] = {MLX5_CQE_REQ, MLX5_CQE_RESP_WR_IMM, MLX5_CQE_R
 				  MLX5_CQE_RESP_SEND_INV, MLX5_CQE_REQ_ERR, MLX5_CQE_RESP_ERR};
 static struct ibv_qp_cap cq_cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 4, .max_recv_sge = 4};
 
-/* Can it fail? Each byte that means something, spoiled on inlay's side */
-#define BYTES(field, first, n, ops) {(uint32_t)offsetof(struct mlx5_cqe64, field) + (first), (n), (ops)}
-#define RESPONSES (1u << MLX5_CQE_RESP_WR_IMM | 1u << MLX5_CQE_RESP_SEND | 1u << MLX5_CQE_RESP_SEND_IMM | 1u << MLX5_CQE_RESP_SEND_INV)
-#define ERRORS (1u << MLX5_CQE_REQ_ERR | 1u << MLX5_CQE_RESP_ERR)
-
-static void poll_self_check(void)
-{
-	static const struct {
-		uint32_t at, bytes, ops;
-	} spoil_it[] = {
-		BYTES(sop_drop_qpn, 1, 3, ~0u), BYTES(op_own, 0, 1, 0), BYTES(timestamp, 0, 8, RESPONSES | 1u << MLX5_CQE_REQ),
-		BYTES(byte_cnt, 0, 4, RESPONSES), BYTES(flags_rqpn, 0, 4, RESPONSES), BYTES(slid, 0, 2, RESPONSES),
-		BYTES(imm_inval_pkey, 0, 4, RESPONSES & ~(1u << MLX5_CQE_RESP_SEND)),
-		{(uint32_t)offsetof(struct mlx5_err_cqe, syndrome), 1, ERRORS},
-		{(uint32_t)offsetof(struct mlx5_err_cqe, vendor_err_synd), 1, ERRORS},
-	};
-	FILE *was = report_to, *null = fopen("/dev/null", "w");
-	struct ibv_poll_cq_attr attr;
-	struct mlx5_cqe64 cqe;
-	uint32_t o, k, i;
-	struct ibv_wc wc;
-	struct cqs q;
-
-	assert_non_null(null);
-	memset(&attr, 0, sizeof(attr));
-	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_SERIAL);
-	cqs_open(&q, 15, 64);
-	for (o = 0; o < ARRAY(cqe_ops); o++) {
-		cqe_random(&cqe, &T.a, cqe_ops[o], MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-		inject(&q, &cqe);
-		assert_int_equal(ibv_poll_cq(q.poll, 1, &wc), 1);
-		must(ibv_start_poll(q.lazy, &attr));
-		assert_false(cqe_check(&cqe, &wc, q.lazy));
-		report_to = null;
-		for (i = 0; i < ARRAY(spoil_it); i++)
-			for (k = 0; k < spoil_it[i].bytes && spoil_it[i].ops >> cqe_ops[o] & 1; k++) {
-				((uint8_t *)&cqe)[spoil_it[i].at + k] ^= 1;
-				if (!cqe_check(&cqe, &wc, q.lazy))
-					fail_msg("opcode %u: byte %u of row %u", cqe_ops[o], k, i);
-				((uint8_t *)&cqe)[spoil_it[i].at + k] ^= 1;
-			}
-		report_to = was;
-		ibv_end_poll(q.lazy);
-	}
-	fclose(null);
-	cqs_close(&q);
-	trio_close(&T);
-}
-
 /* Every opcode and, of errors, every syndrome; CQEs of both sizes; then rings of all sizes, filled and emptied at random */
 static void completions(void)
 {
@@ -360,167 +309,6 @@ static void completions_srq(void)
 	entries = 0;
 	must(ibv_destroy_srq(srq_of_qps));
 	srq_of_qps = NULL;
-}
-
-/*
- * Payload scattered to the CQE. libmlx5 copies it to the receive buffer (or, of a READ, to the buffer of the send WQE); inlay
- * says where in the CQE it is. The same bytes must come out. One CQ of each kind reaches the same receive queue, so each CQE
- * takes two receives.
- */
-static void scattered(void)
-{
-	static const uint32_t sizes[] = {64, 128};
-	uint32_t s, len, slot, i, most, scatter, last;
-	uint8_t buf[2][64], want[64];
-	struct ibv_poll_cq_attr attr;
-	struct mlx5_cqe64 cqe;
-	struct ibv_wc wc;
-	struct req r;
-	struct cqs q;
-
-	memset(&attr, 0, sizeof(attr));
-	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_SERIAL);
-	for (s = 0; s < ARRAY(sizes); s++) {
-		cqs_open(&q, 15, sizes[s]);
-		last = sizes[s] == 64 ? INLAY_CQE_SCATTER_32 : INLAY_CQE_SCATTER_64;
-		for (scatter = INLAY_CQE_SCATTER_32; scatter <= last; scatter *= 2) {
-			most = scatter == INLAY_CQE_SCATTER_32 ? 32 : 64;
-			for (len = 1; len <= most; len++) {
-				const struct mlx5_cqe64 *got;
-
-				memset(buf, 0, sizeof(buf));
-				for (i = 0; i < 2; i++) {
-					req_init(&r, SEND, 0);
-					/* In two pieces, the device's split */
-					r.sge[0].addr = (uintptr_t)buf[i];
-					r.sge[0].length = len / 2;
-					r.sge[1].addr = (uintptr_t)buf[i] + len / 2;
-					r.sge[1].length = 64 - len / 2;
-					r.sge[0].lkey = r.sge[1].lkey = 0x1234;
-					r.nsge = 2;
-					must(rx_post_lib(&T.a, &r, 1, 0));
-				}
-				cqe_random(&cqe, &T.a, MLX5_CQE_RESP_SEND, 0);
-				cqe.byte_cnt = htobe32(len);
-				cqe.op_own |= (uint8_t)scatter;
-				fill(want, 64, (uint32_t)rnd());
-				slot = q.cq.ci & q.cq.mask;
-				if (scatter == INLAY_CQE_SCATTER_32) {
-					uint8_t app = cqe.app;
-
-					/* It lies over fields without meaning then; libmlx5 looks at `app` all the same */
-					memcpy(&cqe, want, 32);
-					cqe.app = app;
-					memcpy(want, &cqe, 32);
-				} else {
-					for (i = 0; i < 3; i++)
-						memcpy((uint8_t *)q.dv[i].buf + slot * 128, want, 64);
-				}
-				inject(&q, &cqe);
-				assert_int_equal(ibv_poll_cq(q.poll, 1, &wc), 1);
-				must(ibv_start_poll(q.lazy, &attr));
-				assert_int_equal(q.lazy->status, IBV_WC_SUCCESS);
-				ibv_end_poll(q.lazy);
-				assert_int_equal(wc.status, IBV_WC_SUCCESS);
-				got = inlay_cq_peek(&q.cq);
-				assert_non_null(got);
-				assert_non_null(inlay_cqe_payload(got, q.cq.stride));
-				assert_memory_equal(buf[0], want, len);
-				assert_memory_equal(buf[1], want, len);
-				assert_memory_equal(inlay_cqe_payload(got, q.cq.stride), buf[0], len);
-				inlay_cq_advance(&q.cq, 1);
-				cases++;
-			}
-		}
-		/* READ and atomics: of 64-byte CQEs only; in 128-byte ones libmlx5 44 looks for it one byte before the slot */
-		for (len = 1; s == 0 && len <= 32; len++) {
-			const struct mlx5_cqe64 *got;
-
-			memset(buf, 0, sizeof(buf));
-			req_init(&r, len == 8 ? FAA : READ, SIG);
-			req_pointer(&r, len);
-			r.sge[0].addr = (uintptr_t)buf[0];
-			must(post_lib(&T.a, POST_SEND, &r, 1, 5));
-			fill(want, 32, (uint32_t)rnd());
-			cqe_for(&cqe, MLX5_CQE_REQ, ops[r.op].code, T.a.qp->qp_num, T.a.uidx, (uint16_t)T.pos++);
-			cqe.byte_cnt = htobe32(len);
-			cqe.op_own |= INLAY_CQE_SCATTER_32;
-			memcpy(&cqe, want, 32);
-			inject(&q, &cqe);
-			assert_int_equal(ibv_poll_cq(q.poll, 1, &wc), 1);
-			must(ibv_start_poll(q.lazy, &attr));
-			ibv_end_poll(q.lazy);
-			assert_int_equal(wc.status, IBV_WC_SUCCESS);
-			got = inlay_cq_peek(&q.cq);
-			assert_non_null(got);
-			assert_memory_equal(buf[0], want, len);
-			assert_memory_equal(inlay_cqe_payload(got, q.cq.stride), buf[0], len);
-			assert_true(all_bytes(buf[0] + len, 64 - len, 0));
-			inlay_cq_advance(&q.cq, 1);
-			cases++;
-		}
-		cqs_close(&q);
-	}
-	trio_close(&T);
-}
-
-/* Arming: both words that the device looks at, with the number of events seen so far in them */
-static void arming(void)
-{
-	volatile uint64_t *lib_db, *in_db;
-	uint32_t i, k, n, lib_events = 0, in_events = 0;
-	struct mlx5_cqe64 cqe;
-	struct ibv_cq *cq;
-	struct cqs q;
-	void *context;
-
-	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_SERIAL);
-	channel = ibv_create_comp_channel(dev.ctx);
-	assert_non_null(channel);
-	must(fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK));
-	cqs_open(&q, 15, 64);
-	lib_db = (volatile uint64_t *)((uint8_t *)q.dv[0].cq_uar + 0x20);
-	in_db = (volatile uint64_t *)((uint8_t *)q.cq.uar + 0x20);
-	for (i = 0; i < 200; i++) {
-		uint64_t x, y;
-
-		*lib_db = 0;
-		must(ibv_req_notify_cq(q.poll, i & 1));
-		x = be64toh(*lib_db);
-		*in_db = 0;
-		must(inlay_cq_arm(&q.cq, i & 1));
-		y = be64toh(*in_db);
-		assert_int_equal(q.dv[0].dbrec[1], q.dv[2].dbrec[1]);
-		assert_int_equal(q.dv[0].dbrec[0], q.dv[2].dbrec[0]);
-		assert_int_equal(x >> 32, y >> 32);
-		assert_int_equal((uint32_t)x, q.dv[0].cqn);
-		assert_int_equal((uint32_t)y, q.dv[2].cqn);
-		n = 1 + rnd_below(16);
-		for (k = 0; k < n; k++) {
-			cqe_random(&cqe, &T.a, MLX5_CQE_REQ, 0);
-			inject(&q, &cqe);
-		}
-		while (!ibv_get_cq_event(channel, &cq, &context)) {
-			if (cq == q.taken) {
-				inlay_cq_event(&q.cq);
-				in_events++;
-			} else {
-				assert_ptr_equal(cq, q.poll);
-				lib_events++;
-			}
-			ibv_ack_cq_events(cq, 1);
-		}
-		/* At most one event for each arming, and the same for both */
-		assert_true(lib_events <= i + 1);
-		assert_int_equal(in_events, lib_events);
-		assert_int_equal(take(&q, n, 0), n);
-	}
-	assert_true(lib_events > 100);
-	cqs_close(&q);
-	must(ibv_destroy_comp_channel(channel));
-	channel = NULL;
-	trio_close(&T);
-	print_message("# %u armings, %u events\n", i, in_events);
 }
 
 #endif

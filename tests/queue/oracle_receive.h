@@ -55,12 +55,9 @@ static void wq_to(struct ibv_wq *wq, enum ibv_wq_state to)
 static struct ibv_wq *make_wq(struct ibv_cq *cq, const struct ibv_qp_cap *cap, struct mlx5dv_rwq *dv)
 {
 	struct ibv_wq_init_attr init;
-	struct mlx5dv_obj obj;
 	struct ibv_wq *wq;
 
 	memset(&init, 0, sizeof(init));
-	memset(&obj, 0, sizeof(obj));
-	memset(dv, 0, sizeof(*dv));
 	init.wq_type = IBV_WQT_RQ;
 	init.max_wr = cap->max_recv_wr;
 	init.max_sge = cap->max_recv_sge;
@@ -69,9 +66,7 @@ static struct ibv_wq *make_wq(struct ibv_cq *cq, const struct ibv_qp_cap *cap, s
 	wq = ibv_create_wq(dev.ctx, &init);
 	assert_non_null(wq);
 	wq_to(wq, IBV_WQS_RDY);
-	obj.rwq.in = wq;
-	obj.rwq.out = dv;
-	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_RWQ));
+	view(RWQ, rwq, wq, dv);
 	return wq;
 }
 
@@ -230,11 +225,11 @@ static void rx_run(struct trio *t, const struct req *r, unsigned n)
 		fail();
 }
 
-/* Can it fail? Each byte of the ring spoiled that libmlx5 wrote, or outside; of what inlay is told, each field */
+/* Can it fail? Each byte of the ring spoiled that libmlx5 wrote, or outside; the record */
 static void receive_self_check(void)
 {
 	FILE *was = report_to, *null = fopen("/dev/null", "w");
-	struct req r, in;
+	struct req r;
 	uint32_t i;
 
 	assert_non_null(null);
@@ -252,55 +247,9 @@ static void receive_self_check(void)
 		assert_int_equal(rx_check(&T, &r, 1), 1);
 		T.dbrec[MLX5_RCV_DBR] ^= 1u << i;
 	}
-	for (i = 0; i < 2 * sizeof(r.sge[0]) + 1; i++) {
-		rx_complete(&T, T.rhead - T.rtail);
-		req_receive(&r, 2, 0);
-		r.sge[0].length = r.sge[1].length = 0x100;
-		in = r;
-		in.nsge -= i == 2 * sizeof(r.sge[0]);
-		((uint8_t *)in.sge)[i] ^= 1;
-		assert_int_equal(rx_try(&T, &r, &in, 1), 1);
-	}
 	report_to = was;
 	fclose(null);
 	rx_close(&T);
-}
-
-/* Every size of queue, every number of buffers, empty ones among them; too many buffers; full */
-static void receive_table(void)
-{
-	static const uint32_t sges[] = {1, 2, 3, 4, 5, 8, 9, 16, 30}, counts[] = {1, 2, 3, 16};
-	uint32_t s, c, n, k, most;
-	struct req r, full;
-	unsigned pattern;
-
-	for (s = 0; s < ARRAY(sges); s++)
-		for (c = 0; c < ARRAY(counts); c++) {
-			rx_open(&T, counts[c], sges[s]);
-			most = T.rq_stride / 16 < MAX_ENTRIES ? T.rq_stride / 16 : MAX_ENTRIES;
-			for (n = 0; n <= most; n++)
-				for (pattern = 0; pattern < PATTERNS; pattern++) {
-					req_receive(&r, n, pattern);
-					/* Twice round and one more, so that the next begins elsewhere */
-					for (k = 0; k < 2 * T.rq_cnt + 1; k++) {
-						if (T.rhead - T.rtail == T.rq_cnt)
-							rx_complete(&T, 1 + rnd_below(T.rq_cnt));
-						rx_run(&T, &r, 1);
-					}
-				}
-			rx_complete(&T, T.rhead - T.rtail);
-			/* More than a WQE holds; and, full: both count WQEs here, and take the same number */
-			if (T.rq_stride / 16 < MAX_ENTRIES) {
-				req_receive(&full, T.rq_stride / 16 + 1, 8);
-				assert_int_equal(rx_post_lib(&T.a, &full, 1, 0), EINVAL);
-				assert_int_equal(inlay_post_recv(&T.in_rq, full.sge, full.nsge), -EINVAL);
-			}
-			for (k = 0; k < T.rq_cnt; k++)
-				rx_run(&T, &r, 1);
-			assert_int_equal(rx_post_lib(&T.a, &r, 1, 0), ENOMEM);
-			assert_int_equal(inlay_post_recv(&T.in_rq, r.sge, r.nsge), -EAGAIN);
-			rx_close(&T);
-		}
 }
 
 static void receive_random(void)
@@ -310,8 +259,8 @@ static void receive_random(void)
 	static struct req r[MAX_BATCH];
 	uint32_t i, n, most, room, runs;
 
-	for (runs = 0; runs < (first ? 40u : 12u); runs++) {
-		rx_open(&T, 1 + rnd_below(runs % 4 || !first ? 64 : 1024), 1 + rnd_below(rnd_below(2) ? 4 : MAX_SGE));
+	for (runs = 0; runs < (first ? 60u : 24u); runs++) {
+		rx_open(&T, 1 + rnd_below(runs % 4 == 1 ? 3 : runs % 4 || !first ? 64 : 1024), 1 + rnd_below(rnd_below(2) ? 4 : MAX_SGE));
 		most = T.rq_stride / 16 < MAX_SGE ? T.rq_stride / 16 : MAX_SGE;
 		/* The first goes round its 16 bits */
 		while (T.rhead < (runs ? 2000u : 140000u)) {
@@ -326,53 +275,30 @@ static void receive_random(void)
 			else
 				rx_complete(&T, 1 + rnd_below(T.rq_cnt));
 		}
+		/* Full: both take the same number. More buffers than a WQE holds */
+		req_receive(&r[0], 1, 0);
+		while (T.rhead - T.rtail < T.rq_cnt)
+			rx_run(&T, r, 1);
+		assert_int_equal(rx_post_lib(&T.a, r, 1, 0), ENOMEM);
+		assert_int_equal(inlay_post_recv(&T.in_rq, r[0].sge, 1), -EAGAIN);
+		rx_complete(&T, T.rq_cnt);
+		if (T.rq_stride / 16 < MAX_ENTRIES) {
+			req_receive(&r[0], T.rq_stride / 16 + 1, 8);
+			assert_int_equal(rx_post_lib(&T.a, r, 1, 0), EINVAL);
+			assert_int_equal(inlay_post_recv(&T.in_rq, r[0].sge, r[0].nsge), -EINVAL);
+		}
 		rx_close(&T);
 	}
-}
-
-/* To RESET and back, with some posted or none: all three begin anew. One that was posted to is not taken over before */
-static void wq_reset(void)
-{
-	struct inlay_rq other;
-	uint32_t runs, k, i;
-	struct req r;
-
-	rx_open(&T, 16, 3);
-	for (runs = 0; runs < 500; runs++) {
-		struct ibv_wq *const all[] = {T.a.wq, T.b.wq, T.wq};
-
-		for (k = rnd_below(T.rq_cnt + 1); k; k--) {
-			req_receive(&r, 1 + runs % 3, 0);
-			rx_run(&T, &r, 1);
-		}
-		assert_int_equal(inlay_rq_from_wq(&other, T.wq, NULL, NULL), T.rhead ? -EBUSY : 0);
-		if (rnd_below(2))
-			rx_complete(&T, rnd_below(T.rhead - T.rtail + 1));
-		for (i = 0; i < 3; i++) {
-			wq_to(all[i], IBV_WQS_RESET);
-			wq_to(all[i], IBV_WQS_RDY);
-		}
-		/* libmlx5 zeroes the record of a WQ that it makes ready; whether inlay does must show */
-		T.dbrec[MLX5_RCV_DBR] = htobe32(0x1234);
-		inlay_rq_reset(&T.in_rq);
-		T.rhead = T.rtail = 0;
-		assert_int_equal(inlay_rq_room(&T.in_rq), T.rq_cnt);
-		assert_int_equal(be32toh(T.a.dbrec[MLX5_RCV_DBR]), 0);
-		assert_int_equal(be32toh(T.dbrec[MLX5_RCV_DBR]), 0);
-	}
-	rx_close(&T);
 }
 
 /* ---- shared receive queues ---- */
 
 /*
- * What is free of the three is filled with 00, ff and something else, links and (c) marks excepted. Which entry a request goes to depends
- * on libmlx5's version, so requests are compared wherever they are, and rings.c holds inlay's order against a model. The mark is the one
- * byte that is inlay's own, at +5 of an entry: 1 while it is free, else 0. Entries complete in any order, by CQEs that are injected.
- *
- * A request without buffers is a request; one that is empty is not generated: libmlx5 writes it, inlay leaves it out. See empty_ones.
+ * An entry that will be posted is filled with 00, ff and something else, but for its link and (c) mark. Which entry a request goes to
+ * depends on libmlx5's version, so requests are compared wherever they are, and rings.c holds inlay's order against a model. The mark is
+ * the one byte that is inlay's own, at +5 of an entry: 1 while it is free, else 0. Entries complete in any order, by CQEs that are injected.
  */
-#define MOST 32768u
+#define MOST 1024u
 #define MARK 5u
 
 struct trio_srq {
@@ -390,11 +316,11 @@ struct trio_srq {
 		uint16_t next;      /* the one after inlay's */
 	} out[MOST];            /* posted ones, from the oldest */
 	uint32_t outs;
-	bool lib_out[MOST], in_out[MOST];
 	uint64_t wr_id[MOST], next_id;
 };
 
 static struct trio_srq Q;
+
 static struct ibv_srq *make_srq(uint32_t max_wr, uint32_t max_sge)
 {
 	struct ibv_srq_init_attr attr;
@@ -410,14 +336,9 @@ static struct ibv_srq *make_srq(uint32_t max_wr, uint32_t max_sge)
 
 static struct mlx5dv_srq view_srq(struct ibv_srq *srq)
 {
-	struct mlx5dv_obj obj;
 	struct mlx5dv_srq dv;
 
-	memset(&obj, 0, sizeof(obj));
-	memset(&dv, 0, sizeof(dv));
-	obj.srq.in = srq;
-	obj.srq.out = &dv;
-	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_SRQ));
+	view(SRQ, srq, srq, &dv);
 	return dv;
 }
 
@@ -426,21 +347,11 @@ static uint8_t *entry(const struct mlx5dv_srq *v, uint32_t index)
 	return (uint8_t *)v->buf + (size_t)index * v->stride;
 }
 
-static uint32_t link_of(const struct mlx5dv_srq *v, uint32_t index)
-{
-	const uint8_t *at = entry(v, index);
-
-	return (uint32_t)at[2] << 8 | at[3];
-}
-
 static void srq_open(struct trio_srq *q, uint32_t max_wr, uint32_t max_sge)
 {
-	struct ibv_qp_cap cap;
+	const struct ibv_qp_cap cap = cap_of(1, 1, 0);
 
 	memset(q, 0, sizeof(*q));
-	memset(&cap, 0, sizeof(cap));
-	cap.max_send_wr = 1;
-	cap.max_send_sge = 1;
 	q->cq = ibv_create_cq(dev.ctx, 15, NULL, NULL, 0);
 	assert_non_null(q->cq);
 	q->cqn = view_cq(q->cq).cqn;
@@ -462,7 +373,6 @@ static void srq_open(struct trio_srq *q, uint32_t max_wr, uint32_t max_sge)
 	assert_int_equal(q->in.wqe_cnt, q->cnt);
 	assert_int_equal(q->in.stride, q->stride);
 	assert_true(q->in.max_sge >= max_sge);
-	assert_int_equal(inlay_srq_room(&q->in), q->cnt - 1);
 }
 
 static void srq_close(struct trio_srq *q)
@@ -480,114 +390,59 @@ static uint32_t srq_room(const struct trio_srq *q)
 	return q->cnt - 1 - q->outs;
 }
 
-/* A posted entry: c as a and b are, but for the link. Returns whether something is wrong */
-static int check_entry(const struct trio_srq *q, uint32_t k, const char *what)
+/* The last n entries, which have just been posted: c as a and b are, but for link and mark. Returns whether something is wrong */
+static int srq_check(const struct trio_srq *q, unsigned n)
 {
-	const uint8_t *a = entry(&q->va, q->out[k].lib), *b = entry(&q->vb, q->out[k].lib);
-	uint32_t known = 0, at, i, index = q->out[k].in;
-	uint8_t c[1024];
-
-	memcpy(c, entry(&q->vc, index), q->stride);
-	if (link_of(&q->vc, index) != q->out[k].next) {
-		fprintf(report_to, "%s %u of %u goes on to %u, not %u\n", what, index, q->cnt, link_of(&q->vc, index), q->out[k].next);
-		return 1;
-	}
-	memcpy(c + 2, a + 2, 2);
-	at = compare(a, b, c, q->stride, &known);
-	compared += known;
-	if (at == q->stride)
-		return 0;
-	fprintf(report_to, "%s %u of %u, byte %u: libmlx5 0x%02x, inlay 0x%02x\n", what, index, q->cnt, at, a[at], c[at]);
-	i = (at & ~15u) + 16;
-	words("libmlx5", a, i);
-	words("inlay", c, i);
-	return 1;
-}
-
-/* All of it. The last n entries have just been posted */
-static int check_srq(const struct trio_srq *q, unsigned n, bool thorough)
-{
-	uint32_t i, k;
+	uint32_t i, k, at, known = 0;
 
 	for (i = q->outs - n; i < q->outs; i++) {
-		const uint8_t *a = entry(&q->va, q->out[i].lib), *b = entry(&q->vb, q->out[i].lib), *c = entry(&q->vc, q->out[i].in);
+		const uint8_t *a = entry(&q->va, q->out[i].lib), *b = entry(&q->vb, q->out[i].lib), *in = entry(&q->vc, q->out[i].in);
+		uint8_t c[1024];
 
-		if (check_entry(q, i, "entry"))
+		memcpy(c, in, q->stride);
+		memcpy(c + 2, a + 2, 2);
+		at = compare(a, b, c, q->stride, &known);
+		for (k = 0; k < q->stride && at == q->stride; k++)
+			if (k == MARK ? c[k] != 0 : a[k] != b[k] && c[k] != q->salt)
+				at = k;
+		if (at < q->stride || (in[2] << 8 | in[3]) != q->out[i].next) {
+			fprintf(report_to, "entry %u of %u, on to %u, byte %u is wrong\n", q->out[i].in, q->cnt, q->out[i].next, at);
+			words("libmlx5", a, q->stride);
+			words("inlay", in, q->stride);
 			return 1;
-		for (k = 0; k < q->stride; k++)
-			if (k == MARK ? c[k] != 0 : a[k] != b[k] && c[k] != q->salt) {
-				fprintf(report_to, "entry %u, byte %u: not libmlx5's, and inlay writes 0x%02x\n", q->out[i].in, k, c[k]);
-				return 1;
-			}
+		}
 	}
-	if (inlay_srq_room(&q->in) != srq_room(q) || inlay_srq_index(&q->in) != q->out[q->outs - 1].next) {
-		fprintf(report_to, "list: %u are free from %u on, not %u\n", inlay_srq_room(&q->in), inlay_srq_index(&q->in), srq_room(q));
-		return 1;
-	}
+	compared += known + 4;
 	if (q->va.dbrec[0] != q->vb.dbrec[0] || be32toh(q->va.dbrec[0]) != (q->posted & 0xffff))
 		fail_msg("libmlx5's doorbell record is 0x%x", be32toh(q->va.dbrec[0]));
-	if (q->va.dbrec[0] != q->vc.dbrec[0]) {
-		fprintf(report_to, "doorbell record: libmlx5 0x%08x, inlay 0x%08x\n", be32toh(q->va.dbrec[0]), be32toh(q->vc.dbrec[0]));
-		return 1;
-	}
-	if (!thorough)
-		return 0;
-	for (i = 0; i < q->outs - n; i++)
-		if (check_entry(q, i, "entry posted before,"))
-			return 1;
-	for (i = 0; i < q->cnt; i++) {
-		const uint8_t *c = entry(&q->vc, i);
-
-		if (!q->in_out[i] && (!all_bytes(c, 2, q->salt) || !all_bytes(c + 4, MARK - 4, q->salt) || c[MARK] != 1 ||
-				      !all_bytes(c + MARK + 1, q->stride - MARK - 1, q->salt))) {
-			fprintf(report_to, "free entry %u was written to\n", i);
-			return 1;
-		}
-	}
-	/* libmlx5's further entries, which inlay has no business with */
-	return !all_bytes(entry(&q->vc, q->cnt), (size_t)q->cnt * q->stride, 0x99);
+	return q->va.dbrec[0] != q->vc.dbrec[0] || inlay_srq_room(&q->in) != srq_room(q) || inlay_srq_pending(&q->in) != q->outs;
 }
 
-/* Fills what is free, links and marks excepted */
-static void srq_fill(struct trio_srq *q)
+static void fill_entry(uint8_t *at, uint32_t stride, uint8_t byte, uint32_t mark)
 {
-	uint32_t i;
+	memset(at, byte, 2);
+	memset(at + 4, byte, 1);
+	at[MARK] = mark ? at[MARK] : byte;
+	memset(at + MARK + 1, byte, stride - MARK - 1);
+}
+
+/* Posts a list to all three and compares; inlay's may have empty buffers beside libmlx5's */
+static void srq_run(struct trio_srq *q, const struct req *lib, const struct req *in, unsigned n)
+{
+	unsigned i;
 
 	q->salt = (uint8_t)(q->salt * 5 + 0x5b);
-	for (i = 0; i < q->cnt; i++) {
-		uint8_t *a = entry(&q->va, i), *b = entry(&q->vb, i), *c = entry(&q->vc, i);
-
-		if (!q->lib_out[i]) {
-			memset(a, 0, 2);
-			memset(a + 4, 0, q->stride - 4);
-			memset(b, 0xff, 2);
-			memset(b + 4, 0xff, q->stride - 4);
-		}
-		if (q->in_out[i])
-			continue;
-		memset(c, q->salt, 2);
-		memset(c + 4, q->salt, MARK - 4);
-		memset(c + MARK + 1, q->salt, q->stride - MARK - 1);
-	}
-	memset(entry(&q->vc, q->cnt), 0x99, (size_t)q->cnt * q->stride);
 	q->va.dbrec[0] = 0;
 	q->vb.dbrec[0] = ~0u;
 	/* inlay stores the half of the record that counts, and keeps the other at the 0 that it found there */
 	q->vc.dbrec[0] = htobe32(q->salt * 0x0101u);
-}
-
-/* Posts a list to all three and compares; what inlay is given may be in another form. Returns whether something is wrong */
-static int srq_try(struct trio_srq *q, const struct req *lib, const struct req *in, unsigned n)
-{
-	bool thorough = q->cnt * q->stride <= 8192 || !rnd_below(16);
-	unsigned i;
-	int wrong;
-
-	srq_fill(q);
 	for (i = 0; i < n; i++) {
 		uint16_t to = (uint16_t)view_srq(q->a).head, at = inlay_srq_index(&q->in);
 
 		assert_int_equal(view_srq(q->b).head, to);
+		fill_entry(entry(&q->va, to), q->stride, 0, 0);
+		fill_entry(entry(&q->vb, to), q->stride, 0xff, 0);
+		fill_entry(entry(&q->vc, at), q->stride, q->salt, 1);
 		must(srq_post_lib(q->a, &lib[i], q->next_id));
 		must(srq_post_lib(q->b, &lib[i], q->next_id));
 		if (in[i].nsge == 1 && q->next_id & 1) /* a constant, which folds */
@@ -598,20 +453,12 @@ static int srq_try(struct trio_srq *q, const struct req *lib, const struct req *
 		q->out[q->outs].lib = to;
 		q->out[q->outs].in = at;
 		q->out[q->outs++].next = inlay_srq_index(&q->in);
-		q->lib_out[to] = q->in_out[at] = true;
 	}
 	inlay_srq_ring(&q->in);
 	q->posted += n;
-	wrong = check_srq(q, n, thorough);
-	assert_int_equal(inlay_srq_pending(&q->in), q->outs);
 	cases++;
 	requests += n;
-	return wrong;
-}
-
-static void srq_run(struct trio_srq *q, const struct req *r, unsigned n)
-{
-	if (srq_try(q, r, r, n))
+	if (srq_check(q, n))
 		fail();
 }
 
@@ -620,10 +467,10 @@ static void srq_complete(struct trio_srq *q, uint32_t i)
 {
 	static const uint8_t ops[] = {MLX5_CQE_RESP_SEND, MLX5_CQE_RESP_SEND_IMM, MLX5_CQE_RESP_SEND_INV, MLX5_CQE_RESP_WR_IMM,
 		MLX5_CQE_RESP_ERR};
+	uint8_t op = ops[rnd_below(ARRAY(ops))];
 	uint16_t index = q->out[i].lib;
 	struct mlx5_cqe64 cqe;
 	struct ibv_wc wc[2];
-	uint8_t op = ops[rnd_below(ARRAY(ops))];
 
 	cqe_for(&cqe, op, 0, q->qa.qp->qp_num, q->qa.uidx, index);
 	if (op == MLX5_CQE_RESP_ERR)
@@ -636,9 +483,6 @@ static void srq_complete(struct trio_srq *q, uint32_t i)
 	assert_true(wc[0].wr_id == q->wr_id[index] && wc[1].wr_id == q->wr_id[index]);
 	cqe.wqe_counter = htobe16(q->out[i].in);
 	assert_true(0 < inlay_srq_release(&q->in, &cqe));
-	/* Twice is once too often: libmlx5 does not see it */
-	assert_int_equal(inlay_srq_release(&q->in, &cqe), -EPROTO);
-	q->lib_out[index] = q->in_out[q->out[i].in] = false;
 	memmove(&q->out[i], &q->out[i + 1], (q->outs - i - 1) * sizeof(q->out[0]));
 	q->outs--;
 }
@@ -652,164 +496,47 @@ static void srq_complete_some(struct trio_srq *q, uint32_t n)
 		srq_complete(q, way == 0 ? 0 : way == 1 ? q->outs - 1 : rnd_below(q->outs));
 }
 
-/* Can the comparison fail? A posted entry, a free one, the record and the further entries, spoiled byte by byte */
+/* Can the comparison fail? Each byte of a posted entry and of the record, spoiled */
 static void srq_self_check(void)
 {
 	FILE *was = report_to, *null = fopen("/dev/null", "w");
-	struct req r[2];
-	uint32_t i, bytes, caught = 0, links = 0;
+	struct req r;
+	uint32_t i;
 
 	assert_non_null(null);
 	srq_open(&Q, 3, 3);
-	req_receive(&r[0], 2, 0);
-	req_receive(&r[1], 3, 0);
-	must(srq_try(&Q, r, r, 2));
-	bytes = 2 * Q.cnt * Q.stride;
+	req_receive(&r, 2, 0);
+	srq_run(&Q, &r, &r, 1);
 	report_to = null;
-	for (i = 0; i < bytes; i++) {
-		uint32_t index = i / Q.stride, at = i % Q.stride;
-		uint8_t *byte = entry(&Q.vc, 0) + i;
+	for (i = 0; i < Q.stride + 4; i++) {
+		uint8_t *byte = i < Q.stride ? entry(&Q.vc, Q.out[0].in) + i : (uint8_t *)Q.vc.dbrec + i - Q.stride;
 
 		*byte ^= 1;
-		/* The link of a free entry is not looked at */
-		links += index < Q.cnt && !Q.in_out[index] && (at == 2 || at == 3);
-		caught += (uint32_t)check_srq(&Q, 2, true);
+		assert_int_equal(srq_check(&Q, 1), 1);
 		*byte ^= 1;
-	}
-	assert_int_equal(caught, bytes - links);
-	for (i = 0; i < 32; i++) {
-		Q.vc.dbrec[0] ^= 1u << i;
-		assert_int_equal(check_srq(&Q, 2, false), 1);
-		Q.vc.dbrec[0] ^= 1u << i;
-	}
-	Q.in.head ^= 1;
-	assert_int_equal(check_srq(&Q, 2, false), 1);
-	Q.in.head ^= 1;
-	/* A field that inlay was told otherwise */
-	for (i = 0; i < 3; i++) {
-		struct req other;
-
-		srq_complete(&Q, 0);
-		req_receive(&r[0], 2, 0);
-		other = r[0];
-		if (i == 0)
-			other.sge[1].addr ^= UINT64_C(1) << 63;
-		else if (i == 1)
-			other.sge[0].lkey ^= 1;
-		else
-			other.nsge--;
-		assert_int_equal(srq_try(&Q, r, &other, 1), 1);
 	}
 	report_to = was;
 	fclose(null);
 	srq_close(&Q);
 }
 
-/* Every size of queue and entry, every number of buffers at every entry; too many buffers; full */
-static void srq_table(void)
-{
-	static const uint32_t sges[] = {1, 2, 3, 4, 7, 8, 15, 16, 30}, counts[] = {1, 2, 3, 4, 20, 255};
-	uint32_t s, c, n, k, i, most;
-	static struct req r, full;
-
-	for (s = 0; s < ARRAY(sges); s++)
-		for (c = 0; c < ARRAY(counts); c++) {
-			srq_open(&Q, counts[c], sges[s]);
-			most = Q.in.max_sge < MAX_SGE ? Q.in.max_sge : MAX_SGE;
-			for (n = 0; n <= most; n++)
-				for (k = 0; k < (counts[c] > 4 ? 20u : 2 * Q.cnt + 1); k++) {
-					if (!srq_room(&Q))
-						srq_complete_some(&Q, 1 + rnd_below(Q.outs));
-					req_receive(&r, n, 0);
-					srq_run(&Q, &r, 1);
-				}
-			/* Both take the same number */
-			req_receive(&r, 1, 0);
-			while (srq_room(&Q))
-				srq_run(&Q, &r, 1);
-			assert_int_equal(srq_post_lib(Q.a, &r, 0), ENOMEM);
-			assert_int_equal(inlay_post_srq_recv(&Q.in, r.sge, r.nsge), -EAGAIN);
-			srq_complete_some(&Q, Q.outs);
-			if (Q.in.max_sge < MAX_SGE + 4) {
-				req_receive(&full, Q.in.max_sge + 1, 0);
-				assert_int_equal(srq_post_lib(Q.a, &full, 0), EINVAL);
-				assert_int_equal(inlay_post_srq_recv(&Q.in, full.sge, full.nsge), -EINVAL);
-			}
-			for (i = 0; i < 3; i++) {
-				req_receive(&r, i < most ? i : most, 0);
-				if (srq_room(&Q))
-					srq_run(&Q, &r, 1);
-			}
-			srq_close(&Q);
-		}
-}
-
 /*
- * Where they differ. libmlx5 writes an empty buffer as a segment of 0 bytes, which the device reads as 2^31; inlay leaves it out, as both
- * do in all other queues: what it writes is what libmlx5 writes for the list without it.
+ * An empty buffer libmlx5 writes as a segment of 0 bytes, which the device reads as 2^31; inlay leaves it out, as both do in all other
+ * queues: what it writes is what libmlx5 writes for the list without it.
  */
-static void empty_ones(void)
-{
-	static struct req with, without;
-	uint32_t runs, k;
-	uint8_t *at;
-
-	srq_open(&Q, 20, 7);
-	for (runs = 0; runs < 2000; runs++) {
-		uint32_t n = 1 + rnd_below(7);
-
-		req_init(&with, SEND, 0);
-		while (with.nsge < n)
-			req_pointer(&with, rnd_below(2) ? some_length() : 0);
-		without = with;
-		for (without.nsge = 0, k = 0; k < n; k++)
-			if (with.sge[k].length)
-				without.sge[without.nsge++] = with.sge[k];
-		if (!srq_room(&Q))
-			srq_complete_some(&Q, Q.outs);
-		assert_int_equal(srq_try(&Q, &without, &with, 1), 0);
-	}
-	/* And that libmlx5 does */
-	srq_complete_some(&Q, Q.outs);
-	req_receive(&with, 3, 0);
-	with.sge[1].length = 0;
-	at = entry(&Q.va, (uint32_t)view_srq(Q.a).head);
-	must(srq_post_lib(Q.a, &with, 0));
-	assert_true(all_bytes(at + 32, 4, 0) && !all_bytes(at + 36, 4, 0) && be32toh(*(uint32_t *)(void *)(at + 48)) == with.sge[2].length);
-	srq_close(&Q);
-}
-
-/* A small queue often enough for its record of 16 bits to come round three times */
-static void laps(void)
-{
-	static struct req r[MAX_BATCH];
-	uint32_t n, i;
-
-	srq_open(&Q, 60, 3);
-	while (Q.posted < 3 * 65536 + 100) {
-		if (!srq_room(&Q) || rnd_below(2))
-			srq_complete_some(&Q, rnd_below(Q.outs + 1));
-		n = srq_room(&Q) < MAX_BATCH ? srq_room(&Q) : MAX_BATCH;
-		for (i = 0; i < n; i++)
-			req_receive(&r[i], rnd_below(4), 0);
-		if (n)
-			srq_run(&Q, r, n);
-	}
-	srq_close(&Q);
-}
-
 static void srq_random(void)
 {
-	static struct req r[MAX_BATCH];
-	uint64_t want = env_number("ORACLE_CASES", 100000), seed = env_number("ORACLE_SEED", (uint64_t)(now() * 1e9)), queues = 0;
+	static struct req lib[MAX_BATCH], in[MAX_BATCH];
+	uint64_t want = env_number("ORACLE_CASES", 100000), seed = env_number("ORACLE_SEED", rnd()), queues = 0;
 
 	print_message("# ORACLE_SEED=%llu ORACLE_CASES=%llu\n", (unsigned long long)seed, (unsigned long long)want);
 	rnd_state = seed;
 	while (requests < want) {
-		uint64_t until = requests + 500 + rnd_below(8000);
-		uint32_t most, n, i;
+		/* The first goes round the 16 bits of its record */
+		uint64_t until = requests + (queues ? 500 + rnd_below(8000) : 66000);
+		uint32_t most, n, i, k;
 
-		srq_open(&Q, 1 + rnd_below(rnd_below(8) ? 70 : 500), 1 + rnd_below(rnd_below(4) ? 4 : MAX_SGE));
+		srq_open(&Q, 1 + rnd_below(queues % 4 == 1 ? 4 : !queues || rnd_below(8) ? 70 : 500), 1 + rnd_below(rnd_below(4) ? 4 : MAX_SGE));
 		most = Q.in.max_sge < MAX_SGE ? Q.in.max_sge : MAX_SGE;
 		queues++;
 		while (requests < until && requests < want) {
@@ -818,203 +545,30 @@ static void srq_random(void)
 			if (!srq_room(&Q))
 				srq_complete_some(&Q, 1 + rnd_below(Q.outs));
 			n = 1 + rnd_below(srq_room(&Q) < MAX_BATCH ? srq_room(&Q) : MAX_BATCH);
-			for (i = 0; i < n; i++)
-				req_receive(&r[i], rnd_below(most + 1), 0);
-			srq_run(&Q, r, n);
+			for (i = 0; i < n; i++) {
+				req_receive(&in[i], rnd_below(most + 1), rnd_below(2) ? 0 : rnd_below(PATTERNS));
+				lib[i] = in[i];
+				for (lib[i].nsge = k = 0; k < in[i].nsge; k++)
+					if (in[i].sge[k].length)
+						lib[i].sge[lib[i].nsge++] = in[i].sge[k];
+			}
+			srq_run(&Q, lib, in, n);
+		}
+		/* Full: both take the same number. More buffers than an entry holds */
+		req_receive(&in[0], 1, 0);
+		while (srq_room(&Q))
+			srq_run(&Q, in, in, 1);
+		assert_int_equal(srq_post_lib(Q.a, in, 0), ENOMEM);
+		assert_int_equal(inlay_post_srq_recv(&Q.in, in[0].sge, 1), -EAGAIN);
+		srq_complete_some(&Q, Q.outs);
+		if (Q.in.max_sge < MAX_ENTRIES) {
+			req_receive(&in[0], Q.in.max_sge + 1, 0);
+			assert_int_equal(srq_post_lib(Q.a, in, 0), EINVAL);
+			assert_int_equal(inlay_post_srq_recv(&Q.in, in[0].sge, in[0].nsge), -EINVAL);
 		}
 		srq_close(&Q);
 	}
 	print_message("# %llu queues\n", (unsigned long long)queues);
-}
-
-/* ---- removing what is left of a QP ---- */
-
-static struct ibv_qp *make_receiver(struct ibv_srq *srq, struct ibv_cq *send_cq, struct ibv_cq *recv_cq)
-{
-	struct ibv_qp_init_attr attr;
-	struct ibv_qp *qp;
-
-	memset(&attr, 0, sizeof(attr));
-	attr.qp_type = K->type;
-	attr.send_cq = send_cq;
-	attr.recv_cq = recv_cq;
-	attr.srq = srq;
-	attr.cap.max_send_wr = 64;
-	attr.cap.max_send_sge = 1;
-	attr.cap.max_inline_data = 64;
-	qp = ibv_create_qp(dev.pd, &attr);
-	assert_non_null(qp);
-	qp_up(qp);
-	return qp;
-}
-
-/* The number of a CQ that nobody may look at: libmlx5 writes it into the doorbell page when it arms the CQ */
-static uint32_t cqn_of(struct ibv_cq *cq, const struct mlx5dv_cq *other)
-{
-	volatile uint64_t *db = (volatile uint64_t *)((uint8_t *)other->cq_uar + 0x20);
-
-	must(ibv_req_notify_cq(cq, 0));
-	return (uint32_t)be64toh(*db) & 0xffffff;
-}
-
-/*
- * Returns how many were removed. libmlx5 removes the completions of a QP from its CQs when the QP is reset or destroyed, and gives back
- * what receives of theirs had taken of an SRQ; but not from a CQ that mlx5dv has shown to somebody. So nobody looks at this one until the
- * end: its number comes from the doorbell page, and the number of its QPs in CQEs from their send side, which has another CQ. The same CQEs
- * go into inlay's.
- */
-static uint32_t cleaned_of(uint32_t cqes, uint32_t cqe_size)
-{
-	struct ibv_cq *probe, *lib_cq, *in_ibcq;
-	struct ibv_srq *lib_srq, *in_ibsrq;
-	struct mlx5dv_cq vprobe, vlib, vin;
-	struct mlx5_cqe64 cqe;
-	struct mlx5dv_srq vl;
-	struct inlay_srq srq;
-	struct inlay_cq cq;
-	struct lib q[2];
-	uint32_t lib_cqn, round, posted = 0, i, k, there, removed, all = 0, from, index, end, outs = 0;
-	uint16_t lib_of[128] = {0}, out[256];
-	bool is_free[128];
-	struct ibv_wc wc;
-	struct req r;
-	struct opt opt = usual;
-
-	memset(q, 0, sizeof(q));
-	opt.cqe = (int)cqes - 1;
-	opt.cqe_size = (int)cqe_size;
-	probe = ibv_create_cq(dev.ctx, 15, NULL, NULL, 0);
-	assert_non_null(probe);
-	vprobe = view_cq(probe);
-	lib_cq = cq_make(&opt);
-	in_ibcq = cq_make(&opt);
-	lib_cqn = cqn_of(lib_cq, &vprobe);
-	must(inlay_cq_from_cq(&cq, in_ibcq, NULL));
-	vin = view_cq(in_ibcq);
-	assert_int_equal(vin.cqe_cnt, cqes);
-	assert_true(lib_cqn != vin.cqn);
-	lib_srq = make_srq(100, 1);
-	in_ibsrq = make_srq(100, 1);
-	must(inlay_srq_from_srq(&srq, in_ibsrq, NULL, NULL));
-	for (i = 0; i < 2; i++) {
-		q[i].qp = make_receiver(lib_srq, probe, lib_cq);
-		probe_post(&q[i]);
-		probe_end(&q[i]);
-	}
-	assert_true(q[0].uidx != q[1].uidx);
-	for (round = 0, there = 0; round < 40; round++) {
-		while (inlay_srq_room(&srq)) {
-			req_receive(&r, rnd_below(2), 0);
-			index = inlay_srq_index(&srq);
-			out[outs++] = (uint16_t)index;
-			lib_of[index] = (uint16_t)view_srq(lib_srq).head;
-			must(srq_post_lib(lib_srq, &r, inlay_srq_index(&srq)));
-			must(inlay_post_srq_recv(&srq, r.sge, r.nsge));
-			posted++;
-		}
-		/* Of both QPs, of both sides; at times all but one that there is room for: of a full CQ libmlx5 forgets the newest */
-		k = rnd_below(3) ? rnd_below(cqes - there) : cqes - 1 - there;
-		for (; k && outs; k--, there++) {
-			static const uint8_t ops[] = {MLX5_CQE_REQ, MLX5_CQE_RESP_SEND, MLX5_CQE_RESP_SEND_IMM, MLX5_CQE_RESP_SEND_INV,
-						      MLX5_CQE_RESP_WR_IMM, MLX5_CQE_REQ_ERR, MLX5_CQE_RESP_ERR};
-			uint8_t op = ops[rnd_below(ARRAY(ops))];
-			uint32_t who = rnd_below(2);
-
-			index = 0;
-			if (op != MLX5_CQE_REQ && op != MLX5_CQE_REQ_ERR) {
-				from = rnd_below(outs);
-				index = out[from];
-				out[from] = out[--outs];
-			}
-			cqe.op_own = (uint8_t)(op << 4);
-			cqe_for(&cqe, op, MLX5_OPCODE_SEND, q[who].qp->qp_num, q[who].uidx,
-				inlay_cqe_is_send(&cqe) ? 0 : lib_of[index]);
-			cqe.byte_cnt = htobe32((uint32_t)rnd());
-			cqe.imm_inval_pkey = (uint32_t)rnd();
-			if (op == MLX5_CQE_REQ_ERR || op == MLX5_CQE_RESP_ERR)
-				((struct mlx5_err_cqe *)&cqe)->syndrome = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
-			assert_int_equal(softdev_inject_cqes(lib_cqn, &cqe, 1, 0), 1);
-			cqe.wqe_counter = htobe16((uint16_t)index);
-			assert_int_equal(softdev_inject_cqes(vin.cqn, &cqe, 1, 0), 1);
-		}
-		/* Some are taken before, so that rings and laps are at any place; after the cleaning more of them, or all */
-		for (i = 0; i < 2; i++) {
-			k = i && rnd_below(2) ? there : rnd_below(there + 1);
-			for (; k; k--, there--) {
-				const struct mlx5_cqe64 *in = inlay_cq_peek(&cq);
-
-				assert_int_equal(ibv_poll_cq(lib_cq, 1, &wc), 1);
-				assert_non_null(in);
-				assert_int_equal(wc.qp_num, inlay_cqe_qpn(in));
-				assert_int_equal(wc.status, inlay_cqe_status(in));
-				if (!inlay_cqe_is_send(in)) {
-					assert_int_equal(wc.wr_id, inlay_cqe_wqe_counter(in));
-					assert_true(0 < inlay_srq_release(&srq, in));
-					if (!inlay_cqe_is_error(in))
-						assert_int_equal(wc.byte_len, inlay_cqe_byte_count(in));
-				}
-				inlay_cq_advance(&cq, 1);
-			}
-			if (i)
-				break;
-			from = rnd_below(2);
-			if (round == 39) {
-				/* The last one goes for good */
-				end = q[from].qp->qp_num;
-				must(ibv_destroy_qp(q[from].qp));
-				q[from].qp = NULL;
-			} else {
-				end = q[from].qp->qp_num;
-				qp_to(q[from].qp, IBV_QPS_RESET);
-				qp_up(q[from].qp);
-			}
-			removed = inlay_cq_clean(&cq, end, inlay_srq_gone, &srq);
-			assert_true(removed <= there);
-			there -= removed;
-			all += removed;
-			cases++;
-		}
-		/* What is posted here is not free in libmlx5's list, which is as long as inlay's */
-		vl = view_srq(lib_srq);
-		memset(is_free, 0, sizeof(is_free));
-		for (i = 0, index = (uint32_t)vl.head; index != (uint32_t)vl.tail; i++, index = link_of(&vl, index))
-			is_free[index] = true;
-		assert_int_equal(i, inlay_srq_room(&srq));
-		for (index = 0; index < ARRAY(lib_of); index++)
-			assert_true(inlay_srq_wqe(&srq, index)[MARK] || !is_free[lib_of[index]]);
-	}
-	/* Now it may be looked at */
-	vlib = view_cq(lib_cq);
-	assert_int_equal(vlib.cqn, lib_cqn);
-	assert_int_equal(vlib.dbrec[0], vin.dbrec[0]);
-	for (i = 0; i < there; i++) {
-		size_t slot = (size_t)((cq.ci + i) & (cqes - 1)) * cqe_size + (cqe_size - 64);
-
-		memcpy(&cqe, (uint8_t *)vin.buf + slot, sizeof(cqe));
-		if (!inlay_cqe_is_send(&cqe))
-			cqe.wqe_counter = htobe16(lib_of[inlay_cqe_wqe_counter(&cqe)]);
-		assert_memory_equal((uint8_t *)vlib.buf + slot, &cqe, 64);
-	}
-	requests += posted;
-	for (i = 0; i < 2; i++)
-		if (q[i].qp)
-			must(ibv_destroy_qp(q[i].qp));
-	must(ibv_destroy_srq(lib_srq));
-	must(ibv_destroy_srq(in_ibsrq));
-	must(ibv_destroy_cq(lib_cq));
-	must(ibv_destroy_cq(in_ibcq));
-	must(ibv_destroy_cq(probe));
-	return all;
-}
-
-static void cleaned(void)
-{
-	uint32_t runs, removed = 0;
-
-	for (runs = 0; runs < 60; runs++)
-		removed += cleaned_of(1u << (1 + runs % 7), runs & 1 ? 64 : 128);
-	assert_true(removed > 1000);
-	print_message("# %u completions removed\n", removed);
 }
 
 #endif

@@ -110,6 +110,7 @@ static void produce(struct rawcq *c, uint8_t opcode, uint32_t qpn, uint32_t tag,
 		fill(cqe - 1, 64, tag);
 	fill(cqe, 32, tag);
 	cqe->byte_cnt = htobe32(tag);
+	cqe->srqn_uidx = htobe32(tag << 24 | (qpn ^ 0x5555));
 	cqe->sop_drop_qpn = htobe32(tag << 24 | qpn);
 	cqe->wqe_counter = htobe16((uint16_t)counter);
 	cqe->op_own = (uint8_t)(opcode << 4 | (c->pi / c->cnt & 1));
@@ -216,10 +217,10 @@ static void arguments(void **state)
 /* ---- what a post writes ---- */
 
 /* The types of QP that have each */
-enum { RC = 1, UC = 2, UD = 4 };
+enum { RC = 1, UC = 2, UD = 4, TO = 8 | 16 };
 
 /* Every operation: its units with an empty list, or all of them when it takes no list; the lists may be inline */
-#define OPS 16u
+#define OPS 17u
 static const struct {
 	uint8_t opcode, ds, types;
 	bool list, inlines;
@@ -227,13 +228,15 @@ static const struct {
 	{MLX5_OPCODE_SEND, 1, RC | UC, true, true}, {MLX5_OPCODE_SEND_IMM, 1, RC | UC, true, true}, {MLX5_OPCODE_SEND_INVAL, 1, RC, true, true},
 	{MLX5_OPCODE_RDMA_WRITE, 2, RC | UC, true, true}, {MLX5_OPCODE_RDMA_WRITE_IMM, 2, RC | UC, true, true},
 	{MLX5_OPCODE_RDMA_READ, 2, RC, true, false}, {MLX5_OPCODE_ATOMIC_FA, 4, RC, false, false}, {MLX5_OPCODE_ATOMIC_CS, 4, RC, false, false},
-	{MLX5_OPCODE_UMR, 12, RC | UC, false, false}, {MLX5_OPCODE_UMR, 8, RC | UC, false, false}, {MLX5_OPCODE_SEND, 4, UD, true, true},
-	{MLX5_OPCODE_SEND_IMM, 4, UD, true, true}, {MLX5_OPCODE_SEND, 5, UD, false, false}, {MLX5_OPCODE_SEND, 2, RC | UC, false, false},
-	{MLX5_OPCODE_RDMA_WRITE, 3, RC | UC, false, false}, {MLX5_OPCODE_NOP, 1, RC | UC | UD, false, false},
+	{MLX5_OPCODE_UMR, 12, RC | UC | TO, false, false}, {MLX5_OPCODE_UMR, 8, RC | UC | TO, false, false}, {MLX5_OPCODE_SEND, 4, UD | TO, true, true},
+	{MLX5_OPCODE_SEND_IMM, 4, UD | TO, true, true}, {MLX5_OPCODE_SEND, 5, UD | TO, false, false}, {MLX5_OPCODE_SEND, 2, RC | UC, false, false},
+	{MLX5_OPCODE_RDMA_WRITE, 3, RC | UC, false, false}, {MLX5_OPCODE_RDMA_WRITE, 5, TO, true, true},
+	{MLX5_OPCODE_NOP, 1, RC | UC | UD | TO, false, false},
 };
 
 INLAY_ALWAYS int post_list(struct inlay_sq *sq, uint32_t op, const struct ibv_sge *sge, uint32_t num, uint32_t flags)
 {
+	struct inlay_remote there = {1, 1};
 	struct ibv_mw_bind_info bind;
 	struct inlay_av av;
 	struct ibv_mr mr;
@@ -264,6 +267,7 @@ INLAY_ALWAYS int post_list(struct inlay_sq *sq, uint32_t op, const struct ibv_sg
 	case 12: return inlay_post_ud_send_inline(sq, &av, &av, 8, flags);
 	case 13: return inlay_post_send_inline(sq, &av, 8, flags);
 	case 14: return inlay_post_write_inline(sq, 1, 1, &av, 8, flags);
+	case 15: return inlay_post_to_write(sq, &av, &there, sge, num, flags);
 	default: return inlay_post_nop(sq, flags);
 	}
 }
@@ -527,41 +531,6 @@ static void from_zero(void **state)
 	raw_free(r);
 }
 
-/* A queue that is reset is the queue that was made, whatever has happened to it; only its place in the register stays */
-static void resets(void **state)
-{
-	uint32_t mode, i, ds, lap;
-
-	(void)state;
-	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
-		struct raw *r = raw_make(64, 63, mode);
-		struct inlay_sq fresh = r->sq;
-
-		for (lap = 0; lap < 200; lap++) {
-			for (i = rnd_below(300); i; i--) {
-				post_any(r, 63, 0, &ds);
-				if (rnd_below(3) == 0)
-					inlay_sq_ring(&r->sq);
-			}
-			assert_int_not_equal(r->uar.queues, 0);
-			inlay_sq_reset(&r->sq);
-			assert_int_equal(r->dbrec[1], 0);
-			assert_int_equal(inlay_sq_room(&r->sq), 64);
-			assert_int_equal(inlay_sq_pending(&r->sq), 0);
-			assert_memory_equal(&r->sq, &fresh, sizeof(fresh));
-			/* Nothing is left to ring, and the first WQE is WQE 0 again */
-			memset(r->reg, 0xee, sizeof(r->reg));
-			inlay_sq_ring(&r->sq);
-			assert_true(all_bytes(r->reg, sizeof(r->reg), 0xee));
-			must(inlay_post_nop(&r->sq, 0));
-			assert_int_equal(be32_at(r, 0, 0), MLX5_OPCODE_NOP);
-			inlay_sq_ring(&r->sq);
-			assert_int_equal(r->dbrec[1], htobe32(1));
-		}
-		raw_free(r);
-	}
-}
-
 /* ---- the register ---- */
 
 /* Begins, fills and commits a WQE of that many units, in any way */
@@ -640,9 +609,22 @@ static void registers_model(uint32_t mode, uint32_t size, uint32_t steps)
 		inlay_sq_ring(&r->sq); /* once only */
 		reg_is(reg, 0, 0, r, 0);
 		assert_true(0 < inlay_sq_release_until(&r->sq, r->sq.pi));
-		if (rnd_below(50) == 0) { /* another queue in its place goes on with the other half */
+		if (rnd_below(50) == 0) { /* another queue in its place goes on with the other half; or it is reset, and is that queue */
+			struct inlay_sq was = r->sq, fresh;
+
 			inlay_sq_fini(&r->sq);
 			must(inlay_sq_init(&r->sq, r->buf, 16, r->dbrec, QPN, 63, uar));
+			fresh = r->sq;
+			if (rnd_below(2)) {
+				r->sq = was;
+				post_ds(&r->sq, 5, MLX5_OPCODE_SEND, 0);
+				r->dbrec[1] = htobe32(5);
+				inlay_sq_reset(&r->sq);
+				assert_memory_equal(&r->sq, &fresh, sizeof(fresh));
+				assert_int_equal(r->dbrec[1], 0);
+				inlay_sq_ring(&r->sq); /* nothing is left to ring for */
+				reg_is(reg, 0, 0, r, 0);
+			}
 		}
 		assert_int_equal(uar->queues, 2);
 	}
@@ -667,42 +649,45 @@ static void registers(void **state)
 	}
 }
 
-/* The WQE that a completion names is printed as it stands in the ring */
+static char *printed(const struct raw *r, const struct mlx5_cqe64 *cqe, uint32_t index)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+
+	if (cqe)
+		inlay_sq_print(out, &r->sq, cqe);
+	else
+		inlay_wqe_print(out, r->buf, 16 * 64, index, r->sq.type);
+	fclose(out);
+	return text;
+}
+
+/* The WQE that a completion names is printed as it stands in the ring, a datagram's with its vector */
 static void prints(void **state)
 {
-	uint32_t ud, i, n, index;
+	struct raw *r = raw_make(16, 63, INLAY_UAR_DOORBELL);
+	uint32_t i;
 
 	(void)state;
-	for (ud = 0; ud < 2; ud++) {
-		struct raw *r = raw_make(16, 63, INLAY_UAR_DOORBELL);
+	r->sq.type = IBV_QPT_UD;
+	assert_int_equal(inlay_sq_qpn(&r->sq), QPN);
+	r->sq.pi = 0xfff8;
+	for (i = 0; i < 40; i++) {
+		struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_REQ_ERR, QPN, inlay_sq_index(&r->sq));
+		char *said, *stands;
 
-		r->sq.type = ud ? IBV_QPT_UD : 0;
-		assert_int_equal(inlay_sq_qpn(&r->sq), QPN);
-		r->sq.pi = 0xfff8;
-		for (i = n = 0; i < 40; i++) {
-			struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_REQ_ERR, QPN, index = inlay_sq_index(&r->sq));
-			char *text[2] = {NULL, NULL};
-			size_t len[2] = {0, 0};
-			FILE *out;
-
-			must(post_op(&r->sq, ud ? 10 + i % 3 : i % 10, 0));
-			must(inlay_post_nop(&r->sq, 0));
-			out = open_memstream(&text[0], &len[0]);
-			inlay_sq_print(out, &r->sq, &cqe);
-			fclose(out);
-			out = open_memstream(&text[1], &len[1]);
-			inlay_wqe_print(out, r->buf, 16 * 64, index, r->sq.type);
-			fclose(out);
-			assert_true(len[0] > 40);
-			assert_string_equal(text[0], text[1]);
-			n += strstr(text[0], "av ") != NULL;
-			free(text[0]);
-			free(text[1]);
-			inlay_sq_release_until(&r->sq, inlay_sq_index(&r->sq));
-		}
-		assert_int_equal(n, ud ? 40 : 0);
-		raw_free(r);
+		must(post_op(&r->sq, 10 + i % 3, 0));
+		must(inlay_post_nop(&r->sq, 0));
+		said = printed(r, &cqe, 0);
+		stands = printed(r, NULL, be16toh(cqe.wqe_counter));
+		assert_string_equal(said, stands);
+		assert_non_null(strstr(said, "av "));
+		free(said);
+		free(stands);
+		inlay_sq_release_until(&r->sq, inlay_sq_index(&r->sq));
 	}
+	raw_free(r);
 }
 
 #if INLAY_CHECKED
@@ -863,6 +848,9 @@ static void rule_break(void *arg)
 	RULE("inlay_post_wait_data: the word is not NULL", (void)!inlay_post_wait_data(sq, no_sge, INLAY_WAIT_EQUAL, 0, 0, 0))
 	RULE("inlay_post_memcpy: the QP's type has the operation",
 	     sq->type = IBV_QPT_UD; (void)!inlay_post_memcpy(sq, sge, sge, sge, 0))
+	RULE("inlay_post_packets_multi: a packet is not empty",
+	     inlay_sq_set_packet(sq, 0, 1); (void)!inlay_post_packets_multi(sq, inlay_eth_csum(0), sge, 2, 0))
+	AGAIN(inlay_sq_set_packet(sq, 0, 1); (void)!inlay_post_packets_multi(sq, inlay_eth_csum(0), sge, 2, INLAY_INLINE))
 	RULE("inlay_sq_begin: the queue is attached to a register", inlay_sq_fini(sq); (void)!inlay_sq_begin(sq, 1, &at))
 	RULE("inlay_sq_begin_counted: the queue is attached to a register", inlay_sq_fini(sq); inlay_sq_begin_counted(sq, 1))
 	RULE("inlay_post_recv: the queue is not finished", inlay_rq_fini(u->rq); (void)!inlay_post_recv(u->rq, sge, 1))
@@ -918,11 +906,11 @@ static void post_unknown(void *arg)
 
 static void operations(void **state)
 {
-	static const uint32_t types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+	static const uint32_t types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_DRIVER};
 	uint32_t t, op;
 
 	(void)state;
-	for (t = 0; t < 3; t++)
+	for (t = 0; t < ARRAY(types); t++)
 		for (op = 0; op < OPS; op++) {
 			struct op_on o = {raw_make(16, 16, INLAY_UAR_DOORBELL), op};
 
@@ -1331,7 +1319,7 @@ static void srq_model(uint32_t cnt, uint32_t stride, uint32_t preset, uint32_t s
 			m->out[i] = m->out[--m->outs];
 			srq_give(m, n);
 		} else {
-			n = rnd_below(2) ? m->home[rnd_below(m->homes)] : cnt + rnd_below(65536 - cnt);
+			n = rnd_below(2) ? m->home[rnd_below(m->homes)] : rnd_below(2) ? cnt : cnt + rnd_below(65536 - cnt);
 			srq_give(m, n);
 		}
 		assert_int_equal(inlay_srq_room(&m->srq), m->homes + m->back - 1);
@@ -1485,44 +1473,6 @@ static void srq_cyclic(void **state)
 			}
 		}
 		free(buf);
-	}
-}
-
-/*
- * A device gone mad: completions name entries that it has not taken, in any order and many times over. What is refused changes nothing, and
- * whatever is accepted, each free entry is in the list or waits for it, once.
- */
-static void srq_mad(void **state)
-{
-	uint8_t buf[64 * 32] __attribute__((aligned(64))), seen[64];
-	uint32_t dbrec[2] = {0, 0}, s, i, at;
-	struct ibv_sge sge = {1, 1, 1};
-	struct inlay_srq srq;
-
-	(void)state;
-	must(inlay_srq_init(&srq, buf, 64, 32, dbrec));
-	for (s = 0; s < 100000; s++) {
-		struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_RESP_SEND, 1, rnd_below(4) ? rnd_below(70) : (uint32_t)rnd());
-		uint32_t room = inlay_srq_room(&srq);
-		bool give = rnd_below(2);
-		int ret = give ? inlay_srq_release(&srq, &cqe) : inlay_post_srq_recv(&srq, &sge, 1);
-
-		assert_int_equal(inlay_srq_room(&srq), ret < 0 ? room : give ? room + 1 : room - 1);
-		if (s % 16)
-			continue;
-		memset(seen, 0, sizeof(seen));
-		for (at = srq.head;; at = (uint32_t)buf[32 * at + 2] << 8 | buf[32 * at + 3]) {
-			assert_in_range(at, 0, 63);
-			assert_int_equal(seen[at]++, 0);
-			if (srq.tail == buf + 32 * at)
-				break;
-		}
-		for (i = 0, room = 0; i < 64; i++) {
-			seen[i] = (uint8_t)(seen[i] + (srq.back[0] >> i & 1));
-			assert_int_equal(buf[32 * i + FREE], seen[i]);
-			room += seen[i];
-		}
-		assert_int_equal(inlay_srq_room(&srq), room - 1);
 	}
 }
 
@@ -1692,7 +1642,7 @@ static void cq_model(uint32_t cnt, uint32_t size, uint32_t at, uint32_t steps)
 			if (!removed && rnd_below(2))
 				assert_int_equal(inlay_cq_clean(&c->cq, qpn, NULL, NULL), 0);
 			else if (rnd_below(2))
-				assert_int_equal(inlay_cq_clean(&c->cq, qpn, inlay_srq_gone, &srq), removed);
+				assert_int_equal(inlay_cq_clean_index(&c->cq, qpn ^ 0x5555, inlay_srq_gone, &srq), removed);
 			else {
 				assert_int_equal(inlay_cq_clean(&c->cq, qpn, note_gone, &g), removed);
 				assert_int_equal(g.n, removed);
@@ -1908,7 +1858,6 @@ int main(void)
 		cmocka_unit_test(credit),
 		cmocka_unit_test(limits),
 		cmocka_unit_test(from_zero),
-		cmocka_unit_test(resets),
 		cmocka_unit_test(registers),
 		cmocka_unit_test(prints),
 #if INLAY_CHECKED
@@ -1920,7 +1869,6 @@ int main(void)
 		cmocka_unit_test(srq_random),
 		cmocka_unit_test(rq_out_of_order),
 		cmocka_unit_test(srq_cyclic),
-		cmocka_unit_test(srq_mad),
 		cmocka_unit_test(cq_random),
 		cmocka_unit_test(cq_init_arrived),
 		cmocka_unit_test(lapped),

@@ -128,7 +128,7 @@ struct queue {
 	struct inlay_packet_queue in;
 	uint8_t *buf;
 	struct ibv_mr *mr;
-	uint32_t came;
+	uint32_t came, index;
 };
 
 static const struct inlay_strides strides = {10, 6, 2}; /* 1,024 of 64 bytes; the two-byte shift */
@@ -146,6 +146,9 @@ static void queue_open(struct queue *q, uint32_t flags)
 		must(inlay_striding_post(&q->in.rq, (uintptr_t)q->buf + i * 65536, q->mr->lkey));
 	assert_int_equal(inlay_striding_room(&q->in.rq), 0);
 	inlay_striding_ring(&q->in.rq);
+	q->index = 0xffffff;
+	if (inlay_wq_user_index(q->in.wq, &q->index, NULL) == -ENOTSUP && !softdev_present())
+		skip(); /* no DEVX */
 }
 
 static void queue_close(struct queue *q)
@@ -182,6 +185,7 @@ static void come(struct queue *q, const struct sent *s, bool compressed)
 			assert_int_equal(at.offset % 64, 2);
 			assert_memory_equal(q->buf + at.wqe * 65536 + at.offset, s->at, 24);
 			assert_int_equal(inlay_cqe_flow_tag(cqe), TAG);
+			assert_int_equal(inlay_cqe_user_index(cqe), q->index);
 			if (!compressed) {
 				assert_int_equal(inlay_cqe_rss_hash(cqe), s->hash);
 				assert_int_equal(inlay_cqe_rss_type(cqe), INLAY_RSS_IPV4 | INLAY_RSS_UDP);
@@ -262,106 +266,6 @@ static void spread(void **state)
 	spread_over(4, false, 60);
 	spread_over(3, false, 60);
 	spread_over(5, true, 60);
-}
-
-/* Two WQs on one CQ: what one has left there when it is reset goes, the other's stays, in order */
-static void cleaned(void **state)
-{
-	static const uint8_t macs[2][6] = {{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 7}};
-	uint32_t turn, i, k, index[2], lens[BATCH], to[BATCH], count[2];
-	struct ibv_wq_init_attr init;
-	struct inlay_flow_match m;
-	struct ibv_wq_attr a;
-	struct ibv_flow *flow[2];
-	struct inlay_rss rss[2];
-	struct inlay_rq rq[2];
-	struct ibv_wq *wq[2];
-	struct ibv_cq *ibcq;
-	struct inlay_cq cq;
-	struct ibv_mr *mr;
-	const char *why;
-	uint8_t *in;
-
-	(void)state;
-	need_ethernet();
-	ibcq = ibv_create_cq(dev.ctx, 255, NULL, NULL, 0);
-	in = (uint8_t *)pages(2 * BATCH * ROOM);
-	mr = ibv_reg_mr(dev.pd, in, 2 * BATCH * ROOM, IBV_ACCESS_LOCAL_WRITE);
-	assert_true(ibcq && mr);
-	must(inlay_cq_from_cq(&cq, ibcq, NULL));
-	memset(&init, 0, sizeof(init));
-	init.wq_type = IBV_WQT_RQ;
-	init.max_wr = BATCH;
-	init.max_sge = 1;
-	init.pd = dev.pd;
-	init.cq = ibcq;
-	memset(&a, 0, sizeof(a));
-	a.attr_mask = IBV_WQ_ATTR_STATE;
-	for (i = 0; i < 2; i++) {
-		wq[i] = ibv_create_wq(dev.ctx, &init);
-		assert_non_null(wq[i]);
-		must(inlay_rq_from_wq(&rq[i], wq[i], &cq, NULL));
-		must(inlay_rss_create(&rss[i], dev.pd, &wq[i], 1, 0, NULL));
-		memset(&m, 0, sizeof(m));
-		memcpy(m.mac, macs[i], 6);
-		m.tag = rq[i].reserved; /* not the QPN, and the same for both */
-		must(inlay_flow_create(&flow[i], rss[i].qp, &m, NULL));
-		index[i] = 0xffffff;
-		if (inlay_wq_user_index(wq[i], &index[i], &why) == -ENOTSUP && !softdev_present())
-			skip(); /* no DEVX */
-	}
-	assert_true(index[0] != index[1] && (index[0] | index[1]) != 0xffffff);
-	for (turn = 0; turn < 20; turn++) {
-		for (i = 0; i < 2; i++) {
-			a.wq_state = IBV_WQS_RDY;
-			must(ibv_modify_wq(wq[i], &a));
-			for (k = 0; k < BATCH; k++) {
-				struct ibv_sge sge = {(uintptr_t)in + (i * BATCH + k) * ROOM, ROOM, mr->lkey};
-
-				must(inlay_post_recv(&rq[i], &sge, 1));
-			}
-			inlay_rq_ring(&rq[i]);
-		}
-		memset(count, 0, sizeof(count));
-		for (i = 0; i < BATCH; i++) {
-			struct shape s = {0, 4, 17, 0, 0, 60 + i, 80};
-
-			to[i] = rnd_below(2);
-			packet_make(&p, &s, macs[to[i]], there);
-			lens[i] = p.len;
-			memcpy(t.out + i * ROOM, p.at, p.len);
-			count[to[i]]++;
-		}
-		send_packets(lens, BATCH);
-		a.wq_state = IBV_WQS_RESET;
-		must(ibv_modify_wq(wq[0], &a));
-		assert_int_equal(inlay_cq_clean_index(&cq, index[0], NULL, NULL), count[0]);
-		inlay_rq_reset(&rq[0]);
-		for (i = 0; i < BATCH; i++) {
-			const struct mlx5_cqe64 *cqe;
-
-			if (!to[i])
-				continue;
-			cqe = cqe_wait(&cq);
-			assert_int_equal(inlay_cqe_byte_count(cqe), lens[i]);
-			assert_int_equal(inlay_cqe_user_index(cqe), index[1]);
-			assert_int_equal(inlay_rq_release(&rq[1], cqe), 1);
-			inlay_cq_advance(&cq, 1);
-		}
-		nothing_came(&cq);
-		must(ibv_modify_wq(wq[1], &a));
-		assert_int_equal(inlay_cq_clean_index(&cq, index[1], NULL, NULL), 0);
-		inlay_rq_reset(&rq[1]);
-	}
-	for (i = 0; i < 2; i++) {
-		must(ibv_destroy_flow(flow[i]));
-		must(inlay_rss_destroy(&rss[i], NULL));
-		must(ibv_destroy_wq(wq[i]));
-		inlay_rq_fini(&rq[i]);
-	}
-	must(ibv_destroy_cq(ibcq));
-	must(ibv_dereg_mr(mr));
-	free(in);
 }
 
 /* The outermost VLAN tag of a packet, in the packet or in the CQE */
@@ -459,7 +363,6 @@ int main(void)
 		cmocka_unit_test(rules),
 		cmocka_unit_test(no_rules),
 		cmocka_unit_test(spread),
-		cmocka_unit_test(cleaned),
 		cmocka_unit_test(strips),
 		cmocka_unit_test(no_spread),
 	};
