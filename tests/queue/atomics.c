@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * atomics.c: extended atomics: their WQEs against a second encoder, their effect on memory against a model that goes bit by bit, from one
- * queue and from two at once, and what is refused. libmlx5 posts none of them: the second encoder writes what UCX's rc_mlx5.inl and the
+ * atomics.c: extended atomics: their WQEs against a second encoder, their effect on memory against a model that goes bit by bit, and
+ * what is refused. libmlx5 posts none of them: the second encoder writes what UCX's rc_mlx5.inl and the
  * libmlx5 of MLNX_OFED 4 write. Environment: ATOMIC_CASES, steps of each random run.
  */
 #include "rig.h"
 #include <endian.h>
-#include <pthread.h>
 
 #define MAX_SIZE 64u
 
@@ -335,127 +334,6 @@ static void forms(void **state)
 	pair_free(&p);
 }
 
-/* ---- two queues at once ---- */
-
-struct runner {
-	struct pair *p;
-	uint64_t seed, sum;          /* sum: of what it has added to word 1 */
-	uint32_t rkey, rounds, xors; /* xors: what it has changed of word 3 */
-	uint64_t raddr, mine;        /* mine: the bits of word 2 that are this one's */
-	uint32_t *tickets;           /* the answers of word 0 */
-	bool failed;
-};
-
-/*
- * In each round four atomics: a ticket from word 0 (4 bytes), an addition to word 1 (8 bytes, in two fields), this one's bits of word 2, and
- * an exclusive or into word 3
- */
-static void *runner(void *arg)
-{
-	struct runner *r = (struct runner *)arg;
-	struct end *e = &r->p->a;
-	uint32_t i;
-
-	for (i = 0; i < r->rounds && !r->failed; i++) {
-		uint64_t z = (r->seed += 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9, add = (z >> 20) & UINT64_C(0x0000ffff0000ffff);
-		struct ibv_sge four = sge_of(e, 0, 4), eight = sge_of(e, 8, 8), bits = sge_of(e, 16, 8), x = sge_of(e, 24, 4);
-		const struct mlx5_cqe64 *cqe;
-		double end = now() + DEADLINE;
-		uint64_t old;
-
-		r->failed |= inlay_post_masked(&e->sq, r->raddr, r->rkey, inlay_masked_add(1, 0), &four, 0) ||
-			     inlay_post_masked(&e->sq, r->raddr + 8, r->rkey, inlay_masked_add(add, UINT64_C(1) << 31), &eight, 0) ||
-			     inlay_post_masked(&e->sq, r->raddr + 16, r->rkey, inlay_masked_swap(z, r->mine), &bits, 0) ||
-			     inlay_post_masked(&e->sq, r->raddr + 24, r->rkey, inlay_masked_xor((uint32_t)z), &x,
-					       INLAY_SIGNALED | INLAY_RING);
-		while (!r->failed && !(cqe = inlay_cq_peek(&e->cq)))
-			r->failed = now() > end;
-		if (r->failed)
-			break;
-		r->failed = inlay_cqe_is_error(cqe) || inlay_sq_release(&e->sq, cqe) < 1;
-		inlay_cq_advance(&e->cq, 1);
-		r->tickets[i] = (uint32_t)inlay_atomic_answer(&can, e->buf, 4);
-		r->sum = ((r->sum & 0xffffffff) + (add & 0xffffffff)) % (UINT64_C(1) << 32) | ((r->sum >> 32) + (add >> 32)) << 32;
-		r->xors ^= (uint32_t)z;
-		/* Nobody else writes these bits */
-		old = inlay_atomic_answer(&can, e->buf + 16, 8);
-		memcpy(&z, e->buf + 32, 8);
-		r->failed |= i && (old & r->mine) != (z & r->mine);
-		z = r->seed * 0xbf58476d1ce4e5b9;
-		memcpy(e->buf + 32, &z, 8);
-	}
-	return NULL;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	uint32_t x, y;
-
-	memcpy(&x, a, 4);
-	memcpy(&y, b, 4);
-	return x < y ? -1 : x > y;
-}
-
-static void two_queues(void **state)
-{
-	uint32_t i, k, rounds = cases(5000), *tickets, first = 0xfffff000, word;
-	struct opt opt = opt_of(IBV_QPT_RC, 4096);
-	struct runner r[2];
-	struct pair p[2];
-	pthread_t t[2];
-	uint64_t sum, wide;
-
-	(void)state;
-	if (!has(4) || !has(8) || (softdev_present() && (stepped() || getenv("SOFTDEV_TRAP")))) {
-		print_message("# skipped: no extended atomics, or a device without a thread of its own\n");
-		skip();
-	}
-	tickets = (uint32_t *)malloc(2 * rounds * sizeof(*tickets));
-	assert_non_null(tickets);
-	memset(r, 0, sizeof(r));
-	for (i = 0; i < 2; i++) {
-		pair_make(&p[i], &opt);
-		inlay_sq_set_atomics(&p[i].a.sq, can.sizes);
-	}
-	memcpy(p[0].b.buf, &first, 4);
-	for (i = 0; i < 2; i++) {
-		r[i].p = &p[i];
-		r[i].seed = rnd();
-		r[i].rounds = rounds;
-		r[i].raddr = raddr_of(&p[0].b, 0);
-		r[i].rkey = p[0].b.mr->rkey;
-		r[i].mine = UINT64_C(0x00ff00ff00ff00ff) << 8 * i;
-		r[i].tickets = tickets + i * rounds;
-		assert_int_equal(pthread_create(&t[i], NULL, runner, &r[i]), 0);
-	}
-	for (i = 0; i < 2; i++)
-		must(pthread_join(t[i], NULL));
-	for (i = 0; i < 2; i++)
-		assert_false(r[i].failed);
-	/* Each number once, and each queue's in order */
-	for (i = 0; i < 2; i++)
-		for (k = 1; k < rounds; k++)
-			assert_true((int32_t)(r[i].tickets[k] - r[i].tickets[k - 1]) > 0);
-	for (i = 0; i < 2 * rounds; i++)
-		tickets[i] -= first;
-	qsort(tickets, 2 * rounds, sizeof(*tickets), by_value);
-	for (i = 0; i < 2 * rounds; i++)
-		assert_int_equal(tickets[i], i);
-	memcpy(&word, p[0].b.buf, 4);
-	assert_int_equal(word, first + 2 * rounds);
-	memcpy(&wide, p[0].b.buf + 8, 8);
-	sum = ((r[0].sum + r[1].sum) & 0xffffffff) | ((r[0].sum >> 32) + (r[1].sum >> 32)) << 32;
-	assert_true(wide == sum);
-	memcpy(&wide, p[0].b.buf + 16, 8);
-	for (i = 0; i < 2; i++)
-		assert_true((wide & r[i].mine) == (r[i].seed * UINT64_C(0xbf58476d1ce4e5b9) & r[i].mine));
-	memcpy(&word, p[0].b.buf + 24, 4);
-	assert_int_equal(word, r[0].xors ^ r[1].xors);
-	free(tickets);
-	pair_free(&p[0]);
-	pair_free(&p[1]);
-}
-
 /* ---- refusals ---- */
 
 /* A queue that is not told of sizes has none, and one without atomics gets none; sizes that no atomic has */
@@ -569,7 +447,6 @@ int main(void)
 		cmocka_unit_test(bytes),
 		cmocka_unit_test(refused_here),
 		cmocka_unit_test(forms),
-		cmocka_unit_test(two_queues),
 		cmocka_unit_test(refused_there),
 	};
 

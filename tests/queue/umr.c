@@ -154,45 +154,56 @@ static void filled(void)
 	sent(&b);
 }
 
+enum { PEER_WRITES, RECV_IN, PEER_READS, SEND_OUT, WAYS };
+
+static bool is_out(unsigned way)
+{
+	return way >= PEER_READS;
+}
+
+/* The key's bytes from `addr` on, to or from a's buffer. here: bytes that a sees; there: what entries of b's own count */
+static void transfer(const struct key *k, uint64_t addr, uint32_t here, uint32_t there, unsigned way)
+{
+	struct ibv_sge mine = sge_of(&a, 0, here), key = {addr, there, k->key};
+
+	switch (way) {
+	case PEER_WRITES: must(inlay_post_write(&a.sq, addr, k->key, &mine, 1, INLAY_SIGNALED | INLAY_RING)); break;
+	case PEER_READS: must(inlay_post_read(&a.sq, addr, k->key, &mine, 1, INLAY_SIGNALED | INLAY_RING)); break;
+	case RECV_IN:
+		must(inlay_post_recv(&b.rq, &key, 1));
+		inlay_rq_ring(&b.rq);
+		must(inlay_post_send(&a.sq, &mine, 1, INLAY_SIGNALED | INLAY_RING));
+		break;
+	default:
+		post_recv(&a, 0, here);
+		must(inlay_post_send(&b.sq, &key, 1, INLAY_SIGNALED | INLAY_RING | INLAY_FENCE_INITIATOR_SMALL));
+	}
+}
+
+static void done(uint32_t here, unsigned way)
+{
+	struct end *to = way == SEND_OUT ? &a : &b;
+
+	sent(way == SEND_OUT ? &b : &a);
+	if (way == SEND_OUT || way == RECV_IN)
+		received(to, MLX5_CQE_RESP_SEND, here, (uint32_t)inlay_cqe_wqe_counter(cqe_wait(&to->rxcq)));
+}
+
 /* n bytes from `from` on of the key, in all four ways; all of b's memory is compared */
 static void through(const struct key *k, uint32_t from, uint32_t n)
 {
-	struct ibv_sge mine = sge_of(&a, 0, n), key;
 	uint32_t i, way;
 
-	key.addr = k->start + from;
-	key.length = n;
-	key.lkey = k->key;
-	for (way = 0; way < 4; way++) {
+	for (way = 0; way < WAYS; way++) {
 		fill(b.buf, BYTES, (uint32_t)rnd());
 		fill(a.buf, n, (uint32_t)rnd());
 		memcpy(model, b.buf, BYTES);
-		for (i = 0; way % 2 == 0 && i < n; i++)
+		for (i = 0; !is_out(way) && i < n; i++)
 			model[place[from + i]] = a.buf[i];
-		switch (way) {
-		case 0: /* the peer writes */
-			must(inlay_post_write(&a.sq, k->start + from, k->key, &mine, 1, INLAY_SIGNALED | INLAY_RING));
-			sent(&a);
-			break;
-		case 1: /* the peer reads */
-			must(inlay_post_read(&a.sq, k->start + from, k->key, &mine, 1, INLAY_SIGNALED | INLAY_RING));
-			sent(&a);
-			break;
-		case 2: /* a receive is scattered */
-			must(inlay_post_recv(&b.rq, &key, 1));
-			inlay_rq_ring(&b.rq);
-			must(inlay_post_send(&a.sq, &mine, 1, INLAY_SIGNALED | INLAY_RING));
-			sent(&a);
-			received(&b, MLX5_CQE_RESP_SEND, n, (uint32_t)inlay_cqe_wqe_counter(cqe_wait(&b.rxcq)));
-			break;
-		default: /* a send is gathered */
-			post_recv(&a, 0, n);
-			must(inlay_post_send(&b.sq, &key, 1, INLAY_SIGNALED | INLAY_RING | INLAY_FENCE_INITIATOR_SMALL));
-			sent(&b);
-			received(&a, MLX5_CQE_RESP_SEND, n, (uint32_t)inlay_cqe_wqe_counter(cqe_wait(&a.rxcq)));
-		}
+		transfer(k, k->start + from, n, n, way);
+		done(n, way);
 		assert_memory_equal(b.buf, model, BYTES);
-		for (i = 0; way % 2 && i < n; i++)
+		for (i = 0; is_out(way) && i < n; i++)
 			assert_int_equal(a.buf[i], b.buf[place[from + i]]);
 	}
 }
@@ -229,47 +240,32 @@ static void refused(uint64_t addr, uint32_t key, bool write)
 
 /* ---- tests: what a key covers ---- */
 
-static void lists(void **state)
+/* Lists and interleaved memory; filled anew as often as one likes */
+static void layouts(void **state)
 {
+	struct mlx5dv_mr_interleaved part[ROOM - 1];
 	struct ibv_sge sge[ROOM];
-	uint32_t turn;
+	uint32_t turn, rounds, again;
 
 	(void)state;
 	pair_up();
 	for (turn = 0; turn < 24; turn++) {
 		struct key k = key_make(turn % 2, false);
-		uint32_t again;
 
-		/* Filled anew as often as one likes */
 		for (again = 0; again < 3; again++) {
-			uint16_t n = pieces(sge, ROOM);
+			if ((turn / 2 + again) % 2) {
+				uint16_t n = pieces(sge, ROOM);
 
-			must(inlay_post_umr_list(&b.sq, k.key, RIGHTS, sge, n, INLAY_SIGNALED));
+				must(inlay_post_umr_list(&b.sq, k.key, RIGHTS, sge, n, INLAY_SIGNALED));
+			} else {
+				uint16_t n = stripes(part, 12, &rounds);
+
+				must(inlay_post_umr_interleaved(&b.sq, k.key, RIGHTS, part, n, rounds, INLAY_SIGNALED));
+			}
 			filled();
 			whole_and_parts(&k);
 		}
-		if (turn < 4)
-			refused(k.start + covers - 7, k.key, turn % 2);
-		key_free(&k);
-	}
-	pair_down();
-}
-
-static void interleaved(void **state)
-{
-	struct mlx5dv_mr_interleaved part[ROOM - 1];
-	uint32_t turn, rounds;
-
-	(void)state;
-	pair_up();
-	for (turn = 0; turn < 24; turn++) {
-		struct key k = key_make(turn % 2, false);
-		uint16_t n = stripes(part, 12, &rounds);
-
-		must(inlay_post_umr_interleaved(&b.sq, k.key, RIGHTS, part, n, rounds, INLAY_SIGNALED));
-		filled();
-		whole_and_parts(&k);
-		if (turn < 4)
+		if (turn < 8)
 			refused(k.start + covers - 7, k.key, turn % 2);
 		key_free(&k);
 	}
@@ -487,7 +483,7 @@ static void by_the_peer(void **state)
 /* What the device must refuse: an error of the WQE, and the key is as it was */
 static void not_done(void **state)
 {
-	enum { TOO_LONG, FREE_WANTED, USED_WANTED, ENTITY, NO_SIGNATURES, BAD_OFFSET, NO_TABLE, NO_PD, NO_KEY, BAD_PSV, WAYS };
+	enum { TOO_LONG, FREE_WANTED, USED_WANTED, ENTITY, NO_SIGNATURES, BAD_OFFSET, NO_TABLE, NO_PD, NO_KEY, BAD_PSV, CASES };
 	struct mlx5dv_sig_crc crc = {MLX5DV_SIG_CRC_TYPE_CRC32, 0};
 	struct mlx5dv_sig_block_domain domain;
 	struct mlx5dv_sig_block_attr attr;
@@ -500,7 +496,7 @@ static void not_done(void **state)
 	domain.sig_type = MLX5DV_SIG_TYPE_CRC;
 	domain.sig.crc = &crc;
 	attr.wire = &domain;
-	for (way = 0; way < WAYS; way++) {
+	for (way = 0; way < CASES; way++) {
 		struct key k = key_make(way % 2, way == BAD_PSV);
 		const uint32_t bad[2] = {0xfffff0, 0xfffff1};
 		uint32_t key = k.key, want = IBV_WC_LOC_QP_OP_ERR;
@@ -768,53 +764,6 @@ static void sig_key(struct key *k, const struct sig *m, const struct sig *w, boo
 	assert_int_equal(inlay_sq_pending(&b.sq), 0);
 }
 
-/* What entries of b's own count */
-static uint32_t local_len(const struct sig *w)
-{
-	return w ? n_mem : n_raw;
-}
-
-enum { SEND_OUT, RECV_IN, PEER_READS, PEER_WRITES, WAYS };
-
-/* One transfer of everything. Out: memory is b's, the wire's form arrives at a. In: a has the wire's form */
-static void transfer(const struct key *k, const struct sig *w, unsigned way)
-{
-	struct ibv_sge mine = sge_of(&a, 0, n_wire), key;
-
-	key.addr = k->start;
-	key.length = local_len(w);
-	key.lkey = k->key;
-	switch (way) {
-	case SEND_OUT:
-		post_recv(&a, 0, n_wire);
-		must(inlay_post_send(&b.sq, &key, 1, INLAY_SIGNALED | INLAY_RING | INLAY_FENCE_INITIATOR_SMALL));
-		break;
-	case RECV_IN:
-		must(inlay_post_recv(&b.rq, &key, 1));
-		inlay_rq_ring(&b.rq);
-		must(inlay_post_send(&a.sq, &mine, 1, INLAY_SIGNALED | INLAY_RING));
-		break;
-	case PEER_READS:
-		must(inlay_post_read(&a.sq, k->start, k->key, &mine, 1, INLAY_SIGNALED | INLAY_RING));
-		break;
-	default:
-		must(inlay_post_write(&a.sq, k->start, k->key, &mine, 1, INLAY_SIGNALED | INLAY_RING));
-	}
-}
-
-static void done(unsigned way)
-{
-	if (way == SEND_OUT) {
-		sent(&b);
-		received(&a, MLX5_CQE_RESP_SEND, n_wire, (uint32_t)inlay_cqe_wqe_counter(cqe_wait(&a.rxcq)));
-	} else if (way == RECV_IN) {
-		sent(&a);
-		received(&b, MLX5_CQE_RESP_SEND, n_wire, (uint32_t)inlay_cqe_wqe_counter(cqe_wait(&b.rxcq)));
-	} else {
-		sent(&a);
-	}
-}
-
 /* The CQ that a wrong signature is told of in */
 static struct inlay_cq *error_cq(unsigned way)
 {
@@ -836,13 +785,13 @@ static void good(struct key *k, const struct sig *m, const struct sig *w, bool c
 	unsigned way;
 
 	for (way = 0; way < WAYS; way++) {
-		bool out = way == SEND_OUT || way == PEER_READS;
+		bool out = is_out(way);
 
 		forms(m, w);
 		memcpy(out ? b.buf : a.buf, out ? mem : wire, out ? n_mem : n_wire);
 		sig_key(k, m, w, copy, check_all(out ? m ? m : w : w ? w : m), errors);
-		transfer(k, w, way);
-		done(way);
+		transfer(k, k->start, n_wire, w ? n_mem : n_raw, way);
+		done(n_wire, way);
 		expect_nothing(error_cq(way));
 		assert_memory_equal(out ? a.buf : b.buf, out ? wire : mem, out ? n_wire : n_mem);
 		assert_true(all_bytes(b.buf + n_mem, BYTES - n_mem, 0xb2));
@@ -853,7 +802,7 @@ static void good(struct key *k, const struct sig *m, const struct sig *w, bool c
 /* A byte of the incoming side wrong: the transfer goes on, and one CQE in front of its own says what and where */
 static uint32_t bad(struct key *k, const struct sig *m, const struct sig *w, unsigned way, uint32_t errors)
 {
-	bool out = way == SEND_OUT || way == PEER_READS;
+	bool out = is_out(way);
 	const struct sig *in = out ? m : w;
 	uint32_t len = sig_len(in), blocks = n_raw / in->block, block = rnd_below(blocks), at, kind, mask;
 	uint64_t found = 0, want = 0;
@@ -875,9 +824,9 @@ static uint32_t bad(struct key *k, const struct sig *m, const struct sig *w, uns
 	if (kind != MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD && rnd_below(3) == 0)
 		mask = MLX5DV_SIG_MASK_T10DIF_GUARD;
 	sig_key(k, m, w, false, (uint8_t)mask, errors);
-	transfer(k, w, way);
+	transfer(k, k->start, n_wire, w ? n_mem : n_raw, way);
 	if (mask == MLX5DV_SIG_MASK_T10DIF_GUARD && kind != MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD) {
-		done(way);
+		done(n_wire, way);
 		expect_nothing(error_cq(way));
 		return errors;
 	}
@@ -885,7 +834,7 @@ static uint32_t bad(struct key *k, const struct sig *m, const struct sig *w, uns
 	assert_true(inlay_cqe_is_error(inlay_cq_peek(error_cq(way))));
 	assert_int_equal(inlay_cqe_sig_error(inlay_cq_peek(error_cq(way)), &e), 1);
 	inlay_cq_advance(error_cq(way), 1);
-	done(way);
+	done(n_wire, way);
 	expect_nothing(error_cq(way));
 	assert_int_equal(e.key, k->key);
 	assert_int_equal(e.qpn, inlay_sq_qpn(&b.sq));
@@ -1094,8 +1043,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(as_spdk),
 		cmocka_unit_test(no_room),
-		cmocka_unit_test(lists),
-		cmocka_unit_test(interleaved),
+		cmocka_unit_test(layouts),
 		cmocka_unit_test(tables),
 		cmocka_unit_test(fields),
 		cmocka_unit_test(by_the_peer),
