@@ -123,10 +123,7 @@ static struct inlay_connect_record random_record(void)
 	return r;
 }
 
-/*
- * A record is what it was after its way over the wire, and its bytes are those that the header's
- * table names
- */
+/* A record is what it was after its way over the wire, and its bytes are those that the header's table names */
 static void round_trip(void **state)
 {
 	(void)state;
@@ -161,10 +158,7 @@ static void round_trip(void **state)
 	}
 }
 
-/*
- * Bytes at the very end of a page, with none after it: refused with a reason and *r as it was, or a
- * record that can exist
- */
+/* Bytes at the very end of a page, with none after it: refused with a reason and *r as it was, or a record that can exist */
 static int feed(uint8_t *end, const uint8_t *bytes, size_t len)
 {
 	struct inlay_connect_record r, was;
@@ -763,9 +757,7 @@ static void pair(void **state)
 
 static void ece(void **state)
 {
-	/*
-	 * here's vendor and options, the peer's; whether the device is told, and what it says then
-	 */
+	/* here's vendor and options, the peer's; whether the device is told, and what it says then */
 	static const struct {
 		uint32_t vendor, options, peer, peer_options, flags;
 		int told;
@@ -885,8 +877,7 @@ static void refused_local(void **state)
 	attr = inlay_connect_defaults();
 	attr.rd_atomic = 255;
 	must(inlay_connect_local(&here, e.qp, &attr, NULL));
-	assert_int_equal(here.rd_atomic, dev.attr.max_qp_rd_atom < dev.attr.max_qp_init_rd_atom
-						 ? dev.attr.max_qp_rd_atom
+	assert_int_equal(here.rd_atomic, dev.attr.max_qp_rd_atom < dev.attr.max_qp_init_rd_atom ? dev.attr.max_qp_rd_atom
 						 : dev.attr.max_qp_init_rd_atom);
 	/* Again, with other wishes */
 	must(inlay_connect_local(&here, e.qp, NULL, NULL));

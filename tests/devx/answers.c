@@ -19,10 +19,7 @@ static struct {
 	int calls, refused;
 } mad;
 
-/*
- * Any bytes, the status among them: 0 often enough that what follows is looked at. Returns what the
- * kernel says
- */
+/* Any bytes, the status among them: 0 often enough that what follows is looked at. Returns what the kernel says */
 static int spoil(int err, void *out, size_t outlen)
 {
 	uint8_t *box = (uint8_t *)out;
@@ -52,10 +49,7 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 	return spoil(next(context, in, inlen, out, outlen), out, outlen);
 }
 
-/*
- * A creation that the kernel calls good has a handle, whatever the outbox says; one that it refuses
- * has none
- */
+/* A creation that the kernel calls good has a handle, whatever the outbox says; one that it refuses has none */
 struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out,
 					       size_t outlen)
 {
@@ -157,10 +151,7 @@ static void builders_of_any_answer(void **state)
 		assert_true(err == -ENOTSUP || sane(err, &qp.error) == err);
 		assert_true(err || qp.qpn >> 24 == 0);
 		assert_int_equal(rig.uar.uar.queues, queues + !err);
-		/*
-		 * A transition of a QP that has another number than it was told: the kernel says
-		 * no, and nothing moves
-		 */
+		/* A transition of a QP that has another number than it was told: the kernel says no, and nothing moves */
 		if (!err && inlay_devx_qp_to_init(&qp, &path))
 			assert_int_equal(qp.state, INLAY_QP_STATE_RST);
 		must(inlay_devx_qp_destroy(&qp));
@@ -234,8 +225,7 @@ static void many_in_flight(void **state)
 		for (i = 0; i < n; i++) {
 			which = i % OBJECTS;
 			memset(&in, 0, sizeof(in));
-			inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE,
-					 i & 64 ? INLAY_CMD_OP_QUERY_RMP : INLAY_CMD_OP_QUERY_CQ);
+			inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, i & 64 ? INLAY_CMD_OP_QUERY_RMP : INLAY_CMD_OP_QUERY_CQ);
 			inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, i & 64 ? rmps[which].rmpn : cqs[which].cq.cqn);
 			must(inlay_devx_query_async(i & 64 ? rmps[which].obj : cqs[which].obj, &in, sizeof(in), OUTLEN,
 						    0xabcd000000000000 + i, answers));
@@ -260,8 +250,7 @@ static void many_in_flight(void **state)
 			} else {
 				const struct inlay_query_cq_out *cq = (const struct inlay_query_cq_out *)(const void *)(buf + 1);
 
-				assert_int_equal(1u << inlay_cqc_get(&cq->cqc, INLAY_CQC_LOG_CQ_SIZE),
-						 cqs[which].cq.mask + 1);
+				assert_int_equal(1u << inlay_cqc_get(&cq->cqc, INLAY_CQC_LOG_CQ_SIZE), cqs[which].cq.mask + 1);
 				assert_int_equal(inlay_cqc_get(&cq->cqc, INLAY_CQC_CQE_SZ), which & 1);
 			}
 		}

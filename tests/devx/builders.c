@@ -442,10 +442,7 @@ static void rights_of_keys(void **state)
 	}
 }
 
-/*
- * Relaxed ordering is a wish, as it is with verbs: a device that has none of it makes the key
- * without
- */
+/* Relaxed ordering is a wish, as it is with verbs: a device that has none of it makes the key without */
 static void relaxed_ordering_where_it_is(void **state)
 {
 	struct inlay_devx_mkey_attr attr = key_want(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
@@ -527,10 +524,7 @@ static void queue_pairs_beyond_the_device(void **state)
 	must(inlay_devx_cq_destroy(&cq));
 }
 
-/*
- * How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of
- * two
- */
+/* How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of two */
 static void retries_and_timers(void **state)
 {
 	struct inlay_connect_record mine;
@@ -631,10 +625,7 @@ static void mtus(void **state)
 	side_free(&s);
 }
 
-/*
- * A queue reserves its CQEs: a CQ that is too small refuses it before anything is sent, and what
- * goes gives them back
- */
+/* A queue reserves its CQEs: a CQ that is too small refuses it before anything is sent, and what goes gives them back */
 static void cqes_are_reserved(void **state)
 {
 	struct inlay_devx_xrq_attr xrqa;

@@ -135,8 +135,7 @@ struct mlx5dv_devx_umem *mlx5dv_devx_umem_reg_ex(struct ibv_context *ctx, struct
 }
 
 /* What is read: `outlen` bytes of anything, in a buffer of len */
-ssize_t mlx5dv_devx_get_event(struct mlx5dv_devx_event_channel *channel, struct mlx5dv_devx_async_event_hdr *event,
-			      size_t len)
+ssize_t mlx5dv_devx_get_event(struct mlx5dv_devx_event_channel *channel, struct mlx5dv_devx_async_event_hdr *event, size_t len)
 {
 	NEXT(mlx5dv_devx_get_event);
 
@@ -152,8 +151,7 @@ ssize_t mlx5dv_devx_get_event(struct mlx5dv_devx_event_channel *channel, struct 
 	return script.outlen < 8 ? -EINVAL : (ssize_t)script.outlen;
 }
 
-int mlx5dv_devx_get_async_cmd_comp(struct mlx5dv_devx_cmd_comp *comp, struct mlx5dv_devx_async_cmd_hdr *answer,
-				   size_t len)
+int mlx5dv_devx_get_async_cmd_comp(struct mlx5dv_devx_cmd_comp *comp, struct mlx5dv_devx_async_cmd_hdr *answer, size_t len)
 {
 	NEXT(mlx5dv_devx_get_async_cmd_comp);
 
@@ -436,10 +434,7 @@ static void events_are_taken_apart(void **state)
 	assert_true(event.number == 0x87654321);
 }
 
-/*
- * Random bytes, cut anywhere: the entry lies at the very end of readable memory, and what is not
- * there counts as 0
- */
+/* Random bytes, cut anywhere: the entry lies at the very end of readable memory, and what is not there counts as 0 */
 static void events_of_any_bytes_and_length(void **state)
 {
 	struct inlay_devx_event event, whole;
@@ -474,10 +469,7 @@ static void events_of_any_bytes_and_length(void **state)
 
 /* ---- Bytes from outside ---- */
 
-/*
- * Whatever the outbox holds, and however short it is: a status, and nothing read or written behind
- * it
- */
+/* Whatever the outbox holds, and however short it is: a status, and nothing read or written behind it */
 static void any_outbox_gives_a_status(void **state)
 {
 	static const int results[] = {0, 0, EREMOTEIO, EINVAL};

@@ -116,10 +116,7 @@ static void to_error(void **state)
 			sides_make(&a, &plain, &b, round ? &of_verbs : &plain);
 		}
 		exercise(&a, &b, 20);
-		/*
-		 * The peer has no receive: these stay, until they are flushed in order, signaled or
-		 * not
-		 */
+		/* The peer has no receive: these stay, until they are flushed in order, signaled or not */
 		give(&a, 5);
 		first = inlay_sq_index(a.sq);
 		for (i = 0; i < 7; i++)
@@ -181,8 +178,7 @@ static void by_itself(void **state)
 
 enum { TO_INIT, TO_RTR, TO_RTS, TO_ERROR, TO_RESET, MOVES };
 
-static int move(struct inlay_devx_qp *qp, int to, const struct inlay_devx_path *path,
-		const struct inlay_connect_record *peer)
+static int move(struct inlay_devx_qp *qp, int to, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
 {
 	switch (to) {
 	case TO_INIT:

@@ -31,8 +31,7 @@ static void model_set(uint8_t *bytes, uint32_t offset, uint32_t width, uint64_t 
 	for (i = 0; i < width; i++) {
 		size_t at = offset + i;
 
-		bytes[at / 8] = (uint8_t)((bytes[at / 8] & ~(0x80 >> at % 8)) |
-					  (value >> (width - 1 - i) & 1) << (7 - at % 8));
+		bytes[at / 8] = (uint8_t)((bytes[at / 8] & ~(0x80 >> at % 8)) | (value >> (width - 1 - i) & 1) << (7 - at % 8));
 	}
 }
 

@@ -177,8 +177,7 @@ static void bounds(struct range *r)
 			must(inlay_post_write(a.sq, mine.addr, r->key.key, &sge, 1, INLAY_SIGNALED));
 		else
 			must(inlay_post_read(a.sq, mine.addr, r->key.key, &sge, 1, INLAY_SIGNALED));
-		assert_int_equal(outcome(&a),
-				 i < 2 ? MLX5_CQE_SYNDROME_LOCAL_PROT_ERR : MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+		assert_int_equal(outcome(&a), i < 2 ? MLX5_CQE_SYNDROME_LOCAL_PROT_ERR : MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
 		up_again();
 	}
 }
@@ -308,10 +307,7 @@ static void of_other_keys(void **state)
 		}
 }
 
-/*
- * A key that is gone opens nothing any more, nor does another variant of one that is there; beside
- * a QP of verbs too
- */
+/* A key that is gone opens nothing any more, nor does another variant of one that is there; beside a QP of verbs too */
 static void gone(void **state)
 {
 	struct range r;

@@ -68,10 +68,7 @@ UNUSED static int rig_close(void **state)
 	return dev_close(state);
 }
 
-/*
- * Whether there is anything to test: a real device, its kernel or our rights need not allow
- * commands
- */
+/* Whether there is anything to test: a real device, its kernel or our rights need not allow commands */
 UNUSED static bool rig_here(void)
 {
 	struct ibv_context *ctx, *commands;
@@ -477,10 +474,7 @@ static inline const struct mlx5_cqe64 *cqe_next(struct inlay_cq *cq)
 	return cqe;
 }
 
-/*
- * Takes a send completion of WQE `index`: credit and slot go back. What is in the CQE goes to `to`,
- * as its owner would have it
- */
+/* Takes a send completion of WQE `index`: credit and slot go back. What is in the CQE goes to `to`, as its owner would have it */
 UNUSED static void take_sent(struct side *s, uint32_t index, uint8_t *to)
 {
 	const struct mlx5_cqe64 *cqe = cqe_next(s->cq);
@@ -592,8 +586,7 @@ UNUSED static void operate(struct side *a, struct side *b, enum op op, uint32_t 
 		must(inlay_post_write(a->sq, at_peer(b, there), b->mr->rkey, sge, n, INLAY_SIGNALED));
 		break;
 	case OP_WRITE_INLINE:
-		must(inlay_post_write_inline(a->sq, at_peer(b, there), b->mr->rkey, a->buf + sent, len,
-					     INLAY_SIGNALED));
+		must(inlay_post_write_inline(a->sq, at_peer(b, there), b->mr->rkey, a->buf + sent, len, INLAY_SIGNALED));
 		break;
 	case OP_WRITE_IMM:
 		must(inlay_post_write_imm(a->sq, at_peer(b, there), b->mr->rkey, imm, sge, n, INLAY_SIGNALED));
@@ -621,11 +614,9 @@ UNUSED static void operate(struct side *a, struct side *b, enum op op, uint32_t 
 	case OP_SWAP:
 		memcpy(b->buf + 2 * QUARTER, &word, 8);
 		if (op == OP_ADD)
-			must(inlay_post_fetch_add(a->sq, at_peer(b, 2 * QUARTER), b->mr->rkey, seed, &result,
-						  INLAY_SIGNALED));
+			must(inlay_post_fetch_add(a->sq, at_peer(b, 2 * QUARTER), b->mr->rkey, seed, &result, INLAY_SIGNALED));
 		else
-			must(inlay_post_cmp_swap(a->sq, at_peer(b, 2 * QUARTER), b->mr->rkey, word ^ (seed & 1), ~word,
-						 &result,
+			must(inlay_post_cmp_swap(a->sq, at_peer(b, 2 * QUARTER), b->mr->rkey, word ^ (seed & 1), ~word, &result,
 						 INLAY_SIGNALED));
 		break;
 	default:

@@ -87,8 +87,7 @@ static void create_answers(void **state)
 
 	(void)state;
 	assert_int_equal(inlay_memdomain_registry_init(NULL), -EINVAL);
-	assert_int_equal(inlay_memdomain_registry_init((struct inlay_memdomain_registry *)(void *)(memory[0] + 16)),
-			 -EINVAL);
+	assert_int_equal(inlay_memdomain_registry_init((struct inlay_memdomain_registry *)(void *)(memory[0] + 16)), -EINVAL);
 	must(inlay_memdomain_registry_init(&reg));
 	assert_int_equal(need % 64, 0);
 	for (i = 0; i < ARRAY(rows); i++) {
@@ -544,8 +543,7 @@ static void registry_model(void **state)
 					must(set(d, op, model.slot[i].set >> op & 1));
 				}
 				last.answer = (int)rnd_below(200) - 100;
-				assert_int_equal(call(op, d, d, 0),
-						 model.slot[i].set >> op & 1 ? last.answer : -ENOTSUP);
+				assert_int_equal(call(op, d, d, 0), model.slot[i].set >> op & 1 ? last.answer : -ENOTSUP);
 				assert_int_equal(inlay_memdomain_type(d), model.slot[i].type);
 				assert_memory_equal(inlay_memdomain_user_context(d, NULL), &model.slot[i].user, 4);
 				if (model.slot[i].id)

@@ -92,8 +92,7 @@ static void up(const struct opt *opt, uint32_t num_ops)
 	must(inlay_mmap_add_dev(&theirs, dev.pd));
 	must(inlay_mmap_add(&theirs, inlay_source_host(b.buf, FAR_EDGE)));
 	must(inlay_mmap_add(&theirs, inlay_source_host(b.buf + FAR_EDGE, READ_ONLY - FAR_EDGE)));
-	must(inlay_mmap_add(&theirs, limited(inlay_source_host(b.buf + READ_ONLY, BYTES - READ_ONLY),
-					     INLAY_RDMA_READ)));
+	must(inlay_mmap_add(&theirs, limited(inlay_source_host(b.buf + READ_ONLY, BYTES - READ_ONLY), INLAY_RDMA_READ)));
 	must(inlay_mmap_set_permissions(&theirs, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE));
 	must(inlay_mmap_start(&theirs));
 	must(inlay_mmap_export_rdma(&theirs, dev.pd, blob, &len));
@@ -484,8 +483,7 @@ static void end_to_end(void **state)
 			if (total) {
 				accepted++;
 				n_wqes += inlay_sq_index(&a.sq) - inlay_sq_index(&was) > 1;
-				assert_int_equal(inlay_sq_rung(&a.sq),
-						 quiet ? inlay_sq_rung(&was) : inlay_sq_index(&a.sq));
+				assert_int_equal(inlay_sq_rung(&a.sq), quiet ? inlay_sq_rung(&was) : inlay_sq_index(&a.sq));
 			}
 		}
 		posted += accepted;

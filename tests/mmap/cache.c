@@ -59,10 +59,7 @@ static int fake_reg(void *context, struct inlay_cache_region *r)
 	r->lkey = ++fake.key;
 	r->rkey = ~fake.key;
 	r->handle = (void *)(uintptr_t)(r->start ^ fake.key);
-	/*
-	 * The caller's bytes: zero at first, but for what merge put there; then all of them are
-	 * written
-	 */
+	/* The caller's bytes: zero at first, but for what merge put there; then all of them are written */
 	for (i = 1; i < BYTES / 4; i++) {
 		assert_int_equal(mine[i], 0);
 		mine[i] = fake.key + i;
@@ -141,12 +138,8 @@ static uint32_t merges(const struct inlay_cache_region *r)
 	return *(const uint32_t *)inlay_cache_bytes(r);
 }
 
-/*
- * The tree is sorted, no child is heavier than its parent, and it has all that can be found; its
- * height
- */
-static uint32_t tree_check(const struct inlay_cache_region *t, uint64_t low, uint64_t high, uint32_t weight,
-			   uint32_t *count)
+/* The tree is sorted, no child is heavier than its parent, and it has all that can be found; its height */
+static uint32_t tree_check(const struct inlay_cache_region *t, uint64_t low, uint64_t high, uint32_t weight, uint32_t *count)
 {
 	uint32_t l, r;
 
@@ -266,8 +259,7 @@ static bool model_evict(void)
 }
 
 /* Registers when it can be: 0, or what is reported */
-static int model_enter(uint64_t first, uint64_t last, uint32_t access, uint32_t merged, uint32_t max,
-		       uint64_t max_bytes)
+static int model_enter(uint64_t first, uint64_t last, uint32_t access, uint32_t merged, uint32_t max, uint64_t max_bytes)
 {
 	const uint64_t bad = (fake.forbidden_page - BASE) / PAGE;
 	struct known *k;
@@ -340,8 +332,7 @@ static int model_get(uint64_t first, uint64_t last, uint32_t access, uint32_t ma
 	int err = -EAGAIN, k, large = 0;
 
 	for (i = 0; i < knowns; i++)
-		if (!known[i].zombie && known[i].first <= first && known[i].last >= last &&
-		    !(access & ~known[i].access)) {
+		if (!known[i].zombie && known[i].first <= first && known[i].last >= last && !(access & ~known[i].access)) {
 			known[i].uses++;
 			*at = i;
 			expect.hits++;
@@ -540,10 +531,7 @@ static struct inlay_cache_region *got(uint64_t addr, uint64_t len, uint32_t acce
 	return r;
 }
 
-/*
- * The tree is at most 4 log2(n) high with n regions and with half of them, in any order of
- * addresses
- */
+/* The tree is at most 4 log2(n) high with n regions and with half of them, in any order of addresses */
 static void height(void **state)
 {
 	static const uint32_t sizes[] = {1000, 16000};
@@ -613,10 +601,7 @@ static void extremes(void **state)
 	inlay_cache_put(&cache, low);
 	assert_int_equal(got(PAGE, UINT64_MAX - PAGE, 1)->len, UINT64_MAX - PAGE + 1);
 	inlay_cache_put(&cache, cache.last_);
-	/*
-	 * An overlap that ends at the last byte; a union that would be all of the address space is
-	 * not tried
-	 */
+	/* An overlap that ends at the last byte; a union that would be all of the address space is not tried */
 	low = got(0, 2 * PAGE, 1);
 	assert_int_equal(low->len, 2 * PAGE);
 	assert_int_equal(cache.counts.regions, 1);

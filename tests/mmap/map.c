@@ -16,10 +16,7 @@ static struct ibv_pd *pds[MAX_DEVS + 1]; /* one more than the model's map takes 
 static uint8_t *area;                   /* memory to be mapped */
 #define AREA (64 * PAGE)
 
-/*
- * Deregistrations to go until one fails; 0: none does. The program's own function is found before
- * libibverbs'
- */
+/* Deregistrations to go until one fails; 0: none does. The program's own function is found before libibverbs' */
 static uint32_t dereg_fails;
 
 int ibv_dereg_mr(struct ibv_mr *mr)
@@ -268,10 +265,7 @@ static void permissions(void **unused)
 	uint32_t mask, i, k;
 
 	(void)unused;
-	/*
-	 * Each name alone, and each bit of 32: a bit of verbs' means what it means there, or is
-	 * refused
-	 */
+	/* Each name alone, and each bit of 32: a bit of verbs' means what it means there, or is refused */
 	map_make(&x, 1, 32);
 	assert_int_equal(x.m.permissions, INLAY_LOCAL_READ_ONLY);
 	for (i = 0; i < 32; i++) {

@@ -28,10 +28,7 @@ static void *memory[CACHES];
 static pthread_t thread;
 static bool watching = true;
 
-/*
- * The first words of up to 4 pages, as they are now: -EFAULT when they are not there, as ibv_reg_mr
- * says
- */
+/* The first words of up to 4 pages, as they are now: -EFAULT when they are not there, as ibv_reg_mr says */
 static int page_reg(void *context, struct inlay_cache_region *r)
 {
 	uint64_t *mine = (uint64_t *)inlay_cache_bytes(r), i;
@@ -156,10 +153,7 @@ static void monitor_start(void)
 	must(munmap(p, PAGE));
 }
 
-/*
- * Every call that takes memory away, of every kind: the next get registers anew. Other calls change
- * nothing
- */
+/* Every call that takes memory away, of every kind: the next get registers anew. Other calls change nothing */
 static void calls(void **state)
 {
 	static const char *const kinds[] = {"private", "shared", "shared file", "private file"};
@@ -306,10 +300,7 @@ static void child(void)
 	inlay_monitor_fini(&monitor);
 }
 
-/*
- * What a child unmaps is not reported, and does not wait; nor does the parent wait while a child
- * lives
- */
+/* What a child unmaps is not reported, and does not wait; nor does the parent wait while a child lives */
 static void forks(void **state)
 {
 	const uint64_t len = 4 * PAGE;
@@ -346,10 +337,7 @@ static void forks(void **state)
 		map(p, len, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 		assert_false(hits(p, len));
 	}
-	/*
-	 * The end, while the child lives: the memory is free, because the child has let go of the
-	 * monitor
-	 */
+	/* The end, while the child lives: the memory is free, because the child has let go of the monitor */
 	theirs = monitor;
 	monitor_end();
 	assert_true(theirs.fd >= 0);
@@ -368,10 +356,7 @@ static void *unmapper(void *p)
 	return (void *)(intptr_t)munmap(p, PAGE);
 }
 
-/*
- * A report that is read ends a wait. The end frees who waits, drops all regions, and refuses what
- * comes later
- */
+/* A report that is read ends a wait. The end frees who waits, drops all regions, and refuses what comes later */
 static void ends(void **state)
 {
 	struct inlay_cache_region *r;

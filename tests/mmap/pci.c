@@ -65,10 +65,7 @@ struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, cons
 	const uint8_t *box = (const uint8_t *)in;
 	struct mlx5dv_devx_obj *obj;
 
-	/*
-	 * CREATE_MKEY asks for relaxed ordering, as firmware refuses where it has none: of writes
-	 * or of reads
-	 */
+	/* CREATE_MKEY asks for relaxed ordering, as firmware refuses where it has none: of writes or of reads */
 	if (box[0] == 0x02 && box[1] == 0x00) {
 		mid.relaxed = (box[16 + 1] & 0x04 ? 16 : 0) | (box[16 + 0x3b] & 0x40 ? 32 : 0);
 		if (mid.relaxed & mid.no_cap) {
@@ -334,10 +331,7 @@ static void memory_of_the_other_side(void **state)
 		/* Not a byte before and behind it */
 		assert_int_equal(take(1, (uintptr_t)page - 1, 2, r->lkey), REFUSED);
 		assert_int_equal(take(1, (uintptr_t)page + PAGE - 1, 2, r->lkey), REFUSED);
-		/*
-		 * Its own device does not know it by that key, unless it is a key of its own by
-		 * chance
-		 */
+		/* Its own device does not know it by that key, unless it is a key of its own by chance */
 		assert_int_equal(inlay_mmap_remote(&y.m, (uintptr_t)page, 8, INLAY_RDMA_READ, &rkey), -EPERM);
 		/* And there is no rkey, whatever is granted */
 		assert_int_equal(inlay_mmap_remote(&y.m, (uintptr_t)page, 8, INLAY_PCI_READ_WRITE, &rkey), -EPERM);
@@ -365,10 +359,7 @@ static void memory_of_the_other_side(void **state)
 	shared_free(&x);
 }
 
-/*
- * Relaxed ordering is asked of the indirect key where the device knows it, and is no reason to fail
- * where it does not
- */
+/* Relaxed ordering is asked of the indirect key where the device knows it, and is no reason to fail where it does not */
 static void relaxed_ordering(void **state)
 {
 	struct shared x, y;
@@ -406,10 +397,7 @@ static void who_may_only_read(void **state)
 	shared_free(&x);
 }
 
-/*
- * Across an address that is a multiple of 2 GiB: two pieces in the key. The address space there is
- * taken for the test
- */
+/* Across an address that is a multiple of 2 GiB: two pieces in the key. The address space there is taken for the test */
 static void a_range_of_two_pieces(void **state)
 {
 	const uint64_t border = 0x200080000000;
@@ -631,10 +619,7 @@ static void not_permitted(void **state)
 	shared_free(&x);
 }
 
-/*
- * A device that says no cannot; one that does not say so just now fails by its own errno, and may
- * be asked again
- */
+/* A device that says no cannot; one that does not say so just now fails by its own errno, and may be asked again */
 static void devices_that_do_not_answer(void **state)
 {
 	static const struct {

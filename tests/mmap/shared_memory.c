@@ -185,10 +185,7 @@ static void every_range(void **unused)
 	}
 }
 
-/*
- * Each set of permissions against each operation, in each range: what inlay_mmap_remote says, the
- * remote device does
- */
+/* Each set of permissions against each operation, in each range: what inlay_mmap_remote says, the remote device does */
 static void every_permission(void **unused)
 {
 	static const uint32_t ops[] = {INLAY_RDMA_READ, INLAY_RDMA_WRITE, INLAY_RDMA_ATOMIC};
