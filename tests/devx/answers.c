@@ -9,7 +9,6 @@
 #include "common.h"
 #include "rig.h"
 #include <dlfcn.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 
 /* ---- A device gone mad ---- */
@@ -140,7 +139,7 @@ static void builders_of_any_answer(void **state)
 	dcta.srqn = good_rmp.rmpn;
 	mad.on = true;
 	mad.calls = mad.refused = 0;
-	for (round = 0; round < 200; round++) {
+	for (round = 0; round < 120; round++) {
 		err = sane(inlay_devx_cq_create(&cq, dev.ctx, &cqa), &cq.error);
 		assert_int_equal(cq.obj != NULL, err == 0);
 		assert_true(err || cq.cq.cqn >> 24 == 0);
@@ -175,7 +174,7 @@ static void builders_of_any_answer(void **state)
 		}
 	}
 	mad.on = false;
-	assert_true(mad.calls > 1000 && mad.refused > 25 && made > 50 && made < 175);
+	assert_true(mad.calls > 600 && mad.refused > 15 && made > 30 && made < 105);
 	must(inlay_devx_rmp_destroy(&good_rmp));
 	must(inlay_devx_cq_destroy(&good));
 }
@@ -204,34 +203,36 @@ static int answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t *buf, size_t le
 #define OBJECTS 12u
 #define OUTLEN 0x110u
 
+static void query_of(struct inlay_cmd_in *in, uint32_t opcode, uint32_t cqn)
+{
+	memset(in, 0, sizeof(*in));
+	inlay_cmd_in_set(in, INLAY_CMD_IN_OPCODE, opcode);
+	inlay_cmd_in_set(in, INLAY_CMD_IN_NUMBER, cqn);
+}
+
 static void many_in_flight(void **state)
 {
 	struct mlx5dv_devx_cmd_comp *answers = answers_open();
 	struct inlay_devx_cq cqs[OBJECTS];
-	struct inlay_devx_rmp rmps[OBJECTS];
 	struct inlay_devx_error error;
 	struct inlay_cmd_in in;
 	uint64_t wr_id, *buf, seen[4];
 	uint32_t round, i, n, which, overtaken = 0;
 
 	(void)state;
-	for (i = 0; i < OBJECTS; i++) {
+	for (i = 0; i < OBJECTS; i++)
 		cq_open(&cqs[i], 1u << (i % 8), 64 << (i & 1));
-		rmp_open(&rmps[i], 2u << (i % 6), i & 1 ? INLAY_DEVX_RMP_CYCLIC : 0);
-	}
-	for (round = 0; round < 10; round++) {
+	for (round = 0; round < 5; round++) {
 		n = 1 + rnd_below(200);
 		memset(seen, 0, sizeof(seen));
 		for (i = 0; i < n; i++) {
-			which = i % OBJECTS;
-			memset(&in, 0, sizeof(in));
-			inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, i & 64 ? INLAY_CMD_OP_QUERY_RMP : INLAY_CMD_OP_QUERY_CQ);
-			inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, i & 64 ? rmps[which].rmpn : cqs[which].cq.cqn);
-			must(inlay_devx_query_async(i & 64 ? rmps[which].obj : cqs[which].obj, &in, sizeof(in), OUTLEN,
-						    0xabcd000000000000 + i, answers));
+			query_of(&in, INLAY_CMD_OP_QUERY_CQ, cqs[i % OBJECTS].cq.cqn);
+			must(inlay_devx_query_async(cqs[i % OBJECTS].obj, &in, sizeof(in), OUTLEN, 0xabcd000000000000 + i, answers));
 			memset(&in, 0xff, sizeof(in)); /* not needed any more */
 		}
 		for (i = 0; i < n; i++) {
+			const struct inlay_query_cq_out *cq;
+
 			buf = (uint64_t *)(void *)at_the_end(INLAY_DEVX_ANSWER + OUTLEN);
 			must(answer(answers, buf, INLAY_DEVX_ANSWER + OUTLEN, &wr_id, &error));
 			assert_int_equal(error.err, 0);
@@ -241,18 +242,9 @@ static void many_in_flight(void **state)
 			assert_false(seen[wr_id / 64] >> wr_id % 64 & 1);
 			seen[wr_id / 64] |= 1ULL << wr_id % 64;
 			which = (uint32_t)wr_id % OBJECTS;
-			if (wr_id & 64) {
-				const struct inlay_query_rmp_out *rmp = (const struct inlay_query_rmp_out *)(const void *)(buf + 1);
-
-				assert_int_equal(1u << inlay_wqc_get(&rmp->rmpc.wq, INLAY_WQC_LOG_WQ_SZ),
-						 rmps[which].srq.wqe_cnt);
-				assert_int_equal(inlay_wqc_get(&rmp->rmpc.wq, INLAY_WQC_WQ_TYPE), which & 1);
-			} else {
-				const struct inlay_query_cq_out *cq = (const struct inlay_query_cq_out *)(const void *)(buf + 1);
-
-				assert_int_equal(1u << inlay_cqc_get(&cq->cqc, INLAY_CQC_LOG_CQ_SIZE), cqs[which].cq.mask + 1);
-				assert_int_equal(inlay_cqc_get(&cq->cqc, INLAY_CQC_CQE_SZ), which & 1);
-			}
+			cq = (const struct inlay_query_cq_out *)(const void *)(buf + 1);
+			assert_int_equal(1u << inlay_cqc_get(&cq->cqc, INLAY_CQC_LOG_CQ_SIZE), cqs[which].cq.mask + 1);
+			assert_int_equal(inlay_cqc_get(&cq->cqc, INLAY_CQC_CQE_SZ), which & 1);
 		}
 		buf = (uint64_t *)(void *)at_the_end(INLAY_DEVX_ANSWER + OUTLEN);
 		assert_int_equal(inlay_devx_answer(answers, buf, INLAY_DEVX_ANSWER + OUTLEN, &wr_id, &error), -EAGAIN);
@@ -261,10 +253,8 @@ static void many_in_flight(void **state)
 	if (softdev_present())
 		assert_true(overtaken > 20);
 	mlx5dv_devx_destroy_cmd_comp(answers);
-	for (i = 0; i < OBJECTS; i++) {
+	for (i = 0; i < OBJECTS; i++)
 		must(inlay_devx_cq_destroy(&cqs[i]));
-		must(inlay_devx_rmp_destroy(&rmps[i]));
-	}
 }
 
 static void answers_refused(void **state)
@@ -279,21 +269,18 @@ static void answers_refused(void **state)
 
 	(void)state;
 	cq_open(&cq, 64, 64);
-	memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_CQ);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, cq.cq.cqn);
+	query_of(&in, INLAY_CMD_OP_QUERY_CQ, cq.cq.cqn);
 	for (i = 0; i < ARRAY(bad); i++) {
 		assert_int_equal(inlay_devx_query_async(cq.obj, &in, bad[i], OUTLEN, 1, answers), -EINVAL);
 		assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), bad[i], 1, answers), -EINVAL);
 	}
 	assert_int_equal(inlay_devx_query_async(cq.obj, NULL, 16, OUTLEN, 1, answers), -EINVAL);
 	/* Another number than the handle's, another command than a query: the kernel */
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, cq.cq.cqn ^ 1);
+	query_of(&in, INLAY_CMD_OP_QUERY_CQ, cq.cq.cqn ^ 1);
 	assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), OUTLEN, 1, answers), -EINVAL);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, cq.cq.cqn);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_MODIFY_CQ);
+	query_of(&in, INLAY_CMD_OP_MODIFY_CQ, cq.cq.cqn);
 	assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), OUTLEN, 1, answers), -EINVAL);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_CQ);
+	query_of(&in, INLAY_CMD_OP_QUERY_CQ, cq.cq.cqn);
 	/* Too small a buffer: the answer stays */
 	must(inlay_devx_query_async(cq.obj, &in, sizeof(in), OUTLEN, 77, answers));
 	for (len = 0; len < INLAY_DEVX_ANSWER + OUTLEN; len += 8) {
@@ -317,18 +304,16 @@ static void answers_refused(void **state)
 		must(inlay_devx_query_async(cq.obj, &in, sizeof(in), 65532, i, answers));
 	assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), 65532, i, answers), -EAGAIN);
 	mlx5dv_devx_destroy_cmd_comp(answers);
-		must(inlay_devx_cq_destroy(&cq));
+	must(inlay_devx_cq_destroy(&cq));
 }
 
 /* ---- Events ---- */
 
 static int event_within(struct mlx5dv_devx_event_channel *channel, struct inlay_devx_event *event)
 {
-	double end = now() + DEADLINE;
 	int err;
 
-	while ((err = inlay_devx_event_get(channel, event)) == -EAGAIN && now() < end)
-		step();
+	await((err = inlay_devx_event_get(channel, event)) != -EAGAIN);
 	return err;
 }
 
@@ -366,7 +351,7 @@ static void completions(void **state)
 	write_one(&a, &b);
 	take_sent(&a, 0, NULL);
 	nothing_more(full);
-	for (i = 1; i < 20; i++) {
+	for (i = 1; i < 6; i++) {
 		must(inlay_cq_arm(a.cq, 0));
 		nothing_more(full);
 		write_one(&a, &b);
@@ -454,10 +439,7 @@ static void subscriptions_refused(void **state)
 				       0xffff};
 	uint16_t many[17], comp = INLAY_EVENT_COMP, port = INLAY_EVENT_PORT_CHANGE, two[2] = {INLAY_EVENT_COMP, 0x3f};
 	struct mlx5dv_devx_event_channel *channel;
-	struct inlay_devx_event event;
 	static struct side a, b;
-	uint64_t count;
-	int fd, file;
 	size_t i;
 
 	(void)state;
@@ -473,28 +455,12 @@ static void subscriptions_refused(void **state)
 	must(inlay_devx_subscribe(channel, NULL, &port, 1, 1));
 	/* One of two is bad: neither is subscribed to */
 	assert_int_equal(inlay_devx_subscribe(channel, a.scq.obj, two, 2, 1), -EINVAL);
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(channel, 9999, a.scq.obj, comp), EBADF);
-	file = open("/dev/null", O_RDONLY);
-	/* Open, but no eventfd */
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(channel, file, a.scq.obj, comp), EINVAL);
-	close(file);
 	must(inlay_cq_arm(a.cq, 0));
 	write_one(&a, &b);
 	take_sent(&a, 0, NULL);
 	nothing_more(channel);
-	/* A counter, which the channel does not tell of */
-	fd = eventfd(0, EFD_NONBLOCK);
-	must(mlx5dv_devx_subscribe_devx_event_fd(channel, fd, a.scq.obj, comp));
-	inlay_cq_event(a.cq);
-	must(inlay_cq_arm(a.cq, 0));
-	write_one(&a, &b);
-	take_sent(&a, 1, NULL);
-	await(read(fd, &count, 8) == 8);
-	assert_int_equal(count, 1);
-	assert_int_equal(inlay_devx_event_get(channel, &event), -EAGAIN);
 	sides_free(&a, &b);
 	mlx5dv_devx_destroy_event_channel(channel);
-	close(fd);
 }
 
 int main(void)

@@ -7,7 +7,6 @@
  * Environment: MMAP_STEPS, of the random run.
  */
 #include "rig.h"
-#include <pthread.h>
 
 #define MAX_DEVS 3
 #define MAX_RANGES 8
@@ -437,46 +436,6 @@ static void device_memory(void **unused)
 	must(ibv_free_dm(dm));
 }
 
-/* ---- holds by several threads ---- */
-
-#define HOLDERS 4
-#define HOLDS 200000
-
-static pthread_barrier_t begin;
-
-static void *holder(void *m)
-{
-	uint32_t i;
-
-	pthread_barrier_wait(&begin);
-	for (i = 0; i < HOLDS; i++) {
-		inlay_mmap_hold((struct inlay_mmap *)m);
-		if (i % 2)
-			inlay_mmap_drop((struct inlay_mmap *)m);
-	}
-	return NULL;
-}
-
-static void counting(void **unused)
-{
-	pthread_t threads[HOLDERS];
-	struct map x;
-	uint32_t i;
-
-	(void)unused;
-	bring_to(&x, STARTED);
-	must(pthread_barrier_init(&begin, NULL, HOLDERS));
-	for (i = 0; i < HOLDERS; i++)
-		must(pthread_create(&threads[i], NULL, holder, &x.m));
-	for (i = 0; i < HOLDERS; i++)
-		must(pthread_join(threads[i], NULL));
-	pthread_barrier_destroy(&begin);
-	assert_int_equal(inlay_mmap_num_bufs(&x.m), HOLDERS * HOLDS / 2);
-	for (i = 0; i < HOLDERS * HOLDS / 2; i++)
-		inlay_mmap_drop(&x.m);
-	map_free(&x);
-}
-
 #if INLAY_CHECKED
 static void hold_stopped(void *m)
 {
@@ -858,7 +817,6 @@ int main(void)
 		cmocka_unit_test(sources),
 		cmocka_unit_test(limits),
 		cmocka_unit_test(device_memory),
-		cmocka_unit_test(counting),
 #if INLAY_CHECKED
 		cmocka_unit_test(rules),
 #endif
