@@ -583,46 +583,6 @@ static void refused(struct ibv_qp *qp, int err, int expected, const char *why, c
 
 #define DC_KEY 0x1122334455667788u
 
-/* Two queue pairs of a process, or one with itself, by one line */
-static void pair(void **state)
-{
-	(void)state;
-	for (size_t t = 0; t < ARRAY(types); t++) {
-		struct opt opt = kind(types[t]);
-		const char *why = NULL;
-		struct end a, b;
-
-		end_make(&a, &opt);
-		end_make(&b, &opt);
-		must(inlay_connect_pair(a.qp, b.qp, NULL, &why));
-		assert_int_equal(a.qp->state, IBV_QPS_RTS);
-		assert_int_equal(b.qp->state, IBV_QPS_RTS);
-		if (types[t] != IBV_QPT_UD) {
-			end_take(&a, INLAY_UAR_DOORBELL);
-			end_take(&b, INLAY_UAR_DOORBELL);
-			receive(&a, 4096, 4096);
-			receive(&b, 4096, 4096);
-			message(&a, &b, 3);
-			message(&b, &a, 4);
-		}
-		assert_int_equal(inlay_connect_pair(a.qp, b.qp, NULL, &why), -EBADFD);
-		assert_non_null(why);
-		end_free(&a);
-		end_free(&b);
-	}
-	for (int t = 0; t < 2; t++) { /* a queue pair and itself */
-		struct opt opt = kind(types[t]);
-		struct end e;
-
-		end_make(&e, &opt);
-		must(inlay_connect_pair(e.qp, e.qp, NULL, NULL));
-		end_take(&e, INLAY_UAR_DOORBELL);
-		receive(&e, 4096, 4096);
-		message(&e, &e, 5);
-		end_free(&e);
-	}
-}
-
 /* ---- ECE ---- */
 
 static void ece(void **state)
@@ -895,7 +855,6 @@ int main(void)
 		cmocka_unit_test(attributes),
 		cmocka_unit_test(classes),
 		cmocka_unit_test(no_address),
-		cmocka_unit_test(pair),
 		cmocka_unit_test(ece),
 		cmocka_unit_test(refused_local),
 		cmocka_unit_test(refused_rts),

@@ -19,8 +19,6 @@ static void pairs(void **state)
 		{"one of verbs", {.verbs = false}, {.verbs = true}},
 		{"CQEs of 64 and 128, scatter", {.cqe_size = 64, .scatter = 32}, {.cqe_size = 128, .scatter = 64}},
 		{"less scatter than a CQE has room for", {.cqe_size = 128, .scatter = 32}, {.cqe_size = 128}},
-		{"CQs of verbs", {.verbs_cq = true}, {.verbs_cq = true, .cqe_size = 128, .scatter = 64}},
-		{"a CQ of verbs, a QP of verbs", {.verbs_cq = true}, {.verbs = true}},
 		{"BlueFlame", {.blueflame = true}, {.verbs = false}},
 		{"a user index, one CQ", {.flags = INLAY_DEVX_QP_USER_INDEX}, {.one_cq = true}},
 		{"short rings", {.bbs = 16, .wqes = 4}, {.blueflame = true, .bbs = 8, .wqes = 1}},
@@ -111,14 +109,14 @@ static void compressed(void **state)
 {
 	static const uint32_t formats[] = {INLAY_MINI_HASH, INLAY_MINI_CSUM, INLAY_MINI_CSUM_STRIDX, INLAY_MINI_L34H_STRIDX};
 	static const struct how kinds[] = {
-		{.zip = INLAY_DEVX_CQ_COMPRESSED}, {.zip = INLAY_DEVX_CQ_ENHANCED}, {.verbs_cq = true, .zip = INLAY_DEVX_CQ_COMPRESSED},
+		{.zip = INLAY_DEVX_CQ_COMPRESSED}, {.zip = INLAY_DEVX_CQ_ENHANCED},
 	};
 	static struct side a, b;
 	uint32_t i, j, before;
 
 	(void)state;
 	for (i = 0; i < ARRAY(kinds); i++)
-		for (j = 0; j < ARRAY(formats) - kinds[i].verbs_cq; j++) {
+		for (j = 0; j < ARRAY(formats); j++) {
 			struct how how = kinds[i];
 
 			how.cqe_size = rnd_below(2) ? 64 : 128;

@@ -12,7 +12,6 @@
 
 #include "common.h"
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <inlay/devx.h>
 
 #define ARENA (8u << 20)       /* bytes of the umem */
@@ -101,14 +100,6 @@ UNUSED static int rig_empty(void **state)
 	inlay_devx_query_context((object)->obj, INLAY_CMD_OP_QUERY_##op, (object)->number, out, sizeof(*(out)), \
 				 &(object)->error)
 
-/* The errno of a command's status, as a command that has it reports it */
-UNUSED static int status_errno(uint8_t status)
-{
-	uint8_t out[INLAY_DEVX_BOX] = {status};
-
-	return inlay_devx_result(0, NULL, out, NULL);
-}
-
 /* A channel for events that does not wait. bare: events are cookies alone */
 UNUSED static struct mlx5dv_devx_event_channel *channel_open(bool bare)
 {
@@ -160,6 +151,12 @@ static inline struct inlay_devx_place place_ring(size_t bytes)
 	place.offset = rig.rings;
 	rig.rings += (bytes + INLAY_DEVX_PAGE - 1) & ~(uint64_t)(INLAY_DEVX_PAGE - 1);
 	return place;
+}
+
+/* A queue begins with both words of its doorbell record 0 (a CQ's arm word is the device's) */
+static inline void record_is_clear(struct inlay_devx_place place)
+{
+	assert_true(all_bytes(place.umem->addr + place.offset, 8, 0));
 }
 
 /* ---- objects ---- */
@@ -220,6 +217,7 @@ UNUSED static void rmp_open(struct inlay_devx_rmp *rmp, uint32_t entries, uint32
 	struct inlay_devx_rmp_attr attr = rmp_want(entries, 64, flags);
 
 	must(inlay_devx_rmp_create(rmp, dev.ctx, &attr));
+	record_is_clear(attr.record);
 }
 
 static inline struct inlay_devx_path path_usual(void)
@@ -242,7 +240,6 @@ static inline struct inlay_devx_path path_usual(void)
 /* What a test wants of an end; all 0: RC by commands, CQEs of 64 bytes, doorbells, queues of 64 */
 struct how {
 	bool verbs;       /* all of it is made by verbs */
-	bool verbs_cq;    /* a QP by commands, its CQs by verbs */
 	bool blueflame;   /* a register of its own */
 	bool one_cq;      /* of both sides; by commands only */
 	uint32_t type;    /* INLAY_QP_ST_RC or _UC or _UD */
@@ -258,8 +255,6 @@ struct side {
 	struct inlay_devx_qp qp;
 	struct inlay_devx_cq scq, rcq;
 	struct inlay_devx_uar own;
-	struct ibv_cq *ibscq, *ibrcq;
-	struct inlay_cq vscq, vrcq;
 	struct inlay_devx_path path;
 	/* Of whichever kind it is */
 	struct inlay_sq *sq;
@@ -332,26 +327,16 @@ UNUSED static void side_make(struct side *s, const struct how *how)
 		s->mr = s->verbs.mr;
 		return;
 	}
-	if (how->verbs_cq) {
-		s->ibscq = cq_make(&opt);
-		s->ibrcq = cq_make(&opt);
-		must(inlay_cq_from_cq(&s->vscq, s->ibscq, NULL));
-		must(inlay_cq_from_cq(&s->vrcq, s->ibrcq, NULL));
-		must(inlay_cq_set_compression(&s->vscq, how->mini, 0));
-		must(inlay_cq_set_compression(&s->vrcq, how->mini, 0));
-		s->cq = &s->vscq;
-		s->rxcq = &s->vrcq;
-	} else {
-		side_cq(&s->scq, how);
-		if (!how->one_cq)
-			side_cq(&s->rcq, how);
-		s->cq = &s->scq.cq;
-		s->rxcq = how->one_cq ? s->cq : &s->rcq.cq;
-	}
+	side_cq(&s->scq, how);
+	if (!how->one_cq)
+		side_cq(&s->rcq, how);
+	s->cq = &s->scq.cq;
+	s->rxcq = how->one_cq ? s->cq : &s->rcq.cq;
 	if (how->blueflame)
 		must(inlay_devx_uar_alloc(&s->own, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
 	attr = side_want(s);
 	must(inlay_devx_qp_create(&s->qp, dev.ctx, &attr));
+	record_is_clear(attr.record);
 	assert_int_equal(s->qp.state, INLAY_QP_STATE_RST);
 	s->sq = &s->qp.sq;
 	s->rq = &s->qp.rq;
@@ -371,10 +356,6 @@ UNUSED static void side_free(struct side *s)
 	must(inlay_devx_uar_free(&s->own));
 	must(inlay_devx_cq_destroy(&s->scq));
 	must(inlay_devx_cq_destroy(&s->rcq));
-	if (s->ibscq) {
-		must(ibv_destroy_cq(s->ibscq));
-		must(ibv_destroy_cq(s->ibrcq));
-	}
 	must(ibv_dereg_mr(s->mr));
 	free(s->buf);
 	memset(s, 0, sizeof(*s));
@@ -610,33 +591,6 @@ UNUSED static void exercise(struct side *a, struct side *b, uint32_t n)
 	assert_null(inlay_cq_peek(a->rxcq));
 	assert_null(inlay_cq_peek(b->cq));
 	assert_null(inlay_cq_peek(b->rxcq));
-}
-
-/* Starts this program again as a peer, which finds its end of a line in INLAY_TEST_LINE; returns ours. */
-static inline int peer_process(pid_t *child)
-{
-	char number[16];
-	int ends[2];
-
-	if (softdev_present() && (stepped() || trapping())) {
-		print_message("# skipped: a device without a thread of its own reaches no other process\n");
-		skip();
-	}
-	must(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
-	fflush(NULL);
-	*child = fork();
-	assert_true(*child >= 0);
-	if (!*child) {
-		/* No device survives a fork: a program of its own */
-		close(ends[0]);
-		fcntl(ends[1], F_SETFD, 0);
-		snprintf(number, sizeof(number), "%d", ends[1]);
-		setenv("INLAY_TEST_LINE", number, 1);
-		execl("/proc/self/exe", "peer", NULL);
-		_exit(127);
-	}
-	close(ends[1]);
-	return ends[0];
 }
 
 #endif

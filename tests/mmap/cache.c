@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cache.c: the registration cache against a brute-force model of its manual, with callbacks that
- * count, refuse and remember; posts by other threads; the height of its tree; memory regions of a
- * device and what they still transfer.
+ * cache.c: the registration cache against a brute-force model of its manual, with callbacks that count, refuse and remember; posts
+ * that meet a step; the height of its tree; memory regions of a device and what they still transfer. Posts by other threads: monitor.c.
  *
  * Environment: CACHE_STEPS, of the random run.
  */
 #include "common.h"
 #include "interleave.h"
 #include <inttypes.h>
-#include <pthread.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <inlay/mmap/cache.h>
 
@@ -477,11 +474,7 @@ static void random_steps(void **state)
 			known[i].r->uses++;
 			known[i].uses++;
 			break;
-		case 4:
-		case 5:
-		case 6:
-		case 7:
-		case 8:
+		case 4 ... 8:
 			i = knowns ? rnd_below(knowns) : 0;
 			if (knowns && known[i].uses)
 				model_put(i);
@@ -664,122 +657,6 @@ static void posting(void **state)
 	free(memory);
 }
 
-/*
- * Threads that post while the owner gets. Memory is pretended: a page has a version, of what is
- * mapped there, and a version that the world knows of. A thread maps anew, posts, and lets the
- * world know; or, as the monitor does, it expects, lets the world know, and settles. A registration
- * remembers the versions of its pages. What the owner gets must be no older than what it knows
- */
-#define THREADS 3
-#define SLOTS 8               /* pages of each thread */
-#define ROUNDS 2000u
-
-static struct {
-	uint32_t mapped[THREADS * SLOTS], known[THREADS * SLOTS];
-	uint32_t done, gets;
-	int go;
-} world;
-
-static int world_reg(void *context, struct inlay_cache_region *r)
-{
-	uint32_t *mine = (uint32_t *)inlay_cache_bytes(r), i;
-
-	(void)context;
-	for (i = 0; i < THREADS * SLOTS; i++)
-		if (BASE + i * PAGE - r->start < r->len)
-			mine[i] = __atomic_load_n(&world.mapped[i], __ATOMIC_RELAXED);
-	return 0;
-}
-
-static int world_dereg(void *context, struct inlay_cache_region *r)
-{
-	(void)context;
-	(void)r;
-	return 0;
-}
-
-static void *poster(void *arg)
-{
-	const uint32_t me = (uint32_t)(uintptr_t)arg;
-	uint64_t z = me + 1;
-	uint32_t i;
-
-	while (!__atomic_load_n(&world.go, __ATOMIC_ACQUIRE))
-		sched_yield();
-	for (i = 1; i <= ROUNDS; i++) {
-		const uint32_t slot = me * SLOTS + (uint32_t)(z >> 33) % SLOTS;
-		const uint64_t addr = BASE + slot * PAGE;
-		const int monitor = z >> 63 != 0;
-
-		z = z * 6364136223846793005 + 1442695040888963407;
-		__atomic_store_n(&world.mapped[slot], i, __ATOMIC_RELAXED);
-		if (monitor)
-			inlay_cache_expect_(&cache);
-		else
-			inlay_cache_post(&cache, addr + PAGE / 2, 1);
-		__atomic_store_n(&world.known[slot], i, __ATOMIC_RELEASE);
-		if (monitor) {
-			inlay_relax(); /* known, and not settled */
-			inlay_cache_settle_(&cache, addr, PAGE);
-		}
-		/* Now and then the owner has to have looked */
-		if (i % 4 == 0) {
-			const uint32_t gets = __atomic_load_n(&world.gets, __ATOMIC_RELAXED);
-
-			while (__atomic_load_n(&world.gets, __ATOMIC_RELAXED) - gets < 2)
-				sched_yield();
-		}
-	}
-	__atomic_fetch_add(&world.done, 1, __ATOMIC_RELEASE);
-	return NULL;
-}
-
-static void threads(void **state)
-{
-	struct inlay_cache_attr attr = {16, 0, UINT64_MAX, PAGE, THREADS * SLOTS * 4};
-	struct inlay_cache_ops ops = {world_reg, world_dereg, NULL, NULL, NULL};
-	uint32_t i, size;
-
-	(void)state;
-	for (size = 2; size <= 1024; size *= 16) {
-		uint64_t gets = 0;
-		pthread_t t[THREADS];
-		void *memory;
-
-		attr.posts = size;
-		ops.wait = size == 32 ? NULL : inlay_cache_yield;
-		memory = aligned_alloc(64, (inlay_cache_size(&attr) + 63) / 64 * 64);
-		assert_non_null(memory);
-		memset(&world, 0, sizeof(world));
-		must(inlay_cache_init(&cache, memory, inlay_cache_size(&attr), &attr, &ops));
-		for (i = 0; i < THREADS; i++)
-			must(pthread_create(&t[i], NULL, poster, (void *)(uintptr_t)i));
-		__atomic_store_n(&world.go, 1, __ATOMIC_RELEASE);
-		while (__atomic_load_n(&world.done, __ATOMIC_ACQUIRE) < THREADS) {
-			const uint32_t slot = rnd_below(THREADS * SLOTS), n = 1 + rnd_below(rnd_below(4) ? 1 : 3);
-			struct inlay_cache_region *r;
-			uint32_t seen[3];
-
-			for (i = 0; i < n && slot + i < THREADS * SLOTS; i++)
-				seen[i] = __atomic_load_n(&world.known[slot + i], __ATOMIC_ACQUIRE);
-			must(inlay_cache_get(&cache, BASE + slot * PAGE, i * PAGE, 1, &r));
-			while (i--)
-				assert_true(((uint32_t *)inlay_cache_bytes(r))[slot + i] >= seen[i]);
-			inlay_cache_put(&cache, r);
-			__atomic_store_n(&world.gets, (uint32_t)++gets, __ATOMIC_RELAXED);
-			if (gets % 64 == 0)
-				sched_yield();
-		}
-		for (i = 0; i < THREADS; i++)
-			must(pthread_join(t[i], NULL));
-		assert_true(cache.counts.invalidated > 0);
-		if (size == 2)
-			assert_true(cache.counts.overflows > 0);
-		must(inlay_cache_fini(&cache));
-		free(memory);
-	}
-}
-
 #if INLAY_CHECKED
 static void put_twice(void *e)
 {
@@ -931,7 +808,6 @@ int main(void)
 		cmocka_unit_test(extremes),
 		cmocka_unit_test(posting),
 		cmocka_unit_test(post_meets_step),
-		cmocka_unit_test(threads),
 		cmocka_unit_test(device),
 #if INLAY_CHECKED
 		cmocka_unit_test(checked),
