@@ -277,18 +277,12 @@ static void told_why(void **state)
 		static const uint8_t group[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 224, 0, 0, 1};
 
 		r = roce;
-		if (i == 0) {
-			r.type = IBV_QPT_UD;
-			r.rd_atomic = 0;
-		} else {
-			memset(r.gid, 0, 16);
-		}
-		if (i == 2)
-			memcpy(r.gid, group, 16);
+		r.type = i ? IBV_QPT_RC : IBV_QPT_UD;
+		r.rd_atomic = i ? 16 : 0;
+		if (i)
+			memcpy(r.gid, i == 1 ? (const uint8_t[16]){0} : group, 16);
 		inlay_connect_pack(&r, blob);
-		if (i == 0)
-			must(inlay_connect_unpack(&out, blob, sizeof(blob), NULL));
-		blob[33] = i == 0;
+		blob[33] = !i;
 		assert_int_equal(inlay_connect_unpack(&out, blob, sizeof(blob), NULL), -EPROTO);
 	}
 }
@@ -583,6 +577,60 @@ static void refused(struct ibv_qp *qp, int err, int expected, const char *why, c
 
 #define DC_KEY 0x1122334455667788u
 
+/* By one line: two queue pairs, or one and itself; a DC initiator */
+static void one_line(void **state)
+{
+	struct inlay_connect_attr attr = inlay_connect_defaults();
+	struct mlx5dv_qp_init_attr dv;
+	struct ibv_qp_init_attr_ex a;
+	const char *why = NULL;
+	struct end e[2];
+	struct ibv_qp *dci;
+	uint32_t t;
+	int err;
+
+	(void)state;
+	for (t = 0; t < ARRAY(types); t++) {
+		const struct opt opt = kind(types[t]);
+
+		end_make(&e[0], &opt);
+		end_make(&e[1], &opt);
+		must(inlay_connect_pair(e[0].qp, e[t == 1 ? 0 : 1].qp, NULL, &why));
+		assert_int_equal(asked(e[0].qp).qp_state, IBV_QPS_RTS);
+		assert_int_equal(asked(e[1].qp).qp_state, t == 1 ? IBV_QPS_RESET : IBV_QPS_RTS);
+		err = inlay_connect_pair(e[0].qp, e[1].qp, NULL, &why);
+		refused(e[0].qp, err, -EBADFD, why, "neither in RESET", IBV_QPS_RTS);
+		end_free(&e[0]);
+		if (!t) {
+			memset(&a, 0, sizeof(a));
+			memset(&dv, 0, sizeof(dv));
+			a.qp_type = IBV_QPT_DRIVER;
+			a.send_cq = a.recv_cq = e[1].scq;
+			a.pd = dev.pd;
+			a.comp_mask = IBV_QP_INIT_ATTR_PD;
+			a.cap.max_send_wr = 4;
+			a.cap.max_send_sge = 1;
+			dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+			dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
+			dci = mlx5dv_create_qp(dev.ctx, &a, &dv);
+			assert_non_null(dci);
+			attr.sl = 16;
+			err = inlay_connect_dc(NULL, dci, 0, &attr, &why);
+			refused(dci, err, -EINVAL, why, "service level", IBV_QPS_RESET);
+			attr.sl = 0;
+			attr.mtu = IBV_MTU_512;
+			attr.timeout = 17;
+			must(inlay_connect_dc(NULL, dci, 0, &attr, NULL));
+			assert_int_equal(asked(dci).qp_state, IBV_QPS_RTS);
+			assert_true(asked(dci).path_mtu == IBV_MTU_512 && asked(dci).timeout == 17 && asked(dci).max_rd_atomic == 16);
+			err = inlay_connect_dc(NULL, dci, 0, NULL, &why);
+			refused(dci, err, -EBADFD, why, "neither in RESET nor in INIT", IBV_QPS_RTS);
+			must(ibv_destroy_qp(dci));
+		}
+		end_free(&e[1]);
+	}
+}
+
 /* ---- ECE ---- */
 
 static void ece(void **state)
@@ -855,6 +903,7 @@ int main(void)
 		cmocka_unit_test(attributes),
 		cmocka_unit_test(classes),
 		cmocka_unit_test(no_address),
+		cmocka_unit_test(one_line),
 		cmocka_unit_test(ece),
 		cmocka_unit_test(refused_local),
 		cmocka_unit_test(refused_rts),

@@ -476,7 +476,7 @@ static void queue_pairs_beyond_the_device(void **state)
 static void retries_and_timers(void **state)
 {
 	struct inlay_connect_record mine;
-	uint32_t i, up, v2 = 0;
+	uint32_t i, up, grh, v2 = 0;
 	struct how how;
 	static struct side s;
 
@@ -501,6 +501,9 @@ static void retries_and_timers(void **state)
 		must(inlay_devx_qp_address(&s.qp, &s.path, &mine));
 		if (i & 2) /* a side that leaves the classes open takes its peer's */
 			s.path.sl = s.path.traffic_class = 0;
+		s.path.global = i & 1;
+		mine.flags = i & 4 ? INLAY_CONNECT_GLOBAL : 0;
+		grh = mine.link == INLAY_CONNECT_IB && i & 5;
 		must(inlay_devx_qp_to_init(&s.qp, &s.path));
 		must(inlay_devx_qp_to_rtr(&s.qp, &s.path, &mine));
 		sent(0, 0x80, 32, 0); /* no option: no right is changed */
@@ -512,9 +515,12 @@ static void retries_and_timers(void **state)
 		sent(QPC, 0xa8, 24, s.qpn);
 		sent(QPC, 0x43, 5, 30);
 		sent(ADS, mine.link == INLAY_CONNECT_IB ? 0x124 : 0x121, mine.link == INLAY_CONNECT_IB ? 4 : 3, i % 8);
+		sent(ADS, 0x28, 1, grh);
 		if (mine.link != INLAY_CONNECT_IB) {
 			sent(ADS, 0x10a, 6, mine.link == INLAY_CONNECT_ROCE_V2 ? (8 * i + 1) >> 2 : 0);
 			assert_int_equal(mid.gid_index, s.path.gid_index);
+		}
+		if (mine.link != INLAY_CONNECT_IB || grh) {
 			sent(ADS, 0x48, 8, s.path.gid_index);
 			sent(ADS, 0x58, 8, i + 1);
 			sent(ADS, 0x64, 8, 8 * i + 1);

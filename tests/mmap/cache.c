@@ -8,6 +8,7 @@
 #include "common.h"
 #include "interleave.h"
 #include <inttypes.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <inlay/mmap/cache.h>
 
@@ -657,6 +658,36 @@ static void posting(void **state)
 	free(memory);
 }
 
+/* Two threads post what the owner gets, without a function to wait by: whatever has been posted is gone after a step */
+static void *poster(void *arg)
+{
+	uint32_t i;
+
+	for (i = 0; i < 20000; i++)
+		inlay_cache_post(&cache, BASE + (i * 2 % 16 + (uint32_t)(uintptr_t)arg) * PAGE, 1);
+	return NULL;
+}
+
+static void posts_meet(void **state)
+{
+	void *memory = fake_cache(16, UINT64_MAX);
+	pthread_t t[2];
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 2; i++)
+		must(pthread_create(&t[i], NULL, poster, (void *)(uintptr_t)i));
+	for (i = 0; i < 20000; i++)
+		inlay_cache_put(&cache, got(BASE + i % 16 * PAGE, 1, 1));
+	for (i = 0; i < 2; i++)
+		must(pthread_join(t[i], NULL));
+	for (i = 0; i < 16; i++)
+		inlay_cache_post(&cache, BASE + i * PAGE, 1);
+	inlay_cache_step(&cache);
+	assert_int_equal(cache.counts.regions, 0);
+	fake_end(memory);
+}
+
 #if INLAY_CHECKED
 static void put_twice(void *e)
 {
@@ -808,6 +839,7 @@ int main(void)
 		cmocka_unit_test(extremes),
 		cmocka_unit_test(posting),
 		cmocka_unit_test(post_meets_step),
+		cmocka_unit_test(posts_meet),
 		cmocka_unit_test(device),
 #if INLAY_CHECKED
 		cmocka_unit_test(checked),
