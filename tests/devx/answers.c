@@ -381,58 +381,6 @@ static void completions(void **state)
 	mlx5dv_devx_destroy_event_channel(bare);
 }
 
-static void last_wqe_and_overrun(void **state)
-{
-	uint16_t qp_types[] = {INLAY_EVENT_SRQ_LAST_WQE, INLAY_EVENT_WQ_CATAS_ERROR}, cq_error = INLAY_EVENT_CQ_ERROR;
-	struct mlx5dv_devx_event_channel *channel;
-	struct inlay_devx_event event;
-	struct inlay_query_cq_out out;
-	struct inlay_devx_qp_attr qpa;
-	struct inlay_devx_path path = path_usual();
-	struct inlay_devx_rmp rmp;
-	struct inlay_devx_cq cq;
-	struct inlay_devx_qp qp;
-	uint32_t i;
-
-	(void)state;
-	rmp_open(&rmp, 16, 0);
-	cq_open(&cq, 4, 64);
-	qpa = qp_want(cq.cq.cqn, cq.cq.cqn, 64, 0);
-	qpa.rq_type = INLAY_RQ_TYPE_SHARED;
-	qpa.srqn = rmp.rmpn;
-	must(inlay_devx_qp_create(&qp, dev.ctx, &qpa));
-	must(inlay_devx_qp_connect_self(&qp, &path));
-	channel = channel_open(false);
-	must(inlay_devx_subscribe(channel, qp.obj, qp_types, 2, 5));
-	must(inlay_devx_subscribe(channel, cq.obj, &cq_error, 1, 6));
-	must(inlay_devx_qp_to_error(&qp));
-	must(event_within(channel, &event));
-	assert_int_equal(event.type, INLAY_EVENT_SRQ_LAST_WQE);
-	assert_int_equal(event.number, qp.qpn);
-	assert_int_equal(event.kind, 0);
-	assert_true(event.cookie == 5);
-	must(inlay_devx_qp_to_reset(&qp));
-	must(inlay_devx_qp_connect_self(&qp, &path));
-	nothing_more(channel);
-	/* More completions than the CQ holds */
-	for (i = 0; i < 6; i++)
-		must(inlay_post_nop(&qp.sq, INLAY_SIGNALED));
-	inlay_sq_ring(&qp.sq);
-	do {
-		must(event_within(channel, &event));
-	} while (event.cookie == 5); /* its QP goes with it */
-	assert_true(event.cookie == 6);
-	assert_int_equal(event.type, INLAY_EVENT_CQ_ERROR);
-	assert_int_equal(event.number, cq.cq.cqn);
-	assert_int_equal(event.syndrome, 1);
-	must(context(&cq, CQ, cq.cqn, &out));
-	assert_int_equal(inlay_cqc_get(&out.cqc, INLAY_CQC_STATUS), INLAY_CQ_STATUS_OVERFLOW);
-	must(inlay_devx_qp_destroy(&qp));
-	must(inlay_devx_cq_destroy(&cq));
-	must(inlay_devx_rmp_destroy(&rmp));
-	mlx5dv_devx_destroy_event_channel(channel);
-}
-
 static void subscriptions_refused(void **state)
 {
 	static const uint16_t bad[] = {INLAY_EVENT_PORT_CHANGE, INLAY_EVENT_INTERNAL_ERROR, 0x3f, 0x40, 0xff, 0x100,
@@ -470,7 +418,6 @@ int main(void)
 		devx_test(many_in_flight),
 		devx_test(answers_refused),
 		devx_test(completions),
-		devx_test(last_wqe_and_overrun),
 		devx_test(subscriptions_refused),
 	};
 

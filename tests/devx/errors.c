@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * errors.c: transitions of QPs by commands from every state, and what is told of those that are refused; what is in use. Set-up calls that
+ * errors.c: transitions of QPs by commands from every state, and what is told of those that are refused. Set-up calls that
  * fail: connect/faults.c. Queues in error: queue/recover.c; keys.c goes down and up again.
  */
 #include "common.h"
 #include "rig.h"
 
-static struct how plain; /* all 0 */
+static const struct how plain; /* all 0 */
 
 static uint32_t state_of(struct inlay_devx_qp *qp)
 {
@@ -111,42 +111,10 @@ static void transitions(void **state)
 	}
 }
 
-/* ---- In use ---- */
-
-static void in_use(void **state)
-{
-	struct inlay_devx_rmp rmp;
-	struct how how = plain;
-	static struct side a, b;
-
-	(void)state;
-	rmp_open(&rmp, 16, 0);
-	how.srqn = rmp.rmpn;
-	sides_make(&a, &plain, &b, &plain);
-	assert_int_equal(inlay_devx_cq_destroy(&a.scq), -EBUSY);
-	assert_int_equal(inlay_devx_cq_destroy(&a.rcq), -EBUSY);
-	assert_int_equal(inlay_devx_umem_dereg(&rig.umem), -EBUSY);
-	assert_int_equal(inlay_devx_uar_free(&rig.uar), -EBUSY);
-	assert_int_equal(ibv_dealloc_pd(dev.pd), EBUSY);
-	/* All as it was */
-	assert_non_null(a.scq.obj);
-	assert_non_null(rig.umem.umem);
-	assert_non_null(rig.uar.devx);
-	exercise(&a, &b, 10);
-	sides_free(&a, &b);
-	side_make(&a, &how);
-	assert_int_equal(inlay_devx_rmp_destroy(&rmp), -EBUSY);
-	side_free(&a);
-	/* Its ring alone still holds the umem */
-	assert_int_equal(inlay_devx_umem_dereg(&rig.umem), -EBUSY);
-	must(inlay_devx_rmp_destroy(&rmp));
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		devx_test(transitions),
-		devx_test(in_use),
 	};
 
 	if (!rig_here())

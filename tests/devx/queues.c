@@ -49,34 +49,6 @@ static void pairs(void **state)
 	side_free(&a);
 }
 
-/* Two queues on one serial register, in turn */
-static void one_register(void **state)
-{
-	static const struct how how = {.blueflame = true};
-	struct inlay_devx_qp_attr second;
-	struct inlay_devx_qp qp;
-	static struct side s, t;
-	uint64_t i;
-
-	(void)state;
-	sides_make(&s, &how, &t, &how);
-	second = qp_want(s.cq->cqn, s.cq->cqn, 64, 64);
-	second.uar = &s.own;
-	must(inlay_devx_qp_create(&qp, dev.ctx, &second));
-	assert_int_equal(s.own.uar.queues, 2);
-	must(inlay_devx_qp_connect_self(&qp, &s.path));
-	for (i = 0; i < 20; i++) {
-		exercise(&s, &t, 1);
-		must(inlay_post_write_inline(&qp.sq, at_peer(&t, 8 * i), t.mr->rkey, &i, sizeof(i), INLAY_SIGNALED | INLAY_RING));
-		assert_true(inlay_sq_release(&qp.sq, cqe_wait(s.cq)) == 1);
-		inlay_cq_advance(s.cq, 1);
-		assert_memory_equal(t.buf + 8 * i, &i, sizeof(i));
-	}
-	must(inlay_devx_qp_destroy(&qp));
-	assert_int_equal(inlay_devx_uar_free(&s.own), -EBUSY);
-	sides_free(&s, &t);
-}
-
 /* Many at once, so that there are blocks: messages of one kind in a row, whose lengths and contents are told apart */
 static void flood(struct side *a, struct side *b, uint32_t rounds)
 {
@@ -345,7 +317,6 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		devx_test(pairs),
-		devx_test(one_register),
 		devx_test(compressed),
 		devx_test(collapsed),
 		devx_test(out_of_order),

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sync.c: queues that wait for a CQ, for memory and for the clock, and that let each other send; copies and dumps of local memory; which
- * extended atomics a QP's atomic mode lets its peer do, and answers that are left in the CQE. Their
- * layouts are held against DPDK's (mlx5_prm.h, mlx5_txpp.c, mlx5_tx.h), UCC's (tl_mlx5_wqe.c) and gpunetio's; copies against libmlx5's own in
- * tests/queue/oracle.c.
+ * sync.c: queues that wait for a CQ, for memory and for the clock, and that let each other send; copies and dumps of local memory. Their
+ * layouts are held against DPDK's (mlx5_prm.h, mlx5_txpp.c, mlx5_tx.h), UCC's (tl_mlx5_wqe.c) and gpunetio's; copies against libmlx5's
+ * own in tests/queue/oracle.c.
  */
 #include "rig.h"
 
@@ -301,69 +300,6 @@ static void copies(void **state)
 	side_free(&s);
 }
 
-/* ---- extended atomics ---- */
-
-/* The peer's mode bounds their size; the answer of 4 bytes is big-endian in memory and in the CQE, that of 8 in the CQE alone */
-static void atomic_modes(void **state)
-{
-	struct inlay_atomics can;
-	uint32_t mode, size, scatter;
-	const char *why;
-
-	(void)state;
-	must(inlay_atomics_query(&can, dev.ctx, &why));
-	if (!(can.sizes & 4)) {
-		print_message("# skipped: the device has no extended atomics\n");
-		skip();
-	}
-	for (scatter = 0; scatter <= 32; scatter += 32)
-		for (mode = INLAY_ATOMIC_MODE_IB; mode <= INLAY_ATOMIC_MODE_UP_TO_64; mode++)
-			for (size = 4; size <= 32; size *= 2) {
-				const bool allowed = mode >= INLAY_ATOMIC_MODE_UP_TO_8 && size <= 1u << mode && can.sizes & size;
-				uint64_t words[16] = {0}, was = 0x1122334455667788;
-				const struct mlx5_cqe64 *cqe;
-				const uint8_t *answer;
-				struct ibv_sge old;
-				struct how how;
-				struct side s;
-
-				memset(&how, 0, sizeof(how));
-				how.one_cq = true;
-				how.scatter = scatter;
-				side_make(&s, &how);
-				s.path.atomic_mode = (uint8_t)mode;
-				side_connect(&s, &s);
-				inlay_sq_set_atomics(s.sq, ~0u);
-				memcpy(s.buf, &was, 8);
-				old.addr = (uintptr_t)s.buf + 256;
-				old.length = size;
-				old.lkey = s.mr->lkey;
-				must(size <= 8 ? inlay_post_masked(s.sq, (uintptr_t)s.buf, s.mr->rkey, inlay_masked_or(1), &old,
-								  INLAY_SIGNALED | INLAY_RING)
-					       : inlay_post_extended_atomic(s.sq, MLX5_OPCODE_ATOMIC_MASKED_FA, (uintptr_t)s.buf, s.mr->rkey,
-									    words, &old, INLAY_SIGNALED | INLAY_RING));
-				cqe = cqe_wait(s.cq);
-				if (!allowed) {
-					if (softdev_present())
-						assert_int_equal(inlay_cqe_status(cqe), IBV_WC_REM_INV_REQ_ERR);
-				} else {
-					assert_int_equal(inlay_cqe_status(cqe), IBV_WC_SUCCESS);
-					answer = (const uint8_t *)inlay_cqe_payload(cqe, s.cq->stride);
-					if (softdev_present())
-						assert_int_equal(answer != NULL, scatter != 0);
-					if (answer && size == 8)
-						assert_true(be64_at(answer) == was);
-					else if (!answer && size <= 8)
-						assert_true(inlay_atomic_answer(&can, s.buf + 256, size) == (size == 4 ? (uint32_t)was : was));
-					else if (size == 4)
-						assert_true(inlay_atomic_answer(&can, answer, 4) == (uint32_t)was);
-				}
-				inlay_cq_advance(s.cq, 1);
-				inlay_sq_release_until(s.sq, inlay_sq_index(s.sq));
-				side_free(&s);
-			}
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -372,7 +308,6 @@ int main(void)
 		devx_test(wait_data),
 		devx_test(wait_time),
 		devx_test(copies),
-		devx_test(atomic_modes),
 	};
 
 	if (!rig_here())

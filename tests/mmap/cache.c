@@ -615,6 +615,28 @@ static void extremes(void **state)
 	free(memory);
 }
 
+/* Just as much as may be registered: alone, and merged; a byte less, and neither is possible */
+static void just_enough(void **state)
+{
+	struct inlay_cache_region *r = NULL;
+	uint32_t less;
+	void *memory;
+
+	(void)state;
+	for (less = 0; less < 2; less++) {
+		memory = fake_cache(4, 4 * PAGE - less);
+		assert_int_equal(inlay_cache_get(&cache, BASE, 4 * PAGE, 1, &r), less ? -E2BIG : 0);
+		if (r)
+			inlay_cache_put(&cache, r);
+		invalidate(BASE, 4 * PAGE);
+		inlay_cache_put(&cache, got(BASE, 3 * PAGE, 1));
+		inlay_cache_put(&cache, got(BASE + 2 * PAGE, 2 * PAGE, 1));
+		assert_int_equal(cache.counts.merged, !less);
+		r = NULL;
+		fake_end(memory);
+	}
+}
+
 /* ---- posts ---- */
 
 /* As many as there are places are applied one by one; one more, and all goes; a callback may post */
@@ -837,6 +859,7 @@ int main(void)
 		cmocka_unit_test(random_steps),
 		cmocka_unit_test(height),
 		cmocka_unit_test(extremes),
+		cmocka_unit_test(just_enough),
 		cmocka_unit_test(posting),
 		cmocka_unit_test(post_meets_step),
 		cmocka_unit_test(posts_meet),

@@ -268,6 +268,25 @@ static void random_tables(void **state)
 		      lookups, forms[0], forms[1], forms[2], forms[3], forms[4], forms[5]);
 }
 
+/* Two places far apart, each with 64 pages one after the other: the gap is cut out, and buckets are as fine as for one place */
+static void two_places(void **state)
+{
+	struct inlay_table *t = table_make(128, true);
+	struct inlay_range r[128];
+	uint32_t i;
+
+	(void)state;
+	memset(r, 0, sizeof(r));
+	for (i = 0; i < 128; i++) {
+		r[i].start = (i < 64 ? 0 : 1ull << 40) + (1 + i) * 0x1000ull;
+		r[i].len = 0x1000;
+	}
+	must(build(t, r, 128));
+	assert_int_equal(t->cuts, 1);
+	assert_true(t->shift <= 14);
+	table_free(t, 128);
+}
+
 static int by_start(const void *a, const void *b)
 {
 	const struct inlay_range *x = (const struct inlay_range *)a, *y = (const struct inlay_range *)b;
@@ -331,6 +350,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_tables),
+		cmocka_unit_test(two_places),
 		cmocka_unit_test(large),
 	};
 
