@@ -23,8 +23,7 @@ holds() # jq expression: true of the JSON in $dir/said
 }
 
 on --devx --help
-same "--help: status" 0 $?
-same "--help: says how it is used" "usage: devx_info [OPTION]... [DEVICE]" "$(head -n 1 "$dir/said")"
+same "--help: says how it is used" "0 usage: devx_info [OPTION]... [DEVICE]" "$? $(head -n 1 "$dir/said")"
 on --devx --nonsense
 same "an unknown option: status" 2 $?
 on --devx one two
