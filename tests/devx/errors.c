@@ -6,7 +6,7 @@
 #include "common.h"
 #include "rig.h"
 
-static const struct how plain; /* all 0 */
+static struct how plain; /* all 0 */
 
 static uint32_t state_of(struct inlay_devx_qp *qp)
 {

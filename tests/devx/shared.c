@@ -8,7 +8,8 @@
 #define SLOT 256u
 #define USERS 2u
 
-static const struct how by_commands, by_verbs = {.verbs = true};
+static struct how by_commands; /* all 0 */
+static const struct how by_verbs = {.verbs = true};
 static struct side froms[USERS], tos[USERS];
 
 /* ---- A shared queue and its buffers ---- */
