@@ -531,6 +531,35 @@ static int devx_subscribe(UNUSED const char **why)
 	return inlay_devx_subscribe(s.channel, s.dcq.obj, &type, 1, 1);
 }
 
+/* What rows need that follow */
+static void on_cq(void)
+{
+	s.dqpa = qp_want(0, 0, 16, 16);
+	s.dqpa.flags = INLAY_DEVX_QP_MMO;
+	s.dqpa.send_cq = s.dqpa.recv_cq = s.rmpa.cq = s.xrqa.shared.cq = &s.dcq.cq;
+}
+
+static void on_qp(void)
+{
+	s.channel = channel_open(false);
+	s.answers = mlx5dv_devx_create_cmd_comp(dev.ctx);
+	assert_non_null(s.answers);
+}
+
+static void on_qp_end(void)
+{
+	mlx5dv_devx_destroy_cmd_comp(s.answers);
+	mlx5dv_devx_destroy_event_channel(s.channel);
+}
+
+static void on_rmp(void)
+{
+	s.dcta.pdn = rig.pdn;
+	s.dcta.cqn = s.dcq.cq.cqn;
+	s.dcta.srqn = s.rmp.rmpn;
+	s.dcta.flags = INLAY_DEVX_DCT_OOO;
+}
+
 /* ---- the table ---- */
 
 /*
@@ -540,6 +569,7 @@ static int devx_subscribe(UNUSED const char **why)
  * maps      calls whose failure it may report as `otherwise`; mlx5dv_is_supported is always -ENOTSUP
  * silent    it has no way to give a reason
  * calls     that it makes, at least
+ * keep      what it makes is for the next rows, until a row without `run` calls what takes it down, and what comes before the next
  */
 static const struct row {
 	const char *name;
@@ -551,87 +581,89 @@ static const struct row {
 	int otherwise;
 	bool silent;
 	unsigned calls;
+	bool keep;
 } rows[] = {
 #define SAME(object) &object, sizeof(object)
-	{"uar_create", uar_create, uar_destroy, NULL, NULL, 0, "", "", 0, false, 3},
-	{"uar_from_qp", uar_from_qp, NULL, NULL, NULL, 0, "", "", 0, false, 2},
-	{"cq_from_cq", cq_from_cq, NULL, NULL, SAME(s.cq), "", "", 0, false, 2},
-	{"sq_from_qp", sq_from_qp, sq_fini, NULL, SAME(s.sq), "", "", 0, false, 4},
-	{"sq_from_qp, raw", sq_from_raw, sq_fini, NULL, SAME(s.sq), "mlx5dv_devx_general_cmd mlx5dv_query_device", "", 0, false, 6},
-	{"sq_from_qp, DCI", sq_from_dci, sq_fini, NULL, SAME(s.sq), "mlx5dv_is_supported", "ibv_query_qp", -EINVAL, false, 6},
-	{"rq_from_qp", rq_from_qp, rq_fini, NULL, SAME(s.rq), "", "", 0, false, 2},
-	{"rq_from_wq", rq_from_wq, rq_fini, NULL, SAME(s.rq), "", "", 0, false, 2},
-	{"striding_from_wq", striding_from_wq, NULL, NULL, SAME(s.striding), "", "", 0, false, 2},
-	{"srq_from_srq", srq_from_srq, srq_fini, NULL, SAME(s.srq), "", "", 0, false, 2},
-	{"dm_from_dm", dm_from_dm, NULL, NULL, SAME(s.dm), "", "", 0, false, 2},
-	{"clock_map", clock_map, clock_unmap, NULL, NULL, 0, "", "", 0, false, 2},
-	{"atomics_query", atomics_query, NULL, NULL, NULL, 0, "", "mlx5dv_devx_general_cmd", -ENOTSUP, false, 2},
-	{"qp_user_index", qp_user_index, NULL, NULL, NULL, 0, "", "mlx5dv_devx_qp_query", -ENOTSUP, false, 3},
-	{"wq_user_index", wq_user_index, NULL, NULL, NULL, 0, "", "mlx5dv_devx_wq_query", -ENOTSUP, false, 2},
-	{"srq_user_index", srq_user_index, NULL, NULL, NULL, 0, "", "mlx5dv_devx_srq_query", -ENOTSUP, false, 3},
-	{"pdn_from_pd", pdn_from_pd, NULL, NULL, SAME(s.number), "", "", 0, true, 2},
-	{"srqn_from_srq", srqn_from_srq, NULL, NULL, SAME(s.number), "", "", 0, true, 2},
-	{"connect_port", connect_port, NULL, NULL, NULL, 0, "", "", 0, false, 2},
-	{"connect_port, the best GID", connect_best, NULL, NULL, NULL, 0, "ibv_query_gid_ex", "", 0, false, 2},
-	{"connect_local", connect_local, NULL, rc_reset, NULL, 0, "ibv_query_ece", "", 0, false, 5},
-	{"connect_rts", connect_rts, NULL, rc_init, NULL, 0, "ibv_query_ece", "", 0, false, 4},
-	{"connect_pair", connect_pair, NULL, pair_reset, NULL, 0, "ibv_query_ece", "", 0, false, 14},
-	{"connect_dc, DCI", connect_dci, NULL, dci_reset, NULL, 0, "", "", 0, false, 5},
-	{"connect_dc, DCT", connect_dct, NULL, dct_again, NULL, 0, "", "", 0, false, 4},
-	{"connect_av", connect_av, NULL, NULL, NULL, 0, "", "", 0, false, 2},
-	{"packet_queue_create", packet_queue, packet_queue_destroy, NULL, NULL, 0, "", "", 0, false, 6},
-	{"rss_create", rss_create, rss_destroy, NULL, NULL, 0, "", "", 0, false, 4},
-	{"flow_create", flow_create, flow_destroy, NULL, NULL, 0, "", "", 0, false, 1},
-	{"mmap_start", mmap_start, mmap_stop, NULL, SAME(s.map), "", "", 0, true, 4},
-	{"mmap_export_pci", export_pci, pci_again, NULL, SAME(s.pci), "", "mlx5dv_devx_general_cmd", -ENOTSUP, true, 10},
-	{"mmap_create_from_export_pci", import_pci, import_destroy, NULL, SAME(s.theirs), "", "mlx5dv_devx_general_cmd", -ENOTSUP, true, 7},
-	{"cache_reg_mr", cache_reg, cache_dereg, NULL, NULL, 0, "", "", 0, true, 1},
-	{"monitor_init", monitor_init, monitor_fini, NULL, NULL, 0, "ioctl", "", 0, false, 3},
-	{"task_host_create", host_create, host_destroy, NULL, NULL, 0, "mlx5dv_is_supported ibv_query_ece", "", 0, false, 18},
-	{"task_worker_create", worker_create, worker_destroy, NULL, NULL, 0, "mlx5dv_is_supported", "", 0, false, 6},
-	{"task_conn_create", conn_create, conn_destroy, NULL, NULL, 0, "ibv_query_ece", "", 0, false, 10},
-	{"plugin_load", plugin_load, plugin_unload, NULL, NULL, 0, "", "dlopen", -ELIBBAD, true, 9},
-	{"devx_open", devx_open, devx_close, NULL, NULL, 0, "", "", 0, true, 1},
-	{"devx_uar_alloc", devx_uar_alloc, devx_uar_free, NULL, NULL, 0, "", "", 0, true, 2},
-	{"devx_umem_reg", umem_reg, umem_dereg, NULL, NULL, 0, "", "", 0, true, 1},
-	{"devx_umem_reg, pages of any size", umem_any, umem_dereg, NULL, NULL, 0, "", "", 0, true, 1},
-	{"devx_umem_reg_dmabuf", umem_dmabuf, umem_dereg, NULL, NULL, 0, "", "", 0, true, 1},
-	{"devx_query_cap", devx_cap, NULL, NULL, NULL, 0, "", "", 0, false, 1},
-	{"devx_cq_create", devx_cq, devx_cq_destroy, NULL, NULL, 0, "", "", 0, false, 2},
-	{"devx_qp_create", devx_qp, devx_qp_destroy, NULL, NULL, 0, "", "", 0, false, 3},
-	{"devx_rq_create", devx_rq, devx_rq_destroy, NULL, NULL, 0, "", "", 0, false, 2},
-	{"devx_rmp_create", devx_rmp, devx_rmp_destroy, NULL, NULL, 0, "", "", 0, false, 1},
-	{"devx_dct_create", devx_dct, devx_dct_destroy, NULL, NULL, 0, "", "", 0, false, 3},
-	{"devx_rmp_arm", devx_rmp_arm, NULL, NULL, NULL, 0, "", "", 0, false, 1},
-	{"devx_xrq_create", devx_xrq, devx_xrq_destroy, NULL, NULL, 0, "", "", 0, false, 1},
-	{"devx_mkey_create", devx_mkey, devx_mkey_destroy, NULL, NULL, 0, "", "", 0, false, 2},
-	{"devx_mkey_create_list", devx_mkey_list, devx_mkey_destroy, NULL, NULL, 0, "", "", 0, false, 2},
-	{"devx_mkey_create_umr", devx_mkey_umr, devx_mkey_destroy, NULL, NULL, 0, "", "", 0, false, 2},
-	{"devx_psv_create", devx_psv, devx_psv_destroy, NULL, NULL, 0, "", "", 0, false, 1},
+	{"uar_create", uar_create, uar_destroy, NULL, NULL, 0, "", "", 0, false, 3, false},
+	{"uar_from_qp", uar_from_qp, NULL, NULL, NULL, 0, "", "", 0, false, 2, false},
+	{"cq_from_cq", cq_from_cq, NULL, NULL, SAME(s.cq), "", "", 0, false, 2, true},
+	{"sq_from_qp", sq_from_qp, sq_fini, NULL, SAME(s.sq), "", "", 0, false, 4, false},
+	{"sq_from_qp, raw", sq_from_raw, sq_fini, NULL, SAME(s.sq), "mlx5dv_devx_general_cmd mlx5dv_query_device", "", 0, false, 6, false},
+	{"sq_from_qp, DCI", sq_from_dci, sq_fini, NULL, SAME(s.sq), "mlx5dv_is_supported", "ibv_query_qp", -EINVAL, false, 6, false},
+	{"rq_from_qp", rq_from_qp, rq_fini, NULL, SAME(s.rq), "", "", 0, false, 2, false},
+	{"rq_from_wq", rq_from_wq, rq_fini, NULL, SAME(s.rq), "", "", 0, false, 2, false},
+	{"striding_from_wq", striding_from_wq, NULL, NULL, SAME(s.striding), "", "", 0, false, 2, false},
+	{"srq_from_srq", srq_from_srq, srq_fini, NULL, SAME(s.srq), "", "", 0, false, 2, false},
+	{"dm_from_dm", dm_from_dm, NULL, NULL, SAME(s.dm), "", "", 0, false, 2, false},
+	{"clock_map", clock_map, clock_unmap, NULL, NULL, 0, "", "", 0, false, 2, false},
+	{"atomics_query", atomics_query, NULL, NULL, NULL, 0, "", "mlx5dv_devx_general_cmd", -ENOTSUP, false, 2, false},
+	{"qp_user_index", qp_user_index, NULL, NULL, NULL, 0, "", "mlx5dv_devx_qp_query", -ENOTSUP, false, 3, false},
+	{"wq_user_index", wq_user_index, NULL, NULL, NULL, 0, "", "mlx5dv_devx_wq_query", -ENOTSUP, false, 2, false},
+	{"srq_user_index", srq_user_index, NULL, NULL, NULL, 0, "", "mlx5dv_devx_srq_query", -ENOTSUP, false, 3, false},
+	{"pdn_from_pd", pdn_from_pd, NULL, NULL, SAME(s.number), "", "", 0, true, 2, false},
+	{"srqn_from_srq", srqn_from_srq, NULL, NULL, SAME(s.number), "", "", 0, true, 2, false},
+	{"connect_port", connect_port, NULL, NULL, NULL, 0, "", "", 0, false, 2, false},
+	{"connect_port, the best GID", connect_best, NULL, NULL, NULL, 0, "ibv_query_gid_ex", "", 0, false, 2, false},
+	{"connect_local", connect_local, NULL, rc_reset, NULL, 0, "ibv_query_ece", "", 0, false, 5, false},
+	{"connect_rts", connect_rts, NULL, rc_init, NULL, 0, "ibv_query_ece", "", 0, false, 4, false},
+	{"connect_pair", connect_pair, NULL, pair_reset, NULL, 0, "ibv_query_ece", "", 0, false, 14, false},
+	{"connect_dc, DCI", connect_dci, NULL, dci_reset, NULL, 0, "", "", 0, false, 5, false},
+	{"connect_dc, DCT", connect_dct, NULL, dct_again, NULL, 0, "", "", 0, false, 4, false},
+	{"connect_av", connect_av, NULL, NULL, NULL, 0, "", "", 0, false, 2, false},
+	{"packet_queue_create", packet_queue, packet_queue_destroy, NULL, NULL, 0, "", "", 0, false, 6, false},
+	{"rss_create", rss_create, rss_destroy, NULL, NULL, 0, "", "", 0, false, 4, false},
+	{"flow_create", flow_create, flow_destroy, NULL, NULL, 0, "", "", 0, false, 1, false},
+	{"mmap_start", mmap_start, mmap_stop, NULL, SAME(s.map), "", "", 0, true, 4, false},
+	{"mmap_export_pci", export_pci, pci_again, NULL, SAME(s.pci), "", "mlx5dv_devx_general_cmd", -ENOTSUP, true, 10, true},
+	{"mmap_create_from_export_pci", import_pci, import_destroy, NULL, SAME(s.theirs), "", "mlx5dv_devx_general_cmd", -ENOTSUP, true, 7, false},
+	{"cache_reg_mr", cache_reg, cache_dereg, NULL, NULL, 0, "", "", 0, true, 1, false},
+	{"monitor_init", monitor_init, monitor_fini, NULL, NULL, 0, "ioctl", "", 0, false, 3, true},
+	{"monitor_watch", monitor_watch, NULL, NULL, NULL, 0, "", "", 0, true, 1, false},
+	{"monitor_fini", NULL, monitor_fini, NULL, NULL, 0, "", "", 0, true, 0, false},
+	{"task_host_create", host_create, host_destroy, NULL, NULL, 0, "mlx5dv_is_supported ibv_query_ece", "", 0, false, 18, true},
+	{"task_worker_create", worker_create, worker_destroy, NULL, NULL, 0, "mlx5dv_is_supported", "", 0, false, 6, true},
+	{"task_conn_create", conn_create, conn_destroy, NULL, NULL, 0, "ibv_query_ece", "", 0, false, 10, true},
+	{"task_host_connect", host_connect, NULL, host_again, SAME(s.host.limit), "", "", 0, false, 2, false},
+	{"task_conn_connect", conn_connect, NULL, conn_again, SAME(s.conn.connected), "", "", 0, false, 2, false},
+	{"task_conn_destroy", NULL, conn_destroy, NULL, NULL, 0, "", "", 0, true, 0, false},
+	{"task_host_destroy", NULL, host_destroy, worker_destroy, NULL, 0, "", "", 0, true, 0, false},
+	{"plugin_load", plugin_load, plugin_unload, NULL, NULL, 0, "", "dlopen", -ELIBBAD, true, 9, false},
+	{"devx_open", devx_open, devx_close, NULL, NULL, 0, "", "", 0, true, 1, false},
+	{"devx_uar_alloc", devx_uar_alloc, devx_uar_free, NULL, NULL, 0, "", "", 0, true, 2, false},
+	{"devx_umem_reg", umem_reg, umem_dereg, NULL, NULL, 0, "", "", 0, true, 1, false},
+	{"devx_umem_reg, pages of any size", umem_any, umem_dereg, NULL, NULL, 0, "", "", 0, true, 1, false},
+	{"devx_umem_reg_dmabuf", umem_dmabuf, umem_dereg, NULL, NULL, 0, "", "", 0, true, 1, false},
+	{"devx_query_cap", devx_cap, NULL, NULL, NULL, 0, "", "", 0, false, 1, false},
+	{"devx_cq_create", devx_cq, devx_cq_destroy, NULL, NULL, 0, "", "", 0, false, 2, true},
+	{"a CQ for all", NULL, NULL, on_cq, NULL, 0, "", "", 0, true, 0, false},
+	{"devx_qp_create", devx_qp, devx_qp_destroy, NULL, NULL, 0, "", "", 0, false, 3, true},
+	{"on a QP", NULL, NULL, on_qp, NULL, 0, "", "", 0, true, 0, false},
+	{"devx_qp_connect_self", devx_up, devx_down, devx_down, NULL, 0, "", "", 0, false, 8, false},
+	{"devx_qp_connect", devx_connect, devx_down, devx_known, NULL, 0, "", "", 0, false, 5, false},
+	{"devx_qp_to_error", devx_error, devx_down, NULL, NULL, 0, "", "", 0, false, 1, false},
+	{"devx_query_async", devx_ask, NULL, NULL, NULL, 0, "", "", 0, true, 1, false},
+	{"devx_query_context", devx_query, NULL, NULL, NULL, 0, "", "", 0, false, 1, false},
+	{"devx_qp_address", devx_address, NULL, NULL, NULL, 0, "", "", 0, false, 2, false},
+	{"devx_address_resolve", devx_resolve, NULL, NULL, NULL, 0, "", "", 0, true, 3, false},
+	{"devx_subscribe", devx_subscribe, NULL, NULL, NULL, 0, "", "", 0, true, 1, false},
+	{"devx_qp_destroy", NULL, devx_qp_destroy, on_qp_end, NULL, 0, "", "", 0, true, 0, false},
+	{"devx_rq_create", devx_rq, devx_rq_destroy, NULL, NULL, 0, "", "", 0, false, 2, true},
+	{"devx_rq_reset", devx_rq_reset, NULL, NULL, NULL, 0, "", "", 0, false, 3, false},
+	{"devx_rss_create", devx_rss, devx_rss_destroy, NULL, NULL, 0, "", "", 0, false, 3, true},
+	{"devx_flow_create", devx_flow, devx_flow_destroy, NULL, NULL, 0, "", "", 0, false, 2, false},
+	{"devx_rss_destroy", NULL, devx_rq_destroy, devx_rss_destroy, NULL, 0, "", "", 0, true, 0, false},
+	{"devx_rmp_create", devx_rmp, devx_rmp_destroy, NULL, NULL, 0, "", "", 0, false, 1, true},
+	{"an RMP for all", NULL, NULL, on_rmp, NULL, 0, "", "", 0, true, 0, false},
+	{"devx_dct_create", devx_dct, devx_dct_destroy, NULL, NULL, 0, "", "", 0, false, 3, false},
+	{"devx_rmp_arm", devx_rmp_arm, NULL, NULL, NULL, 0, "", "", 0, false, 1, false},
+	{"devx_xrq_create", devx_xrq, devx_xrq_destroy, NULL, NULL, 0, "", "", 0, false, 1, true},
+	{"devx_xrq_arm", devx_xrq_arm, NULL, NULL, NULL, 0, "", "", 0, false, 1, false},
+	{"devx_xrq_destroy", NULL, devx_xrq_destroy, NULL, NULL, 0, "", "", 0, true, 0, false},
+	{"devx_mkey_create", devx_mkey, devx_mkey_destroy, NULL, NULL, 0, "", "", 0, false, 2, false},
+	{"devx_mkey_create_list", devx_mkey_list, devx_mkey_destroy, NULL, NULL, 0, "", "", 0, false, 2, false},
+	{"devx_mkey_create_umr", devx_mkey_umr, devx_mkey_destroy, NULL, NULL, 0, "", "", 0, false, 2, false},
+	{"devx_psv_create", devx_psv, devx_psv_destroy, NULL, NULL, 0, "", "", 0, false, 1, false},
 };
-
-/* Those of objects that other rows make: see main() */
-static const struct row on_devx_qp[] = {
-	{"devx_qp_connect_self", devx_up, devx_down, devx_down, NULL, 0, "", "", 0, false, 8},
-	{"devx_qp_connect", devx_connect, devx_down, devx_known, NULL, 0, "", "", 0, false, 5},
-	{"devx_qp_to_error", devx_error, devx_down, NULL, NULL, 0, "", "", 0, false, 1},
-	{"devx_query_async", devx_ask, NULL, NULL, NULL, 0, "", "", 0, true, 1},
-	{"devx_query_context", devx_query, NULL, NULL, NULL, 0, "", "", 0, false, 1},
-	{"devx_qp_address", devx_address, NULL, NULL, NULL, 0, "", "", 0, false, 2},
-	{"devx_address_resolve", devx_resolve, NULL, NULL, NULL, 0, "", "", 0, true, 3},
-	{"devx_subscribe", devx_subscribe, NULL, NULL, NULL, 0, "", "", 0, true, 1},
-};
-
-static const struct row on_devx_rq[] = {
-	{"devx_rq_reset", devx_rq_reset, NULL, NULL, NULL, 0, "", "", 0, false, 3},
-	{"devx_rss_create", devx_rss, devx_rss_destroy, NULL, NULL, 0, "", "", 0, false, 3},
-	{"devx_flow_create", devx_flow, devx_flow_destroy, NULL, NULL, 0, "", "", 0, false, 2},
-};
-
-static const struct row on_devx_xrq = {"devx_xrq_arm", devx_xrq_arm, NULL, NULL, NULL, 0, "", "", 0, false, 1};
-static const struct row on_host = {"task_host_connect", host_connect, NULL, host_again, SAME(s.host.limit), "", "", 0, false, 2};
-static const struct row on_conn = {"task_conn_connect", conn_connect, NULL, conn_again, SAME(s.conn.connected), "", "", 0, false, 2};
-static const struct row on_monitor = {"monitor_watch", monitor_watch, NULL, NULL, NULL, 0, "", "", 0, true, 1};
 
 /* What is open, and CQEs that are promised to queues */
 static int held(void)
@@ -694,12 +726,6 @@ static void each_call(const struct row *r, bool quiet)
 		fail_msg("%s lets a peer access memory, 0x%x", r->name, faults.remote);
 	if (k <= r->calls)
 		fail_msg("%s makes %u calls, less than %u", r->name, k - 1, r->calls);
-}
-
-static void every_call(const struct row *r)
-{
-	each_call(r, false);
-	each_call(r, true);
 }
 
 static struct ibv_wq *wq_make(bool strides)
@@ -922,64 +948,18 @@ static void every_function(void **state)
 	if (watches)
 		monitor_fini();
 	for (r = rows; r < rows + ARRAY(rows); r++) {
-		if (r->run == monitor_init && !watches)
+		if (!strncmp(r->name, "monitor", 7) && !watches)
 			continue;
-		every_call(r);
-		/* What the next ones need */
-		if (r->run == cq_from_cq)
-			must(cq_from_cq(NULL));
-		else if (r->run == export_pci)
-			must(export_pci(NULL));
-		else if (r->run == monitor_init) {
-			must(monitor_init(NULL));
-			every_call(&on_monitor);
-			monitor_fini();
-		} else if (r->run == worker_create)
-			must(worker_create(NULL));
-		else if (r->run == conn_create) {
-			must(host_create(NULL));
-			must(conn_create(NULL));
-			every_call(&on_host);
-			every_call(&on_conn);
-			conn_destroy();
-			host_destroy();
-			worker_destroy();
-		} else if (r->run == devx_cq) {
-			must(devx_cq(NULL));
-			s.dqpa = qp_want(0, 0, 16, 16);
-			s.dqpa.flags = INLAY_DEVX_QP_MMO;
-			s.dqpa.send_cq = s.dqpa.recv_cq = s.rmpa.cq = s.xrqa.shared.cq = &s.dcq.cq;
-		} else if (r->run == devx_qp) {
-			unsigned i;
-
-			must(devx_qp(NULL));
-			s.channel = channel_open(false);
-			s.answers = mlx5dv_devx_create_cmd_comp(dev.ctx);
-			assert_non_null(s.answers);
-			for (i = 0; i < ARRAY(on_devx_qp); i++)
-				every_call(&on_devx_qp[i]);
-			mlx5dv_devx_destroy_cmd_comp(s.answers);
-			mlx5dv_devx_destroy_event_channel(s.channel);
-			devx_qp_destroy();
-		} else if (r->run == devx_rq) {
-			must(devx_rq(NULL));
-			every_call(&on_devx_rq[0]);
-			every_call(&on_devx_rq[1]);
-			must(devx_rss(NULL));
-			every_call(&on_devx_rq[2]);
-			devx_rss_destroy();
-			devx_rq_destroy();
-		} else if (r->run == devx_rmp) {
-			must(devx_rmp(NULL));
-			s.dcta.pdn = rig.pdn;
-			s.dcta.cqn = s.dcq.cq.cqn;
-			s.dcta.srqn = s.rmp.rmpn;
-			s.dcta.flags = INLAY_DEVX_DCT_OOO;
-		} else if (r->run == devx_xrq) {
-			must(devx_xrq(NULL));
-			every_call(&on_devx_xrq);
-			devx_xrq_destroy();
+		if (r->run) {
+			each_call(r, false);
+			each_call(r, true);
+			must(r->keep ? r->run(NULL) : 0);
+			continue;
 		}
+		if (r->before)
+			r->before();
+		if (r->undo)
+			r->undo();
 	}
 	devx_rmp_destroy();
 	devx_cq_destroy();

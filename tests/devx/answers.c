@@ -9,7 +9,6 @@
 #include "common.h"
 #include "rig.h"
 #include <dlfcn.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 
 /* ---- A device gone mad ---- */
@@ -19,10 +18,7 @@ static struct {
 	int calls, refused;
 } mad;
 
-/*
- * Any bytes, the status among them: 0 often enough that what follows is looked at. Returns what the
- * kernel says
- */
+/* Any bytes, the status among them: 0 often enough that what follows is looked at. Returns what the kernel says */
 static int spoil(int err, void *out, size_t outlen)
 {
 	uint8_t *box = (uint8_t *)out;
@@ -52,10 +48,7 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 	return spoil(next(context, in, inlen, out, outlen), out, outlen);
 }
 
-/*
- * A creation that the kernel calls good has a handle, whatever the outbox says; one that it refuses
- * has none
- */
+/* A creation that the kernel calls good has a handle, whatever the outbox says; one that it refuses has none */
 struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out,
 					       size_t outlen)
 {
@@ -146,7 +139,7 @@ static void builders_of_any_answer(void **state)
 	dcta.srqn = good_rmp.rmpn;
 	mad.on = true;
 	mad.calls = mad.refused = 0;
-	for (round = 0; round < 200; round++) {
+	for (round = 0; round < 120; round++) {
 		err = sane(inlay_devx_cq_create(&cq, dev.ctx, &cqa), &cq.error);
 		assert_int_equal(cq.obj != NULL, err == 0);
 		assert_true(err || cq.cq.cqn >> 24 == 0);
@@ -157,10 +150,7 @@ static void builders_of_any_answer(void **state)
 		assert_true(err == -ENOTSUP || sane(err, &qp.error) == err);
 		assert_true(err || qp.qpn >> 24 == 0);
 		assert_int_equal(rig.uar.uar.queues, queues + !err);
-		/*
-		 * A transition of a QP that has another number than it was told: the kernel says
-		 * no, and nothing moves
-		 */
+		/* A transition of a QP that has another number than it was told: the kernel says no, and nothing moves */
 		if (!err && inlay_devx_qp_to_init(&qp, &path))
 			assert_int_equal(qp.state, INLAY_QP_STATE_RST);
 		must(inlay_devx_qp_destroy(&qp));
@@ -184,7 +174,7 @@ static void builders_of_any_answer(void **state)
 		}
 	}
 	mad.on = false;
-	assert_true(mad.calls > 1000 && mad.refused > 25 && made > 50 && made < 175);
+	assert_true(mad.calls > 600 && mad.refused > 15 && made > 30 && made < 105);
 	must(inlay_devx_rmp_destroy(&good_rmp));
 	must(inlay_devx_cq_destroy(&good));
 }
@@ -213,35 +203,36 @@ static int answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t *buf, size_t le
 #define OBJECTS 12u
 #define OUTLEN 0x110u
 
+static void query_of(struct inlay_cmd_in *in, uint32_t opcode, uint32_t cqn)
+{
+	memset(in, 0, sizeof(*in));
+	inlay_cmd_in_set(in, INLAY_CMD_IN_OPCODE, opcode);
+	inlay_cmd_in_set(in, INLAY_CMD_IN_NUMBER, cqn);
+}
+
 static void many_in_flight(void **state)
 {
 	struct mlx5dv_devx_cmd_comp *answers = answers_open();
 	struct inlay_devx_cq cqs[OBJECTS];
-	struct inlay_devx_rmp rmps[OBJECTS];
 	struct inlay_devx_error error;
 	struct inlay_cmd_in in;
 	uint64_t wr_id, *buf, seen[4];
 	uint32_t round, i, n, which, overtaken = 0;
 
 	(void)state;
-	for (i = 0; i < OBJECTS; i++) {
+	for (i = 0; i < OBJECTS; i++)
 		cq_open(&cqs[i], 1u << (i % 8), 64 << (i & 1));
-		rmp_open(&rmps[i], 2u << (i % 6), i & 1 ? INLAY_DEVX_RMP_CYCLIC : 0);
-	}
-	for (round = 0; round < 10; round++) {
+	for (round = 0; round < 5; round++) {
 		n = 1 + rnd_below(200);
 		memset(seen, 0, sizeof(seen));
 		for (i = 0; i < n; i++) {
-			which = i % OBJECTS;
-			memset(&in, 0, sizeof(in));
-			inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE,
-					 i & 64 ? INLAY_CMD_OP_QUERY_RMP : INLAY_CMD_OP_QUERY_CQ);
-			inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, i & 64 ? rmps[which].rmpn : cqs[which].cq.cqn);
-			must(inlay_devx_query_async(i & 64 ? rmps[which].obj : cqs[which].obj, &in, sizeof(in), OUTLEN,
-						    0xabcd000000000000 + i, answers));
+			query_of(&in, INLAY_CMD_OP_QUERY_CQ, cqs[i % OBJECTS].cq.cqn);
+			must(inlay_devx_query_async(cqs[i % OBJECTS].obj, &in, sizeof(in), OUTLEN, 0xabcd000000000000 + i, answers));
 			memset(&in, 0xff, sizeof(in)); /* not needed any more */
 		}
 		for (i = 0; i < n; i++) {
+			const struct inlay_query_cq_out *cq;
+
 			buf = (uint64_t *)(void *)at_the_end(INLAY_DEVX_ANSWER + OUTLEN);
 			must(answer(answers, buf, INLAY_DEVX_ANSWER + OUTLEN, &wr_id, &error));
 			assert_int_equal(error.err, 0);
@@ -251,19 +242,9 @@ static void many_in_flight(void **state)
 			assert_false(seen[wr_id / 64] >> wr_id % 64 & 1);
 			seen[wr_id / 64] |= 1ULL << wr_id % 64;
 			which = (uint32_t)wr_id % OBJECTS;
-			if (wr_id & 64) {
-				const struct inlay_query_rmp_out *rmp = (const struct inlay_query_rmp_out *)(const void *)(buf + 1);
-
-				assert_int_equal(1u << inlay_wqc_get(&rmp->rmpc.wq, INLAY_WQC_LOG_WQ_SZ),
-						 rmps[which].srq.wqe_cnt);
-				assert_int_equal(inlay_wqc_get(&rmp->rmpc.wq, INLAY_WQC_WQ_TYPE), which & 1);
-			} else {
-				const struct inlay_query_cq_out *cq = (const struct inlay_query_cq_out *)(const void *)(buf + 1);
-
-				assert_int_equal(1u << inlay_cqc_get(&cq->cqc, INLAY_CQC_LOG_CQ_SIZE),
-						 cqs[which].cq.mask + 1);
-				assert_int_equal(inlay_cqc_get(&cq->cqc, INLAY_CQC_CQE_SZ), which & 1);
-			}
+			cq = (const struct inlay_query_cq_out *)(const void *)(buf + 1);
+			assert_int_equal(1u << inlay_cqc_get(&cq->cqc, INLAY_CQC_LOG_CQ_SIZE), cqs[which].cq.mask + 1);
+			assert_int_equal(inlay_cqc_get(&cq->cqc, INLAY_CQC_CQE_SZ), which & 1);
 		}
 		buf = (uint64_t *)(void *)at_the_end(INLAY_DEVX_ANSWER + OUTLEN);
 		assert_int_equal(inlay_devx_answer(answers, buf, INLAY_DEVX_ANSWER + OUTLEN, &wr_id, &error), -EAGAIN);
@@ -272,10 +253,8 @@ static void many_in_flight(void **state)
 	if (softdev_present())
 		assert_true(overtaken > 20);
 	mlx5dv_devx_destroy_cmd_comp(answers);
-	for (i = 0; i < OBJECTS; i++) {
+	for (i = 0; i < OBJECTS; i++)
 		must(inlay_devx_cq_destroy(&cqs[i]));
-		must(inlay_devx_rmp_destroy(&rmps[i]));
-	}
 }
 
 static void answers_refused(void **state)
@@ -290,21 +269,18 @@ static void answers_refused(void **state)
 
 	(void)state;
 	cq_open(&cq, 64, 64);
-	memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_CQ);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, cq.cq.cqn);
+	query_of(&in, INLAY_CMD_OP_QUERY_CQ, cq.cq.cqn);
 	for (i = 0; i < ARRAY(bad); i++) {
 		assert_int_equal(inlay_devx_query_async(cq.obj, &in, bad[i], OUTLEN, 1, answers), -EINVAL);
 		assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), bad[i], 1, answers), -EINVAL);
 	}
 	assert_int_equal(inlay_devx_query_async(cq.obj, NULL, 16, OUTLEN, 1, answers), -EINVAL);
 	/* Another number than the handle's, another command than a query: the kernel */
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, cq.cq.cqn ^ 1);
+	query_of(&in, INLAY_CMD_OP_QUERY_CQ, cq.cq.cqn ^ 1);
 	assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), OUTLEN, 1, answers), -EINVAL);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, cq.cq.cqn);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_MODIFY_CQ);
+	query_of(&in, INLAY_CMD_OP_MODIFY_CQ, cq.cq.cqn);
 	assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), OUTLEN, 1, answers), -EINVAL);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_CQ);
+	query_of(&in, INLAY_CMD_OP_QUERY_CQ, cq.cq.cqn);
 	/* Too small a buffer: the answer stays */
 	must(inlay_devx_query_async(cq.obj, &in, sizeof(in), OUTLEN, 77, answers));
 	for (len = 0; len < INLAY_DEVX_ANSWER + OUTLEN; len += 8) {
@@ -328,18 +304,16 @@ static void answers_refused(void **state)
 		must(inlay_devx_query_async(cq.obj, &in, sizeof(in), 65532, i, answers));
 	assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), 65532, i, answers), -EAGAIN);
 	mlx5dv_devx_destroy_cmd_comp(answers);
-		must(inlay_devx_cq_destroy(&cq));
+	must(inlay_devx_cq_destroy(&cq));
 }
 
 /* ---- Events ---- */
 
 static int event_within(struct mlx5dv_devx_event_channel *channel, struct inlay_devx_event *event)
 {
-	double end = now() + DEADLINE;
 	int err;
 
-	while ((err = inlay_devx_event_get(channel, event)) == -EAGAIN && now() < end)
-		step();
+	await((err = inlay_devx_event_get(channel, event)) != -EAGAIN);
 	return err;
 }
 
@@ -377,7 +351,7 @@ static void completions(void **state)
 	write_one(&a, &b);
 	take_sent(&a, 0, NULL);
 	nothing_more(full);
-	for (i = 1; i < 20; i++) {
+	for (i = 1; i < 6; i++) {
 		must(inlay_cq_arm(a.cq, 0));
 		nothing_more(full);
 		write_one(&a, &b);
@@ -407,68 +381,13 @@ static void completions(void **state)
 	mlx5dv_devx_destroy_event_channel(bare);
 }
 
-static void last_wqe_and_overrun(void **state)
-{
-	uint16_t qp_types[] = {INLAY_EVENT_SRQ_LAST_WQE, INLAY_EVENT_WQ_CATAS_ERROR}, cq_error = INLAY_EVENT_CQ_ERROR;
-	struct mlx5dv_devx_event_channel *channel;
-	struct inlay_devx_event event;
-	struct inlay_query_cq_out out;
-	struct inlay_devx_qp_attr qpa;
-	struct inlay_devx_path path = path_usual();
-	struct inlay_devx_rmp rmp;
-	struct inlay_devx_cq cq;
-	struct inlay_devx_qp qp;
-	uint32_t i;
-
-	(void)state;
-	rmp_open(&rmp, 16, 0);
-	cq_open(&cq, 4, 64);
-	qpa = qp_want(cq.cq.cqn, cq.cq.cqn, 64, 0);
-	qpa.rq_type = INLAY_RQ_TYPE_SHARED;
-	qpa.srqn = rmp.rmpn;
-	must(inlay_devx_qp_create(&qp, dev.ctx, &qpa));
-	must(inlay_devx_qp_connect_self(&qp, &path));
-	channel = channel_open(false);
-	must(inlay_devx_subscribe(channel, qp.obj, qp_types, 2, 5));
-	must(inlay_devx_subscribe(channel, cq.obj, &cq_error, 1, 6));
-	must(inlay_devx_qp_to_error(&qp));
-	must(event_within(channel, &event));
-	assert_int_equal(event.type, INLAY_EVENT_SRQ_LAST_WQE);
-	assert_int_equal(event.number, qp.qpn);
-	assert_int_equal(event.kind, 0);
-	assert_true(event.cookie == 5);
-	must(inlay_devx_qp_to_reset(&qp));
-	must(inlay_devx_qp_connect_self(&qp, &path));
-	nothing_more(channel);
-	/* More completions than the CQ holds */
-	for (i = 0; i < 6; i++)
-		must(inlay_post_nop(&qp.sq, INLAY_SIGNALED));
-	inlay_sq_ring(&qp.sq);
-	do {
-		must(event_within(channel, &event));
-	} while (event.cookie == 5); /* its QP goes with it */
-	assert_true(event.cookie == 6);
-	assert_int_equal(event.type, INLAY_EVENT_CQ_ERROR);
-	assert_int_equal(event.number, cq.cq.cqn);
-	assert_int_equal(event.syndrome, 1);
-	must(context(&cq, CQ, cq.cqn, &out));
-	assert_int_equal(inlay_cqc_get(&out.cqc, INLAY_CQC_STATUS), INLAY_CQ_STATUS_OVERFLOW);
-	must(inlay_devx_qp_destroy(&qp));
-	must(inlay_devx_cq_destroy(&cq));
-	must(inlay_devx_rmp_destroy(&rmp));
-	mlx5dv_devx_destroy_event_channel(channel);
-}
-
 static void subscriptions_refused(void **state)
 {
 	static const uint16_t bad[] = {INLAY_EVENT_PORT_CHANGE, INLAY_EVENT_INTERNAL_ERROR, 0x3f, 0x40, 0xff, 0x100,
 				       0xffff};
 	uint16_t many[17], comp = INLAY_EVENT_COMP, port = INLAY_EVENT_PORT_CHANGE, two[2] = {INLAY_EVENT_COMP, 0x3f};
 	struct mlx5dv_devx_event_channel *channel;
-	struct inlay_devx_event event;
 	static struct side a, b;
-	uint64_t count;
-	int fd, file;
 	size_t i;
 
 	(void)state;
@@ -484,28 +403,12 @@ static void subscriptions_refused(void **state)
 	must(inlay_devx_subscribe(channel, NULL, &port, 1, 1));
 	/* One of two is bad: neither is subscribed to */
 	assert_int_equal(inlay_devx_subscribe(channel, a.scq.obj, two, 2, 1), -EINVAL);
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(channel, 9999, a.scq.obj, comp), EBADF);
-	file = open("/dev/null", O_RDONLY);
-	/* Open, but no eventfd */
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(channel, file, a.scq.obj, comp), EINVAL);
-	close(file);
 	must(inlay_cq_arm(a.cq, 0));
 	write_one(&a, &b);
 	take_sent(&a, 0, NULL);
 	nothing_more(channel);
-	/* A counter, which the channel does not tell of */
-	fd = eventfd(0, EFD_NONBLOCK);
-	must(mlx5dv_devx_subscribe_devx_event_fd(channel, fd, a.scq.obj, comp));
-	inlay_cq_event(a.cq);
-	must(inlay_cq_arm(a.cq, 0));
-	write_one(&a, &b);
-	take_sent(&a, 1, NULL);
-	await(read(fd, &count, 8) == 8);
-	assert_int_equal(count, 1);
-	assert_int_equal(inlay_devx_event_get(channel, &event), -EAGAIN);
 	sides_free(&a, &b);
 	mlx5dv_devx_destroy_event_channel(channel);
-	close(fd);
 }
 
 int main(void)
@@ -515,7 +418,6 @@ int main(void)
 		devx_test(many_in_flight),
 		devx_test(answers_refused),
 		devx_test(completions),
-		devx_test(last_wqe_and_overrun),
 		devx_test(subscriptions_refused),
 	};
 

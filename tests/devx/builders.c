@@ -114,6 +114,10 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_att
 	return err;
 }
 
+/* For all tests */
+static struct inlay_devx_cq cq;
+static struct inlay_devx_rmp rmp;
+
 static int fresh(void **state)
 {
 	struct verbs_context *verbs = verbs_get_ctx(dev.ctx);
@@ -123,7 +127,16 @@ static int fresh(void **state)
 		real_query_port = verbs->query_port;
 		verbs->query_port = query_port;
 	}
-	return rig_empty(state);
+	rig_empty(state);
+	cq_open(&cq, 64, 64);
+	rmp_open(&rmp, 16, 0);
+	return 0;
+}
+
+static int spent(UNUSED void **state)
+{
+	must(inlay_devx_rmp_destroy(&rmp));
+	return inlay_devx_cq_destroy(&cq);
 }
 
 /* A field of the last inbox, 1 .. 64 bits, at `base` bits in it */
@@ -204,66 +217,15 @@ static void rights_of_queue_pairs(void **state)
 	}
 }
 
-static void dirty(struct inlay_devx_place at)
-{
-	memset(at.umem->addr + at.offset, 0xff, 8);
-}
-
-static void clean(struct inlay_devx_place at)
-{
-	static const uint8_t zero[8] = {0};
-
-	assert_memory_equal(at.umem->addr + at.offset, zero, sizeof(zero));
-}
-
-/* Queues begin with both words of their doorbell record 0 (a CQ's arm word is the device's) */
-static void records(void **state)
-{
-	struct inlay_devx_rmp_attr rmpa = rmp_want(16, 64, 0);
-	struct inlay_devx_qp_attr qpa;
-	struct inlay_devx_rq_attr rqa;
-	struct inlay_devx_rmp rmp;
-	struct inlay_devx_cq cq;
-	struct inlay_devx_qp qp;
-	struct inlay_devx_rq rq;
-
-	(void)state;
-	cq_open(&cq, 64, 64);
-	dirty(rmpa.record);
-	must(inlay_devx_rmp_create(&rmp, dev.ctx, &rmpa));
-	clean(rmpa.record);
-	qpa = qp_want(cq.cq.cqn, cq.cq.cqn, 16, 16);
-	dirty(qpa.record);
-	must(inlay_devx_qp_create(&qp, dev.ctx, &qpa));
-	clean(qpa.record);
-	memset(&rqa, 0, sizeof(rqa));
-	rqa.cq = &cq.cq;
-	rqa.pdn = rig.pdn;
-	rqa.wqes = rqa.stride = 16;
-	rqa.ring = place_ring(inlay_devx_rq_size(16, 16));
-	rqa.record = place_record();
-	dirty(rqa.record);
-	must(inlay_devx_rq_create(&rq, dev.ctx, &rqa));
-	clean(rqa.record);
-	must(inlay_devx_rq_destroy(&rq));
-	must(inlay_devx_qp_destroy(&qp));
-	must(inlay_devx_rmp_destroy(&rmp));
-	must(inlay_devx_cq_destroy(&cq));
-}
-
 /* A DCI is told in INIT2RTR what it may begin; it grants its peers nothing */
 static void rights_of_initiators(void **state)
 {
 	struct inlay_devx_path path = path_usual();
 	struct inlay_devx_qp_attr attr;
-	struct inlay_devx_rmp rmp;
-	struct inlay_devx_cq cq;
 	struct inlay_devx_qp qp;
 	uint32_t which;
 
 	(void)state;
-	cq_open(&cq, 64, 64);
-	rmp_open(&rmp, 16, 0);
 	sent(RMP_WQ, 0x120, 2, 3); /* record and ring are in memory of the process */
 	attr = qp_want(cq.cq.cqn, cq.cq.cqn, 16, 0);
 	attr.type = INLAY_QP_ST_DCI;
@@ -281,22 +243,16 @@ static void rights_of_initiators(void **state)
 		must(inlay_devx_qp_to_reset(&qp));
 	}
 	must(inlay_devx_qp_destroy(&qp));
-	must(inlay_devx_rmp_destroy(&rmp));
-	must(inlay_devx_cq_destroy(&cq));
 }
 
 static void rights_of_targets(void **state)
 {
 	struct inlay_devx_path path = path_usual();
 	struct inlay_devx_dct_attr attr;
-	struct inlay_devx_rmp rmp;
 	struct inlay_devx_dct dct;
-	struct inlay_devx_cq cq;
 	uint32_t which;
 
 	(void)state;
-	cq_open(&cq, 64, 64);
-	rmp_open(&rmp, 16, 0);
 	attr = dct_want(cq.cq.cqn, rmp.rmpn);
 	for (which = 0; which < 8; which++) {
 		path.access = subset(which);
@@ -347,8 +303,6 @@ static void rights_of_targets(void **state)
 		assert_null(dct.obj);
 	}
 	mid.active_mtu = 0;
-	must(inlay_devx_rmp_destroy(&rmp));
-	must(inlay_devx_cq_destroy(&cq));
 }
 
 /* A QP without a send queue, for rendezvous, and a target on a queue with tag matching */
@@ -362,7 +316,6 @@ static void ends_of_tag_matching(void **state)
 	struct inlay_devx_xrq xrq;
 	struct inlay_devx_dct dct;
 	struct inlay_devx_qp qp;
-	struct inlay_devx_cq cq;
 	uint32_t rndv;
 
 	(void)state;
@@ -371,7 +324,6 @@ static void ends_of_tag_matching(void **state)
 		print_message("# skipped: the device has no tag matching\n");
 		skip();
 	}
-	cq_open(&cq, 64, 64);
 	memset(&attr, 0, sizeof(attr));
 	attr.shared = rmp_want(16, 64, 0);
 	attr.cqn = cq.cq.cqn;
@@ -401,7 +353,6 @@ static void ends_of_tag_matching(void **state)
 	sent(DCTC, 0x18, 4, 1);
 	must(inlay_devx_dct_destroy(&dct));
 	must(inlay_devx_xrq_destroy(&xrq));
-	must(inlay_devx_cq_destroy(&cq));
 }
 
 /* Of a umem and of another key; the pieces' keys in the order of the list */
@@ -442,10 +393,7 @@ static void rights_of_keys(void **state)
 	}
 }
 
-/*
- * Relaxed ordering is a wish, as it is with verbs: a device that has none of it makes the key
- * without
- */
+/* Relaxed ordering is a wish, as it is with verbs: a device that has none of it makes the key without */
 static void relaxed_ordering_where_it_is(void **state)
 {
 	struct inlay_devx_mkey_attr attr = key_want(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
@@ -502,12 +450,10 @@ static void queue_pairs_beyond_the_device(void **state)
 		     {INLAY_QP_ST_UC, INLAY_DEVX_QP_OOO, "the device's QPs of this type keep the order"},
 		     {INLAY_QP_ST_UD, INLAY_DEVX_QP_OOO, "the device's QPs of this type keep the order"}};
 	struct inlay_devx_qp_attr attr;
-	struct inlay_devx_cq cq;
 	struct inlay_devx_qp qp;
 	uint32_t i;
 
 	(void)state;
-	cq_open(&cq, 64, 64);
 	attr = qp_want(cq.cq.cqn, cq.cq.cqn, 16, 16);
 	for (i = 0; i < ARRAY(wants); i++) {
 		attr.type = wants[i].type;
@@ -524,17 +470,13 @@ static void queue_pairs_beyond_the_device(void **state)
 		assert_null(qp.obj);
 		assert_int_equal(mid.boxes, 0);
 	}
-	must(inlay_devx_cq_destroy(&cq));
 }
 
-/*
- * How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of
- * two
- */
+/* How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of two */
 static void retries_and_timers(void **state)
 {
 	struct inlay_connect_record mine;
-	uint32_t i, up, v2 = 0;
+	uint32_t i, up, grh, v2 = 0;
 	struct how how;
 	static struct side s;
 
@@ -555,7 +497,13 @@ static void retries_and_timers(void **state)
 		s.path.hop_limit = (uint8_t)(i + 1);
 		s.path.traffic_class = (uint8_t)(8 * i + 1);
 		s.path.flow_label = i * 0x1234;
+		s.path.sl = (uint8_t)(i % 8);
 		must(inlay_devx_qp_address(&s.qp, &s.path, &mine));
+		if (i & 2) /* a side that leaves the classes open takes its peer's */
+			s.path.sl = s.path.traffic_class = 0;
+		s.path.global = i & 1;
+		mine.flags = i & 4 ? INLAY_CONNECT_GLOBAL : 0;
+		grh = mine.link == INLAY_CONNECT_IB && i & 5;
 		must(inlay_devx_qp_to_init(&s.qp, &s.path));
 		must(inlay_devx_qp_to_rtr(&s.qp, &s.path, &mine));
 		sent(0, 0x80, 32, 0); /* no option: no right is changed */
@@ -566,8 +514,13 @@ static void retries_and_timers(void **state)
 		sent(QPC, 0x4a8, 24, i * 0x54321 & 0xffffff);
 		sent(QPC, 0xa8, 24, s.qpn);
 		sent(QPC, 0x43, 5, 30);
+		sent(ADS, mine.link == INLAY_CONNECT_IB ? 0x124 : 0x121, mine.link == INLAY_CONNECT_IB ? 4 : 3, i % 8);
+		sent(ADS, 0x28, 1, grh);
 		if (mine.link != INLAY_CONNECT_IB) {
+			sent(ADS, 0x10a, 6, mine.link == INLAY_CONNECT_ROCE_V2 ? (8 * i + 1) >> 2 : 0);
 			assert_int_equal(mid.gid_index, s.path.gid_index);
+		}
+		if (mine.link != INLAY_CONNECT_IB || grh) {
 			sent(ADS, 0x48, 8, s.path.gid_index);
 			sent(ADS, 0x58, 8, i + 1);
 			sent(ADS, 0x64, 8, 8 * i + 1);
@@ -631,10 +584,7 @@ static void mtus(void **state)
 	side_free(&s);
 }
 
-/*
- * A queue reserves its CQEs: a CQ that is too small refuses it before anything is sent, and what
- * goes gives them back
- */
+/* A queue reserves its CQEs: a CQ that is too small refuses it before anything is sent, and what goes gives them back */
 static void cqes_are_reserved(void **state)
 {
 	struct inlay_devx_xrq_attr xrqa;
@@ -643,7 +593,7 @@ static void cqes_are_reserved(void **state)
 	struct inlay_devx_cq scq, rcq;
 	struct inlay_devx_qp qp, second;
 	struct inlay_devx_xrq xrq;
-	struct inlay_devx_rmp rmp;
+	struct inlay_devx_rmp own;
 	char text[INLAY_DEVX_TEXT];
 	uint32_t i;
 
@@ -681,15 +631,15 @@ static void cqes_are_reserved(void **state)
 			    "Invalid argument");
 	rmpa = rmp_want(64, 64, 0);
 	rmpa.cq = &rcq.cq;
-	must(inlay_devx_rmp_create(&rmp, dev.ctx, &rmpa));
+	must(inlay_devx_rmp_create(&own, dev.ctx, &rmpa));
 	assert_int_equal(rcq.cq.reserved, 96);
 	memset(&xrqa, 0, sizeof(xrqa));
 	xrqa.shared = rmp_want(64, 64, 0);
 	xrqa.shared.cq = &rcq.cq;
 	xrqa.tags = 4;
 	assert_int_equal(inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa), -ENOSPC);
-	must(inlay_devx_rmp_destroy(&rmp));
-	must(inlay_devx_rmp_destroy(&rmp));
+	must(inlay_devx_rmp_destroy(&own));
+	must(inlay_devx_rmp_destroy(&own));
 	assert_int_equal(rcq.cq.reserved, 32);
 	xrqa.shared.pdn ^= 0x5aa5;
 	assert_true(inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa) < 0);
@@ -788,19 +738,18 @@ static void null_is_told_by_its_rule(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(rights_of_queue_pairs, fresh),
-		cmocka_unit_test_setup(records, fresh),
-		cmocka_unit_test_setup(rights_of_initiators, fresh),
-		cmocka_unit_test_setup(rights_of_targets, fresh),
-		cmocka_unit_test_setup(ends_of_tag_matching, fresh),
-		cmocka_unit_test_setup(rights_of_keys, fresh),
-		cmocka_unit_test_setup(relaxed_ordering_where_it_is, fresh),
-		cmocka_unit_test_setup(queue_pairs_beyond_the_device, fresh),
-		cmocka_unit_test_setup(retries_and_timers, fresh),
-		cmocka_unit_test_setup(mtus, fresh),
-		cmocka_unit_test_setup(cqes_are_reserved, fresh),
+		cmocka_unit_test_setup_teardown(rights_of_queue_pairs, fresh, spent),
+		cmocka_unit_test_setup_teardown(rights_of_initiators, fresh, spent),
+		cmocka_unit_test_setup_teardown(rights_of_targets, fresh, spent),
+		cmocka_unit_test_setup_teardown(ends_of_tag_matching, fresh, spent),
+		cmocka_unit_test_setup_teardown(rights_of_keys, fresh, spent),
+		cmocka_unit_test_setup_teardown(relaxed_ordering_where_it_is, fresh, spent),
+		cmocka_unit_test_setup_teardown(queue_pairs_beyond_the_device, fresh, spent),
+		cmocka_unit_test_setup_teardown(retries_and_timers, fresh, spent),
+		cmocka_unit_test_setup_teardown(mtus, fresh, spent),
+		cmocka_unit_test_setup_teardown(cqes_are_reserved, fresh, spent),
 #if INLAY_CHECKED
-		cmocka_unit_test_setup(null_is_told_by_its_rule, fresh),
+		cmocka_unit_test_setup_teardown(null_is_told_by_its_rule, fresh, spent),
 #endif
 	};
 

@@ -9,6 +9,7 @@
 #define TAG 0x7654u
 #define ENTRIES 64u             /* more than a batch can use up */
 #define MOST 4u                 /* RQs */
+#define OWN 8u                  /* beside flags of RMPs: an RQ with a ring of its own */
 #define SLOT 2048u              /* bytes of a buffer, at most */
 
 static const uint8_t macs[2][6] = {{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 7}};
@@ -22,6 +23,7 @@ static struct {
 	struct inlay_devx_flow flow[MOST];
 	struct inlay_strides shape;
 	uint32_t cqes, cqe_size, zip, mini; /* of the CQ */
+	uint32_t posted;
 	uint8_t *buf;
 	struct ibv_mr *mr;
 } r;
@@ -102,13 +104,28 @@ static struct inlay_devx_rq_attr rq_want(uint32_t wqes, uint32_t stride, uint32_
 	return attr;
 }
 
-/* n RQs on an RMP; number i has user index 0x5a0000 + i */
-static void shared_open(uint32_t n, uint32_t flags)
+/* n RQs on an RMP with these flags, or one of its own; number i has user index 0x5a0000 + i */
+static void queues_open(uint32_t n, uint32_t flags)
 {
-	struct inlay_devx_rmp_attr rmp = rmp_want(ENTRIES, 64, flags);
+	const bool striding = flags & INLAY_DEVX_RMP_STRIDING;
+	struct inlay_devx_rmp_attr rmp;
 	struct inlay_devx_rq_attr attr;
+	struct inlay_query_rq_out q;
 	uint32_t i;
 
+	if (flags & OWN) {
+		attr = rq_want(ENTRIES, striding ? 32 : 16, striding ? INLAY_DEVX_RQ_STRIDING : INLAY_DEVX_RQ_STRIP_VLAN);
+		must(inlay_devx_rq_create(&r.rq[0], dev.ctx, &attr));
+		record_is_clear(attr.record);
+		assert_int_equal(r.cq.cq.reserved, (striding ? ENTRIES << r.shape.log_number : ENTRIES) + (r.zip == INLAY_DEVX_CQ_ENHANCED));
+		must(context(&r.rq[0], RQ, rqn, &q));
+		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_STATE), INLAY_WQ_STATE_RDY);
+		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_VSD), striding);
+		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_USER_INDEX), 0x5a0000);
+		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_CQN), r.cq.cq.cqn);
+		return;
+	}
+	rmp = rmp_want(ENTRIES, 64, flags);
 	rmp.strides = r.shape;
 	rmp.cq = &r.cq.cq;
 	must(inlay_devx_rmp_create(&r.rmp, dev.ctx, &rmp));
@@ -170,75 +187,140 @@ static void check_packet(const uint8_t *at, uint32_t len, uint32_t i, const stru
 	assert_int_equal(inlay_cqe_flow_tag(cqe), TAG);
 }
 
-/* ---- RQs of their own ---- */
+/* ---- Every kind of queue ---- */
 
-/* The batch, from RQ 0. Buffers of a striding queue go back */
-static void take_own(bool striding)
+/* Posts what there is room for; buffers of a striding queue of its own come back where they are taken */
+static void refill(uint32_t flags)
 {
-	uint32_t i;
+	const bool striding = flags & INLAY_DEVX_RMP_STRIDING, rmp = !(flags & OWN);
+	struct ibv_sge sge = {0, rmp && striding ? inlay_striding_srq_bytes(&r.rmp.striding) : SLOT, r.mr->lkey};
 
-	for (i = 0; i < BATCH; ) {
+	if (rmp) {
+		while (inlay_srq_room(&r.rmp.srq)) {
+			sge.addr = (uintptr_t)r.buf + inlay_srq_index(&r.rmp.srq) * SLOT;
+			must(inlay_post_srq_recv(&r.rmp.srq, &sge, 1));
+		}
+		inlay_srq_ring(&r.rmp.srq);
+		return;
+	}
+	while (inlay_rq_room(&r.rq[0].rq)) {
+		sge.addr = (uintptr_t)r.buf + r.posted++ % ENTRIES * SLOT;
+		if (striding)
+			must(inlay_striding_post(&r.rq[0].striding, sge.addr, sge.lkey));
+		else
+			must(inlay_post_recv(&r.rq[0].rq, &sge, 1));
+	}
+	inlay_rq_ring(&r.rq[0].rq);
+}
+
+/* Packet i of the batch. Returns the fillers before it */
+static uint32_t take_packet(uint32_t flags, uint32_t i)
+{
+	uint32_t fillers = 0;
+
+	for (;; fillers++) {
 		const struct mlx5_cqe64 *cqe = cqe_next(&r.cq.cq);
 		struct inlay_packet_at at = {0, 0, 0};
-		int done;
+		int done = 0;
 
 		assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
-		if (striding) {
-			done = inlay_striding_take(&r.rq[0].striding, cqe, &at);
+		if (flags & INLAY_DEVX_RMP_STRIDING) {
+			done = flags & OWN ? inlay_striding_take(&r.rq[0].striding, cqe, &at) :
+					     inlay_striding_srq_take(&r.rmp.striding, cqe, &at);
 			assert_in_range(done, 0, 1);
-			if (at.len)
-				check_packet(r.buf + at.wqe * SLOT + at.offset, at.len, i++, cqe);
-			if (done)
-				inlay_striding_recycle(&r.rq[0].striding);
 		} else {
-			check_packet(r.buf + inlay_cqe_wqe_counter(cqe) % ENTRIES * SLOT, inlay_cqe_byte_count(cqe), i++, cqe);
-			assert_int_equal(inlay_rq_release(&r.rq[0].rq, cqe), 1);
+			at.wqe = flags & OWN ? inlay_cqe_wqe_counter(cqe) % ENTRIES : inlay_srq_entry(&r.rmp.srq, cqe);
+			at.len = inlay_cqe_byte_count(cqe);
+			assert_int_equal(flags & OWN ? inlay_rq_release(&r.rq[0].rq, cqe) : inlay_srq_release(&r.rmp.srq, cqe), 1);
 		}
+		if (at.len)
+			check_packet(r.buf + at.wqe * SLOT + at.offset, at.len, i, cqe);
+		if (done && flags & OWN)
+			inlay_striding_recycle(&r.rq[0].striding);
 		inlay_cq_advance(&r.cq.cq, 1);
+		if (at.len)
+			return fillers;
 	}
 }
 
-static void own(void **state)
+/*
+ * rqs        on the queue; of more than 2 RSS decides, else the MAC
+ * zip, mini  of the CQ
+ */
+static void traffic(void **state)
 {
-	uint32_t striding, round, i, posted = 0;
-	struct inlay_devx_rq_attr attr;
-	struct inlay_query_rq_out q;
+	enum { LINKED, CYCLIC, STRIDING, Z = INLAY_DEVX_CQ_COMPRESSED, E = INLAY_DEVX_CQ_ENHANCED };
+	static const struct {
+		const char *name;
+		uint32_t flags, rqs, zip, mini, cqe_size;
+		struct inlay_strides shape;
+	} rows[] = {
+		{"own", OWN, 1, 0, 0, 64, {0, 0, 0}},
+		{"own, striding", OWN | STRIDING, 1, 0, 0, 64, {5, 6, 2}},
+		{"linked", LINKED, 2, 0, 0, 64, {0, 0, 0}},
+		{"cyclic", CYCLIC, 2, 0, 0, 64, {0, 0, 0}},
+		{"linked, striding", LINKED | STRIDING, 2, 0, 0, 64, {3, 8, 0}},
+		{"cyclic, striding", CYCLIC | STRIDING, 2, 0, 0, 64, {3, 8, 2}},
+		{"spread over three", LINKED | STRIDING, 3, 0, 0, 64, {5, 6, 0}},
+		{"spread over four", LINKED | STRIDING, 4, 0, 0, 64, {5, 6, 0}},
+		{"own, compressed", OWN | STRIDING, 1, Z, INLAY_MINI_CSUM_STRIDX, 128, {4, 7, 2}},
+		{"own, enhanced", OWN | STRIDING, 1, E, INLAY_MINI_L34H_STRIDX, 64, {4, 7, 0}},
+		{"own, compressed hashes", OWN | STRIDING, 1, Z, INLAY_MINI_HASH | INLAY_MINI_STRIDES, 64, {4, 7, 2}},
+		{"own, enhanced checksums", OWN | STRIDING, 1, E, INLAY_MINI_CSUM | INLAY_MINI_STRIDES, 128, {4, 7, 0}},
+		{"linked, enhanced", LINKED | STRIDING, 2, E, INLAY_MINI_CSUM_STRIDX, 64, {4, 7, 2}},
+		{"cyclic, compressed", CYCLIC | STRIDING, 2, Z, INLAY_MINI_L34H_STRIDX, 64, {4, 7, 0}},
+	};
+	const uint64_t fields = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP;
+	uint32_t i, k, round, fillers, before, most, rqns[MOST];
+	struct inlay_flow_match m;
 
 	(void)state;
 	need_ethernet();
-	for (striding = 0; striding < 2; striding++) {
-		rig_empty(NULL);
-		r.shape.log_number = 5;
-		r.shape.log_size = 6;
-		r.shape.shift = 2;
-		common_open();
-		attr = rq_want(ENTRIES, striding ? 32 : 16, striding ? INLAY_DEVX_RQ_STRIDING : INLAY_DEVX_RQ_STRIP_VLAN);
-		must(inlay_devx_rq_create(&r.rq[0], dev.ctx, &attr));
-		assert_int_equal(r.cq.cq.reserved, striding ? ENTRIES * 32 : ENTRIES);
-		must(context(&r.rq[0], RQ, rqn, &q));
-		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_STATE), INLAY_WQ_STATE_RDY);
-		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_VSD), striding);
-		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_USER_INDEX), 0x5a0000);
-		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_CQN), r.cq.cq.cqn);
-		lead(0);
-		for (round = 0; round < 50; round++) {
-			for (i = 0; i < ENTRIES; i++) {
-				struct ibv_sge sge = {(uintptr_t)r.buf + i * SLOT, SLOT, r.mr->lkey};
+	for (i = 0; i < ARRAY(rows); i++) {
+		const uint32_t n = rows[i].rqs, flags = rows[i].flags, size = n & (n - 1) ? INLAY_RSS_QUEUES : n;
+		const bool striding = flags & STRIDING;
 
-				if (!striding && inlay_rq_room(&r.rq[0].rq)) {
-					sge.addr = (uintptr_t)r.buf + posted++ % ENTRIES * SLOT;
-					must(inlay_post_recv(&r.rq[0].rq, &sge, 1));
-				} else if (striding && !round) {
-					must(inlay_striding_post(&r.rq[0].striding, sge.addr, sge.lkey));
-				}
+		print_message("# %s\n", rows[i].name);
+		packets_empty(NULL);
+		r.shape = rows[i].shape;
+		r.zip = rows[i].zip;
+		r.mini = rows[i].mini;
+		r.cqe_size = rows[i].cqe_size;
+		common_open();
+		queues_open(n, flags);
+		for (k = 0; k < n && n <= 2; k++)
+			lead(k);
+		if (n > 2) {
+			for (k = 0; k < n; k++)
+				rqns[k] = r.rq[k].rqn;
+			must(inlay_devx_rss_create(&r.rss[0], dev.ctx, rqns, n, fields));
+			memset(&m, 0, sizeof(m));
+			m.type = 0x0800;
+			m.proto = 17;
+			m.tag = TAG;
+			must(inlay_devx_flow_create(&r.flow[0], dev.ctx, &r.rss[0], &m, NULL));
+		}
+		most = striding ? (1u << (r.shape.log_number + r.shape.log_size)) - r.shape.shift : 1500;
+		before = blocks;
+		for (round = fillers = 0; round < 40; round++) {
+			/* An RQ on a queue that others use too may stop and start at any time */
+			if (round == 20 && !(flags & OWN))
+				must(inlay_devx_rq_reset(&r.rq[0]));
+			refill(flags);
+			send_batch(n > 2 ? 1 : n, r.zip ? round & 1 ? 120 : 600 : most > 1500 ? 1500 : most);
+			for (k = 0; k < BATCH; k++) {
+				if (n > 2)
+					out[k].to = out[k].hash % size % n;
+				fillers += take_packet(flags, k);
 			}
-			inlay_rq_ring(&r.rq[0].rq);
-			send_batch(1, striding ? 1800 : 1500);
-			take_own(striding);
 		}
 		nothing_came(&r.cq.cq);
-		must(inlay_devx_rq_reset(&r.rq[0]));
-		assert_int_equal(inlay_rq_room(&r.rq[0].rq), ENTRIES);
+		assert_true(!striding == !fillers);
+		assert_true(!r.zip || blocks - before > 80);
+		if (flags & OWN) {
+			must(inlay_devx_rq_reset(&r.rq[0]));
+			assert_int_equal(inlay_rq_room(&r.rq[0].rq), ENTRIES);
+		}
 		common_close();
 	}
 }
@@ -283,270 +365,6 @@ static void stops(void **state)
 	assert_int_equal(inlay_devx_rq_reset(&r.rq[0]), -EINVAL);
 }
 
-/* ---- Shared ---- */
-
-static void refill(bool striding)
-{
-	struct ibv_sge sge = {0, striding ? inlay_striding_srq_bytes(&r.rmp.striding) : SLOT, r.mr->lkey};
-
-	while (inlay_srq_room(&r.rmp.srq)) {
-		sge.addr = (uintptr_t)r.buf + inlay_srq_index(&r.rmp.srq) * SLOT;
-		must(inlay_post_srq_recv(&r.rmp.srq, &sge, 1));
-	}
-	inlay_srq_ring(&r.rmp.srq);
-}
-
-/* Packet i of the batch, from the CQ and RMP of all. Returns the fillers before it */
-static uint32_t take_packet(bool striding, uint32_t i)
-{
-	uint32_t fillers = 0;
-
-	for (;;) {
-		const struct mlx5_cqe64 *cqe = cqe_next(&r.cq.cq);
-		struct inlay_packet_at at = {0, 0, 0};
-		int done;
-
-		assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
-		if (striding) {
-			done = inlay_striding_srq_take(&r.rmp.striding, cqe, &at);
-			assert_in_range(done, 0, 1);
-		} else {
-			at.wqe = inlay_srq_entry(&r.rmp.srq, cqe);
-			at.len = inlay_cqe_byte_count(cqe);
-			assert_int_equal(inlay_srq_release(&r.rmp.srq, cqe), 1);
-		}
-		if (at.len)
-			check_packet(r.buf + at.wqe * SLOT + at.offset, at.len, i, cqe);
-		inlay_cq_advance(&r.cq.cq, 1);
-		if (at.len)
-			return fillers;
-		fillers++;
-	}
-}
-
-static uint32_t take_batch(bool striding)
-{
-	uint32_t i, fillers = 0;
-
-	for (i = 0; i < BATCH; i++)
-		fillers += take_packet(striding, i);
-	return fillers;
-}
-
-/* Two RQs on an RMP of each kind. The striding ones take a packet or two each entry, and more entries than a counter has */
-static void shared(void **state)
-{
-	uint32_t flags, round, fillers;
-
-	(void)state;
-	need_ethernet();
-	for (flags = 0; flags <= (INLAY_DEVX_RMP_CYCLIC | INLAY_DEVX_RMP_STRIDING); flags++) {
-		bool striding = flags & INLAY_DEVX_RMP_STRIDING;
-
-		rig_empty(NULL);
-		r.shape.log_number = 3;
-		r.shape.log_size = 6 + rnd_below(3);
-		r.shape.shift = flags & INLAY_DEVX_RMP_CYCLIC ? 2 : 0;
-		common_open();
-		shared_open(2, flags);
-		lead(0);
-		lead(1);
-		for (round = fillers = 0; striding ? r.rmp.srq.pi <= 65600 : round < 100; round++) {
-			refill(striding);
-			send_batch(2, striding ? (8 << r.shape.log_size) - r.shape.shift : 1500);
-			fillers += take_batch(striding);
-		}
-		nothing_came(&r.cq.cq);
-		printf("# %s%s: %u entries, %u fillers\n", flags & INLAY_DEVX_RMP_CYCLIC ? "cyclic" : "linked", striding ? ", striding" : "",
-		       r.rmp.srq.pi, fillers);
-		assert_true(!striding == !fillers);
-		common_close();
-	}
-}
-
-/*
- * Strides from a CQ that the device compresses: each layout, each format, CQEs of both sizes; a queue of its own, and RMPs that two share
- */
-static void zipped(void **state)
-{
-	static const uint32_t formats[] = {INLAY_MINI_CSUM_STRIDX, INLAY_MINI_L34H_STRIDX, INLAY_MINI_HASH | INLAY_MINI_STRIDES,
-					   INLAY_MINI_CSUM | INLAY_MINI_STRIDES};
-	uint32_t turn, round, i, before;
-	struct inlay_devx_rq_attr attr;
-
-	(void)state;
-	need_ethernet();
-	for (turn = 0; turn < 24; turn++) {
-		uint32_t kind = turn / 8;
-
-		rig_empty(NULL);
-		r.shape.log_number = 4;
-		r.shape.log_size = 7;
-		r.shape.shift = 2 * rnd_below(2);
-		r.cqes = 2048;
-		r.cqe_size = 64 << rnd_below(2);
-		r.zip = turn & 1 ? INLAY_DEVX_CQ_ENHANCED : INLAY_DEVX_CQ_COMPRESSED;
-		r.mini = formats[turn / 2 % ARRAY(formats)];
-		common_open();
-		if (kind) {
-			shared_open(2, INLAY_DEVX_RMP_STRIDING | (kind > 1 ? INLAY_DEVX_RMP_CYCLIC : 0));
-			lead(1);
-		} else {
-			attr = rq_want(ENTRIES, 32, INLAY_DEVX_RQ_STRIDING);
-			must(inlay_devx_rq_create(&r.rq[0], dev.ctx, &attr));
-			for (i = 0; i < ENTRIES; i++)
-				must(inlay_striding_post(&r.rq[0].striding, (uintptr_t)r.buf + i * SLOT, r.mr->lkey));
-		}
-		lead(0);
-		before = blocks;
-		/* Past the ring's end, and through many blocks */
-		for (round = 0; round < 40; round++) {
-			if (kind)
-				refill(true);
-			else
-				inlay_striding_ring(&r.rq[0].striding);
-			send_batch(kind ? 2 : 1, round & 1 ? 120 : 600);
-			if (kind)
-				take_batch(true);
-			else
-				take_own(true);
-		}
-		nothing_came(&r.cq.cq);
-		assert_true(blocks - before > 80);
-		common_close();
-	}
-	printf("# %u blocks\n", blocks);
-}
-
-/* RSS over RQs that share one RMP: the user index says which it was */
-static void spread(void **state)
-{
-	uint32_t n, i, round, rqns[MOST], size;
-	struct inlay_flow_match m;
-	struct ibv_sge sge;
-
-	(void)state;
-	need_ethernet();
-	for (n = 3; n <= 4; n++) {
-		rig_empty(NULL);
-		r.shape.log_number = 5;
-		r.shape.log_size = 6;
-		common_open();
-		shared_open(n, INLAY_DEVX_RMP_STRIDING);
-		for (i = 0; i < n; i++)
-			rqns[i] = r.rq[i].rqn;
-		must(inlay_devx_rss_create(&r.rss[0], dev.ctx, rqns, n, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 |
-									IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP));
-		memset(&m, 0, sizeof(m));
-		m.type = 0x0800;
-		m.proto = 17;
-		m.tag = TAG;
-		must(inlay_devx_flow_create(&r.flow[0], dev.ctx, &r.rss[0], &m, NULL));
-		size = n & (n - 1) ? INLAY_RSS_QUEUES : n;
-		/* As the manual has it */
-		sge.length = inlay_striding_srq_bytes(&r.rmp.striding);
-		sge.lkey = r.mr->lkey;
-		for (i = 0; i <= inlay_srq_size(&r.rmp.srq); i++) {
-			sge.addr = (uintptr_t)r.buf + i * SLOT;
-			must(inlay_srq_prepare(&r.rmp.srq, i, &sge, 1));
-		}
-		for (round = 0; round < 30; round++) {
-			while (!inlay_srq_repost(&r.rmp.srq))
-				;
-			inlay_srq_ring(&r.rmp.srq);
-			send_batch(1, 1500);
-			for (i = 0; i < BATCH; i++)
-				out[i].to = out[i].hash % size % n;
-			take_batch(true);
-		}
-		nothing_came(&r.cq.cq);
-		common_close();
-	}
-}
-
-/* For inlay_cq_clean_index: counts the strides of what is removed */
-static void gone(const struct mlx5_cqe64 *cqe, void *arg)
-{
-	struct inlay_packet_at at;
-
-	if (!inlay_cqe_is_error(cqe))
-		assert_in_range(inlay_striding_srq_take(&r.rmp.striding, cqe, &at), 0, 1);
-	++*(uint32_t *)arg;
-}
-
-/* RQ 0 stops with completions unread: they go, RQ 1's stay. fails: it stops by itself, at a packet longer than an entry */
-static void stop_one(bool fails)
-{
-	uint32_t i, mine = fails, removed = 0, n;
-
-	refill(true);
-	send_batch(2, 900);
-	for (i = 0; i < BATCH; i++)
-		mine += !out[i].to;
-	if (fails) {
-		struct shape s = {0, 4, 17, 0, 0, 1500, 80};
-
-		packet_make(&p, &s, macs[0], there);
-		send_packet();
-	}
-	must(inlay_devx_rq_reset(&r.rq[0]));
-	n = inlay_cq_clean_index(&r.cq.cq, 0x5a0000, gone, &removed);
-	assert_int_equal(n, removed);
-	assert_true(removed >= mine); /* and its fillers */
-	for (i = 0; i < BATCH; i++)
-		if (out[i].to)
-			take_packet(true, i);
-	nothing_came(&r.cq.cq);
-}
-
-/*
- * One of two RQs on a striding RMP stops again and again, and nothing is lost but the entries in which a packet failed. A queue that is
- * made anew has them all
- */
-static void one_stops(void **state)
-{
-	uint32_t turn, round, i, came, lost;
-
-	(void)state;
-	need_ethernet();
-	for (turn = 0; turn < 4; turn++) {
-		rig_empty(NULL);
-		r.shape.log_number = 4;
-		r.shape.log_size = 6;
-		common_open();
-		shared_open(2, INLAY_DEVX_RMP_STRIDING | (turn & 1 ? INLAY_DEVX_RMP_CYCLIC : 0));
-		lead(0);
-		lead(1);
-		for (round = lost = 0; round < 40; round++) {
-			/* In a ring, none comes back behind one that is lost */
-			bool fails = turn < 2 && (turn & 1 ? round == 39 : round % 3 == 0);
-
-			stop_one(fails);
-			lost += fails;
-		}
-		/* As many packets as there are entries left, each of a whole one */
-		for (i = came = 0; i < 2 * ENTRIES; i++) {
-			struct shape s = {0, 4, 17, 0, 0, 970, 80};
-
-			packet_make(&p, &s, macs[1], there);
-			send_packet();
-			while (inlay_cq_peek(&r.cq.cq)) {
-				struct inlay_packet_at at = {0, 0, 0};
-
-				assert_in_range(inlay_striding_srq_take(&r.rmp.striding, inlay_cq_peek(&r.cq.cq), &at), 0, 1);
-				came += !!at.len;
-				inlay_cq_advance(&r.cq.cq, 1);
-			}
-		}
-		printf("# %s: %u lost, %u came, %u pending\n", turn & 1 ? "cyclic" : "linked", lost, came, inlay_srq_pending(&r.rmp.srq));
-		if (turn & 1 && lost)
-			assert_true(inlay_srq_pending(&r.rmp.srq) >= lost);
-		else
-			assert_int_equal(inlay_srq_pending(&r.rmp.srq), lost);
-		common_close();
-	}
-}
-
 /* ---- Rules ---- */
 
 static void rules(void **state)
@@ -559,7 +377,7 @@ static void rules(void **state)
 	attr = rq_want(4, 16, 0);
 	must(inlay_devx_rq_create(&r.rq[0], dev.ctx, &attr));
 	must(inlay_devx_rss_create(&r.rss[0], dev.ctx, &r.rq[0].rqn, 1, 0));
-	for (round = 0; round < 60; round++) {
+	for (round = 0; round < 30; round++) {
 		struct inlay_flow_match m = random_rule(TAG);
 
 		must(inlay_devx_flow_create(&r.flow[0], dev.ctx, &r.rss[0], &m, NULL));
@@ -590,7 +408,7 @@ static void rules(void **state)
 		must(inlay_devx_flow_destroy(&r.flow[0]));
 	}
 	printf("# %u taken, %u passed\n", taken, passed);
-	assert_true(taken > 40 && passed > 40);
+	assert_true(taken > 20 && passed > 20);
 	common_close();
 }
 
@@ -657,12 +475,8 @@ static void refused(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		packets_test(own),
+		packets_test(traffic),
 		packets_test(stops),
-		packets_test(shared),
-		packets_test(zipped),
-		packets_test(spread),
-		packets_test(one_stops),
 		packets_test(rules),
 		packets_test(refused),
 	};

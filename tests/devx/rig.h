@@ -12,7 +12,6 @@
 
 #include "common.h"
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <inlay/devx.h>
 
 #define ARENA (8u << 20)       /* bytes of the umem */
@@ -20,7 +19,6 @@
 #define PSN 0xfffff0u          /* comes round early; common.h's ends begin there too */
 #define BYTES (1u << 20)       /* of each end's buffer, in four quarters */
 #define QUARTER (BYTES / 4)
-#define RECV_SLOT 4096u        /* bytes of a receive */
 
 static struct {
 	struct inlay_devx_umem umem;
@@ -68,10 +66,7 @@ UNUSED static int rig_close(void **state)
 	return dev_close(state);
 }
 
-/*
- * Whether there is anything to test: a real device, its kernel or our rights need not allow
- * commands
- */
+/* Whether there is anything to test: a real device, its kernel or our rights need not allow commands */
 UNUSED static bool rig_here(void)
 {
 	struct ibv_context *ctx, *commands;
@@ -105,14 +100,6 @@ UNUSED static int rig_empty(void **state)
 	inlay_devx_query_context((object)->obj, INLAY_CMD_OP_QUERY_##op, (object)->number, out, sizeof(*(out)), \
 				 &(object)->error)
 
-/* The errno of a command's status, as a command that has it reports it */
-UNUSED static int status_errno(uint8_t status)
-{
-	uint8_t out[INLAY_DEVX_BOX] = {status};
-
-	return inlay_devx_result(0, NULL, out, NULL);
-}
-
 /* A channel for events that does not wait. bare: events are cookies alone */
 UNUSED static struct mlx5dv_devx_event_channel *channel_open(bool bare)
 {
@@ -130,21 +117,9 @@ UNUSED static struct mlx5dv_devx_event_channel *channel_open(bool bare)
 /* The whole program once more under a kernel that keeps a refused command's outbox to itself */
 UNUSED static int again_errno(void)
 {
-	const char *env = getenv("SOFTDEV_DEVX");
-	int status;
-	pid_t pid;
-
-	if (!softdev_present() || getenv("INLAY_TEST_AGAIN") || (env && strcmp(env, "1")))
-		return 0;
-	fflush(NULL);
-	pid = fork();
-	if (!pid) {
-		setenv("INLAY_TEST_AGAIN", "1", 1);
-		setenv("SOFTDEV_DEVX", "errno", 1);
-		execl("/proc/self/exe", "errno", NULL);
-		_exit(127);
-	}
-	return pid < 0 || waitpid(pid, &status, 0) != pid || status != 0;
+	if (getenv("SOFTDEV_DEVX") && !strcmp(getenv("SOFTDEV_DEVX"), "1"))
+		unsetenv("SOFTDEV_DEVX");
+	return again_with("SOFTDEV_DEVX", "errno");
 }
 
 static inline bool trapping(void)
@@ -176,6 +151,12 @@ static inline struct inlay_devx_place place_ring(size_t bytes)
 	place.offset = rig.rings;
 	rig.rings += (bytes + INLAY_DEVX_PAGE - 1) & ~(uint64_t)(INLAY_DEVX_PAGE - 1);
 	return place;
+}
+
+/* A queue begins with both words of its doorbell record 0 (a CQ's arm word is the device's) */
+static inline void record_is_clear(struct inlay_devx_place place)
+{
+	assert_true(all_bytes(place.umem->addr + place.offset, 8, 0));
 }
 
 /* ---- objects ---- */
@@ -236,6 +217,7 @@ UNUSED static void rmp_open(struct inlay_devx_rmp *rmp, uint32_t entries, uint32
 	struct inlay_devx_rmp_attr attr = rmp_want(entries, 64, flags);
 
 	must(inlay_devx_rmp_create(rmp, dev.ctx, &attr));
+	record_is_clear(attr.record);
 }
 
 static inline struct inlay_devx_path path_usual(void)
@@ -258,7 +240,6 @@ static inline struct inlay_devx_path path_usual(void)
 /* What a test wants of an end; all 0: RC by commands, CQEs of 64 bytes, doorbells, queues of 64 */
 struct how {
 	bool verbs;       /* all of it is made by verbs */
-	bool verbs_cq;    /* a QP by commands, its CQs by verbs */
 	bool blueflame;   /* a register of its own */
 	bool one_cq;      /* of both sides; by commands only */
 	uint32_t type;    /* INLAY_QP_ST_RC or _UC or _UD */
@@ -274,8 +255,6 @@ struct side {
 	struct inlay_devx_qp qp;
 	struct inlay_devx_cq scq, rcq;
 	struct inlay_devx_uar own;
-	struct ibv_cq *ibscq, *ibrcq;
-	struct inlay_cq vscq, vrcq;
 	struct inlay_devx_path path;
 	/* Of whichever kind it is */
 	struct inlay_sq *sq;
@@ -348,26 +327,16 @@ UNUSED static void side_make(struct side *s, const struct how *how)
 		s->mr = s->verbs.mr;
 		return;
 	}
-	if (how->verbs_cq) {
-		s->ibscq = cq_make(&opt);
-		s->ibrcq = cq_make(&opt);
-		must(inlay_cq_from_cq(&s->vscq, s->ibscq, NULL));
-		must(inlay_cq_from_cq(&s->vrcq, s->ibrcq, NULL));
-		must(inlay_cq_set_compression(&s->vscq, how->mini, 0));
-		must(inlay_cq_set_compression(&s->vrcq, how->mini, 0));
-		s->cq = &s->vscq;
-		s->rxcq = &s->vrcq;
-	} else {
-		side_cq(&s->scq, how);
-		if (!how->one_cq)
-			side_cq(&s->rcq, how);
-		s->cq = &s->scq.cq;
-		s->rxcq = how->one_cq ? s->cq : &s->rcq.cq;
-	}
+	side_cq(&s->scq, how);
+	if (!how->one_cq)
+		side_cq(&s->rcq, how);
+	s->cq = &s->scq.cq;
+	s->rxcq = how->one_cq ? s->cq : &s->rcq.cq;
 	if (how->blueflame)
 		must(inlay_devx_uar_alloc(&s->own, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
 	attr = side_want(s);
 	must(inlay_devx_qp_create(&s->qp, dev.ctx, &attr));
+	record_is_clear(attr.record);
 	assert_int_equal(s->qp.state, INLAY_QP_STATE_RST);
 	s->sq = &s->qp.sq;
 	s->rq = &s->qp.rq;
@@ -387,10 +356,6 @@ UNUSED static void side_free(struct side *s)
 	must(inlay_devx_uar_free(&s->own));
 	must(inlay_devx_cq_destroy(&s->scq));
 	must(inlay_devx_cq_destroy(&s->rcq));
-	if (s->ibscq) {
-		must(ibv_destroy_cq(s->ibscq));
-		must(ibv_destroy_cq(s->ibrcq));
-	}
 	must(ibv_dereg_mr(s->mr));
 	free(s->buf);
 	memset(s, 0, sizeof(*s));
@@ -477,10 +442,7 @@ static inline const struct mlx5_cqe64 *cqe_next(struct inlay_cq *cq)
 	return cqe;
 }
 
-/*
- * Takes a send completion of WQE `index`: credit and slot go back. What is in the CQE goes to `to`,
- * as its owner would have it
- */
+/* Takes a send completion of WQE `index`: credit and slot go back. What is in the CQE goes to `to`, as its owner would have it */
 UNUSED static void take_sent(struct side *s, uint32_t index, uint8_t *to)
 {
 	const struct mlx5_cqe64 *cqe = cqe_next(s->cq);
@@ -539,8 +501,7 @@ UNUSED static void take_received(struct side *s, uint8_t opcode, uint32_t len, u
 
 /* ---- traffic ---- */
 
-enum op { OP_WRITE, OP_WRITE_INLINE, OP_WRITE_IMM, OP_READ, OP_SEND, OP_SEND_INLINE, OP_SEND_IMM, OP_ADD, OP_SWAP,
-	 OP_NOP, OPS };
+enum op { OP_WRITE, OP_WRITE_IMM, OP_READ, OP_SEND_IMM, OP_SEND_INLINE, OP_ADD, OPS };
 
 /* Up to three pieces of a range */
 UNUSED static uint32_t cut(const struct side *s, size_t at, uint32_t len, struct ibv_sge sge[3])
@@ -557,102 +518,58 @@ UNUSED static uint32_t cut(const struct side *s, size_t at, uint32_t len, struct
 }
 
 /*
- * One operation from a to b, with up to two unsignaled ones before it, and all that can be seen of
- * it. A buffer's quarters: what is received, what is sent, what the peer writes to and reads, what
- * reads and atomics bring.
+ * One operation from a to b, with up to two unsignaled ones before it, and all that can be seen of it. A buffer's quarters: what is
+ * received, what is sent, what the peer writes to and reads, what reads and atomics bring.
  */
 UNUSED static void operate(struct side *a, struct side *b, enum op op, uint32_t len, uint32_t seed)
 {
 	static const uint8_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8};
-	const size_t sent = QUARTER + rnd_below(1024), there = 2 * QUARTER + rnd_below(1024);
-	const size_t brought = 3 * QUARTER + rnd_below(1024);
+	const size_t sent = QUARTER + rnd_below(1024), there = 2 * QUARTER + 8 * rnd_below(128), brought = 3 * QUARTER + 8 * rnd_below(128);
+	const uint8_t answer = op == OP_SEND_IMM ? MLX5_CQE_RESP_SEND_IMM : op == OP_SEND_INLINE ? MLX5_CQE_RESP_SEND :
+			       op == OP_WRITE_IMM ? MLX5_CQE_RESP_WR_IMM : 0;
 	const uint32_t imm = (uint32_t)seed * 77777;
 	uint64_t word = 0x0123456789abcdefull * seed, old;
-	uint32_t n, got, index, i, quiet = rnd_below(3);
-	struct ibv_sge sge[3], result;
-	uint8_t answer = 0;
+	uint32_t n, index, quiet = rnd_below(3);
+	struct ibv_sge sge[3], result = piece(a, brought, 8);
+	uint8_t *at = op == OP_READ ? a->buf + brought : b->buf + (op == OP_SEND_IMM || op == OP_SEND_INLINE ? 0 : there);
 
-	for (i = 0; i < quiet; i++)
+	for (; quiet; quiet--)
 		must(inlay_post_write_inline(a->sq, at_peer(b, BYTES - 64), b->mr->rkey, tokens, 8, 0));
 	if (rnd_below(2))
 		inlay_sq_ring(a->sq);
-	if (op == OP_SEND || op == OP_SEND_IMM || op == OP_SEND_INLINE || op == OP_WRITE_IMM) {
-		memset(b->buf, 0, len + 1);
-		got = cut(b, 0, len, sge);
-		must(inlay_post_recv(b->rq, sge, got));
+	if (answer) {
+		must(inlay_post_recv(b->rq, sge, cut(b, 0, len, sge)));
 		inlay_rq_ring(b->rq);
 	}
-	fill(a->buf + sent, len, seed);
-	n = cut(a, sent, len, sge);
-	memset(b->buf + there, 0, len + 1);
+	memset(at, 0, len + 1);
+	fill(op == OP_READ ? b->buf + there : a->buf + sent, len, seed);
+	n = cut(a, op == OP_READ ? brought : sent, len, sge);
 	index = inlay_sq_index(a->sq);
-	result = piece(a, brought & ~(size_t)7, 8);
 	switch (op) {
-	case OP_WRITE:
-		must(inlay_post_write(a->sq, at_peer(b, there), b->mr->rkey, sge, n, INLAY_SIGNALED));
-		break;
-	case OP_WRITE_INLINE:
-		must(inlay_post_write_inline(a->sq, at_peer(b, there), b->mr->rkey, a->buf + sent, len,
-					     INLAY_SIGNALED));
-		break;
-	case OP_WRITE_IMM:
-		must(inlay_post_write_imm(a->sq, at_peer(b, there), b->mr->rkey, imm, sge, n, INLAY_SIGNALED));
-		answer = MLX5_CQE_RESP_WR_IMM;
-		break;
-	case OP_READ:
-		fill(b->buf + there, len, seed);
-		memset(a->buf + brought, 0, len + 1);
-		n = cut(a, brought, len, sge);
-		must(inlay_post_read(a->sq, at_peer(b, there), b->mr->rkey, sge, n, INLAY_SIGNALED));
-		break;
-	case OP_SEND:
-		must(inlay_post_send(a->sq, sge, n, INLAY_SIGNALED));
-		answer = MLX5_CQE_RESP_SEND;
-		break;
-	case OP_SEND_INLINE:
-		must(inlay_post_send_inline(a->sq, a->buf + sent, len, INLAY_SIGNALED));
-		answer = MLX5_CQE_RESP_SEND;
-		break;
-	case OP_SEND_IMM:
-		must(inlay_post_send_imm(a->sq, imm, sge, n, INLAY_SIGNALED));
-		answer = MLX5_CQE_RESP_SEND_IMM;
-		break;
-	case OP_ADD:
-	case OP_SWAP:
-		memcpy(b->buf + 2 * QUARTER, &word, 8);
-		if (op == OP_ADD)
-			must(inlay_post_fetch_add(a->sq, at_peer(b, 2 * QUARTER), b->mr->rkey, seed, &result,
-						  INLAY_SIGNALED));
-		else
-			must(inlay_post_cmp_swap(a->sq, at_peer(b, 2 * QUARTER), b->mr->rkey, word ^ (seed & 1), ~word,
-						 &result,
-						 INLAY_SIGNALED));
-		break;
+	case OP_WRITE: must(inlay_post_write(a->sq, at_peer(b, there), b->mr->rkey, sge, n, INLAY_SIGNALED)); break;
+	case OP_WRITE_IMM: must(inlay_post_write_imm(a->sq, at_peer(b, there), b->mr->rkey, imm, sge, n, INLAY_SIGNALED)); break;
+	case OP_READ: must(inlay_post_read(a->sq, at_peer(b, there), b->mr->rkey, sge, n, INLAY_SIGNALED)); break;
+	case OP_SEND_IMM: must(inlay_post_send_imm(a->sq, imm, sge, n, INLAY_SIGNALED)); break;
+	case OP_SEND_INLINE: must(inlay_post_send_inline(a->sq, a->buf + sent, len, INLAY_SIGNALED)); break;
 	default:
-		must(inlay_post_nop(a->sq, INLAY_SIGNALED));
-		break;
+		memcpy(b->buf + there, &word, 8);
+		must(inlay_post_fetch_add(a->sq, at_peer(b, there), b->mr->rkey, seed, &result, INLAY_SIGNALED));
 	}
 	inlay_sq_ring(a->sq);
 	if (answer)
 		take_received(b, answer, len, imm, b->buf);
 	/* What a read brought may be in the CQE, and then in no piece: put it where the first begins */
-	take_sent(a, index, op == OP_READ ? a->buf + brought : (uint8_t *)(uintptr_t)result.addr);
+	take_sent(a, index, a->buf + brought);
 	assert_int_equal(inlay_sq_pending(a->sq), 0);
-	if (op == OP_WRITE || op == OP_WRITE_INLINE || op == OP_WRITE_IMM) {
-		assert_int_equal(differs(b->buf + there, len, seed), len);
-		assert_int_equal(b->buf[there + len], 0);
-	} else if (answer) {
-		assert_int_equal(differs(b->buf, len, seed), len);
-		assert_int_equal(b->buf[len], 0);
-	} else if (op == OP_READ) {
-		assert_int_equal(differs(a->buf + brought, len, seed), len);
-		assert_int_equal(a->buf[brought + len], 0);
-	} else if (op == OP_ADD || op == OP_SWAP) {
-		memcpy(&old, (void *)(uintptr_t)result.addr, 8);
+	if (op == OP_ADD) {
+		memcpy(&old, a->buf + brought, 8);
 		assert_true(old == word);
-		memcpy(&old, b->buf + 2 * QUARTER, 8);
-		assert_true(old == (op == OP_ADD ? word + seed : seed & 1 ? word : ~word));
+		memcpy(&old, b->buf + there, 8);
+		assert_true(old == word + seed);
+		return;
 	}
+	assert_int_equal(differs(at, len, seed), len);
+	assert_int_equal(at[len], 0);
 }
 
 /* n operations of all kinds and in both directions */
@@ -664,7 +581,7 @@ UNUSED static void exercise(struct side *a, struct side *b, uint32_t n)
 
 	for (i = 0; i < n; i++) {
 		op = rnd_below(OPS);
-		len = lengths[rnd_below(op == OP_SEND_INLINE || op == OP_WRITE_INLINE ? 11 : ARRAY(lengths))];
+		len = lengths[rnd_below(op == OP_SEND_INLINE ? 11 : ARRAY(lengths))];
 		if (rnd_below(2))
 			operate(a, b, (enum op)op, len, i + 1);
 		else
@@ -674,33 +591,6 @@ UNUSED static void exercise(struct side *a, struct side *b, uint32_t n)
 	assert_null(inlay_cq_peek(a->rxcq));
 	assert_null(inlay_cq_peek(b->cq));
 	assert_null(inlay_cq_peek(b->rxcq));
-}
-
-/* Starts this program again as a peer, which finds its end of a line in INLAY_TEST_LINE; returns ours. */
-static inline int peer_process(pid_t *child)
-{
-	char number[16];
-	int ends[2];
-
-	if (softdev_present() && (stepped() || trapping())) {
-		print_message("# skipped: a device without a thread of its own reaches no other process\n");
-		skip();
-	}
-	must(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
-	fflush(NULL);
-	*child = fork();
-	assert_true(*child >= 0);
-	if (!*child) {
-		/* No device survives a fork: a program of its own */
-		close(ends[0]);
-		fcntl(ends[1], F_SETFD, 0);
-		snprintf(number, sizeof(number), "%d", ends[1]);
-		setenv("INLAY_TEST_LINE", number, 1);
-		execl("/proc/self/exe", "peer", NULL);
-		_exit(127);
-	}
-	close(ends[1]);
-	return ends[0];
 }
 
 #endif

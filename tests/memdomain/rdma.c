@@ -92,8 +92,7 @@ static void up(const struct opt *opt, uint32_t num_ops)
 	must(inlay_mmap_add_dev(&theirs, dev.pd));
 	must(inlay_mmap_add(&theirs, inlay_source_host(b.buf, FAR_EDGE)));
 	must(inlay_mmap_add(&theirs, inlay_source_host(b.buf + FAR_EDGE, READ_ONLY - FAR_EDGE)));
-	must(inlay_mmap_add(&theirs, limited(inlay_source_host(b.buf + READ_ONLY, BYTES - READ_ONLY),
-					     INLAY_RDMA_READ)));
+	must(inlay_mmap_add(&theirs, limited(inlay_source_host(b.buf + READ_ONLY, BYTES - READ_ONLY), INLAY_RDMA_READ)));
 	must(inlay_mmap_set_permissions(&theirs, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE));
 	must(inlay_mmap_start(&theirs));
 	must(inlay_mmap_export_rdma(&theirs, dev.pd, blob, &len));
@@ -227,13 +226,12 @@ static void setup_answers(void **state)
 							     creates[i].id), creates[i].err);
 	assert_int_equal(domains(&reg), 2);
 	id[INLAY_MEMDOMAIN_ID - 1] = 0;
-	must(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, id));
-	assert_string_equal(inlay_memdomain_id(&other.domain), id);
-	assert_ptr_equal(other.map, &map);
-	must(inlay_memdomain_rdma_destroy(&other));
-	must(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, NULL));
-	assert_null(inlay_memdomain_id(&other.domain));
-	must(inlay_memdomain_rdma_destroy(&other));
+	for (i = 0; i < 2; i++) {
+		must(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, i ? NULL : id));
+		assert_true(i ? !inlay_memdomain_id(&other.domain) : !strcmp(inlay_memdomain_id(&other.domain), id));
+		assert_ptr_equal(other.map, &map);
+		must(inlay_memdomain_rdma_destroy(&other));
+	}
 	must(inlay_memdomain_rdma_destroy(NULL));
 
 	/* Found and read as SPDK's users do */
@@ -250,11 +248,9 @@ static void setup_answers(void **state)
 	must(inlay_memdomain_rdma_create(&r, &reg, &map, dev.pd, "rdma"));
 
 	/* A queue */
-	assert_int_equal(inlay_memdomain_rdma_attach(NULL, &a.sq, ops, 8), -EINVAL);
-	assert_int_equal(inlay_memdomain_rdma_attach(NULL, NULL, NULL, 0), -EINVAL);
-	assert_int_equal(inlay_memdomain_rdma_attach(&r, &a.sq, NULL, 8), -EINVAL);
-	assert_int_equal(inlay_memdomain_rdma_attach(&r, &a.sq, ops, 0), -EINVAL);
-	assert_int_equal(inlay_memdomain_rdma_attach(&r, &a.sq, ops, 6), -EINVAL);
+	for (i = 0; i < 5; i++)
+		assert_int_equal(inlay_memdomain_rdma_attach(i < 2 ? NULL : &r, i == 1 ? NULL : &a.sq, i == 2 ? NULL : ops,
+							     (const uint32_t[]){8, 0, 8, 0, 6}[i]), -EINVAL);
 	for (i = 0; i < 2; i++) {
 		opt.type = i ? IBV_QPT_UC : IBV_QPT_UD;
 		end_make(&e, &opt);
@@ -351,7 +347,7 @@ static void translations(void **state)
 		{&r.domain, &far.domain, {sizeof(ways->ctx) - 1, &qps[2]}, 1},
 		{&r.domain, inlay_memdomain_system(&reg), {0, NULL}, -1}, /* to this process */
 	};
-	for (turn = 0; turn < 3000; turn++) {
+	for (turn = 0; turn < 600; turn++) {
 		size_t at = rnd_below(BYTES + 40), len = rnd() & 1 ? 1 + rnd_below(64) : 1 + rnd_below(BYTES);
 		int range = -1;
 		uint8_t *addr;
@@ -438,7 +434,7 @@ static void end_to_end(void **state)
 	fill(b.buf, BYTES, 2);
 	memcpy(model_a, a.buf, BYTES);
 	memcpy(model_b, b.buf, BYTES);
-	for (turn = 0; turn < 1000; turn++) {
+	for (turn = 0; turn < 300; turn++) {
 		uint32_t burst = 1 + rnd_below(OPS_MAX), done = 0, accepted = 0;
 		bool quiet = rnd() & 1;
 
@@ -484,8 +480,7 @@ static void end_to_end(void **state)
 			if (total) {
 				accepted++;
 				n_wqes += inlay_sq_index(&a.sq) - inlay_sq_index(&was) > 1;
-				assert_int_equal(inlay_sq_rung(&a.sq),
-						 quiet ? inlay_sq_rung(&was) : inlay_sq_index(&a.sq));
+				assert_int_equal(inlay_sq_rung(&a.sq), quiet ? inlay_sq_rung(&was) : inlay_sq_index(&a.sq));
 			}
 		}
 		posted += accepted;
@@ -509,8 +504,6 @@ static void end_to_end(void **state)
 		if (memcmp(a.buf, model_a, BYTES) || memcmp(b.buf, model_b, BYTES))
 			fail_msg("turn %u: memory is not as the model says", turn);
 	}
-	print_message("# %u operations, %u of several WQEs, %u did not fit in %u\n", posted, n_wqes, full,
-		      inlay_sq_size(&a.sq));
 	assert_true(posted > 100 && n_wqes > 10 && full > 3);
 	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
 	must(ibv_dereg_mr(mr2));
@@ -649,7 +642,18 @@ static void refusals(void **state)
 	free(memory);
 }
 
-/* ---- transfers ---- */
+/* ---- transfers, and what done may do ---- */
+
+static struct inlay_memdomain_copy again;
+static int left;
+
+/* Begins the next one, in a table of one */
+static void next(void *arg, int rc)
+{
+	*(int *)arg |= rc;
+	if (left-- > 0)
+		*(int *)arg |= inlay_memdomain_push(&r.domain, &again);
+}
 
 static void transfers(void **state)
 {
@@ -661,9 +665,10 @@ static void transfers(void **state)
 	struct inlay_memdomain *sys;
 	struct word w = {0, 0};
 	uint32_t rkey;
+	int i, rc = 0;
 
 	(void)state;
-	up(&opt, 4);
+	up(&opt, 1);
 	sys = inlay_memdomain_system(&reg);
 	must(inlay_memdomain_system_attach(sys));
 	rkey = b.mr->rkey;
@@ -673,28 +678,23 @@ static void transfers(void **state)
 	near[1] = vec(&a, 500, 50);
 	far[0] = vec(&b, 0, 30);
 	far[1] = vec(&b, 1000, 200);
-	/* From here */
-	must(transfer(&peer, far, NULL, near, NULL, &w));
-	assert_int_equal(take(), 1);
-	said(&w, 1, 0);
-	assert_memory_equal(b.buf, a.buf + 10, 30);
-	assert_memory_equal(b.buf + 1000, a.buf + 40, 70);
-	assert_memory_equal(b.buf + 1070, a.buf + 500, 50);
-	/* Out of what was translated: by its key, not by the map's; src_iov is not looked at */
 	must(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, a.buf + 2000, 60, &res));
 	res.lkey = a.mr->lkey;
-	must(transfer(&peer, far, &r.domain, near, &res, &w));
-	assert_int_equal(take(), 1);
-	said(&w, 2, 0);
-	assert_memory_equal(b.buf, a.buf + 2000, 30);
-	assert_memory_equal(b.buf + 1000, a.buf + 2030, 30);
-	res.iov_count = 2;
-	res.iovs = near;
-	must(transfer(&peer, far, &r.domain, near, &res, &w));
-	assert_int_equal(take(), 1);
-	assert_memory_equal(b.buf, a.buf + 10, 30);
-	assert_memory_equal(b.buf + 1070, a.buf + 500, 50);
-	said(&w, 3, 0);
+	/* From here; out of what was translated, in both forms: by its key, not by the map's, and src_iov is not looked at */
+	for (i = 0; i < 3; i++) {
+		must(transfer(&peer, far, i ? &r.domain : NULL, near, i ? &res : NULL, &w));
+		assert_int_equal(take(), 1);
+		said(&w, i + 1, 0);
+		assert_memory_equal(b.buf, a.buf + (i == 1 ? 2000 : 10), 30);
+		assert_memory_equal(b.buf + 1000, a.buf + (i == 1 ? 2030 : 40), 30);
+		if (i != 1)
+			assert_memory_equal(b.buf + 1070, a.buf + 500, 50);
+		memset(b.buf, 0, BYTES);
+		res.iov_count = i + 1;
+		res.iovs = near;
+		if (!i)
+			res.iovs = NULL;
+	}
 	/* From the peer to the system domain: the domain's pull */
 	fill(b.buf, BYTES, 4);
 	copy = copy_of(far, 1, near, 2, &w);
@@ -707,7 +707,6 @@ static void transfers(void **state)
 	assert_memory_equal(a.buf + 10, b.buf, 30);
 	assert_int_equal(differs(a.buf, 10, 3), 10);
 	/* Nobody wants the word */
-	assert_int_equal(push(&peer, far, 1, near, 1, NULL), -EINVAL);
 	must(push(&peer, far + 1, 1, near, 1, NULL));
 	assert_int_equal(take(), 1);
 	near[0].iov_len = 0;
@@ -718,11 +717,20 @@ static void transfers(void **state)
 	must(inlay_mmap_stop(&map));
 	assert_int_equal(push(&peer, far, 1, near, 1, &w), -ENOENT);
 	must(inlay_mmap_start(&map));
-	memset(b.buf, 0, 30);
 	must(push(&peer, far, 1, near, 1, &w));
 	assert_int_equal(take(), 1);
 	said(&w, 5, 0);
 	assert_memory_equal(b.buf, a.buf + 10, 30);
+	again = copy_of(near, 1, far, 1, NULL);
+	again.dst_ctx = &peer;
+	again.done = next;
+	again.arg = &rc;
+	left = 20;
+	must(inlay_memdomain_push(&r.domain, &again));
+	for (i = 0; pending(&r); i++)
+		assert_int_equal(take(), 1);
+	assert_int_equal(i, 21);
+	assert_int_equal(rc, 0);
 	down();
 }
 
@@ -802,51 +810,6 @@ static void errors(void **state)
 	}
 }
 
-/* done begins the next one, in a table of one */
-struct chain {
-	struct inlay_memdomain_copy copy;
-	int left, rc;
-};
-
-static void next(void *arg, int rc)
-{
-	struct chain *c = (struct chain *)arg;
-
-	c->rc |= rc;
-	if (c->left-- > 0)
-		c->rc |= inlay_memdomain_push(&r.domain, &c->copy);
-}
-
-static void chained(void **state)
-{
-	struct opt opt = small();
-	struct inlay_memdomain_peer peer;
-	struct iovec near, far;
-	struct chain c;
-	uint32_t rkey, n = 0;
-
-	(void)state;
-	up(&opt, 1);
-	rkey = b.mr->rkey;
-	peer = peer_of(&rkey, 1, 0);
-	near = vec(&a, 0, 100);
-	far = vec(&b, 0, 100);
-	c.copy = copy_of(&near, 1, &far, 1, NULL);
-	c.copy.dst_ctx = &peer;
-	c.copy.done = next;
-	c.copy.arg = &c;
-	c.left = 100;
-	c.rc = 0;
-	must(inlay_memdomain_push(&r.domain, &c.copy));
-	while (pending(&r)) {
-		assert_int_equal(take(), 1);
-		n++;
-	}
-	assert_int_equal(n, 101);
-	assert_int_equal(c.rc, 0);
-	down();
-}
-
 /* ---- how operations are cut into WQEs ---- */
 
 /* No memory stands behind these addresses: nothing is rung */
@@ -876,7 +839,7 @@ static void shapes(void **state)
 	must(inlay_mmap_start(&m));
 	must(inlay_uar_init(&uar, page, 256, INLAY_UAR_DOORBELL));
 	must(inlay_memdomain_rdma_create(&r, &reg, &m, dev.pd, NULL));
-	for (max_ds = 1; max_ds <= 63; max_ds++) {
+	for (max_ds = 1; max_ds <= 63; max_ds += max_ds < 8 || (max_ds > 29 && max_ds < 34) ? 1 : 7) {
 		const uint32_t sges = max_ds < 4 ? 2 : max_ds - 2 < 30 ? max_ds - 2 : 30;
 
 		must(inlay_sq_init(&sq, ring, 256, record, 0x123, max_ds, &uar));
@@ -992,18 +955,21 @@ static void strange_completions(void **state)
 	must(push(&peer, far, 3, &near, 1, &w[1])); /* p + 4 .. p + 6 */
 	must(push(&peer, far, 3, &near, 1, &w[2])); /* p + 7 .. p + 9 */
 	assert_int_equal(inlay_sq_index(&a.sq), p + 10);
-	assert_int_equal(completed(p + 2, MLX5_CQE_REQ, qpn + 1, 0), -ENOENT);
-	assert_int_equal(completed(p + 2, MLX5_CQE_RESP_SEND, qpn, 0), -ENOENT);
-	assert_int_equal(completed(p + 2, MLX5_CQE_RESP_ERR, qpn, 0), -ENOENT);
-	assert_int_equal(completed(p - 1, MLX5_CQE_REQ, qpn, 0), -ENOENT);
-	assert_int_equal(completed(p + 3, MLX5_CQE_REQ, qpn, 0), -ENOENT);
-	assert_int_equal(completed(p + 10, MLX5_CQE_REQ, qpn, 0), -ENOENT);
+	const struct {
+		uint32_t at, qpn;
+		uint8_t opcode;
+		int err;
+	} strange[] = {
+		{2, qpn + 1, MLX5_CQE_REQ, -ENOENT}, {2, qpn, MLX5_CQE_RESP_SEND, -ENOENT}, {2, qpn, MLX5_CQE_RESP_ERR, -ENOENT},
+		{UINT32_MAX, qpn, MLX5_CQE_REQ, -ENOENT}, {3, qpn, MLX5_CQE_REQ, -ENOENT}, {10, qpn, MLX5_CQE_REQ, -ENOENT},
+		{0, qpn, MLX5_CQE_REQ, -EPROTO}, {1, qpn, MLX5_CQE_REQ, -EPROTO}, /* good, and not signaled */
+	};
+	for (i = 0; i < ARRAY(strange); i++)
+		assert_int_equal(completed(p + strange[i].at, strange[i].opcode, strange[i].qpn, 0), strange[i].err);
 	for (i = 4; i < 10; i++) {
 		assert_int_equal(completed(p + i, MLX5_CQE_REQ, qpn, 0), -ENOENT);
 		assert_int_equal(completed(p + i, MLX5_CQE_REQ_ERR, qpn, 0), -ENOENT);
 	}
-	assert_int_equal(completed(p, MLX5_CQE_REQ, qpn, 0), -EPROTO); /* good, and not signaled */
-	assert_int_equal(completed(p + 1, MLX5_CQE_REQ, qpn, 0), -EPROTO);
 	assert_int_equal(pending(&r), 3);
 	said(&w[0], 0, 0);
 	assert_int_equal(completed(p + 2, MLX5_CQE_REQ, qpn, 0), 1);
@@ -1028,7 +994,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(setup_answers), cmocka_unit_test(translations), cmocka_unit_test(end_to_end),
 		cmocka_unit_test(refusals), cmocka_unit_test(transfers), cmocka_unit_test(errors),
-		cmocka_unit_test(chained), cmocka_unit_test(shapes), cmocka_unit_test(strange_completions),
+		cmocka_unit_test(shapes), cmocka_unit_test(strange_completions),
 	};
 
 	return cmocka_run_group_tests_name("memdomain_rdma", tests, dev_open, dev_close);

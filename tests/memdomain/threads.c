@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * threads.c: one registry under threads that create, destroy, walk, set callbacks and
- * operate; and two RDMA domains over one map, each with a queue and a thread of its own. Also built
- * with -fsanitize=thread. Takes no device.
+ * operate. Also built with -fsanitize=thread. Takes no device.
  *
  * A creator poisons a domain's memory as soon as destroy gives it back, so that anything that still
  * reads it finds nonsense. Some domains stay: every walk finds each of them once, in order.
@@ -222,141 +221,10 @@ static void step_holds(void **state)
 	assert_true(unused(&reg));
 }
 
-/* ---- two domains over one map, each with a queue of its own, on two threads ---- */
-
-#define RING 64u
-#define OPS 8u
-
-static struct inlay_mmap map;
-static uint8_t area[4096] __attribute__((aligned(4096)));
-static struct ibv_pd some_pd;
-static pthread_barrier_t begin;
-
-static struct side {
-	struct inlay_memdomain_rdma domain;
-	struct inlay_memdomain_rdma_op ops[OPS];
-	struct inlay_sq sq;
-	struct inlay_uar uar;
-	uint8_t ring[RING * 64] __attribute__((aligned(4096)));
-	uint8_t page[4096] __attribute__((aligned(4096)));
-	uint32_t record[2];
-	uint32_t begun, done, refused;
-} sides[2];
-
-static void sides_make(void)
-{
-	const struct inlay_keys keys = {11, 12};
-	size_t size = inlay_mmap_size(1, 1);
-	uint32_t i;
-
-	memset(sides, 0, sizeof(sides));
-	must(inlay_memdomain_registry_init(&reg));
-	must(inlay_mmap_create(&map, pages(size), size, 1, 1));
-	must(inlay_mmap_add_dev(&map, &some_pd));
-	must(inlay_mmap_add(&map, inlay_source_keys((uintptr_t)area, sizeof(area), keys)));
-	must(inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE));
-	must(inlay_mmap_start(&map));
-	for (i = 0; i < 2; i++) {
-		must(inlay_uar_init(&sides[i].uar, sides[i].page, 256, INLAY_UAR_SERIAL));
-		must(inlay_sq_init(&sides[i].sq, sides[i].ring, RING, sides[i].record, 0x100 + i, 8, &sides[i].uar));
-		must(inlay_memdomain_rdma_create(&sides[i].domain, &reg, &map, &some_pd, NULL));
-		must(inlay_memdomain_rdma_attach(&sides[i].domain, &sides[i].sq, sides[i].ops, OPS));
-	}
-}
-
-static void counted(void *arg, int rc)
-{
-	good(rc == 0);
-	((struct side *)arg)->done++;
-}
-
-/* The queue's owner, and the device too: completes the oldest operation */
-static void complete(struct side *s)
-{
-	struct mlx5_cqe64 cqe;
-
-	memset(&cqe, 0, sizeof(cqe));
-	cqe.op_own = MLX5_CQE_REQ << 4;
-	cqe.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&s->sq));
-	cqe.wqe_counter = inlay_to_be16(s->ops[s->domain.ended % OPS].last);
-	good(inlay_sq_release(&s->sq, &cqe) > 0);
-	good(inlay_memdomain_rdma_complete(&s->domain, &cqe) == 1);
-}
-
-static void *owner(void *arg)
-{
-	struct side *s = (struct side *)arg;
-	struct iovec far = {(void *)(uintptr_t)0x5000, 100}, near[2] = {{area + 50, 60}, {area + 500, 40}};
-	struct inlay_memdomain_copy in = copy_of(&far, 1, near, 2, NULL), out = copy_of(near, 2, &far, 1, NULL);
-	struct inlay_memdomain_peer peer;
-	uint32_t rkey = 5, x = (uint32_t)(uintptr_t)s;
-
-	memset(&peer, 0, sizeof(peer));
-	peer.size = sizeof(peer);
-	peer.rkeys = &rkey;
-	peer.num_rkeys = 1;
-	in.src_ctx = out.dst_ctx = &peer;
-	in.done = out.done = counted;
-	in.arg = out.arg = s;
-	pthread_barrier_wait(&begin);
-	while (s->begun < 50 * walks) {
-		int err = (x = x * 1103515245 + 12345) >> 31 ? inlay_memdomain_pull(&s->domain.domain, &in) :
-							       inlay_memdomain_push(&s->domain.domain, &out);
-
-		if (err) {
-			good(err == -EAGAIN);
-			s->refused++;
-		} else {
-			s->begun++;
-		}
-		while (pending(&s->domain) && (err || (x >> 20) % 3 == 0)) {
-			complete(s);
-			x = x * 1103515245 + 12345;
-			err = 0;
-		}
-	}
-	while (pending(&s->domain))
-		complete(s);
-	return NULL;
-}
-
-static void both(void)
-{
-	pthread_t threads[2];
-	uint32_t i;
-
-	must(pthread_barrier_init(&begin, NULL, 2));
-	for (i = 0; i < 2; i++)
-		must(pthread_create(&threads[i], NULL, owner, &sides[i]));
-	for (i = 0; i < 2; i++)
-		must(pthread_join(threads[i], NULL));
-	pthread_barrier_destroy(&begin);
-}
-
-static void two_queues(void **state)
-{
-	uint32_t i;
-
-	(void)state;
-	bad = 0;
-	sides_make();
-	both();
-	assert_int_equal(bad, 0);
-	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
-	for (i = 0; i < 2; i++) {
-		assert_int_equal(sides[i].begun, 50 * walks);
-		assert_int_equal(sides[i].done, sides[i].begun);
-		assert_true(sides[i].refused > 0);
-		must(inlay_memdomain_rdma_destroy(&sides[i].domain));
-	}
-	must(inlay_mmap_stop(&map));
-	assert_true(unused(&reg));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(together), cmocka_unit_test(step_holds), cmocka_unit_test(two_queues),
+		cmocka_unit_test(together), cmocka_unit_test(step_holds),
 	};
 
 	return cmocka_run_group_tests_name("memdomain_threads", tests, NULL, NULL);

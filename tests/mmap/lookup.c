@@ -67,8 +67,7 @@ static void table_free(struct inlay_table *t, uint32_t max)
 {
 	const uintptr_t memory = (uintptr_t)t - inlay_table_index_bytes_(max);
 
-	must(munmap((void *)((memory & ~(uintptr_t)4095) - 4096),
-		    (inlay_table_bytes_(max) + 4095) / 4096 * 4096 + 8192));
+	must(munmap((void *)((memory & ~(uintptr_t)4095) - 4096), (inlay_table_bytes_(max) + 4095) / 4096 * 4096 + 8192));
 }
 
 static int build(struct inlay_table *t, const struct inlay_range *ranges, uint32_t n)
@@ -213,10 +212,7 @@ static void look(const struct inlay_table *t, enum kind kind)
 
 /* ---- tests ---- */
 
-/*
- * Tables of all kinds, growing by one range at a time or built at once, each looked at here and
- * there
- */
+/* Tables of all kinds, growing by one range at a time or built at once, each looked at here and there */
 static void random_tables(void **state)
 {
 	const uint32_t rounds = 100 * KINDS;

@@ -38,8 +38,7 @@ UNUSED static void map_free(struct map *x)
 }
 
 /* What another process would have of it */
-UNUSED static void map_import(struct map *x, struct ibv_pd *pd, const void *blob, size_t len,
-			      const struct inlay_mac *mac)
+UNUSED static void map_import(struct map *x, struct ibv_pd *pd, const void *blob, size_t len, const struct inlay_mac *mac)
 {
 	const size_t size = inlay_mmap_import_size(blob, len);
 
