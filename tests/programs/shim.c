@@ -211,6 +211,25 @@ static void free_end(struct end *e, bool cqs)
 	free(e->buf);
 }
 
+static void connect_pair(struct end *ends)
+{
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+}
+
+static void make_pair(struct end *ends, const struct how *how)
+{
+	make_end(&ends[0], how, true, NULL);
+	make_end(&ends[1], how, false, &ends[0]);
+	connect_pair(ends);
+}
+
+static void free_pair(struct end *ends)
+{
+	free_end(&ends[1], !ends[1].how->one_cq);
+	free_end(&ends[0], true);
+}
+
 /* ---- completions as text ---- */
 
 static double now(void)
@@ -365,6 +384,15 @@ static int post_recv(struct end *e, uint64_t wr_id, uint32_t length, int num_sge
 	return e->srq ? ibv_post_srq_recv(e->srq, &wr, &bad) : ibv_post_recv(e->qp, &wr, &bad);
 }
 
+/* Until the first bytes of a write are there: the completions of all before it are, too */
+static void landed(const struct end *from, const struct end *to, size_t len)
+{
+	double end = now() + 60;
+
+	while (memcmp(from->buf, to->buf + BYTES, len) && now() < end)
+		sched_yield();
+}
+
 struct op {
 	const char *name;
 	enum ibv_wr_opcode opcode;
@@ -408,14 +436,26 @@ static void fill_wr(struct end *e, const struct op *op, struct ibv_send_wr *wr, 
 	}
 }
 
-/* The same by ibv_wr_*. */
-static int post_wr(struct end *e, const struct ibv_send_wr *wr)
+/* Before the payload is named or after it, as the seed says */
+static void name_peer(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_send_wr *wr, struct ibv_ah *ah, uint64_t seed)
 {
-	struct ibv_qp_ex *ex = need(ibv_qp_to_qp_ex(e->qp), "ibv_wr_*");
-	struct ibv_data_buf data[3];
+	struct mlx5dv_qp_ex *dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
+
+	if (type == IBV_QPT_UD)
+		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+	else if (type == IBV_QPT_XRC_SEND)
+		ibv_wr_set_xrc_srqn(ex, wr->qp_type.xrc.remote_srqn);
+	else if (type == IBV_QPT_DRIVER && seed & 2)
+		mlx5dv_wr_set_dc_addr(dv, ah, seed >> 40, seed);
+	else if (type == IBV_QPT_DRIVER)
+		mlx5dv_wr_set_dc_addr_stream(dv, ah, seed >> 40, seed, (uint16_t)(seed >> 24));
+}
+
+static void build(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_send_wr *wr, struct ibv_ah *ah, uint64_t seed)
+{
+	struct ibv_data_buf data[4];
 	int i;
 
-	ibv_wr_start(ex);
 	ex->wr_id = wr->wr_id;
 	ex->wr_flags = wr->send_flags;
 	switch (wr->opcode) {
@@ -424,16 +464,14 @@ static int post_wr(struct end *e, const struct ibv_send_wr *wr)
 	case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
 	case IBV_WR_RDMA_WRITE_WITH_IMM: ibv_wr_rdma_write_imm(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, wr->imm_data); break;
 	case IBV_WR_RDMA_READ: ibv_wr_rdma_read(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
+	case IBV_WR_TSO: ibv_wr_send_tso(ex, wr->tso.hdr, wr->tso.hdr_sz, wr->tso.mss); break;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 		ibv_wr_atomic_cmp_swp(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
 		break;
-	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		ibv_wr_atomic_fetch_add(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add);
-		break;
-	default: return -1;
+	default: ibv_wr_atomic_fetch_add(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add);
 	}
-	if (e->how->type == IBV_QPT_UD && wr->wr_id % 2)
-		ibv_wr_set_ud_addr(ex, e->ah, e->peer, QKEY);
+	if (seed & 1)
+		name_peer(ex, type, wr, ah, seed);
 	if (wr->send_flags & IBV_SEND_INLINE) {
 		for (i = 0; i < wr->num_sge; i++)
 			data[i] = (struct ibv_data_buf){(void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length};
@@ -446,9 +484,8 @@ static int post_wr(struct end *e, const struct ibv_send_wr *wr)
 	} else {
 		ibv_wr_set_sge_list(ex, (size_t)wr->num_sge, wr->sg_list);
 	}
-	if (e->how->type == IBV_QPT_UD && wr->wr_id % 2 == 0)
-		ibv_wr_set_ud_addr(ex, e->ah, e->peer, QKEY);
-	return ibv_wr_complete(ex);
+	if (!(seed & 1))
+		name_peer(ex, type, wr, ah, seed);
 }
 
 static int post_op(struct end *e, const struct op *op, uint64_t wr_id)
@@ -457,7 +494,11 @@ static int post_op(struct end *e, const struct op *op, uint64_t wr_id)
 	struct ibv_sge sge[8];
 
 	fill_wr(e, op, &wr, sge, wr_id);
-	return e->how->wr ? post_wr(e, &wr) : ibv_post_send(e->qp, &wr, &bad);
+	if (!e->how->wr)
+		return ibv_post_send(e->qp, &wr, &bad);
+	ibv_wr_start(ibv_qp_to_qp_ex(e->qp));
+	build(ibv_qp_to_qp_ex(e->qp), e->how->type, &wr, e->ah, wr_id);
+	return ibv_wr_complete(ibv_qp_to_qp_ex(e->qp));
 }
 
 #define SIG IBV_SEND_SIGNALED
@@ -516,8 +557,6 @@ static void all_ops(struct end *ends)
 				if (signaled)
 					drain("send", ends, a->scq, 1);
 			}
-			if (!signaled && !op->takes)
-				usleep(1000);
 			printf("  there %08x here %08x\n", sum(b->buf + BYTES, 1100), sum(a->buf, 1000));
 		}
 	}
@@ -525,7 +564,17 @@ static void all_ops(struct end *ends)
 
 /* ---- refusals ---- */
 
-static void list_of(struct end *e, const struct op *op, int n, int odd, void (*spoil)(struct ibv_send_wr *wr))
+static const struct spoil {
+	enum ibv_wr_opcode opcode;
+	int num_sge;
+	bool inlined;
+	uint32_t length;
+} bad_opcode = {(enum ibv_wr_opcode)99, 1, false, 8}, bad_sges = {IBV_WR_RDMA_WRITE, 5, false, 8},
+  bad_count = {IBV_WR_RDMA_WRITE, -1, false, 8}, bad_count_inline = {IBV_WR_RDMA_WRITE, -1, true, 8},
+  bad_inline = {IBV_WR_RDMA_WRITE, 1, true, 2000};
+
+/* n requests, of which the one at `odd` is spoilt */
+static void list_of(struct end *e, const struct op *op, int n, int odd, const struct spoil *spoil)
 {
 	struct ibv_send_wr wr[40], *bad = NULL;
 	struct ibv_sge sge[40][8];
@@ -533,39 +582,16 @@ static void list_of(struct end *e, const struct op *op, int n, int odd, void (*s
 
 	for (i = 0; i < n; i++) {
 		fill_wr(e, op, &wr[i], sge[i], 0x100u + (uint32_t)i);
-		if (i == odd)
-			spoil(&wr[i]);
 		wr[i].next = i < n - 1 ? &wr[i + 1] : NULL;
+	}
+	if (spoil) {
+		wr[odd].opcode = spoil->opcode;
+		wr[odd].num_sge = spoil->num_sge;
+		wr[odd].send_flags |= spoil->inlined ? INL : 0;
+		wr[odd].sg_list->length = spoil->length;
 	}
 	err = ibv_post_send(e->qp, wr, &bad);
 	printf("  %s at %d\n", err ? strerror(err) : "posted", bad ? (int)(bad - wr) : -1);
-}
-
-static void spoil_opcode(struct ibv_send_wr *wr)
-{
-	wr->opcode = (enum ibv_wr_opcode)99;
-}
-
-static void spoil_sges(struct ibv_send_wr *wr)
-{
-	wr->num_sge = 5;
-}
-
-static void spoil_count(struct ibv_send_wr *wr)
-{
-	wr->num_sge = -1;
-}
-
-static void spoil_count_inline(struct ibv_send_wr *wr)
-{
-	wr->num_sge = -1;
-	wr->send_flags |= IBV_SEND_INLINE;
-}
-
-static void spoil_inline(struct ibv_send_wr *wr)
-{
-	wr->send_flags |= IBV_SEND_INLINE;
-	wr->sg_list->length = 2000;
 }
 
 static int recv_list(struct end *e, int n, int sges)
@@ -607,22 +633,21 @@ static void refusals(void)
 	list_of(&ends[0], &op, 2, -1, NULL);
 	n = recv_list(&ends[0], 1, 1);
 	to_state(&ends[0], IBV_QPS_RESET);
-	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	connect_pair(ends);
 	printf("bad ones among good ones\n");
-	list_of(&ends[0], &op, 4, 2, spoil_opcode);
+	list_of(&ends[0], &op, 4, 2, &bad_opcode);
 	drain("send", ends, ends[0].scq, 2);
-	list_of(&ends[0], &op, 4, 3, spoil_sges);
+	list_of(&ends[0], &op, 4, 3, &bad_sges);
 	drain("send", ends, ends[0].scq, 3);
 	/* The first of its list: behind a good one libmlx5 rings with this one's control segment, and the good one waits for the next. */
-	list_of(&ends[0], &op, 4, 0, spoil_inline);
+	list_of(&ends[0], &op, 4, 0, &bad_inline);
 	drain("send", ends, ends[0].scq, 0);
-	list_of(&ends[0], &op, 3, 0, spoil_opcode);
+	list_of(&ends[0], &op, 3, 0, &bad_opcode);
 	drain("send", ends, ends[0].scq, 0);
 	printf("fewer pieces than none\n");
-	list_of(&ends[0], &op, 2, 1, spoil_count);
+	list_of(&ends[0], &op, 2, 1, &bad_count);
 	drain("send", ends, ends[0].scq, 2);
-	list_of(&ends[0], &op, 3, 1, spoil_count_inline);
+	list_of(&ends[0], &op, 3, 1, &bad_count_inline);
 	drain("send", ends, ends[0].scq, 3);
 	recv_list(&ends[1], 2, -1);
 	printf("more than there is room for: %u sends\n", ends[0].cap.max_send_wr);
@@ -669,14 +694,10 @@ static void refusals(void)
 	}
 	printf("  %s\n", strerror(ibv_wr_complete(ex)));
 	drain("send", ends, ends[0].scq, 3);
-	free_end(&ends[0], true);
-	free_end(&ends[1], true);
+	free_pair(ends);
 
 	printf("SRQ\n");
-	make_end(&ends[0], &srq, true, NULL);
-	make_end(&ends[1], &srq, false, &ends[0]);
-	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	make_pair(ends, &srq);
 	recv_list(&ends[1], 2, 8);
 	n = recv_list(&ends[1], 70, 1);
 	printf("  %d\n", n);
@@ -687,8 +708,7 @@ static void refusals(void)
 		drain("recv", ends, ends[1].rcq, 5);
 		recv_list(&ends[1], 70, 1);
 	}
-	free_end(&ends[0], true);
-	free_end(&ends[1], true);
+	free_pair(ends);
 }
 
 /* ---- errors, RESET, and what is left in CQs ---- */
@@ -705,8 +725,7 @@ static void errors(const struct how *how)
 	make_end(&ends[0], how, true, NULL);
 	make_end(&ends[1], how, false, &ends[0]);
 	for (lap = 0; lap < 3; lap++) {
-		connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-		connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+		connect_pair(ends);
 		printf("a write to where none may\n");
 		for (i = 0; i < 3; i++)
 			must(post_recv(&ends[0], 0x300u + (uint64_t)i, 100, 1), "post receive");
@@ -723,8 +742,7 @@ static void errors(const struct how *how)
 		to_state(&ends[0], IBV_QPS_RESET);
 		to_state(&ends[1], IBV_QPS_RESET);
 
-		connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-		connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+		connect_pair(ends);
 		printf("after RESET; one that does not fit\n");
 		must(post_recv(&ends[1], 0x400, 16, 1), "post receive");
 		must(post_recv(&ends[1], 0x401, 4, 1), "post receive");
@@ -737,18 +755,18 @@ static void errors(const struct how *how)
 		to_state(&ends[0], IBV_QPS_RESET);
 		to_state(&ends[1], IBV_QPS_RESET);
 
-		connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-		connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+		connect_pair(ends);
 		printf("left in the CQ at RESET\n");
-		must(post_op(&ends[0], &ops[9], 0x600), "post");
-		must(post_op(&ends[0], &ops[9], 0x601), "post");
-		usleep(50000);
+		for (i = 0; i < 2; i++) {
+			fill(&ends[0], 2u * (unsigned int)lap + (unsigned int)i);
+			must(post_op(&ends[0], &ops[9], 0x600u + (uint64_t)i), "post");
+			landed(&ends[0], &ends[1], ops[9].length);
+		}
 		to_state(&ends[0], IBV_QPS_RESET);
 		to_state(&ends[1], IBV_QPS_RESET);
 		drain("send", ends, ends[0].scq, 0);
 	}
-	free_end(&ends[0], true);
-	free_end(&ends[1], true);
+	free_pair(ends);
 }
 
 /* Completions of a QP that is destroyed go; those of the others in the same CQ stay. */
@@ -758,24 +776,17 @@ static void leftovers(const struct how *how)
 	int i;
 
 	printf("== leftovers, %s\n", how->name);
-	make_end(&ends[0], how, true, NULL);
-	make_end(&ends[1], how, false, &ends[0]);
-	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	make_pair(ends, how);
 	for (i = 0; i < 6; i++) {
 		struct end *from = &ends[i % 2], *to = &ends[1 - i % 2];
-		double end = now() + 60;
 
 		fill(from, 10u + (unsigned int)i);
 		must(post_op(from, &ops[9], (i % 2 ? 0x700u : 0x600u) + (uint64_t)i / 2), "post");
-		while (memcmp(from->buf, to->buf + BYTES, ops[9].length) && now() < end)
-			usleep(100);
+		landed(from, to, ops[9].length);
 	}
-	usleep(200000); /* for the last one's completion, which may not be looked for */
 	free_qp(&ends[0]);
 	drain("cq", ends, ends[1].scq, 3);
-	free_end(&ends[1], !how->one_cq);
-	free_end(&ends[0], true);
+	free_pair(ends);
 }
 
 /* ---- events ---- */
@@ -792,10 +803,7 @@ static void events(struct how how)
 
 	how.channel = channel;
 	printf("== events, %s\n", how.name);
-	make_end(&ends[0], &how, true, NULL);
-	make_end(&ends[1], &how, false, &ends[0]);
-	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	make_pair(ends, &how);
 	/* A CQ that stands for two raises an event too many now and then: solicited ones are not asked for there. */
 	for (lap = 0, seen = 0; lap < 6; lap += how.strange && how.one_cq ? 3 : 1) {
 		bool solicited = lap % 3 % 2;
@@ -832,8 +840,7 @@ static void events(struct how how)
 			drain("send", ends, ends[sender].scq, 1);
 	}
 	ibv_ack_cq_events(ends[1].rcq, seen);
-	free_end(&ends[1], !how.one_cq);
-	free_end(&ends[0], true);
+	free_pair(ends);
 	must(ibv_destroy_comp_channel(channel), "destroy channel");
 }
 
@@ -873,9 +880,12 @@ static void late(bool after, bool early)
 		printf("  of the right CQ: %s\n", cq == first.rcq ? "yes" : "no");
 		ibv_ack_cq_events(cq, 1);
 	}
-	for (i = 1; i < 100; i++)
+	for (i = 1; i < 100; i++) {
+		if (i == 99)
+			fill(&ends[1], 1);
 		must(post_op(&ends[1], &op, 0x100u + (uint64_t)i), "post");
-	usleep(100000);
+	}
+	landed(&ends[1], &first, op.length);
 	drain("cq", ends, first.rcq, 100);
 	free_end(&ends[1], false);
 	free_end(&first, true);
@@ -922,10 +932,7 @@ static void fences(bool by_wr)
 	if (!mw)
 		return;
 	printf("== %s\n", hows[by_wr].name);
-	make_end(&ends[0], &hows[by_wr], true, NULL);
-	make_end(&ends[1], &hows[by_wr], false, &ends[0]);
-	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	make_pair(ends, &hows[by_wr]);
 	info = (struct ibv_mw_bind_info){ends[0].mr, (uintptr_t)ends[0].buf, 64, IBV_ACCESS_REMOTE_WRITE};
 	ex = ibv_qp_to_qp_ex(ends[0].qp);
 	for (i = 0; i < 6; i++) {
@@ -964,8 +971,7 @@ static void fences(bool by_wr)
 	drain("send", ends, ends[0].scq, (int)n);
 	show_ring(hows[by_wr].name, &ends[0], n);
 	must(ibv_dealloc_mw(mw), "free");
-	free_end(&ends[0], true);
-	free_end(&ends[1], true);
+	free_pair(ends);
 }
 
 static void windows(void)
@@ -981,10 +987,7 @@ static void windows(void)
 	uint32_t key;
 
 	printf("== memory windows\n");
-	make_end(&ends[0], &how, true, NULL);
-	make_end(&ends[1], &how, false, &ends[0]);
-	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	make_pair(ends, &how);
 	info = (struct ibv_mw_bind_info){ends[1].mr, (uintptr_t)ends[1].buf + BYTES, 64, IBV_ACCESS_REMOTE_WRITE};
 	one = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
 	two = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
@@ -1041,8 +1044,7 @@ static void windows(void)
 	}
 	if (one)
 		must(ibv_dealloc_mw(one), "free");
-	free_end(&ends[0], true);
-	free_end(&ends[1], true);
+	free_pair(ends);
 }
 
 /* ---- a QP that cannot be made leaves its CQ and SRQ as they were ---- */
@@ -1094,15 +1096,14 @@ static void resizes(const struct how *how)
 	int i, lap;
 
 	printf("== resize, %s\n", how->name);
-	make_end(&ends[0], how, true, NULL);
-	make_end(&ends[1], how, false, &ends[0]);
-	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	make_pair(ends, how);
 	must(ibv_resize_cq(ends[0].scq, 200), "resize");
 	printf("%d\n", ends[0].scq->cqe);
-	for (i = 0; i < 3; i++)
+	for (i = 0; i < 3; i++) {
+		fill(&ends[0], (unsigned int)i);
 		must(post_op(&ends[0], &ops[9], 0x800u + (uint64_t)i), "post");
-	usleep(50000);
+		landed(&ends[0], &ends[1], ops[9].length);
+	}
 	must(ibv_resize_cq(ends[0].scq, 20), "resize");
 	must(ibv_resize_cq(ends[0].scq, 20), "resize");
 	printf("%d\n", ends[0].scq->cqe);
@@ -1111,8 +1112,7 @@ static void resizes(const struct how *how)
 			must(post_op(&ends[0], &ops[9], 0x810u + (uint64_t)(lap * 3 + i)), "post");
 		drain("send", ends, ends[0].scq, lap ? 3 : 6);
 	}
-	free_end(&ends[0], true);
-	free_end(&ends[1], true);
+	free_pair(ends);
 }
 
 /* ---- many QPs on one CQ ---- */
@@ -1196,7 +1196,7 @@ static int post_slowly(struct end *e, const struct ibv_send_wr *wr, bool slowly)
 	ex->wr_flags = wr->send_flags;
 	ibv_wr_send(ex);
 	if (slowly)
-		usleep(1);
+		sched_yield();
 	ibv_wr_set_inline_data(ex, (void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
 	return ibv_wr_complete(ex);
 }
@@ -1420,7 +1420,7 @@ static void modifies(void)
 		if (i % 1000)
 			continue;
 		for (limit = now() + 60; __atomic_load_n(&restless.posts, __ATOMIC_RELAXED) == before && now() < limit;)
-			usleep(100);
+			sched_yield();
 		if (before == __atomic_load_n(&restless.posts, __ATOMIC_RELAXED)) {
 			printf("the other thread is stuck\n");
 			exit(1);
@@ -1429,8 +1429,7 @@ static void modifies(void)
 	}
 	__atomic_store_n(&restless.stop, true, __ATOMIC_RELAXED);
 	must(pthread_join(thread, NULL), "thread");
-	free_end(&ends[0], true);
-	free_end(&ends[1], true);
+	free_pair(ends);
 }
 
 /* ---- all ---- */
@@ -1440,13 +1439,9 @@ static void scenario(const struct how *how)
 	struct end ends[2];
 
 	printf("== %s\n", how->name);
-	make_end(&ends[0], how, true, NULL);
-	make_end(&ends[1], how, false, &ends[0]);
-	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	make_pair(ends, how);
 	all_ops(ends);
-	free_end(&ends[1], !how->one_cq);
-	free_end(&ends[0], true);
+	free_pair(ends);
 }
 
 /* A strange QP on a CQ that an ordinary one has and the program looks into: only without the shim. Sends one message, too. */
@@ -1458,10 +1453,7 @@ static int one(bool look)
 	struct mlx5dv_obj obj = {.cq = {.out = &cq}};
 	struct end ends[2];
 
-	make_end(&ends[0], &how, true, NULL);
-	make_end(&ends[1], &how, false, &ends[0]);
-	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	make_pair(ends, &how);
 	must(post_op(&ends[0], &ops[9], 1), "post");
 	drain("cq", ends, ends[0].scq, 1);
 	if (look) {
@@ -1491,10 +1483,7 @@ static int hostile(void)
 	unsigned int i;
 	int dirty = 0;
 
-	make_end(&ends[0], &how, true, NULL);
-	make_end(&ends[1], &how, false, &ends[0]);
-	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	make_pair(ends, &how);
 	sge = (struct ibv_sge){(uintptr_t)ends[0].buf, BYTES, ends[0].mr->lkey};
 	write.wr.rdma.remote_addr = (uintptr_t)ends[1].buf;
 	write.wr.rdma.rkey = ends[1].mr->rkey;
@@ -1669,60 +1658,6 @@ static bool tso_wraps(const struct ibv_send_wr *wr)
 	return begin + 32 + (wr->tso.hdr_sz - 2u + 15) / 16 * 16 >= lone.dv.sq.wqe_cnt * 64;
 }
 
-static void name_peer(struct ibv_qp_ex *ex, const struct ibv_send_wr *wr, uint64_t seed)
-{
-	struct mlx5dv_qp_ex *dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
-
-	if (lone.type == IBV_QPT_UD)
-		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
-	else if (lone.type == IBV_QPT_XRC_SEND)
-		ibv_wr_set_xrc_srqn(ex, wr->qp_type.xrc.remote_srqn);
-	else if (lone.type == IBV_QPT_DRIVER && seed & 2)
-		mlx5dv_wr_set_dc_addr(dv, lone.ah, seed >> 40, seed);
-	else if (lone.type == IBV_QPT_DRIVER)
-		mlx5dv_wr_set_dc_addr_stream(dv, lone.ah, seed >> 40, seed, (uint16_t)(seed >> 24));
-}
-
-static void build(struct ibv_qp_ex *ex, const struct ibv_send_wr *wr)
-{
-	struct ibv_data_buf data[4];
-	uint64_t seed;
-	int i;
-
-	below(2);
-	seed = dice;
-	ex->wr_id = wr->wr_id;
-	ex->wr_flags = wr->send_flags;
-	switch (wr->opcode) {
-	case IBV_WR_SEND: ibv_wr_send(ex); break;
-	case IBV_WR_SEND_WITH_IMM: ibv_wr_send_imm(ex, wr->imm_data); break;
-	case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
-	case IBV_WR_RDMA_WRITE_WITH_IMM: ibv_wr_rdma_write_imm(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, wr->imm_data); break;
-	case IBV_WR_RDMA_READ: ibv_wr_rdma_read(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
-	case IBV_WR_TSO: ibv_wr_send_tso(ex, wr->tso.hdr, wr->tso.hdr_sz, wr->tso.mss); break;
-	case IBV_WR_ATOMIC_CMP_AND_SWP:
-		ibv_wr_atomic_cmp_swp(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
-		break;
-	default: ibv_wr_atomic_fetch_add(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add);
-	}
-	if (seed & 1)
-		name_peer(ex, wr, seed);
-	if (wr->send_flags & IBV_SEND_INLINE) {
-		for (i = 0; i < wr->num_sge; i++)
-			data[i] = (struct ibv_data_buf){(void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length};
-		if (wr->num_sge == 1)
-			ibv_wr_set_inline_data(ex, data[0].addr, data[0].length);
-		else
-			ibv_wr_set_inline_data_list(ex, (size_t)wr->num_sge, data);
-	} else if (wr->num_sge == 1) {
-		ibv_wr_set_sge(ex, wr->sg_list->lkey, wr->sg_list->addr, wr->sg_list->length);
-	} else {
-		ibv_wr_set_sge_list(ex, (size_t)wr->num_sge, wr->sg_list);
-	}
-	if (!(seed & 1))
-		name_peer(ex, wr, seed);
-}
-
 /* A WQE of so many units without its QPN and without what libmlx5 does not write. */
 static void only_written(uint8_t *w, uint32_t units)
 {
@@ -1778,8 +1713,10 @@ static void random_requests(enum ibv_qp_type type, bool wr, unsigned int laps)
 		wrs[n - 1].send_flags |= IBV_SEND_SIGNALED;
 		if (wr) {
 			ibv_wr_start(ex);
-			for (i = 0; i < n; i++)
-				build(ex, &wrs[i]);
+			for (i = 0; i < n; i++) {
+				below(2);
+				build(ex, type, &wrs[i], lone.ah, dice);
+			}
 			err = ibv_wr_complete(ex);
 		} else {
 			err = ibv_post_send(lone.qp, wrs, &bad);
