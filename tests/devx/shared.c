@@ -119,7 +119,7 @@ static void rmps(void **state)
 			uint64_t value;
 		} said[] = {
 			{INLAY_WQC_WQ_TYPE, rows[i].flags ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST}, {INLAY_WQC_PD, rig.pdn},
-			{INLAY_WQC_LOG_WQ_SZ, rows[i].entries == 64 ? 6 : 1}, {INLAY_WQC_LOG_WQ_STRIDE, 6},
+			{INLAY_WQC_LOG_WQ_SZ, rows[i].entries == 64 ? 6u : 1u}, {INLAY_WQC_LOG_WQ_STRIDE, 6},
 			{INLAY_WQC_WQ_UMEM_ID, rig.umem.id},
 		};
 		assert_int_equal(!rmp.srq.cnt, rows[i].flags == INLAY_DEVX_RMP_CYCLIC);

@@ -373,8 +373,8 @@ static void answers(void **state)
 			arrived(&p.a, &p.b, SEND, sizeof(n), 0, 0);
 			to = av_of(&attr, wc.src_qp, QKEY);
 			post_recv(&p.a, 0, 512);
-			must(inlay_post_ud_send(&p.b.sq, &to, &(struct ibv_sge){raddr_of(&p.b, INLAY_GRH), sizeof(n), p.b.mr->lkey}, 1,
-						INLAY_SIGNALED | INLAY_RING));
+			struct ibv_sge sge = {raddr_of(&p.b, INLAY_GRH), sizeof(n), p.b.mr->lkey};
+			must(inlay_post_ud_send(&p.b.sq, &to, &sge, 1, INLAY_SIGNALED | INLAY_RING));
 			sent(&p.b);
 			arrived(&p.b, &p.a, SEND, sizeof(n), 0, 0);
 			assert_memory_equal(p.a.buf + INLAY_GRH, &n, sizeof(n));

@@ -91,7 +91,7 @@ static struct rdma_cm_id *new_id(struct rdma_event_channel *ch, enum rdma_port_s
 	return id;
 }
 
-static struct __kernel_sockaddr_storage address(const char *text, uint16_t tcp)
+static struct __kernel_sockaddr_storage storage_of(const char *text, uint16_t tcp)
 {
 	struct __kernel_sockaddr_storage any;
 	struct sockaddr_in *in = (void *)&any;
@@ -112,7 +112,7 @@ static struct __kernel_sockaddr_storage address(const char *text, uint16_t tcp)
 
 static struct sockaddr_in6 address6(const char *text, uint16_t tcp)
 {
-	struct __kernel_sockaddr_storage any = address(text, tcp);
+	struct __kernel_sockaddr_storage any = storage_of(text, tcp);
 
 	return *(struct sockaddr_in6 *)(void *)&any;
 }
@@ -124,7 +124,7 @@ static struct sockaddr *ip(const char *text, uint16_t tcp)
 	static unsigned n;
 	struct __kernel_sockaddr_storage *x = &a[n++ % 4];
 
-	*x = address(text, tcp);
+	*x = storage_of(text, tcp);
 	return (struct sockaddr *)(void *)x;
 }
 
@@ -339,8 +339,8 @@ static void commands(UNUSED void **state)
 	a = address6("fe80::1", 0);
 	a.sin6_scope_id = 0;
 	assert_int_equal(DO(fd, BIND_IP, bind_ip, .id = id, .addr = a), EINVAL);
-	assert_int_equal(DO(fd, BIND, bind, .id = id, .addr_size = in - 1, .addr = address("127.0.0.1", 0)), EINVAL);
-	assert_int_equal(DO(fd, BIND, bind, .id = id, .addr_size = in, .reserved = 1, .addr = address("127.0.0.1", 0)), EINVAL);
+	assert_int_equal(DO(fd, BIND, bind, .id = id, .addr_size = in - 1, .addr = storage_of("127.0.0.1", 0)), EINVAL);
+	assert_int_equal(DO(fd, BIND, bind, .id = id, .addr_size = in, .reserved = 1, .addr = storage_of("127.0.0.1", 0)), EINVAL);
 	assert_int_equal(DO(fd, RESOLVE_IP, resolve_ip, .id = id, .timeout_ms = 100), EINVAL);
 	/* Files to move to: another's, none, of other ids, its own */
 	for (unsigned i = 0; i < ARRAY(files); i++)
@@ -981,7 +981,7 @@ static void not_in_groups(UNUSED void **state)
 	must(DO(fd, BIND_IP, bind_ip, .id = raw, .addr = address6("10.0.0.1", 0)));
 	assert_int_equal(DO(fd, JOIN_MCAST, join_mcast, RESPONSE, .id = raw, .addr_size = 1), EINVAL);
 	assert_int_equal(DO(fd, JOIN_MCAST, join_mcast, RESPONSE, .id = raw, .addr_size = sizeof(struct sockaddr_in),
-			    .join_flags = RDMA_MC_JOIN_FLAG_RESERVED, .addr = address("239.1.2.3", 0)), EINVAL);
+			    .join_flags = RDMA_MC_JOIN_FLAG_RESERVED, .addr = storage_of("239.1.2.3", 0)), EINVAL);
 #define JOIN_IP(out) DO_OUT(fd, JOIN_IP_MCAST, join_ip_mcast, out, RESPONSE, .id = raw, .uid = 0x99, .addr = group)
 	assert_int_equal(JOIN_IP(3), ENOSPC);
 	/* Its event is read, then not; then it goes with its id */
