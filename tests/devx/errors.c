@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * errors.c: transitions of QPs by commands from every state, and what is told of those that are refused. Set-up calls that
- * fail: connect/faults.c. Queues in error: queue/recover.c; keys.c goes down and up again.
+ * fail: connect/faults.c. Queues in error: queue/storm.c; keys.c goes down and up again.
  */
 #include "common.h"
 #include "rig.h"
