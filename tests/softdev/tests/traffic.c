@@ -471,6 +471,8 @@ static void one_refusal(const struct refusal *r, enum ibv_wr_opcode op, int righ
 		expect(s[0].scq, 102, IBV_WC_WR_FLUSH_ERR);
 		recv_at(&s[0], 103, 0, 64);
 		expect(s[0].rcq, 103, IBV_WC_WR_FLUSH_ERR);
+		if (r->twist != PEER_RESET) /* what the peer finds wrong stops it too */
+			assert_int_equal(state_of(s[1].qp), r->event || r->recv ? IBV_QPS_ERR : IBV_QPS_RTS);
 	}
 	assert_int_equal(state_of(s[0].qp), dies ? IBV_QPS_ERR : r->send ? IBV_QPS_SQE : IBV_QPS_RTS);
 	if (r->event)
