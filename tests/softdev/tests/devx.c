@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx.c: device commands: which of them come by which call, statuses, registered memory, uids,
- * asynchronous queries, events, capabilities, and the keys that are refused. What good keys do:
- * tests/devx/keys.c.
+ * devx.c: device commands: which of them come by which call, statuses, registered memory, uids, events, capabilities, and the keys that
+ * are refused. What good keys do: tests/devx/keys.c. Asynchronous queries and channels: tests/devx/answers.c.
  */
 #include "rig_devx.h"
 #include <sys/eventfd.h>
@@ -120,7 +119,6 @@ static void kernel_checks(UNUSED void **state)
 		{ "a key without the whole of its context", 0x200, 0x4c, 0x40, 1, 0, EINVAL },
 		{ "a CQ of no event queue", 0x400, 0x110, CQC + 0xa0, 32, 3, ENOENT }, { "a tunnel", 0x800, 16, 0x20, 16, 1, EINVAL },
 	};
-	struct mlx5dv_devx_obj *o;
 	uint32_t number;
 	struct cmd c;
 
@@ -146,19 +144,6 @@ static void kernel_checks(UNUSED void **state)
 	c = command(0x800, 16, 16);
 	IN(0x10, 16, 0xffff);
 	must(destroy(must_create(&c, &number)));
-	/* By its handle an object is neither another of its kind, nor one of another kind */
-	o = simple(ctx, 0x771, &number);
-	c = counters(number, 0x100);
-	must(ask(o, &c));
-	assert_int_equal(change(o, &c), EINVAL);
-	IN(0x20, 16, 1);
-	assert_int_equal(ask(o, &c), EINVAL);
-	c = counters(number + 1, 0x100);
-	assert_int_equal(ask(o, &c), EINVAL);
-	c = counters(number, 0x100);
-	c.inlen = 0x1c; /* it does not reach to the number */
-	assert_int_equal(ask(o, &c), EINVAL);
-	must(destroy(o));
 }
 
 #define HANDLE(name) \
@@ -172,74 +157,44 @@ static void kernel_checks(UNUSED void **state)
 HANDLE(cq)
 HANDLE(qp)
 HANDLE(srq)
-HANDLE(wq)
-HANDLE(ind_tbl)
-
-static int obj_call(void *o, bool modifies, struct cmd *c)
-{
-	return modifies ? change(o, c) : ask(o, c);
-}
+HANDLE(obj)
 
 /* Every opcode by the handle of an object: those of its kind alone, and only with its number */
 static void by_handle(UNUSED void **state)
 {
 	struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = 16, .max_sge = 1 } };
-	struct ibv_wq_init_attr wq_attr = { .wq_type = IBV_WQT_RQ, .max_wr = 16, .max_sge = 1 };
-	struct ibv_rwq_ind_table_init_attr tbl_attr = { .log_ind_tbl_size = 0 };
-	struct ibv_rwq_ind_table *tbl = NULL;
-	struct mlx5dv_devx_obj *o[4];
 	struct ibv_srq *srq = ibv_create_srq(pd, &srq_attr);
-	struct ibv_wq *wq = NULL;
+	struct mlx5dv_devx_obj *o[2];
 	uint32_t n[ARRAY(o)];
 	struct side s;
 
 	for (unsigned i = 0; i < ARRAY(o); i++)
-		o[i] = simple(ctx, (uint16_t[]){ 0x771, 0x800, 0x80e, 0x816 }[i], &n[i]);
+		o[i] = simple(ctx, i ? 0x800 : 0x771, &n[i]);
 	open_side(&s, &usual);
 	assert_non_null(srq);
-	if (is_roce()) {
-		wq_attr.pd = pd;
-		wq_attr.cq = s.rcq;
-		wq = ibv_create_wq(ctx, &wq_attr);
-		assert_non_null(wq);
-		tbl_attr.ind_tbl = &wq;
-		tbl = ibv_create_rwq_ind_table(ctx, &tbl_attr);
-		assert_non_null(tbl);
-	}
-	{
-		const struct {
-			const char *name;
-			int (*call)(void *, bool, struct cmd *);
-			void *object;
-			uint32_t number;
-			uint16_t query, modifies[8];
-		} kinds[] = {
-			{ "cq", cq_call, s.scq, cq_number(s.scq), 0x402, { 0x403 } },
-			{ "qp", qp_call, s.qp, s.qp->qp_num, 0x50b, { 0x502, 0x503, 0x504, 0x505, 0x506, 0x507, 0x50a, 0x50e } },
-			{ "srq", srq_call, srq, srq_number(srq), 0x90f, { 0x90d } },
-			{ "wq", wq_call, wq, wq ? wq->wq_num : 0, 0x90b, { 0x703, 0x909 } },
-			{ "table", ind_tbl_call, tbl, tbl ? (uint32_t)tbl->ind_tbl_num : 0, 0x919, { 0x917 } },
-			{ "counters", obj_call, o[0], n[0], 0x773, { 0 } }, { "pd", obj_call, o[1], n[1], 0, { 0 } },
-			{ "xrcd", obj_call, o[2], n[2], 0, { 0 } }, { "domain", obj_call, o[3], n[3], 0, { 0 } },
-		};
+	const struct {
+		const char *name;
+		int (*call)(void *, bool, struct cmd *);
+		void *object;
+		uint32_t number;
+		uint16_t query, modifies[8];
+	} kinds[] = {
+		{ "cq", cq_call, s.scq, cq_number(s.scq), 0x402, { 0x403 } }, { "srq", srq_call, srq, srq_number(srq), 0x90f, { 0x90d } },
+		{ "qp", qp_call, s.qp, s.qp->qp_num, 0x50b, { 0x502, 0x503, 0x504, 0x505, 0x506, 0x507, 0x50a, 0x50e } },
+		{ "counters", obj_call, o[0], n[0], 0x773, { 0 } }, { "pd", obj_call, o[1], n[1], 0, { 0 } },
+	};
+	for (unsigned k = 0; k < ARRAY(kinds); k++)
+		for (unsigned op = 1; op <= 0xfff; op++)
+			for (int modifies = 0; modifies < 2; modifies++) {
+				bool listed = modifies ? in(kinds[k].modifies, 8, op) : op == kinds[k].query;
+				struct cmd c = command(op, ROOM, ROOM);
+				unsigned at = op == 0x773 ? 0xf8 : 0x48;
 
-		for (unsigned k = 0; k < ARRAY(kinds); k++)
-			for (unsigned op = 1; kinds[k].object && op <= 0xfff; op++)
-				for (int modifies = 0; modifies < 2; modifies++) {
-					bool listed = modifies ? in(kinds[k].modifies, 8, op) : op == kinds[k].query;
-					struct cmd c = command(op, ROOM, ROOM);
-					unsigned at = op == 0x773 ? 0xf8 : 0x48;
-
-					IN(at, at == 0x48 ? 24 : 8, kinds[k].number);
-					passes(kinds[k].name, op, listed, kinds[k].call(kinds[k].object, modifies, &c), &c);
-					IN(at, at == 0x48 ? 24 : 8, kinds[k].number ^ 1);
-					passes(kinds[k].name, op, false, kinds[k].call(kinds[k].object, modifies, &c), &c);
-				}
-	}
-	if (is_roce()) {
-		must(ibv_destroy_rwq_ind_table(tbl));
-		must(ibv_destroy_wq(wq));
-	}
+				IN(at, at == 0x48 ? 24 : 8, kinds[k].number);
+				passes(kinds[k].name, op, listed, kinds[k].call(kinds[k].object, modifies, &c), &c);
+				IN(at, at == 0x48 ? 24 : 8, kinds[k].number ^ 1);
+				passes(kinds[k].name, op, false, kinds[k].call(kinds[k].object, modifies, &c), &c);
+			}
 	for (unsigned i = 0; i < ARRAY(o); i++)
 		must(destroy(o[i]));
 	must(ibv_destroy_srq(srq));
@@ -366,176 +321,64 @@ static void umems(UNUSED void **state)
 	munmap(p, 4 * 4096);
 }
 
-/* ---- asynchronous queries ---- */
-
-static void async_queries(UNUSED void **state)
-{
-	struct {
-		uint64_t wr_id;
-		uint8_t out[0x10000];
-	} r;
-	struct mlx5dv_devx_cmd_comp *comp = mlx5dv_devx_create_cmd_comp(ctx);
-	unsigned n, order = 0, seen = 0;
-	uint64_t last = 0;
-	uint32_t number;
-	struct mlx5dv_devx_obj *q = simple(ctx, 0x771, &number);
-	struct cmd c = counters(number, 0);
-
-	assert_non_null(comp);
-	must(fcntl(comp->fd, F_SETFL, O_NONBLOCK));
-	assert_int_equal(mlx5dv_devx_get_async_cmd_comp(comp, (void *)&r, sizeof(r)), EAGAIN);
-	must(fcntl(comp->fd, F_SETFL, 0)); /* a read waits */
-	for (n = 1; n <= 16; n++)
-		must(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0x100, n, comp));
-	assert_true(readable(comp->fd, PATIENCE * 1000));
-	assert_int_equal(mlx5dv_devx_get_async_cmd_comp(comp, (void *)&r, 8 + 0xff), ENOSPC);
-	/* Each once, in any order */
-	for (n = 1; n <= 16; n++) {
-		memset(&r, FILL, sizeof(r));
-		must(mlx5dv_devx_get_async_cmd_comp(comp, (void *)&r, sizeof(r)));
-		assert_in_range(r.wr_id, 1, 16);
-		assert_int_equal(seen >> r.wr_id & 1, 0);
-		seen |= 1u << r.wr_id;
-		order += r.wr_id < last;
-		last = r.wr_id;
-		assert_int_equal(r.out[0], 0);
-		assert_true(all_bytes(r.out + 0x100, sizeof(r.out) - 0x100, FILL));
-	}
-	assert_true(order > 0);
-	assert_false(readable(comp->fd, 0));
-	/* A command that fails does so there */
-	must(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0x20, 7, comp));
-	must(mlx5dv_devx_get_async_cmd_comp(comp, (void *)&r, sizeof(r)));
-	assert_true(r.wr_id == 7 && r.out[0] == BAD_OUTLEN);
-	/* At most 1 MiB of answers wait */
-	for (n = 0; n < 16; n++)
-		must(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0xfff0, n, comp));
-	assert_int_equal(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0xfff0, n, comp), EAGAIN);
-	must(mlx5dv_devx_get_async_cmd_comp(comp, (void *)&r, sizeof(r)));
-	must(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0xfff0, n, comp));
-	/* And nothing but a query, of this object */
-	IN(0xf8, 8, number + 1);
-	assert_int_equal(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0x100, 1, comp), EINVAL);
-	IN(0xf8, 8, number);
-	IN(0, 16, 0x771);
-	assert_int_equal(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0x100, 1, comp), EINVAL);
-	mlx5dv_devx_destroy_cmd_comp(comp);
-	must(destroy(q));
-}
-
 /* ---- events ---- */
 
 static void subscriptions(UNUSED void **state)
 {
 	static const uint16_t affiliated[] = { 0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x10, 0x11, 0x12, 0x13, 0x14, 0x18, 0x1c, 0x1d };
 	struct mlx5dv_devx_event_channel *ch = a_channel(false);
-	uint16_t many[17] = { 0 }, type;
-	struct mlx5dv_devx_obj *o;
 	uint32_t number;
-	int fd = memfd_create("none", 0);
+	struct mlx5dv_devx_obj *o = simple(ctx, 0x800, &number);
 
 	assert_null(mlx5dv_devx_create_event_channel(ctx, 2));
-	o = simple(ctx, 0x800, &number);
 	for (unsigned t = 0; t < 0x10000; t += t < 0x200 ? 1 : 0x111) {
-		type = t;
+		uint16_t type = t;
+
 		assert_int_equal(mlx5dv_devx_subscribe_devx_event(ch, o, 2, &type, t),
 				 in(affiliated, ARRAY(affiliated), t) ? 0 : EINVAL);
 		assert_int_equal(mlx5dv_devx_subscribe_devx_event(ch, NULL, 2, &type, t), t == 9 ? 0 : EINVAL);
 	}
-	must(mlx5dv_devx_subscribe_devx_event(ch, o, 32, many, 1));
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event(ch, o, 34, many, 1), EINVAL);
-	many[15] = 0x09;
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event(ch, o, 32, many, 1), EINVAL);
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(ch, fd, o, 0x13), EINVAL);
-	close(fd);
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(ch, fd, o, 0x13), EBADF);
 	must(destroy(o));
 	mlx5dv_devx_destroy_event_channel(ch);
 }
 
-/*
- * A QP of a shared receive queue: going into the error state, it tells that it takes no more. What a
- * read of a channel gives, or the errno
- */
-static void fails(struct dqp *q)
-{
-	assert_int_equal(stop(q, TO_ERR), OK);
-	assert_int_equal(stop(q, TO_RST), OK);
-}
-
-static int event_of(struct mlx5dv_devx_event_channel *ch, void *to, size_t len)
-{
-	ssize_t n = mlx5dv_devx_get_event(ch, to, len);
-
-	return n < 0 ? -errno : n;
-}
-
+/* A QP of a shared receive queue: going into the error state, it tells that it takes no more; by file descriptor too */
 static void events(UNUSED void **state)
 {
-	struct mlx5dv_devx_event_channel *omit = a_channel(false), *full = a_channel(true);
-	struct {
-		uint64_t cookie;
-		uint8_t eqe[64], guard[8];
-	} e;
-	const uint16_t others[] = { 0x05, 0x10, 0x12 };
-	int fd = eventfd(0, EFD_NONBLOCK);
+	struct mlx5dv_devx_event_channel *ch = a_channel(true);
+	int fd = eventfd(0, EFD_NONBLOCK), file = memfd_create("none", 0);
+	struct mlx5dv_devx_obj *rmp;
+	uint32_t rmpn;
 	struct dcq cq;
-	struct drmp r;
 	struct dqp q;
 	uint64_t n;
 
 	empty_arena();
 	open_cq(&cq, 4, 64);
-	open_rmp(&r, 1, 4);
-	open_qp(&q, RC, &cq, &cq, r.rmpn);
-	subscribe(omit, q.obj, 0x13, 0x1122334455667788);
-	must(mlx5dv_devx_subscribe_devx_event(omit, q.obj, sizeof(others), (uint16_t *)others, 1));
-	subscribe(full, q.obj, 0x13, 77);
-	subscribe(full, q.obj, 0x13, 78);
-	must(mlx5dv_devx_subscribe_devx_event_fd(full, fd, q.obj, 0x13));
-	must(fcntl(omit->fd, F_SETFL, O_NONBLOCK));
-	must(fcntl(full->fd, F_SETFL, O_NONBLOCK));
-	assert_int_equal(event_of(omit, &e, sizeof(e)), -EAGAIN);
-	for (int i = 0; i < 3; i++)
-		fails(&q);
-	/* The cookie alone, and once only until it is read */
-	assert_true(readable(omit->fd, PATIENCE * 1000));
-	assert_int_equal(event_of(omit, &e, 4), -EINVAL);
-	memset(&e, FILL, sizeof(e));
-	assert_int_equal(event_of(omit, &e, sizeof(e)), 8);
-	assert_true(e.cookie == 0x1122334455667788 && all_bytes(e.eqe, 64, FILL));
-	assert_int_equal(event_of(omit, &e, sizeof(e)), -EAGAIN);
-	fails(&q);
-	assert_int_equal(event_of(omit, &e, sizeof(e)), 8);
-	/* Cookie and EQE, each time and for each subscription */
-	assert_int_equal(event_of(full, &e, 71), -EINVAL);
-	for (unsigned i = 0; i < 8; i++) {
-		memset(&e, FILL, sizeof(e));
-		assert_int_equal(event_of(full, &e, sizeof(e)), 72);
-		assert_int_equal(e.cookie, i & 1 ? 78 : 77);
-		assert_true(e.eqe[1] == 0x13 && e.eqe[0x34] == 0);
-		assert_int_equal(get(e.eqe, 0x38 * 8, 32), q.qpn);
-		assert_true(all_bytes(e.guard, sizeof(e.guard), FILL));
+	rmp = open_rmp(1, 4, &rmpn);
+	open_qp(&q, RC, &cq, &cq, rmpn);
+	subscribe(ch, q.obj, 0x13, 77);
+	subscribe(ch, q.obj, 0x13, 78);
+	must(mlx5dv_devx_subscribe_devx_event_fd(ch, fd, q.obj, 0x13));
+	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(ch, file, q.obj, 0x13), EINVAL);
+	close(file);
+	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(ch, file, q.obj, 0x13), EBADF);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(stop(&q, TO_ERR), OK);
+		assert_int_equal(stop(&q, TO_RST), OK);
+		expect_devx(ch, 77, 0x13, q.qpn);
+		expect_devx(ch, 78, 0x13, q.qpn);
 	}
-	assert_int_equal(event_of(full, &e, sizeof(e)), -EAGAIN);
+	expect_no_devx(ch);
 	assert_int_equal(read(fd, &n, sizeof(n)), 8);
-	assert_int_equal(n, 4);
-	/* With the object go its subscriptions; what waits stays to be read. With a channel its own */
-	fails(&q);
+	assert_int_equal(n, 3);
+	/* With the object go its subscriptions; what waits stays to be read */
+	assert_int_equal(stop(&q, TO_ERR), OK);
+	expect_devx(ch, 77, 0x13, q.qpn);
 	must(destroy(q.obj));
-	assert_int_equal(event_of(full, &e, sizeof(e)), 72);
-	assert_int_equal(event_of(omit, &e, sizeof(e)), 8);
-	open_qp(&q, RC, &cq, &cq, r.rmpn);
-	subscribe(full, q.obj, 0x13, 1);
-	subscribe(omit, q.obj, 0x13, 2);
-	mlx5dv_devx_destroy_event_channel(full);
-	fails(&q);
-	assert_int_equal(event_of(omit, &e, sizeof(e)), 8);
-	assert_int_equal(e.cookie, 2);
-	mlx5dv_devx_destroy_event_channel(omit);
-	fails(&q);
-	must(destroy(q.obj));
-	must(destroy(r.obj));
+	expect_devx(ch, 78, 0x13, q.qpn);
+	mlx5dv_devx_destroy_event_channel(ch);
+	must(destroy(rmp));
 	must(destroy(cq.obj));
 	close(fd);
 }
@@ -563,26 +406,21 @@ static void capabilities(UNUSED void **state)
 		less = caps(ctx, types[i], false, BOX);
 		assert_memory_equal(c.out, less.out, BOX);
 		/* As many bytes as there is room for */
-		for (size_t len = 16; len <= ROOM; len += 36) {
-			less = caps(ctx, types[i], true, len);
-			assert_memory_equal(less.out, c.out, len);
-		}
+		less = caps(ctx, types[i], true, 0x34);
+		assert_memory_equal(less.out, c.out, 0x34);
 	}
 	must(ibv_query_device(ctx, &attr));
 	c = caps(ctx, 0, true, BOX);
 #define AT 0x80
 	EXPECT(&c, { AT + 0x30, 16, 0 }, { AT + 0x20, 1, 1 }, { AT + 0x1fc, 4, 1 }, { AT + 0x1b6, 2, is_roce() }, { AT + 0x1b8, 8, 1 },
 	       { AT + 0x780, 64, 0 });
-	assert_true((int)(1u << OUT(AT + 0x9b, 5)) >= attr.max_qp);
-	assert_true((int)(1u << OUT(AT + 0xdb, 5)) >= attr.max_cq);
-	assert_true((int)(1u << OUT(AT + 0xea, 6)) >= attr.max_mr);
-	assert_true((int)(1u << OUT(AT + 0x32b, 5)) >= attr.max_pd);
+	assert_true((int)(1u << OUT(AT + 0x9b, 5)) >= attr.max_qp && (int)(1u << OUT(AT + 0xdb, 5)) >= attr.max_cq);
+	assert_true((int)(1u << OUT(AT + 0xea, 6)) >= attr.max_mr && (int)(1u << OUT(AT + 0x32b, 5)) >= attr.max_pd);
 	assert_int_equal(1u << OUT(AT + 0x88, 8), attr.max_qp_wr);
 	assert_int_equal(1u << OUT(AT + 0xc8, 8), attr.max_cqe + 1);
 	assert_int_equal(1u << OUT(AT + 0x14a, 6), attr.max_qp_init_rd_atom);
 	assert_int_equal(1u << OUT(AT + 0x1c3, 5), port.max_msg_sz);
 	assert_int_equal(8u << OUT(AT + 0x170, 16), port.gid_tbl_len);
-	assert_true(OUT(AT + 0x463, 5) && OUT(AT + 0x46b, 5));
 	c = caps(other, 0, true, ROOM);
 	EXPECT(&c, { AT + 0x30, 16, 1 });
 	c = caps(ctx, 3, true, ROOM);
@@ -612,13 +450,9 @@ static void identity(UNUSED void **state)
 	assert_memory_equal(c.out + 0x100, "MT_", 3);
 	c = answer_of(0x750, 16);
 	EXPECT(&c, { 0x7c, 4, 1 });
-	c = answer_of(0x842, 16);
-	EXPECT(&c, { 0x5d, 3, 0 });
 	c = answer_of(0x754, 0x110);
 	assert_memory_equal(c.out + 16 + 0x1c0 / 8, &attr.node_guid, 8);
 	for (int i = 0; i <= port.gid_tbl_len; i++) {
-		bool there = !ibv_query_gid(ctx, 1, i, &g) && !all_bytes(g.raw, 16, 0);
-
 		c = command(0x760, 16, 0x30);
 		SET(&c, { 0x40, 16, i }, { 0x5c, 4, 1 });
 		if (!is_roce() || i == port.gid_tbl_len) {
@@ -626,25 +460,19 @@ static void identity(UNUSED void **state)
 			continue;
 		}
 		must(general(ctx, &c));
-		if (!there)
+		if (ibv_query_gid(ctx, 1, i, &g) || all_bytes(g.raw, 16, 0)) {
 			assert_true(all_bytes(c.out + 16, 16, 0));
-		else if (OUT(0x80 + 0xd4, 4) == 1)
-			assert_memory_equal(c.out + 16, g.raw, 16);
-		else
-			assert_memory_equal(c.out + 16 + 12, g.raw + 12, 4);
-		if (there)
-			EXPECT(&c, { 0x80 + 0xd8, 8, i & 1 ? 2 : 0 });
+			continue;
+		}
+		assert_memory_equal(c.out + 16 + 12, g.raw + 12, 4);
+		EXPECT(&c, { 0x80 + 0xd8, 8, i & 1 ? 2 : 0 });
 	}
 	/* InfiniBand only; the outbox that UCX gives is 4 bytes short */
 	c = command(0x762, 16, 0x1fc);
 	IN(0x4c, 4, 1);
-	if (is_roce()) {
-		assert_int_equal(general(ctx, &c), EREMOTEIO);
-	} else {
-		must(general(ctx, &c));
-		assert_memory_equal(c.out + 16 + 0x1c0 / 8, &attr.node_guid, 8);
+	assert_int_equal(general(ctx, &c), is_roce() ? EREMOTEIO : 0);
+	if (!is_roce())
 		EXPECT(&c, { 0x80 + 0x300, 16, port.lid }, { 0x80 + 0x320, 16, port.sm_lid });
-	}
 }
 
 static void registers(UNUSED void **state)
@@ -831,11 +659,6 @@ static void key_refusals(UNUSED void **state)
 	c = mtt;
 	SET(&c, { KEY + 0xc0, 64, 4 * 4096 + 1 }, { KEY + 0x1a0, 32, 3 });
 	REFUSE(&c, { "longer than the umem", KEY + 0x38, 8, 1, BAD_PARAM });
-	IN(KEY + 0x1a0, 32, 1);
-	REFUSE(&c, { "4 pages and 2 translations", KEY + 0xc0, 64, 4 * 4096, BAD_PARAM });
-	c = mtt;
-	SET(&c, { KEY + 0x80, 64, ~0xfffull }, { KEY + 0xc0, 64, 2 * 4096 });
-	REFUSE(&c, { "past the last address by a page", KEY + 0x38, 8, 1, BAD_PARAM });
 	/* Read-only memory is good for reading */
 	c = mtt;
 	SET(&c, { 0x320, 32, ro->umem_id }, { KEY + 0x11, 5, 5 });
@@ -843,9 +666,6 @@ static void key_refusals(UNUSED void **state)
 
 	REFUSE(&klm, { "one QP's own", KEY + 0x20, 24, 0x1234, BAD_PARAM }, { "signatures without UMR", KEY + 0x61, 1, 1, BAD_PARAM },
 	       { "a list shorter than the key", KEY + 0xc0, 64, 4096 + 8, BAD_PARAM }, { "than it says", 0x300, 32, 2, BAD_PARAM });
-	c = klm;
-	SET(&c, { KEY + 0x61, 1, 1 }, { KEY + 0x100, 32, 8 });
-	REFUSE(&c, { "signatures of another size", KEY + 0x10, 1, 1, BAD_PARAM });
 	c = klm;
 	IN(0x300, 32, 2);
 	REFUSE(&c, { "a list longer than the box", KEY + 0x1a0, 32, 2, BAD_INLEN });
@@ -905,6 +725,17 @@ static void aliases(UNUSED void **state)
 	struct ibv_context *me = ctx;
 	struct mlx5dv_devx_obj *alias, *o;
 	const uint32_t opdn = pd_number(opd);
+	/* With the secret, of the function that has it, for another's PD; one more field */
+	static const struct {
+		uint8_t vhca, secret;
+		bool theirs, here;
+		uint16_t bit, width, value;
+		uint8_t status;
+	} wrong_[] = {
+		{ 0, 8, false, false, 0x60, 1, 1, BAD_RES }, { 3, 7, false, false, 0x60, 1, 1, BAD_RES },
+		{ 0, 7, true, false, 0x60, 1, 1, BAD_RES }, { 0, 7, true, true, 0x60, 1, 1, BAD_PARAM },
+		{ 0, 7, false, false, 0x60, 1, 0, BAD_PARAM }, { 0, 7, false, false, 0x30, 16, 5, BAD_OP },
+	};
 	uint32_t key, akey, again;
 	struct cmd c, made;
 
@@ -921,20 +752,11 @@ static void aliases(UNUSED void **state)
 	assert_int_equal(general(ctx, &c), EREMOTEIO);
 	c = permission(key, 7);
 	must(general(ctx, &c));
-	/* Then with the secret, of the function that has it, for another's PD */
-	c = alias_of(0, key, 8, opdn);
-	refused(other, &c, BAD_RES);
-	c = alias_of(3, key, 7, opdn);
-	refused(other, &c, BAD_RES);
-	c = alias_of(0, key, 7, pdn);
-	refused(other, &c, BAD_RES);
-	refused(ctx, &c, BAD_PARAM);
-	c = alias_of(0, key, 7, opdn);
-	IN(0x60, 1, 0);
-	refused(other, &c, BAD_PARAM);
-	c = alias_of(0, key, 7, opdn);
-	IN(0x30, 16, 5);
-	refused(other, &c, BAD_OP);
+	for (unsigned i = 0; i < ARRAY(wrong_); i++) {
+		c = alias_of(wrong_[i].vhca, key, wrong_[i].secret, wrong_[i].theirs ? pdn : opdn);
+		IN(wrong_[i].bit, wrong_[i].width, wrong_[i].value);
+		refused(wrong_[i].here ? ctx : other, &c, wrong_[i].status);
+	}
 	c = alias_of(0, key, 7, opdn);
 	alias = create_in(other, &c);
 	assert_non_null(alias);
@@ -946,22 +768,17 @@ static void aliases(UNUSED void **state)
 	EXPECT(&c, { 0x80 + 0x20, 32, key >> 8 });
 	assert_true(all_bytes(c.out + 0x20, 32, 0));
 
-	/* On the other device it is a key like its own, to remote and to local use */
+	/* On the other device it is a key like its own; more of that: mmap/pci.c */
 	set_context(other, opd);
 	open_pair(s, &usual);
 	fill(s[0].buf, 64, 4);
 	by_key(IBV_WR_RDMA_WRITE, akey, 0x5000, true);
 	assert_memory_equal(arena.p, s[0].buf, 8);
-	sg = (struct ibv_sge){ .addr = 0x5000, .length = 8, .lkey = akey };
-	wr = request(IBV_WR_RDMA_WRITE, 8, &sg, 1, &s[1], 64);
-	post_done(&s[0], &wr);
-	assert_memory_equal(s[1].buf + 64, s[0].buf, 8);
 	by_key(IBV_WR_RDMA_WRITE, akey, 0x6000, false);
 	/* The key itself is its owner's alone */
 	by_key(IBV_WR_RDMA_WRITE, key, 0x5000, false);
 	/* It goes, and one of the same number takes its place: not what was permitted */
 	must(destroy(o));
-	by_key(IBV_WR_RDMA_WRITE, akey, 0x5000, false);
 	ctx = me;
 	for (unsigned i = 0; i < 1 << 16; i++) { /* numbers come again only in turn */
 		o = key_make(&made, &again);
@@ -977,55 +794,6 @@ static void aliases(UNUSED void **state)
 	close_pair(s);
 	set_context(me, mine);
 	must(ibv_dealloc_pd(opd));
-}
-
-/* ---- the end of a context ---- */
-
-void *kept_channels[3];           /* libmlx5 frees a channel only with its context */
-
-/* As many as there are; what a context leaves is free when it is closed, whatever uses what, and readers are told */
-static void leftovers(UNUSED void **state)
-{
-	enum { DOMAINS = 1 << 12 };
-	static void *left[DOMAINS + 300];
-
-	for (unsigned round = 0; round < 3; round++) {
-		struct world before = open_world();
-		struct mlx5dv_devx_event_channel *ch = a_channel(true);
-		uint32_t number;
-		struct cmd c;
-		uint64_t e[9];
-		unsigned n = 4, sets = 0;
-
-		left[0] = simple(ctx, 0x800, &number);
-		c = psv(number);
-		left[1] = must_create(&c, &number);
-		subscribe(ch, left[0], 0x13, 1);
-		c = key_command(MTT, KEY_ALL, 0, 4096, 12, (struct entry){ 0, arena.umem->umem_id, 0 });
-		left[2] = must_create(&c, &number);
-		left[3] = NULL;
-		for (; n < ARRAY(left); sets++, n++) {
-			c = command(0x771, 16, 16);
-			left[n] = create_in(ctx, &c);
-			if (!left[n])
-				break;
-		}
-		assert_int_equal(sets, 255);
-		assert_int_equal(c.out[0], LIMIT);
-		for (; n < ARRAY(left); n++) {
-			c = command(0x80e, 16, 16);
-			left[n] = create_in(ctx, &c);
-			if (!left[n])
-				break;
-		}
-		assert_int_equal(c.out[0], LIMIT);
-		assert_in_range(n - 4 - sets, DOMAINS - 300, DOMAINS);
-		close_world(&before, left, n);
-		assert_true(readable(ch->fd, 0));
-		assert_int_equal(event_of(ch, e, sizeof(e)), -EIO);
-		close(ch->fd);
-		kept_channels[round] = ch;
-	}
 }
 
 static void faults(UNUSED void **state)
@@ -1101,9 +869,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(by_opcode), TEST(kernel_checks), TEST(by_handle), TEST(statuses), TEST(without_uid), TEST(umems),
-		TEST(async_queries), TEST(subscriptions), TEST(events), TEST(capabilities), TEST(identity), TEST(registers),
-		TEST(counter_sets), TEST(keys), TEST(key_refusals), TEST(aliases), TEST(leftovers),
-		TEST(faults),
+		TEST(subscriptions), TEST(events), TEST(capabilities), TEST(identity), TEST(registers),
+		TEST(counter_sets), TEST(keys), TEST(key_refusals), TEST(aliases), TEST(faults),
 	};
 	const struct CMUnitTest tests_off[] = { TEST(off) }, tests_errno[] = { TEST(by_errno) };
 	const char *devx = getenv("SOFTDEV_DEVX");

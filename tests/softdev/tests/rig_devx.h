@@ -624,27 +624,21 @@ UNUSED static void set_wq(struct cmd *c, unsigned wq, unsigned type, unsigned lo
 
 /* ---- RMP ---- */
 
-struct drmp {
-	struct mlx5dv_devx_obj *obj;
-	uint32_t rmpn;
-};
-
-UNUSED static struct cmd rmp_command(struct drmp *r, unsigned type, unsigned log)
+UNUSED static struct cmd rmp_command(unsigned type, unsigned log)
 {
 	struct cmd c = command(0x90c, 0x110, 0x10);
 	size_t buf = part((size_t)POST_SIZE << log), record = part(8);
 
-	*r = (struct drmp){ NULL, 0 };
 	IN(RMPC + 0x8, 4, 1);
 	set_wq(&c, WQ, type, log, record, buf);
 	return c;
 }
 
-UNUSED static void open_rmp(struct drmp *r, unsigned type, unsigned log)
+UNUSED static struct mlx5dv_devx_obj *open_rmp(unsigned type, unsigned log, uint32_t *number)
 {
-	struct cmd c = rmp_command(r, type, log);
+	struct cmd c = rmp_command(type, log);
 
-	r->obj = must_create(&c, &r->rmpn);
+	return must_create(&c, number);
 }
 
 /* ---- events ---- */
