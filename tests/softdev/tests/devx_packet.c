@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_packet.c: packets into queues by device commands: states of RQs, a symmetric hash, what is refused. Traffic, rules by field, and
+ * devx_packet.c: packets into queues by device commands: states of RQs, what is refused. Traffic, rules by field, and
  * compressed CQEs: tests/devx/packets.c.
  */
 #include "rig_devx.h"
@@ -123,42 +123,26 @@ static struct ibv_flow *rule(struct mlx5dv_flow_matcher *m, struct match *value,
 	return mlx5dv_create_flow(m, (struct mlx5dv_flow_match_parameters *)(void *)value, 2, a);
 }
 
-struct way {
-	struct mlx5dv_devx_obj *tir;
-	struct mlx5dv_flow_matcher *matcher;
-	struct ibv_flow *flow;
-};
-
-/* All that is for `here` goes to the RQ */
-static struct way way_to(uint32_t rqn)
-{
-	struct match mask = mac_of(ones), value = mac_of(here);
-	struct way w = { .tir = tir_to(rqn), .matcher = matcher(&mask, 0) };
-
-	w.flow = rule(w.matcher, &value, w.tir, 77);
-	assert_non_null(w.flow);
-	return w;
-}
-
-static void way_close(struct way *w)
-{
-	assert_int_equal(mlx5dv_destroy_flow_matcher(w->matcher), EBUSY);
-	assert_int_equal(destroy(w->tir), EBUSY);
-	must(ibv_destroy_flow(w->flow));
-	must(mlx5dv_destroy_flow_matcher(w->matcher));
-	must(destroy(w->tir));
-}
-
 /* ---- tests ---- */
+
+/* The packet in p goes, and this comes of it */
+static struct mlx5_cqe64 sent_one(void)
+{
+	send_packet(&tx);
+	return cqe_next(&rx);
+}
 
 /* States: only a ready RQ receives; what comes back from one that stops; VLAN tags */
 static void states(UNUSED void **state)
 {
 	struct shape tagged = { .tags = 1, .payload = 80 };
+	struct match mask = mac_of(ones), value = mac_of(here);
+	struct mlx5dv_flow_matcher *m;
+	struct mlx5dv_devx_obj *tir;
+	struct ibv_flow *flow;
 	struct mlx5_cqe64 cqe;
 	struct drq q;
 	struct cmd c;
-	struct way w;
 
 	if (!is_roce())
 		return;
@@ -169,36 +153,34 @@ static void states(UNUSED void **state)
 		c = rq_command(&q.ring, CYCLIC, 2, 4);
 		IN(0x100 + 0xd, 1, flush);
 		q.obj = must_create(&c, &q.rqn);
-		w = way_to(q.rqn);
+		tir = tir_to(q.rqn);
+		m = matcher(&mask, 0);
+		flow = rule(m, &value, tir, 77);
+		assert_non_null(flow);
 		for (unsigned i = 0; i < 3; i++)
 			post_buffer(&q.ring, (uintptr_t)mem, 1024, mr->lkey);
 		plain_packet(100);
 		send_packet(&tx);
 		no_cqe(&rx);
 		assert_int_equal(rq_to(&q, 0, 1), OK);
-		send_packet(&tx);
-		cqe = cqe_next(&rx);
-		assert_int_equal(be32toh(cqe.byte_cnt), 100);
+		assert_int_equal(be32toh(sent_one().byte_cnt), 100);
 		/* vsd says that tags stay, until it does not */
 		packet_make(&p, &tagged, here, there);
-		send_packet(&tx);
-		cqe = cqe_next(&rx);
+		cqe = sent_one();
 		assert_int_equal(be32toh(cqe.byte_cnt), p.len);
 		assert_int_equal(cqe.l4_hdr_type_etc & 1, 0);
 		c = command_of(0x909, 0x110, 0x10, q.rqn);
 		SET(&c, { 0x40, 4, 1 }, { 0x100 + 0x8, 4, 1 });
 		MODIFY(q.obj, 0x80, 64, 8, BAD_PARAM);
 		MODIFY(q.obj, 0x80, 64, 2, OK);
-		send_packet(&tx);
-		cqe = cqe_next(&rx);
+		cqe = sent_one();
 		assert_int_equal(be32toh(cqe.byte_cnt), p.len - 4);
 		assert_int_equal(cqe.l4_hdr_type_etc & 1, 1);
 		assert_int_equal(be16toh(cqe.vlan_info), packet_u16(p.at + 14));
 		/* It fails by itself: a command must know that */
 		post_buffer(&q.ring, (uintptr_t)mem, 64, mr->lkey);
 		post_buffer(&q.ring, (uintptr_t)mem, 64, mr->lkey);
-		send_packet(&tx);
-		cqe = cqe_next(&rx);
+		cqe = sent_one();
 		assert_int_equal(syndrome_of(&cqe), MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
 		if (flush) {
 			cqe = cqe_next(&rx);
@@ -211,88 +193,17 @@ static void states(UNUSED void **state)
 		assert_int_equal(rq_to(&q, 0, 1), OK);
 		q.ring.pi = 0;
 		post_buffer(&q.ring, (uintptr_t)mem, 1024, mr->lkey);
-		send_packet(&tx);
-		cqe = cqe_next(&rx);
+		cqe = sent_one();
 		assert_int_equal(op_of(&cqe), MLX5_CQE_RESP_SEND);
 		assert_int_equal(be16toh(cqe.wqe_counter), 0);
-		way_close(&w);
+		assert_int_equal(mlx5dv_destroy_flow_matcher(m), EBUSY);
+		assert_int_equal(destroy(tir), EBUSY);
+		must(ibv_destroy_flow(flow));
+		must(mlx5dv_destroy_flow_matcher(m));
+		must(destroy(tir));
 		must(destroy(q.obj));
 		must(destroy(dcq.obj));
 	}
-	close_common();
-}
-
-/* A hash that is the same in both directions, over a table of three; another list of RQs */
-static void symmetric(UNUSED void **state)
-{
-	struct match mask = mac_of(ones), value = mac_of(here);
-	struct shape shape = { .version = 4, .proto = 17, .payload = 20 };
-	struct mlx5dv_flow_matcher *m;
-	struct mlx5dv_devx_obj *rqt, *tir;
-	unsigned seen[3] = { 0 };
-	struct ibv_flow *flow;
-	struct drq q[3];
-	struct cmd c;
-	uint32_t n;
-
-	if (!is_roce())
-		return;
-	open_common();
-	open_reader();
-	for (unsigned i = 0; i < ARRAY(q); i++) {
-		c = rq_command(&q[i].ring, CYCLIC, 6, 4);
-		IN(0x100 + 0x28, 24, i);
-		rq_open(&q[i], &c);
-	}
-	c = command(0x916, 0x110 + 4 * 3, 0x10);
-	SET(&c, { 0x100 + 0xb0, 16, 3 }, { 0x100 + 0xd0, 16, 3 }, { 0x888, 24, q[0].rqn }, { 0x8a8, 24, q[1].rqn }, { 0x8c8, 24, q[2].rqn });
-	rqt = must_create(&c, &n);
-	c = command(0x900, 0x110, 0x10);
-	SET(&c, { 0x100 + 0x20, 4, 1 }, { 0x100 + 0x108, 24, n }, { 0x100 + 0x128, 24, tdn }, { 0x100 + 0x120, 4, 2 }, { 0x100 + 0x100, 1, 1 },
-	    { 0x100 + 0x281, 1, 1 }, { 0x100 + 0x282, 30, 15 });
-	for (unsigned i = 0; i < 10; i++)
-		IN(0x100 + 0x140 + 32 * i, 32, rnd());
-	REFUSE(&c, { "a field", 0x100 + 0x282, 30, 31, BAD_PARAM }, { "inner headers", 0x100 + 0x2a0, 32, 3, BAD_PARAM },
-	       { "another function", 0x100 + 0x120, 4, 1, BAD_PARAM });
-	tir = must_create(&c, &n);
-	m = matcher(&mask, 0);
-	flow = rule(m, &value, tir, 1);
-	assert_non_null(flow);
-	for (unsigned i = 0; i < 30; i++) {
-		uint32_t hash[2], of[2], addr[2] = { rnd(), rnd() };
-		uint16_t port[2] = { (uint16_t)rnd(), (uint16_t)rnd() };
-
-		for (unsigned back = 0; back < 2; back++) {
-			struct mlx5_cqe64 cqe;
-
-			for (unsigned k = 0; k < 3; k++)
-				post_buffer(&q[k].ring, (uintptr_t)mem, 4096, mr->lkey);
-			packet_make(&p, &shape, here, there);
-			memcpy(p.at + p.l3 + 12, &addr[back], 4);
-			memcpy(p.at + p.l3 + 16, &addr[!back], 4);
-			memcpy(p.at + p.l4, &port[back], 2);
-			memcpy(p.at + p.l4 + 2, &port[!back], 2);
-			send_packet(&tx);
-			cqe = cqe_next(&rx);
-			hash[back] = hash_of(&cqe);
-			of[back] = be32toh(cqe.srqn_uidx) & 0xffffff;
-			assert_int_equal(of[back], hash[back] % 3);
-			seen[of[back]]++;
-			/* Those that got nothing are posted to no further than they hold */
-			for (unsigned k = 0; k < 3; k++)
-				if (k != of[back])
-					*q[k].ring.dbrec = htobe32(--q[k].ring.pi & 0xffff);
-		}
-		assert_int_equal(hash[0], hash[1]);
-	}
-	assert_true(seen[0] && seen[1] && seen[2]);
-	must(ibv_destroy_flow(flow));
-	must(mlx5dv_destroy_flow_matcher(m));
-	must(destroy(tir));
-	must(destroy(rqt));
-	for (unsigned i = 0; i < ARRAY(q); i++)
-		must(destroy(q[i].obj));
-	must(destroy(dcq.obj));
 	close_common();
 }
 
@@ -417,7 +328,7 @@ static void refusals(UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(states), TEST(symmetric), TEST(rules), TEST(refusals),
+		TEST(states), TEST(rules), TEST(refusals),
 	};
 
 	return devx_main(tests, ARRAY(tests), false);

@@ -171,13 +171,16 @@ static const uint8_t *receive(struct node *n, struct ibv_wc *wc)
 
 static void came(struct node *n, bool yes)
 {
+	const uint8_t *at;
 	struct ibv_wc wc;
 
 	if (!yes) {
 		expect_nothing(n->rcq);
 		return;
 	}
-	assert_memory_equal(receive(n, &wc), p.at, p.l3);
+	at = receive(n, &wc);
+	assert_memory_equal(at, p.at, p.l3);
+	assert_memory_equal(at + p.data, p.at + p.data, p.len - p.data);
 	assert_int_equal(wc.byte_len, p.len < 60 ? 60 : p.len);
 }
 

@@ -582,23 +582,9 @@ UNUSED static uint16_t do_write(struct dqp *q, const void *from, uint32_t lkey, 
 	return post_one(q, MLX5_OPCODE_RDMA_WRITE, seg_data(seg_raddr(wqe(q) + 16, to, rkey), from, len, lkey), 0);
 }
 
-UNUSED static uint16_t do_read(struct dqp *q, void *to, uint32_t lkey, uint32_t len, uint64_t from, uint32_t rkey)
-{
-	return post_one(q, MLX5_OPCODE_RDMA_READ, seg_data(seg_raddr(wqe(q) + 16, from, rkey), to, len, lkey), 0);
-}
-
 UNUSED static uint16_t do_send(struct dqp *q, const void *from, uint32_t lkey, uint32_t len)
 {
 	return post_one(q, MLX5_OPCODE_SEND, seg_data(wqe(q) + 16, from, len, lkey), 0);
-}
-
-UNUSED static uint16_t do_add(struct dqp *q, void *old, uint32_t lkey, uint64_t add, uint64_t at, uint32_t rkey)
-{
-	struct mlx5_wqe_atomic_seg a = { .swap_add = htobe64(add) };
-	uint8_t *seg = seg_raddr(wqe(q) + 16, at, rkey);
-
-	memcpy(seg, &a, sizeof(a));
-	return post_one(q, MLX5_OPCODE_ATOMIC_FA, seg_data(seg + sizeof(a), old, 8, lkey), 0);
 }
 
 /* A receive into the QP's own queue */
