@@ -690,7 +690,7 @@ static int peer_main(void)
 {
 	struct rdma_event_channel *ch = rdma_create_event_channel();
 	struct rdma_conn_param p = param(welcome, 30);
-	struct rdma_cm_id *l[2], *s = NULL, *before = NULL;
+	struct rdma_cm_id *l[2];
 	char what;
 
 	if (!ch)
@@ -702,23 +702,13 @@ static int peer_main(void)
 	exchange(&first_process, (struct card){ .qpn = number_of(l[0]), .rkey = number_of(l[1]) });
 	while (read(0, &what, 1) == 1) {
 		struct rdma_cm_event *e;
+		struct rdma_cm_id *s;
 
-		if (what == 'q')
-			return 0;
-		/* The one before is not there to be accepted */
-		if (what == 'x') {
-			if (rdma_accept(before, &p) != -1 || errno != EINVAL)
-				return 5;
-			tell(&first_process);
-			continue;
-		}
-		/* The next event, and the answer to a request */
+		/* The next event, and with 'a' the answer to a request */
 		if (rdma_get_cm_event(ch, &e))
 			return 3;
-		before = s;
 		s = e->id;
-		if (rdma_ack_cm_event(e) || (what == 'a' && rdma_accept(s, &p)) || (what == 'r' && rdma_reject(s, welcome, 30)) ||
-		    (what == 'd' && rdma_disconnect(s)))
+		if (rdma_ack_cm_event(e) || (what == 'a' && rdma_accept(s, &p)))
 			return 4;
 		tell(&first_process);
 	}
@@ -750,61 +740,15 @@ static struct rdma_cm_id *asking(enum rdma_port_space ps, uint16_t number)
 	return c;
 }
 
-/* Both of these come with the other's private data */
-static void answered(enum rdma_cm_event_type type, int status)
-{
-	struct rdma_cm_event *e = take(client, type, status);
-
-	assert_string_equal(e->param.conn.private_data, welcome);
-	must(rdma_ack_cm_event(e));
-}
-
 static struct rdma_cm_id *up(const struct peer *p, uint16_t tcp)
 {
 	struct rdma_cm_id *c = asking(RDMA_PS_TCP, tcp);
 
 	order(p, 'a');
-	answered(RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
+	GOT(client, CONNECT_RESPONSE);
 	must(rdma_establish(c));
 	order(p, 'n');
 	return c;
-}
-
-static void other_process(UNUSED void **state)
-{
-	struct rdma_cm_id *c, *b;
-	uint16_t tcp, udp;
-	struct peer p = start(&tcp, &udp);
-
-	/* Its ports are taken here too */
-	b = new_id(server, RDMA_PS_TCP);
-	REFUSED(rdma_bind_addr(b, ip("0.0.0.0", tcp)), EADDRNOTAVAIL);
-	c = up(&p, tcp);
-	must(rdma_disconnect(c));
-	order(&p, 'd');
-	GOT(client, DISCONNECTED);
-	destroy(c);
-	c = asking(RDMA_PS_TCP, tcp);
-	order(&p, 'r');
-	answered(RDMA_CM_EVENT_REJECTED, 28);
-	destroy(c);
-	c = asking(RDMA_PS_UDP, udp);
-	order(&p, 'a');
-	GOT(client, ESTABLISHED);
-	destroy(c);
-	order(&p, 'x');
-	/* It ends in good order, as far as it knows; its connection ends with it, and its port is free */
-	c = up(&p, tcp);
-	assert_int_equal(write(p.out, "q", 1), 1);
-	assert_int_equal(end_peer(&p), 0);
-	GOT(client, DISCONNECTED);
-	destroy(c);
-	must(rdma_bind_addr(b, ip("0.0.0.0", tcp)));
-	destroy(b);
-	c = asking(RDMA_PS_TCP, tcp);
-	got(client, RDMA_CM_EVENT_REJECTED, 8);
-	destroy(c);
-	nothing_left();
 }
 
 static void killed(UNUSED void **state)
@@ -860,10 +804,10 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(commands), TEST(binds), TEST(resolves), TEST(does_not_resolve), TEST(stories), TEST(negotiates),
-		TEST(groups), TEST(options), TEST(other_process), TEST(killed), TEST(forks),
+		TEST(groups), TEST(options), TEST(killed), TEST(forks),
 	};
 	/* What another link changes; what a device without an engine and a clock does */
-	const struct CMUnitTest link[] = { TEST(resolves), TEST(stories), TEST(negotiates), TEST(groups), TEST(other_process) };
+	const struct CMUnitTest link[] = { TEST(resolves), TEST(stories), TEST(negotiates), TEST(groups) };
 	const struct CMUnitTest alone[] = { TEST(binds), TEST(stories), TEST(groups) };
 
 	if (argc > 1 && !strcmp(argv[1], "serve"))

@@ -335,16 +335,15 @@ static void events(UNUSED void **state)
 {
 	struct mlx5dv_devx_event_channel *ch = a_channel(true);
 	int fd = eventfd(0, EFD_NONBLOCK), file = memfd_create("none", 0);
-	struct mlx5dv_devx_obj *rmp;
-	uint32_t rmpn;
+	struct drmp rmp;
 	struct dcq cq;
 	struct dqp q;
 	uint64_t n;
 
 	empty_arena();
 	open_cq(&cq, 4, 64);
-	rmp = open_rmp(1, 4, &rmpn);
-	open_qp(&q, RC, &cq, &cq, rmpn);
+	open_rmp(&rmp, 1, 4);
+	open_qp(&q, RC, &cq, &cq, rmp.rmpn);
 	subscribe(ch, q.obj, 0x13, 77);
 	subscribe(ch, q.obj, 0x13, 78);
 	must(mlx5dv_devx_subscribe_devx_event_fd(ch, fd, q.obj, 0x13));
@@ -366,7 +365,7 @@ static void events(UNUSED void **state)
 	must(destroy(q.obj));
 	expect_devx(ch, 78, 0x13, q.qpn);
 	mlx5dv_devx_destroy_event_channel(ch);
-	must(destroy(rmp));
+	must(destroy(rmp.obj));
 	must(destroy(cq.obj));
 	close(fd);
 }
@@ -417,46 +416,11 @@ static void capabilities(UNUSED void **state)
 	EXPECT(&c, { AT + 63 - 0x13, 1, 1 }, { AT + 63 - 0x09, 1, 0 }, { AT + 0x100 + 63 - 0x09, 1, 1 });
 }
 
-static struct cmd answer_of(unsigned opcode, size_t outlen)
+/* InfiniBand only; the outbox that UCX gives is 4 bytes short */
+static void vport(UNUSED void **state)
 {
-	struct cmd c = command(opcode, 16, outlen);
+	struct cmd c = command(0x762, 16, 0x1fc);
 
-	must(general(ctx, &c));
-	return c;
-}
-
-static void identity(UNUSED void **state)
-{
-	struct ibv_device_attr attr;
-	union ibv_gid g;
-	struct cmd c;
-
-	must(ibv_query_device(ctx, &attr));
-	c = answer_of(0x10a, 0x70);
-	EXPECT(&c, { 0x50, 16, 1 });
-	c = answer_of(0x101, 0x110);
-	assert_memory_equal(c.out + 0x100, "MT_", 3);
-	c = answer_of(0x750, 16);
-	EXPECT(&c, { 0x7c, 4, 1 });
-	c = answer_of(0x754, 0x110);
-	assert_memory_equal(c.out + 16 + 0x1c0 / 8, &attr.node_guid, 8);
-	for (int i = 0; i <= port.gid_tbl_len; i++) {
-		c = command(0x760, 16, 0x30);
-		SET(&c, { 0x40, 16, i }, { 0x5c, 4, 1 });
-		if (!is_roce() || i == port.gid_tbl_len) {
-			assert_int_equal(general(ctx, &c), EREMOTEIO);
-			continue;
-		}
-		must(general(ctx, &c));
-		if (ibv_query_gid(ctx, 1, i, &g) || all_bytes(g.raw, 16, 0)) {
-			assert_true(all_bytes(c.out + 16, 16, 0));
-			continue;
-		}
-		assert_memory_equal(c.out + 16 + 12, g.raw + 12, 4);
-		EXPECT(&c, { 0x80 + 0xd8, 8, i & 1 ? 2 : 0 });
-	}
-	/* InfiniBand only; the outbox that UCX gives is 4 bytes short */
-	c = command(0x762, 16, 0x1fc);
 	IN(0x4c, 4, 1);
 	assert_int_equal(general(ctx, &c), is_roce() ? EREMOTEIO : 0);
 	if (!is_roce())
@@ -671,7 +635,8 @@ static void faults(UNUSED void **state)
 	assert_null(create_in(ctx, &c));
 	assert_int_equal(errno, EIO);
 	/* What asks does not count */
-	answer_of(0x842, 16);
+	c = command(0x842, 16, 16);
+	must(general(ctx, &c));
 	u = mlx5dv_devx_umem_reg(ctx, arena.p, 4096, 0);
 	assert_non_null(u);
 	assert_null(mlx5dv_devx_umem_reg(ctx, arena.p, 4096, 0));
@@ -732,7 +697,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(by_opcode), TEST(kernel_checks), TEST(by_handle), TEST(statuses), TEST(without_uid), TEST(umems),
-		TEST(subscriptions), TEST(events), TEST(capabilities), TEST(identity),
+		TEST(subscriptions), TEST(events), TEST(capabilities), TEST(vport),
 		TEST(counter_sets), TEST(keys), TEST(key_refusals), TEST(faults),
 	};
 	const struct CMUnitTest tests_off[] = { TEST(off) }, tests_errno[] = { TEST(by_errno) };

@@ -32,22 +32,21 @@ static void lengths(const struct cmd *good)
 /* ---- what each test has ---- */
 
 static struct dcq cq64, cq128;
-static struct mlx5dv_devx_obj *rmp;
-static uint32_t rmpn;
+static struct drmp rmp;
 
 static int open_common(UNUSED void **state)
 {
 	empty_arena();
 	open_cq(&cq64, 6, 64);
 	open_cq(&cq128, 6, 128);
-	rmp = open_rmp(0, 4, &rmpn);
+	open_rmp(&rmp, 0, 4);
 	return 0;
 }
 
 /* Nothing that was refused holds anything */
 static int close_common(UNUSED void **state)
 {
-	return destroy(rmp) || destroy(cq64.obj) || destroy(cq128.obj);
+	return destroy(rmp.obj) || destroy(cq64.obj) || destroy(cq128.obj);
 }
 
 /* ---- CQ ---- */
@@ -128,7 +127,7 @@ static void qp_made(UNUSED void **state)
 		const unsigned st = types[i / 3], kind = i % 3;
 		const bool shared = kind == 1 || st == DCI;
 
-		c = qp_command(&q, st, 3, kind || shared ? 0 : 2, cq64.cqn, cq128.cqn, shared ? rmpn : 0);
+		c = qp_command(&q, st, 3, kind || shared ? 0 : 2, cq64.cqn, cq128.cqn, shared ? rmp.rmpn : 0);
 		IN(QPC + 0x50, 1, kind == 2);
 		if (st == RC)
 			IN(QPC + 0x630, 16, 0x1102);
@@ -143,7 +142,7 @@ static void qp_made(UNUSED void **state)
 		assert_int_equal(destroy(cq128.obj), EBUSY);
 		assert_int_equal(mlx5dv_devx_umem_dereg(arena.umem), EBUSY);
 		if (shared)
-			assert_int_equal(destroy(rmp), EBUSY);
+			assert_int_equal(destroy(rmp.obj), EBUSY);
 		must(destroy(q.obj));
 	}
 }
@@ -183,7 +182,7 @@ static void bring_to(struct dqp *q, unsigned st, unsigned state)
 {
 	static const unsigned ops[] = { RST2INIT, INIT2RTR, RTR2RTS };
 
-	open_qp(q, st, &cq64, &cq64, st == DCI || st == RC ? rmpn : 0);
+	open_qp(q, st, &cq64, &cq64, st == DCI || st == RC ? rmp.rmpn : 0);
 	for (unsigned i = 0; i < (state == ERR ? INIT : state == SQER ? RTS : state); i++) {
 		struct cmd c = step_of(q, ops[i], q->qpn);
 
@@ -344,52 +343,6 @@ static void rmp_made(UNUSED void **state)
 	must(destroy(o));
 }
 
-static void xrc_srq(UNUSED void **state)
-{
-	static const uint16_t fields[][2] = {
-		{ 0x4, 4 }, { 0x25, 3 }, { 0x28, 24 }, { 0x48, 24 }, { 0x60, 32 }, { 0x88, 24 }, { 0xc8, 24 }, { 0x140, 64 },
-	};
-	static const struct wrong w[] = {
-		{ "xrcd", 0x80 + 0x28, 24, 0xfff, BAD_RES }, { "cqn", 0x80 + 0x48, 24, 0xffff00, BAD_RES },
-		{ "pd", 0x80 + 0xc8, 24, 0xfff0, BAD_RES }, { "signature", 0x80 + 0x20, 1, 1, BAD_PARAM },
-		{ "limit", 0x80 + 0xe0, 16, 8, BAD_PARAM }, { "umem", 0x2c0, 32, 0, BAD_RES },
-	};
-	struct cmd c = command(0x80e, 0x10, 0x10), g;
-	struct mlx5dv_devx_obj *xrcd, *o;
-	uint32_t xrcdn, n;
-	size_t buf, record;
-	struct dqp q;
-
-	xrcd = must_create(&c, &xrcdn);
-	buf = part(64 << 3);
-	record = part(8);
-	c = command(0x705, 0x110, 0x10);
-	SET(&c, { 0x280, 64, buf }, { 0x2c0, 32, arena.umem->umem_id }, { 0x80 + 0x4, 4, 3 }, { 0x80 + 0x25, 3, 2 }, { 0x80 + 0x28, 24, xrcdn },
-	    { 0x80 + 0x48, 24, cq64.cqn }, { 0x80 + 0x60, 32, arena.umem->umem_id }, { 0x80 + 0x88, 24, 0x1234 }, { 0x80 + 0xc8, 24, pdn },
-	    { 0x80 + 0x140, 64, record });
-	refuse_all(&c, w, ARRAY(w));
-	lengths(&c);
-	o = must_create(&c, &n);
-	g = query_of(0x707, o, n, 0x110);
-	same(&c, 0x80, &g, 0x80, fields, ARRAY(fields));
-	EXPECT(&g, { 0x80 + 0xe0, 16, 0 });
-	c = command_of(0x708, 0x10, 0x10, n);
-	IN(0x30, 16, 1);
-	MODIFY(o, 0x70, 16, 8, BAD_PARAM);
-	/* An entry posted: the limit is armed */
-	*(volatile uint32_t *)(void *)(arena.p + record) = htobe32(5);
-	MODIFY(o, 0x70, 16, 4, OK);
-	g = query_of(0x707, o, n, 0x110);
-	EXPECT(&g, { 0x80 + 0xe0, 16, 4 }, { 0x80 + 0xf0, 16, 5 });
-	/* It is no RMP, and not for other QPs */
-	c = qp_command(&q, RC, 3, 0, cq64.cqn, cq64.cqn, n);
-	REFUSE(&c, { "an XRC SRQ", QPC + 0x88, 24, 0, BAD_RES });
-	assert_int_equal(destroy(xrcd), EBUSY);
-	assert_int_equal(destroy(cq64.obj), EBUSY);
-	must(destroy(o));
-	must(destroy(xrcd));
-}
-
 /* ---- DCT ---- */
 
 static struct cmd dct_command(uint32_t cqn, uint32_t srqn)
@@ -420,14 +373,14 @@ static void dct_made(UNUSED void **state)
 	struct cmd c, g;
 	uint32_t n;
 
-	c = dct_command(cq128.cqn, rmpn);
+	c = dct_command(cq128.cqn, rmp.rmpn);
 	refuse_all(&c, w, ARRAY(w));
 	lengths(&c);
 	IN(DCTC + 0x88, 8, 2);
 	o = must_create(&c, &n);
 	g = query_of(0x713, o, n, 0x80);
 	same(&c, DCTC, &g, DCTC, fields, ARRAY(fields));
-	assert_int_equal(destroy(rmp), EBUSY);
+	assert_int_equal(destroy(rmp.obj), EBUSY);
 	assert_int_equal(destroy(cq128.obj), EBUSY);
 	must(destroy(o));
 }
@@ -514,9 +467,9 @@ static void raw_objects(UNUSED void **state)
 	EXPECT(&c, { 0x100 + 0x28, 24, 0x55 }, { WQ + 0x11b, 5, 4 });
 	states_of(0x909, 0x90b, rq[0], rqn[0]);
 	c = command(0x908, 0x110, 0x10);
-	SET(&c, { 0x100 + 0x4, 4, 1 }, { 0x100 + 0x48, 24, cq64.cqn }, { 0x100 + 0x88, 24, rmpn });
+	SET(&c, { 0x100 + 0x4, 4, 1 }, { 0x100 + 0x48, 24, cq64.cqn }, { 0x100 + 0x88, 24, rmp.rmpn });
 	on_rmp = must_create(&c, &on_rmpn);
-	assert_int_equal(destroy(rmp), EBUSY);
+	assert_int_equal(destroy(rmp.obj), EBUSY);
 
 	/* RQT */
 	c = command(0x916, 0x110 + 8, 0x10);
@@ -554,6 +507,74 @@ static void raw_objects(UNUSED void **state)
 		assert_int_equal(destroy(all[i]), EBUSY);
 	for (unsigned i = ARRAY(all); i--;)
 		must(destroy(all[i]));
+}
+
+/* Striding queues of few or large strides, and who may have a striding RMP */
+static void striding(UNUSED void **state)
+{
+	static const struct wrong rq_wrong[] = {
+		{ "4 strides", WQ + 0x134, 4, 9, BAD_PARAM }, { "2 strides", WQ + 0x134, 4, 8, BAD_PARAM },
+		{ "no room for a pointer", WQ + 0x10c, 4, 4, BAD_PARAM }, { "entries too long", WQ + 0x10c, 4, 10, BAD_PARAM },
+		{ "wq_type", WQ, 4, 5, BAD_PARAM }, { "umem", WQ + 0x160, 32, 0xfff0, BAD_RES },
+	};
+	struct mlx5dv_devx_obj *o;
+	struct cmd c, g;
+	struct dqp q;
+	uint32_t n;
+
+	for (unsigned type = 2; type < 4; type++) {
+		c = wq_command(0x908, 0, 0x55);
+		SET(&c, { WQ, 4, type }, { WQ + 0x10c, 4, 5 });
+		refuse_all(&c, rq_wrong, ARRAY(rq_wrong));
+		if (!is_roce())
+			continue;
+		SET(&c, { WQ + 0x134, 4, 3 - 9 }, { WQ + 0x138, 1, 1 }, { WQ + 0x13d, 3, 5 });
+		o = must_create(&c, &n);
+		g = query_of(0x90b, o, n, 0x110);
+		EXPECT(&g, { WQ, 4, type }, { WQ + 0x134, 4, 3 - 9 + 16 }, { WQ + 0x138, 1, 1 }, { WQ + 0x13d, 3, 5 });
+		must(destroy(o));
+	}
+	c = rmp_command(3, 4);
+	if (!is_roce()) {
+		REFUSE(&c, { "striding", WQ, 4, 3, BAD_PARAM });
+		return;
+	}
+	refuse_all(&c, rq_wrong, ARRAY(rq_wrong));
+	REFUSE(&c, { "no links", RMPC + 0x20, 1, 1, BAD_PARAM });
+	o = must_create(&c, &n);
+	c = qp_command(&q, RC, 4, 0, cq64.cqn, cq64.cqn, n);
+	REFUSE(&c, { "a striding RMP", QPC + 0x565, 3, 1, BAD_RES });
+	must(destroy(o));
+}
+
+/* Masks of rules: of other headers, of what is no field, too long; criteria that do not fit; flags */
+static void matchers(UNUSED void **state)
+{
+	static const struct {
+		uint8_t size, byte, criteria;
+		uint32_t flags;
+		bool good;
+	} masks[] = {
+		{ 64, 8, 1, 0, true }, { 128, 8, 1, 0, true }, { 128, 70, 1, 0, false }, { 64, 0x18, 1, 0, false }, { 64, 8, 3, 0, false },
+		{ 64, 8, 0, 0, false }, { 64, 8, 1, IBV_FLOW_ATTR_FLAGS_EGRESS, false },
+	};
+
+	for (unsigned i = 0; is_roce() && i < ARRAY(masks); i++) {
+		struct {
+			size_t size;
+			uint8_t bytes[512];
+		} mask = { .size = masks[i].size };
+		struct mlx5dv_flow_matcher_attr a = { .type = IBV_FLOW_ATTR_NORMAL, .match_criteria_enable = masks[i].criteria,
+						      .flags = masks[i].flags, .match_mask = (void *)&mask };
+		struct mlx5dv_flow_matcher *m;
+
+		mask.bytes[masks[i].byte] = 0xff;
+		m = mlx5dv_create_flow_matcher(ctx, &a);
+		if (!m == masks[i].good)
+			fail_msg("mask %u", i);
+		if (m)
+			must(mlx5dv_destroy_flow_matcher(m));
+	}
 }
 
 /* ---- what verbs made ---- */
@@ -607,23 +628,23 @@ static void left_behind(UNUSED void **state)
 		struct world before = open_world(), here;
 		void *left[300];
 		unsigned n_left = 0;
-		struct mlx5dv_devx_obj *r;
+		struct drmp r;
 		struct dqp q[4];
 		struct dcq c1;
 		struct cmd c;
-		uint32_t n, rn;
+		uint32_t n;
 
 		open_cq(&c1, 4, 64);
-		r = open_rmp(1, 4, &rn);
+		open_rmp(&r, 1, 4);
 		for (unsigned i = 0; i < 4; i++) {
-			open_qp(&q[i], types[i], &c1, &c1, i == 3 ? rn : 0);
+			open_qp(&q[i], types[i], &c1, &c1, i == 3 ? r.rmpn : 0);
 			walk(&q[i], q[i].qpn);
 			left[n_left++] = q[i].obj;
 		}
-		c = dct_command(c1.cqn, rn);
+		c = dct_command(c1.cqn, r.rmpn);
 		left[n_left++] = must_create(&c, &n);
 		left[n_left++] = c1.obj;
-		left[n_left++] = r;
+		left[n_left++] = r.obj;
 		while (n_left < ARRAY(left)) {
 			c = command(0x816, 0x10, 0x10);
 			left[n_left++] = must_create(&c, &n);
@@ -644,7 +665,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(cq_modified), CASE(cq_refused), CASE(qp_made), CASE(qp_refused), CASE(masks), CASE(steps_checked), CASE(rmp_made),
-		CASE(xrc_srq), CASE(dct_made), CASE(raw_objects), CASE(verbs_objects), CASE(left_behind),
+		CASE(dct_made), CASE(raw_objects), CASE(striding), CASE(matchers), CASE(verbs_objects), CASE(left_behind),
 	};
 
 	return devx_main(tests, ARRAY(tests), false);

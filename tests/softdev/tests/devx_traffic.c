@@ -193,15 +193,16 @@ static uint8_t *seg_dct(uint8_t *at, uint32_t dctn, uint64_t key)
 static void dc(UNUSED void **state)
 {
 	struct mlx5dv_devx_event_channel *ch = a_channel(true);
-	struct mlx5dv_devx_obj *dct, *rmp;
-	uint32_t dctn, rmpn;
+	struct mlx5dv_devx_obj *dct;
+	struct drmp rmp;
+	uint32_t dctn;
 	struct dqp dci;
 	struct cmd c;
 
 	open_cqs(6, 64);
-	rmp = open_rmp(0, 4, &rmpn);
+	open_rmp(&rmp, 0, 4);
 	c = command(0x710, 0x80, 0x10);
-	SET(&c, { DCTC + 0x48, 24, rcq.cqn }, { DCTC + 0x68, 4, 1 }, { DCTC + 0x6c, 3, 7 }, { DCTC + 0x93, 5, 1 }, { DCTC + 0xa8, 24, rmpn },
+	SET(&c, { DCTC + 0x48, 24, rcq.cqn }, { DCTC + 0x68, 4, 1 }, { DCTC + 0x6c, 3, 7 }, { DCTC + 0x93, 5, 1 }, { DCTC + 0xa8, 24, rmp.rmpn },
 	    { DCTC + 0xc8, 24, pdn }, { DCTC + 0x100, 64, KEY }, { DCTC + 0x145, 3, 5 }, { DCTC + 0x148, 8, 1 }, { DCTC + 0x168, 8, sgid });
 	dct = must_create(&c, &dctn);
 	subscribe(ch, dct, 0x1d, 8);
@@ -210,7 +211,7 @@ static void dc(UNUSED void **state)
 	for (unsigned i = 0; i < 2; i++) {
 		if (i)
 			must(destroy(dct));
-		open_qp(&dci, DCI, &scq, &rcq, rmpn);
+		open_qp(&dci, DCI, &scq, &rcq, rmp.rmpn);
 		walk(&dci, 0);
 		post_one(&dci, MLX5_OPCODE_SEND, seg_data(seg_dct(wqe(&dci) + 16, dctn, KEY + !i), arena.p, 512, arena.mr->lkey), 0);
 		for (unsigned k = 0; trapping() && k < 8; k++)
@@ -225,7 +226,7 @@ static void dc(UNUSED void **state)
 		}
 		must(destroy(dci.obj));
 	}
-	must(destroy(rmp));
+	must(destroy(rmp.obj));
 	close_cqs();
 	mlx5dv_devx_destroy_event_channel(ch);
 }
@@ -287,75 +288,11 @@ static void xrq(UNUSED void **state)
 	close_cqs();
 }
 
-/*
- * A striding XRQ, as UCX makes it: what no tag takes comes packet by packet, of 1024 bytes here, a
- * segment for each stride of a WQE, and waits for as many strides as it needs
- */
-static void striding_xrq(UNUSED void **state)
-{
-	enum { STRIDES = 8, ENTRY = 256, STRIDE = 1024, LONG = 9 * STRIDE + 100, LAST = 1 << 30, ONE = 1 << 16 };
-	struct ibv_tmh h = { .opcode = IBV_TMH_EAGER };
-	struct mlx5dv_devx_obj *x;
-	struct mlx5_cqe64 *e;
-	struct dqp to, from;
-	uint8_t *a, *b, *at;
-	volatile uint32_t *posted;
-	size_t ring, record;
-	struct cmd c;
-	uint32_t n;
-
-	open_cqs(6, 64);
-	ring = part(4 * ENTRY);
-	record = part(8);
-	a = arena.p + part(LONG);
-	b = arena.p + part(4 * STRIDES * STRIDE);
-	c = xrq_command(ring, record);
-	set_wq(&c, XWQ, 3, 2, record, ring);
-	SET(&c, { XWQ + 0x10c, 4, 8 }, { XWQ + 0x134, 4, 3 - 9 }, { XWQ + 0x13d, 3, 10 - 6 });
-	x = must_create(&c, &n);
-	for (unsigned i = 0; i < 4 * STRIDES; i++) {
-		at = arena.p + ring + i / STRIDES * ENTRY + 16 + i % STRIDES * 16;
-		seg_data(at, b + i * STRIDE, STRIDE, arena.mr->lkey);
-	}
-	open_qp(&to, RC, &rcq, &rcq, n);
-	open_qp(&from, RC, &scq, &scq, 0);
-	walk(&to, from.qpn);
-	walk(&from, to.qpn);
-	fill(a, LONG, 3);
-	memcpy(a, &h, sizeof(h));
-	posted = (volatile uint32_t *)(void *)(arena.p + record);
-	*posted = htobe32(1);
-	do_send(&from, a, arena.mr->lkey, 50);
-	do_send(&from, a, arena.mr->lkey, LONG);
-	for (unsigned i = 0, len; i < 11; i++) {
-		e = poll_wait(&rcq);
-		if (i == 0) {
-			/* There are seven strides, and it needs ten */
-			poll_nothing(&rcq);
-			*posted = htobe32(2);
-			if (trapping())
-				softdev_run();
-		}
-		len = i == 0 ? 50 : i == 10 ? 100 : STRIDE;
-		assert_int_equal(e->app_op, 3);
-		assert_int_equal(be32toh(e->byte_cnt), (i == 0 || i == 10 ? LAST : 0) | ONE | len);
-		assert_int_equal(be16toh(e->wqe_counter), i / STRIDES);
-		assert_int_equal(get((uint8_t *)e, 8 * 20, 16), i % STRIDES);
-		assert_memory_equal(b + i * STRIDE, a + (i ? i - 1 : 0) * STRIDE, len);
-	}
-	sent(&scq, from.qpn, 0);
-	sent(&scq, from.qpn, 1);
-	must(destroy(to.obj));
-	must(destroy(from.obj));
-	must(destroy(x));
-	close_cqs();
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(without_address), TEST(longest_message), TEST(overrun),
-		TEST(wrong_page), TEST(no_send_queue), TEST(dc), TEST(xrq), TEST(striding_xrq),
+		TEST(wrong_page), TEST(no_send_queue), TEST(dc), TEST(xrq),
 	};
 
 	return devx_main(tests, ARRAY(tests), true);

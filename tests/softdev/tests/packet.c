@@ -350,44 +350,6 @@ static void lengths(UNUSED void **state)
 	node_close(&node[1]);
 }
 
-/* WQEs of several packets, by hand: a tag to insert is refused */
-static void several(UNUSED void **state)
-{
-	static const struct { uint32_t tag; enum ibv_wc_status status; } rows[] = {
-		{ 0, IBV_WC_SUCCESS }, { 0x80000005, IBV_WC_LOC_QP_OP_ERR }, { 0x80010000, IBV_WC_LOC_QP_OP_ERR },
-	};
-
-	for (size_t i = 0; i < ARRAY(rows); i++) {
-		struct mlx5dv_qp dq = { .comp_mask = 0 };
-		struct mlx5dv_obj obj;
-		uint32_t *w;
-
-		node_open(&node[0]);
-		packet_make(&p, &(struct shape){ .payload = 60 }, there, here);
-		obj.qp.in = node[0].qp;
-		obj.qp.out = &dq;
-		must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP));
-		w = dq.sq.buf;
-		memset(w, 0, 64);
-		w[0] = htobe32(0x29);
-		w[1] = htobe32(node[0].qp->qp_num << 8 | 4);
-		w[2] = htobe32(MLX5_WQE_CTRL_CQ_UPDATE);
-		w[7] = htobe32(rows[i].tag);
-		memcpy(node[0].buf, p.at, p.len);
-		for (unsigned k = 8; k < 16; k += 4) {
-			w[k] = htobe32(p.len);
-			w[k + 1] = htobe32(node[0].mr->lkey);
-			*(uint64_t *)(w + k + 2) = htobe64((uintptr_t)node[0].buf);
-		}
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		dq.dbrec[MLX5_SND_DBR] = htobe32(1);
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		*(volatile uint64_t *)dq.bf.reg = *(uint64_t *)w;
-		assert_int_equal(next_wc(node[0].cq).status, rows[i].status);
-		node_close(&node[0]);
-	}
-}
-
 /* ---- another process ---- */
 
 static void nth_packet(unsigned i)
@@ -440,7 +402,7 @@ static void processes(UNUSED void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(processes), TEST(capabilities), TEST(refused), TEST(which_rule), TEST(lengths), TEST(several),
+		TEST(processes), TEST(capabilities), TEST(refused), TEST(which_rule), TEST(lengths),
 	};
 
 	setenv("SOFTDEV_DEVICES", "2", 1);

@@ -620,11 +620,16 @@ UNUSED static struct cmd rmp_command(unsigned type, unsigned log)
 	return c;
 }
 
-UNUSED static struct mlx5dv_devx_obj *open_rmp(unsigned type, unsigned log, uint32_t *number)
+struct drmp {
+	struct mlx5dv_devx_obj *obj;
+	uint32_t rmpn;
+};
+
+UNUSED static void open_rmp(struct drmp *r, unsigned type, unsigned log)
 {
 	struct cmd c = rmp_command(type, log);
 
-	return must_create(&c, number);
+	r->obj = must_create(&c, &r->rmpn);
 }
 
 /* ---- events ---- */

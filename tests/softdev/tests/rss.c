@@ -418,39 +418,10 @@ static void states(UNUSED void **state)
 	must(ibv_destroy_cq(cq));
 }
 
-/* Striding WQs: what the device says it takes is what it takes */
-static void striding(UNUSED void **state)
-{
-	struct mlx5dv_context caps = { .comp_mask = MLX5DV_CONTEXT_MASK_STRIDING_RQ };
-	struct mlx5dv_striding_rq_caps *can = &caps.striding_rq_caps;
-	struct mlx5dv_wq_init_attr dv = { .comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ };
-
-	must(mlx5dv_query_device(ctx, &caps));
-	assert_int_equal(can->supported_qpts, 1 << IBV_QPT_RAW_PACKET);
-	open_cq();
-	for (unsigned row = 0; row < 16; row++) {
-		/* Of either the least and the most, and one beyond */
-		const uint32_t size = row & 1 ? can->max_single_stride_log_num_of_bytes + (row >> 1 & 1) :
-						can->min_single_stride_log_num_of_bytes - (row >> 1 & 1);
-		const uint32_t strides = row & 4 ? can->max_single_wqe_log_num_of_strides + (row >> 3) :
-						   can->min_single_wqe_log_num_of_strides - (row >> 3);
-		struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = pd, .cq = cq };
-		struct ibv_wq *wq;
-
-		dv.striding_rq_attrs = (struct mlx5dv_striding_rq_init_attr){ size, strides, row & 1 };
-		wq = mlx5dv_create_wq(ctx, &init, &dv);
-		if (!wq == !(row & 10))
-			fail_msg("strides of 1 << %u, 1 << %u in a WQE", size, strides);
-		if (wq)
-			must(ibv_destroy_wq(wq));
-	}
-	must(ibv_destroy_cq(cq));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(spread), TEST(stopped), TEST(refusals), TEST(states), TEST(striding),
+		TEST(spread), TEST(stopped), TEST(refusals), TEST(states),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -396,30 +396,6 @@ static void becomes_error(struct match *t)
 	assert_int_equal(state_of(t->rx.qp), IBV_QPS_ERR);
 }
 
-/* An overrun CQ takes along the QPs of its SRQ, though their own CQs are well */
-static void overrun(UNUSED void **state)
-{
-	struct ibv_ops_wr wr = { .opcode = IBV_WR_TAG_SYNC, .flags = IBV_OPS_SIGNALED };
-	struct match t = { .how = usual };
-
-	need_lists();
-	t.cq = a_cq(15, 64);
-	t.srq = try_srq(ibv_cq_ex_to_cq(t.cq), 16, 8, 64);
-	assert_non_null(t.srq);
-	open_side(&t.tx, &t.how);
-	t.how.srq = t.srq;
-	open_side(&t.rx, &t.how);
-	bring_up(t.rx.qp, t.tx.qp->qp_num, &t.how);
-	for (int i = 0; i < 40; i++)
-		post_ops(&t, &wr);
-	becomes_error(&t);
-	assert_ptr_equal(expect_event(ctx, IBV_EVENT_CQ_ERR), t.cq);
-	close_side(&t.tx);
-	close_side(&t.rx);
-	must(ibv_destroy_srq(t.srq));
-	must(ibv_destroy_cq(ibv_cq_ex_to_cq(t.cq)));
-}
-
 /* ---- faults: what the device asks of the peer is sent as any message ---- */
 
 static void faults(UNUSED void **state)
@@ -513,7 +489,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(creation), TEST(eager_sizes), TEST(not_ready), TEST(without_tag), TEST(written), TEST(rendezvous), TEST(rendezvous_queue),
-		TEST(rendezvous_by_software), TEST(bad_untagged_buffer), TEST(cancelled), TEST(given_up), TEST(overrun),
+		TEST(rendezvous_by_software), TEST(bad_untagged_buffer), TEST(cancelled), TEST(given_up),
 		TEST(faults), TEST(steps),
 	};
 
