@@ -202,11 +202,11 @@ static void statuses(UNUSED void **state)
 	static const struct {
 		uint16_t opcode, inlen, outlen, bit, width, value, status;
 	} generals_wrong[] = {
-		{ 0xb55, 16, 16, 0x40, 1, 0, BAD_OP }, { 0x842, 16, 16, 0x20, 16, 1, BAD_PARAM }, { 0x101, 16, 0x100, 0x40, 1, 0, BAD_OUTLEN },
-		{ 0x842, 17, 16, 0x40, 1, 0, BAD_INLEN }, { 0x100, 16, ROOM, 0x30, 16, 0x7e, BAD_PARAM },
-		{ 0x754, 16, 0x110, 0x40, 1, 1, BAD_PARAM }, { 0xb0c, 0x2c, 0x2c, 0x50, 16, 0x1234, BAD_PARAM },
+		{ 0xb55, 16, 16, 0x40, 1, 0, BAD_OP }, { 0x842, 16, 16, 0x20, 16, 1, BAD_PARAM },
+		{ 0x101, 16, 0x100, 0x40, 1, 0, BAD_OUTLEN }, { 0x842, 17, 16, 0x40, 1, 0, BAD_INLEN },
+		{ 0x100, 16, ROOM, 0x30, 16, 0x7e, BAD_PARAM }, { 0x754, 16, 0x110, 0x40, 1, 1, BAD_PARAM },
+		{ 0xb0c, 0x2c, 0x2c, 0x50, 16, 0x1234, BAD_PARAM }, { 0xb0c, 0x50, 0x4c, 0x50, 16, 0x6001, BAD_OUTLEN },
 		{ 0xb0c, 0x2c, 0x2c, 0x50, 16, 0x9055, BAD_PARAM }, /* the clock cannot be set */
-		{ 0xb0c, 0x50, 0x4c, 0x50, 16, 0x6001, BAD_OUTLEN },
 	};
 	struct mlx5dv_devx_obj *mine, *his, *uses;
 	uint32_t number, his_number;
@@ -245,8 +245,6 @@ static void statuses(UNUSED void **state)
 
 static void without_uid(UNUSED void **state)
 {
-	uint16_t types[] = { 9 };
-	struct mlx5dv_devx_event_channel *ch;
 	struct ibv_context *x;
 	struct cmd c;
 
@@ -264,10 +262,6 @@ static void without_uid(UNUSED void **state)
 	assert_int_equal(errno, EINVAL);
 	assert_null(mlx5dv_devx_umem_reg(x, arena.p, 4096, 0));
 	assert_int_equal(errno, EINVAL);
-	ch = mlx5dv_devx_create_event_channel(x, 0);
-	assert_non_null(ch);
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event(ch, NULL, sizeof(types), types, 0), EINVAL);
-	mlx5dv_devx_destroy_event_channel(ch);
 	must(ibv_close_device(x));
 }
 
@@ -310,25 +304,6 @@ static void umems(UNUSED void **state)
 }
 
 /* ---- events ---- */
-
-static void subscriptions(UNUSED void **state)
-{
-	static const uint16_t affiliated[] = { 0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x10, 0x11, 0x12, 0x13, 0x14, 0x18, 0x1c, 0x1d };
-	struct mlx5dv_devx_event_channel *ch = a_channel(false);
-	uint32_t number;
-	struct mlx5dv_devx_obj *o = simple(ctx, 0x800, &number);
-
-	assert_null(mlx5dv_devx_create_event_channel(ctx, 2));
-	for (unsigned t = 0; t < 0x10000; t += t < 0x200 ? 1 : 0x111) {
-		uint16_t type = t;
-
-		assert_int_equal(mlx5dv_devx_subscribe_devx_event(ch, o, 2, &type, t),
-				 in(affiliated, ARRAY(affiliated), t) ? 0 : EINVAL);
-		assert_int_equal(mlx5dv_devx_subscribe_devx_event(ch, NULL, 2, &type, t), t == 9 ? 0 : EINVAL);
-	}
-	must(destroy(o));
-	mlx5dv_devx_destroy_event_channel(ch);
-}
 
 /* A QP of a shared receive queue: going into the error state, it tells that it takes no more; by file descriptor too */
 static void events(UNUSED void **state)
@@ -583,8 +558,9 @@ static void key_refusals(UNUSED void **state)
 	REFUSE(&mtt, { "pd", KEY + 0x68, 24, 0xffffff, BAD_RES }, { "another's umem", 0x320, 32, his->umem_id, BAD_RES },
 	       { "no umem", 0x320, 32, 0, BAD_RES }, { "writes to memory that is only read", 0x320, 32, ro->umem_id, BAD_PARAM },
 	       { "beyond the umem", 0x340, 64, ~0ull, BAD_PARAM }, { "a page size", KEY + 0x1db, 5, 11, BAD_PARAM },
-	       { "too few translations", KEY + 0xc0, 64, 5 * 4096, BAD_PARAM }, { "another place in its page", KEY + 0x80, 64, 8, BAD_PARAM },
-	       { "no length", KEY + 0xc0, 64, 0, BAD_PARAM }, { "past the last address", KEY + 0x80, 64, ~0xfffull + 8, BAD_PARAM },
+	       { "too few translations", KEY + 0xc0, 64, 5 * 4096, BAD_PARAM },
+	       { "another place in its page", KEY + 0x80, 64, 8, BAD_PARAM }, { "no length", KEY + 0xc0, 64, 0, BAD_PARAM },
+	       { "past the last address", KEY + 0x80, 64, ~0xfffull + 8, BAD_PARAM },
 	       { "physical addresses", KEY + 0x16, 2, 0, BAD_PARAM }, { "a mode above 3", KEY + 0x3, 3, 1, BAD_PARAM });
 	assert_null(create_in(second, &mtt));
 	assert_int_equal(mtt.out[0], BAD_RES);
@@ -623,56 +599,6 @@ static void key_refusals(UNUSED void **state)
 	munmap(p, 4 * 4096);
 }
 
-static void faults(UNUSED void **state)
-{
-	struct cmd c = command(0x800, 16, 16);
-	struct mlx5dv_devx_umem *u;
-	struct mlx5dv_devx_obj *o;
-
-	must(softdev_fault("setup=EIO@2,setup@4"));
-	o = create_in(ctx, &c);
-	assert_non_null(o);
-	assert_null(create_in(ctx, &c));
-	assert_int_equal(errno, EIO);
-	/* What asks does not count */
-	c = command(0x842, 16, 16);
-	must(general(ctx, &c));
-	u = mlx5dv_devx_umem_reg(ctx, arena.p, 4096, 0);
-	assert_non_null(u);
-	assert_null(mlx5dv_devx_umem_reg(ctx, arena.p, 4096, 0));
-	assert_int_equal(errno, ENOMEM);
-	must(softdev_fault(NULL));
-	must(mlx5dv_devx_umem_dereg(u));
-	must(destroy(o));
-}
-
-/* ---- the other devices: without device commands, and as older kernels do ---- */
-
-static void off(UNUSED void **state)
-{
-	struct mlx5dv_context_attr attr = { .flags = MLX5DV_CONTEXT_FLAGS_DEVX };
-
-	errno = 0;
-	assert_null(mlx5dv_open_device(list[0], &attr));
-	assert_int_equal(errno, EINVAL);
-	for (unsigned op = 0; op <= 0xfff; op++) {
-		struct cmd c = command(op, 16, 16);
-
-		assert_int_equal(general(ctx, &c), op == 0x100 || op == 0x740 || op == 0x752 || op == 0x762 ? EOPNOTSUPP : EINVAL);
-	}
-}
-
-static void by_errno(UNUSED void **state)
-{
-	struct cmd c = psv(0xffffff);
-
-	assert_null(create_in(ctx, &c));
-	assert_true(errno == EINVAL && untouched(&c));
-	c = command(0x101, 16, 0x100);
-	assert_int_equal(general(ctx, &c), EIO);
-	assert_true(untouched(&c));
-}
-
 /* ---- the group ---- */
 
 static int two_setup(void **state)
@@ -696,23 +622,15 @@ static int two_teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(by_opcode), TEST(kernel_checks), TEST(by_handle), TEST(statuses), TEST(without_uid), TEST(umems),
-		TEST(subscriptions), TEST(events), TEST(capabilities), TEST(vport),
-		TEST(counter_sets), TEST(keys), TEST(key_refusals), TEST(faults),
+		TEST(by_opcode), TEST(kernel_checks), TEST(by_handle), TEST(statuses), TEST(without_uid), TEST(umems), TEST(events),
+		TEST(capabilities), TEST(vport), TEST(counter_sets), TEST(keys), TEST(key_refusals),
 	};
-	const struct CMUnitTest tests_off[] = { TEST(off) }, tests_errno[] = { TEST(by_errno) };
-	const char *devx = getenv("SOFTDEV_DEVX");
 
 	if (!softdev_present()) {
 		print_message("# skipped: what firmware answers is known of the software device alone\n1..0\n");
 		return 0;
 	}
-	if (devx && !strcmp(devx, "0"))
-		return cmocka_run_group_tests(tests_off, setup, teardown);
-	if (devx && !strcmp(devx, "errno"))
-		return cmocka_run_group_tests(tests_errno, setup, teardown);
-	if (!getenv("SOFTDEV_LINK") &&
-	    (again_with("SOFTDEV_DEVX", "0") || again_with("SOFTDEV_DEVX", "errno") || again_with("SOFTDEV_LINK", "ib")))
+	if (!getenv("SOFTDEV_LINK") && again_with("SOFTDEV_LINK", "ib"))
 		return 1;
 	setenv("SOFTDEV_DEVX", "1", 1); /* read when a device is first asked for */
 	setenv("SOFTDEV_DEVICES", "2", 1);

@@ -180,16 +180,12 @@ static void qp_refused(UNUSED void **state)
 /* Brings a new QP to a state; SQER by a WQE that its type does not have */
 static void bring_to(struct dqp *q, unsigned st, unsigned state)
 {
-	static const unsigned ops[] = { RST2INIT, INIT2RTR, RTR2RTS };
-
 	open_qp(q, st, &cq64, &cq64, st == DCI || st == RC ? rmp.rmpn : 0);
-	for (unsigned i = 0; i < (state == ERR ? INIT : state == SQER ? RTS : state); i++) {
-		struct cmd c = step_of(q, ops[i], q->qpn);
+	for (unsigned i = 0; i < (state == SQER ? RTS : state); i++) {
+		struct cmd c = step_of(q, RST2INIT + i, q->qpn);
 
 		assert_int_equal(modify(q->obj, &c), OK);
 	}
-	if (state == ERR)
-		assert_int_equal(stop(q, TO_ERR), OK);
 	if (state == SQER) {
 		post_one(q, MLX5_OPCODE_RDMA_READ, seg_data(seg_raddr(wqe(q) + 16, 0, 0), arena.p, 8, arena.mr->lkey), 0);
 		failed(&cq64, false, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
@@ -577,95 +573,13 @@ static void matchers(UNUSED void **state)
 	}
 }
 
-/* ---- what verbs made ---- */
-
-static void verbs_objects(UNUSED void **state)
-{
-	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr a;
-	struct cmd c;
-
-	open_pair(s, &usual);
-	c = command_of(QUERY_QP, 0x10, 0x110, s[0].qp->qp_num);
-	must(mlx5dv_devx_qp_query(s[0].qp, c.in, c.inlen, c.out, c.outlen));
-	EXPECT(&c, { QPC, 4, RTS }, { QPC + 0x8, 8, RC }, { QPC + 0x13, 2, 3 }, { QPC + 0x28, 24, pdn }, { QPC + 0x40, 3, 3 },
-	       { QPC + 0xa8, 24, s[1].qp->qp_num }, { QPC + 0x3e8, 24, cq_number(s[0].scq) }, { QPC + 0x4e8, 24, cq_number(s[0].rcq) },
-	       { QPC + 0x490, 3, 7 }, { QPC + 0x388, 3, 4 }, { QPC + 0x3c8, 24, 0x123456 }, { PATH + 0x128, 8, 1 });
-	/* It counts */
-	writes(s, 100, false);
-	must(mlx5dv_devx_qp_query(s[0].qp, c.in, c.inlen, c.out, c.outlen));
-	EXPECT(&c, { QPC + 0x5a0, 16, 1 }, { QPC + 0x5b0, 16, 1 }, { QPC + 0x3c8, 24, 0x123457 });
-	c = command_of(0x402, 0x10, 0x110, cq_number(s[0].scq));
-	must(mlx5dv_devx_cq_query(s[0].scq, c.in, c.inlen, c.out, c.outlen));
-	EXPECT(&c, { CQC, 4, 0 }, { CQC + 0x63, 5, 9 }, { CQC + 0x168, 24, 1 }, { CQC + 0x148, 24, 1 });
-	/* A right taken away while it runs, and given again */
-	c = step_command(RTS2RTS, s[1].qp->qp_num);
-	IN(0x80, 32, M_RWE);
-	must(mlx5dv_devx_qp_modify(s[1].qp, c.in, c.inlen, c.out, c.outlen));
-	must(ibv_query_qp(s[1].qp, &a, IBV_QP_ACCESS_FLAGS | IBV_QP_AV, &init));
-	assert_int_equal(a.qp_access_flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ), IBV_ACCESS_REMOTE_READ);
-	assert_int_equal(a.ah_attr.is_global, is_roce());
-	assert_int_equal(a.ah_attr.dlid, port.lid);
-	IN(QPC + 0x491, 1, 1);
-	must(mlx5dv_devx_qp_modify(s[1].qp, c.in, c.inlen, c.out, c.outlen));
-	writes(s, 200, false);
-	/* To the error state: what is posted is flushed, for verbs */
-	recv_at(&s[0], 5, 0, 8);
-	c = step_command(TO_ERR, s[0].qp->qp_num);
-	must(mlx5dv_devx_qp_modify(s[0].qp, c.in, c.inlen, c.out, c.outlen));
-	expect(s[0].rcq, 5, IBV_WC_WR_FLUSH_ERR);
-	assert_int_equal(state_of(s[0].qp), IBV_QPS_ERR);
-	c = step_command(TO_RST, s[0].qp->qp_num);
-	must(mlx5dv_devx_qp_modify(s[0].qp, c.in, c.inlen, c.out, c.outlen));
-	assert_int_equal(state_of(s[0].qp), IBV_QPS_RESET);
-	close_pair(s);
-}
-
-/* The objects of a context go with it, in any order; no other context may use them while it is there. 4095 domains at a time */
-static void left_behind(UNUSED void **state)
-{
-	for (int round = 0; round < 20; round++) {
-		struct world before = open_world(), here;
-		void *left[300];
-		unsigned n_left = 0;
-		struct drmp r;
-		struct dqp q[4];
-		struct dcq c1;
-		struct cmd c;
-		uint32_t n;
-
-		open_cq(&c1, 4, 64);
-		open_rmp(&r, 1, 4);
-		for (unsigned i = 0; i < 4; i++) {
-			open_qp(&q[i], types[i], &c1, &c1, i == 3 ? r.rmpn : 0);
-			walk(&q[i], q[i].qpn);
-			left[n_left++] = q[i].obj;
-		}
-		c = dct_command(c1.cqn, r.rmpn);
-		left[n_left++] = must_create(&c, &n);
-		left[n_left++] = c1.obj;
-		left[n_left++] = r.obj;
-		while (n_left < ARRAY(left)) {
-			c = command(0x816, 0x10, 0x10);
-			left[n_left++] = must_create(&c, &n);
-		}
-		c = qp_command(&q[0], RC, 3, 2, c1.cqn, c1.cqn, 0);
-		here.ctx = ctx;
-		ctx = before.ctx;
-		REFUSE(&c, { "another context's", QPC + 0x88, 24, 0, BAD_RES });
-		ctx = here.ctx;
-		assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
-		close_world(&before, left, n_left);
-	}
-}
-
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_common, close_common)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(cq_modified), CASE(cq_refused), CASE(qp_made), CASE(qp_refused), CASE(masks), CASE(steps_checked), CASE(rmp_made),
-		CASE(dct_made), CASE(raw_objects), CASE(striding), CASE(matchers), CASE(verbs_objects), CASE(left_behind),
+		CASE(dct_made), CASE(raw_objects), CASE(striding), CASE(matchers),
 	};
 
 	return devx_main(tests, ARRAY(tests), false);

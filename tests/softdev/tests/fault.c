@@ -49,8 +49,8 @@ static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
 static void grammar(UNUSED void **state)
 {
 	static const char *const good[] = {
-		"drop@1", "drop@*", "delay=5@1-3", "delay=5us@1-", "delay=2ms@/4", "delay=1s@900", "dup@3-/4", "corrupt@1-9/3", "corrupt=5@*",
-		"syndrome=19@5", "syndrome=0x13@5", "die@1000000", "silent@1000000", "setup@1000000", "setup=EPERM@1000000",
+		"drop@1", "drop@*", "delay=5@1-3", "delay=5us@1-", "delay=2ms@/4", "delay=1s@900", "dup@3-/4", "corrupt@1-9/3",
+		"corrupt=5@*", "syndrome=19@5", "syndrome=0x13@5", "die@1000000", "silent@1000000", "setup@1000000", "setup=EPERM@1000000",
 		"setup=12@1000000", "drop@5,dup@6,setup=ENOMEM@1000"
 	};
 	static const char *const bad[] = {
@@ -339,7 +339,8 @@ static void two_processes(UNUSED void **state)
 	static const struct {
 		const char *spec;
 		bool dies, silent;
-	} specs[] = { { "die@3", true, true }, { "silent@3", false, true }, { "dup@*,delay=5ms@*", false, false }, { "drop@2", false, false } };
+	} specs[] = { { "die@3", true, true }, { "silent@3", false, true }, { "dup@*,delay=5ms@*", false, false },
+		      { "drop@2", false, false } };
 
 	for (unsigned i = 0; i < ARRAY(specs); i++) {
 		struct peer other = start_peer("peer", specs[i].spec);

@@ -284,17 +284,12 @@ UNUSED static uint32_t pd_number(struct ibv_pd *p)
 	return dv.pdn;
 }
 
-UNUSED static struct mlx5dv_cq dv_of(struct ibv_cq *cq)
+UNUSED static uint32_t cq_number(struct ibv_cq *cq)
 {
 	struct mlx5dv_cq dv = { 0 };
 
 	must(mlx5dv_init_obj(&(struct mlx5dv_obj){ .cq = { cq, &dv } }, MLX5DV_OBJ_CQ));
-	return dv;
-}
-
-UNUSED static uint32_t cq_number(struct ibv_cq *cq)
-{
-	return dv_of(cq).cqn;
+	return dv.cqn;
 }
 
 UNUSED static uint32_t srq_number(struct ibv_srq *srq)
@@ -702,48 +697,6 @@ UNUSED static int devx_teardown(void **state)
 	mlx5dv_devx_free_uar(uar);
 	mlx5dv_devx_free_uar(uar2);
 	return teardown(state);
-}
-
-/*
- * Another context of the device, in which ctx, pd, uar and arena are. It is closed with all that was made of it; libmlx5's memory of these
- * objects is the caller's to free, last of all the PD
- */
-struct world {
-	struct ibv_context *ctx;
-	struct ibv_pd *pd;
-	struct mlx5dv_devx_uar *uar;
-	struct arena arena;
-	uint32_t pdn;
-};
-
-UNUSED static struct world open_world(void)
-{
-	struct world before = { ctx, pd, uar, arena, pdn };
-
-	ctx = mlx5dv_open_device(list[0], &(struct mlx5dv_context_attr){ .flags = MLX5DV_CONTEXT_FLAGS_DEVX });
-	assert_non_null(ctx);
-	pd = ibv_alloc_pd(ctx);
-	pdn = pd_number(pd);
-	uar = mlx5dv_devx_alloc_uar(ctx, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC);
-	assert_non_null(uar);
-	open_arena(&arena, IBV_ACCESS_LOCAL_WRITE);
-	return before;
-}
-
-UNUSED static void close_world(const struct world *before, void *const *left, size_t n)
-{
-	must(ibv_dereg_mr(arena.mr));
-	must(ibv_close_device(ctx));
-	munmap(arena.p, ARENA);
-	free(arena.umem);
-	free(pd);
-	while (n)
-		free(left[--n]);
-	ctx = before->ctx;
-	pd = before->pd;
-	uar = before->uar;
-	arena = before->arena;
-	pdn = before->pdn;
 }
 
 /* The end of main(): once per link, with device commands */

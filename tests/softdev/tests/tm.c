@@ -170,51 +170,33 @@ static void written(UNUSED void **state)
 
 /* ---- rendezvous ---- */
 
-/* Match, data read by the device, and FIN, with or without a send queue for the device to share with the program */
+/* Match, data read by the device, and FIN; what is the software's to read: tag/list.c */
 static void rendezvous(UNUSED void **state)
 {
 	static const struct {
 		uint32_t len;
 		size_t extra;
 	} rows[] = { { 0, 0 }, { 1, 32 }, { 1000, 1 }, { 65536, 32 }, { 300000, 0 } };
+	struct match t;
 
-	for (int without = 0; without < 2; without++) {
-		struct match t;
+	open_tm(&t, 16, 8, 128);
+	for (unsigned i = 0; i < ARRAY(rows); i++) {
+		const uint32_t len = rows[i].len;
+		struct request q = rndv_of(&t, 50 + i, 7, len, rows[i].extra);
 
-		open_tm(&t, 16, 8, without ? 64 : 128);
-		if (without) {
-			struct side plain;
-
-			close_side_but_cqs(&t.rx);
-			close_side(&t.tx);
-			t.how.cap.max_send_wr = 0;
-			connect_to(&t, &t.rx, &t.tx);
-			close_side(&t.tx);
-			open_side(&plain, &usual);
-			must(move(t.rx.qp, IBV_QPS_RESET, 0, &usual));
-			bring_up(t.rx.qp, plain.qp->qp_num, &usual);
-			bring_up(plain.qp, t.rx.qp->qp_num, &usual);
-			fill(plain.buf, SIZE, 1);
-			t.tx = plain;
-		}
-		for (unsigned i = 0; i < ARRAY(rows); i++) {
-			const uint32_t len = rows[i].len;
-			struct request q = rndv_of(&t, 50 + i, 7, len, rows[i].extra);
-
-			memset(t.rx.buf, 0xaa, SIZE);
-			fin_room(&t, i);
-			add(&t, i, 64, len, 50 + i, ALL);
-			offer(&t, &q, rows[i].extra);
-			match_and_data(&t, 1000 + i, &q);
-			fin_comes(&t, i, &q);
-			assert_memory_equal(t.rx.buf + 64, t.tx.buf + 7, len);
-			assert_true(all_bytes(t.rx.buf, 64, 0xaa) && all_bytes(t.rx.buf + 64 + len, 4096, 0xaa));
-		}
-		/* None of these counts in the list */
-		add(&t, 500, 0, 100, 1, ALL);
-		expected(&t, 1, 1500);
-		close_tm(&t);
+		memset(t.rx.buf, 0xaa, SIZE);
+		fin_room(&t, i);
+		add(&t, i, 64, len, 50 + i, ALL);
+		offer(&t, &q, rows[i].extra);
+		match_and_data(&t, 1000 + i, &q);
+		fin_comes(&t, i, &q);
+		assert_memory_equal(t.rx.buf + 64, t.tx.buf + 7, len);
+		assert_true(all_bytes(t.rx.buf, 64, 0xaa) && all_bytes(t.rx.buf + 64 + len, 4096, 0xaa));
 	}
+	/* None of these counts in the list */
+	add(&t, 500, 0, 100, 1, ALL);
+	expected(&t, 1, 1500);
+	close_tm(&t);
 }
 
 /* Several at once; their number goes beyond what may be read at a time */
@@ -246,35 +228,6 @@ static void rendezvous_queue(UNUSED void **state)
 	for (int i = 0; i < N; i++) {
 		assert_int_equal(plain_wc(t.tx.rcq).wr_id, i);
 		assert_int_equal(be64toh(((struct ibv_tmh *)(void *)(t.tx.buf + FIN_AT + 64 * i))->tag), N - 1 - i);
-	}
-	close_tm(&t);
-}
-
-/* The buffer is too small, or the request is not one for the device: it is the program's, and lies in the tagged buffer */
-static void rendezvous_by_software(UNUSED void **state)
-{
-	static const struct {
-		uint32_t len, room;
-		size_t extra;
-	} cases[] = { { 1000, 999, 0 }, { 1000, 64, 32 }, { 0xffffffff, 4096, 1 }, { 100, 4096, 33 }, { 100, 4096, 900 } };
-	struct match t;
-
-	open_tm(&t, 16, 8, 64);
-	for (unsigned i = 0; i < ARRAY(cases); i++) {
-		const size_t all = TMH + RVH + cases[i].extra;
-		struct request q = rndv_of(&t, 5, 0, cases[i].len, cases[i].extra);
-		struct done d;
-
-		memset(t.rx.buf, 0xaa, SIZE);
-		add(&t, i, 64, cases[i].room, 5, ALL);
-		offer(&t, &q, cases[i].extra);
-		d = next_done(t.cq);
-		assert_true(d.status == IBV_WC_TM_RNDV_INCOMPLETE && d.wr_id == 1000 + i && d.opcode == IBV_WC_TM_RECV);
-		assert_int_equal(d.flags, MATCHED);
-		assert_int_equal(d.len, all);
-		assert_int_equal(d.tm.tag, 5);
-		assert_memory_equal(t.rx.buf + 64, &q, all);
-		assert_true(all_bytes(t.rx.buf + 64 + all, 1000, 0xaa));
 	}
 	close_tm(&t);
 }
@@ -452,17 +405,6 @@ static void steps(UNUSED void **state)
 	}
 	open_tm(&t, 16, 8, 64);
 	q = rndv_of(&t, 5, 0, 4096, 0);
-	fin_room(&t, 10);
-	/* No tag and no buffer yet: the message waits, and has another turn after the operation */
-	start_offer(&t, &q, 0);
-	by_hand = true;
-	assert_int_equal(softdev_execute(t.tx.qp->qp_num, 1), 0);
-	by_hand = false;
-	add(&t, 2, 0, 8192, 5, ALL);
-	sent(&t.tx);
-	match_and_data(&t, 1002, &q);
-	fin_comes(&t, 10, &q);
-	/* The match and what follows, one by one */
 	add(&t, 3, 0, 8192, 5, ALL);
 	memset(t.rx.buf, 0, 4096);
 	fin_room(&t, 11);
@@ -488,8 +430,8 @@ static void steps(UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(creation), TEST(eager_sizes), TEST(not_ready), TEST(without_tag), TEST(written), TEST(rendezvous), TEST(rendezvous_queue),
-		TEST(rendezvous_by_software), TEST(bad_untagged_buffer), TEST(cancelled), TEST(given_up),
+		TEST(creation), TEST(eager_sizes), TEST(not_ready), TEST(without_tag), TEST(written), TEST(rendezvous),
+		TEST(rendezvous_queue), TEST(bad_untagged_buffer), TEST(cancelled), TEST(given_up),
 		TEST(faults), TEST(steps),
 	};
 
