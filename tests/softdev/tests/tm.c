@@ -244,7 +244,7 @@ static void bad_untagged_buffer(UNUSED void **state)
 	} rows[] = {
 		{ 100, 60, { 0, 0 }, IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR },
 		{ 100, 8192, { 0x5500, 0 }, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR },
-		{ 300000, 200000, { 0, 0x5500 }, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR },
+		{ 500000, 300000, { 0, 0x5500 }, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR },
 	};
 
 	for (unsigned i = 0; i < ARRAY(rows); i++) {
