@@ -302,63 +302,9 @@ static void other_signals(UNUSED void **state)
 	close_pair(s);
 }
 
-/* ---- threads ---- */
-
-struct worker {
-	pthread_t thread;
-	struct side s[2];
-	unsigned bad;
-	bool by_hand;
-};
-
-static void *work(void *arg)
-{
-	struct worker *w = arg;
-	struct ring r = { .s = w->s };
-
-	if (w->by_hand)
-		take_over(&r, w->s);
-	for (unsigned i = 0; i < 1000; i++) {
-		size_t off = i % 1000, roff = HALF + 128 * (i % 64);
-		uint32_t len = 1 + i % 100;
-
-		if (w->by_hand) {
-			put_and_ring(&r, off, len, roff);
-		} else {
-			struct ibv_sge sg = sge(&w->s[0], off, len);
-			struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, i, &sg, 1, &w->s[1], roff), *bad;
-
-			w->bad += ibv_post_send(w->s[0].qp, &wr, &bad) != 0;
-		}
-		w->bad += !has_arrived(&r, off, len, roff);
-	}
-	return NULL;
-}
-
-/* Each with a QP of its own, all at once: every store is seen, every answer is there when the store is done */
-static void threads(UNUSED void **state)
-{
-	struct worker w[4];
-
-	for (int hand = 0; hand < 2; hand++) {
-		for (unsigned i = 0; i < ARRAY(w); i++) {
-			w[i] = (struct worker){ .by_hand = hand };
-			open_pair(w[i].s, &usual);
-			fill(w[i].s[0].buf, HALF, i);
-		}
-		for (unsigned i = 0; i < ARRAY(w); i++)
-			must(pthread_create(&w[i].thread, NULL, work, &w[i]));
-		for (unsigned i = 0; i < ARRAY(w); i++) {
-			must(pthread_join(w[i].thread, NULL));
-			assert_int_equal(w[i].bad, 0);
-			close_pair(w[i].s);
-		}
-	}
-}
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = { TEST(no_thread), TEST(steps), TEST(stores), TEST(arming), TEST(other_signals), TEST(threads) };
+	const struct CMUnitTest tests[] = { TEST(no_thread), TEST(steps), TEST(stores), TEST(arming), TEST(other_signals) };
 
 	if (!softdev_present() || NO_TRAPS) {
 		print_message("# skipped: traps need the software device, x86-64 and no sanitizer\n1..0\n");

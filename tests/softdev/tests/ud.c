@@ -103,7 +103,7 @@ static void headers_of(const uint8_t *h, int index, uint32_t len)
 	assert_memory_equal(h + 24, &e.gid, 16);
 }
 
-/* By each GID there is, and on InfiniBand without one; and back over an address made of what came in */
+/* By each GID there is, and on InfiniBand without one; queue/queue.c answers */
 static void headers(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 0, 1, 3, 4, 1023, 4096 };
@@ -118,8 +118,7 @@ static void headers(UNUSED void **state)
 		ways++;
 		for (unsigned i = 0; i < ARRAY(sizes); i++) {
 			struct ibv_ah_attr attr = to_self(index);
-			struct ibv_ah *there = ibv_create_ah(pd, &attr), *back;
-			struct ibv_grh *grh = (struct ibv_grh *)(void *)(s[1].buf + 64);
+			struct ibv_ah *there = ibv_create_ah(pd, &attr);
 
 			fill(s[0].buf, HALF, sizes[i]);
 			recv_at(&s[1], 5, 64, GRH_BYTES + sizes[i]);
@@ -129,16 +128,7 @@ static void headers(UNUSED void **state)
 			assert_int_equal(!!(wc.wc_flags & IBV_WC_GRH), index >= 0);
 			if (index >= 0)
 				headers_of(s[1].buf + 64, index, sizes[i]);
-			must(ibv_init_ah_from_wc(ctx, 1, &wc, grh, &attr));
-			assert_int_equal(attr.is_global, index >= 0);
-			assert_true(index < 0 || (attr.grh.sgid_index == index && attr.grh.traffic_class == 0x48));
-			back = ibv_create_ah_from_wc(pd, &wc, grh, 1);
-			assert_non_null(back);
-			recv_at(&s[0], 7, HALF, GRH_BYTES + 16);
-			send_to(&s[1], 64, 16, back, wc.src_qp, QKEY);
-			comes(&s[0], 7, HALF, s[1].buf + 64, 16, s[1].qp->qp_num);
 			must(ibv_destroy_ah(there));
-			must(ibv_destroy_ah(back));
 		}
 	}
 	assert_int_equal(ways, is_roce() ? 4 : 2);
