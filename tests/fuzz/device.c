@@ -100,39 +100,36 @@ ssize_t device_vm_writev(pid_t pid, const struct iovec *here, unsigned long a, c
 /* What the engine copies has been checked when it was registered: it must be there. */
 long device_syscall(long number, ...)
 {
-	const struct iovec *local, *remote;
-	unsigned long nl, nr, l = 0, r = 0;
-	size_t at = 0, to = 0, n;
-	long done = 0;
+	const int to = number == SYS_process_vm_writev;
+	struct iovec v[2], *list[2];    /* the device's, the program's */
+	unsigned long n[2];
+	long done = 0, part;
 	va_list ap;
+	int i;
 
-	sure(number == SYS_process_vm_readv || number == SYS_process_vm_writev);
+	sure(to || number == SYS_process_vm_readv);
 	va_start(ap, number);
 	(void)va_arg(ap, long);
-	local = va_arg(ap, const struct iovec *);
-	nl = va_arg(ap, unsigned long);
-	remote = va_arg(ap, const struct iovec *);
-	nr = va_arg(ap, unsigned long);
+	for (i = 0; i < 2; i++) {
+		list[i] = va_arg(ap, struct iovec *);
+		n[i] = va_arg(ap, unsigned long);
+		v[i].iov_len = 0;
+	}
 	va_end(ap);
-	while (l < nl && r < nr) {
-		n = local[l].iov_len - at < remote[r].iov_len - to ? local[l].iov_len - at : remote[r].iov_len - to;
-		if (number == SYS_process_vm_writev)
-			memmove((uint8_t *)remote[r].iov_base + to, (uint8_t *)local[l].iov_base + at, n);
-		else
-			memmove((uint8_t *)local[l].iov_base + at, (uint8_t *)remote[r].iov_base + to, n);
-		done += (long)n;
-		at += n;
-		to += n;
-		if (at == local[l].iov_len) {
-			at = 0;
-			l++;
-		}
-		if (to == remote[r].iov_len) {
-			to = 0;
-			r++;
+	for (;; done += part) {
+		for (i = 0; i < 2; i++)
+			while (!v[i].iov_len) {
+				if (!n[i]--)
+					return done;
+				v[i] = *list[i]++;
+			}
+		part = (long)(v[0].iov_len < v[1].iov_len ? v[0].iov_len : v[1].iov_len);
+		memmove(v[to].iov_base, v[!to].iov_base, (size_t)part);
+		for (i = 0; i < 2; i++) {
+			v[i].iov_base = (uint8_t *)v[i].iov_base + part;
+			v[i].iov_len -= (size_t)part;
 		}
 	}
-	return done;
 }
 
 /* /proc/self/maps: there is nothing else. */
@@ -196,7 +193,7 @@ static int device_run(void)
 	struct ib_uverbs_ioctl_hdr *h = device_frame();
 
 	h->length = (uint16_t)(sizeof(*h) + h->num_attrs * sizeof(h->attrs[0]));
-	return sd_ioctl(host.ctx, h);
+	return sd_ioctl(host.ctx, h, false);
 }
 
 /* A write command. Returns the first word of the answer. */

@@ -105,10 +105,7 @@ static struct {
 	uint8_t memory[8192] __attribute__((aligned(4096)));
 	uint8_t conn_memory[PLUGIN_CONNS][32768] __attribute__((aligned(4096)));
 	uint8_t elements[PLUGIN_ELEMENTS * PLUGIN_ELEMENT] __attribute__((aligned(4096)));
-	uint8_t map_memory[8192] __attribute__((aligned(4096)));
-	uint8_t pool_memory[16384] __attribute__((aligned(4096)));
-	struct inlay_mmap map;
-	struct inlay_pool *pool;
+	struct fuzz_pool pool;
 	struct plugin_command commands[PLUGIN_COMMANDS];
 	struct plugin_object objects[PLUGIN_OBJECTS];
 	uint32_t num, num_objects, dead[PLUGIN_CONNS], down[PLUGIN_CONNS];
@@ -757,19 +754,11 @@ static void plugin_begin(uint32_t one)
 	const struct inlay_task_entry entries[3] = {{ECHO_ID, &echo_plugin, NULL}, {RDMA_ID, &rdma_plugin, NULL},
 						    {RDMO_ID, &rdmo_plugin, NULL}};
 	struct inlay_task_worker_params p = inlay_task_worker_default();
-	struct inlay_keys keys = {PLUGIN_POOL_LKEY, INLAY_NO_KEY};
 	struct inlay_task_address peer;
 	uint32_t i;
 
 	fuzz_allow(plug.conn_memory, sizeof(plug.conn_memory));
-	fuzz_allow(plug.elements, sizeof(plug.elements));
-	sure(!inlay_mmap_create(&plug.map, plug.map_memory, inlay_mmap_size(1, 1), 1, 1));
-	sure(!inlay_mmap_add_dev(&plug.map, &plug.pd) && !inlay_mmap_add(&plug.map, inlay_source_keys((uintptr_t)plug.elements, sizeof(plug.elements), keys)));
-	sure(!inlay_mmap_set_permissions(&plug.map, INLAY_LOCAL_READ_WRITE) && !inlay_mmap_start(&plug.map));
-	sure(inlay_pool_size(PLUGIN_ELEMENTS) <= sizeof(plug.pool_memory));
-	sure(!inlay_pool_create(plug.pool_memory, inlay_pool_size(PLUGIN_ELEMENTS), PLUGIN_ELEMENTS, PLUGIN_ELEMENT, &plug.map,
-				&plug.pool));
-	sure(!inlay_pool_start(plug.pool));
+	fuzz_pool_make(&plug.pool, &plug.pd, plug.elements, PLUGIN_ELEMENTS, PLUGIN_ELEMENT, PLUGIN_POOL_LKEY);
 	p.connections = PLUGIN_CONNS;
 	p.plugins = entries;
 	p.num_plugins = 3;
@@ -778,7 +767,7 @@ static void plugin_begin(uint32_t one)
 	p.message = PLUGIN_MESSAGE;
 	p.response = one & 1 ? 64 : PLUGIN_RESPONSE;
 	p.max_inline = 64;
-	p.pull = plug.pool;
+	p.pull = plug.pool.pool;
 	p.period = 0;
 	memset(&peer, 0, sizeof(peer));
 	peer.message = PLUGIN_MESSAGE;
@@ -860,9 +849,7 @@ static void plugin_input(const uint8_t *data, size_t size)
 	for (i = 0; i < PLUGIN_EPS; i++)
 		sure(!plug.eps[i].used);
 	sure(!inlay_task_worker_destroy(&plug.w) && !plug.mrs && !plug.num_cqs);
-	sure(inlay_inventory_num_free(&plug.pool->inventory) == PLUGIN_ELEMENTS);
-	sure(!inlay_pool_stop(plug.pool) && !inlay_pool_destroy(plug.pool));
-	inlay_mmap_destroy(&plug.map);
+	fuzz_pool_end(&plug.pool, PLUGIN_ELEMENTS);
 }
 
 FUZZ_TARGET(plugin_input)

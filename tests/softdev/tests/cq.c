@@ -148,76 +148,34 @@ static void ignore_overrun(UNUSED void **state)
 
 /* ---- channels ---- */
 
-/* The device has put in the n-th entry of a CQ that is new */
-static void arrived(struct ibv_cq *cq, unsigned n)
-{
-	struct mlx5dv_cq dv = { .comp_mask = 0 };
-	struct mlx5dv_obj obj = { .cq = { cq, &dv } };
-	double end = now() + PATIENCE;
-
-	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
-	while (((volatile struct mlx5_cqe64 *)dv.buf)[n].op_own >> 4 == MLX5_CQE_INVALID && now() < end)
-		usleep(20);
-	assert_true(now() < end);
-}
-
-/* a: armed, w: a write completes, p: it is polled, r: resized, e: an event, -: none */
+/* Armed before a resize, and still after; unread, an event holds up nothing. queue/events.c has arming at every other moment. */
 static void arming(UNUSED void **state)
 {
-	static const char *const rows[] = {
-		"aw e a - w e a - pp a - w e p", /* what an event has told of already brings no second one */
-		"w - a e p",                     /* armed late: the program has not taken it, so the event comes at once */
-		"a r - w e p a r - w e p",       /* armed before a resize, and still after */
-		"w - a u",                       /* unread, it holds up nothing */
-	};
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
 
-	for (unsigned i = 0; i < ARRAY(rows); i++) {
-		unsigned writes = 0, polled = 0, resized = 0;
-
-		open_own(s, 31, ch);
-		for (const char *at = rows[i]; *at; at++) {
-			switch (*at) {
-			case 'a': must(ibv_req_notify_cq(s->scq, 0)); break;
-			case 'w':
-				write_some(s, writes++, 1);
-				if (!resized)
-					arrived(s->scq, writes - 1);
-				break;
-			case 'p': written(s, polled++, 1); break;
-			case 'r': must(ibv_resize_cq(s->scq, resized++ ? 31 : 500)); break;
-			case 'e': expect_cq_event(ch, s->scq); break;
-			case '-': assert_false(readable(ch->fd, 5)); break;
-			case 'u': assert_true(readable(ch->fd, PATIENCE * 1000)); break;
-			}
-		}
-		close_side(s);
-		assert_false(readable(ch->fd, 0));
+	open_own(s, 31, ch);
+	for (int i = 0; i < 5; i++) {
+		must(ibv_req_notify_cq(s->scq, 0));
+		must(ibv_resize_cq(s->scq, i & 1 ? 31 : 500));
+		assert_false(readable(ch->fd, 5));
+		write_some(s, i, 1);
+		if (i < 4)
+			expect_cq_event(ch, s->scq);
+		written(s, i, 1);
 	}
+	assert_true(readable(ch->fd, PATIENCE * 1000));
+	close_side(s);
+	assert_false(readable(ch->fd, 0));
 	must(ibv_destroy_comp_channel(ch));
 }
 
-/* Solicited only: completions that ask for it, and errors, which always do */
+/* An arm for solicited completions is for errors too, and does not take back a plain one, which is for any */
 static void solicited(UNUSED void **state)
 {
 	struct how how = usual;
 
 	how.channel = ibv_create_comp_channel(ctx);
 	open_pair(s, &how);
-	must(ibv_req_notify_cq(s[1].rcq, 1));
-	for (int i = 0; i < 6; i++) {
-		recv_at(&s[1], i, 0, 64);
-		wr = first_to_second(i & 1 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND, i, 0, 8, 0);
-		wr.send_flags |= i == 4 ? IBV_SEND_SOLICITED : 0;
-		post_done(&s[0], &wr);
-		expect(s[1].rcq, i, IBV_WC_SUCCESS);
-		assert_int_equal(readable(how.channel->fd, i == 4 ? PATIENCE * 1000 : 3), i == 4);
-		if (i == 4) {
-			expect_cq_event(how.channel, s[1].rcq);
-			must(ibv_req_notify_cq(s[1].rcq, 1));
-		}
-	}
-	/* A plain arm is for any; a solicited one after it does not take that back */
 	must(ibv_req_notify_cq(s[0].scq, 0));
 	for (int i = 0; i < 2; i++) { /* a device that polls has seen that arm once both of these are done */
 		sg = sge(&s[1], 0, 8);
@@ -229,6 +187,7 @@ static void solicited(UNUSED void **state)
 	post(&s[0], &wr);
 	expect_cq_event(how.channel, s[0].scq);
 	expect(s[0].scq, 9, IBV_WC_SUCCESS);
+	must(ibv_req_notify_cq(s[1].rcq, 1));
 	recv_at(&s[1], 20, 0, 64);
 	must(move(s[1].qp, IBV_QPS_ERR, 0, &how));
 	expect_cq_event(how.channel, s[1].rcq);

@@ -172,7 +172,7 @@ UNUSED static void expect_nothing(struct ibv_cq *cq)
 	struct ibv_wc wc;
 
 	usleep(5000);
-	assert_int_equal(ibv_poll_cq(cq, 1, &wc), 0);
+	must(ibv_poll_cq(cq, 1, &wc));
 }
 
 /* The next asynchronous event of a kind, taken and acknowledged; what it is about */
@@ -271,9 +271,8 @@ UNUSED static int move(struct ibv_qp *qp, enum ibv_qp_state state, uint32_t dest
 
 UNUSED static void bring_up(struct ibv_qp *qp, uint32_t dest, const struct how *how)
 {
-	assert_int_equal(move(qp, IBV_QPS_INIT, dest, how), 0);
-	assert_int_equal(move(qp, IBV_QPS_RTR, dest, how), 0);
-	assert_int_equal(move(qp, IBV_QPS_RTS, dest, how), 0);
+	for (enum ibv_qp_state to = IBV_QPS_INIT; to <= IBV_QPS_RTS; to++)
+		must(move(qp, to, dest, how));
 }
 
 UNUSED static enum ibv_qp_state state_of(struct ibv_qp *qp)
@@ -281,7 +280,7 @@ UNUSED static enum ibv_qp_state state_of(struct ibv_qp *qp)
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr a;
 
-	assert_int_equal(ibv_query_qp(qp, &a, IBV_QP_STATE, &init), 0);
+	must(ibv_query_qp(qp, &a, IBV_QP_STATE, &init));
 	return a.qp_state;
 }
 
@@ -327,8 +326,8 @@ UNUSED static void open_self(struct side *s, const struct how *how)
 
 UNUSED static void close_side_but_cqs(struct side *s)
 {
-	assert_int_equal(ibv_destroy_qp(s->qp), 0);
-	assert_int_equal(ibv_dereg_mr(s->mr), 0);
+	must(ibv_destroy_qp(s->qp));
+	must(ibv_dereg_mr(s->mr));
 	munmap(s->buf, SIZE);
 }
 
@@ -362,7 +361,7 @@ UNUSED static void recv_at(struct side *s, uint64_t id, size_t off, uint32_t len
 {
 	struct ibv_sge sg = sge(s, off, len);
 
-	assert_int_equal(post_recv(s, id, &sg, 1), 0);
+	must(post_recv(s, id, &sg, 1));
 }
 
 /* A request whose remote side is at offset roff of the other's buffer */
@@ -384,7 +383,7 @@ UNUSED static void post(struct side *s, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
 
-	assert_int_equal(ibv_post_send(s->qp, wr, &bad), 0);
+	must(ibv_post_send(s->qp, wr, &bad));
 }
 
 /* For the test functions; a function that tests call has its own */

@@ -110,32 +110,15 @@ static void empty(UNUSED void **state)
 	close_scene();
 }
 
-/* The event comes when fewer are left than the limit says, at once if that is so already; then the limit is gone */
+/* Fewer are left already: the event comes at once. Taken back before it is reached: never. queue/srq.c has what is between. */
 static void limit(UNUSED void **state)
 {
-	static const struct {
-		unsigned put, limit, before, after; /* messages without the event, and until it comes */
-	} rows[] = { { 10, 4, 6, 1 }, { 10, 4, 6, 1 }, { 1, 2, 0, 0 } };
-
 	open_scene(32, &usual);
-	for (unsigned i = 0; i < ARRAY(rows); i++) {
-		const unsigned taken = rows[i].before + rows[i].after;
-
-		puts_up_to(0, rows[i].put);
-		must(set_limit(rows[i].limit));
-		if (taken) {
-			received(0, 0, rows[i].before);
-			assert_false(readable(ctx->async_fd, 5));
-			assert_int_equal(attr_of().srq_limit, rows[i].limit);
-			received(0, rows[i].before, rows[i].after);
-		}
-		assert_ptr_equal(expect_event(ctx, IBV_EVENT_SRQ_LIMIT_REACHED), srq);
-		assert_int_equal(attr_of().srq_limit, 0);
-		received(0, taken, rows[i].put - taken);
-		assert_false(readable(ctx->async_fd, 5));
-	}
-	/* Taken back before it is reached: never */
-	puts_up_to(0, 2);
+	puts_up_to(0, 1);
+	must(set_limit(2));
+	assert_ptr_equal(expect_event(ctx, IBV_EVENT_SRQ_LIMIT_REACHED), srq);
+	assert_int_equal(attr_of().srq_limit, 0);
+	puts_up_to(1, 1);
 	must(set_limit(1));
 	must(set_limit(0));
 	received(0, 0, 2);
