@@ -118,7 +118,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	return fabric_qp_make(pd, init);
 }
 
-struct ibv_qp *mlx5dv_create_qp(UNUSED struct ibv_context *context, struct ibv_qp_init_attr_ex *init, UNUSED struct mlx5dv_qp_init_attr *dv)
+struct ibv_qp *mlx5dv_create_qp(UNUSED struct ibv_context *context, struct ibv_qp_init_attr_ex *init,
+				UNUSED struct mlx5dv_qp_init_attr *dv)
 {
 	return fabric_qp_make(init->pd, (struct ibv_qp_init_attr *)(void *)init); /* begins as the other one */
 }
@@ -353,7 +354,8 @@ const char *fi_strerror(int err)
 	return strerror(err);
 }
 
-int fi_param_define(UNUSED const struct fi_provider *p, UNUSED const char *name, UNUSED enum fi_param_type type, UNUSED const char *help, ...)
+int fi_param_define(UNUSED const struct fi_provider *p, UNUSED const char *name, UNUSED enum fi_param_type type,
+		    UNUSED const char *help, ...)
 {
 	return -FI_ENOSYS;
 }

@@ -111,7 +111,8 @@ static int raw_open(void)
 	/* Nothing works before there is a context, and one is enough */
 	assert_int_equal(raw_call(fd, UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC,
 				  ATTR(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, 0, 0)), EINVAL);
-	must(raw_call(fd, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, PTR(UVERBS_ATTR_UHW_IN, &req), PTR(UVERBS_ATTR_UHW_OUT, &resp)));
+	must(raw_call(fd, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, PTR(UVERBS_ATTR_UHW_IN, &req),
+		      PTR(UVERBS_ATTR_UHW_OUT, &resp)));
 	assert_int_equal(resp.tot_bfregs, 0);
 	assert_int_equal(resp.cqe_version, 1);
 	assert_int_equal(raw_again(fd), EINVAL);
@@ -253,7 +254,8 @@ static void hostile_commands(UNUSED void **state)
 	assert_int_equal(raw_qp(fd, handle, handle, &qp), EINVAL);
 	must(raw_qp(fd, p.pd_handle, handle, &qp));
 	/* Handles of another context are refused */
-	assert_int_equal(raw_call(ctx->cmd_fd, UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY, ATTR(UVERBS_ATTR_DESTROY_CQ_HANDLE, 0, handle)), ENOENT);
+	assert_int_equal(raw_call(ctx->cmd_fd, UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY,
+				  ATTR(UVERBS_ATTR_DESTROY_CQ_HANDLE, 0, handle)), ENOENT);
 	assert_int_equal(raw_again(fd), EBUSY);
 	must(close(fd));
 	munmap(mem, 65536 + 4096);

@@ -65,7 +65,8 @@ static void posted(struct side *by, struct ibv_send_wr wr, enum ibv_wc_status st
 	expect(by->scq, 70, status);
 }
 
-static void bind(struct side *by, struct ibv_mw *mw, struct ibv_mr *mr, size_t off, uint64_t len, unsigned access, enum ibv_wc_status status)
+static void bind(struct side *by, struct ibv_mw *mw, struct ibv_mr *mr, size_t off, uint64_t len, unsigned access,
+		 enum ibv_wc_status status)
 {
 	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW };
 
@@ -264,7 +265,8 @@ static void dm_of_child(UNUSED void **state)
 
 	if (!pid) {
 		other = ibv_query_device(ctx, &device) ? NULL : device_memory(dm_max() / 2);
-		_exit(!other || ibv_memcpy_to_dm(other, 0, &pid, 4) || device_memory(dm_max() / 2) || errno != ENOMEM || ibv_free_dm(other));
+		_exit(!other || ibv_memcpy_to_dm(other, 0, &pid, 4) || device_memory(dm_max() / 2) || errno != ENOMEM ||
+		      ibv_free_dm(other));
 	}
 	assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
 	assert_int_equal(status, 0);

@@ -99,8 +99,8 @@ static void refusals(UNUSED void **state)
 	static const int cqs[][2] = { { 0, 0 }, { 1 << 23, 0 }, { 10, 999 } };
 	struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
 	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC };
-	struct ibv_qp_init_attr_ex ex = { .qp_type = IBV_QPT_UD, .pd = pd, .create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, .cap = usual.cap,
-					  .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS, .send_cq = cq, .recv_cq = cq };
+	struct ibv_qp_init_attr_ex ex = { .qp_type = IBV_QPT_UD, .pd = pd, .create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB,
+					  .cap = usual.cap, .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS, .send_cq = cq, .recv_cq = cq };
 
 	assert_non_null(cq);
 	for (unsigned i = 0; i < ARRAY(cqs); i++)
@@ -227,8 +227,8 @@ static void abandoned(UNUSED void **state)
 		struct how ud = how_of_type(IBV_QPT_UD);
 		struct ibv_qp *qp;
 
-		b.bind_info = (struct ibv_mw_bind_info){ ibv_reg_mr(p, buf, sizeof(buf), ALL_ACCESS | IBV_ACCESS_MW_BIND), (uintptr_t)buf, 4096,
-							 IBV_ACCESS_REMOTE_READ };
+		b.bind_info = (struct ibv_mw_bind_info){ ibv_reg_mr(p, buf, sizeof(buf), ALL_ACCESS | IBV_ACCESS_MW_BIND),
+							 (uintptr_t)buf, 4096, IBV_ACCESS_REMOTE_READ };
 		qi.send_cq = qi.recv_cq = ibv_create_cq(c, 10, NULL, NULL, 0);
 		qi.srq = ibv_create_srq(p, &si);
 		qp = ibv_create_qp(p, &qi);

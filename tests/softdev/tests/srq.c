@@ -231,6 +231,7 @@ static void last_wqe(UNUSED void **state)
 		if (!rows[i].got)
 			received(1, 0, 1);
 		received(1, 1 + rows[i].half, 2 - rows[i].half);
+		assert_false(readable(ctx->async_fd, 5)); /* it says so once */
 		reconnect((struct side[]){ tx[0], rx[0] }, &usual);
 		received(0, 3, 1);
 	}

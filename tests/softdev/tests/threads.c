@@ -101,7 +101,8 @@ static void messages(struct task *t)
 			want(t, !ibv_get_cq_event(ch, &from, &arg) && from == t->cq);
 	}
 	ibv_ack_cq_events(t->cq, events);
-	want(t, !ibv_destroy_qp(qp) && !ibv_destroy_cq(t->cq) && !ibv_destroy_srq(srq) && !ibv_dereg_mr(t->mr) && !ibv_destroy_comp_channel(ch));
+	want(t, !ibv_destroy_qp(qp) && !ibv_destroy_cq(t->cq) && !ibv_destroy_srq(srq) && !ibv_dereg_mr(t->mr) &&
+		!ibv_destroy_comp_channel(ch));
 }
 
 /* Objects come, are used once, and go, in the middle of something as often as not */

@@ -40,8 +40,8 @@ static int teardown_ud(void **state)
 static void send_to(struct side *from, size_t off, uint32_t len, struct ibv_ah *by, uint32_t qpn, uint32_t qkey)
 {
 	sg = sge(from, off, len);
-	wr = (struct ibv_send_wr){ .wr_id = 6, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_IMM, .send_flags = IBV_SEND_SIGNALED,
-				   .imm_data = htobe32(len) };
+	wr = (struct ibv_send_wr){ .wr_id = 6, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_IMM,
+				   .send_flags = IBV_SEND_SIGNALED, .imm_data = htobe32(len) };
 	address(&wr, by, qpn);
 	wr.wr.ud.remote_qkey = qkey;
 	post_done(from, &wr);
@@ -161,7 +161,8 @@ static void bad_handles(UNUSED void **state)
 	static const struct {
 		bool roce;
 		uint8_t port, global, sgid;
-	} rows[] = { { false, 0, 1, 0 }, { false, 2, 1, 0 }, { true, 1, 0, 0 }, { true, 1, 1, 9 /* an empty entry */ }, { true, 1, 1, 255 } };
+	} rows[] = { { false, 0, 1, 0 }, { false, 2, 1, 0 }, { true, 1, 0, 0 }, { true, 1, 1, 9 /* an empty entry */ },
+		     { true, 1, 1, 255 } };
 	struct ibv_pd *p = ibv_alloc_pd(ctx);
 	struct ibv_ah_attr a;
 	struct ibv_ah *good;
