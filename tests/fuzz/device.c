@@ -363,24 +363,16 @@ static void device_move(uint32_t i, uint32_t type, uint32_t to, enum ibv_qp_stat
 	const int dc = type == IB_UVERBS_QPT_DRIVER, target = dc && i, raw = type == IB_UVERBS_QPT_RAW_PACKET;
 	const int responds = type == IB_UVERBS_QPT_RC || type == IB_UVERBS_QPT_XRC_TGT;
 	const int requests = type == IB_UVERBS_QPT_RC || type == IB_UVERBS_QPT_XRC_INI || dc;
-	struct ib_uverbs_modify_qp m;
+	struct ib_uverbs_modify_qp m = {
+		.qp_handle = host.qps[i], .qp_state = (uint8_t)state, .qkey = DEVICE_QKEY, .port_num = 1, .path_mtu = IBV_MTU_1024,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
+				   (type == IB_UVERBS_QPT_UC ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC),
+		.dest_qp_num = to, .max_rd_atomic = 4, .max_dest_rd_atomic = 4, .min_rnr_timer = 1, .timeout = 1, .retry_cnt = 1,
+		.rnr_retry = 1, .dest = {.port_num = 1, .is_global = 1, .sgid_index = 3, .hop_limit = 1},
+	};
 	union ibv_gid gid;
 	int mask = 0;
 
-	memset(&m, 0, sizeof(m));
-	m.qp_handle = host.qps[i];
-	m.qp_state = (uint8_t)state;
-	m.qkey = DEVICE_QKEY;
-	m.qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
-			    (type == IB_UVERBS_QPT_UC ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
-	m.port_num = m.dest.port_num = 1;
-	m.path_mtu = IBV_MTU_1024;
-	m.dest_qp_num = to;
-	m.max_rd_atomic = m.max_dest_rd_atomic = 4;
-	m.min_rnr_timer = m.timeout = m.retry_cnt = m.rnr_retry = 1;
-	m.dest.is_global = 1;
-	m.dest.sgid_index = 3;
-	m.dest.hop_limit = 1;
 	sure(!sd_gid(0, 3, &gid, &(unsigned){0}));
 	memcpy(m.dest.dgid, &gid, 16);
 	if (state == IBV_QPS_INIT)

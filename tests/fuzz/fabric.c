@@ -740,13 +740,7 @@ static void fabric_receive(struct fuzz_in *in, uint32_t how)
 
 	if (!s)
 		return;
-	memset(&m, 0, sizeof(m));
-	m.msg_iov = s->iov;
-	m.iov_count = s->iovs;
-	m.addr = from;
-	m.tag = tag;
-	m.ignore = ignore;
-	m.context = &s->context;
+	m = (struct fi_msg_tagged){.msg_iov = s->iov, .iov_count = s->iovs, .addr = from, .tag = tag, .ignore = ignore, .context = &s->context};
 	switch (how & 7) {
 	case 0:
 	case 1:
@@ -766,11 +760,7 @@ static void fabric_receive(struct fuzz_in *in, uint32_t how)
 		fabric_called(s, r, SLOT_RECEIVES);
 		break;
 	default:
-		memset(&u, 0, sizeof(u));
-		u.msg_iov = s->iov;
-		u.iov_count = 1;
-		u.addr = from;
-		u.context = &s->context;
+		u = (struct fi_msg){.msg_iov = s->iov, .iov_count = 1, .addr = from, .context = &s->context};
 		fabric_called(s, fi_recvmsg(app.fid, &u, FI_COMPLETION | (s->iovs == 1 ? FI_MULTI_RECV : 0)),
 			      s->iovs == 1 ? SLOT_MULTI : SLOT_RECEIVES);
 	}
@@ -793,11 +783,7 @@ static void fabric_claim(struct fuzz_in *in, uint64_t how)
 	s = &app.slots[i];
 	s->state = SLOT_IDLE;
 	sure(fabric_slot(i, 1, fuzz_8(in)) == s);
-	memset(&m, 0, sizeof(m));
-	m.msg_iov = s->iov;
-	m.iov_count = 1;
-	m.addr = FI_ADDR_UNSPEC;
-	m.context = &s->context;
+	m = (struct fi_msg_tagged){.msg_iov = s->iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &s->context};
 	how = FI_CLAIM | FI_COMPLETION | (how & 1 ? FI_DISCARD : 0);
 	s->state = fi_trecvmsg(app.fid, &m, how) ? SLOT_CLAIMED : SLOT_RECEIVES;
 }
@@ -817,19 +803,9 @@ static void fabric_send(struct fuzz_in *in, uint32_t how)
 
 	if (!s)
 		return;
-	memset(&m, 0, sizeof(m));
-	m.msg_iov = &iov;
-	m.iov_count = 1;
-	m.addr = to;
-	m.context = &s->context;
-	m.data = how;
-	memset(&rma, 0, sizeof(rma));
-	rma.msg_iov = s->iov;
-	rma.iov_count = 1;
-	rma.addr = to;
-	rma.rma_iov = &remote;
-	rma.rma_iov_count = 1;
-	rma.context = &s->context;
+	m = (struct fi_msg_tagged){.msg_iov = &iov, .iov_count = 1, .addr = to, .context = &s->context, .data = how};
+	rma = (struct fi_msg_rma){.msg_iov = s->iov, .iov_count = 1, .addr = to, .rma_iov = &remote, .rma_iov_count = 1,
+				  .context = &s->context};
 	s->iov[0].iov_len = 64;
 	switch (how & 7) {
 	case 0: r = fi_tsend(app.fid, bytes, iov.iov_len, NULL, to, 1, &s->context); break;
@@ -891,29 +867,21 @@ static void fabric_step(struct fuzz_in *in)
 
 static void fabric_begin(uint32_t how)
 {
-	struct fi_info info;
-	struct fi_rx_attr rx;
-	struct fi_ep_attr attr;
-	struct fi_av_attr av;
-	struct fi_cq_attr cq;
+	struct fi_rx_attr rx = {.caps = 0};
+	struct fi_ep_attr attr = {.protocol = 0};
+	struct fi_info info = {.caps = how & 1 ? FI_DIRECTED_RECV : 0, .rx_attr = &rx, .ep_attr = &attr};
+	struct fi_av_attr av = {.count = 0};
+	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
 	uint32_t i;
 
-	memset(&nic.context, 0, sizeof(nic.context));
 	memset(&nic.srqs, 0, sizeof(nic.srqs));
 	memset(&fabric_seen, 0, sizeof(fabric_seen));
 	memset(&app.domain, 0, sizeof(app.domain));
-	memset(&info, 0, sizeof(info));
-	memset(&rx, 0, sizeof(rx));
-	memset(&attr, 0, sizeof(attr));
-	memset(&av, 0, sizeof(av));
-	memset(&cq, 0, sizeof(cq));
-	nic.context.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
-	nic.context.context.device = &nic.device;
-	nic.context.sz = sizeof(nic.context);
-	nic.context.create_cq_ex = fabric_create_cq_ex;
-	nic.context.create_srq_ex = fabric_create_srq_ex;
-	nic.context.query_device_ex = fabric_query_device_ex;
-	nic.context.query_port = fabric_query_port;
+	nic.context = (struct verbs_context){
+		.context = {.abi_compat = __VERBS_ABI_IS_EXTENDED, .device = &nic.device}, .sz = sizeof(nic.context),
+		.create_cq_ex = fabric_create_cq_ex, .create_srq_ex = fabric_create_srq_ex,
+		.query_device_ex = fabric_query_device_ex, .query_port = fabric_query_port,
+	};
 	nic.pd.context = fabric_context();
 	nic.infiniband = how >> 3 & 1;
 	nic.now = 0;
@@ -934,11 +902,6 @@ static void fabric_begin(uint32_t how)
 	sure(!inlay_uar_init(&app.domain.uar, nic.page, 256, INLAY_UAR_SERIAL));
 	app.domain.uar.pd = &nic.pd;
 	sure(!regions_init(&app.domain));
-	info.caps = how & 1 ? FI_DIRECTED_RECV : 0;
-	info.rx_attr = &rx;
-	info.ep_attr = &attr;
-	cq.format = FI_CQ_FORMAT_TAGGED;
-	cq.wait_obj = FI_WAIT_NONE;
 	sure(!av_open(&app.domain.fid, &av, &app.av, NULL) && !cq_open(&app.domain.fid, &cq, &app.cq, NULL));
 	sure(!endpoint_open(&app.domain.fid, &info, &app.fid, NULL));
 	app.ep = container_of(app.fid, struct endpoint, fid);
