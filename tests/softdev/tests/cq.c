@@ -62,12 +62,12 @@ static void resize_traffic(UNUSED void **state)
 			setenv("MLX5_CQE_SIZE", "128", 1);
 		open_own(s, 100, NULL);
 		unsetenv("MLX5_CQE_SIZE");
-		while (got[0] < 4000 || got[1] < 4000) {
+		while (got[0] < 1500 || got[1] < 1500) {
 			struct ibv_wc wc[16];
 			int n;
 
 			assert_true(now() < end);
-			for (; sent - got[0] < 12 && sent - got[1] < 12 && sent < 4000; sent++) {
+			for (; sent - got[0] < 12 && sent - got[1] < 12 && sent < 1500; sent++) {
 				sg = sge(s, 0, 1 + sent % 40);
 				wr = request(IBV_WR_SEND, sent, &sg, 1, s, 0);
 				recv_at(s, sent, HALF, 64);
@@ -87,7 +87,7 @@ static void resize_traffic(UNUSED void **state)
 				assert_int_equal(wc[i].wr_id, got[recv]++);
 			}
 		}
-		assert_true(resized > 50);
+		assert_true(resized > 20);
 		close_side(s);
 	}
 }
