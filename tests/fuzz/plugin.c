@@ -38,37 +38,6 @@ struct plugin_ep {
 	uint32_t failed;        /* all that is outstanding is flushed */
 };
 
-static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps, const struct inlay_connect_attr *path);
-static int plugin_link_destroy(struct inlay_task_link *l);
-static int plugin_link_connect(struct inlay_task_link *l, const struct inlay_task_address *peer);
-static int plugin_link_break(struct inlay_task_link *l);
-static struct ibv_cq *plugin_create_cq(struct ibv_context *ctx, int cqe, void *context, struct ibv_comp_channel *channel, int vector);
-static int plugin_destroy_cq(struct ibv_cq *cq);
-static int plugin_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq);
-static struct ibv_mr *plugin_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access);
-static int plugin_dereg_mr(struct ibv_mr *mr);
-
-#undef ibv_reg_mr
-#define inlay_task_link_create(l, caps, path, why) plugin_link_create(l, caps, path)
-#define inlay_task_link_destroy plugin_link_destroy
-#define inlay_task_link_connect(l, peer, why) plugin_link_connect(l, peer)
-#define inlay_task_link_break plugin_link_break
-#define ibv_create_cq plugin_create_cq
-#define ibv_destroy_cq plugin_destroy_cq
-#define inlay_cq_from_cq(cq, ibcq, why) plugin_cq_from_cq(cq, ibcq)
-#define ibv_reg_mr plugin_reg_mr
-#define ibv_dereg_mr plugin_dereg_mr
-#include "../../examples/plugins/echo.h"
-#include "../../examples/plugins/rdmo.h"
-#undef inlay_task_link_create
-#undef inlay_task_link_destroy
-#undef inlay_task_link_connect
-#undef inlay_task_link_break
-#undef ibv_create_cq
-#undef ibv_destroy_cq
-#undef inlay_cq_from_cq
-#undef ibv_dereg_mr
-
 enum plugin_state {
 	PLUGIN_COME,
 	PLUGIN_SENT,
@@ -209,6 +178,27 @@ static int plugin_dereg_mr(struct ibv_mr *mr)
 	plug.mrs--;
 	return 0;
 }
+
+#undef ibv_reg_mr
+#define inlay_task_link_create(l, caps, path, why) plugin_link_create(l, caps, path)
+#define inlay_task_link_destroy plugin_link_destroy
+#define inlay_task_link_connect(l, peer, why) plugin_link_connect(l, peer)
+#define inlay_task_link_break plugin_link_break
+#define ibv_create_cq plugin_create_cq
+#define ibv_destroy_cq plugin_destroy_cq
+#define inlay_cq_from_cq(cq, ibcq, why) plugin_cq_from_cq(cq, ibcq)
+#define ibv_reg_mr plugin_reg_mr
+#define ibv_dereg_mr plugin_dereg_mr
+#include "../../examples/plugins/echo.h"
+#include "../../examples/plugins/rdmo.h"
+#undef inlay_task_link_create
+#undef inlay_task_link_destroy
+#undef inlay_task_link_connect
+#undef inlay_task_link_break
+#undef ibv_create_cq
+#undef ibv_destroy_cq
+#undef inlay_cq_from_cq
+#undef ibv_dereg_mr
 
 /* ---- The model ---- */
 
