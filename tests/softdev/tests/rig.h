@@ -145,7 +145,7 @@ UNUSED static struct ibv_wc next_wc(struct ibv_cq *cq)
 	return wc;
 }
 
-UNUSED static void expect(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status)
+UNUSED static struct ibv_wc expect(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status)
 {
 	struct ibv_wc wc = next_wc(cq);
 
@@ -153,16 +153,13 @@ UNUSED static void expect(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status 
 		print_error("wr %d: %s, not %s\n", (int)wc.wr_id, ibv_wc_status_str(wc.status), ibv_wc_status_str(status));
 	assert_int_equal(wc.status, status);
 	assert_int_equal(wc.wr_id, wr_id);
+	return wc;
 }
 
 UNUSED static struct ibv_wc expect_op(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_opcode opcode)
 {
-	struct ibv_wc wc = next_wc(cq);
+	struct ibv_wc wc = expect(cq, wr_id, IBV_WC_SUCCESS);
 
-	if (wc.status)
-		print_error("wr %d: %s\n", (int)wc.wr_id, ibv_wc_status_str(wc.status));
-	assert_int_equal(wc.status, IBV_WC_SUCCESS);
-	assert_int_equal(wc.wr_id, wr_id);
 	assert_int_equal(wc.opcode, opcode);
 	return wc;
 }
@@ -214,27 +211,13 @@ UNUSED static bool is_roce(void)
 
 UNUSED static struct ibv_qp_attr attr_for(enum ibv_qp_state state, uint32_t dest, const struct how *how)
 {
-	struct ibv_qp_attr a;
+	struct ibv_qp_attr a = {
+		.qp_state = state, .cur_qp_state = IBV_QPS_RTS, .port_num = 1, .qkey = QKEY, .qp_access_flags = how->qp_access,
+		.path_mtu = IBV_MTU_1024, .dest_qp_num = dest, .rq_psn = 0x123456, .sq_psn = 0x123456, .max_dest_rd_atomic = 16,
+		.max_rd_atomic = 16, .min_rnr_timer = 1, .timeout = how->timeout, .retry_cnt = how->retry_cnt, .rnr_retry = how->rnr_retry,
+		.ah_attr = { .port_num = 1, .dlid = port.lid }, .path_mig_state = IBV_MIG_MIGRATED,
+	};
 
-	memset(&a, 0, sizeof(a));
-	a.qp_state = state;
-	a.cur_qp_state = IBV_QPS_RTS;
-	a.port_num = 1;
-	a.qkey = QKEY;
-	a.qp_access_flags = how->qp_access;
-	a.path_mtu = IBV_MTU_1024;
-	a.dest_qp_num = dest;
-	a.rq_psn = 0x123456;
-	a.sq_psn = 0x123456;
-	a.max_dest_rd_atomic = 16;
-	a.max_rd_atomic = 16;
-	a.min_rnr_timer = 1;
-	a.timeout = how->timeout;
-	a.retry_cnt = how->retry_cnt;
-	a.rnr_retry = how->rnr_retry;
-	a.ah_attr.port_num = 1;
-	a.ah_attr.dlid = port.lid;
-	a.path_mig_state = IBV_MIG_MIGRATED;
 	if (is_roce()) {
 		a.ah_attr.is_global = 1;
 		a.ah_attr.grh.dgid = gid;
@@ -286,6 +269,8 @@ UNUSED static enum ibv_qp_state state_of(struct ibv_qp *qp)
 
 UNUSED static void open_side(struct side *s, const struct how *how)
 {
+	struct ibv_qp_init_attr_ex init;
+
 	s->buf = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(s->buf, MAP_FAILED);
 	s->mr = ibv_reg_mr(pd, s->buf, SIZE, how->access);
@@ -294,18 +279,10 @@ UNUSED static void open_side(struct side *s, const struct how *how)
 	s->rcq = how->cq ? how->cq : ibv_create_cq(ctx, how->cqe, s, how->channel, 0);
 	assert_non_null(s->scq);
 	assert_non_null(s->rcq);
-	if (how->ops) {
-		struct ibv_qp_init_attr_ex init = { .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap,
-						    .qp_type = how->type, .sq_sig_all = how->sig_all, .pd = pd, .send_ops_flags = how->ops,
-						    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS };
-
-		s->qp = ibv_create_qp_ex(ctx, &init);
-	} else {
-		struct ibv_qp_init_attr init = { .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap,
-						 .qp_type = how->type, .sq_sig_all = how->sig_all };
-
-		s->qp = ibv_create_qp(pd, &init);
-	}
+	init = (struct ibv_qp_init_attr_ex){ .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap, .qp_type = how->type,
+					     .sq_sig_all = how->sig_all, .pd = pd, .send_ops_flags = how->ops,
+					     .comp_mask = IBV_QP_INIT_ATTR_PD | (how->ops ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0) };
+	s->qp = ibv_create_qp_ex(ctx, &init);
 	assert_non_null(s->qp);
 }
 
