@@ -109,22 +109,15 @@ static void sent(struct ibv_sge from, struct ibv_sge to)
 	assert_int_equal(wc.byte_len, 1024);
 }
 
-/* The check value of each block is computed by the device itself: a key that generates it, then one that checks it */
+/* What libmlx5 reads of a wrong block, and what is not checked; queue/umr.c has every kind of signature and of error */
 static void checked(UNUSED void **state)
 {
 	struct mlx5dv_sig_t10dif dif = { .bg_type = MLX5DV_SIG_T10DIF_CRC, .app_tag = 0xabcd, .ref_tag = 7,
 					 .flags = MLX5DV_SIG_T10DIF_FLAG_REF_REMAP };
 	struct mlx5dv_sig_block_domain d = { .sig_type = MLX5DV_SIG_TYPE_T10DIF, .sig.dif = &dif, .block_size = MLX5DV_BLOCK_SIZE_512 };
 	struct mlx5dv_sig_block_attr attr = { .mem = &d, .check_mask = 0xff };
-	static const struct {
-		unsigned at;
-		enum mlx5dv_mkey_err_type type;
-		uint64_t actual, expected; /* 0: any, and they differ */
-	} wrong[] = { { 520 + 3, MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD, 0, 0 }, { 520 + 515, MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG, 0xabcd, 0xabcd ^ 0x20 },
-		      { 520 + 519, MLX5DV_MKEY_SIG_BLOCK_BAD_REFTAG, 8, 8 ^ 0x20 }, { 0, MLX5DV_MKEY_NO_ERR, 0, 0 } };
 	struct mlx5dv_mkey_err err;
 	struct ibv_sge l, plain;
-	uint8_t clean[1040];
 
 	make_key();
 	open_own(MLX5DV_QP_EX_WITH_MKEY_CONFIGURE);
@@ -134,26 +127,18 @@ static void checked(UNUSED void **state)
 	/* Two blocks arrive, and memory has their signatures */
 	configure(1040, &attr);
 	sent(plain, l);
-	memcpy(clean, s->buf, 1040);
-	assert_memory_equal(clean, s->buf + HALF, 512);
-	assert_memory_equal(clean + 520, s->buf + HALF + 512, 512);
-	assert_int_equal(clean[514] << 8 | clean[515], 0xabcd);
-	assert_int_equal(clean[519], 7);
-	assert_int_equal(clean[1039], 8);
-	for (unsigned i = 0; i < ARRAY(wrong); i++) {
-		memcpy(s->buf, clean, 1040);
-		s->buf[wrong[i].at] ^= wrong[i].at ? 0x20 : 0;
+	assert_memory_equal(s->buf, s->buf + HALF, 512);
+	assert_memory_equal(s->buf + 520, s->buf + HALF + 512, 512);
+	assert_int_equal(s->buf[514] << 8 | s->buf[515], 0xabcd);
+	assert_int_equal(s->buf[1039], 8);
+	for (int wrong = 1; wrong >= 0; wrong--) { /* the second one's reference tag */
+		s->buf[1039] ^= 0x20;
 		configure(1040, &attr);
 		sent(l, plain);
-		assert_int_equal(error_of(&err), wrong[i].type);
-		if (!wrong[i].at)
-			continue;
-		assert_int_equal(err.err.sig.offset, 520);
-		assert_true(err.err.sig.expected_value != err.err.sig.actual_value);
-		assert_true(!wrong[i].actual || err.err.sig.actual_value == wrong[i].actual);
-		assert_true(!wrong[i].actual || err.err.sig.expected_value == wrong[i].expected);
-		assert_int_equal(error_of(&err), MLX5DV_MKEY_NO_ERR);
+		assert_int_equal(error_of(&err), wrong ? MLX5DV_MKEY_SIG_BLOCK_BAD_REFTAG : MLX5DV_MKEY_NO_ERR);
+		assert_true(!wrong || (err.err.sig.offset == 520 && err.err.sig.actual_value == 8 && err.err.sig.expected_value == (8 ^ 0x20)));
 	}
+	assert_int_equal(error_of(&err), MLX5DV_MKEY_NO_ERR);
 	/* An application tag of ones is not checked, where that is asked for */
 	dif.flags |= MLX5DV_SIG_T10DIF_FLAG_APP_ESCAPE;
 	s->buf[514] = s->buf[515] = 0xff;
