@@ -118,7 +118,7 @@ struct lib {
 	struct ibv_td *td;
 	struct ibv_pd *pd;
 	struct ibv_wq *wq;      /* in the place of a QP */
-	uint8_t *ring, *reg, *rq;
+	uint8_t *ring, *reg;
 	uint32_t *dbrec;
 	uint32_t uidx;          /* how a CQE names it */
 	uint32_t half;          /* of the register, that the next doorbell goes to: 0 or 1 */
@@ -130,21 +130,17 @@ struct trio {
 	struct ibv_cq *cq;      /* of all */
 	uint32_t cqn;
 	struct ibv_qp *qp;      /* c's */
-	struct ibv_wq *wq;      /* in the place of c's QP */
 	struct inlay_uar uar;
 	struct inlay_sq sq;
-	struct inlay_rq in_rq;
-	uint8_t *ring, *reg, *rq;
+	uint8_t *ring, *reg;
 	uint32_t *dbrec;
 	uint32_t half;
 	struct ibv_qp_cap cap;  /* as granted */
 	uint32_t bbs;           /* WQEBBs in the ring */
 	uint32_t size;          /* bytes of half a register */
-	uint32_t rq_cnt, rq_stride;
 	uint32_t pos;           /* WQEBBs posted, never masked */
 	uint32_t tail_pos;      /* where the oldest outstanding WQE begins */
 	uint32_t head, tail;    /* WQEs posted, completed */
-	uint32_t rhead, rtail;  /* receive WQEs */
 	uint64_t wr_id;         /* of the next WQE to complete */
 	uint32_t fence;         /* what libmlx5 puts into the next WQE by itself, after a change of a key */
 	uint8_t salt;           /* what c is filled with */
@@ -1397,7 +1393,6 @@ static void lib_open(struct lib *l, struct ibv_cq *cq, const struct ibv_qp_cap *
 	l->qpx = ops ? ibv_qp_to_qp_ex(l->qp) : NULL;
 	dv = view_qp(l->qp);
 	l->ring = (uint8_t *)dv.sq.buf;
-	l->rq = (uint8_t *)dv.rq.buf;
 	l->reg = (uint8_t *)dv.bf.reg;
 	l->dbrec = (uint32_t *)dv.dbrec;
 	lib_probe(l, dv.bf.size);
@@ -1439,11 +1434,6 @@ static void trio_open(struct trio *t, const struct ibv_qp_cap *cap, uint64_t wit
 	t->reg = (uint8_t *)dv.bf.reg;
 	t->size = dv.bf.size;
 	t->dbrec = (uint32_t *)dv.dbrec;
-	t->rq = (uint8_t *)dv.rq.buf;
-	t->rq_cnt = dv.rq.wqe_cnt;
-	t->rq_stride = dv.rq.stride;
-	if (cap->max_recv_wr)
-		must(inlay_rq_from_qp(&t->in_rq, t->qp, NULL, NULL));
 	dv = view_qp(t->a.qp);
 	assert_int_equal(dv.sq.wqe_cnt, t->bbs);
 	assert_int_equal(dv.bf.size, t->size);

@@ -1,24 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * oracle_poll.h: are completions found, read and given back as libmlx5 does it? The same CQEs go into three CQs: one polled by ibv_poll_cq,
- * one by ibv_start_poll, one by inlay.
+ * oracle_poll.h: are completions read and given back as libmlx5 does it? The same CQEs go into three CQs: one polled by ibv_poll_cq, one by
+ * ibv_start_poll, one by inlay. How they are found in rings of all sizes is in compressed.c.
  */
 #ifndef TESTS_QUEUE_ORACLE_POLL_H
 #define TESTS_QUEUE_ORACLE_POLL_H
 
 #include "oracle_receive.h"
 
-struct cqs {
-	struct ibv_cq *poll;      /* libmlx5, ibv_poll_cq */
-	struct ibv_cq_ex *lazy;   /* libmlx5, ibv_start_poll */
-	struct ibv_cq *taken;     /* inlay */
-	struct inlay_cq cq;
-	struct mlx5dv_cq dv[3];
-};
+#define ENTRIES 255u /* of the SRQ that the QPs receive through, if they do */
 
-static uint32_t entries; /* of the SRQ that the QPs receive through, if they do */
-
-static struct ibv_cq_ex *make_cq(uint32_t cqe, uint32_t size, bool lazy)
+static struct ibv_cq_ex *make_cq(uint32_t size, bool lazy)
 {
 	struct ibv_cq_init_attr_ex attr;
 	struct mlx5dv_cq_init_attr dv;
@@ -26,7 +18,7 @@ static struct ibv_cq_ex *make_cq(uint32_t cqe, uint32_t size, bool lazy)
 
 	memset(&attr, 0, sizeof(attr));
 	memset(&dv, 0, sizeof(dv));
-	attr.cqe = cqe;
+	attr.cqe = 15;
 	if (lazy)
 		attr.wc_flags = (uint64_t)IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
 	dv.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
@@ -36,42 +28,11 @@ static struct ibv_cq_ex *make_cq(uint32_t cqe, uint32_t size, bool lazy)
 	return cq;
 }
 
-static void cqs_open(struct cqs *q, uint32_t cqe, uint32_t size)
-{
-	memset(q, 0, sizeof(*q));
-	q->poll = ibv_cq_ex_to_cq(make_cq(cqe, size, false));
-	q->lazy = make_cq(cqe, size, true);
-	q->taken = ibv_cq_ex_to_cq(make_cq(cqe, size, false));
-	must(inlay_cq_from_cq(&q->cq, q->taken, NULL));
-	q->dv[0] = view_cq(q->poll);
-	q->dv[1] = view_cq(ibv_cq_ex_to_cq(q->lazy));
-	q->dv[2] = view_cq(q->taken);
-	assert_int_equal(q->dv[0].cqe_size, size);
-	assert_int_equal(q->dv[0].cqe_cnt, q->dv[2].cqe_cnt);
-	assert_int_equal(q->dv[1].cqe_cnt, q->dv[2].cqe_cnt);
-}
-
-static void cqs_close(struct cqs *q)
-{
-	must(ibv_destroy_cq(q->poll));
-	must(ibv_destroy_cq(ibv_cq_ex_to_cq(q->lazy)));
-	must(ibv_destroy_cq(q->taken));
-}
-
-static void inject(struct cqs *q, const struct mlx5_cqe64 *cqe)
-{
-	unsigned i;
-
-	for (i = 0; i < 3; i++)
-		assert_int_equal(softdev_inject_cqes(q->dv[i].cqn, cqe, 1, 0), 1);
-}
-
-static const uint8_t good_sop[] = {MLX5_OPCODE_SEND, MLX5_OPCODE_SEND_IMM, MLX5_OPCODE_SEND_INVAL, MLX5_OPCODE_RDMA_WRITE,
-				   MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_CS, MLX5_OPCODE_ATOMIC_FA};
-
 /* Any CQE that a device could write, of the lib's QP as far as libmlx5 must find it */
 static void cqe_random(struct mlx5_cqe64 *cqe, const struct lib *l, uint8_t opcode, uint8_t syndrome)
 {
+	static const uint8_t sops[] = {MLX5_OPCODE_SEND, MLX5_OPCODE_SEND_IMM, MLX5_OPCODE_SEND_INVAL, MLX5_OPCODE_RDMA_WRITE,
+		MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_CS, MLX5_OPCODE_ATOMIC_FA};
 	uint64_t w[8];
 	unsigned i;
 
@@ -80,14 +41,14 @@ static void cqe_random(struct mlx5_cqe64 *cqe, const struct lib *l, uint8_t opco
 	memcpy(cqe, w, sizeof(w));
 	cqe->app = 0; /* not tag matching */
 	cqe->srqn_uidx = htobe32(rnd_below(256) << 24 | l->uidx);
-	cqe->sop_drop_qpn = htobe32((uint32_t)good_sop[rnd_below(ARRAY(good_sop))] << 24 | rnd_below(1 << 24));
+	cqe->sop_drop_qpn = htobe32((uint32_t)sops[rnd_below(ARRAY(sops))] << 24 | rnd_below(1 << 24));
 	cqe->op_own = (uint8_t)(opcode << 4 | rnd_below(4)); /* solicited, and an owner bit that is none of the caller's affair */
 	if (opcode == MLX5_CQE_REQ_ERR || opcode == MLX5_CQE_RESP_ERR)
 		((struct mlx5_err_cqe *)cqe)->syndrome = syndrome;
 	/* libmlx5 believes the entry's number. A page fault, of which it makes no completion, is not for here */
-	if (entries && opcode != MLX5_CQE_REQ && opcode != MLX5_CQE_REQ_ERR)
-		cqe->wqe_counter = htobe16((uint16_t)rnd_below(entries));
-	if (entries && opcode == MLX5_CQE_RESP_ERR)
+	if (srq_of_qps && opcode != MLX5_CQE_REQ && opcode != MLX5_CQE_REQ_ERR)
+		cqe->wqe_counter = htobe16((uint16_t)rnd_below(ENTRIES));
+	if (srq_of_qps && opcode == MLX5_CQE_RESP_ERR)
 		((struct mlx5_err_cqe *)cqe)->vendor_err_synd &= 0x7f;
 	/* libmlx5 reports 8 for an atomic and does not look */
 	if (opcode == MLX5_CQE_REQ && be32toh(cqe->sop_drop_qpn) >> 24 >= MLX5_OPCODE_ATOMIC_CS)
@@ -96,12 +57,8 @@ static void cqe_random(struct mlx5_cqe64 *cqe, const struct lib *l, uint8_t opco
 
 static enum ibv_wc_opcode verb_of(const struct mlx5_cqe64 *cqe)
 {
-	switch (inlay_cqe_opcode(cqe)) {
-	case MLX5_CQE_RESP_WR_IMM: return IBV_WC_RECV_RDMA_WITH_IMM;
-	case MLX5_CQE_RESP_SEND:
-	case MLX5_CQE_RESP_SEND_IMM:
-	case MLX5_CQE_RESP_SEND_INV: return IBV_WC_RECV;
-	}
+	if (!inlay_cqe_is_send(cqe))
+		return inlay_cqe_opcode(cqe) == MLX5_CQE_RESP_WR_IMM ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
 	switch (inlay_cqe_send_opcode(cqe)) {
 	case MLX5_OPCODE_RDMA_WRITE:
 	case MLX5_OPCODE_RDMA_WRITE_IMM: return IBV_WC_RDMA_WRITE;
@@ -112,203 +69,109 @@ static enum ibv_wc_opcode verb_of(const struct mlx5_cqe64 *cqe)
 	}
 }
 
-/* The CQE as inlay reads it, against what libmlx5 made of it by either way. Returns whether they differ */
-static bool cqe_check(const struct mlx5_cqe64 *cqe, const struct ibv_wc *wc, struct ibv_cq_ex *lazy)
+/* The CQE as inlay reads it, against what libmlx5 made of it by either way */
+static void cqe_check(const struct mlx5_cqe64 *cqe, const struct ibv_wc *wc, struct ibv_cq_ex *lazy)
 {
-	uint8_t op = inlay_cqe_opcode(cqe), sop = inlay_cqe_send_opcode(cqe);
-	bool error = inlay_cqe_is_error(cqe), bad = false;
-	enum ibv_wc_status status = inlay_cqe_status(cqe);
+	const uint8_t op = inlay_cqe_opcode(cqe), sop = inlay_cqe_send_opcode(cqe);
+	const bool send = inlay_cqe_is_send(cqe);
+	const char *wrong = NULL;
 
-#define SAME(x, y) (bad |= (x) != (y))
-	SAME(wc->status, status);
-	SAME(lazy->status, status);
-	SAME(error, wc->status != IBV_WC_SUCCESS);
-	SAME(wc->qp_num, inlay_cqe_qpn(cqe));
-	SAME(ibv_wc_read_qp_num(lazy), inlay_cqe_qpn(cqe));
-	/* Entry n of the SRQ was posted as n */
-	if (entries && !inlay_cqe_is_send(cqe)) {
-		SAME(wc->wr_id, inlay_cqe_wqe_counter(cqe));
-		SAME(lazy->wr_id, inlay_cqe_wqe_counter(cqe));
-	}
-	if (error) {
-		SAME(wc->vendor_err, inlay_cqe_vendor_syndrome(cqe));
-		SAME(ibv_wc_read_vendor_err(lazy), inlay_cqe_vendor_syndrome(cqe));
-		SAME(inlay_cqe_is_send(cqe), op == MLX5_CQE_REQ_ERR);
+#define SAME(mine, field, read)                                                                                                  \
+	do {                                                                                                                     \
+		if ((mine) != (field) || (mine) != (read))                                                                       \
+			wrong = #field;                                                                                          \
+	} while (0)
+	SAME(inlay_cqe_status(cqe), wc->status, lazy->status);
+	SAME(inlay_cqe_is_error(cqe), wc->status != IBV_WC_SUCCESS, lazy->status != IBV_WC_SUCCESS);
+	SAME(inlay_cqe_qpn(cqe), wc->qp_num, ibv_wc_read_qp_num(lazy));
+	if (srq_of_qps && !send) /* entry n was posted as n */
+		SAME(inlay_cqe_wqe_counter(cqe), wc->wr_id, lazy->wr_id);
+	if (inlay_cqe_is_error(cqe)) {
+		SAME(inlay_cqe_vendor_syndrome(cqe), wc->vendor_err, ibv_wc_read_vendor_err(lazy));
+		SAME(send, op == MLX5_CQE_REQ_ERR, op == MLX5_CQE_REQ_ERR);
 	} else {
-		SAME(wc->opcode, verb_of(cqe));
-		SAME(ibv_wc_read_opcode(lazy), verb_of(cqe));
-		SAME(inlay_cqe_is_send(cqe), !(wc->opcode & IBV_WC_RECV));
-		if (!inlay_cqe_is_send(cqe)) {
-			SAME(wc->src_qp, inlay_cqe_src_qpn(cqe));
-			SAME(wc->slid, inlay_cqe_slid(cqe));
-			SAME(wc->sl, inlay_cqe_sl(cqe));
-			SAME(wc->dlid_path_bits, inlay_cqe_path_bits(cqe));
-			SAME(!!(wc->wc_flags & IBV_WC_GRH), inlay_cqe_has_grh(cqe));
-			SAME(ibv_wc_read_src_qp(lazy), inlay_cqe_src_qpn(cqe));
-			SAME(ibv_wc_read_slid(lazy), inlay_cqe_slid(cqe));
-			SAME(ibv_wc_read_sl(lazy), inlay_cqe_sl(cqe));
-			SAME(ibv_wc_read_dlid_path_bits(lazy), inlay_cqe_path_bits(cqe));
-			SAME(!!(ibv_wc_read_wc_flags(lazy) & IBV_WC_GRH), inlay_cqe_has_grh(cqe));
-		}
-		SAME(ibv_wc_read_completion_ts(lazy), inlay_cqe_timestamp(cqe));
-		if (!inlay_cqe_is_send(cqe) || sop == MLX5_OPCODE_RDMA_READ || sop >= MLX5_OPCODE_ATOMIC_CS) {
-			SAME(wc->byte_len, inlay_cqe_byte_count(cqe));
-			SAME(ibv_wc_read_byte_len(lazy), inlay_cqe_byte_count(cqe));
-		}
-		if (op == MLX5_CQE_RESP_WR_IMM || op == MLX5_CQE_RESP_SEND_IMM) {
-			SAME(wc->wc_flags & IBV_WC_WITH_IMM, IBV_WC_WITH_IMM);
-			SAME(wc->imm_data, inlay_cqe_imm_be(cqe));
-			SAME(ibv_wc_read_imm_data(lazy), inlay_cqe_imm_be(cqe));
-		}
-		if (op == MLX5_CQE_RESP_SEND_INV) {
-			SAME(wc->wc_flags & IBV_WC_WITH_INV, IBV_WC_WITH_INV);
-			SAME(wc->invalidated_rkey, inlay_cqe_invalidated_rkey(cqe));
-			SAME(ibv_wc_read_invalidated_rkey(lazy), inlay_cqe_invalidated_rkey(cqe));
-		}
+		SAME(verb_of(cqe), wc->opcode, ibv_wc_read_opcode(lazy));
+		SAME(send, !(wc->opcode & IBV_WC_RECV), send);
+		SAME(inlay_cqe_timestamp(cqe), ibv_wc_read_completion_ts(lazy), ibv_wc_read_completion_ts(lazy));
 	}
+	if (!inlay_cqe_is_error(cqe) && !send) {
+		SAME(inlay_cqe_src_qpn(cqe), wc->src_qp, ibv_wc_read_src_qp(lazy));
+		SAME(inlay_cqe_slid(cqe), wc->slid, ibv_wc_read_slid(lazy));
+		SAME(inlay_cqe_sl(cqe), wc->sl, ibv_wc_read_sl(lazy));
+		SAME(inlay_cqe_path_bits(cqe), wc->dlid_path_bits, ibv_wc_read_dlid_path_bits(lazy));
+		SAME(inlay_cqe_has_grh(cqe), !!(wc->wc_flags & IBV_WC_GRH), !!(ibv_wc_read_wc_flags(lazy) & IBV_WC_GRH));
+	}
+	if (!inlay_cqe_is_error(cqe) && (!send || sop == MLX5_OPCODE_RDMA_READ || sop >= MLX5_OPCODE_ATOMIC_CS))
+		SAME(inlay_cqe_byte_count(cqe), wc->byte_len, ibv_wc_read_byte_len(lazy));
+	if (op == MLX5_CQE_RESP_WR_IMM || op == MLX5_CQE_RESP_SEND_IMM)
+		SAME(inlay_cqe_imm_be(cqe), wc->wc_flags & IBV_WC_WITH_IMM ? wc->imm_data : 0, ibv_wc_read_imm_data(lazy));
+	if (op == MLX5_CQE_RESP_SEND_INV)
+		SAME(inlay_cqe_invalidated_rkey(cqe), wc->wc_flags & IBV_WC_WITH_INV ? wc->invalidated_rkey : 0,
+		     ibv_wc_read_invalidated_rkey(lazy));
 #undef SAME
-	if (bad) {
-		fprintf(report_to,
-			"libmlx5: status %d opcode %d byte_len %u imm 0x%x qp_num 0x%x vendor 0x%x flags 0x%x "
-			"src_qp 0x%x slid %u sl %u path %u; "
-			"inlay: status %d\n", wc->status, wc->opcode, wc->byte_len, wc->imm_data, wc->qp_num, wc->vendor_err, wc->wc_flags,
-			wc->src_qp, wc->slid, wc->sl, wc->dlid_path_bits, status);
-		inlay_cqe_print(report_to, cqe);
-	}
 	cases++;
-	return bad;
+	if (!wrong)
+		return;
+	inlay_cqe_print(report_to, cqe);
+	fail_msg("%s: status %d", wrong, wc->status);
 }
 
-/* Takes up to n completions from all three, and compares them and what the device is told of it. Returns how many */
-static uint32_t take(struct cqs *q, uint32_t n, unsigned way)
-{
-	static const struct mlx5_cqe64 *cqes[4096];
-	static struct ibv_wc wc[4096];
-	struct ibv_poll_cq_attr attr;
-	uint32_t got, i, there;
-	int polled, err;
-
-	memset(&attr, 0, sizeof(attr));
-	memset(wc, 0xee, n * sizeof(wc[0]));
-	polled = ibv_poll_cq(q->poll, (int)n, wc);
-	assert_true(polled >= 0);
-	/* An error comes alone */
-	for (got = 0; way == 0 && got < (uint32_t)polled; got += i) {
-		i = inlay_cq_peek_many(&q->cq, cqes + got, n - got);
-		assert_in_range(i, 1, polled - (int)got);
-		assert_true(i == 1 || !inlay_cqe_is_error(cqes[got]));
-		inlay_cq_advance_quiet(&q->cq, i);
-	}
-	got = (uint32_t)polled;
-	err = n ? ibv_start_poll(q->lazy, &attr) : ENOENT;
-	there = !err;
-	for (i = 0; i < got; i++) {
-		assert_int_equal(err, 0);
-		if (way) {
-			cqes[i] = inlay_cq_peek(&q->cq);
-			assert_non_null(cqes[i]);
-			assert_ptr_equal(inlay_cq_peek(&q->cq), cqes[i]);
-		}
-		assert_false(cqe_check(cqes[i], &wc[i], q->lazy));
-		if (way == 1)
-			inlay_cq_advance(&q->cq, 1);
-		else if (way == 2)
-			inlay_cq_advance_quiet(&q->cq, 1);
-		if (i + 1 < got)
-			err = ibv_next_poll(q->lazy);
-	}
-	/* Ended, or fewer than asked for: then nothing may be left */
-	if (there)
-		ibv_end_poll(q->lazy);
-	if (way != 1 && got)
-		inlay_cq_update(&q->cq);
-	if (got < n) {
-		assert_null(inlay_cq_peek(&q->cq));
-		assert_int_equal(inlay_cq_peek_many(&q->cq, cqes, 1), 0);
-		assert_int_equal(ibv_start_poll(q->lazy, &attr), ENOENT);
-		assert_int_equal(ibv_poll_cq(q->poll, 1, wc), 0);
-	}
-	if (got) {
-		assert_int_equal(q->dv[0].dbrec[0], q->dv[2].dbrec[0]);
-		assert_int_equal(q->dv[1].dbrec[0], q->dv[2].dbrec[0]);
-		assert_int_equal(be32toh(q->dv[2].dbrec[0]), q->cq.ci & 0xffffff);
-	}
-	return got;
-}
-
-static const uint8_t cqe_ops[] = {MLX5_CQE_REQ, MLX5_CQE_RESP_WR_IMM, MLX5_CQE_RESP_SEND, MLX5_CQE_RESP_SEND_IMM,
-				  MLX5_CQE_RESP_SEND_INV, MLX5_CQE_REQ_ERR, MLX5_CQE_RESP_ERR};
-static struct ibv_qp_cap cq_cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 4, .max_recv_sge = 4};
-
-/* Every opcode and, of errors, every syndrome; CQEs of both sizes; then rings of all sizes, filled and emptied at random */
+/* Every opcode and, of errors, every syndrome, in CQEs of both sizes; then the same of QPs with an SRQ */
 static void completions(void)
 {
-	static const uint32_t sizes[] = {64, 128};
-	uint32_t s, o, k, there, rings;
-	struct mlx5_cqe64 cqe;
-	struct cqs q;
-
-	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_SERIAL);
-	for (s = 0; s < ARRAY(sizes); s++) {
-		cqs_open(&q, 63, sizes[s]);
-		assert_int_equal(take(&q, 1, 0), 0);
-		for (o = 0; o < ARRAY(cqe_ops); o++)
-			for (k = 0; k < 256; k++) {
-				cqe_random(&cqe, &T.a, cqe_ops[o], (uint8_t)k);
-				inject(&q, &cqe);
-				assert_int_equal(take(&q, 2, k % 3), 1);
-			}
-		cqs_close(&q);
-		for (rings = 0; rings < 12; rings++) {
-			/* libmlx5's CQ has one slot more than was asked for, and a power of two */
-			uint32_t want = rings < 10 ? 1u << rings : 1 + rnd_below(1000), laps;
-
-			cqs_open(&q, want, sizes[s]);
-			for (there = 0, laps = 0; laps < 60; laps++) {
-				k = rnd_below(4) ? rnd_below(q.cq.mask + 2 - there) : q.cq.mask + 1 - there;
-				there += k;
-				while (k--) {
-					cqe_random(&cqe, &T.a, cqe_ops[rnd_below(ARRAY(cqe_ops))], (uint8_t)rnd_below(0x24));
-					inject(&q, &cqe);
-				}
-				k = rnd_below(3) ? rnd_below(there + 2) : q.cq.mask + 1;
-				there -= take(&q, k, rnd_below(3));
-			}
-			while (there)
-				there -= take(&q, q.cq.mask + 1, 0);
-			cqs_close(&q);
-		}
-	}
-	trio_close(&T);
-}
-
-/*
- * The same of QPs with an SRQ. What libmlx5 makes of its list of free entries, each of which completes many times here, is nobody's
- * concern
- */
-static void completions_srq(void)
-{
-	struct ibv_srq_init_attr attr;
+	static const uint8_t ops[] = {MLX5_CQE_REQ, MLX5_CQE_RESP_WR_IMM, MLX5_CQE_RESP_SEND, MLX5_CQE_RESP_SEND_IMM, MLX5_CQE_RESP_SEND_INV,
+		MLX5_CQE_REQ_ERR, MLX5_CQE_RESP_ERR};
+	struct ibv_qp_cap cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 4, .max_recv_sge = 4};
+	struct ibv_poll_cq_attr attr = {.comp_mask = 0};
+	uint32_t turn, o, k, i, size;
 	struct ibv_recv_wr wr, *bad;
-	const struct ibv_qp_cap cap = cq_cap;
 
-	memset(&attr, 0, sizeof(attr));
 	memset(&wr, 0, sizeof(wr));
-	attr.attr.max_wr = 255;
-	attr.attr.max_sge = 1;
-	srq_of_qps = ibv_create_srq(dev.pd, &attr);
-	assert_non_null(srq_of_qps);
-	for (entries = 0; entries < 255; entries++) {
-		wr.wr_id = entries;
-		must(ibv_post_srq_recv(srq_of_qps, &wr, &bad));
+	for (turn = 0; turn < 4; turn++) {
+		struct ibv_cq *cqs[3];
+		struct ibv_cq_ex *lazy;
+		struct mlx5dv_cq dv[3];
+		struct inlay_cq cq;
+
+		size = turn % 2 ? 128 : 64;
+		srq_of_qps = turn / 2 ? make_srq(ENTRIES, 1) : NULL;
+		for (wr.wr_id = 0; srq_of_qps && wr.wr_id < ENTRIES; wr.wr_id++)
+			must(ibv_post_srq_recv(srq_of_qps, &wr, &bad));
+		cap.max_recv_wr = cap.max_recv_sge = srq_of_qps ? 0 : 4;
+		trio_open(&T, &cap, K->lean, INLAY_UAR_SERIAL);
+		lazy = make_cq(size, true);
+		for (i = 0; i < 3; i++) {
+			cqs[i] = ibv_cq_ex_to_cq(i == 1 ? lazy : make_cq(size, false));
+			dv[i] = view_cq(cqs[i]);
+			assert_int_equal(dv[i].cqe_size, size);
+		}
+		must(inlay_cq_from_cq(&cq, cqs[2], NULL));
+		for (o = 0; o < ARRAY(ops); o++)
+			for (k = 0; k < 256; k++) {
+				struct mlx5_cqe64 cqe;
+				struct ibv_wc wc;
+
+				cqe_random(&cqe, &T.a, ops[o], (uint8_t)k);
+				for (i = 0; i < 3; i++)
+					assert_int_equal(softdev_inject_cqes(dv[i].cqn, &cqe, 1, 0), 1);
+				memset(&wc, 0xee, sizeof(wc));
+				assert_int_equal(ibv_poll_cq(cqs[0], 1, &wc), 1);
+				must(ibv_start_poll(lazy, &attr));
+				assert_non_null(inlay_cq_peek(&cq));
+				cqe_check(inlay_cq_peek(&cq), &wc, lazy);
+				ibv_end_poll(lazy);
+				inlay_cq_advance(&cq, 1);
+				assert_null(inlay_cq_peek(&cq));
+				for (i = 0; i < 2; i++)
+					assert_int_equal(dv[i].dbrec[0], dv[2].dbrec[0]);
+			}
+		for (i = 0; i < 3; i++)
+			must(ibv_destroy_cq(cqs[i]));
+		trio_close(&T);
+		if (srq_of_qps)
+			must(ibv_destroy_srq(srq_of_qps));
+		srq_of_qps = NULL;
 	}
-	cq_cap.max_recv_wr = 0;
-	cq_cap.max_recv_sge = 0;
-	completions();
-	cq_cap = cap;
-	entries = 0;
-	must(ibv_destroy_srq(srq_of_qps));
-	srq_of_qps = NULL;
 }
 
 #endif
