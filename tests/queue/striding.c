@@ -5,10 +5,9 @@
  * writes. Plain memory between guard pages, no device. Blocks of compressed CQEs: compressed.c.
  */
 #include "rig.h"
+#include "given.h"
 #include <endian.h>
-#include <sys/mman.h>
 
-#define PAGE 4096u
 #define MOST 16u         /* WQEs */
 
 struct model {
@@ -17,9 +16,7 @@ struct model {
 	uint32_t strides, bytes;
 	uint8_t ring[MOST * 128] __attribute__((aligned(64)));
 	uint32_t record[2];
-	uint8_t *guard[2 * MOST];       /* one buffer each, between pages that nobody may touch */
-	uint8_t *buf[2 * MOST];
-	size_t mapped;
+	uint8_t *buf[2 * MOST];         /* each before a page that nobody may touch */
 	uint32_t in[MOST];              /* the buffer in each WQE */
 	uint32_t free[2 * MOST], frees;
 	/* the device */
@@ -33,7 +30,7 @@ struct model {
 static void model_open(struct model *m, uint32_t log_strides, uint32_t log_size)
 {
 	struct inlay_strides shape;
-	uint32_t i, rooms;
+	uint32_t i;
 
 	memset(m, 0, sizeof(*m));
 	m->wqes = 1u << rnd_below(5);
@@ -43,13 +40,8 @@ static void model_open(struct model *m, uint32_t log_strides, uint32_t log_size)
 	m->shift = 2 * rnd_below(2);
 	m->strides = 1u << log_strides;
 	m->bytes = m->strides << log_size;
-	rooms = (m->bytes + PAGE - 1) / PAGE;
-	m->mapped = (rooms + 2) * PAGE;
 	for (i = 0; i < 2 * m->wqes; i++) {
-		m->guard[i] = (uint8_t *)mmap(NULL, m->mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		assert_true(m->guard[i] != MAP_FAILED);
-		must(mprotect(m->guard[i] + PAGE, rooms * PAGE, PROT_READ | PROT_WRITE));
-		m->buf[i] = m->guard[i] + PAGE + (rnd_below(2) ? rooms * PAGE - m->bytes : 0);
+		m->buf[i] = (uint8_t *)given(m->bytes);
 		m->free[m->frees++] = i;
 	}
 	memset(m->ring, 0xaa, sizeof(m->ring));
@@ -65,7 +57,7 @@ static void model_close(struct model *m)
 	uint32_t i;
 
 	for (i = 0; i < 2 * m->wqes; i++)
-		must(munmap(m->guard[i], m->mapped));
+		given_free(m->buf[i]);
 }
 
 /* ---- the program ---- */
