@@ -7,7 +7,6 @@
  */
 #include "oracle_send.h"
 #include "oracle_receive.h"
-#include "oracle_poll.h"
 
 #define SENDING (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
 #define UC_LEAN (SENDING | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM)
@@ -21,7 +20,7 @@
 #define UC_FULL (UC_LEAN | WITH_WINDOWS)
 
 /* Which tests a kind has */
-enum { SENT = 1, REFUSES = 2, RAWS = 4, RECEIVED = 8, POLLED = 16 };
+enum { SENT = 1, REFUSES = 2, RAWS = 4, RECEIVED = 8 };
 
 #define UC_OPS (SENDS | WRITES)
 #define TO_OPS (RC_OPS | 1u << INV)
@@ -29,10 +28,10 @@ enum { SENT = 1, REFUSES = 2, RAWS = 4, RECEIVED = 8, POLLED = 16 };
 
 /* name, the device's setting, type, family, tests, operations, those in the table, interfaces, header, longest inline, dv */
 static const struct kind kinds[] = {
-	{"rc", NULL, NULL, IBV_QPT_RC, POST, SENT | RECEIVED | POLLED, RC_OPS, RC_OPS, RC_LEAN, RC_FULL,
+	{"rc", NULL, NULL, IBV_QPT_RC, POST, SENT | RECEIVED, RC_OPS, RC_OPS, RC_LEAN, RC_FULL,
 	 16, 908, 764, 0},
 	{"uc", NULL, NULL, IBV_QPT_UC, POST, SENT | RECEIVED, UC_OPS, UC_OPS, UC_LEAN, UC_FULL, 16, 924, 764, 0},
-	{"ud", "SOFTDEV_LINK", "roce", IBV_QPT_UD, DATAGRAM, SENT | RECEIVED | POLLED, SENDS, SENDS, SENDING, SENDING,
+	{"ud", "SOFTDEV_LINK", "roce", IBV_QPT_UD, DATAGRAM, SENT | RECEIVED, SENDS, SENDS, SENDING, SENDING,
 	 64, 892, 892, 0},
 	{"ud-ib", "SOFTDEV_LINK", "ib", IBV_QPT_UD, DATAGRAM, SENT, SENDS, SENDS, SENDING, SENDING, 64, 892, 892, 0},
 	/* libmlx5 never writes a compact address vector: it is the long one without its end (wqe.c, and to.c, where the device reads it) */
@@ -74,7 +73,6 @@ static const struct test tests[] = {
 	{"at random", random_runs, SENT},
 	{"receives, self-check", receive_self_check, RECEIVED},
 	{"receives at random", receive_random, RECEIVED},
-	{"completions", completions, POLLED},
 };
 
 static void one(void **state)

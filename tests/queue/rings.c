@@ -1381,36 +1381,10 @@ static void arrived(void **state)
 	}
 }
 
-/* A WQE whose length is a constant, piece by piece, at each place of the ring */
-static void constant_pieces(void **state)
-{
-	uint8_t data[100], *head;
-	uint32_t pi, i;
-
-	(void)state;
-	fill(data, sizeof(data), 7);
-	for (pi = 0; pi < 8; pi++) {
-		struct raw *r = raw_make(4, 63, INLAY_UAR_SERIAL);
-		struct inlay_cursor at;
-
-		r->sq.pi = pi;
-		must(inlay_sq_begin(&r->sq, 2, &at));
-		at = inlay_seg_inline_open(at, 100, 10, &head);
-		memcpy(head, data, 10);
-		at = inlay_seg_inline_append(inlay_seg_inline_append(at, data + 10, 60), data + 70, 30);
-		inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, 0, INLAY_SIGNALED, 0);
-		assert_int_equal(be32_at(r, pi, 16), 100 | 0x80000000u);
-		for (i = 0; i < 100; i++)
-			assert_int_equal(byte_at(r, pi, 20 + i), data[i]);
-		raw_free(r);
-	}
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(release_of_another),
-		cmocka_unit_test(constant_pieces),
 		cmocka_unit_test(arguments),
 		cmocka_unit_test(sends),
 		cmocka_unit_test(limits),

@@ -355,20 +355,17 @@ static void own(void **state)
 		must(inlay_uar_destroy(&uars[i], NULL));
 }
 
-/* A striding WQ: what inlay posts lies where the device looks; too small a CQ, attributes that cannot be */
+/* A striding WQ: attributes that cannot be, too small a CQ; once posted to, it is not fresh. What is posted, devices take in steer.c */
 static void striding_taken(void **state)
 {
 	struct mlx5dv_striding_rq_init_attr *strides;
 	struct mlx5dv_wq_init_attr dvattr;
 	struct ibv_wq_init_attr attr;
 	struct inlay_striding rq;
-	struct mlx5dv_rwq dv;
 	struct inlay_cq cq;
 	struct ibv_cq *ibcq = ibv_create_cq(dev.ctx, 4095, NULL, NULL, 0);
-	struct ibv_wq_attr to;
 	struct ibv_wq *wq;
 	const char *why;
-	uint32_t i;
 
 	(void)state;
 	assert_non_null(ibcq);
@@ -391,7 +388,6 @@ static void striding_taken(void **state)
 		skip();
 	}
 	must(inlay_cq_from_cq(&cq, ibcq, NULL));
-	view(RWQ, rwq, wq, &dv);
 	memset(&rq, 0x5a, sizeof(rq));
 	must(inlay_cq_reserve(&cq, 1, NULL));
 	refused(rq, inlay_striding_from_wq(&rq, wq, strides, &cq, &why), -ENOSPC);
@@ -399,23 +395,12 @@ static void striding_taken(void **state)
 	strides->single_wqe_log_num_of_strides = 17;
 	refused(rq, inlay_striding_from_wq(&rq, wq, strides, NULL, &why), -EINVAL);
 	strides->single_wqe_log_num_of_strides = 9;
-	strides->single_stride_log_num_of_bytes = 5;
-	refused(rq, inlay_striding_from_wq(&rq, wq, strides, NULL, &why), -EINVAL);
-	strides->single_stride_log_num_of_bytes = 11;
 	must(inlay_striding_from_wq(&rq, wq, strides, &cq, &why));
 	assert_int_equal(inlay_cq_reserve(&cq, 1, NULL), -ENOSPC);
-	assert_int_equal(inlay_striding_room(&rq), dv.wqe_cnt);
 	assert_int_equal(inlay_striding_bytes(&rq), 1 << 20);
-	memset(&to, 0, sizeof(to));
-	to.attr_mask = IBV_WQ_ATTR_STATE;
-	to.wq_state = IBV_WQS_RDY;
-	must(ibv_modify_wq(wq, &to));
-	for (i = 0; i < dv.wqe_cnt; i++)
-		must(inlay_striding_post(&rq, 0x123456789000 + i, 0x55667788));
-	assert_int_equal(inlay_striding_post(&rq, 0, 0), -EAGAIN);
+	while (inlay_striding_room(&rq))
+		must(inlay_striding_post(&rq, 0x123456789000, 0x55667788));
 	inlay_striding_ring(&rq);
-	assert_int_equal(inlay_from_be32(dv.dbrec[0]), dv.wqe_cnt);
-	memset(&rq, 0x5a, sizeof(rq));
 	refused(rq, inlay_striding_from_wq(&rq, wq, strides, NULL, &why), -EBUSY);
 	must(ibv_destroy_wq(wq));
 	must(ibv_destroy_cq(ibcq));
