@@ -45,20 +45,12 @@ static void req_receive(struct req *r, uint32_t nsge, unsigned pattern)
 
 static struct ibv_wq *make_wq(const struct ibv_qp_cap *cap, unsigned i)
 {
-	struct ibv_wq_init_attr init;
+	struct ibv_wq *wq = new_wq(T.cq, cap->max_recv_wr, cap->max_recv_sge);
 	struct ibv_wq_attr attr;
 	struct mlx5dv_rwq dv;
-	struct ibv_wq *wq;
 
-	memset(&init, 0, sizeof(init));
-	memset(&attr, 0, sizeof(attr));
-	init.wq_type = IBV_WQT_RQ;
-	init.max_wr = cap->max_recv_wr;
-	init.max_sge = cap->max_recv_sge;
-	init.pd = dev.pd;
-	init.cq = T.cq;
-	wq = ibv_create_wq(dev.ctx, &init);
 	assert_non_null(wq);
+	memset(&attr, 0, sizeof(attr));
 	attr.attr_mask = IBV_WQ_ATTR_STATE;
 	attr.wq_state = IBV_WQS_RDY;
 	must(ibv_modify_wq(wq, &attr));
@@ -76,19 +68,6 @@ static struct mlx5dv_srq view_srq(struct ibv_srq *srq)
 
 	view(SRQ, srq, srq, &dv);
 	return dv;
-}
-
-static struct ibv_srq *make_srq(uint32_t max_wr, uint32_t max_sge)
-{
-	struct ibv_srq_init_attr attr;
-	struct ibv_srq *srq;
-
-	memset(&attr, 0, sizeof(attr));
-	attr.attr.max_wr = max_wr;
-	attr.attr.max_sge = max_sge;
-	srq = ibv_create_srq(dev.pd, &attr);
-	assert_non_null(srq);
-	return srq;
 }
 
 static void rx_open(uint32_t max_wr, uint32_t max_sge)
@@ -119,7 +98,7 @@ static void rx_open(uint32_t max_wr, uint32_t max_sge)
 
 		trio_cq(&T, &cap);
 		for (i = 0; i < 3; i++) {
-			srq_of_qps = R.srq[i] = R.kind == OF_SRQ ? make_srq(max_wr, max_sge) : NULL;
+			srq_of_qps = R.srq[i] = R.kind == OF_SRQ ? new_srq(max_wr, max_sge) : NULL;
 			if (i < 2)
 				lib_open(&R.lib[i], T.cq, &plain, 0, NULL);
 			srq_of_qps = NULL;

@@ -77,15 +77,12 @@ static void sizes(void **state)
 {
 	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
 	uint32_t made[3] = {0}, i, t, shared = 0;
-	struct ibv_srq_init_attr attr;
 	struct ibv_srq *srq;
 	struct ibv_cq *cq = ibv_create_cq(dev.ctx, 1, NULL, NULL, 0);
 
 	(void)state;
 	assert_non_null(cq);
-	memset(&attr, 0, sizeof(attr));
-	attr.attr.max_wr = attr.attr.max_sge = 1;
-	srq = ibv_create_srq(dev.pd, &attr);
+	srq = new_srq(1, 1);
 	for (i = 0; i < 1500; i++) {
 		struct ibv_qp_init_attr init, asked;
 		struct mlx5dv_qp dv;
@@ -121,11 +118,8 @@ static void sizes(void **state)
 		struct inlay_srq in;
 		struct ibv_srq *one;
 
-		memset(&attr, 0, sizeof(attr));
-		attr.attr.max_wr = 1 + rnd_below(rnd_below(4) ? 70 : 16000);
-		attr.attr.max_sge = 1 + rnd_below(4);
-		t = attr.attr.max_wr;
-		one = ibv_create_srq(dev.pd, &attr);
+		t = 1 + rnd_below(rnd_below(4) ? 70 : 16000);
+		one = new_srq(t, 1 + rnd_below(4));
 		if (!one)
 			continue;
 		must(inlay_srq_from_srq(&in, one, NULL, NULL));
@@ -174,8 +168,6 @@ static void sums(void **state)
 /* All kinds of queues on one CQ, taken and finished, twice without harm; a CQ that is not the queue's; one that has too little left */
 static void queues(void **state)
 {
-	struct ibv_srq_init_attr attr;
-	struct ibv_wq_init_attr wq_attr;
 	struct opt opt = usual;
 	struct inlay_srq srq;
 	struct inlay_rq wrq;
@@ -193,17 +185,8 @@ static void queues(void **state)
 	must(inlay_uar_from_qp(&a.uar, a.qp, NULL));
 	must(inlay_cq_from_cq(&a.cq, a.scq, NULL));
 	must(inlay_cq_from_cq(&b.cq, b.scq, NULL));
-	memset(&attr, 0, sizeof(attr));
-	attr.attr.max_wr = 100;
-	attr.attr.max_sge = 1;
-	ib = ibv_create_srq(dev.pd, &attr);
-	memset(&wq_attr, 0, sizeof(wq_attr));
-	wq_attr.wq_type = IBV_WQT_RQ;
-	wq_attr.max_wr = 30;
-	wq_attr.max_sge = 1;
-	wq_attr.pd = dev.pd;
-	wq_attr.cq = a.scq;
-	wq = ibv_create_wq(dev.ctx, &wq_attr);
+	ib = new_srq(100, 1);
+	wq = new_wq(a.scq, 30, 1);
 	for (i = 0; i < 2; i++) {
 		assert_int_equal(inlay_sq_from_qp(&a.sq, a.qp, &a.uar, &b.cq, NULL), -EINVAL);
 		assert_int_equal(inlay_rq_from_qp(&a.rq, a.qp, &b.cq, NULL), -EINVAL);

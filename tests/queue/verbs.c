@@ -62,35 +62,12 @@ static struct opt small(void)
 	return opt;
 }
 
-static struct ibv_srq *srq_make(uint32_t wr, uint32_t sge)
-{
-	struct ibv_srq_init_attr attr;
-
-	memset(&attr, 0, sizeof(attr));
-	attr.attr.max_wr = wr;
-	attr.attr.max_sge = sge;
-	return ibv_create_srq(dev.pd, &attr);
-}
-
-static struct ibv_wq *wq_make(struct ibv_cq *cq, uint32_t wr, uint32_t sge)
-{
-	struct ibv_wq_init_attr attr;
-
-	memset(&attr, 0, sizeof(attr));
-	attr.wq_type = IBV_WQT_RQ;
-	attr.max_wr = wr;
-	attr.max_sge = sge;
-	attr.pd = dev.pd;
-	attr.cq = cq;
-	return ibv_create_wq(dev.ctx, &attr);
-}
-
 /* WQs, SRQs, and PDs, each of which has the number that libmlx5 tells the device. Once posted to, by either, a queue is not fresh */
 static void others_taken(void **state)
 {
 	struct opt opt = small();
 	struct ibv_cq *cq = cq_make(&opt);
-	struct ibv_wq *wq = wq_make(cq, 32, 2);
+	struct ibv_wq *wq = new_wq(cq, 32, 2);
 	struct ibv_pd *pd = ibv_alloc_pd(dev.ctx);
 	struct ibv_recv_wr wr, *bad;
 	struct mlx5dv_rwq dv;
@@ -108,7 +85,7 @@ static void others_taken(void **state)
 	assert_int_not_equal(pdn[0], pdn[1]);
 	must(ibv_dealloc_pd(pd));
 	for (n = 0; n < 2; n++) {
-		struct ibv_srq *ib = srq_make(100, 3);
+		struct ibv_srq *ib = new_srq(100, 3);
 
 		assert_non_null(ib);
 		must(inlay_srq_from_srq(&srq, ib, NULL, NULL));
@@ -581,8 +558,8 @@ static void reasons(void **state)
 	must(inlay_sq_from_qp(&s.b.sq, s.b.qp, &s.b_uar, NULL, NULL));
 	must(inlay_cq_from_cq(&s.a.cq, s.a.scq, NULL));
 	must(inlay_cq_from_cq(&s.a.rxcq, s.a.rcq, NULL));
-	s.srq = srq_make(1, 1);
-	s.wq = wq_make(s.a.scq, 1, 1);
+	s.srq = new_srq(1, 1);
+	s.wq = new_wq(s.a.scq, 1, 1);
 	for (i = 0; i < REASONS; i++) {
 		if ((!s.srq && (i == Y_SRQ_POSTED || i == Y_SRQ_RING)) || (!s.wq && i == Y_WQ_POSTED))
 			continue;
