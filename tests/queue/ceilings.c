@@ -51,34 +51,12 @@ CALL(template_ring, (struct inlay_sq *sq, const struct inlay_template *t, uint64
      inlay_post_template(sq, t, raddr, addr, len, imm_be, RING_IT))
 CALL(add_4, (struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t add, uint64_t addr, uint32_t lkey),
      inlay_post_masked(sq, raddr, rkey, inlay_masked_add(add, 0), SGE(addr, 4, lkey), RING_IT))
-/* Two WQEBBs: the masks end in the second */
-CALL(swap_8, (struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *op, uint64_t addr, uint32_t lkey),
-     inlay_post_masked(sq, raddr, rkey, inlay_masked_cmp_swap(op[0], op[1], op[2], op[3]), SGE(addr, 8, lkey), RING_IT))
-/* To a DC target on InfiniBand, commit and ring in one: by its vector, and from what a large table of peers keeps */
+/* To a DC target on InfiniBand, commit and ring in one */
 CALL(dc_inline, (struct inlay_sq *sq, const struct inlay_av *to, const uint64_t *value),
      inlay_post_to_send_inline(sq, to, value, sizeof(*value), RING_IT))
-/* One SGE each, checksums, one doorbell: a WQE each, all in one, and one alone */
+/* One SGE each, checksums, one doorbell: a WQE each, and all in one */
 CALL(packets, (struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t n), inlay_post_packets(sq, BOTH, sge, n, RING_IT))
 CALL(multi_packet, (struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t n), inlay_post_packets_multi(sq, BOTH, sge, n, RING_IT))
-CALL(packet, (struct inlay_sq *sq, uint64_t addr, uint32_t len, uint32_t lkey),
-     inlay_post_packet(sq, BOTH, SGE(addr, len, lkey), 1, RING_IT))
-
-COUNTED int inlay_dc_base(struct inlay_sq *sq, const struct inlay_av_base *peer, const uint64_t *value)
-{
-	struct inlay_av to;
-
-	inlay_av_join_dct(&to, peer, NULL, 0x1ee7a330);
-	return inlay_post_to_send_inline(sq, &to, value, sizeof(*value), RING_IT);
-}
-
-COUNTED int inlay_xrc_inline(struct inlay_sq *sq, uint32_t srqn, const uint64_t *value)
-{
-	struct inlay_av to;
-
-	inlay_av_init_xrc(&to, srqn);
-	return inlay_post_to_send_inline(sq, &to, value, sizeof(*value), RING_IT);
-}
-
 COUNTED int inlay_shared(struct inlay_shared_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *value)
 {
 	struct inlay_sq part;
@@ -211,13 +189,11 @@ static void run_posts(void)
 	static struct inlay_shared_sq shared;
 	struct inlay_sq sq __attribute__((aligned(64)));
 	struct ibv_sge sge[BURST];
-	struct inlay_av_base base;
 	struct inlay_template t;
 	struct inlay_av av;
 	uint32_t i;
 
 	memset(&av, 0x11, sizeof(av));
-	inlay_av_split(&av, &base, NULL);
 	for (i = 0; i < BURST; i++) {
 		sge[i].addr = 0x2000 + 2048 * i;
 		sge[i].length = 64;
@@ -227,9 +203,7 @@ static void run_posts(void)
 	ROUND(!inlay_ud_inline(&sq, &av, values));
 	ROUND(!inlay_ud_sge(&sq, &av, 0x2000 + i, 8, 5));
 	ROUND(!inlay_dc_inline(&sq, &av, values));
-	ROUND(!inlay_dc_base(&sq, &base, values));
-	ROUND(!inlay_xrc_inline(&sq, 0x4242 + i, values));
-	left(&sq, 7 * ROUNDS);
+	left(&sq, 5 * ROUNDS);
 	fresh(&sq, 8192);
 	need(!inlay_template_init(&t, &sq, MLX5_OPCODE_RDMA_WRITE_IMM, 77, 5), "template");
 	ROUND(!inlay_template(&sq, &t, 0x1000 + i, 0x2000, 8, i));
@@ -243,14 +217,12 @@ static void run_posts(void)
 	fresh(&sq, 8192);
 	inlay_sq_set_atomics(&sq, 4 | 8);
 	ROUND(!inlay_add_4(&sq, 0x1000 + 4 * i, 77, i, 0x2000, 5));
-	ROUND(!inlay_swap_8(&sq, 0x1000 + 8 * i, 77, values, 0x2000, 5));
-	left(&sq, 3 * ROUNDS);
+	left(&sq, ROUNDS);
 	fresh(&sq, 8192);
 	REPEAT(6, inlay_packets(&sq, sge, BURST) == BURST);
 	left(&sq, 6 * BURST);
 	REPEAT(6, inlay_multi_packet(&sq, sge, BURST) == BURST);
 	left(&sq, 6 * BURST + 6 * 9);
-	REPEAT(6 * BURST, !inlay_packet(&sq, 0x2000 + i, 64, 5));
 }
 
 /* One entry of a shared queue and one completion a round; then a striding queue, eight packets a buffer */

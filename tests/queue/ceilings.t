@@ -44,16 +44,12 @@ for compiler in gcc ${COMPILERS_ALL:+clang}; do
 	inlay_template_ring 200 the same, record, BlueFlame
 	inlay_shared 200 8-byte inline RDMA write to a queue of several threads: reserve, publish, doorbell
 	inlay_dc_inline 200 8-byte inline send of a DCI, compact address vector, commit and ring
-	inlay_dc_base 200 the same from 8 bytes per peer and a key
-	inlay_xrc_inline 200 8-byte inline send of an XRC QP, commit and ring
 	inlay_packets 192 packet of one SGE with checksums, in a burst of 32 with one doorbell
 	inlay_multi_packet 192 the same, 32 in one WQE
-	inlay_packet 192 the same alone, record, BlueFlame
 	inlay_srq_give 200 one-SGE entry of a shared receive queue, record
 	inlay_srq_poll 200 peek, error test, entry back to the shared receive queue, advance
 	inlay_striding_poll 200 peek, test, packet's place, strides, advance; a buffer of eight packets posted again
 	inlay_add_4 200 masked 4-byte fetch-and-add, record, BlueFlame
-	inlay_swap_8 200 masked 8-byte compare-and-swap, record, BlueFlame of two WQEBBs
 	EOF
 	try "$compiler -mavx2 builds" $compiler $flags -mavx2 -o "$dir/$compiler-avx2" tests/queue/ceilings.c
 	while read -r function batch name; do
