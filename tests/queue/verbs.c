@@ -140,6 +140,7 @@ static void used(void **state)
 	struct inlay_cq looks, cq;
 	struct inlay_sq sq;
 	struct inlay_rq rq;
+	struct mlx5dv_cq dv;
 	struct end a, b;
 	struct ibv_wc wc;
 	uint32_t i, in;
@@ -185,6 +186,9 @@ static void used(void **state)
 		must(inlay_sq_from_qp(&b.sq, b.qp, &b.uar, NULL, NULL));
 		must(inlay_rq_from_qp(&a.rq, a.qp, NULL, NULL));
 		must(inlay_cq_from_cq(&cq, a.rcq, NULL));
+		view(CQ, cq, a.rcq, &dv);
+		assert_int_equal(inlay_cq_cqn(&cq), dv.cqn);
+		assert_int_equal(inlay_cq_cqe_size(&cq), opt.cqe_size);
 		assert_int_equal(b.sq.type, opt.type);
 		assert_int_equal(!!b.sq.atomics, opt.type == IBV_QPT_RC);
 		must(ibv_query_qp(b.qp, &attr, IBV_QP_CAP, &init));
