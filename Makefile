@@ -171,7 +171,7 @@ $(B)/examples/%: examples/%.c $(B)/settings | $(first)
 $(foreach p,mmap/blob mmap/map mmap/pci mmap/shared_memory,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
 
 # CRCs of another making
-$(foreach p,queue/storm queue/umr,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1): VERBS += -lz
+$(foreach p,queue/umr,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1): VERBS += -lz
 
 $(B)/tests/softdev/tests/cm: VERBS += -lrdmacm
 
