@@ -333,88 +333,6 @@ static void offer(uint64_t tag, uint32_t ctx, const struct inlay_rvh *rvh, const
 	take_sent(&t.tx, index, NULL);
 }
 
-/* The sender hears that its payload was read */
-static void fin_room(void)
-{
-	struct ibv_sge sge = piece(&t.tx, 2 * QUARTER, 64);
-
-	must(inlay_post_recv(t.tx.rq, &sge, 1));
-	inlay_rq_ring(t.tx.rq);
-}
-
-static void fin(uint64_t tag, uint32_t ctx, const struct inlay_rvh *rvh)
-{
-	struct inlay_tmh tmh;
-	struct inlay_rvh back;
-
-	take_received(&t.tx, MLX5_CQE_RESP_SEND, 32, 0, NULL);
-	tmh = tmh_at(t.tx.buf + 2 * QUARTER, 32);
-	must(inlay_rvh_get(t.tx.buf + 2 * QUARTER, 32, &back));
-	assert_true(tmh.opcode == IBV_TMH_FIN && tmh.tag == tag && tmh.app_ctx == ctx);
-	assert_memory_equal(&back, rvh, sizeof(back));
-}
-
-static void rendezvous(void **state)
-{
-	struct inlay_rvh rvh, got;
-	struct inlay_tag_wc wc;
-	struct inlay_tmh tmh;
-	uint8_t own[33];
-	struct ibv_sge sge;
-	uint32_t index;
-
-	(void)state;
-	usual_list(4, 16);
-	fill(own, sizeof(own), 9);
-	/* By the device: read, and answered */
-	rvh = rvh_of(333, 4000);
-	add(&t, 1, 0, 0x77, EXACT);
-	fin_room();
-	offer(0x77, 0xaa, &rvh, own, 32);
-	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, IBV_WC_TM_MATCH);
-	assert_int_equal(wc.app_ctx, 0xaa);
-	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, IBV_WC_TM_DATA_VALID);
-	assert_int_equal(wc.byte_len, 4000);
-	assert_int_equal(wc.tag, 0x77);
-	came(&t, t.rx.buf, 333, 4000);
-	fin(0x77, 0xaa, &rvh);
-	/* Too much for the buffer: headers there, the rest is the software's */
-	rvh = rvh_of(333, 5000);
-	add(&t, 2, 0, 0x78, EXACT);
-	memset(t.rx.buf, 0, 64);
-	offer(0x78, 0xab, &rvh, own, 32);
-	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, BOTH);
-	assert_int_equal(wc.app_op, INLAY_TAG_CONSUMED_MSG_SW_RNDV);
-	assert_int_equal(wc.tag, 0x78);
-	assert_int_equal(wc.byte_len, 64);
-	tmh = tmh_at(t.rx.buf, wc.byte_len);
-	must(inlay_rvh_get(t.rx.buf, wc.byte_len, &got));
-	assert_true(tmh.opcode == IBV_TMH_RNDV && tmh.tag == 0x78 && tmh.app_ctx == 0xab);
-	assert_memory_equal(&got, &rvh, sizeof(rvh));
-	assert_memory_equal(t.rx.buf + 32, own, 32);
-	/* As it does it: read, then FIN behind a fence */
-	fin_room();
-	sge = piece(&t.rx, TAG_ROOM, 5000);
-	must(inlay_post_read(t.rx.sq, got.va, got.rkey, &sge, 1, 0));
-	index = inlay_sq_index(t.rx.sq);
-	must(inlay_tag_send_fin(t.rx.sq, tmh.app_ctx, tmh.tag, &got, INLAY_SIGNALED | INLAY_FENCE_STRONG));
-	inlay_sq_ring(t.rx.sq);
-	take_sent(&t.rx, index, NULL);
-	came(&t, t.rx.buf + TAG_ROOM, 333, 5000);
-	fin(0x78, 0xab, &rvh);
-	/* Nobody waits for it: in an entry, whole */
-	entries(&t, 1);
-	offer(0x79, 0xac, &rvh, own, 5);
-	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 0, 0);
-	assert_int_equal(wc.byte_len, 37);
-	tmh = tmh_at(t.rx.buf + slot_of(&t, 0), wc.byte_len);
-	assert_int_equal(tmh.opcode, IBV_TMH_RNDV);
-	assert_memory_equal(t.rx.buf + slot_of(&t, 0) + 32, own, 5);
-	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
-	assert_int_equal(inlay_tag_send_rndv(t.tx.sq, 0, 0, &rvh, own, 33, 0), -EINVAL);
-	tm_close(&t);
-}
-
 /* On a list without rendezvous, also in more than one packet */
 static void software_rendezvous(void **state)
 {
@@ -623,6 +541,7 @@ static void on_the_wire(void **state)
 	/* What does not fit */
 	memset(sge, 0, sizeof(sge));
 	assert_int_equal(inlay_tag_send_eager(a.sq, 0, 0, NULL, INLAY_MAX_DS + 1, 0), -EINVAL);
+	assert_int_equal(inlay_tag_send_rndv(a.sq, 0, 0, &rvh, data, 33, 0), -EINVAL);
 	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 1009, 0), -EINVAL);
 	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 0x7fffffff, 0), -EINVAL);
 	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 0xffffffff, 0), -EINVAL);
@@ -998,7 +917,6 @@ int main(void)
 		devx_test(no_half_built_wqe),
 		devx_test(full),
 		devx_test(handles),
-		devx_test(rendezvous),
 		devx_test(software_rendezvous),
 		devx_test(no_tag),
 		devx_test(in_the_cqe),
