@@ -666,32 +666,6 @@ static void entry_too_small(void **state)
 	tm_close(&t);
 }
 
-/* An XRQ that the device walks cyclically: the lap after the first has other numbers for the same entries */
-static void cyclic(void **state)
-{
-	struct tagged_how how;
-	uint32_t i, handle;
-
-	(void)state;
-	memset(&how, 0, sizeof(how));
-	how.tags = 4;
-	how.bbs = 16;
-	how.entries = 8;
-	how.cyclic = true;
-	tm_open(&t, &how);
-	for (i = 0; i < 100; i++) {
-		unexpected(&t, i);
-		sync_now(&t, i);
-		handle = add(&t, i, 0, i, EXACT);
-		if (i & 1)
-			matched(&t, i, i + 1000);
-		else
-			del(&t, i, handle);
-	}
-	assert_int_equal(t.xrq.srq.pi, 100);
-	tm_close(&t);
-}
-
 /* ---- CQEs that cannot be ---- */
 
 static void hostile(void **state)
@@ -925,7 +899,6 @@ int main(void)
 		devx_test(cancelled_is_no_receive),
 		devx_test(error_of_a_tagged_buffer),
 		devx_test(entry_too_small),
-		devx_test(cyclic),
 		devx_test(hostile),
 		devx_test(impossible),
 		devx_test(entry_in_other_hands),
