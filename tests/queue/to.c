@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * to.c: DCIs and XRC send QPs of verbs, taken over: messages to DC targets and XRC receive QPs whose shared receive queue is inlay's too, by
- * posts that storm.c does not make; what the queues are; every rule. On InfiniBand also with compact address vectors.
+ * to.c: DCIs and XRC send QPs of verbs, taken over: messages to DC targets and XRC receive QPs whose shared receive queue is inlay's too,
+ * by posts that storm.c does not make; what the queues are; every rule. On InfiniBand also with compact address vectors.
  */
 #include "rig.h"
 #include <inlay/connect.h>
@@ -340,25 +340,33 @@ static void take_over(void **state)
 #if INLAY_CHECKED
 /* ---- every rule of these posts, broken once ---- */
 
-static const char *const rules[] = {
-	"inlay_post_to_: queue and destination are not NULL",
-	"inlay_post_to_: sge is not NULL unless num_sge is 0",
-	"inlay_post_to_: the QP's type has the operation",
-	"inlay_sq_commit_: only a DCI has streams",
-	"inlay_post_to_read: a read has no payload to inline",
-	"inlay_post_to_: writes and reads have a remote address",
-	"inlay_post_to_: writes and reads have a remote address",
-	"inlay_post_gather_: the QP's type has the operation",
-	"inlay_post_gather_: only inlay_post_to_* take a stream",
-	"inlay_post_to_fetch_add: queue and destination are not NULL",
-	"inlay_post_to_cmp_swap: queue and destination are not NULL",
-	"inlay_seg_av_compact: the destination has 16 bytes",
-	"inlay_av_init_xrc: an SRQN has 24 bits",
-	"inlay_av_to_dct: a DCTN has 24 bits",
-	"inlay_av_split: only grh may be NULL",
-	"inlay_av_join: only grh may be NULL",
-	"inlay_av_join_dct: only grh may be NULL",
-};
+#define RULES(RULE) \
+	RULE(0, "inlay_post_to_: queue and destination are not NULL", (void)!inlay_post_to_send(sq, none, &one, 1, 0)) \
+	RULE(1, "inlay_post_to_: sge is not NULL unless num_sge is 0", (void)!inlay_post_to_send(sq, &av, no_sge, 1, 0)) \
+	RULE(2, "inlay_post_to_: the QP's type has the operation", sq->type = IBV_QPT_RC; (void)!inlay_post_to_send(sq, &av, &one, 1, 0)) \
+	RULE(3, "inlay_sq_commit_: only a DCI has streams", \
+	     sq->type = IBV_QPT_XRC_SEND; (void)!inlay_post_to_send(sq, &av, &one, 1, INLAY_STREAM(1))) \
+	RULE(4, "inlay_post_to_read: a read has no payload to inline", (void)!inlay_post_to_read(sq, &av, &there, &one, 1, INLAY_INLINE)) \
+	RULE(5, "inlay_post_to_: writes and reads have a remote address", (void)!inlay_post_to_write(sq, &av, NULL, &one, 1, 0)) \
+	RULE(6, "inlay_post_to_: writes and reads have a remote address", (void)!inlay_post_to_read(sq, &av, NULL, &one, 1, 0)) \
+	RULE(7, "inlay_post_gather_: the QP's type has the operation", (void)!inlay_post_send(sq, &one, 1, 0)) \
+	RULE(8, "inlay_post_gather_: only inlay_post_to_* take a stream", \
+	     sq->type = IBV_QPT_RC; (void)!inlay_post_send(sq, &one, 1, INLAY_STREAM(1))) \
+	RULE(9, "inlay_post_to_fetch_add: queue and destination are not NULL", \
+	     (void)!inlay_post_to_fetch_add(sq, none, &there, 1, &one, 0)) \
+	RULE(10, "inlay_post_to_cmp_swap: queue and destination are not NULL", \
+	     (void)!inlay_post_to_cmp_swap(sq, none, &there, 1, 2, &one, 0)) \
+	RULE(11, "inlay_seg_av_compact: the destination has 16 bytes", must(inlay_sq_begin(sq, 1, &at)); inlay_seg_av_compact(at, &av)) \
+	RULE(12, "inlay_av_init_xrc: an SRQN has 24 bits", inlay_av_init_xrc(&av, 1 << 24)) \
+	RULE(13, "inlay_av_to_dct: a DCTN has 24 bits", inlay_av_to_dct(&av, 1 << 24, 1)) \
+	RULE(14, "inlay_av_split: only grh may be NULL", inlay_av_split(none, &base, NULL)) \
+	RULE(15, "inlay_av_join: only grh may be NULL", inlay_av_join(none, &base, NULL, 1)) \
+	RULE(16, "inlay_av_join_dct: only grh may be NULL", inlay_av_join_dct(none, &base, NULL, 1))
+
+#define TEXT(n, text, broken) text,
+#define BREAK(n, text, broken) case n: broken; break;
+
+static const char *const rules[] = {RULES(TEXT)};
 
 static void rule_break(void *arg)
 {
@@ -371,23 +379,7 @@ static void rule_break(void *arg)
 
 	memset(&base, 0, sizeof(base));
 	switch (*(unsigned *)arg) {
-	case 0: (void)!inlay_post_to_send(sq, none, &one, 1, 0); break;
-	case 1: (void)!inlay_post_to_send(sq, &av, no_sge, 1, 0); break;
-	case 2: sq->type = IBV_QPT_RC; (void)!inlay_post_to_send(sq, &av, &one, 1, 0); break;
-	case 3: sq->type = IBV_QPT_XRC_SEND; (void)!inlay_post_to_send(sq, &av, &one, 1, INLAY_STREAM(1)); break;
-	case 4: (void)!inlay_post_to_read(sq, &av, &there, &one, 1, INLAY_INLINE); break;
-	case 5: (void)!inlay_post_to_write(sq, &av, NULL, &one, 1, 0); break;
-	case 6: (void)!inlay_post_to_read(sq, &av, NULL, &one, 1, 0); break;
-	case 7: (void)!inlay_post_send(sq, &one, 1, 0); break;
-	case 8: sq->type = IBV_QPT_RC; (void)!inlay_post_send(sq, &one, 1, INLAY_STREAM(1)); break;
-	case 9: (void)!inlay_post_to_fetch_add(sq, none, &there, 1, &one, 0); break;
-	case 10: (void)!inlay_post_to_cmp_swap(sq, none, &there, 1, 2, &one, 0); break;
-	case 11: must(inlay_sq_begin(sq, 1, &at)); inlay_seg_av_compact(at, &av); break;
-	case 12: inlay_av_init_xrc(&av, 1 << 24); break;
-	case 13: inlay_av_to_dct(&av, 1 << 24, 1); break;
-	case 14: inlay_av_split(none, &base, NULL); break;
-	case 15: inlay_av_join(none, &base, NULL, 1); break;
-	default: inlay_av_join_dct(none, &base, NULL, 1); break;
+	RULES(BREAK)
 	}
 }
 

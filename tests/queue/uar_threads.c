@@ -13,21 +13,12 @@
 #define REG 256
 #define BBS 64
 
-#if defined(__SANITIZE_THREAD__)
-#define MEETINGS 3000
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define MEETINGS 3000
-#endif
-#endif
-#ifndef MEETINGS
-#define MEETINGS 8000
-#endif
+#define MEETINGS (SANITIZED ? 3000u : 8000u)
 
 struct poster {
 	struct inlay_sq sq;
 	uint32_t dbrec[2];
-	uint8_t *buf;
+	uint8_t buf[BBS * 64] __attribute__((aligned(64)));
 	uint32_t id;
 };
 
@@ -48,7 +39,6 @@ static void posters_make(uint32_t size)
 
 		memset(p, 0, sizeof(*p));
 		p->id = i;
-		p->buf = (uint8_t *)pages(BBS * 64);
 		must(inlay_sq_init(&p->sq, p->buf, BBS, p->dbrec, 0x100 + i, 63, &uar));
 	}
 }
@@ -148,16 +138,7 @@ static void run(void)
 	for (i = 0; i < THREADS; i++) {
 		assert_int_equal(posters[i].dbrec[1], htobe32(posters[i].sq.pi & 0xffff));
 		assert_int_equal(inlay_sq_pending(&posters[i].sq), 0);
-	}
-}
-
-static void posters_free(void)
-{
-	uint32_t i;
-
-	for (i = 0; i < THREADS; i++) {
 		inlay_sq_fini(&posters[i].sq);
-		free(posters[i].buf);
 	}
 }
 
@@ -166,7 +147,6 @@ static void locked(void **state)
 	(void)state;
 	posters_make(REG);
 	run();
-	posters_free();
 }
 
 /* ---- a page without BlueFlame: nothing but whole doorbells, under the same lock ---- */
@@ -183,7 +163,6 @@ static void locked_no_bf(void **state)
 	/* The last word on the register is the last WQE of the queue that it names */
 	assert_memory_equal(reg, posters[id].sq.last, 8);
 	assert_true(all_bytes(reg + 8, sizeof(reg) - 8, 0xee));
-	posters_free();
 }
 
 int main(void)
