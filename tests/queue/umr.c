@@ -789,7 +789,8 @@ static void plain_queue(struct inlay_uar *uar, struct inlay_sq *sq)
 /* SPDK's CRC over a whole transfer (lib/mlx5/mlx5_umr.c): the BSF that its structs give */
 static void as_spdk(void **state)
 {
-	static const uint8_t want[64] = {0x40, 0xff, 0, 0, 0, 1, 0x23, 0x45, 0, 0, 0, 0, 0, 0, 0, 0, 0x30, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0x12, 0x34};
+	static const uint8_t want[64] = {0x40, 0xff, 0, 0, 0, 1, 0x23, 0x45, 0, 0, 0, 0, 0, 0, 0, 0,
+					 0x30, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0x12, 0x34};
 	struct ibv_sge sge = {0x1000, 64, 0x77};
 	struct inlay_bsf bsf;
 	struct inlay_umr umr;
