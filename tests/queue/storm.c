@@ -1009,70 +1009,12 @@ static uint32_t meet(uint32_t value)
 
 /* ---- An actor's life ---- */
 
-static void stack_open(struct stack *s, enum ibv_srq_type type)
+static void stack_open(struct stack *s, struct ibv_xrcd *of)
 {
-	struct ibv_srq_init_attr_ex a;
-
-	memset(&a, 0, sizeof(a));
-	a.attr.max_wr = ENTRIES;
-	a.attr.max_sge = 1;
-	a.srq_type = type;
-	a.pd = dev.pd;
-	a.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-	if (type == IBV_SRQT_XRC) {
-		a.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
-		a.xrcd = xrcd;
-		a.cq = ibcq;
-	}
-	s->ib = ibv_create_srq_ex(dev.ctx, &a);
-	holds(s->ib);
+	s->ib = srq_plain_or_xrc(ENTRIES, of, ibcq);
 	must(inlay_srq_from_srq(&s->srq, s->ib, &cq, &why));
 	s->bufs = take(ROOM * (inlay_srq_size(&s->srq) + 1));
 	give_stack(s);
-}
-
-static struct ibv_qp *dc_make(enum mlx5dv_dc_type type)
-{
-	struct mlx5dv_qp_init_attr dv;
-	struct ibv_qp_init_attr_ex a;
-	struct ibv_qp *qp;
-
-	memset(&a, 0, sizeof(a));
-	memset(&dv, 0, sizeof(dv));
-	a.qp_type = IBV_QPT_DRIVER;
-	a.send_cq = a.recv_cq = ibcq;
-	a.comp_mask = IBV_QP_INIT_ATTR_PD;
-	a.pd = type == MLX5DV_DCTYPE_DCI ? uar.pd : dev.pd;
-	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
-	dv.dc_init_attr.dc_type = type;
-	if (type == MLX5DV_DCTYPE_DCI) {
-		a.cap = caps;
-	} else {
-		a.srq = srq.ib;
-		dv.dc_init_attr.dct_access_key = DC_KEY;
-	}
-	qp = mlx5dv_create_qp(dev.ctx, &a, &dv);
-	holds(qp);
-	return qp;
-}
-
-static struct ibv_qp *xrc_make(enum ibv_qp_type type)
-{
-	struct ibv_qp_init_attr_ex a;
-	struct ibv_qp *qp;
-
-	memset(&a, 0, sizeof(a));
-	a.qp_type = type;
-	a.comp_mask = type == IBV_QPT_XRC_RECV ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD;
-	a.xrcd = type == IBV_QPT_XRC_RECV ? xrcd : NULL;
-	if (type == IBV_QPT_XRC_SEND) {
-		a.pd = uar.pd;
-		a.send_cq = ibcq;
-		a.cap = caps;
-	}
-	qp = ibv_create_qp_ex(dev.ctx, &a);
-	holds(qp);
-	return qp;
 }
 
 /* All packets that are for this actor */
@@ -1115,9 +1057,9 @@ static void tube_open(enum kind kind, unsigned peer)
 	opt.cap.max_recv_wr = kind == RCS || kind == RAW ? 0 : DEPTH;
 	opt.cap.max_recv_sge = 1;
 	opt.srq = kind == RCS ? srq.ib : NULL;
-	t->rqp = kind == XRC ? xrc_make(IBV_QPT_XRC_RECV) : NULL;
-	t->qp = kind == DC ? dc_make(MLX5DV_DCTYPE_DCI)
-			   : kind == XRC ? xrc_make(IBV_QPT_XRC_SEND) : qp_make(&opt, ibcq, ibcq);
+	t->rqp = kind == XRC ? xrc_make(xrcd, NULL, NULL, NULL) : NULL;
+	t->qp = kind == DC ? dc_make(uar.pd, ibcq, NULL, 0, &caps)
+			   : kind == XRC ? xrc_make(NULL, uar.pd, ibcq, &caps) : qp_make(&opt, ibcq, ibcq);
 	must(inlay_sq_from_qp(&t->sq, t->qp, &uar, &cq, &why));
 	if (kind == RAW && !t->sq.multi_packet)
 		ops[TWICE].kinds = 0;
@@ -1139,9 +1081,6 @@ static void tube_open(enum kind kind, unsigned peer)
 static void set_up(void)
 {
 	struct inlay_connect_attr attr = inlay_connect_defaults();
-	struct ibv_xrcd_init_attr x = {
-		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT,
-	};
 	struct opt opt = usual;
 	struct inlay_connect_record dct_here;
 	unsigned i, k;
@@ -1151,15 +1090,15 @@ static void set_up(void)
 	fill(shared->pattern, ROOM, 77);
 	local = ibv_reg_mr(dev.pd, arena, ARENA, IBV_ACCESS_LOCAL_WRITE);
 	mr = ibv_reg_mr(dev.pd, shared, sizeof(*shared), ALL_ACCESS | IBV_ACCESS_MW_BIND);
-	xrcd = ibv_open_xrcd(dev.ctx, &x);
+	xrcd = xrcd_open();
 	opt.cqe = 16383;
 	ibcq = cq_make(&opt);
-	holds(local && mr && xrcd);
+	holds(local && mr);
 	must(inlay_cq_from_cq(&cq, ibcq, &why));
 	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, &why));
 	inlay_atomics_query(&can, dev.ctx, NULL);
-	stack_open(&srq, IBV_SRQT_BASIC);
-	stack_open(&xsrq, IBV_SRQT_XRC);
+	stack_open(&srq, NULL);
+	stack_open(&xsrq, xrcd);
 	for (i = 0; i < ACTORS; i++)
 		for (k = 0; k < KINDS; k++) {
 			shared->words[i][k][3] = ~UINT64_C(0);
@@ -1167,7 +1106,7 @@ static void set_up(void)
 			lanes[k][i].kind = k;
 			lanes[k][i].generation = lanes[k][i].expected = 0;
 		}
-	dct = dc_make(MLX5DV_DCTYPE_DCT);
+	dct = dc_make(dev.pd, ibcq, srq.ib, DC_KEY, NULL);
 	attr.access |= IBV_ACCESS_REMOTE_ATOMIC;
 	must(inlay_connect_dc(&dct_here, dct, 1, &attr, &why));
 	must(inlay_srqn_from_srq(&cards[me].srqn, xsrq.ib));

@@ -67,43 +67,20 @@ static void bring_up(struct ibv_qp *qp, int target)
 
 static void peer_open(struct peer *p, unsigned i)
 {
-	struct ibv_srq_init_attr_ex srq;
-	struct mlx5dv_qp_init_attr dv;
-	struct ibv_qp_init_attr_ex a;
 	struct ibv_ah_attr path = own_path();
 	struct ibv_ah *ah;
 
 	memset(p, 0, sizeof(*p));
-	memset(&srq, 0, sizeof(srq));
-	memset(&dv, 0, sizeof(dv));
-	memset(&a, 0, sizeof(a));
 	p->ibcq = cq_make(&usual);
 	must(inlay_cq_from_cq(&p->cq, p->ibcq, NULL));
-	srq.attr.max_wr = ENTRIES;
-	srq.attr.max_sge = 1;
-	srq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | (net.dc ? 0 : IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ);
-	srq.srq_type = net.dc ? IBV_SRQT_BASIC : IBV_SRQT_XRC;
-	srq.pd = dev.pd;
-	srq.xrcd = net.xrcd;
-	srq.cq = p->ibcq;
-	p->ibsrq = ibv_create_srq_ex(dev.ctx, &srq);
-	assert_non_null(p->ibsrq);
+	p->ibsrq = srq_plain_or_xrc(ENTRIES, net.xrcd, p->ibcq);
 	must(inlay_srq_from_srq(&p->srq, p->ibsrq, &p->cq, NULL));
 	if (!net.dc) {
 		must(inlay_srqn_from_srq(&p->number, p->ibsrq));
 		inlay_av_init_xrc(&p->av, p->number);
 		return;
 	}
-	a.qp_type = IBV_QPT_DRIVER;
-	a.send_cq = a.recv_cq = p->ibcq;
-	a.srq = p->ibsrq;
-	a.comp_mask = IBV_QP_INIT_ATTR_PD;
-	a.pd = dev.pd;
-	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
-	dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;
-	dv.dc_init_attr.dct_access_key = KEY + i;
-	p->qp = mlx5dv_create_qp(dev.ctx, &a, &dv);
-	assert_non_null(p->qp);
+	p->qp = dc_make(dev.pd, p->ibcq, p->ibsrq, KEY + i, NULL);
 	bring_up(p->qp, 1);
 	p->number = p->qp->qp_num;
 	ah = ibv_create_ah(dev.pd, &path);
@@ -120,12 +97,7 @@ static void net_open(bool dc)
 
 	memset(&net, 0, sizeof(net));
 	net.dc = dc;
-	if (!dc) {
-		struct ibv_xrcd_init_attr x = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
-
-		net.xrcd = ibv_open_xrcd(dev.ctx, &x);
-		assert_non_null(net.xrcd);
-	}
+	net.xrcd = dc ? NULL : xrcd_open();
 	for (i = 0; i < PEERS; i++)
 		peer_open(&net.peer[i], i);
 	must(inlay_uar_create(&net.e.uar, dev.pd, INLAY_UAR_SERIAL, NULL));
@@ -137,21 +109,13 @@ static void net_open(bool dc)
 	assert_non_null(net.e.qp);
 	must(inlay_sq_from_qp(&net.e.sq, net.e.qp, &net.e.uar, &net.e.cq, NULL));
 	if (!dc) {
-		struct ibv_qp_init_attr_ex r;
-
-		memset(&r, 0, sizeof(r));
-		r.qp_type = IBV_QPT_XRC_RECV;
-		r.comp_mask = IBV_QP_INIT_ATTR_XRCD;
-		r.xrcd = net.xrcd;
-		net.peer[0].qp = ibv_create_qp_ex(dev.ctx, &r);
-		assert_non_null(net.peer[0].qp);
+		net.peer[0].qp = xrc_make(net.xrcd, NULL, NULL, NULL);
 		xrc_connect(net.peer[0].qp, net.e.qp->qp_num, 0);
 		net.peer[1].qp = net.peer[2].qp = net.peer[0].qp;
-	}
-	if (dc)
-		bring_up(net.e.qp, 0);
-	else
 		xrc_connect(net.e.qp, net.peer[0].qp->qp_num, 0);
+	} else {
+		bring_up(net.e.qp, 0);
+	}
 	net.e.buf = (uint8_t *)pages(65536);
 	net.e.mr = ibv_reg_mr(dev.pd, net.e.buf, 65536, ALL_ACCESS);
 	assert_non_null(net.e.mr);
