@@ -679,6 +679,26 @@ static void refused(void **state)
 	}
 }
 
+/* A masked receive is not held back by what is in hardware, nor by another of its mask with another tag. What holds back: any */
+static void hardware(void **state)
+{
+	const uint64_t any_tag = ~(uint64_t)0xff;
+	struct inlay_match_found found;
+
+	(void)state;
+	table(64, 4);
+	assert_int_equal(inlay_match_post(&m, 0x501, EXACT, 1, &found), 0);
+	must(inlay_match_set_hw(&m, found.handle, 17));
+	must(inlay_match_set_hw(&m, found.handle, 18));
+	assert_int_equal(inlay_match_hw_blocked(&m, 0x500, any_tag), 0);
+	assert_int_equal(inlay_match_post(&m, 0x500, any_tag, 2, &found), 0);
+	assert_int_equal(inlay_match_hw_blocked(&m, 0x600, any_tag), 0);
+	assert_int_equal(inlay_match_hw_blocked(&m, 0x500, any_tag), 1);
+	assert_int_equal(inlay_match_arrive(&m, 0x501, 0, &found), 1);
+	assert_int_equal(found.hw, 18);
+	assert_int_equal(m.cls[0].hw, 0);
+}
+
 #if INLAY_CHECKED
 static void hw_behind(void *arg)
 {
@@ -745,6 +765,7 @@ int main(void)
 		cmocka_unit_test(one_off_masks),
 		cmocka_unit_test(ignoring),
 		cmocka_unit_test(refused),
+		cmocka_unit_test(hardware),
 		cmocka_unit_test(checked),
 		cmocka_unit_test(mpi),
 	};
