@@ -73,6 +73,7 @@ static void pieces(void **state)
 				index = give(sge[inlay_srq_index(&srq)]);
 				total = (uint32_t)(inlay_srq_user(&srq, index) >> 32);
 				inlay_srq_ring(&srq);
+				assert_int_equal(inlay_srq_posted(&srq), BATCH * round + i + 1);
 				fill(a.buf, total, i);
 				from = sge_of(&a, 0, total);
 				must(inlay_post_send(&a.sq, &from, 1, INLAY_SIGNALED | INLAY_RING));
