@@ -170,9 +170,6 @@ $(B)/examples/%: examples/%.c $(B)/settings | $(first)
 # They authenticate blobs with a library's code
 $(foreach p,mmap/blob mmap/map mmap/pci mmap/shared_memory,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
 
-# CRCs of another making
-$(foreach p,queue/storm queue/umr,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1): VERBS += -lz
-
 $(B)/tests/softdev/tests/cm: VERBS += -lrdmacm
 
 # Statically, and tests/house/aarch64.c stands for cmocka. libibverbs' headers are the same for every instruction set.
