@@ -120,6 +120,10 @@ static void counting(bool selective)
 		must(again(tsend_flags(a, pair.to_b, out, 8, 3, in, FI_COMPLETION)));
 		good(a, in);
 		are(++sends, recvs, reads, writes);
+		/* Failures are always told */
+		must(again(fi_trecv(a->ep, in, 8, NULL, pair.to_b, 4, 0, in)));
+		must(fi_cancel(&a->ep->fid, in));
+		bad(a, in, FI_ECANCELED);
 	}
 	close_both();
 }

@@ -205,6 +205,7 @@ static void look(struct actor *a)
 {
 	struct fi_cq_tagged_entry e;
 	struct fi_cq_err_entry bad;
+	uint64_t flags = FI_TRANSMIT;
 	fi_addr_t source;
 	ssize_t n;
 
@@ -222,6 +223,8 @@ static void look(struct actor *a)
 	}
 	if (a->alone)
 		post_untagged(a);
+	else /* which was a race with a send's lockless look at it */
+		holds(!fi_control(&a->s->ep->fid, FI_SETOPSFLAG, &flags));
 }
 
 /* Each way to receive untagged messages: several into a buffer, or one in up to three pieces */
