@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * From one rank to one: all sizes, all kinds of sends, receives and probes, order, truncation, cancelling, derived types.
+ * From one rank to one: every kind of send to every kind of receive and probe, of all sizes, truncation, cancelling, derived types. What is
+ * in the air at the same time is storm.c's.
  */
 #include "world.h"
 
@@ -23,50 +24,6 @@ static void is_from(const MPI_Status *status, int source, int tag, size_t len)
 	if (status->MPI_SOURCE != source || status->MPI_TAG != tag || count != (int)len)
 		die("received %d bytes from %d with tag %d, not %zu from %d with tag %d", count, status->MPI_SOURCE, status->MPI_TAG,
 		    len, source, tag);
-}
-
-/* ---- each size, from all to all at once ---- */
-
-static void all_to_all(size_t len)
-{
-	MPI_Request request[2 * 64];
-	MPI_Status status[2 * 64];
-	uint8_t *to[64], *from[64];
-	int i;
-
-	doing("all to all, %zu bytes", len);
-	step++;
-	for (i = 0; i < ranks; i++) {
-		from[i] = around_alloc(len);
-		MPI_Irecv(from[i], (int)len, MPI_BYTE, i, TAG_STEP, comm, &request[i]);
-	}
-	for (i = 0; i < ranks; i++) {
-		to[i] = around_alloc(len);
-		fill(to[i], len, key_of(me, i));
-		MPI_Isend(to[i], (int)len, MPI_BYTE, i, TAG_STEP, comm, &request[ranks + i]);
-		sent(i);
-	}
-	MPI_Waitall(2 * ranks, request, status);
-	for (i = 0; i < ranks; i++) {
-		is_from(&status[i], i, TAG_STEP, len);
-		check(from[i], len, key_of(i, me), "received");
-		around_check(from[i], len, "received");
-		around_free(from[i]);
-		around_free(to[i]);
-	}
-}
-
-static void sizes(void)
-{
-	size_t len, n;
-
-	for (len = 0; len < 300; len += rounds > 1 || len < 130 ? 1 : 11)
-		all_to_all(len);
-	for (n = 512; n < MAX; n *= 2) {
-		for (len = n - 1; len <= n + 1; len += rounds > 1 || n < 100000 ? 1 : 2)
-			all_to_all(len);
-	}
-	all_to_all(MAX);
 }
 
 /* ---- every kind of send to every kind of receive ---- */
@@ -222,58 +179,33 @@ static void one_of_each(void)
 
 #define MANY 150
 
-static size_t len_of(int from, int to, int i)
+/* Many messages, each with a tag of its own, half of them sent before any receive: received last first */
+static void backwards(void)
 {
-	uint64_t random = chance(step, (uint64_t)from << 32 | (unsigned)to, (uint64_t)i);
-
-	return random % 8 ? random / 8 % 2000 : random / 8 % 30000;
-}
-
-/*
- * Many messages from everyone to everyone, some sent before their receive and some after. Backwards: each with a tag of its own,
- * received last first. Otherwise with one tag, in order, by receives for any tag.
- */
-static void order(bool backwards)
-{
-	MPI_Request *request = malloc(2 * (size_t)ranks * MANY * sizeof *request);
-	uint8_t **buf = malloc(2 * (size_t)ranks * MANY * sizeof *buf);
-	int n = ranks * MANY, i, k, r;
+	int to = (me + 1) % ranks, from = (me + ranks - 1) % ranks, i;
+	MPI_Request request[2 * MANY];
 	MPI_Status status;
-	size_t len;
+	size_t len[2 * MANY];
 
-	doing("many messages, %s", backwards ? "received backwards" : "in order");
+	doing("many messages, received backwards");
 	step++;
-	for (k = 0; k < n; k++) {
-		r = k % ranks;
-		i = k / ranks;
-		len = len_of(me, r, i);
-		buf[k] = around_alloc(len);
-		fill(buf[k], len, key_of(me, r) + (uint64_t)i * MAX);
-		MPI_Isend(buf[k], (int)len, MPI_BYTE, r, backwards ? i : TAG_STEP, comm, &request[k]);
-		sent(r);
-		if (k >= n / 2) { /* half of the receives meanwhile */
-			for (i = (k - n / 2) * 2; i < (k - n / 2) * 2 + 2; i++) {
-				buf[n + i] = around_alloc(30000);
-				MPI_Irecv(buf[n + i], 30000, MPI_BYTE, i % ranks, backwards ? MANY - 1 - i / ranks : MPI_ANY_TAG, comm,
-					  &request[n + i]);
-			}
-		}
+	for (i = 0; i < MANY; i++) {
+		len[i] = some_size(chance(step, (uint64_t)me, (uint64_t)i), 10000);
+		len[MANY + i] = some_size(chance(step, (uint64_t)from, (uint64_t)i), 10000);
+		fill(out + i * 10000, len[i], key_of(me, to) + (uint64_t)i * MAX);
+		MPI_Isend(out + i * 10000, (int)len[i], MPI_BYTE, to, i, comm, &request[i]);
+		sent(to);
+		if (i == MANY / 2)
+			MPI_Barrier(comm);
 	}
-	for (k = 0; k < n; k++) {
-		r = k % ranks;
-		i = backwards ? MANY - 1 - k / ranks : k / ranks;
-		MPI_Wait(&request[n + k], &status);
-		len = len_of(r, me, i);
-		is_from(&status, r, backwards ? i : TAG_STEP, len);
-		check(buf[n + k], len, key_of(r, me) + (uint64_t)i * MAX, "one of many");
-		around_check(buf[n + k], 30000, "one of many");
-		around_free(buf[n + k]);
+	for (i = MANY; i-- > 0;)
+		MPI_Irecv(in + i * 10000, 10000, MPI_BYTE, from, i, comm, &request[MANY + i]);
+	for (i = 0; i < MANY; i++) {
+		MPI_Wait(&request[MANY + i], &status);
+		is_from(&status, from, i, len[MANY + i]);
+		check(in + i * 10000, len[MANY + i], key_of(from, me) + (uint64_t)i * MAX, "one of many");
 	}
-	MPI_Waitall(n, request, MPI_STATUSES_IGNORE);
-	for (k = 0; k < n; k++)
-		around_free(buf[k]);
-	free(buf);
-	free(request);
+	MPI_Waitall(MANY, request, MPI_STATUSES_IGNORE);
 }
 
 /* ---- messages longer than their receive ---- */
@@ -307,7 +239,7 @@ static void truncation(size_t len, size_t room, bool late)
 	MPI_Wait(&sending, MPI_STATUS_IGNORE);
 	MPI_Comm_set_errhandler(comm, MPI_ERRORS_ARE_FATAL);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
-	all_to_all(len); /* the way is free */
+	one_of_each(); /* the way is free */
 }
 
 /* ---- receives that are taken back ---- */
@@ -474,35 +406,6 @@ static void types(int mine, int theirs, int n)
 	MPI_Type_free(&receives);
 }
 
-/* ---- requests that are started again and again ---- */
-
-static void persistent(void)
-{
-	int to = (me + 1) % ranks, from = (me + ranks - 1) % ranks, i, k;
-	MPI_Request request[12];
-	size_t len[6];
-
-	for (i = 0; i < 6; i++) {
-		len[i] = some_size(chance(step, 7, (uint64_t)i), 100000);
-		MPI_Recv_init(in + i * 100000, (int)len[i], MPI_BYTE, from, i, comm, &request[i]);
-		MPI_Send_init(out + i * 100000, (int)len[i], MPI_BYTE, to, i, comm, &request[6 + i]);
-	}
-	for (k = 0; k < 10; k++) {
-		doing("persistent requests, time %d", k);
-		step++;
-		for (i = 0; i < 6; i++) {
-			fill(out + i * 100000, len[i], key_of(me, to) + (uint64_t)i * MAX);
-			sent(to);
-		}
-		MPI_Startall(12, request);
-		MPI_Waitall(12, request, MPI_STATUSES_IGNORE);
-		for (i = 0; i < 6; i++)
-			check(in + i * 100000, len[i], key_of(from, me) + (uint64_t)i * MAX, "persistent");
-	}
-	for (i = 0; i < 12; i++)
-		MPI_Request_free(&request[i]);
-}
-
 void p2p(void)
 {
 	static const int counts[] = { 2, 10, 1000, 3001, 40000, 100001 };
@@ -514,15 +417,12 @@ void p2p(void)
 	out = around_alloc(MAX);
 	in = around_alloc(MAX);
 	MPI_Buffer_attach(room, (int)(MAX + 2 * MPI_BSEND_OVERHEAD + 1024));
-	sizes();
-	for (i = 0; i < 300 * rounds; i++)
+	for (i = 0; i < 600 * rounds; i++)
 		one_of_each();
 	for (i = 0; i < rounds; i++) {
-		order(false);
-		order(true);
+		backwards();
 		cancel();
 		probes();
-		persistent();
 	}
 	for (i = 0; i < 2; i++) {
 		truncation(9, 8, i);
