@@ -65,7 +65,7 @@ verify() # what, options of tests/softdev/run, options of ucp...
 
 verify_uct() # what, options of tests/softdev/run: datagrams have only active messages
 {
-	local kinds=10
+	local kinds=9
 	[ $over = ${over#ud} ] || kinds=3
 	both "$2" "$dir/uct" -t $over -d mlx5_0:1 -r $rounds && [ "$(grep -c "^Verified .* of $kinds kinds" "$dir/out")" = 2 ] &&
 		shims_account

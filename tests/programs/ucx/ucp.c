@@ -2,7 +2,7 @@
 /*
  * ucp.c: two processes talk through UCP and look at every byte that arrives. ucx.t builds it and starts it on each transport.
  *
- *   ucp [-p port] [-t transport] [-r rounds] [-k kind] [-z size] [-s seed] [-g] [host]      without a host: the server
+ *   ucp [-p port] -t transport [-r rounds] [-k kind] [-z size] [-s seed] [-g] [host]      without a host: the server
  *
  *   -t   every lane of the connection that has data must be of this transport on this device, such as rc_verbs/mlx5_0:1
  *   -r   of all kinds and sizes; the first has fixed sizes, the others random ones
@@ -57,41 +57,38 @@ static uint8_t *place(uint8_t *base, int side, unsigned n)
 	return base + AROUND + chance(side, n) % 64;
 }
 
-static void put(size_t size)
+/* Into or out of the peer's window: the bytes, and those around them */
+static void one_sided(size_t size, bool get)
 {
 	ucp_request_param_t p = { .op_attr_mask = 0 };
-	uint8_t *to = place(win, me, 0), *from = place(src, me, 1);
+	uint8_t *mine = place(win, me, 0), *buf = place(get ? dst : src, me, 1), *to = get ? buf : mine;
+	uint8_t *base = get ? dst : win, *like = get ? src : dst;
+	const uint64_t at = peer_win + (uint64_t)(place(win, !me, 0) - win);
 
-	fill(win, ROOM, chance(me, 2));
-	fill(from, size, chance(me, 3));
-	fill(dst, ROOM, chance(me, 2));
+	fill(base, ROOM, chance(me, 2));
+	fill(like, ROOM, chance(me, 2));
+	fill(get ? mine : buf, size, chance(me, 3));
 	meet();
-	ok(wait_for(ucp_put_nbx(ep, from, size, peer_win + (place(win, !me, 0) - win), rkey, &p)), "put");
-	flush(ep);
+	ok(wait_for(get ? ucp_get_nbx(ep, buf, size, at, rkey, &p) : ucp_put_nbx(ep, buf, size, at, rkey, &p)), doing);
+	if (!get) { /* a get answers UCS_OK, or a request that ends, when the data is here */
+		flush(ep);
+		meet();
+	}
+	check(to, size, chance(!me, 3), doing);
+	fill(like + (to - base), size, chance(!me, 3));
+	if (memcmp(base, like, ROOM) != 0)
+		die("bytes around it have changed");
 	meet();
-	check(to, size, chance(!me, 3), "put");
-	fill(dst + (to - win), size, chance(!me, 3));
-	if (memcmp(win, dst, ROOM) != 0)
-		die("put: bytes around the message have changed");
-	meet();
+}
+
+static void put(size_t size)
+{
+	one_sided(size, false);
 }
 
 static void get(size_t size)
 {
-	ucp_request_param_t p = { .op_attr_mask = 0 };
-	uint8_t *to = place(dst, me, 1);
-
-	fill(place(win, me, 0), size, chance(me, 2));
-	fill(dst, ROOM, chance(me, 3));
-	fill(src, ROOM, chance(me, 3));
-	meet();
-	ok(wait_for(ucp_get_nbx(ep, to, size, peer_win + (place(win, !me, 0) - win), rkey, &p)), "get");
-	/* get_nbx answers UCS_OK, or a request that ends, when the data is here */
-	check(to, size, chance(!me, 2), "get");
-	fill(src + (to - dst), size, chance(!me, 2));
-	if (memcmp(src, dst, ROOM) != 0)
-		die("get: bytes around the message have changed");
-	meet();
+	one_sided(size, true);
 }
 
 static void *tag_recv(uint8_t *to, size_t room, uint64_t tag, uint64_t mask)
@@ -143,23 +140,37 @@ static void *tag_send(const uint8_t *from, size_t size, uint64_t tag, bool sync,
 	return ucp_tag_send_nbx(ep, v, 3, tag, &p);
 }
 
-/* The receive is there first; its tag is exact, or half of it, or none */
-static void tag_expected(size_t size)
+/* The receive is there first; its tag is exact, or half of it, or none. It has room for the message, or for half */
+static void expected(size_t size, bool truncated)
 {
 	static const uint64_t masks[] = { UINT64_MAX, 0xffffffff00000000, 0 };
 	uint64_t mask = masks[chance(0, 9) % 3], tag = chance(!me, 4);
 	uint8_t *to = place(dst, me, 1), *from = place(src, me, 0);
+	const size_t room = truncated ? size / 2 : size;
 	void *r, *s;
 
 	fill(from, size, chance(me, 2));
-	fill(to + size, AROUND, chance(me, 3));
-	r = tag_recv(to, size + AROUND, tag & mask, mask);
+	fill(to + room, AROUND, chance(me, 3));
+	r = tag_recv(to, truncated ? room : size + AROUND, tag & mask, mask);
 	meet();
 	s = tag_send(from, size, chance(me, 4), false, false);
-	tag_got(r, to, size, tag, chance(!me, 2));
-	behind(to, size, chance(me, 3));
+	if (!truncated)
+		tag_got(r, to, size, tag, chance(!me, 2));
+	else if (wait_for(r) != UCS_ERR_MESSAGE_TRUNCATED)
+		die("a message longer than its buffer was not truncated");
+	behind(to, room, chance(me, 3));
 	ok(wait_for(s), "tag send");
 	meet();
+}
+
+static void tag_expected(size_t size)
+{
+	expected(size, false);
+}
+
+static void tag_truncated(size_t size)
+{
+	expected(size, true);
 }
 
 /* Two messages that nobody waits for yet, taken in the other order */
@@ -202,23 +213,6 @@ static void tag_sync(size_t size)
 	r = tag_recv(to, size, chance(!me, 4), UINT64_MAX);
 	tag_got(r, to, size, chance(!me, 4), chance(!me, 2));
 	ok(wait_for(s), "tag_sync");
-	meet();
-}
-
-static void tag_truncated(size_t size)
-{
-	uint8_t *to = place(dst, me, 1), *from = place(src, me, 0);
-	void *r, *s;
-
-	fill(from, size, chance(me, 2));
-	fill(to + size / 2, AROUND, chance(me, 3));
-	r = tag_recv(to, size / 2, chance(!me, 4), UINT64_MAX);
-	meet();
-	s = tag_send(from, size, chance(me, 4), false, false);
-	if (wait_for(r) != UCS_ERR_MESSAGE_TRUNCATED)
-		die("a message longer than its buffer was not truncated");
-	behind(to, size / 2, chance(me, 3));
-	ok(wait_for(s), "tag send");
 	meet();
 }
 
@@ -289,49 +283,39 @@ static void active(size_t size)
 	meet();
 }
 
+/* At most so many bytes of the stream, or all of them */
+static size_t stream_recv(uint8_t *to, size_t room, bool all)
+{
+	ucp_request_param_t p = { .op_attr_mask = all ? UCP_OP_ATTR_FIELD_FLAGS : 0, .flags = UCP_STREAM_RECV_FLAG_WAITALL };
+	size_t length;
+	ucs_status_t s;
+	void *r = ucp_stream_recv_nbx(ep, to, room, &length, &p);
+
+	if (!UCS_PTR_IS_PTR(r)) {
+		ok(UCS_PTR_STATUS(r), "stream receive");
+	} else {
+		while ((s = ucp_stream_recv_request_test(r, &length)) == UCS_INPROGRESS)
+			progress();
+		ok(s, "stream receive");
+		ucp_request_free(r);
+	}
+	if (!length || length > room || (all && length != room))
+		die("stream: %zu bytes of %zu", length, room);
+	return length;
+}
+
 static void stream(size_t size)
 {
 	ucp_request_param_t p = { .op_attr_mask = 0 };
-	ucp_request_param_t all = { .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_STREAM_RECV_FLAG_WAITALL };
 	uint8_t *to = place(dst, me, 1), *from = place(src, me, 0);
-	size_t cut = chance(!me, 2) % size, done = 0, length;
-	void *r, *s;
+	size_t cut = chance(!me, 2) % size, done;
+	void *s;
 
 	fill(from, size, chance(me, 3));
 	s = ucp_stream_send_nbx(ep, from, size, &p);
 	/* All of the first part, then what comes as it comes */
-	if (cut) {
-		r = ucp_stream_recv_nbx(ep, to, cut, &length, &all);
-		if (UCS_PTR_IS_PTR(r)) {
-			ucs_status_t st;
-
-			while ((st = ucp_stream_recv_request_test(r, &length)) == UCS_INPROGRESS)
-				progress();
-			ok(st, "stream receive");
-			ucp_request_free(r);
-		} else {
-			ok(UCS_PTR_STATUS(r), "stream receive");
-		}
-		if (length != cut)
-			die("stream: %zu bytes, not %zu", length, cut);
-		done = cut;
-	}
-	while (done < size) {
-		r = ucp_stream_recv_nbx(ep, to + done, size - done, &length, &p);
-		if (UCS_PTR_IS_PTR(r)) {
-			ucs_status_t st;
-
-			while ((st = ucp_stream_recv_request_test(r, &length)) == UCS_INPROGRESS)
-				progress();
-			ok(st, "stream receive");
-			ucp_request_free(r);
-		} else {
-			ok(UCS_PTR_STATUS(r), "stream receive");
-		}
-		if (!length || length > size - done)
-			die("stream: %zu bytes of %zu", length, size - done);
-		done += length;
-	}
+	for (done = cut ? stream_recv(to, cut, true) : 0; done < size;)
+		done += stream_recv(to + done, size - done, false);
 	check(to, size, chance(!me, 3), "stream");
 	ok(wait_for(s), "stream send");
 	meet();
@@ -572,15 +556,9 @@ static void lose_peer(void)
 		s = tag_send(src, 20000, 1, false, false);
 		wait_for(s);
 		sent++;
-		usleep(1000);
+		progress();
 	}
 	printf("told after %u sends\n", sent);
-}
-
-static void usage(void)
-{
-	fprintf(stderr, "usage: ucp [-p port] [-t transport/device] [-r rounds] [-k kind] [-z size] [-s seed] [-g] [host]\n");
-	exit(2);
 }
 
 int main(int argc, char **argv)
@@ -592,7 +570,6 @@ int main(int argc, char **argv)
 	bool go = false;
 	int c;
 
-	seed = (uint64_t)time(NULL) << 20 ^ getpid();
 	while ((c = getopt(argc, argv, "p:t:r:k:z:s:g")) != -1)
 		switch (c) {
 		case 'p': port = atoi(optarg); break;
@@ -602,12 +579,12 @@ int main(int argc, char **argv)
 		case 'z': size = atoi(optarg); break;
 		case 's': seed = strtoull(optarg, NULL, 0); break;
 		case 'g': go = true; break;
-		default: usage();
+		default: return 2;
 		}
 	for (k = 0; kind && k < KINDS && strcmp(kind, kinds[k].name) != 0; k++)
 		;
-	if (argc - optind > 1 || size > MAX || (kind && k == KINDS))
-		usage();
+	if (argc - optind > 1 || size > MAX || (kind && k == KINDS) || !transport)
+		return 2;
 	begin(argv[optind], port);
 	start(&go);
 
@@ -617,10 +594,8 @@ int main(int argc, char **argv)
 	flush(ep);
 	flush(own);
 	meet();
-	if (transport) {
-		look_at_lanes(ep, transport);
-		look_at_lanes(own, transport);
-	}
+	look_at_lanes(ep, transport);
+	look_at_lanes(own, transport);
 	if (go && !me)
 		_exit(0);
 	if (go) {

@@ -251,75 +251,22 @@ static void am(enum how how)
 	meet();
 }
 
-/* ---- atomics of 64 bits: each side on a word of the other's, then both on one word ---- */
+/* ---- atomics: all that the transport has of 32 and 64 bits, on two words of the peer's ---- */
 
 static void atomics(enum how how)
 {
-	uint64_t model = chance(!me, 1), *word = (uint64_t *)win, x, old, found;
-	unsigned n, op;
-
-	(void)how;
-	memset(win, 0x5a, 3 * AROUND);
-	word[AROUND / 8] = chance(me, 1);
-	meet();
-	for (n = 0; n < 100; n++) {
-		uct_completion_t c = wait_one();
-
-		op = chance(me, 100 + n) % 3;
-		x = chance(me, 300 + n);
-		old = model;
-		found = ~old;
-		switch (op) {
-		case 0:
-			POST("atomic add", uct_ep_atomic64_post(ep, UCT_ATOMIC_OP_ADD, x, peer_win + AROUND, rkey.rkey), NULL);
-			model += x;
-			continue;
-		case 1:
-			POST("fetch and add", uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, x, &found, peer_win + AROUND, rkey.rkey, &c),
-				&c);
-			model += x;
-			break;
-		case 2: {
-			/* Every other one must not take place */
-			uint64_t compare = chance(me, 500 + n) & 1 ? model : ~model;
-
-			POST("compare and swap", uct_ep_atomic_cswap64(ep, compare, x, peer_win + AROUND, rkey.rkey, &found, &c), &c);
-			if (compare == model)
-				model = x;
-			break;
-		}
-		}
-		if (found != old)
-			die("atomic %u: the old value is %llx, not %llx", op, (unsigned long long)found, (unsigned long long)old);
-	}
-	flush();
-	model = meet_with(model);
-	if (word[AROUND / 8] != model)
-		die("atomics: the word is %llx, not %llx", (unsigned long long)word[AROUND / 8], (unsigned long long)model);
-	for (n = 0; n < 3 * AROUND; n++)
-		if ((n < AROUND || n >= AROUND + 8) && win[n] != 0x5a)
-			die("atomics: a byte beside the word has changed");
-	checked += 3 * AROUND;
-	meet();
-}
-
-/* ---- all that the transport has of 32 and 64 bits: on a device with extended atomics, and, or, xor and swap ---- */
-
-static void more_atomics(enum how how)
-{
 	static const uct_atomic_op_t ops[] = { UCT_ATOMIC_OP_ADD, UCT_ATOMIC_OP_AND, UCT_ATOMIC_OP_OR, UCT_ATOMIC_OP_XOR, UCT_ATOMIC_OP_SWAP,
 					       UCT_ATOMIC_OP_CSWAP };
-	uint64_t model[2] = { chance(!me, 1), chance(!me, 2) }, was[2], now_[2];
 	const uint64_t all[2] = { 0xffffffff, ~0ull }, fetches[2] = { attr.cap.atomic32.fop_flags, attr.cap.atomic64.fop_flags };
+	uint64_t model[2] = { chance(!me, 1) & all[0], chance(!me, 2) }, words[2];
 	unsigned n, w;
 
 	(void)how;
 	memset(win, 0x5a, 3 * AROUND);
-	model[0] &= all[0];
-	was[0] = chance(me, 1);
-	was[1] = chance(me, 2);
-	memcpy(win + AROUND, &was[0], 4);
-	memcpy(win + AROUND + 8, &was[1], 8);
+	for (w = 0; w < 2; w++) {
+		words[w] = chance(me, 1 + w);
+		memcpy(win + AROUND + 8 * w, &words[w], 4 << w);
+	}
 	meet();
 	for (n = 0; n < 200; n++) {
 		uct_atomic_op_t op = ops[chance(me, 100 + n) % 6];
@@ -333,7 +280,13 @@ static void more_atomics(enum how how)
 		x = chance(me, 700 + n) & all[w];
 		at = peer_win + AROUND + 8 * w;
 		old = model[w];
-		compare = chance(me, 900 + n) & 1 ? old : ~old & all[w];
+		compare = chance(me, 900 + n) & 1 ? old : ~old & all[w]; /* every other one must not take place */
+		model[w] = (op == UCT_ATOMIC_OP_ADD ? old + x : op == UCT_ATOMIC_OP_AND ? old & x : op == UCT_ATOMIC_OP_OR ? old | x :
+			    op == UCT_ATOMIC_OP_XOR ? old ^ x : op == UCT_ATOMIC_OP_SWAP || compare == old ? x : old) & all[w];
+		if (op == UCT_ATOMIC_OP_ADD && w && n & 1) {
+			POST("atomic add", uct_ep_atomic64_post(ep, op, x, at, rkey.rkey), NULL);
+			continue;
+		}
 		if (op == UCT_ATOMIC_OP_CSWAP && w)
 			POST("compare and swap", uct_ep_atomic_cswap64(ep, compare, x, at, rkey.rkey, &found, &c), &c);
 		else if (op == UCT_ATOMIC_OP_CSWAP)
@@ -346,19 +299,16 @@ static void more_atomics(enum how how)
 		if (found != old)
 			die("atomic %u of %u bits: the old value is %llx, not %llx", op, 32 << w, (unsigned long long)found,
 			    (unsigned long long)old);
-		model[w] = (op == UCT_ATOMIC_OP_ADD ? old + x : op == UCT_ATOMIC_OP_AND ? old & x : op == UCT_ATOMIC_OP_OR ? old | x :
-			    op == UCT_ATOMIC_OP_XOR ? old ^ x : op == UCT_ATOMIC_OP_SWAP || compare == old ? x : old) & all[w];
 	}
 	flush();
-	model[0] = meet_with(model[0]);
-	model[1] = meet_with(model[1]);
-	now_[0] = 0;
-	memcpy(&now_[0], win + AROUND, 4);
-	memcpy(&now_[1], win + AROUND + 8, 8);
-	for (w = 0; w < 2; w++)
-		if (now_[w] != model[w])
-			die("atomics of %u bits: the word is %llx, not %llx", 32 << w, (unsigned long long)now_[w],
+	for (w = 0; w < 2; w++) {
+		model[w] = meet_with(model[w]);
+		words[w] = 0;
+		memcpy(&words[w], win + AROUND + 8 * w, 4 << w);
+		if (words[w] != model[w])
+			die("atomics of %u bits: the word is %llx, not %llx", 32 << w, (unsigned long long)words[w],
 			    (unsigned long long)model[w]);
+	}
 	for (n = 0; n < 3 * AROUND; n++)
 		if ((n < AROUND || (n >= AROUND + 4 && n < AROUND + 8) || n >= AROUND + 16) && win[n] != 0x5a)
 			die("atomics: a byte beside the words has changed");
@@ -381,7 +331,6 @@ static const struct {
 	{ "active message, bcopy", UCT_IFACE_FLAG_AM_BCOPY, am, BCOPY },
 	{ "active message, zcopy", UCT_IFACE_FLAG_AM_ZCOPY, am, ZCOPY },
 	{ "atomics", UCT_IFACE_FLAG_ATOMIC_DEVICE, atomics, SHORT },
-	{ "more atomics", UCT_IFACE_FLAG_ATOMIC_DEVICE, more_atomics, SHORT },
 };
 
 #define TESTS (sizeof tests / sizeof tests[0])
@@ -522,12 +471,6 @@ static void stop(void)
 	uct_md_close(md);
 }
 
-static void usage(void)
-{
-	fprintf(stderr, "usage: uct [-p port] -t transport -d device [-r rounds] [-s seed] [host]\n");
-	exit(2);
-}
-
 int main(int argc, char **argv)
 {
 	const char *transport = NULL, *device = NULL;
@@ -535,7 +478,6 @@ int main(int argc, char **argv)
 	uint16_t port = 13400;
 	int c;
 
-	seed = (uint64_t)time(NULL) << 20 ^ getpid();
 	while ((c = getopt(argc, argv, "p:t:d:r:s:")) != -1)
 		switch (c) {
 		case 'p': port = atoi(optarg); break;
@@ -543,10 +485,10 @@ int main(int argc, char **argv)
 		case 'd': device = optarg; break;
 		case 'r': rounds = atoi(optarg); break;
 		case 's': seed = strtoull(optarg, NULL, 0); break;
-		default: usage();
+		default: return 2;
 		}
 	if (argc - optind > 1 || !transport || !device)
-		usage();
+		return 2;
 	begin(argv[optind], port);
 	start(transport, device);
 	for (r = 0; r < rounds; r++)
