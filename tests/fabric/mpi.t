@@ -30,14 +30,9 @@ verify() # ranks, what, options of tests/softdev/run, argument...
 
 # libfabric's own program, which verifies what it receives
 if command -v fi_pingpong >/dev/null; then
-	pingpong=(timeout -k 5 300 tests/softdev/run --fabric "$dir/fabric" fi_pingpong -p inlay -e rdm -c -I 20 -S 100000)
 	port=$(free_port)
-	"${pingpong[@]}" -B $port >"$dir/server" 2>&1 &
-	until listening $port || ! kill -0 $! 2>/dev/null; do
-		sleep 0.05
-	done
-	"${pingpong[@]}" -P $port 127.0.0.1 >"$dir/out" 2>&1 || kill $!
-	wait $! && grep -q '97k' "$dir/out"
+	pingpong="timeout -k 5 300 tests/softdev/run --fabric $dir/fabric fi_pingpong -p inlay -e rdm -c -I 20 -S 100000"
+	together ends "listening $port" "$pingpong -B $port" "$pingpong -P $port 127.0.0.1" && grep -q '97k' "$dir/client.out"
 	result $? "fi_pingpong: every byte"
 else
 	skip "fi_pingpong" "it is not installed"

@@ -1,40 +1,26 @@
-#!/bin/bash
+#!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What a user of examples/pingpong sees: figures, files, and one clear line whenever something is wrong. Started from the repository's
-# root. DEVICE=name runs it on that device instead of the software one.
+# What a user of examples/pingpong sees: figures, files, and one clear line whenever something is wrong. DEVICE=name runs it on that
+# device instead of the software one.
+. tests/tap.sh
 
-pingpong=${PINGPONG:-build/examples/pingpong}
-tmp=$(mktemp -d) || exit 1
-trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$tmp"' EXIT
-count=0
-export SOFTDEV_FABRIC="$tmp/fabric"
+pingpong=${PINGPONG:-$B/examples/pingpong}
+tmp=$dir/of
+mkdir "$tmp"
+export SOFTDEV_FABRIC="$dir/fabric"
 if [ -n "$DEVICE" ]; then
 	cmd=("$pingpong" --device "$DEVICE")
 else
 	cmd=(tests/softdev/run "$pingpong")
 fi
-
 [ -x "$pingpong" ] || { echo "Bail out! $pingpong is not there: run make first"; exit 1; }
 
-# say OK DESCRIPTION: one line of TAP; what the programs said goes along when it failed
+# say OK DESCRIPTION: one test; what the programs said goes along when it failed
 say()
 {
-	count=$((count + 1))
-	if [ "$1" -eq 0 ]; then
-		echo "ok $count - $2"
-	else
-		echo "not ok $count - $2"
-		for f in out err peer.out peer.err; do
-			[ -s "$tmp/$f" ] && sed "s/^/# $f: /" "$tmp/$f"
-		done
-	fi
+	(cd "$tmp" && grep -s . out err peer.out peer.err) >"$dir/out"
+	result "$1" "$2"
 	rm -f "$tmp"/out "$tmp"/err "$tmp"/peer.out "$tmp"/peer.err
-}
-
-skip()
-{
-	count=$((count + 1))
-	echo "ok $count - $1 # SKIP $2"
 }
 
 # pp ARGUMENT...: runs it to its end
@@ -48,25 +34,28 @@ one_line()
 	[ "$(wc -l <"$1")" -eq 1 ]
 }
 
-# refused DESCRIPTION PATTERN ARGUMENT...: ends with an error that says so in one line
-refused()
+# ends_in STATUS DESCRIPTION PATTERN ARGUMENT...: ends with this status, and says why in one line
+ends_in()
 {
-	local what=$1 pattern=$2
-	shift 2
-	pp "$@"
-	local rc=$?
-	[ $rc -eq 1 ] && one_line "$tmp/err" && grep -q -e "$pattern" "$tmp/err"
-	say $? "$what"
+	pp "${@:4}"
+	[ $? -eq "$1" ] && one_line "$tmp/err" && grep -q -e "$3" "$tmp/err"
+	say $? "$2"
 }
 
-# misused DESCRIPTION PATTERN ARGUMENT...: the same of wrong arguments, whose status is 2
-misused()
+refused()
 {
-	local what=$1 pattern=$2
-	shift 2
-	pp "$@"
-	[ $? -eq 2 ] && one_line "$tmp/err" && grep -q -e "$pattern" "$tmp/err"
-	say $? "$what"
+	ends_in 1 "$@"
+}
+
+misused() # wrong arguments
+{
+	ends_in 2 "$@"
+}
+
+# fails FILE STATUS PATTERN: it failed by itself, and FILE has one line that says so
+fails()
+{
+	[ "$2" -gt 0 ] && [ "$2" -lt 124 ] && one_line "$1" && grep -qE -e "$3" "$1"
 }
 
 # serve ARGUMENT...: a server in the background; sets $server and $port. No `timeout` around it: ends() sees to that.
@@ -115,8 +104,7 @@ ends()
 server_refuses()
 {
 	ends "$server"
-	local rc=$?
-	[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$tmp/peer.err" && grep -q -e "$2" "$tmp/peer.err"
+	fails "$tmp/peer.err" $? "$2"
 	say $? "$1"
 }
 
@@ -188,14 +176,11 @@ else
 		local what=$1
 		shift
 		LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$tmp/flip.so" pp --size 1000 --iters 3000 "$@"
-		local rc=$?
-		[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$tmp/err" && grep -qE "byte 5 is 0x[0-9a-f]{2}, not 0x[0-9a-f]{2}$" "$tmp/err"
+		fails "$tmp/err" $? "byte 5 is 0x[0-9a-f]{2}, not 0x[0-9a-f]{2}$"
 		say $? "damage is found: $what"
 	}
 	for op in write send read; do
 		damaged "latency, $op" --op $op
-	done
-	for op in write send read; do
 		damaged "rate, $op" --op $op --rate
 	done
 	damaged "rate, two processes" --processes 2 --rate
@@ -265,12 +250,10 @@ say $? "--help"
 if [ -n "$DEVICE" ] || [ -e /sys/class/infiniband ] && [ -n "$(ls /sys/class/infiniband)" ]; then
 	skip "no device" "there is one"
 else
-	timeout -k 1 300 "$pingpong" >"$tmp/out" 2>"$tmp/err"
-	[ $? -eq 1 ] && one_line "$tmp/err" && grep -q "no mlx5 device" "$tmp/err"
-	say $? "no device, one process"
-	timeout -k 1 300 "$pingpong" --processes 2 >"$tmp/out" 2>"$tmp/err"
-	[ $? -eq 1 ] && one_line "$tmp/err" && grep -q "no mlx5 device" "$tmp/err"
-	say $? "no device, two processes"
+	cmd=("$pingpong")
+	refused "no device, one process" "no mlx5 device"
+	refused "no device, two processes" "no mlx5 device" --processes 2
+	cmd=(tests/softdev/run "$pingpong")
 fi
 
 # ---- hostile bytes ----
@@ -287,13 +270,6 @@ serve
 head -c 5000 /dev/urandom 2>/dev/null >"/dev/tcp/127.0.0.1/$port"
 server_refuses "random bytes" "no pingpong"
 
-serve
-hello 00000000 00000008 00000008 ffffffff 00000040 00000040 00000001 00000000 \
-	0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 2>/dev/null >"$tmp/hello"
-head -c 96 /dev/zero >>"$tmp/hello"
-head -c 96 "$tmp/hello" >"/dev/tcp/127.0.0.1/$port"
-server_refuses "too many iterations" "too many iterations"
-
 # A good plan in front of any address, one by one bad
 bad_plan()
 {
@@ -301,6 +277,7 @@ bad_plan()
 	{ hello $2; head -c 96 /dev/zero; } | head -c 96 >"/dev/tcp/127.0.0.1/$port"
 	server_refuses "$1" "$3"
 }
+bad_plan "too many iterations" "00000000 00000008 00000008 ffffffff 00000040 00000040 00000001 00000000" "too many iterations"
 bad_plan "an operation from nowhere" "00000009 00000008 00000008 00000064 00000040 00000040 00000001 00000000" "cannot be"
 bad_plan "a size of 2 GB" "00000000 00000008 80000000 00000064 00000040 00000040 00000001 00000000" "cannot be"
 bad_plan "a window of 2^32 - 1" "00000000 00000008 00000008 00000064 ffffffff 00000040 00000001 00000000" "cannot be"
@@ -351,7 +328,7 @@ dies()
 	ends "$survivor"
 	local rc=$?
 	{ kill -9 "$victim"; wait "$victim"; } 2>/dev/null
-	[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$err" && grep -q -e "$says" "$err"
+	fails "$err" $rc "$says"
 	say $? "the $2 gets SIG$1, $3"
 }
 dies KILL client write
@@ -380,4 +357,4 @@ else
 	say $? "one of two processes is killed"
 fi
 
-echo "1..$count"
+finish
