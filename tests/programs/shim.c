@@ -17,7 +17,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <sys/mman.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include "../softdev/softdev.h"
@@ -129,6 +128,9 @@ static void make_end(struct end *e, const struct how *how, bool first, struct en
 		attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 		if (how->type != IBV_QPT_UD)
 			attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+		if (how->type == IBV_QPT_RC)
+			attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+					       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 	}
 	if (how->strange && !first) {
 		attr.comp_mask |= STRANGE;
@@ -436,23 +438,11 @@ static void fill_wr(struct end *e, const struct op *op, struct ibv_send_wr *wr, 
 	}
 }
 
-/* Before the payload is named or after it, as the seed says */
-static void name_peer(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_send_wr *wr, struct ibv_ah *ah, uint64_t seed)
+/* The peer is named before the payload or after it, as wr_id says */
+static void build(struct end *e, const struct ibv_send_wr *wr)
 {
-	struct mlx5dv_qp_ex *dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
-
-	if (type == IBV_QPT_UD)
-		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
-	else if (type == IBV_QPT_XRC_SEND)
-		ibv_wr_set_xrc_srqn(ex, wr->qp_type.xrc.remote_srqn);
-	else if (type == IBV_QPT_DRIVER && seed & 2)
-		mlx5dv_wr_set_dc_addr(dv, ah, seed >> 40, seed);
-	else if (type == IBV_QPT_DRIVER)
-		mlx5dv_wr_set_dc_addr_stream(dv, ah, seed >> 40, seed, (uint16_t)(seed >> 24));
-}
-
-static void build(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_send_wr *wr, struct ibv_ah *ah, uint64_t seed)
-{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(e->qp);
+	const bool first = wr->wr_id & 1, ud = e->how->type == IBV_QPT_UD;
 	struct ibv_data_buf data[4];
 	int i;
 
@@ -464,28 +454,25 @@ static void build(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_
 	case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
 	case IBV_WR_RDMA_WRITE_WITH_IMM: ibv_wr_rdma_write_imm(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, wr->imm_data); break;
 	case IBV_WR_RDMA_READ: ibv_wr_rdma_read(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
-	case IBV_WR_TSO: ibv_wr_send_tso(ex, wr->tso.hdr, wr->tso.hdr_sz, wr->tso.mss); break;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 		ibv_wr_atomic_cmp_swp(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
 		break;
 	default: ibv_wr_atomic_fetch_add(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add);
 	}
-	if (seed & 1)
-		name_peer(ex, type, wr, ah, seed);
-	if (wr->send_flags & IBV_SEND_INLINE) {
-		for (i = 0; i < wr->num_sge; i++)
-			data[i] = (struct ibv_data_buf){(void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length};
-		if (wr->num_sge == 1)
-			ibv_wr_set_inline_data(ex, data[0].addr, data[0].length);
-		else
-			ibv_wr_set_inline_data_list(ex, (size_t)wr->num_sge, data);
-	} else if (wr->num_sge == 1) {
+	if (ud && first)
+		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+	for (i = 0; i < wr->num_sge; i++)
+		data[i] = (struct ibv_data_buf){(void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length};
+	if (wr->send_flags & IBV_SEND_INLINE && wr->num_sge == 1)
+		ibv_wr_set_inline_data(ex, data[0].addr, data[0].length);
+	else if (wr->send_flags & IBV_SEND_INLINE)
+		ibv_wr_set_inline_data_list(ex, (size_t)wr->num_sge, data);
+	else if (wr->num_sge == 1)
 		ibv_wr_set_sge(ex, wr->sg_list->lkey, wr->sg_list->addr, wr->sg_list->length);
-	} else {
+	else
 		ibv_wr_set_sge_list(ex, (size_t)wr->num_sge, wr->sg_list);
-	}
-	if (!(seed & 1))
-		name_peer(ex, type, wr, ah, seed);
+	if (ud && !first)
+		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
 }
 
 static int post_op(struct end *e, const struct op *op, uint64_t wr_id)
@@ -497,7 +484,7 @@ static int post_op(struct end *e, const struct op *op, uint64_t wr_id)
 	if (!e->how->wr)
 		return ibv_post_send(e->qp, &wr, &bad);
 	ibv_wr_start(ibv_qp_to_qp_ex(e->qp));
-	build(ibv_qp_to_qp_ex(e->qp), e->how->type, &wr, e->ah, wr_id);
+	build(e, &wr);
 	return ibv_wr_complete(ibv_qp_to_qp_ex(e->qp));
 }
 
@@ -560,6 +547,54 @@ static void all_ops(struct end *ends)
 			printf("  there %08x here %08x\n", sum(b->buf + BYTES, 1100), sum(a->buf, 1000));
 		}
 	}
+}
+
+/* What is repeated: all of it with SHIM_ALL, else less */
+static uint64_t repeat(uint64_t most, uint64_t else_most)
+{
+	return getenv("SHIM_ALL") ? most : else_most;
+}
+
+/* As many as are asked for, at random, in batches: their order, lengths, pieces, flags */
+static uint64_t dice;
+
+static uint32_t below(uint32_t n)
+{
+	dice = dice * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(dice >> 33) % n;
+}
+
+static void at_random(const struct how *how, unsigned int batches)
+{
+	struct end ends[2], *a = &ends[0], *b = &ends[1];
+	unsigned int lap, i, n, takes, signaled;
+	bool here = false; /* the last one brings something here, which the next one sends */
+
+	printf("== at random, %s\n", how->name);
+	make_pair(ends, how);
+	for (lap = 0; lap < batches; lap++) {
+		fill(a, lap);
+		memset(b->buf + BYTES, 0, 1100);
+		n = 1 + below(4);
+		for (i = takes = signaled = 0; i < n; i++) {
+			struct op op = ops[below(ops_of(how->type))];
+
+			op.num_sge = op.length == 8 ? 1 : (int)below(4);
+			op.length = op.num_sge ? op.length == 8 ? 8 : below(op.flags & INL ? 101 : 1000) : 0;
+			op.flags = (op.flags & INL) | (below(2) || i == n - 1 ? SIG : 0) | (below(2) || here ? IBV_SEND_FENCE : 0) |
+				   (below(2) ? IBV_SEND_SOLICITED : 0);
+			if (op.takes)
+				must(post_recv(b, lap * 100 + i, 400, 3), "post receive");
+			must(post_op(a, &op, lap * 100 + i), op.name);
+			takes += op.takes;
+			here = op.opcode == IBV_WR_RDMA_READ || op.opcode >= IBV_WR_ATOMIC_CMP_AND_SWP;
+			signaled += (op.flags & SIG) != 0;
+		}
+		drain("send", ends, a->scq, (int)signaled);
+		drain("recv", ends, b->rcq, (int)takes);
+		printf("  there %08x here %08x\n", sum(b->buf + BYTES, 1200), sum(a->buf, 1000));
+	}
+	free_pair(ends);
 }
 
 /* ---- refusals ---- */
@@ -1028,35 +1063,6 @@ static void resizes(const struct how *how)
 	free_pair(ends);
 }
 
-/* ---- many QPs on one CQ ---- */
-
-#define MANY 300
-
-static void many(void)
-{
-	static const struct how how = {.name = "many", .type = IBV_QPT_RC, .one_cq = true};
-	static struct end ends[MANY];
-	struct end two[2];
-	int i, k;
-
-	printf("== many\n");
-	for (i = 0; i < MANY; i++)
-		make_end(&ends[i], &how, i == 0, &ends[0]);
-	for (i = 0; i < MANY; i += MANY / 10) {
-		k = MANY - 1 - i;
-		connect_end(&ends[i], &ends[k], IBV_QPS_RTS);
-		connect_end(&ends[k], &ends[i], IBV_QPS_RTS);
-		two[0] = ends[i];
-		two[1] = ends[k];
-		must(post_op(&ends[i], &ops[9], 0x100u + (uint64_t)i), "post");
-		drain("cq", two, ends[0].scq, 1);
-		must(post_op(&ends[k], &ops[10], 0x100u + (uint64_t)k), "post");
-		drain("cq", two, ends[0].scq, 1);
-	}
-	for (i = MANY; i-- > 0;)
-		free_end(&ends[i], i == 0);
-}
-
 /*
  * ---- threads ----
  *
@@ -1066,12 +1072,6 @@ static void many(void)
 
 #define EACH 15000
 #define RECVS 40
-
-/* What threads repeat: all of it with SHIM_ALL, else less */
-static uint64_t repeat(uint64_t most, uint64_t else_most)
-{
-	return getenv("SHIM_ALL") ? most : else_most;
-}
 
 static struct {
 	struct end ends[2];
@@ -1341,262 +1341,6 @@ static int hostile(void)
 	return 0;
 }
 
-/*
- * ---- requests at random, on a stepped device, which executes none ----
- *
- * Of every kind of QP, by ibv_post_send and by ibv_wr_*, all around the ring again and again. What each batch has left in the ring and in
- * the doorbell record is shown as a sum, of all that libmlx5 writes: not of what it leaves as it was, nor of QPNs.
- */
-
-static uint64_t dice;
-
-static uint32_t below(uint32_t n)
-{
-	dice = dice * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(dice >> 33) % n;
-}
-
-static struct lone {
-	enum ibv_qp_type type;
-	bool wr;
-	struct ibv_qp *qp;
-	struct ibv_cq *cq;
-	struct ibv_ah *ah;
-	struct mlx5dv_qp dv;
-	uint32_t cqn, index, max;
-	uint32_t pos;       /* WQEBBs posted */
-	uint8_t *data;
-} lone;
-
-/* The number by which CQEs name the QP */
-static uint32_t user_index(struct ibv_qp *qp)
-{
-	bool raw = qp->qp_type == IBV_QPT_RAW_PACKET;
-	uint32_t in[4] = {htobe32((raw ? 0x907u : 0x50bu) << 16), 0, htobe32(qp->qp_num), 0}, out[68] = {0};
-
-	must(mlx5dv_devx_qp_query(qp, in, sizeof(in), out, sizeof(out)), "query");
-	return be32toh(out[raw ? 9 : 10]) & 0xffffff;
-}
-
-static void lone_open(enum ibv_qp_type type, bool wr)
-{
-	struct ibv_qp_init_attr_ex attr = {
-		.cap = {.max_send_wr = 61, .max_send_sge = 4, .max_inline_data = 200},
-		.qp_type = type,
-		.comp_mask = IBV_QP_INIT_ATTR_PD,
-		.pd = pd,
-	};
-	struct mlx5dv_qp_init_attr dv = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC, .dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI};
-	struct ibv_ah_attr to = {.port_num = 1, .is_global = 1, .grh = {.dgid = gid, .hop_limit = 64}};
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY, .path_mtu = IBV_MTU_1024, .dest_qp_num = 5,
-				.timeout = 12, .max_rd_atomic = 1, .max_dest_rd_atomic = 1, .ah_attr = to};
-	bool rc = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND, connected = rc || type == IBV_QPT_UC, dc = type == IBV_QPT_DRIVER;
-	bool raw = type == IBV_QPT_RAW_PACKET;
-	struct mlx5dv_cq cq;
-	struct mlx5dv_obj obj = {.qp = {.out = &lone.dv}, .cq = {.out = &cq}};
-
-	memset(&lone, 0, sizeof(lone));
-	lone.type = type;
-	lone.wr = wr;
-	lone.cq = attr.send_cq = attr.recv_cq = need(ibv_create_cq(ctx, 63, NULL, NULL, 0), "CQ");
-	if (wr) {
-		attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-		attr.send_ops_flags = raw ? IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO : IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-		if (connected || dc)
-			attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-		if (rc || dc)
-			attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-					       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-	}
-	if (raw) {
-		attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
-		attr.max_tso_header = 100;
-	}
-	lone.qp = need(dc ? mlx5dv_create_qp(ctx, &attr, &dv) : ibv_create_qp_ex(ctx, &attr), "QP");
-	lone.max = attr.cap.max_send_wr;
-	must(ibv_modify_qp(lone.qp, &a, IBV_QP_STATE | IBV_QP_PORT | (raw ? 0 : IBV_QP_PKEY_INDEX) |
-			   (type == IBV_QPT_UD ? IBV_QP_QKEY : connected ? IBV_QP_ACCESS_FLAGS : 0)), "INIT");
-	a.qp_state = IBV_QPS_RTR;
-	must(ibv_modify_qp(lone.qp, &a, IBV_QP_STATE | (dc ? IBV_QP_PATH_MTU : 0) |
-			   (connected ? IBV_QP_PATH_MTU | IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN : 0) |
-			   (type == IBV_QPT_RC ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)), "RTR");
-	a.qp_state = IBV_QPS_RTS;
-	must(ibv_modify_qp(lone.qp, &a, IBV_QP_STATE | (raw ? 0 : IBV_QP_SQ_PSN) |
-			   (rc || dc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0)), "RTS");
-	lone.ah = need(ibv_create_ah(pd, &to), "AH");
-	obj.qp.in = lone.qp;
-	obj.cq.in = lone.cq;
-	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ), "mlx5dv_init_obj");
-	lone.cqn = cq.cqn;
-	lone.index = user_index(lone.qp);
-	lone.data = need(mmap((void *)0x5a0000000000, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), "memory");
-	for (uint32_t i = 0; i < BYTES; i++)
-		lone.data[i] = (uint8_t)(i * 7 + i / 256);
-}
-
-/* Packets: longer than the 18 bytes that a device may want inline. One of those alone libmlx5 sends twice. */
-static void at_random(struct ibv_send_wr *wr, struct ibv_sge *sge)
-{
-	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-						     IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD};
-	bool raw = lone.type == IBV_QPT_RAW_PACKET;
-	uint32_t op = below(raw ? 1 : lone.type == IBV_QPT_UD ? 2 : lone.type == IBV_QPT_UC ? 4 : 7);
-	int i;
-
-	memset(wr, 0, sizeof(*wr));
-	wr->opcode = raw && below(3) == 0 ? IBV_WR_TSO : opcodes[op];
-	wr->send_flags = below(2) * IBV_SEND_SOLICITED | below(2) * IBV_SEND_FENCE | (raw ? below(2) * IBV_SEND_IP_CSUM : 0) |
-			 (op < 4 ? below(2) * IBV_SEND_INLINE : 0);
-	wr->num_sge = op < 5 ? (int)below(raw ? 3 : 5) + raw : 1;
-	wr->sg_list = sge;
-	for (i = 0; i < wr->num_sge; i++)
-		sge[i] = (struct ibv_sge){(uintptr_t)lone.data + below(2000), op > 4 ? 8 : i || !raw ? below(51) : 19 + below(32),
-					  0x100 + below(9999)};
-	wr->imm_data = below(1u << 31);
-	wr->wr.rdma.remote_addr = wr->wr.atomic.remote_addr = (uint64_t)below(1u << 31) << 16;
-	if (op >= 5) {
-		wr->wr.atomic.compare_add = below(1u << 31);
-		wr->wr.atomic.swap = below(1u << 31);
-		wr->wr.atomic.rkey = below(1u << 31);
-	} else {
-		wr->wr.rdma.rkey = below(1u << 31);
-	}
-	if (lone.type == IBV_QPT_XRC_SEND)
-		wr->qp_type.xrc.remote_srqn = below(1u << 24);
-	if (lone.type == IBV_QPT_UD) {
-		wr->wr.ud.ah = lone.ah;
-		wr->wr.ud.remote_qpn = below(1u << 24);
-		wr->wr.ud.remote_qkey = below(1u << 31);
-	}
-	if (wr->opcode == IBV_WR_TSO) {
-		wr->tso.hdr = lone.data + below(1000);
-		wr->tso.hdr_sz = (uint16_t)(14 + below(87));
-		wr->tso.mss = (uint16_t)(1 + below(2000));
-	}
-}
-
-/*
- * What libmlx5 does wrong: a header that ends at the ring's end or beyond (tests/queue/oracle_send.h), also one that is not the first of its
- * list. So such a packet comes first, where it is known where it lies.
- */
-static bool tso_wraps(const struct ibv_send_wr *wr)
-{
-	uint32_t begin = (lone.pos & (lone.dv.sq.wqe_cnt - 1)) * 64;
-
-	return begin + 32 + (wr->tso.hdr_sz - 2u + 15) / 16 * 16 >= lone.dv.sq.wqe_cnt * 64;
-}
-
-/* A WQE of so many units without its QPN and without what libmlx5 does not write. */
-static void only_written(uint8_t *w, uint32_t units)
-{
-	uint32_t at = 16, n;
-
-	memset(w + 4, 0, 3);
-	if (w[3] != MLX5_OPCODE_SEND_IMM && w[3] != MLX5_OPCODE_RDMA_WRITE_IMM)
-		memset(w + 12, 0, 4);
-	if (lone.type == IBV_QPT_XRC_SEND) {
-		memset(w + 20, 0, 12);
-		at += 16;
-	} else if (lone.type == IBV_QPT_UD || lone.type == IBV_QPT_DRIVER) {
-		at += 48;
-	} else if (lone.type == IBV_QPT_RAW_PACKET) {
-		n = (uint32_t)w[28] << 8 | w[29];
-		at += n > 2 ? 16 + (n + 13) / 16 * 16 : 16;
-		memset(w + 30 + n, 0, at - 30 - (n < 2 ? 2 : n));
-	}
-	if (w[3] >= MLX5_OPCODE_RDMA_WRITE && w[3] != MLX5_OPCODE_SEND && w[3] != MLX5_OPCODE_SEND_IMM && w[3] != MLX5_OPCODE_TSO)
-		at += 16;
-	if (w[3] == MLX5_OPCODE_ATOMIC_FA)
-		memset(w + at + 8, 0, 8);
-	if (w[3] == MLX5_OPCODE_ATOMIC_CS || w[3] == MLX5_OPCODE_ATOMIC_FA)
-		at += 16;
-	if (at < units * 16 && w[at] & 0x80) {
-		n = ((uint32_t)w[at + 2] << 8 | w[at + 3]) + 4;
-		memset(w + at + n, 0, units * 16 - at - n);
-	}
-}
-
-static void random_requests(enum ibv_qp_type type, bool wr, unsigned int laps)
-{
-	struct ibv_send_wr wrs[20], *bad;
-	struct mlx5_cqe64 cqe;
-	struct ibv_sge sge[20][4];
-	struct ibv_qp_ex *ex;
-	struct ibv_wc wc;
-	unsigned int lap, n, i, k, last;
-	uint64_t total;
-	int err;
-
-	lone_open(type, wr);
-	ex = wr ? ibv_qp_to_qp_ex(lone.qp) : NULL;
-	for (lap = 0; lap < laps; lap++) {
-		n = 1 + below(20);
-		for (i = 0; i < n; i++) {
-			do
-				at_random(&wrs[i], sge[i]);
-			while (wrs[i].opcode == IBV_WR_TSO && (i || tso_wraps(&wrs[i])));
-			wrs[i].wr_id = lap * 100u + i;
-			wrs[i].next = i < n - 1 ? &wrs[i + 1] : NULL;
-		}
-		wrs[n - 1].send_flags |= IBV_SEND_SIGNALED;
-		if (wr) {
-			ibv_wr_start(ex);
-			for (i = 0; i < n; i++) {
-				below(2);
-				build(ex, type, &wrs[i], lone.ah, dice);
-			}
-			err = ibv_wr_complete(ex);
-		} else {
-			err = ibv_post_send(lone.qp, wrs, &bad);
-		}
-		must(err, "post");
-		for (i = 0, total = 1, last = 0; i < n; i++) {
-			uint8_t w[64 * 16];
-			uint32_t mask = lone.dv.sq.wqe_cnt - 1, units = ((uint8_t *)lone.dv.sq.buf)[(size_t)(lone.pos & mask) * 64 + 7] & 0x3f;
-
-			for (k = 0; k < units; k++)
-				memcpy(w + 16 * k, (uint8_t *)lone.dv.sq.buf + (((size_t)(lone.pos & mask) * 4 + k) & (mask * 4 + 3)) * 16, 16);
-			only_written(w, units);
-			for (k = 0; k < units * 16; k++)
-				total = total * 0x100000001b3 + w[k];
-			last = lone.pos;
-			lone.pos += (units + 3) / 4;
-		}
-		printf("%u: %u, WQEBB %u, %016llx, record %x\n", lap, n, lone.pos, (unsigned long long)total,
-		       be32toh(lone.dv.dbrec[MLX5_SND_DBR]) & 0xffff);
-		memset(&cqe, 0, sizeof(cqe));
-		cqe.srqn_uidx = htobe32(lone.index);
-		cqe.sop_drop_qpn = htobe32((uint32_t)MLX5_OPCODE_SEND << 24 | lone.qp->qp_num);
-		cqe.wqe_counter = htobe16((uint16_t)last);
-		cqe.op_own = MLX5_CQE_REQ << 4;
-		must(softdev_inject_cqes(lone.cqn, &cqe, 1, 0) != 1, "inject");
-		must(ibv_poll_cq(lone.cq, 1, &wc) != 1 || wc.wr_id != wrs[n - 1].wr_id, "poll");
-	}
-	must(ibv_destroy_ah(lone.ah), "destroy AH");
-	must(ibv_destroy_qp(lone.qp), "destroy QP");
-	must(ibv_destroy_cq(lone.cq), "destroy CQ");
-}
-
-static int requests(unsigned int laps)
-{
-	static const struct {
-		const char *name;
-		enum ibv_qp_type type;
-	} kinds[] = {{"RC", IBV_QPT_RC}, {"UC", IBV_QPT_UC}, {"UD", IBV_QPT_UD}, {"XRC", IBV_QPT_XRC_SEND}, {"DCI", IBV_QPT_DRIVER},
-		     {"raw packets", IBV_QPT_RAW_PACKET}};
-	unsigned int i, wr;
-
-	for (i = 0; i < 2 * sizeof(kinds) / sizeof(kinds[0]); i++) {
-		wr = i & 1;
-		if (kinds[i / 2].type == IBV_QPT_DRIVER && !wr) /* ibv_post_send names no destination */
-			continue;
-		printf("== %s%s\n", kinds[i / 2].name, wr ? ", ibv_wr" : "");
-		random_requests(kinds[i / 2].type, wr, laps);
-	}
-	printf("== end\n");
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	static const struct how hows[] = {
@@ -1617,6 +1361,10 @@ int main(int argc, char **argv)
 		{.name = "a strange QP on a CQ of its own", .type = IBV_QPT_RC, .strange = true},
 		{.name = "a strange QP on a CQ that is in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true},
 		{.name = "a strange QP on an extended CQ in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true, .ex_cq = true},
+	};
+	static const struct how randoms[] = {
+		{.name = "RC", .type = IBV_QPT_RC}, {.name = "RC, ibv_wr", .type = IBV_QPT_RC, .wr = true},
+		{.name = "UD", .type = IBV_QPT_UD}, {.name = "UD, ibv_wr", .type = IBV_QPT_UD, .wr = true},
 	};
 	static const struct how shared = {.name = "one CQ", .type = IBV_QPT_RC, .one_cq = true};
 	static const struct how crowd_rq = {.name = "a receive queue", .type = IBV_QPT_RC, .wr = true, .one_cq = true, .recvs = RECVS};
@@ -1639,8 +1387,6 @@ int main(int argc, char **argv)
 	must(ibv_query_gid(ctx, 1, 0, &gid), "GID");
 	if (argc > 1 && !strcmp(argv[1], "hostile"))
 		return hostile();
-	if (argc > 2 && !strcmp(argv[1], "random"))
-		return requests((unsigned int)atoi(argv[2]));
 	if (argc > 1)
 		return one(!strcmp(argv[1], "look"));
 	for (i = 0; i < sizeof(hows) / sizeof(hows[0]); i++)
@@ -1650,6 +1396,8 @@ int main(int argc, char **argv)
 		leftovers(&strange[i]);
 		events(strange[i]);
 	}
+	for (i = 0; i < sizeof(randoms) / sizeof(randoms[0]); i++)
+		at_random(&randoms[i], (unsigned int)repeat(2000, 200));
 	refusals();
 	errors(&plain);
 	errors(&srq);
@@ -1667,7 +1415,6 @@ int main(int argc, char **argv)
 	fences(true);
 	resizes(&plain);
 	resizes(&ex);
-	many();
 	threads(&crowd_rq);
 	threads(&crowd_srq);
 	modifies();
