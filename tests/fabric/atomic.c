@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * atomic.c: every operation on every type, against plain arithmetic: what is at the peer afterwards, what comes
- * back, what the completions tell. Then many at once at the same place, of which none may be lost; and who needs the
- * peer's help.
+ * back, what the completions tell; and who needs the peer's help. Many at once at the same place are in soak.c.
  */
 #include "rig.h"
 #include <rdma/fi_atomic.h>
@@ -293,51 +292,6 @@ static void test_all(UNUSED void **state)
 	nothing();
 }
 
-/* Sums, and products with 1, by three sides at once, more than rings have room for, at one place and one type */
-static void together(enum fi_datatype t)
-{
-	static char contexts[600];
-	static uint8_t add[600][32];
-	struct value sum = {0, 0, 0}, v;
-	struct side c;
-	fi_addr_t to_b, to_self;
-	int i;
-
-	side_open(&c, info_for(hints_for(FI_RMA | FI_ATOMIC)), 0);
-	to_b = insert(&c, pair.b.name);
-	to_self = insert(&pair.b, pair.b.name);
-	memset(theirs, 0, 64);
-	for (i = 0; i < 600; i++) {
-		struct side *s = i % 3 == 0 ? &pair.a : i % 3 == 1 ? &c : &pair.b;
-		fi_addr_t to = i % 3 == 0 ? pair.to_b : i % 3 == 1 ? to_b : to_self;
-
-		const enum fi_op op = i / 3 % 2 ? FI_PROD : FI_SUM;
-
-		v = truth(t, true);
-		store(t, add[i], v);
-		if (op == FI_SUM) {
-			sum.bits += v.bits;
-			sum.re += v.re;
-		}
-		/* Either may find the other's work unfinished */
-		must(again(fi_fetch_atomic(s->ep, add[i], 1, NULL, add[i], NULL, to, (uintptr_t)theirs, fi_mr_key(mr),
-					   t, op, &contexts[i])));
-	}
-	for (i = 0; i < 600; i++)
-		good(i % 3 == 0 ? &pair.a : i % 3 == 1 ? &c : &pair.b, &contexts[i]);
-	assert_true(same(load(t, theirs), load(t, (store(t, expected, sum), expected))));
-	side_close(&c);
-}
-
-static void test_together(UNUSED void **state)
-{
-	together(FI_UINT64);
-	together(FI_DOUBLE);
-	together(FI_UINT32);
-	together(FI_FLOAT);
-	together(FI_LONG_DOUBLE);
-}
-
 /* Types of 8 and 4 bytes are the device's, whatever the operation: the peer need not make progress. */
 static void test_alone(UNUSED void **state)
 {
@@ -407,7 +361,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all),
-		cmocka_unit_test(test_together),
 		cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_refused),
 	};

@@ -520,15 +520,7 @@ static void test_missing(UNUSED void **state)
 	MISSING(fi_shutdown(s->ep, 0));
 	MISSING(fi_join(s->ep, NULL, 0, &out.mc, NULL));
 	MISSING(fi_barrier(s->ep, 0, NULL));
-	MISSING(fi_barrier2(s->ep, 0, 1, NULL));
-	MISSING(fi_broadcast(s->ep, NULL, 0, NULL, 0, 0, FI_INT8, 0, NULL));
-	MISSING(fi_alltoall(s->ep, NULL, 0, NULL, NULL, NULL, 0, FI_INT8, 0, NULL));
-	MISSING(fi_allgather(s->ep, NULL, 0, NULL, NULL, NULL, 0, FI_INT8, 0, NULL));
 	MISSING(fi_allreduce(s->ep, NULL, 0, NULL, NULL, NULL, 0, FI_INT8, FI_SUM, 0, NULL));
-	MISSING(fi_reduce_scatter(s->ep, NULL, 0, NULL, NULL, NULL, 0, FI_INT8, FI_SUM, 0, NULL));
-	MISSING(fi_reduce(s->ep, NULL, 0, NULL, NULL, NULL, 0, 0, FI_INT8, FI_SUM, 0, NULL));
-	MISSING(fi_scatter(s->ep, NULL, 0, NULL, NULL, NULL, 0, 0, FI_INT8, 0, NULL));
-	MISSING(fi_gather(s->ep, NULL, 0, NULL, NULL, NULL, 0, 0, FI_INT8, 0, NULL));
 	must(fi_eq_open(s->fabric, NULL, &eq, NULL));
 	MISSING(fi_eq_write(eq, 0, NULL, 0, 0));
 	must(fi_close(&eq->fid));

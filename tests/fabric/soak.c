@@ -17,6 +17,7 @@
 #define DEPTH 8u          /* messages under way, in each direction between two */
 #define PER_ROUND 48u
 #define ROUNDS 2u
+#define SUMS 5u
 #define MOST 150000u
 #define CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV | FI_SOURCE | FI_MULTI_RECV)
 #define MULTI (4 * MOST)  /* a multi-receive's buffer */
@@ -53,8 +54,10 @@ struct lane {
 	uint32_t next, at, len, way; /* of rma */
 	uint8_t *window, *model;  /* what was written there, and what was read; what must be there */
 	struct fid_mr *mr;        /* of window */
-	uint64_t add, old, result, added, seen, swapped;
-	uint32_t add4, old4;
+	uint64_t add, old, result, seen, swapped;
+	uint64_t added[SUMS];     /* how often */
+	uint8_t one[16], before[16];
+	unsigned sum;             /* the last one's type, in sums */
 };
 
 /* What the others must know of one */
@@ -63,11 +66,30 @@ struct card {
 	uint64_t base, key;
 };
 
+/* What all count up in everybody's memory: by the device alone, in a loop, and with the peer's help */
+static const struct {
+	enum fi_datatype type;
+	size_t size;
+} sums[] = {{FI_UINT64, 8}, {FI_UINT32, 4}, {FI_FLOAT, 4}, {FI_DOUBLE, 8}, {FI_LONG_DOUBLE, 16}};
+
+static void number(unsigned sum, void *at, uint64_t n)
+{
+	const uint32_t u = (uint32_t)n;
+	const float f = (float)n;
+	const double b = (double)n;
+	long double l;
+
+	memset(&l, 0, sizeof(l)); /* also what is no part of it */
+	l = (long double)n;
+	memcpy(at, sum == 0 ? (const void *)&n : sum == 1 ? (const void *)&u : sum == 2 ? (const void *)&f :
+		   sum == 3 ? (const void *)&b : (const void *)&l, sums[sum].size);
+}
+
 /* In memory that others write to: a window for each, and words */
 struct shared {
 	uint8_t window[ACTORS][WINDOW];
-	uint64_t sum, swap[ACTORS];
-	uint32_t sum4;
+	uint64_t swap[ACTORS];
+	uint8_t sum[SUMS][16];
 };
 
 struct actor {
@@ -453,23 +475,24 @@ static bool memory_next(struct actor *a, unsigned to)
 		holds(all_bytes(l->window + l->len + 2 * AROUND, AROUND, 0xdd));
 		l->add = 1;
 		n = fi_inject_atomic(ep, &l->add, 1, dest, base + offsetof(struct shared, sum), key, FI_UINT64, FI_SUM);
-		l->added += !n;
+		l->added[0] += !n;
 		n = n ? n : 1;
 		break;
 	case 4:
 		n = fi_fetch_atomic(ep, &l->add, 1, NULL, &l->old, NULL, dest, base + offsetof(struct shared, sum), key,
 				    FI_UINT64, FI_SUM, r);
-		l->added += !n;
+		l->added[0] += !n;
 		break;
 	case 5:
 		holds(l->old >= l->seen + 1);
 		l->seen = l->old + 1;
-		l->add4 = 3;
-		n = fi_fetch_atomic(ep, &l->add4, 1, NULL, &l->old4, NULL, dest, base + offsetof(struct shared, sum4),
-				    key, FI_UINT32, FI_SUM, r);
+		l->sum = 1 + roll(a, SUMS - 1);
+		number(l->sum, l->one, 1);
+		n = fi_fetch_atomic(ep, l->one, 1, NULL, l->before, NULL, dest,
+				    base + offsetof(struct shared, sum) + 16 * l->sum, key, sums[l->sum].type, FI_SUM, r);
+		l->added[l->sum] += !n;
 		break;
 	case 6:
-		holds(l->old4 % 3 == 0);
 		l->add = l->swapped + 1;
 		n = fi_compare_atomic(ep, &l->add, 1, NULL, &l->swapped, NULL, &l->result, NULL, dest,
 				      base + offsetof(struct shared, swap) + 8ul * a->me, key, FI_UINT64, FI_CSWAP, r);
@@ -597,11 +620,16 @@ static void *act(void *arg)
 		one_round(a, target += PER_ROUND);
 	while (meet(a, a->seconds ? now() < a->end : target < ROUNDS * PER_ROUND));
 	/* Nothing was counted twice or not at all */
-	for (i = 0; i < ACTORS; i++)
-		tell(a, i, a->lanes[i].added);
-	for (i = 0; i < ACTORS; i++)
-		sum += told(a, i);
-	holds(sum == __atomic_load_n(&a->shared->sum, __ATOMIC_RELAXED));
+	for (k = 0; k < SUMS; k++) {
+		uint8_t expected[16];
+
+		for (i = 0; i < ACTORS; i++)
+			tell(a, i, a->lanes[i].added[k]);
+		for (i = 0, sum = 0; i < ACTORS; i++)
+			sum += told(a, i);
+		number(k, expected, sum);
+		holds(!memcmp(expected, a->shared->sum[k], sums[k].size > 10 ? 10 : sums[k].size));
+	}
 	meet(a, 0);
 	for (i = 0; i < ACTORS; i++)
 		holds(!fi_close(&a->lanes[i].mr->fid));

@@ -915,23 +915,26 @@ static void late(bool after, bool early)
 
 /* ---- memory windows ---- */
 
-/* What was written to the send ring, but for numbers and keys: control segments, and what is to be changed of a key. */
-static void show_ring(const char *name, struct end *e, unsigned int count)
+/*
+ * What was written to the send ring, which was empty: control segments, and what is to be changed of a key; or, without numbers and keys,
+ * all of it as a sum
+ */
+static void show_ring(struct ibv_qp *qp, unsigned int count, bool sums)
 {
 	struct mlx5dv_qp dv = {};
-	struct mlx5dv_obj obj = {.qp = {.in = e->qp, .out = &dv}};
+	struct mlx5dv_obj obj = {.qp = {.in = qp, .out = &dv}};
 	unsigned int at = 0, i;
 
 	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP), "mlx5dv_init_obj");
-	printf("%s: what was posted\n", name);
 	for (i = 0; i < count; i++) {
-		const uint8_t *wqe = (const uint8_t *)dv.sq.buf + (size_t)(at % dv.sq.wqe_cnt) * dv.sq.stride;
+		uint8_t *wqe = (uint8_t *)dv.sq.buf + (size_t)(at % dv.sq.wqe_cnt) * dv.sq.stride;
 		unsigned int units = wqe[7] & 0x3f, k;
 
 		printf("  %02x%02x%02x%02x units %u flags %02x", wqe[0], wqe[1], wqe[2], wqe[3], units, wqe[11]);
 		for (k = 16; k < 32 && wqe[3] == MLX5_OPCODE_UMR; k++)
 			printf(" %02x", wqe[k]);
-		printf("\n");
+		memset(wqe + 4, 0, sums ? 3 : 0); /* the QPN */
+		printf(sums ? " %08x\n" : "\n", sum(wqe, units * 16));
 		at += (units + 3) / 4;
 	}
 }
@@ -990,7 +993,7 @@ static void fences(bool by_wr)
 		must(post_op(&ends[0], &ops[9], n++), "write");
 	}
 	drain("send", ends, ends[0].scq, (int)n);
-	show_ring(hows[by_wr].name, &ends[0], n);
+	show_ring(ends[0].qp, n, false);
 	must(ibv_dealloc_mw(mw), "free");
 	free_pair(ends);
 }
@@ -1341,6 +1344,114 @@ static int hostile(void)
 	return 0;
 }
 
+/* ---- the bytes of requests by ibv_wr_* for QPs that have no pair here, on a stepped device, which executes none ---- */
+
+static struct ibv_qp *lone(enum ibv_qp_type type, struct ibv_cq *cq, const struct ibv_ah_attr *to)
+{
+	const bool xrc = type == IBV_QPT_XRC_SEND, dc = type == IBV_QPT_DRIVER, raw = type == IBV_QPT_RAW_PACKET;
+	struct ibv_qp_init_attr_ex attr = {
+		.cap = {.max_send_wr = 64, .max_send_sge = 4, .max_inline_data = 200},
+		.send_cq = cq, .recv_cq = cq, .qp_type = type, .pd = pd, .max_tso_header = 100,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | (raw ? IBV_QP_INIT_ATTR_MAX_TSO_HEADER : 0),
+		.send_ops_flags = raw ? IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO :
+			IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+			IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+	};
+	struct mlx5dv_qp_init_attr dv = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC, .dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI};
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = 5, .timeout = 12,
+				.max_rd_atomic = 1, .ah_attr = *to};
+	struct ibv_qp *qp = need(dc ? mlx5dv_create_qp(ctx, &attr, &dv) : ibv_create_qp_ex(ctx, &attr), "QP");
+
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT | (raw ? 0 : IBV_QP_PKEY_INDEX) | (xrc ? IBV_QP_ACCESS_FLAGS : 0)), "INIT");
+	a.qp_state = IBV_QPS_RTR;
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | (raw ? 0 : IBV_QP_PATH_MTU) |
+			   (xrc ? IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN : 0)), "RTR");
+	a.qp_state = IBV_QPS_RTS;
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | (raw ? 0 : IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+						   IBV_QP_MAX_QP_RD_ATOMIC)), "RTS");
+	return qp;
+}
+
+static void name_peer(struct ibv_qp_ex *ex, enum ibv_qp_type type, struct ibv_ah *ah)
+{
+	struct mlx5dv_qp_ex *dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
+
+	if (type == IBV_QPT_XRC_SEND)
+		ibv_wr_set_xrc_srqn(ex, 0x1234);
+	else if (type == IBV_QPT_DRIVER && ex->wr_id & 2)
+		mlx5dv_wr_set_dc_addr(dv, ah, 0x4321, 0x1122334455667788);
+	else if (type == IBV_QPT_DRIVER)
+		mlx5dv_wr_set_dc_addr_stream(dv, ah, 0x4321, 0x1122334455667788, 3);
+}
+
+static void lone_request(struct ibv_qp_ex *ex, enum ibv_qp_type type, struct ibv_ah *ah)
+{
+	static uint8_t bytes[400];
+	const unsigned int op = type == IBV_QPT_RAW_PACKET ? 7 + below(2) : below(7), n = op >= 5 && op < 7 ? 1 : 1 + below(3);
+	struct ibv_data_buf data[3];
+	struct ibv_sge sge[3];
+	unsigned int i;
+
+	for (i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * 7 + 1);
+	for (i = 0; i < n; i++) { /* the first one longer than what a device may want inline */
+		data[i] = (struct ibv_data_buf){bytes + below(200), 19 + below(40)};
+		sge[i] = (struct ibv_sge){0x5a0000000000 + below(5000), op >= 5 && op < 7 ? 8 : 19 + below(2000), 0x100 + below(9999)};
+	}
+	ex->wr_flags = below(2) * SIG | below(2) * IBV_SEND_FENCE | (op >= 7 ? below(2) * IBV_SEND_IP_CSUM : 0);
+	switch (op) {
+	case 1: ibv_wr_send_imm(ex, 77); break;
+	case 2: ibv_wr_rdma_write(ex, 0x5678, 0x6b0000000000); break;
+	case 3: ibv_wr_rdma_write_imm(ex, 0x5678, 0x6b0000000000, 78); break;
+	case 4: ibv_wr_rdma_read(ex, 0x5678, 0x6b0000000000); break;
+	case 5: ibv_wr_atomic_cmp_swp(ex, 0x5678, 0x6b0000000000, 5, 6); break;
+	case 6: ibv_wr_atomic_fetch_add(ex, 0x5678, 0x6b0000000000, 7); break;
+	case 7: ibv_wr_send_tso(ex, bytes, (uint16_t)(14 + below(87)), 1000); break;
+	default: ibv_wr_send(ex);
+	}
+	if (ex->wr_id & 1)
+		name_peer(ex, type, ah);
+	i = op < 4 || op == 8 ? below(4) : 2 + below(2);
+	if (i == 0)
+		ibv_wr_set_inline_data(ex, data[0].addr, data[0].length);
+	else if (i == 1)
+		ibv_wr_set_inline_data_list(ex, n, data);
+	else if (i == 2 || n > 1)
+		ibv_wr_set_sge_list(ex, n, sge);
+	else
+		ibv_wr_set_sge(ex, sge->lkey, sge->addr, sge->length);
+	if (!(ex->wr_id & 1))
+		name_peer(ex, type, ah);
+}
+
+/* A packet that is all in the program's memory has its header copied, if the device wants it */
+static int lone_requests(void)
+{
+	static const enum ibv_qp_type types[] = {IBV_QPT_XRC_SEND, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET};
+	struct ibv_ah_attr to = {.port_num = 1, .is_global = 1, .grh = {.dgid = gid, .hop_limit = 64}};
+	struct ibv_cq *cq = need(ibv_create_cq(ctx, 200, NULL, NULL, 0), "CQ");
+	struct ibv_ah *ah = need(ibv_create_ah(pd, &to), "AH");
+	unsigned int i, k, lap;
+
+	for (lap = 0; lap < 20; lap++)
+		for (i = 0; i < 3; i++) {
+			struct ibv_qp *qp = lone(types[i], cq, &to);
+			struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+
+			printf("== type %d\n", types[i]);
+			for (k = 0; k < 24; k++) {
+				ibv_wr_start(ex);
+				ex->wr_id = k;
+				lone_request(ex, types[i], ah);
+				must(ibv_wr_complete(ex), "post");
+			}
+			show_ring(qp, 24, true);
+			must(ibv_destroy_qp(qp), "destroy QP");
+		}
+	printf("== end\n");
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct how hows[] = {
@@ -1387,6 +1498,8 @@ int main(int argc, char **argv)
 	must(ibv_query_gid(ctx, 1, 0, &gid), "GID");
 	if (argc > 1 && !strcmp(argv[1], "hostile"))
 		return hostile();
+	if (argc > 1 && !strcmp(argv[1], "bytes"))
+		return lone_requests();
 	if (argc > 1)
 		return one(!strcmp(argv[1], "look"));
 	for (i = 0; i < sizeof(hows) / sizeof(hows[0]); i++)

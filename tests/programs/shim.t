@@ -50,6 +50,15 @@ try "checked" $CC -std=gnu11 -O1 -Wall -Wextra -Werror -DINLAY_CHECKED=1 -Iinclu
 	examples/shim/*.c -o "$dir/checked.so" -libverbs -lmlx5 -ldl
 differ "what a program sees, checked" "" INLAY_SHIM_SO="$dir/checked.so"
 
+for by in any l2; do
+	for with in "" "$shim"; do
+		SOFTDEV_INLINE=${by/any/} timeout 300 tests/softdev/run --manual --fabric "$dir/fabric" $with "$dir/shim" bytes 2>>"$dir/account"
+	done >"$dir/both.txt"
+	half=$(($(wc -l <"$dir/both.txt") / 2))
+	diff <(head -n $half "$dir/both.txt") <(tail -n $half "$dir/both.txt") >"$dir/out" && [ $half -gt 1000 ] && tail -n 1 "$dir/both.txt" | grep -q end
+	result $? "requests at random, a device that wants ${by/l2/headers} inline: $half bytes' sums the same"
+done
+
 # ---- what only the shim says ----
 
 run="timeout 300 tests/softdev/run --fabric $dir/fabric"
