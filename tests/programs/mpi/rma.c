@@ -287,32 +287,6 @@ static void counters(unsigned kind, bool swap)
 	free(sum);
 }
 
-/* An exclusive lock keeps others out: read, change and write back what all share */
-static void exclusive(void)
-{
-	long v, k;
-
-	doing("exclusive locks");
-	step++;
-	own(true);
-	memset(memory, 0, 64);
-	own(false);
-	for (k = 0; k < 30; k++) {
-		MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
-		MPI_Get(&v, 1, MPI_LONG, 0, base[0], 1, MPI_LONG, win);
-		MPI_Win_flush(0, win);
-		v++;
-		MPI_Put(&v, 1, MPI_LONG, 0, base[0], 1, MPI_LONG, win);
-		MPI_Win_unlock(0, win);
-		sent(0);
-	}
-	MPI_Barrier(MPI_COMM_WORLD);
-	own(true);
-	EXPECT(me || *(long *)memory == 30l * ranks);
-	own(false);
-	verified(8);
-}
-
 /* On a window of the given kind, of three */
 static void all_of_it(unsigned window)
 {
@@ -340,7 +314,6 @@ static void all_of_it(unsigned window)
 	counters(3, false);
 	if (!over("osc", "rdma")) /* Open MPI 4.1 dies of it over any network */
 		counters(3, true);
-	exclusive();
 }
 
 void rma(void)
