@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * From one rank to one: every kind of send to every kind of receive and probe, of all sizes, truncation, cancelling, derived types. What is
+ * From one rank to one: every kind of send to every kind of receive and probe, of all sizes, truncation, cancelling. What is
  * in the air at the same time is storm.c's.
  */
 #include "world.h"
@@ -303,44 +303,6 @@ static void probes(void)
 	MPI_Barrier(comm);
 }
 
-/* ---- types with holes ---- */
-
-/* n integers that lie three apart, or backwards and two apart, go to the other ones' places */
-static void types(bool backwards, int n)
-{
-	int to = (me + 1) % ranks, from = (me + ranks - 1) % ranks, *o = (int *)out, *i = (int *)in, *at = malloc((size_t)n * sizeof *at), k;
-	MPI_Datatype apart, back, sends, receives;
-	MPI_Request request;
-
-	doing("%d integers from places to other places", n);
-	step++;
-	for (k = 0; k < n; k++)
-		at[k] = 2 * (n - 1 - k);
-	MPI_Type_vector(n, 1, 3, MPI_INT, &apart);
-	MPI_Type_create_indexed_block(n, 1, at, MPI_INT, &back);
-	MPI_Type_commit(&apart);
-	MPI_Type_commit(&back);
-	sends = backwards ? back : apart;
-	receives = backwards ? apart : back;
-	for (k = 0; k < n; k++)
-		o[backwards ? at[k] : 3 * k] = (int)(key_of(me, to) + (uint64_t)k);
-	memset(in, 0xa5, 12 * (size_t)n + 64);
-	MPI_Isend(out, 1, sends, to, TAG_STEP, comm, &request);
-	sent(to);
-	MPI_Recv(in, 1, receives, from, TAG_STEP, comm, MPI_STATUS_IGNORE);
-	MPI_Wait(&request, MPI_STATUS_IGNORE);
-	for (k = 0; k < n; k++) {
-		EXPECT(i[backwards ? 3 * k : at[k]] == (int)(key_of(from, me) + (uint64_t)k));
-		i[backwards ? 3 * k : at[k]] = (int)0xa5a5a5a5;
-	}
-	for (k = 0; k < 3 * n + 16; k++)
-		EXPECT(i[k] == (int)0xa5a5a5a5);
-	verified(4 * (size_t)n);
-	MPI_Type_free(&apart);
-	MPI_Type_free(&back);
-	free(at);
-}
-
 void p2p(void)
 {
 	uint8_t *room = malloc(MAX + 2 * MPI_BSEND_OVERHEAD + 1024);
@@ -362,8 +324,6 @@ void p2p(void)
 	for (i = 0; i < 2; i++)
 		for (n = 0; n < 5; n++)
 			truncation(lens[n][0], lens[n][1], i);
-	for (i = 0; i < 4; i++)
-		types(i & 1, i < 2 ? 10 : 40000);
 	MPI_Buffer_detach(&detached, &n);
 	around_free(in);
 	around_free(out);
