@@ -71,10 +71,11 @@ serve()
 	port=${port:-1}
 }
 
-# busy PID: until it has computed for 300 ms, which is in the midst of its messages, or is gone
+# busy PID [TICKS]: until it has computed for 300 ms, or so many hundredths of a second, which is in the midst of its messages, or is gone
 busy()
 {
-	while [ "$(awk '{ print $3 == "Z" ? 30 : $14 + $15 }' "/proc/$1/stat" 2>/dev/null || echo 30)" -lt 30 ]; do
+	local ticks=${2:-30}
+	while [ "$(awk -v t="$ticks" '{ print $3 == "Z" ? t : $14 + $15 }' "/proc/$1/stat" 2>/dev/null || echo "$ticks")" -lt "$ticks" ]; do
 		sleep 0.05
 	done
 }
@@ -292,7 +293,7 @@ kill $liar 2>/dev/null
 wait $liar 2>/dev/null
 
 # ---- a peer dies ----
-# dies SIGNAL WHO OP [SECONDS]: of a server and a client, one gets the signal in the middle; the other must end by itself. That a peer was
+# dies SIGNAL WHO OP [TICKS]: of a server and a client, one gets the signal in the middle; the other must end by itself. That a peer was
 # killed is seen at once and said; that one is stopped shows only by its silence.
 dies()
 {
@@ -301,8 +302,7 @@ dies()
 	serve --timeout $timeout
 	"${cmd[@]}" --timeout $timeout --op "$3" --size 8 --iters 10000000 --tcp-port "$port" client 127.0.0.1 >"$tmp/out" 2>"$tmp/err" &
 	client=$!
-	sleep "${4:-0}"
-	busy $client # a server may only look on while its memory is written to
+	busy $client $4 # a server may only look on while its memory is written to
 	if [ "$2" = client ]; then
 		victim=$client survivor=$server err=$tmp/peer.err
 	else
@@ -318,7 +318,7 @@ dies()
 }
 dies KILL client write
 dies KILL server write
-dies KILL client write 2.5 # so late that it has sent pulses, which nobody has read
+dies KILL client write 250 # so late that it has sent pulses, which nobody has read
 dies KILL client send
 dies KILL server send
 dies KILL client read
