@@ -195,6 +195,7 @@ static void test_ignore(UNUSED void **state)
 /* Untagged receives that name their sender let others' messages pass, and tagged ones: each gets its own. */
 static void test_senders(UNUSED void **state)
 {
+	struct iovec pieces[2] = {{(void *)(uintptr_t)"untag", 5}, {(void *)(uintptr_t)"ged", 3}};
 	int from_a, msg;
 
 	must(fi_recv(pair.b.ep, in, 8, NULL, pair.to_a, &from_a));
@@ -204,8 +205,10 @@ static void test_senders(UNUSED void **state)
 	got(&pair.b, &there, 8, 0, 3);
 	must(fi_recv(pair.b.ep, in, 8, NULL, from_other, &msg));
 	assert_true(good(&pair.b, &msg)->source == from_other);
-	must(again(fi_inject(pair.a.ep, "untagged", 8, pair.to_b)));
+	must(again(fi_sendv(pair.a.ep, pieces, NULL, 2, pair.to_b, &here)));
 	assert_true(good(&pair.b, &from_a)->source == pair.to_a);
+	assert_memory_equal(in, "untagged", 8);
+	good(&pair.a, &here);
 }
 
 #define MANY 6000u
