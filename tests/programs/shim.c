@@ -17,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <sys/mman.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include "../softdev/softdev.h"
@@ -580,7 +581,7 @@ static void at_random(const struct how *how, unsigned int batches)
 			struct op op = ops[below(ops_of(how->type))];
 
 			op.num_sge = op.length == 8 ? 1 : (int)below(4);
-			op.length = op.num_sge ? op.length == 8 ? 8 : below(op.flags & INL ? 101 : 1000) : 0;
+			op.length = op.num_sge ? op.length == 8 ? 8 : below(op.flags & INL ? 101 : below(2) ? 1000 : 33) : 0;
 			op.flags = (op.flags & INL) | (below(2) || i == n - 1 ? SIG : 0) | (below(2) || here ? IBV_SEND_FENCE : 0) |
 				   (below(2) ? IBV_SEND_SOLICITED : 0);
 			if (op.takes)
@@ -1365,19 +1366,16 @@ static void name_peer(struct ibv_qp_ex *ex, enum ibv_qp_type type, struct ibv_ah
 		mlx5dv_wr_set_dc_addr_stream(dv, ah, 0x4321, 0x1122334455667788, 3);
 }
 
-static void lone_request(struct ibv_qp_ex *ex, enum ibv_qp_type type, struct ibv_ah *ah)
+static void lone_request(struct ibv_qp_ex *ex, enum ibv_qp_type type, struct ibv_ah *ah, uint8_t *bytes)
 {
-	static uint8_t bytes[400];
 	const unsigned int op = type == IBV_QPT_RAW_PACKET ? 7 + below(2) : below(7), n = op >= 5 && op < 7 ? 1 : 1 + below(3);
 	struct ibv_data_buf data[3];
 	struct ibv_sge sge[3];
 	unsigned int i;
 
-	for (i = 0; i < sizeof(bytes); i++)
-		bytes[i] = (uint8_t)(i * 7 + 1);
 	for (i = 0; i < n; i++) { /* the first one longer than what a device may want inline */
 		data[i] = (struct ibv_data_buf){bytes + below(200), 19 + below(40)};
-		sge[i] = (struct ibv_sge){0x5a0000000000 + below(5000), op >= 5 && op < 7 ? 8 : 19 + below(2000), 0x100 + below(9999)};
+		sge[i] = (struct ibv_sge){(uintptr_t)bytes + below(5000), op >= 5 && op < 7 ? 8 : 19 + below(2000), 0x100 + below(9999)};
 	}
 	ex->wr_flags = below(2) * SIG | below(2) * IBV_SEND_FENCE | (op >= 7 ? below(2) * IBV_SEND_IP_CSUM : 0);
 	switch (op) {
@@ -1405,15 +1403,19 @@ static void lone_request(struct ibv_qp_ex *ex, enum ibv_qp_type type, struct ibv
 		name_peer(ex, type, ah);
 }
 
-/* A packet that is all in the program's memory has its header copied, if the device wants it */
 static int lone_requests(void)
 {
 	static const enum ibv_qp_type types[] = {IBV_QPT_XRC_SEND, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET};
 	struct ibv_ah_attr to = {.port_num = 1, .is_global = 1, .grh = {.dgid = gid, .hop_limit = 64}};
 	struct ibv_cq *cq = need(ibv_create_cq(ctx, 200, NULL, NULL, 0), "CQ");
 	struct ibv_ah *ah = need(ibv_create_ah(pd, &to), "AH");
+	/* At the same place without the shim and with it */
+	uint8_t *bytes = need(mmap((void *)0x5a0000000000, 2 * BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			      "memory");
 	unsigned int i, k, lap;
 
+	for (i = 0; i < 2 * BYTES; i++)
+		bytes[i] = (uint8_t)(i * 7 + i / 256);
 	for (lap = 0; lap < 20; lap++)
 		for (i = 0; i < 3; i++) {
 			struct ibv_qp *qp = lone(types[i], cq, &to);
@@ -1423,7 +1425,7 @@ static int lone_requests(void)
 			for (k = 0; k < 24; k++) {
 				ibv_wr_start(ex);
 				ex->wr_id = k;
-				lone_request(ex, types[i], ah);
+				lone_request(ex, types[i], ah, bytes);
 				must(ibv_wr_complete(ex), "post");
 			}
 			show_ring(qp, 24, true);
