@@ -175,39 +175,6 @@ static void one_of_each(void)
 		EXPECT(in[len] == 0xa5);
 }
 
-/* ---- order ---- */
-
-#define MANY 150
-
-/* Many messages, each with a tag of its own, half of them sent before any receive: received last first */
-static void backwards(void)
-{
-	int to = (me + 1) % ranks, from = (me + ranks - 1) % ranks, i;
-	MPI_Request request[2 * MANY];
-	MPI_Status status;
-	size_t len[2 * MANY];
-
-	doing("many messages, received backwards");
-	step++;
-	for (i = 0; i < MANY; i++) {
-		len[i] = some_size(chance(step, (uint64_t)me, (uint64_t)i), 10000);
-		len[MANY + i] = some_size(chance(step, (uint64_t)from, (uint64_t)i), 10000);
-		fill(out + i * 10000, len[i], key_of(me, to) + (uint64_t)i * MAX);
-		MPI_Isend(out + i * 10000, (int)len[i], MPI_BYTE, to, i, comm, &request[i]);
-		sent(to);
-		if (i == MANY / 2)
-			MPI_Barrier(comm);
-	}
-	for (i = MANY; i-- > 0;)
-		MPI_Irecv(in + i * 10000, 10000, MPI_BYTE, from, i, comm, &request[MANY + i]);
-	for (i = 0; i < MANY; i++) {
-		MPI_Wait(&request[MANY + i], &status);
-		is_from(&status, from, i, len[MANY + i]);
-		check(in + i * 10000, len[MANY + i], key_of(from, me) + (uint64_t)i * MAX, "one of many");
-	}
-	MPI_Waitall(MANY, request, MPI_STATUSES_IGNORE);
-}
-
 /* ---- messages longer than their receive ---- */
 
 static void truncation(size_t len, size_t room, bool late)
@@ -275,34 +242,6 @@ static void cancel(void)
 	MPI_Barrier(comm);
 }
 
-/* ---- probes ---- */
-
-static void probes(void)
-{
-	int to = (me + 1) % ranks, from = (me + ranks - 1) % ranks, i;
-	MPI_Request sending[2];
-	MPI_Message message;
-	MPI_Status status;
-
-	doing("a message taken by mprobe is nobody else's");
-	step++;
-	for (i = 0; i < 2; i++) {
-		fill(out + i * 100000, 100000, key_of(me, to) + (uint64_t)i * MAX);
-		MPI_Isend(out + i * 100000, i ? 100 : 100000, MPI_BYTE, to, i, comm, &sending[i]);
-		sent(to);
-	}
-	MPI_Mprobe(from, 0, comm, &message, &status);
-	is_from(&status, from, 0, 100000);
-	MPI_Recv(in, 100000, MPI_BYTE, from, MPI_ANY_TAG, comm, &status);
-	is_from(&status, from, 1, 100);
-	check(in, 100, key_of(from, me) + 1 * MAX, "the second");
-	MPI_Mrecv(in, 100000, MPI_BYTE, &message, &status);
-	is_from(&status, from, 0, 100000);
-	check(in, 100000, key_of(from, me), "the first, taken before");
-	MPI_Waitall(2, sending, MPI_STATUSES_IGNORE);
-	MPI_Barrier(comm);
-}
-
 void p2p(void)
 {
 	uint8_t *room = malloc(MAX + 2 * MPI_BSEND_OVERHEAD + 1024);
@@ -316,11 +255,8 @@ void p2p(void)
 	MPI_Buffer_attach(room, (int)(MAX + 2 * MPI_BSEND_OVERHEAD + 1024));
 	for (i = 0; i < 600 * rounds; i++)
 		one_of_each();
-	for (i = 0; i < rounds; i++) {
-		backwards();
+	for (i = 0; i < rounds; i++)
 		cancel();
-		probes();
-	}
 	for (i = 0; i < 2; i++)
 		for (n = 0; n < 5; n++)
 			truncation(lens[n][0], lens[n][1], i);
