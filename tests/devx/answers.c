@@ -210,53 +210,6 @@ static void query_of(struct inlay_cmd_in *in, uint32_t opcode, uint32_t cqn)
 	inlay_cmd_in_set(in, INLAY_CMD_IN_NUMBER, cqn);
 }
 
-static void many_in_flight(void **state)
-{
-	struct mlx5dv_devx_cmd_comp *answers = answers_open();
-	struct inlay_devx_cq cqs[OBJECTS];
-	struct inlay_devx_error error;
-	struct inlay_cmd_in in;
-	uint64_t wr_id, *buf, seen[4];
-	uint32_t round, i, n, which, overtaken = 0;
-
-	(void)state;
-	for (i = 0; i < OBJECTS; i++)
-		cq_open(&cqs[i], 1u << (i % 8), 64 << (i & 1));
-	for (round = 0; round < 5; round++) {
-		n = 1 + rnd_below(200);
-		memset(seen, 0, sizeof(seen));
-		for (i = 0; i < n; i++) {
-			query_of(&in, INLAY_CMD_OP_QUERY_CQ, cqs[i % OBJECTS].cq.cqn);
-			must(inlay_devx_query_async(cqs[i % OBJECTS].obj, &in, sizeof(in), OUTLEN, 0xabcd000000000000 + i, answers));
-			memset(&in, 0xff, sizeof(in)); /* not needed any more */
-		}
-		for (i = 0; i < n; i++) {
-			const struct inlay_query_cq_out *cq;
-
-			buf = (uint64_t *)(void *)at_the_end(INLAY_DEVX_ANSWER + OUTLEN);
-			must(answer(answers, buf, INLAY_DEVX_ANSWER + OUTLEN, &wr_id, &error));
-			assert_int_equal(error.err, 0);
-			assert_true(wr_id >> 48 == 0xabcd && (uint32_t)wr_id < n);
-			overtaken += (uint32_t)wr_id != i;
-			wr_id &= 0xff;
-			assert_false(seen[wr_id / 64] >> wr_id % 64 & 1);
-			seen[wr_id / 64] |= 1ULL << wr_id % 64;
-			which = (uint32_t)wr_id % OBJECTS;
-			cq = (const struct inlay_query_cq_out *)(const void *)(buf + 1);
-			assert_int_equal(1u << inlay_cqc_get(&cq->cqc, INLAY_CQC_LOG_CQ_SIZE), cqs[which].cq.mask + 1);
-			assert_int_equal(inlay_cqc_get(&cq->cqc, INLAY_CQC_CQE_SZ), which & 1);
-		}
-		buf = (uint64_t *)(void *)at_the_end(INLAY_DEVX_ANSWER + OUTLEN);
-		assert_int_equal(inlay_devx_answer(answers, buf, INLAY_DEVX_ANSWER + OUTLEN, &wr_id, &error), -EAGAIN);
-		assert_true(wr_id == UINT64_MAX && error.status == 0 && error.err == -EAGAIN);
-	}
-	if (softdev_present())
-		assert_true(overtaken > 20);
-	mlx5dv_devx_destroy_cmd_comp(answers);
-	for (i = 0; i < OBJECTS; i++)
-		must(inlay_devx_cq_destroy(&cqs[i]));
-}
-
 static void answers_refused(void **state)
 {
 	struct mlx5dv_devx_cmd_comp *answers = answers_open();
@@ -415,7 +368,6 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		devx_test(builders_of_any_answer),
-		devx_test(many_in_flight),
 		devx_test(answers_refused),
 		devx_test(completions),
 		devx_test(subscriptions_refused),

@@ -49,61 +49,6 @@ static void pairs(void **state)
 	side_free(&a);
 }
 
-/* Many at once, so that there are blocks: messages of one kind in a row, whose lengths and contents are told apart */
-static void flood(struct side *a, struct side *b, uint32_t rounds)
-{
-	uint32_t round, i, n, first, len[32];
-	struct ibv_sge sge;
-
-	for (round = 0; round < rounds; round++) {
-		n = 1 + rnd_below(ARRAY(len));
-		first = inlay_sq_index(a->sq);
-		for (i = 0; i < n; i++) {
-			len[i] = 1 + rnd_below(500);
-			sge = piece(b, 512 * i, 512);
-			must(inlay_post_recv(b->rq, &sge, 1));
-			fill(a->buf + 512 * i, len[i], 100 * round + i);
-			sge = piece(a, 512 * i, len[i]);
-			must(inlay_post_send_imm(a->sq, 7, &sge, 1, INLAY_SIGNALED));
-		}
-		inlay_rq_ring(b->rq);
-		inlay_sq_ring(a->sq);
-		for (i = 0; i < n; i++) {
-			take_received(b, MLX5_CQE_RESP_SEND_IMM, len[i], 7, b->buf + 512 * i);
-			assert_int_equal(differs(b->buf + 512 * i, len[i], 100 * round + i), len[i]);
-		}
-		for (i = 0; i < n; i++)
-			take_sent(a, first + i, NULL);
-	}
-}
-
-static void compressed(void **state)
-{
-	static const uint32_t formats[] = {INLAY_MINI_HASH, INLAY_MINI_CSUM, INLAY_MINI_CSUM_STRIDX, INLAY_MINI_L34H_STRIDX};
-	static const struct how kinds[] = {
-		{.zip = INLAY_DEVX_CQ_COMPRESSED}, {.zip = INLAY_DEVX_CQ_ENHANCED},
-	};
-	static struct side a, b;
-	uint32_t i, j, before;
-
-	(void)state;
-	for (i = 0; i < ARRAY(kinds); i++)
-		for (j = 0; j < ARRAY(formats); j++) {
-			struct how how = kinds[i];
-
-			how.cqe_size = rnd_below(2) ? 64 : 128;
-			how.scatter = rnd_below(2) ? 32 : 0;
-			how.mini = formats[j];
-			before = blocks;
-			rig_empty(NULL);
-			sides_make(&a, &how, &b, &how);
-			flood(&a, &b, 20);
-			exercise(&a, &b, 20);
-			sides_free(&a, &b);
-			assert_true(blocks > before);
-		}
-}
-
 /* Waits until the queue's latest completion says something new */
 static int latest(struct inlay_devx_qp *qp, struct inlay_devx_cq *cq)
 {
@@ -244,77 +189,13 @@ static void cq_as_it_was_made(void **state)
 	}
 }
 
-static void qp_as_it_was_made(void **state)
-{
-	static const struct how how = {.cqe_size = 128, .scatter = 64, .bbs = 128, .wqes = 32, .flags = INLAY_DEVX_QP_USER_INDEX};
-	struct inlay_connect_record peer;
-	struct inlay_query_qp_out q;
-	struct inlay_query_cq_out c;
-	static struct side a, b;
-	uint32_t i, step_;
-
-	(void)state;
-	side_make(&a, &how);
-	side_make(&b, &how);
-	side_address(&b, &peer);
-	const struct {
-		uint32_t state;
-		enum inlay_qpc_field field;
-		uint64_t value;
-	} said[] = {
-		{INLAY_QP_STATE_RST, INLAY_QPC_ST, INLAY_QP_ST_RC}, {INLAY_QP_STATE_RST, INLAY_QPC_PD, rig.pdn},
-		{INLAY_QP_STATE_RST, INLAY_QPC_CQN_SND, a.scq.cq.cqn}, {INLAY_QP_STATE_RST, INLAY_QPC_CQN_RCV, a.rcq.cq.cqn},
-		{INLAY_QP_STATE_RST, INLAY_QPC_LOG_SQ_SIZE, 7}, {INLAY_QP_STATE_RST, INLAY_QPC_LOG_RQ_SIZE, 5},
-		{INLAY_QP_STATE_RST, INLAY_QPC_LOG_RQ_STRIDE, 2}, {INLAY_QP_STATE_RST, INLAY_QPC_NO_SQ, 0},
-		{INLAY_QP_STATE_RST, INLAY_QPC_RQ_TYPE, INLAY_RQ_TYPE_OWN}, {INLAY_QP_STATE_RST, INLAY_QPC_UAR_PAGE, rig.uar.page_id},
-		{INLAY_QP_STATE_RST, INLAY_QPC_USER_INDEX, 0x5a5a5a}, {INLAY_QP_STATE_RST, INLAY_QPC_CS_REQ, INLAY_CS_REQ_UP_TO_64},
-		{INLAY_QP_STATE_RST, INLAY_QPC_CS_RES, INLAY_CS_RES_UP_TO_64}, {INLAY_QP_STATE_RST, INLAY_QPC_DBR_UMEM_ID, rig.umem.id},
-		{INLAY_QP_STATE_INIT, INLAY_QPC_RRE, 1}, {INLAY_QP_STATE_INIT, INLAY_QPC_RWE, 1}, {INLAY_QP_STATE_INIT, INLAY_QPC_RAE, 1},
-		{INLAY_QP_STATE_INIT, INLAY_QPC_ATOMIC_MODE, INLAY_ATOMIC_MODE_IB},
-		{INLAY_QP_STATE_RTR, INLAY_QPC_REMOTE_QPN, b.qpn}, {INLAY_QP_STATE_RTR, INLAY_QPC_MTU, IBV_MTU_1024},
-		{INLAY_QP_STATE_RTR, INLAY_QPC_NEXT_RCV_PSN, PSN}, {INLAY_QP_STATE_RTR, INLAY_QPC_LOG_RRA_MAX, 4},
-		{INLAY_QP_STATE_RTR, INLAY_QPC_MIN_RNR_NAK, 1}, {INLAY_QP_STATE_RTR, INLAY_QPC_LOG_MSG_MAX, 30},
-		{INLAY_QP_STATE_RTS, INLAY_QPC_NEXT_SEND_PSN, PSN}, {INLAY_QP_STATE_RTS, INLAY_QPC_LOG_SRA_MAX, 4},
-		{INLAY_QP_STATE_RTS, INLAY_QPC_RETRY_COUNT, 7}, {INLAY_QP_STATE_RTS, INLAY_QPC_RNR_RETRY, 7},
-	};
-	for (step_ = INLAY_QP_STATE_RST; step_ <= INLAY_QP_STATE_RTS; step_++) {
-		if (step_ == INLAY_QP_STATE_INIT)
-			must(inlay_devx_qp_to_init(&a.qp, &a.path));
-		else if (step_ == INLAY_QP_STATE_RTR)
-			must(inlay_devx_qp_to_rtr(&a.qp, &a.path, &peer));
-		else if (step_ == INLAY_QP_STATE_RTS)
-			must(inlay_devx_qp_to_rts(&a.qp, &a.path));
-		must(context(&a.qp, QP, qpn, &q));
-		assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_STATE), step_);
-		for (i = 0; i < ARRAY(said); i++)
-			if (said[i].state == step_ && inlay_qpc_get(&q.qpc, said[i].field) != said[i].value)
-				fail_msg("state %u: field 0x%x is %lu", step_, said[i].field, (unsigned long)inlay_qpc_get(&q.qpc, said[i].field));
-	}
-	assert_int_equal(inlay_ads_get(&q.qpc.primary, INLAY_ADS_ACK_TIMEOUT), 10);
-	assert_int_equal(inlay_ads_get(&q.qpc.primary, INLAY_ADS_VHCA_PORT_NUM), 1);
-	/* Counters */
-	side_connect(&b, &a);
-	exercise(&a, &b, 30);
-	must(context(&a.scq, CQ, cq.cqn, &c));
-	assert_int_equal(inlay_cqc_get(&c.cqc, INLAY_CQC_PRODUCER_COUNTER), a.cq->ci & 0xffffff);
-	assert_int_equal(inlay_cqc_get(&c.cqc, INLAY_CQC_STATUS), INLAY_CQ_STATUS_OK);
-	must(context(&a.qp, QP, qpn, &q));
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_HW_SQ_WQEBB_COUNTER), inlay_sq_index(a.sq));
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_SW_SQ_WQEBB_COUNTER), inlay_sq_index(a.sq));
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_SW_RQ_COUNTER), a.rq->pi & 0xffff);
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_HW_RQ_COUNTER), a.rq->pi & 0xffff);
-	sides_free(&a, &b);
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		devx_test(pairs),
-		devx_test(compressed),
 		devx_test(collapsed),
 		devx_test(out_of_order),
 		devx_test(cq_as_it_was_made),
-		devx_test(qp_as_it_was_made),
 	};
 
 	if (!rig_here())

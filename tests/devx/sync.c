@@ -233,72 +233,7 @@ static void wait_data(void **state)
 	side_free(&s);
 }
 
-/* Until a moment of the clock that stamps CQEs, which has passed then; a moment that has gone by holds nothing up */
-static void wait_time(void **state)
-{
-	const struct mlx5_cqe64 *cqe;
-	uint64_t was, at;
-	struct side s;
-	uint32_t i;
-
-	(void)state;
-	need_softdev("the clock's unit");
-	self_make(&s, 0, 0);
-	for (i = 0; i < 6; i++) {
-		must(inlay_post_nop(s.sq, INLAY_SIGNALED | INLAY_RING));
-		cqe = cqe_wait(s.cq);
-		was = inlay_from_be64(cqe->timestamp);
-		done(&s, MLX5_OPCODE_NOP);
-		at = i % 2 ? was + 2000000 + rnd_below(1000000) : was - rnd_below(1000);
-		must(inlay_post_wait_time(s.sq, at, 0));
-		must(inlay_post_nop(s.sq, INLAY_SIGNALED | INLAY_RING));
-		if (trapping())
-			while (!inlay_cq_peek(s.cq))
-				softdev_run();
-		cqe = cqe_wait(s.cq);
-		assert_true(inlay_from_be64(cqe->timestamp) > at);
-		done(&s, MLX5_OPCODE_NOP);
-	}
-	side_free(&s);
-}
-
 /* ---- local memory ---- */
-
-static void copies(void **state)
-{
-	static const uint32_t lengths[] = {1, 7, 64, 4096, 65537, QUARTER};
-	struct ibv_sge to, from, scratch;
-	struct side s;
-	uint32_t i;
-
-	(void)state;
-	self_make(&s, INLAY_DEVX_QP_MMO, 0);
-	scratch.addr = (uintptr_t)s.buf + 3 * QUARTER;
-	scratch.length = 64;
-	scratch.lkey = s.mr->lkey;
-	for (i = 0; i < 18; i++) {
-		uint32_t len = lengths[i % ARRAY(lengths)], where = rnd_below(QUARTER + 1 - len);
-
-		from.addr = (uintptr_t)s.buf + where;
-		to.addr = (uintptr_t)s.buf + QUARTER + 64 + where;
-		to.length = from.length = len;
-		to.lkey = from.lkey = s.mr->lkey;
-		fill(s.buf + where, len, i);
-		memset(s.buf + QUARTER, 0x22, QUARTER + 128);
-		must(inlay_post_memcpy(s.sq, &to, &from, &scratch, INLAY_SIGNALED | INLAY_RING));
-		done(&s, MLX5_OPCODE_MMO);
-		assert_int_equal(differs(s.buf + QUARTER + 64 + where, len, i), len);
-		assert_true(all_bytes(s.buf + QUARTER, 64 + where, 0x22));
-		assert_true(all_bytes(s.buf + QUARTER + 64 + where + len, QUARTER + 64 - where - len, 0x22));
-		/* A dump of what was written changes nothing, and what follows waits its turn */
-		must(inlay_post_dump(s.sq, &to, 1, INLAY_FENCE_STRONG));
-		must(inlay_post_write_inline(s.sq, (uintptr_t)s.buf, s.mr->rkey, &i, 4, INLAY_SIGNALED | INLAY_RING | INLAY_FENCE_STRONG));
-		done(&s, MLX5_OPCODE_RDMA_WRITE);
-		assert_memory_equal(s.buf, &i, 4);
-		assert_int_equal(differs(s.buf + QUARTER + 64 + where, len, i), len);
-	}
-	side_free(&s);
-}
 
 int main(void)
 {
@@ -306,8 +241,6 @@ int main(void)
 		devx_test(bytes),
 		devx_test(chain),
 		devx_test(wait_data),
-		devx_test(wait_time),
-		devx_test(copies),
 	};
 
 	if (!rig_here())

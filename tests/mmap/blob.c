@@ -287,37 +287,6 @@ static void imported(void **unused)
 	given_free(memory);
 }
 
-/* One map, two devices: each blob has the keys of its own */
-static void per_device(void **unused)
-{
-	struct ibv_pd *pds[2] = {dev.pd, ibv_alloc_pd(dev.ctx)};
-	uint8_t *buf = (uint8_t *)pages(PAGE), blob[256];
-	struct map x, theirs;
-	struct inlay_keys keys;
-	size_t len;
-	uint32_t d;
-
-	(void)unused;
-	rkeys_apart = true;
-	map_make(&x, 2, 1);
-	must(inlay_mmap_add_dev(&x.m, pds[0]));
-	must(inlay_mmap_add_dev(&x.m, pds[1]));
-	must(inlay_mmap_add(&x.m, inlay_source_host(buf, PAGE)));
-	must(inlay_mmap_set_permissions(&x.m, INLAY_RDMA_ATOMIC));
-	must(inlay_mmap_start(&x.m));
-	for (d = 0; d < 2; d++) {
-		len = sizeof(blob);
-		must(inlay_mmap_export_rdma(&x.m, pds[d], blob, &len));
-		map_import(&theirs, dev.pd, blob, len, NULL);
-		must(inlay_mmap_keys(&x.m, 0, d, &keys));
-		assert_int_equal(inlay_mmap_find(&theirs.m, buf, PAGE)->rkey, keys.rkey);
-		map_free(&theirs);
-	}
-	map_free(&x);
-	must(ibv_dealloc_pd(pds[1]));
-	free(buf);
-}
-
 /* Every bit and every length, with a code and without */
 static void flipped_and_cut(void **unused)
 {
@@ -610,7 +579,6 @@ int main(void)
 		cmocka_unit_test(layout),
 		cmocka_unit_test(exports_refused),
 		cmocka_unit_test(imported),
-		cmocka_unit_test(per_device),
 		cmocka_unit_test(flipped_and_cut),
 		cmocka_unit_test(resealed),
 		cmocka_unit_test(authenticated),
