@@ -355,42 +355,75 @@ static void ends_of_tag_matching(void **state)
 	must(inlay_devx_xrq_destroy(&xrq));
 }
 
-/* Of a umem and of another key; the pieces' keys in the order of the list */
+/* Of a umem, of other keys, and for UMRs: exactly the rights, and where the bytes are */
 static void rights_of_keys(void **state)
 {
-	struct inlay_devx_mkey_attr attr = key_want(0);
+	static const uint32_t pages_[] = {1, 1, 2, 3, 4, 5}, octwords[] = {1, 1, 1, 2, 2, 3};
+	struct inlay_devx_mkey_attr attr = key_want(0), list_attr, umr_attr;
 	struct inlay_devx_mkey key, list;
 	struct ibv_sge sge[2];
 	uint64_t box[128];
 	uint32_t which;
 
 	(void)state;
+	attr.memory = place_ring(6 * INLAY_DEVX_PAGE);
 	for (which = 0; which < 16; which++) {
-		uint32_t got = which & 8 ? which & 7 : which & 2;
+		uint32_t got = which & 8 ? which & 7 : which & 2, n = pages_[which % 6], log = which & 1 ? 12 : 0;
+		uint32_t granted = (got >> 2 & 1) << 4 | (got & 1) << 3 | (got >> 1 & 1) << 2 | (which >> 3) << 1 | 1; /* a, rw, rr, lw, lr */
 
 		attr.access = subset(got) | (which & 8 ? IBV_ACCESS_LOCAL_WRITE : 0);
+		attr.len = n * INLAY_DEVX_PAGE - (which % 3);
 		must(inlay_devx_mkey_create(&key, dev.ctx, &attr));
-		sent(MKC, 0x11, 1, got >> 2 & 1);
-		sent(MKC, 0x12, 1, got & 1);
-		sent(MKC, 0x13, 1, got >> 1 & 1);
-		sent(MKC, 0x14, 1, which >> 3);
-		sent(MKC, 0x15, 1, 1);
+		sent(MKC, 0x11, 5, granted);
+		sent(MKC, 0x16, 2, 1); /* MTT */
 		sent(MKC, 0xd, 1, 0);
 		sent(MKC, 0x1d9, 1, 0);
 		sent(MKC, 0x20, 24, 0xffffff);
 		sent(MKC, 0x38, 8, 0x42);
+		sent(MKC, 0x68, 24, rig.pdn);
+		sent(MKC, 0x80, 64, attr.addr);
+		sent(MKC, 0xc0, 64, attr.len);
+		sent(MKC, 0x1a0, 32, octwords[which % 6]);
+		sent(MKC, 0x1db, 5, 12);
+		sent(0, 0x300, 32, octwords[which % 6]);
+		sent(0, 0x320, 32, rig.umem.id);
+		sent(0, 0x340, 64, attr.memory.offset);
+		list_attr = attr;
+		list_attr.len = 8192;
+		list_attr.log_entity = log;
 		sge[0].addr = sge[1].addr = attr.addr;
-		sge[0].length = sge[1].length = 4096;
+		sge[0].length = 4000;
+		sge[1].length = 4192;
 		sge[0].lkey = key.key;
 		sge[1].lkey = 0x12345600;
-		must(inlay_devx_mkey_create_list(&list, dev.ctx, &attr, sge, 2, box, sizeof(box)));
-		sent(MKC, 0x11, 5, (got >> 2 & 1) << 4 | (got & 1) << 3 | (got >> 1 & 1) << 2 | (which >> 3) << 1 | 1);
+		assert_int_equal(inlay_devx_mkey_create_list(&list, dev.ctx, &list_attr, sge, 2, box, inlay_devx_mkey_size(2) - 1), -ENOBUFS);
+		must(inlay_devx_mkey_create_list(&list, dev.ctx, &list_attr, sge, 2, box, inlay_devx_mkey_size(2)));
+		sent(MKC, 0x11, 5, granted);
+		sent(MKC, 0x16, 2, log ? 3 : 2); /* KSM, KLM */
+		sent(MKC, 0x1a0, 32, 2);
+		sent(MKC, 0x1db, 5, log);
+		sent(0, 0x300, 32, 2);
+		sent(0x880, 0, 32, log ? 0 : 4000);
 		sent(0x880, 0x20, 32, key.key);
 		sent(0x880, 0x40, 64, attr.addr);
+		sent(0x900, 0, 32, log ? 0 : 4192);
 		sent(0x900, 0x20, 32, 0x12345600);
+		umr_attr = attr;
+		umr_attr.len = 0;
+		must(inlay_devx_mkey_destroy(&list));
+		must(inlay_devx_mkey_create_umr(&list, dev.ctx, &umr_attr, which + 1, which & 1));
+		sent(MKC, 0x11, 5, granted);
+		sent(MKC, 0x1, 1, 1); /* free */
+		sent(MKC, 0x10, 1, 1);
+		sent(MKC, 0x16, 2, 2);
+		sent(MKC, 0x1a0, 32, which / 4 * 4 + 4);
+		sent(MKC, 0x61, 1, which & 1);
+		sent(MKC, 0x100, 32, which & 1 ? 4 : 0);
 		must(inlay_devx_mkey_destroy(&list));
 		must(inlay_devx_mkey_destroy(&key));
 	}
+	assert_true(!inlay_devx_mkey_size(0) && !inlay_devx_mkey_size(INLAY_DEVX_PIECES + 1));
+	assert_in_range(inlay_devx_mkey_size(INLAY_DEVX_PIECES), 16 * INLAY_DEVX_PIECES, INLAY_DEVX_BOX_MAX);
 }
 
 /* Relaxed ordering is a wish, as it is with verbs: a device that has none of it makes the key without */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * objects.c: umems, registers and objects by device commands, one by one: where they may lie, what
- * is refused and by whom, addresses.
+ * is refused and by whom, addresses; transitions of QPs from every state.
  */
 #include "common.h"
 #include "rig.h"
@@ -504,6 +504,92 @@ static void addresses(void **state)
 	side_free(&s);
 }
 
+/* ---- Transitions ---- */
+
+static uint32_t state_of(struct inlay_devx_qp *qp)
+{
+	struct inlay_query_qp_out out;
+
+	must(context(qp, QP, qpn, &out));
+	return (uint32_t)inlay_qpc_get(&out.qpc, INLAY_QPC_STATE);
+}
+
+enum { TO_INIT, TO_RTR, TO_RTS, TO_ERROR, TO_RESET, MOVES };
+
+static int move(struct inlay_devx_qp *qp, int to, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
+{
+	switch (to) {
+	case TO_INIT:
+		return inlay_devx_qp_to_init(qp, path);
+	case TO_RTR:
+		return inlay_devx_qp_to_rtr(qp, path, peer);
+	case TO_RTS:
+		return inlay_devx_qp_to_rts(qp, path);
+	case TO_ERROR:
+		return inlay_devx_qp_to_error(qp);
+	default:
+		return inlay_devx_qp_to_reset(qp);
+	}
+}
+
+/* From each state by each transition, of QPs of each type */
+static void transitions(void **state)
+{
+	static const uint32_t opcodes[MOVES] = {INLAY_CMD_OP_RST2INIT_QP, INLAY_CMD_OP_INIT2RTR_QP, INLAY_CMD_OP_RTR2RTS_QP,
+						INLAY_CMD_OP_2ERR_QP, INLAY_CMD_OP_2RST_QP};
+	static const uint32_t after[MOVES] = {INLAY_QP_STATE_INIT, INLAY_QP_STATE_RTR, INLAY_QP_STATE_RTS, INLAY_QP_STATE_ERR,
+					      INLAY_QP_STATE_RST};
+	static const uint32_t types[] = {INLAY_QP_ST_RC, INLAY_QP_ST_UC, INLAY_QP_ST_UD};
+	struct inlay_connect_record mine, *peer;
+	struct how how;
+	static struct side s;
+	uint32_t type, from, to, i, was;
+	bool good;
+
+	(void)state;
+	for (type = 0; type < ARRAY(types); type++) {
+		rig_empty(NULL);
+		memset(&how, 0, sizeof(how));
+		how.type = types[type];
+		side_make(&s, &how);
+		must(inlay_devx_qp_address(&s.qp, &s.path, &mine));
+		peer = types[type] == INLAY_QP_ST_UD ? NULL : &mine;
+		/* A peer where none should be, and none where one should be */
+		must(inlay_devx_qp_to_init(&s.qp, &s.path));
+		assert_int_equal(inlay_devx_qp_to_rtr(&s.qp, &s.path, peer ? NULL : &mine), -EINVAL);
+		assert_int_equal(state_of(&s.qp), INLAY_QP_STATE_INIT);
+		for (from = 0; from <= MOVES - 1; from++)
+			for (to = 0; to < MOVES; to++) {
+				must(inlay_devx_qp_to_reset(&s.qp));
+				for (i = 0; from < TO_ERROR && i <= from; i++)
+					must(move(&s.qp, (int)i, &s.path, peer));
+				if (from == TO_ERROR)
+					must(inlay_devx_qp_to_error(&s.qp));
+				was = after[from];
+				assert_int_equal(s.qp.state, was);
+				good = to >= TO_ERROR || to == (from == TO_RESET ? (uint32_t)TO_INIT : from + 1);
+				good = good && !(from == TO_ERROR && to < TO_ERROR);
+				if (good) {
+					must(move(&s.qp, (int)to, &s.path, peer));
+					assert_int_equal(s.qp.error.err, 0);
+				} else {
+					assert_int_equal(move(&s.qp, (int)to, &s.path, peer), -EINVAL);
+					assert_int_equal(s.qp.error.status, rig.errno_only ? 0 : INLAY_CMD_STATUS_BAD_QP_STATE);
+					assert_true(s.qp.error.err == -EINVAL && !s.qp.error.op_mod && !s.qp.error.syndrome == rig.errno_only);
+				}
+				assert_int_equal(s.qp.error.opcode, opcodes[to]);
+				assert_int_equal(s.qp.state, good ? after[to] : was);
+				assert_int_equal(state_of(&s.qp), s.qp.state);
+			}
+		/* Destroyed from wherever it is; then nothing moves any more */
+		side_free(&s);
+		memset(&s.qp, 0, sizeof(s.qp));
+		for (to = 0; to < MOVES; to++)
+			assert_int_equal(move(&s.qp, (int)to, &s.path, peer), -EINVAL);
+		assert_int_equal(inlay_devx_qp_address(&s.qp, &s.path, &mine), -EINVAL);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -513,6 +599,7 @@ int main(void)
 		devx_test(completion_queues),
 		devx_test(made_or_refused),
 		devx_test(addresses),
+		devx_test(transitions),
 	};
 
 	if (!rig_here())

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * queues.c: queues that device commands made carry traffic: one row for each kind of CQ, register,
- * flag and peer; compressed, collapsed and out of order; and what the device says of them when it is
+ * flag and peer; collapsed and out of order; memory keys; and what the device says of a CQ when it is
  * asked. The queues themselves are proved by tests/queue, two processes by tests/tag.
  */
 #include "common.h"
@@ -151,6 +151,91 @@ static void out_of_order(void **state)
 	sides_free(&a, &b);
 }
 
+/* ---- Memory keys ---- */
+
+/* One operation with a key, in each of the ways that there are; its syndrome, 0 for a good one */
+static uint8_t use(struct side *a, struct side *b, int way, uint64_t addr, uint32_t key, uint32_t len)
+{
+	struct ibv_sge keyed = {addr, len, key}, mine = piece(a, 0, len);
+	const struct mlx5_cqe64 *cqe;
+	uint8_t syndrome;
+
+	must(way == 0 ? inlay_post_write(a->sq, at_peer(b, 0), b->mr->rkey, &keyed, 1, INLAY_SIGNALED | INLAY_RING) :
+	     way == 1 ? inlay_post_read(a->sq, at_peer(b, 0), b->mr->rkey, &keyed, 1, INLAY_SIGNALED | INLAY_RING) :
+	     way == 2 ? inlay_post_write(a->sq, addr, key, &mine, 1, INLAY_SIGNALED | INLAY_RING) :
+			inlay_post_read(a->sq, addr, key, &mine, 1, INLAY_SIGNALED | INLAY_RING));
+	cqe = cqe_wait(a->cq);
+	syndrome = inlay_cqe_is_error(cqe) ? inlay_cqe_syndrome(cqe) : 0;
+	assert_true(0 < inlay_sq_release(a->sq, cqe));
+	inlay_cq_advance(a->cq, 1);
+	return syndrome;
+}
+
+/* A key of a umem, and two of its pieces: as lkey and as rkey, across the pieces and a byte too far. Their bits: builders.c */
+static void keys(void **state)
+{
+	enum { PAGE = INLAY_DEVX_PAGE };
+	const uint64_t addr = UINT64_MAX - 3 * PAGE + 1, list_at = 0x7777000123;
+	static struct side a, b;
+	static struct how plain;
+	struct inlay_devx_mkey_attr attr;
+	struct inlay_devx_mkey key[3];
+	struct ibv_sge sge[2];
+	uint64_t box[128];
+	uint8_t *memory;
+	uint32_t i, way;
+
+	(void)state;
+	memset(&attr, 0, sizeof(attr));
+	attr.addr = addr;
+	attr.len = 3 * PAGE - 1;
+	attr.memory = place_ring(3 * PAGE);
+	attr.pdn = rig.pdn;
+	attr.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	attr.tag = 0x77;
+	memory = rig.memory + attr.memory.offset;
+	must(inlay_devx_mkey_create(&key[0], dev.ctx, &attr));
+	assert_int_equal(key[0].key & 0xff, 0x77);
+	/* In other orders: bytes PAGE .. 2 * PAGE, then 0 .. PAGE; of any length, and of a page each */
+	sge[0].addr = addr + PAGE;
+	sge[1].addr = addr;
+	sge[0].length = sge[1].length = PAGE;
+	sge[0].lkey = sge[1].lkey = key[0].key;
+	for (i = 1; i < 3; i++) {
+		attr.addr = list_at;
+		attr.len = 2 * PAGE;
+		attr.log_entity = i == 2 ? 12 : 0;
+		must(inlay_devx_mkey_create_list(&key[i], dev.ctx, &attr, sge, 2, box, sizeof(box)));
+	}
+	sides_make(&a, &plain, &b, &plain);
+	for (i = 0; i < 3; i++) {
+		const uint64_t start = i ? list_at : addr, len = i ? 2 * PAGE : 3 * PAGE - 1;
+		const uint64_t at = PAGE - 50; /* of the key: across a page, and across both pieces */
+
+		for (way = 0; way < 4; way++) {
+			uint8_t *far = way < 2 ? b.buf : a.buf, bytes[100], *low = memory + (i ? 2 * PAGE - 50 : at), *high = memory + (i ? 0 : PAGE);
+			const bool out = way == 0 || way == 3; /* of the key */
+
+			fill(bytes, 100, 10 * i + way);
+			memcpy(out ? low : far, bytes, out ? 50 : 100);
+			memcpy(out ? high : far, bytes + (out ? 50 : 0), out ? 50 : 100);
+			assert_int_equal(use(&a, &b, (int)way, start + at, key[i].key, 100), 0);
+			assert_memory_equal(out ? far : low, bytes, 50);
+			assert_memory_equal(out ? far + 50 : high, bytes + 50, 50);
+			assert_int_equal(use(&a, &b, (int)way, start + len - 7, key[i].key, 8),
+					 way < 2 ? MLX5_CQE_SYNDROME_LOCAL_PROT_ERR : MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+			sides_free(&a, &b);
+			sides_make(&a, &plain, &b, &plain);
+		}
+	}
+	assert_int_equal(inlay_devx_umem_dereg(&rig.umem), -EBUSY);
+	sides_free(&a, &b);
+	for (i = 3; i--;) {
+		must(inlay_devx_mkey_destroy(&key[i]));
+		must(inlay_devx_mkey_destroy(&key[i]));
+	}
+}
+
 /* ---- What the device says ---- */
 
 static void cq_as_it_was_made(void **state)
@@ -195,6 +280,7 @@ int main(void)
 		devx_test(pairs),
 		devx_test(collapsed),
 		devx_test(out_of_order),
+		devx_test(keys),
 		devx_test(cq_as_it_was_made),
 	};
 

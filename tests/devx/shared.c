@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * shared.c: receive queues that many QPs share, made by commands: RMPs, linked and cyclic, an SRQ of verbs under QPs of both kinds; limits;
- * queues with tag matching; datagrams; initiators and targets of dynamic connections. The queues themselves: tests/queue/srq.c, to.c.
+ * shared.c: receive queues that many QPs share, made by commands: RMPs, linked and cyclic; limits;
+ * queues with tag matching; initiators and targets of dynamic connections. The queues themselves: tests/queue/srq.c, to.c.
  */
 #include "rig.h"
 
@@ -225,33 +225,6 @@ static void limit(void **state)
 	pool_close();
 }
 
-/* ---- An SRQ of verbs ---- */
-
-static void srq_of_verbs(void **state)
-{
-	struct how devx = by_commands, verbs = by_verbs;
-	struct ibv_srq_init_attr attr;
-	struct inlay_srq srq;
-	struct ibv_srq *ib;
-
-	(void)state;
-	memset(&attr, 0, sizeof(attr));
-	attr.attr.max_wr = 63;
-	attr.attr.max_sge = 3;
-	ib = ibv_create_srq(dev.pd, &attr);
-	assert_non_null(ib);
-	must(inlay_srq_from_srq(&srq, ib, NULL, NULL));
-	must(inlay_srqn_from_srq(&devx.srqn, ib));
-	verbs.srq = ib;
-	pool_open(&srq);
-	users_make(&devx, &verbs);
-	pool_traffic(12);
-	assert_int_equal(ibv_destroy_srq(ib), EBUSY);
-	users_free();
-	must(ibv_destroy_srq(ib));
-	pool_close();
-}
-
 /* ---- Tag matching ---- */
 
 static void xrq(void **state)
@@ -318,8 +291,6 @@ static void xrq(void **state)
 	must(inlay_devx_cq_destroy(&cq));
 }
 
-/* ---- Datagrams ---- */
-
 static struct inlay_av to_qpn(uint32_t qpn)
 {
 	struct ibv_ah_attr way = own_path();
@@ -330,50 +301,6 @@ static struct inlay_av to_qpn(uint32_t qpn)
 	must(inlay_av_from_ah(&av, ah, qpn, QKEY));
 	must(ibv_destroy_ah(ah));
 	return av;
-}
-
-static void datagram(struct side *a, struct side *b, uint32_t len, uint32_t seed)
-{
-	const struct inlay_av av = to_qpn(b->qpn);
-	const uint32_t index = inlay_sq_index(a->sq);
-	const struct mlx5_cqe64 *cqe;
-	struct ibv_sge sge[3];
-
-	must(inlay_post_recv(b->rq, sge, cut(b, 0, INLAY_GRH + len, sge)));
-	inlay_rq_ring(b->rq);
-	fill(a->buf + QUARTER, len, seed);
-	must(inlay_post_ud_send(a->sq, &av, sge, cut(a, QUARTER, len, sge), INLAY_SIGNALED));
-	inlay_sq_ring(a->sq);
-	take_sent(a, index, NULL);
-	cqe = cqe_wait(b->rxcq);
-	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
-	assert_int_equal(inlay_cqe_byte_count(cqe), INLAY_GRH + len);
-	assert_int_equal(inlay_cqe_src_qpn(cqe), a->qpn);
-	assert_int_equal(differs(b->buf + INLAY_GRH, len, seed), len);
-	assert_true(0 < inlay_rq_release(b->rq, cqe));
-	inlay_cq_advance(b->rxcq, 1);
-}
-
-static void datagrams(void **state)
-{
-	struct how devx = {.type = INLAY_QP_ST_UD}, verbs = {.verbs = true, .type = INLAY_QP_ST_UD};
-	static struct side a, b;
-	struct inlay_query_qp_out q;
-	uint32_t i;
-
-	(void)state;
-	side_make(&a, &devx);
-	side_make(&b, &verbs);
-	/* A UD QP has no peer */
-	side_connect(&a, &a);
-	side_connect(&b, &a);
-	must(context(&a.qp, QP, qpn, &q));
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_STATE), INLAY_QP_STATE_RTS);
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_ST), INLAY_QP_ST_UD);
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_Q_KEY), QKEY);
-	for (i = 0; i < 20; i++)
-		datagram(i & 1 ? &a : &b, i & 1 ? &b : &a, rnd_below(1025), i + 1);
-	sides_free(&a, &b);
 }
 
 /* ---- Dynamic connections ---- */
@@ -530,9 +457,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		devx_test(rmps),
 		devx_test(limit),
-		devx_test(srq_of_verbs),
 		devx_test(xrq),
-		devx_test(datagrams),
 		devx_test(dynamic),
 	};
 
