@@ -13,8 +13,7 @@
 enum kernel {
 	TODAY, /* a failed command: EREMOTEIO, and the outbox is there */
 	OLD,   /* the errno of its status, and the outbox as it was */
-	REFUSES, /* `refusal`, and the outbox as it was */
-	GARBAGE /* any bytes in the outbox, and `refusal` */
+	REFUSES /* `refusal`, and the outbox as it was */
 };
 
 static struct {
@@ -51,12 +50,6 @@ static int scripted(size_t inlen, void *out, size_t outlen)
 		script.before |= box[i];
 	if (script.kernel == REFUSES)
 		return script.refusal;
-	if (script.kernel == GARBAGE) {
-		fill(out, outlen, (uint32_t)rnd());
-		if (rnd_below(2))
-			box[0] = (uint8_t)(rnd_below(2) ? 0 : rnd_below(0x60));
-		return script.refusal;
-	}
 	if (!script.status)
 		return 0;
 	if (script.kernel == OLD) {
@@ -404,74 +397,7 @@ static void events_are_taken_apart(void **state)
 	assert_true(event.number == 0x87654321);
 }
 
-/* Random bytes, cut anywhere: the entry lies at the very end of readable memory, and what is not there counts as 0 */
-static void events_of_any_bytes_and_length(void **state)
-{
-	struct inlay_devx_event event, whole;
-	uint8_t padded[64];
-	size_t bytes;
-	int i;
-
-	(void)state;
-	for (i = 0; i < 4000; i++) {
-		uint8_t *eqe;
-
-		bytes = rnd_below(65);
-		eqe = (uint8_t *)malloc(bytes ? bytes : 1); /* valgrind and sanitizers see what is read behind it */
-		assert_non_null(eqe);
-		fill(eqe, bytes, (uint32_t)rnd());
-		if (bytes > 1 && rnd_below(2))
-			eqe[1] = (uint8_t)rnd_below(0x20);
-		memset(padded, 0, sizeof(padded));
-		memcpy(padded, eqe, bytes);
-		memset(&event, 0x77, sizeof(event));
-		event.cookie = 5;
-		whole = event;
-		inlay_devx_event_parse_(eqe, bytes, &event);
-		inlay_devx_event_parse_(padded, 64, &whole);
-		free(eqe);
-		assert_int_equal(event.bytes, bytes);
-		whole.bytes = event.bytes;
-		if (bytes)
-			assert_memory_equal(&event, &whole, sizeof(event));
-	}
-}
-
 /* ---- Bytes from outside ---- */
-
-/* Whatever the outbox holds, and however short it is: a status, and nothing read or written behind it */
-static void any_outbox_gives_a_status(void **state)
-{
-	static const int results[] = {0, 0, EREMOTEIO, EINVAL};
-	struct inlay_devx_error error;
-	uint8_t in[16], *out;
-	size_t outlen;
-	int i, way, err;
-
-	(void)state;
-	script.kernel = GARBAGE;
-	for (i = 0; i < 2000; i++) {
-		an_inbox(in, (uint16_t)rnd(), (uint16_t)rnd());
-		outlen = 16 + 4 * (size_t)rnd_below(32);
-		out = (uint8_t *)malloc(outlen); /* sanitizers see its end */
-		assert_non_null(out);
-		script.refusal = results[rnd_below(4)];
-		way = (int)rnd_below(WAYS);
-		err = send_by(way, in, 16, out, outlen, &error);
-		assert_int_equal(error.err, err);
-		assert_int_equal(script.before, 0);
-		if (script.refusal == EINVAL)
-			assert_int_equal(err, -EINVAL);
-		else if (out[0])
-			assert_int_equal(err, inlay_devx_result(0, NULL, out, NULL));
-		else
-			assert_int_equal(err, script.refusal ? -EIO : 0);
-		assert_true(err <= 0);
-		if (err)
-			assert_int_equal(error.status, out[0]);
-		free(out);
-	}
-}
 
 static void any_answer_and_event(void **state)
 {
@@ -484,7 +410,6 @@ static void any_answer_and_event(void **state)
 
 	(void)state;
 	fill(expected, sizeof(expected), 9);
-	script.kernel = GARBAGE;
 	for (len = 8; len <= 72; len++) {
 		script.outlen = len;
 		memset(&event, 0x33, sizeof(event));
@@ -642,12 +567,10 @@ int main(void)
 		cmocka_unit_test_setup(each_status_is_one_errno_under_kernels_of_both_kinds, reset),
 		cmocka_unit_test_setup(what_the_kernel_refuses_is_its_errno, reset),
 		cmocka_unit_test_setup(texts_of_errors, reset),
-		cmocka_unit_test_setup(any_outbox_gives_a_status, reset),
 		cmocka_unit_test_setup(any_answer_and_event, reset),
 		cmocka_unit_test_setup(umems_of_dmabufs, reset),
 		cmocka_unit_test_setup(paths_that_cannot_be, reset),
 		cmocka_unit_test(events_are_taken_apart),
-		cmocka_unit_test(events_of_any_bytes_and_length),
 	};
 
 	rnd_seed();

@@ -244,9 +244,7 @@ struct how {
 	bool one_cq;      /* of both sides; by commands only */
 	uint32_t type;    /* INLAY_QP_ST_RC or _UC or _UD */
 	uint32_t cqe_size, scatter, bbs, wqes, flags;
-	uint32_t zip, mini; /* INLAY_DEVX_CQ_COMPRESSED or _ENHANCED, enum inlay_mini_format */
 	uint32_t srqn;    /* receives through it */
-	struct ibv_srq *srq; /* a QP by verbs: the same */
 };
 
 struct side {
@@ -272,10 +270,6 @@ static inline struct opt side_opt(const struct how *how)
 	opt.type = how->type == INLAY_QP_ST_UD ? IBV_QPT_UD : how->type == INLAY_QP_ST_UC ? IBV_QPT_UC : IBV_QPT_RC;
 	opt.cqe_size = how->cqe_size ? (int)how->cqe_size : 64;
 	opt.scatter = how->scatter != 0;
-	opt.srq = how->srq;
-	opt.compressed = how->zip ? how->mini == INLAY_MINI_HASH ? MLX5DV_CQE_RES_FORMAT_HASH :
-				    how->mini == INLAY_MINI_CSUM ? MLX5DV_CQE_RES_FORMAT_CSUM :
-								   MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX : 0;
 	opt.bytes = BYTES;
 	return opt;
 }
@@ -302,8 +296,6 @@ static inline void side_cq(struct inlay_devx_cq *cq, const struct how *how)
 {
 	struct inlay_devx_cq_attr attr = cq_want(256, how->cqe_size ? how->cqe_size : 64);
 
-	attr.flags = how->zip;
-	attr.mini = how->mini;
 	must(inlay_devx_cq_create(cq, dev.ctx, &attr));
 }
 
@@ -494,7 +486,7 @@ UNUSED static void take_received(struct side *s, uint8_t opcode, uint32_t len, u
 	assert_true(!payload || (to && len <= s->how.scatter));
 	if (payload && to)
 		memcpy(to, payload, len);
-	if (!s->how.srqn && !s->how.srq)
+	if (!s->how.srqn)
 		assert_true(0 < inlay_rq_release(s->rq, cqe));
 	inlay_cq_advance(s->rxcq, 1);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * shared.c: receive queues that many QPs share, made by commands: RMPs, linked and cyclic; limits;
- * queues with tag matching; initiators and targets of dynamic connections. The queues themselves: tests/queue/srq.c, to.c.
+ * shared.c: receive queues that many QPs share, made by commands: RMPs, linked and cyclic; limits
+ * and other events; answers that come later; queues with tag matching; initiators and targets of dynamic connections. The queues themselves: tests/queue/srq.c, to.c.
  */
 #include "rig.h"
 
@@ -223,6 +223,128 @@ static void limit(void **state)
 	sides_free(&froms[0], &tos[0]);
 	must(inlay_devx_rmp_destroy(&rmp));
 	pool_close();
+}
+
+/* ---- Completions, and answers that come later ---- */
+
+static void write_one(struct side *a, struct side *b)
+{
+	uint32_t word = 1;
+
+	must(inlay_post_write_inline(a->sq, at_peer(b, 0), b->mr->rkey, &word, 4, INLAY_SIGNALED));
+	inlay_sq_ring(a->sq);
+}
+
+static void completions(void **state)
+{
+	uint16_t comp = INLAY_EVENT_COMP;
+	struct mlx5dv_devx_event_channel *full, *bare;
+	struct inlay_devx_event event;
+	static struct side a, b;
+	uint32_t i;
+
+	(void)state;
+	sides_make(&a, &by_commands, &b, &by_commands);
+	full = listen_to(a.scq.obj, INLAY_EVENT_COMP, 0x1111);
+	bare = channel_open(true);
+	must(inlay_devx_subscribe(bare, a.scq.obj, &comp, 1, 0x2222));
+	/* Nothing is told of a CQ that is not armed */
+	write_one(&a, &b);
+	take_sent(&a, 0, NULL);
+	no_event(full);
+	for (i = 1; i < 6; i++) {
+		must(inlay_cq_arm(a.cq, 0));
+		no_event(full);
+		write_one(&a, &b);
+		event_of(full, INLAY_EVENT_COMP, a.cq->cqn, 0x1111);
+		inlay_cq_event(a.cq);
+		take_sent(&a, i, NULL);
+		write_one(&a, &b);
+		take_sent(&a, ++i, NULL);
+		no_event(full);
+	}
+	/* The other channel keeps one until it is read, and says no more than the cookie */
+	must(inlay_devx_event_get(bare, &event));
+	assert_true(event.cookie == 0x2222 && event.bytes == 0 && event.number == 0);
+	no_event(bare);
+	/* A destroyed object, a closed channel: no events, no harm */
+	mlx5dv_devx_destroy_event_channel(full);
+	must(inlay_cq_arm(a.cq, 0));
+	write_one(&a, &b);
+	take_sent(&a, i, NULL);
+	await(!inlay_devx_event_get(bare, &event));
+	sides_free(&a, &b);
+	no_event(bare);
+	mlx5dv_devx_destroy_event_channel(bare);
+}
+
+static void subscriptions_refused(void **state)
+{
+	static const uint16_t bad[] = {INLAY_EVENT_PORT_CHANGE, INLAY_EVENT_INTERNAL_ERROR, 0x3f, 0x40, 0xff, 0x100,
+				       0xffff};
+	uint16_t many[17], comp = INLAY_EVENT_COMP, port = INLAY_EVENT_PORT_CHANGE, two[2] = {INLAY_EVENT_COMP, 0x3f};
+	struct mlx5dv_devx_event_channel *channel;
+	static struct side a, b;
+	size_t i;
+
+	(void)state;
+	sides_make(&a, &by_commands, &b, &by_commands);
+	channel = channel_open(false);
+	for (i = 0; i < ARRAY(many); i++)
+		many[i] = INLAY_EVENT_COMP;
+	assert_int_equal(inlay_devx_subscribe(channel, a.scq.obj, many, 0, 1), -EINVAL);
+	assert_int_equal(inlay_devx_subscribe(channel, a.scq.obj, many, 17, 1), -EINVAL);
+	for (i = 0; i < ARRAY(bad); i++)
+		assert_int_equal(inlay_devx_subscribe(channel, a.scq.obj, &bad[i], 1, 1), -EINVAL);
+	assert_int_equal(inlay_devx_subscribe(channel, NULL, &comp, 1, 1), -EINVAL);
+	must(inlay_devx_subscribe(channel, NULL, &port, 1, 1));
+	/* One of two is bad: neither is subscribed to */
+	assert_int_equal(inlay_devx_subscribe(channel, a.scq.obj, two, 2, 1), -EINVAL);
+	must(inlay_cq_arm(a.cq, 0));
+	write_one(&a, &b);
+	take_sent(&a, 0, NULL);
+	no_event(channel);
+	sides_free(&a, &b);
+	mlx5dv_devx_destroy_event_channel(channel);
+}
+
+/* A query answered later: it takes a buffer that holds the answer, and comes once */
+static void answered_later(void **state)
+{
+	struct mlx5dv_devx_cmd_comp *answers = mlx5dv_devx_create_cmd_comp(dev.ctx);
+	const struct inlay_query_cq_out *out;
+	struct inlay_devx_error error;
+	struct inlay_devx_cq cq;
+	struct inlay_cmd_in in;
+	uint64_t wr_id, buf[64];
+	size_t len;
+
+	(void)state;
+	assert_non_null(answers);
+	must(fcntl(answers->fd, F_SETFL, fcntl(answers->fd, F_GETFL) | O_NONBLOCK));
+	cq_open(&cq, 32, 128);
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_QUERY_CQ, cq.cq.cqn);
+	for (len = 0; len < 16; len += 5) {
+		assert_int_equal(inlay_devx_query_async(cq.obj, &in, len, 0x110, 1, answers), -EINVAL);
+		assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), len, 1, answers), -EINVAL);
+	}
+	assert_int_equal(inlay_devx_query_async(cq.obj, NULL, 16, 0x110, 1, answers), -EINVAL);
+	must(inlay_devx_query_async(cq.obj, &in, sizeof(in), 0x110, 77, answers));
+	memset(&in, 0xff, sizeof(in)); /* not needed any more */
+	await(inlay_devx_answer(answers, buf, INLAY_DEVX_ANSWER + 0x108, &wr_id, &error) == -ENOBUFS);
+	assert_true(wr_id == UINT64_MAX && error.status == 0);
+	must(inlay_devx_answer(answers, buf, INLAY_DEVX_ANSWER + 0x110, &wr_id, &error));
+	assert_true(wr_id == 77 && error.err == 0);
+	out = (const struct inlay_query_cq_out *)(const void *)(buf + 1);
+	assert_int_equal(inlay_cqc_get(&out->cqc, INLAY_CQC_LOG_CQ_SIZE), 5);
+	assert_int_equal(inlay_cqc_get(&out->cqc, INLAY_CQC_CQE_SZ), 1);
+	assert_int_equal(inlay_devx_answer(answers, buf, sizeof(buf), &wr_id, &error), -EAGAIN);
+	assert_true(wr_id == UINT64_MAX && error.status == 0 && error.err == -EAGAIN);
+	/* Closed with one unread */
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_QUERY_CQ, cq.cq.cqn);
+	must(inlay_devx_query_async(cq.obj, &in, sizeof(in), 0x110, 78, answers));
+	mlx5dv_devx_destroy_cmd_comp(answers);
+	must(inlay_devx_cq_destroy(&cq));
 }
 
 /* ---- Tag matching ---- */
@@ -457,6 +579,9 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		devx_test(rmps),
 		devx_test(limit),
+		devx_test(completions),
+		devx_test(subscriptions_refused),
+		devx_test(answered_later),
 		devx_test(xrq),
 		devx_test(dynamic),
 	};
