@@ -409,8 +409,10 @@ static void rights_of_keys(void **state)
 		sent(0x900, 0, 32, log ? 0 : 4192);
 		sent(0x900, 0x20, 32, 0x12345600);
 		umr_attr = attr;
-		umr_attr.len = 0;
 		must(inlay_devx_mkey_destroy(&list));
+		assert_int_equal(inlay_devx_mkey_create_umr(&list, dev.ctx, &umr_attr, 4, 0), -EINVAL); /* with a length */
+		umr_attr.len = 0;
+		assert_int_equal(inlay_devx_mkey_create_umr(&list, dev.ctx, &umr_attr, which & 1 ? 0 : 65536, 0), -EINVAL);
 		must(inlay_devx_mkey_create_umr(&list, dev.ctx, &umr_attr, which + 1, which & 1));
 		sent(MKC, 0x11, 5, granted);
 		sent(MKC, 0x1, 1, 1); /* free */
@@ -483,6 +485,7 @@ static void queue_pairs_beyond_the_device(void **state)
 		     {INLAY_QP_ST_UC, INLAY_DEVX_QP_OOO, "the device's QPs of this type keep the order"},
 		     {INLAY_QP_ST_UD, INLAY_DEVX_QP_OOO, "the device's QPs of this type keep the order"}};
 	struct inlay_devx_qp_attr attr;
+	struct inlay_devx_uar uar;
 	struct inlay_devx_qp qp;
 	uint32_t i;
 
@@ -503,6 +506,11 @@ static void queue_pairs_beyond_the_device(void **state)
 		assert_null(qp.obj);
 		assert_int_equal(mid.boxes, 0);
 	}
+	/* A register without BlueFlame has doorbells alone */
+	mid.no_caps = 16;
+	must(inlay_devx_uar_alloc(&uar, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_DOORBELL));
+	assert_int_equal(uar.uar.size, 0);
+	must(inlay_devx_uar_free(&uar));
 }
 
 /* How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of two */
@@ -691,79 +699,38 @@ static void cqes_are_reserved(void **state)
 static void call_with_null(void *which)
 {
 	static uint64_t zero[512]; /* any struct that is not looked into */
-	static uint16_t type;
 
 	switch (*(int *)which) {
 #define Z(type) (struct type *)(void *)zero
 #define CASE(n, call) case n: (void)(call); break
-	CASE(0, inlay_devx_open(dev.ctx->device, NULL));
-	CASE(1, inlay_devx_command(NULL, zero, 16, zero, 16, NULL));
-	CASE(2, inlay_devx_query_cap(dev.ctx, 0, NULL, NULL));
-	CASE(3, inlay_devx_create(NULL, zero, 16, zero, 16, NULL, NULL));
-	CASE(4, inlay_devx_modify(NULL, zero, 16, zero, 16, NULL));
-	CASE(5, inlay_devx_query(NULL, zero, 16, zero, 16, NULL));
-	CASE(6, inlay_devx_destroy(NULL));
-	CASE(7, (void *)inlay_devx_error_text(NULL, (char *)zero, 16));
-	CASE(8, inlay_devx_umem_reg(NULL, dev.ctx, zero, sizeof(zero), 0, 0));
-	CASE(9, inlay_devx_umem_reg(Z(inlay_devx_umem), NULL, zero, sizeof(zero), 0, 4096));
-	CASE(10, inlay_devx_umem_dereg(NULL));
-	CASE(11, inlay_devx_uar_alloc(NULL, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL));
-	CASE(12, inlay_devx_uar_free(NULL));
-	CASE(13, inlay_devx_cq_create(Z(inlay_devx_cq), dev.ctx, NULL));
-	CASE(14, inlay_devx_cq_create(NULL, dev.ctx, Z(inlay_devx_cq_attr)));
-	CASE(15, inlay_devx_query_context(NULL, INLAY_CMD_OP_QUERY_CQ, 0, NULL, 16, NULL));
-	CASE(16, inlay_devx_cq_destroy(NULL));
-	CASE(17, inlay_devx_qp_create(Z(inlay_devx_qp), dev.ctx, NULL));
-	CASE(18, inlay_devx_qp_create(Z(inlay_devx_qp), NULL, Z(inlay_devx_qp_attr)));
-	CASE(19, inlay_devx_qp_destroy(NULL));
-	CASE(20, inlay_devx_qp_to_init(Z(inlay_devx_qp), NULL));
-	CASE(21, inlay_devx_qp_to_rtr(NULL, Z(inlay_devx_path), NULL));
-	CASE(22, inlay_devx_qp_to_rts(Z(inlay_devx_qp), NULL));
-	CASE(23, inlay_devx_qp_to_error(NULL));
-	CASE(24, inlay_devx_qp_to_reset(NULL));
-	CASE(25, inlay_devx_qp_connect(NULL, Z(inlay_devx_path), NULL));
-	CASE(26, inlay_devx_qp_connect_self(Z(inlay_devx_qp), NULL));
-	CASE(27, inlay_devx_qp_address(Z(inlay_devx_qp), Z(inlay_devx_path), NULL));
-	CASE(28, inlay_devx_rmp_create(Z(inlay_devx_rmp), dev.ctx, NULL));
-	CASE(29, inlay_devx_rmp_create(NULL, dev.ctx, Z(inlay_devx_rmp_attr)));
-	CASE(30, inlay_devx_rmp_arm(NULL, 1));
-	CASE(31, inlay_devx_rmp_destroy(NULL));
-	CASE(32, inlay_devx_xrq_create(Z(inlay_devx_xrq), dev.ctx, NULL));
-	CASE(33, inlay_devx_xrq_create(Z(inlay_devx_xrq), NULL, Z(inlay_devx_xrq_attr)));
-	CASE(34, inlay_devx_xrq_arm(NULL, 1));
-	CASE(35, inlay_devx_xrq_destroy(NULL));
-	CASE(36, inlay_devx_dct_create(Z(inlay_devx_dct), dev.ctx, Z(inlay_devx_dct_attr), NULL));
-	CASE(37, inlay_devx_dct_destroy(NULL));
-	CASE(38, inlay_devx_mkey_create(Z(inlay_devx_mkey), dev.ctx, NULL));
-	CASE(39, inlay_devx_mkey_create(NULL, dev.ctx, Z(inlay_devx_mkey_attr)));
-	CASE(40, inlay_devx_mkey_create_list(Z(inlay_devx_mkey), dev.ctx, Z(inlay_devx_mkey_attr), NULL, 1, zero, sizeof(zero)));
-	CASE(41, inlay_devx_mkey_destroy(NULL));
-	CASE(42, inlay_devx_subscribe(NULL, NULL, &type, 1, 0));
-	CASE(43, inlay_devx_event_get(NULL, Z(inlay_devx_event)));
-	CASE(44, inlay_devx_query_async(NULL, zero, 16, 16, 0, NULL));
-	CASE(45, inlay_devx_answer(NULL, zero, sizeof(zero), zero, NULL));
-	CASE(46, inlay_devx_address_resolve(NULL, dev.pd, Z(inlay_devx_path)));
-	CASE(47, inlay_av_to_dct(NULL, 1, 1));
-	CASE(48, inlay_devx_result(0, NULL, NULL, NULL));
-	CASE(49, inlay_devx_umem_reg_dmabuf(NULL, dev.ctx, 0, 0, 4096, 0, 4096));
-	CASE(50, inlay_devx_rq_create(Z(inlay_devx_rq), dev.ctx, NULL));
-	CASE(51, inlay_devx_rq_create(NULL, dev.ctx, Z(inlay_devx_rq_attr)));
-	CASE(52, inlay_devx_rq_reset(NULL));
-	CASE(53, inlay_devx_rq_destroy(NULL));
-	CASE(54, inlay_devx_rss_create(Z(inlay_devx_rss), dev.ctx, NULL, 1, 0));
-	CASE(55, inlay_devx_rss_destroy(NULL));
-	CASE(56, inlay_devx_flow_destroy(NULL));
+	CASE(0, inlay_devx_command(NULL, zero, 16, zero, 16, NULL));
+	CASE(1, (void *)inlay_devx_error_text(NULL, (char *)zero, 16));
+	CASE(2, inlay_devx_umem_reg(NULL, dev.ctx, zero, sizeof(zero), 0, 0));
+	CASE(3, inlay_devx_uar_alloc(NULL, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL));
+	CASE(4, inlay_devx_cq_create(NULL, dev.ctx, Z(inlay_devx_cq_attr)));
+	CASE(5, inlay_devx_qp_create(Z(inlay_devx_qp), dev.ctx, NULL));
+	CASE(6, inlay_devx_qp_to_rts(Z(inlay_devx_qp), NULL));
+	CASE(7, inlay_devx_rmp_create(NULL, dev.ctx, Z(inlay_devx_rmp_attr)));
+	CASE(8, inlay_devx_xrq_create(Z(inlay_devx_xrq), NULL, Z(inlay_devx_xrq_attr)));
+	CASE(9, inlay_devx_dct_create(Z(inlay_devx_dct), dev.ctx, Z(inlay_devx_dct_attr), NULL));
+	CASE(10, inlay_devx_mkey_create_list(Z(inlay_devx_mkey), dev.ctx, Z(inlay_devx_mkey_attr), NULL, 1, zero, sizeof(zero)));
+	CASE(11, inlay_devx_event_get(NULL, Z(inlay_devx_event)));
+	CASE(12, inlay_devx_answer(NULL, zero, sizeof(zero), zero, NULL));
+	CASE(13, inlay_devx_address_resolve(NULL, dev.pd, Z(inlay_devx_path)));
+	CASE(14, inlay_devx_rq_reset(NULL));
+	CASE(15, inlay_devx_rss_create(Z(inlay_devx_rss), dev.ctx, NULL, 1, 0));
 #undef Z
 #undef CASE
 	}
 }
 
+/* At least one function of each header */
 static void null_is_told_by_its_rule(void **state)
 {
 	int which;
 
 	(void)state;
-	for (which = 0; which < 57; which++)
+	for (which = 0; which < 16; which++)
 		assert_aborts(call_with_null, &which, ": no argument is NULL\n");
 }
 #endif

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The README's complete program is examples/loop.c, to the letter, and runs; so do its other examples, and recovery.md's.
-# Those of the other pages beside the headers compile.
+# The README's complete program is examples/loop.c, to the letter; its other examples and those of the pages beside the headers
+# compile; recovery.md's runs. What the others do: examples, tests/queue.
 . tests/tap.sh
 
 # blocks are counted by their openings: 1 the loop, 2 the program, 3 the server, 4 the cursor
@@ -18,31 +18,19 @@ runs() # program
 extract 2 >"$dir/program.c"
 try "the README's program is examples/loop.c" diff "$dir/program.c" examples/loop.c
 try "it runs" runs "$B/examples/loop"
-# Each queue pair is connected to itself: the loop's write arrives, and the server answers the transport's message and
-# then each of its own answers
 {
 	cat <<-'END'
-	#include <stdio.h>
-	#include <stdlib.h>
-	#include <string.h>
 	#include <inlay/inlay.h>
-	#define NEED(what) ((what) ? (void)0 : (fprintf(stderr, "not so: %s\n", #what), exit(1)))
 	struct client { struct inlay_sq sq; };
 	static struct ibv_context *ctx;
 	static struct ibv_pd *pd;
-	static struct ibv_mr *mr;
 	static struct inlay_cq cq;
 	static struct inlay_srq srq;
-	static struct client client;
 	static struct inlay_qpn_table clients;
-	static uint8_t memory[16][64], *buffers[16];
-	static unsigned answers;
-	static void keep_for_later(struct client *c, const void *data, uint32_t len)
-	{
-		(void)c, (void)data, (void)len;
-		NEED(!"there is always room");
-	}
-	static void loop(struct ibv_qp_init_attr init, uint64_t raddr, uint32_t rkey)
+	static uint8_t *buffers[16];
+	void keep_for_later(struct client *c, const void *data, uint32_t len);
+	void loop(struct ibv_qp_init_attr init, uint64_t raddr, uint32_t rkey);
+	void loop(struct ibv_qp_init_attr init, uint64_t raddr, uint32_t rkey)
 	{
 		uint64_t value = 77;
 		struct ibv_cq *ibcq;
@@ -52,78 +40,28 @@ try "it runs" runs "$B/examples/loop"
 		const char *why;
 
 	END
-	extract 1 | sed 's,^ *\.\.\.$,NEED(!"an error");,
-		/inlay_sq_from_qp/a NEED(!inlay_connect_pair(qp, qp, NULL, \&why));
-		/inlay_cq_peek/i while (!inlay_cq_peek(\&cq));'
+	extract 1 | sed 's,^ *\.\.\.$,return;,'
 	cat <<-'END'
-		NEED(!inlay_sq_pending(&sq) && !memcmp(memory, &value, sizeof(value)));
 	}
-	static int post(struct inlay_sq *psq, const void *header, const void *payload, uint32_t len)
+	int post(struct inlay_sq *psq, const void *header, const void *payload, uint32_t len);
+	int post(struct inlay_sq *psq, const void *header, const void *payload, uint32_t len)
 	{
 	END
 	extract 4 | sed 's/&sq/psq/'
 	cat <<-'END'
 		return 0;
 	}
-	static void serve(void)
+	void serve(void);
+	void serve(void)
 	{
 		const struct mlx5_cqe64 *cqe;
 
-		if ((cqe = inlay_cq_peek(&cq)) && !inlay_cqe_is_send(cqe)) {
-			NEED(inlay_cqe_byte_count(cqe) == 16);
-			NEED(!memcmp(inlay_cqe_data(cqe, 64, buffers[inlay_srq_entry(&srq, cqe)]), "0123456789abcdef", 16));
-			answers++;
-		}
 	END
 	extract 3
-	cat <<-'END'
-		NEED(!cqe);
-	}
-	int main(void)
-	{
-		struct ibv_qp_cap cap = {.max_send_wr = 64, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
-					 .max_inline_data = 64};
-		struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = cap};
-		struct ibv_srq_init_attr many = {.attr = {.max_wr = 8, .max_sge = 1}};
-		struct ibv_device **list = ibv_get_device_list(NULL);
-		const char *name = getenv("INLAY_TEST_DEVICE");
-		struct inlay_uar uar;
-		struct ibv_qp *qp;
-
-		while (list && *list && (name && *name ? strcmp(ibv_get_device_name(*list), name) : !mlx5dv_is_supported(*list)))
-			list++;
-		NEED(list && *list && (ctx = ibv_open_device(*list)) && (pd = ibv_alloc_pd(ctx)));
-		NEED((mr = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
-		loop(init, (uintptr_t)memory, mr->rkey);
-
-		init.cap.max_recv_wr = 0;
-		init.srq = ibv_create_srq(pd, &many);
-		init.send_cq = init.recv_cq = ibv_create_cq(ctx, 1000, NULL, NULL, 0);
-		NEED(!inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, NULL) && (qp = ibv_create_qp(uar.pd, &init)));
-		NEED(!inlay_cq_from_cq(&cq, init.send_cq, NULL) && !inlay_srq_from_srq(&srq, init.srq, &cq, NULL));
-		NEED(!inlay_sq_from_qp(&client.sq, qp, &uar, &cq, NULL) && !inlay_connect_pair(qp, qp, NULL, NULL));
-		inlay_qpn_table_init(&clients, malloc(inlay_qpn_table_size(1)), inlay_qpn_table_size(1));
-		NEED(!inlay_qpn_table_add(&clients, qp->qp_num, &client));
-		NEED(inlay_srq_size(&srq) < 16);
-		for (uint32_t i = 0; i <= inlay_srq_size(&srq); i++) {
-			struct ibv_sge sge = {(uintptr_t)memory[i], sizeof(memory[i]), mr->lkey};
-
-			buffers[i] = memory[i];
-			NEED(!inlay_srq_prepare(&srq, i, &sge, 1));
-		}
-		while (!inlay_srq_repost(&srq))
-			;
-		inlay_srq_ring(&srq);
-		NEED(!post(&client.sq, "0123456789", "abcdef", 6));
-		while (answers < 100)
-			serve();
-		return 0;
-	}
-	END
+	echo '}'
 } >"$dir/readme.c"
 try "the README's loop, server and transport compile" \
-	"$CC" -std=gnu11 -Wall -Wextra -Werror -O2 -Iinclude "$dir/readme.c" -o "$dir/readme" -lmlx5 -libverbs
-try "they run" runs "$dir/readme"
+	"$CC" -std=gnu11 -Wall -Wextra -Werror -O2 -Iinclude -c "$dir/readme.c" -o "$dir/readme.o"
 for page in $(grep -l '^```c$' include/inlay/*.md); do
 	{ echo '#include <inlay/inlay.h>'; awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$page"; } >"$dir/page.c"
 	try "the examples of $page compile" "$CC" -std=gnu11 -Wall -Wextra -Werror -O2 -Iinclude -c "$dir/page.c" -o "$dir/page.o"

@@ -3,7 +3,9 @@
  * library.c: a library with inlay inside, as an MPI or an RPC system would be. versions.t compiles it
  * with headers of several versions.
  */
+#ifndef _GNU_SOURCE /* C++ has it */
 #define _GNU_SOURCE
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

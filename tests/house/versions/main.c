@@ -125,10 +125,13 @@ int main(int argc, char **argv)
 		ok &= !bad;
 	}
 	check(ok, "each writes from a thread of its own, all at once");
-	for (j = 0, ok = 1; j < 50; j++)
+	for (j = 0, ok = 1; j < 50; j++) {
 		for (i = 0; i < LIBRARIES; i++)
 			ok &= libraries[i]->write(selves[i], 1);
-	check(ok, "they take turns in one thread");
+		/* Unchecked C and checked C++ on the same queues */
+		ok &= libraries[0]->write(selves[1], 1) && libraries[1]->write(selves[0], 1);
+	}
+	check(ok, "they take turns in one thread, those of one version on each other's queues");
 
 	for (which = 0; which < OBJECTS; which++) {
 		static const char *const names[] = {"register", "CQ", "map", "registry"};
