@@ -396,13 +396,13 @@ static void end_to_end(void **state)
 {
 	enum { MAX = 40, SLICE = 7000 };
 	struct iovec ours[OPS_MAX][MAX], far[OPS_MAX][MAX];
-	uint32_t rkeys[MAX], posted = 0, full = 0, n_wqes = 0, turn, i, k, own = 0;
+	uint32_t rkeys[MAX], posted = 0, full = 0, big = 0, most = 0, n_wqes = 0, turn, i, k, own = 0;
 	struct word words[OPS_MAX];
 	struct inlay_sq was;
 	struct ibv_mr *mr2;
 
 	(void)state;
-	up(4, OPS_MAX); /* small enough to be full at times */
+	up(1, OPS_MAX / 2); /* small enough to be full at times, as the table of operations is */
 	mr2 = ibv_reg_mr(dev.pd, b.buf, BYTES, ALL_ACCESS);
 	assert_non_null(mr2);
 	fill(a.buf, BYTES, 1);
@@ -444,13 +444,16 @@ static void end_to_end(void **state)
 				if (!rc)
 					model_copy(far[i], b.buf, model_b, ours[i], n, a.buf, model_a);
 			}
-			if (rc) {
-				assert_true(rc == -EAGAIN || (rc == -E2BIG && !inlay_sq_pending(&was)));
+			if (rc) { /* a copy is refused whole, and for ever where the empty queue is too small */
+				assert_int_equal(rc, inlay_sq_pending(&was) ? -EAGAIN : -E2BIG);
 				same_queue(&was);
 				words[i].calls = -1;
+				big += rc == -E2BIG;
 				full++;
 				continue;
 			}
+			assert_true(!total || accepted < OPS_MAX / 2);
+			most = accepted + 1 > most ? accepted + 1 : most;
 			assert_int_equal(words[i].calls, total ? 0 : 1);
 			if (total) {
 				accepted++;
@@ -479,7 +482,7 @@ static void end_to_end(void **state)
 		if (memcmp(a.buf, model_a, BYTES) || memcmp(b.buf, model_b, BYTES))
 			fail_msg("turn %u: memory is not as the model says", turn);
 	}
-	assert_true(posted > 100 && n_wqes > 10 && full > 3);
+	assert_true(posted > 100 && n_wqes > 10 && full > 3 && big > 0 && most >= OPS_MAX / 2);
 	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
 	must(ibv_dereg_mr(mr2));
 	must(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0));
@@ -497,7 +500,7 @@ static void refusals(void **state)
 	struct inlay_memdomain *other;
 	struct word w = {0, 0};
 	struct inlay_sq was;
-	uint32_t i, room, rkey;
+	uint32_t i, rkey;
 
 	(void)state;
 	up(64, 4);
@@ -558,58 +561,12 @@ static void refusals(void **state)
 			fail_msg("%s: %d, not %d", rows[i].name, err, rows[i].err);
 		same_queue(&was);
 	}
-	struct iovec near[2] = NEAR, far[2] = FAR;
+	struct iovec far[2] = FAR;
 	assert_int_equal(inlay_memdomain_memzero(&r.domain, &peer, far, 2, word, &w), -ENOTSUP);
 	said(&w, 0, 0);
 	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
 	assert_int_equal(pending(&r), 0);
 
-	/* As many as may be under way */
-	far[0] = vec(&b, 0, 8);
-	near[0] = vec(&a, READ_ONLY, 8);
-	for (i = 0; i < 4; i++)
-		must(push(&peer, far, 1, near, 1, &w));
-	was = a.sq;
-	assert_int_equal(push(&peer, far, 1, near, 1, &w), -EAGAIN);
-	same_queue(&was);
-	assert_int_equal(take(), 1);
-	said(&w, 1, 0);
-	must(push(&peer, far, 1, near, 1, &w));
-	for (i = 0; i < 4; i++)
-		assert_int_equal(take(), 1);
-	said(&w, 5, 0);
-
-	/* A queue that is full but for one */
-	room = inlay_sq_room(&a.sq);
-	for (i = 0; i < room - 1; i++)
-		must(inlay_post_nop(&a.sq, i == room - 2 ? INLAY_SIGNALED : 0));
-	was = a.sq;
-	far[0] = vec(&b, 0, 4);
-	far[1] = vec(&b, 100, 4);
-	assert_int_equal(push(&peer, far, 2, near, 1, &w), -EAGAIN);
-	same_queue(&was);
-	near[0].iov_len = 4;
-	must(push(&peer, far, 1, near, 1, &w));
-	assert_int_equal(take(), -ENOENT);
-	assert_int_equal(take(), 1);
-	said(&w, 6, 0);
-	/* More WQEs than the ring has, though nothing is in it */
-	{
-		struct iovec *many = (struct iovec *)pages((room + 1) * sizeof(*many));
-
-		for (i = 0; i <= room; i++)
-			many[i] = vec(&b, i, 1);
-		near[0] = vec(&a, 0, room + 1);
-		was = a.sq;
-		assert_int_equal(push(&peer, many, room + 1, near, 1, &w), -E2BIG);
-		same_queue(&was);
-		near[0].iov_len = room;
-		must(push(&peer, many, room, near, 1, &w));
-		assert_int_equal(inlay_sq_room(&a.sq), 0);
-		assert_int_equal(take(), 1);
-		free(many);
-	}
-	said(&w, 7, 0);
 	expect_nothing(&a.cq);
 	must(inlay_memdomain_destroy(other));
 	down();
