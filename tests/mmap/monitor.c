@@ -160,6 +160,7 @@ static void calls(void **state)
 		int kind, advice; /* -1: all kinds */
 	} advice[] = {{-1, MADV_DONTNEED}, {0, MADV_FREE}, {2, MADV_REMOVE}};
 	const uint64_t len = 16 * PAGE;
+	struct inlay_monitor other;
 	uint8_t *p, *q;
 	int fd = file(32);
 	uint32_t i;
@@ -250,6 +251,10 @@ static void calls(void **state)
 	/* mremap of a partly watched mapping: what the manual says */
 	p = map(NULL, len, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	must(inlay_monitor_watch(&monitor, (uintptr_t)p + PAGE, PAGE));
+	/* What one monitor watches, another may not */
+	must(inlay_monitor_init(&other, all, 1, NULL));
+	assert_int_equal(inlay_monitor_watch(&other, (uintptr_t)p + PAGE, PAGE), -EBUSY);
+	inlay_monitor_fini(&other);
 	assert_true(mremap(p, len, 2 * len, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
 	must(munmap(p, len));
 	/* What is not there */
