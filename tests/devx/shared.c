@@ -249,30 +249,23 @@ static void completions(void **state)
 	bare = channel_open(true);
 	must(inlay_devx_subscribe(bare, a.scq.obj, &comp, 1, 0x2222));
 	/* Nothing is told of a CQ that is not armed */
-	write_one(&a, &b);
-	take_sent(&a, 0, NULL);
-	no_event(full);
-	for (i = 1; i < 6; i++) {
-		must(inlay_cq_arm(a.cq, 0));
+	for (i = 0; i < 6; i++) {
+		if (i % 2)
+			must(inlay_cq_arm(a.cq, 0));
 		no_event(full);
 		write_one(&a, &b);
-		event_of(full, INLAY_EVENT_COMP, a.cq->cqn, 0x1111);
-		inlay_cq_event(a.cq);
+		if (i % 2) {
+			event_of(full, INLAY_EVENT_COMP, a.cq->cqn, 0x1111);
+			inlay_cq_event(a.cq);
+		}
 		take_sent(&a, i, NULL);
-		write_one(&a, &b);
-		take_sent(&a, ++i, NULL);
 		no_event(full);
 	}
 	/* The other channel keeps one until it is read, and says no more than the cookie */
 	must(inlay_devx_event_get(bare, &event));
 	assert_true(event.cookie == 0x2222 && event.bytes == 0 && event.number == 0);
 	no_event(bare);
-	/* A destroyed object, a closed channel: no events, no harm */
 	mlx5dv_devx_destroy_event_channel(full);
-	must(inlay_cq_arm(a.cq, 0));
-	write_one(&a, &b);
-	take_sent(&a, i, NULL);
-	await(!inlay_devx_event_get(bare, &event));
 	sides_free(&a, &b);
 	no_event(bare);
 	mlx5dv_devx_destroy_event_channel(bare);
