@@ -182,7 +182,7 @@ static void told_why(void **state)
 		{28, 0xc0, 0, "LID"},
 		{27, 0, 0, "no address"},
 		{1, 0x40 | IBV_QPT_RC, 0, "no address"}, /* a GRH, and no GID */
-		{30, 1, 0, "LID"},
+		{29, 1, 0, "LID"}, {30, 1, 0, "LID"}, {31, 1, 0, "LID"}, {32, 1, 0, "LID"},
 		{1, IBV_QPT_UC | 2 << 4, 1, "cannot have"},
 	};
 	struct inlay_connect_record r, roce, ib, out;
