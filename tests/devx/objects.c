@@ -134,35 +134,6 @@ static void sizes(void **state)
 	}
 }
 
-/* A ring begins as it was before its first completion; what a device without stride indices compresses for a striding queue */
-static void completion_queues(void **state)
-{
-	struct inlay_devx_cq_attr attr;
-	struct inlay_query_cq_out out;
-	struct inlay_devx_cq cq;
-	uint32_t size, i;
-
-	(void)state;
-	for (size = 64; size <= 128; size += 64) {
-		attr = cq_want(64, size);
-		memset(rig.memory + attr.ring.offset, 0, inlay_devx_cq_size(64, size)); /* 0 would be a completion */
-		memset(rig.memory + attr.record.offset, 0xff, 8);
-		attr.flags = INLAY_DEVX_CQ_ENHANCED;
-		attr.mini = size / 128 | INLAY_MINI_STRIDES;
-		must(inlay_devx_cq_create(&cq, dev.ctx, &attr));
-		assert_null(inlay_cq_peek(&cq.cq));
-		assert_true(all_bytes(rig.memory + attr.record.offset, 4, 0));
-		for (i = 0; i < 64; i++)
-			assert_int_equal(rig.memory[attr.ring.offset + (i + 1) * size - 1] >> 4, 0xf);
-		assert_int_equal(cq.cq.mini, attr.mini);
-		must(context(&cq, CQ, cq.cqn, &out));
-		assert_int_equal(inlay_cqc_get(&out.cqc, INLAY_CQC_MINI_CQE_RES_FORMAT), size / 128);
-		assert_int_equal(inlay_cqc_get(&out.cqc, INLAY_CQC_MINI_CQE_RES_FORMAT_EXT), 0);
-		assert_int_equal(inlay_devx_umem_dereg(&rig.umem), -EBUSY);
-		must(inlay_devx_cq_destroy(&cq));
-	}
-}
-
 /* ---- What cannot be, and what just can ---- */
 
 enum kind { CQ, QP, RMP, XRQ, DCT, KEY, LIST, RQ };
@@ -596,7 +567,6 @@ int main(void)
 		devx_test(umems),
 		devx_test(registers),
 		devx_test(sizes),
-		devx_test(completion_queues),
 		devx_test(made_or_refused),
 		devx_test(addresses),
 		devx_test(transitions),

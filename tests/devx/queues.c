@@ -238,6 +238,7 @@ static void keys(void **state)
 
 /* ---- What the device says ---- */
 
+/* A ring begins as it was before its first completion; what a device without stride indices compresses for a striding queue */
 static void cq_as_it_was_made(void **state)
 {
 	struct inlay_devx_cq_attr attr;
@@ -248,6 +249,7 @@ static void cq_as_it_was_made(void **state)
 	(void)state;
 	must(mlx5dv_devx_query_eqn(dev.ctx, 0, &eqn));
 	for (log = 0; log < 11; log++) {
+		const uint32_t size = log & 2 ? 128 : 64, mini = log & 1 ? 0 : size / 128;
 		const struct {
 			enum inlay_cqc_field field;
 			uint64_t value;
@@ -256,18 +258,28 @@ static void cq_as_it_was_made(void **state)
 			{INLAY_CQC_LOG_CQ_SIZE, log}, {INLAY_CQC_UAR_PAGE, rig.uar.page_id}, {INLAY_CQC_CQ_PERIOD, log * 100},
 			{INLAY_CQC_CQ_MAX_COUNT, log * 1000}, {INLAY_CQC_C_EQN_OR_APU_ELEMENT, eqn}, {INLAY_CQC_DBR_UMEM_ID, rig.umem.id},
 			{INLAY_CQC_DBR_ADDR, 0}, {INLAY_CQC_PRODUCER_COUNTER, 0}, {INLAY_CQC_CONSUMER_COUNTER, 0},
+			{INLAY_CQC_MINI_CQE_RES_FORMAT, mini}, {INLAY_CQC_MINI_CQE_RES_FORMAT_EXT, 0},
 		};
 
 		rig_empty(NULL);
-		attr = cq_want(1u << log, log & 2 ? 128 : 64);
+		attr = cq_want(1u << log, size);
+		memset(rig.memory + attr.ring.offset, 0, (size_t)size << log); /* 0 would be a completion */
+		memset(rig.memory + attr.record.offset, 0xff, 8);
 		attr.period = (uint16_t)(log * 100);
 		attr.count = (uint16_t)(log * 1000);
-		attr.flags = log & 1 ? INLAY_DEVX_CQ_IGNORE_OVERRUN : 0;
+		attr.flags = log & 1 ? INLAY_DEVX_CQ_IGNORE_OVERRUN : INLAY_DEVX_CQ_ENHANCED;
+		attr.mini = log & 1 ? 0 : mini | INLAY_MINI_STRIDES;
 		must(inlay_devx_cq_create(&cq, dev.ctx, &attr));
+		assert_null(inlay_cq_peek(&cq.cq));
+		assert_true(all_bytes(rig.memory + attr.record.offset, 4, 0));
+		for (i = 0; i < 1u << log; i++)
+			assert_int_equal(rig.memory[attr.ring.offset + (i + 1) * size - 1] >> 4, 0xf);
+		assert_int_equal(cq.cq.mini, attr.mini);
 		must(context(&cq, CQ, cq.cqn, &c));
 		for (i = 0; i < ARRAY(said); i++)
 			if (inlay_cqc_get(&c.cqc, said[i].field) != said[i].value)
 				fail_msg("CQ of 2^%u: field 0x%x is %lu", log, said[i].field, (unsigned long)inlay_cqc_get(&c.cqc, said[i].field));
+		assert_int_equal(inlay_devx_umem_dereg(&rig.umem), -EBUSY);
 		must(inlay_devx_cq_destroy(&cq));
 		must(inlay_devx_cq_destroy(&cq));
 		assert_int_equal(context(&cq, CQ, cq.cqn, &c), -EINVAL);
