@@ -120,11 +120,32 @@ static void too_wide(void **state)
 	}
 }
 
+/* Capabilities counted by hand */
+static void by_hand(void **state)
+{
+	struct inlay_query_hca_cap_out cap;
+	uint8_t *box = (uint8_t *)&cap;
+
+	(void)state;
+	memset(&cap, 0, sizeof(cap));
+	box[4] = 0xde;
+	box[7] = 0xad;
+	box[0x10 + 0x06] = 0x12;
+	box[0x10 + 0x07] = 0x34;
+	box[0x10 + 0x12] = 0x56;
+	box[0x10 + 0x13] = 0x78;
+	assert_int_equal(inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_VHCA_ID), 0x1234);
+	assert_int_equal(inlay_atomic_cap_get(&cap.cap.atomic, INLAY_ATOMIC_CAP_ATOMIC_OPERATIONS), 0x5678);
+	assert_int_equal(inlay_roce_cap_get(&cap.cap.roce, INLAY_ROCE_CAP_ROCE_VERSION), 0x78);
+	assert_int_equal(inlay_cmd_out_get(&cap.cmd, INLAY_CMD_OUT_SYNDROME), 0xde0000ad);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_place),
 		cmocka_unit_test(too_wide),
+		cmocka_unit_test(by_hand),
 	};
 
 	rnd_seed();

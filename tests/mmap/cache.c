@@ -434,7 +434,7 @@ static void random_steps(void **state)
 				fake_end(memory);
 			}
 			max = 1 + rnd_below(MOST);
-			max_bytes = rnd_below(2) ? UINT64_MAX : (8 + rnd_below(300)) * (uint64_t)PAGE - rnd_below(2);
+			max_bytes = rnd_below(2) ? UINT64_MAX : (rnd_below(2) ? 2 + rnd_below(8) : 8 + rnd_below(300)) * (uint64_t)PAGE - rnd_below(2);
 			memory = fake_cache(max, max_bytes);
 			fake.dereg_fails = rnd_below(2) ? 8 : 0;
 			memset(&expect, 0, sizeof(expect));
