@@ -64,11 +64,7 @@ on --devx --json
 jq '[.[] | objects | .[]] | length' "$dir/said" >"$dir/rows"
 on --devx
 same "text: as many rows as JSON" "$(cat "$dir/rows")" "$(grep -c '^  ' "$dir/said")"
-for row in "GIDs of a port                          16" "UAR page                                4 KiB" \
-	"BlueFlame copy                          256 bytes" "longest message                         1 GiB" \
-	"operations                              compare-swap, fetch-add, masked compare-swap, masked fetch-add"; do
-	same "text: ${row%%  *}" 1 "$(grep -cx "  $row" "$dir/said")"
-done
+same "text: the longest message" 1 "$(grep -cx "  longest message                         1 GiB" "$dir/said")"
 
 on "--devx-errno" --json
 same "an older kernel: status" 0 $?
