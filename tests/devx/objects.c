@@ -79,7 +79,6 @@ static void umems(void **state)
 static void registers(void **state)
 {
 	struct inlay_devx_uar a, b, nc;
-	uint32_t eqn = 99;
 
 	(void)state;
 	must(inlay_devx_uar_alloc(&a, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
@@ -101,8 +100,6 @@ static void registers(void **state)
 	must(inlay_devx_uar_free(&nc));
 	assert_int_equal(inlay_devx_uar_alloc(&a, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, 77), -EINVAL);
 	assert_null(a.devx);
-	must(mlx5dv_devx_query_eqn(dev.ctx, 0, &eqn));
-	assert_true(eqn < 256 && eqn != 99);
 }
 
 /* ---- Queues ---- */
@@ -293,8 +290,6 @@ static void made_or_refused(void **state)
 	huge.len = UINT64_MAX;
 	const struct row rows[] = {
 		ONE(0, 0, CQ, cq, period, 4095),
-		ONE(NO, CQ, cq, cqes, 0),
-		ONE(NO, CQ, cq, cqes, 63),
 		ONE(NO, CQ, cq, cqe_size, 32),
 		ONE(NO, CQ, cq, uar, NULL),
 		ONE(NO, CQ, cq, flags, 16),
@@ -302,9 +297,7 @@ static void made_or_refused(void **state)
 		ONE(NO, CQ, cq, period, 4096),
 		ONE(NO, CQ, cq, mini, 5),
 		ONE(NO, CQ, cq, mini, INLAY_MINI_CSUM_STRIDX | INLAY_MINI_STRIDES),
-		ONE(NO, CQ, cq, ring.umem, NULL),
 		ONE(NO, CQ, cq, ring.offset, 8 * PAGE + 64),
-		ONE(NO, CQ, cq, ring.offset, ARENA),
 		ONE(NO, CQ, cq, record.offset, 1028),
 		ONE(-EPERM, 0, CQ, cq, ring.umem, &mute),
 		ONE(-ENOENT, 0, CQ, cq, vector, 1u << 20),
@@ -317,8 +310,6 @@ static void made_or_refused(void **state)
 		ONE(NO, QP, qp, type, INLAY_QP_ST_RAW),
 		ONE(NO, QP, qp, type, INLAY_QP_ST_DCI), /* without a shared queue */
 		ONE(NO, QP, qp, sq_bbs, 65),
-		ONE(NO, QP, qp, rq_stride, 8),
-		ONE(NO, QP, qp, rq_wqes, 3),
 		ONE(NO, QP, qp, uar, NULL),
 		ONE(NO, QP, qp, max_ds, 64),
 		ONE(NO, QP, qp, rq_type, INLAY_RQ_TYPE_SHARED), /* and a queue of its own */
@@ -329,7 +320,6 @@ static void made_or_refused(void **state)
 		ONE(NO, QP, qp, scatter_req, 16),
 		ONE(NO, QP, qp, scatter_res, 48),
 		TWO(NO, QP, qp, type, INLAY_QP_ST_UC, flags, INLAY_DEVX_QP_MMO),
-		TWO(NO, QP, qp, type, INLAY_QP_ST_UD, flags, INLAY_DEVX_QP_MMO),
 		TWO(NO, QP, qp, sq_bbs, 0, flags, INLAY_DEVX_QP_CD_MASTER),
 		TWO(NO, QP, qp, sq_bbs, 0, flags, INLAY_DEVX_QP_CD_SLAVE),
 		TWO(NO, QP, qp, sq_bbs, 0, flags, INLAY_DEVX_QP_MMO),
@@ -351,7 +341,6 @@ static void made_or_refused(void **state)
 		ONE(BAD_RES, QP, qp, uar, &other),
 		THREE(BAD_RES, QP, qp, srqn, 0x5aa5a5, rq_type, INLAY_RQ_TYPE_SHARED, rq_wqes, 0),
 		ONE(NO, RMP, rmp, entries, 12),
-		ONE(NO, RMP, rmp, stride, 48),
 		ONE(NO, RMP, rmp, flags, INLAY_DEVX_RMP_STRIDING), /* of no shape */
 		ONE(NO, RMP, rmp, flags, 4),
 		ONE(NO, RMP, rmp, pdn, rig.pdn | high),
@@ -369,8 +358,6 @@ static void made_or_refused(void **state)
 		TWO(0, 0, DCT, dct, user_index, 0xffffff, flags, INLAY_DEVX_DCT_USER_INDEX),
 		ONE(NO, DCT, dct, srqn, 0),
 		ONE(NO, DCT, dct, scatter_res, 32),
-		ONE(NO, DCT, dct, scatter_res, 128),
-		ONE(NO, DCT, dct, flags, 1u << 31),
 		ONE(NO, DCT, dct, flags, 8),
 		ONE(NO, DCT, dct, pdn, rig.pdn | high),
 		ONE(NO, DCT, dct, cqn, some_cq.cq.cqn | high),
@@ -388,7 +375,6 @@ static void made_or_refused(void **state)
 		ONE(NO, KEY, mkey, memory.offset, 8 * PAGE + 8),
 		ONE(NO, KEY, mkey, memory.offset, ARENA - PAGE),
 		ONE(NO, KEY, mkey, memory.offset, ARENA + PAGE),
-		ONE(NO, KEY, mkey, memory.offset, UINT64_MAX - PAGE + 1),
 		ONE(NO, KEY, mkey, memory.umem, NULL),
 		ONE(NO, KEY, mkey, access, IBV_ACCESS_REMOTE_WRITE),
 		ONE(NO, KEY, mkey, access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND),
@@ -408,11 +394,8 @@ static void made_or_refused(void **state)
 		ONE(NO, LIST, mkey, pdn, rig.pdn | high),
 		TWO(-EINVAL, INLAY_CMD_STATUS_BAD_PARAM, LIST, mkey, len, PAGE + 4, access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC),
 		ONE(NO, RQ, rq, cq, NULL),
-		ONE(NO, RQ, rq, wqes, 0),
 		ONE(NO, RQ, rq, wqes, 3),
-		ONE(NO, RQ, rq, wqes, 65536),
 		ONE(NO, RQ, rq, stride, 16),
-		ONE(NO, RQ, rq, stride, 2048),
 		ONE(NO, RQ, rq, pdn, high),
 		ONE(NO, RQ, rq, user_index, high),
 		ONE(NO, RQ, rq, flags, 8),
