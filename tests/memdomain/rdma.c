@@ -740,7 +740,6 @@ static void shapes(void **state)
 	struct inlay_memdomain_peer peer = peer_of(&rkey, 1, INLAY_MEMDOMAIN_NO_RING);
 	struct inlay_memdomain_result res;
 	struct inlay_keys keys = {77, 78};
-	struct inlay_memdomain_copy copy;
 	struct iovec near, far, many[100];
 	struct word w = {0, 0};
 	struct inlay_uar uar;
@@ -797,21 +796,6 @@ static void shapes(void **state)
 		assert_int_equal(inlay_memdomain_rdma_abort(&r), 2);
 		said(&w, 2, -ECANCELED);
 		w.calls = 0;
-		/* By the key of what was translated, of which the map need not know */
-		must(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, many[1].iov_base, 8, &res));
-		assert_int_equal(res.lkey, 77);
-		assert_int_equal(res.rkey, 78);
-		res.lkey = 99;
-		res.iov.iov_base = (void *)(uintptr_t)(100 * gib);
-		far.iov_len = 8;
-		copy = copy_of(many, 100, &far, 1, NULL);
-		copy.dst_ctx = &peer;
-		copy.translation = &res;
-		must(inlay_memdomain_transfer(&r.domain, &copy));
-		assert_int_equal(wqe_at(ring, bb).lkey, 99);
-		assert_int_equal(wqe_at(ring, bb).first_addr, 100 * gib);
-		assert_int_equal(wqe_at(ring, bb).bytes, 8);
-		assert_int_equal(inlay_memdomain_rdma_abort(&r), 1);
 		inlay_sq_fini(&sq);
 		must(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0));
 	}
