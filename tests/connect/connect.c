@@ -154,6 +154,16 @@ static void round_trip(void **state)
 		for (int k = 0; k < 4; k++)
 			want[36 + k] = (uint8_t)(last >> 8 * k);
 		assert_memory_equal(blob, want, sizeof(want));
+		/* A bit is wrong: refused, or another record; no two messages mean the same */
+		for (int bit = i % 8; bit < 8 * INLAY_CONNECT_SIZE; bit += 8) {
+			blob[bit / 8] ^= (uint8_t)(1 << bit % 8);
+			memcpy(want, blob, sizeof(want));
+			if (!inlay_connect_unpack(&out, blob, INLAY_CONNECT_SIZE, NULL))
+				inlay_connect_pack(&out, want);
+			assert_memory_equal(blob, want, sizeof(want));
+			assert_true(bit >= 8 || inlay_connect_unpack(&out, blob, INLAY_CONNECT_SIZE, NULL));
+			blob[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		}
 	}
 }
 
