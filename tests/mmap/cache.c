@@ -581,6 +581,7 @@ static void extremes(void **state)
 	inlay_cache_post(&cache, UINT64_MAX, 5); /* beyond the end */
 	inlay_cache_step(&cache);
 	assert_int_equal(cache.counts.regions, 1);
+	assert_int_equal(invalidate(0, 0), 0);
 	assert_int_equal(invalidate(0, UINT64_MAX), 1);
 	/* Zombies count */
 	assert_int_equal(inlay_cache_get(&cache, PAGE, UINT64_MAX - PAGE, 1, &none), -EAGAIN);

@@ -230,6 +230,14 @@ static void calls(void **state)
 		assert_false(hits(q, len));
 		watching = true;
 		map(p, len, flags, f);
+		assert_false(hits(p, len));
+		/* Its pages moved, the mapping stays */
+		if (mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, q) == (void *)q)
+			assert_false(hits(p, len));
+		else
+			print_message("# this kernel does not leave %s memory mapped when it moves\n", kinds[kind]);
+		map(q, len, flags, f);
+		assert_false(hits(q, len));
 		assert_ptr_equal(mremap(q, len, len / 2, 0), q);
 		map(q + len / 2, len / 2, flags, f);
 		assert_false(hits(q, len));
