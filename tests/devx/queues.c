@@ -40,13 +40,6 @@ static void pairs(void **state)
 				operate(j & 1 ? &a : &b, j & 1 ? &b : &a, uc[rnd_below(ARRAY(uc))], rnd_below(100), (uint32_t)j + 1);
 		sides_free(&a, &b);
 	}
-	/* A QP that is its own peer */
-	rig_empty(NULL);
-	side_make(&a, &rows[0].a);
-	must(inlay_devx_qp_connect_self(&a.qp, &a.path));
-	for (i = 0; i < 50; i++)
-		operate(&a, &a, (enum op)rnd_below(OPS), rnd_below(101), (uint32_t)i + 1);
-	side_free(&a);
 }
 
 /* Waits until the queue's latest completion says something new */
