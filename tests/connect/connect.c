@@ -225,15 +225,17 @@ static void told_why(void **state)
 		if (len != sizeof(blob))
 			assert_int_equal(inlay_connect_unpack(&out, blob, len, NULL), -EPROTO);
 	assert_memory_equal(&out, &r, sizeof(r));
-	/* A datagram's record has no ECE; a GID is one host's: not nothing, not a group of IPv4 */
-	for (int i = 0; i < 3; i++) {
-		static const uint8_t group[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 224, 0, 0, 1};
+	/* A datagram's record has no ECE; a GID is one host's: not nothing, not a group of IPv4, not of its net 0 */
+	for (int i = 0; i < 4; i++) {
+		static const uint8_t gids[][16] = {
+			{0}, {0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 224, 0, 0, 1}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 1},
+		};
 
 		r = roce;
 		r.type = i ? IBV_QPT_RC : IBV_QPT_UD;
 		r.rd_atomic = i ? 16 : 0;
 		if (i)
-			memcpy(r.gid, i == 1 ? (const uint8_t[16]){0} : group, 16);
+			memcpy(r.gid, gids[i], 16);
 		inlay_connect_pack(&r, blob);
 		blob[33] = !i;
 		assert_int_equal(inlay_connect_unpack(&out, blob, sizeof(blob), NULL), -EPROTO);

@@ -113,7 +113,7 @@ static void sizes(void **state)
 	} rows[] = {
 		{'c', 256, 64, 0, 16384}, {'c', 256, 128, 0, 32768}, {'c', 255, 64, 0, 0}, {'c', 256, 32, 0, 0}, {'c', 1u << 22, 64, 0, 1u << 28},
 		{'c', 1u << 23, 64, 0, 0}, {'q', 64, 64, 64, 8192}, {'q', 64, 0, 0, 4096}, {'q', 0, 4, 16, 64}, {'q', 0, 2, 16, 0},
-		{'q', 63, 0, 0, 0}, {'q', 65536, 0, 0, 0}, {'q', 0, 32768, 1024, 1u << 25}, {'q', 0, 65536, 64, 0}, {'q', 0, 64, 2048, 0},
+		{'q', 63, 0, 0, 0}, {'q', 0, 3, 64, 0}, {'q', 65536, 0, 0, 0}, {'q', 0, 32768, 1024, 1u << 25}, {'q', 0, 65536, 64, 0}, {'q', 0, 64, 2048, 0},
 		{'q', 0, 64, 48, 0}, {'q', 0, 64, 8, 0}, {'r', 32768, 1024, 0, 1u << 25}, {'r', 65536, 64, 0, 0}, {'r', 64, 2048, 0, 0},
 		{'r', 64, 48, 0, 0}, {'r', 64, 8, 0, 0}, {'s', 16, 64, 0, 1024}, {'s', 17, 64, 0, 0}, {'s', 16, 16, 0, 0},
 		{'s', 32768, 1024, 0, 1u << 25}, {'s', 65536, 64, 0, 0}, {'s', 1, 64, 0, 0}, {'s', 16, 48, 0, 0}, {'s', 16, 2048, 0, 0},
@@ -535,6 +535,11 @@ static void transitions(void **state)
 				assert_int_equal(s.qp.state, good ? after[to] : was);
 				assert_int_equal(state_of(&s.qp), s.qp.state);
 			}
+		/* Connected from INIT too */
+		must(inlay_devx_qp_to_reset(&s.qp));
+		must(inlay_devx_qp_to_init(&s.qp, &s.path));
+		must(inlay_devx_qp_connect(&s.qp, &s.path, peer));
+		assert_int_equal(s.qp.state, INLAY_QP_STATE_RTS);
 		/* Destroyed from wherever it is; then nothing moves any more */
 		side_free(&s);
 		memset(&s.qp, 0, sizeof(s.qp));

@@ -8,6 +8,7 @@
 #include "common.h"
 #include "interleave.h"
 #include <inttypes.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <inlay/mmap/cache.h>
 
@@ -633,6 +634,32 @@ static void posting(void **state)
 	free(memory);
 }
 
+/* A thread posts what the owner gets, without a function to wait by: whatever has been posted is gone after a step */
+static void *poster(void *unused)
+{
+	uint32_t i;
+
+	for (i = 0; i < 20000; i++)
+		inlay_cache_post(&cache, BASE + i % 16 * PAGE, 1);
+	return unused;
+}
+
+static void posts_meet(void **state)
+{
+	void *memory = fake_cache(16, UINT64_MAX);
+	pthread_t t;
+	uint32_t i;
+
+	(void)state;
+	must(pthread_create(&t, NULL, poster, NULL));
+	for (i = 0; i < 20000; i++)
+		inlay_cache_put(&cache, got(BASE + i % 16 * PAGE, 1, 1));
+	must(pthread_join(t, NULL));
+	invalidate(BASE, 16 * PAGE);
+	assert_int_equal(cache.counts.regions, 0);
+	fake_end(memory);
+}
+
 #if INLAY_CHECKED
 static void put_twice(void *e)
 {
@@ -690,8 +717,9 @@ static void device(void **state)
 	assert_null(r);
 	must(inlay_cache_get(&cache, (uintptr_t)buf, 8, rw, &dst));
 	i = dst->rkey;
+	assert_int_equal(inlay_cache_fini(&cache), -EBUSY);
 	inlay_cache_put(&cache, dst);
-	assert_int_equal(inlay_cache_fini(&cache), 0);
+	must(inlay_cache_fini(&cache));
 	must(inlay_post_write_inline(&a.sq, (uintptr_t)buf, i, &i, 4, INLAY_SIGNALED | INLAY_RING));
 	assert_int_equal(inlay_cqe_status(cqe_wait(&a.cq)), IBV_WC_REM_ACCESS_ERR);
 	end_free(&a);
@@ -755,6 +783,7 @@ int main(void)
 		cmocka_unit_test(height),
 		cmocka_unit_test(extremes),
 		cmocka_unit_test(posting),
+		cmocka_unit_test(posts_meet),
 		cmocka_unit_test(post_meets_step),
 		cmocka_unit_test(device),
 #if INLAY_CHECKED
