@@ -168,7 +168,7 @@ $(B)/examples/%: examples/%.c $(B)/settings | $(first)
 	$(compile) -Iinclude $(LDFLAGS) $(VERBS)
 
 # They authenticate blobs with a library's code
-$(foreach p,mmap/blob mmap/map mmap/pci mmap/shared_memory,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
+$(foreach p,mmap/blob mmap/map mmap/pci,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
 
 $(B)/tests/softdev/tests/cm: VERBS += -lrdmacm
 
