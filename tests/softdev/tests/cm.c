@@ -717,8 +717,7 @@ static void killed(UNUSED void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(commands), TEST(binds), TEST(stories), TEST(negotiates),
-		TEST(options), TEST(killed),
+		TEST(commands), TEST(binds), TEST(stories), TEST(negotiates), TEST(options), TEST(killed),
 	};
 	/* What another link changes; what a device without an engine and a clock does */
 	const struct CMUnitTest link[] = { TEST(stories), TEST(negotiates) };
