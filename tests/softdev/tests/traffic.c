@@ -169,7 +169,7 @@ static const struct refusal {
 	{ "no such key there", UC, W, NONE, .rkey = 0x40 },
 	{ "no receive", UC, S, NONE, .room = NOT_POSTED },
 	{ "no receive for more than a frame", UC, S, NONE, .len = 70000, .room = NOT_POSTED },
-	{ "receive too short", UC, S, NONE, .len = 100, .room = 99 },
+	{ "receive too short", UC, S, NONE, .len = 9, .room = 8 }, /* the next message just fits */
 	{ "receive too short", UC, S, NONE, .len = 70000, .room = 69999 },
 	{ "nobody there", UC, W | S, NOBODY, .send = 0 },
 	/* Datagrams */
