@@ -514,12 +514,6 @@ static void stories(UNUSED void **state)
 		tell_story(RDMA_PS_UDP, datagrams[i]);
 }
 
-/* The request that waits at the server */
-static struct rdma_cm_id *requested(void)
-{
-	return GOT(server, CONNECT_REQUEST);
-}
-
 /* What one side offers is what the other may use */
 static void negotiates(UNUSED void **state)
 {
