@@ -50,7 +50,8 @@ static volatile uint32_t any_len = 8;    /* a length that the compiler does not 
 	COUNTED int count_inlay_##name##_(POST_ARGS)								\
 	{													\
 		struct ibv_sge sge = {(uintptr_t)from, 8, lkey};						\
-		(void)raddr; (void)rkey; (void)sge;								\
+		struct inlay_wr wr = {.raddr = raddr, .rkey = rkey, .imm_be = 7, .data = from, .len = 8, .lkey = lkey};	\
+		(void)raddr; (void)rkey; (void)sge; (void)wr;							\
 		return call;											\
 	}
 #define DOORBELL(name, call) INLAY_POST(name, INLAY_UNLIKELY(call) ? -1 : inlay_sq_ring_doorbell(sq))
@@ -67,11 +68,11 @@ INLAY_INLINE_POST(256)
 DOORBELL(sge1, inlay_post_write(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED))
 INLAY_POST(sge1_bf, inlay_post_write(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED | INLAY_RING))
 DOORBELL(sge4, inlay_post_write(sq, raddr, rkey, sges, 4, INLAY_SIGNALED))
-DOORBELL(imm, inlay_post_write_imm(sq, raddr, rkey, 7, &sge, 1, INLAY_SIGNALED))
+DOORBELL(imm, inlay_post(sq, MLX5_OPCODE_RDMA_WRITE_IMM, &wr, INLAY_SIGNALED))
 DOORBELL(send, inlay_post_send(sq, &sge, 1, INLAY_SIGNALED))
 DOORBELL(read, inlay_post_read(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED))
-DOORBELL(add, inlay_post_fetch_add(sq, raddr, rkey, 1, &sge, INLAY_SIGNALED))
-DOORBELL(swap, inlay_post_cmp_swap(sq, raddr, rkey, 1, 2, &sge, INLAY_SIGNALED))
+DOORBELL(add, inlay_post_atomic(sq, inlay_atomic_add(1), &wr, INLAY_SIGNALED))
+DOORBELL(swap, inlay_post_atomic(sq, inlay_atomic_cmp_swap(1, 2), &wr, INLAY_SIGNALED))
 DOORBELL(raw, inlay_post_raw(sq, raw, 0))
 DOORBELL(copy, inlay_post_memcpy(sq, &sges[1], &sges[0], &sges[2], INLAY_SIGNALED))
 

@@ -168,13 +168,15 @@ static void sender(void)
 
 	/* A message to each, and a write to its process; one doorbell for both */
 	for (i = 0; i < targets; i++) {
-		struct inlay_remote place = {n.board + i * TEXT, n.rkey};
+		struct inlay_wr wr = {.raddr = n.board + i * TEXT, .rkey = n.rkey, .to = &peers[i], .data = text};
 		int len = snprintf(text, sizeof(text), "hello, number %u of %u", i, targets);
 		const struct mlx5_cqe64 *cqe;
 
-		must(!inlay_post_to_send_inline(&sq, &peers[i], text, (uint32_t)len, 0), "the send");
+		wr.len = (uint32_t)len;
+		must(!inlay_post(&sq, MLX5_OPCODE_SEND, &wr, INLAY_INLINE), "the send");
 		len = snprintf(text, sizeof(text), "%u", i + 1);
-		must(!inlay_post_to_write_inline(&sq, &peers[i], &place, text, (uint32_t)len + 1, INLAY_SIGNALED), "the write");
+		wr.len = (uint32_t)len + 1;
+		must(!inlay_post(&sq, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_INLINE | INLAY_SIGNALED), "the write");
 		inlay_sq_ring(&sq);
 		cqe = next(&s); /* of the write, and so of the send before it */
 		must(inlay_sq_release(&sq, cqe) > 0, "the completion");

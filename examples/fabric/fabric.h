@@ -700,25 +700,27 @@ INLAY_ALWAYS int peer_begin(struct peer *p)
 /* Posts, as inlay_post_*, for an operation that has begun. */
 INLAY_ALWAYS int peer_send(struct peer *p, const struct ibv_sge *sge, uint32_t flags)
 {
+	struct inlay_wr wr = {.imm_be = p->number_be, .to = &p->target, .sge = sge, .num_sge = 1};
+
 	return INLAY_LIKELY(!settings.dc) ? inlay_post_send(&p->sq, sge, 1, flags) :
-	       inlay_post_to_send_imm(&p->sq, &p->target, p->number_be, sge, 1, flags | INLAY_SIGNALED);
+	       inlay_post(&p->sq, MLX5_OPCODE_SEND_IMM, &wr, flags | INLAY_SIGNALED);
 }
 
 INLAY_ALWAYS int peer_write(struct peer *p, uint64_t remote, uint32_t key, const struct ibv_sge *sge, uint32_t sges,
 			    uint32_t flags)
 {
-	const struct inlay_remote there = {remote, key};
+	struct inlay_wr wr = {.raddr = remote, .rkey = key, .to = &p->target, .sge = sge, .num_sge = sges};
 
 	return INLAY_LIKELY(!settings.dc) ? inlay_post_write(&p->sq, remote, key, sge, sges, flags) :
-	       inlay_post_to_write(&p->sq, &p->target, &there, sge, sges, flags | INLAY_SIGNALED);
+	       inlay_post(&p->sq, MLX5_OPCODE_RDMA_WRITE, &wr, flags | INLAY_SIGNALED);
 }
 
 INLAY_ALWAYS int peer_read(struct peer *p, uint64_t remote, uint32_t key, const struct ibv_sge *sge, uint32_t flags)
 {
-	const struct inlay_remote there = {remote, key};
+	struct inlay_wr wr = {.raddr = remote, .rkey = key, .to = &p->target, .sge = sge, .num_sge = 1};
 
 	return INLAY_LIKELY(!settings.dc) ? inlay_post_read(&p->sq, remote, key, sge, 1, flags) :
-	       inlay_post_to_read(&p->sq, &p->target, &there, sge, 1, flags | INLAY_SIGNALED);
+	       inlay_post(&p->sq, MLX5_OPCODE_RDMA_READ, &wr, flags | INLAY_SIGNALED);
 }
 
 /* The slot of the next WQE. */

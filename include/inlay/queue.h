@@ -23,9 +23,6 @@
  *   queue/shared_sq.h  a send queue for several threads
  *   queue/post.h       what is posted to it
  *   queue/atomic.h     posts of atomics
- *   queue/iov.h        posts of a list of struct iovec
- *   queue/template.h   posts that are prepared once
- *   queue/to.h         posts that name their destination: DC, XRC
  *   queue/umr.h        posts that change memory keys
  *   queue/raw.h        posts a WQE of the caller's
  *   queue/sync.h       posts that wait, let other queues send, copy local memory
@@ -41,7 +38,7 @@
  *
  *   ibv_modify_qp to ERR, unless it is there already           stops it; with an SRQ, wait for
  *                                                              IBV_EVENT_QP_LAST_WQE_REACHED
- *   inlay_post_nop(&sq, INLAY_SIGNALED); inlay_sq_ring(&sq)    its flush CQE is the last. Without it, the
+ *   inlay_post(&sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED); inlay_sq_ring(&sq)    its flush CQE is the last. Without it, the
  *                                                              credit of a last WQE that succeeded
  *                                                              unsignaled would never come back.
  *                                                              Not needed if all were signaled;
@@ -101,9 +98,6 @@
 #include <inlay/queue/collapsed.h>
 #include <inlay/queue/atomic.h>
 #include <inlay/queue/shared_sq.h>
-#include <inlay/queue/iov.h>
-#include <inlay/queue/template.h>
-#include <inlay/queue/to.h>
 #include <inlay/queue/umr.h>
 #include <inlay/queue/raw.h>
 #include <inlay/queue/sync.h>

@@ -75,6 +75,7 @@ INLAY_COLD void inlay_shared_sq_init(struct inlay_shared_sq *shared, const struc
 INLAY_ALWAYS void inlay_shared_sq_copy_(struct inlay_sq *to, const struct inlay_sq *from)
 {
 	to->buf = from->buf;
+	to->end = from->end;
 	to->last = from->last;
 	to->dbrec = from->dbrec;
 	to->next = from->next;
@@ -97,7 +98,7 @@ INLAY_ALWAYS void inlay_shared_sq_copy_(struct inlay_sq *to, const struct inlay_
 	to->multi_packet = from->multi_packet;
 }
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_sq) == 112, "inlay_shared_sq_copy_ knows every field");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_sq) == 120, "inlay_shared_sq_copy_ knows every field");
 
 /*
  * Reserves `bbs` WQEBBs of the ring, and makes *part a queue with room for exactly them. Publish
@@ -147,7 +148,7 @@ INLAY_ALWAYS void inlay_shared_sq_publish(struct inlay_shared_sq *shared, struct
 	INLAY_CHECK(part->buf == shared->sq.buf, "the part is of this queue");
 	INLAY_CHECK(part->pi - part->unrung == part->reserved, "a part is not rung");
 	while (inlay_sq_room(part))
-		inlay_had_room_(inlay_post_nop(part, 0));
+		inlay_had_room_(inlay_post(part, MLX5_OPCODE_NOP, NULL, 0));
 	/* Every thread's WQEs, and not only those of the thread that rings, come before the record. */
 	inlay_fence_wqe_record();
 	while ((uint32_t)(__atomic_load_n(&shared->published, __ATOMIC_ACQUIRE) >> 32) != part->reserved)

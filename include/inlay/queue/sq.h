@@ -41,7 +41,7 @@
  */
 struct inlay_sq {
 	uint8_t *buf;
-	uint8_t *last;            /* the WQE posted last */
+	uint8_t *end;             /* of the ring */
 	volatile inlay_record *dbrec; /* low half of the record's send word, big-endian */
 	uint8_t **next;           /* SERIAL: &uar->next; NULL: ask uar */
 	uint64_t qpn8;            /* QPN << 8 */
@@ -53,6 +53,7 @@ struct inlay_sq {
 	uint32_t last_ds;         /* the last WQE's length in 16-byte units */
 	uint32_t unrung;          /* WQEBBs posted since the last doorbell */
 
+	uint8_t *last;            /* the WQE posted last */
 	struct inlay_uar *uar;
 	uint32_t reg_size;        /* SERIAL: bytes of one half of the register; else 0 */
 	uint32_t short_from;      /* from this index on, every WQE has one WQEBB */
@@ -65,7 +66,7 @@ struct inlay_sq {
 	uint8_t multi_packet;     /* and whether it has multi-packet WQEs */
 };
 
-INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short post touches one line of its queue");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, last) == INLAY_CACHE_LINE, "a short post touches one line of its queue");
 
 /* ---- Set-up ---- */
 
@@ -92,6 +93,7 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 	uar->queues++;
 	__builtin_memset(sq, 0, sizeof(*sq));
 	sq->buf = (uint8_t *)buf;
+	sq->end = sq->buf + (size_t)wqebb_cnt * INLAY_WQEBB;
 	sq->last = sq->buf;
 	dbrec[MLX5_SND_DBR] = 0;
 	sq->dbrec = (volatile inlay_record *)(dbrec + MLX5_SND_DBR) + 1;
@@ -191,11 +193,6 @@ INLAY_ALWAYS uint8_t *inlay_sq_wqe(const struct inlay_sq *sq, uint32_t index)
 	return sq->buf + (size_t)(index & sq->mask) * INLAY_WQEBB;
 }
 
-INLAY_ALWAYS uint8_t *inlay_sq_end_(const struct inlay_sq *sq)
-{
-	return sq->buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
-}
-
 /* WQEBBs of the WQE that begins at index, as its control segment says. */
 INLAY_ALWAYS uint32_t inlay_sq_bbs_(const struct inlay_sq *sq, uint32_t index)
 {
@@ -287,7 +284,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, 
 	/* One pointer from here on, not ring and offset, saves clang a register, a push and a pop. */
 	__asm__("" : "+r"(at->wqe));
 	at->begin = sq->buf;
-	at->end = inlay_sq_end_(sq);
+	at->end = sq->end;
 	at->at = at->wqe + INLAY_DS;
 	at->ds = 1;
 	at->bbs = bbs;
@@ -457,7 +454,7 @@ INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, const uint8_t *wqe, uint
 	if (mode == INLAY_UAR_DOORBELL)
 		inlay_uar_doorbell_(uar->reg, wqe);
 	else if (bbs && bbs * INLAY_WQEBB <= uar->size)
-		inlay_uar_copy_(inlay_uar_toggle_(&uar->next, uar->size), wqe, bbs, sq->buf, inlay_sq_end_(sq));
+		inlay_uar_copy_(inlay_uar_toggle_(&uar->next, uar->size), wqe, bbs, sq->buf, sq->end);
 	else
 		inlay_uar_doorbell_(inlay_uar_toggle_(&uar->next, uar->size), wqe);
 	/* Before the unlock: the next owner's write must reach the device after this one. */
@@ -476,10 +473,16 @@ INLAY_ALWAYS void inlay_sq_blueflame_(struct inlay_sq *sq, uint32_t size, const 
 {
 	uint8_t *to = inlay_uar_toggle_(sq->next, size);
 
-	if (INLAY_LIKELY(bbs == 1))
+	if (INLAY_LIKELY(bbs == 1)) {
 		inlay_uar_copy64_(to, wqe);
-	else
-		inlay_uar_copy_(to, wqe, bbs, sq->buf, inlay_sq_end_(sq));
+	} else if (INLAY_LIKELY(bbs == 2)) {
+		const uint8_t *second = wqe + INLAY_WQEBB;
+
+		inlay_uar_copy64_(to, wqe);
+		inlay_uar_copy64_(to + INLAY_WQEBB, INLAY_UNLIKELY(second == sq->end) ? sq->buf : second);
+	} else {
+		inlay_uar_copy_(to, wqe, bbs, sq->buf, sq->end);
+	}
 	/* Full lines leave the write-combining buffer by themselves. */
 	inlay_fence_reg_line();
 }

@@ -25,7 +25,7 @@
  *     MLX5DV_QP_EX_WITH_MEMCPY. RC and DC only.
  *   - Without the right QP, these WQEs end in error completions, not here.
  *
- * Flags and results are those of inlay_post_* (post.h), without INLAY_INLINE and, except for copies,
+ * Flags and results are those of inlay_post, without INLAY_INLINE and, except for copies,
  * without INLAY_SOLICITED.
  *
  * Threads: one owner of the queue at a time. Sources: wqe/sync.h; mlx5dv_wr_post(3) (memcpy).
@@ -127,8 +127,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_dump(struct inlay_sq *sq, const struct 
 	INLAY_CHECK(sq && (sge || !num_sge), "queue and SGEs are not NULL");
 	inlay_sync_flags_(flags);
 	inlay_flags_check_(flags);
-	INLAY_CHECK(!(flags & INLAY_STREAM_), "only inlay_post_to_* take a stream");
-	return inlay_post_sges_(sq, (uint64_t)(flags & INLAY_POST_FLAGS_) | INLAY_OPCODE_DUMP, sge, num_sge);
+	return inlay_post_sges_(sq, 0, (uint64_t)num_sge << 32, sge, inlay_post_what_(INLAY_OPCODE_DUMP, flags, 0), NULL);
 }
 
 /*

@@ -147,6 +147,15 @@ INLAY_ALWAYS uint32_t inlay_av_ds(const struct inlay_av *av)
 	return ((const uint8_t *)av)[8] & MLX5_EXTENDED_UD_AV >> 24 ? 3 : 1;
 }
 
+/* Returns av, and tells the compiler that it is a vector of 48 bytes: UD, and DC on RoCE. */
+INLAY_ALWAYS const struct inlay_av *inlay_av_long(const struct inlay_av *av)
+{
+	INLAY_CHECK(av && inlay_av_ds(av) == 3, "the destination has 48 bytes");
+	if (!av || inlay_av_ds(av) != 3)
+		__builtin_unreachable();
+	return av;
+}
+
 /* Appends a destination of 1 or 3 units. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_av_(struct inlay_cursor c, const struct inlay_av *av, uint32_t units)
 {
