@@ -394,7 +394,62 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 		inlay_sq_query_packet(sq, qp->context);
 	inlay_sq_set_type(sq, qp->qp_type, device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type != IBV_QPT_UC &&
 			  qp->qp_type != IBV_QPT_UD && qp->qp_type != IBV_QPT_RAW_PACKET);
+	sq->verbs = qp;
 	return cq ? inlay_sq_reserve(sq, cq, why) : 0;
+}
+
+/* What keeps a queue that has posted from completing, as far as its ring and its QP show it. */
+INLAY_COLD uint32_t inlay_sq_explain_posted_(FILE *out, const struct inlay_sq *sq)
+{
+	uint32_t rung = inlay_sq_rung(sq), record = inlay_from_be16(*sq->dbrec), at, bbs, signaled = 0, found = 0;
+
+	if (sq->unrung)
+		found += fprintf(out, "  %u WQEBBs are posted and not rung for: inlay_sq_ring\n", sq->unrung) > 0;
+	if (record != (uint16_t)rung)
+		found += fprintf(out, "  the doorbell record says %u, the queue %u: something else posts to this QP\n", record,
+				 (uint16_t)rung) > 0;
+	for (at = sq->pi - sq->pending; at != sq->pi; at += bbs) {
+		bbs = inlay_sq_bbs_(sq, at);
+		if (!bbs || bbs > sq->pi - at)
+			return found + (fprintf(out, "  WQEBB %u begins no WQE: something else writes to the ring\n", at) > 0);
+		signaled += inlay_sq_wqe(sq, at)[11] >> 2 & 1;
+	}
+	if (sq->pending && !signaled)
+		found += fprintf(out, "  none of them is signaled, so no completion returns their credit: inlay_sq_signal\n") > 0;
+	return found;
+}
+
+/*
+ * Prints why nothing completes, for a person to read: a line for each cause that shows in the queue,
+ * its CQ and its QP. nothing_completes.md has the causes that do not show here.
+ */
+INLAY_COLD void inlay_sq_explain(FILE *out, const struct inlay_sq *sq)
+{
+	static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+	const struct mlx5_cqe64 *cqe;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	uint32_t found;
+
+	INLAY_CHECK(out && sq, "no argument is NULL");
+	if (!sq->uar) {
+		fprintf(out, "send queue: not attached: never taken over, refused, or finished (inlay_sq_fini)\n");
+		return;
+	}
+	fprintf(out, "send queue of QP 0x%x: %u of %u WQEBBs posted and not given back\n", inlay_sq_qpn(sq), sq->pending,
+		sq->mask + 1);
+	found = inlay_sq_explain_posted_(out, sq);
+	if (!sq->pending && !found)
+		found += fprintf(out, "  nothing is posted that has not been given back\n") > 0;
+	cqe = sq->cq ? inlay_cq_peek(sq->cq) : NULL;
+	if (cqe)
+		found += fprintf(out, "  its CQ holds a completion, %s of QP 0x%x: inlay_cq_peek, release, inlay_cq_advance\n",
+				 inlay_cqe_is_error(cqe) ? "an error" : "one", inlay_cqe_qpn(cqe)) > 0;
+	if (sq->verbs && !ibv_query_qp(sq->verbs, &attr, IBV_QP_STATE, &init) && attr.qp_state != IBV_QPS_RTS)
+		found += fprintf(out, "  the QP is in %s, and posts in RTS only\n",
+				 (uint32_t)attr.qp_state < 7 ? states[attr.qp_state] : "an unknown state") > 0;
+	if (!found)
+		fprintf(out, "  nothing is wrong here: it is the device's, or the peer's, turn\n");
 }
 
 /*

@@ -93,12 +93,13 @@ INLAY_ALWAYS void inlay_shared_sq_copy_(struct inlay_sq *to, const struct inlay_
 	to->atomics = from->atomics;
 	to->type = from->type;
 	to->cq = from->cq;
+	to->verbs = from->verbs;
 	to->reserved = from->reserved;
 	to->min_inline = from->min_inline;
 	to->multi_packet = from->multi_packet;
 }
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_sq) == 120, "inlay_shared_sq_copy_ knows every field");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_sq) == 128, "inlay_shared_sq_copy_ knows every field");
 
 /*
  * Reserves `bbs` WQEBBs of the ring, and makes *part a queue with room for exactly them. Publish

@@ -61,6 +61,7 @@ struct inlay_sq {
 	uint32_t atomics;         /* bit 0: the device does atomics as verbs defines them; others: inlay_sq_set_atomics */
 	uint32_t type;            /* enum ibv_qp_type; 0: not known, nothing is checked against it */
 	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
+	struct ibv_qp *verbs;     /* of inlay_sq_from_qp, else NULL */
 	uint32_t reserved;        /* how many */
 	uint8_t min_inline;       /* raw packets: bytes of header that the device wants inline, 0 or 18 */
 	uint8_t multi_packet;     /* and whether it has multi-packet WQEs */
