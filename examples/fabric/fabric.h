@@ -914,7 +914,7 @@ void atomic_step(struct endpoint *ep, struct op *op, int err); /* OP_NATIVE: the
 void atomic_again(struct endpoint *ep, struct op *op); /* OP_NATIVE, OP_MESSAGE: there may be room now */
 
 int progress_feed(struct endpoint *ep, struct inlay_srq *srq); /* fills it for the first time */
-void progress_replace(struct endpoint *ep, struct inlay_srq *srq, uint32_t index); /* its buffer, by the spare one */
+void progress_replace(struct endpoint *ep, struct inlay_srq *srq, const struct mlx5_cqe64 *cqe); /* with the spare buffer */
 void progress_late(struct endpoint *ep); /* there may be memory now */
 
 #endif

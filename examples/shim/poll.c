@@ -133,7 +133,7 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 			return POLL_ERROR;
 		if (INLAY_UNLIKELY(payload))
 			*status = scatter_srq(qp, cqe, payload);
-		*wr_id = srq->wr_ids[index];
+		*wr_id = inlay_srq_user(&srq->q, index);
 		shim_acquire(&srq->lock);
 		err = inlay_srq_release(&srq->q, cqe);
 		shim_release(&srq->lock);

@@ -893,15 +893,12 @@ int shim_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 		return ((struct shim_context *)shim_find(ibsrq->context))->ops.post_srq_recv(ibsrq, wr, bad_wr);
 	shim_acquire(&srq->lock);
 	for (; wr; wr = wr->next) {
-		uint16_t index = inlay_srq_index(&srq->q);
-
-		err = inlay_post_srq_recv(&srq->q, wr->sg_list, sges_of(wr->num_sge));
+		err = inlay_post_srq_recv(&srq->q, wr->sg_list, sges_of(wr->num_sge), wr->wr_id);
 		if (INLAY_UNLIKELY(err)) {
 			err = err == -EAGAIN ? ENOMEM : -err;
 			*bad_wr = wr;
 			break;
 		}
-		srq->wr_ids[index] = wr->wr_id;
 	}
 	inlay_srq_ring(&srq->q);
 	shim_release(&srq->lock);

@@ -174,7 +174,6 @@ struct shim_rq {
 struct shim_srq {
 	enum shim_kind kind;
 	struct inlay_srq q;
-	uint64_t *wr_ids;                 /* by entry */
 	uint32_t lock;
 	enum shim_owner owner;
 	struct shim_qp *stand_in;         /* of an XRC SRQ, for the QPs of others that its receives are of */

@@ -6,7 +6,7 @@
  *           ...
  *   inlay_srq_ring(&srq);
  *   ...
- *   b = inlay_srq_user(&srq, cqe);                           of a receive completion: the entry's user word
+ *   user = inlay_srq_user(&srq, inlay_cqe_wqe_counter(cqe)); of a receive completion: which buffer
  *   inlay_srq_recycle(&srq, cqe);                            the message was used: its buffer goes back
  *   inlay_srq_replace(&srq, cqe, &other, 1, user);           the message is kept: another buffer goes back
  *   inlay_srq_release(&srq, cqe);                            the message is kept, and there is no other
@@ -181,7 +181,7 @@ INLAY_FN uint32_t inlay_srq_posted(const struct inlay_srq *srq)
 	return srq->pi;
 }
 
-/* The entry that a receive completion names, or NULL. Undefined for another completion. */
+/* The entry that this WQE counter names, or NULL. */
 INLAY_ALWAYS uint8_t *inlay_srq_entry_(const struct inlay_srq *srq, uint32_t index)
 {
 	if (INLAY_LIKELY(index < srq->cnt))
@@ -190,12 +190,12 @@ INLAY_ALWAYS uint8_t *inlay_srq_entry_(const struct inlay_srq *srq, uint32_t ind
 }
 
 /*
- * The user word of the entry that a receive completion names: what was given with its buffer. 0 for
- * a completion that no device writes.
+ * What was given with the buffer of entry `index`: inlay_cqe_wqe_counter of a receive completion.
+ * Read it before the entry goes back. 0 when there is no such entry.
  */
-INLAY_ALWAYS uint64_t inlay_srq_user(const struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
+INLAY_ALWAYS uint64_t inlay_srq_user(const struct inlay_srq *srq, uint32_t index)
 {
-	const uint8_t *wqe = inlay_srq_entry_(srq, inlay_cqe_wqe_counter(cqe));
+	const uint8_t *wqe = inlay_srq_entry_(srq, index);
 	uint64_t user = 0;
 
 	if (INLAY_LIKELY(wqe != NULL))

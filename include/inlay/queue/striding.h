@@ -41,19 +41,15 @@
  * inlay_srq whose entries come back with their last stride. Several QPs fill its entries side by side:
  *
  *   sge.length = inlay_striding_srq_bytes(&rq);                 or one SGE for each stride
- *   for (i = 0; i <= inlay_srq_size(&rq.srq); i++)              every entry. One is always unposted,
- *           sge.addr = (uintptr_t)buf[i],                       a different one each time
- *           inlay_srq_prepare(&rq.srq, i, &sge, 1);
- *   while (!inlay_srq_repost(&rq.srq))
- *           ;
+ *   while (... i < buffers)
+ *           inlay_post_srq_recv(&rq.srq, &sge_of_buffer[i], 1, i);
  *   inlay_srq_ring(&rq.srq);
  *   ...
- *   done = inlay_striding_srq_take(&rq, cqe, &at);              as above; at.wqe is the entry
- *   if (done > 0)
- *           inlay_srq_repost(&rq.srq), inlay_srq_ring(&rq.srq);
- *
- * inlay_srq_repost posts the entry that inlay_srq_index names, and its buffer must be free. To change
- * a buffer use inlay_post_srq_recv: queue/srq.h.
+ *   buffer = inlay_srq_user(&rq.srq, ...);                      the entry, which the take below names in at.wqe
+ *   done = inlay_striding_srq_take(&rq, cqe, &at);
+ *   if (done > 0)                                               its last packet: the entry is empty,
+ *           inlay_post_srq_recv(&rq.srq, &sge, 1, other);       and takes another buffer, or this one
+ *                                                               when its packets have been used
  *
  * In a compressed block only the title names the entry, so the block must end with that entry.
  *
@@ -383,7 +379,7 @@ INLAY_ALWAYS int inlay_striding_srq_count_(struct inlay_striding_srq *rq, uint32
 	if (!rq->srq.cnt)
 		index &= rq->srq.wqe_cnt - 1;
 	entry = inlay_srq_wqe(&rq->srq, index);
-	if (INLAY_UNLIKELY(index >= rq->srq.wqe_cnt) || INLAY_UNLIKELY(entry[INLAY_SRQ_FREE_]))
+	if (INLAY_UNLIKELY(index >= rq->srq.wqe_cnt) || INLAY_UNLIKELY(entry[INLAY_SRQ_STATE_]))
 		return -EPROTO;
 	__builtin_memcpy(&used, entry + INLAY_SRQ_USED_, sizeof(used));
 	if (INLAY_UNLIKELY(n - 1 >= rq->strides - used))
@@ -400,8 +396,7 @@ INLAY_ALWAYS int inlay_striding_srq_count_(struct inlay_striding_srq *rq, uint32
 
 /*
  * Counts the strides of one good completion of a packet, and says where it is; as
- * inlay_striding_take, but entries come back in any order, to be posted again by inlay_srq_repost or
- * inlay_post_srq_recv.
+ * inlay_striding_take, but entries come back in any order, empty.
  */
 INLAY_ALWAYS int inlay_striding_srq_take(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
 					 struct inlay_packet_at *at)
