@@ -10,6 +10,9 @@
  */
 #include <infiniband/mlx5dv.h>
 #include <inlay/inlay.h>
+#include <inlay/queue/batch.h>
+#include <inlay/queue/raw.h>
+#include <inlay/queue/sync.h>
 #include "bench.h"
 #include "floor.h"
 #include "softdev.h"

@@ -5,6 +5,7 @@
  */
 #include <infiniband/mlx5dv.h>
 #include <inlay/inlay.h>
+#include <inlay/queue/batch.h>
 #include "bench.h"
 #include "softdev.h"
 

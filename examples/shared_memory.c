@@ -11,6 +11,7 @@
 #define _GNU_SOURCE
 #include <infiniband/verbs.h>
 #include <inlay/inlay.h>
+#include <inlay/mmap.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include "common/peer.h"

@@ -72,6 +72,13 @@
 extern int (*shim_real_init_obj)(struct mlx5dv_obj *obj, uint64_t type);
 #define mlx5dv_init_obj(obj, type) shim_real_init_obj(obj, type)
 #include <inlay/inlay.h>
+#include <inlay/queue/batch.h>
+#include <inlay/queue/clock.h>
+#include <inlay/queue/packet.h>
+#include <inlay/queue/raw.h>
+#include <inlay/queue/sync.h>
+#include <inlay/queue/umr.h>
+#include <inlay/steer.h>
 #include <inlay/devx.h>
 #undef mlx5dv_init_obj
 

@@ -17,21 +17,24 @@
  *
  *   queue/uar.h        the doorbell register: who may ring it, and how
  *   queue/cq.h         completion queue, room for completions, events
- *   queue/batch.h      many completions at once
  *   queue/sq.h         send queue: ring, credit, doorbells
- *   queue/collapsed.h  its progress, if its CQ is collapsed
- *   queue/shared_sq.h  a send queue for several threads
  *   queue/post.h       what is posted to it
  *   queue/atomic.h     posts of atomics
- *   queue/umr.h        posts that change memory keys
- *   queue/raw.h        posts a WQE of the caller's
- *   queue/sync.h       posts that wait, let other queues send, copy local memory
- *   queue/packet.h     posts of Ethernet packets
  *   queue/rq.h         receive queue
- *   queue/striding.h   receive queue whose buffers take many packets each
  *   queue/srq.h        shared receive queue
- *   queue/clock.h      completion times in nanoseconds
  *   queue/qpn_table.h  finds the caller's object by the QP number of a completion
+ *
+ * Included by name:
+ *
+ *   queue/batch.h      many completions at once
+ *   queue/striding.h   receive queue whose buffers take many packets each
+ *   queue/packet.h     posts of Ethernet packets
+ *   queue/umr.h        posts that change memory keys
+ *   queue/sync.h       posts that wait, let other queues send, copy local memory
+ *   queue/raw.h        posts a WQE of the caller's
+ *   queue/shared_sq.h  a send queue for several threads
+ *   queue/collapsed.h  a send queue's progress, if its CQ is collapsed
+ *   queue/clock.h      completion times in nanoseconds
  *
  * A QP in error. The device flushes all outstanding WQEs, and flush CQEs return credit like any
  * others. To use the QP again (examples/recover.c; include/inlay/recovery.md has more):
@@ -92,20 +95,11 @@
 
 #include <inlay/queue/uar.h>
 #include <inlay/queue/cq.h>
-#include <inlay/queue/batch.h>
 #include <inlay/queue/sq.h>
 #include <inlay/queue/post.h>
-#include <inlay/queue/collapsed.h>
 #include <inlay/queue/atomic.h>
-#include <inlay/queue/shared_sq.h>
-#include <inlay/queue/umr.h>
-#include <inlay/queue/raw.h>
-#include <inlay/queue/sync.h>
-#include <inlay/queue/packet.h>
 #include <inlay/queue/rq.h>
-#include <inlay/queue/striding.h>
 #include <inlay/queue/srq.h>
-#include <inlay/queue/clock.h>
 #include <inlay/queue/qpn_table.h>
 
 #endif

@@ -15,10 +15,10 @@
  *   ... to RTS, by connect.h or ibv_modify_qp ...
  *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);   down again
  *
- * Likewise inlay_rq_from_qp, inlay_rq_from_wq, inlay_striding_from_wq and inlay_srq_from_srq.
+ * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq.
  * inlay_av_from_ah makes the address vector of datagrams and of DC. DC targets and XRC receive QPs
  * have no queues: take over their SRQ and CQ. inlay_atomics_query tells which extended atomics a
- * device has, inlay_clock_map finds its clock.
+ * device has.
  *
  * Taking over cannot be undone. libmlx5 has private counters for each queue, so a later
  * ibv_post_send or ibv_poll_cq overwrites what inlay wrote. It also no longer cleans the CQ when a
@@ -52,8 +52,6 @@
 #ifndef INLAY_VERBS_H
 #define INLAY_VERBS_H
 
-#include <sys/mman.h>
-#include <unistd.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
@@ -624,8 +622,8 @@ INLAY_COLD int inlay_dv_wq_(struct ibv_wq *wq, struct mlx5dv_rwq *dv, uint32_t c
 }
 
 /*
- * As inlay_rq_from_qp, for a WQ (ibv_create_wq). A striding WQ (mlx5dv_create_wq) has other entries
- * and must not be taken over like this. Post only in RDY: see queue/rq.h.
+ * As inlay_rq_from_qp, for a WQ (ibv_create_wq). A striding WQ (mlx5dv_create_wq) has other entries:
+ * inlay_striding_from_wq (steer.h). Post only in RDY: see queue/rq.h.
  */
 INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct inlay_cq *cq, const char **why)
 {
@@ -637,37 +635,6 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
 	if (err)
 		return err;
 	return inlay_rq_take_(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec, cq, why);
-}
-
-/*
- * The same for a striding WQ: one of mlx5dv_create_wq with MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ.
- *
- * attr  what it was made with, which nothing tells afterwards
- *
- * Reserves a CQE for each stride of the ring. Returns as inlay_rq_from_wq; -EINVAL also for an attr
- * out of its range.
- */
-INLAY_COLD int inlay_striding_from_wq(struct inlay_striding *rq, struct ibv_wq *wq,
-				      const struct mlx5dv_striding_rq_init_attr *attr, struct inlay_cq *cq,
-				      const char **why)
-{
-	struct inlay_strides shape;
-	struct mlx5dv_rwq dv;
-	int err;
-
-	INLAY_CHECK(rq && wq && attr, "only cq and why may be NULL");
-	if (attr->single_wqe_log_num_of_strides > 16)
-		return inlay_refuse_(-EINVAL, why, "a WQE has too many strides");
-	err = inlay_dv_wq_(wq, &dv, 1u << attr->single_wqe_log_num_of_strides, cq, why);
-	if (err)
-		return err;
-	shape.log_number = attr->single_wqe_log_num_of_strides;
-	shape.log_size = attr->single_stride_log_num_of_bytes;
-	shape.shift = attr->two_byte_shift_en ? 2 : 0;
-	err = inlay_striding_init(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec, &shape);
-	if (err)
-		return inlay_refuse_(err, why, "the striding ring has an impossible size or alignment");
-	return cq ? inlay_striding_reserve(rq, cq, why) : 0;
 }
 
 /*
@@ -756,37 +723,6 @@ INLAY_COLD int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
 	if (!err)
 		*srqn = dv.srqn;
 	return err;
-}
-
-/* ---- Clocks ---- */
-
-/*
- * Maps the page of a device's clock (queue/clock.h). Returns 0; -ENOTSUP when the device is not
- * mlx5; -EBUSY as for inlay_clock_init; or the negative errno of mmap, when the kernel shares no
- * clock.
- */
-INLAY_COLD int inlay_clock_map(struct inlay_clock *clock, struct ibv_context *context, const char **why)
-{
-	size_t size = (size_t)sysconf(_SC_PAGESIZE);
-	void *page;
-
-	INLAY_CHECK(clock && context, "only why may be NULL");
-	if (!mlx5dv_is_supported(context->device))
-		return inlay_refuse_(-ENOTSUP, why, "the object is not of an mlx5 device");
-	/* MLX5_IB_MMAP_CLOCK_INFO, version 1 of the page */
-	page = mmap(NULL, size, PROT_READ, MAP_SHARED, context->cmd_fd, (off_t)((7u << 8) * size));
-	if (page == MAP_FAILED)
-		return inlay_refuse_(-errno, why, "the kernel shares no clock of this device");
-	if (!inlay_clock_init(clock, (const struct inlay_clock_page *)page))
-		return 0;
-	munmap(page, size);
-	return inlay_refuse_(-EBUSY, why, "the clock's page is being written all the time");
-}
-
-/* Undoes inlay_clock_map. Returns 0 or a negative errno. */
-INLAY_COLD int inlay_clock_unmap(struct inlay_clock *clock)
-{
-	return munmap((void *)(uintptr_t)clock->page, (size_t)sysconf(_SC_PAGESIZE)) ? -errno : 0;
 }
 
 #endif

@@ -4,7 +4,7 @@
  *
  *   struct inlay_clock clock;  const char *why;
  *
- *   inlay_clock_map(&clock, ctx, &why);                        once (verbs.h): maps the kernel's page
+ *   inlay_clock_map(&clock, ctx, &why);                        once: maps the kernel's page
  *   ns = inlay_clock_ns(&clock, inlay_cqe_timestamp(cqe));     of the clock that the kernel keeps
  *   inlay_clock_unmap(&clock);
  *
@@ -24,6 +24,8 @@
 #ifndef INLAY_QUEUE_CLOCK_H
 #define INLAY_QUEUE_CLOCK_H
 
+#include <sys/mman.h>
+#include <unistd.h>
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
 
@@ -86,6 +88,35 @@ INLAY_COLD int inlay_clock_init(struct inlay_clock *clock, const struct inlay_cl
 	__builtin_memset(clock, 0, sizeof(*clock));
 	clock->page = page;
 	return inlay_clock_read_(clock);
+}
+
+/*
+ * Maps the page of a device's clock. Returns 0; -ENOTSUP when the device is not
+ * mlx5; -EBUSY as for inlay_clock_init; or the negative errno of mmap, when the kernel shares no
+ * clock.
+ */
+INLAY_COLD int inlay_clock_map(struct inlay_clock *clock, struct ibv_context *context, const char **why)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	void *page;
+
+	INLAY_CHECK(clock && context, "only why may be NULL");
+	if (!mlx5dv_is_supported(context->device))
+		return inlay_refuse_(-ENOTSUP, why, "the object is not of an mlx5 device");
+	/* MLX5_IB_MMAP_CLOCK_INFO, version 1 of the page */
+	page = mmap(NULL, size, PROT_READ, MAP_SHARED, context->cmd_fd, (off_t)((7u << 8) * size));
+	if (page == MAP_FAILED)
+		return inlay_refuse_(-errno, why, "the kernel shares no clock of this device");
+	if (!inlay_clock_init(clock, (const struct inlay_clock_page *)page))
+		return 0;
+	munmap(page, size);
+	return inlay_refuse_(-EBUSY, why, "the clock's page is being written all the time");
+}
+
+/* Undoes inlay_clock_map. Returns 0 or a negative errno. */
+INLAY_COLD int inlay_clock_unmap(struct inlay_clock *clock)
+{
+	return munmap((void *)(uintptr_t)clock->page, (size_t)sysconf(_SC_PAGESIZE)) ? -errno : 0;
 }
 
 /* ---- Data path ---- */

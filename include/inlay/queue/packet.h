@@ -27,6 +27,7 @@
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 #include <inlay/wqe.h>
+#include <inlay/wqe/eth.h>
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
 

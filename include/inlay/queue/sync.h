@@ -37,6 +37,7 @@
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 #include <inlay/wqe.h>
+#include <inlay/wqe/sync.h>
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
 

@@ -22,6 +22,7 @@
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 #include <inlay/wqe.h>
+#include <inlay/wqe/umr.h>
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
 
