@@ -11,6 +11,7 @@
 #include <net/ethernet.h>
 #include <inlay/inlay.h>
 #include <inlay/steer.h>
+#include <inlay/cqe/packet.h>
 #include <inlay/queue/packet.h>
 #include "common/program.h"
 

@@ -34,6 +34,7 @@
 #include <inlay/mmap/cache.h>
 #include <inlay/mmap/monitor.h>
 #include <inlay/queue.h>
+#include <inlay/queue/masked.h>
 #include <inlay/verbs.h>
 
 #define APART __attribute__((noinline, cold)) /* the rare cases of a function that is called often */

@@ -703,7 +703,7 @@ static int take_qp(struct shim_qp *qp)
 		qp->sq.connected = type == IBV_QPT_RC || type == IBV_QPT_UC;
 		qp->sq.to = type == IBV_QPT_UD || type == IBV_QPT_DRIVER ? 3 : type == IBV_QPT_XRC_SEND;
 		if (type == IBV_QPT_RAW_PACKET)
-			inlay_sq_query_packet(&qp->sq.q, qp->context->context);
+			inlay_sq_query_packet_(&qp->sq.q, qp->context->context);
 	}
 	if (type == IBV_QPT_RAW_PACKET) {
 		if (inlay_qp_user_index(qp->qp, &qp->index, NULL))

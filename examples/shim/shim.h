@@ -74,10 +74,12 @@ extern int (*shim_real_init_obj)(struct mlx5dv_obj *obj, uint64_t type);
 #include <inlay/inlay.h>
 #include <inlay/queue/batch.h>
 #include <inlay/queue/clock.h>
+#include <inlay/cqe/packet.h>
 #include <inlay/queue/packet.h>
 #include <inlay/queue/raw.h>
 #include <inlay/queue/sync.h>
 #include <inlay/queue/umr.h>
+#include <inlay/queue/user_index.h>
 #include <inlay/steer.h>
 #include <inlay/devx.h>
 #undef mlx5dv_init_obj

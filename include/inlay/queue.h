@@ -27,8 +27,11 @@
  * Included by name:
  *
  *   queue/batch.h      many completions at once
+ *   queue/ooo.h        receive queue whose WQEs are taken in any order
+ *   queue/user_index.h queues whose receives name no QP
  *   queue/striding.h   receive queue whose buffers take many packets each
  *   queue/packet.h     posts of Ethernet packets
+ *   queue/masked.h     extended atomics
  *   queue/umr.h        posts that change memory keys
  *   queue/sync.h       posts that wait, let other queues send, copy local memory
  *   queue/raw.h        posts a WQE of the caller's

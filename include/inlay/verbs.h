@@ -17,8 +17,7 @@
  *
  * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq.
  * inlay_av_from_ah makes the address vector of datagrams and of DC. DC targets and XRC receive QPs
- * have no queues: take over their SRQ and CQ. inlay_atomics_query tells which extended atomics a
- * device has.
+ * have no queues: take over their SRQ and CQ.
  *
  * Taking over cannot be undone. libmlx5 has private counters for each queue, so a later
  * ibv_post_send or ibv_poll_cq overwrites what inlay wrote. It also no longer cleans the CQ when a
@@ -286,7 +285,7 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
  * inlay_sq_from_qp does so itself. As the kernel finds it out: wqe_inline_mode of the Ethernet
  * capabilities says that no header need be inline (2), or leaves it to the port's context (1).
  */
-INLAY_COLD void inlay_sq_query_packet(struct inlay_sq *sq, struct ibv_context *context)
+INLAY_COLD void inlay_sq_query_packet_(struct inlay_sq *sq, struct ibv_context *context)
 {
 	uint32_t caps[4 + 0x1000 / 4], vport[4 + 0x100 / 4], in[4] = {inlay_to_be32(0x100 << 16), inlay_to_be32(3), 0, 0};
 	uint32_t mode = 0, l2 = INLAY_L2_INLINE;
@@ -302,7 +301,7 @@ INLAY_COLD void inlay_sq_query_packet(struct inlay_sq *sq, struct ibv_context *c
 	if (mode == 2 || (mode == 1 && !mlx5dv_devx_general_cmd(context, in, sizeof(in), vport, sizeof(vport)) &&
 			  !(inlay_from_be32(vport[4]) >> 24 & 7)))
 		l2 = 0;
-	inlay_sq_set_packet(sq, l2, !mlx5dv_query_device(context, &dv) && dv.flags & MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW);
+	inlay_sq_set_packet_(sq, l2, !mlx5dv_query_device(context, &dv) && dv.flags & MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW);
 }
 
 /*
@@ -389,7 +388,7 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 		return inlay_refuse_(err, why, "the send ring has an impossible size or alignment");
 	}
 	if (qp->qp_type == IBV_QPT_RAW_PACKET)
-		inlay_sq_query_packet(sq, qp->context);
+		inlay_sq_query_packet_(sq, qp->context);
 	inlay_sq_set_type(sq, qp->qp_type, device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type != IBV_QPT_UC &&
 			  qp->qp_type != IBV_QPT_UD && qp->qp_type != IBV_QPT_RAW_PACKET);
 	sq->verbs = qp;
@@ -448,121 +447,6 @@ INLAY_COLD void inlay_sq_explain(FILE *out, const struct inlay_sq *sq)
 				 (uint32_t)attr.qp_state < 7 ? states[attr.qp_state] : "an unknown state") > 0;
 	if (!found)
 		fprintf(out, "  nothing is wrong here: it is the device's, or the peer's, turn\n");
-}
-
-/*
- * Asks a device for its extended atomics (queue/atomic.h), by one QUERY_HCA_CAP command. libmlx5
- * sends such commands in plain contexts too.
- *
- * Returns 0, with sizes 0 when the device has plain ones only; -ENOTSUP when the command fails: no
- * atomics at all, or a kernel without DEVX. On failure *can is zero.
- */
-INLAY_COLD int inlay_atomics_query(struct inlay_atomics *can, struct ibv_context *context, const char **why)
-{
-	uint32_t in[4], out[1028], op, qp;
-	int err;
-
-	INLAY_CHECK(can && context, "only why may be NULL");
-	__builtin_memset(can, 0, sizeof(*can));
-	if (!mlx5dv_is_supported(context->device))
-		return inlay_refuse_(-ENOTSUP, why, "the context is not of an mlx5 device");
-	__builtin_memset(in, 0, sizeof(in));
-	__builtin_memset(out, 0, sizeof(out));
-	/* QUERY_HCA_CAP, atomic capabilities, current values */
-	in[0] = inlay_to_be32(0x100u << 16);
-	in[1] = inlay_to_be32(3u << 1 | 1);
-	err = mlx5dv_devx_general_cmd(context, in, sizeof(in), out, sizeof(out));
-	if (err || inlay_from_be32(out[0]) >> 24)
-		return inlay_refuse_(-ENOTSUP, why, "the context cannot query the device's atomics");
-	/* After a 16-byte header, dword 2 has the byte order, 4 the operations, 5 a QP's sizes, 6 DC's. */
-	op = inlay_from_be32(out[4 + 4]) & 0xffff;
-	qp = inlay_from_be32(out[4 + 5]) & 0xffff;
-	if ((op & 0xc) != 0xc)
-		return 0;
-	can->sizes = qp & ~3u;
-	can->sizes_dc = inlay_from_be32(out[4 + 6]) & 0xfffc;
-	/* The mode, not 0: host order, is about 8 bytes alone. */
-	can->sizes_be = inlay_from_be32(out[4 + 2]) >> 30 ? can->sizes & ~8u : can->sizes;
-	return 0;
-}
-
-/* Finishes a query for a user index, which is in the given dword of the answer. */
-INLAY_COLD int inlay_user_index_(int err, const uint32_t *out, uint32_t dword, uint32_t *index, const char **why)
-{
-	if (err || inlay_from_be32(out[0]) >> 24)
-		return inlay_refuse_(-ENOTSUP, why, "no DEVX, or a DC target before RTR");
-	*index = inlay_from_be32(out[dword]) & 0xffffff;
-	return 0;
-}
-
-/*
- * Asks for the index by which CQEs name a verbs QP (inlay_cqe_user_index). Receives of a raw packet
- * QP name it in no other way: in place of the QPN they have a flow tag.
- *
- * Returns 0; -ENOTSUP when the context has no DEVX, and for a DC target before RTR, which has no
- * number yet.
- */
-INLAY_COLD int inlay_qp_user_index(struct ibv_qp *qp, uint32_t *index, const char **why)
-{
-	uint32_t in[4] = {0, 0, 0, 0}, out[68], opcode = 0x50b, dword = 10; /* QUERY_QP */
-	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr attr;
-	int err;
-
-	INLAY_CHECK(qp && index, "only why may be NULL");
-	if (!mlx5dv_is_supported(qp->context->device))
-		return inlay_refuse_(-ENOTSUP, why, "the QP is not of an mlx5 device");
-	err = ibv_query_qp(qp, &attr, IBV_QP_CAP, &init);
-	if (qp->qp_type == IBV_QPT_DRIVER && (err || !init.cap.max_send_wr)) {
-		opcode = 0x713; /* as in inlay_dv_qp_: a DC target */
-		dword = 5;
-	} else if (err) {
-		return inlay_refuse_(-err, why, "ibv_query_qp failed");
-	} else if (qp->qp_type == IBV_QPT_RAW_PACKET) {
-		opcode = init.cap.max_send_wr ? 0x907 : 0x90b; /* to the device an SQ and an RQ */
-		dword = 9;
-	}
-	__builtin_memset(out, 0, sizeof(out));
-	in[0] = inlay_to_be32(opcode << 16);
-	in[2] = inlay_to_be32(qp->qp_num);
-	err = mlx5dv_devx_qp_query(qp, in, sizeof(in), out, sizeof(out));
-	return inlay_user_index_(err, out, dword, index, why);
-}
-
-/*
- * As inlay_qp_user_index, for an XRC SRQ: its receives name it, and the number of a target QP that
- * may be another process's.
- */
-INLAY_COLD int inlay_srq_user_index(struct ibv_srq *srq, uint32_t *index, const char **why)
-{
-	uint32_t in[4] = {inlay_to_be32(0x707u << 16), 0, 0, 0}, out[68], number; /* QUERY_XRC_SRQ */
-	int err;
-
-	INLAY_CHECK(srq && index, "only why may be NULL");
-	if (!mlx5dv_is_supported(srq->context->device))
-		return inlay_refuse_(-ENOTSUP, why, "the SRQ is not of an mlx5 device");
-	err = ibv_get_srq_num(srq, &number);
-	if (err)
-		return inlay_refuse_(-err, why, "ibv_get_srq_num failed");
-	__builtin_memset(out, 0, sizeof(out));
-	in[2] = inlay_to_be32(number);
-	err = mlx5dv_devx_srq_query(srq, in, sizeof(in), out, sizeof(out));
-	return inlay_user_index_(err, out, 8, index, why);
-}
-
-/* As inlay_qp_user_index, for a WQ: its receives name it in no other way. */
-INLAY_COLD int inlay_wq_user_index(struct ibv_wq *wq, uint32_t *index, const char **why)
-{
-	uint32_t in[4] = {inlay_to_be32(0x90bu << 16), 0, 0, 0}, out[68]; /* QUERY_RQ */
-	int err;
-
-	INLAY_CHECK(wq && index, "only why may be NULL");
-	if (!mlx5dv_is_supported(wq->context->device))
-		return inlay_refuse_(-ENOTSUP, why, "the WQ is not of an mlx5 device");
-	__builtin_memset(out, 0, sizeof(out));
-	in[2] = inlay_to_be32(wq->wq_num);
-	err = mlx5dv_devx_wq_query(wq, in, sizeof(in), out, sizeof(out));
-	return inlay_user_index_(err, out, 9, index, why);
 }
 
 /* The end of both receive take-overs; the CQ is known to have room. */
@@ -692,19 +576,6 @@ INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t
 		return err;
 	inlay_av_init(av, dv.av, qpn, qkey);
 	return 0;
-}
-
-/* The PD's number in device commands and memory key contexts. Returns 0, or an error as above. */
-INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
-{
-	struct mlx5dv_pd dv;
-	struct mlx5dv_obj obj;
-	int err;
-
-	err = INLAY_DV_(&obj, pd, MLX5DV_OBJ_PD, pd, &dv, NULL);
-	if (!err)
-		*pdn = dv.pdn;
-	return err;
 }
 
 /* The SRQ's number in device commands. Returns 0, or an error as above. */

@@ -49,6 +49,7 @@
 #include <inlay/devx/uar.h>
 #include <inlay/devx/umem.h>
 #include <inlay/queue/cq.h>
+#include <inlay/queue/ooo.h>
 #include <inlay/queue/rq.h>
 #include <inlay/queue/sq.h>
 

@@ -1,34 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/atomic.h: posts of atomics: the two of 8 bytes that every device has, and extended
- * ones, which have masks and other sizes.
+ * inlay/queue/atomic.h: posts of atomics.
  *
  *   wr.raddr = raddr, wr.rkey = rkey;                       the peer's word
- *   wr.data = &old, wr.len = 8, wr.lkey = lkey;             takes what it was
+ *   wr.data = &old, wr.lkey = lkey;                         takes what it was
  *   inlay_post_atomic(&sq, inlay_atomic_add(1), &wr, INLAY_SIGNALED);
+ *   inlay_post_atomic(&sq, inlay_atomic_cmp_swap(compare, swap), &wr, INLAY_SIGNALED);
  *
- *   struct inlay_atomics can;
- *   inlay_atomics_query(&can, ctx, &why);                   once per device (verbs.h)
- *   inlay_sq_set_atomics(&sq, can.sizes);                   once per queue
- *   wr.data = &word, wr.len = 4;                            the atomic's length
- *   inlay_post_atomic(&sq, inlay_masked_add(1, 0), &wr, INLAY_SIGNALED);
- *   inlay_post_atomic(&sq, inlay_masked_or(0x80), &wr, INLAY_SIGNALED);
- *   ...
- *   value = inlay_atomic_answer(&can, &word, 4);            after the completion
+ * These two, of 8 bytes, are on every device that has atomics. queue/masked.h makes the others.
  *
  * Invariants:
  *   - raddr is aligned to the atomic's size. RC, DCI, XRC.
- *   - Arguments and the word at raddr are in host order. The answer, the word's old value, is in
- *     host order for 8 bytes, and usually big-endian for others: inlay_atomics.sizes_be tells, and
- *     inlay_atomic_answer converts. An answer that the device leaves in the CQE (cqe.h) may be
- *     big-endian for 8 bytes too.
+ *   - Arguments, the word at raddr and the answer, which is the word's old value, are in host order.
  *   - Every atomic has an answer. Callers that do not need it give all of them one place.
  *   - Atomics are atomic with respect to each other, not to CPU instructions.
- *   - The peer's QP has atomic_mode UP_TO_8 or more for extended ones. The kernel sees to that for
- *     QPs of verbs; inlay_devx_path.atomic_mode is the caller's.
  *
- * Threads: one owner of the queue at a time. Sources: wqe/atomic.h; UCX's rc_mlx5.inl and nvshmem's
- * ibgda_device.cuh (the named forms); UCX's ib_mlx5dv_md.c (sizes and byte order).
+ * Threads: one owner of the queue at a time. Sources: wqe/atomic.h.
  */
 #ifndef INLAY_QUEUE_ATOMIC_H
 #define INLAY_QUEUE_ATOMIC_H
@@ -39,28 +26,6 @@
 #include <inlay/wqe.h>
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
-
-/* What the extended atomics of a device are, from inlay_atomics_query (verbs.h). */
-struct inlay_atomics {
-	uint32_t sizes;    /* each bit stands for its own value in bytes: 4 | 8 | 16 ...; 0: there are none */
-	uint32_t sizes_dc; /* the same, of DCIs */
-	uint32_t sizes_be; /* those whose answer comes in big-endian order */
-};
-
-/* The answer of an atomic of 4 or 8 bytes, in host order. */
-INLAY_FN uint64_t inlay_atomic_answer(const struct inlay_atomics *can, const void *answer, uint32_t size)
-{
-	uint64_t wide;
-	uint32_t word;
-
-	INLAY_CHECK(can && answer && (size == 4 || size == 8), "an answer of 4 or 8 bytes");
-	if (size == 8) {
-		__builtin_memcpy(&wide, answer, 8);
-		return can->sizes_be & 8 ? inlay_from_be64(wide) : wide;
-	}
-	__builtin_memcpy(&word, answer, 4);
-	return can->sizes_be & 4 ? inlay_from_be32(word) : word;
-}
 
 /* Any atomic. av_ds: units of the destination, or 0. op->opcode is a constant, or this is out of line. */
 INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, const struct inlay_atomic *op, const struct inlay_wr *wr,
@@ -114,7 +79,7 @@ INLAY_APART int inlay_post_atomic_apart_(struct inlay_sq *sq, struct inlay_atomi
  *   +..  operands 1 unit; 2 for a masked compare-and-swap of 8 bytes; more from 16 bytes on
  *   +..  data     size, lkey, where the old value goes
  *
- * op     what happens to the word: inlay_atomic_*, inlay_masked_* (wqe/atomic.h)
+ * op     what happens to the word: inlay_atomic_*, or inlay_masked_* (queue/masked.h)
  * wr     raddr, rkey; data, len, lkey: the answer, as long as the atomic. The plain ones have 8
  *        bytes, whatever len says. to as in inlay_post; the other fields are not used
  * flags  as inlay_post, without INLAY_INLINE

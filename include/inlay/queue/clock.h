@@ -14,7 +14,7 @@
  * changed; otherwise it costs one load more than mlx5dv_ts_to_ns, and returns the same. A time may be
  * older than the page, by up to half the counter's range.
  *
- * Queues with INLAY_TS_REAL_TIME need no page: inlay_cqe_real_time (cqe.h). The builders
+ * Queues with INLAY_TS_REAL_TIME need no page: inlay_cqe_real_time. The builders
  * in devx/ create no such queue. The caller's own CREATE_QP can (INLAY_QPC_TS_FORMAT), if the
  * device's capability INLAY_ROCE_CAP_QP_TS_FORMAT allows it.
  *
@@ -28,6 +28,7 @@
 #include <unistd.h>
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+#include <inlay/cqe.h>
 
 /* The kernel's page, struct mlx5_ib_clock_info. */
 struct inlay_clock_page {
@@ -130,6 +131,24 @@ INLAY_FN uint64_t inlay_clock_ns(struct inlay_clock *clock, uint64_t cycles)
 	if (INLAY_UNLIKELY(__atomic_load_n(&clock->page->sign, __ATOMIC_ACQUIRE) != clock->sign))
 		(void)inlay_clock_read_(clock);
 	return mlx5dv_ts_to_ns(&clock->info, cycles);
+}
+
+/* The device's clock at completion, in ticks (ibv_wc_read_completion_ts). Not in an error CQE. */
+INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be64(cqe->timestamp);
+}
+
+/*
+ * As above, but in nanoseconds since 1970, of a queue whose clock is INLAY_TS_REAL_TIME
+ * (devx/ifc/cq.h): the CQE then holds seconds << 32 | nanoseconds. For other clocks, and for how to
+ * get this one, see above.
+ */
+INLAY_FN uint64_t inlay_cqe_real_time(const struct mlx5_cqe64 *cqe)
+{
+	uint64_t at = inlay_from_be64(cqe->timestamp);
+
+	return (at >> 32) * 1000000000 + (uint32_t)at;
 }
 
 #endif

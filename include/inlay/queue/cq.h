@@ -536,16 +536,4 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 	return inlay_cq_clean_(cq, inlay_cqe_qpn, qpn, gone, arg);
 }
 
-/*
- * As inlay_cq_clean, for queues whose receives do not name a QP of the caller's: raw packet QPs, WQs
- * and XRC SRQs. index: inlay_qp_user_index, inlay_wq_user_index, inlay_srq_user_index (verbs.h), or
- * the user_index with which an RQ was created (devx/rq.h).
- */
-INLAY_COLD uint32_t inlay_cq_clean_index(struct inlay_cq *cq, uint32_t index,
-					 void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)
-{
-	INLAY_CHECK(cq, "the queue is not NULL");
-	return inlay_cq_clean_(cq, inlay_cqe_user_index, index, gone, arg);
-}
-
 #endif

@@ -31,6 +31,12 @@
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
 
+/* Bytes of header that a raw packet's WQE holds inline, 0 or 18; inlay_post_packet sees to it. */
+INLAY_FN uint32_t inlay_sq_min_inline(const struct inlay_sq *sq)
+{
+	return sq->min_inline;
+}
+
 INLAY_ALWAYS void inlay_packet_check_(const struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge)
 {
 	INLAY_CHECK(sq, "the queue is not NULL");

@@ -127,7 +127,7 @@ INLAY_COLD int inlay_sq_reserve(struct inlay_sq *sq, struct inlay_cq *cq, const 
 /*
  * Sets the QP's type (enum ibv_qp_type) and whether it has atomics. INLAY_CHECKED then refuses
  * operations that the type does not have; without atomics, they return -ENOTSUP. Forgets what
- * inlay_sq_set_atomics has set.
+ * inlay_sq_set_atomics (queue/masked.h) has set.
  */
 INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t atomics)
 {
@@ -136,21 +136,10 @@ INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t a
 }
 
 /*
- * Names the sizes of extended atomics (queue/atomic.h) that may be posted: each bit stands for its
- * own value in bytes, as in inlay_atomics.sizes. Without it, they return -ENOTSUP. A queue without
- * atomics stays without.
- */
-INLAY_COLD void inlay_sq_set_atomics(struct inlay_sq *sq, uint32_t sizes)
-{
-	if (sq->atomics)
-		sq->atomics = 1 | (sizes & ~3u);
-}
-
-/*
  * Sets what the device wants of raw packets and has for them: bytes of header inline, 0 or 18
  * (INLAY_L2_INLINE), and whether there are multi-packet WQEs. inlay_sq_init assumes 0 and 1.
  */
-INLAY_COLD void inlay_sq_set_packet(struct inlay_sq *sq, uint32_t min_inline, uint32_t multi_packet)
+INLAY_COLD void inlay_sq_set_packet_(struct inlay_sq *sq, uint32_t min_inline, uint32_t multi_packet)
 {
 	INLAY_CHECK(!min_inline || min_inline == INLAY_L2_INLINE, "a device wants 18 bytes inline, or none");
 	sq->min_inline = (uint8_t)min_inline;
@@ -222,12 +211,6 @@ INLAY_FN uint32_t inlay_sq_max_ds(const struct inlay_sq *sq)
 INLAY_FN uint32_t inlay_sq_type(const struct inlay_sq *sq)
 {
 	return sq->type;
-}
-
-/* Bytes of header that a raw packet's WQE holds inline, 0 or 18; inlay_post_packet sees to it. */
-INLAY_FN uint32_t inlay_sq_min_inline(const struct inlay_sq *sq)
-{
-	return sq->min_inline;
 }
 
 /* Index of the next WQE, unbounded; inlay_cqe_wqe_counter of its completion has the low 16 bits. */

@@ -114,7 +114,7 @@ INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt
 	dbrec[0] = 0;
 	srq->dbrec = (volatile inlay_record *)dbrec + 1;
 	for (i = 0, wqe = srq->buf; i < wqe_cnt; i++, wqe += stride) {
-		inlay_wqe_next(wqe, (uint16_t)(i + 1 < wqe_cnt ? i + 1 : 0));
+		inlay_wqe_next_(wqe, (uint16_t)(i + 1 < wqe_cnt ? i + 1 : 0));
 		wqe[INLAY_SRQ_STATE_] = INLAY_SRQ_EMPTY_;
 		inlay_put64(wqe + 8, 0);
 	}
@@ -223,11 +223,11 @@ INLAY_APART int inlay_srq_extend_(struct inlay_srq *srq)
 	srq->back[at / 64] ^= run;
 	end = (at & ~63u) + 63 - (uint32_t)__builtin_clzll(run);
 	at = (at & ~63u) + (uint32_t)__builtin_ctzll(run);
-	inlay_wqe_next(srq->tail, (uint16_t)at);
+	inlay_wqe_next_(srq->tail, (uint16_t)at);
 	wqe = inlay_srq_wqe(srq, at);
 #pragma GCC unroll 4
 	for (; at != end; wqe += stride)
-		inlay_wqe_next(wqe, (uint16_t)++at);
+		inlay_wqe_next_(wqe, (uint16_t)++at);
 	srq->tail = wqe;
 	return 1;
 }
@@ -254,7 +254,7 @@ INLAY_APART int inlay_srq_show_(struct inlay_srq *srq)
 INLAY_ALWAYS int inlay_srq_fill_(struct inlay_srq *srq, uint8_t *wqe)
 {
 	wqe[INLAY_SRQ_STATE_] = 0;
-	srq->head = inlay_wqe_next_of(wqe);
+	srq->head = inlay_wqe_next_of_(wqe);
 	INLAY_CHECK(srq->head < srq->wqe_cnt, "nobody else writes the entries' links");
 	srq->room--;
 	srq->pi++;
@@ -351,7 +351,7 @@ INLAY_ALWAYS void inlay_srq_append_(struct inlay_srq *srq, uint8_t *wqe, uint32_
 
 	wqe[INLAY_SRQ_STATE_] = INLAY_SRQ_EMPTY_;
 	last[INLAY_SRQ_STATE_] = 0;
-	inlay_wqe_next(last, (uint16_t)index);
+	inlay_wqe_next_(last, (uint16_t)index);
 	srq->tail = wqe;
 	srq->head = index;
 	srq->pi++;

@@ -157,7 +157,7 @@ INLAY_COLD int inlay_striding_init(struct inlay_striding *rq, void *buf, uint32_
 		uint8_t *wqe = rq->rq.buf + (size_t)i * wqe_size;
 
 		__builtin_memset(wqe, 0, INLAY_DS);
-		inlay_wqe_next(wqe, (uint16_t)((i + 1) & rq->rq.mask));
+		inlay_wqe_next_(wqe, (uint16_t)((i + 1) & rq->rq.mask));
 	}
 	return 0;
 }

@@ -188,14 +188,14 @@ INLAY_ALWAYS void inlay_wqe_recv(uint8_t *seg, const uint8_t *end, const struct 
 }
 
 /* Writes and reads the number of the next entry in an SRQ's list. */
-INLAY_ALWAYS void inlay_wqe_next(void *wqe, uint16_t index)
+INLAY_ALWAYS void inlay_wqe_next_(void *wqe, uint16_t index)
 {
 	uint16_t be = inlay_to_be16(index);
 
 	__builtin_memcpy((uint8_t *)wqe + 2, &be, sizeof(be));
 }
 
-INLAY_ALWAYS uint16_t inlay_wqe_next_of(const void *wqe)
+INLAY_ALWAYS uint16_t inlay_wqe_next_of_(const void *wqe)
 {
 	uint16_t be;
 
