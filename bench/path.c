@@ -10,7 +10,6 @@
  */
 #include <infiniband/mlx5dv.h>
 #include <inlay/inlay.h>
-#include <inlay/queue/batch.h>
 #include <inlay/queue/raw.h>
 #include <inlay/queue/sync.h>
 #include "bench.h"
@@ -222,15 +221,19 @@ ALWAYS unsigned named(int name)
 
 ALWAYS unsigned poll_inlay(struct side *s, unsigned most)
 {
-	const struct mlx5_cqe64 *cqes[MOST];
-	unsigned n = inlay_cq_peek_many(&s->icq, cqes, most);
+	const struct mlx5_cqe64 *cqe, *last = NULL;
+	unsigned n;
 
-	for (unsigned i = 0; i < n; i++) {
-		if (INLAY_UNLIKELY(inlay_cqe_is_error(cqes[i]) || inlay_sq_release(&s->sq, cqes[i]) < 0))
+	for (n = 0; n < most && (cqe = inlay_cq_peek(&s->icq)); n++) {
+		if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe)))
 			die("an error completion");
-		sum += inlay_cqe_wqe_counter(cqes[i]);
+		sum += inlay_cqe_wqe_counter(cqe);
+		last = cqe;
+		inlay_cq_advance_quiet(&s->icq, 1);
 	}
-	inlay_cq_advance(&s->icq, n);
+	if (n && INLAY_UNLIKELY(inlay_sq_release(&s->sq, last) < 0)) /* the queue's own CQ: the last one's releases all */
+		die("another queue's completion");
+	inlay_cq_update(&s->icq);
 	return n;
 }
 

@@ -35,9 +35,11 @@ ALWAYS uint32_t decode(struct inlay_cq *cq, uint32_t most)
 
 ALWAYS uint32_t peek(struct inlay_cq *cq, uint32_t most)
 {
-	uint32_t n = inlay_cq_peek_many(cq, found, most);
+	uint32_t n;
 
-	inlay_cq_advance(cq, n);
+	for (n = 0; n < most && (found[n] = inlay_cq_peek(cq)); n++)
+		inlay_cq_advance_quiet(cq, 1);
+	inlay_cq_update(cq);
 	return n;
 }
 

@@ -73,7 +73,6 @@ extern int (*shim_real_init_obj)(struct mlx5dv_obj *obj, uint64_t type);
 #define mlx5dv_init_obj(obj, type) shim_real_init_obj(obj, type)
 #include <inlay/inlay.h>
 #include <inlay/queue/batch.h>
-#include <inlay/queue/clock.h>
 #include <inlay/cqe/packet.h>
 #include <inlay/queue/packet.h>
 #include <inlay/queue/raw.h>

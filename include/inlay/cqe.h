@@ -49,7 +49,7 @@
  *
  *   RC, XRC, DCI         any of them: the QP is in error, everything outstanding is flushed; see
  *                        queue.h, "A QP in error"
- *   DCI with streams     S: the WQE's stream alone, unless too many have failed: queue/to.h
+ *   DCI with streams     S: the WQE's stream alone, unless too many have failed: queue/post.h
  *   UC, UD, raw packet   S: the send queue stops and is flushed (IBV_QPS_SQE), receives go on; once
  *                        all is flushed, ibv_modify_qp to RTS starts it again. R: as above
  *   MLX5_CQE_SIG_ERR     nothing: inlay_cqe_sig_error
@@ -341,6 +341,24 @@ INLAY_FN uint16_t inlay_cqe_slid(const struct mlx5_cqe64 *cqe)
 INLAY_FN uint8_t inlay_cqe_path_bits(const struct mlx5_cqe64 *cqe)
 {
 	return cqe->ml_path & 0x7f;
+}
+
+/* The device's clock at completion, in ticks (ibv_wc_read_completion_ts). Not in an error CQE. */
+INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be64(cqe->timestamp);
+}
+
+/*
+ * As above, but in nanoseconds since 1970, of a queue whose clock is INLAY_TS_REAL_TIME
+ * (devx/ifc/cq.h): the CQE then holds seconds << 32 | nanoseconds. mlx5dv_ts_to_ns(3) converts the ticks of other
+ * clocks.
+ */
+INLAY_FN uint64_t inlay_cqe_real_time(const struct mlx5_cqe64 *cqe)
+{
+	uint64_t at = inlay_from_be64(cqe->timestamp);
+
+	return (at >> 32) * 1000000000 + (uint32_t)at;
 }
 
 /* Whether the payload is in the CQE. The buffer then holds what it held before. */

@@ -26,18 +26,15 @@
  *
  * Included by name:
  *
- *   queue/batch.h      many completions at once
+ *   queue/batch.h      many receives at once, compressed ones too
  *   queue/ooo.h        receive queue whose WQEs are taken in any order
  *   queue/user_index.h queues whose receives name no QP
  *   queue/striding.h   receive queue whose buffers take many packets each
  *   queue/packet.h     posts of Ethernet packets
  *   queue/masked.h     extended atomics
  *   queue/umr.h        posts that change memory keys
- *   queue/sync.h       posts that wait, let other queues send, copy local memory
+ *   queue/sync.h       copies of local memory by the device's DMA engine
  *   queue/raw.h        posts a WQE of the caller's
- *   queue/shared_sq.h  a send queue for several threads
- *   queue/collapsed.h  a send queue's progress, if its CQ is collapsed
- *   queue/clock.h      completion times in nanoseconds
  *
  * A QP in error. The device flushes all outstanding WQEs, and flush CQEs return credit like any
  * others. To use the QP again (examples/recover.c; include/inlay/recovery.md has more):
@@ -81,8 +78,7 @@
  *   inlay_srq  inlay_srq_posted: entries posted          inlay_srq_pending, inlay_srq_room
  *   inlay_cq   inlay_cq_index: CQEs freed
  *
- * A striding queue counts in the inlay_rq or inlay_srq that it holds. Of a shared send queue only
- * inlay_shared_sq_pending is there.
+ * A striding queue counts in the inlay_rq or inlay_srq that it holds.
  *
  * Probes show single events (INLAY_USDT, base.h).
  *

@@ -34,7 +34,7 @@
  *     connecting it again. See queue.h, "A QP in error".
  *   - In ERR, a QP on a shared queue (SRQ, RMP, XRQ by number) raises INLAY_EVENT_SRQ_LAST_WQE when
  *     it takes no more entries. Wait for it before destroying or resetting the QP.
- *   - A DCI needs a shared queue and takes nothing from it. It posts with queue/to.h.
+ *   - A DCI needs a shared queue and takes nothing from it. It posts with queue/post.h.
  *   - An atomic's result is in host order in memory, but big-endian in a CQE (attr.scatter_req).
  *
  * Threads: the queues as queue.h; all else as device commands.
@@ -84,7 +84,7 @@ struct inlay_devx_qp_attr {
 	uint32_t user_index;            /* with INLAY_DEVX_QP_USER_INDEX, 24 bits */
 	uint32_t flags;                 /* enum inlay_devx_qp_flags */
 	uint64_t dc_key;                /* DCI: the default access key */
-	uint32_t log_streams;           /* DCI: log2 of its streams (queue/to.h), and of those that may fail before */
+	uint32_t log_streams;           /* DCI: log2 of its streams (queue/post.h), and of those that may fail before */
 	uint32_t log_errored_streams;   /* it stops; 0 both: none */
 };
 
