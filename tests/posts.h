@@ -55,7 +55,7 @@ INLAY_ALWAYS struct inlay_wr wr_imm(struct inlay_wr wr, uint32_t imm_be)
 	return wr;
 }
 
-INLAY_ALWAYS int post(struct inlay_sq *sq, uint32_t opcode, struct inlay_wr wr, uint32_t flags)
+INLAY_ALWAYS int post_wr(struct inlay_sq *sq, uint32_t opcode, struct inlay_wr wr, uint32_t flags)
 {
 	return inlay_post(sq, opcode, &wr, flags);
 }

@@ -95,7 +95,7 @@ enum inlay_cqe_bits {
 	INLAY_CQE_ERROR = 1 << 7, /* of the opcode: set in SIG_ERR, REQ_ERR, RESP_ERR and INVALID, clear in good ones */
 };
 
-/* Of the packet information, where mlx5dv.h has no names. */
+/* Offsets in the packet information that mlx5dv.h does not name. */
 #define INLAY_CQE_HASH_ 12u
 #define INLAY_CQE_HASH_TYPE_ 16u
 #define INLAY_CQE_CSUM_ 20u
@@ -350,7 +350,7 @@ INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 }
 
 /*
- * As above, but in nanoseconds since 1970, of a queue whose clock is INLAY_TS_REAL_TIME
+ * The time of completion in nanoseconds since 1970, of a queue whose clock is INLAY_TS_REAL_TIME
  * (devx/ifc/cq.h): the CQE then holds seconds << 32 | nanoseconds. mlx5dv_ts_to_ns(3) converts the ticks of other
  * clocks.
  */

@@ -18,15 +18,13 @@
  *   - If the CQ was created with compression, the caller tests inlay_cqe_is_special instead of
  *     inlay_cqe_is_error, and calls inlay_cq_unzip for a compressed block.
  *
- * A stalled reader. The device looks for room in the record only, and not at all on a CQ that ignores
- * overrun. A CQE that it writes over one not yet freed has the other owner bit. So while the device
- * is one lap ahead, inlay_cq_peek finds nothing in that slot, and nothing behind it either, whatever
- * is there. Two laps ahead the bit matches again: the caller gets a completion that is two laps too
- * young, and cannot tell. The enhanced layout counts 256 laps before that happens. What was
- * overwritten is lost, and a CQE can change while it is read. So keep to inlay_cq_reserve also where
- * the device does not check. With compression, even one lap is too many. The basic layout's mini
- * CQEs have no owner bit, so inlay_cq_peek may return eight of them as if they were a CQE. In the
- * enhanced layout, the title of a block may be gone.
+ * A stalled reader. The device checks only the record for room, and on a CQ that ignores overrun it
+ * checks nothing. It may then overwrite CQEs that were not freed. These are lost, and a CQE can change
+ * while it is read. One lap ahead, the owner bit is the wrong one, and inlay_cq_peek finds nothing.
+ * Two laps ahead it matches again, and the caller takes a new completion for an old one. (The
+ * enhanced layout counts 256 laps.) With compression, one lap is enough: inlay_cq_peek may return
+ * eight mini CQEs of the basic layout as a CQE, and the enhanced layout may lose a block's title. So
+ * stay within inlay_cq_reserve even where the device does not check.
  *
  * Events. Verbs' channel, armed by inlay's doorbell:
  *
@@ -483,7 +481,7 @@ INLAY_FN void inlay_cq_event(struct inlay_cq *cq)
 	cq->arm_sn++;
 }
 
-/* Of a queue's number, which is found in the CQE by number_of. */
+/* Removes the CQEs whose number, as number_of reads it, is this one. */
 INLAY_COLD uint32_t inlay_cq_clean_(struct inlay_cq *cq, uint32_t (*number_of)(const struct mlx5_cqe64 *cqe),
 				    uint32_t number, void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)
 {

@@ -63,8 +63,8 @@ struct inlay_sq {
 	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
 	struct ibv_qp *verbs;     /* of inlay_sq_from_qp, else NULL */
 	uint32_t reserved;        /* how many */
-	uint8_t min_inline;       /* raw packets: bytes of header that the device wants inline, 0 or 18 */
-	uint8_t multi_packet;     /* and whether it has multi-packet WQEs */
+	uint8_t min_inline;       /* raw packets: bytes of header that must be inline, 0 or 18 */
+	uint8_t multi_packet;     /* raw packets: whether the device takes multi-packet WQEs */
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, last) == INLAY_CACHE_LINE, "a short post touches one line of its queue");
@@ -136,12 +136,12 @@ INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t a
 }
 
 /*
- * Sets what the device wants of raw packets and has for them: bytes of header inline, 0 or 18
- * (INLAY_L2_INLINE), and whether there are multi-packet WQEs. inlay_sq_init assumes 0 and 1.
+ * Sets the raw-packet capabilities of the device: the bytes of header that must be inline, 0 or 18
+ * (INLAY_L2_INLINE), and whether it takes multi-packet WQEs. inlay_sq_init assumes 0 and 1.
  */
 INLAY_COLD void inlay_sq_set_packet_(struct inlay_sq *sq, uint32_t min_inline, uint32_t multi_packet)
 {
-	INLAY_CHECK(!min_inline || min_inline == INLAY_L2_INLINE, "a device wants 18 bytes inline, or none");
+	INLAY_CHECK(!min_inline || min_inline == INLAY_L2_INLINE, "a device needs 18 bytes inline, or none");
 	sq->min_inline = (uint8_t)min_inline;
 	sq->multi_packet = multi_packet != 0;
 }
@@ -219,7 +219,7 @@ INLAY_FN uint32_t inlay_sq_index(const struct inlay_sq *sq)
 	return sq->pi;
 }
 
-/* As inlay_sq_index, but of the first WQE that has not been rung for. */
+/* Index of the first WQE that has not been rung for; inlay_sq_index if there is none. */
 INLAY_FN uint32_t inlay_sq_rung(const struct inlay_sq *sq)
 {
 	return sq->pi - sq->unrung;
