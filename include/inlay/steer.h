@@ -74,7 +74,7 @@ INLAY_COLD int inlay_striding_from_wq(struct inlay_striding *rq, struct ibv_wq *
 	err = inlay_striding_init(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec, &shape);
 	if (err)
 		return inlay_refuse_(err, why, "the striding ring has an impossible size or alignment");
-	return cq ? inlay_striding_reserve(rq, cq, why) : 0;
+	return cq ? inlay_striding_reserve_(rq, cq, why) : 0;
 }
 
 /* A striding queue, and the CQ of its packets. */

@@ -392,7 +392,7 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	inlay_sq_set_type(sq, qp->qp_type, device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type != IBV_QPT_UC &&
 			  qp->qp_type != IBV_QPT_UD && qp->qp_type != IBV_QPT_RAW_PACKET);
 	sq->verbs = qp;
-	return cq ? inlay_sq_reserve(sq, cq, why) : 0;
+	return cq ? inlay_sq_reserve_(sq, cq, why) : 0;
 }
 
 /* What keeps a queue that has posted from completing, as far as its ring and its QP show it. */
@@ -457,7 +457,7 @@ INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, 
 
 	if (err)
 		return inlay_refuse_(err, why, "the receive ring has an impossible size or alignment");
-	return cq ? inlay_rq_reserve(rq, cq, why) : 0;
+	return cq ? inlay_rq_reserve_(rq, cq, why) : 0;
 }
 
 /*
@@ -555,7 +555,7 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 	err = inlay_srq_init(srq, dv.buf, dv.tail + 1, dv.stride, (volatile uint32_t *)dv.dbrec);
 	if (err)
 		return inlay_refuse_(-ENOTSUP, why, "the SRQ's ring has an impossible size or alignment");
-	return cq ? inlay_srq_reserve(srq, cq, why) : 0;
+	return cq ? inlay_srq_reserve_(srq, cq, why) : 0;
 }
 
 /* ---- Addresses and numbers ---- */

@@ -69,7 +69,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_bufs(struct inlay_sq *sq, uint32_t opco
 	if (remote)
 		at = inlay_seg_raddr(at, wr->raddr, wr->rkey);
 	at = inlay_seg_bufs(at, bufs);
-	return inlay_sq_commit(sq, at, opcode, 0, flags, inlay_post_imm_(opcode, wr));
+	return inlay_sq_finish_(sq, at, opcode, 0, flags, inlay_post_imm_(opcode, wr));
 }
 
 /* Send, RDMA write, RDMA read into the buffers' data. Return as inlay_post_bufs. */

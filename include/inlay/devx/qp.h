@@ -291,13 +291,13 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	if (qp->has_rq && qp->ooo)
 		inlay_rq_set_ooo(&qp->rq);
 	if (qp->has_rq && attr->recv_cq)
-		err = inlay_rq_reserve(&qp->rq, attr->recv_cq, &qp->error.why);
+		err = inlay_rq_reserve_(&qp->rq, attr->recv_cq, &qp->error.why);
 	if (!err && attr->sq_bbs)
 		err = inlay_sq_init(&qp->sq, ring + (size_t)attr->rq_wqes * attr->rq_stride, attr->sq_bbs,
 				    record, qp->qpn, attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
 	qp->has_sq = !err && attr->sq_bbs;
 	if (qp->has_sq && attr->send_cq)
-		err = inlay_sq_reserve(&qp->sq, attr->send_cq, &qp->error.why);
+		err = inlay_sq_reserve_(&qp->sq, attr->send_cq, &qp->error.why);
 	if (err) {
 		inlay_devx_qp_destroy(qp);
 		return inlay_devx_refuse_(&qp->error, err, qp->error.why);

@@ -193,7 +193,7 @@ INLAY_COLD int inlay_cq_offer_(struct inlay_cq *cq, const struct ibv_cq *made, u
 }
 
 /* Gives back what inlay_cq_reserve set aside. cq may be NULL. */
-INLAY_COLD void inlay_cq_unreserve(struct inlay_cq *cq, uint32_t n)
+INLAY_COLD void inlay_cq_unreserve_(struct inlay_cq *cq, uint32_t n)
 {
 	if (!cq)
 		return;
@@ -287,9 +287,9 @@ INLAY_ALWAYS void inlay_cq_put_(const struct inlay_cq *cq, uint32_t index, const
  * The oldest completion not yet freed, or NULL when there is none. It is the caller's until
  * inlay_cq_advance; until then, peeking returns the same one.
  */
-INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
+INLAY_ALWAYS struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 {
-	const uint8_t *next;
+	uint8_t *next;
 
 	INLAY_CHECK(cq, "the queue is not NULL");
 	next = cq->next;
@@ -298,7 +298,7 @@ INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 	/* The device writes the owner bit last: neither CQE nor data may be loaded before it. */
 	inlay_fence_polled();
 	INLAY_PROBE_(poll, cq->cqn, cq->ci, (uint32_t)next[63] >> 4);
-	return (const struct mlx5_cqe64 *)(const void *)next;
+	return (struct mlx5_cqe64 *)(void *)next;
 }
 
 /* Whether the next n completions are there; for INLAY_CHECKED. */

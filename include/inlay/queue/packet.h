@@ -87,7 +87,7 @@ INLAY_ALWAYS int inlay_packet_build_(struct inlay_sq *sq, struct inlay_eth eth, 
 		at = inlay_seg_data(at, sge[first].addr + skip, sge[first].length - skip, sge[first].lkey);
 		at = inlay_seg_sges(at, sge + first + 1, num_sge - first - 1);
 	}
-	return inlay_sq_commit(sq, at, (uint8_t)what, 0, flags, 0);
+	return inlay_sq_finish_(sq, at, (uint8_t)what, 0, flags, 0);
 }
 
 INLAY_APART int inlay_packet_sges_(struct inlay_sq *sq, struct inlay_eth eth, const struct ibv_sge *sge,
@@ -141,7 +141,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_packet(struct inlay_sq *sq, struct inla
 		return err;
 	at = inlay_seg_eth(at, eth, NULL, 0);
 	at = inlay_seg_data(at, sge->addr, sge->length, sge->lkey);
-	return inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 }
 
 /*

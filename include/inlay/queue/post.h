@@ -368,7 +368,7 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint32_t opcode, const s
 	} else {
 		at = inlay_seg_data(at, (uintptr_t)wr->data, wr->len, wr->lkey);
 	}
-	return inlay_sq_commit(sq, at, opcode, 0, flags, inlay_post_imm_(opcode, wr));
+	return inlay_sq_finish_(sq, at, opcode, 0, flags, inlay_post_imm_(opcode, wr));
 }
 
 /* One buffer or a list, out of line. */

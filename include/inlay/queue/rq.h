@@ -72,8 +72,8 @@ INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, u
 	return 0;
 }
 
-/* Reserves as many CQEs as the ring has WQEs; see inlay_sq_reserve. */
-INLAY_COLD int inlay_rq_reserve(struct inlay_rq *rq, struct inlay_cq *cq, const char **why)
+/* Reserves as many CQEs as the ring has WQEs; see inlay_sq_reserve_. */
+INLAY_COLD int inlay_rq_reserve_(struct inlay_rq *rq, struct inlay_cq *cq, const char **why)
 {
 	int err = inlay_cq_reserve(cq, rq->mask + 1, why);
 
@@ -87,7 +87,7 @@ INLAY_COLD int inlay_rq_reserve(struct inlay_rq *rq, struct inlay_cq *cq, const 
 /* Gives back the queue's CQEs. Call it when its QP or WQ is destroyed. */
 INLAY_COLD void inlay_rq_fini(struct inlay_rq *rq)
 {
-	inlay_cq_unreserve(rq->cq, rq->reserved);
+	inlay_cq_unreserve_(rq->cq, rq->reserved);
 	rq->cq = NULL;
 	rq->buf = NULL;
 }
@@ -120,7 +120,7 @@ INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lke
 	for (i = 0; i <= rq->mask; i++) {
 		uint8_t *wqe = rq->buf + (size_t)i * rq->stride;
 
-		inlay_wqe_recv(wqe, wqe + rq->stride, &sge, 1);
+		inlay_wqe_recv_(wqe, wqe + rq->stride, &sge, 1);
 	}
 }
 
@@ -149,7 +149,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_recv(struct inlay_rq *rq, const struct 
 	if (!(__builtin_constant_p(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > rq->max_sge))
 		return -EINVAL;
 	wqe = rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride;
-	inlay_wqe_recv(wqe, wqe + rq->stride, sge, num_sge);
+	inlay_wqe_recv_(wqe, wqe + rq->stride, sge, num_sge);
 	rq->pi++;
 	return 0;
 }

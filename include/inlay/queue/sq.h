@@ -113,7 +113,7 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
  * Reserves a CQE for each WQEBB, until inlay_sq_fini. Returns as inlay_cq_reserve. A key with block
  * signatures (inlay_post_umr_sig) can add a MLX5_CQE_SIG_ERR: reserve one more for each such key.
  */
-INLAY_COLD int inlay_sq_reserve(struct inlay_sq *sq, struct inlay_cq *cq, const char **why)
+INLAY_COLD int inlay_sq_reserve_(struct inlay_sq *sq, struct inlay_cq *cq, const char **why)
 {
 	int err = inlay_cq_reserve(cq, sq->mask + 1, why);
 
@@ -157,7 +157,7 @@ INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 		return;
 	sq->uar->queues--;
 	sq->uar = NULL;
-	inlay_cq_unreserve(sq->cq, sq->reserved);
+	inlay_cq_unreserve_(sq->cq, sq->reserved);
 	sq->cq = NULL;
 }
 
@@ -235,6 +235,19 @@ INLAY_FN uint32_t inlay_sq_room(const struct inlay_sq *sq)
 INLAY_FN uint32_t inlay_sq_pending(const struct inlay_sq *sq)
 {
 	return sq->pending;
+}
+
+/* WQEs posted and not yet given back. Reads the ring: not for the data path. */
+INLAY_COLD uint32_t inlay_sq_wqes(const struct inlay_sq *sq)
+{
+	uint32_t at, bbs, n = 0;
+
+	for (at = sq->pi - sq->pending; at != sq->pi; at += bbs, n++) {
+		bbs = inlay_sq_bbs_(sq, at);
+		if (!bbs || bbs > sq->pi - at)
+			break; /* something else wrote to the ring */
+	}
+	return n;
 }
 
 /* Prints the WQE that a send completion names. Once it is released, another may lie there. */
@@ -562,9 +575,18 @@ INLAY_ALWAYS int inlay_sq_posted_ring_(struct inlay_sq *sq, struct inlay_cursor 
 	return 0;
 }
 
+/* Ends a WQE. Returns 0, for posts. */
+INLAY_ALWAYS int inlay_sq_finish_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
+				  uint32_t flags, uint32_t imm_be)
+{
+	uint32_t bbs = inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
+
+	return flags & INLAY_RING ? inlay_sq_posted_ring_(sq, at, bbs) : inlay_sq_posted_(sq, at, bbs);
+}
+
 /*
  * Ends a WQE: writes its control segment and takes its credit. The device sees it after the next
- * ring; INLAY_RING rings now, for it and for everything posted before. Returns 0.
+ * ring; INLAY_RING rings now, for it and for everything posted before. Returns its WQEBBs.
  *
  * at      the cursor after the last segment; no more WQEBBs than begun with
  * opcode  MLX5_OPCODE_*; opmod its modifier, 0 for most; flags and imm_be as in inlay_wqe_ctrl
@@ -574,14 +596,38 @@ INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, ui
 {
 	uint32_t bbs = inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
 
-	return flags & INLAY_RING ? inlay_sq_posted_ring_(sq, at, bbs) : inlay_sq_posted_(sq, at, bbs);
+	if (flags & INLAY_RING)
+		inlay_sq_posted_ring_(sq, at, bbs);
+	else
+		inlay_sq_posted_(sq, at, bbs);
+	return (int)bbs;
 }
 
 /* inlay_sq_commit with INLAY_RING. */
 INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
 				      uint32_t flags, uint32_t imm_be)
 {
-	return inlay_sq_posted_ring_(sq, at, inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be));
+	return inlay_sq_commit(sq, at, opcode, opmod, flags | INLAY_RING, imm_be);
+}
+
+/*
+ * Ends a WQE that the caller has written itself, whole, at inlay_sq_wqe(sq, inlay_sq_index(sq)): takes
+ * its credit. ds: its length in 16-byte units, as its control segment says; there is room for it
+ * (inlay_sq_room). flags: 0 or INLAY_RING. Returns its WQEBBs.
+ */
+INLAY_ALWAYS int inlay_sq_commit_written(struct inlay_sq *sq, uint32_t ds, uint32_t flags)
+{
+	struct inlay_cursor at = inlay_sq_begin_counted(sq, (ds + 3) / 4);
+	uint32_t bbs = (ds + 3) / 4;
+
+	INLAY_CHECK(ds == (at.wqe[7] & 0x3fu), "the control segment says how long the WQE is");
+	at.ds = ds;
+	inlay_sq_take_(sq, at, bbs);
+	if (flags & INLAY_RING)
+		inlay_sq_posted_ring_(sq, at, bbs);
+	else
+		inlay_sq_posted_(sq, at, bbs);
+	return (int)bbs;
 }
 
 /* ---- Data path: credit ---- */

@@ -134,8 +134,8 @@ INLAY_COLD int inlay_srq_init_cyclic(struct inlay_srq *srq, void *buf, uint32_t 
 	return err;
 }
 
-/* Reserves as many CQEs as there are entries; see inlay_sq_reserve. */
-INLAY_COLD int inlay_srq_reserve(struct inlay_srq *srq, struct inlay_cq *cq, const char **why)
+/* Reserves as many CQEs as there are entries; see inlay_sq_reserve_. */
+INLAY_COLD int inlay_srq_reserve_(struct inlay_srq *srq, struct inlay_cq *cq, const char **why)
 {
 	int err = inlay_cq_reserve(cq, srq->wqe_cnt, why);
 
@@ -149,7 +149,7 @@ INLAY_COLD int inlay_srq_reserve(struct inlay_srq *srq, struct inlay_cq *cq, con
 /* Gives back the queue's CQEs. Call it when the SRQ is destroyed. */
 INLAY_COLD void inlay_srq_fini(struct inlay_srq *srq)
 {
-	inlay_cq_unreserve(srq->cq, srq->reserved);
+	inlay_cq_unreserve_(srq->cq, srq->reserved);
 	srq->cq = NULL;
 	srq->buf = NULL;
 }
@@ -173,12 +173,6 @@ INLAY_FN uint32_t inlay_srq_size(const struct inlay_srq *srq)
 INLAY_FN uint32_t inlay_srq_room(const struct inlay_srq *srq)
 {
 	return srq->room;
-}
-
-/* Entries shown to the device so far, modulo 2^32. */
-INLAY_FN uint32_t inlay_srq_posted(const struct inlay_srq *srq)
-{
-	return srq->pi;
 }
 
 /* The entry that this WQE counter names, or NULL. */
@@ -282,9 +276,9 @@ INLAY_ALWAYS void inlay_srq_write_(struct inlay_srq *srq, uint8_t *wqe, const st
 	if (__builtin_constant_p(num_sge) && num_sge == 1 && INLAY_LIKELY(sge->length)) {
 		inlay_wqe_data(wqe + INLAY_DS, sge->addr, sge->length, sge->lkey);
 		if (srq->max_sge != 1)
-			inlay_wqe_data_end(wqe + 2 * INLAY_DS);
+			inlay_wqe_data_end_(wqe + 2 * INLAY_DS);
 	} else {
-		inlay_wqe_recv(wqe + INLAY_DS, wqe + srq->stride, sge, num_sge);
+		inlay_wqe_recv_(wqe + INLAY_DS, wqe + srq->stride, sge, num_sge);
 	}
 }
 

@@ -32,7 +32,7 @@
  *     in: wqe_id says the same (DPDK asserts it), and in a block of compressed CQEs only the title
  *     has one. It is not read. A packet's first stride must be the one that the count expects;
  *     otherwise a CQE was lost.
- *   - Each stride may have a CQE of its own. inlay_striding_reserve makes room for all.
+ *   - Each stride may have a CQE of its own. inlay_striding_reserve_ makes room for all.
  *   - After an error CQE call inlay_striding_error, which says whether the queue has stopped. If so,
  *     reset its WQ or RQ, free what is left in its CQ (inlay_cq_clean_index: completions of packets
  *     name no QP) and call inlay_striding_reset: all buffers are the caller's.
@@ -181,8 +181,8 @@ INLAY_COLD int inlay_striding_srq_init(struct inlay_striding_srq *rq, const stru
 	return 0;
 }
 
-/* As inlay_striding_reserve, for a shared queue; instead of inlay_srq_reserve. */
-INLAY_COLD int inlay_striding_srq_reserve(struct inlay_striding_srq *rq, struct inlay_cq *cq, const char **why)
+/* As inlay_striding_reserve_, for a shared queue; instead of inlay_srq_reserve_. */
+INLAY_COLD int inlay_striding_srq_reserve_(struct inlay_striding_srq *rq, struct inlay_cq *cq, const char **why)
 {
 	uint32_t n = rq->strides * rq->srq.wqe_cnt;
 	int err = inlay_cq_reserve(cq, n, why);
@@ -194,8 +194,8 @@ INLAY_COLD int inlay_striding_srq_reserve(struct inlay_striding_srq *rq, struct 
 	return err;
 }
 
-/* Reserves a CQE for each stride of the ring's buffers; see inlay_sq_reserve. */
-INLAY_COLD int inlay_striding_reserve(struct inlay_striding *rq, struct inlay_cq *cq, const char **why)
+/* Reserves a CQE for each stride of the ring's buffers; see inlay_sq_reserve_. */
+INLAY_COLD int inlay_striding_reserve_(struct inlay_striding *rq, struct inlay_cq *cq, const char **why)
 {
 	uint32_t n = rq->strides * (rq->rq.mask + 1);
 	int err = inlay_cq_reserve(cq, n, why);
@@ -264,7 +264,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_striding_post(struct inlay_striding *rq, uin
 	sge.length = rq->bytes;
 	sge.lkey = lkey;
 	wqe = rq->rq.buf + (size_t)(rq->rq.pi & rq->rq.mask) * rq->rq.stride;
-	inlay_wqe_recv(wqe + INLAY_DS, wqe + rq->rq.stride, &sge, 1);
+	inlay_wqe_recv_(wqe + INLAY_DS, wqe + rq->rq.stride, &sge, 1);
 	inlay_striding_posted_(rq);
 	return 0;
 }

@@ -56,7 +56,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_memcpy(struct inlay_sq *sq, const struc
 	at = inlay_seg_mmo(at, scratch->addr, scratch->lkey);
 	at = inlay_seg_data(at, from->addr, len, from->lkey);
 	at = inlay_seg_data(at, to->addr, len, to->lkey);
-	return inlay_sq_commit(sq, at, MLX5_OPCODE_MMO, INLAY_OPMOD_MMO_DMA, flags, 0);
+	return inlay_sq_finish_(sq, at, MLX5_OPCODE_MMO, INLAY_OPMOD_MMO_DMA, flags, 0);
 }
 
 #endif

@@ -149,4 +149,14 @@ INLAY_ALWAYS uint8_t *inlay_uar_toggle_(uint8_t **next, uint32_t size)
 	return at;
 }
 
+/*
+ * For a caller that also writes to the register by code of its own: where to, this time. Its copy or
+ * doorbell then takes part in the alternation. Keep to the register's mode, and fence as
+ * inlay_sq_ring does. Returns NULL while the register is not known.
+ */
+INLAY_ALWAYS uint8_t *inlay_uar_toggle(struct inlay_uar *uar)
+{
+	return uar->reg ? inlay_uar_toggle_(&uar->next, uar->size) : NULL;
+}
+
 #endif

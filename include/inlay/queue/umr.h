@@ -47,7 +47,7 @@ INLAY_FN INLAY_RESULT int inlay_post_umr(struct inlay_sq *sq, uint32_t key, cons
 		return err;
 	at = inlay_seg_umr(at, umr);
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a UMR has no payload to inline");
-	return inlay_sq_commit(sq, at, MLX5_OPCODE_UMR, 0, flags, inlay_to_be32(key));
+	return inlay_sq_finish_(sq, at, MLX5_OPCODE_UMR, 0, flags, inlay_to_be32(key));
 }
 
 /* What both layouts change, and the length. */
@@ -137,7 +137,7 @@ INLAY_FN INLAY_RESULT int inlay_post_set_psv(struct inlay_sq *sq, uint32_t psv, 
 		return err;
 	at = inlay_seg_psv(at, psv, value);
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a PSV has no payload to inline");
-	return inlay_sq_commit(sq, at, MLX5_OPCODE_SET_PSV, 0, flags, 0);
+	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SET_PSV, 0, flags, 0);
 }
 
 /*
