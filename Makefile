@@ -84,10 +84,10 @@ help: ## this list
 needs_run = gcc libc6-dev make pkg-config libibverbs-dev librdmacm-dev
 needs_check = g++ clang llvm libclang-rt-14-dev binutils perl gdb valgrind libcmocka-dev systemtap-sdt-dev zlib1g-dev libssl-dev \
 	libfabric-dev libucx-dev libdpdk-dev linux-headers-amd64 gcc-aarch64-linux-gnu qemu-user \
-	cmake meson ninja-build doxygen groff-base tcpdump jq gnuplot-nox \
-	ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev hpcc
+	cmake meson ninja-build doxygen groff-base jq gnuplot-nox \
+	ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev
 needs_bench = $(needs_check) hyperfine
-needs_all = $(needs_bench) g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps scalapack-mpi-test netpipe-openmpi
+needs_all = $(needs_bench) g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps
 
 # What the goals beside it need: `make deps run` installs a compiler and libibverbs, and no more
 beside = $(or $(filter-out deps deps-all,$(MAKECMDGOALS)),check)
@@ -168,10 +168,7 @@ $(B)/examples/%: examples/%.c $(B)/settings | $(first)
 	$(compile) -Iinclude $(LDFLAGS) $(VERBS)
 
 # They authenticate blobs with a library's code
-$(foreach p,mmap/blob mmap/map mmap/pci mmap/shared_memory,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
-
-# CRCs of another making
-$(foreach p,queue/storm queue/umr,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1): VERBS += -lz
+$(foreach p,mmap/blob mmap/map mmap/pci,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
 
 $(B)/tests/softdev/tests/cm: VERBS += -lrdmacm
 

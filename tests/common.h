@@ -674,4 +674,29 @@ UNUSED static void assert_aborts(void (*fn)(void *), void *arg, const char *text
 		fail_msg("status 0x%x, \"%s\" where an abort with \"%s\" was due", status, said, text);
 }
 
+/* ---- receive queues of their own ---- */
+
+UNUSED static struct ibv_srq *new_srq(uint32_t wr, uint32_t sge)
+{
+	struct ibv_srq_init_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.attr.max_wr = wr;
+	attr.attr.max_sge = sge;
+	return ibv_create_srq(dev.pd, &attr);
+}
+
+UNUSED static struct ibv_wq *new_wq(struct ibv_cq *cq, uint32_t wr, uint32_t sge)
+{
+	struct ibv_wq_init_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.wq_type = IBV_WQT_RQ;
+	attr.max_wr = wr;
+	attr.max_sge = sge;
+	attr.pd = dev.pd;
+	attr.cq = cq;
+	return ibv_create_wq(dev.ctx, &attr);
+}
+
 #endif

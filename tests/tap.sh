@@ -64,35 +64,38 @@ listening() # port
 	awk -v p="$hex" '$4 == "0A" && substr($2, length($2) - 4) == p { f = 1 } END { exit !f }' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 }
 
-# Server and client of one program that takes -p PORT and a host, each its own process and its own device on one fabric: good when
-# both are. $server_by and $client_by are words to stand before the command, such as another wrapper. What they said is
-# in $dir/server.out and $dir/client.out, and together in $dir/out.
-both() # options of tests/softdev/run, command...
+# Server and client, each a process of its own; good when both are. The client comes when the second word, which is told the server's
+# process, is true; it may set $port, which stands for PORT. for-ever: the server is ended when the client is done. What they said is in
+# $dir/server.out and $dir/client.out, and together in $dir/out.
+together() # ends or for-ever, when, server's command, client's command
 {
-	local opts=$1 port server s c
-	shift
-	port=$(free_port)
-	timeout 300 tests/softdev/run --fabric "$dir/fabric" $opts $server_by "$@" -p "$port" >"$dir/server.out" 2>"$dir/server.err" &
+	local server s c side
+	$3 >"$dir/server.out" 2>"$dir/server.err" &
 	server=$!
-	until listening "$port" || ! kill -0 $server 2>/dev/null; do
+	until $2 $server || ! kill -0 $server 2>/dev/null; do
 		sleep 0.05
 	done
-	timeout 300 tests/softdev/run --fabric "$dir/fabric" $opts $client_by "$@" -p "$port" 127.0.0.1 >"$dir/client.out" 2>"$dir/client.err"
+	${4//PORT/$port} >"$dir/client.out" 2>"$dir/client.err"
 	c=$?
 	# A client that found nobody leaves a server that waits for ever
-	[ $c = 0 ] || kill $server 2>/dev/null
+	[ $c = 0 ] && [ $1 = ends ] || kill $server 2>/dev/null
 	wait $server
 	s=$?
+	[ $1 = ends ] || s=0
 	# Not into one file at once, where the one would cut lines of the other
-	cat "$dir/server.err" >>"$dir/server.out"
-	cat "$dir/client.err" >>"$dir/client.out"
-	{
-		echo "server, status $s:"
-		cat "$dir/server.out"
-		echo "client, status $c:"
-		cat "$dir/client.out"
-	} >"$dir/out"
+	for side in "server $s" "client $c"; do
+		cat "$dir/${side% *}.err" >>"$dir/${side% *}.out"
+		echo "${side% *}, status ${side#* }:"
+		cat "$dir/${side% *}.out"
+	done >"$dir/out"
 	[ $s = 0 ] && [ $c = 0 ]
+}
+
+# A program that takes -p PORT and a host. $server_by and $client_by are words to stand before the command, such as another wrapper
+both() # options of tests/softdev/run, command...
+{
+	local port=$(free_port) run="timeout 300 tests/softdev/run --fabric $dir/fabric $1"
+	together ends "listening $port" "$run $server_by ${*:2} -p $port" "$run $client_by ${*:2} -p $port 127.0.0.1"
 }
 
 pair() # name, options of tests/softdev/run, command...: one test

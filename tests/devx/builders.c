@@ -355,42 +355,77 @@ static void ends_of_tag_matching(void **state)
 	must(inlay_devx_xrq_destroy(&xrq));
 }
 
-/* Of a umem and of another key; the pieces' keys in the order of the list */
+/* Of a umem, of other keys, and for UMRs: exactly the rights, and where the bytes are */
 static void rights_of_keys(void **state)
 {
-	struct inlay_devx_mkey_attr attr = key_want(0);
+	static const uint32_t pages_[] = {1, 1, 2, 3, 4, 5}, octwords[] = {1, 1, 1, 2, 2, 3};
+	struct inlay_devx_mkey_attr attr = key_want(0), list_attr, umr_attr;
 	struct inlay_devx_mkey key, list;
 	struct ibv_sge sge[2];
 	uint64_t box[128];
 	uint32_t which;
 
 	(void)state;
+	attr.memory = place_ring(6 * INLAY_DEVX_PAGE);
 	for (which = 0; which < 16; which++) {
-		uint32_t got = which & 8 ? which & 7 : which & 2;
+		uint32_t got = which & 8 ? which & 7 : which & 2, n = pages_[which % 6], log = which & 1 ? 12 : 0;
+		uint32_t granted = (got >> 2 & 1) << 4 | (got & 1) << 3 | (got >> 1 & 1) << 2 | (which >> 3) << 1 | 1; /* a, rw, rr, lw, lr */
 
 		attr.access = subset(got) | (which & 8 ? IBV_ACCESS_LOCAL_WRITE : 0);
+		attr.len = n * INLAY_DEVX_PAGE - (which & 1);
 		must(inlay_devx_mkey_create(&key, dev.ctx, &attr));
-		sent(MKC, 0x11, 1, got >> 2 & 1);
-		sent(MKC, 0x12, 1, got & 1);
-		sent(MKC, 0x13, 1, got >> 1 & 1);
-		sent(MKC, 0x14, 1, which >> 3);
-		sent(MKC, 0x15, 1, 1);
+		sent(MKC, 0x11, 5, granted);
+		sent(MKC, 0x16, 2, 1); /* MTT */
 		sent(MKC, 0xd, 1, 0);
 		sent(MKC, 0x1d9, 1, 0);
 		sent(MKC, 0x20, 24, 0xffffff);
 		sent(MKC, 0x38, 8, 0x42);
+		sent(MKC, 0x68, 24, rig.pdn);
+		sent(MKC, 0x80, 64, attr.addr);
+		sent(MKC, 0xc0, 64, attr.len);
+		sent(MKC, 0x1a0, 32, octwords[which % 6]);
+		sent(MKC, 0x1db, 5, 12);
+		sent(0, 0x300, 32, octwords[which % 6]);
+		sent(0, 0x320, 32, rig.umem.id);
+		sent(0, 0x340, 64, attr.memory.offset);
+		list_attr = attr;
+		list_attr.len = 8192;
+		list_attr.log_entity = log;
 		sge[0].addr = sge[1].addr = attr.addr;
-		sge[0].length = sge[1].length = 4096;
+		sge[0].length = 4000;
+		sge[1].length = 4192;
 		sge[0].lkey = key.key;
 		sge[1].lkey = 0x12345600;
-		must(inlay_devx_mkey_create_list(&list, dev.ctx, &attr, sge, 2, box, sizeof(box)));
-		sent(MKC, 0x11, 5, (got >> 2 & 1) << 4 | (got & 1) << 3 | (got >> 1 & 1) << 2 | (which >> 3) << 1 | 1);
+		assert_int_equal(inlay_devx_mkey_create_list(&list, dev.ctx, &list_attr, sge, 2, box, inlay_devx_mkey_size(2) - 1), -ENOBUFS);
+		must(inlay_devx_mkey_create_list(&list, dev.ctx, &list_attr, sge, 2, box, inlay_devx_mkey_size(2)));
+		sent(MKC, 0x11, 5, granted);
+		sent(MKC, 0x16, 2, log ? 3 : 2); /* KSM, KLM */
+		sent(MKC, 0x1a0, 32, 2);
+		sent(MKC, 0x1db, 5, log);
+		sent(0, 0x300, 32, 2);
+		sent(0x880, 0, 32, log ? 0 : 4000);
 		sent(0x880, 0x20, 32, key.key);
 		sent(0x880, 0x40, 64, attr.addr);
+		sent(0x900, 0, 32, log ? 0 : 4192);
 		sent(0x900, 0x20, 32, 0x12345600);
+		umr_attr = attr;
+		must(inlay_devx_mkey_destroy(&list));
+		assert_int_equal(inlay_devx_mkey_create_umr(&list, dev.ctx, &umr_attr, 4, 0), -EINVAL); /* with a length */
+		umr_attr.len = 0;
+		assert_int_equal(inlay_devx_mkey_create_umr(&list, dev.ctx, &umr_attr, which & 1 ? 0 : 65536, 0), -EINVAL);
+		must(inlay_devx_mkey_create_umr(&list, dev.ctx, &umr_attr, which + 1, which & 1));
+		sent(MKC, 0x11, 5, granted);
+		sent(MKC, 0x1, 1, 1); /* free */
+		sent(MKC, 0x10, 1, 1);
+		sent(MKC, 0x16, 2, 2);
+		sent(MKC, 0x1a0, 32, which / 4 * 4 + 4);
+		sent(MKC, 0x61, 1, which & 1);
+		sent(MKC, 0x100, 32, which & 1 ? 4 : 0);
 		must(inlay_devx_mkey_destroy(&list));
 		must(inlay_devx_mkey_destroy(&key));
 	}
+	assert_true(!inlay_devx_mkey_size(0) && !inlay_devx_mkey_size(INLAY_DEVX_PIECES + 1));
+	assert_in_range(inlay_devx_mkey_size(INLAY_DEVX_PIECES), 16 * INLAY_DEVX_PIECES, INLAY_DEVX_BOX_MAX);
 }
 
 /* Relaxed ordering is a wish, as it is with verbs: a device that has none of it makes the key without */
@@ -450,6 +485,7 @@ static void queue_pairs_beyond_the_device(void **state)
 		     {INLAY_QP_ST_UC, INLAY_DEVX_QP_OOO, "the device's QPs of this type keep the order"},
 		     {INLAY_QP_ST_UD, INLAY_DEVX_QP_OOO, "the device's QPs of this type keep the order"}};
 	struct inlay_devx_qp_attr attr;
+	struct inlay_devx_uar uar;
 	struct inlay_devx_qp qp;
 	uint32_t i;
 
@@ -470,6 +506,11 @@ static void queue_pairs_beyond_the_device(void **state)
 		assert_null(qp.obj);
 		assert_int_equal(mid.boxes, 0);
 	}
+	/* A register without BlueFlame has doorbells alone */
+	mid.no_caps = 16;
+	must(inlay_devx_uar_alloc(&uar, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_DOORBELL));
+	assert_int_equal(uar.uar.size, 0);
+	must(inlay_devx_uar_free(&uar));
 }
 
 /* How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of two */
@@ -658,79 +699,38 @@ static void cqes_are_reserved(void **state)
 static void call_with_null(void *which)
 {
 	static uint64_t zero[512]; /* any struct that is not looked into */
-	static uint16_t type;
 
 	switch (*(int *)which) {
 #define Z(type) (struct type *)(void *)zero
 #define CASE(n, call) case n: (void)(call); break
-	CASE(0, inlay_devx_open(dev.ctx->device, NULL));
-	CASE(1, inlay_devx_command(NULL, zero, 16, zero, 16, NULL));
-	CASE(2, inlay_devx_query_cap(dev.ctx, 0, NULL, NULL));
-	CASE(3, inlay_devx_create(NULL, zero, 16, zero, 16, NULL, NULL));
-	CASE(4, inlay_devx_modify(NULL, zero, 16, zero, 16, NULL));
-	CASE(5, inlay_devx_query(NULL, zero, 16, zero, 16, NULL));
-	CASE(6, inlay_devx_destroy(NULL));
-	CASE(7, (void *)inlay_devx_error_text(NULL, (char *)zero, 16));
-	CASE(8, inlay_devx_umem_reg(NULL, dev.ctx, zero, sizeof(zero), 0, 0));
-	CASE(9, inlay_devx_umem_reg(Z(inlay_devx_umem), NULL, zero, sizeof(zero), 0, 4096));
-	CASE(10, inlay_devx_umem_dereg(NULL));
-	CASE(11, inlay_devx_uar_alloc(NULL, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL));
-	CASE(12, inlay_devx_uar_free(NULL));
-	CASE(13, inlay_devx_cq_create(Z(inlay_devx_cq), dev.ctx, NULL));
-	CASE(14, inlay_devx_cq_create(NULL, dev.ctx, Z(inlay_devx_cq_attr)));
-	CASE(15, inlay_devx_query_context(NULL, INLAY_CMD_OP_QUERY_CQ, 0, NULL, 16, NULL));
-	CASE(16, inlay_devx_cq_destroy(NULL));
-	CASE(17, inlay_devx_qp_create(Z(inlay_devx_qp), dev.ctx, NULL));
-	CASE(18, inlay_devx_qp_create(Z(inlay_devx_qp), NULL, Z(inlay_devx_qp_attr)));
-	CASE(19, inlay_devx_qp_destroy(NULL));
-	CASE(20, inlay_devx_qp_to_init(Z(inlay_devx_qp), NULL));
-	CASE(21, inlay_devx_qp_to_rtr(NULL, Z(inlay_devx_path), NULL));
-	CASE(22, inlay_devx_qp_to_rts(Z(inlay_devx_qp), NULL));
-	CASE(23, inlay_devx_qp_to_error(NULL));
-	CASE(24, inlay_devx_qp_to_reset(NULL));
-	CASE(25, inlay_devx_qp_connect(NULL, Z(inlay_devx_path), NULL));
-	CASE(26, inlay_devx_qp_connect_self(Z(inlay_devx_qp), NULL));
-	CASE(27, inlay_devx_qp_address(Z(inlay_devx_qp), Z(inlay_devx_path), NULL));
-	CASE(28, inlay_devx_rmp_create(Z(inlay_devx_rmp), dev.ctx, NULL));
-	CASE(29, inlay_devx_rmp_create(NULL, dev.ctx, Z(inlay_devx_rmp_attr)));
-	CASE(30, inlay_devx_rmp_arm(NULL, 1));
-	CASE(31, inlay_devx_rmp_destroy(NULL));
-	CASE(32, inlay_devx_xrq_create(Z(inlay_devx_xrq), dev.ctx, NULL));
-	CASE(33, inlay_devx_xrq_create(Z(inlay_devx_xrq), NULL, Z(inlay_devx_xrq_attr)));
-	CASE(34, inlay_devx_xrq_arm(NULL, 1));
-	CASE(35, inlay_devx_xrq_destroy(NULL));
-	CASE(36, inlay_devx_dct_create(Z(inlay_devx_dct), dev.ctx, Z(inlay_devx_dct_attr), NULL));
-	CASE(37, inlay_devx_dct_destroy(NULL));
-	CASE(38, inlay_devx_mkey_create(Z(inlay_devx_mkey), dev.ctx, NULL));
-	CASE(39, inlay_devx_mkey_create(NULL, dev.ctx, Z(inlay_devx_mkey_attr)));
-	CASE(40, inlay_devx_mkey_create_list(Z(inlay_devx_mkey), dev.ctx, Z(inlay_devx_mkey_attr), NULL, 1, zero, sizeof(zero)));
-	CASE(41, inlay_devx_mkey_destroy(NULL));
-	CASE(42, inlay_devx_subscribe(NULL, NULL, &type, 1, 0));
-	CASE(43, inlay_devx_event_get(NULL, Z(inlay_devx_event)));
-	CASE(44, inlay_devx_query_async(NULL, zero, 16, 16, 0, NULL));
-	CASE(45, inlay_devx_answer(NULL, zero, sizeof(zero), zero, NULL));
-	CASE(46, inlay_devx_address_resolve(NULL, dev.pd, Z(inlay_devx_path)));
-	CASE(47, inlay_av_to_dct(NULL, 1, 1));
-	CASE(48, inlay_devx_result(0, NULL, NULL, NULL));
-	CASE(49, inlay_devx_umem_reg_dmabuf(NULL, dev.ctx, 0, 0, 4096, 0, 4096));
-	CASE(50, inlay_devx_rq_create(Z(inlay_devx_rq), dev.ctx, NULL));
-	CASE(51, inlay_devx_rq_create(NULL, dev.ctx, Z(inlay_devx_rq_attr)));
-	CASE(52, inlay_devx_rq_reset(NULL));
-	CASE(53, inlay_devx_rq_destroy(NULL));
-	CASE(54, inlay_devx_rss_create(Z(inlay_devx_rss), dev.ctx, NULL, 1, 0));
-	CASE(55, inlay_devx_rss_destroy(NULL));
-	CASE(56, inlay_devx_flow_destroy(NULL));
+	CASE(0, inlay_devx_command(NULL, zero, 16, zero, 16, NULL));
+	CASE(1, (void *)inlay_devx_error_text(NULL, (char *)zero, 16));
+	CASE(2, inlay_devx_umem_reg(NULL, dev.ctx, zero, sizeof(zero), 0, 0));
+	CASE(3, inlay_devx_uar_alloc(NULL, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL));
+	CASE(4, inlay_devx_cq_create(NULL, dev.ctx, Z(inlay_devx_cq_attr)));
+	CASE(5, inlay_devx_qp_create(Z(inlay_devx_qp), dev.ctx, NULL));
+	CASE(6, inlay_devx_qp_to_rts(Z(inlay_devx_qp), NULL));
+	CASE(7, inlay_devx_rmp_create(NULL, dev.ctx, Z(inlay_devx_rmp_attr)));
+	CASE(8, inlay_devx_xrq_create(Z(inlay_devx_xrq), NULL, Z(inlay_devx_xrq_attr)));
+	CASE(9, inlay_devx_dct_create(Z(inlay_devx_dct), dev.ctx, Z(inlay_devx_dct_attr), NULL));
+	CASE(10, inlay_devx_mkey_create_list(Z(inlay_devx_mkey), dev.ctx, Z(inlay_devx_mkey_attr), NULL, 1, zero, sizeof(zero)));
+	CASE(11, inlay_devx_event_get(NULL, Z(inlay_devx_event)));
+	CASE(12, inlay_devx_answer(NULL, zero, sizeof(zero), zero, NULL));
+	CASE(13, inlay_devx_address_resolve(NULL, dev.pd, Z(inlay_devx_path)));
+	CASE(14, inlay_devx_rq_reset(NULL));
+	CASE(15, inlay_devx_rss_create(Z(inlay_devx_rss), dev.ctx, NULL, 1, 0));
 #undef Z
 #undef CASE
 	}
 }
 
+/* At least one function of each header */
 static void null_is_told_by_its_rule(void **state)
 {
 	int which;
 
 	(void)state;
-	for (which = 0; which < 57; which++)
+	for (which = 0; which < 16; which++)
 		assert_aborts(call_with_null, &which, ": no argument is NULL\n");
 }
 #endif

@@ -22,21 +22,16 @@ holds() # jq expression: true of the JSON in $dir/said
 	result $? "$1"
 }
 
-on --devx --help
-same "--help: says how it is used" "0 usage: devx_info [OPTION]... [DEVICE]" "$? $(head -n 1 "$dir/said")"
-on --devx --nonsense
-same "an unknown option: status" 2 $?
-on --devx one two
-same "two devices: status" 2 $?
-on --devx no_such_device
-same "no such device: status" 1 $?
-same "no such device: said" "devx_info: no mlx5 device named no_such_device (ibv_devices lists what there is)" "$(cat "$dir/err")"
-same "no such device: nothing else" "" "$(cat "$dir/said")"
+while IFS=';' read -r arguments status said; do
+	on --devx $arguments
+	same "$arguments" "$status $said" "$? $(cat "$dir/said" "$dir/err" | head -n 1)"
+done <<'END'
+--help;0;usage: devx_info [OPTION]... [DEVICE]
+no_such_device;1;devx_info: no mlx5 device named no_such_device (ibv_devices lists what there is)
+END
 
 if [ -n "$DEVICE" ]; then
-	on "" --json "$DEVICE"
-	[ $? = 0 ] || { skip "the device's capabilities" "$(cat "$dir/err")"; finish; exit; }
-	holds '.function.num_ports >= 1'
+	on "" --json "$DEVICE" && holds '.function.num_ports >= 1'
 	finish
 	exit
 fi
@@ -57,9 +52,7 @@ for link in roce ib; do
 		holds '.roce.r_roce_min_src_udp_port == 49152 and .roce.r_roce_max_src_udp_port == 65535'
 	fi
 	holds '.function.log_max_msg == 30 and (.function.vhca_id | type) == "number" and ([.transports.rc, .transports.uc, .transports.ud] | all)'
-	holds '.doorbells.bf and .doorbells.log_bf_reg_size == 9 and .queues.log_max_cq_sz > 0 and .queues.max_wqe_sz_sq >= 64'
-	holds '(.atomic.atomic_size_qp | index(8)) and (.events.affiliated_events | index("SRQ_LAST_WQE"))'
-	holds '([.[] | objects | .[]] | length > 70) and .general_2.log_min_mkey_entity_size == 12'
+	holds '.doorbells.bf and .doorbells.log_bf_reg_size == 9 and (.atomic.atomic_size_qp | index(8)) and ([.[] | objects | .[]] | length > 70)'
 done
 
 on "--devx --devices 2" --json mlx5_1
@@ -71,11 +64,7 @@ on --devx --json
 jq '[.[] | objects | .[]] | length' "$dir/said" >"$dir/rows"
 on --devx
 same "text: as many rows as JSON" "$(cat "$dir/rows")" "$(grep -c '^  ' "$dir/said")"
-for row in "GIDs of a port                          16" "UAR page                                4 KiB" \
-	"BlueFlame copy                          256 bytes" "longest message                         1 GiB" \
-	"operations                              compare-swap, fetch-add, masked compare-swap, masked fetch-add"; do
-	same "text: ${row%%  *}" 1 "$(grep -cx "  $row" "$dir/said")"
-done
+same "text: the longest message" 1 "$(grep -cx "  longest message                         1 GiB" "$dir/said")"
 
 on "--devx-errno" --json
 same "an older kernel: status" 0 $?

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * queues.c: queues that device commands made carry traffic: one row for each kind of CQ, register,
- * flag and peer; compressed, collapsed and out of order; and what the device says of them when it is
+ * flag and peer; collapsed and out of order; memory keys; and what the device says of a CQ when it is
  * asked. The queues themselves are proved by tests/queue, two processes by tests/tag.
  */
 #include "common.h"
@@ -40,68 +40,6 @@ static void pairs(void **state)
 				operate(j & 1 ? &a : &b, j & 1 ? &b : &a, uc[rnd_below(ARRAY(uc))], rnd_below(100), (uint32_t)j + 1);
 		sides_free(&a, &b);
 	}
-	/* A QP that is its own peer */
-	rig_empty(NULL);
-	side_make(&a, &rows[0].a);
-	must(inlay_devx_qp_connect_self(&a.qp, &a.path));
-	for (i = 0; i < 50; i++)
-		operate(&a, &a, (enum op)rnd_below(OPS), rnd_below(101), (uint32_t)i + 1);
-	side_free(&a);
-}
-
-/* Many at once, so that there are blocks: messages of one kind in a row, whose lengths and contents are told apart */
-static void flood(struct side *a, struct side *b, uint32_t rounds)
-{
-	uint32_t round, i, n, first, len[32];
-	struct ibv_sge sge;
-
-	for (round = 0; round < rounds; round++) {
-		n = 1 + rnd_below(ARRAY(len));
-		first = inlay_sq_index(a->sq);
-		for (i = 0; i < n; i++) {
-			len[i] = 1 + rnd_below(500);
-			sge = piece(b, 512 * i, 512);
-			must(inlay_post_recv(b->rq, &sge, 1));
-			fill(a->buf + 512 * i, len[i], 100 * round + i);
-			sge = piece(a, 512 * i, len[i]);
-			must(inlay_post_send_imm(a->sq, 7, &sge, 1, INLAY_SIGNALED));
-		}
-		inlay_rq_ring(b->rq);
-		inlay_sq_ring(a->sq);
-		for (i = 0; i < n; i++) {
-			take_received(b, MLX5_CQE_RESP_SEND_IMM, len[i], 7, b->buf + 512 * i);
-			assert_int_equal(differs(b->buf + 512 * i, len[i], 100 * round + i), len[i]);
-		}
-		for (i = 0; i < n; i++)
-			take_sent(a, first + i, NULL);
-	}
-}
-
-static void compressed(void **state)
-{
-	static const uint32_t formats[] = {INLAY_MINI_HASH, INLAY_MINI_CSUM, INLAY_MINI_CSUM_STRIDX, INLAY_MINI_L34H_STRIDX};
-	static const struct how kinds[] = {
-		{.zip = INLAY_DEVX_CQ_COMPRESSED}, {.zip = INLAY_DEVX_CQ_ENHANCED},
-	};
-	static struct side a, b;
-	uint32_t i, j, before;
-
-	(void)state;
-	for (i = 0; i < ARRAY(kinds); i++)
-		for (j = 0; j < ARRAY(formats); j++) {
-			struct how how = kinds[i];
-
-			how.cqe_size = rnd_below(2) ? 64 : 128;
-			how.scatter = rnd_below(2) ? 32 : 0;
-			how.mini = formats[j];
-			before = blocks;
-			rig_empty(NULL);
-			sides_make(&a, &how, &b, &how);
-			flood(&a, &b, 20);
-			exercise(&a, &b, 20);
-			sides_free(&a, &b);
-			assert_true(blocks > before);
-		}
 }
 
 /* Waits until the queue's latest completion says something new */
@@ -206,8 +144,94 @@ static void out_of_order(void **state)
 	sides_free(&a, &b);
 }
 
+/* ---- Memory keys ---- */
+
+/* One operation with a key, in each of the ways that there are; its syndrome, 0 for a good one */
+static uint8_t use(struct side *a, struct side *b, int way, uint64_t addr, uint32_t key, uint32_t len)
+{
+	struct ibv_sge keyed = {addr, len, key}, mine = piece(a, 0, len);
+	const struct mlx5_cqe64 *cqe;
+	uint8_t syndrome;
+
+	must(way == 0 ? inlay_post_write(a->sq, at_peer(b, 0), b->mr->rkey, &keyed, 1, INLAY_SIGNALED | INLAY_RING) :
+	     way == 1 ? inlay_post_read(a->sq, at_peer(b, 0), b->mr->rkey, &keyed, 1, INLAY_SIGNALED | INLAY_RING) :
+	     way == 2 ? inlay_post_write(a->sq, addr, key, &mine, 1, INLAY_SIGNALED | INLAY_RING) :
+			inlay_post_read(a->sq, addr, key, &mine, 1, INLAY_SIGNALED | INLAY_RING));
+	cqe = cqe_wait(a->cq);
+	syndrome = inlay_cqe_is_error(cqe) ? inlay_cqe_syndrome(cqe) : 0;
+	assert_true(0 < inlay_sq_release(a->sq, cqe));
+	inlay_cq_advance(a->cq, 1);
+	return syndrome;
+}
+
+/* A key of a umem, and two of its pieces: as lkey and as rkey, across the pieces and a byte too far. Their bits: builders.c */
+static void keys(void **state)
+{
+	enum { PAGE = INLAY_DEVX_PAGE };
+	const uint64_t addr = UINT64_MAX - 3 * PAGE + 1, list_at = 0x7777000123;
+	static struct side a, b;
+	static struct how plain;
+	struct inlay_devx_mkey_attr attr;
+	struct inlay_devx_mkey key[3];
+	struct ibv_sge sge[2];
+	uint64_t box[128];
+	uint8_t *memory;
+	uint32_t i, way;
+
+	(void)state;
+	memset(&attr, 0, sizeof(attr));
+	attr.addr = addr;
+	attr.len = 3 * PAGE - 1;
+	attr.memory = place_ring(3 * PAGE);
+	attr.pdn = rig.pdn;
+	attr.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	attr.tag = 0x77;
+	memory = rig.memory + attr.memory.offset;
+	must(inlay_devx_mkey_create(&key[0], dev.ctx, &attr));
+	assert_int_equal(key[0].key & 0xff, 0x77);
+	/* In other orders: bytes PAGE .. 2 * PAGE, then 0 .. PAGE; of any length, and of a page each */
+	sge[0].addr = addr + PAGE;
+	sge[1].addr = addr;
+	sge[0].length = sge[1].length = PAGE;
+	sge[0].lkey = sge[1].lkey = key[0].key;
+	for (i = 1; i < 3; i++) {
+		attr.addr = list_at;
+		attr.len = 2 * PAGE;
+		attr.log_entity = i == 2 ? 12 : 0;
+		must(inlay_devx_mkey_create_list(&key[i], dev.ctx, &attr, sge, 2, box, sizeof(box)));
+	}
+	sides_make(&a, &plain, &b, &plain);
+	for (i = 0; i < 3; i++) {
+		const uint64_t start = i ? list_at : addr, len = i ? 2 * PAGE : 3 * PAGE - 1;
+		const uint64_t at = PAGE - 50; /* of the key: across a page, and across both pieces */
+
+		for (way = 0; way < 4; way++) {
+			uint8_t *far = way < 2 ? b.buf : a.buf, bytes[100], *low = memory + (i ? 2 * PAGE - 50 : at), *high = memory + (i ? 0 : PAGE);
+			const bool out = way == 0 || way == 3; /* of the key */
+
+			fill(bytes, 100, 10 * i + way);
+			memcpy(out ? low : far, bytes, out ? 50 : 100);
+			memcpy(out ? high : far, bytes + (out ? 50 : 0), out ? 50 : 100);
+			assert_int_equal(use(&a, &b, (int)way, start + at, key[i].key, 100), 0);
+			assert_memory_equal(out ? far : low, bytes, 50);
+			assert_memory_equal(out ? far + 50 : high, bytes + 50, 50);
+			assert_int_equal(use(&a, &b, (int)way, start + len - 7, key[i].key, 8),
+					 way < 2 ? MLX5_CQE_SYNDROME_LOCAL_PROT_ERR : MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+			sides_free(&a, &b);
+			sides_make(&a, &plain, &b, &plain);
+		}
+	}
+	assert_int_equal(inlay_devx_umem_dereg(&rig.umem), -EBUSY);
+	sides_free(&a, &b);
+	for (i = 3; i--;) {
+		must(inlay_devx_mkey_destroy(&key[i]));
+		must(inlay_devx_mkey_destroy(&key[i]));
+	}
+}
+
 /* ---- What the device says ---- */
 
+/* A ring begins as it was before its first completion; what a device without stride indices compresses for a striding queue */
 static void cq_as_it_was_made(void **state)
 {
 	struct inlay_devx_cq_attr attr;
@@ -218,6 +242,8 @@ static void cq_as_it_was_made(void **state)
 	(void)state;
 	must(mlx5dv_devx_query_eqn(dev.ctx, 0, &eqn));
 	for (log = 0; log < 11; log++) {
+		const bool zip = log >= 6 && !(log & 1);
+		const uint32_t size = log & 2 ? 128 : 64, mini = zip ? size / 128 : 0;
 		const struct {
 			enum inlay_cqc_field field;
 			uint64_t value;
@@ -226,95 +252,42 @@ static void cq_as_it_was_made(void **state)
 			{INLAY_CQC_LOG_CQ_SIZE, log}, {INLAY_CQC_UAR_PAGE, rig.uar.page_id}, {INLAY_CQC_CQ_PERIOD, log * 100},
 			{INLAY_CQC_CQ_MAX_COUNT, log * 1000}, {INLAY_CQC_C_EQN_OR_APU_ELEMENT, eqn}, {INLAY_CQC_DBR_UMEM_ID, rig.umem.id},
 			{INLAY_CQC_DBR_ADDR, 0}, {INLAY_CQC_PRODUCER_COUNTER, 0}, {INLAY_CQC_CONSUMER_COUNTER, 0},
+			{INLAY_CQC_MINI_CQE_RES_FORMAT, mini}, {INLAY_CQC_MINI_CQE_RES_FORMAT_EXT, 0},
 		};
 
 		rig_empty(NULL);
-		attr = cq_want(1u << log, log & 2 ? 128 : 64);
+		attr = cq_want(1u << log, size);
+		memset(rig.memory + attr.ring.offset, 0, (size_t)size << log); /* 0 would be a completion */
+		memset(rig.memory + attr.record.offset, 0xff, 8);
 		attr.period = (uint16_t)(log * 100);
 		attr.count = (uint16_t)(log * 1000);
-		attr.flags = log & 1 ? INLAY_DEVX_CQ_IGNORE_OVERRUN : 0;
+		attr.flags = log & 1 ? INLAY_DEVX_CQ_IGNORE_OVERRUN : zip ? INLAY_DEVX_CQ_ENHANCED : 0;
+		attr.mini = zip ? mini | INLAY_MINI_STRIDES : 0;
 		must(inlay_devx_cq_create(&cq, dev.ctx, &attr));
+		assert_null(inlay_cq_peek(&cq.cq));
+		assert_true(all_bytes(rig.memory + attr.record.offset, 4, 0));
+		for (i = 0; i < 1u << log; i++)
+			assert_int_equal(rig.memory[attr.ring.offset + (i + 1) * size - 1] >> 4, 0xf);
+		assert_int_equal(cq.cq.mini, attr.mini);
 		must(context(&cq, CQ, cq.cqn, &c));
 		for (i = 0; i < ARRAY(said); i++)
 			if (inlay_cqc_get(&c.cqc, said[i].field) != said[i].value)
 				fail_msg("CQ of 2^%u: field 0x%x is %lu", log, said[i].field, (unsigned long)inlay_cqc_get(&c.cqc, said[i].field));
+		assert_int_equal(inlay_devx_umem_dereg(&rig.umem), -EBUSY);
 		must(inlay_devx_cq_destroy(&cq));
 		must(inlay_devx_cq_destroy(&cq));
 		assert_int_equal(context(&cq, CQ, cq.cqn, &c), -EINVAL);
 	}
 }
 
-static void qp_as_it_was_made(void **state)
-{
-	static const struct how how = {.cqe_size = 128, .scatter = 64, .bbs = 128, .wqes = 32, .flags = INLAY_DEVX_QP_USER_INDEX};
-	struct inlay_connect_record peer;
-	struct inlay_query_qp_out q;
-	struct inlay_query_cq_out c;
-	static struct side a, b;
-	uint32_t i, step_;
-
-	(void)state;
-	side_make(&a, &how);
-	side_make(&b, &how);
-	side_address(&b, &peer);
-	const struct {
-		uint32_t state;
-		enum inlay_qpc_field field;
-		uint64_t value;
-	} said[] = {
-		{INLAY_QP_STATE_RST, INLAY_QPC_ST, INLAY_QP_ST_RC}, {INLAY_QP_STATE_RST, INLAY_QPC_PD, rig.pdn},
-		{INLAY_QP_STATE_RST, INLAY_QPC_CQN_SND, a.scq.cq.cqn}, {INLAY_QP_STATE_RST, INLAY_QPC_CQN_RCV, a.rcq.cq.cqn},
-		{INLAY_QP_STATE_RST, INLAY_QPC_LOG_SQ_SIZE, 7}, {INLAY_QP_STATE_RST, INLAY_QPC_LOG_RQ_SIZE, 5},
-		{INLAY_QP_STATE_RST, INLAY_QPC_LOG_RQ_STRIDE, 2}, {INLAY_QP_STATE_RST, INLAY_QPC_NO_SQ, 0},
-		{INLAY_QP_STATE_RST, INLAY_QPC_RQ_TYPE, INLAY_RQ_TYPE_OWN}, {INLAY_QP_STATE_RST, INLAY_QPC_UAR_PAGE, rig.uar.page_id},
-		{INLAY_QP_STATE_RST, INLAY_QPC_USER_INDEX, 0x5a5a5a}, {INLAY_QP_STATE_RST, INLAY_QPC_CS_REQ, INLAY_CS_REQ_UP_TO_64},
-		{INLAY_QP_STATE_RST, INLAY_QPC_CS_RES, INLAY_CS_RES_UP_TO_64}, {INLAY_QP_STATE_RST, INLAY_QPC_DBR_UMEM_ID, rig.umem.id},
-		{INLAY_QP_STATE_INIT, INLAY_QPC_RRE, 1}, {INLAY_QP_STATE_INIT, INLAY_QPC_RWE, 1}, {INLAY_QP_STATE_INIT, INLAY_QPC_RAE, 1},
-		{INLAY_QP_STATE_INIT, INLAY_QPC_ATOMIC_MODE, INLAY_ATOMIC_MODE_IB},
-		{INLAY_QP_STATE_RTR, INLAY_QPC_REMOTE_QPN, b.qpn}, {INLAY_QP_STATE_RTR, INLAY_QPC_MTU, IBV_MTU_1024},
-		{INLAY_QP_STATE_RTR, INLAY_QPC_NEXT_RCV_PSN, PSN}, {INLAY_QP_STATE_RTR, INLAY_QPC_LOG_RRA_MAX, 4},
-		{INLAY_QP_STATE_RTR, INLAY_QPC_MIN_RNR_NAK, 1}, {INLAY_QP_STATE_RTR, INLAY_QPC_LOG_MSG_MAX, 30},
-		{INLAY_QP_STATE_RTS, INLAY_QPC_NEXT_SEND_PSN, PSN}, {INLAY_QP_STATE_RTS, INLAY_QPC_LOG_SRA_MAX, 4},
-		{INLAY_QP_STATE_RTS, INLAY_QPC_RETRY_COUNT, 7}, {INLAY_QP_STATE_RTS, INLAY_QPC_RNR_RETRY, 7},
-	};
-	for (step_ = INLAY_QP_STATE_RST; step_ <= INLAY_QP_STATE_RTS; step_++) {
-		if (step_ == INLAY_QP_STATE_INIT)
-			must(inlay_devx_qp_to_init(&a.qp, &a.path));
-		else if (step_ == INLAY_QP_STATE_RTR)
-			must(inlay_devx_qp_to_rtr(&a.qp, &a.path, &peer));
-		else if (step_ == INLAY_QP_STATE_RTS)
-			must(inlay_devx_qp_to_rts(&a.qp, &a.path));
-		must(context(&a.qp, QP, qpn, &q));
-		assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_STATE), step_);
-		for (i = 0; i < ARRAY(said); i++)
-			if (said[i].state == step_ && inlay_qpc_get(&q.qpc, said[i].field) != said[i].value)
-				fail_msg("state %u: field 0x%x is %lu", step_, said[i].field, (unsigned long)inlay_qpc_get(&q.qpc, said[i].field));
-	}
-	assert_int_equal(inlay_ads_get(&q.qpc.primary, INLAY_ADS_ACK_TIMEOUT), 10);
-	assert_int_equal(inlay_ads_get(&q.qpc.primary, INLAY_ADS_VHCA_PORT_NUM), 1);
-	/* Counters */
-	side_connect(&b, &a);
-	exercise(&a, &b, 30);
-	must(context(&a.scq, CQ, cq.cqn, &c));
-	assert_int_equal(inlay_cqc_get(&c.cqc, INLAY_CQC_PRODUCER_COUNTER), a.cq->ci & 0xffffff);
-	assert_int_equal(inlay_cqc_get(&c.cqc, INLAY_CQC_STATUS), INLAY_CQ_STATUS_OK);
-	must(context(&a.qp, QP, qpn, &q));
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_HW_SQ_WQEBB_COUNTER), inlay_sq_index(a.sq));
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_SW_SQ_WQEBB_COUNTER), inlay_sq_index(a.sq));
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_SW_RQ_COUNTER), a.rq->pi & 0xffff);
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_HW_RQ_COUNTER), a.rq->pi & 0xffff);
-	sides_free(&a, &b);
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		devx_test(pairs),
-		devx_test(compressed),
 		devx_test(collapsed),
 		devx_test(out_of_order),
+		devx_test(keys),
 		devx_test(cq_as_it_was_made),
-		devx_test(qp_as_it_was_made),
 	};
 
 	if (!rig_here())

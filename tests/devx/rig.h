@@ -244,9 +244,7 @@ struct how {
 	bool one_cq;      /* of both sides; by commands only */
 	uint32_t type;    /* INLAY_QP_ST_RC or _UC or _UD */
 	uint32_t cqe_size, scatter, bbs, wqes, flags;
-	uint32_t zip, mini; /* INLAY_DEVX_CQ_COMPRESSED or _ENHANCED, enum inlay_mini_format */
 	uint32_t srqn;    /* receives through it */
-	struct ibv_srq *srq; /* a QP by verbs: the same */
 };
 
 struct side {
@@ -272,10 +270,6 @@ static inline struct opt side_opt(const struct how *how)
 	opt.type = how->type == INLAY_QP_ST_UD ? IBV_QPT_UD : how->type == INLAY_QP_ST_UC ? IBV_QPT_UC : IBV_QPT_RC;
 	opt.cqe_size = how->cqe_size ? (int)how->cqe_size : 64;
 	opt.scatter = how->scatter != 0;
-	opt.srq = how->srq;
-	opt.compressed = how->zip ? how->mini == INLAY_MINI_HASH ? MLX5DV_CQE_RES_FORMAT_HASH :
-				    how->mini == INLAY_MINI_CSUM ? MLX5DV_CQE_RES_FORMAT_CSUM :
-								   MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX : 0;
 	opt.bytes = BYTES;
 	return opt;
 }
@@ -302,8 +296,6 @@ static inline void side_cq(struct inlay_devx_cq *cq, const struct how *how)
 {
 	struct inlay_devx_cq_attr attr = cq_want(256, how->cqe_size ? how->cqe_size : 64);
 
-	attr.flags = how->zip;
-	attr.mini = how->mini;
 	must(inlay_devx_cq_create(cq, dev.ctx, &attr));
 }
 
@@ -494,7 +486,7 @@ UNUSED static void take_received(struct side *s, uint8_t opcode, uint32_t len, u
 	assert_true(!payload || (to && len <= s->how.scatter));
 	if (payload && to)
 		memcpy(to, payload, len);
-	if (!s->how.srqn && !s->how.srq)
+	if (!s->how.srqn)
 		assert_true(0 < inlay_rq_release(s->rq, cqe));
 	inlay_cq_advance(s->rxcq, 1);
 }
@@ -503,69 +495,47 @@ UNUSED static void take_received(struct side *s, uint8_t opcode, uint32_t len, u
 
 enum op { OP_WRITE, OP_WRITE_IMM, OP_READ, OP_SEND_IMM, OP_SEND_INLINE, OP_ADD, OPS };
 
-/* Up to three pieces of a range */
-UNUSED static uint32_t cut(const struct side *s, size_t at, uint32_t len, struct ibv_sge sge[3])
-{
-	uint32_t n = 1 + rnd_below(3), i, part;
-
-	for (i = 0; i < n; i++) {
-		part = i + 1 == n ? len : rnd_below(len + 1);
-		sge[i] = piece(s, at, part);
-		at += part;
-		len -= part;
-	}
-	return n;
-}
-
 /*
- * One operation from a to b, with up to two unsignaled ones before it, and all that can be seen of it. A buffer's quarters: what is
- * received, what is sent, what the peer writes to and reads, what reads and atomics bring.
+ * One operation from a to b and all that can be seen of it. A buffer's quarters: what is received, what is sent, what the peer writes to
+ * and reads, what reads and atomics bring.
  */
 UNUSED static void operate(struct side *a, struct side *b, enum op op, uint32_t len, uint32_t seed)
 {
-	static const uint8_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8};
 	const size_t sent = QUARTER + rnd_below(1024), there = 2 * QUARTER + 8 * rnd_below(128), brought = 3 * QUARTER + 8 * rnd_below(128);
 	const uint8_t answer = op == OP_SEND_IMM ? MLX5_CQE_RESP_SEND_IMM : op == OP_SEND_INLINE ? MLX5_CQE_RESP_SEND :
 			       op == OP_WRITE_IMM ? MLX5_CQE_RESP_WR_IMM : 0;
-	const uint32_t imm = (uint32_t)seed * 77777;
-	uint64_t word = 0x0123456789abcdefull * seed, old;
-	uint32_t n, index, quiet = rnd_below(3);
-	struct ibv_sge sge[3], result = piece(a, brought, 8);
+	const uint32_t imm = (uint32_t)seed * 77777, index = inlay_sq_index(a->sq);
+	const uint64_t remote = at_peer(b, there), word = 0x0123456789abcdefull * seed;
+	struct ibv_sge to = piece(b, 0, len), sge = piece(a, op == OP_READ ? brought : sent, len), result = piece(a, brought, 8);
 	uint8_t *at = op == OP_READ ? a->buf + brought : b->buf + (op == OP_SEND_IMM || op == OP_SEND_INLINE ? 0 : there);
+	uint64_t old[2];
 
-	for (; quiet; quiet--)
-		must(inlay_post_write_inline(a->sq, at_peer(b, BYTES - 64), b->mr->rkey, tokens, 8, 0));
-	if (rnd_below(2))
-		inlay_sq_ring(a->sq);
 	if (answer) {
-		must(inlay_post_recv(b->rq, sge, cut(b, 0, len, sge)));
+		must(inlay_post_recv(b->rq, &to, 1));
 		inlay_rq_ring(b->rq);
 	}
 	memset(at, 0, len + 1);
 	fill(op == OP_READ ? b->buf + there : a->buf + sent, len, seed);
-	n = cut(a, op == OP_READ ? brought : sent, len, sge);
-	index = inlay_sq_index(a->sq);
 	switch (op) {
-	case OP_WRITE: must(inlay_post_write(a->sq, at_peer(b, there), b->mr->rkey, sge, n, INLAY_SIGNALED)); break;
-	case OP_WRITE_IMM: must(inlay_post_write_imm(a->sq, at_peer(b, there), b->mr->rkey, imm, sge, n, INLAY_SIGNALED)); break;
-	case OP_READ: must(inlay_post_read(a->sq, at_peer(b, there), b->mr->rkey, sge, n, INLAY_SIGNALED)); break;
-	case OP_SEND_IMM: must(inlay_post_send_imm(a->sq, imm, sge, n, INLAY_SIGNALED)); break;
+	case OP_WRITE: must(inlay_post_write(a->sq, remote, b->mr->rkey, &sge, 1, INLAY_SIGNALED)); break;
+	case OP_WRITE_IMM: must(inlay_post_write_imm(a->sq, remote, b->mr->rkey, imm, &sge, 1, INLAY_SIGNALED)); break;
+	case OP_READ: must(inlay_post_read(a->sq, remote, b->mr->rkey, &sge, 1, INLAY_SIGNALED)); break;
+	case OP_SEND_IMM: must(inlay_post_send_imm(a->sq, imm, &sge, 1, INLAY_SIGNALED)); break;
 	case OP_SEND_INLINE: must(inlay_post_send_inline(a->sq, a->buf + sent, len, INLAY_SIGNALED)); break;
 	default:
 		memcpy(b->buf + there, &word, 8);
-		must(inlay_post_fetch_add(a->sq, at_peer(b, there), b->mr->rkey, seed, &result, INLAY_SIGNALED));
+		must(inlay_post_fetch_add(a->sq, remote, b->mr->rkey, seed, &result, INLAY_SIGNALED));
 	}
 	inlay_sq_ring(a->sq);
 	if (answer)
 		take_received(b, answer, len, imm, b->buf);
-	/* What a read brought may be in the CQE, and then in no piece: put it where the first begins */
+	/* What a read brought may be in the CQE, and then not in the piece: put it where that begins */
 	take_sent(a, index, a->buf + brought);
 	assert_int_equal(inlay_sq_pending(a->sq), 0);
 	if (op == OP_ADD) {
-		memcpy(&old, a->buf + brought, 8);
-		assert_true(old == word);
-		memcpy(&old, b->buf + there, 8);
-		assert_true(old == word + seed);
+		memcpy(&old[0], a->buf + brought, 8);
+		memcpy(&old[1], b->buf + there, 8);
+		assert_true(old[0] == word && old[1] == word + seed);
 		return;
 	}
 	assert_int_equal(differs(at, len, seed), len);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * shared.c: receive queues that many QPs share, made by commands: RMPs, linked and cyclic, an SRQ of verbs under QPs of both kinds; limits;
- * queues with tag matching; datagrams; initiators and targets of dynamic connections. The queues themselves: tests/queue/srq.c, to.c.
+ * shared.c: receive queues that many QPs share, made by commands: RMPs, linked and cyclic; limits
+ * and other events; answers that come later; queues with tag matching; initiators and targets of dynamic connections. The queues themselves: tests/queue/srq.c, to.c.
  */
 #include "rig.h"
 
@@ -108,20 +108,12 @@ static void rmps(void **state)
 	struct inlay_query_rmp_out out;
 	struct inlay_devx_rmp rmp;
 	struct how how;
-	size_t i, k;
+	size_t i;
 
 	(void)state;
 	for (i = 0; i < ARRAY(rows); i++) {
 		rig_empty(NULL);
 		rmp_open(&rmp, rows[i].entries, rows[i].flags);
-		const struct {
-			enum inlay_wqc_field field;
-			uint64_t value;
-		} said[] = {
-			{INLAY_WQC_WQ_TYPE, rows[i].flags ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST}, {INLAY_WQC_PD, rig.pdn},
-			{INLAY_WQC_LOG_WQ_SZ, rows[i].entries == 64 ? 6u : 1u}, {INLAY_WQC_LOG_WQ_STRIDE, 6},
-			{INLAY_WQC_WQ_UMEM_ID, rig.umem.id},
-		};
 		assert_int_equal(!rmp.srq.cnt, rows[i].flags == INLAY_DEVX_RMP_CYCLIC);
 		how = by_commands;
 		how.srqn = rmp.rmpn;
@@ -130,11 +122,6 @@ static void rmps(void **state)
 		assert_int_equal(inlay_devx_rmp_destroy(&rmp), -EBUSY);
 		assert_non_null(rmp.obj);
 		pool_traffic(rows[i].rounds);
-		must(context(&rmp, RMP, rmpn, &out));
-		assert_int_equal(inlay_rmpc_get(&out.rmpc, INLAY_RMPC_STATE), INLAY_WQ_STATE_RDY);
-		for (k = 0; k < ARRAY(said); k++)
-			if (inlay_wqc_get(&out.rmpc.wq, said[k].field) != said[k].value)
-				fail_msg("row %zu: field 0x%x", i, said[k].field);
 		users_free();
 		must(inlay_devx_rmp_destroy(&rmp));
 		must(inlay_devx_rmp_destroy(&rmp));
@@ -225,31 +212,96 @@ static void limit(void **state)
 	pool_close();
 }
 
-/* ---- An SRQ of verbs ---- */
+/* ---- Completions, and answers that come later ---- */
 
-static void srq_of_verbs(void **state)
+static void write_one(struct side *a, struct side *b)
 {
-	struct how devx = by_commands, verbs = by_verbs;
-	struct ibv_srq_init_attr attr;
-	struct inlay_srq srq;
-	struct ibv_srq *ib;
+	uint32_t word = 1;
+
+	must(inlay_post_write_inline(a->sq, at_peer(b, 0), b->mr->rkey, &word, 4, INLAY_SIGNALED));
+	inlay_sq_ring(a->sq);
+}
+
+static void completions(void **state)
+{
+	uint16_t comp = INLAY_EVENT_COMP;
+	struct mlx5dv_devx_event_channel *full, *bare;
+	struct inlay_devx_event event;
+	static struct side a, b;
+	uint32_t i;
 
 	(void)state;
-	memset(&attr, 0, sizeof(attr));
-	attr.attr.max_wr = 63;
-	attr.attr.max_sge = 3;
-	ib = ibv_create_srq(dev.pd, &attr);
-	assert_non_null(ib);
-	must(inlay_srq_from_srq(&srq, ib, NULL, NULL));
-	must(inlay_srqn_from_srq(&devx.srqn, ib));
-	verbs.srq = ib;
-	pool_open(&srq);
-	users_make(&devx, &verbs);
-	pool_traffic(12);
-	assert_int_equal(ibv_destroy_srq(ib), EBUSY);
-	users_free();
-	must(ibv_destroy_srq(ib));
-	pool_close();
+	sides_make(&a, &by_commands, &b, &by_commands);
+	full = listen_to(a.scq.obj, INLAY_EVENT_COMP, 0x1111);
+	bare = channel_open(true);
+	must(inlay_devx_subscribe(bare, a.scq.obj, &comp, 1, 0x2222));
+	/* Nothing is told of a CQ that is not armed */
+	for (i = 0; i < 6; i++) {
+		if (i % 2)
+			must(inlay_cq_arm(a.cq, 0));
+		no_event(full);
+		write_one(&a, &b);
+		if (i % 2) {
+			event_of(full, INLAY_EVENT_COMP, a.cq->cqn, 0x1111);
+			inlay_cq_event(a.cq);
+		}
+		take_sent(&a, i, NULL);
+		no_event(full);
+	}
+	/* The other channel keeps one until it is read, and says no more than the cookie */
+	must(inlay_devx_event_get(bare, &event));
+	assert_true(event.cookie == 0x2222 && event.bytes == 0 && event.number == 0);
+	no_event(bare);
+	mlx5dv_devx_destroy_event_channel(full);
+	sides_free(&a, &b);
+	no_event(bare);
+	mlx5dv_devx_destroy_event_channel(bare);
+}
+
+/* A query answered later: it takes a buffer that holds the answer, and comes once */
+static void answered_later(void **state)
+{
+	struct mlx5dv_devx_cmd_comp *answers = mlx5dv_devx_create_cmd_comp(dev.ctx);
+	static uint16_t many[17]; /* completions */
+	struct mlx5dv_devx_event_channel *channel;
+	const struct inlay_query_cq_out *out;
+	struct inlay_devx_error error;
+	struct inlay_devx_cq cq;
+	struct inlay_cmd_in in;
+	uint64_t wr_id, buf[64];
+	size_t len;
+
+	(void)state;
+	assert_non_null(answers);
+	must(fcntl(answers->fd, F_SETFL, fcntl(answers->fd, F_GETFL) | O_NONBLOCK));
+	cq_open(&cq, 32, 128);
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_QUERY_CQ, cq.cq.cqn);
+	for (len = 0; len < 16; len += 5) {
+		assert_int_equal(inlay_devx_query_async(cq.obj, &in, len, 0x110, 1, answers), -EINVAL);
+		assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), len, 1, answers), -EINVAL);
+	}
+	assert_int_equal(inlay_devx_query_async(cq.obj, NULL, 16, 0x110, 1, answers), -EINVAL);
+	channel = channel_open(false);
+	assert_int_equal(inlay_devx_subscribe(channel, cq.obj, many, 0, 1), -EINVAL);
+	assert_int_equal(inlay_devx_subscribe(channel, cq.obj, many, 17, 1), -EINVAL);
+	must(inlay_devx_subscribe(channel, cq.obj, many, 16, 1));
+	mlx5dv_devx_destroy_event_channel(channel);
+	must(inlay_devx_query_async(cq.obj, &in, sizeof(in), 0x110, 77, answers));
+	memset(&in, 0xff, sizeof(in)); /* not needed any more */
+	await(inlay_devx_answer(answers, buf, INLAY_DEVX_ANSWER + 0x108, &wr_id, &error) == -ENOBUFS);
+	assert_true(wr_id == UINT64_MAX && error.status == 0);
+	must(inlay_devx_answer(answers, buf, INLAY_DEVX_ANSWER + 0x110, &wr_id, &error));
+	assert_true(wr_id == 77 && error.err == 0);
+	out = (const struct inlay_query_cq_out *)(const void *)(buf + 1);
+	assert_int_equal(inlay_cqc_get(&out->cqc, INLAY_CQC_LOG_CQ_SIZE), 5);
+	assert_int_equal(inlay_cqc_get(&out->cqc, INLAY_CQC_CQE_SZ), 1);
+	assert_int_equal(inlay_devx_answer(answers, buf, sizeof(buf), &wr_id, &error), -EAGAIN);
+	assert_true(wr_id == UINT64_MAX && error.status == 0 && error.err == -EAGAIN);
+	/* Closed with one unread */
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_QUERY_CQ, cq.cq.cqn);
+	must(inlay_devx_query_async(cq.obj, &in, sizeof(in), 0x110, 78, answers));
+	mlx5dv_devx_destroy_cmd_comp(answers);
+	must(inlay_devx_cq_destroy(&cq));
 }
 
 /* ---- Tag matching ---- */
@@ -318,8 +370,6 @@ static void xrq(void **state)
 	must(inlay_devx_cq_destroy(&cq));
 }
 
-/* ---- Datagrams ---- */
-
 static struct inlay_av to_qpn(uint32_t qpn)
 {
 	struct ibv_ah_attr way = own_path();
@@ -330,50 +380,6 @@ static struct inlay_av to_qpn(uint32_t qpn)
 	must(inlay_av_from_ah(&av, ah, qpn, QKEY));
 	must(ibv_destroy_ah(ah));
 	return av;
-}
-
-static void datagram(struct side *a, struct side *b, uint32_t len, uint32_t seed)
-{
-	const struct inlay_av av = to_qpn(b->qpn);
-	const uint32_t index = inlay_sq_index(a->sq);
-	const struct mlx5_cqe64 *cqe;
-	struct ibv_sge sge[3];
-
-	must(inlay_post_recv(b->rq, sge, cut(b, 0, INLAY_GRH + len, sge)));
-	inlay_rq_ring(b->rq);
-	fill(a->buf + QUARTER, len, seed);
-	must(inlay_post_ud_send(a->sq, &av, sge, cut(a, QUARTER, len, sge), INLAY_SIGNALED));
-	inlay_sq_ring(a->sq);
-	take_sent(a, index, NULL);
-	cqe = cqe_wait(b->rxcq);
-	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
-	assert_int_equal(inlay_cqe_byte_count(cqe), INLAY_GRH + len);
-	assert_int_equal(inlay_cqe_src_qpn(cqe), a->qpn);
-	assert_int_equal(differs(b->buf + INLAY_GRH, len, seed), len);
-	assert_true(0 < inlay_rq_release(b->rq, cqe));
-	inlay_cq_advance(b->rxcq, 1);
-}
-
-static void datagrams(void **state)
-{
-	struct how devx = {.type = INLAY_QP_ST_UD}, verbs = {.verbs = true, .type = INLAY_QP_ST_UD};
-	static struct side a, b;
-	struct inlay_query_qp_out q;
-	uint32_t i;
-
-	(void)state;
-	side_make(&a, &devx);
-	side_make(&b, &verbs);
-	/* A UD QP has no peer */
-	side_connect(&a, &a);
-	side_connect(&b, &a);
-	must(context(&a.qp, QP, qpn, &q));
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_STATE), INLAY_QP_STATE_RTS);
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_ST), INLAY_QP_ST_UD);
-	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_Q_KEY), QKEY);
-	for (i = 0; i < 20; i++)
-		datagram(i & 1 ? &a : &b, i & 1 ? &b : &a, rnd_below(1025), i + 1);
-	sides_free(&a, &b);
 }
 
 /* ---- Dynamic connections ---- */
@@ -530,9 +536,9 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		devx_test(rmps),
 		devx_test(limit),
-		devx_test(srq_of_verbs),
+		devx_test(completions),
+		devx_test(answered_later),
 		devx_test(xrq),
-		devx_test(datagrams),
 		devx_test(dynamic),
 	};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sync.c: queues that wait for a CQ, for memory and for the clock, and that let each other send; copies and dumps of local memory. Their
- * layouts are held against DPDK's (mlx5_prm.h, mlx5_txpp.c, mlx5_tx.h), UCC's (tl_mlx5_wqe.c) and gpunetio's; copies against libmlx5's
- * own in tests/queue/oracle.c.
+ * sync.c: queues that wait for a CQ, for memory and for the clock, and that let each other send. Their
+ * layouts are held against DPDK's (mlx5_prm.h, mlx5_txpp.c, mlx5_tx.h), UCC's (tl_mlx5_wqe.c) and gpunetio's;
+ * copies of local memory: tests/queue/oracle.c; what such waits and dumps do: tests/softdev/tests/ops.c.
  */
 #include "rig.h"
 
@@ -91,6 +91,8 @@ static void bytes(void **state)
 	assert_true(be64_at(ring + 128 + 24) == a.addr);
 	assert_true(be64_at(ring + 128 + 32) == 0x0102030405060708);
 	assert_true(be64_at(ring + 128 + 40) == 0xff00);
+	INLAY_STATIC_ASSERT(INLAY_WAIT_ALWAYS == 0 && INLAY_WAIT_EQUAL == 1 && INLAY_WAIT_BIGGER == 2 && INLAY_WAIT_SMALLER == 3 &&
+			    INLAY_WAIT_CYCLIC_BIGGER == 4 && INLAY_WAIT_CYCLIC_SMALLER == 5 && INLAY_WAIT_INVERT == 16, "DPDK's conditions");
 	/* DPDK's wait on time: condition 5, no key, no address */
 	assert_true(be64_at(ring + 192 + 16) == UINT64_C(5) << 32);
 	assert_true(be64_at(ring + 192 + 24) == 0 && be64_at(ring + 192 + 32) == 0x1234 && be64_at(ring + 192 + 40) == ~UINT64_C(0));
@@ -176,138 +178,11 @@ static void chain(void **state)
 	sides_free(&asker, &slave);
 }
 
-/* ---- memory and clock ---- */
-
-static bool holds(uint32_t cond, uint64_t value, uint64_t is, uint64_t mask)
-{
-	bool yes;
-
-	value &= mask;
-	is &= mask;
-	switch (cond & 0xf) {
-	case INLAY_WAIT_EQUAL: yes = value == is; break;
-	case INLAY_WAIT_BIGGER: yes = value > is; break;
-	case INLAY_WAIT_SMALLER: yes = value < is; break;
-	case INLAY_WAIT_CYCLIC_BIGGER: yes = value != is && value - is < UINT64_C(1) << 63; break;
-	case INLAY_WAIT_CYCLIC_SMALLER: yes = value != is && is - value < UINT64_C(1) << 63; break;
-	default: yes = true;
-	}
-	return cond & INLAY_WAIT_INVERT ? !yes : yes;
-}
-
-/* Every condition, true and false; a false one is left when the word becomes one that it holds for */
-static void wait_data(void **state)
-{
-	uint32_t i, held = 0, waited = 0;
-	struct side s;
-
-	(void)state;
-	self_make(&s, 0, 0);
-	for (i = 0; i < 200; i++) {
-		/* Always and its contrary do not change any more */
-		const uint32_t cond = i % 6 | (rnd_below(2) && i % 6 != INLAY_WAIT_ALWAYS ? (uint32_t)INLAY_WAIT_INVERT : 0);
-		uint64_t near = rnd(), value = near + rnd_below(3) - 1, mask = rnd_below(2) ? ~UINT64_C(0) : rnd(), word;
-		struct ibv_sge at = {(uintptr_t)s.buf, 8, s.mr->lkey};
-
-		word = inlay_to_be64(near);
-		memcpy(s.buf, &word, 8);
-		must(inlay_post_wait_data(s.sq, &at, cond, value, mask, 0));
-		must(inlay_post_nop(s.sq, INLAY_SIGNALED | INLAY_RING));
-		if (holds(cond, value, near, mask)) {
-			held++;
-		} else {
-			if (i % 8 == 0)
-				expect_nothing(s.cq);
-			while (!holds(cond, value, near, mask))
-				near = rnd_below(2) ? value + rnd_below(5) - 2 : rnd();
-			word = inlay_to_be64(near);
-			__atomic_store_n((uint64_t *)(void *)s.buf, word, __ATOMIC_RELEASE);
-			/* A trapping device looks when it is rung */
-			if (trapping())
-				softdev_run();
-			waited++;
-		}
-		done(&s, MLX5_OPCODE_NOP);
-	}
-	assert_true(held > 40 && waited > 40);
-	side_free(&s);
-}
-
-/* Until a moment of the clock that stamps CQEs, which has passed then; a moment that has gone by holds nothing up */
-static void wait_time(void **state)
-{
-	const struct mlx5_cqe64 *cqe;
-	uint64_t was, at;
-	struct side s;
-	uint32_t i;
-
-	(void)state;
-	need_softdev("the clock's unit");
-	self_make(&s, 0, 0);
-	for (i = 0; i < 6; i++) {
-		must(inlay_post_nop(s.sq, INLAY_SIGNALED | INLAY_RING));
-		cqe = cqe_wait(s.cq);
-		was = inlay_from_be64(cqe->timestamp);
-		done(&s, MLX5_OPCODE_NOP);
-		at = i % 2 ? was + 2000000 + rnd_below(1000000) : was - rnd_below(1000);
-		must(inlay_post_wait_time(s.sq, at, 0));
-		must(inlay_post_nop(s.sq, INLAY_SIGNALED | INLAY_RING));
-		if (trapping())
-			while (!inlay_cq_peek(s.cq))
-				softdev_run();
-		cqe = cqe_wait(s.cq);
-		assert_true(inlay_from_be64(cqe->timestamp) > at);
-		done(&s, MLX5_OPCODE_NOP);
-	}
-	side_free(&s);
-}
-
-/* ---- local memory ---- */
-
-static void copies(void **state)
-{
-	static const uint32_t lengths[] = {1, 7, 64, 4096, 65537, QUARTER};
-	struct ibv_sge to, from, scratch;
-	struct side s;
-	uint32_t i;
-
-	(void)state;
-	self_make(&s, INLAY_DEVX_QP_MMO, 0);
-	scratch.addr = (uintptr_t)s.buf + 3 * QUARTER;
-	scratch.length = 64;
-	scratch.lkey = s.mr->lkey;
-	for (i = 0; i < 18; i++) {
-		uint32_t len = lengths[i % ARRAY(lengths)], where = rnd_below(QUARTER + 1 - len);
-
-		from.addr = (uintptr_t)s.buf + where;
-		to.addr = (uintptr_t)s.buf + QUARTER + 64 + where;
-		to.length = from.length = len;
-		to.lkey = from.lkey = s.mr->lkey;
-		fill(s.buf + where, len, i);
-		memset(s.buf + QUARTER, 0x22, QUARTER + 128);
-		must(inlay_post_memcpy(s.sq, &to, &from, &scratch, INLAY_SIGNALED | INLAY_RING));
-		done(&s, MLX5_OPCODE_MMO);
-		assert_int_equal(differs(s.buf + QUARTER + 64 + where, len, i), len);
-		assert_true(all_bytes(s.buf + QUARTER, 64 + where, 0x22));
-		assert_true(all_bytes(s.buf + QUARTER + 64 + where + len, QUARTER + 64 - where - len, 0x22));
-		/* A dump of what was written changes nothing, and what follows waits its turn */
-		must(inlay_post_dump(s.sq, &to, 1, INLAY_FENCE_STRONG));
-		must(inlay_post_write_inline(s.sq, (uintptr_t)s.buf, s.mr->rkey, &i, 4, INLAY_SIGNALED | INLAY_RING | INLAY_FENCE_STRONG));
-		done(&s, MLX5_OPCODE_RDMA_WRITE);
-		assert_memory_equal(s.buf, &i, 4);
-		assert_int_equal(differs(s.buf + QUARTER + 64 + where, len, i), len);
-	}
-	side_free(&s);
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		devx_test(bytes),
 		devx_test(chain),
-		devx_test(wait_data),
-		devx_test(wait_time),
-		devx_test(copies),
 	};
 
 	if (!rig_here())

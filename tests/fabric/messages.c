@@ -1,241 +1,94 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * messages.c: every way to send and receive, at sizes on both sides of each protocol's border: the bytes
- * and everything that the completions tell.
+ * messages.c: what messages and one-sided operations refuse, when their completions come, and what memory they
+ * use. Every way to send, receive, read and write is in soak.c.
  */
 #include "rig.h"
+#include <rdma/fi_rma.h>
 #include <sys/mman.h>
 
-#define CAPS (FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE)
-#define MOST ((1u << 20) + 3)
-#define DATA 0x1122334455667788ull
+#define CAPS (FI_MSG | FI_DIRECTED_RECV | FI_SOURCE | FI_RMA)
+#define BYTES (4 * EAGER)
 #define TAG 0x0000f00dcafe1234ull
 
-enum way { SEND, SENDV, SENDMSG, SENDDATA, INJECT, INJECTDATA, WAYS };
+static uint8_t *ours, *theirs;
+static struct fid_mr *mr, *local;
+static char here, there;
 
-static uint8_t *out, *in;
-
-/* Sizes on both sides of what fits a WQEBB, a CQE, a WQE, a small buffer, a bounce buffer, a piece */
-static const size_t sizes[] = {0,  1,   8,   12,  13,  19,  20,  21,  24,  25,   32,   33,   44,    63,    64,   65,
-			       160, 168, 169, 176, 177, 180, 181, 191, 192, 193, 1000, EAGER, EAGER + 1, 65536, MOST};
-
-/* A cut of the buffer into as many pieces as are allowed, empty ones among them */
-static size_t cut(struct iovec *iov, uint8_t *buf, size_t len, unsigned how)
+/* Nothing of it has happened */
+static void test_refused(UNUSED void **state)
 {
-	size_t n = 1 + how % 4, i, at = 0, part;
+	const uint64_t at = (uintptr_t)theirs, key = fi_mr_key(mr);
+	struct iovec v[5] = {{ours, 1}, {ours, 1}, {ours, 1}, {ours, 1}, {ours, 1}};
+	struct fid_ep *a = pair.a.ep, *b = pair.b.ep;
+	const fi_addr_t to = pair.to_b, none = 77;
+	struct fid_mr *other;
+	size_t i;
+	const struct {
+		const char *what;
+		ssize_t is, expected;
+	} rows[] = {
+		{"a tagged inject that is too long", fi_tinject(a, ours, EAGER + 1, to, TAG), -FI_EMSGSIZE},
+		{"an inject that is too long", fi_inject(a, ours, EAGER + 1, to), -FI_EMSGSIZE},
+		{"a send of 5 pieces", fi_tsendv(a, v, NULL, 5, to, TAG, NULL), -FI_EINVAL},
+		{"a receive of 5 pieces", fi_trecvv(b, v, NULL, 5, FI_ADDR_UNSPEC, TAG, 0, NULL), -FI_EINVAL},
+		{"a send to nobody", fi_tsend(a, ours, 1, NULL, none, TAG, NULL), -FI_EADDRNOTAVAIL},
+		{"a receive from nobody", fi_trecv(b, ours, 1, NULL, none, TAG, 0, NULL), -FI_EADDRNOTAVAIL},
+		{"a write of 5 pieces", fi_writev(a, v, NULL, 5, to, at, key, NULL), -FI_EINVAL},
+		{"an injected write that is too long", fi_inject_write(a, ours, EAGER + 1, to, at, key), -FI_EMSGSIZE},
+		{"a write to nobody", fi_write(a, ours, 1, NULL, none, at, key, NULL), -FI_EADDRNOTAVAIL},
+		{"no memory", fi_mr_reg(pair.a.domain, ours, 0, FI_READ, 0, 0, 0, &other, NULL), -FI_EINVAL},
+		{"memory of 2 pieces", fi_mr_regv(pair.a.domain, v, 2, FI_READ, 0, 0, 0, &other, NULL), -FI_EINVAL},
+		{"a domain in use", fi_close(&pair.a.domain->fid), -FI_EBUSY},
+	};
 
-	for (i = 0; i < n; i++, at += part) {
-		part = i == n - 1 ? len - at : how & 1 && i == 1 ? 0 : (len - at) / 3;
-		iov[i].iov_base = buf + at;
-		iov[i].iov_len = part;
-	}
-	return n;
-}
-
-static ssize_t send_way(enum way way, bool tagged, size_t len, void *context, unsigned how)
-{
-	struct fid_ep *ep = pair.a.ep;
-	fi_addr_t to = pair.to_b;
-	struct fi_msg_tagged t;
-	struct fi_msg m;
-	struct iovec iov[4];
-	size_t n = cut(iov, out, len, how);
-
-	memset(&t, 0, sizeof(t));
-	memset(&m, 0, sizeof(m));
-	t.msg_iov = m.msg_iov = iov;
-	t.iov_count = m.iov_count = n;
-	t.addr = m.addr = to;
-	t.context = m.context = context;
-	t.data = m.data = DATA;
-	t.tag = TAG;
-	switch (way) {
-	case SEND:
-		return tagged ? fi_tsend(ep, out, len, NULL, to, TAG, context) :
-				fi_send(ep, out, len, NULL, to, context);
-	case SENDV:
-		return tagged ? fi_tsendv(ep, iov, NULL, n, to, TAG, context) : fi_sendv(ep, iov, NULL, n, to, context);
-	case SENDMSG:
-		return tagged ? fi_tsendmsg(ep, &t, FI_REMOTE_CQ_DATA) : fi_sendmsg(ep, &m, FI_REMOTE_CQ_DATA);
-	case SENDDATA:
-		return tagged ? fi_tsenddata(ep, out, len, NULL, DATA, to, TAG, context) :
-				fi_senddata(ep, out, len, NULL, DATA, to, context);
-	case INJECT:
-		return tagged ? fi_tinject(ep, out, len, to, TAG) : fi_inject(ep, out, len, to);
-	default:
-		return tagged ? fi_tinjectdata(ep, out, len, DATA, to, TAG) : fi_injectdata(ep, out, len, DATA, to);
-	}
-}
-
-/* A receive of len bytes in pieces, in one of its ways */
-static void recv_way(bool tagged, size_t len, void *context, unsigned how)
-{
-	struct fid_ep *ep = pair.b.ep;
-	struct fi_msg_tagged t;
-	struct fi_msg m;
-	struct iovec iov[4];
-	size_t n = cut(iov, in, len, how / 4);
-	fi_addr_t from = how & 1 ? pair.to_a : FI_ADDR_UNSPEC;
-	uint64_t ignore = how & 2 ? 0xff00 : 0, tag = TAG ^ (ignore & 0x1200);
-
-	memset(&t, 0, sizeof(t));
-	memset(&m, 0, sizeof(m));
-	t.msg_iov = m.msg_iov = iov;
-	t.iov_count = m.iov_count = n;
-	t.addr = m.addr = from;
-	t.context = m.context = context;
-	t.tag = tag;
-	t.ignore = ignore;
-	if (n == 1)
-		must(tagged ? fi_trecv(ep, in, len, NULL, from, tag, ignore, context) :
-			      fi_recv(ep, in, len, NULL, from, context));
-	else if (n == 2)
-		must(tagged ? fi_trecvv(ep, iov, NULL, n, from, tag, ignore, context) :
-			      fi_recvv(ep, iov, NULL, n, from, context));
-	else
-		must(tagged ? fi_trecvmsg(ep, &t, 0) : fi_recvmsg(ep, &m, 0));
-}
-
-static void one(enum way way, bool tagged, size_t len, bool early, unsigned how)
-{
-	bool silent = way == INJECT || way == INJECTDATA, data = way == SENDMSG || way == SENDDATA || way == INJECTDATA;
-	uint64_t kind = tagged ? FI_TAGGED : FI_MSG;
-	int here, there;
-	struct done *d;
-
-	fill(out, len, how);
-	memset(in, 0, len + 8);
-	if (early)
-		recv_way(tagged, len, &there, how);
-	must(again(send_way(way, tagged, len, &here, how)));
-	if (silent)
-		memset(out, 0xee, len);
-	else if (len <= EAGER)
-		assert_int_equal(good(&pair.a, &here)->e.flags, FI_SEND | kind);
-	if (!early) {
-		poll_all();
-		recv_way(tagged, len, &there, how);
-	}
-	d = good(&pair.b, &there);
-	assert_int_equal(d->e.flags, FI_RECV | kind | (data ? FI_REMOTE_CQ_DATA : 0));
-	assert_int_equal(d->e.len, len);
-	if (data)
-		assert_true(d->e.data == DATA);
-	if (tagged)
-		assert_true(d->e.tag == TAG);
-	assert_true(d->source == pair.to_a);
-	assert_int_equal(differs(in, len, how), len);
-	assert_true(all_bytes(in + len, 8, 0));
-	if (!silent && len > EAGER)
-		assert_int_equal(good(&pair.a, &here)->e.flags, FI_SEND | kind);
-}
-
-static void test_all(void **state)
-{
-	unsigned way, tagged, early, i, how = 0;
-
-	(void)state;
-	for (way = SEND; way < WAYS; way++)
-		for (tagged = 0; tagged < 2; tagged++)
-			for (early = 0; early < 2; early++)
-				for (i = 0; i < ARRAY(sizes); i++, how++)
-					if (sizes[i] <= EAGER || (way != INJECT && way != INJECTDATA))
-						one((enum way)way, tagged, sizes[i], early, how);
-	nothing(&pair.a);
-	nothing(&pair.b);
-}
-
-/* An inject of more than fits is refused, and changes nothing. */
-static void test_too_long(void **state)
-{
-	struct iovec iov[5] = {{out, 1}, {out, 1}, {out, 1}, {out, 1}, {out, 1}};
-
-	(void)state;
-	assert_int_equal(fi_tinject(pair.a.ep, out, EAGER + 1, pair.to_b, TAG), -FI_EMSGSIZE);
-	assert_int_equal(fi_inject(pair.a.ep, out, EAGER + 1, pair.to_b), -FI_EMSGSIZE);
-	assert_int_equal(fi_tsendv(pair.a.ep, iov, NULL, 5, pair.to_b, TAG, NULL), -FI_EINVAL);
-	assert_int_equal(fi_trecvv(pair.b.ep, iov, NULL, 5, FI_ADDR_UNSPEC, TAG, 0, NULL), -FI_EINVAL);
-	assert_int_equal(fi_tsend(pair.a.ep, out, 1, NULL, 77, TAG, NULL), -FI_EADDRNOTAVAIL);
-	assert_int_equal(fi_trecv(pair.b.ep, in, 1, NULL, 77, TAG, 0, NULL), -FI_EADDRNOTAVAIL);
-	nothing(&pair.a);
-	nothing(&pair.b);
+	for (i = 0; i < ARRAY(rows); i++)
+		if (rows[i].is != rows[i].expected)
+			fail_msg("%s: %zd", rows[i].what, rows[i].is);
+	nothing();
 }
 
 /* What a send's completion waits for: at once, the peer's device, the peer, the receive. */
-static void test_levels(void **state)
+static void test_levels(UNUSED void **state)
 {
 	static const struct {
 		uint64_t level;
 		bool before_progress, before_receive;
-	} cases[] = {{FI_INJECT_COMPLETE, true, true}, {FI_TRANSMIT_COMPLETE, false, true},
-		     {FI_DELIVERY_COMPLETE, false, true}, {FI_MATCH_COMPLETE, false, false}};
+	} rows[] = {{FI_INJECT_COMPLETE, true, true}, {FI_TRANSMIT_COMPLETE, false, true},
+		    {FI_DELIVERY_COMPLETE, false, true}, {FI_MATCH_COMPLETE, false, false}};
 	static const size_t lens[] = {0, 8, 100, 4000};
-	struct fi_msg_tagged t;
-	struct iovec iov;
+	struct fi_cq_tagged_entry e;
 	size_t i, k;
-	int here, there;
 
-	(void)state;
-	for (i = 0; i < ARRAY(cases); i++)
+	for (i = 0; i < ARRAY(rows); i++)
 		for (k = 0; k < ARRAY(lens); k++) {
-			memset(&t, 0, sizeof(t));
-			fill(out, lens[k], 7);
-			iov.iov_base = out;
-			iov.iov_len = lens[k];
-			t.msg_iov = &iov;
-			t.iov_count = 1;
-			t.addr = pair.to_b;
-			t.tag = TAG;
-			t.context = &here;
-			must(again(fi_tsendmsg(pair.a.ep, &t, cases[i].level)));
-			if (cases[i].before_progress) {
-				struct fi_cq_tagged_entry e;
-
+			fill(ours, lens[k], 7);
+			must(again(tsend_flags(&pair.a, pair.to_b, ours, lens[k], TAG, &here, rows[i].level)));
+			if (rows[i].before_progress) {
 				assert_int_equal(fi_cq_read(pair.a.cq, &e, 1), 1);
 				assert_ptr_equal(e.op_context, &here);
-			} else if (cases[i].before_receive) {
+			} else if (rows[i].before_receive) {
 				good(&pair.a, &here);
 			} else {
-				nothing(&pair.a);
+				nothing();
 			}
-			memset(in, 0, lens[k]);
-			must(fi_trecv(pair.b.ep, in, lens[k], NULL, pair.to_a, TAG, 0, &there));
+			memset(theirs, 0, lens[k]);
+			must(fi_trecv(pair.b.ep, theirs, lens[k], NULL, pair.to_a, TAG, 0, &there));
 			good(&pair.b, &there);
-			assert_int_equal(differs(in, lens[k], 7), lens[k]);
-			if (!cases[i].before_receive)
+			assert_int_equal(differs(theirs, lens[k], 7), lens[k]);
+			if (!rows[i].before_receive)
 				good(&pair.a, &here);
 		}
-	nothing(&pair.a);
-}
-
-/* An endpoint sends to itself, in all protocols. */
-static void test_self(void **state)
-{
-	fi_addr_t self = insert(&pair.a, pair.a.name);
-	int here, there;
-	size_t i;
-
-	(void)state;
-	for (i = 0; i < ARRAY(sizes); i++) {
-		fill(out, sizes[i], (uint32_t)i);
-		memset(in, 0, sizes[i]);
-		must(fi_trecv(pair.a.ep, in, sizes[i], NULL, self, 5, 0, &there));
-		must(again(fi_tsend(pair.a.ep, out, sizes[i], NULL, self, 5, &here)));
-		assert_true(good(&pair.a, &there)->source == self);
-		good(&pair.a, &here);
-		assert_int_equal(differs(in, sizes[i], (uint32_t)i), sizes[i]);
-	}
+	nothing();
 }
 
 /* Buffers that are unmapped and come back at the same address: no stale registration is used. */
-static void test_unmapped(void **state)
+static void test_unmapped(UNUSED void **state)
 {
 	const size_t len = 1 << 18;
 	uint8_t *from = NULL, *to = NULL;
-	int here, there;
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < 12; i++) {
 		const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (from ? MAP_FIXED : 0);
 
@@ -261,34 +114,93 @@ static void test_unmapped(void **state)
 	munmap(to, len);
 }
 
-static int set_up(void **state)
+/* More writes at a time than a ring has room for */
+static void test_many(UNUSED void **state)
 {
-	(void)state;
+	static char contexts[700];
+	unsigned i;
+
+	for (i = 0; i < 700; i++) {
+		ours[i] = (uint8_t)rnd();
+		must(again(fi_write(pair.a.ep, ours + i, 1, i & 1 ? NULL : fi_mr_desc(local), pair.to_b,
+				    (uintptr_t)theirs + i, fi_mr_key(mr), &contexts[i])));
+	}
+	for (i = 0; i < 700; i++)
+		good(&pair.a, &contexts[i]);
+	assert_memory_equal(ours, theirs, 700);
+}
+
+/* A fenced write is not begun before a large message to the same peer has been read. */
+static void test_fence(UNUSED void **state)
+{
+	const struct fi_rma_iov to = {(uintptr_t)theirs, 8, fi_mr_key(mr)};
+	struct iovec iov = {ours, 8};
+	struct fi_msg_rma m = {&iov, NULL, 1, pair.to_b, &to, 1, &here, 0};
+	char large;
+	int i;
+
+	memset(theirs, 0xa5, 8);
+	memset(ours, 0x5a, 2 * EAGER);
+	must(again(fi_tsend(pair.a.ep, ours, 2 * EAGER, NULL, pair.to_b, 1, &large)));
+	for (i = 0; i < 100; i++) {
+		assert_int_equal(fi_writemsg(pair.a.ep, &m, FI_FENCE), -FI_EAGAIN);
+		poll_all();
+	}
+	assert_true(all_bytes(theirs, 8, 0xa5));
+	must(fi_trecv(pair.b.ep, theirs + 4096, 2 * EAGER, NULL, FI_ADDR_UNSPEC, 1, 0, &there));
+	must(again(fi_writemsg(pair.a.ep, &m, FI_FENCE | FI_COMPLETION)));
+	assert_ptr_equal(next(&pair.a)->e.op_context, &large);
+	good(&pair.a, &here);
+	good(&pair.b, &there);
+	assert_true(all_bytes(theirs, 8, 0x5a));
+}
+
+/* Memory that may be read only, and what lies beyond it: the connection fails, and says why. Last of all */
+static void test_key(UNUSED void **state)
+{
+	const uint64_t at = (uintptr_t)theirs;
+	struct fid_mr *readable;
+
+	must(fi_mr_reg(pair.b.domain, theirs, 100, FI_REMOTE_READ, 0, 0, 0, &readable, NULL));
+	memset(theirs, 1, 200);
+	must(again(fi_read(pair.a.ep, ours, 100, NULL, pair.to_b, at, fi_mr_key(readable), &here)));
+	good(&pair.a, &here);
+	assert_true(all_bytes(ours, 100, 1));
+	must(again(fi_write(pair.a.ep, ours + 200, 100, NULL, pair.to_b, at, fi_mr_key(readable), &here)));
+	bad(&pair.a, &here, FI_EACCES);
+	assert_true(all_bytes(theirs, 200, 1));
+	must(again(fi_write(pair.a.ep, ours, 1, NULL, pair.to_b, at, fi_mr_key(mr), &there)));
+	bad(&pair.a, &there, FI_EACCES);
+	must(fi_close(&readable->fid));
+}
+
+static int set_up(UNUSED void **state)
+{
 	pair_open(CAPS, 0);
-	out = (uint8_t *)pages(MOST + 8);
-	in = (uint8_t *)pages(MOST + 8);
+	ours = (uint8_t *)pages(BYTES);
+	theirs = (uint8_t *)pages(BYTES);
+	must(fi_mr_reg(pair.b.domain, theirs, BYTES, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
+	must(fi_mr_reg(pair.a.domain, ours, BYTES, FI_READ | FI_WRITE, 0, 0, 0, &local, NULL));
 	return 0;
 }
 
-static int tear_down(void **state)
+static int close_all(UNUSED void **state)
 {
-	(void)state;
+	must(fi_close(&mr->fid));
+	must(fi_close(&local->fid));
 	pair_close();
-	free(out);
-	free(in);
+	free(ours);
+	free(theirs);
 	return 0;
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all),
-		cmocka_unit_test(test_too_long),
-		cmocka_unit_test(test_levels),
-		cmocka_unit_test(test_self),
-		cmocka_unit_test(test_unmapped),
+		cmocka_unit_test(test_refused), cmocka_unit_test(test_levels), cmocka_unit_test(test_unmapped),
+		cmocka_unit_test(test_many),    cmocka_unit_test(test_fence),  cmocka_unit_test(test_key),
 	};
 
 	use_provider();
-	return cmocka_run_group_tests(tests, set_up, tear_down) || again_with("FI_INLAY_TAG_OFFLOAD", "64");
+	return cmocka_run_group_tests(tests, set_up, close_all) || again_with("FI_INLAY_TAG_OFFLOAD", "64");
 }

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Debian's Open MPI, unmodified, over the libfabric provider (examples/fabric): its messages through mtl/ofi, one-sided operations
 # through btl/ofi, each rank a process with a device of its own. programs/mpi/*.c verifies every byte and every result. It has no other
-# way: without the provider it does not start. MPI_MATRIX=1 adds longer runs, other seeds, numbers of ranks, more faults and
-# HPC Challenge.
+# way: without the provider it does not start. MPI_MATRIX=1 adds longer runs, other seeds, numbers of ranks, more faults and LAMMPS.
 #
 # Debian's MPICH is built for UCX and cannot use libfabric: see programs/mpi.t.
 . tests/tap.sh
@@ -30,14 +29,9 @@ verify() # ranks, what, options of tests/softdev/run, argument...
 
 # libfabric's own program, which verifies what it receives
 if command -v fi_pingpong >/dev/null; then
-	pingpong=(timeout -k 5 300 tests/softdev/run --fabric "$dir/fabric" fi_pingpong -p inlay -e rdm -c -I 20 -S 100000)
 	port=$(free_port)
-	"${pingpong[@]}" -B $port >"$dir/server" 2>&1 &
-	until listening $port || ! kill -0 $! 2>/dev/null; do
-		sleep 0.05
-	done
-	"${pingpong[@]}" -P $port 127.0.0.1 >"$dir/out" 2>&1 || kill $!
-	wait $! && grep -q '97k' "$dir/out"
+	pingpong="timeout -k 5 300 tests/softdev/run --fabric $dir/fabric fi_pingpong -p inlay -e rdm -c -I 20 -S 100000"
+	together ends "listening $port" "$pingpong -B $port" "$pingpong -P $port 127.0.0.1" && grep -q '97k' "$dir/client.out"
 	result $? "fi_pingpong: every byte"
 else
 	skip "fi_pingpong" "it is not installed"
@@ -64,53 +58,26 @@ if mpi_build openmpi; then
 		verify 4 "one-sided by messages" "" -s 7
 	fi
 
-	# HPC Challenge checks its own results
-	if [ -z "$MPI_MATRIX" ]; then
-		:
-	elif command -v hpcc >/dev/null; then
-		(cd "$dir" && cat >hpccinf.txt) <<-EOF
-			three lines
-			of no meaning but the next
-			HPL.out
-			8       where it writes: a file
-			1       sizes
-			200
-			1       block sizes
-			32
-			0       mapping
-			1       grids
-			2
-			2
-			16.0    threshold
-			1       PFACT
-			2
-			1       NBMIN
-			4
-			1       NDIV
-			2
-			1       RFACT
-			1
-			1       BCAST
-			1
-			1       DEPTH
-			1
-			2       SWAP
-			64
-			0       L1
-			0       U
-			1       equilibration
-			8       alignment
-		EOF
+	# An application of Debian's: atoms that melt must move as in a serial run without the provider
+	thermo() # file: what it says of each twentieth step
+	{
+		sed -n '/^ *Step/,/^Loop time/{/^Loop/!p}' "$1"
+	}
+	if [ -n "$MPI_MATRIX" ] && ! command -v lmp >/dev/null; then
+		skip "LAMMPS" "it is not installed"
+	elif [ -n "$MPI_MATRIX" ]; then
+		printf '%s\n' "units lj" "atom_style atomic" "lattice fcc 0.8442" "region box block 0 5 0 5 0 5" "create_box 1 box" \
+			"create_atoms 1 box" "mass 1 1.0" "velocity all create 1.44 87287 loop geom" "pair_style lj/cut 2.5" \
+			"pair_coeff 1 1 1.0 1.0 2.5" "neighbor 0.3 bin" "neigh_modify every 5 delay 0 check no" "fix 1 all nve" "thermo 20" \
+			"thermo_modify format float %.6f" "run 100" >"$dir/melt"
 		(
 			export SOFTDEV_SO=$(realpath "${SOFTDEV_SO:-$B/libsoftdev.so}") FI_PROVIDER_PATH=$(realpath "$B")
-			timeout -k 5 500 tests/softdev/run --fabric "$dir/fabric" "${openmpi[@]}" --mca osc pt2pt --mca btl self \
-				-wdir "$dir" -n 4 hpcc >"$dir/out" 2>&1
-		)
-		[ "$(grep -c ' Node(s) with error 0\|^Node(s) with error 0' "$dir/hpccoutf.txt")" -ge 4 ] && grep -q '^Success=1$' "$dir/hpccoutf.txt" &&
-			! grep 'FAILED\|[1-9][0-9]* tests completed and failed' "$dir/hpccoutf.txt" >>"$dir/out"
-		result $? "4 ranks, HPC Challenge: all its checks"
-	else
-		skip "HPC Challenge" "it is not installed"
+			timeout -k 5 300 mpirun.openmpi "${openmpi[@]:1:6}" -wdir "$dir" --mca pml ob1 --mca btl self -n 1 lmp -in melt -log serial \
+				-screen none && timeout -k 5 300 tests/softdev/run --fabric "$dir/fabric" "${openmpi[@]}" --mca osc pt2pt --mca btl self \
+				-wdir "$dir" -n 4 lmp -in melt -log four -screen none
+		) >"$dir/out" 2>&1 && grep -q '^Loop time .* on 4 procs for 100 steps with 500 atoms' "$dir/four" &&
+			[ "$(thermo "$dir/serial" | grep -c '^ *[0-9]')" = 6 ] && diff <(thermo "$dir/serial") <(thermo "$dir/four") >>"$dir/out"
+		result $? "LAMMPS: 500 atoms melt, four processes over the provider as one without"
 	fi
 
 	# Would it be seen?

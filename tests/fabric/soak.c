@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * soak.c: four actors do all the provider can do with each other and with themselves, in random order, and check
- * every byte: tagged and untagged messages in all forms, writes, reads, atomics, peek, claim, cancel, multi-receive.
- * First each is a process, and messages are lost, late and twice; then they are threads, two on each endpoint.
+ * soak.c: four actors do all the provider can do with each other and with themselves, in random order, and check every
+ * byte and completion: every way to send, receive, read and write, at sizes on both sides of each protocol's border
+ * or at random, atomics, peek, claim, cancel, multi-receive. First each is a process, and messages are lost, late and
+ * twice; then they are threads, two on each endpoint.
  *
- *   SOAK_SECONDS   how long each goes on, 1; whatever has begun is finished
+ *   SOAK_SECONDS   how long each goes on, else ROUNDS rounds; whatever has begun is finished
  */
 #include "rig.h"
 #include <pthread.h>
@@ -15,9 +16,14 @@
 #define ACTORS 4u
 #define DEPTH 8u          /* messages under way, in each direction between two */
 #define PER_ROUND 48u
+#define ROUNDS 2u
+#define SUMS 5u
 #define MOST 150000u
 #define CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV | FI_SOURCE | FI_MULTI_RECV)
 #define MULTI (4 * MOST)  /* a multi-receive's buffer */
+#define PIECE 16384u      /* FI_INLAY_PIECE */
+#define WINDOW (MOST + 2 * AROUND)
+#define AROUND 64u        /* bytes next to what is written or read, which stay as they were */
 
 /* Also in threads and other processes, which cmocka does not know */
 #define holds(what)                                                                        \
@@ -35,8 +41,8 @@ struct request {
 	struct fi_context context;
 	int state;                /* DONE is said by the thread that has read the completion */
 	int err;
-	size_t len;               /* as the completion says */
-	uint64_t data;
+	struct fi_cq_tagged_entry e; /* as the completion says */
+	fi_addr_t source;
 	uint32_t seq;
 	uint8_t *buf;
 };
@@ -45,10 +51,13 @@ struct request {
 struct lane {
 	struct request out[DEPTH], in[DEPTH], rma;
 	uint32_t sent, posted, got, usent, ugot;
-	uint32_t next, seed, len; /* of rma */
-	uint8_t *window;          /* what was written there, and what was read */
-	uint64_t add, old, result, added, seen, swapped;
-	uint32_t add4, old4;
+	uint32_t next, at, len, way; /* of rma */
+	uint8_t *window, *model;  /* what was written there, and what was read; what must be there */
+	struct fid_mr *mr;        /* of window */
+	uint64_t add, old, result, seen, swapped;
+	uint64_t added[SUMS];     /* how often */
+	uint8_t one[16], before[16];
+	unsigned sum;             /* the last one's type, in sums */
 };
 
 /* What the others must know of one */
@@ -57,11 +66,30 @@ struct card {
 	uint64_t base, key;
 };
 
+/* What all count up in everybody's memory: by the device alone, in a loop, and with the peer's help */
+static const struct {
+	enum fi_datatype type;
+	size_t size;
+} sums[] = {{FI_UINT64, 8}, {FI_UINT32, 4}, {FI_FLOAT, 4}, {FI_DOUBLE, 8}, {FI_LONG_DOUBLE, 16}};
+
+static void number(unsigned sum, void *at, uint64_t n)
+{
+	const uint32_t u = (uint32_t)n;
+	const float f = (float)n;
+	const double b = (double)n;
+	long double l;
+
+	memset(&l, 0, sizeof(l)); /* also what is no part of it */
+	l = (long double)n;
+	memcpy(at, sum == 0 ? (const void *)&n : sum == 1 ? (const void *)&u : sum == 2 ? (const void *)&f :
+		   sum == 3 ? (const void *)&b : (const void *)&l, sums[sum].size);
+}
+
 /* In memory that others write to: a window for each, and words */
 struct shared {
-	uint8_t window[ACTORS][MOST];
-	uint64_t sum, swap[ACTORS];
-	uint32_t sum4;
+	uint8_t window[ACTORS][WINDOW];
+	uint64_t swap[ACTORS];
+	uint8_t sum[SUMS][16];
 };
 
 struct actor {
@@ -71,11 +99,11 @@ struct actor {
 	struct card cards[ACTORS];
 	fi_addr_t addr[ACTORS];
 	struct lane lanes[ACTORS];
-	struct request multi[2], control;
+	struct request multi[2], plain[3], control;
 	struct shared *shared;
 	struct fid_mr *mr;
 	uint64_t random;
-	double end;
+	double seconds, end;
 };
 
 static uint64_t mix(uint64_t z)
@@ -103,17 +131,33 @@ static unsigned way_of(uint64_t m)
 	return m % WAYS;
 }
 
+/* What just fits, and does not fit, a WQEBB, a CQE, a WQE, a small buffer, a bounce buffer, a piece, a window of them */
+static const uint32_t borders[] = {0,   1,   8,   12,  13,  19,  20,  21,  24,  25,  28,  29,  32,   33,   44,    45,
+				   63,  64,  65,  160, 168, 169, 171, 172, 173, 176, 177, 180, 181, 188, 189, 191,
+				   192, 193, 1000, 4097, EAGER, EAGER + 1, PIECE, PIECE + 1, 4 * PIECE, 4 * PIECE + 1, MOST};
+
+static uint32_t some_len(uint64_t m, uint32_t most)
+{
+	uint32_t len = 1u << (m >> 8) % 18;
+
+	len = m >> 62 & 1 ? borders[(m >> 8) % ARRAY(borders)] : len + (uint32_t)(m >> 16) % len - 1;
+	return len < most ? len : most;
+}
+
 static size_t len_of(uint64_t m)
 {
-	size_t most = way_of(m) == INJECT || way_of(m) == INJECTDATA ? EAGER : MOST, len = 1ul << (m >> 8) % 18;
-
-	len += (m >> 16) % len - 1;
-	return len < most ? len : most;
+	return some_len(m, way_of(m) == INJECT || way_of(m) == INJECTDATA ? EAGER : MOST);
 }
 
 static bool has_data(uint64_t m)
 {
 	return way_of(m) == SENDDATA || way_of(m) == INJECTDATA || (way_of(m) >= DELIVERED && m >> 63);
+}
+
+/* Of a write */
+static uint64_t data_of(size_t len)
+{
+	return (uint64_t)~(uint32_t)len << 32 | len;
 }
 
 static uint64_t tag_of(unsigned kind, unsigned from, unsigned to, uint32_t seq)
@@ -133,20 +177,23 @@ static void set(struct request *r, int state)
 	__atomic_store_n(&r->state, state, __ATOMIC_RELEASE);
 }
 
-static void post_multi(struct actor *a, struct request *r);
-
-/* A message in a multi-receive's buffer: which one is in its data */
-static void in_multi(struct actor *a, const struct fi_cq_tagged_entry *e, fi_addr_t source)
+/* An untagged message, in whichever receive: which one it is, is in its data */
+static void untagged(struct actor *a, const struct fi_cq_tagged_entry *e, fi_addr_t source, const uint8_t *buf)
 {
 	unsigned from;
 	uint64_t m;
 
 	for (from = 0; from < ACTORS && a->addr[from] != source; from++)
 		;
-	holds(from < ACTORS && e->flags & FI_REMOTE_CQ_DATA);
+	holds(from < ACTORS && (e->flags & ~FI_MULTI_RECV) == (FI_RECV | FI_MSG | FI_REMOTE_CQ_DATA));
 	m = message(UNTAGGED, from, a->me, (uint32_t)e->data);
-	holds(e->len == len_of(m) && differs(e->buf, e->len, (uint32_t)m) == e->len);
+	holds(e->len == len_of(m) && differs(buf, e->len, (uint32_t)m) == e->len);
 	a->lanes[from].ugot++;
+}
+
+static bool one_of(const struct request *r, const struct request *all, size_t n)
+{
+	return r >= all && r < all + n;
 }
 
 static void completed(struct actor *a, const struct fi_cq_tagged_entry *e, fi_addr_t source, int err)
@@ -154,30 +201,35 @@ static void completed(struct actor *a, const struct fi_cq_tagged_entry *e, fi_ad
 	struct request *r = (struct request *)e->op_context;
 
 	if (!r) { /* data of somebody's write */
-		holds(!err && e->flags & FI_REMOTE_WRITE && e->data == e->len);
-		return;
-	}
-	if (r == &a->multi[0] || r == &a->multi[1]) {
+		holds(!err && e->flags == (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA) && e->data == data_of(e->len));
+	} else if (one_of(r, a->multi, 2)) {
 		holds(!err);
 		if (e->flags & FI_RECV)
-			in_multi(a, e, source);
+			untagged(a, e, source, (const uint8_t *)e->buf);
 		if (e->flags & FI_MULTI_RECV)
 			set(r, IDLE);
-		return;
+	} else if (one_of(r, a->plain, ARRAY(a->plain))) {
+		holds(!err);
+		untagged(a, e, source, r->buf);
+		holds(all_bytes(r->buf + e->len, AROUND, 0xdd));
+		set(r, IDLE);
+	} else {
+		r->err = err;
+		r->e = *e;
+		r->source = source;
+		set(r, is(r, PEEKED) && !err ? PEEKED + DONE : DONE);
 	}
-	r->err = err;
-	r->len = e->len;
-	r->data = e->data;
-	set(r, is(r, PEEKED) && !err ? PEEKED + DONE : DONE);
 }
+
+static void post_untagged(struct actor *a);
 
 static void look(struct actor *a)
 {
 	struct fi_cq_tagged_entry e;
 	struct fi_cq_err_entry bad;
+	uint64_t flags = FI_TRANSMIT;
 	fi_addr_t source;
 	ssize_t n;
-	int i;
 
 	memset(&e, 0, sizeof(e));
 	memset(&bad, 0, sizeof(bad));
@@ -191,26 +243,37 @@ static void look(struct actor *a)
 		holds(n == -FI_EAGAIN || n == -FI_EAVAIL); /* another thread has taken the error */
 		sched_yield();
 	}
-	for (i = 0; a->alone && i < 2; i++)
-		if (is(&a->multi[i], IDLE))
-			post_multi(a, &a->multi[i]);
+	if (a->alone)
+		post_untagged(a);
+	else /* which was a race with a send's lockless look at it */
+		holds(!fi_control(&a->s->ep->fid, FI_SETOPSFLAG, &flags));
 }
 
-static void post_multi(struct actor *a, struct request *r)
+/* Each way to receive untagged messages: several into a buffer, or one in up to three pieces */
+static void post_untagged(struct actor *a)
 {
-	struct iovec iov = {r->buf, MULTI};
-	struct fi_msg m;
-	ssize_t n;
+	struct fid_ep *ep = a->s->ep;
+	unsigned i;
 
-	memset(&m, 0, sizeof(m));
-	m.msg_iov = &iov;
-	m.iov_count = 1;
-	m.addr = FI_ADDR_UNSPEC;
-	m.context = r;
-	n = fi_recvmsg(a->s->ep, &m, FI_MULTI_RECV | FI_COMPLETION);
-	holds(!n || n == -FI_EAGAIN);
-	if (!n)
+	for (i = 0; i < ARRAY(a->multi) + ARRAY(a->plain); i++) {
+		const bool multi = i < ARRAY(a->multi);
+		struct request *r = multi ? &a->multi[i] : &a->plain[i - ARRAY(a->multi)];
+		struct iovec iov[3] = {{r->buf, multi ? MULTI : 100}, {r->buf + 100, 0}, {r->buf + 100, MOST - 100 + AROUND}};
+		struct fi_msg m = {iov, NULL, multi ? 1 : 3, FI_ADDR_UNSPEC, r, 0};
+		ssize_t n;
+
+		if (!is(r, IDLE))
+			continue;
+		if (!multi)
+			memset(r->buf, 0xdd, MOST + AROUND);
 		set(r, BUSY);
+		n = multi || r == &a->plain[0] ? fi_recvmsg(ep, &m, FI_COMPLETION | (multi ? FI_MULTI_RECV : 0)) :
+		    r == &a->plain[1]          ? fi_recvv(ep, iov, NULL, 3, a->addr[roll(a, ACTORS)], r) :
+						 fi_recv(ep, r->buf, MOST + AROUND, NULL, FI_ADDR_UNSPEC, r);
+		holds(!n || n == -FI_EAGAIN);
+		if (n)
+			set(r, IDLE);
+	}
 }
 
 /* ---- Messages ---- */
@@ -248,6 +311,12 @@ static ssize_t post_send(struct actor *a, unsigned to, unsigned kind, uint64_t h
 	}
 }
 
+/* A send that is over had its completion, and none other */
+static void was_sent(const struct request *r)
+{
+	holds(!is(r, DONE) || (!r->err && r->e.flags == (FI_SEND | (r->seq == TAGGED ? FI_TAGGED : FI_MSG))));
+}
+
 static void send_next(struct actor *a, unsigned to, unsigned kind)
 {
 	struct lane *l = &a->lanes[to];
@@ -261,8 +330,9 @@ static void send_next(struct actor *a, unsigned to, unsigned kind)
 		r++;
 	if (r == l->out + DEPTH)
 		return;
-	holds(!is(r, DONE) || !r->err);
+	was_sent(r);
 	set(r, BUSY);
+	r->seq = kind;
 	fill(r->buf, len_of(h), (uint32_t)h);
 	n = post_send(a, to, kind, h, *seq, r);
 	holds(!n || n == -FI_EAGAIN);
@@ -276,14 +346,19 @@ static void send_next(struct actor *a, unsigned to, unsigned kind)
 static void post_recv(struct actor *a, unsigned from, struct request *r, uint64_t flags)
 {
 	const uint64_t h = message(TAGGED, from, a->me, r->seq), tag = tag_of(TAGGED, from, a->me, r->seq);
-	const size_t len = len_of(h);
-	struct iovec iov[2] = {{r->buf, len / 2}, {r->buf + len / 2, MOST - len / 2}};
-	struct fi_msg_tagged m = {iov, NULL, 2, roll(a, 2) ? a->addr[from] : FI_ADDR_UNSPEC, tag, 0, r, 0};
+	const size_t len = len_of(h), room = roll(a, 2) ? len : MOST;
+	const uint64_t ignore = roll(a, 2) ? 0 : 0x7ull << 48;
+	struct iovec iov[4] = {{r->buf, len / 3}, {r->buf + len / 3, 0}, {r->buf + len / 3, len / 3},
+			       {r->buf + len / 3 * 2, room - len / 3 * 2}};
+	struct fi_msg_tagged m = {iov, NULL, 4, roll(a, 2) ? a->addr[from] : FI_ADDR_UNSPEC, tag ^ (ignore & 5ull << 48),
+				  ignore, r, 0};
+	const unsigned way = flags ? 2 : roll(a, 3);
 
-	memset(r->buf, 0xdd, MOST);
+	memset(r->buf, 0xdd, MOST + AROUND);
 	set(r, flags & FI_PEEK ? PEEKED : BUSY);
-	while (flags ? fi_trecvmsg(a->s->ep, &m, flags | FI_COMPLETION) :
-	       fi_trecv(a->s->ep, r->buf, MOST, NULL, m.addr, tag, 0, r))
+	while (way == 0 ? fi_trecv(a->s->ep, r->buf, room, NULL, m.addr, m.tag, ignore, r) :
+	       way == 1 ? fi_trecvv(a->s->ep, iov, NULL, 4, m.addr, m.tag, ignore, r) :
+			  fi_trecvmsg(a->s->ep, &m, flags | FI_COMPLETION))
 		look(a);
 }
 
@@ -299,9 +374,11 @@ static void receive_next(struct actor *a, unsigned from, uint32_t target)
 		post_recv(a, from, r, 0);
 	} else if (is(r, DONE)) {
 		h = message(TAGGED, from, a->me, r->seq);
-		holds(!r->err && r->len == len_of(h) && differs(r->buf, r->len, (uint32_t)h) == r->len);
-		holds(!has_data(h) || r->data == h);
-		holds(all_bytes(r->buf + r->len, MOST - r->len, 0xdd));
+		holds(!r->err && r->e.len == len_of(h) && differs(r->buf, r->e.len, (uint32_t)h) == r->e.len);
+		holds(r->e.flags == (FI_RECV | FI_TAGGED | (has_data(h) ? FI_REMOTE_CQ_DATA : 0)));
+		holds(r->e.tag == tag_of(TAGGED, from, a->me, r->seq) && r->source == a->addr[from]);
+		holds(!has_data(h) || r->e.data == h);
+		holds(all_bytes(r->buf + r->e.len, MOST + AROUND - r->e.len, 0xdd));
 		l->got++;
 		set(r, IDLE);
 	} else if (is(r, IDLE) && l->posted < target) {
@@ -312,25 +389,52 @@ static void receive_next(struct actor *a, unsigned from, uint32_t target)
 
 /* ---- Memory ---- */
 
-static ssize_t write_out(struct actor *a, unsigned to, struct request *r, uint64_t at, uint64_t key, uint8_t *buf,
-			 size_t len)
+/* 1: there is no completion */
+static ssize_t write_out(struct actor *a, unsigned to, uint64_t at, uint64_t key)
 {
-	struct iovec iov[2] = {{buf, len / 2}, {buf + len / 2, len - len / 2}};
+	struct lane *l = &a->lanes[to];
+	const size_t len = l->len;
+	uint8_t *buf = l->window + AROUND;
+	void *desc = roll(a, 2) ? fi_mr_desc(l->mr) : NULL, *descs[4] = {desc, NULL, desc, desc};
+	struct iovec iov[3] = {{buf, len / 2}, {buf + len / 2, 0}, {buf + len / 2, len - len / 2}};
 	struct fi_rma_iov there = {at, len, key};
-	struct fi_msg_rma m = {iov, NULL, 2, a->addr[to], &there, 1, r, len};
-	const fi_addr_t dest = a->addr[to];
+	struct fi_msg_rma m = {iov, desc ? descs : NULL, 3, a->addr[to], &there, 1, &l->rma, data_of(len)};
+	struct fid_ep *ep = a->s->ep;
 
-	switch (a->lanes[to].seed % (len > EAGER ? 3 : 5)) {
+	switch (l->way) {
 	case 0:
-		return fi_write(a->s->ep, buf, len, NULL, dest, at, key, r);
+		return fi_write(ep, buf, len, desc, m.addr, at, key, &l->rma);
 	case 1:
-		return fi_writedata(a->s->ep, buf, len, NULL, len, dest, at, key, r);
+		return fi_writedata(ep, buf, len, desc, m.data, m.addr, at, key, &l->rma);
 	case 2:
-		return fi_writemsg(a->s->ep, &m, FI_COMPLETION | FI_DELIVERY_COMPLETE | FI_REMOTE_CQ_DATA);
+		return fi_writemsg(ep, &m, FI_COMPLETION | FI_DELIVERY_COMPLETE | FI_REMOTE_CQ_DATA);
 	case 3:
-		return fi_inject_write(a->s->ep, buf, len, dest, at, key) ? -FI_EAGAIN : 1;
+		return fi_writev(ep, iov, m.desc, 3, m.addr, at, key, &l->rma);
+	case 4:
+		return fi_inject_write(ep, buf, len, m.addr, at, key) ? -FI_EAGAIN : 1;
 	default:
-		return fi_inject_writedata(a->s->ep, buf, len, len, dest, at, key) ? -FI_EAGAIN : 1;
+		return fi_inject_writedata(ep, buf, len, m.data, m.addr, at, key) ? -FI_EAGAIN : 1;
+	}
+}
+
+/* What was written and what is next to it */
+static ssize_t read_back(struct actor *a, unsigned to, uint64_t at, uint64_t key)
+{
+	struct lane *l = &a->lanes[to];
+	const size_t len = l->len + 2 * AROUND;
+	void *desc = roll(a, 2) ? fi_mr_desc(l->mr) : NULL, *descs[3] = {NULL, desc, desc};
+	struct iovec iov[3] = {{l->window, len / 3}, {l->window + len / 3, 0}, {l->window + len / 3, len - len / 3}};
+	struct fi_rma_iov there = {at - AROUND, len, key};
+	struct fi_msg_rma m = {iov, desc ? descs : NULL, 3, a->addr[to], &there, 1, &l->rma, 0};
+
+	memset(l->window, 0xdd, len + AROUND);
+	switch (roll(a, 3)) {
+	case 0:
+		return fi_read(a->s->ep, l->window, len, desc, m.addr, there.addr, key, &l->rma);
+	case 1:
+		return fi_readv(a->s->ep, iov, m.desc, 3, m.addr, there.addr, key, &l->rma);
+	default:
+		return fi_readmsg(a->s->ep, &m, FI_COMPLETION);
 	}
 }
 
@@ -340,47 +444,55 @@ static bool memory_next(struct actor *a, unsigned to)
 	struct lane *l = &a->lanes[to];
 	const uint64_t base = a->cards[to].base, key = a->cards[to].key;
 	const fi_addr_t dest = a->addr[to];
-	const uint64_t at = base + offsetof(struct shared, window) + (uint64_t)a->me * MOST;
+	const uint64_t at = base + offsetof(struct shared, window) + (uint64_t)a->me * WINDOW + AROUND + l->at;
 	struct fid_ep *ep = a->s->ep;
 	struct request *r = &l->rma;
 	ssize_t n = 1;
 
 	if (is(r, BUSY))
 		return false;
-	holds(!r->err);
+	holds(!is(r, DONE) || (!r->err && r->e.flags == (l->next == 2 ? FI_RMA | FI_WRITE :
+							 l->next == 3 ? FI_RMA | FI_READ : FI_ATOMIC | FI_READ)));
 	set(r, BUSY);
 	switch (l->next) {
 	case 0:
-		l->seed = roll(a, UINT32_MAX);
-		l->len = 1 + roll(a, roll(a, 2) ? 400 : MOST);
-		fill(l->window, l->len, l->seed);
-		n = write_out(a, to, r, at, key, l->window, l->len);
-		break;
+		l->way = roll(a, 6);
+		l->len = some_len(mix(roll(a, UINT32_MAX)), l->way < 4 ? MOST : EAGER);
+		l->at = roll(a, MOST - l->len + 1);
+		fill(l->window + AROUND, l->len, roll(a, UINT32_MAX));
+		memcpy(l->model + AROUND + l->at, l->window + AROUND, l->len);
+		l->next = 1;
+		set(r, IDLE);
+		return false;
 	case 1:
-		memset(l->window, 0, l->len);
-		n = fi_read(ep, l->window, l->len, NULL, dest, at, key, r);
+		n = write_out(a, to, at, key);
 		break;
 	case 2:
-		holds(differs(l->window, l->len, l->seed) == l->len);
-		l->add = 1;
-		n = fi_inject_atomic(ep, &l->add, 1, dest, base + offsetof(struct shared, sum), key, FI_UINT64, FI_SUM);
-		l->added += !n;
-		n = n ? n : 1;
+		n = read_back(a, to, at, key);
 		break;
 	case 3:
-		n = fi_fetch_atomic(ep, &l->add, 1, NULL, &l->old, NULL, dest, base + offsetof(struct shared, sum), key,
-				    FI_UINT64, FI_SUM, r);
-		l->added += !n;
+		holds(!memcmp(l->window, l->model + l->at, l->len + 2 * AROUND));
+		holds(all_bytes(l->window + l->len + 2 * AROUND, AROUND, 0xdd));
+		l->add = 1;
+		n = fi_inject_atomic(ep, &l->add, 1, dest, base + offsetof(struct shared, sum), key, FI_UINT64, FI_SUM);
+		l->added[0] += !n;
+		n = n ? n : 1;
 		break;
 	case 4:
-		holds(l->old >= l->seen + 1);
-		l->seen = l->old + 1;
-		l->add4 = 3;
-		n = fi_fetch_atomic(ep, &l->add4, 1, NULL, &l->old4, NULL, dest, base + offsetof(struct shared, sum4),
-				    key, FI_UINT32, FI_SUM, r);
+		n = fi_fetch_atomic(ep, &l->add, 1, NULL, &l->old, NULL, dest, base + offsetof(struct shared, sum), key,
+				    FI_UINT64, FI_SUM, r);
+		l->added[0] += !n;
 		break;
 	case 5:
-		holds(l->old4 % 3 == 0);
+		holds(l->old >= l->seen + 1);
+		l->seen = l->old + 1;
+		l->sum = 1 + roll(a, SUMS - 1);
+		number(l->sum, l->one, 1);
+		n = fi_fetch_atomic(ep, l->one, 1, NULL, l->before, NULL, dest,
+				    base + offsetof(struct shared, sum) + 16 * l->sum, key, sums[l->sum].type, FI_SUM, r);
+		l->added[l->sum] += !n;
+		break;
+	case 6:
 		l->add = l->swapped + 1;
 		n = fi_compare_atomic(ep, &l->add, 1, NULL, &l->swapped, NULL, &l->result, NULL, dest,
 				      base + offsetof(struct shared, swap) + 8ul * a->me, key, FI_UINT64, FI_CSWAP, r);
@@ -392,7 +504,7 @@ static bool memory_next(struct actor *a, unsigned to)
 	holds(n == 0 || n == 1 || n == -FI_EAGAIN);
 	if (n)
 		set(r, IDLE);
-	l->next = n == -FI_EAGAIN ? l->next : (l->next + 1) % 7;
+	l->next = n == -FI_EAGAIN ? l->next : (l->next + 1) % 8;
 	return !l->next && n == 1;
 }
 
@@ -491,23 +603,36 @@ static void *act(void *arg)
 	a->random = 1000 * a->me + (getenv("INLAY_TEST_SEED") ? strtoull(getenv("INLAY_TEST_SEED"), NULL, 0) : 1);
 	for (i = 0; i < 2; i++)
 		a->multi[i].buf = (uint8_t *)pages(MULTI);
+	for (i = 0; i < ARRAY(a->plain); i++)
+		a->plain[i].buf = (uint8_t *)pages(MOST + AROUND);
 	for (i = 0; i < ACTORS; i++) {
+		struct lane *l = &a->lanes[i];
+
 		for (k = 0; k < DEPTH; k++) {
-			a->lanes[i].out[k].buf = (uint8_t *)pages(MOST);
-			a->lanes[i].in[k].buf = (uint8_t *)pages(MOST);
+			l->out[k].buf = (uint8_t *)pages(MOST);
+			l->in[k].buf = (uint8_t *)pages(MOST + AROUND);
 		}
-		a->lanes[i].window = (uint8_t *)pages(MOST);
+		l->window = (uint8_t *)pages(WINDOW + AROUND);
+		l->model = (uint8_t *)pages(WINDOW);
+		holds(!fi_mr_reg(a->s->domain, l->window, WINDOW + AROUND, FI_READ | FI_WRITE, 0, 0, 0, &l->mr, NULL));
 	}
 	do
 		one_round(a, target += PER_ROUND);
-	while (meet(a, now() < a->end));
+	while (meet(a, a->seconds ? now() < a->end : target < ROUNDS * PER_ROUND));
 	/* Nothing was counted twice or not at all */
-	for (i = 0; i < ACTORS; i++)
-		tell(a, i, a->lanes[i].added);
-	for (i = 0; i < ACTORS; i++)
-		sum += told(a, i);
-	holds(sum == __atomic_load_n(&a->shared->sum, __ATOMIC_RELAXED));
+	for (k = 0; k < SUMS; k++) {
+		uint8_t expected[16];
+
+		for (i = 0; i < ACTORS; i++)
+			tell(a, i, a->lanes[i].added[k]);
+		for (i = 0, sum = 0; i < ACTORS; i++)
+			sum += told(a, i);
+		number(k, expected, sum);
+		holds(!memcmp(expected, a->shared->sum[k], sums[k].size > 10 ? 10 : sums[k].size));
+	}
 	meet(a, 0);
+	for (i = 0; i < ACTORS; i++)
+		holds(!fi_close(&a->lanes[i].mr->fid));
 	return (void *)(uintptr_t)target;
 }
 
@@ -519,7 +644,8 @@ static void set_up(struct actor *a, unsigned me, struct side *s, bool alone)
 	a->me = me;
 	a->s = s;
 	a->alone = alone;
-	a->end = now() + (seconds ? atof(seconds) : 0.5);
+	a->seconds = seconds && *seconds ? atof(seconds) : 0;
+	a->end = now() + a->seconds;
 	a->shared = (struct shared *)pages(sizeof(*a->shared));
 	holds(!fi_mr_reg(s->domain, a->shared, sizeof(*a->shared), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &a->mr,
 			 NULL));
@@ -650,6 +776,7 @@ int main(int argc, char **argv)
 
 	use_provider();
 	setenv("FI_INLAY_TIMEOUT", "14", 0);
+	setenv("FI_INLAY_PIECE", "16384", 0);
 	if (argc > 1)
 		process((unsigned)atoi(argv[1]));
 	return cmocka_run_group_tests(tests, NULL, NULL) || again_with("FI_INLAY_TAG_OFFLOAD", "64");

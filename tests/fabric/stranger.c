@@ -143,10 +143,9 @@ static fi_addr_t gets(uint64_t tag, const char *text)
 {
 	struct done *d;
 	char in[8] = {0};
-	int here_;
 
-	must(fi_trecv(side.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, tag, 0, &here_));
-	d = good(&side, &here_);
+	must(fi_trecv(side.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, tag, 0, in));
+	d = good(&side, in);
 	assert_int_equal(d->e.len, sizeof(in));
 	assert_memory_equal(in, text, sizeof(in));
 	return d->source;
@@ -162,25 +161,33 @@ static fi_addr_t learns(const struct hello *h)
 	return insert(&side, name);
 }
 
-/*
- * Its device matches tags, and the messages are as for one that does not: they cost no entry of any receive queue, and
- * others that come as agreed still arrive.
- */
-static void test_kinds(void **state)
+/* A queue pair, and its record as bytes */
+static struct inlay_connect_record connection(uint8_t *blob)
 {
-	struct inlay_connect_record record, there;
-	uint8_t blob[INLAY_CONNECT_SIZE];
+	struct inlay_connect_record record;
 	struct opt opt = usual;
-	struct hello answer;
-	struct wire m;
-	int i;
 
-	(void)state;
-	stranger_open();
 	opt.bytes = 4096;
 	end_make(&out, &opt);
 	must(inlay_connect_local(&record, out.qp, NULL, NULL));
 	inlay_connect_pack(&record, blob);
+	return record;
+}
+
+/*
+ * Its device matches tags, and the messages are as for one that does not: they cost no entry of any receive queue, and
+ * others that come as agreed still arrive.
+ */
+static void test_kinds(UNUSED void **state)
+{
+	struct inlay_connect_record record, there;
+	uint8_t blob[INLAY_CONNECT_SIZE];
+	struct hello answer;
+	struct wire m;
+	int i;
+
+	stranger_open();
+	record = connection(blob);
 	answer = greet(1, 0, 0, blob);
 	must(inlay_connect_unpack(&there, answer.record, sizeof(answer.record), NULL));
 	must(inlay_connect_rts(out.qp, &record, &there, NULL, NULL));
@@ -196,19 +203,14 @@ static void test_kinds(void **state)
 }
 
 /* It is gone before it was ever connected: there is no way to it yet, and what it says then needs no answer. */
-static void test_no_way(void **state)
+static void test_no_way(UNUSED void **state)
 {
-	uint8_t blob[INLAY_CONNECT_SIZE] = {0};
+	uint8_t blob[INLAY_CONNECT_SIZE];
 	const uint8_t dc = over_dc() ? OVER_DC : 0;
-	struct inlay_connect_record record;
-	struct opt opt = usual;
 	struct hello h;
 
-	(void)state;
 	stranger_open();
-	end_make(&out, &opt);
-	must(inlay_connect_local(&record, out.qp, NULL, NULL));
-	inlay_connect_pack(&record, blob);
+	connection(blob);
 	h = hello_of(UINT32_MAX, dc, 0, blob); /* too late for a connection */
 	say(&h);
 	h.kind = REFUSED; /* from its next incarnation */
@@ -226,19 +228,26 @@ struct target {
 	uint32_t dctn, number;
 };
 
+static struct target target_of(uint32_t attempt, uint8_t flags)
+{
+	uint8_t blob[INLAY_CONNECT_SIZE] = {0};
+	struct target target;
+
+	memcpy(&target, greet(attempt, flags, 0, blob).record, sizeof(target));
+	return target;
+}
+
 /* Over DC no message is matched by the device, whatever the peer says. The target that it names is the side's own. */
-static void test_by_nic(void **state)
+static void test_by_nic(UNUSED void **state)
 {
 	uint8_t blob[INLAY_CONNECT_SIZE] = {0};
 	struct target target;
 	struct hello answer;
 	fi_addr_t to;
-	ssize_t err;
 	int here_;
 
-	(void)state;
 	stranger_open();
-	memcpy(&target, greet(1, OVER_DC, 0, blob).record, sizeof(target));
+	target = target_of(1, OVER_DC);
 	target.number += 1u << 20; /* the next attempt's */
 	memcpy(blob, &target, sizeof(target));
 	answer = greet(2, OVER_DC | BY_NIC, 0, blob);
@@ -246,21 +255,10 @@ static void test_by_nic(void **state)
 	greet(2, OVER_DC | BY_NIC | SEEN, answer.attempt, blob);
 	answer = hello_of(0, 0, 0, blob);
 	to = learns(&answer);
-	while ((err = fi_tsend(side.ep, "to self.", 8, NULL, to, 7, &here_)) == -FI_EAGAIN)
-		poll_all();
-	must(err);
+	must(again(fi_tsend(side.ep, "to self.", 8, NULL, to, 7, &here_)));
 	gets(7, "to self.");
 	good(&side, &here_);
 	stranger_close();
-}
-
-static struct target greet_dc(uint32_t attempt)
-{
-	uint8_t blob[INLAY_CONNECT_SIZE] = {0};
-	struct target target;
-
-	memcpy(&target, greet(attempt, OVER_DC, 0, blob).record, sizeof(target));
-	return target;
 }
 
 /* Makes an initiator, and connects for the first time */
@@ -287,7 +285,7 @@ static struct target initiator(void)
 	assert_non_null(out.qp);
 	must(inlay_connect_dc(NULL, out.qp, 0, NULL, NULL));
 	take(&out);
-	return greet_dc(1);
+	return target_of(1, OVER_DC);
 }
 
 /* A message to the target, as if from the one that has this number */
@@ -304,16 +302,15 @@ static void send_to(const struct target *t, uint32_t number, const char *text)
 }
 
 /* Its last attempt is over: what still comes of it is nobody's message. */
-static void test_late(void **state)
+static void test_late(UNUSED void **state)
 {
 	struct target old, next;
 
-	(void)state;
 	stranger_open();
 	old = initiator();
 	send_to(&old, old.number, "the 1st.");
 	gets(7, "the 1st.");
-	next = greet_dc(2);
+	next = target_of(2, OVER_DC);
 	assert_int_not_equal(next.number, old.number);
 	send_to(&old, old.number, "is late.");
 	send_to(&old, next.number ^ 1, "no one's");
@@ -326,7 +323,7 @@ static void test_late(void **state)
  * It comes under other names, again and again. The memory for them does not grow without end. A message of the first,
  * which has waited for its receive, does not become another's.
  */
-static void test_names(void **state)
+static void test_names(UNUSED void **state)
 {
 	uint8_t blob[INLAY_CONNECT_SIZE] = {0};
 	struct target target;
@@ -334,7 +331,6 @@ static void test_names(void **state)
 	struct hello h;
 	int i;
 
-	(void)state;
 	stranger_open();
 	if (over_dc()) {
 		target = initiator();
@@ -356,13 +352,6 @@ static void test_names(void **state)
 	if (over_dc())
 		assert_true(gets(7, "the 1st.") == FI_ADDR_NOTAVAIL);
 	stranger_close();
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	memset(sides, 0, sizeof(sides));
-	return 0;
 }
 
 int main(void)

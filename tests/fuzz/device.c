@@ -100,39 +100,36 @@ ssize_t device_vm_writev(pid_t pid, const struct iovec *here, unsigned long a, c
 /* What the engine copies has been checked when it was registered: it must be there. */
 long device_syscall(long number, ...)
 {
-	const struct iovec *local, *remote;
-	unsigned long nl, nr, l = 0, r = 0;
-	size_t at = 0, to = 0, n;
-	long done = 0;
+	const int to = number == SYS_process_vm_writev;
+	struct iovec v[2], *list[2];    /* the device's, the program's */
+	unsigned long n[2];
+	long done = 0, part;
 	va_list ap;
+	int i;
 
-	sure(number == SYS_process_vm_readv || number == SYS_process_vm_writev);
+	sure(to || number == SYS_process_vm_readv);
 	va_start(ap, number);
 	(void)va_arg(ap, long);
-	local = va_arg(ap, const struct iovec *);
-	nl = va_arg(ap, unsigned long);
-	remote = va_arg(ap, const struct iovec *);
-	nr = va_arg(ap, unsigned long);
+	for (i = 0; i < 2; i++) {
+		list[i] = va_arg(ap, struct iovec *);
+		n[i] = va_arg(ap, unsigned long);
+		v[i].iov_len = 0;
+	}
 	va_end(ap);
-	while (l < nl && r < nr) {
-		n = local[l].iov_len - at < remote[r].iov_len - to ? local[l].iov_len - at : remote[r].iov_len - to;
-		if (number == SYS_process_vm_writev)
-			memmove((uint8_t *)remote[r].iov_base + to, (uint8_t *)local[l].iov_base + at, n);
-		else
-			memmove((uint8_t *)local[l].iov_base + at, (uint8_t *)remote[r].iov_base + to, n);
-		done += (long)n;
-		at += n;
-		to += n;
-		if (at == local[l].iov_len) {
-			at = 0;
-			l++;
-		}
-		if (to == remote[r].iov_len) {
-			to = 0;
-			r++;
+	for (;; done += part) {
+		for (i = 0; i < 2; i++)
+			while (!v[i].iov_len) {
+				if (!n[i]--)
+					return done;
+				v[i] = *list[i]++;
+			}
+		part = (long)(v[0].iov_len < v[1].iov_len ? v[0].iov_len : v[1].iov_len);
+		memmove(v[to].iov_base, v[!to].iov_base, (size_t)part);
+		for (i = 0; i < 2; i++) {
+			v[i].iov_base = (uint8_t *)v[i].iov_base + part;
+			v[i].iov_len -= (size_t)part;
 		}
 	}
-	return done;
 }
 
 /* /proc/self/maps: there is nothing else. */
@@ -196,7 +193,7 @@ static int device_run(void)
 	struct ib_uverbs_ioctl_hdr *h = device_frame();
 
 	h->length = (uint16_t)(sizeof(*h) + h->num_attrs * sizeof(h->attrs[0]));
-	return sd_ioctl(host.ctx, h);
+	return sd_ioctl(host.ctx, h, false);
 }
 
 /* A write command. Returns the first word of the answer. */
@@ -366,24 +363,16 @@ static void device_move(uint32_t i, uint32_t type, uint32_t to, enum ibv_qp_stat
 	const int dc = type == IB_UVERBS_QPT_DRIVER, target = dc && i, raw = type == IB_UVERBS_QPT_RAW_PACKET;
 	const int responds = type == IB_UVERBS_QPT_RC || type == IB_UVERBS_QPT_XRC_TGT;
 	const int requests = type == IB_UVERBS_QPT_RC || type == IB_UVERBS_QPT_XRC_INI || dc;
-	struct ib_uverbs_modify_qp m;
+	struct ib_uverbs_modify_qp m = {
+		.qp_handle = host.qps[i], .qp_state = (uint8_t)state, .qkey = DEVICE_QKEY, .port_num = 1, .path_mtu = IBV_MTU_1024,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
+				   (type == IB_UVERBS_QPT_UC ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC),
+		.dest_qp_num = to, .max_rd_atomic = 4, .max_dest_rd_atomic = 4, .min_rnr_timer = 1, .timeout = 1, .retry_cnt = 1,
+		.rnr_retry = 1, .dest = {.port_num = 1, .is_global = 1, .sgid_index = 3, .hop_limit = 1},
+	};
 	union ibv_gid gid;
 	int mask = 0;
 
-	memset(&m, 0, sizeof(m));
-	m.qp_handle = host.qps[i];
-	m.qp_state = (uint8_t)state;
-	m.qkey = DEVICE_QKEY;
-	m.qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
-			    (type == IB_UVERBS_QPT_UC ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
-	m.port_num = m.dest.port_num = 1;
-	m.path_mtu = IBV_MTU_1024;
-	m.dest_qp_num = to;
-	m.max_rd_atomic = m.max_dest_rd_atomic = 4;
-	m.min_rnr_timer = m.timeout = m.retry_cnt = m.rnr_retry = 1;
-	m.dest.is_global = 1;
-	m.dest.sgid_index = 3;
-	m.dest.hop_limit = 1;
 	sure(!sd_gid(0, 3, &gid, &(unsigned){0}));
 	memcpy(m.dest.dgid, &gid, 16);
 	if (state == IBV_QPS_INIT)

@@ -15,7 +15,6 @@
 #include "fuzz.h"
 
 #define FABRIC_QPS 8u
-#define FABRIC_CQES 2048u
 #define FABRIC_ENTRIES 128u
 #define FABRIC_KEYS 64u
 #define FABRIC_SLOTS 16u
@@ -23,6 +22,8 @@
 #define FABRIC_NAMES 4u
 #define FABRIC_HANDLES 8u
 #define FABRIC_INCARNATION 1000u
+
+#define UNUSED FUZZ_UNUSED
 
 /* ---- The device ---- */
 
@@ -50,8 +51,7 @@ static struct {
 	struct ibv_device device;
 	struct ibv_pd pd;
 	struct ibv_cq_ex cq;
-	struct mlx5_cqe64 cqes[FABRIC_CQES] __attribute__((aligned(4096)));
-	uint32_t record[2], cqe_count, produced;
+	struct fuzz_cq done __attribute__((aligned(4096)));
 	uint64_t page[512] __attribute__((aligned(4096)));
 	struct fabric_qp qps[FABRIC_QPS];
 	struct fabric_srq srqs[2];
@@ -81,21 +81,22 @@ static struct ibv_context *fabric_context(void)
 
 static struct fabric_qp *fabric_qp_of(struct ibv_qp *qp)
 {
-	return (struct fabric_qp *)(void *)qp;
+	struct fabric_qp *q = (struct fabric_qp *)(void *)qp;
+
+	sure(q->used);
+	return q;
 }
 
-struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+static struct ibv_qp *fabric_qp_make(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
-	struct fabric_qp *q;
-	uint32_t i;
+	struct fabric_qp *q = nic.qps;
 
-	for (i = 0; i < FABRIC_QPS && nic.qps[i].used; i++)
-		;
-	if (i == FABRIC_QPS) {
+	while (q < nic.qps + FABRIC_QPS && q->used)
+		q++;
+	if (q == nic.qps + FABRIC_QPS) {
 		errno = ENOMEM;
 		return NULL;
 	}
-	q = &nic.qps[i];
 	sure(pd == &nic.pd && inlay_send_cqes(init) <= 128);
 	memset(&q->qp, 0, sizeof(q->qp));
 	q->qp.context = fabric_context();
@@ -103,7 +104,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	q->qp.send_cq = q->qp.recv_cq = init->recv_cq;
 	q->qp.srq = init->srq;
 	q->qp.qp_type = init->qp_type;
-	q->qp.qp_num = 0x100 + i;
+	q->qp.qp_num = 0x100 + (uint32_t)(q - nic.qps);
 	q->record[0] = q->record[1] = q->done = 0;
 	q->wqebbs = inlay_send_cqes(init);
 	q->cap = init->cap;
@@ -112,71 +113,61 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	return &q->qp;
 }
 
-struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *init,
-				struct mlx5dv_qp_init_attr *dv)
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
-	struct ibv_qp_init_attr plain;
+	return fabric_qp_make(pd, init);
+}
 
-	(void)dv;
-	sure(context == fabric_context());
-	memset(&plain, 0, sizeof(plain));
-	plain.qp_type = init->qp_type;
-	plain.recv_cq = init->recv_cq;
-	plain.srq = init->srq;
-	plain.cap = init->cap;
-	return ibv_create_qp(init->pd, &plain);
+struct ibv_qp *mlx5dv_create_qp(UNUSED struct ibv_context *context, struct ibv_qp_init_attr_ex *init,
+				UNUSED struct mlx5dv_qp_init_attr *dv)
+{
+	return fabric_qp_make(init->pd, (struct ibv_qp_init_attr *)(void *)init); /* begins as the other one */
 }
 
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
-	sure(fabric_qp_of(qp)->used);
 	fabric_qp_of(qp)->used = 0;
 	return 0;
 }
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	sure(fabric_qp_of(qp)->used && mask & IBV_QP_STATE);
+	sure(mask & IBV_QP_STATE);
 	if (attr->qp_state == IBV_QPS_ERR && qp->state != IBV_QPS_ERR)
 		fabric_qp_of(qp)->last = 1;
 	qp->state = attr->qp_state;
 	return 0;
 }
 
-int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, UNUSED int mask, struct ibv_qp_init_attr *init)
 {
-	(void)mask;
 	memset(attr, 0, sizeof(*attr));
 	memset(init, 0, sizeof(*init));
 	init->cap = attr->cap = fabric_qp_of(qp)->cap;
 	return 0;
 }
 
-int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+int ibv_query_ece(UNUSED struct ibv_qp *qp, UNUSED struct ibv_ece *ece)
 {
-	(void)qp;
-	(void)ece;
 	return EOPNOTSUPP;
 }
 
-int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+int ibv_get_async_event(UNUSED struct ibv_context *context, struct ibv_async_event *event)
 {
-	uint32_t i;
+	struct fabric_qp *q;
 
-	sure(context == fabric_context());
-	for (i = 0; i < FABRIC_QPS; i++)
-		if (nic.qps[i].used && nic.qps[i].last) {
-			nic.qps[i].last = 0;
+	for (q = nic.qps; q < nic.qps + FABRIC_QPS; q++)
+		if (q->used && q->last) {
+			q->last = 0;
 			event->event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
-			event->element.qp = &nic.qps[i].qp;
+			event->element.qp = &q->qp;
 			return 0;
 		}
 	return -1;
 }
 
-void ibv_ack_async_event(struct ibv_async_event *event)
+void ibv_ack_async_event(UNUSED struct ibv_async_event *event)
 {
-	(void)event;
 }
 
 static struct ibv_srq *fabric_srq_make(struct ibv_pd *pd, uint32_t max_wr)
@@ -196,9 +187,9 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init
 	return fabric_srq_make(pd, init->attr.max_wr);
 }
 
-static struct ibv_srq *fabric_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *init)
+static struct ibv_srq *fabric_create_srq_ex(UNUSED struct ibv_context *context, struct ibv_srq_init_attr_ex *init)
 {
-	sure(context == fabric_context() && init->srq_type == IBV_SRQT_TM);
+	sure(init->srq_type == IBV_SRQT_TM);
 	return fabric_srq_make(init->pd, init->attr.max_wr);
 }
 
@@ -210,13 +201,7 @@ int ibv_destroy_srq(struct ibv_srq *srq)
 
 static struct ibv_cq_ex *fabric_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *init)
 {
-	uint32_t i;
-
-	nic.cqe_count = 1u << inlay_log2_ceil(init->cqe + 1);
-	sure(context == fabric_context() && nic.cqe_count <= FABRIC_CQES);
-	for (i = 0; i < nic.cqe_count; i++)
-		nic.cqes[i].op_own = MLX5_CQE_INVALID << 4;
-	nic.record[0] = nic.record[1] = nic.produced = 0;
+	fuzz_cq_clear(&nic.done, 1u << inlay_log2_ceil(init->cqe + 1));
 	nic.cq.context = context;
 	return &nic.cq;
 }
@@ -242,10 +227,10 @@ int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
 		obj->qp.out->bf.size = 256;
 		return 0;
 	case MLX5DV_OBJ_CQ:
-		obj->cq.out->buf = nic.cqes;
-		obj->cq.out->cqe_cnt = nic.cqe_count;
+		obj->cq.out->buf = nic.done.cqes;
+		obj->cq.out->cqe_cnt = nic.done.count;
 		obj->cq.out->cqe_size = 64;
-		obj->cq.out->dbrec = (__be32 *)nic.record;
+		obj->cq.out->dbrec = (__be32 *)nic.done.record;
 		obj->cq.out->cq_uar = nic.page;
 		obj->cq.out->cqn = 1;
 		return 0;
@@ -267,30 +252,25 @@ bool mlx5dv_is_supported(struct ibv_device *device)
 	return device == &nic.device;
 }
 
-int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+int ibv_query_device(UNUSED struct ibv_context *context, struct ibv_device_attr *attr)
 {
-	sure(context == fabric_context());
 	memset(attr, 0, sizeof(*attr));
 	attr->atomic_cap = IBV_ATOMIC_HCA;
 	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
 	return 0;
 }
 
-static int fabric_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+static int fabric_query_device_ex(UNUSED struct ibv_context *context, UNUSED const struct ibv_query_device_ex_input *input,
 				  struct ibv_device_attr_ex *attr, size_t size)
 {
-	(void)input;
-	sure(context == fabric_context());
 	memset(attr, 0, size);
 	attr->tm_caps.flags = IBV_TM_CAP_RC;
 	attr->tm_caps.max_num_tags = 127;
 	return 0;
 }
 
-static int fabric_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
+static int fabric_query_port(UNUSED struct ibv_context *context, UNUSED uint8_t port, struct ibv_port_attr *attr, size_t size)
 {
-	(void)port;
-	sure(context == fabric_context());
 	memset(attr, 0, size);
 	attr->state = IBV_PORT_ACTIVE;
 	attr->link_layer = nic.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
@@ -300,13 +280,9 @@ static int fabric_query_port(struct ibv_context *context, uint8_t port, struct i
 	return 0;
 }
 
-int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
-		      uint32_t flags, size_t size)
+int _ibv_query_gid_ex(UNUSED struct ibv_context *context, UNUSED uint32_t port, UNUSED uint32_t index, struct ibv_gid_entry *entry,
+		      UNUSED uint32_t flags, size_t size)
 {
-	(void)port;
-	(void)index;
-	(void)flags;
-	sure(context == fabric_context());
 	memset(entry, 0, size);
 	entry->gid_type = IBV_GID_TYPE_ROCE_V2;
 	entry->gid.raw[0] = 0xfd;
@@ -314,44 +290,38 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index
 	return 0;
 }
 
-struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, UNUSED struct ibv_ah_attr *attr)
 {
 	static struct ibv_ah ah;
 
-	(void)attr;
 	ah.context = fabric_context();
 	ah.pd = pd;
 	return &ah;
 }
 
-int ibv_destroy_ah(struct ibv_ah *ah)
+int ibv_destroy_ah(UNUSED struct ibv_ah *ah)
 {
-	(void)ah;
 	return 0;
 }
 
 #undef ibv_reg_mr
-struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t bytes, int access)
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t bytes, UNUSED int access)
 {
-	struct fabric_key *k;
 	uint32_t i;
 
-	(void)access;
-	for (i = 0; i < FABRIC_KEYS && nic.keys[i].used; i++)
-		;
-	if (i == FABRIC_KEYS) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	k = &nic.keys[i];
-	k->used = 1;
-	k->mr.context = fabric_context();
-	k->mr.pd = pd;
-	k->mr.addr = at;
-	k->mr.length = bytes;
-	k->mr.lkey = 0x1000 + i;
-	k->mr.rkey = 0x2000 + i;
-	return &k->mr;
+	for (i = 0; i < FABRIC_KEYS; i++)
+		if (!nic.keys[i].used) {
+			nic.keys[i].used = 1;
+			nic.keys[i].mr.context = fabric_context();
+			nic.keys[i].mr.pd = pd;
+			nic.keys[i].mr.addr = at;
+			nic.keys[i].mr.length = bytes;
+			nic.keys[i].mr.lkey = 0x1000 + i;
+			nic.keys[i].mr.rkey = 0x2000 + i;
+			return &nic.keys[i].mr;
+		}
+	errno = ENOMEM;
+	return NULL;
 }
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *at, size_t bytes, uint64_t iova, unsigned int access)
@@ -362,32 +332,20 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *at, size_t bytes, uint6
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	struct fabric_key *k = (struct fabric_key *)(void *)mr;
-
-	sure(k->used);
-	k->used = 0;
+	sure(((struct fabric_key *)(void *)mr)->used--);
 	return 0;
 }
 
 /* ---- What the provider calls of libfabric, which has signal handlers of its own ---- */
 
-int fi_log_enabled(const struct fi_provider *p, enum fi_log_level level, enum fi_log_subsys subsystem)
+int fi_log_enabled(UNUSED const struct fi_provider *p, UNUSED enum fi_log_level level, UNUSED enum fi_log_subsys subsystem)
 {
-	(void)p;
-	(void)level;
-	(void)subsystem;
 	return 0;
 }
 
-void fi_log(const struct fi_provider *p, enum fi_log_level level, enum fi_log_subsys subsystem, const char *function,
-	    int line, const char *format, ...)
+void fi_log(UNUSED const struct fi_provider *p, UNUSED enum fi_log_level level, UNUSED enum fi_log_subsys subsystem,
+	    UNUSED const char *function, UNUSED int line, UNUSED const char *format, ...)
 {
-	(void)p;
-	(void)level;
-	(void)subsystem;
-	(void)function;
-	(void)line;
-	(void)format;
 	sure(!"logged");
 }
 
@@ -396,53 +354,27 @@ const char *fi_strerror(int err)
 	return strerror(err);
 }
 
-int fi_param_define(const struct fi_provider *p, const char *name, enum fi_param_type type, const char *help, ...)
+int fi_param_define(UNUSED const struct fi_provider *p, UNUSED const char *name, UNUSED enum fi_param_type type,
+		    UNUSED const char *help, ...)
 {
-	(void)p;
-	(void)name;
-	(void)type;
-	(void)help;
 	return -FI_ENOSYS;
 }
 
-int fi_param_get(struct fi_provider *p, const char *name, void *value)
+int fi_param_get(UNUSED struct fi_provider *p, UNUSED const char *name, UNUSED void *value)
 {
-	(void)p;
-	(void)name;
-	(void)value;
 	return -FI_ENOSYS;
 }
 
-struct fi_info *fi_dupinfo(const struct fi_info *info)
+struct fi_info *fi_dupinfo(UNUSED const struct fi_info *info)
 {
-	(void)info;
 	return NULL;
 }
 
-void fi_freeinfo(struct fi_info *info)
+void fi_freeinfo(UNUSED struct fi_info *info)
 {
-	(void)info;
 }
 
 /* ---- What the device does ---- */
-
-static uint32_t fabric_cq_room(const struct endpoint *ep)
-{
-	return nic.cqe_count - (nic.produced - ep->cq.ci);
-}
-
-static struct mlx5_cqe64 *fabric_cqe(uint32_t qpn, uint32_t opcode, uint32_t bytes, uint32_t counter)
-{
-	struct mlx5_cqe64 *cqe = &nic.cqes[nic.produced & (nic.cqe_count - 1)];
-
-	memset(cqe, 0, sizeof(*cqe));
-	cqe->byte_cnt = inlay_to_be32(bytes);
-	cqe->sop_drop_qpn = inlay_to_be32(qpn);
-	cqe->wqe_counter = inlay_to_be16((uint16_t)counter);
-	cqe->op_own = (uint8_t)(opcode << 4 | (nic.produced / nic.cqe_count & 1));
-	nic.produced++;
-	return cqe;
-}
 
 /* A message, from the GRH on if it is a datagram; into the completion if it is short. No receive: nothing comes. */
 static void fabric_arrive(struct endpoint *ep, struct fabric_qp *q, const uint8_t *msg, uint32_t n, uint32_t imm)
@@ -454,7 +386,7 @@ static void fabric_arrive(struct endpoint *ep, struct fabric_qp *q, const uint8_
 	const uint8_t *at = s->ring + 32 * entry;
 	const uint32_t opcode = q->qp.qp_type == IBV_QPT_DRIVER ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND;
 
-	if ((uint16_t)s->taken == inlay_from_be16((uint16_t)(s->record[0] >> 16)) || fabric_cq_room(ep) < 2 ||
+	if ((uint16_t)s->taken == inlay_from_be16((uint16_t)(s->record[0] >> 16)) || fuzz_cq_room(&nic.done) < 2 ||
 	    q->qp.state < IBV_QPS_RTR || q->qp.state > IBV_QPS_SQE)
 		return;
 	s->taken++;
@@ -462,11 +394,10 @@ static void fabric_arrive(struct endpoint *ep, struct fabric_qp *q, const uint8_
 	sure(s->head < s->entries);
 	room = fuzz_be32(at + 16);
 	if (n > room) {
-		cqe = fabric_cqe(q->qp.qp_num, MLX5_CQE_RESP_ERR, 0, entry);
-		((uint8_t *)cqe)[offsetof(struct mlx5_err_cqe, syndrome)] = MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+		fuzz_cqe_error(&nic.done, q->qp.qp_num, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, entry);
 		return;
 	}
-	cqe = fabric_cqe(q->qp.qp_num, opcode, n, entry);
+	cqe = fuzz_cqe(&nic.done, q->qp.qp_num, opcode, n, entry);
 	cqe->imm_inval_pkey = inlay_to_be32(imm);
 	if (tagged) {
 		cqe->app = INLAY_CQE_APP_TAG;
@@ -506,33 +437,22 @@ static void fabric_look(const uint8_t *at, uint32_t bytes)
 }
 
 /* Does up to n WQEs of a queue pair, all of them well, or fails the first one. */
-static void fabric_work(struct endpoint *ep, struct fabric_qp *q, uint32_t n, uint32_t syndrome)
+static void fabric_work(struct fabric_qp *q, uint32_t n, uint32_t syndrome)
 {
 	const uint32_t far = q->qp.qp_type == IBV_QPT_DRIVER;
 	struct fuzz_piece pieces[20];
-	struct mlx5_cqe64 *cqe;
 	struct fuzz_wqe w;
-	uint32_t i, bbs, at;
+	uint32_t at;
 
-	if (q->qp.state < IBV_QPS_RTS || !q->wqebbs)
+	if (!q->used || q->qp.state < IBV_QPS_RTS || !q->wqebbs)
 		return;
-	while (n-- && (uint16_t)q->done != inlay_from_be16((uint16_t)(q->record[1] >> 16)) && fabric_cq_room(ep) > 2) {
-		memcpy(w.at, q->ring + 64 * (q->done & (q->wqebbs - 1)), 64);
-		w.opcode = fuzz_be32(w.at) & 0xff;
-		w.index = fuzz_be32(w.at) >> 8 & 0xffff;
-		w.ds = fuzz_be32(w.at + 4) & 0x3f;
-		w.flags = w.at[11];
-		sure(w.index == (uint16_t)q->done && fuzz_be32(w.at + 4) >> 8 == q->qp.qp_num && w.ds);
-		bbs = (w.ds + 3) / 4;
-		for (i = 1; i < bbs; i++)
-			memcpy(w.at + 64 * i, q->ring + 64 * ((q->done + i) & (q->wqebbs - 1)), 64);
-		q->done += bbs;
+	while (n-- && (uint16_t)q->done != inlay_from_be16((uint16_t)(q->record[1] >> 16)) && fuzz_cq_room(&nic.done) > 2) {
+		q->done += fuzz_wqe_at(q->ring, q->wqebbs - 1, q->done, q->qp.qp_num, &w);
 		at = q->qp.qp_type == IBV_QPT_UD || (far && w.at[24] >> 7) ? 4 : 1 + far;
 		if (q->qp.state != IBV_QPS_RTS)
 			syndrome = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
 		if (syndrome) {
-			cqe = fabric_cqe(q->qp.qp_num, MLX5_CQE_REQ_ERR, 0, w.index);
-			((uint8_t *)cqe)[offsetof(struct mlx5_err_cqe, syndrome)] = (uint8_t)syndrome;
+			fuzz_cqe_error(&nic.done, q->qp.qp_num, MLX5_CQE_REQ_ERR, syndrome, w.index);
 			q->qp.state = IBV_QPS_ERR;
 			q->last = q->qp.qp_type == IBV_QPT_RC;
 			continue;
@@ -557,7 +477,7 @@ static void fabric_work(struct endpoint *ep, struct fabric_qp *q, uint32_t n, ui
 			sure(w.opcode == MLX5_OPCODE_RDMA_WRITE || w.opcode == MLX5_OPCODE_NOP);
 		}
 		if (w.flags & MLX5_WQE_CTRL_CQ_UPDATE)
-			fabric_cqe(q->qp.qp_num, MLX5_CQE_REQ, 0, w.index);
+			fuzz_cqe(&nic.done, q->qp.qp_num, MLX5_CQE_REQ, 0, w.index);
 	}
 }
 
@@ -662,20 +582,26 @@ static void fabric_read(size_t most)
 	}
 }
 
-static void fabric_name(uint32_t i)
+static void fabric_record(uint8_t *at, enum ibv_qp_type type, uint32_t qpn)
 {
 	struct inlay_connect_record r;
-	const uint64_t incarnation = FABRIC_INCARNATION + i;
 
 	memset(&r, 0, sizeof(r));
-	r.type = IBV_QPT_UD;
+	r.type = type;
 	r.link = nic.infiniband ? INLAY_CONNECT_IB : INLAY_CONNECT_ROCE_V2;
-	r.qpn = 0x200 + i / 2; /* two incarnations of each */
+	r.qpn = qpn;
 	r.mtu = IBV_MTU_1024;
 	r.lid = nic.infiniband ? 7 : 0;
 	r.gid[0] = 0xfd;
 	r.gid[15] = 2;
-	inlay_connect_pack(&r, app.names[i]);
+	inlay_connect_pack(&r, at);
+}
+
+static void fabric_name(uint32_t i)
+{
+	const uint64_t incarnation = FABRIC_INCARNATION + i;
+
+	fabric_record(app.names[i], IBV_QPT_UD, 0x200 + i / 2); /* two incarnations of each */
 	memcpy(app.names[i] + INLAY_CONNECT_SIZE, &incarnation, 8);
 }
 
@@ -693,11 +619,9 @@ struct fabric_hello {
 static void fabric_hello(struct fuzz_in *in, uint32_t how, uint32_t flags, uint32_t attempts)
 {
 	struct { uint8_t grh[INLAY_GRH]; struct fabric_hello h; } d;
-	struct inlay_connect_record r;
 
 	INLAY_STATIC_ASSERT(sizeof(d.h) == HELLO_SIZE, "as the provider's");
 	memset(&d, 0, sizeof(d));
-	memset(&r, 0, sizeof(r));
 	d.h.magic = 0x796c6e69;
 	d.h.kind = (uint8_t)(1 + (how >> 2 & 3));
 	d.h.flags = (uint8_t)(flags ^ (settings.dc ? 4 : 0));
@@ -707,14 +631,7 @@ static void fabric_hello(struct fuzz_in *in, uint32_t how, uint32_t flags, uint3
 	memcpy(d.h.from, app.names[how % FABRIC_NAMES], sizeof(d.h.from));
 	d.h.to = app.ep->name.incarnation;
 	d.h.source = how >> 5 & 3 ? (uint64_t)how << 56 | 16 : 0;
-	r.type = IBV_QPT_RC;
-	r.link = nic.infiniband ? INLAY_CONNECT_IB : INLAY_CONNECT_ROCE_V2;
-	r.qpn = 0x300 + how % FABRIC_NAMES;
-	r.mtu = IBV_MTU_1024;
-	r.lid = nic.infiniband ? 7 : 0;
-	r.gid[0] = 0xfd;
-	r.gid[15] = 2;
-	inlay_connect_pack(&r, d.h.record);
+	fabric_record(d.h.record, IBV_QPT_RC, 0x300 + how % FABRIC_NAMES);
 	if (how & 0x10)
 		fuzz_spoil(in, (uint8_t *)&d.h, sizeof(d.h));
 	if (how & 0x80)
@@ -823,13 +740,7 @@ static void fabric_receive(struct fuzz_in *in, uint32_t how)
 
 	if (!s)
 		return;
-	memset(&m, 0, sizeof(m));
-	m.msg_iov = s->iov;
-	m.iov_count = s->iovs;
-	m.addr = from;
-	m.tag = tag;
-	m.ignore = ignore;
-	m.context = &s->context;
+	m = (struct fi_msg_tagged){.msg_iov = s->iov, .iov_count = s->iovs, .addr = from, .tag = tag, .ignore = ignore, .context = &s->context};
 	switch (how & 7) {
 	case 0:
 	case 1:
@@ -849,11 +760,7 @@ static void fabric_receive(struct fuzz_in *in, uint32_t how)
 		fabric_called(s, r, SLOT_RECEIVES);
 		break;
 	default:
-		memset(&u, 0, sizeof(u));
-		u.msg_iov = s->iov;
-		u.iov_count = 1;
-		u.addr = from;
-		u.context = &s->context;
+		u = (struct fi_msg){.msg_iov = s->iov, .iov_count = 1, .addr = from, .context = &s->context};
 		fabric_called(s, fi_recvmsg(app.fid, &u, FI_COMPLETION | (s->iovs == 1 ? FI_MULTI_RECV : 0)),
 			      s->iovs == 1 ? SLOT_MULTI : SLOT_RECEIVES);
 	}
@@ -876,11 +783,7 @@ static void fabric_claim(struct fuzz_in *in, uint64_t how)
 	s = &app.slots[i];
 	s->state = SLOT_IDLE;
 	sure(fabric_slot(i, 1, fuzz_8(in)) == s);
-	memset(&m, 0, sizeof(m));
-	m.msg_iov = s->iov;
-	m.iov_count = 1;
-	m.addr = FI_ADDR_UNSPEC;
-	m.context = &s->context;
+	m = (struct fi_msg_tagged){.msg_iov = s->iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &s->context};
 	how = FI_CLAIM | FI_COMPLETION | (how & 1 ? FI_DISCARD : 0);
 	s->state = fi_trecvmsg(app.fid, &m, how) ? SLOT_CLAIMED : SLOT_RECEIVES;
 }
@@ -900,19 +803,9 @@ static void fabric_send(struct fuzz_in *in, uint32_t how)
 
 	if (!s)
 		return;
-	memset(&m, 0, sizeof(m));
-	m.msg_iov = &iov;
-	m.iov_count = 1;
-	m.addr = to;
-	m.context = &s->context;
-	m.data = how;
-	memset(&rma, 0, sizeof(rma));
-	rma.msg_iov = s->iov;
-	rma.iov_count = 1;
-	rma.addr = to;
-	rma.rma_iov = &remote;
-	rma.rma_iov_count = 1;
-	rma.context = &s->context;
+	m = (struct fi_msg_tagged){.msg_iov = &iov, .iov_count = 1, .addr = to, .context = &s->context, .data = how};
+	rma = (struct fi_msg_rma){.msg_iov = s->iov, .iov_count = 1, .addr = to, .rma_iov = &remote, .rma_iov_count = 1,
+				  .context = &s->context};
 	s->iov[0].iov_len = 64;
 	switch (how & 7) {
 	case 0: r = fi_tsend(app.fid, bytes, iov.iov_len, NULL, to, 1, &s->context); break;
@@ -948,19 +841,12 @@ static void fabric_step(struct fuzz_in *in)
 	case 5: fabric_receive(in, fuzz_8(in)); break;
 	case 6: fabric_send(in, fuzz_8(in)); break;
 	case 7: fabric_hello(in, fuzz_8(in), fuzz_8(in), fuzz_8(in)); break;
-	case 8:
-		if (nic.qps[more & 7].used)
-			fabric_work(app.ep, &nic.qps[more & 7], 1 + (more >> 3), 0);
-		break;
+	case 8: fabric_work(&nic.qps[more & 7], 1 + (more >> 3), 0); break;
 	case 9:
 		for (i = 0; i < FABRIC_QPS; i++)
-			if (nic.qps[i].used)
-				fabric_work(app.ep, &nic.qps[i], 64, 0);
+			fabric_work(&nic.qps[i], 64, 0);
 		break;
-	case 10:
-		if (nic.qps[more & 7].used)
-			fabric_work(app.ep, &nic.qps[more & 7], 1, syndromes[more >> 3]);
-		break;
+	case 10: fabric_work(&nic.qps[more & 7], 1, syndromes[more >> 3]); break;
 	case 11: fabric_claim(in, more); break;
 	case 12: nic.now += (uint64_t)(1 + more) * 3000000000; break;
 	case 13:
@@ -981,29 +867,21 @@ static void fabric_step(struct fuzz_in *in)
 
 static void fabric_begin(uint32_t how)
 {
-	struct fi_info info;
-	struct fi_rx_attr rx;
-	struct fi_ep_attr attr;
-	struct fi_av_attr av;
-	struct fi_cq_attr cq;
+	struct fi_rx_attr rx = {.caps = 0};
+	struct fi_ep_attr attr = {.protocol = 0};
+	struct fi_info info = {.caps = how & 1 ? FI_DIRECTED_RECV : 0, .rx_attr = &rx, .ep_attr = &attr};
+	struct fi_av_attr av = {.count = 0};
+	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
 	uint32_t i;
 
-	memset(&nic.context, 0, sizeof(nic.context));
 	memset(&nic.srqs, 0, sizeof(nic.srqs));
 	memset(&fabric_seen, 0, sizeof(fabric_seen));
 	memset(&app.domain, 0, sizeof(app.domain));
-	memset(&info, 0, sizeof(info));
-	memset(&rx, 0, sizeof(rx));
-	memset(&attr, 0, sizeof(attr));
-	memset(&av, 0, sizeof(av));
-	memset(&cq, 0, sizeof(cq));
-	nic.context.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
-	nic.context.context.device = &nic.device;
-	nic.context.sz = sizeof(nic.context);
-	nic.context.create_cq_ex = fabric_create_cq_ex;
-	nic.context.create_srq_ex = fabric_create_srq_ex;
-	nic.context.query_device_ex = fabric_query_device_ex;
-	nic.context.query_port = fabric_query_port;
+	nic.context = (struct verbs_context){
+		.context = {.abi_compat = __VERBS_ABI_IS_EXTENDED, .device = &nic.device}, .sz = sizeof(nic.context),
+		.create_cq_ex = fabric_create_cq_ex, .create_srq_ex = fabric_create_srq_ex,
+		.query_device_ex = fabric_query_device_ex, .query_port = fabric_query_port,
+	};
 	nic.pd.context = fabric_context();
 	nic.infiniband = how >> 3 & 1;
 	nic.now = 0;
@@ -1024,14 +902,10 @@ static void fabric_begin(uint32_t how)
 	sure(!inlay_uar_init(&app.domain.uar, nic.page, 256, INLAY_UAR_SERIAL));
 	app.domain.uar.pd = &nic.pd;
 	sure(!regions_init(&app.domain));
-	info.caps = how & 1 ? FI_DIRECTED_RECV : 0;
-	info.rx_attr = &rx;
-	info.ep_attr = &attr;
-	cq.format = FI_CQ_FORMAT_TAGGED;
-	cq.wait_obj = FI_WAIT_NONE;
 	sure(!av_open(&app.domain.fid, &av, &app.av, NULL) && !cq_open(&app.domain.fid, &cq, &app.cq, NULL));
 	sure(!endpoint_open(&app.domain.fid, &info, &app.fid, NULL));
 	app.ep = container_of(app.fid, struct endpoint, fid);
+	nic.done.cq = &app.ep->cq;
 	sure(!fi_ep_bind(app.fid, &app.av->fid, 0) && !fi_ep_bind(app.fid, &app.cq->fid, FI_TRANSMIT | FI_RECV));
 	sure(!fi_enable(app.fid));
 	sure(!mr_ops.reg(&app.domain.fid.fid, app.open + 64, 64, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &app.mr,
@@ -1056,8 +930,7 @@ static void fabric_end(void)
 
 	for (k = 0; k < 4; k++) {
 		for (i = 0; i < FABRIC_QPS; i++)
-			if (nic.qps[i].used)
-				fabric_work(app.ep, &nic.qps[i], 128, 0);
+			fabric_work(&nic.qps[i], 128, 0);
 		fabric_read(80);
 	}
 	nic.tick = 1000000000;

@@ -13,7 +13,7 @@
 #include <inlay/task.h>
 #include "../task/messages.h"
 
-#define FUZZ_CQES 512u
+#define FUZZ_CQES 2048u           /* at most */
 #define FUZZ_BBS 512u
 #define FUZZ_RECEIVES 32u
 #define FUZZ_UNUSED __attribute__((unused))
@@ -59,6 +59,30 @@ FUZZ_UNUSED static void fuzz_spoil(struct fuzz_in *in, uint8_t *at, uint32_t n)
 	uint32_t i = fuzz_8(in) % n;
 
 	at[i] ^= (uint8_t)fuzz_8(in);
+}
+
+FUZZ_UNUSED static uint32_t fuzz_be32(const uint8_t *at)
+{
+	uint32_t be;
+
+	memcpy(&be, at, 4);
+	return inlay_from_be32(be);
+}
+
+FUZZ_UNUSED static uint64_t fuzz_be64(const uint8_t *at)
+{
+	uint64_t be;
+
+	memcpy(&be, at, 8);
+	return inlay_from_be64(be);
+}
+
+FUZZ_UNUSED static uint64_t fuzz_le(const uint8_t *at, uint32_t bytes)
+{
+	uint64_t v = 0;
+
+	memcpy(&v, at, bytes);
+	return v;
 }
 
 /* The i-th byte of pattern `what`. */
@@ -115,7 +139,7 @@ struct fuzz_cq {
 	struct mlx5_cqe64 cqes[FUZZ_CQES] __attribute__((aligned(4096)));
 	uint64_t page[64];
 	uint32_t record[2];
-	uint32_t produced;
+	uint32_t count, produced;
 	struct inlay_cq *cq;
 };
 
@@ -138,15 +162,22 @@ struct fuzz_wqe {
 	uint8_t at[1024];
 };
 
-FUZZ_UNUSED static void fuzz_cq_make(struct fuzz_cq *c, struct inlay_cq *cq)
+FUZZ_UNUSED static void fuzz_cq_clear(struct fuzz_cq *c, uint32_t count)
 {
 	uint32_t i;
 
-	for (i = 0; i < FUZZ_CQES; i++)
+	sure(count <= FUZZ_CQES);
+	for (i = 0; i < count; i++)
 		c->cqes[i].op_own = MLX5_CQE_INVALID << 4; /* as the provider leaves it */
-	c->produced = 0;
+	c->count = count;
+	c->produced = c->record[0] = c->record[1] = 0;
+}
+
+FUZZ_UNUSED static void fuzz_cq_make(struct fuzz_cq *c, struct inlay_cq *cq)
+{
+	fuzz_cq_clear(c, 512);
 	c->cq = cq;
-	sure(!inlay_cq_init(cq, c->cqes, FUZZ_CQES, 64, c->record, c->page, 1));
+	sure(!inlay_cq_init(cq, c->cqes, c->count, 64, c->record, c->page, 1));
 }
 
 /* The queues of a link. wqebbs: at most FUZZ_BBS; receives: at most FUZZ_RECEIVES. */
@@ -166,28 +197,26 @@ FUZZ_UNUSED static void fuzz_qp_make(struct fuzz_qp *q, struct inlay_task_link *
 /* Completions that fit. */
 FUZZ_UNUSED static uint32_t fuzz_cq_room(const struct fuzz_cq *c)
 {
-	return FUZZ_CQES - (c->produced - c->cq->ci);
+	return c->count - (c->produced - c->cq->ci);
 }
 
-FUZZ_UNUSED static void fuzz_cqe(struct fuzz_cq *c, uint32_t qpn, uint32_t opcode, uint32_t bytes, uint32_t counter)
+FUZZ_UNUSED static struct mlx5_cqe64 *fuzz_cqe(struct fuzz_cq *c, uint32_t qpn, uint32_t opcode, uint32_t bytes, uint32_t counter)
 {
-	struct mlx5_cqe64 *cqe = &c->cqes[c->produced % FUZZ_CQES];
+	struct mlx5_cqe64 *cqe = &c->cqes[c->produced & (c->count - 1)];
 
 	sure(fuzz_cq_room(c));
 	memset(cqe, 0, sizeof(*cqe));
 	cqe->byte_cnt = inlay_to_be32(bytes);
 	cqe->sop_drop_qpn = inlay_to_be32(qpn);
 	cqe->wqe_counter = inlay_to_be16((uint16_t)counter);
-	cqe->op_own = (uint8_t)(opcode << 4 | ((c->produced / FUZZ_CQES) & 1));
+	cqe->op_own = (uint8_t)(opcode << 4 | (c->produced / c->count & 1));
 	c->produced++;
+	return cqe;
 }
 
 FUZZ_UNUSED static void fuzz_cqe_error(struct fuzz_cq *c, uint32_t qpn, uint32_t opcode, uint32_t syndrome, uint32_t counter)
 {
-	uint32_t slot = c->produced % FUZZ_CQES;
-
-	fuzz_cqe(c, qpn, opcode, 0, counter);
-	((uint8_t *)&c->cqes[slot])[offsetof(struct mlx5_err_cqe, syndrome)] = (uint8_t)syndrome;
+	((uint8_t *)fuzz_cqe(c, qpn, opcode, 0, counter))[offsetof(struct mlx5_err_cqe, syndrome)] = (uint8_t)syndrome;
 }
 
 /* Where the next message comes to; NULL when no receive has been shown to the device. */
@@ -225,44 +254,58 @@ FUZZ_UNUSED static void fuzz_arrive(struct fuzz_qp *q, uint32_t opcode, const ui
 	fuzz_cqe(q->cq, q->qpn, opcode, n, 0);
 }
 
-FUZZ_UNUSED static uint32_t fuzz_be32(const uint8_t *at)
+/* The WQE at an index of a ring. What it must be in any case is looked at. Returns its WQEBBs. */
+FUZZ_UNUSED static uint32_t fuzz_wqe_at(const uint8_t *ring, uint32_t mask, uint32_t at, uint32_t qpn, struct fuzz_wqe *w)
 {
-	uint32_t be;
+	uint32_t i = 0;
 
-	memcpy(&be, at, 4);
-	return inlay_from_be32(be);
+	do {
+		memcpy(w->at + 64 * i, ring + 64 * (size_t)((at + i) & mask), 64);
+		w->ds = fuzz_be32(w->at + 4) & 0x3f;
+	} while (++i < (w->ds + 3) / 4);
+	w->opcode = fuzz_be32(w->at) & 0xff;
+	w->index = fuzz_be32(w->at) >> 8 & 0xffff;
+	w->flags = w->at[11];
+	w->imm = fuzz_be32(w->at + 12);
+	sure(w->index == (uint16_t)at && fuzz_be32(w->at + 4) >> 8 == qpn && w->ds);
+	return i;
 }
 
-FUZZ_UNUSED static uint64_t fuzz_be64(const uint8_t *at)
-{
-	uint64_t be;
-
-	memcpy(&be, at, 8);
-	return inlay_from_be64(be);
-}
-
-/* The next WQE that the device was shown, taken; 0: there is none. What it must be in any case is looked at. */
+/* The next WQE that the device was shown, taken; 0: there is none. */
 FUZZ_UNUSED static int fuzz_next(struct fuzz_qp *q, struct fuzz_wqe *w)
 {
 	struct inlay_sq *sq = &q->link->sq;
-	uint32_t i, bbs;
 
 	if (q->done == inlay_sq_rung(sq))
 		return 0;
 	sure((uint16_t)inlay_sq_rung(sq) == inlay_from_be16(*sq->dbrec));
-	memcpy(w->at, inlay_sq_wqe(sq, q->done), 64);
-	w->opcode = fuzz_be32(w->at) & 0xff;
-	w->index = fuzz_be32(w->at) >> 8 & 0xffff;
-	w->ds = fuzz_be32(w->at + 4) & 0x3f;
-	w->flags = w->at[11];
-	w->imm = fuzz_be32(w->at + 12);
-	sure(w->index == (uint16_t)q->done && fuzz_be32(w->at + 4) >> 8 == q->qpn && w->ds);
-	bbs = (w->ds + 3) / 4;
-	for (i = 1; i < bbs; i++)
-		memcpy(w->at + 64 * i, inlay_sq_wqe(sq, q->done + i), 64);
-	q->done += bbs;
+	q->done += fuzz_wqe_at(q->ring, sq->mask, q->done, q->qpn, w);
 	sure((int32_t)(inlay_sq_rung(sq) - q->done) >= 0);
 	return 1;
+}
+
+/* A receive comes back from a queue that is dead. Returns 0 when there is none. */
+FUZZ_UNUSED static int fuzz_flush_receive(struct fuzz_qp *q)
+{
+	if (!fuzz_receive(q))
+		return 0;
+	q->taken++;
+	fuzz_cqe_error(q->cq, q->qpn, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
+	return 1;
+}
+
+/* Up to `most` of what was posted comes back from a queue that is dead. */
+FUZZ_UNUSED static void fuzz_flush(struct fuzz_qp *q, uint32_t most, int receives_first)
+{
+	struct fuzz_wqe w;
+
+	while (most-- && fuzz_cq_room(q->cq) > 2)
+		if (receives_first && fuzz_flush_receive(q))
+			;
+		else if (fuzz_next(q, &w))
+			fuzz_cqe_error(q->cq, q->qpn, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, w.index);
+		else if (!fuzz_flush_receive(q))
+			return;
 }
 
 /* It is done: its completion, if it asks for one. */
@@ -311,6 +354,41 @@ FUZZ_UNUSED static uint32_t fuzz_gather(const struct fuzz_piece *p, uint32_t n, 
 		len += p[i].bytes;
 	}
 	return len;
+}
+
+/* ---- A map of one piece of memory, and a pool of it ---- */
+
+struct fuzz_pool {
+	uint8_t map_memory[8192] __attribute__((aligned(4096)));
+	uint8_t pool_memory[16384] __attribute__((aligned(4096)));
+	struct inlay_mmap map;
+	struct inlay_pool *pool;
+};
+
+FUZZ_UNUSED static void fuzz_map(struct inlay_mmap *m, uint8_t memory[8192], struct ibv_pd *pd, uint8_t *at, size_t bytes, uint32_t lkey,
+				 uint32_t permissions)
+{
+	struct inlay_keys keys = {lkey, INLAY_NO_KEY};
+
+	sure(inlay_mmap_size(1, 1) <= 8192 && !inlay_mmap_create(m, memory, inlay_mmap_size(1, 1), 1, 1) && !inlay_mmap_add_dev(m, pd));
+	sure(!inlay_mmap_add(m, inlay_source_keys((uintptr_t)at, bytes, keys)));
+	sure(!inlay_mmap_set_permissions(m, permissions) && !inlay_mmap_start(m));
+}
+
+FUZZ_UNUSED static void fuzz_pool_make(struct fuzz_pool *p, struct ibv_pd *pd, uint8_t *at, uint32_t num, uint32_t bytes, uint32_t lkey)
+{
+	fuzz_allow(at, num * (size_t)bytes);
+	fuzz_map(&p->map, p->map_memory, pd, at, num * (size_t)bytes, lkey, INLAY_LOCAL_READ_WRITE);
+	sure(inlay_pool_size(num) <= sizeof(p->pool_memory));
+	sure(!inlay_pool_create(p->pool_memory, inlay_pool_size(num), num, bytes, &p->map, &p->pool) && !inlay_pool_start(p->pool));
+}
+
+/* Nothing of it is out. */
+FUZZ_UNUSED static void fuzz_pool_end(struct fuzz_pool *p, uint32_t num)
+{
+	sure(inlay_inventory_num_free(&p->pool->inventory) == num);
+	sure(!inlay_pool_stop(p->pool) && !inlay_pool_destroy(p->pool));
+	inlay_mmap_destroy(&p->map);
 }
 
 /* ---- A file's function, which tests/task/fuzz.c calls as well ---- */

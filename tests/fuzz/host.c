@@ -95,14 +95,6 @@ static struct {
 	uint32_t depth;                 /* inside callbacks */
 } host __attribute__((aligned(4096)));
 
-static uint64_t host_le(const uint8_t *at, uint32_t bytes)
-{
-	uint64_t v = 0;
-
-	memcpy(&v, at, bytes);
-	return v;
-}
-
 /* ---- The model ---- */
 
 static void host_result(struct host_model *m, int status, uint32_t by, uint32_t len)
@@ -150,7 +142,7 @@ static void host_break(void)
 /* What a message says: only of a task that waits for it. */
 static void host_answered(struct host_model *m, const uint8_t *msg, uint32_t bytes)
 {
-	uint32_t kind = msg[1], status = (uint32_t)host_le(msg + 2, 2), length = (uint32_t)host_le(msg + 4, 4);
+	uint32_t kind = msg[1], status = (uint32_t)fuzz_le(msg + 2, 2), length = (uint32_t)fuzz_le(msg + 4, 4);
 
 	if (m->state != HOST_OUT)
 		return;
@@ -202,7 +194,7 @@ static void host_sync(void)
 			context = UINT64_MAX;
 			if (msg->opcode == MLX5_CQE_RESP_SEND && msg->bytes <= HOST_MESSAGE && msg->bytes >= 32 &&
 			    msg->at[0] == INLAY_TASK_WIRE)
-				context = host_le(msg->at + 8, 8);
+				context = fuzz_le(msg->at + 8, 8);
 			m = host_concerns(context);
 			if (m)
 				host_answered(m, msg->at, msg->bytes);
@@ -286,12 +278,10 @@ static uint32_t host_gathers(struct host_model *m, uint32_t at)
 	struct fuzz_wqe w;
 	uint32_t i, num, gathers = (m->t->held & (INLAY_TASK_HELD_PAYLOAD | INLAY_TASK_HELD_RESPONSE)) != 0;
 
-	while (inlay_sq_wqe(sq, at)[3] != MLX5_OPCODE_SEND)
-		at += ((inlay_sq_wqe(sq, at)[7] & 0x3fu) + 3) / 4;
-	w.ds = inlay_sq_wqe(sq, at)[7] & 0x3f;
-	sure(at + (w.ds + 3) / 4 == m->end);
-	for (i = 0; i < (w.ds + 3) / 4; i++)
-		memcpy(w.at + 64 * i, inlay_sq_wqe(sq, at + i), 64);
+	do
+		at += fuzz_wqe_at(host.qp.ring, sq->mask, at, HOST_QPN, &w);
+	while (w.opcode != MLX5_OPCODE_SEND);
+	sure(at == m->end);
 	num = fuzz_pieces(&w, 1, p);
 	m->lends = m->may_lend = 0;
 	for (i = 0; i < num; i++)
@@ -505,10 +495,10 @@ static void host_bind(const struct fuzz_wqe *w)
 /* A key of a command: its window is open over what it should be. */
 static void host_key(const uint8_t *at, const struct host_command *c, uint64_t addr, uint32_t bytes, uint32_t lkey)
 {
-	uint32_t rkey = (uint32_t)host_le(at, 4), i = (rkey >> 8) - 0x100;
+	uint32_t rkey = (uint32_t)fuzz_le(at, 4), i = (rkey >> 8) - 0x100;
 
 	sure(i < HOST_WINDOWS && host.windows[i].open && host.windows[i].rkey == rkey && host.windows[i].owner == HOST_TASKS);
-	sure(!host_le(at + 4, 4) && host_le(at + 8, 8) == bytes && host.windows[i].bytes == bytes && host.windows[i].addr == addr);
+	sure(!fuzz_le(at + 4, 4) && fuzz_le(at + 8, 8) == bytes && host.windows[i].bytes == bytes && host.windows[i].addr == addr);
 	sure(host.windows[i].lkey == lkey);
 	host.windows[i].owner = c->task;
 }
@@ -534,9 +524,9 @@ static void host_look_at(const struct fuzz_wqe *w)
 	/* Each goes out once, in order. */
 	sure(host.sent != host.submitted);
 	c = &host.commands[host.sent++ % HOST_COMMANDS];
-	sure(host_le(msg + 8, 8) == c->context);
-	flags = (uint32_t)host_le(msg + 2, 2);
-	sure(!(flags & ~3u) && host_le(msg + 4, 4) == c->length && host_le(msg + 16, 8) == 1 && !host_le(msg + 24, 8));
+	sure(fuzz_le(msg + 8, 8) == c->context);
+	flags = (uint32_t)fuzz_le(msg + 2, 2);
+	sure(!(flags & ~3u) && fuzz_le(msg + 4, 4) == c->length && fuzz_le(msg + 16, 8) == 1 && !fuzz_le(msg + 24, 8));
 	sure(!(flags & INLAY_TASK_RESPONSE_KEY) == !c->granted);
 	if (flags & INLAY_TASK_PAYLOAD_KEY) {
 		host_key(msg + at, c, c->payload, c->length, c->lkey);
@@ -553,29 +543,14 @@ static void host_look_at(const struct fuzz_wqe *w)
 		fuzz_same(msg + at, c->length, c->what);
 }
 
-/* A receive comes back. Returns 0 when there is none. */
-static int host_flush_receive(void)
-{
-	if (!fuzz_receive(&host.qp))
-		return 0;
-	host.qp.taken++;
-	fuzz_cqe_error(&host.cq, HOST_QPN, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
-	return 1;
-}
-
 static void host_device(uint32_t most)
 {
 	struct fuzz_wqe w;
 
-	while (host.dead && most-- && fuzz_cq_room(&host.cq) > 2)
-		if (host.receives_first && host_flush_receive())
-			;
-		else if (fuzz_next(&host.qp, &w))
-			fuzz_cqe_error(&host.cq, HOST_QPN, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, w.index);
-		else if (!host_flush_receive())
-			return;
-	if (host.dead)
+	if (host.dead) {
+		fuzz_flush(&host.qp, most, (int)host.receives_first);
 		return;
+	}
 	while (most-- && fuzz_cq_room(&host.cq) > 100 && fuzz_next(&host.qp, &w)) {
 		switch (w.opcode) {
 		case MLX5_OPCODE_SEND: host_look_at(&w); break;
@@ -645,7 +620,7 @@ static void host_message(struct fuzz_in *in)
 	}
 	/* The context in it is the task's, with bits that differ; or the one that it had before. */
 	if (m) {
-		uint64_t context = (m->context - (who & 8 ? (uint64_t)1 << 32 : 0)) ^ host_le(msg + 8, 8);
+		uint64_t context = (m->context - (who & 8 ? (uint64_t)1 << 32 : 0)) ^ fuzz_le(msg + 8, 8);
 
 		memcpy(msg + 8, &context, 8);
 	}
@@ -653,20 +628,20 @@ static void host_message(struct fuzz_in *in)
 		n += 100;
 	odd = who & 128 && form & 128;
 	/* What is nobody's now comes now, so that no task takes it that is submitted before it is looked at. */
-	m = host_concerns(host_le(msg + 8, 8));
+	m = host_concerns(fuzz_le(msg + 8, 8));
 	if (!m) {
 		who &= 15;
 		for (kind = 0; kind < 4; kind++)
 			host_progress(64);
 	}
 	/* Nobody answers what has not come. */
-	m = host_concerns(host_le(msg + 8, 8));
+	m = host_concerns(fuzz_le(msg + 8, 8));
 	if (m && !host_is_sent(m)) {
 		inlay_task_host_flush(&host.h);
 		host_device(FUZZ_BBS);
 	}
 	if (m && msg[1] == INLAY_TASK_WRITTEN)
-		host_written(m, (uint32_t)host_le(msg + 4, 4));
+		host_written(m, (uint32_t)fuzz_le(msg + 4, 4));
 	if (host.dead || !fuzz_receive(&host.qp) || host.num_messages == HOST_MESSAGES)
 		return;
 	if (odd) {
@@ -756,15 +731,11 @@ static void host_look(void)
 static void host_bufs(void)
 {
 	static const uint32_t from[5] = {0, 64, 128, 384, 512}, bytes[5] = {64, 64, 256, 40, 256};
-	struct inlay_keys keys = {USER_LKEY, INLAY_NO_KEY};
 	uint32_t i, b;
 
-	sure(inlay_mmap_size(1, 1) <= sizeof(host.user_map));
 	sure(inlay_inventory_size(5 * HOST_TASKS) <= sizeof(host.user_inventory));
-	sure(!inlay_mmap_create(&host.map, host.user_map, inlay_mmap_size(1, 1), 1, 1));
-	sure(!inlay_mmap_add_dev(&host.map, (struct ibv_pd *)(void *)&host));
-	sure(!inlay_mmap_add(&host.map, inlay_source_keys((uintptr_t)host.user, sizeof(host.user), keys)));
-	sure(!inlay_mmap_set_permissions(&host.map, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND) && !inlay_mmap_start(&host.map));
+	fuzz_map(&host.map, host.user_map, (struct ibv_pd *)(void *)&host, host.user, sizeof(host.user), USER_LKEY,
+		 INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND);
 	sure(!inlay_inventory_create(host.user_inventory, inlay_inventory_size(5 * HOST_TASKS), 5 * HOST_TASKS, &host.inventory));
 	sure(!inlay_inventory_start(host.inventory));
 	for (i = 0; i < HOST_TASKS; i++)

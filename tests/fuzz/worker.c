@@ -60,10 +60,7 @@ static struct {
 	uint8_t memory[4096] __attribute__((aligned(4096)));
 	uint8_t conn_memory[WORKER_CONNS][8192] __attribute__((aligned(4096)));
 	uint8_t elements[WORKER_ELEMENTS * WORKER_ELEMENT] __attribute__((aligned(4096)));
-	uint8_t map_memory[8192] __attribute__((aligned(4096)));
-	uint8_t pool_memory[16384] __attribute__((aligned(4096)));
-	struct inlay_mmap map;
-	struct inlay_pool *pool;
+	struct fuzz_pool pool;
 	struct worker_command commands[WORKER_COMMANDS];
 	uint32_t num, come[WORKER_CONNS], down[WORKER_CONNS], dead[WORKER_CONNS], strays[WORKER_CONNS], all_strays;
 	uint32_t written_key[WORKER_CONNS], written[WORKER_CONNS];
@@ -72,21 +69,13 @@ static struct {
 	uint64_t now;
 } worker __attribute__((aligned(4096)));
 
-static uint64_t worker_le(const uint8_t *at, uint32_t bytes)
-{
-	uint64_t v = 0;
-
-	memcpy(&v, at, bytes);
-	return v;
-}
-
 /* ---- The model ---- */
 
 static int worker_key(const uint8_t *at, uint32_t *rkey, uint64_t *bytes)
 {
-	*rkey = (uint32_t)worker_le(at, 4);
-	*bytes = worker_le(at + 8, 8);
-	return !worker_le(at + 4, 4) && *bytes && *bytes < 1ull << 31;
+	*rkey = (uint32_t)fuzz_le(at, 4);
+	*bytes = fuzz_le(at + 8, 8);
+	return !fuzz_le(at + 4, 4) && *bytes && *bytes < 1ull << 31;
 }
 
 /* What becomes of a message. */
@@ -101,11 +90,11 @@ static void worker_judge(struct worker_command *c, const uint8_t *msg, uint32_t 
 	/* Longer than what it came to: nothing of it is believed */
 	if (n < 32 || n > WORKER_MESSAGE || msg[0] != INLAY_TASK_WIRE)
 		return;
-	flags = (uint32_t)worker_le(msg + 2, 2);
-	c->length = (uint32_t)worker_le(msg + 4, 4);
-	c->context = worker_le(msg + 8, 8);
-	c->plugin = worker_le(msg + 16, 8);
-	c->destination = worker_le(msg + 24, 8);
+	flags = (uint32_t)fuzz_le(msg + 2, 2);
+	c->length = (uint32_t)fuzz_le(msg + 4, 4);
+	c->context = fuzz_le(msg + 8, 8);
+	c->plugin = fuzz_le(msg + 16, 8);
+	c->destination = fuzz_le(msg + 24, 8);
 	if (msg[1] != INLAY_TASK_COMMAND || flags > 3)
 		return;
 	head += (flags & 1) * 16 + (flags >> 1) * 16;
@@ -182,7 +171,7 @@ static int worker_answer_buf(struct worker_command *c, uint32_t size)
 	uint8_t copy[WORKER_ELEMENT];
 	int err, own = !buf;
 
-	if (own && (!worker.w.params.pull || inlay_pool_alloc(worker.pool, &buf)))
+	if (own && (!worker.w.params.pull || inlay_pool_alloc(worker.pool.pool, &buf)))
 		return -ENOMEM;
 	size %= WORKER_ELEMENT + 1;
 	if (!own && size > c->length)
@@ -348,16 +337,16 @@ static int worker_within(const struct fuzz_piece *p, uint32_t conn)
 
 static void worker_answer_seen(uint32_t conn, const uint8_t *msg, uint32_t n)
 {
-	uint32_t i, kind = msg[1], length = (uint32_t)worker_le(msg + 4, 4);
-	int status = -(int)worker_le(msg + 2, 2);
+	uint32_t i, kind = msg[1], length = (uint32_t)fuzz_le(msg + 4, 4);
+	int status = -(int)fuzz_le(msg + 2, 2);
 
 	sure(n >= 32 && msg[0] == INLAY_TASK_WIRE && n <= worker.conns[conn].link.peer.message);
 	sure(kind == INLAY_TASK_ANSWER ? n == 32 + length : n == 32);
 	for (i = 0; i < worker.num; i++) {
 		struct worker_command *c = &worker.commands[i];
 
-		if (c->conn != conn || c->context != worker_le(msg + 8, 8) || c->plugin != worker_le(msg + 16, 8) ||
-		    c->destination != worker_le(msg + 24, 8))
+		if (c->conn != conn || c->context != fuzz_le(msg + 8, 8) || c->plugin != fuzz_le(msg + 16, 8) ||
+		    c->destination != fuzz_le(msg + 24, 8))
 			continue;
 		if (c->state == WORKER_COME && c->fate != WORKER_HANDLED) {
 			sure(kind == INLAY_TASK_REFUSED && !length);
@@ -409,18 +398,10 @@ static void worker_device(uint32_t conn, uint32_t most)
 	uint8_t msg[512];
 	uint32_t num, i, n;
 
-	/* A dead one gives back what was posted, unused */
-	while (worker.dead[conn] && most-- && fuzz_cq_room(&worker.cq) > 10)
-		if (fuzz_next(&worker.qps[conn], &w)) {
-			fuzz_cqe_error(&worker.cq, WORKER_QPN + conn, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, w.index);
-		} else if (fuzz_receive(&worker.qps[conn])) {
-			worker.qps[conn].taken++;
-			fuzz_cqe_error(&worker.cq, WORKER_QPN + conn, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
-		} else {
-			return;
-		}
-	if (worker.dead[conn])
+	if (worker.dead[conn]) {
+		fuzz_flush(&worker.qps[conn], most, 0);
 		return;
+	}
 	while (most-- && fuzz_cq_room(&worker.cq) > 50 && fuzz_next(&worker.qps[conn], &w)) {
 		num = fuzz_pieces(&w, w.opcode == MLX5_OPCODE_SEND ? 1 : 2, p);
 		for (i = 0; i < num; i++)
@@ -520,7 +501,7 @@ static void worker_come(uint32_t conn, struct fuzz_in *in)
 
 static void worker_fault(uint32_t conn, uint32_t which)
 {
-	uint32_t opcode = which & 4 ? MLX5_CQE_RESP_ERR : MLX5_CQE_REQ_ERR, pi = worker.conns[conn].link.sq.pi;
+	uint32_t pi = worker.conns[conn].link.sq.pi;
 
 	if (fuzz_cq_room(&worker.cq) < 10)
 		return;
@@ -540,12 +521,8 @@ static void worker_fault(uint32_t conn, uint32_t which)
 		if (worker.dead[conn])
 			break;
 		worker.dead[conn] = 1;
-		if (opcode == MLX5_CQE_RESP_ERR && fuzz_receive(&worker.qps[conn])) {
-			worker.qps[conn].taken++;
-			fuzz_cqe_error(&worker.cq, WORKER_QPN + conn, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
-		} else {
+		if (!(which & 4) || !fuzz_flush_receive(&worker.qps[conn]))
 			worker_device(conn, 1);
-		}
 	}
 }
 
@@ -583,19 +560,6 @@ static void worker_look(void)
 
 /* ---- One input ---- */
 
-static void worker_pool(void)
-{
-	struct inlay_keys keys = {WORKER_POOL_LKEY, INLAY_NO_KEY};
-
-	sure(inlay_mmap_size(1, 1) <= sizeof(worker.map_memory) && inlay_pool_size(WORKER_ELEMENTS) <= sizeof(worker.pool_memory));
-	sure(!inlay_mmap_create(&worker.map, worker.map_memory, inlay_mmap_size(1, 1), 1, 1));
-	sure(!inlay_mmap_add_dev(&worker.map, (struct ibv_pd *)(void *)&worker) && !inlay_mmap_add(&worker.map, inlay_source_keys((uintptr_t)worker.elements, sizeof(worker.elements), keys)));
-	sure(!inlay_mmap_set_permissions(&worker.map, INLAY_LOCAL_READ_WRITE) && !inlay_mmap_start(&worker.map));
-	sure(!inlay_pool_create(worker.pool_memory, inlay_pool_size(WORKER_ELEMENTS), WORKER_ELEMENTS, WORKER_ELEMENT, &worker.map,
-				&worker.pool));
-	sure(!inlay_pool_start(worker.pool));
-}
-
 static void worker_begin(uint32_t one, uint32_t two)
 {
 	static const struct inlay_task_plugin plugins[2] = {
@@ -609,8 +573,7 @@ static void worker_begin(uint32_t one, uint32_t two)
 	uint32_t i;
 
 	fuzz_allow(worker.conn_memory, sizeof(worker.conn_memory));
-	fuzz_allow(worker.elements, sizeof(worker.elements));
-	worker_pool();
+	fuzz_pool_make(&worker.pool, (struct ibv_pd *)(void *)&worker, worker.elements, WORKER_ELEMENTS, WORKER_ELEMENT, WORKER_POOL_LKEY);
 	p.connections = WORKER_CONNS;
 	p.plugins = entries;
 	p.num_plugins = 2;
@@ -619,7 +582,7 @@ static void worker_begin(uint32_t one, uint32_t two)
 	p.message = WORKER_MESSAGE;
 	p.response = WORKER_RESPONSE;
 	p.max_inline = one & 2 ? 64 : 16;
-	p.pull = one & 4 ? NULL : worker.pool;
+	p.pull = one & 4 ? NULL : worker.pool.pool;
 	p.period = one & 8 ? 10 : 0;
 	memset(&peer, 0, sizeof(peer));
 	peer.message = one & 16 ? 64 : WORKER_MESSAGE;
@@ -698,7 +661,7 @@ static void worker_input(const uint8_t *data, size_t size)
 		inlay_task_worker_progress(&worker.w, worker.now, 64);
 	}
 	worker_look();
-	sure(inlay_inventory_num_free(&worker.pool->inventory) == WORKER_ELEMENTS);
+	sure(inlay_inventory_num_free(&worker.pool.pool->inventory) == WORKER_ELEMENTS);
 	for (i = 0; i < worker.num; i++)
 		sure(worker.commands[i].state == (worker.down[worker.commands[i].conn] ? WORKER_DROPPED : WORKER_SENT) ||
 		     worker.commands[i].state == WORKER_SENT);
@@ -707,9 +670,7 @@ static void worker_input(const uint8_t *data, size_t size)
 		sure(!inlay_task_conn_destroy(&worker.conns[i]) && !worker.conns[i].pulls);
 	}
 	sure(worker.w.strays == worker.all_strays && !inlay_task_worker_destroy(&worker.w));
-	sure(inlay_inventory_num_free(&worker.pool->inventory) == WORKER_ELEMENTS);
-	sure(!inlay_pool_stop(worker.pool) && !inlay_pool_destroy(worker.pool));
-	inlay_mmap_destroy(&worker.map);
+	fuzz_pool_end(&worker.pool, WORKER_ELEMENTS);
 }
 
 FUZZ_TARGET(worker_input)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The headers as text for a compiler: each alone and twice, without a warning, in C and C++, with gcc and clang, for both
-# instruction sets; who includes whom; translation units of both kinds in one program; and a data path that calls nothing.
+# instruction sets; who includes whom; and a data path that calls nothing.
 #
 # What a header forgets to include is missing with any compiler: gcc reads each alone, every compiler the tops, which include all.
 # COMPILERS_ALL=1: every compiler reads each header, in each standard, checked and not.
@@ -127,83 +127,6 @@ same "no two headers include each other" "" "$(awk '{ seen[$1 " " $2] } ($2 " " 
 same "the tops include all" "$headers" "$({ printf '%s\n' $tops; for top in $tops; do sed -n "s,^$top ,,p" "$dir/includes"; done; } | sort -u)"
 same "inlay.h includes what a transport wants" "base wqe cqe queue verbs connect steer dm mmap buf match tag" \
 	"$(sed -n 's,^#include <inlay/\(.*\)\.h>,\1,p' include/inlay/inlay.h | xargs)"
-
-# ---- Both kinds of translation unit in one program, and one loaded at run time, on the same queues ----
-
-cat >"$dir/unit.h" <<'EOF'
-#include <inlay/queue.h>
-struct shared { struct inlay_uar uar; struct inlay_sq sq; struct inlay_cq cq; };
-EOF
-cat >"$dir/unit.c" <<'EOF'
-#include "unit.h"
-extern "C" int UNIT(struct shared *s, uint64_t value);
-int UNIT(struct shared *s, uint64_t value)
-{
-	const struct mlx5_cqe64 *cqe;
-
-	if (inlay_post_write_inline(&s->sq, 0x1000, 7, &value, sizeof(value), INLAY_SIGNALED))
-		return -1;
-	inlay_sq_ring(&s->sq);
-	cqe = inlay_cq_peek(&s->cq);
-	if (!cqe || inlay_cqe_is_error(cqe) || inlay_sq_release(&s->sq, cqe) != 1)
-		return -1;
-	inlay_cq_advance(&s->cq, 1);
-	return INLAY_CHECKED * 1000 + (int)sizeof(struct shared);
-}
-EOF
-cat >"$dir/main.c" <<'EOF'
-#include "unit.h"
-#include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
-int unchecked(struct shared *s, uint64_t value);
-int checked(struct shared *s, uint64_t value);
-static uint8_t ring[512] __attribute__((aligned(4096))), page[4096] __attribute__((aligned(4096)));
-static struct mlx5_cqe64 cqes[8] __attribute__((aligned(4096)));
-int main(int argc, char **argv)
-{
-	uint32_t record[2] = {0, 0}, cq_record[2] = {0, 0}, i;
-	void *object = dlopen(argv[argc - 1], RTLD_NOW);
-	int (*unit[3])(struct shared *s, uint64_t value) = {unchecked, checked, NULL}, size[3] = {0, 0, 0};
-	struct shared s;
-	uint64_t payload, copied;
-
-	if (!object)
-		return puts(dlerror()), 1;
-	*(void **)&unit[2] = dlsym(object, "loaded");
-	for (i = 0; i < 8; i++)
-		cqes[i].op_own = 0xf0;
-	if (inlay_uar_init(&s.uar, page, 256, INLAY_UAR_SERIAL) || inlay_sq_init(&s.sq, ring, 8, record, 0x123, 8, &s.uar) ||
-	    inlay_cq_init(&s.cq, cqes, 8, 64, cq_record, NULL, 1))
-		return 2;
-	for (i = 0; i < 30; i++) { /* past the end of both rings, each time with another unit */
-		cqes[i % 8].wqe_counter = inlay_to_be16((uint16_t)i);
-		cqes[i % 8].sop_drop_qpn = inlay_to_be32(0x123);
-		cqes[i % 8].op_own = (i / 8) & 1;
-		size[i % 3] = unit[i % 3](&s, i);
-		memcpy(&payload, ring + i % 8 * 64 + 36, 8);
-		memcpy(&copied, page + i % 2 * 256 + 36, 8);
-		if (size[i % 3] < 0 || payload != i || copied != i || record[1] != inlay_to_be32(i + 1) ||
-		    cq_record[0] != inlay_to_be32(i + 1))
-			return printf("round %u\n", i), 3;
-	}
-	printf("%d %d %d\n", size[0] == size[1] - 1000, size[1] > 1000, size[1] == size[2]);
-	return 0;
-}
-EOF
-sed 's/extern "C" //' "$dir/unit.c" >"$dir/unit_c.c"
-
-units()
-{
-	local make_unit="-O2 -Wall -Wextra -Werror -Iinclude -fPIC"
-	gcc -std=gnu11 $make_unit -DUNIT=unchecked -DINLAY_CHECKED=0 -c -o "$dir/0.o" "$dir/unit_c.c" &&
-	clang++ -x c++ -std=c++17 $make_unit -DUNIT=checked -DINLAY_CHECKED=1 -c -o "$dir/1.o" "$dir/unit.c" &&
-	clang -std=gnu17 $make_unit -DUNIT=loaded -DINLAY_CHECKED=1 -shared -o "$dir/loaded.so" "$dir/unit_c.c" &&
-	gcc -std=gnu11 $make_unit -o "$dir/units" "$dir/main.c" "$dir/0.o" "$dir/1.o" -ldl &&
-	"$dir/units" "$dir/loaded.so" | tee "$dir/units.out" && grep -qx '1 1 1' "$dir/units.out"
-}
-
-try "unchecked C, checked C++ and a loaded object drive the same queues" units
 
 # ---- The data path calls nothing ----
 # Every function that is not marked cold is made to exist by taking its address, with no argument known: nothing folds. Names that the

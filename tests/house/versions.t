@@ -12,16 +12,16 @@ sed -i "s/^#define INLAY_VERSION_MINOR .*/#define INLAY_VERSION_MINOR $next/" "$
 sed -i 's/^\tuint32_t mask; /\tuint32_t pending_; /; s/^\tuint32_t pending; /\tuint32_t mask; /; s/^\tuint32_t pending_; /\tuint32_t pending; /' \
 	"$dir/other/inlay/queue/sq.h"
 
-library() # name include flags...: with default visibility, the worst case
+library() # name compiler include flags...: with default visibility, the worst case
 {
-	local name=$1 include=$2
-	shift 2
-	gcc -std=gnu11 -O2 -Wall -Wextra -Werror -fPIC -shared -I"$include" -I$here "$@" -o "$dir/$name.so" $here/library.c -libverbs -lmlx5
+	local name=$1 compiler=$2 include=$3
+	shift 3
+	$compiler -O2 -Wall -Wextra -Werror -fPIC -shared -I"$include" -I$here "$@" -o "$dir/$name.so" $here/library.c -libverbs -lmlx5
 }
 
-try "a library is made with this version" library mpi include
-try "and a checked one" library checked include -DINLAY_CHECKED=1
-try "and one with another version" library rpc "$dir/other"
+try "a library is made with this version" library mpi "gcc -std=gnu11" include
+try "and a checked one, in C++" library checked "g++ -x c++ -std=gnu++17" include -DINLAY_CHECKED=1
+try "and one with another version" library rpc "clang -std=gnu17" "$dir/other"
 try "and a program" gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I$here -o "$dir/main" $here/main.c -libverbs -pthread -ldl
 
 exported() # every name that the objects give to the rest of the process

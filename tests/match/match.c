@@ -406,64 +406,45 @@ static void any(void **state)
 /* A full table of each size says so, and works; every entry is found, in another order than it came in. */
 static void full(void **state)
 {
-	static const uint32_t sizes[] = {64, 65, 127, 1000, 4096, 65536, 1048576};
+	static const uint32_t sizes[] = {64, 65, 127, 1000, 65536, 1048576};
+	static const uint64_t masks[] = {EXACT, ~(uint64_t)0xff, 0};
 	struct inlay_match_found found;
-	uint32_t s, i, n, at, step;
-	uint64_t mask;
+	uint32_t s, i, n, at, k;
 
 	(void)state;
 	for (s = 0; s < ARRAY(sizes); s++) {
 		n = sizes[s];
 		table(n, s);
 		assert_true(1u << (64 - m.shift) >= 2 * n && 1u << (64 - m.shift) < 4 * n);
-		for (step = n / 3 | 1; n % step == 0 || (n % 3 == 0 && step % 3 == 0); step += 2)
-			;
-		/* Receives: by exact tag, and by a class */
-		for (mask = EXACT; mask; mask = mask == EXACT ? ~(uint64_t)0xff : 0) {
+		for (k = 0; k < 6; k++) { /* receives, then messages: by exact tag, by a class, whichever is the oldest */
+			const bool posts = k < 3;
+			const uint64_t mask = masks[k % 3];
+
 			for (i = 0; i < n; i++)
-				assert_int_equal(inlay_match_post(&m, (uint64_t)i << 8, mask, i, &found), 0);
-			assert_int_equal(inlay_match_post(&m, (uint64_t)n << 8, mask, 0, &found), -EAGAIN);
-			assert_int_equal(inlay_match_post(&m, (uint64_t)n << 8, 1, 0, &found), -EAGAIN);
-			assert_int_equal(inlay_match_arrive(&m, (uint64_t)n << 8, 0, &found), -EAGAIN);
+				assert_int_equal(posts ? inlay_match_post(&m, (uint64_t)i << 8, mask, i, &found) :
+						 inlay_match_arrive(&m, (uint64_t)i << 8, i, &found), 0);
+			if (posts || mask)
+				assert_int_equal(inlay_match_post(&m, (uint64_t)n << 8, posts ? mask : 0xff, 0, &found), posts ? -EAGAIN : 1);
+			if (posts && mask)
+				assert_int_equal(inlay_match_arrive(&m, (uint64_t)n << 8, 0, &found), -EAGAIN);
+			if (!posts && mask)
+				assert_int_equal(inlay_match_arrive(&m, 0, 0, &found), 0);
 			assert_int_equal(room(&m), 0);
 			/* the highest entry, by its handle */
 			at = n - 1;
 			assert_int_equal(inlay_match_next(&m, &at, &found), 1);
 			assert_int_equal(found.handle & 0x1fffff, n);
-			must(inlay_match_set_cookie(&m, found.handle, 77));
-			must(inlay_match_remove(&m, found.handle, &found));
-			assert_int_equal(found.cookie, 77);
-			assert_int_equal(inlay_match_post(&m, found.tag, mask, found.tag >> 8, &found), 0);
-			for (i = at = 0; i < n; i++, at = (uint32_t)(((uint64_t)at + step) % n)) {
-				assert_int_equal(inlay_match_arrive(&m, (uint64_t)at << 8, 0, &found), 1);
-				assert_int_equal(found.cookie, at);
+			for (i = 0; i < n; i++) {
+				at = mask && i % 2 ? n - 1 - i / 2 : mask ? i / 2 : i;
+				assert_int_equal(posts ? inlay_match_arrive(&m, (uint64_t)at << 8, 0, &found) :
+						 inlay_match_post(&m, (uint64_t)at << 8, mask, 0, &found), 1);
+				if (mask)
+					assert_int_equal(found.tag, (uint64_t)at << 8);
+				if (posts || !mask)
+					assert_int_equal(found.cookie, at);
 			}
-			assert_int_equal(inlay_match_count(&m, INLAY_MATCH_POSTED), 0);
-		}
-		/* Messages: by exact tag; by a class; the oldest of all */
-		for (i = 0; i < n; i++)
-			assert_int_equal(inlay_match_arrive(&m, (uint64_t)i << 8, i, &found), 0);
-		at = n - 1;
-		assert_int_equal(inlay_match_next(&m, &at, &found), 1);
-		must(inlay_match_remove(&m, found.handle, &found));
-		assert_int_equal(inlay_match_arrive(&m, found.tag, found.cookie, &found), 0);
-		assert_int_equal(inlay_match_arrive(&m, 1, 0, &found), -EAGAIN);
-		assert_int_equal(inlay_match_post(&m, 1, EXACT, 0, &found), -EAGAIN);
-		assert_int_equal(inlay_match_post(&m, 1, 0xff, 0, &found), -EAGAIN);
-		for (i = at = 0; i < n; i++, at = (uint32_t)(((uint64_t)at + step) % n)) {
-			if (i % 3 == 0) {
-				assert_int_equal(inlay_match_post(&m, (uint64_t)at << 8, ~(uint64_t)0xff, 0, &found), 1);
-			} else {
-				assert_int_equal(inlay_match_post(&m, (uint64_t)at << 8, EXACT, 0, &found), 1);
-			}
-			assert_int_equal(found.cookie, at);
-		}
-		assert_int_equal(inlay_match_count(&m, INLAY_MATCH_UNEXPECTED), 0);
-		for (i = 0; i < n; i++)
-			assert_int_equal(inlay_match_arrive(&m, (uint64_t)i * 1021, i, &found), 0);
-		for (i = 0; i < n; i++) {
-			assert_int_equal(inlay_match_post(&m, 0, i % 2 ? 0 : (uint64_t)1 << 63, 0, &found), 1);
-			assert_int_equal(found.cookie, i);
+			assert_int_equal(m.live, 0);
+			assert_int_equal(room(&m), n);
 		}
 	}
 }
@@ -527,33 +508,7 @@ static void chosen(void **state)
 	}
 }
 
-static void strides(void **state)
-{
-	static const uint64_t stride[] = {1, 2, 3, 1021, 4096, 65536, 65537, 1 << 20, (uint64_t)1 << 32, (uint64_t)1 << 44,
-					  ((uint64_t)1 << 32) + 1};
-	struct inlay_match_found found;
-	uint32_t s, i, n = 16384, deepest = 0;
-	uint64_t sum;
-
-	(void)state;
-	for (s = 0; s < ARRAY(stride); s++) {
-		table(n, s + 100);
-		for (i = 0; i < n; i++)
-			assert_int_equal(inlay_match_post(&m, i * stride[s], EXACT, i, &found), 0);
-		for (i = 0, sum = 0; i < n; i++) {
-			deepest = depth(i * stride[s]) > deepest ? depth(i * stride[s]) : deepest;
-			sum += depth(i * stride[s]);
-		}
-		assert_true(sum < 4 * (uint64_t)n);
-		for (i = n; i--;) {
-			assert_int_equal(inlay_match_arrive(&m, i * stride[s], 0, &found), 1);
-			assert_int_equal(found.cookie, i);
-		}
-	}
-	assert_true(deepest <= 20);
-}
-
-/* Handles of entries that are out, of entries that came after, and made up ones */
+/* Handles of entries that came after, and made up ones. Those of entries that are out: any */
 static void stale(void **state)
 {
 	static struct inlay_match_found a, b, found;
@@ -565,20 +520,12 @@ static void stale(void **state)
 		assert_int_equal(inlay_match_remove(&m, i < 50 ? i : rnd(), &found), -ENOENT);
 	assert_int_equal(inlay_match_post(&m, 1, EXACT, 1, &a), 0);
 	assert_int_equal(inlay_match_arrive(&m, 1, 2, &found), 1);
-	assert_int_equal(inlay_match_remove(&m, a.handle, &found), -ENOENT);
 	assert_int_equal(inlay_match_post(&m, 1, EXACT, 3, &b), 0);
 	assert_int_equal(a.handle & 0x1fffff, b.handle & 0x1fffff); /* the same entry again */
 	assert_int_equal(inlay_match_remove(&m, a.handle, &found), -ENOENT);
-	assert_int_equal(inlay_match_set_hw(&m, a.handle, 0), -ENOENT);
 	assert_int_equal(inlay_match_remove(&m, b.handle ^ (uint64_t)1 << 21, &found), -ENOENT);
 	assert_int_equal(inlay_match_remove(&m, b.handle ^ (uint64_t)1 << 63, &found), -ENOENT);
 	must(inlay_match_remove(&m, b.handle, &found));
-	assert_int_equal(found.cookie, 3);
-	assert_int_equal(inlay_match_arrive(&m, 1, 4, &a), 0);
-	assert_int_equal(inlay_match_set_hw(&m, a.handle, 1), -ENOENT);
-	must(inlay_match_remove(&m, a.handle, &found));
-	assert_int_equal(found.cookie, 4);
-	assert_int_equal(inlay_match_remove(&m, a.handle, &found), -ENOENT);
 	assert_int_equal(room(&m), 64);
 }
 
@@ -638,21 +585,6 @@ static void classes(void **state)
 		}
 		assert_int_equal(m.live, 0);
 	}
-	/* Messages under all classes; all forgotten with their messages */
-	for (i = 0; i < 40; i++)
-		assert_int_equal(inlay_match_arrive(&m, i, i, &found), 0);
-	for (i = 0; i < 8; i++) {
-		assert_int_equal(inlay_match_post(&m, EXACT, (uint64_t)1 << (i + 12), i, &found), 0);
-		must(inlay_match_remove(&m, found.handle, &found));
-	}
-	for (i = 1; i < 9; i++)
-		assert_int_equal(m.cls[i].last, 39 + INLAY_MATCH_FIRST_);
-	for (i = 0; i < 40; i++) {
-		assert_int_equal(inlay_match_post(&m, 39 - i, EXACT, 0, &found), 1);
-		assert_int_equal(found.cookie, 39 - i);
-	}
-	for (i = 1; i < 9; i++)
-		assert_int_equal(m.cls[i].last, 0);
 }
 
 /* One message that nobody takes, and masks that are used once: neither keeps MPI's three masks from their classes. */
@@ -695,87 +627,39 @@ static void one_off_masks(void **state)
 	}
 }
 
-/* What every receive ignores does not make it masked, and is told as it came. */
+/* Masks that differ only in what every receive ignores are one mask, and EXACT without it is exact */
 static void ignoring(void **state)
 {
-	const uint64_t protocol = (uint64_t)3 << 60;
-	static struct inlay_match_found a, found;
-
-	(void)state;
-	ignored = protocol;
-	table(64, 7);
-	assert_int_equal(inlay_match_post(&m, 5, ~protocol, 1, &a), 0);
-	assert_int_equal(m.classes, 1);
-	assert_true(a.tag == 5 && a.mask == ~protocol);
-	assert_int_equal(inlay_match_arrive(&m, 5 | protocol, 2, &found), 1);
-	assert_int_equal(found.cookie, 1);
-	assert_int_equal(inlay_match_arrive(&m, 5 | protocol, 2, &found), 0);
-	assert_true(found.tag == (5 | protocol) && found.mask == EXACT);
-	assert_int_equal(inlay_match_probe(&m, 5, EXACT, &found), 1);
-	assert_int_equal(inlay_match_probe(&m, 5 | protocol / 3 * 2, ~protocol, &found), 1);
-	assert_int_equal(inlay_match_probe(&m, 4, EXACT, &found), 0);
-	assert_int_equal(inlay_match_probe(&m, 4, ~(uint64_t)1, &found), 1);
-	assert_true(found.tag == (5 | protocol));
-	assert_int_equal(inlay_match_post(&m, 5 | protocol / 3, EXACT, 3, &found), 1);
-	assert_int_equal(found.cookie, 2);
-	assert_true(found.tag == (5 | protocol));
-	assert_int_equal(m.classes, 1);
-	/* and masks that differ in those bits only are one mask */
-	assert_int_equal(inlay_match_post(&m, 0, ~(uint64_t)0xff, 4, &found), 0);
-	assert_int_equal(inlay_match_post(&m, 0, ~(uint64_t)0xff & ~protocol, 5, &found), 0);
-	assert_int_equal(m.classes, 2);
-	assert_int_equal(inlay_match_hw_blocked(&m, protocol, EXACT), 1);
-	assert_int_equal(inlay_match_arrive(&m, protocol, 6, &found), 1);
-	assert_int_equal(found.cookie, 4);
-	ignored = 0;
-}
-
-/* Receives of further masks, in hardware and out of it, and growth that is refused */
-static void growing(void **state)
-{
-	uint64_t line[8] __attribute__((aligned(64)));
-	static struct inlay_match before;
 	struct inlay_match_found found;
-	uint64_t handle[64];
-	uint32_t i;
 
 	(void)state;
-	table(64, 8);
-	for (i = 0; i < 64; i++) {
-		assert_int_equal(inlay_match_post(&m, 0, i < 4 ? EXACT : (uint64_t)1 << i / 4, i, &found), 0);
-		handle[i] = found.handle;
-	}
-	assert_int_equal(inlay_match_post(&m, 0, EXACT, 64, &found), -EAGAIN);
-	before = m;
-	assert_int_equal(inlay_match_grow(&m, line, SIZE_MAX, 63), -EINVAL);
-	assert_int_equal(inlay_match_grow(&m, line, SIZE_MAX, 1048577), -EINVAL);
-	assert_int_equal(inlay_match_grow(&m, line, SIZE_MAX, UINT32_MAX), -EINVAL);
-	assert_int_equal(inlay_match_grow(&m, NULL, SIZE_MAX, 128), -EINVAL);
-	assert_int_equal(inlay_match_grow(&m, (uint8_t *)line + 8, SIZE_MAX, 128), -EINVAL);
-	assert_int_equal(inlay_match_grow(&m, line, inlay_match_size(128) - 1, 128), -ENOBUFS);
-	assert_memory_equal(&before, &m, sizeof(m));
-	grow(4096);
-	assert_int_equal(inlay_match_grow(&m, line, SIZE_MAX, 4095), -EINVAL);
-	assert_int_equal(room(&m), 4096 - 64);
-	assert_int_equal(inlay_match_post(&m, 0, EXACT, 64, &found), 0);
-	for (i = 0; i < 64; i++) {
-		if (i % 3) {
-			assert_int_equal(inlay_match_arrive(&m, 0, 0, &found), 1);
-			assert_int_equal(found.handle, handle[i]);
-			assert_int_equal(found.cookie, i);
-		} else {
-			must(inlay_match_remove(&m, handle[i], &found));
-			assert_int_equal(found.cookie, i);
-		}
-	}
-	assert_int_equal(inlay_match_arrive(&m, 0, 0, &found), 1);
-	assert_int_equal(found.cookie, 64);
+	ignored = (uint64_t)3 << 60;
+	table(64, 7);
+	assert_int_equal(inlay_match_post(&m, 5, ~ignored, 1, &found), 0);
+	assert_int_equal(m.classes, 1);
+	assert_int_equal(inlay_match_post(&m, 0, ~(uint64_t)0xff, 4, &found), 0);
+	assert_int_equal(inlay_match_post(&m, 0, ~(uint64_t)0xff & ~ignored, 5, &found), 0);
+	assert_int_equal(m.classes, 2);
+	assert_int_equal(inlay_match_hw_blocked(&m, ignored, EXACT), 1);
+	ignored = 0;
 }
 
 /* A table of which each size's memory is used to its last byte and no further */
 static void refused(void **state)
 {
+	static const struct {
+		int offset;
+		size_t size;
+		uint32_t entries;
+		int want, grow;
+	} rows[] = {
+		{0, SIZE_MAX, 63, -EINVAL, -EINVAL}, {0, SIZE_MAX, 1048577, -EINVAL, -EINVAL}, {0, SIZE_MAX, UINT32_MAX, -EINVAL, -EINVAL},
+		{-1, SIZE_MAX, 128, -EINVAL, -EINVAL}, {8, SIZE_MAX, 128, -EINVAL, -EINVAL}, {0, 64, 128, -ENOBUFS, -ENOBUFS},
+		{0, 64, 127, -ENOBUFS, -EINVAL},
+	};
 	uint64_t line[8] __attribute__((aligned(64)));
+	static struct inlay_match before;
+	uint32_t i;
 
 	(void)state;
 	assert_int_equal(inlay_match_size(0), 0);
@@ -784,50 +668,34 @@ static void refused(void **state)
 	assert_true(inlay_match_size(64) > 0 && inlay_match_size(64) % 64 == 0);
 	assert_true(inlay_match_size(1048576) % 64 == 0 && inlay_match_size(1048576) <= (size_t)1048578 * 200);
 	assert_true(inlay_match_size(524289) < (size_t)524289 * 209);
-	assert_int_equal(inlay_match_init(&m, line, SIZE_MAX, 63, 0, 0), -EINVAL);
-	assert_int_equal(inlay_match_init(&m, line, SIZE_MAX, 1048577, 0, 0), -EINVAL);
-	assert_int_equal(inlay_match_init(&m, NULL, SIZE_MAX, 64, 0, 0), -EINVAL);
-	assert_int_equal(inlay_match_init(&m, (uint8_t *)line + 8, SIZE_MAX, 64, 0, 0), -EINVAL);
-	assert_int_equal(inlay_match_init(&m, line, inlay_match_size(64) - 1, 64, 0, 0), -ENOBUFS);
+	for (i = 0; i < ARRAY(rows); i++) {
+		uint8_t *at = rows[i].offset < 0 ? NULL : (uint8_t *)line + rows[i].offset;
+
+		assert_int_equal(inlay_match_init(&m, at, rows[i].size, rows[i].entries, 0, 0), rows[i].want);
+		table(128, 8);
+		before = m;
+		assert_int_equal(inlay_match_grow(&m, at, rows[i].size, rows[i].entries), rows[i].grow);
+		assert_memory_equal(&before, &m, sizeof(m));
+	}
 }
 
-/* What hardware's side asks */
+/* A masked receive is not held back by what is in hardware, nor by another of its mask with another tag. What holds back: any */
 static void hardware(void **state)
 {
 	const uint64_t any_tag = ~(uint64_t)0xff;
-	static struct inlay_match_found a, b, c, found;
+	struct inlay_match_found found;
 
 	(void)state;
 	table(64, 4);
-	assert_int_equal(inlay_match_hw_blocked(&m, 0x501, EXACT), 0);
-	assert_int_equal(inlay_match_post(&m, 0x501, EXACT, 1, &a), 0);
-	assert_int_equal(inlay_match_hw_blocked(&m, 0x501, EXACT), 1);
-	assert_int_equal(inlay_match_hw_blocked(&m, 0x502, EXACT), 0);
-	assert_int_equal(inlay_match_hw_blocked(&m, 0x600, any_tag), 1); /* may be: an exact one hashes another way */
-	must(inlay_match_set_hw(&m, a.handle, 17));
-	must(inlay_match_set_hw(&m, a.handle, 18));
-	assert_int_equal(inlay_match_hw_blocked(&m, 0x501, EXACT), 0);
+	assert_int_equal(inlay_match_post(&m, 0x501, EXACT, 1, &found), 0);
+	must(inlay_match_set_hw(&m, found.handle, 17));
+	must(inlay_match_set_hw(&m, found.handle, 18));
 	assert_int_equal(inlay_match_hw_blocked(&m, 0x500, any_tag), 0);
-	assert_int_equal(inlay_match_post(&m, 0x500, any_tag, 2, &b), 0);
-	assert_int_equal(inlay_match_hw_blocked(&m, 0x501, EXACT), 1);
-	assert_int_equal(inlay_match_hw_blocked(&m, 0x601, EXACT), 0);
+	assert_int_equal(inlay_match_post(&m, 0x500, any_tag, 2, &found), 0);
 	assert_int_equal(inlay_match_hw_blocked(&m, 0x600, any_tag), 0);
 	assert_int_equal(inlay_match_hw_blocked(&m, 0x500, any_tag), 1);
-	must(inlay_match_set_hw(&m, b.handle, 19));
-	assert_int_equal(inlay_match_hw_blocked(&m, 0x501, EXACT), 0);
-	assert_int_equal(inlay_match_post(&m, 0x501, EXACT, 3, &c), 0); /* behind a, software only */
-	assert_int_equal(inlay_match_hw_blocked(&m, 0x501, EXACT), 1);
-	/* Hardware says that a message is unexpected which it had a receive for: order decides which */
 	assert_int_equal(inlay_match_arrive(&m, 0x501, 0, &found), 1);
-	assert_int_equal(found.cookie, 1);
-	assert_int_equal(found.in_hw, 1);
 	assert_int_equal(found.hw, 18);
-	/* Hardware consumes one */
-	must(inlay_match_remove(&m, b.handle, &found));
-	assert_int_equal(found.in_hw, 1);
-	assert_int_equal(inlay_match_arrive(&m, 0x501, 0, &found), 1);
-	assert_int_equal(found.cookie, 3);
-	assert_int_equal(found.in_hw, 0);
 	assert_int_equal(m.cls[0].hw, 0);
 }
 
@@ -862,9 +730,8 @@ static void mpi(void **state)
 	static const int64_t bad[][3] = {
 		{0x10000, 0, 0}, {0, 0x400000, 0}, {0, 0, 0x4000000}, {0, -1, 0}, {0, 0, -1}, {0, INT32_MIN, 0}, {0, 0, INT32_MIN},
 	};
-	uint64_t packed, mask, other = 0;
-	uint32_t i, c;
-	int32_t s, t;
+	uint64_t packed, mask;
+	uint32_t i;
 
 	(void)state;
 	must(inlay_mpi_pack(0x1234, 0x2abcde, 0x3456789, &packed));
@@ -879,32 +746,28 @@ static void mpi(void **state)
 	assert_true(packed == ((uint64_t)5 << 48 | 7) && mask == 0xffff000003ffffff);
 	must(inlay_mpi_pack_recv(5, 6, INLAY_MPI_ANY, &packed, &mask));
 	assert_true(packed == ((uint64_t)5 << 48 | 6 << 26) && mask == 0xfffffffffc000000);
-	must(inlay_mpi_pack_recv(5, INLAY_MPI_ANY, INLAY_MPI_ANY, &packed, &mask));
-	assert_true(packed == (uint64_t)5 << 48 && mask == 0xffff000000000000);
 	must(inlay_mpi_pack_recv(5, 6, 7, &packed, &mask));
 	assert_true(mask == EXACT);
 	assert_int_equal(inlay_mpi_pack_recv(5, -2, 7, &packed, &mask), -EINVAL);
 	assert_int_equal(inlay_mpi_pack_recv(5, 6, -2, &packed, &mask), -EINVAL);
 	assert_int_equal(inlay_mpi_pack_recv(0x10000, INLAY_MPI_ANY, INLAY_MPI_ANY, &packed, &mask), -EINVAL);
-	for (i = 0; i < 20000; i++) {
-		c = (uint32_t)(rnd() & 0xffff);
-		s = (int32_t)(rnd() & INLAY_MPI_SOURCE_MAX);
-		t = (int32_t)(rnd() & INLAY_MPI_TAG_MAX);
-		must(inlay_mpi_pack(c, s, t, &packed));
-		assert_true(packed >> 48 == c && inlay_mpi_source(packed) == s && inlay_mpi_tag(packed) == t);
-		must(inlay_mpi_pack_recv(c, INLAY_MPI_ANY, t, &other, &mask));
-		assert_true(((other ^ packed) & mask) == 0 && (other & ~mask) == 0);
-		must(inlay_mpi_pack_recv(c, s, INLAY_MPI_ANY, &other, &mask));
-		assert_true(((other ^ packed) & mask) == 0 && (other & ~mask) == 0);
-	}
 }
 
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(any),      cmocka_unit_test(full),    cmocka_unit_test(chosen), cmocka_unit_test(strides),
-		cmocka_unit_test(stale),    cmocka_unit_test(sequence), cmocka_unit_test(classes), cmocka_unit_test(one_off_masks), cmocka_unit_test(ignoring), cmocka_unit_test(growing),
-		cmocka_unit_test(refused),  cmocka_unit_test(hardware), cmocka_unit_test(checked), cmocka_unit_test(mpi),
+		cmocka_unit_test(any),
+		cmocka_unit_test(full),
+		cmocka_unit_test(chosen),
+		cmocka_unit_test(stale),
+		cmocka_unit_test(sequence),
+		cmocka_unit_test(classes),
+		cmocka_unit_test(one_off_masks),
+		cmocka_unit_test(ignoring),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(hardware),
+		cmocka_unit_test(checked),
+		cmocka_unit_test(mpi),
 	};
 
 	rnd_seed();

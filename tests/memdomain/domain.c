@@ -43,8 +43,8 @@ static void type_names(void **state)
 		int type;
 		const char *name;
 	} rows[] = {
-		{0, "RDMA"}, {1, "DMA"}, {2, "ACCEL"}, {3, "UNKNOWN"}, {-1, "UNKNOWN"}, {999, "UNKNOWN"},
-		{1000, "VENDOR_SPECIFIC"}, {1500, "VENDOR_SPECIFIC"}, {1999, "VENDOR_SPECIFIC"}, {2000, "UNKNOWN"},
+		{0, "RDMA"}, {1, "DMA"}, {2, "ACCEL"}, {3, "UNKNOWN"}, {-1, "UNKNOWN"}, {999, "UNKNOWN"}, {1000, "VENDOR_SPECIFIC"},
+		{1999, "VENDOR_SPECIFIC"}, {2000, "UNKNOWN"},
 	};
 	size_t i;
 
@@ -189,20 +189,17 @@ static void contexts(void **state)
 
 enum { TRANSLATE, PULL, PUSH, TRANSFER, MEMZERO, INVALIDATE, OPS };
 
-/* Arguments that a row makes NULL, or 0 */
-enum {
-	DOMAIN = 1, OTHER = 2, SRC = 4, DST = 8, RESULT = 16, COUNT = 32, CTX = 64, DONE = 128, LENGTH = 256, COPY = 512
-};
+/* Arguments that are NULL, or 0 */
+enum { DOMAIN = 1, OTHER = 2, SRC = 4, DST = 8, RESULT = 16, COUNT = 32, CTX = 64, DONE = 128, LENGTH = 256, COPY = 512, ALL = 1024 };
 
-/* What a callback was called with */
-static struct {
-	int op, answer, calls;
-	void *d, *other, *ctx, *other_ctx, *addr, *result, *arg;
-	const struct inlay_memdomain_copy *copy;
-	const struct iovec *iov;
+/* What a callback was called with: what it has, in the order of its arguments */
+static struct called {
+	int op, calls;
+	const void *args[7];
 	size_t n;
 	inlay_memdomain_done done;
 } last;
+static int answer;
 
 static struct iovec one[3] = {{&last, 8}, {&last, 16}, {&last, 24}}, two[3];
 static struct inlay_memdomain_translation_ctx dst_ctx;
@@ -210,60 +207,45 @@ static struct inlay_memdomain_result result;
 static struct inlay_memdomain_copy given;
 static struct word told;
 
-static int note(int op, struct inlay_memdomain *d, void *ctx)
+static int note(int op, size_t n, inlay_memdomain_done done, const void *a, const void *b, const void *c, const void *d, const void *e)
 {
-	last.op = op;
-	last.calls++;
-	last.d = d;
-	last.ctx = ctx;
-	return last.answer;
+	struct called now_ = {op, last.calls + 1, {a, b, c, d, e}, n, done};
+
+	last = now_;
+	return answer;
 }
 
-static int translate_cb(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
-			struct inlay_memdomain_translation_ctx *ctx, void *addr, size_t len,
-			struct inlay_memdomain_result *to)
+static int translate_cb(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst, struct inlay_memdomain_translation_ctx *ctx,
+			void *addr, size_t len, struct inlay_memdomain_result *to)
 {
-	last.other = dst;
-	last.other_ctx = ctx;
-	last.addr = addr;
-	last.n = len;
-	last.result = to;
-	return note(TRANSLATE, src, src_ctx);
+	note(TRANSLATE, len, NULL, src, src_ctx, dst, ctx, addr);
+	last.args[5] = to;
+	return answer;
 }
 
 static int pull_cb(struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy)
 {
-	last.copy = copy;
-	return note(PULL, d, copy->src_ctx);
+	return note(PULL, 0, NULL, d, copy, NULL, NULL, NULL);
 }
 
 static int push_cb(struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy)
 {
-	last.copy = copy;
-	return note(PUSH, d, copy->dst_ctx);
+	return note(PUSH, 0, NULL, d, copy, NULL, NULL, NULL);
 }
 
 static int transfer_cb(struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy)
 {
-	last.copy = copy;
-	return note(TRANSFER, d, copy->dst_ctx);
+	return note(TRANSFER, 0, NULL, d, copy, NULL, NULL, NULL);
 }
 
-static int memzero_cb(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t n,
-		      inlay_memdomain_done done, void *arg)
+static int memzero_cb(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t n, inlay_memdomain_done done, void *arg)
 {
-	last.iov = iov;
-	last.n = n;
-	last.done = done;
-	last.arg = arg;
-	return note(MEMZERO, d, ctx);
+	return note(MEMZERO, n, done, d, ctx, iov, arg, NULL);
 }
 
 static void invalidate_cb(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t n)
 {
-	last.iov = iov;
-	last.n = n;
-	note(INVALIDATE, d, ctx);
+	note(INVALIDATE, n, NULL, d, ctx, iov, NULL, NULL);
 }
 
 static int set(struct inlay_memdomain *d, int op, bool on)
@@ -278,108 +260,71 @@ static int set(struct inlay_memdomain *d, int op, bool on)
 	}
 }
 
-static int call(int op, struct inlay_memdomain *d, struct inlay_memdomain *other, int null)
+/* Calls an operation; *want is what its callback gets */
+static int call(int op, struct inlay_memdomain *d, struct inlay_memdomain *other, int null, struct called *want)
 {
+	void *ctx = null & CTX ? NULL : &reg, *iov = null & SRC ? NULL : one;
+	struct inlay_memdomain_translation_ctx *to_ctx = null & CTX ? NULL : &dst_ctx;
+	struct inlay_memdomain_result *res = null & RESULT ? NULL : &result;
 	const struct inlay_memdomain_copy *copy = null & COPY ? NULL : &given;
-	void *ctx = null & CTX ? NULL : &reg;
-	uint32_t n = null & COUNT ? 0 : 3;
+	const uint32_t n = null & COUNT ? 0 : 3;
+	const size_t len = null & LENGTH ? 0 : 99;
 
-	if (null & DOMAIN)
-		d = NULL;
-	if (null & OTHER)
-		other = NULL;
-	given = copy_of(null & SRC ? NULL : one, n, null & DST ? NULL : two, n, null & DONE ? NULL : &told);
+	d = null & DOMAIN ? NULL : d;
+	other = null & OTHER ? NULL : other;
+	given = copy_of((struct iovec *)iov, n, null & DST ? NULL : two, n, null & DONE ? NULL : &told);
 	given.src = other;
-	given.translation = null & RESULT ? NULL : &result;
-	given.src_ctx = given.dst_ctx = ctx;
+	given.translation = res;
+	const struct called wants[OPS] = {
+		{TRANSLATE, 1, {d, ctx, other, to_ctx, iov, res}, len, NULL}, {PULL, 1, {d, copy}, 0, NULL}, {PUSH, 1, {d, copy}, 0, NULL},
+		{TRANSFER, 1, {d, copy}, 0, NULL}, {MEMZERO, 1, {d, ctx, iov, given.arg}, n, given.done}, {INVALIDATE, 1, {d, ctx, iov}, n, NULL},
+	};
+	*want = wants[op];
 	switch (op) {
-	case TRANSLATE:
-		return inlay_memdomain_translate(d, ctx, other, null & CTX ? NULL : &dst_ctx, null & SRC ? NULL : one,
-						 null & LENGTH ? 0 : 99, null & RESULT ? NULL : &result);
+	case TRANSLATE: return inlay_memdomain_translate(d, ctx, other, to_ctx, iov, len, res);
 	case PULL: return inlay_memdomain_pull(d, copy);
 	case PUSH: return inlay_memdomain_push(d, copy);
 	case TRANSFER: return inlay_memdomain_transfer(d, copy);
-	case MEMZERO: return inlay_memdomain_memzero(d, ctx, given.src_iov, n, given.done, given.arg);
-	default: inlay_memdomain_invalidate(d, ctx, given.src_iov, n); return 0;
+	case MEMZERO: return inlay_memdomain_memzero(d, ctx, (struct iovec *)iov, n, given.done, given.arg);
+	default: inlay_memdomain_invalidate(d, ctx, (struct iovec *)iov, n); return 0;
 	}
 }
 
+/* Each argument missing once; only what is set is called, with all its arguments */
 static void operations(void **state)
 {
-	/* answer 1: reaches the callback; -ENOTSUP when that is not set */
-	static const struct {
-		int op, null, answer;
-	} rows[] = {
-		{TRANSLATE, DOMAIN, -EINVAL}, {TRANSLATE, OTHER, -EINVAL}, {TRANSLATE, RESULT, -EINVAL}, {TRANSLATE, SRC, 1},
-		{TRANSLATE, CTX, 1}, {TRANSLATE, LENGTH, 1},
-#define COPIES(op) {op, DOMAIN, -EINVAL}, {op, COPY, -EINVAL}, {op, SRC, -EINVAL}, {op, DST, -EINVAL}, {op, CTX, 1}, {op, COUNT, 1}, \
-		   {op, DONE, 1}, {op, OTHER, 1}, {op, RESULT, 1}
-		COPIES(PULL), COPIES(PUSH), COPIES(TRANSFER),
-		{MEMZERO, DOMAIN, -EINVAL}, {MEMZERO, SRC, -EINVAL}, {MEMZERO, COUNT, -EINVAL}, {MEMZERO, CTX, 1}, {MEMZERO, DONE, 1},
+	static const int refused[OPS] = {
+		DOMAIN | OTHER | RESULT, DOMAIN | COPY | SRC | DST, DOMAIN | COPY | SRC | DST, DOMAIN | COPY | SRC | DST, DOMAIN | SRC | COUNT, 0
 	};
 	struct inlay_memdomain *d, *other;
-	size_t i;
-	int op, k;
+	struct called want;
+	int op, k, null, on, rc;
 
 	(void)state;
 	must(inlay_memdomain_registry_init(&reg));
 	d = make(0, 0, NULL, "d");
 	other = make(1, 1, NULL, "other");
-	memset(&last, 0, sizeof(last));
 	for (op = 0; op < OPS; op++) {
 		assert_int_equal(set(NULL, op, true), -EINVAL);
-		/* Nothing is set in what is new, nor in the system domain */
-		for (k = 0; k < 2; k++)
-			assert_int_equal(call(op, k ? d : inlay_memdomain_system(&reg), other, 0),
-					 op == INVALIDATE ? 0 : -ENOTSUP);
-		/* A callback set on the other, or another one, is not called */
 		must(set(other, op, true));
-		for (k = 0; k < OPS; k++)
-			must(set(d, k, k != op));
-		assert_int_equal(call(op, d, other, 0), op == INVALIDATE ? 0 : -ENOTSUP);
-		for (k = 0; k < OPS; k++) {
-			must(set(d, k, false));
-			must(set(other, k, false));
-		}
+		for (on = 0; on < 2; on++)
+			for (null = 1; null <= ALL; null *= 2) {
+				bool called = on && op == INVALIDATE ? null != DOMAIN : on && !(null & refused[op]);
+
+				for (k = 0; k < OPS; k++)
+					must(set(d, k, (k == op) == on));
+				memset(&last, 0, sizeof(last));
+				answer = null % 3 ? 123 : -ENOMEM;
+				rc = call(op, d, other, null, &want);
+				assert_int_equal(rc, op == INVALIDATE ? 0 : null & refused[op] ? -EINVAL : on ? answer : -ENOTSUP);
+				assert_int_equal(last.calls, called);
+				if (called)
+					assert_memory_equal(&last, &want, sizeof(want));
+			}
+		/* Nothing is set in the system domain */
+		assert_int_equal(call(op, inlay_memdomain_system(&reg), other, 0, &want), op == INVALIDATE ? 0 : -ENOTSUP);
+		must(set(other, op, false));
 	}
-	assert_int_equal(last.calls, 0);
-	for (i = 0; i < ARRAY(rows); i++)
-		for (k = 1; k >= 0; k--) {
-			must(set(d, rows[i].op, k));
-			memset(&last, 0, sizeof(last));
-			last.answer = i % 2 ? 123 : -ENOMEM;
-			assert_int_equal(call(rows[i].op, d, other, rows[i].null),
-					 rows[i].answer != 1 ? rows[i].answer : k ? last.answer : -ENOTSUP);
-			assert_int_equal(last.calls, rows[i].answer == 1 && k);
-			assert_int_equal(last.op, last.calls ? rows[i].op : 0);
-		}
-	/* Every argument arrives */
-	for (op = 0; op < OPS; op++) {
-		memset(&last, 0, sizeof(last));
-		must(set(d, op, true));
-		must(call(op, d, other, 0));
-		assert_int_equal(last.op, op);
-		assert_ptr_equal(last.d, d);
-		assert_ptr_equal(last.ctx, &reg);
-		if (op == TRANSLATE) {
-			assert_ptr_equal(last.other, other);
-			assert_ptr_equal(last.other_ctx, &dst_ctx);
-			assert_ptr_equal(last.addr, one);
-			assert_int_equal(last.n, 99);
-			assert_ptr_equal(last.result, &result);
-		} else if (op == MEMZERO || op == INVALIDATE) {
-			assert_ptr_equal(last.iov, one);
-			assert_int_equal(last.n, 3);
-			assert_ptr_equal(last.done, op == MEMZERO ? word : NULL);
-			assert_ptr_equal(last.arg, op == MEMZERO ? &told : NULL);
-		} else {
-			assert_ptr_equal(last.copy, &given);
-		}
-	}
-	/* Silent where there is nobody to ask */
-	last.calls = 0;
-	inlay_memdomain_invalidate(NULL, NULL, one, 3);
-	assert_int_equal(last.calls, 0);
 	said(&told, 0, 0); /* only a callback calls done */
 	must(inlay_memdomain_destroy(d));
 	must(inlay_memdomain_destroy(other));
@@ -389,57 +334,55 @@ static void operations(void **state)
 /* ---- the registry against a model ---- */
 
 #define WALKERS 5
+#define SYSTEM SLOTS  /* a place in the list; NOWHERE is another */
+#define NOWHERE (SLOTS + 1)
 
 static struct {
-	struct {
-		int state; /* 0: free, 1: in the registry, 2: destroyed and held */
-		int id, type, holders, set;
-		uint32_t user, when;
-	} slot[SLOTS];
-	struct {
-		int at, id; /* slot, -1: the system domain, -2: nowhere */
-	} walker[WALKERS];
-	uint32_t when;
-	int count, sys_holders;
-} model;
+	int state; /* 0: free, 1: in the registry, 2: destroyed and held */
+	int id, type, holders;
+	uint32_t user;
+} slot[SLOTS + 1];
+static struct {
+	int at, id;
+} walker[WALKERS];
+static int order[SLOTS + 1], n_order; /* slots in the order of their creation, the system domain first */
+static const char *const ids[] = {NULL, "a", "b", "", "system", "ab"};
 
-static const char *const model_ids[] = {NULL, "a", "b", "", "system", "ab"};
-
-/* The slot that a walk for id finds after one created at `when` */
-static int model_next(uint32_t when, int id)
+static struct inlay_memdomain *at_slot(int at)
 {
-	int i, found = -2;
-
-	for (i = 0; i < SLOTS; i++)
-		if (model.slot[i].state == 1 && model.slot[i].when > when && (!id || model.slot[i].id == id) &&
-		    (found < 0 || model.slot[i].when < model.slot[found].when))
-			found = i;
-	return found;
+	return at == NOWHERE ? NULL : at == SYSTEM ? inlay_memdomain_system(&reg) : (struct inlay_memdomain *)memory[at];
 }
 
-static int model_first(int id)
+/* What a walk for id finds behind `at`; NOWHERE: from the beginning */
+static int model_next(int at, int id)
 {
-	return !id || id == 4 ? -1 : model_next(0, id);
+	bool behind = at == NOWHERE;
+	int i;
+
+	for (i = 0; i < n_order; i++) {
+		if (behind && slot[order[i]].state == 1 && (!id || slot[order[i]].id == id))
+			return order[i];
+		behind |= order[i] == at;
+	}
+	return NOWHERE;
 }
 
-static void model_hold(int at, int n)
+static void model_remove(int at)
 {
-	if (at == -1)
-		model.sys_holders += n;
-	if (at >= 0)
-		model.slot[at].holders += n;
-}
+	int i;
 
-static void is_at(const struct inlay_memdomain *d, int at)
-{
-	assert_ptr_equal(d, at == -2 ? NULL : at == -1 ? (void *)inlay_memdomain_system(&reg) : memory[at]);
+	for (i = 0; order[i] != at; i++)
+		;
+	memmove(order + i, order + i + 1, (size_t)(--n_order - i) * sizeof(*order));
+	slot[at].state = 0;
+	memset(memory[at], 0xdd, MEMORY);
 }
 
 static void registry_model(void **state)
 {
-	uint32_t step_no, i, w, steps = 20000;
+	uint32_t steps = 20000, turn, i, w, held = 0, late = 0;
 	struct inlay_memdomain *d;
-	uint64_t held = 0, gone_later = 0;
+	int next, alive, k;
 
 	(void)state;
 	must(inlay_memdomain_registry_init(&reg));
@@ -448,101 +391,80 @@ static void registry_model(void **state)
 	inlay_memdomain_put(NULL);
 	inlay_memdomain_put(inlay_memdomain_hold(inlay_memdomain_system(&reg)));
 	assert_int_equal(inlay_memdomain_destroy(inlay_memdomain_system(&reg)), -EINVAL);
-	memset(&model, 0, sizeof(model));
+	memset(slot, 0, sizeof(slot));
+	slot[SYSTEM].state = 1;
+	slot[SYSTEM].id = 4;
+	order[0] = SYSTEM;
+	n_order = 1;
 	for (w = 0; w < WALKERS; w++)
-		model.walker[w].at = -2;
-	model.count = 1;
-	for (step_no = 0; step_no < steps; step_no++) {
+		walker[w].at = NOWHERE;
+	for (turn = 0; turn < steps; turn++) {
 		i = rnd_below(SLOTS);
 		w = rnd_below(WALKERS);
 		switch (rnd_below(8)) {
 		case 0:
 		case 1:
-			if (model.slot[i].state == 0) {
-				struct inlay_memdomain_ctx ctx;
+			if (!slot[i].state) {
+				struct inlay_memdomain_ctx ctx = {sizeof(ctx), &slot[i].user, sizeof(slot[i].user)};
 
-				model.slot[i].state = 1;
-				model.slot[i].id = (int)rnd_below(ARRAY(model_ids));
-				model.slot[i].type = (int)rnd_below(3000);
-				model.slot[i].user = (uint32_t)rnd();
-				model.slot[i].when = ++model.when;
-				model.slot[i].set = 0;
-				model.slot[i].holders = 0;
-				model.count++;
-				ctx.size = sizeof(ctx);
-				ctx.user_ctx = &model.slot[i].user;
-				ctx.user_ctx_size = sizeof(model.slot[i].user);
-				make(i, model.slot[i].type, &ctx, model_ids[model.slot[i].id]);
+				slot[i].state = 1;
+				slot[i].id = (int)rnd_below(ARRAY(ids));
+				slot[i].type = (int)rnd_below(3000);
+				slot[i].user = (uint32_t)rnd();
+				order[n_order++] = (int)i;
+				make(i, slot[i].type, &ctx, ids[slot[i].id]);
 			}
 			break;
 		case 2:
-			if (model.slot[i].state) {
-				model.count -= model.slot[i].state == 1;
-				gone_later += model.slot[i].state == 2 && !model.slot[i].holders;
-				held += model.slot[i].state == 1 && model.slot[i].holders;
-				assert_int_equal(inlay_memdomain_destroy((struct inlay_memdomain *)memory[i]),
-						 model.slot[i].holders ? -EBUSY : 0);
-				model.slot[i].state = model.slot[i].holders ? 2 : 0;
-				if (!model.slot[i].state)
-					memset(memory[i], 0xdd, MEMORY);
+			if (slot[i].state) {
+				late += slot[i].state == 2 && !slot[i].holders;
+				held += slot[i].state == 1 && slot[i].holders;
+				assert_int_equal(inlay_memdomain_destroy(at_slot((int)i)), slot[i].holders ? -EBUSY : 0);
+				slot[i].state = 2;
+				if (!slot[i].holders)
+					model_remove((int)i);
 			}
 			break;
 		case 3: /* begins a walk, leaving one */
-			if (model.walker[w].at != -2)
-				inlay_memdomain_put(model.walker[w].at < 0 ? inlay_memdomain_system(&reg) :
-						    (struct inlay_memdomain *)memory[model.walker[w].at]);
-			model_hold(model.walker[w].at, -1);
-			model.walker[w].id = (int)rnd_below(ARRAY(model_ids));
-			model.walker[w].at = model_first(model.walker[w].id);
-			model_hold(model.walker[w].at, 1);
-			is_at(inlay_memdomain_first(&reg, model_ids[model.walker[w].id]), model.walker[w].at);
-			break;
 		case 4:
 		case 5:
 		case 6:
-			if (model.walker[w].at != -2) {
-				int at = model.walker[w].at;
-				int next = model_next(at < 0 ? 0 : model.slot[at].when, model.walker[w].id);
-
-				d = at < 0 ? inlay_memdomain_system(&reg) : (struct inlay_memdomain *)memory[at];
-				is_at(inlay_memdomain_next(d, model_ids[model.walker[w].id]), next);
-				model_hold(at, -1);
-				model_hold(next, 1);
-				model.walker[w].at = next;
+			next = walker[w].at;
+			if (turn % 4 == 0 || next == NOWHERE) {
+				inlay_memdomain_put(at_slot(next));
+				walker[w].id = (int)rnd_below(ARRAY(ids));
+				walker[w].at = model_next(NOWHERE, walker[w].id);
+				d = inlay_memdomain_first(&reg, ids[walker[w].id]);
+			} else {
+				walker[w].at = model_next(next, walker[w].id);
+				d = inlay_memdomain_next(at_slot(next), ids[walker[w].id]);
 			}
+			assert_ptr_equal(d, at_slot(walker[w].at));
+			if (next != NOWHERE)
+				slot[next].holders--;
+			if (walker[w].at != NOWHERE)
+				slot[walker[w].at].holders++;
 			break;
 		default:
-			if (model.slot[i].state) {
-				int op = (int)rnd_below(OPS - 1);
-
-				d = (struct inlay_memdomain *)memory[i];
-				if (rnd() & 1) {
-					model.slot[i].set ^= 1 << op;
-					must(set(d, op, model.slot[i].set >> op & 1));
-				}
-				last.answer = (int)rnd_below(200) - 100;
-				assert_int_equal(call(op, d, d, 0), model.slot[i].set >> op & 1 ? last.answer : -ENOTSUP);
-				assert_int_equal(inlay_memdomain_type(d), model.slot[i].type);
-				assert_memory_equal(inlay_memdomain_user_context(d, NULL), &model.slot[i].user, 4);
-				if (model.slot[i].id)
-					assert_string_equal(inlay_memdomain_id(d), model_ids[model.slot[i].id]);
-				else
-					assert_null(inlay_memdomain_id(d));
+			if (slot[i].state) {
+				d = at_slot((int)i);
+				assert_int_equal(inlay_memdomain_type(d), slot[i].type);
+				assert_memory_equal(inlay_memdomain_user_context(d, NULL), &slot[i].user, 4);
+				assert_string_equal(inlay_memdomain_id(d) ? inlay_memdomain_id(d) : "none", slot[i].id ? ids[slot[i].id] : "none");
 			}
 		}
-		if (step_no % 16 == 0)
-			assert_int_equal(domains(&reg), model.count);
-		assert_int_equal(reg.system.holders, model.sys_holders);
+		for (alive = k = 0; k < n_order; k++)
+			alive += slot[order[k]].state == 1;
+		if (turn % 16 == 0)
+			assert_int_equal(domains(&reg), alive);
+		assert_int_equal(reg.system.holders, slot[SYSTEM].holders);
 	}
-	/* What the run was for has happened */
-	assert_true(held > steps / 1000 && gone_later > steps / 1000);
+	assert_true(held > steps / 1000 && late > steps / 1000); /* what the run is for */
 	for (w = 0; w < WALKERS; w++)
-		if (model.walker[w].at != -2)
-			inlay_memdomain_put(model.walker[w].at < 0 ? inlay_memdomain_system(&reg) :
-					    (struct inlay_memdomain *)memory[model.walker[w].at]);
+		inlay_memdomain_put(at_slot(walker[w].at));
 	for (i = 0; i < SLOTS; i++)
-		if (model.slot[i].state)
-			must(inlay_memdomain_destroy((struct inlay_memdomain *)memory[i]));
+		if (slot[i].state)
+			must(inlay_memdomain_destroy(at_slot((int)i)));
 	assert_true(unused(&reg));
 }
 
@@ -564,29 +486,11 @@ static int by(uint32_t way, struct inlay_memdomain *d, struct inlay_memdomain *s
 	return inlay_memdomain_transfer(d, &copy);
 }
 
-/* One random copy by one of the three ways */
-static void copy_once(struct inlay_memdomain *d, uint32_t max)
-{
-	struct iovec src[PIECES], dst[PIECES];
-	uint32_t total = rnd_below(max + 1), extra = rnd() & 1 ? rnd_below(16) : 0, way = rnd_below(3), n, m;
-	size_t span = total + extra + 16 + 8 * PIECES + 16;
-	struct word w = {0, 0};
-
-	n = cut(src, from, 16, total, PIECES);
-	m = cut(dst, to, 16, total + extra, PIECES);
-	memset(to, 0xee, span);
-	memset(plain, 0xee, span);
-	model_copy(dst, to, plain, src, n, from, from);
-	must(by(way, d, NULL, copy_of(src, n, dst, m, &w)));
-	said(&w, 1, 0);
-	if (memcmp(to, plain, span))
-		fail_msg("%u bytes in %u pieces into %u", total, n, m);
-}
-
 static void copies(void **state)
 {
+	struct iovec src[PIECES], dst[PIECES];
 	struct inlay_memdomain *d;
-	uint32_t i;
+	uint32_t i, n, m;
 
 	(void)state;
 	must(inlay_memdomain_registry_init(&reg));
@@ -594,8 +498,21 @@ static void copies(void **state)
 	d = inlay_memdomain_system(&reg);
 	must(inlay_memdomain_system_attach(d));
 	fill(from, sizeof(from), 1);
-	for (i = 0; i < 8000; i++)
-		copy_once(d, i % 40 ? 24 : 5000);
+	for (i = 0; i < 8000; i++) {
+		uint32_t total = rnd_below((i % 40 ? 24 : 5000) + 1), extra = rnd() & 1 ? rnd_below(16) : 0;
+		size_t span = total + extra + 16 + 8 * PIECES + 16;
+		struct word w = {0, 0};
+
+		n = cut(src, from, 16, total, PIECES);
+		m = cut(dst, to, 16, total + extra, PIECES);
+		memset(to, 0xee, span);
+		memset(plain, 0xee, span);
+		model_copy(dst, to, plain, src, n, from, from);
+		must(by(rnd_below(3), d, NULL, copy_of(src, n, dst, m, &w)));
+		said(&w, 1, 0);
+		if (memcmp(to, plain, span))
+			fail_msg("%u bytes in %u pieces into %u", total, n, m);
+	}
 	assert_true(unused(&reg));
 }
 

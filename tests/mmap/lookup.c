@@ -94,60 +94,40 @@ static uint64_t rnd_len(uint32_t bits)
 	return 1 + (b ? rnd() >> (64 - b) : 0);
 }
 
-enum kind { BYTES, PAGES, LOW, HIGH, ENDS, ALL, TWO, CLUSTERS, DENSE_AND_FAR, KINDS };
+/* Where ranges lie: at one of so many places, spread over 2^bits bytes behind it or, where they end, before it; how long they are */
+enum { AT_ZERO = 0, ANYWHERE = 255 };
+static const struct kind {
+	uint8_t places, spread, longest;
+	bool pages;
+} kinds[] = {
+	{1, 12, 6, false}, {1, 34, 28, true}, {AT_ZERO, 8, 6, false}, {AT_ZERO, 1, 64, false}, {ANYWHERE, 0, 48, false}, {ANYWHERE, 0, 64, false},
+	{2, 20, 14, false}, {24, 20, 16, false}, {1, 10, 3, false},
+};
 
-static uint64_t cluster[24]; /* where they lie, new with each table */
+static uint64_t place[24]; /* new with each table */
 
-static void rnd_clusters(void)
+static void rnd_places(void)
 {
 	uint32_t i;
 
-	for (i = 0; i < ARRAY(cluster); i++)
-		cluster[i] = rnd() >> rnd_below(20) & ~(uint64_t)0xfff;
+	for (i = 0; i < ARRAY(place); i++)
+		place[i] = rnd() >> rnd_below(20) & ~(uint64_t)0xfff;
 }
 
-static struct inlay_range rnd_range(enum kind kind)
+static struct inlay_range rnd_range(const struct kind *kind)
 {
+	const uint64_t at = kind->spread ? rnd() >> (64 - kind->spread) : 0;
 	struct inlay_range r;
 
 	memset(&r, 0, sizeof(r));
-	switch (kind) {
-	case BYTES:
-		r.start = cluster[0] + rnd_below(4096);
-		r.len = rnd_len(6);
-		break;
-	case PAGES:
-		r.start = cluster[0] + (rnd() >> 30 & ~(uint64_t)0xfff);
-		r.len = (rnd_len(28) + 0xfff) & ~(uint64_t)0xfff;
-		break;
-	case LOW:
-		r.start = rnd_below(300);
-		r.len = rnd_len(6);
-		break;
-	case HIGH:
-		r.start = (uint64_t)0 - 1 - rnd_below(300);
-		r.len = rnd_len(6);
-		break;
-	case ENDS: /* the first or the last byte, all but one of them */
-		r.start = rnd_below(2) ? rnd_below(2) : (uint64_t)0 - 1 - rnd_below(2);
+	r.start = kind->places == ANYWHERE || (kind->longest == 3 && !rnd_below(10)) ? rnd() :
+		  kind->places == AT_ZERO ? (rnd_below(2) ? at : (uint64_t)0 - 1 - at) : place[rnd_below(kind->places)] + at;
+	r.len = rnd_len(kind->longest);
+	if (kind->longest == 64 && kind->places == AT_ZERO) /* the first or the last byte, all but one of them */
 		r.len = rnd_below(2) ? 1 : (uint64_t)0 - 1 - rnd_below(2);
-		break;
-	case ALL:
-		r.start = rnd();
-		r.len = rnd_len(rnd_below(4) ? 48 : 64);
-		break;
-	case TWO:
-		r.start = cluster[rnd_below(2)] + rnd_below(1 << 20);
-		r.len = rnd_len(14);
-		break;
-	case CLUSTERS:
-		r.start = cluster[rnd_below(ARRAY(cluster))] + rnd_below(1 << 20);
-		r.len = rnd_len(16);
-		break;
-	default:
-		r.start = rnd_below(10) ? cluster[0] + rnd_below(1000) : rnd();
-		r.len = rnd_len(3);
-		break;
+	if (kind->pages) {
+		r.start &= ~(uint64_t)0xfff;
+		r.len = (r.len + 0xfff) & ~(uint64_t)0xfff;
 	}
 	r.lkey = (uint32_t)rnd();
 	r.rkey = (uint32_t)rnd();
@@ -155,56 +135,22 @@ static struct inlay_range rnd_range(enum kind kind)
 	return r;
 }
 
-/* An address at or near an edge of one of the ranges, or anywhere */
-static uint64_t rnd_addr(enum kind kind)
+/* At or near an edge of one of the ranges, or anywhere; a length that reaches just to the end of what is there, or beyond, or any */
+static void look(const struct inlay_table *t, const struct kind *kind)
 {
-	const struct inlay_range *r = models ? &model[rnd_below(models)] : NULL;
+	static struct inlay_range none; /* zeroes */
+	const struct inlay_range *r = models ? &model[rnd_below(models)] : &none, *found, *m;
+	const uint64_t end = r->start + r->len, inside = r->start + (r->len ? rnd() % r->len : 0);
+	const uint64_t addrs[] = {r->start, r->start - 1, end, end - 1, inside, inside, rnd_range(kind).start, rnd() >> rnd_below(64)};
+	const uint64_t addr = addrs[rnd_below(ARRAY(addrs))];
+	uint64_t reach, len;
 
-	switch (r ? rnd_below(8) : 7) {
-	case 0:
-		return r->start;
-	case 1:
-		return r->start - 1;
-	case 2:
-		return r->start + r->len;
-	case 3:
-		return r->start + r->len - 1;
-	case 4:
-	case 5:
-		return r->start + rnd() % r->len;
-	case 6:
-		return rnd_range(kind).start;
-	default:
-		return rnd() >> rnd_below(64);
-	}
-}
-
-/* A length that reaches just to the end of what is there, or just beyond, or any */
-static uint64_t rnd_reach(uint64_t addr)
-{
-	const struct inlay_range *r = model_find(addr, 1);
-
-	switch (rnd_below(6)) {
-	case 0:
-		return 0;
-	case 1:
-		return 1;
-	case 2:
-		return r ? r->start + r->len - addr : 1;
-	case 3:
-		return r ? r->start + r->len - addr + 1 : UINT64_MAX;
-	case 4:
-		return rnd_len(12);
-	default:
-		return rnd() >> rnd_below(64);
-	}
-}
-
-static void look(const struct inlay_table *t, enum kind kind)
-{
-	const uint64_t addr = rnd_addr(kind), len = rnd_reach(addr);
-	const struct inlay_range *found = inlay_table_find_(t, addr, len), *m = model_find(addr, len);
-
+	m = model_find(addr, 1);
+	reach = m ? m->start + m->len - addr : 1;
+	const uint64_t lens[] = {0, 1, reach, m ? reach + 1 : UINT64_MAX, rnd_len(12), rnd() >> rnd_below(64)};
+	len = lens[rnd_below(ARRAY(lens))];
+	found = inlay_table_find_(t, addr, len);
+	m = model_find(addr, len);
 	if (found && m ? memcmp(found, m, sizeof(*m)) != 0 : found || m)
 		fail_msg("0x%" PRIx64 " + 0x%" PRIx64 ": found %d, not %d, of %u", addr, len, found ? (int)found->id : -1,
 			 m ? (int)m->id : -1, models);
@@ -215,19 +161,19 @@ static void look(const struct inlay_table *t, enum kind kind)
 /* Tables of all kinds, growing by one range at a time or built at once, each looked at here and there */
 static void random_tables(void **state)
 {
-	const uint32_t rounds = 100 * KINDS;
+	const uint32_t rounds = 100 * ARRAY(kinds);
 	uint32_t round, i, k, max, want;
 	uint64_t lookups = 0;
 
 	(void)state;
 	for (round = 0; round < rounds; round++) {
-		const enum kind kind = (enum kind)(round % KINDS);
-		const bool grows = round / KINDS % 2;
+		const struct kind *kind = &kinds[round % ARRAY(kinds)];
+		const bool grows = round / ARRAY(kinds) % 2;
 		struct inlay_table *t;
 
 		max = 1 + (rnd_below(3) ? rnd_below(20) : rnd_below(MOST));
 		t = table_make(max, rnd_below(2));
-		rnd_clusters();
+		rnd_places();
 		models = 0;
 		look(t, kind);
 		count_form(t);
@@ -294,56 +240,46 @@ static int by_start(const void *a, const void *b)
 	return x->start < y->start ? -1 : x->start > y->start;
 }
 
-/*
- * Sizes from a byte to a gigabyte; or all alike; or so crowded in one place that no bucket can be
- * fine enough; or in a few places far apart
- */
+/* Sizes from a byte to a gigabyte; all alike; so crowded in one place that no bucket can be fine enough; in a few places far apart */
 static void large(void **state)
 {
-	const uint32_t n = 65536;
-	struct inlay_range *r = (struct inlay_range *)calloc(n, sizeof(*r)), swap;
+	enum { N = 65536 };
+	static struct inlay_range r[N], swap;
 	uint32_t shape, i, k;
 
 	(void)state;
-	assert_non_null(r);
 	for (shape = 0; shape < 4; shape++) {
-		struct inlay_table *t = table_make(n, true);
+		struct inlay_table *t = table_make(N, true);
 		uint64_t addr = 0x10000;
 
-		for (i = 0; i < n; i++) {
+		for (i = 0; i < N; i++, addr += r[i - 1].len) {
 			addr += rnd_below(2) ? 0 : shape == 1 ? 4096 : rnd_len(shape == 2 ? 3 : 24);
-			if (shape == 2 && i == n - 1)
-				addr = UINT64_MAX / 2;
-			if (shape == 3 && i % 10000 == 0)
-				addr += (uint64_t)1 << 60;
+			addr = shape == 2 && i == N - 1 ? UINT64_MAX / 2 : addr + (shape == 3 && i % 10000 == 0 ? (uint64_t)1 << 60 : 0);
 			r[i].start = addr;
 			r[i].len = shape == 1 ? 65536 : rnd_len(shape == 2 ? 3 : 30);
 			r[i].id = i;
-			addr += r[i].len;
 		}
-		for (i = n - 1; i; i--) { /* in any order */
+		for (i = N - 1; i; i--) { /* in any order */
 			k = rnd_below(i + 1);
 			swap = r[i];
 			r[i] = r[k];
 			r[k] = swap;
 		}
-		must(build(t, r, n));
-		qsort(r, n, sizeof(*r), by_start);
-		assert_memory_equal(inlay_table_ranges_(t), r, n * sizeof(*r));
-		for (i = 0; i < n; i++) {
+		must(build(t, r, N));
+		qsort(r, N, sizeof(*r), by_start);
+		assert_memory_equal(inlay_table_ranges_(t), r, sizeof(r));
+		for (i = 0; i < N; i++) {
 			const struct inlay_range *own = inlay_table_ranges_(t) + i;
 
 			assert_ptr_equal(inlay_table_find_(t, r[i].start, r[i].len), own);
 			assert_ptr_equal(inlay_table_find_(t, r[i].start + r[i].len - 1, 1), own);
 			assert_null(inlay_table_find_(t, r[i].start, r[i].len + 1));
-			assert_null(inlay_table_find_(t, r[i].start - 1, 2));
 			/* The byte after it is the next one's, or nobody's */
 			addr = r[i].start + r[i].len;
-			assert_ptr_equal(inlay_table_find_(t, addr, 1), i + 1 < n && r[i + 1].start == addr ? own + 1 : NULL);
+			assert_ptr_equal(inlay_table_find_(t, addr, 1), i + 1 < N && r[i + 1].start == addr ? own + 1 : NULL);
 		}
-		table_free(t, n);
+		table_free(t, N);
 	}
-	free(r);
 }
 
 int main(void)

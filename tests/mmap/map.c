@@ -314,10 +314,14 @@ static void limits(void **unused)
 /* Device memory: known from 0 on, to its own context only */
 static void device_memory(void **unused)
 {
+	struct opt opt = usual;
 	struct ibv_alloc_dm_attr attr;
 	struct ibv_context *other;
 	struct ibv_pd *foreign;
+	static struct inlay_dm mapped;
 	struct ibv_dm *dm;
+	uint64_t word = 0;
+	struct end a, b;
 	struct map x;
 	uint32_t i;
 
@@ -333,16 +337,28 @@ static void device_memory(void **unused)
 	assert_non_null(other);
 	foreign = ibv_alloc_pd(other);
 	map_make(&x, 1, 2);
-	must(inlay_mmap_add_dev(&x.m, pds[0]));
+	must(inlay_mmap_add_dev(&x.m, dev.pd));
 	must(inlay_mmap_add(&x.m, inlay_source_dm(dm, 64, 1024)));
 	must(inlay_mmap_add(&x.m, inlay_source_dm(dm, 2048, 64)));
 	assert_int_equal(inlay_mmap_start(&x.m), -EEXIST);
 	must(inlay_mmap_rm(&x.m, 0, 64));
 	must(inlay_mmap_set_permissions(&x.m, INLAY_LOCAL_READ_WRITE | REMOTE));
+	rkeys_apart = false;
 	must(inlay_mmap_start(&x.m));
+	rkeys_apart = true;
 	assert_int_equal(inlay_mmap_find(&x.m, NULL, 1024)->lkey, x.m.mrs[0]->lkey);
 	assert_null(inlay_mmap_find(&x.m, NULL, 1025));
 	assert_int_equal(ibv_free_dm(dm), EBUSY);
+	/* A peer writes to the first range's byte 16, which is the memory's 80 */
+	must(inlay_dm_from_dm(&mapped, dm, NULL));
+	ends_make(&a, &b, &opt);
+	end_take(&a, INLAY_UAR_DOORBELL);
+	must(inlay_post_write_inline(&a.sq, 16, inlay_mmap_find(&x.m, NULL, 1)->rkey, "written!", 8, INLAY_SIGNALED | INLAY_RING));
+	sent(&a);
+	must(inlay_dm_read(&mapped, 64 + 16, &word, 8));
+	assert_memory_equal(&word, "written!", 8);
+	end_free(&a);
+	end_free(&b);
 	map_free(&x);
 	/* Beyond its end the device refuses. On another context the number may name other memory: it is not even tried */
 	for (i = 0; i < 2; i++) {
@@ -691,6 +707,12 @@ static void beside_a_model(void **unused)
 			got = inlay_mmap_export_rdma(&x.m, pd, blob, &len);
 			want = o.state != RUNNING ? B : !(o.permissions & REMOTE) ? -EPERM :
 			       model_index(&o, pd) == o.ndevs ? -ENOENT : 0;
+			for (k = 0; !want && k < o.nranges; k++) { /* its own key of each range */
+				struct inlay_keys keys;
+
+				must(inlay_mmap_keys(&x.m, k, (uint32_t)inlay_mmap_dev_index(&x.m, pd), &keys));
+				assert_int_equal(inlay_blob_get(blob + 32 + 24 * k + 16, 4), keys.rkey);
+			}
 			o.exported |= !want;
 			exports += !want;
 		} else if (what < 87) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * monitor.c: what the kernel reports of memory that goes, for each call that takes it away; fork;
+ * monitor.c: what the kernel reports of memory that goes, for each call that takes it away;
  * the end; and owners that get while others map anew. Nothing is registered: a registration reads
  * what is mapped, which is a page of a file that holds its own number. So a stale one shows.
  */
@@ -129,11 +129,6 @@ static bool hits(const uint8_t *at, uint64_t len)
 	return now != before;
 }
 
-static void renewed(const uint8_t *at, uint64_t len)
-{
-	assert_false(hits(at, len));
-}
-
 static uint8_t *map(void *at, uint64_t len, int flags, int fd)
 {
 	uint8_t *p = (uint8_t *)mmap(at, len, RW, flags | (at ? MAP_FIXED : 0), fd, 0);
@@ -165,7 +160,8 @@ static void calls(void **state)
 		int kind, advice; /* -1: all kinds */
 	} advice[] = {{-1, MADV_DONTNEED}, {0, MADV_FREE}, {2, MADV_REMOVE}};
 	const uint64_t len = 16 * PAGE;
-	uint8_t *p, *q, *brk;
+	struct inlay_monitor other;
+	uint8_t *p, *q;
 	int fd = file(32);
 	uint32_t i;
 	int kind;
@@ -200,76 +196,62 @@ static void calls(void **state)
 		must(munmap(q, len));
 		assert_true(hits(p, len));
 
-		/* All of it, a page in its midst, one at its end; unmapped and mapped over */
-		must(munmap(p, len));
-		map(p, len, flags, f);
-		renewed(p, len);
-		must(munmap(p + 5 * PAGE, PAGE));
-		map(p + 5 * PAGE, PAGE, flags, f);
-		renewed(p, len);
-		assert_true(hits(p, len));
-		map(p + 15 * PAGE, PAGE, flags, f);
-		renewed(p, len);
-		map(p, len, flags, f);
-		renewed(p, len);
+		/* All of it, a page in its midst, one at its end: unmapped, and mapped over; its pages given back */
+		for (i = 0; i < 5; i++) {
+			static const struct {
+				uint64_t page, pages;
+				bool unmaps;
+			} parts[] = {{0, 16, true}, {5, 1, true}, {15, 1, false}, {3, 2, false}, {0, 16, false}};
 
-		/* Its pages given back */
+			if (parts[i].unmaps)
+				must(munmap(p + parts[i].page * PAGE, parts[i].pages * PAGE));
+			map(p + parts[i].page * PAGE, parts[i].pages * PAGE, flags, f);
+			assert_false(hits(p, len));
+			assert_true(hits(p, len));
+		}
 		for (i = 0; i < ARRAY(advice); i++)
 			if (advice[i].kind == kind || advice[i].kind < 0) {
 				must(madvise(p + PAGE, PAGE, advice[i].advice));
-				renewed(p, len);
+				assert_false(hits(p, len));
 			}
 
 		/* Moved: here it is another; what was there has been unmapped */
 		q = map(NULL, len, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-		renewed(q, len);
+		assert_false(hits(q, len));
 		assert_ptr_equal(mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, q), q);
 		map(p, len, flags, f);
-		renewed(p, len);
-		renewed(q, len);
+		assert_false(hits(p, len));
+		assert_false(hits(q, len));
 		must(munmap(q, len));
 		assert_true(hits(p, len));
-		/* There it is watched without having been asked for */
+		/* There it is watched without having been asked for; less of it */
 		assert_ptr_equal(mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, q), q);
 		watching = false;
-		renewed(q, len);
+		assert_false(hits(q, len));
 		watching = true;
-		map(q, len, flags, f);
-		renewed(q, len);
 		map(p, len, flags, f);
-		renewed(p, len);
+		assert_false(hits(p, len));
 		/* Its pages moved, the mapping stays */
 		if (mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, q) == (void *)q)
-			renewed(p, len);
+			assert_false(hits(p, len));
 		else
 			print_message("# this kernel does not leave %s memory mapped when it moves\n", kinds[kind]);
 		map(q, len, flags, f);
-		renewed(q, len);
-		/* Less of it */
+		assert_false(hits(q, len));
 		assert_ptr_equal(mremap(q, len, len / 2, 0), q);
 		map(q + len / 2, len / 2, flags, f);
-		renewed(q, len);
+		assert_false(hits(q, len));
 		must(munmap(q, len));
 		must(munmap(p, len));
 	}
 
-	/* The heap's end */
-	brk = (uint8_t *)sbrk(64 * PAGE);
-	if (brk != (uint8_t *)-1) {
-		uint8_t *at = (uint8_t *)(((uintptr_t)brk + PAGE - 1) & ~(uintptr_t)(PAGE - 1));
-
-		memset(brk, 1, 64 * PAGE);
-		assert_false(hits(at, 32 * PAGE));
-		if (sbrk(0) == brk + 64 * PAGE) { /* nobody else has moved it */
-			assert_ptr_not_equal(sbrk(-64 * (intptr_t)PAGE), (void *)-1);
-			assert_ptr_equal(sbrk(64 * PAGE), brk);
-			assert_false(hits(at, 32 * PAGE));
-			assert_ptr_not_equal(sbrk(-64 * (intptr_t)PAGE), (void *)-1);
-		}
-	}
 	/* mremap of a partly watched mapping: what the manual says */
 	p = map(NULL, len, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	must(inlay_monitor_watch(&monitor, (uintptr_t)p + PAGE, PAGE));
+	/* What one monitor watches, another may not */
+	must(inlay_monitor_init(&other, all, 1, NULL));
+	assert_int_equal(inlay_monitor_watch(&other, (uintptr_t)p + PAGE, PAGE), -EBUSY);
+	inlay_monitor_fini(&other);
 	assert_true(mremap(p, len, 2 * len, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
 	must(munmap(p, len));
 	/* What is not there */
@@ -281,58 +263,6 @@ static void calls(void **state)
 static void child(void)
 {
 	inlay_monitor_fini(&monitor);
-}
-
-/* What a child unmaps is not reported, and does not wait; nor does the parent wait while a child lives */
-static void forks(void **state)
-{
-	const uint64_t len = 4 * PAGE;
-	struct inlay_monitor theirs;
-	int to[2], from[2], status, i;
-	char byte = 0;
-	uint8_t *p;
-	pid_t pid;
-
-	(void)state;
-	monitor_start();
-	p = map(NULL, len, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-	memset(p, 7, len);
-	assert_false(hits(p, len));
-	must(pipe(to));
-	must(pipe(from));
-	fflush(NULL);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (!pid) {
-		close(to[1]); /* so that it ends with its parent, however that ends */
-		if (madvise(p, PAGE, MADV_DONTNEED) || munmap(p, len) ||
-		    p != mmap(p, len, RW, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
-			_exit(1);
-		if (write(from[1], "", 1) != 1 || read(to[0], &byte, 1) != 1)
-			_exit(2);
-		_exit(0);
-	}
-	assert_int_equal(read(from[0], &byte, 1), 1);
-	/* The child has unmapped it: not here */
-	assert_true(hits(p, len));
-	assert_int_equal(p[0], 7);
-	for (i = 0; i < 3; i++) {
-		must(munmap(p, len));
-		map(p, len, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-		assert_false(hits(p, len));
-	}
-	/* The end, while the child lives: the memory is free, because the child has let go of the monitor */
-	theirs = monitor;
-	monitor_end();
-	assert_true(theirs.fd >= 0);
-	must(munmap(p, len));
-	assert_int_equal(write(to[1], "", 1), 1);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
-	for (i = 0; i < 2; i++) {
-		close(to[i]);
-		close(from[i]);
-	}
 }
 
 static void *unmapper(void *p)
@@ -531,7 +461,6 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(calls),
-		cmocka_unit_test(forks),
 		cmocka_unit_test(ends),
 		cmocka_unit_test(readers),
 	};

@@ -203,6 +203,16 @@ static uint8_t outcome(int d, bool give, uint64_t addr, uint32_t len, uint32_t l
 
 #define take(d, from, len, lkey) outcome(d, false, from, len, lkey)
 #define give(d, to, len, lkey) outcome(d, true, to, len, lkey)
+/* As above, of bytes that the other end then has */
+static void moves(int d, bool give, uint64_t addr, uint8_t *at_owner, uint32_t len, uint32_t lkey, uint32_t seed)
+{
+	uint8_t *mine = at[d].e.buf;
+
+	fill(give ? mine : at_owner, len, seed);
+	assert_int_equal(outcome(d, give, addr, len, lkey), 0);
+	assert_int_equal(differs(give ? at_owner : mine, len, seed), len);
+}
+
 #define REFUSED MLX5_CQE_SYNDROME_LOCAL_PROT_ERR
 
 /* ---- Maps ---- */
@@ -305,13 +315,8 @@ static void memory_of_the_other_side(void **state)
 		assert_true(r->access == INLAY_PCI_READ_WRITE && r->rkey == INLAY_NO_KEY);
 		must(inlay_mmap_keys(&y.m, r->id, 0, &keys));
 		assert_true(keys.lkey == r->lkey && keys.rkey == INLAY_NO_KEY);
-		fill(page, PAGE, 70 + i);
-		memset(at[1].e.buf, 0, PAGE);
-		assert_int_equal(take(1, (uintptr_t)page, PAGE, r->lkey), 0);
-		assert_int_equal(differs(at[1].e.buf, PAGE, 70 + i), PAGE);
-		fill(at[1].e.buf, 1000, 90 + i);
-		assert_int_equal(give(1, (uintptr_t)page + 100, 1000, r->lkey), 0);
-		assert_int_equal(differs(page + 100, 1000, 90 + i), 1000);
+		moves(1, false, (uintptr_t)page, page, PAGE, r->lkey, 70 + i);
+		moves(1, true, (uintptr_t)page + 100, page + 100, 1000, r->lkey, 90 + i);
 		/* Not a byte before and behind it; there is no rkey, whatever is granted */
 		assert_int_equal(take(1, (uintptr_t)page - 1, 2, r->lkey), REFUSED);
 		assert_int_equal(take(1, (uintptr_t)page + PAGE - 1, 2, r->lkey), REFUSED);
@@ -340,41 +345,37 @@ static void memory_of_the_other_side(void **state)
 	shared_free(&x);
 }
 
-/* Relaxed ordering is asked of the indirect key where the device knows it, and is no reason to fail where it does not */
-static void relaxed_ordering(void **state)
+/*
+ * Relaxed ordering is asked of the indirect key where the device knows it, and is no reason to fail where it does not. Who may only read,
+ * may not write
+ */
+static void what_is_granted(void **state)
 {
+	static const struct {
+		uint32_t permissions, lacks, relaxed;
+		bool writes;
+	} rows[] = {
+		{INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING, 0, 48, true}, {INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING, 16, 32, true},
+		{INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING, 32, 16, true}, {INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING, 48, 0, true},
+		{INLAY_LOCAL_READ_WRITE | INLAY_PCI_READ_ONLY, 0, 0, false},
+	};
+	const struct inlay_range *r;
 	struct shared x, y;
-	uint32_t lacks;
+	size_t i;
 
 	(void)state;
 	need_aliases();
-	for (lacks = 0; lacks < 64; lacks += 16) {
-		mid.no_cap = lacks;
-		share_both(&x, &y, INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING);
-		assert_int_equal(mid.relaxed, 48 & ~lacks);
-		assert_int_equal(take(1, (uintptr_t)area, 8, inlay_mmap_find(&y.m, area, 8)->lkey), 0);
+	for (i = 0; i < ARRAY(rows); i++) {
+		mid.no_cap = rows[i].lacks;
+		share_both(&x, &y, rows[i].permissions);
+		assert_int_equal(mid.relaxed, rows[i].relaxed);
+		r = inlay_mmap_find(&y.m, area, PAGE);
+		assert_int_equal(r->access, rows[i].writes ? INLAY_PCI_READ_WRITE : INLAY_PCI_READ_ONLY);
+		moves(1, false, (uintptr_t)area, area, PAGE, r->lkey, 3);
+		assert_int_equal(give(1, (uintptr_t)area, 8, r->lkey), rows[i].writes ? 0 : REFUSED);
 		shared_free(&y);
 		shared_free(&x);
 	}
-}
-
-static void who_may_only_read(void **state)
-{
-	struct shared x, y;
-	uint32_t lkey;
-
-	(void)state;
-	need_aliases();
-	share_both(&x, &y, INLAY_LOCAL_READ_WRITE | INLAY_PCI_READ_ONLY);
-	assert_int_equal(inlay_mmap_find(&y.m, area, PAGE)->access, INLAY_PCI_READ_ONLY);
-	lkey = inlay_mmap_find(&y.m, area, PAGE)->lkey;
-	fill(area, PAGE, 3);
-	assert_int_equal(take(1, (uintptr_t)area, PAGE, lkey), 0);
-	assert_int_equal(differs(at[1].e.buf, PAGE, 3), PAGE);
-	assert_int_equal(give(1, (uintptr_t)area, 8, lkey), REFUSED);
-	assert_int_equal(differs(area, PAGE, 3), PAGE);
-	shared_free(&y);
-	shared_free(&x);
 }
 
 /* Across an address that is a multiple of 2 GiB: two pieces in the key. The address space there is taken for the test */
@@ -413,12 +414,8 @@ static void a_range_of_two_pieces(void **state)
 	must(shared_import(&y, 1, x.blob, x.len));
 	r = inlay_mmap_find(&y.m, (void *)(uintptr_t)(border - PAGE), 2 * PAGE);
 	assert_non_null(r);
-	fill(area, 2 * PAGE, 44);
-	assert_int_equal(take(1, border - PAGE, 2 * PAGE, r->lkey), 0);
-	assert_int_equal(differs(at[1].e.buf, 2 * PAGE, 44), 2 * PAGE);
-	fill(at[1].e.buf, 200, 45);
-	assert_int_equal(give(1, border - 100, 200, r->lkey), 0);
-	assert_int_equal(differs(area + PAGE - 100, 200, 45), 200);
+	moves(1, false, border - PAGE, area, 2 * PAGE, r->lkey, 44);
+	moves(1, true, border - 100, area + PAGE - 100, 200, r->lkey, 45);
 	assert_int_equal(take(1, border - PAGE - 1, 8, r->lkey), REFUSED);
 	shared_free(&y);
 	shared_free(&x);
@@ -453,11 +450,8 @@ static void exported_twice(void **state)
 	/* A function does not import its own */
 	assert_int_equal(shared_import(&z, 0, first, len), -EINVAL);
 	assert_int_equal(shared_import(&z, 1, x.blob, x.len), -EINVAL);
-	fill(area, PAGE, 9);
-	for (d = 0; d < 2; d++) {
-		assert_int_equal(take(d, (uintptr_t)area, PAGE, inlay_mmap_find(&y[d].m, area, PAGE)->lkey), 0);
-		assert_int_equal(differs(at[d].e.buf, PAGE, 9), PAGE);
-	}
+	for (d = 0; d < 2; d++)
+		moves(d, false, (uintptr_t)area, area, PAGE, inlay_mmap_find(&y[d].m, area, PAGE)->lkey, 9);
 	/* A blob for RDMA of the same map is another thing, and neither is taken for the other */
 	x.len = sizeof(x.blob);
 	must(inlay_mmap_export_rdma(&x.m, at[0].pd, x.blob, &x.len));
@@ -638,8 +632,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(memory_of_the_other_side, fresh),
-		cmocka_unit_test_setup(relaxed_ordering, fresh),
-		cmocka_unit_test_setup(who_may_only_read, fresh),
+		cmocka_unit_test_setup(what_is_granted, fresh),
 		cmocka_unit_test_setup(a_range_of_two_pieces, fresh),
 		cmocka_unit_test_setup(exported_twice, fresh),
 		cmocka_unit_test_setup(states_and_arguments, fresh),

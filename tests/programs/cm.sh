@@ -10,31 +10,13 @@ listens() # fabric
 	[ -e $1/cm.ports ] && od -An -v -t u1 -w48 $1/cm.ports | awk '$25 == 1 { found = 1 } END { exit !found }'
 }
 
-# Server and client; good when both are. "for-ever" instead of "ends": the server is ended when the client is done. A client that
-# came before its server listens would be refused, some of its connections perhaps, which is more than most servers bear: it waits
-# until $ready, with the fabric and the server's process, is true. It may set $port, which the client's command has as PORT
+# A client that came before its server listens would be refused, some of its connections perhaps, which is more than most servers bear: it
+# waits until $ready, with the fabric and the server's process, is true
 ready=listens
 once() # options of tests/softdev/run, ends or for-ever, server's command, client's command
 {
-	local server s c port fabric=$dir/fabric.$((count++))
-	timeout 300 $run --fabric $fabric $1 $3 >"$dir/server.out" 2>&1 &
-	server=$!
-	until $ready $fabric $server || ! kill -0 $server 2>/dev/null; do
-		sleep 0.02
-	done
-	timeout 300 $run --fabric $fabric $1 ${4/PORT/$port} >"$dir/client.out" 2>&1
-	c=$?
-	[ $c = 0 ] && [ $2 = ends ] || kill $server 2>/dev/null
-	wait $server
-	s=$?
-	[ $2 = ends ] || s=0
-	{
-		echo "server, status $s:"
-		cat "$dir/server.out"
-		echo "client, status $c:"
-		cat "$dir/client.out"
-	} >"$dir/out"
-	[ $s = 0 ] && [ $c = 0 ]
+	local port fabric=$dir/fabric.$((count++))
+	together $2 "$ready $fabric" "timeout 300 $run --fabric $fabric $1 $3" "timeout 300 $run --fabric $fabric $1 $4"
 }
 
 cm() # name, options of tests/softdev/run, ends or for-ever, server's command, client's command: one test

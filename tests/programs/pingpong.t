@@ -1,40 +1,26 @@
-#!/bin/bash
+#!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What a user of examples/pingpong sees: figures, files, and one clear line whenever something is wrong. Started from the repository's
-# root. DEVICE=name runs it on that device instead of the software one.
+# What a user of examples/pingpong sees: figures, files, and one clear line whenever something is wrong. DEVICE=name runs it on that
+# device instead of the software one.
+. tests/tap.sh
 
-pingpong=${PINGPONG:-build/examples/pingpong}
-tmp=$(mktemp -d) || exit 1
-trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$tmp"' EXIT
-count=0
-export SOFTDEV_FABRIC="$tmp/fabric"
+pingpong=${PINGPONG:-$B/examples/pingpong}
+tmp=$dir/of
+mkdir "$tmp"
+export SOFTDEV_FABRIC="$dir/fabric"
 if [ -n "$DEVICE" ]; then
 	cmd=("$pingpong" --device "$DEVICE")
 else
 	cmd=(tests/softdev/run "$pingpong")
 fi
-
 [ -x "$pingpong" ] || { echo "Bail out! $pingpong is not there: run make first"; exit 1; }
 
-# say OK DESCRIPTION: one line of TAP; what the programs said goes along when it failed
+# say OK DESCRIPTION: one test; what the programs said goes along when it failed
 say()
 {
-	count=$((count + 1))
-	if [ "$1" -eq 0 ]; then
-		echo "ok $count - $2"
-	else
-		echo "not ok $count - $2"
-		for f in out err peer.out peer.err; do
-			[ -s "$tmp/$f" ] && sed "s/^/# $f: /" "$tmp/$f"
-		done
-	fi
+	(cd "$tmp" && grep -s . out err peer.out peer.err) >"$dir/out"
+	result "$1" "$2"
 	rm -f "$tmp"/out "$tmp"/err "$tmp"/peer.out "$tmp"/peer.err
-}
-
-skip()
-{
-	count=$((count + 1))
-	echo "ok $count - $1 # SKIP $2"
 }
 
 # pp ARGUMENT...: runs it to its end
@@ -48,75 +34,64 @@ one_line()
 	[ "$(wc -l <"$1")" -eq 1 ]
 }
 
-# refused DESCRIPTION PATTERN ARGUMENT...: ends with an error that says so in one line
-refused()
+# ends_in STATUS DESCRIPTION PATTERN ARGUMENT...: ends with this status, and says why in one line
+ends_in()
 {
-	local what=$1 pattern=$2
-	shift 2
-	pp "$@"
-	local rc=$?
-	[ $rc -eq 1 ] && one_line "$tmp/err" && grep -q -e "$pattern" "$tmp/err"
-	say $? "$what"
+	pp "${@:4}"
+	[ $? -eq "$1" ] && one_line "$tmp/err" && grep -q -e "$3" "$tmp/err"
+	say $? "$2"
 }
 
-# misused DESCRIPTION PATTERN ARGUMENT...: the same of wrong arguments, whose status is 2
-misused()
+refused()
 {
-	local what=$1 pattern=$2
-	shift 2
-	pp "$@"
-	[ $? -eq 2 ] && one_line "$tmp/err" && grep -q -e "$pattern" "$tmp/err"
-	say $? "$what"
+	ends_in 1 "$@"
+}
+
+misused() # wrong arguments
+{
+	ends_in 2 "$@"
+}
+
+# fails FILE STATUS PATTERN: it failed by itself, and FILE has one line that says so
+fails()
+{
+	[ "$2" -gt 0 ] && [ "$2" -lt 124 ] && one_line "$1" && grep -qE -e "$3" "$1"
 }
 
 # serve ARGUMENT...: a server in the background; sets $server and $port. No `timeout` around it: ends() sees to that.
 serve()
 {
-	local k
 	"${cmd[@]}" --tcp-port 0 "$@" server >"$tmp/peer.out" 2>"$tmp/peer.err" &
 	server=$!
-	for ((k = 0; k < 1200; k++)); do
-		port=$(sed -n 's/^waiting .* port \([0-9]*\).*/\1/p' "$tmp/peer.out" 2>/dev/null)
-		[ -n "$port" ] && return 0
-		kill -0 $server 2>/dev/null || break
+	port=
+	while [ -z "$port" ] && kill -0 $server 2>/dev/null; do
 		sleep 0.05
+		port=$(sed -n 's/^waiting .* port \([0-9]*\).*/\1/p' "$tmp/peer.out")
 	done
-	port=1
+	port=${port:-1}
 }
 
-# busy PID...: until each has computed for 300 ms, which is in the midst of its messages
+# busy PID [TICKS]: until it has computed for 300 ms, or so many hundredths of a second, which is in the midst of its messages, or is gone
 busy()
 {
-	local pid k
-	for pid; do
-		for ((k = 0; k < 1200; k++)); do
-			[ "$(awk '{ print $14 + $15 }' "/proc/$pid/stat" 2>/dev/null)" -lt 30 ] 2>/dev/null || break
-			sleep 0.05
-		done
+	local ticks=${2:-30}
+	while [ "$(awk -v t="$ticks" '{ print $3 == "Z" ? t : $14 + $15 }' "/proc/$1/stat" 2>/dev/null || echo "$ticks")" -lt "$ticks" ]; do
+		sleep 0.05
 	done
 }
 
-# ends PID: its exit code; 124 when it had to be killed
+# ends PID: its exit code; that of a kill when it does not end
 ends()
 {
-	local k
-	for ((k = 0; k < 1200; k++)); do
-		kill -0 "$1" 2>/dev/null || break
-		sleep 0.05
-	done
-	[ "$k" -lt 1200 ] || kill -9 "$1"
+	timeout 200 tail -s 0.05 --pid="$1" -f /dev/null || kill -9 "$1"
 	wait "$1" 2>/dev/null
-	local rc=$?
-	[ "$k" -lt 1200 ] || rc=124
-	return $rc
 }
 
 # server_refuses DESCRIPTION PATTERN: the server ends with an error of one line, without help
 server_refuses()
 {
 	ends "$server"
-	local rc=$?
-	[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$tmp/peer.err" && grep -q -e "$2" "$tmp/peer.err"
+	fails "$tmp/peer.err" $? "$2"
 	say $? "$1"
 }
 
@@ -188,14 +163,11 @@ else
 		local what=$1
 		shift
 		LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$tmp/flip.so" pp --size 1000 --iters 3000 "$@"
-		local rc=$?
-		[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$tmp/err" && grep -qE "byte 5 is 0x[0-9a-f]{2}, not 0x[0-9a-f]{2}$" "$tmp/err"
+		fails "$tmp/err" $? "byte 5 is 0x[0-9a-f]{2}, not 0x[0-9a-f]{2}$"
 		say $? "damage is found: $what"
 	}
 	for op in write send read; do
 		damaged "latency, $op" --op $op
-	done
-	for op in write send read; do
 		damaged "rate, $op" --op $op --rate
 	done
 	damaged "rate, two processes" --processes 2 --rate
@@ -265,12 +237,10 @@ say $? "--help"
 if [ -n "$DEVICE" ] || [ -e /sys/class/infiniband ] && [ -n "$(ls /sys/class/infiniband)" ]; then
 	skip "no device" "there is one"
 else
-	timeout -k 1 300 "$pingpong" >"$tmp/out" 2>"$tmp/err"
-	[ $? -eq 1 ] && one_line "$tmp/err" && grep -q "no mlx5 device" "$tmp/err"
-	say $? "no device, one process"
-	timeout -k 1 300 "$pingpong" --processes 2 >"$tmp/out" 2>"$tmp/err"
-	[ $? -eq 1 ] && one_line "$tmp/err" && grep -q "no mlx5 device" "$tmp/err"
-	say $? "no device, two processes"
+	cmd=("$pingpong")
+	refused "no device, one process" "no mlx5 device"
+	refused "no device, two processes" "no mlx5 device" --processes 2
+	cmd=(tests/softdev/run "$pingpong")
 fi
 
 # ---- hostile bytes ----
@@ -287,13 +257,6 @@ serve
 head -c 5000 /dev/urandom 2>/dev/null >"/dev/tcp/127.0.0.1/$port"
 server_refuses "random bytes" "no pingpong"
 
-serve
-hello 00000000 00000008 00000008 ffffffff 00000040 00000040 00000001 00000000 \
-	0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 2>/dev/null >"$tmp/hello"
-head -c 96 /dev/zero >>"$tmp/hello"
-head -c 96 "$tmp/hello" >"/dev/tcp/127.0.0.1/$port"
-server_refuses "too many iterations" "too many iterations"
-
 # A good plan in front of any address, one by one bad
 bad_plan()
 {
@@ -301,6 +264,7 @@ bad_plan()
 	{ hello $2; head -c 96 /dev/zero; } | head -c 96 >"/dev/tcp/127.0.0.1/$port"
 	server_refuses "$1" "$3"
 }
+bad_plan "too many iterations" "00000000 00000008 00000008 ffffffff 00000040 00000040 00000001 00000000" "too many iterations"
 bad_plan "an operation from nowhere" "00000009 00000008 00000008 00000064 00000040 00000040 00000001 00000000" "cannot be"
 bad_plan "a size of 2 GB" "00000000 00000008 80000000 00000064 00000040 00000040 00000001 00000000" "cannot be"
 bad_plan "a window of 2^32 - 1" "00000000 00000008 00000008 00000064 ffffffff 00000040 00000001 00000000" "cannot be"
@@ -321,8 +285,7 @@ timeout 300 perl -MIO::Socket::INET -e '$| = 1; $s = IO::Socket::INET->new(Liste
 	print $s->sockport, "\n";
 	$c = $s->accept; open($r, "<", "/dev/urandom"); read($r, $b, 5000); print $c $b; $c->flush; sleep 10' >"$tmp/port" &
 liar=$!
-for ((k = 0; k < 1200; k++)); do
-	[ -s "$tmp/port" ] && break
+until [ -s "$tmp/port" ]; do
 	sleep 0.05
 done
 refused "a server that is none" "no pingpong" --tcp-port "$(cat "$tmp/port")" client 127.0.0.1
@@ -330,7 +293,7 @@ kill $liar 2>/dev/null
 wait $liar 2>/dev/null
 
 # ---- a peer dies ----
-# dies SIGNAL WHO OP [SECONDS]: of a server and a client, one gets the signal in the middle; the other must end by itself. That a peer was
+# dies SIGNAL WHO OP [TICKS]: of a server and a client, one gets the signal in the middle; the other must end by itself. That a peer was
 # killed is seen at once and said; that one is stopped shows only by its silence.
 dies()
 {
@@ -339,8 +302,7 @@ dies()
 	serve --timeout $timeout
 	"${cmd[@]}" --timeout $timeout --op "$3" --size 8 --iters 10000000 --tcp-port "$port" client 127.0.0.1 >"$tmp/out" 2>"$tmp/err" &
 	client=$!
-	sleep "${4:-0}"
-	busy $server $client
+	busy $client $4 # a server may only look on while its memory is written to
 	if [ "$2" = client ]; then
 		victim=$client survivor=$server err=$tmp/peer.err
 	else
@@ -351,12 +313,12 @@ dies()
 	ends "$survivor"
 	local rc=$?
 	{ kill -9 "$victim"; wait "$victim"; } 2>/dev/null
-	[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$err" && grep -q -e "$says" "$err"
+	fails "$err" $rc "$says"
 	say $? "the $2 gets SIG$1, $3"
 }
 dies KILL client write
 dies KILL server write
-dies KILL client write 2.5 # so late that it has sent pulses, which nobody has read
+dies KILL client write 250 # so late that it has sent pulses, which nobody has read
 dies KILL client send
 dies KILL server send
 dies KILL client read
@@ -380,4 +342,4 @@ else
 	say $? "one of two processes is killed"
 fi
 
-echo "1..$count"
+finish

@@ -72,26 +72,18 @@ ticks() # PID of timeout: how long what it started has computed, in hundredths o
 	awk '{ print $14 + $15 }' "/proc/${child:-none}/stat" 2>/dev/null || echo 0
 }
 
+# It says when it has a flow; then it posts its receives, and polls
+polls() # PID of timeout
+{
+	grep -q "Packet Type\|MAC attached" "$dir/server.out" || return
+	: "${enough:=$(($(ticks $1) + 10))}"
+	[ "$(ticks $1)" -ge $enough ]
+}
+
 raw_once() # words before the command, command...
 {
-	local by=$1 one=02:00:00:00:00:01 two=02:00:00:00:00:02 server s polls
-	shift
-	timeout 100 $run --fabric "$dir/fabric" --devices 2 $by stdbuf -oL "$@" --server -d mlx5_1 -B $two -E $one >"$dir/server.out" 2>&1 &
-	server=$!
-	# It says when it has a flow; then it posts its receives, and polls
-	until grep -q "Packet Type\|MAC attached" "$dir/server.out" || ! kill -0 $server 2>/dev/null; do
-		sleep 0.05
-	done
-	polls=$(($(ticks $server) + 10))
-	until [ "$(ticks $server)" -ge $polls ] || [ ! -e "/proc/$server/task/$server/children" ]; do
-		sleep 0.05
-	done
-	timeout 100 $run --fabric "$dir/fabric" --devices 2 $by stdbuf -oL "$@" --client -d mlx5_0 -B $one -E $two >"$dir/client.out" 2>&1
-	s=$?
-	wait $server && [ $s = 0 ]
-	s=$?
-	cat "$dir/server.out" "$dir/client.out" >"$dir/out"
-	return $s
+	local one=02:00:00:00:00:01 two=02:00:00:00:00:02 enough= by="timeout 100 $run --fabric $dir/fabric --devices 2 $1 stdbuf -oL ${*:2}"
+	together ends polls "$by --server -d mlx5_1 -B $two -E $one" "$by --client -d mlx5_0 -B $one -E $two"
 }
 
 raw() # words before the command, command...

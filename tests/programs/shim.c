@@ -73,6 +73,7 @@ struct end {
 	struct ibv_ah *ah;
 	struct ibv_mr *mr;
 	uint8_t *buf; /* half of it sends, half receives */
+	uint32_t at;  /* of the next receive in its half */
 	uint32_t peer;
 	uint32_t peer_rkey;
 	uint64_t peer_addr;
@@ -129,6 +130,9 @@ static void make_end(struct end *e, const struct how *how, bool first, struct en
 		attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 		if (how->type != IBV_QPT_UD)
 			attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+		if (how->type == IBV_QPT_RC)
+			attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+					       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 	}
 	if (how->strange && !first) {
 		attr.comp_mask |= STRANGE;
@@ -380,7 +384,7 @@ static int post_recv(struct end *e, uint64_t wr_id, uint32_t length, int num_sge
 	int i;
 
 	for (i = 0; i < num_sge && i < 8; i++)
-		sge[i] = (struct ibv_sge){(uintptr_t)e->buf + BYTES + (uint32_t)i * length, length, e->mr->lkey};
+		sge[i] = (struct ibv_sge){(uintptr_t)e->buf + BYTES + e->at + (uint32_t)i * length, length, e->mr->lkey};
 	return e->srq ? ibv_post_srq_recv(e->srq, &wr, &bad) : ibv_post_recv(e->qp, &wr, &bad);
 }
 
@@ -436,23 +440,11 @@ static void fill_wr(struct end *e, const struct op *op, struct ibv_send_wr *wr, 
 	}
 }
 
-/* Before the payload is named or after it, as the seed says */
-static void name_peer(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_send_wr *wr, struct ibv_ah *ah, uint64_t seed)
+/* The peer is named before the payload or after it, as wr_id says */
+static void build(struct end *e, const struct ibv_send_wr *wr)
 {
-	struct mlx5dv_qp_ex *dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
-
-	if (type == IBV_QPT_UD)
-		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
-	else if (type == IBV_QPT_XRC_SEND)
-		ibv_wr_set_xrc_srqn(ex, wr->qp_type.xrc.remote_srqn);
-	else if (type == IBV_QPT_DRIVER && seed & 2)
-		mlx5dv_wr_set_dc_addr(dv, ah, seed >> 40, seed);
-	else if (type == IBV_QPT_DRIVER)
-		mlx5dv_wr_set_dc_addr_stream(dv, ah, seed >> 40, seed, (uint16_t)(seed >> 24));
-}
-
-static void build(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_send_wr *wr, struct ibv_ah *ah, uint64_t seed)
-{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(e->qp);
+	const bool first = wr->wr_id & 1, ud = e->how->type == IBV_QPT_UD;
 	struct ibv_data_buf data[4];
 	int i;
 
@@ -464,28 +456,25 @@ static void build(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_
 	case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
 	case IBV_WR_RDMA_WRITE_WITH_IMM: ibv_wr_rdma_write_imm(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, wr->imm_data); break;
 	case IBV_WR_RDMA_READ: ibv_wr_rdma_read(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
-	case IBV_WR_TSO: ibv_wr_send_tso(ex, wr->tso.hdr, wr->tso.hdr_sz, wr->tso.mss); break;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 		ibv_wr_atomic_cmp_swp(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
 		break;
 	default: ibv_wr_atomic_fetch_add(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add);
 	}
-	if (seed & 1)
-		name_peer(ex, type, wr, ah, seed);
-	if (wr->send_flags & IBV_SEND_INLINE) {
-		for (i = 0; i < wr->num_sge; i++)
-			data[i] = (struct ibv_data_buf){(void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length};
-		if (wr->num_sge == 1)
-			ibv_wr_set_inline_data(ex, data[0].addr, data[0].length);
-		else
-			ibv_wr_set_inline_data_list(ex, (size_t)wr->num_sge, data);
-	} else if (wr->num_sge == 1) {
+	if (ud && first)
+		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+	for (i = 0; i < wr->num_sge; i++)
+		data[i] = (struct ibv_data_buf){(void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length};
+	if (wr->send_flags & IBV_SEND_INLINE && wr->num_sge == 1)
+		ibv_wr_set_inline_data(ex, data[0].addr, data[0].length);
+	else if (wr->send_flags & IBV_SEND_INLINE)
+		ibv_wr_set_inline_data_list(ex, (size_t)wr->num_sge, data);
+	else if (wr->num_sge == 1)
 		ibv_wr_set_sge(ex, wr->sg_list->lkey, wr->sg_list->addr, wr->sg_list->length);
-	} else {
+	else
 		ibv_wr_set_sge_list(ex, (size_t)wr->num_sge, wr->sg_list);
-	}
-	if (!(seed & 1))
-		name_peer(ex, type, wr, ah, seed);
+	if (ud && !first)
+		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
 }
 
 static int post_op(struct end *e, const struct op *op, uint64_t wr_id)
@@ -497,7 +486,7 @@ static int post_op(struct end *e, const struct op *op, uint64_t wr_id)
 	if (!e->how->wr)
 		return ibv_post_send(e->qp, &wr, &bad);
 	ibv_wr_start(ibv_qp_to_qp_ex(e->qp));
-	build(ibv_qp_to_qp_ex(e->qp), e->how->type, &wr, e->ah, wr_id);
+	build(e, &wr);
 	return ibv_wr_complete(ibv_qp_to_qp_ex(e->qp));
 }
 
@@ -562,36 +551,89 @@ static void all_ops(struct end *ends)
 	}
 }
 
+/* What is repeated: all of it with SHIM_ALL, else less */
+static uint64_t repeat(uint64_t most, uint64_t else_most)
+{
+	return getenv("SHIM_ALL") ? most : else_most;
+}
+
+/*
+ * As many as are asked for, at random, in batches: their order, lengths, pieces, flags. Each message has a place of its own, and what is
+ * brought here comes last, because a CQE may hold it until it is polled.
+ */
+static uint64_t dice;
+
+static uint32_t below(uint32_t n)
+{
+	dice = dice * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(dice >> 33) % n;
+}
+
+static void at_random(const struct how *how, unsigned int batches)
+{
+	struct end ends[2], *a = &ends[0], *b = &ends[1];
+	unsigned int lap, i, n, takes, signaled;
+
+	printf("== at random, %s\n", how->name);
+	make_pair(ends, how);
+	for (lap = 0; lap < batches; lap++) {
+		fill(a, lap);
+		memset(b->buf + BYTES, 0, BYTES);
+		n = 1 + below(4);
+		for (i = takes = signaled = 0; i < n; i++) {
+			struct op op = ops[below(i < n - 1 && how->type == IBV_QPT_RC ? 13 : ops_of(how->type))];
+
+			op.num_sge = op.length == 8 ? 1 : (int)below(4);
+			op.length = op.num_sge ? op.length == 8 ? 8 : below(op.flags & INL ? 101 : below(2) ? 700 : 33) : 0;
+			op.flags = (op.flags & INL) | (below(2) || i == n - 1 ? SIG : 0) | (below(2) ? IBV_SEND_FENCE : 0) |
+				   (below(2) ? IBV_SEND_SOLICITED : 0);
+			b->at = 1048 + 750 * i;
+			if (op.takes)
+				must(post_recv(b, lap * 100 + i, 250, 3), "post receive");
+			must(post_op(a, &op, lap * 100 + i), op.name);
+			takes += op.takes;
+			signaled += (op.flags & SIG) != 0;
+		}
+		drain("send", ends, a->scq, (int)signaled);
+		drain("recv", ends, b->rcq, (int)takes);
+		printf("  there %08x here %08x\n", sum(b->buf + BYTES, BYTES), sum(a->buf, 1000));
+	}
+	free_pair(ends);
+}
+
 /* ---- refusals ---- */
 
-static const struct spoil {
+struct spoil {
+	const char *name;
+	int n, odd;   /* so many requests, of which this one is spoilt: */
 	enum ibv_wr_opcode opcode;
 	int num_sge;
-	bool inlined;
+	unsigned int flags;
 	uint32_t length;
-} bad_opcode = {(enum ibv_wr_opcode)99, 1, false, 8}, bad_sges = {IBV_WR_RDMA_WRITE, 5, false, 8},
-  bad_count = {IBV_WR_RDMA_WRITE, -1, false, 8}, bad_count_inline = {IBV_WR_RDMA_WRITE, -1, true, 8},
-  bad_inline = {IBV_WR_RDMA_WRITE, 1, true, 2000};
+	int done;     /* completions; -1: as many as there is room for */
+};
 
-/* n requests, of which the one at `odd` is spoilt */
-static void list_of(struct end *e, const struct op *op, int n, int odd, const struct spoil *spoil)
+static void list_of(struct end *e, const struct spoil *row)
 {
+	static const struct op write = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
 	struct ibv_send_wr wr[40], *bad = NULL;
 	struct ibv_sge sge[40][8];
 	int i, err;
 
-	for (i = 0; i < n; i++) {
-		fill_wr(e, op, &wr[i], sge[i], 0x100u + (uint32_t)i);
-		wr[i].next = i < n - 1 ? &wr[i + 1] : NULL;
-	}
-	if (spoil) {
-		wr[odd].opcode = spoil->opcode;
-		wr[odd].num_sge = spoil->num_sge;
-		wr[odd].send_flags |= spoil->inlined ? INL : 0;
-		wr[odd].sg_list->length = spoil->length;
+	printf("%s\n", row->name);
+	for (i = 0; i < row->n; i++) {
+		fill_wr(e, &write, &wr[i], sge[i], 0x100u + (uint32_t)i);
+		wr[i].next = i < row->n - 1 ? &wr[i + 1] : NULL;
+		if (i != row->odd && row->odd >= 0)
+			continue;
+		wr[i].opcode = row->opcode;
+		wr[i].num_sge = row->num_sge;
+		wr[i].send_flags |= row->flags;
+		wr[i].sg_list->length = row->length;
 	}
 	err = ibv_post_send(e->qp, wr, &bad);
 	printf("  %s at %d\n", err ? strerror(err) : "posted", bad ? (int)(bad - wr) : -1);
+	drain("send", e, e->scq, row->done < 0 ? (int)e->cap.max_send_wr : row->done);
 }
 
 static int recv_list(struct end *e, int n, int sges)
@@ -610,69 +652,69 @@ static int recv_list(struct end *e, int n, int sges)
 	return bad ? (int)(bad - wr) : n;
 }
 
+/* ibv_wr_*: so many writes, with a poll between them */
+static void writes_by_wr(struct end *e, int n, uint64_t wr_id, bool poll)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(e->qp);
+	int i;
+
+	ibv_wr_start(ex);
+	ex->wr_flags = SIG;
+	for (i = 0; i < n; i++) {
+		ex->wr_id = wr_id + (uint64_t)i;
+		ibv_wr_rdma_write(ex, e->peer_rkey, e->peer_addr);
+		ibv_wr_set_sge(ex, e->mr->lkey, (uintptr_t)e->buf, 8);
+		if (poll)
+			drain("send", e, e->scq, 0);
+	}
+}
+
 static void refusals(void)
 {
 	static const struct how how = {.name = "refusals", .type = IBV_QPT_RC, .wr = true};
 	static const struct how srq = {.name = "srq", .type = IBV_QPT_RC, .srq = true};
-	static const struct op op = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
-	struct op longest = {"write, inline", IBV_WR_RDMA_WRITE, 0, SIG | INL, 1, false};
+	static const struct spoil early = {"in RESET, or INIT", 2, -1, IBV_WR_RDMA_WRITE, 1, 0, 8, 0};
+	/* Too long inline is the first of its list: behind a good one libmlx5 rings with its control segment, and the good one waits. */
+	struct spoil rows[] = {
+		{"a bad opcode", 4, 2, (enum ibv_wr_opcode)99, 1, 0, 8, 2},
+		{"too many pieces", 4, 3, IBV_WR_RDMA_WRITE, 5, 0, 8, 3},
+		{"too long inline", 4, 0, IBV_WR_RDMA_WRITE, 1, INL, 2000, 0},
+		{"a bad opcode first", 3, 0, (enum ibv_wr_opcode)99, 1, 0, 8, 0},
+		{"fewer pieces than none", 2, 1, IBV_WR_RDMA_WRITE, -1, 0, 8, 2},
+		{"fewer pieces than none, inline", 3, 1, IBV_WR_RDMA_WRITE, -1, INL, 8, 3},
+		{"more than there is room for", 30, -1, IBV_WR_RDMA_WRITE, 1, 0, 8, -1},
+		{"a few more", 3, -1, IBV_WR_RDMA_WRITE, 1, 0, 8, 3},
+		{"the longest, more than there is room for", 30, -1, IBV_WR_RDMA_WRITE, 1, INL, 0, -1},
+	};
 	struct ibv_qp_ex *ex;
 	struct end ends[2];
+	unsigned int k;
 	int n, i;
 
 	printf("== refusals\n");
 	make_end(&ends[0], &how, true, NULL);
 	make_end(&ends[1], &how, false, &ends[0]);
 	ex = ibv_qp_to_qp_ex(ends[0].qp);
-	printf("in RESET\n");
-	list_of(&ends[0], &op, 2, -1, NULL);
+	list_of(&ends[0], &early);
 	recv_list(&ends[0], 1, 1);
-	printf("  ibv_wr_*: %s\n", strerror(post_op(&ends[0], &op, 1)));
+	printf("  ibv_wr_*: %s\n", strerror(post_op(&ends[0], &ops[9], 1)));
 	connect_end(&ends[0], &ends[1], IBV_QPS_INIT);
-	printf("in INIT\n");
-	list_of(&ends[0], &op, 2, -1, NULL);
-	n = recv_list(&ends[0], 1, 1);
+	list_of(&ends[0], &early);
+	recv_list(&ends[0], 1, 1);
 	to_state(&ends[0], IBV_QPS_RESET);
 	connect_pair(ends);
-	printf("bad ones among good ones\n");
-	list_of(&ends[0], &op, 4, 2, &bad_opcode);
-	drain("send", ends, ends[0].scq, 2);
-	list_of(&ends[0], &op, 4, 3, &bad_sges);
-	drain("send", ends, ends[0].scq, 3);
-	/* The first of its list: behind a good one libmlx5 rings with this one's control segment, and the good one waits for the next. */
-	list_of(&ends[0], &op, 4, 0, &bad_inline);
-	drain("send", ends, ends[0].scq, 0);
-	list_of(&ends[0], &op, 3, 0, &bad_opcode);
-	drain("send", ends, ends[0].scq, 0);
-	printf("fewer pieces than none\n");
-	list_of(&ends[0], &op, 2, 1, &bad_count);
-	drain("send", ends, ends[0].scq, 2);
-	list_of(&ends[0], &op, 3, 1, &bad_count_inline);
-	drain("send", ends, ends[0].scq, 3);
-	recv_list(&ends[1], 2, -1);
-	printf("more than there is room for: %u sends\n", ends[0].cap.max_send_wr);
-	list_of(&ends[0], &op, 30, -1, NULL);
-	drain("send", ends, ends[0].scq, (int)ends[0].cap.max_send_wr);
-	list_of(&ends[0], &op, 3, -1, NULL);
-	drain("send", ends, ends[0].scq, 3);
-	printf("the longest there are, as many as there is room for\n");
-	longest.length = ends[0].cap.max_inline_data;
-	for (i = 0; i < 5; i++) {
-		list_of(&ends[0], &longest, 30, -1, NULL);
-		drain("send", ends, ends[0].scq, (int)ends[0].cap.max_send_wr);
+	for (k = 0; k < sizeof(rows) / sizeof(rows[0]) + 4; k++) { /* the last one five times */
+		i = k < sizeof(rows) / sizeof(rows[0]) ? (int)k : (int)(sizeof(rows) / sizeof(rows[0])) - 1;
+		if (!rows[i].length)
+			rows[i].length = ends[0].cap.max_inline_data;
+		list_of(&ends[0], &rows[i]);
 	}
 	printf("receives: %u\n", ends[0].cap.max_recv_wr);
+	recv_list(&ends[1], 2, -1);
 	recv_list(&ends[0], 2, 5);
-	n = recv_list(&ends[0], 70, 1);
-	printf("  %d\n", n);
+	printf("  %d\n", recv_list(&ends[0], 70, 1));
 	printf("ibv_wr_*, more than there is room for\n");
-	ibv_wr_start(ex);
-	ex->wr_flags = SIG;
-	for (i = 0; i < 30; i++) {
-		ex->wr_id = (uint64_t)i;
-		ibv_wr_rdma_write(ex, ends[0].peer_rkey, ends[0].peer_addr);
-		ibv_wr_set_sge(ex, ends[0].mr->lkey, (uintptr_t)ends[0].buf, 8);
-	}
+	writes_by_wr(&ends[0], 30, 0, false);
 	printf("  %s\n", strerror(ibv_wr_complete(ex)));
 	drain("send", ends, ends[0].scq, 0);
 	printf("ibv_wr_*, too long inline\n");
@@ -681,17 +723,9 @@ static void refusals(void)
 	ibv_wr_set_inline_data(ex, ends[0].buf, 2000);
 	printf("  %s\n", strerror(ibv_wr_complete(ex)));
 	printf("ibv_wr_*, aborted, then three at once with a poll between\n");
-	ibv_wr_start(ex);
-	ibv_wr_rdma_write(ex, ends[0].peer_rkey, ends[0].peer_addr);
-	ibv_wr_set_sge(ex, ends[0].mr->lkey, (uintptr_t)ends[0].buf, 8);
+	writes_by_wr(&ends[0], 1, 0x60, false);
 	ibv_wr_abort(ex);
-	ibv_wr_start(ex);
-	for (i = 0; i < 3; i++) {
-		ex->wr_id = 0x70u + (uint64_t)i;
-		ibv_wr_rdma_write(ex, ends[0].peer_rkey, ends[0].peer_addr);
-		ibv_wr_set_sge(ex, ends[0].mr->lkey, (uintptr_t)ends[0].buf, 8);
-		drain("send", ends, ends[0].scq, 0);
-	}
+	writes_by_wr(&ends[0], 3, 0x70, true);
 	printf("  %s\n", strerror(ibv_wr_complete(ex)));
 	drain("send", ends, ends[0].scq, 3);
 	free_pair(ends);
@@ -699,8 +733,7 @@ static void refusals(void)
 	printf("SRQ\n");
 	make_pair(ends, &srq);
 	recv_list(&ends[1], 2, 8);
-	n = recv_list(&ends[1], 70, 1);
-	printf("  %d\n", n);
+	printf("  %d\n", recv_list(&ends[1], 70, 1));
 	for (n = 0; n < 3; n++) {
 		for (i = 0; i < 5; i++)
 			must(post_op(&ends[0], &ops[0], 0x80u + (uint64_t)i), "post");
@@ -713,57 +746,40 @@ static void refusals(void)
 
 /* ---- errors, RESET, and what is left in CQs ---- */
 
+static void reset(struct end *ends)
+{
+	to_state(&ends[0], IBV_QPS_RESET);
+	to_state(&ends[1], IBV_QPS_RESET);
+}
+
 static void errors(const struct how *how)
 {
-	static const struct op sends[] = {{"send", IBV_WR_SEND, 8, SIG, 1, true}, {"send", IBV_WR_SEND, 8, 0, 1, true}};
-	struct ibv_send_wr wr, *bad;
-	struct ibv_sge sge[8];
 	struct end ends[2];
-	int lap, i;
+	unsigned int lap, i;
 
 	printf("== errors, %s\n", how->name);
 	make_end(&ends[0], how, true, NULL);
 	make_end(&ends[1], how, false, &ends[0]);
 	for (lap = 0; lap < 3; lap++) {
 		connect_pair(ends);
-		printf("a write to where none may\n");
-		for (i = 0; i < 3; i++)
-			must(post_recv(&ends[0], 0x300u + (uint64_t)i, 100, 1), "post receive");
-		fill_wr(&ends[0], &ops[9], &wr, sge, 0x200);
-		wr.wr.rdma.rkey ^= 0x5500;
-		must(ibv_post_send(ends[0].qp, &wr, &bad), "post");
-		drain("send", ends, ends[0].scq, 1);
-		for (i = 0; i < 4; i++)
-			must(post_op(&ends[0], &sends[i % 2], 0x210u + (uint64_t)i), "post");
-		to_state(&ends[0], IBV_QPS_ERR);
-		drain("send", ends, ends[0].scq, 4);
-		if (!how->srq)
-			drain("recv", ends, ends[0].rcq, 3);
-		to_state(&ends[0], IBV_QPS_RESET);
-		to_state(&ends[1], IBV_QPS_RESET);
-
-		connect_pair(ends);
-		printf("after RESET; one that does not fit\n");
-		must(post_recv(&ends[1], 0x400, 16, 1), "post receive");
-		must(post_recv(&ends[1], 0x401, 4, 1), "post receive");
-		must(post_op(&ends[0], &ops[0], 0x500), "post");
-		drain("send", ends, ends[0].scq, 1);
-		drain("recv", ends, ends[1].rcq, 1);
-		must(post_op(&ends[0], &ops[0], 0x501), "post");
-		drain("send", ends, ends[0].scq, 1);
-		drain("recv", ends, ends[1].rcq, 1);
-		to_state(&ends[0], IBV_QPS_RESET);
-		to_state(&ends[1], IBV_QPS_RESET);
+		printf("after RESET; one that fits and one that does not\n");
+		for (i = 0; i < 2; i++)
+			must(post_recv(&ends[1], 0x400u + i, i ? 4 : 16, 1), "post receive");
+		for (i = 0; i < 2; i++) {
+			must(post_op(&ends[0], &ops[0], 0x500u + i), "post");
+			drain("send", ends, ends[0].scq, 1);
+			drain("recv", ends, ends[1].rcq, 1);
+		}
+		reset(ends);
 
 		connect_pair(ends);
 		printf("left in the CQ at RESET\n");
 		for (i = 0; i < 2; i++) {
-			fill(&ends[0], 2u * (unsigned int)lap + (unsigned int)i);
-			must(post_op(&ends[0], &ops[9], 0x600u + (uint64_t)i), "post");
+			fill(&ends[0], 2 * lap + i);
+			must(post_op(&ends[0], &ops[9], 0x600u + i), "post");
 			landed(&ends[0], &ends[1], ops[9].length);
 		}
-		to_state(&ends[0], IBV_QPS_RESET);
-		to_state(&ends[1], IBV_QPS_RESET);
+		reset(ends);
 		drain("send", ends, ends[0].scq, 0);
 	}
 	free_pair(ends);
@@ -791,57 +807,47 @@ static void leftovers(const struct how *how)
 
 /* ---- events ---- */
 
+/* The event of a message, if there is one, and its completions */
+static void event_of(struct end *ends, struct ibv_comp_channel *channel, int sender, const struct op *op, bool expected)
+{
+	struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
+	struct end *to = &ends[!sender];
+	struct ibv_cq *cq;
+	void *context;
+
+	must(post_recv(to, 0x40, 200, 1), "post receive");
+	must(post_op(&ends[sender], op, 0x50), "post");
+	drain("recv", ends, to->rcq, to->how->one_cq ? 2 : 1);
+	if (!to->how->one_cq)
+		drain("send", ends, ends[sender].scq, 1);
+	printf("%s: %s\n", op->name, poll(&fd, 1, expected ? 60000 : 0) == 1 ? "an event" : "none");
+	if (poll(&fd, 1, 0) == 1) {
+		must(ibv_get_cq_event(channel, &cq, &context), "event");
+		printf("  of the right CQ: %s\n", cq == to->rcq ? "yes" : "no");
+		ibv_ack_cq_events(cq, 1);
+	}
+}
+
 static void events(struct how how)
 {
-	struct ibv_comp_channel *channel = need(ibv_create_comp_channel(ctx), "channel");
-	struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
-	struct ibv_cq *cq;
 	struct end ends[2];
-	unsigned int seen;
-	void *context;
 	int lap;
 
-	how.channel = channel;
+	how.channel = need(ibv_create_comp_channel(ctx), "channel");
 	printf("== events, %s\n", how.name);
 	make_pair(ends, &how);
 	/* A CQ that stands for two raises an event too many now and then: solicited ones are not asked for there. */
-	for (lap = 0, seen = 0; lap < 6; lap += how.strange && how.one_cq ? 3 : 1) {
-		bool solicited = lap % 3 % 2;
-		int sender = lap / 3; /* the second end too, so that each kind of QP is asked */
+	for (lap = 0; lap < 6; lap += how.strange && how.one_cq ? 3 : 1) {
+		const bool solicited = lap % 3 % 2;
+		const int sender = lap / 3; /* the second end too, so that each kind of QP is asked */
 
 		must(ibv_req_notify_cq(ends[!sender].rcq, solicited), "notify");
-		must(post_recv(&ends[!sender], 0x40, 200, 1), "post receive");
-		must(post_op(&ends[sender], &ops[0], 0x50), "post");
-		printf("for %s: ", solicited ? "solicited" : "any");
-		printf("%s\n", poll(&fd, 1, solicited ? 50 : 5000) == 1 ? "an event" : "none");
-		if (poll(&fd, 1, 0) == 1) {
-			must(ibv_get_cq_event(channel, &cq, &context), "event");
-			printf("  of the right CQ: %s\n", cq == ends[!sender].rcq ? "yes" : "no");
-			if (how.one_cq || !sender)
-				seen++;
-			else
-				ibv_ack_cq_events(cq, 1);
-		}
-		drain("recv", ends, ends[!sender].rcq, how.one_cq ? 2 : 1);
-		if (!how.one_cq)
-			drain("send", ends, ends[sender].scq, 1);
-		if (!solicited)
-			continue;
-		must(post_recv(&ends[!sender], 0x41, 200, 1), "post receive");
-		must(post_op(&ends[sender], &ops[6], 0x51), "post");
-		printf("then a solicited one: %s\n", poll(&fd, 1, 5000) == 1 ? "an event" : "none");
-		must(ibv_get_cq_event(channel, &cq, &context), "event");
-		if (how.one_cq || !sender)
-			seen++;
-		else
-			ibv_ack_cq_events(cq, 1);
-		drain("recv", ends, ends[!sender].rcq, how.one_cq ? 2 : 1);
-		if (!how.one_cq)
-			drain("send", ends, ends[sender].scq, 1);
+		event_of(ends, how.channel, sender, &ops[0], !solicited);
+		if (solicited)
+			event_of(ends, how.channel, sender, &ops[6], true);
 	}
-	ibv_ack_cq_events(ends[1].rcq, seen);
 	free_pair(ends);
-	must(ibv_destroy_comp_channel(channel), "destroy channel");
+	must(ibv_destroy_comp_channel(how.channel), "destroy channel");
 }
 
 /* The only source of the event is a strange QP, made after its CQ was armed or before. Then more completions than the CQ had room for. */
@@ -874,7 +880,7 @@ static void late(bool after, bool early)
 	connect_end(&ends[1], &first, IBV_QPS_RTS);
 	ends[0] = first;
 	must(post_op(&ends[1], &op, 0x100), "post");
-	printf("%s\n", poll(&fd, 1, 5000) == 1 ? "an event" : "none");
+	printf("%s\n", poll(&fd, 1, 60000) == 1 ? "an event" : "none");
 	if (poll(&fd, 1, 0) == 1) {
 		must(ibv_get_cq_event(how.channel, &cq, &context), "event");
 		printf("  of the right CQ: %s\n", cq == first.rcq ? "yes" : "no");
@@ -894,23 +900,26 @@ static void late(bool after, bool early)
 
 /* ---- memory windows ---- */
 
-/* What was written to the send ring, but for numbers and keys: control segments, and what is to be changed of a key. */
-static void show_ring(const char *name, struct end *e, unsigned int count)
+/*
+ * What was written to the send ring, which was empty: control segments, and what is to be changed of a key; or, without numbers and keys,
+ * all of it as a sum
+ */
+static void show_ring(struct ibv_qp *qp, unsigned int count, bool sums)
 {
 	struct mlx5dv_qp dv = {};
-	struct mlx5dv_obj obj = {.qp = {.in = e->qp, .out = &dv}};
+	struct mlx5dv_obj obj = {.qp = {.in = qp, .out = &dv}};
 	unsigned int at = 0, i;
 
 	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP), "mlx5dv_init_obj");
-	printf("%s: what was posted\n", name);
 	for (i = 0; i < count; i++) {
-		const uint8_t *wqe = (const uint8_t *)dv.sq.buf + (size_t)(at % dv.sq.wqe_cnt) * dv.sq.stride;
+		uint8_t *wqe = (uint8_t *)dv.sq.buf + (size_t)(at % dv.sq.wqe_cnt) * dv.sq.stride;
 		unsigned int units = wqe[7] & 0x3f, k;
 
 		printf("  %02x%02x%02x%02x units %u flags %02x", wqe[0], wqe[1], wqe[2], wqe[3], units, wqe[11]);
 		for (k = 16; k < 32 && wqe[3] == MLX5_OPCODE_UMR; k++)
 			printf(" %02x", wqe[k]);
-		printf("\n");
+		memset(wqe + 4, 0, sums ? 3 : 0); /* the QPN */
+		printf(sums ? " %08x\n" : "\n", sum(wqe, units * 16));
 		at += (units + 3) / 4;
 	}
 }
@@ -969,81 +978,8 @@ static void fences(bool by_wr)
 		must(post_op(&ends[0], &ops[9], n++), "write");
 	}
 	drain("send", ends, ends[0].scq, (int)n);
-	show_ring(hows[by_wr].name, &ends[0], n);
+	show_ring(ends[0].qp, n, false);
 	must(ibv_dealloc_mw(mw), "free");
-	free_pair(ends);
-}
-
-static void windows(void)
-{
-	static const struct how how = {.name = "windows", .type = IBV_QPT_RC};
-	static const struct op write = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
-	static const struct op inv = {"send", IBV_WR_SEND_WITH_INV, 8, SIG, 1, true};
-	struct ibv_mw_bind_info info;
-	struct ibv_send_wr wr, *bad;
-	struct ibv_mw *one, *two;
-	struct ibv_sge sge[8];
-	struct end ends[2];
-	uint32_t key;
-
-	printf("== memory windows\n");
-	make_pair(ends, &how);
-	info = (struct ibv_mw_bind_info){ends[1].mr, (uintptr_t)ends[1].buf + BYTES, 64, IBV_ACCESS_REMOTE_WRITE};
-	one = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
-	two = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
-	if (one) {
-		struct ibv_mw_bind bind = {.wr_id = 0x21, .send_flags = SIG, .bind_info = info};
-
-		key = one->rkey;
-		printf("type 1\n");
-		must(ibv_bind_mw(ends[1].qp, one, &bind), "bind");
-		printf("  key changed by %x\n", one->rkey - key);
-		drain("send", ends, ends[1].scq, 1);
-		ends[0].peer_rkey = one->rkey;
-		must(post_op(&ends[0], &write, 0x22), "write");
-		drain("send", ends, ends[0].scq, 1);
-	}
-	if (two) {
-		printf("type 2, bound, written to and invalidated here\n");
-		fill_wr(&ends[1], &write, &wr, sge, 0x23);
-		wr.opcode = IBV_WR_BIND_MW;
-		wr.bind_mw.mw = two;
-		wr.bind_mw.rkey = ibv_inc_rkey(two->rkey);
-		wr.bind_mw.bind_info = info;
-		must(ibv_post_send(ends[1].qp, &wr, &bad), "bind");
-		two->rkey = wr.bind_mw.rkey;
-		drain("send", ends, ends[1].scq, 1);
-		ends[0].peer_rkey = two->rkey;
-		must(post_op(&ends[0], &write, 0x24), "write");
-		drain("send", ends, ends[0].scq, 1);
-		wr.opcode = IBV_WR_LOCAL_INV;
-		wr.invalidate_rkey = two->rkey;
-		wr.wr_id = 0x25;
-		must(ibv_post_send(ends[1].qp, &wr, &bad), "invalidate");
-		must(post_op(&ends[1], &ops[9], 0x26), "write");
-		drain("send", ends, ends[1].scq, 2);
-		printf("bound again, and invalidated by the peer\n");
-		wr.opcode = IBV_WR_BIND_MW;
-		wr.wr_id = 0x27;
-		wr.bind_mw.mw = two;
-		wr.bind_mw.rkey = ibv_inc_rkey(two->rkey);
-		wr.bind_mw.bind_info = info;
-		must(ibv_post_send(ends[1].qp, &wr, &bad), "bind");
-		two->rkey = wr.bind_mw.rkey;
-		drain("send", ends, ends[1].scq, 1);
-		must(post_recv(&ends[1], 0x28, 64, 1), "post receive");
-		fill_wr(&ends[0], &inv, &wr, sge, 0x29);
-		wr.invalidate_rkey = two->rkey;
-		must(ibv_post_send(ends[0].qp, &wr, &bad), "send");
-		drain("recv", ends, ends[1].rcq, 1);
-		drain("send", ends, ends[0].scq, 1);
-		printf("written to when invalid\n");
-		must(post_op(&ends[0], &write, 0x2a), "write");
-		drain("send", ends, ends[0].scq, 1);
-		must(ibv_dealloc_mw(two), "free");
-	}
-	if (one)
-		must(ibv_dealloc_mw(one), "free");
 	free_pair(ends);
 }
 
@@ -1115,35 +1051,6 @@ static void resizes(const struct how *how)
 	free_pair(ends);
 }
 
-/* ---- many QPs on one CQ ---- */
-
-#define MANY 300
-
-static void many(void)
-{
-	static const struct how how = {.name = "many", .type = IBV_QPT_RC, .one_cq = true};
-	static struct end ends[MANY];
-	struct end two[2];
-	int i, k;
-
-	printf("== many\n");
-	for (i = 0; i < MANY; i++)
-		make_end(&ends[i], &how, i == 0, &ends[0]);
-	for (i = 0; i < MANY; i += MANY / 10) {
-		k = MANY - 1 - i;
-		connect_end(&ends[i], &ends[k], IBV_QPS_RTS);
-		connect_end(&ends[k], &ends[i], IBV_QPS_RTS);
-		two[0] = ends[i];
-		two[1] = ends[k];
-		must(post_op(&ends[i], &ops[9], 0x100u + (uint64_t)i), "post");
-		drain("cq", two, ends[0].scq, 1);
-		must(post_op(&ends[k], &ops[10], 0x100u + (uint64_t)k), "post");
-		drain("cq", two, ends[0].scq, 1);
-	}
-	for (i = MANY; i-- > 0;)
-		free_end(&ends[i], i == 0);
-}
-
 /*
  * ---- threads ----
  *
@@ -1153,12 +1060,6 @@ static void many(void)
 
 #define EACH 15000
 #define RECVS 40
-
-/* What threads repeat: all of it with SHIM_ALL, else less */
-static uint64_t repeat(uint64_t most, uint64_t else_most)
-{
-	return getenv("SHIM_ALL") ? most : else_most;
-}
 
 static struct {
 	struct end ends[2];
@@ -1295,91 +1196,6 @@ static void threads(const struct how *how)
 	free_end(&crowd.ends[0], true);
 }
 
-/* Two fill one receive queue or SRQ at once, as fast as they can: each post succeeds once, and together as many as there is room for. */
-
-#define DEEP 8192
-
-static struct {
-	struct end end;
-	pthread_barrier_t start;
-	uint8_t taken[2 * DEEP];
-	unsigned int posted;
-} deep;
-
-static void *filler(void *arg)
-{
-	struct ibv_recv_wr wr[4], *bad;
-	struct end *e = &deep.end;
-	struct ibv_sge sge = {(uintptr_t)e->buf + BYTES, 8, e->mr->lkey};
-	uint64_t wr_id = (uint64_t)(uintptr_t)arg * DEEP;
-	unsigned int i;
-	int err = 0;
-
-	pthread_barrier_wait(&deep.start);
-	while (!err) {
-		for (i = 0; i < 4; i++)
-			wr[i] = (struct ibv_recv_wr){.wr_id = wr_id + i, .next = i < 3 ? &wr[i + 1] : NULL, .sg_list = &sge, .num_sge = 1};
-		bad = &wr[4];
-		err = e->srq ? ibv_post_srq_recv(e->srq, wr, &bad) : ibv_post_recv(e->qp, wr, &bad);
-		__atomic_fetch_add(&deep.posted, err ? (unsigned int)(bad - wr) : 4, __ATOMIC_RELAXED);
-		wr_id += 4;
-	}
-	return NULL;
-}
-
-static void fill_at_once(const struct how *how)
-{
-	unsigned int lap, i, polled, once, spurious = 0, wrong = 0;
-	pthread_t fillers[2];
-	struct end from;
-	double limit;
-	struct ibv_wc wc;
-
-	printf("== two fill %s\n", how->name);
-	make_end(&from, how, true, NULL);
-	make_end(&deep.end, how, false, &from);
-	must(pthread_barrier_init(&deep.start, NULL, 2), "barrier");
-	for (lap = 0; lap < repeat(5, 2); lap++) {
-		connect_end(&deep.end, &from, IBV_QPS_RTS);
-		connect_end(&from, &deep.end, IBV_QPS_RTS);
-		memset(deep.taken, 0, sizeof(deep.taken));
-		deep.posted = 0;
-		for (i = 0; i < 2; i++)
-			must(pthread_create(&fillers[i], NULL, filler, (void *)(uintptr_t)i), "thread");
-		for (i = 0; i < 2; i++)
-			must(pthread_join(fillers[i], NULL), "thread");
-		/* All are taken again: those of a queue pair in error, those of an SRQ by as many messages. */
-		if (!how->srq)
-			to_state(&deep.end, IBV_QPS_ERR);
-		limit = now() + 60;
-		for (polled = once = i = 0; polled < deep.posted && now() < limit;) {
-			if (how->srq && i < deep.posted && i - polled < 8) {
-				must(post_op(&from, &ops[0], 0x1), "post");
-				i++;
-			}
-			while (how->srq && ibv_poll_cq(from.scq, 1, &wc) == 1)
-				;
-			if (ibv_poll_cq(deep.end.rcq, 1, &wc) != 1)
-				continue;
-			polled++;
-			if (wc.wr_id < 2 * DEEP && wc.status == (how->srq ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR))
-				deep.taken[wc.wr_id]++;
-			else
-				wrong++;
-		}
-		for (i = 0; i < 2 * DEEP; i++) {
-			once += deep.taken[i] == 1;
-			spurious += deep.taken[i] > 1;
-		}
-		printf("%u posted, %u polled, %u once, %u more often, %u wrong\n", deep.posted, polled, once, spurious, wrong);
-		to_state(&deep.end, IBV_QPS_RESET);
-		to_state(&from, IBV_QPS_RESET);
-	}
-	pthread_barrier_destroy(&deep.start);
-	free_end(&deep.end, true);
-	free_end(&from, true);
-}
-
 /* ---- a QP is modified while another thread is between ibv_wr_start and ibv_wr_complete ---- */
 
 static struct {
@@ -1513,258 +1329,111 @@ static int hostile(void)
 	return 0;
 }
 
-/*
- * ---- requests at random, on a stepped device, which executes none ----
- *
- * Of every kind of QP, by ibv_post_send and by ibv_wr_*, all around the ring again and again. What each batch has left in the ring and in
- * the doorbell record is shown as a sum, of all that libmlx5 writes: not of what it leaves as it was, nor of QPNs.
- */
+/* ---- the bytes of requests by ibv_wr_* for QPs that have no pair here, on a stepped device, which executes none ---- */
 
-static uint64_t dice;
-
-static uint32_t below(uint32_t n)
+static struct ibv_qp *lone(enum ibv_qp_type type, struct ibv_cq *cq, const struct ibv_ah_attr *to)
 {
-	dice = dice * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(dice >> 33) % n;
-}
-
-static struct lone {
-	enum ibv_qp_type type;
-	bool wr;
-	struct ibv_qp *qp;
-	struct ibv_cq *cq;
-	struct ibv_ah *ah;
-	struct mlx5dv_qp dv;
-	uint32_t cqn, index, max;
-	uint32_t pos;       /* WQEBBs posted */
-	uint8_t *data;
-} lone;
-
-/* The number by which CQEs name the QP */
-static uint32_t user_index(struct ibv_qp *qp)
-{
-	bool raw = qp->qp_type == IBV_QPT_RAW_PACKET;
-	uint32_t in[4] = {htobe32((raw ? 0x907u : 0x50bu) << 16), 0, htobe32(qp->qp_num), 0}, out[68] = {0};
-
-	must(mlx5dv_devx_qp_query(qp, in, sizeof(in), out, sizeof(out)), "query");
-	return be32toh(out[raw ? 9 : 10]) & 0xffffff;
-}
-
-static void lone_open(enum ibv_qp_type type, bool wr)
-{
+	const bool xrc = type == IBV_QPT_XRC_SEND, dc = type == IBV_QPT_DRIVER, raw = type == IBV_QPT_RAW_PACKET;
 	struct ibv_qp_init_attr_ex attr = {
-		.cap = {.max_send_wr = 61, .max_send_sge = 4, .max_inline_data = 200},
-		.qp_type = type,
-		.comp_mask = IBV_QP_INIT_ATTR_PD,
-		.pd = pd,
+		.cap = {.max_send_wr = 64, .max_send_sge = 4, .max_inline_data = 200},
+		.send_cq = cq, .recv_cq = cq, .qp_type = type, .pd = pd, .max_tso_header = 100,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | (raw ? IBV_QP_INIT_ATTR_MAX_TSO_HEADER : 0),
+		.send_ops_flags = raw ? IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO :
+			IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+			IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
 	};
 	struct mlx5dv_qp_init_attr dv = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC, .dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI};
-	struct ibv_ah_attr to = {.port_num = 1, .is_global = 1, .grh = {.dgid = gid, .hop_limit = 64}};
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY, .path_mtu = IBV_MTU_1024, .dest_qp_num = 5,
-				.timeout = 12, .max_rd_atomic = 1, .max_dest_rd_atomic = 1, .ah_attr = to};
-	bool rc = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND, connected = rc || type == IBV_QPT_UC, dc = type == IBV_QPT_DRIVER;
-	bool raw = type == IBV_QPT_RAW_PACKET;
-	struct mlx5dv_cq cq;
-	struct mlx5dv_obj obj = {.qp = {.out = &lone.dv}, .cq = {.out = &cq}};
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = 5, .timeout = 12,
+				.max_rd_atomic = 1, .ah_attr = *to};
+	struct ibv_qp *qp = need(dc ? mlx5dv_create_qp(ctx, &attr, &dv) : ibv_create_qp_ex(ctx, &attr), "QP");
 
-	memset(&lone, 0, sizeof(lone));
-	lone.type = type;
-	lone.wr = wr;
-	lone.cq = attr.send_cq = attr.recv_cq = need(ibv_create_cq(ctx, 63, NULL, NULL, 0), "CQ");
-	if (wr) {
-		attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-		attr.send_ops_flags = raw ? IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO : IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-		if (connected || dc)
-			attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-		if (rc || dc)
-			attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-					       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-	}
-	if (raw) {
-		attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
-		attr.max_tso_header = 100;
-	}
-	lone.qp = need(dc ? mlx5dv_create_qp(ctx, &attr, &dv) : ibv_create_qp_ex(ctx, &attr), "QP");
-	lone.max = attr.cap.max_send_wr;
-	must(ibv_modify_qp(lone.qp, &a, IBV_QP_STATE | IBV_QP_PORT | (raw ? 0 : IBV_QP_PKEY_INDEX) |
-			   (type == IBV_QPT_UD ? IBV_QP_QKEY : connected ? IBV_QP_ACCESS_FLAGS : 0)), "INIT");
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT | (raw ? 0 : IBV_QP_PKEY_INDEX) | (xrc ? IBV_QP_ACCESS_FLAGS : 0)), "INIT");
 	a.qp_state = IBV_QPS_RTR;
-	must(ibv_modify_qp(lone.qp, &a, IBV_QP_STATE | (dc ? IBV_QP_PATH_MTU : 0) |
-			   (connected ? IBV_QP_PATH_MTU | IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN : 0) |
-			   (type == IBV_QPT_RC ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)), "RTR");
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | (raw ? 0 : IBV_QP_PATH_MTU) |
+			   (xrc ? IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN : 0)), "RTR");
 	a.qp_state = IBV_QPS_RTS;
-	must(ibv_modify_qp(lone.qp, &a, IBV_QP_STATE | (raw ? 0 : IBV_QP_SQ_PSN) |
-			   (rc || dc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0)), "RTS");
-	lone.ah = need(ibv_create_ah(pd, &to), "AH");
-	obj.qp.in = lone.qp;
-	obj.cq.in = lone.cq;
-	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ), "mlx5dv_init_obj");
-	lone.cqn = cq.cqn;
-	lone.index = user_index(lone.qp);
-	lone.data = need(mmap((void *)0x5a0000000000, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), "memory");
-	for (uint32_t i = 0; i < BYTES; i++)
-		lone.data[i] = (uint8_t)(i * 7 + i / 256);
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | (raw ? 0 : IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+						   IBV_QP_MAX_QP_RD_ATOMIC)), "RTS");
+	return qp;
 }
 
-/* Packets: longer than the 18 bytes that a device may want inline. One of those alone libmlx5 sends twice. */
-static void at_random(struct ibv_send_wr *wr, struct ibv_sge *sge)
+static void name_peer(struct ibv_qp_ex *ex, enum ibv_qp_type type, struct ibv_ah *ah)
 {
-	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-						     IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD};
-	bool raw = lone.type == IBV_QPT_RAW_PACKET;
-	uint32_t op = below(raw ? 1 : lone.type == IBV_QPT_UD ? 2 : lone.type == IBV_QPT_UC ? 4 : 7);
-	int i;
+	struct mlx5dv_qp_ex *dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
 
-	memset(wr, 0, sizeof(*wr));
-	wr->opcode = raw && below(3) == 0 ? IBV_WR_TSO : opcodes[op];
-	wr->send_flags = below(2) * IBV_SEND_SOLICITED | below(2) * IBV_SEND_FENCE | (raw ? below(2) * IBV_SEND_IP_CSUM : 0) |
-			 (op < 4 ? below(2) * IBV_SEND_INLINE : 0);
-	wr->num_sge = op < 5 ? (int)below(raw ? 3 : 5) + raw : 1;
-	wr->sg_list = sge;
-	for (i = 0; i < wr->num_sge; i++)
-		sge[i] = (struct ibv_sge){(uintptr_t)lone.data + below(2000), op > 4 ? 8 : i || !raw ? below(51) : 19 + below(32),
-					  0x100 + below(9999)};
-	wr->imm_data = below(1u << 31);
-	wr->wr.rdma.remote_addr = wr->wr.atomic.remote_addr = (uint64_t)below(1u << 31) << 16;
-	if (op >= 5) {
-		wr->wr.atomic.compare_add = below(1u << 31);
-		wr->wr.atomic.swap = below(1u << 31);
-		wr->wr.atomic.rkey = below(1u << 31);
-	} else {
-		wr->wr.rdma.rkey = below(1u << 31);
-	}
-	if (lone.type == IBV_QPT_XRC_SEND)
-		wr->qp_type.xrc.remote_srqn = below(1u << 24);
-	if (lone.type == IBV_QPT_UD) {
-		wr->wr.ud.ah = lone.ah;
-		wr->wr.ud.remote_qpn = below(1u << 24);
-		wr->wr.ud.remote_qkey = below(1u << 31);
-	}
-	if (wr->opcode == IBV_WR_TSO) {
-		wr->tso.hdr = lone.data + below(1000);
-		wr->tso.hdr_sz = (uint16_t)(14 + below(87));
-		wr->tso.mss = (uint16_t)(1 + below(2000));
-	}
+	if (type == IBV_QPT_XRC_SEND)
+		ibv_wr_set_xrc_srqn(ex, 0x1234);
+	else if (type == IBV_QPT_DRIVER && ex->wr_id & 2)
+		mlx5dv_wr_set_dc_addr(dv, ah, 0x4321, 0x1122334455667788);
+	else if (type == IBV_QPT_DRIVER)
+		mlx5dv_wr_set_dc_addr_stream(dv, ah, 0x4321, 0x1122334455667788, 3);
 }
 
-/*
- * What libmlx5 does wrong: a header that ends at the ring's end or beyond (tests/queue/oracle_send.h), also one that is not the first of its
- * list. So such a packet comes first, where it is known where it lies.
- */
-static bool tso_wraps(const struct ibv_send_wr *wr)
+static void lone_request(struct ibv_qp_ex *ex, enum ibv_qp_type type, struct ibv_ah *ah, uint8_t *bytes)
 {
-	uint32_t begin = (lone.pos & (lone.dv.sq.wqe_cnt - 1)) * 64;
+	const unsigned int op = type == IBV_QPT_RAW_PACKET ? 7 + below(2) : below(7), n = op >= 5 && op < 7 ? 1 : 1 + below(3);
+	struct ibv_data_buf data[3];
+	struct ibv_sge sge[3];
+	unsigned int i;
 
-	return begin + 32 + (wr->tso.hdr_sz - 2u + 15) / 16 * 16 >= lone.dv.sq.wqe_cnt * 64;
+	for (i = 0; i < n; i++) { /* the first one longer than what a device may want inline */
+		data[i] = (struct ibv_data_buf){bytes + below(200), 19 + below(40)};
+		sge[i] = (struct ibv_sge){(uintptr_t)bytes + below(5000), op >= 5 && op < 7 ? 8 : 19 + below(2000), 0x100 + below(9999)};
+	}
+	ex->wr_flags = below(2) * SIG | below(2) * IBV_SEND_FENCE | (op >= 7 ? below(2) * IBV_SEND_IP_CSUM : 0);
+	switch (op) {
+	case 1: ibv_wr_send_imm(ex, 77); break;
+	case 2: ibv_wr_rdma_write(ex, 0x5678, 0x6b0000000000); break;
+	case 3: ibv_wr_rdma_write_imm(ex, 0x5678, 0x6b0000000000, 78); break;
+	case 4: ibv_wr_rdma_read(ex, 0x5678, 0x6b0000000000); break;
+	case 5: ibv_wr_atomic_cmp_swp(ex, 0x5678, 0x6b0000000000, 5, 6); break;
+	case 6: ibv_wr_atomic_fetch_add(ex, 0x5678, 0x6b0000000000, 7); break;
+	case 7: ibv_wr_send_tso(ex, bytes, (uint16_t)(14 + below(87)), 1000); break;
+	default: ibv_wr_send(ex);
+	}
+	if (ex->wr_id & 1)
+		name_peer(ex, type, ah);
+	i = op < 4 || op == 8 ? below(4) : 2 + below(2);
+	if (i == 0)
+		ibv_wr_set_inline_data(ex, data[0].addr, data[0].length);
+	else if (i == 1)
+		ibv_wr_set_inline_data_list(ex, n, data);
+	else if (i == 2 || n > 1)
+		ibv_wr_set_sge_list(ex, n, sge);
+	else
+		ibv_wr_set_sge(ex, sge->lkey, sge->addr, sge->length);
+	if (!(ex->wr_id & 1))
+		name_peer(ex, type, ah);
 }
 
-/* A WQE of so many units without its QPN and without what libmlx5 does not write. */
-static void only_written(uint8_t *w, uint32_t units)
+static int lone_requests(void)
 {
-	uint32_t at = 16, n;
+	static const enum ibv_qp_type types[] = {IBV_QPT_XRC_SEND, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET};
+	struct ibv_ah_attr to = {.port_num = 1, .is_global = 1, .grh = {.dgid = gid, .hop_limit = 64}};
+	struct ibv_cq *cq = need(ibv_create_cq(ctx, 200, NULL, NULL, 0), "CQ");
+	struct ibv_ah *ah = need(ibv_create_ah(pd, &to), "AH");
+	/* At the same place without the shim and with it */
+	uint8_t *bytes = need(mmap((void *)0x5a0000000000, 2 * BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			      "memory");
+	unsigned int i, k, lap;
 
-	memset(w + 4, 0, 3);
-	if (w[3] != MLX5_OPCODE_SEND_IMM && w[3] != MLX5_OPCODE_RDMA_WRITE_IMM)
-		memset(w + 12, 0, 4);
-	if (lone.type == IBV_QPT_XRC_SEND) {
-		memset(w + 20, 0, 12);
-		at += 16;
-	} else if (lone.type == IBV_QPT_UD || lone.type == IBV_QPT_DRIVER) {
-		at += 48;
-	} else if (lone.type == IBV_QPT_RAW_PACKET) {
-		n = (uint32_t)w[28] << 8 | w[29];
-		at += n > 2 ? 16 + (n + 13) / 16 * 16 : 16;
-		memset(w + 30 + n, 0, at - 30 - (n < 2 ? 2 : n));
-	}
-	if (w[3] >= MLX5_OPCODE_RDMA_WRITE && w[3] != MLX5_OPCODE_SEND && w[3] != MLX5_OPCODE_SEND_IMM && w[3] != MLX5_OPCODE_TSO)
-		at += 16;
-	if (w[3] == MLX5_OPCODE_ATOMIC_FA)
-		memset(w + at + 8, 0, 8);
-	if (w[3] == MLX5_OPCODE_ATOMIC_CS || w[3] == MLX5_OPCODE_ATOMIC_FA)
-		at += 16;
-	if (at < units * 16 && w[at] & 0x80) {
-		n = ((uint32_t)w[at + 2] << 8 | w[at + 3]) + 4;
-		memset(w + at + n, 0, units * 16 - at - n);
-	}
-}
+	for (i = 0; i < 2 * BYTES; i++)
+		bytes[i] = (uint8_t)(i * 7 + i / 256);
+	for (lap = 0; lap < 20; lap++)
+		for (i = 0; i < 3; i++) {
+			struct ibv_qp *qp = lone(types[i], cq, &to);
+			struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
 
-static void random_requests(enum ibv_qp_type type, bool wr, unsigned int laps)
-{
-	struct ibv_send_wr wrs[20], *bad;
-	struct mlx5_cqe64 cqe;
-	struct ibv_sge sge[20][4];
-	struct ibv_qp_ex *ex;
-	struct ibv_wc wc;
-	unsigned int lap, n, i, k, last;
-	uint64_t total;
-	int err;
-
-	lone_open(type, wr);
-	ex = wr ? ibv_qp_to_qp_ex(lone.qp) : NULL;
-	for (lap = 0; lap < laps; lap++) {
-		n = 1 + below(20);
-		for (i = 0; i < n; i++) {
-			do
-				at_random(&wrs[i], sge[i]);
-			while (wrs[i].opcode == IBV_WR_TSO && (i || tso_wraps(&wrs[i])));
-			wrs[i].wr_id = lap * 100u + i;
-			wrs[i].next = i < n - 1 ? &wrs[i + 1] : NULL;
-		}
-		wrs[n - 1].send_flags |= IBV_SEND_SIGNALED;
-		if (wr) {
-			ibv_wr_start(ex);
-			for (i = 0; i < n; i++) {
-				below(2);
-				build(ex, type, &wrs[i], lone.ah, dice);
+			printf("== type %d\n", types[i]);
+			for (k = 0; k < 24; k++) {
+				ibv_wr_start(ex);
+				ex->wr_id = k;
+				lone_request(ex, types[i], ah, bytes);
+				must(ibv_wr_complete(ex), "post");
 			}
-			err = ibv_wr_complete(ex);
-		} else {
-			err = ibv_post_send(lone.qp, wrs, &bad);
+			show_ring(qp, 24, true);
+			must(ibv_destroy_qp(qp), "destroy QP");
 		}
-		must(err, "post");
-		for (i = 0, total = 1, last = 0; i < n; i++) {
-			uint8_t w[64 * 16];
-			uint32_t mask = lone.dv.sq.wqe_cnt - 1, units = ((uint8_t *)lone.dv.sq.buf)[(size_t)(lone.pos & mask) * 64 + 7] & 0x3f;
-
-			for (k = 0; k < units; k++)
-				memcpy(w + 16 * k, (uint8_t *)lone.dv.sq.buf + (((size_t)(lone.pos & mask) * 4 + k) & (mask * 4 + 3)) * 16, 16);
-			only_written(w, units);
-			for (k = 0; k < units * 16; k++)
-				total = total * 0x100000001b3 + w[k];
-			last = lone.pos;
-			lone.pos += (units + 3) / 4;
-		}
-		printf("%u: %u, WQEBB %u, %016llx, record %x\n", lap, n, lone.pos, (unsigned long long)total,
-		       be32toh(lone.dv.dbrec[MLX5_SND_DBR]) & 0xffff);
-		memset(&cqe, 0, sizeof(cqe));
-		cqe.srqn_uidx = htobe32(lone.index);
-		cqe.sop_drop_qpn = htobe32((uint32_t)MLX5_OPCODE_SEND << 24 | lone.qp->qp_num);
-		cqe.wqe_counter = htobe16((uint16_t)last);
-		cqe.op_own = MLX5_CQE_REQ << 4;
-		must(softdev_inject_cqes(lone.cqn, &cqe, 1, 0) != 1, "inject");
-		must(ibv_poll_cq(lone.cq, 1, &wc) != 1 || wc.wr_id != wrs[n - 1].wr_id, "poll");
-	}
-	must(ibv_destroy_ah(lone.ah), "destroy AH");
-	must(ibv_destroy_qp(lone.qp), "destroy QP");
-	must(ibv_destroy_cq(lone.cq), "destroy CQ");
-}
-
-static int requests(unsigned int laps)
-{
-	static const struct {
-		const char *name;
-		enum ibv_qp_type type;
-	} kinds[] = {{"RC", IBV_QPT_RC}, {"UC", IBV_QPT_UC}, {"UD", IBV_QPT_UD}, {"XRC", IBV_QPT_XRC_SEND}, {"DCI", IBV_QPT_DRIVER},
-		     {"raw packets", IBV_QPT_RAW_PACKET}};
-	unsigned int i, wr;
-
-	for (i = 0; i < 2 * sizeof(kinds) / sizeof(kinds[0]); i++) {
-		wr = i & 1;
-		if (kinds[i / 2].type == IBV_QPT_DRIVER && !wr) /* ibv_post_send names no destination */
-			continue;
-		printf("== %s%s\n", kinds[i / 2].name, wr ? ", ibv_wr" : "");
-		random_requests(kinds[i / 2].type, wr, laps);
-	}
 	printf("== end\n");
 	return 0;
 }
@@ -1790,9 +1459,11 @@ int main(int argc, char **argv)
 		{.name = "a strange QP on a CQ that is in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true},
 		{.name = "a strange QP on an extended CQ in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true, .ex_cq = true},
 	};
+	static const struct how randoms[] = {
+		{.name = "RC", .type = IBV_QPT_RC}, {.name = "RC, ibv_wr", .type = IBV_QPT_RC, .wr = true},
+		{.name = "UD", .type = IBV_QPT_UD}, {.name = "UD, ibv_wr", .type = IBV_QPT_UD, .wr = true},
+	};
 	static const struct how shared = {.name = "one CQ", .type = IBV_QPT_RC, .one_cq = true};
-	static const struct how deep_rq = {.name = "a receive queue", .type = IBV_QPT_RC, .recvs = DEEP};
-	static const struct how deep_srq = {.name = "an SRQ", .type = IBV_QPT_RC, .srq = true, .recvs = DEEP - 1};
 	static const struct how crowd_rq = {.name = "a receive queue", .type = IBV_QPT_RC, .wr = true, .one_cq = true, .recvs = RECVS};
 	static const struct how crowd_srq = {.name = "an SRQ", .type = IBV_QPT_RC, .wr = true, .one_cq = true, .srq = true, .recvs = RECVS};
 	static const struct how plain = {.name = "RC", .type = IBV_QPT_RC}, srq = {.name = "SRQ", .type = IBV_QPT_RC, .srq = true};
@@ -1813,8 +1484,8 @@ int main(int argc, char **argv)
 	must(ibv_query_gid(ctx, 1, 0, &gid), "GID");
 	if (argc > 1 && !strcmp(argv[1], "hostile"))
 		return hostile();
-	if (argc > 2 && !strcmp(argv[1], "random"))
-		return requests((unsigned int)atoi(argv[2]));
+	if (argc > 1 && !strcmp(argv[1], "bytes"))
+		return lone_requests();
 	if (argc > 1)
 		return one(!strcmp(argv[1], "look"));
 	for (i = 0; i < sizeof(hows) / sizeof(hows[0]); i++)
@@ -1824,6 +1495,8 @@ int main(int argc, char **argv)
 		leftovers(&strange[i]);
 		events(strange[i]);
 	}
+	for (i = 0; i < sizeof(randoms) / sizeof(randoms[0]); i++)
+		at_random(&randoms[i], (unsigned int)repeat(2000, 200));
 	refusals();
 	errors(&plain);
 	errors(&srq);
@@ -1837,16 +1510,12 @@ int main(int argc, char **argv)
 	late(true, false);
 	late(true, true);
 	impossible();
-	windows();
 	fences(false);
 	fences(true);
 	resizes(&plain);
 	resizes(&ex);
-	many();
 	threads(&crowd_rq);
 	threads(&crowd_srq);
-	fill_at_once(&deep_rq);
-	fill_at_once(&deep_srq);
 	modifies();
 	must(ibv_dealloc_pd(pd), "dealloc PD");
 	must(ibv_close_device(ctx), "close");

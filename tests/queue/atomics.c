@@ -247,26 +247,6 @@ static void bytes(void **state)
 
 /* ---- memory ---- */
 
-/* The words at p, of the responder: 4 bytes, or 64-bit words */
-static void words_get(uint64_t *v, const uint8_t *p, uint32_t size)
-{
-	uint32_t half;
-
-	if (size == 4) {
-		memcpy(&half, p, 4);
-		v[0] = half;
-	} else {
-		memcpy(v, p, size);
-	}
-}
-
-static void words_put(uint8_t *p, const uint64_t *v, uint32_t size)
-{
-	uint32_t half = (uint32_t)v[0];
-
-	memcpy(p, size == 4 ? (const void *)&half : (const void *)v, size);
-}
-
 static void answer_is(const uint8_t *p, const uint64_t *was, uint32_t size)
 {
 	uint64_t words[MAX_SIZE / 8];
@@ -304,6 +284,7 @@ static void forms(void **state)
 		uint64_t was[BATCH][MAX_SIZE / 8], v[MAX_SIZE / 8];
 		uint32_t size[BATCH];
 
+		memset(was, 0, sizeof(was));
 		for (i = 0; i < BATCH; i++) {
 			enum form form = (enum form)rnd_below(softdev_present() ? FORMS : WIDE_CS);
 			struct ibv_sge sge;
@@ -313,13 +294,13 @@ static void forms(void **state)
 				size[i] = form == FA32 ? 4 : form < WIDE_CS ? 4u << rnd_below(2) : 8u << rnd_below(4);
 			while (!has(size[i]));
 			k = rnd_below(WORDS) * MAX_SIZE + rnd_below(MAX_SIZE / size[i]) * size[i];
-			words_get(was[i], shadow + k, size[i]);
+			memcpy(was[i], shadow + k, size[i]); /* of 4 bytes: the low half */
 			op_random(&o, form, size[i], was[i]);
 			sge = sge_of(&p.a, i * MAX_SIZE, size[i]);
 			must(op_post(&p.a.sq, &o, raddr_of(&p.b, k), p.b.mr->rkey, &sge, i + 1 == BATCH ? INLAY_SIGNALED : 0));
 			memcpy(v, was[i], sizeof(v));
 			model(&o, v);
-			words_put(shadow + k, v, size[i]);
+			memcpy(shadow + k, v, size[i]);
 			count[form]++;
 		}
 		inlay_sq_ring(&p.a.sq);
@@ -339,63 +320,50 @@ static void forms(void **state)
 /* A queue that is not told of sizes has none, and one without atomics gets none; sizes that no atomic has */
 static void refused_here(void **state)
 {
-	static const uint32_t bad[] = {0, 1, 2, 3, 5, 12, 16, 0x80000004};
+	enum { MASKED, CS, FA, PLAIN };
+	static const struct {
+		uint32_t told, size;
+		int post, want;
+	} rows[] = {
+		{0, 4, MASKED, -ENOTSUP}, {0, 8, MASKED, -ENOTSUP}, {4, 8, MASKED, -ENOTSUP}, {56, 0, MASKED, -EINVAL},
+		{56, 1, MASKED, -EINVAL}, {56, 2, MASKED, -EINVAL}, {56, 3, MASKED, -EINVAL}, {56, 5, MASKED, -EINVAL},
+		{56, 12, MASKED, -EINVAL}, {56, 16, MASKED, -EINVAL}, {56, 0x80000004, MASKED, -EINVAL}, {56, 0, CS, -EINVAL},
+		{56, 1, CS, -EINVAL}, {56, 2, CS, -EINVAL}, {56, 3, CS, -EINVAL}, {56, 5, CS, -EINVAL}, {56, 12, CS, -EINVAL},
+		{56, 0x80000004, CS, -EINVAL}, {56, 64, CS, -ENOTSUP}, {56, 32, PLAIN, -EINVAL}, {~0u, 64, CS, -EINVAL},
+		/* 11 units fit, 3 + 8; the operands of 64 bytes would not */
+		{56, 32, FA, 0},
+	};
 	uint32_t record[2] = {0, 0}, i;
 	uint64_t words[8] = {0};
+	struct ibv_sge sge = {0x1000, 4, 1};
 	struct inlay_uar uar;
 	struct inlay_sq sq, before;
-	struct op o;
+	int got;
 
 	(void)state;
 	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL));
 	must(inlay_sq_init(&sq, ring, RING_BBS, record, 5, 12, &uar));
-	memset(ring, 0x5a, sizeof(ring));
 	before = sq;
-	for (i = 0; i < 3; i++) {
-		struct ibv_sge sge = {0x1000, i ? 8u : 4u, 1};
-
-		if (i == 2)
-			inlay_sq_set_atomics(&sq, 4);
-		op_random(&o, i ? CAS : FA32, sge.length, words);
-		assert_int_equal(op_post(&sq, &o, 0x2000, 1, &sge, 0), -ENOTSUP);
-		assert_int_equal(op_post_constant(&sq, &o, 0x2000, 1, &sge, 0), -ENOTSUP);
+	for (i = 0; i < ARRAY(rows); i++) {
+		sq = before;
+		sge.length = rows[i].size;
+		if (rows[i].told)
+			inlay_sq_set_atomics(&sq, rows[i].told);
+		got = rows[i].post == MASKED ? inlay_post_masked(&sq, 0x2000, 1, inlay_masked_add(1, 0), &sge, 0) :
+		      inlay_post_extended_atomic(&sq, rows[i].post == CS ? MLX5_OPCODE_ATOMIC_MASKED_CS : rows[i].post == FA ?
+						 MLX5_OPCODE_ATOMIC_MASKED_FA : MLX5_OPCODE_ATOMIC_CS, 0x2000, 1, words, &sge, 0);
+		if (got != rows[i].want)
+			fail_msg("row %u: %d", i, got);
 	}
-	inlay_sq_set_atomics(&sq, 8 | 16 | 32);
-	for (i = 0; i < ARRAY(bad); i++) {
-		struct ibv_sge sge = {0x1000, bad[i], 1};
-
-		op_random(&o, XOR, 8, words);
-		assert_int_equal(op_post(&sq, &o, 0x2000, 1, &sge, 0), -EINVAL);
-		op_random(&o, OR, 8, words);
-		assert_int_equal(op_post(&sq, &o, 0x2000, 1, &sge, 0), -EINVAL);
-		if (bad[i] != 16)
-			assert_int_equal(inlay_post_extended_atomic(&sq, MLX5_OPCODE_ATOMIC_MASKED_CS, 0x2000, 1, words, &sge, 0), -EINVAL);
-	}
-	{
-		struct ibv_sge sge = {0x1000, 64, 1};
-
-		assert_int_equal(inlay_post_extended_atomic(&sq, MLX5_OPCODE_ATOMIC_MASKED_CS, 0x2000, 1, words, &sge, 0), -ENOTSUP);
-		sge.length = 32;
-		/* 11 units fit, 3 + 8; the operands of 64 bytes would not */
-		must(inlay_post_extended_atomic(&sq, MLX5_OPCODE_ATOMIC_MASKED_FA, 0x2000, 1, words, &sge, 0));
-		inlay_sq_undo(&sq, 0);
-		assert_int_equal(inlay_post_extended_atomic(&sq, MLX5_OPCODE_ATOMIC_CS, 0x2000, 1, words, &sge, 0), -EINVAL);
-		inlay_sq_set_atomics(&sq, ~0u);
-		sge.length = 64;
-		assert_int_equal(inlay_post_extended_atomic(&sq, MLX5_OPCODE_ATOMIC_MASKED_CS, 0x2000, 1, words, &sge, 0), -EINVAL);
-		sge.length = 4;
-		while (inlay_sq_room(&sq))
-			must(inlay_post_nop(&sq, 0));
-		assert_int_equal(inlay_post_masked(&sq, 0x2000, 1, inlay_masked_add(1, 0), &sge, 0), -EAGAIN);
-	}
+	sge.length = 4;
+	inlay_sq_set_atomics(&sq, ~0u);
+	while (inlay_sq_room(&sq))
+		must(inlay_post_nop(&sq, 0));
+	assert_int_equal(inlay_post_masked(&sq, 0x2000, 1, inlay_masked_add(1, 0), &sge, 0), -EAGAIN);
 	sq = before;
 	inlay_sq_set_type(&sq, 0, 0);
 	inlay_sq_set_atomics(&sq, ~0u);
-	{
-		struct ibv_sge sge = {0x1000, 4, 1};
-
-		assert_int_equal(inlay_post_masked(&sq, 0x2000, 1, inlay_masked_add(1, 0), &sge, 0), -ENOTSUP);
-	}
+	assert_int_equal(inlay_post_masked(&sq, 0x2000, 1, inlay_masked_add(1, 0), &sge, 0), -ENOTSUP);
 	inlay_sq_fini(&sq);
 }
 
@@ -406,39 +374,34 @@ static void refused_there(void **state)
 	static const enum ibv_wc_status status[CASES] = {
 		IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_QP_OP_ERR,
 		IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOC_QP_OP_ERR};
-	uint32_t i, size;
+	uint64_t words[4 * MAX_SIZE / 8];
+	struct inlay_cursor at;
+	struct pair p;
+	uint32_t n;
 
 	(void)state;
 	need_softdev("the device's refusals");
-	for (size = 4; size <= MAX_SIZE; size *= 2)
-		for (i = 0; i < CASES; i++) {
-			struct opt opt = opt_of(IBV_QPT_RC, 4096);
-			uint64_t words[4 * MAX_SIZE / 8] = {0};
-			const struct mlx5_cqe64 *cqe;
-			struct inlay_cursor at;
-			uint32_t opmod = inlay_opmod_atomic(size);
-			struct pair p;
+	memset(words, 0xff, sizeof(words));
+	for (n = 0; n < 2 * CASES; n++) {
+		const uint32_t i = n / 2, size = n % 2 ? 32 : 4, opmod = inlay_opmod_atomic(size);
+		struct opt opt = opt_of(IBV_QPT_RC, 4096);
 
-			if (i == RIGHTS)
-				opt.qp_access &= ~IBV_ACCESS_REMOTE_ATOMIC;
-			pair_make(&p, &opt);
-			memset(words, 0xff, sizeof(words));
-			must(inlay_sq_begin(&p.a.sq, 6, &at));
-			at = inlay_seg_raddr(at, raddr_of(&p.b, i == UNALIGNED ? size / 2 : 0), p.b.mr->rkey ^ (i == KEY ? 0x55aa00 : 0));
-			if (i != SHORT)
-				at = inlay_seg_operands(at, words, size == 4 ? 2 : 2 * size / 8);
-			at = inlay_seg_data(at, (uintptr_t)p.a.buf, i == LENGTH ? size / 2 : size, p.a.mr->lkey);
-			opmod = i == MODIFIER ? opmod & 7 : i == SIZE ? 8 | 5 : opmod;
-			inlay_sq_commit(&p.a.sq, at, MLX5_OPCODE_ATOMIC_MASKED_FA, opmod, INLAY_SIGNALED, 0);
-			inlay_sq_ring(&p.a.sq);
-			cqe = cqe_wait(&p.a.cq);
-			/* In the place of short operands the data segment is taken for them, and then there are no data */
-			assert_int_equal(inlay_cqe_status(cqe), i == SHORT && size <= 8 ? IBV_WC_LOC_LEN_ERR : status[i]);
-			assert_true(0 < inlay_sq_release(&p.a.sq, cqe));
-			inlay_cq_advance(&p.a.cq, 1);
-			assert_true(all_bytes(p.b.buf, 4096, 0));
-			pair_free(&p);
-		}
+		if (i == RIGHTS)
+			opt.qp_access &= ~IBV_ACCESS_REMOTE_ATOMIC;
+		pair_make(&p, &opt);
+		must(inlay_sq_begin(&p.a.sq, 6, &at));
+		at = inlay_seg_raddr(at, raddr_of(&p.b, i == UNALIGNED ? size / 2 : 0), p.b.mr->rkey ^ (i == KEY ? 0x55aa00 : 0));
+		if (i != SHORT)
+			at = inlay_seg_operands(at, words, size == 4 ? 2 : 2 * size / 8);
+		at = inlay_seg_data(at, (uintptr_t)p.a.buf, i == LENGTH ? size / 2 : size, p.a.mr->lkey);
+		inlay_sq_commit(&p.a.sq, at, MLX5_OPCODE_ATOMIC_MASKED_FA, i == MODIFIER ? opmod & 7 : i == SIZE ? 8 | 5 : opmod,
+				INLAY_SIGNALED | INLAY_RING, 0);
+		/* In the place of short operands the data segment is taken for them, and then there are no data */
+		assert_int_equal(inlay_cqe_status(cqe_wait(&p.a.cq)), i == SHORT && size <= 8 ? IBV_WC_LOC_LEN_ERR : status[i]);
+		inlay_cq_advance(&p.a.cq, 1);
+		assert_true(all_bytes(p.b.buf, 4096, 0));
+		pair_free(&p);
+	}
 }
 
 int main(void)

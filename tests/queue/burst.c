@@ -115,24 +115,6 @@ static void twins(void **state)
 	}
 }
 
-/* A copy that is not joined leaves the queue as it was; an empty one too */
-static void dropped(void **state)
-{
-	struct inlay_sq before, burst;
-
-	(void)state;
-	side_open(&through, 64);
-	must(post(&through.sq, 5, 4));
-	before = burst = through.sq;
-	must(post(&burst, 7, 4));
-	assert_memory_equal(&before, &through.sq, sizeof(before));
-	burst = through.sq;
-	inlay_sq_join(&through.sq, &burst);
-	assert_memory_equal(&before, &through.sq, sizeof(before));
-	inlay_sq_ring(&through.sq);
-	assert_int_equal(be32toh(through.dbrec[MLX5_SND_DBR]), inlay_sq_index(&through.sq));
-}
-
 /* Where a program signals: bytes of the WQE at index */
 static bool is_signaled(const struct side *e, uint32_t index)
 {
@@ -245,7 +227,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(twins),
-		cmocka_unit_test(dropped),
 		cmocka_unit_test(moderation),
 		cmocka_unit_test(lists),
 		cmocka_unit_test(templates),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ceilings.c: the functions whose instructions tests/queue/ceilings.t counts, and a loop that calls them on rings in plain memory.
+ * ceilings.c: the functions whose instructions tests/queue/ceilings.t counts, and a loop that calls them on rings in plain memory: those that
+ * no benchmark counts (tests/house/counts.t).
  *
  * Each function is what a caller's loop would hold, and is counted whole: from its first instruction to its return. The rings are longer
  * than the loop, so that every round is the common case and costs the same.
@@ -15,7 +16,6 @@
 #define COUNTED __attribute__((noinline))
 
 struct ep {
-	struct inlay_sq sq;
 	struct inlay_srq srq;
 	struct inlay_striding rq;
 	struct inlay_cq cq;
@@ -41,10 +41,6 @@ struct ep {
 #define BOTH inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4)
 #define RING_IT (INLAY_SIGNALED | INLAY_RING)
 
-CALL_RING(inline, (struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *value),
-	  inlay_post_write_inline(sq, raddr, rkey, value, sizeof(*value), INLAY_SIGNALED), inlay_sq_ring)
-CALL_RING(sge, (struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len, uint32_t lkey),
-	  inlay_post_write(sq, raddr, rkey, SGE(addr, len, lkey), 1, INLAY_SIGNALED), inlay_sq_ring_doorbell)
 CALL_RING(ud_inline, (struct inlay_sq *sq, const struct inlay_av *av, const uint64_t *value),
 	  inlay_post_ud_send_inline(sq, av, value, sizeof(*value), INLAY_SIGNALED), inlay_sq_ring)
 CALL_RING(ud_sge, (struct inlay_sq *sq, const struct inlay_av *av, uint64_t addr, uint32_t len, uint32_t lkey),
@@ -55,34 +51,12 @@ CALL(template_ring, (struct inlay_sq *sq, const struct inlay_template *t, uint64
      inlay_post_template(sq, t, raddr, addr, len, imm_be, RING_IT))
 CALL(add_4, (struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t add, uint64_t addr, uint32_t lkey),
      inlay_post_masked(sq, raddr, rkey, inlay_masked_add(add, 0), SGE(addr, 4, lkey), RING_IT))
-/* Two WQEBBs: the masks end in the second */
-CALL(swap_8, (struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *op, uint64_t addr, uint32_t lkey),
-     inlay_post_masked(sq, raddr, rkey, inlay_masked_cmp_swap(op[0], op[1], op[2], op[3]), SGE(addr, 8, lkey), RING_IT))
-/* To a DC target on InfiniBand, commit and ring in one: by its vector, and from what a large table of peers keeps */
+/* To a DC target on InfiniBand, commit and ring in one */
 CALL(dc_inline, (struct inlay_sq *sq, const struct inlay_av *to, const uint64_t *value),
      inlay_post_to_send_inline(sq, to, value, sizeof(*value), RING_IT))
-/* One SGE each, checksums, one doorbell: a WQE each, all in one, and one alone */
+/* One SGE each, checksums, one doorbell: a WQE each, and all in one */
 CALL(packets, (struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t n), inlay_post_packets(sq, BOTH, sge, n, RING_IT))
 CALL(multi_packet, (struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t n), inlay_post_packets_multi(sq, BOTH, sge, n, RING_IT))
-CALL(packet, (struct inlay_sq *sq, uint64_t addr, uint32_t len, uint32_t lkey),
-     inlay_post_packet(sq, BOTH, SGE(addr, len, lkey), 1, RING_IT))
-
-COUNTED int inlay_dc_base(struct inlay_sq *sq, const struct inlay_av_base *peer, const uint64_t *value)
-{
-	struct inlay_av to;
-
-	inlay_av_join_dct(&to, peer, NULL, 0x1ee7a330);
-	return inlay_post_to_send_inline(sq, &to, value, sizeof(*value), RING_IT);
-}
-
-COUNTED int inlay_xrc_inline(struct inlay_sq *sq, uint32_t srqn, const uint64_t *value)
-{
-	struct inlay_av to;
-
-	inlay_av_init_xrc(&to, srqn);
-	return inlay_post_to_send_inline(sq, &to, value, sizeof(*value), RING_IT);
-}
-
 COUNTED int inlay_shared(struct inlay_shared_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *value)
 {
 	struct inlay_sq part;
@@ -96,23 +70,6 @@ COUNTED int inlay_shared(struct inlay_shared_sq *sq, uint64_t raddr, uint32_t rk
 }
 
 #define BURST 32
-
-/* A whole burst: copy, posts, join, doorbell. Of the queue's state, all that the loop needs is in registers */
-COUNTED int inlay_burst(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *values, size_t n)
-{
-	struct inlay_sq burst = *sq;
-	int err = 0;
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		err = inlay_post_write_inline(&burst, raddr + 8 * i, rkey, &values[i], 8, 0);
-		if (err)
-			break;
-	}
-	inlay_sq_join(sq, &burst);
-	inlay_sq_ring_doorbell(sq);
-	return err;
-}
 
 COUNTED int inlay_srq_give(struct inlay_srq *srq, uint64_t addr, uint32_t len, uint32_t lkey)
 {
@@ -129,22 +86,17 @@ __attribute__((noinline, cold)) int ep_error(struct ep *ep, const struct mlx5_cq
 	return -ep->err;
 }
 
-/* One completion, or none, given back by that call */
-#define POLL(name, release, advance)                                                                                             \
-	COUNTED int inlay_##name(struct ep *ep)                                                                                  \
-	{                                                                                                                        \
-		const struct mlx5_cqe64 *cqe = inlay_cq_peek(&ep->cq);                                                           \
-                                                                                                                                 \
-		if (!cqe)                                                                                                        \
-			return 0;                                                                                                \
-		if (inlay_cqe_is_error(cqe) || release < 0)                                                                      \
-			return ep_error(ep, cqe);                                                                                \
-		advance(&ep->cq, 1);                                                                                             \
-		return 1;                                                                                                        \
-	}
-POLL(poll, inlay_sq_release(&ep->sq, cqe), inlay_cq_advance)
-POLL(poll_quiet, inlay_sq_release(&ep->sq, cqe), inlay_cq_advance_quiet)
-POLL(srq_poll, inlay_srq_release(&ep->srq, cqe), inlay_cq_advance)
+COUNTED int inlay_srq_poll(struct ep *ep)
+{
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&ep->cq);
+
+	if (!cqe)
+		return 0;
+	if (inlay_cqe_is_error(cqe) || inlay_srq_release(&ep->srq, cqe) < 0)
+		return ep_error(ep, cqe);
+	inlay_cq_advance(&ep->cq, 1);
+	return 1;
+}
 
 /* A buffer that is used up is posted again */
 COUNTED int inlay_striding_poll(struct ep *s)
@@ -172,26 +124,12 @@ static void need(int ok, const char *what)
 	}
 }
 
-/* n completions at once: how many, where, what they say; the latter of a compressed block, of stride indices, of the enhanced layout */
+/* n completions at once, of a compressed block: of stride indices, of the enhanced layout */
 #define DECODE(name, n)                                                                                                          \
 	COUNTED uint32_t inlay_##name##_##n(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)                          \
 	{                                                                                                                        \
 		return inlay_cq_decode(cq, counters, lengths, n);                                                                \
 	}
-#define BATCH(n)                                                                                                                 \
-	COUNTED uint32_t inlay_count_##n(struct inlay_cq *cq)                                                                    \
-	{                                                                                                                        \
-		return inlay_cq_count(cq, n);                                                                                    \
-	}                                                                                                                        \
-	COUNTED uint32_t inlay_collect_##n(struct inlay_cq *cq, const struct mlx5_cqe64 **into)                                  \
-	{                                                                                                                        \
-		return inlay_cq_peek_many(cq, into, n);                                                                          \
-	}                                                                                                                        \
-	DECODE(decode, n)                                                                                                        \
-	DECODE(block, n)
-BATCH(1)
-BATCH(16)
-BATCH(64)
 DECODE(indices, 64)
 DECODE(sevens, 63)
 
@@ -244,38 +182,18 @@ static void left(const struct inlay_sq *sq, uint32_t pending)
 	need(inlay_sq_pending(sq) == pending && inlay_from_be32(record[1]) == sq->pi, "what the rounds leave behind");
 }
 
-/* One WQE and one completion a round, through each pair of functions */
-static void run_polls(int inlined)
-{
-	uint64_t value = 5;
-	struct ep ep;
-	uint32_t i;
-
-	fresh(&ep.sq, RING);
-	fresh_cq(&ep.cq, INLAY_MINI_HASH, 0);
-	for (i = 0; i < ROUNDS; i++) {
-		need(!(inlined ? inlay_inline(&ep.sq, 0x1000 + i, 77, &value) : inlay_sge(&ep.sq, 0x1000 + i, 77, 0x2000, 8, 5)), "post");
-		cqes[i].wqe_counter = inlay_to_be16((uint16_t)i);
-		cqes[i].op_own = MLX5_CQE_REQ << 4;
-		need((inlined ? inlay_poll(&ep) : inlay_poll_quiet(&ep)) == 1, "poll");
-	}
-	left(&ep.sq, 0);
-}
-
-/* Posts of every other kind */
+/* Posts that no benchmark counts */
 static void run_posts(void)
 {
-	static const uint64_t values[BURST] = {1, 2, 3, 4};
+	static const uint64_t values[] = {1, 2, 3, 4};
 	static struct inlay_shared_sq shared;
 	struct inlay_sq sq __attribute__((aligned(64)));
 	struct ibv_sge sge[BURST];
-	struct inlay_av_base base;
 	struct inlay_template t;
 	struct inlay_av av;
 	uint32_t i;
 
 	memset(&av, 0x11, sizeof(av));
-	inlay_av_split(&av, &base, NULL);
 	for (i = 0; i < BURST; i++) {
 		sge[i].addr = 0x2000 + 2048 * i;
 		sge[i].length = 64;
@@ -285,16 +203,13 @@ static void run_posts(void)
 	ROUND(!inlay_ud_inline(&sq, &av, values));
 	ROUND(!inlay_ud_sge(&sq, &av, 0x2000 + i, 8, 5));
 	ROUND(!inlay_dc_inline(&sq, &av, values));
-	ROUND(!inlay_dc_base(&sq, &base, values));
-	ROUND(!inlay_xrc_inline(&sq, 0x4242 + i, values));
-	left(&sq, 7 * ROUNDS);
+	left(&sq, 5 * ROUNDS);
 	fresh(&sq, 8192);
-	ROUND(!inlay_burst(&sq, 0x1000 + i, 77, values, BURST));
 	need(!inlay_template_init(&t, &sq, MLX5_OPCODE_RDMA_WRITE_IMM, 77, 5), "template");
 	ROUND(!inlay_template(&sq, &t, 0x1000 + i, 0x2000, 8, i));
 	inlay_sq_ring(&sq);
 	ROUND(!inlay_template_ring(&sq, &t, 0x1000 + i, 0x2000, 8, i));
-	left(&sq, (BURST + 2) * ROUNDS);
+	left(&sq, 2 * ROUNDS);
 	fresh(&sq, 8192);
 	inlay_shared_sq_init(&shared, &sq);
 	ROUND(!inlay_shared(&shared, 0x1000 + i, 77, values));
@@ -302,14 +217,12 @@ static void run_posts(void)
 	fresh(&sq, 8192);
 	inlay_sq_set_atomics(&sq, 4 | 8);
 	ROUND(!inlay_add_4(&sq, 0x1000 + 4 * i, 77, i, 0x2000, 5));
-	ROUND(!inlay_swap_8(&sq, 0x1000 + 8 * i, 77, values, 0x2000, 5));
-	left(&sq, 3 * ROUNDS);
+	left(&sq, ROUNDS);
 	fresh(&sq, 8192);
 	REPEAT(6, inlay_packets(&sq, sge, BURST) == BURST);
 	left(&sq, 6 * BURST);
 	REPEAT(6, inlay_multi_packet(&sq, sge, BURST) == BURST);
 	left(&sq, 6 * BURST + 6 * 9);
-	REPEAT(6 * BURST, !inlay_packet(&sq, 0x2000 + i, 64, 5));
 }
 
 /* One entry of a shared queue and one completion a round; then a striding queue, eight packets a buffer */
@@ -339,42 +252,6 @@ static void run_receives(void)
 		need(inlay_striding_poll(&p) == 1 && p.at.wqe == i / 8 % 4 && p.at.offset == i % 8 << 11 && p.at.len == 64, "poll");
 	}
 	need(inlay_from_be32(record[0]) == 4 + ROUNDS / 8, "what the rounds leave behind");
-}
-
-/* Batches: of a ring full of receives, then of a compressed block of them */
-static void run_batches(uint32_t n)
-{
-	const struct mlx5_cqe64 *into[64];
-	uint32_t i, k, lengths[64], got = 0;
-	uint16_t counters[64];
-	struct inlay_cq cq;
-
-	for (k = 0; k < (n == 1 ? 1 : 2); k++) {
-		fresh_cq(&cq, INLAY_MINI_HASH, 0);
-		memset(cqes, 0, n * sizeof(cqes[0]));
-		for (i = 0; i < n; i++)
-			cqes[i].op_own = MLX5_CQE_RESP_SEND << 4;
-		if (k) {
-			cqes[0].op_own |= INLAY_CQE_COMPRESSED;
-			cqes[0].byte_cnt = inlay_to_be32(n);
-		}
-		switch (n + k) {
-#define RUN_BATCH(n)								\
-		case n:								\
-			got = inlay_count_##n(&cq);				\
-			need(inlay_collect_##n(&cq, into) == got && into[n - 1] == &cqes[n - 1], "collected");	\
-			need(inlay_decode_##n(&cq, counters, lengths) == got, "decoded");	\
-			break;							\
-		case n + 1:							\
-			got = inlay_block_##n(&cq, counters, lengths);		\
-			need(counters[n - 1] == n - 1, "block");		\
-			break;
-		RUN_BATCH(1)
-		RUN_BATCH(16)
-		RUN_BATCH(64)
-		}
-		need(got == n, "batch");
-	}
 }
 
 /* Packets of one stride each in a compressed block of 64, decoded, then unzipped and taken; receives in blocks of 7 */
@@ -412,12 +289,7 @@ static void run_blocks(void)
 
 int main(void)
 {
-	run_polls(0);
-	run_polls(1);
 	run_posts();
-	run_batches(1);
-	run_batches(16);
-	run_batches(64);
 	run_blocks();
 	run_receives();
 	return 0;

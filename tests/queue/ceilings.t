@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Ceilings on instructions, counted by callgrind over whole functions of tests/queue/ceilings.c, for gcc and clang. They
-# are exact and the same on every x86-64 machine: -mno-avx512f keeps the compiler's choice of instructions the same everywhere. clang's
-# turn is with COMPILERS_ALL=1.
+# Ceilings on instructions, counted by callgrind over whole functions of tests/queue/ceilings.c, for gcc and clang: what no benchmark
+# counts. They are exact and the same on every x86-64 machine: -mno-avx512f keeps the compiler's choice of instructions the same
+# everywhere. clang's turn is with COMPILERS_ALL=1.
 . tests/tap.sh
 
 flags="-std=gnu11 -O2 -g -mno-avx512f -Wall -Wextra -Werror -Iinclude"
@@ -38,44 +38,26 @@ for compiler in gcc ${COMPILERS_ALL:+clang}; do
 	while read -r function rounds name; do
 		ceiling $compiler $function $rounds "$name"
 	done <<-EOF
-	inlay_inline 200 8-byte inline RDMA write, record, BlueFlame
-	inlay_sge 200 one-SGE RDMA write, record, 8-byte doorbell
-	inlay_poll 200 peek, error test, credit, advance
-	inlay_poll_quiet 200 peek, error test, credit, quiet advance
 	inlay_ud_inline 200 8-byte inline datagram, record, BlueFlame of two WQEBBs
 	inlay_ud_sge 200 one-SGE datagram, record, 8-byte doorbell
-	inlay_burst 6400 8-byte inline RDMA write in a burst of 32, record, 8-byte doorbell
 	inlay_template 200 template of an RDMA write: address, length, immediate
 	inlay_template_ring 200 the same, record, BlueFlame
 	inlay_shared 200 8-byte inline RDMA write to a queue of several threads: reserve, publish, doorbell
 	inlay_dc_inline 200 8-byte inline send of a DCI, compact address vector, commit and ring
-	inlay_dc_base 200 the same from 8 bytes per peer and a key
-	inlay_xrc_inline 200 8-byte inline send of an XRC QP, commit and ring
 	inlay_packets 192 packet of one SGE with checksums, in a burst of 32 with one doorbell
 	inlay_multi_packet 192 the same, 32 in one WQE
-	inlay_packet 192 the same alone, record, BlueFlame
 	inlay_srq_give 200 one-SGE entry of a shared receive queue, record
 	inlay_srq_poll 200 peek, error test, entry back to the shared receive queue, advance
 	inlay_striding_poll 200 peek, test, packet's place, strides, advance; a buffer of eight packets posted again
 	inlay_add_4 200 masked 4-byte fetch-and-add, record, BlueFlame
-	inlay_swap_8 200 masked 8-byte compare-and-swap, record, BlueFlame of two WQEBBs
 	EOF
 	try "$compiler -mavx2 builds" $compiler $flags -mavx2 -o "$dir/$compiler-avx2" tests/queue/ceilings.c
 	while read -r function batch name; do
 		ceiling $compiler ${function}_$batch $batch "$batch completions, each: $name" "$dir/$compiler-avx2" ", AVX2"
 	done <<-EOF
-	inlay_count 64 counted
-	inlay_collect 64 collected
-	inlay_decode 64 counter and length
-	inlay_block 64 counter and length, of a compressed block
 	inlay_indices 64 counter and length, of a compressed block of a striding queue
 	inlay_sevens 63 counter and length, of compressed blocks of 7, enhanced layout
 	inlay_striding_unzip 64 peek to advance of a packet in a striding queue, from a compressed block
-	inlay_collect 16 collected
-	inlay_decode 16 counter and length
-	inlay_block 16 counter and length, of a compressed block
-	inlay_collect 1 collected
-	inlay_decode 1 counter and length
 	EOF
 done
 finish

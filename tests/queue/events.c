@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * events.c: sleeping on a completion queue. Messages come from another thread while the receiver looks, arms, looks again and sleeps, with
- * the second look and without it; solicited completions only; and on the stepped device every place at which a
- * completion can come between two looks. Whoever sleeps for ever fails: the sleep has an end.
+ * events.c: sleeping on a completion queue: on any device, and on the stepped one every place at which a completion can come between
+ * looking, arming, looking again and sleeping. Whoever sleeps for ever fails: the sleep has an end.
  */
 #include "common.h"
 #include <endian.h>
-#include <pthread.h>
 
 #define SLEEP_MS 60000
 #define SLOTS 64u
@@ -37,20 +35,7 @@ static struct ibv_cq *take(struct ibv_comp_channel *ch, int ms)
 	return cq;
 }
 
-/* What may still come of armings that nobody slept on */
-static uint32_t drain(struct ibv_comp_channel *ch, struct inlay_cq *cq)
-{
-	uint32_t n = 0;
-
-	settle();
-	for (; take(ch, 0); n++)
-		inlay_cq_event(cq);
-	return n;
-}
-
-static bool moderating; /* the receiver's events */
-
-static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch)
+static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch, bool moderated)
 {
 	struct opt opt = usual;
 	uint32_t i;
@@ -60,7 +45,7 @@ static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch)
 	end_make(a, &opt);
 	opt.channel = ch;
 	end_make(b, &opt);
-	if (moderating) {
+	if (moderated) {
 		struct ibv_modify_cq_attr moderate;
 
 		memset(&moderate, 0, sizeof(moderate));
@@ -104,140 +89,46 @@ static void send_word(struct end *a, uint32_t n, uint32_t flags)
 	inlay_sq_ring(&a->sq);
 }
 
-/* ---- another thread sends ---- */
-
-struct sender {
-	struct end *a;
-	uint32_t count, seed;
-	uint32_t burst;         /* the last of so many is solicited; 0: none is */
-	uint32_t got;           /* what the receiver has consumed, as far as the sender may know */
-	int failed;
-};
-
-/* No assertion here: cmocka's belong to the main thread */
-static void *sends(void *arg)
-{
-	struct sender *s = (struct sender *)arg;
-	struct end *a = s->a;
-	uint64_t x = s->seed;
-	uint32_t i;
-	double end;
-
-	for (i = 0; i < s->count && !s->failed; i++) {
-		uint32_t flags = INLAY_SIGNALED;
-		volatile uint32_t spin;
-
-		end = now() + DEADLINE;
-		x = x * 6364136223846793005u + 1442695040888963407u;
-		if (s->burst && (i + 1) % s->burst == 0)
-			flags |= INLAY_SOLICITED;
-		for (;;) {
-			const struct mlx5_cqe64 *cqe = inlay_cq_peek(&a->cq);
-
-			if (cqe) {
-				s->failed |= inlay_cqe_is_error(cqe) || inlay_sq_release(&a->sq, cqe) < 0;
-				inlay_cq_advance(&a->cq, 1);
-				continue;
-			}
-			if (!inlay_post_send_inline(&a->sq, &i, sizeof(i), flags))
-				break;
-			s->failed |= now() > end;
-			if (s->failed)
-				return NULL;
-			step();
-		}
-		inlay_sq_ring(&a->sq);
-		step();
-		/* Mostly wait until it is consumed, so that the receiver is about to sleep when the next one comes */
-		if (!s->burst && (x >> 40) % 8)
-			while (__atomic_load_n(&s->got, __ATOMIC_ACQUIRE) + 1 < i && now() < end &&
-				!__atomic_load_n(&s->failed, __ATOMIC_RELAXED))
-				step();
-		for (spin = (uint32_t)(x >> 44) % ((x >> 60) ? 600 : 30000); spin;)
-			spin = spin - 1;
-	}
-	return NULL;
-}
-
-enum { LOOK_TWICE, LOOK_ONCE };
-
 /*
- * The manual's loop. Without the second look it stands on what mlx5 does and verbs does not promise: that a completion which came before
- * the device saw the arm raises its event at once.
+ * A message that comes before the arming, or after it, wakes the receiver; armed for solicited ones, one that is not does not. Moderated,
+ * events may come late, but they come. Each event that was taken has been counted: the next arming is a new one
  */
-static void loop(uint32_t count, int look, uint32_t burst)
+static void sleeps(void **state)
 {
-	struct ibv_comp_channel *ch = channel_make();
-	struct sender s;
-	struct end a, b;
-	uint32_t got = 0, slept = 0, spared = 0;
-	pthread_t thread;
-
-	pair_make(&a, &b, ch);
-	memset(&s, 0, sizeof(s));
-	s.a = &a;
-	s.count = count;
-	s.burst = burst;
-	s.seed = (uint32_t)rnd();
-	must(pthread_create(&thread, NULL, sends, &s));
-	while (got < count) {
-		struct ibv_cq *of;
-
-		while (inlay_cq_peek(&b.rxcq)) {
-			consume(&b, got);
-			__atomic_store_n(&s.got, ++got, __ATOMIC_RELEASE);
-		}
-		if (got == count)
-			break;
-		must(inlay_cq_arm(&b.rxcq, burst != 0));
-		if (look == LOOK_TWICE && inlay_cq_peek(&b.rxcq)) {
-			spared++;
-			continue;
-		}
-		of = take(ch, SLEEP_MS);
-		if (!of) {
-			s.failed = 1;
-			pthread_join(thread, NULL);
-			fail_msg("asleep for ever behind message %u, %s", got,
-				 inlay_cq_peek(&b.rxcq) ? "which is there" : "which is not there");
-		}
-		assert_ptr_equal(of, b.rcq);
-		inlay_cq_event(&b.rxcq);
-		slept++;
-	}
-	must(pthread_join(thread, NULL));
-	assert_int_equal(s.failed, 0);
-	assert_true(slept > 0);
-	drain(ch, &b.rxcq);
-	/* Each event that was taken has been counted: the next arming is a new one */
-	must(inlay_cq_arm(&b.rxcq, 0));
-	assert_null(take(ch, 2));
-	while (inlay_cq_peek(&a.cq))
-		sent(&a);
-	send_word(&a, got, INLAY_SIGNALED);
-	assert_ptr_equal(take(ch, SLEEP_MS), b.rcq);
-	consume(&b, got);
-	print_message("# %u messages, %u times asleep, %u times spared by the second look\n", count, slept, spared);
-	while (inlay_sq_pending(&a.sq))
-		sent(&a);
-	end_free(&a);
-	end_free(&b);
-	must(ibv_destroy_comp_channel(ch));
-}
-
-/* With the second look and without; moderated, events may come late, but they come; of a burst only the last message wakes the receiver */
-UNUSED static void loops(void **state)
-{
-	const uint32_t count = stepped() ? 300 : 1000;
+	uint32_t n, got, turn;
 
 	(void)state;
-	loop(count, LOOK_TWICE, 0);
-	loop(count, LOOK_ONCE, 0);
-	loop(count, LOOK_TWICE, 5);
-	loop(count, LOOK_ONCE, 5);
-	moderating = true;
-	loop(count / 2, LOOK_TWICE, 0);
-	moderating = false;
+	for (turn = 0; turn < 2; turn++) {
+		struct ibv_comp_channel *ch = channel_make();
+		struct end a, b;
+
+		pair_make(&a, &b, ch, turn);
+		for (n = got = 0; n < 300; n++) {
+			const bool before = n & 1, solicited = n & 2;
+
+			if (!before)
+				must(inlay_cq_arm(&b.rxcq, solicited));
+			if (!before && solicited)
+				send_word(&a, n++, INLAY_SIGNALED);
+			send_word(&a, n, INLAY_SIGNALED | INLAY_SOLICITED);
+			if (before) {
+				cqe_wait(&b.rxcq);
+				must(inlay_cq_arm(&b.rxcq, solicited));
+			}
+			assert_ptr_equal(take(ch, SLEEP_MS), b.rcq);
+			inlay_cq_event(&b.rxcq);
+			for (; got <= n; got++) {
+				cqe_wait(&b.rxcq);
+				consume(&b, got);
+			}
+			while (inlay_sq_pending(&a.sq))
+				sent(&a);
+			assert_null(take(ch, 0));
+		}
+		end_free(&a);
+		end_free(&b);
+		must(ibv_destroy_comp_channel(ch));
+	}
 }
 
 /* ---- every place at which a completion can come ---- */
@@ -266,7 +157,7 @@ static void places(void **state)
 
 	(void)state;
 	ch = channel_make();
-	pair_make(&a, &b, ch);
+	pair_make(&a, &b, ch, false);
 	/* In base 7: none, one, one solicited, and two of either kind; and which arming */
 	for (mix = 0; mix < 2 * 7 * 7 * 7; mix++) {
 		static const uint8_t kinds[7][3] = {{0}, {1, 0}, {1, 1}, {2, 0, 0}, {2, 0, 1}, {2, 1, 0}, {2, 1, 1}};
@@ -316,11 +207,8 @@ static void places(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(loops),
+		cmocka_unit_test(sleeps),
 	}, by_hand[] = {
-#ifndef __SANITIZE_THREAD__ /* the device works in both threads there, and writes what the other one polls, as a NIC does */
-		cmocka_unit_test(loops),
-#endif
 		cmocka_unit_test(places),
 	};
 

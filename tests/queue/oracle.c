@@ -7,7 +7,6 @@
  */
 #include "oracle_send.h"
 #include "oracle_receive.h"
-#include "oracle_poll.h"
 
 #define SENDING (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
 #define UC_LEAN (SENDING | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM)
@@ -21,7 +20,7 @@
 #define UC_FULL (UC_LEAN | WITH_WINDOWS)
 
 /* Which tests a kind has */
-enum { SENT = 1, REFUSES = 2, RAWS = 4, RECEIVED = 8, SRQS = 16, POLLED = 32 };
+enum { SENT = 1, REFUSES = 2, RAWS = 4, RECEIVED = 8 };
 
 #define UC_OPS (SENDS | WRITES)
 #define TO_OPS (RC_OPS | 1u << INV)
@@ -29,10 +28,10 @@ enum { SENT = 1, REFUSES = 2, RAWS = 4, RECEIVED = 8, SRQS = 16, POLLED = 32 };
 
 /* name, the device's setting, type, family, tests, operations, those in the table, interfaces, header, longest inline, dv */
 static const struct kind kinds[] = {
-	{"rc", NULL, NULL, IBV_QPT_RC, POST, SENT | RECEIVED | POLLED, RC_OPS, RC_OPS, RC_LEAN, RC_FULL,
+	{"rc", NULL, NULL, IBV_QPT_RC, POST, SENT | RECEIVED, RC_OPS, RC_OPS, RC_LEAN, RC_FULL,
 	 16, 908, 764, 0},
 	{"uc", NULL, NULL, IBV_QPT_UC, POST, SENT | RECEIVED, UC_OPS, UC_OPS, UC_LEAN, UC_FULL, 16, 924, 764, 0},
-	{"ud", "SOFTDEV_LINK", "roce", IBV_QPT_UD, DATAGRAM, SENT | RECEIVED | POLLED, SENDS, SENDS, SENDING, SENDING,
+	{"ud", "SOFTDEV_LINK", "roce", IBV_QPT_UD, DATAGRAM, SENT | RECEIVED, SENDS, SENDS, SENDING, SENDING,
 	 64, 892, 892, 0},
 	{"ud-ib", "SOFTDEV_LINK", "ib", IBV_QPT_UD, DATAGRAM, SENT, SENDS, SENDS, SENDING, SENDING, 64, 892, 892, 0},
 	/* libmlx5 never writes a compact address vector: it is the long one without its end (wqe.c, and to.c, where the device reads it) */
@@ -56,7 +55,7 @@ static const struct kind kinds[] = {
 	 16, 700, 700, RAW_WQE},
 	{"wqes-ud", NULL, NULL, IBV_QPT_UD, DATAGRAM, SENT, SENDS | 1u << RAW, 1u << RAW, SENDING, SENDING, 64, 700, 700, RAW_WQE},
 	{"wqs", NULL, NULL, IBV_QPT_RC, POST, RECEIVED, RC_OPS, 0, RC_LEAN, RC_FULL, 16, 908, 764, 0},
-	{"srqs", NULL, NULL, IBV_QPT_RC, POST, SRQS, RC_OPS, 0, RC_LEAN, RC_FULL, 16, 908, 764, 0},
+	{"srqs", NULL, NULL, IBV_QPT_RC, POST, RECEIVED, RC_OPS, 0, RC_LEAN, RC_FULL, 16, 908, 764, 0},
 };
 
 struct test {
@@ -74,10 +73,6 @@ static const struct test tests[] = {
 	{"at random", random_runs, SENT},
 	{"receives, self-check", receive_self_check, RECEIVED},
 	{"receives at random", receive_random, RECEIVED},
-	{"SRQ, self-check", srq_self_check, SRQS},
-	{"SRQ at random", srq_random, SRQS},
-	{"completions", completions, POLLED},
-	{"completions of an SRQ", completions_srq, POLLED},
 };
 
 static void one(void **state)

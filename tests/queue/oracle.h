@@ -118,7 +118,7 @@ struct lib {
 	struct ibv_td *td;
 	struct ibv_pd *pd;
 	struct ibv_wq *wq;      /* in the place of a QP */
-	uint8_t *ring, *reg, *rq;
+	uint8_t *ring, *reg;
 	uint32_t *dbrec;
 	uint32_t uidx;          /* how a CQE names it */
 	uint32_t half;          /* of the register, that the next doorbell goes to: 0 or 1 */
@@ -130,21 +130,17 @@ struct trio {
 	struct ibv_cq *cq;      /* of all */
 	uint32_t cqn;
 	struct ibv_qp *qp;      /* c's */
-	struct ibv_wq *wq;      /* in the place of c's QP */
 	struct inlay_uar uar;
 	struct inlay_sq sq;
-	struct inlay_rq in_rq;
-	uint8_t *ring, *reg, *rq;
+	uint8_t *ring, *reg;
 	uint32_t *dbrec;
 	uint32_t half;
 	struct ibv_qp_cap cap;  /* as granted */
 	uint32_t bbs;           /* WQEBBs in the ring */
 	uint32_t size;          /* bytes of half a register */
-	uint32_t rq_cnt, rq_stride;
 	uint32_t pos;           /* WQEBBs posted, never masked */
 	uint32_t tail_pos;      /* where the oldest outstanding WQE begins */
 	uint32_t head, tail;    /* WQEs posted, completed */
-	uint32_t rhead, rtail;  /* receive WQEs */
 	uint64_t wr_id;         /* of the next WQE to complete */
 	uint32_t fence;         /* what libmlx5 puts into the next WQE by itself, after a change of a key */
 	uint8_t salt;           /* what c is filled with */
@@ -163,45 +159,14 @@ static struct ibv_mr *mrs[4];
 
 /* ---- requests ---- */
 
-static bool is_window(unsigned op)
-{
-	return op >= BIND1 && op <= INV;
-}
-
-static bool is_rdma(unsigned op)
-{
-	return op >= WRITE && op <= FAA;
-}
-
-static bool is_atomic(unsigned op)
-{
-	return op == CAS || op == FAA;
-}
-
-static bool has_op(unsigned op)
-{
-	return K->ops >> op & 1;
-}
-
-static bool has_inline(unsigned op)
-{
-	return op <= WRITE_IMM || op == TSO;
-}
-
-static bool is_xrc(void)
-{
-	return K->type == IBV_QPT_XRC_SEND;
-}
-
-static bool is_dci(void)
-{
-	return K->type == IBV_QPT_DRIVER;
-}
-
-static bool has_peers(void)
-{
-	return K->family == DATAGRAM || K->family == TO;
-}
+#define is_window(op) ((op) >= BIND1 && (op) <= INV)
+#define is_rdma(op) ((op) >= WRITE && (op) <= FAA)
+#define is_atomic(op) ((op) == CAS || (op) == FAA)
+#define has_op(op) (K->ops >> (op) & 1)
+#define has_inline(op) ((op) <= WRITE_IMM || (op) == TSO)
+#define is_xrc() (K->type == IBV_QPT_XRC_SEND)
+#define is_dci() (K->type == IBV_QPT_DRIVER)
+#define has_peers() (K->family == DATAGRAM || K->family == TO)
 
 /* Bytes of each packet that the device wants inline */
 static uint32_t inline_l2(void)
@@ -263,24 +228,6 @@ static uint32_t req_psvs(const struct req *r)
 static uint32_t req_bbs(const struct req *r)
 {
 	return (req_ds(r) + 3) / 4 + req_psvs(r);
-}
-
-static void req_print(FILE *out, const struct req *r)
-{
-	uint32_t i;
-
-	fprintf(out, "%s%s%s%s%s, %u buffers:", ops[r->op].name, r->inl ? " inline" : "", r->flags & SIG ? " signaled" : "",
-		r->flags & SOL ? " solicited" : "", r->flags & FENCE ? " fence" : "", r->nsge);
-	for (i = 0; i < r->nsge && r->op != RAW; i++)
-		fprintf(out, " %u", r->sge[i].length);
-	if (has_peers())
-		fprintf(out, ", to 0x%x qkey 0x%x key 0x%llx stream 0x%x", r->qpn, r->qkey, (unsigned long long)r->key, r->stream);
-	if (is_window(r->op))
-		fprintf(out, ", key 0x%x to 0x%x, %llu bytes at 0x%llx, access 0x%x", r->op == INV ? r->imm : r->mw.rkey, r->rkey,
-			(unsigned long long)r->bind.length, (unsigned long long)r->bind.addr, r->bind.mw_access_flags);
-	if (r->op == UMR)
-		fprintf(out, ", key 0x%x, layout %u, signature %u", r->rkey, r->umr.layout, r->umr.sig);
-	fprintf(out, "\n");
 }
 
 /* ---- the generator ---- */
@@ -441,37 +388,31 @@ static void req_pointers(struct req *r, uint32_t n, unsigned pattern)
 	r->sge[i].length = 19 + rnd_below(900);
 }
 
-/* A window's new place: none, or somewhere of up to 2^31 bytes. From 6 on, one bit of it is set, or of its keys */
-static void req_window(struct req *r, uint32_t size, unsigned rights)
-{
-	static const uint64_t edge[] = {0, 1, 4096, 0x12345678, 0x7fffffff, UINT64_C(1) << 31};
-	static const uint32_t right[] = {IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_ATOMIC,
-					 IBV_ACCESS_ZERO_BASED};
-	uint32_t i, bit = size - (uint32_t)ARRAY(edge);
+#define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
+/* All of it, or one bit of it */
+static uint64_t some_bits(unsigned bits)
+{
+	return rnd_below(2) ? UINT64_C(1) << rnd_below(bits) : rnd() >> (64 - bits);
+}
+
+/* A window's new place: none, or somewhere of up to 2^31 bytes */
+static void req_window(struct req *r)
+{
 	memset(&r->mw, 0, sizeof(r->mw));
 	memset(&r->bind, 0, sizeof(r->bind));
 	r->mw.context = dev.ctx;
 	r->mw.pd = dev.pd;
-	r->mw.rkey = (uint32_t)rnd();
+	r->mw.rkey = r->imm = (uint32_t)some_bits(32);
 	r->mw.type = r->op == BIND1 ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2;
 	r->bind.mr = mrs[rnd_below(ARRAY(mrs))];
-	r->bind.addr = rnd();
-	r->bind.length = size < ARRAY(edge) ? edge[size] : 1 + rnd() % (UINT64_C(1) << 31);
-	for (i = 0; i < (r->op == BIND1 ? 4u : 5u); i++)
-		r->bind.mw_access_flags |= rights >> i & 1 ? right[i] : 0;
-	if (size >= ARRAY(edge) && bit < 64)
-		r->bind.addr = UINT64_C(1) << bit;
-	else if (size >= ARRAY(edge) && bit < 96)
-		r->bind.length = UINT64_C(1) << (bit - 64);
-	else if (size >= ARRAY(edge) && bit < 160)
-		r->mw.rkey = r->imm = bit < 128 ? 1u << (bit - 96) : ~(1u << (bit - 128));
+	r->bind.addr = some_bits(64);
+	r->bind.length = rnd_below(8) ? some_bits(31) : rnd_below(2) ? UINT64_C(1) << 31 : 0;
+	r->bind.mw_access_flags = ((uint32_t)rnd() & RIGHTS) | (r->op == BIND2 && rnd_below(2) ? IBV_ACCESS_ZERO_BASED : 0);
 	/* ibv_bind_mw makes the key itself */
 	r->rkey = r->op == BIND1 || rnd_below(2) ? ibv_inc_rkey(r->mw.rkey) : (r->mw.rkey & ~0xffu) | rnd_below(256);
 }
 
-#define WINDOW_SIZES (6u + 160u)
-#define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
 static void domain_random(struct req *r, unsigned i)
 {
@@ -564,7 +505,7 @@ static void req_umr(struct req *r, uint32_t n, unsigned layout, unsigned sig, co
  *   sends, inline       bytes, and how they are cut (req_cut)
  *   sends, not inline   buffers, and which of them are empty (is_empty)
  *   atomics             the edges of 64 bits: the operands
- *   windows             length or a bit, and rights
+ *   windows             how many of them
  *   UMR                 entries, and layout and signature
  *   RAW                 16-byte units
  *   COPY                length
@@ -590,7 +531,7 @@ static void req_make(struct req *r, unsigned op, bool inl, uint32_t size, unsign
 	case BIND1:
 	case BIND2:
 	case INV:
-		req_window(r, size, pattern);
+		req_window(r);
 		return;
 	case UMR:
 		req_umr(r, size, pattern % LAYOUTS, pattern / LAYOUTS % SIGNS, cap);
@@ -631,7 +572,7 @@ static uint32_t last_size(unsigned op, bool inl, const struct trio *t)
 	case FAA: return 5;
 	case BIND1:
 	case BIND2:
-	case INV: return WINDOW_SIZES - 1;
+	case INV: return 600;
 	case UMR: return MAX_ENTRIES;
 	case RAW: return t->sq.max_ds;
 	case COPY: return 7;
@@ -647,10 +588,8 @@ static uint32_t first_size(unsigned op, bool inl)
 
 static uint32_t patterns_of(unsigned op, uint32_t size)
 {
-	if (is_atomic(op) || op == COPY || op == INV || op == RAW)
+	if (is_atomic(op) || op == COPY || is_window(op) || op == RAW)
 		return 1;
-	if (is_window(op))
-		return size < 6 ? 32 : 1;
 	return op == UMR ? LAYOUTS * SIGNS * (size ? 2 : 10) : PATTERNS;
 }
 
@@ -1134,28 +1073,12 @@ INLAY_ALWAYS int const_sges(struct inlay_sq *sq, const struct req *r, enum famil
 		return r->flags == SIG ? const_inline(sq, r, family, op, INLAY_SIGNALED) :                                              \
 					 const_inline(sq, r, family, op, in_flags(r) & ~(uint32_t)INLAY_INLINE);                        \
 	}
-
-CONST_OP(POST, SEND)
-CONST_OP(POST, SEND_IMM)
-CONST_OP(POST, SEND_INV)
-CONST_OP(POST, WRITE)
-CONST_OP(POST, WRITE_IMM)
-CONST_OP(POST, READ)
-CONST_OP(POST, CAS)
-CONST_OP(POST, FAA)
-CONST_OP(DATAGRAM, SEND)
-CONST_OP(DATAGRAM, SEND_IMM)
-CONST_OP(TO, SEND)
-CONST_OP(TO, SEND_IMM)
-CONST_OP(TO, WRITE)
-CONST_OP(TO, WRITE_IMM)
-CONST_OP(TO, READ)
-CONST_OP(PACKET, SEND)
-CONST_LEN(POST, SEND)
-CONST_LEN(POST, WRITE)
-CONST_LEN(DATAGRAM, SEND)
-CONST_LEN(TO, SEND)
-CONST_LEN(TO, WRITE)
+#define CONST_OPS(X)                                                                                                                    \
+	X(POST, SEND) X(POST, SEND_IMM) X(POST, SEND_INV) X(POST, WRITE) X(POST, WRITE_IMM) X(POST, READ) X(POST, CAS) X(POST, FAA)     \
+	X(DATAGRAM, SEND) X(DATAGRAM, SEND_IMM) X(TO, SEND) X(TO, SEND_IMM) X(TO, WRITE) X(TO, WRITE_IMM) X(TO, READ) X(PACKET, SEND)
+#define CONST_LENS(X) X(POST, SEND) X(POST, WRITE) X(DATAGRAM, SEND) X(TO, SEND) X(TO, WRITE)
+CONST_OPS(CONST_OP)
+CONST_LENS(CONST_LEN)
 
 /* The burst of one, which has no other flag than one */
 static __attribute__((noinline)) int in_burst(struct inlay_sq *sq, const struct req *r)
@@ -1166,28 +1089,24 @@ static __attribute__((noinline)) int in_burst(struct inlay_sq *sq, const struct 
 	return n == 1 ? 0 : n;
 }
 
-typedef int in_fn(struct inlay_sq *sq, const struct req *r);
-
 /* The function whose constants are r's; else the one that has none */
 static int in_const(struct inlay_sq *sq, const struct req *r)
 {
-	static in_fn *const by_sges[][FAA + 1] = {
-		{const_POST_SEND, const_POST_SEND_IMM, const_POST_SEND_INV, const_POST_WRITE, const_POST_WRITE_IMM, const_POST_READ,
-		 const_POST_CAS, const_POST_FAA},
-		{const_DATAGRAM_SEND, const_DATAGRAM_SEND_IMM},
-		{const_TO_SEND, const_TO_SEND_IMM, NULL, const_TO_WRITE, const_TO_WRITE_IMM, const_TO_READ},
-		{const_PACKET_SEND},
-	};
-	static in_fn *const by_len[][2] = {{len_POST_SEND, len_POST_WRITE}, {len_DATAGRAM_SEND}, {len_TO_SEND, len_TO_WRITE}, {NULL}};
-	in_fn *f = NULL;
+#define BY_SGES(family, op) {family, op, const_##family##_##op},
+#define BY_LEN(family, op) {family, op, len_##family##_##op},
+	static const struct {
+		uint8_t family, op;
+		int (*post)(struct inlay_sq *sq, const struct req *r);
+	} all[] = {CONST_LENS(BY_LEN) CONST_OPS(BY_SGES)};
+	bool one = r->inl && r->nsge == 1 && !r->stream;
+	size_t i;
 
 	if (K->family == PACKET && r->op == SEND && r->nsge == 1 && !(r->flags & ~SIG) && rnd_below(2))
-		f = in_burst;
-	else if (r->inl && r->nsge == 1 && (r->op == SEND || r->op == WRITE) && !r->stream)
-		f = by_len[K->family][r->op == WRITE];
-	if (!f && r->op <= FAA)
-		f = by_sges[K->family][r->op];
-	return f ? f(sq, r) : in_plain(sq, r);
+		return in_burst(sq, r);
+	for (i = one ? 0 : 5; i < ARRAY(all); i++)
+		if (all[i].family == K->family && all[i].op == r->op)
+			return all[i].post(sq, r);
+	return in_plain(sq, r);
 }
 
 /* Posts several at once, where that is asked for */
@@ -1397,7 +1316,6 @@ static void lib_open(struct lib *l, struct ibv_cq *cq, const struct ibv_qp_cap *
 	l->qpx = ops ? ibv_qp_to_qp_ex(l->qp) : NULL;
 	dv = view_qp(l->qp);
 	l->ring = (uint8_t *)dv.sq.buf;
-	l->rq = (uint8_t *)dv.rq.buf;
 	l->reg = (uint8_t *)dv.bf.reg;
 	l->dbrec = (uint32_t *)dv.dbrec;
 	lib_probe(l, dv.bf.size);
@@ -1439,11 +1357,6 @@ static void trio_open(struct trio *t, const struct ibv_qp_cap *cap, uint64_t wit
 	t->reg = (uint8_t *)dv.bf.reg;
 	t->size = dv.bf.size;
 	t->dbrec = (uint32_t *)dv.dbrec;
-	t->rq = (uint8_t *)dv.rq.buf;
-	t->rq_cnt = dv.rq.wqe_cnt;
-	t->rq_stride = dv.rq.stride;
-	if (cap->max_recv_wr)
-		must(inlay_rq_from_qp(&t->in_rq, t->qp, NULL, NULL));
 	dv = view_qp(t->a.qp);
 	assert_int_equal(dv.sq.wqe_cnt, t->bbs);
 	assert_int_equal(dv.bf.size, t->size);
@@ -1634,8 +1547,7 @@ static int report(const struct trio *t, const struct req *r, unsigned n, uint32_
 	fprintf(report_to, "%s: %s, byte %u (0x%x): libmlx5 0x%02x, inlay 0x%02x; ", K->name, what, at, at, lib, in);
 	fprintf(report_to, "ring of %u WQEBBs, batch of %u at %u (slot %u)\n", t->bbs, n, begin, begin & (t->bbs - 1));
 	for (i = 0; i < n; pos += req_bbs(&r[i++])) {
-		req_print(report_to, &r[i]);
-		fprintf(report_to, " libmlx5\n");
+		fprintf(report_to, "%s, libmlx5\n", ops[r[i].op].name);
 		inlay_wqe_print(report_to, t->a.ring, t->bbs * 64, pos, K->type);
 		fprintf(report_to, " inlay\n");
 		inlay_wqe_print(report_to, t->ring, t->bbs * 64, pos, K->type);
@@ -1647,8 +1559,7 @@ static void accepted(const struct req *r, const char *who, int err)
 {
 	if (!err)
 		return;
-	req_print(report_to, r);
-	fail_msg("%s: %s answers %d", K->name, who, err);
+	fail_msg("%s: %s, %u buffers: %s answers %d", K->name, ops[r->op].name, r->nsge, who, err);
 }
 
 /*

@@ -488,48 +488,6 @@ static void tunnels(void **state)
 	}
 }
 
-/* A packet that cannot be sent stops the send queue, and what is behind it is flushed. It goes on after a reset */
-static void stopped(void **state)
-{
-	static const struct shape s = {0, 4, 17, 0, 0, 100, 0};
-	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr attr;
-	struct ibv_sge sge, bad;
-	uint32_t round, i;
-
-	(void)state;
-	need_packets();
-	for (round = 0; round < 20; round++) {
-		packet_make(&p, &s, there, here);
-		memcpy(t.out, p.at, p.len);
-		sge = bad = sge_at(t.out, p.len);
-		bad.lkey ^= 0x55aa00;
-		must(inlay_post_packet(&t.sq, sums(), &sge, 1, 0));
-		must(inlay_post_packet(&t.sq, sums(), &bad, 1, 0));
-		for (i = 0; i < round % 5; i++)
-			must(inlay_post_packet(&t.sq, sums(), &sge, 1, i % 2 ? INLAY_SIGNALED : 0));
-		must(inlay_post_nop(&t.sq, INLAY_SIGNALED | INLAY_RING));
-		right(received(p.len), &p, 17);
-		for (i = 0; inlay_sq_pending(&t.sq); i++) {
-			const struct mlx5_cqe64 *cqe = cqe_wait(&t.cq);
-
-			assert_int_equal(inlay_cqe_status(cqe), i ? IBV_WC_WR_FLUSH_ERR : IBV_WC_LOC_PROT_ERR);
-			assert_true(0 < inlay_sq_release(&t.sq, cqe));
-			inlay_cq_advance(&t.cq, 1);
-		}
-		must(ibv_query_qp(t.qp, &attr, IBV_QP_STATE, &init));
-		assert_int_equal(attr.qp_state, IBV_QPS_SQE);
-		qp_to(t.qp, IBV_QPS_ERR);
-		qp_to(t.qp, IBV_QPS_RESET);
-		assert_int_equal(inlay_cq_clean(&t.cq, t.qp->qp_num, NULL, NULL), 0);
-		inlay_sq_reset(&t.sq);
-		raw_up(t.qp);
-		must(inlay_post_packet(&t.sq, sums(), &sge, 1, INLAY_SIGNALED | INLAY_RING));
-		right(received(p.len), &p, 17);
-		all_sent();
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -539,7 +497,6 @@ int main(void)
 		cmocka_unit_test(tags),
 		cmocka_unit_test(segments),
 		cmocka_unit_test(tunnels),
-		cmocka_unit_test(stopped),
 	};
 
 	return cmocka_run_group_tests_name("raw packets", tests, open_packets, close_packets);

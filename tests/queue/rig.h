@@ -130,6 +130,83 @@ UNUSED static void xrc_connect(struct ibv_qp *qp, uint32_t dest, uint32_t psn)
 			   IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
+UNUSED static struct ibv_xrcd *xrcd_open(void)
+{
+	struct ibv_xrcd_init_attr a;
+	struct ibv_xrcd *xrcd;
+
+	memset(&a, 0, sizeof(a));
+	a.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+	a.fd = -1;
+	a.oflags = O_CREAT;
+	xrcd = ibv_open_xrcd(dev.ctx, &a);
+	assert_non_null(xrcd);
+	return xrcd;
+}
+
+/* A plain one, or of an XRC domain */
+UNUSED static struct ibv_srq *srq_plain_or_xrc(uint32_t wr, struct ibv_xrcd *xrcd, struct ibv_cq *cq)
+{
+	struct ibv_srq_init_attr_ex a;
+	struct ibv_srq *srq;
+
+	memset(&a, 0, sizeof(a));
+	a.attr.max_wr = wr;
+	a.attr.max_sge = 1;
+	a.srq_type = xrcd ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
+	a.pd = dev.pd;
+	a.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | (xrcd ? IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ : 0);
+	a.xrcd = xrcd;
+	a.cq = cq;
+	srq = ibv_create_srq_ex(dev.ctx, &a);
+	assert_non_null(srq);
+	return srq;
+}
+
+/* A target with that SRQ and key, or without an SRQ an initiator */
+UNUSED static struct ibv_qp *dc_make(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_srq *srq, uint64_t key, const struct ibv_qp_cap *cap)
+{
+	struct mlx5dv_qp_init_attr dv;
+	struct ibv_qp_init_attr_ex a;
+	struct ibv_qp *qp;
+
+	memset(&a, 0, sizeof(a));
+	memset(&dv, 0, sizeof(dv));
+	a.qp_type = IBV_QPT_DRIVER;
+	a.send_cq = a.recv_cq = cq;
+	a.comp_mask = IBV_QP_INIT_ATTR_PD;
+	a.pd = pd;
+	a.srq = srq;
+	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+	dv.dc_init_attr.dc_type = srq ? MLX5DV_DCTYPE_DCT : MLX5DV_DCTYPE_DCI;
+	if (srq)
+		dv.dc_init_attr.dct_access_key = key;
+	else
+		a.cap = *cap;
+	qp = mlx5dv_create_qp(dev.ctx, &a, &dv);
+	assert_non_null(qp);
+	return qp;
+}
+
+/* The receiver of a domain, or without a domain a sender */
+UNUSED static struct ibv_qp *xrc_make(struct ibv_xrcd *xrcd, struct ibv_pd *pd, struct ibv_cq *cq, const struct ibv_qp_cap *cap)
+{
+	struct ibv_qp_init_attr_ex a;
+	struct ibv_qp *qp;
+
+	memset(&a, 0, sizeof(a));
+	a.qp_type = xrcd ? IBV_QPT_XRC_RECV : IBV_QPT_XRC_SEND;
+	a.comp_mask = xrcd ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD;
+	a.xrcd = xrcd;
+	a.pd = pd;
+	a.send_cq = cq;
+	if (cap)
+		a.cap = *cap;
+	qp = ibv_create_qp_ex(dev.ctx, &a);
+	assert_non_null(qp);
+	return qp;
+}
+
 /* Group set-ups: the device, stepped if it is the software one; and no device at all */
 UNUSED static int open_stepped(void **state)
 {

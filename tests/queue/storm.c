@@ -12,10 +12,8 @@
  */
 #include "rig.h"
 #include <inlay/connect.h>
-#include <inlay/devx.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <zlib.h>
 
 #define ACTORS 4u
 #define DEPTH 32u         /* WQEs under way on a queue pair; WQE i uses buffer i here and place i at the peer */
@@ -26,23 +24,20 @@
 #define DC_KEY 0x7777
 #define ETHER 14u         /* bytes of a packet's header */
 #define BUFFERS 4u        /* of packets */
-#define SECTOR 512u       /* has a CRC on the wire: of SECTORS */
-#define SECTORS 2u
 #define WRONG 0x55aa00    /* changes a key */
 #define ANY UINT32_MAX
 #define ENOUGH 10000u     /* WQEs of an actor, in which each operation occurs: about 10 seconds */
 
 enum kind { RC, RCS, UC, XRC, DC, UD, RAW, KINDS };
 #define WITH_KEYS (1u << RC | 1u << RCS)
-#define WITH_COPIES (WITH_KEYS | 1u << DC)
-#define RELIABLE (WITH_COPIES | 1u << XRC)
+#define RELIABLE (WITH_KEYS | 1u << XRC | 1u << DC)
 #define NO_UD (RELIABLE | 1u << UC)
 #define NO_RAW (NO_UD | 1u << UD)
 #define ALL (NO_RAW | 1u << RAW)
 
 enum {
-	SEND, SEND_IMM, SEND_DONE, WRITE, WRITE_IMM, READ, ATOMIC, NOP, REFER, BIND, INVALIDATE, LOOK_UP, WINDOW, COPY, TWICE,
-	SIGN, BREAK, RANDOM, READ_BACK = RANDOM, SEND_THROUGH, WINDOW_BACK, SEND_COPIED, SET_PSV, SIGNED, SIGNED_BACK, PROVE, OPS
+	SEND, SEND_IMM, SEND_DONE, WRITE, WRITE_IMM, READ, ATOMIC, NOP, REFER, BIND, INVALIDATE, LOOK_UP, WINDOW, TWICE,
+	BREAK, RANDOM, READ_BACK = RANDOM, SEND_THROUGH, WINDOW_BACK, PROVE, OPS
 };
 enum state { DRAINS, WAITS, ALMOST, UP }; /* WAITS for the peer's record, then until it is as far */
 enum { SHUT, BUSY, OPEN, CLOSING };
@@ -95,10 +90,9 @@ struct tube {
 	uint32_t head, count;
 	uint64_t posted, good, bad, given, taken;
 	bool failed, nop, last;             /* last: LAST_WQE_REACHED */
-	bool refers, signs;                 /* the UMR key, the signature key is in use */
+	bool refers;                        /* the UMR key is in use */
 	uint8_t *bufs;                      /* of rq */
-	struct mlx5dv_mkey *key, *sig;
-	struct inlay_devx_psv psv;
+	struct mlx5dv_mkey *key;
 	struct inlay_connect_record here, there;
 	uint32_t heard[2];                  /* of XRC: the numbers at the peer */
 	bool record, ready;
@@ -145,7 +139,7 @@ static struct ibv_xrcd *xrcd;
 static struct inlay_atomics can;
 static struct shared *shared;
 static struct ibv_mr *mr, *local;
-static uint8_t *arena, *arena_at, *scratch;
+static uint8_t *arena, *arena_at;
 static uint32_t target, arrived, again;
 static bool going, ending;
 static double latest, idle;   /* the last turn; seconds since something came */
@@ -206,7 +200,7 @@ static uint32_t told_of(const struct tube *t, const struct lane *l)
 
 static void put_block(struct did *d, uint32_t told, uint32_t done)
 {
-	uint32_t most = told >> 29 >= UD ? 1024 : d->what == SIGNED ? SECTOR : MOST;
+	uint32_t most = told >> 29 >= UD ? 1024 : MOST;
 	struct head h;
 
 	h.len = d->len = (uint32_t)sizeof(h) + rnd_below(rnd_below(2) ? 100 : most - (uint32_t)sizeof(h));
@@ -260,17 +254,11 @@ static struct op {
 	/* INVALIDATE    */ {WITH_KEYS, 30, OTHER, 0},
 	/* LOOK_UP       */ {WITH_KEYS, 6, OTHER, 0},            /* is there a window of the peer's? */
 	/* WINDOW        */ {WITH_KEYS, 30, BLOCK, WINDOW_BACK}, /* written through it */
-	/* COPY          */ {WITH_COPIES, 6, OTHER, SEND_COPIED}, /* inside the device, to the next buffer */
 	/* TWICE         */ {1u << RAW, 8, MESSAGE, 0},          /* two packets of one WQE */
-	/* SIGN          */ {WITH_KEYS, 6, OTHER, SIGNED},       /* a key that gives sectors a CRC; and SET_PSV */
 	/* BREAK         */ {ALL, 1, OTHER, 0},                  /* a wrong key, of the peer's memory or of one's own */
 	/* READ_BACK     */ {RELIABLE, 0, OTHER, 0},             /* what the WQE before has written */
 	/* SEND_THROUGH  */ {WITH_KEYS, 0, MESSAGE, 0},
 	/* WINDOW_BACK   */ {WITH_KEYS, 0, OTHER, 0},
-	/* SEND_COPIED   */ {WITH_COPIES, 0, MESSAGE, 0},
-	/* SET_PSV       */ {WITH_KEYS, 0, OTHER, 0},
-	/* SIGNED        */ {WITH_KEYS, 0, BLOCK, SIGNED_BACK},
-	/* SIGNED_BACK   */ {WITH_KEYS, 0, OTHER, 0},            /* sectors and CRCs */
 	/* PROVE         */ {RELIABLE, 0, OTHER, 0},             /* what the words of the atomics are */
 };
 
@@ -340,49 +328,6 @@ static const struct did *before(const struct tube *t, const struct did *d)
 	return &t->did[((size_t)(d - t->did) + DEPTH - 1) % DEPTH];
 }
 
-/* To the next WQE's buffer. wrong: which of its keys; 3: none */
-static int copy(struct tube *t, struct did *d, unsigned wrong, uint32_t flags)
-{
-	struct ibv_sge sge[] = {here(after(t, d)->buf, d->len), here(d->buf, d->len), here(scratch, 64)};
-
-	if (wrong < 3)
-		sge[wrong].lkey ^= WRONG;
-	return inlay_post_memcpy(&t->sq, &sge[0], &sge[1], &sge[2], flags);
-}
-
-/* A key over the buffer after the next WQE's, whose sectors have a CRC on the wire */
-static int sign(struct tube *t, const struct did *d, uint32_t flags)
-{
-	struct mlx5dv_sig_crc crc = {MLX5DV_SIG_CRC_TYPE_CRC32, UINT32_MAX};
-	struct mlx5dv_sig_block_domain domain = {.sig_type = MLX5DV_SIG_TYPE_CRC, .block_size = MLX5DV_BLOCK_SIZE_512};
-	struct mlx5dv_sig_block_attr attr = {.wire = &domain};
-	struct ibv_sge sge = here(after(t, after(t, d))->buf, SECTORS * SECTOR);
-	const uint32_t psv[2] = {0, t->psv.psv};
-	struct inlay_umr umr;
-
-	domain.sig.crc = &crc;
-	memset(&umr, 0, sizeof(umr));
-	umr.mask = INLAY_UMR_MASK_FILL | INLAY_UMR_MASK_ACCESS | MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR;
-	umr.flags = INLAY_UMR_SIG_ERR;
-	umr.access = IBV_ACCESS_LOCAL_WRITE;
-	umr.tag = (uint8_t)t->sig->lkey;
-	umr.list = &sge;
-	umr.entries = 1;
-	umr.len = sge.length;
-	return inlay_post_umr_sig(&t->sq, t->sig->lkey, &umr, &attr, psv, flags);
-}
-
-static void done_signed(const uint8_t *wire, const uint8_t *block)
-{
-	uint32_t i;
-
-	for (i = 0; i < SECTORS; i++, wire += SECTOR + 4, block += SECTOR) {
-		uint32_t crc = htole32((uint32_t)crc32(0, block, SECTOR));
-
-		holds(!memcmp(wire, block, SECTOR) && !memcmp(wire + SECTOR, &crc, 4));
-	}
-}
-
 static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 {
 	const unsigned at = (unsigned)(d - t->did), what = d->what;
@@ -395,15 +340,13 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 	const struct inlay_eth plain = inlay_eth_csum(0);
 	struct ibv_sge sge[3], one, two[2];
 
-	if (what == SEND_COPIED) {
-		d->len = before(t, d)->len; /* the copy may be under way */
-	} else if (ops[what].writes || what == COPY) {
+	if (ops[what].writes) {
 		put_block(d, told, what == SEND_DONE && word ? l->finished : 0);
 		if (t->kind == RAW)
 			put_ether(d);
 	} else {
 		d->len = what == READ ? rnd_below(MOST) : what == PROVE ? 32 : what == LOOK_UP ? 8 :
-			 what == SIGNED_BACK ? SECTORS * (SECTOR + 4) : before(t, d)->len;
+			 before(t, d)->len;
 		memset(d->buf, 0, ROOM);
 	}
 	flags |= pieces(d, sge) & (ops[what].writes ? ANY : 0);
@@ -422,14 +365,6 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 		d->seed = rnd_below(ROOM - MOST);
 		r = theirs(l, (uint8_t *)shared->pattern + d->seed);
 		return REMOTE(read, sge, 3, flags);
-	case SIGN: return sign(t, d, small);
-	case SIGNED:
-		d->len = SECTORS * SECTOR;
-		one.addr = 0;
-		one.length = d->len;
-		one.lkey = t->sig->lkey;
-		return REMOTE(write, &one, 1, small);
-	case SIGNED_BACK:
 	case READ_BACK:
 		r = theirs(l, shared->place[me][t->kind][before(t, d) - t->did]);
 		return REMOTE(read, sge, 3, flags);
@@ -451,7 +386,6 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 		one.addr = 0;
 		one.lkey = t->key->lkey;
 		return inlay_post_send(&t->sq, &one, 1, small);
-	case SEND_COPIED: return EITHER(send, &one, 1, (flags & ~INLAY_INLINE) | INLAY_FENCE);
 	case BIND: return inlay_post_bind_mw(&t->sq, l->mw, ibv_inc_rkey(l->mw->rkey), &info, flags);
 	case INVALIDATE: return inlay_post_local_inv(&t->sq, l->mw->rkey, flags);
 	case WINDOW:
@@ -460,11 +394,8 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 		r.rkey = l->key;
 		return what == WINDOW ? REMOTE(write, sge, 3, flags) : REMOTE(read, sge, 3, flags);
 	case TWICE: return inlay_post_packets_multi(&t->sq, plain, two, 2, flags) == 2 ? 0 : -EAGAIN;
-	case COPY: return copy(t, d, 3, flags);
 	case BREAK:
 		d->len = 40;
-		if (in(ops[COPY].kinds, t->kind) && rnd_below(2))
-			return copy(t, d, rnd_below(3), flags);
 		one = here(d->buf, d->len);
 		*(!in(RELIABLE, t->kind) || word ? &one.lkey : &r.rkey) ^= WRONG;
 		if (t->kind == RAW)
@@ -481,7 +412,6 @@ static bool possible(const struct tube *t, const struct lane *l, unsigned what)
 	case SEND_DONE: return l->finished;
 	case ATOMIC: return !l->unsure;
 	case REFER: return !t->refers;
-	case SIGN: return !t->signs;
 	case BIND: return l->window == SHUT;
 	case INVALIDATE: return l->window == CLOSING;
 	case WINDOW: return l->key;
@@ -511,22 +441,9 @@ static bool post(struct tube *t, struct lane *l, unsigned what, uint32_t flags)
 	d->seq = ops[what].writes == MESSAGE ? l->next++ : ANY;
 	t->count++;
 	t->posted++;
-	holds(t->count + (what == SIGN) < DEPTH); /* the buffer before the oldest WQE is still compared with */
+	holds(t->count < DEPTH); /* the buffer before the oldest WQE is still compared with */
 	l->asked |= what == PROVE;
 	t->refers |= what == SEND_THROUGH;
-	t->signs |= what == SIGNED;
-	if (what == SIGN) {
-		struct did *psv = &t->did[(t->head + t->count) % DEPTH];
-
-		buf = psv->buf;
-		*psv = *d;
-		psv->buf = buf;
-		psv->what = SET_PSV;
-		psv->index = inlay_sq_index(&t->sq) - 1;
-		d->signaled = false;
-		t->count++;
-		t->posted++;
-	}
 	if (what == SEND_DONE)
 		l->finished = 0;
 	if (what == WINDOW_BACK) {
@@ -658,8 +575,6 @@ static void done(struct tube *t, struct did *d)
 	case ATOMIC: done_atomic(d); break;
 	case PROVE: proved(l, d); break;
 	case SEND_THROUGH: t->refers = false; break;
-	case SIGNED: t->signs = false; break;
-	case SIGNED_BACK: done_signed(d->buf, before(t, d)->buf); break;
 	case INVALIDATE: l->window = SHUT; break;
 	case BREAK: holds(!"a wrong key is refused"); break;
 	case BIND:
@@ -937,7 +852,7 @@ static void begin(struct tube *t)
 		if (i != me && (i == t->peer || !paired(t)))
 			reset_lane(&lanes[t->kind][i]);
 	t->generation++;
-	t->failed = t->nop = t->last = t->refers = t->signs = t->ready = false;
+	t->failed = t->nop = t->last = t->refers = t->ready = false;
 	t->state = paired(t) ? WAITS : UP;
 	attr = attr_of(t);
 	if (t->kind == DC)
@@ -1094,72 +1009,12 @@ static uint32_t meet(uint32_t value)
 
 /* ---- An actor's life ---- */
 
-static void stack_open(struct stack *s, enum ibv_srq_type type)
+static void stack_open(struct stack *s, struct ibv_xrcd *of)
 {
-	struct ibv_srq_init_attr_ex a;
-
-	memset(&a, 0, sizeof(a));
-	a.attr.max_wr = ENTRIES;
-	a.attr.max_sge = 1;
-	a.srq_type = type;
-	a.pd = dev.pd;
-	a.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-	if (type == IBV_SRQT_XRC) {
-		a.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
-		a.xrcd = xrcd;
-		a.cq = ibcq;
-	}
-	s->ib = ibv_create_srq_ex(dev.ctx, &a);
-	holds(s->ib);
+	s->ib = srq_plain_or_xrc(ENTRIES, of, ibcq);
 	must(inlay_srq_from_srq(&s->srq, s->ib, &cq, &why));
 	s->bufs = take(ROOM * (inlay_srq_size(&s->srq) + 1));
 	give_stack(s);
-}
-
-static struct ibv_qp *dc_make(enum mlx5dv_dc_type type)
-{
-	struct mlx5dv_qp_init_attr dv;
-	struct ibv_qp_init_attr_ex a;
-	struct ibv_qp *qp;
-
-	memset(&a, 0, sizeof(a));
-	memset(&dv, 0, sizeof(dv));
-	a.qp_type = IBV_QPT_DRIVER;
-	a.send_cq = a.recv_cq = ibcq;
-	a.comp_mask = IBV_QP_INIT_ATTR_PD;
-	a.pd = type == MLX5DV_DCTYPE_DCI ? uar.pd : dev.pd;
-	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
-	dv.dc_init_attr.dc_type = type;
-	if (type == MLX5DV_DCTYPE_DCI) {
-		a.cap = caps;
-		dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
-		dv.send_ops_flags = in(ops[COPY].kinds, DC) ? MLX5DV_QP_EX_WITH_MEMCPY : 0;
-	} else {
-		a.srq = srq.ib;
-		dv.dc_init_attr.dct_access_key = DC_KEY;
-	}
-	qp = mlx5dv_create_qp(dev.ctx, &a, &dv);
-	holds(qp);
-	return qp;
-}
-
-static struct ibv_qp *xrc_make(enum ibv_qp_type type)
-{
-	struct ibv_qp_init_attr_ex a;
-	struct ibv_qp *qp;
-
-	memset(&a, 0, sizeof(a));
-	a.qp_type = type;
-	a.comp_mask = type == IBV_QPT_XRC_RECV ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD;
-	a.xrcd = type == IBV_QPT_XRC_RECV ? xrcd : NULL;
-	if (type == IBV_QPT_XRC_SEND) {
-		a.pd = uar.pd;
-		a.send_cq = ibcq;
-		a.cap = caps;
-	}
-	qp = ibv_create_qp_ex(dev.ctx, &a);
-	holds(qp);
-	return qp;
 }
 
 /* All packets that are for this actor */
@@ -1189,7 +1044,6 @@ static void tube_open(enum kind kind, unsigned peer)
 	struct mlx5dv_mkey_init_attr key = {dev.pd, MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, 4};
 	struct tube *t = &tubes[tube_count++];
 	struct opt opt = usual;
-	uint32_t pdn = 0;
 	unsigned i;
 
 	t->kind = kind;
@@ -1203,10 +1057,9 @@ static void tube_open(enum kind kind, unsigned peer)
 	opt.cap.max_recv_wr = kind == RCS || kind == RAW ? 0 : DEPTH;
 	opt.cap.max_recv_sge = 1;
 	opt.srq = kind == RCS ? srq.ib : NULL;
-	opt.dv_ops = in(ops[COPY].kinds, kind) ? MLX5DV_QP_EX_WITH_MEMCPY : 0;
-	t->rqp = kind == XRC ? xrc_make(IBV_QPT_XRC_RECV) : NULL;
-	t->qp = kind == DC ? dc_make(MLX5DV_DCTYPE_DCI)
-			   : kind == XRC ? xrc_make(IBV_QPT_XRC_SEND) : qp_make(&opt, ibcq, ibcq);
+	t->rqp = kind == XRC ? xrc_make(xrcd, NULL, NULL, NULL) : NULL;
+	t->qp = kind == DC ? dc_make(uar.pd, ibcq, NULL, 0, &caps)
+			   : kind == XRC ? xrc_make(NULL, uar.pd, ibcq, &caps) : qp_make(&opt, ibcq, ibcq);
 	must(inlay_sq_from_qp(&t->sq, t->qp, &uar, &cq, &why));
 	if (kind == RAW && !t->sq.multi_packet)
 		ops[TWICE].kinds = 0;
@@ -1221,13 +1074,6 @@ static void tube_open(enum kind kind, unsigned peer)
 		t->key = mlx5dv_create_mkey(&key);
 		holds(t->key);
 	}
-	if (in(ops[SIGN].kinds, kind)) {
-		key.create_flags |= MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE;
-		t->sig = mlx5dv_create_mkey(&key);
-		holds(t->sig);
-		must(inlay_pdn_from_pd(&pdn, dev.pd));
-		must(inlay_devx_psv_create(&t->psv, dev.ctx, pdn));
-	}
 	begin(t);
 }
 
@@ -1235,39 +1081,24 @@ static void tube_open(enum kind kind, unsigned peer)
 static void set_up(void)
 {
 	struct inlay_connect_attr attr = inlay_connect_defaults();
-	struct ibv_xrcd_init_attr x = {
-		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT,
-	};
 	struct opt opt = usual;
 	struct inlay_connect_record dct_here;
-	struct mlx5dv_context dv;
 	unsigned i, k;
 
-	memset(&dv, 0, sizeof(dv));
-	dv.comp_mask = MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH | MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD;
-	must(mlx5dv_query_device(dev.ctx, &dv));
-	if (!dv.max_wr_memcpy_length)
-		ops[COPY].kinds = ops[SEND_COPIED].kinds = 0;
-	if (!(dv.sig_caps.block_size & MLX5DV_BLOCK_SIZE_CAP_512 && dv.sig_caps.block_prot & MLX5DV_SIG_PROT_CAP_CRC &&
-	      dv.sig_caps.crc_type & MLX5DV_SIG_CRC_TYPE_CAP_CRC32)) {
-		holds(!softdev_present());
-		ops[SIGN].kinds = ops[SET_PSV].kinds = ops[SIGNED].kinds = ops[SIGNED_BACK].kinds = 0;
-	}
 	arena = arena_at = (uint8_t *)pages(ARENA);
 	shared = (struct shared *)pages(sizeof(*shared));
 	fill(shared->pattern, ROOM, 77);
 	local = ibv_reg_mr(dev.pd, arena, ARENA, IBV_ACCESS_LOCAL_WRITE);
 	mr = ibv_reg_mr(dev.pd, shared, sizeof(*shared), ALL_ACCESS | IBV_ACCESS_MW_BIND);
-	xrcd = ibv_open_xrcd(dev.ctx, &x);
+	xrcd = xrcd_open();
 	opt.cqe = 16383;
 	ibcq = cq_make(&opt);
-	holds(local && mr && xrcd);
+	holds(local && mr);
 	must(inlay_cq_from_cq(&cq, ibcq, &why));
 	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, &why));
 	inlay_atomics_query(&can, dev.ctx, NULL);
-	scratch = take(64);
-	stack_open(&srq, IBV_SRQT_BASIC);
-	stack_open(&xsrq, IBV_SRQT_XRC);
+	stack_open(&srq, NULL);
+	stack_open(&xsrq, xrcd);
 	for (i = 0; i < ACTORS; i++)
 		for (k = 0; k < KINDS; k++) {
 			shared->words[i][k][3] = ~UINT64_C(0);
@@ -1275,7 +1106,7 @@ static void set_up(void)
 			lanes[k][i].kind = k;
 			lanes[k][i].generation = lanes[k][i].expected = 0;
 		}
-	dct = dc_make(MLX5DV_DCTYPE_DCT);
+	dct = dc_make(dev.pd, ibcq, srq.ib, DC_KEY, NULL);
 	attr.access |= IBV_ACCESS_REMOTE_ATOMIC;
 	must(inlay_connect_dc(&dct_here, dct, 1, &attr, &why));
 	must(inlay_srqn_from_srq(&cards[me].srqn, xsrq.ib));

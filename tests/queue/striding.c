@@ -2,13 +2,12 @@
 /*
  * striding.c: striding receive queues. A model of the device, written from the layouts that the kernel's en_rx.c and DPDK's mlx5_rx.c
  * read, puts random packets into strides of the posted buffers; what inlay says must lead to the same packets. Then CQEs that no device
- * writes. Plain memory between guard pages, no device.
+ * writes. Plain memory between guard pages, no device. Blocks of compressed CQEs: compressed.c.
  */
 #include "rig.h"
+#include "given.h"
 #include <endian.h>
-#include <sys/mman.h>
 
-#define PAGE 4096u
 #define MOST 16u         /* WQEs */
 
 struct model {
@@ -17,9 +16,7 @@ struct model {
 	uint32_t strides, bytes;
 	uint8_t ring[MOST * 128] __attribute__((aligned(64)));
 	uint32_t record[2];
-	uint8_t *guard[2 * MOST];       /* one buffer each, between pages that nobody may touch */
-	uint8_t *buf[2 * MOST];
-	size_t mapped;
+	uint8_t *buf[2 * MOST];         /* each before a page that nobody may touch */
 	uint32_t in[MOST];              /* the buffer in each WQE */
 	uint32_t free[2 * MOST], frees;
 	/* the device */
@@ -33,7 +30,7 @@ struct model {
 static void model_open(struct model *m, uint32_t log_strides, uint32_t log_size)
 {
 	struct inlay_strides shape;
-	uint32_t i, rooms;
+	uint32_t i;
 
 	memset(m, 0, sizeof(*m));
 	m->wqes = 1u << rnd_below(5);
@@ -43,13 +40,8 @@ static void model_open(struct model *m, uint32_t log_strides, uint32_t log_size)
 	m->shift = 2 * rnd_below(2);
 	m->strides = 1u << log_strides;
 	m->bytes = m->strides << log_size;
-	rooms = (m->bytes + PAGE - 1) / PAGE;
-	m->mapped = (rooms + 2) * PAGE;
 	for (i = 0; i < 2 * m->wqes; i++) {
-		m->guard[i] = (uint8_t *)mmap(NULL, m->mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		assert_true(m->guard[i] != MAP_FAILED);
-		must(mprotect(m->guard[i] + PAGE, rooms * PAGE, PROT_READ | PROT_WRITE));
-		m->buf[i] = m->guard[i] + PAGE + (rnd_below(2) ? rooms * PAGE - m->bytes : 0);
+		m->buf[i] = (uint8_t *)given(m->bytes);
 		m->free[m->frees++] = i;
 	}
 	memset(m->ring, 0xaa, sizeof(m->ring));
@@ -65,7 +57,7 @@ static void model_close(struct model *m)
 	uint32_t i;
 
 	for (i = 0; i < 2 * m->wqes; i++)
-		must(munmap(m->guard[i], m->mapped));
+		given_free(m->buf[i]);
 }
 
 /* ---- the program ---- */
@@ -164,188 +156,80 @@ static uint32_t put_packet(struct model *m, const uint8_t *packet, uint32_t len,
 	return k;
 }
 
-/* A CQ that the device compresses */
-struct zipped {
-	uint8_t ring[64 * 64] __attribute__((aligned(64)));
-	uint32_t record[2], format, pi;
-	bool enhanced, titled;
-	struct inlay_cq cq;
-};
-
-static uint8_t *slot(struct zipped *z, uint32_t i)
-{
-	return z->ring + i % 64 * 64;
-}
-
-static void give(struct zipped *z, uint8_t op_own)
-{
-	slot(z, z->pi)[62] = (uint8_t)(z->pi / 64);
-	slot(z, z->pi)[63] = (uint8_t)(z->enhanced ? op_own : (op_own & ~1) | (z->pi / 64 & 1));
-}
-
-/* Without stride indices, each CQE starts where the one before it ended. With a flow tag there is no place for a filler's bit */
-static bool follows(struct zipped *z, const struct mlx5_cqe64 *cqe)
-{
-	if (z->format == INLAY_MINI_FTAG_STRIDX)
-		return !(be32toh(cqe->byte_cnt) >> 31);
-	return !(z->format & INLAY_MINI_STRIDES) || cqe->wqe_counter;
-}
-
-/* Writes the first of some CQEs, or a block of them. Returns how many */
-static uint32_t put_cqes(struct zipped *z, const struct mlx5_cqe64 *cqe, uint32_t left)
-{
-	uint32_t most = z->enhanced ? 7 : 1 + rnd_below(20), i;
-	uint32_t n = z->enhanced ? z->titled && follows(z, cqe) : z->format != INLAY_MINI_FTAG_STRIDX || follows(z, cqe);
-
-	while (n && n < left && n < most && follows(z, cqe + n))
-		n++;
-	if (z->enhanced && n)
-		n = 1 + rnd_below(n);
-	if (n < (z->enhanced ? 1 : 2)) {
-		memcpy(slot(z, z->pi), cqe, 64);
-		give(z, cqe->op_own);
-		z->pi++;
-		z->titled = true;
-		return 1;
-	}
-	for (i = 0; i < n; i++) {
-		uint8_t *to = slot(z, z->pi + (z->enhanced ? 0 : i < 8 ? 1 : i & ~7u)) + i % 8 * 8;
-		uint32_t some = (uint32_t)rnd();
-
-		memcpy(to, &some, 4);
-		if (!(z->format & INLAY_MINI_STRIDES))
-			memcpy(to + 2, &cqe[i].wqe_counter, 2);
-		memcpy(to + 4, &cqe[i].byte_cnt, 4);
-		if (z->format == INLAY_MINI_FTAG_STRIDX)
-			memcpy(to + 4, &some, 2); /* the tag, and no strides */
-	}
-	if (!z->enhanced) {
-		uint32_t be = htobe32(n);
-
-		memcpy(slot(z, z->pi), cqe, 64);
-		memcpy(slot(z, z->pi) + 44, &be, 4);
-	}
-	give(z, z->enhanced ? (uint8_t)((n - 1) << 4 | 0xc) : cqe->op_own | 0xc);
-	z->pi += n;
-	return n;
-}
-
 /* ---- tests ---- */
 
 static struct {
-	uint32_t fillers, lost, laps, blocks;
+	uint32_t fillers, lost, laps;
 } seen;
 
-/* Some packets come, their CQEs as they are or from a CQ that compresses them; they are read, and some buffers are posted again */
-static void rounds_of(struct model *m, struct zipped *z, uint32_t rounds)
+/* Some packets come, are read, and some buffers are posted again */
+static void round_of(struct model *m, uint32_t count)
 {
 	static uint8_t sent[20][32768];
 	uint32_t most = m->bytes - m->shift < sizeof(sent[0]) ? m->bytes - m->shift : (uint32_t)sizeof(sent[0]);
-	uint32_t round, lens[20], head, tail, cqes, i, k, n;
+	uint32_t lens[20], head = 0, tail, cqes = 0, i, k, n;
 	struct mlx5_cqe64 cqe[40];
 
-	for (round = 0; round < rounds; round++) {
-		for (head = tail = cqes = 0; tail < 1 + round % 20; lens[tail++] = n) {
-			n = rnd_below(3) ? 1 + rnd_below(most < 200 ? most : 200) : 1 + rnd_below(most);
-			if (rnd_below(8) == 0) /* a whole number of strides, and one byte more */
-				n = ((1 + rnd_below(m->strides)) << m->log_size) - m->shift + rnd_below(2);
-			n = n > most ? most : n;
-			for (i = 0; i < n; i += 97)
-				sent[tail][i] = (uint8_t)rnd();
-			sent[tail][n - 1] = (uint8_t)rnd();
-			k = put_packet(m, sent[tail], n, cqe + cqes);
-			cqes += k;
-			if (!k || be32toh(cqe[cqes - 1].byte_cnt) >> 31) {
-				seen.lost++;
-				break;
-			}
+	for (tail = 0; tail < count; lens[tail++] = n) {
+		n = rnd_below(3) ? 1 + rnd_below(most < 200 ? most : 200) : 1 + rnd_below(most);
+		if (rnd_below(8) == 0) /* a whole number of strides, and one byte more */
+			n = ((1 + rnd_below(m->strides)) << m->log_size) - m->shift + rnd_below(2);
+		n = n > most ? most : n;
+		for (i = 0; i < n; i += 97)
+			sent[tail][i] = (uint8_t)rnd();
+		sent[tail][n - 1] = (uint8_t)rnd();
+		k = put_packet(m, sent[tail], n, cqe + cqes);
+		cqes += k;
+		if (!k || be32toh(cqe[cqes - 1].byte_cnt) >> 31) {
+			seen.lost++;
+			break;
 		}
-		for (i = 0; z && i < cqes; i += n) {
-			n = put_cqes(z, cqe + i, cqes - i);
-			seen.blocks += n > 1;
-		}
-		for (i = 0; i < cqes; i++) {
-			const struct mlx5_cqe64 *got = z ? inlay_cq_peek(&z->cq) : &cqe[i];
-			struct inlay_packet_at at = {0, 0, 0};
-			uint32_t before = m->rq.rq.limit;
-			int done;
-
-			assert_non_null(got);
-			if (z && inlay_cqe_is_special(got))
-				assert_true(inlay_cq_unzip(&z->cq) > 0);
-			done = inlay_striding_take(&m->rq, got, &at);
-			assert_in_range(done, 0, 1);
-			if (z)
-				inlay_cq_advance(&z->cq, 1);
-			assert_int_equal(at.wqe, before % m->wqes);
-			if (at.len) {
-				assert_true(head < tail);
-				assert_int_equal(at.len, lens[head]);
-				assert_true(at.offset + at.len <= m->bytes);
-				assert_memory_equal(m->buf[m->in[at.wqe]] + at.offset, sent[head], at.len);
-				head++;
-			} else {
-				assert_int_equal(be32toh(cqe[i].byte_cnt) >> 31, 1);
-				assert_true(done);
-				seen.fillers++;
-			}
-			if (done) {
-				m->free[m->frees++] = m->in[at.wqe];
-				seen.laps += at.wqe == 0;
-			}
-		}
-		assert_int_equal(head, tail);
-		assert_true(!z || !inlay_cq_peek(&z->cq));
-		/* What the device holds or has not taken, and nothing else, is outstanding */
-		assert_int_equal((uint16_t)(m->rq.rq.pi - m->taken), m->wqes - inlay_striding_room(&m->rq));
-		post_some(m, rnd_below(m->wqes + 1));
 	}
+	for (i = 0; i < cqes; i++) {
+		struct inlay_packet_at at = {0, 0, 0};
+		uint32_t before = m->rq.rq.limit;
+		int done = inlay_striding_take(&m->rq, &cqe[i], &at);
+
+		assert_in_range(done, 0, 1);
+		assert_int_equal(at.wqe, before % m->wqes);
+		if (at.len) {
+			assert_true(head < tail);
+			assert_int_equal(at.len, lens[head]);
+			assert_true(at.offset + at.len <= m->bytes);
+			assert_memory_equal(m->buf[m->in[at.wqe]] + at.offset, sent[head], at.len);
+			head++;
+		} else {
+			assert_int_equal(be32toh(cqe[i].byte_cnt) >> 31, 1);
+			assert_true(done);
+			seen.fillers++;
+		}
+		if (done) {
+			m->free[m->frees++] = m->in[at.wqe];
+			seen.laps += at.wqe == 0;
+		}
+	}
+	assert_int_equal(head, tail);
+	/* What the device holds or has not taken, and nothing else, is outstanding */
+	assert_int_equal((uint16_t)(m->rq.rq.pi - m->taken), m->wqes - inlay_striding_room(&m->rq));
+	post_some(m, rnd_below(m->wqes + 1));
 }
 
 /* Packets of all lengths through all shapes of queues; slow readers, lost packets, buffers that are held for a while */
 static void packets(void **state)
 {
 	static struct model m;
-	uint32_t log_strides, log_size;
+	uint32_t log_strides, log_size, i;
 
 	(void)state;
-	memset(&seen, 0, sizeof(seen));
 	for (log_strides = 0; log_strides <= 9; log_strides++)
 		for (log_size = 6; log_size <= 13; log_size++) {
 			model_open(&m, log_strides, log_size);
 			post_some(&m, m.wqes);
-			rounds_of(&m, NULL, 60);
+			for (i = 0; i < 60; i++)
+				round_of(&m, 1 + i % 20);
 			model_close(&m);
 		}
-	printf("# %u fillers, %u packets lost, %u laps\n", seen.fillers, seen.lost, seen.laps);
 	assert_true(seen.fillers && seen.lost && seen.laps);
-}
-
-/* The same from a CQ that compresses: each layout, each way to count strides */
-static void compressed(void **state)
-{
-	static const uint32_t formats[] = {INLAY_MINI_CSUM_STRIDX, INLAY_MINI_L34H_STRIDX, INLAY_MINI_HASH | INLAY_MINI_STRIDES,
-					   INLAY_MINI_CSUM | INLAY_MINI_STRIDES, INLAY_MINI_FTAG_STRIDX};
-	static struct zipped z;
-	static struct model m;
-	uint32_t turn;
-
-	(void)state;
-	memset(&seen, 0, sizeof(seen));
-	for (turn = 0; turn < 80; turn++) {
-		model_open(&m, rnd_below(6), 6 + rnd_below(6));
-		memset(&z, 0, sizeof(z));
-		memset(z.ring, 0xf0, sizeof(z.ring));
-		z.format = formats[turn / 2 % ARRAY(formats)];
-		z.enhanced = turn & 1;
-		must(inlay_cq_init(&z.cq, z.ring, 64, 64, z.record, NULL, 1));
-		must(inlay_cq_set_compression(&z.cq, z.format, z.enhanced));
-		post_some(&m, m.wqes);
-		rounds_of(&m, &z, 150);
-		model_close(&m);
-	}
-	printf("# %u blocks, %u fillers\n", seen.blocks, seen.fillers);
-	assert_true(seen.blocks > 1000 && seen.fillers > 100);
 }
 
 /*
@@ -475,37 +359,35 @@ static void hostile(void **state)
 
 /*
  * Shared queues, linked and cyclic: three senders fill an entry each, with packets or with parts of messages, so entries are used up in any
- * order. Some completions are such as no device writes.
+ * order. Some completions are such as no device writes: more strides than are left or none, a part beyond the entry, an entry that is not
+ * posted or beyond the ring, which only a cyclic counter goes on to.
  */
 static void shared(void **state)
 {
 	enum { SENDERS = 3 };
-	static uint8_t ring[MOST * 64] __attribute__((aligned(64)));
+	static uint8_t ring[MOST * 64] __attribute__((aligned(64))), before[sizeof(ring)];
 	uint32_t turn, step, record, refused = 0, done_entries = 0;
 
 	(void)state;
 	for (turn = 0; turn < 400; turn++) {
-		struct inlay_strides shape = {rnd_below(6), 6 + rnd_below(4), 2 * rnd_below(2)};
-		uint32_t cnt = 2u << rnd_below(4), strides = 1u << shape.log_number, bytes = strides << shape.log_size, i, k;
-		uint32_t used[MOST] = {0}, holds[SENDERS] = {MOST, MOST, MOST}, posted = 0, taken = 0, next = 0;
-		bool cyclic = turn & 1, messages = turn & 2;
-		bool busy[MOST] = {false};
+		const struct inlay_strides shape = {rnd_below(6), 6 + rnd_below(4), 2 * rnd_below(2)};
+		const uint32_t cnt = 2u << rnd_below(4), strides = 1u << shape.log_number, bytes = strides << shape.log_size;
+		const bool cyclic = turn & 1, messages = turn & 2;
+		uint32_t used[MOST] = {0}, holds[SENDERS] = {MOST, MOST, MOST}, posted = 0, taken = 0, next = 0, i;
+		struct ibv_sge sge = {0x1000, bytes, 5};
 		struct inlay_striding_srq rq;
-		struct ibv_sge sge;
+		bool busy[MOST] = {false};
 
-		must(cyclic ? inlay_srq_init_cyclic(&rq.srq, ring, cnt, 64, &record) : inlay_srq_init(&rq.srq, ring, cnt, 64, &record));
+		must((cyclic ? inlay_srq_init_cyclic : inlay_srq_init)(&rq.srq, ring, cnt, 64, &record));
 		must(inlay_striding_srq_init(&rq, &shape));
 		assert_int_equal(inlay_striding_srq_bytes(&rq), bytes);
-		sge.addr = 0x1000;
-		sge.length = bytes;
-		sge.lkey = 5;
 		for (step = 0; step < 2000; step++) {
-			uint32_t s = rnd_below(SENDERS), n = 1, index = 0, len, want_len, part = 9, shown = rnd_below(4);
+			uint32_t s = rnd_below(SENDERS), part = 9, shown = rnd_below(4), n, index, len, named;
+			const bool filler = rnd_below(8) == 0, spoilt = rnd_below(10) == 0;
 			struct inlay_packet_at at = {77, 77, 77}, was_at = at;
 			struct inlay_striding_srq was;
 			struct mlx5_cqe64 cqe;
-			bool filler = false, wrong = rnd_below(10) == 0;
-			uint8_t before[sizeof(ring)];
+			bool wrong;
 			int ret;
 
 			while (rnd_below(3) && inlay_srq_room(&rq.srq)) {
@@ -524,50 +406,31 @@ static void shared(void **state)
 				taken++;
 			}
 			i = holds[s];
-			assert_true(busy[i]);
-			for (k = 0; k < 64; k++)
-				((uint8_t *)&cqe)[k] = (uint8_t)rnd();
-			cqe.op_own = MLX5_CQE_RESP_SEND << 4;
-			filler = rnd_below(8) == 0;
-			if (!messages) {
-				n = filler ? strides - used[i] : 1 + rnd_below(strides - used[i]);
-				index = used[i];
-			} else {
-				/* Parts of several senders may share an entry: the index says no more than the place */
-				index = rnd_below(strides);
-			}
+			/* Parts of several senders may share an entry: the index says no more than the place */
+			n = messages ? 1 : filler ? strides - used[i] : 1 + rnd_below(strides - used[i]);
+			index = messages ? rnd_below(strides) : used[i];
 			len = rnd_below((n << shape.log_size) - (messages ? 0 : shape.shift)) + 1;
-			want_len = filler ? 0 : len;
-			if (wrong && !messages && rnd_below(2))
+			named = (rnd_below(10) ? i : rnd_below(cnt)) + (rnd_below(4) ? 0 : cnt * (1 + rnd_below(100)));
+			if (named % cnt != i && busy[named % cnt])
+				continue; /* nobody can tell it from a good one */
+			if (spoilt && !messages && (filler || rnd_below(2)))
 				n = filler && rnd_below(2) ? 0 : strides - used[i] + 1 + rnd_below(100);
-			else if (wrong && !filler)
+			else if (spoilt && !filler)
 				index += strides;
-			else
-				wrong = false;
+			wrong = named % cnt != i || (!cyclic && named >= cnt) || (!filler && index >= strides) ||
+				(!messages && (!n || n > strides - used[i]));
+			fill(&cqe, sizeof(cqe), step);
+			cqe.op_own = MLX5_CQE_RESP_SEND << 4;
 			if (messages) {
 				cqe.byte_cnt = htobe32((uint32_t)filler << 31 | shown << 29 | len);
 				((uint8_t *)&cqe)[20] = (uint8_t)(index >> 8);
 				((uint8_t *)&cqe)[21] = (uint8_t)index;
-				wrong = !filler && index >= strides;
+				cqe.wqe_counter = htobe16((uint16_t)named);
 			} else {
 				cqe.byte_cnt = htobe32((uint32_t)filler << 31 | n << 16 | len);
 				cqe.wqe_counter = htobe16((uint16_t)index);
+				cqe.wqe_id = htobe16((uint16_t)named);
 			}
-			/* An entry that is not posted; one beyond the ring, which a cyclic counter goes on to */
-			k = i;
-			if (rnd_below(10) == 0)
-				k = rnd_below(cnt);
-			k += rnd_below(4) ? 0 : cnt * (1 + rnd_below(100));
-			if (!cyclic && k >= cnt)
-				wrong = true;
-			else if (k % cnt != i && busy[k % cnt])
-				continue; /* nobody can tell it from a good one */
-			else if (k % cnt != i)
-				wrong = true;
-			if (messages)
-				cqe.wqe_counter = htobe16((uint16_t)k);
-			else
-				cqe.wqe_id = htobe16((uint16_t)k);
 			was = rq;
 			memcpy(before, ring, sizeof(ring));
 			ret = messages ? inlay_striding_srq_take_part(&rq, &cqe, &at, &part) : inlay_striding_srq_take(&rq, &cqe, &at);
@@ -580,11 +443,9 @@ static void shared(void **state)
 				continue;
 			}
 			assert_int_equal(at.wqe, i);
-			assert_int_equal(at.len, want_len);
-			if (!filler)
-				assert_int_equal(at.offset, (index << shape.log_size) + (messages ? 0 : shape.shift));
-			if (messages)
-				assert_int_equal(part, shown & 3);
+			assert_int_equal(at.len, filler ? 0 : len);
+			assert_true(filler || at.offset == (index << shape.log_size) + (messages ? 0 : shape.shift));
+			assert_true(!messages || part == shown);
 			used[i] += n;
 			assert_int_equal(ret, used[i] == strides);
 			if (ret) {
@@ -595,7 +456,6 @@ static void shared(void **state)
 			}
 		}
 	}
-	printf("# %u refused, %u entries\n", refused, done_entries);
 	assert_true(refused > 1000 && done_entries > 1000);
 }
 
@@ -679,7 +539,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(packets),
-		cmocka_unit_test(compressed),
 		cmocka_unit_test(recycled),
 		cmocka_unit_test(hostile),
 		cmocka_unit_test(shared),

@@ -7,20 +7,6 @@
 #include <endian.h>
 #include <sys/mman.h>
 
-/* What an encoder must leave untouched: before and behind the 16 bytes; and it must write each of the 16, whatever was there */
-#define encoded(want, call)                                                                                                      \
-	do {                                                                                                                     \
-		uint8_t mem_[48] __attribute__((aligned(16)));                                                                   \
-		void *seg = mem_ + 16;                                                                                           \
-		int old_;                                                                                                        \
-		for (old_ = 0; old_ < 256; old_ += 255) {                                                                        \
-			memset(mem_, old_, sizeof(mem_));                                                                        \
-			call;                                                                                                    \
-			assert_memory_equal(seg, want, 16);                                                                      \
-			assert_true(all_bytes(mem_, 16, (uint8_t)old_) && all_bytes(mem_ + 32, 16, (uint8_t)old_));              \
-		}                                                                                                                \
-	} while (0)
-
 /* Flags of a post, any of them with one fence at most; *fm_ce_se: what they are to be in the last byte */
 static uint32_t some_flags(uint8_t *fm_ce_se)
 {
@@ -32,16 +18,17 @@ static uint32_t some_flags(uint8_t *fm_ce_se)
 	       (more & 8 ? INLAY_RING : 0);
 }
 
-/* Random fields; with a stream too, which is a flag whose place mlx5dv.h knows */
+/* Random fields, all 16 bytes and no other; with a stream too, which is a flag whose place mlx5dv.h knows */
 static void ctrl(void **state)
 {
+	uint8_t mem[48] __attribute__((aligned(16)));
 	struct mlx5_wqe_ctrl_seg want;
 	int i;
 
 	(void)state;
 	for (i = 0; i < 100000; i++) {
 		uint32_t index = (uint32_t)rnd(), qpn = (uint32_t)rnd() & 0xffffff, ds = 1 + rnd_below(63), imm = (uint32_t)rnd(), flags;
-		uint8_t opcode = (uint8_t)rnd(), opmod = (uint8_t)rnd();
+		uint8_t opcode = (uint8_t)rnd(), opmod = (uint8_t)rnd(), old = (uint8_t)rnd();
 
 		memset(&want, 0, sizeof(want));
 		flags = some_flags(&want.fm_ce_se);
@@ -54,7 +41,10 @@ static void ctrl(void **state)
 		want.opmod_idx_opcode = htobe32((uint32_t)opmod << 24 | (index & 0xffff) << 8 | opcode);
 		want.qpn_ds = htobe32(qpn << 8 | ds);
 		want.imm = imm;
-		encoded(&want, inlay_wqe_ctrl(seg, index, (uint32_t)opmod << 24 | opcode, (uint64_t)qpn << 8, ds, flags, imm));
+		memset(mem, old, sizeof(mem));
+		inlay_wqe_ctrl(mem + 16, index, (uint32_t)opmod << 24 | opcode, (uint64_t)qpn << 8, ds, flags, imm);
+		assert_memory_equal(mem + 16, &want, 16);
+		assert_true(all_bytes(mem, 16, old) && all_bytes(mem + 32, 16, old));
 	}
 }
 
@@ -89,43 +79,6 @@ static void flags(void **state)
 			;
 		assert_int_equal(inlay_flags_ok_(f), k < 4 || !(f & ~others) || (f & 1u << 21 && inlay_flags_ok_(f & ~0x20ffffu)));
 	}
-}
-
-static void segments(void **state)
-{
-	struct mlx5_wqe_raddr_seg raddr;
-	struct mlx5_wqe_atomic_seg atomic;
-	struct mlx5_wqe_data_seg data;
-	uint8_t entry[16];
-	int i;
-
-	(void)state;
-	for (i = 0; i < 65536; i++) {
-		uint64_t a = rnd(), b = rnd();
-		uint32_t key = (uint32_t)rnd(), len = i ? 1 + rnd_below(0x7fffffff) : 0x7fffffff;
-
-		memset(&raddr, 0, sizeof(raddr));
-		raddr.raddr = htobe64(a);
-		raddr.rkey = htobe32(key);
-		encoded(&raddr, inlay_wqe_raddr(seg, a, key));
-		atomic.swap_add = htobe64(a);
-		atomic.compare = htobe64(b);
-		encoded(&atomic, inlay_wqe_atomic(seg, a, b));
-		data.byte_count = htobe32(len);
-		data.lkey = htobe32(key);
-		data.addr = htobe64(b);
-		encoded(&data, inlay_wqe_data(seg, b, len, key));
-		/* The link of an entry, of all values, and nothing beside it */
-		memset(entry, 0x5a, sizeof(entry));
-		inlay_wqe_next(entry, (uint16_t)i);
-		assert_int_equal(inlay_wqe_next_of(entry), i);
-		assert_int_equal(entry[2] << 8 | entry[3], i);
-		assert_true(all_bytes(entry, 2, 0x5a) && all_bytes(entry + 4, 12, 0x5a));
-	}
-	data.byte_count = 0;
-	data.lkey = htobe32(0x100);
-	data.addr = 0;
-	encoded(&data, inlay_wqe_data_end(seg));
 }
 
 /* ---- copy ---- */
@@ -163,32 +116,6 @@ static void copy(void **state)
 			}
 	must(munmap(from - 4096, 4 * 4096));
 	must(munmap(to - 4096, 4 * 4096));
-}
-
-/* What a constant length becomes */
-#define COPY_CONST(n)                                                                                                            \
-	do {                                                                                                                     \
-		memset(to, 0xa5, sizeof(to));                                                                                    \
-		memset(want, 0xa5, sizeof(want));                                                                                \
-		memcpy(want + 3, from + 1, n);                                                                                   \
-		inlay_copy(to + 3, from + 1, n);                                                                                 \
-		assert_memory_equal(to, want, sizeof(to));                                                                       \
-	} while (0)
-#define TEN(m, n) m((n)); m((n) + 1); m((n) + 2); m((n) + 3); m((n) + 4); m((n) + 5); m((n) + 6); m((n) + 7); m((n) + 8); m((n) + 9)
-
-static void copy_const(void **state)
-{
-	uint8_t from[128], to[128], want[128];
-
-	(void)state;
-	fill(from, sizeof(from), 8);
-	TEN(COPY_CONST, 0);
-	TEN(COPY_CONST, 10);
-	TEN(COPY_CONST, 20);
-	TEN(COPY_CONST, 30);
-	TEN(COPY_CONST, 40);
-	TEN(COPY_CONST, 50);
-	TEN(COPY_CONST, 60);
 }
 
 /* ---- the cursor ---- */
@@ -302,26 +229,16 @@ static void append(struct ring *r, enum kind kind, uint32_t len)
 		r->c = inlay_seg_sges(r->c, sge, 4);
 		put_data(r, a, len + 1, key);
 		break;
-	case INLINE:
-	case OPEN:
+	default:
 		fill(payload, len, (uint32_t)a);
-		r->c = kind == INLINE || !len ? inlay_seg_inline(r->c, payload, len) :
-						open_and_fill(r->c, len, rnd_below((len < 12 ? len : 12) + 1));
-		if (len) {
-			model_put(r, &head, 4);
-			model_put(r, payload, len);
-			model_align(r);
-		}
-		break;
-	default: /* INLINEV: in six pieces of any length, empty ones among them */
-		fill(payload, len, (uint32_t)a);
-		for (i = n = 0; i < 6; i++, n += part) {
+		for (i = n = 0; i < 6; i++, n += part) { /* six pieces of any length, empty ones among them */
 			part = i == 5 ? len - n : rnd_below(3) ? rnd_below(len - n + 1) : 0;
 			sge[i].addr = (uintptr_t)payload + n;
 			sge[i].length = part;
 			sge[i].lkey = 0;
 		}
-		r->c = inlay_seg_inlinev(r->c, sge, 6, len);
+		r->c = kind == INLINEV ? inlay_seg_inlinev(r->c, sge, 6, len) : kind == INLINE || !len ? inlay_seg_inline(r->c, payload, len) :
+			open_and_fill(r->c, len, rnd_below((len < 12 ? len : 12) + 1));
 		if (len) {
 			model_put(r, &head, 4);
 			model_put(r, payload, len);
@@ -366,48 +283,6 @@ static void cursor(void **state)
 		}
 		ring_same(&r);
 	}
-}
-
-/* Constant unit number and length: the test for the ring's end folds, and the bytes must be the same */
-#define INLINE_CONST(n)                                                                                                          \
-	do {                                                                                                                     \
-		uint32_t head = htobe32((n) | 0x80000000u), before;                                                              \
-		for (before = 0; before < 2; before++) {                                                                         \
-			ring_begin(&r, 2, 1);                                                                                    \
-			if (before) {                                                                                            \
-				append(&r, RADDR, 0);                                                                            \
-				c = r.c;                                                                                         \
-				c.ds = 2; /* a constant to the compiler, here and below */                                       \
-				r.c = inlay_seg_inline(c, payload, (n));                                                         \
-			} else {                                                                                                 \
-				c = r.c;                                                                                         \
-				c.ds = 1;                                                                                        \
-				r.c = inlay_seg_inline(c, payload, (n));                                                         \
-			}                                                                                                        \
-			if (n) {                                                                                                 \
-				model_put(&r, &head, 4);                                                                         \
-				model_put(&r, payload, (n));                                                                     \
-				model_align(&r);                                                                                 \
-			}                                                                                                        \
-			ring_same(&r);                                                                                           \
-		}                                                                                                                \
-	} while (0)
-
-static void inline_const(void **state)
-{
-	struct inlay_cursor c;
-	struct ring r;
-
-	(void)state;
-	fill(payload, sizeof(payload), 9);
-	TEN(INLINE_CONST, 0);
-	TEN(INLINE_CONST, 10);
-	TEN(INLINE_CONST, 20);
-	TEN(INLINE_CONST, 30);
-	TEN(INLINE_CONST, 40);
-	TEN(INLINE_CONST, 50);
-	TEN(INLINE_CONST, 60);
-	TEN(INLINE_CONST, 70);
 }
 
 /* ---- printing ---- */
@@ -503,12 +378,13 @@ static const struct {
 
 static void print_golden(void **state)
 {
+	static const uint32_t sizes[] = {0, 1, 63, 65, 96, 127, 0xffffffff};
 	uint32_t i, k, unit, at, len;
+	char want[2000], *text;
 
 	(void)state;
 	for (i = 0; i < ARRAY(golden); i++) {
 		uint32_t ring[48] = {0};
-		char want[2000], *text;
 		const char *note = golden[i].notes[0];
 
 		for (k = 0; k < ARRAY(golden[i].words); k++)
@@ -525,15 +401,6 @@ static void print_golden(void **state)
 		assert_string_equal(text, want);
 		free(text);
 	}
-}
-
-static void print_no_ring(void **state)
-{
-	static const uint32_t sizes[] = {0, 1, 63, 65, 96, 127, 0xffffffff};
-	char *text, want[64];
-	size_t i;
-
-	(void)state;
 	for (i = 0; i < ARRAY(sizes); i++) {
 		/* Not even looked at: nothing is there */
 		text = printed((const void *)16, sizes[i], 0, 0);
@@ -570,63 +437,44 @@ static void print_hostile(void **state)
 /* ---- destinations ---- */
 
 /*
- * All of the path comes from the address handle's; number and key are the caller's. Taken apart and put together it is the same, but for
- * the form: the words by hand. What is compact has no bit 31, and leaves the 32 bytes behind it alone
+ * All of the path comes from the address handle's; number and key are the caller's. Taken apart and put together it is the same (libmlx5's
+ * forms: oracle_send.h). What is compact has no bit 31, and leaves the 32 bytes behind it alone
  */
 static void av(void **state)
 {
-	uint8_t from[48], want[48];
+	struct inlay_av made, dct, again;
+	struct inlay_av_base base;
+	struct inlay_av_grh grh;
+	struct mlx5_wqe_av path;
+	uint8_t want[48];
 	struct ring r;
-	uint32_t i, k;
+	uint32_t i;
 
 	(void)state;
 	for (i = 0; i < 2000; i++) {
-		uint32_t number = (uint32_t)rnd() & 0xffffff, qkey = (uint32_t)rnd();
-		struct inlay_av_base base;
-		struct inlay_av_grh grh;
-		uint64_t key = htobe64(rnd());
-		struct inlay_av made, dct, again;
-		struct mlx5_wqe_av path;
+		const uint32_t number = (uint32_t)rnd() & 0xffffff, qkey = (uint32_t)rnd();
+		const uint64_t key = rnd();
 
-		fill(from, sizeof(from), i);
-		memset(from + 4, 0, 4);
-		memcpy(&path, from, sizeof(path));
+		fill(&path, sizeof(path), i);
+		memset((uint8_t *)&path + 4, 0, 4);
 		inlay_av_init(&made, &path, number, qkey);
-		memcpy(want, from, sizeof(want));
-		number |= 0x80000000;
-		for (k = 0; k < 4; k++) {
-			want[k] = (uint8_t)(qkey >> (24 - 8 * k));
-			want[8 + k] = (uint8_t)(number >> (24 - 8 * k));
-		}
-		assert_memory_equal(&made, want, sizeof(made));
-		number &= 0xffffff;
 		assert_int_equal(inlay_av_ds(&made), 3);
 		inlay_av_split(&made, &base, NULL);
 		inlay_av_split(&made, &base, &grh);
 		inlay_av_join(&again, &base, &grh, qkey);
 		assert_memory_equal(&again, &made, sizeof(made));
 		dct = made;
-		inlay_av_to_dct(&dct, number ^ 5, be64toh(key));
-		memcpy(want, &made, sizeof(want));
-		memcpy(want, &key, 8);
-		want[11] ^= 5;
-		assert_memory_equal(&dct, want, sizeof(dct));
+		inlay_av_to_dct(&dct, number ^ 5, key);
 		inlay_av_split(&dct, &base, &grh);
-		inlay_av_join_dct(&again, &base, &grh, be64toh(key));
+		inlay_av_join_dct(&again, &base, &grh, key);
 		assert_memory_equal(&again, &dct, sizeof(dct));
 		memset(&again, 0x5a, sizeof(again));
-		inlay_av_join_dct(&again, &base, NULL, be64toh(key));
+		inlay_av_join_dct(&again, &base, NULL, key);
 		assert_int_equal(inlay_av_ds(&again), 1);
+		memcpy(want, &dct, 16);
 		want[8] = 0;
 		memset(want + 16, 0x5a, 32);
 		assert_memory_equal(&again, want, sizeof(again));
-		inlay_av_init_xrc(&again, number);
-		memset(want, 0, 16);
-		want[1] = (uint8_t)(number >> 16);
-		want[2] = (uint8_t)(number >> 8);
-		want[3] = (uint8_t)number;
-		assert_memory_equal(&again, want, sizeof(again));
-		assert_int_equal(inlay_av_ds(&again), 1);
 		/* As a segment, each form */
 		ring_begin(&r, 2, i);
 		r.c = i & 1 ? inlay_seg_av(r.c, &made) : inlay_seg_av_compact(r.c, &again);
@@ -641,24 +489,17 @@ static void names(void **state)
 		uint8_t opcode;
 		const char *name;
 	} known[] = {
-		{0x00, "NOP"},	      {0x0a, "SEND"},		{0x0b, "SEND_IMM"},  {0x01, "SEND_INVAL"}, {0x08, "RDMA_WRITE"},
-		{0x09, "RDMA_WRITE_IMM"}, {0x10, "RDMA_READ"}, {0x11, "ATOMIC_CS"}, {0x12, "ATOMIC_FA"}, {0x25, "UMR"},
-		{0x20, "SET_PSV"},
-		{0x14, "ATOMIC_MASKED_CS"}, {0x15, "ATOMIC_MASKED_FA"}, {0x0f, "WAIT"}, {0x17, "SEND_EN"}, {0x23, "DUMP"}, {0x2f, "MMO"},
-		{0x0e, "TSO"}, {0x29, "MULTI_PACKET"},
+		{0x00, "NOP"}, {0x01, "SEND_INVAL"}, {0x08, "RDMA_WRITE"}, {0x09, "RDMA_WRITE_IMM"}, {0x0a, "SEND"}, {0x0b, "SEND_IMM"},
+		{0x0e, "TSO"}, {0x0f, "WAIT"}, {0x10, "RDMA_READ"}, {0x11, "ATOMIC_CS"}, {0x12, "ATOMIC_FA"}, {0x14, "ATOMIC_MASKED_CS"},
+		{0x15, "ATOMIC_MASKED_FA"}, {0x17, "SEND_EN"}, {0x20, "SET_PSV"}, {0x23, "DUMP"}, {0x25, "UMR"}, {0x29, "MULTI_PACKET"},
+		{0x2f, "MMO"}, {0, NULL},
 	};
-	uint32_t opcode;
-	size_t i;
+	uint32_t opcode, i = 0;
 
 	(void)state;
-	for (opcode = 0; opcode < 256; opcode++) {
-		const char *want = "unknown opcode";
-
-		for (i = 0; i < ARRAY(known); i++)
-			if (known[i].opcode == opcode)
-				want = known[i].name;
-		assert_string_equal(inlay_opcode_name((uint8_t)opcode), want);
-	}
+	for (opcode = 0; opcode < 256; opcode++)
+		assert_string_equal(inlay_opcode_name((uint8_t)opcode),
+				    known[i].name && known[i].opcode == opcode ? known[i++].name : "unknown opcode");
 }
 
 int main(void)
@@ -666,13 +507,9 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ctrl),
 		cmocka_unit_test(flags),
-		cmocka_unit_test(segments),
 		cmocka_unit_test(copy),
-		cmocka_unit_test(copy_const),
 		cmocka_unit_test(cursor),
-		cmocka_unit_test(inline_const),
 		cmocka_unit_test(print_golden),
-		cmocka_unit_test(print_no_ring),
 		cmocka_unit_test(print_hostile),
 		cmocka_unit_test(av),
 		cmocka_unit_test(names),

@@ -9,42 +9,25 @@
 
 static void headers(void **state)
 {
-	struct inlay_rvh rvh, back;
+	struct inlay_rvh rvh = {0x0102030405060708, 0x11121314, 0x21222324}, back;
+	static const uint8_t want[32] = {IBV_TMH_RNDV, 0, 0, 0, 0x31, 0x32, 0x33, 0x34, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,
+					 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24};
 	struct inlay_tmh tmh, old;
-	uint8_t at[40];
-	struct ibv_tmh be;
-	struct ibv_rvh rbe;
+	uint8_t at[48];
 	uint32_t i, len;
 
 	(void)state;
-	for (i = 0; i < 1000; i++) {
-		uint32_t off = rnd_below(8), ctx = (uint32_t)rnd();
-		uint64_t tag = rnd();
-
+	for (i = 0; i < 8; i++) { /* at any place */
 		memset(at, 0xff, sizeof(at));
-		inlay_tmh_put_(at + off, (uint8_t)(i & 3), ctx, tag);
-		memcpy(&be, at + off, sizeof(be));
-		assert_int_equal(be.opcode, i & 3);
-		assert_true(all_bytes(be.reserved, sizeof(be.reserved), 0));
-		assert_int_equal(inlay_from_be32(be.app_ctx), ctx);
-		assert_true(inlay_from_be64(be.tag) == tag);
-		must(inlay_tmh_get(at + off, 16, &tmh));
-		assert_true(tmh.opcode == (i & 3) && tmh.app_ctx == ctx && tmh.tag == tag);
-		rvh.va = rnd();
-		rvh.rkey = (uint32_t)rnd();
-		rvh.len = (uint32_t)rnd();
-		inlay_rvh_put_(at + off + 16, &rvh);
-		memcpy(&rbe, at + off + 16, sizeof(rbe));
-		assert_true(inlay_from_be64(rbe.va) == rvh.va && inlay_from_be32(rbe.rkey) == rvh.rkey &&
-			    inlay_from_be32(rbe.len) == rvh.len);
-		must(inlay_rvh_get(at + off, 32, &back));
+		inlay_tmh_put_(at + i, IBV_TMH_RNDV, 0x31323334, 0x4142434445464748);
+		inlay_rvh_put_(at + i + 16, &rvh);
+		assert_memory_equal(at + i, want, sizeof(want));
+		must(inlay_tmh_get(at + i, 16, &tmh));
+		assert_true(tmh.opcode == IBV_TMH_RNDV && tmh.app_ctx == 0x31323334 && tmh.tag == 0x4142434445464748);
+		must(inlay_rvh_get(at + i, 32, &back));
 		assert_memory_equal(&back, &rvh, sizeof(rvh));
 	}
-	memset(&tmh, 0x77, sizeof(tmh));
-	memset(&back, 0x55, sizeof(back));
 	old = tmh;
-	rvh = back;
-	memset(at, 0, sizeof(at));
 	for (len = 0; len < 32; len++) {
 		assert_true(len >= 16 || inlay_tmh_get(at, len, &tmh) == -EPROTO);
 		assert_int_equal(inlay_rvh_get(at, len, &back), -EPROTO);
@@ -180,6 +163,20 @@ static void linked(void **state)
 	expect(&t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, 4, 0);
 	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 5, 0);
 	matched(&t, 2, 1002);
+	/* libmlx5 rings for a batch of which the last does not fit, with that one half built. One place is free, and only the first is done */
+	for (i = 0; i < 2; i++) {
+		wr[i] = op_wr(10 + i, IBV_WR_TAG_ADD, IBV_OPS_SIGNALED, i ? NULL : &wr[1]);
+		wr[i].tm.add.sg_list = &sge;
+		wr[i].tm.add.num_sge = 1;
+	}
+	must(try_add(&t, 9, 0, 9, EXACT, 0, &i));
+	assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EAGAIN);
+	assert_ptr_equal(bad, &wr[1]);
+	assert_int_equal(inlay_sq_rung(&t.cmd.sq), inlay_sq_index(&t.cmd.sq));
+	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 10, 0);
+	expect_nothing(&t.cq.cq);
+	matched(&t, 10, 1010);
+	matched(&t, 9, 1009);
 	/* What is wrong, in each place: those before it are done, those behind it not */
 	for (i = 0; i < 6; i++) {
 		struct ibv_ops_wr first = op_wr(20, IBV_WR_TAG_SYNC, IBV_OPS_SIGNALED, &wr[0]);
@@ -316,88 +313,6 @@ static void offer(uint64_t tag, uint32_t ctx, const struct inlay_rvh *rvh, const
 	take_sent(&t.tx, index, NULL);
 }
 
-/* The sender hears that its payload was read */
-static void fin_room(void)
-{
-	struct ibv_sge sge = piece(&t.tx, 2 * QUARTER, 64);
-
-	must(inlay_post_recv(t.tx.rq, &sge, 1));
-	inlay_rq_ring(t.tx.rq);
-}
-
-static void fin(uint64_t tag, uint32_t ctx, const struct inlay_rvh *rvh)
-{
-	struct inlay_tmh tmh;
-	struct inlay_rvh back;
-
-	take_received(&t.tx, MLX5_CQE_RESP_SEND, 32, 0, NULL);
-	tmh = tmh_at(t.tx.buf + 2 * QUARTER, 32);
-	must(inlay_rvh_get(t.tx.buf + 2 * QUARTER, 32, &back));
-	assert_true(tmh.opcode == IBV_TMH_FIN && tmh.tag == tag && tmh.app_ctx == ctx);
-	assert_memory_equal(&back, rvh, sizeof(back));
-}
-
-static void rendezvous(void **state)
-{
-	struct inlay_rvh rvh, got;
-	struct inlay_tag_wc wc;
-	struct inlay_tmh tmh;
-	uint8_t own[33];
-	struct ibv_sge sge;
-	uint32_t index;
-
-	(void)state;
-	usual_list(4, 16);
-	fill(own, sizeof(own), 9);
-	/* By the device: read, and answered */
-	rvh = rvh_of(333, 4000);
-	add(&t, 1, 0, 0x77, EXACT);
-	fin_room();
-	offer(0x77, 0xaa, &rvh, own, 32);
-	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, IBV_WC_TM_MATCH);
-	assert_int_equal(wc.app_ctx, 0xaa);
-	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, IBV_WC_TM_DATA_VALID);
-	assert_int_equal(wc.byte_len, 4000);
-	assert_int_equal(wc.tag, 0x77);
-	came(&t, t.rx.buf, 333, 4000);
-	fin(0x77, 0xaa, &rvh);
-	/* Too much for the buffer: headers there, the rest is the software's */
-	rvh = rvh_of(333, 5000);
-	add(&t, 2, 0, 0x78, EXACT);
-	memset(t.rx.buf, 0, 64);
-	offer(0x78, 0xab, &rvh, own, 32);
-	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, BOTH);
-	assert_int_equal(wc.app_op, INLAY_TAG_CONSUMED_MSG_SW_RNDV);
-	assert_int_equal(wc.tag, 0x78);
-	assert_int_equal(wc.byte_len, 64);
-	tmh = tmh_at(t.rx.buf, wc.byte_len);
-	must(inlay_rvh_get(t.rx.buf, wc.byte_len, &got));
-	assert_true(tmh.opcode == IBV_TMH_RNDV && tmh.tag == 0x78 && tmh.app_ctx == 0xab);
-	assert_memory_equal(&got, &rvh, sizeof(rvh));
-	assert_memory_equal(t.rx.buf + 32, own, 32);
-	/* As it does it: read, then FIN behind a fence */
-	fin_room();
-	sge = piece(&t.rx, TAG_ROOM, 5000);
-	must(inlay_post_read(t.rx.sq, got.va, got.rkey, &sge, 1, 0));
-	index = inlay_sq_index(t.rx.sq);
-	must(inlay_tag_send_fin(t.rx.sq, tmh.app_ctx, tmh.tag, &got, INLAY_SIGNALED | INLAY_FENCE_STRONG));
-	inlay_sq_ring(t.rx.sq);
-	take_sent(&t.rx, index, NULL);
-	came(&t, t.rx.buf + TAG_ROOM, 333, 5000);
-	fin(0x78, 0xab, &rvh);
-	/* Nobody waits for it: in an entry, whole */
-	entries(&t, 1);
-	offer(0x79, 0xac, &rvh, own, 5);
-	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 0, 0);
-	assert_int_equal(wc.byte_len, 37);
-	tmh = tmh_at(t.rx.buf + slot_of(&t, 0), wc.byte_len);
-	assert_int_equal(tmh.opcode, IBV_TMH_RNDV);
-	assert_memory_equal(t.rx.buf + slot_of(&t, 0) + 32, own, 5);
-	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
-	assert_int_equal(inlay_tag_send_rndv(t.tx.sq, 0, 0, &rvh, own, 33, 0), -EINVAL);
-	tm_close(&t);
-}
-
 /* On a list without rendezvous, also in more than one packet */
 static void software_rendezvous(void **state)
 {
@@ -437,28 +352,19 @@ static void software_rendezvous(void **state)
 static void no_tag(void **state)
 {
 	struct inlay_tag_wc wc;
-	struct inlay_rvh rvh;
 	uint8_t head[16];
-	uint32_t index;
 
 	(void)state;
 	usual_list(4, 16);
 	add(&t, 1, 0, 0, 0);
-	entries(&t, 3);
+	entries(&t, 2);
 	inlay_tmh_put_(head, IBV_TMH_NO_TAG, 3, 1);
 	raw(head, 16, 500);
 	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 0, 0);
 	assert_int_equal(wc.byte_len, 516);
 	came(&t, t.rx.buf + slot_of(&t, 0) + 16, 11, 500);
-	rvh = rvh_of(0, 100);
-	index = inlay_sq_index(t.tx.sq);
-	must(inlay_tag_send_fin(t.tx.sq, 1, 2, &rvh, INLAY_SIGNALED));
-	inlay_sq_ring(t.tx.sq);
-	take_sent(&t.tx, index, NULL);
-	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 1, 0);
-	assert_int_equal(wc.byte_len, 32);
 	raw(head, 3, 0);
-	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 2, 0);
+	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 1, 0);
 	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 0);
 	assert_int_equal(wc.byte_len, 3);
 	tm_close(&t);
@@ -522,25 +428,22 @@ static void in_the_cqe(void **state)
 		cqe->byte_cnt = inlay_to_be32(65);
 		assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 128, &wc), -EPROTO);
 	}
-	cqe->byte_cnt = inlay_to_be32(21);
-	assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 128, &wc), 1);
-	assert_int_equal(wc.status, IBV_WC_LOC_LEN_ERR);
-	assert_int_equal(wc.wr_id, 2);
-	assert_ptr_equal(wc.payload, slot);
-	whole(&t.list);
-	/* The same from one that says that they are in the buffer; as many as it has are no error */
-	for (i = 20; i <= 21; i++) {
-		must(inlay_tag_list_add(&t.list, 2, 5, EXACT, &sge, IBV_OPS_SIGNALED, &handle));
-		inlay_tag_list_ring(&t.list);
-		expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 2, 0);
-		cqe->app_info = inlay_to_be16((uint16_t)handle);
-		cqe->op_own = MLX5_CQE_RESP_SEND << 4;
+	/* Then from one that says that they are in the buffer; as many as it has are no error */
+	for (i = 22; i >= 20; i--) {
+		if (i < 22) {
+			must(inlay_tag_list_add(&t.list, 2, 5, EXACT, &sge, IBV_OPS_SIGNALED, &handle));
+			inlay_tag_list_ring(&t.list);
+			expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 2, 0);
+			cqe->app_info = inlay_to_be16((uint16_t)handle);
+			cqe->op_own = MLX5_CQE_RESP_SEND << 4;
+		}
 		cqe->byte_cnt = inlay_to_be32(i);
 		assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 128, &wc), 1);
 		assert_int_equal(wc.status, i == 20 ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR);
-		assert_null(wc.payload);
+		assert_int_equal(wc.wr_id, 2);
+		assert_ptr_equal(wc.payload, i == 22 ? slot : NULL);
+		whole(&t.list);
 	}
-	whole(&t.list);
 	tm_close(&t);
 }
 
@@ -548,7 +451,6 @@ static void in_the_cqe(void **state)
 
 static void on_the_wire(void **state)
 {
-	static const uint32_t lengths[] = {0, 1, 4, 15, 16, 17, 28, 44, 45, 100, 200};
 	uint8_t expected[4096], data[1024];
 	struct side a, b;
 	struct how how;
@@ -577,33 +479,24 @@ static void on_the_wire(void **state)
 		rvh.va = rnd();
 		rvh.rkey = (uint32_t)rnd();
 		rvh.len = (uint32_t)rnd();
-		len = lengths[rnd_below(ARRAY(lengths))];
-		switch (kind) {
-		case 0:
-			for (k = 0; k < 3; k++) {
-				off = rnd_below(1000);
-				sge[k] = piece(&a, off, rnd_below(4) ? rnd_below(1000) : 0);
-			}
+		len = rnd_below(201);
+		if (kind == 0) {
 			k = rnd_below(4);
-			must(inlay_tag_send_eager(a.sq, ctx, tag, sge, k, INLAY_SIGNALED));
 			for (off = 0; off < k; off++) {
+				sge[off] = piece(&a, rnd_below(1000), rnd_below(4) ? rnd_below(1000) : 0);
 				memcpy(expected + n, (void *)(uintptr_t)sge[off].addr, sge[off].length);
 				n += sge[off].length;
 			}
-			break;
-		case 1:
-			must(inlay_tag_send_eager_inline(a.sq, ctx, tag, data, len, INLAY_SIGNALED));
-			memcpy(expected + n, data, len);
-			n += len;
-			break;
-		default:
-			inlay_rvh_put_(expected + n, &rvh);
-			n += 16;
-			len = kind == 2 ? rnd_below(33) : 0;
-			if (kind == 2)
-				must(inlay_tag_send_rndv(a.sq, ctx, tag, &rvh, data, len, INLAY_SIGNALED));
-			else
-				must(inlay_tag_send_fin(a.sq, ctx, tag, &rvh, INLAY_SIGNALED));
+			must(inlay_tag_send_eager(a.sq, ctx, tag, sge, k, INLAY_SIGNALED));
+		} else {
+			if (kind > 1) {
+				inlay_rvh_put_(expected + n, &rvh);
+				n += 16;
+				len = kind == 2 ? rnd_below(33) : 0;
+			}
+			must(kind == 1 ? inlay_tag_send_eager_inline(a.sq, ctx, tag, data, len, INLAY_SIGNALED) :
+			     kind == 2 ? inlay_tag_send_rndv(a.sq, ctx, tag, &rvh, data, len, INLAY_SIGNALED) :
+					 inlay_tag_send_fin(a.sq, ctx, tag, &rvh, INLAY_SIGNALED));
 			memcpy(expected + n, data, len);
 			n += len;
 		}
@@ -616,6 +509,7 @@ static void on_the_wire(void **state)
 	/* What does not fit */
 	memset(sge, 0, sizeof(sge));
 	assert_int_equal(inlay_tag_send_eager(a.sq, 0, 0, NULL, INLAY_MAX_DS + 1, 0), -EINVAL);
+	assert_int_equal(inlay_tag_send_rndv(a.sq, 0, 0, &rvh, data, 33, 0), -EINVAL);
 	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 1009, 0), -EINVAL);
 	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 0x7fffffff, 0), -EINVAL);
 	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 0xffffffff, 0), -EINVAL);
@@ -666,10 +560,63 @@ static void command_queue_fails(void **state)
 	tm_close(&t);
 }
 
+/* libmlx5 has no case for it and says IBV_WC_RECV with success's flags */
+static void cancelled_is_no_receive(void **state)
+{
+	struct inlay_rvh rvh;
+	struct inlay_tag_wc wc;
+
+	(void)state;
+	usual_list(4, 16);
+	add(&t, 1, 0, 6, EXACT);
+	matched(&t, 6, 1001);
+	add(&t, 2, 0, 6, EXACT);
+	/* A key that is none: the device's READ fails, and with it the connection */
+	rvh = rvh_of(0, 1000);
+	rvh.rkey ^= 0x55aa00;
+	must(inlay_tag_send_rndv(t.tx.sq, 0x99, 6, &rvh, NULL, 0, INLAY_SIGNALED));
+	inlay_sq_ring(t.tx.sq);
+	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1002, IBV_WC_TM_MATCH);
+	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, BOTH);
+	assert_int_equal(wc.app_op, INLAY_TAG_CANCELED);
+	assert_int_equal(wc.tag, 6);
+	assert_int_equal(wc.app_ctx, 0x99);
+	assert_int_equal(wc.byte_len, 0);
+	assert_int_equal(t.list.room, 4);
+	whole(&t.list);
+	t.dead = true;
+	tm_close(&t);
+}
+
+/* libmlx5 takes the error of a tagged buffer for one of an SRQ entry: it frees entry 0, and the tag is lost */
+static void error_of_a_tagged_buffer(void **state)
+{
+	struct inlay_tag_wc wc;
+	struct ibv_sge sge;
+	uint32_t room;
+
+	(void)state;
+	usual_list(4, 16);
+	entries(&t, 3);
+	room = inlay_srq_room(&t.xrq.srq);
+	add(&t, 1, 0, 4, EXACT);
+	sge = piece(&t.rx, 0, 50);
+	must(inlay_tag_list_add(&t.list, 1002, 5, EXACT, &sge, IBV_OPS_SIGNALED, NULL));
+	inlay_tag_list_ring(&t.list);
+	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1002, 0);
+	post_eager(5, 51);
+	failed_sender(IBV_WC_REM_INV_REQ_ERR);
+	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_LOC_LEN_ERR, 1002, IBV_WC_TM_MATCH);
+	assert_int_equal(wc.handle & 0xffff, 1);
+	assert_int_equal(inlay_srq_room(&t.xrq.srq), room);
+	assert_int_equal(t.list.room, 3);
+	whole(&t.list);
+	tm_close(&t);
+}
+
 /* An entry of the XRQ that is too small: its error, not a tag's */
 static void entry_too_small(void **state)
 {
-	struct inlay_tag_wc wc;
 	struct tagged_how how;
 
 	(void)state;
@@ -678,44 +625,12 @@ static void entry_too_small(void **state)
 	how.bbs = 16;
 	how.slot = 64;
 	tm_open(&t, &how);
-	add(&t, 1, 0, 1, EXACT);
 	entries(&t, 1);
 	post_eager(2, 100);
 	failed_sender(IBV_WC_REM_INV_REQ_ERR);
-	assert_int_equal(take(&t, &wc), 1);
-	assert_int_equal(wc.opcode, IBV_WC_TM_NO_TAG);
-	assert_int_equal(wc.status, IBV_WC_LOC_LEN_ERR);
-	assert_int_equal(wc.wr_id, 0);
-	assert_int_equal(wc.flags, 0);
+	expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_LOC_LEN_ERR, 0, 0);
 	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 0);
-	assert_int_equal(t.list.room, 3);
-	whole(&t.list);
-	tm_close(&t);
-}
-
-/* An XRQ that the device walks cyclically: the lap after the first has other numbers for the same entries */
-static void cyclic(void **state)
-{
-	struct tagged_how how;
-	uint32_t i, handle;
-
-	(void)state;
-	memset(&how, 0, sizeof(how));
-	how.tags = 4;
-	how.bbs = 16;
-	how.entries = 8;
-	how.cyclic = true;
-	tm_open(&t, &how);
-	for (i = 0; i < 100; i++) {
-		unexpected(&t, i);
-		sync_now(&t, i);
-		handle = add(&t, i, 0, i, EXACT);
-		if (i & 1)
-			matched(&t, i, i + 1000);
-		else
-			del(&t, i, handle);
-	}
-	assert_int_equal(t.xrq.srq.pi, 100);
+	assert_int_equal(t.list.room, 4);
 	tm_close(&t);
 }
 
@@ -943,14 +858,14 @@ int main(void)
 		devx_test(linked),
 		devx_test(full),
 		devx_test(handles),
-		devx_test(rendezvous),
 		devx_test(software_rendezvous),
 		devx_test(no_tag),
 		devx_test(in_the_cqe),
 		devx_test(on_the_wire),
 		devx_test(command_queue_fails),
+		devx_test(cancelled_is_no_receive),
+		devx_test(error_of_a_tagged_buffer),
 		devx_test(entry_too_small),
-		devx_test(cyclic),
 		devx_test(hostile),
 		devx_test(impossible),
 		devx_test(entry_in_other_hands),

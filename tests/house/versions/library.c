@@ -3,7 +3,9 @@
  * library.c: a library with inlay inside, as an MPI or an RPC system would be. versions.t compiles it
  * with headers of several versions.
  */
+#ifndef _GNU_SOURCE /* C++ has it */
 #define _GNU_SOURCE
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,32 +28,17 @@ struct self {
 	struct inlay_cq cq;
 	struct inlay_mmap map;
 	struct inlay_memdomain_registry registry;
-	struct inlay_cache cache;
-	struct inlay_cache *caches[1];
-	struct inlay_monitor monitor;
-	struct inlay_inventory *inventory;
 	struct ibv_pd *pd;
 	struct ibv_cq *ibcq;
 	struct ibv_qp *qp, *peer, *third;
 	struct ibv_mr *mr;
 	uint64_t target;
-	void *cache_memory, *map_memory;
-	int watching;
+	void *map_memory;
 };
-
-static int reg(void *context, struct inlay_cache_region *r)
-{
-	struct self *s = (struct self *)context;
-	int err = s->watching ? inlay_monitor_watch(&s->monitor, r->start, r->len) : 0;
-
-	return err ? err : inlay_cache_reg_mr(s->pd, r);
-}
 
 static void *open_library(struct ibv_pd *pd)
 {
 	struct self *s = (struct self *)aligned_alloc(64, (sizeof(*s) + 63) / 64 * 64);
-	const struct inlay_cache_attr cached = {16, 16, UINT64_MAX, 4096, 0};
-	const struct inlay_cache_ops ops = {reg, inlay_cache_dereg_mr, NULL, inlay_cache_yield, s};
 	struct ibv_qp_init_attr init;
 	const char *why = NULL;
 
@@ -75,10 +62,6 @@ static void *open_library(struct ibv_pd *pd)
 	s->map_memory = aligned_alloc(64, inlay_mmap_size(1, 1));
 	NEED(!inlay_mmap_create(&s->map, s->map_memory, inlay_mmap_size(1, 1), 1, 1), "a map");
 	NEED(!inlay_memdomain_registry_init(&s->registry), "a registry");
-	s->cache_memory = aligned_alloc(64, (inlay_cache_size(&cached) + 63) / 64 * 64);
-	NEED(!inlay_cache_init(&s->cache, s->cache_memory, inlay_cache_size(&cached), &cached, &ops), "a cache");
-	s->caches[0] = &s->cache;
-	s->watching = !inlay_monitor_init(&s->monitor, s->caches, 1, &why);
 	return s;
 }
 
@@ -87,13 +70,10 @@ static int close_library(void *self)
 	struct self *s = (struct self *)self;
 	const char *why = NULL;
 
-	NEED(!inlay_cache_fini(&s->cache) && !inlay_mmap_destroy(&s->map), "emptying the cache");
-	if (s->watching)
-		inlay_monitor_fini(&s->monitor);
+	NEED(!inlay_mmap_destroy(&s->map), "a map that goes");
 	NEED(!ibv_destroy_qp(s->qp) && !ibv_destroy_qp(s->third) && !ibv_destroy_qp(s->peer), "destroying the queue pairs");
 	inlay_sq_fini(&s->sq);
 	NEED(!ibv_destroy_cq(s->ibcq) && !ibv_dereg_mr(s->mr) && !inlay_uar_destroy(&s->uar, &why), "closing");
-	free(s->cache_memory);
 	free(s->map_memory);
 	free(s);
 	return 1;
@@ -117,42 +97,6 @@ static int write_values(void *self, unsigned n)
 		NEED(*(volatile uint64_t *)&s->target == i, "finding the value");
 	}
 	return 1;
-}
-
-static int cached(void *self, void *at, size_t len)
-{
-	struct self *s = (struct self *)self;
-	uint64_t before = s->cache.counts.registered;
-	struct inlay_cache_region *r;
-	int err = inlay_cache_get(&s->cache, (uintptr_t)at, len, IBV_ACCESS_LOCAL_WRITE, &r);
-
-	if (err)
-		return err;
-	inlay_cache_put(&s->cache, r);
-	return s->cache.counts.registered != before;
-}
-
-static uint64_t invalidated(void *self)
-{
-	struct self *s = (struct self *)self;
-
-	inlay_cache_step(&s->cache);
-	return s->cache.counts.invalidated;
-}
-
-static int progress(void *self, int timeout)
-{
-	struct self *s = (struct self *)self;
-
-	return s->watching ? inlay_monitor_step(&s->monitor, timeout) : -ENOENT;
-}
-
-static void stop(void *self)
-{
-	struct self *s = (struct self *)self;
-
-	if (s->watching)
-		inlay_monitor_stop(&s->monitor);
 }
 
 static void *object(void *self, int which)
@@ -206,5 +150,5 @@ static int attach(void *self, int which, void *object, const char **why)
 }
 
 extern const struct library library;
-const struct library library = {INLAY_VERSION, INLAY_CHECKED, offsetof(struct inlay_sq, mask), open_library, close_library, write_values, cached,
-				invalidated, progress, stop, object, attach};
+const struct library library = {INLAY_VERSION, INLAY_CHECKED, offsetof(struct inlay_sq, mask), open_library, close_library, write_values,
+				object, attach};

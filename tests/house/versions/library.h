@@ -14,11 +14,6 @@ struct library {
 	int (*close)(void *self);
 	/* Writes n values, each to the memory of its own peer QP, and looks whether they have come */
 	int (*write)(void *self, unsigned n);
-	/* Gets memory from its cache and puts it: 1 if it was registered anew, 0 for a hit */
-	int (*cached)(void *self, void *at, size_t len);
-	uint64_t (*invalidated)(void *self); /* registrations that its monitor took out */
-	int (*progress)(void *self, int timeout); /* of its monitor; -ENOENT: there is none */
-	void (*stop)(void *self);
 	/* Its objects, and another's put to use in the place of its own; as inlay answers */
 	void *(*object)(void *self, int which);
 	int (*attach)(void *self, int which, void *object, const char **why);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Everyone sends to anyone, at random, and receives whatever comes, by receives for any source and tag or by probes. Each message says what
- * it is; its bytes follow from that. All know how many there are.
+ * it is; its bytes follow from that. All know how many there are. By one thread, or by several of each rank at the same time, each with a
+ * communicator of its own, beside collective operations.
  *
  * Open MPI 4.1 over libfabric (mtl/ofi) never ends a synchronous send that MPI_Mprobe or MPI_Improbe has found.
  */
@@ -14,28 +15,30 @@ struct head {
 	uint32_t from, number, tag, len;
 };
 
-static MPI_Comm comm;
+#define THREADS 4
+
+static __thread uint64_t salt; /* of a thread */
 
 static int target(int from, int number)
 {
-	return (int)(chance(77, (uint64_t)from, (uint64_t)number) % (unsigned)ranks);
+	return (int)(chance(77 + salt, (uint64_t)from, (uint64_t)number) % (unsigned)ranks);
 }
 
 static size_t length(int from, int number)
 {
-	uint64_t random = chance(78, (uint64_t)from, (uint64_t)number);
+	uint64_t random = chance(78 + salt, (uint64_t)from, (uint64_t)number);
 
 	return sizeof(struct head) + some_size(random >> 3, random % 8 ? 3000 : LARGEST - sizeof(struct head));
 }
 
 static uint32_t tag_of(int from, int number)
 {
-	return (uint32_t)(chance(79, (uint64_t)from, (uint64_t)number) % 1000);
+	return (uint32_t)(chance(79 + salt, (uint64_t)from, (uint64_t)number) % 1000);
 }
 
 static uint64_t key_of(int from, int number)
 {
-	return chance(80, (uint64_t)from, (uint64_t)number);
+	return chance(80 + salt, (uint64_t)from, (uint64_t)number);
 }
 
 /* Receives are matched in their order: so messages of one source come in theirs */
@@ -57,17 +60,16 @@ static void came(const uint8_t *p, const MPI_Status *status, uint32_t *next)
 	around_check(p, LARGEST, "a message of the storm");
 }
 
-void storm(void)
+static void blow(MPI_Comm comm, int messages)
 {
 	MPI_Request sending[FLYING], receiving[FLYING];
 	uint8_t *out[FLYING], *in[FLYING];
 	uint32_t *next = calloc((size_t)ranks, sizeof *next);
-	int number = 0, posted = 0, received = 0, total = 0, messages = 1500 * rounds, flag, i, r;
+	int number = 0, posted = 0, received = 0, total = 0, flag, i, r;
 	MPI_Status status;
 	MPI_Message message;
 	struct head h;
 
-	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
 	for (i = 0; i < FLYING; i++) {
 		out[i] = around_alloc(LARGEST);
 		in[i] = around_alloc(LARGEST);
@@ -78,7 +80,8 @@ void storm(void)
 			total += target(r, i) == me;
 	}
 	while (number < messages || received < total) {
-		doing("a storm: %d of %d sent, %d of %d received", number, messages, received, total);
+		if (!salt)
+			doing("a storm: %d of %d sent, %d of %d received", number, messages, received, total);
 		if (number < messages) {
 			MPI_Testany(FLYING, sending, &i, &flag, MPI_STATUS_IGNORE);
 			if (flag && i == MPI_UNDEFINED)
@@ -124,7 +127,6 @@ void storm(void)
 				came(in[received++ % FLYING], &status, next);
 		}
 	}
-	doing("after a storm");
 	MPI_Waitall(FLYING, sending, MPI_STATUSES_IGNORE);
 	for (i = 0; i < FLYING; i++) {
 		around_free(out[i]);
@@ -134,5 +136,58 @@ void storm(void)
 	MPI_Barrier(comm);
 	MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &flag, &status);
 	EXPECT(!flag);
+}
+
+void storm(void)
+{
+	MPI_Comm comm;
+
+	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+	blow(comm, 1500 * rounds);
 	MPI_Comm_free(&comm);
+}
+
+struct thread {
+	pthread_t id;
+	uint64_t salt;
+	MPI_Comm comm;
+};
+
+static void *talk(void *arg)
+{
+	const struct thread *t = arg;
+
+	salt = t->salt;
+	blow(t->comm, 400 * rounds);
+	return NULL;
+}
+
+void threads(void)
+{
+	struct thread t[THREADS];
+	MPI_Comm another;
+	long sum;
+	int i;
+
+	doing("%d threads each", THREADS);
+	if (!threaded)
+		die("threads want -t");
+	MPI_Comm_dup(MPI_COMM_WORLD, &another);
+	for (i = 0; i < THREADS; i++) {
+		t[i].salt = 1000u * (unsigned)(i + 1);
+		MPI_Comm_dup(MPI_COMM_WORLD, &t[i].comm);
+	}
+	for (i = 0; i < THREADS; i++)
+		if (pthread_create(&t[i].id, NULL, talk, &t[i]))
+			die("no thread");
+	for (i = 0; i < 100; i++) {
+		sum = me + i;
+		MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_LONG, MPI_SUM, another);
+		EXPECT(sum == (long)ranks * (ranks - 1) / 2 + (long)ranks * i);
+	}
+	for (i = 0; i < THREADS; i++) {
+		pthread_join(t[i].id, NULL);
+		MPI_Comm_free(&t[i].comm);
+	}
+	MPI_Comm_free(&another);
 }

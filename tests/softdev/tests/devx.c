@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx.c: device commands: which of them come by which call, statuses, registered memory, uids,
- * asynchronous queries, events, capabilities, and the keys that are refused. What good keys do:
- * tests/devx/keys.c.
+ * devx.c: device commands: which of them come by which call, statuses, registered memory, uids, events, capabilities, and the keys that
+ * are refused. What good keys do: tests/devx/keys.c. Asynchronous queries and channels: tests/devx/answers.c.
  */
 #include "rig_devx.h"
 #include <sys/eventfd.h>
@@ -46,12 +45,6 @@ static void refused(struct ibv_context *x, struct cmd *c, unsigned with)
 	assert_int_equal(errno, EREMOTEIO);
 	assert_int_equal(c->out[0], with);
 	assert_int_not_equal(get(c->out, 0x20, 32), 0);
-}
-
-static void general_refused(struct ibv_context *x, struct cmd *c, unsigned with)
-{
-	assert_int_equal(general(x, c), EREMOTEIO);
-	assert_int_equal(c->out[0], with);
 }
 
 static uint8_t *pages(unsigned n)
@@ -120,7 +113,6 @@ static void kernel_checks(UNUSED void **state)
 		{ "a key without the whole of its context", 0x200, 0x4c, 0x40, 1, 0, EINVAL },
 		{ "a CQ of no event queue", 0x400, 0x110, CQC + 0xa0, 32, 3, ENOENT }, { "a tunnel", 0x800, 16, 0x20, 16, 1, EINVAL },
 	};
-	struct mlx5dv_devx_obj *o;
 	uint32_t number;
 	struct cmd c;
 
@@ -146,19 +138,6 @@ static void kernel_checks(UNUSED void **state)
 	c = command(0x800, 16, 16);
 	IN(0x10, 16, 0xffff);
 	must(destroy(must_create(&c, &number)));
-	/* By its handle an object is neither another of its kind, nor one of another kind */
-	o = simple(ctx, 0x771, &number);
-	c = counters(number, 0x100);
-	must(ask(o, &c));
-	assert_int_equal(change(o, &c), EINVAL);
-	IN(0x20, 16, 1);
-	assert_int_equal(ask(o, &c), EINVAL);
-	c = counters(number + 1, 0x100);
-	assert_int_equal(ask(o, &c), EINVAL);
-	c = counters(number, 0x100);
-	c.inlen = 0x1c; /* it does not reach to the number */
-	assert_int_equal(ask(o, &c), EINVAL);
-	must(destroy(o));
 }
 
 #define HANDLE(name) \
@@ -172,74 +151,44 @@ static void kernel_checks(UNUSED void **state)
 HANDLE(cq)
 HANDLE(qp)
 HANDLE(srq)
-HANDLE(wq)
-HANDLE(ind_tbl)
-
-static int obj_call(void *o, bool modifies, struct cmd *c)
-{
-	return modifies ? change(o, c) : ask(o, c);
-}
+HANDLE(obj)
 
 /* Every opcode by the handle of an object: those of its kind alone, and only with its number */
 static void by_handle(UNUSED void **state)
 {
 	struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = 16, .max_sge = 1 } };
-	struct ibv_wq_init_attr wq_attr = { .wq_type = IBV_WQT_RQ, .max_wr = 16, .max_sge = 1 };
-	struct ibv_rwq_ind_table_init_attr tbl_attr = { .log_ind_tbl_size = 0 };
-	struct ibv_rwq_ind_table *tbl = NULL;
-	struct mlx5dv_devx_obj *o[4];
 	struct ibv_srq *srq = ibv_create_srq(pd, &srq_attr);
-	struct ibv_wq *wq = NULL;
+	struct mlx5dv_devx_obj *o[2];
 	uint32_t n[ARRAY(o)];
 	struct side s;
 
 	for (unsigned i = 0; i < ARRAY(o); i++)
-		o[i] = simple(ctx, (uint16_t[]){ 0x771, 0x800, 0x80e, 0x816 }[i], &n[i]);
+		o[i] = simple(ctx, i ? 0x800 : 0x771, &n[i]);
 	open_side(&s, &usual);
 	assert_non_null(srq);
-	if (is_roce()) {
-		wq_attr.pd = pd;
-		wq_attr.cq = s.rcq;
-		wq = ibv_create_wq(ctx, &wq_attr);
-		assert_non_null(wq);
-		tbl_attr.ind_tbl = &wq;
-		tbl = ibv_create_rwq_ind_table(ctx, &tbl_attr);
-		assert_non_null(tbl);
-	}
-	{
-		const struct {
-			const char *name;
-			int (*call)(void *, bool, struct cmd *);
-			void *object;
-			uint32_t number;
-			uint16_t query, modifies[8];
-		} kinds[] = {
-			{ "cq", cq_call, s.scq, cq_number(s.scq), 0x402, { 0x403 } },
-			{ "qp", qp_call, s.qp, s.qp->qp_num, 0x50b, { 0x502, 0x503, 0x504, 0x505, 0x506, 0x507, 0x50a, 0x50e } },
-			{ "srq", srq_call, srq, srq_number(srq), 0x90f, { 0x90d } },
-			{ "wq", wq_call, wq, wq ? wq->wq_num : 0, 0x90b, { 0x703, 0x909 } },
-			{ "table", ind_tbl_call, tbl, tbl ? (uint32_t)tbl->ind_tbl_num : 0, 0x919, { 0x917 } },
-			{ "counters", obj_call, o[0], n[0], 0x773, { 0 } }, { "pd", obj_call, o[1], n[1], 0, { 0 } },
-			{ "xrcd", obj_call, o[2], n[2], 0, { 0 } }, { "domain", obj_call, o[3], n[3], 0, { 0 } },
-		};
+	const struct {
+		const char *name;
+		int (*call)(void *, bool, struct cmd *);
+		void *object;
+		uint32_t number;
+		uint16_t query, modifies[8];
+	} kinds[] = {
+		{ "cq", cq_call, s.scq, cq_number(s.scq), 0x402, { 0x403 } }, { "srq", srq_call, srq, srq_number(srq), 0x90f, { 0x90d } },
+		{ "qp", qp_call, s.qp, s.qp->qp_num, 0x50b, { 0x502, 0x503, 0x504, 0x505, 0x506, 0x507, 0x50a, 0x50e } },
+		{ "counters", obj_call, o[0], n[0], 0x773, { 0 } }, { "pd", obj_call, o[1], n[1], 0, { 0 } },
+	};
+	for (unsigned k = 0; k < ARRAY(kinds); k++)
+		for (unsigned op = 1; op <= 0xfff; op++)
+			for (int modifies = 0; modifies < 2; modifies++) {
+				bool listed = modifies ? in(kinds[k].modifies, 8, op) : op == kinds[k].query;
+				struct cmd c = command(op, ROOM, ROOM);
+				unsigned at = op == 0x773 ? 0xf8 : 0x48;
 
-		for (unsigned k = 0; k < ARRAY(kinds); k++)
-			for (unsigned op = 1; kinds[k].object && op <= 0xfff; op++)
-				for (int modifies = 0; modifies < 2; modifies++) {
-					bool listed = modifies ? in(kinds[k].modifies, 8, op) : op == kinds[k].query;
-					struct cmd c = command(op, ROOM, ROOM);
-					unsigned at = op == 0x773 ? 0xf8 : 0x48;
-
-					IN(at, at == 0x48 ? 24 : 8, kinds[k].number);
-					passes(kinds[k].name, op, listed, kinds[k].call(kinds[k].object, modifies, &c), &c);
-					IN(at, at == 0x48 ? 24 : 8, kinds[k].number ^ 1);
-					passes(kinds[k].name, op, false, kinds[k].call(kinds[k].object, modifies, &c), &c);
-				}
-	}
-	if (is_roce()) {
-		must(ibv_destroy_rwq_ind_table(tbl));
-		must(ibv_destroy_wq(wq));
-	}
+				IN(at, at == 0x48 ? 24 : 8, kinds[k].number);
+				passes(kinds[k].name, op, listed, kinds[k].call(kinds[k].object, modifies, &c), &c);
+				IN(at, at == 0x48 ? 24 : 8, kinds[k].number ^ 1);
+				passes(kinds[k].name, op, false, kinds[k].call(kinds[k].object, modifies, &c), &c);
+			}
 	for (unsigned i = 0; i < ARRAY(o); i++)
 		must(destroy(o[i]));
 	must(ibv_destroy_srq(srq));
@@ -253,11 +202,11 @@ static void statuses(UNUSED void **state)
 	static const struct {
 		uint16_t opcode, inlen, outlen, bit, width, value, status;
 	} generals_wrong[] = {
-		{ 0xb55, 16, 16, 0x40, 1, 0, BAD_OP }, { 0x842, 16, 16, 0x20, 16, 1, BAD_PARAM }, { 0x101, 16, 0x100, 0x40, 1, 0, BAD_OUTLEN },
-		{ 0x842, 17, 16, 0x40, 1, 0, BAD_INLEN }, { 0x100, 16, ROOM, 0x30, 16, 0x7e, BAD_PARAM },
-		{ 0x754, 16, 0x110, 0x40, 1, 1, BAD_PARAM }, { 0xb0c, 0x2c, 0x2c, 0x50, 16, 0x1234, BAD_PARAM },
+		{ 0xb55, 16, 16, 0x40, 1, 0, BAD_OP }, { 0x842, 16, 16, 0x20, 16, 1, BAD_PARAM },
+		{ 0x101, 16, 0x100, 0x40, 1, 0, BAD_OUTLEN }, { 0x842, 17, 16, 0x40, 1, 0, BAD_INLEN },
+		{ 0x100, 16, ROOM, 0x30, 16, 0x7e, BAD_PARAM }, { 0x754, 16, 0x110, 0x40, 1, 1, BAD_PARAM },
+		{ 0xb0c, 0x2c, 0x2c, 0x50, 16, 0x1234, BAD_PARAM }, { 0xb0c, 0x50, 0x4c, 0x50, 16, 0x6001, BAD_OUTLEN },
 		{ 0xb0c, 0x2c, 0x2c, 0x50, 16, 0x9055, BAD_PARAM }, /* the clock cannot be set */
-		{ 0xb0c, 0x50, 0x4c, 0x50, 16, 0x6001, BAD_OUTLEN },
 	};
 	struct mlx5dv_devx_obj *mine, *his, *uses;
 	uint32_t number, his_number;
@@ -296,8 +245,6 @@ static void statuses(UNUSED void **state)
 
 static void without_uid(UNUSED void **state)
 {
-	uint16_t types[] = { 9 };
-	struct mlx5dv_devx_event_channel *ch;
 	struct ibv_context *x;
 	struct cmd c;
 
@@ -315,10 +262,6 @@ static void without_uid(UNUSED void **state)
 	assert_int_equal(errno, EINVAL);
 	assert_null(mlx5dv_devx_umem_reg(x, arena.p, 4096, 0));
 	assert_int_equal(errno, EINVAL);
-	ch = mlx5dv_devx_create_event_channel(x, 0);
-	assert_non_null(ch);
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event(ch, NULL, sizeof(types), types, 0), EINVAL);
-	mlx5dv_devx_destroy_event_channel(ch);
 	must(ibv_close_device(x));
 }
 
@@ -326,216 +269,78 @@ static void without_uid(UNUSED void **state)
 
 static void umems(UNUSED void **state)
 {
-	enum { W = IBV_ACCESS_LOCAL_WRITE, RW = IBV_ACCESS_REMOTE_WRITE, MAX = 3 * 4096, DMABUF = MLX5DV_UMEM_MASK_DMABUF };
+	enum { W = IBV_ACCESS_LOCAL_WRITE, RW = IBV_ACCESS_REMOTE_WRITE, MAX = 3 * 4096 };
 	uint8_t *p = pages(5);
-	const int file = memfd_create("none", 0);
 	const struct {
 		size_t off, size;
 		uint32_t access;
 		uint64_t sizes;
-		int dmabuf, err;
+		int err;
 	} rows[] = {
-		{ 0, 4096, 0, 1 << 12, 0, 0 }, { 0, MAX, W, ~0ull, 0, 0 }, { 100, 8, W | RW | IBV_ACCESS_REMOTE_READ, 1 << 12, 0, 0 },
-		{ 0, 4096, IBV_ACCESS_RELAXED_ORDERING, 1 << 12, 0, 0 }, { 0, 0, 0, 1 << 12, 0, EINVAL }, { 0, 4096, RW, 1 << 12, 0, EINVAL },
-		{ 0, 4096, W | IBV_ACCESS_REMOTE_ATOMIC, 1 << 12, 0, EINVAL }, { 0, 4096, W | IBV_ACCESS_MW_BIND, 1 << 12, 0, EINVAL },
+		{ 0, 4096, 0, 1 << 12, 0 }, { 0, MAX, W, ~0ull, 0 }, { 100, 8, W | RW | IBV_ACCESS_REMOTE_READ, 1 << 12, 0 },
+		{ 0, 4096, IBV_ACCESS_RELAXED_ORDERING, 1 << 12, 0 }, { 0, 0, 0, 1 << 12, EINVAL }, { 0, 4096, RW, 1 << 12, EINVAL },
+		{ 0, 4096, W | IBV_ACCESS_REMOTE_ATOMIC, 1 << 12, EINVAL }, { 0, 4096, W | IBV_ACCESS_MW_BIND, 1 << 12, EINVAL },
 		/* Of page sizes 4 KiB must be among those that will do */
-		{ 0, 4096, 0, ~(1ull << 12), 0, EINVAL }, { 0, 4096, 0, 1 << 11, 0, EINVAL }, { 0, 4096, 0, 1 << 13, 0, EINVAL },
-		/* Memory that is only read, that is not there; a file that is no dma-buf, no file */
-		{ MAX, 4096, 0, 1 << 12, 0, 0 }, { MAX, 4096, W, 1 << 12, 0, EFAULT }, { MAX + 4096, 4096, 0, 1 << 12, 0, EFAULT },
-		{ 0, 4096, 0, 1 << 12, file, EINVAL }, { 0, 4096, 0, 1 << 12, 999, EBADF },
+		{ 0, 4096, 0, ~(1ull << 12), EINVAL }, { 0, 4096, 0, 1 << 11, EINVAL }, { 0, 4096, 0, 1 << 13, EINVAL },
+		/* Memory that is only read, that is not there */
+		{ MAX, 4096, 0, 1 << 12, 0 }, { MAX, 4096, W, 1 << 12, EFAULT }, { MAX + 4096, 4096, 0, 1 << 12, EFAULT },
 	};
 
 	must(mprotect(p + MAX, 4096, PROT_READ));
 	must(munmap(p + MAX + 4096, 4096));
 	for (unsigned i = 0; i < ARRAY(rows); i++) {
-		struct mlx5dv_devx_umem_in ex = { .addr = rows[i].dmabuf ? NULL : p + rows[i].off, .size = rows[i].size,
-						  .access = rows[i].access, .pgsz_bitmap = rows[i].sizes,
-						  .comp_mask = rows[i].dmabuf ? DMABUF : 0, .dmabuf_fd = rows[i].dmabuf };
+		struct mlx5dv_devx_umem_in ex = { .addr = p + rows[i].off, .size = rows[i].size, .access = rows[i].access,
+						  .pgsz_bitmap = rows[i].sizes };
 		struct mlx5dv_devx_umem *u;
 
 		errno = 0;
 		u = mlx5dv_devx_umem_reg_ex(ctx, &ex);
 		if (!u != !!rows[i].err || (!u && errno != rows[i].err))
 			fail_msg("row %u: %p, %s", i, (void *)u, strerror(errno));
-		if (u) {
-			assert_int_not_equal(u->umem_id, 0);
+		if (u)
 			must(mlx5dv_devx_umem_dereg(u));
-		}
 	}
-	close(file);
 	munmap(p, 4 * 4096);
-}
-
-/* ---- asynchronous queries ---- */
-
-static void async_queries(UNUSED void **state)
-{
-	struct {
-		uint64_t wr_id;
-		uint8_t out[0x10000];
-	} r;
-	struct mlx5dv_devx_cmd_comp *comp = mlx5dv_devx_create_cmd_comp(ctx);
-	unsigned n, order = 0, seen = 0;
-	uint64_t last = 0;
-	uint32_t number;
-	struct mlx5dv_devx_obj *q = simple(ctx, 0x771, &number);
-	struct cmd c = counters(number, 0);
-
-	assert_non_null(comp);
-	must(fcntl(comp->fd, F_SETFL, O_NONBLOCK));
-	assert_int_equal(mlx5dv_devx_get_async_cmd_comp(comp, (void *)&r, sizeof(r)), EAGAIN);
-	must(fcntl(comp->fd, F_SETFL, 0)); /* a read waits */
-	for (n = 1; n <= 16; n++)
-		must(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0x100, n, comp));
-	assert_true(readable(comp->fd, PATIENCE * 1000));
-	assert_int_equal(mlx5dv_devx_get_async_cmd_comp(comp, (void *)&r, 8 + 0xff), ENOSPC);
-	/* Each once, in any order */
-	for (n = 1; n <= 16; n++) {
-		memset(&r, FILL, sizeof(r));
-		must(mlx5dv_devx_get_async_cmd_comp(comp, (void *)&r, sizeof(r)));
-		assert_in_range(r.wr_id, 1, 16);
-		assert_int_equal(seen >> r.wr_id & 1, 0);
-		seen |= 1u << r.wr_id;
-		order += r.wr_id < last;
-		last = r.wr_id;
-		assert_int_equal(r.out[0], 0);
-		assert_true(all_bytes(r.out + 0x100, sizeof(r.out) - 0x100, FILL));
-	}
-	assert_true(order > 0);
-	assert_false(readable(comp->fd, 0));
-	/* A command that fails does so there */
-	must(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0x20, 7, comp));
-	must(mlx5dv_devx_get_async_cmd_comp(comp, (void *)&r, sizeof(r)));
-	assert_true(r.wr_id == 7 && r.out[0] == BAD_OUTLEN);
-	/* At most 1 MiB of answers wait */
-	for (n = 0; n < 16; n++)
-		must(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0xfff0, n, comp));
-	assert_int_equal(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0xfff0, n, comp), EAGAIN);
-	must(mlx5dv_devx_get_async_cmd_comp(comp, (void *)&r, sizeof(r)));
-	must(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0xfff0, n, comp));
-	/* And nothing but a query, of this object */
-	IN(0xf8, 8, number + 1);
-	assert_int_equal(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0x100, 1, comp), EINVAL);
-	IN(0xf8, 8, number);
-	IN(0, 16, 0x771);
-	assert_int_equal(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0x100, 1, comp), EINVAL);
-	mlx5dv_devx_destroy_cmd_comp(comp);
-	must(destroy(q));
 }
 
 /* ---- events ---- */
 
-static void subscriptions(UNUSED void **state)
-{
-	static const uint16_t affiliated[] = { 0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x10, 0x11, 0x12, 0x13, 0x14, 0x18, 0x1c, 0x1d };
-	struct mlx5dv_devx_event_channel *ch = a_channel(false);
-	uint16_t many[17] = { 0 }, type;
-	struct mlx5dv_devx_obj *o;
-	uint32_t number;
-	int fd = memfd_create("none", 0);
-
-	assert_null(mlx5dv_devx_create_event_channel(ctx, 2));
-	o = simple(ctx, 0x800, &number);
-	for (unsigned t = 0; t < 0x10000; t += t < 0x200 ? 1 : 0x111) {
-		type = t;
-		assert_int_equal(mlx5dv_devx_subscribe_devx_event(ch, o, 2, &type, t),
-				 in(affiliated, ARRAY(affiliated), t) ? 0 : EINVAL);
-		assert_int_equal(mlx5dv_devx_subscribe_devx_event(ch, NULL, 2, &type, t), t == 9 ? 0 : EINVAL);
-	}
-	must(mlx5dv_devx_subscribe_devx_event(ch, o, 32, many, 1));
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event(ch, o, 34, many, 1), EINVAL);
-	many[15] = 0x09;
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event(ch, o, 32, many, 1), EINVAL);
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(ch, fd, o, 0x13), EINVAL);
-	close(fd);
-	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(ch, fd, o, 0x13), EBADF);
-	must(destroy(o));
-	mlx5dv_devx_destroy_event_channel(ch);
-}
-
-/*
- * A QP of a shared receive queue: going into the error state, it tells that it takes no more. What a
- * read of a channel gives, or the errno
- */
-static void fails(struct dqp *q)
-{
-	assert_int_equal(stop(q, TO_ERR), OK);
-	assert_int_equal(stop(q, TO_RST), OK);
-}
-
-static int event_of(struct mlx5dv_devx_event_channel *ch, void *to, size_t len)
-{
-	ssize_t n = mlx5dv_devx_get_event(ch, to, len);
-
-	return n < 0 ? -errno : n;
-}
-
+/* A QP of a shared receive queue: going into the error state, it tells that it takes no more; by file descriptor too */
 static void events(UNUSED void **state)
 {
-	struct mlx5dv_devx_event_channel *omit = a_channel(false), *full = a_channel(true);
-	struct {
-		uint64_t cookie;
-		uint8_t eqe[64], guard[8];
-	} e;
-	const uint16_t others[] = { 0x05, 0x10, 0x12 };
-	int fd = eventfd(0, EFD_NONBLOCK);
+	struct mlx5dv_devx_event_channel *ch = a_channel(true);
+	int fd = eventfd(0, EFD_NONBLOCK), file = memfd_create("none", 0);
+	struct drmp rmp;
 	struct dcq cq;
-	struct drmp r;
 	struct dqp q;
 	uint64_t n;
 
 	empty_arena();
 	open_cq(&cq, 4, 64);
-	open_rmp(&r, 1, 4);
-	open_qp(&q, RC, &cq, &cq, r.rmpn);
-	subscribe(omit, q.obj, 0x13, 0x1122334455667788);
-	must(mlx5dv_devx_subscribe_devx_event(omit, q.obj, sizeof(others), (uint16_t *)others, 1));
-	subscribe(full, q.obj, 0x13, 77);
-	subscribe(full, q.obj, 0x13, 78);
-	must(mlx5dv_devx_subscribe_devx_event_fd(full, fd, q.obj, 0x13));
-	must(fcntl(omit->fd, F_SETFL, O_NONBLOCK));
-	must(fcntl(full->fd, F_SETFL, O_NONBLOCK));
-	assert_int_equal(event_of(omit, &e, sizeof(e)), -EAGAIN);
-	for (int i = 0; i < 3; i++)
-		fails(&q);
-	/* The cookie alone, and once only until it is read */
-	assert_true(readable(omit->fd, PATIENCE * 1000));
-	assert_int_equal(event_of(omit, &e, 4), -EINVAL);
-	memset(&e, FILL, sizeof(e));
-	assert_int_equal(event_of(omit, &e, sizeof(e)), 8);
-	assert_true(e.cookie == 0x1122334455667788 && all_bytes(e.eqe, 64, FILL));
-	assert_int_equal(event_of(omit, &e, sizeof(e)), -EAGAIN);
-	fails(&q);
-	assert_int_equal(event_of(omit, &e, sizeof(e)), 8);
-	/* Cookie and EQE, each time and for each subscription */
-	assert_int_equal(event_of(full, &e, 71), -EINVAL);
-	for (unsigned i = 0; i < 8; i++) {
-		memset(&e, FILL, sizeof(e));
-		assert_int_equal(event_of(full, &e, sizeof(e)), 72);
-		assert_int_equal(e.cookie, i & 1 ? 78 : 77);
-		assert_true(e.eqe[1] == 0x13 && e.eqe[0x34] == 0);
-		assert_int_equal(get(e.eqe, 0x38 * 8, 32), q.qpn);
-		assert_true(all_bytes(e.guard, sizeof(e.guard), FILL));
+	open_rmp(&rmp, 1, 4);
+	open_qp(&q, RC, &cq, &cq, rmp.rmpn);
+	subscribe(ch, q.obj, 0x13, 77);
+	subscribe(ch, q.obj, 0x13, 78);
+	must(mlx5dv_devx_subscribe_devx_event_fd(ch, fd, q.obj, 0x13));
+	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(ch, file, q.obj, 0x13), EINVAL);
+	close(file);
+	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(ch, file, q.obj, 0x13), EBADF);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(stop(&q, TO_ERR), OK);
+		assert_int_equal(stop(&q, TO_RST), OK);
+		expect_devx(ch, 77, 0x13, q.qpn);
+		expect_devx(ch, 78, 0x13, q.qpn);
 	}
-	assert_int_equal(event_of(full, &e, sizeof(e)), -EAGAIN);
+	expect_no_devx(ch);
 	assert_int_equal(read(fd, &n, sizeof(n)), 8);
-	assert_int_equal(n, 4);
-	/* With the object go its subscriptions; what waits stays to be read. With a channel its own */
-	fails(&q);
+	assert_int_equal(n, 3);
+	/* With the object go its subscriptions; what waits stays to be read */
+	assert_int_equal(stop(&q, TO_ERR), OK);
+	expect_devx(ch, 77, 0x13, q.qpn);
 	must(destroy(q.obj));
-	assert_int_equal(event_of(full, &e, sizeof(e)), 72);
-	assert_int_equal(event_of(omit, &e, sizeof(e)), 8);
-	open_qp(&q, RC, &cq, &cq, r.rmpn);
-	subscribe(full, q.obj, 0x13, 1);
-	subscribe(omit, q.obj, 0x13, 2);
-	mlx5dv_devx_destroy_event_channel(full);
-	fails(&q);
-	assert_int_equal(event_of(omit, &e, sizeof(e)), 8);
-	assert_int_equal(e.cookie, 2);
-	mlx5dv_devx_destroy_event_channel(omit);
-	fails(&q);
-	must(destroy(q.obj));
-	must(destroy(r.obj));
+	expect_devx(ch, 78, 0x13, q.qpn);
+	mlx5dv_devx_destroy_event_channel(ch);
+	must(destroy(rmp.obj));
 	must(destroy(cq.obj));
 	close(fd);
 }
@@ -563,26 +368,21 @@ static void capabilities(UNUSED void **state)
 		less = caps(ctx, types[i], false, BOX);
 		assert_memory_equal(c.out, less.out, BOX);
 		/* As many bytes as there is room for */
-		for (size_t len = 16; len <= ROOM; len += 36) {
-			less = caps(ctx, types[i], true, len);
-			assert_memory_equal(less.out, c.out, len);
-		}
+		less = caps(ctx, types[i], true, 0x34);
+		assert_memory_equal(less.out, c.out, 0x34);
 	}
 	must(ibv_query_device(ctx, &attr));
 	c = caps(ctx, 0, true, BOX);
 #define AT 0x80
 	EXPECT(&c, { AT + 0x30, 16, 0 }, { AT + 0x20, 1, 1 }, { AT + 0x1fc, 4, 1 }, { AT + 0x1b6, 2, is_roce() }, { AT + 0x1b8, 8, 1 },
 	       { AT + 0x780, 64, 0 });
-	assert_true((int)(1u << OUT(AT + 0x9b, 5)) >= attr.max_qp);
-	assert_true((int)(1u << OUT(AT + 0xdb, 5)) >= attr.max_cq);
-	assert_true((int)(1u << OUT(AT + 0xea, 6)) >= attr.max_mr);
-	assert_true((int)(1u << OUT(AT + 0x32b, 5)) >= attr.max_pd);
+	assert_true((int)(1u << OUT(AT + 0x9b, 5)) >= attr.max_qp && (int)(1u << OUT(AT + 0xdb, 5)) >= attr.max_cq);
+	assert_true((int)(1u << OUT(AT + 0xea, 6)) >= attr.max_mr && (int)(1u << OUT(AT + 0x32b, 5)) >= attr.max_pd);
 	assert_int_equal(1u << OUT(AT + 0x88, 8), attr.max_qp_wr);
 	assert_int_equal(1u << OUT(AT + 0xc8, 8), attr.max_cqe + 1);
 	assert_int_equal(1u << OUT(AT + 0x14a, 6), attr.max_qp_init_rd_atom);
 	assert_int_equal(1u << OUT(AT + 0x1c3, 5), port.max_msg_sz);
 	assert_int_equal(8u << OUT(AT + 0x170, 16), port.gid_tbl_len);
-	assert_true(OUT(AT + 0x463, 5) && OUT(AT + 0x46b, 5));
 	c = caps(other, 0, true, ROOM);
 	EXPECT(&c, { AT + 0x30, 16, 1 });
 	c = caps(ctx, 3, true, ROOM);
@@ -591,83 +391,15 @@ static void capabilities(UNUSED void **state)
 	EXPECT(&c, { AT + 63 - 0x13, 1, 1 }, { AT + 63 - 0x09, 1, 0 }, { AT + 0x100 + 63 - 0x09, 1, 1 });
 }
 
-static struct cmd answer_of(unsigned opcode, size_t outlen)
+/* InfiniBand only; the outbox that UCX gives is 4 bytes short */
+static void vport(UNUSED void **state)
 {
-	struct cmd c = command(opcode, 16, outlen);
+	struct cmd c = command(0x762, 16, 0x1fc);
 
-	must(general(ctx, &c));
-	return c;
-}
-
-static void identity(UNUSED void **state)
-{
-	struct ibv_device_attr attr;
-	union ibv_gid g;
-	struct cmd c;
-
-	must(ibv_query_device(ctx, &attr));
-	c = answer_of(0x10a, 0x70);
-	EXPECT(&c, { 0x50, 16, 1 });
-	c = answer_of(0x101, 0x110);
-	assert_memory_equal(c.out + 0x100, "MT_", 3);
-	c = answer_of(0x750, 16);
-	EXPECT(&c, { 0x7c, 4, 1 });
-	c = answer_of(0x842, 16);
-	EXPECT(&c, { 0x5d, 3, 0 });
-	c = answer_of(0x754, 0x110);
-	assert_memory_equal(c.out + 16 + 0x1c0 / 8, &attr.node_guid, 8);
-	for (int i = 0; i <= port.gid_tbl_len; i++) {
-		bool there = !ibv_query_gid(ctx, 1, i, &g) && !all_bytes(g.raw, 16, 0);
-
-		c = command(0x760, 16, 0x30);
-		SET(&c, { 0x40, 16, i }, { 0x5c, 4, 1 });
-		if (!is_roce() || i == port.gid_tbl_len) {
-			assert_int_equal(general(ctx, &c), EREMOTEIO);
-			continue;
-		}
-		must(general(ctx, &c));
-		if (!there)
-			assert_true(all_bytes(c.out + 16, 16, 0));
-		else if (OUT(0x80 + 0xd4, 4) == 1)
-			assert_memory_equal(c.out + 16, g.raw, 16);
-		else
-			assert_memory_equal(c.out + 16 + 12, g.raw + 12, 4);
-		if (there)
-			EXPECT(&c, { 0x80 + 0xd8, 8, i & 1 ? 2 : 0 });
-	}
-	/* InfiniBand only; the outbox that UCX gives is 4 bytes short */
-	c = command(0x762, 16, 0x1fc);
 	IN(0x4c, 4, 1);
-	if (is_roce()) {
-		assert_int_equal(general(ctx, &c), EREMOTEIO);
-	} else {
-		must(general(ctx, &c));
-		assert_memory_equal(c.out + 16 + 0x1c0 / 8, &attr.node_guid, 8);
+	assert_int_equal(general(ctx, &c), is_roce() ? EREMOTEIO : 0);
+	if (!is_roce())
 		EXPECT(&c, { 0x80 + 0x300, 16, port.lid }, { 0x80 + 0x320, 16, port.sm_lid });
-	}
-}
-
-static void registers(UNUSED void **state)
-{
-	struct cmd c = command(0xb0c, 16 + 64, 16 + 64);
-	struct timespec t;
-	uint8_t bytes[64];
-
-	IN(0x50, 16, 0x6001);
-	fill(bytes, 64, 5);
-	memcpy(c.in + 16, bytes, 64);
-	must(general(ctx, &c));
-	IN(0x30, 16, 1);
-	memset(c.in + 16, 0, 64);
-	must(general(second, &c));
-	assert_memory_equal(c.out + 16, bytes, 64);
-	must(general(other, &c));
-	assert_true(all_bytes(c.out + 16, 64, 0));
-	c = command(0xb0c, 16 + 0x1c, 16 + 0x1c);
-	SET(&c, { 0x50, 16, 0x9055 }, { 0x30, 16, 1 });
-	must(general(ctx, &c));
-	clock_gettime(CLOCK_REALTIME, &t);
-	assert_in_range(t.tv_sec - OUT(0x80 + 0x80, 32), 0, 60);
 }
 
 /* What comes to a QP is counted by the set that it names */
@@ -750,31 +482,34 @@ static struct mlx5dv_devx_obj *key_make(struct cmd *c, uint32_t *key)
 	return o;
 }
 
-/* 8 bytes by a key, from or to the first side: whether it may */
-static void by_key(enum ibv_wr_opcode op, uint32_t key, uint64_t addr, bool may)
+enum how_used { READ, WRITE, ADD, GATHER, SCATTER };
+
+/* 8 bytes by a key, remote or local: whether it may */
+static void by_key(enum how_used how, uint32_t key, uint64_t addr, bool may)
 {
-	wr = first_to_second(op, 7, 0, 8, 0);
-	if (op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_WRITE,
+						  IBV_WR_RDMA_READ };
+
+	wr = first_to_second(ops[how], 7, 0, 8, 0);
+	if (how == ADD) {
 		wr.wr.atomic.remote_addr = addr;
 		wr.wr.atomic.rkey = key;
-	} else {
+	} else if (how < ADD) {
 		wr.wr.rdma.remote_addr = addr;
 		wr.wr.rdma.rkey = key;
+	} else {
+		sg = (struct ibv_sge){ addr, 8, key };
 	}
 	post(&s[0], &wr);
-	expect(s[0].scq, 7, may ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR);
-	if (may)
-		return;
-	for (int i = 0; i < 2; i++)
-		must(move(s[i].qp, IBV_QPS_RESET, 0, &usual));
-	for (int i = 0; i < 2; i++)
-		bring_up(s[i].qp, s[!i].qp->qp_num, &usual);
+	expect(s[0].scq, 7, may ? IBV_WC_SUCCESS : how < GATHER ? IBV_WC_REM_ACCESS_ERR : IBV_WC_LOC_PROT_ERR);
+	if (!may)
+		reconnect(s, &usual);
 }
 
 /* Rights, one by one; lists in lists, down to one too deep; a key whose memory has gone */
 static void keys(UNUSED void **state)
 {
-	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD };
+	static const unsigned right[] = { [READ] = 4, [WRITE] = 8, [ADD] = 16, [GATHER] = 1, [SCATTER] = 2 };
 	struct mlx5dv_devx_obj *o[6];
 	struct ibv_mr *mr;
 	uint32_t key = 0;
@@ -784,8 +519,8 @@ static void keys(UNUSED void **state)
 	for (unsigned rights = 0; rights <= KEY_ALL; rights++) {
 		c = key_command(KLM, rights, 0, 4096, 0, (struct entry){ 4096, s[1].mr->lkey, (uintptr_t)s[1].buf });
 		o[0] = key_make(&c, &key);
-		for (unsigned i = 0; i < 3; i++)
-			by_key(ops[i], key, 0, rights & 4 << i);
+		for (unsigned i = 0; i < ARRAY(right); i++)
+			by_key(i, key, 0, rights & right[i]);
 		must(destroy(o[0]));
 	}
 	for (unsigned depth = 0; depth < ARRAY(o); depth++) {
@@ -793,7 +528,7 @@ static void keys(UNUSED void **state)
 
 		c = key_command(KLM, KEY_ALL & ~0x10u, 0, 100, 0, e);
 		o[depth] = key_make(&c, &key);
-		by_key(IBV_WR_RDMA_READ, key, 0, depth < 4);
+		by_key(READ, key, 0, depth < 4);
 	}
 	for (unsigned depth = 0; depth < ARRAY(o); depth++)
 		must(destroy(o[depth]));
@@ -801,9 +536,9 @@ static void keys(UNUSED void **state)
 	assert_non_null(mr);
 	c = key_command(KSM, KEY_ALL, 8, 4096, 31, (struct entry){ 0, mr->lkey, (uintptr_t)s[1].buf });
 	o[0] = key_make(&c, &key);
-	by_key(IBV_WR_RDMA_WRITE, key, 8, true);
+	by_key(WRITE, key, 8, true);
 	must(ibv_dereg_mr(mr));
-	by_key(IBV_WR_RDMA_WRITE, key, 8, false);
+	by_key(WRITE, key, 8, false);
 	must(destroy(o[0]));
 	close_pair(s);
 }
@@ -823,19 +558,15 @@ static void key_refusals(UNUSED void **state)
 	REFUSE(&mtt, { "pd", KEY + 0x68, 24, 0xffffff, BAD_RES }, { "another's umem", 0x320, 32, his->umem_id, BAD_RES },
 	       { "no umem", 0x320, 32, 0, BAD_RES }, { "writes to memory that is only read", 0x320, 32, ro->umem_id, BAD_PARAM },
 	       { "beyond the umem", 0x340, 64, ~0ull, BAD_PARAM }, { "a page size", KEY + 0x1db, 5, 11, BAD_PARAM },
-	       { "too few translations", KEY + 0xc0, 64, 5 * 4096, BAD_PARAM }, { "another place in its page", KEY + 0x80, 64, 8, BAD_PARAM },
-	       { "no length", KEY + 0xc0, 64, 0, BAD_PARAM }, { "past the last address", KEY + 0x80, 64, ~0xfffull + 8, BAD_PARAM },
+	       { "too few translations", KEY + 0xc0, 64, 5 * 4096, BAD_PARAM },
+	       { "another place in its page", KEY + 0x80, 64, 8, BAD_PARAM }, { "no length", KEY + 0xc0, 64, 0, BAD_PARAM },
+	       { "past the last address", KEY + 0x80, 64, ~0xfffull + 8, BAD_PARAM },
 	       { "physical addresses", KEY + 0x16, 2, 0, BAD_PARAM }, { "a mode above 3", KEY + 0x3, 3, 1, BAD_PARAM });
 	assert_null(create_in(second, &mtt));
 	assert_int_equal(mtt.out[0], BAD_RES);
 	c = mtt;
 	SET(&c, { KEY + 0xc0, 64, 4 * 4096 + 1 }, { KEY + 0x1a0, 32, 3 });
 	REFUSE(&c, { "longer than the umem", KEY + 0x38, 8, 1, BAD_PARAM });
-	IN(KEY + 0x1a0, 32, 1);
-	REFUSE(&c, { "4 pages and 2 translations", KEY + 0xc0, 64, 4 * 4096, BAD_PARAM });
-	c = mtt;
-	SET(&c, { KEY + 0x80, 64, ~0xfffull }, { KEY + 0xc0, 64, 2 * 4096 });
-	REFUSE(&c, { "past the last address by a page", KEY + 0x38, 8, 1, BAD_PARAM });
 	/* Read-only memory is good for reading */
 	c = mtt;
 	SET(&c, { 0x320, 32, ro->umem_id }, { KEY + 0x11, 5, 5 });
@@ -843,9 +574,6 @@ static void key_refusals(UNUSED void **state)
 
 	REFUSE(&klm, { "one QP's own", KEY + 0x20, 24, 0x1234, BAD_PARAM }, { "signatures without UMR", KEY + 0x61, 1, 1, BAD_PARAM },
 	       { "a list shorter than the key", KEY + 0xc0, 64, 4096 + 8, BAD_PARAM }, { "than it says", 0x300, 32, 2, BAD_PARAM });
-	c = klm;
-	SET(&c, { KEY + 0x61, 1, 1 }, { KEY + 0x100, 32, 8 });
-	REFUSE(&c, { "signatures of another size", KEY + 0x10, 1, 1, BAD_PARAM });
 	c = klm;
 	IN(0x300, 32, 2);
 	REFUSE(&c, { "a list longer than the box", KEY + 0x1a0, 32, 2, BAD_INLEN });
@@ -871,212 +599,6 @@ static void key_refusals(UNUSED void **state)
 	munmap(p, 4 * 4096);
 }
 
-/* ---- another function's key ---- */
-
-static struct cmd permission(uint32_t key, uint8_t secret)
-{
-	struct cmd c = command(0xb16, 0x40, 16);
-
-	SET(&c, { 0x90, 16, 0xff01 }, { 0xa0, 32, key >> 8 });
-	memset(c.in + 0x20, secret, 32);
-	return c;
-}
-
-static struct cmd alias_of(unsigned vhca, uint32_t key, uint8_t secret, uint32_t of)
-{
-	struct cmd c = command(0xa00, 0x50, 0x50);
-
-	SET(&c, { 0x30, 16, 0xff01 }, { 0x60, 1, 1 }, { 0x80, 16, vhca }, { 0x80 + 0x20, 32, key >> 8 }, { 0x80 + 0x180, 32, of });
-	memset(c.in + 16 + 0x10, secret, 32);
-	return c;
-}
-
-static void set_context(struct ibv_context *x, struct ibv_pd *p)
-{
-	ctx = x;
-	pd = p;
-	must(ibv_query_port(ctx, 1, &port));
-	must(ibv_query_gid(ctx, 1, sgid, &gid));
-}
-
-static void aliases(UNUSED void **state)
-{
-	struct ibv_pd *opd = ibv_alloc_pd(other), *mine = pd;
-	struct ibv_context *me = ctx;
-	struct mlx5dv_devx_obj *alias, *o;
-	const uint32_t opdn = pd_number(opd);
-	uint32_t key, akey, again;
-	struct cmd c, made;
-
-	made = key_command(KSM, KEY_ALL, 0x5000, 4096, 12, (struct entry){ 0, arena.mr->lkey, (uintptr_t)arena.p });
-	o = key_make(&made, &key);
-	/* Not before it is permitted; by its owner alone, and not a key of verbs */
-	c = alias_of(0, key, 7, opdn);
-	refused(other, &c, BAD_RES);
-	c = permission(key, 7);
-	general_refused(second, &c, BAD_RES);
-	IN(0x90, 16, 0xff02);
-	general_refused(ctx, &c, BAD_PARAM);
-	c = permission(arena.mr->lkey, 7);
-	assert_int_equal(general(ctx, &c), EREMOTEIO);
-	c = permission(key, 7);
-	must(general(ctx, &c));
-	/* Then with the secret, of the function that has it, for another's PD */
-	c = alias_of(0, key, 8, opdn);
-	refused(other, &c, BAD_RES);
-	c = alias_of(3, key, 7, opdn);
-	refused(other, &c, BAD_RES);
-	c = alias_of(0, key, 7, pdn);
-	refused(other, &c, BAD_RES);
-	refused(ctx, &c, BAD_PARAM);
-	c = alias_of(0, key, 7, opdn);
-	IN(0x60, 1, 0);
-	refused(other, &c, BAD_PARAM);
-	c = alias_of(0, key, 7, opdn);
-	IN(0x30, 16, 5);
-	refused(other, &c, BAD_OP);
-	c = alias_of(0, key, 7, opdn);
-	alias = create_in(other, &c);
-	assert_non_null(alias);
-	EXPECT(&c, { 0x80 + 0x1d, 3, 0 });
-	akey = OUT(0x40, 32) << 8 | 0x11;
-	c = command(0xa02, 16, 0x50);
-	SET(&c, { 0x30, 16, 0xff01 }, { 0x40, 32, akey >> 8 });
-	must(ask(alias, &c));
-	EXPECT(&c, { 0x80 + 0x20, 32, key >> 8 });
-	assert_true(all_bytes(c.out + 0x20, 32, 0));
-
-	/* On the other device it is a key like its own, to remote and to local use */
-	set_context(other, opd);
-	open_pair(s, &usual);
-	fill(s[0].buf, 64, 4);
-	by_key(IBV_WR_RDMA_WRITE, akey, 0x5000, true);
-	assert_memory_equal(arena.p, s[0].buf, 8);
-	sg = (struct ibv_sge){ .addr = 0x5000, .length = 8, .lkey = akey };
-	wr = request(IBV_WR_RDMA_WRITE, 8, &sg, 1, &s[1], 64);
-	post_done(&s[0], &wr);
-	assert_memory_equal(s[1].buf + 64, s[0].buf, 8);
-	by_key(IBV_WR_RDMA_WRITE, akey, 0x6000, false);
-	/* The key itself is its owner's alone */
-	by_key(IBV_WR_RDMA_WRITE, key, 0x5000, false);
-	/* It goes, and one of the same number takes its place: not what was permitted */
-	must(destroy(o));
-	by_key(IBV_WR_RDMA_WRITE, akey, 0x5000, false);
-	ctx = me;
-	for (unsigned i = 0; i < 1 << 16; i++) { /* numbers come again only in turn */
-		o = key_make(&made, &again);
-		if (again == key)
-			break;
-		must(destroy(o));
-	}
-	assert_int_equal(again, key);
-	ctx = other;
-	by_key(IBV_WR_RDMA_WRITE, akey, 0x5000, false);
-	must(destroy(o));
-	must(destroy(alias));
-	close_pair(s);
-	set_context(me, mine);
-	must(ibv_dealloc_pd(opd));
-}
-
-/* ---- the end of a context ---- */
-
-void *kept_channels[3];           /* libmlx5 frees a channel only with its context */
-
-/* As many as there are; what a context leaves is free when it is closed, whatever uses what, and readers are told */
-static void leftovers(UNUSED void **state)
-{
-	enum { DOMAINS = 1 << 12 };
-	static void *left[DOMAINS + 300];
-
-	for (unsigned round = 0; round < 3; round++) {
-		struct world before = open_world();
-		struct mlx5dv_devx_event_channel *ch = a_channel(true);
-		uint32_t number;
-		struct cmd c;
-		uint64_t e[9];
-		unsigned n = 4, sets = 0;
-
-		left[0] = simple(ctx, 0x800, &number);
-		c = psv(number);
-		left[1] = must_create(&c, &number);
-		subscribe(ch, left[0], 0x13, 1);
-		c = key_command(MTT, KEY_ALL, 0, 4096, 12, (struct entry){ 0, arena.umem->umem_id, 0 });
-		left[2] = must_create(&c, &number);
-		left[3] = NULL;
-		for (; n < ARRAY(left); sets++, n++) {
-			c = command(0x771, 16, 16);
-			left[n] = create_in(ctx, &c);
-			if (!left[n])
-				break;
-		}
-		assert_int_equal(sets, 255);
-		assert_int_equal(c.out[0], LIMIT);
-		for (; n < ARRAY(left); n++) {
-			c = command(0x80e, 16, 16);
-			left[n] = create_in(ctx, &c);
-			if (!left[n])
-				break;
-		}
-		assert_int_equal(c.out[0], LIMIT);
-		assert_in_range(n - 4 - sets, DOMAINS - 300, DOMAINS);
-		close_world(&before, left, n);
-		assert_true(readable(ch->fd, 0));
-		assert_int_equal(event_of(ch, e, sizeof(e)), -EIO);
-		close(ch->fd);
-		kept_channels[round] = ch;
-	}
-}
-
-static void faults(UNUSED void **state)
-{
-	struct cmd c = command(0x800, 16, 16);
-	struct mlx5dv_devx_umem *u;
-	struct mlx5dv_devx_obj *o;
-
-	must(softdev_fault("setup=EIO@2,setup@4"));
-	o = create_in(ctx, &c);
-	assert_non_null(o);
-	assert_null(create_in(ctx, &c));
-	assert_int_equal(errno, EIO);
-	/* What asks does not count */
-	answer_of(0x842, 16);
-	u = mlx5dv_devx_umem_reg(ctx, arena.p, 4096, 0);
-	assert_non_null(u);
-	assert_null(mlx5dv_devx_umem_reg(ctx, arena.p, 4096, 0));
-	assert_int_equal(errno, ENOMEM);
-	must(softdev_fault(NULL));
-	must(mlx5dv_devx_umem_dereg(u));
-	must(destroy(o));
-}
-
-/* ---- the other devices: without device commands, and as older kernels do ---- */
-
-static void off(UNUSED void **state)
-{
-	struct mlx5dv_context_attr attr = { .flags = MLX5DV_CONTEXT_FLAGS_DEVX };
-
-	errno = 0;
-	assert_null(mlx5dv_open_device(list[0], &attr));
-	assert_int_equal(errno, EINVAL);
-	for (unsigned op = 0; op <= 0xfff; op++) {
-		struct cmd c = command(op, 16, 16);
-
-		assert_int_equal(general(ctx, &c), op == 0x100 || op == 0x740 || op == 0x752 || op == 0x762 ? EOPNOTSUPP : EINVAL);
-	}
-}
-
-static void by_errno(UNUSED void **state)
-{
-	struct cmd c = psv(0xffffff);
-
-	assert_null(create_in(ctx, &c));
-	assert_true(errno == EINVAL && untouched(&c));
-	c = command(0x101, 16, 0x100);
-	assert_int_equal(general(ctx, &c), EIO);
-	assert_true(untouched(&c));
-}
-
 /* ---- the group ---- */
 
 static int two_setup(void **state)
@@ -1100,24 +622,15 @@ static int two_teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(by_opcode), TEST(kernel_checks), TEST(by_handle), TEST(statuses), TEST(without_uid), TEST(umems),
-		TEST(async_queries), TEST(subscriptions), TEST(events), TEST(capabilities), TEST(identity), TEST(registers),
-		TEST(counter_sets), TEST(keys), TEST(key_refusals), TEST(aliases), TEST(leftovers),
-		TEST(faults),
+		TEST(by_opcode), TEST(kernel_checks), TEST(by_handle), TEST(statuses), TEST(without_uid), TEST(umems), TEST(events),
+		TEST(capabilities), TEST(vport), TEST(counter_sets), TEST(keys), TEST(key_refusals),
 	};
-	const struct CMUnitTest tests_off[] = { TEST(off) }, tests_errno[] = { TEST(by_errno) };
-	const char *devx = getenv("SOFTDEV_DEVX");
 
 	if (!softdev_present()) {
 		print_message("# skipped: what firmware answers is known of the software device alone\n1..0\n");
 		return 0;
 	}
-	if (devx && !strcmp(devx, "0"))
-		return cmocka_run_group_tests(tests_off, setup, teardown);
-	if (devx && !strcmp(devx, "errno"))
-		return cmocka_run_group_tests(tests_errno, setup, teardown);
-	if (!getenv("SOFTDEV_LINK") &&
-	    (again_with("SOFTDEV_DEVX", "0") || again_with("SOFTDEV_DEVX", "errno") || again_with("SOFTDEV_LINK", "ib")))
+	if (!getenv("SOFTDEV_LINK") && again_with("SOFTDEV_LINK", "ib"))
 		return 1;
 	setenv("SOFTDEV_DEVX", "1", 1); /* read when a device is first asked for */
 	setenv("SOFTDEV_DEVICES", "2", 1);

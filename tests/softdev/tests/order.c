@@ -4,11 +4,7 @@
  * ioctl of its own, since libmlx5 asks for it only from rdma-core 54 on.
  */
 #include "rig_devx.h"
-#include <sys/ioctl.h>
-#include <rdma/ib_user_ioctl_cmds.h>
-#include <rdma/ib_user_verbs.h>
-#include <rdma/mlx5-abi.h>
-#include <rdma/rdma_user_ioctl_cmds.h>
+#include "rig_raw.h"
 
 #define RECVS 64u                 /* entries of the receive ring */
 #define ROOM 256u
@@ -122,46 +118,48 @@ static unsigned run(unsigned st, unsigned most, unsigned messages)
 static void receives(UNUSED void **state)
 {
 	static const unsigned types[] = { RC, UC, UD };
-	struct ibv_ah_attr a = { .is_global = (uint8_t)is_roce(), .grh = { .dgid = gid, .sgid_index = (uint8_t)sgid, .hop_limit = 64 },
-				 .port_num = 1, .dlid = port.lid };
+	static const struct {
+		unsigned order, most, messages;
+		bool crosses;
+	} rows[] = {
+		{ ORDER_ALL, RECVS / 2, 500, true }, /* half of the ring is all that can be posted at a time; one of it leaves no choice */
+		{ ORDER_ALL, 1, 100, false },
+		{ KEEP_ORDER, RECVS - 1, 200, false },
+		{ ORDER_RW, RECVS - 1, 200, false }, /* for reads and writes alone */
+	};
 
-	ah = ibv_create_ah(pd, &a);
-	assert_non_null(ah);
-	for (unsigned t = 0; t < ARRAY(types); t++)
-		for (unsigned step = 0; step < 2; step++) {
-			open_two(types[t], ORDER_ALL, step);
-			/* Half of the ring is all that can be posted at a time; one of it leaves no choice */
-			assert_true(run(types[t], RECVS / 2, 2000) > 500);
-			close_two();
-			open_two(types[t], ORDER_ALL, step);
-			assert_int_equal(run(types[t], 1, 100), 0);
-			close_two();
-			open_two(types[t], KEEP_ORDER, step);
-			assert_int_equal(run(types[t], RECVS - 1, 200), 0);
+	ah = own_ah();
+	for (unsigned i = 0; i < 2 * ARRAY(types); i++)
+		for (unsigned r = 0; r < ARRAY(rows); r++) {
+			const unsigned st = types[i / 2];
+
+			if (rows[r].order == ORDER_RW && st != RC)
+				continue;
+			open_two(st, rows[r].order, i % 2);
+			if (rows[r].crosses)
+				assert_true(run(st, rows[r].most, rows[r].messages) > rows[r].messages / 4);
+			else
+				assert_int_equal(run(st, rows[r].most, rows[r].messages), 0);
 			close_two();
 		}
-	/* For reads and writes alone, receives stay in order */
-	open_two(RC, ORDER_RW, 0);
-	assert_int_equal(run(RC, RECVS - 1, 200), 0);
-	close_two();
 	must(ibv_destroy_ah(ah));
 }
 
 /* What was posted and not taken comes back from a QP that stops, each once */
 static void flushed(UNUSED void **state)
 {
-	for (unsigned round = 0; round < 50; round++) {
+	for (unsigned round = 0; round < RECVS / 2; round++) {
 		bool back[RECVS] = { false };
 
 		open_two(RC, ORDER_ALL, 0);
 		for (unsigned i = 0; i < RECVS / 2; i++)
 			do_recv(&qp[1], mem + i * ROOM, mr->lkey, ROOM);
-		for (unsigned i = 0; i < round % (RECVS / 2); i++) {
+		for (unsigned i = 0; i < round; i++) {
 			message(RC, i);
 			back[be16toh(poll_wait(&rcq)->wqe_counter)] = true;
 		}
 		assert_int_equal(stop(&qp[1], TO_ERR), OK);
-		for (unsigned i = 0; i < RECVS / 2 - round % (RECVS / 2); i++) {
+		for (unsigned i = 0; i < RECVS / 2 - round; i++) {
 			struct mlx5_cqe64 *c = poll_wait(&rcq);
 
 			assert_int_equal(cqe_op(c), MLX5_CQE_RESP_ERR);
@@ -235,29 +233,15 @@ static void refusals(UNUSED void **state)
 
 static int modify_raw(struct ibv_qp *q, uint32_t state, uint32_t comp_mask)
 {
-	static union {
-		struct ib_uverbs_ioctl_hdr hdr;
-		uint8_t room[sizeof(struct ib_uverbs_ioctl_hdr) + 8 * sizeof(struct ib_uverbs_attr)];
-	} m;
 	struct ib_uverbs_ex_modify_qp req = { .base = { .qp_handle = q->handle, .qp_state = (uint8_t)state, .port_num = 1,
 						       .qp_access_flags = ALL_ACCESS } };
 	struct mlx5_ib_modify_qp drv = { .comp_mask = comp_mask };
 	struct ib_uverbs_ex_modify_qp_resp resp;
-	const struct { uint16_t id, len; uint64_t data; } attrs[] = {
-		{ UVERBS_ATTR_WRITE_CMD, 8, 1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_QP }, { UVERBS_ATTR_CORE_IN, sizeof(req), (uintptr_t)&req },
-		{ UVERBS_ATTR_CORE_OUT, sizeof(resp), (uintptr_t)&resp }, { UVERBS_ATTR_UHW_IN, sizeof(drv), (uintptr_t)&drv },
-	};
 
 	req.base.attr_mask = IBV_QP_STATE | (state == IBV_QPS_INIT ? IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS : 0);
-	memset(&m, 0, sizeof(m));
-	m.hdr.object_id = UVERBS_OBJECT_DEVICE;
-	m.hdr.method_id = UVERBS_METHOD_INVOKE_WRITE;
-	m.hdr.driver_id = RDMA_DRIVER_MLX5;
-	for (unsigned i = 0; i < ARRAY(attrs); i++)
-		m.hdr.attrs[m.hdr.num_attrs++] = (struct ib_uverbs_attr){ .attr_id = attrs[i].id, .len = attrs[i].len,
-									  .flags = UVERBS_ATTR_F_MANDATORY, .data = attrs[i].data };
-	m.hdr.length = sizeof(m.hdr) + m.hdr.num_attrs * sizeof(m.hdr.attrs[0]);
-	return ioctl(ctx->cmd_fd, RDMA_VERBS_IOCTL, &m) ? errno : 0;
+	return raw_call(ctx->cmd_fd, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE,
+			ATTR(UVERBS_ATTR_WRITE_CMD, 8, 1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_QP), PTR(UVERBS_ATTR_CORE_IN, &req),
+			PTR(UVERBS_ATTR_CORE_OUT, &resp), PTR(UVERBS_ATTR_UHW_IN, &drv));
 }
 
 static unsigned order_of(struct ibv_qp *q)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * packets.h: builds Ethernet packets, checks them, and shows them to tcpdump. From the standards
- * alone: neither the device's code nor inlay's is in it.
+ * packets.h: builds Ethernet packets, and checks them. From the standards alone: neither the device's
+ * code nor inlay's is in it.
  */
 #ifndef SOFTDEV_TESTS_PACKETS_H
 #define SOFTDEV_TESTS_PACKETS_H
@@ -152,40 +152,6 @@ __attribute__((unused)) static bool packet_l4_good(const uint8_t *at, unsigned f
 	if (proto == 17 && (packet_u16(at + l4 + 4) != len - l4 || !packet_u16(at + l4 + 6)))
 		return false;
 	return packet_sum(at + l4, len - l4, sum) == 0xffff;
-}
-
-/* ---- tcpdump, which is libpcap's own dissector ---- */
-
-__attribute__((unused)) static FILE *capture_open(const char *name)
-{
-	static const uint32_t head[6] = {0xa1b2c3d4, 4 << 16 | 2, 0, 0, 65535, 1};
-	FILE *f = fopen(name, "wb");
-
-	if (f)
-		fwrite(head, sizeof(head), 1, f);
-	return f;
-}
-
-__attribute__((unused)) static void capture_add(FILE *f, const uint8_t *at, uint32_t len)
-{
-	const uint32_t head[4] = {1, 0, len, len};
-
-	fwrite(head, sizeof(head), 1, f);
-	fwrite(at, len, 1, f);
-}
-
-/* The number of lines of its account that hold the word, with a filter; -1: there is no tcpdump */
-__attribute__((unused)) static int capture_count(const char *name, const char *filter, const char *word)
-{
-	char command[512], line[4096];
-	int n = 0;
-	FILE *f;
-
-	snprintf(command, sizeof(command), "command -v tcpdump >/dev/null && LD_PRELOAD= tcpdump -nnvvS -r '%s' '%s' 2>/dev/null", name, filter);
-	f = popen(command, "r");
-	while (f && fgets(line, sizeof(line), f))
-		n += strstr(line, word) != NULL;
-	return f && !pclose(f) ? n : -1;
 }
 
 #endif

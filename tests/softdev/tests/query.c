@@ -6,7 +6,6 @@
 #include "rig.h"
 
 static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
-static const char *const names[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR" };
 
 /*
  * ---- the state machine: what the InfiniBand architecture has, written down from ibv_modify_qp(3)
@@ -58,28 +57,14 @@ static const struct {
 	{ IBV_QPS_SQE, IBV_QPS_RTS, UC(true, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS), UD(true, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY) },
 };
 
-static struct how how_for(enum ibv_qp_type type)
-{
-	struct how how = usual;
-
-	how.type = type;
-	if (type == IBV_QPT_UC)
-		how.qp_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-	return how;
-}
-
 /* A send without a good key, in RTS */
 static void fail_a_send(struct ibv_qp *qp)
 {
 	struct ibv_sge sg = { .addr = 4096, .length = 8, .lkey = 0x1234 };
 	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
-	struct ibv_qp_attr a = attr_for(IBV_QPS_RTR, qp->qp_num, &usual);
-	struct ibv_ah *ah = ibv_create_ah(pd, &a.ah_attr);
+	struct ibv_ah *ah = own_ah();
 
-	assert_non_null(ah);
-	wr.wr.ud.ah = ah;
-	wr.wr.ud.remote_qpn = qp->qp_num;
-	wr.wr.ud.remote_qkey = QKEY;
+	address(&wr, ah, qp->qp_num);
 	must(ibv_post_send(qp, &wr, &bad));
 	expect(qp->send_cq, 1, IBV_WC_LOC_PROT_ERR);
 	must(ibv_destroy_ah(ah));
@@ -88,7 +73,7 @@ static void fail_a_send(struct ibv_qp *qp)
 static void bring_to(struct ibv_qp *qp, enum ibv_qp_state state)
 {
 	static const enum ibv_qp_state way[] = { IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD };
-	struct how how = how_for(qp->qp_type);
+	struct how how = how_of_type(qp->qp_type);
 
 	for (unsigned i = 0; i < ARRAY(way); i++) {
 		must(move(qp, way[i], qp->qp_num, &how));
@@ -104,7 +89,7 @@ static void bring_to(struct ibv_qp *qp, enum ibv_qp_state state)
 
 static void try(struct ibv_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask, int want)
 {
-	struct how how = how_for(qp->qp_type);
+	struct how how = how_of_type(qp->qp_type);
 	struct ibv_qp_attr a = attr_for(to, qp->qp_num, &how);
 	int err;
 
@@ -113,8 +98,7 @@ static void try(struct ibv_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
 	a.cur_qp_state = from;
 	err = ibv_modify_qp(qp, &a, mask | IBV_QP_STATE);
 	if (err != want)
-		print_error("type %d from %s to %s with mask 0x%x: %d\n", qp->qp_type, names[from], names[to], mask, err);
-	assert_int_equal(err, want);
+		fail_msg("type %d from %u to %u with mask 0x%x: %d", qp->qp_type, from, to, mask, err);
 	assert_int_equal(state_of(qp), err ? from : to);
 }
 
@@ -194,8 +178,9 @@ static void bad_values(UNUSED void **state)
 		ROW(IBV_QPS_RESET, ALL, port_num, 0), ROW(IBV_QPS_RESET, ALL, port_num, 2), ROW(IBV_QPS_RESET, ALL, pkey_index, 200),
 		ROW(IBV_QPS_RESET, ALL, qp_state, 7), ROW(IBV_QPS_RESET, C, qp_access_flags, 1 << 12), ROW(IBV_QPS_INIT, C, path_mtu, 0),
 		ROW(IBV_QPS_INIT, C, path_mtu, 6), ROW(IBV_QPS_INIT, C, dest_qp_num, 1 << 24), ROW(IBV_QPS_INIT, C, ah_attr.port_num, 2),
-		ROW(IBV_QPS_INIT, R, max_dest_rd_atomic, 17), ROW(IBV_QPS_INIT, R, min_rnr_timer, 32), ROW(IBV_QPS_RTR, R, max_rd_atomic, 17),
-		ROW(IBV_QPS_RTR, R, timeout, 32), ROW(IBV_QPS_RTR, R, retry_cnt, 8), ROW(IBV_QPS_RTR, R, rnr_retry, 8),
+		ROW(IBV_QPS_INIT, R, max_dest_rd_atomic, 17), ROW(IBV_QPS_INIT, R, min_rnr_timer, 32),
+		ROW(IBV_QPS_RTR, R, max_rd_atomic, 17), ROW(IBV_QPS_RTR, R, timeout, 32), ROW(IBV_QPS_RTR, R, retry_cnt, 8),
+		ROW(IBV_QPS_RTR, R, rnr_retry, 8),
 		ROW(IBV_QPS_RTS, ALL, cur_qp_state, IBV_QPS_SQD), ROW(IBV_QPS_RTS, R, min_rnr_timer, 32),
 		/* RoCE alone; the last is an empty entry of the table */
 		ROW(IBV_QPS_INIT, C | 8, ah_attr.is_global, 0), ROW(IBV_QPS_INIT, C | 8, ah_attr.grh.sgid_index, 200),
@@ -207,7 +192,7 @@ static void bad_values(UNUSED void **state)
 
 		for (unsigned i = 0; i < ARRAY(rows); i++) {
 			const enum ibv_qp_state to = rows[i].from == IBV_QPS_RTS ? IBV_QPS_RTS : rows[i].from + 1;
-			struct how how = how_for(types[t]);
+			struct how how = how_of_type(types[t]);
 			struct ibv_qp_attr a = attr_for(to, qp->qp_num, &how), before, after;
 			struct ibv_qp_init_attr init;
 			int err, mask = mask_for(types[t], to);
@@ -236,16 +221,12 @@ static void bad_values(UNUSED void **state)
 static void query_gives_what_was_set(UNUSED void **state)
 {
 	for (unsigned i = 0; i < ARRAY(types); i++) {
+		const bool ud = types[i] == IBV_QPT_UD, rc = types[i] == IBV_QPT_RC;
 		struct ibv_qp *qp = a_qp(types[i]);
-		struct how how = how_for(types[i]);
+		struct how how = how_of_type(types[i]);
 		struct ibv_qp_init_attr got;
 		struct ibv_qp_attr want, a;
-		enum ibv_qp_type type = types[i];
 
-		how.timeout = 13;
-		how.retry_cnt = 5;
-		how.rnr_retry = 4;
-		bring_to(qp, IBV_QPS_RESET);
 		for (unsigned s = IBV_QPS_INIT; s <= IBV_QPS_RTS; s++) {
 			want = attr_for(s, 0x345, &how);
 			want.rq_psn = 0xabcdef;
@@ -255,48 +236,38 @@ static void query_gives_what_was_set(UNUSED void **state)
 			want.max_dest_rd_atomic = 4;
 			want.max_rd_atomic = 8;
 			want.min_rnr_timer = 17;
-			must(ibv_modify_qp(qp, &want, mask_for(type, s)));
+			want.timeout = 13;
+			want.retry_cnt = 5;
+			want.rnr_retry = 4;
+			must(ibv_modify_qp(qp, &want, mask_for(types[i], s)));
 			memset(&a, 0, sizeof(a));
 			memset(&got, 0, sizeof(got));
 			must(ibv_query_qp(qp, &a, IBV_QP_STATE | IBV_QP_CAP, &got));
-			assert_int_equal(a.qp_state, s);
-			assert_int_equal(a.cur_qp_state, s);
-			assert_true(a.port_num == 1 && a.pkey_index == 0);
+			assert_true(a.qp_state == s && a.cur_qp_state == s && a.port_num == 1 && a.pkey_index == 0);
 			assert_true(got.send_cq == qp->send_cq && got.recv_cq == qp->recv_cq && !got.srq);
-			assert_true(got.qp_type == type && got.sq_sig_all == 1);
-			assert_true(got.cap.max_send_wr >= 64 && got.cap.max_recv_wr >= 64 && got.cap.max_send_sge >= 4 &&
-				    got.cap.max_recv_sge >= 4 && got.cap.max_inline_data >= 64);
+			assert_true(got.qp_type == types[i] && got.sq_sig_all == 1);
 			assert_memory_equal(&a.cap, &got.cap, sizeof(a.cap));
-			if (type == IBV_QPT_UD)
-				assert_int_equal(a.qkey, 0x01020304);
-			else
-				assert_int_equal(a.qp_access_flags, how.qp_access);
-			if (s >= IBV_QPS_RTR && type != IBV_QPT_UD) {
+			assert_true(ud ? a.qkey == 0x01020304 : (int)a.qp_access_flags == how.qp_access);
+			if (s >= IBV_QPS_RTR && !ud) {
 				assert_true(a.dest_qp_num == 0x345 && a.rq_psn == 0xabcdef && a.path_mtu == IBV_MTU_2048);
 				assert_true(a.ah_attr.port_num == 1 && a.ah_attr.is_global == is_roce());
 				assert_true(is_roce() || a.ah_attr.dlid == port.lid);
-				if (is_roce())
-					assert_memory_equal(&a.ah_attr.grh.dgid, &want.ah_attr.grh.dgid, 16);
 				assert_true(!is_roce() || (a.ah_attr.grh.hop_limit == 64 && a.ah_attr.grh.sgid_index == sgid));
+				assert_true(!is_roce() || !memcmp(&a.ah_attr.grh.dgid, &gid, 16));
 			}
-			if (s >= IBV_QPS_RTR && type == IBV_QPT_RC)
+			if (s >= IBV_QPS_RTR && rc)
 				assert_true(a.max_dest_rd_atomic == 4 && a.min_rnr_timer == 17);
 			if (s >= IBV_QPS_RTS)
 				assert_int_equal(a.sq_psn, 0xfedcba);
-			if (s >= IBV_QPS_RTS && type == IBV_QPT_RC)
+			if (s >= IBV_QPS_RTS && rc)
 				assert_true(a.timeout == 13 && a.retry_cnt == 5 && a.rnr_retry == 4 && a.max_rd_atomic == 8);
 		}
 		/* What RTS allows to change */
 		want.qp_access_flags = IBV_ACCESS_LOCAL_WRITE;
 		want.qkey = 0x0a0b0c0d;
-		must(ibv_modify_qp(qp, &want, IBV_QP_STATE | (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
+		must(ibv_modify_qp(qp, &want, IBV_QP_STATE | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
 		must(ibv_query_qp(qp, &a, IBV_QP_STATE, &got));
-		if (type == IBV_QPT_UD)
-			assert_int_equal(a.qkey, 0x0a0b0c0d);
-		else
-			assert_int_equal(a.qp_access_flags & (ALL_ACCESS & ~IBV_ACCESS_LOCAL_WRITE), 0);
-		must(move(qp, IBV_QPS_RESET, 0, &how));
-		assert_int_equal(state_of(qp), IBV_QPS_RESET);
+		assert_true(ud ? a.qkey == 0x0a0b0c0d : !(a.qp_access_flags & (ALL_ACCESS & ~IBV_ACCESS_LOCAL_WRITE)));
 		free_qp(qp);
 	}
 }
@@ -313,48 +284,19 @@ static void ring_sizes(UNUSED void **state)
 	how.cap.max_recv_sge = 3;
 	open_side(&s, &how);
 	must(ibv_query_qp(s.qp, &a, IBV_QP_CAP, &init));
-	assert_int_equal(a.cap.max_recv_wr, 128);
-	assert_int_equal(a.cap.max_recv_sge, 4);
-	assert_int_equal(init.cap.max_recv_wr, 128);
+	assert_true(a.cap.max_recv_wr == 128 && a.cap.max_recv_sge == 4 && init.cap.max_recv_wr == 128);
 	assert_true(a.cap.max_send_wr >= 64 && a.cap.max_send_sge >= 4 && a.cap.max_inline_data >= 64);
 	must(move(s.qp, IBV_QPS_INIT, 0, &how));
 	sg = sge(&s, 0, 64);
-	for (int i = 0; i < 128; i++)
-		must(post_recv(&s, i, &sg, 1));
-	assert_int_equal(post_recv(&s, 128, &sg, 1), ENOMEM);
+	for (int i = 0; i <= 128; i++)
+		assert_int_equal(post_recv(&s, i, &sg, 1), i < 128 ? 0 : ENOMEM);
 	close_side(&s);
-	how.cap.max_recv_wr = 0;
-	open_side(&s, &how);
-	must(ibv_query_qp(s.qp, &a, IBV_QP_CAP, &init));
-	assert_int_equal(a.cap.max_recv_wr, 0);
-	close_side(&s);
-}
-
-/* ---- the device ---- */
-
-/* What it says that it has, it has */
-static void capabilities(UNUSED void **state)
-{
-	struct ibv_device_attr_ex ex;
-	struct ibv_device_attr *a = &ex.orig_attr;
-
-	must(ibv_query_device_ex(ctx, NULL, &ex));
-	assert_true(a->max_srq > 0 && a->max_srq_wr >= 1024 && a->max_srq_sge >= 1);
-	assert_true(a->max_mw > 0);
-	assert_true(a->device_cap_flags & IBV_DEVICE_MEM_WINDOW);
-	assert_true(a->device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B);
-	assert_true(a->device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS);
-	assert_true(a->max_ah > 0);
-	assert_true(a->max_mcast_grp > 0 && a->max_mcast_qp_attach > 0 && a->max_total_mcast_qp_attach >= a->max_mcast_qp_attach);
-	assert_true(ex.max_dm_size > 0);
-	assert_true(port.max_msg_sz >= 1u << 30);
-	assert_true(is_roce() ? port.lid == 0 : port.lid > 0 && port.lid < 0xc000);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(states), TEST(bad_values), TEST(query_gives_what_was_set), TEST(ring_sizes), TEST(capabilities),
+		TEST(states), TEST(bad_values), TEST(query_gives_what_was_set), TEST(ring_sizes),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown) + again_with("SOFTDEV_LINK", "ib");

@@ -91,7 +91,7 @@ struct how {
 	int rnr_retry, retry_cnt, timeout;
 	struct ibv_comp_channel *channel;
 	struct ibv_srq *srq;
-	struct ibv_cq *cq;        /* for both queues, and the caller's to destroy */
+	struct ibv_cq *cq;        /* for both queues; close_side() destroys it */
 };
 
 UNUSED static const struct how usual = {
@@ -145,7 +145,7 @@ UNUSED static struct ibv_wc next_wc(struct ibv_cq *cq)
 	return wc;
 }
 
-UNUSED static void expect(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status)
+UNUSED static struct ibv_wc expect(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status)
 {
 	struct ibv_wc wc = next_wc(cq);
 
@@ -153,16 +153,13 @@ UNUSED static void expect(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status 
 		print_error("wr %d: %s, not %s\n", (int)wc.wr_id, ibv_wc_status_str(wc.status), ibv_wc_status_str(status));
 	assert_int_equal(wc.status, status);
 	assert_int_equal(wc.wr_id, wr_id);
+	return wc;
 }
 
 UNUSED static struct ibv_wc expect_op(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_opcode opcode)
 {
-	struct ibv_wc wc = next_wc(cq);
+	struct ibv_wc wc = expect(cq, wr_id, IBV_WC_SUCCESS);
 
-	if (wc.status)
-		print_error("wr %d: %s\n", (int)wc.wr_id, ibv_wc_status_str(wc.status));
-	assert_int_equal(wc.status, IBV_WC_SUCCESS);
-	assert_int_equal(wc.wr_id, wr_id);
 	assert_int_equal(wc.opcode, opcode);
 	return wc;
 }
@@ -172,7 +169,7 @@ UNUSED static void expect_nothing(struct ibv_cq *cq)
 	struct ibv_wc wc;
 
 	usleep(5000);
-	assert_int_equal(ibv_poll_cq(cq, 1, &wc), 0);
+	must(ibv_poll_cq(cq, 1, &wc));
 }
 
 /* The next asynchronous event of a kind, taken and acknowledged; what it is about */
@@ -214,27 +211,13 @@ UNUSED static bool is_roce(void)
 
 UNUSED static struct ibv_qp_attr attr_for(enum ibv_qp_state state, uint32_t dest, const struct how *how)
 {
-	struct ibv_qp_attr a;
+	struct ibv_qp_attr a = {
+		.qp_state = state, .cur_qp_state = IBV_QPS_RTS, .port_num = 1, .qkey = QKEY, .qp_access_flags = how->qp_access,
+		.path_mtu = IBV_MTU_1024, .dest_qp_num = dest, .rq_psn = 0x123456, .sq_psn = 0x123456, .max_dest_rd_atomic = 16,
+		.max_rd_atomic = 16, .min_rnr_timer = 1, .timeout = how->timeout, .retry_cnt = how->retry_cnt, .rnr_retry = how->rnr_retry,
+		.ah_attr = { .port_num = 1, .dlid = port.lid }, .path_mig_state = IBV_MIG_MIGRATED,
+	};
 
-	memset(&a, 0, sizeof(a));
-	a.qp_state = state;
-	a.cur_qp_state = IBV_QPS_RTS;
-	a.port_num = 1;
-	a.qkey = QKEY;
-	a.qp_access_flags = how->qp_access;
-	a.path_mtu = IBV_MTU_1024;
-	a.dest_qp_num = dest;
-	a.rq_psn = 0x123456;
-	a.sq_psn = 0x123456;
-	a.max_dest_rd_atomic = 16;
-	a.max_rd_atomic = 16;
-	a.min_rnr_timer = 1;
-	a.timeout = how->timeout;
-	a.retry_cnt = how->retry_cnt;
-	a.rnr_retry = how->rnr_retry;
-	a.ah_attr.port_num = 1;
-	a.ah_attr.dlid = port.lid;
-	a.path_mig_state = IBV_MIG_MIGRATED;
 	if (is_roce()) {
 		a.ah_attr.is_global = 1;
 		a.ah_attr.grh.dgid = gid;
@@ -271,9 +254,8 @@ UNUSED static int move(struct ibv_qp *qp, enum ibv_qp_state state, uint32_t dest
 
 UNUSED static void bring_up(struct ibv_qp *qp, uint32_t dest, const struct how *how)
 {
-	assert_int_equal(move(qp, IBV_QPS_INIT, dest, how), 0);
-	assert_int_equal(move(qp, IBV_QPS_RTR, dest, how), 0);
-	assert_int_equal(move(qp, IBV_QPS_RTS, dest, how), 0);
+	for (enum ibv_qp_state to = IBV_QPS_INIT; to <= IBV_QPS_RTS; to++)
+		must(move(qp, to, dest, how));
 }
 
 UNUSED static enum ibv_qp_state state_of(struct ibv_qp *qp)
@@ -281,12 +263,14 @@ UNUSED static enum ibv_qp_state state_of(struct ibv_qp *qp)
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr a;
 
-	assert_int_equal(ibv_query_qp(qp, &a, IBV_QP_STATE, &init), 0);
+	must(ibv_query_qp(qp, &a, IBV_QP_STATE, &init));
 	return a.qp_state;
 }
 
 UNUSED static void open_side(struct side *s, const struct how *how)
 {
+	struct ibv_qp_init_attr_ex init;
+
 	s->buf = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(s->buf, MAP_FAILED);
 	s->mr = ibv_reg_mr(pd, s->buf, SIZE, how->access);
@@ -295,18 +279,10 @@ UNUSED static void open_side(struct side *s, const struct how *how)
 	s->rcq = how->cq ? how->cq : ibv_create_cq(ctx, how->cqe, s, how->channel, 0);
 	assert_non_null(s->scq);
 	assert_non_null(s->rcq);
-	if (how->ops) {
-		struct ibv_qp_init_attr_ex init = { .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap,
-						    .qp_type = how->type, .sq_sig_all = how->sig_all, .pd = pd, .send_ops_flags = how->ops,
-						    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS };
-
-		s->qp = ibv_create_qp_ex(ctx, &init);
-	} else {
-		struct ibv_qp_init_attr init = { .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap,
-						 .qp_type = how->type, .sq_sig_all = how->sig_all };
-
-		s->qp = ibv_create_qp(pd, &init);
-	}
+	init = (struct ibv_qp_init_attr_ex){ .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap, .qp_type = how->type,
+					     .sq_sig_all = how->sig_all, .pd = pd, .send_ops_flags = how->ops,
+					     .comp_mask = IBV_QP_INIT_ATTR_PD | (how->ops ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0) };
+	s->qp = ibv_create_qp_ex(ctx, &init);
 	assert_non_null(s->qp);
 }
 
@@ -318,18 +294,26 @@ UNUSED static void open_pair(struct side s[2], const struct how *how)
 	bring_up(s[1].qp, s[0].qp->qp_num, how);
 }
 
+/* A side that is its own peer */
+UNUSED static void open_self(struct side *s, const struct how *how)
+{
+	open_side(s, how);
+	bring_up(s->qp, s->qp->qp_num, how);
+}
+
 UNUSED static void close_side_but_cqs(struct side *s)
 {
-	assert_int_equal(ibv_destroy_qp(s->qp), 0);
-	assert_int_equal(ibv_dereg_mr(s->mr), 0);
+	must(ibv_destroy_qp(s->qp));
+	must(ibv_dereg_mr(s->mr));
 	munmap(s->buf, SIZE);
 }
 
 UNUSED static void close_side(struct side *s)
 {
 	close_side_but_cqs(s);
-	assert_int_equal(ibv_destroy_cq(s->scq), 0);
-	assert_int_equal(ibv_destroy_cq(s->rcq), 0);
+	must(ibv_destroy_cq(s->scq));
+	if (s->rcq != s->scq)
+		must(ibv_destroy_cq(s->rcq));
 }
 
 UNUSED static void close_pair(struct side s[2])
@@ -354,7 +338,7 @@ UNUSED static void recv_at(struct side *s, uint64_t id, size_t off, uint32_t len
 {
 	struct ibv_sge sg = sge(s, off, len);
 
-	assert_int_equal(post_recv(s, id, &sg, 1), 0);
+	must(post_recv(s, id, &sg, 1));
 }
 
 /* A request whose remote side is at offset roff of the other's buffer */
@@ -376,7 +360,7 @@ UNUSED static void post(struct side *s, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
 
-	assert_int_equal(ibv_post_send(s->qp, wr, &bad), 0);
+	must(ibv_post_send(s->qp, wr, &bad));
 }
 
 /* For the test functions; a function that tests call has its own */

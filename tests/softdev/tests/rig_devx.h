@@ -284,17 +284,12 @@ UNUSED static uint32_t pd_number(struct ibv_pd *p)
 	return dv.pdn;
 }
 
-UNUSED static struct mlx5dv_cq dv_of(struct ibv_cq *cq)
+UNUSED static uint32_t cq_number(struct ibv_cq *cq)
 {
 	struct mlx5dv_cq dv = { 0 };
 
 	must(mlx5dv_init_obj(&(struct mlx5dv_obj){ .cq = { cq, &dv } }, MLX5DV_OBJ_CQ));
-	return dv;
-}
-
-UNUSED static uint32_t cq_number(struct ibv_cq *cq)
-{
-	return dv_of(cq).cqn;
+	return dv.cqn;
 }
 
 UNUSED static uint32_t srq_number(struct ibv_srq *srq)
@@ -582,23 +577,9 @@ UNUSED static uint16_t do_write(struct dqp *q, const void *from, uint32_t lkey, 
 	return post_one(q, MLX5_OPCODE_RDMA_WRITE, seg_data(seg_raddr(wqe(q) + 16, to, rkey), from, len, lkey), 0);
 }
 
-UNUSED static uint16_t do_read(struct dqp *q, void *to, uint32_t lkey, uint32_t len, uint64_t from, uint32_t rkey)
-{
-	return post_one(q, MLX5_OPCODE_RDMA_READ, seg_data(seg_raddr(wqe(q) + 16, from, rkey), to, len, lkey), 0);
-}
-
 UNUSED static uint16_t do_send(struct dqp *q, const void *from, uint32_t lkey, uint32_t len)
 {
 	return post_one(q, MLX5_OPCODE_SEND, seg_data(wqe(q) + 16, from, len, lkey), 0);
-}
-
-UNUSED static uint16_t do_add(struct dqp *q, void *old, uint32_t lkey, uint64_t add, uint64_t at, uint32_t rkey)
-{
-	struct mlx5_wqe_atomic_seg a = { .swap_add = htobe64(add) };
-	uint8_t *seg = seg_raddr(wqe(q) + 16, at, rkey);
-
-	memcpy(seg, &a, sizeof(a));
-	return post_one(q, MLX5_OPCODE_ATOMIC_FA, seg_data(seg + sizeof(a), old, 8, lkey), 0);
 }
 
 /* A receive into the QP's own queue */
@@ -624,25 +605,24 @@ UNUSED static void set_wq(struct cmd *c, unsigned wq, unsigned type, unsigned lo
 
 /* ---- RMP ---- */
 
-struct drmp {
-	struct mlx5dv_devx_obj *obj;
-	uint32_t rmpn;
-};
-
-UNUSED static struct cmd rmp_command(struct drmp *r, unsigned type, unsigned log)
+UNUSED static struct cmd rmp_command(unsigned type, unsigned log)
 {
 	struct cmd c = command(0x90c, 0x110, 0x10);
 	size_t buf = part((size_t)POST_SIZE << log), record = part(8);
 
-	*r = (struct drmp){ NULL, 0 };
 	IN(RMPC + 0x8, 4, 1);
 	set_wq(&c, WQ, type, log, record, buf);
 	return c;
 }
 
+struct drmp {
+	struct mlx5dv_devx_obj *obj;
+	uint32_t rmpn;
+};
+
 UNUSED static void open_rmp(struct drmp *r, unsigned type, unsigned log)
 {
-	struct cmd c = rmp_command(r, type, log);
+	struct cmd c = rmp_command(type, log);
 
 	r->obj = must_create(&c, &r->rmpn);
 }
@@ -717,48 +697,6 @@ UNUSED static int devx_teardown(void **state)
 	mlx5dv_devx_free_uar(uar);
 	mlx5dv_devx_free_uar(uar2);
 	return teardown(state);
-}
-
-/*
- * Another context of the device, in which ctx, pd, uar and arena are. It is closed with all that was made of it; libmlx5's memory of these
- * objects is the caller's to free, last of all the PD
- */
-struct world {
-	struct ibv_context *ctx;
-	struct ibv_pd *pd;
-	struct mlx5dv_devx_uar *uar;
-	struct arena arena;
-	uint32_t pdn;
-};
-
-UNUSED static struct world open_world(void)
-{
-	struct world before = { ctx, pd, uar, arena, pdn };
-
-	ctx = mlx5dv_open_device(list[0], &(struct mlx5dv_context_attr){ .flags = MLX5DV_CONTEXT_FLAGS_DEVX });
-	assert_non_null(ctx);
-	pd = ibv_alloc_pd(ctx);
-	pdn = pd_number(pd);
-	uar = mlx5dv_devx_alloc_uar(ctx, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC);
-	assert_non_null(uar);
-	open_arena(&arena, IBV_ACCESS_LOCAL_WRITE);
-	return before;
-}
-
-UNUSED static void close_world(const struct world *before, void *const *left, size_t n)
-{
-	must(ibv_dereg_mr(arena.mr));
-	must(ibv_close_device(ctx));
-	munmap(arena.p, ARENA);
-	free(arena.umem);
-	free(pd);
-	while (n)
-		free(left[--n]);
-	ctx = before->ctx;
-	pd = before->pd;
-	uar = before->uar;
-	arena = before->arena;
-	pdn = before->pdn;
 }
 
 /* The end of main(): once per link, with device commands */

@@ -37,6 +37,7 @@ struct match {
 
 /* On a device that does not go by itself: what there is to do */
 static bool by_hand;
+static uint32_t imm;              /* of what send_raw() sends; 0: none */
 
 UNUSED static void go(void)
 {
@@ -87,6 +88,21 @@ UNUSED static void nothing_done(struct ibv_cq_ex *cq)
 	struct done d;
 
 	assert_false(done_within(cq, &d, 0.005));
+}
+
+UNUSED static struct ibv_wc plain_wc(struct ibv_cq *cq)
+{
+	double end = now() + PATIENCE;
+	struct ibv_wc wc;
+	int n;
+
+	memset(&wc, 0, sizeof(wc));
+	do {
+		go();
+		n = ibv_poll_cq(cq, 1, &wc);
+	} while (!n && now() < end && usleep(20) == 0);
+	assert_int_equal(n, 1);
+	return wc;
 }
 
 UNUSED static struct done expect_done(struct ibv_cq_ex *cq, uint64_t wr_id, enum ibv_wc_opcode opcode, unsigned flags)
@@ -201,27 +217,6 @@ UNUSED static uint32_t add(struct match *t, uint64_t id, size_t off, uint32_t le
 	return wr.tm.handle;
 }
 
-UNUSED static struct done del(struct match *t, uint64_t id, uint32_t handle, int flags)
-{
-	struct ibv_ops_wr wr = { .wr_id = id, .opcode = IBV_WR_TAG_DEL, .flags = flags | IBV_OPS_SIGNALED };
-	struct done d;
-
-	wr.tm.handle = handle;
-	post_ops(t, &wr);
-	d = next_done(t->cq);
-	assert_int_equal(d.wr_id, id);
-	assert_int_equal(d.opcode, IBV_WC_TM_DEL);
-	return d;
-}
-
-UNUSED static void sync_now(struct match *t, uint64_t id)
-{
-	struct ibv_ops_wr wr = { .wr_id = id, .opcode = IBV_WR_TAG_SYNC, .flags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC };
-
-	post_ops(t, &wr);
-	expect_done(t->cq, id, IBV_WC_TM_SYNC, 0);
-}
-
 /* ---- messages: a header, and bytes of tx's buffer from off on ---- */
 
 UNUSED static void untagged(struct match *t, uint64_t id, size_t off, uint32_t len)
@@ -237,28 +232,18 @@ UNUSED static void untagged(struct match *t, uint64_t id, size_t off, uint32_t l
 UNUSED static void send_raw(struct side *tx, const void *head, uint32_t head_len, size_t off, uint32_t len)
 {
 	struct ibv_sge sg[2] = { sge(tx, HEAD, head_len), sge(tx, off, len) };
-	struct ibv_send_wr wr = request(IBV_WR_SEND, 77, sg, len ? 2 : 1, tx, 0);
+	struct ibv_send_wr wr = request(imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, 77, head_len ? sg : sg + 1, !!head_len + !!len, tx, 0);
 
-	if (head_len) {
+	wr.imm_data = htobe32(imm);
+	if (head_len)
 		memcpy(tx->buf + HEAD, head, head_len);
-	} else {
-		wr.sg_list = sg + 1;
-		wr.num_sge = len > 0;
-	}
 	post(tx, &wr);
 }
 
 UNUSED static void sent(struct side *tx)
 {
-	double end = now() + PATIENCE;
-	struct ibv_wc wc;
-	int n;
+	struct ibv_wc wc = plain_wc(tx->scq);
 
-	do {
-		go();
-		n = ibv_poll_cq(tx->scq, 1, &wc);
-	} while (!n && now() < end && usleep(20) == 0);
-	assert_int_equal(n, 1);
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_int_equal(wc.wr_id, 77);
 }
@@ -300,11 +285,16 @@ UNUSED static struct request rndv_of(struct match *t, uint64_t tag, size_t off, 
 	return q;
 }
 
-UNUSED static void offer(struct match *t, const struct request *q, size_t extra)
+UNUSED static void start_offer(struct match *t, const struct request *q, size_t extra)
 {
 	/* Too long for where headers usually are */
 	memcpy(t->tx.buf + HALF + HALF / 2, q, TMH + RVH + extra);
 	send_raw(&t->tx, NULL, 0, HALF + HALF / 2, TMH + RVH + extra);
+}
+
+UNUSED static void offer(struct match *t, const struct request *q, size_t extra)
+{
+	start_offer(t, q, extra);
 	sent(&t->tx);
 }
 
@@ -314,21 +304,6 @@ UNUSED static void fin_room(struct match *t, uint64_t id)
 {
 	memset(t->tx.buf + FIN_AT, 0, 64);
 	recv_at(&t->tx, id, FIN_AT, 64);
-}
-
-UNUSED static struct ibv_wc plain_wc(struct ibv_cq *cq)
-{
-	double end = now() + PATIENCE;
-	struct ibv_wc wc;
-	int n;
-
-	memset(&wc, 0, sizeof(wc));
-	do {
-		go();
-		n = ibv_poll_cq(cq, 1, &wc);
-	} while (!n && now() < end && usleep(20) == 0);
-	assert_int_equal(n, 1);
-	return wc;
 }
 
 UNUSED static void fin_comes(struct match *t, uint64_t id, const struct request *q)

@@ -109,19 +109,33 @@ static void domains(UNUSED void **state)
 
 static void refusals(UNUSED void **state)
 {
+	enum { STATE = IBV_QP_STATE, UP = STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT };
+	static const struct {
+		enum mlx5dv_dc_type type;
+		enum ibv_qp_state to;
+		int mask, err;
+	} steps[] = {
+		/* INIT, RTR with all of it, and then nothing */
+		{ MLX5DV_DCTYPE_DCT, IBV_QPS_INIT, UP, EINVAL }, { MLX5DV_DCTYPE_DCT, IBV_QPS_INIT, INIT_MASK, 0 },
+		{ MLX5DV_DCTYPE_DCT, IBV_QPS_RTR, RTR_MASK, EINVAL },
+		{ MLX5DV_DCTYPE_DCT, IBV_QPS_RTR, STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_MIN_RNR_TIMER, 0 },
+		{ MLX5DV_DCTYPE_DCT, IBV_QPS_ERR, STATE, EINVAL },
+		/* No peer, and says no rights */
+		{ MLX5DV_DCTYPE_DCI, IBV_QPS_INIT, INIT_MASK, EINVAL }, { MLX5DV_DCTYPE_DCI, IBV_QPS_INIT, UP, 0 },
+		{ MLX5DV_DCTYPE_DCI, IBV_QPS_RTR, STATE | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN, EINVAL },
+		{ MLX5DV_DCTYPE_DCI, IBV_QPS_RTR, STATE, EINVAL }, { MLX5DV_DCTYPE_DCI, IBV_QPS_RTR, STATE | IBV_QP_PATH_MTU, 0 },
+	};
 	struct ibv_srq_init_attr basic = { .attr = { .max_wr = 4, .max_sge = 1 } };
 	struct ibv_xrcd *xrcd = open_domain(ctx, -1, O_CREAT);
 	struct ibv_srq *srq, *plain = ibv_create_srq(pd, &basic);
-	struct ibv_qp_init_attr rc = { .qp_type = IBV_QPT_RC, .cap = { 4, 0, 1, 0, 0 } };
+	struct ibv_qp_init_attr rc = { .qp_type = IBV_QPT_RC, .cap = { 4, 0, 1, 0, 0 } }, init;
 	struct mlx5dv_context caps = { .comp_mask = MLX5DV_CONTEXT_MASK_DCI_STREAMS };
-	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
-	struct ibv_qp *qp;
+	struct ibv_qp *qp[2];
 
 	open_cq();
-	assert_true(xrcd && plain);
 	srq = xrc_srq(xrcd, pd);
-	assert_non_null(srq);
+	assert_true(plain && srq);
 	/* An XRC SRQ is for XRC alone, and a DCT has an SRQ */
 	rc.send_cq = rc.recv_cq = cq;
 	rc.srq = srq;
@@ -134,39 +148,21 @@ static void refusals(UNUSED void **state)
 	must(mlx5dv_query_device(ctx, &caps));
 	assert_true(caps.dci_streams_caps.max_log_num_concurent > 1 && caps.dci_streams_caps.max_log_num_errored > 1);
 	assert_null(dc_qp(MLX5DV_DCTYPE_DCI, NULL, caps.dci_streams_caps.max_log_num_errored + 1u, 0));
-	qp = dc_qp(MLX5DV_DCTYPE_DCI, NULL, caps.dci_streams_caps.max_log_num_errored, 0);
-	assert_non_null(qp);
-	must(ibv_destroy_qp(qp));
-	/* A DCT's way: INIT, RTR with all of it, and then nothing; it has a number then, and no room */
-	qp = dc_qp(MLX5DV_DCTYPE_DCT, plain, 0, 0);
-	assert_non_null(qp);
-	memset(&attr, 0, sizeof(attr));
-	attr = attr_for(IBV_QPS_INIT, 0, &usual);
-	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT), EINVAL);
-	assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), EINVAL);
-	attr = attr_for(IBV_QPS_INIT, 0, &usual);
-	must(ibv_modify_qp(qp, &attr, INIT_MASK));
-	attr = attr_for(IBV_QPS_RTR, 0, &usual);
-	assert_int_equal(ibv_modify_qp(qp, &attr, RTR_MASK), EINVAL);
-	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_MIN_RNR_TIMER));
-	assert_true(qp->qp_num != 0);
-	must(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init));
+	qp[0] = dc_qp(MLX5DV_DCTYPE_DCT, plain, 0, 0);
+	qp[1] = dc_qp(MLX5DV_DCTYPE_DCI, NULL, caps.dci_streams_caps.max_log_num_errored, 0);
+	assert_true(qp[0] && qp[1]);
+	assert_int_equal(ibv_query_qp(qp[0], &attr, IBV_QP_STATE, &init), EINVAL);
+	for (unsigned i = 0; i < ARRAY(steps); i++) {
+		attr = attr_for(steps[i].to, 0, &usual);
+		assert_int_equal(ibv_modify_qp(qp[steps[i].type == MLX5DV_DCTYPE_DCI], &attr, steps[i].mask), steps[i].err);
+	}
+	/* In RTR a DCT has its number, and no room */
+	assert_int_not_equal(qp[0]->qp_num, 0);
+	must(ibv_query_qp(qp[0], &attr, IBV_QP_STATE, &init));
 	assert_int_equal(attr.qp_state, IBV_QPS_RTR);
-	assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_CAP, &init), EINVAL);
-	attr.qp_state = IBV_QPS_ERR;
-	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
-	must(ibv_destroy_qp(qp));
-	/* A DCI has no peer, and says no rights */
-	qp = dc_qp(MLX5DV_DCTYPE_DCI, NULL, 0, 0);
-	assert_non_null(qp);
-	attr = attr_for(IBV_QPS_INIT, 0, &usual);
-	assert_int_equal(ibv_modify_qp(qp, &attr, INIT_MASK), EINVAL);
-	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT));
-	attr = attr_for(IBV_QPS_RTR, 0, &usual);
-	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN), EINVAL);
-	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
-	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MTU));
-	must(ibv_destroy_qp(qp));
+	assert_int_equal(ibv_query_qp(qp[0], &attr, IBV_QP_CAP, &init), EINVAL);
+	must(ibv_destroy_qp(qp[0]));
+	must(ibv_destroy_qp(qp[1]));
 	must(ibv_destroy_srq(plain));
 	must(ibv_destroy_srq(srq));
 	must(ibv_close_xrcd(xrcd));
@@ -193,9 +189,7 @@ static void connect_xrc(struct ibv_xrcd *xrcd)
 	from = xrc_send();
 	to = xrc_recv(xrcd);
 	assert_non_null(to);
-	must(move(to, IBV_QPS_INIT, 0, &usual));
-	must(move(to, IBV_QPS_RTR, from->qp_num, &usual));
-	must(move(to, IBV_QPS_RTS, from->qp_num, &usual));
+	bring_up(to, from->qp_num, &usual);
 	bring_up(from, to->qp_num, &usual);
 }
 
