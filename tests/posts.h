@@ -55,12 +55,20 @@ INLAY_ALWAYS struct inlay_wr wr_imm(struct inlay_wr wr, uint32_t imm_be)
 	return wr;
 }
 
-INLAY_ALWAYS int post_wr(struct inlay_sq *sq, uint32_t opcode, struct inlay_wr wr, uint32_t flags)
+/* A list of struct iovec. key_be: of SEND_INVAL, the key to invalidate; else an immediate */
+INLAY_ALWAYS struct inlay_wr wr_iov(const struct inlay_iov *iov, const struct inlay_av *to, const struct remote *there, uint32_t imm_be)
+{
+	struct inlay_wr wr = {0, inlay_from_be32(imm_be), imm_be, to, NULL, 0, 0, NULL, 0, 0, iov};
+
+	return wr_there(wr, there);
+}
+
+INLAY_ALWAYS int wr_post(struct inlay_sq *sq, uint32_t opcode, struct inlay_wr wr, uint32_t flags)
 {
 	return inlay_post(sq, opcode, &wr, flags);
 }
 
-INLAY_ALWAYS int post_atomic(struct inlay_sq *sq, struct inlay_atomic op, struct inlay_wr wr, uint32_t flags)
+INLAY_ALWAYS int wr_atomic(struct inlay_sq *sq, struct inlay_atomic op, struct inlay_wr wr, uint32_t flags)
 {
 	return inlay_post_atomic(sq, op, &wr, flags);
 }

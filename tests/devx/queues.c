@@ -88,7 +88,7 @@ static void collapsed(void **state)
 				inlay_sq_ring(&qp.sq);
 		}
 		must(inlay_sq_room(&qp.sq) || latest(&qp, &cq) > 0 ? 0 : -1);
-		must(inlay_post_nop(&qp.sq, INLAY_SIGNALED | INLAY_RING));
+		must(inlay_post(&qp.sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED | INLAY_RING));
 		while (inlay_sq_pending(&qp.sq))
 			assert_true(latest(&qp, &cq) > 0);
 		assert_int_equal(*word, 200);

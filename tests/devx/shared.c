@@ -412,7 +412,7 @@ static void dynamic(void **state)
 	struct inlay_devx_qp_attr want;
 	struct inlay_query_hca_cap_out cap;
 	struct inlay_devx_rmp rmp;
-	struct inlay_remote place;
+	struct remote place;
 	struct inlay_av av;
 	struct ibv_sge sge;
 	/* A stream that fails is flushed until it is reset, and another goes on meanwhile. reset: the stream; bad: the key */
@@ -474,12 +474,12 @@ static void dynamic(void **state)
 		if (i % 3) {
 			must(pool_give());
 			inlay_srq_ring(&rmp.srq);
-			must(inlay_post_to_send(&dci[d].sq, &av, &sge, 1, INLAY_SIGNALED | INLAY_RING | (d ? INLAY_STREAM(i & 3) : 0)));
+			must(wr_post(&dci[d].sq, MLX5_OPCODE_SEND, wr_to(wr_sge(&sge, 1), &av), INLAY_SIGNALED | INLAY_RING | (d ? INLAY_STREAM(i & 3) : 0)));
 			dci_done(d, 0);
 			assert_int_equal(inlay_from_be32(cqe_wait(&rcq[t].cq)->srqn_uidx) & 0xffffff, 0xabc0 + t);
 			pool_take(&rcq[t].cq, 0, len, i + 1);
 		} else {
-			must(inlay_post_to_write(&dci[d].sq, &av, &place, &sge, 1, INLAY_SIGNALED | INLAY_RING));
+			must(wr_post(&dci[d].sq, MLX5_OPCODE_RDMA_WRITE, wr_there(wr_to(wr_sge(&sge, 1), &av), &place), INLAY_SIGNALED | INLAY_RING));
 			dci_done(d, 0);
 			assert_int_equal(differs(buf + 4096, len, i + 1), len);
 		}
@@ -497,7 +497,7 @@ static void dynamic(void **state)
 			must(pool_give());
 		inlay_srq_ring(&rmp.srq);
 		sge.lkey = mr->lkey ^ (streams[i].bad << 8);
-		must(inlay_post_to_send(&dci[1].sq, &av, &sge, 1, INLAY_SIGNALED | INLAY_RING | INLAY_STREAM(streams[i].stream)));
+		must(wr_post(&dci[1].sq, MLX5_OPCODE_SEND, wr_to(wr_sge(&sge, 1), &av), INLAY_SIGNALED | INLAY_RING | INLAY_STREAM(streams[i].stream)));
 		dci_done(1, streams[i].syndrome);
 		if (!streams[i].syndrome)
 			pool_take(&rcq[0].cq, 0, len, 24);
@@ -506,7 +506,7 @@ static void dynamic(void **state)
 	assert_int_equal(dci[1].state, INLAY_QP_STATE_RTS);
 	/* The wrong key: nobody answers, the initiator is in error, and gets up again */
 	inlay_av_to_dct(&av, dct[0].dctn, 1);
-	must(inlay_post_ud_send(&dci[0].sq, &av, &sge, 1, INLAY_SIGNALED | INLAY_RING));
+	must(wr_post(&dci[0].sq, MLX5_OPCODE_SEND, wr_to(wr_sge(&sge, 1), &av), INLAY_SIGNALED | INLAY_RING));
 	while (trapping() && !inlay_cq_peek(&scq.cq))
 		softdev_run();
 	dci_done(0, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
@@ -515,7 +515,7 @@ static void dynamic(void **state)
 	must(pool_give());
 	inlay_srq_ring(&rmp.srq);
 	inlay_av_to_dct(&av, dct[0].dctn, DC_KEY);
-	must(inlay_post_ud_send(&dci[0].sq, &av, &sge, 1, INLAY_SIGNALED | INLAY_RING));
+	must(wr_post(&dci[0].sq, MLX5_OPCODE_SEND, wr_to(wr_sge(&sge, 1), &av), INLAY_SIGNALED | INLAY_RING));
 	dci_done(0, 0);
 	pool_take(&rcq[0].cq, 0, len, 24);
 	for (d = 0; d < INITIATORS; d++)

@@ -103,7 +103,7 @@ static void bytes(void **state)
 	/* Each fits into the last WQEBB of the ring */
 	for (i = 0; i < 6; i++) {
 		while (inlay_sq_room(&sq) > 1)
-			must(inlay_post_nop(&sq, 0));
+			must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, 0));
 		must(i == 0 ? inlay_post_wait_cq(&sq, 1, 2, 0) : i == 1 ? inlay_post_send_enable(&sq, 1, 2, 0) :
 		     i == 2 ? inlay_post_wait_data(&sq, &a, INLAY_WAIT_EQUAL, 1, 2, 0) : i == 3 ? inlay_post_wait_time(&sq, 1, 0) :
 		     i == 4 ? inlay_post_dump(&sq, &a, 1, 0) : inlay_post_memcpy(&sq, &b, &a, &c, 0));

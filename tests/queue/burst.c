@@ -154,7 +154,7 @@ static void moderation(void **state)
 	/* WQEs of one WQEBB: exactly every eighth */
 	side_open(&direct, 64);
 	for (index = 0; index < 64; index++) {
-		must(inlay_post_nop(&direct.sq, inlay_sq_signal(&direct.sq, 1, 8)));
+		must(inlay_post(&direct.sq, MLX5_OPCODE_NOP, NULL, inlay_sq_signal(&direct.sq, 1, 8)));
 		assert_int_equal(is_signaled(&direct, index), index % 8 == 7);
 	}
 }
@@ -182,7 +182,7 @@ static void lists(void **state)
 	};
 	static struct iovec iov[70];
 	struct inlay_iov from = {iov, 1, 5, NULL};
-	struct inlay_remote to = {0x1000, 77};
+	struct remote to = {0x1000, 77};
 	struct inlay_sq before;
 	uint32_t i, k;
 
@@ -195,8 +195,7 @@ static void lists(void **state)
 		}
 		from.num = posts[k].num;
 		before = direct.sq;
-		if (inlay_post_iov(&direct.sq, posts[k].opcode, NULL, posts[k].opcode == MLX5_OPCODE_RDMA_WRITE ? &to : NULL, &from, 0,
-				   posts[k].flags) != posts[k].want ||
+		if (wr_post(&direct.sq, posts[k].opcode, wr_iov(&from, NULL, posts[k].opcode == MLX5_OPCODE_RDMA_WRITE ? &to : NULL, 0), posts[k].flags) != posts[k].want ||
 		    (posts[k].want && memcmp(&before, &direct.sq, sizeof(before))))
 			fail_msg("%s", posts[k].name);
 		if (posts[k].flags && !posts[k].want)

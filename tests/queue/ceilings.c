@@ -42,18 +42,18 @@ struct ep {
 #define RING_IT (INLAY_SIGNALED | INLAY_RING)
 
 CALL_RING(ud_inline, (struct inlay_sq *sq, const struct inlay_av *av, const uint64_t *value),
-	  inlay_post_ud_send_inline(sq, av, value, sizeof(*value), INLAY_SIGNALED), inlay_sq_ring)
+	  wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_buf(value, sizeof(*value), 0), av), INLAY_SIGNALED | INLAY_INLINE), inlay_sq_ring)
 CALL_RING(ud_sge, (struct inlay_sq *sq, const struct inlay_av *av, uint64_t addr, uint32_t len, uint32_t lkey),
-	  inlay_post_ud_send(sq, av, SGE(addr, len, lkey), 1, INLAY_SIGNALED), inlay_sq_ring_doorbell)
+	  wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_sge(SGE(addr, len, lkey), 1), av), INLAY_SIGNALED), inlay_sq_ring_doorbell)
 CALL(template, (struct inlay_sq *sq, const struct inlay_template *t, uint64_t raddr, uint64_t addr, uint32_t len, uint32_t imm_be),
      inlay_post_template(sq, t, raddr, addr, len, imm_be, INLAY_SIGNALED))
 CALL(template_ring, (struct inlay_sq *sq, const struct inlay_template *t, uint64_t raddr, uint64_t addr, uint32_t len, uint32_t imm_be),
      inlay_post_template(sq, t, raddr, addr, len, imm_be, RING_IT))
 CALL(add_4, (struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t add, uint64_t addr, uint32_t lkey),
-     inlay_post_masked(sq, raddr, rkey, inlay_masked_add(add, 0), SGE(addr, 4, lkey), RING_IT))
+     wr_atomic(sq, inlay_masked_add(add, 0), wr_at(wr_sge(SGE(addr, 4, lkey), 1), raddr, rkey), RING_IT))
 /* To a DC target on InfiniBand, commit and ring in one */
 CALL(dc_inline, (struct inlay_sq *sq, const struct inlay_av *to, const uint64_t *value),
-     inlay_post_to_send_inline(sq, to, value, sizeof(*value), RING_IT))
+     wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_buf(value, sizeof(*value), 0), to), RING_IT | INLAY_INLINE))
 /* One SGE each, checksums, one doorbell: a WQE each, and all in one */
 CALL(packets, (struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t n), inlay_post_packets(sq, BOTH, sge, n, RING_IT))
 CALL(multi_packet, (struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t n), inlay_post_packets_multi(sq, BOTH, sge, n, RING_IT))

@@ -70,14 +70,14 @@ SCENARIO void s_batch(void)
 	struct ibv_sge sge = {0x2000, 8, 5};
 
 	(void)!inlay_post_write(&sq, 0x1000, 7, &sge, 1, 0);
-	(void)!inlay_post_fetch_add(&sq, 0x1000, 7, 1, &sge, INLAY_SIGNALED);
+	(void)!wr_atomic(&sq, inlay_atomic_add(1), wr_at(wr_sge(&sge, 1), 0x1000, 7), INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
 }
 
 /* Its address vector fills a WQEBB, and the payload lies in the next. */
 SCENARIO void s_datagram(void)
 {
-	(void)!inlay_post_ud_send_inline(&sq, &av, payload, 8, INLAY_SIGNALED);
+	(void)!wr_post(&sq, MLX5_OPCODE_SEND, wr_to(wr_buf(payload, 8, 0), &av), INLAY_SIGNALED | INLAY_INLINE);
 	inlay_sq_ring(&sq);
 }
 

@@ -34,8 +34,8 @@ refuses() # compiler flags posts...: each of them is told to be wrong. gcc says 
 
 ignored() # compiler flags: a post whose result nobody looks at is warned of
 {
-	compile $1 "$2 -O1 -Wno-unused-result" '(inlay_post_nop(sq, 0), 0)' &&
-		! compile $1 "$2 -O1 -Werror=unused-result" '(inlay_post_nop(sq, 0), 0)'
+	compile $1 "$2 -O1 -Wno-unused-result" '(inlay_post(sq, MLX5_OPCODE_NOP, NULL, 0), 0)' &&
+		! compile $1 "$2 -O1 -Werror=unused-result" '(inlay_post(sq, MLX5_OPCODE_NOP, NULL, 0), 0)'
 }
 
 send='inlay_post_send(sq, sge, 1, (uint32_t)(%s))'

@@ -40,9 +40,9 @@ int main(void)
 	    inlay_cq_init(&cq, cqes, 8, 64, cq_record, NULL, 0x77))
 		return 1;
 	for (i = 0; i < 3; i++)
-		(void)!inlay_post_nop(&sq, INLAY_SIGNALED);
+		(void)!inlay_post(&sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
-	(void)!inlay_post_nop(&sq, INLAY_SIGNALED);
+	(void)!inlay_post(&sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED);
 	(void)!inlay_post_recv(&rq, &sge, 1);
 	(void)!inlay_post_recv(&rq, &sge, 1);
 	(void)!inlay_post_srq_recv(&srq, &sge, 1);

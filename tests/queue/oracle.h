@@ -922,7 +922,7 @@ static uint32_t in_flags(const struct req *r)
 INLAY_ALWAYS int in_call(struct inlay_sq *sq, const struct req *r, enum family family, uint8_t op, uint32_t n, uint32_t flags)
 {
 	struct inlay_eth eth = inlay_eth_csum(in_csum(r, INLAY_CSUM_L3 | INLAY_CSUM_L4));
-	struct inlay_remote there = {r->raddr, r->rkey};
+	struct remote there = {r->raddr, r->rkey};
 	const struct ibv_sge *sge = r->sge;
 
 	if (family == PACKET && op == TSO)
@@ -930,31 +930,31 @@ INLAY_ALWAYS int in_call(struct inlay_sq *sq, const struct req *r, enum family f
 	if (family == PACKET)
 		return inlay_post_packet(sq, eth, sge, n, flags);
 	if (family == DATAGRAM)
-		return op == SEND_IMM ? inlay_post_ud_send_imm(sq, &r->av, r->imm, sge, n, flags)
-				      : inlay_post_ud_send(sq, &r->av, sge, n, flags);
+		return op == SEND_IMM ? wr_post(sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_to(wr_sge(sge, n), &r->av), r->imm), flags)
+				      : wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_sge(sge, n), &r->av), flags);
 	switch (op) {
-	case SEND: return family == TO ? inlay_post_to_send(sq, &r->av, sge, n, flags) : inlay_post_send(sq, sge, n, flags);
+	case SEND: return family == TO ? wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_sge(sge, n), &r->av), flags) : inlay_post_send(sq, sge, n, flags);
 	case SEND_IMM:
-		return family == TO ? inlay_post_to_send_imm(sq, &r->av, r->imm, sge, n, flags)
-				    : inlay_post_send_imm(sq, r->imm, sge, n, flags);
+		return family == TO ? wr_post(sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_to(wr_sge(sge, n), &r->av), r->imm), flags)
+				    : wr_post(sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(sge, n), r->imm), flags);
 	case SEND_INV:
-		return family == TO ? inlay_post_to_send_inv(sq, &r->av, r->imm, sge, n, flags)
-				    : inlay_post_send_inv(sq, r->imm, sge, n, flags);
+		return family == TO ? wr_post(sq, MLX5_OPCODE_SEND_INVAL, wr_at(wr_to(wr_sge(sge, n), &r->av), 0, r->imm), flags)
+				    : wr_post(sq, MLX5_OPCODE_SEND_INVAL, wr_at(wr_sge(sge, n), 0, r->imm), flags);
 	case WRITE:
-		return family == TO ? inlay_post_to_write(sq, &r->av, &there, sge, n, flags)
+		return family == TO ? wr_post(sq, MLX5_OPCODE_RDMA_WRITE, wr_there(wr_to(wr_sge(sge, n), &r->av), &there), flags)
 				    : inlay_post_write(sq, r->raddr, r->rkey, sge, n, flags);
 	case WRITE_IMM:
-		return family == TO ? inlay_post_to_write_imm(sq, &r->av, &there, r->imm, sge, n, flags)
-				    : inlay_post_write_imm(sq, r->raddr, r->rkey, r->imm, sge, n, flags);
+		return family == TO ? wr_post(sq, MLX5_OPCODE_RDMA_WRITE_IMM, wr_imm(wr_there(wr_to(wr_sge(sge, n), &r->av), &there), r->imm), flags)
+				    : wr_post(sq, MLX5_OPCODE_RDMA_WRITE_IMM, wr_imm(wr_at(wr_sge(sge, n), r->raddr, r->rkey), r->imm), flags);
 	case READ:
-		return family == TO ? inlay_post_to_read(sq, &r->av, &there, sge, n, flags)
+		return family == TO ? wr_post(sq, MLX5_OPCODE_RDMA_READ, wr_there(wr_to(wr_sge(sge, n), &r->av), &there), flags)
 				    : inlay_post_read(sq, r->raddr, r->rkey, sge, n, flags);
 	case CAS:
-		return family == TO ? inlay_post_to_cmp_swap(sq, &r->av, &there, r->a, r->b, sge, flags)
-				    : inlay_post_cmp_swap(sq, r->raddr, r->rkey, r->a, r->b, sge, flags);
+		return family == TO ? wr_atomic(sq, inlay_atomic_cmp_swap(r->a, r->b), wr_there(wr_to(wr_sge(sge, 1), &r->av), &there), flags)
+				    : wr_atomic(sq, inlay_atomic_cmp_swap(r->a, r->b), wr_at(wr_sge(sge, 1), r->raddr, r->rkey), flags);
 	default:
-		return family == TO ? inlay_post_to_fetch_add(sq, &r->av, &there, r->a, sge, flags)
-				    : inlay_post_fetch_add(sq, r->raddr, r->rkey, r->a, sge, flags);
+		return family == TO ? wr_atomic(sq, inlay_atomic_add(r->a), wr_there(wr_to(wr_sge(sge, 1), &r->av), &there), flags)
+				    : wr_atomic(sq, inlay_atomic_add(r->a), wr_at(wr_sge(sge, 1), r->raddr, r->rkey), flags);
 	}
 }
 
@@ -1026,9 +1026,9 @@ static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const struct 
 /* Call sites at which family, opcode, number of SGEs or inline length, and flags are constants: many functions, for the compiler's sake */
 #define LEN(n)                                                                                                                          \
 	case (n):                                                                                                                       \
-		return family == DATAGRAM ? inlay_post_ud_send_inline(sq, &r->av, p, (n), flags) :                                      \
-		       family == TO && op == SEND ? inlay_post_to_send_inline(sq, &r->av, p, (n), flags) :                              \
-		       family == TO ? inlay_post_to_write_inline(sq, &r->av, &there, p, (n), flags) :                                   \
+		return family == DATAGRAM ? wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_buf(p, (n), 0), &r->av), flags | INLAY_INLINE) :                                      \
+		       family == TO && op == SEND ? wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_buf(p, (n), 0), &r->av), flags | INLAY_INLINE) :                              \
+		       family == TO ? wr_post(sq, MLX5_OPCODE_RDMA_WRITE, wr_there(wr_to(wr_buf(p, (n), 0), &r->av), &there), flags | INLAY_INLINE) :                                   \
 		       op == SEND ? inlay_post_send_inline(sq, p, (n), flags) :                                                         \
 				    inlay_post_write_inline(sq, r->raddr, r->rkey, p, (n), flags);
 #define LEN4(n) LEN(n) LEN((n) + 1) LEN((n) + 2) LEN((n) + 3)
@@ -1036,7 +1036,7 @@ static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const struct 
 INLAY_ALWAYS int const_inline(struct inlay_sq *sq, const struct req *r, enum family family, uint8_t op, uint32_t flags)
 {
 	const void *p = (const void *)(uintptr_t)r->sge[0].addr;
-	struct inlay_remote there = {r->raddr, r->rkey};
+	struct remote there = {r->raddr, r->rkey};
 
 	switch (r->sge[0].length) {
 	LEN4(0) LEN4(4) LEN4(8) LEN4(12) LEN4(16) LEN(20) LEN4(24) LEN4(28) LEN(32) LEN(33) LEN(36) LEN4(40) LEN4(44) LEN(48) LEN4(56)
@@ -1121,7 +1121,7 @@ static uint32_t in_imm(const struct req *r)
 /* As a list of struct iovec: with a key for each, or for all when there is but one */
 static __attribute__((noinline)) int in_iov(struct inlay_sq *sq, const struct req *r)
 {
-	struct inlay_remote remote = {r->raddr, r->rkey};
+	struct remote remote = {r->raddr, r->rkey};
 	struct iovec iov[MAX_SGE + 4];
 	uint32_t lkeys[MAX_SGE + 4], i;
 	struct inlay_iov from = {iov, r->nsge, r->sge[0].lkey, r->nsge == 1 && r->list ? NULL : lkeys};
@@ -1131,8 +1131,7 @@ static __attribute__((noinline)) int in_iov(struct inlay_sq *sq, const struct re
 		iov[i].iov_len = r->sge[i].length;
 		lkeys[i] = r->sge[i].lkey;
 	}
-	return inlay_post_iov(sq, ops[r->op].code, has_peers() ? &r->av : NULL, is_rdma(r->op) ? &remote : NULL, &from, in_imm(r),
-			      in_flags(r));
+	return wr_post(sq, ops[r->op].code, wr_iov(&from, has_peers() ? &r->av : NULL, is_rdma(r->op) ? &remote : NULL, in_imm(r)), in_flags(r));
 }
 
 static __attribute__((noinline)) int in_template(struct inlay_sq *sq, const struct req *r)

@@ -209,7 +209,7 @@ static const struct {
 
 INLAY_ALWAYS int post_list(struct inlay_sq *sq, uint32_t op, const struct ibv_sge *sge, uint32_t num, uint32_t flags)
 {
-	struct inlay_remote there = {1, 1};
+	struct remote there = {1, 1};
 	struct ibv_mw_bind_info bind;
 	struct inlay_av av;
 	struct ibv_mr mr;
@@ -226,22 +226,22 @@ INLAY_ALWAYS int post_list(struct inlay_sq *sq, uint32_t op, const struct ibv_sg
 	bind.mw_access_flags = IBV_ACCESS_REMOTE_READ;
 	switch (op) {
 	case 0: return inlay_post_send(sq, sge, num, flags);
-	case 1: return inlay_post_send_imm(sq, 1, sge, num, flags);
-	case 2: return inlay_post_send_inv(sq, 1, sge, num, flags);
+	case 1: return wr_post(sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(sge, num), 1), flags);
+	case 2: return wr_post(sq, MLX5_OPCODE_SEND_INVAL, wr_at(wr_sge(sge, num), 0, 1), flags);
 	case 3: return inlay_post_write(sq, 1, 1, sge, num, flags);
-	case 4: return inlay_post_write_imm(sq, 1, 1, 1, sge, num, flags);
+	case 4: return wr_post(sq, MLX5_OPCODE_RDMA_WRITE_IMM, wr_imm(wr_at(wr_sge(sge, num), 1, 1), 1), flags);
 	case 5: return inlay_post_read(sq, 1, 1, sge, num, flags);
-	case 6: return inlay_post_fetch_add(sq, 1, 1, 1, sge, flags);
-	case 7: return inlay_post_cmp_swap(sq, 1, 1, 1, 1, sge, flags);
+	case 6: return wr_atomic(sq, inlay_atomic_add(1), wr_at(wr_sge(sge, 1), 1, 1), flags);
+	case 7: return wr_atomic(sq, inlay_atomic_cmp_swap(1, 1), wr_at(wr_sge(sge, 1), 1, 1), flags);
 	case 8: return inlay_post_bind_mw(sq, &mw, 1, &bind, flags);
 	case 9: return inlay_post_local_inv(sq, 1, flags);
-	case 10: return inlay_post_ud_send(sq, &av, sge, num, flags);
-	case 11: return inlay_post_ud_send_imm(sq, &av, 1, sge, num, flags);
-	case 12: return inlay_post_ud_send_inline(sq, &av, &av, 8, flags);
+	case 10: return wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_sge(sge, num), &av), flags);
+	case 11: return wr_post(sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_to(wr_sge(sge, num), &av), 1), flags);
+	case 12: return wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_buf(&av, 8, 0), &av), flags | INLAY_INLINE);
 	case 13: return inlay_post_send_inline(sq, &av, 8, flags);
 	case 14: return inlay_post_write_inline(sq, 1, 1, &av, 8, flags);
-	case 15: return inlay_post_to_write(sq, &av, &there, sge, num, flags);
-	default: return inlay_post_nop(sq, flags);
+	case 15: return wr_post(sq, MLX5_OPCODE_RDMA_WRITE, wr_there(wr_to(wr_sge(sge, num), &av), &there), flags);
+	default: return inlay_post(sq, MLX5_OPCODE_NOP, NULL, flags);
 	}
 }
 
@@ -566,8 +566,8 @@ static void limits(void **state)
 	r->sq.atomics = 0;
 	memset(r->buf, 0, 16 * 64);
 	was = r->sq;
-	assert_int_equal(inlay_post_fetch_add(&r->sq, 0x2000, 7, 1, sge, 0), -ENOTSUP);
-	assert_int_equal(inlay_post_cmp_swap(&r->sq, 0x2000, 7, 1, 2, sge, 0), -ENOTSUP);
+	assert_int_equal(wr_atomic(&r->sq, inlay_atomic_add(1), wr_at(wr_sge(sge, 1), 0x2000, 7), 0), -ENOTSUP);
+	assert_int_equal(wr_atomic(&r->sq, inlay_atomic_cmp_swap(1, 2), wr_at(wr_sge(sge, 1), 0x2000, 7), 0), -ENOTSUP);
 	assert_int_equal(inlay_post_send(&r->sq, sge, 63, 0), -EINVAL);
 	assert_int_equal(inlay_post_send(&r->sq, sge, 64, 0), -EINVAL);
 	assert_int_equal(inlay_post_send_inline(&r->sq, data, 989, 0), -EINVAL);
@@ -645,7 +645,7 @@ static void rule_break(void *arg)
 	volatile uint32_t zero = 0, two_of = 2, four = 4, seventeen = 17, big = 0x1000000, huge = 0x80000001, flags;
 	struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_REQ, QPN, 0);
 	struct inlay_iov list = {NULL, 0, 0, NULL};
-	struct inlay_remote there = {0, 0};
+	struct remote there = {0, 0};
 	struct inlay_template made;
 	struct mlx5_wqe_av from;
 	struct inlay_av av;
@@ -701,8 +701,8 @@ static void rule_break(void *arg)
 	RULE("inlay_post_gather_: the queue is not NULL", (void)!inlay_post_send(no_sq, sge, 1, 0))
 	RULE("inlay_post_gather_: sge is not NULL unless num_sge is 0", (void)!inlay_post_send(sq, no_sge, 1, 0))
 	RULE("inlay_post_read: a read has no payload to inline", (void)!inlay_post_read(sq, 0, 0, sge, 1, INLAY_INLINE))
-	RULE("inlay_post_atomic_: an atomic has no payload to inline", (void)!inlay_post_fetch_add(sq, 0, 0, 1, sge, INLAY_INLINE))
-	RULE("inlay_post_datagram_: the address vector is not NULL", (void)!inlay_post_ud_send(sq, no_av, sge, 1, 0))
+	RULE("inlay_post_atomic_: an atomic has no payload to inline", (void)!wr_atomic(sq, inlay_atomic_add(1), wr_at(wr_sge(sge, 1), 0, 0), INLAY_INLINE))
+	RULE("inlay_post_datagram_: the address vector is not NULL", (void)!wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_sge(sge, 1), no_av), 0))
 	RULE("inlay_sq_release: queue and CQE are not NULL", inlay_sq_release(no_sq, &cqe))
 	AGAIN(inlay_sq_release(sq, no_cqe))
 	RULE("inlay_sq_undo: only what was not rung for is taken back", inlay_sq_ring(sq); inlay_sq_undo(sq, 0))
@@ -730,7 +730,7 @@ static void rule_break(void *arg)
 	AGAIN(flags = 1u << 20; (void)!inlay_post_send(sq, sge, 1, flags))
 	AGAIN(flags = 3u << 29; (void)!inlay_post_send(sq, sge, 1, flags))
 	AGAIN(flags = IBV_SEND_SIGNALED; (void)!inlay_post_dump(sq, sge, 1, flags))
-	AGAIN(flags = IBV_SEND_SIGNALED; (void)!inlay_post_iov(sq, MLX5_OPCODE_SEND, NULL, NULL, &list, 0, flags))
+	AGAIN(flags = IBV_SEND_SIGNALED; (void)!wr_post(sq, MLX5_OPCODE_SEND, wr_iov(&list, NULL, NULL, 0), flags))
 	RULE("inlay_sq_ring: the queue is not NULL", inlay_sq_ring(no_sq))
 	RULE("inlay_sq_ring_doorbell: the queue is not NULL", inlay_sq_ring_doorbell(no_sq))
 	RULE("inlay_sq_begin_counted: the queue is not NULL", inlay_sq_begin_counted(no_sq, 1))
@@ -749,14 +749,14 @@ static void rule_break(void *arg)
 	RULE("inlay_srq_ring: the queue is not NULL", inlay_srq_ring(no_srq))
 	RULE("inlay_srq_repost: the queue is not NULL", inlay_srq_repost(no_srq))
 	RULE("inlay_srq_recycle: queue and CQE are not NULL", inlay_srq_recycle(no_srq, &cqe))
-	RULE("inlay_post_atomic_: queue, remote address and SGE are not NULL", (void)!inlay_post_fetch_add(sq, 0, 0, 1, no_sge, 0))
+	RULE("inlay_post_atomic_: queue, remote address and SGE are not NULL", (void)!wr_atomic(sq, inlay_atomic_add(1), wr_at(wr_sge(no_sge, 1), 0, 0), 0))
 	RULE("inlay_post_local_inv: the queue is not NULL", (void)!inlay_post_local_inv(no_sq, 1, 0))
 	RULE("inlay_post_bind_mw: no argument is NULL", (void)!inlay_post_bind_mw(sq, NULL, 1, NULL, 0))
 	RULE("inlay_post_datagram_: the destination has 48 bytes",
-	     inlay_av_init_xrc(&av, 1); (void)!inlay_post_ud_send(sq, &av, sge, 1, 0))
+	     inlay_av_init_xrc(&av, 1); (void)!wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_sge(sge, 1), &av), 0))
 	RULE("inlay_seg_av: the destination has 48 bytes", inlay_av_init_xrc(&av, 1); inlay_seg_av(at, &av))
 	RULE("inlay_sq_commit_: only a DCI has streams",
-	     sq->type = IBV_QPT_RC; (void)!inlay_post_fetch_add(sq, 0, 0, 1, sge, INLAY_STREAM(5)))
+	     sq->type = IBV_QPT_RC; (void)!wr_atomic(sq, inlay_atomic_add(1), wr_at(wr_sge(sge, 1), 0, 0), INLAY_STREAM(5)))
 	RULE("inlay_post_dump: only inlay_post_to_* take a stream", (void)!inlay_post_dump(sq, sge, 1, INLAY_STREAM(5)))
 	RULE("inlay_post_template_: only inlay_post_to_* take a stream",
 	     must(inlay_template_init(&made, sq, MLX5_OPCODE_SEND, 0, 5));
@@ -767,15 +767,15 @@ static void rule_break(void *arg)
 	RULE("inlay_post_umr: a UMR has no payload to inline", (void)!inlay_post_local_inv(sq, 1, INLAY_INLINE))
 	RULE("inlay_post_set_psv: a PSV has no payload to inline", (void)!inlay_post_set_psv(sq, 1, 1, INLAY_INLINE))
 	RULE("inlay_post_iov_: a send has no remote address, writes and reads have one",
-	     (void)!inlay_post_iov(sq, MLX5_OPCODE_SEND, NULL, &there, &list, 0, 0))
-	AGAIN((void)!inlay_post_iov(sq, MLX5_OPCODE_RDMA_WRITE, NULL, NULL, &list, 0, 0))
-	AGAIN((void)!inlay_post_iov(sq, MLX5_OPCODE_ATOMIC_FA, NULL, &there, &list, 0, 0))
+	     (void)!wr_post(sq, MLX5_OPCODE_SEND, wr_iov(&list, NULL, &there, 0), 0))
+	AGAIN((void)!wr_post(sq, MLX5_OPCODE_RDMA_WRITE, wr_iov(&list, NULL, NULL, 0), 0))
+	AGAIN((void)!wr_post(sq, MLX5_OPCODE_ATOMIC_FA, wr_iov(&list, NULL, &there, 0), 0))
 	RULE("inlay_post_wait_data: the word is not NULL", (void)!inlay_post_wait_data(sq, no_sge, INLAY_WAIT_EQUAL, 0, 0, 0))
 	RULE("inlay_post_memcpy: the QP's type has the operation",
 	     sq->type = IBV_QPT_UD; (void)!inlay_post_memcpy(sq, sge, sge, sge, 0))
 	RULE("inlay_post_packets_multi: a packet is not empty",
-	     inlay_sq_set_packet(sq, 0, 1); (void)!inlay_post_packets_multi(sq, inlay_eth_csum(0), sge, 2, 0))
-	AGAIN(inlay_sq_set_packet(sq, 0, 1); (void)!inlay_post_packets_multi(sq, inlay_eth_csum(0), sge, 2, INLAY_INLINE))
+	     inlay_sq_set_packet_(sq, 0, 1); (void)!inlay_post_packets_multi(sq, inlay_eth_csum(0), sge, 2, 0))
+	AGAIN(inlay_sq_set_packet_(sq, 0, 1); (void)!inlay_post_packets_multi(sq, inlay_eth_csum(0), sge, 2, INLAY_INLINE))
 	RULE("inlay_sq_begin: the queue is attached to a register", inlay_sq_fini(sq); (void)!inlay_sq_begin(sq, 1, &at))
 	RULE("inlay_sq_begin_counted: the queue is attached to a register", inlay_sq_fini(sq); inlay_sq_begin_counted(sq, 1))
 	RULE("inlay_post_recv: the queue is not finished", inlay_rq_fini(u->rq); (void)!inlay_post_recv(u->rq, sge, 1))
@@ -795,7 +795,7 @@ static void checks(void **state)
 	memset(buf, 0, sizeof(buf));
 	memset(&u, 0, sizeof(u));
 	u.r = raw_make(4, 5, INLAY_UAR_SERIAL);
-	must(inlay_post_nop(&u.r->sq, 0));
+	must(inlay_post(&u.r->sq, MLX5_OPCODE_NOP, NULL, 0));
 	u.c = rawcq_make(4);
 	produce(u.c, 0);
 	must(inlay_rq_init(&rq, buf, 4, 64, dbrec));
@@ -1255,7 +1255,7 @@ static void release_of_another(void **state)
 		inlay_shared_sq_init(&shared, &r->sq);
 		must(inlay_shared_sq_reserve(&shared, 1, &part));
 		inlay_shared_sq_publish(&shared, &part);
-		must(inlay_post_nop(&r->sq, 0));
+		must(inlay_post(&r->sq, MLX5_OPCODE_NOP, NULL, 0));
 		must(inlay_rq_init(&rq, ring, 4, 64, dbrec));
 		if (kind != NAMELESS)
 			inlay_rq_set_qpn_(&rq, QPN);

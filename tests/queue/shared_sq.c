@@ -63,11 +63,11 @@ static void by_hand(void **state)
 		must(inlay_shared_sq_reserve(&raw.shared, 1, &c));
 		assert_int_equal(inlay_shared_sq_pending(&raw.shared), 8);
 		/* Filled in any order; a part has room for what was reserved, and no more */
-		must(inlay_post_nop(&c, INLAY_SIGNALED));
-		assert_int_equal(inlay_post_nop(&c, 0), -EAGAIN);
+		must(inlay_post(&c, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED));
+		assert_int_equal(inlay_post(&c, MLX5_OPCODE_NOP, NULL, 0), -EAGAIN);
 		must(inlay_post_send_inline(&b, payload, 200, 0)); /* four WQEBBs */
 		assert_int_equal(inlay_sq_room(&b), 1);
-		must(inlay_post_nop(&a, 0));
+		must(inlay_post(&a, MLX5_OPCODE_NOP, NULL, 0));
 		inlay_shared_sq_ring(&raw.shared);
 		assert_int_equal(raw.dbrec[MLX5_SND_DBR], 0);
 		assert_int_equal(released(at), -EPROTO);
@@ -146,7 +146,7 @@ static void in_order(void **state)
 	publishing = 0;
 	must(inlay_shared_sq_reserve(&raw.shared, 1, &first));
 	must(inlay_shared_sq_reserve(&raw.shared, 2, &later));
-	must(inlay_post_nop(&later, 0));
+	must(inlay_post(&later, MLX5_OPCODE_NOP, NULL, 0));
 	assert_int_equal(pthread_create(&thread, NULL, publisher, NULL), 0);
 	while (!__atomic_load_n(&publishing, __ATOMIC_ACQUIRE))
 		sched_yield();

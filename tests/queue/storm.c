@@ -185,10 +185,10 @@ static struct ibv_sge here(const void *p, uint32_t len)
 }
 
 /* What has this place in the peer's memory */
-static struct inlay_remote theirs(const struct lane *l, const void *mine)
+static struct remote theirs(const struct lane *l, const void *mine)
 {
 	const uint64_t offset = (uint64_t)((const uint8_t *)mine - (uint8_t *)shared);
-	struct inlay_remote r = {cards[l->peer].base + offset, cards[l->peer].rkey};
+	struct remote r = {cards[l->peer].base + offset, cards[l->peer].rkey};
 
 	return r;
 }
@@ -285,7 +285,7 @@ static uint32_t pieces(const struct did *d, struct ibv_sge *sge)
 
 static int atomic(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 {
-	const struct inlay_remote r = theirs(l, shared->words[me][t->kind]);
+	const struct remote r = theirs(l, shared->words[me][t->kind]);
 	const uint32_t form = rnd_below(TO(t) ? 9 : 10);
 	const uint64_t v = rnd(), m = rnd(), was = l->word[form == 9];
 	const uint64_t words[8] = {v, ~v, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0};
@@ -310,7 +310,7 @@ static int atomic(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 	case 7: err = REMOTE(masked, inlay_masked_add(v, 0), &sge, flags); break;
 	case 8: err = REMOTE(masked, inlay_masked_add((uint32_t)v, 0), &sge, flags); break;
 	default:
-		err = inlay_post_extended_atomic(&t->sq, MLX5_OPCODE_ATOMIC_MASKED_CS, r.addr + 16, r.rkey, words, &sge, flags);
+		err = wr_atomic(&t->sq, inlay_atomic_words(MLX5_OPCODE_ATOMIC_MASKED_CS, words), wr_at(wr_sge(&sge, 1), r.addr + 16, r.rkey), flags);
 	}
 	if (!err)
 		l->word[d->word] = to[form];
@@ -332,7 +332,7 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 {
 	const unsigned at = (unsigned)(d - t->did), what = d->what;
 	const uint8_t *next = after(t, d)->buf;
-	struct inlay_remote r = theirs(l, shared->place[me][t->kind][at]);
+	struct remote r = theirs(l, shared->place[me][t->kind][at]);
 	struct ibv_mw_bind_info info = {mr, (uintptr_t)shared->window[l->peer][t->kind], ROOM,
 					IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
 	const uint32_t told = told_of(t, l), small = flags | INLAY_FENCE_INITIATOR_SMALL;
@@ -358,7 +358,7 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 	case SEND_DONE:
 		flags |= INLAY_FENCE;
 		return word ? inlay_post_send(&t->sq, sge, 3, flags)
-			    : inlay_post_send_inv(&t->sq, l->finished, sge, 3, flags);
+			    : wr_post(&t->sq, MLX5_OPCODE_SEND_INVAL, wr_at(wr_sge(sge, 3), 0, l->finished), flags);
 	case WRITE: return REMOTE(write, sge, 3, flags);
 	case WRITE_IMM: return REMOTE(write_imm, htobe32(told), sge, 3, flags);
 	case READ:
@@ -401,7 +401,7 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 		if (t->kind == RAW)
 			return inlay_post_packet(&t->sq, plain, &one, 1, flags);
 		return t->kind == UD ? EITHER(send, &one, 1, flags) : REMOTE(write, &one, 1, flags);
-	default: return inlay_post_nop(&t->sq, flags);
+	default: return inlay_post(&t->sq, MLX5_OPCODE_NOP, NULL, flags);
 	}
 }
 

@@ -191,7 +191,7 @@ static void cleaned(unsigned i)
 static void messages(const struct inlay_av *to)
 {
 	const uint32_t sig = INLAY_SIGNALED | INLAY_RING;
-	struct inlay_remote there = {raddr_of(&net.e, 16384), net.e.mr->rkey};
+	struct remote there = {raddr_of(&net.e, 16384), net.e.mr->rkey};
 	const uint8_t *came;
 	struct ibv_sge sge;
 	uint32_t i, n;
@@ -202,7 +202,7 @@ static void messages(const struct inlay_av *to)
 		fill(net.e.buf, 1024, n);
 		sge = sge_of(&net.e, 0, 100 + n);
 		give(i);
-		must(inlay_post_to_send(&net.e.sq, &to[i], &sge, 1, sig));
+		must(wr_post(&net.e.sq, MLX5_OPCODE_SEND, wr_to(wr_sge(&sge, 1), &to[i]), sig));
 		sent(&net.e);
 		if (n % 2)
 			got(i, MLX5_CQE_RESP_SEND, 100 + n, 0);
@@ -210,13 +210,13 @@ static void messages(const struct inlay_av *to)
 			cleaned(i);
 		assert_memory_equal(came, net.e.buf, 100 + n);
 		give(i);
-		must(inlay_post_to_send_inline(&net.e.sq, &to[i], net.e.buf + 7, 8, sig));
+		must(wr_post(&net.e.sq, MLX5_OPCODE_SEND, wr_to(wr_buf(net.e.buf + 7, 8, 0), &to[i]), sig | INLAY_INLINE));
 		sent(&net.e);
 		got(i, MLX5_CQE_RESP_SEND, 8, 0);
 		assert_memory_equal(came, net.e.buf + 7, 8);
-		must(inlay_post_to_write_inline(&net.e.sq, &to[i], &there, net.e.buf + 9, 120 + n, 0));
+		must(wr_post(&net.e.sq, MLX5_OPCODE_RDMA_WRITE, wr_there(wr_to(wr_buf(net.e.buf + 9, 120 + n, 0), &to[i]), &there), 0 | INLAY_INLINE));
 		give(i);
-		must(inlay_post_to_write_imm(&net.e.sq, &to[i], &there, htobe32(n + 1), &sge, 0, sig));
+		must(wr_post(&net.e.sq, MLX5_OPCODE_RDMA_WRITE_IMM, wr_imm(wr_there(wr_to(wr_sge(&sge, 0), &to[i]), &there), htobe32(n + 1)), sig));
 		sent(&net.e);
 		got(i, MLX5_CQE_RESP_WR_IMM, 0, htobe32(n + 1));
 		assert_memory_equal(net.e.buf + 16384, net.e.buf + 9, 120 + n);
@@ -253,7 +253,7 @@ static void take_over(void **state)
 {
 	static const struct ibv_qp_cap caps[] = {{.max_send_wr = 1, .max_send_sge = 1, .max_inline_data = 8}, {.max_send_wr = 20, .max_send_sge = 5},
 						 {.max_send_wr = 33, .max_send_sge = 2, .max_inline_data = 300}};
-	struct inlay_remote there = {0x1000, 5};
+	struct remote there = {0x1000, 5};
 	struct ibv_sge sge = {0x1000, 8, 5};
 	struct ibv_qp_attr attr;
 	struct inlay_uar uar;
@@ -293,7 +293,7 @@ static void take_over(void **state)
 			ds = plain.cap.max_send_sge > 2 ? plain.cap.max_send_sge : 2; /* masks and an SGE */
 			assert_int_equal(sq.max_ds, (dc ? 6 : 4) + (in > ds ? in : ds));
 			inlay_sq_set_atomics(&sq, 8);
-			must(inlay_post_to_masked(&sq, &net.peer[0].av, &there, inlay_masked_swap(1, 3), &sge, 0));
+			must(wr_atomic(&sq, inlay_masked_swap(1, 3), wr_there(wr_to(wr_sge(&sge, 1), &net.peer[0].av), &there), 0));
 			inlay_sq_fini(&sq);
 			must(ibv_destroy_qp(qp));
 		}
@@ -305,21 +305,21 @@ static void take_over(void **state)
 /* ---- every rule of these posts, broken once ---- */
 
 #define RULES(RULE) \
-	RULE(0, "inlay_post_to_: queue and destination are not NULL", (void)!inlay_post_to_send(sq, none, &one, 1, 0)) \
-	RULE(1, "inlay_post_to_: sge is not NULL unless num_sge is 0", (void)!inlay_post_to_send(sq, &av, no_sge, 1, 0)) \
-	RULE(2, "inlay_post_to_: the QP's type has the operation", sq->type = IBV_QPT_RC; (void)!inlay_post_to_send(sq, &av, &one, 1, 0)) \
+	RULE(0, "inlay_post_to_: queue and destination are not NULL", (void)!wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_sge(&one, 1), none), 0)) \
+	RULE(1, "inlay_post_to_: sge is not NULL unless num_sge is 0", (void)!wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_sge(no_sge, 1), &av), 0)) \
+	RULE(2, "inlay_post_to_: the QP's type has the operation", sq->type = IBV_QPT_RC; (void)!wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_sge(&one, 1), &av), 0)) \
 	RULE(3, "inlay_sq_commit_: only a DCI has streams", \
-	     sq->type = IBV_QPT_XRC_SEND; (void)!inlay_post_to_send(sq, &av, &one, 1, INLAY_STREAM(1))) \
-	RULE(4, "inlay_post_to_read: a read has no payload to inline", (void)!inlay_post_to_read(sq, &av, &there, &one, 1, INLAY_INLINE)) \
-	RULE(5, "inlay_post_to_: writes and reads have a remote address", (void)!inlay_post_to_write(sq, &av, NULL, &one, 1, 0)) \
-	RULE(6, "inlay_post_to_: writes and reads have a remote address", (void)!inlay_post_to_read(sq, &av, NULL, &one, 1, 0)) \
+	     sq->type = IBV_QPT_XRC_SEND; (void)!wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_sge(&one, 1), &av), INLAY_STREAM(1))) \
+	RULE(4, "inlay_post_to_read: a read has no payload to inline", (void)!wr_post(sq, MLX5_OPCODE_RDMA_READ, wr_there(wr_to(wr_sge(&one, 1), &av), &there), INLAY_INLINE)) \
+	RULE(5, "inlay_post_to_: writes and reads have a remote address", (void)!wr_post(sq, MLX5_OPCODE_RDMA_WRITE, wr_there(wr_to(wr_sge(&one, 1), &av), NULL), 0)) \
+	RULE(6, "inlay_post_to_: writes and reads have a remote address", (void)!wr_post(sq, MLX5_OPCODE_RDMA_READ, wr_there(wr_to(wr_sge(&one, 1), &av), NULL), 0)) \
 	RULE(7, "inlay_post_gather_: the QP's type has the operation", (void)!inlay_post_send(sq, &one, 1, 0)) \
 	RULE(8, "inlay_post_gather_: only inlay_post_to_* take a stream", \
 	     sq->type = IBV_QPT_RC; (void)!inlay_post_send(sq, &one, 1, INLAY_STREAM(1))) \
 	RULE(9, "inlay_post_to_fetch_add: queue and destination are not NULL", \
-	     (void)!inlay_post_to_fetch_add(sq, none, &there, 1, &one, 0)) \
+	     (void)!wr_atomic(sq, inlay_atomic_add(1), wr_there(wr_to(wr_sge(&one, 1), none), &there), 0)) \
 	RULE(10, "inlay_post_to_cmp_swap: queue and destination are not NULL", \
-	     (void)!inlay_post_to_cmp_swap(sq, none, &there, 1, 2, &one, 0)) \
+	     (void)!wr_atomic(sq, inlay_atomic_cmp_swap(1, 2), wr_there(wr_to(wr_sge(&one, 1), none), &there), 0)) \
 	RULE(11, "inlay_seg_av_compact: the destination has 16 bytes", must(inlay_sq_begin(sq, 1, &at)); inlay_seg_av_compact(at, &av)) \
 	RULE(12, "inlay_av_init_xrc: an SRQN has 24 bits", inlay_av_init_xrc(&av, 1 << 24)) \
 	RULE(13, "inlay_av_to_dct: a DCTN has 24 bits", inlay_av_to_dct(&av, 1 << 24, 1)) \
@@ -335,7 +335,7 @@ static const char *const rules[] = {RULES(TEXT)};
 static void rule_break(void *arg)
 {
 	struct inlay_av *volatile none = NULL, av = net.peer[0].av;
-	struct inlay_remote there = {0x1000, 5};
+	struct remote there = {0x1000, 5};
 	struct ibv_sge *volatile no_sge = NULL, one = {0x1000, 8, 5};
 	struct inlay_sq *sq = &net.e.sq;
 	struct inlay_av_base base;

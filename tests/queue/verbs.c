@@ -165,7 +165,7 @@ static void used(void **state)
 			must(inlay_rq_from_qp(&b.rq, b.qp, NULL, NULL));
 			must(inlay_post_recv(&b.rq, NULL, 0));
 			inlay_rq_ring(&b.rq);
-			must(inlay_post_nop(&a.sq, INLAY_SIGNALED | INLAY_RING));
+			must(inlay_post(&a.sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED | INLAY_RING));
 		} else {
 			must(ibv_post_recv(b.qp, &rwr, &rbad));
 			swr.wr.rdma.remote_addr = raddr_of(&b, 0);
