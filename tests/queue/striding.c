@@ -522,15 +522,15 @@ static void arguments(void **state)
 	}
 	must(inlay_cq_init(&cq, cqes, 64, 64, cq_record, NULL, 1));
 	must(inlay_striding_init(&rq, ring, 8, 32, record, &shape));
-	must(inlay_striding_reserve(&rq, &cq, &why));
+	must(inlay_striding_reserve_(&rq, &cq, &why));
 	assert_int_equal(inlay_cq_reserve(&cq, 1, &why), -ENOSPC);
 	inlay_striding_fini(&rq);
 	must(inlay_striding_init(&rq, ring, 16, 32, record, &shape));
-	assert_int_equal(inlay_striding_reserve(&rq, &cq, &why), -ENOSPC);
+	assert_int_equal(inlay_striding_reserve_(&rq, &cq, &why), -ENOSPC);
 	must(inlay_srq_init(&srq.srq, ring, 8, 32, record));
 	must(inlay_striding_srq_init(&srq, &shape));
-	must(inlay_striding_srq_reserve(&srq, &cq, &why));
-	assert_int_equal(inlay_striding_srq_reserve(&srq, &cq, &why), -ENOSPC);
+	must(inlay_striding_srq_reserve_(&srq, &cq, &why));
+	assert_int_equal(inlay_striding_srq_reserve_(&srq, &cq, &why), -ENOSPC);
 	inlay_srq_fini(&srq.srq);
 	must(inlay_cq_reserve(&cq, 64, &why));
 }

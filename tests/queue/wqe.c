@@ -498,7 +498,7 @@ static void names(void **state)
 
 	(void)state;
 	for (opcode = 0; opcode < 256; opcode++)
-		assert_string_equal(inlay_opcode_name((uint8_t)opcode),
+		assert_string_equal(inlay_opcode_name_((uint8_t)opcode),
 				    known[i].name && known[i].opcode == opcode ? known[i++].name : "unknown opcode");
 }
 

@@ -193,7 +193,7 @@ INLAY_COLD int inlay_cq_offer_(struct inlay_cq *cq, const struct ibv_cq *made, u
 }
 
 /* Gives back what inlay_cq_reserve set aside. cq may be NULL. */
-INLAY_COLD void inlay_cq_unreserve_(struct inlay_cq *cq, uint32_t n)
+INLAY_COLD void inlay_cq_unreserve(struct inlay_cq *cq, uint32_t n)
 {
 	if (!cq)
 		return;

@@ -87,7 +87,7 @@ INLAY_COLD int inlay_rq_reserve_(struct inlay_rq *rq, struct inlay_cq *cq, const
 /* Gives back the queue's CQEs. Call it when its QP or WQ is destroyed. */
 INLAY_COLD void inlay_rq_fini(struct inlay_rq *rq)
 {
-	inlay_cq_unreserve_(rq->cq, rq->reserved);
+	inlay_cq_unreserve(rq->cq, rq->reserved);
 	rq->cq = NULL;
 	rq->buf = NULL;
 }

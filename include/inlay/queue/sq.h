@@ -157,7 +157,7 @@ INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 		return;
 	sq->uar->queues--;
 	sq->uar = NULL;
-	inlay_cq_unreserve_(sq->cq, sq->reserved);
+	inlay_cq_unreserve(sq->cq, sq->reserved);
 	sq->cq = NULL;
 }
 

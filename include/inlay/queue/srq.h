@@ -149,7 +149,7 @@ INLAY_COLD int inlay_srq_reserve_(struct inlay_srq *srq, struct inlay_cq *cq, co
 /* Gives back the queue's CQEs. Call it when the SRQ is destroyed. */
 INLAY_COLD void inlay_srq_fini(struct inlay_srq *srq)
 {
-	inlay_cq_unreserve_(srq->cq, srq->reserved);
+	inlay_cq_unreserve(srq->cq, srq->reserved);
 	srq->cq = NULL;
 	srq->buf = NULL;
 }
