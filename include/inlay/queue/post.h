@@ -422,6 +422,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post(struct inlay_sq *sq, uint32_t opcode, c
 		flags &= ~(uint32_t)INLAY_INLINE;
 	else
 		r = *wr;
+	INLAY_CHECK(r.sge || !r.num_sge, "sge is not NULL unless num_sge is 0");
 	/* One SGE is as good as its contents: what is constant of them folds. */
 	if (__builtin_constant_p(r.num_sge) && r.num_sge == 1) {
 		r.data = (const void *)(uintptr_t)r.sge->addr;
@@ -430,7 +431,6 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post(struct inlay_sq *sq, uint32_t opcode, c
 		r.num_sge = 0;
 	}
 	wr = &r;
-	INLAY_CHECK(wr->sge || !wr->num_sge, "sge is not NULL unless num_sge is 0");
 	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, (uint8_t)opcode, wr->to != NULL),
 		    "the QP's type has the operation");
 	INLAY_CHECK(opcode != MLX5_OPCODE_RDMA_READ || !(flags & INLAY_INLINE), "a read has no payload to inline");
