@@ -4,7 +4,8 @@
  *
  * The calls that the headers make to libibverbs, libmlx5 and the kernel are macros here. One of them fails on demand, and what they
  * open and close is counted. After a failure the function has returned the errno of that call, not of an earlier one, and a reason;
- * nothing is left open, objects that must not change have not, and the same call succeeds once nothing fails. buf, match and tag make no such calls.
+ * nothing is left open, objects that must not change have not, and the same call succeeds once nothing fails. buf, match and tag make
+ * no such calls.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -208,7 +209,6 @@ static struct {
 	struct inlay_striding striding;
 	struct inlay_av av;
 	struct inlay_dm dm;
-	struct inlay_clock clock;
 	struct inlay_atomics atomics;
 	struct inlay_connect_record here, there, datagrams;
 	struct inlay_connect_attr attr;
@@ -286,8 +286,6 @@ RUN(striding_from_wq, inlay_striding_from_wq(&s.striding, s.strides, &shape, NUL
 RUN(srq_from_srq, inlay_srq_from_srq(&s.srq, s.ibsrq, &s.cq, why))
 UNDO(srq_fini, inlay_srq_fini(&s.srq))
 RUN(dm_from_dm, inlay_dm_from_dm(&s.dm, s.ibdm, why))
-RUN(clock_map, inlay_clock_map(&s.clock, dev.ctx, why))
-UNDO(clock_unmap, must(inlay_clock_unmap(&s.clock)))
 RUN(atomics_query, inlay_atomics_query(&s.atomics, dev.ctx, why))
 RUN(qp_user_index, inlay_qp_user_index(s.rc, &s.number, why))
 RUN(wq_user_index, inlay_wq_user_index(s.wqs[0], &s.number, why))
@@ -595,7 +593,6 @@ static const struct row {
 	{"striding_from_wq", striding_from_wq, NULL, NULL, SAME(s.striding), "", "", 0, false, 2, false},
 	{"srq_from_srq", srq_from_srq, srq_fini, NULL, SAME(s.srq), "", "", 0, false, 2, false},
 	{"dm_from_dm", dm_from_dm, NULL, NULL, SAME(s.dm), "", "", 0, false, 2, false},
-	{"clock_map", clock_map, clock_unmap, NULL, NULL, 0, "", "", 0, false, 2, false},
 	{"atomics_query", atomics_query, NULL, NULL, NULL, 0, "", "mlx5dv_devx_general_cmd", -ENOTSUP, false, 2, false},
 	{"qp_user_index", qp_user_index, NULL, NULL, NULL, 0, "", "mlx5dv_devx_qp_query", -ENOTSUP, false, 3, false},
 	{"wq_user_index", wq_user_index, NULL, NULL, NULL, 0, "", "mlx5dv_devx_wq_query", -ENOTSUP, false, 2, false},

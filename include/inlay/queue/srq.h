@@ -185,7 +185,7 @@ INLAY_ALWAYS uint8_t *inlay_srq_entry_(const struct inlay_srq *srq, uint32_t ind
 
 /*
  * What was given with the buffer of entry `index`: inlay_cqe_wqe_counter of a receive completion.
- * Read it before the entry goes back. 0 when there is no such entry.
+ * It stays until the entry is filled again. 0 when there is no such entry.
  */
 INLAY_ALWAYS uint64_t inlay_srq_user(const struct inlay_srq *srq, uint32_t index)
 {

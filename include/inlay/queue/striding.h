@@ -45,8 +45,8 @@
  *           inlay_post_srq_recv(&rq.srq, &sge_of_buffer[i], 1, i);
  *   inlay_srq_ring(&rq.srq);
  *   ...
- *   buffer = inlay_srq_user(&rq.srq, ...);                      the entry, which the take below names in at.wqe
  *   done = inlay_striding_srq_take(&rq, cqe, &at);
+ *   buffer = inlay_srq_user(&rq.srq, at.wqe);
  *   if (done > 0)                                               its last packet: the entry is empty,
  *           inlay_post_srq_recv(&rq.srq, &sge, 1, other);       and takes another buffer, or this one
  *                                                               when its packets have been used
@@ -57,9 +57,9 @@
  * inlay_srq_gone is not for a striding queue: it would give an entry back with its first stride.
  *
  * An error CQE of a shared queue names an entry that several QPs may be filling, so do not take it.
- * That entry (inlay_srq_entry) does not come back; in a cyclic queue, neither do those posted after it. The
- * others stay in use. When too few are left, destroy the queue after its QPs and RQs, and create it
- * again: its buffers are the caller's then.
+ * That entry does not come back; in a cyclic queue, neither do those posted after it. The others
+ * stay in use. When too few are left, destroy the queue after its QPs and RQs, and create it again:
+ * its buffers are the caller's then.
  *
  * Message completions (InfiniBand, RoCE) have a different layout from packet completions. Each part
  * of a message has one, and takes one stride:
