@@ -56,6 +56,28 @@
 #include <inlay/base.h>
 #include <inlay/queue.h>
 
+/* ---- The device ---- */
+
+/*
+ * Opens the mlx5 device of this name; NULL: the first one. Returns NULL when there is none, or
+ * ibv_open_device fails (errno).
+ */
+INLAY_COLD struct ibv_context *inlay_device_open(const char *name, const char **why)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL), **at = list;
+	struct ibv_context *context = NULL;
+
+	while (at && *at && (!mlx5dv_is_supported(*at) || (name && __builtin_strcmp(name, ibv_get_device_name(*at)))))
+		at++;
+	if (!at || !*at)
+		inlay_refuse_(-ENODEV, why, name ? "no mlx5 device has this name" : "there is no mlx5 device");
+	else if (!(context = ibv_open_device(*at)))
+		inlay_refuse_(-ENODEV, why, "ibv_open_device failed");
+	if (list)
+		ibv_free_device_list(list);
+	return context;
+}
+
 /* ---- Room for completions ---- */
 
 /*

@@ -158,6 +158,23 @@ static void pages_back(void **state)
 	assert_non_null(inlay_qpn_table_shrink(&table));
 }
 
+static void devices(void **state)
+{
+	const char *why = NULL, *names[] = {ibv_get_device_name(dev.ctx->device), NULL};
+	struct ibv_context *ctx;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < ARRAY(names); i++) {
+		ctx = inlay_device_open(names[i], &why);
+		assert_non_null(ctx);
+		assert_true(mlx5dv_is_supported(ctx->device));
+		must(ibv_close_device(ctx));
+	}
+	assert_null(inlay_device_open("no such device", &why));
+	assert_string_equal(why, "no mlx5 device has this name");
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -166,6 +183,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(raw_flags, up, down),
 		cmocka_unit_test_setup_teardown(shared_register, up, down),
 		cmocka_unit_test(pages_back),
+		cmocka_unit_test(devices),
 	};
 
 	return cmocka_run_group_tests_name("explain", tests, dev_open, dev_close);
