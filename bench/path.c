@@ -315,7 +315,6 @@ static struct side *open_side(int own, const char *locks)
 	struct mlx5dv_qp_init_attr dv_attr = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
 		.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE | MLX5DV_QP_EX_WITH_MEMCPY};
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_send_wr *bad;
 	struct mlx5dv_obj obj;
 	struct mlx5dv_qp qp;
@@ -325,9 +324,8 @@ static struct side *open_side(int own, const char *locks)
 	NEED(s, "aligned_alloc");
 	memset(s, 0, sizeof(*s));
 	setenv("MLX5_SINGLE_THREADED", locks, 1);       /* libmlx5 reads it as it opens the device */
-	s->ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
+	s->ctx = inlay_device_open(NULL, NULL);
 	NEED(s->ctx, "opening the device");
-	ibv_free_device_list(list);
 	s->pd = ibv_alloc_pd(s->ctx);
 	s->mr = s->pd ? ibv_reg_mr(s->pd, data, sizeof(data), access) : NULL;
 	NEED(s->mr && ibv_reg_mr(s->pd, target, sizeof(target), access), "ibv_reg_mr");

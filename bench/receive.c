@@ -125,8 +125,7 @@ static void open_device(void)
 {
 	struct ibv_cq_init_attr_ex attr = {.cqe = RING - 1, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN};
 	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = {1, LAP, 1, 1, 0}};
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
+	struct ibv_context *ctx = inlay_device_open(NULL, NULL);
 	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND}, *bad;
 	struct ibv_recv_wr recv = {0}, *bad_recv;
 	struct mlx5dv_cq dv = {0}, dvx = {0};
