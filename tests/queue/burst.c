@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * burst.c: bursts, queues without a doorbell record, moderated signaling, what lists and templates refuse, on plain memory. A queue that is
+ * burst.c: bursts, queues without a doorbell record, moderated signaling, what lists refuse, on plain memory. A queue that is
  * posted to through copies is in every respect like its twin that is posted to directly; a ring whose WQEs are signaled as inlay_sq_signal
  * says is never full without a completion to come.
  */
@@ -203,32 +203,12 @@ static void lists(void **state)
 	}
 }
 
-static void templates(void **state)
-{
-	static const uint32_t refused[] = {MLX5_OPCODE_NOP, MLX5_OPCODE_ATOMIC_CS, MLX5_OPCODE_UMR, 0x100 | MLX5_OPCODE_SEND};
-	struct inlay_template t;
-	struct inlay_sq before;
-	uint32_t i;
-
-	(void)state;
-	side_open(&direct, 4);
-	for (i = 0; i < ARRAY(refused); i++)
-		assert_int_equal(inlay_template_init(&t, &direct.sq, refused[i], 1, 2), -EINVAL);
-	must(inlay_template_init(&t, &direct.sq, MLX5_OPCODE_RDMA_READ, 1, 2));
-	for (i = 0; i < 4; i++)
-		must(inlay_post_template(&direct.sq, &t, 0x1000, 0x2000, 8, 0, INLAY_SIGNALED));
-	before = direct.sq;
-	assert_int_equal(inlay_post_template(&direct.sq, &t, 0x1000, 0x2000, 8, 0, INLAY_SIGNALED | INLAY_RING), -EAGAIN);
-	assert_memory_equal(&before, &direct.sq, sizeof(before));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(twins),
 		cmocka_unit_test(moderation),
 		cmocka_unit_test(lists),
-		cmocka_unit_test(templates),
 	};
 
 	fill(payload, sizeof(payload), 3);
