@@ -84,7 +84,7 @@ help: ## this list
 needs_run = gcc libc6-dev make pkg-config libibverbs-dev librdmacm-dev
 needs_check = g++ clang llvm libclang-rt-14-dev binutils perl gdb valgrind libcmocka-dev systemtap-sdt-dev zlib1g-dev libssl-dev \
 	libfabric-dev libucx-dev libdpdk-dev linux-headers-amd64 gcc-aarch64-linux-gnu qemu-user \
-	cmake meson ninja-build doxygen groff-base jq gnuplot-nox \
+	cmake doxygen groff-base jq gnuplot-nox \
 	ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev
 needs_bench = $(needs_check) hyperfine
 needs_all = $(needs_bench) g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps

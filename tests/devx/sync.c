@@ -2,7 +2,7 @@
 /*
  * sync.c: WQEs by hand that wait for a CQ, for memory and for the clock, and that let other queues send. Their
  * layouts are held against DPDK's (mlx5_prm.h, mlx5_txpp.c, mlx5_tx.h), UCC's (tl_mlx5_wqe.c) and gpunetio's;
- * copies of local memory: tests/queue/oracle.c; what such waits and dumps do: tests/softdev/tests/ops.c.
+ * copies of local memory: tests/queue/oracle.c; what such waits and dumps do: tests/softdev/tests/umr.c.
  */
 #include "rig.h"
 

@@ -76,10 +76,9 @@ traffic all requests of RC, UC and UD at random against a model, and what each w
 ud datagrams
 srq what SRQs receive, but for one queue pair
 memory memory windows and keys over lists
-umr keys that are configured, with signatures, raw WQEs
+umr keys that are configured, with signatures, raw WQEs, copies of memory
 xrc_dc XRC, and DC with its targets
 packet raw packets, with segmentation
-ops copies of memory
 EOF
 
 # A QP that cannot be asked about is made all the same, by libmlx5

@@ -30,7 +30,6 @@
 #undef RDMA_PS_UDP
 #include "rig.h"
 
-#define NOBODY "10.0.0.77"
 #define REFUSED(call, error)                                               \
 	do {                                                               \
 		errno = 0;                                                 \
@@ -366,27 +365,6 @@ static void binds(UNUSED void **state)
 	}
 }
 
-static void does_not_resolve(UNUSED void **state)
-{
-	static const struct {
-		const char *to;
-		int timeout, status;
-	} rows[] = { { NOBODY, 20, -ETIMEDOUT }, { "203.0.113.1", 10000, -ENODEV }, { "127.0.0.1", 20, 0 } };
-	struct rdma_cm_id *id = new_id(client, RDMA_PS_TCP), *late = new_id(client, RDMA_PS_TCP);
-
-	REFUSED(rdma_resolve_addr(id, ip("203.0.113.1", 0), ip("127.0.0.1", 7), 20), EADDRNOTAVAIL);
-	/* After a failure it is as before, and may try another */
-	for (unsigned i = 0; i < ARRAY(rows); i++) {
-		must(rdma_resolve_addr(id, NULL, ip(rows[i].to, 7), rows[i].timeout));
-		got(client, rows[i].status ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, rows[i].status);
-	}
-	destroy(id);
-	/* One that goes away meanwhile is heard of no more */
-	must(rdma_resolve_addr(late, NULL, ip(NOBODY, 7), 1));
-	destroy(late);
-	nothing_left();
-}
-
 /* ---- connections ---- */
 
 /*
@@ -534,12 +512,6 @@ static void stories(UNUSED void **state)
 		tell_story(RDMA_PS_TCP, connected[i]);
 	for (unsigned i = 0; i < ARRAY(datagrams); i++)
 		tell_story(RDMA_PS_UDP, datagrams[i]);
-}
-
-/* The request that waits at the server */
-static struct rdma_cm_id *requested(void)
-{
-	return GOT(server, CONNECT_REQUEST);
 }
 
 /* What one side offers is what the other may use */
@@ -739,8 +711,7 @@ static void killed(UNUSED void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(commands), TEST(binds), TEST(does_not_resolve), TEST(stories), TEST(negotiates),
-		TEST(options), TEST(killed),
+		TEST(commands), TEST(binds), TEST(stories), TEST(negotiates), TEST(options), TEST(killed),
 	};
 	/* What another link changes; what a device without an engine and a clock does */
 	const struct CMUnitTest link[] = { TEST(stories), TEST(negotiates) };

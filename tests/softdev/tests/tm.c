@@ -232,6 +232,31 @@ static void rendezvous_queue(UNUSED void **state)
 	close_tm(&t);
 }
 
+/* The buffer is too small, or the request is not one for the device: it is the program's, and lies in the tagged buffer */
+static void rendezvous_by_software(UNUSED void **state)
+{
+	static const struct {
+		uint32_t len, room;
+		size_t extra;
+	} cases[] = { { 1000, 999, 0 }, { 0xffffffff, 4096, 1 }, { 100, 4096, 33 }, { 100, 4096, 900 } };
+	struct match t;
+
+	open_tm(&t, 16, 8, 64);
+	for (unsigned i = 0; i < ARRAY(cases); i++) {
+		const size_t all = TMH + RVH + cases[i].extra;
+		struct request q = rndv_of(&t, 5, 0, cases[i].len, cases[i].extra);
+		struct done d;
+
+		add(&t, i, 64, cases[i].room, 5, ALL);
+		offer(&t, &q, cases[i].extra);
+		d = next_done(t.cq);
+		assert_true(d.status == IBV_WC_TM_RNDV_INCOMPLETE && d.wr_id == 1000 + i && d.flags == MATCHED);
+		assert_true(d.len == all && d.tm.tag == 5);
+		assert_memory_equal(t.rx.buf + 64, &q, all);
+	}
+	close_tm(&t);
+}
+
 /* ---- errors ---- */
 
 /* An SRQ buffer that is too small, whose key is bad, or whose key is bad in the middle of a message that was counted: it counts no more */
@@ -431,7 +456,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(creation), TEST(eager_sizes), TEST(not_ready), TEST(without_tag), TEST(written), TEST(rendezvous),
-		TEST(rendezvous_queue), TEST(bad_untagged_buffer), TEST(cancelled), TEST(given_up),
+		TEST(rendezvous_queue), TEST(rendezvous_by_software), TEST(bad_untagged_buffer), TEST(cancelled), TEST(given_up),
 		TEST(faults), TEST(steps),
 	};
 

@@ -169,7 +169,7 @@ static const struct refusal {
 	{ "no such key there", UC, W, NONE, .rkey = 0x40 },
 	{ "no receive", UC, S, NONE, .room = NOT_POSTED },
 	{ "no receive for more than a frame", UC, S, NONE, .len = 70000, .room = NOT_POSTED },
-	{ "receive too short", UC, S, NONE, .len = 100, .room = 99 },
+	{ "receive too short", UC, S, NONE, .len = 9, .room = 8 }, /* the next message just fits */
 	{ "receive too short", UC, S, NONE, .len = 70000, .room = 69999 },
 	{ "nobody there", UC, W | S, NOBODY, .send = 0 },
 	/* Datagrams */
@@ -344,6 +344,35 @@ static void flush_by_modify(UNUSED void **state)
 	}
 }
 
+/* Unreliable messages in many pieces, with an immediate so that their arrival is seen */
+static void long_uc(UNUSED void **state)
+{
+	how = how_of_type(UC);
+	open_pair(s, &how);
+	sends(s, 300000, true);
+	writes(s, 300000, true);
+	close_pair(s);
+}
+
+/* Small READ results come in the CQE where every WQE has one, and libmlx5 copies them at the poll; else the device writes them */
+static void scatter_to_cqe(UNUSED void **state)
+{
+	how = usual;
+	for (int all = 0; all < 2 && !getenv("MLX5_SCATTER_TO_CQE"); all++) {
+		how.sig_all = all;
+		open_pair(s, &how);
+		fill(s[1].buf, 16, 4);
+		wr = first_to_second(IBV_WR_RDMA_READ, 5, 0, 16, 0);
+		post(&s[0], &wr);
+		for (double end = now() + (all ? 0.02 : PATIENCE); memcmp(s[0].buf, s[1].buf, 16) && now() < end;)
+			usleep(20);
+		assert_int_equal(all_bytes(s[0].buf, 16, 0), all);
+		expect_op(s[0].scq, 5, IBV_WC_RDMA_READ);
+		assert_memory_equal(s[0].buf, s[1].buf, 16);
+		close_pair(s);
+	}
+}
+
 /* ---- two processes ---- */
 
 /* The other process: connects, and is then in this state */
@@ -469,8 +498,8 @@ static void many_refused(UNUSED void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(wrong_requests), TEST(flush_by_modify), TEST(read_of_reset),
-		TEST(elder_not_received), TEST(many_refused),
+		TEST(wrong_requests), TEST(flush_by_modify), TEST(long_uc), TEST(scatter_to_cqe),
+		TEST(read_of_reset), TEST(elder_not_received), TEST(many_refused),
 	};
 
 	if (argc == 3)

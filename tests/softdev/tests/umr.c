@@ -232,7 +232,7 @@ static void between_processes(UNUSED void **state)
 	must(mlx5dv_destroy_mkey(key));
 }
 
-/* ---- by hand; devx/sync.c has the other conditions, and copies ---- */
+/* ---- by hand; devx/sync.c has the other conditions ---- */
 
 static uint64_t wqe[8];
 
@@ -271,9 +271,24 @@ static void waits(UNUSED void **state)
 	close_side(s);
 }
 
+static void copies(UNUSED void **state)
+{
+	open_own(MLX5DV_QP_EX_WITH_MEMCPY);
+	for (uint32_t i = 0, len = 1; len <= SIZE / 2; i++, len = 3 * len + 1) {
+		fill(s->buf, len, i);
+		memset(s->buf + SIZE / 2, 0, SIZE / 2);
+		start(i, 0);
+		mlx5dv_wr_memcpy(dv, s->mr->lkey, (uintptr_t)s->buf + SIZE / 2, s->mr->lkey, (uintptr_t)s->buf, len);
+		done(i, IBV_WC_SUCCESS);
+		assert_memory_equal(s->buf, s->buf + SIZE / 2, len);
+		assert_true(len == SIZE / 2 || s->buf[SIZE / 2 + len] == 0);
+	}
+	close_side(s);
+}
+
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = { TEST(checked), TEST(between_processes), TEST(waits) };
+	const struct CMUnitTest tests[] = { TEST(checked), TEST(between_processes), TEST(waits), TEST(copies) };
 
 	if (argc > 1 && !strcmp(argv[1], "other"))
 		return other();
