@@ -431,7 +431,7 @@ INLAY_COLD uint32_t inlay_sq_explain_posted_(FILE *out, const struct inlay_sq *s
 		bbs = inlay_sq_bbs_(sq, at);
 		if (!bbs || bbs > sq->pi - at)
 			return found + (fprintf(out, "  WQEBB %u begins no WQE: something else writes to the ring\n", at) > 0);
-		signaled += inlay_sq_wqe(sq, at)[11] >> 3 & 1;
+		signaled += inlay_sq_wqe(sq, at)[11] / 8u & 1;
 	}
 	if (sq->pending && !signaled)
 		found += fprintf(out, "  none of them is signaled, so no completion returns their credit: inlay_sq_signal\n") > 0;

@@ -74,7 +74,7 @@ static void bytes(void **state)
 	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL));
 	must(inlay_sq_init(&sq, ring, 64, record, 0xabcdef, 63, &uar));
 	memset(ring, 0x5a, sizeof(ring));
-	post_queue(&sq, INLAY_OPCODE_WAIT, 0x123456, 0x89abcdef, INLAY_SIGNALED);
+	post_queue(&sq, INLAY_OPCODE_WAIT, 0x123456, 0xabcdef, INLAY_SIGNALED);
 	post_queue(&sq, INLAY_OPCODE_SEND_EN, 0x654321, 0x2345, 0);
 	must(inlay_sq_begin(&sq, 1, &at));
 	at = inlay_seg_condition(at, INLAY_WAIT_EQUAL | INLAY_WAIT_INVERT, a.addr, a.lkey, 0x0102030405060708, 0xff00);

@@ -61,7 +61,7 @@ INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, const struct inlay_atom
 	else
 		at = inlay_seg_masked(at, size, op);
 	at = inlay_seg_data(at, (uintptr_t)wr->data, size, wr->lkey);
-	return inlay_sq_finish_(sq, at, op->opcode, plain ? 0 : inlay_opmod_atomic(size), flags, 0);
+	return inlay_sq_finish_(sq, at, (uint32_t)op->opcode, plain ? 0 : inlay_opmod_atomic(size), flags, 0);
 }
 
 /* By value: clang does not split a struct whose address leaves the function. */
