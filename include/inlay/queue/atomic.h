@@ -102,8 +102,12 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_atomic(struct inlay_sq *sq, struct inla
 	inlay_flags_check_(flags);
 	if (!__builtin_constant_p(op.opcode) || !(plain || __builtin_constant_p(wr->len)) ||
 	    !__builtin_constant_p(!op.words) || op.words ||
-	    (!__builtin_constant_p(!wr->to) && INLAY_UNLIKELY(!wr->to)))
-		return inlay_post_atomic_apart_(sq, op, *wr, flags);
+	    (!__builtin_constant_p(!wr->to) && INLAY_UNLIKELY(!wr->to))) {
+		/* A copy by fields: else clang does not split the caller's. */
+		struct inlay_wr r = {wr->raddr, wr->rkey, 0, wr->to, wr->data, wr->len, wr->lkey, NULL, 0, 0, NULL};
+
+		return inlay_post_atomic_apart_(sq, op, r, flags);
+	}
 	if (__builtin_constant_p(!wr->to) && !wr->to)
 		return inlay_post_atomic_(sq, &op, wr, 0, flags);
 	if (inlay_av_ds(wr->to) == 1)

@@ -78,9 +78,10 @@ struct inlay_srq {
 	uint32_t max_sge;         /* stride / 16 - 1 */
 	uint32_t wqe_cnt;         /* entries */
 	uint32_t pi;              /* entries shown */
-	uint32_t reserved;        /* CQEs set aside for it */
-	struct inlay_cq *cq;      /* in this CQ, or NULL */
+	uint32_t some;            /* cnt while an entry of a list is empty, else 0 */
+	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
 	uint64_t back[32768 / 64]; /* list: a bit for each empty entry that is not in it */
+	uint32_t reserved;        /* CQEs in cq */
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_srq, back) == INLAY_CACHE_LINE, "a post touches one line of its queue");
@@ -108,7 +109,7 @@ INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt
 	__builtin_memset(srq, 0, sizeof(*srq));
 	srq->buf = (uint8_t *)buf;
 	srq->stride = stride;
-	srq->wqe_cnt = srq->cnt = srq->room = wqe_cnt;
+	srq->wqe_cnt = srq->cnt = srq->some = srq->room = wqe_cnt;
 	srq->max_sge = stride / INLAY_DS - 1;
 	srq->tail = srq->buf + (size_t)(wqe_cnt - 1) * stride;
 	dbrec[0] = 0;
@@ -128,7 +129,7 @@ INLAY_COLD int inlay_srq_init_cyclic(struct inlay_srq *srq, void *buf, uint32_t 
 	int err = inlay_is_pow2(wqe_cnt) ? inlay_srq_init(srq, buf, wqe_cnt, stride, dbrec) : -EINVAL;
 
 	if (!err) {
-		srq->cnt = 0;
+		srq->cnt = srq->some = 0;
 		srq->tail = srq->buf; /* its head */
 	}
 	return err;
@@ -265,7 +266,7 @@ INLAY_APART int inlay_srq_fill_tail_(struct inlay_srq *srq, uint8_t *wqe)
 	}
 	if (inlay_srq_extend_(srq))
 		return inlay_srq_fill_(srq, wqe);
-	srq->room--;
+	srq->room = srq->some = 0;
 	return 0;
 }
 
@@ -354,17 +355,24 @@ INLAY_ALWAYS void inlay_srq_append_(struct inlay_srq *srq, uint8_t *wqe, uint32_
 /* Gives back a posted entry, empty. */
 INLAY_ALWAYS int inlay_srq_free_(struct inlay_srq *srq, uint32_t index)
 {
-	uint8_t *wqe = inlay_srq_entry_(srq, index);
+	uint8_t *wqe = inlay_srq_wqe(srq, index);
 
-	if (INLAY_UNLIKELY(!wqe) || INLAY_UNLIKELY(wqe[INLAY_SRQ_STATE_]))
+	if (INLAY_LIKELY(index < srq->some)) {
+		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_STATE_]))
+			return -EPROTO;
+		wqe[INLAY_SRQ_STATE_] = INLAY_SRQ_EMPTY_;
+		srq->back[index / 64] |= (uint64_t)1 << index % 64;
+		srq->room++;
+		return 0;
+	}
+	__asm__ volatile("" ::: "memory"); /* as in inlay_sq_release_ */
+	wqe = inlay_srq_entry_(srq, index);
+	if (!wqe || wqe[INLAY_SRQ_STATE_])
 		return -EPROTO;
 	wqe[INLAY_SRQ_STATE_] = INLAY_SRQ_EMPTY_;
-	if (INLAY_LIKELY(srq->cnt)) {
-		if (INLAY_UNLIKELY(!srq->room))
-			inlay_srq_append_(srq, wqe, index);
-		else
-			srq->back[index / 64] |= (uint64_t)1 << index % 64;
-	}
+	if (srq->cnt)
+		inlay_srq_append_(srq, wqe, index);
+	srq->some = srq->cnt;
 	srq->room++;
 	return 0;
 }

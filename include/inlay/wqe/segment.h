@@ -258,9 +258,6 @@ INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 	INLAY_CHECK(c.ds < 4 * (size_t)c.bbs, "a WQE has no more WQEBBs than it was begun with");
 	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
 		return c.at;
-	/* By the index: shorter than a comparison. */
-	if (__builtin_constant_p(c.ds) && c.ds % 4 == 0)
-		return c.begin + ((c.index + c.ds / 4) & ((size_t)(c.end - c.begin) / INLAY_WQEBB - 1)) * INLAY_WQEBB;
 	if (c.ds % 4 == 0 && INLAY_UNLIKELY(c.at == c.end))
 		return c.begin;
 	return c.at;
