@@ -377,6 +377,9 @@ static void striding_taken(void **state)
 	strides->single_wqe_log_num_of_strides = 17;
 	refused(rq, inlay_striding_from_wq(&rq, wq, strides, NULL, &why), -EINVAL);
 	strides->single_wqe_log_num_of_strides = 9;
+	strides->single_stride_log_num_of_bytes = 5;
+	refused(rq, inlay_striding_from_wq(&rq, wq, strides, NULL, &why), -EINVAL);
+	strides->single_stride_log_num_of_bytes = 11;
 	must(inlay_striding_from_wq(&rq, wq, strides, &cq, &why));
 	assert_int_equal(inlay_cq_reserve(&cq, 1, NULL), -ENOSPC);
 	assert_int_equal(inlay_striding_bytes(&rq), 1 << 20);
