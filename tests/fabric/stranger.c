@@ -296,7 +296,8 @@ static void send_to(const struct target *t, uint32_t number, const char *text)
 	struct inlay_av av = to_side;
 
 	inlay_av_to_dct(&av, t->dctn, t->key);
-	must(wr_post(&out.sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_to(wr_sge(&sge, 1), &av), inlay_to_be32(number)), INLAY_INLINE | INLAY_SIGNALED | INLAY_RING));
+	must(wr_post(&out.sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_to(wr_sge(&sge, 1), &av), inlay_to_be32(number)),
+		     INLAY_INLINE | INLAY_SIGNALED | INLAY_RING));
 	sent(&out);
 }
 

@@ -90,7 +90,8 @@ static int post(struct end *a, struct end *b, enum op op, uint64_t raddr, uint32
 
 	switch (op) {
 	case SEND:
-		return type_of(a) == UD ? wr_post(&a->sq, MLX5_OPCODE_SEND, wr_to(wr_sge(sge, num), &to), flags) : inlay_post_send(&a->sq, sge, num, flags);
+		return type_of(a) == UD ? wr_post(&a->sq, MLX5_OPCODE_SEND, wr_to(wr_sge(sge, num), &to), flags) :
+					  inlay_post_send(&a->sq, sge, num, flags);
 	case SEND_IMM:
 		return type_of(a) == UD ? wr_post(&a->sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_to(wr_sge(sge, num), &to), htobe32(imm)), flags) :
 					  wr_post(&a->sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(sge, num), htobe32(imm)), flags);

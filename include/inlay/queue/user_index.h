@@ -18,7 +18,6 @@
 #include <inlay/base.h>
 #include <inlay/cqe.h>
 #include <inlay/queue/cq.h>
-#include <inlay/verbs.h>
 
 /* Finishes a query for a user index, which is in the given dword of the answer. */
 INLAY_COLD int inlay_user_index_(int err, const uint32_t *out, uint32_t dword, uint32_t *index, const char **why)
