@@ -893,7 +893,9 @@ int shim_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 		return ((struct shim_context *)shim_find(ibsrq->context))->ops.post_srq_recv(ibsrq, wr, bad_wr);
 	shim_acquire(&srq->lock);
 	for (; wr; wr = wr->next) {
-		err = inlay_post_srq_recv(&srq->q, wr->sg_list, sges_of(wr->num_sge), wr->wr_id);
+		/* libmlx5 takes one less, all of which the device sees at once. */
+		err = inlay_srq_room(&srq->q) > 1 ?
+			      inlay_post_srq_recv(&srq->q, wr->sg_list, sges_of(wr->num_sge), wr->wr_id) : -EAGAIN;
 		if (INLAY_UNLIKELY(err)) {
 			err = err == -EAGAIN ? ENOMEM : -err;
 			*bad_wr = wr;
