@@ -258,9 +258,20 @@ static int post_any(struct inlay_sq *sq, uint32_t op, uint32_t flags, uint32_t *
 {
 	static const uint8_t payload[2048] = {1};
 	bool in = ops[op].inlines && rnd_below(2);
-	uint32_t num = in ? rnd_below(5) : ops[op].list ? rnd_below(rnd_below(4) ? 6 : 64) : 1, i, total = 0, full = 0;
+	uint32_t num = in ? rnd_below(5) : ops[op].list ? rnd_below(rnd_below(4) ? 6 : 65) : 1, i, total = 0, full = 0, len;
 	struct ibv_sge sge[64] = {{0}};
 
+	/* Inline lengths that are no constants; the bell is one to the compiler, too */
+	if (op == 13 || op == 14) {
+		len = rnd_below(rnd_below(2) ? 48 : rnd_below(4) ? 300 : 2000);
+		*ds = op - 12 + (len ? (len + 4 + 15) / 16 : 0);
+		if (flags == INLAY_RING)
+			return op == 13 ? inlay_post_send_inline(sq, payload, len, INLAY_RING) :
+					  inlay_post_write_inline(sq, 1, 1, payload, len, INLAY_RING);
+		if (!flags)
+			return op == 13 ? inlay_post_send_inline(sq, payload, len, 0) : inlay_post_write_inline(sq, 1, 1, payload, len, 0);
+		return op == 13 ? inlay_post_send_inline(sq, payload, len, flags) : inlay_post_write_inline(sq, 1, 1, payload, len, flags);
+	}
 	for (i = 0; i < num; i++) {
 		sge[i].addr = in ? (uintptr_t)payload + rnd_below(1024) : rnd();
 		sge[i].length = in ? rnd_below(rnd_below(4) ? 30 : 200) : rnd_below(5) ? 1 + rnd_below(0x7fffffff) : 0;
@@ -268,7 +279,7 @@ static int post_any(struct inlay_sq *sq, uint32_t op, uint32_t flags, uint32_t *
 		total += sge[i].length;
 		full += sge[i].length != 0;
 	}
-	*ds = ops[op].ds + (!ops[op].list ? 0 : !in ? full : total ? (total + 4 + 15) / 16 : 0);
+	*ds = num > 63 ? num : ops[op].ds + (!ops[op].list ? 0 : !in ? full : total ? (total + 4 + 15) / 16 : 0);
 	flags |= in ? INLAY_INLINE : 0;
 	/* One SGE as a constant to the compiler, too */
 	return op == 0 && num == 1 ? inlay_post_send(sq, sge, 1, flags) : post_list(sq, op, sge, num, flags);
@@ -421,8 +432,11 @@ static void send_done(struct sender *m)
 
 static void send_until(struct sender *m)
 {
-	uint32_t oldest = m->pi - m->pending, at = some_begin(m, oldest, m->rung);
+	uint32_t oldest = m->pi - m->pending, at = some_begin(m, oldest, m->rung), i, n = 0;
 
+	for (i = oldest; m->raw->bbs <= 256 && i != m->pi; i++)
+		n += m->begins[(uint16_t)i] != 0;
+	assert_true(m->raw->bbs > 256 || inlay_sq_wqes(&m->raw->sq) == n);
 	assert_int_equal(inlay_sq_release_until(&m->raw->sq, m->pi + 1), -EPROTO);
 	assert_int_equal(inlay_sq_release_until(&m->raw->sq, oldest - 1), -EPROTO);
 	assert_int_equal(inlay_sq_release_until(&m->raw->sq, at), at - oldest);
@@ -564,6 +578,12 @@ static void limits(void **state)
 		sge[i].lkey = 3;
 	}
 	must(inlay_post_send_inline(&r->sq, data, 988, 0));
+	assert_int_equal(inlay_sq_wqes(&r->sq), 1);
+	inlay_sq_undo(&r->sq, 0);
+	must(inlay_post(&r->sq, MLX5_OPCODE_NOP, NULL, 0));
+	r->buf[7] = 0; /* something else has written to the ring */
+	assert_int_equal(inlay_sq_wqes(&r->sq), 0);
+	r->buf[7] = 1;
 	inlay_sq_undo(&r->sq, 0);
 	r->sq.atomics = 0;
 	memset(r->buf, 0, 16 * 64);

@@ -99,8 +99,9 @@ static void completes(void)
 
 static void posts(void)
 {
+	volatile uint32_t one = 1;
 	struct ibv_sge sge = next_buffer();
-	int err = rnd_below(2) ? inlay_post_srq_recv(&srq, &sge, 1, number) : inlay_post_srq_recv(&srq, &sge, 1 + rnd_below(1), number);
+	int err = rnd_below(2) ? inlay_post_srq_recv(&srq, &sge, 1, number) : inlay_post_srq_recv(&srq, &sge, one, number);
 
 	if (!err)
 		gains(number);
