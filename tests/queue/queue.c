@@ -217,7 +217,7 @@ static void lengths(const struct opt *opt)
 		}
 	}
 	if (type_of(&p.a) == UC && !INLAY_CHECKED) /* which would abort */
-		assert_int_equal(wr_atomic(&p.a.sq, inlay_atomic_add(1), wr_at(wr_sge(NULL, 1), 0, 0), 0), -ENOTSUP);
+		assert_int_equal(wr_atomic(&p.a.sq, inlay_atomic_add(1), wr_buf(NULL, 8, 0), 0), -ENOTSUP);
 	pair_free(&p);
 }
 
