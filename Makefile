@@ -295,7 +295,7 @@ lint: ## clang-tidy and cppcheck find nothing in the headers
 
 # Programs that valgrind gets through in minutes. It does not see what the device writes through the kernel, nor a
 # program that starts itself again.
-memcheck = queue/rings queue/compressed queue/striding queue/shared_sq buf/buf buf/model mmap/blob mmap/map mmap/lookup match/match
+memcheck = queue/rings queue/compressed queue/striding queue/srq_ring buf/buf buf/model mmap/blob mmap/map mmap/lookup match/match
 memcheck: $(memcheck:%=$(B)/tests/%-1) $(B)/libsoftdev.so ## some of the test programs under valgrind
 	$(Q)B=$(B) TEST_UNDER="valgrind -q --error-exitcode=9" prove -j$(shell nproc) --exec tests/exec $(filter $(B)/tests/%,$^)
 

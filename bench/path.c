@@ -10,6 +10,8 @@
  */
 #include <infiniband/mlx5dv.h>
 #include <inlay/inlay.h>
+#include <inlay/queue/raw.h>
+#include <inlay/queue/sync.h>
 #include "bench.h"
 #include "floor.h"
 #include "softdev.h"
@@ -50,7 +52,8 @@ static volatile uint32_t any_len = 8;    /* a length that the compiler does not 
 	COUNTED int count_inlay_##name##_(POST_ARGS)								\
 	{													\
 		struct ibv_sge sge = {(uintptr_t)from, 8, lkey};						\
-		(void)raddr; (void)rkey; (void)sge;								\
+		struct inlay_wr wr = {.raddr = raddr, .rkey = rkey, .imm_be = 7, .data = from, .len = 8, .lkey = lkey};	\
+		(void)raddr; (void)rkey; (void)sge; (void)wr;							\
 		return call;											\
 	}
 #define DOORBELL(name, call) INLAY_POST(name, INLAY_UNLIKELY(call) ? -1 : inlay_sq_ring_doorbell(sq))
@@ -67,11 +70,11 @@ INLAY_INLINE_POST(256)
 DOORBELL(sge1, inlay_post_write(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED))
 INLAY_POST(sge1_bf, inlay_post_write(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED | INLAY_RING))
 DOORBELL(sge4, inlay_post_write(sq, raddr, rkey, sges, 4, INLAY_SIGNALED))
-DOORBELL(imm, inlay_post_write_imm(sq, raddr, rkey, 7, &sge, 1, INLAY_SIGNALED))
+DOORBELL(imm, inlay_post(sq, MLX5_OPCODE_RDMA_WRITE_IMM, &wr, INLAY_SIGNALED))
 DOORBELL(send, inlay_post_send(sq, &sge, 1, INLAY_SIGNALED))
 DOORBELL(read, inlay_post_read(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED))
-DOORBELL(add, inlay_post_fetch_add(sq, raddr, rkey, 1, &sge, INLAY_SIGNALED))
-DOORBELL(swap, inlay_post_cmp_swap(sq, raddr, rkey, 1, 2, &sge, INLAY_SIGNALED))
+DOORBELL(add, inlay_post_atomic(sq, inlay_atomic_add(1), &wr, INLAY_SIGNALED))
+DOORBELL(swap, inlay_post_atomic(sq, inlay_atomic_cmp_swap(1, 2), &wr, INLAY_SIGNALED))
 DOORBELL(raw, inlay_post_raw(sq, raw, 0))
 DOORBELL(copy, inlay_post_memcpy(sq, &sges[1], &sges[0], &sges[2], INLAY_SIGNALED))
 
@@ -218,15 +221,19 @@ ALWAYS unsigned named(int name)
 
 ALWAYS unsigned poll_inlay(struct side *s, unsigned most)
 {
-	const struct mlx5_cqe64 *cqes[MOST];
-	unsigned n = inlay_cq_peek_many(&s->icq, cqes, most);
+	const struct mlx5_cqe64 *cqe, *last = NULL;
+	unsigned n;
 
-	for (unsigned i = 0; i < n; i++) {
-		if (INLAY_UNLIKELY(inlay_cqe_is_error(cqes[i]) || inlay_sq_release(&s->sq, cqes[i]) < 0))
+	for (n = 0; n < most && (cqe = inlay_cq_peek(&s->icq)); n++) {
+		if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe)))
 			die("an error completion");
-		sum += inlay_cqe_wqe_counter(cqes[i]);
+		sum += inlay_cqe_wqe_counter(cqe);
+		last = cqe;
+		inlay_cq_advance_quiet(&s->icq, 1);
 	}
-	inlay_cq_advance(&s->icq, n);
+	if (n && INLAY_UNLIKELY(inlay_sq_release(&s->sq, last) < 0)) /* the queue's own CQ: the last one's releases all */
+		die("another queue's completion");
+	inlay_cq_update(&s->icq);
 	return n;
 }
 
@@ -308,7 +315,6 @@ static struct side *open_side(int own, const char *locks)
 	struct mlx5dv_qp_init_attr dv_attr = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
 		.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE | MLX5DV_QP_EX_WITH_MEMCPY};
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_send_wr *bad;
 	struct mlx5dv_obj obj;
 	struct mlx5dv_qp qp;
@@ -318,9 +324,8 @@ static struct side *open_side(int own, const char *locks)
 	NEED(s, "aligned_alloc");
 	memset(s, 0, sizeof(*s));
 	setenv("MLX5_SINGLE_THREADED", locks, 1);       /* libmlx5 reads it as it opens the device */
-	s->ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
+	s->ctx = inlay_device_open(NULL, NULL);
 	NEED(s->ctx, "opening the device");
-	ibv_free_device_list(list);
 	s->pd = ibv_alloc_pd(s->ctx);
 	s->mr = s->pd ? ibv_reg_mr(s->pd, data, sizeof(data), access) : NULL;
 	NEED(s->mr && ibv_reg_mr(s->pd, target, sizeof(target), access), "ibv_reg_mr");

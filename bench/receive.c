@@ -5,6 +5,7 @@
  */
 #include <infiniband/mlx5dv.h>
 #include <inlay/inlay.h>
+#include <inlay/queue/batch.h>
 #include "bench.h"
 #include "softdev.h"
 
@@ -34,9 +35,11 @@ ALWAYS uint32_t decode(struct inlay_cq *cq, uint32_t most)
 
 ALWAYS uint32_t peek(struct inlay_cq *cq, uint32_t most)
 {
-	uint32_t n = inlay_cq_peek_many(cq, found, most);
+	uint32_t n;
 
-	inlay_cq_advance(cq, n);
+	for (n = 0; n < most && (found[n] = inlay_cq_peek(cq)); n++)
+		inlay_cq_advance_quiet(cq, 1);
+	inlay_cq_update(cq);
 	return n;
 }
 
@@ -122,8 +125,7 @@ static void open_device(void)
 {
 	struct ibv_cq_init_attr_ex attr = {.cqe = RING - 1, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN};
 	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = {1, LAP, 1, 1, 0}};
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
+	struct ibv_context *ctx = inlay_device_open(NULL, NULL);
 	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND}, *bad;
 	struct ibv_recv_wr recv = {0}, *bad_recv;
 	struct mlx5dv_cq dv = {0}, dvx = {0};

@@ -34,7 +34,6 @@ struct transport {
 	struct inlay_cq cq;
 	struct inlay_srq srq;
 	int (*message)(struct transport *t, const struct am_header *header, uint32_t len);
-	uint8_t *slots;
 	uint32_t bytes;
 	int err;
 	struct inlay_uar uar;
@@ -42,23 +41,22 @@ struct transport {
 	struct endpoint ep[ENDPOINTS];
 } __attribute__((aligned(64)));
 
-/* The buffer of an SRQ entry. */
-INLAY_ALWAYS const struct am_header *slot(const struct transport *t, uint32_t index)
-{
-	return (const struct am_header *)(const void *)(t->slots + (size_t)index * SLOT);
-}
-
 /* ---- What a transport's caller calls ---- */
 
-/* 8 bytes to a remote address, signaled, rung for at once. */
+/* 8 bytes to a remote address, signaled, rung for at once; and any number of bytes that fits. */
 COUNTED int count_put_short_(struct endpoint *ep, uint64_t raddr, uint32_t rkey, const uint64_t *value)
 {
 	return inlay_post_write_inline(&ep->sq, raddr, rkey, value, sizeof(*value), INLAY_SIGNALED | INLAY_RING);
 }
 
-/* One SGE of registered memory, signaled, rung for at once by BlueFlame. */
-COUNTED int count_put_zcopy_(struct endpoint *ep, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len,
-			     uint32_t lkey)
+COUNTED int count_put_any_(struct endpoint *ep, uint64_t raddr, uint32_t rkey, const void *data, uint32_t len)
+{
+	return inlay_post_write_inline(&ep->sq, raddr, rkey, data, len, INLAY_SIGNALED | INLAY_RING);
+}
+
+/* One buffer of registered memory, signaled, rung for at once by BlueFlame. */
+INLAY_ALWAYS int zcopy(struct endpoint *ep, uint32_t opcode, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len,
+		       uint32_t lkey)
 {
 	struct inlay_cursor at;
 
@@ -66,7 +64,20 @@ COUNTED int count_put_zcopy_(struct endpoint *ep, uint64_t raddr, uint32_t rkey,
 		return -EAGAIN;
 	at = inlay_seg_raddr(at, raddr, rkey);
 	at = inlay_seg_data(at, addr, len, lkey);
-	return inlay_sq_commit_ring(&ep->sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
+	inlay_sq_commit_ring(&ep->sq, at, opcode, 0, INLAY_SIGNALED, 0);
+	return 0;
+}
+
+COUNTED int count_put_zcopy_(struct endpoint *ep, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len,
+			     uint32_t lkey)
+{
+	return zcopy(ep, MLX5_OPCODE_RDMA_WRITE, raddr, rkey, addr, len, lkey);
+}
+
+COUNTED int count_get_zcopy_(struct endpoint *ep, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len,
+			     uint32_t lkey)
+{
+	return zcopy(ep, MLX5_OPCODE_RDMA_READ, raddr, rkey, addr, len, lkey);
 }
 
 /* Header and payload of an active message whose WQE takes bbs WQEBBs, in one inline segment. */
@@ -81,7 +92,8 @@ INLAY_ALWAYS int am_write(struct endpoint *ep, uint32_t bbs, uint16_t id, uint64
 	header->id = id;
 	header->user = user;
 	at = inlay_seg_inline_append(at, data, (uint32_t)len);
-	return inlay_sq_commit_ring(&ep->sq, at, MLX5_OPCODE_SEND, 0, INLAY_SIGNALED, 0);
+	inlay_sq_commit_ring(&ep->sq, at, MLX5_OPCODE_SEND, 0, INLAY_SIGNALED, 0);
+	return 0;
 }
 
 /* What am_short sends in several WQEBBs, or cannot. */
@@ -127,65 +139,37 @@ __attribute__((noinline)) static int sent(struct transport *t, const struct mlx5
 	return ep->done(ep);
 }
 
-/* A message whose slot the handler may keep: its CQE and its entry go back first. */
+/* A message, used in place, in the CQE or in its slot: entry and CQE go back after it. */
 __attribute__((noinline)) static int received(struct transport *t, const struct mlx5_cqe64 *cqe)
-{
-	const struct am_header *header = slot(t, inlay_cqe_wqe_counter(cqe));
-	uint32_t len = inlay_cqe_byte_count(cqe);
-
-	if (inlay_cqe_is_error(cqe) || INLAY_UNLIKELY(inlay_srq_release(&t->srq, cqe) < 0))
-		return broken(t, cqe);
-	inlay_cq_advance(&t->cq, 1);
-	return t->message(t, header, len);
-}
-
-/*
- * A message that the handler uses in place, in the CQE or in its slot: the CQE goes back after it. The
- * entry may go back before, as long as the handler posts no receives.
- */
-INLAY_ALWAYS int received_held(struct transport *t, const struct mlx5_cqe64 *cqe)
 {
 	const void *data;
 
 	if (inlay_cqe_is_error(cqe))
 		return broken(t, cqe);
-	data = inlay_cqe_is_scattered(cqe) ? inlay_cqe_payload(cqe, 64) : slot(t, inlay_cqe_wqe_counter(cqe));
-	if (INLAY_UNLIKELY(!data) || INLAY_UNLIKELY(inlay_srq_release(&t->srq, cqe) < 0))
+	data = inlay_cqe_is_scattered(cqe) ? inlay_cqe_payload(cqe, 64) :
+	       (const void *)(uintptr_t)inlay_srq_user(&t->srq, inlay_cqe_wqe_counter(cqe));
+	if (INLAY_UNLIKELY(!data))
 		return broken(t, cqe);
 	t->message(t, (const struct am_header *)data, inlay_cqe_byte_count(cqe));
+	if (INLAY_UNLIKELY(inlay_srq_recycle(&t->srq, cqe)))
+		return broken(t, cqe);
 	inlay_cq_advance(&t->cq, 1);
 	return 1;
 }
 
-/* One completion, or none: how many were handled, or a negative errno. held: constant. */
-INLAY_ALWAYS int progress_one(struct transport *t, int held)
+/* One completion, or none: how many were handled, or a negative errno. */
+INLAY_ALWAYS int progress_one(struct transport *t)
 {
 	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&t->cq);
 
 	if (!cqe)
 		return 0;
-	if (inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)
-		return sent(t, cqe);
-	return held ? received_held(t, cqe) : received(t, cqe);
+	return inlay_cqe_opcode(cqe) == MLX5_CQE_REQ ? sent(t, cqe) : received(t, cqe);
 }
 
 COUNTED int count_progress_(struct transport *t)
 {
-	return progress_one(t, 0);
-}
-
-COUNTED int count_progress_held_(struct transport *t)
-{
-	return progress_one(t, 1);
-}
-
-/* The entry of a message whose slot is free again, as it was. */
-COUNTED int count_give_back_(struct transport *t)
-{
-	int err = inlay_srq_repost(&t->srq);
-
-	inlay_srq_ring(&t->srq);
-	return err;
+	return progress_one(t);
 }
 
 /* ---- The other side: rings in plain memory, and completions written by hand ---- */
@@ -210,6 +194,7 @@ static struct mlx5_cqe64 cqes[ENTRIES] __attribute__((aligned(4096)));
 static uint32_t records[ENDPOINTS][2], srq_record[1], cq_record[2];
 static struct inlay_qpn_page_ page;
 static struct transport transport;
+static uint32_t completions, slot_next;
 
 /* Completion number n, as the device writes it. */
 static void complete(uint32_t n, uint8_t opcode, uint32_t qpn, uint32_t counter, const void *data, uint32_t len)
@@ -225,16 +210,18 @@ static void complete(uint32_t n, uint8_t opcode, uint32_t qpn, uint32_t counter,
 	cqe->op_own = (uint8_t)(opcode << 4 | (data ? INLAY_CQE_SCATTER_32 : 0) | ((n / ENTRIES) & 1));
 }
 
-static void set_up(struct transport *t)
+static void set_up(struct transport *t, int cyclic)
 {
+	struct ibv_sge sge = {(uintptr_t)slots, SLOT, 5};
 	uint32_t i;
 
 	memset(cqes, 0xf0, sizeof(cqes));
 	NEED(!inlay_uar_init(&t->uar, reg, 256, INLAY_UAR_SERIAL) &&
 	     !inlay_cq_init(&t->cq, cqes, ENTRIES, 64, cq_record, NULL, 3) &&
-	     !inlay_srq_init(&t->srq, entries, ENTRIES, 32, srq_record), "making rings");
+	     !(cyclic ? inlay_srq_init_cyclic(&t->srq, entries, ENTRIES, 32, srq_record) :
+			inlay_srq_init(&t->srq, entries, ENTRIES, 32, srq_record)), "making rings");
+	completions = slot_next = 0;
 	inlay_qpn_table_init(&t->table, &page, sizeof(page));
-	t->slots = slots;
 	t->message = message;
 	for (i = 0; i < ENDPOINTS; i++) {
 		struct endpoint *ep = &t->ep[i];
@@ -244,21 +231,15 @@ static void set_up(struct transport *t)
 		ep->credits = RING;
 		ep->done = done;
 	}
-	for (i = 0; i < ENTRIES; i++) {
-		struct ibv_sge sge = {(uintptr_t)slots + (size_t)i * SLOT, SLOT, 5};
-
-		NEED(!inlay_srq_prepare(&t->srq, i, &sge, 1), "inlay_srq_prepare");
-	}
-	while (!inlay_srq_repost(&t->srq))
+	for (; !inlay_post_srq_recv(&t->srq, &sge, 1, sge.addr); sge.addr += SLOT)
 		;
 	inlay_srq_ring(&t->srq);
 }
 
 /* Laps: an operation to each endpoint, or a completion of each; the other side's part is not timed. */
-static uint32_t completions, slot_next;
 static uint8_t payload[128] = {1, 2, 3, 4, 5, 6, 7, 8};
 
-enum what {SHORT, ZCOPY, AM};
+enum what {SHORT, ANY, PUT, GET, AM};
 
 static int post(struct transport *t, enum what what, uint32_t i, uint32_t len)
 {
@@ -267,8 +248,12 @@ static int post(struct transport *t, enum what what, uint32_t i, uint32_t len)
 
 	if (what == SHORT)
 		return count_put_short_(ep, 0x1000 + i, 77, &value);
-	if (what == ZCOPY)
+	if (what == ANY)
+		return count_put_any_(ep, 0x1000 + i, 77, payload, len);
+	if (what == PUT)
 		return count_put_zcopy_(ep, 0x1000 + i, 77, 0x2000, len, 5);
+	if (what == GET)
+		return count_get_zcopy_(ep, 0x1000 + i, 77, 0x2000, len, 5);
 	return count_am_short_(ep, 7, value, payload, len);
 }
 
@@ -296,7 +281,7 @@ static double sends(enum what what, uint32_t len, int timed, uint64_t n)
 		seconds += now() - start;
 		completions += LAP;
 		for (i = 0; !timed && i < LAP; i++)
-			bad |= progress_one(t, 0) != 1;
+			bad |= progress_one(t) != 1;
 		for (i = 0; i < LAP; i++) {
 			bad |= inlay_sq_pending(&t->ep[i].sq) != 0;
 			t->ep[i].credits = RING;
@@ -306,8 +291,8 @@ static double sends(enum what what, uint32_t len, int timed, uint64_t n)
 	return seconds;
 }
 
-/* Messages, and their entries posted again */
-static double messages(int held, int give, uint64_t n)
+/* Messages of 64 bytes in their slots, or of 18 in their CQEs. */
+static double messages(int in_cqe, uint64_t n)
 {
 	static const uint8_t message[18] = {7, 0, 99};
 	struct transport *t = &transport;
@@ -319,19 +304,13 @@ static double messages(int held, int give, uint64_t n)
 		int bad = 0;
 
 		for (i = 0; i < LAP; i++, slot_next = (slot_next + 1) % ENTRIES)
-			complete(completions++, MLX5_CQE_RESP_SEND, 0x1000 + i, slot_next, held ? message : NULL,
-				 held ? 18 : 64);
+			complete(completions++, MLX5_CQE_RESP_SEND, 0x1000 + i, slot_next, in_cqe ? message : NULL,
+				 in_cqe ? 18 : 64);
 		start = now();
-		for (i = 0; !give && i < LAP; i++)
-			bad |= (held ? count_progress_held_(t) : count_progress_(t)) != 1;
-		for (i = 0; give && i < LAP; i++)
-			bad |= progress_one(t, 0) != 1;
-		start = give ? now() : start;
-		for (i = 0; give && i < LAP; i++)
-			bad |= count_give_back_(t);
+		for (i = 0; i < LAP; i++)
+			bad |= count_progress_(t) != 1;
 		seconds += now() - start;
-		while (!give && !inlay_srq_repost(&t->srq))
-			;
+		inlay_srq_ring(&t->srq);
 		NEED(!bad, "a message");
 	}
 	return seconds;
@@ -348,14 +327,16 @@ static double nothing(void *arg, uint64_t n)
 
 #define BY(name, call) static double name(void *arg, uint64_t n) { (void)arg; return call; }
 BY(put_short, sends(SHORT, 8, 0, n))
-BY(put_zcopy, sends(ZCOPY, 64, 0, n))
+BY(put_short_40, sends(ANY, 40, 0, n))
+BY(put_short_100, sends(ANY, 100, 0, n))
+BY(put_zcopy, sends(PUT, 64, 0, n))
+BY(get_zcopy, sends(GET, 64, 0, n))
 BY(am_short_8, sends(AM, 8, 0, n))
 BY(am_short_40, sends(AM, 40, 0, n))
 BY(am_short_100, sends(AM, 100, 0, n))
 BY(progress_send, sends(SHORT, 8, 1, n))
-BY(progress_message, messages(0, 0, n))
-BY(progress_held, messages(1, 0, n))
-BY(give_back, messages(0, 1, n))
+BY(progress_message, messages(0, n))
+BY(progress_in_cqe, messages(1, n))
 
 int main(void)
 {
@@ -363,24 +344,28 @@ int main(void)
 		const char *row;
 		double (*run)(void *arg, uint64_t n);
 		const char *includes;
+		int cyclic;
 	} rows[] = {
-		{"put_short 8 B", put_short, "credit, WQE, record, BlueFlame"},
-		{"put_zcopy 1 SGE", put_zcopy, "credit, WQE, record, BlueFlame"},
-		{"am_short 8 B", am_short_8, "10 B of header, run-time length"},
-		{"am_short 40 B", am_short_40, "10 B of header, run-time length"},
-		{"am_short 100 B", am_short_100, "10 B of header, run-time length"},
-		{"progress: a send done", progress_send, "QP lookup, credit, callback"},
-		{"progress: a message", progress_message, "entry back, callback"},
-		{"progress: a message, held", progress_held, "callback on it in place, entry back"},
-		{"receive posted again", give_back, "entry, record"},
-		{"progress: nothing there", nothing, "peek"},
+		{"put_short 8 B", put_short, "credit, WQE, record, BlueFlame", 0},
+		{"put_short 40 B", put_short_40, "the same, run-time length", 0},
+		{"put_short 100 B", put_short_100, "the same, run-time length", 0},
+		{"put_zcopy 1 SGE", put_zcopy, "credit, WQE, record, BlueFlame", 0},
+		{"get_zcopy 1 SGE", get_zcopy, "credit, WQE, record, BlueFlame", 0},
+		{"am_short 8 B", am_short_8, "10 B of header, run-time length", 0},
+		{"am_short 40 B", am_short_40, "10 B of header, run-time length", 0},
+		{"am_short 100 B", am_short_100, "10 B of header, run-time length", 0},
+		{"progress: a send done", progress_send, "QP lookup, credit, callback", 0},
+		{"progress: a message", progress_message, "callback, entry back with its buffer", 0},
+		{"progress: a message in its CQE", progress_in_cqe, "callback, entry back with its buffer", 0},
+		{"progress: a message, cyclic SRQ", progress_message, "callback, entry back with its buffer", 1},
+		{"progress: nothing there", nothing, "peek", 0},
 	};
 
-	set_up(&transport);
 	memset(slots, 7, sizeof(slots));
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct way way = {"inlay", rows[i].run, &transport, rows[i].includes};
 
+		set_up(&transport, rows[i].cyclic);
 		bench_row("transport", rows[i].row, &way, 1, LAP);
 	}
 	return 0;

@@ -104,22 +104,23 @@ static void receiver(void)
 	}
 	/* Buffers go to whichever target is sent to: the entry of a receive says which it was */
 	for (i = 0; i < targets; i++) {
-		struct ibv_sge sge = {.addr = (uintptr_t)text[inlay_srq_index(&srq)], .length = TEXT, .lkey = mr->lkey};
+		struct ibv_sge sge = {.addr = (uintptr_t)text[i], .length = TEXT, .lkey = mr->lkey};
 
-		must(!inlay_post_srq_recv(&srq, &sge, 1), "posting a receive");
+		must(!inlay_post_srq_recv(&srq, &sge, 1, i), "posting a receive");
 	}
 	inlay_srq_ring(&srq);
 	peer_tell(&n, sizeof(n));
 
 	for (i = 0; i < targets; i++) {
 		const struct mlx5_cqe64 *cqe = next(&s);
-		uint32_t qpn = inlay_cqe_qpn(cqe), entry = inlay_srq_entry(&srq, cqe), len = inlay_cqe_byte_count(cqe), k;
+		uint32_t qpn = inlay_cqe_qpn(cqe), len = inlay_cqe_byte_count(cqe), k;
 
 		for (k = 0; k < targets && dct[k]->qp_num != qpn; k++)
 			;
 		must(k < targets, "finding the target");
-		must(inlay_srq_release(&srq, cqe) >= 0 && len <= TEXT, "the entry");
-		printf("target %u: \"%.*s\"\n", k, (int)len, text[entry]);
+		must(len <= TEXT, "the message");
+		printf("target %u: \"%.*s\"\n", k, (int)len, text[inlay_srq_user(&srq, inlay_cqe_wqe_counter(cqe))]);
+		must(!inlay_srq_release(&srq, cqe), "the entry");
 		inlay_cq_advance(&s.cq, 1);
 	}
 	peer_hear(&word, 1); /* all writes are complete */
@@ -168,13 +169,15 @@ static void sender(void)
 
 	/* A message to each, and a write to its process; one doorbell for both */
 	for (i = 0; i < targets; i++) {
-		struct inlay_remote place = {n.board + i * TEXT, n.rkey};
+		struct inlay_wr wr = {.raddr = n.board + i * TEXT, .rkey = n.rkey, .to = &peers[i], .data = text};
 		int len = snprintf(text, sizeof(text), "hello, number %u of %u", i, targets);
 		const struct mlx5_cqe64 *cqe;
 
-		must(!inlay_post_to_send_inline(&sq, &peers[i], text, (uint32_t)len, 0), "the send");
+		wr.len = (uint32_t)len;
+		must(!inlay_post(&sq, MLX5_OPCODE_SEND, &wr, INLAY_INLINE), "the send");
 		len = snprintf(text, sizeof(text), "%u", i + 1);
-		must(!inlay_post_to_write_inline(&sq, &peers[i], &place, text, (uint32_t)len + 1, INLAY_SIGNALED), "the write");
+		wr.len = (uint32_t)len + 1;
+		must(!inlay_post(&sq, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_INLINE | INLAY_SIGNALED), "the write");
 		inlay_sq_ring(&sq);
 		cqe = next(&s); /* of the write, and so of the send before it */
 		must(inlay_sq_release(&sq, cqe) > 0, "the completion");

@@ -21,24 +21,6 @@ static void need(int ok, const char *what)
 	}
 }
 
-/* The first mlx5 device. */
-static struct ibv_context *open_mlx5(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *ctx = NULL;
-
-	for (int i = 0; list && list[i] && !ctx; i++)
-		if (mlx5dv_is_supported(list[i]))
-			ctx = ibv_open_device(list[i]);
-	if (list)
-		ibv_free_device_list(list);
-	if (!ctx) {
-		fprintf(stderr, "loop: no mlx5 device (tests/softdev/run starts a program on the software one)\n");
-		exit(1);
-	}
-	return ctx;
-}
-
 int main(int argc, char **argv)
 {
 	static uint64_t target; /* what the write shall change */
@@ -57,7 +39,8 @@ int main(int argc, char **argv)
 	}
 
 	/* Set-up. The register comes first: a queue pair that is created in uar.pd rings it. */
-	struct ibv_context *ctx = open_mlx5();
+	struct ibv_context *ctx = inlay_device_open(NULL, &why);
+	need(ctx != NULL, "no mlx5 device: opening");
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
 	need(pd && !inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, &why), "a doorbell register");
 	struct ibv_mr *mr = ibv_reg_mr(pd, &target, sizeof(target), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);

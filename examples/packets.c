@@ -10,6 +10,9 @@
 #include <arpa/inet.h>
 #include <net/ethernet.h>
 #include <inlay/inlay.h>
+#include <inlay/steer.h>
+#include <inlay/cqe/packet.h>
+#include <inlay/queue/packet.h>
 #include "common/program.h"
 
 enum { BUFFERS = 4, BURST = 16, LONGEST = 1518, HEADERS = 14 + 4 + 20 + 8, VLAN = 42, PORT = 4791, TAG = 7 };

@@ -199,6 +199,7 @@ static int post(struct side *s, const struct phase *ph, uint64_t i, uint32_t fla
 	uint8_t *message = pattern_message(s->mem, i);
 	struct ibv_sge from = {(uintptr_t)message, ph->size, s->mr->lkey};
 	struct ibv_sge to = {(uintptr_t)s->mem + landing, ph->size, s->mr->lkey};
+	struct inlay_wr add = {.raddr = raddr + at.counter, .rkey = s->peer.rkey, .data = s->mem + landing, .lkey = s->mr->lkey};
 
 	switch (plan.op) {
 	case OP_WRITE:
@@ -212,7 +213,7 @@ static int post(struct side *s, const struct phase *ph, uint64_t i, uint32_t fla
 	case OP_READ:
 		return inlay_post_read(&s->sq, raddr + (uint64_t)(message - s->mem), s->peer.rkey, &to, 1, flags);
 	default:
-		return inlay_post_fetch_add(&s->sq, raddr + at.counter, s->peer.rkey, 1, &to, flags);
+		return inlay_post_atomic(&s->sq, inlay_atomic_add(1), &add, flags);
 	}
 }
 

@@ -11,6 +11,7 @@
 #define _GNU_SOURCE
 #include <infiniband/verbs.h>
 #include <inlay/inlay.h>
+#include <inlay/mmap.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include "common/peer.h"
@@ -168,7 +169,8 @@ static void guest(struct side *s)
 	must(!inlay_post_read(&s->sq, board, rkey, &sge, 1, INLAY_SIGNALED) && !finish(s), "the read");
 	must(!memcmp(back, notice, sizeof(notice)), "reading what was written");
 	must(!inlay_mmap_remote(&map, counter, 8, INLAY_RDMA_ATOMIC, &rkey), "the counter's key");
-	must(!inlay_post_fetch_add(&s->sq, counter, rkey, 1, &sge, INLAY_SIGNALED) && !finish(s), "the addition");
+	struct inlay_wr add = {.raddr = counter, .rkey = rkey, .data = back, .len = 8, .lkey = mr->lkey};
+	must(!inlay_post_atomic(&s->sq, inlay_atomic_add(1), &add, INLAY_SIGNALED) && !finish(s), "the addition");
 
 	/* What is not granted is known here */
 	must(inlay_mmap_remote(&map, counter, 8, INLAY_RDMA_WRITE, &rkey) == -EPERM, "being refused the counter");

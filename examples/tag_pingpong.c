@@ -84,12 +84,13 @@ static void finished(struct side *s, const struct inlay_tmh *tmh, const uint8_t 
 /* A message in an entry of the receive queue, or in its CQE. The entry is posted again */
 static void arrived(struct side *s, const struct mlx5_cqe64 *cqe, const void *in_cqe, uint32_t len, int from_nic)
 {
-	const uint32_t entry = inlay_cqe_wqe_counter(cqe);
+	const uint32_t b = (uint32_t)inlay_srq_user(s->srq, inlay_cqe_wqe_counter(cqe));
 	struct inlay_match_found found;
 	struct inlay_tmh tmh;
 
-	must(entry <= inlay_srq_size(s->srq) && len <= BOUNCE, "the receive queue");
-	uint32_t b = s->posted[entry];
+	uint32_t kept = b;
+
+	must(len <= BOUNCE, "the receive queue");
 	const uint8_t *at = in_cqe ? in_cqe : bounce(s, b);
 
 	must(!inlay_tmh_get(at, len, &tmh) && tmh.opcode != IBV_TMH_NO_TAG, "the header of a message");
@@ -105,13 +106,13 @@ static void arrived(struct side *s, const struct mlx5_cqe64 *cqe, const void *in
 				memcpy(bounce(s, b), in_cqe, len);
 			s->held[b] = len;
 			must(s->spares != 0, "having buffers for unexpected messages");
-			b = s->spare[--s->spares];
+			kept = s->spare[--s->spares];
 			break;
 		default: must(0, "the table of receives");
 		}
 	}
-	must(inlay_srq_release(s->srq, cqe) > 0, "giving back an entry");
-	post_bounce(s, b);
+	must(!inlay_srq_release(s->srq, cqe), "giving back an entry");
+	post_bounce(s, kept);
 }
 
 /* A completion of the NIC's list */

@@ -29,7 +29,7 @@ def rq(v):
 def srq(v):
     cnt, room = int(v["wqe_cnt"]), int(v["room"])
     return "%s of %d bytes: %d posted, %d free; the next is entry %d" % (
-        "%d entries" % cnt, int(v["stride"]), cnt - 1 - room, room, int(v["head"]))
+        "%d entries" % cnt, int(v["stride"]), cnt - room, room, int(v["head"]))
 
 
 def cq(v):

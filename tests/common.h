@@ -45,6 +45,23 @@ extern "C" {
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/inlay.h>
+#include <inlay/buf.h>
+#include <inlay/cqe/packet.h>
+#include <inlay/dm.h>
+#include <inlay/match.h>
+#include <inlay/mmap.h>
+#include <inlay/queue/batch.h>
+#include <inlay/queue/masked.h>
+#include <inlay/queue/ooo.h>
+#include <inlay/queue/packet.h>
+#include <inlay/queue/raw.h>
+#include <inlay/queue/striding.h>
+#include <inlay/queue/sync.h>
+#include <inlay/queue/umr.h>
+#include <inlay/queue/user_index.h>
+#include <inlay/steer.h>
+#include <inlay/tag.h>
+#include "posts.h"
 #include "softdev.h"
 
 #define ARRAY(a) (sizeof(a) / sizeof((a)[0]))

@@ -212,30 +212,27 @@ static int post_step(struct peer *p, const struct op *op)
 	const struct request *r = request_of(op);
 	const enum fi_op what = (enum fi_op)(r->wire.segments >> 8);
 	const uint32_t size = (uint32_t)size_of(r), flags = INLAY_SIGNALED | INLAY_RING;
-	const struct inlay_remote to = {r->wire.tag + size * op->asked, r->target.key};
-	const struct ibv_sge sge = {(uintptr_t)r, size, op->bounce->lkey};
-	const struct inlay_av *av = &p->target;
-	struct inlay_masked masked;
+	const struct inlay_wr wr = {.raddr = r->wire.tag + size * op->asked, .rkey = r->target.key,
+				    .to = settings.dc ? &p->target : NULL,
+				    .data = r, .len = size, .lkey = op->bounce->lkey};
+	struct inlay_atomic todo;
 	uint64_t v = 0;
 
 	if (op->step == STEP_COMPARE)
 		v = native_next(op, op->data);
 	else if (what != FI_ATOMIC_READ)
 		memcpy(&v, r->values + size * op->asked, size);
-	if (op->step == STEP_ADD && size == 8)
-		return settings.dc ? inlay_post_to_fetch_add(&p->sq, av, &to, v, &sge, flags) :
-				     inlay_post_fetch_add(&p->sq, to.addr, to.rkey, v, &sge, flags);
-	if (op->step == STEP_COMPARE && size == 8)
-		return settings.dc ? inlay_post_to_cmp_swap(&p->sq, av, &to, op->data, v, &sge, flags) :
-				     inlay_post_cmp_swap(&p->sq, to.addr, to.rkey, op->data, v, &sge, flags);
-	masked = op->step == STEP_ADD ? inlay_masked_add(v, 0) :
-		 op->step == STEP_XOR ? inlay_masked_xor(v) :
-		 op->step == STEP_COMPARE ? inlay_masked_cmp_swap(op->data, UINT64_MAX, v, UINT64_MAX) :
-		 what == FI_BOR ? inlay_masked_or(v) :
-		 what == FI_BAND ? inlay_masked_and(v) :
-		 inlay_masked_swap(v, what == FI_MSWAP ? native_compare(op) : UINT64_MAX);
-	return settings.dc ? inlay_post_to_masked(&p->sq, av, &to, masked, &sge, flags) :
-			     inlay_post_masked(&p->sq, to.addr, to.rkey, masked, &sge, flags);
+	if (op->step == STEP_ADD)
+		todo = size == 8 ? inlay_atomic_add(v) : inlay_masked_add(v, 0);
+	else if (op->step == STEP_COMPARE)
+		todo = size == 8 ? inlay_atomic_cmp_swap(op->data, v) :
+				   inlay_masked_cmp_swap(op->data, UINT64_MAX, v, UINT64_MAX);
+	else
+		todo = op->step == STEP_XOR ? inlay_masked_xor(v) :
+		       what == FI_BOR ? inlay_masked_or(v) :
+		       what == FI_BAND ? inlay_masked_and(v) :
+		       inlay_masked_swap(v, what == FI_MSWAP ? native_compare(op) : UINT64_MAX);
+	return inlay_post_atomic(&p->sq, todo, &wr, flags);
 }
 
 /* Posts the message, or the next step to the device. 0 or -FI_EAGAIN. */

@@ -66,12 +66,14 @@ static int reach(struct endpoint *ep, const struct inlay_connect_record *there, 
 /* A datagram that finds no room is dropped, as if lost on the way. */
 static void say(struct endpoint *ep, const struct inlay_av *av, struct hello *h, uint8_t kind, uint64_t to)
 {
+	struct inlay_wr wr = {.to = av, .data = h, .len = sizeof(*h)};
+
 	h->magic = MAGIC;
 	h->kind = kind;
 	h->eager = (uint16_t)(settings.eager / 16);
 	h->from = ep->name;
 	h->to = to;
-	if (!inlay_post_ud_send_inline(&ep->ud, av, h, sizeof(*h), INLAY_SIGNALED))
+	if (!inlay_post(&ep->ud, MLX5_OPCODE_SEND, &wr, INLAY_SIGNALED | INLAY_INLINE))
 		inlay_sq_ring(&ep->ud);
 }
 

@@ -34,6 +34,7 @@
 #include <inlay/mmap/cache.h>
 #include <inlay/mmap/monitor.h>
 #include <inlay/queue.h>
+#include <inlay/queue/masked.h>
 #include <inlay/verbs.h>
 
 #define APART __attribute__((noinline, cold)) /* the rare cases of a function that is called often */
@@ -700,25 +701,27 @@ INLAY_ALWAYS int peer_begin(struct peer *p)
 /* Posts, as inlay_post_*, for an operation that has begun. */
 INLAY_ALWAYS int peer_send(struct peer *p, const struct ibv_sge *sge, uint32_t flags)
 {
+	struct inlay_wr wr = {.imm_be = p->number_be, .to = &p->target, .sge = sge, .num_sge = 1};
+
 	return INLAY_LIKELY(!settings.dc) ? inlay_post_send(&p->sq, sge, 1, flags) :
-	       inlay_post_to_send_imm(&p->sq, &p->target, p->number_be, sge, 1, flags | INLAY_SIGNALED);
+	       inlay_post(&p->sq, MLX5_OPCODE_SEND_IMM, &wr, flags | INLAY_SIGNALED);
 }
 
 INLAY_ALWAYS int peer_write(struct peer *p, uint64_t remote, uint32_t key, const struct ibv_sge *sge, uint32_t sges,
 			    uint32_t flags)
 {
-	const struct inlay_remote there = {remote, key};
+	struct inlay_wr wr = {.raddr = remote, .rkey = key, .to = &p->target, .sge = sge, .num_sge = sges};
 
 	return INLAY_LIKELY(!settings.dc) ? inlay_post_write(&p->sq, remote, key, sge, sges, flags) :
-	       inlay_post_to_write(&p->sq, &p->target, &there, sge, sges, flags | INLAY_SIGNALED);
+	       inlay_post(&p->sq, MLX5_OPCODE_RDMA_WRITE, &wr, flags | INLAY_SIGNALED);
 }
 
 INLAY_ALWAYS int peer_read(struct peer *p, uint64_t remote, uint32_t key, const struct ibv_sge *sge, uint32_t flags)
 {
-	const struct inlay_remote there = {remote, key};
+	struct inlay_wr wr = {.raddr = remote, .rkey = key, .to = &p->target, .sge = sge, .num_sge = 1};
 
 	return INLAY_LIKELY(!settings.dc) ? inlay_post_read(&p->sq, remote, key, sge, 1, flags) :
-	       inlay_post_to_read(&p->sq, &p->target, &there, sge, 1, flags | INLAY_SIGNALED);
+	       inlay_post(&p->sq, MLX5_OPCODE_RDMA_READ, &wr, flags | INLAY_SIGNALED);
 }
 
 /* The slot of the next WQE. */
@@ -805,8 +808,8 @@ INLAY_ALWAYS ssize_t send_short(struct peer *p, uint8_t flags, uint64_t tag, uin
 	if (flags & FLAG_DATA)
 		at = inlay_seg_inline_append(at, &data, 8);
 	at = inlay_seg_inline_append(at, buf, (uint32_t)len);
-	return inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0,
-				    (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 1), 0);
+	inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0, (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 1), 0);
+	return 0;
 }
 
 /* As send_short, for a longer message: len at most MEDIUM. flags need not be constant. */
@@ -912,7 +915,7 @@ void atomic_step(struct endpoint *ep, struct op *op, int err); /* OP_NATIVE: the
 void atomic_again(struct endpoint *ep, struct op *op); /* OP_NATIVE, OP_MESSAGE: there may be room now */
 
 int progress_feed(struct endpoint *ep, struct inlay_srq *srq); /* fills it for the first time */
-void progress_replace(struct endpoint *ep, struct inlay_srq *srq, uint32_t index); /* its buffer, by the spare one */
+void progress_replace(struct endpoint *ep, struct inlay_srq *srq, const struct mlx5_cqe64 *cqe); /* with the spare buffer */
 void progress_late(struct endpoint *ep); /* there may be memory now */
 
 #endif

@@ -316,9 +316,8 @@ static bool is_message(const struct mlx5_cqe64 *cqe)
 static int queued(struct endpoint *ep, struct peer *p, const struct mlx5_cqe64 *cqe)
 {
 	struct offload *o = ep->offload;
-	const uint32_t index = inlay_cqe_wqe_counter(cqe), bytes = inlay_cqe_byte_count(cqe);
-	const uint64_t user = index <= inlay_srq_size(&o->srq) ? inlay_srq_user(&o->srq, index) : 0;
-	struct buf *b = (struct buf *)(uintptr_t)user;
+	const uint32_t bytes = inlay_cqe_byte_count(cqe);
+	struct buf *b = (struct buf *)(uintptr_t)inlay_srq_user(&o->srq, inlay_cqe_wqe_counter(cqe));
 	const bool scattered = inlay_cqe_is_scattered(cqe);
 	const void *data = scattered ? inlay_cqe_payload(cqe, inlay_cq_cqe_size(&ep->cq)) : b ? b->data : NULL;
 	struct buf *place = keep_place(ep, bytes, scattered ? NULL : b);
@@ -335,8 +334,10 @@ static int queued(struct endpoint *ep, struct peer *p, const struct mlx5_cqe64 *
 		r = arrive_any(ep, p, data, bytes, scattered ? NULL : b);
 	else if (inlay_tag_rx_complete(&o->rx, cqe, inlay_cq_cqe_size(&ep->cq), &wc) == INLAY_TAG_RX_MESSAGE)
 		r = unmatched(ep, p, data, bytes, scattered ? NULL : b, place);
-	if (r >= 0 && !inlay_srq_recycle(&o->srq, cqe) && r)
-		progress_replace(ep, &o->srq, index);
+	if (r > 0)
+		progress_replace(ep, &o->srq, cqe);
+	else if (!r)
+		inlay_srq_recycle(&o->srq, cqe);
 	return r;
 }
 

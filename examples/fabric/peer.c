@@ -302,7 +302,7 @@ void peer_flushed(struct peer *p)
 	struct slot *slot = peer_slot(p);
 
 	/* A NOP that can only be flushed, so that its completion is the last. */
-	if (p->drained && !p->flushed && !inlay_post_nop(&p->sq, INLAY_SIGNALED)) {
+	if (p->drained && !p->flushed && !inlay_post(&p->sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED)) {
 		slot->kind = SLOT_NONE;
 		inlay_sq_ring(&p->sq);
 		p->flushed = true;

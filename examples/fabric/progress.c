@@ -15,32 +15,27 @@ static struct ibv_sge sge_of(const struct buf *b)
 
 int progress_feed(struct endpoint *ep, struct inlay_srq *srq)
 {
-	struct ibv_sge sge;
-	struct buf *b;
-	uint32_t i;
+	while (inlay_srq_room(srq)) {
+		struct buf *b = buf_take(&ep->bounce);
+		struct ibv_sge sge;
 
-	for (i = 0; i <= inlay_srq_size(srq); i++) {
-		b = buf_take(&ep->bounce);
 		if (!b)
 			return -FI_ENOMEM;
 		sge = sge_of(b);
-		inlay_srq_set_user(srq, i, (uintptr_t)b);
-		inlay_srq_prepare(srq, i, &sge, 1);
+		if (inlay_post_srq_recv(srq, &sge, 1, (uintptr_t)b))
+			return -FI_EIO;
 	}
-	while (!inlay_srq_repost(srq))
-		;
 	inlay_srq_ring(srq);
 	return 0;
 }
 
-/* Entry `index` is free. It takes the spare buffer in place of the one that was kept. */
-APART void progress_replace(struct endpoint *ep, struct inlay_srq *srq, uint32_t index)
+/* The message of this completion is kept in its buffer. The entry goes back with the spare one. */
+APART void progress_replace(struct endpoint *ep, struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
 {
 	struct ibv_sge sge = sge_of(ep->spare);
 
-	inlay_srq_set_user(srq, index, (uintptr_t)ep->spare);
-	inlay_srq_prepare(srq, index, &sge, 1);
-	ep->spare = NULL;
+	if (!inlay_srq_replace(srq, cqe, &sge, 1, (uintptr_t)ep->spare))
+		ep->spare = NULL;
 }
 
 /* ---- Messages ---- */
@@ -147,8 +142,10 @@ APART void progress_late(struct endpoint *ep)
 		}
 		ep->late_head = next;
 		cqe.wqe_counter = inlay_to_be16((uint16_t)b->entry);
-		if (!inlay_srq_recycle(&ep->srq, &cqe) && r)
-			progress_replace(ep, &ep->srq, inlay_from_be16(cqe.wqe_counter));
+		if (r)
+			progress_replace(ep, &ep->srq, &cqe);
+		else
+			inlay_srq_recycle(&ep->srq, &cqe);
 		inlay_srq_ring(&ep->srq);
 	}
 	ep->short_cqe = ep->offload ? 0xff : MLX5_CQE_RESP_SEND << 4 | INLAY_CQE_SCATTER_32;
@@ -159,8 +156,7 @@ static CALLED void received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 {
 	const uint32_t index = inlay_cqe_wqe_counter(cqe), bytes = inlay_cqe_byte_count(cqe);
 	struct peer *p = (struct peer *)inlay_qpn_table_find(&ep->qpns, inlay_cqe_qpn(cqe));
-	const uint64_t user = index <= inlay_srq_size(&ep->srq) ? inlay_srq_user(&ep->srq, index) : 0;
-	struct buf *b = (struct buf *)(uintptr_t)user;
+	struct buf *b = (struct buf *)(uintptr_t)inlay_srq_user(&ep->srq, index);
 	const bool scattered = inlay_cqe_is_scattered(cqe);
 	const void *data = scattered ? inlay_cqe_payload(cqe, inlay_cq_cqe_size(&ep->cq)) : b ? b->data : NULL;
 	int r = 0;
@@ -186,8 +182,10 @@ static CALLED void received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	}
 	if (INLAY_UNLIKELY(r < 0))
 		set_aside(ep, p, data, bytes, b, index);
-	else if (INLAY_LIKELY(!inlay_srq_recycle(&ep->srq, cqe)) && INLAY_UNLIKELY(r))
-		progress_replace(ep, &ep->srq, index);
+	else if (INLAY_UNLIKELY(r))
+		progress_replace(ep, &ep->srq, cqe);
+	else
+		inlay_srq_recycle(&ep->srq, cqe);
 	inlay_cq_advance_quiet(&ep->cq, 1);
 }
 

@@ -77,8 +77,11 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 		at = inlay_seg_inline_append(at, &h->handle, 8);
 	for (i = 0; i < iovs; i++)
 		at = inlay_seg_inline_append(at, iov[i].iov_base, (uint32_t)iov[i].iov_len);
-	return dc ? inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND_IMM, 0, signal, p->number_be) :
-		    inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0, signal, 0);
+	if (dc)
+		inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND_IMM, 0, signal, p->number_be);
+	else
+		inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0, signal, 0);
+	return 0;
 }
 
 static int post_inlinev(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,

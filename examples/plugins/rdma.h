@@ -551,6 +551,7 @@ static inline int rdma_post(struct rdma_host *h, struct rdma_ep *ep, const struc
 	uint32_t atomic = r->op == RDMA_ADD || r->op == RDMA_SWAP, len = atomic ? 8 : r->bytes, access, rkey = 0;
 	struct inlay_sq *sq = &ep->link.sq;
 	struct ibv_sge out = {(uintptr_t)r->data, len, rdma_payload_lkey(cmd)}, in = {(uintptr_t)cmd->response, len, cmd->conn->lkey};
+	struct inlay_wr word = {.raddr = r->addr, .data = cmd->response, .lkey = cmd->conn->lkey};
 	int err;
 
 	if (r->op == RDMA_PUT || r->op == RDMA_GET || atomic) {
@@ -567,11 +568,12 @@ static inline int rdma_post(struct rdma_host *h, struct rdma_ep *ep, const struc
 		return -EMSGSIZE;
 	cmd->user[1] = r->op == RDMA_PUT || r->op == RDMA_SEND || r->op == RDMA_TAG_SEND ? 0 : len;
 	cmd->user[2] = r->op;
+	word.rkey = rkey;
 	switch (r->op) {
 	case RDMA_PUT: err = inlay_post_write(sq, r->addr, rkey, &out, 1, INLAY_SIGNALED); break;
 	case RDMA_GET: err = inlay_post_read(sq, r->addr, rkey, &in, 1, INLAY_SIGNALED); break;
-	case RDMA_ADD: err = inlay_post_fetch_add(sq, r->addr, rkey, r->a, &in, INLAY_SIGNALED); break;
-	case RDMA_SWAP: err = inlay_post_cmp_swap(sq, r->addr, rkey, r->a, r->b, &in, INLAY_SIGNALED); break;
+	case RDMA_ADD: err = inlay_post_atomic(sq, inlay_atomic_add(r->a), &word, INLAY_SIGNALED); break;
+	case RDMA_SWAP: err = inlay_post_atomic(sq, inlay_atomic_cmp_swap(r->a, r->b), &word, INLAY_SIGNALED); break;
 	case RDMA_TAG_SEND:
 		out.addr = (uintptr_t)cmd->payload;
 		out.length = cmd->payload_len;

@@ -44,7 +44,7 @@ static inline void rdmo_piece_write(uint8_t *at, uint64_t addr, uint32_t bytes)
 
 static inline int rdmo_append(struct rdma_host *h, struct rdma_ep *ep, const struct rdma_request *r, struct inlay_task_cmd *cmd)
 {
-	struct ibv_sge was = {(uintptr_t)cmd->response, 8, cmd->conn->lkey};
+	struct inlay_wr wr = {.raddr = r->addr, .data = cmd->response, .lkey = cmd->conn->lkey};
 	uint32_t rkey = 0;
 	int err;
 
@@ -55,7 +55,8 @@ static inline int rdmo_append(struct rdma_host *h, struct rdma_ep *ep, const str
 	err = rdma_remote(h, r->a, r->addr, 8, INLAY_RDMA_ATOMIC, &rkey);
 	if (err)
 		return err;
-	if (inlay_post_fetch_add(&ep->link.sq, r->addr, rkey, r->bytes, &was, INLAY_SIGNALED))
+	wr.rkey = rkey;
+	if (inlay_post_atomic(&ep->link.sq, inlay_atomic_add(r->bytes), &wr, INLAY_SIGNALED))
 		return INLAY_TASK_STALL;
 	cmd->user[1] = 8;
 	cmd->user[2] = RDMO_APPEND;

@@ -275,7 +275,7 @@ EXPORT struct mlx5dv_mkey *mlx5dv_create_mkey(struct mlx5dv_mkey_init_attr *attr
 {
 	struct mlx5dv_mkey *mkey = NEXT(mlx5dv_create_mkey)(attr);
 	struct shim_key *key = mkey && shim_find(attr->pd->context) ? calloc(1, sizeof(*key)) : NULL;
-	uint32_t pdn;
+	uint32_t pdn = 0;
 
 	if (!key)
 		return mkey;

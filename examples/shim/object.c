@@ -413,9 +413,8 @@ static bool take_xrc_srq(struct shim_context *c, struct ibv_srq *ibsrq, struct i
 	memset(qp, 0, sizeof(*qp));
 	if (inlay_srq_user_index(ibsrq, &qp->index, NULL) || inlay_srq_from_srq(&srq->q, ibsrq, NULL, NULL))
 		goto no;
-	srq->wr_ids = calloc(srq->q.wqe_cnt, sizeof(*srq->wr_ids));
 	place = place_of(c->by_index, qp->index);
-	if (!srq->wr_ids || !place || !take_cq(cq))
+	if (!place || !take_cq(cq))
 		goto no;
 	srq->kind = SHIM_SRQ;
 	srq->owner = SHIM_INLAY;
@@ -428,7 +427,6 @@ static bool take_xrc_srq(struct shim_context *c, struct ibv_srq *ibsrq, struct i
 	shim_insert(ibsrq, srq);
 	return true;
 no:
-	free(srq ? srq->wr_ids : NULL);
 	free(srq);
 	free(qp);
 	return false;
@@ -478,13 +476,13 @@ static bool lost_srq(struct ibv_srq *ibsrq)
 static bool take_srq(struct ibv_srq *ibsrq)
 {
 	struct shim_srq *srq = shim_find(ibsrq);
+	bool ours;
 
 	if (!srq || srq->owner != SHIM_NOBODY)
 		return srq && srq->owner == SHIM_INLAY;
-	if (!inlay_srq_from_srq(&srq->q, ibsrq, NULL, NULL))
-		srq->wr_ids = calloc(srq->q.wqe_cnt, sizeof(*srq->wr_ids));
-	__atomic_store_n(&srq->owner, srq->wr_ids ? SHIM_INLAY : SHIM_LIBMLX5, __ATOMIC_RELEASE);
-	return srq->wr_ids != NULL;
+	ours = !inlay_srq_from_srq(&srq->q, ibsrq, NULL, NULL);
+	__atomic_store_n(&srq->owner, ours ? SHIM_INLAY : SHIM_LIBMLX5, __ATOMIC_RELEASE);
+	return ours;
 }
 
 /* For the first receive. */
@@ -521,7 +519,6 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
 			leave_cqs(srq->stand_in);
 			free(srq->stand_in);
 		}
-		free(srq->wr_ids);
 		free(srq);
 	}
 	pthread_mutex_unlock(&shim_lock);
@@ -706,7 +703,7 @@ static int take_qp(struct shim_qp *qp)
 		qp->sq.connected = type == IBV_QPT_RC || type == IBV_QPT_UC;
 		qp->sq.to = type == IBV_QPT_UD || type == IBV_QPT_DRIVER ? 3 : type == IBV_QPT_XRC_SEND;
 		if (type == IBV_QPT_RAW_PACKET)
-			inlay_sq_query_packet(&qp->sq.q, qp->context->context);
+			inlay_sq_query_packet_(&qp->sq.q, qp->context->context);
 	}
 	if (type == IBV_QPT_RAW_PACKET) {
 		if (inlay_qp_user_index(qp->qp, &qp->index, NULL))

@@ -133,7 +133,7 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 			return POLL_ERROR;
 		if (INLAY_UNLIKELY(payload))
 			*status = scatter_srq(qp, cqe, payload);
-		*wr_id = srq->wr_ids[index];
+		*wr_id = inlay_srq_user(&srq->q, index);
 		shim_acquire(&srq->lock);
 		err = inlay_srq_release(&srq->q, cqe);
 		shim_release(&srq->lock);
@@ -517,9 +517,16 @@ struct ibv_cq *shim_event(struct shim_cq *cq, struct ibv_cq *from)
 	return cq->cq;
 }
 
+/* The entry of a removed receive, empty as with libmlx5: inlay_srq_gone would post its buffer again */
+static void freed(const struct mlx5_cqe64 *cqe, void *srq)
+{
+	if (!inlay_cqe_is_send(cqe))
+		inlay_srq_release(srq, cqe);
+}
+
 static void clean(struct shim_cq *cq, struct shim_qp *qp, struct shim_srq *srq)
 {
-	void (*gone)(const struct mlx5_cqe64 *cqe, void *arg) = srq ? inlay_srq_gone : NULL;
+	void (*gone)(const struct mlx5_cqe64 *cqe, void *arg) = srq ? freed : NULL;
 
 	if (cq->programs)
 		return;

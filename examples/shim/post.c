@@ -91,41 +91,46 @@ static int post_change(struct shim_sq *sq, const struct ibv_send_wr *wr, uint32_
 }
 
 /*
- * Posts one work request on a connected QP. num_sge and INLAY_INLINE in flags are constants where
- * that pays. Returns 0; POSTED if the send has been remembered too; or an error.
+ * Posts one work request. num_sge, INLAY_INLINE in flags and `to`, the destination or NULL, are
+ * constants where that pays. Returns 0; POSTED if the send has been remembered too; or an error.
  */
-INLAY_ALWAYS int post(struct shim_sq *sq, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
+INLAY_ALWAYS int post(struct shim_sq *sq, const struct ibv_send_wr *wr, const struct inlay_av *to, uint32_t num_sge,
+		      uint32_t flags)
 {
-	const struct ibv_sge *sge = wr->sg_list;
+	struct inlay_wr r = {.raddr = wr->wr.rdma.remote_addr, .rkey = wr->wr.rdma.rkey, .imm_be = wr->imm_data, .to = to,
+			     .sge = wr->sg_list, .num_sge = num_sge};
+	const uint32_t plain = flags & ~(uint32_t)INLAY_INLINE;
 	struct inlay_sq *q = &sq->q;
 
 	switch (wr->opcode) {
 	case IBV_WR_SEND:
-		return inlay_post_send(q, sge, num_sge, flags);
+		return inlay_post(q, MLX5_OPCODE_SEND, &r, flags);
 	case IBV_WR_SEND_WITH_IMM:
-		return inlay_post_send_imm(q, wr->imm_data, sge, num_sge, flags);
+		return inlay_post(q, MLX5_OPCODE_SEND_IMM, &r, flags);
 	case IBV_WR_SEND_WITH_INV:
-		return inlay_post_send_inv(q, wr->invalidate_rkey, sge, num_sge, flags);
+		r.rkey = wr->invalidate_rkey;
+		return inlay_post(q, MLX5_OPCODE_SEND_INVAL, &r, flags);
 	case IBV_WR_RDMA_WRITE:
-		return inlay_post_write(q, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, sge, num_sge, flags);
+		return inlay_post(q, MLX5_OPCODE_RDMA_WRITE, &r, flags);
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		return inlay_post_write_imm(q, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, wr->imm_data, sge, num_sge,
-					    flags);
+		return inlay_post(q, MLX5_OPCODE_RDMA_WRITE_IMM, &r, flags);
 	case IBV_WR_RDMA_READ:
-		return inlay_post_read(q, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, sge, num_sge,
-				       flags & ~(uint32_t)INLAY_INLINE);
+		return inlay_post(q, MLX5_OPCODE_RDMA_READ, &r, plain);
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		return num_sge != 1 ? -EINVAL :
-				      inlay_post_fetch_add(q, wr->wr.atomic.remote_addr, wr->wr.atomic.rkey,
-							   wr->wr.atomic.compare_add, sge,
-							   flags & ~(uint32_t)INLAY_INLINE);
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
-		return num_sge != 1 ? -EINVAL : inlay_post_cmp_swap(q, wr->wr.atomic.remote_addr, wr->wr.atomic.rkey,
-								     wr->wr.atomic.compare_add, wr->wr.atomic.swap, sge,
-								     flags & ~(uint32_t)INLAY_INLINE);
+		if (num_sge != 1)
+			return -EINVAL;
+		r.raddr = wr->wr.atomic.remote_addr;
+		r.rkey = wr->wr.atomic.rkey;
+		r.data = (const void *)(uintptr_t)wr->sg_list->addr;
+		r.lkey = wr->sg_list->lkey;
+		r.num_sge = 0;
+		if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+			return inlay_post_atomic(q, inlay_atomic_add(wr->wr.atomic.compare_add), &r, plain);
+		return inlay_post_atomic(q, inlay_atomic_cmp_swap(wr->wr.atomic.compare_add, wr->wr.atomic.swap), &r, plain);
 	case IBV_WR_LOCAL_INV:
 	case IBV_WR_BIND_MW:
-		return post_change(sq, wr, flags & ~(uint32_t)INLAY_INLINE);
+		return post_change(sq, wr, plain);
 	default:
 		return -EINVAL;
 	}
@@ -134,13 +139,10 @@ INLAY_ALWAYS int post(struct shim_sq *sq, const struct ibv_send_wr *wr, uint32_t
 /* A request that names its destination. */
 static int post_to(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
 {
-	struct inlay_remote remote = {wr->wr.rdma.remote_addr, wr->wr.rdma.rkey};
-	const struct ibv_sge *sge = wr->sg_list;
-	struct inlay_sq *q = &qp->sq.q;
 	const struct mlx5_wqe_av *to;
 	struct inlay_av av;
 
-	if (inlay_sq_type(q) == IBV_QPT_UD) {
+	if (inlay_sq_type(&qp->sq.q) == IBV_QPT_UD) {
 		to = shim_av(wr->wr.ud.ah);
 		if (INLAY_UNLIKELY(!to))
 			return -ENOMEM;
@@ -150,36 +152,7 @@ static int post_to(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t nu
 	} else {
 		inlay_av_init_xrc(&av, wr->qp_type.xrc.remote_srqn);
 	}
-	switch (wr->opcode) {
-	case IBV_WR_SEND:
-		return inlay_post_to_send(q, &av, sge, num_sge, flags);
-	case IBV_WR_SEND_WITH_IMM:
-		return inlay_post_to_send_imm(q, &av, wr->imm_data, sge, num_sge, flags);
-	case IBV_WR_SEND_WITH_INV:
-		return inlay_post_to_send_inv(q, &av, wr->invalidate_rkey, sge, num_sge, flags);
-	case IBV_WR_RDMA_WRITE:
-		return inlay_post_to_write(q, &av, &remote, sge, num_sge, flags);
-	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		return inlay_post_to_write_imm(q, &av, &remote, wr->imm_data, sge, num_sge, flags);
-	case IBV_WR_RDMA_READ:
-		return inlay_post_to_read(q, &av, &remote, sge, num_sge, flags & ~(uint32_t)INLAY_INLINE);
-	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-	case IBV_WR_ATOMIC_CMP_AND_SWP:
-		if (num_sge != 1)
-			return -EINVAL;
-		flags &= ~(uint32_t)INLAY_INLINE;
-		remote.addr = wr->wr.atomic.remote_addr;
-		remote.rkey = wr->wr.atomic.rkey;
-		return wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ?
-			       inlay_post_to_fetch_add(q, &av, &remote, wr->wr.atomic.compare_add, sge, flags) :
-			       inlay_post_to_cmp_swap(q, &av, &remote, wr->wr.atomic.compare_add, wr->wr.atomic.swap,
-						      sge, flags);
-	case IBV_WR_LOCAL_INV:
-	case IBV_WR_BIND_MW:
-		return post_change(&qp->sq, wr, flags & ~(uint32_t)INLAY_INLINE);
-	default:
-		return -EINVAL;
-	}
+	return post(&qp->sq, wr, &av, num_sge, flags);
 }
 
 /* The offloads for a packet. False: the device lacks one. */
@@ -262,11 +235,11 @@ INLAY_ALWAYS int post_one(struct shim_qp *qp, const struct ibv_send_wr *wr)
 	if (INLAY_UNLIKELY(!sq->connected))
 		err = post_other(qp, wr, sges_of(wr->num_sge), flags);
 	else if (INLAY_UNLIKELY(wr->num_sge != 1))
-		err = post(sq, wr, sges_of(wr->num_sge), flags);
+		err = post(sq, wr, NULL, sges_of(wr->num_sge), flags);
 	else if (flags & INLAY_INLINE)
-		err = post(sq, wr, 1, flags | INLAY_INLINE);
+		err = post(sq, wr, NULL, 1, flags | INLAY_INLINE);
 	else
-		err = post(sq, wr, 1, flags & ~(uint32_t)INLAY_INLINE);
+		err = post(sq, wr, NULL, 1, flags & ~(uint32_t)INLAY_INLINE);
 	if (INLAY_UNLIKELY(err))
 		return err == POSTED ? 0 : errno_of(err);
 	remember(sq, index, wr->wr_id, 0);
@@ -920,15 +893,14 @@ int shim_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 		return ((struct shim_context *)shim_find(ibsrq->context))->ops.post_srq_recv(ibsrq, wr, bad_wr);
 	shim_acquire(&srq->lock);
 	for (; wr; wr = wr->next) {
-		uint16_t index = inlay_srq_index(&srq->q);
-
-		err = inlay_post_srq_recv(&srq->q, wr->sg_list, sges_of(wr->num_sge));
+		/* libmlx5 takes one less, all of which the device sees at once. */
+		err = inlay_srq_room(&srq->q) > 1 ?
+			      inlay_post_srq_recv(&srq->q, wr->sg_list, sges_of(wr->num_sge), wr->wr_id) : -EAGAIN;
 		if (INLAY_UNLIKELY(err)) {
 			err = err == -EAGAIN ? ENOMEM : -err;
 			*bad_wr = wr;
 			break;
 		}
-		srq->wr_ids[index] = wr->wr_id;
 	}
 	inlay_srq_ring(&srq->q);
 	shim_release(&srq->lock);

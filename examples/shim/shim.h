@@ -72,6 +72,14 @@
 extern int (*shim_real_init_obj)(struct mlx5dv_obj *obj, uint64_t type);
 #define mlx5dv_init_obj(obj, type) shim_real_init_obj(obj, type)
 #include <inlay/inlay.h>
+#include <inlay/queue/batch.h>
+#include <inlay/cqe/packet.h>
+#include <inlay/queue/packet.h>
+#include <inlay/queue/raw.h>
+#include <inlay/queue/sync.h>
+#include <inlay/queue/umr.h>
+#include <inlay/queue/user_index.h>
+#include <inlay/steer.h>
 #include <inlay/devx.h>
 #undef mlx5dv_init_obj
 
@@ -174,7 +182,6 @@ struct shim_rq {
 struct shim_srq {
 	enum shim_kind kind;
 	struct inlay_srq q;
-	uint64_t *wr_ids;                 /* by entry */
 	uint32_t lock;
 	enum shim_owner owner;
 	struct shim_qp *stand_in;         /* of an XRC SRQ, for the QPs of others that its receives are of */

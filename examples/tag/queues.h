@@ -19,7 +19,7 @@
 #define EAGER_MAX 8192u            /* beyond: rendezvous */
 #define OFFLOAD_MIN 1024u          /* smaller receives stay in software */
 #define TAGS 64u                   /* of the NIC's list */
-#define ENTRIES 64u                /* of the receive queue; one is never posted */
+#define ENTRIES 64u                /* of the receive queue */
 #define BOUNCES 127u               /* receive buffers: those posted, and those that hold unexpected messages */
 #define BOUNCE (INLAY_TMH_BYTES + EAGER_MAX)
 #define SENDS 256u                 /* WQEBBs of the send queue */
@@ -78,7 +78,6 @@ struct side {
 	struct counts counts;
 	struct request *sends[SLOTS];   /* by WQE: whose end its completion is */
 	struct request *rndvs[RNDVS];   /* by app_ctx */
-	uint32_t posted[SLOTS];         /* by entry of the receive queue: its bounce buffer */
 	uint32_t spare[BOUNCES], spares;
 	uint32_t held[BOUNCES];         /* bytes of the unexpected message in it */
 	uint8_t *memory, *pattern, *landing;
@@ -257,8 +256,7 @@ static void post_bounce(struct side *s, uint32_t b)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)bounce(s, b), .length = BOUNCE, .lkey = s->mr->lkey};
 
-	s->posted[inlay_srq_index(s->srq)] = b;
-	must(!inlay_post_srq_recv(s->srq, &sge, 1), "posting a receive buffer");
+	must(!inlay_post_srq_recv(s->srq, &sge, 1, b), "posting a receive buffer");
 }
 
 static void open_side(struct side *s, const char *name, int software, uint32_t longest)

@@ -258,8 +258,10 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 		__builtin_memcpy(d + len - 16, s + len - 16, 16);
 	} else if (len <= 64) {
 		__asm__("" : "+r"(d), "+r"(s));
-		__builtin_memcpy(d, s, 32);
-		__builtin_memcpy(d + len - 32, s + len - 32, 32);
+		__builtin_memcpy(d, s, 16);
+		__builtin_memcpy(d + 16, s + 16, 16);
+		__builtin_memcpy(d + len - 32, s + len - 32, 16);
+		__builtin_memcpy(d + len - 16, s + len - 16, 16);
 	} else {
 		__asm__("" : "+r"(s));
 		/* The asm keeps the compiler from turning the loop into a memcpy. */

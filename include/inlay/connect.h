@@ -528,7 +528,7 @@ INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const stru
 
 /*
  * Moves a DC target from RESET to RTR, its last state, or a DC initiator from RESET to RTS. Neither
- * has a peer: each WQE names the target that it goes to (inlay/queue/to.h).
+ * has a peer: each WQE names the target that it goes to (wr.to: queue/post.h).
  *
  * here    becomes its record, of type UD; that of a target names it. May be NULL
  * qp      of mlx5dv_create_qp

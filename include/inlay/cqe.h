@@ -49,7 +49,7 @@
  *
  *   RC, XRC, DCI         any of them: the QP is in error, everything outstanding is flushed; see
  *                        queue.h, "A QP in error"
- *   DCI with streams     S: the WQE's stream alone, unless too many have failed: queue/to.h
+ *   DCI with streams     S: the WQE's stream alone, unless too many have failed: queue/post.h
  *   UC, UD, raw packet   S: the send queue stops and is flushed (IBV_QPS_SQE), receives go on; once
  *                        all is flushed, ibv_modify_qp to RTS starts it again. R: as above
  *   MLX5_CQE_SIG_ERR     nothing: inlay_cqe_sig_error
@@ -95,25 +95,7 @@ enum inlay_cqe_bits {
 	INLAY_CQE_ERROR = 1 << 7, /* of the opcode: set in SIG_ERR, REQ_ERR, RESP_ERR and INVALID, clear in good ones */
 };
 
-/* The type of the L4 header: inlay_cqe_l4_type. */
-enum inlay_l4_type {
-	INLAY_L4_NONE,     /* none that the device knows */
-	INLAY_L4_TCP,      /* without ACK */
-	INLAY_L4_UDP,
-	INLAY_L4_TCP_ACK,  /* without data */
-	INLAY_L4_TCP_DATA, /* with ACK and data */
-};
-
-/* What an RSS hash is of: inlay_cqe_rss_type. An IP part, or'ed to an L4 part. */
-enum inlay_rss_type {
-	INLAY_RSS_IPV4 = 1 << 2,
-	INLAY_RSS_IPV6 = 2 << 2,
-	INLAY_RSS_TCP = 1 << 6,
-	INLAY_RSS_UDP = 2 << 6,
-	INLAY_RSS_SPI = 3 << 6, /* of IPsec */
-};
-
-/* Of the packet information, where mlx5dv.h has no names. */
+/* Offsets in the packet information that mlx5dv.h does not name. */
 #define INLAY_CQE_HASH_ 12u
 #define INLAY_CQE_HASH_TYPE_ 16u
 #define INLAY_CQE_CSUM_ 20u
@@ -267,40 +249,6 @@ INLAY_ALWAYS int inlay_cqe_is_special(const struct mlx5_cqe64 *cqe)
 	return (int)INLAY_UNLIKELY((cqe->op_own & (INLAY_CQE_ERROR | INLAY_CQE_COMPRESSED)) >= INLAY_CQE_COMPRESSED);
 }
 
-/* A wrong block signature: what a CQE of opcode MLX5_CQE_SIG_ERR says. Values are left-aligned. */
-struct inlay_sig_error {
-	uint32_t key;      /* through which the data went */
-	uint32_t qpn;
-	uint32_t kind;     /* enum mlx5dv_mkey_err_type: guard (or CRC), reference tag, application tag */
-	uint32_t memory;   /* 1: in memory, 0: on the wire */
-	uint64_t found;    /* T10-DIF: guard << 48 | application tag << 32 | reference tag; CRC-32: << 32 */
-	uint64_t computed; /* from the data, or what the key was told */
-	uint64_t offset;   /* of the block, in bytes of the transfer with signatures */
-};
-
-/*
- * Decodes a signature error. The transfer itself goes on and has a completion of its own, which
- * comes later; this CQE returns no credit. Returns 1, or 0 for any other CQE and leaves *error alone.
- */
-INLAY_COLD int inlay_cqe_sig_error(const struct mlx5_cqe64 *cqe, struct inlay_sig_error *error)
-{
-	uint32_t w[16];
-
-	if (cqe->op_own >> 4 != MLX5_CQE_SIG_ERR)
-		return 0;
-	__builtin_memcpy(w, cqe, sizeof(w));
-	error->found = (uint64_t)inlay_from_be32(w[4]) << 32 | inlay_from_be32(w[6]);
-	error->computed = (uint64_t)inlay_from_be32(w[5]) << 32 | inlay_from_be32(w[7]);
-	error->kind = inlay_from_be32(w[8]) & 1u << 27 ? MLX5DV_MKEY_SIG_BLOCK_BAD_REFTAG :
-		      inlay_from_be32(w[8]) & 1u << 28 ? MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG :
-							 MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD;
-	error->memory = inlay_from_be32(w[8]) & 7;
-	error->key = inlay_from_be32(w[9]);
-	error->offset = (uint64_t)inlay_from_be32(w[10]) << 32 | inlay_from_be32(w[11]);
-	error->qpn = inlay_from_be32(w[14]) & 0xffffff;
-	return 1;
-}
-
 /* Whether it completes a send WQE, successful or not. */
 INLAY_ALWAYS int inlay_cqe_is_send(const struct mlx5_cqe64 *cqe)
 {
@@ -395,74 +343,6 @@ INLAY_FN uint8_t inlay_cqe_path_bits(const struct mlx5_cqe64 *cqe)
 	return cqe->ml_path & 0x7f;
 }
 
-/*
- * The tag of the flow rule that the packet matched (ibv_wc_read_flow_tag). This and the next eight
- * are for receives of Ethernet packets. What a compressed CQE does not carry itself is that of the
- * block's title: see enum inlay_mini_format.
- */
-INLAY_FN uint32_t inlay_cqe_flow_tag(const struct mlx5_cqe64 *cqe)
-{
-	return inlay_from_be32(cqe->sop_drop_qpn) & 0xffffff;
-}
-
-/*
- * The checks that the packet passed: MLX5_CQE_L2_OK | MLX5_CQE_L3_OK (IPv4 header) | MLX5_CQE_L4_OK
- * (TCP, UDP). A missing one failed, or the device does not know the header. IBV_WC_IP_CSUM_OK is L3
- * and L4 of an IPv4 packet.
- */
-INLAY_FN uint8_t inlay_cqe_checks(const struct mlx5_cqe64 *cqe)
-{
-	return cqe->hds_ip_ext & (MLX5_CQE_L2_OK | MLX5_CQE_L3_OK | MLX5_CQE_L4_OK);
-}
-
-/* The ones' complement sum of everything after the Ethernet header and its tags, not inverted. */
-INLAY_FN uint16_t inlay_cqe_checksum(const struct mlx5_cqe64 *cqe)
-{
-	uint16_t sum;
-
-	__builtin_memcpy(&sum, (const uint8_t *)cqe + INLAY_CQE_CSUM_, sizeof(sum));
-	return inlay_from_be16(sum);
-}
-
-/* Whether the device has stripped a VLAN tag, as a queue with CVLAN stripping does. */
-INLAY_FN int inlay_cqe_has_vlan(const struct mlx5_cqe64 *cqe)
-{
-	return cqe->l4_hdr_type_etc & 1;
-}
-
-/* That tag: priority << 13 | DEI << 12 | VLAN id (ibv_wc_read_cvlan). */
-INLAY_FN uint16_t inlay_cqe_vlan(const struct mlx5_cqe64 *cqe)
-{
-	return inlay_from_be16(cqe->vlan_info);
-}
-
-/* The L3 header: MLX5_CQE_L3_HDR_TYPE_*. Of a tunneled packet the inner one, as for L4. */
-INLAY_FN uint8_t inlay_cqe_l3_type(const struct mlx5_cqe64 *cqe)
-{
-	return cqe->l4_hdr_type_etc >> 2 & 3;
-}
-
-/* The L4 header: enum inlay_l4_type. */
-INLAY_FN uint8_t inlay_cqe_l4_type(const struct mlx5_cqe64 *cqe)
-{
-	return cqe->l4_hdr_type_etc >> 4 & 7;
-}
-
-/* The hash by which RSS chose the queue; see inlay_cqe_rss_type. */
-INLAY_FN uint32_t inlay_cqe_rss_hash(const struct mlx5_cqe64 *cqe)
-{
-	uint32_t hash;
-
-	__builtin_memcpy(&hash, (const uint8_t *)cqe + INLAY_CQE_HASH_, sizeof(hash));
-	return inlay_from_be32(hash);
-}
-
-/* The headers that were hashed: enum inlay_rss_type; 0 if there is no hash. */
-INLAY_FN uint8_t inlay_cqe_rss_type(const struct mlx5_cqe64 *cqe)
-{
-	return ((const uint8_t *)cqe)[INLAY_CQE_HASH_TYPE_] & (INLAY_RSS_IPV4 | INLAY_RSS_IPV6 | INLAY_RSS_SPI);
-}
-
 /* The device's clock at completion, in ticks (ibv_wc_read_completion_ts). Not in an error CQE. */
 INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 {
@@ -470,9 +350,9 @@ INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 }
 
 /*
- * As above, but in nanoseconds since 1970, of a queue whose clock is INLAY_TS_REAL_TIME
- * (devx/ifc/cq.h): the CQE then holds seconds << 32 | nanoseconds. For other clocks, and for how to
- * get this one, see queue/clock.h.
+ * The time of completion in nanoseconds since 1970, of a queue whose clock is INLAY_TS_REAL_TIME
+ * (devx/ifc/cq.h): the CQE then holds seconds << 32 | nanoseconds. mlx5dv_ts_to_ns(3) converts the ticks of other
+ * clocks.
  */
 INLAY_FN uint64_t inlay_cqe_real_time(const struct mlx5_cqe64 *cqe)
 {

@@ -17,31 +17,31 @@
  *
  *   queue/uar.h        the doorbell register: who may ring it, and how
  *   queue/cq.h         completion queue, room for completions, events
- *   queue/batch.h      many completions at once
  *   queue/sq.h         send queue: ring, credit, doorbells
- *   queue/collapsed.h  its progress, if its CQ is collapsed
- *   queue/shared_sq.h  a send queue for several threads
  *   queue/post.h       what is posted to it
  *   queue/atomic.h     posts of atomics
- *   queue/iov.h        posts of a list of struct iovec
- *   queue/template.h   posts that are prepared once
- *   queue/to.h         posts that name their destination: DC, XRC
- *   queue/umr.h        posts that change memory keys
- *   queue/raw.h        posts a WQE of the caller's
- *   queue/sync.h       posts that wait, let other queues send, copy local memory
- *   queue/packet.h     posts of Ethernet packets
  *   queue/rq.h         receive queue
- *   queue/striding.h   receive queue whose buffers take many packets each
  *   queue/srq.h        shared receive queue
- *   queue/clock.h      completion times in nanoseconds
  *   queue/qpn_table.h  finds the caller's object by the QP number of a completion
+ *
+ * Included by name:
+ *
+ *   queue/batch.h      many receives at once, compressed ones too
+ *   queue/ooo.h        receive queue whose WQEs are taken in any order
+ *   queue/user_index.h queues whose receives name no QP
+ *   queue/striding.h   receive queue whose buffers take many packets each
+ *   queue/packet.h     posts of Ethernet packets
+ *   queue/masked.h     extended atomics
+ *   queue/umr.h        posts that change memory keys
+ *   queue/sync.h       copies of local memory by the device's DMA engine
+ *   queue/raw.h        posts a WQE of the caller's
  *
  * A QP in error. The device flushes all outstanding WQEs, and flush CQEs return credit like any
  * others. To use the QP again (examples/recover.c; include/inlay/recovery.md has more):
  *
  *   ibv_modify_qp to ERR, unless it is there already           stops it; with an SRQ, wait for
  *                                                              IBV_EVENT_QP_LAST_WQE_REACHED
- *   inlay_post_nop(&sq, INLAY_SIGNALED); inlay_sq_ring(&sq)    its flush CQE is the last. Without it, the
+ *   inlay_post(&sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED); inlay_sq_ring(&sq)    its flush CQE is the last. Without it, the
  *                                                              credit of a last WQE that succeeded
  *                                                              unsignaled would never come back.
  *                                                              Not needed if all were signaled;
@@ -75,11 +75,10 @@
  *              index - pending: WQEBBs given back
  *   inlay_rq   inlay_rq_index: receives posted           inlay_rq_pending, inlay_rq_room
  *              index - pending: receives given back
- *   inlay_srq  inlay_srq_posted: entries posted          inlay_srq_pending, inlay_srq_room
+ *   inlay_srq                                            inlay_srq_room
  *   inlay_cq   inlay_cq_index: CQEs freed
  *
- * A striding queue counts in the inlay_rq or inlay_srq that it holds. Of a shared send queue only
- * inlay_shared_sq_pending is there.
+ * A striding queue counts in the inlay_rq or inlay_srq that it holds.
  *
  * Probes show single events (INLAY_USDT, base.h).
  *
@@ -95,23 +94,11 @@
 
 #include <inlay/queue/uar.h>
 #include <inlay/queue/cq.h>
-#include <inlay/queue/batch.h>
 #include <inlay/queue/sq.h>
 #include <inlay/queue/post.h>
-#include <inlay/queue/collapsed.h>
 #include <inlay/queue/atomic.h>
-#include <inlay/queue/shared_sq.h>
-#include <inlay/queue/iov.h>
-#include <inlay/queue/template.h>
-#include <inlay/queue/to.h>
-#include <inlay/queue/umr.h>
-#include <inlay/queue/raw.h>
-#include <inlay/queue/sync.h>
-#include <inlay/queue/packet.h>
 #include <inlay/queue/rq.h>
-#include <inlay/queue/striding.h>
 #include <inlay/queue/srq.h>
-#include <inlay/queue/clock.h>
 #include <inlay/queue/qpn_table.h>
 
 #endif

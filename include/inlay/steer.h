@@ -45,6 +45,38 @@
 #define INLAY_RSS_KEY 40u     /* bytes of a Toeplitz key */
 #define INLAY_RSS_QUEUES 128u /* at most */
 
+/*
+ * As inlay_rq_from_wq, for a striding WQ: one of mlx5dv_create_wq with
+ * MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ.
+ *
+ * attr  what it was made with, which nothing tells afterwards
+ *
+ * Reserves a CQE for each stride of the ring. Returns as inlay_rq_from_wq; -EINVAL also for an attr
+ * out of its range.
+ */
+INLAY_COLD int inlay_striding_from_wq(struct inlay_striding *rq, struct ibv_wq *wq,
+				      const struct mlx5dv_striding_rq_init_attr *attr, struct inlay_cq *cq,
+				      const char **why)
+{
+	struct inlay_strides shape;
+	struct mlx5dv_rwq dv;
+	int err;
+
+	INLAY_CHECK(rq && wq && attr, "only cq and why may be NULL");
+	if (attr->single_wqe_log_num_of_strides > 16)
+		return inlay_refuse_(-EINVAL, why, "a WQE has too many strides");
+	err = inlay_dv_wq_(wq, &dv, 1u << attr->single_wqe_log_num_of_strides, cq, why);
+	if (err)
+		return err;
+	shape.log_number = attr->single_wqe_log_num_of_strides;
+	shape.log_size = attr->single_stride_log_num_of_bytes;
+	shape.shift = attr->two_byte_shift_en ? 2 : 0;
+	err = inlay_striding_init(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec, &shape);
+	if (err)
+		return inlay_refuse_(err, why, "the striding ring has an impossible size or alignment");
+	return cq ? inlay_striding_reserve_(rq, cq, why) : 0;
+}
+
 /* A striding queue, and the CQ of its packets. */
 struct inlay_packet_queue {
 	struct inlay_striding rq;

@@ -15,10 +15,9 @@
  *   ... to RTS, by connect.h or ibv_modify_qp ...
  *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);   down again
  *
- * Likewise inlay_rq_from_qp, inlay_rq_from_wq, inlay_striding_from_wq and inlay_srq_from_srq.
+ * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq.
  * inlay_av_from_ah makes the address vector of datagrams and of DC. DC targets and XRC receive QPs
- * have no queues: take over their SRQ and CQ. inlay_atomics_query tells which extended atomics a
- * device has, inlay_clock_map finds its clock.
+ * have no queues: take over their SRQ and CQ.
  *
  * Taking over cannot be undone. libmlx5 has private counters for each queue, so a later
  * ibv_post_send or ibv_poll_cq overwrites what inlay wrote. It also no longer cleans the CQ when a
@@ -52,12 +51,32 @@
 #ifndef INLAY_VERBS_H
 #define INLAY_VERBS_H
 
-#include <sys/mman.h>
-#include <unistd.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 #include <inlay/queue.h>
+
+/* ---- The device ---- */
+
+/*
+ * Opens the mlx5 device of this name; NULL: the first one. Returns NULL when there is none, or
+ * ibv_open_device fails (errno).
+ */
+INLAY_COLD struct ibv_context *inlay_device_open(const char *name, const char **why)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL), **at = list;
+	struct ibv_context *context = NULL;
+
+	while (at && *at && (!mlx5dv_is_supported(*at) || (name && __builtin_strcmp(name, ibv_get_device_name(*at)))))
+		at++;
+	if (!at || !*at)
+		inlay_refuse_(-ENODEV, why, name ? "no mlx5 device has this name" : "there is no mlx5 device");
+	else if (!(context = ibv_open_device(*at)))
+		inlay_refuse_(-ENODEV, why, "ibv_open_device failed");
+	if (list)
+		ibv_free_device_list(list);
+	return context;
+}
 
 /* ---- Room for completions ---- */
 
@@ -288,7 +307,7 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
  * inlay_sq_from_qp does so itself. As the kernel finds it out: wqe_inline_mode of the Ethernet
  * capabilities says that no header need be inline (2), or leaves it to the port's context (1).
  */
-INLAY_COLD void inlay_sq_query_packet(struct inlay_sq *sq, struct ibv_context *context)
+INLAY_COLD void inlay_sq_query_packet_(struct inlay_sq *sq, struct ibv_context *context)
 {
 	uint32_t caps[4 + 0x1000 / 4], vport[4 + 0x100 / 4], in[4] = {inlay_to_be32(0x100 << 16), inlay_to_be32(3), 0, 0};
 	uint32_t mode = 0, l2 = INLAY_L2_INLINE;
@@ -304,7 +323,7 @@ INLAY_COLD void inlay_sq_query_packet(struct inlay_sq *sq, struct ibv_context *c
 	if (mode == 2 || (mode == 1 && !mlx5dv_devx_general_cmd(context, in, sizeof(in), vport, sizeof(vport)) &&
 			  !(inlay_from_be32(vport[4]) >> 24 & 7)))
 		l2 = 0;
-	inlay_sq_set_packet(sq, l2, !mlx5dv_query_device(context, &dv) && dv.flags & MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW);
+	inlay_sq_set_packet_(sq, l2, !mlx5dv_query_device(context, &dv) && dv.flags & MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW);
 }
 
 /*
@@ -391,125 +410,65 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 		return inlay_refuse_(err, why, "the send ring has an impossible size or alignment");
 	}
 	if (qp->qp_type == IBV_QPT_RAW_PACKET)
-		inlay_sq_query_packet(sq, qp->context);
+		inlay_sq_query_packet_(sq, qp->context);
 	inlay_sq_set_type(sq, qp->qp_type, device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type != IBV_QPT_UC &&
 			  qp->qp_type != IBV_QPT_UD && qp->qp_type != IBV_QPT_RAW_PACKET);
-	return cq ? inlay_sq_reserve(sq, cq, why) : 0;
+	sq->verbs = qp;
+	return cq ? inlay_sq_reserve_(sq, cq, why) : 0;
+}
+
+/* What keeps a queue that has posted from completing, as far as its ring and its QP show it. */
+INLAY_COLD uint32_t inlay_sq_explain_posted_(FILE *out, const struct inlay_sq *sq)
+{
+	uint32_t rung = inlay_sq_rung(sq), record = inlay_from_be16(*sq->dbrec), at, bbs, signaled = 0, found = 0;
+
+	if (sq->unrung)
+		found += fprintf(out, "  %u WQEBBs are posted and not rung for: inlay_sq_ring\n", sq->unrung) > 0;
+	if (record != (uint16_t)rung)
+		found += fprintf(out, "  the doorbell record says %u, the queue %u: something else posts to this QP\n", record,
+				 (uint16_t)rung) > 0;
+	for (at = sq->pi - sq->pending; at != sq->pi; at += bbs) {
+		bbs = inlay_sq_bbs_(sq, at);
+		if (!bbs || bbs > sq->pi - at)
+			return found + (fprintf(out, "  WQEBB %u begins no WQE: something else writes to the ring\n", at) > 0);
+		signaled += inlay_sq_wqe(sq, at)[11] / 8u & 1;
+	}
+	if (sq->pending && !signaled)
+		found += fprintf(out, "  none of them is signaled, so no completion returns their credit: inlay_sq_signal\n") > 0;
+	return found;
 }
 
 /*
- * Asks a device for its extended atomics (queue/atomic.h), by one QUERY_HCA_CAP command. libmlx5
- * sends such commands in plain contexts too.
- *
- * Returns 0, with sizes 0 when the device has plain ones only; -ENOTSUP when the command fails: no
- * atomics at all, or a kernel without DEVX. On failure *can is zero.
+ * Prints why nothing completes, for a person to read: a line for each cause that shows in the queue,
+ * its CQ and its QP. nothing_completes.md has the causes that do not show here.
  */
-INLAY_COLD int inlay_atomics_query(struct inlay_atomics *can, struct ibv_context *context, const char **why)
+INLAY_COLD void inlay_sq_explain(FILE *out, const struct inlay_sq *sq)
 {
-	uint32_t in[4], out[1028], op, qp;
-	int err;
-
-	INLAY_CHECK(can && context, "only why may be NULL");
-	__builtin_memset(can, 0, sizeof(*can));
-	if (!mlx5dv_is_supported(context->device))
-		return inlay_refuse_(-ENOTSUP, why, "the context is not of an mlx5 device");
-	__builtin_memset(in, 0, sizeof(in));
-	__builtin_memset(out, 0, sizeof(out));
-	/* QUERY_HCA_CAP, atomic capabilities, current values */
-	in[0] = inlay_to_be32(0x100u << 16);
-	in[1] = inlay_to_be32(3u << 1 | 1);
-	err = mlx5dv_devx_general_cmd(context, in, sizeof(in), out, sizeof(out));
-	if (err || inlay_from_be32(out[0]) >> 24)
-		return inlay_refuse_(-ENOTSUP, why, "the context cannot query the device's atomics");
-	/* After a 16-byte header, dword 2 has the byte order, 4 the operations, 5 a QP's sizes, 6 DC's. */
-	op = inlay_from_be32(out[4 + 4]) & 0xffff;
-	qp = inlay_from_be32(out[4 + 5]) & 0xffff;
-	if ((op & 0xc) != 0xc)
-		return 0;
-	can->sizes = qp & ~3u;
-	can->sizes_dc = inlay_from_be32(out[4 + 6]) & 0xfffc;
-	/* The mode, not 0: host order, is about 8 bytes alone. */
-	can->sizes_be = inlay_from_be32(out[4 + 2]) >> 30 ? can->sizes & ~8u : can->sizes;
-	return 0;
-}
-
-/* Finishes a query for a user index, which is in the given dword of the answer. */
-INLAY_COLD int inlay_user_index_(int err, const uint32_t *out, uint32_t dword, uint32_t *index, const char **why)
-{
-	if (err || inlay_from_be32(out[0]) >> 24)
-		return inlay_refuse_(-ENOTSUP, why, "no DEVX, or a DC target before RTR");
-	*index = inlay_from_be32(out[dword]) & 0xffffff;
-	return 0;
-}
-
-/*
- * Asks for the index by which CQEs name a verbs QP (inlay_cqe_user_index). Receives of a raw packet
- * QP name it in no other way: in place of the QPN they have a flow tag.
- *
- * Returns 0; -ENOTSUP when the context has no DEVX, and for a DC target before RTR, which has no
- * number yet.
- */
-INLAY_COLD int inlay_qp_user_index(struct ibv_qp *qp, uint32_t *index, const char **why)
-{
-	uint32_t in[4] = {0, 0, 0, 0}, out[68], opcode = 0x50b, dword = 10; /* QUERY_QP */
+	static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+	const struct mlx5_cqe64 *cqe;
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
-	int err;
+	uint32_t found;
 
-	INLAY_CHECK(qp && index, "only why may be NULL");
-	if (!mlx5dv_is_supported(qp->context->device))
-		return inlay_refuse_(-ENOTSUP, why, "the QP is not of an mlx5 device");
-	err = ibv_query_qp(qp, &attr, IBV_QP_CAP, &init);
-	if (qp->qp_type == IBV_QPT_DRIVER && (err || !init.cap.max_send_wr)) {
-		opcode = 0x713; /* as in inlay_dv_qp_: a DC target */
-		dword = 5;
-	} else if (err) {
-		return inlay_refuse_(-err, why, "ibv_query_qp failed");
-	} else if (qp->qp_type == IBV_QPT_RAW_PACKET) {
-		opcode = init.cap.max_send_wr ? 0x907 : 0x90b; /* to the device an SQ and an RQ */
-		dword = 9;
+	INLAY_CHECK(out && sq, "no argument is NULL");
+	if (!sq->uar) {
+		fprintf(out, "send queue: not attached: never taken over, refused, or finished (inlay_sq_fini)\n");
+		return;
 	}
-	__builtin_memset(out, 0, sizeof(out));
-	in[0] = inlay_to_be32(opcode << 16);
-	in[2] = inlay_to_be32(qp->qp_num);
-	err = mlx5dv_devx_qp_query(qp, in, sizeof(in), out, sizeof(out));
-	return inlay_user_index_(err, out, dword, index, why);
-}
-
-/*
- * As inlay_qp_user_index, for an XRC SRQ: its receives name it, and the number of a target QP that
- * may be another process's.
- */
-INLAY_COLD int inlay_srq_user_index(struct ibv_srq *srq, uint32_t *index, const char **why)
-{
-	uint32_t in[4] = {inlay_to_be32(0x707u << 16), 0, 0, 0}, out[68], number; /* QUERY_XRC_SRQ */
-	int err;
-
-	INLAY_CHECK(srq && index, "only why may be NULL");
-	if (!mlx5dv_is_supported(srq->context->device))
-		return inlay_refuse_(-ENOTSUP, why, "the SRQ is not of an mlx5 device");
-	err = ibv_get_srq_num(srq, &number);
-	if (err)
-		return inlay_refuse_(-err, why, "ibv_get_srq_num failed");
-	__builtin_memset(out, 0, sizeof(out));
-	in[2] = inlay_to_be32(number);
-	err = mlx5dv_devx_srq_query(srq, in, sizeof(in), out, sizeof(out));
-	return inlay_user_index_(err, out, 8, index, why);
-}
-
-/* As inlay_qp_user_index, for a WQ: its receives name it in no other way. */
-INLAY_COLD int inlay_wq_user_index(struct ibv_wq *wq, uint32_t *index, const char **why)
-{
-	uint32_t in[4] = {inlay_to_be32(0x90bu << 16), 0, 0, 0}, out[68]; /* QUERY_RQ */
-	int err;
-
-	INLAY_CHECK(wq && index, "only why may be NULL");
-	if (!mlx5dv_is_supported(wq->context->device))
-		return inlay_refuse_(-ENOTSUP, why, "the WQ is not of an mlx5 device");
-	__builtin_memset(out, 0, sizeof(out));
-	in[2] = inlay_to_be32(wq->wq_num);
-	err = mlx5dv_devx_wq_query(wq, in, sizeof(in), out, sizeof(out));
-	return inlay_user_index_(err, out, 9, index, why);
+	fprintf(out, "send queue of QP 0x%x: %u of %u WQEBBs posted and not given back\n", inlay_sq_qpn(sq), sq->pending,
+		sq->mask + 1);
+	found = inlay_sq_explain_posted_(out, sq);
+	if (!sq->pending && !found)
+		found += fprintf(out, "  nothing is posted that has not been given back\n") > 0;
+	cqe = sq->cq ? inlay_cq_peek(sq->cq) : NULL;
+	if (cqe)
+		found += fprintf(out, "  its CQ holds a completion, %s of QP 0x%x: inlay_cq_peek, release, inlay_cq_advance\n",
+				 inlay_cqe_is_error(cqe) ? "an error" : "one", inlay_cqe_qpn(cqe)) > 0;
+	if (sq->verbs && !ibv_query_qp(sq->verbs, &attr, IBV_QP_STATE, &init) && attr.qp_state != IBV_QPS_RTS)
+		found += fprintf(out, "  the QP is in %s, and posts in RTS only\n",
+				 (uint32_t)attr.qp_state < 7 ? states[attr.qp_state] : "an unknown state") > 0;
+	if (!found)
+		fprintf(out, "  nothing is wrong here: it is the device's, or the peer's, turn\n");
 }
 
 /* The end of both receive take-overs; the CQ is known to have room. */
@@ -520,7 +479,7 @@ INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, 
 
 	if (err)
 		return inlay_refuse_(err, why, "the receive ring has an impossible size or alignment");
-	return cq ? inlay_rq_reserve(rq, cq, why) : 0;
+	return cq ? inlay_rq_reserve_(rq, cq, why) : 0;
 }
 
 /*
@@ -569,8 +528,8 @@ INLAY_COLD int inlay_dv_wq_(struct ibv_wq *wq, struct mlx5dv_rwq *dv, uint32_t c
 }
 
 /*
- * As inlay_rq_from_qp, for a WQ (ibv_create_wq). A striding WQ (mlx5dv_create_wq) has other entries
- * and must not be taken over like this. Post only in RDY: see queue/rq.h.
+ * As inlay_rq_from_qp, for a WQ (ibv_create_wq). A striding WQ (mlx5dv_create_wq) has other entries:
+ * inlay_striding_from_wq (steer.h). Post only in RDY: see queue/rq.h.
  */
 INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct inlay_cq *cq, const char **why)
 {
@@ -582,37 +541,6 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
 	if (err)
 		return err;
 	return inlay_rq_take_(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec, cq, why);
-}
-
-/*
- * The same for a striding WQ: one of mlx5dv_create_wq with MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ.
- *
- * attr  what it was made with, which nothing tells afterwards
- *
- * Reserves a CQE for each stride of the ring. Returns as inlay_rq_from_wq; -EINVAL also for an attr
- * out of its range.
- */
-INLAY_COLD int inlay_striding_from_wq(struct inlay_striding *rq, struct ibv_wq *wq,
-				      const struct mlx5dv_striding_rq_init_attr *attr, struct inlay_cq *cq,
-				      const char **why)
-{
-	struct inlay_strides shape;
-	struct mlx5dv_rwq dv;
-	int err;
-
-	INLAY_CHECK(rq && wq && attr, "only cq and why may be NULL");
-	if (attr->single_wqe_log_num_of_strides > 16)
-		return inlay_refuse_(-EINVAL, why, "a WQE has too many strides");
-	err = inlay_dv_wq_(wq, &dv, 1u << attr->single_wqe_log_num_of_strides, cq, why);
-	if (err)
-		return err;
-	shape.log_number = attr->single_wqe_log_num_of_strides;
-	shape.log_size = attr->single_stride_log_num_of_bytes;
-	shape.shift = attr->two_byte_shift_en ? 2 : 0;
-	err = inlay_striding_init(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec, &shape);
-	if (err)
-		return inlay_refuse_(err, why, "the striding ring has an impossible size or alignment");
-	return cq ? inlay_striding_reserve(rq, cq, why) : 0;
 }
 
 /*
@@ -649,7 +577,7 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 	err = inlay_srq_init(srq, dv.buf, dv.tail + 1, dv.stride, (volatile uint32_t *)dv.dbrec);
 	if (err)
 		return inlay_refuse_(-ENOTSUP, why, "the SRQ's ring has an impossible size or alignment");
-	return cq ? inlay_srq_reserve(srq, cq, why) : 0;
+	return cq ? inlay_srq_reserve_(srq, cq, why) : 0;
 }
 
 /* ---- Addresses and numbers ---- */
@@ -672,19 +600,6 @@ INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t
 	return 0;
 }
 
-/* The PD's number in device commands and memory key contexts. Returns 0, or an error as above. */
-INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
-{
-	struct mlx5dv_pd dv;
-	struct mlx5dv_obj obj;
-	int err;
-
-	err = INLAY_DV_(&obj, pd, MLX5DV_OBJ_PD, pd, &dv, NULL);
-	if (!err)
-		*pdn = dv.pdn;
-	return err;
-}
-
 /* The SRQ's number in device commands. Returns 0, or an error as above. */
 INLAY_COLD int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
 {
@@ -701,37 +616,6 @@ INLAY_COLD int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
 	if (!err)
 		*srqn = dv.srqn;
 	return err;
-}
-
-/* ---- Clocks ---- */
-
-/*
- * Maps the page of a device's clock (queue/clock.h). Returns 0; -ENOTSUP when the device is not
- * mlx5; -EBUSY as for inlay_clock_init; or the negative errno of mmap, when the kernel shares no
- * clock.
- */
-INLAY_COLD int inlay_clock_map(struct inlay_clock *clock, struct ibv_context *context, const char **why)
-{
-	size_t size = (size_t)sysconf(_SC_PAGESIZE);
-	void *page;
-
-	INLAY_CHECK(clock && context, "only why may be NULL");
-	if (!mlx5dv_is_supported(context->device))
-		return inlay_refuse_(-ENOTSUP, why, "the object is not of an mlx5 device");
-	/* MLX5_IB_MMAP_CLOCK_INFO, version 1 of the page */
-	page = mmap(NULL, size, PROT_READ, MAP_SHARED, context->cmd_fd, (off_t)((7u << 8) * size));
-	if (page == MAP_FAILED)
-		return inlay_refuse_(-errno, why, "the kernel shares no clock of this device");
-	if (!inlay_clock_init(clock, (const struct inlay_clock_page *)page))
-		return 0;
-	munmap(page, size);
-	return inlay_refuse_(-EBUSY, why, "the clock's page is being written all the time");
-}
-
-/* Undoes inlay_clock_map. Returns 0 or a negative errno. */
-INLAY_COLD int inlay_clock_unmap(struct inlay_clock *clock)
-{
-	return munmap((void *)(uintptr_t)clock->page, (size_t)sysconf(_SC_PAGESIZE)) ? -errno : 0;
 }
 
 #endif

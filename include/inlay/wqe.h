@@ -39,10 +39,10 @@
  *   wqe/iov.h      segments that gather a list of struct iovec
  *   wqe/av.h       destinations: address vectors of UD and DC, XRC's shared receive queue
  *   wqe/atomic.h   operands of extended atomics
- *   wqe/umr.h      changes to memory keys, signatures
- *   wqe/sync.h     waits, other queues, local copies
- *   wqe/eth.h      Ethernet segments of raw packets
  *   wqe/print.h    a printer
+ *
+ * Included by name, or by the posts that use them: wqe/umr.h (changes to memory keys, signatures),
+ * wqe/sync.h (waits, other queues, local copies), wqe/eth.h (Ethernet segments of raw packets).
  *
  * Threads: pure functions of their arguments.
  * Sources: mlx5dv.h (layouts), Linux include/linux/mlx5/qp.h (fence modes), the PRM's "Work Queue
@@ -55,9 +55,6 @@
 #include <inlay/wqe/iov.h>
 #include <inlay/wqe/av.h>
 #include <inlay/wqe/atomic.h>
-#include <inlay/wqe/eth.h>
-#include <inlay/wqe/umr.h>
-#include <inlay/wqe/sync.h>
 #include <inlay/wqe/print.h>
 
 #endif

@@ -274,6 +274,7 @@ static void posted(void **state)
 {
 	struct inlay_inventory *inv = inventory_started(4 * LIST);
 	struct inlay_buf *inflight[256], *b = NULL, *head = NULL;
+	struct inlay_wr wr;
 	const struct mlx5_cqe64 *cqe;
 	struct opt opt = usual;
 	struct end a, z;
@@ -393,7 +394,8 @@ static void posted(void **state)
 	for (i = 0; i <= a.sq.mask; i++)
 		must(inlay_post_write_bufs(&a.sq, raddr_of(&z, 0), z.mr->rkey, b, i == a.sq.mask ? INLAY_SIGNALED : 0));
 	assert_int_equal(inlay_post_send_bufs(&a.sq, b, 0), -EAGAIN);
-	assert_int_equal(inlay_post_gather_bufs(&a.sq, MLX5_OPCODE_SEND_IMM, 7, NULL, b, 0), -EAGAIN);
+	wr = wr_imm(wr_sge(NULL, 0), 7);
+	assert_int_equal(inlay_post_bufs(&a.sq, MLX5_OPCODE_SEND_IMM, &wr, b, 0), -EAGAIN);
 	inlay_sq_ring(&a.sq);
 	sent(&a);
 	must(inlay_buf_dec_refcount(b, NULL));

@@ -23,7 +23,7 @@ static struct {
 	struct inlay_devx_flow flow[MOST];
 	struct inlay_strides shape;
 	uint32_t cqes, cqe_size, zip, mini; /* of the CQ */
-	uint32_t posted;
+	uint32_t posted, left[ENTRIES], lefts; /* of an RMP: buffers that it has not */
 	uint8_t *buf;
 	struct ibv_mr *mr;
 } r;
@@ -138,6 +138,8 @@ static void queues_open(uint32_t n, uint32_t flags)
 		must(inlay_devx_rq_create(&r.rq[i], dev.ctx, &attr));
 	}
 	assert_int_equal(inlay_devx_rmp_destroy(&r.rmp), -EBUSY);
+	for (r.lefts = 0; r.lefts < ENTRIES; r.lefts++)
+		r.left[r.lefts] = r.lefts;
 }
 
 /* All for macs[i] goes to RQ number i */
@@ -197,8 +199,8 @@ static void refill(uint32_t flags)
 
 	if (rmp) {
 		while (inlay_srq_room(&r.rmp.srq)) {
-			sge.addr = (uintptr_t)r.buf + inlay_srq_index(&r.rmp.srq) * SLOT;
-			must(inlay_post_srq_recv(&r.rmp.srq, &sge, 1));
+			sge.addr = (uintptr_t)r.buf + r.left[--r.lefts] * SLOT;
+			must(inlay_post_srq_recv(&r.rmp.srq, &sge, 1, r.left[r.lefts]));
 		}
 		inlay_srq_ring(&r.rmp.srq);
 		return;
@@ -229,13 +231,19 @@ static uint32_t take_packet(uint32_t flags, uint32_t i)
 					     inlay_striding_srq_take(&r.rmp.striding, cqe, &at);
 			assert_in_range(done, 0, 1);
 		} else {
-			at.wqe = flags & OWN ? inlay_cqe_wqe_counter(cqe) % ENTRIES : inlay_srq_entry(&r.rmp.srq, cqe);
+			at.wqe = inlay_cqe_wqe_counter(cqe) % ENTRIES;
 			at.len = inlay_cqe_byte_count(cqe);
-			assert_int_equal(flags & OWN ? inlay_rq_release(&r.rq[0].rq, cqe) : inlay_srq_release(&r.rmp.srq, cqe), 1);
+			done = flags & OWN ? inlay_rq_release(&r.rq[0].rq, cqe) : 1 + inlay_srq_release(&r.rmp.srq, cqe);
+			assert_int_equal(done, 1);
 		}
+		/* An entry keeps its buffer's number until it has another */
+		if (!(flags & OWN))
+			at.wqe = (uint32_t)inlay_srq_user(&r.rmp.srq, at.wqe);
+		if (done && !(flags & OWN))
+			r.left[r.lefts++] = at.wqe;
 		if (at.len)
 			check_packet(r.buf + at.wqe * SLOT + at.offset, at.len, i, cqe);
-		if (done && flags & OWN)
+		if (done && flags & OWN && flags & INLAY_DEVX_RMP_STRIDING)
 			inlay_striding_recycle(&r.rq[0].striding);
 		inlay_cq_advance(&r.cq.cq, 1);
 		if (at.len)

@@ -518,13 +518,13 @@ UNUSED static void operate(struct side *a, struct side *b, enum op op, uint32_t 
 	fill(op == OP_READ ? b->buf + there : a->buf + sent, len, seed);
 	switch (op) {
 	case OP_WRITE: must(inlay_post_write(a->sq, remote, b->mr->rkey, &sge, 1, INLAY_SIGNALED)); break;
-	case OP_WRITE_IMM: must(inlay_post_write_imm(a->sq, remote, b->mr->rkey, imm, &sge, 1, INLAY_SIGNALED)); break;
+	case OP_WRITE_IMM: must(wr_post(a->sq, MLX5_OPCODE_RDMA_WRITE_IMM, wr_imm(wr_at(wr_sge(&sge, 1), remote, b->mr->rkey), imm), INLAY_SIGNALED)); break;
 	case OP_READ: must(inlay_post_read(a->sq, remote, b->mr->rkey, &sge, 1, INLAY_SIGNALED)); break;
-	case OP_SEND_IMM: must(inlay_post_send_imm(a->sq, imm, &sge, 1, INLAY_SIGNALED)); break;
+	case OP_SEND_IMM: must(wr_post(a->sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(&sge, 1), imm), INLAY_SIGNALED)); break;
 	case OP_SEND_INLINE: must(inlay_post_send_inline(a->sq, a->buf + sent, len, INLAY_SIGNALED)); break;
 	default:
 		memcpy(b->buf + there, &word, 8);
-		must(inlay_post_fetch_add(a->sq, remote, b->mr->rkey, seed, &result, INLAY_SIGNALED));
+		must(wr_atomic(a->sq, inlay_atomic_add(seed), wr_at(wr_sge(&result, 1), remote, b->mr->rkey), INLAY_SIGNALED));
 	}
 	inlay_sq_ring(a->sq);
 	if (answer)

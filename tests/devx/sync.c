@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sync.c: queues that wait for a CQ, for memory and for the clock, and that let each other send. Their
+ * sync.c: WQEs by hand that wait for a CQ, for memory and for the clock, and that let other queues send. Their
  * layouts are held against DPDK's (mlx5_prm.h, mlx5_txpp.c, mlx5_tx.h), UCC's (tl_mlx5_wqe.c) and gpunetio's;
  * copies of local memory: tests/queue/oracle.c; what such waits and dumps do: tests/softdev/tests/umr.c.
  */
@@ -33,6 +33,15 @@ static void done(struct side *s, uint8_t opcode)
 	inlay_cq_advance(s->cq, 1);
 }
 
+/* A WAIT for a CQ, or a SEND_EN of a QP */
+static void post_queue(struct inlay_sq *sq, uint32_t opcode, uint32_t number, uint32_t index, uint32_t flags)
+{
+	struct inlay_cursor at;
+
+	must(inlay_sq_begin(sq, 1, &at));
+	assert_int_equal(inlay_sq_commit(sq, inlay_seg_queue(at, index, number), opcode, 0, flags, 0), 1);
+}
+
 /* ---- bytes ---- */
 
 static uint64_t be64_at(const uint8_t *p)
@@ -57,6 +66,7 @@ static void bytes(void **state)
 	static uint8_t ring[64 * 64] __attribute__((aligned(4096))), reg[4096] __attribute__((aligned(4096)));
 	struct ibv_sge a = {0x1122334455667788, 4096, 0xabcd}, b = {0x99aabbccddeeff00, 4096, 0xef01}, c = {0x7777777777777740, 64, 0x23};
 	uint32_t record[2] = {0, 0}, i;
+	struct inlay_cursor at;
 	struct inlay_uar uar;
 	struct inlay_sq sq;
 
@@ -64,11 +74,16 @@ static void bytes(void **state)
 	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL));
 	must(inlay_sq_init(&sq, ring, 64, record, 0xabcdef, 63, &uar));
 	memset(ring, 0x5a, sizeof(ring));
-	must(inlay_post_wait_cq(&sq, 0x123456, 0x89abcdef, INLAY_SIGNALED));
-	must(inlay_post_send_enable(&sq, 0x654321, 0x12345, 0));
-	must(inlay_post_wait_data(&sq, &a, INLAY_WAIT_EQUAL | INLAY_WAIT_INVERT, 0x0102030405060708, 0xff00, INLAY_FENCE));
-	must(inlay_post_wait_time(&sq, 0x1234, 0));
-	must(inlay_post_dump(&sq, &a, 1, 0));
+	post_queue(&sq, INLAY_OPCODE_WAIT, 0x123456, 0xabcdef, INLAY_SIGNALED);
+	post_queue(&sq, INLAY_OPCODE_SEND_EN, 0x654321, 0x2345, 0);
+	must(inlay_sq_begin(&sq, 1, &at));
+	at = inlay_seg_condition(at, INLAY_WAIT_EQUAL | INLAY_WAIT_INVERT, a.addr, a.lkey, 0x0102030405060708, 0xff00);
+	inlay_sq_commit(&sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_DATA, INLAY_FENCE, 0);
+	must(inlay_sq_begin(&sq, 1, &at));
+	at = inlay_seg_condition(at, INLAY_WAIT_CYCLIC_SMALLER, 0, 0, 0x1234, UINT64_MAX);
+	inlay_sq_commit(&sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_TIME, 0, 0);
+	must(inlay_sq_begin(&sq, 1, &at));
+	inlay_sq_commit(&sq, inlay_seg_data(at, a.addr, a.length, a.lkey), INLAY_OPCODE_DUMP, 0, 0, 0);
 	must(inlay_post_memcpy(&sq, &b, &a, &c, INLAY_SIGNALED));
 	for (i = 0; i < 6; i++) {
 		static const uint32_t first[] = {0x0f, 0x17, 0x0100000f, 0x0200000f, 0x23, 0x0100002f}, ds[] = {2, 2, 3, 3, 2, 4};
@@ -100,18 +115,6 @@ static void bytes(void **state)
 	assert_true(be64_at(ring + 320 + 16) == c.lkey && be64_at(ring + 320 + 24) == c.addr);
 	assert_true(be64_at(ring + 320 + 32) == (UINT64_C(4096) << 32 | a.lkey) && be64_at(ring + 320 + 40) == a.addr);
 	assert_true(be64_at(ring + 320 + 48) == (UINT64_C(4096) << 32 | b.lkey) && be64_at(ring + 320 + 56) == b.addr);
-	/* Each fits into the last WQEBB of the ring */
-	for (i = 0; i < 6; i++) {
-		while (inlay_sq_room(&sq) > 1)
-			must(inlay_post_nop(&sq, 0));
-		must(i == 0 ? inlay_post_wait_cq(&sq, 1, 2, 0) : i == 1 ? inlay_post_send_enable(&sq, 1, 2, 0) :
-		     i == 2 ? inlay_post_wait_data(&sq, &a, INLAY_WAIT_EQUAL, 1, 2, 0) : i == 3 ? inlay_post_wait_time(&sq, 1, 0) :
-		     i == 4 ? inlay_post_dump(&sq, &a, 1, 0) : inlay_post_memcpy(&sq, &b, &a, &c, 0));
-		assert_int_equal(inlay_post_wait_cq(&sq, 1, 2, 0), -EAGAIN);
-		assert_int_equal(inlay_post_wait_time(&sq, 1, 0), -EAGAIN);
-		assert_int_equal(inlay_post_memcpy(&sq, &b, &a, &c, 0), -EAGAIN);
-		assert_int_equal(inlay_sq_release_until(&sq, sq.pi), 64);
-	}
 	inlay_sq_fini(&sq);
 }
 
@@ -145,8 +148,8 @@ static void chain(void **state)
 			must(inlay_post_send_inline(slave.sq, &answer, 8, INLAY_SIGNALED));
 			if (rnd_below(2))
 				inlay_sq_ring(slave.sq);
-			must(inlay_post_wait_cq(master.sq, slave.rxcq->cqn, ++n, 0));
-			must(inlay_post_send_enable(master.sq, slave.qpn, inlay_sq_index(slave.sq), INLAY_SIGNALED));
+			post_queue(master.sq, INLAY_OPCODE_WAIT, slave.rxcq->cqn, ++n, 0);
+			post_queue(master.sq, INLAY_OPCODE_SEND_EN, slave.qpn, (uint16_t)inlay_sq_index(slave.sq), INLAY_SIGNALED);
 		}
 		inlay_rq_ring(slave.rq);
 		inlay_rq_ring(asker.rq);

@@ -95,7 +95,7 @@ static struct hello hello_of(uint32_t attempt, uint8_t flags, uint32_t seen, con
 
 static void say(const struct hello *h)
 {
-	must(inlay_post_ud_send_inline(&ud.sq, &to_side, h, sizeof(*h), INLAY_SIGNALED | INLAY_RING));
+	must(wr_post(&ud.sq, MLX5_OPCODE_SEND, wr_to(wr_buf(h, sizeof(*h), 0), &to_side), INLAY_SIGNALED | INLAY_RING | INLAY_INLINE));
 	sent(&ud);
 }
 
@@ -296,8 +296,8 @@ static void send_to(const struct target *t, uint32_t number, const char *text)
 	struct inlay_av av = to_side;
 
 	inlay_av_to_dct(&av, t->dctn, t->key);
-	must(inlay_post_to_send_imm(&out.sq, &av, inlay_to_be32(number), &sge, 1,
-				    INLAY_INLINE | INLAY_SIGNALED | INLAY_RING));
+	must(wr_post(&out.sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_to(wr_sge(&sge, 1), &av), inlay_to_be32(number)),
+		     INLAY_INLINE | INLAY_SIGNALED | INLAY_RING));
 	sent(&out);
 }
 

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cqe.c: any bytes as a ring of completions: polled, counted, unzipped, decoded, cleaned, given to send queue and tag list. All lies at the
+ * cqe.c: any bytes as a ring of completions: polled, unzipped, decoded, cleaned, given to send queue and tag list. All lies at the
  * end of an allocation, so that a sanitizer sees what is touched beside it. For libFuzzer (make fuzz), and for tests/task/fuzz.c.
  *
  * Input: a byte: bits 0-2 log2 of the ring's CQEs, 3 slots of 128 bytes, 4 the enhanced layout; a byte: the format, modulo 7; a byte: where the
  * ring is read first; a byte: WQEs that are out; a byte: steps that follow; the steps; then what is in the slots.
  */
 #include "fuzz.h"
+#include <inlay/match.h>
+#include <inlay/queue/batch.h>
+#include <inlay/queue/user_index.h>
+#include <inlay/tag.h>
 
 #define CQE_BBS 8u
 #define CQE_TAGS 3u
@@ -67,7 +71,7 @@ static void cqe_input(const uint8_t *data, size_t size)
 	uint32_t cqes = 1u << (what & 7), stride = what & 8 ? 128 : 64, lengths[CQE_STEPS], i, n;
 	struct cqe_scene *s = (struct cqe_scene *)cqe_memory(sizeof(*s));
 	uint8_t *ring = (uint8_t *)cqe_memory(cqes * stride), how[CQE_STEPS];
-	const struct mlx5_cqe64 *cqe, *many[CQE_STEPS];
+	const struct mlx5_cqe64 *cqe;
 	size_t tags = inlay_tag_list_size(CQE_TAGS, 64), table = inlay_match_size(INLAY_MATCH_MIN);
 	void *tag_memory = cqe_memory(tags), *table_memory = cqe_memory(table);
 	struct inlay_match_found found;
@@ -108,10 +112,11 @@ static void cqe_input(const uint8_t *data, size_t size)
 			sure(n <= (uint32_t)how[i] >> 3);
 			break;
 		case 1:
-			n = inlay_cq_peek_many(&s->cq, many, how[i] >> 3);
-			sure(n <= (uint32_t)how[i] >> 3 && n <= cqes && (!n || many[0] == cqe));
-			while (n--)
-				cqe_look(s, many[n]);
+			for (n = how[i] >> 3; n-- && cqe && !inlay_cqe_is_special(cqe); cqe = inlay_cq_peek(&s->cq)) {
+				cqe_look(s, cqe);
+				inlay_cq_advance_quiet(&s->cq, 1);
+			}
+			inlay_cq_update(&s->cq);
 			break;
 		case 2:
 			inlay_cq_clean(&s->cq, how[i] >> 3, NULL, NULL);

@@ -12,8 +12,8 @@ same "each has a comment" "" "$(awk '$4 == "none" { print $1, $2 }' "$dir/api")"
 # By header as callers include them: queue/sq.h counts for queue.h
 note "$(awk '{ sub(/\/.*/, ".h", $1); n[$1]++ } END { for (h in n) printf "%4d %s\n", n[h], h }' "$dir/api" | sort -k2)"
 note "$(wc -l <"$dir/api") public functions"
-same "the README's table has these numbers" "$(awk '{ sub(/\/.*/, ".h", $1); n[$1]++ } END { for (h in n) print h, n[h] }' "$dir/api" | sort)" \
-	"$(sed -n 's/^| `\([a-z]*\.h\)` | \([0-9][0-9]*\) |.*/\1 \2/p' README.md | sort)"
+same "the table of objects.md has these numbers" "$(awk '{ sub(/\/.*/, ".h", $1); n[$1]++ } END { for (h in n) print h, n[h] }' "$dir/api" | sort)" \
+	"$(sed -n 's/^| `\([a-z]*\.h\)` | \([0-9][0-9]*\) |.*/\1 \2/p' include/inlay/objects.md | sort)"
 same "none has more than seven arguments" "" "$(awk '$3 > 7 { print $1, $2 }' "$dir/api")"
 
 # As C++ too: the programs of tests/matrix's C++ rows, with what they include, and what plugin.t builds with g++

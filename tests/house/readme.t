@@ -1,23 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The README's complete program is examples/loop.c, to the letter; its other examples and those of the pages beside the headers
-# compile; recovery.md's runs. What the others do: examples, tests/queue.
+# The examples of the README and of the pages beside the headers compile; recovery.md's runs. What the others do: examples, tests/queue.
 . tests/tap.sh
 
-# blocks are counted by their openings: 1 the loop, 2 the program, 3 the server, 4 the cursor
-extract() # number
+extract() # page number: its n-th block of C
 {
-	awk -v want="$1" '/^```c$/ { n++; on = n == want; next } /^```/ { on = 0 } on' README.md
+	awk -v want="$2" '/^```c$/ { n++; on = n == want; next } /^```/ { on = 0 } on' "$1"
 }
 
-same "the README has four examples" 4 "$(grep -c '^```c$' README.md)"
+same "the pages have as many blocks" "2 1 1 1" \
+	"$(for page in README.md include/inlay/{objects,send_queue,recovery}.md; do grep -c '^```c$' $page; done | xargs)"
 runs() # program
 {
 	if [ -n "$DEVICE" ]; then timeout 300 "$1"; else timeout 300 tests/softdev/run "$1"; fi
 }
-extract 2 >"$dir/program.c"
-try "the README's program is examples/loop.c" diff "$dir/program.c" examples/loop.c
-try "it runs" runs "$B/examples/loop"
 {
 	cat <<-'END'
 	#include <inlay/inlay.h>
@@ -40,14 +36,24 @@ try "it runs" runs "$B/examples/loop"
 		const char *why;
 
 	END
-	extract 1 | sed 's,^ *\.\.\.$,return;,'
+	extract README.md 1 | sed 's,^ *\.\.\.$,return;,'
 	cat <<-'END'
+	}
+	int post_imm(struct inlay_sq *psq, uint64_t raddr, uint32_t rkey, const void *p, uint32_t len, uint32_t imm, struct ibv_mr *mr);
+	int post_imm(struct inlay_sq *psq, uint64_t raddr, uint32_t rkey, const void *p, uint32_t len, uint32_t imm, struct ibv_mr *mr)
+	{
+		int err;
+
+	END
+	extract README.md 2 | sed 's/&sq/psq/'
+	cat <<-'END'
+		return err;
 	}
 	int post(struct inlay_sq *psq, const void *header, const void *payload, uint32_t len);
 	int post(struct inlay_sq *psq, const void *header, const void *payload, uint32_t len)
 	{
 	END
-	extract 4 | sed 's/&sq/psq/'
+	extract include/inlay/send_queue.md 1 | sed 's/&sq/psq/'
 	cat <<-'END'
 		return 0;
 	}
@@ -57,20 +63,15 @@ try "it runs" runs "$B/examples/loop"
 		const struct mlx5_cqe64 *cqe;
 
 	END
-	extract 3
+	extract include/inlay/objects.md 1
 	echo '}'
 } >"$dir/readme.c"
 try "the README's loop, server and transport compile" \
 	"$CC" -std=gnu11 -Wall -Wextra -Werror -O2 -Iinclude -c "$dir/readme.c" -o "$dir/readme.o"
-for page in $(grep -l '^```c$' include/inlay/*.md); do
-	{ echo '#include <inlay/inlay.h>'; awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$page"; } >"$dir/page.c"
-	try "the examples of $page compile" "$CC" -std=gnu11 -Wall -Wextra -Werror -O2 -Iinclude -c "$dir/page.c" -o "$dir/page.o"
-done
-
 # A queue pair connected to itself: receives, and a write that succeeds; in the second round one with a wrong key before it. After the
 # example's drain each has come back, and the queue pair goes on.
 {
-	echo '#include <inlay/inlay.h>'
+	printf '#include <%s>\n' stdlib.h string.h inlay/inlay.h
 	awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' include/inlay/recovery.md
 	cat <<-'END'
 	static struct inlay_uar uar;

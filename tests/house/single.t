@@ -5,7 +5,7 @@
 . tests/tap.sh
 
 single=$dir/build/single
-tops="inlay devx memdomain task mmap/pci"
+tops="inlay devx memdomain task tag mmap/pci queue/packet"
 try "make single" make -s B="$dir/build" single
 try "any public header" make -s B="$dir/build" $(printf "$single/%s.h " $tops)
 

@@ -421,7 +421,7 @@ static void end_to_end(void **state)
 				peer.map = &imported;
 			}
 			if (rnd_below(16) == 0 && inlay_sq_room(&a.sq) > 3) { /* the queue's owner posts between */
-				must(inlay_post_nop(&a.sq, INLAY_SIGNALED));
+				must(inlay_post(&a.sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED));
 				own++;
 			}
 			was = a.sq;
@@ -839,12 +839,12 @@ static void strange_completions(void **state)
 	memset(w, 0, sizeof(w));
 	/* So that the indices come round within the first */
 	for (p = 0; p < 65535; p++) {
-		must(inlay_post_nop(&a.sq, 0));
+		must(inlay_post(&a.sq, MLX5_OPCODE_NOP, NULL, 0));
 		inlay_sq_release_until(&a.sq, inlay_sq_index(&a.sq));
 	}
 	assert_int_equal(completed(p, MLX5_CQE_REQ, qpn, 0), -ENOENT); /* none under way */
 	must(push(&peer, far, 3, &near, 1, &w[0])); /* p .. p + 2 */
-	must(inlay_post_nop(&a.sq, INLAY_SIGNALED));                               /* p + 3 */
+	must(inlay_post(&a.sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED));                               /* p + 3 */
 	must(push(&peer, far, 3, &near, 1, &w[1])); /* p + 4 .. p + 6 */
 	must(push(&peer, far, 3, &near, 1, &w[2])); /* p + 7 .. p + 9 */
 	assert_int_equal(inlay_sq_index(&a.sq), p + 10);

@@ -60,6 +60,9 @@ owner: the board says \"the guest was here\", 1 counted" "$(sort "$dir/out")"
 	try "dc, $link" on "--link $link" dc
 	same "dc, $link: what the targets got" "4 places of the board are as written
 $(for i in 0 1 2 3; do echo "target $i: \"hello, number $i of 4\""; done)" "$(cat "$dir/out" | sort)"
+	try "server, $link" on "--link $link" server
+	same "server, $link: what it says" 1 \
+		"$(grep -c '^2 workers answered [0-9]* requests of 6 clients; [0-9]* replies had to wait$' "$dir/out")"
 	[ -z "$DEVICE" ] || break
 done
 finish

@@ -42,6 +42,7 @@ static void queue(struct inlay_sq *sq, uint32_t wqebbs, uint32_t at, uint32_t pe
 {
 	memset(sq, 0, sizeof(*sq));
 	sq->buf = sq->last = ring(wqebbs);
+	sq->end = sq->buf + wqebbs * INLAY_WQEBB;
 	sq->dbrec = (inlay_record *)(void *)(record + 1) + 1;
 	sq->uar = &uar;
 	sq->next = &uar.next;
@@ -64,6 +65,18 @@ static void posted(const struct inlay_sq *sq, uint32_t wqebbs, uint32_t at, int 
 	/*@ assert err == 0 || sq->pi == at; */
 	/*@ assert sq->pending == bbs && sq->pending <= wqebbs; */
 	/*@ assert sq->buf <= sq->last < sq->buf + wqebbs * 64; */
+}
+
+/* A datagram of SGEs. */
+static int post_datagram(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+{
+	struct inlay_wr wr;
+
+	memset(&wr, 0, sizeof(wr));
+	wr.to = &av;
+	wr.sge = sge;
+	wr.num_sge = num_sge;
+	return inlay_post(sq, MLX5_OPCODE_SEND, &wr, flags);
 }
 
 static void post_inline(uint32_t wqebbs, uint32_t at, uint32_t len, uint32_t flags)
@@ -95,7 +108,7 @@ static void post_pieces(uint32_t wqebbs, uint32_t at, uint32_t len, uint32_t fla
 	struct inlay_sq sq;
 
 	queue(&sq, wqebbs, at, 0);
-	posted(&sq, wqebbs, at, inlay_post_ud_send(&sq, &av, sge, 2, flags | INLAY_INLINE));
+	posted(&sq, wqebbs, at, post_datagram(&sq, sge, 2, flags | INLAY_INLINE));
 	inlay_sq_ring_doorbell(&sq);
 	any(wqebbs);
 }
@@ -117,7 +130,7 @@ static void post_sges(uint32_t wqebbs, uint32_t at, uint32_t n, uint32_t flags)
 	posted(&sq, wqebbs, at, inlay_post_read(&sq, any64(), (uint32_t)any64(), sge, n, flags));
 	inlay_sq_ring(&sq);
 	queue(&sq, wqebbs, at, 0);
-	posted(&sq, wqebbs, at, inlay_post_ud_send(&sq, &av, sge, n / 2, flags));
+	posted(&sq, wqebbs, at, post_datagram(&sq, sge, n / 2, flags));
 	any(wqebbs);
 }
 

@@ -92,19 +92,19 @@ static int op_post(struct inlay_sq *sq, const struct op *o, uint64_t raddr, uint
 	uint32_t i;
 
 	switch (o->form) {
-	case FA32: return inlay_post_masked(sq, raddr, rkey, inlay_masked_add(v, 0), sge, flags);
-	case ADD: return inlay_post_masked(sq, raddr, rkey, inlay_masked_add(v, o->v[1][0]), sge, flags);
-	case SWAP: return inlay_post_masked(sq, raddr, rkey, inlay_masked_swap(v, o->v[2][0]), sge, flags);
-	case AND: return inlay_post_masked(sq, raddr, rkey, inlay_masked_and(v), sge, flags);
-	case OR: return inlay_post_masked(sq, raddr, rkey, inlay_masked_or(v), sge, flags);
-	case XOR: return inlay_post_masked(sq, raddr, rkey, inlay_masked_xor(v), sge, flags);
+	case FA32: return wr_atomic(sq, inlay_masked_add(v, 0), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
+	case ADD: return wr_atomic(sq, inlay_masked_add(v, o->v[1][0]), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
+	case SWAP: return wr_atomic(sq, inlay_masked_swap(v, o->v[2][0]), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
+	case AND: return wr_atomic(sq, inlay_masked_and(v), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
+	case OR: return wr_atomic(sq, inlay_masked_or(v), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
+	case XOR: return wr_atomic(sq, inlay_masked_xor(v), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
 	case CAS:
-		return inlay_post_masked(sq, raddr, rkey, inlay_masked_cmp_swap(o->v[1][0], o->v[3][0], v, o->v[2][0]), sge, flags);
+		return wr_atomic(sq, inlay_masked_cmp_swap(o->v[1][0], o->v[3][0], v, o->v[2][0]), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
 	default:
 		for (i = 0; i < 4; i++)
 			memcpy(words + i * o->n, o->v[i], o->n * 8);
-		return inlay_post_extended_atomic(sq, o->cs ? MLX5_OPCODE_ATOMIC_MASKED_CS : MLX5_OPCODE_ATOMIC_MASKED_FA, raddr, rkey,
-						  words, sge, flags);
+		return wr_atomic(sq, inlay_atomic_words(o->cs ? MLX5_OPCODE_ATOMIC_MASKED_CS : MLX5_OPCODE_ATOMIC_MASKED_FA, words),
+				 wr_at(wr_sge(sge, 1), raddr, rkey), flags);
 	}
 }
 
@@ -320,16 +320,16 @@ static void forms(void **state)
 /* A queue that is not told of sizes has none, and one without atomics gets none; sizes that no atomic has */
 static void refused_here(void **state)
 {
-	enum { MASKED, CS, FA, PLAIN };
+	enum { MASKED, CS = MLX5_OPCODE_ATOMIC_MASKED_CS, FA = MLX5_OPCODE_ATOMIC_MASKED_FA }; /* by value; words */
 	static const struct {
-		uint32_t told, size;
-		int post, want;
+		uint32_t told, size, post;
+		int want;
 	} rows[] = {
 		{0, 4, MASKED, -ENOTSUP}, {0, 8, MASKED, -ENOTSUP}, {4, 8, MASKED, -ENOTSUP}, {56, 0, MASKED, -EINVAL},
 		{56, 1, MASKED, -EINVAL}, {56, 2, MASKED, -EINVAL}, {56, 3, MASKED, -EINVAL}, {56, 5, MASKED, -EINVAL},
 		{56, 12, MASKED, -EINVAL}, {56, 16, MASKED, -EINVAL}, {56, 0x80000004, MASKED, -EINVAL}, {56, 0, CS, -EINVAL},
 		{56, 1, CS, -EINVAL}, {56, 2, CS, -EINVAL}, {56, 3, CS, -EINVAL}, {56, 5, CS, -EINVAL}, {56, 12, CS, -EINVAL},
-		{56, 0x80000004, CS, -EINVAL}, {56, 64, CS, -ENOTSUP}, {56, 32, PLAIN, -EINVAL}, {~0u, 64, CS, -EINVAL},
+		{56, 0x80000004, CS, -EINVAL}, {56, 64, CS, -ENOTSUP}, {~0u, 64, CS, -EINVAL},
 		/* 11 units fit, 3 + 8; the operands of 64 bytes would not */
 		{56, 32, FA, 0},
 	};
@@ -338,6 +338,7 @@ static void refused_here(void **state)
 	struct ibv_sge sge = {0x1000, 4, 1};
 	struct inlay_uar uar;
 	struct inlay_sq sq, before;
+	struct inlay_wr wr;
 	int got;
 
 	(void)state;
@@ -349,21 +350,21 @@ static void refused_here(void **state)
 		sge.length = rows[i].size;
 		if (rows[i].told)
 			inlay_sq_set_atomics(&sq, rows[i].told);
-		got = rows[i].post == MASKED ? inlay_post_masked(&sq, 0x2000, 1, inlay_masked_add(1, 0), &sge, 0) :
-		      inlay_post_extended_atomic(&sq, rows[i].post == CS ? MLX5_OPCODE_ATOMIC_MASKED_CS : rows[i].post == FA ?
-						 MLX5_OPCODE_ATOMIC_MASKED_FA : MLX5_OPCODE_ATOMIC_CS, 0x2000, 1, words, &sge, 0);
+		wr = wr_at(wr_sge(&sge, 1), 0x2000, 1);
+		got = rows[i].post == MASKED ? wr_atomic(&sq, inlay_masked_add(1, 0), wr, 0) :
+					       wr_atomic(&sq, inlay_atomic_words(rows[i].post, words), wr, 0);
 		if (got != rows[i].want)
 			fail_msg("row %u: %d", i, got);
 	}
 	sge.length = 4;
 	inlay_sq_set_atomics(&sq, ~0u);
 	while (inlay_sq_room(&sq))
-		must(inlay_post_nop(&sq, 0));
-	assert_int_equal(inlay_post_masked(&sq, 0x2000, 1, inlay_masked_add(1, 0), &sge, 0), -EAGAIN);
+		must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, 0));
+	assert_int_equal(wr_atomic(&sq, inlay_masked_add(1, 0), wr_at(wr_sge(&sge, 1), 0x2000, 1), 0), -EAGAIN);
 	sq = before;
 	inlay_sq_set_type(&sq, 0, 0);
 	inlay_sq_set_atomics(&sq, ~0u);
-	assert_int_equal(inlay_post_masked(&sq, 0x2000, 1, inlay_masked_add(1, 0), &sge, 0), -ENOTSUP);
+	assert_int_equal(wr_atomic(&sq, inlay_masked_add(1, 0), wr_at(wr_sge(&sge, 1), 0x2000, 1), 0), -ENOTSUP);
 	inlay_sq_fini(&sq);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * burst.c: bursts, queues without a doorbell record, moderated signaling, what lists and templates refuse, on plain memory. A queue that is
+ * burst.c: bursts, queues without a doorbell record, moderated signaling, what lists refuse, on plain memory. A queue that is
  * posted to through copies is in every respect like its twin that is posted to directly; a ring whose WQEs are signaled as inlay_sq_signal
  * says is never full without a completion to come.
  */
@@ -154,7 +154,7 @@ static void moderation(void **state)
 	/* WQEs of one WQEBB: exactly every eighth */
 	side_open(&direct, 64);
 	for (index = 0; index < 64; index++) {
-		must(inlay_post_nop(&direct.sq, inlay_sq_signal(&direct.sq, 1, 8)));
+		must(inlay_post(&direct.sq, MLX5_OPCODE_NOP, NULL, inlay_sq_signal(&direct.sq, 1, 8)));
 		assert_int_equal(is_signaled(&direct, index), index % 8 == 7);
 	}
 }
@@ -182,7 +182,7 @@ static void lists(void **state)
 	};
 	static struct iovec iov[70];
 	struct inlay_iov from = {iov, 1, 5, NULL};
-	struct inlay_remote to = {0x1000, 77};
+	struct remote to = {0x1000, 77};
 	struct inlay_sq before;
 	uint32_t i, k;
 
@@ -195,32 +195,12 @@ static void lists(void **state)
 		}
 		from.num = posts[k].num;
 		before = direct.sq;
-		if (inlay_post_iov(&direct.sq, posts[k].opcode, NULL, posts[k].opcode == MLX5_OPCODE_RDMA_WRITE ? &to : NULL, &from, 0,
-				   posts[k].flags) != posts[k].want ||
+		if (wr_post(&direct.sq, posts[k].opcode, wr_iov(&from, NULL, posts[k].opcode == MLX5_OPCODE_RDMA_WRITE ? &to : NULL, 0), posts[k].flags) != posts[k].want ||
 		    (posts[k].want && memcmp(&before, &direct.sq, sizeof(before))))
 			fail_msg("%s", posts[k].name);
 		if (posts[k].flags && !posts[k].want)
 			assert_int_equal(inlay_sq_pending(&direct.sq), 2);
 	}
-}
-
-static void templates(void **state)
-{
-	static const uint32_t refused[] = {MLX5_OPCODE_NOP, MLX5_OPCODE_ATOMIC_CS, MLX5_OPCODE_UMR, 0x100 | MLX5_OPCODE_SEND};
-	struct inlay_template t;
-	struct inlay_sq before;
-	uint32_t i;
-
-	(void)state;
-	side_open(&direct, 4);
-	for (i = 0; i < ARRAY(refused); i++)
-		assert_int_equal(inlay_template_init(&t, &direct.sq, refused[i], 1, 2), -EINVAL);
-	must(inlay_template_init(&t, &direct.sq, MLX5_OPCODE_RDMA_READ, 1, 2));
-	for (i = 0; i < 4; i++)
-		must(inlay_post_template(&direct.sq, &t, 0x1000, 0x2000, 8, 0, INLAY_SIGNALED));
-	before = direct.sq;
-	assert_int_equal(inlay_post_template(&direct.sq, &t, 0x1000, 0x2000, 8, 0, INLAY_SIGNALED | INLAY_RING), -EAGAIN);
-	assert_memory_equal(&before, &direct.sq, sizeof(before));
 }
 
 int main(void)
@@ -229,7 +209,6 @@ int main(void)
 		cmocka_unit_test(twins),
 		cmocka_unit_test(moderation),
 		cmocka_unit_test(lists),
-		cmocka_unit_test(templates),
 	};
 
 	fill(payload, sizeof(payload), 3);

@@ -40,9 +40,6 @@ for compiler in gcc ${COMPILERS_ALL:+clang}; do
 	done <<-EOF
 	inlay_ud_inline 200 8-byte inline datagram, record, BlueFlame of two WQEBBs
 	inlay_ud_sge 200 one-SGE datagram, record, 8-byte doorbell
-	inlay_template 200 template of an RDMA write: address, length, immediate
-	inlay_template_ring 200 the same, record, BlueFlame
-	inlay_shared 200 8-byte inline RDMA write to a queue of several threads: reserve, publish, doorbell
 	inlay_dc_inline 200 8-byte inline send of a DCI, compact address vector, commit and ring
 	inlay_packets 192 packet of one SGE with checksums, in a burst of 32 with one doorbell
 	inlay_multi_packet 192 the same, 32 in one WQE

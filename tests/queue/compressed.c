@@ -268,31 +268,6 @@ static void read_singly(struct ring *r)
 	}
 }
 
-static void read_batch(struct ring *r)
-{
-	const struct mlx5_cqe64 *cqes[MOST];
-	uint32_t max = rnd_below(MOST), n, i;
-
-	n = inlay_cq_peek_many(&r->cq, cqes, max);
-	assert_in_range(n, 0, max);
-	if (!n) {
-		assert_true(!max || !inlay_cq_peek(&r->cq));
-		return;
-	}
-	if (inlay_cqe_is_special(cqes[0])) {
-		assert_int_equal(n, 1);
-		special(r, cqes[0]);
-		return;
-	}
-	assert_in_range(inlay_cq_count(&r->cq, max), n, max);
-	n = rnd_below(4) ? n : rnd_below(n + 1); /* freeing less than was shown is fine, nothing too */
-	for (i = 0; i < n; i++) {
-		assert_false(inlay_cqe_is_special(cqes[i]));
-		same(r, cqes[i]);
-	}
-	freed(r, n);
-}
-
 static void read_arrays(struct ring *r)
 {
 	uint16_t counters[MOST + 1];
@@ -374,9 +349,9 @@ static void streams(void **state)
 			produce(&r);
 			switch (rnd_below(7)) {
 			case 0:
-			case 1: read_singly(&r); break;
-			case 2:
-			case 3: read_batch(&r); break;
+			case 1:
+			case 2: read_singly(&r); break;
+			case 3:
 			case 4:
 			case 5: read_arrays(&r); break;
 			case 6: clean(&r); break;

@@ -127,7 +127,7 @@ static int post_row(struct pair *p, const struct row *r, uint32_t flags)
 	case MLX5_OPCODE_SEND: return inlay_post_send(&p->a.sq, sge, 2, flags);
 	case MLX5_OPCODE_RDMA_WRITE: return inlay_post_write(&p->a.sq, to, rkey, sge, 2, flags);
 	case MLX5_OPCODE_RDMA_READ: return inlay_post_read(&p->a.sq, to, rkey, sge, 2, flags);
-	case MLX5_OPCODE_ATOMIC_CS: return inlay_post_cmp_swap(&p->a.sq, to, rkey, 1, 2, sge, flags);
+	case MLX5_OPCODE_ATOMIC_CS: return wr_atomic(&p->a.sq, inlay_atomic_cmp_swap(1, 2), wr_at(wr_sge(sge, 1), to, rkey), flags);
 	default:
 		must(inlay_sq_begin(&p->a.sq, 1, &at));
 		inlay_sq_commit(&p->a.sq, inlay_seg_data(at, sge[0].addr, 8, sge[0].lkey), r->opcode, 0, flags, 0);
@@ -251,7 +251,7 @@ static void peer(void **state)
 		recv_into(&p.b, 0x6000, 64, p.b.mr->lkey);
 		must(inlay_post_send(&p.a.sq, &sge, 1, INLAY_SIGNALED));
 		bad = p.a.sq.pi;
-		must(inlay_post_send_imm(&p.a.sq, 1, &sge, 1, INLAY_RING));
+		must(wr_post(&p.a.sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(&sge, 1), 1), INLAY_RING));
 		sent(&p.a);
 		received(&p.b, MLX5_CQE_RESP_SEND, 64, first);
 		error(&p.b, RECEIVE, rows[i].there, rows[i].status, first + 1);
@@ -282,10 +282,10 @@ static void flush(void **state)
 		recv_into(&p.a, 0x4000, 64, p.a.mr->lkey);
 	must(inlay_post_send(&p.a.sq, &sge, 1, INLAY_SIGNALED));
 	must(inlay_post_read(&p.a.sq, to, rkey, &sge, 1, 0));
-	must(inlay_post_fetch_add(&p.a.sq, to, rkey, 1, &sge, 0));
-	must(inlay_post_cmp_swap(&p.a.sq, to, rkey, 0, 1, &sge, 0));
-	must(inlay_post_write_imm(&p.a.sq, to, rkey, 1, &sge, 1, 0));
-	must(inlay_post_nop(&p.a.sq, INLAY_SIGNALED | INLAY_RING));
+	must(wr_atomic(&p.a.sq, inlay_atomic_add(1), wr_at(wr_sge(&sge, 1), to, rkey), 0));
+	must(wr_atomic(&p.a.sq, inlay_atomic_cmp_swap(0, 1), wr_at(wr_sge(&sge, 1), to, rkey), 0));
+	must(wr_post(&p.a.sq, MLX5_OPCODE_RDMA_WRITE_IMM, wr_imm(wr_at(wr_sge(&sge, 1), to, rkey), 1), 0));
+	must(inlay_post(&p.a.sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED | INLAY_RING));
 	expect_nothing(&p.a.cq);
 	qp_to(p.a.qp, IBV_QPS_ERR);
 	for (i = 0; i < ARRAY(opcodes); i++) {

@@ -9,7 +9,6 @@
 #   swqe         a store to an entry of the shared receive queue
 #   rec rrec     a store to a doorbell record
 #   srec         a store to the shared receive queue's
-#   pub          a store to the end of the published part of a shared send queue
 #   reg lock     a store to the doorbell register; to the lock of a shared one
 #   own cqe      a load of the end of a CQE that says whose it is (its last byte, two or, whole, four); of the rest of a CQE
 #   slot         a store to a CQE
@@ -51,7 +50,6 @@ sub named # address, loaded or stored, by which instruction
 		return if $how eq 'load';
 		return $offset ? 'armrec' : 'free' if $name eq 'cq_record';
 		return $offset == $symbol{lock_offset}[1] ? 'lock' : undef if $name eq 'uar';
-		return $offset == $symbol{published_offset}[1] ? 'pub' : undef if $name eq 'shared';
 		return $what{$name};
 	}
 	return;

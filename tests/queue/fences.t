@@ -22,7 +22,6 @@ batch|wqe rec [sfence] reg [sfence]|wqe [dmb oshst] rec [dmb oshst] reg [dmb osh
 full|wqe rec [sfence] reg [sfence]|wqe [dmb oshst] rec [dmb oshst] reg [dsb st]
 shared|wqe rec [sfence] reg [sfence]|wqe [dmb oshst] rec [dmb oshst] reg [dmb oshst]
 locked|wqe rec [sfence] lock reg [sfence] lock|wqe [dmb oshst] rec [dmb oshst] lock reg [dmb oshst] lock
-part|wqe pub rec [sfence] reg [sfence]|wqe [dmb oshst] pub [dmb oshst] rec [dmb oshst] reg [dmb oshst]
 receive|rwqe rrec|rwqe [dmb osh] rrec
 shared_receive|swqe srec|swqe [dmb osh] srec
 shared_poll|own cqe swqe free|own [dmb oshld] cqe swqe [dmb oshld] free
@@ -33,8 +32,6 @@ arm|free armrec [sfence] arm [sfence]|[dmb oshld] free armrec [dmb oshst] arm [d
 unzip|own cqe slot free|own [dmb oshld] cqe slot [dmb oshst] [dmb oshld] free
 decode|own cqe slot free|own [dmb oshld] cqe slot [dmb oshst] [dmb oshld] free
 clean|own cqe slot free|own [dmb oshld] cqe [dmb oshld] cqe slot [dmb oshst] [dmb oshld] free
-latest|own|own [dmb oshld]
-latest_error|own cqe|own [dmb oshld] cqe
 EOF
 
 freestanding="-std=gnu11 -nostdlib -static -fno-stack-protector -fno-pie"
@@ -105,14 +102,14 @@ mutants() # isa build title: without a fence none of these scenarios looks as it
 			result $? "found: $3 without $fence: $scenario"
 		done
 	done <<-EOF
-	arm inlay_fence_wqe_record copy part unzip decode clean
+	arm inlay_fence_wqe_record copy unzip decode clean
 	arm inlay_fence_recv_record receive shared_receive
-	both inlay_fence_record_reg copy commit_ring doorbell batch part full shared arm
+	both inlay_fence_record_reg copy commit_ring doorbell batch full shared arm
 	arm inlay_fence_reg_line copy copy_long commit_ring datagram
 	both inlay_fence_reg doorbell batch shared locked
 	x86 inlay_fence_reg_full full arm
 	arm inlay_fence_reg_full full arm
-	arm inlay_fence_polled shared_poll poll poll_many clean latest latest_error
+	arm inlay_fence_polled shared_poll poll poll_many clean
 	arm inlay_fence_cqe_free poll
 	EOF
 }

@@ -6,10 +6,10 @@
 
 compile() # compiler flags posts...: a function for each, all different to the compiler
 {
-	local how="$1 -I${INCLUDE:-include} $2" post i=0
+	local how="$1 -I${INCLUDE:-include} -Itests $2" post i=0
 	shift 2
 	{
-		echo '#include <inlay/queue.h>'
+		printf '#include %s\n' '"posts.h"' '<inlay/queue/sync.h>' '<inlay/queue/umr.h>'
 		echo 'extern volatile int which;'
 		for post; do
 			echo "int post$i(struct inlay_sq *sq, const struct ibv_sge *sge);"
@@ -24,7 +24,7 @@ refuses() # compiler flags posts...: each of them is told to be wrong. gcc says 
 {
 	! compile "$@" 2>"$dir/said" && grep -q 'not flags of inlay' "$dir/said" || return
 	if [[ $1 = clang* ]]; then
-		$1 -I${INCLUDE:-include} $2 -S -emit-llvm -o - "$dir/post.c" | awk '/^define/ { f = $0 } /call.*inlay_flags_wrong_/ { print f }'
+		$1 -I${INCLUDE:-include} -Itests $2 -S -emit-llvm -o - "$dir/post.c" | awk '/^define/ { f = $0 } /call.*inlay_flags_wrong_/ { print f }'
 	else
 		grep -o 'inlined from .*post[0-9]*.* at .*post\.c:' "$dir/said"
 	fi | grep -o 'post[0-9][0-9]*' | sort -u >"$dir/refused"
@@ -34,8 +34,8 @@ refuses() # compiler flags posts...: each of them is told to be wrong. gcc says 
 
 ignored() # compiler flags: a post whose result nobody looks at is warned of
 {
-	compile $1 "$2 -O1 -Wno-unused-result" '(inlay_post_nop(sq, 0), 0)' &&
-		! compile $1 "$2 -O1 -Werror=unused-result" '(inlay_post_nop(sq, 0), 0)'
+	compile $1 "$2 -O1 -Wno-unused-result" '(inlay_post(sq, MLX5_OPCODE_NOP, NULL, 0), 0)' &&
+		! compile $1 "$2 -O1 -Werror=unused-result" '(inlay_post(sq, MLX5_OPCODE_NOP, NULL, 0), 0)'
 }
 
 send='inlay_post_send(sq, sge, 1, (uint32_t)(%s))'
@@ -55,12 +55,16 @@ for flags in "${own[@]}"; do good+=("$(printf "$send" "$flags")"); done
 for flags in "${wrong[@]}"; do bad+=("$(printf "$send" "$flags")"); done
 # Every other way to post
 for flags in IBV_SEND_SIGNALED INLAY_SIGNALED; do
-	for call in 'nop(sq' 'send_imm(sq, 1, sge, 2' 'send_inv(sq, 1, sge, 1' 'write(sq, 1, 1, sge, 1' 'write_imm(sq, 1, 1, 1, sge, 1' \
-		'read(sq, 1, 1, sge, 1' 'send_inline(sq, sge, 8' 'write_inline(sq, 1, 1, sge, 8' 'fetch_add(sq, 1, 1, 1, sge' \
-		'cmp_swap(sq, 1, 1, 1, 1, sge' 'dump(sq, sge, 1' 'iov(sq, MLX5_OPCODE_SEND, NULL, NULL, (const struct inlay_iov *)sge, 0' 'ud_send(sq, (const struct inlay_av *)sge, sge, 1' 'local_inv(sq, 1'; do
+	for call in 'inlay_post(sq, MLX5_OPCODE_NOP, NULL' 'wr_post(sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(sge, 2), 1)' \
+		'wr_post(sq, MLX5_OPCODE_SEND_INVAL, wr_at(wr_sge(sge, 1), 0, 1)' 'inlay_post_write(sq, 1, 1, sge, 1' \
+		'inlay_post_read(sq, 1, 1, sge, 1' 'inlay_post_send_inline(sq, sge, 8' 'inlay_post_write_inline(sq, 1, 1, sge, 8' \
+		'wr_atomic(sq, inlay_atomic_add(1), wr_at(wr_sge(sge, 1), 1, 1)' 'wr_atomic(sq, inlay_atomic_cmp_swap(1, 1), wr_sge(sge, 1)' \
+		'wr_post(sq, MLX5_OPCODE_SEND, wr_iov((const struct inlay_iov *)sge, NULL, NULL, 0)' \
+		'wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_sge(sge, 1), (const struct inlay_av *)sge)' 'inlay_post_local_inv(sq, 1' \
+		'inlay_post_memcpy(sq, sge, sge, sge'; do
 		case $flags in
-		IBV_*) bad+=("inlay_post_$call, $flags)") ;;
-		*) good+=("inlay_post_$call, $flags)") ;;
+		IBV_*) bad+=("$call, $flags)") ;;
+		*) good+=("$call, $flags)") ;;
 		esac
 	done
 done

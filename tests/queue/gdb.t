@@ -40,12 +40,12 @@ int main(void)
 	    inlay_cq_init(&cq, cqes, 8, 64, cq_record, NULL, 0x77))
 		return 1;
 	for (i = 0; i < 3; i++)
-		(void)!inlay_post_nop(&sq, INLAY_SIGNALED);
+		(void)!inlay_post(&sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
-	(void)!inlay_post_nop(&sq, INLAY_SIGNALED);
+	(void)!inlay_post(&sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED);
 	(void)!inlay_post_recv(&rq, &sge, 1);
 	(void)!inlay_post_recv(&rq, &sge, 1);
-	(void)!inlay_post_srq_recv(&srq, &sge, 1);
+	(void)!inlay_post_srq_recv(&srq, &sge, 1, 0);
 	cqes[0].wqe_counter = inlay_to_be16(1);
 	cqes[0].sop_drop_qpn = inlay_to_be32(0x123);
 	cqes[0].byte_cnt = inlay_to_be32(513);
@@ -62,7 +62,7 @@ cat >"$dir/expected" <<-EOF
 	locked, BlueFlame of 256 bytes, 1 queue
 	QPN 0x000123, 16 WQEBBs: 4 pending, 1 of them not rung, 12 free; the next has index 4
 	8 WQEs of 32 bytes: 2 posted, 6 free; the next has index 2
-	8 entries of 32 bytes: 1 posted, 6 free; the next is entry 1
+	8 entries of 32 bytes: 1 posted, 7 free; the next is entry 1
 	CQN 0x000077, 8 CQEs of 64 bytes, 0 reserved: 0 freed; the next slot: receive, owner bit 0, QPN 0x000123, index 1, 513 bytes
 	receive, owner bit 0, QPN 0x000123, index 1, 513 bytes
 	QPN 0x000123, 16 WQEBBs: 2 pending, 1 of them not rung, 14 free; the next has index 4

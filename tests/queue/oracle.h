@@ -30,8 +30,8 @@
 enum op { SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, CAS, FAA, BIND1, BIND2, INV, UMR, RAW, COPY, TSO, OPS };
 enum { SIG = 1, SOL = 2, FENCE = 4, FLAG_SETS = 8 };
 enum { POST_SEND, WR, APIS };
-enum { PLAIN, CONST, IOV, TEMPLATE, WAYS };
-enum family { POST, DATAGRAM, TO, PACKET };     /* inlay's functions for it */
+enum { PLAIN, CONST, IOV, WAYS };
+enum family { POST, DATAGRAM, TO, PACKET };     /* what inlay is told: nothing more, a destination of 48 bytes or of any, packets */
 
 static const struct {
 	const char *name;
@@ -235,8 +235,6 @@ static uint32_t req_bbs(const struct req *r)
 /* inlay's form of where a request goes, by each of its two ways */
 static void req_address(struct req *r, bool parts)
 {
-	struct inlay_av_base base;
-	struct inlay_av_grh grh;
 	struct mlx5dv_ah dv;
 
 	if (is_xrc()) {
@@ -249,13 +247,8 @@ static void req_address(struct req *r, bool parts)
 	} else {
 		must(inlay_av_from_ah(&r->av, r->to, r->qpn, r->qkey));
 	}
-	if (!is_dci())
-		return;
-	inlay_av_to_dct(&r->av, r->qpn, r->key);
-	if (parts) {
-		inlay_av_split(&r->av, &base, &grh);
-		inlay_av_join_dct(&r->av, &base, &grh, r->key);
-	}
+	if (is_dci())
+		inlay_av_to_dct(&r->av, r->qpn, r->key);
 }
 
 /* One of the address handles; numbers and keys may be any, and 0xffffff is a group */
@@ -918,44 +911,61 @@ static uint32_t in_flags(const struct req *r)
 	       (r->stream ? INLAY_STREAM(r->stream & 0xffff) : 0);
 }
 
-/* What an application whose arguments are variables writes; with constants, what folds */
+/*
+ * What an application whose arguments are variables writes; with constants, what folds. A list of one may be a buffer. Whether there is a
+ * destination is no constant where an immediate is
+ */
 INLAY_ALWAYS int in_call(struct inlay_sq *sq, const struct req *r, enum family family, uint8_t op, uint32_t n, uint32_t flags)
 {
 	struct inlay_eth eth = inlay_eth_csum(in_csum(r, INLAY_CSUM_L3 | INLAY_CSUM_L4));
-	struct inlay_remote there = {r->raddr, r->rkey};
+	const bool buf = !__builtin_constant_p(n) && n == 1 && r->list;
 	const struct ibv_sge *sge = r->sge;
+	struct inlay_wr wr = buf || is_atomic(op) ? wr_buf((void *)(uintptr_t)sge->addr, sge->length, sge->lkey) : wr_sge(sge, n);
 
 	if (family == PACKET && op == TSO)
 		return inlay_post_tso(sq, inlay_eth_mss(eth, r->mss), r->hdr, r->hdr_len, sge, n, flags);
 	if (family == PACKET)
 		return inlay_post_packet(sq, eth, sge, n, flags);
-	if (family == DATAGRAM)
-		return op == SEND_IMM ? inlay_post_ud_send_imm(sq, &r->av, r->imm, sge, n, flags)
-				      : inlay_post_ud_send(sq, &r->av, sge, n, flags);
-	switch (op) {
-	case SEND: return family == TO ? inlay_post_to_send(sq, &r->av, sge, n, flags) : inlay_post_send(sq, sge, n, flags);
-	case SEND_IMM:
-		return family == TO ? inlay_post_to_send_imm(sq, &r->av, r->imm, sge, n, flags)
-				    : inlay_post_send_imm(sq, r->imm, sge, n, flags);
-	case SEND_INV:
-		return family == TO ? inlay_post_to_send_inv(sq, &r->av, r->imm, sge, n, flags)
-				    : inlay_post_send_inv(sq, r->imm, sge, n, flags);
-	case WRITE:
-		return family == TO ? inlay_post_to_write(sq, &r->av, &there, sge, n, flags)
-				    : inlay_post_write(sq, r->raddr, r->rkey, sge, n, flags);
-	case WRITE_IMM:
-		return family == TO ? inlay_post_to_write_imm(sq, &r->av, &there, r->imm, sge, n, flags)
-				    : inlay_post_write_imm(sq, r->raddr, r->rkey, r->imm, sge, n, flags);
-	case READ:
-		return family == TO ? inlay_post_to_read(sq, &r->av, &there, sge, n, flags)
-				    : inlay_post_read(sq, r->raddr, r->rkey, sge, n, flags);
-	case CAS:
-		return family == TO ? inlay_post_to_cmp_swap(sq, &r->av, &there, r->a, r->b, sge, flags)
-				    : inlay_post_cmp_swap(sq, r->raddr, r->rkey, r->a, r->b, sge, flags);
-	default:
-		return family == TO ? inlay_post_to_fetch_add(sq, &r->av, &there, r->a, sge, flags)
-				    : inlay_post_fetch_add(sq, r->raddr, r->rkey, r->a, sge, flags);
+	wr.to = family == POST ? NULL : family == DATAGRAM ? inlay_av_long(&r->av) : &r->av;
+	if (is_rdma(op)) {
+		wr.raddr = r->raddr;
+		wr.rkey = r->rkey;
 	}
+	switch (op) {
+	case SEND: return family == POST && !buf ? inlay_post_send(sq, sge, n, flags) : inlay_post(sq, MLX5_OPCODE_SEND, &wr, flags);
+	case SEND_IMM:
+		wr.imm_be = r->imm;
+		__asm__("" : "+r"(wr.to));
+		return inlay_post(sq, MLX5_OPCODE_SEND_IMM, &wr, flags);
+	case SEND_INV:
+		wr.rkey = r->imm;
+		return inlay_post(sq, MLX5_OPCODE_SEND_INVAL, &wr, flags);
+	case WRITE:
+		return family == POST && !buf ? inlay_post_write(sq, r->raddr, r->rkey, sge, n, flags)
+					      : inlay_post(sq, MLX5_OPCODE_RDMA_WRITE, &wr, flags);
+	case WRITE_IMM:
+		wr.imm_be = r->imm;
+		__asm__("" : "+r"(wr.to));
+		return inlay_post(sq, MLX5_OPCODE_RDMA_WRITE_IMM, &wr, flags);
+	case READ:
+		return family == POST && !buf ? inlay_post_read(sq, r->raddr, r->rkey, sge, n, flags)
+					      : inlay_post(sq, MLX5_OPCODE_RDMA_READ, &wr, flags);
+	case CAS: return inlay_post_atomic(sq, inlay_atomic_cmp_swap(r->a, r->b), &wr, flags);
+	default: return inlay_post_atomic(sq, inlay_atomic_add(r->a), &wr, flags);
+	}
+}
+
+/* The opcode is a variable, too */
+static int in_any(struct inlay_sq *sq, const struct req *r, uint32_t flags)
+{
+	struct inlay_wr wr = r->nsge == 1 && r->list ? wr_buf((void *)(uintptr_t)r->sge[0].addr, r->sge[0].length, r->sge[0].lkey) :
+						       wr_sge(r->sge, r->nsge);
+
+	wr.to = has_peers() ? &r->av : NULL;
+	wr.imm_be = r->imm;
+	wr.raddr = r->raddr;
+	wr.rkey = r->op == SEND_INV ? r->imm : r->rkey;
+	return inlay_post(sq, ops[r->op].code, &wr, flags);
 }
 
 static int in_umr(struct inlay_sq *sq, const struct req *r, uint32_t flags)
@@ -1015,6 +1025,8 @@ static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const struct 
 		return inlay_post_raw(sq, wqe, 0);
 	case COPY: return inlay_post_memcpy(sq, &r->sge[0], &r->sge[1], &scratch, flags);
 	}
+	if (K->family != PACKET && !is_atomic(r->op) && r->raddr & 1)
+		return in_any(sq, r, flags);
 	switch (K->family) {
 	case POST: return in_call(sq, r, POST, r->op, r->nsge, flags);
 	case DATAGRAM: return in_call(sq, r, DATAGRAM, r->op, r->nsge, flags);
@@ -1024,20 +1036,24 @@ static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const struct 
 }
 
 /* Call sites at which family, opcode, number of SGEs or inline length, and flags are constants: many functions, for the compiler's sake */
-#define LEN(n)                                                                                                                          \
-	case (n):                                                                                                                       \
-		return family == DATAGRAM ? inlay_post_ud_send_inline(sq, &r->av, p, (n), flags) :                                      \
-		       family == TO && op == SEND ? inlay_post_to_send_inline(sq, &r->av, p, (n), flags) :                              \
-		       family == TO ? inlay_post_to_write_inline(sq, &r->av, &there, p, (n), flags) :                                   \
-		       op == SEND ? inlay_post_send_inline(sq, p, (n), flags) :                                                         \
-				    inlay_post_write_inline(sq, r->raddr, r->rkey, p, (n), flags);
+#define LEN(n) case (n): return len_call(sq, r, family, op, (n), flags);
 #define LEN4(n) LEN(n) LEN((n) + 1) LEN((n) + 2) LEN((n) + 3)
+
+INLAY_ALWAYS int len_call(struct inlay_sq *sq, const struct req *r, enum family family, uint8_t op, uint32_t len, uint32_t flags)
+{
+	const void *p = (const void *)(uintptr_t)r->sge[0].addr;
+	struct inlay_wr wr = wr_buf(p, len, 0);
+
+	if (family == POST)
+		return op == SEND ? inlay_post_send_inline(sq, p, len, flags) : inlay_post_write_inline(sq, r->raddr, r->rkey, p, len, flags);
+	wr.to = family == DATAGRAM ? inlay_av_long(&r->av) : &r->av;
+	wr.raddr = r->raddr;
+	wr.rkey = r->rkey;
+	return inlay_post(sq, op == SEND ? MLX5_OPCODE_SEND : MLX5_OPCODE_RDMA_WRITE, &wr, flags | INLAY_INLINE);
+}
 
 INLAY_ALWAYS int const_inline(struct inlay_sq *sq, const struct req *r, enum family family, uint8_t op, uint32_t flags)
 {
-	const void *p = (const void *)(uintptr_t)r->sge[0].addr;
-	struct inlay_remote there = {r->raddr, r->rkey};
-
 	switch (r->sge[0].length) {
 	LEN4(0) LEN4(4) LEN4(8) LEN4(12) LEN4(16) LEN(20) LEN4(24) LEN4(28) LEN(32) LEN(33) LEN(36) LEN4(40) LEN4(44) LEN(48) LEN4(56)
 	LEN4(60) LEN(64) LEN(65) LEN(76) LEN(77) LEN(92) LEN(93) LEN(96) LEN(107) LEN4(108) LEN(124) LEN(125) LEN(128) LEN(172) LEN(173)
@@ -1075,7 +1091,8 @@ INLAY_ALWAYS int const_sges(struct inlay_sq *sq, const struct req *r, enum famil
 	}
 #define CONST_OPS(X)                                                                                                                    \
 	X(POST, SEND) X(POST, SEND_IMM) X(POST, SEND_INV) X(POST, WRITE) X(POST, WRITE_IMM) X(POST, READ) X(POST, CAS) X(POST, FAA)     \
-	X(DATAGRAM, SEND) X(DATAGRAM, SEND_IMM) X(TO, SEND) X(TO, SEND_IMM) X(TO, WRITE) X(TO, WRITE_IMM) X(TO, READ) X(PACKET, SEND)
+	X(DATAGRAM, SEND) X(DATAGRAM, SEND_IMM) X(TO, SEND) X(TO, SEND_IMM) X(TO, WRITE) X(TO, WRITE_IMM) X(TO, READ)     \
+	X(TO, FAA) X(PACKET, SEND)
 #define CONST_LENS(X) X(POST, SEND) X(POST, WRITE) X(DATAGRAM, SEND) X(TO, SEND) X(TO, WRITE)
 CONST_OPS(CONST_OP)
 CONST_LENS(CONST_LEN)
@@ -1121,7 +1138,7 @@ static uint32_t in_imm(const struct req *r)
 /* As a list of struct iovec: with a key for each, or for all when there is but one */
 static __attribute__((noinline)) int in_iov(struct inlay_sq *sq, const struct req *r)
 {
-	struct inlay_remote remote = {r->raddr, r->rkey};
+	struct remote remote = {r->raddr, r->rkey};
 	struct iovec iov[MAX_SGE + 4];
 	uint32_t lkeys[MAX_SGE + 4], i;
 	struct inlay_iov from = {iov, r->nsge, r->sge[0].lkey, r->nsge == 1 && r->list ? NULL : lkeys};
@@ -1131,31 +1148,17 @@ static __attribute__((noinline)) int in_iov(struct inlay_sq *sq, const struct re
 		iov[i].iov_len = r->sge[i].length;
 		lkeys[i] = r->sge[i].lkey;
 	}
-	return inlay_post_iov(sq, ops[r->op].code, has_peers() ? &r->av : NULL, is_rdma(r->op) ? &remote : NULL, &from, in_imm(r),
-			      in_flags(r));
-}
-
-static __attribute__((noinline)) int in_template(struct inlay_sq *sq, const struct req *r)
-{
-	struct inlay_template t;
-
-	memset(&t, 0, sizeof(t));
-	must(inlay_template_init(&t, sq, ops[r->op].code, r->rkey, r->sge[0].lkey));
-	if (!is_rdma(r->op))
-		return inlay_post_template_send(sq, &t, r->sge[0].addr, r->sge[0].length, in_imm(r), in_flags(r));
-	return inlay_post_template(sq, &t, r->raddr, r->sge[0].addr, r->sge[0].length, in_imm(r), in_flags(r));
+	return wr_post(sq, ops[r->op].code, wr_iov(&from, has_peers() ? &r->av : NULL, is_rdma(r->op) ? &remote : NULL, in_imm(r)), in_flags(r));
 }
 
 static int post_inlay(struct inlay_sq *sq, unsigned way, const struct req *r)
 {
 	if (r->op >= BIND1 || (K->family == PACKET && way != CONST) || (way == CONST && T.fence))
 		way = PLAIN;
-	if (way == TEMPLATE && (has_peers() || is_atomic(r->op) || r->inl || r->nsge != 1 || !r->sge[0].length))
-		way = IOV;
 	if (way == IOV && is_atomic(r->op))
 		way = PLAIN;
-	if (way == IOV || way == TEMPLATE)
-		return way == IOV ? in_iov(sq, r) : in_template(sq, r);
+	if (way == IOV)
+		return in_iov(sq, r);
 	return way == CONST ? in_const(sq, r) : in_plain(sq, r);
 }
 

@@ -9,8 +9,9 @@ enum { OF_QP, OF_WQ, OF_SRQ };
 
 /*
  * An entry that will be posted is filled with 00, ff and something else, but for an SRQ's link and (inlay) mark. Which entry of an SRQ a
- * request goes to depends on libmlx5's version, so requests are compared wherever they are, and rings.c holds inlay's order against a
- * model. The mark is the one byte that is inlay's own, at +5 of an entry: 1 while it is free, else 0. Completions are injected.
+ * request goes to depends on libmlx5's version, so requests are compared wherever they are, and srq_ring.c holds inlay's order against a
+ * model. The mark is the one byte that is inlay's own, at +5 of an entry: 1 while it is free, else 0. The user word is the filling.
+ * Completions are injected.
  */
 #define MOST 2048u
 #define MARK 5u
@@ -161,12 +162,18 @@ static int rx_post_lib(unsigned i, const struct req *r)
 										     ibv_post_recv(R.lib[i].qp, &wr, &bad);
 }
 
+static uint64_t rx_user(void)
+{
+	return R.salt * UINT64_C(0x0101010101010101);
+}
+
 static int rx_post_in(const struct req *r)
 {
 	if (R.kind != OF_SRQ)
 		return inlay_post_recv(&R.in_rq, r->sge, r->nsge);
 	/* One is a constant half of the time, which folds */
-	return r->nsge == 1 && R.posted & 1 ? inlay_post_srq_recv(&R.in_srq, r->sge, 1) : inlay_post_srq_recv(&R.in_srq, r->sge, r->nsge);
+	return r->nsge == 1 && R.posted & 1 ? inlay_post_srq_recv(&R.in_srq, r->sge, 1, rx_user()) :
+					      inlay_post_srq_recv(&R.in_srq, r->sge, r->nsge, rx_user());
 }
 
 /* ---- bytes ---- */
@@ -229,7 +236,7 @@ static int rx_check(unsigned n)
 	compared += known + 4;
 	if (*R.dbrec[0] != *R.dbrec[1] || be32toh(*R.dbrec[0]) != (R.posted & 0xffff))
 		fail_msg("libmlx5's doorbell record is 0x%x", be32toh(*R.dbrec[0]));
-	return *R.dbrec[0] != *R.dbrec[2] || rx_room() != (R.kind == OF_SRQ ? inlay_srq_room(&R.in_srq) : inlay_rq_room(&R.in_rq));
+	return *R.dbrec[0] != *R.dbrec[2] || rx_room() != (R.kind == OF_SRQ ? inlay_srq_room(&R.in_srq) - 1 : inlay_rq_room(&R.in_rq));
 }
 
 /*
@@ -252,17 +259,18 @@ static void rx_run(const struct req *in, unsigned n)
 			if (R.kind != OF_SRQ || in[i].sge[k].length)
 				lib.sge[lib.nsge++] = in[i].sge[k];
 		to = R.kind == OF_SRQ ? view_srq(R.srq[0]).head : plain;
-		at = R.kind == OF_SRQ ? inlay_srq_index(&R.in_srq) : plain;
+		at = R.kind == OF_SRQ ? R.in_srq.head : plain;
 		rx_fill(0, to);
 		rx_fill(1, to);
 		rx_fill(2, at);
 		must(rx_post_lib(0, &lib));
 		must(rx_post_lib(1, &lib));
 		must(rx_post_in(&in[i]));
+		assert_true(R.kind != OF_SRQ || inlay_srq_user(&R.in_srq, at) == rx_user());
 		R.wr_id[to] = R.posted++;
 		R.out[R.outs].lib = to;
 		R.out[R.outs].in = at;
-		R.out[R.outs++].next = R.kind == OF_SRQ ? inlay_srq_index(&R.in_srq) : 0;
+		R.out[R.outs++].next = R.kind == OF_SRQ ? R.in_srq.head : 0;
 	}
 	if (R.kind != OF_SRQ && rx_room())
 		rx_fill(2, plain);
@@ -300,7 +308,7 @@ static void rx_complete(uint32_t i)
 		cqe.sop_drop_qpn = htobe32(T.qp->qp_num);
 	if (R.kind == OF_WQ)
 		cqe.sop_drop_qpn = htobe32(R.wq->wq_num);
-	assert_int_equal(R.kind == OF_SRQ ? inlay_srq_release(&R.in_srq, &cqe) : inlay_rq_release(&R.in_rq, &cqe), 1);
+	assert_int_equal(R.kind == OF_SRQ ? 1 + inlay_srq_release(&R.in_srq, &cqe) : inlay_rq_release(&R.in_rq, &cqe), 1);
 	memmove(&R.out[i], &R.out[i + 1], (R.outs - i - 1) * sizeof(R.out[0]));
 	R.outs--;
 }
@@ -365,11 +373,13 @@ static void receive_random(void)
 				req_receive(&in[i], rnd_below(most + 1), rnd_below(2) ? 0 : rnd_below(PATTERNS));
 			rx_run(in, n);
 		}
-		/* Full: both take the same number. More buffers than an entry holds */
+		/* Full: both take the same number, but that inlay holds one more back. More buffers than an entry holds */
 		req_receive(&in[0], 1, 0);
 		while (rx_room())
 			rx_run(in, 1);
 		assert_int_equal(rx_post_lib(0, in), ENOMEM);
+		if (R.kind == OF_SRQ)
+			must(rx_post_in(in));
 		assert_int_equal(rx_post_in(in), -EAGAIN);
 		rx_complete_some(R.outs);
 		if (R.most < MAX_ENTRIES) {

@@ -309,9 +309,9 @@ static void refused_packets(void)
 			if (rows[i].is != rows[i].says)
 				fail_msg("row %u gives %d, not %d", i, rows[i].is, rows[i].says);
 	}
-	inlay_sq_set_packet(&T.sq, l2, 0);
+	inlay_sq_set_packet_(&T.sq, l2, 0);
 	assert_int_equal(inlay_post_packets_multi(&T.sq, eth, &packet, 1, 0), -ENOTSUP);
-	inlay_sq_set_packet(&T.sq, l2, 1);
+	inlay_sq_set_packet_(&T.sq, l2, 1);
 	refused_by(0, 0, 0, 0);
 	trio_close(&T);
 }

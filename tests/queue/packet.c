@@ -324,14 +324,14 @@ static void small_ring(void **state)
 	(void)state;
 	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_DOORBELL));
 	must(inlay_sq_init(&sq, ring, 4, record, 5, 63, &uar));
-	inlay_sq_query_packet(&sq, dev.ctx);
+	inlay_sq_query_packet_(&sq, dev.ctx);
 	if (t.qp) {
 		assert_int_equal(sq.min_inline, t.sq.min_inline);
 		assert_int_equal(sq.multi_packet, t.sq.multi_packet);
 	}
-	inlay_sq_set_packet(&sq, 0, 1);
-	must(inlay_post_nop(&sq, 0));
-	must(inlay_post_nop(&sq, 0));
+	inlay_sq_set_packet_(&sq, 0, 1);
+	must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, 0));
+	must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, 0));
 	for (i = 0; i < ARRAY(rows); i++) {
 		int got;
 
@@ -352,9 +352,9 @@ static void small_ring(void **state)
 	}
 	/* In a room of 20 WQEBBs the first WQE is no longer than the longest */
 	must(inlay_sq_init(&sq, ring, 32, record, 5, 63, &uar));
-	inlay_sq_set_packet(&sq, 0, 1);
+	inlay_sq_set_packet_(&sq, 0, 1);
 	for (i = 0; i < 12; i++)
-		must(inlay_post_nop(&sq, 0));
+		must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, 0));
 	for (i = 0; i < ARRAY(sge); i++)
 		sge[i].length = 60;
 	assert_int_equal(inlay_post_packets_multi(&sq, sums(), sge, 64, 0), 64);
@@ -432,7 +432,7 @@ static void segments(void **state)
 		all_sent();
 		/* One WQEBB further, whatever this one's length */
 		if (i % 3 == 0) {
-			must(inlay_post_nop(&t.sq, INLAY_SIGNALED | INLAY_RING));
+			must(inlay_post(&t.sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED | INLAY_RING));
 			all_sent();
 		}
 	}

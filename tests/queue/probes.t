@@ -57,7 +57,7 @@ int main(void)
 		return 1;
 	(void)!inlay_post_write_inline(&sq, 0x1000, 7, &value, sizeof(value), INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
-	while (!inlay_post_nop(&sq, 0))
+	while (!inlay_post(&sq, MLX5_OPCODE_NOP, NULL, 0))
 		;
 	if (inlay_cq_index(&cq))
 		return 4;
@@ -65,7 +65,7 @@ int main(void)
 	((struct mlx5_err_cqe *)(void *)cqes)->syndrome = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;
 	cqes[0].op_own = MLX5_CQE_REQ_ERR << 4;
 	cqe = inlay_cq_peek(&cq);
-	if (!cqe || !inlay_cqe_is_error(cqe) || inlay_sq_release(&sq, cqe) != 1 || inlay_post_nop(&sq, 0))
+	if (!cqe || !inlay_cqe_is_error(cqe) || inlay_sq_release(&sq, cqe) != 1 || inlay_post(&sq, MLX5_OPCODE_NOP, NULL, 0))
 		return 2;
 	inlay_cq_advance(&cq, 1);
 	/* The counters that queue.h lists: 17 WQEBBs were posted, one of them rung for and given back */

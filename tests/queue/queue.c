@@ -90,13 +90,14 @@ static int post(struct end *a, struct end *b, enum op op, uint64_t raddr, uint32
 
 	switch (op) {
 	case SEND:
-		return type_of(a) == UD ? inlay_post_ud_send(&a->sq, &to, sge, num, flags) : inlay_post_send(&a->sq, sge, num, flags);
+		return type_of(a) == UD ? wr_post(&a->sq, MLX5_OPCODE_SEND, wr_to(wr_sge(sge, num), &to), flags) :
+					  inlay_post_send(&a->sq, sge, num, flags);
 	case SEND_IMM:
-		return type_of(a) == UD ? inlay_post_ud_send_imm(&a->sq, &to, htobe32(imm), sge, num, flags) :
-					  inlay_post_send_imm(&a->sq, htobe32(imm), sge, num, flags);
-	case SEND_INV: return inlay_post_send_inv(&a->sq, imm, sge, num, flags);
+		return type_of(a) == UD ? wr_post(&a->sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_to(wr_sge(sge, num), &to), htobe32(imm)), flags) :
+					  wr_post(&a->sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(sge, num), htobe32(imm)), flags);
+	case SEND_INV: return wr_post(&a->sq, MLX5_OPCODE_SEND_INVAL, wr_at(wr_sge(sge, num), 0, imm), flags);
 	case WRITE: return inlay_post_write(&a->sq, raddr, rkey, sge, num, flags);
-	case WRITE_IMM: return inlay_post_write_imm(&a->sq, raddr, rkey, htobe32(imm), sge, num, flags);
+	case WRITE_IMM: return wr_post(&a->sq, MLX5_OPCODE_RDMA_WRITE_IMM, wr_imm(wr_at(wr_sge(sge, num), raddr, rkey), htobe32(imm)), flags);
 	default: return inlay_post_read(&a->sq, raddr, rkey, sge, num, flags);
 	}
 }
@@ -216,7 +217,7 @@ static void lengths(const struct opt *opt)
 		}
 	}
 	if (type_of(&p.a) == UC && !INLAY_CHECKED) /* which would abort */
-		assert_int_equal(inlay_post_fetch_add(&p.a.sq, 0, 0, 1, NULL, 0), -ENOTSUP);
+		assert_int_equal(wr_atomic(&p.a.sq, inlay_atomic_add(1), wr_buf(NULL, 8, 0), 0), -ENOTSUP);
 	pair_free(&p);
 }
 
@@ -288,7 +289,7 @@ static void answers(void **state)
 
 			to = av_of(&path, p.b.qp->qp_num, n % 2 ? QKEY : 0x80000000); /* the highest bit: the QP's own */
 			post_recv(&p.b, 0, 512);
-			must(inlay_post_ud_send_inline(&p.a.sq, &to, &n, sizeof(n), INLAY_SIGNALED | INLAY_RING));
+			must(wr_post(&p.a.sq, MLX5_OPCODE_SEND, wr_to(wr_buf(&n, sizeof(n), 0), &to), INLAY_SIGNALED | INLAY_RING | INLAY_INLINE));
 			sent(&p.a);
 			cqe = cqe_wait(&p.b.rxcq);
 			memset(&wc, 0, sizeof(wc));
@@ -308,7 +309,7 @@ static void answers(void **state)
 			to = av_of(&attr, wc.src_qp, QKEY);
 			post_recv(&p.a, 0, 512);
 			struct ibv_sge sge = {raddr_of(&p.b, INLAY_GRH), sizeof(n), p.b.mr->lkey};
-			must(inlay_post_ud_send(&p.b.sq, &to, &sge, 1, INLAY_SIGNALED | INLAY_RING));
+			must(wr_post(&p.b.sq, MLX5_OPCODE_SEND, wr_to(wr_sge(&sge, 1), &to), INLAY_SIGNALED | INLAY_RING));
 			sent(&p.b);
 			arrived(&p.b, &p.a, SEND, sizeof(n), 0, 0);
 			assert_memory_equal(p.a.buf + INLAY_GRH, &n, sizeof(n));
@@ -347,7 +348,7 @@ static void stopped(void **state)
 			must(post(&p.a, &p.b, SEND, 0, 0, &bad, 1, rnd_below(2) ? INLAY_SIGNALED : 0));
 			behind = rnd_below(9);
 			for (i = 0; i < behind; i++)
-				must(inlay_post_nop(&p.a.sq, rnd_below(2) ? INLAY_SIGNALED : 0));
+				must(inlay_post(&p.a.sq, MLX5_OPCODE_NOP, NULL, rnd_below(2) ? INLAY_SIGNALED : 0));
 			inlay_sq_ring(&p.a.sq);
 			for (i = 0; i <= behind; i++) {
 				const struct mlx5_cqe64 *cqe = cqe_wait(&p.a.cq);

@@ -49,7 +49,7 @@ UNUSED static void stopped_nop(struct end *e)
 {
 	const struct mlx5_cqe64 *cqe;
 
-	must(inlay_post_nop(&e->sq, INLAY_SIGNALED | INLAY_RING));
+	must(inlay_post(&e->sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED | INLAY_RING));
 	cqe = cqe_wait(&e->cq);
 	assert_int_equal(inlay_cqe_status(cqe), IBV_WC_WR_FLUSH_ERR);
 	assert_int_equal(inlay_sq_release(&e->sq, cqe), 1);

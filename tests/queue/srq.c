@@ -1,64 +1,114 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * srq.c: a shared receive queue on a device: entries of every shape, given back in any order or posted again as they are. The list itself,
- * full, empty and with completions that cannot be, is in rings.c; queue pairs of several types that share one, and fail, are in storm.c.
+ * srq.c: a shared receive queue on a device: buffers in pieces of every shape, recycled, replaced and released in any order, in a list
+ * that is full or not. The list itself, and completions that cannot be, are in srq_ring.c; queue pairs of several types that share one,
+ * and fail, are in storm.c.
  */
 #include "rig.h"
 
 #define SLOT 512u
+#define SLOTS 66u
 #define BATCH 12u
 
 static struct end a, b;
 static struct inlay_srq srq;
+static struct given {
+	struct ibv_sge sge[33];
+	uint32_t num;
+} given[SLOTS]; /* what is in each place of b's buffer: its number is the user word */
+static uint32_t left[SLOTS], lefts, total; /* places that the queue has not; bytes of each */
 
-static uint8_t *slot_of(uint32_t index)
+/* A place: pieces with gaps, some of them empty */
+static uint32_t shape(void)
 {
-	return b.buf + (size_t)index * SLOT;
+	const uint32_t slot = left[--lefts];
+	struct given *g = &given[slot];
+	uint32_t k, at = slot * SLOT, rest = total;
+
+	memset(b.buf + at, 0x22, SLOT);
+	g->num = total ? 1 + rnd_below(srq.max_sge) : rnd_below(srq.max_sge + 1);
+	for (k = 0; k < ARRAY(g->sge); k++) {
+		const uint32_t len = k + 1 == g->num ? rest : k < g->num ? rnd_below(rest + 1) / 2 * rnd_below(2) : 0;
+
+		g->sge[k] = sge_of(&b, at, len);
+		at += len + rnd_below(4);
+		rest -= len;
+	}
+	return slot;
 }
 
-/* Entry i of a batch: pieces with gaps, empty ones left out. Returns its index; its own bytes tell its length */
-static uint32_t give(struct ibv_sge *sge)
+static void give(void)
 {
-	uint32_t index = inlay_srq_index(&srq), num = rnd_below(srq.max_sge + 1), total = 0, k;
+	const uint32_t slot = shape();
 
-	memset(slot_of(index), 0x22, SLOT);
-	if (inlay_srq_user(&srq, index) && rnd_below(2)) {
-		must(inlay_srq_repost(&srq));
-		return index;
-	}
-	for (k = 0; k < 33; k++) {
-		sge[k] = sge_of(&b, (size_t)index * SLOT + 15 * k, k < num && rnd_below(3) ? 1 + rnd_below(12) : 0);
-		total += sge[k].length;
-	}
-	assert_int_equal(inlay_post_srq_recv(&srq, sge, srq.max_sge + 1), -EINVAL);
+	assert_int_equal(inlay_post_srq_recv(&srq, given[slot].sge, srq.max_sge + 1, 0), -EINVAL);
 	/* A number that the compiler knows */
 	if (srq.max_sge == 1)
-		assert_int_equal(inlay_post_srq_recv(&srq, sge, 2), -EINVAL);
-	must(inlay_post_srq_recv(&srq, sge, num));
-	inlay_srq_set_user(&srq, index, (uint64_t)total << 32 | 1);
-	return index;
+		assert_int_equal(inlay_post_srq_recv(&srq, given[slot].sge, 2, 0), -EINVAL);
+	must(inlay_post_srq_recv(&srq, given[slot].sge, given[slot].num, slot));
+}
+
+static void come_back(const struct mlx5_cqe64 *cqe)
+{
+	const uint32_t slot = (uint32_t)inlay_srq_user(&srq, inlay_cqe_wqe_counter(cqe)), how = rnd_below(3);
+
+	if (how == 0) {
+		memset(b.buf + slot * SLOT, 0x22, SLOT);
+		must(inlay_srq_recycle(&srq, cqe));
+		return;
+	}
+	if (how == 1) {
+		const uint32_t other = shape();
+
+		must(inlay_srq_replace(&srq, cqe, given[other].sge, given[other].num, other));
+	} else {
+		must(inlay_srq_release(&srq, cqe));
+	}
+	left[lefts++] = slot;
+}
+
+static void message(struct mlx5_cqe64 *kept)
+{
+	struct ibv_sge from = sge_of(&a, 0, rnd_below(total + 1));
+	uint8_t expected[SLOT];
+	uint32_t slot, k, done = 0, n;
+
+	fill(a.buf, total, (uint32_t)rnd());
+	must(inlay_post_send(&a.sq, &from, 1, INLAY_SIGNALED | INLAY_RING));
+	*kept = *cqe_wait(&b.rxcq);
+	inlay_cq_advance(&b.rxcq, 1);
+	sent(&a);
+	assert_int_equal(inlay_cqe_opcode(kept), MLX5_CQE_RESP_SEND);
+	assert_int_equal(inlay_cqe_byte_count(kept), from.length);
+	slot = (uint32_t)inlay_srq_user(&srq, inlay_cqe_wqe_counter(kept));
+	assert_true(slot < SLOTS);
+	memset(expected, 0x22, SLOT);
+	for (k = 0; k < given[slot].num; k++, done += n) {
+		const struct ibv_sge *sge = &given[slot].sge[k];
+
+		n = sge->length < from.length - done ? sge->length : from.length - done;
+		memcpy(expected + (sge->addr - raddr_of(&b, slot * SLOT)), a.buf + done, n);
+	}
+	assert_memory_equal(b.buf + slot * SLOT, expected, SLOT);
 }
 
 static void pieces(void **state)
 {
-	static struct ibv_sge sge[64][33];
-	struct ibv_srq_init_attr attr;
+	static const uint32_t most[] = {1, 1, 2, 4, 4, 9, 16};
 	struct mlx5_cqe64 kept[BATCH];
-	struct opt opt = opt_of(IBV_QPT_RC, 64 * SLOT);
+	struct opt opt = opt_of(IBV_QPT_RC, SLOTS * SLOT);
 	struct ibv_srq *ib;
-	uint32_t max, i, k, round, index, done, total;
+	uint32_t row, i, k, round;
 
 	(void)state;
-	for (max = 1; max <= 16; max = max * 2 + (max > 2)) {
-		memset(&attr, 0, sizeof(attr));
-		attr.attr.max_wr = 16;
-		attr.attr.max_sge = max;
-		ib = ibv_create_srq(dev.pd, &attr);
+	for (row = 0; row < ARRAY(most); row++) {
+		total = row % 4 ? 1 + rnd_below(200) : 0;
+		ib = new_srq(16, most[row]);
 		assert_non_null(ib);
 		must(inlay_srq_from_srq(&srq, ib, NULL, NULL));
-		assert_true(inlay_srq_room(&srq) >= 16 && srq.max_sge >= max && srq.wqe_cnt <= 64);
-		for (i = 0; i < srq.wqe_cnt; i++)
-			inlay_srq_set_user(&srq, i, 0);
+		assert_true(inlay_srq_room(&srq) > 16 && srq.max_sge >= most[row] && srq.wqe_cnt < SLOTS);
+		for (lefts = 0; lefts <= srq.wqe_cnt; lefts++)
+			left[lefts] = lefts;
 		opt.srq = NULL;
 		end_make(&a, &opt);
 		opt.srq = ib;
@@ -67,36 +117,17 @@ static void pieces(void **state)
 		end_take(&a, INLAY_UAR_DOORBELL);
 		end_take(&b, INLAY_UAR_DOORBELL);
 		for (round = 0; round < 12; round++) {
-			for (i = 0; i < BATCH; i++) {
-				struct ibv_sge from;
-
-				index = give(sge[inlay_srq_index(&srq)]);
-				total = (uint32_t)(inlay_srq_user(&srq, index) >> 32);
-				inlay_srq_ring(&srq);
-				assert_int_equal(inlay_srq_posted(&srq), BATCH * round + i + 1);
-				fill(a.buf, total, i);
-				from = sge_of(&a, 0, total);
-				must(inlay_post_send(&a.sq, &from, 1, INLAY_SIGNALED | INLAY_RING));
-				kept[i] = *cqe_wait(&b.rxcq);
-				inlay_cq_advance(&b.rxcq, 1);
-				assert_int_equal(inlay_cqe_opcode(&kept[i]), MLX5_CQE_RESP_SEND);
-				assert_int_equal(inlay_cqe_wqe_counter(&kept[i]), index);
-				assert_int_equal(inlay_cqe_byte_count(&kept[i]), total);
-				for (k = done = 0; k < 33; k++) {
-					const uint8_t *at = slot_of(index) + 15 * k;
-
-					assert_memory_equal(at, a.buf + done, sge[index][k].length);
-					assert_true(all_bytes(at + sge[index][k].length, 15 - sge[index][k].length, 0x22));
-					done += sge[index][k].length;
-				}
-				sent(&a);
-			}
-			for (i = BATCH; i; i--) {
+			while (inlay_srq_room(&srq) && (srq.wqe_cnt - inlay_srq_room(&srq) <= BATCH || rnd_below(8)))
+				give();
+			inlay_srq_ring(&srq);
+			for (i = 0; i < BATCH; i++)
+				message(&kept[i]);
+			for (; i; i--) {
 				k = rnd_below(i);
-				assert_true(0 < inlay_srq_release(&srq, &kept[k]));
+				come_back(&kept[k]);
 				kept[k] = kept[i - 1];
 			}
-			assert_int_equal(inlay_srq_room(&srq), srq.wqe_cnt - 1);
+			assert_int_equal(lefts, inlay_srq_room(&srq) + 1);
 		}
 		end_free(&a);
 		end_free(&b);

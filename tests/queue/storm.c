@@ -116,8 +116,8 @@ struct shared {
 struct stack {
 	struct ibv_srq *ib;
 	struct inlay_srq srq;
-	uint8_t *bufs;
-	uint64_t given, taken;
+	uint8_t *left[ENTRIES + 2]; /* buffers that it has not: one more than it has empty entries */
+	uint32_t lefts;
 };
 
 static unsigned me;
@@ -185,10 +185,10 @@ static struct ibv_sge here(const void *p, uint32_t len)
 }
 
 /* What has this place in the peer's memory */
-static struct inlay_remote theirs(const struct lane *l, const void *mine)
+static struct remote theirs(const struct lane *l, const void *mine)
 {
 	const uint64_t offset = (uint64_t)((const uint8_t *)mine - (uint8_t *)shared);
-	struct inlay_remote r = {cards[l->peer].base + offset, cards[l->peer].rkey};
+	struct remote r = {cards[l->peer].base + offset, cards[l->peer].rkey};
 
 	return r;
 }
@@ -275,23 +275,24 @@ static uint32_t pieces(const struct did *d, struct ibv_sge *sge)
 	return d->len <= caps.max_inline_data && rnd_below(2) ? INLAY_INLINE : 0;
 }
 
-/* One post, with the destination in it or without; REMOTE: of or to r, memory of the peer's */
-#define TO(t) in(1u << XRC | 1u << DC | 1u << UD, (t)->kind)
-#define EITHER(what, ...)                                                                                               \
-	(TO(t) ? inlay_post_to_##what(&t->sq, &l->av, __VA_ARGS__) : inlay_post_##what(&t->sq, __VA_ARGS__))
-#define REMOTE(what, ...)                                                                                               \
-	(TO(t) ? inlay_post_to_##what(&t->sq, &l->av, &r, __VA_ARGS__)                                                  \
-	       : inlay_post_##what(&t->sq, r.addr, r.rkey, __VA_ARGS__))
+/* One post, with the destination in it or without; the opcode is a constant to the compiler */
+INLAY_ALWAYS int put(struct tube *t, const struct lane *l, uint32_t opcode, struct inlay_wr wr, uint32_t flags)
+{
+	return in(1u << XRC | 1u << DC | 1u << UD, t->kind) ? wr_post(&t->sq, opcode, wr_to(wr, &l->av), flags)
+							    : wr_post(&t->sq, opcode, wr, flags);
+}
 
 static int atomic(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 {
-	const struct inlay_remote r = theirs(l, shared->words[me][t->kind]);
-	const uint32_t form = rnd_below(TO(t) ? 9 : 10);
+	const struct remote r = theirs(l, shared->words[me][t->kind]);
+	const uint32_t form = rnd_below(10);
 	const uint64_t v = rnd(), m = rnd(), was = l->word[form == 9];
 	const uint64_t words[8] = {v, ~v, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0};
 	const uint64_t to[] = {was + v, v, was, (was & ~m) | (v & m), was & v, was | v, was ^ v, was + v,
 			       (was & ~(uint64_t)UINT32_MAX) | (uint32_t)(was + v), v};
 	struct ibv_sge sge = here(d->buf, form == 8 ? 4 : form == 9 ? 16 : 8);
+	struct inlay_atomic op;
+	struct inlay_wr wr;
 	int err;
 
 	d->seed = form;
@@ -300,18 +301,20 @@ static int atomic(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 	d->before[0] = was;
 	d->before[1] = to[form];
 	switch (form) {
-	case 0: err = REMOTE(fetch_add, v, &sge, flags); break;
-	case 1: err = REMOTE(cmp_swap, was, v, &sge, flags); break;
-	case 2: err = REMOTE(cmp_swap, ~was, v, &sge, flags); break;
-	case 3: err = REMOTE(masked, inlay_masked_cmp_swap(was, v, v, m), &sge, flags); break;
-	case 4: err = REMOTE(masked, inlay_masked_and(v), &sge, flags); break;
-	case 5: err = REMOTE(masked, inlay_masked_or(v), &sge, flags); break;
-	case 6: err = REMOTE(masked, inlay_masked_xor(v), &sge, flags); break;
-	case 7: err = REMOTE(masked, inlay_masked_add(v, 0), &sge, flags); break;
-	case 8: err = REMOTE(masked, inlay_masked_add((uint32_t)v, 0), &sge, flags); break;
-	default:
-		err = inlay_post_extended_atomic(&t->sq, MLX5_OPCODE_ATOMIC_MASKED_CS, r.addr + 16, r.rkey, words, &sge, flags);
+	case 0: op = inlay_atomic_add(v); break;
+	case 1: op = inlay_atomic_cmp_swap(was, v); break;
+	case 2: op = inlay_atomic_cmp_swap(~was, v); break;
+	case 3: op = inlay_masked_cmp_swap(was, v, v, m); break;
+	case 4: op = inlay_masked_and(v); break;
+	case 5: op = inlay_masked_or(v); break;
+	case 6: op = inlay_masked_xor(v); break;
+	case 7: op = inlay_masked_add(v, 0); break;
+	case 8: op = inlay_masked_add((uint32_t)v, 0); break;
+	default: op = inlay_atomic_words(MLX5_OPCODE_ATOMIC_MASKED_CS, words);
 	}
+	wr = wr_at(wr_sge(&sge, 1), r.addr + 16 * d->word, r.rkey);
+	wr.to = in(1u << XRC | 1u << DC, t->kind) ? &l->av : NULL;
+	err = form ? wr_atomic(&t->sq, op, wr, flags) : wr_atomic(&t->sq, inlay_atomic_add(v), wr, flags);
 	if (!err)
 		l->word[d->word] = to[form];
 	return err == -ENOTSUP ? -EAGAIN : err; /* a device that has no such atomic */
@@ -332,7 +335,7 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 {
 	const unsigned at = (unsigned)(d - t->did), what = d->what;
 	const uint8_t *next = after(t, d)->buf;
-	struct inlay_remote r = theirs(l, shared->place[me][t->kind][at]);
+	struct remote r = theirs(l, shared->place[me][t->kind][at]);
 	struct ibv_mw_bind_info info = {mr, (uintptr_t)shared->window[l->peer][t->kind], ROOM,
 					IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
 	const uint32_t told = told_of(t, l), small = flags | INLAY_FENCE_INITIATOR_SMALL;
@@ -353,29 +356,29 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 	one = here(d->buf, d->len);
 	two[0] = two[1] = one;
 	switch (what) {
-	case SEND: return t->kind == RAW ? inlay_post_packet(&t->sq, plain, sge, 3, flags) : EITHER(send, sge, 3, flags);
-	case SEND_IMM: return EITHER(send_imm, htobe32(told), sge, 3, flags | INLAY_SOLICITED);
+	case SEND: return t->kind == RAW ? inlay_post_packet(&t->sq, plain, sge, 3, flags) : put(t, l, MLX5_OPCODE_SEND, wr_sge(sge, 3), flags);
+	case SEND_IMM: return put(t, l, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(sge, 3), htobe32(told)), flags | INLAY_SOLICITED);
 	case SEND_DONE:
 		flags |= INLAY_FENCE;
 		return word ? inlay_post_send(&t->sq, sge, 3, flags)
-			    : inlay_post_send_inv(&t->sq, l->finished, sge, 3, flags);
-	case WRITE: return REMOTE(write, sge, 3, flags);
-	case WRITE_IMM: return REMOTE(write_imm, htobe32(told), sge, 3, flags);
+			    : wr_post(&t->sq, MLX5_OPCODE_SEND_INVAL, wr_at(wr_sge(sge, 3), 0, l->finished), flags);
+	case WRITE: return put(t, l, MLX5_OPCODE_RDMA_WRITE, wr_there(wr_sge(sge, 3), &r), flags);
+	case WRITE_IMM: return put(t, l, MLX5_OPCODE_RDMA_WRITE_IMM, wr_imm(wr_there(wr_sge(sge, 3), &r), htobe32(told)), flags);
 	case READ:
 		d->seed = rnd_below(ROOM - MOST);
 		r = theirs(l, (uint8_t *)shared->pattern + d->seed);
-		return REMOTE(read, sge, 3, flags);
+		return put(t, l, MLX5_OPCODE_RDMA_READ, wr_there(wr_sge(sge, 3), &r), flags);
 	case READ_BACK:
 		r = theirs(l, shared->place[me][t->kind][before(t, d) - t->did]);
-		return REMOTE(read, sge, 3, flags);
+		return put(t, l, MLX5_OPCODE_RDMA_READ, wr_there(wr_sge(sge, 3), &r), flags);
 	case PROVE:
 		memcpy(d->before, l->word, sizeof(d->before));
 		d->seed = l->acked;
 		r = theirs(l, shared->words[me][t->kind]);
-		return REMOTE(read, &one, 1, flags | INLAY_FENCE);
+		return put(t, l, MLX5_OPCODE_RDMA_READ, wr_there(wr_sge(&one, 1), &r), flags | INLAY_FENCE);
 	case LOOK_UP:
 		r = theirs(l, &shared->board[me][t->kind]);
-		return REMOTE(read, &one, 1, flags);
+		return put(t, l, MLX5_OPCODE_RDMA_READ, wr_there(wr_sge(&one, 1), &r), flags);
 	case ATOMIC: return atomic(t, l, d, flags);
 	case REFER:
 		sge[0] = here(next, 700);
@@ -392,7 +395,8 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 	case WINDOW_BACK:
 		r = theirs(l, shared->window[me][t->kind]);
 		r.rkey = l->key;
-		return what == WINDOW ? REMOTE(write, sge, 3, flags) : REMOTE(read, sge, 3, flags);
+		return what == WINDOW ? put(t, l, MLX5_OPCODE_RDMA_WRITE, wr_there(wr_sge(sge, 3), &r), flags)
+				      : put(t, l, MLX5_OPCODE_RDMA_READ, wr_there(wr_sge(sge, 3), &r), flags);
 	case TWICE: return inlay_post_packets_multi(&t->sq, plain, two, 2, flags) == 2 ? 0 : -EAGAIN;
 	case BREAK:
 		d->len = 40;
@@ -400,8 +404,9 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 		*(!in(RELIABLE, t->kind) || word ? &one.lkey : &r.rkey) ^= WRONG;
 		if (t->kind == RAW)
 			return inlay_post_packet(&t->sq, plain, &one, 1, flags);
-		return t->kind == UD ? EITHER(send, &one, 1, flags) : REMOTE(write, &one, 1, flags);
-	default: return inlay_post_nop(&t->sq, flags);
+		return t->kind == UD ? put(t, l, MLX5_OPCODE_SEND, wr_sge(&one, 1), flags)
+				     : put(t, l, MLX5_OPCODE_RDMA_WRITE, wr_there(wr_sge(&one, 1), &r), flags);
+	default: return inlay_post(&t->sq, MLX5_OPCODE_NOP, NULL, flags);
 	}
 }
 
@@ -678,12 +683,34 @@ static void give(struct tube *t)
 static void give_stack(struct stack *s)
 {
 	while (inlay_srq_room(&s->srq)) {
-		struct ibv_sge sge = here(s->bufs + ROOM * inlay_srq_index(&s->srq), ROOM);
+		struct ibv_sge sge = here(s->left[--s->lefts], ROOM);
 
-		must(inlay_post_srq_recv(&s->srq, &sge, 1));
-		s->given++;
+		must(inlay_post_srq_recv(&s->srq, &sge, 1, sge.addr));
 	}
 	inlay_srq_ring(&s->srq);
+}
+
+/* A completed entry goes back with its buffer, with another one, or empty */
+static void give_back(struct stack *s, const struct mlx5_cqe64 *cqe)
+{
+	uint8_t *buf = (uint8_t *)(uintptr_t)inlay_srq_user(&s->srq, inlay_cqe_wqe_counter(cqe));
+	struct ibv_sge sge = here(s->left[s->lefts - 1], ROOM);
+
+	switch (rnd_below(3)) {
+	case 0: must(inlay_srq_recycle(&s->srq, cqe)); break;
+	case 1:
+		must(inlay_srq_replace(&s->srq, cqe, &sge, 1, sge.addr));
+		s->left[s->lefts - 1] = buf;
+		break;
+	default:
+		must(inlay_srq_release(&s->srq, cqe));
+		s->left[s->lefts++] = buf;
+	}
+	holds(s->lefts == inlay_srq_room(&s->srq) + 1);
+	if (inlay_srq_room(&s->srq) > rnd_below(8))
+		give_stack(s);
+	else
+		inlay_srq_ring(&s->srq);
 }
 
 static void window_used(struct lane *l, uint32_t key, unsigned now_it_is)
@@ -710,7 +737,7 @@ static void received_by(struct tube *t, const struct mlx5_cqe64 *cqe)
 {
 	const unsigned kind = t ? t->kind : DC, grh = kind == UD ? INLAY_GRH : 0;
 	struct stack *s = kind == XRC ? &xsrq : kind == RCS || kind == DC ? &srq : NULL;
-	const uint8_t *data = s ? s->bufs + ROOM * inlay_srq_entry(&s->srq, cqe)
+	const uint8_t *data = s ? (const uint8_t *)(uintptr_t)inlay_srq_user(&s->srq, inlay_cqe_wqe_counter(cqe))
 				: t->bufs + ROOM * (inlay_cqe_wqe_counter(cqe) & (inlay_rq_size(&t->rq) - 1));
 	uint8_t opcode = inlay_cqe_opcode(cqe);
 
@@ -734,12 +761,11 @@ static void received_by(struct tube *t, const struct mlx5_cqe64 *cqe)
 		else if (h.done)
 			window_used(&lanes[kind][t->peer], h.done, CLOSING);
 	}
-	holds((s ? inlay_srq_release(&s->srq, cqe) : inlay_rq_release(&t->rq, cqe)) == 1);
 	if (s) {
-		s->taken++;
-		give_stack(s);
+		give_back(s, cqe);
 		return;
 	}
+	holds(inlay_rq_release(&t->rq, cqe) == 1);
 	t->taken++;
 	if (t->state == UP || t->state == ALMOST)
 		give(t);
@@ -1013,7 +1039,9 @@ static void stack_open(struct stack *s, struct ibv_xrcd *of)
 {
 	s->ib = srq_plain_or_xrc(ENTRIES, of, ibcq);
 	must(inlay_srq_from_srq(&s->srq, s->ib, &cq, &why));
-	s->bufs = take(ROOM * (inlay_srq_size(&s->srq) + 1));
+	holds(inlay_srq_size(&s->srq) < ARRAY(s->left));
+	while (s->lefts <= inlay_srq_size(&s->srq))
+		s->left[s->lefts++] = take(ROOM);
 	give_stack(s);
 }
 
@@ -1171,8 +1199,6 @@ static void account(void)
 		holds(t->posted == t->good + t->bad && !inlay_sq_pending(&t->sq));
 		holds(!t->bufs || !inlay_rq_pending(&t->rq));
 	}
-	holds(srq.given - srq.taken == inlay_srq_pending(&srq.srq) && !inlay_srq_room(&srq.srq));
-	holds(xsrq.given - xsrq.taken == inlay_srq_pending(&xsrq.srq) && !inlay_srq_room(&xsrq.srq));
 	for (i = 0; i < ACTORS; i++)
 		for (k = 0; k < KINDS; k++)
 			for (n = 0; n < DEPTH; n++)

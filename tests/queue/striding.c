@@ -390,12 +390,12 @@ static void shared(void **state)
 			bool wrong;
 			int ret;
 
-			while (rnd_below(3) && inlay_srq_room(&rq.srq)) {
-				i = inlay_srq_index(&rq.srq);
-				assert_false(busy[i]);
-				must(posted >= cnt && rnd_below(2) ? inlay_srq_repost(&rq.srq) : inlay_post_srq_recv(&rq.srq, &sge, 1));
+			while (rnd_below(3) && inlay_srq_room(&rq.srq) > !cyclic) {
+				i = cyclic ? posted % cnt : rq.srq.head;
+				assert_true(cyclic || !busy[i]);
+				assert_int_equal(inlay_post_srq_recv(&rq.srq, &sge, 1, posted), busy[i] ? -EAGAIN : 0);
+				posted += !busy[i];
 				busy[i] = true;
-				posted++;
 			}
 			inlay_srq_ring(&rq.srq);
 			if (holds[s] == MOST && taken == posted)
@@ -484,7 +484,7 @@ static void parts(void **state)
 		if (rows[i].how & ANEW) {
 			must(inlay_srq_init(&rq.srq, ring, 4, 32, &record));
 			must(inlay_striding_srq_init(&rq, &shape));
-			must(inlay_post_srq_recv(&rq.srq, &sge, 1));
+			must(inlay_post_srq_recv(&rq.srq, &sge, 1, 0));
 		}
 		memset(&cqe, 0xee, sizeof(cqe));
 		cqe.byte_cnt = htobe32(rows[i].bytes);
@@ -522,15 +522,15 @@ static void arguments(void **state)
 	}
 	must(inlay_cq_init(&cq, cqes, 64, 64, cq_record, NULL, 1));
 	must(inlay_striding_init(&rq, ring, 8, 32, record, &shape));
-	must(inlay_striding_reserve(&rq, &cq, &why));
+	must(inlay_striding_reserve_(&rq, &cq, &why));
 	assert_int_equal(inlay_cq_reserve(&cq, 1, &why), -ENOSPC);
 	inlay_striding_fini(&rq);
 	must(inlay_striding_init(&rq, ring, 16, 32, record, &shape));
-	assert_int_equal(inlay_striding_reserve(&rq, &cq, &why), -ENOSPC);
+	assert_int_equal(inlay_striding_reserve_(&rq, &cq, &why), -ENOSPC);
 	must(inlay_srq_init(&srq.srq, ring, 8, 32, record));
 	must(inlay_striding_srq_init(&srq, &shape));
-	must(inlay_striding_srq_reserve(&srq, &cq, &why));
-	assert_int_equal(inlay_striding_srq_reserve(&srq, &cq, &why), -ENOSPC);
+	must(inlay_striding_srq_reserve_(&srq, &cq, &why));
+	assert_int_equal(inlay_striding_srq_reserve_(&srq, &cq, &why), -ENOSPC);
 	inlay_srq_fini(&srq.srq);
 	must(inlay_cq_reserve(&cq, 64, &why));
 }

@@ -153,7 +153,7 @@ static void give(unsigned i)
 {
 	struct ibv_sge sge = sge_of(&net.e, 32768 + 1024 * i, 1024);
 
-	must(inlay_post_srq_recv(&net.peer[i].srq, &sge, 1));
+	must(inlay_post_srq_recv(&net.peer[i].srq, &sge, 1, i));
 	inlay_srq_ring(&net.peer[i].srq);
 }
 
@@ -171,38 +171,41 @@ static void got(unsigned i, uint8_t opcode, uint32_t len, uint32_t imm)
 	assert_int_equal(inlay_cqe_qpn(cqe), p->qp->qp_num);
 	if (imm)
 		assert_int_equal(inlay_cqe_imm_be(cqe), imm);
-	assert_true(0 < inlay_srq_release(&p->srq, cqe));
+	assert_int_equal(inlay_srq_user(&p->srq, inlay_cqe_wqe_counter(cqe)), i);
+	must(inlay_srq_release(&p->srq, cqe));
 	inlay_cq_advance(&p->cq, 1);
 }
 
-/* One that is not polled, but taken away by what it is known by */
+/* One that is not polled, but taken away by what it is known by: its buffer goes back */
 static void cleaned(unsigned i)
 {
 	struct peer *p = &net.peer[i];
-	uint32_t index = inlay_cqe_user_index(cqe_wait(&p->cq)), room = inlay_srq_room(&p->srq);
+	uint32_t index = inlay_cqe_user_index(cqe_wait(&p->cq)), pi = p->srq.pi;
 
 	assert_int_equal(inlay_cq_clean_index(&p->cq, index ^ 1, inlay_srq_gone, &p->srq), 0);
 	assert_int_equal(inlay_cq_clean_index(&p->cq, index, inlay_srq_gone, &p->srq), 1);
 	assert_null(inlay_cq_peek(&p->cq));
-	assert_int_equal(inlay_srq_room(&p->srq), room + 1);
+	assert_int_equal(p->srq.pi, pi + 1);
 }
 
 /* To each peer; what arrives is what was sent. Operations of all kinds: storm.c */
-static void messages(const struct inlay_av *to)
+static void messages(void)
 {
 	const uint32_t sig = INLAY_SIGNALED | INLAY_RING;
-	struct inlay_remote there = {raddr_of(&net.e, 16384), net.e.mr->rkey};
+	struct remote there = {raddr_of(&net.e, 16384), net.e.mr->rkey};
+	const struct inlay_av *to;
 	const uint8_t *came;
 	struct ibv_sge sge;
 	uint32_t i, n;
 
 	for (n = 0; n < 4 * PEERS; n++) {
 		i = n % PEERS;
+		to = &net.peer[i].av;
 		came = net.e.buf + 32768 + 1024 * i;
 		fill(net.e.buf, 1024, n);
 		sge = sge_of(&net.e, 0, 100 + n);
 		give(i);
-		must(inlay_post_to_send(&net.e.sq, &to[i], &sge, 1, sig));
+		must(wr_post(&net.e.sq, MLX5_OPCODE_SEND, wr_to(wr_sge(&sge, 1), to), sig));
 		sent(&net.e);
 		if (n % 2)
 			got(i, MLX5_CQE_RESP_SEND, 100 + n, 0);
@@ -210,13 +213,15 @@ static void messages(const struct inlay_av *to)
 			cleaned(i);
 		assert_memory_equal(came, net.e.buf, 100 + n);
 		give(i);
-		must(inlay_post_to_send_inline(&net.e.sq, &to[i], net.e.buf + 7, 8, sig));
+		must(wr_post(&net.e.sq, MLX5_OPCODE_SEND, wr_to(wr_buf(net.e.buf + 7, 8, 0), to), sig | INLAY_INLINE));
 		sent(&net.e);
 		got(i, MLX5_CQE_RESP_SEND, 8, 0);
 		assert_memory_equal(came, net.e.buf + 7, 8);
-		must(inlay_post_to_write_inline(&net.e.sq, &to[i], &there, net.e.buf + 9, 120 + n, 0));
+		must(wr_post(&net.e.sq, MLX5_OPCODE_RDMA_WRITE, wr_there(wr_to(wr_buf(net.e.buf + 9, 120 + n, 0), to), &there),
+			     INLAY_INLINE));
 		give(i);
-		must(inlay_post_to_write_imm(&net.e.sq, &to[i], &there, htobe32(n + 1), &sge, 0, sig));
+		must(wr_post(&net.e.sq, MLX5_OPCODE_RDMA_WRITE_IMM, wr_imm(wr_there(wr_to(wr_sge(&sge, 0), to), &there), htobe32(n + 1)),
+			     sig));
 		sent(&net.e);
 		got(i, MLX5_CQE_RESP_WR_IMM, 0, htobe32(n + 1));
 		assert_memory_equal(net.e.buf + 16384, net.e.buf + 9, 120 + n);
@@ -226,24 +231,12 @@ static void messages(const struct inlay_av *to)
 
 static void end_to_end(void **state)
 {
-	const bool eth = dev.port.link_layer == IBV_LINK_LAYER_ETHERNET;
-	struct inlay_av to[PEERS];
-	struct inlay_av_base base;
-	struct inlay_av_grh grh;
-	unsigned dc, i;
+	unsigned dc;
 
 	(void)state;
 	for (dc = 0; dc < 2; dc++) {
 		net_open(dc);
-		for (i = 0; i < PEERS; i++)
-			to[i] = net.peer[i].av;
-		messages(to);
-		for (i = 0; dc && i < PEERS; i++) {
-			inlay_av_split(&net.peer[i].av, &base, &grh);
-			inlay_av_join_dct(&to[i], &base, eth ? &grh : NULL, KEY + i);
-			assert_int_equal(inlay_av_ds(&to[i]), eth ? 3 : 1);
-		}
-		messages(to);
+		messages();
 		net_close();
 	}
 }
@@ -253,7 +246,7 @@ static void take_over(void **state)
 {
 	static const struct ibv_qp_cap caps[] = {{.max_send_wr = 1, .max_send_sge = 1, .max_inline_data = 8}, {.max_send_wr = 20, .max_send_sge = 5},
 						 {.max_send_wr = 33, .max_send_sge = 2, .max_inline_data = 300}};
-	struct inlay_remote there = {0x1000, 5};
+	struct remote there = {0x1000, 5};
 	struct ibv_sge sge = {0x1000, 8, 5};
 	struct ibv_qp_attr attr;
 	struct inlay_uar uar;
@@ -293,7 +286,7 @@ static void take_over(void **state)
 			ds = plain.cap.max_send_sge > 2 ? plain.cap.max_send_sge : 2; /* masks and an SGE */
 			assert_int_equal(sq.max_ds, (dc ? 6 : 4) + (in > ds ? in : ds));
 			inlay_sq_set_atomics(&sq, 8);
-			must(inlay_post_to_masked(&sq, &net.peer[0].av, &there, inlay_masked_swap(1, 3), &sge, 0));
+			must(wr_atomic(&sq, inlay_masked_swap(1, 3), wr_there(wr_to(wr_sge(&sge, 1), &net.peer[0].av), &there), 0));
 			inlay_sq_fini(&sq);
 			must(ibv_destroy_qp(qp));
 		}
@@ -305,27 +298,23 @@ static void take_over(void **state)
 /* ---- every rule of these posts, broken once ---- */
 
 #define RULES(RULE) \
-	RULE(0, "inlay_post_to_: queue and destination are not NULL", (void)!inlay_post_to_send(sq, none, &one, 1, 0)) \
-	RULE(1, "inlay_post_to_: sge is not NULL unless num_sge is 0", (void)!inlay_post_to_send(sq, &av, no_sge, 1, 0)) \
-	RULE(2, "inlay_post_to_: the QP's type has the operation", sq->type = IBV_QPT_RC; (void)!inlay_post_to_send(sq, &av, &one, 1, 0)) \
-	RULE(3, "inlay_sq_commit_: only a DCI has streams", \
-	     sq->type = IBV_QPT_XRC_SEND; (void)!inlay_post_to_send(sq, &av, &one, 1, INLAY_STREAM(1))) \
-	RULE(4, "inlay_post_to_read: a read has no payload to inline", (void)!inlay_post_to_read(sq, &av, &there, &one, 1, INLAY_INLINE)) \
-	RULE(5, "inlay_post_to_: writes and reads have a remote address", (void)!inlay_post_to_write(sq, &av, NULL, &one, 1, 0)) \
-	RULE(6, "inlay_post_to_: writes and reads have a remote address", (void)!inlay_post_to_read(sq, &av, NULL, &one, 1, 0)) \
-	RULE(7, "inlay_post_gather_: the QP's type has the operation", (void)!inlay_post_send(sq, &one, 1, 0)) \
-	RULE(8, "inlay_post_gather_: only inlay_post_to_* take a stream", \
-	     sq->type = IBV_QPT_RC; (void)!inlay_post_send(sq, &one, 1, INLAY_STREAM(1))) \
-	RULE(9, "inlay_post_to_fetch_add: queue and destination are not NULL", \
-	     (void)!inlay_post_to_fetch_add(sq, none, &there, 1, &one, 0)) \
-	RULE(10, "inlay_post_to_cmp_swap: queue and destination are not NULL", \
-	     (void)!inlay_post_to_cmp_swap(sq, none, &there, 1, 2, &one, 0)) \
-	RULE(11, "inlay_seg_av_compact: the destination has 16 bytes", must(inlay_sq_begin(sq, 1, &at)); inlay_seg_av_compact(at, &av)) \
-	RULE(12, "inlay_av_init_xrc: an SRQN has 24 bits", inlay_av_init_xrc(&av, 1 << 24)) \
-	RULE(13, "inlay_av_to_dct: a DCTN has 24 bits", inlay_av_to_dct(&av, 1 << 24, 1)) \
-	RULE(14, "inlay_av_split: only grh may be NULL", inlay_av_split(none, &base, NULL)) \
-	RULE(15, "inlay_av_join: only grh may be NULL", inlay_av_join(none, &base, NULL, 1)) \
-	RULE(16, "inlay_av_join_dct: only grh may be NULL", inlay_av_join_dct(none, &base, NULL, 1))
+	RULE(0, "inlay_post: the queue is not NULL", (void)!wr_post(no_sq, MLX5_OPCODE_SEND, to, 0)) \
+	RULE(1, "inlay_post: only a NOP has no request", (void)!inlay_post(sq, MLX5_OPCODE_SEND, no_wr, 0)) \
+	RULE(2, "inlay_post: sge is not NULL unless num_sge is 0", to.num_sge = 2; (void)!wr_post(sq, MLX5_OPCODE_SEND, to, 0)) \
+	RULE(3, "inlay_post: the QP's type has the operation", sq->type = IBV_QPT_RC; (void)!wr_post(sq, MLX5_OPCODE_SEND, to, 0)) \
+	RULE(4, "inlay_post: the QP's type has the operation", to.to = NULL; (void)!wr_post(sq, MLX5_OPCODE_SEND, to, 0)) \
+	RULE(5, "inlay_post: only a DCI has streams", \
+	     sq->type = IBV_QPT_XRC_SEND; (void)!wr_post(sq, MLX5_OPCODE_SEND, to, INLAY_STREAM(1))) \
+	RULE(6, "inlay_post: a read has no payload to inline", (void)!wr_post(sq, MLX5_OPCODE_RDMA_READ, to, INLAY_INLINE)) \
+	RULE(7, "inlay_post_atomic: queue and request are not NULL", (void)!wr_atomic(no_sq, inlay_atomic_add(1), to, 0)) \
+	RULE(8, "inlay_post_atomic: queue and request are not NULL", (void)!inlay_post_atomic(sq, inlay_atomic_add(1), no_wr, 0)) \
+	RULE(9, "inlay_post_atomic: the operation is an atomic", op.opcode = MLX5_OPCODE_SEND; (void)!wr_atomic(sq, op, to, 0)) \
+	RULE(10, "inlay_post_atomic: the answer goes to one place", to.num_sge = 2; (void)!wr_atomic(sq, op, to, 0)) \
+	RULE(11, "inlay_post_atomic: an atomic has no payload to inline", (void)!wr_atomic(sq, op, to, INLAY_INLINE)) \
+	RULE(12, "inlay_post_atomic: the QP's type has the operation", to.to = NULL; (void)!wr_atomic(sq, op, to, 0)) \
+	RULE(13, "inlay_seg_av_compact: the destination has 16 bytes", must(inlay_sq_begin(sq, 1, &at)); inlay_seg_av_compact(at, &av)) \
+	RULE(14, "inlay_av_init_xrc: an SRQN has 24 bits", inlay_av_init_xrc(&av, 1 << 24)) \
+	RULE(15, "inlay_av_to_dct: a DCTN has 24 bits", inlay_av_to_dct(&av, 1 << 24, 1))
 
 #define TEXT(n, text, broken) text,
 #define BREAK(n, text, broken) case n: broken; break;
@@ -334,14 +323,13 @@ static const char *const rules[] = {RULES(TEXT)};
 
 static void rule_break(void *arg)
 {
-	struct inlay_av *volatile none = NULL, av = net.peer[0].av;
-	struct inlay_remote there = {0x1000, 5};
-	struct ibv_sge *volatile no_sge = NULL, one = {0x1000, 8, 5};
-	struct inlay_sq *sq = &net.e.sq;
-	struct inlay_av_base base;
+	struct inlay_sq *volatile no_sq = NULL, *sq = &net.e.sq;
+	struct inlay_wr *volatile no_wr = NULL;
+	struct inlay_av av = net.peer[0].av;
+	struct inlay_wr to = wr_to(wr_at(wr_buf(net.e.buf, 8, 5), 0x1000, 5), &av);
+	struct inlay_atomic op = inlay_atomic_add(1);
 	struct inlay_cursor at;
 
-	memset(&base, 0, sizeof(base));
 	switch (*(unsigned *)arg) {
 	RULES(BREAK)
 	}

@@ -78,13 +78,13 @@ static void by_inlay(struct twin *t, struct request *r)
 	const uint32_t n = r->num, rkey = mr->rkey;
 
 	switch (r->op) {
-	case SEND: must(ah ? inlay_post_ud_send(sq, &av, sge, n, flags) : inlay_post_send(sq, sge, n, flags)); break;
-	case SEND_IMM: must(ah ? inlay_post_ud_send_imm(sq, &av, IMM, sge, n, flags) : inlay_post_send_imm(sq, IMM, sge, n, flags)); break;
+	case SEND: must(ah ? wr_post(sq, MLX5_OPCODE_SEND, wr_to(wr_sge(sge, n), &av), flags) : inlay_post_send(sq, sge, n, flags)); break;
+	case SEND_IMM: must(ah ? wr_post(sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_to(wr_sge(sge, n), &av), IMM), flags) : wr_post(sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(sge, n), IMM), flags)); break;
 	case WRITE: must(inlay_post_write(sq, r->remote, rkey, sge, n, flags)); break;
-	case WRITE_IMM: must(inlay_post_write_imm(sq, r->remote, rkey, IMM, sge, n, flags)); break;
+	case WRITE_IMM: must(wr_post(sq, MLX5_OPCODE_RDMA_WRITE_IMM, wr_imm(wr_at(wr_sge(sge, n), r->remote, rkey), IMM), flags)); break;
 	case READ: must(inlay_post_read(sq, r->remote, rkey, sge, n, flags)); break;
-	case CAS: must(inlay_post_cmp_swap(sq, r->remote, rkey, 5, 9, sge, flags)); break;
-	default: must(inlay_post_fetch_add(sq, r->remote, rkey, 5, sge, flags));
+	case CAS: must(wr_atomic(sq, inlay_atomic_cmp_swap(5, 9), wr_at(wr_sge(sge, 1), r->remote, rkey), flags)); break;
+	default: must(wr_atomic(sq, inlay_atomic_add(5), wr_at(wr_sge(sge, 1), r->remote, rkey), flags));
 	}
 	inlay_sq_ring(sq);
 }

@@ -109,7 +109,7 @@ static void *posting(void *arg)
 		for (i = 0; i < m % 8; i++) {
 			post(p, i, 1 + (i * 31 + p->id * 7 + m) % 200);
 			if ((i + m) % 5 == 0)
-				good(inlay_post_nop(&p->sq, 0) == 0);
+				good(inlay_post(&p->sq, MLX5_OPCODE_NOP, NULL, 0) == 0);
 			inlay_sq_ring(&p->sq);
 		}
 		for (i = 0; i < 2; i++) {

@@ -389,7 +389,7 @@ static void fields(void **state)
 			break;
 		case BY_PEER:
 			post_recv(&b, 0, 64);
-			must(inlay_post_send_inv(&a.sq, k.key, NULL, 0, INLAY_SIGNALED | INLAY_RING));
+			must(wr_post(&a.sq, MLX5_OPCODE_SEND_INVAL, wr_at(wr_sge(NULL, 0), 0, k.key), INLAY_SIGNALED | INLAY_RING));
 			sent(&a);
 			assert_int_equal(inlay_cqe_invalidated_rkey(cqe_wait(&b.rxcq)), k.key);
 			break;
@@ -855,7 +855,7 @@ static void no_room(void **state)
 	assert_memory_equal(&sq, &was, sizeof(sq));
 	assert_true(all_bytes(ring, sizeof(ring), 0x5a));
 	umr.entries = 5;
-	must(inlay_post_nop(&sq, 0));
+	must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, 0));
 	assert_int_equal(inlay_post_umr_sig(&sq, 1, &umr, &attr, psv, 0), 0);
 	assert_int_equal(inlay_sq_room(&sq), 0);
 	was = sq;

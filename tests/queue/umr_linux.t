@@ -27,6 +27,7 @@ cat >"$dir/umr.c" <<'END'
 #include <string.h>
 #include <endian.h>
 #include <inlay/queue.h>
+#include <inlay/queue/umr.h>
 #include "linux.h"
 
 #define NO(cond) do { if (!(cond)) { printf("not so: %s\n", #cond); bad = 1; } } while (0)

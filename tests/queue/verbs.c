@@ -42,6 +42,7 @@ static int fake_query_device(struct ibv_context *ctx, struct ibv_device_attr *at
 #define ibv_query_device fake_query_device
 #include "common.h"
 #include <endian.h>
+#include <inlay/devx/call.h>
 
 /* Calls and asserts the refusal, and that the object is as it was */
 #define refused(object, call, answer)                                                                                            \
@@ -92,7 +93,7 @@ static void others_taken(void **state)
 		must(inlay_srq_from_srq(&srq, ib, NULL, NULL));
 		assert_true(inlay_srq_room(&srq) >= 100 && srq.max_sge >= 3);
 		if (n) {
-			must(inlay_post_srq_recv(&srq, NULL, 0));
+			must(inlay_post_srq_recv(&srq, NULL, 0, 0));
 			inlay_srq_ring(&srq);
 		} else {
 			must(ibv_post_srq_recv(ib, &wr, &bad));
@@ -165,7 +166,7 @@ static void used(void **state)
 			must(inlay_rq_from_qp(&b.rq, b.qp, NULL, NULL));
 			must(inlay_post_recv(&b.rq, NULL, 0));
 			inlay_rq_ring(&b.rq);
-			must(inlay_post_nop(&a.sq, INLAY_SIGNALED | INLAY_RING));
+			must(inlay_post(&a.sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED | INLAY_RING));
 		} else {
 			must(ibv_post_recv(b.qp, &rwr, &rbad));
 			swr.wr.rdma.remote_addr = raddr_of(&b, 0);

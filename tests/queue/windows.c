@@ -81,7 +81,7 @@ static void closed(enum ibv_mw_type type, int way)
 	start = zero ? 0 : raddr_of(&p.b, BASE);
 	/* So that binds begin everywhere in the ring, and go over its end */
 	for (i = 0; i < turn; i++) {
-		must(inlay_post_nop(&p.b.sq, INLAY_SIGNALED));
+		must(inlay_post(&p.b.sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED));
 		done(&p.b, 1);
 	}
 	bind(len, (way == UC ? IBV_ACCESS_REMOTE_WRITE : REMOTE) | zero);
@@ -108,7 +108,7 @@ static void closed(enum ibv_mw_type type, int way)
 		break;
 	case BY_PEER:
 		post_recv(&p.b, 0, 64);
-		must(inlay_post_send_inv(&p.a.sq, old, NULL, 0, INLAY_SIGNALED));
+		must(wr_post(&p.a.sq, MLX5_OPCODE_SEND_INVAL, wr_at(wr_sge(NULL, 0), 0, old), INLAY_SIGNALED));
 		done(&p.a, 1);
 		assert_int_equal(inlay_cqe_invalidated_rkey(cqe_wait(&p.b.rxcq)), old);
 		received(&p.b, MLX5_CQE_RESP_SEND_INV, 0, 0);

@@ -472,7 +472,7 @@ static void on_the_wire(void **state)
 		must(inlay_post_recv(b.rq, &room, 1));
 		inlay_rq_ring(b.rq);
 		for (k = rnd_below(3); k--;)
-			must(inlay_post_nop(a.sq, 0));
+			must(inlay_post(a.sq, MLX5_OPCODE_NOP, NULL, 0));
 		inlay_tmh_put_(expected, (uint8_t)(kind < 2 ? IBV_TMH_EAGER : kind == 2 ? IBV_TMH_RNDV : IBV_TMH_FIN), ctx, tag);
 		n = 16;
 		index = inlay_sq_index(a.sq);

@@ -41,7 +41,7 @@ static int rx_next(struct inlay_tag_wc *wc)
 	int kind = inlay_tag_rx_complete(&rx, cqe_wait(&t.cq.cq), 64, wc);
 
 	if (kind >= 0 && (wc->opcode == IBV_WC_TM_NO_TAG || (wc->opcode == IBV_WC_TM_RECV && !(wc->flags & BOTH))))
-		assert_true(0 < inlay_srq_release(&t.xrq.srq, inlay_cq_peek(&t.cq.cq)));
+		must(inlay_srq_release(&t.xrq.srq, inlay_cq_peek(&t.cq.cq)));
 	inlay_cq_advance(&t.cq.cq, 1);
 	return kind;
 }

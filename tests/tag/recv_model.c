@@ -259,7 +259,7 @@ static bool poll_one(void)
 			assert_int_equal(wc.byte_len, 16 + w.message[m].len);
 			assert_int_equal(number_at(copy + 16), m);
 		}
-		assert_true(0 < inlay_srq_release(&w.t.xrq.srq, cqe));
+		must(inlay_srq_release(&w.t.xrq.srq, cqe));
 		entries(&w.t, 1);
 		w.queue[w.queued++] = m;
 		if (rnd_below(100) >= w.lazy)

@@ -104,8 +104,8 @@ UNUSED static void entries(struct tagged *t, uint32_t n)
 	struct ibv_sge sge;
 
 	while (n--) {
-		sge = piece(&t->rx, slot_of(t, inlay_srq_index(&t->xrq.srq)), t->slot);
-		must(inlay_post_srq_recv(&t->xrq.srq, &sge, 1));
+		sge = piece(&t->rx, slot_of(t, t->xrq.srq.head), t->slot);
+		must(inlay_post_srq_recv(&t->xrq.srq, &sge, 1, t->posted));
 		t->posted++;
 	}
 	inlay_srq_ring(&t->xrq.srq);
@@ -128,7 +128,7 @@ UNUSED static int take(struct tagged *t, struct inlay_tag_wc *wc)
 		memcpy(t->data, wc->payload, wc->byte_len);
 	}
 	if (told && (wc->opcode == IBV_WC_TM_NO_TAG || (wc->opcode == IBV_WC_TM_RECV && !(wc->flags & BOTH))))
-		assert_true(0 < inlay_srq_release(&t->xrq.srq, cqe));
+		must(inlay_srq_release(&t->xrq.srq, cqe));
 	inlay_cq_advance(&t->cq.cq, 1);
 	return told;
 }
@@ -217,7 +217,7 @@ UNUSED static void matched(struct tagged *t, uint64_t tag, uint64_t recv_wr_id)
 /* A message that nothing matches */
 UNUSED static void unexpected(struct tagged *t, uint64_t tag)
 {
-	uint32_t index = inlay_srq_index(&t->xrq.srq);
+	uint32_t index = t->xrq.srq.head;
 	struct inlay_tag_wc wc;
 	struct inlay_tmh tmh;
 

@@ -584,10 +584,10 @@ static void post_operation(struct inlay_sq *sq, enum operation operation, const 
 	struct ibv_sge sge = {(uintptr_t)msg, len, 0};
 
 	switch (operation) {
-	case SEND_IMM: must(inlay_post_send_imm(sq, 0x12345678, &sge, 1, INLAY_INLINE | INLAY_SIGNALED)); break;
-	case SEND_INV: must(inlay_post_send_inv(sq, rkey, &sge, 1, INLAY_INLINE | INLAY_SIGNALED)); break;
-	case WRITE_IMM: must(inlay_post_write_imm(sq, 0, 0, 0x12345678, NULL, 0, INLAY_SIGNALED)); break;
-	default: must(inlay_post_write_imm(sq, 0, rkey, 0x12345678, &sge, 1, INLAY_INLINE | INLAY_SIGNALED)); break;
+	case SEND_IMM: must(wr_post(sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(&sge, 1), 0x12345678), INLAY_INLINE | INLAY_SIGNALED)); break;
+	case SEND_INV: must(wr_post(sq, MLX5_OPCODE_SEND_INVAL, wr_at(wr_sge(&sge, 1), 0, rkey), INLAY_INLINE | INLAY_SIGNALED)); break;
+	case WRITE_IMM: must(wr_post(sq, MLX5_OPCODE_RDMA_WRITE_IMM, wr_imm(wr_at(wr_sge(NULL, 0), 0, 0), 0x12345678), INLAY_SIGNALED)); break;
+	default: must(wr_post(sq, MLX5_OPCODE_RDMA_WRITE_IMM, wr_imm(wr_at(wr_sge(&sge, 1), 0, rkey), 0x12345678), INLAY_INLINE | INLAY_SIGNALED)); break;
 	}
 	inlay_sq_ring(sq);
 }

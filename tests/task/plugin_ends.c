@@ -454,7 +454,7 @@ static void odd_messages(void **state)
 		sge.length = i % 5 == 3 ? RDMA_HEAD - 1 : RDMA_HEAD + (i % 5 == 4 ? 5 : 4);
 		sge.lkey = mr->lkey;
 		if (i % 5 == 0)
-			must(inlay_post_send_imm(&s->link.sq, inlay_to_be32(i), &sge, 1, INLAY_SIGNALED));
+			must(wr_post(&s->link.sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(&sge, 1), inlay_to_be32(i)), INLAY_SIGNALED));
 		else
 			must(inlay_post_send(&s->link.sq, &sge, 1, INLAY_SIGNALED));
 		inlay_sq_ring(&s->link.sq);

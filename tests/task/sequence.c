@@ -125,7 +125,7 @@ static void old_commands(void **state)
 static void post_nops(struct inlay_sq *sq, uint32_t to)
 {
 	while ((sq->pi ^ to) & 0xffff)
-		if (inlay_post_nop(sq, sq->pi % 16 == 15 ? INLAY_SIGNALED : 0)) {
+		if (inlay_post(sq, MLX5_OPCODE_NOP, NULL, sq->pi % 16 == 15 ? INLAY_SIGNALED : 0)) {
 			inlay_sq_ring(sq);
 			turn();
 		}
@@ -277,9 +277,9 @@ static void probes_come_again(void **state)
 			lap(driver);
 		}
 		/* Whatever was unsignaled */
-		must(inlay_post_nop(&line->host.link.sq, INLAY_SIGNALED));
+		must(inlay_post(&line->host.link.sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED));
 		inlay_sq_ring(&line->host.link.sq);
-		must(inlay_post_nop(&line->conn.link.sq, INLAY_SIGNALED));
+		must(inlay_post(&line->conn.link.sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED));
 		inlay_sq_ring(&line->conn.link.sq);
 	}
 	must(inlay_task_cmd_answer(kept[0], 0));

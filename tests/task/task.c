@@ -350,7 +350,7 @@ static void quarantine(void **state)
 			must(inlay_task_host_stop(&line->host));
 		if (way > 2) {
 			while (inlay_sq_room(sq) > way - 2)
-				must(inlay_post_nop(sq, inlay_sq_room(sq) == way - 1 ? INLAY_SIGNALED : 0));
+				must(inlay_post(sq, MLX5_OPCODE_NOP, NULL, inlay_sq_room(sq) == way - 1 ? INLAY_SIGNALED : 0));
 		}
 		if (way == 1 || way > 2)
 			must(inlay_task_revoke(t));

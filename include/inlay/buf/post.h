@@ -45,54 +45,55 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const str
 }
 
 /*
- * Any post of buffers; the only one with an immediate.
+ * Any post of buffers.
  *
- * opcode  MLX5_OPCODE_SEND, _RDMA_WRITE, ..._IMM or _RDMA_READ
- * imm_be  the immediate, big-endian; 0 for an opcode without one
- * remote  of a write or read; NULL for a send
+ * opcode  as inlay_post
+ * wr      raddr, rkey, imm_be as inlay_post; the other fields are not used
  * bufs    a single buffer, or where in a list to begin
  *
  * Returns 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring;
  * -EINVAL when the list has more data segments than the QP's longest WQE holds.
  */
-INLAY_ALWAYS INLAY_RESULT int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
-					const struct inlay_remote *remote, const struct inlay_buf *bufs, uint32_t flags)
+INLAY_ALWAYS INLAY_RESULT int inlay_post_bufs(struct inlay_sq *sq, uint32_t opcode, const struct inlay_wr *wr,
+					      const struct inlay_buf *bufs, uint32_t flags)
 {
-	uint32_t ds = (remote ? 2 : 1) + inlay_buf_segs(bufs);
+	uint32_t remote = inlay_post_raddr_(opcode), ds = 1 + remote + inlay_buf_segs(bufs);
 	struct inlay_cursor at;
 	int err;
 
-	INLAY_CHECK(inlay_post_fits_(sq, opcode, 0), "the QP's type knows the operation");
+	INLAY_CHECK(inlay_post_fits_(sq, (uint8_t)opcode, 0), "the QP's type knows the operation");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "buffers are posted by their keys");
 	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
 	if (remote)
-		at = inlay_seg_raddr(at, remote->addr, remote->rkey);
+		at = inlay_seg_raddr(at, wr->raddr, wr->rkey);
 	at = inlay_seg_bufs(at, bufs);
-	return inlay_sq_commit(sq, at, opcode, 0, flags, imm_be);
+	return inlay_sq_finish_(sq, at, opcode, 0, flags, inlay_post_imm_(opcode, wr));
 }
 
-/* Send, RDMA write, RDMA read into the buffers' data. Return as inlay_post_gather_bufs. */
+/* Send, RDMA write, RDMA read into the buffers' data. Return as inlay_post_bufs. */
 INLAY_ALWAYS INLAY_RESULT int inlay_post_send_bufs(struct inlay_sq *sq, const struct inlay_buf *bufs, uint32_t flags)
 {
-	return inlay_post_gather_bufs(sq, MLX5_OPCODE_SEND, 0, NULL, bufs, flags);
+	struct inlay_wr wr = inlay_wr_sges_(0, 0, NULL, 0);
+
+	return inlay_post_bufs(sq, MLX5_OPCODE_SEND, &wr, bufs, flags);
 }
 
 INLAY_ALWAYS INLAY_RESULT int inlay_post_write_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
 				       uint32_t flags)
 {
-	struct inlay_remote remote = {raddr, rkey};
+	struct inlay_wr wr = inlay_wr_sges_(raddr, rkey, NULL, 0);
 
-	return inlay_post_gather_bufs(sq, MLX5_OPCODE_RDMA_WRITE, 0, &remote, bufs, flags);
+	return inlay_post_bufs(sq, MLX5_OPCODE_RDMA_WRITE, &wr, bufs, flags);
 }
 
 INLAY_ALWAYS INLAY_RESULT int inlay_post_read_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
 				      uint32_t flags)
 {
-	struct inlay_remote remote = {raddr, rkey};
+	struct inlay_wr wr = inlay_wr_sges_(raddr, rkey, NULL, 0);
 
-	return inlay_post_gather_bufs(sq, MLX5_OPCODE_RDMA_READ, 0, &remote, bufs, flags);
+	return inlay_post_bufs(sq, MLX5_OPCODE_RDMA_READ, &wr, bufs, flags);
 }
 
 #endif

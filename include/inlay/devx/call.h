@@ -345,4 +345,26 @@ INLAY_COLD int inlay_devx_drop_(struct mlx5dv_devx_obj **obj)
 	return err;
 }
 
+/*
+ * The PD's number in device commands and memory key contexts. Returns 0; -ENOTSUP when its device is
+ * not mlx5, or the negative errno of mlx5dv_init_obj.
+ */
+INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
+{
+	struct mlx5dv_obj obj;
+	struct mlx5dv_pd dv;
+	int err;
+
+	INLAY_CHECK(pdn && pd, "no argument is NULL");
+	if (!mlx5dv_is_supported(pd->context->device))
+		return -ENOTSUP;
+	__builtin_memset(&dv, 0, sizeof(dv));
+	obj.pd.in = pd;
+	obj.pd.out = &dv;
+	err = mlx5dv_init_obj(&obj, MLX5DV_OBJ_PD);
+	if (!err)
+		*pdn = dv.pdn;
+	return err > 0 ? -err : err;
+}
+
 #endif

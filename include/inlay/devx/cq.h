@@ -32,7 +32,7 @@ enum inlay_devx_cq_flags {
 	/* The device does not check for room, so inlay_cq_advance_quiet suffices. */
 	INLAY_DEVX_CQ_IGNORE_OVERRUN = 1,
 	/*
-	 * Each CQE overwrites the one before (queue/collapsed.h). The device does not check for room,
+	 * Each CQE overwrites the one before. The device does not check for room,
 	 * and one CQE will do. Give the QP its number (send_cqn): there are no CQEs to reserve.
 	 */
 	INLAY_DEVX_CQ_COLLAPSED = 2,

@@ -15,7 +15,7 @@
  *   ...
  *   inlay_devx_dct_destroy(&dct);                      before CQ and shared queue
  *
- * An initiator names the target at each post: queue/to.h.
+ * An initiator names the target at each post: queue/post.h.
  *
  * A target is ready when it is created. It has no transitions, ring or register.
  *

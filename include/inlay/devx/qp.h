@@ -34,7 +34,7 @@
  *     connecting it again. See queue.h, "A QP in error".
  *   - In ERR, a QP on a shared queue (SRQ, RMP, XRQ by number) raises INLAY_EVENT_SRQ_LAST_WQE when
  *     it takes no more entries. Wait for it before destroying or resetting the QP.
- *   - A DCI needs a shared queue and takes nothing from it. It posts with queue/to.h.
+ *   - A DCI needs a shared queue and takes nothing from it. It posts with queue/post.h.
  *   - An atomic's result is in host order in memory, but big-endian in a CQE (attr.scatter_req).
  *
  * Threads: the queues as queue.h; all else as device commands.
@@ -49,6 +49,7 @@
 #include <inlay/devx/uar.h>
 #include <inlay/devx/umem.h>
 #include <inlay/queue/cq.h>
+#include <inlay/queue/ooo.h>
 #include <inlay/queue/rq.h>
 #include <inlay/queue/sq.h>
 
@@ -83,7 +84,7 @@ struct inlay_devx_qp_attr {
 	uint32_t user_index;            /* with INLAY_DEVX_QP_USER_INDEX, 24 bits */
 	uint32_t flags;                 /* enum inlay_devx_qp_flags */
 	uint64_t dc_key;                /* DCI: the default access key */
-	uint32_t log_streams;           /* DCI: log2 of its streams (queue/to.h), and of those that may fail before */
+	uint32_t log_streams;           /* DCI: log2 of its streams (queue/post.h), and of those that may fail before */
 	uint32_t log_errored_streams;   /* it stops; 0 both: none */
 };
 
@@ -290,13 +291,13 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	if (qp->has_rq && qp->ooo)
 		inlay_rq_set_ooo(&qp->rq);
 	if (qp->has_rq && attr->recv_cq)
-		err = inlay_rq_reserve(&qp->rq, attr->recv_cq, &qp->error.why);
+		err = inlay_rq_reserve_(&qp->rq, attr->recv_cq, &qp->error.why);
 	if (!err && attr->sq_bbs)
 		err = inlay_sq_init(&qp->sq, ring + (size_t)attr->rq_wqes * attr->rq_stride, attr->sq_bbs,
 				    record, qp->qpn, attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
 	qp->has_sq = !err && attr->sq_bbs;
 	if (qp->has_sq && attr->send_cq)
-		err = inlay_sq_reserve(&qp->sq, attr->send_cq, &qp->error.why);
+		err = inlay_sq_reserve_(&qp->sq, attr->send_cq, &qp->error.why);
 	if (err) {
 		inlay_devx_qp_destroy(qp);
 		return inlay_devx_refuse_(&qp->error, err, qp->error.why);

@@ -113,8 +113,8 @@ INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_striding_sr
 	if (!err && striding)
 		err = inlay_striding_srq_init(rq, &attr->strides);
 	if (!err && attr->cq)
-		err = striding ? inlay_striding_srq_reserve(rq, attr->cq, &error->why) :
-				 inlay_srq_reserve(&rq->srq, attr->cq, &error->why);
+		err = striding ? inlay_striding_srq_reserve_(rq, attr->cq, &error->why) :
+				 inlay_srq_reserve_(&rq->srq, attr->cq, &error->why);
 	if (err)
 		return inlay_devx_refuse_(error, err, error->why);
 	inlay_devx_wqc_(wq, cyclic ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST, attr->ring, attr->record,

@@ -93,8 +93,8 @@ INLAY_COLD int inlay_devx_rq_own_(struct inlay_wqc *wq, struct inlay_devx_rq *rq
 	err = striding ? inlay_striding_init(&rq->striding, ring, attr->wqes, attr->stride, record, &attr->strides) :
 			 inlay_rq_init(&rq->rq, ring, attr->wqes, attr->stride, record);
 	if (!err)
-		err = striding ? inlay_striding_reserve(&rq->striding, attr->cq, &rq->error.why) :
-				 inlay_rq_reserve(&rq->rq, attr->cq, &rq->error.why);
+		err = striding ? inlay_striding_reserve_(&rq->striding, attr->cq, &rq->error.why) :
+				 inlay_rq_reserve_(&rq->rq, attr->cq, &rq->error.why);
 	if (err)
 		return inlay_devx_refuse_(&rq->error, err, rq->error.why);
 	inlay_devx_wqc_(wq, INLAY_WQ_CYCLIC, attr->ring, attr->record, striding ? &attr->strides : NULL);

@@ -223,7 +223,7 @@ INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct 
 	const struct iovec *source, *pieces;
 	struct inlay_sq *sq = r->sq;
 	uint32_t first = inlay_sq_index(sq), last = first;
-	struct inlay_remote remote;
+	uint64_t raddr;
 	struct inlay_keys keys;
 	uint64_t len;
 	size_t total;
@@ -247,19 +247,18 @@ INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct 
 	ours.iov = write ? source : copy->dst_iov;
 	for (theirs.at = ours.at = 0; total; theirs.at += len, total -= len) {
 		len = total < INLAY_MEMDOMAIN_MESSAGE ? total : INLAY_MEMDOMAIN_MESSAGE;
-		remote.addr = inlay_memdomain_here_(&theirs, &len);
+		raddr = inlay_memdomain_here_(&theirs, &len);
 		if (INLAY_LIKELY(peer->num_rkeys))
 			keys.rkey = peer->rkeys[peer->num_rkeys == 1 ? 0 : theirs.iov - pieces];
 		else
-			err = inlay_memdomain_keys_at_(peer->map, 0, remote.addr, far, &len, &keys);
+			err = inlay_memdomain_keys_at_(peer->map, 0, raddr, far, &len, &keys);
 		if (INLAY_LIKELY(err >= 0))
 			err = inlay_memdomain_rdma_gather_(r, &ours, near, key, sge, &len);
 		if (INLAY_UNLIKELY(err < 0))
 			goto undo;
-		remote.rkey = keys.rkey;
 		last = inlay_sq_index(sq);
-		err = inlay_post_gather_(sq, opcode, 0, &remote, NULL, sge, (uint32_t)err,
-					total > len ? 0 : INLAY_SIGNALED);
+		err = write ? inlay_post_write(sq, raddr, keys.rkey, sge, (uint32_t)err, total > len ? 0 : INLAY_SIGNALED) :
+			      inlay_post_read(sq, raddr, keys.rkey, sge, (uint32_t)err, total > len ? 0 : INLAY_SIGNALED);
 		if (INLAY_UNLIKELY(err))
 			goto undo;
 	}

@@ -1,24 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/batch.h: many completions at once.
+ * inlay/queue/batch.h: the lengths and counters of many receives at once, for the CQ of a single
+ * receive queue.
  *
- *   while ((n = inlay_cq_peek_many(&cq, cqes, 64))) {            pointers into the ring
- *           if (inlay_cqe_is_special(cqes[0])) {                 an error or a compressed block, alone
- *                   if (inlay_cqe_is_compressed(cqes[0]) && inlay_cq_unzip(&cq) > 0)
- *                           continue;                            nothing is freed: its CQEs come next
- *                   ... an error ...
- *           }
- *           ... n good CQEs ...
- *           inlay_cq_advance(&cq, n);
- *   }
- *
- *   n = inlay_cq_decode(&cq, counters, lengths, 64);             for the CQ of a single receive queue
+ *   n = inlay_cq_decode(&cq, counters, lengths, 64);
  *   ... n receives: counters[i] says which one, lengths[i] how long it is. With n == 0,
  *   inlay_cq_peek then returns NULL or an error ...
  *   inlay_cq_update(&cq);
  *
  * Slots are tested four or eight at a time (scan.h). Compressed blocks are decoded without writing
- * them out.
+ * them out. A loop over inlay_cq_peek and inlay_cq_advance_quiet, with one inlay_cq_update at its
+ * end, serves all other CQs.
  *
  * Threads: as cq.h.
  */
@@ -38,7 +30,7 @@ INLAY_ALWAYS uint32_t inlay_cq_to_end_(const struct inlay_cq *cq)
 }
 
 /* How many completions there are, up to max, before one that is special (inlay_cqe_is_special). */
-INLAY_ALWAYS uint32_t inlay_cq_count(const struct inlay_cq *cq, uint32_t max)
+INLAY_ALWAYS uint32_t inlay_cq_count_(const struct inlay_cq *cq, uint32_t max)
 {
 	uint32_t n, to_end;
 
@@ -58,39 +50,6 @@ INLAY_ALWAYS uint32_t inlay_cq_count(const struct inlay_cq *cq, uint32_t max)
 INLAY_ALWAYS int inlay_cq_alone_(const struct inlay_cq *cq)
 {
 	return !inlay_cq_valid_(cq, cq->ci + 1, inlay_cq_slot_(cq, cq->ci + 1));
-}
-
-/*
- * Up to max completions, oldest first; free them with one inlay_cq_advance. An error CQE and a
- * compressed block come alone: if n is not 0, test the first with inlay_cqe_is_special, or on a CQ
- * without compression with inlay_cqe_is_error.
- *
- * Returns how many, 0 if there is none.
- */
-INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct mlx5_cqe64 **cqes, uint32_t max)
-{
-	const struct mlx5_cqe64 *first;
-	uint32_t i, n, to_end;
-	const uint8_t *slot;
-
-	INLAY_CHECK(cq && (cqes || !max), "the queue is not NULL");
-	first = max ? inlay_cq_peek(cq) : NULL;
-	if (!first)
-		return 0;
-	cqes[0] = first;
-	/* Most polls find one or none: the vectors are for more. */
-	if (inlay_cqe_is_special(first) || max == 1 || inlay_cq_alone_(cq))
-		return 1;
-	n = inlay_cq_count(cq, max);
-	to_end = inlay_cq_to_end_(cq);
-	to_end = n < to_end ? n : to_end;
-	slot = cq->next;
-#pragma GCC unroll 4
-	for (i = 0; i < to_end; i++, slot += cq->stride)
-		cqes[i] = (const struct mlx5_cqe64 *)(const void *)slot;
-	for (slot = cq->begin; i < n; i++, slot += cq->stride)
-		cqes[i] = (const struct mlx5_cqe64 *)(const void *)slot;
-	return n;
 }
 
 INLAY_ALWAYS void inlay_cq_decode_run_(const uint8_t *slot, uint32_t stride, uint16_t *counters, uint32_t *lengths,
@@ -247,7 +206,7 @@ INLAY_FN uint32_t inlay_cq_decode(struct inlay_cq *cq, uint16_t *counters, uint3
 			return done + 1;
 		}
 		if (!inlay_cqe_is_special(cqe)) {
-			n = inlay_cq_count(cq, max - done);
+			n = inlay_cq_count_(cq, max - done);
 			to_end = inlay_cq_to_end_(cq);
 			to_end = n < to_end ? n : to_end;
 			inlay_cq_decode_run_(cq->next, cq->stride, counters + done, lengths + done, to_end);

@@ -18,15 +18,13 @@
  *   - If the CQ was created with compression, the caller tests inlay_cqe_is_special instead of
  *     inlay_cqe_is_error, and calls inlay_cq_unzip for a compressed block.
  *
- * A stalled reader. The device looks for room in the record only, and not at all on a CQ that ignores
- * overrun. A CQE that it writes over one not yet freed has the other owner bit. So while the device
- * is one lap ahead, inlay_cq_peek finds nothing in that slot, and nothing behind it either, whatever
- * is there. Two laps ahead the bit matches again: the caller gets a completion that is two laps too
- * young, and cannot tell. The enhanced layout counts 256 laps before that happens. What was
- * overwritten is lost, and a CQE can change while it is read. So keep to inlay_cq_reserve also where
- * the device does not check. With compression, even one lap is too many. The basic layout's mini
- * CQEs have no owner bit, so inlay_cq_peek may return eight of them as if they were a CQE. In the
- * enhanced layout, the title of a block may be gone.
+ * A stalled reader. The device checks only the record for room, and on a CQ that ignores overrun it
+ * checks nothing. It may then overwrite CQEs that were not freed. These are lost, and a CQE can change
+ * while it is read. One lap ahead, the owner bit is the wrong one, and inlay_cq_peek finds nothing.
+ * Two laps ahead it matches again, and the caller takes a new completion for an old one. (The
+ * enhanced layout counts 256 laps.) With compression, one lap is enough: inlay_cq_peek may return
+ * eight mini CQEs of the basic layout as a CQE, and the enhanced layout may lose a block's title. So
+ * stay within inlay_cq_reserve even where the device does not check.
  *
  * Events. Verbs' channel, armed by inlay's doorbell:
  *
@@ -289,9 +287,9 @@ INLAY_ALWAYS void inlay_cq_put_(const struct inlay_cq *cq, uint32_t index, const
  * The oldest completion not yet freed, or NULL when there is none. It is the caller's until
  * inlay_cq_advance; until then, peeking returns the same one.
  */
-INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
+INLAY_ALWAYS struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 {
-	const uint8_t *next;
+	uint8_t *next;
 
 	INLAY_CHECK(cq, "the queue is not NULL");
 	next = cq->next;
@@ -300,7 +298,7 @@ INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 	/* The device writes the owner bit last: neither CQE nor data may be loaded before it. */
 	inlay_fence_polled();
 	INLAY_PROBE_(poll, cq->cqn, cq->ci, (uint32_t)next[63] >> 4);
-	return (const struct mlx5_cqe64 *)(const void *)next;
+	return (struct mlx5_cqe64 *)(void *)next;
 }
 
 /* Whether the next n completions are there; for INLAY_CHECKED. */
@@ -483,7 +481,7 @@ INLAY_FN void inlay_cq_event(struct inlay_cq *cq)
 	cq->arm_sn++;
 }
 
-/* Of a queue's number, which is found in the CQE by number_of. */
+/* Removes the CQEs whose number, as number_of reads it, is this one. */
 INLAY_COLD uint32_t inlay_cq_clean_(struct inlay_cq *cq, uint32_t (*number_of)(const struct mlx5_cqe64 *cqe),
 				    uint32_t number, void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)
 {
@@ -534,18 +532,6 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 {
 	INLAY_CHECK(cq, "the queue is not NULL");
 	return inlay_cq_clean_(cq, inlay_cqe_qpn, qpn, gone, arg);
-}
-
-/*
- * As inlay_cq_clean, for queues whose receives do not name a QP of the caller's: raw packet QPs, WQs
- * and XRC SRQs. index: inlay_qp_user_index, inlay_wq_user_index, inlay_srq_user_index (verbs.h), or
- * the user_index with which an RQ was created (devx/rq.h).
- */
-INLAY_COLD uint32_t inlay_cq_clean_index(struct inlay_cq *cq, uint32_t index,
-					 void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)
-{
-	INLAY_CHECK(cq, "the queue is not NULL");
-	return inlay_cq_clean_(cq, inlay_cqe_user_index, index, gone, arg);
 }
 
 #endif

@@ -27,8 +27,15 @@
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 #include <inlay/wqe.h>
+#include <inlay/wqe/eth.h>
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
+
+/* Bytes of header that a raw packet's WQE holds inline, 0 or 18; inlay_post_packet sees to it. */
+INLAY_FN uint32_t inlay_sq_min_inline(const struct inlay_sq *sq)
+{
+	return sq->min_inline;
+}
 
 INLAY_ALWAYS void inlay_packet_check_(const struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -80,7 +87,7 @@ INLAY_ALWAYS int inlay_packet_build_(struct inlay_sq *sq, struct inlay_eth eth, 
 		at = inlay_seg_data(at, sge[first].addr + skip, sge[first].length - skip, sge[first].lkey);
 		at = inlay_seg_sges(at, sge + first + 1, num_sge - first - 1);
 	}
-	return inlay_sq_commit(sq, at, (uint8_t)what, 0, flags, 0);
+	return inlay_sq_finish_(sq, at, (uint8_t)what, 0, flags, 0);
 }
 
 INLAY_APART int inlay_packet_sges_(struct inlay_sq *sq, struct inlay_eth eth, const struct ibv_sge *sge,
@@ -134,7 +141,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_packet(struct inlay_sq *sq, struct inla
 		return err;
 	at = inlay_seg_eth(at, eth, NULL, 0);
 	at = inlay_seg_data(at, sge->addr, sge->length, sge->lkey);
-	return inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 }
 
 /*

@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/post.h: posting to a send queue, one function per operation.
+ * inlay/queue/post.h: posting to a send queue.
  *
- *   inlay_post_write(&sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);     fills the ring; the device does not look yet
- *   inlay_post_send_inline(&sq, data, 8, 0);
- *   inlay_sq_ring(&sq);                                              one doorbell for both
+ *   inlay_post_write_inline(&sq, raddr, rkey, &value, 8, INLAY_SIGNALED | INLAY_RING);
  *
- *   inlay_post_send_inline(&sq, data, 8, INLAY_SIGNALED | INLAY_RING);   posts and rings
+ *   struct inlay_wr wr = {0};                          C++: {}
+ *   wr.raddr = raddr, wr.rkey = rkey;                  the peer's memory
+ *   wr.data = p, wr.len = len, wr.lkey = lkey;         the caller's
+ *   wr.imm_be = imm;
+ *   inlay_post(&sq, MLX5_OPCODE_RDMA_WRITE_IMM, &wr, INLAY_SIGNALED);
+ *   inlay_sq_ring(&sq);                                one doorbell for all that was posted
+ *
+ * inlay_post posts any send, write or read. The short forms at the end are the same with fewer
+ * fields. queue/atomic.h has the atomics, queue/packet.h what a raw packet QP posts.
  *
  * Which QP has which operation:
  *
- *              send  send_inv  write  write_imm  read, atomics  bind_mw, local_inv  ud_send  to_*
- *   RC         yes   yes       yes    yes        yes            yes
- *   UC         yes             yes    yes                       yes
- *   UD                                                                              yes      sends
- *   DCI, XRC                                                    yes                          yes
+ *              NOP   SEND, SEND_IMM  SEND_INVAL  RDMA_WRITE, _IMM  RDMA_READ, atomics   destination
+ *   RC         yes   yes             yes         yes               yes
+ *   UC         yes   yes                         yes
+ *   UD         yes   yes                                                                wr.to
+ *   DCI, XRC   yes   yes             yes         yes               yes                  wr.to
  *
- * to_* are the operations of the columns before, to the destination of each post: queue/to.h.
+ * Other combinations end in an error completion. INLAY_CHECKED aborts first.
  *
- * A raw packet QP has the posts of queue/packet.h.
- *
- * Any QP takes a NOP. Other operations end in an error completion; INLAY_CHECKED aborts first.
- *
- * Code size. A post with a constant number of SGEs or a constant inline length is compiled in line:
- * about 150 to 620 bytes. Any other post calls a function, which each object holds once.
+ * Code size. With a constant opcode and constant flags, a post of one buffer, of a constant number
+ * of SGEs or of a constant inline length is compiled in line: 150 to 620 bytes. Any other post is a
+ * call of a function that each object holds once, 15 to 50 bytes.
  *
  * Threads: one owner of the queue at a time. Sources: libmlx5's _mlx5_post_send and mlx5_send_wr_*
  * (qp.c); the PRM's "Send Work Queue Entry" chapter.
@@ -37,10 +40,25 @@
 #include <inlay/wqe.h>
 #include <inlay/queue/sq.h>
 
-/* Memory of the peer: its address there, and its key as the peer gave it, in host order. */
-struct inlay_remote {
-	uint64_t addr;
-	uint32_t rkey;
+/*
+ * What to post. Fields that an operation does not need are 0.
+ *
+ * The payload is data, len, lkey; or, if num_sge is not 0, the SGEs; or, if iov is not NULL, that
+ * list. Empty pieces are left out, and all may be empty. With INLAY_INLINE the payload is copied
+ * into the WQE and local keys are ignored. A read writes to it.
+ */
+struct inlay_wr {
+	uint64_t raddr;            /* writes, reads, atomics: the peer's address */
+	uint32_t rkey;             /* its key, as the peer gave it; SEND_INVAL: the key to invalidate. Host order */
+	uint32_t imm_be;           /* *_IMM: the immediate as it arrives (ibv_send_wr.imm_data) */
+	const struct inlay_av *to; /* UD, DCI, XRC: the destination, copied now; else NULL */
+	const void *data;
+	uint32_t len;              /* bytes */
+	uint32_t lkey;
+	const struct ibv_sge *sge;
+	uint32_t num_sge;
+	uint32_t reserved;
+	const struct inlay_iov *iov;
 };
 
 /* Whether the QP's type has the operation, to a destination or not; true if the type is not known. */
@@ -55,32 +73,281 @@ INLAY_FN int inlay_post_fits_(const struct inlay_sq *sq, uint8_t opcode, int to)
 	       ((sq->type == IBV_QPT_DRIVER || sq->type == IBV_QPT_XRC_SEND) && to == (opcode != MLX5_OPCODE_UMR));
 }
 
-/*
- * A post of SGEs, in line. remote NULL: no remote address segment; av of av_ds units, a constant:
- * none without an address vector.
- */
-INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
-				   const struct inlay_remote *remote, const struct inlay_av *av, uint32_t av_ds,
-				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+/* Whether a WQE of this opcode has a remote address. */
+INLAY_ALWAYS uint32_t inlay_post_raddr_(uint32_t opcode)
 {
-	uint32_t fixed = 1 + av_ds + (remote ? 1 : 0), ds = fixed, i;
+	return opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM || opcode == MLX5_OPCODE_RDMA_READ;
+}
+
+/* The control segment's last word. */
+INLAY_ALWAYS uint32_t inlay_post_imm_(uint32_t opcode, const struct inlay_wr *wr)
+{
+	if (opcode == MLX5_OPCODE_SEND_INVAL)
+		return inlay_to_be32(wr->rkey);
+	return opcode == MLX5_OPCODE_SEND_IMM || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? wr->imm_be : 0;
+}
+
+/* ---- Out of line: all arguments in registers ---- */
+
+/*
+ * what    the second half of the control segment, with the opcode and these two flags in its lowest
+ *         byte, which is 0 there
+ * remote  rkey; in the upper half the number of pieces or bytes
+ * to      NULL: no destination
+ */
+#define INLAY_WHAT_RING_ 0x80u
+#define INLAY_WHAT_INLINE_ 0x40u
+#define INLAY_WHAT_OPCODE_ 0x3fu
+
+INLAY_ALWAYS uint64_t inlay_post_what_(uint32_t opcode, uint32_t flags, uint32_t imm_be)
+{
+	return (uint64_t)imm_be << 32 | (flags & 0xff000000u) | (flags & 0xffff) << 8 |
+	       (flags & INLAY_RING ? INLAY_WHAT_RING_ : 0) | (flags & INLAY_INLINE ? INLAY_WHAT_INLINE_ : 0) | opcode;
+}
+
+INLAY_ALWAYS int inlay_post_begin_(struct inlay_sq *sq, uint64_t raddr, uint64_t remote, uint64_t what,
+				   const struct inlay_av *to, uint32_t ds, struct inlay_cursor *at)
+{
+	uint32_t is_remote = inlay_post_raddr_(what & INLAY_WHAT_OPCODE_), av_ds = to ? inlay_av_ds(to) : 0;
+	int err = inlay_sq_begin_ds(sq, 1 + av_ds + is_remote + ds, at);
+
+	if (INLAY_UNLIKELY(err))
+		return err;
+	if (to)
+		*at = inlay_seg_av_(*at, to, av_ds);
+	if (is_remote)
+		*at = inlay_seg_raddr(*at, raddr, (uint32_t)remote);
+	return 0;
+}
+
+INLAY_ALWAYS int inlay_post_end_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t bbs, uint64_t what, int ring)
+{
+	uint32_t low = (uint32_t)(uint16_t)at.index << 8 | (uint32_t)(what & INLAY_WHAT_OPCODE_);
+
+	INLAY_CHECK((at.ds + 3) / 4 <= at.bbs && !at.left, "a WQE is as long as it was begun");
+	__asm__("" : "+r"(low));
+	inlay_put64(at.wqe, inlay_to_be64((uint64_t)low << 32 | sq->qpn8 | at.ds));
+	inlay_put64(at.wqe + 8, what & ~(uint64_t)0xff);
+	INLAY_PROBE_(post, (uint32_t)(sq->qpn8 >> 8), at.index, (uint32_t)(what & INLAY_WHAT_OPCODE_));
+	inlay_sq_take_(sq, at, bbs);
+	return ring ? inlay_sq_posted_ring_(sq, at, bbs) : inlay_sq_posted_(sq, at, bbs);
+}
+
+INLAY_ALWAYS int inlay_post_end_any_(struct inlay_sq *sq, struct inlay_cursor at, uint64_t what)
+{
+	return inlay_post_end_(sq, at, (uint32_t)(at.ds + 3) / 4, what, (what & INLAY_WHAT_RING_) != 0);
+}
+
+INLAY_APART int inlay_post_sges_(struct inlay_sq *sq, uint64_t raddr, uint64_t remote, const struct ibv_sge *sge,
+				 uint64_t what, const struct inlay_av *to)
+{
+	uint32_t num = (uint32_t)(remote >> 32), ds = 0, i;
+	struct inlay_cursor at;
+	int err;
+
+	if (INLAY_UNLIKELY(num > INLAY_MAX_DS))
+		return -EINVAL;
+	for (i = 0; i < num; i++)
+		ds += sge[i].length != 0;
+	err = inlay_post_begin_(sq, raddr, remote, what, to, ds, &at);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	return inlay_post_end_any_(sq, inlay_seg_sges(at, sge, num), what);
+}
+
+INLAY_APART int inlay_post_inlinev_(struct inlay_sq *sq, uint64_t raddr, uint64_t remote, const struct ibv_sge *sge,
+				    uint64_t what, const struct inlay_av *to)
+{
+	uint32_t num = (uint32_t)(remote >> 32), i;
 	struct inlay_cursor at;
 	uint64_t total = 0;
 	int err;
 
-	if (flags & INLAY_INLINE) {
-		for (i = 0; i < num_sge; i++)
-			total += sge[i].length;
-		if (total > INLAY_MAX_DS * INLAY_DS)
+	for (i = 0; i < num; i++)
+		total += sge[i].length;
+	if (INLAY_UNLIKELY(total > INLAY_MAX_DS * INLAY_DS))
+		return -EINVAL;
+	err = inlay_post_begin_(sq, raddr, remote, what, to, inlay_seg_inline_ds(total), &at);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	return inlay_post_end_any_(sq, inlay_seg_inlinev(at, sge, num, (uint32_t)total), what);
+}
+
+INLAY_APART int inlay_post_iov_(struct inlay_sq *sq, uint64_t raddr, uint64_t remote, const struct inlay_iov *from,
+				uint64_t what, const struct inlay_av *to)
+{
+	int inlined = (what & INLAY_WHAT_INLINE_) != 0;
+	uint32_t ds = 0, i, limit = inlined ? INLAY_MAX_DS * INLAY_DS : 0x7fffffff;
+	struct inlay_cursor at;
+	uint64_t total = 0;
+	int err;
+
+	if (INLAY_UNLIKELY(from->num > INLAY_MAX_DS && !inlined))
+		return -EINVAL;
+	for (i = 0; i < from->num; i++) {
+		if (INLAY_UNLIKELY(from->iov[i].iov_len > limit))
 			return -EINVAL;
-		ds += inlay_seg_inline_ds(total);
-	} else if (__builtin_constant_p(num_sge) && (fixed + num_sge + 3) / 4 == (fixed + 3) / 4) {
-		ds += num_sge; /* as many WQEBBs, whichever of them are empty */
+		total += from->iov[i].iov_len;
+		ds += from->iov[i].iov_len != 0;
+	}
+	if (INLAY_UNLIKELY(inlined && total > limit))
+		return -EINVAL;
+	err = inlay_post_begin_(sq, raddr, remote, what, to, inlined ? inlay_seg_inline_ds(total) : ds, &at);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	at = inlined ? inlay_seg_inline_iov(at, from, (uint32_t)total) : inlay_seg_iov(at, from);
+	return inlay_post_end_any_(sq, at, what);
+}
+
+/* One piece inline, where the WQE wraps. */
+INLAY_APART int inlay_post_inline_wrap_(struct inlay_sq *sq, uint64_t raddr, uint64_t remote, const void *data,
+					uint64_t what, const struct inlay_av *to)
+{
+	uint32_t len = (uint32_t)(remote >> 32);
+	struct inlay_cursor at;
+	int err;
+
+	err = inlay_post_begin_(sq, raddr, remote, what, to, inlay_seg_inline_ds(len), &at);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	return inlay_post_end_any_(sq, inlay_seg_inline(at, data, len), what);
+}
+
+/* One piece inline, of any length. */
+INLAY_ALWAYS int inlay_post_inline_any_(struct inlay_sq *sq, uint32_t is_remote, uint64_t raddr, uint32_t rkey,
+					const void *data, uint32_t len, uint64_t what, const struct inlay_av *to)
+{
+	uint32_t av_ds = to ? inlay_av_ds(to) : 0, ds, bbs;
+	struct inlay_cursor at;
+	int err;
+
+	if (INLAY_UNLIKELY(len > INLAY_MAX_DS * INLAY_DS))
+		return -EINVAL;
+	ds = 1 + av_ds + is_remote + inlay_seg_inline_ds(len);
+	if (INLAY_UNLIKELY(ds > sq->max_ds) && ds > 4)
+		return -EINVAL;
+	bbs = (ds + 3) / 4;
+	err = inlay_sq_begin(sq, bbs, &at);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	if (INLAY_UNLIKELY((size_t)(at.end - at.wqe) < bbs * INLAY_WQEBB))
+		return inlay_post_inline_wrap_(sq, raddr, (uint64_t)len << 32 | rkey, data, what, to);
+	if (to) {
+		__builtin_memcpy(at.at, to, 16);
+		if (av_ds == 3)
+			__builtin_memcpy(at.at + 16, (const uint8_t *)to + 16, 32);
+		at.at += av_ds * INLAY_DS;
+	}
+	if (is_remote) {
+		inlay_wqe_raddr(at.at, raddr, rkey);
+		at.at += INLAY_DS;
+	}
+	if (len) {
+		inlay_put32(at.at, inlay_to_be32(len + (uint32_t)MLX5_INLINE_SEG));
+		inlay_copy(at.at + 4, data, len);
+	}
+	at.ds = ds;
+	if (bbs < 1 || ds < 1)
+		__builtin_unreachable();
+	return inlay_post_end_(sq, at, bbs, what, (what & INLAY_WHAT_RING_) != 0);
+}
+
+INLAY_APART int inlay_post_inline_(struct inlay_sq *sq, uint64_t raddr, uint64_t remote, const void *data,
+				   uint64_t what, const struct inlay_av *to)
+{
+	return inlay_post_inline_any_(sq, inlay_post_raddr_(what & INLAY_WHAT_OPCODE_), raddr, (uint32_t)remote, data,
+				      (uint32_t)(remote >> 32), what, to);
+}
+
+INLAY_APART int inlay_post_inline_send_(struct inlay_sq *sq, const void *data, size_t len, uint64_t what)
+{
+	return inlay_post_inline_any_(sq, 0, 0, 0, data, (uint32_t)len, what, NULL);
+}
+
+INLAY_APART int inlay_post_inline_raddr_(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const void *data,
+					 size_t len, uint64_t what)
+{
+	return inlay_post_inline_any_(sq, 1, raddr, rkey, data, (uint32_t)len, what, NULL);
+}
+
+/*
+ * 8 bytes and more that fit into one WQEBB: 28 after a remote address, else 44. remote and ring are
+ * constants.
+ */
+INLAY_ALWAYS int inlay_post_inline_short_(struct inlay_sq *sq, int remote, uint64_t raddr, uint32_t rkey,
+					  const void *data, size_t len, uint64_t what, int ring)
+{
+	const uint8_t *from = (const uint8_t *)data;
+	struct inlay_cursor at;
+	uint8_t *p;
+	int err;
+
+	err = inlay_sq_begin(sq, 1, &at);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	if (remote)
+		at = inlay_seg_raddr(at, raddr, rkey);
+	p = at.at + 4;
+	inlay_put32(at.at, inlay_to_be32((uint32_t)len + (uint32_t)MLX5_INLINE_SEG));
+	if (INLAY_LIKELY(len <= 16)) {
+		__builtin_memcpy(p, from, 8);
+		__builtin_memcpy(p + len - 8, from + len - 8, 8);
 	} else {
-		if (num_sge > INLAY_MAX_DS)
+		__asm__("" : "+r"(p)); /* keeps this branch's sum out of the other */
+		__builtin_memcpy(p, from, 16);
+		if (!remote && len > 32)
+			__builtin_memcpy(p + 16, from + 16, 16);
+		__builtin_memcpy(p + len - 16, from + len - 16, 16);
+	}
+	at.ds = (uint32_t)((uint32_t)len + 4 + INLAY_DS - 1 + (remote ? 2 : 1) * INLAY_DS) / INLAY_DS;
+	if (at.ds < 2 || at.ds > 4)
+		__builtin_unreachable();
+	return inlay_post_end_(sq, at, 1, what, ring);
+}
+
+#define INLAY_POST_INLINE_SHORT_(name, ring)                                                                           \
+	INLAY_APART int inlay_post_inline_##name##_(struct inlay_sq *sq, const void *data, size_t len, uint64_t what)  \
+	{                                                                                                              \
+		if (INLAY_UNLIKELY((uint32_t)len - 8 > 44 - 8))                                                        \
+			return inlay_post_inline_send_(sq, data, len, what);                                           \
+		return inlay_post_inline_short_(sq, 0, 0, 0, data, len, what, ring);                                   \
+	}                                                                                                              \
+	INLAY_APART int inlay_post_inline_raddr_##name##_(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey,          \
+							  const void *data, size_t len, uint64_t what)                 \
+	{                                                                                                              \
+		if (INLAY_UNLIKELY((uint32_t)len - 8 > 28 - 8))                                                        \
+			return inlay_post_inline_raddr_(sq, raddr, rkey, data, len, what);                             \
+		return inlay_post_inline_short_(sq, 1, raddr, rkey, data, len, what, ring);                            \
+	}
+
+INLAY_POST_INLINE_SHORT_(only, 0)
+INLAY_POST_INLINE_SHORT_(ring, 1)
+
+/* ---- In line ---- */
+
+/* av_ds, and num_sge or the length of an inline payload, are constants. */
+INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint32_t opcode, const struct inlay_wr *wr, uint32_t av_ds,
+				   uint32_t flags)
+{
+	uint32_t fixed = 1 + av_ds + inlay_post_raddr_(opcode), ds = fixed, i;
+	struct inlay_cursor at;
+	int err;
+
+	if (opcode == MLX5_OPCODE_NOP) {
+		/* no payload */
+	} else if (flags & INLAY_INLINE) {
+		if (wr->len > INLAY_MAX_DS * INLAY_DS)
 			return -EINVAL;
-		for (i = 0; i < num_sge; i++)
-			if (INLAY_LIKELY(sge[i].length))
+		ds += inlay_seg_inline_ds(wr->len);
+	} else if (!wr->num_sge) {
+		ds++;
+	} else if ((fixed + wr->num_sge + 3) / 4 == (fixed + 3) / 4) {
+		ds += wr->num_sge; /* as many WQEBBs, whichever of them are empty */
+	} else {
+		if (wr->num_sge > INLAY_MAX_DS)
+			return -EINVAL;
+		for (i = 0; i < wr->num_sge; i++)
+			if (INLAY_LIKELY(wr->sge[i].length))
 				ds++;
 			else
 				__asm__ volatile(""); /* else clang adds the comparison's result, and ds never folds */
@@ -88,264 +355,172 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t
 	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (err)
 		return err;
-	if (av_ds == 3)
-		at = inlay_seg_av_(at, av, 3);
-	else if (av_ds)
-		at = inlay_seg_av_(at, av, 1);
-	if (remote)
-		at = inlay_seg_raddr(at, remote->addr, remote->rkey);
-	if (flags & INLAY_INLINE) {
-		if (__builtin_constant_p(num_sge) && num_sge == 1)
-			at = inlay_seg_inline(at, (const void *)(uintptr_t)sge->addr, sge->length);
-		else
-			at = inlay_seg_inlinev(at, sge, num_sge, (uint32_t)total);
-	} else if (__builtin_constant_p(num_sge) && num_sge == 1) {
-		if (INLAY_UNLIKELY(!sge->length)) {
-			/*
-			 * The asm statements keep the compiler from merging this end with the one
-			 * below: DS would become a variable, and every post longer.
-			 */
-			__asm__ volatile("" : "+r"(sq), "+r"(opcode), "+r"(at.ds) : : "memory");
-			inlay_sq_commit(sq, at, opcode, 0, flags, imm_be);
-			__asm__ volatile("" ::: "memory");
-			return 0;
-		}
-		at = inlay_seg_data(at, sge->addr, sge->length, sge->lkey);
+	if (av_ds)
+		at = inlay_seg_av_(at, wr->to, av_ds);
+	if (inlay_post_raddr_(opcode))
+		at = inlay_seg_raddr(at, wr->raddr, wr->rkey);
+	if (opcode == MLX5_OPCODE_NOP) {
+		/* no payload */
+	} else if (flags & INLAY_INLINE) {
+		at = inlay_seg_inline(at, wr->data, wr->len);
+	} else if (wr->num_sge) {
+		at = inlay_seg_sges(at, wr->sge, wr->num_sge);
 	} else {
-		at = inlay_seg_sges(at, sge, num_sge);
+		at = inlay_seg_data(at, (uintptr_t)wr->data, wr->len, wr->lkey);
 	}
-	return inlay_sq_commit(sq, at, opcode, 0, flags, imm_be);
+	return inlay_sq_finish_(sq, at, opcode, 0, flags, inlay_post_imm_(opcode, wr));
 }
 
-/* The same out of line. what: opcode, flags and, in the upper half, the immediate. */
-INLAY_APART int inlay_post_inlinev_(struct inlay_sq *sq, uint64_t what, const struct inlay_remote *remote,
-				    const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge)
+/* One buffer or a list, out of line. */
+INLAY_ALWAYS int inlay_post_call_sges_(struct inlay_sq *sq, const struct inlay_wr *wr, uint64_t what,
+				       const struct inlay_av *to)
 {
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), remote, av, av ? 3 : 0, sge, num_sge,
-				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
-}
+	struct ibv_sge one = {(uintptr_t)wr->data, wr->len, wr->lkey};
+	uint32_t num = what & INLAY_WHAT_OPCODE_ ? 1 : 0; /* a NOP has none */
 
-INLAY_APART int inlay_post_inline_(struct inlay_sq *sq, uint64_t what, uint64_t data, uint32_t len)
-{
-	struct ibv_sge sge = {data, len, 0};
-
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, NULL, 0, &sge, 1,
-				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
-}
-
-INLAY_APART int inlay_post_inline_raddr_(struct inlay_sq *sq, uint64_t what, uint64_t raddr, uint32_t rkey,
-					 uint64_t data, uint32_t len)
-{
-	struct inlay_remote remote = {raddr, rkey};
-	struct ibv_sge sge = {data, len, 0};
-
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), &remote, NULL, 0, &sge, 1,
-				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
-}
-
-INLAY_APART int inlay_post_inline_av_(struct inlay_sq *sq, uint64_t what, const struct inlay_av *av, uint64_t data,
-				      uint32_t len)
-{
-	struct ibv_sge sge = {data, len, 0};
-
-	if (!av)
-		__builtin_unreachable();
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, av, 3, &sge, 1,
-				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
-}
-
-INLAY_APART int inlay_post_sges_(struct inlay_sq *sq, uint64_t what, const struct ibv_sge *sge, uint32_t num_sge)
-{
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, NULL, 0, sge, num_sge,
-				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
-}
-
-INLAY_APART int inlay_post_sges_raddr_(struct inlay_sq *sq, uint64_t what, uint64_t raddr, uint32_t rkey,
-				       const struct ibv_sge *sge, uint32_t num_sge)
-{
-	struct inlay_remote remote = {raddr, rkey};
-
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), &remote, NULL, 0, sge, num_sge,
-				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
-}
-
-INLAY_APART int inlay_post_sges_av_(struct inlay_sq *sq, uint64_t what, const struct inlay_av *av,
-				    const struct ibv_sge *sge, uint32_t num_sge)
-{
-	if (!av)
-		__builtin_unreachable();
-	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, av, 3, sge, num_sge,
-				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
-}
-
-/* All posts of SGEs: in line if the number of SGEs or the inline length is a constant. */
-INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
-				   const struct inlay_remote *remote, const struct inlay_av *av,
-				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
-{
-	uint64_t what = (uint64_t)imm_be << 32 | (flags & INLAY_POST_FLAGS_) | opcode;
-	int one = __builtin_constant_p(num_sge) && num_sge == 1;
-
-	INLAY_CHECK(sq, "the queue is not NULL");
-	INLAY_CHECK(sge || !num_sge, "sge is not NULL unless num_sge is 0");
-	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, opcode, av != NULL),
-		    "the QP's type has the operation");
-	inlay_flags_check_(flags);
-	INLAY_CHECK(!(flags & INLAY_STREAM_), "only inlay_post_to_* take a stream");
-	flags &= INLAY_POST_FLAGS_;
-	if (flags & INLAY_INLINE) {
-		if (!one)
-			return inlay_post_inlinev_(sq, what, remote, av, sge, num_sge);
-		if (__builtin_constant_p(sge->length))
-			return inlay_post_build_(sq, opcode, imm_be, remote, av, av ? 3 : 0, sge, 1, flags | INLAY_INLINE);
-		if (remote)
-			return inlay_post_inline_raddr_(sq, what, remote->addr, remote->rkey, sge->addr, sge->length);
-		if (av)
-			return inlay_post_inline_av_(sq, what, av, sge->addr, sge->length);
-		return inlay_post_inline_(sq, what, sge->addr, sge->length);
-	}
-	if (__builtin_constant_p(num_sge))
-		return inlay_post_build_(sq, opcode, imm_be, remote, av, av ? 3 : 0, sge, num_sge, flags & ~INLAY_INLINE);
-	if (remote)
-		return inlay_post_sges_raddr_(sq, what, remote->addr, remote->rkey, sge, num_sge);
-	if (av)
-		return inlay_post_sges_av_(sq, what, av, sge, num_sge);
-	return inlay_post_sges_(sq, what, sge, num_sge);
+	if (wr->num_sge)
+		return inlay_post_sges_(sq, wr->raddr, (uint64_t)wr->num_sge << 32 | wr->rkey, wr->sge, what, to);
+	return inlay_post_sges_(sq, wr->raddr, (uint64_t)num << 32 | wr->rkey, &one, what, to);
 }
 
 /*
- * Common to all inlay_post_* functions.
+ * Posts a send, a write, a read or a NOP.
  *
  *   +0   ctrl     opcode, index, QPN, DS, flags, immediate
- *   +16  raddr    remote address, rkey                         RDMA and atomics
- *   +16  av       address vector                               UD
- *   +32  atomic   operands                                     atomics
- *   +..  data     pointers to local memory, or the payload     wraps at the ring's end
+ *   +16  av       destination: 16 or 48 bytes, as it says itself   if wr->to
+ *   +..  raddr    remote address, rkey                             writes and reads
+ *   +..  data     pointers to local memory, or the payload         wraps at the ring's end
  *
- * raddr    remote virtual address; rkey as the peer gave it, host order
- * av       UD: the peer's address vector; it is copied now
- * sge      num_sge pieces of local memory, host order; empty ones are left out, and all may be
- *          empty
- * imm_be   immediate, as it will arrive in the peer's CQE (ibv_send_wr.imm_data)
- * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE | INLAY_RING. With
- *          INLAY_INLINE the payload is copied now and lkey ignored; not for reads and atomics.
- *          INLAY_RING rings for this WQE and all posted before it
+ * opcode  MLX5_OPCODE_SEND, _SEND_IMM, _SEND_INVAL, _RDMA_WRITE, _RDMA_WRITE_IMM, _RDMA_READ, _NOP
+ * wr      not kept. NULL for a NOP
+ * flags   INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE | INLAY_RING, and
+ *         INLAY_STREAM(id) for a DCI with streams. INLAY_INLINE is not for reads. INLAY_RING rings
+ *         for this WQE and all posted before it
  *
- * They return 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring;
- * -EINVAL when it is longer than the QP's longest (too many SGEs, too much inline data). The device
- * sees nothing before inlay_sq_ring() or INLAY_RING.
+ * Returns 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring; -EINVAL
+ * when it is longer than the QP's longest (too many SGEs, too much inline data) or an iovec has more
+ * than 2^31 - 1 bytes. The device sees nothing before inlay_sq_ring() or INLAY_RING.
  *
  * A refused post writes nothing and rings for nothing. After -EAGAIN, ring for what was posted
  * before, poll, release, and post again.
  *
+ * The caller's buffers may be used again when the WQE has completed; with INLAY_INLINE, at once.
+ *
  * Same bytes as ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_* flags
- * given in wqe.h. Verbs has no NOP.
+ * given in wqe/segment.h, and as libmlx5's ibv_wr_* with mlx5dv_wr_set_dc_addr(_stream),
+ * ibv_wr_set_xrc_srqn or ibv_wr_set_ud_addr. Verbs has no NOP.
  */
-
-/* NOP: nothing but a completion, if signaled. */
-INLAY_ALWAYS INLAY_RESULT int inlay_post_nop(struct inlay_sq *sq, uint32_t flags)
+INLAY_ALWAYS INLAY_RESULT int inlay_post(struct inlay_sq *sq, uint32_t opcode, const struct inlay_wr *wr, uint32_t flags)
 {
-	return inlay_post_gather_(sq, MLX5_OPCODE_NOP, 0, NULL, NULL, NULL, 0, flags & ~(uint32_t)INLAY_INLINE);
+	int known = __builtin_constant_p(opcode) && __builtin_constant_p(flags & INLAY_INLINE);
+	struct inlay_wr r = {0, 0, 0, NULL, NULL, 0, 0, NULL, 0, 0, NULL};
+	uint64_t what;
+
+	INLAY_CHECK(sq, "the queue is not NULL");
+	INLAY_CHECK(wr || opcode == MLX5_OPCODE_NOP, "only a NOP has no request");
+	if (opcode == MLX5_OPCODE_NOP)
+		flags &= ~(uint32_t)INLAY_INLINE;
+	else
+		r = *wr;
+	INLAY_CHECK(r.sge || !r.num_sge, "sge is not NULL unless num_sge is 0");
+	/* One SGE is as good as its contents: what is constant of them folds. */
+	if (__builtin_constant_p(r.num_sge) && r.num_sge == 1) {
+		r.data = (const void *)(uintptr_t)r.sge->addr;
+		r.len = r.sge->length;
+		r.lkey = r.sge->lkey;
+		r.num_sge = 0;
+	}
+	wr = &r;
+	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, (uint8_t)opcode, wr->to != NULL),
+		    "the QP's type has the operation");
+	INLAY_CHECK(opcode != MLX5_OPCODE_RDMA_READ || !(flags & INLAY_INLINE), "a read has no payload to inline");
+	inlay_flags_check_(flags);
+	INLAY_CHECK(!(flags & INLAY_STREAM_) || !sq->type || sq->type == IBV_QPT_DRIVER, "only a DCI has streams");
+	what = inlay_post_what_(opcode, flags, inlay_post_imm_(opcode, wr));
+	if (wr->iov)
+		return inlay_post_iov_(sq, wr->raddr, wr->rkey, wr->iov, what, wr->to);
+	if (flags & INLAY_INLINE) {
+		if (wr->num_sge)
+			return inlay_post_inlinev_(sq, wr->raddr, (uint64_t)wr->num_sge << 32 | wr->rkey, wr->sge, what,
+						   wr->to);
+		if (!known || !__builtin_constant_p(wr->len)) {
+			if (wr->to || !known)
+				return inlay_post_inline_(sq, wr->raddr, (uint64_t)wr->len << 32 | wr->rkey, wr->data,
+							  what, wr->to);
+			if (inlay_post_raddr_(opcode))
+				return flags & INLAY_RING ?
+					inlay_post_inline_raddr_ring_(sq, wr->raddr, wr->rkey, wr->data, wr->len, what) :
+					inlay_post_inline_raddr_only_(sq, wr->raddr, wr->rkey, wr->data, wr->len, what);
+			return flags & INLAY_RING ? inlay_post_inline_ring_(sq, wr->data, wr->len, what) :
+						    inlay_post_inline_only_(sq, wr->data, wr->len, what);
+		}
+		if (!__builtin_constant_p(!wr->to) && INLAY_UNLIKELY(!wr->to))
+			return inlay_post_inline_(sq, wr->raddr, (uint64_t)wr->len << 32 | wr->rkey, wr->data, what, NULL);
+	} else {
+		if (!known || !__builtin_constant_p(wr->num_sge))
+			return inlay_post_call_sges_(sq, wr, what, wr->to);
+		if (!wr->num_sge && INLAY_UNLIKELY(!wr->len) && opcode != MLX5_OPCODE_NOP)
+			return inlay_post_sges_(sq, wr->raddr, wr->rkey, NULL, what, wr->to);
+		if (!__builtin_constant_p(!wr->to) && INLAY_UNLIKELY(!wr->to))
+			return inlay_post_call_sges_(sq, wr, what, NULL);
+	}
+	if (__builtin_constant_p(!wr->to) && !wr->to)
+		return inlay_post_build_(sq, opcode, wr, 0, flags);
+	if (inlay_av_ds(wr->to) == 1)
+		return inlay_post_build_(sq, opcode, wr, 1, flags);
+	return inlay_post_build_(sq, opcode, wr, 3, flags);
+}
+
+/* ---- Short forms ---- */
+
+INLAY_ALWAYS struct inlay_wr inlay_wr_sges_(uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	struct inlay_wr wr = {raddr, rkey, 0, NULL, NULL, 0, 0, sge, num_sge, 0, NULL};
+
+	return wr;
 }
 
 /* Send. */
 INLAY_ALWAYS INLAY_RESULT int inlay_post_send(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
-	return inlay_post_gather_(sq, MLX5_OPCODE_SEND, 0, NULL, NULL, sge, num_sge, flags);
-}
+	struct inlay_wr wr = inlay_wr_sges_(0, 0, sge, num_sge);
 
-/* Send with immediate. */
-INLAY_ALWAYS INLAY_RESULT int inlay_post_send_imm(struct inlay_sq *sq, uint32_t imm_be, const struct ibv_sge *sge, uint32_t num_sge,
-				     uint32_t flags)
-{
-	return inlay_post_gather_(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, NULL, sge, num_sge, flags);
-}
-
-/* Send, and invalidate rkey (host order) at the peer. */
-INLAY_ALWAYS INLAY_RESULT int inlay_post_send_inv(struct inlay_sq *sq, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge,
-				     uint32_t flags)
-{
-	return inlay_post_gather_(sq, MLX5_OPCODE_SEND_INVAL, inlay_to_be32(rkey), NULL, NULL, sge, num_sge, flags);
+	return inlay_post(sq, MLX5_OPCODE_SEND, &wr, flags);
 }
 
 /* RDMA write. */
 INLAY_ALWAYS INLAY_RESULT int inlay_post_write(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge,
-				  uint32_t num_sge, uint32_t flags)
+					       uint32_t num_sge, uint32_t flags)
 {
-	struct inlay_remote remote = {raddr, rkey};
+	struct inlay_wr wr = inlay_wr_sges_(raddr, rkey, sge, num_sge);
 
-	return inlay_post_gather_(sq, MLX5_OPCODE_RDMA_WRITE, 0, &remote, NULL, sge, num_sge, flags);
-}
-
-/* RDMA write with immediate. */
-INLAY_ALWAYS INLAY_RESULT int inlay_post_write_imm(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t imm_be,
-				      const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
-{
-	struct inlay_remote remote = {raddr, rkey};
-
-	return inlay_post_gather_(sq, MLX5_OPCODE_RDMA_WRITE_IMM, imm_be, &remote, NULL, sge, num_sge, flags);
+	return inlay_post(sq, MLX5_OPCODE_RDMA_WRITE, &wr, flags);
 }
 
 /* RDMA read into the SGEs. */
 INLAY_ALWAYS INLAY_RESULT int inlay_post_read(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge,
-				 uint32_t num_sge, uint32_t flags)
+					      uint32_t num_sge, uint32_t flags)
 {
-	struct inlay_remote remote = {raddr, rkey};
+	struct inlay_wr wr = inlay_wr_sges_(raddr, rkey, sge, num_sge);
 
-	INLAY_CHECK(!(flags & INLAY_INLINE), "a read has no payload to inline");
-	return inlay_post_gather_(sq, MLX5_OPCODE_RDMA_READ, 0, &remote, NULL, sge, num_sge,
-				 flags & ~(uint32_t)INLAY_INLINE);
+	return inlay_post(sq, MLX5_OPCODE_RDMA_READ, &wr, flags);
 }
 
-/* inlay_post_send of one buffer, copied into the WQE. len in bytes. */
+/* Send of one buffer, copied into the WQE. len in bytes. */
 INLAY_ALWAYS INLAY_RESULT int inlay_post_send_inline(struct inlay_sq *sq, const void *data, uint32_t len, uint32_t flags)
 {
-	struct ibv_sge sge = {(uintptr_t)data, len, 0};
+	struct inlay_wr wr = {0, 0, 0, NULL, data, len, 0, NULL, 0, 0, NULL};
 
-	return inlay_post_send(sq, &sge, 1, flags | INLAY_INLINE);
+	return inlay_post(sq, MLX5_OPCODE_SEND, &wr, flags | INLAY_INLINE);
 }
 
-/* inlay_post_write of one buffer, copied into the WQE. len in bytes. */
+/* RDMA write of one buffer, copied into the WQE. len in bytes. */
 INLAY_ALWAYS INLAY_RESULT int inlay_post_write_inline(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const void *data,
-					 uint32_t len, uint32_t flags)
+						      uint32_t len, uint32_t flags)
 {
-	struct ibv_sge sge = {(uintptr_t)data, len, 0};
+	struct inlay_wr wr = {raddr, rkey, 0, NULL, data, len, 0, NULL, 0, 0, NULL};
 
-	return inlay_post_write(sq, raddr, rkey, &sge, 1, flags | INLAY_INLINE);
-}
-
-/* All datagrams. Tells the compiler that there is an address vector, so that no test is left. */
-INLAY_ALWAYS int inlay_post_datagram_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_av *av,
-				     const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
-{
-	INLAY_CHECK(av != NULL, "the address vector is not NULL");
-	INLAY_CHECK(inlay_av_ds(av) == 3, "the destination has 48 bytes");
-	if (!av)
-		__builtin_unreachable();
-	return inlay_post_gather_(sq, opcode, imm_be, NULL, av, sge, num_sge, flags);
-}
-
-/* Datagram: a send of a UD QP to the peer that av names, at most the port's MTU long. */
-INLAY_ALWAYS INLAY_RESULT int inlay_post_ud_send(struct inlay_sq *sq, const struct inlay_av *av, const struct ibv_sge *sge,
-				    uint32_t num_sge, uint32_t flags)
-{
-	return inlay_post_datagram_(sq, MLX5_OPCODE_SEND, 0, av, sge, num_sge, flags);
-}
-
-/* Datagram with immediate. */
-INLAY_ALWAYS INLAY_RESULT int inlay_post_ud_send_imm(struct inlay_sq *sq, const struct inlay_av *av, uint32_t imm_be,
-					const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
-{
-	return inlay_post_datagram_(sq, MLX5_OPCODE_SEND_IMM, imm_be, av, sge, num_sge, flags);
-}
-
-/* inlay_post_ud_send of one buffer, copied into the WQE. len in bytes. */
-INLAY_ALWAYS INLAY_RESULT int inlay_post_ud_send_inline(struct inlay_sq *sq, const struct inlay_av *av, const void *data,
-					   uint32_t len, uint32_t flags)
-{
-	struct ibv_sge sge = {(uintptr_t)data, len, 0};
-
-	return inlay_post_ud_send(sq, av, &sge, 1, flags | INLAY_INLINE);
+	return inlay_post(sq, MLX5_OPCODE_RDMA_WRITE, &wr, flags | INLAY_INLINE);
 }
 
 #endif

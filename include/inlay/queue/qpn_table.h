@@ -27,6 +27,7 @@ struct inlay_qpn_page_ {
 	void *object[INLAY_QPN_SLOTS_];
 };
 
+/* 72 KiB, besides the pages. */
 struct inlay_qpn_table {
 	struct inlay_qpn_page_ *page[INLAY_QPN_SLOTS_]; /* none, or one from memory */
 	struct inlay_qpn_page_ none;                    /* always empty */
@@ -56,6 +57,19 @@ INLAY_COLD void inlay_qpn_table_grow(struct inlay_qpn_table *t, void *mem, size_
 		page->object[0] = t->spare;
 		t->spare = page;
 	}
+}
+
+/*
+ * Takes a page out of the table that has no number in it. Returns it, for the caller to free or to
+ * use again: inlay_qpn_table_size(1) bytes of the memory that was given; or NULL.
+ */
+INLAY_COLD void *inlay_qpn_table_shrink(struct inlay_qpn_table *t)
+{
+	struct inlay_qpn_page_ *page = t->spare;
+
+	if (page)
+		t->spare = (struct inlay_qpn_page_ *)page->object[0];
+	return page;
 }
 
 /* Makes an empty table. mem and bytes as in inlay_qpn_table_grow. */

@@ -9,19 +9,14 @@
  * Invariants:
  *   - WQEs complete in the order in which they were posted. Indices grow without bound and are
  *     masked at use. There is no register: ringing writes the doorbell record.
- *   - A QP of MLX5DV_QP_CREATE_OOO_DP (rdma-core 54) or INLAY_DEVX_QP_OOO takes its WQEs in any
- *     order. Completions come in the order of the messages, and their WQE counter says which WQE.
- *     The device wants a ring of twice the receives that are posted at a time; libmlx5 makes it so.
- *     Call inlay_rq_set_ooo (devx/qp.h does), and inlay_rq_release_ooo for each completion. SRQs
- *     need nothing: they are always taken like this.
+ *   - A QP of MLX5DV_QP_CREATE_OOO_DP takes its WQEs in any order: queue/ooo.h.
  *   - libmlx5 clears a WQ's record on the way from RESET to RDY (mlx5_modify_wq), so take over or
  *     reset, move it to RDY, then post. A QP takes receives from INIT on. Of a raw packet QP they may
  *     be posted then, but rung only in RTR: on the way there libmlx5 sets the record to its own count,
  *     0, and before RTR the device must not receive packets (ibv_modify_qp, mlx5_post_recv).
  *
  * Threads: one owner at a time.
- * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c); mlx5dv_create_qp(3) and libmlx5's
- * mlx5_calc_rq_size for the doubled ring.
+ * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c).
  */
 #ifndef INLAY_QUEUE_RQ_H
 #define INLAY_QUEUE_RQ_H
@@ -77,8 +72,8 @@ INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, u
 	return 0;
 }
 
-/* Reserves as many CQEs as the ring has WQEs; see inlay_sq_reserve. */
-INLAY_COLD int inlay_rq_reserve(struct inlay_rq *rq, struct inlay_cq *cq, const char **why)
+/* Reserves as many CQEs as the ring has WQEs; see inlay_sq_reserve_. */
+INLAY_COLD int inlay_rq_reserve_(struct inlay_rq *rq, struct inlay_cq *cq, const char **why)
 {
 	int err = inlay_cq_reserve(cq, rq->mask + 1, why);
 
@@ -114,16 +109,6 @@ INLAY_COLD void inlay_rq_reset(struct inlay_rq *rq)
 }
 
 /*
- * Makes a fresh queue, of at least two WQEs, one whose WQEs the device takes in any order: half of
- * the ring can be posted at a time.
- */
-INLAY_COLD void inlay_rq_set_ooo(struct inlay_rq *rq)
-{
-	INLAY_CHECK(rq && rq->mask && !rq->pi, "the queue is fresh and has two WQEs");
-	rq->limit = rq->most = (rq->mask + 1) / 2;
-}
-
-/*
  * Writes one SGE of len bytes (1 .. 2^31 - 1) and lkey into every WQE of the ring, so that
  * inlay_rq_recycle need only write its address. Call it before posting.
  */
@@ -135,7 +120,7 @@ INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lke
 	for (i = 0; i <= rq->mask; i++) {
 		uint8_t *wqe = rq->buf + (size_t)i * rq->stride;
 
-		inlay_wqe_recv(wqe, wqe + rq->stride, &sge, 1);
+		inlay_wqe_recv_(wqe, wqe + rq->stride, &sge, 1);
 	}
 }
 
@@ -164,7 +149,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_recv(struct inlay_rq *rq, const struct 
 	if (!(__builtin_constant_p(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > rq->max_sge))
 		return -EINVAL;
 	wqe = rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride;
-	inlay_wqe_recv(wqe, wqe + rq->stride, sge, num_sge);
+	inlay_wqe_recv_(wqe, wqe + rq->stride, sge, num_sge);
 	rq->pi++;
 	return 0;
 }
@@ -257,43 +242,6 @@ INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 	rq->limit++;
 }
 
-/* ---- Data path: out of order ---- */
-
 #define INLAY_RQ_BACK_ 0x80u /* in the first byte of a WQE, whose length has 31 bits: it has come back */
-
-/*
- * As inlay_rq_release, of a queue after inlay_rq_set_ooo: gives back the receive WQE that the
- * completion names. Its index in the ring is inlay_cqe_wqe_counter, modulo twice inlay_rq_size.
- *
- * Returns 1. -EPROTO when the CQE is not of this queue (inlay_rq_release) or that WQE is not
- * outstanding; then nothing has changed. No WQE is written again before all older ones have come
- * back, so there can be less room than came back.
- */
-INLAY_FN int inlay_rq_release_ooo(struct inlay_rq *rq, const struct mlx5_cqe64 *cqe)
-{
-	uint32_t oldest, index, all;
-	uint8_t *wqe;
-
-	INLAY_CHECK(rq && cqe, "queue and CQE are not NULL");
-	if (INLAY_UNLIKELY(!inlay_rq_mine_(rq, cqe)))
-		return -EPROTO;
-	all = rq->early < rq->most ? rq->early : rq->most;
-	oldest = rq->limit - rq->most - all;
-	index = (inlay_cqe_wqe_counter(cqe) - oldest) & rq->mask;
-	wqe = rq->buf + (size_t)((oldest + index) & rq->mask) * rq->stride;
-	if (INLAY_UNLIKELY(index >= rq->pi - oldest) || INLAY_UNLIKELY(wqe[0] & INLAY_RQ_BACK_))
-		return -EPROTO;
-	if (index) {
-		wqe[0] |= INLAY_RQ_BACK_;
-		rq->early++;
-	} else {
-		for (oldest++; rq->early; oldest++, rq->early--)
-			if (!(rq->buf[(size_t)(oldest & rq->mask) * rq->stride] & INLAY_RQ_BACK_))
-				break;
-	}
-	all = rq->early < rq->most ? rq->early : rq->most;
-	rq->limit = oldest + rq->most + all;
-	return 1;
-}
 
 #endif

@@ -41,7 +41,7 @@
  */
 struct inlay_sq {
 	uint8_t *buf;
-	uint8_t *last;            /* the WQE posted last */
+	uint8_t *end;             /* of the ring */
 	volatile inlay_record *dbrec; /* low half of the record's send word, big-endian */
 	uint8_t **next;           /* SERIAL: &uar->next; NULL: ask uar */
 	uint64_t qpn8;            /* QPN << 8 */
@@ -53,6 +53,7 @@ struct inlay_sq {
 	uint32_t last_ds;         /* the last WQE's length in 16-byte units */
 	uint32_t unrung;          /* WQEBBs posted since the last doorbell */
 
+	uint8_t *last;            /* the WQE posted last */
 	struct inlay_uar *uar;
 	uint32_t reg_size;        /* SERIAL: bytes of one half of the register; else 0 */
 	uint32_t short_from;      /* from this index on, every WQE has one WQEBB */
@@ -60,12 +61,13 @@ struct inlay_sq {
 	uint32_t atomics;         /* bit 0: the device does atomics as verbs defines them; others: inlay_sq_set_atomics */
 	uint32_t type;            /* enum ibv_qp_type; 0: not known, nothing is checked against it */
 	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
+	struct ibv_qp *verbs;     /* of inlay_sq_from_qp, else NULL */
 	uint32_t reserved;        /* how many */
-	uint8_t min_inline;       /* raw packets: bytes of header that the device wants inline, 0 or 18 */
-	uint8_t multi_packet;     /* and whether it has multi-packet WQEs */
+	uint8_t min_inline;       /* raw packets: bytes of header that must be inline, 0 or 18 */
+	uint8_t multi_packet;     /* raw packets: whether the device takes multi-packet WQEs */
 };
 
-INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short post touches one line of its queue");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, last) == INLAY_CACHE_LINE, "a short post touches one line of its queue");
 
 /* ---- Set-up ---- */
 
@@ -92,6 +94,7 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 	uar->queues++;
 	__builtin_memset(sq, 0, sizeof(*sq));
 	sq->buf = (uint8_t *)buf;
+	sq->end = sq->buf + (size_t)wqebb_cnt * INLAY_WQEBB;
 	sq->last = sq->buf;
 	dbrec[MLX5_SND_DBR] = 0;
 	sq->dbrec = (volatile inlay_record *)(dbrec + MLX5_SND_DBR) + 1;
@@ -110,7 +113,7 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
  * Reserves a CQE for each WQEBB, until inlay_sq_fini. Returns as inlay_cq_reserve. A key with block
  * signatures (inlay_post_umr_sig) can add a MLX5_CQE_SIG_ERR: reserve one more for each such key.
  */
-INLAY_COLD int inlay_sq_reserve(struct inlay_sq *sq, struct inlay_cq *cq, const char **why)
+INLAY_COLD int inlay_sq_reserve_(struct inlay_sq *sq, struct inlay_cq *cq, const char **why)
 {
 	int err = inlay_cq_reserve(cq, sq->mask + 1, why);
 
@@ -124,7 +127,7 @@ INLAY_COLD int inlay_sq_reserve(struct inlay_sq *sq, struct inlay_cq *cq, const 
 /*
  * Sets the QP's type (enum ibv_qp_type) and whether it has atomics. INLAY_CHECKED then refuses
  * operations that the type does not have; without atomics, they return -ENOTSUP. Forgets what
- * inlay_sq_set_atomics has set.
+ * inlay_sq_set_atomics (queue/masked.h) has set.
  */
 INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t atomics)
 {
@@ -133,23 +136,12 @@ INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t a
 }
 
 /*
- * Names the sizes of extended atomics (queue/atomic.h) that may be posted: each bit stands for its
- * own value in bytes, as in inlay_atomics.sizes. Without it, they return -ENOTSUP. A queue without
- * atomics stays without.
+ * Sets the raw-packet capabilities of the device: the bytes of header that must be inline, 0 or 18
+ * (INLAY_L2_INLINE), and whether it takes multi-packet WQEs. inlay_sq_init assumes 0 and 1.
  */
-INLAY_COLD void inlay_sq_set_atomics(struct inlay_sq *sq, uint32_t sizes)
+INLAY_COLD void inlay_sq_set_packet_(struct inlay_sq *sq, uint32_t min_inline, uint32_t multi_packet)
 {
-	if (sq->atomics)
-		sq->atomics = 1 | (sizes & ~3u);
-}
-
-/*
- * Sets what the device wants of raw packets and has for them: bytes of header inline, 0 or 18
- * (INLAY_L2_INLINE), and whether there are multi-packet WQEs. inlay_sq_init assumes 0 and 1.
- */
-INLAY_COLD void inlay_sq_set_packet(struct inlay_sq *sq, uint32_t min_inline, uint32_t multi_packet)
-{
-	INLAY_CHECK(!min_inline || min_inline == INLAY_L2_INLINE, "a device wants 18 bytes inline, or none");
+	INLAY_CHECK(!min_inline || min_inline == INLAY_L2_INLINE, "a device needs 18 bytes inline, or none");
 	sq->min_inline = (uint8_t)min_inline;
 	sq->multi_packet = multi_packet != 0;
 }
@@ -191,11 +183,6 @@ INLAY_ALWAYS uint8_t *inlay_sq_wqe(const struct inlay_sq *sq, uint32_t index)
 	return sq->buf + (size_t)(index & sq->mask) * INLAY_WQEBB;
 }
 
-INLAY_ALWAYS uint8_t *inlay_sq_end_(const struct inlay_sq *sq)
-{
-	return sq->buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
-}
-
 /* WQEBBs of the WQE that begins at index, as its control segment says. */
 INLAY_ALWAYS uint32_t inlay_sq_bbs_(const struct inlay_sq *sq, uint32_t index)
 {
@@ -226,19 +213,13 @@ INLAY_FN uint32_t inlay_sq_type(const struct inlay_sq *sq)
 	return sq->type;
 }
 
-/* Bytes of header that a raw packet's WQE holds inline, 0 or 18; inlay_post_packet sees to it. */
-INLAY_FN uint32_t inlay_sq_min_inline(const struct inlay_sq *sq)
-{
-	return sq->min_inline;
-}
-
 /* Index of the next WQE, unbounded; inlay_cqe_wqe_counter of its completion has the low 16 bits. */
 INLAY_FN uint32_t inlay_sq_index(const struct inlay_sq *sq)
 {
 	return sq->pi;
 }
 
-/* As inlay_sq_index, but of the first WQE that has not been rung for. */
+/* Index of the first WQE that has not been rung for; inlay_sq_index if there is none. */
 INLAY_FN uint32_t inlay_sq_rung(const struct inlay_sq *sq)
 {
 	return sq->pi - sq->unrung;
@@ -254,6 +235,19 @@ INLAY_FN uint32_t inlay_sq_room(const struct inlay_sq *sq)
 INLAY_FN uint32_t inlay_sq_pending(const struct inlay_sq *sq)
 {
 	return sq->pending;
+}
+
+/* WQEs posted and not yet given back. Reads the ring: not for the data path. */
+INLAY_COLD uint32_t inlay_sq_wqes(const struct inlay_sq *sq)
+{
+	uint32_t at, bbs, n = 0;
+
+	for (at = sq->pi - sq->pending; at != sq->pi; at += bbs, n++) {
+		bbs = inlay_sq_bbs_(sq, at);
+		if (!bbs || bbs > sq->pi - at)
+			break; /* something else wrote to the ring */
+	}
+	return n;
 }
 
 /* Prints the WQE that a send completion names. Once it is released, another may lie there. */
@@ -287,7 +281,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, 
 	/* One pointer from here on, not ring and offset, saves clang a register, a push and a pop. */
 	__asm__("" : "+r"(at->wqe));
 	at->begin = sq->buf;
-	at->end = inlay_sq_end_(sq);
+	at->end = sq->end;
 	at->at = at->wqe + INLAY_DS;
 	at->ds = 1;
 	at->bbs = bbs;
@@ -457,7 +451,7 @@ INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, const uint8_t *wqe, uint
 	if (mode == INLAY_UAR_DOORBELL)
 		inlay_uar_doorbell_(uar->reg, wqe);
 	else if (bbs && bbs * INLAY_WQEBB <= uar->size)
-		inlay_uar_copy_(inlay_uar_toggle_(&uar->next, uar->size), wqe, bbs, sq->buf, inlay_sq_end_(sq));
+		inlay_uar_copy_(inlay_uar_toggle_(&uar->next, uar->size), wqe, bbs, sq->buf, sq->end);
 	else
 		inlay_uar_doorbell_(inlay_uar_toggle_(&uar->next, uar->size), wqe);
 	/* Before the unlock: the next owner's write must reach the device after this one. */
@@ -476,10 +470,16 @@ INLAY_ALWAYS void inlay_sq_blueflame_(struct inlay_sq *sq, uint32_t size, const 
 {
 	uint8_t *to = inlay_uar_toggle_(sq->next, size);
 
-	if (INLAY_LIKELY(bbs == 1))
+	if (INLAY_LIKELY(bbs == 1)) {
 		inlay_uar_copy64_(to, wqe);
-	else
-		inlay_uar_copy_(to, wqe, bbs, sq->buf, inlay_sq_end_(sq));
+	} else if (INLAY_LIKELY(bbs == 2)) {
+		const uint8_t *second = wqe + INLAY_WQEBB;
+
+		inlay_uar_copy64_(to, wqe);
+		inlay_uar_copy64_(to + INLAY_WQEBB, INLAY_UNLIKELY(second == sq->end) ? sq->buf : second);
+	} else {
+		inlay_uar_copy_(to, wqe, bbs, sq->buf, sq->end);
+	}
 	/* Full lines leave the write-combining buffer by themselves. */
 	inlay_fence_reg_line();
 }
@@ -575,9 +575,18 @@ INLAY_ALWAYS int inlay_sq_posted_ring_(struct inlay_sq *sq, struct inlay_cursor 
 	return 0;
 }
 
+/* Ends a WQE. Returns 0, for posts. */
+INLAY_ALWAYS int inlay_sq_finish_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
+				  uint32_t flags, uint32_t imm_be)
+{
+	uint32_t bbs = inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
+
+	return flags & INLAY_RING ? inlay_sq_posted_ring_(sq, at, bbs) : inlay_sq_posted_(sq, at, bbs);
+}
+
 /*
  * Ends a WQE: writes its control segment and takes its credit. The device sees it after the next
- * ring; INLAY_RING rings now, for it and for everything posted before. Returns 0.
+ * ring; INLAY_RING rings now, for it and for everything posted before. Returns its WQEBBs.
  *
  * at      the cursor after the last segment; no more WQEBBs than begun with
  * opcode  MLX5_OPCODE_*; opmod its modifier, 0 for most; flags and imm_be as in inlay_wqe_ctrl
@@ -587,14 +596,38 @@ INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, ui
 {
 	uint32_t bbs = inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
 
-	return flags & INLAY_RING ? inlay_sq_posted_ring_(sq, at, bbs) : inlay_sq_posted_(sq, at, bbs);
+	if (flags & INLAY_RING)
+		inlay_sq_posted_ring_(sq, at, bbs);
+	else
+		inlay_sq_posted_(sq, at, bbs);
+	return (int)bbs;
 }
 
 /* inlay_sq_commit with INLAY_RING. */
 INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
 				      uint32_t flags, uint32_t imm_be)
 {
-	return inlay_sq_posted_ring_(sq, at, inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be));
+	return inlay_sq_commit(sq, at, opcode, opmod, flags | INLAY_RING, imm_be);
+}
+
+/*
+ * Ends a WQE that the caller has written itself, whole, at inlay_sq_wqe(sq, inlay_sq_index(sq)): takes
+ * its credit. ds: its length in 16-byte units, as its control segment says; there is room for it
+ * (inlay_sq_room). flags: 0 or INLAY_RING. Returns its WQEBBs.
+ */
+INLAY_ALWAYS int inlay_sq_commit_written(struct inlay_sq *sq, uint32_t ds, uint32_t flags)
+{
+	struct inlay_cursor at = inlay_sq_begin_counted(sq, (ds + 3) / 4);
+	uint32_t bbs = (ds + 3) / 4;
+
+	INLAY_CHECK(ds == (at.wqe[7] & 0x3fu), "the control segment says how long the WQE is");
+	at.ds = ds;
+	inlay_sq_take_(sq, at, bbs);
+	if (flags & INLAY_RING)
+		inlay_sq_posted_ring_(sq, at, bbs);
+	else
+		inlay_sq_posted_(sq, at, bbs);
+	return (int)bbs;
 }
 
 /* ---- Data path: credit ---- */

@@ -2,52 +2,43 @@
 /*
  * inlay/queue/srq.h: a shared receive queue: entries that several QPs receive into.
  *
- *   uint32_t i = inlay_srq_index(&srq);                      which entry comes next: file its buffer under i
- *   inlay_post_srq_recv(&srq, &sge, 1);  inlay_srq_ring(&srq);
+ *   while (inlay_post_srq_recv(&srq, &sge, 1, user) == 0)    fills it: one buffer for each entry
+ *           ...
+ *   inlay_srq_ring(&srq);
  *   ...
- *   if (inlay_srq_release(&srq, cqe) < 0) ...                gives its entry back, good or error;
- *                                                            < 0: it names none that is posted
- *   i = inlay_srq_entry(&srq, cqe);                          which entry that was; both read the CQE,
- *                                                            so before inlay_cq_advance
+ *   user = inlay_srq_user(&srq, inlay_cqe_wqe_counter(cqe)); of a receive completion: which buffer
+ *   inlay_srq_recycle(&srq, cqe);                            the message was used: its buffer goes back
+ *   inlay_srq_replace(&srq, cqe, &other, 1, user);           the message is kept: another buffer goes back
+ *   inlay_srq_release(&srq, cqe);                            the message is kept, and there is no other
+ *   inlay_srq_ring(&srq);                                    once for many
  *
- * Entries complete in any order, so the ring is a linked list. The same links give the device's
- * order and the free list:
+ * Exactly one of the three follows each receive completion, good or error, before inlay_cq_advance.
+ * A released entry is empty until inlay_post_srq_recv fills it.
  *
- *        device's next                head                    tail
- *   ... --> entry --> entry --> entry --> entry --> entry --> entry
- *          posted                         free
+ * The device takes the entries of a list in the order of their links, which it may read before an
+ * entry is posted: an entry is shown when its successor is known. When all entries hold a buffer,
+ * one of them, a different one each time, waits until the next comes back. When some are empty, the
+ * successor is one of these, and a recycled buffer moves there with its user word.
  *
- * A released entry joins the list only when head has reached tail: then the nearest run of
- * neighbours that are free, from head on, is appended. The device reads entries that lie side by
- * side faster; libmlx5 has done so since 2023 and measured 31 % on RC and 267 % on UD. Runs form
- * when some entries are free, so do not keep all of them posted.
+ *   all full    ... --> posted --> posted --> posted     held
+ *   some empty  ... --> posted --> posted --> empty --> empty --> empty
+ *                                             head                tail
+ *
+ * Empty entries join the list in runs of neighbours, which the device reads faster: libmlx5 has done
+ * so since 2023 and measured 31 % on RC and 267 % on UD.
  *
  *   +0   next    be16 at +2: number of the entry that follows
- *   +5   free    1 while the entry is in the free list
+ *   +5   state   0: posted; 1: empty or held; 2: full, behind one that is not (cyclic)
  *   +6   used    strides used up, of a striding queue (queue/striding.h)
- *   +8   user    8 bytes that belong to the caller: inlay_srq_user
+ *   +8   user    8 bytes that belong to the caller
  *   +16  data    pointer | pointer | ...  and an end (key 0x100) when there is room for more
  *
- * The last posted entry needs a successor, so of n entries n - 1 can be posted at a time
- * (inlay_srq_size). A completion that names a free entry (a faulty device, a CQE released twice) is
- * refused, and the list stays intact.
+ * The device walks a cyclic queue (devx/rmp.h) from entry to entry, whatever the links say. An entry
+ * that comes back before its predecessors waits for them, full or empty; none is held. The WQE
+ * counter of its completions may go on to 2^16.
  *
- * Buffers that stay with their entries. A released entry keeps its data segments. If most buffers
- * are free again by then, prepare all entries once and post them again without writing anything.
- * Posting takes the entry that inlay_srq_index names, not the entry released last:
- *
- *   for (i = 0; i <= inlay_srq_size(&srq); i++)                       also the one that is held back
- *           inlay_srq_set_user(&srq, i, buffer[i]), inlay_srq_prepare(&srq, i, &sge[i], 1);
- *   ...
- *   i = inlay_srq_index(&srq);
- *   if (... the buffer inlay_srq_user(&srq, i) is free again ...)
- *           inlay_srq_repost(&srq);
- *   else
- *           inlay_srq_set_user(&srq, i, other), inlay_post_srq_recv(&srq, &sge_of_other, 1);
- *
- * The device walks a cyclic queue (devx/rmp.h) from entry to entry, whatever the links say. An
- * entry released before its predecessors waits for them; its release returns 0. The WQE counter of
- * its completions may go on to 2^16: inlay_srq_entry masks it.
+ * A completion that names an entry that is not posted (a faulty device, a CQE used twice) is refused
+ * with -EPROTO, and the queue stays intact.
  *
  * Every QP on the queue must complete its receives to a CQ that inlay polls: libmlx5 would put the
  * entry of each completion that it polls or removes into a free list of its own.
@@ -70,24 +61,27 @@
 #include <inlay/queue/cq.h>
 #include <inlay/queue/uar.h>
 
-/* Offsets of what the device ignores: the byte that marks a free entry; 16 bits of a striding one. */
-#define INLAY_SRQ_FREE_ 5
+/* Offsets of what the device ignores: the entry's state; 16 bits of a striding one. */
+#define INLAY_SRQ_STATE_ 5
 #define INLAY_SRQ_USED_ 6
+#define INLAY_SRQ_EMPTY_ 1
+#define INLAY_SRQ_FULL_ 2
 
 struct inlay_srq {
 	uint8_t *buf;
-	volatile inlay_record *dbrec; /* low half of the record, big-endian: WQEs posted */
-	uint8_t *tail;            /* the last entry of the list, whose link is not known yet; never posted */
-	uint32_t head;            /* the entry that is posted next */
-	uint32_t cnt;             /* entries; 0 for a cyclic queue, so that its releases leave the common path */
-	uint32_t room;            /* free entries, the last one not counted */
+	volatile inlay_record *dbrec; /* low half of the record, big-endian: entries shown */
+	uint8_t *tail;            /* list: the last entry, whose link is not known yet */
+	uint32_t head;            /* list: the entry that is filled next */
+	uint32_t cnt;             /* entries; 0 for a cyclic queue */
+	uint32_t room;            /* empty entries. List: 0 means that tail is held */
 	uint32_t stride;          /* bytes of an entry, a power of two */
 	uint32_t max_sge;         /* stride / 16 - 1 */
 	uint32_t wqe_cnt;         /* entries */
-	uint32_t pi;              /* entries posted */
-	uint32_t reserved;        /* CQEs set aside for it */
-	struct inlay_cq *cq;      /* in this CQ, or NULL */
-	uint64_t back[32768 / 64]; /* a bit for each entry that came back and is not in the list */
+	uint32_t pi;              /* entries shown */
+	uint32_t some;            /* cnt while an entry of a list is empty, else 0 */
+	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
+	uint64_t back[32768 / 64]; /* list: a bit for each empty entry that is not in it */
+	uint32_t reserved;        /* CQEs in cq */
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_srq, back) == INLAY_CACHE_LINE, "a post touches one line of its queue");
@@ -95,10 +89,10 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_srq, back) == INLAY_CACHE_LINE, "a pos
 /* ---- Set-up ---- */
 
 /*
- * Describes a fresh shared receive queue, all entries free. The struct takes 4 KiB. Returns 0, or
+ * Describes a fresh shared receive queue, all entries empty. The struct takes 4 KiB. Returns 0, or
  * -EINVAL for an argument out of its range.
  *
- * buf      the entries, 16-byte aligned; wqe_cnt of them, 2 .. 32768, of which one is never posted
+ * buf      the entries, 16-byte aligned; wqe_cnt of them, 2 .. 32768
  * stride   bytes of an entry, a power of two, 32 .. 1024
  * dbrec    the SRQ's doorbell record: one word
  */
@@ -115,15 +109,14 @@ INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt
 	__builtin_memset(srq, 0, sizeof(*srq));
 	srq->buf = (uint8_t *)buf;
 	srq->stride = stride;
-	srq->wqe_cnt = srq->cnt = wqe_cnt;
+	srq->wqe_cnt = srq->cnt = srq->some = srq->room = wqe_cnt;
 	srq->max_sge = stride / INLAY_DS - 1;
 	srq->tail = srq->buf + (size_t)(wqe_cnt - 1) * stride;
-	srq->room = wqe_cnt - 1;
 	dbrec[0] = 0;
 	srq->dbrec = (volatile inlay_record *)dbrec + 1;
 	for (i = 0, wqe = srq->buf; i < wqe_cnt; i++, wqe += stride) {
-		inlay_wqe_next(wqe, (uint16_t)(i + 1 < wqe_cnt ? i + 1 : 0));
-		wqe[INLAY_SRQ_FREE_] = 1;
+		inlay_wqe_next_(wqe, (uint16_t)(i + 1 < wqe_cnt ? i + 1 : 0));
+		wqe[INLAY_SRQ_STATE_] = INLAY_SRQ_EMPTY_;
 		inlay_put64(wqe + 8, 0);
 	}
 	return 0;
@@ -135,13 +128,15 @@ INLAY_COLD int inlay_srq_init_cyclic(struct inlay_srq *srq, void *buf, uint32_t 
 {
 	int err = inlay_is_pow2(wqe_cnt) ? inlay_srq_init(srq, buf, wqe_cnt, stride, dbrec) : -EINVAL;
 
-	if (!err)
-		srq->cnt = 0;
+	if (!err) {
+		srq->cnt = srq->some = 0;
+		srq->tail = srq->buf; /* its head */
+	}
 	return err;
 }
 
-/* Reserves as many CQEs as there are entries; see inlay_sq_reserve. */
-INLAY_COLD int inlay_srq_reserve(struct inlay_srq *srq, struct inlay_cq *cq, const char **why)
+/* Reserves as many CQEs as there are entries; see inlay_sq_reserve_. */
+INLAY_COLD int inlay_srq_reserve_(struct inlay_srq *srq, struct inlay_cq *cq, const char **why)
 {
 	int err = inlay_cq_reserve(cq, srq->wqe_cnt, why);
 
@@ -169,69 +164,48 @@ INLAY_ALWAYS uint8_t *inlay_srq_wqe(const struct inlay_srq *srq, uint32_t index)
 	return srq->buf + index * srq->stride;
 }
 
-/* Entries that can be posted at a time: one less than there are. */
+/* Entries: buffers that the queue holds when it is full. */
 INLAY_FN uint32_t inlay_srq_size(const struct inlay_srq *srq)
 {
-	return srq->wqe_cnt - 1;
+	return srq->wqe_cnt;
 }
 
-/* Entries that may be posted now. */
+/* Empty entries. Of a cyclic queue, one that came back before its predecessors waits for them. */
 INLAY_FN uint32_t inlay_srq_room(const struct inlay_srq *srq)
 {
 	return srq->room;
 }
 
-/* Entries posted and not given back, or (cyclic) waiting for their predecessors to come back. */
-INLAY_FN uint32_t inlay_srq_pending(const struct inlay_srq *srq)
+/* The entry that this WQE counter names, or NULL. */
+INLAY_ALWAYS uint8_t *inlay_srq_entry_(const struct inlay_srq *srq, uint32_t index)
 {
-	return srq->wqe_cnt - 1 - srq->room;
+	if (INLAY_LIKELY(index < srq->cnt))
+		return inlay_srq_wqe(srq, index);
+	return srq->cnt ? NULL : inlay_srq_wqe(srq, index & (srq->wqe_cnt - 1));
 }
 
-/* Entries posted so far, modulo 2^32. */
-INLAY_FN uint32_t inlay_srq_posted(const struct inlay_srq *srq)
-{
-	return srq->pi;
-}
-
-/* The next entry: inlay_srq_entry of its completion will be this. Undefined without room. */
-INLAY_FN uint16_t inlay_srq_index(const struct inlay_srq *srq)
-{
-	return (uint16_t)srq->head;
-}
-
-/* The entry that a receive completion names; of a linked list that is inlay_cqe_wqe_counter. */
-INLAY_ALWAYS uint32_t inlay_srq_entry(const struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
-{
-	uint32_t index = inlay_cqe_wqe_counter(cqe);
-
-	return INLAY_LIKELY(srq->cnt) ? index : index & (srq->wqe_cnt - 1);
-}
-
-/* 8 bytes of entry `index` that belong to the caller; inlay and the device ignore them. */
+/*
+ * What was given with the buffer of entry `index`: inlay_cqe_wqe_counter of a receive completion.
+ * It stays until the entry is filled again. 0 when there is no such entry.
+ */
 INLAY_ALWAYS uint64_t inlay_srq_user(const struct inlay_srq *srq, uint32_t index)
 {
-	uint64_t user;
+	const uint8_t *wqe = inlay_srq_entry_(srq, index);
+	uint64_t user = 0;
 
-	INLAY_CHECK(index < srq->wqe_cnt, "there is such an entry");
-	__builtin_memcpy(&user, inlay_srq_wqe(srq, index) + 8, sizeof(user));
+	if (INLAY_LIKELY(wqe != NULL))
+		__builtin_memcpy(&user, wqe + 8, sizeof(user));
 	return user;
 }
 
-INLAY_ALWAYS void inlay_srq_set_user(struct inlay_srq *srq, uint32_t index, uint64_t user)
-{
-	INLAY_CHECK(index < srq->wqe_cnt, "there is such an entry");
-	inlay_put64(inlay_srq_wqe(srq, index) + 8, user);
-}
-
-/* Appends the next run of free entries to a list whose head is its tail. Returns whether there is one. */
+/* Appends the next run of empty entries to a list whose head is its tail. Returns whether there is one. */
 INLAY_APART int inlay_srq_extend_(struct inlay_srq *srq)
 {
 	uint32_t at = srq->head + 1, stride = srq->stride, end;
 	uint64_t bits, run;
 	uint8_t *wqe;
 
-	/* Without links, room is 0 whenever head has reached tail. */
-	if (!srq->room)
+	if (srq->room < 2)
 		return 0;
 	for (;; at = (at | 63) + 1) {
 		at = at < srq->cnt ? at : 0;
@@ -244,56 +218,95 @@ INLAY_APART int inlay_srq_extend_(struct inlay_srq *srq)
 	srq->back[at / 64] ^= run;
 	end = (at & ~63u) + 63 - (uint32_t)__builtin_clzll(run);
 	at = (at & ~63u) + (uint32_t)__builtin_ctzll(run);
-	inlay_wqe_next(srq->tail, (uint16_t)at);
+	inlay_wqe_next_(srq->tail, (uint16_t)at);
 	wqe = inlay_srq_wqe(srq, at);
 #pragma GCC unroll 4
 	for (; at != end; wqe += stride)
-		inlay_wqe_next(wqe, (uint16_t)++at);
+		inlay_wqe_next_(wqe, (uint16_t)++at);
 	srq->tail = wqe;
 	return 1;
 }
 
-/* Takes the next entry from the free list, at the end of both posts. */
-INLAY_ALWAYS void inlay_srq_take_(struct inlay_srq *srq, uint8_t *wqe)
+/* The entry of a cyclic queue that is shown next. Its head and tail never change, so that every post is one to the tail. */
+INLAY_ALWAYS uint8_t *inlay_srq_cyclic_(const struct inlay_srq *srq)
 {
-	wqe[INLAY_SRQ_FREE_] = 0;
-	srq->head = inlay_wqe_next_of(wqe);
-	INLAY_CHECK(srq->head < srq->wqe_cnt, "nobody else writes the entries' links");
-	srq->room--;
-	srq->pi++;
+	return inlay_srq_wqe(srq, srq->pi & (srq->wqe_cnt - 1));
 }
 
-INLAY_ALWAYS int inlay_srq_post_(struct inlay_srq *srq, uint8_t *wqe, const struct ibv_sge *sge, uint32_t num_sge)
+/* Shows the next entries of a cyclic queue while they are full. */
+INLAY_APART int inlay_srq_show_(struct inlay_srq *srq)
 {
-	if (__builtin_constant_p(num_sge) && num_sge == 1 && INLAY_LIKELY(sge->length)) {
-		inlay_wqe_data(wqe + INLAY_DS, sge->addr, sge->length, sge->lkey);
-		if (srq->max_sge != 1)
-			inlay_wqe_data_end(wqe + 2 * INLAY_DS);
-	} else {
-		inlay_wqe_recv(wqe + INLAY_DS, wqe + srq->stride, sge, num_sge);
+	uint8_t *wqe;
+
+	while (wqe = inlay_srq_cyclic_(srq), wqe[INLAY_SRQ_STATE_] == INLAY_SRQ_FULL_) {
+		wqe[INLAY_SRQ_STATE_] = 0;
+		srq->pi++;
 	}
-	inlay_srq_take_(srq, wqe);
 	return 0;
 }
 
-/* With the list extended first. The arguments are passed on, so that the common path saves none. */
-INLAY_APART int inlay_srq_post_last_(struct inlay_srq *srq, uint64_t addr, uint32_t len, uint32_t lkey)
+/* Ends a post to a list: the entry before the tail is shown. */
+INLAY_ALWAYS int inlay_srq_fill_(struct inlay_srq *srq, uint8_t *wqe)
 {
-	struct ibv_sge sge = {addr, len, lkey};
+	wqe[INLAY_SRQ_STATE_] = 0;
+	srq->head = inlay_wqe_next_of_(wqe);
+	INLAY_CHECK(srq->head < srq->wqe_cnt, "nobody else writes the entries' links");
+	srq->room--;
+	srq->pi++;
+	return 0;
+}
 
-	return inlay_srq_extend_(srq) ? inlay_srq_post_(srq, inlay_srq_wqe(srq, srq->head), &sge, 1) : -EAGAIN;
+/* Ends a post to the tail: held, shown if the list goes on, or of a cyclic queue. */
+INLAY_APART int inlay_srq_fill_tail_(struct inlay_srq *srq, uint8_t *wqe)
+{
+	if (!srq->cnt) {
+		srq->room--;
+		wqe[INLAY_SRQ_STATE_] = INLAY_SRQ_FULL_;
+		return inlay_srq_show_(srq);
+	}
+	if (inlay_srq_extend_(srq))
+		return inlay_srq_fill_(srq, wqe);
+	srq->room = srq->some = 0;
+	return 0;
+}
+
+INLAY_ALWAYS void inlay_srq_write_(struct inlay_srq *srq, uint8_t *wqe, const struct ibv_sge *sge, uint32_t num_sge,
+				   uint64_t user)
+{
+	inlay_put64(wqe + 8, user);
+	if (__builtin_constant_p(num_sge) && num_sge == 1 && INLAY_LIKELY(sge->length)) {
+		inlay_wqe_data(wqe + INLAY_DS, sge->addr, sge->length, sge->lkey);
+		if (srq->max_sge != 1)
+			inlay_wqe_data_end_(wqe + 2 * INLAY_DS);
+	} else {
+		inlay_wqe_recv_(wqe + INLAY_DS, wqe + srq->stride, sge, num_sge);
+	}
+}
+
+/* All in registers, so that the common path saves none. */
+INLAY_APART int inlay_srq_post_tail_(struct inlay_srq *srq, uint64_t addr, uint64_t len_lkey, uint64_t user)
+{
+	struct ibv_sge sge = {addr, (uint32_t)(len_lkey >> 32), (uint32_t)len_lkey};
+	uint8_t *wqe = srq->cnt ? srq->tail : inlay_srq_cyclic_(srq);
+
+	if (!srq->room || wqe[INLAY_SRQ_STATE_] != INLAY_SRQ_EMPTY_)
+		return -EAGAIN;
+	inlay_srq_write_(srq, wqe, &sge, 1, user);
+	return inlay_srq_fill_tail_(srq, wqe);
 }
 
 /*
- * Fills the next entry. Same bytes as ibv_post_srq_recv, except for empty SGEs: libmlx5 writes
- * them, and the device reads them as 2^31 bytes.
+ * Fills an empty entry. Same bytes as ibv_post_srq_recv, except for empty SGEs, which libmlx5 writes
+ * and the device reads as 2^31 bytes, and for the user word.
  *
- * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
+ * sge   host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
+ * user  what inlay_srq_user returns for the completion
  *
- * Returns 0; -EAGAIN when no entry is free; -EINVAL for more SGEs than an entry holds. The device
+ * Returns 0; -EAGAIN when no entry is empty; -EINVAL for more SGEs than an entry holds. The device
  * sees nothing before inlay_srq_ring().
  */
-INLAY_ALWAYS INLAY_RESULT int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge)
+INLAY_ALWAYS INLAY_RESULT int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge,
+						  uint64_t user)
 {
 	uint8_t *wqe;
 
@@ -305,46 +318,16 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_srq_recv(struct inlay_srq *srq, const s
 	wqe = inlay_srq_wqe(srq, srq->head);
 	if (INLAY_UNLIKELY(wqe == srq->tail)) {
 		if (__builtin_constant_p(num_sge) && num_sge == 1)
-			return inlay_srq_post_last_(srq, sge->addr, sge->length, sge->lkey);
-		if (!inlay_srq_extend_(srq))
+			return inlay_srq_post_tail_(srq, sge->addr, (uint64_t)sge->length << 32 | sge->lkey, user);
+		if (!srq->cnt)
+			wqe = inlay_srq_cyclic_(srq);
+		if (!srq->room || wqe[INLAY_SRQ_STATE_] != INLAY_SRQ_EMPTY_)
 			return -EAGAIN;
+		inlay_srq_write_(srq, wqe, sge, num_sge, user);
+		return inlay_srq_fill_tail_(srq, wqe);
 	}
-	return inlay_srq_post_(srq, wqe, sge, num_sge);
-}
-
-/*
- * Writes the data segments of the free entry `index` for inlay_srq_repost. Returns 0, or -EINVAL
- * when there is no such entry, it is posted, or num_sge is more than it holds.
- */
-INLAY_FN int inlay_srq_prepare(struct inlay_srq *srq, uint32_t index, const struct ibv_sge *sge, uint32_t num_sge)
-{
-	uint8_t *wqe = inlay_srq_wqe(srq, index);
-
-	if (index >= srq->wqe_cnt || !wqe[INLAY_SRQ_FREE_] || num_sge > srq->max_sge)
-		return -EINVAL;
-	inlay_wqe_recv(wqe + INLAY_DS, wqe + srq->stride, sge, num_sge);
-	return 0;
-}
-
-/*
- * Posts the next entry (inlay_srq_index) with the data segments of its last post, or of
- * inlay_srq_prepare. Returns 0, or -EAGAIN when no entry is free. The device sees nothing before
- * inlay_srq_ring().
- */
-INLAY_ALWAYS int inlay_srq_repost(struct inlay_srq *srq)
-{
-	uint64_t first;
-	uint8_t *wqe;
-
-	INLAY_CHECK(srq, "the queue is not NULL");
-	INLAY_CHECK(srq->buf, "the queue is not finished");
-	wqe = inlay_srq_wqe(srq, srq->head);
-	if (INLAY_UNLIKELY(wqe == srq->tail) && !inlay_srq_extend_(srq))
-		return -EAGAIN;
-	__builtin_memcpy(&first, wqe + INLAY_DS, sizeof(first)); /* a length or a key, unless never written */
-	INLAY_CHECK(first, "an entry is posted again after it was posted or prepared once");
-	inlay_srq_take_(srq, wqe);
-	return 0;
+	inlay_srq_write_(srq, wqe, sge, num_sge, user);
+	return inlay_srq_fill_(srq, wqe);
 }
 
 /* Shows the device all entries posted so far: writes the doorbell record. */
@@ -356,49 +339,128 @@ INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 	*srq->dbrec = inlay_to_be16((uint16_t)srq->pi);
 }
 
-/* Gives back entry `index`. As inlay_srq_release. */
+/* A posted entry of a list is appended to it, when all others are full: what was held is shown. */
+INLAY_ALWAYS void inlay_srq_append_(struct inlay_srq *srq, uint8_t *wqe, uint32_t index)
+{
+	uint8_t *last = srq->tail;
+
+	wqe[INLAY_SRQ_STATE_] = INLAY_SRQ_EMPTY_;
+	last[INLAY_SRQ_STATE_] = 0;
+	inlay_wqe_next_(last, (uint16_t)index);
+	srq->tail = wqe;
+	srq->head = index;
+	srq->pi++;
+}
+
+/* Gives back a posted entry, empty. */
 INLAY_ALWAYS int inlay_srq_free_(struct inlay_srq *srq, uint32_t index)
 {
 	uint8_t *wqe = inlay_srq_wqe(srq, index);
-	int freed;
 
-	if (INLAY_LIKELY(index < srq->cnt)) {
-		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_FREE_]))
+	if (INLAY_LIKELY(index < srq->some)) {
+		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_STATE_]))
 			return -EPROTO;
-		wqe[INLAY_SRQ_FREE_] = 1;
+		wqe[INLAY_SRQ_STATE_] = INLAY_SRQ_EMPTY_;
 		srq->back[index / 64] |= (uint64_t)1 << index % 64;
 		srq->room++;
-		return 1;
+		return 0;
 	}
-	__asm__ volatile("" ::: "memory"); /* as in inlay_sq_release */
+	__asm__ volatile("" ::: "memory"); /* as in inlay_sq_release_ */
+	wqe = inlay_srq_entry_(srq, index);
+	if (!wqe || wqe[INLAY_SRQ_STATE_])
+		return -EPROTO;
+	wqe[INLAY_SRQ_STATE_] = INLAY_SRQ_EMPTY_;
 	if (srq->cnt)
-		return -EPROTO;
-	wqe = inlay_srq_wqe(srq, index & (srq->wqe_cnt - 1));
-	if (wqe[INLAY_SRQ_FREE_])
-		return -EPROTO;
-	wqe[INLAY_SRQ_FREE_] = 1;
-	/* Of a cyclic queue: the oldest entries that have all come back. */
-	for (freed = 0; srq->room < srq->wqe_cnt - 1; freed++) {
-		wqe = srq->tail + srq->stride;
-		if (wqe == inlay_srq_wqe(srq, srq->wqe_cnt))
-			wqe = srq->buf;
-		if (!wqe[INLAY_SRQ_FREE_])
-			break;
-		srq->tail = wqe;
-		srq->room++;
-		__asm__ volatile("" ::: "memory");
+		inlay_srq_append_(srq, wqe, index);
+	srq->some = srq->cnt;
+	srq->room++;
+	return 0;
+}
+
+/* The rest of inlay_srq_recycle: a cyclic queue; a list with empty entries, where the buffer moves. */
+INLAY_APART int inlay_srq_recycle_(struct inlay_srq *srq, uint32_t index)
+{
+	uint32_t mask = srq->wqe_cnt - 1;
+	uint8_t *wqe, *to;
+
+	if (INLAY_LIKELY(!srq->cnt)) {
+		index &= mask;
+		wqe = inlay_srq_wqe(srq, index);
+		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_STATE_]))
+			return -EPROTO;
+		if (INLAY_LIKELY(index == (srq->pi & mask))) {
+			to = inlay_srq_wqe(srq, ++srq->pi & mask);
+			return INLAY_LIKELY(to[INLAY_SRQ_STATE_] != INLAY_SRQ_FULL_) ? 0 : inlay_srq_show_(srq);
+		}
+		wqe[INLAY_SRQ_STATE_] = INLAY_SRQ_FULL_;
+		return 0;
 	}
-	return freed;
+	if (inlay_srq_free_(srq, index))
+		return -EPROTO;
+	wqe = inlay_srq_wqe(srq, index);
+	to = inlay_srq_wqe(srq, srq->head);
+	inlay_copy(to + 8, wqe + 8, srq->stride - 8);
+	return to == srq->tail ? inlay_srq_fill_tail_(srq, to) : inlay_srq_fill_(srq, to);
+}
+
+INLAY_ALWAYS int inlay_srq_recycle_entry_(struct inlay_srq *srq, uint32_t index)
+{
+	uint8_t *wqe;
+
+	if (INLAY_LIKELY(index < srq->cnt) && INLAY_LIKELY(!srq->room)) {
+		wqe = inlay_srq_wqe(srq, index);
+		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_STATE_]))
+			return -EPROTO;
+		inlay_srq_append_(srq, wqe, index);
+		return 0;
+	}
+	return inlay_srq_recycle_(srq, index);
 }
 
 /*
- * Gives back the entry that a receive completion of a QP on this queue names, successful or not.
- * The entry keeps its data segments: see inlay_srq_repost.
+ * Gives back the entry that a receive completion of a QP on this queue names, successful or not, with
+ * its buffer: the message has been used.
  *
- * Returns the entries that came back: 1, or 0 or more for a cyclic queue. -EPROTO when the CQE does
- * not complete a receive, or the entry is not posted; then nothing has changed. A completion of
- * another SRQ is not noticed if it names an entry that is posted here.
+ * Returns 0. -EPROTO when the CQE does not complete a receive, or the entry is not posted; then
+ * nothing has changed. A completion of another SRQ is not noticed if it names an entry that is posted
+ * here. The device sees nothing before inlay_srq_ring().
  */
+INLAY_ALWAYS int inlay_srq_recycle(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
+{
+	INLAY_CHECK(srq && cqe, "queue and CQE are not NULL");
+	INLAY_CHECK(srq->buf, "the queue is not finished");
+	if (INLAY_UNLIKELY(!inlay_cqe_is_recv_(cqe)))
+		return -EPROTO;
+	return inlay_srq_recycle_entry_(srq, inlay_cqe_wqe_counter(cqe));
+}
+
+/*
+ * As inlay_srq_recycle, with another buffer: the caller keeps the message. sge, num_sge and user as
+ * in inlay_post_srq_recv.
+ *
+ * Returns also -EINVAL for more SGEs than an entry holds; then nothing has changed.
+ */
+INLAY_ALWAYS int inlay_srq_replace(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe, const struct ibv_sge *sge,
+				   uint32_t num_sge, uint64_t user)
+{
+	uint32_t index;
+	uint8_t *wqe;
+
+	INLAY_CHECK(srq && cqe && (sge || !num_sge), "queue, CQE and SGEs are not NULL");
+	INLAY_CHECK(srq->buf, "the queue is not finished");
+	if (!(__builtin_constant_p(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > srq->max_sge))
+		return -EINVAL;
+	if (INLAY_UNLIKELY(!inlay_cqe_is_recv_(cqe)))
+		return -EPROTO;
+	index = inlay_cqe_wqe_counter(cqe);
+	wqe = inlay_srq_entry_(srq, index);
+	if (INLAY_UNLIKELY(!wqe) || INLAY_UNLIKELY(wqe[INLAY_SRQ_STATE_]))
+		return -EPROTO;
+	inlay_srq_write_(srq, wqe, sge, num_sge, user);
+	return inlay_srq_recycle_entry_(srq, index);
+}
+
+/* As inlay_srq_recycle, without a buffer: the caller keeps the message. The entry is empty. */
 INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
 {
 	INLAY_CHECK(srq && cqe, "queue and CQE are not NULL");
@@ -407,47 +469,11 @@ INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe6
 	return inlay_srq_free_(srq, inlay_cqe_wqe_counter(cqe));
 }
 
-/*
- * inlay_srq_release and inlay_srq_repost in one: gives back an entry, and posts the next one for
- * each that came back. If one entry is free, it is posted; the returned entry becomes the free one,
- * which inlay_srq_prepare may change.
- *
- * Returns 0, or -EPROTO as inlay_srq_release. The device sees nothing before inlay_srq_ring().
- */
-INLAY_ALWAYS int inlay_srq_recycle(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
-{
-	uint8_t *wqe, *last;
-	uint32_t index;
-	int freed;
-
-	INLAY_CHECK(srq && cqe, "queue and CQE are not NULL");
-	INLAY_CHECK(srq->buf, "the queue is not finished");
-	if (INLAY_UNLIKELY(!inlay_cqe_is_recv_(cqe)))
-		return -EPROTO;
-	last = srq->tail;
-	index = inlay_cqe_wqe_counter(cqe);
-	if (INLAY_LIKELY(index < srq->cnt) && INLAY_LIKELY(!srq->room)) {
-		wqe = inlay_srq_wqe(srq, index);
-		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_FREE_]))
-			return -EPROTO;
-		wqe[INLAY_SRQ_FREE_] = 1;
-		last[INLAY_SRQ_FREE_] = 0;
-		inlay_wqe_next(last, (uint16_t)index);
-		srq->tail = wqe;
-		srq->head = index;
-		srq->pi++;
-		return 0;
-	}
-	for (freed = inlay_srq_release(srq, cqe); freed > 0; freed--)
-		inlay_srq_repost(srq);
-	return freed;
-}
-
-/* For inlay_cq_clean, with the SRQ as arg: gives back the entry of a removed receive. */
+/* For inlay_cq_clean, with the SRQ as arg: gives back the entry of a removed receive, with its buffer. */
 INLAY_COLD void inlay_srq_gone(const struct mlx5_cqe64 *cqe, void *arg)
 {
 	if (!inlay_cqe_is_send(cqe))
-		inlay_srq_release((struct inlay_srq *)arg, cqe);
+		inlay_srq_recycle((struct inlay_srq *)arg, cqe);
 }
 
 #endif

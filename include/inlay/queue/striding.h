@@ -32,7 +32,7 @@
  *     in: wqe_id says the same (DPDK asserts it), and in a block of compressed CQEs only the title
  *     has one. It is not read. A packet's first stride must be the one that the count expects;
  *     otherwise a CQE was lost.
- *   - Each stride may have a CQE of its own. inlay_striding_reserve makes room for all.
+ *   - Each stride may have a CQE of its own. inlay_striding_reserve_ makes room for all.
  *   - After an error CQE call inlay_striding_error, which says whether the queue has stopped. If so,
  *     reset its WQ or RQ, free what is left in its CQ (inlay_cq_clean_index: completions of packets
  *     name no QP) and call inlay_striding_reset: all buffers are the caller's.
@@ -41,19 +41,15 @@
  * inlay_srq whose entries come back with their last stride. Several QPs fill its entries side by side:
  *
  *   sge.length = inlay_striding_srq_bytes(&rq);                 or one SGE for each stride
- *   for (i = 0; i <= inlay_srq_size(&rq.srq); i++)              every entry. One is always unposted,
- *           sge.addr = (uintptr_t)buf[i],                       a different one each time
- *           inlay_srq_prepare(&rq.srq, i, &sge, 1);
- *   while (!inlay_srq_repost(&rq.srq))
- *           ;
+ *   while (... i < buffers)
+ *           inlay_post_srq_recv(&rq.srq, &sge_of_buffer[i], 1, i);
  *   inlay_srq_ring(&rq.srq);
  *   ...
- *   done = inlay_striding_srq_take(&rq, cqe, &at);              as above; at.wqe is the entry
- *   if (done > 0)
- *           inlay_srq_repost(&rq.srq), inlay_srq_ring(&rq.srq);
- *
- * inlay_srq_repost posts the entry that inlay_srq_index names, and its buffer must be free. To change
- * a buffer use inlay_post_srq_recv: queue/srq.h.
+ *   done = inlay_striding_srq_take(&rq, cqe, &at);
+ *   buffer = inlay_srq_user(&rq.srq, at.wqe);
+ *   if (done > 0)                                               its last packet: the entry is empty,
+ *           inlay_post_srq_recv(&rq.srq, &sge, 1, other);       and takes another buffer, or this one
+ *                                                               when its packets have been used
  *
  * In a compressed block only the title names the entry, so the block must end with that entry.
  *
@@ -61,9 +57,9 @@
  * inlay_srq_gone is not for a striding queue: it would give an entry back with its first stride.
  *
  * An error CQE of a shared queue names an entry that several QPs may be filling, so do not take it.
- * That entry (inlay_srq_entry) does not come back; in a cyclic queue, neither do those posted after it. The
- * others stay in use. When too few are left, destroy the queue after its QPs and RQs, and create it
- * again: its buffers are the caller's then.
+ * That entry does not come back; in a cyclic queue, neither do those posted after it. The others
+ * stay in use. When too few are left, destroy the queue after its QPs and RQs, and create it again:
+ * its buffers are the caller's then.
  *
  * Message completions (InfiniBand, RoCE) have a different layout from packet completions. Each part
  * of a message has one, and takes one stride:
@@ -161,7 +157,7 @@ INLAY_COLD int inlay_striding_init(struct inlay_striding *rq, void *buf, uint32_
 		uint8_t *wqe = rq->rq.buf + (size_t)i * wqe_size;
 
 		__builtin_memset(wqe, 0, INLAY_DS);
-		inlay_wqe_next(wqe, (uint16_t)((i + 1) & rq->rq.mask));
+		inlay_wqe_next_(wqe, (uint16_t)((i + 1) & rq->rq.mask));
 	}
 	return 0;
 }
@@ -185,8 +181,8 @@ INLAY_COLD int inlay_striding_srq_init(struct inlay_striding_srq *rq, const stru
 	return 0;
 }
 
-/* As inlay_striding_reserve, for a shared queue; instead of inlay_srq_reserve. */
-INLAY_COLD int inlay_striding_srq_reserve(struct inlay_striding_srq *rq, struct inlay_cq *cq, const char **why)
+/* As inlay_striding_reserve_, for a shared queue; instead of inlay_srq_reserve_. */
+INLAY_COLD int inlay_striding_srq_reserve_(struct inlay_striding_srq *rq, struct inlay_cq *cq, const char **why)
 {
 	uint32_t n = rq->strides * rq->srq.wqe_cnt;
 	int err = inlay_cq_reserve(cq, n, why);
@@ -198,8 +194,8 @@ INLAY_COLD int inlay_striding_srq_reserve(struct inlay_striding_srq *rq, struct 
 	return err;
 }
 
-/* Reserves a CQE for each stride of the ring's buffers; see inlay_sq_reserve. */
-INLAY_COLD int inlay_striding_reserve(struct inlay_striding *rq, struct inlay_cq *cq, const char **why)
+/* Reserves a CQE for each stride of the ring's buffers; see inlay_sq_reserve_. */
+INLAY_COLD int inlay_striding_reserve_(struct inlay_striding *rq, struct inlay_cq *cq, const char **why)
 {
 	uint32_t n = rq->strides * (rq->rq.mask + 1);
 	int err = inlay_cq_reserve(cq, n, why);
@@ -268,7 +264,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_striding_post(struct inlay_striding *rq, uin
 	sge.length = rq->bytes;
 	sge.lkey = lkey;
 	wqe = rq->rq.buf + (size_t)(rq->rq.pi & rq->rq.mask) * rq->rq.stride;
-	inlay_wqe_recv(wqe + INLAY_DS, wqe + rq->rq.stride, &sge, 1);
+	inlay_wqe_recv_(wqe + INLAY_DS, wqe + rq->rq.stride, &sge, 1);
 	inlay_striding_posted_(rq);
 	return 0;
 }
@@ -383,7 +379,7 @@ INLAY_ALWAYS int inlay_striding_srq_count_(struct inlay_striding_srq *rq, uint32
 	if (!rq->srq.cnt)
 		index &= rq->srq.wqe_cnt - 1;
 	entry = inlay_srq_wqe(&rq->srq, index);
-	if (INLAY_UNLIKELY(index >= rq->srq.wqe_cnt) || INLAY_UNLIKELY(entry[INLAY_SRQ_FREE_]))
+	if (INLAY_UNLIKELY(index >= rq->srq.wqe_cnt) || INLAY_UNLIKELY(entry[INLAY_SRQ_STATE_]))
 		return -EPROTO;
 	__builtin_memcpy(&used, entry + INLAY_SRQ_USED_, sizeof(used));
 	if (INLAY_UNLIKELY(n - 1 >= rq->strides - used))
@@ -400,8 +396,7 @@ INLAY_ALWAYS int inlay_striding_srq_count_(struct inlay_striding_srq *rq, uint32
 
 /*
  * Counts the strides of one good completion of a packet, and says where it is; as
- * inlay_striding_take, but entries come back in any order, to be posted again by inlay_srq_repost or
- * inlay_post_srq_recv.
+ * inlay_striding_take, but entries come back in any order, empty.
  */
 INLAY_ALWAYS int inlay_striding_srq_take(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
 					 struct inlay_packet_at *at)

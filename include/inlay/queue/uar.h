@@ -3,7 +3,7 @@
  * inlay/queue/uar.h: a doorbell register, and the rules for the threads that write to it.
  *
  *   struct inlay_uar uar;
- *   inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, &why);   in verbs.h: a register of one's own
+ *   inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, &why);   verbs.h: a register for this thread
  *   qp = ibv_create_qp(uar.pd, &init);                    its QPs are created in uar.pd
  *   inlay_sq_from_qp(&sq, qp, &uar, &cq, &why);           as many queues as the thread has
  *
@@ -16,14 +16,14 @@
  *
  * libmlx5 silently gives one register to several QPs, and two queues that copy WQEs into it at the
  * same time corrupt each other. So all queues on a register point to one inlay_uar, which holds the
- * mode. Whether DOORBELL is safe while libmlx5 copies into the same register is not proved; a
- * register of one's own is safe.
+ * mode. Nobody has proved that DOORBELL is safe while libmlx5 copies into the same register; a
+ * register made by inlay_uar_create is safe.
  *
  * INLAY_UAR_FULL_FENCE, or'ed into a mode, puts libmlx5's fence (base.h) after each register write:
- * when the call returns, the doorbell has left the CPU. It costs a serial register its short path.
+ * when the call returns, the doorbell has left the CPU. It disables the fast path of a serial register.
  *
  *   base of a register               base + size
- *   | one half: copy or doorbell     | the other half |      used in turn, so that two writes in a row
+ *   | one half: copy or doorbell     | the other half |      alternate, so that consecutive writes
  *                                                            never merge
  *
  * Threads: a register is rung as its mode says; queues are attached and detached by one thread at a
@@ -147,6 +147,16 @@ INLAY_ALWAYS uint8_t *inlay_uar_toggle_(uint8_t **next, uint32_t size)
 
 	*next = (uint8_t *)((uintptr_t)at ^ size);
 	return at;
+}
+
+/*
+ * For a caller that also writes to the register by code of its own: where to, this time. Its copy or
+ * doorbell then takes part in the alternation. Keep to the register's mode, and fence as
+ * inlay_sq_ring does. Returns NULL while the register is not known.
+ */
+INLAY_ALWAYS uint8_t *inlay_uar_toggle(struct inlay_uar *uar)
+{
+	return uar->reg ? inlay_uar_toggle_(&uar->next, uar->size) : NULL;
 }
 
 #endif

@@ -21,7 +21,9 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+#include <inlay/cqe.h>
 #include <inlay/wqe.h>
+#include <inlay/wqe/umr.h>
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
 
@@ -45,7 +47,7 @@ INLAY_FN INLAY_RESULT int inlay_post_umr(struct inlay_sq *sq, uint32_t key, cons
 		return err;
 	at = inlay_seg_umr(at, umr);
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a UMR has no payload to inline");
-	return inlay_sq_commit(sq, at, MLX5_OPCODE_UMR, 0, flags, inlay_to_be32(key));
+	return inlay_sq_finish_(sq, at, MLX5_OPCODE_UMR, 0, flags, inlay_to_be32(key));
 }
 
 /* What both layouts change, and the length. */
@@ -135,7 +137,7 @@ INLAY_FN INLAY_RESULT int inlay_post_set_psv(struct inlay_sq *sq, uint32_t psv, 
 		return err;
 	at = inlay_seg_psv(at, psv, value);
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a PSV has no payload to inline");
-	return inlay_sq_commit(sq, at, MLX5_OPCODE_SET_PSV, 0, flags, 0);
+	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SET_PSV, 0, flags, 0);
 }
 
 /*
@@ -227,6 +229,40 @@ INLAY_FN INLAY_RESULT int inlay_post_local_inv(struct inlay_sq *sq, uint32_t rke
 	INLAY_CHECK(sq, "the queue is not NULL");
 	inlay_umr_window(inlay_sq_qpn(sq), 0, NULL, 0, &umr);
 	return inlay_post_umr(sq, rkey, &umr, flags);
+}
+
+/* A wrong block signature: what a CQE of opcode MLX5_CQE_SIG_ERR says. Values are left-aligned. */
+struct inlay_sig_error {
+	uint32_t key;      /* through which the data went */
+	uint32_t qpn;
+	uint32_t kind;     /* enum mlx5dv_mkey_err_type: guard (or CRC), reference tag, application tag */
+	uint32_t memory;   /* 1: in memory, 0: on the wire */
+	uint64_t found;    /* T10-DIF: guard << 48 | application tag << 32 | reference tag; CRC-32: << 32 */
+	uint64_t computed; /* from the data, or what the key was told */
+	uint64_t offset;   /* of the block, in bytes of the transfer with signatures */
+};
+
+/*
+ * Decodes a signature error. The transfer itself goes on and has a completion of its own, which
+ * comes later; this CQE returns no credit. Returns 1, or 0 for any other CQE and leaves *error alone.
+ */
+INLAY_COLD int inlay_cqe_sig_error(const struct mlx5_cqe64 *cqe, struct inlay_sig_error *error)
+{
+	uint32_t w[16];
+
+	if (cqe->op_own >> 4 != MLX5_CQE_SIG_ERR)
+		return 0;
+	__builtin_memcpy(w, cqe, sizeof(w));
+	error->found = (uint64_t)inlay_from_be32(w[4]) << 32 | inlay_from_be32(w[6]);
+	error->computed = (uint64_t)inlay_from_be32(w[5]) << 32 | inlay_from_be32(w[7]);
+	error->kind = inlay_from_be32(w[8]) & 1u << 27 ? MLX5DV_MKEY_SIG_BLOCK_BAD_REFTAG :
+		      inlay_from_be32(w[8]) & 1u << 28 ? MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG :
+							 MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD;
+	error->memory = inlay_from_be32(w[8]) & 7;
+	error->key = inlay_from_be32(w[9]);
+	error->offset = (uint64_t)inlay_from_be32(w[10]) << 32 | inlay_from_be32(w[11]);
+	error->qpn = inlay_from_be32(w[14]) & 0xffffff;
+	return 1;
 }
 
 #endif

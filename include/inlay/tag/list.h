@@ -255,9 +255,9 @@ INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_t
 	if (add && wr->tm.add.num_sge && wr->tm.add.sg_list->length)
 		inlay_wqe_data(at.at, wr->tm.add.sg_list->addr, wr->tm.add.sg_list->length, wr->tm.add.sg_list->lkey);
 	else if (add)
-		inlay_wqe_data_end(at.at);
+		inlay_wqe_data_end_(at.at);
 	at.ds += add;
-	return inlay_sq_commit(list->sq, at, INLAY_OPCODE_TAG, 0, 0, 0);
+	return inlay_sq_finish_(list->sq, at, INLAY_OPCODE_TAG, 0, 0, 0);
 }
 
 INLAY_ALWAYS int inlay_tag_list_add_(struct inlay_tag_list *list, const struct ibv_ops_wr *wr, uint32_t *handle)

@@ -131,7 +131,7 @@ INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uin
 	inlay_tmh_put_(tmh, IBV_TMH_EAGER, app_ctx, tag);
 	at = inlay_seg_inline(at, tmh, (uint32_t)sizeof(tmh));
 	at = inlay_seg_sges(at, sge, num_sge);
-	return inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 }
 
 INLAY_ALWAYS int inlay_tag_send_two_(struct inlay_sq *sq, const void *head, uint32_t head_len, const void *data,
@@ -149,7 +149,7 @@ INLAY_ALWAYS int inlay_tag_send_two_(struct inlay_sq *sq, const void *head, uint
 	at = inlay_seg_inline_open(at, head_len + len, 0, &p);
 	at = inlay_seg_inline_append(at, head, head_len);
 	at = inlay_seg_inline_append(at, data, len);
-	return inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 }
 
 /* An eager message of len bytes, copied into the WQE. */

@@ -288,7 +288,7 @@ INLAY_ALWAYS struct inlay_task_cmd *inlay_task_conn_next_(struct inlay_task_conn
 /* Posts a last, signaled WQE: its completion returns those that were executed unsignaled. */
 INLAY_COLD void inlay_task_conn_mark_(struct inlay_task_conn *c)
 {
-	if (!c->marked && !inlay_post_nop(&c->link.sq, INLAY_SIGNALED)) {
+	if (!c->marked && !inlay_post(&c->link.sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED)) {
 		c->marked = 1;
 		inlay_sq_ring(&c->link.sq);
 	}

@@ -383,7 +383,7 @@ INLAY_COLD void inlay_task_close_(struct inlay_task *t)
 		if (t->held & 1u << i)
 			inlay_had_room_(inlay_post_local_inv(&h->link.sq, h->windows[t->windows[i]].rkey, INLAY_SIGNALED));
 	if (!(t->held & INLAY_TASK_HELD_WINDOWS))
-		inlay_had_room_(inlay_post_nop(&h->link.sq, INLAY_SIGNALED));
+		inlay_had_room_(inlay_post(&h->link.sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED));
 	t->end = inlay_sq_index(&h->link.sq);
 	t->held |= INLAY_TASK_HELD_CLOSED;
 	h->owed = 1;
@@ -462,7 +462,7 @@ INLAY_COLD void inlay_task_host_sent_(struct inlay_task_host *h, const struct ml
 	}
 	/* WQEs that were executed unsignaled get no error completion: a last signaled WQE returns them. */
 	if (h->broken && !h->marked) {
-		h->marked = !inlay_post_nop(sq, INLAY_SIGNALED);
+		h->marked = !inlay_post(sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED);
 		inlay_sq_ring(sq);
 	}
 	if (h->first)

@@ -68,6 +68,7 @@
 
 #include <inlay/buf.h>
 #include <inlay/mmap.h>
+#include <inlay/queue/umr.h>
 #include <inlay/task/link.h>
 
 #define INLAY_TASK_NEVER UINT64_MAX     /* no deadline */

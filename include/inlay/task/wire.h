@@ -299,7 +299,7 @@ INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint32_t bbs, uint
 	}
 	flags = (at.index & quarter) + bbs > quarter ? INLAY_SIGNALED : 0;
 	if (ring && INLAY_LIKELY(inlay_sq_rung(sq) == at.index))
-		return inlay_sq_commit_ring(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+		return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags | INLAY_RING, 0);
 	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 	if (ring)
 		inlay_sq_ring(sq);

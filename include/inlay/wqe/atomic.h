@@ -37,61 +37,33 @@
 
 INLAY_STATIC_ASSERT(MLX5_OPCODE_ATOMIC_MASKED_CS == 0x14 && MLX5_OPCODE_ATOMIC_MASKED_FA == 0x15, "opcodes");
 
-/* What a masked atomic of 4 or 8 bytes does, host order; of 4 bytes the lower halves count. */
-struct inlay_masked {
+/*
+ * What an atomic does. Arguments of the functions that make one are in host order; of 4 bytes the
+ * lower halves count.
+ */
+struct inlay_atomic {
 	uint64_t swap;         /* or what is added */
-	uint64_t compare;      /* or the boundary: the topmost bit of each field; 0: one field */
-	uint64_t swap_mask;    /* CS: the bits that change */
-	uint64_t compare_mask; /* CS: the bits that must be equal; 0: any value matches */
-	uint32_t opcode;       /* MLX5_OPCODE_ATOMIC_MASKED_CS or MLX5_OPCODE_ATOMIC_MASKED_FA */
-	uint32_t reserved;
+	uint64_t compare;      /* or the boundary */
+	uint64_t swap_mask;
+	uint64_t compare_mask;
+	uint64_t opcode;       /* MLX5_OPCODE_ATOMIC_* */
+	const uint64_t *words; /* instead of the first four: operands of 16 bytes or more each */
 };
 
-/*
- * Compare-and-swap: the word's bits of swap_mask become those of swap, if it equals compare in the
- * bits of compare_mask.
- */
-INLAY_ALWAYS struct inlay_masked inlay_masked_cmp_swap(uint64_t compare, uint64_t compare_mask, uint64_t swap,
-						       uint64_t swap_mask)
+/* Fetch-and-add of 8 bytes, which every device with atomics has. */
+INLAY_ALWAYS struct inlay_atomic inlay_atomic_add(uint64_t add)
 {
-	struct inlay_masked op = {swap, compare, swap_mask, compare_mask, MLX5_OPCODE_ATOMIC_MASKED_CS, 0};
+	struct inlay_atomic op = {add, 0, 0, 0, MLX5_OPCODE_ATOMIC_FA, NULL};
 
 	return op;
 }
 
-/* Swap: the bits of mask become those of value; ~0 swaps the word. Also "set", whose answer nobody reads. */
-INLAY_ALWAYS struct inlay_masked inlay_masked_swap(uint64_t value, uint64_t mask)
+/* Compare-and-swap of 8 bytes, likewise: the word becomes swap if it equals compare. */
+INLAY_ALWAYS struct inlay_atomic inlay_atomic_cmp_swap(uint64_t compare, uint64_t swap)
 {
-	return inlay_masked_cmp_swap(0, 0, value, mask);
-}
-
-/* Fetch-and-and. */
-INLAY_ALWAYS struct inlay_masked inlay_masked_and(uint64_t value)
-{
-	return inlay_masked_swap(value, ~value);
-}
-
-/* Fetch-and-or. */
-INLAY_ALWAYS struct inlay_masked inlay_masked_or(uint64_t value)
-{
-	return inlay_masked_swap(value, value);
-}
-
-/*
- * Fetch-and-add, also of 4 bytes. boundary 0x80008000 makes two 16-bit counters of a 4-byte word;
- * 0 adds to the word as a whole.
- */
-INLAY_ALWAYS struct inlay_masked inlay_masked_add(uint64_t add, uint64_t boundary)
-{
-	struct inlay_masked op = {add, boundary, 0, 0, MLX5_OPCODE_ATOMIC_MASKED_FA, 0};
+	struct inlay_atomic op = {swap, compare, 0, 0, MLX5_OPCODE_ATOMIC_CS, NULL};
 
 	return op;
-}
-
-/* Fetch-and-xor: an addition without any carry. */
-INLAY_ALWAYS struct inlay_masked inlay_masked_xor(uint64_t value)
-{
-	return inlay_masked_add(value, ~(uint64_t)0);
 }
 
 /* Opcode modifier of an extended atomic of `size` bytes, a power of two, 4 .. 256. */
@@ -105,7 +77,7 @@ INLAY_ALWAYS uint32_t inlay_opmod_atomic(uint32_t size)
  * Appends the operands of a masked atomic of `size` bytes, 4 or 8: one unit, or two for a
  * compare-and-swap of 8.
  */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_masked(struct inlay_cursor c, uint32_t size, const struct inlay_masked *op)
+INLAY_ALWAYS struct inlay_cursor inlay_seg_masked(struct inlay_cursor c, uint32_t size, const struct inlay_atomic *op)
 {
 	int swap = op->opcode == MLX5_OPCODE_ATOMIC_MASKED_CS;
 	uint8_t *seg = inlay_seg_at(c);

@@ -17,13 +17,6 @@
  * A compact vector is for InfiniBand without a GRH, on devices with compact_address_vector
  * (devx/ifc/hca.h). RoCE needs the MAC, hence 48 bytes.
  *
- * A large table of peers keeps less than vectors: the 8 bytes that differ, and 32 more where there
- * is a GRH. Key and form are added at the post:
- *
- *   struct peer { struct inlay_av_base base; struct inlay_av_grh grh; };      40 bytes: a cache line
- *   inlay_av_split(&av, &peer->base, &peer->grh);                             once
- *   inlay_av_join_dct(&av, &peer->base, &peer->grh, key);                     at each post; NULL: compact
- *
  * Threads: pure functions of their arguments. Sources: mlx5dv.h; libmlx5's set_datagram_seg,
  * mlx5_send_wr_set_dc_addr and wqe.h (XRC); UCX's uct_ib_mlx5_base_av_t; the PRM's "Address Vector".
  */
@@ -46,17 +39,6 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_av) == 48 && INLAY_AT_(mlx5_wqe_av, d
 struct inlay_av {
 	struct mlx5_wqe_av av;
 };
-
-/* What differs between peers: +8 of the vector, without its ext bit; and +16 .. +47. */
-struct inlay_av_base {
-	uint8_t bytes[8];
-};
-
-struct inlay_av_grh {
-	uint8_t bytes[32];
-};
-
-INLAY_STATIC_ASSERT(sizeof(struct inlay_av_base) + sizeof(struct inlay_av_grh) <= INLAY_CACHE_LINE, "a line per peer");
 
 /*
  * Fills an address vector. Same bytes as libmlx5's, in the long form (MLX5_EXTENDED_UD_AV).
@@ -97,54 +79,19 @@ INLAY_ALWAYS void inlay_av_init_xrc(struct inlay_av *av, uint32_t srqn)
 	inlay_put64((uint8_t *)av + 8, 0);
 }
 
-/* Takes an address vector apart: all but its key. grh may be NULL. */
-INLAY_FN void inlay_av_split(const struct inlay_av *av, struct inlay_av_base *base, struct inlay_av_grh *grh)
-{
-	INLAY_CHECK(av && base, "only grh may be NULL");
-	__builtin_memcpy(base, &av->av.dqp_dct, sizeof(*base));
-	base->bytes[0] = 0;
-	if (grh)
-		__builtin_memcpy(grh, (const uint8_t *)av + 16, sizeof(*grh));
-}
-
-/* Puts one together; key: as it stands at +0. Folds in the function that posts it. */
-INLAY_ALWAYS void inlay_av_join_(struct inlay_av *av, const struct inlay_av_base *base, const struct inlay_av_grh *grh,
-				 uint64_t key)
-{
-	uint64_t rest;
-
-	__builtin_memcpy(&rest, base, sizeof(rest));
-	rest &= ~(uint64_t)inlay_to_be32(MLX5_EXTENDED_UD_AV); /* tells the compiler which form it is */
-	if (grh)
-		__builtin_memcpy((uint8_t *)av + 16, grh, sizeof(*grh));
-	inlay_put64(av, key);
-	inlay_put64((uint8_t *)av + 8, rest | (grh ? inlay_to_be32(MLX5_EXTENDED_UD_AV) : 0));
-}
-
-/*
- * Puts an address vector together. grh NULL: compact, and only 16 bytes are written.
- *
- * qkey, key  host order, as in inlay_av_init and inlay_av_to_dct
- */
-INLAY_ALWAYS void inlay_av_join(struct inlay_av *av, const struct inlay_av_base *base, const struct inlay_av_grh *grh,
-				uint32_t qkey)
-{
-	INLAY_CHECK(av && base, "only grh may be NULL");
-	inlay_av_join_(av, base, grh, inlay_to_be32(qkey));
-}
-
-/* As inlay_av_join, for a DCT. */
-INLAY_ALWAYS void inlay_av_join_dct(struct inlay_av *av, const struct inlay_av_base *base,
-				    const struct inlay_av_grh *grh, uint64_t key)
-{
-	INLAY_CHECK(av && base, "only grh may be NULL");
-	inlay_av_join_(av, base, grh, inlay_to_be64(key));
-}
-
 /* A destination's length in 16-byte units: 1 or 3. */
 INLAY_ALWAYS uint32_t inlay_av_ds(const struct inlay_av *av)
 {
 	return ((const uint8_t *)av)[8] & MLX5_EXTENDED_UD_AV >> 24 ? 3 : 1;
+}
+
+/* Returns av, and tells the compiler that it is a vector of 48 bytes: UD, and DC on RoCE. */
+INLAY_ALWAYS const struct inlay_av *inlay_av_long(const struct inlay_av *av)
+{
+	INLAY_CHECK(av && inlay_av_ds(av) == 3, "the destination has 48 bytes");
+	if (!av || inlay_av_ds(av) != 3)
+		__builtin_unreachable();
+	return av;
 }
 
 /* Appends a destination of 1 or 3 units. */

@@ -16,7 +16,7 @@
 #include <inlay/wqe/sync.h>
 
 /* The name of a send opcode (MLX5_OPCODE_*, INLAY_OPCODE_*), or "unknown opcode". */
-INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
+INLAY_COLD const char *inlay_opcode_name_(uint8_t opcode)
 {
 	switch (opcode) {
 	case MLX5_OPCODE_NOP: return "NOP";
@@ -83,7 +83,7 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 	raddr = atomic || masked || opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
 		opcode == MLX5_OPCODE_RDMA_READ;
 	fprintf(out, "ctrl    %s index %u opmod 0x%x qpn 0x%x ds %u sig 0x%x fm %u ce %u se %u imm 0x%x\n",
-		inlay_opcode_name((uint8_t)opcode), w[0] >> 8 & 0xffff, w[0] >> 24, w[1] >> 8, ds, w[2] >> 24,
+		inlay_opcode_name_((uint8_t)opcode), w[0] >> 8 & 0xffff, w[0] >> 24, w[1] >> 8, ds, w[2] >> 24,
 		w[2] >> 5 & 7, w[2] >> 2 & 3, w[2] >> 1 & 1, w[3]);
 	eth = opcode == MLX5_OPCODE_TSO || opcode == INLAY_OPCODE_MULTI_PACKET ||
 	      (opcode == MLX5_OPCODE_SEND && type == IBV_QPT_RAW_PACKET);

@@ -50,6 +50,8 @@
 #define INLAY_RING (1u << 23)
 #define INLAY_STREAM_ (1u << 21)
 #define INLAY_STREAM(id) (INLAY_STREAM_ | ((uint32_t)(id) >> 8 & 0xff) | ((uint32_t)(id) & 0xff) << 8)
+/* Byte 11 of a control segment, as other code keeps it (fm_ce_se): mode << 5 | MLX5_WQE_CTRL_CQ_UPDATE | ... */
+#define INLAY_RAW_FLAGS(byte) ((uint32_t)(byte) << 24 | ((byte) >> 5 ? 1u << 15 << ((byte) >> 5) : 0))
 #define INLAY_POST_FLAGS_ (INLAY_SOLICITED | INLAY_SIGNALED | 7u << 29 | 0xfu << 16 | INLAY_INLINE | INLAY_RING)
 
 #define INLAY_AT_(type, field, at) (offsetof(struct type, field) == at)
@@ -147,7 +149,7 @@ INLAY_ALWAYS void inlay_wqe_raddr(void *seg, uint64_t raddr, uint32_t rkey)
 }
 
 /* Atomic segment, host order: the addend and 0, or swap and compare. */
-INLAY_ALWAYS void inlay_wqe_atomic(void *seg, uint64_t swap_add, uint64_t compare)
+INLAY_ALWAYS void inlay_wqe_atomic_(void *seg, uint64_t swap_add, uint64_t compare)
 {
 	inlay_put64(seg, inlay_to_be64(swap_add));
 	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(compare));
@@ -163,7 +165,7 @@ INLAY_ALWAYS void inlay_wqe_data(void *seg, uint64_t addr, uint32_t len, uint32_
 }
 
 /* The end mark of a receive WQE with fewer SGEs than its stride has room for. */
-INLAY_ALWAYS void inlay_wqe_data_end(void *seg)
+INLAY_ALWAYS void inlay_wqe_data_end_(void *seg)
 {
 	inlay_put64(seg, (uint64_t)inlay_to_be32(MLX5_INVALID_LKEY) << 32);
 	inlay_put64((uint8_t *)seg + 8, 0);
@@ -173,7 +175,7 @@ INLAY_ALWAYS void inlay_wqe_data_end(void *seg)
  * Writes the data segments of a receive WQE: one for each SGE that is not empty, then the end mark
  * unless `end` is reached. The WQE has room for num_sge.
  */
-INLAY_ALWAYS void inlay_wqe_recv(uint8_t *seg, const uint8_t *end, const struct ibv_sge *sge, uint32_t num_sge)
+INLAY_ALWAYS void inlay_wqe_recv_(uint8_t *seg, const uint8_t *end, const struct ibv_sge *sge, uint32_t num_sge)
 {
 	uint32_t i;
 
@@ -184,18 +186,18 @@ INLAY_ALWAYS void inlay_wqe_recv(uint8_t *seg, const uint8_t *end, const struct 
 		seg += INLAY_DS;
 	}
 	if (seg != end)
-		inlay_wqe_data_end(seg);
+		inlay_wqe_data_end_(seg);
 }
 
 /* Writes and reads the number of the next entry in an SRQ's list. */
-INLAY_ALWAYS void inlay_wqe_next(void *wqe, uint16_t index)
+INLAY_ALWAYS void inlay_wqe_next_(void *wqe, uint16_t index)
 {
 	uint16_t be = inlay_to_be16(index);
 
 	__builtin_memcpy((uint8_t *)wqe + 2, &be, sizeof(be));
 }
 
-INLAY_ALWAYS uint16_t inlay_wqe_next_of(const void *wqe)
+INLAY_ALWAYS uint16_t inlay_wqe_next_of_(const void *wqe)
 {
 	uint16_t be;
 
@@ -256,9 +258,6 @@ INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 	INLAY_CHECK(c.ds < 4 * (size_t)c.bbs, "a WQE has no more WQEBBs than it was begun with");
 	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
 		return c.at;
-	/* By the index: shorter than a comparison. */
-	if (__builtin_constant_p(c.ds) && c.ds % 4 == 0)
-		return c.begin + ((c.index + c.ds / 4) & ((size_t)(c.end - c.begin) / INLAY_WQEBB - 1)) * INLAY_WQEBB;
 	if (c.ds % 4 == 0 && INLAY_UNLIKELY(c.at == c.end))
 		return c.begin;
 	return c.at;
@@ -297,12 +296,12 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_zero_(struct inlay_cursor c, uint32_t
 	return c;
 }
 
-/* Appends an atomic segment; see inlay_wqe_atomic. */
+/* Appends an atomic segment; see inlay_wqe_atomic_. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_atomic(struct inlay_cursor c, uint64_t swap_add, uint64_t compare)
 {
 	uint8_t *seg = inlay_seg_at(c);
 
-	inlay_wqe_atomic(seg, swap_add, compare);
+	inlay_wqe_atomic_(seg, swap_add, compare);
 	return inlay_seg_done(c, seg);
 }
 

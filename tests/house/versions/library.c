@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 #include <inlay/inlay.h>
+#include <inlay/buf.h>
 #include <inlay/memdomain.h>
 #include "library.h"
 

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* posts.h: requests for inlay_post in one expression, in C and C++. */
+#ifndef TESTS_POSTS_H
+#define TESTS_POSTS_H
+
+#include <inlay/queue.h>
+
+/* Memory of the peer */
+struct remote {
+	uint64_t addr;
+	uint32_t rkey;
+};
+
+INLAY_ALWAYS struct inlay_wr wr_sge(const struct ibv_sge *sge, uint32_t num)
+{
+	struct inlay_wr wr = {0, 0, 0, NULL, NULL, 0, 0, sge, num, 0, NULL};
+
+	if (__builtin_constant_p(num) && num == 1) {
+		wr.data = (const void *)(uintptr_t)sge->addr;
+		wr.len = sge->length;
+		wr.lkey = sge->lkey;
+		wr.num_sge = 0;
+	}
+	return wr;
+}
+
+INLAY_ALWAYS struct inlay_wr wr_buf(const void *data, uint32_t len, uint32_t lkey)
+{
+	struct inlay_wr wr = {0, 0, 0, NULL, data, len, lkey, NULL, 0, 0, NULL};
+
+	return wr;
+}
+
+INLAY_ALWAYS struct inlay_wr wr_at(struct inlay_wr wr, uint64_t raddr, uint32_t rkey)
+{
+	wr.raddr = raddr;
+	wr.rkey = rkey;
+	return wr;
+}
+
+INLAY_ALWAYS struct inlay_wr wr_there(struct inlay_wr wr, const struct remote *there)
+{
+	return there ? wr_at(wr, there->addr, there->rkey) : wr;
+}
+
+INLAY_ALWAYS struct inlay_wr wr_to(struct inlay_wr wr, const struct inlay_av *to)
+{
+	wr.to = to;
+	return wr;
+}
+
+INLAY_ALWAYS struct inlay_wr wr_imm(struct inlay_wr wr, uint32_t imm_be)
+{
+	wr.imm_be = imm_be;
+	return wr;
+}
+
+/* A list of struct iovec. key_be: of SEND_INVAL, the key to invalidate; else an immediate */
+INLAY_ALWAYS struct inlay_wr wr_iov(const struct inlay_iov *iov, const struct inlay_av *to, const struct remote *there, uint32_t imm_be)
+{
+	struct inlay_wr wr = {0, inlay_from_be32(imm_be), imm_be, to, NULL, 0, 0, NULL, 0, 0, iov};
+
+	return wr_there(wr, there);
+}
+
+INLAY_ALWAYS int wr_post(struct inlay_sq *sq, uint32_t opcode, struct inlay_wr wr, uint32_t flags)
+{
+	return inlay_post(sq, opcode, &wr, flags);
+}
+
+INLAY_ALWAYS int wr_atomic(struct inlay_sq *sq, struct inlay_atomic op, struct inlay_wr wr, uint32_t flags)
+{
+	return inlay_post_atomic(sq, op, &wr, flags);
+}
+
+#endif
