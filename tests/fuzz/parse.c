@@ -10,6 +10,9 @@
 #include "fuzz.h"
 #include <inlay/devx.h>
 #include <inlay/mmap/pci.h>
+#include <inlay/queue/masked.h>
+#include <inlay/queue/user_index.h>
+#include <inlay/tag.h>
 
 #define PARSE_MEMBERS 3u
 #define PARSE_STRIDE 512u
