@@ -77,7 +77,7 @@ static void client_up(struct worker *w, struct client *c)
 	if (inlay_connect_unpack(&there, c->record, sizeof(c->record), &why) ||
 	    inlay_connect_rts(c->qp, &here, &there, NULL, &why) ||
 	    socket_move(c->fd, 1, mine, sizeof(mine), now_ns() + 1000000000))
-		shutdown(c->fd, SHUT_RDWR);
+		c->ending = c->last_wqe = 1; /* its QP has not used the SRQ */
 }
 
 /* Its socket has closed: first to ERR, later, when the device lets go, away. */

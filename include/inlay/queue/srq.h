@@ -37,7 +37,7 @@
  * that comes back before its predecessors waits for them, full or empty; none is held. The WQE
  * counter of its completions may go on to 2^16.
  *
- * A completion that names an entry that is not posted (a faulty device, a CQE used twice) is refused
+ * A completion that names an entry that is not posted (a faulty device) is refused
  * with -EPROTO, and the queue stays intact.
  *
  * Every QP on the queue must complete its receives to a CQ that inlay polls: libmlx5 would put the
@@ -170,7 +170,10 @@ INLAY_FN uint32_t inlay_srq_size(const struct inlay_srq *srq)
 	return srq->wqe_cnt;
 }
 
-/* Empty entries. Of a cyclic queue, one that came back before its predecessors waits for them. */
+/*
+ * Empty entries. Of a cyclic queue, one that came back before its predecessors waits for them: until
+ * then a post returns -EAGAIN.
+ */
 INLAY_FN uint32_t inlay_srq_room(const struct inlay_srq *srq)
 {
 	return srq->room;
@@ -302,7 +305,7 @@ INLAY_APART int inlay_srq_post_tail_(struct inlay_srq *srq, uint64_t addr, uint6
  * sge   host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
  * user  what inlay_srq_user returns for the completion
  *
- * Returns 0; -EAGAIN when no entry is empty; -EINVAL for more SGEs than an entry holds. The device
+ * Returns 0; -EAGAIN when no entry is empty, or the next of a cyclic queue is not; -EINVAL for more SGEs than an entry holds. The device
  * sees nothing before inlay_srq_ring().
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge,
