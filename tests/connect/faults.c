@@ -10,7 +10,6 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -94,8 +93,6 @@ static int close_counted(int fd)
 	return CLOSES(close, fd);
 }
 
-static const struct inlay_task_plugin *in_file; /* as if its file had it */
-
 /* The software device has no dmabufs: memory of this process instead */
 static uint8_t memory[4096] __attribute__((aligned(4096)));
 
@@ -163,11 +160,8 @@ static struct mlx5dv_devx_umem *umem_reg_here(struct ibv_context *ctx, const str
 #define getrandom(...) MINUS(getrandom, __VA_ARGS__)
 #define openat(...) COUNTED("openat", -1, openat(__VA_ARGS__))
 #define fstat(...) MINUS(fstat, __VA_ARGS__)
-#define dlopen(path, flags) COUNTED("dlopen", (void *)NULL, dlopen(NULL, flags))
-#define dlsym(object, name) ((void)(name), in_file)
 #define open open_counted
 #define close close_counted
-#define dlclose(...) CLOSES(dlclose, __VA_ARGS__)
 #define ibv_close_device(...) CLOSES(ibv_close_device, __VA_ARGS__)
 #define ibv_dealloc_mw(...) CLOSES(ibv_dealloc_mw, __VA_ARGS__)
 #define ibv_dealloc_pd(...) CLOSES(ibv_dealloc_pd, __VA_ARGS__)
@@ -222,8 +216,6 @@ static struct {
 	struct inlay_task_conn conn;
 	struct inlay_task_host_params hp;
 	struct inlay_task_worker_params wp;
-	struct inlay_plugin_object plugin;
-	char folder[32];
 	void *host_memory, *worker_memory, *conn_memory, *map_memory, *pci_memory, *pci_keys, *their_memory;
 	uint8_t *page, blob[1024];
 	size_t blob_len;
@@ -395,13 +387,6 @@ RUN(worker_create, inlay_task_worker_create(&s.worker, s.worker_memory, inlay_ta
 UNDO(worker_destroy, must(inlay_task_worker_destroy(&s.worker)))
 RUN(conn_create, inlay_task_conn_create(&s.conn, s.conn_memory, inlay_task_conn_size(&s.wp), &s.worker, why))
 UNDO(conn_destroy, must(inlay_task_conn_destroy(&s.conn)))
-static int plugin_load(UNUSED const char **why)
-{
-	const char *folder = s.folder;
-
-	return inlay_plugin_load(&s.plugin, &folder, 1, "none");
-}
-UNDO(plugin_unload, inlay_plugin_unload(&s.plugin))
 static int host_connect(UNUSED const char **why)
 {
 	uint8_t address[INLAY_TASK_ADDRESS];
@@ -623,7 +608,6 @@ static const struct row {
 	{"task_conn_connect", conn_connect, NULL, conn_again, SAME(s.conn.connected), "", "", 0, false, 2, false},
 	{"task_conn_destroy", NULL, conn_destroy, NULL, NULL, 0, "", "", 0, true, 0, false},
 	{"task_host_destroy", NULL, host_destroy, worker_destroy, NULL, 0, "", "", 0, true, 0, false},
-	{"plugin_load", plugin_load, plugin_unload, NULL, NULL, 0, "", "dlopen", -ELIBBAD, true, 9, false},
 	{"devx_open", devx_open, devx_close, NULL, NULL, 0, "", "", 0, true, 1, false},
 	{"devx_uar_alloc", devx_uar_alloc, devx_uar_free, NULL, NULL, 0, "", "", 0, true, 2, false},
 	{"devx_umem_reg", umem_reg, umem_dereg, NULL, NULL, 0, "", "", 0, true, 1, false},
@@ -855,8 +839,6 @@ static const struct inlay_task_plugin plugin = {INLAY_PLUGIN_VERSION, INLAY_PLUG
 						NULL, NULL};
 static const struct inlay_task_entry entry = {1, &plugin, NULL};
 
-static char file[48]; /* of the plugin: empty */
-
 static void tasks_make(void)
 {
 	s.hp = inlay_task_host_default();
@@ -872,11 +854,6 @@ static void tasks_make(void)
 	s.host_memory = pages(inlay_task_host_size(&s.hp));
 	s.worker_memory = pages(inlay_task_worker_size(&s.wp));
 	s.conn_memory = pages(inlay_task_conn_size(&s.wp));
-	strcpy(s.folder, "/tmp/inlay-XXXXXX");
-	assert_non_null(mkdtemp(s.folder));
-	snprintf(file, sizeof(file), "%s/none.so", s.folder);
-	must(mknod(file, S_IFREG | 0600, 0));
-	in_file = &plugin;
 }
 
 static void commands_make(void)
@@ -927,7 +904,6 @@ static void every_function(void **state)
 		if (r->undo)
 			r->undo();
 	}
-	must(unlink(file) || rmdir(s.folder));
 	assert_int_equal(faults.num, watches ? 53 : 50); /* as many as there are macros above that can fail */
 }
 
