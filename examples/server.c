@@ -203,7 +203,7 @@ static void worker_start(struct worker *w, struct ibv_pd *pd)
 	must(w->ibcq && w->ibsrq, "a completion and a receive queue");
 	need(inlay_cq_from_cq(&w->cq, w->ibcq, &why), "taking over the completion queue");
 	need(inlay_srq_from_srq(&w->srq, w->ibsrq, &w->cq, &why), "taking over the receive queue");
-	inlay_qpn_table_init(&w->table, memory(inlay_qpn_table_size(2)), inlay_qpn_table_size(2));
+	inlay_qpn_table_init(&w->table, memory(2 * INLAY_QPN_PAGE), 2 * INLAY_QPN_PAGE);
 	w->buffers = memory(inlay_srq_size(&w->srq) * sizeof(*w->buffers));
 	w->mr = ibv_reg_mr(pd, w->buffers, inlay_srq_size(&w->srq) * sizeof(*w->buffers), IBV_ACCESS_LOCAL_WRITE);
 	must(w->mr && !pipe2(w->door, O_NONBLOCK | O_CLOEXEC), "memory and a pipe");

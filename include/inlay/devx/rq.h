@@ -16,7 +16,7 @@
  *   attr.flags = INLAY_DEVX_RQ_STRIDING;
  *   attr.strides.log_number = 9;  attr.strides.log_size = 8;
  *   inlay_devx_rq_create(&rq, ctx, &attr);
- *   ... inlay_striding_post(&rq.striding, ...);  inlay_striding_ring(&rq.striding);
+ *   ... inlay_striding_post(&rq.striding, ...);  inlay_rq_ring(&rq.striding.rq);
  *   inlay_devx_rq_destroy(&rq);                          before its CQ and RMP
  *
  *   attr.cq = &cq.cq;                                    on an RMP, this is all
