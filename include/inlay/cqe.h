@@ -351,7 +351,7 @@ INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 
 /*
  * The time of completion in nanoseconds since 1970, of a queue whose clock is INLAY_TS_REAL_TIME
- * (devx/ifc/cq.h): the CQE then holds seconds << 32 | nanoseconds. mlx5dv_ts_to_ns(3) converts the ticks of other
+ * (devx/ifc.h): the CQE then holds seconds << 32 | nanoseconds. mlx5dv_ts_to_ns(3) converts the ticks of other
  * clocks.
  */
 INLAY_FN uint64_t inlay_cqe_real_time(const struct mlx5_cqe64 *cqe)

@@ -27,7 +27,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
-#include <inlay/devx/ifc/hca.h>
+#include <inlay/devx/ifc.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/atomic.h>
 #include <inlay/queue/sq.h>

@@ -33,7 +33,7 @@
  *   +8   user    8 bytes that belong to the caller
  *   +16  data    pointer | pointer | ...  and an end (key 0x100) when there is room for more
  *
- * The device walks a cyclic queue (devx/rmp.h) from entry to entry, whatever the links say. An entry
+ * The device walks a cyclic queue (devx/srq.h) from entry to entry, whatever the links say. An entry
  * that comes back before its predecessors waits for them, full or empty; none is held. The WQE
  * counter of its completions may go on to 2^16.
  *

@@ -37,7 +37,7 @@
  *     reset its WQ or RQ, free what is left in its CQ (inlay_cq_clean_index: completions of packets
  *     name no QP) and call inlay_striding_reset: all buffers are the caller's.
  *
- * A shared striding queue (inlay_striding_srq: an SRQ or RMP, devx/rmp.h; an XRQ is untested) is an
+ * A shared striding queue (inlay_striding_srq: an SRQ or RMP, devx/srq.h; an XRQ is untested) is an
  * inlay_srq whose entries come back with their last stride. Several QPs fill its entries side by side:
  *
  *   sge.length = strides << log_size;                           or one SGE for each stride
