@@ -47,7 +47,8 @@ struct worker {
 	struct ibv_qp_init_attr init; /* of its clients' QPs */
 	struct ibv_comp_channel *channel;
 	struct ibv_mr *mr;
-	uint64_t *buffers;        /* then pages of the table */
+	uint64_t buffers[BUFFERS];
+	uint64_t pages[2 * INLAY_QPN_PAGE / 8]; /* of the table */
 	int door[2];              /* a pipe: sockets of clients, from main, which closes it at the end */
 	pthread_t thread;
 };
@@ -236,9 +237,8 @@ static void worker_start(struct worker *w)
 	w->init.srq = ibv_create_srq(w->pd, &attr);
 	must(w->init.send_cq && w->init.srq, "a completion and a receive queue");
 	must(!inlay_cq_from_cq(&w->cq, w->init.send_cq, &why) && !inlay_srq_from_srq(&w->srq, w->init.srq, &w->cq, &why), "the queues");
-	w->buffers = memory(BUFFERS * sizeof(*w->buffers) + inlay_qpn_table_size(2));
-	inlay_qpn_table_init(&w->table, w->buffers + BUFFERS, inlay_qpn_table_size(2));
-	w->mr = ibv_reg_mr(w->pd, w->buffers, BUFFERS * sizeof(*w->buffers), IBV_ACCESS_LOCAL_WRITE);
+	inlay_qpn_table_init(&w->table, w->pages, sizeof(w->pages));
+	w->mr = ibv_reg_mr(w->pd, w->buffers, sizeof(w->buffers), IBV_ACCESS_LOCAL_WRITE);
 	must(w->mr && !fcntl(w->pd->context->async_fd, F_SETFL, O_NONBLOCK), "memory");
 	for (uint32_t i = 0; i < inlay_srq_size(&w->srq); i++)
 		need(inlay_post_srq_recv(&w->srq, &(struct ibv_sge){(uintptr_t)&w->buffers[i], 8, w->mr->lkey}, 1, i), "a receive");
@@ -257,7 +257,6 @@ static void worker_end(struct worker *w)
 	     !ibv_dereg_mr(w->mr) && !inlay_uar_destroy(&w->uar, &why) && !ibv_dealloc_pd(w->pd) && !ibv_close_device(ctx),
 	     "closing a worker down");
 	close(w->door[0]);
-	free(w->buffers);
 }
 
 /* ---- A client: a process, started before there is a device ---- */
