@@ -83,7 +83,7 @@ help: ## this list
 # libsoftdev.so reads a header of librdmacm-dev
 needs_run = gcc libc6-dev make pkg-config libibverbs-dev librdmacm-dev
 needs_check = g++ clang llvm libclang-rt-14-dev binutils perl gdb valgrind libcmocka-dev systemtap-sdt-dev zlib1g-dev libssl-dev \
-	libfabric-dev libucx-dev libdpdk-dev linux-headers-amd64 gcc-aarch64-linux-gnu qemu-user \
+	libfabric-dev libucx-dev libdpdk-dev linux-headers-amd64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user \
 	cmake doxygen groff-base jq gnuplot-nox \
 	ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev
 needs_bench = $(needs_check) hyperfine

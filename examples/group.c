@@ -2,7 +2,7 @@
 /*
  * group.c: a parallel program whose processes have a worker each, which put into each other's
  * memory, around a ring. What they must know of each other for that, they learn through a worker
- * group (inlay/task/group.h): one allgather. See group --help.
+ * group (plugins/group.h): one allgather. See group --help.
  *
  *   member 0          member 1          member 2
  *   host, segment     host, segment     host, segment <-- puts of worker 1, and so on: those of worker 2 go to member 0
@@ -13,6 +13,7 @@
  */
 #define _GNU_SOURCE
 #include "plugins/client.h"
+#include "plugins/group.h"
 
 #define MAX_WORKERS 16u
 #define SEGMENT (64u << 10)
@@ -24,7 +25,7 @@ static struct {
 	uint32_t workers;
 } opt = {.workers = 3};
 
-static struct inlay_worker_group group;
+static struct worker_group group;
 static struct inlay_task_link way_in;   /* a queue pair that lets the left neighbour's worker into the segment */
 static struct ibv_cq *way_in_cq;
 static struct inlay_mmap map;
@@ -97,17 +98,17 @@ static void hand_round(const int *fds, size_t bytes)
 
 static void introduce(uint32_t index)
 {
-	struct inlay_worker_oob oob = {gather_all, gathered, NULL, NULL, opt.workers, index};
+	struct worker_group_oob oob = {gather_all, gathered, NULL, NULL, opt.workers, index};
 	struct inlay_task_caps caps = {
 		.pd = client.pd, .wqebbs = 16, .receives = 16, .max_gather = 1, .access = IBV_ACCESS_REMOTE_WRITE};
 	struct inlay_connect_attr path = inlay_task_path_default();
-	struct inlay_worker_segment mine;
-	size_t size = inlay_worker_group_size(opt.workers, STRIDE), len;
+	struct worker_group_segment mine;
+	size_t size = worker_group_size(opt.workers, STRIDE), len;
 	uint8_t address[INLAY_TASK_ADDRESS], door[INLAY_TASK_ADDRESS], blob[512];
 
-	need(inlay_worker_group_create(&group, memory(size), size, STRIDE, &oob), "a group");
+	need(worker_group_create(&group, memory(size), size, STRIDE, &oob), "a group");
 	ep = client_endpoint(address);
-	need(inlay_worker_group_add_worker(&group, (uint64_t)client.child, address, sizeof(address)),
+	need(worker_group_add_worker(&group, (uint64_t)client.child, address, sizeof(address)),
 	     "a worker of the group");
 
 	caps.ibcq = way_in_cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
@@ -120,9 +121,9 @@ static void introduce(uint32_t index)
 	inlay_task_address_write(door, &way_in.self);
 	len = sizeof(blob);
 	client_export(&map, segment, SEGMENT, blob, &len);
-	mine = (struct inlay_worker_segment){(uintptr_t)segment, SEGMENT, door, blob, sizeof(door), (uint32_t)len};
-	need(inlay_worker_group_add_buffer(&group, &mine), "a segment");
-	need(inlay_worker_group_start(&group), "the exchange");
+	mine = (struct worker_group_segment){(uintptr_t)segment, SEGMENT, door, blob, sizeof(door), (uint32_t)len};
+	need(worker_group_add_buffer(&group, &mine), "a segment");
+	need(worker_group_start(&group), "the exchange");
 }
 
 /*
@@ -131,15 +132,15 @@ static void introduce(uint32_t index)
  */
 static uint64_t look_up(uint32_t left, uint32_t right)
 {
-	struct inlay_worker_segment s = {0};
+	struct worker_group_segment s = {0};
 	struct inlay_task_address peer;
-	struct inlay_group_worker w = {0};
+	struct worker_group_worker w = {0};
 
-	need(inlay_worker_group_segment(&group, right, (uintptr_t)segment, &s), "the right neighbour's segment");
+	need(worker_group_segment(&group, right, (uintptr_t)segment, &s), "the right neighbour's segment");
 	if (s.bytes != SEGMENT || s.memh_len != INLAY_TASK_ADDRESS)
 		die("the right neighbour has another segment");
 	client_connect_endpoint(ep, s.memh);
-	need(inlay_worker_group_worker(&group, left, &w), "the left neighbour's worker");
+	need(worker_group_worker(&group, left, &w), "the left neighbour's worker");
 	need(inlay_task_address_read(&peer, w.address, w.address_len, INLAY_TASK_HOST, NULL), "the left neighbour's worker");
 	need(inlay_task_link_connect(&way_in, &peer, NULL), "letting the left neighbour's worker in");
 	return client_map(s.mkey, s.mkey_len);
@@ -163,7 +164,7 @@ static void member(uint32_t index)
 {
 	uint32_t left = (index + opt.workers - 1) % opt.workers, right = (index + 1) % opt.workers;
 	static uint8_t should[SEGMENT];
-	struct inlay_group_worker worker = {0};
+	struct worker_group_worker worker = {0};
 	uint64_t mapped, end = deadline();
 	char file[80];
 	int err;
@@ -173,7 +174,7 @@ static void member(uint32_t index)
 	client.pd = open_pd(opt.device);
 	client_connect(file, 1);
 	introduce(index);
-	while ((err = inlay_worker_group_progress(&group)) == -EINPROGRESS && now_ns() < end)
+	while ((err = worker_group_progress(&group)) == -EINPROGRESS && now_ns() < end)
 		client_progress();
 	need(err, "the exchange");
 	mapped = look_up(left, right);
@@ -183,7 +184,7 @@ static void member(uint32_t index)
 	fill(should, SEGMENT, left);
 	if (memcmp(segment, should, SEGMENT))
 		die("member %u: other bytes than worker %u has put", index, left);
-	need(inlay_worker_group_worker(&group, left, &worker), "the left neighbour's worker");
+	need(worker_group_worker(&group, left, &worker), "the left neighbour's worker");
 	printf("member %u: %u bytes by worker %u, process %llu, every byte verified\n", index, SEGMENT, left,
 	       (unsigned long long)worker.id);
 	fflush(stdout);
@@ -218,8 +219,7 @@ int main(int argc, char **argv)
 	int pair[2], status, bad = 0;
 	uint32_t i, k;
 
-	if (arguments(argc, argv, "Workers that put into each other's memory, around a ring.", "", options))
-		wrong("no arguments are wanted (try --help)");
+	arguments(argc, argv, "Workers that put into each other's memory, around a ring.", "", options);
 	need_device(opt.device);
 	segment = memory(SEGMENT);
 	for (i = 0; i < opt.workers; i++) {

@@ -18,6 +18,7 @@
 #include "common/program.h"
 #include "common/publish.h"
 #include "plugins/echo.h"
+#include "plugins/load.h"
 #include "plugins/meet.h"
 #include "plugins/rdma.h"
 #include "plugins/rdmo.h"
@@ -49,7 +50,7 @@ static struct inlay_task_worker_params params;
 static struct inlay_task_entry entries[MEET_PLUGINS] = {
 	{ECHO_ID, &echo_plugin, NULL}, {RDMA_ID, &rdma_plugin, NULL}, {RDMO_ID, &rdmo_plugin, NULL}};
 static uint32_t num_entries = 3;
-static struct inlay_plugin_object objects[MEET_PLUGINS];
+static struct plugin_object objects[MEET_PLUGINS];
 static struct guest guests[MAX_GUESTS];
 static uint8_t token[MEET_TOKEN];
 static int listener = -1;
@@ -106,7 +107,7 @@ static struct inlay_pool *make_pool(struct ibv_pd *pd)
 }
 
 /* One --load ID:NAME, found in the folders. */
-static void load(const char *what, struct inlay_plugin_object *object)
+static void load(const char *what, struct plugin_object *object)
 {
 	char *name;
 	uint64_t id = strtoull(what, &name, 0);
@@ -117,7 +118,7 @@ static void load(const char *what, struct inlay_plugin_object *object)
 	name++;
 	if (!opt.num_folders)
 		die("--load %s: from where? --folder names an absolute folder", what);
-	err = inlay_plugin_load(object, opt.folders, opt.num_folders, name);
+	err = plugin_load(object, opt.folders, opt.num_folders, name);
 	if (err == -EPERM)
 		die("plugin %s: others than root and this user could have written it or its folder", name);
 	if (err)
@@ -442,6 +443,6 @@ int main(int argc, char **argv)
 	if (inlay_task_worker_destroy(&worker))
 		die("the worker does not end");
 	for (uint32_t i = 0; i < opt.num_loads; i++)
-		inlay_plugin_unload(&objects[i]);
+		plugin_unload(&objects[i]);
 	return fflush(stdout) || ferror(stdout) ? 1 : 0;
 }

@@ -25,16 +25,17 @@
 #include <sys/un.h>
 #include <inlay/task.h>
 #include "../common/socket.h"
+#include "load.h"
 
 #define MEET_GREETING (32u + INLAY_TASK_ADDRESS)
 #define MEET_WELCOME (20u + INLAY_TASK_ADDRESS)
-#define MEET_ENTRY (8u + INLAY_PLUGIN_NAME)
+#define MEET_ENTRY (8u + PLUGIN_NAME)
 #define MEET_PLUGINS 64u
 #define MEET_TOKEN 16u
 
 struct meet_plugin {
 	uint64_t id;
-	char name[INLAY_PLUGIN_NAME];
+	char name[PLUGIN_NAME];
 };
 
 /* Where a worker is: what an address file says. */
@@ -84,7 +85,7 @@ static inline void meet_entry_write(uint8_t *at, uint64_t id, const char *name)
 {
 	memset(at, 0, MEET_ENTRY);
 	inlay_blob_put(at, id, 8);
-	memcpy(at + 8, name, strnlen(name, INLAY_PLUGIN_NAME - 1));
+	memcpy(at + 8, name, strnlen(name, PLUGIN_NAME - 1));
 }
 
 /* MEET_WELCOME bytes. How many plugins follow, or the worker's negative errno, or -EPROTO. */
@@ -101,8 +102,8 @@ static inline int meet_welcome_read(const uint8_t *at)
 static inline void meet_entry_read(const uint8_t *at, struct meet_plugin *p)
 {
 	p->id = inlay_blob_get(at, 8);
-	memcpy(p->name, at + 8, INLAY_PLUGIN_NAME);
-	p->name[INLAY_PLUGIN_NAME - 1] = 0;
+	memcpy(p->name, at + 8, PLUGIN_NAME);
+	p->name[PLUGIN_NAME - 1] = 0;
 }
 
 /* ---- The host's way to a worker ---- */

@@ -17,8 +17,6 @@
  *   task/cmd.h      a command at the worker, the plugin's interface, answers
  *   task/conn.h     the worker's connection to a host
  *   task/worker.h   the worker: set-up, progress
- *   task/plugin.h   plugins loaded at run time
- *   task/group.h    workers that know each other's addresses and keys
  *   task/wire.h     messages and addresses
  *   task/link.h     one end of a connection
  *
@@ -32,7 +30,5 @@
 
 #include <inlay/task/host.h>
 #include <inlay/task/worker.h>
-#include <inlay/task/plugin.h>
-#include <inlay/task/group.h>
 
 #endif

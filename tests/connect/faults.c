@@ -10,7 +10,6 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -94,8 +93,6 @@ static int close_counted(int fd)
 	return CLOSES(close, fd);
 }
 
-static const struct inlay_task_plugin *in_file; /* as if its file had it */
-
 /* The software device has no dmabufs: memory of this process instead */
 static uint8_t memory[4096] __attribute__((aligned(4096)));
 
@@ -163,11 +160,8 @@ static struct mlx5dv_devx_umem *umem_reg_here(struct ibv_context *ctx, const str
 #define getrandom(...) MINUS(getrandom, __VA_ARGS__)
 #define openat(...) COUNTED("openat", -1, openat(__VA_ARGS__))
 #define fstat(...) MINUS(fstat, __VA_ARGS__)
-#define dlopen(path, flags) COUNTED("dlopen", (void *)NULL, dlopen(NULL, flags))
-#define dlsym(object, name) ((void)(name), in_file)
 #define open open_counted
 #define close close_counted
-#define dlclose(...) CLOSES(dlclose, __VA_ARGS__)
 #define ibv_close_device(...) CLOSES(ibv_close_device, __VA_ARGS__)
 #define ibv_dealloc_mw(...) CLOSES(ibv_dealloc_mw, __VA_ARGS__)
 #define ibv_dealloc_pd(...) CLOSES(ibv_dealloc_pd, __VA_ARGS__)
@@ -187,6 +181,7 @@ static struct mlx5dv_devx_umem *umem_reg_here(struct ibv_context *ctx, const str
 
 #include "common.h"
 #include "devx/rig.h"
+#include <inlay/devx/packets.h>
 #include <inlay/mmap/pci.h>
 #include <inlay/task.h>
 
@@ -221,8 +216,6 @@ static struct {
 	struct inlay_task_conn conn;
 	struct inlay_task_host_params hp;
 	struct inlay_task_worker_params wp;
-	struct inlay_plugin_object plugin;
-	char folder[32];
 	void *host_memory, *worker_memory, *conn_memory, *map_memory, *pci_memory, *pci_keys, *their_memory;
 	uint8_t *page, blob[1024];
 	size_t blob_len;
@@ -235,8 +228,8 @@ static struct {
 	struct inlay_devx_cq_attr dcqa;
 	struct inlay_devx_qp dqp;
 	struct inlay_devx_qp_attr dqpa;
-	struct inlay_devx_rmp rmp;
-	struct inlay_devx_rmp_attr rmpa;
+	struct inlay_devx_srq rmp;
+	struct inlay_devx_srq_attr rmpa;
 	struct inlay_devx_rq drq;
 	struct inlay_devx_rq_attr drqa;
 	struct inlay_devx_rss drss;
@@ -245,8 +238,8 @@ static struct {
 	struct inlay_devx_dct_attr dcta;
 	struct inlay_devx_mkey key;
 	struct inlay_devx_mkey_attr keya, uma;
-	struct inlay_devx_xrq xrq;
-	struct inlay_devx_xrq_attr xrqa;
+	struct inlay_devx_srq xrq;
+	struct inlay_devx_srq_attr xrqa;
 	struct inlay_devx_error error;
 	struct mlx5dv_devx_cmd_comp *answers;
 	struct inlay_devx_psv psv;
@@ -394,13 +387,6 @@ RUN(worker_create, inlay_task_worker_create(&s.worker, s.worker_memory, inlay_ta
 UNDO(worker_destroy, must(inlay_task_worker_destroy(&s.worker)))
 RUN(conn_create, inlay_task_conn_create(&s.conn, s.conn_memory, inlay_task_conn_size(&s.wp), &s.worker, why))
 UNDO(conn_destroy, must(inlay_task_conn_destroy(&s.conn)))
-static int plugin_load(UNUSED const char **why)
-{
-	const char *folder = s.folder;
-
-	return inlay_plugin_load(&s.plugin, &folder, 1, "none");
-}
-UNDO(plugin_unload, inlay_plugin_unload(&s.plugin))
 static int host_connect(UNUSED const char **why)
 {
 	uint8_t address[INLAY_TASK_ADDRESS];
@@ -450,8 +436,8 @@ RUN(devx_qp, told(inlay_devx_qp_create(&s.dqp, dev.ctx, &s.dqpa), &s.dqp.error, 
 UNDO(devx_qp_destroy, must(inlay_devx_qp_destroy(&s.dqp)))
 RUN(devx_up, told(inlay_devx_qp_connect_self(&s.dqp, &s.path), &s.dqp.error, why))
 UNDO(devx_down, must(inlay_devx_qp_to_reset(&s.dqp)))
-RUN(devx_rmp, told(inlay_devx_rmp_create(&s.rmp, dev.ctx, &s.rmpa), &s.rmp.error, why))
-UNDO(devx_rmp_destroy, must(inlay_devx_rmp_destroy(&s.rmp)))
+RUN(devx_rmp, told(inlay_devx_srq_create(&s.rmp, dev.ctx, &s.rmpa), &s.rmp.error, why))
+UNDO(devx_rmp_destroy, must(inlay_devx_srq_destroy(&s.rmp)))
 RUN(devx_rq, told(inlay_devx_rq_create(&s.drq, dev.ctx, &s.drqa), &s.drq.error, why))
 UNDO(devx_rq_destroy, must(inlay_devx_rq_destroy(&s.drq)))
 RUN(devx_rq_reset, told(inlay_devx_rq_reset(&s.drq), &s.drq.error, why))
@@ -483,10 +469,10 @@ static int devx_mkey_list(UNUSED const char **why)
 RUN(devx_mkey_umr, told(inlay_devx_mkey_create_umr(&s.key, dev.ctx, &s.uma, 4, 1), &s.key.error, why))
 RUN(devx_psv, told(inlay_devx_psv_create(&s.psv, dev.ctx, rig.pdn), &s.psv.error, why))
 UNDO(devx_psv_destroy, must(inlay_devx_psv_destroy(&s.psv)))
-RUN(devx_xrq, told(inlay_devx_xrq_create(&s.xrq, dev.ctx, &s.xrqa), &s.xrq.error, why))
-UNDO(devx_xrq_destroy, must(inlay_devx_xrq_destroy(&s.xrq)))
-RUN(devx_xrq_arm, told(inlay_devx_xrq_arm(&s.xrq, 1), &s.xrq.error, why))
-RUN(devx_rmp_arm, told(inlay_devx_rmp_arm(&s.rmp, 1), &s.rmp.error, why))
+RUN(devx_xrq, told(inlay_devx_srq_create(&s.xrq, dev.ctx, &s.xrqa), &s.xrq.error, why))
+UNDO(devx_xrq_destroy, must(inlay_devx_srq_destroy(&s.xrq)))
+RUN(devx_xrq_arm, told(inlay_devx_srq_arm(&s.xrq, 1), &s.xrq.error, why))
+RUN(devx_rmp_arm, told(inlay_devx_srq_arm(&s.rmp, 1), &s.rmp.error, why))
 static int devx_cap(UNUSED const char **why)
 {
 	struct inlay_query_hca_cap_out out;
@@ -532,7 +518,7 @@ static void on_cq(void)
 {
 	s.dqpa = qp_want(0, 0, 16, 16);
 	s.dqpa.flags = INLAY_DEVX_QP_MMO;
-	s.dqpa.send_cq = s.dqpa.recv_cq = s.rmpa.cq = s.xrqa.shared.cq = &s.dcq.cq;
+	s.dqpa.send_cq = s.dqpa.recv_cq = s.rmpa.cq = s.xrqa.cq = &s.dcq.cq;
 }
 
 static void on_qp(void)
@@ -552,7 +538,7 @@ static void on_rmp(void)
 {
 	s.dcta.pdn = rig.pdn;
 	s.dcta.cqn = s.dcq.cq.cqn;
-	s.dcta.srqn = s.rmp.rmpn;
+	s.dcta.srqn = s.rmp.srqn;
 	s.dcta.flags = INLAY_DEVX_DCT_OOO;
 }
 
@@ -622,7 +608,6 @@ static const struct row {
 	{"task_conn_connect", conn_connect, NULL, conn_again, SAME(s.conn.connected), "", "", 0, false, 2, false},
 	{"task_conn_destroy", NULL, conn_destroy, NULL, NULL, 0, "", "", 0, true, 0, false},
 	{"task_host_destroy", NULL, host_destroy, worker_destroy, NULL, 0, "", "", 0, true, 0, false},
-	{"plugin_load", plugin_load, plugin_unload, NULL, NULL, 0, "", "dlopen", -ELIBBAD, true, 9, false},
 	{"devx_open", devx_open, devx_close, NULL, NULL, 0, "", "", 0, true, 1, false},
 	{"devx_uar_alloc", devx_uar_alloc, devx_uar_free, NULL, NULL, 0, "", "", 0, true, 2, false},
 	{"devx_umem_reg", umem_reg, umem_dereg, NULL, NULL, 0, "", "", 0, true, 1, false},
@@ -854,8 +839,6 @@ static const struct inlay_task_plugin plugin = {INLAY_PLUGIN_VERSION, INLAY_PLUG
 						NULL, NULL};
 static const struct inlay_task_entry entry = {1, &plugin, NULL};
 
-static char file[48]; /* of the plugin: empty */
-
 static void tasks_make(void)
 {
 	s.hp = inlay_task_host_default();
@@ -871,18 +854,13 @@ static void tasks_make(void)
 	s.host_memory = pages(inlay_task_host_size(&s.hp));
 	s.worker_memory = pages(inlay_task_worker_size(&s.wp));
 	s.conn_memory = pages(inlay_task_conn_size(&s.wp));
-	strcpy(s.folder, "/tmp/inlay-XXXXXX");
-	assert_non_null(mkdtemp(s.folder));
-	snprintf(file, sizeof(file), "%s/none.so", s.folder);
-	must(mknod(file, S_IFREG | 0600, 0));
-	in_file = &plugin;
 }
 
 static void commands_make(void)
 {
 	s.path = path_usual();
 	s.dcqa = cq_want(64, 64);
-	s.rmpa = rmp_want(16, 64, 0);
+	s.rmpa = srq_want(16, 64, 0);
 	s.drqa.cq = &s.dcq.cq;
 	s.drqa.pdn = rig.pdn;
 	s.drqa.ring = place_ring(inlay_devx_rq_size(16, 16));
@@ -895,7 +873,7 @@ static void commands_make(void)
 	s.keya.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING;
 	s.uma.pdn = rig.pdn;
 	s.uma.access = s.keya.access;
-	s.xrqa.shared = rmp_want(16, 64, 0);
+	s.xrqa = srq_want(16, 64, 0);
 	s.xrqa.tags = 16;
 }
 
@@ -926,7 +904,6 @@ static void every_function(void **state)
 		if (r->undo)
 			r->undo();
 	}
-	must(unlink(file) || rmdir(s.folder));
 	assert_int_equal(faults.num, watches ? 53 : 50); /* as many as there are macros above that can fail */
 }
 

@@ -8,7 +8,9 @@
  * unless that byte says not to. Of a map it also says whether it is for the other side of PCI, and which code it carries.
  */
 #include "fuzz.h"
+#include "../../examples/plugins/group.h"
 #include <inlay/devx.h>
+#include <inlay/devx/packets.h>
 #include <inlay/mmap/pci.h>
 #include <inlay/queue/masked.h>
 #include <inlay/queue/user_index.h>
@@ -464,7 +466,7 @@ static int parse_test(void *request)
 	return request ? 0 : -EINVAL;
 }
 
-static void parse_inside(const struct inlay_worker_group *g, const void *at, uint64_t n)
+static void parse_inside(const struct worker_group *g, const void *at, uint64_t n)
 {
 	uint32_t i;
 
@@ -472,7 +474,7 @@ static void parse_inside(const struct inlay_worker_group *g, const void *at, uin
 		const uint8_t *record = g->all + i * PARSE_STRIDE;
 		uint64_t length = inlay_blob_get(record + 12, 4);
 
-		if ((const uint8_t *)at >= record + INLAY_GROUP_HEAD && (const uint8_t *)at <= record + length - 4 &&
+		if ((const uint8_t *)at >= record + WORKER_GROUP_HEAD && (const uint8_t *)at <= record + length - 4 &&
 		    n <= (uint64_t)(record + length - 4 - (const uint8_t *)at))
 			return;
 	}
@@ -510,12 +512,12 @@ static int parse_entries(const uint8_t *record)
 
 static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
 {
-	struct inlay_worker_oob oob = {parse_allgather, parse_test, NULL, sealed ? &oob : NULL, PARSE_MEMBERS, 0};
-	size_t size = inlay_worker_group_size(PARSE_MEMBERS, PARSE_STRIDE);
+	struct worker_group_oob oob = {parse_allgather, parse_test, NULL, sealed ? &oob : NULL, PARSE_MEMBERS, 0};
+	size_t size = worker_group_size(PARSE_MEMBERS, PARSE_STRIDE);
 	uint8_t *memory = (uint8_t *)malloc(size), record[PARSE_STRIDE];
-	struct inlay_worker_segment s;
-	struct inlay_worker_group g;
-	struct inlay_group_worker w;
+	struct worker_group_segment s;
+	struct worker_group g;
+	struct worker_group_worker w;
 	uint32_t i;
 	int err;
 
@@ -531,18 +533,18 @@ static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
 		inlay_blob_put(record + 12, inlay_blob_get(record + 12, 2), 4);
 	}
 	parse_record = record;
-	sure(!inlay_worker_group_create(&g, memory, size, PARSE_STRIDE, &oob));
-	sure(!inlay_worker_group_add_worker(&g, 9, "address", 8));
-	sure(!inlay_worker_group_start(&g));
-	err = inlay_worker_group_progress(&g);
+	sure(!worker_group_create(&g, memory, size, PARSE_STRIDE, &oob));
+	sure(!worker_group_add_worker(&g, 9, "address", 8));
+	sure(!worker_group_start(&g));
+	err = worker_group_progress(&g);
 	parse_read.groups += !err;
 	sure(err || (parse_entries(g.all + PARSE_STRIDE) >= 0 && g.workers == 1 + 2 * (uint32_t)parse_entries(g.all + PARSE_STRIDE)));
 	for (i = 0; i <= g.workers; i++) {
-		if (!inlay_worker_group_worker(&g, i, &w))
+		if (!worker_group_worker(&g, i, &w))
 			parse_inside(&g, w.address, w.address_len);
 		else
 			sure(err || i == g.workers);
-		if (!inlay_worker_group_segment(&g, i, inlay_blob_get(record + 48, 8), &s)) {
+		if (!worker_group_segment(&g, i, inlay_blob_get(record + 48, 8), &s)) {
 			parse_inside(&g, s.memh, s.memh_len);
 			parse_inside(&g, s.mkey, s.mkey_len);
 		}

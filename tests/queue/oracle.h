@@ -953,8 +953,6 @@ static int in_umr(struct inlay_sq *sq, const struct req *r, uint32_t flags)
 
 	if (r->umr.access && !r->umr.sig && r->umr.layout == LIST && r->umr.order & 1)
 		return inlay_post_umr_list(sq, r->rkey, r->umr.rights, r->sge, (uint16_t)r->nsge, flags);
-	if (r->umr.access && !r->umr.sig && r->umr.layout == INTERLEAVED && r->umr.order & 1)
-		return inlay_post_umr_interleaved(sq, r->rkey, r->umr.rights, r->umr.part, (uint16_t)r->nsge, r->umr.rounds, flags);
 	memset(&umr, 0, sizeof(umr));
 	umr.mask = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY;
 	umr.tag = (uint8_t)r->rkey;

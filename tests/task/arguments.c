@@ -273,115 +273,6 @@ static void addresses(void **state)
 	scene_free();
 }
 
-/* ---- groups ---- */
-
-#define STRIDE 256u
-
-static uint8_t *heard;
-static int tested, released;
-
-static int gather(const void *from, void *to, size_t bytes, void *context, void **request)
-{
-	(void)context;
-	*request = NULL;
-	heard = (uint8_t *)to;
-	memcpy(to, from, bytes);
-	return 0;
-}
-
-static int test(void *request)
-{
-	(void)request;
-	return tested;
-}
-
-static void release(void *request)
-{
-	(void)request;
-	released++;
-}
-
-/* A record as this member of a group of one sends it, then with a change at each of its fields */
-static void groups(void **state)
-{
-	/* Head, a worker's entry at 40 (with its address 32 bytes), a segment's at 72 (40) */
-	static const struct {
-		uint32_t at, bytes;
-		uint64_t value;
-		int err;
-	} changes[] = {
-		{0, 0, 0, 0}, {0, 1, 'I', -EPROTO}, {8, 2, 2, -EPROTO}, {10, 2, 1, -EINVAL}, {12, 4, 40, -EINVAL}, {12, 4, 43, -EINVAL},
-		{12, 4, 112, -EINVAL}, {12, 4, STRIDE + 4, -EINVAL}, {12, 4, 100, -EINVAL}, {16, 4, 1, -EINVAL}, {20, 4, 2, -EPROTO},
-		{24, 4, STRIDE + 8, -EPROTO}, {28, 4, 2, -EINVAL}, {32, 4, 0, -EINVAL}, {36, 4, 1, -EINVAL}, {40, 4, 0, -EINVAL},
-		{40, 4, 3, -EINVAL}, {44, 4, 24, -EINVAL}, {44, 4, 80, -EINVAL}, {44, 4, 0, -EINVAL}, {56, 4, 9, -EINVAL}, {60, 4, 1, -EINVAL},
-		{76, 4, 48, -EINVAL}, {76, 4, 24, -EINVAL}, {80, 8, UINT64_MAX - 0x10bf, 0}, {80, 8, UINT64_MAX - 0x10be, -EINVAL},
-		{88, 8, 0, -EINVAL}, {96, 4, 8, -EINVAL}};
-	const struct inlay_worker_segment s = {0x1000, 0x10c0, "memh", "key", 4, 3};
-	struct inlay_worker_segment bad = s;
-	struct inlay_worker_group g;
-	struct inlay_worker_oob oob;
-	uint32_t i, length;
-	uint8_t *memory;
-	size_t size;
-
-	(void)state;
-	memset(&oob, 0, sizeof(oob));
-	oob.allgather = gather;
-	oob.test = test;
-	oob.release = release;
-	oob.members = 1;
-	size = inlay_worker_group_size(1, STRIDE);
-	memory = (uint8_t *)pages(size);
-	assert_int_equal(inlay_worker_group_size(0, STRIDE), 0);
-	assert_true(inlay_worker_group_size(65536, 48) > 0);
-	assert_int_equal(inlay_worker_group_size(65537, 48), 0);
-	assert_int_equal(inlay_worker_group_size(1, 40), 0);
-	assert_int_equal(inlay_worker_group_size(1, 52), 0);
-	assert_true(inlay_worker_group_size(1, 1 << 26) > 0);
-	assert_int_equal(inlay_worker_group_size(1, (1 << 26) + 8), 0);
-	assert_int_equal(inlay_worker_group_create(NULL, memory, size, STRIDE, &oob), -EINVAL);
-	assert_int_equal(inlay_worker_group_create(&g, NULL, size, STRIDE, &oob), -EINVAL);
-	assert_int_equal(inlay_worker_group_create(&g, memory + 4, size, STRIDE, &oob), -EINVAL);
-	assert_int_equal(inlay_worker_group_create(&g, memory, size, STRIDE, NULL), -EINVAL);
-	assert_int_equal(inlay_worker_group_create(&g, memory, size, STRIDE - 1, &oob), -EINVAL);
-	oob.index = 1;
-	assert_int_equal(inlay_worker_group_create(&g, memory, size, STRIDE, &oob), -EINVAL);
-	oob.index = 0;
-	oob.test = NULL;
-	assert_int_equal(inlay_worker_group_create(&g, memory, size, STRIDE, &oob), -EINVAL);
-	oob.test = test;
-	oob.allgather = NULL;
-	assert_int_equal(inlay_worker_group_create(&g, memory, size, STRIDE, &oob), -EINVAL);
-	oob.allgather = gather;
-	for (i = 0; i < ARRAY(changes) + 3; i++) {
-		must(inlay_worker_group_create(&g, memory, size, STRIDE, &oob));
-		assert_int_equal(inlay_worker_group_progress(&g), -EBADFD);
-		must(inlay_worker_group_add_worker(&g, 7, "address", 8));
-		bad.memh = NULL;
-		assert_int_equal(inlay_worker_group_add_buffer(&g, &bad), -EINVAL);
-		must(inlay_worker_group_add_buffer(&g, &s));
-		must(inlay_worker_group_start(&g));
-		assert_int_equal(inlay_worker_group_add_buffer(&g, &s), -EBADFD);
-		tested = -EINPROGRESS;
-		assert_int_equal(inlay_worker_group_progress(&g), -EINPROGRESS);
-		tested = released = 0;
-		if (i < ARRAY(changes)) {
-			memcpy(heard + changes[i].at, &changes[i].value, changes[i].bytes);
-			memcpy(&length, heard + 12, sizeof(length));
-			if (length > 44 && length <= STRIDE)
-				checksum(heard, length - 4);
-			assert_int_equal(inlay_worker_group_progress(&g), changes[i].err);
-			assert_int_equal(inlay_worker_group_progress(&g), changes[i].err);
-		} else { /* the exchange itself fails; a number that is no errno */
-			tested = i == ARRAY(changes) ? -ETIMEDOUT : (int)i;
-			assert_int_equal(inlay_worker_group_progress(&g), tested < 0 ? tested : -EIO);
-		}
-		assert_int_equal(released, 1);
-		memset(memory, 0, size);
-	}
-	free(memory);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -390,7 +281,6 @@ int main(void)
 		cmocka_unit_test(workers),
 		cmocka_unit_test(plugins),
 		cmocka_unit_test(addresses),
-		cmocka_unit_test(groups),
 	};
 
 	return cmocka_run_group_tests(tests, dev_open, dev_close);

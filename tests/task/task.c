@@ -518,103 +518,6 @@ static void events(void **state)
 	end_all();
 }
 
-/* ---- worker groups: five members, whose allgather is a loop ---- */
-
-#define MEMBERS 5u
-#define STRIDE 512u
-
-static uint8_t gathered[MEMBERS * STRIDE];
-static uint32_t gathering;
-
-static int gather(const void *from, void *to, size_t bytes, void *context, void **request)
-{
-	assert_int_equal(bytes, STRIDE);
-	memcpy(gathered + *(uint32_t *)context * STRIDE, from, bytes);
-	gathering++;
-	*request = to;
-	return 0;
-}
-
-static int gather_test(void *request)
-{
-	if (gathering < MEMBERS)
-		return -EINPROGRESS;
-	memcpy(request, gathered, sizeof(gathered));
-	return 0;
-}
-
-static void group(void **state)
-{
-	struct inlay_worker_group g[MEMBERS];
-	struct inlay_worker_segment s;
-	uint32_t number[MEMBERS], i, k;
-	struct inlay_group_worker w;
-	struct inlay_worker_oob oob;
-
-	(void)state;
-	memset(&oob, 0, sizeof(oob));
-	oob.allgather = gather;
-	oob.test = gather_test;
-	oob.members = MEMBERS;
-	gathering = 0;
-	for (i = 0; i < MEMBERS; i++) {
-		const size_t size = inlay_worker_group_size(MEMBERS, STRIDE);
-		void *memory = memset(pages(size), 0xff, size);
-
-		number[i] = i;
-		oob.context = &number[i];
-		oob.index = i;
-		assert_int_equal(inlay_worker_group_create(&g[i], memory, size - 1, STRIDE, &oob), -ENOBUFS);
-		must(inlay_worker_group_create(&g[i], memory, size, STRIDE, &oob));
-		/* Member i has i workers, and two segments */
-		for (k = 0; k < i; k++)
-			must(inlay_worker_group_add_worker(&g[i], 100 * i + k, "worker's address", 1 + k));
-		struct inlay_worker_segment two[] = {{0x1000 * (i + 1), 0x1000, "memh", "mkey!", 4, 5}, {0x100000, 1, NULL, "key", 0, 3}};
-
-		two[0].bytes = 0;
-		assert_int_equal(inlay_worker_group_add_buffer(&g[i], &two[0]), -EINVAL);
-		two[0].bytes = 0x1000;
-		must(inlay_worker_group_add_buffer(&g[i], &two[0]));
-		must(inlay_worker_group_add_buffer(&g[i], &two[1]));
-		assert_int_equal(inlay_worker_group_add_worker(&g[i], 1, gathered, STRIDE), -ENOSPC);
-		must(inlay_worker_group_start(&g[i]));
-		for (k = g[i].used + 4; k < STRIDE; k++) /* nothing else of this memory goes to others */
-			assert_int_equal(gathered[i * STRIDE + k], 0);
-		assert_int_equal(inlay_worker_group_start(&g[i]), -EBADFD);
-		assert_int_equal(inlay_worker_group_worker(&g[i], 0, &w), -EBADFD);
-		if (i + 1 < MEMBERS)
-			assert_int_equal(inlay_worker_group_progress(&g[i]), -EINPROGRESS);
-	}
-	/* One hears nonsense */
-	gathered[3 * STRIDE + 50] ^= 1;
-	assert_int_equal(inlay_worker_group_progress(&g[4]), -EBADMSG);
-	assert_int_equal(inlay_worker_group_progress(&g[4]), -EBADMSG);
-	gathered[3 * STRIDE + 50] ^= 1;
-	for (i = 0; i + 1 < MEMBERS; i++) {
-		uint32_t domain = 0, member;
-
-		must(inlay_worker_group_progress(&g[i]));
-		assert_int_equal(g[i].workers, 10);
-		for (member = 0; member < MEMBERS; member++) {
-			for (k = 0; k < member; k++, domain++) {
-				must(inlay_worker_group_worker(&g[i], domain, &w));
-				assert_int_equal(w.address_len, 1 + k);
-				assert_memory_equal(w.address, "worker's address", w.address_len);
-				assert_int_equal(w.id, 100 * member + k);
-				must(inlay_worker_group_segment(&g[i], domain, 0x1000 * (member + 1) + 0xfff, &s));
-				assert_int_equal(s.memh_len, 4);
-				assert_memory_equal(s.mkey, "mkey!", 5);
-				assert_int_equal(inlay_worker_group_segment(&g[i], domain, 0x1000 * (member + 2), &s), -ENOENT);
-				must(inlay_worker_group_segment(&g[i], domain, 0x100000, &s));
-				assert_int_equal(s.mkey_len, 3);
-			}
-		}
-		assert_int_equal(inlay_worker_group_worker(&g[i], domain, &w), -ENOENT);
-	}
-	for (i = 0; i < MEMBERS; i++)
-		free(g[i].members);
-}
-
 /* ---- numbered objects ---- */
 
 static void numbered_objects(void **state)
@@ -718,7 +621,6 @@ int main(void)
 		cmocka_unit_test(dead_worker),
 		cmocka_unit_test(resubmit),
 		cmocka_unit_test(events),
-		cmocka_unit_test(group),
 		cmocka_unit_test(numbered_objects),
 		cmocka_unit_test(freed_completions),
 	};

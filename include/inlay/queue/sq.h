@@ -5,8 +5,7 @@
  *   if (inlay_sq_begin(&sq, 1, &at) == 0) {                   a WQE by hand, of one WQEBB
  *           at = inlay_seg_raddr(at, raddr, rkey);
  *           at = inlay_seg_inline(at, data, 8);
- *           inlay_sq_commit(&sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
- *           inlay_sq_ring(&sq);                               or both in one: inlay_sq_commit_ring
+ *           inlay_sq_commit(&sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED | INLAY_RING, 0);
  *   }
  *   ...
  *   freed = inlay_sq_release(&sq, cqe);                       WQEBBs that came back, or -EPROTO
@@ -35,9 +34,8 @@
 #include <inlay/queue/uar.h>
 
 /*
- * A send queue, best aligned to a cache line. A post of one WQEBB with its ring (INLAY_RING,
- * inlay_sq_commit_ring) then touches only the first line and the register's object; other posts,
- * rings and releases touch the second line too.
+ * A send queue, best aligned to a cache line. A post of one WQEBB with INLAY_RING then touches only
+ * the first line and the register's object; other posts, rings and releases touch the second line too.
  */
 struct inlay_sq {
 	uint8_t *buf;
@@ -115,13 +113,7 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
  */
 INLAY_COLD int inlay_sq_reserve_(struct inlay_sq *sq, struct inlay_cq *cq, const char **why)
 {
-	int err = inlay_cq_reserve(cq, sq->mask + 1, why);
-
-	if (!err) {
-		sq->cq = cq;
-		sq->reserved = sq->mask + 1;
-	}
-	return err;
+	return inlay_cq_reserve_for_(cq, sq->mask + 1, &sq->cq, &sq->reserved, why);
 }
 
 /*
@@ -248,12 +240,6 @@ INLAY_COLD uint32_t inlay_sq_wqes(const struct inlay_sq *sq)
 			break; /* something else wrote to the ring */
 	}
 	return n;
-}
-
-/* Prints the WQE that a send completion names. Once it is released, another may lie there. */
-INLAY_COLD void inlay_sq_print(FILE *out, const struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
-{
-	inlay_wqe_print(out, sq->buf, (sq->mask + 1) * INLAY_WQEBB, inlay_cqe_wqe_counter(cqe), sq->type);
 }
 
 /* ---- Data path: a WQE from begin to commit ---- */
@@ -601,13 +587,6 @@ INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, ui
 	else
 		inlay_sq_posted_(sq, at, bbs);
 	return (int)bbs;
-}
-
-/* inlay_sq_commit with INLAY_RING. */
-INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
-				      uint32_t flags, uint32_t imm_be)
-{
-	return inlay_sq_commit(sq, at, opcode, opmod, flags | INLAY_RING, imm_be);
 }
 
 /*

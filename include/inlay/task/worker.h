@@ -184,19 +184,6 @@ INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memor
 	return err;
 }
 
-/*
- * Calls a plugin's `address`, with the same arguments. Returns what that does; -ENOENT for no such
- * plugin; -ENOTSUP if it has no address.
- */
-INLAY_COLD int inlay_task_worker_plugin_address(struct inlay_task_worker *w, uint64_t id, void *buf, size_t *len)
-{
-	const struct inlay_task_opened *s = inlay_task_worker_plugin_(w, id);
-
-	if (!s)
-		return -ENOENT;
-	return s->plugin->address ? s->plugin->address(s->state, buf, len) : -ENOTSUP;
-}
-
 /* ---- Data path ---- */
 
 INLAY_COLD void inlay_task_worker_probe_(struct inlay_task_worker *w, uint64_t now)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/group.h: a worker group: workers of a parallel program that know each other's
+ * group.h: a worker group: workers of a parallel program that know each other's
  * addresses and memory keys (DOCA: a UROM domain). Set-up only.
  *
- *   size = inlay_worker_group_size(oob.members, 4096);
- *   inlay_worker_group_create(&group, memory, size, 4096, &oob);
- *   inlay_worker_group_add_worker(&group, id, address, len);
- *   inlay_worker_group_add_buffer(&group, &segment);                 memory that others may reach
- *   inlay_worker_group_start(&group);
- *   while ((err = inlay_worker_group_progress(&group)) == -EINPROGRESS)
+ *   size = worker_group_size(oob.members, 4096);
+ *   worker_group_create(&group, memory, size, 4096, &oob);
+ *   worker_group_add_worker(&group, id, address, len);
+ *   worker_group_add_buffer(&group, &segment);                 memory that others may reach
+ *   worker_group_start(&group);
+ *   while ((err = worker_group_progress(&group)) == -EINPROGRESS)
  *           ...
- *   inlay_worker_group_worker(&group, domain_id, &worker);           any worker of the group
- *   inlay_worker_group_segment(&group, domain_id, va, &segment);     its memory, handle and key
+ *   worker_group_worker(&group, domain_id, &worker);           any worker of the group
+ *   worker_group_segment(&group, domain_id, va, &segment);     its memory, handle and key
  *
  * The exchange is one allgather, which the caller provides, for example from MPI or PMIx. Every
  * member gives a record of `stride` bytes, and gets all of them. Domain ids number the workers:
@@ -39,27 +39,27 @@
  * Threads: one owner at a time; any thread may look up in a ready group.
  * Sources: DOCA's documentation of doca_urom_domain and of the lookups in doca_urom_plugin.
  */
-#ifndef INLAY_TASK_GROUP_H
-#define INLAY_TASK_GROUP_H
+#ifndef PLUGINS_GROUP_H
+#define PLUGINS_GROUP_H
 
 #include <inlay/base.h>
 #include <inlay/mmap/blob.h>
 
-#define INLAY_GROUP_HEAD 40u
-#define INLAY_GROUP_WORKER 24u          /* bytes of a worker's entry without the address */
-#define INLAY_GROUP_SEGMENT 32u         /* bytes of a segment's entry without handle and key */
-#define INLAY_GROUP_MEMBERS 65536u      /* at most */
-#define INLAY_GROUP_STRIDE (1u << 26)   /* at most */
+#define WORKER_GROUP_HEAD 40u
+#define WORKER_GROUP_WORKER 24u          /* bytes of a worker's entry without the address */
+#define WORKER_GROUP_SEGMENT 32u         /* bytes of a segment's entry without handle and key */
+#define WORKER_GROUP_MEMBERS 65536u      /* at most */
+#define WORKER_GROUP_STRIDE (1u << 26)   /* at most */
 
-enum inlay_group_state {
-	INLAY_GROUP_CONFIG,
-	INLAY_GROUP_STARTED,
-	INLAY_GROUP_READY,
-	INLAY_GROUP_FAILED,
+enum worker_group_state {
+	WORKER_GROUP_CONFIG,
+	WORKER_GROUP_STARTED,
+	WORKER_GROUP_READY,
+	WORKER_GROUP_FAILED,
 };
 
 /* The caller's allgather. Functions return 0 or a negative errno; positive values mean -EIO. */
-struct inlay_worker_oob {
+struct worker_group_oob {
 	/* Starts it: sends `bytes` bytes at `from` to all, and stores all members' at `to`, in order. */
 	int (*allgather)(const void *from, void *to, size_t bytes, void *context, void **request);
 	int (*test)(void *request);     /* 0: done; -EINPROGRESS */
@@ -70,14 +70,14 @@ struct inlay_worker_oob {
 };
 
 /* A worker of the group */
-struct inlay_group_worker {
+struct worker_group_worker {
 	uint64_t id;
 	const void *address;
 	uint32_t address_len;
 };
 
 /* A member's memory that others may access */
-struct inlay_worker_segment {
+struct worker_group_segment {
 	uint64_t va;
 	uint64_t bytes;
 	const void *memh;               /* may be NULL if empty, like mkey */
@@ -86,23 +86,23 @@ struct inlay_worker_segment {
 	uint32_t mkey_len;
 };
 
-struct inlay_worker_member_ {
+struct worker_group_member {
 	const uint8_t *record;
 	uint32_t first;                 /* domain id of its first worker */
 	uint32_t workers;
 };
 
-struct inlay_worker_group {
-	struct inlay_worker_oob oob;
+struct worker_group {
+	struct worker_group_oob oob;
 	uint8_t *own;
 	uint8_t *all;                   /* stride bytes of each member */
-	struct inlay_worker_member_ *members;
+	struct worker_group_member *members;
 	void *request;
 	uint32_t stride;
 	uint32_t used;
 	uint32_t count[2];              /* of own workers and segments */
 	uint32_t workers;               /* may be read, once ready: of all members */
-	uint32_t state;                 /* enum inlay_group_state */
+	uint32_t state;                 /* enum worker_group_state */
 	int error;
 };
 
@@ -112,43 +112,43 @@ struct inlay_worker_group {
  * stride  bytes of the longest record, a multiple of 8 and the same for all members: 44; 24 and the
  *         address for each worker; 32, handle and key for each segment; each padded to 8
  */
-INLAY_COLD size_t inlay_worker_group_size(uint32_t members, uint32_t stride)
+static inline size_t worker_group_size(uint32_t members, uint32_t stride)
 {
-	if (!members || members > INLAY_GROUP_MEMBERS || stride < INLAY_GROUP_HEAD + 8 || stride > INLAY_GROUP_STRIDE ||
+	if (!members || members > WORKER_GROUP_MEMBERS || stride < WORKER_GROUP_HEAD + 8 || stride > WORKER_GROUP_STRIDE ||
 	    stride % 8)
 		return 0;
-	return (size_t)(members * (uint64_t)sizeof(struct inlay_worker_member_) + ((uint64_t)members + 1) * stride);
+	return (size_t)(members * (uint64_t)sizeof(struct worker_group_member) + ((uint64_t)members + 1) * stride);
 }
 
 /* Makes an empty group. memory: aligned to 8. Returns 0; -EINVAL; -ENOBUFS if size is too small. */
-INLAY_COLD int inlay_worker_group_create(struct inlay_worker_group *g, void *memory, size_t size, uint32_t stride,
-					 const struct inlay_worker_oob *oob)
+static inline int worker_group_create(struct worker_group *g, void *memory, size_t size, uint32_t stride,
+					 const struct worker_group_oob *oob)
 {
 	if (!g || !memory || (uintptr_t)memory % 8 || !oob || !oob->allgather || !oob->test ||
-	    oob->index >= oob->members || !inlay_worker_group_size(oob->members, stride))
+	    oob->index >= oob->members || !worker_group_size(oob->members, stride))
 		return -EINVAL;
-	if (size < inlay_worker_group_size(oob->members, stride))
+	if (size < worker_group_size(oob->members, stride))
 		return -ENOBUFS;
 	__builtin_memset(g, 0, sizeof(*g));
 	g->oob = *oob;
-	g->members = (struct inlay_worker_member_ *)memory;
+	g->members = (struct worker_group_member *)memory;
 	g->own = (uint8_t *)(g->members + oob->members);
 	g->all = g->own + stride;
 	g->stride = stride;
-	g->used = INLAY_GROUP_HEAD;
+	g->used = WORKER_GROUP_HEAD;
 	__builtin_memset(g->own, 0, stride);
 	return 0;
 }
 
 /* Appends an entry. For a worker, va is its id, and memh its address. */
-INLAY_COLD int inlay_worker_group_add_(struct inlay_worker_group *g, uint32_t kind,
-				       const struct inlay_worker_segment *s)
+static inline int worker_group_add_(struct worker_group *g, uint32_t kind,
+				       const struct worker_group_segment *s)
 {
-	uint32_t head = kind == 1 ? INLAY_GROUP_WORKER : INLAY_GROUP_SEGMENT;
+	uint32_t head = kind == 1 ? WORKER_GROUP_WORKER : WORKER_GROUP_SEGMENT;
 	uint64_t bytes = head + inlay_round_up((uint64_t)s->memh_len + s->mkey_len, 8);
 	uint8_t *at = g->own + g->used;
 
-	if (g->state != INLAY_GROUP_CONFIG)
+	if (g->state != WORKER_GROUP_CONFIG)
 		return -EBADFD;
 	if ((!s->memh && s->memh_len) || (!s->mkey && s->mkey_len))
 		return -EINVAL;
@@ -170,35 +170,35 @@ INLAY_COLD int inlay_worker_group_add_(struct inlay_worker_group *g, uint32_t ki
 	return 0;
 }
 
-/* Adds a worker of this member. address: any bytes. Returns as inlay_worker_group_add_buffer. */
-INLAY_COLD int inlay_worker_group_add_worker(struct inlay_worker_group *g, uint64_t id, const void *address,
+/* Adds a worker of this member. address: any bytes. Returns as worker_group_add_buffer. */
+static inline int worker_group_add_worker(struct worker_group *g, uint64_t id, const void *address,
 					     uint32_t len)
 {
-	const struct inlay_worker_segment s = {id, 0, address, NULL, len, 0};
+	const struct worker_group_segment s = {id, 0, address, NULL, len, 0};
 
-	return inlay_worker_group_add_(g, 1, &s);
+	return worker_group_add_(g, 1, &s);
 }
 
 /*
  * Adds memory of this member that others may access. Returns 0; -EBADFD once started; -EINVAL for
  * a range that is empty or wraps around, or NULL with a length; -ENOSPC when the record is full.
  */
-INLAY_COLD int inlay_worker_group_add_buffer(struct inlay_worker_group *g, const struct inlay_worker_segment *s)
+static inline int worker_group_add_buffer(struct worker_group *g, const struct worker_group_segment *s)
 {
 	if (!s->bytes || s->va + (s->bytes - 1) < s->va)
-		return g->state == INLAY_GROUP_CONFIG ? -EINVAL : -EBADFD;
-	return inlay_worker_group_add_(g, 2, s);
+		return g->state == WORKER_GROUP_CONFIG ? -EINVAL : -EBADFD;
+	return worker_group_add_(g, 2, s);
 }
 
 /* Starts the exchange. Returns 0; -EBADFD if it was started; or allgather's error: call again. */
-INLAY_COLD int inlay_worker_group_start(struct inlay_worker_group *g)
+static inline int worker_group_start(struct worker_group *g)
 {
 	const uint32_t words[7] = {g->used + 4, g->oob.index, g->oob.members, g->stride, g->count[0], g->count[1], 0};
 	uint8_t *at = g->own;
 	uint32_t i;
 	int err;
 
-	if (g->state != INLAY_GROUP_CONFIG)
+	if (g->state != WORKER_GROUP_CONFIG)
 		return -EBADFD;
 	__builtin_memcpy(at, "inlaygrp", 8);
 	inlay_blob_put(at + 8, 1, 4);
@@ -207,21 +207,21 @@ INLAY_COLD int inlay_worker_group_start(struct inlay_worker_group *g)
 	inlay_blob_put(at + g->used, inlay_crc32c(at, g->used), 4);
 	err = g->oob.allgather(g->own, g->all, g->stride, g->oob.context, &g->request);
 	if (!err)
-		g->state = INLAY_GROUP_STARTED;
+		g->state = WORKER_GROUP_STARTED;
 	return err > 0 ? -EIO : err;
 }
 
 /* Bytes of the entry at `at`; 0 if there is no valid one within `left` bytes. */
-INLAY_COLD uint32_t inlay_worker_group_entry_check_(const uint8_t *at, uint32_t left)
+static inline uint32_t worker_group_entry_check_(const uint8_t *at, uint32_t left)
 {
 	uint64_t kind, bytes, va, len;
 	uint32_t head;
 
-	if (left < INLAY_GROUP_WORKER)
+	if (left < WORKER_GROUP_WORKER)
 		return 0;
 	kind = inlay_blob_get(at, 4);
 	bytes = inlay_blob_get(at + 4, 4);
-	head = kind == 1 ? INLAY_GROUP_WORKER : INLAY_GROUP_SEGMENT;
+	head = kind == 1 ? WORKER_GROUP_WORKER : WORKER_GROUP_SEGMENT;
 	if (bytes > left || bytes < head || kind - 1 > 1 ||
 	    bytes != head + inlay_round_up(inlay_blob_get(at + head - 8, 4) + inlay_blob_get(at + head - 4, 4), 8))
 		return 0;
@@ -233,7 +233,7 @@ INLAY_COLD uint32_t inlay_worker_group_entry_check_(const uint8_t *at, uint32_t 
 }
 
 /* Checks a member's record, and counts its workers. */
-INLAY_COLD int inlay_worker_group_check_(const uint8_t *record, uint32_t member, uint32_t members, uint32_t stride,
+static inline int worker_group_check_(const uint8_t *record, uint32_t member, uint32_t members, uint32_t stride,
 					 uint32_t *workers)
 {
 	uint32_t length, at, n, found[2] = {0, 0};
@@ -242,15 +242,15 @@ INLAY_COLD int inlay_worker_group_check_(const uint8_t *record, uint32_t member,
 	    inlay_blob_get(record + 20, 4) != members || inlay_blob_get(record + 24, 4) != stride)
 		return -EPROTO;
 	length = (uint32_t)inlay_blob_get(record + 12, 4);
-	if (length < INLAY_GROUP_HEAD + 4 || length > stride || length % 8 != 4 ||
+	if (length < WORKER_GROUP_HEAD + 4 || length > stride || length % 8 != 4 ||
 	    inlay_blob_get(record + 16, 4) != member || inlay_blob_get(record + 10, 2) ||
 	    inlay_blob_get(record + 36, 4))
 		return -EINVAL;
 	length -= 4;
 	if (inlay_blob_get(record + length, 4) != inlay_crc32c(record, length))
 		return -EBADMSG;
-	for (at = INLAY_GROUP_HEAD; at < length; at += n) {
-		n = inlay_worker_group_entry_check_(record + at, length - at);
+	for (at = WORKER_GROUP_HEAD; at < length; at += n) {
+		n = worker_group_entry_check_(record + at, length - at);
 		if (!n)
 			return -EINVAL;
 		found[inlay_blob_get(record + at, 4) - 1]++;
@@ -264,13 +264,13 @@ INLAY_COLD int inlay_worker_group_check_(const uint8_t *record, uint32_t member,
  * started. Final errors: that of test; for a record, -EPROTO for another version, number of members
  * or stride, -EBADMSG for a wrong checksum, -EINVAL for impossible lengths and counts.
  */
-INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
+static inline int worker_group_progress(struct worker_group *g)
 {
 	uint32_t i, n = 0, total = 0;
 	int err;
 
-	if (g->state != INLAY_GROUP_STARTED)
-		return g->state == INLAY_GROUP_CONFIG ? -EBADFD : g->error;
+	if (g->state != WORKER_GROUP_STARTED)
+		return g->state == WORKER_GROUP_CONFIG ? -EBADFD : g->error;
 	err = g->oob.test(g->request);
 	if (err == -EINPROGRESS)
 		return err;
@@ -279,7 +279,7 @@ INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 	err = err > 0 ? -EIO : err;
 	for (i = 0; i < g->oob.members && !err; i++) {
 		g->members[i].record = g->all + (uint64_t)i * g->stride;
-		err = inlay_worker_group_check_(g->members[i].record, i, g->oob.members, g->stride, &n);
+		err = worker_group_check_(g->members[i].record, i, g->oob.members, g->stride, &n);
 		if (!err && total + n < total)
 			err = -EINVAL;
 		g->members[i].first = total;
@@ -288,18 +288,18 @@ INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 	}
 	g->workers = total;
 	g->error = err;
-	g->state = err ? INLAY_GROUP_FAILED : INLAY_GROUP_READY;
+	g->state = err ? WORKER_GROUP_FAILED : WORKER_GROUP_READY;
 	return err;
 }
 
 /* The member that has the worker with a domain id. Returns 0; -EBADFD when not ready; -ENOENT. */
-INLAY_COLD int inlay_worker_group_member_(const struct inlay_worker_group *g, uint32_t domain_id,
-					  const struct inlay_worker_member_ **m)
+static inline int worker_group_member_(const struct worker_group *g, uint32_t domain_id,
+					  const struct worker_group_member **m)
 {
 	uint32_t low = 0, high = g->oob.members, middle;
 
-	if (g->state != INLAY_GROUP_READY || domain_id >= g->workers)
-		return g->state == INLAY_GROUP_READY ? -ENOENT : -EBADFD;
+	if (g->state != WORKER_GROUP_READY || domain_id >= g->workers)
+		return g->state == WORKER_GROUP_READY ? -ENOENT : -EBADFD;
 	while (high - low > 1) {
 		middle = low + (high - low) / 2;
 		if (g->members[middle].first <= domain_id)
@@ -312,7 +312,7 @@ INLAY_COLD int inlay_worker_group_member_(const struct inlay_worker_group *g, ui
 }
 
 /* The next entry of a kind in a checked record, from *at on; NULL: none. */
-INLAY_COLD const uint8_t *inlay_worker_group_next_(const uint8_t *record, uint32_t kind, uint32_t *at)
+static inline const uint8_t *worker_group_next_(const uint8_t *record, uint32_t kind, uint32_t *at)
 {
 	uint32_t length = (uint32_t)inlay_blob_get(record + 12, 4) - 4;
 
@@ -327,45 +327,45 @@ INLAY_COLD const uint8_t *inlay_worker_group_next_(const uint8_t *record, uint32
 }
 
 /* A worker's id and address. Returns 0; -EBADFD when not ready; -ENOENT from g->workers on. */
-INLAY_COLD int inlay_worker_group_worker(const struct inlay_worker_group *g, uint32_t domain_id,
-					 struct inlay_group_worker *worker)
+static inline int worker_group_worker(const struct worker_group *g, uint32_t domain_id,
+					 struct worker_group_worker *worker)
 {
-	const struct inlay_worker_member_ *m = NULL;
+	const struct worker_group_member *m = NULL;
 	const uint8_t *entry = NULL;
-	uint32_t at = INLAY_GROUP_HEAD, i;
-	int err = inlay_worker_group_member_(g, domain_id, &m);
+	uint32_t at = WORKER_GROUP_HEAD, i;
+	int err = worker_group_member_(g, domain_id, &m);
 
 	if (err)
 		return err;
 	for (i = 0; i <= domain_id - m->first; i++)
-		entry = inlay_worker_group_next_(m->record, 1, &at);
+		entry = worker_group_next_(m->record, 1, &at);
 	worker->id = inlay_blob_get(entry + 8, 8);
-	worker->address = entry + INLAY_GROUP_WORKER;
+	worker->address = entry + WORKER_GROUP_WORKER;
 	worker->address_len = (uint32_t)inlay_blob_get(entry + 16, 4);
 	return 0;
 }
 
 /*
  * Finds the segment of a worker's member that contains the address va, by linear search. Returns as
- * inlay_worker_group_worker; -ENOENT also when no segment contains it.
+ * worker_group_worker; -ENOENT also when no segment contains it.
  */
-INLAY_COLD int inlay_worker_group_segment(const struct inlay_worker_group *g, uint32_t domain_id, uint64_t va,
-					  struct inlay_worker_segment *s)
+static inline int worker_group_segment(const struct worker_group *g, uint32_t domain_id, uint64_t va,
+					  struct worker_group_segment *s)
 {
-	const struct inlay_worker_member_ *m = NULL;
-	uint32_t at = INLAY_GROUP_HEAD;
+	const struct worker_group_member *m = NULL;
+	uint32_t at = WORKER_GROUP_HEAD;
 	const uint8_t *entry;
-	int err = inlay_worker_group_member_(g, domain_id, &m);
+	int err = worker_group_member_(g, domain_id, &m);
 
-	while (!err && (entry = inlay_worker_group_next_(m->record, 2, &at))) {
+	while (!err && (entry = worker_group_next_(m->record, 2, &at))) {
 		s->va = inlay_blob_get(entry + 8, 8);
 		s->bytes = inlay_blob_get(entry + 16, 8);
 		if (va - s->va >= s->bytes)
 			continue;
 		s->memh_len = (uint32_t)inlay_blob_get(entry + 24, 4);
 		s->mkey_len = (uint32_t)inlay_blob_get(entry + 28, 4);
-		s->memh = entry + INLAY_GROUP_SEGMENT;
-		s->mkey = entry + INLAY_GROUP_SEGMENT + s->memh_len;
+		s->memh = entry + WORKER_GROUP_SEGMENT;
+		s->mkey = entry + WORKER_GROUP_SEGMENT + s->memh_len;
 		return 0;
 	}
 	return err ? err : -ENOENT;

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/plugin.h: loads a worker's plugins at run time. Set-up only. Plugins that are compiled
+ * load.h: loads a worker's plugins at run time. Set-up only. Plugins that are compiled
  * into the worker do not need it.
  *
  *   counter.c, made into /opt/plugins/counter.so:
  *
- *           INLAY_PLUGIN_EXPORT = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter",
+ *           PLUGIN_EXPORT = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter",
  *                                  open, close, NULL, NULL, command, NULL, NULL};
  *
  *   the worker:
  *
  *           static const char *const folders[] = {"/opt/plugins"};
  *
- *           inlay_plugin_load(&object, folders, 1, "counter");
+ *           plugin_load(&object, folders, 1, "counter");
  *           entries[n].id = COUNTER;  entries[n].plugin = object.plugin;
  *           ... inlay_task_worker_create, ..., inlay_task_worker_destroy ...
- *           inlay_plugin_unload(&object);
+ *           plugin_unload(&object);
  *
  * A plugin runs with all rights of the worker, so it is loaded only from a place that no other user
  * can write to. Invariants:
@@ -30,8 +30,8 @@
  * Threads: as dlopen(3).
  * Sources: dlopen(3), openat(2); DOCA's documentation of doca_urom_plugin.
  */
-#ifndef INLAY_TASK_PLUGIN_H
-#define INLAY_TASK_PLUGIN_H
+#ifndef PLUGINS_LOAD_H
+#define PLUGINS_LOAD_H
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -42,22 +42,22 @@
 #include <inlay/base.h>
 #include <inlay/task/cmd.h>
 
-#define INLAY_PLUGIN_NAME 48u           /* bytes of a name, with its terminating zero */
-#define INLAY_PLUGIN_PATH 288u          /* bytes of the path for dlopen, likewise */
+#define PLUGIN_NAME 48u           /* bytes of a name, with its terminating zero */
+#define PLUGIN_PATH 288u          /* bytes of the path for dlopen, likewise */
 
 /* The only symbol that a plugin exports; its initialiser follows. */
 #ifdef __cplusplus
-#define INLAY_PLUGIN_EXPORT                                                                            \
+#define PLUGIN_EXPORT                                                                            \
 	extern "C" const struct inlay_task_plugin inlay_plugin __attribute__((visibility("default"))); \
 	const struct inlay_task_plugin inlay_plugin
 #else
-#define INLAY_PLUGIN_EXPORT                                                                        \
+#define PLUGIN_EXPORT                                                                        \
 	extern const struct inlay_task_plugin inlay_plugin __attribute__((visibility("default"))); \
 	const struct inlay_task_plugin inlay_plugin
 #endif
 
 /* A loaded object */
-struct inlay_plugin_object {
+struct plugin_object {
 	void *object;                   /* dlopen's */
 	const struct inlay_task_plugin *plugin; /* in it */
 };
@@ -66,15 +66,15 @@ struct inlay_plugin_object {
 #if defined(O_NOFOLLOW) && defined(O_CLOEXEC) && defined(S_ISVTX)
 
 /* Letters, digits, - and _. Returns 0 or -EINVAL. */
-INLAY_COLD int inlay_plugin_name_check_(const char *name)
+static inline int plugin_name_check_(const char *name)
 {
 	size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
 
-	return n && !name[n] && n < INLAY_PLUGIN_NAME ? 0 : -EINVAL;
+	return n && !name[n] && n < PLUGIN_NAME ? 0 : -EINVAL;
 }
 
 /* -EPERM if users other than root and this one can write. above: allows sticky folders. */
-INLAY_COLD int inlay_plugin_owner_check_(const struct stat *st, int above)
+static inline int plugin_owner_check_(const struct stat *st, int above)
 {
 	if (st->st_uid && st->st_uid != geteuid())
 		return -EPERM;
@@ -82,7 +82,7 @@ INLAY_COLD int inlay_plugin_owner_check_(const struct stat *st, int above)
 }
 
 /* Opens a folder and checks all on the way. Returns its descriptor or a negative errno. */
-INLAY_COLD int inlay_plugin_folder_(const char *path)
+static inline int plugin_folder_(const char *path)
 {
 	int fd, next, err;
 	struct stat st;
@@ -96,7 +96,7 @@ INLAY_COLD int inlay_plugin_folder_(const char *path)
 		return -errno;
 	for (;;) {
 		path += strspn(path, "/");
-		err = fstat(fd, &st) ? -errno : inlay_plugin_owner_check_(&st, *path != 0);
+		err = fstat(fd, &st) ? -errno : plugin_owner_check_(&st, *path != 0);
 		if (err || !*path)
 			break;
 		n = strcspn(path, "/");
@@ -124,21 +124,21 @@ INLAY_COLD int inlay_plugin_folder_(const char *path)
  * A path to an open file. dlopen treats equal paths as one object, and descriptors are reused, so
  * the path encodes device and inode: "/." for each one bit, "/" for each zero.
  */
-INLAY_COLD void inlay_plugin_path_(char path[INLAY_PLUGIN_PATH], int fd, const struct stat *st)
+static inline void plugin_path_(char path[PLUGIN_PATH], int fd, const struct stat *st)
 {
 	const uint64_t which[2] = {(uint64_t)st->st_dev, (uint64_t)st->st_ino};
-	int n = snprintf(path, INLAY_PLUGIN_PATH, "/proc/self/fd"), i;
+	int n = snprintf(path, PLUGIN_PATH, "/proc/self/fd"), i;
 
 	for (i = 0; i < 128; i++) {
 		path[n++] = '/';
 		if (which[i / 64] >> i % 64 & 1)
 			path[n++] = '.';
 	}
-	snprintf(path + n, INLAY_PLUGIN_PATH - (size_t)n, "/%d", fd);
+	snprintf(path + n, PLUGIN_PATH - (size_t)n, "/%d", fd);
 }
 
 /* Unloads a plugin. Destroy the worker that uses it first. */
-INLAY_COLD void inlay_plugin_unload(struct inlay_plugin_object *p)
+static inline void plugin_unload(struct plugin_object *p)
 {
 	if (p->object)
 		dlclose(p->object);
@@ -146,18 +146,18 @@ INLAY_COLD void inlay_plugin_unload(struct inlay_plugin_object *p)
 	p->plugin = NULL;
 }
 
-INLAY_COLD int inlay_plugin_open_(struct inlay_plugin_object *p, int fd, const char *name)
+static inline int plugin_open_(struct plugin_object *p, int fd, const char *name)
 {
-	char path[INLAY_PLUGIN_PATH];
+	char path[PLUGIN_PATH];
 	struct stat st;
 
 	if (fstat(fd, &st))
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return -EINVAL;
-	if (inlay_plugin_owner_check_(&st, 0))
+	if (plugin_owner_check_(&st, 0))
 		return -EPERM;
-	inlay_plugin_path_(path, fd, &st);
+	plugin_path_(path, fd, &st);
 	p->object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!p->object)
 		return -ELIBBAD;
@@ -167,21 +167,21 @@ INLAY_COLD int inlay_plugin_open_(struct inlay_plugin_object *p, int fd, const c
 	return p->plugin->command && p->plugin->name && !strcmp(p->plugin->name, name) ? 0 : -EINVAL;
 }
 
-INLAY_COLD int inlay_plugin_load_from_(struct inlay_plugin_object *p, const char *folder, const char *name)
+static inline int plugin_load_from_(struct plugin_object *p, const char *folder, const char *name)
 {
-	char file[INLAY_PLUGIN_NAME + 3];
-	int dir = inlay_plugin_folder_(folder), fd, err;
+	char file[PLUGIN_NAME + 3];
+	int dir = plugin_folder_(folder), fd, err;
 
 	if (dir < 0)
 		return dir;
 	snprintf(file, sizeof(file), "%s.so", name);
 	fd = openat(dir, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	err = fd < 0 ? -errno : inlay_plugin_open_(p, fd, name);
+	err = fd < 0 ? -errno : plugin_open_(p, fd, name);
 	if (fd >= 0)
 		close(fd);
 	close(dir);
 	if (err)
-		inlay_plugin_unload(p);
+		plugin_unload(p);
 	return err;
 }
 
@@ -194,16 +194,16 @@ INLAY_COLD int inlay_plugin_load_from_(struct inlay_plugin_object *p, const char
  * exports no interface of this version and layout; else the negative errno of open(2). On failure
  * nothing is loaded.
  */
-INLAY_COLD int inlay_plugin_load(struct inlay_plugin_object *p, const char *const *folders, uint32_t num,
+static inline int plugin_load(struct plugin_object *p, const char *const *folders, uint32_t num,
 				 const char *name)
 {
-	int err = name && !inlay_plugin_name_check_(name) ? -ENOENT : -EINVAL;
+	int err = name && !plugin_name_check_(name) ? -ENOENT : -EINVAL;
 	uint32_t i;
 
 	p->object = NULL;
 	p->plugin = NULL;
 	for (i = 0; i < num && err == -ENOENT; i++)
-		err = inlay_plugin_load_from_(p, folders[i], name);
+		err = plugin_load_from_(p, folders[i], name);
 	return err;
 }
 
