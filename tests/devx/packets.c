@@ -196,7 +196,7 @@ static void check_packet(const uint8_t *at, uint32_t len, uint32_t i, const stru
 static void refill(uint32_t flags)
 {
 	const bool striding = flags & INLAY_DEVX_SRQ_STRIDING, rmp = !(flags & OWN);
-	struct ibv_sge sge = {0, rmp && striding ? inlay_striding_srq_bytes(&r.rmp.striding) : SLOT, r.mr->lkey};
+	struct ibv_sge sge = {0, SLOT, r.mr->lkey};
 
 	if (rmp) {
 		while (inlay_srq_room(&r.rmp.srq)) {

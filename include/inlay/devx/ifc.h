@@ -146,7 +146,9 @@ INLAY_LAYOUT(cmd_out, 0x10, uint32_t dword[4],
 	op(MODIFY_RQ, 0x909) op(MODIFY_RMP, 0x90d) op(MODIFY_GENERAL_OBJECT, 0xa01) \
 	/* inlay_devx_query */ \
 	op(QUERY_MKEY, 0x201) op(QUERY_CQ, 0x402) op(QUERY_QP, 0x50b) op(QUERY_DCT, 0x713) op(QUERY_XRQ, 0x719) \
-	op(QUERY_RQ, 0x90b) op(QUERY_RMP, 0x90f) op(QUERY_GENERAL_OBJECT, 0xa02)
+	op(QUERY_RQ, 0x90b) op(QUERY_RMP, 0x90f) op(QUERY_GENERAL_OBJECT, 0xa02) \
+	/* of verbs objects: queue/user_index.h */ \
+	op(QUERY_XRC_SRQ, 0x707) op(QUERY_SQ, 0x907)
 
 /* Status codes, INLAY_CMD_STATUS_..., with their errno and text. */
 #define INLAY_CMD_STATUSES_(status) \

@@ -20,7 +20,7 @@
  *   memset(&match, 0, sizeof(match));                    as in steer.h
  *   match.type = ETHERTYPE_IP;
  *   inlay_devx_flow_create(&flow, ctx, &rss, &match, &why);
- *   ... inlay_striding_post(&rq.striding, ...);  inlay_striding_ring(&rq.striding);
+ *   ... inlay_striding_post(&rq.striding, ...);  inlay_rq_ring(&rq.rq);
  *   inlay_devx_flow_destroy(&flow);  inlay_devx_rss_destroy(&rss);  inlay_devx_rq_destroy(&rq);
  *
  * An RQ has a queue of its own, rq.rq (queue/rq.h) or rq.striding (queue/striding.h), or takes

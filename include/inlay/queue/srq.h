@@ -138,13 +138,7 @@ INLAY_COLD int inlay_srq_init_cyclic(struct inlay_srq *srq, void *buf, uint32_t 
 /* Reserves as many CQEs as there are entries; see inlay_sq_reserve_. */
 INLAY_COLD int inlay_srq_reserve_(struct inlay_srq *srq, struct inlay_cq *cq, const char **why)
 {
-	int err = inlay_cq_reserve(cq, srq->wqe_cnt, why);
-
-	if (!err) {
-		srq->cq = cq;
-		srq->reserved = srq->wqe_cnt;
-	}
-	return err;
+	return inlay_cq_reserve_for_(cq, srq->wqe_cnt, &srq->cq, &srq->reserved, why);
 }
 
 /* Gives back the queue's CQEs. Call it when the SRQ is destroyed. */
