@@ -9,7 +9,7 @@
 
 warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wcast-qual -Wpointer-arith -Wundef -Werror"
 headers=$(cd include/inlay && find . -name '*.h' | sed 's,^\./,,' | sort)
-tops="inlay.h devx.h memdomain.h task.h dm.h tag.h mmap/pci.h cqe/packet.h
+tops="inlay.h devx.h memdomain.h task.h dm.h tag.h mmap/pci.h cqe/packet.h devx/packets.h
 queue/batch.h queue/masked.h queue/packet.h queue/raw.h queue/sync.h queue/user_index.h"
 
 # ---- Without a warning ----
@@ -63,6 +63,8 @@ declare -A may=(
 	[wqe]="base"
 	[cqe]="base"
 	[queue]="base wqe cqe"
+	[queue/masked]="base wqe cqe queue devx"
+	[queue/user_index]="base wqe cqe queue devx"
 	[verbs]="base wqe cqe queue"
 	[connect]="base wqe cqe queue verbs"
 	[steer]="base wqe cqe queue verbs"
@@ -72,9 +74,8 @@ declare -A may=(
 	[buf/post]="base wqe cqe queue mmap buf"
 	[match]="base"
 	[tag]="base wqe cqe queue match"
-	[devx/ifc]="base"
-	[devx]="base wqe cqe queue verbs connect steer devx/ifc"
-	[mmap/pci]="base wqe cqe queue verbs devx devx/ifc mmap"
+	[devx]="base wqe cqe queue verbs connect steer"
+	[mmap/pci]="base wqe cqe queue verbs devx mmap"
 	[memdomain]="base wqe cqe queue mmap"
 	[task]="base wqe cqe queue verbs connect mmap buf"
 	[inlay]="base wqe cqe queue verbs connect"

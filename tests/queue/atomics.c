@@ -95,15 +95,15 @@ static int op_post(struct inlay_sq *sq, const struct op *o, uint64_t raddr, uint
 	case FA32: return wr_atomic(sq, inlay_masked_add(v, 0), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
 	case ADD: return wr_atomic(sq, inlay_masked_add(v, o->v[1][0]), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
 	case SWAP: return wr_atomic(sq, inlay_masked_swap(v, o->v[2][0]), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
-	case AND: return wr_atomic(sq, inlay_masked_and(v), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
-	case OR: return wr_atomic(sq, inlay_masked_or(v), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
-	case XOR: return wr_atomic(sq, inlay_masked_xor(v), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
+	case AND: return wr_atomic(sq, inlay_masked_swap(v, ~v), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
+	case OR: return wr_atomic(sq, inlay_masked_swap(v, v), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
+	case XOR: return wr_atomic(sq, inlay_masked_add(v, ~(uint64_t)0), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
 	case CAS:
 		return wr_atomic(sq, inlay_masked_cmp_swap(o->v[1][0], o->v[3][0], v, o->v[2][0]), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
 	default:
 		for (i = 0; i < 4; i++)
 			memcpy(words + i * o->n, o->v[i], o->n * 8);
-		return wr_atomic(sq, inlay_atomic_words(o->cs ? MLX5_OPCODE_ATOMIC_MASKED_CS : MLX5_OPCODE_ATOMIC_MASKED_FA, words),
+		return wr_atomic(sq, wr_words(o->cs ? MLX5_OPCODE_ATOMIC_MASKED_CS : MLX5_OPCODE_ATOMIC_MASKED_FA, words),
 				 wr_at(wr_sge(sge, 1), raddr, rkey), flags);
 	}
 }
@@ -352,7 +352,7 @@ static void refused_here(void **state)
 			inlay_sq_set_atomics(&sq, rows[i].told);
 		wr = wr_at(wr_sge(&sge, 1), 0x2000, 1);
 		got = rows[i].post == MASKED ? wr_atomic(&sq, inlay_masked_add(1, 0), wr, 0) :
-					       wr_atomic(&sq, inlay_atomic_words(rows[i].post, words), wr, 0);
+					       wr_atomic(&sq, wr_words(rows[i].post, words), wr, 0);
 		if (got != rows[i].want)
 			fail_msg("row %u: %d", i, got);
 	}

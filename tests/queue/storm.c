@@ -305,12 +305,12 @@ static int atomic(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 	case 1: op = inlay_atomic_cmp_swap(was, v); break;
 	case 2: op = inlay_atomic_cmp_swap(~was, v); break;
 	case 3: op = inlay_masked_cmp_swap(was, v, v, m); break;
-	case 4: op = inlay_masked_and(v); break;
-	case 5: op = inlay_masked_or(v); break;
-	case 6: op = inlay_masked_xor(v); break;
+	case 4: op = inlay_masked_swap(v, ~v); break;
+	case 5: op = inlay_masked_swap(v, v); break;
+	case 6: op = inlay_masked_add(v, ~(uint64_t)0); break;
 	case 7: op = inlay_masked_add(v, 0); break;
 	case 8: op = inlay_masked_add((uint32_t)v, 0); break;
-	default: op = inlay_atomic_words(MLX5_OPCODE_ATOMIC_MASKED_CS, words);
+	default: op = wr_words(MLX5_OPCODE_ATOMIC_MASKED_CS, words);
 	}
 	wr = wr_at(wr_sge(&sge, 1), r.addr + 16 * d->word, r.rkey);
 	wr.to = in(1u << XRC | 1u << DC, t->kind) ? &l->av : NULL;
@@ -625,7 +625,7 @@ static void sent_by(struct tube *t, const struct mlx5_cqe64 *cqe)
 		holds(last || (!d->signaled && !t->failed));
 		if (last && !good && !t->failed && status != IBV_WC_WR_FLUSH_ERR && status != IBV_WC_RETRY_EXC_ERR &&
 		    status != IBV_WC_RNR_RETRY_EXC_ERR && d->what != BREAK) {
-			inlay_sq_print(stderr, &t->sq, cqe);
+			inlay_wqe_print(stderr, t->sq.buf, inlay_sq_size(&t->sq) * INLAY_WQEBB, inlay_cqe_wqe_counter(cqe), inlay_sq_type(&t->sq));
 			fprintf(stderr, "kind %u, %s\n", t->kind, ibv_wc_status_str(status));
 			holds(!"only what is meant to fail does");
 		}
@@ -784,7 +784,7 @@ static void packet_by(const struct mlx5_cqe64 *cqe)
 	holds(done >= 0 && at.wqe == packet_buf);
 	packet_strides += inlay_cqe_byte_count(cqe) >> 16 & 0x7fff;
 	if (at.len) {
-		const uint8_t *data = packet_bufs + at.wqe * inlay_striding_bytes(&packets.rq) + at.offset;
+		const uint8_t *data = packet_bufs + (at.wqe << (strides.log_number + strides.log_size)) + at.offset;
 
 		holds(at.offset == (at_stride << strides.log_size) + strides.shift);
 		holds(data[5] == me && data[ETHER - 2] == 0x88 && data[ETHER - 1] == 0xb5);
@@ -798,7 +798,7 @@ static void packet_by(const struct mlx5_cqe64 *cqe)
 	packet_buf = (packet_buf + 1) % BUFFERS;
 	packet_strides = 0;
 	inlay_striding_recycle(&packets.rq);
-	inlay_striding_ring(&packets.rq);
+	inlay_rq_ring(&packets.rq.rq);
 }
 
 /* All completions that are there */
@@ -1054,11 +1054,11 @@ static void packets_open(void)
 	uint32_t i, bytes;
 
 	must(inlay_packet_queue_create(&packets, dev.pd, BUFFERS, &strides, 0, &why));
-	bytes = inlay_striding_bytes(&packets.rq);
+	bytes = 1u << (strides.log_number + strides.log_size);
 	packet_bufs = take(BUFFERS * bytes);
 	for (i = 0; i < BUFFERS; i++)
 		must(inlay_striding_post(&packets.rq, (uintptr_t)packet_bufs + i * bytes, local->lkey));
-	inlay_striding_ring(&packets.rq);
+	inlay_rq_ring(&packets.rq.rq);
 	must(inlay_rss_create(&rss, dev.pd, &packets.wq, 1, 0, &why));
 	memset(&match, 0, sizeof(match));
 	match.mac[0] = 2;

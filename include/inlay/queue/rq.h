@@ -75,13 +75,7 @@ INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, u
 /* Reserves as many CQEs as the ring has WQEs; see inlay_sq_reserve_. */
 INLAY_COLD int inlay_rq_reserve_(struct inlay_rq *rq, struct inlay_cq *cq, const char **why)
 {
-	int err = inlay_cq_reserve(cq, rq->mask + 1, why);
-
-	if (!err) {
-		rq->cq = cq;
-		rq->reserved = rq->mask + 1;
-	}
-	return err;
+	return inlay_cq_reserve_for_(cq, rq->mask + 1, &rq->cq, &rq->reserved, why);
 }
 
 /* Gives back the queue's CQEs. Call it when its QP or WQ is destroyed. */
