@@ -315,7 +315,7 @@ INLAY_FN void inlay_store_give_(struct inlay_store_ *s, struct inlay_buf *const 
 
 	for (p = s->pieces; n; p = p->next, bufs += k, n -= k) {
 		k = p->num - p->free < n ? p->num - p->free : n;
-		__builtin_memcpy(p->stack + p->free, bufs, k * sizeof(*bufs));
+		inlay_copy(p->stack + p->free, bufs, k * sizeof(*bufs));
 		p->free += k;
 	}
 }
@@ -332,21 +332,21 @@ INLAY_COLD uint32_t inlay_store_refill_(struct inlay_inventory *inv)
 		k = INLAY_CACHED_ / 2 - inv->cached_;
 		k = p->free < k ? p->free : k;
 		p->free -= k;
-		__builtin_memcpy(inv->cache_ + inv->cached_, p->stack + p->free, k * sizeof(*p->stack));
+		inlay_copy(inv->cache_ + inv->cached_, p->stack + p->free, k * sizeof(*p->stack));
 		inv->cached_ += k;
 	}
 	inlay_store_unlock_(s);
 	return inv->cached_;
 }
 
-/* Gives back the n descriptors that have been in the cache for longest. */
+/* Gives back n descriptors, half the cache or all: those that were put there first. */
 INLAY_COLD void inlay_store_flush_(struct inlay_inventory *inv, uint32_t n)
 {
 	inlay_store_lock_(inv->store_);
 	inlay_store_give_(inv->store_, inv->cache_, n);
 	inlay_store_unlock_(inv->store_);
 	inv->cached_ -= n;
-	__builtin_memmove(inv->cache_, inv->cache_ + n, inv->cached_ * sizeof(*inv->cache_));
+	inlay_copy(inv->cache_, inv->cache_ + n, inv->cached_ * sizeof(*inv->cache_));
 }
 
 /* ---- Data path ---- */
