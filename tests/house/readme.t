@@ -34,6 +34,7 @@ runs() # program
 		struct inlay_sq sq;
 		struct ibv_qp *qp;
 		const char *why;
+		int err;
 
 	END
 	extract README.md 1 | sed 's,^ *\.\.\.$,return;,'
