@@ -29,7 +29,7 @@ fi
 page=$docs/man/man3/inlay_sq_init.3
 same "a page's header and its prototype" $'#include <inlay/queue/sq.h>\n\nint inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,' \
 	"$(sed -n '/^#include/,/^int/p' "$page" | sed 's/wqebb_cnt,.*/wqebb_cnt,/')"
-same "a page has all of the comment" "$(perl -0ne 'print $1 =~ s,^ \*( |$),,gmr if m,/\*\n((?: \*[^\n]*\n)+?) \*/\nINLAY_\w+ int inlay_sq_init\(,' \
+same "a page has all of the comment" "$(perl -0ne 'print $1 =~ s,^ \*( |$),,gmr if m,/\*\n((?: \*[^\n]*\n)+?) \*/\nINLAY_\w+ (?:INLAY_RESULT )?int inlay_sq_init\(,' \
 	include/inlay/queue/sq.h)" "$(sed -n '/^.SH DESCRIPTION/,/^.fi/{/^\./d;p}' "$page" | sed 's/\\-/-/g; s/\\e/\\/g; s/^\\&//')"
 page=$docs/man/man3/inlay_post_write.3
 same "what all posts share is on each page" 1 "$(grep -c '^The buffers of a post' "$page")"

@@ -40,8 +40,8 @@ enum inlay_opmod {
 
 /*
  * A WAIT on data or time ends when value & mask, as written in the WQE, is equal to, bigger or
- * smaller than what is there, likewise masked. The cyclic ones compare modulo 2^64. INVERT negates
- * one of them.
+ * smaller than what is there, likewise masked. The cyclic ones compare modulo 2^64. INVERT, added to
+ * one of them, negates it.
  */
 enum inlay_wait_cond {
 	INLAY_WAIT_ALWAYS = 0, INLAY_WAIT_EQUAL = 1, INLAY_WAIT_BIGGER = 2, INLAY_WAIT_SMALLER = 3,
