@@ -606,6 +606,7 @@ static void same_room(void **state)
 /* The longest WQE that there is; lengths whose sums or sizes have no place in 32 bits; what a device without atomics cannot do */
 static void limits(void **state)
 {
+	struct ibv_mw_bind_info window = {NULL, 0x1000, (1ull << 31) + 1, IBV_ACCESS_REMOTE_READ};
 	static const struct {
 		uint32_t to, from, full;
 		int answer;
@@ -614,9 +615,11 @@ static void limits(void **state)
 	static uint8_t data[1024];
 	struct ibv_sge sge[64];
 	struct inlay_sq was;
+	struct ibv_mw mw;
 	uint32_t i;
 
 	(void)state;
+	memset(&mw, 0, sizeof(mw));
 	must(post_from_zero(&r->sq, rnd_below(2) ? INLAY_SIGNALED : 0));
 	assert_true(be32_at(r, 0, 32) == 64 && be32_at(r, 0, 36) == 7 && !be32_at(r, 0, 40) && !be32_at(r, 0, 44));
 	inlay_sq_undo(&r->sq, 0);
@@ -646,6 +649,7 @@ static void limits(void **state)
 		sge[i].length = 0x40000001;
 	assert_int_equal(inlay_post_send(&r->sq, sge, 4, INLAY_INLINE), -EINVAL);
 	assert_int_equal(inlay_post_send(&r->sq, sge, 64, INLAY_INLINE), -EINVAL);
+	assert_int_equal(inlay_post_bind_mw(&r->sq, &mw, 1, &window, 0), -ENOTSUP); /* longer than a UMR says */
 	for (i = 0; i < ARRAY(copies); i++) {
 		sge[0].length = copies[i].to;
 		sge[1].length = copies[i].from;
@@ -687,7 +691,7 @@ static void rule_break(void *arg)
 	volatile uint32_t zero = 0, two_of = 2, four = 4, seventeen = 17, big = 0x1000000, huge = 0x80000001, flags;
 	struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_REQ, QPN, 0);
 	struct inlay_iov list = {NULL, 0, 0, NULL};
-	struct inlay_atomic other = {0, 0, 0, 0, MLX5_OPCODE_NOP, NULL};
+	struct inlay_atomic other = {0, 0, 0, 0, MLX5_OPCODE_NOP};
 	const struct inlay_wr *volatile no_wr = NULL;
 	struct mlx5_wqe_av from;
 	struct inlay_av av;
@@ -738,6 +742,9 @@ static void rule_break(void *arg)
 	     inlay_seg_inline_append(inlay_seg_inline_open(at, 5, 4, &p), &sge, 2))
 	RULE("inlay_seg_av_: an address vector follows the control segment", inlay_seg_av(inlay_seg_raddr(at, 0, 0), &av))
 	RULE("inlay_av_init: a QPN has 24 bits", inlay_av_init(&av, &from, 0x1000000, 0))
+	RULE("inlay_av_to_dct: a DCTN has 24 bits", inlay_av_to_dct(&av, 1 << 24, 1))
+	RULE("inlay_av_init_xrc: an SRQN has 24 bits", inlay_av_init_xrc(&av, 1 << 24))
+	RULE("inlay_seg_av_compact: the destination has 16 bytes", inlay_seg_av_compact(at, &av))
 	RULE("inlay_wqe_data: a data segment holds at most 2^31 - 1 bytes",
 	     sge[0].length = 0x80000000; (void)!inlay_post_send(sq, sge, 1, 0))
 	RULE("inlay_post: the queue is not NULL", (void)!inlay_post_send(no_sq, sge, 1, 0))

@@ -26,6 +26,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe.h>
 #include <inlay/wqe/eth.h>
 #include <inlay/queue/post.h>
@@ -319,4 +320,5 @@ INLAY_APART INLAY_RESULT int inlay_post_packets_multi(struct inlay_sq *sq, struc
 	return ds > 4 * inlay_sq_size(sq) ? -E2BIG : -EAGAIN;
 }
 
+INLAY_CASTS_END_
 #endif

@@ -37,6 +37,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe.h>
 #include <inlay/queue/sq.h>
 
@@ -492,4 +493,5 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_write_inline(struct inlay_sq *sq, uint6
 	return inlay_post(sq, MLX5_OPCODE_RDMA_WRITE, &wr, flags | INLAY_INLINE);
 }
 
+INLAY_CASTS_END_
 #endif

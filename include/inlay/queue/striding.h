@@ -72,6 +72,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/cq.h>
@@ -351,4 +352,5 @@ INLAY_ALWAYS INLAY_RESULT int inlay_striding_srq_take(struct inlay_striding_srq 
 	return 1;
 }
 
+INLAY_CASTS_END_
 #endif

@@ -17,6 +17,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe.h>
 #include <inlay/wqe/sync.h>
 #include <inlay/queue/post.h>
@@ -59,4 +60,5 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_memcpy(struct inlay_sq *sq, const struc
 	return inlay_sq_finish_(sq, at, MLX5_OPCODE_MMO, INLAY_OPMOD_MMO_DMA, flags, 0);
 }
 
+INLAY_CASTS_END_
 #endif
