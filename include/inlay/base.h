@@ -116,7 +116,7 @@
 /* Stands before the return type: the compiler warns a caller that ignores the result. */
 #define INLAY_RESULT __attribute__((warn_unused_result))
 
-/* Between these two, C++ compilers do not warn of casts in C's notation. Each header of the queues has them. */
+/* Between these two, -Wold-style-cast is silent in C++. */
 #ifdef __cplusplus
 #define INLAY_CASTS_BEGIN_ _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wold-style-cast\"")
 #define INLAY_CASTS_END_ _Pragma("GCC diagnostic pop")

@@ -26,6 +26,8 @@
 #ifndef INLAY_BUF_H
 #define INLAY_BUF_H
 
+#include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/buf/buf.h>
 #include <inlay/buf/inventory.h>
 #include <inlay/buf/shared.h>
@@ -33,4 +35,5 @@
 #include <inlay/buf/array.h>
 #include <inlay/buf/post.h>
 
+INLAY_CASTS_END_
 #endif

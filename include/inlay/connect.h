@@ -73,6 +73,7 @@
 #include <time.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/verbs.h>
 
 /* Bytes of a record on the wire. */
@@ -621,4 +622,5 @@ INLAY_COLD INLAY_RESULT int inlay_connect_av(struct inlay_av *av, struct ibv_pd 
 	return err ? inlay_refuse_(err, why, "the address handle is not an mlx5 device's") : 0;
 }
 
+INLAY_CASTS_END_
 #endif

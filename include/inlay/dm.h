@@ -26,6 +26,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 
 typedef uint32_t inlay_dm_word_ __attribute__((may_alias));
 
@@ -106,4 +107,5 @@ INLAY_FN INLAY_RESULT int inlay_dm_read(const struct inlay_dm *dm, uint64_t offs
 	return err;
 }
 
+INLAY_CASTS_END_
 #endif

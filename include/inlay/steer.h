@@ -38,6 +38,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/queue/striding.h>
 #include <inlay/verbs.h>
 
@@ -430,4 +431,5 @@ INLAY_COLD INLAY_RESULT int inlay_flow_create(struct ibv_flow **flow, struct ibv
 	return *flow ? 0 : inlay_refuse_(errno ? -errno : -ENOMEM, why, "ibv_create_flow failed");
 }
 
+INLAY_CASTS_END_
 #endif

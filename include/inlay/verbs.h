@@ -52,6 +52,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/queue.h>
 
 /* ---- The device ---- */
@@ -625,4 +626,5 @@ INLAY_COLD INLAY_RESULT int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *
 	return err;
 }
 
+INLAY_CASTS_END_
 #endif

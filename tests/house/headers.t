@@ -23,14 +23,14 @@ printf '#include <inlay/%s>\n' $tops >"$dir/tops.c"
 
 reads() # compiler, standards (a comma before a flag), sources: checked in the first standard; COMPILERS_ALL: in each, and unchecked
 {
-	local compiler=$1 standards=$2 kind=c align=-Wcast-align=strict standard checked=1 only
+	local compiler=$1 standards=$2 kind=c cast= align=-Wcast-align=strict standard checked=1 only
 	shift 2
-	[[ $compiler != *++* ]] || kind=c++
+	[[ $compiler != *++* ]] || kind=c++ cast=-Wold-style-cast
 	[[ $compiler != clang* ]] || align=-Wcast-align
 	for standard in $standards; do
 		for only in $checked ${COMPILERS_ALL:+0}; do
 			echo "-std=${standard/,/ } -DINLAY_CHECKED=$only"
-			$compiler -x $kind -std=${standard/,/ } -DINLAY_CHECKED=$only $warnings $align -Iinclude -fsyntax-only "$@" || return
+			$compiler -x $kind -std=${standard/,/ } -DINLAY_CHECKED=$only $warnings $align $cast -Iinclude -fsyntax-only "$@" || return
 		done
 		checked=${COMPILERS_ALL:-0}
 	done

@@ -64,14 +64,17 @@ static void completed(void)
 	cqe_wait(&p.a.cq);
 }
 
+/* As inlay_sq_init leaves it */
 static void without_cq(void)
 {
 	p.a.sq.cq = NULL;
+	p.a.sq.verbs = NULL;
 }
 
 static void other_record(void)
 {
 	p.a.sq.cq = &p.a.cq;
+	p.a.sq.verbs = p.a.qp;
 	record = *p.a.sq.dbrec;
 	*p.a.sq.dbrec = inlay_to_be16(77);
 }

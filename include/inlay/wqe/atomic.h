@@ -32,6 +32,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe/segment.h>
 
 INLAY_STATIC_ASSERT(MLX5_OPCODE_ATOMIC_MASKED_CS == 0x14 && MLX5_OPCODE_ATOMIC_MASKED_FA == 0x15, "opcodes");
@@ -101,4 +102,5 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_masked(struct inlay_cursor c, uint32_
 	return inlay_seg_done(c, seg);
 }
 
+INLAY_CASTS_END_
 #endif

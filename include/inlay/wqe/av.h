@@ -26,6 +26,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe/segment.h>
 
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_av) == 48 && INLAY_AT_(mlx5_wqe_av, dqp_dct, 8) &&
@@ -129,4 +130,5 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_av_compact(struct inlay_cursor c, con
 	return inlay_seg_av_(c, av, 1);
 }
 
+INLAY_CASTS_END_
 #endif

@@ -26,6 +26,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe/segment.h>
 
 /*
@@ -177,4 +178,5 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_eth(struct inlay_cursor c, struct inl
 	return c;
 }
 
+INLAY_CASTS_END_
 #endif

@@ -11,6 +11,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe/eth.h>
 #include <inlay/wqe/segment.h>
 #include <inlay/wqe/sync.h>
@@ -144,4 +145,5 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 	}
 }
 
+INLAY_CASTS_END_
 #endif

@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 
 #define INLAY_WQEBB 64u     /* bytes */
 #define INLAY_DS 16u        /* bytes */
@@ -488,4 +489,5 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_iov(struct inlay_cursor c, con
 	return c;
 }
 
+INLAY_CASTS_END_
 #endif

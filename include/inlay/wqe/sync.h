@@ -25,6 +25,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe/segment.h>
 
 #define INLAY_OPCODE_WAIT 0x0fu
@@ -94,4 +95,5 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_mmo(struct inlay_cursor c, uint64_t s
 	return inlay_seg_done(c, seg);
 }
 
+INLAY_CASTS_END_
 #endif

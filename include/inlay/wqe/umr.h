@@ -38,6 +38,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe/segment.h>
 
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_ctrl_seg) == 48 && INLAY_AT_(mlx5_wqe_umr_ctrl_seg, klm_octowords, 4) &&
@@ -438,4 +439,5 @@ INLAY_FN struct inlay_cursor inlay_seg_psv(struct inlay_cursor c, uint32_t psv, 
 	return inlay_seg_done(c, at);
 }
 
+INLAY_CASTS_END_
 #endif
