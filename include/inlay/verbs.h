@@ -455,7 +455,7 @@ INLAY_COLD void inlay_sq_explain(FILE *out, const struct inlay_sq *sq)
 				(uint16_t)inlay_sq_rung(sq));
 	for (at = sq->pi - sq->pending; at != sq->pi; at += bbs) {
 		bbs = inlay_sq_bbs_(sq, at);
-		signaled |= inlay_sq_wqe(sq, at)[11] & MLX5_WQE_CTRL_CQ_UPDATE;
+		signaled |= inlay_sq_wqe(sq, at)[11] & (uint32_t)MLX5_WQE_CTRL_CQ_UPDATE;
 		if (!bbs || bbs > sq->pi - at) {
 			found = fprintf(out, "  WQEBB %u begins no WQE: something else writes to the ring\n", at);
 			break;
