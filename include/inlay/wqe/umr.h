@@ -312,9 +312,7 @@ enum inlay_bsf_bits {
 	/* size_same: the BSF's length; SAME: wire and memory have the same blocks and signatures */
 	INLAY_BSF_BASIC = 0 << 6, INLAY_BSF_TRANSACTION = 1 << 6, INLAY_BSF_BLOCK = 2 << 6,
 	INLAY_BSF_AND_CRYPTO = 3 << 6, INLAY_BSF_SAME = 1 << 4,
-	/*
-	 * formats: a CRC per block (REPEAT) or per transaction, from 0 (SEED_0) or ~0
-	 */
+	/* formats: a CRC per block (REPEAT) or per transaction, from 0 (SEED_0) or ~0 */
 	INLAY_BSF_CRC32 = 0x20, INLAY_BSF_CRC32C = 0x40, INLAY_BSF_CRC64_XP10 = 0x50, INLAY_BSF_REPEAT = 0x02,
 	INLAY_BSF_SEED_0 = 0x01,
 	/* init_check_be: INIT for the transaction's first transfer, CHECK for its last */
