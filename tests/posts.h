@@ -63,14 +63,6 @@ INLAY_ALWAYS struct inlay_wr wr_iov(const struct inlay_iov *iov, const struct in
 	return wr_there(wr, there);
 }
 
-/* An atomic of 8 bytes or more, whose operands are 64-bit words */
-INLAY_ALWAYS struct inlay_atomic wr_words(uint32_t opcode, const uint64_t *words)
-{
-	struct inlay_atomic op = {0, 0, 0, 0, opcode, words};
-
-	return op;
-}
-
 INLAY_ALWAYS int wr_post(struct inlay_sq *sq, uint32_t opcode, struct inlay_wr wr, uint32_t flags)
 {
 	return inlay_post(sq, opcode, &wr, flags);

@@ -85,6 +85,7 @@
 #include <stdio.h>
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 
 enum inlay_cqe_bits {
 	INLAY_CQE_OWNER = 1 << 0,
@@ -475,4 +476,5 @@ INLAY_ALWAYS void inlay_cqe_expand_(struct mlx5_cqe64 *cqe, const uint8_t *mini,
 	__builtin_memcpy(&cqe->wqe_counter, mini + 2, 2);
 }
 
+INLAY_CASTS_END_
 #endif

@@ -10,6 +10,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 
 /* Values are left-aligned. */
@@ -46,4 +47,5 @@ INLAY_COLD int inlay_cqe_sig_error(const struct mlx5_cqe64 *cqe, struct inlay_si
 	return 1;
 }
 
+INLAY_CASTS_END_
 #endif

@@ -19,6 +19,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 #include <inlay/queue/cq.h>
 #include <inlay/queue/scan.h>
@@ -227,4 +228,5 @@ INLAY_FN uint32_t inlay_cq_decode(struct inlay_cq *cq, uint16_t *counters, uint3
 	return done;
 }
 
+INLAY_CASTS_END_
 #endif

@@ -62,6 +62,7 @@
 #include <stdio.h>
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/uar.h>
@@ -541,4 +542,5 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 	return inlay_cq_clean_(cq, inlay_cqe_qpn, qpn, gone, arg);
 }
 
+INLAY_CASTS_END_
 #endif

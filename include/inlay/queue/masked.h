@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/masked.h: extended atomics, which have masks and other sizes than 8 bytes.
+ * inlay/queue/masked.h: extended atomics, which have masks, of 4 and 8 bytes.
  *
  *   struct inlay_atomics can;
  *   inlay_atomics_query(&can, ctx, &why);                   once per device
@@ -13,7 +13,7 @@
  *   value = inlay_atomic_answer(&can, &word, 4);            after the completion
  *
  * Invariants, besides those of queue/atomic.h:
- *   - The answer is in host order for 8 bytes, and usually big-endian for others:
+ *   - The answer is in host order for 8 bytes, and usually big-endian for 4:
  *     inlay_atomics.sizes_be tells, and inlay_atomic_answer converts. An answer that the device
  *     leaves in the CQE (cqe.h) may be big-endian for 8 bytes too.
  *   - The peer's QP has atomic_mode UP_TO_8 or more. The kernel sets it for QPs of verbs;
@@ -27,6 +27,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/devx/ifc.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/atomic.h>
@@ -113,7 +114,7 @@ INLAY_FN uint64_t inlay_atomic_answer(const struct inlay_atomics *can, const voi
 INLAY_ALWAYS struct inlay_atomic inlay_masked_cmp_swap(uint64_t compare, uint64_t compare_mask, uint64_t swap,
 						       uint64_t swap_mask)
 {
-	struct inlay_atomic op = {swap, compare, swap_mask, compare_mask, MLX5_OPCODE_ATOMIC_MASKED_CS, NULL};
+	struct inlay_atomic op = {swap, compare, swap_mask, compare_mask, MLX5_OPCODE_ATOMIC_MASKED_CS};
 
 	return op;
 }
@@ -133,9 +134,10 @@ INLAY_ALWAYS struct inlay_atomic inlay_masked_swap(uint64_t value, uint64_t mask
  */
 INLAY_ALWAYS struct inlay_atomic inlay_masked_add(uint64_t add, uint64_t boundary)
 {
-	struct inlay_atomic op = {add, boundary, 0, 0, MLX5_OPCODE_ATOMIC_MASKED_FA, NULL};
+	struct inlay_atomic op = {add, boundary, 0, 0, MLX5_OPCODE_ATOMIC_MASKED_FA};
 
 	return op;
 }
 
+INLAY_CASTS_END_
 #endif

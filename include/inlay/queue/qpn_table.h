@@ -20,6 +20,7 @@
 #define INLAY_QUEUE_QPN_TABLE_H
 
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 
 #define INLAY_QPN_SLOTS_ 4096u
 
@@ -136,4 +137,5 @@ INLAY_COLD void *inlay_qpn_table_remove(struct inlay_qpn_table *t, uint32_t qpn)
 	return object;
 }
 
+INLAY_CASTS_END_
 #endif

@@ -24,6 +24,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/cq.h>
@@ -238,4 +239,5 @@ INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 
 #define INLAY_RQ_BACK_ 0x80u /* in the first byte of a WQE, whose length has 31 bits: it has come back */
 
+INLAY_CASTS_END_
 #endif

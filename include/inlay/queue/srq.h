@@ -56,6 +56,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/cq.h>
@@ -473,4 +474,5 @@ INLAY_COLD void inlay_srq_gone(const struct mlx5_cqe64 *cqe, void *arg)
 		inlay_srq_recycle((struct inlay_srq *)arg, cqe);
 }
 
+INLAY_CASTS_END_
 #endif

@@ -72,6 +72,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/cq.h>
@@ -350,4 +351,5 @@ INLAY_ALWAYS int inlay_striding_srq_take(struct inlay_striding_srq *rq, const st
 	return 1;
 }
 
+INLAY_CASTS_END_
 #endif

@@ -21,6 +21,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe/signature.h>
 #include <inlay/wqe.h>
 #include <inlay/wqe/umr.h>
@@ -194,4 +195,5 @@ INLAY_FN INLAY_RESULT int inlay_post_local_inv(struct inlay_sq *sq, uint32_t rke
 	return inlay_post_umr(sq, rkey, &umr, flags);
 }
 
+INLAY_CASTS_END_
 #endif

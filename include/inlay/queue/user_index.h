@@ -16,6 +16,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 #include <inlay/devx/ifc.h>
 #include <inlay/queue/cq.h>
@@ -128,4 +129,5 @@ INLAY_COLD uint32_t inlay_cq_clean_index(struct inlay_cq *cq, uint32_t index,
 	return inlay_cq_clean_(cq, inlay_cqe_user_index, index, gone, arg);
 }
 
+INLAY_CASTS_END_
 #endif
