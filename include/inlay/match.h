@@ -290,7 +290,10 @@ INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t
 	return inlay_match_slot_(m, cls, tag);
 }
 
-/* Puts the node of ref in at inlay_match_slot_'s slot, which has first: as first of its key, or last of the ring. */
+/*
+ * Puts the node of ref in at inlay_match_slot_'s slot, which has first: as first of its key, or
+ * last of the ring.
+ */
 INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t first, uint32_t cls, uint32_t ref,
 				    struct inlay_match_node_ *node)
 {
@@ -641,7 +644,10 @@ INLAY_APART uint32_t inlay_match_search_(const struct inlay_match *m, uint64_t t
 	return first;
 }
 
-/* The same. With many masks, looks first whether any receive may match: 5 instructions for each, not 20. */
+/*
+ * The same. With many masks, looks first whether any receive may match: 5 instructions for each,
+ * not 20.
+ */
 INLAY_APART uint32_t inlay_match_find_receive_(const struct inlay_match *m, uint64_t tag, uint64_t than,
 					       uint32_t **slot)
 {
@@ -852,17 +858,14 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Together with a hardware list
+/*
+ * ---- Together with a hardware list: tag.h does it all ----
  *
- * Receives that hardware has are in the table too, so that one place decides order:
- *
- *   blocked = inlay_match_hw_blocked(&m, tag, mask);
- *   if (inlay_match_post(&m, tag, mask, cookie, &found) == 0 && !blocked)
- *           ... append it to the NIC's list; then inlay_match_set_hw(&m, found.handle, number);
- *
- * Remove a receive when the NIC has consumed it. Pass the NIC's unexpected messages to
- * inlay_match_arrive; if the receive found is in_hw, take it off the NIC's list. tag.h does it all.
+ * Receives that hardware has are in the table too, so that one place decides order. Ask
+ * inlay_match_hw_blocked before a post; if it is 0 and the receive was posted, append it to the
+ * NIC's list, and call inlay_match_set_hw. Remove a receive when the NIC has consumed it. Pass the
+ * NIC's unexpected messages to inlay_match_arrive; if the receive found is in_hw, take it off the
+ * NIC's list.
  */
 
 /*

@@ -661,7 +661,7 @@ static void worker_input(const uint8_t *data, size_t size)
 		inlay_task_worker_progress(&worker.w, worker.now, 64);
 	}
 	worker_look();
-	sure(inlay_inventory_num_free(&worker.pool.pool->inventory) == WORKER_ELEMENTS);
+	sure(inlay_pool_num_free(worker.pool.pool) == WORKER_ELEMENTS);
 	for (i = 0; i < worker.num; i++)
 		sure(worker.commands[i].state == (worker.down[worker.commands[i].conn] ? WORKER_DROPPED : WORKER_SENT) ||
 		     worker.commands[i].state == WORKER_SENT);

@@ -3,8 +3,8 @@
 # The headers as text for a compiler: each alone and twice, without a warning, in C and C++, with gcc and clang, for both
 # instruction sets; who includes whom; and a data path that calls nothing.
 #
-# What a header forgets to include is missing with any compiler: gcc reads each alone, every compiler the tops, which include all.
-# COMPILERS_ALL=1: every compiler reads each header, in each standard, checked and not.
+# What a header forgets to include is missing with any compiler: gcc reads each alone, every compiler the tops, which include all, in one
+# standard. COMPILERS_ALL=1: every compiler reads each header, in each standard, checked and not.
 . tests/tap.sh
 
 warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wcast-qual -Wpointer-arith -Wundef -Werror"
@@ -21,18 +21,18 @@ for header in $headers; do
 done
 printf '#include <inlay/%s>\n' $tops >"$dir/tops.c"
 
-reads() # compiler, standards (a comma before a flag), sources: checked in the first standard; COMPILERS_ALL: in each, and unchecked
+reads() # compiler, standards (a comma before a flag), sources: checked, in the first standard; COMPILERS_ALL: in each, and unchecked
 {
-	local compiler=$1 standards=$2 kind=c align=-Wcast-align=strict standard checked=1 only
+	local compiler=$1 standards=$2 kind=c align=-Wcast-align=strict standard checked
 	shift 2
 	[[ $compiler != *++* ]] || kind=c++
 	[[ $compiler != clang* ]] || align=-Wcast-align
+	[ -n "$COMPILERS_ALL" ] || standards=${standards%% *}
 	for standard in $standards; do
-		for only in $checked ${COMPILERS_ALL:+0}; do
-			echo "-std=${standard/,/ } -DINLAY_CHECKED=$only"
-			$compiler -x $kind -std=${standard/,/ } -DINLAY_CHECKED=$only $warnings $align -Iinclude -fsyntax-only "$@" || return
+		for checked in 1 ${COMPILERS_ALL:+0}; do
+			echo "-std=${standard/,/ } -DINLAY_CHECKED=$checked"
+			$compiler -x $kind -std=${standard/,/ } -DINLAY_CHECKED=$checked $warnings $align -Iinclude -fsyntax-only "$@" || return
 		done
-		checked=${COMPILERS_ALL:-0}
 	done
 }
 

@@ -285,7 +285,7 @@ static void every_bit_of_a_command(void **state)
 			spoiled_command(t, (enum command_shape)shape, bit);
 		assert_int_equal(line->conn.strays + desk->worker.strays, 0);
 		assert_int_equal(line->host.broken, 0);
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), 4);
+		assert_int_equal(inlay_pool_num_free(desk->pull), 4);
 		tasks_free(t);
 		hostile_free();
 	}
@@ -353,7 +353,7 @@ static void every_bit_of_the_keys(void **state)
 			/* What either device may still use comes back when it has given back all that was posted */
 			for (i = 0; i < TASKS; i++)
 				assert_true(i == 0 || !away[i]);
-			until(t[0]->state == INLAY_TASK_IDLE && inlay_inventory_num_free(&desk->pull->inventory) == 4);
+			until(t[0]->state == INLAY_TASK_IDLE && inlay_pool_num_free(desk->pull) == 4);
 			assert_false(away[0]);
 			assert_int_equal(inlay_sq_pending(&line->host.link.sq), 0);
 		} else {
@@ -366,7 +366,7 @@ static void every_bit_of_the_keys(void **state)
 		else
 			assert_true(all_bytes(outside.at + LARGE, LARGE, 0x5a));
 		assert_int_equal(differs(outside.at, LARGE, bit), LARGE);
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), 4);
+		assert_int_equal(inlay_pool_num_free(desk->pull), 4);
 		must(inlay_task_set_response(t[0], NULL));
 		must(inlay_task_set_payload(t[0], NULL));
 		must(inlay_task_set_plugin(t[0], KEEP));
@@ -717,7 +717,7 @@ static void other_operations_to_the_host(void **state)
 		assert_int_equal(line->host.broken, 0);
 		assert_false(line->conn.broken);
 		assert_int_equal(line->conn.strays + desk->worker.strays, 0);
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), 4);
+		assert_int_equal(inlay_pool_num_free(desk->pull), 4);
 		tasks_free(t);
 		must(ibv_dealloc_mw(mw));
 		hostile_free();

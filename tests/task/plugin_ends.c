@@ -348,7 +348,7 @@ static void mid_operation(void **state)
 		/* The connection's, and three endpoints' */
 		assert_int_equal(gone_qp - qps, 4);
 		assert_int_equal(gone_mr - mrs, 4);
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), 4);
+		assert_int_equal(inlay_pool_num_free(desk->pull), 4);
 		memory_free(s);
 		host_free(s);
 	}

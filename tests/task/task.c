@@ -150,7 +150,7 @@ static void by_key(void **state)
 		until_done(t);
 		good(t, len, i);
 		assert_true(all_bytes(outside.at + LARGE + len, LARGE - len, 0x55));
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), 2);
+		assert_int_equal(inlay_pool_num_free(desk->pull), 2);
 	}
 	/* All windows are closed and free again */
 	for (i = 0, len = line->host.free_window; len != INLAY_TASK_NONE; len = line->host.windows[len].next)
@@ -510,7 +510,7 @@ static void events(void **state)
 			step();
 			if (n || inlay_task_host_arm(&line->host, &until) || inlay_task_worker_arm(&desk->worker, &until))
 				continue;
-			assert_true(poll(fd, 2, 10000) > 0);
+			assert_true(poll(fd, 2, (int)(1000 * DEADLINE)) > 0);
 		}
 		good(t, i, i);
 	}

@@ -298,18 +298,18 @@ static void whole_with(struct inlay_pool *pool, uint32_t whole, uint32_t sends, 
 	uint32_t s = 0, r = 0;
 	bool send;
 
-	assert_int_equal(inlay_inventory_num_free(&pool->inventory), ELEMENTS - 1);
+	assert_int_equal(inlay_pool_num_free(pool), ELEMENTS - 1);
 	while (one_completion(&c->link, desk->worker.ibcq, &desk->worker.cq, &send)) {
 		inlay_task_worker_progress(&desk->worker, 1, 16);
 		s += send;
 		r += !send;
-		if (inlay_inventory_num_free(&pool->inventory) != (s < whole ? ELEMENTS - 1 : ELEMENTS))
+		if (inlay_pool_num_free(pool) != (s < whole ? ELEMENTS - 1 : ELEMENTS))
 			fail_msg("after %u completions of sends and %u of receives %u elements are free; all were due with %u", s, r,
-				 inlay_inventory_num_free(&pool->inventory), whole);
+				 inlay_pool_num_free(pool), whole);
 	}
 	assert_int_equal(s, sends);
 	assert_int_equal(r, receives);
-	assert_int_equal(inlay_inventory_num_free(&pool->inventory), ELEMENTS);
+	assert_int_equal(inlay_pool_num_free(pool), ELEMENTS);
 	assert_true(c->broken);
 	assert_int_equal(inlay_sq_pending(&c->link.sq), 0);
 }
@@ -338,15 +338,15 @@ static void read_in_mid_air(bool destroyed)
 		assert_true(one_completion(&line->conn.link, desk->worker.ibcq, &desk->worker.cq, &send));
 		inlay_task_worker_progress(&desk->worker, 1, 16);
 		assert_true(line->conn.broken);
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), ELEMENTS - 1);
+		assert_int_equal(inlay_pool_num_free(desk->pull), ELEMENTS - 1);
 		hold_qp = 1;
 		assert_int_equal(inlay_task_conn_destroy(&line->conn), -EBUSY);
 		assert_int_equal(hold_qp, 0);
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), ELEMENTS - 1);
+		assert_int_equal(inlay_pool_num_free(desk->pull), ELEMENTS - 1);
 		inlay_task_worker_progress(&desk->worker, 1, 16);
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), ELEMENTS - 1);
+		assert_int_equal(inlay_pool_num_free(desk->pull), ELEMENTS - 1);
 		must(inlay_task_conn_destroy(&line->conn));
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), ELEMENTS);
+		assert_int_equal(inlay_pool_num_free(desk->pull), ELEMENTS);
 	}
 	assert_int_equal(line->conn.pulls, 0);
 	must(inlay_task_host_stop(&line->host));
@@ -459,7 +459,7 @@ static void busy_connection(uint32_t what)
 	must(inlay_task_conn_destroy(&line->conn));
 	assert_int_equal(desk->worker.num_conns, 1);
 	assert_int_equal(downs, 1);
-	assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), ELEMENTS);
+	assert_int_equal(inlay_pool_num_free(desk->pull), ELEMENTS);
 	served(lines[1]);
 	/* Its place is free */
 	must(inlay_task_conn_create(&line->conn, line->conn_memory, inlay_task_conn_size(&desk->params), &desk->worker, NULL));

@@ -381,7 +381,7 @@ static void share_of_the_pool(void **state)
 		assert_int_equal(num_kept, share);
 		for (i = 0; i < share; i++)
 			assert_true(kept_of(i) < num_kept);
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), elements - share);
+		assert_int_equal(inlay_pool_num_free(desk->pull), elements - share);
 		/* The other host has as much */
 		other = task_of(lines[1], BACK, 50);
 		must(inlay_task_set_payload(other, out));
@@ -412,7 +412,7 @@ static void share_of_the_pool(void **state)
 		}
 		until_done(plain_one);
 		good(plain_one, 0, 0);
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), elements);
+		assert_int_equal(inlay_pool_num_free(desk->pull), elements);
 		assert_int_equal(line->conn.strays + lines[1]->conn.strays, 0);
 		scene_free();
 	}
@@ -480,7 +480,7 @@ static void share_of_a_lost_connection(void **state)
 		until(line->conn.broken && completed == 2 * (round + 1));
 		assert_int_equal(inlay_task_cmd_answer(kept[0], 0), -ENOTCONN);
 		num_kept = 0;
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), 2);
+		assert_int_equal(inlay_pool_num_free(desk->pull), 2);
 		while (inlay_task_worker_gone(&desk->worker))
 			;
 		line_free(line);

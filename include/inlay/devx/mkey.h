@@ -13,7 +13,6 @@
  *   attr.len = bytes;
  *   attr.memory.umem = &umem;
  *   inlay_devx_mkey_create(&key, ctx, &attr);          key.key is both lkey and rkey
- *   ...
  *   inlay_devx_mkey_destroy(&key);                     before its umem or its pieces' keys
  *
  * A key for UMR covers nothing until a send queue fills it (inlay_post_umr_list, queue/umr.h), as
@@ -29,11 +28,10 @@
  *   | piece 0     | piece 1                | ...
  *     = sge[0].length bytes at sge[0].addr of sge[0].lkey
  *
- * Invariants:
- *   - With IBV_ACCESS_REMOTE_ATOMIC, attr.addr and attr.len of a key of pieces are multiples of 8.
- *   - Relaxed ordering is optional, as with ibv_reg_mr: a device without it makes an ordered key.
- *   - The low byte of a key is attr.tag. Choose a new one each time, so that a destroyed key does
- *     not match a newer one with the same index.
+ * With IBV_ACCESS_REMOTE_ATOMIC, attr.addr and attr.len of a key of pieces are multiples of 8.
+ * Relaxed ordering is optional, as with ibv_reg_mr: a device without it makes an ordered key. The
+ * low byte of a key is attr.tag. Choose a new one each time, so that a destroyed key does not match
+ * a newer one with the same index.
  *
  * Threads: as device commands.
  * Sources: devx/ifc.h; Linux, infiniband/hw/mlx5/devx.c and mr.c; UCX's ib_mlx5dv_md.c (KSM).
@@ -70,7 +68,7 @@ struct inlay_devx_mkey {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* Fills in what both kinds of keys share, and sends the command. */
+/* Fills in what all kinds of keys share, and sends the command. */
 INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_context *ctx,
 				     const struct inlay_devx_mkey_attr *attr, struct inlay_create_mkey_in *in,
 				     size_t inlen)
@@ -152,12 +150,12 @@ INLAY_COLD size_t inlay_devx_mkey_size(uint32_t n)
 }
 
 /*
- * Creates a key of pieces that other keys cover.
+ * Creates a key of n pieces that other keys cover; attr->memory is not used.
  *
- * attr      without attr->memory. A piece's key may grant less than attr->access
- * sge, n    the pieces: address and lkey, and length if log_entity is 0. Their keys are of the same
- *           PD and outlive this one
- * box, size scratch memory, aligned to 8, inlay_devx_mkey_size(n) bytes at least
+ * sge        address and lkey, and length if log_entity is 0. The keys are of the same PD and
+ * outlive
+ *            this one; they may grant less than attr->access
+ * box, size  scratch memory, aligned to 8, inlay_devx_mkey_size(n) bytes at least
  *
  * Returns 0; -EINVAL for an impossible attribute or number of pieces, or pieces shorter than
  * attr->len; -ENOBUFS when size is too small; else as inlay_devx_mkey_create. KSM needs
@@ -200,8 +198,8 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 /*
  * Creates a key without memory, for UMRs to fill: what mlx5dv_create_mkey makes.
  *
- * attr     addr, pdn, access and tag; they may change with each UMR
- * entries  room for as many pieces, 1 .. 65535; an interleaved layout takes one more
+ * attr            addr, pdn, access and tag; they may change with each UMR
+ * entries         room for as many pieces, 1 .. 65535; an interleaved layout takes one more
  * with_signature  room for block signatures (inlay_post_umr_sig); needs the capability sho
  *
  * Returns 0; -EINVAL for an impossible attribute or number; else as inlay_devx_mkey_create.

@@ -4,9 +4,6 @@
  * RSS over several of them, and flow rules, as steer.h has them for queues made by verbs. Not part
  * of devx.h.
  *
- *   struct inlay_devx_rq_attr attr;  struct inlay_devx_rq rq;
- *   struct inlay_devx_rss rss;  struct inlay_devx_flow flow;  struct inlay_flow_match match;
- *
  *   memset(&attr, 0, sizeof(attr));
  *   attr.cq = &cq.cq;
  *   attr.pdn = pdn;
@@ -17,20 +14,14 @@
  *   attr.strides.log_number = 9;  attr.strides.log_size = 8;
  *   inlay_devx_rq_create(&rq, ctx, &attr);
  *   inlay_devx_rss_create(&rss, ctx, &rq.rqn, 1, 0);
- *   memset(&match, 0, sizeof(match));                    as in steer.h
- *   match.type = ETHERTYPE_IP;
+ *   match.type = ETHERTYPE_IP;                           a zeroed struct inlay_flow_match: steer.h
  *   inlay_devx_flow_create(&flow, ctx, &rss, &match, &why);
- *   ... inlay_striding_post(&rq.striding, ...);  inlay_rq_ring(&rq.rq);
+ *   ... inlay_striding_post(&rq.striding, ...);  inlay_striding_ring(&rq.striding);
  *   inlay_devx_flow_destroy(&flow);  inlay_devx_rss_destroy(&rss);  inlay_devx_rq_destroy(&rq);
  *
- * An RQ has a queue of its own, rq.rq (queue/rq.h) or rq.striding (queue/striding.h), or takes
- * entries of an RMP (devx/srq.h) that several RQs share:
- *
- *   attr.cq = &cq.cq;                                    on an RMP, this is all
- *   attr.flags = INLAY_DEVX_RQ_SHARED;
- *   attr.rmpn = srq.srqn;
- *
- * Rules need CAP_NET_RAW.
+ * An RQ has a queue of its own, rq.rq (queue/rq.h) or rq.striding (queue/striding.h); or, with
+ * INLAY_DEVX_RQ_SHARED and attr.rmpn = srq.srqn, takes entries of an RMP (devx/srq.h) that several
+ * RQs share. Rules need CAP_NET_RAW.
  *
  * Threads: for the queue, as its own header says; for the rest, as device commands.
  * Sources: Linux, infiniband/hw/mlx5/qp.c (create_raw_packet_qp_rq, create_rss_raw_qp_tir) and
@@ -48,9 +39,9 @@
 /*
  * ---- Layouts ----
  *
- * MODIFY_RQ has the number and the present state in front, the new state in rqc. After an rqtc comes
- * a dword for each RQ, its number in the low 24 bits. A TIR leads packets to one RQ, or chooses one
- * of an RQT's by a hash of headers. A flow rule names it by its object.
+ * MODIFY_RQ has the number and the present state in front, the new state in rqc. After an rqtc
+ * comes a dword for each RQ, its number in the low 24 bits. A TIR leads packets to one RQ, or
+ * chooses one of an RQT's by a hash of headers. A flow rule names it by its object.
  */
 INLAY_LAYOUT(rqc, 0xf0, uint32_t dword[12]; struct inlay_wqc wq,
 	INLAY_RQC_VSD = INLAY_BITS(0x03, 1),                     /* VLAN tags stay in the packet */
@@ -84,7 +75,10 @@ INLAY_LAYOUT_AT(tirc, rx_hash_toeplitz_key, 0x140);
 INLAY_LAYOUT_AT(tirc, outer, 0x280);
 INLAY_BOX(create_tir_in, 0x110, tirc, 0x100, struct inlay_cmd_in cmd; uint32_t dword[4]; struct inlay_tirc tirc);
 
-/* What a rule matches: mask and value. The destination MAC is bytes 8 .. 13; an IPv4 address is in the last 4 bytes. */
+/*
+ * What a rule matches: mask and value. The destination MAC is bytes 8 .. 13; an IPv4 address is in
+ * the last 4 bytes.
+ */
 INLAY_LAYOUT(fte_match_set_lyr_2_4, 0x40, uint32_t dword[8]; uint8_t src[16]; uint8_t dst[16],
 	INLAY_FTE_MATCH_SET_LYR_2_4_ETHERTYPE = INLAY_BITS(0x30, 16),
 	INLAY_FTE_MATCH_SET_LYR_2_4_FIRST_VID = INLAY_BITS(0x74, 12),
@@ -199,7 +193,6 @@ INLAY_COLD int inlay_devx_rq_create(struct inlay_devx_rq *rq, struct ibv_context
 {
 	uint32_t shared, all = INLAY_DEVX_RQ_STRIDING | INLAY_DEVX_RQ_SHARED | INLAY_DEVX_RQ_STRIP_VLAN;
 	struct inlay_create_rq_in in;
-	struct inlay_devx_error error;
 	int err;
 
 	INLAY_CHECK(rq && ctx && attr, "no argument is NULL");
@@ -222,11 +215,8 @@ INLAY_COLD int inlay_devx_rq_create(struct inlay_devx_rq *rq, struct ibv_context
 	err = inlay_devx_make_(ctx, &in, sizeof(in), &rq->obj, &rq->rqn, &rq->error);
 	if (!err)
 		err = inlay_devx_rq_move_(rq, INLAY_WQ_STATE_RST, INLAY_WQ_STATE_RDY);
-	if (err) {
-		error = rq->error;
-		inlay_devx_rq_destroy(rq);
-		rq->error = error;
-	}
+	if (err)
+		inlay_devx_rq_destroy(rq); /* leaves rq->error alone */
 	return err;
 }
 
@@ -267,10 +257,7 @@ struct inlay_devx_rss {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/*
- * Undoes inlay_devx_rss_create. Destroy its rules first. Returns 0, or a negative errno: -EBUSY
- * while a rule uses it.
- */
+/* Undoes inlay_devx_rss_create. Returns 0, or a negative errno: -EBUSY while a rule uses it. */
 INLAY_COLD int inlay_devx_rss_destroy(struct inlay_devx_rss *rss)
 {
 	int err;
@@ -318,7 +305,6 @@ INLAY_COLD int inlay_devx_rss_create(struct inlay_devx_rss *rss, struct ibv_cont
 {
 	uint32_t v4 = fields & 3, v6 = fields >> 2 & 3, tcp = fields >> 4 & 3, udp = fields >> 6 & 3, domain, number, i;
 	struct inlay_create_tir_in in;
-	struct inlay_devx_error error;
 	struct inlay_cmd_in alloc;
 	int err;
 
@@ -352,11 +338,8 @@ INLAY_COLD int inlay_devx_rss_create(struct inlay_devx_rss *rss, struct ibv_cont
 	}
 	if (!err)
 		err = inlay_devx_make_(ctx, &in, sizeof(in), &rss->obj, &number, &rss->error);
-	if (err) {
-		error = rss->error;
-		inlay_devx_rss_destroy(rss);
-		rss->error = error;
-	}
+	if (err)
+		inlay_devx_rss_destroy(rss); /* leaves rss->error alone */
 	return err;
 }
 

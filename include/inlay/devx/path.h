@@ -12,14 +12,12 @@
  *   inlay_devx_address_resolve(&peer, pd, &path);
  *   inlay_devx_qp_connect(&qp, &path, &peer);
  *
- * Invariants:
- *   - path.gid_index selects the GID and thus the RoCE version, which must be the peer's.
- *     inlay_connect_port finds the best index.
- *   - On RoCE the device needs the destination MAC. A record from inlay_devx_qp_address has its
- *     sender's, which is right within one Ethernet segment. inlay_devx_address_resolve is always
- *     right: across routers, and for the record of a verbs QP, which has no MAC.
- *   - On InfiniBand the GID is used with path.global, or if the peer's record demands it.
- *   - ECE is not negotiated.
+ * path.gid_index selects the GID and thus the RoCE version, which must be the peer's;
+ * inlay_connect_port finds the best index. On RoCE the device needs the destination MAC. A record
+ * from inlay_devx_qp_address has its sender's, which is right within one Ethernet segment.
+ * inlay_devx_address_resolve is always right: across routers, and for the record of a verbs QP,
+ * which has no MAC. On InfiniBand the GID is used with path.global, or if the peer's record demands
+ * it. ECE is not negotiated.
  *
  * Threads: functions that take a context or a PD are as thread-safe as verbs; the others are pure.
  * Sources: devx/ifc.h; ibv_create_ah(3); Linux, infiniband/hw/mlx5/qp.c (mlx5_set_path); UCX's
@@ -67,11 +65,9 @@ INLAY_COLD struct inlay_devx_path inlay_devx_path_defaults(void)
 	path.port = 1;
 	path.hop_limit = 64;
 	path.timeout = 14;
-	path.retry_count = 7;
-	path.rnr_retry = 7;
+	path.retry_count = path.rnr_retry = 7;
 	path.min_rnr_timer = 12;
-	path.rd_atomic = 16;
-	path.dest_rd_atomic = 16;
+	path.rd_atomic = path.dest_rd_atomic = 16;
 	path.atomic_mode = INLAY_ATOMIC_MODE_IB;
 	return path;
 }
@@ -83,6 +79,24 @@ INLAY_COLD int inlay_devx_path_ok_(const struct inlay_devx_path *path, int ether
 	       path->timeout < 32 && path->retry_count < 8 && path->rnr_retry < 8 && path->min_rnr_timer < 32 &&
 	       path->rd_atomic <= 128 && path->dest_rd_atomic <= 128 && path->atomic_mode < 16 &&
 	       !(path->flow_label >> 20) && !(path->psn >> 24) && (!path->udp_sport || path->udp_sport >= 0xc000);
+}
+
+/* Queries the path's port, and checks the path. ethernet: its link layer; mtu: its enum ibv_mtu. */
+INLAY_COLD int inlay_devx_port_(struct ibv_context *ctx, const struct inlay_devx_path *path, uint8_t *ethernet,
+				uint8_t *mtu, struct inlay_devx_error *error)
+{
+	struct ibv_port_attr port;
+	int err;
+
+	__builtin_memset(&port, 0, sizeof(port));
+	err = ibv_query_port(ctx, path->port, &port);
+	if (err)
+		return inlay_devx_refuse_(error, -err, "ibv_query_port failed");
+	if (!inlay_devx_path_ok_(path, port.link_layer == IBV_LINK_LAYER_ETHERNET))
+		return inlay_devx_refuse_(error, -EINVAL, "a field of the path is out of its range");
+	*ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+	*mtu = (uint8_t)port.active_mtu;
+	return 0;
 }
 
 /* The type of a record, enum ibv_qp_type; 0: none. st: enum inlay_qp_st. */
@@ -115,11 +129,9 @@ INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8
 }
 
 /*
- * Lets the kernel look up the MAC for the GID in the peer's record, and writes it there. Does
- * nothing on InfiniBand.
- *
- * pd    any of the context, for a temporary address handle
- * path  of this end: port, gid_index, sl, traffic_class, hop_limit
+ * Lets the kernel look up the MAC for the GID in the peer's record, and writes it there; does
+ * nothing on InfiniBand. Takes any PD of the context, and of this end's path port, gid_index, sl,
+ * traffic_class and hop_limit.
  *
  * Returns 0, or the negative errno of ibv_create_ah or inlay_av_from_ah: -EHOSTUNREACH,
  * -ENETUNREACH or -ETIMEDOUT when there is no route.

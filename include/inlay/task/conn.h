@@ -42,7 +42,7 @@ INLAY_COLD int inlay_task_worker_valid_(const struct inlay_task_worker_params *p
 	       p->spare <= INLAY_TASK_RECEIVES_MAX && p->message >= INLAY_TASK_MESSAGE_MIN &&
 	       p->message <= INLAY_TASK_MESSAGE_MAX && p->response && p->response <= INLAY_TASK_MESSAGE_MAX &&
 	       p->max_inline <= 512 && p->max_inline <= p->response &&
-	       (!p->pull || inlay_inventory_num_elements(&p->pull->inventory) >= p->connections);
+	       (!p->pull || p->pull->num >= p->connections);
 }
 
 INLAY_COLD uint32_t inlay_task_conn_wqebbs_(const struct inlay_task_worker_params *p)

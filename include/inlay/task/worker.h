@@ -118,7 +118,7 @@ INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory
 	w->plugins = (struct inlay_task_opened *)(void *)(base + at.plugins);
 	w->conns = (struct inlay_task_conn **)(void *)(base + at.conns);
 	w->due = p->period ? 0 : UINT64_MAX;
-	w->share = p->pull ? inlay_inventory_num_elements(&p->pull->inventory) / p->connections : 0;
+	w->share = p->pull ? p->pull->num / p->connections : 0;
 	w->inside++;
 	for (i = 0; i < p->num_plugins && !err; i++)
 		err = inlay_task_worker_open_(w, &p->plugins[i], why);
