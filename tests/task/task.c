@@ -510,7 +510,7 @@ static void events(void **state)
 			step();
 			if (n || inlay_task_host_arm(&line->host, &until) || inlay_task_worker_arm(&desk->worker, &until))
 				continue;
-			assert_true(poll(fd, 2, 10000) > 0);
+			assert_true(poll(fd, 2, (int)(1000 * DEADLINE)) > 0);
 		}
 		good(t, i, i);
 	}
