@@ -9,6 +9,8 @@
 #define TESTS_FABRIC_RIG_H
 
 #include "common.h"
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -36,6 +38,7 @@ struct side {
 	struct fid_av *av;
 	struct fid_cq *cq;
 	struct fid_ep *ep;
+	struct fid_cntr *counters[4]; /* of the test's, bound to ep */
 	uint8_t name[NAME];
 	struct done log[LOG];
 	size_t first, last;
@@ -84,11 +87,12 @@ UNUSED static struct fi_info *info_for(struct fi_info *hints)
 	return info;
 }
 
-/* All but enabling it: an endpoint of what info describes, which is freed with it. bind: flags of the CQ */
-static void side_make(struct side *s, struct fi_info *info, uint64_t bind, enum fi_wait_obj wait)
+/* All but enabling it: an endpoint of what info describes, which is freed with it. bind: flags of the CQ. 0 or an errno */
+static int side_try(struct side *s, struct fi_info *info, uint64_t bind, enum fi_wait_obj wait)
 {
 	struct fi_cq_attr cq;
 	struct fi_av_attr av;
+	int err;
 
 	memset(s, 0, sizeof(*s));
 	memset(&cq, 0, sizeof(cq));
@@ -96,14 +100,17 @@ static void side_make(struct side *s, struct fi_info *info, uint64_t bind, enum 
 	cq.format = FI_CQ_FORMAT_TAGGED;
 	cq.wait_obj = wait;
 	s->info = info;
-	must(fi_fabric(info->fabric_attr, &s->fabric, NULL));
-	must(fi_domain(s->fabric, info, &s->domain, NULL));
+	if ((err = fi_fabric(info->fabric_attr, &s->fabric, NULL)) || (err = fi_domain(s->fabric, info, &s->domain, NULL)) ||
+	    (err = fi_av_open(s->domain, &av, &s->av, NULL)) || (err = fi_cq_open(s->domain, &cq, &s->cq, NULL)) ||
+	    (err = fi_endpoint(s->domain, info, &s->ep, s)) || (err = fi_ep_bind(s->ep, &s->av->fid, 0)))
+		return err;
 	assert_int_equal((uintptr_t)s->domain % 64, 0); /* the registration cache in it is aligned */
-	must(fi_av_open(s->domain, &av, &s->av, NULL));
-	must(fi_cq_open(s->domain, &cq, &s->cq, NULL));
-	must(fi_endpoint(s->domain, info, &s->ep, s));
-	must(fi_ep_bind(s->ep, &s->av->fid, 0));
-	must(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV | bind));
+	return fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV | bind);
+}
+
+static void side_make(struct side *s, struct fi_info *info, uint64_t bind, enum fi_wait_obj wait)
+{
+	must(side_try(s, info, bind, wait));
 }
 
 static void side_enable(struct side *s)
@@ -140,12 +147,17 @@ UNUSED static void looks(struct side *s, bool yes)
 
 static void side_close(struct side *s)
 {
+	struct fid *const made[] = {s->ep ? &s->ep->fid : NULL,
+		s->counters[0] ? &s->counters[0]->fid : NULL, s->counters[1] ? &s->counters[1]->fid : NULL,
+		s->counters[2] ? &s->counters[2]->fid : NULL, s->counters[3] ? &s->counters[3]->fid : NULL,
+		s->cq ? &s->cq->fid : NULL, s->av ? &s->av->fid : NULL, s->domain ? &s->domain->fid : NULL,
+		s->fabric ? &s->fabric->fid : NULL};
+	size_t i;
+
 	looks(s, false);
-	must(fi_close(&s->ep->fid));
-	must(fi_close(&s->cq->fid));
-	must(fi_close(&s->av->fid));
-	must(fi_close(&s->domain->fid));
-	must(fi_close(&s->fabric->fid));
+	for (i = 0; i < ARRAY(made); i++)
+		if (made[i])
+			must(fi_close(made[i]));
 	fi_freeinfo(s->info);
 }
 
@@ -156,6 +168,51 @@ static fi_addr_t insert(struct side *s, const void *name)
 
 	assert_int_equal(fi_av_insert(s->av, name, 1, &addr, 0, NULL), 1);
 	return addr;
+}
+
+/* ---- Other processes ---- */
+
+struct process {
+	pid_t pid;
+	int to, from;       /* its input, and its descriptor 3 */
+};
+
+/* This program again, with two settings of its own, if they have a name */
+UNUSED static struct process spawn(const char *arg, const char *name, const char *value, const char *name2, const char *value2)
+{
+	struct process p;
+	int down[2], up[2];
+
+	must(pipe(down));
+	must(pipe(up));
+	p.pid = fork();
+	if (!p.pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		dup2(down[0], 0);
+		dup2(up[1], 3);
+		if (name)
+			setenv(name, value, 1);
+		if (name2)
+			setenv(name2, value2, 1);
+		execl("/proc/self/exe", "again", arg, NULL);
+		_exit(127);
+	}
+	close(down[0]);
+	close(up[1]);
+	p.to = down[1];
+	p.from = up[0];
+	return p;
+}
+
+/* Its exit status */
+UNUSED static int reap(struct process *p)
+{
+	int status;
+
+	assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
+	close(p->to);
+	close(p->from);
+	return status;
 }
 
 /* ---- Completions ---- */
@@ -263,6 +320,8 @@ UNUSED static int tear_down(UNUSED void **state)
 	memset(sides, 0, sizeof(sides));
 	return softdev_present() ? softdev_fault(NULL) : 0;
 }
+
+#define T(test) cmocka_unit_test_teardown(test, tear_down)
 
 /* ---- Messages ---- */
 

@@ -2,7 +2,7 @@
 /*
  * inlay/queue/striding.h: striding (multi-packet) receive queues: each buffer takes many packets.
  *
- *   inlay_striding_post(&rq, (uintptr_t)buf[i], lkey);          every buffer: strides << log_size bytes
+ *   inlay_striding_post(&rq, (uintptr_t)buf[i], lkey);          buffers of strides << log_size bytes
  *   inlay_rq_ring(&rq.rq);
  *   ...
  *   done = inlay_striding_take(&rq, cqe, &at);                  one good CQE (inlay_cqe_is_special)
@@ -12,7 +12,7 @@
  *   if (done) {                                                 buf[at.wqe] gets no more packets
  *           buf[at.wqe] = other;                                not needed if nobody uses its packets
  *           inlay_striding_post(&rq, (uintptr_t)other, lkey);
- *           inlay_rq_ring(&rq.rq);                              rq.rq also has inlay_rq_room and inlay_rq_fini
+ *           inlay_rq_ring(&rq.rq);                              also inlay_rq_room, inlay_rq_fini
  *   }
  *
  *   WQE   +0   next segment  be16 at +2: index of the WQE behind it. Cyclic queues do not read it
@@ -134,8 +134,9 @@ INLAY_COLD void inlay_strided_init_(struct inlay_strided_ *of, const struct inla
  * Describes a fresh striding ring, 16-byte aligned; buf, wqe_cnt, wqe_size (here 32 .. 1024) and
  * dbrec as in inlay_rq_init. Returns 0, or -EINVAL for an argument out of its range.
  */
-INLAY_COLD int inlay_striding_init(struct inlay_striding *rq, void *buf, uint32_t wqe_cnt, uint32_t wqe_size,
-				   volatile uint32_t *dbrec, const struct inlay_strides *shape)
+INLAY_COLD INLAY_RESULT int inlay_striding_init(struct inlay_striding *rq, void *buf, uint32_t wqe_cnt,
+						uint32_t wqe_size, volatile uint32_t *dbrec,
+						const struct inlay_strides *shape)
 {
 	uint32_t i;
 	int err;
@@ -160,7 +161,7 @@ INLAY_COLD int inlay_striding_init(struct inlay_striding *rq, void *buf, uint32_
  * Makes rq->srq, fresh from inlay_srq_init or inlay_srq_init_cyclic, a striding queue. Returns 0, or
  * -EINVAL for an impossible shape.
  */
-INLAY_COLD int inlay_striding_srq_init(struct inlay_striding_srq *rq, const struct inlay_strides *shape)
+INLAY_COLD INLAY_RESULT int inlay_striding_srq_init(struct inlay_striding_srq *rq, const struct inlay_strides *shape)
 {
 	uint32_t i;
 
@@ -244,23 +245,11 @@ INLAY_ALWAYS int inlay_striding_use_(struct inlay_striding *rq, uint32_t n)
 	return 1;
 }
 
-/* Where a packet is, by its CQE and byte_cnt. Returns its strides; 0: no device writes this. */
-INLAY_ALWAYS uint32_t inlay_striding_place_(const struct inlay_strided_ *of, const struct mlx5_cqe64 *cqe,
-					    uint32_t count, uint32_t *offset, uint32_t *len)
+/* Strides of a packet whose byte_cnt gives only its bytes; 0 if it gives anything else. */
+INLAY_ALWAYS uint32_t inlay_striding_needs_(const struct inlay_strided_ *of, uint32_t count)
 {
-	uint32_t n = inlay_cqe_strides_(count);
-
-	*len = count & 0xffff;
-	*offset = ((uint32_t)inlay_cqe_wqe_counter(cqe) << of->log_size) + of->shift;
-	if (INLAY_UNLIKELY(!n)) {
-		__asm__ volatile("" ::: "memory"); /* reloads, so that the common path saves no registers */
-		n = count - 1 < 0xffff ? (count + of->shift + (1u << of->log_size) - 1) >> of->log_size : 0;
-	}
-	if (INLAY_UNLIKELY((int32_t)count < 0))
-		*offset = *len = 0;
-	else if (INLAY_UNLIKELY(*offset + *len > of->bytes))
-		return 0;
-	return n;
+	__asm__ volatile("" ::: "memory"); /* reloads, so that the common path saves no registers */
+	return count - 1 < 0xffff ? (count + of->shift + (1u << of->log_size) - 1) >> of->log_size : 0;
 }
 
 /*
@@ -271,18 +260,26 @@ INLAY_ALWAYS uint32_t inlay_striding_place_(const struct inlay_strided_ *of, con
  * posted; else 0. -EPROTO when a CQE was lost, and for a CQE that no device writes (zero strides;
  * strides or bytes beyond the buffer; nothing posted); then neither the queue nor *at has changed.
  */
-INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe,
-				     struct inlay_packet_at *at)
+INLAY_ALWAYS INLAY_RESULT int inlay_striding_take(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe,
+						  struct inlay_packet_at *at)
 {
-	uint32_t count, n, offset, len;
+	uint32_t count, first, n, offset, len;
 
 	INLAY_CHECK(rq && cqe && at, "none is NULL");
 	INLAY_CHECK(!inlay_cqe_is_special(cqe), "neither an error nor a compressed block");
 	count = inlay_cqe_byte_count(cqe);
-	n = inlay_striding_place_(&rq->of, cqe, count, &offset, &len);
-	if (INLAY_UNLIKELY(n - 1 >= rq->left))
-		return -EPROTO;
-	if (INLAY_UNLIKELY(inlay_cqe_wqe_counter(cqe) != rq->of.strides - rq->left) && (int32_t)count >= 0)
+	n = inlay_cqe_strides_(count);
+	first = inlay_cqe_wqe_counter(cqe);
+	offset = (first << rq->of.log_size) + rq->of.shift;
+	len = count & 0xffff;
+	if (INLAY_UNLIKELY(n - 1 >= rq->left)) {
+		n = inlay_striding_needs_(&rq->of, count);
+		if (n - 1 >= rq->left)
+			return -EPROTO;
+	}
+	if (INLAY_UNLIKELY((int32_t)count < 0))
+		offset = len = 0;
+	else if (INLAY_UNLIKELY(first != rq->of.strides - rq->left) || INLAY_UNLIKELY(offset + len > rq->of.bytes))
 		return -EPROTO;
 	at->wqe = rq->rq.limit & rq->rq.mask;
 	at->offset = offset;
@@ -296,9 +293,9 @@ INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx
  * names have been used up without a packet.
  *
  * Returns 1 or 0 as inlay_striding_take, with *wqe the buffer; -EBADFD when the queue has stopped;
- * -EPROTO for another CQE, or more strides than the buffer has left. Source: DPDK's mlx5_rx_err_handle.
+ * -EPROTO for another CQE, or more strides than the buffer has left. Source: mlx5_rx_err_handle (DPDK).
  */
-INLAY_COLD int inlay_striding_error(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe, uint32_t *wqe)
+INLAY_COLD INLAY_RESULT int inlay_striding_error(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe, uint32_t *wqe)
 {
 	uint32_t n;
 
@@ -322,16 +319,25 @@ INLAY_COLD int inlay_striding_error(struct inlay_striding *rq, const struct mlx5
  * As inlay_striding_take, for a shared queue: entries come back in any order, empty. Of a good
  * completion of a packet.
  */
-INLAY_ALWAYS int inlay_striding_srq_take(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
-					 struct inlay_packet_at *at)
+INLAY_ALWAYS INLAY_RESULT int inlay_striding_srq_take(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
+						      struct inlay_packet_at *at)
 {
-	uint32_t index, n, offset, len;
+	uint32_t index, count, n, offset, len;
 	uint16_t used;
 	uint8_t *entry;
 
 	INLAY_CHECK(rq && cqe && at, "none is NULL");
 	INLAY_CHECK(!inlay_cqe_is_special(cqe), "neither an error nor a compressed block");
-	n = inlay_striding_place_(&rq->of, cqe, inlay_cqe_byte_count(cqe), &offset, &len);
+	count = inlay_cqe_byte_count(cqe);
+	n = inlay_cqe_strides_(count);
+	if (INLAY_UNLIKELY(!n))
+		n = inlay_striding_needs_(&rq->of, count);
+	offset = ((uint32_t)inlay_cqe_wqe_counter(cqe) << rq->of.log_size) + rq->of.shift;
+	len = count & 0xffff;
+	if (INLAY_UNLIKELY((int32_t)count < 0))
+		offset = len = 0;
+	else if (INLAY_UNLIKELY(offset + len > rq->of.bytes))
+		return -EPROTO;
 	index = inlay_from_be16(cqe->wqe_id);
 	entry = inlay_srq_entry_(&rq->srq, index);
 	if (INLAY_UNLIKELY(!entry) || INLAY_UNLIKELY(entry[INLAY_SRQ_STATE_]))

@@ -20,7 +20,7 @@
  * register made by inlay_uar_create is safe.
  *
  * INLAY_UAR_FULL_FENCE, or'ed into a mode, puts libmlx5's fence (base.h) after each register write:
- * when the call returns, the doorbell has left the CPU. It disables the fast path of a serial register.
+ * when the call returns, the doorbell has left the CPU. A serial register loses its fast path.
  *
  *   base of a register               base + size
  *   | one half: copy or doorbell     | the other half |      alternate, so that consecutive writes
@@ -78,7 +78,7 @@ INLAY_FN int inlay_uar_mode_ok_(uint32_t mode)
  * size   bytes of one half (mlx5dv_qp.bf.size), 0 for a page without BlueFlame
  * mode   enum inlay_uar_mode; a register of size 0 rings 8-byte doorbells in every mode
  */
-INLAY_COLD int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, uint32_t mode)
+INLAY_COLD INLAY_RESULT int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, uint32_t mode)
 {
 	if (!reg || !inlay_uar_mode_ok_(mode) || (size && (!inlay_is_pow2(size) || size < INLAY_WQEBB)))
 		return -EINVAL;
