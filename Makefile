@@ -217,7 +217,7 @@ $(foreach r,$(rooms) softdev/tests,$(eval $(filter $(T)/$(r)/%.t.tap,$(tap)): $(
 $(foreach s,$(SCRIPTS),$(eval $(s:tests/%=$(T)/%.tap): $(wildcard $(s:.t=.c))))
 $(filter $(T)/fabric/%-0.tap,$(tap)): $(B)/libinlay-fi.so
 $(filter $(T)/fabric/%-1.tap $(T)/fabric/%.t.tap,$(tap)): $(B)/checked/libinlay-fi.so
-$(call script,fabric/%): $(filter $(B)/tests/fabric/%,$(tests)) $(wildcard tests/programs/mpi/* tests/programs/mpi.sh)
+$(call script,fabric/%): $(filter $(B)/tests/fabric/%,$(if $(PROGRAMS_ALL),$(both),$(once))) $(wildcard tests/programs/mpi/* tests/programs/mpi.sh)
 $(call script,programs/% softdev/tests/% task/offload devx/info house/readme): $(examples) $(library)
 $(call script,programs/%): $(wildcard tests/programs/*/* examples/shim/run)
 $(call script,programs/shim): $(devicetests)
