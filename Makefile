@@ -310,7 +310,7 @@ soak: $(soaks:%=$(B)/tests/%-0) $(soaks:%=$(B)/tests/%-1) $(library) ## four pro
 	$(Q)B=$(B) SOAK_SECONDS=$$(($(or $(SECONDS),120) / 10)) TEST_TIMEOUT=$$(($(or $(SECONDS),120) + 600)) \
 		prove --exec tests/exec $(filter $(B)/tests/%,$^)
 
-bench: $(library) ## measurements beside what else a user would pick, within 10 minutes; PAGE=1 renews bench/results.md
+bench: $(library) $(B)/libinlay-fi.so ## measurements beside what else a user would pick, within 10 minutes; PAGE=1 renews bench/results.md
 	$(Q)CC="$(CC)" bench/run
 	$(Q)mkdir -p $(B)/bench/page && CC="$(CC)" bench/page $(B)/bench $(if $(PAGE),bench,$(B)/bench/page)
 	@cat $(if $(PAGE),bench,$(B)/bench/page)/results.md
