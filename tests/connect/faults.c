@@ -390,14 +390,14 @@ static int host_connect(UNUSED const char **why)
 {
 	uint8_t address[INLAY_TASK_ADDRESS];
 
-	inlay_task_conn_address(&s.conn, address);
+	inlay_task_address_write(address, &s.conn.link.self);
 	return inlay_task_host_connect(&s.host, address, sizeof(address), why);
 }
 static int conn_connect(UNUSED const char **why)
 {
 	uint8_t address[INLAY_TASK_ADDRESS];
 
-	inlay_task_host_address(&s.host, address);
+	inlay_task_address_write(address, &s.host.link.self);
 	return inlay_task_conn_connect(&s.conn, address, sizeof(address), why);
 }
 static void host_again(void) /* one that failed half-way is good for nothing */
@@ -834,22 +834,19 @@ static int command(void *plugin, struct inlay_task_cmd *cmd)
 	return 0;
 }
 
-static const struct inlay_task_plugin plugin = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "none", NULL, NULL, NULL, NULL, command,
-						NULL, NULL};
+static const struct inlay_task_plugin plugin = {INLAY_TASK_VERSION, "none", NULL, NULL, NULL, NULL, command,
+						NULL};
 static const struct inlay_task_entry entry = {1, &plugin, NULL};
 
 static void tasks_make(void)
 {
 	s.hp = inlay_task_host_default();
 	s.hp.path.gid_index = dev.gid_index;
-	s.hp.windows = 2;
-	s.hp.events = 1;
 	s.wp = inlay_task_worker_default();
 	s.wp.path.gid_index = dev.gid_index;
 	s.wp.connections = 1;
 	s.wp.plugins = &entry;
 	s.wp.num_plugins = 1;
-	s.wp.events = 1;
 	s.host_memory = pages(inlay_task_host_size(&s.hp));
 	s.worker_memory = pages(inlay_task_worker_size(&s.wp));
 	s.conn_memory = pages(inlay_task_conn_size(&s.wp));

@@ -86,7 +86,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 
 static struct rdma *plugin(uint32_t i)
 {
-	return (struct rdma *)desk->worker.plugins[i].state;
+	return (struct rdma *)desk->worker.plugins[i].argument;
 }
 
 static int start(void **state)
@@ -95,7 +95,6 @@ static int start(void **state)
 
 	(void)state;
 	p.connections = 2;
-	p.period = 0;
 	p.path.timeout = 8;
 	p.path.retry_count = 1;
 	p.message = 2048;
@@ -116,7 +115,7 @@ static void worker(void)
 	step();
 	if (softdev_present())
 		softdev_run(); /* on the trapping device what waits for a receive is tried again */
-	inlay_task_worker_progress(&desk->worker, 0, 64);
+	inlay_task_worker_progress(&desk->worker, 64);
 }
 
 static int until_done(struct side *s, const struct inlay_task *t)
@@ -126,7 +125,7 @@ static int until_done(struct side *s, const struct inlay_task *t)
 	while (inlay_task_status(t) == -EINPROGRESS) {
 		worker();
 		step();
-		inlay_task_host_progress(&s->line.host, 0, 64);
+		inlay_task_host_progress(&s->line.host, 64);
 		if (now() > end)
 			fail_msg("a command was not answered");
 	}
@@ -157,7 +156,7 @@ static struct inlay_task *give(struct side *s, uint32_t i, uint64_t id, struct r
 	must(inlay_buf_set_data(buf, at, RDMA_HEAD + (rdma_has_data(r.op) ? r.bytes : 0)));
 	if (data)
 		memcpy(at + RDMA_HEAD, data, r.bytes);
-	must(inlay_task_submit(s->t[i]));
+	must(inlay_task_submit(s->t[i], INLAY_RING));
 	return s->t[i];
 }
 
@@ -202,7 +201,6 @@ static struct side *side_make(uint64_t id, uint32_t message)
 	struct inlay_task_caps caps;
 	uint32_t i;
 
-	hp.period = 0;
 	line_make(&s->line, desk, &hp);
 	for (i = 0; i < TASKS; i++)
 		must(inlay_task_alloc(&s->line.host, 0, NULL, &s->t[i]));
@@ -254,7 +252,7 @@ static void host_free(struct side *s)
 	double end;
 
 	must(inlay_task_host_stop(&s->line.host));
-	for (end = now() + DEADLINE; inlay_task_host_destroy(&s->line.host); inlay_task_host_progress(&s->line.host, 0, 64)) {
+	for (end = now() + DEADLINE; inlay_task_host_destroy(&s->line.host); inlay_task_host_progress(&s->line.host, 64)) {
 		step();
 		if (now() > end)
 			fail_msg("a host has not ended");
@@ -498,13 +496,13 @@ static void failed_wait(void **state)
 	if (stepped()) {
 		softdev_execute(s->line.host.link.qp->qp_num, 8);
 		softdev_complete(desk->worker.cq.cqn, 8);
-		inlay_task_worker_progress(&desk->worker, 0, 64);
+		inlay_task_worker_progress(&desk->worker, 64);
 		assert_int_equal(s->line.conn.kept, 8);
 		for (i = 0; i < 100 && (kept = s->line.conn.kept); i++) {
 			/* One more completion of the endpoint's is shown */
 			softdev_execute(plugin(0)->eps[0]->link.qp->qp_num, 100);
 			softdev_complete(plugin(0)->cq.cqn, 1);
-			inlay_task_worker_progress(&desk->worker, 0, 64);
+			inlay_task_worker_progress(&desk->worker, 64);
 			assert_true(s->line.conn.kept + 1 >= kept);
 		}
 		assert_int_equal(s->line.conn.kept, 0);
@@ -567,7 +565,7 @@ static void hostile_requests(void **state)
 			must(inlay_task_set_plugin(s->t[1], RDMO_ID));
 			rdma_request_write(head, &r);
 			must(inlay_buf_set_data(buf, head, RDMA_HEAD + (rdma_has_data(r.op) ? n : 0)));
-			must(inlay_task_submit(s->t[1]));
+			must(inlay_task_submit(s->t[1], INLAY_RING));
 			err = until_done(s, s->t[1]);
 			assert_true(err <= 0 && err >= -INLAY_TASK_STATUS_MAX);
 			good += !err;
