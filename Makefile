@@ -30,7 +30,7 @@ VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay
 
 # Each tests/ROOM/NAME.c is a program, built unchecked (NAME-0) or checked (NAME-1, with -O1 instead of -O2, which
 # compiles faster). If there is a NAME.t beside it, that script builds it. The software device's own tests include
-# nothing of inlay: each is built once.
+# nothing of inlay: each is built once, with -O1.
 rooms = queue connect mmap buf match tag memdomain devx task fabric programs house
 scripts = $(wildcard $(rooms:%=tests/%/*.t) tests/softdev/tests/*.t)
 programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c) tests/house/aarch64.c,$(wildcard $(rooms:%=tests/%/*.c))))
@@ -48,7 +48,7 @@ tests = $(devicetests) $(once) $(emulated:%=$(B)/aarch64/%)
 # Scripts that run programs of others, which race with themselves or hang: make check-programs, which tries each three times
 foreign = tests/programs/racing.t
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
-library = $(B)/libsoftdev.so $(B)/libinlay-shim.so $(B)/libinlay-fi.so
+library = $(B)/libsoftdev.so $(B)/libinlay-shim.so
 softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
 shim = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/shim/*.c))
 fabric = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/fabric/*.c))
@@ -68,7 +68,7 @@ first = $(filter deps deps-all,$(MAKECMDGOALS))
 .DELETE_ON_ERROR:
 .PHONY: all help deps deps-all run check test taps check-all check-programs fuzz soak lint memcheck proof bench bench-all bench-check include-cost single docs coverage mutants certify list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
-all: $(library) $(tests) $(examples) ## builds the software device, tests and examples
+all: $(library) $(B)/libinlay-fi.so $(tests) $(examples) ## builds the software device, tests and examples
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -82,16 +82,16 @@ help: ## this list
 
 # libsoftdev.so reads a header of librdmacm-dev
 needs_run = gcc libc6-dev make pkg-config libibverbs-dev librdmacm-dev
-needs_check = g++ clang llvm libclang-rt-14-dev binutils perl gdb valgrind libcmocka-dev systemtap-sdt-dev zlib1g-dev libssl-dev \
+needs_check = g++ clang binutils perl gdb valgrind libcmocka-dev systemtap-sdt-dev libssl-dev \
 	libfabric-dev libucx-dev libdpdk-dev linux-headers-amd64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user \
-	cmake doxygen groff-base jq gnuplot-nox \
+	cmake doxygen groff-base jq \
 	ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev
-needs_bench = $(needs_check) hyperfine
-needs_all = $(needs_bench) g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps
+needs_bench = $(needs_check) hyperfine gnuplot-nox
+needs_all = $(needs_bench) llvm libclang-rt-14-dev g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps
 
 # What the goals beside it need: `make deps run` installs a compiler and libibverbs, and no more
 beside = $(or $(filter-out deps deps-all,$(MAKECMDGOALS)),check)
-needs = $(if $(filter deps-all,$(MAKECMDGOALS))$(filter check-all lint proof,$(beside)),all,$(if \
+needs = $(if $(filter deps-all,$(MAKECMDGOALS))$(filter check-all lint proof fuzz coverage mutants,$(beside)),all,$(if \
 	$(filter bench%,$(beside)),bench,$(if $(filter-out run install install-softdev,$(beside)),check,run)))
 packages = $(sort $(needs_run) $(if $(filter-out run,$(needs)),$(needs_$(needs))))
 
@@ -145,7 +145,8 @@ $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so:
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -lfabric
 
 $(B)/tests/fabric/%: VERBS += -lfabric
-$(filter $(B)/tests/fabric/%,$(both)): | $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so
+$(filter $(B)/tests/fabric/%-0,$(both)): | $(B)/libinlay-fi.so
+$(filter $(B)/tests/fabric/%-1,$(both)): | $(B)/checked/libinlay-fi.so
 
 $(B)/only.o: tests/only.c $(B)/settings | $(first)
 	$(say)
@@ -161,7 +162,7 @@ $(B)/tests/%-1: tests/%.c $(B)/settings | $(first)
 
 $(B)/tests/softdev/tests/%: tests/softdev/tests/%.c $(B)/settings | $(first)
 	$(say)
-	$(compile) -Itests/softdev $(linked) $(LDFLAGS) $(VERBS) -lcmocka
+	$(compile:-O2=-O1) -Itests/softdev $(linked) $(LDFLAGS) $(VERBS) -lcmocka
 
 $(B)/examples/%: examples/%.c $(B)/settings | $(first)
 	$(say)
@@ -214,7 +215,8 @@ $(T)/%.tap: $(B)/tests/% $(runner)
 
 $(foreach r,$(rooms) softdev/tests,$(eval $(filter $(T)/$(r)/%.t.tap,$(tap)): $(wildcard $(r:%=tests/%/*.sh) $(r:%=tests/%/*.pl))))
 $(foreach s,$(SCRIPTS),$(eval $(s:tests/%=$(T)/%.tap): $(wildcard $(s:.t=.c))))
-$(filter $(T)/fabric/%,$(tap)): $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so
+$(filter $(T)/fabric/%-0.tap,$(tap)): $(B)/libinlay-fi.so
+$(filter $(T)/fabric/%-1.tap $(T)/fabric/%.t.tap,$(tap)): $(B)/checked/libinlay-fi.so
 $(call script,fabric/%): $(filter $(B)/tests/fabric/%,$(tests)) $(wildcard tests/programs/mpi/* tests/programs/mpi.sh)
 $(call script,programs/% softdev/tests/% task/offload devx/info house/readme): $(examples) $(library)
 $(call script,programs/%): $(wildcard tests/programs/*/* examples/shim/run)
@@ -228,7 +230,7 @@ $(call script,house/counts): $(wildcard bench/*) $(wildcard bench/peers/*)
 $(call script,house/versions): $(wildcard tests/house/versions/*)
 $(call script,softdev/tests/install): $(wildcard tests/softdev/*.h tests/softdev/README.md) Makefile
 
-taps: all $(tap)
+taps: $(library) $(tests) $(examples) $(tap)
 
 # As many at a time as make's -j says; without it, as there are processors
 check: | $(first) ## all tests whose result a change may have touched; from a clean tree within 5 minutes
@@ -313,7 +315,7 @@ bench: $(library) ## measurements beside what else a user would pick, within 10 
 	$(Q)mkdir -p $(B)/bench/page && CC="$(CC)" bench/page $(B)/bench $(if $(PAGE),bench,$(B)/bench/page)
 	@cat $(if $(PAGE),bench,$(B)/bench/page)/results.md
 
-bench-all: $(library) ## all measurements: long tables in build/bench/all.tsv
+bench-all: $(library) $(B)/libinlay-fi.so ## all measurements: long tables in build/bench/all.tsv
 	$(Q)CC="$(CC)" bench/run --all
 	$(Q)bench/page --all $(B)/bench | tee $(B)/bench/all.tsv
 

@@ -121,7 +121,7 @@ static double by_two(void *arg, uint64_t n)
 
 static void make(struct side *s)
 {
-	size_t bytes = inlay_qpn_table_size(MOST / 4096 + 2);
+	size_t bytes = (MOST / 4096 + 2) * INLAY_QPN_PAGE;
 	void *memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
 	uint32_t i;
 

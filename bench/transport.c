@@ -64,7 +64,7 @@ INLAY_ALWAYS int zcopy(struct endpoint *ep, uint32_t opcode, uint64_t raddr, uin
 		return -EAGAIN;
 	at = inlay_seg_raddr(at, raddr, rkey);
 	at = inlay_seg_data(at, addr, len, lkey);
-	inlay_sq_commit_ring(&ep->sq, at, opcode, 0, INLAY_SIGNALED, 0);
+	inlay_sq_commit(&ep->sq, at, opcode, 0, INLAY_SIGNALED | INLAY_RING, 0);
 	return 0;
 }
 
@@ -92,7 +92,7 @@ INLAY_ALWAYS int am_write(struct endpoint *ep, uint32_t bbs, uint16_t id, uint64
 	header->id = id;
 	header->user = user;
 	at = inlay_seg_inline_append(at, data, (uint32_t)len);
-	inlay_sq_commit_ring(&ep->sq, at, MLX5_OPCODE_SEND, 0, INLAY_SIGNALED, 0);
+	inlay_sq_commit(&ep->sq, at, MLX5_OPCODE_SEND, 0, INLAY_SIGNALED | INLAY_RING, 0);
 	return 0;
 }
 

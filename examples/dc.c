@@ -198,8 +198,7 @@ int main(int argc, char **argv)
 		{NULL, NULL, NULL, NULL, NULL, 0, 0, NULL},
 	};
 
-	if (arguments(argc, argv, "One DCI sends to many DC targets of another process.", "", options))
-		wrong("no operands are wanted (try --help)");
+	arguments(argc, argv, "One DCI sends to many DC targets of another process.", "", options);
 	need_device(NULL);
 	(peer_fork() ? receiver : sender)();
 	peer_join();

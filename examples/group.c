@@ -219,8 +219,7 @@ int main(int argc, char **argv)
 	int pair[2], status, bad = 0;
 	uint32_t i, k;
 
-	if (arguments(argc, argv, "Workers that put into each other's memory, around a ring.", "", options))
-		wrong("no arguments are wanted (try --help)");
+	arguments(argc, argv, "Workers that put into each other's memory, around a ring.", "", options);
 	need_device(opt.device);
 	segment = memory(SEGMENT);
 	for (i = 0; i < opt.workers; i++) {

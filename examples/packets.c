@@ -27,20 +27,19 @@ static struct inlay_rss rss;
 static struct ibv_flow *flow;
 static struct ibv_mr *mr;
 static uint8_t *buffers;
-static size_t size; /* of a buffer */
+static const size_t size = 1u << (9 + 8); /* of a buffer */
 
 static void receive_open(struct ibv_pd *pd, uint32_t flags)
 {
 	struct inlay_flow_match match = {.type = ETHERTYPE_IP, .proto = IPPROTO_UDP, .dport = PORT, .tag = TAG};
 
 	need(inlay_packet_queue_create(&q, pd, BUFFERS, &strides, flags, &why), "a striding queue");
-	size = inlay_striding_bytes(&q.rq);
 	buffers = memory(BUFFERS * size);
 	mr = ibv_reg_mr(pd, buffers, BUFFERS * size, IBV_ACCESS_LOCAL_WRITE);
 	must(mr != NULL, "registering the buffers");
 	for (unsigned i = 0; i < BUFFERS; i++)
 		need(inlay_striding_post(&q.rq, (uintptr_t)(buffers + i * size), mr->lkey), "posting a buffer");
-	inlay_striding_ring(&q.rq);
+	inlay_rq_ring(&q.rq.rq);
 
 	/* The packets' way: a rule, RSS over all queues, of which there is one. */
 	memcpy(match.mac, here, sizeof(here));
@@ -70,7 +69,7 @@ static unsigned receive(void (*handle)(const uint8_t *packet, uint32_t len, cons
 		inlay_cq_advance(&q.cq, 1);
 		if (done) { /* nobody holds its packets: the same buffer again */
 			inlay_striding_recycle(&q.rq);
-			inlay_striding_ring(&q.rq);
+			inlay_rq_ring(&q.rq.rq);
 		}
 	}
 	return packets;
@@ -133,8 +132,7 @@ int main(int argc, char **argv)
 	struct inlay_sq sq;
 	uint64_t end;
 
-	if (arguments(argc, argv, "Sends Ethernet packets to a striding receive queue of its own.", "", options))
-		wrong("no operands are wanted (try --help)");
+	arguments(argc, argv, "Sends Ethernet packets to a striding receive queue of its own.", "", options);
 	struct ibv_context *ctx = open_device(NULL);
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
 	must(pd != NULL, "a protection domain");

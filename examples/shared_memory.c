@@ -15,6 +15,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include "common/peer.h"
+#include "common/side.h"
 
 #define BOARD 4096
 
@@ -28,54 +29,6 @@ static int hmac(void *k, const void *data, size_t len, uint8_t *code)
 }
 
 static const struct inlay_mac mac = {hmac, key, 32};
-
-/* ---- Verbs as ever: a device, a queue pair, and the way to the other's ---- */
-
-struct side {
-	struct ibv_context *ctx;
-	struct ibv_pd *pd;
-	struct ibv_cq *ibcq;
-	struct ibv_qp *qp;
-	struct inlay_uar uar;
-	struct inlay_sq sq;
-	struct inlay_cq cq;
-};
-
-static void open_side(struct side *s)
-{
-	struct inlay_connect_attr attr = inlay_connect_defaults();
-	struct inlay_connect_record here, there;
-	uint8_t mine[INLAY_CONNECT_SIZE], theirs[INLAY_CONNECT_SIZE];
-
-	s->pd = open_pd(NULL);
-	s->ctx = s->pd->context;
-	must(!inlay_uar_create(&s->uar, s->pd, INLAY_UAR_SERIAL, &why), "a doorbell register");
-	struct ibv_qp_cap cap = {.max_send_wr = 16, .max_send_sge = 1, .max_inline_data = 64};
-	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = cap};
-	s->ibcq = ibv_create_cq(s->ctx, (int)inlay_send_cqes(&init), NULL, NULL, 0);
-	init.send_cq = init.recv_cq = s->ibcq;
-	s->qp = s->ibcq ? ibv_create_qp(s->uar.pd, &init) : NULL;
-	must(s->qp != NULL, "a queue pair");
-	must(!inlay_cq_from_cq(&s->cq, s->ibcq, &why), "taking over the completion queue");
-	must(!inlay_sq_from_qp(&s->sq, s->qp, &s->uar, &s->cq, &why), "taking over the send queue");
-
-	attr.access |= IBV_ACCESS_REMOTE_ATOMIC;
-	must(!inlay_connect_local(&here, s->qp, &attr, &why), "a connection record");
-	inlay_connect_pack(&here, mine);
-	peer_swap(mine, theirs, sizeof(mine));
-	must(!inlay_connect_unpack(&there, theirs, sizeof(theirs), &why), "reading the peer's record");
-	must(!inlay_connect_rts(s->qp, &here, &there, &attr, &why), "connecting");
-	peer_meet(0); /* both are ready */
-}
-
-static void close_side(struct side *s)
-{
-	must(!ibv_destroy_qp(s->qp), "destroying the queue pair");
-	inlay_sq_fini(&s->sq);
-	must(!ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar, &why) &&
-		     !ibv_dealloc_pd(s->pd) && !ibv_close_device(s->ctx),
-	     "closing down");
-}
 
 /* Rings for what was posted and waits for it: 0, or what the device says went wrong */
 static int finish(struct side *s)
@@ -192,17 +145,20 @@ static void guest(struct side *s)
 
 int main(int argc, char **argv)
 {
-	static const struct option_of none = {NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
-	struct side s = {.pd = NULL};
+	struct side s = {.attr = inlay_connect_defaults()};
+	uint8_t record[INLAY_CONNECT_SIZE];
 	int child;
 
-	if (arguments(argc, argv, "Two processes share memory, by a blob that one of them exports.", "", &none))
-		wrong("no arguments are wanted (try --help)");
+	arguments(argc, argv, "Two processes share memory, by a blob that one of them exports.", "", NULL);
 	need_device(NULL);
 	child = peer_fork();
-	open_side(&s);
+	s.attr.access |= IBV_ACCESS_REMOTE_ATOMIC;
+	side_open(&s, NULL, (struct ibv_qp_cap){.max_send_wr = 16, .max_send_sge = 1, .max_inline_data = 64});
+	peer_swap(s.record, record, sizeof(record));
+	side_connect(&s, record);
+	peer_meet(0); /* both are ready */
 	(child ? guest : owner)(&s);
-	close_side(&s);
+	side_close(&s);
 	peer_join();
 	return 0;
 }

@@ -21,7 +21,6 @@
  */
 #define _GNU_SOURCE
 #include <sys/time.h>
-#include "common/figures.h"
 #include "tag/queues.h"
 
 /* ---- The data path ---- */
@@ -185,19 +184,13 @@ static int progress(struct side *s)
 
 static void wait_for(struct side *s, const struct request *r)
 {
-	time_t end = time(NULL) + WAIT;
+	struct wait w = {0, 0, 0};
 
-	for (uint32_t idle = 1; !r->done; idle++) {
-		if (progress(s))
-			continue;
-		if (idle % 64 == 0)
-			sched_yield(); /* Where there are fewer processors than processes and devices of software */
-		if (idle % 4096)
-			continue;
-		if (peer_left(0))
-			peer_gone();
-		must(time(NULL) < end, "hearing of a message before the deadline");
-	}
+	while (!r->done)
+		if (!progress(s))
+			peer_wait(&w);
+		else
+			w.since = 0;
 }
 
 /* The buffer stays as it is until r->done: at once, when it was acknowledged, or with the FIN */
@@ -388,7 +381,7 @@ static void pingpong(struct side *s, uint32_t len, uint32_t iterations, uint64_t
 	must(all.nic + all.software == 2 * (uint64_t)iterations, "counting the messages");
 	if (rank)
 		return;
-	qsort(ns, iterations, sizeof(*ns), figures_order);
+	qsort(ns, iterations, sizeof(*ns), order_of_times);
 	printf("%9u  %-10s  %10.2f  %10llu  %10llu  %10llu\n", len, len > EAGER_MAX ? "rendezvous" : "eager",
 	       (double)ns[iterations / 2] / 1000, (unsigned long long)all.nic, (unsigned long long)all.software,
 	       (unsigned long long)all.reads);
@@ -417,12 +410,10 @@ int main(int argc, char **argv)
 	static struct side s;
 	uint64_t *ns;
 
-	if (arguments(
-		    argc, argv,
-		    "Two processes exchange tagged messages through an mlx5 device, as MPI would. Up to 8192 bytes a\n"
-		    "message is eager, beyond a rendezvous. The latency is the median of half a round trip.",
-		    "", options))
-		wrong("no arguments are wanted (try --help)");
+	arguments(argc, argv,
+		  "Two processes exchange tagged messages through an mlx5 device, as MPI would. Up to 8192 bytes a\n"
+		  "message is eager, beyond a rendezvous. The latency is the median of half a round trip.",
+		  "", options);
 	if (opt.size != UINT32_MAX) {
 		sizes[0] = opt.size;
 		n = 1;

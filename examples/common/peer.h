@@ -93,45 +93,19 @@ static inline void peer_swap(const void *mine, void *theirs, size_t len)
 	peer_hear(theirs, len);
 }
 
-#define PEER_PULSE 0x50554c53u          /* "still at it" */
-#define PEER_STEP 0x53544550u
-
-/*
- * Both have come as far as this. pulses: the peer may have sent some, which only prove that it
- * lives.
- */
-static inline void peer_meet(int pulses)
+/* Both have come as far as this. patient: the peer may take longer than peer.timeout, if it lives. */
+static inline void peer_meet(int patient)
 {
-	uint32_t word = htobe32(PEER_STEP);
+	uint32_t step = htobe32(0x53544550), word;
 
 	if (peer.wire < 0)
 		return;
-	peer_tell(&word, sizeof(word));
-	do
-		peer_hear(&word, sizeof(word));
-	while (be32toh(word) == PEER_PULSE && pulses);
-	if (be32toh(word) != PEER_STEP)
+	peer_tell(&step, sizeof(step));
+	while (patient && !socket_ready(peer.wire, POLLIN, now_ns() + 1000000000))
+		;
+	peer_hear(&word, sizeof(word));
+	if (word != step)
 		die("the peer is out of step: 0x%08x", be32toh(word));
-}
-
-/* For a peer that waits in peer_meet(1) for long: once a second. */
-static inline void peer_pulse(void)
-{
-	static uint64_t last;
-	uint32_t word = htobe32(PEER_PULSE);
-
-	if (peer.wire < 0 || now_ns() - last < 1000000000)
-		return;
-	last = now_ns();
-	peer_tell(&word, sizeof(word));
-}
-
-/* Processors that this process may use, which taskset or a container may have made fewer. */
-static inline int peer_cpus(void)
-{
-	cpu_set_t set;
-
-	return sched_getaffinity(0, sizeof(set), &set) ? CPU_SETSIZE : CPU_COUNT(&set);
 }
 
 /* One wait for something to move; zeroed at first. */
@@ -140,32 +114,24 @@ struct wait {
 	uint32_t spins;
 };
 
-/*
- * Called while nothing moves. Ends the program if the peer has gone, or nothing has moved for
- * peer.timeout. Returns 1 each ms.
- */
-static inline int peer_wait(struct wait *w)
+/* Called while nothing moves. Ends the program if the peer has gone, or nothing has moved for peer.timeout. */
+static inline void peer_wait(struct wait *w)
 {
-	static int cpus;
 	uint64_t now;
 
 	if (++w->spins % 256)
-		return 0;
-	if (!cpus)
-		cpus = peer_cpus();
-	if (cpus < 4)
-		sched_yield(); /* whoever shall answer may be waiting for this very CPU */
+		return;
+	sched_yield(); /* whoever shall answer may be waiting for this very CPU */
 	now = now_ns();
 	if (!w->since)
 		w->since = w->looked = now;
 	if (now - w->looked <= 1000000)
-		return 0;
+		return;
 	w->looked = now;
 	if (peer_left(0))
 		peer_gone();
 	if (now - w->since > peer.timeout * 1000000000ull)
 		die("nothing has moved for %u s", peer.timeout);
-	return 1;
 }
 
 #endif

@@ -7,8 +7,12 @@
 #ifndef COMMON_PROGRAM_H
 #define COMMON_PROGRAM_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <dlfcn.h>
 #include <errno.h>
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -85,6 +89,21 @@ static inline uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static inline int order_of_times(const void *a, const void *b)
+{
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The smallest of n sorted times that p per cent of them do not exceed. */
+static inline uint64_t percentile(const uint64_t *ns, size_t n, double p)
+{
+	size_t k = (size_t)(p / 100 * (double)n + 0.999999);
+
+	return ns[k ? k - 1 : 0];
+}
+
 /* ---- Arguments ---- */
 
 /* An option: a flag if value is NULL. One of string, number and call says where its value goes. */
@@ -128,40 +147,38 @@ static inline void usage(const char *about, const char *operands, const struct o
 /*
  * Takes the options from argv, in any order. Returns how many operands are left, in argv[0] and on.
  *
- * options  ended by one without a name
+ * operands  for --help; "": there are none
+ * options   ended by one without a name; NULL: only --help
  */
 static inline int arguments(int argc, char **argv, const char *about, const char *operands,
 			    const struct option_of *options)
 {
+	static const struct option_of none = {.name = NULL};
+	struct option longs[32] = {{"help", no_argument, NULL, 0}};
 	const struct option_of *o;
-	const char *text;
-	size_t len;
-	int left = 0;
+	int k;
 
-	for (int i = 1; i < argc; i++) {
-		if (argv[i][0] != '-') {
-			argv[left++] = argv[i];
-			continue;
-		}
-		if (!strcmp(argv[i], "--help"))
+	options = options ? options : &none;
+	for (k = 1, o = options; o->name; k++, o++)
+		longs[k] = (struct option){o->name, o->value ? required_argument : no_argument, NULL, k};
+	opterr = 0;
+	while ((k = getopt_long_only(argc, argv, "", longs, NULL)) >= 0) {
+		if (!k)
 			usage(about, operands, options);
-		text = argv[i] + (argv[i][1] == '-' ? 2 : 1);
-		len = strcspn(text, "=");
-		for (o = options; o->name && (strncmp(o->name, text, len) || o->name[len]); o++)
-			;
-		if (!o->name || (!o->value && text[len]))
-			wrong("no such option: %s (try --help)", argv[i]);
-		text = !o->value ? NULL : text[len] ? text + len + 1 : ++i < argc ? argv[i] : NULL;
-		if (o->value && !text)
-			wrong("--%s needs a value (try --help)", o->name);
+		if (k == '?')
+			wrong("no such option, or without its value: %s (try --help)", argv[optind - 1]);
+		o = &options[k - 1];
 		if (o->call)
-			o->call(text);
+			o->call(optarg);
 		else if (o->string)
-			*o->string = text;
+			*o->string = optarg;
 		else
-			*o->number = text ? number(o->name, text, o->min, o->max) : o->max;
+			*o->number = optarg ? number(o->name, optarg, o->min, o->max) : o->max;
 	}
-	return left;
+	if (optind < argc && !*operands)
+		wrong("no arguments are wanted (try --help)");
+	memmove(argv, argv + optind, (size_t)(argc - optind) * sizeof(*argv));
+	return argc - optind;
 }
 
 /* ---- The device ---- */

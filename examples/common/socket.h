@@ -73,28 +73,36 @@ static inline struct addrinfo *socket_find(const char *host, uint32_t port, int 
 	return list;
 }
 
-/* Waits for one client, at a port that it tells; port 0: any free one. Returns the socket. */
-static inline int socket_accept(const char *address, uint32_t port, uint32_t seconds)
+/* Listens. port: 0: any free one; gets the actual one. Returns the socket, which does not block. */
+static inline int socket_listen(const char *address, uint32_t *port)
 {
-	struct addrinfo *a = socket_find(address, port, AI_PASSIVE);
-	int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1, client;
-	uint64_t end = now_ns() + seconds * 1000000000ull;
+	struct addrinfo *a = socket_find(address, *port, AI_PASSIVE);
+	int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
 	struct sockaddr_storage name;
 	socklen_t len = sizeof(name);
-	char actual[16] = "?";
+	char actual[16] = "";
 
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
-	    bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1) || getsockname(fd, (struct sockaddr *)&name, &len))
-		die("cannot listen at %s, port %u: %s", address, port, strerror(errno));
+	    bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 64) || getsockname(fd, (struct sockaddr *)&name, &len))
+		die("cannot listen at %s, port %u: %s", address, *port, strerror(errno));
 	getnameinfo((struct sockaddr *)&name, len, NULL, 0, actual, sizeof(actual), NI_NUMERICSERV);
-	printf("waiting for a client at %s, port %s\n", address, actual);
-	fflush(stdout);
+	*port = (uint32_t)atoi(actual);
 	freeaddrinfo(a);
-	if (!socket_ready(fd, POLLIN, end))
-		die("no client came within %u s", seconds);
-	client = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-	if (client < 0)
-		die("accept: %s", strerror(errno));
+	return fd;
+}
+
+/* Waits for one client, at a port that it tells. Returns the socket. */
+static inline int socket_accept(const char *address, uint32_t port, uint32_t seconds)
+{
+	uint64_t end = now_ns() + seconds * 1000000000ull;
+	int fd = socket_listen(address, &port), on = 1, client;
+
+	printf("waiting for a client at %s, port %u\n", address, port);
+	fflush(stdout);
+	do
+		if (!socket_ready(fd, POLLIN, end))
+			die("no client came within %u s", seconds);
+	while ((client = accept4(fd, NULL, NULL, SOCK_CLOEXEC)) < 0);
 	close(fd);
 	setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	return client;

@@ -228,9 +228,9 @@ static int post_step(struct peer *p, const struct op *op)
 		todo = size == 8 ? inlay_atomic_cmp_swap(op->data, v) :
 				   inlay_masked_cmp_swap(op->data, UINT64_MAX, v, UINT64_MAX);
 	else
-		todo = op->step == STEP_XOR ? inlay_masked_xor(v) :
-		       what == FI_BOR ? inlay_masked_or(v) :
-		       what == FI_BAND ? inlay_masked_and(v) :
+		todo = op->step == STEP_XOR ? inlay_masked_add(v, ~(uint64_t)0) :
+		       what == FI_BOR ? inlay_masked_swap(v, v) :
+		       what == FI_BAND ? inlay_masked_swap(v, ~v) :
 		       inlay_masked_swap(v, what == FI_MSWAP ? native_compare(op) : UINT64_MAX);
 	return inlay_post_atomic(&p->sq, todo, &wr, flags);
 }

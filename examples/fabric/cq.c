@@ -151,8 +151,11 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *e, uint64_
 	struct cq *cq = container_of(fid, struct cq, fid);
 	void *data = e->err_data_size ? e->err_data : NULL; /* of the application's; we have none to put there */
 	struct cq_error *error;
+	uint32_t i;
 
 	enter(cq->domain);
+	for (i = 0; !cq->error && i < cq->endpoints.count; i++)
+		progress(cq->endpoints.list[i]);
 	error = cq->error;
 	if (error) {
 		*e = error->e;

@@ -86,10 +86,10 @@ static int enable(struct endpoint *ep)
 	ep->attr.sl = (uint8_t)settings.sl;
 	ep->attr.traffic_class = (uint8_t)settings.traffic_class;
 	ep->attr.timeout = (uint8_t)settings.timeout;
-	ep->qpn_memory = malloc(inlay_qpn_table_size(pages));
+	ep->qpn_memory = malloc(pages * INLAY_QPN_PAGE);
 	err = ep->qpn_memory ? match_init(ep) : -FI_ENOMEM;
 	if (!err) {
-		inlay_qpn_table_init(&ep->qpns, ep->qpn_memory, inlay_qpn_table_size(pages));
+		inlay_qpn_table_init(&ep->qpns, ep->qpn_memory, pages * INLAY_QPN_PAGE);
 		err = make_queues(ep, &why);
 	}
 	if (!err)

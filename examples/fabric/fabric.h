@@ -808,7 +808,7 @@ INLAY_ALWAYS ssize_t send_short(struct peer *p, uint8_t flags, uint64_t tag, uin
 	if (flags & FLAG_DATA)
 		at = inlay_seg_inline_append(at, &data, 8);
 	at = inlay_seg_inline_append(at, buf, (uint32_t)len);
-	inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0, (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 1), 0);
+	inlay_sq_commit(&p->sq, at, MLX5_OPCODE_SEND, 0, ((int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 1)) | INLAY_RING, 0);
 	return 0;
 }
 

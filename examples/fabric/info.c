@@ -33,7 +33,7 @@ static struct fi_info *offer(struct ibv_context *context)
 	info->tx_attr->caps = TX_CAPS;
 	info->tx_attr->msg_order = ORDERS;
 	info->tx_attr->inject_size = settings.eager;
-	info->tx_attr->size = 1024;
+	info->tx_attr->size = PEER_RING; /* to one peer; more wait: -FI_EAGAIN */
 	info->tx_attr->iov_limit = IOV_LIMIT;
 	info->tx_attr->rma_iov_limit = 1;
 	info->rx_attr->caps = RX_CAPS;

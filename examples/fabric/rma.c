@@ -7,8 +7,8 @@
  *   in place    the device reads or writes the caller's memory   with its descriptor, or a registration of ours
  *
  * The last WQE's completion ends the operation, since a connection keeps the order. Data for the peer's CQ
- * follow in a message, which arrives after the bytes. FI_DELIVERY_COMPLETE asks for no more than the peer's
- * device acknowledging a write.
+ * follow in a message, which arrives after the bytes. FI_DELIVERY_COMPLETE of a write waits for the peer's device
+ * to acknowledge it, no more.
  */
 #include "fabric.h"
 

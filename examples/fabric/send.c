@@ -78,9 +78,9 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 	for (i = 0; i < iovs; i++)
 		at = inlay_seg_inline_append(at, iov[i].iov_base, (uint32_t)iov[i].iov_len);
 	if (dc)
-		inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND_IMM, 0, signal, p->number_be);
+		inlay_sq_commit(&p->sq, at, MLX5_OPCODE_SEND_IMM, 0, signal | INLAY_RING, p->number_be);
 	else
-		inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0, signal, 0);
+		inlay_sq_commit(&p->sq, at, MLX5_OPCODE_SEND, 0, signal | INLAY_RING, 0);
 	return 0;
 }
 

@@ -55,7 +55,7 @@ struct side {
 	struct inlay_devx_umem umem;
 	struct inlay_devx_uar register_;
 	struct inlay_devx_cq devx_cq;
-	struct inlay_devx_xrq xrq;
+	struct inlay_devx_srq xrq;
 	struct inlay_devx_qp command, out, in;
 	struct inlay_tag_list list;
 	uint8_t *rings;
@@ -165,7 +165,7 @@ static void place(struct side *s, struct inlay_devx_place *ring, struct inlay_de
 static void make_qp(struct side *s, struct inlay_devx_qp *qp, uint32_t pdn, uint32_t sq_bbs, uint32_t flags)
 {
 	struct inlay_devx_qp_attr want = {.uar = &s->register_, .pdn = pdn, .sq_bbs = sq_bbs, .flags = flags,
-					    .rq_type = INLAY_RQ_TYPE_SHARED, .srqn = s->xrq.xrqn,
+					    .rq_type = INLAY_RQ_TYPE_SHARED, .srqn = s->xrq.srqn,
 					    .send_cq = s->cq, .recv_cq = s->cq};
 
 	place(s, &want.ring, &want.record, inlay_devx_qp_size(sq_bbs, 0, 0));
@@ -190,12 +190,12 @@ static void open_nic(struct side *s)
 	struct inlay_devx_cq_attr cq = {.uar = &s->register_, .cqes = 1024};
 	place(s, &cq.ring, &cq.record, inlay_devx_cq_size(1024, 64));
 	must(!inlay_devx_cq_create(&s->devx_cq, s->ctx, &cq), "a completion queue");
-	struct inlay_devx_xrq_attr xrq = {.shared = {.cq = &s->devx_cq.cq, .pdn = pdn, .entries = ENTRIES, .stride = 32},
+	struct inlay_devx_srq_attr xrq = {.cq = &s->devx_cq.cq, .pdn = pdn, .entries = ENTRIES, .stride = 32,
 					  .tags = TAGS,
 					  .user_index = 1,
-					  .flags = s->nic == 2 ? INLAY_DEVX_XRQ_RNDV : 0};
-	place(s, &xrq.shared.ring, &xrq.shared.record, inlay_devx_rmp_size(ENTRIES, 32));
-	must(!inlay_devx_xrq_create(&s->xrq, s->ctx, &xrq), "an XRQ");
+					  .flags = s->nic == 2 ? INLAY_DEVX_SRQ_RNDV : 0};
+	place(s, &xrq.ring, &xrq.record, inlay_devx_srq_size(ENTRIES, 32));
+	must(!inlay_devx_srq_create(&s->xrq, s->ctx, &xrq), "an XRQ");
 	s->cq = &s->devx_cq.cq;
 	s->srq = &s->xrq.srq;
 	make_qp(s, &s->command, pdn, 4 * TAGS, 0);
@@ -296,7 +296,7 @@ static void close_side(struct side *s)
 {
 	if (s->nic) {
 		must(!inlay_devx_qp_destroy(&s->in) && !inlay_devx_qp_destroy(&s->out) &&
-			     !inlay_devx_qp_destroy(&s->command) && !inlay_devx_xrq_destroy(&s->xrq) &&
+			     !inlay_devx_qp_destroy(&s->command) && !inlay_devx_srq_destroy(&s->xrq) &&
 			     !inlay_devx_cq_destroy(&s->devx_cq) && !inlay_devx_uar_free(&s->register_) &&
 			     !inlay_devx_umem_dereg(&s->umem),
 		     "destroying the queues");

@@ -117,6 +117,17 @@
 /* Before the return type: the compiler warns of a caller that ignores the result. */
 #define INLAY_RESULT __attribute__((warn_unused_result))
 
+/* Between these two, C++ compilers do not warn of casts in C's notation. Each header of the queues has them. */
+#ifdef __cplusplus
+#define INLAY_CASTS_BEGIN_ _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wold-style-cast\"")
+#define INLAY_CASTS_END_ _Pragma("GCC diagnostic pop")
+#else
+#define INLAY_CASTS_BEGIN_
+#define INLAY_CASTS_END_
+#endif
+
+INLAY_CASTS_BEGIN_
+
 #define INLAY_LIKELY(x) __builtin_expect(!!(x), 1)
 #define INLAY_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define INLAY_CACHE_LINE 64
@@ -381,5 +392,7 @@ INLAY_ALWAYS void inlay_unlock(uint32_t *lock)
 {
 	__atomic_store_n(lock, 0, __ATOMIC_RELEASE);
 }
+
+INLAY_CASTS_END_
 
 #endif

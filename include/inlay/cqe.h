@@ -52,7 +52,7 @@
  *   DCI with streams     S: the WQE's stream alone, unless too many have failed: queue/post.h
  *   UC, UD, raw packet   S: the send queue stops and is flushed (IBV_QPS_SQE), receives go on; once
  *                        all is flushed, ibv_modify_qp to RTS starts it again. R: as above
- *   MLX5_CQE_SIG_ERR     nothing: inlay_cqe_sig_error
+ *   MLX5_CQE_SIG_ERR     nothing: inlay_cqe_sig_error (cqe/signature.h)
  *
  * Repair the first error of a queue: the flushes behind it say nothing more.
  *
@@ -85,6 +85,7 @@
 #include <stdio.h>
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 
 enum inlay_cqe_bits {
 	INLAY_CQE_OWNER = 1 << 0,
@@ -351,7 +352,7 @@ INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 
 /*
  * The time of completion in nanoseconds since 1970, of a queue whose clock is INLAY_TS_REAL_TIME
- * (devx/ifc/cq.h): the CQE then holds seconds << 32 | nanoseconds. mlx5dv_ts_to_ns(3) converts the ticks of other
+ * (devx/ifc.h): the CQE then holds seconds << 32 | nanoseconds. mlx5dv_ts_to_ns(3) converts the ticks of other
  * clocks.
  */
 INLAY_FN uint64_t inlay_cqe_real_time(const struct mlx5_cqe64 *cqe)
@@ -423,10 +424,16 @@ INLAY_ALWAYS uint32_t inlay_cqe_block_(const struct mlx5_cqe64 *cqe, int enhance
 	return n < (enhanced ? 1 : 2) || (enhanced && n >= INLAY_MINI_CQES) ? 0 : n;
 }
 
+/* Strides of a packet in a striding queue, as byte_cnt says. */
+INLAY_ALWAYS uint32_t inlay_cqe_strides_(uint32_t byte_cnt)
+{
+	return byte_cnt >> 16 & 0x7fff;
+}
+
 /* By how much WQE counters grow from this receive to the next. */
 INLAY_ALWAYS uint32_t inlay_cqe_step_(const struct mlx5_cqe64 *cqe, uint32_t format)
 {
-	return format & INLAY_MINI_STRIDES ? inlay_cqe_byte_count(cqe) >> 16 & 0x7fff : 1;
+	return format & INLAY_MINI_STRIDES ? inlay_cqe_strides_(inlay_cqe_byte_count(cqe)) : 1;
 }
 
 #define INLAY_MINI_REQ_ 16u /* the mini CQEs of sends, whatever the format of the CQ */
@@ -469,4 +476,5 @@ INLAY_ALWAYS void inlay_cqe_expand_(struct mlx5_cqe64 *cqe, const uint8_t *mini,
 	__builtin_memcpy(&cqe->wqe_counter, mini + 2, 2);
 }
 
+INLAY_CASTS_END_
 #endif

@@ -23,12 +23,11 @@
  *   devx/cq.h     completion queue
  *   devx/path.h   addresses and paths
  *   devx/qp.h     queue pair: RC, UC, UD, DCI; transitions, connecting
- *   devx/rmp.h    shared receive queue
- *   devx/rq.h     receive queue of packets
- *   devx/steer.h  RSS and flow rules that lead packets to receive queues
- *   devx/xrq.h    shared receive queue with tag matching
+ *   devx/srq.h    shared receive queue; with tags: tag matching
  *   devx/dct.h    dynamically connected target
  *   devx/mkey.h   memory key: of a umem, of other keys
+ *
+ *   devx/packets.h, by name: receive queues of packets, RSS and flow rules
  *
  * Invariants:
  *   - An object is a struct in the caller's memory: the queue of queue.h, the handle (obj), the
@@ -40,7 +39,7 @@
  *   - Within one context, objects of verbs and of commands mix by number: a QP made here may use a
  *     verbs CQ, SRQ (inlay_srqn_from_srq) and PD, and its peer may be a verbs QP. Poll such a CQ
  *     with inlay: libmlx5 does not know the QP.
- *   - Destroy in this order: flow rules; RSS; QPs, DCTs and RQs; XRQs and RMPs; CQs; memory keys;
+ *   - Destroy in this order: flow rules; RSS; QPs, DCTs and RQs; shared queues; CQs; memory keys;
  *     the register; umems; PDs; event channels; the context. Destroying what is in use returns
  *     -EBUSY and changes nothing.
  *   - Every ctx is a context from inlay_devx_open, and objects belong to one context.
@@ -59,10 +58,7 @@
 #include <inlay/devx/cq.h>
 #include <inlay/devx/path.h>
 #include <inlay/devx/qp.h>
-#include <inlay/devx/rmp.h>
-#include <inlay/devx/rq.h>
-#include <inlay/devx/steer.h>
-#include <inlay/devx/xrq.h>
+#include <inlay/devx/srq.h>
 #include <inlay/devx/dct.h>
 #include <inlay/devx/mkey.h>
 

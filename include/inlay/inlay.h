@@ -8,10 +8,12 @@
 #define INLAY_INLAY_H
 
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe.h>
 #include <inlay/cqe.h>
 #include <inlay/queue.h>
 #include <inlay/verbs.h>
 #include <inlay/connect.h>
 
+INLAY_CASTS_END_
 #endif

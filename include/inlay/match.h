@@ -34,11 +34,11 @@
  *   probe, masked        O(1) in a class, else n       n
  *   remove               O(1)                          65 nodes, and 65 for each mask in use
  *
- * A table without masked receives pays nothing for masks. Nor does a message that differs from
- * all masked receives in a bit on which they agree, such as a message to a communicator without
- * wildcards. A masked receive goes through the kept messages, oldest first, until one matches, and
- * enters those that it passes in the class of its mask. The next receive with that mask continues
- * there. So the first one may pass all kept messages: 20 us for 4,096, 1 to 2 ms for 65,536.
+ * A table without masked receives pays nothing for masks. Nor does a message that differs from all
+ * masked receives in a bit on which they agree, such as one to a communicator without wildcards. A
+ * masked receive goes through the kept messages, oldest first, until one matches, and enters those
+ * that it passes in the class of its mask; the next receive with that mask continues there. So the
+ * first one may pass all kept messages: 20 us for 4,096, 1 to 2 ms for 65,536.
  *
  * How it works: receives and messages are entries of one array, one cache line each. One hash table
  * finds both by key. Under one key there are only receives or only messages.
@@ -53,11 +53,11 @@
  * path is longer than 65 nodes; most have one or two. The seed chooses the odd number: with a
  * secret seed (getrandom(2)), a peer cannot choose tags that share a bucket.
  *
- * Receives are grouped into classes by their mask: one class for exact receives, and up to 8 for
- * other masks. A receive's key is its class and (tag & mask). An arriving message is looked up in
- * each class that has receives, and the oldest receive wins. When all 8 are taken, a new mask gets
- * the least recently used class without receives. If all have some, its receives go to a plain
- * list. MPI needs three classes: any source, any tag, both.
+ * Receives are grouped into classes by their mask: one for exact receives, and up to 8 for other
+ * masks. A receive's key is its class and (tag & mask). An arriving message is looked up in each
+ * class that has receives, and the oldest receive wins. When all 8 are taken, a new mask gets the
+ * least recently used class without receives; if all have some, its receives go to a plain list.
+ * MPI needs three classes: any source, any tag, both.
  *
  * Sources: MPI 4.0, 3.5 (order) and 3.8 (probe, cancel); Knuth, TAOCP 3, 6.3 (digital trees).
  */
@@ -102,6 +102,7 @@ struct inlay_match_node_ {
 #define INLAY_MATCH_MEMBER_ (~(uint32_t)0)
 #define INLAY_MATCH_SIDE_ 16u
 #define INLAY_MATCH_LISTED_ 9u             /* the class number of receives that have no class */
+#define INLAY_MATCH_FEW_ 4u                /* classes, with the exact one, whose buckets are looked into at once */
 #define INLAY_MATCH_LIST_ 1u               /* entry 1 heads their list, entry 0 that of messages */
 #define INLAY_MATCH_FIRST_ 2u              /* the first entry for receives and messages */
 
@@ -151,7 +152,7 @@ struct inlay_match {
 	struct inlay_match_side_ *side;
 	uint64_t same;            /* bits in which all masked receives since live was 0 agree, */
 	uint64_t shared;          /* and a tag with these bits */
-	uint64_t reserved2;
+	uint8_t *masked;          /* by hash: masked receives, of any class; 255: that many or more, for good */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_match_entry_) == INLAY_CACHE_LINE, "an entry is one line");
@@ -176,23 +177,27 @@ INLAY_COLD size_t inlay_match_size(uint32_t entries)
 {
 	if (entries < INLAY_MATCH_MIN || entries > INLAY_MATCH_MAX)
 		return 0;
-	return inlay_match_buckets_(entries) * sizeof(uint32_t) +
+	return (size_t)inlay_match_buckets_(entries) * (sizeof(uint32_t) + sizeof(uint8_t)) +
 	       ((size_t)entries + INLAY_MATCH_FIRST_) *
 		       (sizeof(struct inlay_match_entry_) + sizeof(struct inlay_match_side_));
 }
 
 INLAY_COLD int inlay_match_place_(struct inlay_match *m, void *memory, size_t size, uint32_t entries)
 {
+	uint32_t buckets;
+
 	if (!inlay_match_size(entries) || !memory || (uintptr_t)memory % INLAY_CACHE_LINE)
 		return -EINVAL;
 	if (size < inlay_match_size(entries))
 		return -ENOBUFS;
+	buckets = inlay_match_buckets_(entries);
 	m->entries = entries;
 	m->entry = (struct inlay_match_entry_ *)memory;
 	m->side = (struct inlay_match_side_ *)(void *)(m->entry + entries + INLAY_MATCH_FIRST_);
 	m->bucket = (uint32_t *)(void *)(m->side + entries + INLAY_MATCH_FIRST_);
-	m->shift = (uint8_t)(64 - __builtin_ctz(inlay_match_buckets_(entries)));
-	__builtin_memset(m->bucket, 0, inlay_match_buckets_(entries) * sizeof(uint32_t));
+	m->masked = (uint8_t *)(m->bucket + buckets);
+	m->shift = (uint8_t)(64 - __builtin_ctz(buckets));
+	__builtin_memset(m->bucket, 0, buckets * (sizeof(*m->bucket) + sizeof(*m->masked)));
 	return 0;
 }
 
@@ -225,6 +230,7 @@ INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size
 	seed = (seed ^ seed >> 30) * 0xbf58476d1ce4e5b9u;
 	seed = (seed ^ seed >> 27) * 0x94d049bb133111ebu;
 	m->multiplier = (seed ^ seed >> 31) | 1;
+	__builtin_memset(m->mask, 0xff, sizeof(m->mask)); /* of no class: any tag's own hash */
 	m->mask[0] = ~ignored;
 	m->seq = 1;
 	m->fresh = INLAY_MATCH_FIRST_;
@@ -430,12 +436,36 @@ INLAY_ALWAYS void inlay_match_unlist_(struct inlay_match *m, const struct inlay_
 	m->entry[newer].older = older;
 }
 
+/* Counts a masked receive in (1) or out (-1), once there are so many masks that somebody asks. */
+INLAY_FN void inlay_match_count_masked_(struct inlay_match *m, uint64_t tag, int by)
+{
+	uint8_t *at;
+
+	if (INLAY_LIKELY(m->classes <= INLAY_MATCH_FEW_))
+		return;
+	at = &m->masked[tag * m->multiplier >> m->shift];
+	if (*at != 255)
+		*at = (uint8_t)(*at + by);
+}
+
+/* Counts all masked receives. */
+INLAY_APART void inlay_match_recount_(struct inlay_match *m)
+{
+	uint32_t e;
+
+	for (e = INLAY_MATCH_FIRST_; e < m->fresh; e++)
+		if (m->entry[e].kind == INLAY_MATCH_POSTED && m->entry[e].cls)
+			inlay_match_count_masked_(m, m->entry[e].tag, 1);
+}
+
 INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, uint32_t e)
 {
 	struct inlay_match_entry_ *entry = &m->entry[e];
 	struct inlay_match_class_ *cls = &m->cls[entry->cls];
 
 	cls->hw -= entry->in_hw;
+	if (entry->cls)
+		inlay_match_count_masked_(m, entry->tag, -1);
 	if (!--cls->posted)
 		m->live &= (uint16_t)~(1u << entry->cls);
 	inlay_match_free_(m, entry, e);
@@ -495,7 +525,8 @@ INLAY_APART uint32_t inlay_match_claim_(struct inlay_match *m, uint64_t mask)
 	uint32_t c, e, best = m->classes;
 
 	if (best <= INLAY_MATCH_CLASSES) {
-		m->classes++;
+		if (m->classes++ == INLAY_MATCH_FEW_)
+			inlay_match_recount_(m);
 	} else {
 		for (best = 0, c = 1; c <= INLAY_MATCH_CLASSES; c++)
 			if (!m->cls[c].posted && (!best || now - m->cls[c].used > now - m->cls[best].used))
@@ -580,12 +611,13 @@ INLAY_APART int inlay_match_post_masked_(struct inlay_match *m, uint64_t tag, ui
 	m->shared = tag;
 	m->cls[c].posted++;
 	m->live |= (uint16_t)(1u << c);
+	inlay_match_count_masked_(m, tag & mask, 1);
 	inlay_match_tell_(&m->entry[e], e, found);
 	return 0;
 }
 
 /* The oldest masked receive for a message, older than `than`, or 0. *slot NULL: in the list. */
-INLAY_APART uint32_t inlay_match_find_receive_(const struct inlay_match *m, uint64_t tag, uint64_t than,
+INLAY_APART uint32_t inlay_match_search_(const struct inlay_match *m, uint64_t tag, uint64_t than,
 					       uint32_t **slot)
 {
 	uint32_t *at, c, e, first = 0;
@@ -607,6 +639,20 @@ INLAY_APART uint32_t inlay_match_find_receive_(const struct inlay_match *m, uint
 			return e;
 		}
 	return first;
+}
+
+/* The same. With many masks, looks first whether any receive may match: 5 instructions for each, not 20. */
+INLAY_APART uint32_t inlay_match_find_receive_(const struct inlay_match *m, uint64_t tag, uint64_t than,
+					       uint32_t **slot)
+{
+	uint32_t c, any = 0;
+
+	if (m->classes <= INLAY_MATCH_FEW_ || m->live >> INLAY_MATCH_LISTED_)
+		return inlay_match_search_(m, tag, than, slot);
+#pragma GCC unroll 8
+	for (c = 1; c <= INLAY_MATCH_CLASSES; c++)
+		any |= m->masked[(tag & m->mask[c]) * m->multiplier >> m->shift];
+	return any ? inlay_match_search_(m, tag, than, slot) : 0;
 }
 
 INLAY_APART void inlay_match_take_receive_(struct inlay_match *m, uint32_t e, uint32_t *slot)
@@ -802,6 +848,7 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
 		if (from[e].cls != INLAY_MATCH_LISTED_)
 			inlay_match_rehang_(m, &from[e].node, e << 5 | from[e].cls);
 	}
+	inlay_match_recount_(m);
 	return 0;
 }
 

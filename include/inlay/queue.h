@@ -76,7 +76,6 @@
  *   inlay_rq   inlay_rq_index: receives posted           inlay_rq_pending, inlay_rq_room
  *              index - pending: receives given back
  *   inlay_srq                                            inlay_srq_room
- *   inlay_cq   inlay_cq_index: CQEs freed
  *
  * A striding queue counts in the inlay_rq or inlay_srq that it holds.
  *

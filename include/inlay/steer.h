@@ -9,7 +9,7 @@
  *   inlay_packet_queue_create(&q, pd, 4, &strides, 0, &why);   a 4-buffer striding queue and its CQ
  *   for (i = 0; i < 4; i++)
  *           inlay_striding_post(&q.rq, (uintptr_t)buf[i], lkey);
- *   inlay_striding_ring(&q.rq);
+ *   inlay_rq_ring(&q.rq.rq);
  *   inlay_rss_create(&rss, pd, &q.wq, 1, 0, &why);             or several, and fields to hash
  *   memset(&match, 0, sizeof(match));                          matches all until a field is set
  *   match.type = ETHERTYPE_IP;                                 0x0800, from net/ethernet.h
@@ -122,7 +122,7 @@ INLAY_COLD int inlay_packet_queue_destroy(struct inlay_packet_queue *q, const ch
 	if (err)
 		return inlay_refuse_(-err, why, "ibv_destroy_wq failed");
 	q->wq = NULL;
-	inlay_striding_fini(&q->rq);
+	inlay_rq_fini(&q->rq.rq);
 	err = q->ibcq ? ibv_destroy_cq(q->ibcq) : 0;
 	if (err)
 		return inlay_refuse_(-err, why, "ibv_destroy_cq failed");

@@ -181,6 +181,7 @@ static struct mlx5dv_devx_umem *umem_reg_here(struct ibv_context *ctx, const str
 
 #include "common.h"
 #include "devx/rig.h"
+#include <inlay/devx/packets.h>
 #include <inlay/mmap/pci.h>
 #include <inlay/task.h>
 
@@ -227,8 +228,8 @@ static struct {
 	struct inlay_devx_cq_attr dcqa;
 	struct inlay_devx_qp dqp;
 	struct inlay_devx_qp_attr dqpa;
-	struct inlay_devx_rmp rmp;
-	struct inlay_devx_rmp_attr rmpa;
+	struct inlay_devx_srq rmp;
+	struct inlay_devx_srq_attr rmpa;
 	struct inlay_devx_rq drq;
 	struct inlay_devx_rq_attr drqa;
 	struct inlay_devx_rss drss;
@@ -237,8 +238,8 @@ static struct {
 	struct inlay_devx_dct_attr dcta;
 	struct inlay_devx_mkey key;
 	struct inlay_devx_mkey_attr keya, uma;
-	struct inlay_devx_xrq xrq;
-	struct inlay_devx_xrq_attr xrqa;
+	struct inlay_devx_srq xrq;
+	struct inlay_devx_srq_attr xrqa;
 	struct inlay_devx_error error;
 	struct mlx5dv_devx_cmd_comp *answers;
 	struct inlay_devx_psv psv;
@@ -435,8 +436,8 @@ RUN(devx_qp, told(inlay_devx_qp_create(&s.dqp, dev.ctx, &s.dqpa), &s.dqp.error, 
 UNDO(devx_qp_destroy, must(inlay_devx_qp_destroy(&s.dqp)))
 RUN(devx_up, told(inlay_devx_qp_connect_self(&s.dqp, &s.path), &s.dqp.error, why))
 UNDO(devx_down, must(inlay_devx_qp_to_reset(&s.dqp)))
-RUN(devx_rmp, told(inlay_devx_rmp_create(&s.rmp, dev.ctx, &s.rmpa), &s.rmp.error, why))
-UNDO(devx_rmp_destroy, must(inlay_devx_rmp_destroy(&s.rmp)))
+RUN(devx_rmp, told(inlay_devx_srq_create(&s.rmp, dev.ctx, &s.rmpa), &s.rmp.error, why))
+UNDO(devx_rmp_destroy, must(inlay_devx_srq_destroy(&s.rmp)))
 RUN(devx_rq, told(inlay_devx_rq_create(&s.drq, dev.ctx, &s.drqa), &s.drq.error, why))
 UNDO(devx_rq_destroy, must(inlay_devx_rq_destroy(&s.drq)))
 RUN(devx_rq_reset, told(inlay_devx_rq_reset(&s.drq), &s.drq.error, why))
@@ -468,10 +469,10 @@ static int devx_mkey_list(UNUSED const char **why)
 RUN(devx_mkey_umr, told(inlay_devx_mkey_create_umr(&s.key, dev.ctx, &s.uma, 4, 1), &s.key.error, why))
 RUN(devx_psv, told(inlay_devx_psv_create(&s.psv, dev.ctx, rig.pdn), &s.psv.error, why))
 UNDO(devx_psv_destroy, must(inlay_devx_psv_destroy(&s.psv)))
-RUN(devx_xrq, told(inlay_devx_xrq_create(&s.xrq, dev.ctx, &s.xrqa), &s.xrq.error, why))
-UNDO(devx_xrq_destroy, must(inlay_devx_xrq_destroy(&s.xrq)))
-RUN(devx_xrq_arm, told(inlay_devx_xrq_arm(&s.xrq, 1), &s.xrq.error, why))
-RUN(devx_rmp_arm, told(inlay_devx_rmp_arm(&s.rmp, 1), &s.rmp.error, why))
+RUN(devx_xrq, told(inlay_devx_srq_create(&s.xrq, dev.ctx, &s.xrqa), &s.xrq.error, why))
+UNDO(devx_xrq_destroy, must(inlay_devx_srq_destroy(&s.xrq)))
+RUN(devx_xrq_arm, told(inlay_devx_srq_arm(&s.xrq, 1), &s.xrq.error, why))
+RUN(devx_rmp_arm, told(inlay_devx_srq_arm(&s.rmp, 1), &s.rmp.error, why))
 static int devx_cap(UNUSED const char **why)
 {
 	struct inlay_query_hca_cap_out out;
@@ -517,7 +518,7 @@ static void on_cq(void)
 {
 	s.dqpa = qp_want(0, 0, 16, 16);
 	s.dqpa.flags = INLAY_DEVX_QP_MMO;
-	s.dqpa.send_cq = s.dqpa.recv_cq = s.rmpa.cq = s.xrqa.shared.cq = &s.dcq.cq;
+	s.dqpa.send_cq = s.dqpa.recv_cq = s.rmpa.cq = s.xrqa.cq = &s.dcq.cq;
 }
 
 static void on_qp(void)
@@ -537,7 +538,7 @@ static void on_rmp(void)
 {
 	s.dcta.pdn = rig.pdn;
 	s.dcta.cqn = s.dcq.cq.cqn;
-	s.dcta.srqn = s.rmp.rmpn;
+	s.dcta.srqn = s.rmp.srqn;
 	s.dcta.flags = INLAY_DEVX_DCT_OOO;
 }
 
@@ -856,7 +857,7 @@ static void commands_make(void)
 {
 	s.path = path_usual();
 	s.dcqa = cq_want(64, 64);
-	s.rmpa = rmp_want(16, 64, 0);
+	s.rmpa = srq_want(16, 64, 0);
 	s.drqa.cq = &s.dcq.cq;
 	s.drqa.pdn = rig.pdn;
 	s.drqa.ring = place_ring(inlay_devx_rq_size(16, 16));
@@ -869,7 +870,7 @@ static void commands_make(void)
 	s.keya.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING;
 	s.uma.pdn = rig.pdn;
 	s.uma.access = s.keya.access;
-	s.xrqa.shared = rmp_want(16, 64, 0);
+	s.xrqa = srq_want(16, 64, 0);
 	s.xrqa.tags = 16;
 }
 

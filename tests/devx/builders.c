@@ -9,6 +9,7 @@
  */
 #include "common.h"
 #include "rig.h"
+#include <inlay/devx/packets.h>
 #include <dlfcn.h>
 
 /* ---- Calls in between ---- */
@@ -116,7 +117,7 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_att
 
 /* For all tests */
 static struct inlay_devx_cq cq;
-static struct inlay_devx_rmp rmp;
+static struct inlay_devx_srq rmp;
 
 static int fresh(void **state)
 {
@@ -129,13 +130,13 @@ static int fresh(void **state)
 	}
 	rig_empty(state);
 	cq_open(&cq, 64, 64);
-	rmp_open(&rmp, 16, 0);
+	srq_open(&rmp, 16, 0);
 	return 0;
 }
 
 static int spent(UNUSED void **state)
 {
-	must(inlay_devx_rmp_destroy(&rmp));
+	must(inlay_devx_srq_destroy(&rmp));
 	return inlay_devx_cq_destroy(&cq);
 }
 
@@ -230,7 +231,7 @@ static void rights_of_initiators(void **state)
 	attr = qp_want(cq.cq.cqn, cq.cq.cqn, 16, 0);
 	attr.type = INLAY_QP_ST_DCI;
 	attr.rq_type = INLAY_RQ_TYPE_SHARED;
-	attr.srqn = rmp.rmpn;
+	attr.srqn = rmp.srqn;
 	must(inlay_devx_qp_create(&qp, dev.ctx, &attr));
 	for (which = 0; which < 8; which++) {
 		path.access = subset(which);
@@ -253,7 +254,7 @@ static void rights_of_targets(void **state)
 	uint32_t which;
 
 	(void)state;
-	attr = dct_want(cq.cq.cqn, rmp.rmpn);
+	attr = dct_want(cq.cq.cqn, rmp.srqn);
 	for (which = 0; which < 8; which++) {
 		path.access = subset(which);
 		path.min_rnr_timer = (uint8_t)(which * 4 + 3);
@@ -268,7 +269,7 @@ static void rights_of_targets(void **state)
 		sent(DCTC, 0x93, 5, path.min_rnr_timer);
 		sent(DCTC, 0x145, 3, path.mtu);
 		sent(DCTC, 0x100, 64, attr.dc_key);
-		sent(DCTC, 0xa8, 24, rmp.rmpn);
+		sent(DCTC, 0xa8, 24, rmp.srqn);
 		sent(DCTC, 0x73, 2, which & 1);
 		sent(DCTC, 0xe0, 8, path.traffic_class);
 		if (dev.port.link_layer == IBV_LINK_LAYER_ETHERNET) {
@@ -310,10 +311,10 @@ static void ends_of_tag_matching(void **state)
 {
 	struct inlay_devx_path path = path_usual();
 	struct inlay_query_hca_cap_out cap;
-	struct inlay_devx_xrq_attr attr;
+	struct inlay_devx_srq_attr attr;
 	struct inlay_devx_dct_attr dcta;
 	struct inlay_devx_qp_attr qpa;
-	struct inlay_devx_xrq xrq;
+	struct inlay_devx_srq xrq;
 	struct inlay_devx_dct dct;
 	struct inlay_devx_qp qp;
 	uint32_t rndv;
@@ -324,35 +325,34 @@ static void ends_of_tag_matching(void **state)
 		print_message("# skipped: the device has no tag matching\n");
 		skip();
 	}
-	memset(&attr, 0, sizeof(attr));
-	attr.shared = rmp_want(16, 64, 0);
+	attr = srq_want(16, 64, 0);
 	attr.cqn = cq.cq.cqn;
 	attr.tags = 4;
-	attr.flags = INLAY_DEVX_XRQ_DC;
+	attr.flags = INLAY_DEVX_SRQ_DC;
 	if (inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RNDV_OFFLOAD_RC))
-		attr.flags |= INLAY_DEVX_XRQ_RNDV;
-	must(inlay_devx_xrq_create(&xrq, dev.ctx, &attr));
+		attr.flags |= INLAY_DEVX_SRQ_RNDV;
+	must(inlay_devx_srq_create(&xrq, dev.ctx, &attr));
 	for (rndv = 0; rndv < 2; rndv++) {
-		if (rndv && !(attr.flags & INLAY_DEVX_XRQ_RNDV))
+		if (rndv && !(attr.flags & INLAY_DEVX_SRQ_RNDV))
 			continue;
 		qpa = qp_want(cq.cq.cqn, cq.cq.cqn, 64, 0);
 		qpa.sq_bbs = rndv ? 0 : 64;
 		qpa.flags = rndv ? INLAY_DEVX_QP_RNDV : 0;
 		qpa.rq_type = INLAY_RQ_TYPE_SHARED;
-		qpa.srqn = xrq.xrqn;
+		qpa.srqn = xrq.srqn;
 		must(inlay_devx_qp_create(&qp, dev.ctx, &qpa));
 		sent(QPC, 0x50, 1, rndv);
 		sent(QPC, 0x18, 4, rndv);
 		sent(QPC, 0x565, 3, 1);
-		sent(QPC, 0x568, 24, xrq.xrqn);
+		sent(QPC, 0x568, 24, xrq.srqn);
 		must(inlay_devx_qp_destroy(&qp));
 	}
-	dcta = dct_want(cq.cq.cqn, xrq.xrqn);
+	dcta = dct_want(cq.cq.cqn, xrq.srqn);
 	dcta.flags = INLAY_DEVX_DCT_TAG_MATCHING;
 	must(inlay_devx_dct_create(&dct, dev.ctx, &dcta, &path));
 	sent(DCTC, 0x18, 4, 1);
 	must(inlay_devx_dct_destroy(&dct));
-	must(inlay_devx_xrq_destroy(&xrq));
+	must(inlay_devx_srq_destroy(&xrq));
 }
 
 /* Of a umem, of other keys, and for UMRs: exactly the rights, and where the bytes are */
@@ -628,13 +628,13 @@ static void mtus(void **state)
 /* A queue reserves its CQEs: a CQ that is too small refuses it before anything is sent, and what goes gives them back */
 static void cqes_are_reserved(void **state)
 {
-	struct inlay_devx_xrq_attr xrqa;
-	struct inlay_devx_rmp_attr rmpa;
+	struct inlay_devx_srq_attr xrqa;
+	struct inlay_devx_srq_attr rmpa;
 	struct inlay_devx_qp_attr attr;
 	struct inlay_devx_cq scq, rcq;
 	struct inlay_devx_qp qp, second;
-	struct inlay_devx_xrq xrq;
-	struct inlay_devx_rmp own;
+	struct inlay_devx_srq xrq;
+	struct inlay_devx_srq own;
 	char text[INLAY_DEVX_TEXT];
 	uint32_t i;
 
@@ -670,20 +670,19 @@ static void cqes_are_reserved(void **state)
 	inlay_devx_error_text(&second.error, text, sizeof(text));
 	assert_string_equal(text, "an unknown flag, a WQE of more than 63 units, or a number of more than 24 bits: "
 			    "Invalid argument");
-	rmpa = rmp_want(64, 64, 0);
+	rmpa = srq_want(64, 64, 0);
 	rmpa.cq = &rcq.cq;
-	must(inlay_devx_rmp_create(&own, dev.ctx, &rmpa));
+	must(inlay_devx_srq_create(&own, dev.ctx, &rmpa));
 	assert_int_equal(rcq.cq.reserved, 96);
-	memset(&xrqa, 0, sizeof(xrqa));
-	xrqa.shared = rmp_want(64, 64, 0);
-	xrqa.shared.cq = &rcq.cq;
+	xrqa = srq_want(64, 64, 0);
+	xrqa.cq = &rcq.cq;
 	xrqa.tags = 4;
-	assert_int_equal(inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa), -ENOSPC);
-	must(inlay_devx_rmp_destroy(&own));
-	must(inlay_devx_rmp_destroy(&own));
+	assert_int_equal(inlay_devx_srq_create(&xrq, dev.ctx, &xrqa), -ENOSPC);
+	must(inlay_devx_srq_destroy(&own));
+	must(inlay_devx_srq_destroy(&own));
 	assert_int_equal(rcq.cq.reserved, 32);
-	xrqa.shared.pdn ^= 0x5aa5;
-	assert_true(inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa) < 0);
+	xrqa.pdn ^= 0x5aa5;
+	assert_true(inlay_devx_srq_create(&xrq, dev.ctx, &xrqa) < 0);
 	sent(0x80, 0x48, 24, rcq.cq.cqn);
 	assert_int_equal(rcq.cq.reserved, 32);
 	must(inlay_devx_qp_destroy(&qp));
@@ -710,8 +709,8 @@ static void call_with_null(void *which)
 	CASE(4, inlay_devx_cq_create(NULL, dev.ctx, Z(inlay_devx_cq_attr)));
 	CASE(5, inlay_devx_qp_create(Z(inlay_devx_qp), dev.ctx, NULL));
 	CASE(6, inlay_devx_qp_to_rts(Z(inlay_devx_qp), NULL));
-	CASE(7, inlay_devx_rmp_create(NULL, dev.ctx, Z(inlay_devx_rmp_attr)));
-	CASE(8, inlay_devx_xrq_create(Z(inlay_devx_xrq), NULL, Z(inlay_devx_xrq_attr)));
+	CASE(7, inlay_devx_srq_create(NULL, dev.ctx, Z(inlay_devx_srq_attr)));
+	CASE(8, inlay_devx_srq_create(Z(inlay_devx_srq), NULL, Z(inlay_devx_srq_attr)));
 	CASE(9, inlay_devx_dct_create(Z(inlay_devx_dct), dev.ctx, Z(inlay_devx_dct_attr), NULL));
 	CASE(10, inlay_devx_mkey_create_list(Z(inlay_devx_mkey), dev.ctx, Z(inlay_devx_mkey_attr), NULL, 1, zero, sizeof(zero)));
 	CASE(11, inlay_devx_event_get(NULL, Z(inlay_devx_event)));

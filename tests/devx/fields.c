@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fields of device commands (devx/ifc/bits.h) against a model that moves one bit at a time. Where each field lies: ifc.t.
+ * Fields of device commands (devx/ifc.h) against a model that moves one bit at a time. Where each field lies: ifc.t.
  */
 #include "common.h"
 #include <inlay/devx/ifc.h>

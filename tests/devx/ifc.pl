@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Usage: ifc.pl INLAY LINUX SCRATCH CC
 #
-# Compares the layouts of include/inlay/devx/ifc (INLAY: the include folder) with those of Linux
+# Compares the layouts of inlay/devx/ifc.h and packets.h (INLAY: the include folder) with those of Linux
 # (LINUX: its include folder), by the compiler: every field's first bit and width, every member's
 # place and size, every struct's size, and the values of enums where the kernel has a name for
 # them. Linux's headers are read with a few words of ours before them (SCRATCH/shim), as they are
@@ -45,7 +45,7 @@ my %struct = (
 # bits.
 my %name = (
 	'cmd_in.NUMBER' => 'cqn qpn mkey_index rmpn rqn xrqn dctn srq_number',
-	'cmd_in.NUM_PSV' => '.create_psv_in.num_psv', 'cmd_in.OP_MOD' => 'op_mod obj_type', 'cmd_in.FIELD_SELECT' => '.modify_cq_in.modify_field_select_resize_field_select',
+	'cmd_in.NUM_PSV' => '.create_psv_in.num_psv', 'cmd_in.OP_MOD' => 'op_mod obj_type',
 	'cmd_out.NUMBER' => 'cqn qpn mkey_index rmpn rqn rqtn tirn transport_domain xrqn dctn pd',
 	'eqe.CQ_ERROR_CQN' => 'event_data.cq_error.cqn', 'eqe.CQ_ERROR_SYNDROME' => 'event_data.cq_error.syndrome',
 	'eqe.OBJ_TYPE' => '.affiliated_event_header.obj_type+0x100', 'eqe.OBJ_ID' => '.affiliated_event_header.obj_id+0x100',
@@ -100,53 +100,47 @@ my %enum = (
 	cs_req => 'MLX5_QPC_CS_REQ_%sB', cs_res => 'MLX5_QPC_CS_RES_%sB', mkey_mode => 'MLX5_MKC_ACCESS_MODE_%s',
 	wq_type => 'MLX5_WQ_TYPE_%s MLX5_WQ_TYPE_%s_RQ', wq_state => 'MLX5_SQC_STATE_%s MLX5_RQC_STATE_%s MLX5_RMPC_STATE_%s',
 	cq_status => 'MLX5_CQC_STATUS_%s MLX5_CQC_STATUS_CQ_%s', obj_type => 'MLX5_OBJ_TYPE_%s',
-	modify_cq_select => 'MLX5_CQ_MODIFY_%s', cap_type => 'MLX5_CAP_%s',
+	cap_type => 'MLX5_CAP_%s',
 	ts_format => 'MLX5_TIMESTAMP_FORMAT_%s',
 	cqe_sz => 'MLX5_CQC_CQE_SZ_%s_BYTES', xrq_topology => 'MLX5_XRQC_TOPOLOGY_%s', xrq_offload => 'MLX5_XRQC_OFFLOAD_%s',
 	rq_type => 'MLX5_%s_RQ',
 );
 my %prefix = (cmd_op => 'CMD_OP', cmd_status => 'CMD_STATUS', event_type => 'EVENT', qp_pm => 'QP_PM', mkey_mode => 'MKEY',
-	wq_type => 'WQ', obj_type => 'OBJ', modify_cq_select => 'MODIFY_CQ', cap_type => 'CAP', ts_format => 'TS');
+	wq_type => 'WQ', obj_type => 'OBJ', cap_type => 'CAP', ts_format => 'TS');
 my %value = ('cap_type.EVENT' => 'DEV_EVENT',
 	'cmd_status.INTERNAL_ERR' => 'INT_ERR', 'qp_st.RAW' => 'RAW_ETHERTYPE',
 	'rq_type.OWN' => 'NON_ZERO', 'rq_type.SHARED' => 'SRQ', 
-	'rq_type.NONE' => 'ZERO_LEN', 'mkey_mode.KLM' => 'KLMS', 'atomic_mode.IB' => 'IB_SPEC',
-	'modify_cq_select.OI' => 'OVERRUN');
+	'rq_type.NONE' => 'ZERO_LEN', 'mkey_mode.KLM' => 'KLMS', 'atomic_mode.IB' => 'IB_SPEC');
 
 # ---- Our headers ----
 
 my (%fields, %members, %values, @structs);
-for my $file (sort glob "$inlay/inlay/devx/ifc/*.h") {
+my $packets = ''; # the layouts alone: the header stands on libibverbs
+for my $file (map { "$inlay/inlay/devx/$_.h" } qw(ifc packets)) {
 	open my $in, '<', $file or die "$file: $!\n";
 	my $text = join '', <$in>;
 	$text =~ s{/\*.*?\*/}{}gs;
-	while ($text =~ /^enum inlay_(\w+) \{(.*?)^\};/gms) {
+	while ($text =~ /^enum inlay_(\w+) \{(.*?)\};/gms) {
 		my ($enum, $body) = ($1, $2);
-		if ($enum =~ /^(\w+)_field$/) {
-			my ($struct, $upper) = ($1, uc $1);
-			while ($body =~ /^\t(\w+) = (.*?),?\s*$/gm) {
-				my ($constant, $bits) = ($1, $2);
-				$constant =~ /^INLAY_${upper}_(\w+)$/ && $bits =~ /^INLAY_BITS\(0x[0-9a-f]+, \d+\)$/ or
-					die "$file: enum inlay_$enum: $constant = $bits\n";
-				push @{$fields{$struct}}, substr($constant, length "INLAY_${upper}_");
-			}
-		} else {
-			my $upper = $prefix{$enum} || uc $enum;
-			while ($body =~ /INLAY_(\w+) =/g) {
-				my $constant = $1;
-				push @{$values{$enum}}, substr($constant, length "${upper}_") if $constant =~ /^${upper}_/;
-			}
-		}
+		my $upper = $prefix{$enum} || uc $enum;
+		push @{$values{$enum}}, $1 while $body =~ /\bINLAY_${upper}_(\w+) =/g;
 	}
 	while ($text =~ /^#define INLAY_CMD_(OP|STATUS)(?:E?S)_\(\w+\) \\\n((?:.*\\\n)*.*)/gm) {
 		my ($enum, $body) = ('cmd_' . lc $1, $2);
 		push @{$values{$enum}}, $1 while $body =~ /\b(?:op|status)\((\w+), 0x/g;
 	}
-	while ($text =~ /^struct inlay_(\w+) \{\n(.*?)^\};/gms) {
+	$packets = join "\n", $text =~ /^(INLAY_(?:LAYOUT|LAYOUT_AT|BOX)\(.*?\);)\s*$/gms;
+	while ($text =~ /^INLAY_(?:LAYOUT|BOX)\((\w+), (.*?)\);\s*$/gms) {
 		my ($struct, $body) = ($1, $2);
+		my $upper = uc $struct;
 		push @structs, $struct;
-		$body =~ s/union \{.*?\n\t\} (\w+);/uint8_t $1\[4096];/s;
-		while ($body =~ /^\t(struct inlay_\w+|uint\w+) (\w+)(\[\d+\])?;/gm) {
+		$body =~ s/union \{.*?\n\t *\} (\w+)/uint8_t $1\[4096]/s;
+		while ($body =~ /\bINLAY_(\w+) = (\w+(?:\(.*?\))?)/g) {
+			my ($constant, $bits) = ($1, $2);
+			$constant =~ /^${upper}_(\w+)$/ && $bits =~ /^INLAY_BITS\(0x[0-9a-f]+, \d+\)$/ or die "$file: $struct: $constant = $bits\n";
+			push @{$fields{$struct}}, substr($constant, 1 + length $upper);
+		}
+		while ($body =~ /\b(struct inlay_\w+|uint\w+) (\w+)(?=\[|;|,|$)/g) {
 			my ($type, $member) = ($1, $2);
 			push @{$members{$struct}}, $member unless $member =~ /^(cmd|dword|more)$/;
 			push @{$fields{$struct}}, qw(:OPCODE :OP_MOD) if $type eq "struct inlay_cmd_in";
@@ -192,7 +186,7 @@ my $cut = '';
 for my $file (qw(qp.h cq.h driver.h)) {
 	open my $in, '<', "$linux/linux/mlx5/$file" or die "$linux/linux/mlx5/$file: $!\n";
 	my $text = join '', <$in>;
-	my $wanted = "QP_OPTPAR|QP_ST|QP_PM|CQ_MODIFY|NON_ZERO";
+	my $wanted = "QP_OPTPAR|QP_ST|QP_PM|NON_ZERO";
 	$cut .= "$&\n" while $text =~ /^struct mlx5_klm \{.*?^\};|^enum(?: \w+)? \{[^}]*MLX5_(?:$wanted)_.*?^\};/gms;
 }
 open my $ifc, '<', "$linux/linux/mlx5/mlx5_ifc.h" or die "$linux/linux/mlx5/mlx5_ifc.h: $!\n";
@@ -204,6 +198,7 @@ my $head = <<END;
 #include <linux/mlx5/device.h>
 $cut
 #include <inlay/devx/ifc.h>
+$packets
 #include <stdio.h>
 static int differ;
 static void check(const char *ours, const char *theirs, unsigned long at, unsigned long width, unsigned long at2, unsigned long width2)

@@ -16,8 +16,8 @@ wrong() # name, what is said, file, sed expression: finds a layout that is not L
 {
 	local name=$1 said=$2 file=$3
 	rm -rf "$dir/include" && cp -r include "$dir/include"
-	sed -i "$4" "$dir/include/inlay/devx/ifc/$file"
-	if cmp -s "include/inlay/devx/ifc/$file" "$dir/include/inlay/devx/ifc/$file"; then
+	sed -i "$4" "$dir/include/inlay/devx/$file"
+	if cmp -s "include/inlay/devx/$file" "$dir/include/inlay/devx/$file"; then
 		echo "nothing was changed" >"$dir/out"
 		result 1 "$name"
 		return
@@ -48,16 +48,16 @@ else
 	[ "${only:-99}" -le 43 ]
 	result $? "at most 43 fields are not Linux's: $only"
 
-	wrong "a field one bit off is found" 'cqc.LOG_CQ_SIZE is 0x64/5, cqc.log_cq_size is 0x63/5' cq.h '/LOG_CQ_SIZE/s/0x63/0x64/'
-	wrong "a struct of another size is found" 'struct dctc' srq.h '
-		/^struct inlay_dctc /,/^}/s/16/17/; s/dctc, 0x40/dctc, 0x44/; s/dct_in, 0x80/dct_in, 0x84/; s/dct_out, 0x80/dct_out, 0x84/'
-	wrong "another value of an enum is found" 'cmd_op.CREATE_CQ is 0x401' cmd.h 's/op(CREATE_CQ, 0x400)/op(CREATE_CQ, 0x401)/'
-	wrong "a field that nobody else has is found" 'mkc.OF_OURS is neither' mkey.h \
+	wrong "a field one bit off is found" 'cqc.LOG_CQ_SIZE is 0x64/5, cqc.log_cq_size is 0x63/5' ifc.h '/LOG_CQ_SIZE/s/0x63/0x64/'
+	wrong "a struct of another size is found" 'struct dctc' ifc.h '
+		s/dctc, 0x40, uint32_t dword.16/dctc, 0x44, uint32_t dword[17/; s/dct_in, 0x80/dct_in, 0x84/; s/dct_out, 0x80/dct_out, 0x84/'
+	wrong "another value of an enum is found" 'cmd_op.CREATE_CQ is 0x401' ifc.h 's/op(CREATE_CQ, 0x400)/op(CREATE_CQ, 0x401)/'
+	wrong "a field that nobody else has is found" 'mkc.OF_OURS is neither' ifc.h \
 		's/^\(\tINLAY_MKC_QPN = .*\)/\tINLAY_MKC_OF_OURS = INLAY_BITS(0x1c0, 8),\n\1/'
-	wrong "a field across two dwords is found, of which Linux knows nothing" 'xrqc.DC, 0x7f/2, is no field' srq.h \
+	wrong "a field across two dwords is found, of which Linux knows nothing" 'xrqc.DC, 0x7f/2, is no field' ifc.h \
 		'/INLAY_XRQC_DC /s/0x7f, 1/0x7f, 2/'
-	wrong "a field that only has a second source cannot go unnoticed" 'xrqc.DC has a second source' srq.h \
-		'/INLAY_XRQC_DC /d'
+	wrong "a field that only has a second source cannot go unnoticed" 'xrqc.DC has a second source' ifc.h \
+		's/, INLAY_XRQC_DC = INLAY_BITS(0x7f, 1)//'
 fi
 
 finish

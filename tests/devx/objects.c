@@ -5,6 +5,7 @@
  */
 #include "common.h"
 #include "rig.h"
+#include <inlay/devx/packets.h>
 
 #define PAGE INLAY_DEVX_PAGE
 
@@ -124,7 +125,7 @@ static void sizes(void **state)
 	for (i = 0; i < ARRAY(rows); i++) {
 		bytes = rows[i].kind == 'c' ? inlay_devx_cq_size(rows[i].a, rows[i].b) :
 			rows[i].kind == 'r' ? inlay_devx_rq_size(rows[i].a, rows[i].b) :
-			rows[i].kind == 's' ? inlay_devx_rmp_size(rows[i].a, rows[i].b) :
+			rows[i].kind == 's' ? inlay_devx_srq_size(rows[i].a, rows[i].b) :
 					      inlay_devx_qp_size(rows[i].a, rows[i].b, rows[i].c);
 		if (bytes != rows[i].bytes)
 			fail_msg("%c %u %u %u: %zu", rows[i].kind, rows[i].a, rows[i].b, rows[i].c, bytes);
@@ -138,8 +139,7 @@ enum kind { CQ, QP, RMP, XRQ, DCT, KEY, LIST, RQ };
 union attr {
 	struct inlay_devx_cq_attr cq;
 	struct inlay_devx_qp_attr qp;
-	struct inlay_devx_rmp_attr rmp;
-	struct inlay_devx_xrq_attr xrq;
+	struct inlay_devx_srq_attr srq;
 	struct inlay_devx_dct_attr dct;
 	struct inlay_devx_mkey_attr mkey;
 	struct inlay_devx_rq_attr rq;
@@ -172,7 +172,7 @@ struct row {
 #define BAD_RES -EINVAL, INLAY_CMD_STATUS_BAD_RES
 
 static struct inlay_devx_cq some_cq;
-static struct inlay_devx_rmp some_rmp;
+static struct inlay_devx_srq some_rmp;
 static struct inlay_devx_mkey some_key;
 
 static union attr good(enum kind kind)
@@ -185,16 +185,16 @@ static union attr good(enum kind kind)
 	switch (kind) {
 	case CQ: a.cq = cq_want(64, 64); break;
 	case QP: a.qp = qp_want(some_cq.cq.cqn, some_cq.cq.cqn, 64, 64); break;
-	case RMP: a.rmp = rmp_want(16, 64, 0); break;
+	case RMP: a.srq = srq_want(16, 64, 0); break;
 	case XRQ:
-		a.xrq.shared = rmp_want(16, 64, 0);
-		a.xrq.cqn = some_cq.cq.cqn;
-		a.xrq.tags = 4;
+		a.srq = srq_want(16, 64, 0);
+		a.srq.cqn = some_cq.cq.cqn;
+		a.srq.tags = 4;
 		break;
 	case DCT:
 		a.dct.pdn = rig.pdn;
 		a.dct.cqn = some_cq.cq.cqn;
-		a.dct.srqn = some_rmp.rmpn;
+		a.dct.srqn = some_rmp.srqn;
 		break;
 	case KEY:
 	case LIST:
@@ -224,8 +224,7 @@ static void attempt(const struct row *row)
 	static union {
 		struct inlay_devx_cq cq;
 		struct inlay_devx_qp qp;
-		struct inlay_devx_rmp rmp;
-		struct inlay_devx_xrq xrq;
+		struct inlay_devx_srq srq;
 		struct inlay_devx_dct dct;
 		struct inlay_devx_mkey mkey;
 		struct inlay_devx_rq rq;
@@ -256,8 +255,8 @@ static void attempt(const struct row *row)
 	switch (row->kind) {
 	CASE(CQ, cq, CQ, inlay_devx_cq_create(&made.cq, dev.ctx, &a.cq));
 	CASE(QP, qp, QP, inlay_devx_qp_create(&made.qp, dev.ctx, &a.qp));
-	CASE(RMP, rmp, RMP, inlay_devx_rmp_create(&made.rmp, dev.ctx, &a.rmp));
-	CASE(XRQ, xrq, XRQ, inlay_devx_xrq_create(&made.xrq, dev.ctx, &a.xrq));
+	CASE(RMP, srq, RMP, inlay_devx_srq_create(&made.srq, dev.ctx, &a.srq));
+	CASE(XRQ, srq, XRQ, inlay_devx_srq_create(&made.srq, dev.ctx, &a.srq));
 	CASE(DCT, dct, DCT, inlay_devx_dct_create(&made.dct, dev.ctx, &a.dct, &path));
 	CASE(KEY, mkey, MKEY, inlay_devx_mkey_create(&made.mkey, dev.ctx, &a.mkey));
 	CASE(LIST, mkey, MKEY, inlay_devx_mkey_create_list(&made.mkey, dev.ctx, &a.mkey, sge, 2, box, sizeof(box)));
@@ -281,7 +280,7 @@ static void made_or_refused(void **state)
 
 	(void)state;
 	cq_open(&some_cq, 64, 64);
-	rmp_open(&some_rmp, 16, 0);
+	srq_open(&some_rmp, 16, 0);
 	key = good(KEY).mkey;
 	must(inlay_devx_mkey_create(&some_key, dev.ctx, &key));
 	must(inlay_devx_umem_reg(&mute, dev.ctx, rig.memory, ARENA, 0, PAGE));
@@ -332,7 +331,7 @@ static void made_or_refused(void **state)
 		ONE(NO, QP, qp, send_cqn, some_cq.cq.cqn | high),
 		ONE(NO, QP, qp, recv_cqn, some_cq.cq.cqn | 1u << 31),
 		TWO(NO, QP, qp, user_index, high, flags, INLAY_DEVX_QP_USER_INDEX),
-		THREE(NO, QP, qp, srqn, some_rmp.rmpn | high, rq_type, INLAY_RQ_TYPE_SHARED, rq_wqes, 0),
+		THREE(NO, QP, qp, srqn, some_rmp.srqn | high, rq_type, INLAY_RQ_TYPE_SHARED, rq_wqes, 0),
 		ONE(BAD_RES, QP, qp, ring.umem, &strange),
 		ONE(BAD_RES, QP, qp, record.umem, &strange),
 		ONE(BAD_RES, QP, qp, send_cqn, cqn),
@@ -340,32 +339,34 @@ static void made_or_refused(void **state)
 		ONE(BAD_RES, QP, qp, pdn, rig.pdn ^ 0x5aa5),
 		ONE(BAD_RES, QP, qp, uar, &other),
 		THREE(BAD_RES, QP, qp, srqn, 0x5aa5a5, rq_type, INLAY_RQ_TYPE_SHARED, rq_wqes, 0),
-		ONE(NO, RMP, rmp, entries, 12),
-		ONE(NO, RMP, rmp, flags, INLAY_DEVX_RMP_STRIDING), /* of no shape */
-		ONE(NO, RMP, rmp, flags, 4),
-		ONE(NO, RMP, rmp, pdn, rig.pdn | high),
-		ONE(BAD_RES, RMP, rmp, ring.umem, &strange),
-		ONE(BAD_RES, RMP, rmp, record.umem, &strange),
-		ONE(BAD_RES, RMP, rmp, pdn, rig.pdn ^ 0x5aa5),
-		TWO(0, 0, XRQ, xrq, user_index, 0xffffff, tags, 1),
-		ONE(NO, XRQ, xrq, tags, 0),
-		ONE(NO, XRQ, xrq, tags, INLAY_TAG_MAX + 1),
-		ONE(NO, XRQ, xrq, user_index, high),
-		ONE(NO, XRQ, xrq, flags, 4),
-		ONE(NO, XRQ, xrq, cqn, some_cq.cq.cqn | high),
-		ONE(NO, XRQ, xrq, shared.pdn, rig.pdn | high),
-		ONE(BAD_RES, XRQ, xrq, cqn, cqn),
+		ONE(NO, RMP, srq, entries, 12),
+		ONE(NO, RMP, srq, flags, INLAY_DEVX_SRQ_STRIDING), /* of no shape */
+		ONE(NO, RMP, srq, flags, INLAY_DEVX_SRQ_RNDV), /* of an XRQ */
+		ONE(NO, RMP, srq, flags, INLAY_DEVX_SRQ_DC),
+		ONE(NO, RMP, srq, cqn, some_cq.cq.cqn),
+		ONE(NO, RMP, srq, user_index, 1),
+		ONE(NO, RMP, srq, pdn, rig.pdn | high),
+		ONE(BAD_RES, RMP, srq, ring.umem, &strange),
+		ONE(BAD_RES, RMP, srq, record.umem, &strange),
+		ONE(BAD_RES, RMP, srq, pdn, rig.pdn ^ 0x5aa5),
+		TWO(0, 0, XRQ, srq, user_index, 0xffffff, tags, 1),
+		ONE(NO, XRQ, srq, tags, INLAY_TAG_MAX + 1),
+		ONE(NO, XRQ, srq, user_index, high),
+		ONE(NO, XRQ, srq, flags, 16),
+		ONE(NO, XRQ, srq, cqn, some_cq.cq.cqn | high),
+		ONE(NO, XRQ, srq, pdn, rig.pdn | high),
+		ONE(BAD_RES, XRQ, srq, cqn, cqn),
 		TWO(0, 0, DCT, dct, user_index, 0xffffff, flags, INLAY_DEVX_DCT_USER_INDEX),
 		ONE(NO, DCT, dct, srqn, 0),
 		ONE(NO, DCT, dct, scatter_res, 32),
 		ONE(NO, DCT, dct, flags, 8),
 		ONE(NO, DCT, dct, pdn, rig.pdn | high),
 		ONE(NO, DCT, dct, cqn, some_cq.cq.cqn | high),
-		ONE(NO, DCT, dct, srqn, some_rmp.rmpn | high),
+		ONE(NO, DCT, dct, srqn, some_rmp.srqn | high),
 		ONE(NO, DCT, dct, user_index, high),
 		ONE(BAD_RES, DCT, dct, pdn, rig.pdn ^ 0x5aa5),
 		ONE(BAD_RES, DCT, dct, cqn, cqn),
-		ONE(BAD_RES, DCT, dct, srqn, some_rmp.rmpn ^ 0x5aa5),
+		ONE(BAD_RES, DCT, dct, srqn, some_rmp.srqn ^ 0x5aa5),
 		ONE(NO, KEY, mkey, len, 0),
 		ONE(NO, KEY, mkey, len, ARENA + 1),
 		TWO(NO, KEY, mkey, len, ARENA + 1, memory.offset, 0),
@@ -414,7 +415,7 @@ static void made_or_refused(void **state)
 	assert_null(psv.obj);
 	must(inlay_devx_mkey_destroy(&some_key));
 	must(inlay_devx_umem_dereg(&mute));
-	must(inlay_devx_rmp_destroy(&some_rmp));
+	must(inlay_devx_srq_destroy(&some_rmp));
 	must(inlay_devx_cq_destroy(&some_cq));
 }
 

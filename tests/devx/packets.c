@@ -4,6 +4,7 @@
  * and by RSS. Every packet must come to the queue that it is for, byte for byte, and every buffer come back.
  */
 #include "rig.h"
+#include <inlay/devx/packets.h>
 #include "raw.h"
 
 #define TAG 0x7654u
@@ -17,7 +18,7 @@ static const uint8_t macs[2][6] = {{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 7}};
 /* RQs on one CQ, and what they receive into */
 static struct {
 	struct inlay_devx_cq cq;
-	struct inlay_devx_rmp rmp;
+	struct inlay_devx_srq rmp;
 	struct inlay_devx_rq rq[MOST];
 	struct inlay_devx_rss rss[MOST];
 	struct inlay_devx_flow flow[MOST];
@@ -80,7 +81,7 @@ static void common_close(void)
 		must(inlay_devx_rq_destroy(&r.rq[i]));
 		must(inlay_devx_rq_destroy(&r.rq[i]));
 	}
-	must(inlay_devx_rmp_destroy(&r.rmp));
+	must(inlay_devx_srq_destroy(&r.rmp));
 	assert_int_equal(r.cq.cq.reserved, r.zip == INLAY_DEVX_CQ_ENHANCED);
 	must(inlay_devx_cq_destroy(&r.cq));
 	must(ibv_dereg_mr(r.mr));
@@ -107,8 +108,8 @@ static struct inlay_devx_rq_attr rq_want(uint32_t wqes, uint32_t stride, uint32_
 /* n RQs on an RMP with these flags, or one of its own; number i has user index 0x5a0000 + i */
 static void queues_open(uint32_t n, uint32_t flags)
 {
-	const bool striding = flags & INLAY_DEVX_RMP_STRIDING;
-	struct inlay_devx_rmp_attr rmp;
+	const bool striding = flags & INLAY_DEVX_SRQ_STRIDING;
+	struct inlay_devx_srq_attr rmp;
 	struct inlay_devx_rq_attr attr;
 	struct inlay_query_rq_out q;
 	uint32_t i;
@@ -125,19 +126,19 @@ static void queues_open(uint32_t n, uint32_t flags)
 		assert_int_equal(inlay_rqc_get(&q.rqc, INLAY_RQC_CQN), r.cq.cq.cqn);
 		return;
 	}
-	rmp = rmp_want(ENTRIES, 64, flags);
+	rmp = srq_want(ENTRIES, 64, flags);
 	rmp.strides = r.shape;
 	rmp.cq = &r.cq.cq;
-	must(inlay_devx_rmp_create(&r.rmp, dev.ctx, &rmp));
+	must(inlay_devx_srq_create(&r.rmp, dev.ctx, &rmp));
 	memset(&attr, 0, sizeof(attr));
 	attr.cq = &r.cq.cq;
 	attr.flags = INLAY_DEVX_RQ_SHARED;
-	attr.rmpn = r.rmp.rmpn;
+	attr.rmpn = r.rmp.srqn;
 	for (i = 0; i < n; i++) {
 		attr.user_index = 0x5a0000 + i;
 		must(inlay_devx_rq_create(&r.rq[i], dev.ctx, &attr));
 	}
-	assert_int_equal(inlay_devx_rmp_destroy(&r.rmp), -EBUSY);
+	assert_int_equal(inlay_devx_srq_destroy(&r.rmp), -EBUSY);
 	for (r.lefts = 0; r.lefts < ENTRIES; r.lefts++)
 		r.left[r.lefts] = r.lefts;
 }
@@ -194,8 +195,8 @@ static void check_packet(const uint8_t *at, uint32_t len, uint32_t i, const stru
 /* Posts what there is room for; buffers of a striding queue of its own come back where they are taken */
 static void refill(uint32_t flags)
 {
-	const bool striding = flags & INLAY_DEVX_RMP_STRIDING, rmp = !(flags & OWN);
-	struct ibv_sge sge = {0, rmp && striding ? inlay_striding_srq_bytes(&r.rmp.striding) : SLOT, r.mr->lkey};
+	const bool striding = flags & INLAY_DEVX_SRQ_STRIDING, rmp = !(flags & OWN);
+	struct ibv_sge sge = {0, SLOT, r.mr->lkey};
 
 	if (rmp) {
 		while (inlay_srq_room(&r.rmp.srq)) {
@@ -226,7 +227,7 @@ static uint32_t take_packet(uint32_t flags, uint32_t i)
 		int done = 0;
 
 		assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
-		if (flags & INLAY_DEVX_RMP_STRIDING) {
+		if (flags & INLAY_DEVX_SRQ_STRIDING) {
 			done = flags & OWN ? inlay_striding_take(&r.rq[0].striding, cqe, &at) :
 					     inlay_striding_srq_take(&r.rmp.striding, cqe, &at);
 			assert_in_range(done, 0, 1);
@@ -243,7 +244,7 @@ static uint32_t take_packet(uint32_t flags, uint32_t i)
 			r.left[r.lefts++] = at.wqe;
 		if (at.len)
 			check_packet(r.buf + at.wqe * SLOT + at.offset, at.len, i, cqe);
-		if (done && flags & OWN && flags & INLAY_DEVX_RMP_STRIDING)
+		if (done && flags & OWN && flags & INLAY_DEVX_SRQ_STRIDING)
 			inlay_striding_recycle(&r.rq[0].striding);
 		inlay_cq_advance(&r.cq.cq, 1);
 		if (at.len)

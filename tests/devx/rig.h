@@ -198,12 +198,12 @@ static inline struct inlay_devx_qp_attr qp_want(uint32_t send_cqn, uint32_t recv
 	return attr;
 }
 
-static inline struct inlay_devx_rmp_attr rmp_want(uint32_t entries, uint32_t stride, uint32_t flags)
+static inline struct inlay_devx_srq_attr srq_want(uint32_t entries, uint32_t stride, uint32_t flags)
 {
-	struct inlay_devx_rmp_attr attr;
+	struct inlay_devx_srq_attr attr;
 
 	memset(&attr, 0, sizeof(attr));
-	attr.ring = place_ring(inlay_devx_rmp_size(entries, stride));
+	attr.ring = place_ring(inlay_devx_srq_size(entries, stride));
 	attr.record = place_record();
 	attr.pdn = rig.pdn;
 	attr.entries = entries;
@@ -212,11 +212,11 @@ static inline struct inlay_devx_rmp_attr rmp_want(uint32_t entries, uint32_t str
 	return attr;
 }
 
-UNUSED static void rmp_open(struct inlay_devx_rmp *rmp, uint32_t entries, uint32_t flags)
+UNUSED static void srq_open(struct inlay_devx_srq *rmp, uint32_t entries, uint32_t flags)
 {
-	struct inlay_devx_rmp_attr attr = rmp_want(entries, 64, flags);
+	struct inlay_devx_srq_attr attr = srq_want(entries, 64, flags);
 
-	must(inlay_devx_rmp_create(rmp, dev.ctx, &attr));
+	must(inlay_devx_srq_create(rmp, dev.ctx, &attr));
 	record_is_clear(attr.record);
 }
 

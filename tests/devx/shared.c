@@ -121,29 +121,29 @@ static void rmps(void **state)
 {
 	static const struct {
 		uint32_t flags, entries, rounds;
-	} rows[] = {{0, 64, 12}, {0, 2, 12}, {INLAY_DEVX_RMP_CYCLIC, 64, 12}, {INLAY_DEVX_RMP_CYCLIC, 2, 12}};
+	} rows[] = {{0, 64, 12}, {0, 2, 12}, {INLAY_DEVX_SRQ_CYCLIC, 64, 12}, {INLAY_DEVX_SRQ_CYCLIC, 2, 12}};
 	struct inlay_query_rmp_out out;
-	struct inlay_devx_rmp rmp;
+	struct inlay_devx_srq rmp;
 	struct how how;
 	size_t i;
 
 	(void)state;
 	for (i = 0; i < ARRAY(rows); i++) {
 		rig_empty(NULL);
-		rmp_open(&rmp, rows[i].entries, rows[i].flags);
-		assert_int_equal(!rmp.srq.cnt, rows[i].flags == INLAY_DEVX_RMP_CYCLIC);
+		srq_open(&rmp, rows[i].entries, rows[i].flags);
+		assert_int_equal(!rmp.srq.cnt, rows[i].flags == INLAY_DEVX_SRQ_CYCLIC);
 		how = by_commands;
-		how.srqn = rmp.rmpn;
+		how.srqn = rmp.srqn;
 		pool_open(&rmp.srq);
 		users_make(&how, &how);
-		assert_int_equal(inlay_devx_rmp_destroy(&rmp), -EBUSY);
+		assert_int_equal(inlay_devx_srq_destroy(&rmp), -EBUSY);
 		assert_non_null(rmp.obj);
 		pool_traffic(rows[i].rounds);
 		users_free();
-		must(inlay_devx_rmp_destroy(&rmp));
-		must(inlay_devx_rmp_destroy(&rmp));
-		assert_int_equal(context(&rmp, RMP, rmpn, &out), -EINVAL);
-		assert_int_equal(inlay_devx_rmp_arm(&rmp, 1), -EINVAL);
+		must(inlay_devx_srq_destroy(&rmp));
+		must(inlay_devx_srq_destroy(&rmp));
+		assert_int_equal(context(&rmp, RMP, srqn, &out), -EINVAL);
+		assert_int_equal(inlay_devx_srq_arm(&rmp, 1), -EINVAL);
 		pool_close();
 	}
 }
@@ -179,11 +179,11 @@ static void no_event(struct mlx5dv_devx_event_channel *channel)
 	assert_int_equal(inlay_devx_event_get(channel, &event), -EAGAIN);
 }
 
-static uint32_t armed_at(struct inlay_devx_rmp *rmp)
+static uint32_t armed_at(struct inlay_devx_srq *rmp)
 {
 	struct inlay_query_rmp_out out;
 
-	must(context(rmp, RMP, rmpn, &out));
+	must(context(rmp, RMP, srqn, &out));
 	return (uint32_t)inlay_wqc_get(&out.rmpc.wq, INLAY_WQC_LWM);
 }
 
@@ -191,24 +191,24 @@ static void limit(void **state)
 {
 	const uint64_t cookie = 0xfeedfacecafe;
 	struct mlx5dv_devx_event_channel *channel;
-	struct inlay_devx_rmp rmp;
+	struct inlay_devx_srq rmp;
 	struct how how = by_commands;
 	uint32_t i;
 
 	(void)state;
-	rmp_open(&rmp, 32, INLAY_DEVX_RMP_CYCLIC);
-	how.srqn = rmp.rmpn;
+	srq_open(&rmp, 32, INLAY_DEVX_SRQ_CYCLIC);
+	how.srqn = rmp.srqn;
 	pool_open(&rmp.srq);
 	sides_make(&froms[0], &by_commands, &tos[0], &how);
 	channel = listen_to(rmp.obj, INLAY_EVENT_SRQ_RQ_LIMIT, cookie);
 	for (i = 0; i < 20; i++)
 		must(pool_give());
 	inlay_srq_ring(&rmp.srq);
-	assert_int_equal(inlay_devx_rmp_arm(&rmp, 32), -EINVAL);
-	assert_int_equal(inlay_devx_rmp_arm(&rmp, 65536), -EINVAL);
-	must(inlay_devx_rmp_arm(&rmp, 31));
-	event_of(channel, INLAY_EVENT_SRQ_RQ_LIMIT, rmp.rmpn, cookie); /* at once where it is so already */
-	must(inlay_devx_rmp_arm(&rmp, 15));
+	assert_int_equal(inlay_devx_srq_arm(&rmp, 32), -EINVAL);
+	assert_int_equal(inlay_devx_srq_arm(&rmp, 65536), -EINVAL);
+	must(inlay_devx_srq_arm(&rmp, 31));
+	event_of(channel, INLAY_EVENT_SRQ_RQ_LIMIT, rmp.srqn, cookie); /* at once where it is so already */
+	must(inlay_devx_srq_arm(&rmp, 15));
 	assert_int_equal(armed_at(&rmp), 15);
 	/* 19, 18, ... 14 are left: the sixth message makes it fewer than 15 */
 	for (i = 0; i < 6; i++) {
@@ -218,14 +218,14 @@ static void limit(void **state)
 		take_sent(&froms[0], i, NULL);
 		pool_take(tos[0].rxcq, tos[0].qpn, 1 + i, i);
 	}
-	event_of(channel, INLAY_EVENT_SRQ_RQ_LIMIT, rmp.rmpn, cookie);
+	event_of(channel, INLAY_EVENT_SRQ_RQ_LIMIT, rmp.srqn, cookie);
 	assert_int_equal(armed_at(&rmp), 0);
-	must(inlay_devx_rmp_arm(&rmp, 5));
-	must(inlay_devx_rmp_arm(&rmp, 0));
+	must(inlay_devx_srq_arm(&rmp, 5));
+	must(inlay_devx_srq_arm(&rmp, 0));
 	no_event(channel);
 	mlx5dv_devx_destroy_event_channel(channel);
 	sides_free(&froms[0], &tos[0]);
-	must(inlay_devx_rmp_destroy(&rmp));
+	must(inlay_devx_srq_destroy(&rmp));
 	pool_close();
 }
 
@@ -327,12 +327,12 @@ static void xrq(void **state)
 {
 	struct mlx5dv_devx_event_channel *channel;
 	struct inlay_query_hca_cap_out cap;
-	struct inlay_devx_xrq_attr attr;
+	struct inlay_devx_srq_attr attr;
 	struct inlay_query_xrq_out out;
 	struct inlay_devx_qp_attr want;
 	struct inlay_devx_path path = path_usual();
 	struct inlay_devx_qp command;
-	struct inlay_devx_xrq x;
+	struct inlay_devx_srq x;
 	struct inlay_devx_cq cq;
 	uint32_t tags, rndv, i;
 
@@ -344,16 +344,15 @@ static void xrq(void **state)
 		skip();
 	}
 	cq_open(&cq, 256, 64);
-	memset(&attr, 0, sizeof(attr));
-	attr.cqn = cq.cq.cqn;
 	for (tags = 1; tags <= 64; tags += 21) {
-		attr.shared = rmp_want(64, 64, 0);
+		attr = srq_want(64, 64, 0);
+		attr.cqn = cq.cq.cqn;
 		attr.tags = tags;
 		attr.user_index = 0x123456;
-		attr.flags = (rndv && tags & 1 ? INLAY_DEVX_XRQ_RNDV : 0) | (tags & 2 ? INLAY_DEVX_XRQ_DC : 0);
-		must(inlay_devx_xrq_create(&x, dev.ctx, &attr));
+		attr.flags = (rndv && tags & 1 ? INLAY_DEVX_SRQ_RNDV : 0) | (tags & 2 ? INLAY_DEVX_SRQ_DC : 0);
+		must(inlay_devx_srq_create(&x, dev.ctx, &attr));
 		assert_true(1u << x.log_list >= 2 * tags);
-		must(context(&x, XRQ, xrqn, &out));
+		must(context(&x, XRQ, srqn, &out));
 		const struct {
 			enum inlay_xrqc_field field;
 			uint64_t value;
@@ -367,22 +366,22 @@ static void xrq(void **state)
 				fail_msg("%u tags: field 0x%x", tags, said[i].field);
 		assert_int_equal(inlay_devx_cq_destroy(&cq), -EBUSY);
 		channel = listen_to(x.obj, INLAY_EVENT_SRQ_RQ_LIMIT, tags);
-		assert_int_equal(inlay_devx_xrq_arm(&x, 64), -EINVAL);
+		assert_int_equal(inlay_devx_srq_arm(&x, 64), -EINVAL);
 		/* Nothing is posted: at once */
-		must(inlay_devx_xrq_arm(&x, 5));
-		event_of(channel, INLAY_EVENT_SRQ_RQ_LIMIT, x.xrqn, tags);
+		must(inlay_devx_srq_arm(&x, 5));
+		event_of(channel, INLAY_EVENT_SRQ_RQ_LIMIT, x.srqn, tags);
 		mlx5dv_devx_destroy_event_channel(channel);
 		want = qp_want(cq.cq.cqn, cq.cq.cqn, 64, 0);
 		want.rq_type = INLAY_RQ_TYPE_SHARED;
-		want.srqn = x.xrqn;
+		want.srqn = x.srqn;
 		must(inlay_devx_qp_create(&command, dev.ctx, &want));
 		must(inlay_devx_qp_connect_self(&command, &path));
-		assert_int_equal(inlay_devx_xrq_destroy(&x), -EBUSY);
+		assert_int_equal(inlay_devx_srq_destroy(&x), -EBUSY);
 		must(inlay_devx_qp_destroy(&command));
-		must(inlay_devx_xrq_destroy(&x));
-		must(inlay_devx_xrq_destroy(&x));
-		assert_int_equal(context(&x, XRQ, xrqn, &out), -EINVAL);
-		assert_int_equal(inlay_devx_xrq_arm(&x, 1), -EINVAL);
+		must(inlay_devx_srq_destroy(&x));
+		must(inlay_devx_srq_destroy(&x));
+		assert_int_equal(context(&x, XRQ, srqn, &out), -EINVAL);
+		assert_int_equal(inlay_devx_srq_arm(&x, 1), -EINVAL);
 	}
 	must(inlay_devx_cq_destroy(&cq));
 }
@@ -428,7 +427,7 @@ static void dynamic(void **state)
 	struct inlay_devx_dct_attr attr;
 	struct inlay_devx_qp_attr want;
 	struct inlay_query_hca_cap_out cap;
-	struct inlay_devx_rmp rmp;
+	struct inlay_devx_srq rmp;
 	struct remote place;
 	struct inlay_av av;
 	struct ibv_sge sge;
@@ -449,13 +448,13 @@ static void dynamic(void **state)
 	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
 	ooo = inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_DC);
 	cq_open(&scq, 64, 64);
-	rmp_open(&rmp, 64, 0);
+	srq_open(&rmp, 64, 0);
 	pool_open(&rmp.srq);
 	mr = ibv_reg_mr(dev.pd, buf, sizeof(buf), ALL_ACCESS);
 	assert_non_null(mr);
 	memset(&attr, 0, sizeof(attr));
 	attr.pdn = rig.pdn;
-	attr.srqn = rmp.rmpn;
+	attr.srqn = rmp.srqn;
 	for (t = 0; t < TARGETS; t++) {
 		cq_open(&rcq[t], 64, t ? 128 : 64);
 		attr.cqn = rcq[t].cq.cqn;
@@ -468,14 +467,14 @@ static void dynamic(void **state)
 		want = qp_want(scq.cq.cqn, scq.cq.cqn, 64, 0);
 		want.type = INLAY_QP_ST_DCI;
 		want.rq_type = INLAY_RQ_TYPE_SHARED;
-		want.srqn = rmp.rmpn;
+		want.srqn = rmp.srqn;
 		want.flags = d && ooo ? INLAY_DEVX_QP_OOO : 0;
 		want.log_streams = d ? 2 : 0;
 		want.log_errored_streams = d ? 1 : 0;
 		must(inlay_devx_qp_create(&dci[d], dev.ctx, &want));
 		must(inlay_devx_qp_connect(&dci[d], &path, NULL));
 	}
-	assert_int_equal(inlay_devx_rmp_destroy(&rmp), -EBUSY);
+	assert_int_equal(inlay_devx_srq_destroy(&rmp), -EBUSY);
 	assert_int_equal(inlay_devx_cq_destroy(&rcq[0]), -EBUSY);
 	sge.addr = (uintptr_t)buf;
 	sge.lkey = mr->lkey;
@@ -545,7 +544,7 @@ static void dynamic(void **state)
 		must(inlay_devx_dct_destroy(&dct[t]));
 		must(inlay_devx_cq_destroy(&rcq[t]));
 	}
-	must(inlay_devx_rmp_destroy(&rmp));
+	must(inlay_devx_srq_destroy(&rmp));
 	must(inlay_devx_cq_destroy(&scq));
 	must(ibv_dereg_mr(mr));
 	pool_close();

@@ -11,7 +11,7 @@ for program in messages ${PROGRAMS_ALL:+atomic} peers stranger soak; do
 	done
 done
 
-FI_INLAY_TRANSPORT=DC FI_LOG_LEVEL=warn FI_PROVIDER_PATH=$B tests/softdev/run fi_info -p inlay >"$dir/out" 2>&1 &&
+FI_INLAY_TRANSPORT=DC FI_LOG_LEVEL=warn FI_PROVIDER_PATH=$B/checked tests/softdev/run fi_info -p inlay >"$dir/out" 2>&1 &&
 	grep -q 'transport is rc or dc' "$dir/out"
 result $? "another name of a transport is not taken"
 finish

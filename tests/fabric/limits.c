@@ -79,6 +79,24 @@ static void test_refused(UNUSED void **state)
 	pair_close();
 }
 
+/* So does asking for an error that there is not: OpenSHMEM's mt_membar does nothing else, for ever. */
+static void test_readerr(UNUSED void **state)
+{
+	struct fi_cq_err_entry e;
+	size_t i;
+
+	open_connected();
+	memset(&e, 0, sizeof(e));
+	looks(&pair.b, false);
+	must(fi_trecv(pair.b.ep, in[0], LARGE, NULL, pair.to_a, 1, 0, &there));
+	must(again(fi_tsend(pair.a.ep, out, LARGE, NULL, pair.to_b, 1, &here)));
+	wait_polling(fi_cq_readerr(pair.b.cq, &e, 0) != -FI_EAGAIN || holds_done(&pair.a, &here, &i));
+	good(&pair.a, &here);
+	looks(&pair.b, true);
+	good(&pair.b, &there);
+	pair_close();
+}
+
 /*
  * n large messages to b, and to a, received early or late: more than the ring has room for reads; or, which was a
  * deadlock at default settings, the sends of both hold every registration of their caches.
@@ -355,7 +373,7 @@ static void test_info(UNUSED void **state)
 	struct fi_info *info, *hints;
 	unsigned i;
 
-	for (i = 0; i < 14; i++) {
+	for (i = 0; i < 15; i++) {
 		hints = hints_for(i == 0 ? FI_MULTICAST : CAPS);
 		hints->ep_attr->type = i == 1 ? FI_EP_MSG : i == 2 ? FI_EP_DGRAM : FI_EP_RDM;
 		hints->tx_attr->inject_size = i == 3 ? 1 << 20 : 0;
@@ -368,8 +386,9 @@ static void test_info(UNUSED void **state)
 		hints->ep_attr->max_msg_size = i == 10 ? SIZE_MAX : 0;
 		hints->rx_attr->comp_order = i == 11 ? FI_ORDER_STRICT : 0;
 		hints->domain_attr->max_ep_srx_ctx = i == 12 ? 1 : 0;
+		hints->tx_attr->size = i == 13 ? 129 : 128; /* of WQEBBs: it said 1024 */
 		info = NULL;
-		if (fi_getinfo(VERSION, NULL, NULL, 0, hints, &info) != (i < 13 ? -FI_ENODATA : 0) || (i < 13) != !info)
+		if (fi_getinfo(VERSION, NULL, NULL, 0, hints, &info) != (i < 14 ? -FI_ENODATA : 0) || (i < 14) != !info)
 			fail_msg("row %u", i);
 		fi_freeinfo(info);
 		fi_freeinfo(hints);
@@ -532,6 +551,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_full_ring, tear_down),
 		cmocka_unit_test_teardown(test_refused, tear_down),
+		cmocka_unit_test_teardown(test_readerr, tear_down),
 		cmocka_unit_test_teardown(test_many_large, tear_down),
 		cmocka_unit_test_teardown(test_fork, tear_down),
 		cmocka_unit_test_teardown(test_no_memory, tear_down),

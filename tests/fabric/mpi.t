@@ -8,7 +8,7 @@
 . tests/tap.sh
 . tests/programs/mpi.sh
 
-export FI_PROVIDER_PATH=$B
+export FI_PROVIDER_PATH=$B/checked
 openmpi+=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include inlay --mca btl_ofi_provider_include inlay)
 rounds=1 lost=2500
 [ -z "$MPI_MATRIX" ] || rounds=2 lost=500
@@ -71,7 +71,7 @@ if mpi_build openmpi; then
 			"pair_coeff 1 1 1.0 1.0 2.5" "neighbor 0.3 bin" "neigh_modify every 5 delay 0 check no" "fix 1 all nve" "thermo 20" \
 			"thermo_modify format float %.6f" "run 100" >"$dir/melt"
 		(
-			export SOFTDEV_SO=$(realpath "${SOFTDEV_SO:-$B/libsoftdev.so}") FI_PROVIDER_PATH=$(realpath "$B")
+			export SOFTDEV_SO=$(realpath "${SOFTDEV_SO:-$B/libsoftdev.so}") FI_PROVIDER_PATH=$(realpath "$B/checked")
 			timeout -k 5 300 mpirun.openmpi "${openmpi[@]:1:6}" -wdir "$dir" --mca pml ob1 --mca btl self -n 1 lmp -in melt -log serial \
 				-screen none && timeout -k 5 300 tests/softdev/run --fabric "$dir/fabric" "${openmpi[@]}" --mca osc pt2pt --mca btl self \
 				-wdir "$dir" -n 4 lmp -in melt -log four -screen none

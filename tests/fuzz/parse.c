@@ -10,6 +10,7 @@
 #include "fuzz.h"
 #include "../../examples/plugins/group.h"
 #include <inlay/devx.h>
+#include <inlay/devx/packets.h>
 #include <inlay/mmap/pci.h>
 #include <inlay/queue/masked.h>
 #include <inlay/queue/user_index.h>

@@ -3,13 +3,13 @@
 # The headers as text for a compiler: each alone and twice, without a warning, in C and C++, with gcc and clang, for both
 # instruction sets; who includes whom; and a data path that calls nothing.
 #
-# What a header forgets to include is missing with any compiler: gcc reads each alone, every compiler the tops, which include all.
-# COMPILERS_ALL=1: every compiler reads each header, in each standard, checked and not.
+# What a header forgets to include is missing with any compiler: gcc reads each alone, every compiler the tops, which include all, in one
+# standard. COMPILERS_ALL=1: every compiler reads each header, in each standard, checked and not.
 . tests/tap.sh
 
 warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wcast-qual -Wpointer-arith -Wundef -Werror"
 headers=$(cd include/inlay && find . -name '*.h' | sed 's,^\./,,' | sort)
-tops="inlay.h devx.h memdomain.h task.h task/keyed.h dm.h tag.h mmap/pci.h cqe/packet.h
+tops="inlay.h devx.h memdomain.h task.h task/keyed.h dm.h tag.h mmap/pci.h cqe/packet.h devx/packets.h
 queue/batch.h queue/masked.h queue/packet.h queue/raw.h queue/sync.h queue/user_index.h"
 
 # ---- Without a warning ----
@@ -21,18 +21,18 @@ for header in $headers; do
 done
 printf '#include <inlay/%s>\n' $tops >"$dir/tops.c"
 
-reads() # compiler, standards (a comma before a flag), sources: checked in the first standard; COMPILERS_ALL: in each, and unchecked
+reads() # compiler, standards (a comma before a flag), sources: checked, in the first standard; COMPILERS_ALL: in each, and unchecked
 {
-	local compiler=$1 standards=$2 kind=c align=-Wcast-align=strict standard checked=1 only
+	local compiler=$1 standards=$2 kind=c align=-Wcast-align=strict standard checked
 	shift 2
 	[[ $compiler != *++* ]] || kind=c++
 	[[ $compiler != clang* ]] || align=-Wcast-align
+	[ -n "$COMPILERS_ALL" ] || standards=${standards%% *}
 	for standard in $standards; do
-		for only in $checked ${COMPILERS_ALL:+0}; do
-			echo "-std=${standard/,/ } -DINLAY_CHECKED=$only"
-			$compiler -x $kind -std=${standard/,/ } -DINLAY_CHECKED=$only $warnings $align -Iinclude -fsyntax-only "$@" || return
+		for checked in 1 ${COMPILERS_ALL:+0}; do
+			echo "-std=${standard/,/ } -DINLAY_CHECKED=$checked"
+			$compiler -x $kind -std=${standard/,/ } -DINLAY_CHECKED=$checked $warnings $align -Iinclude -fsyntax-only "$@" || return
 		done
-		checked=${COMPILERS_ALL:-0}
 	done
 }
 
@@ -63,6 +63,8 @@ declare -A may=(
 	[wqe]="base"
 	[cqe]="base"
 	[queue]="base wqe cqe"
+	[queue/masked]="base wqe cqe queue devx"
+	[queue/user_index]="base wqe cqe queue devx"
 	[verbs]="base wqe cqe queue"
 	[connect]="base wqe cqe queue verbs"
 	[steer]="base wqe cqe queue verbs"
@@ -72,9 +74,8 @@ declare -A may=(
 	[buf/post]="base wqe cqe queue mmap buf"
 	[match]="base"
 	[tag]="base wqe cqe queue match"
-	[devx/ifc]="base"
-	[devx]="base wqe cqe queue verbs connect steer devx/ifc"
-	[mmap/pci]="base wqe cqe queue verbs devx devx/ifc mmap"
+	[devx]="base wqe cqe queue verbs connect steer"
+	[mmap/pci]="base wqe cqe queue verbs devx mmap"
 	[memdomain]="base wqe cqe queue mmap"
 	[task]="base wqe cqe queue verbs connect mmap buf"
 	[inlay]="base wqe cqe queue verbs connect"

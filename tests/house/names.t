@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Every device command call of the installed mlx5dv.h has a row in include/inlay/README.md, and every name of ours that a
-# row there gives exists in a header.
+# row there or in a porting page gives exists in a header.
 . tests/tap.sh
 
-page=include/inlay/README.md
+pages=(include/inlay/{README,porting*}.md)
 
 # What stands between backquotes in the first columns of the page's tables
-perl -ne 'next unless /^\|([^|]*)\|/; print "$_\n" for map { s/\(.*//r } $1 =~ /`([^`]+)`/g' "$page" | sort -u >"$dir/rows"
+perl -ne 'next unless /^\|([^|]*)\|/; print "$_\n" for map { s/\(.*//r } $1 =~ /`([^`]+)`/g' "${pages[@]}" | sort -u >"$dir/rows"
 calls=$(grep -oE '\bmlx5dv_devx_[a-z_]+ ?\(' /usr/include/infiniband/mlx5dv.h | tr -d ' (' | sort -u)
 same "each call of DEVX has a row" "mlx5dv_devx_none" "$(printf '%s\n' $calls mlx5dv_devx_none | grep -vxFf "$dir/rows")"
 
 # What the other columns name exists.
-perl -ne 'next unless /^\|[^|]*\|(.*)/; print "$_\n" for $1 =~ /\b(inlay_[a-z0-9_]*[a-z0-9])\b(?![_*])/g' "$page" | sort -u >"$dir/ours"
+perl -ne 'next unless /^\|[^|]*\|(.*)/; print "$_\n" for $1 =~ /\b(inlay_[a-z0-9_]*[a-z0-9])\b(?![_*])/g' "${pages[@]}" | sort -u >"$dir/ours"
 echo inlay_never_heard_of >>"$dir/ours"
 while read -r name; do
 	grep -rqw --include='*.h' -- "$name" include/inlay || echo "$name"
 done <"$dir/ours" >"$dir/out"
 note "$(wc -l <"$dir/ours") names of ours"
-same "every name of ours on the page exists, and only the one that does not is found" inlay_never_heard_of "$(cat "$dir/out")"
+same "every name of ours on the pages exists, and only the one that does not is found" inlay_never_heard_of "$(cat "$dir/out")"
 
 # The Makefile leaves a program beside a script to the script.
 for script in tests/*/*.t; do

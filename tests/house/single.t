@@ -9,29 +9,19 @@ tops="inlay devx memdomain task tag mmap/pci queue/packet"
 try "make single" make -s B="$dir/build" single
 try "any public header" make -s B="$dir/build" $(printf "$single/%s.h " $tops)
 
-tokens() # compiler kind top flags...: what the preprocessor leaves of the headers, and of the single file, which finds none of them
+# What the preprocessor leaves of the headers and the macros they define; and of the single file, which finds none of them
+tokens() # compiler kind top flags...
 {
 	local compiler=$1 kind=$2 top=$3
 	shift 3
-	echo "#include <inlay/$top.h>" | $compiler -x $kind "$@" -Iinclude -E -P - | tr -s '[:space:]' '\n' >"$dir/headers.i"
-	$compiler -x $kind "$@" -E -P "$single/$top.h" | tr -s '[:space:]' '\n' >"$dir/single.i"
+	echo "#include <inlay/$top.h>" | $compiler -x $kind "$@" -Iinclude -E -dD -P - | tr -s '[:space:]' '\n' >"$dir/headers.i"
+	$compiler -x $kind "$@" -E -dD -P "$single/$top.h" | tr -s '[:space:]' '\n' >"$dir/single.i"
 	[ "$(wc -l <"$dir/single.i")" -gt 10000 ] && cmp "$dir/headers.i" "$dir/single.i"
 }
 
-macros() # top: the names it defines, whose values the preprocessor does not show
-{
-	cmp <(echo "#include <inlay/$1.h>" | gcc -x c -Iinclude -E -dM - | sort) <(gcc -x c -E -dM "$single/$1.h" | sort)
-}
-
 for top in $tops; do
-	for compiler in gcc clang++; do
-		case $compiler in *++) kind=c++ standard=c++17 ;; *) kind=c standard=c11 ;; esac
-		for checked in 0 1; do
-			try "$compiler, INLAY_CHECKED $checked: $top.h, token for token" tokens $compiler $kind $top -std=$standard \
-				-DINLAY_CHECKED=$checked
-		done
-	done
-	try "$top.h: the same macros" macros $top
+	try "gcc: $top.h, token for token" tokens gcc c $top -std=c11 -DINLAY_CHECKED=0
+	try "clang++, checked: $top.h, token for token" tokens clang++ c++ $top -std=c++17 -DINLAY_CHECKED=1
 done
 
 # No word from a compiler: without include/, and with other headers of inlay before and after
@@ -48,7 +38,10 @@ for compiler in gcc clang++; do
 done
 
 # Would it be seen?
-sed -i '0,/INLAY_VERSION_MAJOR/s//INLAY_VERSION_MAJ0R/; 0,/^\treturn /s//\tretorn /' "$single/inlay.h"
-! tokens gcc c inlay >"$dir/out" 2>&1 && ! macros inlay >>"$dir/out" 2>&1
-result $? "another token and another macro are seen"
+cp "$single/inlay.h" "$dir/inlay.h"
+for change in '0,/^\treturn /s//\tretorn /' '0,/INLAY_VERSION_MAJOR/s//INLAY_VERSION_MAJ0R/'; do
+	sed "$change" "$dir/inlay.h" >"$single/inlay.h"
+	! tokens gcc c inlay >"$dir/out" 2>&1
+	result $? "it would be seen: $change"
+done
 finish

@@ -7,8 +7,6 @@
 #include "rig.h"
 #include <endian.h>
 
-#define MAX_SIZE 64u
-
 static struct inlay_atomics can;
 
 static uint32_t cases(uint32_t usually)
@@ -35,14 +33,13 @@ static int open_atomics(void **state)
 
 /* ---- what a post asks for ---- */
 
-enum form { FA32, ADD, SWAP, AND, OR, XOR, CAS, WIDE_CS, WIDE_FA, FORMS };
+enum form { FA32, ADD, SWAP, AND, OR, XOR, CAS, FORMS };
 
-/* Operands in words of 64 bits; word 0 is the most significant of the wide ones */
 struct op {
 	enum form form;
-	uint32_t size, n;       /* n: words of an operand */
+	uint32_t size;
 	bool cs;
-	uint64_t v[4][MAX_SIZE / 8]; /* swap, compare, swap mask, compare mask; or add, boundary */
+	uint64_t v[4];          /* swap, compare, swap mask, compare mask; or add, boundary */
 };
 
 static uint64_t some(void)
@@ -57,54 +54,40 @@ static uint64_t some(void)
 }
 
 /* now_: the word's value, so that comparisons succeed half of the time */
-static void op_random(struct op *o, enum form form, uint32_t size, const uint64_t *now_)
+static void op_random(struct op *o, enum form form, uint32_t size, uint64_t now_)
 {
-	uint32_t i, k;
+	uint32_t i;
 
 	memset(o, 0, sizeof(*o));
 	o->form = form;
 	o->size = size;
-	o->n = size > 8 ? size / 8 : 1;
-	o->cs = form == SWAP || form == AND || form == OR || form == CAS || form == WIDE_CS;
-	for (k = 0; k < o->n; k++)
-		for (i = 0; i < 4; i++)
-			o->v[i][k] = some();
-	if (form == CAS || form == WIDE_CS) {
-		if (rnd_below(2))
-			for (k = 0; k < o->n; k++)
-				o->v[1][k] = now_[k] ^ (some() & ~o->v[3][k]);
-		return;
-	}
+	o->cs = form == SWAP || form == AND || form == OR || form == CAS;
+	for (i = 0; i < 4; i++)
+		o->v[i] = some();
 	switch (form) {
-	case FA32: o->v[1][0] = 0; break;
-	case SWAP: o->v[1][0] = o->v[3][0] = 0; break;
-	case AND: o->v[2][0] = ~o->v[0][0]; o->v[1][0] = o->v[3][0] = 0; break;
-	case OR: o->v[2][0] = o->v[0][0]; o->v[1][0] = o->v[3][0] = 0; break;
-	case XOR: o->v[1][0] = ~UINT64_C(0); break;
+	case FA32: o->v[1] = 0; break;
+	case SWAP: o->v[1] = o->v[3] = 0; break;
+	case AND: o->v[2] = ~o->v[0]; o->v[1] = o->v[3] = 0; break;
+	case OR: o->v[2] = o->v[0]; o->v[1] = o->v[3] = 0; break;
+	case XOR: o->v[1] = ~UINT64_C(0); break;
+	case CAS: o->v[1] = rnd_below(2) ? now_ ^ (some() & ~o->v[3]) : o->v[1]; break;
 	default: break;
 	}
 }
 
 static int op_post(struct inlay_sq *sq, const struct op *o, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge, uint32_t flags)
 {
-	uint64_t v = o->v[0][0];
-	uint64_t words[4 * MAX_SIZE / 8];
-	uint32_t i;
+	const struct inlay_wr wr = wr_at(wr_sge(sge, 1), raddr, rkey);
+	const uint64_t v = o->v[0];
 
 	switch (o->form) {
-	case FA32: return wr_atomic(sq, inlay_masked_add(v, 0), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
-	case ADD: return wr_atomic(sq, inlay_masked_add(v, o->v[1][0]), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
-	case SWAP: return wr_atomic(sq, inlay_masked_swap(v, o->v[2][0]), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
-	case AND: return wr_atomic(sq, inlay_masked_and(v), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
-	case OR: return wr_atomic(sq, inlay_masked_or(v), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
-	case XOR: return wr_atomic(sq, inlay_masked_xor(v), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
-	case CAS:
-		return wr_atomic(sq, inlay_masked_cmp_swap(o->v[1][0], o->v[3][0], v, o->v[2][0]), wr_at(wr_sge(sge, 1), raddr, rkey), flags);
-	default:
-		for (i = 0; i < 4; i++)
-			memcpy(words + i * o->n, o->v[i], o->n * 8);
-		return wr_atomic(sq, inlay_atomic_words(o->cs ? MLX5_OPCODE_ATOMIC_MASKED_CS : MLX5_OPCODE_ATOMIC_MASKED_FA, words),
-				 wr_at(wr_sge(sge, 1), raddr, rkey), flags);
+	case FA32: return wr_atomic(sq, inlay_masked_add(v, 0), wr, flags);
+	case ADD: return wr_atomic(sq, inlay_masked_add(v, o->v[1]), wr, flags);
+	case SWAP: return wr_atomic(sq, inlay_masked_swap(v, o->v[2]), wr, flags);
+	case AND: return wr_atomic(sq, inlay_masked_swap(v, ~v), wr, flags);
+	case OR: return wr_atomic(sq, inlay_masked_swap(v, v), wr, flags);
+	case XOR: return wr_atomic(sq, inlay_masked_add(v, ~(uint64_t)0), wr, flags);
+	default: return wr_atomic(sq, inlay_masked_cmp_swap(o->v[1], o->v[3], v, o->v[2]), wr, flags);
 	}
 }
 
@@ -118,36 +101,26 @@ static int op_post_constant(struct inlay_sq *sq, const struct op *o, uint64_t ra
 	return op_post(sq, o, raddr, rkey, sge->length == 8 ? &eight : sge, flags);
 }
 
-static bool bit_of(const uint64_t *v, uint32_t n, uint32_t bit)
+/* What becomes of a word, bit by bit from the lowest on */
+static uint64_t model(const struct op *o, uint64_t was)
 {
-	return v[n - 1 - bit / 64] >> bit % 64 & 1;
-}
+	const uint64_t all = ~UINT64_C(0) >> (64 - 8 * o->size);
+	uint64_t to = 0, bit, carry = 0;
 
-/* What becomes of the words at v, bit by bit from the lowest on */
-static void model(const struct op *o, uint64_t *v)
-{
-	const uint32_t bits = 8 * o->size, n = o->n;
-	uint64_t to[MAX_SIZE / 8];
-	uint32_t i;
-	int carry = 0;
-
-	memset(to, 0, sizeof(to));
-	if (o->cs)
-		for (i = 0; i < bits; i++)
-			if (bit_of(o->v[3], n, i) && bit_of(v, n, i) != bit_of(o->v[1], n, i))
-				return;
-	for (i = 0; i < bits; i++) {
-		int is = bit_of(v, n, i), with = bit_of(o->v[0], n, i), sum;
+	if (o->cs && (was ^ o->v[1]) & o->v[3] & all)
+		return was;
+	for (bit = 1; bit & all; bit <<= 1) {
+		int is = !!(was & bit), with = !!(o->v[0] & bit), sum;
 
 		if (o->cs) {
-			sum = bit_of(o->v[2], n, i) ? with : is;
+			sum = o->v[2] & bit ? with : is;
 		} else {
-			sum = is + with + carry;
-			carry = bit_of(o->v[1], n, i) ? 0 : sum >> 1;
+			sum = is + with + (int)carry;
+			carry = o->v[1] & bit ? 0 : (uint64_t)sum >> 1;
 		}
-		to[n - 1 - i / 64] |= (uint64_t)(sum & 1) << i % 64;
+		to |= sum & 1 ? bit : 0;
 	}
-	memcpy(v, to, n * 8);
+	return to;
 }
 
 /* ---- bytes ---- */
@@ -171,7 +144,7 @@ static uint32_t want_wqe(const struct op *o, uint32_t index, uint32_t qpn, uint6
 			 uint8_t fm_ce_se)
 {
 	const uint32_t count = o->cs ? 4 : 2, body = (count * o->size + 15) / 16, ds = 3 + body, log = (uint32_t)__builtin_ctz(o->size);
-	uint32_t at = index * 64, i, k, end;
+	uint32_t at = index * 64, i, end;
 
 	at = put_be(at, 8 | (log - 2), 1);
 	at = put_be(at, index & 0xffff, 2);
@@ -185,8 +158,7 @@ static uint32_t want_wqe(const struct op *o, uint32_t index, uint32_t qpn, uint6
 	at = put_be(at, 0, 4);
 	end = at + 16 * body;
 	for (i = 0; i < count; i++)
-		for (k = 0; k < o->n; k++)
-			at = put_be(at, o->v[i][k], o->size < 8 ? o->size : 8);
+		at = put_be(at, o->v[i], o->size);
 	while (at < end)
 		at = put_be(at, 0, 1);
 	at = put_be(at, o->size, 4);
@@ -216,14 +188,14 @@ static void bytes(void **state)
 	must(inlay_sq_init(&sq, ring, RING_BBS, record, 0xabcdef, 63, &uar));
 	inlay_sq_set_atomics(&sq, ~0u);
 	for (i = 0; i < max; i++) {
-		const uint64_t zero[MAX_SIZE / 8] = {0}, raddr = rnd();
+		const uint64_t raddr = rnd();
 		enum form form = (enum form)rnd_below(FORMS);
-		uint32_t size = form == FA32 ? 4 : form < WIDE_CS ? 4u << rnd_below(2) : 8u << rnd_below(4), f = rnd_below(ARRAY(flags));
+		uint32_t size = form == FA32 ? 4 : 4u << rnd_below(2), f = rnd_below(ARRAY(flags));
 		struct ibv_sge sge = {rnd(), size, (uint32_t)rnd()};
 		uint32_t rkey = (uint32_t)rnd(), index = inlay_sq_index(&sq), bbs;
 		struct op o;
 
-		op_random(&o, form, size, zero);
+		op_random(&o, form, size, 0);
 		memset(ring, 0x5a + (i & 1), sizeof(ring));
 		memcpy(want, ring, sizeof(want));
 		seen[index % RING_BBS] |= 1u << form;
@@ -247,26 +219,12 @@ static void bytes(void **state)
 
 /* ---- memory ---- */
 
-static void answer_is(const uint8_t *p, const uint64_t *was, uint32_t size)
-{
-	uint64_t words[MAX_SIZE / 8];
-	uint32_t i;
-
-	if (size <= 8) {
-		assert_true(inlay_atomic_answer(&can, p, size) == was[0]);
-		return;
-	}
-	memcpy(words, p, size);
-	for (i = 0; i < size / 8; i++)
-		assert_true((can.sizes_be & size ? be64toh(words[i]) : words[i]) == was[i]);
-}
-
 /* Batches of atomics of all forms on a few words: each answer, and in the end every byte */
 static void forms(void **state)
 {
-	enum { WORDS = 8, BATCH = 8 };
+	enum { WORDS = 64, BATCH = 8 };
 	uint32_t i, k, done, max = cases(40000), count[FORMS] = {0};
-	uint8_t shadow[WORDS * MAX_SIZE];
+	uint8_t shadow[WORDS * 8];
 	struct opt opt = opt_of(IBV_QPT_RC, 1 << 16);
 	struct pair p;
 
@@ -275,41 +233,37 @@ static void forms(void **state)
 		print_message("# skipped: the device has no extended atomics\n");
 		skip();
 	}
-	opt.cap.max_inline_data = 300; /* room for the longest operands */
 	pair_make(&p, &opt);
 	inlay_sq_set_atomics(&p.a.sq, can.sizes);
 	for (i = 0; i < sizeof(shadow); i++)
 		shadow[i] = p.b.buf[i] = (uint8_t)rnd();
 	for (done = 0; done < max; done += BATCH) {
-		uint64_t was[BATCH][MAX_SIZE / 8], v[MAX_SIZE / 8];
+		uint64_t was[BATCH], v;
 		uint32_t size[BATCH];
 
-		memset(was, 0, sizeof(was));
 		for (i = 0; i < BATCH; i++) {
-			enum form form = (enum form)rnd_below(softdev_present() ? FORMS : WIDE_CS);
+			enum form form = (enum form)rnd_below(FORMS);
 			struct ibv_sge sge;
 			struct op o;
 
-			do
-				size[i] = form == FA32 ? 4 : form < WIDE_CS ? 4u << rnd_below(2) : 8u << rnd_below(4);
-			while (!has(size[i]));
-			k = rnd_below(WORDS) * MAX_SIZE + rnd_below(MAX_SIZE / size[i]) * size[i];
-			memcpy(was[i], shadow + k, size[i]); /* of 4 bytes: the low half */
+			size[i] = form == FA32 ? 4 : 4u << rnd_below(2);
+			k = rnd_below(8 * WORDS / size[i]) * size[i];
+			was[i] = 0;
+			memcpy(&was[i], shadow + k, size[i]); /* of 4 bytes: the low half */
 			op_random(&o, form, size[i], was[i]);
-			sge = sge_of(&p.a, i * MAX_SIZE, size[i]);
+			sge = sge_of(&p.a, i * 8, size[i]);
 			must(op_post(&p.a.sq, &o, raddr_of(&p.b, k), p.b.mr->rkey, &sge, i + 1 == BATCH ? INLAY_SIGNALED : 0));
-			memcpy(v, was[i], sizeof(v));
-			model(&o, v);
-			memcpy(shadow + k, v, size[i]);
+			v = model(&o, was[i]);
+			memcpy(shadow + k, &v, size[i]);
 			count[form]++;
 		}
 		inlay_sq_ring(&p.a.sq);
 		sent(&p.a);
 		for (i = 0; i < BATCH; i++)
-			answer_is(p.a.buf + i * MAX_SIZE, was[i], size[i]);
+			assert_true(inlay_atomic_answer(&can, p.a.buf + i * 8, size[i]) == was[i]);
 		assert_memory_equal(p.b.buf, shadow, sizeof(shadow));
 	}
-	for (i = 0; max >= 10000 && i < (softdev_present() ? FORMS : WIDE_CS); i++)
+	for (i = 0; max >= 10000 && i < FORMS; i++)
 		assert_int_not_equal(count[i], 0);
 	assert_true(all_bytes(p.b.buf + sizeof(shadow), 64, 0));
 	pair_free(&p);
@@ -320,25 +274,17 @@ static void forms(void **state)
 /* A queue that is not told of sizes has none, and one without atomics gets none; sizes that no atomic has */
 static void refused_here(void **state)
 {
-	enum { MASKED, CS = MLX5_OPCODE_ATOMIC_MASKED_CS, FA = MLX5_OPCODE_ATOMIC_MASKED_FA }; /* by value; words */
 	static const struct {
-		uint32_t told, size, post;
+		uint32_t told, size;
 		int want;
 	} rows[] = {
-		{0, 4, MASKED, -ENOTSUP}, {0, 8, MASKED, -ENOTSUP}, {4, 8, MASKED, -ENOTSUP}, {56, 0, MASKED, -EINVAL},
-		{56, 1, MASKED, -EINVAL}, {56, 2, MASKED, -EINVAL}, {56, 3, MASKED, -EINVAL}, {56, 5, MASKED, -EINVAL},
-		{56, 12, MASKED, -EINVAL}, {56, 16, MASKED, -EINVAL}, {56, 0x80000004, MASKED, -EINVAL}, {56, 0, CS, -EINVAL},
-		{56, 1, CS, -EINVAL}, {56, 2, CS, -EINVAL}, {56, 3, CS, -EINVAL}, {56, 5, CS, -EINVAL}, {56, 12, CS, -EINVAL},
-		{56, 0x80000004, CS, -EINVAL}, {56, 64, CS, -ENOTSUP}, {~0u, 64, CS, -EINVAL},
-		/* 11 units fit, 3 + 8; the operands of 64 bytes would not */
-		{56, 32, FA, 0},
+		{0, 4, -ENOTSUP}, {0, 8, -ENOTSUP}, {4, 8, -ENOTSUP}, {56, 0, -EINVAL}, {56, 1, -EINVAL}, {56, 2, -EINVAL}, {56, 3, -EINVAL},
+		{56, 5, -EINVAL}, {56, 12, -EINVAL}, {56, 16, -EINVAL}, {56, 0x80000004, -EINVAL}, {56, 8, 0},
 	};
 	uint32_t record[2] = {0, 0}, i;
-	uint64_t words[8] = {0};
 	struct ibv_sge sge = {0x1000, 4, 1};
 	struct inlay_uar uar;
 	struct inlay_sq sq, before;
-	struct inlay_wr wr;
 	int got;
 
 	(void)state;
@@ -350,9 +296,7 @@ static void refused_here(void **state)
 		sge.length = rows[i].size;
 		if (rows[i].told)
 			inlay_sq_set_atomics(&sq, rows[i].told);
-		wr = wr_at(wr_sge(&sge, 1), 0x2000, 1);
-		got = rows[i].post == MASKED ? wr_atomic(&sq, inlay_masked_add(1, 0), wr, 0) :
-					       wr_atomic(&sq, inlay_atomic_words(rows[i].post, words), wr, 0);
+		got = wr_atomic(&sq, inlay_masked_add(1, 0), wr_at(wr_sge(&sge, 1), 0x2000, 1), 0);
 		if (got != rows[i].want)
 			fail_msg("row %u: %d", i, got);
 	}
@@ -375,16 +319,15 @@ static void refused_there(void **state)
 	static const enum ibv_wc_status status[CASES] = {
 		IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_QP_OP_ERR,
 		IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOC_QP_OP_ERR};
-	uint64_t words[4 * MAX_SIZE / 8];
+	const struct inlay_atomic all = inlay_masked_add(~(uint64_t)0, ~(uint64_t)0);
 	struct inlay_cursor at;
 	struct pair p;
 	uint32_t n;
 
 	(void)state;
 	need_softdev("the device's refusals");
-	memset(words, 0xff, sizeof(words));
 	for (n = 0; n < 2 * CASES; n++) {
-		const uint32_t i = n / 2, size = n % 2 ? 32 : 4, opmod = inlay_opmod_atomic(size);
+		const uint32_t i = n / 2, size = n % 2 ? 8 : 4, opmod = inlay_opmod_atomic(size);
 		struct opt opt = opt_of(IBV_QPT_RC, 4096);
 
 		if (i == RIGHTS)
@@ -393,7 +336,7 @@ static void refused_there(void **state)
 		must(inlay_sq_begin(&p.a.sq, 6, &at));
 		at = inlay_seg_raddr(at, raddr_of(&p.b, i == UNALIGNED ? size / 2 : 0), p.b.mr->rkey ^ (i == KEY ? 0x55aa00 : 0));
 		if (i != SHORT)
-			at = inlay_seg_operands(at, words, size == 4 ? 2 : 2 * size / 8);
+			at = inlay_seg_masked(at, size, &all);
 		at = inlay_seg_data(at, (uintptr_t)p.a.buf, i == LENGTH ? size / 2 : size, p.a.mr->lkey);
 		inlay_sq_commit(&p.a.sq, at, MLX5_OPCODE_ATOMIC_MASKED_FA, i == MODIFIER ? opmod & 7 : i == SIZE ? 8 | 5 : opmod,
 				INLAY_SIGNALED | INLAY_RING, 0);

@@ -101,7 +101,7 @@ COUNTED int inlay_striding_poll(struct ep *s)
 	inlay_cq_advance(&s->cq, 1);
 	if (INLAY_UNLIKELY(done)) {
 		inlay_striding_recycle(&s->rq);
-		inlay_striding_ring(&s->rq);
+		inlay_rq_ring(&s->rq.rq);
 	}
 	return 1;
 }

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The fences stand where they must, in the instructions that are executed, on x86-64 and aarch64 (see fences.pl): WQE before record
 # before register, owner byte before the rest of a CQE, last look at a CQE, and what is written to it, before the record that frees it.
-# Then the same with a fence taken out, which must be found: with the first compiler of each instruction set.
-# COMPILERS_ALL=1: with all of them, and all at -O3 and -Os, too. With INCLUDE=DIR, only whether the headers there are right, by the first compilers with -O2 (tests/mutants).
+# Then the same with fences removed, which must be found. One compiler for each instruction set; COMPILERS_ALL=1: two, and at -O3 and -Os,
+# too. With INCLUDE=DIR, only whether the headers there are right (tests/mutants).
 . tests/tap.sh
 
 # What each scenario of fences.c must look like. On x86-64 the plain fences are the compiler's alone and leave no instruction.
@@ -40,9 +40,10 @@ cross_headers
 # Each: compiler, objdump, qemu
 builds_x86=("gcc;objdump;qemu-x86_64" "clang;objdump;qemu-x86_64")
 builds_arm=(
-	"aarch64-linux-gnu-gcc -mno-outline-atomics -isystem $dir/cross;aarch64-linux-gnu-objdump;qemu-aarch64"
 	"clang --target=aarch64-linux-gnu -mno-outline-atomics -isystem $dir/cross;aarch64-linux-gnu-objdump;qemu-aarch64"
+	"aarch64-linux-gnu-gcc -mno-outline-atomics -isystem $dir/cross;aarch64-linux-gnu-objdump;qemu-aarch64"
 )
+[ -n "$COMPILERS_ALL" ] || builds_x86=("${builds_x86[0]}") builds_arm=("${builds_arm[0]}")
 
 # What is loaded of a CQE once its owner byte has been looked at may be the owner byte again, and a CQE may be copied piece by piece
 trace() # build include-folder flags...: the scenarios, into $dir/trace
@@ -75,42 +76,45 @@ whole() # isa build title flags...
 	done
 }
 
-without() # fence: a copy of the headers in which that fence is empty, in $dir/mutant
+without() # fences...: a copy of the headers in which they are empty, in $dir/mutant
 {
+	local fence
 	rm -rf "$dir/mutant"
 	cp -r include "$dir/mutant"
-	awk -v fence="$1" '
-		$0 ~ "void " fence "\\(" { inside = 1 }
-		inside { sub(/INLAY_FENCE_\(.*\)/, "INLAY_FENCE_(\"\", \"\")") }
-		/^}/ { inside = 0 }
-		{ print }' include/inlay/base.h >"$dir/mutant/inlay/base.h"
-	! cmp -s include/inlay/base.h "$dir/mutant/inlay/base.h"
+	for fence; do
+		cp "$dir/mutant/inlay/base.h" "$dir/base.h"
+		awk -v fence="$fence" '
+			$0 ~ "void " fence "\\(" { inside = 1 }
+			inside { sub(/INLAY_FENCE_\(.*\)/, "INLAY_FENCE_(\"\", \"\")") }
+			/^}/ { inside = 0 }
+			{ print }' "$dir/base.h" >"$dir/mutant/inlay/base.h"
+		! cmp -s "$dir/base.h" "$dir/mutant/inlay/base.h" || return
+	done
 }
 
-mutants() # isa build title: without a fence none of these scenarios looks as it must
+# Each line is a build without the fences it names: of those, a scenario behind a fence has that one alone
+mutants() # isa build title: without the fence none of these scenarios looks as it must
 {
 	local -n expected=$1
-	local on fence scenarios scenario found
-	while read -r on fence scenarios; do
-		[ "$on" = both ] || [ "$on" = "$1" ] || continue
-		try "$fence can be taken out" without "$fence"
+	local on fences fence scenarios scenario found
+	while IFS='|' read -r on fences; do
+		[ "$on" = "$1" ] || continue
+		try "$3: without $(grep -o 'inlay_fence_[a-z_]*' <<<"$fences" | xargs)" without $(grep -o 'inlay_fence_[a-z_]*' <<<"$fences")
 		trace "$2" "$dir/mutant" -O2 2>"$dir/errors" || cp "$dir/errors" "$dir/trace"
-		for scenario in $scenarios; do
-			found=$(did "$scenario")
-			echo "$scenario: $found" >"$dir/out"
-			[ -n "$found" ] && [ "$found" != "${expected[$scenario]}" ]
-			result $? "found: $3 without $fence: $scenario"
-		done
+		while IFS=: read -r fence scenarios; do
+			for scenario in $scenarios; do
+				found=$(did "$scenario")
+				echo "$scenario: $found" >"$dir/out"
+				[ -n "$found" ] && [ "$found" != "${expected[$scenario]}" ]
+				result $? "found: $3 without $fence: $scenario"
+			done
+		done < <(tr ';' '\n' <<<"$fences")
 	done <<-EOF
-	arm inlay_fence_wqe_record copy unzip decode clean
-	arm inlay_fence_recv_record receive shared_receive
-	both inlay_fence_record_reg copy commit_ring doorbell batch full shared arm
-	arm inlay_fence_reg_line copy copy_long commit_ring datagram
-	both inlay_fence_reg doorbell batch shared locked
-	x86 inlay_fence_reg_full full arm
-	arm inlay_fence_reg_full full arm
-	arm inlay_fence_polled shared_poll poll poll_many clean
-	arm inlay_fence_cqe_free poll
+	x86| inlay_fence_record_reg: copy commit_ring doorbell batch full shared arm
+	x86| inlay_fence_reg: doorbell batch shared locked; inlay_fence_reg_full: full arm
+	arm| inlay_fence_wqe_record: copy unzip decode clean; inlay_fence_recv_record: receive shared_receive; inlay_fence_reg_full: arm
+	arm| inlay_fence_record_reg: copy commit_ring doorbell batch full shared arm; inlay_fence_polled: shared_poll poll poll_many clean
+	arm| inlay_fence_reg_line: copy copy_long commit_ring datagram; inlay_fence_reg: doorbell batch shared locked; inlay_fence_reg_full: full; inlay_fence_cqe_free: poll
 	EOF
 }
 
@@ -122,16 +126,13 @@ all() # isa builds...
 		title=${build%%;*}
 		title=${title%% -m*}
 		title=${title%% -isystem*}
-		if [ -n "$INCLUDE" ]; then
-			whole $isa "$build" "$title" -O2
-			return
-		fi
+		[ -z "$INCLUDE" ] || { whole $isa "$build" "$title" -O2; return; }
 		for level in -O2 ${COMPILERS_ALL:+-O3 -Os}; do
 			whole $isa "$build" "$title $level" $level
 			[ $level = -O2 ] &&
 				note "$title -O2, instructions executed:" $(sed 's/^\([a-z_]*\) \([0-9]*\):.*/\1 \2/' "$dir/trace")
 		done
-		[ -z "$COMPILERS_ALL" ] && [ "$build" != "$1" ] || mutants $isa "$build" "$title"
+		mutants $isa "$build" "$title"
 	done
 }
 

@@ -911,48 +911,25 @@ static uint32_t in_flags(const struct req *r)
 	       (r->stream ? INLAY_STREAM(r->stream & 0xffff) : 0);
 }
 
-/*
- * What an application whose arguments are variables writes; with constants, what folds. A list of one may be a buffer. Whether there is a
- * destination is no constant where an immediate is
- */
-INLAY_ALWAYS int in_call(struct inlay_sq *sq, const struct req *r, enum family family, uint8_t op, uint32_t n, uint32_t flags)
+/* A list of one may be a buffer. Whether there is a destination is no constant where an immediate is */
+INLAY_ALWAYS struct inlay_wr in_wr(const struct req *r, enum family family, uint8_t op, uint32_t n, bool buf)
 {
-	struct inlay_eth eth = inlay_eth_csum(in_csum(r, INLAY_CSUM_L3 | INLAY_CSUM_L4));
-	const bool buf = !__builtin_constant_p(n) && n == 1 && r->list;
 	const struct ibv_sge *sge = r->sge;
 	struct inlay_wr wr = buf || is_atomic(op) ? wr_buf((void *)(uintptr_t)sge->addr, sge->length, sge->lkey) : wr_sge(sge, n);
 
-	if (family == PACKET && op == TSO)
-		return inlay_post_tso(sq, inlay_eth_mss(eth, r->mss), r->hdr, r->hdr_len, sge, n, flags);
-	if (family == PACKET)
-		return inlay_post_packet(sq, eth, sge, n, flags);
-	wr.to = family == POST ? NULL : family == DATAGRAM ? inlay_av_long(&r->av) : &r->av;
-	if (is_rdma(op)) {
-		wr.raddr = r->raddr;
-		wr.rkey = r->rkey;
-	}
-	switch (op) {
-	case SEND: return family == POST && !buf ? inlay_post_send(sq, sge, n, flags) : inlay_post(sq, MLX5_OPCODE_SEND, &wr, flags);
-	case SEND_IMM:
+	wr.to = family == DATAGRAM ? inlay_av_long(&r->av) : family == TO ? &r->av : NULL;
+	wr.raddr = is_rdma(op) ? r->raddr : 0;
+	wr.rkey = is_rdma(op) ? r->rkey : op == SEND_INV ? r->imm : 0;
+	if (op == SEND_IMM || op == WRITE_IMM) {
 		wr.imm_be = r->imm;
 		__asm__("" : "+r"(wr.to));
-		return inlay_post(sq, MLX5_OPCODE_SEND_IMM, &wr, flags);
-	case SEND_INV:
-		wr.rkey = r->imm;
-		return inlay_post(sq, MLX5_OPCODE_SEND_INVAL, &wr, flags);
-	case WRITE:
-		return family == POST && !buf ? inlay_post_write(sq, r->raddr, r->rkey, sge, n, flags)
-					      : inlay_post(sq, MLX5_OPCODE_RDMA_WRITE, &wr, flags);
-	case WRITE_IMM:
-		wr.imm_be = r->imm;
-		__asm__("" : "+r"(wr.to));
-		return inlay_post(sq, MLX5_OPCODE_RDMA_WRITE_IMM, &wr, flags);
-	case READ:
-		return family == POST && !buf ? inlay_post_read(sq, r->raddr, r->rkey, sge, n, flags)
-					      : inlay_post(sq, MLX5_OPCODE_RDMA_READ, &wr, flags);
-	case CAS: return inlay_post_atomic(sq, inlay_atomic_cmp_swap(r->a, r->b), &wr, flags);
-	default: return inlay_post_atomic(sq, inlay_atomic_add(r->a), &wr, flags);
 	}
+	return wr;
+}
+
+static struct inlay_eth in_eth(const struct req *r)
+{
+	return inlay_eth_csum(in_csum(r, INLAY_CSUM_L3 | INLAY_CSUM_L4));
 }
 
 /* The opcode is a variable, too */
@@ -976,8 +953,6 @@ static int in_umr(struct inlay_sq *sq, const struct req *r, uint32_t flags)
 
 	if (r->umr.access && !r->umr.sig && r->umr.layout == LIST && r->umr.order & 1)
 		return inlay_post_umr_list(sq, r->rkey, r->umr.rights, r->sge, (uint16_t)r->nsge, flags);
-	if (r->umr.access && !r->umr.sig && r->umr.layout == INTERLEAVED && r->umr.order & 1)
-		return inlay_post_umr_interleaved(sq, r->rkey, r->umr.rights, r->umr.part, (uint16_t)r->nsge, r->umr.rounds, flags);
 	memset(&umr, 0, sizeof(umr));
 	umr.mask = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY;
 	umr.tag = (uint8_t)r->rkey;
@@ -1010,9 +985,43 @@ static int in_umr(struct inlay_sq *sq, const struct req *r, uint32_t flags)
 	return err;
 }
 
+/*
+ * What an application writes for each opcode, with a list of n or a buffer; and with a buffer inline. The compiler would copy what they
+ * all do into each call site if this was a function.
+ */
+#define POSTS(opcode) inlay_post(sq, opcode, &wr, flags)
+#define LISTS(opcode, list) (buf ? POSTS(opcode) : list)
+#define COPIES(opcode) inlay_post(sq, opcode, &wr, flags | INLAY_INLINE)
+#define CAS_BY_WR inlay_post_atomic(sq, inlay_atomic_cmp_swap(r->a, r->b), &wr, flags)
+#define FAA_BY_WR inlay_post_atomic(sq, inlay_atomic_add(r->a), &wr, flags)
+#define CALLS(X)															\
+	X(POST, SEND, LISTS(MLX5_OPCODE_SEND, inlay_post_send(sq, r->sge, n, flags)))							\
+	X(POST, SEND_IMM, POSTS(MLX5_OPCODE_SEND_IMM)) X(POST, SEND_INV, POSTS(MLX5_OPCODE_SEND_INVAL))					\
+	X(POST, WRITE, LISTS(MLX5_OPCODE_RDMA_WRITE, inlay_post_write(sq, r->raddr, r->rkey, r->sge, n, flags)))			\
+	X(POST, WRITE_IMM, POSTS(MLX5_OPCODE_RDMA_WRITE_IMM))										\
+	X(POST, READ, LISTS(MLX5_OPCODE_RDMA_READ, inlay_post_read(sq, r->raddr, r->rkey, r->sge, n, flags)))				\
+	X(POST, CAS, CAS_BY_WR) X(POST, FAA, FAA_BY_WR)											\
+	X(DATAGRAM, SEND, POSTS(MLX5_OPCODE_SEND)) X(DATAGRAM, SEND_IMM, POSTS(MLX5_OPCODE_SEND_IMM))					\
+	X(TO, SEND, POSTS(MLX5_OPCODE_SEND)) X(TO, SEND_IMM, POSTS(MLX5_OPCODE_SEND_IMM))						\
+	X(TO, SEND_INV, POSTS(MLX5_OPCODE_SEND_INVAL)) X(TO, WRITE, POSTS(MLX5_OPCODE_RDMA_WRITE))					\
+	X(TO, WRITE_IMM, POSTS(MLX5_OPCODE_RDMA_WRITE_IMM)) X(TO, READ, POSTS(MLX5_OPCODE_RDMA_READ))					\
+	X(TO, CAS, CAS_BY_WR) X(TO, FAA, FAA_BY_WR)											\
+	X(PACKET, SEND, inlay_post_packet(sq, in_eth(r), r->sge, n, flags))								\
+	X(PACKET, TSO, inlay_post_tso(sq, inlay_eth_mss(in_eth(r), r->mss), r->hdr, r->hdr_len, r->sge, n, flags))
+#define INLINES(X)															\
+	X(POST, SEND, LENGTHS_ALL, inlay_post_send_inline(sq, wr.data, wr.len, flags))							\
+	X(POST, WRITE, LENGTHS_ALL, inlay_post_write_inline(sq, r->raddr, r->rkey, wr.data, wr.len, flags))				\
+	X(DATAGRAM, SEND, LENGTHS, COPIES(MLX5_OPCODE_SEND)) X(TO, SEND, LENGTHS, COPIES(MLX5_OPCODE_SEND))				\
+	X(TO, WRITE, LENGTHS, COPIES(MLX5_OPCODE_RDMA_WRITE))
+#define PLAIN(family, op, call)														\
+	case family << 8 | op: wr = in_wr(r, family, op, n, buf); return call;
+
+/* Its arguments are variables */
 static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const struct req *r)
 {
-	uint32_t flags = in_flags(r);
+	const uint32_t flags = in_flags(r), n = r->nsge;
+	const bool buf = n == 1 && r->list;
+	struct inlay_wr wr;
 	uint8_t wqe[1024];
 
 	switch (r->op) {
@@ -1027,75 +1036,82 @@ static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const struct 
 	}
 	if (K->family != PACKET && !is_atomic(r->op) && r->raddr & 1)
 		return in_any(sq, r, flags);
-	switch (K->family) {
-	case POST: return in_call(sq, r, POST, r->op, r->nsge, flags);
-	case DATAGRAM: return in_call(sq, r, DATAGRAM, r->op, r->nsge, flags);
-	case TO: return in_call(sq, r, TO, r->op, r->nsge, flags);
-	default: return in_call(sq, r, PACKET, r->op, r->nsge, flags);
-	}
+	switch (K->family << 8 | r->op) { CALLS(PLAIN) }
+	return in_any(sq, r, flags);
 }
 
 /* Call sites at which family, opcode, number of SGEs or inline length, and flags are constants: many functions, for the compiler's sake */
-#define LEN(n) case (n): return len_call(sq, r, family, op, (n), flags);
-#define LEN4(n) LEN(n) LEN((n) + 1) LEN((n) + 2) LEN((n) + 3)
-
-INLAY_ALWAYS int len_call(struct inlay_sq *sq, const struct req *r, enum family family, uint8_t op, uint32_t len, uint32_t flags)
-{
-	const void *p = (const void *)(uintptr_t)r->sge[0].addr;
-	struct inlay_wr wr = wr_buf(p, len, 0);
-
-	if (family == POST)
-		return op == SEND ? inlay_post_send_inline(sq, p, len, flags) : inlay_post_write_inline(sq, r->raddr, r->rkey, p, len, flags);
-	wr.to = family == DATAGRAM ? inlay_av_long(&r->av) : &r->av;
-	wr.raddr = r->raddr;
-	wr.rkey = r->rkey;
-	return inlay_post(sq, op == SEND ? MLX5_OPCODE_SEND : MLX5_OPCODE_RDMA_WRITE, &wr, flags | INLAY_INLINE);
-}
-
-INLAY_ALWAYS int const_inline(struct inlay_sq *sq, const struct req *r, enum family family, uint8_t op, uint32_t flags)
-{
-	switch (r->sge[0].length) {
-	LEN4(0) LEN4(4) LEN4(8) LEN4(12) LEN4(16) LEN(20) LEN4(24) LEN4(28) LEN(32) LEN(33) LEN(36) LEN4(40) LEN4(44) LEN(48) LEN4(56)
-	LEN4(60) LEN(64) LEN(65) LEN(76) LEN(77) LEN(92) LEN(93) LEN(96) LEN(107) LEN4(108) LEN(124) LEN(125) LEN(128) LEN(172) LEN(173)
-	LEN(256) LEN(716)
-	default: return in_plain(sq, r);
+#define CASE_N(n_, flags_, family, op, call)													\
+	case n_: {															\
+		const uint32_t n = n_, flags = flags_;											\
+		struct inlay_wr wr = in_wr(r, family, op, n, false);									\
+																	\
+		(void)wr;														\
+		(void)n;														\
+		return call;														\
 	}
-}
-
-INLAY_ALWAYS int const_sges(struct inlay_sq *sq, const struct req *r, enum family family, uint8_t op, uint32_t flags)
-{
-	switch (r->nsge) {
-	case 0: return in_call(sq, r, family, op, 0, flags);
-	case 1: return in_call(sq, r, family, op, 1, flags);
-	case 2: return in_call(sq, r, family, op, 2, flags);
-	case 3: return in_call(sq, r, family, op, 3, flags);
-	case 5: return in_call(sq, r, family, op, 5, flags);
-	default: return in_plain(sq, r);
+#define CONST_OP(family, op, call)													\
+	static __attribute__((noinline)) int const_##family##_##op(struct inlay_sq *sq, const struct req *r)				\
+	{																\
+		enum { buf = 0 };													\
+																	\
+		if (!r->stream && !r->inl && r->flags == SIG) \
+			switch (r->nsge) { \
+			CASE_N(1, INLAY_SIGNALED, family, op, call) \
+			CASE_N(2, INLAY_SIGNALED, family, op, call) \
+			} \
+		if (!r->stream && r->inl && !r->flags) \
+			switch (r->nsge) { \
+			CASE_N(1, INLAY_INLINE, family, op, call) \
+			CASE_N(2, INLAY_INLINE, family, op, call) \
+			} \
+		switch (r->nsge) { \
+		CASE_N(0, in_flags(r), family, op, call) \
+		CASE_N(1, in_flags(r), family, op, call) \
+		CASE_N(2, in_flags(r), family, op, call) \
+		CASE_N(3, in_flags(r), family, op, call) \
+		CASE_N(5, in_flags(r), family, op, call) \
+		} \
+		return in_plain(sq, r);													\
 	}
-}
-
-#define CONST_OP(family, op)                                                                                                            \
-	static __attribute__((noinline)) int const_##family##_##op(struct inlay_sq *sq, const struct req *r)                            \
-	{                                                                                                                               \
-		if (!r->stream && !r->inl && r->flags == SIG)                                                                           \
-			return const_sges(sq, r, family, op, INLAY_SIGNALED);                                                           \
-		if (!r->stream && r->inl && !r->flags)                                                                                  \
-			return const_sges(sq, r, family, op, INLAY_INLINE);                                                             \
-		return const_sges(sq, r, family, op, in_flags(r));                                                                      \
+#define LENGTHS_ALL(X, f, o, c)														\
+	LENGTHS(X, f, o, c)														\
+	X(5, f, o, c) X(6, f, o, c) X(9, f, o, c) X(10, f, o, c) X(14, f, o, c) X(18, f, o, c) X(19, f, o, c) X(24, f, o, c)		\
+	X(25, f, o, c) X(26, f, o, c) X(27, f, o, c) X(30, f, o, c) X(31, f, o, c) X(32, f, o, c) X(33, f, o, c) X(36, f, o, c)		\
+	X(40, f, o, c) X(41, f, o, c) X(42, f, o, c) X(43, f, o, c) X(46, f, o, c) X(47, f, o, c) X(48, f, o, c) X(56, f, o, c)		\
+	X(57, f, o, c) X(58, f, o, c) X(59, f, o, c) X(62, f, o, c) X(63, f, o, c) X(64, f, o, c) X(65, f, o, c) X(96, f, o, c)		\
+	X(107, f, o, c) X(110, f, o, c) X(111, f, o, c) X(128, f, o, c) X(256, f, o, c)
+#define LENGTHS(X, f, o, c)														\
+	X(0, f, o, c) X(1, f, o, c) X(2, f, o, c) X(3, f, o, c) X(4, f, o, c) X(7, f, o, c) X(8, f, o, c) X(11, f, o, c) X(12, f, o, c)	\
+	X(13, f, o, c) X(15, f, o, c) X(16, f, o, c) X(17, f, o, c) X(20, f, o, c) X(28, f, o, c) X(29, f, o, c) X(44, f, o, c)		\
+	X(45, f, o, c) X(60, f, o, c) X(61, f, o, c) X(76, f, o, c) X(77, f, o, c) X(92, f, o, c) X(93, f, o, c) X(108, f, o, c)	\
+	X(109, f, o, c) X(124, f, o, c) X(125, f, o, c) X(172, f, o, c) X(173, f, o, c) X(716, f, o, c)
+#define LEN(N, family, op, call)													\
+	static __attribute__((noinline)) int len_##family##_##op##_##N(struct inlay_sq *sq, const struct req *r, uint32_t flags)	\
+	{																\
+		struct inlay_wr wr = in_wr(r, family, op, 1, true);									\
+																	\
+		wr.len = N;														\
+		if (family == POST && flags == INLAY_SIGNALED) {									\
+			const uint32_t flags = INLAY_SIGNALED;										\
+																	\
+			return call;													\
+		}															\
+		return call;														\
 	}
-#define CONST_LEN(family, op)                                                                                                           \
-	static __attribute__((noinline)) int len_##family##_##op(struct inlay_sq *sq, const struct req *r)                              \
-	{                                                                                                                               \
-		return r->flags == SIG ? const_inline(sq, r, family, op, INLAY_SIGNALED) :                                              \
-					 const_inline(sq, r, family, op, in_flags(r) & ~(uint32_t)INLAY_INLINE);                        \
+#define CASE_LEN(len, family, op, call)													\
+	case len: return len_##family##_##op##_##len(sq, r, flags);
+#define CONST_LEN(family, op, lengths, call)												\
+	lengths(LEN, family, op, call)													\
+	static __attribute__((noinline)) int len_##family##_##op(struct inlay_sq *sq, const struct req *r)				\
+	{																\
+		const uint32_t flags = in_flags(r) & ~(uint32_t)INLAY_INLINE;								\
+																	\
+		switch (r->sge[0].length) { lengths(CASE_LEN, family, op, call) }							\
+		return in_plain(sq, r);													\
 	}
-#define CONST_OPS(X)                                                                                                                    \
-	X(POST, SEND) X(POST, SEND_IMM) X(POST, SEND_INV) X(POST, WRITE) X(POST, WRITE_IMM) X(POST, READ) X(POST, CAS) X(POST, FAA)     \
-	X(DATAGRAM, SEND) X(DATAGRAM, SEND_IMM) X(TO, SEND) X(TO, SEND_IMM) X(TO, WRITE) X(TO, WRITE_IMM) X(TO, READ)     \
-	X(TO, FAA) X(PACKET, SEND)
-#define CONST_LENS(X) X(POST, SEND) X(POST, WRITE) X(DATAGRAM, SEND) X(TO, SEND) X(TO, WRITE)
-CONST_OPS(CONST_OP)
-CONST_LENS(CONST_LEN)
+CALLS(CONST_OP)
+INLINES(CONST_LEN)
 
 /* The burst of one, which has no other flag than one */
 static __attribute__((noinline)) int in_burst(struct inlay_sq *sq, const struct req *r)
@@ -1109,12 +1125,12 @@ static __attribute__((noinline)) int in_burst(struct inlay_sq *sq, const struct 
 /* The function whose constants are r's; else the one that has none */
 static int in_const(struct inlay_sq *sq, const struct req *r)
 {
-#define BY_SGES(family, op) {family, op, const_##family##_##op},
-#define BY_LEN(family, op) {family, op, len_##family##_##op},
+#define BY_SGES(family, op, call) {family, op, const_##family##_##op},
+#define BY_LEN(family, op, lengths, call) {family, op, len_##family##_##op},
 	static const struct {
 		uint8_t family, op;
 		int (*post)(struct inlay_sq *sq, const struct req *r);
-	} all[] = {CONST_LENS(BY_LEN) CONST_OPS(BY_SGES)};
+	} all[] = {INLINES(BY_LEN) CALLS(BY_SGES)};
 	bool one = r->inl && r->nsge == 1 && !r->stream;
 	size_t i;
 

@@ -72,13 +72,13 @@ static void random_steps(void **state)
 {
 	void *given_later[4];
 	uint32_t s, grown = 0, refused = 0;
-	uint8_t *mem = (uint8_t *)given(inlay_qpn_table_size(3) + 100);
+	uint8_t *mem = (uint8_t *)given(3 * INLAY_QPN_PAGE + 100);
 
 	(void)state;
 	memset(model, 0, sizeof(model));
 	memset(used, 0, sizeof(used));
 	/* What is over is no page */
-	inlay_qpn_table_init(table, mem, inlay_qpn_table_size(3) + 100);
+	inlay_qpn_table_init(table, mem, 3 * INLAY_QPN_PAGE + 100);
 	spare = 3;
 	same_everywhere();
 	for (s = 0; s < 2000000; s++) {
@@ -93,9 +93,9 @@ static void random_steps(void **state)
 		}
 		if (s % 400000 == 399999 && grown < 4) {
 			/* Pages that came later, and memory too small for one */
-			given_later[grown] = given(inlay_qpn_table_size(2) + 64 * grown);
-			inlay_qpn_table_grow(table, given_later[grown], inlay_qpn_table_size(1) - 1);
-			inlay_qpn_table_grow(table, given_later[grown], inlay_qpn_table_size(2) + 64 * grown);
+			given_later[grown] = given(2 * INLAY_QPN_PAGE + 64 * grown);
+			inlay_qpn_table_grow(table, given_later[grown], INLAY_QPN_PAGE - 1);
+			inlay_qpn_table_grow(table, given_later[grown], 2 * INLAY_QPN_PAGE + 64 * grown);
 			spare += 2;
 			grown++;
 		}
@@ -119,13 +119,13 @@ static void random_steps(void **state)
 /* Arguments that are none; a table without memory */
 static void edges(void **state)
 {
-	void *mem = given(inlay_qpn_table_size(1));
+	void *mem = given(INLAY_QPN_PAGE);
 
 	(void)state;
 	inlay_qpn_table_init(table, NULL, 0);
 	assert_int_equal(inlay_qpn_table_add(table, 1, table), -ENOBUFS);
 	assert_null(inlay_qpn_table_remove(table, 1));
-	inlay_qpn_table_grow(table, mem, inlay_qpn_table_size(1));
+	inlay_qpn_table_grow(table, mem, INLAY_QPN_PAGE);
 	assert_int_equal(inlay_qpn_table_add(table, NUMBERS, table), -EINVAL);
 	assert_int_equal(inlay_qpn_table_add(table, 0xffffffff, table), -EINVAL);
 	assert_int_equal(inlay_qpn_table_add(table, 1, NULL), -EINVAL);

@@ -144,8 +144,8 @@ static void queue_open(struct queue *q, uint32_t flags)
 	assert_non_null(q->mr);
 	for (i = 0; i < 4; i++)
 		must(inlay_striding_post(&q->in.rq, (uintptr_t)q->buf + i * 65536, q->mr->lkey));
-	assert_int_equal(inlay_striding_room(&q->in.rq), 0);
-	inlay_striding_ring(&q->in.rq);
+	assert_int_equal(inlay_rq_room(&q->in.rq.rq), 0);
+	inlay_rq_ring(&q->in.rq.rq);
 	q->index = 0xffffff;
 	if (inlay_wq_user_index(q->in.wq, &q->index, NULL) == -ENOTSUP && !softdev_present())
 		skip(); /* no DEVX */
@@ -195,7 +195,7 @@ static void come(struct queue *q, const struct sent *s, bool compressed)
 		inlay_cq_advance(&q->in.cq, 1);
 		if (done) {
 			inlay_striding_recycle(&q->in.rq);
-			inlay_striding_ring(&q->in.rq);
+			inlay_rq_ring(&q->in.rq.rq);
 		}
 	} while (!at.len);
 }

@@ -57,8 +57,7 @@ struct did {
 	uint32_t index, seq;      /* of the WQE; of its message */
 	uint32_t len, seed;
 	bool signaled;
-	uint64_t before[2];       /* the words of an atomic, or the lane's */
-	unsigned word;
+	uint64_t before, after;   /* the word of an atomic; before: the lane's, too */
 	uint8_t *buf;
 };
 
@@ -68,8 +67,8 @@ struct lane {
 	uint32_t next, acked;               /* messages: to be sent, known to have arrived */
 	uint32_t got, expected, generation; /* from the peer */
 	uint32_t proved;
-	uint64_t word[2], may[2][2 * DEPTH]; /* words at the peer that only this lane changes, or what they may be */
-	unsigned mays[2];
+	uint64_t word, may[2 * DEPTH];      /* the word at the peer that only this lane changes, or what it may be */
+	unsigned mays;
 	bool unsure, asked;
 	uint32_t key, used, finished;       /* the peer's window */
 	struct ibv_mw *mw;                  /* for the peer */
@@ -108,7 +107,7 @@ struct control {
 struct shared {
 	uint64_t pattern[ROOM / 8];
 	uint64_t board[ACTORS][KINDS];           /* the key of the window that is open for them */
-	uint64_t words[ACTORS][KINDS][4];        /* 8 bytes, a gap, 16 bytes */
+	uint64_t words[ACTORS][KINDS];
 	uint8_t window[ACTORS][KINDS][ROOM];
 	uint8_t place[ACTORS][KINDS][DEPTH][ROOM];
 };
@@ -284,39 +283,36 @@ INLAY_ALWAYS int put(struct tube *t, const struct lane *l, uint32_t opcode, stru
 
 static int atomic(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 {
-	const struct remote r = theirs(l, shared->words[me][t->kind]);
-	const uint32_t form = rnd_below(10);
-	const uint64_t v = rnd(), m = rnd(), was = l->word[form == 9];
-	const uint64_t words[8] = {v, ~v, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0};
+	const struct remote r = theirs(l, &shared->words[me][t->kind]);
+	const uint32_t form = rnd_below(9);
+	const uint64_t v = rnd(), m = rnd(), was = l->word;
 	const uint64_t to[] = {was + v, v, was, (was & ~m) | (v & m), was & v, was | v, was ^ v, was + v,
-			       (was & ~(uint64_t)UINT32_MAX) | (uint32_t)(was + v), v};
-	struct ibv_sge sge = here(d->buf, form == 8 ? 4 : form == 9 ? 16 : 8);
+			       (was & ~(uint64_t)UINT32_MAX) | (uint32_t)(was + v)};
+	struct ibv_sge sge = here(d->buf, form == 8 ? 4 : 8);
 	struct inlay_atomic op;
 	struct inlay_wr wr;
 	int err;
 
 	d->seed = form;
 	d->len = sge.length;
-	d->word = form == 9;
-	d->before[0] = was;
-	d->before[1] = to[form];
+	d->before = was;
+	d->after = to[form];
 	switch (form) {
 	case 0: op = inlay_atomic_add(v); break;
 	case 1: op = inlay_atomic_cmp_swap(was, v); break;
 	case 2: op = inlay_atomic_cmp_swap(~was, v); break;
 	case 3: op = inlay_masked_cmp_swap(was, v, v, m); break;
-	case 4: op = inlay_masked_and(v); break;
-	case 5: op = inlay_masked_or(v); break;
-	case 6: op = inlay_masked_xor(v); break;
+	case 4: op = inlay_masked_swap(v, ~v); break;
+	case 5: op = inlay_masked_swap(v, v); break;
+	case 6: op = inlay_masked_add(v, ~(uint64_t)0); break;
 	case 7: op = inlay_masked_add(v, 0); break;
-	case 8: op = inlay_masked_add((uint32_t)v, 0); break;
-	default: op = inlay_atomic_words(MLX5_OPCODE_ATOMIC_MASKED_CS, words);
+	default: op = inlay_masked_add((uint32_t)v, 0);
 	}
-	wr = wr_at(wr_sge(&sge, 1), r.addr + 16 * d->word, r.rkey);
+	wr = wr_at(wr_sge(&sge, 1), r.addr, r.rkey);
 	wr.to = in(1u << XRC | 1u << DC, t->kind) ? &l->av : NULL;
 	err = form ? wr_atomic(&t->sq, op, wr, flags) : wr_atomic(&t->sq, inlay_atomic_add(v), wr, flags);
 	if (!err)
-		l->word[d->word] = to[form];
+		l->word = to[form];
 	return err == -ENOTSUP ? -EAGAIN : err; /* a device that has no such atomic */
 }
 
@@ -348,7 +344,7 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 		if (t->kind == RAW)
 			put_ether(d);
 	} else {
-		d->len = what == READ ? rnd_below(MOST) : what == PROVE ? 32 : what == LOOK_UP ? 8 :
+		d->len = what == READ ? rnd_below(MOST) : what == PROVE || what == LOOK_UP ? 8 :
 			 before(t, d)->len;
 		memset(d->buf, 0, ROOM);
 	}
@@ -372,9 +368,9 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 		r = theirs(l, shared->place[me][t->kind][before(t, d) - t->did]);
 		return put(t, l, MLX5_OPCODE_RDMA_READ, wr_there(wr_sge(sge, 3), &r), flags);
 	case PROVE:
-		memcpy(d->before, l->word, sizeof(d->before));
+		d->before = l->word;
 		d->seed = l->acked;
-		r = theirs(l, shared->words[me][t->kind]);
+		r = theirs(l, &shared->words[me][t->kind]);
 		return put(t, l, MLX5_OPCODE_RDMA_READ, wr_there(wr_sge(&one, 1), &r), flags | INLAY_FENCE);
 	case LOOK_UP:
 		r = theirs(l, &shared->board[me][t->kind]);
@@ -537,33 +533,24 @@ static void fails(struct tube *t)
 
 static void done_atomic(const struct did *d)
 {
-	uint64_t was[2];
+	uint64_t was;
 
-	memcpy(was, d->buf, sizeof(was));
-	if (d->len == 16) {
-		was[0] = can.sizes_be & 16 ? be64toh(was[0]) : was[0];
-		was[1] = can.sizes_be & 16 ? be64toh(was[1]) : was[1];
-		holds(was[0] == d->before[0] && was[1] == ~was[0]);
-	} else {
-		was[0] = d->seed > 2 ? inlay_atomic_answer(&can, d->buf, d->len) : was[0];
-		holds(was[0] == (d->len == 4 ? (uint32_t)d->before[0] : d->before[0]));
-	}
+	memcpy(&was, d->buf, sizeof(was));
+	was = d->seed > 2 ? inlay_atomic_answer(&can, d->buf, d->len) : was;
+	holds(was == (d->len == 4 ? (uint32_t)d->before : d->before));
 }
 
 static void proved(struct lane *l, const struct did *d)
 {
-	uint64_t is[4];
-	unsigned w, i;
+	uint64_t is;
+	unsigned i;
 
-	memcpy(is, d->buf, sizeof(is));
-	holds(is[3] == ~is[2]);
-	for (w = 0; w < 2; w++) {
-		for (i = 0; i < l->mays[w] && l->may[w][i] != is[2 * w]; i++)
-			;
-		holds(l->mays[w] ? i < l->mays[w] : is[2 * w] == d->before[w]);
-		l->word[w] = l->mays[w] ? is[2 * w] : l->word[w];
-		l->mays[w] = 0;
-	}
+	memcpy(&is, d->buf, sizeof(is));
+	for (i = 0; i < l->mays && l->may[i] != is; i++)
+		;
+	holds(l->mays ? i < l->mays : is == d->before);
+	l->word = l->mays ? is : l->word;
+	l->mays = 0;
 	l->unsure = l->asked = false;
 	l->proved = d->seed;
 }
@@ -598,14 +585,13 @@ static void done(struct tube *t, struct did *d)
 static void undone(struct did *d)
 {
 	struct lane *l = d->lane;
-	unsigned w = d->word;
 
 	if (d->what != ATOMIC)
 		return;
 	l->unsure = true;
-	if (!l->mays[w])
-		l->may[w][l->mays[w]++] = d->before[0];
-	l->may[w][l->mays[w]++] = d->before[1];
+	if (!l->mays)
+		l->may[l->mays++] = d->before;
+	l->may[l->mays++] = d->after;
 }
 
 /* A completion of the send side ends its WQE, and those before it that were good and unsignaled */
@@ -625,7 +611,7 @@ static void sent_by(struct tube *t, const struct mlx5_cqe64 *cqe)
 		holds(last || (!d->signaled && !t->failed));
 		if (last && !good && !t->failed && status != IBV_WC_WR_FLUSH_ERR && status != IBV_WC_RETRY_EXC_ERR &&
 		    status != IBV_WC_RNR_RETRY_EXC_ERR && d->what != BREAK) {
-			inlay_sq_print(stderr, &t->sq, cqe);
+			inlay_wqe_print(stderr, t->sq.buf, inlay_sq_size(&t->sq) * INLAY_WQEBB, inlay_cqe_wqe_counter(cqe), inlay_sq_type(&t->sq));
 			fprintf(stderr, "kind %u, %s\n", t->kind, ibv_wc_status_str(status));
 			holds(!"only what is meant to fail does");
 		}
@@ -784,7 +770,7 @@ static void packet_by(const struct mlx5_cqe64 *cqe)
 	holds(done >= 0 && at.wqe == packet_buf);
 	packet_strides += inlay_cqe_byte_count(cqe) >> 16 & 0x7fff;
 	if (at.len) {
-		const uint8_t *data = packet_bufs + at.wqe * inlay_striding_bytes(&packets.rq) + at.offset;
+		const uint8_t *data = packet_bufs + (at.wqe << (strides.log_number + strides.log_size)) + at.offset;
 
 		holds(at.offset == (at_stride << strides.log_size) + strides.shift);
 		holds(data[5] == me && data[ETHER - 2] == 0x88 && data[ETHER - 1] == 0xb5);
@@ -798,7 +784,7 @@ static void packet_by(const struct mlx5_cqe64 *cqe)
 	packet_buf = (packet_buf + 1) % BUFFERS;
 	packet_strides = 0;
 	inlay_striding_recycle(&packets.rq);
-	inlay_striding_ring(&packets.rq);
+	inlay_rq_ring(&packets.rq.rq);
 }
 
 /* All completions that are there */
@@ -1054,11 +1040,11 @@ static void packets_open(void)
 	uint32_t i, bytes;
 
 	must(inlay_packet_queue_create(&packets, dev.pd, BUFFERS, &strides, 0, &why));
-	bytes = inlay_striding_bytes(&packets.rq);
+	bytes = 1u << (strides.log_number + strides.log_size);
 	packet_bufs = take(BUFFERS * bytes);
 	for (i = 0; i < BUFFERS; i++)
 		must(inlay_striding_post(&packets.rq, (uintptr_t)packet_bufs + i * bytes, local->lkey));
-	inlay_striding_ring(&packets.rq);
+	inlay_rq_ring(&packets.rq.rq);
 	must(inlay_rss_create(&rss, dev.pd, &packets.wq, 1, 0, &why));
 	memset(&match, 0, sizeof(match));
 	match.mac[0] = 2;
@@ -1129,7 +1115,6 @@ static void set_up(void)
 	stack_open(&xsrq, xrcd);
 	for (i = 0; i < ACTORS; i++)
 		for (k = 0; k < KINDS; k++) {
-			shared->words[i][k][3] = ~UINT64_C(0);
 			lanes[k][i].peer = i;
 			lanes[k][i].kind = k;
 			lanes[k][i].generation = lanes[k][i].expected = 0;

@@ -49,7 +49,6 @@ static void model_open(struct model *m, uint32_t log_strides, uint32_t log_size)
 	shape.log_size = log_size;
 	shape.shift = m->shift;
 	must(inlay_striding_init(&m->rq, m->ring, m->wqes, m->wqe_size, m->record, &shape));
-	assert_int_equal(inlay_striding_bytes(&m->rq), m->bytes);
 }
 
 static void model_close(struct model *m)
@@ -74,11 +73,11 @@ static void post_one(struct model *m)
 
 static void post_some(struct model *m, uint32_t n)
 {
-	while (n-- && inlay_striding_room(&m->rq))
+	while (n-- && inlay_rq_room(&m->rq.rq))
 		post_one(m);
-	if (!inlay_striding_room(&m->rq))
+	if (!inlay_rq_room(&m->rq.rq))
 		assert_int_equal(inlay_striding_post(&m->rq, 1, 1), -EAGAIN);
-	inlay_striding_ring(&m->rq);
+	inlay_rq_ring(&m->rq.rq);
 }
 
 /* ---- the device ---- */
@@ -210,7 +209,7 @@ static void round_of(struct model *m, uint32_t count)
 	}
 	assert_int_equal(head, tail);
 	/* What the device holds or has not taken, and nothing else, is outstanding */
-	assert_int_equal((uint16_t)(m->rq.rq.pi - m->taken), m->wqes - inlay_striding_room(&m->rq));
+	assert_int_equal((uint16_t)(m->rq.rq.pi - m->taken), m->wqes - inlay_rq_room(&m->rq.rq));
 	post_some(m, rnd_below(m->wqes + 1));
 }
 
@@ -273,7 +272,7 @@ static void recycled(void **state)
 		assert_int_equal(wqe, i / 4 % m.wqes);
 		if (i % 4 == 3) {
 			inlay_striding_recycle(&m.rq);
-			inlay_striding_ring(&m.rq);
+			inlay_rq_ring(&m.rq.rq);
 		}
 	}
 	assert_memory_equal(ring, m.ring, sizeof(ring));
@@ -286,7 +285,7 @@ static void recycled(void **state)
 	/* From the start again, with a buffer half used */
 	inlay_striding_reset(&m.rq);
 	assert_int_equal(m.record[0], 0);
-	assert_int_equal(inlay_striding_room(&m.rq), m.wqes);
+	assert_int_equal(inlay_rq_room(&m.rq.rq), m.wqes);
 	m.frees = m.taken = m.index = 0;
 	m.holds = false;
 	for (i = 0; i < 2 * m.wqes; i++)
@@ -327,7 +326,7 @@ static void hostile(void **state)
 			cqe.op_own = MLX5_CQE_RESP_SEND << 4;
 			if (!n && !filler && len)
 				n = (len + m.shift + (1u << m.log_size) - 1) >> m.log_size;
-			good = inlay_striding_room(&m.rq) != m.wqes && n && n <= left &&
+			good = inlay_rq_room(&m.rq.rq) != m.wqes && n && n <= left &&
 			       (filler || (index == next && ((uint64_t)index << m.log_size) + m.shift + len <= m.bytes));
 			was = m.rq;
 			was_at = at;
@@ -358,9 +357,9 @@ static void hostile(void **state)
 }
 
 /*
- * Shared queues, linked and cyclic: three senders fill an entry each, with packets or with parts of messages, so entries are used up in any
- * order. Some completions are such as no device writes: more strides than are left or none, a part beyond the entry, an entry that is not
- * posted or beyond the ring, which only a cyclic counter goes on to.
+ * Shared queues, linked and cyclic: three senders fill an entry each, so entries are used up in any order. Some completions are such as no
+ * device writes: more strides than are left or none, a packet beyond the entry, an entry that is not posted or beyond the ring, which only
+ * a cyclic counter goes on to.
  */
 static void shared(void **state)
 {
@@ -369,10 +368,10 @@ static void shared(void **state)
 	uint32_t turn, step, record, refused = 0, done_entries = 0;
 
 	(void)state;
-	for (turn = 0; turn < 400; turn++) {
+	for (turn = 0; turn < 200; turn++) {
 		const struct inlay_strides shape = {rnd_below(6), 6 + rnd_below(4), 2 * rnd_below(2)};
 		const uint32_t cnt = 2u << rnd_below(4), strides = 1u << shape.log_number, bytes = strides << shape.log_size;
-		const bool cyclic = turn & 1, messages = turn & 2;
+		const bool cyclic = turn & 1;
 		uint32_t used[MOST] = {0}, holds[SENDERS] = {MOST, MOST, MOST}, posted = 0, taken = 0, next = 0, i;
 		struct ibv_sge sge = {0x1000, bytes, 5};
 		struct inlay_striding_srq rq;
@@ -380,9 +379,8 @@ static void shared(void **state)
 
 		must((cyclic ? inlay_srq_init_cyclic : inlay_srq_init)(&rq.srq, ring, cnt, 64, &record));
 		must(inlay_striding_srq_init(&rq, &shape));
-		assert_int_equal(inlay_striding_srq_bytes(&rq), bytes);
 		for (step = 0; step < 2000; step++) {
-			uint32_t s = rnd_below(SENDERS), part = 9, shown = rnd_below(4), n, index, len, named;
+			uint32_t s = rnd_below(SENDERS), n, index, len, named;
 			const bool filler = rnd_below(8) == 0, spoilt = rnd_below(10) == 0;
 			struct inlay_packet_at at = {77, 77, 77}, was_at = at;
 			struct inlay_striding_srq was;
@@ -406,34 +404,26 @@ static void shared(void **state)
 				taken++;
 			}
 			i = holds[s];
-			/* Parts of several senders may share an entry: the index says no more than the place */
-			n = messages ? 1 : filler ? strides - used[i] : 1 + rnd_below(strides - used[i]);
-			index = messages ? rnd_below(strides) : used[i];
-			len = rnd_below((n << shape.log_size) - (messages ? 0 : shape.shift)) + 1;
+			n = filler ? strides - used[i] : 1 + rnd_below(strides - used[i]);
+			index = used[i];
+			len = rnd_below((n << shape.log_size) - shape.shift) + 1;
 			named = (rnd_below(10) ? i : rnd_below(cnt)) + (rnd_below(4) ? 0 : cnt * (1 + rnd_below(100)));
 			if (named % cnt != i && busy[named % cnt])
 				continue; /* nobody can tell it from a good one */
-			if (spoilt && !messages && (filler || rnd_below(2)))
+			if (spoilt && (filler || rnd_below(2)))
 				n = filler && rnd_below(2) ? 0 : strides - used[i] + 1 + rnd_below(100);
 			else if (spoilt && !filler)
 				index += strides;
-			wrong = named % cnt != i || (!cyclic && named >= cnt) || (!filler && index >= strides) ||
-				(!messages && (!n || n > strides - used[i]));
+			wrong = named % cnt != i || (!cyclic && named >= cnt) || (!filler && index >= strides) || !n ||
+				n > strides - used[i];
 			fill(&cqe, sizeof(cqe), step);
 			cqe.op_own = MLX5_CQE_RESP_SEND << 4;
-			if (messages) {
-				cqe.byte_cnt = htobe32((uint32_t)filler << 31 | shown << 29 | len);
-				((uint8_t *)&cqe)[20] = (uint8_t)(index >> 8);
-				((uint8_t *)&cqe)[21] = (uint8_t)index;
-				cqe.wqe_counter = htobe16((uint16_t)named);
-			} else {
-				cqe.byte_cnt = htobe32((uint32_t)filler << 31 | n << 16 | len);
-				cqe.wqe_counter = htobe16((uint16_t)index);
-				cqe.wqe_id = htobe16((uint16_t)named);
-			}
+			cqe.byte_cnt = htobe32((uint32_t)filler << 31 | n << 16 | len);
+			cqe.wqe_counter = htobe16((uint16_t)index);
+			cqe.wqe_id = htobe16((uint16_t)named);
 			was = rq;
 			memcpy(before, ring, sizeof(ring));
-			ret = messages ? inlay_striding_srq_take_part(&rq, &cqe, &at, &part) : inlay_striding_srq_take(&rq, &cqe, &at);
+			ret = inlay_striding_srq_take(&rq, &cqe, &at);
 			if (wrong) {
 				assert_int_equal(ret, -EPROTO);
 				assert_memory_equal(&rq, &was, sizeof(rq));
@@ -444,8 +434,7 @@ static void shared(void **state)
 			}
 			assert_int_equal(at.wqe, i);
 			assert_int_equal(at.len, filler ? 0 : len);
-			assert_true(filler || at.offset == (index << shape.log_size) + (messages ? 0 : shape.shift));
-			assert_true(!messages || part == shown);
+			assert_true(filler || at.offset == (index << shape.log_size) + shape.shift);
 			used[i] += n;
 			assert_int_equal(ret, used[i] == strides);
 			if (ret) {
@@ -457,47 +446,6 @@ static void shared(void **state)
 		}
 	}
 	assert_true(refused > 1000 && done_entries > 1000);
-}
-
-/* Parts scattered to the CQE have no place in the buffer, but take a stride; one of 0 bytes has a place, too. In an entry of two strides */
-static void parts(void **state)
-{
-	enum { SCATTERED = 1, ANEW = 2 };
-	static const struct {
-		uint32_t how, bytes, stride, len, part;
-		int answer;
-	} rows[] = {
-		{ANEW | SCATTERED, 3u << 29 | 17, 0xeeee, 17, INLAY_PART_FIRST | INLAY_PART_LAST, 0},
-		{SCATTERED, 3u << 29 | 17, 0xeeee, 17, INLAY_PART_FIRST | INLAY_PART_LAST, 1}, {SCATTERED, 3u << 29 | 17, 0xeeee, 0, 0, -EPROTO},
-		{ANEW, 0, 3, 0, 0, -EPROTO}, {0, 0, 1, 0, 0, 0},
-	};
-	static uint8_t ring[4 * 32] __attribute__((aligned(64)));
-	static const struct inlay_strides shape = {1, 6, 0};
-	struct ibv_sge sge = {0x1000, 128, 5};
-	struct inlay_striding_srq rq;
-	struct inlay_packet_at at = {0, 0, 0};
-	struct mlx5_cqe64 cqe;
-	uint32_t record, part = 0, i;
-
-	(void)state;
-	for (i = 0; i < ARRAY(rows); i++) {
-		if (rows[i].how & ANEW) {
-			must(inlay_srq_init(&rq.srq, ring, 4, 32, &record));
-			must(inlay_striding_srq_init(&rq, &shape));
-			must(inlay_post_srq_recv(&rq.srq, &sge, 1, 0));
-		}
-		memset(&cqe, 0xee, sizeof(cqe));
-		cqe.byte_cnt = htobe32(rows[i].bytes);
-		cqe.wqe_counter = 0;
-		cqe.op_own = (uint8_t)(MLX5_CQE_RESP_SEND << 4 | (rows[i].how & SCATTERED ? INLAY_CQE_SCATTER_32 : 0));
-		((uint8_t *)&cqe)[20] = (uint8_t)(rows[i].stride >> 8);
-		((uint8_t *)&cqe)[21] = (uint8_t)rows[i].stride;
-		if (inlay_striding_srq_take_part(&rq, &cqe, &at, &part) != rows[i].answer)
-			fail_msg("row %u", i);
-		if (rows[i].answer >= 0)
-			assert_true(at.len == rows[i].len && part == rows[i].part);
-	}
-	assert_int_equal(at.offset, 64);
 }
 
 /* What cannot be a queue; room in the CQ */
@@ -524,7 +472,7 @@ static void arguments(void **state)
 	must(inlay_striding_init(&rq, ring, 8, 32, record, &shape));
 	must(inlay_striding_reserve_(&rq, &cq, &why));
 	assert_int_equal(inlay_cq_reserve(&cq, 1, &why), -ENOSPC);
-	inlay_striding_fini(&rq);
+	inlay_rq_fini(&rq.rq);
 	must(inlay_striding_init(&rq, ring, 16, 32, record, &shape));
 	assert_int_equal(inlay_striding_reserve_(&rq, &cq, &why), -ENOSPC);
 	must(inlay_srq_init(&srq.srq, ring, 8, 32, record));
@@ -542,7 +490,6 @@ int main(void)
 		cmocka_unit_test(recycled),
 		cmocka_unit_test(hostile),
 		cmocka_unit_test(shared),
-		cmocka_unit_test(parts),
 		cmocka_unit_test(arguments),
 	};
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * to.c: DCIs and XRC send QPs of verbs, taken over: messages to DC targets and XRC receive QPs whose shared receive queue is inlay's too,
- * by posts that storm.c does not make; what the queues are; every rule. On InfiniBand also with compact address vectors.
+ * by posts that storm.c does not make; what the queues are. On InfiniBand also with compact address vectors.
  */
 #include "rig.h"
 #include <inlay/connect.h>
@@ -294,65 +294,9 @@ static void take_over(void **state)
 	}
 }
 
-#if INLAY_CHECKED
-/* ---- every rule of these posts, broken once ---- */
-
-#define RULES(RULE) \
-	RULE(0, "inlay_post: the queue is not NULL", (void)!wr_post(no_sq, MLX5_OPCODE_SEND, to, 0)) \
-	RULE(1, "inlay_post: only a NOP has no request", (void)!inlay_post(sq, MLX5_OPCODE_SEND, no_wr, 0)) \
-	RULE(2, "inlay_post: sge is not NULL unless num_sge is 0", to.num_sge = 2; (void)!wr_post(sq, MLX5_OPCODE_SEND, to, 0)) \
-	RULE(3, "inlay_post: the QP's type has the operation", sq->type = IBV_QPT_RC; (void)!wr_post(sq, MLX5_OPCODE_SEND, to, 0)) \
-	RULE(4, "inlay_post: the QP's type has the operation", to.to = NULL; (void)!wr_post(sq, MLX5_OPCODE_SEND, to, 0)) \
-	RULE(5, "inlay_post: only a DCI has streams", \
-	     sq->type = IBV_QPT_XRC_SEND; (void)!wr_post(sq, MLX5_OPCODE_SEND, to, INLAY_STREAM(1))) \
-	RULE(6, "inlay_post: a read has no payload to inline", (void)!wr_post(sq, MLX5_OPCODE_RDMA_READ, to, INLAY_INLINE)) \
-	RULE(7, "inlay_post_atomic: queue and request are not NULL", (void)!wr_atomic(no_sq, inlay_atomic_add(1), to, 0)) \
-	RULE(8, "inlay_post_atomic: queue and request are not NULL", (void)!inlay_post_atomic(sq, inlay_atomic_add(1), no_wr, 0)) \
-	RULE(9, "inlay_post_atomic: the operation is an atomic", op.opcode = MLX5_OPCODE_SEND; (void)!wr_atomic(sq, op, to, 0)) \
-	RULE(10, "inlay_post_atomic: the answer goes to one place", to.num_sge = 2; (void)!wr_atomic(sq, op, to, 0)) \
-	RULE(11, "inlay_post_atomic: an atomic has no payload to inline", (void)!wr_atomic(sq, op, to, INLAY_INLINE)) \
-	RULE(12, "inlay_post_atomic: the QP's type has the operation", to.to = NULL; (void)!wr_atomic(sq, op, to, 0)) \
-	RULE(13, "inlay_seg_av_compact: the destination has 16 bytes", must(inlay_sq_begin(sq, 1, &at)); inlay_seg_av_compact(at, &av)) \
-	RULE(14, "inlay_av_init_xrc: an SRQN has 24 bits", inlay_av_init_xrc(&av, 1 << 24)) \
-	RULE(15, "inlay_av_to_dct: a DCTN has 24 bits", inlay_av_to_dct(&av, 1 << 24, 1))
-
-#define TEXT(n, text, broken) text,
-#define BREAK(n, text, broken) case n: broken; break;
-
-static const char *const rules[] = {RULES(TEXT)};
-
-static void rule_break(void *arg)
-{
-	struct inlay_sq *volatile no_sq = NULL, *sq = &net.e.sq;
-	struct inlay_wr *volatile no_wr = NULL;
-	struct inlay_av av = net.peer[0].av;
-	struct inlay_wr to = wr_to(wr_at(wr_buf(net.e.buf, 8, 5), 0x1000, 5), &av);
-	struct inlay_atomic op = inlay_atomic_add(1);
-	struct inlay_cursor at;
-
-	switch (*(unsigned *)arg) {
-	RULES(BREAK)
-	}
-}
-
-static void rules_kept(void **state)
-{
-	unsigned i;
-
-	(void)state;
-	net_open(true);
-	for (i = 0; i < ARRAY(rules); i++)
-		assert_aborts(rule_break, &i, rules[i]);
-	net_close();
-}
-#endif
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#if INLAY_CHECKED
-		cmocka_unit_test(rules_kept),
-#endif
 		cmocka_unit_test(end_to_end),
 		cmocka_unit_test(take_over),
 	};

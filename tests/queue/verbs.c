@@ -382,10 +382,9 @@ static void striding_taken(void **state)
 	strides->single_stride_log_num_of_bytes = 11;
 	must(inlay_striding_from_wq(&rq, wq, strides, &cq, &why));
 	assert_int_equal(inlay_cq_reserve(&cq, 1, NULL), -ENOSPC);
-	assert_int_equal(inlay_striding_bytes(&rq), 1 << 20);
-	while (inlay_striding_room(&rq))
+	while (inlay_rq_room(&rq.rq))
 		must(inlay_striding_post(&rq, 0x123456789000, 0x55667788));
-	inlay_striding_ring(&rq);
+	inlay_rq_ring(&rq.rq);
 	refused(rq, inlay_striding_from_wq(&rq, wq, strides, NULL, &why), -EBUSY);
 	must(ibv_destroy_wq(wq));
 	must(ibv_destroy_cq(ibcq));

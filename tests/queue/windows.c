@@ -137,32 +137,10 @@ static void types(void **state)
 		closed(IBV_MW_TYPE_2, (int)(i % WAYS));
 }
 
-/* Longer than a UMR says */
-static void too_long(void **state)
-{
-	struct ibv_mw_bind_info info;
-	struct inlay_sq was;
-
-	(void)state;
-	pair_make(&p, &usual);
-	mw = ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2);
-	assert_non_null(mw);
-	info.mr = p.b.mr;
-	info.addr = raddr_of(&p.b, 0);
-	info.length = (1ull << 31) + 1;
-	info.mw_access_flags = IBV_ACCESS_REMOTE_READ;
-	was = p.b.sq;
-	assert_int_equal(inlay_post_bind_mw(&p.b.sq, mw, ibv_inc_rkey(mw->rkey), &info, INLAY_SIGNALED), -ENOTSUP);
-	assert_memory_equal(&p.b.sq, &was, sizeof(was));
-	must(ibv_dealloc_mw(mw));
-	pair_free(&p);
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(types),
-		cmocka_unit_test(too_long),
 	};
 
 	return cmocka_run_group_tests_name("windows", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();

@@ -17,7 +17,7 @@
 
 struct tagged {
 	struct inlay_devx_cq cq;
-	struct inlay_devx_xrq xrq;
+	struct inlay_devx_srq xrq;
 	struct inlay_devx_qp cmd;
 	struct inlay_tag_list list;
 	void *memory;
@@ -36,24 +36,23 @@ struct tagged_how {
 
 UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
 {
-	struct inlay_devx_xrq_attr attr;
+	struct inlay_devx_srq_attr attr;
 	struct inlay_devx_path path = path_usual();
 	struct inlay_devx_qp_attr qp;
 	struct how rx, tx;
 	size_t size;
 
 	memset(t, 0, sizeof(*t));
-	memset(&attr, 0, sizeof(attr));
 	cq_open(&t->cq, 1024, how->cqe_size ? how->cqe_size : 64);
-	attr.shared = rmp_want(how->entries ? how->entries : 64, 32, 0);
+	attr = srq_want(how->entries ? how->entries : 64, 32, 0);
 	attr.cqn = t->cq.cq.cqn;
 	attr.tags = how->tags;
 	attr.user_index = UIDX;
-	attr.flags = how->no_rndv ? 0 : INLAY_DEVX_XRQ_RNDV;
-	must(inlay_devx_xrq_create(&t->xrq, dev.ctx, &attr));
+	attr.flags = how->no_rndv ? 0 : INLAY_DEVX_SRQ_RNDV;
+	must(inlay_devx_srq_create(&t->xrq, dev.ctx, &attr));
 	qp = qp_want(t->cq.cq.cqn, t->cq.cq.cqn, how->bbs, 0);
 	qp.rq_type = INLAY_RQ_TYPE_SHARED;
-	qp.srqn = t->xrq.xrqn;
+	qp.srqn = t->xrq.srqn;
 	must(inlay_devx_qp_create(&t->cmd, dev.ctx, &qp));
 	must(inlay_devx_qp_connect_self(&t->cmd, &path));
 	size = inlay_tag_list_size(how->tags, how->bbs);
@@ -64,7 +63,7 @@ UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
 	t->slot = how->slot ? how->slot : 2048;
 	memset(&rx, 0, sizeof(rx));
 	memset(&tx, 0, sizeof(tx));
-	rx.srqn = t->xrq.xrqn;
+	rx.srqn = t->xrq.srqn;
 	rx.scatter = how->scatter;
 	rx.cqe_size = how->cqe_size;
 	tx.bbs = 256;
@@ -78,7 +77,7 @@ UNUSED static void tm_close(struct tagged *t)
 		expect_nothing(&t->cq.cq);
 	sides_free(&t->rx, &t->tx);
 	must(inlay_devx_qp_destroy(&t->cmd));
-	must(inlay_devx_xrq_destroy(&t->xrq));
+	must(inlay_devx_srq_destroy(&t->xrq));
 	must(inlay_devx_cq_destroy(&t->cq));
 	free(t->memory);
 }

@@ -17,6 +17,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 
 /* The type of the L4 header: inlay_cqe_l4_type. */
@@ -103,4 +104,5 @@ INLAY_FN uint8_t inlay_cqe_rss_type(const struct mlx5_cqe64 *cqe)
 	return ((const uint8_t *)cqe)[INLAY_CQE_HASH_TYPE_] & (INLAY_RSS_IPV4 | INLAY_RSS_IPV6 | INLAY_RSS_SPI);
 }
 
+INLAY_CASTS_END_
 #endif

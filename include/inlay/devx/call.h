@@ -40,7 +40,7 @@
 #include <string.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
-#include <inlay/devx/ifc/hca.h>
+#include <inlay/devx/ifc.h>
 
 #define INLAY_DEVX_BOX 16u        /* bytes of the shortest inbox and outbox */
 #define INLAY_DEVX_BOX_MAX 65532u /* bytes of the longest: uverbs counts them in 16 bits */

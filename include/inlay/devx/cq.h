@@ -18,12 +18,12 @@
  * inlay_cq_arm arms the CQ's event: INLAY_EVENT_COMP on a DEVX channel (devx/event.h).
  *
  * Threads: as queue/cq.h; creating and destroying as device commands.
- * Sources: devx/ifc/cq.h; libmlx5's verbs.c (a ring before its first completion).
+ * Sources: devx/ifc.h; libmlx5's verbs.c (a ring before its first completion).
  */
 #ifndef INLAY_DEVX_CQ_H
 #define INLAY_DEVX_CQ_H
 
-#include <inlay/devx/ifc/cq.h>
+#include <inlay/devx/ifc.h>
 #include <inlay/devx/uar.h>
 #include <inlay/devx/umem.h>
 #include <inlay/queue/cq.h>

@@ -9,7 +9,7 @@
  *   memset(&attr, 0, sizeof(attr));
  *   attr.pdn = pdn;
  *   attr.cqn = inlay_cq_cqn(&cq.cq);
- *   attr.srqn = rmp.rmpn;                              its receive queue
+ *   attr.srqn = rmp.srqn;                              its receive queue
  *   attr.dc_key = 0x1ee7a330;                          as in the initiator's address vector
  *   inlay_devx_dct_create(&dct, ctx, &attr, &path);
  *   ...
@@ -20,12 +20,12 @@
  * A target is ready when it is created. It has no transitions, ring or register.
  *
  * Threads: as device commands.
- * Sources: devx/ifc/srq.h; Linux, infiniband/hw/mlx5/qpc.c (create, drain, destroy).
+ * Sources: devx/ifc.h; Linux, infiniband/hw/mlx5/qpc.c (create, drain, destroy).
  */
 #ifndef INLAY_DEVX_DCT_H
 #define INLAY_DEVX_DCT_H
 
-#include <inlay/devx/ifc/srq.h>
+#include <inlay/devx/ifc.h>
 #include <inlay/devx/path.h>
 #include <inlay/wqe.h>
 

@@ -36,13 +36,13 @@
  *     not match a newer one with the same index.
  *
  * Threads: as device commands.
- * Sources: devx/ifc/mkey.h; Linux, infiniband/hw/mlx5/devx.c and mr.c; UCX's ib_mlx5dv_md.c (KSM).
+ * Sources: devx/ifc.h; Linux, infiniband/hw/mlx5/devx.c and mr.c; UCX's ib_mlx5dv_md.c (KSM).
  */
 #ifndef INLAY_DEVX_MKEY_H
 #define INLAY_DEVX_MKEY_H
 
 #include <inlay/devx/call.h>
-#include <inlay/devx/ifc/mkey.h>
+#include <inlay/devx/ifc.h>
 #include <inlay/devx/umem.h>
 
 #define INLAY_DEVX_PIECES 4078u /* the most that an inbox holds */

@@ -22,7 +22,7 @@
  *   - ECE is not negotiated.
  *
  * Threads: functions that take a context or a PD are as thread-safe as verbs; the others are pure.
- * Sources: devx/ifc/qp.h; ibv_create_ah(3); Linux, infiniband/hw/mlx5/qp.c (mlx5_set_path); UCX's
+ * Sources: devx/ifc.h; ibv_create_ah(3); Linux, infiniband/hw/mlx5/qp.c (mlx5_set_path); UCX's
  * rc_mlx5_devx.c (the MAC from an address handle).
  */
 #ifndef INLAY_DEVX_PATH_H
@@ -30,7 +30,7 @@
 
 #include <inlay/connect.h>
 #include <inlay/devx/call.h>
-#include <inlay/devx/ifc/qp.h>
+#include <inlay/devx/ifc.h>
 
 /* How this end sends, and what its peer may do, with the default in brackets. */
 struct inlay_devx_path {

@@ -38,13 +38,13 @@
  *   - An atomic's result is in host order in memory, but big-endian in a CQE (attr.scatter_req).
  *
  * Threads: the queues as queue.h; all else as device commands.
- * Sources: devx/ifc/qp.h; Linux, infiniband/hw/mlx5/qp.c (fields of each step); libmlx5's verbs.c
+ * Sources: devx/ifc.h; Linux, infiniband/hw/mlx5/qp.c (fields of each step); libmlx5's verbs.c
  * (the ring); UCX's rc_ep.c (atomics in a CQE).
  */
 #ifndef INLAY_DEVX_QP_H
 #define INLAY_DEVX_QP_H
 
-#include <inlay/devx/ifc/cq.h>
+#include <inlay/devx/ifc.h>
 #include <inlay/devx/path.h>
 #include <inlay/devx/uar.h>
 #include <inlay/devx/umem.h>

@@ -28,7 +28,7 @@
  *     support aliases (inlay_mmap_cap_pci).
  *
  * Threads: as the set-up part of map.h.
- * Sources: DOCA's documentation of doca_mmap; devx/ifc/object.h; UCX's ib_mlx5dv_md.c (indirect
+ * Sources: DOCA's documentation of doca_mmap; devx/ifc.h; UCX's ib_mlx5dv_md.c (indirect
  * keys, entries of 2 GiB, the capabilities).
  */
 #ifndef INLAY_MMAP_PCI_H
@@ -39,9 +39,7 @@
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 #include <inlay/devx/call.h>
-#include <inlay/devx/ifc/cmd.h>
-#include <inlay/devx/ifc/hca.h>
-#include <inlay/devx/ifc/object.h>
+#include <inlay/devx/ifc.h>
 #include <inlay/devx/mkey.h>
 #include <inlay/mmap/blob.h>
 #include <inlay/mmap/lookup.h>

@@ -23,6 +23,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe.h>
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
@@ -37,11 +38,7 @@ INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, const struct inlay_atom
 	struct inlay_cursor at;
 	int err;
 
-	if (op->words) {
-		if (!inlay_is_pow2(size) || size < 8 || size > 256)
-			return -EINVAL;
-		units = (swap ? 4 : 2) * size / INLAY_DS;
-	} else if (!plain) {
+	if (!plain) {
 		if (INLAY_UNLIKELY(size != 4 && size != 8))
 			return -EINVAL;
 		units += swap && size == 8;
@@ -56,8 +53,6 @@ INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, const struct inlay_atom
 	at = inlay_seg_raddr(at, wr->raddr, wr->rkey);
 	if (plain)
 		at = inlay_seg_atomic(at, op->swap, op->compare);
-	else if (op->words)
-		at = inlay_seg_operands(at, op->words, 2 * units);
 	else
 		at = inlay_seg_masked(at, size, op);
 	at = inlay_seg_data(at, (uintptr_t)wr->data, size, wr->lkey);
@@ -76,7 +71,7 @@ INLAY_APART int inlay_post_atomic_apart_(struct inlay_sq *sq, struct inlay_atomi
  *   +0   ctrl     opcode, index, QPN, DS, flags
  *   +16  av       destination                            if wr->to
  *   +..  raddr    remote address, rkey
- *   +..  operands 1 unit; 2 for a masked compare-and-swap of 8 bytes; more from 16 bytes on
+ *   +..  operands 1 unit; 2 for a masked compare-and-swap of 8 bytes
  *   +..  data     size, lkey, where the old value goes
  *
  * op     what happens to the word: inlay_atomic_*, or inlay_masked_* (queue/masked.h)
@@ -85,8 +80,8 @@ INLAY_APART int inlay_post_atomic_apart_(struct inlay_sq *sq, struct inlay_atomi
  * flags  as inlay_post, without INLAY_INLINE
  *
  * Returns as inlay_post; -ENOTSUP when the device has no atomics, or has none of this size
- * (inlay_sq_set_atomics); -EINVAL for another size than 4 or 8, or, of words, one that is no power
- * of two from 8 to 256. Same bytes as IBV_WR_ATOMIC_FETCH_AND_ADD and IBV_WR_ATOMIC_CMP_AND_SWP.
+ * (inlay_sq_set_atomics); -EINVAL for another size than 4 or 8. Same bytes as
+ * IBV_WR_ATOMIC_FETCH_AND_ADD and IBV_WR_ATOMIC_CMP_AND_SWP.
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_post_atomic(struct inlay_sq *sq, struct inlay_atomic op, const struct inlay_wr *wr,
 						uint32_t flags)
@@ -101,7 +96,6 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_atomic(struct inlay_sq *sq, struct inla
 	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_ATOMIC_FA, wr->to != NULL), "the QP's type has the operation");
 	inlay_flags_check_(flags);
 	if (!__builtin_constant_p(op.opcode) || !(plain || __builtin_constant_p(wr->len)) ||
-	    !__builtin_constant_p(!op.words) || op.words ||
 	    (!__builtin_constant_p(!wr->to) && INLAY_UNLIKELY(!wr->to))) {
 		/* A copy by fields: else clang does not split the caller's. */
 		struct inlay_wr r = {wr->raddr, wr->rkey, 0, wr->to, wr->data, wr->len, wr->lkey, NULL, 0, 0, NULL};
@@ -115,4 +109,5 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_atomic(struct inlay_sq *sq, struct inla
 	return inlay_post_atomic_(sq, &op, wr, 3, flags);
 }
 
+INLAY_CASTS_END_
 #endif

@@ -62,6 +62,7 @@
 #include <stdio.h>
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/uar.h>
@@ -145,12 +146,6 @@ INLAY_FN uint32_t inlay_cq_cqn(const struct inlay_cq *cq)
 	return cq->cqn;
 }
 
-/* Index of the next completion: the number of CQEs freed so far, not wrapped to the ring. */
-INLAY_FN uint32_t inlay_cq_index(const struct inlay_cq *cq)
-{
-	return cq->ci;
-}
-
 INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
 {
 	cq->verbs = verbs;
@@ -177,6 +172,19 @@ INLAY_COLD int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **wh
 	snprintf(cq->refusal, sizeof(cq->refusal), "the CQ is too small: %u more CQEs wanted, %u of %u are left", n,
 		 cq->mask + 1 - cq->reserved, cq->mask + 1);
 	return inlay_refuse_(-ENOSPC, why, cq->refusal);
+}
+
+/* Reserves n CQEs for a queue, which keeps in *of and *reserved where and how many. */
+INLAY_COLD int inlay_cq_reserve_for_(struct inlay_cq *cq, uint32_t n, struct inlay_cq **of, uint32_t *reserved,
+				     const char **why)
+{
+	int err = inlay_cq_reserve(cq, n, why);
+
+	if (!err) {
+		*of = cq;
+		*reserved = n;
+	}
+	return err;
 }
 
 /* Checks that n CQEs are left and that cq is the CQ `made`, before anything is changed. */
@@ -534,4 +542,5 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 	return inlay_cq_clean_(cq, inlay_cqe_qpn, qpn, gone, arg);
 }
 
+INLAY_CASTS_END_
 #endif

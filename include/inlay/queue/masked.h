@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/masked.h: extended atomics, which have masks and other sizes than 8 bytes.
+ * inlay/queue/masked.h: extended atomics, which have masks, of 4 and 8 bytes.
  *
  *   struct inlay_atomics can;
  *   inlay_atomics_query(&can, ctx, &why);                   once per device
@@ -8,12 +8,12 @@
  *
  *   wr.data = &word, wr.len = 4;                            the atomic's length
  *   inlay_post_atomic(&sq, inlay_masked_add(1, 0), &wr, INLAY_SIGNALED);
- *   inlay_post_atomic(&sq, inlay_masked_or(0x80), &wr, INLAY_SIGNALED);
+ *   inlay_post_atomic(&sq, inlay_masked_swap(0x80, 0x80), &wr, INLAY_SIGNALED);      fetch-and-or
  *   ...
  *   value = inlay_atomic_answer(&can, &word, 4);            after the completion
  *
  * Invariants, besides those of queue/atomic.h:
- *   - The answer is in host order for 8 bytes, and usually big-endian for others:
+ *   - The answer is in host order for 8 bytes, and usually big-endian for 4:
  *     inlay_atomics.sizes_be tells, and inlay_atomic_answer converts. An answer that the device
  *     leaves in the CQE (cqe.h) may be big-endian for 8 bytes too.
  *   - The peer's QP has atomic_mode UP_TO_8 or more. The kernel sets it for QPs of verbs;
@@ -27,6 +27,8 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
+#include <inlay/devx/ifc.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/atomic.h>
 #include <inlay/queue/sq.h>
@@ -49,30 +51,31 @@ struct inlay_atomics {
  */
 INLAY_COLD int inlay_atomics_query(struct inlay_atomics *can, struct ibv_context *context, const char **why)
 {
-	uint32_t in[4], out[1028], op, qp;
+	const struct inlay_atomic_cap *cap;
+	struct inlay_query_hca_cap_out out;
+	struct inlay_cmd_in in;
 	int err;
 
 	INLAY_CHECK(can && context, "only why may be NULL");
 	__builtin_memset(can, 0, sizeof(*can));
 	if (!mlx5dv_is_supported(context->device))
 		return inlay_refuse_(-ENOTSUP, why, "the context is not of an mlx5 device");
-	__builtin_memset(in, 0, sizeof(in));
-	__builtin_memset(out, 0, sizeof(out));
-	/* QUERY_HCA_CAP, atomic capabilities, current values */
-	in[0] = inlay_to_be32(0x100u << 16);
-	in[1] = inlay_to_be32(3u << 1 | 1);
-	err = mlx5dv_devx_general_cmd(context, in, sizeof(in), out, sizeof(out));
-	if (err || inlay_from_be32(out[0]) >> 24)
+	__builtin_memset(&in, 0, sizeof(in));
+	__builtin_memset(&out, 0, sizeof(out));
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_HCA_CAP);
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_OP_MOD, INLAY_CAP_ATOMIC << 1 | 1 /* current */);
+	err = mlx5dv_devx_general_cmd(context, &in, sizeof(in), &out, sizeof(out));
+	if (err || inlay_from_be32(out.cmd.dword[0]) >> 24)
 		return inlay_refuse_(-ENOTSUP, why, "the context cannot query the device's atomics");
-	/* After a 16-byte header, dword 2 has the byte order, 4 the operations, 5 a QP's sizes, 6 DC's. */
-	op = inlay_from_be32(out[4 + 4]) & 0xffff;
-	qp = inlay_from_be32(out[4 + 5]) & 0xffff;
-	if ((op & 0xc) != 0xc)
+	cap = &out.cap.atomic;
+	if ((inlay_atomic_cap_get(cap, INLAY_ATOMIC_CAP_ATOMIC_OPERATIONS) & 0xc) != 0xc)
 		return 0;
-	can->sizes = qp & ~3u;
-	can->sizes_dc = inlay_from_be32(out[4 + 6]) & 0xfffc;
+	can->sizes = inlay_atomic_cap_get(cap, INLAY_ATOMIC_CAP_ATOMIC_SIZE_QP) & 0xfffc;
+	can->sizes_dc = inlay_atomic_cap_get(cap, INLAY_ATOMIC_CAP_ATOMIC_SIZE_DC) & 0xfffc;
 	/* The mode, not 0: host order, is about 8 bytes alone. */
-	can->sizes_be = inlay_from_be32(out[4 + 2]) >> 30 ? can->sizes & ~8u : can->sizes;
+	can->sizes_be = can->sizes;
+	if (inlay_atomic_cap_get(cap, INLAY_ATOMIC_CAP_ATOMIC_REQ_8B_ENDIANNESS_MODE))
+		can->sizes_be &= ~8u;
 	return 0;
 }
 
@@ -111,63 +114,30 @@ INLAY_FN uint64_t inlay_atomic_answer(const struct inlay_atomics *can, const voi
 INLAY_ALWAYS struct inlay_atomic inlay_masked_cmp_swap(uint64_t compare, uint64_t compare_mask, uint64_t swap,
 						       uint64_t swap_mask)
 {
-	struct inlay_atomic op = {swap, compare, swap_mask, compare_mask, MLX5_OPCODE_ATOMIC_MASKED_CS, NULL};
+	struct inlay_atomic op = {swap, compare, swap_mask, compare_mask, MLX5_OPCODE_ATOMIC_MASKED_CS};
 
 	return op;
 }
 
-/* Swap: the bits of mask become those of value; ~0 swaps the word. Also "set", whose answer nobody reads. */
+/*
+ * Swap: the bits of mask become those of value; ~0 swaps the word. (v, v) is fetch-and-or, (v, ~v)
+ * fetch-and-and. Also "set", whose answer nobody reads.
+ */
 INLAY_ALWAYS struct inlay_atomic inlay_masked_swap(uint64_t value, uint64_t mask)
 {
 	return inlay_masked_cmp_swap(0, 0, value, mask);
 }
 
-/* Fetch-and-and. */
-INLAY_ALWAYS struct inlay_atomic inlay_masked_and(uint64_t value)
-{
-	return inlay_masked_swap(value, ~value);
-}
-
-/* Fetch-and-or. */
-INLAY_ALWAYS struct inlay_atomic inlay_masked_or(uint64_t value)
-{
-	return inlay_masked_swap(value, value);
-}
-
 /*
- * Fetch-and-add, also of 4 bytes. boundary 0x80008000 makes two 16-bit counters of a 4-byte word;
- * 0 adds to the word as a whole.
+ * Fetch-and-add, also of 4 bytes. boundary: 0 adds to the word as a whole; 0x80008000 makes two
+ * 16-bit counters of a 4-byte word; ~0 makes a field of each bit, which is fetch-and-xor.
  */
 INLAY_ALWAYS struct inlay_atomic inlay_masked_add(uint64_t add, uint64_t boundary)
 {
-	struct inlay_atomic op = {add, boundary, 0, 0, MLX5_OPCODE_ATOMIC_MASKED_FA, NULL};
+	struct inlay_atomic op = {add, boundary, 0, 0, MLX5_OPCODE_ATOMIC_MASKED_FA};
 
 	return op;
 }
 
-/* Fetch-and-xor: an addition without any carry. */
-INLAY_ALWAYS struct inlay_atomic inlay_masked_xor(uint64_t value)
-{
-	return inlay_masked_add(value, ~(uint64_t)0);
-}
-
-/*
- * An extended atomic of 8 bytes or more, up to the largest size of inlay_atomics.sizes.
- *
- * opcode  MLX5_OPCODE_ATOMIC_MASKED_CS or MLX5_OPCODE_ATOMIC_MASKED_FA
- * words   operands of the atomic's size each, as 64-bit words in host order: swap, compare, swap
- *         mask, compare mask; or add, boundary. They are copied by the post
- *
- * The words go in the order in which the libmlx5 of MLNX_OFED wrote them, and come back as Linux
- * reads them (handle_atomic, mlx5/cq.c): each big-endian, in the order of memory. No public source
- * says which word is most significant, and so where a carry goes: the software device takes the
- * first.
- */
-INLAY_ALWAYS struct inlay_atomic inlay_atomic_words(uint32_t opcode, const uint64_t *words)
-{
-	struct inlay_atomic op = {0, 0, 0, 0, opcode, words};
-
-	return op;
-}
-
+INLAY_CASTS_END_
 #endif

@@ -18,6 +18,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 #include <inlay/queue/rq.h>
 
@@ -66,4 +67,5 @@ INLAY_FN int inlay_rq_release_ooo(struct inlay_rq *rq, const struct mlx5_cqe64 *
 	return 1;
 }
 
+INLAY_CASTS_END_
 #endif

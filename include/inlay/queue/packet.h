@@ -26,6 +26,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe.h>
 #include <inlay/wqe/eth.h>
 #include <inlay/queue/post.h>
@@ -41,7 +42,7 @@ INLAY_ALWAYS void inlay_packet_check_(const struct inlay_sq *sq, const struct ib
 {
 	INLAY_CHECK(sq, "the queue is not NULL");
 	INLAY_CHECK(sge || !num_sge, "sge is not NULL unless num_sge is 0");
-	INLAY_CHECK(!sq->type || sq->type == IBV_QPT_RAW_PACKET, "the QP's type has the operation");
+	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_TSO, 0), "the QP's type has the operation");
 }
 
 /*
@@ -319,4 +320,5 @@ INLAY_APART INLAY_RESULT int inlay_post_packets_multi(struct inlay_sq *sq, struc
 	return ds > 4 * inlay_sq_size(sq) ? -E2BIG : -EAGAIN;
 }
 
+INLAY_CASTS_END_
 #endif

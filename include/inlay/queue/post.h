@@ -37,6 +37,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe.h>
 #include <inlay/queue/sq.h>
 
@@ -61,16 +62,24 @@ struct inlay_wr {
 	const struct inlay_iov *iov;
 };
 
-/* Whether the QP's type has the operation, to a destination or not; true if the type is not known. */
-INLAY_FN int inlay_post_fits_(const struct inlay_sq *sq, uint8_t opcode, int to)
+/*
+ * Whether the QP's type has the operation, to a destination or not; true if the type is not known.
+ * MLX5_OPCODE_TSO stands for all that a raw packet QP posts.
+ */
+INLAY_FN int inlay_post_fits_(const struct inlay_sq *sq, uint32_t opcode, int to)
 {
-	int rdma =
-		opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM || opcode == MLX5_OPCODE_UMR;
 	int send = opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM;
+	int write = opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
+	int local = opcode == MLX5_OPCODE_UMR || opcode == MLX5_OPCODE_SET_PSV; /* without a destination on any QP */
 
-	return !sq->type || (sq->type == IBV_QPT_RC && !to) || (sq->type == IBV_QPT_UC && !to && (rdma || send)) ||
-	       (sq->type == IBV_QPT_UD && to && send) ||
-	       ((sq->type == IBV_QPT_DRIVER || sq->type == IBV_QPT_XRC_SEND) && to == (opcode != MLX5_OPCODE_UMR));
+	if (!sq->type || opcode == MLX5_OPCODE_TSO)
+		return !sq->type || sq->type == IBV_QPT_RAW_PACKET;
+	if (opcode == MLX5_OPCODE_MMO)
+		return sq->type == IBV_QPT_RC || sq->type == IBV_QPT_DRIVER;
+	return sq->type == IBV_QPT_RC ? !to :
+	       sq->type == IBV_QPT_UC ? !to && (send || write || opcode == MLX5_OPCODE_UMR) :
+	       sq->type == IBV_QPT_UD ? to && send :
+	       sq->type == IBV_QPT_DRIVER || sq->type == IBV_QPT_XRC_SEND ? to == !local : 0;
 }
 
 /* Whether a WQE of this opcode has a remote address. */
@@ -90,14 +99,15 @@ INLAY_ALWAYS uint32_t inlay_post_imm_(uint32_t opcode, const struct inlay_wr *wr
 /* ---- Out of line: all arguments in registers ---- */
 
 /*
- * what    the second half of the control segment, with the opcode and these two flags in its lowest
+ * what    the second half of the control segment, with the opcode and these flags in its lowest
  *         byte, which is 0 there
  * remote  rkey; in the upper half the number of pieces or bytes
  * to      NULL: no destination
  */
 #define INLAY_WHAT_RING_ 0x80u
 #define INLAY_WHAT_INLINE_ 0x40u
-#define INLAY_WHAT_OPCODE_ 0x3fu
+#define INLAY_WHAT_IOV_ 0x20u
+#define INLAY_WHAT_OPCODE_ 0x1fu
 
 INLAY_ALWAYS uint64_t inlay_post_what_(uint32_t opcode, uint32_t flags, uint32_t imm_be)
 {
@@ -105,112 +115,83 @@ INLAY_ALWAYS uint64_t inlay_post_what_(uint32_t opcode, uint32_t flags, uint32_t
 	       (flags & INLAY_RING ? INLAY_WHAT_RING_ : 0) | (flags & INLAY_INLINE ? INLAY_WHAT_INLINE_ : 0) | opcode;
 }
 
-INLAY_ALWAYS int inlay_post_begin_(struct inlay_sq *sq, uint64_t raddr, uint64_t remote, uint64_t what,
-				   const struct inlay_av *to, uint32_t ds, struct inlay_cursor *at)
-{
-	uint32_t is_remote = inlay_post_raddr_(what & INLAY_WHAT_OPCODE_), av_ds = to ? inlay_av_ds(to) : 0;
-	int err = inlay_sq_begin_ds(sq, 1 + av_ds + is_remote + ds, at);
-
-	if (INLAY_UNLIKELY(err))
-		return err;
-	if (to)
-		*at = inlay_seg_av_(*at, to, av_ds);
-	if (is_remote)
-		*at = inlay_seg_raddr(*at, raddr, (uint32_t)remote);
-	return 0;
-}
-
 INLAY_ALWAYS int inlay_post_end_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t bbs, uint64_t what, int ring)
 {
 	uint32_t low = (uint32_t)(uint16_t)at.index << 8 | (uint32_t)(what & INLAY_WHAT_OPCODE_);
 
-	INLAY_CHECK((at.ds + 3) / 4 <= at.bbs && !at.left, "a WQE is as long as it was begun");
 	__asm__("" : "+r"(low));
 	inlay_put64(at.wqe, inlay_to_be64((uint64_t)low << 32 | sq->qpn8 | at.ds));
 	inlay_put64(at.wqe + 8, what & ~(uint64_t)0xff);
 	INLAY_PROBE_(post, (uint32_t)(sq->qpn8 >> 8), at.index, (uint32_t)(what & INLAY_WHAT_OPCODE_));
-	inlay_sq_take_(sq, at, bbs);
-	return ring ? inlay_sq_posted_ring_(sq, at, bbs) : inlay_sq_posted_(sq, at, bbs);
+	return inlay_sq_end_(sq, at, bbs, ring);
 }
 
-INLAY_ALWAYS int inlay_post_end_any_(struct inlay_sq *sq, struct inlay_cursor at, uint64_t what)
+/*
+ * Units of a WQE that has `fixed` of them before its list: SGEs, or iovecs if from is not NULL. More
+ * than 63: no WQE holds it. *total: the payload's bytes, if inlined.
+ */
+INLAY_ALWAYS uint32_t inlay_post_ds_(uint32_t fixed, const struct ibv_sge *sge, const struct inlay_iov *from,
+				     uint32_t num, int inlined, uint64_t *total)
 {
-	return inlay_post_end_(sq, at, (uint32_t)(at.ds + 3) / 4, what, (what & INLAY_WHAT_RING_) != 0);
-}
+	const uint64_t most = inlined ? INLAY_MAX_DS * INLAY_DS : INLAY_SGE_MAX;
+	uint32_t ds = fixed, i;
 
-INLAY_APART int inlay_post_sges_(struct inlay_sq *sq, uint64_t raddr, uint64_t remote, const struct ibv_sge *sge,
-				 uint64_t what, const struct inlay_av *to)
-{
-	uint32_t num = (uint32_t)(remote >> 32), ds = 0, i;
-	struct inlay_cursor at;
-	int err;
+	if (num > INLAY_MAX_DS && !inlined)
+		return INLAY_MAX_DS + 1;
+	/* One WQEBB, whichever of them are empty. */
+	if (!inlined && __builtin_constant_p(fixed + num <= 4) && fixed + num <= 4)
+		return fixed + num;
+	for (i = 0; !inlined && i < num; i++)
+		if (INLAY_LIKELY(from ? from->iov[i].iov_len : sge[i].length))
+			ds++;
+		else
+			__asm__ volatile(""); /* else clang adds the comparison's result, and ds never folds */
+	if (!inlined && !from)
+		return ds;
+	for (i = 0, *total = 0; i < num; i++) {
+		uint64_t len = from ? from->iov[i].iov_len : sge[i].length;
 
-	if (INLAY_UNLIKELY(num > INLAY_MAX_DS))
-		return -EINVAL;
-	for (i = 0; i < num; i++)
-		ds += sge[i].length != 0;
-	err = inlay_post_begin_(sq, raddr, remote, what, to, ds, &at);
-	if (INLAY_UNLIKELY(err))
-		return err;
-	return inlay_post_end_any_(sq, inlay_seg_sges(at, sge, num), what);
-}
-
-INLAY_APART int inlay_post_inlinev_(struct inlay_sq *sq, uint64_t raddr, uint64_t remote, const struct ibv_sge *sge,
-				    uint64_t what, const struct inlay_av *to)
-{
-	uint32_t num = (uint32_t)(remote >> 32), i;
-	struct inlay_cursor at;
-	uint64_t total = 0;
-	int err;
-
-	for (i = 0; i < num; i++)
-		total += sge[i].length;
-	if (INLAY_UNLIKELY(total > INLAY_MAX_DS * INLAY_DS))
-		return -EINVAL;
-	err = inlay_post_begin_(sq, raddr, remote, what, to, inlay_seg_inline_ds(total), &at);
-	if (INLAY_UNLIKELY(err))
-		return err;
-	return inlay_post_end_any_(sq, inlay_seg_inlinev(at, sge, num, (uint32_t)total), what);
-}
-
-INLAY_APART int inlay_post_iov_(struct inlay_sq *sq, uint64_t raddr, uint64_t remote, const struct inlay_iov *from,
-				uint64_t what, const struct inlay_av *to)
-{
-	int inlined = (what & INLAY_WHAT_INLINE_) != 0;
-	uint32_t ds = 0, i, limit = inlined ? INLAY_MAX_DS * INLAY_DS : 0x7fffffff;
-	struct inlay_cursor at;
-	uint64_t total = 0;
-	int err;
-
-	if (INLAY_UNLIKELY(from->num > INLAY_MAX_DS && !inlined))
-		return -EINVAL;
-	for (i = 0; i < from->num; i++) {
-		if (INLAY_UNLIKELY(from->iov[i].iov_len > limit))
-			return -EINVAL;
-		total += from->iov[i].iov_len;
-		ds += from->iov[i].iov_len != 0;
+		if (INLAY_UNLIKELY(len > most))
+			return INLAY_MAX_DS + 1;
+		*total += len;
 	}
-	if (INLAY_UNLIKELY(inlined && total > limit))
-		return -EINVAL;
-	err = inlay_post_begin_(sq, raddr, remote, what, to, inlined ? inlay_seg_inline_ds(total) : ds, &at);
+	return !inlined ? ds : *total > most ? INLAY_MAX_DS + 1 : fixed + inlay_seg_inline_ds(*total);
+}
+
+/* A list of SGEs, or of iovecs with INLAY_WHAT_IOV_. */
+INLAY_APART int inlay_post_list_(struct inlay_sq *sq, uint64_t raddr, uint64_t remote, const void *list, uint64_t what,
+				 const struct inlay_av *to)
+{
+	const struct inlay_iov *from = what & INLAY_WHAT_IOV_ ? (const struct inlay_iov *)list : NULL;
+	const struct ibv_sge *sge = (const struct ibv_sge *)list;
+	uint32_t num = from ? from->num : (uint32_t)(remote >> 32), inlined = what & INLAY_WHAT_INLINE_, ds;
+	uint32_t is_remote = inlay_post_raddr_(what & INLAY_WHAT_OPCODE_), av_ds = to ? inlay_av_ds(to) : 0;
+	struct inlay_cursor at;
+	uint64_t total = 0;
+	int err;
+
+	ds = inlay_post_ds_(1 + av_ds + is_remote, sge, from, num, inlined != 0, &total);
+	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
-	at = inlined ? inlay_seg_inline_iov(at, from, (uint32_t)total) : inlay_seg_iov(at, from);
-	return inlay_post_end_any_(sq, at, what);
+	if (to)
+		at = inlay_seg_av_(at, to, av_ds);
+	if (is_remote)
+		at = inlay_seg_raddr(at, raddr, (uint32_t)remote);
+	if (inlined)
+		at = from ? inlay_seg_inline_iov(at, from, (uint32_t)total) : inlay_seg_inlinev(at, sge, num, (uint32_t)total);
+	else
+		at = from ? inlay_seg_iov(at, from) : inlay_seg_sges(at, sge, num);
+	return inlay_post_end_(sq, at, (uint32_t)(at.ds + 3) / 4, what, (what & INLAY_WHAT_RING_) != 0);
 }
 
 /* One piece inline, where the WQE wraps. */
 INLAY_APART int inlay_post_inline_wrap_(struct inlay_sq *sq, uint64_t raddr, uint64_t remote, const void *data,
 					uint64_t what, const struct inlay_av *to)
 {
-	uint32_t len = (uint32_t)(remote >> 32);
-	struct inlay_cursor at;
-	int err;
+	struct ibv_sge sge = {(uintptr_t)data, (uint32_t)(remote >> 32), 0};
 
-	err = inlay_post_begin_(sq, raddr, remote, what, to, inlay_seg_inline_ds(len), &at);
-	if (INLAY_UNLIKELY(err))
-		return err;
-	return inlay_post_end_any_(sq, inlay_seg_inline(at, data, len), what);
+	return inlay_post_list_(sq, raddr, (uint64_t)1 << 32 | (uint32_t)remote, &sge, what, to);
 }
 
 /* One piece inline, of any length. */
@@ -329,29 +310,19 @@ INLAY_POST_INLINE_SHORT_(ring, 1)
 INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint32_t opcode, const struct inlay_wr *wr, uint32_t av_ds,
 				   uint32_t flags)
 {
-	uint32_t fixed = 1 + av_ds + inlay_post_raddr_(opcode), ds = fixed, i;
+	uint32_t ds = 1 + av_ds + inlay_post_raddr_(opcode);
 	struct inlay_cursor at;
+	uint64_t total;
 	int err;
 
-	if (opcode == MLX5_OPCODE_NOP) {
-		/* no payload */
-	} else if (flags & INLAY_INLINE) {
-		if (wr->len > INLAY_MAX_DS * INLAY_DS)
-			return -EINVAL;
-		ds += inlay_seg_inline_ds(wr->len);
-	} else if (!wr->num_sge) {
+	if (opcode == MLX5_OPCODE_NOP)
+		; /* no payload */
+	else if (flags & INLAY_INLINE)
+		ds = wr->len > INLAY_MAX_DS * INLAY_DS ? INLAY_MAX_DS + 1 : ds + inlay_seg_inline_ds(wr->len);
+	else if (!wr->num_sge)
 		ds++;
-	} else if ((fixed + wr->num_sge + 3) / 4 == (fixed + 3) / 4) {
-		ds += wr->num_sge; /* as many WQEBBs, whichever of them are empty */
-	} else {
-		if (wr->num_sge > INLAY_MAX_DS)
-			return -EINVAL;
-		for (i = 0; i < wr->num_sge; i++)
-			if (INLAY_LIKELY(wr->sge[i].length))
-				ds++;
-			else
-				__asm__ volatile(""); /* else clang adds the comparison's result, and ds never folds */
-	}
+	else
+		ds = inlay_post_ds_(ds, wr->sge, NULL, wr->num_sge, 0, &total);
 	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (err)
 		return err;
@@ -359,28 +330,27 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint32_t opcode, const s
 		at = inlay_seg_av_(at, wr->to, av_ds);
 	if (inlay_post_raddr_(opcode))
 		at = inlay_seg_raddr(at, wr->raddr, wr->rkey);
-	if (opcode == MLX5_OPCODE_NOP) {
-		/* no payload */
-	} else if (flags & INLAY_INLINE) {
+	if (opcode == MLX5_OPCODE_NOP)
+		; /* no payload */
+	else if (flags & INLAY_INLINE)
 		at = inlay_seg_inline(at, wr->data, wr->len);
-	} else if (wr->num_sge) {
+	else if (wr->num_sge)
 		at = inlay_seg_sges(at, wr->sge, wr->num_sge);
-	} else {
+	else
 		at = inlay_seg_data(at, (uintptr_t)wr->data, wr->len, wr->lkey);
-	}
 	return inlay_sq_finish_(sq, at, opcode, 0, flags, inlay_post_imm_(opcode, wr));
 }
 
 /* One buffer or a list, out of line. */
-INLAY_ALWAYS int inlay_post_call_sges_(struct inlay_sq *sq, const struct inlay_wr *wr, uint64_t what,
+INLAY_ALWAYS int inlay_post_call_list_(struct inlay_sq *sq, const struct inlay_wr *wr, uint64_t what,
 				       const struct inlay_av *to)
 {
 	struct ibv_sge one = {(uintptr_t)wr->data, wr->len, wr->lkey};
 	uint32_t num = what & INLAY_WHAT_OPCODE_ ? 1 : 0; /* a NOP has none */
 
 	if (wr->num_sge)
-		return inlay_post_sges_(sq, wr->raddr, (uint64_t)wr->num_sge << 32 | wr->rkey, wr->sge, what, to);
-	return inlay_post_sges_(sq, wr->raddr, (uint64_t)num << 32 | wr->rkey, &one, what, to);
+		return inlay_post_list_(sq, wr->raddr, (uint64_t)wr->num_sge << 32 | wr->rkey, wr->sge, what, to);
+	return inlay_post_list_(sq, wr->raddr, (uint64_t)num << 32 | wr->rkey, &one, what, to);
 }
 
 /*
@@ -431,18 +401,17 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post(struct inlay_sq *sq, uint32_t opcode, c
 		r.num_sge = 0;
 	}
 	wr = &r;
-	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, (uint8_t)opcode, wr->to != NULL),
+	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, opcode, wr->to != NULL),
 		    "the QP's type has the operation");
 	INLAY_CHECK(opcode != MLX5_OPCODE_RDMA_READ || !(flags & INLAY_INLINE), "a read has no payload to inline");
 	inlay_flags_check_(flags);
 	INLAY_CHECK(!(flags & INLAY_STREAM_) || !sq->type || sq->type == IBV_QPT_DRIVER, "only a DCI has streams");
 	what = inlay_post_what_(opcode, flags, inlay_post_imm_(opcode, wr));
 	if (wr->iov)
-		return inlay_post_iov_(sq, wr->raddr, wr->rkey, wr->iov, what, wr->to);
+		return inlay_post_list_(sq, wr->raddr, wr->rkey, wr->iov, what | INLAY_WHAT_IOV_, wr->to);
 	if (flags & INLAY_INLINE) {
 		if (wr->num_sge)
-			return inlay_post_inlinev_(sq, wr->raddr, (uint64_t)wr->num_sge << 32 | wr->rkey, wr->sge, what,
-						   wr->to);
+			return inlay_post_list_(sq, wr->raddr, (uint64_t)wr->num_sge << 32 | wr->rkey, wr->sge, what, wr->to);
 		if (!known || !__builtin_constant_p(wr->len)) {
 			if (wr->to || !known)
 				return inlay_post_inline_(sq, wr->raddr, (uint64_t)wr->len << 32 | wr->rkey, wr->data,
@@ -458,11 +427,11 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post(struct inlay_sq *sq, uint32_t opcode, c
 			return inlay_post_inline_(sq, wr->raddr, (uint64_t)wr->len << 32 | wr->rkey, wr->data, what, NULL);
 	} else {
 		if (!known || !__builtin_constant_p(wr->num_sge))
-			return inlay_post_call_sges_(sq, wr, what, wr->to);
+			return inlay_post_call_list_(sq, wr, what, wr->to);
 		if (!wr->num_sge && INLAY_UNLIKELY(!wr->len) && opcode != MLX5_OPCODE_NOP)
-			return inlay_post_sges_(sq, wr->raddr, wr->rkey, NULL, what, wr->to);
+			return inlay_post_list_(sq, wr->raddr, wr->rkey, NULL, what, wr->to);
 		if (!__builtin_constant_p(!wr->to) && INLAY_UNLIKELY(!wr->to))
-			return inlay_post_call_sges_(sq, wr, what, NULL);
+			return inlay_post_call_list_(sq, wr, what, NULL);
 	}
 	if (__builtin_constant_p(!wr->to) && !wr->to)
 		return inlay_post_build_(sq, opcode, wr, 0, flags);
@@ -523,4 +492,5 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_write_inline(struct inlay_sq *sq, uint6
 	return inlay_post(sq, MLX5_OPCODE_RDMA_WRITE, &wr, flags | INLAY_INLINE);
 }
 
+INLAY_CASTS_END_
 #endif

@@ -3,7 +3,7 @@
  * inlay/queue/qpn_table.h: finds the caller's object by the QP number of a completion: two loads
  * and no test, for any 24-bit number.
  *
- *   inlay_qpn_table_init(&table, mem, bytes);               bytes: inlay_qpn_table_size(2), for 1000 QPs
+ *   inlay_qpn_table_init(&table, mem, 2 * INLAY_QPN_PAGE);  enough for 1000 QPs
  *   inlay_qpn_table_add(&table, qp->qp_num, ep);
  *   ...
  *   struct ep *ep = (struct ep *)inlay_qpn_table_find(&table, inlay_cqe_qpn(cqe));
@@ -20,8 +20,15 @@
 #define INLAY_QUEUE_QPN_TABLE_H
 
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 
 #define INLAY_QPN_SLOTS_ 4096u
+
+/*
+ * Bytes of a page, which has 4096 numbers; one is taken when any of them is used. A device numbers
+ * its QPs in sequence, so QPs / 4096 + 2 pages are usually enough.
+ */
+#define INLAY_QPN_PAGE sizeof(struct inlay_qpn_page_)
 
 struct inlay_qpn_page_ {
 	void *object[INLAY_QPN_SLOTS_];
@@ -34,15 +41,6 @@ struct inlay_qpn_table {
 	uint16_t used[INLAY_QPN_SLOTS_];                /* slots in use in each page */
 	struct inlay_qpn_page_ *spare;                  /* pages not in use, linked by their first slot */
 };
-
-/*
- * Bytes of memory for `pages` pages, one for each 4096 numbers of which any is used. A device
- * numbers its QPs in sequence, so QPs / 4096 + 2 pages are usually enough.
- */
-INLAY_FN size_t inlay_qpn_table_size(uint32_t pages)
-{
-	return pages * sizeof(struct inlay_qpn_page_);
-}
 
 /*
  * Adds memory for pages, 8-byte aligned, which must outlive the table. Less than a page is left
@@ -61,7 +59,7 @@ INLAY_COLD void inlay_qpn_table_grow(struct inlay_qpn_table *t, void *mem, size_
 
 /*
  * Takes a page out of the table that has no number in it. Returns it, for the caller to free or to
- * use again: inlay_qpn_table_size(1) bytes of the memory that was given; or NULL.
+ * use again: INLAY_QPN_PAGE bytes of the memory that was given; or NULL.
  */
 INLAY_COLD void *inlay_qpn_table_shrink(struct inlay_qpn_table *t)
 {
@@ -139,4 +137,5 @@ INLAY_COLD void *inlay_qpn_table_remove(struct inlay_qpn_table *t, uint32_t qpn)
 	return object;
 }
 
+INLAY_CASTS_END_
 #endif

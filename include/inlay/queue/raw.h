@@ -14,6 +14,7 @@
 #define INLAY_QUEUE_RAW_H
 
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe.h>
 #include <inlay/queue/sq.h>
 
@@ -50,4 +51,5 @@ INLAY_FN INLAY_RESULT int inlay_post_raw(struct inlay_sq *sq, const void *wqe, u
 	return flags & INLAY_RING ? inlay_sq_ring(sq) : 0;
 }
 
+INLAY_CASTS_END_
 #endif

@@ -24,6 +24,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/cq.h>
@@ -75,13 +76,7 @@ INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, u
 /* Reserves as many CQEs as the ring has WQEs; see inlay_sq_reserve_. */
 INLAY_COLD int inlay_rq_reserve_(struct inlay_rq *rq, struct inlay_cq *cq, const char **why)
 {
-	int err = inlay_cq_reserve(cq, rq->mask + 1, why);
-
-	if (!err) {
-		rq->cq = cq;
-		rq->reserved = rq->mask + 1;
-	}
-	return err;
+	return inlay_cq_reserve_for_(cq, rq->mask + 1, &rq->cq, &rq->reserved, why);
 }
 
 /* Gives back the queue's CQEs. Call it when its QP or WQ is destroyed. */
@@ -244,4 +239,5 @@ INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 
 #define INLAY_RQ_BACK_ 0x80u /* in the first byte of a WQE, whose length has 31 bits: it has come back */
 
+INLAY_CASTS_END_
 #endif

@@ -18,6 +18,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 
 typedef uint32_t inlay_tail_ __attribute__((may_alias));
@@ -127,4 +128,5 @@ INLAY_APART uint32_t inlay_scan_(const uint8_t *slots, uint32_t stride, uint32_t
 	return stride == 64 ? inlay_scan_stride_(slots, 64, n, lap, own) : inlay_scan_stride_(slots, 128, n, lap, own);
 }
 
+INLAY_CASTS_END_
 #endif

@@ -5,8 +5,7 @@
  *   if (inlay_sq_begin(&sq, 1, &at) == 0) {                   a WQE by hand, of one WQEBB
  *           at = inlay_seg_raddr(at, raddr, rkey);
  *           at = inlay_seg_inline(at, data, 8);
- *           inlay_sq_commit(&sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
- *           inlay_sq_ring(&sq);                               or both in one: inlay_sq_commit_ring
+ *           inlay_sq_commit(&sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED | INLAY_RING, 0);
  *   }
  *   ...
  *   freed = inlay_sq_release(&sq, cqe);                       WQEBBs that came back, or -EPROTO
@@ -29,15 +28,15 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/cq.h>
 #include <inlay/queue/uar.h>
 
 /*
- * A send queue, best aligned to a cache line. A post of one WQEBB with its ring (INLAY_RING,
- * inlay_sq_commit_ring) then touches only the first line and the register's object; other posts,
- * rings and releases touch the second line too.
+ * A send queue, best aligned to a cache line. A post of one WQEBB with INLAY_RING then touches only
+ * the first line and the register's object; other posts, rings and releases touch the second line too.
  */
 struct inlay_sq {
 	uint8_t *buf;
@@ -115,13 +114,7 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
  */
 INLAY_COLD int inlay_sq_reserve_(struct inlay_sq *sq, struct inlay_cq *cq, const char **why)
 {
-	int err = inlay_cq_reserve(cq, sq->mask + 1, why);
-
-	if (!err) {
-		sq->cq = cq;
-		sq->reserved = sq->mask + 1;
-	}
-	return err;
+	return inlay_cq_reserve_for_(cq, sq->mask + 1, &sq->cq, &sq->reserved, why);
 }
 
 /*
@@ -250,13 +243,25 @@ INLAY_COLD uint32_t inlay_sq_wqes(const struct inlay_sq *sq)
 	return n;
 }
 
-/* Prints the WQE that a send completion names. Once it is released, another may lie there. */
-INLAY_COLD void inlay_sq_print(FILE *out, const struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
-{
-	inlay_wqe_print(out, sq->buf, (sq->mask + 1) * INLAY_WQEBB, inlay_cqe_wqe_counter(cqe), sq->type);
-}
-
 /* ---- Data path: a WQE from begin to commit ---- */
+
+/* A cursor for a WQE of bbs WQEBBs, after its control segment. */
+INLAY_ALWAYS struct inlay_cursor inlay_sq_cursor_(const struct inlay_sq *sq, uint32_t mask, uint32_t bbs)
+{
+	struct inlay_cursor at;
+
+	at.index = sq->pi;
+	at.wqe = sq->buf + (size_t)(at.index & mask) * INLAY_WQEBB;
+	/* One pointer from here on, not ring and offset, saves clang a register, a push and a pop. */
+	__asm__("" : "+r"(at.wqe));
+	at.begin = sq->buf;
+	at.end = sq->end;
+	at.fill = at.at = at.wqe + INLAY_DS;
+	at.ds = 1;
+	at.bbs = bbs;
+	at.left = 0;
+	return at;
+}
 
 /*
  * Begins a WQE of at most bbs WQEBBs, 1 .. 16, and sets *at after its control segment. n 16-byte
@@ -276,17 +281,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, 
 		INLAY_PROBE_(full, (uint32_t)(sq->qpn8 >> 8), sq->pending, bbs);
 		return bbs - 1 > mask ? -E2BIG : -EAGAIN;
 	}
-	at->index = sq->pi;
-	at->wqe = sq->buf + (size_t)(at->index & mask) * INLAY_WQEBB;
-	/* One pointer from here on, not ring and offset, saves clang a register, a push and a pop. */
-	__asm__("" : "+r"(at->wqe));
-	at->begin = sq->buf;
-	at->end = sq->end;
-	at->at = at->wqe + INLAY_DS;
-	at->ds = 1;
-	at->bbs = bbs;
-	at->fill = at->at;
-	at->left = 0;
+	*at = inlay_sq_cursor_(sq, mask, bbs);
 	return 0;
 }
 
@@ -305,52 +300,177 @@ INLAY_ALWAYS INLAY_RESULT int inlay_sq_begin_ds(struct inlay_sq *sq, uint32_t ds
 /* As inlay_sq_begin, for callers that count credit themselves and know that there is room. */
 INLAY_ALWAYS struct inlay_cursor inlay_sq_begin_counted(struct inlay_sq *sq, uint32_t bbs)
 {
-	struct inlay_cursor at;
-
 	INLAY_CHECK(sq, "the queue is not NULL");
 	INLAY_CHECK(sq->uar, "the queue is attached to a register");
 	INLAY_CHECK(bbs - 1 < 16, "a WQE has 1 to 16 WQEBBs");
 	INLAY_CHECK(bbs <= inlay_sq_room(sq), "the ring has room for the WQE");
-	at = inlay_cursor_init(sq->buf, sq->mask + 1, sq->pi, bbs);
-	__asm__("" : "+r"(at.wqe));
-	at.at = at.wqe + INLAY_DS;
-	return at;
+	return inlay_sq_cursor_(sq, sq->mask, bbs);
 }
 
-/* Takes a WQE's credit. */
-INLAY_ALWAYS void inlay_sq_take_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t bbs)
+/* ---- Data path: doorbells ---- */
+
+/* Writes the doorbell record, which tells the device how far the ring is filled. */
+INLAY_ALWAYS void inlay_sq_record_(struct inlay_sq *sq, uint32_t pi)
 {
+	/* The device may fetch the WQE as soon as the record says so. */
+	inlay_fence_wqe_record();
+	__atomic_store_n(sq->dbrec, inlay_to_be16((uint16_t)pi), __ATOMIC_RELAXED);
+	INLAY_PROBE_(ring, (uint32_t)(sq->qpn8 >> 8), pi, sq->pending);
+	/* The device reads the record when the register is written, and must not find the old one. */
+	inlay_fence_record_reg();
+}
+
+/* Whether the WQE is copied into a register that takes `max` bytes, or an 8-byte doorbell is written. */
+INLAY_ALWAYS int inlay_sq_copies_(uint32_t ds, uint32_t bbs, uint32_t max)
+{
+	return bbs * INLAY_WQEBB <= max && ds > 1;
+}
+
+/*
+ * The register write for sq->last in all but the common case: another mode, no copy. ds: its length,
+ * or 0 for a doorbell. With unrung, others wait for the same doorbell. Returns 0, so that posts can
+ * end in a jump to it.
+ */
+INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, uint32_t ds)
+{
+	const uint8_t *wqe = sq->last;
+	struct inlay_uar *uar = sq->uar;
+	uint32_t mode = uar->mode & ~(uint32_t)INLAY_UAR_FULL_FENCE, bbs = (ds + 3) / 4, others = sq->unrung;
+	int none = 0;
+
+	sq->unrung = 0;
+	sq->copy_max = sq->reg_size;
+	if (mode == INLAY_UAR_LOCKED)
+		inlay_lock(&uar->lock);
+	/* No fence here: one follows the record, and another precedes each unlock. */
+	if (mode == INLAY_UAR_DOORBELL)
+		inlay_uar_doorbell_(uar->reg, wqe);
+	else if (!others && inlay_sq_copies_(ds, bbs, uar->size))
+		inlay_uar_copy_(inlay_uar_toggle_(&uar->next, uar->size), wqe, bbs, sq->buf, sq->end);
+	else
+		inlay_uar_doorbell_(inlay_uar_toggle_(&uar->next, uar->size), wqe);
+	/* Before the unlock: the next owner's write must reach the device after this one. */
+	if (uar->mode & INLAY_UAR_FULL_FENCE)
+		inlay_fence_reg_full();
+	else
+		inlay_fence_reg();
+	if (mode == INLAY_UAR_LOCKED)
+		inlay_unlock(&uar->lock);
+	__asm__("" : "+r"(none)); /* if the compiler knew that it is 0, posts would not jump */
+	return none;
+}
+
+/* Writes the register for the last WQE. max: of a serial register that takes a copy, else 0. Returns 0. */
+INLAY_ALWAYS int inlay_sq_register_(struct inlay_sq *sq, uint8_t *wqe, uint32_t ds, uint32_t bbs, uint32_t max)
+{
+	const uint8_t *second = wqe + INLAY_WQEBB;
+	uint8_t *to;
+
+	if (INLAY_UNLIKELY(!inlay_sq_copies_(ds, bbs, max))) {
+		sq->last = wqe;
+		return inlay_sq_doorbell_(sq, ds);
+	}
+	to = inlay_uar_toggle_(sq->next, max);
+	if (INLAY_LIKELY(bbs == 1)) {
+		inlay_uar_copy64_(to, wqe);
+	} else if (INLAY_LIKELY(bbs == 2)) {
+		inlay_uar_copy64_(to, wqe);
+		inlay_uar_copy64_(to + INLAY_WQEBB, INLAY_UNLIKELY(second == sq->end) ? sq->buf : second);
+	} else {
+		inlay_uar_copy_(to, wqe, bbs, sq->buf, sq->end);
+	}
+	/* Full lines leave the write-combining buffer by themselves. */
+	inlay_fence_reg_line();
+	return 0;
+}
+
+/* inlay_sq_ring in line, after a post in the same function, and out of line. */
+INLAY_ALWAYS int inlay_sq_ring_here_(struct inlay_sq *sq, uint32_t ds)
+{
+	/* Read before the fences, so that what a post in the same function just stored folds. */
+	uint32_t bbs = (ds + 3) / 4, unrung = sq->unrung, size = sq->reg_size, others = unrung - bbs;
+	uint8_t *wqe = sq->last;
+
+	if (INLAY_UNLIKELY(!unrung))
+		return 0;
+	sq->unrung = others;
+	sq->copy_max = size;
+	inlay_sq_record_(sq, sq->pi);
+	return inlay_sq_register_(sq, wqe, ds, bbs, others ? 0 : size);
+}
+
+INLAY_APART int inlay_sq_ring_apart_(struct inlay_sq *sq)
+{
+	return inlay_sq_ring_here_(sq, sq->last_ds);
+}
+
+/*
+ * Rings for everything posted since the last ring; ringing an empty queue is allowed. A single WQE
+ * is copied into the register (BlueFlame), which saves the device a fetch: best for latency. As in
+ * libmlx5, an 8-byte doorbell is written instead for several WQEs, for one that is longer than the
+ * register or only a control segment, and when the mode allows no copy. Returns 0.
+ */
+INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
+{
+	uint32_t ds;
+
+	INLAY_CHECK(sq, "the queue is not NULL");
+	ds = sq->last_ds;
+	if (!__builtin_constant_p(ds))
+		return inlay_sq_ring_apart_(sq);
+	return inlay_sq_ring_here_(sq, ds);
+}
+
+/* As inlay_sq_ring, but always with an 8-byte doorbell, as libmlx5 for a list: best for rate. */
+INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
+{
+	uint32_t size;
+	uint8_t *wqe;
+
+	INLAY_CHECK(sq, "the queue is not NULL");
+	wqe = sq->last;
+	size = sq->reg_size;
+	if (INLAY_UNLIKELY(!sq->unrung))
+		return 0;
+	sq->unrung = 0;
+	sq->copy_max = size;
+	inlay_sq_record_(sq, sq->pi);
+	if (INLAY_UNLIKELY(!sq->next))
+		return inlay_sq_doorbell_(sq, 0);
+	inlay_uar_doorbell_(inlay_uar_toggle_(sq->next, size), wqe);
+	/* Pushes 8 bytes out of the write-combining buffer, before the next doorbell merges with them. */
+	inlay_fence_reg();
+	return 0;
+}
+
+/* ---- Data path: the end of a WQE ---- */
+
+/* WQEBBs of a WQE that is complete. */
+INLAY_ALWAYS uint32_t inlay_sq_used_(struct inlay_cursor at)
+{
+	return __builtin_constant_p(at.bbs) && at.bbs == 1 ? 1 : (uint32_t)(at.ds + 3) / 4;
+}
+
+/*
+ * Takes the credit of a WQE whose control segment is written, and rings for it. Every WQE ends here.
+ * Returns 0, so that posts can end in a jump.
+ */
+INLAY_ALWAYS int inlay_sq_end_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t bbs, int ring)
+{
+	uint32_t unrung;
+
+	INLAY_CHECK(at.index == sq->pi, "a WQE is committed before the next is begun");
+	INLAY_CHECK(bbs <= at.bbs, "a WQE has no more WQEBBs than it was begun with");
+	INLAY_CHECK(!at.left, "an open inline segment is filled before the commit");
 	sq->pi = at.index + bbs;
 	sq->pending += bbs;
 	if (bbs > 1)
 		sq->short_from = at.index + bbs;
-}
-
-INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
-				       uint32_t flags, uint32_t imm_be)
-{
-	uint32_t bbs = __builtin_constant_p(at.bbs) && at.bbs == 1 ? 1 : (uint32_t)(at.ds + 3) / 4;
-
-	inlay_flags_check_(flags);
-	INLAY_CHECK(!(flags & INLAY_STREAM_) || !sq->type || sq->type == IBV_QPT_DRIVER, "only a DCI has streams");
-	INLAY_CHECK((at.ds + 3) / 4 <= at.bbs, "a WQE has no more WQEBBs than it was begun with");
-	INLAY_CHECK(at.index == sq->pi, "a WQE is committed before the next is begun");
-	INLAY_CHECK(!at.left, "an open inline segment is filled before the commit");
-	INLAY_CHECK(opcode < 256 && opmod < 256, "opcode and modifier have 8 bits each");
-	/* A UMR may be longer: libmlx5 makes room for it in every RC and UC QP. Multi-packet WQEs count their room. */
-	INLAY_CHECK(at.ds <= sq->max_ds || at.ds <= 4 || opcode == MLX5_OPCODE_UMR || opcode == INLAY_OPCODE_MULTI_PACKET,
-		    "a WQE is no longer than the QP's longest");
-	inlay_wqe_ctrl(at.wqe, at.index, opmod << 24 | opcode, sq->qpn8, at.ds, flags, imm_be);
-	INLAY_PROBE_(post, (uint32_t)(sq->qpn8 >> 8), at.index, opcode);
-	inlay_sq_take_(sq, at, bbs);
-	return bbs;
-}
-
-/* The second half of inlay_sq_commit. Returns 0. */
-INLAY_ALWAYS int inlay_sq_posted_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t bbs)
-{
-	uint32_t unrung = sq->unrung + bbs;
-
+	if (ring) {
+		inlay_sq_record_(sq, at.index + bbs);
+		return inlay_sq_register_(sq, at.wqe, (uint32_t)at.ds, bbs, sq->copy_max);
+	}
+	unrung = sq->unrung + bbs;
 	if (!unrung)
 		__builtin_unreachable(); /* a ring in the same function then omits its test */
 	sq->unrung = unrung;
@@ -358,6 +478,51 @@ INLAY_ALWAYS int inlay_sq_posted_(struct inlay_sq *sq, struct inlay_cursor at, u
 	sq->last = at.wqe;
 	sq->last_ds = (uint32_t)at.ds;
 	return 0;
+}
+
+/* inlay_sq_commit, which returns 0, for posts. */
+INLAY_ALWAYS int inlay_sq_finish_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
+				  uint32_t flags, uint32_t imm_be)
+{
+	inlay_flags_check_(flags);
+	INLAY_CHECK(!(flags & INLAY_STREAM_) || !sq->type || sq->type == IBV_QPT_DRIVER, "only a DCI has streams");
+	INLAY_CHECK(opcode < 256 && opmod < 256, "opcode and modifier have 8 bits each");
+	/* A UMR may be longer: libmlx5 makes room for it in every RC and UC QP. Multi-packet WQEs count their room. */
+	INLAY_CHECK(at.ds <= sq->max_ds || at.ds <= 4 || opcode == MLX5_OPCODE_UMR || opcode == INLAY_OPCODE_MULTI_PACKET,
+		    "a WQE is no longer than the QP's longest");
+	inlay_wqe_ctrl(at.wqe, at.index, opmod << 24 | opcode, sq->qpn8, at.ds, flags, imm_be);
+	INLAY_PROBE_(post, (uint32_t)(sq->qpn8 >> 8), at.index, opcode);
+	return inlay_sq_end_(sq, at, inlay_sq_used_(at), (flags & INLAY_RING) != 0);
+}
+
+/*
+ * Ends a WQE: writes its control segment and takes its credit. The device sees it after the next
+ * ring; INLAY_RING rings now, for it and for everything posted before. Returns its WQEBBs.
+ *
+ * at      the cursor after the last segment; no more WQEBBs than begun with
+ * opcode  MLX5_OPCODE_*; opmod its modifier, 0 for most; flags and imm_be as in inlay_wqe_ctrl
+ */
+INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
+				 uint32_t flags, uint32_t imm_be)
+{
+	inlay_sq_finish_(sq, at, opcode, opmod, flags, imm_be);
+	return (int)inlay_sq_used_(at);
+}
+
+/*
+ * Ends a WQE that the caller has written itself, whole, at inlay_sq_wqe(sq, inlay_sq_index(sq)): takes
+ * its credit. ds: its length in 16-byte units, as its control segment says; there is room for it
+ * (inlay_sq_room). flags: 0 or INLAY_RING. Returns its WQEBBs.
+ */
+INLAY_ALWAYS int inlay_sq_commit_written(struct inlay_sq *sq, uint32_t ds, uint32_t flags)
+{
+	uint32_t bbs = (ds + 3) / 4;
+	struct inlay_cursor at = inlay_sq_begin_counted(sq, bbs);
+
+	INLAY_CHECK(ds == (at.wqe[7] & 0x3fu), "the control segment says how long the WQE is");
+	at.ds = ds;
+	inlay_sq_end_(sq, at, bbs, (flags & INLAY_RING) != 0);
+	return (int)bbs;
 }
 
 /* ---- Data path: bursts ---- */
@@ -417,217 +582,6 @@ INLAY_ALWAYS uint32_t inlay_sq_signal(const struct inlay_sq *sq, uint32_t bbs, u
 	INLAY_CHECK(inlay_is_pow2(every) && bbs <= every && every <= (sq->mask + 1) / 2,
 		    "a power of two, from the longest WQE to half the ring");
 	return (sq->pi & (every - 1)) + bbs >= every ? INLAY_SIGNALED : 0;
-}
-
-/* ---- Data path: doorbells ---- */
-
-/* Writes the doorbell record, which tells the device how far the ring is filled. */
-INLAY_ALWAYS void inlay_sq_record_(struct inlay_sq *sq, uint32_t pi)
-{
-	/* The device may fetch the WQE as soon as the record says so. */
-	inlay_fence_wqe_record();
-	__atomic_store_n(sq->dbrec, inlay_to_be16((uint16_t)pi), __ATOMIC_RELAXED);
-	INLAY_PROBE_(ring, (uint32_t)(sq->qpn8 >> 8), pi, sq->pending);
-	/*
-	 * The device reads the record when the register is written, and must not find the old one.
-	 */
-	inlay_fence_record_reg();
-}
-
-/*
- * The register write in all but the common case: another mode, a WQE longer than the register,
- * several WQEs. wqe: the last one posted; bbs: its WQEBBs if it is the only one and may be copied,
- * else 0. Returns 0, so that posts can end in a jump to it.
- */
-INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, const uint8_t *wqe, uint32_t bbs)
-{
-	struct inlay_uar *uar = sq->uar;
-	uint32_t mode = uar->mode & ~(uint32_t)INLAY_UAR_FULL_FENCE;
-	int none = 0;
-
-	if (mode == INLAY_UAR_LOCKED)
-		inlay_lock(&uar->lock);
-	/* No fence here: one follows the record, and another precedes each unlock. */
-	if (mode == INLAY_UAR_DOORBELL)
-		inlay_uar_doorbell_(uar->reg, wqe);
-	else if (bbs && bbs * INLAY_WQEBB <= uar->size)
-		inlay_uar_copy_(inlay_uar_toggle_(&uar->next, uar->size), wqe, bbs, sq->buf, sq->end);
-	else
-		inlay_uar_doorbell_(inlay_uar_toggle_(&uar->next, uar->size), wqe);
-	/* Before the unlock: the next owner's write must reach the device after this one. */
-	if (uar->mode & INLAY_UAR_FULL_FENCE)
-		inlay_fence_reg_full();
-	else
-		inlay_fence_reg();
-	if (mode == INLAY_UAR_LOCKED)
-		inlay_unlock(&uar->lock);
-	__asm__("" : "+r"(none)); /* if the compiler knew that it is 0, posts would not jump */
-	return none;
-}
-
-/* A whole WQE of bbs WQEBBs into a serial register. */
-INLAY_ALWAYS void inlay_sq_blueflame_(struct inlay_sq *sq, uint32_t size, const uint8_t *wqe, uint32_t bbs)
-{
-	uint8_t *to = inlay_uar_toggle_(sq->next, size);
-
-	if (INLAY_LIKELY(bbs == 1)) {
-		inlay_uar_copy64_(to, wqe);
-	} else if (INLAY_LIKELY(bbs == 2)) {
-		const uint8_t *second = wqe + INLAY_WQEBB;
-
-		inlay_uar_copy64_(to, wqe);
-		inlay_uar_copy64_(to + INLAY_WQEBB, INLAY_UNLIKELY(second == sq->end) ? sq->buf : second);
-	} else {
-		inlay_uar_copy_(to, wqe, bbs, sq->buf, sq->end);
-	}
-	/* Full lines leave the write-combining buffer by themselves. */
-	inlay_fence_reg_line();
-}
-
-/* inlay_sq_ring in line, after a post in the same function, and out of line. */
-INLAY_ALWAYS int inlay_sq_ring_here_(struct inlay_sq *sq, uint32_t ds)
-{
-	uint32_t bbs, unrung, size;
-	uint8_t *wqe;
-	int single;
-
-	/* Read before the fences, so that what a post in the same function just stored folds. */
-	bbs = (ds + 3) / 4;
-	unrung = sq->unrung;
-	wqe = sq->last;
-	size = sq->reg_size;
-	single = unrung == bbs && ds > 1;
-	if (INLAY_UNLIKELY(!unrung))
-		return 0;
-	sq->unrung = 0;
-	sq->copy_max = size;
-	inlay_sq_record_(sq, sq->pi);
-	if (INLAY_UNLIKELY(!single || ds * INLAY_DS > size))
-		return inlay_sq_doorbell_(sq, wqe, single ? bbs : 0);
-	inlay_sq_blueflame_(sq, size, wqe, bbs);
-	return 0;
-}
-
-INLAY_APART int inlay_sq_ring_apart_(struct inlay_sq *sq)
-{
-	return inlay_sq_ring_here_(sq, sq->last_ds);
-}
-
-/*
- * Rings for everything posted since the last ring; ringing an empty queue is allowed. A single WQE
- * is copied into the register (BlueFlame), which saves the device a fetch: best for latency. As in
- * libmlx5, an 8-byte doorbell is written instead for several WQEs, for one that is longer than the
- * register or only a control segment, and when the mode allows no copy. Returns 0.
- */
-INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
-{
-	uint32_t ds;
-
-	INLAY_CHECK(sq, "the queue is not NULL");
-	ds = sq->last_ds;
-	if (!__builtin_constant_p(ds))
-		return inlay_sq_ring_apart_(sq);
-	return inlay_sq_ring_here_(sq, ds);
-}
-
-/* As inlay_sq_ring, but always with an 8-byte doorbell, as libmlx5 for a list: best for rate. */
-INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
-{
-	uint32_t size;
-	uint8_t *wqe;
-
-	INLAY_CHECK(sq, "the queue is not NULL");
-	wqe = sq->last;
-	size = sq->reg_size;
-	if (INLAY_UNLIKELY(!sq->unrung))
-		return 0;
-	sq->unrung = 0;
-	sq->copy_max = size;
-	inlay_sq_record_(sq, sq->pi);
-	if (INLAY_UNLIKELY(!sq->next))
-		return inlay_sq_doorbell_(sq, wqe, 0);
-	inlay_uar_doorbell_(inlay_uar_toggle_(sq->next, size), wqe);
-	/* Pushes 8 bytes out of the write-combining buffer, before the next doorbell merges with them. */
-	inlay_fence_reg();
-	return 0;
-}
-
-/* inlay_sq_commit_ring when the WQE may not be copied, or others wait for the same doorbell. */
-INLAY_APART int inlay_sq_ring_other_(struct inlay_sq *sq, const uint8_t *wqe, uint32_t bbs)
-{
-	int alone = !sq->unrung;
-
-	sq->unrung = 0;
-	sq->copy_max = sq->reg_size;
-	return inlay_sq_doorbell_(sq, wqe, alone ? bbs : 0);
-}
-
-/* The second half of inlay_sq_commit_ring. Returns 0. */
-INLAY_ALWAYS int inlay_sq_posted_ring_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t bbs)
-{
-	uint32_t size;
-
-	inlay_sq_record_(sq, at.index + bbs);
-	size = sq->copy_max;
-	if (INLAY_UNLIKELY(bbs * INLAY_WQEBB > size || at.ds < 2))
-		return inlay_sq_ring_other_(sq, at.wqe, at.ds < 2 ? 0 : bbs);
-	inlay_sq_blueflame_(sq, size, at.wqe, bbs);
-	return 0;
-}
-
-/* Ends a WQE. Returns 0, for posts. */
-INLAY_ALWAYS int inlay_sq_finish_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
-				  uint32_t flags, uint32_t imm_be)
-{
-	uint32_t bbs = inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
-
-	return flags & INLAY_RING ? inlay_sq_posted_ring_(sq, at, bbs) : inlay_sq_posted_(sq, at, bbs);
-}
-
-/*
- * Ends a WQE: writes its control segment and takes its credit. The device sees it after the next
- * ring; INLAY_RING rings now, for it and for everything posted before. Returns its WQEBBs.
- *
- * at      the cursor after the last segment; no more WQEBBs than begun with
- * opcode  MLX5_OPCODE_*; opmod its modifier, 0 for most; flags and imm_be as in inlay_wqe_ctrl
- */
-INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
-				 uint32_t flags, uint32_t imm_be)
-{
-	uint32_t bbs = inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
-
-	if (flags & INLAY_RING)
-		inlay_sq_posted_ring_(sq, at, bbs);
-	else
-		inlay_sq_posted_(sq, at, bbs);
-	return (int)bbs;
-}
-
-/* inlay_sq_commit with INLAY_RING. */
-INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
-				      uint32_t flags, uint32_t imm_be)
-{
-	return inlay_sq_commit(sq, at, opcode, opmod, flags | INLAY_RING, imm_be);
-}
-
-/*
- * Ends a WQE that the caller has written itself, whole, at inlay_sq_wqe(sq, inlay_sq_index(sq)): takes
- * its credit. ds: its length in 16-byte units, as its control segment says; there is room for it
- * (inlay_sq_room). flags: 0 or INLAY_RING. Returns its WQEBBs.
- */
-INLAY_ALWAYS int inlay_sq_commit_written(struct inlay_sq *sq, uint32_t ds, uint32_t flags)
-{
-	struct inlay_cursor at = inlay_sq_begin_counted(sq, (ds + 3) / 4);
-	uint32_t bbs = (ds + 3) / 4;
-
-	INLAY_CHECK(ds == (at.wqe[7] & 0x3fu), "the control segment says how long the WQE is");
-	at.ds = ds;
-	inlay_sq_take_(sq, at, bbs);
-	if (flags & INLAY_RING)
-		inlay_sq_posted_ring_(sq, at, bbs);
-	else
-		inlay_sq_posted_(sq, at, bbs);
-	return (int)bbs;
 }
 
 /* ---- Data path: credit ---- */
@@ -736,4 +690,5 @@ INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 		sq->copy_max = sq->reg_size;
 }
 
+INLAY_CASTS_END_
 #endif

@@ -33,7 +33,7 @@
  *   +8   user    8 bytes that belong to the caller
  *   +16  data    pointer | pointer | ...  and an end (key 0x100) when there is room for more
  *
- * The device walks a cyclic queue (devx/rmp.h) from entry to entry, whatever the links say. An entry
+ * The device walks a cyclic queue (devx/srq.h) from entry to entry, whatever the links say. An entry
  * that comes back before its predecessors waits for them, full or empty; none is held. The WQE
  * counter of its completions may go on to 2^16.
  *
@@ -56,6 +56,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/cq.h>
@@ -138,13 +139,7 @@ INLAY_COLD int inlay_srq_init_cyclic(struct inlay_srq *srq, void *buf, uint32_t 
 /* Reserves as many CQEs as there are entries; see inlay_sq_reserve_. */
 INLAY_COLD int inlay_srq_reserve_(struct inlay_srq *srq, struct inlay_cq *cq, const char **why)
 {
-	int err = inlay_cq_reserve(cq, srq->wqe_cnt, why);
-
-	if (!err) {
-		srq->cq = cq;
-		srq->reserved = srq->wqe_cnt;
-	}
-	return err;
+	return inlay_cq_reserve_for_(cq, srq->wqe_cnt, &srq->cq, &srq->reserved, why);
 }
 
 /* Gives back the queue's CQEs. Call it when the SRQ is destroyed. */
@@ -479,4 +474,5 @@ INLAY_COLD void inlay_srq_gone(const struct mlx5_cqe64 *cqe, void *arg)
 		inlay_srq_recycle((struct inlay_srq *)arg, cqe);
 }
 
+INLAY_CASTS_END_
 #endif

@@ -3,7 +3,7 @@
  * inlay/queue/striding.h: striding (multi-packet) receive queues: each buffer takes many packets.
  *
  *   inlay_striding_post(&rq, (uintptr_t)buf[i], lkey);          every buffer: strides << log_size bytes
- *   inlay_striding_ring(&rq);
+ *   inlay_rq_ring(&rq.rq);
  *   ...
  *   done = inlay_striding_take(&rq, cqe, &at);                  one good CQE (inlay_cqe_is_special)
  *   if (done < 0) ...                                           no device writes such a CQE
@@ -12,7 +12,7 @@
  *   if (done) {                                                 buf[at.wqe] gets no more packets
  *           buf[at.wqe] = other;                                not needed if nobody uses its packets
  *           inlay_striding_post(&rq, (uintptr_t)other, lkey);
- *           inlay_striding_ring(&rq);
+ *           inlay_rq_ring(&rq.rq);                              rq.rq also has inlay_rq_room and inlay_rq_fini
  *   }
  *
  *   WQE   +0   next segment  be16 at +2: index of the WQE behind it. Cyclic queues do not read it
@@ -37,10 +37,10 @@
  *     reset its WQ or RQ, free what is left in its CQ (inlay_cq_clean_index: completions of packets
  *     name no QP) and call inlay_striding_reset: all buffers are the caller's.
  *
- * A shared striding queue (inlay_striding_srq: an SRQ or RMP, devx/rmp.h; an XRQ is untested) is an
+ * A shared striding queue (inlay_striding_srq: an SRQ or RMP, devx/srq.h; an XRQ is untested) is an
  * inlay_srq whose entries come back with their last stride. Several QPs fill its entries side by side:
  *
- *   sge.length = inlay_striding_srq_bytes(&rq);                 or one SGE for each stride
+ *   sge.length = strides << log_size;                           or one SGE for each stride
  *   while (... i < buffers)
  *           inlay_post_srq_recv(&rq.srq, &sge_of_buffer[i], 1, i);
  *   inlay_srq_ring(&rq.srq);
@@ -61,18 +61,10 @@
  * stay in use. When too few are left, destroy the queue after its QPs and RQs, and create it again:
  * its buffers are the caller's then.
  *
- * Message completions (InfiniBand, RoCE) have a different layout from packet completions. Each part
- * of a message has one, and takes one stride:
- *
- *   CQE   +20  the stride
- *         +44  byte_cnt      filler << 31 | last part << 30 | first << 29 | bytes
- *         +60  wqe_counter   the entry
- *
  * Threads: one owner at a time.
  * Sources: the kernel's en_rx.c (mlx5e_handle_rx_cqe_mpwrq, which reads wqe_id: its queues are linked
  * lists) and DPDK's mlx5_rx.c (mlx5_rx_burst_mprq) for the CQE and for counting strides in order,
- * DPDK's mlx5_rxq.c for the WQE; UCX's rc_mlx5.inl and rc_mlx5_devx.c for messages. libmlx5's own
- * post to a striding WQ leaves the next segment out.
+ * DPDK's mlx5_rxq.c for the WQE. libmlx5's own post to a striding WQ leaves the next segment out.
  */
 #ifndef INLAY_QUEUE_STRIDING_H
 #define INLAY_QUEUE_STRIDING_H
@@ -80,6 +72,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/cq.h>
@@ -93,36 +86,32 @@ struct inlay_strides {
 	uint32_t shift;           /* bytes left free before each packet: 0, or 2, which aligns IP headers */
 };
 
+/* The same, as the data path uses it. */
+struct inlay_strided_ {
+	uint32_t strides;
+	uint32_t bytes;           /* strides << log_size */
+	uint32_t log_size;
+	uint32_t shift;
+};
+
 /* A striding receive queue. */
 struct inlay_striding {
-	struct inlay_rq rq;       /* of WQEs */
-	uint32_t strides;         /* of a buffer */
-	uint32_t left;            /* of the oldest buffer; 0: nothing is posted */
-	uint32_t bytes;           /* of a buffer */
-	uint32_t log_size;        /* of a stride */
-	uint32_t shift;           /* bytes that the device leaves free before each packet */
+	struct inlay_rq rq;       /* of buffers: ring it, ask it for room, finish it */
+	uint32_t left;            /* strides of the oldest buffer; 0: nothing is posted */
+	struct inlay_strided_ of;
 };
 
 /* A shared one. */
 struct inlay_striding_srq {
 	struct inlay_srq srq;     /* of entries: post to it, and ring it */
-	uint32_t strides;         /* of an entry */
-	uint32_t bytes;           /* of an entry */
-	uint32_t log_size;        /* of a stride */
-	uint32_t shift;           /* as above */
+	struct inlay_strided_ of;
 };
 
-/* Where a packet, or a part of a message, is. */
+/* Where a packet is. */
 struct inlay_packet_at {
 	uint32_t wqe;             /* in which buffer: the place of its WQE in the ring */
 	uint32_t offset;          /* where in it */
 	uint32_t len;             /* bytes; 0: there is none */
-};
-
-/* Of inlay_striding_srq_take_part. */
-enum inlay_part {
-	INLAY_PART_FIRST = 1,     /* of its message, if the device says so (ib_striding_wq_cq_first_indication) */
-	INLAY_PART_LAST = 2
 };
 
 /* ---- Set-up ---- */
@@ -131,6 +120,14 @@ INLAY_COLD int inlay_strides_ok_(const struct inlay_strides *shape)
 {
 	return shape->log_number <= 16 && shape->log_size >= 6 && shape->log_size <= 13 &&
 	       (!shape->shift || shape->shift == 2);
+}
+
+INLAY_COLD void inlay_strided_init_(struct inlay_strided_ *of, const struct inlay_strides *shape)
+{
+	of->strides = 1u << shape->log_number;
+	of->bytes = of->strides << shape->log_size;
+	of->log_size = shape->log_size;
+	of->shift = shape->shift;
 }
 
 /*
@@ -148,11 +145,8 @@ INLAY_COLD int inlay_striding_init(struct inlay_striding *rq, void *buf, uint32_
 	err = inlay_rq_init(&rq->rq, buf, wqe_cnt, wqe_size, dbrec);
 	if (err)
 		return err;
-	rq->strides = 1u << shape->log_number;
 	rq->left = 0;
-	rq->bytes = rq->strides << shape->log_size;
-	rq->log_size = shape->log_size;
-	rq->shift = shape->shift;
+	inlay_strided_init_(&rq->of, shape);
 	for (i = 0; i < wqe_cnt; i++) {
 		uint8_t *wqe = rq->rq.buf + (size_t)i * wqe_size;
 
@@ -172,45 +166,21 @@ INLAY_COLD int inlay_striding_srq_init(struct inlay_striding_srq *rq, const stru
 
 	if (!inlay_strides_ok_(shape))
 		return -EINVAL;
-	rq->strides = 1u << shape->log_number;
-	rq->bytes = rq->strides << shape->log_size;
-	rq->log_size = shape->log_size;
-	rq->shift = shape->shift;
+	inlay_strided_init_(&rq->of, shape);
 	for (i = 0; i < rq->srq.wqe_cnt; i++)
 		__builtin_memset(inlay_srq_wqe(&rq->srq, i) + INLAY_SRQ_USED_, 0, 2);
 	return 0;
 }
 
-/* As inlay_striding_reserve_, for a shared queue; instead of inlay_srq_reserve_. */
-INLAY_COLD int inlay_striding_srq_reserve_(struct inlay_striding_srq *rq, struct inlay_cq *cq, const char **why)
-{
-	uint32_t n = rq->strides * rq->srq.wqe_cnt;
-	int err = inlay_cq_reserve(cq, n, why);
-
-	if (!err) {
-		rq->srq.cq = cq;
-		rq->srq.reserved = n;
-	}
-	return err;
-}
-
-/* Reserves a CQE for each stride of the ring's buffers; see inlay_sq_reserve_. */
+/* Reserve a CQE for each stride; as inlay_sq_reserve_. */
 INLAY_COLD int inlay_striding_reserve_(struct inlay_striding *rq, struct inlay_cq *cq, const char **why)
 {
-	uint32_t n = rq->strides * (rq->rq.mask + 1);
-	int err = inlay_cq_reserve(cq, n, why);
-
-	if (!err) {
-		rq->rq.cq = cq;
-		rq->rq.reserved = n;
-	}
-	return err;
+	return inlay_cq_reserve_for_(cq, rq->of.strides * (rq->rq.mask + 1), &rq->rq.cq, &rq->rq.reserved, why);
 }
 
-/* Gives back the queue's CQEs. Call it when its WQ or RQ is destroyed. */
-INLAY_COLD void inlay_striding_fini(struct inlay_striding *rq)
+INLAY_COLD int inlay_striding_srq_reserve_(struct inlay_striding_srq *rq, struct inlay_cq *cq, const char **why)
 {
-	inlay_rq_fini(&rq->rq);
+	return inlay_cq_reserve_for_(cq, rq->of.strides * rq->srq.wqe_cnt, &rq->srq.cq, &rq->srq.reserved, why);
 }
 
 /* As inlay_rq_reset: nothing is posted. */
@@ -222,35 +192,17 @@ INLAY_COLD void inlay_striding_reset(struct inlay_striding *rq)
 
 /* ---- Data path ---- */
 
-/* Strides of a packet whose byte_cnt gives only its bytes. 0: it gives more, or nothing. */
-INLAY_ALWAYS uint32_t inlay_striding_needs_(uint32_t count, uint32_t shift, uint32_t log_size)
-{
-	return count - 1 < 0xffff ? (count + shift + (1u << log_size) - 1) >> log_size : 0;
-}
-
-/* Bytes of a buffer. */
-INLAY_FN uint32_t inlay_striding_bytes(const struct inlay_striding *rq)
-{
-	return rq->bytes;
-}
-
-/* Buffers that may be posted now. */
-INLAY_FN uint32_t inlay_striding_room(const struct inlay_striding *rq)
-{
-	return inlay_rq_room(&rq->rq);
-}
-
 INLAY_ALWAYS void inlay_striding_posted_(struct inlay_striding *rq)
 {
 	rq->rq.pi++;
 	if (INLAY_UNLIKELY(!rq->left))
-		rq->left = rq->strides;
+		rq->left = rq->of.strides;
 }
 
 /*
- * Fills the next WQE: the buffer at addr, of inlay_striding_bytes, becomes number at.wqe of the
+ * Fills the next WQE: the buffer at addr, of strides << log_size bytes, becomes number at.wqe of the
  * packets in it, which counts from 0 round the ring. Returns 0, or -EAGAIN when the ring is full.
- * The device sees nothing before inlay_striding_ring().
+ * The device sees nothing before inlay_rq_ring(&rq->rq).
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_striding_post(struct inlay_striding *rq, uint64_t addr, uint32_t lkey)
 {
@@ -261,7 +213,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_striding_post(struct inlay_striding *rq, uin
 	if (INLAY_UNLIKELY(!inlay_rq_room(&rq->rq)))
 		return -EAGAIN;
 	sge.addr = addr;
-	sge.length = rq->bytes;
+	sge.length = rq->of.bytes;
 	sge.lkey = lkey;
 	wqe = rq->rq.buf + (size_t)(rq->rq.pi & rq->rq.mask) * rq->rq.stride;
 	inlay_wqe_recv_(wqe + INLAY_DS, wqe + rq->rq.stride, &sge, 1);
@@ -271,19 +223,13 @@ INLAY_ALWAYS INLAY_RESULT int inlay_striding_post(struct inlay_striding *rq, uin
 
 /*
  * Posts the next WQE unchanged, with the buffer that it held one lap ago. In a full ring that is the
- * buffer just used up. Visible after inlay_striding_ring().
+ * buffer just used up. Visible after inlay_rq_ring(&rq->rq).
  */
 INLAY_ALWAYS void inlay_striding_recycle(struct inlay_striding *rq)
 {
 	INLAY_CHECK(rq && rq->rq.buf && inlay_rq_room(&rq->rq), "the ring is not full, nor finished");
 	INLAY_CHECK(rq->rq.pi > rq->rq.mask, "the WQE has been written");
 	inlay_striding_posted_(rq);
-}
-
-/* Shows the device all buffers posted so far: writes the doorbell record. */
-INLAY_ALWAYS void inlay_striding_ring(struct inlay_striding *rq)
-{
-	inlay_rq_ring(&rq->rq);
 }
 
 /* Takes n strides, at most `left`, off the oldest buffer. Returns 1 if they were its last. */
@@ -294,8 +240,27 @@ INLAY_ALWAYS int inlay_striding_use_(struct inlay_striding *rq, uint32_t n)
 		return 0;
 	rq->rq.limit++;
 	if (inlay_rq_pending(&rq->rq))
-		rq->left = rq->strides;
+		rq->left = rq->of.strides;
 	return 1;
+}
+
+/* Where a packet is, by its CQE and byte_cnt. Returns its strides; 0: no device writes this. */
+INLAY_ALWAYS uint32_t inlay_striding_place_(const struct inlay_strided_ *of, const struct mlx5_cqe64 *cqe,
+					    uint32_t count, uint32_t *offset, uint32_t *len)
+{
+	uint32_t n = inlay_cqe_strides_(count);
+
+	*len = count & 0xffff;
+	*offset = ((uint32_t)inlay_cqe_wqe_counter(cqe) << of->log_size) + of->shift;
+	if (INLAY_UNLIKELY(!n)) {
+		__asm__ volatile("" ::: "memory"); /* reloads, so that the common path saves no registers */
+		n = count - 1 < 0xffff ? (count + of->shift + (1u << of->log_size) - 1) >> of->log_size : 0;
+	}
+	if (INLAY_UNLIKELY((int32_t)count < 0))
+		*offset = *len = 0;
+	else if (INLAY_UNLIKELY(*offset + *len > of->bytes))
+		return 0;
+	return n;
 }
 
 /*
@@ -309,24 +274,15 @@ INLAY_ALWAYS int inlay_striding_use_(struct inlay_striding *rq, uint32_t n)
 INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe,
 				     struct inlay_packet_at *at)
 {
-	uint32_t count, first, n, offset, len;
+	uint32_t count, n, offset, len;
 
 	INLAY_CHECK(rq && cqe && at, "none is NULL");
 	INLAY_CHECK(!inlay_cqe_is_special(cqe), "neither an error nor a compressed block");
 	count = inlay_cqe_byte_count(cqe);
-	n = count >> 16 & 0x7fff;
-	len = count & 0xffff;
-	first = inlay_cqe_wqe_counter(cqe);
-	offset = (first << rq->log_size) + rq->shift;
-	if (INLAY_UNLIKELY(n - 1 >= rq->left)) {
-		__asm__ volatile("" ::: "memory"); /* reloads, so that the common path saves no registers */
-		n = inlay_striding_needs_(count, rq->shift, rq->log_size);
-		if (n - 1 >= rq->left)
-			return -EPROTO;
-	}
-	if (INLAY_UNLIKELY((int32_t)count < 0))
-		offset = len = 0;
-	else if (INLAY_UNLIKELY(first != rq->strides - rq->left) || INLAY_UNLIKELY(offset + len > rq->bytes))
+	n = inlay_striding_place_(&rq->of, cqe, count, &offset, &len);
+	if (INLAY_UNLIKELY(n - 1 >= rq->left))
+		return -EPROTO;
+	if (INLAY_UNLIKELY(inlay_cqe_wqe_counter(cqe) != rq->of.strides - rq->left) && (int32_t)count >= 0)
 		return -EPROTO;
 	at->wqe = rq->rq.limit & rq->rq.mask;
 	at->offset = offset;
@@ -355,38 +311,39 @@ INLAY_COLD int inlay_striding_error(struct inlay_striding *rq, const struct mlx5
 	case MLX5_CQE_SYNDROME_WR_FLUSH_ERR:
 		return -EBADFD;
 	}
-	n = inlay_cqe_byte_count(cqe) >> 16 & 0x7fff;
+	n = inlay_cqe_strides_(inlay_cqe_byte_count(cqe));
 	if (n > rq->left || !rq->left)
 		return -EPROTO;
 	*wqe = rq->rq.limit & rq->rq.mask;
 	return inlay_striding_use_(rq, n);
 }
 
-/* ---- Data path: shared ---- */
-
-/* Bytes of an entry's buffers. */
-INLAY_FN uint32_t inlay_striding_srq_bytes(const struct inlay_striding_srq *rq)
+/*
+ * As inlay_striding_take, for a shared queue: entries come back in any order, empty. Of a good
+ * completion of a packet.
+ */
+INLAY_ALWAYS int inlay_striding_srq_take(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
+					 struct inlay_packet_at *at)
 {
-	return rq->bytes;
-}
-
-/* Counts n strides of entry `index`. As inlay_striding_srq_take; *wqe is the entry. */
-INLAY_ALWAYS int inlay_striding_srq_count_(struct inlay_striding_srq *rq, uint32_t index, uint32_t n, uint32_t *wqe)
-{
+	uint32_t index, n, offset, len;
 	uint16_t used;
 	uint8_t *entry;
 
-	if (!rq->srq.cnt)
-		index &= rq->srq.wqe_cnt - 1;
-	entry = inlay_srq_wqe(&rq->srq, index);
-	if (INLAY_UNLIKELY(index >= rq->srq.wqe_cnt) || INLAY_UNLIKELY(entry[INLAY_SRQ_STATE_]))
+	INLAY_CHECK(rq && cqe && at, "none is NULL");
+	INLAY_CHECK(!inlay_cqe_is_special(cqe), "neither an error nor a compressed block");
+	n = inlay_striding_place_(&rq->of, cqe, inlay_cqe_byte_count(cqe), &offset, &len);
+	index = inlay_from_be16(cqe->wqe_id);
+	entry = inlay_srq_entry_(&rq->srq, index);
+	if (INLAY_UNLIKELY(!entry) || INLAY_UNLIKELY(entry[INLAY_SRQ_STATE_]))
 		return -EPROTO;
 	__builtin_memcpy(&used, entry + INLAY_SRQ_USED_, sizeof(used));
-	if (INLAY_UNLIKELY(n - 1 >= rq->strides - used))
+	if (INLAY_UNLIKELY(n - 1 >= rq->of.strides - used))
 		return -EPROTO;
-	*wqe = index;
+	at->wqe = rq->srq.cnt ? index : index & (rq->srq.wqe_cnt - 1);
+	at->offset = offset;
+	at->len = len;
 	n += used;
-	used = n == rq->strides ? 0 : (uint16_t)n;
+	used = n == rq->of.strides ? 0 : (uint16_t)n;
 	__builtin_memcpy(entry + INLAY_SRQ_USED_, &used, sizeof(used));
 	if (INLAY_LIKELY(used))
 		return 0;
@@ -394,68 +351,5 @@ INLAY_ALWAYS int inlay_striding_srq_count_(struct inlay_striding_srq *rq, uint32
 	return 1;
 }
 
-/*
- * Counts the strides of one good completion of a packet, and says where it is; as
- * inlay_striding_take, but entries come back in any order, empty.
- */
-INLAY_ALWAYS int inlay_striding_srq_take(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
-					 struct inlay_packet_at *at)
-{
-	uint32_t count, n, offset, len;
-	int done;
-
-	INLAY_CHECK(rq && cqe && at, "none is NULL");
-	INLAY_CHECK(!inlay_cqe_is_special(cqe), "neither an error nor a compressed block");
-	count = inlay_cqe_byte_count(cqe);
-	len = count & 0xffff;
-	n = count >> 16 & 0x7fff;
-	if (INLAY_UNLIKELY(!n))
-		n = inlay_striding_needs_(count, rq->shift, rq->log_size);
-	offset = ((uint32_t)inlay_cqe_wqe_counter(cqe) << rq->log_size) + rq->shift;
-	if (INLAY_UNLIKELY((int32_t)count < 0))
-		offset = len = 0;
-	else if (INLAY_UNLIKELY(offset + len > rq->bytes))
-		return -EPROTO;
-	done = inlay_striding_srq_count_(rq, inlay_from_be16(cqe->wqe_id), n, &at->wqe);
-	if (INLAY_UNLIKELY(done < 0))
-		return done;
-	at->offset = offset;
-	at->len = len;
-	return done;
-}
-
-/*
- * The same for a part of a message.
- *
- * part  enum inlay_part, or'ed. The parts of a message follow each other; between them may lie parts
- *       of other QPs' messages. Parts scattered to the CQE (inlay_cqe_payload) take a stride, too
- */
-INLAY_ALWAYS int inlay_striding_srq_take_part(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
-					      struct inlay_packet_at *at, uint32_t *part)
-{
-	uint32_t count, offset, len;
-	uint16_t stride;
-	int done;
-
-	INLAY_CHECK(rq && cqe && at && part, "none is NULL");
-	INLAY_CHECK(!inlay_cqe_is_special(cqe), "neither an error nor a compressed block");
-	count = inlay_cqe_byte_count(cqe);
-	len = count & 0xffff;
-	__builtin_memcpy(&stride, (const uint8_t *)cqe + INLAY_CQE_CSUM_, sizeof(stride));
-	offset = (uint32_t)inlay_from_be16(stride) << rq->log_size;
-	if (INLAY_UNLIKELY((int32_t)count < 0 || inlay_cqe_is_scattered(cqe)))
-		offset = 0;
-	if (INLAY_UNLIKELY((int32_t)count < 0))
-		len = 0;
-	else if (INLAY_UNLIKELY(offset + len > rq->bytes))
-		return -EPROTO;
-	done = inlay_striding_srq_count_(rq, inlay_cqe_wqe_counter(cqe), 1, &at->wqe);
-	if (INLAY_UNLIKELY(done < 0))
-		return done;
-	at->offset = offset;
-	at->len = len;
-	*part = count >> 29 & (INLAY_PART_FIRST | INLAY_PART_LAST);
-	return done;
-}
-
+INLAY_CASTS_END_
 #endif

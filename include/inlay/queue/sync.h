@@ -17,6 +17,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe.h>
 #include <inlay/wqe/sync.h>
 #include <inlay/queue/post.h>
@@ -45,7 +46,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_memcpy(struct inlay_sq *sq, const struc
 
 	INLAY_CHECK(sq && to && from && scratch, "no argument is NULL");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a copy has no payload to inline");
-	INLAY_CHECK(!sq->type || sq->type == IBV_QPT_RC || sq->type == IBV_QPT_DRIVER, "the QP's type has the operation");
+	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_MMO, 0), "the QP's type has the operation");
 	len = to->length;
 	if (INLAY_UNLIKELY(len - 1 > INLAY_SGE_MAX || len != from->length))
 		return -EINVAL;
@@ -59,4 +60,5 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_memcpy(struct inlay_sq *sq, const struc
 	return inlay_sq_finish_(sq, at, MLX5_OPCODE_MMO, INLAY_OPMOD_MMO_DMA, flags, 0);
 }
 
+INLAY_CASTS_END_
 #endif

@@ -34,6 +34,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe.h>
 
 /* Stores to doorbell records (half a word) and registers, whatever their declared type. */
@@ -159,4 +160,5 @@ INLAY_ALWAYS uint8_t *inlay_uar_toggle(struct inlay_uar *uar)
 	return uar->reg ? inlay_uar_toggle_(&uar->next, uar->size) : NULL;
 }
 
+INLAY_CASTS_END_
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/queue/umr.h: posts that change a memory key: memory windows, invalidation, lists of pieces,
- * interleaved memory, any field of the key, signatures.
+ * any field of the key, signatures.
  *
  *   inlay_post_bind_mw(&sq, mw, ibv_inc_rkey(mw->rkey), &bind, INLAY_SIGNALED);
  *   inlay_post_umr_list(&sq, key, IBV_ACCESS_LOCAL_WRITE, sge, n, 0);
@@ -21,7 +21,8 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
-#include <inlay/cqe.h>
+INLAY_CASTS_BEGIN_
+#include <inlay/cqe/signature.h>
 #include <inlay/wqe.h>
 #include <inlay/wqe/umr.h>
 #include <inlay/queue/post.h>
@@ -50,17 +51,6 @@ INLAY_FN INLAY_RESULT int inlay_post_umr(struct inlay_sq *sq, uint32_t key, cons
 	return inlay_sq_finish_(sq, at, MLX5_OPCODE_UMR, 0, flags, inlay_to_be32(key));
 }
 
-/* What both layouts change, and the length. */
-INLAY_FN void inlay_umr_fill_(uint32_t key, uint32_t access, uint32_t entries, uint64_t len, struct inlay_umr *umr)
-{
-	__builtin_memset(umr, 0, sizeof(*umr));
-	umr->mask = INLAY_UMR_MASK_FILL | INLAY_UMR_MASK_ACCESS;
-	umr->access = access;
-	umr->tag = (uint8_t)key;
-	umr->entries = (uint16_t)(entries < INLAY_MAX_DS ? entries : INLAY_MAX_DS); /* which no WQE holds */
-	umr->len = len;
-}
-
 /*
  * Makes a key cover pieces of other keys, one after the other, as one range that starts at the
  * key's start address (0 unless it was made with another).
@@ -78,43 +68,17 @@ INLAY_FN INLAY_RESULT int inlay_post_umr_list(struct inlay_sq *sq, uint32_t key,
 				 uint32_t n, uint32_t flags)
 {
 	struct inlay_umr umr;
-	uint64_t len = 0;
 	uint32_t i;
 
 	INLAY_CHECK(sge || !n, "the pieces are not NULL");
-	for (i = 0; i < n; i++)
-		len += sge[i].length;
-	inlay_umr_fill_(key, access, n, len, &umr);
+	__builtin_memset(&umr, 0, sizeof(umr));
+	umr.mask = INLAY_UMR_MASK_FILL | INLAY_UMR_MASK_ACCESS;
+	umr.access = access;
+	umr.tag = (uint8_t)key;
+	umr.entries = (uint16_t)(n < INLAY_MAX_DS ? n : INLAY_MAX_DS); /* which no WQE holds */
 	umr.list = sge;
-	return inlay_post_umr(sq, key, &umr, flags);
-}
-
-/*
- * Makes a key cover interleaved memory: bytes_count bytes of each entry in turn, then the same
- * bytes_count + bytes_skip further on, `rounds` times.
- *
- *   +128  round's bytes | 0x400 | rounds | entries
- *   +144  stride | length | lkey | address      one per entry, padded to 64 bytes
- *
- * entries, n  n at most 51, and one less than the key has room for. bytes_count + bytes_skip is
- *             less than 65536
- *
- * Otherwise as inlay_post_umr_list. Same bytes as mlx5dv_wr_mr_interleaved.
- */
-INLAY_FN INLAY_RESULT int inlay_post_umr_interleaved(struct inlay_sq *sq, uint32_t key, uint32_t access,
-					const struct mlx5dv_mr_interleaved *entries, uint32_t n, uint32_t rounds,
-					uint32_t flags)
-{
-	struct inlay_umr umr;
-	uint64_t len = 0;
-	uint32_t i;
-
-	INLAY_CHECK(entries, "the entries are not NULL");
 	for (i = 0; i < n; i++)
-		len += entries[i].bytes_count;
-	inlay_umr_fill_(key, access, n, len * rounds, &umr);
-	umr.interleaved = entries;
-	umr.rounds = rounds;
+		umr.len += sge[i].length;
 	return inlay_post_umr(sq, key, &umr, flags);
 }
 
@@ -231,38 +195,5 @@ INLAY_FN INLAY_RESULT int inlay_post_local_inv(struct inlay_sq *sq, uint32_t rke
 	return inlay_post_umr(sq, rkey, &umr, flags);
 }
 
-/* A wrong block signature: what a CQE of opcode MLX5_CQE_SIG_ERR says. Values are left-aligned. */
-struct inlay_sig_error {
-	uint32_t key;      /* through which the data went */
-	uint32_t qpn;
-	uint32_t kind;     /* enum mlx5dv_mkey_err_type: guard (or CRC), reference tag, application tag */
-	uint32_t memory;   /* 1: in memory, 0: on the wire */
-	uint64_t found;    /* T10-DIF: guard << 48 | application tag << 32 | reference tag; CRC-32: << 32 */
-	uint64_t computed; /* from the data, or what the key was told */
-	uint64_t offset;   /* of the block, in bytes of the transfer with signatures */
-};
-
-/*
- * Decodes a signature error. The transfer itself goes on and has a completion of its own, which
- * comes later; this CQE returns no credit. Returns 1, or 0 for any other CQE and leaves *error alone.
- */
-INLAY_COLD int inlay_cqe_sig_error(const struct mlx5_cqe64 *cqe, struct inlay_sig_error *error)
-{
-	uint32_t w[16];
-
-	if (cqe->op_own >> 4 != MLX5_CQE_SIG_ERR)
-		return 0;
-	__builtin_memcpy(w, cqe, sizeof(w));
-	error->found = (uint64_t)inlay_from_be32(w[4]) << 32 | inlay_from_be32(w[6]);
-	error->computed = (uint64_t)inlay_from_be32(w[5]) << 32 | inlay_from_be32(w[7]);
-	error->kind = inlay_from_be32(w[8]) & 1u << 27 ? MLX5DV_MKEY_SIG_BLOCK_BAD_REFTAG :
-		      inlay_from_be32(w[8]) & 1u << 28 ? MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG :
-							 MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD;
-	error->memory = inlay_from_be32(w[8]) & 7;
-	error->key = inlay_from_be32(w[9]);
-	error->offset = (uint64_t)inlay_from_be32(w[10]) << 32 | inlay_from_be32(w[11]);
-	error->qpn = inlay_from_be32(w[14]) & 0xffffff;
-	return 1;
-}
-
+INLAY_CASTS_END_
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/wqe/atomic.h: operands of extended atomics: masked compare-and-swap and masked
- * fetch-and-add of 4, 8 and more bytes.
+ * fetch-and-add of 4 and 8 bytes.
  *
  *   at = inlay_seg_raddr(at, raddr, rkey);
  *   at = inlay_seg_masked(at, 4, &add);                      inlay_masked_add(1, 0): a 4-byte fetch-and-add
@@ -17,8 +17,6 @@
  *                | swap mask           | compare mask              |   and these, which may wrap
  *   FA of 4      | add      | boundary | 0                         |
  *   FA of 8      | add                 | boundary                  |
- *   CS of 16 up  | swap ... | compare ... | swap mask ... | compare mask ... |   wraps anywhere
- *   FA of 16 up  | add ... | boundary ... |
  *
  *   CS   if (old & compare mask) == (compare & compare mask), the bits of the swap mask become
  *        those of swap
@@ -26,7 +24,7 @@
  *        field; all ones is a field per bit, which makes the addition an exclusive or
  *
  * Threads: pure functions of their arguments. Sources: UCX's ib_mlx5.h and rc_mlx5.inl (4 and 8
- * bytes); the libmlx5 of MLNX_OFED 4 (ext_cmp_swp, ext_fetch_add: all sizes).
+ * bytes). Devices have longer ones too; no public source says which of their words is the most significant.
  */
 #ifndef INLAY_WQE_ATOMIC_H
 #define INLAY_WQE_ATOMIC_H
@@ -47,13 +45,12 @@ struct inlay_atomic {
 	uint64_t swap_mask;
 	uint64_t compare_mask;
 	uint64_t opcode;       /* MLX5_OPCODE_ATOMIC_* */
-	const uint64_t *words; /* instead of the first four: operands of 16 bytes or more each */
 };
 
 /* Fetch-and-add of 8 bytes, which every device with atomics has. */
 INLAY_ALWAYS struct inlay_atomic inlay_atomic_add(uint64_t add)
 {
-	struct inlay_atomic op = {add, 0, 0, 0, MLX5_OPCODE_ATOMIC_FA, NULL};
+	struct inlay_atomic op = {add, 0, 0, 0, MLX5_OPCODE_ATOMIC_FA};
 
 	return op;
 }
@@ -61,7 +58,7 @@ INLAY_ALWAYS struct inlay_atomic inlay_atomic_add(uint64_t add)
 /* Compare-and-swap of 8 bytes, likewise: the word becomes swap if it equals compare. */
 INLAY_ALWAYS struct inlay_atomic inlay_atomic_cmp_swap(uint64_t compare, uint64_t swap)
 {
-	struct inlay_atomic op = {swap, compare, 0, 0, MLX5_OPCODE_ATOMIC_CS, NULL};
+	struct inlay_atomic op = {swap, compare, 0, 0, MLX5_OPCODE_ATOMIC_CS};
 
 	return op;
 }
@@ -82,7 +79,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_masked(struct inlay_cursor c, uint32_
 	int swap = op->opcode == MLX5_OPCODE_ATOMIC_MASKED_CS;
 	uint8_t *seg = inlay_seg_at(c);
 
-	INLAY_CHECK(size == 4 || size == 8, "operands of 4 or 8 bytes: inlay_seg_operands has the others");
+	INLAY_CHECK(size == 4 || size == 8, "operands of 4 or 8 bytes");
 	if (size == 4 && swap) {
 		inlay_put64(seg, inlay_to_be64(op->swap << 32 | (uint32_t)op->compare));
 		inlay_put64(seg + 8, inlay_to_be64(op->swap_mask << 32 | (uint32_t)op->compare_mask));
@@ -101,27 +98,6 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_masked(struct inlay_cursor c, uint32_
 	inlay_put64(seg, inlay_to_be64(op->swap_mask));
 	inlay_put64(seg + 8, inlay_to_be64(op->compare_mask));
 	return inlay_seg_done(c, seg);
-}
-
-/*
- * Appends operands of 8 bytes or more each, one after the other as in the picture above.
- *
- * words  64-bit words in host order; each is written big-endian, in this order
- * n      their number, even: 4 * size / 8 for CS, 2 * size / 8 for FA
- */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_operands(struct inlay_cursor c, const uint64_t *words, uint32_t n)
-{
-	uint32_t i;
-
-	INLAY_CHECK(n % 2 == 0, "operands fill whole units");
-	for (i = 0; i < n; i += 2) {
-		uint8_t *seg = inlay_seg_at(c);
-
-		inlay_put64(seg, inlay_to_be64(words[i]));
-		inlay_put64(seg + 8, inlay_to_be64(words[i + 1]));
-		c = inlay_seg_done(c, seg);
-	}
-	return c;
 }
 
 #endif

@@ -15,7 +15,7 @@
  *   +0   | SRQN, 12 bytes of 0                           |     XRC: 16 bytes
  *
  * A compact vector is for InfiniBand without a GRH, on devices with compact_address_vector
- * (devx/ifc/hca.h). RoCE needs the MAC, hence 48 bytes.
+ * (devx/ifc.h). RoCE needs the MAC, hence 48 bytes.
  *
  * Threads: pure functions of their arguments. Sources: mlx5dv.h; libmlx5's set_datagram_seg,
  * mlx5_send_wr_set_dc_addr and wqe.h (XRC); UCX's uct_ib_mlx5_base_av_t; the PRM's "Address Vector".
