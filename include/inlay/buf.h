@@ -11,15 +11,12 @@
  *   inlay_buf_dec_refcount(head, NULL);                          its completion: both are back
  *
  *   buf/buf.h        the buffer: data, references, lists
- *   buf/inventory.h  descriptors for any memory; copies, growth
- *   buf/shared.h     an inventory for many threads, with a magazine for each
- *   buf/pool.h       buffers of one size, each with its slice of a map
- *   buf/array.h      elements by number, without descriptors
+ *   buf/inventory.h  descriptors for any memory; copies, growth; for one thread or many
+ *   buf/pool.h       buffers of one size, each with its slice of a map; arrays
  *   buf/post.h       lists as gather lists
  *   buf/store.h      internal: where descriptors lie
  *
- * All state is in the caller's memory. A descriptor is one cache line. A get writes that line; a
- * release writes one byte elsewhere.
+ * All state is in the caller's memory. A descriptor is one cache line.
  *
  * Threads: one owner at a time for each object. A shared inventory is for many threads.
  */
@@ -28,9 +25,7 @@
 
 #include <inlay/buf/buf.h>
 #include <inlay/buf/inventory.h>
-#include <inlay/buf/shared.h>
 #include <inlay/buf/pool.h>
-#include <inlay/buf/array.h>
 #include <inlay/buf/post.h>
 
 #endif

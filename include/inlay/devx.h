@@ -32,17 +32,15 @@
  * Invariants:
  *   - An object is a struct in the caller's memory: the queue of queue.h, the handle (obj), the
  *     number, and the error of the last call on it. Its ring, record and register are in use until
- *     it is destroyed.
+ *     it is destroyed. Every ctx is a context from inlay_devx_open; objects belong to one context.
  *   - A create that fails leaves no object, and obj is NULL. Destroying a struct that is zeroed,
- *     failed or destroyed does nothing.
- *   - A number that does not fit its field in the command is refused with -EINVAL, not cut.
- *   - Within one context, objects of verbs and of commands mix by number: a QP made here may use a
- *     verbs CQ, SRQ (inlay_srqn_from_srq) and PD, and its peer may be a verbs QP. Poll such a CQ
- *     with inlay: libmlx5 does not know the QP.
+ *     failed or destroyed does nothing. A number that does not fit its field is refused: -EINVAL.
+ *   - Objects of verbs and of commands mix by number: a QP made here may use a verbs CQ, SRQ
+ *     (inlay_srqn_from_srq) and PD, and its peer may be a verbs QP. Poll such a CQ with inlay:
+ *     libmlx5 does not know the QP.
  *   - Destroy in this order: flow rules; RSS; QPs, DCTs and RQs; shared queues; CQs; memory keys;
  *     the register; umems; PDs; event channels; the context. Destroying what is in use returns
  *     -EBUSY and changes nothing.
- *   - Every ctx is a context from inlay_devx_open, and objects belong to one context.
  *
  * Threads: any number of threads may send commands, with one thread per object. Create and destroy
  * the QPs of a register in one thread at a time.

@@ -290,7 +290,10 @@ INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t
 	return inlay_match_slot_(m, cls, tag);
 }
 
-/* Puts the node of ref in at inlay_match_slot_'s slot, which has first: as first of its key, or last of the ring. */
+/*
+ * Puts the node of ref in at inlay_match_slot_'s slot, which has first: as first of its key, or
+ * last of the ring.
+ */
 INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t first, uint32_t cls, uint32_t ref,
 				    struct inlay_match_node_ *node)
 {
@@ -641,7 +644,10 @@ INLAY_APART uint32_t inlay_match_search_(const struct inlay_match *m, uint64_t t
 	return first;
 }
 
-/* The same. With many masks, looks first whether any receive may match: 5 instructions for each, not 20. */
+/*
+ * The same. With many masks, looks first whether any receive may match: 5 instructions for each,
+ * not 20.
+ */
 INLAY_APART uint32_t inlay_match_find_receive_(const struct inlay_match *m, uint64_t tag, uint64_t than,
 					       uint32_t **slot)
 {

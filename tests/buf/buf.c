@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * buf.c: one buffer and its data, references, lists; arrays; a list that is posted and comes back with
- * its completion; and preconditions.
+ * buf.c: one buffer and its data, references, lists; a list that is posted and comes back with its
+ * completion; and preconditions.
  */
 #include "rig.h"
 
@@ -207,64 +207,6 @@ static void lists(void **state)
 	map_free(&t);
 }
 
-/* ---- arrays ---- */
-
-static void arrays(void **state)
-{
-	struct inlay_array array;
-	struct ibv_sge sge;
-	struct map t;
-	uint32_t i;
-
-	(void)state;
-	map_make(&t, 1);
-	assert_int_equal(inlay_array_start(NULL, &t.m, 10, 100, 0, 0), -EINVAL);
-	assert_int_equal(inlay_array_start(&array, NULL, 10, 100, 0, 0), -EINVAL);
-	assert_int_equal(inlay_array_start(&array, &t.m, 0, 100, 0, 0), -EINVAL);
-	assert_int_equal(inlay_array_start(&array, &t.m, 10, 0, 0, 0), -EINVAL);
-	assert_int_equal(inlay_array_start(&array, &t.m, 10, 1ull << 31, 0, 0), -EINVAL);
-	assert_int_equal(inlay_array_start(&array, &t.m, 10, 100, RANGE_BYTES - 999, 0), -ENOSPC);
-	assert_int_equal(inlay_array_start(&array, &t.m, 10, 100, UINT64_MAX, 0), -ENOSPC);
-	assert_int_equal(inlay_array_start(&array, &t.m, 10, 100, 0, 1), -ENOENT);
-	must(inlay_mmap_stop(&t.m));
-	assert_int_equal(inlay_array_start(&array, &t.m, 10, 100, 0, 0), -EBADFD);
-	must(inlay_mmap_start(&t.m));
-	must(inlay_array_start(&array, &t.m, 10, 100, RANGE_BYTES - 1000, 0));
-	assert_int_equal(inlay_mmap_num_bufs(&t.m), 1);
-	assert_int_equal(inlay_mmap_stop(&t.m), -EBUSY);
-	for (i = 0; i < 10; i++) {
-		sge = inlay_array_sge(&array, i);
-		assert_ptr_equal(inlay_array_at(&array, i), t.mem + RANGE_BYTES - 1000 + 100 * i);
-		assert_int_equal(sge.addr, (uintptr_t)t.mem + RANGE_BYTES - 1000 + 100 * i);
-		assert_int_equal(sge.length, 100);
-		assert_int_equal(sge.lkey, range_of(&t.m, 0)->lkey);
-	}
-	assert_int_equal(array.keys.rkey, range_of(&t.m, 0)->rkey);
-	must(inlay_array_stop(&array));
-	assert_int_equal(inlay_array_stop(&array), -EBADFD);
-	assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
-	map_free(&t);
-}
-
-/* Device memory begins at address 0, which is no sign of a stopped array: the hold was never dropped */
-static void array_at_address_0(void **state)
-{
-	struct inlay_keys keys = {1, 2};
-	struct inlay_array array;
-	struct inlay_mmap m;
-	void *memory = given(inlay_mmap_size(1, 1));
-
-	(void)state;
-	must(inlay_mmap_create(&m, memory, inlay_mmap_size(1, 1), 1, 1));
-	must(inlay_mmap_add(&m, inlay_source_keys(0, 4096, keys)));
-	must(inlay_mmap_start(&m));
-	must(inlay_array_start(&array, &m, 4, 64, 0, 0));
-	assert_int_equal((uintptr_t)inlay_array_at(&array, 3), 192);
-	must(inlay_array_stop(&array));
-	must(inlay_mmap_destroy(&m));
-	given_free(memory);
-}
-
 /* ---- posts ---- */
 
 #define LIST 10
@@ -443,8 +385,8 @@ static void abort_null(void *arg)
 	case 4: inlay_buf_dec_refcount(NULL, NULL); break;
 	case 5: inlay_buf_set_data(NULL, NULL, 0); break;
 	case 6: inlay_buf_chain_list(NULL, NULL); break;
-	case 7: inlay_magazine_attach(NULL, NULL); break;
-	case 8: inlay_inventory_share(NULL); break;
+	case 7: inlay_inventory_attach(NULL, NULL); break;
+	case 8: inlay_pool_num_free(NULL); break;
 	default: inlay_inventory_destroy(NULL);
 	}
 }
@@ -457,39 +399,18 @@ static void abort_written(void *arg)
 	must(inlay_inventory_get_by_data(x.inv, &x.m, x.mem, 64, &x.buf));
 	must(inlay_buf_dec_refcount(x.buf, NULL));
 	x.buf->refcount = 2;
-	/* One of both finds it. */
 	inlay_inventory_get_by_data(x.inv, &x.m, x.mem, 64, &x.buf);
-	inlay_inventory_get_by_data(x.inv, &x.m, x.mem, 64, &x.buf);
-}
-
-static void abort_twice(void *arg)
-{
-	struct bare x = bare_make();
-	struct inlay_magazine *mag = (struct inlay_magazine *)given(sizeof(*mag));
-	struct inlay_inventory *shared = NULL;
-	uint8_t state;
-
-	(void)arg;
-	must(inlay_inventory_create(given(inlay_inventory_size(4)), inlay_inventory_size(4), 4, &shared));
-	must(inlay_inventory_share(shared));
-	must(inlay_inventory_start(shared));
-	must(inlay_magazine_attach(mag, shared));
-	must(inlay_inventory_get_by_data(&mag->inventory, &x.m, x.mem, 64, &x.buf));
-	state = inlay_buf_state_(x.buf);
-	must(inlay_inventory_dec_refcount(&mag->inventory, x.buf, NULL));
-	/* As if the state had been written over: what is free elsewhere tells. */
-	inlay_buf_set_state_(x.buf, state);
-	inlay_inventory_dec_refcount(&mag->inventory, x.buf, NULL);
 }
 
 static void abort_element(void *arg)
 {
 	struct bare x = bare_make();
-	struct inlay_array array;
+	struct inlay_pool *pool;
 
 	(void)arg;
-	must(inlay_array_start(&array, &x.m, 4, 64, 0, 0));
-	inlay_array_at(&array, 4);
+	must(inlay_pool_create(given(inlay_pool_size(4)), inlay_pool_size(4), 4, 64, &x.m, &pool));
+	must(inlay_pool_start(pool));
+	inlay_pool_sge(pool, 4);
 }
 #endif
 
@@ -502,16 +423,15 @@ static void preconditions(void **state)
 			int what;
 			const char *rule;
 		} nulls[] = {{0, "an inventory is not NULL"}, {1, "an inventory is not NULL"}, {2, "a pool is not NULL"}, {3, "a pool is not NULL"},
-			     {4, "a buffer is not NULL"}, {5, "a buffer is not NULL"}, {6, "a buffer is not NULL"}, {7, "a magazine is not NULL"},
-			     {8, "an inventory is not NULL"}, {9, "an inventory is not NULL"}};
+			     {4, "a buffer is not NULL"}, {5, "a buffer is not NULL"}, {6, "a buffer is not NULL"}, {7, "an inventory is not NULL"},
+			     {8, "a pool is not NULL"}, {9, "an inventory is not NULL"}};
 		int how;
 
 		for (how = 0; how < (int)ARRAY(nulls); how++)
 			assert_aborts(abort_null, (void *)(uintptr_t)&nulls[how].what, nulls[how].rule);
 	}
 	assert_aborts(abort_written, NULL, "nobody writes to a buffer that was given back");
-	assert_aborts(abort_twice, NULL, "no buffer is given back twice");
-	assert_aborts(abort_element, NULL, "an element of a started array");
+	assert_aborts(abort_element, NULL, "an element of a started pool");
 #else
 	print_message("# skipped: preconditions cost nothing here\n");
 	skip();
@@ -524,8 +444,6 @@ int main(void)
 		cmocka_unit_test(windows),
 		cmocka_unit_test(references),
 		cmocka_unit_test(lists),
-		cmocka_unit_test(arrays),
-		cmocka_unit_test(array_at_address_0),
 		cmocka_unit_test(posted),
 		cmocka_unit_test(preconditions),
 	};

@@ -29,8 +29,6 @@ static void inventory_states(void **state)
 		{-EBADFD, 0, -EBADFD},       /* get_by_data */
 		{-EBADFD, 0, -EBADFD},       /* dup */
 		{-EBADFD, 0, -EBADFD},       /* expand */
-		{0, -EBADFD, -EBADFD},       /* set_user_data */
-		{0, -EBADFD, -EBADFD},       /* set_dev */
 		{0, 0, 0},                   /* destroy */
 	};
 	struct inlay_inventory *inv, *other = inventory_started(2);
@@ -55,14 +53,11 @@ static void inventory_states(void **state)
 			      f == 3 ? inlay_inventory_get_by_addr(inv, &t.m, t.mem, 64, &b) :
 			      f == 4 ? inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b) :
 			      f == 5 ? inlay_inventory_dup(inv, src, &b) :
-			      f == 6 ? inlay_inventory_expand(inv, more, inlay_inventory_size(3), 3) :
-			      f == 7 ? inlay_inventory_set_user_data(inv, 5) :
-			      f == 8 ? inlay_inventory_set_dev(inv, 0) : inlay_inventory_destroy(inv);
+			      f == 6 ? inlay_inventory_expand(inv, more, inlay_inventory_size(3), 3) : inlay_inventory_destroy(inv);
 			if (got != results[f][s])
 				fail_msg("function %u in state %u: %d", f, s, got);
 			assert_int_equal(inlay_inventory_num_elements(inv), f == 6 && !got ? 7 : 4);
 			assert_int_equal(inlay_inventory_num_free(inv), f == 6 && !got ? 7 : b ? 3 : 4);
-			assert_int_equal(inlay_inventory_user_data(inv), f == 7 && !got ? 5 : 0);
 			/* A stopped one takes its buffers back, and is not destroyed before */
 			if (b) {
 				assert_int_equal(inlay_inventory_destroy(inv), -EBUSY);
@@ -106,9 +101,8 @@ static void inventory_arguments(void **state)
 	assert_int_equal(inlay_inventory_create(memory + 32, size, 4, &inv), -EINVAL);
 	assert_null(inv);
 	must(inlay_inventory_create(memory + 64, size, 4, &inv));
-	must(inlay_inventory_set_user_data(inv, 77));
+	assert_true(!inv->user_data && !inv->pd && !inv->shared);
 	must(inlay_inventory_start(inv));
-	assert_int_equal(inlay_inventory_user_data(inv), 77);
 	{
 		/* Where a buffer may be */
 		struct {
@@ -248,20 +242,20 @@ static void devices(void **state)
 	struct inlay_buf *a = NULL, *b = NULL, *c = NULL, *all[3];
 	struct inlay_keys keys, keys0;
 	struct inlay_pool *pool = NULL;
-	struct inlay_array array;
+	struct ibv_pd *pd3 = ibv_alloc_pd(dev.ctx);
 	struct map t, lone;
 
 	(void)state;
 	map_make(&t, 2);
 	map_make(&lone, 1);
-	must(inlay_inventory_set_dev(second, 1));
+	second->pd = t.pd2;
 	must(inlay_inventory_start(second));
-	must(inlay_inventory_set_dev(third, 2));
+	third->pd = pd3;
 	must(inlay_inventory_start(third));
 	must(inlay_inventory_get_by_data(first, &t.m, t.mem + 2 * RANGE_BYTES, 64, &a));
 	must(inlay_inventory_get_by_data(second, &t.m, t.mem + 2 * RANGE_BYTES, 64, &b));
-	must(inlay_mmap_keys(&t.m, 1, 0, &keys0));
-	must(inlay_mmap_keys(&t.m, 1, 1, &keys));
+	must(inlay_mmap_keys(&t.m, 1, dev.pd, &keys0));
+	must(inlay_mmap_keys(&t.m, 1, t.pd2, &keys));
 	assert_true(keys.lkey != keys0.lkey);
 	assert_int_equal(inlay_buf_lkey(a), keys0.lkey);
 	assert_int_equal(inlay_buf_rkey(a), keys0.rkey);
@@ -282,24 +276,19 @@ static void devices(void **state)
 	all[1] = b;
 	all[2] = c;
 	assert_int_equal(put_all(all, 3), 3);
-	/* Pool and array */
+	/* Pools */
 	must(inlay_pool_create(given(inlay_pool_size(4)), inlay_pool_size(4), 4, 64, &t.m, &pool));
-	must(inlay_inventory_set_dev(&pool->inventory, 2));
+	pool->pd = pd3;
 	assert_int_equal(inlay_pool_start(pool), -ENOENT);
-	must(inlay_inventory_set_dev(&pool->inventory, 1));
+	pool->pd = t.pd2;
 	must(inlay_pool_start(pool));
-	assert_int_equal(inlay_inventory_set_dev(&pool->inventory, 0), -EBADFD);
 	must(inlay_pool_alloc(pool, &a));
-	must(inlay_mmap_keys(&t.m, 0, 1, &keys));
+	must(inlay_mmap_keys(&t.m, 0, t.pd2, &keys));
 	assert_int_equal(inlay_buf_lkey(a), keys.lkey);
 	must(inlay_buf_dec_refcount(a, NULL));
 	must(inlay_pool_destroy(pool));
 	given_free(pool);
-	assert_int_equal(inlay_array_start(&array, &t.m, 4, 64, 0, 2), -ENOENT);
-	must(inlay_array_start(&array, &t.m, 4, 64, 0, 1));
-	assert_int_equal(inlay_array_sge(&array, 0).lkey, keys.lkey);
-	assert_int_equal(array.keys.rkey, keys.rkey);
-	must(inlay_array_stop(&array));
+	must(ibv_dealloc_pd(pd3));
 	inventory_free(first);
 	inventory_free(second);
 	inventory_free(third);
@@ -468,9 +457,8 @@ enum { INVENTORY, POOL, SHARED, KINDS };
 /* What has as many descriptors as it was asked for, and what they are got from */
 struct stock {
 	uint32_t kind;
-	struct inlay_inventory *inv, *from;
+	struct inlay_inventory *inv, *from, mine;
 	struct inlay_pool *pool;
-	struct inlay_magazine mag;
 };
 
 static size_t stock_size(uint32_t kind, uint32_t num)
@@ -484,17 +472,24 @@ static void stock_make(struct stock *x, uint32_t kind, void *memory, uint32_t nu
 	if (kind == POOL) {
 		must(inlay_pool_create(memory, stock_size(kind, num), num, 64, &t->m, &x->pool));
 		must(inlay_pool_start(x->pool));
-		x->inv = x->from = &x->pool->inventory;
 		return;
 	}
 	must(inlay_inventory_create(memory, stock_size(kind, num), num, &x->inv));
-	x->from = x->inv;
-	if (kind == SHARED) {
-		must(inlay_inventory_share(x->inv));
-		must(inlay_magazine_attach(&x->mag, x->inv));
-		x->from = &x->mag.inventory;
-	}
+	x->inv->shared = kind == SHARED;
+	x->from = kind == SHARED ? &x->mine : x->inv;
+	if (kind == SHARED)
+		must(inlay_inventory_attach(&x->mine, x->inv));
 	must(inlay_inventory_start(x->inv));
+}
+
+static uint32_t stock_free(struct stock *x)
+{
+	return x->kind == POOL ? inlay_pool_num_free(x->pool) : inlay_inventory_num_free(x->inv);
+}
+
+static int stock_put(struct stock *x, struct inlay_buf *b)
+{
+	return x->kind == POOL ? inlay_buf_dec_refcount(b, NULL) : inlay_inventory_dec_refcount(x->from, b, NULL);
 }
 
 static int stock_get(struct stock *x, struct map *t, struct inlay_buf **b)
@@ -505,7 +500,7 @@ static int stock_get(struct stock *x, struct map *t, struct inlay_buf **b)
 static void stock_gone(struct stock *x)
 {
 	if (x->kind == SHARED)
-		inlay_magazine_detach(&x->mag);
+		inlay_inventory_detach(&x->mine);
 	must(x->kind == POOL ? inlay_pool_destroy(x->pool) : inlay_inventory_destroy(x->inv));
 }
 
@@ -518,7 +513,7 @@ static void all_of(struct stock *x, struct map *t, uint32_t num, const uint8_t *
 
 	for (round = 0; round < 3; round++) {
 		for (i = 0; i < num; i++) {
-			assert_int_equal(inlay_inventory_num_free(x->inv), num - i);
+			assert_int_equal(stock_free(x), num - i);
 			must(stock_get(x, t, &bufs[i]));
 			assert_int_equal((uintptr_t)bufs[i] % 64, 0);
 			assert_true((uint8_t *)bufs[i] >= memory && (uint8_t *)(bufs[i] + 1) <= memory + size);
@@ -528,25 +523,25 @@ static void all_of(struct stock *x, struct map *t, uint32_t num, const uint8_t *
 		for (i = 0; i < num; i++)
 			assert_int_equal(bufs[i]->keys.rkey, round * num + i);
 		assert_int_equal(stock_get(x, t, &b), -EAGAIN);
-		assert_int_equal(inlay_inventory_num_free(x->inv), 0);
+		assert_int_equal(stock_free(x), 0);
 		assert_int_equal(inlay_mmap_num_bufs(&t->m), num + live);
 		for (i = num; i; i--) {
 			k = rnd_below(i);
-			must(inlay_inventory_dec_refcount(x->from, bufs[k], NULL));
+			must(stock_put(x, bufs[k]));
 			assert_int_equal(inlay_buf_refcount(bufs[k]), 0);
-			assert_int_equal(inlay_inventory_dec_refcount(x->from, bufs[k], NULL), -EBADFD);
+			assert_int_equal(stock_put(x, bufs[k]), -EBADFD);
 			bufs[k] = bufs[i - 1];
 		}
-		assert_int_equal(inlay_inventory_num_free(x->inv), num);
+		assert_int_equal(stock_free(x), num);
 		assert_int_equal(inlay_mmap_num_bufs(&t->m), live);
 	}
 }
 
-/* As many as fill blocks, one less and one more, in memory wherever it begins, of which nothing else is written to */
+/* As many as fill lines and caches, one less and one more, in memory wherever it begins, of which nothing else is written to */
 static void sizes(void **state)
 {
-	static const uint32_t nums[] = {1, 2, 61, 62, 63, 64, 65, 123, 124, 125, 126, 127, 310, 1000};
-	static const uint32_t lines[] = {0, 1, 2, 31, 32, 62, 63};
+	static const uint32_t nums[] = {1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 192, 193, 1000};
+	static const uint32_t lines[] = {0, 1, 63};
 	static struct stock x;
 	uint32_t i, k, kind;
 	uint8_t *memory, *at;
@@ -574,6 +569,68 @@ static void sizes(void **state)
 			}
 		}
 	}
+	map_free(&t);
+}
+
+/* More descriptors than a group has: each knows its store, and comes back to it */
+static void groups(void **state)
+{
+	enum { MANY = 2 * 16383 + 2 };
+	static struct inlay_buf *b[MANY];
+	struct inlay_inventory *inv = inventory_started(MANY);
+	uint32_t i;
+	struct map t;
+
+	(void)state;
+	map_make(&t, 0);
+	for (i = 0; i < MANY; i++)
+		must(inlay_inventory_get_by_addr(inv, &t.m, t.mem, 64, &b[i]));
+	assert_int_equal(inlay_inventory_num_free(inv), 0);
+	assert_int_equal(put_all(b, MANY), MANY);
+	assert_int_equal(inlay_inventory_num_free(inv), MANY);
+	inventory_free(inv);
+	map_free(&t);
+}
+
+/* All or none: adjacent buffers, a pool's, across what a cache holds; the range of the last get, and another */
+static void bulk(void **state)
+{
+	enum { MANY = 300 };
+	static struct inlay_buf *b[MANY];
+	struct inlay_inventory *inv = inventory_started(MANY);
+	struct inlay_pool *pool;
+	uint32_t i, n, free;
+	struct map t;
+
+	(void)state;
+	map_make(&t, 0);
+	must(inlay_pool_create(given(inlay_pool_size(MANY)), inlay_pool_size(MANY), MANY, 64, &t.m, &pool));
+	must(inlay_pool_start(pool));
+	for (n = 0; n <= MANY; n = n < 70 ? n + 7 : n + 46) {
+		uint8_t *at = t.mem + n % 3 * 2 * RANGE_BYTES;
+
+		must(inlay_inventory_get_bulk(inv, &t.m, at, 64, b, n));
+		for (i = 0; i < n; i++)
+			assert_true(inlay_buf_head(b[i]) == at + 64 * i && inlay_buf_data(b[i]) == at + 64 * i &&
+				    inlay_buf_len(b[i]) == 64 && !inlay_buf_data_len(b[i]) && inlay_buf_refcount(b[i]) == 1);
+		free = inlay_inventory_num_free(inv);
+		assert_int_equal(free, MANY - n);
+		assert_int_equal(inlay_inventory_get_bulk(inv, &t.m, at, 8, b + n, MANY - n + 1), -EAGAIN);
+		assert_int_equal(inlay_inventory_get_bulk(inv, &t.m, at + RANGE_BYTES - 64, 64, b + n, 2), free ? -EINVAL : -EAGAIN);
+		assert_int_equal(inlay_inventory_get_bulk(inv, &t.m, at, SIZE_MAX / 2, b + n, 3), -EINVAL);
+		assert_int_equal(inlay_inventory_num_free(inv), free);
+		if (n)
+			must(inlay_buf_dec_refcount(b[0], NULL));
+		assert_int_equal(inlay_buf_dec_refcounts(n % 2 ? inv : NULL, b, n), 0);
+		assert_int_equal(inlay_buf_dec_refcounts(n % 2 ? inv : NULL, b + 1, n ? n - 1 : 0), n ? n - 1 : 0);
+		must(inlay_pool_alloc_bulk(pool, b, n));
+		assert_int_equal(inlay_pool_alloc_bulk(pool, b + n, MANY - n + 1), -EAGAIN);
+		assert_int_equal(inlay_pool_num_free(pool), MANY - n);
+		assert_int_equal(inlay_buf_dec_refcounts(NULL, b, n), n);
+	}
+	must(inlay_pool_destroy(pool));
+	given_free(pool);
+	inventory_free(inv);
 	map_free(&t);
 }
 
@@ -614,6 +671,8 @@ int main(void)
 		cmocka_unit_test(expanded),
 		cmocka_unit_test(nothing_there),
 		cmocka_unit_test(sizes),
+		cmocka_unit_test(groups),
+		cmocka_unit_test(bulk),
 		cmocka_unit_test(leaves_its_maps),
 	};
 

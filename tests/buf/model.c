@@ -85,7 +85,7 @@ static void node_check(const struct node *n)
 	while (last->next)
 		last = last->next;
 	assert_non_null(r);
-	must(inlay_mmap_keys(&M.maps[n->map].m, r->id, n->owner == 1, &keys));
+	must(inlay_mmap_keys(&M.maps[n->map].m, r->id, n->owner == 1 ? M.maps[0].pd2 : dev.pd, &keys));
 	assert_ptr_equal(inlay_buf_head(n->buf), n->head);
 	assert_int_equal(inlay_buf_len(n->buf), n->len);
 	assert_ptr_equal(inlay_buf_data(n->buf), n->data);
@@ -108,7 +108,7 @@ static void model_check(void)
 		assert_int_equal(inlay_inventory_num_elements(M.inv[i]), M.num[i]);
 		assert_int_equal(inlay_inventory_num_free(M.inv[i]), M.num[i] - M.out[i]);
 	}
-	assert_int_equal(inlay_inventory_num_free(&M.pool->inventory), M.num[POOL] - M.out[POOL]);
+	assert_int_equal(inlay_pool_num_free(M.pool), M.num[POOL] - M.out[POOL]);
 	for (i = 0; i < MAPS; i++)
 		assert_int_equal(inlay_mmap_num_bufs(&M.maps[i].m), M.on_map[i] + (!i && M.started[POOL]));
 }
@@ -200,7 +200,7 @@ static void model_release(struct node *n)
 	int expected = n->prev ? -EINVAL : 0;
 	uint16_t prev = 0xaaaa;
 	struct node *next;
-	struct inlay_inventory *inv = n->owner == POOL ? &M.pool->inventory : M.inv[n->owner];
+	struct inlay_inventory *inv = n->owner == POOL ? M.inv[0] : M.inv[n->owner]; /* or another one */
 
 	answered(rnd_below(2) ? inlay_inventory_dec_refcount(inv, n->buf, &prev) : inlay_buf_dec_refcount(n->buf, &prev), expected);
 	assert_int_equal(prev, expected ? 0xaaaa : n->refs);
@@ -369,17 +369,24 @@ static void beside_model(void **state)
 	(void)state;
 	memset(&M, 0, sizeof(M));
 	for (k = 0; k < MAPS; k++)
-		map_make(&M.maps[k], 2);
+		map_make(&M.maps[k], k ? 1 : 2);
+	/* The second map has the same devices in another order */
+	must(inlay_mmap_stop(&M.maps[1].m));
+	must(inlay_mmap_rm_dev(&M.maps[1].m, dev.pd));
+	must(inlay_mmap_add_dev(&M.maps[1].m, M.maps[0].pd2));
+	must(inlay_mmap_add_dev(&M.maps[1].m, dev.pd));
+	must(inlay_mmap_start(&M.maps[1].m));
 	M.num[0] = 40;
 	M.num[1] = 24;
 	M.num[POOL] = 16;
 	M.inv[0] = inventory_make(40);
 	M.inv[1] = inventory_make(24);
-	must(inlay_inventory_set_dev(M.inv[1], 1));
+	M.inv[0]->pd = dev.pd;
+	M.inv[1]->pd = M.maps[0].pd2;
 	must(inlay_inventory_start(M.inv[0]));
 	must(inlay_inventory_start(M.inv[1]));
 	must(inlay_pool_create(given(inlay_pool_size(16)), inlay_pool_size(16), 16, 1000, &M.maps[0].m, &M.pool));
-	must(inlay_pool_set_element_alignment(M.pool, 64));
+	M.pool->alignment = 64;
 	must(inlay_pool_start(M.pool));
 	M.started[0] = M.started[1] = M.started[POOL] = true;
 	for (i = 0; i < steps; i++) {
@@ -427,7 +434,7 @@ static void beside_model(void **state)
 	inventory_free(M.inv[1]);
 	for (k = 0; k < M.num_pieces; k++)
 		given_free(M.pieces[k]);
-	for (k = 0; k < MAPS; k++)
+	for (k = MAPS; k--;)
 		map_free(&M.maps[k]);
 }
 

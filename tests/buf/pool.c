@@ -6,32 +6,12 @@
 
 enum state { FRESH, STARTED, STOPPED, STATES };
 
-/* What would go past the pool's memory, or leave its slices, is refused: the pool's inventory is no inventory of its own */
-static int pool_as_inventory(struct inlay_pool *pool, uint8_t *at)
-{
-	struct inlay_inventory *inv = &pool->inventory;
-	size_t size = inlay_inventory_size(1);
-	void *more = given(size);
-	struct inlay_buf *b;
-	int i, got[] = {inlay_inventory_expand(inv, more, size, 1), inlay_inventory_share(inv), inlay_inventory_start(inv),
-			inlay_inventory_stop(inv), inlay_inventory_destroy(inv), inlay_inventory_get_by_addr(inv, pool->mmap, at, 1, &b)};
-
-	given_free(more);
-	for (i = 0; i < (int)ARRAY(got) && got[i] == -EINVAL; i++)
-		;
-	return i < (int)ARRAY(got) ? i : -EINVAL;
-}
-
 static void pool_states(void **state)
 {
 	static const int results[][STATES] = {
 		{0, -EBADFD, 0},             /* start */
 		{-EBADFD, 0, -EBADFD},       /* stop */
 		{-EBADFD, 0, -EBADFD},       /* alloc */
-		{0, -EBADFD, -EBADFD},           /* set_user_data */
-		{0, -EBADFD, 0},             /* set_element_alignment */
-		{0, -EBADFD, -EBADFD},           /* set_dev */
-		{-EINVAL, -EINVAL, -EINVAL},   /* pool_as_inventory */
 		{0, 0, 0},                   /* destroy */
 	};
 	size_t size = inlay_pool_size(3);
@@ -64,21 +44,17 @@ static void pool_states(void **state)
 				must(inlay_pool_stop(pool));
 			b = NULL;
 			got = f == 0 ? inlay_pool_start(pool) : f == 1 ? inlay_pool_stop(pool) : f == 2 ? inlay_pool_alloc(pool, &b) :
-			      f == 3 ? inlay_inventory_set_user_data(&pool->inventory, 9) :
-			      f == 4 ? inlay_pool_set_element_alignment(pool, 16) :
-			      f == 5 ? inlay_inventory_set_dev(&pool->inventory, 0) :
-			      f == 6 ? pool_as_inventory(pool, t.mem) : inlay_pool_destroy(pool);
+			      inlay_pool_destroy(pool);
 			if (got != results[f][s])
 				fail_msg("function %u in state %u: %d", f, s, got);
-			assert_int_equal(inlay_inventory_user_data(&pool->inventory), f == 3 && !got ? 9 : 0);
-			assert_int_equal(pool->alignment, f == 4 && !got ? 16 : 1);
+			assert_true(!pool->user_data && !pool->pd && pool->alignment == 1);
 			assert_int_equal(pool->element_size, 64);
-			assert_int_equal(inlay_inventory_num_elements(&pool->inventory), 3);
-			assert_int_equal(inlay_inventory_num_free(&pool->inventory), b ? 2 : 3);
+			assert_int_equal(pool->num, 3);
+			assert_int_equal(inlay_pool_num_free(pool), b ? 2 : 3);
 			if (b) {
 				assert_int_equal(inlay_pool_stop(pool), -EBUSY);
 				assert_int_equal(inlay_pool_destroy(pool), -EBUSY);
-				must(s ? inlay_buf_dec_refcount(b, NULL) : inlay_inventory_dec_refcount(&pool->inventory, b, NULL));
+				must(inlay_buf_dec_refcount(b, NULL));
 			}
 			must(inlay_pool_destroy(pool));
 			assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
@@ -86,13 +62,16 @@ static void pool_states(void **state)
 	}
 	/* The distance of two elements has more than 64 bits */
 	must(inlay_pool_create(memory, size, 3, UINT64_MAX, &t.m, &pool));
-	must(inlay_pool_set_element_alignment(pool, 16));
+	pool->alignment = 16;
 	assert_int_equal(inlay_pool_start(pool), -ENOSPC);
 	must(inlay_pool_destroy(pool));
 	/* The mmap's state: a started pool holds it */
 	must(inlay_pool_create(memory, size, 3, 64, &t.m, &pool));
-	assert_int_equal(inlay_pool_set_element_alignment(pool, 0), -EINVAL);
-	assert_int_equal(inlay_pool_set_element_alignment(pool, 24), -EINVAL);
+	pool->alignment = 0;
+	assert_int_equal(inlay_pool_start(pool), -EINVAL);
+	pool->alignment = 24;
+	assert_int_equal(inlay_pool_start(pool), -EINVAL);
+	pool->alignment = 1;
 	must(inlay_mmap_stop(&t.m));
 	assert_int_equal(inlay_pool_start(pool), -EBADFD);
 	must(inlay_mmap_start(&t.m));
@@ -131,7 +110,7 @@ static void pool_pads(void **state)
 			must(inlay_mmap_start(&m));
 			n = n > 3 ? 3 : n;
 			must(inlay_pool_create(given(inlay_pool_size(n)), inlay_pool_size(n), n, 512, &m, &pool));
-			must(inlay_pool_set_element_alignment(pool, fits > 1 ? 512 : 4096));
+			pool->alignment = fits > 1 ? 512 : 4096;
 			must(inlay_pool_start(pool));
 			take_all(pool, n, b);
 			if (fits < 2) /* else there are slices of 512 before 0x12000, too */
@@ -188,7 +167,7 @@ static void pool_slices(void **state)
 				if (!num)
 					continue;
 				must(inlay_pool_create(given(inlay_pool_size(num)), inlay_pool_size(num), num, shapes[k].element, &t.m, &pool));
-				must(inlay_pool_set_element_alignment(pool, shapes[k].alignment));
+				pool->alignment = shapes[k].alignment;
 				if (num > n) {
 					assert_int_equal(inlay_pool_start(pool), -ENOSPC);
 					assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
@@ -220,7 +199,7 @@ static void pool_slices(void **state)
 				/* A window that was moved is at the start again */
 				must(inlay_pool_alloc(pool, &b[0]));
 				inlay_buf_set_data(b[0], (uint8_t *)inlay_buf_head(b[0]) + 1, shapes[k].element - 1);
-				must(inlay_inventory_dec_refcount(&pool->inventory, b[0], NULL));
+				must(inlay_buf_dec_refcount(b[0], NULL));
 				take_all(pool, num, b);
 				for (i = 0; i < num; i++) {
 					assert_ptr_equal(inlay_buf_data(b[i]), inlay_buf_head(b[i]));
@@ -245,7 +224,6 @@ static void keys_apart(void **state)
 	struct inlay_keys first = {0x1100, 0x2200}, second = {0x3300, 0x4400};
 	struct inlay_buf *b[4];
 	struct inlay_pool *pool;
-	struct inlay_array array;
 	struct inlay_mmap m;
 	void *memory = given(inlay_mmap_size(1, 2));
 	uint32_t i;
@@ -276,13 +254,16 @@ static void keys_apart(void **state)
 		assert_int_equal(inlay_buf_lkey(b[i]), inlay_buf_head(b[i]) == (void *)0x10000 ? first.lkey : second.lkey);
 		assert_int_equal(inlay_buf_rkey(b[i]), inlay_buf_head(b[i]) == (void *)0x10000 ? first.rkey : second.rkey);
 	}
-	assert_int_equal(put_all(b, 2), 2);
+	for (i = 0; i < 2; i++) { /* by number, allocated or not */
+		struct ibv_sge sge = inlay_pool_sge(pool, i);
+
+		assert_int_equal(sge.addr, i ? 0x20000 : 0x10000);
+		assert_int_equal(sge.length, 4096);
+		assert_int_equal(sge.lkey, i ? second.lkey : first.lkey);
+		must(inlay_buf_dec_refcount(b[i], NULL));
+	}
 	must(inlay_pool_destroy(pool));
 	given_free(pool);
-	must(inlay_array_start(&array, &m, 2, 8, 0, 0));
-	assert_int_equal(inlay_array_sge(&array, 1).lkey, first.lkey);
-	assert_int_equal(array.keys.rkey, first.rkey);
-	must(inlay_array_stop(&array));
 	must(inlay_mmap_destroy(&m));
 	given_free(memory);
 }

@@ -901,7 +901,7 @@ static void every_function(void **state)
 		if (r->undo)
 			r->undo();
 	}
-	assert_int_equal(faults.num, watches ? 53 : 50); /* as many as there are macros above that can fail */
+	assert_int_equal(faults.num, watches ? 49 : 46); /* as many as there are macros above that can fail */
 }
 
 int main(void)

@@ -386,7 +386,7 @@ FUZZ_UNUSED static void fuzz_pool_make(struct fuzz_pool *p, struct ibv_pd *pd, u
 /* Nothing of it is out. */
 FUZZ_UNUSED static void fuzz_pool_end(struct fuzz_pool *p, uint32_t num)
 {
-	sure(inlay_inventory_num_free(&p->pool->inventory) == num);
+	sure(inlay_pool_num_free(p->pool) == num);
 	sure(!inlay_pool_stop(p->pool) && !inlay_pool_destroy(p->pool));
 	inlay_mmap_destroy(&p->map);
 }

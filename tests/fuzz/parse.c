@@ -224,7 +224,7 @@ static void parse_ranges(struct inlay_mmap *m, const uint8_t *at, uint32_t n, co
 		inlay_blob_range_(at, &head, i, &r);
 		err = inlay_mmap_remote(m, r.start, r.len, r.access, &rkey);
 		sure(pci || r.rkey == INLAY_NO_KEY ? err == -EPERM : !err && rkey == r.rkey);
-		sure(!inlay_mmap_keys(m, i, 0, &keys) && keys.lkey == (pci ? r.rkey & ~255u : INLAY_NO_KEY));
+		sure(!inlay_mmap_keys(m, i, m->devs[0], &keys) && keys.lkey == (pci ? r.rkey & ~255u : INLAY_NO_KEY));
 		sure(!pci || !parse_denied(r.rkey >> 8));
 	}
 	parse_read.maps += !pci;

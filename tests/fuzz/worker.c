@@ -245,6 +245,8 @@ static int worker_command(void *plugin, struct inlay_task_cmd *cmd)
 	sure(!cmd->pulled == !c->read_key && cmd->state == &cmd->conn->states[c->plugin - 1]);
 	c->cmd = cmd;
 	worker_look_payload(c);
+	/* From inside, neither works */
+	sure(!inlay_task_worker_progress(&worker.w, 8) && inlay_task_conn_destroy(cmd->conn) == -EBUSY);
 	/* Nobody reads beyond it */
 	if (cmd->pulled)
 		fuzz_forbid(cmd->payload + c->length, WORKER_ELEMENT - c->length);
@@ -294,7 +296,7 @@ static void worker_connection(void *plugin, struct inlay_task_conn *conn, void *
 	if (worker.down[c])
 		return;
 	worker.down[c] = 1;
-	sure(inlay_task_conn_destroy(conn) == -EBUSY);
+	sure(inlay_task_conn_destroy(conn) == -EBUSY && !inlay_task_worker_progress(&worker.w, 8));
 	for (i = 0; i < worker.num; i++)
 		if (worker.commands[i].conn == c && worker.commands[i].state != WORKER_KEPT)
 			worker.commands[i].state = WORKER_DROPPED;
@@ -635,7 +637,7 @@ static void worker_input(const uint8_t *data, size_t size)
 		inlay_task_worker_progress(&worker.w, 64);
 	}
 	worker_look();
-	sure(inlay_inventory_num_free(&worker.pool.pool->inventory) == WORKER_ELEMENTS);
+	sure(inlay_pool_num_free(worker.pool.pool) == WORKER_ELEMENTS);
 	for (i = 0; i < worker.num; i++)
 		sure(worker.commands[i].state == (worker.down[worker.commands[i].conn] ? WORKER_DROPPED : WORKER_SENT) ||
 		     worker.commands[i].state == WORKER_SENT);

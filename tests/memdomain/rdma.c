@@ -347,7 +347,7 @@ static void translations(void **state)
 				continue;
 			want.lkey = want.rkey = 0;
 			if (ways[i].dev >= 0)
-				must(inlay_mmap_keys(&map, (uint32_t)places[k].range, (uint32_t)ways[i].dev, &want));
+				must(inlay_mmap_keys(&map, (uint32_t)places[k].range, map.devs[ways[i].dev], &want));
 			assert_memory_equal(&res.lkey, &want, sizeof(want));
 			assert_true(res.iov.iov_base == addr && res.iov.iov_len == places[k].len && res.iov_count == 1 && res.size == sizeof(res));
 			assert_true(!res.iovs && res.dst_domain == ways[i].dst);
@@ -360,7 +360,7 @@ static void translations(void **state)
 	copy = copy_of(&near, 1, &near, 1, NULL);
 	copy.dst_ctx = &peer;
 	must(inlay_memdomain_push(&far.domain, &copy));
-	must(inlay_mmap_keys(&map, 1, 1, &want));
+	must(inlay_mmap_keys(&map, 1, map.devs[1], &want));
 	assert_int_equal(wqe_at(ring, 0).lkey, want.lkey);
 	assert_int_equal(inlay_memdomain_rdma_abort(&far), 1);
 	inlay_sq_fini(&sq);

@@ -266,7 +266,7 @@ static void imported(void **unused)
 	assert_true(!m.user_data && m.permissions == (INLAY_RDMA_READ | INLAY_RDMA_WRITE) && m.num_ranges == 2 && m.num_devs == 1);
 	assert_ptr_equal(m.devs[0], fake);
 	assert_int_equal(inlay_mmap_export_size(&m), 0);
-	must(inlay_mmap_keys(&m, 0, 0, &keys));
+	must(inlay_mmap_keys(&m, 0, m.devs[0], &keys));
 	assert_true(keys.rkey == 0xa1b2c3d4 && keys.lkey == INLAY_NO_KEY);
 	assert_memory_equal(&inlay_mmap_find(&m, (void *)0x1122334455667788, 0x1000)->lkey, &keys, sizeof(keys));
 	assert_null(inlay_mmap_find(&m, (void *)0x5000, 1));

@@ -313,7 +313,7 @@ static void memory_of_the_other_side(void **state)
 		r = inlay_mmap_find(&y.m, page + 100, 1000);
 		assert_non_null(r);
 		assert_true(r->access == INLAY_PCI_READ_WRITE && r->rkey == INLAY_NO_KEY);
-		must(inlay_mmap_keys(&y.m, r->id, 0, &keys));
+		must(inlay_mmap_keys(&y.m, r->id, y.m.devs[0], &keys));
 		assert_true(keys.lkey == r->lkey && keys.rkey == INLAY_NO_KEY);
 		moves(1, false, (uintptr_t)page, page, PAGE, r->lkey, 70 + i);
 		moves(1, true, (uintptr_t)page + 100, page + 100, 1000, r->lkey, 90 + i);

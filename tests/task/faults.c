@@ -319,24 +319,6 @@ static void all_lost(struct inlay_task **t, uint32_t n)
 
 /* ---- one dies ---- */
 
-static void worker_killed_in_mid_command(void **state)
-{
-	struct inlay_task *t[6];
-	uint32_t i;
-
-	(void)state;
-	start("worker", NULL);
-	host_make();
-	for (i = 0; i < 6; i++) {
-		t[i] = task(i < 5 ? KEEP : DIE, i);
-		must(inlay_task_submit(t[i], INLAY_RING));
-	}
-	all_lost(t, 6);
-	assert_int_equal(line->host.broken, -ECONNRESET);
-	host_free();
-	finish();
-}
-
 /* All was acknowledged long ago: only the probe can tell */
 static void worker_killed_with_nothing_on_the_wire(void **state)
 {
@@ -604,7 +586,6 @@ static void late(void **state)
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(worker_killed_in_mid_command),
 		cmocka_unit_test(worker_killed_with_nothing_on_the_wire),
 		cmocka_unit_test(worker_killed_with_windows_open),
 		cmocka_unit_test(host_killed),

@@ -688,8 +688,8 @@ static void random_run(void **state)
 		road_free(roads[i]);
 	for (i = 0; i < WORKERS; i++) {
 		assert_int_equal(desks[i]->worker.strays, 0);
-		assert_int_equal(inlay_inventory_num_free(&desks[i]->pool->inventory), 4);
-		assert_int_equal(inlay_inventory_num_free(&desks[i]->pull->inventory), 4);
+		assert_int_equal(inlay_pool_num_free(desks[i]->pool), 4);
+		assert_int_equal(inlay_pool_num_free(desks[i]->pull), 4);
 		desk_free(desks[i]);
 	}
 	print_message("# %llu commands: %u in order, %llu refused, %llu cancelled, %llu quarantined, %llu copied, "

@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * task.c: command tasks, host and worker in one process on one device: every way that a payload and a response can take, every way that a
- * task can end, each once. Time is the test's own. The long random runs, and those with faults, are elsewhere.
+ * task.c: command tasks, host and worker in one process on one device: every way that a payload and a response can take,
+ * and sleeping. The random run is model.c, those with faults are faults.c.
  */
 #include "scene.h"
 #include "interleave.h"
-#include "../examples/plugins/handles.h"
-
-#define FAIL 0x101u     /* answers with the errno in the payload's first byte */
 
 /* What the echoing plugin has seen */
 static uint32_t ups, downs, closed, opened;
-
-static int fail_as_told(void *plugin, struct inlay_task_cmd *cmd)
-{
-	(void)plugin;
-	return cmd->payload_len ? -(int)cmd->payload[0] : 0;
-}
 
 static int back_or_echo(void *plugin, struct inlay_task_cmd *cmd)
 {
@@ -49,8 +40,7 @@ static void connection(void *plugin, struct inlay_task_conn *conn, void **state,
 static const struct inlay_task_plugin plugin_counts = {INLAY_TASK_VERSION, "echo",
 						       open_it, close_it, NULL, connection, echo, NULL};
 static const struct inlay_task_plugin plugin_any = PLUGIN("any", back_or_echo);
-static const struct inlay_task_plugin plugin_fail = PLUGIN("fail", fail_as_told);
-static const struct inlay_task_entry entries[] = {{ECHO, &plugin_counts, NULL}, {KEEP, &plugin_keep, NULL}, {FAIL, &plugin_fail, NULL},
+static const struct inlay_task_entry entries[] = {{ECHO, &plugin_counts, NULL}, {KEEP, &plugin_keep, NULL},
 						  {BACK, &plugin_any, NULL}, {STALLS, &plugin_stalls, NULL}};
 
 static void params(void)
@@ -146,7 +136,7 @@ static void by_key(void **state)
 		until_done(t);
 		good(t, len, i);
 		assert_true(all_bytes(outside.at + LARGE + len, LARGE - len, 0x55));
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), 2);
+		assert_int_equal(inlay_pool_num_free(desk->pull), 2);
 	}
 	/* Too long for what the handler may answer */
 	must(inlay_task_set_response(t, NULL));
@@ -164,157 +154,6 @@ static void by_key(void **state)
 	must(inlay_task_release(t));
 	must(inlay_buf_dec_refcount(from, NULL));
 	must(inlay_buf_dec_refcount(to, NULL));
-	end_all();
-}
-
-/* ---- how a task ends ---- */
-
-static void errors(void **state)
-{
-	struct inlay_task *t = NULL;
-	uint8_t wrong[100];
-	uint32_t i;
-
-	(void)state;
-	params();
-	begin();
-	must(inlay_task_alloc(&line->host, FAIL, done, &t));
-	payload(t, 1, 0);
-	*(uint8_t *)inlay_buf_data(inlay_task_payload(t)) = EPERM;
-	must(inlay_task_submit(t, INLAY_RING));
-	until_done(t);
-	assert_int_equal(inlay_task_status(t), -EPERM);
-	assert_int_equal(t->by, INLAY_TASK_BY_HANDLER);
-	/* No such plugin */
-	must(inlay_task_set_plugin(t, 12345));
-	must(inlay_task_submit(t, INLAY_RING));
-	until_done(t);
-	assert_int_equal(inlay_task_status(t), -ENOENT);
-	assert_int_equal(t->by, INLAY_TASK_BY_WORKER);
-	/* Malformed: what the host has put in the ring is changed before it rings; the context stays */
-	for (i = 0; i < 4; i++) {
-		static const uint8_t places[] = {1, 2, 3, 5};
-
-		must(inlay_task_submit(t, 0));
-		inlay_sq_wqe(&line->host.link.sq, t->end - 1)[20 + places[i]] ^= 0x40;
-		inlay_task_host_flush(&line->host);
-		until_done(t);
-		assert_int_equal(inlay_task_status(t), -EBADMSG);
-		assert_int_equal(t->by, INLAY_TASK_BY_WORKER);
-	}
-	/* What has no head at all is answered too, though no task waits for it */
-	memset(wrong, 0xee, sizeof(wrong));
-	must(inlay_post_send_inline(&line->host.link.sq, wrong, 20, 0));
-	inlay_sq_ring(&line->host.link.sq);
-	for (i = 0; i < 2000 && !line->host.strays; i++)
-		turn();
-	assert_int_equal(line->host.strays, 1);
-	must(inlay_task_set_plugin(t, ECHO));
-	must(inlay_task_submit(t, INLAY_RING));
-	until_done(t);
-	assert_int_equal(inlay_task_status(t), 0);
-	/* Stalled: offered again, those behind it wait */
-	stall = 1;
-	must(inlay_task_set_plugin(t, STALLS));
-	must(inlay_task_submit(t, INLAY_RING));
-	until(stalled == 3);
-	stall = 0;
-	until_done(t);
-	assert_int_equal(inlay_task_status(t), 0);
-	must(inlay_task_release(t));
-	end_all();
-}
-
-/* As many as may be, and one more; answered later, in another order; cancelled; over time */
-static void limits(void **state)
-{
-	struct inlay_task *t[24], *none;
-	uint32_t i, round;
-
-	(void)state;
-	params();
-	begin();
-	for (i = 0; i < 24; i++)
-		must(inlay_task_alloc(&line->host, KEEP, done, &t[i]));
-	assert_int_equal(inlay_task_alloc(&line->host, 0, NULL, &none), -EAGAIN);
-	for (round = 0; round < 20; round++) {
-		num_kept = completed = 0;
-		for (i = 0; i < 8; i++) {
-			payload(t[i], 8 + 300 * (i & 1), i);
-			must(inlay_task_submit(t[i], 0));
-		}
-		assert_int_equal(inlay_task_submit(t[8], INLAY_RING), -EAGAIN);
-		assert_int_equal(line->host.outstanding, 8);
-		/* One is given up, but the worker gets it: it counts until it is answered */
-		must(inlay_task_cancel(t[round % 8]));
-		assert_int_equal(inlay_task_status(t[round % 8]), -EINPROGRESS);
-		assert_int_equal(inlay_task_host_progress(&line->host, 16), 1);
-		assert_int_equal(inlay_task_status(t[round % 8]), -ECANCELED);
-		assert_int_equal(inlay_task_submit(t[9], INLAY_RING), -EAGAIN);
-		inlay_task_host_flush(&line->host);
-		until(num_kept == 8);
-		assert_int_equal(line->conn.kept, 8);
-		settle();
-		turn();
-		assert_int_equal(line->host.outstanding, 8);
-		for (i = 8; i--;)
-			must(inlay_task_cmd_answer(kept[i], 0, kept[i]->payload, kept[i]->payload_len));
-		for (i = 0; i < 8; i++)
-			until_done(t[i]);
-		assert_int_equal(completed, 8);
-		for (i = 0; i < 100 && line->host.outstanding; i++)
-			turn();
-		for (i = 0; i < 8; i++)
-			if (i != round % 8)
-				good(t[i], 8 + 300 * (i & 1), i);
-		assert_int_equal(line->host.outstanding, 0);
-	}
-	assert_int_equal(line->host.strays, 0);
-	for (i = 0; i < 24; i++)
-		must(inlay_task_release(t[i]));
-	end_all();
-}
-
-static uint32_t left;
-
-static void again(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
-{
-	assert_int_equal(host_user_data, 0);
-	good(task, 8 + (uint32_t)user_data, (uint32_t)user_data);
-	if (!left) {
-		must(inlay_task_release(task));
-		return;
-	}
-	left--;
-	task->user_data = left % 400;
-	payload(task, 8 + left % 400, left % 400);
-	must(inlay_task_submit(task, INLAY_RING));
-}
-
-/* Submitted again by their callbacks, many times round every ring */
-static void resubmit(void **state)
-{
-	double end = now() + DEADLINE;
-	struct inlay_task *t = NULL;
-	uint32_t i;
-
-	(void)state;
-	params();
-	begin();
-	left = 5000;
-	for (i = 0; i < 8; i++) {
-		must(inlay_task_alloc(&line->host, ECHO, again, &t));
-		t->user_data = i;
-		payload(t, 8 + i, i);
-		must(inlay_task_submit(t, INLAY_RING));
-	}
-	while (line->host.outstanding) {
-		turn();
-		if (now() > end)
-			fail_msg("%u are left", left);
-	}
-	assert_int_equal(left, 0);
-	assert_int_equal(line->conn.taken, 5008);
 	end_all();
 }
 
@@ -367,34 +206,6 @@ static void events(void **state)
 	end_all();
 	must(ibv_destroy_comp_channel(hp.channel));
 	must(ibv_destroy_comp_channel(wp.channel));
-}
-
-/* ---- numbered objects ---- */
-
-static void numbered_objects(void **state)
-{
-	struct handle memory[3];
-	struct handles t;
-	uint64_t h[4], old;
-	int x[4];
-
-	(void)state;
-	handles_init(&t, memory, 3);
-	assert_null(handles_find(&t, 0));
-	h[0] = handles_add(&t, &x[0]);
-	h[1] = handles_add(&t, &x[1]);
-	h[2] = handles_add(&t, &x[2]);
-	assert_true(h[0] && h[1] && h[2]);
-	assert_int_equal(handles_add(&t, &x[3]), 0);
-	assert_ptr_equal(handles_find(&t, h[1]), &x[1]);
-	assert_null(handles_find(&t, h[1] + 5));
-	old = h[1];
-	assert_ptr_equal(handles_remove(&t, old), &x[1]);
-	assert_null(handles_remove(&t, old));
-	h[3] = handles_add(&t, &x[3]);
-	assert_true(h[3] && h[3] != old);
-	assert_null(handles_find(&t, old));
-	assert_ptr_equal(handles_find(&t, h[3]), &x[3]);
 }
 
 static uint8_t *slot, was_there[64];
@@ -466,11 +277,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lengths),
 		cmocka_unit_test(by_key),
-		cmocka_unit_test(errors),
-		cmocka_unit_test(limits),
-		cmocka_unit_test(resubmit),
 		cmocka_unit_test(events),
-		cmocka_unit_test(numbered_objects),
 		cmocka_unit_test(freed_completions),
 	};
 

@@ -244,37 +244,6 @@ static void host_gets_all_back(void **state)
 	}
 }
 
-/* On any device. Where all comes back before the callbacks are called, nobody is in quarantine */
-static void host_ends(void **state)
-{
-	struct inlay_task *t[3];
-	uint32_t i;
-
-	(void)state;
-	teardown_scene(1);
-	submit_three(t);
-	if (getenv("SOFTDEV_TRAP")) {
-		/* This device does everything at once */
-		must(inlay_task_link_break(&line->host.link));
-		while (!all_ended())
-			inlay_task_host_progress(&line->host, 64);
-		for (i = 0; i < 3; i++)
-			assert_int_equal(ends[i].state, INLAY_TASK_IDLE);
-	} else {
-		must(inlay_task_host_stop(&line->host));
-	}
-	until(all_ended() == 3);
-	for (i = 0; i < 3; i++) {
-		until(t[i]->state == INLAY_TASK_IDLE);
-		assert_int_equal(ends[i].times, 1);
-		assert_int_equal(ends[i].status, -ECONNABORTED);
-		assert_int_equal(ends[i].reused, ends[i].state == INLAY_TASK_QUARANTINE);
-		must(inlay_task_release(t[i]));
-	}
-	assert_int_equal(windows(), 4);
-	teardown_free();
-}
-
 /* ---- a worker ---- */
 
 /* A command of the first line's, taken by the worker, whose own WQEs the device does not touch */
@@ -299,18 +268,18 @@ static void whole_with(struct inlay_pool *pool, uint32_t whole, uint32_t sends, 
 	uint32_t s = 0, r = 0;
 	bool send;
 
-	assert_int_equal(inlay_inventory_num_free(&pool->inventory), ELEMENTS - 1);
+	assert_int_equal(inlay_pool_num_free(pool), ELEMENTS - 1);
 	while (one_completion(&c->link, desk->worker.ibcq, &desk->worker.cq, &send)) {
 		inlay_task_worker_progress(&desk->worker, 16);
 		s += send;
 		r += !send;
-		if (inlay_inventory_num_free(&pool->inventory) != (s < whole ? ELEMENTS - 1 : ELEMENTS))
+		if (inlay_pool_num_free(pool) != (s < whole ? ELEMENTS - 1 : ELEMENTS))
 			fail_msg("after %u completions of sends and %u of receives %u elements are free; all were due with %u", s, r,
-				 inlay_inventory_num_free(&pool->inventory), whole);
+				 inlay_pool_num_free(pool), whole);
 	}
 	assert_int_equal(s, sends);
 	assert_int_equal(r, receives);
-	assert_int_equal(inlay_inventory_num_free(&pool->inventory), ELEMENTS);
+	assert_int_equal(inlay_pool_num_free(pool), ELEMENTS);
 	assert_true(c->broken);
 	assert_int_equal(inlay_sq_pending(&c->link.sq), 0);
 }
@@ -339,15 +308,15 @@ static void read_in_mid_air(bool destroyed)
 		assert_true(one_completion(&line->conn.link, desk->worker.ibcq, &desk->worker.cq, &send));
 		inlay_task_worker_progress(&desk->worker, 16);
 		assert_true(line->conn.broken);
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), ELEMENTS - 1);
+		assert_int_equal(inlay_pool_num_free(desk->pull), ELEMENTS - 1);
 		hold_qp = 1;
 		assert_int_equal(inlay_task_conn_destroy(&line->conn), -EBUSY);
 		assert_int_equal(hold_qp, 0);
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), ELEMENTS - 1);
+		assert_int_equal(inlay_pool_num_free(desk->pull), ELEMENTS - 1);
 		inlay_task_worker_progress(&desk->worker, 16);
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), ELEMENTS - 1);
+		assert_int_equal(inlay_pool_num_free(desk->pull), ELEMENTS - 1);
 		must(inlay_task_conn_destroy(&line->conn));
-		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), ELEMENTS);
+		assert_int_equal(inlay_pool_num_free(desk->pull), ELEMENTS);
 	}
 	assert_int_equal(line->conn.pulls, 0);
 	must(inlay_task_host_stop(&line->host));
@@ -456,7 +425,7 @@ static void busy_connection(uint32_t what)
 	must(inlay_task_conn_destroy(&line->conn));
 	assert_int_equal(desk->worker.num_conns, 1);
 	assert_int_equal(downs, 1);
-	assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), ELEMENTS);
+	assert_int_equal(inlay_pool_num_free(desk->pull), ELEMENTS);
 	served(lines[1]);
 	/* Its place is free */
 	must(inlay_task_conn_create(&line->conn, line->conn_memory, inlay_task_conn_size(&desk->params), &desk->worker, NULL));
@@ -533,7 +502,6 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(host_gets_all_back),
-		cmocka_unit_test(host_ends),
 		cmocka_unit_test(payload_being_read),
 		cmocka_unit_test(answer_being_sent),
 		cmocka_unit_test(connection_not_destroyed),

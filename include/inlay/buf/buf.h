@@ -31,7 +31,6 @@
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 #include <inlay/mmap/map.h>
-#include <inlay/buf/shared.h>
 #include <inlay/buf/store.h>
 
 /* The buffer: [head, head + len). The data: [data, data + data_len). */
@@ -115,7 +114,7 @@ INLAY_ALWAYS struct inlay_buf *inlay_buf_next(const struct inlay_buf *buf)
 /* Whether it is a head, or in no list. */
 INLAY_FN int inlay_buf_is_first(const struct inlay_buf *buf)
 {
-	return !(inlay_buf_(buf)->flags & INLAY_BUF_ELEMENT_);
+	return !(inlay_buf_(buf)->place & INLAY_BUF_ELEMENT_);
 }
 
 /* The last buffer of the list. Constant time for a head; another element walks the rest. */
@@ -153,14 +152,7 @@ INLAY_FN uint64_t inlay_buf_list_bytes(const struct inlay_buf *buf)
 /* Its references; 0 when it was given back; 1 for an element that is not a head. */
 INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
 {
-	return inlay_buf_state_(buf) == INLAY_BUF_FREE_ ? 0 :
-	       __atomic_load_n(&inlay_buf_(buf)->refcount, __ATOMIC_RELAXED);
-}
-
-INLAY_FN void inlay_buf_other_(struct inlay_buf *buf)
-{
-	if (inlay_buf_state_(buf) >= INLAY_BUF_SHARED_)
-		inlay_buf_set_state_(buf, INLAY_BUF_OTHER_);
+	return __atomic_load_n(&inlay_buf_(buf)->refcount, __ATOMIC_RELAXED);
 }
 
 /*
@@ -172,15 +164,13 @@ INLAY_FN void inlay_buf_other_(struct inlay_buf *buf)
 INLAY_ALWAYS int inlay_buf_chain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
 	INLAY_CHECK(list1 && list2, "a buffer is not NULL");
-	if (INLAY_UNLIKELY((list1->flags | list2->flags) & INLAY_BUF_ELEMENT_) || INLAY_UNLIKELY(list1 == list2))
+	if (INLAY_UNLIKELY((list1->place | list2->place) & INLAY_BUF_ELEMENT_) || INLAY_UNLIKELY(list1 == list2))
 		return -EINVAL;
 	if (INLAY_UNLIKELY(!inlay_buf_refcount(list1)) || INLAY_UNLIKELY(inlay_buf_refcount(list2) != 1))
 		return inlay_buf_refcount(list1) && inlay_buf_refcount(list2) ? -EBUSY : -EBADFD;
-	inlay_buf_other_(list1);
-	inlay_buf_other_(list2);
 	inlay_buf_last(list1)->next = list2;
 	list1->last = inlay_buf_last(list2);
-	list2->flags |= INLAY_BUF_ELEMENT_;
+	inlay_buf_flags_(list2, 0, INLAY_BUF_ELEMENT_);
 	return 0;
 }
 
@@ -201,7 +191,7 @@ INLAY_FN int inlay_buf_unchain_list(struct inlay_buf *list1, struct inlay_buf *l
 	list2->last = list1->last;
 	list1->last = before;
 	before->next = NULL;
-	list2->flags &= (uint16_t)~INLAY_BUF_ELEMENT_;
+	inlay_buf_flags_(list2, INLAY_BUF_ELEMENT_, 0);
 	return 0;
 }
 
@@ -231,17 +221,16 @@ INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 {
 	uint16_t count = inlay_buf_refcount(buf);
 
-	if (INLAY_UNLIKELY(buf->flags & INLAY_BUF_ELEMENT_))
+	if (INLAY_UNLIKELY(buf->place & INLAY_BUF_ELEMENT_))
 		return -EINVAL;
 	if (INLAY_UNLIKELY(!count))
 		return -EBADFD;
-	/* If there was one reference, the caller's, no other thread reads the state. */
-	inlay_buf_other_(buf);
 	do {
 		if (INLAY_UNLIKELY(count == UINT16_MAX))
 			return -ENOSPC;
-		if (!inlay_buf_block_(buf)->store->shared) {
-			buf->refcount = (uint16_t)(count + 1);
+		/* Not shared: another thread may still count. */
+		if (inlay_buf_store_(buf)->home) {
+			__atomic_store_n(&buf->refcount, (uint16_t)(count + 1), __ATOMIC_RELAXED);
 			break;
 		}
 	} while (!__atomic_compare_exchange_n(&buf->refcount, &count, (uint16_t)(count + 1), 0, __ATOMIC_RELAXED,
@@ -251,56 +240,43 @@ INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 	return 0;
 }
 
-/* Drops a reference of a buffer that is not plain. inv: a magazine's, or NULL. */
+/* Drops a reference of a buffer that is shared, held or in a list, or with a cache that is full. */
 INLAY_COLD int inlay_buf_dec_other_(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {
 	uint16_t count = __atomic_load_n(&buf->refcount, __ATOMIC_ACQUIRE);
-	struct inlay_block_ *b;
 	struct inlay_buf *next;
 
-	if (inlay_buf_state_(buf) == INLAY_BUF_FREE_)
+	if (!count)
 		return -EBADFD;
-	if (buf->flags & INLAY_BUF_ELEMENT_)
+	if (buf->place & INLAY_BUF_ELEMENT_)
 		return -EINVAL;
 	/* With a count of 1, no other thread has a reference. */
-	if (count > 1 && inlay_buf_block_(buf)->store->shared)
+	if (count > 1 && !inlay_buf_store_(buf)->home)
 		count = __atomic_fetch_sub(&buf->refcount, 1, __ATOMIC_ACQ_REL);
 	else if (count > 1)
-		buf->refcount = (uint16_t)(count - 1);
+		__atomic_store_n(&buf->refcount, (uint16_t)(count - 1), __ATOMIC_RELAXED);
 	if (prev)
 		*prev = count;
 	for (; buf && count == 1; buf = next) {
-		next = inlay_buf_next(buf);
-		b = inlay_buf_block_(buf);
-		if (inv && (inv->back == b || inlay_magazine_turn_(inv, b))) {
-			inlay_buf_end_(buf);
-			inv->back_bits |= 1ull << inlay_buf_line_(buf);
-		} else {
-			inlay_buf_free_(buf);
-		}
+		next = buf->next;
+		inlay_buf_end_(inv, buf);
 	}
 	return 0;
 }
 
+/* inv: the store's home, or attached to it; NULL: the store's home, if it has one */
 INLAY_ALWAYS int inlay_buf_dec_(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {
-	struct inlay_block_ *b;
-	uint8_t *at, state;
-
 	INLAY_CHECK(buf, "a buffer is not NULL");
-	at = inlay_buf_state_at_(buf);
-	b = inlay_state_block_(at);
-	state = __atomic_load_n(at, __ATOMIC_RELAXED);
-	if (INLAY_LIKELY(state >= INLAY_BUF_PLAIN_)) {
-		inlay_block_list_(b);
-	} else if (inv && state == INLAY_BUF_SHARED_ && (inv->back == b || inlay_magazine_turn_(inv, b))) {
-		/* Others write to the block's second line: it is read once a block. */
-		INLAY_CHECK(!(inv->back_bits >> inlay_buf_line_(buf) & 1), "no buffer is given back twice");
-		inv->back_bits |= 1ull << inlay_buf_line_(buf);
-	} else {
+	if (!inv)
+		inv = inlay_buf_store_(buf)->home;
+	/* Accesses of who dropped the other references happened before. */
+	if (INLAY_UNLIKELY(__atomic_load_n(&buf->refcount, __ATOMIC_ACQUIRE) != 1) ||
+	    INLAY_UNLIKELY(buf->place & 3) || INLAY_UNLIKELY(buf->next) || INLAY_UNLIKELY(!inv) ||
+	    INLAY_UNLIKELY(inv->store_ != inlay_buf_store_(buf)) || INLAY_UNLIKELY(inv->cached_ >= inv->limit_))
 		return inlay_buf_dec_other_(inv, buf, prev);
-	}
-	__atomic_store_n(at, INLAY_BUF_FREE_, __ATOMIC_RELEASE);
+	__atomic_store_n(&buf->refcount, 0, __ATOMIC_RELEASE);
+	inv->cache_[inv->cached_++] = buf;
 	if (prev)
 		*prev = 1;
 	return 0;
@@ -318,12 +294,25 @@ INLAY_ALWAYS int inlay_buf_dec_refcount(struct inlay_buf *buf, uint16_t *prev)
 }
 
 /*
- * As above, into the calling thread's magazine (its inventory), without a lock, whichever thread
- * got the buffer. A buffer of another inventory goes back there.
+ * As above, into the calling thread's inventory without a lock, whichever thread got the buffer.
+ * Buffers of other inventories go back there.
  */
 INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {
 	return inlay_buf_dec_((struct inlay_inventory *)(uintptr_t)inlay_inventory_(inv), buf, prev);
+}
+
+/*
+ * As inlay_inventory_dec_refcount for each of n buffers. inv: NULL for inlay_buf_dec_refcount.
+ * Returns how many succeeded, up to the first that did not.
+ */
+INLAY_FN uint32_t inlay_buf_dec_refcounts(struct inlay_inventory *inv, struct inlay_buf *const *bufs, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n && INLAY_LIKELY(!inlay_buf_dec_(inv, bufs[i], NULL)); i++)
+		;
+	return i;
 }
 
 #endif

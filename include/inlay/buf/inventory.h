@@ -9,7 +9,18 @@
  *   if (inlay_inventory_get_by_data(inv, &map, packet, len, &buf) == 0)
  *           inlay_post_send_bufs(&sq, buf, INLAY_SIGNALED);
  *   ...
- *   inlay_buf_dec_refcount(buf, NULL);                              its completion
+ *   inlay_inventory_dec_refcount(inv, buf, NULL);                   its completion
+ *
+ * For many threads:
+ *
+ *   inv->shared = 1;                                                before the first start
+ *   inlay_inventory_start(inv);
+ *   inlay_inventory_attach(&mine, inv);                             each thread
+ *   inlay_inventory_get_by_data(&mine, &map, packet, len, &buf);
+ *   ... another thread that was handed the buffer:
+ *   inlay_inventory_dec_refcount(&its, buf, NULL);
+ *   ...
+ *   inlay_inventory_detach(&mine);                                  before the thread ends
  *
  * Invariants:
  *   - Gets, dup and expand need a started inventory; gets and dup also a map that is started or
@@ -17,9 +28,15 @@
  *   - A buffer in use keeps its map from being stopped, and the inventory from being destroyed. An
  *     inventory may be stopped and started again.
  *   - Gets are fast for eight maps at a time; for further ones, each get looks the range up.
- *   - Destroy an inventory and its maps before their memory is reused.
+ *   - Destroy an inventory and its maps before their memory is reused. An inventory does not move.
+ *   - Shared: gets and dup take a thread's own inventory, other calls inv itself. A get may return
+ *     -EAGAIN while other threads' caches hold up to 128 free descriptors each. A lock is held
+ *     while 64 descriptors move; waiters spin, so give busy threads CPUs of their own.
  *
- * Threads: one owner at a time, which also gives buffers back; for many threads see shared.h.
+ * Threads: one owner at a time, which also gives buffers back. Shared: each attached inventory has
+ * one owner; any thread may call the functions that take inv at any time, except create and
+ * destroy; start and stop, one thread at a time.
+ * Source: Bonwick and Adams, "Magazines and Vmem" (USENIX 2001).
  */
 #ifndef INLAY_BUF_INVENTORY_H
 #define INLAY_BUF_INVENTORY_H
@@ -27,7 +44,6 @@
 #include <inlay/base.h>
 #include <inlay/mmap/map.h>
 #include <inlay/buf/buf.h>
-#include <inlay/buf/shared.h>
 #include <inlay/buf/store.h>
 
 /* ---- Set-up ---- */
@@ -39,8 +55,9 @@ INLAY_COLD size_t inlay_inventory_size(uint32_t num)
 }
 
 /*
- * Makes a stopped inventory for the keys of its maps' first device. memory begins on a cache line,
- * has inlay_inventory_size(num) bytes or more, and is in use until inlay_inventory_destroy.
+ * Makes a stopped inventory. memory begins on a cache line, has inlay_inventory_size(num) bytes or
+ * more, and is in use until inlay_inventory_destroy. Before the first start, the caller may set
+ * pd, shared and user_data (struct inlay_inventory).
  *
  * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
@@ -53,87 +70,46 @@ INLAY_COLD int inlay_inventory_create(void *memory, size_t size, uint32_t num, s
 	return err;
 }
 
-/* Whether properties may be set: before the first start. */
-INLAY_COLD int inlay_inventory_set_(const struct inlay_inventory *inv)
-{
-	return inlay_inventory_(inv)->store->state == INLAY_STORE_STOPPED_ && inv->store->turn == 1 ? 0 : -EBADFD;
-}
-
-/*
- * Makes it shared by threads (shared.h). Returns 0; -EBADFD after the first start; -EINVAL for a
- * pool's.
- */
-INLAY_COLD int inlay_inventory_share(struct inlay_inventory *inv)
-{
-	int err = inlay_inventory_(inv)->store->pool ? -EINVAL : inlay_inventory_set_(inv);
-
-	if (!err)
-		inv->store->shared = 1;
-	return err;
-}
-
-/* Chooses the keys of the maps' device number dev. Returns 0, or -EBADFD after the first start. */
-INLAY_COLD int inlay_inventory_set_dev(struct inlay_inventory *inv, uint32_t dev)
-{
-	int err = inlay_inventory_set_(inv);
-
-	if (!err)
-		inv->store->dev = dev;
-	return err;
-}
-
-/* Returns 0, or -EBADFD after the first start. User data is 0 at first. */
-INLAY_COLD int inlay_inventory_set_user_data(struct inlay_inventory *inv, uint64_t data)
-{
-	int err = inlay_inventory_set_(inv);
-
-	if (!err)
-		inv->store->user_data = data;
-	return err;
-}
-
-INLAY_COLD uint64_t inlay_inventory_user_data(const struct inlay_inventory *inv)
-{
-	return inlay_inventory_(inv)->store->user_data;
-}
-
-/* Returns 0; -EBADFD when it is started or destroyed; -EINVAL for a pool's. */
+/* Returns 0; -EBADFD when it is started or destroyed. */
 INLAY_COLD int inlay_inventory_start(struct inlay_inventory *inv)
 {
-	return inlay_inventory_(inv)->store->pool ? -EINVAL : inlay_store_start_(inv->store);
+	struct inlay_store_ *s = inlay_inventory_(inv)->store_;
+
+	/* Later, threads read them. */
+	if (s->state == INLAY_STORE_STOPPED_ && s->turn == 1) {
+		s->pd = inv->pd;
+		inv->limit_ = inv->shared ? 0 : INLAY_CACHED_;
+		s->home = inv->shared ? NULL : inv;
+	}
+	return inlay_store_start_(s);
 }
 
-/* Stops gets; releases still work. Returns 0; -EBADFD unless started; -EINVAL for a pool's. */
+/* Stops gets; releases still work. Returns 0; -EBADFD unless started. */
 INLAY_COLD int inlay_inventory_stop(struct inlay_inventory *inv)
 {
-	return inlay_inventory_(inv)->store->pool ? -EINVAL : inlay_store_stop_(inv->store);
+	return inlay_store_stop_(inlay_inventory_(inv)->store_);
 }
 
-/* Descriptors, and how many are free. The second reads all states: a cache line for each 62. */
+/* Descriptors, and how many are free. The second reads all descriptors. */
 INLAY_FN uint32_t inlay_inventory_num_elements(const struct inlay_inventory *inv)
 {
-	return __atomic_load_n(&inlay_inventory_(inv)->store->num, __ATOMIC_RELAXED);
+	return __atomic_load_n(&inlay_inventory_(inv)->store_->num, __ATOMIC_RELAXED);
 }
 
 INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
 {
-	return inlay_store_free_(inlay_inventory_(inv)->store);
+	return inlay_inventory_num_elements(inv) - inlay_store_count_(inv->store_, NULL);
 }
 
-/*
- * Stops it if needed. Returns 0; -EBUSY while a buffer is in use or a magazine attached; -EINVAL
- * for a pool's.
- */
+/* Stops it if needed. Returns 0; -EBUSY while a buffer is in use or an inventory attached. */
 INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 {
-	struct inlay_store_ *s = inlay_inventory_(inv)->store;
+	struct inlay_store_ *s = inlay_inventory_(inv)->store_;
 	int busy;
 
-	if (s->pool)
-		return -EINVAL;
 	/* Under the lock, no other thread is still releasing. */
 	inlay_lock(&s->lock);
-	busy = __atomic_load_n(&s->magazines, __ATOMIC_ACQUIRE) || inlay_store_free_(s) != s->num;
+	busy = __atomic_load_n(&s->attached, __ATOMIC_ACQUIRE) || inlay_store_count_(s, NULL);
 	inlay_unlock(&s->lock);
 	if (busy)
 		return -EBUSY;
@@ -143,17 +119,14 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 
 /*
  * Adds num descriptors, in memory as for inlay_inventory_create. Returns 0; -EBADFD when it is not
- * started; -EINVAL for a bad argument, more than 2^30 in all, and a pool's; -ENOBUFS when size is
- * too small.
+ * started; -EINVAL for a bad argument, and more than 2^30 in all; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory, size_t size, uint32_t num)
 {
-	struct inlay_store_ *s = inlay_inventory_(inv)->store;
-	struct inlay_block_ *first;
+	struct inlay_store_ *s = inlay_inventory_(inv)->store_;
+	struct inlay_piece_ *p;
 	int err;
 
-	if (s->pool)
-		return -EINVAL;
 	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_)
 		return -EBADFD;
 	err = inlay_store_check_(memory, size, inlay_inventory_size(num));
@@ -161,27 +134,49 @@ INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory,
 		err = -EINVAL;
 	if (err)
 		return err;
-	first = inlay_store_make_(s, memory, num);
-	inlay_lock(&s->lock);
-	inlay_store_adopt_(s, first, num);
-	inlay_unlock(&s->lock);
+	p = inlay_piece_make_(s, memory, num);
+	inlay_store_lock_(s);
+	inlay_store_adopt_(s, p);
+	inlay_store_unlock_(s);
 	return 0;
+}
+
+/*
+ * Makes `mine` a thread's inventory of the shared one, on a cache line of its own. It takes 64
+ * descriptors at a time and holds up to 128. Returns 0; -EINVAL when inv is not shared, or `mine`
+ * not on a cache line.
+ */
+INLAY_COLD int inlay_inventory_attach(struct inlay_inventory *mine, struct inlay_inventory *inv)
+{
+	INLAY_CHECK(mine && inv, "an inventory is not NULL");
+	if ((uintptr_t)mine % INLAY_CACHE_LINE || !inv->shared)
+		return -EINVAL;
+	__builtin_memset(mine, 0, sizeof(*mine));
+	mine->store_ = inv->store_;
+	mine->limit_ = INLAY_CACHED_;
+	__atomic_fetch_add(&inv->store_->attached, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/* Gives back all that its cache holds. Called by its owner, or after that thread has ended. */
+INLAY_COLD void inlay_inventory_detach(struct inlay_inventory *mine)
+{
+	struct inlay_store_ *s = inlay_inventory_(mine)->store_;
+
+	inlay_store_flush_(mine, mine->cached_);
+	__atomic_fetch_sub(&s->attached, 1, __ATOMIC_RELEASE);
+	mine->store_ = NULL;
 }
 
 /* ---- Data path ---- */
 
-INLAY_FN int inlay_inventory_refill_(struct inlay_inventory *inv)
-{
-	return inv->bits || (inv->magazine ? inlay_magazine_refill_(inv->magazine) : inlay_store_refill_(inv));
-}
-
 /* Returns 0 if a get of the map is possible, or its error. *turn: the store's, read first. */
 INLAY_FN int inlay_inventory_usable_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap, uint64_t *turn)
 {
-	struct inlay_store_ *s = inv->store;
+	struct inlay_store_ *s = inv->store_;
 
 	*turn = __atomic_load_n(&s->turn, __ATOMIC_ACQUIRE);
-	if (!mmap || s->pool || (s->shared && !inv->magazine))
+	if (!mmap || !inv->limit_)
 		return -EINVAL;
 	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_ || !inlay_mmap_started(mmap))
 		return -EBADFD;
@@ -189,8 +184,7 @@ INLAY_FN int inlay_inventory_usable_(const struct inlay_inventory *inv, const st
 }
 
 /* Finds and remembers the range of a buffer. Returns 0, or a get's error. */
-INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_mmap *mmap, const void *addr, size_t len,
-				     size_t data_len)
+INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_mmap *mmap, const void *addr, size_t len)
 {
 	const struct inlay_range *r;
 	struct inlay_keys keys;
@@ -200,48 +194,50 @@ INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_m
 	if (err)
 		return err;
 	r = inlay_mmap_find(mmap, addr, len);
-	if (data_len > INLAY_SGE_MAX || !r)
-		return -EINVAL;
-	err = inlay_store_keys_(inv->store, mmap, r, &keys);
+	err = r ? inlay_store_keys_(inv->store_, mmap, r, &keys) : -EINVAL;
 	if (err)
 		return err;
-	if (inv->mmap != mmap || inv->turn != turn)
-		inv->state = inlay_store_tie_to_(inv->store, mmap);
-	inv->mmap = mmap;
-	inv->start = r->start;
-	inv->len = r->len;
-	inv->keys = keys;
+	if (inv->mmap_ != mmap || inv->turn_ != turn)
+		inv->flags_ = inlay_store_tie_to_(inv->store_, mmap);
+	inv->mmap_ = mmap;
+	inv->start_ = r->start;
+	inv->len_ = r->len;
+	inv->keys_ = keys;
 	/* A map without a tie is looked up each time. */
-	inv->turn = inv->state != INLAY_BUF_HELD_ ? turn : 0;
+	inv->turn_ = inv->flags_ ? 0 : turn;
 	return 0;
 }
 
+/* A get of a range that is not remembered, or with an empty cache. */
 INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
 					void *data, size_t data_len, struct inlay_buf **buf)
 {
-	uint64_t line;
-	int err = inlay_inventory_find_(inv, mmap, addr, len, data_len);
+	int err = inlay_inventory_find_(inv, mmap, addr, len);
 
-	if (!err && !inlay_buf_fits_(addr, len, data, data_len))
+	if (!err && (data_len > INLAY_SGE_MAX || !inlay_buf_fits_(addr, len, data, data_len)))
 		err = -EINVAL;
 	if (err)
 		return err;
-	if (!inlay_inventory_refill_(inv))
+	if (!inv->cached_ && !inlay_store_refill_(inv))
 		return -EAGAIN;
-	*buf = inlay_inventory_take_(inv, &line);
-	inlay_buf_fill_(*buf, mmap, &inv->keys, addr, len, data, data_len);
-	inlay_buf_set_state_(*buf, (uint8_t)inv->state);
+	*buf = inlay_inventory_pop_(inv);
+	inlay_buf_fill_(*buf, mmap, &inv->keys_, addr, len, data, data_len);
+	if (inv->flags_) {
+		inlay_mmap_hold(mmap);
+		inlay_buf_flags_(*buf, 0, inv->flags_);
+	}
+	inlay_buf_live_(*buf);
 	return 0;
 }
 
+/* Whether [addr, addr + len) lies in the range of the last get, and n descriptors are cached. */
 INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap,
-				       const void *addr, size_t len, size_t data_len)
+				       const void *addr, size_t len, uint32_t n)
 {
-	uint64_t turn = __atomic_load_n(&inv->store->turn, __ATOMIC_RELAXED);
-
-	return INLAY_LIKELY(inv->mmap == mmap) && INLAY_LIKELY(inv->turn == turn) &&
-	       inlay_range_holds_(inv->start, inv->len, (uintptr_t)addr, len) &&
-	       INLAY_LIKELY(data_len <= INLAY_SGE_MAX);
+	return INLAY_LIKELY(inv->mmap_ == mmap) &&
+	       INLAY_LIKELY(inv->turn_ == __atomic_load_n(&inv->store_->turn, __ATOMIC_RELAXED)) &&
+	       INLAY_LIKELY(inlay_range_holds_(inv->start_, inv->len_, (uintptr_t)addr, len)) &&
+	       INLAY_LIKELY(inv->cached_ >= n);
 }
 
 /*
@@ -251,24 +247,23 @@ INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const 
  * data, data_len  inside the buffer
  *
  * Returns 0; -EINVAL for a NULL map, when no single range holds the buffer, for data outside the
- * buffer or above INLAY_SGE_MAX bytes, for a pool's inventory, and for a shared one without a
- * magazine; -EAGAIN when no descriptor is free; -EBADFD when the inventory or the map is not
- * started; -ENOENT when the map lacks the inventory's device.
+ * buffer or above INLAY_SGE_MAX bytes, and for a shared inventory itself; -EAGAIN when no
+ * descriptor is free; -EBADFD when the inventory or the map is not started; -ENOENT when the map
+ * lacks the inventory's device.
  */
 INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr,
 					     size_t len, void *data, size_t data_len, struct inlay_buf **buf)
 {
 	struct inlay_buf *b;
-	uint64_t line;
 
 	INLAY_CHECK(inv, "an inventory is not NULL");
-	/* Where data is the buffer or its start, the second condition folds. */
-	if (INLAY_UNLIKELY(!inlay_inventory_near_(inv, mmap, addr, len, data_len)) ||
-	    INLAY_UNLIKELY(!inlay_buf_fits_(addr, len, data, data_len)) || INLAY_UNLIKELY(!inv->bits))
+	/* Where data is the buffer or its start, the condition about it folds. */
+	if (INLAY_UNLIKELY(!inlay_inventory_near_(inv, mmap, addr, len, 1)) || INLAY_UNLIKELY(data_len > INLAY_SGE_MAX) ||
+	    INLAY_UNLIKELY(!inlay_buf_fits_(addr, len, data, data_len)))
 		return inlay_inventory_get_new_(inv, mmap, addr, len, data, data_len, buf);
-	b = inlay_inventory_take_(inv, &line);
-	inlay_buf_fill_(b, mmap, &inv->keys, addr, len, data, data_len);
-	__atomic_store_n(&inv->states[line], (uint8_t)inv->state, __ATOMIC_RELEASE);
+	b = inlay_inventory_pop_(inv);
+	inlay_buf_fill_(b, mmap, &inv->keys_, addr, len, data, data_len);
+	inlay_buf_live_(b);
 	*buf = b;
 	return 0;
 }
@@ -287,24 +282,34 @@ INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct
 	return inlay_inventory_get_by_args(inv, mmap, data, data_len, data, data_len, buf);
 }
 
-INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **copy)
+/*
+ * Gets n adjacent buffers of len bytes each, from addr on, with no data yet. Returns as
+ * inlay_inventory_get_by_addr; after an error no descriptor is taken.
+ */
+INLAY_FN int inlay_inventory_get_bulk(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
+				      struct inlay_buf **bufs, uint32_t n)
 {
-	const struct inlay_range *r;
-	struct inlay_keys keys;
-	uint64_t line, turn;
-	int err = inlay_inventory_usable_(inv, src->mmap, &turn);
+	uint8_t *at = (uint8_t *)addr;
+	size_t all;
+	uint32_t i;
+	int err;
 
-	if (err)
-		return err;
-	r = inlay_mmap_find(src->mmap, src->head, (size_t)src->len);
-	err = r ? inlay_store_keys_(inv->store, src->mmap, r, &keys) : -EINVAL;
-	if (err)
-		return err;
-	if (!inlay_inventory_refill_(inv))
-		return -EAGAIN;
-	*copy = inlay_inventory_take_(inv, &line);
-	inlay_buf_fill_(*copy, src->mmap, &keys, src->head, src->len, src->data, src->data_len);
-	inlay_buf_set_state_(*copy, inlay_store_tie_to_(inv->store, src->mmap));
+	INLAY_CHECK(inv, "an inventory is not NULL");
+	if (!__builtin_mul_overflow(len, n, &all) && inlay_inventory_near_(inv, mmap, addr, all, n)) {
+		for (i = 0; i < n; i++, at += len) {
+			bufs[i] = inlay_inventory_pop_(inv);
+			inlay_buf_fill_(bufs[i], mmap, &inv->keys_, at, len, at, 0);
+			inlay_buf_live_(bufs[i]);
+		}
+		return 0;
+	}
+	for (i = 0; i < n; i++, at += len) {
+		err = inlay_inventory_get_by_addr(inv, mmap, at, len, &bufs[i]);
+		if (INLAY_UNLIKELY(err)) {
+			inlay_buf_dec_refcounts(inv, bufs, i);
+			return err;
+		}
+	}
 	return 0;
 }
 
@@ -326,7 +331,8 @@ INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay
 	if (!inlay_buf_refcount(src))
 		return -EBADFD;
 	for (; src && !err; src = inlay_buf_next(src)) {
-		err = inlay_inventory_copy_(inv, src, &copy);
+		err = inlay_inventory_get_by_args(inv, src->mmap, src->head, (size_t)src->len, src->data, src->data_len,
+						  &copy);
 		if (!err && head)
 			inlay_buf_chain_list(head, copy);
 		else if (!err)

@@ -4,20 +4,22 @@
  * looks nothing up.
  *
  *   inlay_pool_create(memory, inlay_pool_size(1024), 1024, 2048, &map, &pool);    1024 of 2 KiB
- *   inlay_pool_set_element_alignment(pool, 64);
+ *   pool->alignment = 64;
  *   inlay_pool_start(pool);
  *   ...
  *   if (inlay_pool_alloc(pool, &buf) == 0)
  *           ...
  *   inlay_buf_dec_refcount(buf, NULL);                                            back again
  *
- * Invariants:
- *   - A pool contains an inventory. For its device, user data, numbers of buffers and releases,
- *     call inlay_inventory_* with &pool->inventory. Other calls of inventories return -EINVAL.
- *   - Slices are cut from all ranges of the map, in the order of addresses, none across two.
- *   - A started pool keeps its map from being stopped.
+ * or as an array, by number and without descriptors of buffers:
  *
- * Threads: one owner at a time, which also gives buffers back.
+ *   sge = inlay_pool_sge(pool, i);
+ *
+ * Invariants:
+ *   - Slices are cut from all ranges of the map, in the order of addresses, none across two.
+ *   - A started pool keeps its map from being stopped. A pool does not move.
+ *
+ * Threads: one owner at a time, which also gives buffers back. Any thread may call inlay_pool_sge.
  */
 #ifndef INLAY_BUF_POOL_H
 #define INLAY_BUF_POOL_H
@@ -25,14 +27,18 @@
 #include <inlay/base.h>
 #include <inlay/mmap/map.h>
 #include <inlay/buf/buf.h>
-#include <inlay/buf/inventory.h>
 #include <inlay/buf/store.h>
 
 struct inlay_pool {
-	struct inlay_inventory inventory;
+	struct inlay_inventory inventory_;
+	/* The caller may read these */
 	struct inlay_mmap *mmap;
 	size_t element_size;    /* bytes of a buffer */
-	size_t alignment;
+	uint32_t num;           /* buffers */
+	/* and set these while the pool is stopped */
+	struct ibv_pd *pd;      /* the device whose keys buffers get; NULL, as at first: the map's first */
+	size_t alignment;       /* of slices: a power of two, at first 1 */
+	uint64_t user_data;     /* in any state */
 };
 
 /* ---- Set-up ---- */
@@ -63,30 +69,12 @@ INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t
 	err = inlay_store_create_(memory, size, sizeof(*p), num);
 	if (err)
 		return err;
-	p->inventory.store->pool = 1;
 	p->mmap = mmap;
 	p->element_size = element_size;
+	p->num = num;
 	p->alignment = 1;
 	*pool = p;
 	return 0;
-}
-
-INLAY_COLD int inlay_pool_set_(const struct inlay_pool *pool)
-{
-	INLAY_CHECK(pool, "a pool is not NULL");
-	return pool->inventory.store->state == INLAY_STORE_STOPPED_ ? 0 : -EBADFD;
-}
-
-/* Aligns slices to a power of two, at first 1. Returns 0; -EBADFD unless stopped; or -EINVAL. */
-INLAY_COLD int inlay_pool_set_element_alignment(struct inlay_pool *pool, size_t alignment)
-{
-	int err = inlay_pool_set_(pool);
-
-	if (!err && !inlay_is_pow2(alignment))
-		err = -EINVAL;
-	if (!err)
-		pool->alignment = alignment;
-	return err;
 }
 
 /* How many slices a range holds. *first: where the first one starts. */
@@ -103,8 +91,8 @@ INLAY_COLD uint64_t inlay_pool_slices_(const struct inlay_pool *pool, const stru
 
 /*
  * Cuts the slices. Returns 0; -EBADFD when it is started or destroyed, or the map is not started;
- * -ENOSPC when the map's ranges hold fewer slices than the pool has buffers; -ENOENT when the map
- * lacks the pool's device. May be tried again after an error.
+ * -EINVAL for a bad alignment; -ENOSPC when the map's ranges hold fewer slices than the pool has
+ * buffers; -ENOENT when the map lacks the pool's device. May be tried again after an error.
  */
 INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 {
@@ -113,33 +101,40 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 	struct inlay_keys keys;
 	uint64_t stride, at, n;
 	uint32_t i, k;
-	uint8_t *page;
-	int err = inlay_pool_set_(pool);
+	int err;
 
-	if (err || !inlay_mmap_started(pool->mmap))
+	INLAY_CHECK(pool, "a pool is not NULL");
+	s = pool->inventory_.store_;
+	if (s->state != INLAY_STORE_STOPPED_ || !inlay_mmap_started(pool->mmap))
 		return -EBADFD;
-	s = pool->inventory.store;
-	page = inlay_store_page_(s + 1);
+	if (!inlay_is_pow2(pool->alignment))
+		return -EINVAL;
+	s->pd = pool->pd;
 	stride = inlay_round_up(pool->element_size, pool->alignment);
 	if (stride < pool->element_size)
 		return -ENOSPC;
-	for (i = k = 0; k < s->num; i++) {
+	for (i = k = 0; k < pool->num; i++) {
 		r = inlay_mmap_range_(pool->mmap, i);
 		if (!r)
 			return -ENOSPC;
 		err = inlay_store_keys_(s, pool->mmap, r, &keys);
 		if (err)
 			return err;
-		for (n = inlay_pool_slices_(pool, r, stride, &at); n && k < s->num; n--, at += stride, k++)
-			inlay_buf_fill_(inlay_block_buf_(page + (size_t)(k / INLAY_BLOCK_BUFS_) * INLAY_BLOCK_,
-							 k % INLAY_BLOCK_BUFS_),
-					pool->mmap, &keys, (void *)(uintptr_t)at, pool->element_size,
-					(void *)(uintptr_t)at, 0);
+		for (n = inlay_pool_slices_(pool, r, stride, &at); n && k < pool->num; n--, at += stride, k++)
+			inlay_buf_fill_(inlay_piece_buf_(s->pieces, k), pool->mmap, &keys, (void *)(uintptr_t)at,
+					pool->element_size, (void *)(uintptr_t)at, 0);
 	}
-	/* The store's only map: a tie is free, so its buffers are plain. */
+	/* The store's only map, so a tie is free. */
 	inlay_store_tie_to_(s, pool->mmap);
 	inlay_mmap_hold(pool->mmap);
 	return inlay_store_start_(s);
+}
+
+/* Reads all descriptors. */
+INLAY_FN uint32_t inlay_pool_num_free(const struct inlay_pool *pool)
+{
+	INLAY_CHECK(pool, "a pool is not NULL");
+	return pool->num - inlay_store_count_(pool->inventory_.store_, NULL);
 }
 
 /* Returns 0; -EBADFD when it is not started; -EBUSY while a buffer is in use. */
@@ -148,18 +143,15 @@ INLAY_COLD int inlay_pool_stop(struct inlay_pool *pool)
 	struct inlay_inventory *inv;
 
 	INLAY_CHECK(pool, "a pool is not NULL");
-	inv = &pool->inventory;
-	if (inv->store->state != INLAY_STORE_STARTED_)
+	inv = &pool->inventory_;
+	if (inv->store_->state != INLAY_STORE_STARTED_)
 		return -EBADFD;
-	if (inlay_store_free_(inv->store) != inv->store->num)
+	if (inlay_pool_num_free(pool) != pool->num)
 		return -EBUSY;
-	/* With none at hand, the next alloc takes the slow path, which reads the state. */
-	if (inv->bits) {
-		inlay_block_list_(inlay_buf_block_(inv->page));
-		inv->bits = 0;
-	}
+	/* With an empty cache, the next alloc takes the slow path, which reads the state. */
+	inlay_store_flush_(inv, inv->cached_);
 	inlay_mmap_drop(pool->mmap);
-	return inlay_store_stop_(inv->store);
+	return inlay_store_stop_(inv->store_);
 }
 
 /* Stops it if needed. Returns 0, or -EBUSY while a buffer is in use. */
@@ -167,7 +159,7 @@ INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
 {
 	if (inlay_pool_stop(pool) == -EBUSY)
 		return -EBUSY;
-	inlay_store_destroy_(pool->inventory.store);
+	inlay_store_destroy_(pool->inventory_.store_);
 	return 0;
 }
 
@@ -175,9 +167,9 @@ INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
 
 INLAY_COLD int inlay_pool_refill_(struct inlay_pool *pool)
 {
-	if (pool->inventory.store->state != INLAY_STORE_STARTED_)
+	if (pool->inventory_.store_->state != INLAY_STORE_STARTED_)
 		return -EBADFD;
-	return inlay_store_refill_(&pool->inventory) ? 0 : -EAGAIN;
+	return inlay_store_refill_(&pool->inventory_) ? 0 : -EAGAIN;
 }
 
 /*
@@ -186,24 +178,55 @@ INLAY_COLD int inlay_pool_refill_(struct inlay_pool *pool)
  */
 INLAY_ALWAYS int inlay_pool_alloc(struct inlay_pool *pool, struct inlay_buf **buf)
 {
-	struct inlay_inventory *inv;
 	struct inlay_buf *b;
-	uint64_t line;
 	int err;
 
 	INLAY_CHECK(pool, "a pool is not NULL");
-	inv = &pool->inventory;
-	if (INLAY_UNLIKELY(!inv->bits)) {
+	if (INLAY_UNLIKELY(!pool->inventory_.cached_)) {
 		err = inlay_pool_refill_(pool);
 		if (err)
 			return err;
 	}
-	b = inlay_inventory_take_(inv, &line);
+	b = inlay_inventory_pop_(&pool->inventory_);
 	b->data = b->head;
 	b->data_len = 0;
-	__atomic_store_n(&inv->states[line], INLAY_BUF_PLAIN_, __ATOMIC_RELEASE);
+	inlay_buf_live_(b);
 	*buf = b;
 	return 0;
+}
+
+/* As above, n of them, or none. They go back by inlay_buf_dec_refcounts. */
+INLAY_FN int inlay_pool_alloc_bulk(struct inlay_pool *pool, struct inlay_buf **bufs, uint32_t n)
+{
+	uint32_t i;
+	int err;
+
+	for (i = 0; i < n; i++) {
+		err = inlay_pool_alloc(pool, &bufs[i]);
+		if (INLAY_UNLIKELY(err)) {
+			inlay_buf_dec_refcounts(&pool->inventory_, bufs, i);
+			return err;
+		}
+	}
+	return 0;
+}
+
+/*
+ * Element i of a started pool, in the order of addresses: all of it, allocated or not, as a gather
+ * or scatter entry. element_size is at most INLAY_SGE_MAX.
+ */
+INLAY_ALWAYS struct ibv_sge inlay_pool_sge(const struct inlay_pool *pool, uint32_t i)
+{
+	const struct inlay_buf *b;
+	struct ibv_sge sge;
+
+	INLAY_CHECK(pool && i < pool->num && pool->inventory_.store_->state == INLAY_STORE_STARTED_,
+		    "an element of a started pool");
+	b = inlay_piece_buf_(pool->inventory_.store_->pieces, i);
+	sge.addr = (uintptr_t)b->head;
+	sge.length = (uint32_t)b->len;
+	sge.lkey = b->keys.lkey;
+	return sge;
 }
 
 #endif

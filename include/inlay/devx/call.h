@@ -3,10 +3,8 @@
  * inlay/devx/call.h: sends device commands and reports their errors. A command is an inbox and an
  * outbox, both of big-endian dwords; devx/ifc.h has their layouts.
  *
- *   struct inlay_devx_error error;
- *   struct inlay_cmd_out out;
- *   struct inlay_cmd_in in;
- *   char text[INLAY_DEVX_TEXT];
+ *   struct inlay_devx_error error;  char text[INLAY_DEVX_TEXT];
+ *   struct inlay_cmd_out out;  struct inlay_cmd_in in;
  *
  *   inlay_devx_open(device, &ctx);
  *   memset(&in, 0, sizeof(in));
@@ -15,19 +13,11 @@
  *           puts(inlay_devx_error_text(&error, text, sizeof(text)));
  *   pdn = inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
  *
- * The kernel has a list of opcodes for each call, and refuses others with -EINVAL:
- *
- *   inlay_devx_command   of no object: queries of capabilities, registers, ports
- *   inlay_devx_create    makes an object and returns its handle
- *   inlay_devx_modify    changes an object
- *   inlay_devx_query     asks for an object's state
- *   inlay_devx_destroy   takes the handle, not a command
- *
  * Invariants:
+ *   - The kernel has a list of opcodes for each call (devx/ifc.h), and refuses others with -EINVAL.
  *   - The outbox is zeroed before the command is sent.
- *   - Every kernel gives the same errors. Newer ones return EREMOTEIO and the outbox; those before
- *     5.18 or so return the errno of the status. Both become that errno; struct inlay_devx_error
- *     keeps status and syndrome, if known.
+ *   - Kernels from 5.18 or so return EREMOTEIO and the outbox, older ones the errno of the status.
+ *     Both become that errno; struct inlay_devx_error keeps status and syndrome, if known.
  *
  * Threads: any number of threads on one context, one at a time per object.
  * Sources: mlx5dv_devx_obj_create(3) and its siblings; Linux, infiniband/hw/mlx5/devx.c (lists) and
@@ -74,9 +64,8 @@ INLAY_COLD int inlay_devx_status_(uint8_t status, const char **text)
 
 /*
  * Writes one line about an error, without a newline: "CREATE_QP (0x500), op_mod 0: bad resource:
- * missing, or another context's (status 0x05, syndrome 0x001b2c3d): Invalid argument".
- *
- * Returns text. INLAY_DEVX_TEXT bytes are enough; a longer text is cut. size 0 writes nothing.
+ * missing, or another context's (status 0x05, syndrome 0x001b2c3d): Invalid argument". Returns
+ * text. INLAY_DEVX_TEXT bytes are enough; a longer text is cut. size 0 writes nothing.
  */
 INLAY_COLD char *inlay_devx_error_text(const struct inlay_devx_error *error, char *text, size_t size)
 {
@@ -135,15 +124,11 @@ INLAY_COLD int inlay_devx_begin_(const void *in, size_t inlen, void *out, size_t
  * siblings, which act on verbs objects. To the kernel an ibv_cq is a CQ, an ibv_qp a QP (or DCT), a
  * plain ibv_srq an RMP, one with tag matching an XRQ, an ibv_wq an RQ, an ibv_rwq_ind_table an RQT.
  *
- *   memset(out, 0, outlen);
+ *   memset(out, 0, outlen);                            16 bytes at least
  *   err = inlay_devx_result(mlx5dv_devx_cq_query(cq, in, inlen, out, outlen), in, out, &error);
  *
- * err    0 or a positive errno
- * in     the inbox, or NULL
- * out    the outbox, 16 bytes at least, zeroed before the call
- * error  filled in, or NULL
- *
- * Returns 0, or the negative errno: of the status if the device refused the command, else err.
+ * err is 0 or a positive errno; in and error may be NULL. Returns 0, or the negative errno: of the
+ * status if the device refused the command, else err.
  */
 INLAY_COLD int inlay_devx_result(int err, const void *in, const void *out, struct inlay_devx_error *error)
 {
@@ -200,13 +185,11 @@ INLAY_COLD void inlay_devx_inbox_(void *in, size_t len, uint32_t opcode, uint32_
 /*
  * ---- Commands ----
  *
- * in, inlen    inbox: 16 bytes at least, whole dwords
- * out, outlen  outbox, likewise
- * error        filled in always, or NULL
- *
- * Each returns 0; -EINVAL for a box of an impossible length; the negative errno of the device's
- * status; else the kernel's errno: -EINVAL for an opcode that is not on the call's list or a number
- * that is not the object's, -EOPNOTSUPP for a context that is not open for commands.
+ * An inbox and an outbox have at least 16 bytes, in whole dwords. error is always filled in, or is
+ * NULL. Each function returns 0; -EINVAL for a box of an impossible length; the negative errno of
+ * the device's status; else the kernel's errno: -EINVAL for an opcode that is not on the call's
+ * list or a number that is not the object's, -EOPNOTSUPP for a context that is not open for
+ * commands.
  */
 
 /* Sends a command of no object. */
@@ -346,8 +329,8 @@ INLAY_COLD int inlay_devx_drop_(struct mlx5dv_devx_obj **obj)
 }
 
 /*
- * The PD's number in device commands and memory key contexts. Returns 0; -ENOTSUP when its device is
- * not mlx5, or the negative errno of mlx5dv_init_obj.
+ * The PD's number in device commands and memory key contexts. Returns 0; -ENOTSUP when its device
+ * is not mlx5, or the negative errno of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
 {

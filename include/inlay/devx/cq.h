@@ -12,7 +12,6 @@
  *   attr.uar = &uar;
  *   attr.cqes = 256;
  *   inlay_devx_cq_create(&cq, ctx, &attr);
- *   ... inlay_cq_peek(&cq.cq) ...
  *   inlay_devx_cq_destroy(&cq);                          after its QPs
  *
  * inlay_cq_arm arms the CQ's event: INLAY_EVENT_COMP on a DEVX channel (devx/event.h).
@@ -29,16 +28,11 @@
 #include <inlay/queue/cq.h>
 
 enum inlay_devx_cq_flags {
-	/* The device does not check for room, so inlay_cq_advance_quiet suffices. */
-	INLAY_DEVX_CQ_IGNORE_OVERRUN = 1,
-	/*
-	 * Each CQE overwrites the one before. The device does not check for room,
-	 * and one CQE will do. Give the QP its number (send_cqn): there are no CQEs to reserve.
-	 */
+	INLAY_DEVX_CQ_IGNORE_OVERRUN = 1, /* the device does not check for room: inlay_cq_advance_quiet suffices */
+	/* Also: each CQE overwrites the one before, and one will do. Give the QP send_cqn: there are none to reserve. */
 	INLAY_DEVX_CQ_COLLAPSED = 2,
 	/* The device may compress CQEs (inlay_cq_unzip), in the basic or the enhanced layout. */
-	INLAY_DEVX_CQ_COMPRESSED = 4,
-	INLAY_DEVX_CQ_ENHANCED = 8
+	INLAY_DEVX_CQ_COMPRESSED = 4, INLAY_DEVX_CQ_ENHANCED = 8
 };
 
 /* What to create. Zero it first. */

@@ -9,15 +9,13 @@
  *   memset(&attr, 0, sizeof(attr));
  *   attr.pdn = pdn;
  *   attr.cqn = inlay_cq_cqn(&cq.cq);
- *   attr.srqn = rmp.srqn;                              its receive queue
+ *   attr.srqn = srq.srqn;                              its receive queue
  *   attr.dc_key = 0x1ee7a330;                          as in the initiator's address vector
  *   inlay_devx_dct_create(&dct, ctx, &attr, &path);
- *   ...
  *   inlay_devx_dct_destroy(&dct);                      before CQ and shared queue
  *
- * An initiator names the target at each post: queue/post.h.
- *
- * A target is ready when it is created. It has no transitions, ring or register.
+ * An initiator names the target at each post: queue/post.h. A target is ready when it is created.
+ * It has no transitions, ring or register.
  *
  * Threads: as device commands.
  * Sources: devx/ifc.h; Linux, infiniband/hw/mlx5/qpc.c (create, drain, destroy).
@@ -26,8 +24,7 @@
 #define INLAY_DEVX_DCT_H
 
 #include <inlay/devx/ifc.h>
-#include <inlay/devx/path.h>
-#include <inlay/wqe.h>
+#include <inlay/devx/qp.h>
 
 enum inlay_devx_dct_flags {
 	INLAY_DEVX_DCT_TAG_MATCHING = 1, /* srqn is an XRQ */
@@ -54,26 +51,22 @@ struct inlay_devx_dct {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* ---- Set-up ---- */
-
 /*
  * Creates a DCT.
  *
  * path  port, gid_index, access, atomic_mode, mtu, min_rnr_timer, hop_limit, traffic_class,
  *       flow_label, sl, pkey_index, counter_set
  *
- * Returns 0; -EINVAL for an impossible attribute or path; -ENOTSUP for INLAY_DEVX_DCT_OOO on a device
- * whose targets keep messages in order; else the negative errno of QUERY_HCA_CAP, ibv_query_port or
- * CREATE_DCT. On failure dct->obj is NULL.
+ * Returns 0; -EINVAL for an impossible attribute or path; -ENOTSUP for INLAY_DEVX_DCT_OOO on a
+ * device whose targets keep messages in order; else the negative errno of QUERY_HCA_CAP,
+ * ibv_query_port or CREATE_DCT. On failure dct->obj is NULL.
  */
 INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_context *ctx,
 				     const struct inlay_devx_dct_attr *attr, const struct inlay_devx_path *path)
 {
-	struct inlay_query_hca_cap_out cap;
 	struct inlay_create_dct_in in;
-	struct ibv_port_attr port;
-	int err, ethernet;
-	uint32_t mtu;
+	uint8_t ethernet, mtu;
+	int err = 0;
 
 	INLAY_CHECK(dct && ctx && attr && path, "no argument is NULL");
 	__builtin_memset(dct, 0, sizeof(*dct));
@@ -81,19 +74,14 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	    (attr->scatter_res != 0 && attr->scatter_res != 64) ||
 	    attr->flags & ~(uint32_t)(INLAY_DEVX_DCT_TAG_MATCHING | INLAY_DEVX_DCT_USER_INDEX | INLAY_DEVX_DCT_OOO))
 		return inlay_devx_refuse_(&dct->error, -EINVAL, "an impossible number, flag or scattering, or no srqn");
-	err = attr->flags & INLAY_DEVX_DCT_OOO ? inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, &dct->error) : 0;
+	if (attr->flags & INLAY_DEVX_DCT_OOO)
+		err = inlay_devx_can_(ctx, INLAY_QP_ST_DCT, INLAY_DEVX_QP_OOO, &dct->error);
+	if (!err)
+		err = inlay_devx_port_(ctx, path, &ethernet, &mtu, &dct->error);
 	if (err)
 		return err;
-	if (attr->flags & INLAY_DEVX_DCT_OOO &&
-	    !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_DC))
-		return inlay_devx_refuse_(&dct->error, -ENOTSUP, "the device's targets keep the order");
-	__builtin_memset(&port, 0, sizeof(port));
-	err = ibv_query_port(ctx, path->port, &port);
-	if (err)
-		return inlay_devx_refuse_(&dct->error, -err, "ibv_query_port failed");
-	ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
-	mtu = path->mtu ? path->mtu : (uint32_t)port.active_mtu;
-	if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 || !inlay_devx_path_ok_(path, ethernet))
+	mtu = path->mtu ? path->mtu : mtu;
+	if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096)
 		return inlay_devx_refuse_(&dct->error, -EINVAL, "a field of the path is out of its range");
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_DCT, 0);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_OFFLOAD_TYPE, !!(attr->flags & INLAY_DEVX_DCT_TAG_MATCHING));

@@ -3,7 +3,6 @@
  * inlay/devx/event.h: asynchronous queries, and events of objects and of the device.
  *
  *   uint16_t types[] = {INLAY_EVENT_WQ_CATAS_ERROR, INLAY_EVENT_SRQ_LAST_WQE};
- *   struct mlx5dv_devx_event_channel *channel;
  *   struct inlay_devx_event event;
  *
  *   channel = mlx5dv_devx_create_event_channel(ctx, 0);
@@ -11,31 +10,28 @@
  *   ... poll(channel->fd) ...
  *   if (inlay_devx_event_get(channel, &event) == 0)
  *           if (event.cookie == 42 && event.type == INLAY_EVENT_SRQ_LAST_WQE) ...
- *   mlx5dv_devx_destroy_event_channel(channel);
  *
- *   struct mlx5dv_devx_cmd_comp *answers = mlx5dv_devx_create_cmd_comp(ctx);
  *   uint64_t buf[(INLAY_DEVX_ANSWER + 0x110) / 8];                  8 bytes, and an outbox
  *
+ *   answers = mlx5dv_devx_create_cmd_comp(ctx);
  *   inlay_devx_query_async(obj, in, sizeof(in), 0x110, 7, answers);  7 comes back as wr_id
  *   ... poll(answers->fd) ...
  *   inlay_devx_answer(answers, buf, sizeof(buf), &wr_id, &error);    the outbox is at buf + 1
- *   mlx5dv_devx_destroy_cmd_comp(answers);
  *
  * Channels and mlx5dv_devx_cmd_comp are libmlx5's. Reading waits, unless the fd has O_NONBLOCK.
  *
  * Invariants:
  *   - Answers arrive in the order in which the device finishes.
  *   - Subscribe to DEVX objects only; verbs objects have ibv_get_async_event. An armed CQ
- *     (inlay_cq_arm) reports a completion: INLAY_EVENT_COMP. An eventfd can count events instead:
+ *     (inlay_cq_arm) reports INLAY_EVENT_COMP. An eventfd can count events instead:
  *     mlx5dv_devx_subscribe_devx_event_fd.
  *   - On a channel made with MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA an event is its
  *     cookie alone, and a subscription reports once until it is read.
  *   - Destroying an object or a channel ends its subscriptions.
  *
  * Threads: one thread may read a channel or answers while others subscribe or ask.
- * Sources: mlx5dv_devx_obj_query_async(3), mlx5dv_devx_subscribe_devx_event(3),
- * mlx5dv_devx_get_event(3); Linux, infiniband/hw/mlx5/devx.c (limits, types), mlx5/device.h
- * (entries).
+ * Sources: mlx5dv_devx_obj_query_async(3), mlx5dv_devx_subscribe_devx_event(3); Linux,
+ * infiniband/hw/mlx5/devx.c (limits, types), mlx5/device.h (entries).
  */
 #ifndef INLAY_DEVX_EVENT_H
 #define INLAY_DEVX_EVENT_H
@@ -65,15 +61,12 @@ INLAY_STATIC_ASSERT(offsetof(struct mlx5dv_devx_async_event_hdr, out_data) == 8,
 /* ---- Queries ---- */
 
 /*
- * Asks for an object's state without waiting.
- *
- * in, inlen  inbox, as inlay_devx_query's; not needed afterwards
- * outlen     bytes of the answer's outbox: 16 at least, whole dwords
- * wr_id      comes back with the answer
+ * Asks for an object's state without waiting. The inbox is as inlay_devx_query's, and not needed
+ * afterwards; outlen counts the bytes of the answer's outbox; wr_id comes back with the answer, as
+ * does the device's status.
  *
  * Returns 0; -EINVAL for a box of an impossible length; -EAGAIN when more than 1 MiB of outboxes
- * are outstanding; else the negative errno of mlx5dv_devx_obj_query_async. The device's status
- * comes with the answer.
+ * are outstanding; else the negative errno of mlx5dv_devx_obj_query_async.
  */
 INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, size_t outlen,
 				      uint64_t wr_id, struct mlx5dv_devx_cmd_comp *answers)
@@ -117,11 +110,8 @@ INLAY_COLD int inlay_devx_answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t 
 /* ---- Events ---- */
 
 /*
- * Subscribes to events.
- *
- * obj       NULL: events of no object, such as a port's
- * types, n  enum inlay_event_type, 1 .. INLAY_DEVX_SUBSCRIBE_MAX of them
- * cookie    comes back with each event
+ * Subscribes to 1 .. INLAY_DEVX_SUBSCRIBE_MAX types of events (enum inlay_event_type) of an object,
+ * or without one (NULL), such as a port's. cookie comes back with each event.
  *
  * Returns 0; -EINVAL for another n, or a type that kernel or device do not offer; else the negative
  * errno of mlx5dv_devx_subscribe_devx_event. On failure there is no subscription.

@@ -31,10 +31,10 @@
  *           +12 argument                         +12 result
  *
  * A command has an inbox create_NAME_in, or the header inlay_cmd_in alone; its outbox is the header
- * inlay_cmd_out alone, unless there is a layout NAME_out. The transitions of a QP have create_qp_in;
- * MODIFY_CQ, MODIFY_RMP and MODIFY_RQ have the inbox of the create. The kernel fills in the uid and,
- * in CREATE and MODIFY (not in the QP's transitions, nor for KLM and KSM keys), the UMEM_VALID bits.
- * It builds the inbox that destroys an object when the object is created.
+ * inlay_cmd_out alone, unless there is a layout NAME_out. The transitions of a QP have
+ * create_qp_in; MODIFY_CQ, MODIFY_RMP and MODIFY_RQ have the inbox of the create. The kernel fills
+ * in the uid and, in CREATE and MODIFY (not in the QP's transitions, nor for KLM and KSM keys), the
+ * UMEM_VALID bits. It builds the inbox that destroys an object when the object is created.
  *
  * Threads: pure functions of the caller's memory.
  * Sources: Linux's mlx5_ifc.h, whose notation rdma-core's DEVX_SET shares; for what it lacks,
@@ -85,7 +85,10 @@ INLAY_ALWAYS void inlay_bits_set(void *at, uint32_t field, uint64_t value)
 #define INLAY_LAYOUT_AT(name, member, bit) \
 	INLAY_STATIC_ASSERT(offsetof(struct inlay_##name, member) * 8 == (bit), "the place of " #member " in " #name)
 
-/* Defines struct inlay_NAME, which has no fields beyond its members', and asserts its size in bytes. */
+/*
+ * Defines struct inlay_NAME, which has no fields beyond its members', and asserts its size in
+ * bytes.
+ */
 #define INLAY_BOX(name, size, member, bit, members) \
 	struct inlay_##name { members; }; \
 	INLAY_STATIC_ASSERT(sizeof(struct inlay_##name) == (size) && (size) % 4 == 0, "the size of struct inlay_" #name); \
@@ -298,7 +301,10 @@ INLAY_LAYOUT(roce_cap, 0x100, uint32_t dword[64],
 	INLAY_ROCE_CAP_R_ROCE_MAX_SRC_UDP_PORT = INLAY_BITS(0xc0, 16),
 	INLAY_ROCE_CAP_R_ROCE_MIN_SRC_UDP_PORT = INLAY_BITS(0xd0, 16));
 
-/* The events to subscribe to: with an object, without. Type n is bit n % 64 of the big-endian word n / 64. */
+/*
+ * The events to subscribe to: with an object, without. Type n is bit n % 64 of the big-endian word
+ * n / 64.
+ */
 INLAY_BOX(event_cap, 0x40, user_unaffiliated_events, 0x100,
 	  uint64_t user_affiliated_events[4]; uint64_t user_unaffiliated_events[4]);
 
@@ -314,8 +320,8 @@ INLAY_BOX(query_hca_cap_out, 0x1010, cap, 0x80,
  *
  * The ring is 2^log_cq_size CQEs at cq_umem_offset of the umem cq_umem_id, which the device may
  * write. The doorbell record is 8 bytes at dbr_addr of dbr_umem_id: dword 0 the consumer index,
- * dword 1 the arm word. Before CREATE_CQ, set the last byte of each 64-byte unit of the ring to 0xf1
- * (opcode invalid, hardware's owner bit) and the record to 0. The EQN comes from
+ * dword 1 the arm word. Before CREATE_CQ, set the last byte of each 64-byte unit of the ring to
+ * 0xf1 (opcode invalid, hardware's owner bit) and the record to 0. The EQN comes from
  * mlx5dv_devx_query_eqn, the UAR number from mlx5dv_devx_alloc_uar.
  */
 enum inlay_cqe_sz {
@@ -393,7 +399,10 @@ enum inlay_qp_opt { INLAY_QP_OPT_RAE = 1 << 2 }; /* of opt_param_mask */
 #define INLAY_QP_OPT_95_32_MMO 8u                /* of opt_param_mask_95_32, INIT2INIT */
 #define INLAY_QP_OPT_95_32_STREAM 1u             /* RTS2RTS */
 
-/* Address path. On RoCE grh, mlid and rlid stay 0: a GRH is implied. rgid_rip: the destination's GID. */
+/*
+ * Address path. On RoCE grh, mlid and rlid stay 0: a GRH is implied. rgid_rip: the destination's
+ * GID.
+ */
 INLAY_LAYOUT(ads, 0x2c, uint32_t dword[4]; uint8_t rgid_rip[16]; uint32_t more[3],
 	INLAY_ADS_PKEY_INDEX = INLAY_BITS(0x10, 16), INLAY_ADS_GRH = INLAY_BITS(0x28, 1),
 	INLAY_ADS_MLID = INLAY_BITS(0x29, 7),                    /* IB: source path bits */
@@ -523,9 +532,9 @@ INLAY_LAYOUT(create_psv_out, 0x20, struct inlay_cmd_out cmd; uint32_t dword[4],
  * an 8-byte doorbell record: dword 0 the receive counter, dword 1 the send counter.
  *
  * A verbs SRQ is an RMP: QPs name it by number (rq_type SHARED); receives complete to the QPs' CQs.
- * It is created in state RDY. Setting lwm by MODIFY_RMP, with the number and the present state, arms
- * its limit event. An XRQ matches tags; its wq takes the messages that match none, and cqn is the CQ
- * of these messages and of list operations.
+ * It is created in state RDY. Setting lwm by MODIFY_RMP, with the number and the present state,
+ * arms its limit event. An XRQ matches tags; its wq takes the messages that match none, and cqn is
+ * the CQ of these messages and of list operations.
  */
 enum inlay_wq_type { INLAY_WQ_LINKED_LIST = 0, INLAY_WQ_CYCLIC = 1, INLAY_WQ_STRIDING = 2 /* or'ed to either */ };
 enum inlay_wq_state { INLAY_WQ_STATE_RST = 0, INLAY_WQ_STATE_RDY = 1, INLAY_WQ_STATE_ERR = 3 };

@@ -13,7 +13,6 @@
  *   attr.len = bytes;
  *   attr.memory.umem = &umem;
  *   inlay_devx_mkey_create(&key, ctx, &attr);          key.key is both lkey and rkey
- *   ...
  *   inlay_devx_mkey_destroy(&key);                     before its umem or its pieces' keys
  *
  * A key for UMR covers nothing until a send queue fills it (inlay_post_umr_list, queue/umr.h), as
@@ -152,12 +151,12 @@ INLAY_COLD size_t inlay_devx_mkey_size(uint32_t n)
 }
 
 /*
- * Creates a key of pieces that other keys cover.
+ * Creates a key of n pieces that other keys cover; attr->memory is not used.
  *
- * attr      without attr->memory. A piece's key may grant less than attr->access
- * sge, n    the pieces: address and lkey, and length if log_entity is 0. Their keys are of the same
- *           PD and outlive this one
- * box, size scratch memory, aligned to 8, inlay_devx_mkey_size(n) bytes at least
+ * sge        address and lkey, and length if log_entity is 0. The keys are of the same PD and
+ * outlive
+ *            this one; they may grant less than attr->access
+ * box, size  scratch memory, aligned to 8, inlay_devx_mkey_size(n) bytes at least
  *
  * Returns 0; -EINVAL for an impossible attribute or number of pieces, or pieces shorter than
  * attr->len; -ENOBUFS when size is too small; else as inlay_devx_mkey_create. KSM needs
@@ -200,8 +199,8 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 /*
  * Creates a key without memory, for UMRs to fill: what mlx5dv_create_mkey makes.
  *
- * attr     addr, pdn, access and tag; they may change with each UMR
- * entries  room for as many pieces, 1 .. 65535; an interleaved layout takes one more
+ * attr            addr, pdn, access and tag; they may change with each UMR
+ * entries         room for as many pieces, 1 .. 65535; an interleaved layout takes one more
  * with_signature  room for block signatures (inlay_post_umr_sig); needs the capability sho
  *
  * Returns 0; -EINVAL for an impossible attribute or number; else as inlay_devx_mkey_create.

@@ -48,9 +48,9 @@
 /*
  * ---- Layouts ----
  *
- * MODIFY_RQ has the number and the present state in front, the new state in rqc. After an rqtc comes
- * a dword for each RQ, its number in the low 24 bits. A TIR leads packets to one RQ, or chooses one
- * of an RQT's by a hash of headers. A flow rule names it by its object.
+ * MODIFY_RQ has the number and the present state in front, the new state in rqc. After an rqtc
+ * comes a dword for each RQ, its number in the low 24 bits. A TIR leads packets to one RQ, or
+ * chooses one of an RQT's by a hash of headers. A flow rule names it by its object.
  */
 INLAY_LAYOUT(rqc, 0xf0, uint32_t dword[12]; struct inlay_wqc wq,
 	INLAY_RQC_VSD = INLAY_BITS(0x03, 1),                     /* VLAN tags stay in the packet */
@@ -84,7 +84,10 @@ INLAY_LAYOUT_AT(tirc, rx_hash_toeplitz_key, 0x140);
 INLAY_LAYOUT_AT(tirc, outer, 0x280);
 INLAY_BOX(create_tir_in, 0x110, tirc, 0x100, struct inlay_cmd_in cmd; uint32_t dword[4]; struct inlay_tirc tirc);
 
-/* What a rule matches: mask and value. The destination MAC is bytes 8 .. 13; an IPv4 address is in the last 4 bytes. */
+/*
+ * What a rule matches: mask and value. The destination MAC is bytes 8 .. 13; an IPv4 address is in
+ * the last 4 bytes.
+ */
 INLAY_LAYOUT(fte_match_set_lyr_2_4, 0x40, uint32_t dword[8]; uint8_t src[16]; uint8_t dst[16],
 	INLAY_FTE_MATCH_SET_LYR_2_4_ETHERTYPE = INLAY_BITS(0x30, 16),
 	INLAY_FTE_MATCH_SET_LYR_2_4_FIRST_VID = INLAY_BITS(0x74, 12),
@@ -199,7 +202,6 @@ INLAY_COLD int inlay_devx_rq_create(struct inlay_devx_rq *rq, struct ibv_context
 {
 	uint32_t shared, all = INLAY_DEVX_RQ_STRIDING | INLAY_DEVX_RQ_SHARED | INLAY_DEVX_RQ_STRIP_VLAN;
 	struct inlay_create_rq_in in;
-	struct inlay_devx_error error;
 	int err;
 
 	INLAY_CHECK(rq && ctx && attr, "no argument is NULL");
@@ -222,11 +224,8 @@ INLAY_COLD int inlay_devx_rq_create(struct inlay_devx_rq *rq, struct ibv_context
 	err = inlay_devx_make_(ctx, &in, sizeof(in), &rq->obj, &rq->rqn, &rq->error);
 	if (!err)
 		err = inlay_devx_rq_move_(rq, INLAY_WQ_STATE_RST, INLAY_WQ_STATE_RDY);
-	if (err) {
-		error = rq->error;
-		inlay_devx_rq_destroy(rq);
-		rq->error = error;
-	}
+	if (err)
+		inlay_devx_rq_destroy(rq); /* leaves rq->error alone */
 	return err;
 }
 
@@ -267,10 +266,7 @@ struct inlay_devx_rss {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/*
- * Undoes inlay_devx_rss_create. Destroy its rules first. Returns 0, or a negative errno: -EBUSY
- * while a rule uses it.
- */
+/* Undoes inlay_devx_rss_create. Returns 0, or a negative errno: -EBUSY while a rule uses it. */
 INLAY_COLD int inlay_devx_rss_destroy(struct inlay_devx_rss *rss)
 {
 	int err;
@@ -318,7 +314,6 @@ INLAY_COLD int inlay_devx_rss_create(struct inlay_devx_rss *rss, struct ibv_cont
 {
 	uint32_t v4 = fields & 3, v6 = fields >> 2 & 3, tcp = fields >> 4 & 3, udp = fields >> 6 & 3, domain, number, i;
 	struct inlay_create_tir_in in;
-	struct inlay_devx_error error;
 	struct inlay_cmd_in alloc;
 	int err;
 
@@ -352,11 +347,8 @@ INLAY_COLD int inlay_devx_rss_create(struct inlay_devx_rss *rss, struct ibv_cont
 	}
 	if (!err)
 		err = inlay_devx_make_(ctx, &in, sizeof(in), &rss->obj, &number, &rss->error);
-	if (err) {
-		error = rss->error;
-		inlay_devx_rss_destroy(rss);
-		rss->error = error;
-	}
+	if (err)
+		inlay_devx_rss_destroy(rss); /* leaves rss->error alone */
 	return err;
 }
 

@@ -67,11 +67,9 @@ INLAY_COLD struct inlay_devx_path inlay_devx_path_defaults(void)
 	path.port = 1;
 	path.hop_limit = 64;
 	path.timeout = 14;
-	path.retry_count = 7;
-	path.rnr_retry = 7;
+	path.retry_count = path.rnr_retry = 7;
 	path.min_rnr_timer = 12;
-	path.rd_atomic = 16;
-	path.dest_rd_atomic = 16;
+	path.rd_atomic = path.dest_rd_atomic = 16;
 	path.atomic_mode = INLAY_ATOMIC_MODE_IB;
 	return path;
 }
@@ -83,6 +81,24 @@ INLAY_COLD int inlay_devx_path_ok_(const struct inlay_devx_path *path, int ether
 	       path->timeout < 32 && path->retry_count < 8 && path->rnr_retry < 8 && path->min_rnr_timer < 32 &&
 	       path->rd_atomic <= 128 && path->dest_rd_atomic <= 128 && path->atomic_mode < 16 &&
 	       !(path->flow_label >> 20) && !(path->psn >> 24) && (!path->udp_sport || path->udp_sport >= 0xc000);
+}
+
+/* Queries the path's port, and checks the path. ethernet: its link layer; mtu: its enum ibv_mtu. */
+INLAY_COLD int inlay_devx_port_(struct ibv_context *ctx, const struct inlay_devx_path *path, uint8_t *ethernet,
+				uint8_t *mtu, struct inlay_devx_error *error)
+{
+	struct ibv_port_attr port;
+	int err;
+
+	__builtin_memset(&port, 0, sizeof(port));
+	err = ibv_query_port(ctx, path->port, &port);
+	if (err)
+		return inlay_devx_refuse_(error, -err, "ibv_query_port failed");
+	if (!inlay_devx_path_ok_(path, port.link_layer == IBV_LINK_LAYER_ETHERNET))
+		return inlay_devx_refuse_(error, -EINVAL, "a field of the path is out of its range");
+	*ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+	*mtu = (uint8_t)port.active_mtu;
+	return 0;
 }
 
 /* The type of a record, enum ibv_qp_type; 0: none. st: enum inlay_qp_st. */

@@ -11,17 +11,14 @@
  *   attr.ring.umem = attr.record.umem = &umem;
  *   attr.record.offset = inlay_devx_qp_size(64, 64, 64);
  *   attr.uar = &uar;
- *   attr.sq_bbs = 64;
- *   attr.rq_wqes = 64;  attr.rq_stride = 64;
+ *   attr.sq_bbs = attr.rq_wqes = attr.rq_stride = 64;
  *   inlay_devx_qp_create(&qp, ctx, &attr);
  *   ... inlay_devx_qp_connect, path.h ...
  *   inlay_post_recv(&qp.rq, ...);  inlay_post_write(&qp.sq, ...);  inlay_sq_ring(&qp.sq);
- *   ...
  *   inlay_devx_qp_destroy(&qp);                       before its CQs, its shared queue and its PD
  *
- * The ring's memory holds the receive queue, then the send queue, without a gap:
- *
- *   | rq_wqes * rq_stride | sq_bbs * 64 |
+ * The ring's memory holds the receive queue, rq_wqes * rq_stride bytes, then the send queue, sq_bbs
+ * * 64 bytes, without a gap.
  *
  *   create -> RST --to_init--> INIT --to_rtr--> RTR --to_rts--> RTS       there is no SQD
  *             to_error and to_reset work in every state
@@ -29,17 +26,17 @@
  * Invariants:
  *   - qp.state is the state after the last transition. When something fails, the device moves a QP
  *     to ERR itself: QUERY_QP (inlay_devx_query_context) shows it.
- *   - Receives may be posted from INIT on.
+ *   - Receives may be posted from INIT on. An atomic's result is in host order in memory, but
+ *     big-endian in a CQE (attr.scatter_req).
  *   - After inlay_devx_qp_to_reset, remove the QP's old completions with inlay_cq_clean before
  *     connecting it again. See queue.h, "A QP in error".
- *   - In ERR, a QP on a shared queue (SRQ, RMP, XRQ by number) raises INLAY_EVENT_SRQ_LAST_WQE when
- *     it takes no more entries. Wait for it before destroying or resetting the QP.
+ *   - In ERR, a QP on a shared queue raises INLAY_EVENT_SRQ_LAST_WQE when it takes no more entries.
+ *     Wait for it before destroying or resetting the QP.
  *   - A DCI needs a shared queue and takes nothing from it. It posts with queue/post.h.
- *   - An atomic's result is in host order in memory, but big-endian in a CQE (attr.scatter_req).
  *
- * Threads: the queues as queue.h; all else as device commands.
- * Sources: devx/ifc.h; Linux, infiniband/hw/mlx5/qp.c (fields of each step); libmlx5's verbs.c
- * (the ring); UCX's rc_ep.c (atomics in a CQE).
+ * Threads: the queues as queue.h; all else as device commands. Sources: Linux,
+ * infiniband/hw/mlx5/qp.c (fields of each step); libmlx5's verbs.c (the ring); UCX's rc_ep.c
+ * (atomics in a CQE).
  */
 #ifndef INLAY_DEVX_QP_H
 #define INLAY_DEVX_QP_H
@@ -129,8 +126,7 @@ INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t
 INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr)
 {
 	uint32_t sync = INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE | INLAY_DEVX_QP_MMO;
-	uint32_t all = INLAY_DEVX_QP_USER_INDEX | INLAY_DEVX_QP_RNDV | sync |
-		       INLAY_DEVX_QP_OOO;
+	uint32_t all = INLAY_DEVX_QP_USER_INDEX | INLAY_DEVX_QP_RNDV | sync | INLAY_DEVX_QP_OOO;
 	int shared = attr->rq_type == INLAY_RQ_TYPE_SHARED, dci = attr->type == INLAY_QP_ST_DCI;
 
 	if (attr->type != INLAY_QP_ST_RC && attr->type != INLAY_QP_ST_UC && attr->type != INLAY_QP_ST_UD && !dci)
@@ -158,26 +154,32 @@ INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr
 }
 
 /* Returns 0 if the device has what the flags ask for; -ENOTSUP; or the errno of a query. */
-INLAY_COLD int inlay_devx_qp_can_(struct ibv_context *ctx, uint32_t type, uint32_t flags,
-				  struct inlay_devx_error *error)
+INLAY_COLD int inlay_devx_can_(struct ibv_context *ctx, uint32_t type, uint32_t flags, struct inlay_devx_error *error)
 {
-	enum inlay_hca_cap_field ooo = type == INLAY_QP_ST_RC ? INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_RC :
-				       type == INLAY_QP_ST_UC ? INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_UC :
-				       type == INLAY_QP_ST_UD ? INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_UD :
-								INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_DC;
+	const struct {
+		uint32_t flags;
+		enum inlay_hca_cap_field field;
+		const char *why;
+	} needs[] = {
+		{INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE, INLAY_HCA_CAP_CD, "the device has no cross-channel QPs"},
+		{INLAY_DEVX_QP_OOO, type == INLAY_QP_ST_RC ? INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_RC :
+				    type == INLAY_QP_ST_UC ? INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_UC :
+				    type == INLAY_QP_ST_UD ? INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_UD :
+							     INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_DC,
+		 "the device's QPs of this type keep the order"},
+		{INLAY_DEVX_QP_MMO, INLAY_HCA_CAP_DMA_MMO_QP, "the device's QPs do not copy memory"}};
 	struct inlay_query_hca_cap_out cap;
-	int err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, error);
+	uint32_t i;
+	int err = 0;
 
-	if (err)
-		return err;
-	if (flags & (INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE) &&
-	    !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_CD))
-		return inlay_devx_refuse_(error, -ENOTSUP, "the device has no cross-channel QPs");
-	if (flags & INLAY_DEVX_QP_OOO && !inlay_hca_cap_get(&cap.cap.general, ooo))
-		return inlay_devx_refuse_(error, -ENOTSUP, "the device's QPs of this type keep the order");
-	if (flags & INLAY_DEVX_QP_MMO && !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_DMA_MMO_QP))
-		return inlay_devx_refuse_(error, -ENOTSUP, "the device's QPs do not copy memory");
-	return 0;
+	for (i = 0; !err && i < 3; i++) {
+		if (!(flags & needs[i].flags))
+			continue;
+		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, error);
+		if (!err && !inlay_hca_cap_get(&cap.cap.general, needs[i].field))
+			err = inlay_devx_refuse_(error, -ENOTSUP, needs[i].why);
+	}
+	return err;
 }
 
 /*
@@ -226,11 +228,9 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 		qp->error.why = inlay_devx_places_(attr->ring, bytes, attr->record, &ring, &record);
 	if (qp->error.why)
 		return inlay_devx_refuse_(&qp->error, -EINVAL, qp->error.why);
-	if (attr->flags & (INLAY_DEVX_QP_CD_MASTER | INLAY_DEVX_QP_CD_SLAVE | INLAY_DEVX_QP_MMO | INLAY_DEVX_QP_OOO)) {
-		err = inlay_devx_qp_can_(ctx, attr->type, attr->flags, &qp->error);
-		if (err)
-			return err;
-	}
+	err = inlay_devx_can_(ctx, attr->type, attr->flags, &qp->error);
+	if (err)
+		return err;
 	err = ibv_query_device(ctx, &device);
 	if (err)
 		return inlay_devx_refuse_(&qp->error, -err, "ibv_query_device failed");
@@ -322,9 +322,22 @@ INLAY_COLD int inlay_devx_qp_move_(struct inlay_devx_qp *qp, const void *in, siz
 	return err;
 }
 
+/* Sets one field of the context's extension, in this state. */
+INLAY_COLD int inlay_devx_qp_extend_(struct inlay_devx_qp *qp, uint32_t opcode, uint32_t option,
+				     enum inlay_qp_ext_in_field field, uint32_t value, uint32_t state)
+{
+	struct inlay_qp_ext_in in;
+
+	inlay_devx_inbox_(&in, sizeof(in), opcode, qp->qpn);
+	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_QPC_EXT, 1);
+	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_OPT_PARAM_MASK_95_32, option);
+	inlay_qp_ext_in_set(&in, field, value);
+	return inlay_devx_qp_move_(qp, &in, sizeof(in), state);
+}
+
 /*
- * Moves the QP from any state to ERR, which flushes what is outstanding. Returns 0; -EINVAL without
- * an object; or the negative errno of 2ERR_QP.
+ * Moves the QP from any state to ERR, which flushes its queues. Returns 0; -EINVAL without an
+ * object; or 2ERR_QP's errno.
  */
 INLAY_COLD int inlay_devx_qp_to_error(struct inlay_devx_qp *qp)
 {
@@ -361,26 +374,9 @@ INLAY_COLD int inlay_devx_qp_to_reset(struct inlay_devx_qp *qp)
  */
 INLAY_COLD int inlay_devx_qp_reset_stream(struct inlay_devx_qp *qp, uint16_t stream)
 {
-	struct inlay_qp_ext_in in;
-
 	INLAY_CHECK(qp, "no argument is NULL");
-	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_RTS2RTS_QP, qp->qpn);
-	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_QPC_EXT, 1);
-	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_OPT_PARAM_MASK_95_32, INLAY_QP_OPT_95_32_STREAM);
-	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_DCI_STREAM, stream);
-	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_RTS);
-}
-
-/* Allows copies of memory, in INIT. */
-INLAY_COLD int inlay_devx_qp_allow_mmo_(struct inlay_devx_qp *qp)
-{
-	struct inlay_qp_ext_in in;
-
-	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_INIT2INIT_QP, qp->qpn);
-	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_QPC_EXT, 1);
-	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_OPT_PARAM_MASK_95_32, INLAY_QP_OPT_95_32_MMO);
-	inlay_qp_ext_in_set(&in, INLAY_QP_EXT_IN_MMO, 1);
-	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_INIT);
+	return inlay_devx_qp_extend_(qp, INLAY_CMD_OP_RTS2RTS_QP, INLAY_QP_OPT_95_32_STREAM,
+				     INLAY_QP_EXT_IN_DCI_STREAM, stream, INLAY_QP_STATE_RTS);
 }
 
 /*
@@ -394,21 +390,15 @@ INLAY_COLD int inlay_devx_qp_allow_mmo_(struct inlay_devx_qp *qp)
 INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
 	struct inlay_create_qp_in in;
-	struct ibv_port_attr port;
 	int err, rc;
 
 	INLAY_CHECK(qp && path, "no argument is NULL");
 	rc = qp->type == INLAY_QP_ST_RC;
 	if (!qp->obj)
 		return inlay_devx_refuse_(&qp->error, -EINVAL, "there is no object");
-	__builtin_memset(&port, 0, sizeof(port));
-	err = ibv_query_port(qp->ctx, path->port, &port);
+	err = inlay_devx_port_(qp->ctx, path, &qp->ethernet, &qp->mtu, &qp->error);
 	if (err)
-		return inlay_devx_refuse_(&qp->error, -err, "ibv_query_port failed");
-	if (!inlay_devx_path_ok_(path, port.link_layer == IBV_LINK_LAYER_ETHERNET))
-		return inlay_devx_refuse_(&qp->error, -EINVAL, "a field of the path is out of its range");
-	qp->ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
-	qp->mtu = (uint8_t)port.active_mtu;
+		return err;
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_RST2INIT_QP, qp->qpn);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_PM_STATE, INLAY_QP_PM_MIGRATED);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_COUNTER_SET_ID, path->counter_set);
@@ -426,7 +416,8 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
 	if (qp->type == INLAY_QP_ST_UD)
 		inlay_qpc_set(&in.qpc, INLAY_QPC_Q_KEY, path->qkey);
 	err = inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_INIT);
-	return err || !qp->mmo ? err : inlay_devx_qp_allow_mmo_(qp);
+	return err || !qp->mmo ? err : inlay_devx_qp_extend_(qp, INLAY_CMD_OP_INIT2INIT_QP, INLAY_QP_OPT_95_32_MMO,
+							     INLAY_QP_EXT_IN_MMO, 1, INLAY_QP_STATE_INIT);
 }
 
 /*
@@ -494,11 +485,9 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 }
 
 /*
- * Moves the QP from RTR to RTS: how it sends.
- *
- * path  psn; RC and DCI: rd_atomic, timeout, retry_count, rnr_retry
- *
- * Returns 0; -EINVAL without an object or for an impossible path; or RTR2RTS_QP's negative errno.
+ * Moves the QP from RTR to RTS: how it sends. Of the path it reads psn; RC and DCI: rd_atomic,
+ * timeout, retry_count, rnr_retry. Returns 0; -EINVAL without an object or for an impossible path;
+ * or RTR2RTS_QP's negative errno.
  */
 INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
@@ -527,9 +516,8 @@ INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay
 /* ---- Connecting ---- */
 
 /*
- * Makes the record that the peer needs. The QP may be in any state.
- *
- * path  port, gid_index, psn, mtu, sl, traffic_class, global; RC: dest_rd_atomic; UD: qkey
+ * Makes the record that the peer needs. The QP may be in any state. Of the path it reads port,
+ * gid_index, psn, mtu, sl, traffic_class, global; RC: dest_rd_atomic; UD: qkey.
  *
  * Returns 0; -EINVAL without an object, or for a PSN of more than 24 bits; -ENETDOWN when the port
  * is not up; -ENOENT when it has no such GID; else the negative errno of ibv_query_port,
@@ -588,10 +576,7 @@ INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inla
 	return err;
 }
 
-/*
- * Connects an RC or UC QP to itself, as tag matching needs. Returns as inlay_devx_qp_address and
- * inlay_devx_qp_connect.
- */
+/* Connects an RC or UC QP to itself, as tag matching needs. Returns as the functions above. */
 INLAY_COLD int inlay_devx_qp_connect_self(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
 	struct inlay_connect_record mine;

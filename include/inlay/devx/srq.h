@@ -214,8 +214,8 @@ INLAY_COLD int inlay_devx_srq_arm(struct inlay_devx_srq *srq, uint32_t limit)
 }
 
 /*
- * Destroys the queue, and gives back its reserved CQEs. Returns 0, or a negative errno: -EBUSY while
- * a QP or DCT receives through it.
+ * Destroys the queue, and gives back its reserved CQEs. Returns 0, or a negative errno: -EBUSY
+ * while a QP or DCT receives through it.
  */
 INLAY_COLD int inlay_devx_srq_destroy(struct inlay_devx_srq *srq)
 {

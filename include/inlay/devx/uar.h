@@ -6,7 +6,6 @@
  *
  *   inlay_devx_uar_alloc(&uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL);
  *   qp_attr.uar = cq_attr.uar = &uar;            QPs ring it; CQs are armed in its page
- *   ...
  *   inlay_devx_uar_free(&uar);                   after all queues made with it are destroyed
  *
  * The device silently drops a doorbell in another page than the queue's own.
@@ -70,8 +69,8 @@ INLAY_COLD int inlay_devx_uar_alloc(struct inlay_devx_uar *uar, struct ibv_conte
 }
 
 /*
- * Frees the register. Does nothing to a struct that is zeroed, failed or freed. Returns 0, or
- * -EBUSY while a send queue uses it. CQs are not counted: destroy them first.
+ * Frees the register. Returns 0, or -EBUSY while a send queue uses it. CQs are not counted: destroy
+ * them first.
  */
 INLAY_COLD int inlay_devx_uar_free(struct inlay_devx_uar *uar)
 {

@@ -66,13 +66,12 @@ INLAY_COLD int inlay_devx_umem_reg_(struct inlay_devx_umem *umem, struct ibv_con
 }
 
 /*
- * Registers memory.
+ * Registers memory of any alignment; a ring needs a page's.
  *
- * addr, len  of any alignment; a ring needs a page's
- * access     IBV_ACCESS_LOCAL_WRITE, _REMOTE_WRITE (needs LOCAL_WRITE), _REMOTE_READ,
- *            _RELAXED_ORDERING; or 0
- * pages      the page sizes that the kernel may choose, one bit each, such as INLAY_DEVX_PAGE |
- *            8192. umem->page becomes the largest. 0: any size; rings begin at offset 0 only
+ * access  IBV_ACCESS_LOCAL_WRITE, _REMOTE_WRITE (needs LOCAL_WRITE), _REMOTE_READ,
+ *         _RELAXED_ORDERING; or 0
+ * pages   the page sizes that the kernel may choose, one bit each, such as INLAY_DEVX_PAGE | 8192.
+ *         umem->page becomes the largest. 0: any size; rings begin at offset 0 only
  *
  * Returns 0, or the negative errno of mlx5dv_devx_umem_reg: -EINVAL for an impossible access or
  * page size, -EFAULT, -ENOMEM; -EOPNOTSUPP or -EINVAL for a context that is not open for commands.
@@ -92,14 +91,9 @@ INLAY_COLD int inlay_devx_umem_reg(struct inlay_devx_umem *umem, struct ibv_cont
 }
 
 /*
- * Registers a dmabuf that can be pinned, such as another device's memory.
- *
- * fd           the dmabuf; may be closed afterwards
- * offset, len  bytes of it
- * pages        as above, not 0
- *
- * umem->addr is NULL. Rings and doorbell records in this umem are refused until the caller maps the
- * dmabuf and stores its address in umem->addr.
+ * Registers len bytes of a dmabuf that can be pinned, such as another device's memory; pages is not
+ * 0. fd may be closed afterwards. Rings and doorbell records in this umem are refused until the
+ * caller maps the dmabuf and stores its address in umem->addr.
  *
  * Returns as inlay_devx_umem_reg; -EBADF for a bad fd; -ENOTSUP when kernel or library do not know
  * dmabufs.

@@ -73,13 +73,13 @@ struct inlay_memdomain_rdma {
 	struct inlay_memdomain_rdma_ctx ctx; /* the domain's copies of its user context */
 	char id[INLAY_MEMDOMAIN_ID];      /* and its id */
 	struct inlay_mmap *map;
-	uint32_t dev;                     /* the device's index in the map */
-	uint32_t sges;                    /* of one WQE */
+	struct ibv_pd *pd;                /* the device; NULL: the map's first */
 	struct inlay_sq *sq;              /* NULL: none attached */
 	struct inlay_memdomain_rdma_op *ops;
 	uint32_t mask;                    /* number of ops, less 1 */
 	uint32_t begun, ended;            /* operations */
-	uint32_t reserved[5];
+	uint32_t sges;                    /* of one WQE */
+	uint32_t reserved[4];
 } __attribute__((aligned(INLAY_CACHE_LINE)));
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma, ctx) == sizeof(struct inlay_memdomain), "copies follow");
@@ -87,31 +87,19 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma, map) == 3 * INLAY_CACH
 
 /* ---- Data path: translation ---- */
 
-/* A device's index in the map, or -ENOENT. A parent domain (inlay_uar_create) is its PD here. */
-INLAY_FN int inlay_memdomain_dev_(const struct inlay_mmap *map, const struct ibv_pd *pd)
-{
-	uint32_t i;
-
-	for (i = 0; i < map->num_devs; i++)
-		if (map->devs[i]->context == pd->context && map->devs[i]->handle == pd->handle)
-			return (int)i;
-	return -ENOENT;
-}
-
 /* The device of a translation: that of the QP in dst_ctx, else dst's, else the domain's. */
-INLAY_FN int inlay_memdomain_rdma_dev_(const struct inlay_memdomain_rdma *r, struct inlay_memdomain *dst,
-				       const struct inlay_memdomain_translation_ctx *dst_ctx)
+INLAY_FN const struct ibv_pd *inlay_memdomain_rdma_pd_(const struct inlay_memdomain_rdma *r, struct inlay_memdomain *dst,
+						       const struct inlay_memdomain_translation_ctx *dst_ctx)
 {
 	const struct inlay_memdomain_rdma_ctx *ctx;
-	const struct ibv_pd *pd = NULL;
 	size_t size;
 
 	ctx = (const struct inlay_memdomain_rdma_ctx *)inlay_memdomain_user_context(dst, &size);
 	if (dst_ctx && dst_ctx->size >= sizeof(*dst_ctx) && dst_ctx->ibv_qp)
-		pd = ((const struct ibv_qp *)dst_ctx->ibv_qp)->pd;
-	else if (size >= sizeof(*ctx) && ctx->size >= sizeof(*ctx))
-		pd = (const struct ibv_pd *)ctx->ibv_pd;
-	return pd ? inlay_memdomain_dev_(r->map, pd) : (int)r->dev;
+		return ((const struct ibv_qp *)dst_ctx->ibv_qp)->pd;
+	if (size >= sizeof(*ctx) && ctx->size >= sizeof(*ctx) && ctx->ibv_pd)
+		return (const struct ibv_pd *)ctx->ibv_pd;
+	return (const struct ibv_pd *)r->ctx.ibv_pd;
 }
 
 /*
@@ -127,15 +115,13 @@ INLAY_FN int inlay_memdomain_rdma_translate_(struct inlay_memdomain *src, void *
 	const struct inlay_range *range = inlay_mmap_find(r->map, addr, len);
 	uint32_t host = __atomic_load_n(&dst->host, __ATOMIC_RELAXED);
 	struct inlay_keys keys;
-	int dev;
 
 	(void)src_ctx;
 	keys.lkey = keys.rkey = 0;
 	if (INLAY_UNLIKELY(!range))
 		return -ENOENT;
 	if (dst->type == INLAY_MEMDOMAIN_RDMA) {
-		dev = inlay_memdomain_rdma_dev_(r, dst, dst_ctx);
-		if (INLAY_UNLIKELY(dev < 0 || inlay_mmap_keys(r->map, range->id, (uint32_t)dev, &keys)))
+		if (INLAY_UNLIKELY(inlay_mmap_keys(r->map, range->id, inlay_memdomain_rdma_pd_(r, dst, dst_ctx), &keys)))
 			return -ENOENT;
 	} else if (!host || inlay_mmap_source(r->map, range->id)->kind != INLAY_SOURCE_HOST) {
 		return -ENOTSUP;
@@ -162,9 +148,12 @@ INLAY_FN uint64_t inlay_memdomain_here_(struct inlay_memdomain_place_ *p, uint64
 	return (uintptr_t)p->iov->iov_base + p->at;
 }
 
-/* The keys at addr; *len shrinks to what is left of its range. Returns 0, -ENOENT or -EPERM. */
-INLAY_FN int inlay_memdomain_keys_at_(const struct inlay_mmap *map, uint32_t dev, uint64_t addr, uint32_t access,
-				      uint64_t *len, struct inlay_keys *keys)
+/*
+ * The keys at addr on a device, NULL: the map's first. *len shrinks to what is left of its range.
+ * Returns 0, -ENOENT or -EPERM.
+ */
+INLAY_FN int inlay_memdomain_keys_at_(const struct inlay_mmap *map, const struct ibv_pd *pd, uint64_t addr,
+				      uint32_t access, uint64_t *len, struct inlay_keys *keys)
 {
 	const struct inlay_range *range = inlay_mmap_find(map, (const void *)(uintptr_t)addr, 1);
 
@@ -177,7 +166,7 @@ INLAY_FN int inlay_memdomain_keys_at_(const struct inlay_mmap *map, uint32_t dev
 		*len = range->len - (addr - range->start);
 	keys->lkey = range->lkey;
 	keys->rkey = range->rkey;
-	return INLAY_UNLIKELY(dev) ? inlay_mmap_keys(map, range->id, dev, keys) : 0;
+	return INLAY_UNLIKELY(pd) ? inlay_mmap_keys(map, range->id, pd, keys) : 0;
 }
 
 /* Fills sge with up to *want bytes of this process's memory. key: the lkey of all, or NULL. */
@@ -192,7 +181,7 @@ INLAY_FN int inlay_memdomain_rdma_gather_(struct inlay_memdomain_rdma *r, struct
 		len = left;
 		sge[n].addr = inlay_memdomain_here_(from, &len);
 		if (!key)
-			err = inlay_memdomain_keys_at_(r->map, r->dev, sge[n].addr, access, &len, &keys);
+			err = inlay_memdomain_keys_at_(r->map, r->pd, sge[n].addr, access, &len, &keys);
 		if (INLAY_UNLIKELY(err))
 			return err;
 		sge[n].lkey = keys.lkey;
@@ -251,7 +240,7 @@ INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct 
 		if (INLAY_LIKELY(peer->num_rkeys))
 			keys.rkey = peer->rkeys[peer->num_rkeys == 1 ? 0 : theirs.iov - pieces];
 		else
-			err = inlay_memdomain_keys_at_(peer->map, 0, raddr, far, &len, &keys);
+			err = inlay_memdomain_keys_at_(peer->map, NULL, raddr, far, &len, &keys);
 		if (INLAY_LIKELY(err >= 0))
 			err = inlay_memdomain_rdma_gather_(r, &ours, near, key, sge, &len);
 		if (INLAY_UNLIKELY(err < 0))
@@ -366,14 +355,14 @@ INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struc
 		return -EINVAL;
 	if (inlay_mmap_imported(map))
 		return -ENOTSUP;
-	dev = inlay_memdomain_dev_(map, pd);
+	dev = inlay_mmap_dev_(map, pd);
 	if (dev < 0)
 		return dev;
 	if (id && __builtin_strlen(id) >= INLAY_MEMDOMAIN_ID)
 		return -E2BIG;
 	__builtin_memset(r, 0, sizeof(*r));
 	r->map = map;
-	r->dev = (uint32_t)dev;
+	r->pd = dev ? pd : NULL;
 	/* Walks find it at once: set callbacks only after what they read. */
 	err = inlay_memdomain_create(reg, (void *)r, offsetof(struct inlay_memdomain_rdma, map), INLAY_MEMDOMAIN_RDMA,
 				     &ctx, id, &d);

@@ -295,11 +295,11 @@ INLAY_COLD int inlay_mmap_exportable_(const struct inlay_mmap *m, const struct i
 		return -EPERM;
 	if (!pd || !len || (!buf && *len) || inlay_mac_check_(m->mac))
 		return -EINVAL;
-	if (inlay_mmap_dev_index(m, pd) < 0)
+	if (inlay_mmap_dev_(m, pd) < 0)
 		return -ENOENT;
 	room = *len;
 	*len = bytes;
-	return room < bytes ? -ENOBUFS : inlay_mmap_dev_index(m, pd);
+	return room < bytes ? -ENOBUFS : inlay_mmap_dev_(m, pd);
 }
 
 /* Writes the blob. The key of range i is at key + i * step; NULL: its rkey on device dev. */

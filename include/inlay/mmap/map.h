@@ -150,13 +150,13 @@ INLAY_COLD int inlay_mmap_configured_(const struct inlay_mmap *m)
 	return inlay_mmap_(m)->state_ == INLAY_MMAP_CONFIGURED_;
 }
 
-/* The device's index, in the order of adding; -ENOENT if the map does not have it. */
-INLAY_COLD int inlay_mmap_dev_index(const struct inlay_mmap *m, const struct ibv_pd *pd)
+/* The index of a device, or -ENOENT. A parent domain (inlay_uar_create) is its PD here. */
+INLAY_FN int inlay_mmap_dev_(const struct inlay_mmap *m, const struct ibv_pd *pd)
 {
 	uint32_t d;
 
-	for (d = 0; d < inlay_mmap_(m)->num_devs; d++)
-		if (m->devs[d] == pd)
+	for (d = 0; pd && d < inlay_mmap_(m)->num_devs; d++)
+		if (m->devs[d] == pd || (m->devs[d]->context == pd->context && m->devs[d]->handle == pd->handle))
 			return (int)d;
 	return -ENOENT;
 }
@@ -168,7 +168,7 @@ INLAY_COLD int inlay_mmap_add_dev(struct inlay_mmap *m, struct ibv_pd *pd)
 		return -EBADFD;
 	if (!pd)
 		return -EINVAL;
-	if (inlay_mmap_dev_index(m, pd) >= 0)
+	if (inlay_mmap_dev_(m, pd) >= 0)
 		return -EEXIST;
 	if (m->num_devs == m->max_devs)
 		return -ENOSPC;
@@ -179,7 +179,7 @@ INLAY_COLD int inlay_mmap_add_dev(struct inlay_mmap *m, struct ibv_pd *pd)
 /* Removes a device; the later ones move down by one. Returns 0; -EBADFD by state; -ENOENT. */
 INLAY_COLD int inlay_mmap_rm_dev(struct inlay_mmap *m, const struct ibv_pd *pd)
 {
-	int d = inlay_mmap_dev_index(m, pd);
+	int d = inlay_mmap_dev_(m, pd);
 
 	if (!inlay_mmap_configured_(m))
 		return -EBADFD;
@@ -288,7 +288,7 @@ INLAY_COLD void inlay_holder_close_(struct inlay_holder_ *h)
 
 /*
  * Counts what keeps the map from being stopped: buffers, and holds (inlay_mmap_hold; a started pool
- * or array and each operation of a memory domain hold once). Counts all that last through the call,
+ * and each operation of a memory domain hold once). Counts all that last through the call,
  * whatever other threads do. Scans the descriptors of all inventories and pools that have buffers
  * of the map.
  */
@@ -450,7 +450,7 @@ INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ib
 	(void)handle;
 	if (!inlay_mmap_started(m))
 		return -EBADFD;
-	return inlay_mmap_dev_index(m, pd) < 0 ? -ENOENT : -ENOTSUP;
+	return inlay_mmap_dev_(m, pd) < 0 ? -ENOENT : -ENOTSUP;
 }
 
 /* ---- Data path ---- */
@@ -465,14 +465,17 @@ INLAY_ALWAYS const struct inlay_range *inlay_mmap_find(const struct inlay_mmap *
 }
 
 /*
- * The keys of the range with this id on the device with this index. Returns 0; -ENOENT for no such
- * range or device, or a map that is neither started nor imported.
+ * The keys of the range with this id (struct inlay_range) on a device. Returns 0; -ENOENT for no
+ * such range or device, or a map that is neither started nor imported.
  */
-INLAY_FN int inlay_mmap_keys(const struct inlay_mmap *m, uint32_t range_id, uint32_t dev, struct inlay_keys *keys)
+INLAY_FN int inlay_mmap_keys(const struct inlay_mmap *m, uint32_t range_id, const struct ibv_pd *pd,
+			     struct inlay_keys *keys)
 {
-	if (INLAY_UNLIKELY(range_id >= inlay_mmap_(m)->num_ranges || dev >= m->num_devs || !inlay_mmap_started(m)))
+	int dev = inlay_mmap_dev_(m, pd);
+
+	if (INLAY_UNLIKELY(range_id >= m->num_ranges || dev < 0 || !inlay_mmap_started(m)))
 		return -ENOENT;
-	*keys = inlay_mmap_keys_(m, range_id, dev);
+	*keys = inlay_mmap_keys_(m, range_id, (uint32_t)dev);
 	return 0;
 }
 

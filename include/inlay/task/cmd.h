@@ -180,6 +180,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	uint32_t pulls;                 /* elements of worker->pool in use */
 	uint32_t strays;                /* may be read: unexpected completions */
 	uint32_t num;
+	uint32_t stride;                /* bytes of a command's receive and response */
 	void **states;
 	struct ibv_mr *mr;
 };

@@ -51,31 +51,25 @@ INLAY_COLD uint32_t inlay_task_conn_wqebbs_(const struct inlay_task_worker_param
 	return all > 32768 ? 32768 : (uint32_t)all;
 }
 
-/* Offsets of the parts of a connection in its memory. All before the commands is registered. */
-struct inlay_task_conn_parts_ {
-	uint64_t message, stride;       /* bytes of a receive, and of a command's receive and response */
-	uint64_t cmds, ring, states, end;
-};
-
-INLAY_COLD struct inlay_task_conn_parts_ inlay_task_conn_place_(const struct inlay_task_worker_params *p)
+/* Lays a connection out from `at` on: messages, which are registered, then the rest. Returns the end. */
+INLAY_COLD uintptr_t inlay_task_conn_place_(struct inlay_task_conn *c, const struct inlay_task_worker_params *p, uintptr_t at)
 {
-	uint64_t num = (uint64_t)p->credits + p->spare, end = 0;
-	struct inlay_task_conn_parts_ at;
-
-	at.message = inlay_round_up(p->message, INLAY_CACHE_LINE);
-	at.stride = at.message + inlay_round_up(p->response, INLAY_CACHE_LINE);
-	inlay_task_place_(&end, num * at.stride);
-	at.cmds = inlay_task_place_(&end, num * sizeof(struct inlay_task_cmd));
-	at.ring = inlay_task_place_(&end, p->credits * sizeof(struct inlay_task_cmd *));
-	at.states = inlay_task_place_(&end, p->num_plugins * sizeof(void *));
-	at.end = end;
+	c->num = p->credits + p->spare;
+	c->message = (uint32_t)inlay_round_up(p->message, INLAY_CACHE_LINE);
+	c->stride = c->message + (uint32_t)inlay_round_up(p->response, INLAY_CACHE_LINE);
+	inlay_task_place_(&at, (uint64_t)c->num * c->stride);
+	c->cmds = (struct inlay_task_cmd *)inlay_task_place_(&at, c->num * sizeof(*c->cmds));
+	c->ring = (struct inlay_task_cmd **)inlay_task_place_(&at, p->credits * sizeof(*c->ring));
+	c->states = (void **)inlay_task_place_(&at, p->num_plugins * sizeof(*c->states));
 	return at;
 }
 
 /* Bytes of memory for a connection of such a worker; 0 if a parameter is out of range. */
 INLAY_COLD size_t inlay_task_conn_size(const struct inlay_task_worker_params *p)
 {
-	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_conn_place_(p).end : 0;
+	struct inlay_task_conn c;
+
+	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_conn_place_(&c, p, 0) : 0;
 }
 
 /* Rebuilds the worker's table of connections by QPN. */
@@ -97,31 +91,25 @@ INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, s
 				      uint32_t lkey)
 {
 	const struct inlay_task_worker_params *p = &w->params;
-	const struct inlay_task_conn_parts_ at = inlay_task_conn_place_(p);
-	struct ibv_sge sge = {0, (uint32_t)at.message, lkey};
-	uint8_t *base = (uint8_t *)memory;
+	struct ibv_sge sge = {(uintptr_t)memory, 0, lkey};
+	uintptr_t end = inlay_task_conn_place_(c, p, (uintptr_t)memory);
 	uint32_t i;
 
 	c->worker = w;
-	c->num = p->credits + p->spare;
-	c->message = (uint32_t)at.message;
 	c->mask = p->credits - 1;
 	c->lkey = lkey;
-	c->half = inlay_task_link_half_(&c->link);
-	c->cmds = (struct inlay_task_cmd *)(void *)(base + at.cmds);
-	c->ring = (struct inlay_task_cmd **)(void *)(base + at.ring);
-	c->states = (void **)(void *)(base + at.states);
-	__builtin_memset(c->cmds, 0, (size_t)(at.end - at.cmds));
+	c->half = (inlay_sq_size(&c->link.sq) - 1) >> 1;
+	__builtin_memset(c->cmds, 0, end - (uintptr_t)c->cmds);
+	sge.length = c->message;
 	inlay_rq_prepare(&c->link.rq, c->message, lkey);
-	for (i = 0; i < c->num; i++) {
+	for (i = 0; i < c->num; i++, sge.addr += c->stride) {
 		c->cmds[i].conn = c;
-		c->cmds[i].response = base + i * at.stride + c->message;
+		c->cmds[i].response = (uint8_t *)memory + (size_t)i * c->stride + c->message;
 		if (i >= p->credits) {
 			inlay_task_fifo_push_(&c->spare, &c->cmds[i]);
 			continue;
 		}
 		c->ring[i] = &c->cmds[i];
-		sge.addr = (uintptr_t)(base + i * at.stride);
 		inlay_had_room_(inlay_post_recv(&c->link.rq, &sge, 1));
 	}
 	inlay_rq_ring(&c->link.rq);
@@ -195,7 +183,8 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	if (err)
 		return err;
 	errno = 0;
-	c->mr = ibv_reg_mr(w->pd, memory, (size_t)inlay_task_conn_place_(p).cmds, (unsigned)IBV_ACCESS_LOCAL_WRITE);
+	inlay_task_conn_place_(c, p, 0);
+	c->mr = ibv_reg_mr(w->pd, memory, (size_t)c->num * c->stride, (unsigned)IBV_ACCESS_LOCAL_WRITE);
 	if (!c->mr) {
 		err = inlay_task_errno_(why, "the connection's memory cannot be registered");
 		inlay_task_link_destroy(&c->link);

@@ -68,40 +68,34 @@ INLAY_COLD uint32_t inlay_task_host_wqebbs_(const struct inlay_task_host_params 
 	return all > 32768 ? 32768 : (uint32_t)all;
 }
 
-/* Offsets of the parts of a host in its memory. All before the tasks is registered. */
-struct inlay_task_host_parts_ {
-	uint64_t stride, slot;          /* bytes of a payload buffer, behind a line for the head, and of a slot */
-	uint64_t slots, tasks, slot_of, mmap, inventory, end;
-};
-
-/* Computes them. Returns 0 if a parameter is out of range, else 1. */
-INLAY_COLD int inlay_task_host_place_(const struct inlay_task_host_params *p, struct inlay_task_host_parts_ *at)
+/*
+ * Lays a host out from `at` on: payload buffers, each behind a line for the head, and slots, which
+ * are registered; then the rest. Returns the end; 0 if a parameter is out of range.
+ */
+INLAY_COLD uintptr_t inlay_task_host_place_(struct inlay_task_host *h, const struct inlay_task_host_params *p, uintptr_t at)
 {
-	uint64_t end = 0;
-
 	if (!p || !p->tasks || p->tasks > INLAY_TASK_MAX || !inlay_is_pow2(p->in_flight) ||
 	    p->in_flight > INLAY_TASK_RECEIVES_MAX || p->message < INLAY_TASK_MESSAGE_MIN ||
 	    p->message > INLAY_TASK_MESSAGE_MAX || !p->payload || p->payload > INLAY_SGE_MAX ||
 	    p->max_inline > 512 || p->max_gather > INLAY_TASK_GATHER)
 		return 0;
-	at->stride = INLAY_CACHE_LINE + inlay_round_up(p->payload, INLAY_CACHE_LINE);
-	at->slot = inlay_round_up(p->message, INLAY_CACHE_LINE);
-	inlay_task_place_(&end, p->tasks * at->stride);
-	at->slots = inlay_task_place_(&end, ((uint64_t)p->tasks + p->in_flight) * at->slot);
-	at->tasks = inlay_task_place_(&end, p->tasks * sizeof(struct inlay_task));
-	at->slot_of = inlay_task_place_(&end, p->in_flight * sizeof(uint8_t *));
-	at->mmap = inlay_task_place_(&end, inlay_mmap_size(1, 1));
-	at->inventory = inlay_task_place_(&end, inlay_inventory_size(2 * p->tasks));
-	at->end = end;
-	return 1;
+	h->message = (uint32_t)inlay_round_up(p->message, INLAY_CACHE_LINE);
+	h->stride = INLAY_CACHE_LINE + inlay_round_up(p->payload, INLAY_CACHE_LINE);
+	inlay_task_place_(&at, p->tasks * h->stride);
+	h->slots = (uint8_t *)inlay_task_place_(&at, ((uint64_t)p->tasks + p->in_flight) * h->message);
+	h->tasks = (struct inlay_task *)inlay_task_place_(&at, p->tasks * sizeof(struct inlay_task));
+	h->slot_of = (uint8_t **)inlay_task_place_(&at, p->in_flight * sizeof(uint8_t *));
+	h->mmap_memory = inlay_task_place_(&at, inlay_mmap_size(1, 1));
+	h->inventory_memory = inlay_task_place_(&at, inlay_inventory_size(2 * p->tasks));
+	return at;
 }
 
 /* Bytes of memory for such a host; 0 if a parameter is out of range. */
 INLAY_COLD size_t inlay_task_host_size(const struct inlay_task_host_params *p)
 {
-	struct inlay_task_host_parts_ at;
+	struct inlay_task_host h;
 
-	return inlay_task_host_place_(p, &at) ? (size_t)at.end : 0;
+	return (size_t)inlay_task_host_place_(&h, p, 0);
 }
 
 /* Undoes inlay_task_host_init_. */
@@ -123,38 +117,36 @@ INLAY_COLD void inlay_task_host_unmake_(struct inlay_task_host *h)
 
 /*
  * Makes all of a host but verbs objects, and posts the receives. h->link's queues, h->cq and h->pd
- * are set, the rest of *h is zero. keys: of the memory before the tasks.
+ * are set. keys: of the memory before the tasks.
  */
 INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p,
-				     const struct inlay_task_host_parts_ *at, struct inlay_keys keys)
+				     struct inlay_keys keys)
 {
-	uint8_t *base = (uint8_t *)memory;
-	struct ibv_sge sge = {0, (uint32_t)at->slot, keys.lkey};
+	struct ibv_sge sge = {0, 0, keys.lkey};
+	uint8_t *payload;
 	uint32_t i;
 	int err;
 
+	inlay_task_host_place_(h, p, (uintptr_t)memory);
 	h->params = *p;
 	h->num = p->tasks;
 	h->user_data = p->user_data;
-	h->slots = base + at->slots;
-	h->message = (uint32_t)at->slot;
 	h->response_max = h->message - INLAY_TASK_HEAD;
 	h->mask = p->in_flight - 1;
-	h->half = inlay_task_link_half_(&h->link);
-	h->tasks = h->free = (struct inlay_task *)(void *)(base + at->tasks);
-	h->slot_of = (uint8_t **)(void *)(base + at->slot_of);
-	__builtin_memset(h->tasks, 0, (size_t)(at->mmap - at->tasks));
-	err = inlay_mmap_create(&h->mmap, base + at->mmap, inlay_mmap_size(1, 1), 1, 1);
+	h->half = (inlay_sq_size(&h->link.sq) - 1) >> 1;
+	h->free = h->tasks;
+	__builtin_memset(h->tasks, 0, (uintptr_t)h->mmap_memory - (uintptr_t)h->tasks);
+	err = inlay_mmap_create(&h->mmap, h->mmap_memory, inlay_mmap_size(1, 1), 1, 1);
 	if (!err)
 		err = inlay_mmap_add_dev(&h->mmap, h->pd);
 	if (!err)
-		err = inlay_mmap_add(&h->mmap, inlay_source_keys((uintptr_t)memory, (size_t)at->tasks, keys));
+		err = inlay_mmap_add(&h->mmap, inlay_source_keys((uintptr_t)memory, (uintptr_t)h->tasks - (uintptr_t)memory, keys));
 	if (!err)
 		err = inlay_mmap_set_permissions(&h->mmap, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND);
 	if (!err)
 		err = inlay_mmap_start(&h->mmap);
 	if (!err)
-		err = inlay_inventory_create(base + at->inventory, inlay_inventory_size(2 * p->tasks), 2 * p->tasks,
+		err = inlay_inventory_create(h->inventory_memory, inlay_inventory_size(2 * h->num), 2 * h->num,
 					     &h->inventory);
 	if (!err)
 		err = inlay_inventory_start(h->inventory);
@@ -163,21 +155,21 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 
 		t->host = h;
 		t->ids.context = (uint64_t)((i + 1) * 0x9e3779b1u) << 32 | i;
-		t->slot = h->slots + i * at->slot;
+		t->slot = h->slots + (size_t)i * h->message;
 		t->next = i + 1 < p->tasks ? t + 1 : NULL;
-		err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, base + i * at->stride + INLAY_CACHE_LINE,
-						  p->payload, &t->own_payload);
+		payload = (uint8_t *)memory + i * h->stride + INLAY_CACHE_LINE;
+		err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, payload, p->payload, &t->own_payload);
 		if (!err)
-			err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, t->slot, (size_t)at->slot,
-							  &t->own_response);
+			err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, t->slot, h->message, &t->own_response);
 	}
 	if (err) {
 		inlay_task_host_unmake_(h);
 		return err;
 	}
 	inlay_rq_prepare(&h->link.rq, h->message, keys.lkey);
+	sge.length = h->message;
 	for (i = 0; i <= h->mask; i++) {
-		h->slot_of[i] = h->slots + (h->num + i) * at->slot;
+		h->slot_of[i] = h->slots + ((size_t)h->num + i) * h->message;
 		sge.addr = (uintptr_t)h->slot_of[i];
 		inlay_had_room_(inlay_post_recv(&h->link.rq, &sge, 1));
 	}
@@ -233,15 +225,14 @@ INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, size_t size, struct ibv_pd *pd,
 				      const struct inlay_task_host_params *p, const char **why)
 {
-	struct inlay_task_host_parts_ at;
 	struct inlay_task_caps caps;
 	struct inlay_keys keys;
 	int err;
 
 	if (!h || (uintptr_t)h % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !pd ||
-	    !inlay_task_host_place_(p, &at))
+	    !inlay_task_host_size(p))
 		return inlay_refuse_(-EINVAL, why, "a host's argument or parameter is out of its range");
-	if (size < at.end)
+	if (size < inlay_task_host_size(p))
 		return inlay_refuse_(-ENOBUFS, why, "less memory than inlay_task_host_size");
 	__builtin_memset(h, 0, sizeof(*h));
 	__builtin_memset(&caps, 0, sizeof(caps));
@@ -260,13 +251,14 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 		err = inlay_task_link_create(&h->link, &caps, &p->path, why);
 	if (!err) {
 		errno = 0;
-		h->mr = ibv_reg_mr(pd, memory, (size_t)at.tasks, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+		inlay_task_host_place_(h, p, 0);
+		h->mr = ibv_reg_mr(pd, memory, (uintptr_t)h->tasks, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 		err = h->mr ? 0 : inlay_task_errno_(why, "the host's memory cannot be registered");
 	}
 	if (!err) {
 		keys.lkey = h->mr->lkey;
 		keys.rkey = INLAY_NO_KEY;
-		err = inlay_task_host_init_(h, memory, p, &at, keys);
+		err = inlay_task_host_init_(h, memory, p, keys);
 		if (err)
 			inlay_refuse_(err, why, "the tasks' buffers cannot be made");
 	}

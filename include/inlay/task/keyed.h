@@ -182,7 +182,7 @@ INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
  */
 INLAY_COLD int inlay_task_worker_pull(struct inlay_task_worker *w, struct inlay_pool *pool)
 {
-	uint32_t share = inlay_inventory_num_elements(&pool->inventory) / w->params.connections;
+	uint32_t share = pool->num / w->params.connections;
 
 	if (!share)
 		return -EINVAL;

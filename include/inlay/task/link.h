@@ -188,19 +188,13 @@ INLAY_ALWAYS int inlay_task_link_done_(const struct inlay_task_link *l, uint32_t
 	return inlay_sq_index(&l->sq) - index >= inlay_sq_pending(&l->sq);
 }
 
-/* WQEBBs of half the send ring, less 1. */
-INLAY_FN uint32_t inlay_task_link_half_(const struct inlay_task_link *l)
+/* Places an object at *at, and moves *at past it. */
+INLAY_COLD void *inlay_task_place_(uintptr_t *at, uint64_t bytes)
 {
-	return (inlay_sq_size(&l->sq) - 1) >> 1;
-}
+	uintptr_t begin = *at;
 
-/* Places an object at *at, and moves *at past it. Returns the object's offset. */
-INLAY_COLD uint64_t inlay_task_place_(uint64_t *at, uint64_t bytes)
-{
-	uint64_t begin = *at;
-
-	*at += inlay_round_up(bytes, INLAY_CACHE_LINE);
-	return begin;
+	*at += (uintptr_t)inlay_round_up(bytes, INLAY_CACHE_LINE);
+	return (void *)begin;
 }
 
 /* A CQ of n CQEs; channel may be NULL. Returns 0 or a negative errno. */

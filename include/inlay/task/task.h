@@ -168,6 +168,9 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	struct inlay_task *free;        /* list of free tasks */
 	struct inlay_task *last;        /* of those to settle */
 	uint8_t *slots;
+	uint64_t stride;                /* bytes of a payload buffer with its line */
+	void *mmap_memory;
+	void *inventory_memory;
 	uint32_t message;               /* bytes of a slot */
 	uint32_t late;                  /* of the outstanding commands, those whose task completed without the answer */
 	uint32_t strays;                /* may be read: messages that are no command's answer */

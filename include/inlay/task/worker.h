@@ -44,27 +44,23 @@ INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 	return p;
 }
 
-/* Offsets of the parts of a worker in its memory. named: a hash table, at most half full. */
-struct inlay_task_worker_parts_ {
-	uint64_t named, plugins, conns, end;
-};
-
-INLAY_COLD struct inlay_task_worker_parts_ inlay_task_worker_place_(const struct inlay_task_worker_params *p)
+/* Lays a worker's tables out from `at` on, at most half of `named` in use. Returns the end. */
+INLAY_COLD uintptr_t inlay_task_worker_place_(struct inlay_task_worker *w, const struct inlay_task_worker_params *p,
+					      uintptr_t at)
 {
-	struct inlay_task_worker_parts_ at;
-	uint64_t end = 0;
-
-	at.named = inlay_task_place_(&end, sizeof(void *) << (inlay_log2_ceil(p->connections) + 1));
-	at.plugins = inlay_task_place_(&end, p->num_plugins * sizeof(struct inlay_task_entry));
-	at.conns = inlay_task_place_(&end, p->connections * sizeof(void *));
-	at.end = end;
+	w->named_mask = (1u << (inlay_log2_ceil(p->connections) + 1)) - 1;
+	w->named = (struct inlay_task_conn **)inlay_task_place_(&at, ((uint64_t)w->named_mask + 1) * sizeof(void *));
+	w->plugins = (struct inlay_task_entry *)inlay_task_place_(&at, p->num_plugins * sizeof(*w->plugins));
+	w->conns = (struct inlay_task_conn **)inlay_task_place_(&at, p->connections * sizeof(void *));
 	return at;
 }
 
 /* Bytes of memory for such a worker, without connections; 0 if a parameter is out of range. */
 INLAY_COLD size_t inlay_task_worker_size(const struct inlay_task_worker_params *p)
 {
-	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_worker_place_(p).end : 0;
+	struct inlay_task_worker w;
+
+	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_worker_place_(&w, p, 0) : 0;
 }
 
 INLAY_COLD void inlay_task_worker_close_(struct inlay_task_worker *w)
@@ -100,17 +96,12 @@ INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct
 INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory,
 				       const struct inlay_task_worker_params *p, const char **why)
 {
-	const struct inlay_task_worker_parts_ at = inlay_task_worker_place_(p);
-	uint8_t *base = (uint8_t *)memory;
 	uint32_t i;
 	int err = 0;
 
-	__builtin_memset(memory, 0, (size_t)at.end);
+	__builtin_memset(memory, 0, inlay_task_worker_size(p));
+	inlay_task_worker_place_(w, p, (uintptr_t)memory);
 	w->params = *p;
-	w->named = (struct inlay_task_conn **)(void *)(base + at.named);
-	w->named_mask = (1u << (inlay_log2_ceil(p->connections) + 1)) - 1;
-	w->plugins = (struct inlay_task_entry *)(void *)(base + at.plugins);
-	w->conns = (struct inlay_task_conn **)(void *)(base + at.conns);
 	w->inside++;
 	for (i = 0; i < p->num_plugins && !err; i++)
 		err = inlay_task_worker_open_(w, &p->plugins[i], why);
