@@ -346,18 +346,18 @@ absolute = case '$(PREFIX)' in /*) ;; *) echo "PREFIX=$(PREFIX) is not an absolu
 
 install: ## headers, inlay.pc, a CMake package, gdb's printers, manual pages if they are made, below DESTDIR and PREFIX
 	$(Q)$(absolute)
-	$(Q)for h in $(headers:include/%=%); do install -D -m 644 "include/$$h" '$(to)'/include/"$$h" || exit 1; done
+	$(Q)for d in $(sort $(dir $(headers:include/%=%))); do install -D -m 644 -t '$(to)'/include/$$d include/$$d*.h || exit 1; done
 	$(Q)install -d '$(to)/share/pkgconfig'
 	$(Q){ echo 'prefix=$(PREFIX)'; sed 's/@VERSION@/$(VERSION)/' pkgconfig/inlay.pc.in; } >'$(to)/share/pkgconfig/inlay.pc'
 	$(Q)install -d '$(to)/share/cmake/inlay'
 	$(Q)install -m 644 pkgconfig/inlayConfig.cmake '$(to)/share/cmake/inlay/inlayConfig.cmake'
 	$(Q)sed 's/@VERSION@/$(VERSION)/' pkgconfig/inlayConfigVersion.cmake.in >'$(to)/share/cmake/inlay/inlayConfigVersion.cmake'
 	$(Q)install -D -m 644 pkgconfig/gdb.py '$(to)/share/gdb/inlay.py'
-	$(Q)for p in $(wildcard $(B)/docs/man/man?/*); do install -D -m 644 "$$p" '$(to)'/share/man/"$${p#$(B)/docs/man/}" || exit 1; done
+	$(Q)for m in $(wildcard $(B)/docs/man/man?); do install -D -m 644 -t '$(to)'/share/man/"$${m##*/}" $$m/* || exit 1; done
 
 uninstall: ## removes what install put there
 	$(Q)$(absolute)
-	$(Q)for h in $(headers:include/%=%); do rm -f '$(to)'/include/"$$h" || exit 1; done
+	$(Q)rm -f $(headers:%='$(to)'/%)
 	$(Q)rm -f '$(to)/share/pkgconfig/inlay.pc' '$(to)'/share/cmake/inlay/inlayConfig*.cmake
 	$(Q)rm -f '$(to)/share/gdb/inlay.py'
 	$(Q)rm -f '$(to)'/share/man/man3/inlay_*.3 '$(to)'/share/man/man7/inlay.7 '$(to)'/share/man/man7/inlay-*.7

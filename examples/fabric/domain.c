@@ -40,20 +40,6 @@ static struct fi_ops_domain domain_ops = {
 	no_stx_ctx, no_srx_ctx, atomic_query, NULL, NULL,
 };
 
-static struct ibv_context *open_device(const char *name)
-{
-	struct ibv_context *context = NULL;
-	int i, n = 0;
-	struct ibv_device **list = ibv_get_device_list(&n);
-
-	for (i = 0; list && i < n && !context; i++)
-		if (mlx5dv_is_supported(list[i]) && (!name || !strcmp(name, ibv_get_device_name(list[i]))))
-			context = ibv_open_device(list[i]);
-	if (list)
-		ibv_free_device_list(list);
-	return context;
-}
-
 /* Which atomics the device has. Without any, all operations go as messages. */
 static void atomics_init(struct domain *d)
 {
@@ -79,10 +65,8 @@ static int domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_
 	pthread_mutex_init(&d->mutex, NULL);
 	d->fabric = container_of(fid, struct fabric, fid);
 	d->lock = info->domain_attr->threading == FI_THREAD_DOMAIN ? NULL : &d->mutex;
-	d->context = open_device(info->domain_attr->name);
-	if (!d->context) {
-		why = "no such device of mlx5";
-	} else {
+	d->context = inlay_device_open(info->domain_attr->name, &why);
+	if (d->context) {
 		fcntl(d->context->async_fd, F_SETFL, O_NONBLOCK); /* for peer_events */
 		d->pd = ibv_alloc_pd(d->context);
 		err = d->pd ? inlay_uar_create(&d->uar, d->pd, INLAY_UAR_SERIAL, &why) : -FI_ENOMEM;

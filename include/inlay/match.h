@@ -858,17 +858,14 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Together with a hardware list
+/*
+ * ---- Together with a hardware list: tag.h does it all ----
  *
- * Receives that hardware has are in the table too, so that one place decides order:
- *
- *   blocked = inlay_match_hw_blocked(&m, tag, mask);
- *   if (inlay_match_post(&m, tag, mask, cookie, &found) == 0 && !blocked)
- *           ... append it to the NIC's list; then inlay_match_set_hw(&m, found.handle, number);
- *
- * Remove a receive when the NIC has consumed it. Pass the NIC's unexpected messages to
- * inlay_match_arrive; if the receive found is in_hw, take it off the NIC's list. tag.h does it all.
+ * Receives that hardware has are in the table too, so that one place decides order. Ask
+ * inlay_match_hw_blocked before a post; if it is 0 and the receive was posted, append it to the
+ * NIC's list, and call inlay_match_set_hw. Remove a receive when the NIC has consumed it. Pass the
+ * NIC's unexpected messages to inlay_match_arrive; if the receive found is in_hw, take it off the
+ * NIC's list.
  */
 
 /*

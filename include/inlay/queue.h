@@ -2,91 +2,71 @@
 /*
  * inlay/queue.h: send queue, receive queues, completion queue and the doorbell register they ring.
  *
- *   inlay_post_write(&sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);      fills the ring; the device does not look yet
- *   inlay_sq_ring(&sq);                                               one doorbell for everything posted
+ *   inlay_post_write(&sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);   the device sees nothing yet
+ *   inlay_sq_ring(&sq);                                            one doorbell for everything posted
  *
- *   const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq);                NULL: nothing there
+ *   const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq);             NULL: no completion
  *   if (cqe) {
  *           if (inlay_cqe_is_error(cqe)) ...
- *           inlay_sq_release(&sq, cqe);                               credit back, in WQEBBs
- *           inlay_cq_advance(&cq, 1);                                 the slot back
+ *           inlay_sq_release(&sq, cqe);                            returns credit, in WQEBBs
+ *           inlay_cq_advance(&cq, 1);                              returns the slot
  *   }
  *
  * One thread can drive any number of send queues through one serial register and one CQ. Each
  * header has its own manual:
  *
- *   queue/uar.h        the doorbell register: who may ring it, and how
+ *   queue/uar.h        doorbell register: who may ring it, and how
  *   queue/cq.h         completion queue, room for completions, events
  *   queue/sq.h         send queue: ring, credit, doorbells
- *   queue/post.h       what is posted to it
- *   queue/atomic.h     posts of atomics
+ *   queue/post.h       sends, writes, reads
+ *   queue/atomic.h     atomics
  *   queue/rq.h         receive queue
  *   queue/srq.h        shared receive queue
- *   queue/qpn_table.h  finds the caller's object by the QP number of a completion
+ *   queue/qpn_table.h  from the QP number in a completion to the caller's object
  *
  * Included by name:
  *
- *   queue/batch.h      many receives at once, compressed ones too
- *   queue/ooo.h        receive queue whose WQEs are taken in any order
- *   queue/user_index.h queues whose receives name no QP
- *   queue/striding.h   receive queue whose buffers take many packets each
- *   queue/packet.h     posts of Ethernet packets
+ *   queue/batch.h      decodes many receives at once, compressed CQEs too
+ *   queue/ooo.h        receive queue that the device consumes out of order
+ *   queue/user_index.h queues whose completions carry a user index, not a QP number
+ *   queue/striding.h   receive queue that puts many packets into each buffer
+ *   queue/packet.h     Ethernet packets
  *   queue/masked.h     extended atomics
- *   queue/umr.h        posts that change memory keys
- *   queue/sync.h       copies of local memory by the device's DMA engine
- *   queue/raw.h        posts a WQE of the caller's
+ *   queue/umr.h        changes to memory keys
+ *   queue/sync.h       copies of local memory by the device
+ *   queue/raw.h        WQEs that the caller has built elsewhere
  *
- * A QP in error. The device flushes all outstanding WQEs, and flush CQEs return credit like any
- * others. To use the QP again (examples/recover.c; include/inlay/recovery.md has more):
+ * A QP in error. The device flushes every outstanding WQE, and flush CQEs return credit like any
+ * other. To use the QP again (examples/recover.c, include/inlay/recovery.md):
  *
- *   ibv_modify_qp to ERR, unless it is there already           stops it; with an SRQ, wait for
- *                                                              IBV_EVENT_QP_LAST_WQE_REACHED
- *   inlay_post(&sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED); inlay_sq_ring(&sq)    its flush CQE is the last. Without it, the
- *                                                              credit of a last WQE that succeeded
- *                                                              unsignaled would never come back.
- *                                                              Not needed if all were signaled;
- *                                                              on -EAGAIN, poll first
- *   poll and release until nothing is pending                  inlay_sq_pending, inlay_rq_pending
- *   ibv_modify_qp to RESET
- *   inlay_cq_clean(&cq, qpn, inlay_srq_gone, &srq)             each of its CQs; NULL, NULL without an SRQ.
- *                                                              Callers that need no flush CQEs
- *                                                              start at RESET
- *   inlay_sq_reset(&sq);  inlay_rq_reset(&rq)
- *   ibv_modify_qp to INIT, RTR, RTS; post
+ *   1. ibv_modify_qp to ERR, unless it is there. With an SRQ, wait for IBV_EVENT_QP_LAST_WQE_REACHED.
+ *   2. Post a signaled NOP and ring. Its flush CQE is the last, and returns the credit of unsignaled
+ *      WQEs before it. On -EAGAIN, poll first. Not needed if every WQE was signaled.
+ *   3. Poll and release until inlay_sq_pending and inlay_rq_pending are 0.
+ *   4. ibv_modify_qp to RESET. Callers that need no flush CQEs start here.
+ *   5. inlay_cq_clean(&cq, qpn, inlay_srq_gone, &srq) on each of its CQs; NULL, NULL without an SRQ.
+ *   6. inlay_sq_reset(&sq), inlay_rq_reset(&rq).
+ *   7. ibv_modify_qp to INIT, RTR, RTS; post.
  *
- * To end a QP. With an SRQ, first ERR and IBV_EVENT_QP_LAST_WQE_REACHED as above, even if the QP
- * is idle: an entry that the device has fetched for it would be lost.
+ * To end a QP: ibv_destroy_qp, inlay_cq_clean on each of its CQs, inlay_sq_fini, inlay_rq_fini.
+ * With an SRQ, do step 1 first, even if the QP is idle: an entry that the device has fetched would be
+ * lost.
  *
- *   ibv_destroy_qp(qp)
- *   inlay_cq_clean(&cq, qpn, inlay_srq_gone, &srq)             what was not polled; each of its CQs
- *   inlay_sq_fini(&sq);  inlay_rq_fini(&rq)                    their room in the CQ
- *
- * Order. WQEs start and complete in order, but not all wait for the results of those before them:
- * what depends on a read or an atomic needs INLAY_FENCE, what uses a changed key
+ * Order. WQEs start and complete in order, but do not all wait for the results of earlier ones. What
+ * depends on a read or an atomic needs INLAY_FENCE; what uses a changed key needs
  * INLAY_FENCE_INITIATOR_SMALL. include/inlay/ordering.md has the table, with sources.
  *
- * Counters. The queues keep no statistics, but their indices count on, modulo 2^32, and are masked
- * only at use. The difference of two readings is the traffic in between. Another thread may read
- * them too: each is one aligned word, which may be a little old.
+ * Counters. Indices count on modulo 2^32 and are masked only at use, so the difference of two
+ * readings is the traffic in between: inlay_sq_index (WQEBBs posted), inlay_sq_rung (rung for),
+ * inlay_rq_index (receives posted). inlay_sq_pending and inlay_rq_pending are the part not yet given
+ * back; inlay_sq_room, inlay_rq_room and inlay_srq_room are what may be posted now. Another thread may
+ * read them: each is one aligned word, possibly a little old. Static probes show single events
+ * (INLAY_USDT, base.h).
  *
- *              so far                                    now
- *   inlay_sq   inlay_sq_index: WQEBBs posted             inlay_sq_pending, inlay_sq_room
- *              inlay_sq_rung: WQEBBs rung for
- *              index - pending: WQEBBs given back
- *   inlay_rq   inlay_rq_index: receives posted           inlay_rq_pending, inlay_rq_room
- *              index - pending: receives given back
- *   inlay_srq                                            inlay_srq_room
+ * Threads: every queue has one owner at a time; a register is shared as its mode says. After fork()
+ * only the parent uses the queues.
  *
- * A striding queue counts in the inlay_rq or inlay_srq that it holds.
- *
- * Probes show single events (INLAY_USDT, base.h).
- *
- * Threads: every queue has one owner at a time, unless its name says shared. A register may be
- * shared as its mode says.
- * After fork() only the parent uses the queues.
- *
- * verbs.h fills these structs from ibv objects; for rings from elsewhere there is inlay_sq_init and
- * so on.
+ * verbs.h fills these structs from ibv objects; inlay_sq_init and its kind take rings from elsewhere.
  */
 #ifndef INLAY_QUEUE_H
 #define INLAY_QUEUE_H

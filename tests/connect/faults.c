@@ -83,11 +83,6 @@ static unsigned granted(unsigned access)
 }
 
 /* Not macros with arguments: a plugin has members of these names */
-static int open_counted(const char *path, int flags)
-{
-	return COUNTED("open", -1, open(path, flags));
-}
-
 static int close_counted(int fd)
 {
 	return CLOSES(close, fd);
@@ -160,7 +155,6 @@ static struct mlx5dv_devx_umem *umem_reg_here(struct ibv_context *ctx, const str
 #define getrandom(...) MINUS(getrandom, __VA_ARGS__)
 #define openat(...) COUNTED("openat", -1, openat(__VA_ARGS__))
 #define fstat(...) MINUS(fstat, __VA_ARGS__)
-#define open open_counted
 #define close close_counted
 #define ibv_close_device(...) CLOSES(ibv_close_device, __VA_ARGS__)
 #define ibv_dealloc_mw(...) CLOSES(ibv_dealloc_mw, __VA_ARGS__)

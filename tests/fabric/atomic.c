@@ -185,27 +185,18 @@ static ssize_t go(enum way way, enum fi_datatype t, enum fi_op op, size_t n, siz
 	m.op = op;
 	m.context = &context;
 	switch (way) {
-	case ATOMIC:
-		return fi_atomic(ep, operand, n, NULL, pair.to_b, at, key, t, op, &context);
-	case ATOMICV:
-		return fi_atomicv(ep, v, NULL, 2, pair.to_b, at, key, t, op, &context);
-	case ATOMICMSG:
-		return fi_atomicmsg(ep, &m, delivered);
-	case INJECT:
-		return fi_inject_atomic(ep, operand, n, pair.to_b, at, key, t, op);
-	case FETCH:
-		return fi_fetch_atomic(ep, operand, n, NULL, result, NULL, pair.to_b, at, key, t, op, &context);
-	case FETCHV:
-		return fi_fetch_atomicv(ep, v, NULL, 2, r, NULL, 2, pair.to_b, at, key, t, op, &context);
-	case FETCHMSG:
-		return fi_fetch_atomicmsg(ep, &m, r, NULL, 2, delivered);
+	case ATOMIC: return fi_atomic(ep, operand, n, NULL, pair.to_b, at, key, t, op, &context);
+	case ATOMICV: return fi_atomicv(ep, v, NULL, 2, pair.to_b, at, key, t, op, &context);
+	case ATOMICMSG: return fi_atomicmsg(ep, &m, delivered);
+	case INJECT: return fi_inject_atomic(ep, operand, n, pair.to_b, at, key, t, op);
+	case FETCH: return fi_fetch_atomic(ep, operand, n, NULL, result, NULL, pair.to_b, at, key, t, op, &context);
+	case FETCHV: return fi_fetch_atomicv(ep, v, NULL, 2, r, NULL, 2, pair.to_b, at, key, t, op, &context);
+	case FETCHMSG: return fi_fetch_atomicmsg(ep, &m, r, NULL, 2, delivered);
 	case COMPARE:
 		return fi_compare_atomic(ep, operand, n, NULL, compare, NULL, result, NULL, pair.to_b, at, key, t, op,
 					 &context);
-	case COMPAREV:
-		return fi_compare_atomicv(ep, v, NULL, 2, c, NULL, 2, r, NULL, 2, pair.to_b, at, key, t, op, &context);
-	default:
-		return fi_compare_atomicmsg(ep, &m, c, NULL, 2, r, NULL, 2, delivered);
+	case COMPAREV: return fi_compare_atomicv(ep, v, NULL, 2, c, NULL, 2, r, NULL, 2, pair.to_b, at, key, t, op, &context);
+	default: return fi_compare_atomicmsg(ep, &m, c, NULL, 2, r, NULL, 2, delivered);
 	}
 }
 

@@ -12,7 +12,7 @@
 enum { SEND, RECV, READ, WRITE, KINDS };
 
 static const uint64_t kinds[KINDS] = {FI_SEND, FI_RECV, FI_READ, FI_WRITE};
-static struct fid_cntr *counters[KINDS];
+static struct fid_cntr **const counters = pair.a.counters;
 static struct side *const a = &pair.a, *const b = &pair.b;
 static uint8_t memory[4096];
 static struct fid_mr *mr;
@@ -45,19 +45,9 @@ static void open_both(bool selective)
 
 static void close_both(void)
 {
-	int i;
-
 	must(fi_close(&mr->fid));
 	side_close(b);
-	looks(a, false);
-	must(fi_close(&a->ep->fid));
-	for (i = 0; i < KINDS; i++)
-		must(fi_close(&counters[i]->fid));
-	must(fi_close(&a->cq->fid));
-	must(fi_close(&a->av->fid));
-	must(fi_close(&a->domain->fid));
-	must(fi_close(&a->fabric->fid));
-	fi_freeinfo(a->info);
+	side_close(a);
 }
 
 /* Polls until each has counted so many */
@@ -222,8 +212,9 @@ static ssize_t wait_one(struct pollfd *p, int round)
 	return n;
 }
 
-static void waits(enum fi_wait_obj kind)
+static void test_waits(void **state)
 {
+	const enum fi_wait_obj kind = (enum fi_wait_obj)(uintptr_t)*state;
 	struct fi_cq_tagged_entry e;
 	struct pollfd p = {-1, POLLIN, 0};
 	uint64_t n = 1, back = 0;
@@ -249,16 +240,6 @@ static void waits(enum fi_wait_obj kind)
 	}
 	pthread_join(thread, NULL);
 	pair_close();
-}
-
-static void test_sread(UNUSED void **state)
-{
-	waits(FI_WAIT_UNSPEC);
-}
-
-static void test_descriptor(UNUSED void **state)
-{
-	waits(FI_WAIT_FD);
 }
 
 static void *signals(void *cq)
@@ -305,8 +286,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_counting, tear_down), cmocka_unit_test_teardown(test_values, tear_down),
-		cmocka_unit_test_teardown(test_failures, tear_down), cmocka_unit_test_teardown(test_sread, tear_down),
-		cmocka_unit_test_teardown(test_descriptor, tear_down), cmocka_unit_test_teardown(test_signal, tear_down),
+		cmocka_unit_test_teardown(test_failures, tear_down), cmocka_unit_test_teardown(test_signal, tear_down),
+		{"test_sread", test_waits, NULL, tear_down, (void *)FI_WAIT_UNSPEC},
+		{"test_descriptor", test_waits, NULL, tear_down, (void *)FI_WAIT_FD},
 		cmocka_unit_test_teardown(test_no_waiting, tear_down),
 	};
 

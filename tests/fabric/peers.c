@@ -4,7 +4,6 @@
  * incarnation: whoever waits for one is told, and nothing hangs.
  */
 #include "rig.h"
-#include <sys/prctl.h>
 
 #define CAPS (FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE)
 #define LONG (1u << 20)
@@ -278,48 +277,22 @@ static void test_stale_rendezvous(UNUSED void **state)
 
 /* ---- Other processes ---- */
 
-struct process {
-	pid_t pid;
-	int to, from;
-};
-
-/* This program again, as the one below; it says its name, and is told ours. setting: of its own, or NULL */
-static struct process spawn(struct side *s, fi_addr_t *to, const char *setting, const char *value)
+/* This program again, as the one below; it says its name, and is told ours. */
+static struct process start(struct side *s, fi_addr_t *to, const char *setting, const char *value)
 {
-	struct process p;
-	int down[2], up[2];
+	struct process p = spawn("other", setting, value, NULL, NULL);
 	uint8_t name[NAME];
 
-	must(pipe(down));
-	must(pipe(up));
-	p.pid = fork();
-	if (!p.pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		dup2(down[0], 0);
-		dup2(up[1], 3);
-		if (setting)
-			setenv(setting, value, 1);
-		execl("/proc/self/exe", "peers", "other", NULL);
-		_exit(127);
-	}
-	close(down[0]);
-	close(up[1]);
-	p.to = down[1];
-	p.from = up[0];
 	assert_int_equal(read(p.from, name, NAME), NAME);
 	assert_int_equal(write(p.to, s->name, NAME), NAME);
 	*to = insert(s, name);
 	return p;
 }
 
-static void reap(struct process *p)
+static void end(struct process *p)
 {
-	int status;
-
 	kill(p->pid, SIGKILL);
-	assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
-	close(p->to);
-	close(p->from);
+	reap(p);
 }
 
 /* Sends back what comes with tag 1, until it is killed. What comes with other tags stays. */
@@ -353,7 +326,7 @@ static void test_dies(UNUSED void **state)
 
 	open_one(&pair.a);
 	for (i = 0; i < 3; i++) {
-		p = spawn(&pair.a, &to, NULL, NULL);
+		p = start(&pair.a, &to, NULL, NULL);
 		must(fi_trecv(pair.a.ep, in, 8, NULL, to, 1, 0, &there));
 		must(again(fi_tsend(pair.a.ep, "question", 8, NULL, to, 1, &here)));
 		good(&pair.a, &here);
@@ -362,7 +335,7 @@ static void test_dies(UNUSED void **state)
 		wait_for(&pair.a, to);
 		if (i == 1)
 			must(again(fi_tsend(pair.a.ep, out, LONG, NULL, to, 2, &large)));
-		reap(&p);
+		end(&p);
 		if (i == 2)
 			assert_int_equal(failure(&pair.a, to), FI_EHOSTUNREACH);
 		are_told(&pair.a, FI_EHOSTUNREACH); /* nothing is sent to it, and still it is found out */
@@ -389,7 +362,7 @@ static void test_others(UNUSED void **state)
 	int i, k;
 
 	open_one(&pair.a);
-	p = spawn(&pair.a, &to_dead, NULL, NULL);
+	p = start(&pair.a, &to_dead, NULL, NULL);
 	must(again(fi_tinject(pair.a.ep, out, 8, to_dead, 2)));
 	for (i = 0; i < OTHERS; i++) {
 		open_one(&other[i]);
@@ -397,7 +370,7 @@ static void test_others(UNUSED void **state)
 		back[i] = insert(&other[i], pair.a.name);
 		ping(&pair.a, to[i], &other[i], back[i]);
 	}
-	reap(&p);
+	end(&p);
 	looks(&other[stuck], false);
 	for (k = 0; k < 3 * OTHERS; k++) {
 		const size_t len = lens[k / OTHERS];
@@ -444,7 +417,7 @@ static void test_settings(UNUSED void **state)
 
 	open_one(&pair.a);
 	for (r = 0; r < ARRAY(rows); r++) {
-		p = spawn(&pair.a, &dest, rows[r].name, rows[r].value);
+		p = start(&pair.a, &dest, rows[r].name, rows[r].value);
 		if (rows[r].err)
 			assert_int_equal(failure(&pair.a, dest), rows[r].err);
 		for (i = 0; i < 20 && !rows[r].err; i++) {
@@ -453,7 +426,7 @@ static void test_settings(UNUSED void **state)
 			good(&pair.a, &there);
 			assert_memory_equal(in, &i, sizeof(i));
 		}
-		reap(&p);
+		end(&p);
 	}
 	side_close(&pair.a);
 }

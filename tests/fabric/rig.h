@@ -9,6 +9,8 @@
 #define TESTS_FABRIC_RIG_H
 
 #include "common.h"
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -36,6 +38,7 @@ struct side {
 	struct fid_av *av;
 	struct fid_cq *cq;
 	struct fid_ep *ep;
+	struct fid_cntr *counters[4]; /* of the test's, bound to ep */
 	uint8_t name[NAME];
 	struct done log[LOG];
 	size_t first, last;
@@ -140,8 +143,12 @@ UNUSED static void looks(struct side *s, bool yes)
 
 static void side_close(struct side *s)
 {
+	int i;
+
 	looks(s, false);
 	must(fi_close(&s->ep->fid));
+	for (i = 0; i < 4 && s->counters[i]; i++)
+		must(fi_close(&s->counters[i]->fid));
 	must(fi_close(&s->cq->fid));
 	must(fi_close(&s->av->fid));
 	must(fi_close(&s->domain->fid));
@@ -156,6 +163,51 @@ static fi_addr_t insert(struct side *s, const void *name)
 
 	assert_int_equal(fi_av_insert(s->av, name, 1, &addr, 0, NULL), 1);
 	return addr;
+}
+
+/* ---- Other processes ---- */
+
+struct process {
+	pid_t pid;
+	int to, from;       /* its input, and its descriptor 3 */
+};
+
+/* This program again, with two settings of its own, if they have a name */
+UNUSED static struct process spawn(const char *arg, const char *name, const char *value, const char *name2, const char *value2)
+{
+	struct process p;
+	int down[2], up[2];
+
+	must(pipe(down));
+	must(pipe(up));
+	p.pid = fork();
+	if (!p.pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		dup2(down[0], 0);
+		dup2(up[1], 3);
+		if (name)
+			setenv(name, value, 1);
+		if (name2)
+			setenv(name2, value2, 1);
+		execl("/proc/self/exe", "again", arg, NULL);
+		_exit(127);
+	}
+	close(down[0]);
+	close(up[1]);
+	p.to = down[1];
+	p.from = up[0];
+	return p;
+}
+
+/* Its exit status */
+UNUSED static int reap(struct process *p)
+{
+	int status;
+
+	assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
+	close(p->to);
+	close(p->from);
+	return status;
 }
 
 /* ---- Completions ---- */

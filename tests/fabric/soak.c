@@ -9,7 +9,6 @@
  */
 #include "rig.h"
 #include <pthread.h>
-#include <sys/prctl.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
 
@@ -100,6 +99,7 @@ struct actor {
 	fi_addr_t addr[ACTORS];
 	struct lane lanes[ACTORS];
 	struct request multi[2], plain[3], control;
+	fi_addr_t named;          /* by plain[1] */
 	struct shared *shared;
 	struct fid_mr *mr;
 	uint64_t random;
@@ -210,6 +210,7 @@ static void completed(struct actor *a, const struct fi_cq_tagged_entry *e, fi_ad
 			set(r, IDLE);
 	} else if (one_of(r, a->plain, ARRAY(a->plain))) {
 		holds(!err);
+		holds(r != &a->plain[1] || source == a->named);
 		untagged(a, e, source, r->buf);
 		holds(all_bytes(r->buf + e->len, AROUND, 0xdd));
 		set(r, IDLE);
@@ -267,8 +268,10 @@ static void post_untagged(struct actor *a)
 		if (!multi)
 			memset(r->buf, 0xdd, MOST + AROUND);
 		set(r, BUSY);
+		if (r == &a->plain[1])
+			a->named = a->addr[roll(a, ACTORS)];
 		n = multi || r == &a->plain[0] ? fi_recvmsg(ep, &m, FI_COMPLETION | (multi ? FI_MULTI_RECV : 0)) :
-		    r == &a->plain[1]          ? fi_recvv(ep, iov, NULL, 3, a->addr[roll(a, ACTORS)], r) :
+		    r == &a->plain[1]          ? fi_recvv(ep, iov, NULL, 3, a->named, r) :
 						 fi_recv(ep, r->buf, MOST + AROUND, NULL, FI_ADDR_UNSPEC, r);
 		holds(!n || n == -FI_EAGAIN);
 		if (n)
@@ -296,18 +299,12 @@ static ssize_t post_send(struct actor *a, unsigned to, unsigned kind, uint64_t h
 	if (kind == UNTAGGED)
 		return fi_sendmsg(ep, &u, FI_COMPLETION | flags | levels[way_of(h) - DELIVERED]);
 	switch (way_of(h)) {
-	case SEND:
-		return fi_tsend(ep, r->buf, len, NULL, a->addr[to], tag, r);
-	case SENDV:
-		return fi_tsendv(ep, iov, NULL, 3, a->addr[to], tag, r);
-	case SENDDATA:
-		return fi_tsenddata(ep, r->buf, len, NULL, data, a->addr[to], tag, r);
-	case INJECT:
-		return fi_tinject(ep, r->buf, len, a->addr[to], tag);
-	case INJECTDATA:
-		return fi_tinjectdata(ep, r->buf, len, data, a->addr[to], tag);
-	default:
-		return fi_tsendmsg(ep, &m, FI_COMPLETION | flags | levels[way_of(h) - DELIVERED]);
+	case SEND: return fi_tsend(ep, r->buf, len, NULL, a->addr[to], tag, r);
+	case SENDV: return fi_tsendv(ep, iov, NULL, 3, a->addr[to], tag, r);
+	case SENDDATA: return fi_tsenddata(ep, r->buf, len, NULL, data, a->addr[to], tag, r);
+	case INJECT: return fi_tinject(ep, r->buf, len, a->addr[to], tag);
+	case INJECTDATA: return fi_tinjectdata(ep, r->buf, len, data, a->addr[to], tag);
+	default: return fi_tsendmsg(ep, &m, FI_COMPLETION | flags | levels[way_of(h) - DELIVERED]);
 	}
 }
 
@@ -402,18 +399,12 @@ static ssize_t write_out(struct actor *a, unsigned to, uint64_t at, uint64_t key
 	struct fid_ep *ep = a->s->ep;
 
 	switch (l->way) {
-	case 0:
-		return fi_write(ep, buf, len, desc, m.addr, at, key, &l->rma);
-	case 1:
-		return fi_writedata(ep, buf, len, desc, m.data, m.addr, at, key, &l->rma);
-	case 2:
-		return fi_writemsg(ep, &m, FI_COMPLETION | FI_DELIVERY_COMPLETE | FI_REMOTE_CQ_DATA);
-	case 3:
-		return fi_writev(ep, iov, m.desc, 3, m.addr, at, key, &l->rma);
-	case 4:
-		return fi_inject_write(ep, buf, len, m.addr, at, key) ? -FI_EAGAIN : 1;
-	default:
-		return fi_inject_writedata(ep, buf, len, m.data, m.addr, at, key) ? -FI_EAGAIN : 1;
+	case 0: return fi_write(ep, buf, len, desc, m.addr, at, key, &l->rma);
+	case 1: return fi_writedata(ep, buf, len, desc, m.data, m.addr, at, key, &l->rma);
+	case 2: return fi_writemsg(ep, &m, FI_COMPLETION | FI_DELIVERY_COMPLETE | FI_REMOTE_CQ_DATA);
+	case 3: return fi_writev(ep, iov, m.desc, 3, m.addr, at, key, &l->rma);
+	case 4: return fi_inject_write(ep, buf, len, m.addr, at, key) ? -FI_EAGAIN : 1;
+	default: return fi_inject_writedata(ep, buf, len, m.data, m.addr, at, key) ? -FI_EAGAIN : 1;
 	}
 }
 
@@ -429,12 +420,9 @@ static ssize_t read_back(struct actor *a, unsigned to, uint64_t at, uint64_t key
 
 	memset(l->window, 0xdd, len + AROUND);
 	switch (roll(a, 3)) {
-	case 0:
-		return fi_read(a->s->ep, l->window, len, desc, m.addr, there.addr, key, &l->rma);
-	case 1:
-		return fi_readv(a->s->ep, iov, m.desc, 3, m.addr, there.addr, key, &l->rma);
-	default:
-		return fi_readmsg(a->s->ep, &m, FI_COMPLETION);
+	case 0: return fi_read(a->s->ep, l->window, len, desc, m.addr, there.addr, key, &l->rma);
+	case 1: return fi_readv(a->s->ep, iov, m.desc, 3, m.addr, there.addr, key, &l->rma);
+	default: return fi_readmsg(a->s->ep, &m, FI_COMPLETION);
 	}
 }
 
@@ -464,12 +452,8 @@ static bool memory_next(struct actor *a, unsigned to)
 		l->next = 1;
 		set(r, IDLE);
 		return false;
-	case 1:
-		n = write_out(a, to, at, key);
-		break;
-	case 2:
-		n = read_back(a, to, at, key);
-		break;
+	case 1: n = write_out(a, to, at, key); break;
+	case 2: n = read_back(a, to, at, key); break;
 	case 3:
 		holds(!memcmp(l->window, l->model + l->at, l->len + 2 * AROUND));
 		holds(all_bytes(l->window + l->len + 2 * AROUND, AROUND, 0xdd));
@@ -680,9 +664,9 @@ static void process(unsigned me)
 
 static void run_processes(const char *faults, const char *link)
 {
+	const bool softdev = softdev_present();
 	struct card cards[ACTORS];
-	int down[ACTORS][2], up[2], status;
-	pid_t pids[ACTORS];
+	struct process p[ACTORS];
 	unsigned i;
 	char me[2];
 
@@ -691,30 +675,14 @@ static void run_processes(const char *faults, const char *link)
 		skip();
 	}
 	for (i = 0; i < ACTORS; i++) {
-		must(pipe(down[i]));
-		must(pipe(up));
-		pids[i] = fork();
-		if (!pids[i]) {
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			dup2(down[i][0], 0);
-			dup2(up[1], 3);
-			if (softdev_present()) {
-				setenv("SOFTDEV_FAULT", faults, 1);
-				setenv("SOFTDEV_LINK", link, 1);
-			}
-			snprintf(me, sizeof(me), "%u", i);
-			execl("/proc/self/exe", "soak", me, NULL);
-			_exit(127);
-		}
-		close(up[1]);
-		assert_int_equal(read(up[0], &cards[i], sizeof(cards[i])), sizeof(cards[i]));
+		snprintf(me, sizeof(me), "%u", i);
+		p[i] = spawn(me, softdev ? "SOFTDEV_FAULT" : NULL, faults, softdev ? "SOFTDEV_LINK" : NULL, link);
+		assert_int_equal(read(p[i].from, &cards[i], sizeof(cards[i])), sizeof(cards[i]));
 	}
 	for (i = 0; i < ACTORS; i++)
-		assert_int_equal(write(down[i][1], cards, sizeof(cards)), sizeof(cards));
-	for (i = 0; i < ACTORS; i++) {
-		assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-		assert_int_equal(status, 0);
-	}
+		assert_int_equal(write(p[i].to, cards, sizeof(cards)), sizeof(cards));
+	for (i = 0; i < ACTORS; i++)
+		assert_int_equal(reap(&p[i]), 0);
 }
 
 static void test_processes(void **state)

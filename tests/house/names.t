@@ -14,9 +14,7 @@ same "each call of DEVX has a row" "mlx5dv_devx_none" "$(printf '%s\n' $calls ml
 # What the other columns name exists.
 perl -ne 'next unless /^\|[^|]*\|(.*)/; print "$_\n" for $1 =~ /\b(inlay_[a-z0-9_]*[a-z0-9])\b(?![_*])/g' "${pages[@]}" | sort -u >"$dir/ours"
 echo inlay_never_heard_of >>"$dir/ours"
-while read -r name; do
-	grep -rqw --include='*.h' -- "$name" include/inlay || echo "$name"
-done <"$dir/ours" >"$dir/out"
+sort -u "$dir/ours" | comm -23 - <(grep -rhowE --include='*.h' 'inlay_[A-Za-z0-9_]*' include/inlay | sort -u) >"$dir/out"
 note "$(wc -l <"$dir/ours") names of ours"
 same "every name of ours on the pages exists, and only the one that does not is found" inlay_never_heard_of "$(cat "$dir/out")"
 

@@ -30,6 +30,7 @@
 static struct ibv_context *ctx;
 static struct ibv_pd *pd;
 static union ibv_gid gid;
+static struct ibv_ah *dc_ah; /* of DC's requests */
 static struct ibv_port_attr port;
 
 static void *need(void *p, const char *what)
@@ -440,11 +441,21 @@ static void fill_wr(struct end *e, const struct op *op, struct ibv_send_wr *wr, 
 	}
 }
 
-/* The peer is named before the payload or after it, as wr_id says */
-static void build(struct end *e, const struct ibv_send_wr *wr)
+static void name_peer(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_send_wr *wr)
 {
-	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(e->qp);
-	const bool first = wr->wr_id & 1, ud = e->how->type == IBV_QPT_UD;
+	if (type == IBV_QPT_UD)
+		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+	else if (type == IBV_QPT_XRC_SEND)
+		ibv_wr_set_xrc_srqn(ex, 0x1234);
+	else if (type == IBV_QPT_DRIVER && ex->wr_id & 2)
+		mlx5dv_wr_set_dc_addr(mlx5dv_qp_ex_from_ibv_qp_ex(ex), dc_ah, 0x4321, 0x1122334455667788);
+	else if (type == IBV_QPT_DRIVER)
+		mlx5dv_wr_set_dc_addr_stream(mlx5dv_qp_ex_from_ibv_qp_ex(ex), dc_ah, 0x4321, 0x1122334455667788, 3);
+}
+
+/* The peer is named before the payload or after it, as wr_id says */
+static void build(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_send_wr *wr)
+{
 	struct ibv_data_buf data[4];
 	int i;
 
@@ -456,13 +467,14 @@ static void build(struct end *e, const struct ibv_send_wr *wr)
 	case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
 	case IBV_WR_RDMA_WRITE_WITH_IMM: ibv_wr_rdma_write_imm(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, wr->imm_data); break;
 	case IBV_WR_RDMA_READ: ibv_wr_rdma_read(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
+	case IBV_WR_TSO: ibv_wr_send_tso(ex, wr->tso.hdr, wr->tso.hdr_sz, wr->tso.mss); break;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 		ibv_wr_atomic_cmp_swp(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
 		break;
 	default: ibv_wr_atomic_fetch_add(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add);
 	}
-	if (ud && first)
-		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+	if (wr->wr_id & 1)
+		name_peer(ex, type, wr);
 	for (i = 0; i < wr->num_sge; i++)
 		data[i] = (struct ibv_data_buf){(void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length};
 	if (wr->send_flags & IBV_SEND_INLINE && wr->num_sge == 1)
@@ -473,8 +485,8 @@ static void build(struct end *e, const struct ibv_send_wr *wr)
 		ibv_wr_set_sge(ex, wr->sg_list->lkey, wr->sg_list->addr, wr->sg_list->length);
 	else
 		ibv_wr_set_sge_list(ex, (size_t)wr->num_sge, wr->sg_list);
-	if (ud && !first)
-		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+	if (!(wr->wr_id & 1))
+		name_peer(ex, type, wr);
 }
 
 static int post_op(struct end *e, const struct op *op, uint64_t wr_id)
@@ -486,7 +498,7 @@ static int post_op(struct end *e, const struct op *op, uint64_t wr_id)
 	if (!e->how->wr)
 		return ibv_post_send(e->qp, &wr, &bad);
 	ibv_wr_start(ibv_qp_to_qp_ex(e->qp));
-	build(e, &wr);
+	build(ibv_qp_to_qp_ex(e->qp), e->how->type, &wr);
 	return ibv_wr_complete(ibv_qp_to_qp_ex(e->qp));
 }
 
@@ -1055,7 +1067,8 @@ static void resizes(const struct how *how)
  * ---- threads ----
  *
  * Two post to one QP, by ibv_post_send and by ibv_wr_*; what they send is received by another QP, once from a queue of its own and once
- * from an SRQ. All completes to one CQ, which two others poll; each posts a new receive for one that is completed.
+ * from an SRQ. All completes to one CQ, which two others poll; each posts a new receive for one that is completed. Meanwhile the QP is
+ * modified, also between ibv_wr_start and ibv_wr_complete.
  */
 
 #define EACH 15000
@@ -1163,17 +1176,16 @@ static void *poller(void *arg)
 
 static void threads(const struct how *how)
 {
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS, .min_rnr_timer = 12};
 	pthread_t posters[2], pollers[2];
-	unsigned int i, sent = 0, taken = 0;
+	unsigned int i, done, sent = 0, taken = 0;
+	double limit = now() + 60;
 	void *left;
 
 	printf("== threads, %s\n", how->name);
 	memset(&crowd, 0, sizeof(crowd));
 	crowd.each = repeat(EACH, 3000);
-	make_end(&crowd.ends[0], how, true, NULL);
-	make_end(&crowd.ends[1], how, false, &crowd.ends[0]);
-	connect_end(&crowd.ends[0], &crowd.ends[1], IBV_QPS_RTS);
-	connect_end(&crowd.ends[1], &crowd.ends[0], IBV_QPS_RTS);
+	make_pair(crowd.ends, how);
 	crowd.room = crowd.ends[0].cap.max_send_wr;
 	for (i = 0; i < RECVS; i++)
 		repost(i);
@@ -1181,6 +1193,11 @@ static void threads(const struct how *how)
 		must(pthread_create(&posters[i], NULL, poster, (void *)(uintptr_t)i), "thread");
 		must(pthread_create(&pollers[i], NULL, poller, NULL), "thread");
 	}
+	for (i = 0; (done = __atomic_load_n(&crowd.done, __ATOMIC_ACQUIRE)) < 4 * crowd.each && now() < limit; sched_yield())
+		if (done >= i) { /* once for some messages, which it holds up */
+			must(ibv_modify_qp(crowd.ends[0].qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER), "modify");
+			i = done + 10;
+		}
 	for (i = 0; i < 2; i++) {
 		must(pthread_join(posters[i], &left), "thread");
 		if (left)
@@ -1192,60 +1209,7 @@ static void threads(const struct how *how)
 		taken += crowd.taken[i] == 1;
 	}
 	printf("%u sends were completed once, %u messages taken once, %u times wrong\n", sent, taken, crowd.wrong);
-	free_end(&crowd.ends[1], false);
-	free_end(&crowd.ends[0], true);
-}
-
-/* ---- a QP is modified while another thread is between ibv_wr_start and ibv_wr_complete ---- */
-
-static struct {
-	struct ibv_qp_ex *ex;
-	unsigned int posts;
-	bool stop;
-} restless;
-
-static void *starter(void *arg)
-{
-	(void)arg;
-	while (!__atomic_load_n(&restless.stop, __ATOMIC_RELAXED)) {
-		ibv_wr_start(restless.ex);
-		if (ibv_wr_complete(restless.ex))
-			break;
-		__atomic_fetch_add(&restless.posts, 1, __ATOMIC_RELAXED);
-	}
-	return NULL;
-}
-
-static void modifies(void)
-{
-	static const struct how how = {.name = "modifies", .type = IBV_QPT_RC, .wr = true};
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS, .min_rnr_timer = 12};
-	unsigned int before = 0, i;
-	struct end ends[2];
-	pthread_t thread;
-	double limit;
-
-	printf("== modified while others post\n");
-	make_end(&ends[0], &how, true, NULL);
-	make_end(&ends[1], &how, false, &ends[0]);
-	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
-	restless.ex = ibv_qp_to_qp_ex(ends[0].qp);
-	must(pthread_create(&thread, NULL, starter, NULL), "thread");
-	for (i = 0; i < repeat(60000, 10000); i++) {
-		must(ibv_modify_qp(ends[0].qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER), "modify");
-		if (i % 1000)
-			continue;
-		for (limit = now() + 60; __atomic_load_n(&restless.posts, __ATOMIC_RELAXED) == before && now() < limit;)
-			sched_yield();
-		if (before == __atomic_load_n(&restless.posts, __ATOMIC_RELAXED)) {
-			printf("the other thread is stuck\n");
-			exit(1);
-		}
-		before = __atomic_load_n(&restless.posts, __ATOMIC_RELAXED);
-	}
-	__atomic_store_n(&restless.stop, true, __ATOMIC_RELAXED);
-	must(pthread_join(thread, NULL), "thread");
-	free_pair(ends);
+	free_pair(crowd.ends);
 }
 
 /* ---- all ---- */
@@ -1357,53 +1321,32 @@ static struct ibv_qp *lone(enum ibv_qp_type type, struct ibv_cq *cq, const struc
 	return qp;
 }
 
-static void name_peer(struct ibv_qp_ex *ex, enum ibv_qp_type type, struct ibv_ah *ah)
+static void lone_request(struct ibv_qp_ex *ex, enum ibv_qp_type type, uint8_t *bytes, uint64_t wr_id)
 {
-	struct mlx5dv_qp_ex *dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
-
-	if (type == IBV_QPT_XRC_SEND)
-		ibv_wr_set_xrc_srqn(ex, 0x1234);
-	else if (type == IBV_QPT_DRIVER && ex->wr_id & 2)
-		mlx5dv_wr_set_dc_addr(dv, ah, 0x4321, 0x1122334455667788);
-	else if (type == IBV_QPT_DRIVER)
-		mlx5dv_wr_set_dc_addr_stream(dv, ah, 0x4321, 0x1122334455667788, 3);
-}
-
-static void lone_request(struct ibv_qp_ex *ex, enum ibv_qp_type type, struct ibv_ah *ah, uint8_t *bytes)
-{
-	const unsigned int op = type == IBV_QPT_RAW_PACKET ? 7 + below(2) : below(7), n = op >= 5 && op < 7 ? 1 : 1 + below(3);
-	struct ibv_data_buf data[3];
+	static const enum ibv_wr_opcode opcodes[] = {
+		IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
+		IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_TSO, IBV_WR_SEND};
+	const unsigned int op = type == IBV_QPT_RAW_PACKET ? 7 + below(2) : below(7);
+	const bool atomic = op == 5 || op == 6, in = (op < 4 || op == 8) && below(2);
 	struct ibv_sge sge[3];
-	unsigned int i;
+	struct ibv_send_wr wr = {.wr_id = wr_id, .opcode = opcodes[op], .sg_list = sge, .num_sge = atomic ? 1 : 1 + (int)below(3),
+				 .imm_data = 77, .wr.rdma = {0x6b0000000000, 0x5678}};
+	int i;
 
-	for (i = 0; i < n; i++) { /* the first one longer than what a device may want inline */
-		data[i] = (struct ibv_data_buf){bytes + below(200), 19 + below(40)};
-		sge[i] = (struct ibv_sge){(uintptr_t)bytes + below(5000), op >= 5 && op < 7 ? 8 : 19 + below(2000), 0x100 + below(9999)};
+	if (atomic) {
+		wr.wr.atomic.compare_add = 5;
+		wr.wr.atomic.swap = 6;
+		wr.wr.atomic.rkey = 0x5678;
 	}
-	ex->wr_flags = below(2) * SIG | below(2) * IBV_SEND_FENCE | (op >= 7 ? below(2) * IBV_SEND_IP_CSUM : 0);
-	switch (op) {
-	case 1: ibv_wr_send_imm(ex, 77); break;
-	case 2: ibv_wr_rdma_write(ex, 0x5678, 0x6b0000000000); break;
-	case 3: ibv_wr_rdma_write_imm(ex, 0x5678, 0x6b0000000000, 78); break;
-	case 4: ibv_wr_rdma_read(ex, 0x5678, 0x6b0000000000); break;
-	case 5: ibv_wr_atomic_cmp_swp(ex, 0x5678, 0x6b0000000000, 5, 6); break;
-	case 6: ibv_wr_atomic_fetch_add(ex, 0x5678, 0x6b0000000000, 7); break;
-	case 7: ibv_wr_send_tso(ex, bytes, (uint16_t)(14 + below(87)), 1000); break;
-	default: ibv_wr_send(ex);
+	if (op == 7) {
+		wr.tso.hdr = bytes;
+		wr.tso.hdr_sz = (uint16_t)(14 + below(87));
+		wr.tso.mss = 1000;
 	}
-	if (ex->wr_id & 1)
-		name_peer(ex, type, ah);
-	i = op < 4 || op == 8 ? below(4) : 2 + below(2);
-	if (i == 0)
-		ibv_wr_set_inline_data(ex, data[0].addr, data[0].length);
-	else if (i == 1)
-		ibv_wr_set_inline_data_list(ex, n, data);
-	else if (i == 2 || n > 1)
-		ibv_wr_set_sge_list(ex, n, sge);
-	else
-		ibv_wr_set_sge(ex, sge->lkey, sge->addr, sge->length);
-	if (!(ex->wr_id & 1))
-		name_peer(ex, type, ah);
+	for (i = 0; i < wr.num_sge; i++) /* the first one longer than what a device may want inline */
+		sge[i] = (struct ibv_sge){(uintptr_t)bytes + below(5000), atomic ? 8 : 19 + below(in ? 40 : 2000), 0x100 + below(9999)};
+	wr.send_flags = in * INL | below(2) * SIG | below(2) * IBV_SEND_FENCE | (op >= 7 ? below(2) * IBV_SEND_IP_CSUM : 0);
+	build(ex, type, &wr);
 }
 
 static int lone_requests(void)
@@ -1411,12 +1354,12 @@ static int lone_requests(void)
 	static const enum ibv_qp_type types[] = {IBV_QPT_XRC_SEND, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET};
 	struct ibv_ah_attr to = {.port_num = 1, .is_global = 1, .grh = {.dgid = gid, .hop_limit = 64}};
 	struct ibv_cq *cq = need(ibv_create_cq(ctx, 200, NULL, NULL, 0), "CQ");
-	struct ibv_ah *ah = need(ibv_create_ah(pd, &to), "AH");
 	/* At the same place without the shim and with it */
 	uint8_t *bytes = need(mmap((void *)0x5a0000000000, 2 * BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
 			      "memory");
 	unsigned int i, k, lap;
 
+	dc_ah = need(ibv_create_ah(pd, &to), "AH");
 	for (i = 0; i < 2 * BYTES; i++)
 		bytes[i] = (uint8_t)(i * 7 + i / 256);
 	for (lap = 0; lap < 20; lap++)
@@ -1427,8 +1370,7 @@ static int lone_requests(void)
 			printf("== type %d\n", types[i]);
 			for (k = 0; k < 24; k++) {
 				ibv_wr_start(ex);
-				ex->wr_id = k;
-				lone_request(ex, types[i], ah, bytes);
+				lone_request(ex, types[i], bytes, k);
 				must(ibv_wr_complete(ex), "post");
 			}
 			show_ring(qp, 24, true);
@@ -1516,7 +1458,6 @@ int main(int argc, char **argv)
 	resizes(&ex);
 	threads(&crowd_rq);
 	threads(&crowd_srq);
-	modifies();
 	must(ibv_dealloc_pd(pd), "dealloc PD");
 	must(ibv_close_device(ctx), "close");
 	printf("%u strange QPs\n== end\n", stranges);

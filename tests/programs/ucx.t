@@ -13,7 +13,7 @@ if ! command -v ucx_perftest >/dev/null || ! pkg-config --exists ucx; then
 	exit
 fi
 try "ucx/uct.c" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror $(pkg-config --cflags ucx) -o "$dir/uct" tests/programs/ucx/uct.c \
-	$(pkg-config --libs ucx)
+	$(pkg-config --libs ucx) -libverbs -lmlx5
 
 export UCX_NET_DEVICES=mlx5_0:1 UCX_WARN_UNUSED_ENV_VARS=n UCX_LOG_LEVEL=info
 export INLAY_SHIM_VERBOSE=1 INLAY_SHIM_SO=${INLAY_SHIM_SO:-$B/libinlay-shim.so}
@@ -130,33 +130,23 @@ perftest() # what, options of tests/softdev/run, batch
 
 batch "$dir/tests_ucp" <<-EOT
 	ucp_put_lat 8 20
-	ucp_put_bw 65536 10
 	ucp_put_bw 1048576 3
-	ucp_get 8 20
 	ucp_get 1048576 3
 	tag_lat 8 20
-	tag_lat 8 20 -C
 	tag_lat 2000 20 -U
-	tag_bw 65536 10
 	tag_bw 1048576 3
-	tag_sync_lat 8 20
 	tag_sync_bw 65536 10
-	ucp_am_lat 8 20
-	ucp_am_bw 1048576 3
-	ucp_add 8 20
+	ucp_am_bw 65536 10 -e
 	ucp_fadd 8 20
-	ucp_swap 8 20
 	ucp_cswap 8 20
-	stream_lat 8 20
 	stream_bw 65536 10 -r recv_data
 	tag_lat 8 20 -E sleep
 	tag_lat 100,200,5000 20 -D iov
-	ucp_am_bw 65536 10 -e
 	tag_bw 4096 40 -M multi -T 2
 EOT
 
-# What posts and polls by libibverbs is below, with the shim
-for t in ${UCX_MATRIX:+rc_verbs ud_verbs} rc_mlx5 ${UCX_MATRIX:+ud_mlx5 dc_mlx5}; do
+# What posts and polls by libibverbs is below, with the shim; uct.c has tried the kinds of messages that all of this is made of
+for t in ${UCX_MATRIX:+rc_verbs ud_verbs rc_mlx5 ud_mlx5 dc_mlx5}; do
 	transport $t
 	perftest "RoCE: ucx_perftest, $(wc -l <"$dir/tests_ucp") tests" "" "$dir/tests_ucp"
 done
@@ -171,12 +161,13 @@ for t in rc_verbs ud_verbs; do
 		[ $sides = server ] || client_by=$shim
 		verify "shim on $sides" "$([ $sides = both ] || echo --link ib)"
 	done
-	perftest "RoCE, shim on both: ucx_perftest, $(wc -l <"$dir/tests_ucp") tests" "" "$dir/tests_ucp"
+	[ -z "$UCX_MATRIX" ] && [ $t = ud_verbs ] ||
+		perftest "RoCE, shim on both: ucx_perftest, $(wc -l <"$dir/tests_ucp") tests" "" "$dir/tests_ucp"
 	server_by= client_by=
 done
 
 # Those that post and poll by themselves get what they need of libmlx5, and the shim is in nobody's way
-for t in rc_mlx5 ud_mlx5 dc_mlx5; do
+for t in rc_mlx5 ${UCX_MATRIX:+ud_mlx5 dc_mlx5}; do
 	both "" "$shim" "$dir/uct" -t $t -d mlx5_0:1 && [ "$(grep -c '^Verified' "$dir/out")" = 2 ]
 	result $? "$t, shim on both, the transport by itself: every byte"
 done
@@ -188,10 +179,9 @@ for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5 dc_mlx5; do
 		case $t in
 		*_mlx5) [ -z "$by" ] || continue ;;
 		esac
-		for test in "am_lat -D short -s 8" "am_bw -D bcopy -s 1000" "am_bw -D zcopy -s 1000" "put_lat -D short -s 8" \
-			"put_bw -D zcopy -s 100000" "get -D bcopy -s 8" "fadd -s 8" "swap -s 4"; do
+		for test in "am_lat -D short -s 8" "am_bw -D zcopy -s 1000" "put_bw -D zcopy -s 100000" "fadd -s 8"; do
 			case $t,$test in
-			ud_*,[!a]* | *_verbs,swap*) continue ;;
+			ud_*,[!a]*) continue ;;
 			esac
 			UCX_LOG_LEVEL=warn SOFTDEV_TRAP=1 timeout 300 tests/softdev/run $by \
 				ucx_perftest -l -f -d mlx5_0:1 -x $t -n 300 -w 5 -t $test >"$dir/one" 2>&1 &&

@@ -139,25 +139,6 @@ static void shared_register(void **state)
 	assert_null(inlay_uar_toggle(&unknown));
 }
 
-/* A page without numbers can be had back, and only such a page */
-static void pages_back(void **state)
-{
-	static struct inlay_qpn_table table;
-	static uint64_t memory[2 * sizeof(struct inlay_qpn_page_) / 8];
-	uint8_t *first = (uint8_t *)memory, *page;
-
-	(void)state;
-	inlay_qpn_table_init(&table, memory, sizeof(memory));
-	must(inlay_qpn_table_add(&table, 5, &table));
-	page = (uint8_t *)inlay_qpn_table_shrink(&table);
-	assert_true(page == first || page == first + INLAY_QPN_PAGE);
-	assert_null(inlay_qpn_table_shrink(&table));
-	assert_int_equal(inlay_qpn_table_add(&table, 5000, &table), -ENOBUFS);
-	assert_ptr_equal(inlay_qpn_table_find(&table, 5), &table);
-	assert_ptr_equal(inlay_qpn_table_remove(&table, 5), &table);
-	assert_non_null(inlay_qpn_table_shrink(&table));
-}
-
 static void devices(void **state)
 {
 	const char *why = NULL, *names[] = {ibv_get_device_name(dev.ctx->device), NULL};
@@ -182,7 +163,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(written, up, down),
 		cmocka_unit_test_setup_teardown(raw_flags, up, down),
 		cmocka_unit_test_setup_teardown(shared_register, up, down),
-		cmocka_unit_test(pages_back),
 		cmocka_unit_test(devices),
 	};
 

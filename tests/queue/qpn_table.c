@@ -91,6 +91,14 @@ static void random_steps(void **state)
 		} else if (rnd_below(100) < (s / 3000 % 2 ? 95 : 40)) {
 			take_out(qpn);
 		}
+		if (rnd_below(1000) == 0) {
+			/* A page without numbers can be had back, and only such a page */
+			void *page = inlay_qpn_table_shrink(table);
+
+			assert_int_equal(page != NULL, spare != 0);
+			if (page)
+				inlay_qpn_table_grow(table, page, INLAY_QPN_PAGE);
+		}
 		if (s % 400000 == 399999 && grown < 4) {
 			/* Pages that came later, and memory too small for one */
 			given_later[grown] = given(2 * INLAY_QPN_PAGE + 64 * grown);

@@ -362,34 +362,34 @@ static void rung(struct sender *m, bool doorbell)
 	assert_int_equal(m->raw->dbrec[0], 0);
 }
 
-/* Something is posted, perhaps rung for, or refused: then nothing is written, neither into the ring nor into its state */
-static void send_post(struct sender *m, uint32_t max_ds)
+/* Something is posted to the queue or a copy of it, or refused: then nothing is written, neither into the ring nor into its state */
+static void send_post_to(struct sender *m, struct inlay_sq *sq, uint32_t max_ds, bool may_ring)
 {
 	static uint8_t before[16 * 64];
 	struct raw *r = m->raw;
-	const struct inlay_sq was = r->sq;
+	const struct inlay_sq was = *sq;
 	uint32_t flags = rnd_below(4) ? 0 : INLAY_SIGNALED | INLAY_FENCE, op = rnd_below(OPS), ds, bbs, opcode = ops[op].opcode;
 	const size_t small = r->bbs <= 16 ? r->bbs * 64 : 0;
 	int ret, want;
 
 	memcpy(before, r->buf, small);
-	flags |= rnd_below(3) ? 0 : INLAY_RING;
+	flags |= !may_ring || rnd_below(3) ? 0 : INLAY_RING;
 	ds = ops[op].ds + ops[op].list;
 	switch (rnd_below(6)) {
-	case 0: ret = post_op(&r->sq, op, flags); break;
-	case 1: ret = post_op(&r->sq, op, flags = INLAY_RING); break; /* a constant to the compiler */
+	case 0: ret = post_op(sq, op, flags); break;
+	case 1: ret = may_ring ? post_op(sq, op, flags = INLAY_RING) : post_op(sq, op, flags = 0); break; /* constants to the compiler */
 	case 2:
-	case 3: ret = post_any(&r->sq, op, flags, &ds); break;
+	case 3: ret = post_any(sq, op, flags, &ds); break;
 	default:
 		ds = rnd_below(3) ? 1 + rnd_below(8) : 1 + rnd_below(max_ds);
 		opcode = rnd_below(256);
-		ret = post_raw(&r->sq, ds, opcode, flags);
+		ret = post_raw(sq, ds, opcode, flags);
 	}
 	bbs = (ds + 3) / 4;
 	want = ds > max_ds ? -EINVAL : bbs > r->bbs ? -E2BIG : bbs > r->bbs - m->pending ? -EAGAIN : 0;
 	assert_int_equal(ret, want);
 	if (ret) {
-		assert_memory_equal(&r->sq, &was, sizeof(was));
+		assert_memory_equal(sq, &was, sizeof(was));
 		assert_memory_equal(r->buf, before, small);
 		return;
 	}
@@ -401,6 +401,22 @@ static void send_post(struct sender *m, uint32_t max_ds)
 	m->pending += bbs;
 	if (flags & INLAY_RING)
 		rung(m, false);
+}
+
+/* One WQE, perhaps rung for; or a burst, which is in every respect as if its WQEs had been posted to the queue itself */
+static void send_post(struct sender *m, uint32_t max_ds)
+{
+	struct inlay_sq burst = m->raw->sq;
+	uint32_t n = rnd_below(4);
+
+	if (rnd_below(3)) {
+		send_post_to(m, &m->raw->sq, max_ds, true);
+		return;
+	}
+	while (n--)
+		send_post_to(m, &burst, max_ds, false);
+	inlay_sq_join(&m->raw->sq, &burst);
+	assert_memory_equal(&m->raw->sq, &burst, sizeof(burst));
 }
 
 /* A CQE may name anything; only the first WQEBB of a WQE that is outstanding is taken, and gives back that WQE and those before it */
@@ -555,6 +571,101 @@ static __attribute__((noinline)) int post_from_zero(struct inlay_sq *sq, uint32_
 	struct ibv_sge sge = {0, 64, 7};
 
 	return inlay_post_write(sq, 0, 8, &sge, 1, flags);
+}
+
+/* Where a program signals as inlay_sq_signal says, a full ring is never without a completion to come */
+static bool is_signaled(const struct raw *r, uint32_t index)
+{
+	return byte_at(r, index, 11) & MLX5_WQE_CTRL_CQ_UPDATE;
+}
+
+static void moderation(void **state)
+{
+	uint32_t bbs, every, round, index, k, head, tail, oldest, stuck = 0, start[256];
+	static const uint8_t payload[64] = {1};
+	struct inlay_cursor at;
+	struct raw *one;
+
+	(void)state;
+	for (bbs = 2; bbs <= 256; bbs *= 2)
+		for (every = 1; every <= bbs / 2; every *= 2) {
+			struct raw *r = raw_make(bbs, 63, INLAY_UAR_SERIAL);
+
+			for (round = head = tail = 0; round < 2000; round++) {
+				k = 1 + rnd_below(rnd_below(2) || every > 16 ? (every > 15 ? 15 : every) : 1);
+				/* An upper bound does as well */
+				if (!inlay_sq_begin(&r->sq, k, &at)) {
+					uint32_t bound = k + rnd_below(2) * rnd_below(every - k + 1), n;
+
+					for (n = 1; n < k; n++) /* one unit in each further WQEBB at least */
+						at = inlay_seg_inline(at, payload, 60);
+					start[head++ % 256] = inlay_sq_index(&r->sq);
+					inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, 0, inlay_sq_signal(&r->sq, bound, every), 0);
+					continue;
+				}
+				stuck++;
+				for (oldest = tail; oldest != head && !is_signaled(r, start[oldest % 256]); oldest++)
+					;
+				assert_int_not_equal(oldest, head);
+				assert_true(inlay_sq_release_until(&r->sq, start[oldest % 256] + inlay_sq_bbs_(&r->sq, start[oldest % 256])) > 0);
+				tail = oldest + 1;
+			}
+			raw_free(r);
+		}
+	assert_true(stuck > 1000);
+	/* WQEs of one WQEBB: exactly every eighth */
+	one = raw_make(64, 63, INLAY_UAR_SERIAL);
+	for (index = 0; index < 64; index++) {
+		must(inlay_post(&one->sq, MLX5_OPCODE_NOP, NULL, inlay_sq_signal(&one->sq, 1, 8)));
+		assert_int_equal(is_signaled(one, index), index % 8 == 7);
+	}
+	raw_free(one);
+}
+
+/* What a post of struct iovec refuses leaves the queue as it was. What it writes is compared with libmlx5's in oracle.c */
+static void lists(void **state)
+{
+	static const struct {
+		const char *name;
+		uint32_t opcode, num, flags;
+		size_t len; /* of each entry */
+		int want;
+	} posts[] = {
+		{"an entry that no data segment holds", MLX5_OPCODE_RDMA_WRITE, 1, 0, 0x80000000u, -EINVAL},
+		{"more bytes than there are", MLX5_OPCODE_SEND, 1, INLAY_INLINE, SIZE_MAX, -EINVAL},
+		{"more bytes than a WQE holds", MLX5_OPCODE_SEND, 2, INLAY_INLINE, 600, -EINVAL},
+		{"one entry more than a WQE holds", MLX5_OPCODE_SEND, 63, 0, 1, -EINVAL},
+		{"more entries than are looked at", MLX5_OPCODE_SEND, 70, 0, 1, -EINVAL},
+		{"the same, all empty", MLX5_OPCODE_SEND, 70, 0, 0, -EINVAL},
+		{"inline so many fit", MLX5_OPCODE_SEND, 70, INLAY_INLINE, 1, 0},
+		{"as pointers 62", MLX5_OPCODE_SEND, 62, 0, 1, 0},
+		{"again", MLX5_OPCODE_SEND, 62, 0, 1, 0},
+		{"and again", MLX5_OPCODE_SEND, 62, 0, 1, 0},
+		{"a full ring", MLX5_OPCODE_SEND, 62, 0, 1, -EAGAIN},
+	};
+	struct raw *r = raw_make(64, 63, INLAY_UAR_SERIAL);
+	static uint8_t payload[1024];
+	static struct iovec iov[70];
+	struct inlay_iov from = {iov, 1, 5, NULL};
+	struct remote to = {0x1000, 77};
+	struct inlay_sq before;
+	uint32_t i, k;
+
+	(void)state;
+	for (k = 0; k < ARRAY(posts); k++) {
+		for (i = 0; i < ARRAY(iov); i++) {
+			iov[i].iov_base = payload;
+			iov[i].iov_len = posts[k].len;
+		}
+		from.num = posts[k].num;
+		before = r->sq;
+		if (wr_post(&r->sq, posts[k].opcode, wr_iov(&from, NULL, posts[k].opcode == MLX5_OPCODE_RDMA_WRITE ? &to : NULL, 0), posts[k].flags) != posts[k].want ||
+		    (posts[k].want && memcmp(&before, &r->sq, sizeof(before))))
+			fail_msg("%s", posts[k].name);
+		if (posts[k].flags && !posts[k].want)
+			assert_int_equal(inlay_sq_pending(&r->sq), 2);
+	}
+	raw_free(r);
 }
 
 /* A list whose length is a constant to the compiler */
@@ -1263,6 +1374,8 @@ int main(void)
 		cmocka_unit_test(release_of_another),
 		cmocka_unit_test(arguments),
 		cmocka_unit_test(sends),
+		cmocka_unit_test(moderation),
+		cmocka_unit_test(lists),
 		cmocka_unit_test(same_room),
 		cmocka_unit_test(limits),
 #if INLAY_CHECKED

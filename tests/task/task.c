@@ -192,7 +192,7 @@ static void events(void **state)
 			must(inlay_cq_arm(&desk->worker.cq, 0));
 			if (inlay_cq_peek(&line->host.cq) || inlay_cq_peek(&desk->worker.cq))
 				continue;
-			assert_true(poll(fd, 2, 10000) > 0);
+			assert_true(poll(fd, 2, (int)(1000 * DEADLINE)) > 0);
 			for (k = 0; k < 2; k++)
 				if (fd[k].revents) {
 					must(ibv_get_cq_event(k ? wp.channel : hp.channel, &cq, &context));

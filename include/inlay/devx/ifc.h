@@ -104,13 +104,9 @@ INLAY_ALWAYS void inlay_bits_set(void *at, uint32_t field, uint64_t value)
 	struct inlay_##name { members; }; \
 	enum inlay_##name##_field { __VA_ARGS__ }; \
 	INLAY_ALWAYS uint64_t inlay_##name##_get(const struct inlay_##name *at, enum inlay_##name##_field field) \
-	{ \
-		return inlay_bits_get(at, (uint32_t)field); \
-	} \
+	{ return inlay_bits_get(at, (uint32_t)field); } \
 	INLAY_ALWAYS void inlay_##name##_set(struct inlay_##name *at, enum inlay_##name##_field field, uint64_t value) \
-	{ \
-		inlay_bits_set(at, (uint32_t)field, value); \
-	} \
+	{ inlay_bits_set(at, (uint32_t)field, value); } \
 	INLAY_STATIC_ASSERT(sizeof(struct inlay_##name) == (size) && (size) % 4 == 0, "the size of struct inlay_" #name)
 
 /* ---- All commands ---- */
@@ -213,11 +209,8 @@ INLAY_LAYOUT(eqe, 0x40, uint32_t dword[16],
  * means no, none, or a field newer than the firmware.
  */
 enum inlay_cap_type {
-	INLAY_CAP_GENERAL = 0x00,
-	INLAY_CAP_ATOMIC = 0x03,   /* when atomic */
-	INLAY_CAP_ROCE = 0x04,     /* when roce */
-	INLAY_CAP_EVENT = 0x14,    /* when event_cap */
-	INLAY_CAP_GENERAL_2 = 0x20 /* when hca_cap_2 */
+	INLAY_CAP_GENERAL = 0x00, INLAY_CAP_ATOMIC = 0x03, INLAY_CAP_ROCE = 0x04,
+	INLAY_CAP_EVENT = 0x14 /* when event_cap */, INLAY_CAP_GENERAL_2 = 0x20 /* when hca_cap_2 */
 };
 
 INLAY_LAYOUT(hca_cap, 0x100, uint32_t dword[64],
@@ -324,9 +317,7 @@ INLAY_BOX(query_hca_cap_out, 0x1010, cap, 0x80,
  * 0xf1 (opcode invalid, hardware's owner bit) and the record to 0. The EQN comes from
  * mlx5dv_devx_query_eqn, the UAR number from mlx5dv_devx_alloc_uar.
  */
-enum inlay_cqe_sz {
-	INLAY_CQE_SZ_64 = 0, INLAY_CQE_SZ_128 = 1 /* what is at +64 of the slot is the CQE; +0 is for scattered data */
-};
+enum inlay_cqe_sz { INLAY_CQE_SZ_64 = 0, INLAY_CQE_SZ_128 = 1 }; /* 128: the CQE is at +64; +0 is for scattered data */
 enum inlay_cq_status { INLAY_CQ_STATUS_OK = 0x0, INLAY_CQ_STATUS_OVERFLOW = 0x9, INLAY_CQ_STATUS_WRITE_FAIL = 0xa };
 /* The clock of a queue's timestamps; the capability sq_ts_format and its siblings list them. */
 enum inlay_ts_format { INLAY_TS_FREE_RUNNING = 0, INLAY_TS_DEFAULT = 1, INLAY_TS_REAL_TIME = 2 };
@@ -368,16 +359,14 @@ INLAY_BOX(query_cq_out, 0x110, cqc, 0x80, struct inlay_cmd_out cmd; struct inlay
  *
  *   step       required                                             with a bit of the mask
  *   RST2INIT   pm_state MIGRATED, vhca_port_num, pkey_index (IB),   -
- *              counter_set_id; RC: rre rwe rae atomic_mode;
- *              UD: q_key
+ *              counter_set_id; RC: rre rwe rae atomic_mode; UD: q_key
  *   INIT2RTR   mtu, log_msg_max; RC: remote_qpn next_rcv_psn        RRE RAE RWE PKEY_INDEX
  *              log_rra_max min_rnr_nak, primary path;               UD: PKEY_INDEX Q_KEY
  *              DCI: sl (IB) or eth_prio of the path                 DCI: RAE
  *   RTR2RTS    next_send_psn; RC, DCI: retry_count rnr_retry        RRE RAE RWE PM_STATE
  *              log_sra_max log_ack_req_freq, ack_timeout            RNR_TIMEOUT
  *   RTS2RTS, SQERR2RTS                                              as RTR2RTS; UD: Q_KEY
- *   INIT2INIT                                                       RC: RRE RAE RWE PKEY_INDEX
- *                                                                   PRI_PORT
+ *   INIT2INIT                                                       RC: as INIT2RTR, and PRI_PORT
  */
 enum inlay_qp_st {
 	INLAY_QP_ST_RC = 0x0, INLAY_QP_ST_UC = 0x1, INLAY_QP_ST_UD = 0x2, INLAY_QP_ST_DCI = 0x5,
@@ -388,9 +377,7 @@ enum inlay_qp_state {
 	INLAY_QP_STATE_SQER = 0x4, INLAY_QP_STATE_ERR = 0x6, INLAY_QP_STATE_SQD = 0x7
 };
 enum inlay_qp_pm { INLAY_QP_PM_MIGRATED = 3 };
-enum inlay_rq_type {
-	INLAY_RQ_TYPE_OWN = 0, INLAY_RQ_TYPE_SHARED = 1 /* SRQ, RMP or XRQ by number */, INLAY_RQ_TYPE_NONE = 3
-};
+enum inlay_rq_type { INLAY_RQ_TYPE_OWN = 0, INLAY_RQ_TYPE_SHARED = 1, INLAY_RQ_TYPE_NONE = 3 };
 enum inlay_atomic_mode { INLAY_ATOMIC_MODE_IB = 1, INLAY_ATOMIC_MODE_UP_TO_8 = 3 };
 /* Scattering to the CQE, by requester and responder; up to 64 bytes needs CQEs of 128 bytes. */
 enum inlay_cs_req { INLAY_CS_REQ_OFF = 0x00, INLAY_CS_REQ_UP_TO_32 = 0x11, INLAY_CS_REQ_UP_TO_64 = 0x22 };

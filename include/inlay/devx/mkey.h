@@ -28,11 +28,10 @@
  *   | piece 0     | piece 1                | ...
  *     = sge[0].length bytes at sge[0].addr of sge[0].lkey
  *
- * Invariants:
- *   - With IBV_ACCESS_REMOTE_ATOMIC, attr.addr and attr.len of a key of pieces are multiples of 8.
- *   - Relaxed ordering is optional, as with ibv_reg_mr: a device without it makes an ordered key.
- *   - The low byte of a key is attr.tag. Choose a new one each time, so that a destroyed key does
- *     not match a newer one with the same index.
+ * With IBV_ACCESS_REMOTE_ATOMIC, attr.addr and attr.len of a key of pieces are multiples of 8.
+ * Relaxed ordering is optional, as with ibv_reg_mr: a device without it makes an ordered key. The
+ * low byte of a key is attr.tag. Choose a new one each time, so that a destroyed key does not match
+ * a newer one with the same index.
  *
  * Threads: as device commands.
  * Sources: devx/ifc.h; Linux, infiniband/hw/mlx5/devx.c and mr.c; UCX's ib_mlx5dv_md.c (KSM).
@@ -69,7 +68,7 @@ struct inlay_devx_mkey {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* Fills in what both kinds of keys share, and sends the command. */
+/* Fills in what all kinds of keys share, and sends the command. */
 INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_context *ctx,
 				     const struct inlay_devx_mkey_attr *attr, struct inlay_create_mkey_in *in,
 				     size_t inlen)

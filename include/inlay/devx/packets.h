@@ -4,9 +4,6 @@
  * RSS over several of them, and flow rules, as steer.h has them for queues made by verbs. Not part
  * of devx.h.
  *
- *   struct inlay_devx_rq_attr attr;  struct inlay_devx_rq rq;
- *   struct inlay_devx_rss rss;  struct inlay_devx_flow flow;  struct inlay_flow_match match;
- *
  *   memset(&attr, 0, sizeof(attr));
  *   attr.cq = &cq.cq;
  *   attr.pdn = pdn;
@@ -17,20 +14,14 @@
  *   attr.strides.log_number = 9;  attr.strides.log_size = 8;
  *   inlay_devx_rq_create(&rq, ctx, &attr);
  *   inlay_devx_rss_create(&rss, ctx, &rq.rqn, 1, 0);
- *   memset(&match, 0, sizeof(match));                    as in steer.h
- *   match.type = ETHERTYPE_IP;
+ *   match.type = ETHERTYPE_IP;                           a zeroed struct inlay_flow_match: steer.h
  *   inlay_devx_flow_create(&flow, ctx, &rss, &match, &why);
- *   ... inlay_striding_post(&rq.striding, ...);  inlay_rq_ring(&rq.rq);
+ *   ... inlay_striding_post(&rq.striding, ...);  inlay_striding_ring(&rq.striding);
  *   inlay_devx_flow_destroy(&flow);  inlay_devx_rss_destroy(&rss);  inlay_devx_rq_destroy(&rq);
  *
- * An RQ has a queue of its own, rq.rq (queue/rq.h) or rq.striding (queue/striding.h), or takes
- * entries of an RMP (devx/srq.h) that several RQs share:
- *
- *   attr.cq = &cq.cq;                                    on an RMP, this is all
- *   attr.flags = INLAY_DEVX_RQ_SHARED;
- *   attr.rmpn = srq.srqn;
- *
- * Rules need CAP_NET_RAW.
+ * An RQ has a queue of its own, rq.rq (queue/rq.h) or rq.striding (queue/striding.h); or, with
+ * INLAY_DEVX_RQ_SHARED and attr.rmpn = srq.srqn, takes entries of an RMP (devx/srq.h) that several
+ * RQs share. Rules need CAP_NET_RAW.
  *
  * Threads: for the queue, as its own header says; for the rest, as device commands.
  * Sources: Linux, infiniband/hw/mlx5/qp.c (create_raw_packet_qp_rq, create_rss_raw_qp_tir) and

@@ -12,14 +12,12 @@
  *   inlay_devx_address_resolve(&peer, pd, &path);
  *   inlay_devx_qp_connect(&qp, &path, &peer);
  *
- * Invariants:
- *   - path.gid_index selects the GID and thus the RoCE version, which must be the peer's.
- *     inlay_connect_port finds the best index.
- *   - On RoCE the device needs the destination MAC. A record from inlay_devx_qp_address has its
- *     sender's, which is right within one Ethernet segment. inlay_devx_address_resolve is always
- *     right: across routers, and for the record of a verbs QP, which has no MAC.
- *   - On InfiniBand the GID is used with path.global, or if the peer's record demands it.
- *   - ECE is not negotiated.
+ * path.gid_index selects the GID and thus the RoCE version, which must be the peer's;
+ * inlay_connect_port finds the best index. On RoCE the device needs the destination MAC. A record
+ * from inlay_devx_qp_address has its sender's, which is right within one Ethernet segment.
+ * inlay_devx_address_resolve is always right: across routers, and for the record of a verbs QP,
+ * which has no MAC. On InfiniBand the GID is used with path.global, or if the peer's record demands
+ * it. ECE is not negotiated.
  *
  * Threads: functions that take a context or a PD are as thread-safe as verbs; the others are pure.
  * Sources: devx/ifc.h; ibv_create_ah(3); Linux, infiniband/hw/mlx5/qp.c (mlx5_set_path); UCX's
@@ -131,11 +129,9 @@ INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8
 }
 
 /*
- * Lets the kernel look up the MAC for the GID in the peer's record, and writes it there. Does
- * nothing on InfiniBand.
- *
- * pd    any of the context, for a temporary address handle
- * path  of this end: port, gid_index, sl, traffic_class, hop_limit
+ * Lets the kernel look up the MAC for the GID in the peer's record, and writes it there; does
+ * nothing on InfiniBand. Takes any PD of the context, and of this end's path port, gid_index, sl,
+ * traffic_class and hop_limit.
  *
  * Returns 0, or the negative errno of ibv_create_ah or inlay_av_from_ah: -EHOSTUNREACH,
  * -ENETUNREACH or -ETIMEDOUT when there is no route.

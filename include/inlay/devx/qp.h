@@ -349,8 +349,8 @@ INLAY_COLD int inlay_devx_qp_to_error(struct inlay_devx_qp *qp)
 }
 
 /*
- * Moves the QP from any state to RST, and empties its queues (inlay_sq_reset, inlay_rq_reset).
- * Returns 0, -EINVAL without an object, or the negative errno of 2RST_QP.
+ * Moves the QP from any state to RST, and empties its queues. Returns 0, -EINVAL without an object,
+ * or 2RST_QP's errno.
  */
 INLAY_COLD int inlay_devx_qp_to_reset(struct inlay_devx_qp *qp)
 {

@@ -2,29 +2,28 @@
 /*
  * inlay/queue/cq.h: a completion queue: poll, free, arm, and reserve room for completions.
  *
- *   const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq);               NULL: nothing there
+ *   const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq);               NULL: no completion
  *   if (cqe) {
  *           ... decode with cqe.h, release the queue it belongs to ...
- *           inlay_cq_advance(&cq, 1);                                the slot back to the device
+ *           inlay_cq_advance(&cq, 1);                                returns the slot to the device
  *   }
  *
  * Invariants:
- *   - A CQE belongs to the caller once its owner bit equals the ring's lap bit (with the enhanced
- *     layout of compressed CQEs, once its last byte but one equals the lap's number). It stays in
- *     its slot until freed, so a payload scattered to it can be used in place.
+ *   - A CQE belongs to the caller once its owner bit equals the ring's lap bit (in the enhanced layout
+ *     of compressed CQEs: once its last byte but one equals the lap number). It stays in its slot
+ *     until freed, so a payload scattered to it can be used in place.
  *   - A CQ that overruns is dead, and so are its QPs. Queues never reserve more than its size. A WQE
- *     owns its CQE until that is freed, not only until the WQE is released: before ringing for WQEs
- *     that have come back, free their CQEs (inlay_cq_advance, inlay_cq_update).
- *   - If the CQ was created with compression, the caller tests inlay_cqe_is_special instead of
- *     inlay_cqe_is_error, and calls inlay_cq_unzip for a compressed block.
+ *     owns its CQE until that is freed, not only until the WQE is released: free the CQEs of WQEs that
+ *     came back (inlay_cq_advance, inlay_cq_update) before ringing for new ones.
+ *   - On a CQ with compression, test inlay_cqe_is_special instead of inlay_cqe_is_error, and call
+ *     inlay_cq_unzip for a compressed block.
  *
- * A stalled reader. The device checks only the record for room, and on a CQ that ignores overrun it
- * checks nothing. It may then overwrite CQEs that were not freed. These are lost, and a CQE can change
- * while it is read. One lap ahead, the owner bit is the wrong one, and inlay_cq_peek finds nothing.
- * Two laps ahead it matches again, and the caller takes a new completion for an old one. (The
- * enhanced layout counts 256 laps.) With compression, one lap is enough: inlay_cq_peek may return
- * eight mini CQEs of the basic layout as a CQE, and the enhanced layout may lose a block's title. So
- * stay within inlay_cq_reserve even where the device does not check.
+ * Overrun unnoticed. The device checks only the record for room, and on a CQ that ignores overrun it
+ * checks nothing, so it may overwrite CQEs that were not freed. One lap ahead, the owner bit does not
+ * match and inlay_cq_peek finds nothing. Two laps ahead it matches again, and the caller takes a new
+ * completion for an old one (256 laps in the enhanced layout). With compression one lap is enough:
+ * inlay_cq_peek may return eight mini CQEs as a CQE, or a block may lose its title. Stay within
+ * inlay_cq_reserve even where the device does not check.
  *
  * Events. Verbs' channel, armed by inlay's doorbell:
  *
@@ -40,17 +39,17 @@
  *           ibv_ack_cq_events(ibcq, 1);
  *   }
  *
- * A completion may arrive between the last poll and the arm. mlx5 then raises the event at once,
- * because it compares the consumer index in the arm with its own producer index. Verbs does not
- * promise that, hence the second poll. A completion already in the ring when an event is raised
- * raises no other, so poll until the CQ is empty before arming.
+ * If a completion arrives between the last poll and the arm, mlx5 raises the event at once, because it
+ * compares the consumer index in the arm with its own producer index. Verbs does not promise that,
+ * hence the second poll. A completion already in the ring when an event is raised raises no other,
+ * so poll until the CQ is empty before arming.
  *
- * Moderation holds an event back until so many completions have come or so much time has passed:
- * ibv_modify_cq with IBV_CQ_ATTR_MODERATE, or the period and count of devx/cq.h. The loop is the same.
+ * Moderation delays an event by count or time: ibv_modify_cq with IBV_CQ_ATTR_MODERATE, or the period
+ * and count of devx/cq.h. The loop is the same.
  *
- * A caller that polls on leaves the CQ armed and later finds a spare event in the channel. That is
- * harmless as long as inlay_cq_event counts every event: the arm carries the count (arm_sn), and
- * the device ignores an arm whose count has already fired.
+ * A caller that polls on leaves the CQ armed, and later finds a spare event in the channel. That is
+ * harmless if inlay_cq_event counts every event: the arm carries the count (arm_sn), and the device
+ * ignores an arm whose count has fired.
  *
  * Threads: one owner at a time. Another thread may call ibv_get_cq_event, if the CQ is handed over
  * with the event. Sources: libmlx5's cq.c (mlx5_arm_cq, __mlx5_cq_clean), the PRM's "Completion
@@ -76,7 +75,7 @@ struct inlay_cq {
 	uint32_t ci;              /* CQEs freed */
 	uint32_t mask;            /* CQEs in the ring, less 1 */
 	uint32_t stride;          /* 64 or 128 */
-	uint16_t lap;             /* what the ownership word of the slot at next must be, in its bits `own` */
+	uint16_t lap;             /* the ownership word that makes the slot at next the caller's, in its bits `own` */
 	uint16_t own;             /* the owner bit; or the lap's number, of CQs with the enhanced layout */
 	uint8_t *uar;             /* doorbell page */
 	uint32_t cqn;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/ooo.h: receive queues whose WQEs the device takes in any order: QPs made with
+ * inlay/queue/ooo.h: receive queues that the device consumes out of order: QPs made with
  * MLX5DV_QP_CREATE_OOO_DP (rdma-core 54) or INLAY_DEVX_QP_OOO.
  *
  *   inlay_rq_set_ooo(&rq);                                   after the take-over (devx/qp.h does it)
  *   ... inlay_post_recv, inlay_rq_ring: queue/rq.h ...
  *   inlay_rq_release_ooo(&rq, cqe);                          instead of inlay_rq_release
  *
- * Completions come in the order of the messages, and their WQE counter says which WQE. The device
- * wants a ring of twice the receives that are posted at a time; libmlx5 makes it so. SRQs need
- * nothing: they are always taken like this.
+ * Completions arrive in message order, and their WQE counter names the WQE. The device needs a ring of
+ * twice the receives that are posted at a time; libmlx5 makes it so. SRQs need no call; their entries
+ * always complete out of order.
  *
  * Threads: as queue/rq.h. Sources: mlx5dv_create_qp(3); libmlx5's mlx5_calc_rq_size.
  */

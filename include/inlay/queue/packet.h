@@ -5,17 +5,17 @@
  *
  *   struct inlay_eth eth = inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4);
  *
- *   inlay_post_packet(&sq, eth, &sge, 1, INLAY_SIGNALED | INLAY_RING);             one packet, of any number of pieces
- *   inlay_post_tso(&sq, inlay_eth_mss(eth, 1460), hdr, 54, &sge, 1, 0);            one that the device cuts up
- *   n = inlay_post_packets(&sq, eth, sges, 32, INLAY_SIGNALED | INLAY_RING);       a burst of packets, one piece each
- *   n = inlay_post_packets_multi(&sq, eth, sges, 32, INLAY_SIGNALED | INLAY_RING); the same in one WQE
+ *   inlay_post_packet(&sq, eth, &sge, 1, flags);                         one packet, in any pieces
+ *   inlay_post_tso(&sq, inlay_eth_mss(eth, 1460), hdr, 54, &sge, 1, 0);  one that the device segments
+ *   n = inlay_post_packets(&sq, eth, sges, 32, flags);                   a burst, one piece each
+ *   n = inlay_post_packets_multi(&sq, eth, sges, 32, flags);             the same in one WQE
  *
  * A packet begins with its MAC addresses and ends without its FCS. What the device does to it is in
  * `eth` (wqe/eth.h). INLAY_RING, INLAY_INLINE and INLAY_SIGNALED are as in post.h; a raw packet has
  * no peer, so the other flags mean nothing.
  *
- * The inline header. A device may want the first 18 bytes of each packet inline; the posts then copy
- * them out of the SGEs, which must be readable. inlay_sq_from_qp asks the device.
+ * Inline header. A device may need the first 18 bytes of each packet inline. The posts then copy them
+ * from the SGEs, which must be readable. inlay_sq_from_qp queries the device.
  *
  * Threads: one owner of the queue at a time. Sources: libmlx5's _mlx5_post_send, mlx5_send_wr_send_eth
  * and mlx5_send_wr_send_tso; DPDK's mlx5_tx.h for multi-packet WQEs.
@@ -32,7 +32,7 @@ INLAY_CASTS_BEGIN_
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
 
-/* Bytes of header that a raw packet's WQE holds inline, 0 or 18; inlay_post_packet sees to it. */
+/* Bytes of each packet that the device needs inline, 0 or 18. inlay_post_packet copies them. */
 INLAY_FN uint32_t inlay_sq_min_inline(const struct inlay_sq *sq)
 {
 	return sq->min_inline;
@@ -46,8 +46,8 @@ INLAY_ALWAYS void inlay_packet_check_(const struct inlay_sq *sq, const struct ib
 }
 
 /*
- * A packet of any form. what: flags and opcode. hdr: its first hdr_len bytes; `skip` of its SGEs' bytes
- * are in there.
+ * A packet of any form. what: flags and opcode. hdr: its first hdr_len bytes, which hold `skip` bytes
+ * of its SGEs.
  */
 INLAY_ALWAYS int inlay_packet_build_(struct inlay_sq *sq, struct inlay_eth eth, const void *hdr, uint32_t hdr_len,
 				     uint32_t skip, const struct ibv_sge *sge, uint32_t num_sge, uint32_t what)

@@ -51,7 +51,7 @@ INLAY_CASTS_BEGIN_
 struct inlay_wr {
 	uint64_t raddr;            /* writes, reads, atomics: the peer's address */
 	uint32_t rkey;             /* its key, as the peer gave it; SEND_INVAL: the key to invalidate. Host order */
-	uint32_t imm_be;           /* *_IMM: the immediate as it arrives (ibv_send_wr.imm_data) */
+	uint32_t imm_be;           /* *_IMM: the immediate, big-endian (ibv_send_wr.imm_data) */
 	const struct inlay_av *to; /* UD, DCI, XRC: the destination, copied now; else NULL */
 	const void *data;
 	uint32_t len;              /* bytes */
@@ -127,8 +127,8 @@ INLAY_ALWAYS int inlay_post_end_(struct inlay_sq *sq, struct inlay_cursor at, ui
 }
 
 /*
- * Units of a WQE that has `fixed` of them before its list: SGEs, or iovecs if from is not NULL. More
- * than 63: no WQE holds it. *total: the payload's bytes, if inlined.
+ * Length of a WQE, in units, that has `fixed` of them before its list: SGEs, or iovecs if from is not
+ * NULL. More than 63 if no WQE holds it. *total: bytes of the payload, if inlined.
  */
 INLAY_ALWAYS uint32_t inlay_post_ds_(uint32_t fixed, const struct ibv_sge *sge, const struct inlay_iov *from,
 				     uint32_t num, int inlined, uint64_t *total)

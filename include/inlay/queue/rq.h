@@ -4,7 +4,7 @@
  *
  *   inlay_post_recv(&rq, &sge, 1);  inlay_rq_ring(&rq);      shows the device what was posted
  *   ...
- *   inlay_rq_release(&rq, cqe);                              gives back the WQE of one receive completion
+ *   inlay_rq_release(&rq, cqe);                              returns the WQE of one completion
  *
  * Invariants:
  *   - WQEs complete in the order in which they were posted. Indices grow without bound and are
@@ -182,7 +182,7 @@ INLAY_FN uint32_t inlay_rq_pending(const struct inlay_rq *rq)
 	return rq->most - inlay_rq_room(rq);
 }
 
-/* Whether a CQE may be of this queue. Without INLAY_CHECKED, only whether it completes a receive. */
+/* Whether a CQE may belong to this queue. Unchecked, any receive's does. */
 INLAY_ALWAYS int inlay_rq_mine_(const struct inlay_rq *rq, const struct mlx5_cqe64 *cqe)
 {
 	if (INLAY_UNLIKELY(!inlay_cqe_is_recv_(cqe)))

@@ -16,9 +16,9 @@
  *   -----|--------------------------|-----------------------
  *        posted, the device's         free
  *
- * Credit. A completion names the first WQEBB of its WQE. inlay_sq_release frees exactly that WQE
- * and all before it, also with selective signaling, because their lengths are still in the ring. A
- * ring full of unsignaled WQEs never gets credit back, so signal often enough (inlay_sq_signal).
+ * Credit. A completion names the first WQEBB of its WQE. inlay_sq_release frees that WQE and all
+ * before it, with selective signaling too, because their lengths are still in the ring. A ring full
+ * of unsignaled WQEs never gets credit back: signal often enough (inlay_sq_signal).
  *
  * Threads: one owner at a time. The register may be shared as its mode says (uar.h).
  * Sources: libmlx5's qp.c (what the device is told and when), the PRM's "Doorbells" chapter.
@@ -57,7 +57,7 @@ struct inlay_sq {
 	uint32_t reg_size;        /* SERIAL: bytes of one half of the register; else 0 */
 	uint32_t short_from;      /* from this index on, every WQE has one WQEBB */
 	uint32_t max_ds;          /* longest WQE that this QP may post, in 16-byte units */
-	uint32_t atomics;         /* bit 0: the device does atomics as verbs defines them; others: inlay_sq_set_atomics */
+	uint32_t atomics;         /* bit 0: plain atomics; others: sizes of extended ones (inlay_sq_set_atomics) */
 	uint32_t type;            /* enum ibv_qp_type; 0: not known, nothing is checked against it */
 	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
 	struct ibv_qp *verbs;     /* of inlay_sq_from_qp, else NULL */
@@ -119,8 +119,8 @@ INLAY_COLD int inlay_sq_reserve_(struct inlay_sq *sq, struct inlay_cq *cq, const
 
 /*
  * Sets the QP's type (enum ibv_qp_type) and whether it has atomics. INLAY_CHECKED then refuses
- * operations that the type does not have; without atomics, they return -ENOTSUP. Forgets what
- * inlay_sq_set_atomics (queue/masked.h) has set.
+ * operations that the type does not have; without atomics, they return -ENOTSUP. Resets the sizes of
+ * inlay_sq_set_atomics (queue/masked.h).
  */
 INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t atomics)
 {
@@ -327,9 +327,8 @@ INLAY_ALWAYS int inlay_sq_copies_(uint32_t ds, uint32_t bbs, uint32_t max)
 }
 
 /*
- * The register write for sq->last in all but the common case: another mode, no copy. ds: its length,
- * or 0 for a doorbell. With unrung, others wait for the same doorbell. Returns 0, so that posts can
- * end in a jump to it.
+ * Writes the register for sq->last in any mode. ds: its length, or 0 for a doorbell. If unrung is not
+ * 0, other WQEs wait for the same doorbell. Returns 0, so that posts can end in a jump to it.
  */
 INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, uint32_t ds)
 {
@@ -360,7 +359,7 @@ INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, uint32_t ds)
 	return none;
 }
 
-/* Writes the register for the last WQE. max: of a serial register that takes a copy, else 0. Returns 0. */
+/* Writes the register for one WQE. max: bytes that a serial register takes, or 0. Returns 0. */
 INLAY_ALWAYS int inlay_sq_register_(struct inlay_sq *sq, uint8_t *wqe, uint32_t ds, uint32_t bbs, uint32_t max)
 {
 	const uint8_t *second = wqe + INLAY_WQEBB;
@@ -487,7 +486,7 @@ INLAY_ALWAYS int inlay_sq_finish_(struct inlay_sq *sq, struct inlay_cursor at, u
 	inlay_flags_check_(flags);
 	INLAY_CHECK(!(flags & INLAY_STREAM_) || !sq->type || sq->type == IBV_QPT_DRIVER, "only a DCI has streams");
 	INLAY_CHECK(opcode < 256 && opmod < 256, "opcode and modifier have 8 bits each");
-	/* A UMR may be longer: libmlx5 makes room for it in every RC and UC QP. Multi-packet WQEs count their room. */
+	/* A UMR may be longer: libmlx5 makes room for it in every RC and UC QP. Multi-packet posts check theirs. */
 	INLAY_CHECK(at.ds <= sq->max_ds || at.ds <= 4 || opcode == MLX5_OPCODE_UMR || opcode == INLAY_OPCODE_MULTI_PACKET,
 		    "a WQE is no longer than the QP's longest");
 	inlay_wqe_ctrl(at.wqe, at.index, opmod << 24 | opcode, sq->qpn8, at.ds, flags, imm_be);
@@ -533,7 +532,7 @@ INLAY_ALWAYS int inlay_sq_commit_written(struct inlay_sq *sq, uint32_t ds, uint3
  *   struct inlay_sq burst = sq;                                a copy, which lives in registers
  *   for (i = 0; i < n; i++)
  *           if (inlay_post_write_inline(&burst, raddr[i], rkey, &value[i], 8, 0))
- *                   break;                                     i writes were posted: go on with the i-th
+ *                   break;                                     i were posted: go on with the i-th
  *   inlay_sq_join(&sq, &burst);
  *   inlay_sq_ring(&sq);                                        one doorbell for all
  *
@@ -644,8 +643,8 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 }
 
 /*
- * Gives back the credit of everything posted before `index` (inlay_sq_index), for queues whose
- * progress is known by other means than their completions.
+ * Gives back the credit of everything posted before `index` (inlay_sq_index), for callers that learn
+ * of progress by other means than completions.
  *
  * Returns the WQEBBs that came back, or -EPROTO when fewer are outstanding; then nothing has
  * changed.
@@ -681,7 +680,7 @@ INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 		sq->last_ds = sq->last[7] & 0x3f;
 		sq->unrung += bbs;
 	}
-	/* Less is pending if a faulty device has completed WQEs that were not rung for. */
+	/* A faulty device may have completed WQEs that were not rung for. */
 	sq->pending = sq->pending > sq->pi - index ? sq->pending - (sq->pi - index) : 0;
 	sq->pi = index;
 	if ((int32_t)(sq->short_from - index) > 0)

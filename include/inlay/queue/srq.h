@@ -7,9 +7,9 @@
  *   inlay_srq_ring(&srq);
  *   ...
  *   user = inlay_srq_user(&srq, inlay_cqe_wqe_counter(cqe)); of a receive completion: which buffer
- *   inlay_srq_recycle(&srq, cqe);                            the message was used: its buffer goes back
- *   inlay_srq_replace(&srq, cqe, &other, 1, user);           the message is kept: another buffer goes back
- *   inlay_srq_release(&srq, cqe);                            the message is kept, and there is no other
+ *   inlay_srq_recycle(&srq, cqe);                            message used: its buffer goes back
+ *   inlay_srq_replace(&srq, cqe, &other, 1, user);           message kept: another buffer goes back
+ *   inlay_srq_release(&srq, cqe);                            message kept, no other buffer
  *   inlay_srq_ring(&srq);                                    once for many
  *
  * Exactly one of the three follows each receive completion, good or error, before inlay_cq_advance.
@@ -300,8 +300,8 @@ INLAY_APART int inlay_srq_post_tail_(struct inlay_srq *srq, uint64_t addr, uint6
  * sge   host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
  * user  what inlay_srq_user returns for the completion
  *
- * Returns 0; -EAGAIN when no entry is empty, or the next of a cyclic queue is not; -EINVAL for more SGEs than an entry holds. The device
- * sees nothing before inlay_srq_ring().
+ * Returns 0; -EAGAIN when no entry is empty, or the next of a cyclic queue is not; -EINVAL for more
+ * SGEs than an entry holds. The device sees nothing before inlay_srq_ring().
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge,
 						  uint64_t user)

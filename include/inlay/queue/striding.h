@@ -2,7 +2,7 @@
 /*
  * inlay/queue/striding.h: striding (multi-packet) receive queues: each buffer takes many packets.
  *
- *   inlay_striding_post(&rq, (uintptr_t)buf[i], lkey);          every buffer: strides << log_size bytes
+ *   inlay_striding_post(&rq, (uintptr_t)buf[i], lkey);          buffers of strides << log_size bytes
  *   inlay_rq_ring(&rq.rq);
  *   ...
  *   done = inlay_striding_take(&rq, cqe, &at);                  one good CQE (inlay_cqe_is_special)
@@ -12,7 +12,7 @@
  *   if (done) {                                                 buf[at.wqe] gets no more packets
  *           buf[at.wqe] = other;                                not needed if nobody uses its packets
  *           inlay_striding_post(&rq, (uintptr_t)other, lkey);
- *           inlay_rq_ring(&rq.rq);                              rq.rq also has inlay_rq_room and inlay_rq_fini
+ *           inlay_rq_ring(&rq.rq);                              also inlay_rq_room, inlay_rq_fini
  *   }
  *
  *   WQE   +0   next segment  be16 at +2: index of the WQE behind it. Cyclic queues do not read it
@@ -244,23 +244,24 @@ INLAY_ALWAYS int inlay_striding_use_(struct inlay_striding *rq, uint32_t n)
 	return 1;
 }
 
-/* Where a packet is, by its CQE and byte_cnt. Returns its strides; 0: no device writes this. */
-INLAY_ALWAYS uint32_t inlay_striding_place_(const struct inlay_strided_ *of, const struct mlx5_cqe64 *cqe,
-					    uint32_t count, uint32_t *offset, uint32_t *len)
+/* Strides of a packet whose byte_cnt gives only its bytes; 0 if it gives anything else. */
+INLAY_ALWAYS uint32_t inlay_striding_needs_(const struct inlay_strided_ *of, uint32_t count)
 {
-	uint32_t n = inlay_cqe_strides_(count);
+	__asm__ volatile("" ::: "memory"); /* reloads, so that the common path saves no registers */
+	return count - 1 < 0xffff ? (count + of->shift + (1u << of->log_size) - 1) >> of->log_size : 0;
+}
 
+/* Where a packet is that byte_cnt `count` describes, from stride `first` on. Returns whether it can be there. */
+INLAY_ALWAYS int inlay_striding_place_(const struct inlay_strided_ *of, uint32_t count, uint32_t first, uint32_t expected,
+				       uint32_t *offset, uint32_t *len)
+{
 	*len = count & 0xffff;
-	*offset = ((uint32_t)inlay_cqe_wqe_counter(cqe) << of->log_size) + of->shift;
-	if (INLAY_UNLIKELY(!n)) {
-		__asm__ volatile("" ::: "memory"); /* reloads, so that the common path saves no registers */
-		n = count - 1 < 0xffff ? (count + of->shift + (1u << of->log_size) - 1) >> of->log_size : 0;
-	}
+	*offset = (first << of->log_size) + of->shift;
 	if (INLAY_UNLIKELY((int32_t)count < 0))
 		*offset = *len = 0;
-	else if (INLAY_UNLIKELY(*offset + *len > of->bytes))
+	else if (INLAY_UNLIKELY(first != expected) || INLAY_UNLIKELY(*offset + *len > of->bytes))
 		return 0;
-	return n;
+	return 1;
 }
 
 /*
@@ -279,10 +280,13 @@ INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx
 	INLAY_CHECK(rq && cqe && at, "none is NULL");
 	INLAY_CHECK(!inlay_cqe_is_special(cqe), "neither an error nor a compressed block");
 	count = inlay_cqe_byte_count(cqe);
-	n = inlay_striding_place_(&rq->of, cqe, count, &offset, &len);
-	if (INLAY_UNLIKELY(n - 1 >= rq->left))
-		return -EPROTO;
-	if (INLAY_UNLIKELY(inlay_cqe_wqe_counter(cqe) != rq->of.strides - rq->left) && (int32_t)count >= 0)
+	n = inlay_cqe_strides_(count);
+	if (INLAY_UNLIKELY(n - 1 >= rq->left)) {
+		n = inlay_striding_needs_(&rq->of, count);
+		if (n - 1 >= rq->left)
+			return -EPROTO;
+	}
+	if (!inlay_striding_place_(&rq->of, count, inlay_cqe_wqe_counter(cqe), rq->of.strides - rq->left, &offset, &len))
 		return -EPROTO;
 	at->wqe = rq->rq.limit & rq->rq.mask;
 	at->offset = offset;
@@ -296,7 +300,7 @@ INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx
  * names have been used up without a packet.
  *
  * Returns 1 or 0 as inlay_striding_take, with *wqe the buffer; -EBADFD when the queue has stopped;
- * -EPROTO for another CQE, or more strides than the buffer has left. Source: DPDK's mlx5_rx_err_handle.
+ * -EPROTO for another CQE, or more strides than the buffer has left. Source: mlx5_rx_err_handle (DPDK).
  */
 INLAY_COLD int inlay_striding_error(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe, uint32_t *wqe)
 {
@@ -325,13 +329,19 @@ INLAY_COLD int inlay_striding_error(struct inlay_striding *rq, const struct mlx5
 INLAY_ALWAYS int inlay_striding_srq_take(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
 					 struct inlay_packet_at *at)
 {
-	uint32_t index, n, offset, len;
+	uint32_t index, count, first, n, offset, len;
 	uint16_t used;
 	uint8_t *entry;
 
 	INLAY_CHECK(rq && cqe && at, "none is NULL");
 	INLAY_CHECK(!inlay_cqe_is_special(cqe), "neither an error nor a compressed block");
-	n = inlay_striding_place_(&rq->of, cqe, inlay_cqe_byte_count(cqe), &offset, &len);
+	count = inlay_cqe_byte_count(cqe);
+	n = inlay_cqe_strides_(count);
+	if (INLAY_UNLIKELY(!n))
+		n = inlay_striding_needs_(&rq->of, count);
+	first = inlay_cqe_wqe_counter(cqe);
+	if (!inlay_striding_place_(&rq->of, count, first, first, &offset, &len))
+		return -EPROTO;
 	index = inlay_from_be16(cqe->wqe_id);
 	entry = inlay_srq_entry_(&rq->srq, index);
 	if (INLAY_UNLIKELY(!entry) || INLAY_UNLIKELY(entry[INLAY_SRQ_STATE_]))

@@ -20,7 +20,7 @@
  * register made by inlay_uar_create is safe.
  *
  * INLAY_UAR_FULL_FENCE, or'ed into a mode, puts libmlx5's fence (base.h) after each register write:
- * when the call returns, the doorbell has left the CPU. It disables the fast path of a serial register.
+ * when the call returns, the doorbell has left the CPU. A serial register loses its fast path.
  *
  *   base of a register               base + size
  *   | one half: copy or doorbell     | the other half |      alternate, so that consecutive writes

@@ -120,7 +120,8 @@ INLAY_COLD int inlay_wq_user_index(struct ibv_wq *wq, uint32_t *index, const cha
 
 /*
  * As inlay_cq_clean, for queues whose receives do not name a QP of the caller's: raw packet QPs, WQs
- * and XRC SRQs. index: of the functions above, or the user_index with which an RQ was created (devx/packets.h).
+ * and XRC SRQs. index: from the functions above, or the user_index of an RQ's attributes
+ * (devx/packets.h).
  */
 INLAY_COLD uint32_t inlay_cq_clean_index(struct inlay_cq *cq, uint32_t index,
 					 void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)

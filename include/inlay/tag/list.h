@@ -26,16 +26,15 @@
  *   - In the CQ, reserve one CQE for each WQEBB of the command ring, two for each tag, and one for
  *     each XRQ entry (inlay_cq_reserve).
  *
- * Unexpected messages and the phase. The NIC counts the messages that matched nothing, modulo 2^16.
- * From such a message on, it keeps new tags disabled until the software says that it has seen as
- * many: a new tag may be for a message that is still on its way to the software.
- * inlay_tag_list_complete counts these messages, and an operation with IBV_OPS_TM_SYNC carries the
- * count. So take all completions, match each unexpected message against the receives to be added,
- * and only then add with IBV_OPS_TM_SYNC. IBV_WC_TM_SYNC_REQ in a completion says that the NIC had
- * counted more, or that 2^14 messages are not synchronised: synchronise soon.
+ * The phase: the NIC counts the messages that matched nothing, modulo 2^16. From such a message on,
+ * it keeps new tags disabled until the software says that it has seen as many: a new tag may be for
+ * a message that is still on its way to the software. inlay_tag_list_complete counts these
+ * messages, and an operation with IBV_OPS_TM_SYNC carries the count. So take all completions, match
+ * each unexpected message against the receives to be added, and only then add with IBV_OPS_TM_SYNC.
+ * IBV_WC_TM_SYNC_REQ in a completion says that the NIC had counted more, or that 2^14 messages are
+ * not synchronised: synchronise soon.
  *
- * The list belongs to an XRQ, a shared receive queue that matches tags. Operations are WQEs of one
- * WQEBB on the command QP, which is connected to itself and receives through that XRQ:
+ * Operations are WQEs of one WQEBB on the command QP (devx/srq.h):
  *
  *   +0    ctrl    opcode 0x28, index, QPN, DS 4 (ADD) or 3
  *   +16   tag     operation << 4 | flags | be16 index | be16 sw_cnt at +6 | be64 tag | be64 mask
@@ -67,9 +66,7 @@ enum inlay_tag_app {
 	INLAY_TAG_EXPECTED = 2,          /* the payload is there; no TMH */
 	INLAY_TAG_UNEXPECTED = 3,        /* matched nothing: in an entry of the XRQ */
 	INLAY_TAG_NO_TAG = 4,            /* not to be matched: in an entry of the XRQ */
-	INLAY_TAG_APPENDED = 5,
-	INLAY_TAG_REMOVED = 6,
-	INLAY_TAG_NOOP = 7,
+	INLAY_TAG_APPENDED = 5, INLAY_TAG_REMOVED = 6, INLAY_TAG_NOOP = 7,
 	INLAY_TAG_CONSUMED_SW_RNDV = 9,  /* a rendezvous that software must end: TMH and RVH go to the buffer */
 	INLAY_TAG_CONSUMED_MSG = 10,     /* matched, and the payload is there */
 	INLAY_TAG_CONSUMED_MSG_SW_RNDV = 11, /* both */
@@ -331,12 +328,10 @@ INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id,
 }
 
 /*
- * Takes a tag out of the list unless a message is faster. Its completion has status IBV_WC_SUCCESS:
+ * Removes a tag, unless a message has already matched it. Its completion has status IBV_WC_SUCCESS:
  * the receive will not complete, and the NIC no longer uses its buffer; or IBV_WC_TM_ERR: the
- * receive has completed or will.
- *
- * Returns 0; -ENOENT when the handle is stale; -EBUSY when a DEL of it is under way; -EAGAIN when
- * the command ring is full.
+ * receive has completed or will. Returns 0; -ENOENT when the handle is stale; -EBUSY when a DEL of
+ * it is under way; -EAGAIN when the command ring is full.
  */
 INLAY_ALWAYS int inlay_tag_list_del(struct inlay_tag_list *list, uint64_t wr_id, uint32_t handle, int flags)
 {
@@ -581,16 +576,10 @@ INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct m
 	}
 	wc->app_op = cqe->app_op;
 	switch (cqe->app_op) {
-	case INLAY_TAG_CONSUMED:
-	case INLAY_TAG_EXPECTED:
-	case INLAY_TAG_CONSUMED_SW_RNDV:
-	case INLAY_TAG_CONSUMED_MSG:
-	case INLAY_TAG_CONSUMED_MSG_SW_RNDV:
-	case INLAY_TAG_CANCELED:
+	case INLAY_TAG_CONSUMED: case INLAY_TAG_EXPECTED: case INLAY_TAG_CONSUMED_SW_RNDV:
+	case INLAY_TAG_CONSUMED_MSG: case INLAY_TAG_CONSUMED_MSG_SW_RNDV: case INLAY_TAG_CANCELED:
 		return inlay_tag_list_received_(list, cqe, cqe_size, wc);
-	case INLAY_TAG_APPENDED:
-	case INLAY_TAG_REMOVED:
-	case INLAY_TAG_NOOP:
+	case INLAY_TAG_APPENDED: case INLAY_TAG_REMOVED: case INLAY_TAG_NOOP:
 		return inlay_tag_list_operation_(list, cqe, wc);
 	case INLAY_TAG_UNEXPECTED:
 		wc->opcode = IBV_WC_TM_RECV;

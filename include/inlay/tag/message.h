@@ -134,6 +134,7 @@ INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uin
 	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 }
 
+/* Sends a header and a payload, both copied into the WQE. */
 INLAY_ALWAYS int inlay_tag_send_two_(struct inlay_sq *sq, const void *head, uint32_t head_len, const void *data,
 				     uint32_t len, uint32_t flags)
 {
@@ -162,6 +163,16 @@ INLAY_ALWAYS int inlay_tag_send_eager_inline(struct inlay_sq *sq, uint32_t app_c
 	return inlay_tag_send_two_(sq, tmh, sizeof(tmh), data, len, flags);
 }
 
+INLAY_ALWAYS int inlay_tag_send_rvh_(struct inlay_sq *sq, uint8_t opcode, uint32_t app_ctx, uint64_t tag,
+				     const struct inlay_rvh *rvh, const void *header, uint32_t header_len, uint32_t flags)
+{
+	uint8_t head[INLAY_TMH_BYTES + INLAY_RVH_BYTES];
+
+	inlay_tmh_put_(head, opcode, app_ctx, tag);
+	inlay_rvh_put_(head + INLAY_TMH_BYTES, rvh);
+	return inlay_tag_send_two_(sq, head, sizeof(head), header, header_len, flags);
+}
+
 /*
  * A rendezvous: the receiver reads the payload from rvh->va with rvh->rkey until it sends the FIN.
  * header: header_len bytes of the sender's, 0 .. 32, for a receiver that matches in software.
@@ -169,24 +180,16 @@ INLAY_ALWAYS int inlay_tag_send_eager_inline(struct inlay_sq *sq, uint32_t app_c
 INLAY_ALWAYS int inlay_tag_send_rndv(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh,
 				     const void *header, uint32_t header_len, uint32_t flags)
 {
-	uint8_t head[INLAY_TMH_BYTES + INLAY_RVH_BYTES];
-
-	if (header_len > INLAY_RNDV_MAX - sizeof(head))
+	if (header_len > INLAY_RNDV_MAX - INLAY_TMH_BYTES - INLAY_RVH_BYTES)
 		return -EINVAL;
-	inlay_tmh_put_(head, IBV_TMH_RNDV, app_ctx, tag);
-	inlay_rvh_put_(head + INLAY_TMH_BYTES, rvh);
-	return inlay_tag_send_two_(sq, head, sizeof(head), header, header_len, flags);
+	return inlay_tag_send_rvh_(sq, IBV_TMH_RNDV, app_ctx, tag, rvh, header, header_len, flags);
 }
 
 /* Ends a rendezvous, back to its sender: app_ctx, tag and RVH as they came. */
 INLAY_ALWAYS int inlay_tag_send_fin(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh,
 				    uint32_t flags)
 {
-	uint8_t head[INLAY_TMH_BYTES + INLAY_RVH_BYTES];
-
-	inlay_tmh_put_(head, IBV_TMH_FIN, app_ctx, tag);
-	inlay_rvh_put_(head + INLAY_TMH_BYTES, rvh);
-	return inlay_tag_send_two_(sq, head, sizeof(head), NULL, 0, flags);
+	return inlay_tag_send_rvh_(sq, IBV_TMH_FIN, app_ctx, tag, rvh, NULL, 0, flags);
 }
 
 #endif

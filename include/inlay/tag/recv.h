@@ -5,10 +5,7 @@
  *
  *   inlay_tag_rx_init(&rx, &match, &list, 1024);                    shorter ones stay in software
  *
- *   switch (inlay_tag_rx_post(&rx, tag, mask, &sge, (uintptr_t)req, &found)) {
- *   case 1: deliver(message(found.cookie), req); break;             it was there
- *   case 0: req->handle = found.handle; break;                      posted; perhaps to the NIC too
- *   }
+ *   inlay_tag_rx_post(&rx, tag, mask, &sge, (uintptr_t)req, &found);   as inlay_match_post
  *
  *   while ((cqe = inlay_cq_peek(&cq))) {                            handle each before the next
  *           if (inlay_tag_list_owns(&list, cqe))
@@ -164,8 +161,8 @@ INLAY_FN int inlay_tag_rx_recall_(struct inlay_tag_rx *rx, const struct inlay_ma
  * later message. -EBUSY, with from_nic 0: *found is the receive, and the NIC has it. It is asked
  * for as by inlay_tag_rx_cancel. With INLAY_TAG_RX_CANCELED its buffer is free for the message; if
  * it completes, the NIC had another message for it: call again. In both cases, handle it before any
- * later message. -EPROTO: *found is the receive, but it cannot be taken back: the NIC may still write to
- * its buffer.
+ * later message. -EPROTO: *found is the receive, but it cannot be taken back: the NIC may still
+ * write to its buffer.
  */
 INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t cookie, int from_nic,
 				 struct inlay_match_found *found)
@@ -190,9 +187,8 @@ INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t
 
 /*
  * Cancels a receive. Returns 1: *found is the receive, and its buffer is free. 0: the NIC has it,
- * and INLAY_TAG_RX_CANCELED or its completion follows, after inlay_tag_rx_flush or
- * inlay_tag_list_ring.
- * -ENOENT: it had left.
+ * and INLAY_TAG_RX_CANCELED or its completion follows, after inlay_tag_rx_flush. -ENOENT: it had
+ * left.
  */
 INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struct inlay_match_found *found)
 {

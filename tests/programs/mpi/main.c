@@ -154,7 +154,6 @@ static const struct part {
 	void (*run)(void);
 } parts[] = {
 	{ "p2p", p2p },
-	{ "collectives", collectives },
 	{ "rma", rma },
 	{ "threads", threads },
 	{ "storm", storm },
@@ -180,8 +179,7 @@ int main(int argc, char **argv)
 		case 't':
 			threaded = true;
 			break;
-		default:
-			return 2;
+		default: return 2;
 		}
 	}
 	MPI_Init_thread(&argc, &argv, threaded ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level);

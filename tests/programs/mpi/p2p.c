@@ -36,33 +36,18 @@ static void send_by(enum sends how, size_t len, int to, int tag, MPI_Request *re
 	int n = (int)len;
 
 	switch (how) {
-	case SEND:
-		MPI_Send(out, n, MPI_BYTE, to, tag, comm);
-		break;
-	case SSEND:
-		MPI_Ssend(out, n, MPI_BYTE, to, tag, comm);
-		break;
-	case BSEND:
-		MPI_Bsend(out, n, MPI_BYTE, to, tag, comm);
-		break;
-	case RSEND:
-		MPI_Rsend(out, n, MPI_BYTE, to, tag, comm);
-		break;
-	case ISSEND:
-		MPI_Issend(out, n, MPI_BYTE, to, tag, comm, request);
-		break;
-	case IBSEND:
-		MPI_Ibsend(out, n, MPI_BYTE, to, tag, comm, request);
-		break;
-	case IRSEND:
-		MPI_Irsend(out, n, MPI_BYTE, to, tag, comm, request);
-		break;
+	case SEND: MPI_Send(out, n, MPI_BYTE, to, tag, comm); break;
+	case SSEND: MPI_Ssend(out, n, MPI_BYTE, to, tag, comm); break;
+	case BSEND: MPI_Bsend(out, n, MPI_BYTE, to, tag, comm); break;
+	case RSEND: MPI_Rsend(out, n, MPI_BYTE, to, tag, comm); break;
+	case ISSEND: MPI_Issend(out, n, MPI_BYTE, to, tag, comm, request); break;
+	case IBSEND: MPI_Ibsend(out, n, MPI_BYTE, to, tag, comm, request); break;
+	case IRSEND: MPI_Irsend(out, n, MPI_BYTE, to, tag, comm, request); break;
 	case SEND_INIT:
 		MPI_Send_init(out, n, MPI_BYTE, to, tag, comm, request);
 		MPI_Start(request);
 		break;
-	default:
-		MPI_Isend(out, n, MPI_BYTE, to, tag, comm, request);
+	default: MPI_Isend(out, n, MPI_BYTE, to, tag, comm, request);
 	}
 	sent(to);
 }

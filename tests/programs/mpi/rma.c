@@ -27,9 +27,7 @@ static MPI_Group everyone;
 static void open_epoch(enum epoch e, int target)
 {
 	switch (e) {
-	case FENCE:
-		MPI_Win_fence(0, win);
-		break;
+	case FENCE: MPI_Win_fence(0, win); break;
 	case LOCK:
 		MPI_Barrier(MPI_COMM_WORLD);
 		MPI_Win_lock(step % 2 ? MPI_LOCK_SHARED : MPI_LOCK_EXCLUSIVE, target, 0, win);
@@ -48,12 +46,8 @@ static void open_epoch(enum epoch e, int target)
 static void close_epoch(enum epoch e, int target)
 {
 	switch (e) {
-	case FENCE:
-		MPI_Win_fence(0, win);
-		break;
-	case LOCK:
-		MPI_Win_unlock(target, win);
-		break;
+	case FENCE: MPI_Win_fence(0, win); break;
+	case LOCK: MPI_Win_unlock(target, win); break;
 	case LOCK_ALL:
 		MPI_Win_flush(target, win);
 		MPI_Win_unlock_all(win);

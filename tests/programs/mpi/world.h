@@ -23,7 +23,6 @@ extern bool threaded;
 
 /* The parts. Each is called by all ranks */
 void p2p(void);
-void collectives(void);
 void rma(void);
 void threads(void);
 void storm(void);

@@ -10,24 +10,15 @@
  *
  * Both do the same at the same time, each being sender and receiver. They meet by TCP, over which they tell each other addresses.
  */
+#define _GNU_SOURCE
 #include <uct/api/uct.h>
 #include "../../softdev/softdev.h"
-#include <arpa/inet.h>
-#include <errno.h>
+#include "../../../examples/common/socket.h"
 #include <fcntl.h>
-#include <netinet/tcp.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #define MAX ((size_t)1 << 20)
 #define AROUND 256              /* bytes before and behind a message that must stay as they were */
@@ -42,18 +33,8 @@ static unsigned long checked;
 
 static void progress(void);     /* also before anything is set up */
 
-static void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
-static void die(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	fprintf(stderr, "%s: %s, %zu bytes, seed %llu: ", me ? "client" : "server", doing, doing_size, (unsigned long long)seed);
-	vfprintf(stderr, fmt, ap);
-	fputc('\n', stderr);
-	va_end(ap);
-	exit(1);
-}
+#define die(fmt, ...) die("%s: %s, %zu bytes, seed %llu: " fmt, me ? "client" : "server", doing, doing_size, \
+			  (unsigned long long)seed, ##__VA_ARGS__)
 
 static void ok(ucs_status_t s, const char *what)
 {
@@ -127,27 +108,12 @@ static void check(const uint8_t *p, size_t len, uint64_t key, const char *what)
 
 /* ---- meeting ---- */
 
-static void tell(const void *p, size_t len)
-{
-	ssize_t n;
-
-	for (; len; p = (const uint8_t *)p + n, len -= n) {
-		n = send(sock, p, len, MSG_NOSIGNAL);
-		if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-			progress();
-			n = 0;
-		} else if (n < 0) {
-			die("send: %s", strerror(errno));
-		}
-	}
-}
-
-static void hear(void *p, size_t len)
+static void move(bool out, void *p, size_t len)
 {
 	ssize_t n;
 
 	for (; len; p = (uint8_t *)p + n, len -= n) {
-		n = recv(sock, p, len, 0);
+		n = out ? send(sock, p, len, MSG_NOSIGNAL) : recv(sock, p, len, 0);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
 			progress();
 			n = 0;
@@ -162,8 +128,8 @@ static uint64_t meet_with(uint64_t word)
 {
 	uint64_t mine[2] = { step, word }, theirs[2];
 
-	tell(mine, sizeof mine);
-	hear(theirs, sizeof theirs);
+	move(true, mine, sizeof mine);
+	move(false, theirs, sizeof theirs);
 	if (theirs[0] != step)
 		die("the other side is at step %llu", (unsigned long long)theirs[0]);
 	return theirs[1];
@@ -174,46 +140,17 @@ static void meet(void)
 	meet_with(0);
 }
 
-/* Length, bytes; the caller frees */
-static void *swap_blob(const void *mine, uint64_t len, uint64_t *got)
+/* Both say as much; the caller frees */
+static void *swap_blob(void *mine, size_t len)
 {
-	void *p;
+	void *p = malloc(len);
 
-	tell(&len, sizeof len);
-	tell(mine, len);
-	hear(got, sizeof *got);
-	p = malloc(*got);
 	if (!p)
 		die("no memory");
-	hear(p, *got);
+	move(true, mine, len);
+	move(false, p, len);
 	return p;
 }
-
-static void connect_tcp(const char *host, uint16_t port)
-{
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
-	int yes = 1, s;
-
-	if (inet_pton(AF_INET, host ? host : "127.0.0.1", &a.sin_addr) != 1)
-		die("%s is not an address", host);
-	if (host) {
-		sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (connect(sock, (struct sockaddr *)&a, sizeof a) != 0)
-			die("connect: %s", strerror(errno));
-	} else {
-		s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-		if (bind(s, (struct sockaddr *)&a, sizeof a) != 0 || listen(s, 1) != 0)
-			die("listen: %s", strerror(errno));
-		sock = accept(s, NULL, NULL);
-		if (sock < 0)
-			die("accept: %s", strerror(errno));
-		close(s);
-	}
-	setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-	fcntl(sock, F_SETFL, O_NONBLOCK);
-}
-
 
 #define AM_ID 11
 #define BURST 30                /* operations between two meetings */
@@ -595,13 +532,10 @@ static void find(const char *transport, const char *device)
 	ok(uct_md_query(md, &md_attr), "md_query");
 }
 
-static uint8_t *memory(uct_mem_h *memh)
+static uint8_t *registered(uct_mem_h *memh)
 {
-	void *p;
+	void *p = memory(ROOM);
 
-	if (posix_memalign(&p, 4096, ROOM) != 0)
-		die("no memory");
-	memset(p, 0, ROOM);
 	ok(uct_md_mem_reg(md, p, ROOM, UCT_MD_MEM_ACCESS_ALL, memh), "mem_reg");
 	return p;
 }
@@ -643,7 +577,7 @@ static void start(const char *transport, const char *device, bool *may_fail)
 	void *their_dev, *their_addr, *their_key;
 	size_t addr_len;
 	bool by_ep; /* endpoints know each other, or only each one its peer's interface */
-	uint64_t n, theirs;
+	uint64_t theirs;
 
 	find(transport, device);
 	ok(ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK, &async), "async_context_create");
@@ -659,9 +593,9 @@ static void start(const char *transport, const char *device, bool *may_fail)
 	if (!(attr.cap.flags & (UCT_IFACE_FLAG_CONNECT_TO_EP | UCT_IFACE_FLAG_CONNECT_TO_IFACE)) || attr.device_addr_len > sizeof dev ||
 	    addr_len > sizeof addr || md_attr.rkey_packed_size > sizeof key)
 		die("%s is not as expected", transport);
-	win = memory(&win_memh);
-	src = memory(&src_memh);
-	dst = memory(&dst_memh);
+	win = registered(&win_memh);
+	src = registered(&src_memh);
+	dst = registered(&dst_memh);
 
 	pp.iface = iface;
 	if (by_ep)
@@ -669,9 +603,9 @@ static void start(const char *transport, const char *device, bool *may_fail)
 	ok(uct_iface_get_device_address(iface, (uct_device_addr_t *)dev), "get_device_address");
 	ok(by_ep ? uct_ep_get_address(ep, (uct_ep_addr_t *)addr) : uct_iface_get_address(iface, (uct_iface_addr_t *)addr), "get_address");
 	ok(uct_md_mkey_pack(md, win_memh, key), "mkey_pack");
-	their_dev = swap_blob(dev, attr.device_addr_len, &n);
-	their_addr = swap_blob(addr, addr_len, &n);
-	their_key = swap_blob(key, md_attr.rkey_packed_size, &n);
+	their_dev = swap_blob(dev, attr.device_addr_len);
+	their_addr = swap_blob(addr, addr_len);
+	their_key = swap_blob(key, md_attr.rkey_packed_size);
 	if (by_ep) {
 		ok(uct_ep_connect_to_ep(ep, their_dev, their_addr), "connect_to_ep");
 	} else {
@@ -727,7 +661,8 @@ int main(int argc, char **argv)
 	me = argv[optind] != NULL;
 	signal(SIGALRM, out_of_time);
 	alarm(LIMIT);
-	connect_tcp(argv[optind], port);
+	sock = me ? socket_connect(argv[optind], port, LIMIT) : socket_accept("127.0.0.1", port, LIMIT);
+	fcntl(sock, F_SETFL, O_NONBLOCK);
 	start(transport, device, &go);
 	if (go) {
 		am(BCOPY);

@@ -243,6 +243,14 @@ static void which_rule(UNUSED void **state)
 	node_open(&node[0]);
 	node_open(&node[1]);
 	packet_make(&p, &udp, there, here);
+	/* A field of the VLAN tag, even of value 0, is of no packet without a tag */
+	rule_init(&r, IBV_FLOW_ATTR_NORMAL, 0);
+	rule_mac(&r, there);
+	((struct ibv_flow_spec_eth *)(void *)r.spec)->mask.vlan_tag = 0xffff;
+	f[0] = rule_to(&r, node[1].qp);
+	send_packet(&node[0]);
+	came(&node[1], false);
+	must(ibv_destroy_flow(f[0]));
 	/* Everything, unless a rule takes it */
 	rule_init(&r, IBV_FLOW_ATTR_ALL_DEFAULT, 0);
 	f[0] = rule_to(&r, node[1].qp);

@@ -127,20 +127,17 @@ UNUSED static bool readable(int fd, int ms)
 	return poll(&p, 1, ms) == 1;
 }
 
+/* What must come */
+#define until(come) for (double end_ = now() + PATIENCE; !(come); usleep(20)) assert_true(now() < end_)
+
 /* The next completion */
 UNUSED static struct ibv_wc next_wc(struct ibv_cq *cq)
 {
-	double end = now() + PATIENCE;
 	struct ibv_wc wc;
 	int n;
 
 	memset(&wc, 0, sizeof(wc));
-	do {
-		n = ibv_poll_cq(cq, 1, &wc);
-		if (n)
-			break;
-		usleep(20);
-	} while (now() < end);
+	until((n = ibv_poll_cq(cq, 1, &wc)));
 	assert_int_equal(n, 1);
 	return wc;
 }

@@ -344,12 +344,9 @@ UNUSED static struct mlx5_cqe64 *peek(struct dcq *q)
 
 UNUSED static struct mlx5_cqe64 *poll_wait(struct dcq *q)
 {
-	double end = now() + PATIENCE;
 	struct mlx5_cqe64 *c;
 
-	while (!(c = peek(q)) && now() < end)
-		usleep(20);
-	assert_non_null(c);
+	until((c = peek(q)));
 	q->ci++;
 	q->dbrec[0] = htobe32(q->ci & 0xffffff);
 	return c;

@@ -45,23 +45,17 @@ UNUSED static void go(void)
 		softdev_run();
 }
 
-UNUSED static bool done_within(struct ibv_cq_ex *cq, struct done *d, double seconds)
+UNUSED static bool is_done(struct ibv_cq_ex *cq, struct done *d)
 {
 	struct ibv_poll_cq_attr at = { .comp_mask = 0 };
-	double end = now() + seconds;
 	int err;
 
-	memset(d, 0, sizeof(*d));
-	do {
-		go();
-		err = ibv_start_poll(cq, &at);
-		if (err != ENOENT)
-			break;
-		usleep(20);
-	} while (now() < end);
+	go();
+	err = ibv_start_poll(cq, &at);
 	if (err == ENOENT)
 		return false;
 	must(err);
+	memset(d, 0, sizeof(*d));
 	d->status = cq->status;
 	d->wr_id = cq->wr_id;
 	d->opcode = ibv_wc_read_opcode(cq);
@@ -79,7 +73,7 @@ UNUSED static struct done next_done(struct ibv_cq_ex *cq)
 {
 	struct done d;
 
-	assert_true(done_within(cq, &d, PATIENCE));
+	until(is_done(cq, &d));
 	return d;
 }
 
@@ -87,20 +81,18 @@ UNUSED static void nothing_done(struct ibv_cq_ex *cq)
 {
 	struct done d;
 
-	assert_false(done_within(cq, &d, 0.005));
+	go();
+	usleep(5000);
+	assert_false(is_done(cq, &d));
 }
 
 UNUSED static struct ibv_wc plain_wc(struct ibv_cq *cq)
 {
-	double end = now() + PATIENCE;
 	struct ibv_wc wc;
 	int n;
 
 	memset(&wc, 0, sizeof(wc));
-	do {
-		go();
-		n = ibv_poll_cq(cq, 1, &wc);
-	} while (!n && now() < end && usleep(20) == 0);
+	until((go(), n = ibv_poll_cq(cq, 1, &wc)));
 	assert_int_equal(n, 1);
 	return wc;
 }
@@ -349,7 +341,8 @@ UNUSED static void close_failed(struct match *t)
 {
 	struct done d;
 
-	while (done_within(t->cq, &d, 0.005))
+	usleep(5000);
+	while (is_done(t->cq, &d))
 		assert_int_equal(d.status, IBV_WC_WR_FLUSH_ERR);
 	close_tm(t);
 }

@@ -44,11 +44,9 @@ UNUSED static bool cqe_poll(struct reader *r, struct mlx5_cqe64 *c)
 
 UNUSED static struct mlx5_cqe64 cqe_next(struct reader *r)
 {
-	double end = now() + PATIENCE;
 	struct mlx5_cqe64 c;
 
-	while (!cqe_poll(r, &c))
-		assert_true(now() < end);
+	until(cqe_poll(r, &c));
 	return c;
 }
 

@@ -369,9 +369,7 @@ static void given_up(UNUSED void **state)
 
 static void becomes_error(struct match *t)
 {
-	for (double end = now() + PATIENCE; state_of(t->rx.qp) != IBV_QPS_ERR && now() < end;)
-		go();
-	assert_int_equal(state_of(t->rx.qp), IBV_QPS_ERR);
+	until((go(), state_of(t->rx.qp) == IBV_QPS_ERR));
 }
 
 /* ---- faults: what the device asks of the peer is sent as any message ---- */

@@ -60,15 +60,10 @@ static void close_raw(struct raw *r)
 static struct mlx5_cqe64 raw_cqe(struct raw *r)
 {
 	const struct mlx5_cqe64 *at = (const struct mlx5_cqe64 *)r->cq.buf + (r->ci & (r->cq.cqe_cnt - 1));
-	double end = now() + PATIENCE;
 	struct mlx5_cqe64 c;
 	uint8_t own;
 
-	do {
-		assert_true(now() < end);
-		go();
-		own = __atomic_load_n(&at->op_own, __ATOMIC_ACQUIRE);
-	} while ((own >> 4 == MLX5_CQE_INVALID || (own & 1) != !!(r->ci & r->cq.cqe_cnt)) && usleep(20) == 0);
+	until((go(), own = __atomic_load_n(&at->op_own, __ATOMIC_ACQUIRE), own >> 4 != MLX5_CQE_INVALID && (own & 1) == !!(r->ci & r->cq.cqe_cnt)));
 	c = *at;
 	r->ci++;
 	__atomic_store_n(&r->cq.dbrec[0], htobe32(r->ci & 0xffffff), __ATOMIC_RELEASE);
