@@ -4,7 +4,8 @@
 # section 3 for each public function, of section 7 for each header (inlay-queue-cq for queue/cq.h) and each page (PAGE.md).
 #
 # A comment directly above a declaration, or behind a member, documents it; its first sentence is what stands in lists, and the comment
-# itself stays as it was written. Functions of a group have the comment of the group's first (tests/house/api.pl says what a group is).
+# itself stays as it was written. Functions of a group have the comment of the group's first (tests/house/api.pl says what a group is). A
+# comment with a blank line below it is about all functions up to the next line of dashes, and follows their own.
 use strict;
 use warnings;
 
@@ -122,7 +123,7 @@ sub convert
 	my @lines = <$in>;
 	close($in);
 	(my $name = $file) =~ s,^.*?include/,,;
-	my ($i, $guard, $group) = (0, 0, undef);
+	my ($i, $guard, $group, $common) = (0, 0, undef, '');
 	while ($i < @lines) {
 		my $line = $lines[$i];
 		if ($line =~ m,^/\* SPDX, ) {
@@ -145,6 +146,8 @@ sub convert
 			if (!$guard) {
 				$folder ? page(manual($name), 7, $name, $text) : print documentation($text, "\\file $name\n");
 				$guard = 1;
+			} elsif ($text =~ s/^---- .* ----\s*// || $next !~ /\S/) {
+				$common = $text ne '' ? "\n\n$text" : '';
 			} elsif ($next =~ /$function|^(?:struct|union|enum|typedef|#\s*define)\b|^INLAY_LAYOUT\(/) {
 				$group = $text if $next =~ $function;
 				print documentation($text, '') unless $folder || $next =~ $function;
@@ -163,7 +166,7 @@ sub convert
 			my ($called) = $text =~ /\b(\w+)\s*\((?!\()/;
 			if (defined($group) && $definition && $called !~ /_$/) {
 				$text =~ s/^INLAY_\w+ (?:INLAY_RESULT )?(?:__attribute__\(\(.*?\)\)\)? )?//;
-				$folder ? page($called, 3, $name, $group, "$text;\n") : print documentation($group, ''), "static inline $text;\n";
+				$folder ? page($called, 3, $name, $group . $common, "$text;\n") : print documentation($group . $common, ''), "static inline $text;\n";
 			}
 			$i++;
 			next;

@@ -85,7 +85,7 @@ static void take(struct peer *p, struct peer *from)
 	from->slots = NULL;
 	memset(&from->sq, 0, sizeof(from->sq));
 	inlay_qpn_table_remove(table, p->qp->qp_num);
-	inlay_qpn_table_add(table, p->qp->qp_num, p); /* in the place that it had */
+	(void)!inlay_qpn_table_add(table, p->qp->qp_num, p); /* in the place that it had */
 }
 
 int dc_borrow(struct peer *p)

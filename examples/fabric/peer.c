@@ -65,7 +65,7 @@ struct peer *peer_of_name(struct endpoint *ep, const struct name *name)
 	p->index = was.index;
 	p->ep = ep;
 	p->name = *name;
-	inlay_connect_unpack(&p->place, name->record, sizeof(name->record), NULL); /* checked before */
+	(void)!inlay_connect_unpack(&p->place, name->record, sizeof(name->record), NULL); /* checked before */
 	p->addr = av_find(ep->av, name);
 	p->listed = p->addr != FI_ADDR_NOTAVAIL;
 	p->next = ep->peers;

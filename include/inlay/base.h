@@ -4,16 +4,16 @@
  * order, copies, fences, locks. Includes nothing from mlx5 or libibverbs.
  *
  * Names. A name that ends in an underscore is internal and may change at any time. Everything else
- * that starts with inlay_ or INLAY_ is public. This header is the exception, because most of it
- * serves the others. Callers may use the version, the checks, byte order, inlay_fence_polled
- * (between polling memory and reading what arrived), inlay_fence_reg and inlay_fence_reg_full
- * (between writes to device memory, dm.h).
+ * that starts with inlay_ or INLAY_ is public, except in this header, which mostly serves the
+ * others. Its public part: the version, the checks, byte order, inlay_fence_polled (between polling
+ * memory and reading what arrived), inlay_fence_reg and inlay_fence_reg_full (between writes to
+ * device memory, dm.h).
  *
  * Posts are inlay_post_<operation>, segments inlay_seg_<segment>, all others inlay_<object>_<verb>.
  * The suffix _be marks a big-endian value; all other values are in host order.
  *
- * Status codes. A function returns 0 (or a count) or a negative errno; with only one reason to
- * return nothing it may return NULL. Each kind of failure has one errno:
+ * Status codes. A function returns 0 (or a count) or a negative errno. Functions that can fail in
+ * only one way may return NULL. Each kind of failure has one errno:
  *
  *   -EINVAL   an argument is wrong               -EBUSY     the object is in use
  *   -ENOBUFS  the caller's memory is too small   -EBADFD    the object is in the wrong state
@@ -27,13 +27,12 @@
  * Set-up functions that can fail for many reasons take `const char **why` last; it may be NULL. On
  * failure *why points to a sentence that is static or stored in the object that refused.
  *
- * Checks. With INLAY_CHECKED 1 (default 0), a broken precondition aborts and names the rule; with
- * 0, preconditions cost nothing. No struct depends on it, so objects of both kinds link together.
- * Outside data (a completion, a peer's bytes) and every documented error are checked either way.
+ * Checks. With INLAY_CHECKED 1 (default 0), a broken precondition aborts and names the rule; with 0
+ * it costs nothing. No struct depends on it, so objects of both kinds link together. Outside data
+ * (a completion, a peer's bytes) and every documented error are checked either way.
  *
  * Probes. With INLAY_USDT 1 (default 0; needs <sys/sdt.h>), the data path has static probes for
- * bpftrace, perf and gdb. Each is a nop in the code and a note in the ELF file; with 0 there is
- * neither.
+ * bpftrace, perf and gdb: each is a nop in the code and a note in the ELF file.
  *
  *   inlay:post     QPN, index, opcode            a send WQE was written
  *   inlay:full     QPN, WQEBBs pending, wanted   the send ring had no room for a WQE
@@ -58,7 +57,7 @@
 
 /*
  * Versions with the same number have the same structs. Objects to which others are attached carry
- * it, and attaching to one with another number is refused (-EPROTO).
+ * it; attaching to another number is refused (-EPROTO).
  */
 #define INLAY_ABI (INLAY_VERSION_MAJOR ? 100 * INLAY_VERSION_MAJOR : INLAY_VERSION_MINOR)
 
@@ -96,7 +95,7 @@
 
 /*
  * How functions are declared. For a foreign-function interface, define INLAY_FN as nothing in one
- * translation unit: its object exports every function.
+ * translation unit; its object then exports every function.
  *
  *   INLAY_FN      small functions
  *   INLAY_ALWAYS  functions of any size whose constant arguments must fold
@@ -114,10 +113,10 @@
 #define INLAY_COLD static inline __attribute__((cold))
 #endif
 
-/* Before the return type: the compiler warns of a caller that ignores the result. */
+/* Stands before the return type: the compiler warns a caller that ignores the result. */
 #define INLAY_RESULT __attribute__((warn_unused_result))
 
-/* Between these two, C++ compilers do not warn of casts in C's notation. Each header of the queues has them. */
+/* Between these two, -Wold-style-cast is silent in C++. */
 #ifdef __cplusplus
 #define INLAY_CASTS_BEGIN_ _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wold-style-cast\"")
 #define INLAY_CASTS_END_ _Pragma("GCC diagnostic pop")
@@ -150,7 +149,7 @@ INLAY_COLD __attribute__((noreturn)) void inlay_check_failed(const char *functio
 }
 #define INLAY_CHECK(cond, rule) (INLAY_LIKELY(cond) ? (void)0 : inlay_check_failed(__func__, rule))
 #else
-/* The operand is compiled but never evaluated, so a check can neither rot nor warn. */
+/* Compiled but never evaluated, so a check can neither rot nor warn. */
 #define INLAY_CHECK(cond, rule) ((void)sizeof(!(cond)))
 #endif
 
@@ -235,18 +234,15 @@ INLAY_ALWAYS void inlay_put64(void *at, uint64_t value)
 
 /*
  * Copies len bytes between blocks that do not overlap, without calling libc. A constant length
- * becomes a few moves. A variable one is copied from both ends, overlapping in the middle, which
- * leaves no tail to branch over.
+ * becomes a few moves. A variable one is copied from both ends, which overlap in the middle: no
+ * tail is left to branch over.
  */
 INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 {
 	uint8_t *d = (uint8_t *)to;
 	const uint8_t *s = (const uint8_t *)from;
 
-	/*
-	 * Address 0 occurs only in SGEs of zero-based keys, which are never inline. Without this, gcc
-	 * warns about copying from NULL.
-	 */
+	/* Only SGEs of zero-based keys have address 0, never inline. Without this, gcc warns. */
 	if (__builtin_constant_p(!s) && !s)
 		return;
 	if (__builtin_constant_p(len) && len && len <= 64) {
@@ -294,7 +290,7 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 /* ---- Fences ---- */
 
 /*
- * Each fence is named by what it orders. None lets the compiler move memory accesses across it.
+ * Each fence is named by what it orders. The compiler moves no memory access across any of them.
  *
  *   name                     x86-64   aarch64     stands between
  *   inlay_fence_wqe_record   -        dmb oshst   stores to a WQE, or to slots of a CQ | the doorbell record
@@ -311,16 +307,16 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
  *                                                 byte of an RDMA write) | loads of what came before it
  *   inlay_fence_cqe_free     -        dmb oshld   the last loads from a CQE | the record that frees it
  *
- * x86-64. Accesses to write-back memory need no fence: the CPU keeps all orders above by itself,
- * for devices too. Only the doorbell register is write-combining: its stores collect in a buffer
- * until the buffer is full or an sfence comes. One sfence keeps the register write after the
- * record. A full line of 64 bytes then leaves by itself. 8 bytes would stay and could merge with
- * the next doorbell, so they need a second sfence.
+ * x86-64. The CPU keeps all these orders by itself for write-back memory, for devices too. Only the
+ * doorbell register is write-combining: its stores collect in a buffer until the buffer is full or
+ * an sfence comes. One sfence keeps the register write after the record. A full line of 64 bytes
+ * then leaves by itself; 8 bytes would stay and could merge with the next doorbell, so they need a
+ * second sfence.
  *
  * aarch64. The device is in the outer-shareable domain, and a dmb orders stores to normal memory
  * before stores to the register as well. Register writes leave in finite time; dgh tells the CPU
- * not to wait for more, which is all that a full line needs. A dmb keeps two doorbells apart. Only
- * a dsb waits until the write has left, as libmlx5 does (INLAY_UAR_FULL_FENCE, queue/uar.h). oshld
+ * not to wait for more, which is enough for a full line. A dmb keeps two doorbells apart. Only a
+ * dsb waits until the write has left, as libmlx5 does (INLAY_UAR_FULL_FENCE, queue/uar.h). oshld
  * orders earlier loads before later loads and stores. osh orders everything; only handing back a
  * buffer needs it.
  *

@@ -23,9 +23,12 @@
 #ifndef INLAY_BUF_H
 #define INLAY_BUF_H
 
+#include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/buf/buf.h>
 #include <inlay/buf/inventory.h>
 #include <inlay/buf/pool.h>
 #include <inlay/buf/post.h>
 
+INLAY_CASTS_END_
 #endif

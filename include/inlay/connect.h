@@ -3,35 +3,35 @@
  * inlay/connect.h: the record that two sides exchange, and moving a queue pair from RESET to RTS.
  * RC, UC, UD and DC; InfiniBand, RoCE v1 and RoCE v2.
  *
- *	struct inlay_connect_record here, there;
- *	uint8_t mine[INLAY_CONNECT_SIZE], theirs[INLAY_CONNECT_SIZE];
- *	const char *why;
+ *   struct inlay_connect_record here, there;
+ *   uint8_t mine[INLAY_CONNECT_SIZE], theirs[INLAY_CONNECT_SIZE];
+ *   const char *why;
  *
- *	inlay_connect_local(&here, qp, NULL, &why);                     RESET to INIT
- *	... post receives ...
- *	inlay_connect_pack(&here, mine);
- *	... send mine to the peer, receive theirs from it, by any means ...
- *	inlay_connect_unpack(&there, theirs, sizeof(theirs), &why);
- *	inlay_connect_rts(qp, &here, &there, NULL, &why);               INIT to RTS
+ *   inlay_connect_local(&here, qp, NULL, &why);                     RESET to INIT
+ *   ... post receives ...
+ *   inlay_connect_pack(&here, mine);
+ *   ... send mine to the peer, receive theirs from it, by any means ...
+ *   inlay_connect_unpack(&there, theirs, sizeof(theirs), &why);
+ *   inlay_connect_rts(qp, &here, &there, NULL, &why);               INIT to RTS
  *
- * Both sides may do so at once. A side that answers can also wait for theirs, call _rts, and pack
- * and send its record last; then the peer hears which ECE options the device took.
+ * Both sides may do so at once. A side that answers may also wait for theirs, call _rts, and send
+ * its record last; then the peer learns which ECE options the device took.
  *
  * NULL stands for the defaults. To choose a port, a GID index, timers and so on:
  *
- *	struct inlay_connect_attr attr = inlay_connect_defaults();
- *	attr.gid_index = 5;                                             and &attr in place of NULL
+ *   struct inlay_connect_attr attr = inlay_connect_defaults();
+ *   attr.gid_index = 5;                                             and &attr in place of NULL
  *
- * Two queue pairs of one process need one line: inlay_connect_pair(qp, other, NULL, &why). A UD
- * queue pair has no peer: pass NULL for there; inlay_connect_av turns a received record into the
- * address that a datagram's WQE carries. So it does with the record of a DC target, of type UD, to
- * which inlay_av_to_dct adds the target's key (examples/dc.c).
+ * inlay_connect_pair(qp, other, NULL, &why) connects two queue pairs of one process. A UD queue
+ * pair has no peer: pass NULL for there; inlay_connect_av turns a received record into the address
+ * vector for datagrams. It does the same with the record of a DC target, which has type UD;
+ * inlay_av_to_dct then adds the target's key (examples/dc.c).
  *
  * Invariants:
  *   - *why always points to a static sentence.
- *   - Failure leaves a defined state: after inlay_connect_local the queue pair is as it was; after
- *     inlay_connect_rts it is in INIT, or in RESET if it had reached RTR.
- *   - Only inlay_connect_unpack reads the peer's bytes, and any bytes are safe. A record that it
+ *   - A failure of inlay_connect_local leaves the queue pair as it was; one of inlay_connect_rts
+ *     leaves it in INIT, or in RESET if it had reached RTR.
+ *   - Only inlay_connect_unpack reads the peer's bytes; any bytes are safe. A record that it
  *     accepts names an address that can exist.
  *   - A record is not authenticated: exchange it over a channel that the application trusts.
  *
@@ -55,8 +55,8 @@
  * v2 with an IPv4 address, with a routable IPv6 address, with a link-local one, RoCE v1.
  *
  * Service level and traffic class select the lossless class. Replies in another class than the
- * requests may be dropped under load, so a side that leaves them 0 takes the peer's: configuring
- * one side is enough. If both are set, each side sends with its own.
+ * requests may be dropped under load, so a side that leaves them 0 uses the peer's: configuring one
+ * side is enough. If both are set, each side sends with its own.
  *
  * ECE (enhanced connection establishment): vendor options, such as selective repeat, that both
  * devices must enable, or neither. Each side offers what its device supports. If both records name
@@ -73,6 +73,7 @@
 #include <time.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/verbs.h>
 
 /* Bytes of a record on the wire. */
@@ -97,10 +98,10 @@ struct inlay_connect_record {
 	uint32_t ece_vendor;     /* 24 bits; RC and UC */
 	uint32_t ece_options;
 	uint16_t lid;            /* InfiniBand */
-	uint8_t mac[6];          /* RoCE; zeros if not known: only queue pairs of devx.h need it */
+	uint8_t mac[6];          /* RoCE; zeros if not known; only devx.h needs it */
 	uint8_t type;            /* enum ibv_qp_type: RC, UC or UD; DC has UD */
 	uint8_t link;            /* enum inlay_connect_link */
-	uint8_t mtu;             /* enum ibv_mtu: the longest packet taken */
+	uint8_t mtu;             /* enum ibv_mtu: the longest packet accepted */
 	uint8_t sl;              /* service level, on RoCE the priority; 0: as the peer */
 	uint8_t traffic_class;   /* 0: as the peer */
 	uint8_t rd_atomic;       /* RC: reads and atomics answered at a time */
@@ -110,20 +111,20 @@ struct inlay_connect_record {
 	uint8_t gid_index;
 };
 
-/* What a side wants, with the default in brackets. Start from inlay_connect_defaults(). */
+/* How to connect, with the default in brackets. Start from inlay_connect_defaults(). */
 struct inlay_connect_attr {
 	int gid_index;         /* -1: the best one, as above; on InfiniBand 0 [-1] */
 	uint32_t flags;        /* enum inlay_connect_flags [0] */
 	uint32_t access;       /* IBV_ACCESS_REMOTE_*, where a memory region allows it too [write, read] */
 	uint32_t qkey;         /* UD: Q_Key of this queue pair [0x11111111] */
-	uint32_t flow_label;   /* 20 bits; RoCE v2 takes the UDP source port from it, 0: from the QPNs [0] */
+	uint32_t flow_label;   /* 20 bits; RoCE v2 derives the UDP source port from it, or for 0 from the QPNs [0] */
 	uint16_t pkey_index;   /* entry of the P_Key table [0] */
 	uint8_t port;          /* of the device, from 1 [1] */
 	uint8_t mtu;           /* enum ibv_mtu, 0: the port's; the smaller one of both sides counts [0] */
 	uint8_t sl;            /* 0 .. 15, on RoCE 0 .. 7; 0: as the peer [0] */
 	uint8_t traffic_class; /* RoCE v2: DSCP << 2 | ECN; 0: as the peer [0] */
 	uint8_t hop_limit;     /* routers that a packet may pass, with a GRH [64] */
-	uint8_t rd_atomic;     /* RC: reads and atomics under way, each way, if both devices can [16] */
+	uint8_t rd_atomic;     /* RC: reads and atomics under way, each way; lowered to what both devices can [16] */
 	uint8_t timeout;       /* RC: 4.096 us << timeout for an ack, 1 .. 31; 0: no timeout [14: 67 ms] */
 	uint8_t retry_count;   /* RC: tries without an ack, 0 .. 7 [7] */
 	uint8_t rnr_retry;     /* RC: tries when the peer has no receive, 0 .. 6; 7: no limit [7] */
@@ -132,7 +133,7 @@ struct inlay_connect_attr {
 
 /* ---- Set-up: all of it ---- */
 
-/* The defaults, as above. */
+/* The defaults in brackets above. */
 INLAY_COLD struct inlay_connect_attr inlay_connect_defaults(void)
 {
 	struct inlay_connect_attr attr;
@@ -151,7 +152,7 @@ INLAY_COLD struct inlay_connect_attr inlay_connect_defaults(void)
 	return attr;
 }
 
-/* What kind of address a GID is, from worst to best. */
+/* The kind of address in a GID, from worst to best. */
 enum inlay_connect_gid_ { INLAY_CONNECT_NO_HOST_, INLAY_CONNECT_LINK_LOCAL_, INLAY_CONNECT_IPV6_, INLAY_CONNECT_IPV4_ };
 
 INLAY_COLD enum inlay_connect_gid_ inlay_connect_kind_(const uint8_t *gid)
@@ -166,16 +167,16 @@ INLAY_COLD enum inlay_connect_gid_ inlay_connect_kind_(const uint8_t *gid)
 }
 
 /*
- * Fills what a record says about a port: gid, lid, link, mtu, flags, port and gid_index.
+ * Fills a record's fields about a port: gid, lid, link, mtu, flags, port and gid_index.
  *
  * port       from 1
- * gid_index  -1 for the best one, else its index
+ * gid_index  -1 for the best GID, else its index
  *
  * Returns 0; -ENETDOWN when the port is not up; -ENOENT when it has no such GID; else the negative
  * errno of the verb that failed.
  */
-INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_context *ctx, uint8_t port, int gid_index,
-				  const char **why)
+INLAY_COLD INLAY_RESULT int inlay_connect_port(struct inlay_connect_record *r, struct ibv_context *ctx, uint8_t port,
+					       int gid_index, const char **why)
 {
 	int err, i, n, rank, best = 0, ethernet;
 	struct ibv_gid_entry gid, e;
@@ -221,7 +222,7 @@ INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_con
 	return 0;
 }
 
-/* 0, or -EINVAL for an attribute that no device can take. */
+/* 0, or -EINVAL for an attribute that no device accepts. */
 INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const struct inlay_connect_record *here,
 				    const char **why)
 {
@@ -277,8 +278,8 @@ INLAY_COLD int inlay_connect_here_(struct inlay_connect_record *here, struct ibv
 }
 
 /*
- * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. Then
- * post receives, before the peer can send.
+ * Makes a queue pair's record and moves it from RESET (or INIT) to INIT. Post receives next, before
+ * the peer can send.
  *
  * qp    RC, UC or UD
  * attr  NULL: inlay_connect_defaults()
@@ -287,8 +288,8 @@ INLAY_COLD int inlay_connect_here_(struct inlay_connect_record *here, struct ibv
  * attribute out of its range; -ENETDOWN and -ENOENT as inlay_connect_port; else the negative errno
  * of the verb that failed.
  */
-INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv_qp *qp,
-				   const struct inlay_connect_attr *attr, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_connect_local(struct inlay_connect_record *here, struct ibv_qp *qp,
+						const struct inlay_connect_attr *attr, const char **why)
 {
 	struct inlay_connect_attr defaults = inlay_connect_defaults();
 	struct ibv_qp_attr a;
@@ -344,11 +345,11 @@ INLAY_COLD void inlay_connect_pack(const struct inlay_connect_record *r, uint8_t
 }
 
 /*
- * Reads a record that a peer sent. *r is written only on success.
- *
- * Returns 0, or -EPROTO for bytes that are not a record of this version.
+ * Reads a record that a peer sent. Returns 0, or -EPROTO for bytes that are not a record of this
+ * version; then *r is unchanged.
  */
-INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *blob, size_t len, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_connect_unpack(struct inlay_connect_record *r, const void *blob, size_t len,
+						 const char **why)
 {
 	const uint8_t *at = (const uint8_t *)blob;
 	struct inlay_connect_record in;
@@ -424,8 +425,8 @@ INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_co
  * Moves a queue pair from INIT to RTS. The peer does the same with this side's record. Each may
  * send at once: an RC queue pair retries while its peer is not ready.
  *
- * here   from inlay_connect_local. ece_options becomes what the device took: a record packed after
- *        this call carries that
+ * here   from inlay_connect_local. ece_options becomes what the device took, for a record packed
+ *        after this call
  * there  the peer's; NULL for UD
  * attr   the same as for inlay_connect_local
  *
@@ -434,9 +435,9 @@ INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_co
  * type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the queue pair is in
  * INIT with its receives, or in RESET without: *why says which.
  */
-INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record *here,
-				 const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
-				 const char **why)
+INLAY_COLD INLAY_RESULT int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record *here,
+					      const struct inlay_connect_record *there,
+					      const struct inlay_connect_attr *attr, const char **why)
 {
 	struct inlay_connect_attr defaults = inlay_connect_defaults();
 	int rc = qp->qp_type == IBV_QPT_RC, to_rtr = IBV_QP_STATE, err;
@@ -503,13 +504,13 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 }
 
 /*
- * Moves two queue pairs of one process from RESET to RTS and connects them, unless they are UD. a
+ * Moves two queue pairs of one process from RESET to RTS and, unless they are UD, connects them. a
  * and b may be the same.
  *
  * Returns as inlay_connect_local and inlay_connect_rts. On failure each is in RESET, INIT or RTS.
  */
-INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const struct inlay_connect_attr *attr,
-				  const char **why)
+INLAY_COLD INLAY_RESULT int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b,
+					       const struct inlay_connect_attr *attr, const char **why)
 {
 	struct inlay_connect_record at_a, at_b;
 	int err = inlay_connect_local(&at_a, a, attr, why), ud = a->qp_type == IBV_QPT_UD;
@@ -528,18 +529,18 @@ INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const stru
 
 /*
  * Moves a DC target from RESET to RTR, its last state, or a DC initiator from RESET to RTS. Neither
- * has a peer: each WQE names the target that it goes to (wr.to: queue/post.h).
+ * has a peer: each WQE names its target (wr.to: queue/post.h).
  *
- * here    becomes its record, of type UD; that of a target names it. May be NULL
+ * here    becomes the record, of type UD; a target's record names it to senders. May be NULL
  * qp      of mlx5dv_create_qp
- * target  1: of MLX5DV_DCTYPE_DCT; its qp_num is the dctn from now on. 0: of MLX5DV_DCTYPE_DCI
+ * target  1: of MLX5DV_DCTYPE_DCT; qp_num is the dctn from now on. 0: of MLX5DV_DCTYPE_DCI
  * attr    NULL: inlay_connect_defaults(); access is the target's
  *
  * Returns 0; -EBADFD in another state; -EINVAL, -ENETDOWN and -ENOENT as inlay_connect_local; else
- * the negative errno of the verb that failed. On failure the queue pair is good for nothing.
+ * the negative errno of the verb that failed. On failure destroy the queue pair.
  */
-INLAY_COLD int inlay_connect_dc(struct inlay_connect_record *here, struct ibv_qp *qp, int target,
-				const struct inlay_connect_attr *attr, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_connect_dc(struct inlay_connect_record *here, struct ibv_qp *qp, int target,
+					     const struct inlay_connect_attr *attr, const char **why)
 {
 	struct inlay_connect_attr defaults = inlay_connect_defaults();
 	struct inlay_connect_record unwanted;
@@ -588,7 +589,7 @@ INLAY_COLD int inlay_connect_dc(struct inlay_connect_record *here, struct ibv_qp
 
 /*
  * Makes the address vector of datagrams to a peer from its record. On RoCE the kernel looks up the
- * peer's MAC. There is nothing to destroy afterwards.
+ * peer's MAC. The vector needs no clean-up.
  *
  * pd           any of the device's protection domains
  * here, there  the sender's and the peer's record, both of UD or DC
@@ -596,9 +597,10 @@ INLAY_COLD int inlay_connect_dc(struct inlay_connect_record *here, struct ibv_qp
  * Returns 0; -ENOTSUP when the two cannot reach each other, or one is not UD; else the negative
  * errno of ibv_create_ah (-EHOSTUNREACH, -ENETUNREACH, -ETIMEDOUT) or inlay_av_from_ah.
  */
-INLAY_COLD int inlay_connect_av(struct inlay_av *av, struct ibv_pd *pd, const struct inlay_connect_record *here,
-				const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
-				const char **why)
+INLAY_COLD INLAY_RESULT int inlay_connect_av(struct inlay_av *av, struct ibv_pd *pd,
+					     const struct inlay_connect_record *here,
+					     const struct inlay_connect_record *there,
+					     const struct inlay_connect_attr *attr, const char **why)
 {
 	struct inlay_connect_attr defaults = inlay_connect_defaults();
 	struct ibv_ah_attr attr_ah;
@@ -620,4 +622,5 @@ INLAY_COLD int inlay_connect_av(struct inlay_av *av, struct ibv_pd *pd, const st
 	return err ? inlay_refuse_(err, why, "the address handle is not an mlx5 device's") : 0;
 }
 
+INLAY_CASTS_END_
 #endif

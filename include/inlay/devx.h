@@ -48,6 +48,8 @@
 #ifndef INLAY_DEVX_H
 #define INLAY_DEVX_H
 
+#include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/devx/ifc.h>
 #include <inlay/devx/call.h>
 #include <inlay/devx/umem.h>
@@ -60,4 +62,5 @@
 #include <inlay/devx/dct.h>
 #include <inlay/devx/mkey.h>
 
+INLAY_CASTS_END_
 #endif

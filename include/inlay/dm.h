@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/dm.h: device memory (MEMIC), a few hundred kilobytes inside the NIC. RDMA reaches it
- * without crossing PCIe, the CPU through a mapping: it suits counters, flags and small records that
- * the network uses often and the CPU seldom.
+ * without crossing PCIe; the CPU reaches it through a mapping. Use it for counters, flags and small
+ * records that the network accesses often and the CPU seldom.
  *
  *   attr.length = 4096;
  *   ibdm = ibv_alloc_dm(context, &attr);
@@ -13,13 +13,12 @@
  * Invariants:
  *   - The CPU accesses 4-byte words, so offset and length are multiples of 4. The network may see a
  *     longer write half done.
- *   - The mapping is write-combining: writes are delayed, merged and reordered. inlay_fence_reg
- *     (base.h) keeps them in order; call it between data and the flag that announces the data, and
- *     after the flag.
+ *   - The mapping is write-combining: writes are delayed, merged and reordered. Call
+ *     inlay_fence_reg (base.h) between data and the flag that announces it, and after the flag.
  *   - A read costs a PCIe round trip for every 4 bytes.
  *
- * Threads: the caller orders accesses to the same bytes.
- * Sources: ibv_alloc_dm(3), mlx5dv_init_obj(3), libmlx5's mlx5_access_dm (verbs.c).
+ * Threads: the caller orders accesses to the same bytes. Sources: ibv_alloc_dm(3),
+ * mlx5dv_init_obj(3), libmlx5's mlx5_access_dm (verbs.c).
  */
 #ifndef INLAY_DM_H
 #define INLAY_DM_H
@@ -27,6 +26,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 
 typedef uint32_t inlay_dm_word_ __attribute__((may_alias));
 
@@ -40,10 +40,10 @@ struct inlay_dm {
 /*
  * Takes over device memory. ibv_memcpy_to_dm and ibv_memcpy_from_dm can still be used.
  *
- * Returns 0; -ENOTSUP when its device is not mlx5 or it has no mapping; else the negative errno of
- * mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when the device is not mlx5 or the memory is not mapped; else the negative
+ * errno of mlx5dv_init_obj.
  */
-INLAY_COLD int inlay_dm_from_dm(struct inlay_dm *dm, struct ibv_dm *ibdm, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_dm_from_dm(struct inlay_dm *dm, struct ibv_dm *ibdm, const char **why)
 {
 	struct mlx5dv_dm dv;
 	struct mlx5dv_obj obj;
@@ -67,19 +67,19 @@ INLAY_COLD int inlay_dm_from_dm(struct inlay_dm *dm, struct ibv_dm *ibdm, const 
 
 /* ---- Data path ---- */
 
-/* 0 if [offset, offset + len) consists of words inside the memory, else -EINVAL. */
+/* 0 if [offset, offset + len) is whole words inside the memory, else -EINVAL. */
 INLAY_FN int inlay_dm_check_(const struct inlay_dm *dm, uint64_t offset, uint64_t len)
 {
 	return INLAY_UNLIKELY((offset | len) & 3 || offset > dm->length || len > dm->length - offset) ? -EINVAL : 0;
 }
 
 /*
- * Writes len bytes at offset, both multiples of 4, from memory of any alignment. Until
- * inlay_fence_reg_full they may still be on their way. As ibv_memcpy_to_dm.
+ * Writes len bytes at offset, both multiples of 4, from memory of any alignment, as
+ * ibv_memcpy_to_dm. They may still be on their way until inlay_fence_reg_full.
  *
  * Returns 0, or -EINVAL when offset or len is no multiple of 4 or the range exceeds the memory.
  */
-INLAY_FN int inlay_dm_write(const struct inlay_dm *dm, uint64_t offset, const void *from, uint64_t len)
+INLAY_FN INLAY_RESULT int inlay_dm_write(const struct inlay_dm *dm, uint64_t offset, const void *from, uint64_t len)
 {
 	int err = inlay_dm_check_(dm, offset, len);
 	uint64_t i;
@@ -93,8 +93,8 @@ INLAY_FN int inlay_dm_write(const struct inlay_dm *dm, uint64_t offset, const vo
 	return err;
 }
 
-/* Reads len bytes at offset; arguments and result as inlay_dm_write. As ibv_memcpy_from_dm. */
-INLAY_FN int inlay_dm_read(const struct inlay_dm *dm, uint64_t offset, void *to, uint64_t len)
+/* Reads len bytes at offset, as ibv_memcpy_from_dm. Arguments and result as inlay_dm_write. */
+INLAY_FN INLAY_RESULT int inlay_dm_read(const struct inlay_dm *dm, uint64_t offset, void *to, uint64_t len)
 {
 	int err = inlay_dm_check_(dm, offset, len);
 	uint64_t i;
@@ -107,4 +107,5 @@ INLAY_FN int inlay_dm_read(const struct inlay_dm *dm, uint64_t offset, void *to,
 	return err;
 }
 
+INLAY_CASTS_END_
 #endif

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/inlay.h: what a transport includes, in reading order. The other rooms are included by name:
- * mmap.h, buf.h, match.h, tag.h, steer.h, dm.h, devx.h, memdomain.h, task.h, and what queue.h lists.
- * Unused functions cost nothing: a program that only calls the data path links with no library.
+ * inlay/inlay.h: what a transport includes, in reading order. Include the others by name: mmap.h,
+ * buf.h, match.h, tag.h, steer.h, dm.h, devx.h, memdomain.h, task.h, and what queue.h lists. Unused
+ * functions cost nothing: a program that only calls the data path links with no library.
  */
 #ifndef INLAY_INLAY_H
 #define INLAY_INLAY_H
 
 #include <inlay/base.h>
-INLAY_CASTS_BEGIN_
 #include <inlay/wqe.h>
 #include <inlay/cqe.h>
 #include <inlay/queue.h>
 #include <inlay/verbs.h>
 #include <inlay/connect.h>
 
-INLAY_CASTS_END_
 #endif

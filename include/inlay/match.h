@@ -65,6 +65,7 @@
 #define INLAY_MATCH_H
 
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/match/mpi.h>
 
 #define INLAY_MATCH_MIN 64u
@@ -914,4 +915,5 @@ INLAY_FN int inlay_match_hw_blocked(const struct inlay_match *m, uint64_t tag, u
 	return 0;
 }
 
+INLAY_CASTS_END_
 #endif

@@ -17,8 +17,11 @@
 #ifndef INLAY_MEMDOMAIN_H
 #define INLAY_MEMDOMAIN_H
 
+#include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/memdomain/domain.h>
 #include <inlay/memdomain/system.h>
 #include <inlay/memdomain/rdma.h>
 
+INLAY_CASTS_END_
 #endif

@@ -18,10 +18,13 @@
 #ifndef INLAY_MMAP_H
 #define INLAY_MMAP_H
 
+#include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/mmap/source.h>
 #include <inlay/mmap/map.h>
 #include <inlay/mmap/blob.h>
 #include <inlay/mmap/cache.h>
 #include <inlay/mmap/monitor.h>
 
+INLAY_CASTS_END_
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/steer.h: leads Ethernet packets to receive queues: RSS over several, and flow rules. Set-up
- * only.
+ * inlay/steer.h: leads Ethernet packets to receive queues: RSS and flow rules. Set-up only.
  *
  *   struct inlay_packet_queue q;  struct inlay_rss rss;  struct inlay_flow_match match;
  *   struct ibv_flow *flow;  const char *why;
@@ -9,7 +8,7 @@
  *   inlay_packet_queue_create(&q, pd, 4, &strides, 0, &why);   a 4-buffer striding queue and its CQ
  *   for (i = 0; i < 4; i++)
  *           inlay_striding_post(&q.rq, (uintptr_t)buf[i], lkey);
- *   inlay_rq_ring(&q.rq.rq);
+ *   inlay_striding_ring(&q.rq);
  *   inlay_rss_create(&rss, pd, &q.wq, 1, 0, &why);             or several, and fields to hash
  *   memset(&match, 0, sizeof(match));                          matches all until a field is set
  *   match.type = ETHERTYPE_IP;                                 0x0800, from net/ethernet.h
@@ -20,11 +19,11 @@
  *   ... receive: inlay_cq_peek(&q.cq), inlay_striding_take(&q.rq, ...): queue/striding.h ...
  *   ibv_destroy_flow(flow);  inlay_rss_destroy(&rss, &why);  inlay_packet_queue_destroy(&q, &why);
  *
- * For queues of other kinds, create WQs (ibv_create_wq, mlx5dv_create_wq), take each over
- * (verbs.h), move it to RDY, and post. A rule can also lead to a raw packet QP that has a receive
- * queue of its own, without RSS.
+ * For other queues, create WQs (ibv_create_wq, mlx5dv_create_wq), take each over (verbs.h), move it
+ * to RDY, and post. A rule can also lead to a raw packet QP with a receive queue of its own,
+ * without RSS.
  *
- * One inlay_rss hashes either IPv4 or IPv6, and ports of either TCP or UDP: the device refuses all
+ * One inlay_rss hashes either IPv4 or IPv6, and ports of either TCP or UDP; the device refuses all
  * else. To spread several of these, make an inlay_rss for each over the same WQs, with a rule for
  * what it hashes, and one without ports for the rest.
  *
@@ -39,6 +38,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/queue/striding.h>
 #include <inlay/verbs.h>
 
@@ -46,17 +46,16 @@
 #define INLAY_RSS_QUEUES 128u /* at most */
 
 /*
- * As inlay_rq_from_wq, for a striding WQ: one of mlx5dv_create_wq with
- * MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ.
+ * As inlay_rq_from_wq, for a striding WQ: mlx5dv_create_wq with
+ * MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ. Reserves a CQE for each stride of the ring.
  *
- * attr  what it was made with, which nothing tells afterwards
+ * attr  what it was created with; the WQ does not tell
  *
- * Reserves a CQE for each stride of the ring. Returns as inlay_rq_from_wq; -EINVAL also for an attr
- * out of its range.
+ * Returns as inlay_rq_from_wq; -EINVAL also for an attr out of its range.
  */
-INLAY_COLD int inlay_striding_from_wq(struct inlay_striding *rq, struct ibv_wq *wq,
-				      const struct mlx5dv_striding_rq_init_attr *attr, struct inlay_cq *cq,
-				      const char **why)
+INLAY_COLD INLAY_RESULT int inlay_striding_from_wq(struct inlay_striding *rq, struct ibv_wq *wq,
+						   const struct mlx5dv_striding_rq_init_attr *attr, struct inlay_cq *cq,
+						   const char **why)
 {
 	struct inlay_strides shape;
 	struct mlx5dv_rwq dv;
@@ -86,7 +85,7 @@ struct inlay_packet_queue {
 };
 
 enum inlay_packet_queue_flags {
-	INLAY_PACKETS_STRIP_VLAN = 1, /* the outermost VLAN tag goes from the packet into the CQE: inlay_cqe_vlan */
+	INLAY_PACKETS_STRIP_VLAN = 1, /* moves the outermost VLAN tag from the packet into the CQE: inlay_cqe_vlan */
 	INLAY_PACKETS_COMPRESSED = 2  /* compressed CQEs, INLAY_MINI_CSUM_STRIDX: inlay_cq_unzip */
 };
 
@@ -96,12 +95,12 @@ struct inlay_rss {
 	struct ibv_rwq_ind_table *table;
 };
 
-/* What a rule takes. Zero it first: a field of zeros takes everything. Host order, but for addresses. */
+/* What a rule takes. Zero it first: a zero field takes all. Host order, except the addresses. */
 struct inlay_flow_match {
 	uint8_t mac[6];    /* destination */
 	uint16_t vlan;     /* VLAN id */
 	uint16_t type;     /* 0x0800 for IPv4, 0x86dd for IPv6, or any other type */
-	uint8_t proto;     /* 6 for TCP, 17 for UDP; needs IPv4 or IPv6, as all that follows */
+	uint8_t proto;     /* 6 for TCP, 17 for UDP; it and all that follows need IPv4 or IPv6 */
 	uint8_t src[16];   /* addresses; IPv4: the first four bytes */
 	uint8_t dst[16];
 	uint16_t sport;    /* need TCP or UDP */
@@ -112,8 +111,8 @@ struct inlay_flow_match {
 };
 
 /*
- * Undoes inlay_packet_queue_create. Call inlay_rss_destroy first. A second call does nothing. Returns
- * 0 or a negative errno.
+ * Undoes inlay_packet_queue_create, after inlay_rss_destroy. A second call does nothing. Returns 0
+ * or a negative errno.
  */
 INLAY_COLD int inlay_packet_queue_destroy(struct inlay_packet_queue *q, const char **why)
 {
@@ -188,10 +187,10 @@ INLAY_COLD int inlay_packet_queue_make_(struct inlay_packet_queue *q, struct ibv
 }
 
 /*
- * Creates a striding WQ that is ready to receive, and a CQ with room for a completion of each
- * stride; takes both over.
+ * Creates a striding WQ, ready to receive, and a CQ with room for a completion of each stride;
+ * takes both over.
  *
- * buffers  2 .. 32768, rounded up to a power of two: how many may be posted at a time
+ * buffers  that may be posted at a time: 2 .. 32768, rounded up to a power of two
  * strides  their shape; log_number 9 .. 16 unless the device allows less (mlx5dv_striding_rq_caps)
  * flags    enum inlay_packet_queue_flags, or'ed
  *
@@ -199,8 +198,9 @@ INLAY_COLD int inlay_packet_queue_make_(struct inlay_packet_queue *q, struct ibv
  * when the device is not mlx5; else the negative errno of the call that failed. On failure nothing
  * is left behind.
  */
-INLAY_COLD int inlay_packet_queue_create(struct inlay_packet_queue *q, struct ibv_pd *pd, uint32_t buffers,
-					 const struct inlay_strides *strides, uint32_t flags, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_packet_queue_create(struct inlay_packet_queue *q, struct ibv_pd *pd, uint32_t buffers,
+						      const struct inlay_strides *strides, uint32_t flags,
+						      const char **why)
 {
 	int err;
 
@@ -232,16 +232,16 @@ INLAY_COLD const uint8_t *inlay_rss_key_(void)
 /*
  * Spreads packets over n WQs by the Toeplitz hash of some of their fields.
  *
- * wqs     1 .. INLAY_RSS_QUEUES of pd's context. Unless n is a power of two, some get a little more
- *         than others: the table has 128 places, or as many as the device allows
+ * wqs     1 .. INLAY_RSS_QUEUES of pd's context. Unless n is a power of two, some get slightly more
+ *         packets: the table has 128 places, or as many as the device allows
  * fields  enum ibv_rx_hash_fields, or'ed; 0 for a single WQ, without a hash
  *
  * Returns 0; -EINVAL for an impossible number of WQs, or fields of 0 for several; -ENOTSUP when the
- * device is not mlx5; else the negative errno of the verb that failed, -EINVAL or -EOPNOTSUPP for
+ * device is not mlx5; else the negative errno of the verb that failed: -EINVAL or -EOPNOTSUPP for
  * fields that cannot be hashed together. On failure nothing is left behind.
  */
-INLAY_COLD int inlay_rss_create(struct inlay_rss *rss, struct ibv_pd *pd, struct ibv_wq *const *wqs, uint32_t n,
-				uint64_t fields, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_rss_create(struct inlay_rss *rss, struct ibv_pd *pd, struct ibv_wq *const *wqs,
+					     uint32_t n, uint64_t fields, const char **why)
 {
 	struct ibv_rwq_ind_table_init_attr table;
 	struct ibv_wq *places[INLAY_RSS_QUEUES];
@@ -295,7 +295,7 @@ INLAY_COLD int inlay_rss_create(struct inlay_rss *rss, struct ibv_pd *pd, struct
 	return inlay_refuse_(err, why, "ibv_create_qp_ex failed: fields that cannot be hashed together?");
 }
 
-/* Undoes inlay_rss_create, after its rules are gone; a second call does nothing. Returns 0 or a negative errno. */
+/* Undoes inlay_rss_create, after its rules; a second call does nothing. Returns 0 or an errno. */
 INLAY_COLD int inlay_rss_destroy(struct inlay_rss *rss, const char **why)
 {
 	int err = rss->qp ? ibv_destroy_qp(rss->qp) : 0;
@@ -310,7 +310,7 @@ INLAY_COLD int inlay_rss_destroy(struct inlay_rss *rss, const char **why)
 	return 0;
 }
 
-/* A rule as verbs want it: the head, then what it matches, each without a gap. */
+/* A rule for verbs: the head, then its specs, without gaps. */
 struct inlay_flow_rule_ {
 	struct ibv_flow_attr attr;
 	uint8_t specs[sizeof(struct ibv_flow_spec_eth) + sizeof(struct ibv_flow_spec_ipv6) +
@@ -324,7 +324,7 @@ INLAY_COLD void inlay_flow_add_(struct inlay_flow_rule_ *rule, const void *spec,
 	rule->attr.num_of_specs++;
 }
 
-/* Sets the bits of `mask` where a field of len bytes is wanted, that is not all zeros. Returns whether it is. */
+/* Sets mask and value if the field of len bytes is nonzero. Returns whether it is. */
 INLAY_COLD int inlay_flow_want_(void *mask, void *value, const void *wanted, size_t len)
 {
 	static const uint8_t none[16] = {0};
@@ -351,14 +351,14 @@ INLAY_COLD int inlay_flow_ok_(const struct inlay_flow_match *match, const char *
 }
 
 /*
- * Leads the packets that match to a raw packet QP: an inlay_rss's, or one with a receive queue. A
- * match of all zeros takes every packet that no other rule takes. Undo it with ibv_destroy_flow.
+ * Leads matching packets to a raw packet QP: an inlay_rss's, or one with a receive queue. A match
+ * of all zeros takes every packet that no other rule takes. Undo it with ibv_destroy_flow.
  *
- * Returns 0; -EINVAL for a match that needs another (see the struct); else the negative errno of
+ * Returns 0; -EINVAL for a field that lacks another (see the struct); else the negative errno of
  * ibv_create_flow: -EPERM without CAP_NET_RAW.
  */
-INLAY_COLD int inlay_flow_create(struct ibv_flow **flow, struct ibv_qp *qp, const struct inlay_flow_match *match,
-				 const char **why)
+INLAY_COLD INLAY_RESULT int inlay_flow_create(struct ibv_flow **flow, struct ibv_qp *qp,
+					      const struct inlay_flow_match *match, const char **why)
 {
 	uint16_t vlan, type, sport, dport;
 	struct ibv_flow_spec_action_tag tag;
@@ -431,4 +431,5 @@ INLAY_COLD int inlay_flow_create(struct ibv_flow **flow, struct ibv_qp *qp, cons
 	return *flow ? 0 : inlay_refuse_(errno ? -errno : -ENOMEM, why, "ibv_create_flow failed");
 }
 
+INLAY_CASTS_END_
 #endif

@@ -17,8 +17,11 @@
 #ifndef INLAY_TAG_H
 #define INLAY_TAG_H
 
+#include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/tag/list.h>
 #include <inlay/tag/message.h>
 #include <inlay/tag/recv.h>
 
+INLAY_CASTS_END_
 #endif

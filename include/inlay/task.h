@@ -28,7 +28,10 @@
 #ifndef INLAY_TASK_H
 #define INLAY_TASK_H
 
+#include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/task/host.h>
 #include <inlay/task/worker.h>
 
+INLAY_CASTS_END_
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/verbs.h: takes over queues made with libibverbs, and makes doorbell registers for them.
+ * inlay/verbs.h: takes over queues made with libibverbs and makes doorbell registers for them.
  * Set-up only.
  *
  *   struct inlay_uar uar;  struct inlay_cq cq;  struct inlay_sq sq;  const char *why;
@@ -8,45 +8,43 @@
  *   inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, &why);            a register for this thread's queues
  *   ibcq = ibv_create_cq(ctx, inlay_send_cqes(&init) + inlay_recv_cqes(&init), NULL, NULL, 0);
  *   inlay_cq_from_cq(&cq, ibcq, &why);
- *   qp = ibv_create_qp(uar.pd, &init);                             note the PD: it carries the register
+ *   qp = ibv_create_qp(uar.pd, &init);                             uar.pd: this QP rings the register
  *                                                                  (MRs, SRQs and AHs stay in pd)
- *   inlay_sq_from_qp(&sq, qp, &uar, &cq, &why);                    reserves its share of the CQ; any time
- *                                                                  before the first post
+ *   inlay_sq_from_qp(&sq, qp, &uar, &cq, &why);                    reserves CQEs; before the first post
  *   ... to RTS, by connect.h or ibv_modify_qp ...
- *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);   down again
+ *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);
  *
- * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq.
- * inlay_av_from_ah makes the address vector of datagrams and of DC. DC targets and XRC receive QPs
- * have no queues: take over their SRQ and CQ.
+ * inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq work alike. inlay_av_from_ah makes the
+ * address vector for datagrams and DC. DC targets and XRC receive QPs have no queues: take over
+ * their SRQ and CQ.
  *
- * Taking over cannot be undone. libmlx5 has private counters for each queue, so a later
- * ibv_post_send or ibv_poll_cq overwrites what inlay wrote. It also no longer cleans the CQ when a
- * QP is reset or destroyed: call inlay_cq_clean. The caller still modifies, queries and destroys
- * the verbs objects. A QP's queues are taken over one by one: the receive side may stay with
- * ibv_post_recv if its CQ is not taken over. After an error, queues need not be taken over again:
- * see queue.h.
+ * Taking over cannot be undone. libmlx5 keeps its own counters, so a later ibv_post_send or
+ * ibv_poll_cq overwrites what inlay wrote. It also stops cleaning the CQ when a QP is reset or
+ * destroyed: call inlay_cq_clean. The caller still modifies, queries and destroys the verbs
+ * objects. The queues of a QP are taken over one by one: receives may stay with ibv_post_recv if
+ * their CQ is not taken over. A queue is not taken over again after an error: see recovery.md.
  *
- * Refused, with a reason in `why`: a device that is not mlx5, a queue of a kind or size that inlay
- * does not know, a queue that was posted to, a CQ that was used or is too small, sq_sig_all. These
- * cannot be detected and are up to the caller:
- *   - Compressed CQEs: of a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE, tell
- *     inlay_cq_set_compression.
+ * Refused, with a reason: a device that is not mlx5, a queue of unknown kind or size, a queue that
+ * was posted to, a CQ that was used or is too small, sq_sig_all. Nothing shows the following; the
+ * caller must see to them:
+ *   - Compressed CQEs: tell inlay_cq_set_compression of a CQ made with
+ *     MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE.
  *   - WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the environment):
- *     the device would reject unsigned WQEs.
+ *     the device rejects unsigned WQEs.
  *   - An SRQ whose receives complete to a CQ that libmlx5 still polls: see queue/srq.h.
- *   - ibv_req_notify_cq: it arms with libmlx5's own consumer index. Use inlay_cq_arm.
- *   - Wrapped counters: a queue that was posted to exactly 65,536 times looks fresh.
- *   - A CQ shared with queues that libmlx5 posts to: their credit returns only by ibv_poll_cq.
- *   - Other QPs on a register: take over every QP created in uar->pd through this uar.
- *   - ibv_resize_cq: do not resize a CQ, before or after it is taken over.
- *   - MLX5_SHUT_UP_BF in the environment: inlay ignores it.
+ *   - ibv_req_notify_cq arms with libmlx5's own consumer index. Use inlay_cq_arm.
+ *   - A queue that was posted to exactly 65,536 times looks fresh.
+ *   - The credit of queues that libmlx5 posts to, on the same CQ, returns only by ibv_poll_cq.
+ *   - Every QP created in uar->pd must be taken over through this uar.
+ *   - A CQ must not be resized (ibv_resize_cq), before or after.
+ *   - MLX5_SHUT_UP_BF in the environment has no effect.
  *   - Scatter to CQE: see cqe.h.
  *
- * Errors: besides those listed at each function, -ENOTSUP when the object's device is not mlx5,
- * -EPROTO when uar or cq was made by another version of inlay, and the negative errno of the verb (or
- * mlx5dv_init_obj) that failed. Threads: as the verbs that each function calls.
- * Sources: mlx5dv_init_obj(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3),
- * ibv_query_qp(3); libmlx5's mlx5.c and, for the sizes of rings, its verbs.c.
+ * Errors, besides those of each function: -ENOTSUP when the object's device is not mlx5, -EPROTO
+ * when another version of inlay made uar or cq, and the negative errno of the verb (or
+ * mlx5dv_init_obj) that failed. Threads: as the verbs that each function calls. Sources:
+ * mlx5dv_init_obj(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3), ibv_query_qp(3); libmlx5's
+ * mlx5.c and, for the sizes of rings, verbs.c.
  */
 #ifndef INLAY_VERBS_H
 #define INLAY_VERBS_H
@@ -54,35 +52,46 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/queue.h>
 
 /* ---- The device ---- */
 
 /*
- * Opens the mlx5 device of this name; NULL: the first one. Returns NULL when there is none, or
- * ibv_open_device fails (errno).
+ * Opens the mlx5 device of this name; NULL: the first one. Returns NULL, errno and a reason on
+ * failure: ENODEV when there is no such device, else the errno of the verb that failed.
  */
-INLAY_COLD struct ibv_context *inlay_device_open(const char *name, const char **why)
+INLAY_COLD INLAY_RESULT struct ibv_context *inlay_device_open(const char *name, const char **why)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL), **at = list;
 	struct ibv_context *context = NULL;
+	struct ibv_device **list, **at;
+	int err = ENODEV;
 
-	while (at && *at && (!mlx5dv_is_supported(*at) || (name && __builtin_strcmp(name, ibv_get_device_name(*at)))))
+	errno = 0;
+	list = at = ibv_get_device_list(NULL);
+	if (!list) {
+		errno = errno ? errno : ENOMEM;
+		inlay_refuse_(0, why, "ibv_get_device_list failed");
+		return NULL;
+	}
+	while (*at && (!mlx5dv_is_supported(*at) || (name && __builtin_strcmp(name, ibv_get_device_name(*at)))))
 		at++;
-	if (!at || !*at)
-		inlay_refuse_(-ENODEV, why, name ? "no mlx5 device has this name" : "there is no mlx5 device");
-	else if (!(context = ibv_open_device(*at)))
-		inlay_refuse_(-ENODEV, why, "ibv_open_device failed");
-	if (list)
-		ibv_free_device_list(list);
+	if (*at) {
+		errno = 0;
+		context = ibv_open_device(*at);
+		err = errno ? errno : ENOMEM;
+	}
+	if (!context)
+		inlay_refuse_(0, why, *at ? "ibv_open_device failed" :
+			      name ? "no mlx5 device has this name" : "there is no mlx5 device");
+	ibv_free_device_list(list);
+	errno = context ? 0 : err;
 	return context;
 }
 
 /* ---- Room for completions ---- */
 
-/*
- * Bytes of a WQE before its payload, as libmlx5 sizes rings: all but UD leave room to bind a window.
- */
+/* Bytes before a WQE's payload, as libmlx5 sizes rings: all but UD have room for a window bind. */
 INLAY_COLD uint32_t inlay_send_overhead_(uint32_t type)
 {
 	uint32_t to = type == IBV_QPT_UD || type == IBV_QPT_DRIVER ? 48 : type == IBV_QPT_XRC_SEND ? 16 : 0;
@@ -93,10 +102,10 @@ INLAY_COLD uint32_t inlay_send_overhead_(uint32_t type)
 }
 
 /*
- * CQEs that the send queue of a QP with these attributes (RC, UC, UD, XRC, DCI or raw packet) needs
- * in its CQ: the WQEBBs of libmlx5's ring, more than cap.max_send_wr. For ibv_create_cq, before there
- * is a QP. 32768, the largest ring, for attributes that ibv_create_qp refuses. With a max_tso_header,
- * count an SGE more for each 16 bytes of it.
+ * CQEs that the send queue of a QP (RC, UC, UD, XRC, DCI or raw packet) needs in its CQ: the WQEBBs
+ * of libmlx5's ring, which are more than cap.max_send_wr. Call it before the QP exists, for
+ * ibv_create_cq. 32768, the largest ring, for attributes that ibv_create_qp refuses. With a
+ * max_tso_header, count an SGE more for each 16 bytes of it.
  */
 INLAY_COLD uint32_t inlay_send_cqes(const struct ibv_qp_init_attr *init)
 {
@@ -112,7 +121,7 @@ INLAY_COLD uint32_t inlay_send_cqes(const struct ibv_qp_init_attr *init)
 	return ring > 32768 ? 32768 : (uint32_t)ring;
 }
 
-/* As inlay_send_cqes, for the receive queue: 0 when the QP has an SRQ or no receives. */
+/* As inlay_send_cqes, for the receive queue. 0 with an SRQ or without receives. */
 INLAY_COLD uint32_t inlay_recv_cqes(const struct ibv_qp_init_attr *init)
 {
 	uint64_t stride, wqes;
@@ -129,8 +138,8 @@ INLAY_COLD uint32_t inlay_recv_cqes(const struct ibv_qp_init_attr *init)
 }
 
 /*
- * As inlay_send_cqes, for an SRQ of max_wr entries, in each CQ that its receives complete to. Also
- * the number of its entries: their indices are below it.
+ * As inlay_send_cqes, for an SRQ of max_wr entries, in each CQ that its receives complete to. This
+ * is also the number of its entries: their indices are below it.
  */
 INLAY_COLD uint32_t inlay_srq_cqes(uint32_t max_wr)
 {
@@ -142,15 +151,15 @@ INLAY_COLD uint32_t inlay_srq_cqes(uint32_t max_wr)
 /* ---- Registers ---- */
 
 /*
- * Makes a doorbell register: a thread domain and a parent domain over pd, so that QPs created in
- * uar->pd get a register that no other QP shares. The first inlay_sq_from_qp learns which.
+ * Makes a doorbell register: a thread domain and a parent domain over pd. QPs created in uar->pd
+ * get a register that no other QP shares; the first inlay_sq_from_qp finds out which.
  *
- * mode  enum inlay_uar_mode: INLAY_UAR_SERIAL for the queues of one thread; see queue/uar.h
+ * mode  enum inlay_uar_mode (queue/uar.h): INLAY_UAR_SERIAL for the queues of one thread
  *
  * Returns 0, or -EINVAL for an unknown mode. ibv_alloc_td fails where the device maps no such
  * register, as in some virtual machines: use inlay_uar_from_qp. On failure nothing is left behind.
  */
-INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32_t mode, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32_t mode, const char **why)
 {
 	struct ibv_parent_domain_init_attr parent;
 	struct ibv_td_init_attr attr;
@@ -189,8 +198,7 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
  * Frees what inlay_uar_create made, after the QPs in uar->pd were destroyed and their queues
  * detached (inlay_sq_fini).
  *
- * Returns 0; -EBUSY when a queue or a QP is left (it may be called again); -EINVAL for another
- * register.
+ * Returns 0; -EBUSY while a queue or a QP is left: call it again; -EINVAL for another register.
  */
 INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar, const char **why)
 {
@@ -230,8 +238,8 @@ INLAY_COLD int inlay_dv_init_(struct ibv_context *context, struct mlx5dv_obj *ob
 	 (obj)->kind.out = (view), inlay_dv_init_((from)->context, obj, type, why))
 
 /*
- * The same for a QP; -ENOTSUP also for a type of QP that inlay does not know; -EINVAL for a DC
- * target, which has neither queues nor register, and which mlx5dv_init_obj does not survive.
+ * The same for a QP. Also -ENOTSUP for an unknown type of QP, and -EINVAL for a DC target, which
+ * has neither queues nor register and crashes mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char **why)
 {
@@ -249,14 +257,14 @@ INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char 
 }
 
 /*
- * Describes the doorbell register that libmlx5 gave a QP, for all queues on it. QPs of one context
- * share such registers freely, so the mode is INLAY_UAR_DOORBELL. For BlueFlame use
- * inlay_uar_create, or inlay_uar_init for the register of another thread domain.
+ * Describes the doorbell register that libmlx5 gave a QP, for all queues on it. libmlx5 shares
+ * these registers among the QPs of a context, so the mode is INLAY_UAR_DOORBELL. For BlueFlame use
+ * inlay_uar_create, or inlay_uar_init for the register of a thread domain of the caller's.
  *
  * Returns 0; -ENOTSUP for a QP that is not RC, UC, UD, XRC (send), DCI or raw packet; -EINVAL for a
  * DC target, and for a register of impossible size or alignment.
  */
-INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const char **why)
 {
 	struct mlx5dv_qp dv;
 	int err = inlay_dv_qp_(qp, &dv, why);
@@ -270,13 +278,13 @@ INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const
 /* ---- Queues ---- */
 
 /*
- * Takes over a CQ that has had no completion yet, before anything is posted to its QPs.
+ * Takes over a CQ that has had no completion, before anything is posted to its QPs.
  *
- * Returns 0; -ENOTSUP when its CQEs are neither 64 nor 128 bytes long; -EBUSY when it has had a
- * completion; -EINVAL for a ring that inlay does not know. After -EBUSY or -ENOTSUP libmlx5 can
- * still poll the CQ, but no longer cleans it when a QP is destroyed: mlx5dv_init_obj has marked it.
+ * Returns 0; -ENOTSUP when its CQEs are neither 64 nor 128 bytes long; -EBUSY when a completion has
+ * come; -EINVAL for an impossible ring. After -EBUSY or -ENOTSUP libmlx5 can still poll the CQ, but
+ * no longer cleans it when a QP is destroyed: mlx5dv_init_obj has marked it.
  */
-INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const char **why)
 {
 	struct mlx5dv_obj obj;
 	struct mlx5dv_cq dv;
@@ -303,9 +311,9 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 }
 
 /*
- * Asks what the device wants of raw packets, and has for them, on behalf of a queue of inlay_sq_init;
- * inlay_sq_from_qp does so itself. As the kernel finds it out: wqe_inline_mode of the Ethernet
- * capabilities says that no header need be inline (2), or leaves it to the port's context (1).
+ * Queries the raw-packet capabilities for a queue of inlay_sq_init; inlay_sq_from_qp calls it. As
+ * in the kernel, wqe_inline_mode of the Ethernet capabilities says that no header need be inline
+ * (2), or leaves it to the port's context (1).
  */
 INLAY_COLD void inlay_sq_query_packet_(struct inlay_sq *sq, struct ibv_context *context)
 {
@@ -327,14 +335,14 @@ INLAY_COLD void inlay_sq_query_packet_(struct inlay_sq *sq, struct ibv_context *
 }
 
 /*
- * Takes over the send queue of an RC, UC, UD, XRC or raw packet QP or a DCI that nothing has been
- * posted to since its creation or reset, and reserves as many CQEs as its ring has WQEBBs. Of a raw
- * packet QP's device it learns whether it wants headers inline (without DEVX: 18 bytes, which all
- * take), and whether it has multi-packet WQEs.
+ * Takes over the send queue of an RC, UC, UD, XRC or raw packet QP or a DCI that was not posted to
+ * since its creation or reset, and reserves a CQE for each WQEBB of its ring. For a raw packet QP
+ * it queries whether the device wants headers inline (without DEVX it assumes 18 bytes, which every
+ * device takes) and whether it takes multi-packet WQEs.
  *
  * uar  from inlay_uar_create for a QP created in uar->pd, or from inlay_uar_from_qp for this QP or
  *      one on the same register
- * cq   where the QP's sends complete; NULL if the caller has reserved (inlay_cq_reserve), or
+ * cq   where the QP's sends complete; NULL if the caller has reserved CQEs (inlay_cq_reserve), or
  *      otherwise ensures that the CQ never overruns
  *
  * Returns 0; -ENOTSUP for another type of QP, with sq_sig_all, or for a ring not of 64-byte units;
@@ -343,8 +351,8 @@ INLAY_COLD void inlay_sq_query_packet_(struct inlay_sq *sq, struct ibv_context *
  * has an impossible size or alignment; -ENOSPC when the CQ has too few CQEs left. On failure sq,
  * uar and cq are unchanged.
  */
-INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar, struct inlay_cq *cq,
-				const char **why)
+INLAY_COLD INLAY_RESULT int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar,
+					     struct inlay_cq *cq, const char **why)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_device_attr device;
@@ -417,61 +425,59 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	return cq ? inlay_sq_reserve_(sq, cq, why) : 0;
 }
 
-/* What keeps a queue that has posted from completing, as far as its ring and its QP show it. */
-INLAY_COLD uint32_t inlay_sq_explain_posted_(FILE *out, const struct inlay_sq *sq)
-{
-	uint32_t rung = inlay_sq_rung(sq), record = inlay_from_be16(*sq->dbrec), at, bbs, signaled = 0, found = 0;
-
-	if (sq->unrung)
-		found += fprintf(out, "  %u WQEBBs are posted and not rung for: inlay_sq_ring\n", sq->unrung) > 0;
-	if (record != (uint16_t)rung)
-		found += fprintf(out, "  the doorbell record says %u, the queue %u: something else posts to this QP\n", record,
-				 (uint16_t)rung) > 0;
-	for (at = sq->pi - sq->pending; at != sq->pi; at += bbs) {
-		bbs = inlay_sq_bbs_(sq, at);
-		if (!bbs || bbs > sq->pi - at)
-			return found + (fprintf(out, "  WQEBB %u begins no WQE: something else writes to the ring\n", at) > 0);
-		signaled += inlay_sq_wqe(sq, at)[11] / 8u & 1;
-	}
-	if (sq->pending && !signaled)
-		found += fprintf(out, "  none of them is signaled, so no completion returns their credit: inlay_sq_signal\n") > 0;
-	return found;
-}
-
 /*
- * Prints why nothing completes, for a person to read: a line for each cause that shows in the queue,
- * its CQ and its QP. nothing_completes.md has the causes that do not show here.
+ * Prints why nothing completes, for a person to read: a line for each cause that the queue, its CQ
+ * and its QP show. nothing_completes.md lists the others too.
  */
 INLAY_COLD void inlay_sq_explain(FILE *out, const struct inlay_sq *sq)
 {
-	static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+	static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR", "an unknown state"};
+	uint32_t record, at, bbs, signaled = 0;
 	const struct mlx5_cqe64 *cqe;
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
-	uint32_t found;
+	int found = 0; /* what fprintf returns: not 0 */
 
 	INLAY_CHECK(out && sq, "no argument is NULL");
 	if (!sq->uar) {
 		fprintf(out, "send queue: not attached: never taken over, refused, or finished (inlay_sq_fini)\n");
 		return;
 	}
-	fprintf(out, "send queue of QP 0x%x: %u of %u WQEBBs posted and not given back\n", inlay_sq_qpn(sq), sq->pending,
-		sq->mask + 1);
-	found = inlay_sq_explain_posted_(out, sq);
-	if (!sq->pending && !found)
-		found += fprintf(out, "  nothing is posted that has not been given back\n") > 0;
+	fprintf(out, "send queue of QP 0x%x: %u of %u WQEBBs posted and not released\n", inlay_sq_qpn(sq), sq->pending,
+		inlay_sq_size(sq));
+	if (!sq->pending)
+		found = fprintf(out, "  everything posted was released\n");
+	if (sq->unrung)
+		found = fprintf(out, "  %u WQEBBs are posted and not rung for: inlay_sq_ring\n", sq->unrung);
+	record = inlay_from_be16(*sq->dbrec);
+	if (record != (uint16_t)inlay_sq_rung(sq))
+		found = fprintf(out, "  the doorbell record says %u, the queue %u: something else posts to this QP\n", record,
+				(uint16_t)inlay_sq_rung(sq));
+	for (at = sq->pi - sq->pending; at != sq->pi; at += bbs) {
+		bbs = inlay_sq_bbs_(sq, at);
+		signaled |= inlay_sq_wqe(sq, at)[11] & (uint32_t)MLX5_WQE_CTRL_CQ_UPDATE;
+		if (!bbs || bbs > sq->pi - at) {
+			found = fprintf(out, "  WQEBB %u begins no WQE: something else writes to the ring\n", at);
+			break;
+		}
+	}
+	if (at == sq->pi && sq->pending && !signaled)
+		found = fprintf(out, "  none of them is signaled, so no completion returns their credit: inlay_sq_signal\n");
+	if (!inlay_sq_room(sq))
+		found = fprintf(out, "  the ring is full: posts return -EAGAIN until a completion is released\n");
 	cqe = sq->cq ? inlay_cq_peek(sq->cq) : NULL;
+	if (!sq->cq)
+		found = fprintf(out, "  it was taken over without a CQ: see whether that holds a completion\n");
 	if (cqe)
-		found += fprintf(out, "  its CQ holds a completion, %s of QP 0x%x: inlay_cq_peek, release, inlay_cq_advance\n",
-				 inlay_cqe_is_error(cqe) ? "an error" : "one", inlay_cqe_qpn(cqe)) > 0;
+		found = fprintf(out, "  its CQ holds a completion, %s of QP 0x%x: inlay_cq_peek, release, inlay_cq_advance\n",
+				inlay_cqe_is_error(cqe) ? "an error" : "one", inlay_cqe_qpn(cqe));
 	if (sq->verbs && !ibv_query_qp(sq->verbs, &attr, IBV_QP_STATE, &init) && attr.qp_state != IBV_QPS_RTS)
-		found += fprintf(out, "  the QP is in %s, and posts in RTS only\n",
-				 (uint32_t)attr.qp_state < 7 ? states[attr.qp_state] : "an unknown state") > 0;
+		found = fprintf(out, "  the QP is in %s, and posts in RTS only\n", states[attr.qp_state & 7]);
 	if (!found)
 		fprintf(out, "  nothing is wrong here: it is the device's, or the peer's, turn\n");
 }
 
-/* The end of both receive take-overs; the CQ is known to have room. */
+/* Describes a receive ring; the CQ was found to have room. */
 INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride,
 			      volatile uint32_t *dbrec, struct inlay_cq *cq, const char **why)
 {
@@ -483,15 +489,15 @@ INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, 
 }
 
 /*
- * Takes over the receive queue of an RC, UC, UD or raw packet QP that nothing has been posted to
- * since its creation or reset, and reserves as many CQEs as its ring has entries; cq as in
- * inlay_sq_from_qp.
+ * Takes over the receive queue of an RC, UC, UD or raw packet QP that was not posted to since its
+ * creation or reset, and reserves a CQE for each entry. cq as in inlay_sq_from_qp.
  *
  * Returns 0; -ENOTSUP for another type of QP; -EBUSY when the queue was posted to; -EINVAL when the
  * QP has no receive queue of its own (none, or an SRQ), completes to another CQ or has an
  * impossible ring; -ENOSPC when the CQ has too few CQEs left.
  */
-INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct inlay_cq *cq, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct inlay_cq *cq,
+					     const char **why)
 {
 	struct mlx5dv_qp dv;
 	int err;
@@ -513,7 +519,7 @@ INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct i
 	return err;
 }
 
-/* What both kinds of WQ have in common: its ring, fresh, and room for so many CQEs of each entry. */
+/* The ring of a WQ, not posted to yet, with room for so many CQEs per entry. */
 INLAY_COLD int inlay_dv_wq_(struct ibv_wq *wq, struct mlx5dv_rwq *dv, uint32_t cqes, struct inlay_cq *cq,
 			    const char **why)
 {
@@ -528,10 +534,11 @@ INLAY_COLD int inlay_dv_wq_(struct ibv_wq *wq, struct mlx5dv_rwq *dv, uint32_t c
 }
 
 /*
- * As inlay_rq_from_qp, for a WQ (ibv_create_wq). A striding WQ (mlx5dv_create_wq) has other entries:
- * inlay_striding_from_wq (steer.h). Post only in RDY: see queue/rq.h.
+ * As inlay_rq_from_qp, for a WQ (ibv_create_wq). Post only in RDY: see queue/rq.h. Striding WQs
+ * (mlx5dv_create_wq) have other entries: inlay_striding_from_wq (steer.h).
  */
-INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct inlay_cq *cq, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct inlay_cq *cq,
+					     const char **why)
 {
 	struct mlx5dv_rwq dv;
 	int err;
@@ -544,21 +551,22 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
 }
 
 /*
- * Takes over a basic shared receive queue that nothing has been posted to. Every CQ that its
- * receives complete to must be taken over as well: queue/srq.h says why. An SRQ with tag matching
- * must not be taken over, but is not refused: it looks the same.
+ * Takes over a basic shared receive queue that was not posted to. Take over every CQ that its
+ * receives complete to as well: queue/srq.h says why. Never take over an SRQ with tag matching: it
+ * looks the same, so it is not refused.
  *
- * cq   a CQ that its receives complete to, in which as many CQEs are reserved as there are entries;
- *      for each further one call inlay_cq_reserve. NULL as in inlay_sq_from_qp
+ * cq   a CQ that its receives complete to, in which a CQE is reserved for each entry; call
+ *      inlay_cq_reserve for each further one. NULL as in inlay_sq_from_qp
  *
  * libmlx5 keeps further entries in the same ring for receives that meet an on-demand paging fault,
  * and reposts them while polling. inlay does not: in IBV_ACCESS_ON_DEMAND memory such a receive
  * ends in an error CQE.
  *
- * Returns 0; -ENOTSUP for a ring that inlay does not know; -EBUSY when it was posted to; -ENOSPC
- * when the CQ has too few CQEs left.
+ * Returns 0; -ENOTSUP for an impossible ring; -EBUSY when it was posted to; -ENOSPC when the CQ has
+ * too few CQEs left.
  */
-INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, struct inlay_cq *cq, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, struct inlay_cq *cq,
+					       const char **why)
 {
 	struct mlx5dv_srq dv;
 	struct mlx5dv_obj obj;
@@ -583,11 +591,11 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 /* ---- Addresses and numbers ---- */
 
 /*
- * Makes the address vector of datagrams to a peer from an address handle, which is not needed
- * afterwards. qpn and qkey as in inlay_av_init; a DC target's number and key follow with
- * inlay_av_to_dct. Returns 0, or an error as above.
+ * Makes the address vector of datagrams to a peer from an address handle, which may be destroyed
+ * afterwards. qpn and qkey as in inlay_av_init. For a DC target, inlay_av_to_dct adds number and
+ * key. Returns 0, or an error as above.
  */
-INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+INLAY_COLD INLAY_RESULT int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
 	struct mlx5dv_ah dv;
 	struct mlx5dv_obj obj;
@@ -601,7 +609,7 @@ INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t
 }
 
 /* The SRQ's number in device commands. Returns 0, or an error as above. */
-INLAY_COLD int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
+INLAY_COLD INLAY_RESULT int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
 {
 	struct mlx5dv_srq dv;
 	struct mlx5dv_obj obj;
@@ -618,4 +626,5 @@ INLAY_COLD int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
 	return err;
 }
 
+INLAY_CASTS_END_
 #endif

@@ -36,7 +36,6 @@
  * The parts, each with its own manual:
  *
  *   wqe/segment.h  flags, control, remote address, atomic, data, inline; the cursor; receive WQEs
- *   wqe/iov.h      segments that gather a list of struct iovec
  *   wqe/av.h       destinations: address vectors of UD and DC, XRC's shared receive queue
  *   wqe/atomic.h   operands of extended atomics
  *   wqe/print.h    a printer
@@ -44,15 +43,14 @@
  * Included by name, or by the posts that use them: wqe/umr.h (changes to memory keys, signatures),
  * wqe/sync.h (waits, other queues, local copies), wqe/eth.h (Ethernet segments of raw packets).
  *
- * Threads: pure functions of their arguments.
- * Sources: mlx5dv.h (layouts), Linux include/linux/mlx5/qp.h (fence modes), the PRM's "Work Queue
- * Element" chapter; libmlx5's qp.c for what is left out, padded or zeroed.
+ * Threads: pure functions of their arguments. Sources: mlx5dv.h (layouts), Linux
+ * include/linux/mlx5/qp.h (fence modes), the PRM's "Work Queue Element" chapter; libmlx5's qp.c for
+ * what is left out, padded or zeroed.
  */
 #ifndef INLAY_WQE_H
 #define INLAY_WQE_H
 
 #include <inlay/wqe/segment.h>
-#include <inlay/wqe/iov.h>
 #include <inlay/wqe/av.h>
 #include <inlay/wqe/atomic.h>
 #include <inlay/wqe/print.h>

@@ -23,15 +23,15 @@ printf '#include <inlay/%s>\n' $tops >"$dir/tops.c"
 
 reads() # compiler, standards (a comma before a flag), sources: checked, in the first standard; COMPILERS_ALL: in each, and unchecked
 {
-	local compiler=$1 standards=$2 kind=c align=-Wcast-align=strict standard checked
+	local compiler=$1 standards=$2 kind=c cast= align=-Wcast-align=strict standard checked
 	shift 2
-	[[ $compiler != *++* ]] || kind=c++
+	[[ $compiler != *++* ]] || kind=c++ cast=-Wold-style-cast
 	[[ $compiler != clang* ]] || align=-Wcast-align
 	[ -n "$COMPILERS_ALL" ] || standards=${standards%% *}
 	for standard in $standards; do
 		for checked in 1 ${COMPILERS_ALL:+0}; do
 			echo "-std=${standard/,/ } -DINLAY_CHECKED=$checked"
-			$compiler -x $kind -std=${standard/,/ } -DINLAY_CHECKED=$checked $warnings $align -Iinclude -fsyntax-only "$@" || return
+			$compiler -x $kind -std=${standard/,/ } -DINLAY_CHECKED=$checked $warnings $align $cast -Iinclude -fsyntax-only "$@" || return
 		done
 	done
 }

@@ -32,8 +32,9 @@ runs() # program
 		struct ibv_cq *ibcq;
 		struct inlay_uar uar;
 		struct inlay_sq sq;
-		struct ibv_qp *qp;
+		struct ibv_qp *qp, *peer = NULL;
 		const char *why;
+		int err;
 
 	END
 	extract README.md 1 | sed 's,^ *\.\.\.$,return;,'

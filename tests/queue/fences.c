@@ -189,8 +189,8 @@ SCENARIO void *memcpy(void *to, const void *from, size_t n)
 
 __attribute__((noinline)) void set_up(uint32_t mode)
 {
-	inlay_uar_init(&uar, reg, 256, mode);
-	inlay_sq_init(&sq, wqes, 4, record, 0x123, 16, &uar);
+	(void)!inlay_uar_init(&uar, reg, 256, mode);
+	(void)!inlay_sq_init(&sq, wqes, 4, record, 0x123, 16, &uar);
 	av.av.dqp_dct = inlay_to_be32(MLX5_EXTENDED_UD_AV);
 }
 
@@ -198,11 +198,11 @@ __attribute__((noinline)) void set_up_receiving(void)
 {
 	uint32_t i;
 
-	inlay_rq_init(&rq, rwqes, 64, 64, rrecord);
-	inlay_srq_init(&srq, swqes, 64, 64, srecord);
+	(void)!inlay_rq_init(&rq, rwqes, 64, 64, rrecord);
+	(void)!inlay_srq_init(&srq, swqes, 64, 64, srecord);
 	for (i = 0; i < 64; i++)
 		cqes[i].op_own = 0xf0;
-	inlay_cq_init(&cq, cqes, 64, 64, cq_record, cq_page, 3);
+	(void)!inlay_cq_init(&cq, cqes, 64, 64, cq_record, cq_page, 3);
 	for (i = 0; i < 4; i++)
 		cqes[i].op_own = (i == 1 ? MLX5_CQE_RESP_SEND : MLX5_CQE_REQ) << 4;
 }

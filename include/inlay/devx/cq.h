@@ -129,7 +129,7 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	if (err)
 		inlay_devx_drop_(&cq->obj);
 	else if (zip)
-		inlay_cq_set_compression(&cq->cq, attr->mini, (int)enhanced);
+		(void)!inlay_cq_set_compression(&cq->cq, attr->mini, (int)enhanced);
 	return err;
 }
 

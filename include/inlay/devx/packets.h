@@ -30,6 +30,8 @@
 #ifndef INLAY_DEVX_PACKETS_H
 #define INLAY_DEVX_PACKETS_H
 
+#include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/devx/call.h>
 #include <inlay/devx/ifc.h>
 #include <inlay/devx/srq.h>
@@ -449,4 +451,5 @@ INLAY_COLD int inlay_devx_flow_create(struct inlay_devx_flow *flow, struct ibv_c
 	return inlay_refuse_(err, why, "mlx5dv_create_flow failed");
 }
 
+INLAY_CASTS_END_
 #endif

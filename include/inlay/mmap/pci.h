@@ -38,6 +38,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/devx/call.h>
 #include <inlay/devx/ifc.h>
 #include <inlay/devx/mkey.h>
@@ -372,4 +373,5 @@ INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *mem
 	return 0;
 }
 
+INLAY_CASTS_END_
 #endif

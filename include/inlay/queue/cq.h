@@ -103,8 +103,8 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_cq, reserved) == INLAY_CACHE_LINE, "a 
  * Sets the owner bit of every empty slot, so that inlay_cq_peek tests nothing else: by
  * compare-and-swap, which keeps a CQE that arrives meanwhile.
  */
-INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, uint32_t cqe_size,
-			     volatile uint32_t *dbrec, void *uar, uint32_t cqn)
+INLAY_COLD INLAY_RESULT int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, uint32_t cqe_size,
+					  volatile uint32_t *dbrec, void *uar, uint32_t cqn)
 {
 	uint32_t i;
 
@@ -159,7 +159,7 @@ INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
  * Returns 0; -ENOSPC when fewer than n are left, and *why points into cq and says how many; -EPROTO
  * for a CQ of another version of inlay.
  */
-INLAY_COLD int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **why)
 {
 	INLAY_CHECK(cq, "the queue is not NULL");
 	if (cq->abi != INLAY_ABI)
@@ -218,7 +218,7 @@ INLAY_COLD void inlay_cq_unreserve(struct inlay_cq *cq, uint32_t n)
  *
  * Returns 0; -EINVAL for an unknown format; -ENOSPC when every CQE of the CQ has been reserved.
  */
-INLAY_COLD int inlay_cq_set_compression(struct inlay_cq *cq, uint32_t format, int enhanced)
+INLAY_COLD INLAY_RESULT int inlay_cq_set_compression(struct inlay_cq *cq, uint32_t format, int enhanced)
 {
 	uint32_t i;
 

@@ -353,6 +353,25 @@ INLAY_ALWAYS int inlay_post_call_list_(struct inlay_sq *sq, const struct inlay_w
 	return inlay_post_list_(sq, wr->raddr, (uint64_t)num << 32 | wr->rkey, &one, what, to);
 }
 
+/* ---- Posts ---- */
+
+/*
+ * flags: INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE | INLAY_RING, and
+ * INLAY_STREAM(id) for a DCI with streams. INLAY_INLINE is not for reads. INLAY_RING rings for this
+ * WQE and all posted before it; else the device sees nothing before inlay_sq_ring.
+ *
+ * Returns 0; -EAGAIN when the ring has no room: ring for what was posted before, poll, release, and
+ * post again; -E2BIG when the WQE is larger than the ring; -EINVAL when it is longer than the QP's
+ * longest (too many SGEs, too much inline data) or an iovec has more than 2^31 - 1 bytes. A refused
+ * post writes nothing and rings for nothing.
+ *
+ * The buffers of a post are the caller's again when its WQE has completed; with INLAY_INLINE, at once.
+ *
+ * The bytes are those of ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_*
+ * flags given in wqe/segment.h, and of libmlx5's ibv_wr_* with mlx5dv_wr_set_dc_addr(_stream),
+ * ibv_wr_set_xrc_srqn or ibv_wr_set_ud_addr. Verbs has no NOP.
+ */
+
 /*
  * Posts a send, a write, a read or a NOP.
  *
@@ -363,22 +382,6 @@ INLAY_ALWAYS int inlay_post_call_list_(struct inlay_sq *sq, const struct inlay_w
  *
  * opcode  MLX5_OPCODE_SEND, _SEND_IMM, _SEND_INVAL, _RDMA_WRITE, _RDMA_WRITE_IMM, _RDMA_READ, _NOP
  * wr      not kept. NULL for a NOP
- * flags   INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE | INLAY_RING, and
- *         INLAY_STREAM(id) for a DCI with streams. INLAY_INLINE is not for reads. INLAY_RING rings
- *         for this WQE and all posted before it
- *
- * Returns 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring; -EINVAL
- * when it is longer than the QP's longest (too many SGEs, too much inline data) or an iovec has more
- * than 2^31 - 1 bytes. The device sees nothing before inlay_sq_ring() or INLAY_RING.
- *
- * A refused post writes nothing and rings for nothing. After -EAGAIN, ring for what was posted
- * before, poll, release, and post again.
- *
- * The caller's buffers may be used again when the WQE has completed; with INLAY_INLINE, at once.
- *
- * Same bytes as ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_* flags
- * given in wqe/segment.h, and as libmlx5's ibv_wr_* with mlx5dv_wr_set_dc_addr(_stream),
- * ibv_wr_set_xrc_srqn or ibv_wr_set_ud_addr. Verbs has no NOP.
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_post(struct inlay_sq *sq, uint32_t opcode, const struct inlay_wr *wr, uint32_t flags)
 {
@@ -439,8 +442,6 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post(struct inlay_sq *sq, uint32_t opcode, c
 		return inlay_post_build_(sq, opcode, wr, 1, flags);
 	return inlay_post_build_(sq, opcode, wr, 3, flags);
 }
-
-/* ---- Short forms ---- */
 
 INLAY_ALWAYS struct inlay_wr inlay_wr_sges_(uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge)
 {

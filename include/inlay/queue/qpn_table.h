@@ -94,7 +94,7 @@ INLAY_ALWAYS void *inlay_qpn_table_find(const struct inlay_qpn_table *t, uint32_
  * Returns 0; -EINVAL for a number of more than 24 bits or a NULL object; -EEXIST when the number
  * has an object; -ENOBUFS when no page is left: see inlay_qpn_table_grow.
  */
-INLAY_COLD int inlay_qpn_table_add(struct inlay_qpn_table *t, uint32_t qpn, void *object)
+INLAY_COLD INLAY_RESULT int inlay_qpn_table_add(struct inlay_qpn_table *t, uint32_t qpn, void *object)
 {
 	struct inlay_qpn_page_ *page;
 

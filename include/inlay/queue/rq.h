@@ -55,8 +55,8 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_rq) <= INLAY_CACHE_LINE, "a post touches
  * stride bytes (a power of two, 16 .. 1024). dbrec is the doorbell record of its QP or WQ. Returns
  * 0, or -EINVAL for an argument out of its range.
  */
-INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride,
-			     volatile uint32_t *dbrec)
+INLAY_COLD INLAY_RESULT int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride,
+					  volatile uint32_t *dbrec)
 {
 	if (!buf || (uintptr_t)buf % INLAY_DS || !inlay_is_pow2(wqe_cnt) || wqe_cnt > 32768 || !dbrec)
 		return -EINVAL;

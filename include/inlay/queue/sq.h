@@ -81,8 +81,8 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, last) == INLAY_CACHE_LINE, "a shor
  *            which is untested here
  * max_ds     longest WQE in 16-byte units, 1 .. 63
  */
-INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt, volatile uint32_t *dbrec, uint32_t qpn,
-			     uint32_t max_ds, struct inlay_uar *uar)
+INLAY_COLD INLAY_RESULT int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt, volatile uint32_t *dbrec,
+					  uint32_t qpn, uint32_t max_ds, struct inlay_uar *uar)
 {
 	if (!buf || (uintptr_t)buf % INLAY_WQEBB || !inlay_is_pow2(wqebb_cnt) || wqebb_cnt > 32768 || qpn >> 24 || !dbrec)
 		return -EINVAL;

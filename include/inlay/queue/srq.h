@@ -97,8 +97,8 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_srq, back) == INLAY_CACHE_LINE, "a pos
  * stride   bytes of an entry, a power of two, 32 .. 1024
  * dbrec    the SRQ's doorbell record: one word
  */
-INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt, uint32_t stride,
-			      volatile uint32_t *dbrec)
+INLAY_COLD INLAY_RESULT int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt, uint32_t stride,
+					   volatile uint32_t *dbrec)
 {
 	uint8_t *wqe;
 	uint32_t i;
@@ -124,8 +124,8 @@ INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt
 }
 
 /* As inlay_srq_init, for a queue that the device walks cyclically; wqe_cnt is a power of two. */
-INLAY_COLD int inlay_srq_init_cyclic(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt, uint32_t stride,
-				     volatile uint32_t *dbrec)
+INLAY_COLD INLAY_RESULT int inlay_srq_init_cyclic(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt, uint32_t stride,
+						  volatile uint32_t *dbrec)
 {
 	int err = inlay_is_pow2(wqe_cnt) ? inlay_srq_init(srq, buf, wqe_cnt, stride, dbrec) : -EINVAL;
 
@@ -438,8 +438,8 @@ INLAY_ALWAYS int inlay_srq_recycle(struct inlay_srq *srq, const struct mlx5_cqe6
  *
  * Returns also -EINVAL for more SGEs than an entry holds; then nothing has changed.
  */
-INLAY_ALWAYS int inlay_srq_replace(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe, const struct ibv_sge *sge,
-				   uint32_t num_sge, uint64_t user)
+INLAY_ALWAYS INLAY_RESULT int inlay_srq_replace(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe,
+						const struct ibv_sge *sge, uint32_t num_sge, uint64_t user)
 {
 	uint32_t index;
 	uint8_t *wqe;

@@ -134,8 +134,9 @@ INLAY_COLD void inlay_strided_init_(struct inlay_strided_ *of, const struct inla
  * Describes a fresh striding ring, 16-byte aligned; buf, wqe_cnt, wqe_size (here 32 .. 1024) and
  * dbrec as in inlay_rq_init. Returns 0, or -EINVAL for an argument out of its range.
  */
-INLAY_COLD int inlay_striding_init(struct inlay_striding *rq, void *buf, uint32_t wqe_cnt, uint32_t wqe_size,
-				   volatile uint32_t *dbrec, const struct inlay_strides *shape)
+INLAY_COLD INLAY_RESULT int inlay_striding_init(struct inlay_striding *rq, void *buf, uint32_t wqe_cnt,
+						uint32_t wqe_size, volatile uint32_t *dbrec,
+						const struct inlay_strides *shape)
 {
 	uint32_t i;
 	int err;
@@ -160,7 +161,7 @@ INLAY_COLD int inlay_striding_init(struct inlay_striding *rq, void *buf, uint32_
  * Makes rq->srq, fresh from inlay_srq_init or inlay_srq_init_cyclic, a striding queue. Returns 0, or
  * -EINVAL for an impossible shape.
  */
-INLAY_COLD int inlay_striding_srq_init(struct inlay_striding_srq *rq, const struct inlay_strides *shape)
+INLAY_COLD INLAY_RESULT int inlay_striding_srq_init(struct inlay_striding_srq *rq, const struct inlay_strides *shape)
 {
 	uint32_t i;
 
@@ -272,8 +273,8 @@ INLAY_ALWAYS int inlay_striding_place_(const struct inlay_strided_ *of, uint32_t
  * posted; else 0. -EPROTO when a CQE was lost, and for a CQE that no device writes (zero strides;
  * strides or bytes beyond the buffer; nothing posted); then neither the queue nor *at has changed.
  */
-INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe,
-				     struct inlay_packet_at *at)
+INLAY_ALWAYS INLAY_RESULT int inlay_striding_take(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe,
+						  struct inlay_packet_at *at)
 {
 	uint32_t count, n, offset, len;
 
@@ -302,7 +303,7 @@ INLAY_ALWAYS int inlay_striding_take(struct inlay_striding *rq, const struct mlx
  * Returns 1 or 0 as inlay_striding_take, with *wqe the buffer; -EBADFD when the queue has stopped;
  * -EPROTO for another CQE, or more strides than the buffer has left. Source: mlx5_rx_err_handle (DPDK).
  */
-INLAY_COLD int inlay_striding_error(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe, uint32_t *wqe)
+INLAY_COLD INLAY_RESULT int inlay_striding_error(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe, uint32_t *wqe)
 {
 	uint32_t n;
 
@@ -326,8 +327,8 @@ INLAY_COLD int inlay_striding_error(struct inlay_striding *rq, const struct mlx5
  * As inlay_striding_take, for a shared queue: entries come back in any order, empty. Of a good
  * completion of a packet.
  */
-INLAY_ALWAYS int inlay_striding_srq_take(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
-					 struct inlay_packet_at *at)
+INLAY_ALWAYS INLAY_RESULT int inlay_striding_srq_take(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
+						      struct inlay_packet_at *at)
 {
 	uint32_t index, count, first, n, offset, len;
 	uint16_t used;

@@ -78,7 +78,7 @@ INLAY_FN int inlay_uar_mode_ok_(uint32_t mode)
  * size   bytes of one half (mlx5dv_qp.bf.size), 0 for a page without BlueFlame
  * mode   enum inlay_uar_mode; a register of size 0 rings 8-byte doorbells in every mode
  */
-INLAY_COLD int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, uint32_t mode)
+INLAY_COLD INLAY_RESULT int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, uint32_t mode)
 {
 	if (!reg || !inlay_uar_mode_ok_(mode) || (size && (!inlay_is_pow2(size) || size < INLAY_WQEBB)))
 		return -EINVAL;

@@ -56,7 +56,7 @@ INLAY_COLD int inlay_user_index_end_(const struct inlay_user_index_query_ *q, in
  * Returns 0; -ENOTSUP when the context has no DEVX, and for a DC target before RTR, which has no
  * number yet; the errno of ibv_query_qp.
  */
-INLAY_COLD int inlay_qp_user_index(struct ibv_qp *qp, uint32_t *index, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_qp_user_index(struct ibv_qp *qp, uint32_t *index, const char **why)
 {
 	uint32_t opcode = INLAY_CMD_OP_QUERY_QP, dword = 10;
 	struct inlay_user_index_query_ q;
@@ -87,7 +87,7 @@ INLAY_COLD int inlay_qp_user_index(struct ibv_qp *qp, uint32_t *index, const cha
  * As inlay_qp_user_index, for an XRC SRQ: its receives name it, and the number of a target QP that
  * may be another process's.
  */
-INLAY_COLD int inlay_srq_user_index(struct ibv_srq *srq, uint32_t *index, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_srq_user_index(struct ibv_srq *srq, uint32_t *index, const char **why)
 {
 	struct inlay_user_index_query_ q;
 	uint32_t number = 0;
@@ -105,7 +105,7 @@ INLAY_COLD int inlay_srq_user_index(struct ibv_srq *srq, uint32_t *index, const 
 }
 
 /* As inlay_qp_user_index, for a WQ: its receives name it in no other way. */
-INLAY_COLD int inlay_wq_user_index(struct ibv_wq *wq, uint32_t *index, const char **why)
+INLAY_COLD INLAY_RESULT int inlay_wq_user_index(struct ibv_wq *wq, uint32_t *index, const char **why)
 {
 	struct inlay_user_index_query_ q;
 	int err;

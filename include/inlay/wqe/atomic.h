@@ -21,23 +21,25 @@
  *   CS   if (old & compare mask) == (compare & compare mask), the bits of the swap mask become
  *        those of swap
  *   FA   a bit of the boundary is the topmost of a field: nothing is carried past it. 0 is one
- *        field; all ones is a field per bit, which makes the addition an exclusive or
+ *        field; all ones is a field per bit, so that the addition is an exclusive or
  *
- * Threads: pure functions of their arguments. Sources: UCX's ib_mlx5.h and rc_mlx5.inl (4 and 8
- * bytes). Devices have longer ones too; no public source says which of their words is the most significant.
+ * Devices have longer ones too; no public source says which of their words is most significant.
+ *
+ * Threads: pure functions of their arguments. Sources: UCX's ib_mlx5.h and rc_mlx5.inl.
  */
 #ifndef INLAY_WQE_ATOMIC_H
 #define INLAY_WQE_ATOMIC_H
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe/segment.h>
 
 INLAY_STATIC_ASSERT(MLX5_OPCODE_ATOMIC_MASKED_CS == 0x14 && MLX5_OPCODE_ATOMIC_MASKED_FA == 0x15, "opcodes");
 
 /*
- * What an atomic does. Arguments of the functions that make one are in host order; of 4 bytes the
- * lower halves count.
+ * An atomic operation. The functions that make one take host order; for 4 bytes the lower halves
+ * count.
  */
 struct inlay_atomic {
 	uint64_t swap;         /* or what is added */
@@ -47,7 +49,7 @@ struct inlay_atomic {
 	uint64_t opcode;       /* MLX5_OPCODE_ATOMIC_* */
 };
 
-/* Fetch-and-add of 8 bytes, which every device with atomics has. */
+/* Fetch-and-add of 8 bytes: every device with atomics has it. */
 INLAY_ALWAYS struct inlay_atomic inlay_atomic_add(uint64_t add)
 {
 	struct inlay_atomic op = {add, 0, 0, 0, MLX5_OPCODE_ATOMIC_FA};
@@ -71,8 +73,8 @@ INLAY_ALWAYS uint32_t inlay_opmod_atomic(uint32_t size)
 }
 
 /*
- * Appends the operands of a masked atomic of `size` bytes, 4 or 8: one unit, or two for a
- * compare-and-swap of 8.
+ * Appends the operands of a masked atomic of `size` bytes, 4 or 8: two units for a compare-and-swap
+ * of 8, else one.
  */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_masked(struct inlay_cursor c, uint32_t size, const struct inlay_atomic *op)
 {
@@ -100,4 +102,5 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_masked(struct inlay_cursor c, uint32_
 	return inlay_seg_done(c, seg);
 }
 
+INLAY_CASTS_END_
 #endif

@@ -6,7 +6,7 @@
  *   inlay_av_init(&av, &ah_av, qpn, qkey);          once per peer
  *   at = inlay_seg_av(at, &av);                     the first segment of each WQE to it
  *
- * Three forms, all in a struct inlay_av:
+ * A struct inlay_av has one of three forms:
  *
  *        0              8               12        14
  *   +0   | key          | ext, QPN/DCTN | sl, bits | LID |     compact: 16 bytes
@@ -18,13 +18,15 @@
  * (devx/ifc.h). RoCE needs the MAC, hence 48 bytes.
  *
  * Threads: pure functions of their arguments. Sources: mlx5dv.h; libmlx5's set_datagram_seg,
- * mlx5_send_wr_set_dc_addr and wqe.h (XRC); UCX's uct_ib_mlx5_base_av_t; the PRM's "Address Vector".
+ * mlx5_send_wr_set_dc_addr and wqe.h (XRC); UCX's uct_ib_mlx5_base_av_t; the PRM's "Address
+ * Vector".
  */
 #ifndef INLAY_WQE_AV_H
 #define INLAY_WQE_AV_H
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe/segment.h>
 
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_av) == 48 && INLAY_AT_(mlx5_wqe_av, dqp_dct, 8) &&
@@ -33,15 +35,15 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_av) == 48 && INLAY_AT_(mlx5_wqe_av, d
 		    INLAY_AT_(mlx5_wqe_av, rgid, 32), "address vector");
 
 /*
- * A destination. Make one per peer, with one of the functions below or, from an address handle,
- * with inlay_av_from_ah (verbs.h).
+ * A destination. Make one per peer, by a function below or, from an address handle, by
+ * inlay_av_from_ah (verbs.h).
  */
 struct inlay_av {
 	struct mlx5_wqe_av av;
 };
 
 /*
- * Fills an address vector. Same bytes as libmlx5's, in the long form (MLX5_EXTENDED_UD_AV).
+ * Fills an address vector of 48 bytes (MLX5_EXTENDED_UD_AV), the same bytes as libmlx5's.
  *
  * from  path, MAC and GID: of an address handle (mlx5dv_ah.av), or the caller's own
  * qpn   the peer's QP, 24 bits; 0xffffff for a multicast group
@@ -56,7 +58,7 @@ INLAY_FN void inlay_av_init(struct inlay_av *av, const struct mlx5_wqe_av *from,
 }
 
 /*
- * Turns an address vector, from inlay_av_from_ah (verbs.h) or inlay_av_init, into that of a DCT.
+ * Turns an address vector, of inlay_av_from_ah (verbs.h) or inlay_av_init, into that of a DCT.
  * dctn: 24 bits; key: the DCT's access key, host order.
  */
 INLAY_FN void inlay_av_to_dct(struct inlay_av *av, uint32_t dctn, uint64_t key)
@@ -85,7 +87,7 @@ INLAY_ALWAYS uint32_t inlay_av_ds(const struct inlay_av *av)
 	return ((const uint8_t *)av)[8] & MLX5_EXTENDED_UD_AV >> 24 ? 3 : 1;
 }
 
-/* Returns av, and tells the compiler that it is a vector of 48 bytes: UD, and DC on RoCE. */
+/* Returns av, and promises the compiler a vector of 48 bytes: UD, and DC on RoCE. */
 INLAY_ALWAYS const struct inlay_av *inlay_av_long(const struct inlay_av *av)
 {
 	INLAY_CHECK(av && inlay_av_ds(av) == 3, "the destination has 48 bytes");
@@ -101,7 +103,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_av_(struct inlay_cursor c, const stru
 
 	INLAY_CHECK(c.ds == 1, "an address vector follows the control segment");
 	if (units == 1) {
-		/* Word by word: a vector that was just made stays in registers. */
+		/* Word by word, so that a vector just made stays in registers. */
 		__builtin_memcpy(&half[0], av, 8);
 		__builtin_memcpy(&half[1], (const uint8_t *)av + 8, 8);
 		inlay_put64(c.at, half[0]);
@@ -128,4 +130,5 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_av_compact(struct inlay_cursor c, con
 	return inlay_seg_av_(c, av, 1);
 }
 
+INLAY_CASTS_END_
 #endif

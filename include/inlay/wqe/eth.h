@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/wqe/eth.h: the Ethernet segment of raw packets: checksums, VLAN tag, segmentation, headers
- * that the caller has parsed, inline headers.
+ * inlay/wqe/eth.h: the Ethernet segment of raw packets: checksums, VLAN tag, segmentation, offsets
+ * of headers, inline headers.
  *
  *   struct inlay_eth eth = inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4);   what the device does to a packet
  *   eth = inlay_eth_vlan(eth, tci, 0);                                      and a tag that it inserts
@@ -16,7 +16,7 @@
  * A multi-packet WQE (INLAY_OPCODE_MULTI_PACKET) carries many packets, one data or inline segment
  * each, after one Ethernet segment without header or tag; inlay_post_packets_multi builds it.
  *
- * An inline header and a VLAN tag that the device inserts exclude each other: they share a field.
+ * An inline header and an inserted VLAN tag share a field: a WQE has one or the other.
  *
  * Threads: pure functions of their arguments. Sources: mlx5dv.h; Linux include/linux/mlx5/qp.h for
  * what mlx5dv.h does not name; libmlx5's set_tso_eth_seg, DPDK's mlx5_prm.h.
@@ -26,19 +26,20 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe/segment.h>
 
 /*
- * What the device computes. It overwrites these checksums, whatever the packet holds in them.
- * IBV_SEND_IP_CSUM is L3 and L4. The inner ones are for tunnels that the device knows, or whose
- * headers inlay_eth_parsed names.
+ * Checksums that the device computes, whatever the packet holds in their place. IBV_SEND_IP_CSUM is
+ * L3 and L4. The inner ones are for tunnels that the device knows, or that inlay_eth_parsed
+ * describes.
  */
 #define INLAY_CSUM_INNER_L3 (1u << 4)
 #define INLAY_CSUM_INNER_L4 (1u << 5)
 #define INLAY_CSUM_L3 (1u << 6)  /* IPv4 header */
 #define INLAY_CSUM_L4 (1u << 7)  /* TCP, UDP */
 
-/* What the headers are that inlay_eth_parsed names; without a flag, IPv4 and TCP. */
+/* The headers that inlay_eth_parsed describes; without a flag, IPv4 and TCP. */
 #define INLAY_PARSED_INNER_IPV6 (1u << 0)
 #define INLAY_PARSED_INNER_UDP (1u << 1)
 #define INLAY_PARSED_OUTER_IPV6 (1u << 4)
@@ -57,15 +58,15 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_eth_seg) == 32 && INLAY_AT_(mlx5_wqe_
 		    INLAY_CSUM_L3 == MLX5_ETH_WQE_L3_CSUM && INLAY_CSUM_L4 == MLX5_ETH_WQE_L4_CSUM, "Ethernet segment");
 
 /*
- * The 16 bytes of an Ethernet segment, as two big-endian words. Make one for all packets that are
- * treated alike; it is passed by value.
+ * The 16 bytes of an Ethernet segment, as two big-endian words, passed by value. One serves all
+ * packets that are treated alike.
  */
 struct inlay_eth {
 	uint64_t first;
 	uint64_t second;
 };
 
-/* A segment that asks for checksums: INLAY_CSUM_*, or 0. The others set a field each. */
+/* A segment with checksums: INLAY_CSUM_*, or 0. The functions below set a field each. */
 INLAY_ALWAYS struct inlay_eth inlay_eth_csum(uint32_t csum)
 {
 	struct inlay_eth eth = {inlay_to_be64((uint64_t)csum << 24), 0};
@@ -74,14 +75,14 @@ INLAY_ALWAYS struct inlay_eth inlay_eth_csum(uint32_t csum)
 	return eth;
 }
 
-/* A word in which the bits of mask are those of value, both in host order. */
+/* word with the bits of mask taken from value; mask and value in host order. */
 INLAY_ALWAYS uint64_t inlay_eth_set_(uint64_t word, uint64_t mask, uint64_t value)
 {
 	return (word & ~inlay_to_be64(mask)) | inlay_to_be64(value);
 }
 
 /*
- * The device inserts a VLAN tag after the MAC addresses. Not in multi-packet WQEs, nor in TSO.
+ * Has the device insert a VLAN tag after the MAC addresses. Not in multi-packet WQEs, nor in TSO.
  *
  * tci      priority and VLAN, 16 bits
  * service  1: the tag's type is 0x88a8, else 0x8100
@@ -98,7 +99,7 @@ INLAY_ALWAYS int inlay_eth_has_vlan_(struct inlay_eth eth)
 	return (eth.second & inlay_to_be64(0xffffffff)) != 0;
 }
 
-/* A value that the device's send steering rules can match. */
+/* Sets a value that the device's send steering rules can match. */
 INLAY_ALWAYS struct inlay_eth inlay_eth_metadata(struct inlay_eth eth, uint32_t metadata)
 {
 	eth.second = inlay_eth_set_(eth.second, UINT64_C(0xffffffff) << 32, (uint64_t)metadata << 32);
@@ -106,9 +107,9 @@ INLAY_ALWAYS struct inlay_eth inlay_eth_metadata(struct inlay_eth eth, uint32_t 
 }
 
 /*
- * Segmentation: the payload is cut into pieces of mss bytes, 1 .. 16383, each after a copy of the
- * WQE's inline header in which lengths, IPv4 id, TCP sequence number and flags are adjusted. For
- * inlay_post_tso. Ask for checksums too; the caller cannot compute them for each segment.
+ * Has the device cut the payload into segments of mss bytes, 1 .. 16383, each after a copy of the
+ * WQE's inline header with its own lengths, IPv4 id, TCP sequence number and flags. For
+ * inlay_post_tso. Ask for checksums too: the caller cannot compute those of each segment.
  */
 INLAY_ALWAYS struct inlay_eth inlay_eth_mss(struct inlay_eth eth, uint32_t mss)
 {
@@ -177,4 +178,5 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_eth(struct inlay_cursor c, struct inl
 	return c;
 }
 
+INLAY_CASTS_END_
 #endif

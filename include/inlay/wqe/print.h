@@ -11,6 +11,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe/eth.h>
 #include <inlay/wqe/segment.h>
 #include <inlay/wqe/sync.h>
@@ -42,7 +43,7 @@ INLAY_COLD const char *inlay_opcode_name_(uint8_t opcode)
 	}
 }
 
-/* Reads 16-byte unit `unit` of a WQE, wrapping, and begins its line. */
+/* Reads a 16-byte unit of a WQE, wrapping, and begins its line. */
 INLAY_COLD void inlay_wqe_unit_(FILE *out, const void *ring, uint32_t bytes, uint32_t index, uint32_t unit,
 				uint32_t w[4])
 {
@@ -56,8 +57,8 @@ INLAY_COLD void inlay_wqe_unit_(FILE *out, const void *ring, uint32_t bytes, uin
 }
 
 /*
- * Prints a send WQE, a line per 16-byte unit: raw words, then their meaning. Reads at most 63
- * units. For debugging.
+ * Prints a send WQE, at most 63 units, a line for each: raw words, then their meaning. For
+ * debugging.
  *
  * ring   beginning of the ring; bytes its size, a multiple of 64, more than 0
  * index  the WQE's first WQEBB; taken modulo the ring
@@ -87,7 +88,7 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 		w[2] >> 5 & 7, w[2] >> 2 & 3, w[2] >> 1 & 1, w[3]);
 	eth = opcode == MLX5_OPCODE_TSO || opcode == INLAY_OPCODE_MULTI_PACKET ||
 	      (opcode == MLX5_OPCODE_SEND && type == IBV_QPT_RAW_PACKET);
-	/* Units of the destination; a vector says itself whether it is long. */
+	/* Units of the destination; 1 until the vector shows its length. */
 	if (raddr || opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM || opcode == MLX5_OPCODE_SEND_INVAL)
 		to = type == IBV_QPT_UD || type == IBV_QPT_DRIVER || type == IBV_QPT_XRC_SEND;
 	for (unit = 1, left = 0; unit < ds; unit++) {
@@ -144,4 +145,5 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 	}
 }
 
+INLAY_CASTS_END_
 #endif

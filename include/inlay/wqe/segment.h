@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/wqe/segment.h: flags, the control segment, the segments that most opcodes share, and the
- * cursor that appends them.
- *
- * The flags of a post stand first. inlay_wqe_* functions fill a segment at an address;
- * inlay_seg_* functions append one at a cursor.
+ * inlay/wqe/segment.h: flags of a post, the segments that most opcodes share, and the cursor that
+ * appends them. inlay_wqe_* functions fill a segment at an address; inlay_seg_* functions append
+ * one at a cursor.
  *
  * Threads: pure functions of their arguments. Sources: wqe.h.
  */
 #ifndef INLAY_WQE_SEGMENT_H
 #define INLAY_WQE_SEGMENT_H
 
+#include <sys/uio.h>
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 
 #define INLAY_WQEBB 64u     /* bytes */
 #define INLAY_DS 16u        /* bytes */
 #define INLAY_MAX_DS 63u    /* the DS field has six bits */
-#define INLAY_TAG_MAX 16383u /* of a list: an ADD and a DEL of each, and a SYNC, in 2^15 WQEBBs */
+#define INLAY_TAG_MAX 16383u /* in a list: each has an ADD and a DEL, plus a SYNC, in 2^15 WQEBBs */
 
 /*
  * Flags of a post. Bits 24 .. 31 are byte 11 of the control segment. None is an IBV_SEND_* or
- * IBV_ACCESS_* flag. Unknown bits (a verbs flag) and two fences at once do not compile if constant;
+ * IBV_ACCESS_* flag. Constant flags with unknown bits (a verbs flag) or two fences do not compile;
  * INLAY_CHECKED refuses them otherwise.
  *
  *   INLAY_SIGNALED    a CQE when the WQE is done           IBV_SEND_SIGNALED
@@ -37,8 +37,8 @@
  *   INLAY_FENCE_STRONG           until everything earlier is done
  *   INLAY_FENCE_SMALL_AND_FENCE  the first two together: what libmlx5 writes for IBV_SEND_FENCE
  *
- * The fence field has three bits and holds the mode, 1 .. 4. Bits 16 .. 19 have one bit per mode,
- * so that two modes are noticed. Bits 0 .. 15 are the stream, big-endian, with bit 21.
+ * The fence field has three bits and holds the mode, 1 .. 4. Bits 16 .. 19 repeat it with a bit per
+ * mode, so that two modes are noticed. Bits 0 .. 15 are the stream, big-endian; bit 21 marks it.
  */
 #define INLAY_SOLICITED (1u << 25)
 #define INLAY_SIGNALED (2u << 26)
@@ -92,7 +92,7 @@ INLAY_ALWAYS void inlay_flags_check_(uint32_t flags)
 	}
 }
 
-/* fixed: opcode, modifier, QPN and DS in their places. */
+/* fixed: opcode, modifier, QPN and DS, each at its bits. */
 INLAY_ALWAYS void inlay_wqe_ctrl_(void *seg, uint32_t index, uint64_t fixed, uint32_t flags, uint32_t imm_be)
 {
 	uint32_t word = (flags & 0xff000000u) | (flags & 0xffff) << 8; /* the stream at +9, big-endian already */
@@ -109,12 +109,12 @@ INLAY_ALWAYS void inlay_wqe_ctrl_(void *seg, uint32_t index, uint64_t fixed, uin
 /*
  * Control segment.
  *
- * index    the WQE's first WQEBB, never masked; the low 16 bits go in
- * opcode   MLX5_OPCODE_*, with the opcode's modifier in bits 24 .. 31
- * qpn8     QPN << 8
- * ds       the WQE's length in 16-byte units, this segment included, 1 .. 63
- * flags    of a post. INLAY_INLINE and INLAY_RING leave no trace here; INLAY_STREAM is for a DCI
- * imm_be   immediate as it will arrive, or the big-endian rkey to invalidate, or 0
+ * index   the WQE's first WQEBB, never masked; the low 16 bits go in
+ * opcode  MLX5_OPCODE_*, with the opcode's modifier in bits 24 .. 31
+ * qpn8    QPN << 8
+ * ds      the WQE's length in 16-byte units, this segment included, 1 .. 63
+ * flags   of a post; INLAY_INLINE and INLAY_RING are ignored, INLAY_STREAM is for a DCI
+ * imm_be  immediate as it will arrive, or the big-endian rkey to invalidate, or 0
  */
 INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint32_t opcode, uint64_t qpn8, size_t ds, uint32_t flags,
 				 uint32_t imm_be)
@@ -122,7 +122,7 @@ INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint32_t opcode, uin
 	uint64_t fixed = qpn8 | (((uint64_t)opcode << 32) + ds);
 
 	INLAY_CHECK(!(opcode & 0x00ffff00), "opcode and modifier have 8 bits each");
-	/* Kept in one piece, so that a loop computes it once. */
+	/* One value, which a loop computes once. */
 	__asm__("" : "+r"(fixed));
 	inlay_wqe_ctrl_(seg, index, fixed, flags, imm_be);
 }
@@ -155,7 +155,7 @@ INLAY_ALWAYS void inlay_wqe_atomic_(void *seg, uint64_t swap_add, uint64_t compa
 	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(compare));
 }
 
-/* Data pointer segment, host order. len in bytes, 1 .. 2^31 - 1; the device reads 0 as 2^31. */
+/* Data pointer segment, host order. len in bytes, 1 .. 2^31 - 1. */
 INLAY_ALWAYS void inlay_wqe_data(void *seg, uint64_t addr, uint32_t len, uint32_t lkey)
 {
 	INLAY_CHECK(!(len & MLX5_INLINE_SEG), "a data segment holds at most 2^31 - 1 bytes");
@@ -164,7 +164,7 @@ INLAY_ALWAYS void inlay_wqe_data(void *seg, uint64_t addr, uint32_t len, uint32_
 	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(addr));
 }
 
-/* The end mark of a receive WQE with fewer SGEs than its stride has room for. */
+/* Ends a receive WQE that has fewer SGEs than its stride has room for. */
 INLAY_ALWAYS void inlay_wqe_data_end_(void *seg)
 {
 	inlay_put64(seg, (uint64_t)inlay_to_be32(MLX5_INVALID_LKEY) << 32);
@@ -172,7 +172,7 @@ INLAY_ALWAYS void inlay_wqe_data_end_(void *seg)
 }
 
 /*
- * Writes the data segments of a receive WQE: one for each SGE that is not empty, then the end mark
+ * Writes the data segments of a receive WQE: one per SGE that is not empty, then the end mark
  * unless `end` is reached. The WQE has room for num_sge.
  */
 INLAY_ALWAYS void inlay_wqe_recv_(uint8_t *seg, const uint8_t *end, const struct ibv_sge *sge, uint32_t num_sge)
@@ -209,20 +209,20 @@ INLAY_ALWAYS uint16_t inlay_wqe_next_of_(const void *wqe)
 
 /* Made by inlay_sq_begin (queue/sq.h), or by inlay_cursor_init for a WQE in caller memory. */
 struct inlay_cursor {
-	uint8_t *at;       /* where the next segment goes; may equal end before it is placed */
+	uint8_t *at;       /* where the next segment goes; end stands for begin */
 	uint8_t *wqe;      /* the control segment, written last */
 	uint8_t *begin;    /* the ring */
 	uint8_t *end;
 	size_t ds;         /* 16-byte units written so far, the control segment's included */
 	uint32_t index;    /* of the WQE's first WQEBB, never masked */
-	uint32_t bbs;      /* WQEBBs that it was begun with: no more may be written */
+	uint32_t bbs;      /* WQEBBs that it was begun with, its longest */
 	uint8_t *fill;     /* the open inline segment: where its next byte goes */
 	uint32_t left;     /* its bytes not yet written */
 };
 
 /*
- * A cursor after the control segment of a WQE that has at most bbs WQEBBs and starts at WQEBB
- * `index` of a ring of `wqebbs`, a power of two.
+ * A cursor after the control segment of a WQE of at most bbs WQEBBs that starts at WQEBB `index` of
+ * a ring of `wqebbs`, a power of two.
  */
 INLAY_ALWAYS struct inlay_cursor inlay_cursor_init(void *ring, uint32_t wqebbs, uint32_t index, uint32_t bbs)
 {
@@ -241,7 +241,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_cursor_init(void *ring, uint32_t wqebbs, 
 	return c;
 }
 
-/* Whether the next units are known at compile time to lie within one WQEBB, where nothing wraps. */
+/* Whether the next units lie, as the compiler knows, within one WQEBB, where nothing wraps. */
 INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
 {
 	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
@@ -251,7 +251,7 @@ INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
 
 /*
  * Where the next segment goes. With inlay_seg_done, for segments that this header does not know.
- * Only the first segment of a WQEBB can be at the ring's end: the test folds if ds is constant.
+ * Only the first segment of a WQEBB can be at the ring's end, so with a constant ds the test folds.
  */
 INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 {
@@ -283,7 +283,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_raddr(struct inlay_cursor c, uint64_t
 	return inlay_seg_done(c, seg);
 }
 
-/* Appends 16-byte units of zeros, which do not cross the ring's end, and sets *seg to the first. */
+/* Appends 16-byte units of zeros and sets *seg to the first. They must not cross the ring's end. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_zero_(struct inlay_cursor c, uint32_t units, uint8_t **seg)
 {
 	uint32_t i;
@@ -319,7 +319,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_sges(struct inlay_cursor c, const str
 {
 	uint32_t i;
 
-	/* Far from the ring's end, no segment needs to test for it. */
+	/* Far from the ring's end no segment tests for it. */
 	if (INLAY_LIKELY(!__builtin_constant_p(num_sge) && (size_t)(c.end - c.at) >= num_sge * INLAY_DS)) {
 		uint8_t *begin = c.at;
 
@@ -356,7 +356,7 @@ INLAY_ALWAYS uint8_t *inlay_copy_wrap_(struct inlay_cursor c, uint8_t *at, const
 	return at + len;
 }
 
-/* 16-byte units of an inline segment of `total` bytes; none for 0 bytes. */
+/* 16-byte units of an inline segment of `total` bytes; 0 for none. */
 INLAY_ALWAYS uint32_t inlay_seg_inline_ds(uint64_t total)
 {
 	return total ? (uint32_t)((total + 4 + INLAY_DS - 1) / INLAY_DS) : 0;
@@ -370,7 +370,7 @@ INLAY_ALWAYS uint32_t inlay_seg_inline_ds(uint64_t total)
  *   ... 10 bytes at head ...
  *   at = inlay_seg_inline_append(at, data, len);
  *
- * total  bytes of payload, not 0, all filled before the commit; padding keeps what the ring held
+ * total  bytes of payload, not 0; fill all before the commit. The padding keeps what the ring held
  * head   bytes that the caller writes at *p, 0 .. 12; these never wrap
  */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, uint32_t total, uint32_t head,
@@ -425,7 +425,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline(struct inlay_cursor c, const v
 	return c;
 }
 
-/* As inlay_seg_inline, gathered from a list into one segment. total is the sum of the lengths. */
+/* As inlay_seg_inline, gathered from a list. total is the sum of the lengths. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inlinev(struct inlay_cursor c, const struct ibv_sge *sge, uint32_t num_sge,
 						   uint32_t total)
 {
@@ -440,4 +440,54 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inlinev(struct inlay_cursor c, const 
 	return c;
 }
 
+/* ---- Data path: lists of struct iovec ---- */
+
+/*
+ * Local memory to gather from or scatter to.
+ *
+ *   struct inlay_iov from = {iov, 3, mr->lkey, NULL};       one key for all entries
+ *   struct inlay_iov from = {iov, 3, 0, lkeys};             one for each
+ */
+struct inlay_iov {
+	const struct iovec *iov;
+	uint32_t num;
+	uint32_t lkey;         /* of all entries, host order; unused with lkeys */
+	const uint32_t *lkeys; /* one per entry, or NULL */
+};
+
+/*
+ * Appends a data pointer segment for each entry that is not empty. An entry has at most 2^31 - 1
+ * bytes.
+ */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_iov(struct inlay_cursor c, const struct inlay_iov *from)
+{
+	uint32_t i;
+
+	for (i = 0; i < from->num; i++) {
+		const struct iovec *v = &from->iov[i];
+
+		INLAY_CHECK(!(v->iov_len >> 31), "a data segment holds at most 2^31 - 1 bytes");
+		if (INLAY_LIKELY(v->iov_len))
+			c = inlay_seg_data(c, (uintptr_t)v->iov_base, (uint32_t)v->iov_len,
+					   from->lkeys ? from->lkeys[i] : from->lkey);
+	}
+	return c;
+}
+
+/* Copies all entries into one inline segment. total is the sum of their lengths. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_iov(struct inlay_cursor c, const struct inlay_iov *from,
+						      uint32_t total)
+{
+	uint8_t *p;
+	uint32_t i;
+
+	if (!total)
+		return c;
+	c = inlay_seg_inline_open(c, total, 0, &p);
+	for (i = 0; i < from->num; i++)
+		c = inlay_seg_inline_append(c, from->iov[i].iov_base, (uint32_t)from->iov[i].iov_len);
+	return c;
+}
+
+INLAY_CASTS_END_
 #endif

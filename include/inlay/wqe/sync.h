@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/wqe/sync.h: segments of WQEs that wait, let another queue send, or move local memory:
- * opcodes WAIT, SEND_EN, DUMP and MMO. queue/sync.h posts them.
+ * opcodes WAIT, SEND_EN, DUMP and MMO. queue/sync.h posts local copies; the others are written by
+ * hand.
  *
  *   WAIT (0x0f)      opmod 0  +16  | 0 | 0 | index | CQN |              until the CQ has had so many CQEs
  *                    opmod 1  +16  | condition | lkey | address |       until 8 bytes of memory compare
@@ -24,6 +25,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe/segment.h>
 
 #define INLAY_OPCODE_WAIT 0x0fu
@@ -38,8 +40,9 @@ enum inlay_opmod {
 };
 
 /*
- * When a WAIT on data or time ends: value & mask, as written in the WQE, is ... than what is there,
- * likewise masked. The cyclic ones compare modulo 2^64. INVERT is added to one of them.
+ * A WAIT on data or time ends when value & mask, as written in the WQE, is equal to, bigger or
+ * smaller than what is there, likewise masked. The cyclic ones compare modulo 2^64. INVERT, added to
+ * one of them, negates it.
  */
 enum inlay_wait_cond {
 	INLAY_WAIT_ALWAYS = 0, INLAY_WAIT_EQUAL = 1, INLAY_WAIT_BIGGER = 2, INLAY_WAIT_SMALLER = 3,
@@ -58,7 +61,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_queue(struct inlay_cursor c, uint32_t
 }
 
 /*
- * Appends the segment of a WAIT for data or time: two units.
+ * Appends the two units of a WAIT for data or time.
  *
  * cond   enum inlay_wait_cond
  * addr   of 8 bytes, 8-byte aligned, of a key with local read; 0 and lkey 0 for time
@@ -71,7 +74,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_condition(struct inlay_cursor c, uint
 
 	INLAY_CHECK(cond <= (INLAY_WAIT_CYCLIC_SMALLER | INLAY_WAIT_INVERT) && (cond & 0xf) <= INLAY_WAIT_CYCLIC_SMALLER,
 		    "the condition is one of enum inlay_wait_cond");
-	/* The low bits of the address say what happens meanwhile: 0, look again. */
+	/* The address's low bits say what the device does meanwhile; 0: it polls. */
 	INLAY_CHECK(addr % 8 == 0, "what is waited for is 8-byte aligned");
 	inlay_put64(seg, inlay_to_be64((uint64_t)cond << 32 | lkey));
 	inlay_put64(seg + 8, inlay_to_be64(addr));
@@ -92,4 +95,5 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_mmo(struct inlay_cursor c, uint64_t s
 	return inlay_seg_done(c, seg);
 }
 
+INLAY_CASTS_END_
 #endif

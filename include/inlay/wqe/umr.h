@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/wqe/umr.h: segments of user-mode registration (UMR), which changes a memory key from a
- * send queue, and of block signatures (T10-DIF, CRC).
+ * inlay/wqe/umr.h: segments of user-mode registration (UMR), which changes a memory key from a send
+ * queue, and of block signatures (T10-DIF, CRC).
  *
  *   struct inlay_umr umr;
  *
@@ -25,9 +25,9 @@
  *
  * Lists are padded to 64 bytes with zeros. Each part begins on a WQEBB, so none wraps inside.
  *
- * Target. A key that was made for it: mlx5dv_create_mkey, or inlay_devx_mkey_create_umr. Fields
- * that the mask does not name keep their values. A key that has room for signatures expects them:
- * to use it without, name MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE in the mask and give no BSF.
+ * The target is a key of mlx5dv_create_mkey or inlay_devx_mkey_create_umr. Fields that the mask
+ * does not name keep their values. A key with room for signatures expects them: to use it without,
+ * name MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE in the mask and give no BSF.
  *
  * Threads: pure functions of their arguments. Sources: mlx5dv.h (layouts); Linux's mlx5/device.h
  * (masks), mlx5/qp.h (BSF, PSV), infiniband/hw/mlx5/wr.c and umr.c; libmlx5's wqe.h and umr_*,
@@ -38,6 +38,7 @@
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
+INLAY_CASTS_BEGIN_
 #include <inlay/wqe/segment.h>
 
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_ctrl_seg) == 48 && INLAY_AT_(mlx5_wqe_umr_ctrl_seg, klm_octowords, 4) &&
@@ -62,7 +63,7 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_repeat_ent_seg) == 16 &&
 
 /* ---- Changes of a key ---- */
 
-/* Bits of struct inlay_umr's mask that mlx5dv.h (MLX5_WQE_UMR_CTRL_MKEY_MASK_*) lacks, and sums. */
+/* Bits of struct inlay_umr's mask that mlx5dv.h lacks (MLX5_WQE_UMR_CTRL_MKEY_MASK_*), and sums. */
 #define INLAY_UMR_MASK_LOG_ENTITY (UINT64_C(1) << 1)
 #define INLAY_UMR_MASK_PD (UINT64_C(1) << 7)
 #define INLAY_UMR_MASK_REMOTE_INVALIDATE (UINT64_C(1) << 8)
@@ -72,18 +73,18 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_repeat_ent_seg) == 16 &&
 #define INLAY_UMR_MASK_ACCESS                                                                                          \
 	((uint64_t)(MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |  \
 		    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC))
-/* In use or free, its low byte, its length: what each new list needs. */
+/* What each new list needs: in use or free, low byte, length. */
 #define INLAY_UMR_MASK_FILL                                                                                            \
 	((uint64_t)(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY |                              \
 		    MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN))
 
 /*
- * Bits of struct inlay_umr's flags, beside MLX5_WQE_UMR_CTRL_FLAG_*. INLINE follows from the rest.
+ * Bits of struct inlay_umr's flags, with MLX5_WQE_UMR_CTRL_FLAG_*. INLINE follows from the rest.
  * CHECK_FREE fails if the key is not free; Linux names the two checks the other way round.
  */
 enum inlay_umr_flags {
 	INLAY_UMR_CHECK_NOT_FREE = 2 << 5,    /* fail if the key is free */
-	INLAY_UMR_FREE = 1 << 8,              /* values from here on; FREE: the key becomes invalid */
+	INLAY_UMR_FREE = 1 << 8,              /* value, as all below: the key becomes invalid */
 	INLAY_UMR_REMOTE_INVALIDATE = 1 << 9, /* the peer may invalidate it */
 	INLAY_UMR_LEN64 = 1 << 10,            /* with mask LEN: all addresses from start; len is ignored */
 	INLAY_UMR_SIG_ERR = 1 << 11           /* lowest bit of (signature errors seen + 1) */
@@ -102,17 +103,17 @@ struct inlay_umr {
 	uint8_t log_entity; /* LOG_ENTITY: of a KSM or MTT key, 0 .. 31 */
 	uint16_t entries;   /* of list or interleaved */
 	uint32_t rounds;    /* of interleaved: how often all its entries repeat */
-	/* What the key covers: pieces of other keys in a row, or interleaved ones, or a translation in memory, */
-	const struct ibv_sge *list;
+	/* What the key covers: one of list, interleaved and table. */
+	const struct ibv_sge *list; /* pieces of other keys in a row */
 	const struct mlx5dv_mr_interleaved *interleaved;
-	struct ibv_sge table; /* of a length that is a multiple of 64, not 0; read when the UMR executes */
+	struct ibv_sge table; /* a translation in memory, read when the UMR executes; a multiple of 64 bytes */
 	uint64_t offset;      /* with MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET: the first unit that is replaced */
 	const void *bsf;      /* struct inlay_bsf, or another BSF that the device knows; NULL: none */
 	uint32_t bsf_ds;      /* its 16-byte units, a multiple of 4; 0: 4 */
 	uint32_t reserved;
 };
 
-/* A KLM, of a translation in memory: len bytes (1 .. 2^31) at addr of key, host order. */
+/* A KLM of a translation in memory: len bytes (1 .. 2^31) at addr of key, host order. */
 INLAY_ALWAYS void inlay_wqe_klm(void *seg, uint64_t addr, uint32_t len, uint32_t key)
 {
 	inlay_put32(seg, inlay_to_be32(len));
@@ -121,7 +122,7 @@ INLAY_ALWAYS void inlay_wqe_klm(void *seg, uint64_t addr, uint32_t len, uint32_t
 }
 
 /*
- * The first unit of an interleaved translation in memory: `entries` follow, each an
+ * The first unit of an interleaved translation in memory, before `entries` of
  * inlay_wqe_interleaved. round_bytes is the sum of their bytes_count.
  */
 INLAY_ALWAYS void inlay_wqe_rounds(void *seg, uint32_t round_bytes, uint32_t rounds, uint16_t entries)
@@ -142,7 +143,7 @@ INLAY_ALWAYS void inlay_wqe_interleaved(void *seg, const struct mlx5dv_mr_interl
 	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(entry->addr));
 }
 
-/* Units of the translation behind a UMR's context. */
+/* Units of the translation, which follows the context. */
 INLAY_FN uint32_t inlay_umr_list_ds_(const struct inlay_umr *umr)
 {
 	return umr->table.length ? 1u : (umr->entries + (umr->interleaved ? 1u : 0u) + 3u) & ~3u;
@@ -166,9 +167,9 @@ INLAY_FN uint8_t inlay_umr_access_(uint32_t access)
 /*
  * Appends the segments of a UMR after the control segment, up to inlay_umr_ds units in all.
  *
- * A list and a BSF lie in the WQE (inline); a table is read from memory. With a BSF there is no
- * table and no offset. Same bytes as libmlx5's for what mlx5dv_wr_mkey_configure and its setters,
- * ibv_wr_bind_mw and ibv_wr_local_inv can ask for; bytes that libmlx5 leaves unwritten are 0.
+ * A list and a BSF lie in the WQE (inline); a table is read from memory. A BSF excludes table and
+ * offset. Same bytes as libmlx5's for what mlx5dv_wr_mkey_configure and its setters, ibv_wr_bind_mw
+ * and ibv_wr_local_inv can ask for; bytes that libmlx5 leaves unwritten are 0.
  */
 INLAY_FN struct inlay_cursor inlay_seg_umr(struct inlay_cursor c, const struct inlay_umr *umr)
 {
@@ -231,8 +232,8 @@ INLAY_FN struct inlay_cursor inlay_seg_umr(struct inlay_cursor c, const struct i
 }
 
 /*
- * A memory window's change, same as libmlx5's: to bind memory or, with NULL, to free (invalidate)
- * the window. *umr is what inlay_post_umr posts; it points to *memory.
+ * Sets *umr to a memory window's change, for inlay_post_umr: a bind, or with NULL memory an
+ * invalidation, as libmlx5 writes them. *umr points to *memory.
  *
  * qpn     the window's QP for type 2, 0 for type 1
  * rkey    the window's new key; only its low byte is written
@@ -264,19 +265,19 @@ INLAY_FN void inlay_umr_window(uint32_t qpn, uint32_t rkey, const struct ibv_sge
 /* ---- Signatures ---- */
 
 /*
- * A BSF as the device reads it: what signatures the data has in memory and on the wire.
+ * A BSF: the signatures of the data in memory and on the wire, as the device reads them.
  *
  * size_same          INLAY_BSF_*
- * check_mask         bytes of the incoming signature that are checked, MLX5DV_SIG_MASK_*
- * wire_copy_block    with INLAY_BSF_SAME the bytes that are copied; else the wire's block size
+ * check_mask         bytes of the incoming signature to check, MLX5DV_SIG_MASK_*
+ * wire_copy_block    with INLAY_BSF_SAME the bytes to copy; else the wire's block size
  * memory_block       block size: 1 is 512 bytes, 2 520, 3 4096, 4 4160, 6 4048
  * raw_be             bytes without signatures; ~0: as many as come
- * wire_be, memory_be a CRC's format << 24 | PSV; T10-DIF's format is 0, and what it has follows
- * ..._transaction_be the same of one signature for all of the data; with init_check_be, which has
- *                    INLAY_BSF_WIRE_* and INLAY_BSF_MEMORY_*
+ * wire_be, memory_be a CRC's format << 24 | PSV; a T10-DIF's format is 0 and its fields follow
+ * ..._transaction_be the same for one signature over all data; with INLAY_BSF_WIRE_* and
+ *                    INLAY_BSF_MEMORY_* in init_check_be
  */
 struct inlay_bsf_dif {
-	uint16_t valid_be;      /* 0xc000: it is, and begins anew with each transfer */
+	uint16_t valid_be;      /* 0xc000: valid, and restarts with each transfer */
 	uint16_t app_tag_be;
 	uint32_t ref_tag_be;
 	uint8_t guard;          /* 1: CRC-16, 2: IP checksum */
@@ -308,18 +309,18 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_bsf) == 64 && INLAY_AT_(inlay_bsf, raw_b
 		    INLAY_AT_(inlay_bsf_dif, guard, 8) && INLAY_AT_(inlay_bsf_dif, escape, 13), "BSF");
 
 enum inlay_bsf_bits {
-	/* size_same: the BSF's length, and whether wire and memory have the same blocks and signatures */
+	/* size_same: the BSF's length; SAME: wire and memory have the same blocks and signatures */
 	INLAY_BSF_BASIC = 0 << 6, INLAY_BSF_TRANSACTION = 1 << 6, INLAY_BSF_BLOCK = 2 << 6,
 	INLAY_BSF_AND_CRYPTO = 3 << 6, INLAY_BSF_SAME = 1 << 4,
-	/* formats: a CRC, in each block or of a transaction; SEED_0: it starts from 0, else from ~0 */
+	/* formats: a CRC per block (REPEAT) or per transaction, from 0 (SEED_0) or ~0 */
 	INLAY_BSF_CRC32 = 0x20, INLAY_BSF_CRC32C = 0x40, INLAY_BSF_CRC64_XP10 = 0x50, INLAY_BSF_REPEAT = 0x02,
 	INLAY_BSF_SEED_0 = 0x01,
-	/* init_check_be: the transaction's first and last transfer */
+	/* init_check_be: INIT for the transaction's first transfer, CHECK for its last */
 	INLAY_BSF_MEMORY_CHECK = 1 << 24, INLAY_BSF_MEMORY_INIT = 1 << 25, INLAY_BSF_WIRE_CHECK = 1 << 28,
 	INLAY_BSF_WIRE_INIT = 1 << 29
 };
 
-/* Fills in what a T10-DIF domain has in the BSF. */
+/* Fills the BSF of a T10-DIF domain. */
 INLAY_FN void inlay_bsf_dif_(struct inlay_bsf_dif *to, const struct mlx5dv_sig_t10dif *dif)
 {
 	to->valid_be = inlay_to_be16(0xc000);
@@ -364,13 +365,13 @@ INLAY_FN int inlay_bsf_domain_(const struct mlx5dv_sig_block_domain *d, uint32_t
  * Fills a BSF for block signatures, as libmlx5's mlx5dv_wr_set_mkey_sig_block does.
  *
  * attr  the domains and masks, in mlx5dv's form
- * psv   the PSVs of memory and wire, in this order, 24 bits each; that of a missing domain is not
- *       read
+ * psv   the PSVs of memory and wire, in this order, 24 bits each; ignored for a missing domain
  *
  * Returns 0; -EINVAL for an impossible domain or seed, for no domain at all, or for a copy mask
  * when the domains' blocks or types differ.
  */
-INLAY_FN int inlay_bsf_block(const struct mlx5dv_sig_block_attr *attr, const uint32_t psv[2], struct inlay_bsf *bsf)
+INLAY_FN INLAY_RESULT int inlay_bsf_block(const struct mlx5dv_sig_block_attr *attr, const uint32_t psv[2],
+					  struct inlay_bsf *bsf)
 {
 	static const uint8_t size[] = {1, 2, 6, 3, 4};
 	const struct mlx5dv_sig_block_domain *m = attr->mem, *w = attr->wire;
@@ -410,7 +411,7 @@ INLAY_FN int inlay_bsf_block(const struct mlx5dv_sig_block_attr *attr, const uin
 	return 0;
 }
 
-/* What the PSV of a domain of inlay_bsf_block begins with. */
+/* The initial PSV value for a domain of inlay_bsf_block. */
 INLAY_FN uint64_t inlay_psv_value(const struct mlx5dv_sig_block_domain *domain)
 {
 	const struct mlx5dv_sig_t10dif *dif = domain->sig.dif;
@@ -422,8 +423,7 @@ INLAY_FN uint64_t inlay_psv_value(const struct mlx5dv_sig_block_domain *domain)
 }
 
 /*
- * Appends the segment of SET_PSV: PSV number, and the signature that it begins with. A set PSV has
- * no error.
+ * Appends the segment of SET_PSV: a PSV's number and its initial signature. Clears the PSV's error.
  *
  *   +16   PSV | syndrome 0 | signature
  */
@@ -437,4 +437,5 @@ INLAY_FN struct inlay_cursor inlay_seg_psv(struct inlay_cursor c, uint32_t psv, 
 	return inlay_seg_done(c, at);
 }
 
+INLAY_CASTS_END_
 #endif
