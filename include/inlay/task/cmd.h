@@ -275,8 +275,8 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 	sge[0].lkey = c->lkey;
 	if (cmd->answer)
 		num = (uint32_t)inlay_buf_sges(cmd->answer, sge, INLAY_TASK_RESPONSE_PIECES);
-	/* A write and its answer go together: the longest of each has 6 WQEBBs. */
-	if (!c->spare.first || (written && (inlay_sq_room(sq) < 8 ||
+	/* A write and its answer go together. */
+	if (!c->spare.first || (written && (inlay_sq_room(sq) < 1 + (2 + num + 3) / 4 ||
 					    inlay_post_write(sq, 0, cmd->response_key.rkey, sge, num, 0))) ||
 	    inlay_task_post_sges_(sq, head, INLAY_TASK_HEAD, sge, written ? 0 : num, c->half, INLAY_SIGNALED))
 		return -EAGAIN;

@@ -42,10 +42,11 @@ INLAY_COLD void inlay_task_keys_bind_(struct inlay_task *t, uint32_t what, const
 				      uint8_t **key)
 {
 	struct inlay_sq *sq = &t->host->link.sq;
-	struct ibv_sge memory = {(uintptr_t)inlay_buf_data(buf), len, inlay_buf_lkey(buf)};
+	struct ibv_sge memory = inlay_buf_sge(buf);
 	uint32_t now = t->keys->rkey[what], access = what ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
 	struct inlay_umr umr;
 
+	memory.length = len;
 	t->keys->rkey[what] = (now & ~0xffu) | ((now + 1) & 0xff);
 	inlay_umr_window(inlay_sq_qpn(sq), t->keys->rkey[what], &memory, access | IBV_ACCESS_ZERO_BASED, &umr);
 	inlay_had_room_(inlay_post_umr(sq, now, &umr, 0));
@@ -171,7 +172,7 @@ INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 	sge = inlay_buf_sge(cmd->pulled);
 	inlay_had_room_(inlay_post_read(&c->link.sq, 0, cmd->payload_key.rkey, &sge, 1, INLAY_SIGNALED));
 	cmd->posted = inlay_sq_index(&c->link.sq);
-	cmd->payload = (const uint8_t *)inlay_buf_data(cmd->pulled);
+	cmd->payload = cmd->pulled->data;
 	return 0;
 }
 
