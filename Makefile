@@ -338,7 +338,7 @@ pages = $(filter-out %/README.md,$(wildcard include/inlay/*.md))
 docs: ## HTML pages of all headers (doxygen) and manual pages of all functions, in build/docs; make install takes the latter
 	@rm -rf $(B)/docs; mkdir -p $(B)/docs/man/man3 $(B)/docs/man/man7
 	$(Q)perl pkgconfig/docs.pl --man $(B)/docs/man $(VERSION) $(headers) $(pages)
-	$(Q){ cat pkgconfig/Doxyfile; echo 'INPUT = include/inlay'; echo 'OUTPUT_DIRECTORY = $(B)/docs'; echo 'PROJECT_NUMBER = $(VERSION)'; } | doxygen -
+	$(Q){ cat pkgconfig/Doxyfile; echo 'INPUT = README.md include/inlay'; echo 'OUTPUT_DIRECTORY = $(B)/docs'; echo 'PROJECT_NUMBER = $(VERSION)'; } | doxygen -
 
 to = $(DESTDIR)$(PREFIX)
 lib = $(DESTDIR)$(LIBDIR)

@@ -125,7 +125,7 @@ static __attribute__((noinline, cold, noreturn)) void failed(const struct mlx5_c
 	/* Often the peer has just died, and its closed socket says so better. */
 	if (peer_left(500))
 		peer_gone();
-	die("a %s failed: %s (syndrome 0x%02x, vendor's 0x%02x)", inlay_cqe_is_send(cqe) ? opt.op : "receive",
+	die("%s: %s (syndrome 0x%02x, vendor's 0x%02x)", inlay_cqe_opcode_name(inlay_cqe_opcode(cqe)),
 	    inlay_syndrome_text(inlay_cqe_syndrome(cqe)), inlay_cqe_syndrome(cqe), inlay_cqe_vendor_syndrome(cqe));
 }
 

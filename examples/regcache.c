@@ -134,7 +134,7 @@ int main(int argc, char **argv)
 
 	buf = map(NULL);
 	key = transfer(&t, buf, bytes / 2, "half of a buffer");
-	must(transfer(&t, buf, 100, "a part of it") == key && counts->hits == 1, "finding it again");
+	must(transfer(&t, buf, 100, "a part of it") == key && counts->misses == 1, "finding it again");
 	transfer(&t, buf + bytes / 4, bytes / 2, "across its end: a union");
 	must(counts->merged == 1 && counts->regions == 1, "merging");
 
@@ -153,8 +153,7 @@ int main(int argc, char **argv)
 	transfer(&t, buf, bytes, "moved, and mapped anew");
 	must(counts->misses == 5 && counts->invalidated == 3, "noticing mremap");
 
-	printf("%d hits, %d misses, %d reported by the kernel\n", (int)counts->hits, (int)counts->misses,
-	       (int)counts->invalidated);
+	printf("%d misses, %d reported by the kernel\n", (int)counts->misses, (int)counts->invalidated);
 	transport_close(&t);
 	munmap(moved, bytes);
 	munmap(buf, bytes);

@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
 # SPDX-License-Identifier: BSD-3-Clause
-# make docs. docs.pl HEADER: the header on standard output as doxygen wants it. docs.pl --man FOLDER VERSION HEADER...: a manual page of
+# make docs. docs.pl FILE: a header or a page on standard output as doxygen wants it. docs.pl --man FOLDER VERSION HEADER...: a manual page of
 # section 3 for each public function, of section 7 for each header (inlay-queue-cq for queue/cq.h) and each page (PAGE.md).
 #
 # A comment directly above a declaration, or behind a member, documents it; its first sentence is what stands in lists, and the comment
@@ -112,8 +112,21 @@ sub markdown
 	close($out) or die "$name: $!\n";
 }
 
+# A page as doxygen wants it: no pictures, and links to pages beside the headers only
+sub links
+{
+	my ($file) = @_;
+	open(my $in, '<', $file) or die "$file: $!\n";
+	while (<$in>) {
+		next if /^!\[|^<!--/;
+		s,\[([^]]+)\]\(((?:include/inlay/)?([\w-]+\.md)|[^)]*)\),defined($3) && $3 ne 'README.md' ? "[$1]($2)" : $1,ge;
+		print;
+	}
+	close($in);
+}
+
 for my $file (@ARGV) {
-	$file =~ /\.md$/ ? markdown($file) : convert($file);
+	$file =~ /\.h$/ ? convert($file) : $folder ? markdown($file) : links($file);
 }
 
 sub convert

@@ -424,10 +424,12 @@ INLAY_ALWAYS uint32_t inlay_cqe_block_(const struct mlx5_cqe64 *cqe, int enhance
 	return n < (enhanced ? 1 : 2) || (enhanced && n >= INLAY_MINI_CQES) ? 0 : n;
 }
 
+#define INLAY_CQE_STRIDES_ 0x7fffu
+
 /* Strides of a packet in a striding queue, as byte_cnt says. */
 INLAY_ALWAYS uint32_t inlay_cqe_strides_(uint32_t byte_cnt)
 {
-	return byte_cnt >> 16 & 0x7fff;
+	return byte_cnt >> 16 & INLAY_CQE_STRIDES_;
 }
 
 /* By how much WQE counters grow from this receive to the next. */

@@ -15,18 +15,12 @@
  *   inlay_post_write_inline(&qp.sq, raddr, rkey, &value, 8, INLAY_SIGNALED);
  *   inlay_sq_ring(&qp.sq);                               from here on it is queue.h
  *
- *   devx/ifc.h    layouts of commands and contexts: fields by offset and width
- *   devx/call.h   opening, sending, errors
- *   devx/umem.h   memory that commands may name
- *   devx/uar.h    doorbell registers
- *   devx/event.h  asynchronous queries, events
- *   devx/cq.h     completion queue
- *   devx/path.h   addresses and paths
- *   devx/qp.h     queue pair: RC, UC, UD, DCI; transitions, connecting
- *   devx/srq.h    shared receive queue; with tags: tag matching
- *   devx/dct.h    dynamically connected target
- *   devx/mkey.h   memory key: of a umem, of other keys
- *
+ *   devx/ifc.h    layouts of commands and contexts    devx/call.h   opening, sending, errors
+ *   devx/umem.h   memory that commands may name       devx/uar.h    doorbell registers
+ *   devx/event.h  asynchronous queries, events        devx/cq.h     completion queue
+ *   devx/path.h   addresses and paths                 devx/qp.h     queue pair: RC, UC, UD, DCI
+ *   devx/srq.h    shared receive queue, tag matching  devx/dct.h    dynamically connected target
+ *   devx/mkey.h   memory key: of a umem, of keys
  *   devx/packets.h, by name: receive queues of packets, RSS and flow rules
  *
  * Invariants:

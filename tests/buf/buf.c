@@ -405,7 +405,7 @@ static void abort_written(void *arg)
 static void abort_element(void *arg)
 {
 	struct bare x = bare_make();
-	struct inlay_pool *pool;
+	struct inlay_pool *pool = NULL;
 
 	(void)arg;
 	must(inlay_pool_create(given(inlay_pool_size(4)), inlay_pool_size(4), 4, 64, &x.m, &pool));

@@ -285,11 +285,9 @@ static void test_no_waiting(UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_teardown(test_counting, tear_down), cmocka_unit_test_teardown(test_values, tear_down),
-		cmocka_unit_test_teardown(test_failures, tear_down), cmocka_unit_test_teardown(test_signal, tear_down),
+		T(test_counting), T(test_values), T(test_failures), T(test_signal), T(test_no_waiting),
 		{"test_sread", test_waits, NULL, tear_down, (void *)FI_WAIT_UNSPEC},
 		{"test_descriptor", test_waits, NULL, tear_down, (void *)FI_WAIT_FD},
-		cmocka_unit_test_teardown(test_no_waiting, tear_down),
 	};
 
 	use_provider();

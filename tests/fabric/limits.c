@@ -248,33 +248,15 @@ static void test_peers(UNUSED void **state)
 
 /* ---- Set-up that fails ---- */
 
-/* Opens an endpoint by hand: 0, or the errno of the step that failed; nothing is left open. */
-static int try_open(struct fi_info *info)
+/* Opens an endpoint: 0, or the errno of the step that failed; nothing is left open. */
+static int try_open(const struct fi_info *info)
 {
-	struct fid_fabric *fabric = NULL;
-	struct fid_domain *domain = NULL;
-	struct fid_av *av = NULL;
-	struct fid_cq *cq = NULL;
-	struct fid_ep *ep = NULL;
-	struct fi_cq_attr cqa;
-	struct fi_av_attr ava;
-	int err, i;
+	static struct side s;
+	int err = side_try(&s, fi_dupinfo(info), 0, FI_WAIT_NONE);
 
-	memset(&cqa, 0, sizeof(cqa));
-	memset(&ava, 0, sizeof(ava));
-	if (!(err = fi_fabric(info->fabric_attr, &fabric, NULL)) && !(err = fi_domain(fabric, info, &domain, NULL)) &&
-	    !(err = fi_av_open(domain, &ava, &av, NULL)) && !(err = fi_cq_open(domain, &cqa, &cq, NULL)) &&
-	    !(err = fi_endpoint(domain, info, &ep, NULL)) && !(err = fi_ep_bind(ep, &av->fid, 0)) &&
-	    !(err = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV)))
-		err = fi_enable(ep);
-	{
-		struct fid *const made[] = {ep ? &ep->fid : NULL, cq ? &cq->fid : NULL, av ? &av->fid : NULL,
-					    domain ? &domain->fid : NULL, fabric ? &fabric->fid : NULL};
-
-		for (i = 0; i < 5; i++)
-			if (made[i])
-				must(fi_close(made[i]));
-	}
+	if (!err)
+		err = fi_enable(s.ep);
+	side_close(&s);
 	return err;
 }
 
@@ -549,22 +531,10 @@ static void test_missing(UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_teardown(test_full_ring, tear_down),
-		cmocka_unit_test_teardown(test_refused, tear_down),
-		cmocka_unit_test_teardown(test_readerr, tear_down),
-		cmocka_unit_test_teardown(test_many_large, tear_down),
-		cmocka_unit_test_teardown(test_fork, tear_down),
-		cmocka_unit_test_teardown(test_no_memory, tear_down),
-		cmocka_unit_test_teardown(test_unread, tear_down),
-		cmocka_unit_test_teardown(test_peers, tear_down),
-		cmocka_unit_test_teardown(test_setup_fails, tear_down),
-		cmocka_unit_test_teardown(test_registration_fails, tear_down),
-		cmocka_unit_test_teardown(test_corrupt, tear_down),
-		cmocka_unit_test_teardown(test_info, tear_down),
-		cmocka_unit_test_teardown(test_tag_format, tear_down),
-		cmocka_unit_test_teardown(test_wide_tags, tear_down),
-		cmocka_unit_test_teardown(test_addresses, tear_down),
-		cmocka_unit_test_teardown(test_missing, tear_down),
+		T(test_full_ring), T(test_refused), T(test_readerr), T(test_many_large), T(test_fork),
+		T(test_no_memory), T(test_unread), T(test_peers), T(test_setup_fails), T(test_registration_fails),
+		T(test_corrupt), T(test_info), T(test_tag_format), T(test_wide_tags), T(test_addresses),
+		T(test_missing),
 	};
 
 	use_provider();

@@ -434,21 +434,11 @@ static void test_settings(UNUSED void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_teardown(test_both, tear_down),
-		cmocka_unit_test_teardown(test_faults, tear_down),
-		cmocka_unit_test_teardown(test_unknown, tear_down),
-		cmocka_unit_test_teardown(test_late, tear_down),
-		cmocka_unit_test_teardown(test_older, tear_down),
-		cmocka_unit_test_teardown(test_closes, tear_down),
-		cmocka_unit_test_teardown(test_again, tear_down),
-		cmocka_unit_test_teardown(test_stale_rendezvous, tear_down),
-		cmocka_unit_test_teardown(test_dies, tear_down),
-		cmocka_unit_test_teardown(test_others, tear_down),
-		cmocka_unit_test_teardown(test_settings, tear_down),
+		T(test_both), T(test_faults), T(test_unknown), T(test_late), T(test_older), T(test_closes),
+		T(test_again), T(test_stale_rendezvous), T(test_dies), T(test_others), T(test_settings),
 	};
 	const struct CMUnitTest hasty[] = {
-		cmocka_unit_test_teardown(test_never, tear_down),
-		cmocka_unit_test_teardown(test_younger, tear_down),
+		T(test_never), T(test_younger),
 	};
 
 	(void)argv;

@@ -87,11 +87,12 @@ UNUSED static struct fi_info *info_for(struct fi_info *hints)
 	return info;
 }
 
-/* All but enabling it: an endpoint of what info describes, which is freed with it. bind: flags of the CQ */
-static void side_make(struct side *s, struct fi_info *info, uint64_t bind, enum fi_wait_obj wait)
+/* All but enabling it: an endpoint of what info describes, which is freed with it. bind: flags of the CQ. 0 or an errno */
+static int side_try(struct side *s, struct fi_info *info, uint64_t bind, enum fi_wait_obj wait)
 {
 	struct fi_cq_attr cq;
 	struct fi_av_attr av;
+	int err;
 
 	memset(s, 0, sizeof(*s));
 	memset(&cq, 0, sizeof(cq));
@@ -99,14 +100,17 @@ static void side_make(struct side *s, struct fi_info *info, uint64_t bind, enum 
 	cq.format = FI_CQ_FORMAT_TAGGED;
 	cq.wait_obj = wait;
 	s->info = info;
-	must(fi_fabric(info->fabric_attr, &s->fabric, NULL));
-	must(fi_domain(s->fabric, info, &s->domain, NULL));
+	if ((err = fi_fabric(info->fabric_attr, &s->fabric, NULL)) || (err = fi_domain(s->fabric, info, &s->domain, NULL)) ||
+	    (err = fi_av_open(s->domain, &av, &s->av, NULL)) || (err = fi_cq_open(s->domain, &cq, &s->cq, NULL)) ||
+	    (err = fi_endpoint(s->domain, info, &s->ep, s)) || (err = fi_ep_bind(s->ep, &s->av->fid, 0)))
+		return err;
 	assert_int_equal((uintptr_t)s->domain % 64, 0); /* the registration cache in it is aligned */
-	must(fi_av_open(s->domain, &av, &s->av, NULL));
-	must(fi_cq_open(s->domain, &cq, &s->cq, NULL));
-	must(fi_endpoint(s->domain, info, &s->ep, s));
-	must(fi_ep_bind(s->ep, &s->av->fid, 0));
-	must(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV | bind));
+	return fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV | bind);
+}
+
+static void side_make(struct side *s, struct fi_info *info, uint64_t bind, enum fi_wait_obj wait)
+{
+	must(side_try(s, info, bind, wait));
 }
 
 static void side_enable(struct side *s)
@@ -143,16 +147,17 @@ UNUSED static void looks(struct side *s, bool yes)
 
 static void side_close(struct side *s)
 {
-	int i;
+	struct fid *const made[] = {s->ep ? &s->ep->fid : NULL,
+		s->counters[0] ? &s->counters[0]->fid : NULL, s->counters[1] ? &s->counters[1]->fid : NULL,
+		s->counters[2] ? &s->counters[2]->fid : NULL, s->counters[3] ? &s->counters[3]->fid : NULL,
+		s->cq ? &s->cq->fid : NULL, s->av ? &s->av->fid : NULL, s->domain ? &s->domain->fid : NULL,
+		s->fabric ? &s->fabric->fid : NULL};
+	size_t i;
 
 	looks(s, false);
-	must(fi_close(&s->ep->fid));
-	for (i = 0; i < 4 && s->counters[i]; i++)
-		must(fi_close(&s->counters[i]->fid));
-	must(fi_close(&s->cq->fid));
-	must(fi_close(&s->av->fid));
-	must(fi_close(&s->domain->fid));
-	must(fi_close(&s->fabric->fid));
+	for (i = 0; i < ARRAY(made); i++)
+		if (made[i])
+			must(fi_close(made[i]));
 	fi_freeinfo(s->info);
 }
 
@@ -315,6 +320,8 @@ UNUSED static int tear_down(UNUSED void **state)
 	memset(sides, 0, sizeof(sides));
 	return softdev_present() ? softdev_fault(NULL) : 0;
 }
+
+#define T(test) cmocka_unit_test_teardown(test, tear_down)
 
 /* ---- Messages ---- */
 

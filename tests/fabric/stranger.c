@@ -356,13 +356,12 @@ static void test_names(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest rc[] = {cmocka_unit_test_teardown(test_kinds, tear_down),
-				       cmocka_unit_test_teardown(test_no_way, tear_down),
-				       cmocka_unit_test_teardown(test_names, tear_down)};
-	const struct CMUnitTest dc[] = {cmocka_unit_test_teardown(test_late, tear_down),
-					cmocka_unit_test_teardown(test_by_nic, tear_down),
-					cmocka_unit_test_teardown(test_no_way, tear_down),
-					cmocka_unit_test_teardown(test_names, tear_down)};
+	const struct CMUnitTest rc[] = {
+		T(test_kinds), T(test_no_way), T(test_names),
+	};
+	const struct CMUnitTest dc[] = {
+		T(test_late), T(test_by_nic), T(test_no_way), T(test_names),
+	};
 
 	use_provider();
 	setenv("FI_INLAY_RECEIVES", "16", 1);

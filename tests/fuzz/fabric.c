@@ -11,6 +11,7 @@
  * device matches tags, 3 InfiniBand, 4 the device has atomics, 5 the first peer is connected, 6 its
  * device has atomics, 7 its device matches tags. A step is a byte that says which, and its arguments.
  */
+#include <inlay/tag.h>
 #include "../../examples/fabric/fabric.h"
 #include "fuzz.h"
 

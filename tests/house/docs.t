@@ -31,6 +31,7 @@ same "a page's header and its prototype" $'#include <inlay/queue/sq.h>\n\nint in
 	"$(sed -n '/^#include/,/^int/p' "$page" | sed 's/wqebb_cnt,.*/wqebb_cnt,/')"
 same "a page has all of the comment" "$(perl -0ne 'print $1 =~ s,^ \*( |$),,gmr if m,/\*\n((?: \*[^\n]*\n)+?) \*/\nINLAY_\w+ (?:INLAY_RESULT )?int inlay_sq_init\(,' \
 	include/inlay/queue/sq.h)" "$(sed -n '/^.SH DESCRIPTION/,/^.fi/{/^\./d;p}' "$page" | sed 's/\\-/-/g; s/\\e/\\/g; s/^\\&//')"
+same "the HTML's first page is the README" 1 "$(grep -c 'Before the first post</h' "$docs/html/index.html")"
 page=$docs/man/man3/inlay_post_write.3
 same "what all posts share is on each page" 1 "$(grep -c '^The buffers of a post' "$page")"
 same "and in the HTML of each" "$(grep -c '^INLAY_ALWAYS INLAY_RESULT int inlay_post' include/inlay/queue/post.h)" "$(cat "$docs"/html/queue_2post_8h.html | grep -c 'The buffers of a post')"

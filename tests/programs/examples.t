@@ -57,6 +57,8 @@ for link in roce ib; do
 	try "shared_memory, $link" on "--link $link" shared_memory
 	same "shared_memory, $link: what both said" "guest: wrote, read and counted; then the door was closed
 owner: the board says \"the guest was here\", 1 counted" "$(sort "$dir/out")"
+	try "storage, $link" on "--link $link" storage
+	same "storage, $link: what it says" "storage: 2000 requests; data as written" "$(sed "s/, .* waited for buffers//" "$dir/out")"
 	try "dc, $link" on "--link $link" dc
 	same "dc, $link: what the targets got" "4 places of the board are as written
 $(for i in 0 1 2 3; do echo "target $i: \"hello, number $i of 4\""; done)" "$(cat "$dir/out" | sort)"

@@ -249,6 +249,8 @@ static void not_mlx5(void **state)
 	refused(in, inlay_dm_from_dm(&in.dm, &ib.dm, NULL), -ENOTSUP);
 	ib.qp.qp_type = IBV_QPT_RC;
 	refused(in, inlay_uar_from_qp(&in.uar, &ib.qp, NULL), -ENOTSUP);
+	refused(in, inlay_qp_user_index(&ib.qp, &in.n, NULL), -ENOTSUP);
+	refused(in, inlay_wq_user_index(&ib.wq, &in.n, NULL), -ENOTSUP);
 	refused(in, inlay_sq_from_qp(&in.sq, &ib.qp, &in.uar, NULL, NULL), -ENOTSUP);
 	refused(in, inlay_rq_from_qp(&in.rq, &ib.qp, NULL, NULL), -ENOTSUP);
 }

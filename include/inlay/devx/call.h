@@ -157,7 +157,6 @@ INLAY_COLD int inlay_devx_result(int err, const void *in, const void *out, struc
 
 /*
  * Opens a device for commands; verbs work on the context as usual. Close it with ibv_close_device.
- *
  * Returns 0, or the negative errno of mlx5dv_open_device: -EOPNOTSUPP for a device that is not
  * mlx5; -EPERM, -EINVAL or -EOPNOTSUPP where device, kernel or rights do not allow commands. On
  * failure *ctx is NULL.
@@ -203,8 +202,8 @@ INLAY_COLD int inlay_devx_command(struct ibv_context *ctx, const void *in, size_
 }
 
 /*
- * Asks for the current capabilities of one type: enum inlay_cap_type, 15 bits (QUERY_HCA_CAP).
- * Returns as inlay_devx_command; -EINVAL also for a type of more bits.
+ * Asks for the current capabilities of a type (QUERY_HCA_CAP). -EINVAL also for a type of more than
+ * 15 bits.
  */
 INLAY_COLD int inlay_devx_query_cap(struct ibv_context *ctx, uint32_t type, struct inlay_query_hca_cap_out *out,
 				    struct inlay_devx_error *error)
@@ -220,8 +219,7 @@ INLAY_COLD int inlay_devx_query_cap(struct ibv_context *ctx, uint32_t type, stru
 }
 
 /*
- * Destroys an object. Returns 0, or a negative errno: -EBUSY while it is in use; call again later.
- * Destroying a DCT waits until it is drained.
+ * Destroys an object; a DCT waits until it is drained. -EBUSY while it is in use: call again later.
  */
 INLAY_COLD int inlay_devx_destroy(struct mlx5dv_devx_obj *obj)
 {
@@ -272,13 +270,10 @@ INLAY_COLD int inlay_devx_query(struct mlx5dv_devx_obj *obj, const void *in, siz
 /*
  * Asks for an object's context, by a query with only the header as its inbox.
  *
- *   struct inlay_query_qp_out out;
- *
  *   inlay_devx_query_context(qp.obj, INLAY_CMD_OP_QUERY_QP, qp.qpn, &out, sizeof(out), &error);
  *   if (inlay_qpc_get(&out.qpc, INLAY_QPC_STATE) == INLAY_QP_STATE_ERR) ...
  *
- * number  as in commands: of a CQ inlay_cq_cqn(&cq.cq), of a memory key key.key >> 8
- *
+ * The number is that of commands: of a CQ inlay_cq_cqn(&cq.cq), of a memory key key.key >> 8.
  * Returns as inlay_devx_query; -EINVAL also without an object, and for a number of more than 24
  * bits.
  */

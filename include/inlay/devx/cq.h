@@ -59,9 +59,7 @@ struct inlay_devx_cq {
 /* Returns the bytes of a ring, a multiple of 64; 0 for an impossible number or size of CQEs. */
 INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
 {
-	if (!inlay_is_pow2(cqes) || cqes > 1u << 22 || (cqe_size != 64 && cqe_size != 128))
-		return 0;
-	return (size_t)cqes * cqe_size;
+	return inlay_devx_ring_(cqes, 1, 1u << 22, cqe_size, 64, 128);
 }
 
 /*

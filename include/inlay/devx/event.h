@@ -78,11 +78,9 @@ INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *i
 }
 
 /*
- * Takes an answer.
- *
- * buf, len  aligned to 8. The outbox begins at buf + 1; the rest is 0
- * wr_id     of the query; UINT64_MAX if no answer was taken
- * error     filled in, except opcode and op_mod, or NULL
+ * Takes an answer. buf is aligned to 8; the outbox begins at buf + 1, and the rest is 0. wr_id is
+ * the query's, or UINT64_MAX if no answer was taken. error is filled in, except opcode and op_mod,
+ * or NULL.
  *
  * Returns 0 or the negative errno of the answer's status (-EIO, and error->status 0xff, for an
  * answer that ends before its status). If no answer was taken: -ENOBUFS for too short a buffer,
@@ -144,8 +142,7 @@ INLAY_COLD void inlay_devx_event_parse_(const void *eqe, size_t bytes, struct in
 	event->subtype = (uint8_t)inlay_eqe_get(at, INLAY_EQE_EVENT_SUB_TYPE);
 	event->number = (uint32_t)inlay_eqe_get(at, INLAY_EQE_NUMBER);
 	switch (event->type) {
-	case INLAY_EVENT_COMP:
-		break;
+	case INLAY_EVENT_COMP: break;
 	case INLAY_EVENT_PATH_MIG: case INLAY_EVENT_PATH_MIG_FAILED: case INLAY_EVENT_COMM_EST:
 	case INLAY_EVENT_SQ_DRAINED: case INLAY_EVENT_WQ_CATAS_ERROR: case INLAY_EVENT_WQ_INVAL_REQ_ERROR:
 	case INLAY_EVENT_WQ_ACCESS_ERROR: case INLAY_EVENT_SRQ_CATAS_ERROR: case INLAY_EVENT_SRQ_LAST_WQE:

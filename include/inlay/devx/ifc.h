@@ -25,16 +25,11 @@
  * The fields are those that inlay and its examples use; INLAY_BITS reaches the others. LOG_ is the
  * exponent of a power of two. An UMEM_OFFSET and a DBR_ADDR count bytes in their umem.
  *
- *   inbox   +0  opcode 16, uid 16        outbox  +0  status 8
- *           +4  op_mod 16 (low half)             +4  syndrome 32
- *           +8  number 24                        +8  number 24
- *           +12 argument                         +12 result
- *
  * A command has an inbox create_NAME_in, or the header inlay_cmd_in alone; its outbox is the header
- * inlay_cmd_out alone, unless there is a layout NAME_out. The transitions of a QP have
- * create_qp_in; MODIFY_CQ, MODIFY_RMP and MODIFY_RQ have the inbox of the create. The kernel fills
- * in the uid and, in CREATE and MODIFY (not in the QP's transitions, nor for KLM and KSM keys), the
- * UMEM_VALID bits. It builds the inbox that destroys an object when the object is created.
+ * inlay_cmd_out alone, unless there is a layout NAME_out. A QP's transitions have create_qp_in;
+ * MODIFY_CQ, _RMP and _RQ have the inbox of the create. The kernel fills in the uid and, in CREATE
+ * and MODIFY (not in a QP's transitions, nor for KLM and KSM keys), the UMEM_VALID bits. It builds
+ * the inbox that destroys an object when the object is created.
  *
  * Threads: pure functions of the caller's memory.
  * Sources: Linux's mlx5_ifc.h, whose notation rdma-core's DEVX_SET shares; for what it lacks,
@@ -311,11 +306,10 @@ INLAY_BOX(query_hca_cap_out, 0x1010, cap, 0x80,
 /*
  * ---- Completion queues ----
  *
- * The ring is 2^log_cq_size CQEs at cq_umem_offset of the umem cq_umem_id, which the device may
- * write. The doorbell record is 8 bytes at dbr_addr of dbr_umem_id: dword 0 the consumer index,
- * dword 1 the arm word. Before CREATE_CQ, set the last byte of each 64-byte unit of the ring to
- * 0xf1 (opcode invalid, hardware's owner bit) and the record to 0. The EQN comes from
- * mlx5dv_devx_query_eqn, the UAR number from mlx5dv_devx_alloc_uar.
+ * The ring is 2^log_cq_size CQEs in a umem that the device may write. The doorbell record is 8
+ * bytes: dword 0 the consumer index, dword 1 the arm word. Before CREATE_CQ, set the last byte of
+ * each 64-byte unit of the ring to 0xf1 (opcode invalid, hardware's owner bit) and the record to 0.
+ * The EQN comes from mlx5dv_devx_query_eqn, the UAR number from mlx5dv_devx_alloc_uar.
  */
 enum inlay_cqe_sz { INLAY_CQE_SZ_64 = 0, INLAY_CQE_SZ_128 = 1 }; /* 128: the CQE is at +64; +0 is for scattered data */
 enum inlay_cq_status { INLAY_CQ_STATUS_OK = 0x0, INLAY_CQ_STATUS_OVERFLOW = 0x9, INLAY_CQ_STATUS_WRITE_FAIL = 0xa };
@@ -465,18 +459,11 @@ INLAY_LAYOUT_AT(query_roce_address_out, source_l3_address, 0x80);
 /*
  * ---- Memory keys ----
  *
- *   struct {
- *           struct inlay_create_mkey_in in;
- *           struct inlay_klm klm[4];          a key of other keys: one per entry
- *   } cmd;
- *
- * The key, as lkey or rkey, is mkey_index << 8 | mkey_7_0. The caller chooses the low byte; choose
- * another one when an index is used again.
- *
- * KLM entries follow each other, each with its own length. A KSM entry covers 2^log_page_size bytes
- * (byte_count is ignored). The offset from start_addr selects the entry. translations_octword_size
- * counts the octwords (16 bytes) that the key can hold, translations_octword_actual_size those in
- * the command: one per KLM or KSM entry, one per two pages of MTT.
+ * The key, as lkey or rkey, is mkey_index << 8 | mkey_7_0. In a key of other keys, a struct
+ * inlay_klm for each of them follows the inbox. KLM entries follow each other, each with its own
+ * length. A KSM entry covers 2^log_page_size bytes. The offset from start_addr selects the entry.
+ * translations_octword_size counts the octwords (16 bytes) that the key can hold,
+ * translations_octword_actual_size those in the command: one per entry, one per two pages of MTT.
  */
 enum inlay_mkey_mode { INLAY_MKEY_MTT = 1, INLAY_MKEY_KLM = 2, INLAY_MKEY_KSM = 3 };
 
@@ -515,13 +502,11 @@ INLAY_LAYOUT(create_psv_out, 0x20, struct inlay_cmd_out cmd; uint32_t dword[4],
 /*
  * ---- Shared receive queues: RMP, XRQ ----
  *
- * A work queue is 2^log_wq_sz entries of 2^log_wq_stride bytes at wq_umem_offset of wq_umem_id, and
- * an 8-byte doorbell record: dword 0 the receive counter, dword 1 the send counter.
- *
- * A verbs SRQ is an RMP: QPs name it by number (rq_type SHARED); receives complete to the QPs' CQs.
- * It is created in state RDY. Setting lwm by MODIFY_RMP, with the number and the present state,
- * arms its limit event. An XRQ matches tags; its wq takes the messages that match none, and cqn is
- * the CQ of these messages and of list operations.
+ * A work queue is 2^log_wq_sz entries of 2^log_wq_stride bytes, and an 8-byte doorbell record:
+ * dword 0 the receive counter, dword 1 the send counter. A verbs SRQ is an RMP: QPs name it by
+ * number (rq_type SHARED); receives complete to their CQs. Setting lwm by MODIFY_RMP, with the
+ * number and the present state, arms its limit event. An XRQ matches tags; its wq takes the
+ * messages that match none, and cqn is the CQ of these messages and of list operations.
  */
 enum inlay_wq_type { INLAY_WQ_LINKED_LIST = 0, INLAY_WQ_CYCLIC = 1, INLAY_WQ_STRIDING = 2 /* or'ed to either */ };
 enum inlay_wq_state { INLAY_WQ_STATE_RST = 0, INLAY_WQ_STATE_RDY = 1, INLAY_WQ_STATE_ERR = 3 };
@@ -587,13 +572,11 @@ INLAY_BOX(query_dct_out, 0x80, dctc, 0x80, struct inlay_cmd_out cmd; struct inla
 /*
  * ---- General objects, and aliases of another function's (VHCA's) objects ----
  *
- *   1. The owner sends ALLOW_OTHER_VHCA_ACCESS: type and number of the object (for an mkey the
- *      index) and 32 bytes of access key.
- *   2. The other function sends CREATE_GENERAL_OBJECT with alias_object 1 and type INLAY_OBJ_MKEY.
- *      The body has the owner's vhca_id, the number, the access key, and for an mkey the other
- *      function's PD.
- *   3. The alias is good if status in the answer's body is 0. For an mkey, the local key is
- *      obj_id << 8 | a low byte of the caller's choice.
+ * The owner sends ALLOW_OTHER_VHCA_ACCESS: type and number of the object (for an mkey the index)
+ * and 32 bytes of access key. The other function sends CREATE_GENERAL_OBJECT with alias_object 1
+ * and the type; the body has the owner's vhca_id, the number, the access key, and for an mkey its
+ * own PD. The alias is good if status in the answer's body is 0. The local key of an mkey is obj_id
+ * << 8 | a low byte of the caller's choice.
  */
 enum inlay_obj_type { INLAY_OBJ_MKEY = 0xff01 };
 

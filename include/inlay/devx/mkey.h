@@ -16,17 +16,11 @@
  *   inlay_devx_mkey_destroy(&key);                     before its umem or its pieces' keys
  *
  * A key for UMR covers nothing until a send queue fills it (inlay_post_umr_list, queue/umr.h), as
- * often as the caller likes:
+ * often as the caller likes: inlay_devx_mkey_create_umr.
  *
- *   inlay_devx_mkey_create_umr(&key, ctx, &attr, 16, 0);      room for 16 pieces
- *
- * A key over keys (KLM) covers n pieces in order as one range, each with its own length. With
- * attr.log_entity, all pieces have 2^log_entity bytes (KSM), and the device finds one without a
- * search.
- *
- *   attr.addr     + length of piece 0      + length of piece 1
- *   | piece 0     | piece 1                | ...
- *     = sge[0].length bytes at sge[0].addr of sge[0].lkey
+ * A key over keys (KLM) covers n pieces in order as one range: piece i is sge[i].length bytes at
+ * sge[i].addr of sge[i].lkey, and attr.addr is the address of the first. With attr.log_entity, all
+ * pieces have 2^log_entity bytes (KSM), and the device finds one without a search.
  *
  * With IBV_ACCESS_REMOTE_ATOMIC, attr.addr and attr.len of a key of pieces are multiples of 8.
  * Relaxed ordering is optional, as with ibv_reg_mr: a device without it makes an ordered key. The

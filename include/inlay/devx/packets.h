@@ -130,9 +130,7 @@ struct inlay_devx_rq {
 /* Returns the bytes of a ring; 0 for an impossible number or size of WQEs. */
 INLAY_COLD size_t inlay_devx_rq_size(uint32_t wqes, uint32_t stride)
 {
-	if (!inlay_is_pow2(wqes) || wqes > 32768 || !inlay_is_pow2(stride) || stride < INLAY_DS || stride > 1024)
-		return 0;
-	return (size_t)wqes * stride;
+	return inlay_devx_ring_(wqes, 1, 32768, stride, INLAY_DS, 1024);
 }
 
 /* Fills the zeroed work queue of an RQ, and initialises its queue. */
@@ -291,12 +289,10 @@ INLAY_COLD int inlay_devx_rss_table_(struct inlay_devx_rss *rss, struct ibv_cont
 }
 
 /*
- * Spreads packets over n RQs by the Toeplitz hash of some of their fields, as inlay_rss_create.
- *
- * rqns    1 .. INLAY_RSS_QUEUES. Unless n is a power of two, the table has 128 places, and some RQs
- *         get a little more than others
- * fields  enum ibv_rx_hash_fields, or'ed, without those for tunnels and IPsec; 0 for a single RQ,
- *         without a hash
+ * Spreads packets over n RQs, 1 .. INLAY_RSS_QUEUES, by the Toeplitz hash of some of their fields,
+ * as inlay_rss_create. Unless n is a power of two, the table has 128 places, and some RQs get a
+ * little more than others. fields is enum ibv_rx_hash_fields, or'ed, without those for tunnels and
+ * IPsec; 0 for a single RQ, without a hash.
  *
  * Returns 0; -EINVAL for an impossible number of RQs, an RQ's number of more than 24 bits, several
  * RQs without fields, or fields of both IPv4 and IPv6, or of both TCP and UDP; else the negative

@@ -106,20 +106,11 @@ struct inlay_devx_qp {
 /* Returns the ring's bytes, a multiple of 64; 0 without a queue, or for an impossible one. */
 INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t rq_stride)
 {
-	size_t rq = 0;
+	size_t sq = inlay_devx_ring_(sq_bbs, 1, 32768, INLAY_WQEBB, INLAY_WQEBB, INLAY_WQEBB);
+	size_t rq = inlay_devx_ring_(rq_wqes, 1, 32768, rq_stride, INLAY_DS, 1024);
 
-	if (sq_bbs && (!inlay_is_pow2(sq_bbs) || sq_bbs > 32768))
-		return 0;
-	if (rq_wqes) {
-		if (!inlay_is_pow2(rq_wqes) || rq_wqes > 32768 || !inlay_is_pow2(rq_stride) || rq_stride < INLAY_DS ||
-		    rq_stride > 1024)
-			return 0;
-		rq = (size_t)rq_wqes * rq_stride;
-		/* The send queue follows, aligned to a WQEBB. */
-		if (rq % INLAY_WQEBB)
-			return 0;
-	}
-	return rq + (size_t)sq_bbs * INLAY_WQEBB;
+	/* The send queue follows, aligned to a WQEBB. */
+	return (sq_bbs && !sq) || (rq_wqes && !rq) || rq % INLAY_WQEBB ? 0 : rq + sq;
 }
 
 /* Returns NULL, or what is wrong with the attributes. */
@@ -380,9 +371,8 @@ INLAY_COLD int inlay_devx_qp_reset_stream(struct inlay_devx_qp *qp, uint16_t str
 }
 
 /*
- * Moves the QP from RST to INIT: its port, and what the peer may do.
- *
- * path  port, access and atomic_mode (RC; UC: write alone), qkey (UD), pkey_index (IB), counter_set
+ * Moves the QP from RST to INIT: its port, and what the peer may do. Of the path it reads port,
+ * access and atomic_mode (RC; UC: write alone), qkey (UD), pkey_index (IB), counter_set.
  *
  * Returns 0; -EINVAL without an object or for an impossible path; else the negative errno of
  * ibv_query_port or RST2INIT_QP, or of the INIT2INIT_QP that INLAY_DEVX_QP_MMO adds.
@@ -421,14 +411,12 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
 }
 
 /*
- * Moves the QP from INIT to RTR: its peer, and the way there.
- *
- * path  dest_rd_atomic, min_rnr_timer (RC), and the fields about sending
- * peer  RC, UC: its record; else NULL
+ * Moves the QP from INIT to RTR: its peer, and the way there. Of the path it reads dest_rd_atomic,
+ * min_rnr_timer (RC), and the fields about sending. peer is the record of an RC's or UC's, else
+ * NULL.
  *
  * Returns 0; -EINVAL without an object, for an impossible path, and for a peer that is missing, not
- * wanted, of another type or link, or on RoCE without a MAC; else the negative errno of
- * INIT2RTR_QP.
+ * wanted, of another type or link, or on RoCE without a MAC; else INIT2RTR_QP's negative errno.
  */
 INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
 				    const struct inlay_connect_record *peer)
@@ -554,12 +542,8 @@ INLAY_COLD int inlay_devx_qp_address(struct inlay_devx_qp *qp, const struct inla
 
 /*
  * Moves the QP from RST or INIT to RTS; the peer does the same with this end's record. Either end
- * may send once both are there; an RC QP that is early tries again.
- *
- * peer  RC, UC: its record; else NULL
- *
- * Returns 0, or what the failing step returned; qp->state says how far it got.
- * inlay_devx_qp_to_reset leads back.
+ * may send once both are there; an RC QP that is early tries again. peer is as above. Returns 0, or
+ * what the failing step returned: qp->state says how far it got. inlay_devx_qp_to_reset leads back.
  */
 INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
 				    const struct inlay_connect_record *peer)

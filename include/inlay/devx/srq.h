@@ -85,10 +85,7 @@ struct inlay_devx_srq {
 /* Returns the bytes of a ring, a multiple of 64; 0 for an impossible number or size of entries. */
 INLAY_COLD size_t inlay_devx_srq_size(uint32_t entries, uint32_t stride)
 {
-	if (!inlay_is_pow2(entries) || entries < 2 || entries > 32768 || !inlay_is_pow2(stride) ||
-	    stride < 2 * INLAY_DS || stride > 1024)
-		return 0;
-	return (size_t)entries * stride;
+	return inlay_devx_ring_(entries, 2, 32768, stride, 2 * INLAY_DS, 1024);
 }
 
 /* Fills in a zeroed work queue. strides: NULL unless it is a striding one. */

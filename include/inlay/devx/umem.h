@@ -125,6 +125,14 @@ INLAY_COLD int inlay_devx_umem_dereg(struct inlay_devx_umem *umem)
 	return -err;
 }
 
+/* Bytes of a ring of n elements, or 0: both numbers are powers of two within these bounds. */
+INLAY_COLD size_t inlay_devx_ring_(uint32_t n, uint32_t least, uint32_t most, uint32_t size, uint32_t smallest,
+				   uint32_t largest)
+{
+	return inlay_is_pow2(n) && n >= least && n <= most && inlay_is_pow2(size) && size >= smallest && size <= largest ?
+		       (size_t)n * size : 0;
+}
+
 /*
  * The CPU's address of len bytes at a place. NULL: outside of the umem, not mapped, or address or
  * offset not a multiple of `align`.

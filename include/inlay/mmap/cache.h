@@ -17,6 +17,11 @@
  * mremap, madvise(MADV_DONTNEED), brk and dlclose() unmap, too. Post from the program's allocator,
  * or let the kernel report (mmap/monitor.h).
  *
+ * No kernel report covers memory of accelerators. cudaFree, cudaFreeAsync, cuMemUnmap, hipFree and
+ * hipFreeAsync end allocations inside the driver, and the runtime gives their addresses out again.
+ * Post the whole allocation (cuMemGetAddressRange, hipMemGetAddressRange) before each of these, and
+ * do not cache memory whose release the program cannot see.
+ *
  * Invariants:
  *   - A region covers whole pages (attr.page). A get is a hit if one region contains its range and
  *     grants its access bits.
@@ -27,13 +32,15 @@
  *   - A region in use (more gets than puts) is never deregistered. A post or a union takes it out:
  *     no get finds it, its keys stay valid, and its last put deregisters it.
  *   - The limits include regions taken out. To make room, overlapped regions go first, then idle
- *     ones, least recently put first.
+ *     ones: the oldest, except that each put saves a region from the next eviction that meets it
+ *     (second chance).
  *   - When registration fails for lack of resources (-ENOMEM, -EAGAIN, -ENOSPC), 1, 2, 4, ... idle
  *     regions are evicted before each retry. Other errors are returned at once.
  *   - Once a post has returned, no get finds an older region that overlaps it. When more than
  *     attr.posts wait, the next get takes out all regions.
- *   - A hit calls nothing. A miss takes O(log n) expected steps, in any order of addresses, and as
- *     many for each region that it takes out.
+ *   - A hit calls nothing, counts nothing and relinks nothing. A miss takes O(log n) expected steps,
+ *     in any order of addresses, and as many for each region that it takes out; an eviction also
+ *     passes regions that are in use or were put.
  *
  * Threads: one owner at a time. Any thread may post, but no signal handler. Callbacks may post, and
  * call nothing else of the cache. The cache may not be copied or moved.
@@ -58,9 +65,10 @@ struct inlay_cache_region {
 	uint32_t uses;            /* gets less puts; the owner may add to it while it is not 0 */
 	void *handle;             /* for ops: the ibv_mr */
 	struct inlay_cache_region *child_[2];
-	uint32_t found;           /* 1: gets can find it; 0: it was taken out */
+	uint16_t found;           /* 1: gets can find it; 0: it was taken out */
+	uint16_t put_;            /* since an eviction met it */
 	uint32_t weight_;         /* random; no child is heavier than its parent */
-	struct inlay_cache_region *newer_, *older_; /* idle regions in the order of puts; free ones by older_ */
+	struct inlay_cache_region *newer_, *older_; /* of those that can be found; free ones by older_ */
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_cache_region, newer_) == INLAY_CACHE_LINE, "a search reads one line");
@@ -91,7 +99,7 @@ struct inlay_cache_attr {
 };
 
 struct inlay_cache_counts {
-	uint64_t hits, misses;
+	uint64_t misses;
 	uint64_t registered;      /* successfully; other misses failed */
 	uint64_t merged;          /* unions among these */
 	uint64_t evicted;         /* for the limits, or after a failure */
@@ -116,7 +124,7 @@ struct inlay_cache {
 	struct inlay_cache_region *unused_; /* never empty: one more than the limit */
 	struct inlay_cache_post_ *posts_;
 	struct inlay_cache_counts counts;
-	struct inlay_cache_region none_; /* ring of idle regions: its older_ is the newest, its newer_ the oldest */
+	struct inlay_cache_region none_; /* ring of regions that can be found: its older_ is the newest, its newer_ the oldest */
 	struct inlay_cache_ops ops;
 	/* Written by posts, read by each get */
 	uint32_t waiting_ __attribute__((aligned(INLAY_CACHE_LINE))); /* posts; above attr.posts: too many */
@@ -300,12 +308,11 @@ INLAY_COLD void inlay_cache_take_out_(struct inlay_cache *c, struct inlay_cache_
 	c->counts.regions--;
 	r->found = 0;
 	c->last_ = c->last_ == r ? &c->none_ : c->last_;
-	if (r->uses) {
+	inlay_cache_unlink_(r);
+	if (r->uses)
 		c->counts.zombies++;
-	} else {
-		inlay_cache_unlink_(r);
+	else
 		inlay_cache_dereg_(c, r);
-	}
 }
 
 /* Takes out all regions that overlap [start, last]. Returns how many. */
@@ -322,10 +329,22 @@ INLAY_COLD uint32_t inlay_cache_take_out_all_(struct inlay_cache *c, uint64_t st
 /* Returns how many idle regions were evicted, up to n. */
 INLAY_COLD uint32_t inlay_cache_evict_(struct inlay_cache *c, uint32_t n)
 {
-	uint32_t done;
+	struct inlay_cache_region *r;
+	uint32_t done = 0, left;
 
-	for (done = 0; done < n && c->none_.newer_ != &c->none_; done++)
-		inlay_cache_take_out_(c, c->none_.newer_);
+	/* Two rounds meet each region without its chance. */
+	for (left = 2 * c->counts.regions; done < n && left; left--) {
+		r = c->none_.newer_;
+		if (r->uses || r->put_) {
+			r->put_ = 0;
+			inlay_cache_unlink_(r);
+			inlay_cache_link_(c, r);
+		} else {
+			inlay_cache_take_out_(c, r);
+			done++;
+			left = 2 * c->counts.regions + 1;
+		}
+	}
 	c->counts.evicted += done;
 	return done;
 }
@@ -515,7 +534,6 @@ INLAY_FN int inlay_cache_search_(struct inlay_cache *c, uint64_t addr, uint64_t 
 			return err;
 		}
 	}
-	c->counts.hits++;
 	*hint = c->last_ = *out = r;
 	return 0;
 }
@@ -536,16 +554,13 @@ INLAY_ALWAYS int inlay_cache_get(struct inlay_cache *c, uint64_t addr, uint64_t 
 	if (INLAY_UNLIKELY(__atomic_load_n(&c->waiting_, __ATOMIC_ACQUIRE)))
 		inlay_cache_step(c);
 	r = c->last_;
-	if (INLAY_LIKELY(inlay_cache_holds_(r, addr, len, access))) {
-		c->counts.hits++;
-	} else {
+	if (INLAY_UNLIKELY(!inlay_cache_holds_(r, addr, len, access))) {
 		err = inlay_cache_search_(c, addr, len, access, out);
 		if (err)
 			return err;
 		r = *out;
 	}
-	if (!r->uses++)
-		inlay_cache_unlink_(r);
+	r->uses++;
 	*out = r;
 	return 0;
 }
@@ -554,14 +569,11 @@ INLAY_ALWAYS int inlay_cache_get(struct inlay_cache *c, uint64_t addr, uint64_t 
 INLAY_ALWAYS void inlay_cache_put(struct inlay_cache *c, struct inlay_cache_region *r)
 {
 	INLAY_CHECK(r->uses, "one put for each get");
-	if (--r->uses)
+	r->put_ = 1;
+	if (INLAY_LIKELY(--r->uses || r->found))
 		return;
-	if (INLAY_LIKELY(r->found)) {
-		inlay_cache_link_(c, r);
-	} else {
-		c->counts.zombies--;
-		inlay_cache_dereg_(c, r);
-	}
+	c->counts.zombies--;
+	inlay_cache_dereg_(c, r);
 }
 
 #endif

@@ -83,7 +83,7 @@ INLAY_ALWAYS uint32_t inlay_cq_decode_minis_(const uint8_t *minis, uint32_t n, i
 		mini = inlay_from_be64(mini);
 		lengths[i] = (uint32_t)mini;
 		counters[i] = (uint16_t)(index ? mini >> 32 : counter);
-		counter += step + (inlay_cqe_strides_(lengths[i]) & mask);
+		counter += step + (lengths[i] >> 16 & mask);
 	}
 	return counter;
 }
@@ -140,7 +140,7 @@ INLAY_APART void inlay_cq_decode_block_(struct inlay_cq *cq, struct mlx5_cqe64 *
 {
 	const uint8_t *array = (const uint8_t *)inlay_cq_slot_(cq, inlay_cq_minis_(cq, cq->ci));
 	uint32_t i, k, m, to_end = inlay_cq_to_end_(cq), counter = inlay_cq_counter_(cq, title);
-	uint32_t sum = cq->mini & INLAY_MINI_STRIDES ? ~0u : 0, step = !sum;
+	uint32_t sum = cq->mini & INLAY_MINI_STRIDES ? INLAY_CQE_STRIDES_ : 0, step = !sum;
 	int index = cq->mini > INLAY_MINI_CSUM && !sum;
 	uint8_t *slot;
 

@@ -70,16 +70,16 @@ INLAY_FN int inlay_post_fits_(const struct inlay_sq *sq, uint32_t opcode, int to
 {
 	int send = opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM;
 	int write = opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
-	int local = opcode == MLX5_OPCODE_UMR || opcode == MLX5_OPCODE_SET_PSV; /* without a destination on any QP */
+	int key = opcode == MLX5_OPCODE_UMR; /* without a destination on any QP */
 
 	if (!sq->type || opcode == MLX5_OPCODE_TSO)
 		return !sq->type || sq->type == IBV_QPT_RAW_PACKET;
 	if (opcode == MLX5_OPCODE_MMO)
 		return sq->type == IBV_QPT_RC || sq->type == IBV_QPT_DRIVER;
 	return sq->type == IBV_QPT_RC ? !to :
-	       sq->type == IBV_QPT_UC ? !to && (send || write || opcode == MLX5_OPCODE_UMR) :
+	       sq->type == IBV_QPT_UC ? !to && (send || write || key) :
 	       sq->type == IBV_QPT_UD ? to && send :
-	       sq->type == IBV_QPT_DRIVER || sq->type == IBV_QPT_XRC_SEND ? to == !local : 0;
+	       sq->type == IBV_QPT_DRIVER || sq->type == IBV_QPT_XRC_SEND ? to == !key : 0;
 }
 
 /* Whether a WQE of this opcode has a remote address. */

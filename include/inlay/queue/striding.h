@@ -252,19 +252,6 @@ INLAY_ALWAYS uint32_t inlay_striding_needs_(const struct inlay_strided_ *of, uin
 	return count - 1 < 0xffff ? (count + of->shift + (1u << of->log_size) - 1) >> of->log_size : 0;
 }
 
-/* Where a packet is that byte_cnt `count` describes, from stride `first` on. Returns whether it can be there. */
-INLAY_ALWAYS int inlay_striding_place_(const struct inlay_strided_ *of, uint32_t count, uint32_t first, uint32_t expected,
-				       uint32_t *offset, uint32_t *len)
-{
-	*len = count & 0xffff;
-	*offset = (first << of->log_size) + of->shift;
-	if (INLAY_UNLIKELY((int32_t)count < 0))
-		*offset = *len = 0;
-	else if (INLAY_UNLIKELY(first != expected) || INLAY_UNLIKELY(*offset + *len > of->bytes))
-		return 0;
-	return 1;
-}
-
 /*
  * Counts the strides of one good receive completion, and says where its packet is. Once for each,
  * in their order.
@@ -276,18 +263,23 @@ INLAY_ALWAYS int inlay_striding_place_(const struct inlay_strided_ *of, uint32_t
 INLAY_ALWAYS INLAY_RESULT int inlay_striding_take(struct inlay_striding *rq, const struct mlx5_cqe64 *cqe,
 						  struct inlay_packet_at *at)
 {
-	uint32_t count, n, offset, len;
+	uint32_t count, first, n, offset, len;
 
 	INLAY_CHECK(rq && cqe && at, "none is NULL");
 	INLAY_CHECK(!inlay_cqe_is_special(cqe), "neither an error nor a compressed block");
 	count = inlay_cqe_byte_count(cqe);
 	n = inlay_cqe_strides_(count);
+	first = inlay_cqe_wqe_counter(cqe);
+	offset = (first << rq->of.log_size) + rq->of.shift;
+	len = count & 0xffff;
 	if (INLAY_UNLIKELY(n - 1 >= rq->left)) {
 		n = inlay_striding_needs_(&rq->of, count);
 		if (n - 1 >= rq->left)
 			return -EPROTO;
 	}
-	if (!inlay_striding_place_(&rq->of, count, inlay_cqe_wqe_counter(cqe), rq->of.strides - rq->left, &offset, &len))
+	if (INLAY_UNLIKELY((int32_t)count < 0))
+		offset = len = 0;
+	else if (INLAY_UNLIKELY(first != rq->of.strides - rq->left) || INLAY_UNLIKELY(offset + len > rq->of.bytes))
 		return -EPROTO;
 	at->wqe = rq->rq.limit & rq->rq.mask;
 	at->offset = offset;
@@ -330,7 +322,7 @@ INLAY_COLD INLAY_RESULT int inlay_striding_error(struct inlay_striding *rq, cons
 INLAY_ALWAYS INLAY_RESULT int inlay_striding_srq_take(struct inlay_striding_srq *rq, const struct mlx5_cqe64 *cqe,
 						      struct inlay_packet_at *at)
 {
-	uint32_t index, count, first, n, offset, len;
+	uint32_t index, count, n, offset, len;
 	uint16_t used;
 	uint8_t *entry;
 
@@ -340,8 +332,11 @@ INLAY_ALWAYS INLAY_RESULT int inlay_striding_srq_take(struct inlay_striding_srq 
 	n = inlay_cqe_strides_(count);
 	if (INLAY_UNLIKELY(!n))
 		n = inlay_striding_needs_(&rq->of, count);
-	first = inlay_cqe_wqe_counter(cqe);
-	if (!inlay_striding_place_(&rq->of, count, first, first, &offset, &len))
+	offset = ((uint32_t)inlay_cqe_wqe_counter(cqe) << rq->of.log_size) + rq->of.shift;
+	len = count & 0xffff;
+	if (INLAY_UNLIKELY((int32_t)count < 0))
+		offset = len = 0;
+	else if (INLAY_UNLIKELY(offset + len > rq->of.bytes))
 		return -EPROTO;
 	index = inlay_from_be16(cqe->wqe_id);
 	entry = inlay_srq_entry_(&rq->srq, index);

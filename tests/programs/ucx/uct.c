@@ -44,15 +44,7 @@ static void ok(ucs_status_t s, const char *what)
 
 static void out_of_time(int sig)
 {
-	static const char text[] = "out of time: ";
-	ssize_t r;
-
-	(void)sig;
-	r = write(2, text, sizeof text - 1);
-	r = write(2, doing, strlen(doing));
-	r = write(2, "\n", 1);
-	(void)r;
-	_exit(1);
+	die("signal %d: out of time", sig);
 }
 
 /* ---- random bytes that both sides know ---- */

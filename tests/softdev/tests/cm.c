@@ -510,6 +510,10 @@ static void stories(UNUSED void **state)
 
 	for (unsigned i = 0; i < ARRAY(connected); i++)
 		tell_story(RDMA_PS_TCP, connected[i]);
+	/* By the clock: both stay for a while */
+	if (!getenv("SOFTDEV_MANUAL"))
+		tell_story(RDMA_PS_TCP, "c.connect s:CONNECT_REQUEST s.accept c:CONNECT_RESPONSE c.establish s:ESTABLISHED c.disconnect "
+			   "s.disconnect s:DISCONNECTED c:DISCONNECTED s:TIMEWAIT_EXIT c:TIMEWAIT_EXIT");
 	for (unsigned i = 0; i < ARRAY(datagrams); i++)
 		tell_story(RDMA_PS_UDP, datagrams[i]);
 }
