@@ -56,7 +56,7 @@
 #include <inlay/mmap/blob.h>
 #include <inlay/queue.h>
 
-#define INLAY_TASK_VERSION 3u            /* of messages, addresses and plugins */
+#define INLAY_TASK_VERSION 1u            /* of messages, addresses and plugins */
 #define INLAY_TASK_HEAD 32u
 #define INLAY_TASK_KEY 16u
 #define INLAY_TASK_SHORT 12u             /* bytes of data in an inline WQE of one WQEBB */
