@@ -11,6 +11,7 @@
 #include "rig.h"
 #include <inlay/devx/packets.h>
 #include <dlfcn.h>
+#include <inttypes.h>
 
 /* ---- Calls in between ---- */
 
@@ -140,8 +141,26 @@ static int spent(UNUSED void **state)
 	return inlay_devx_cq_destroy(&cq);
 }
 
-/* A field of the last inbox, 1 .. 64 bits, at `base` bits in it */
-#define sent(base, at, width, value) assert_true(bits(mid.in, (base) + (at), width) == (uint64_t)(value))
+/* Fields of the last inbox, each 1 .. 64 bits, at `base` bits in it */
+struct field {
+	uint32_t at, width;
+	uint64_t value;
+};
+
+static void fields_sent(const struct field *fields, size_t n)
+{
+	for (; n--; fields++)
+		if (bits(mid.in, fields->at, fields->width) != fields->value)
+			fail_msg("bit 0x%x, %u wide: 0x%" PRIx64 ", not 0x%" PRIx64, fields->at, fields->width,
+				 bits(mid.in, fields->at, fields->width), fields->value);
+}
+
+#define F(base, at, width, value) {(uint32_t)(base) + (uint32_t)(at), (uint32_t)(width), (uint64_t)(value)}
+#define sent(...) \
+	do { \
+		const struct field fields_[] = {__VA_ARGS__}; \
+		fields_sent(fields_, ARRAY(fields_)); \
+	} while (0)
 
 enum { MKC = 0x80, QPC = 0xc0, ADS = QPC + 0xc0, DCTC = 0x80, RMP_WQ = 0x280 };
 
@@ -199,18 +218,13 @@ static void rights_of_queue_pairs(void **state)
 			s.path.access = subset(which);
 			s.path.atomic_mode = INLAY_ATOMIC_MODE_UP_TO_8;
 			must(inlay_devx_qp_to_init(&s.qp, &s.path));
-			sent(0, 0, 16, 0x502);
-			sent(QPC, 0x490, 1, may >> 1 & 1); /* rre */
-			sent(QPC, 0x491, 1, may & 1);      /* rwe */
-			sent(QPC, 0x492, 1, may >> 2 & 1); /* rae */
-			sent(QPC, 0x48c, 4, may & 4 ? 3 : 0);
-			sent(QPC, 0x13, 2, 3);             /* pm_state migrated */
-			sent(ADS, 0x128, 8, 1);
-			sent(QPC, 0x540, 32, types[type] == INLAY_QP_ST_UD ? QKEY : 0);
+			sent(F(0, 0, 16, 0x502), F(QPC, 0x490, 1, may >> 1 & 1), /* rre */ F(QPC, 0x491, 1, may & 1), /* rwe */
+			     F(QPC, 0x492, 1, may >> 2 & 1), /* rae */ F(QPC, 0x48c, 4, may & 4 ? 3 : 0),
+			     F(QPC, 0x13, 2, 3), /* pm_state migrated */ F(ADS, 0x128, 8, 1),
+			     F(QPC, 0x540, 32, types[type] == INLAY_QP_ST_UD ? QKEY : 0));
 			if (types[type] == INLAY_QP_ST_UD) {
 				must(inlay_devx_qp_to_rtr(&s.qp, &s.path, NULL));
-				sent(QPC, 0x40, 3, IBV_MTU_4096);
-				sent(QPC, 0x43, 5, 12); /* a datagram is one packet */
+				sent(F(QPC, 0x40, 3, IBV_MTU_4096), F(QPC, 0x43, 5, 12) /* a datagram is one packet */);
 			}
 			must(inlay_devx_qp_to_reset(&s.qp));
 		}
@@ -227,7 +241,7 @@ static void rights_of_initiators(void **state)
 	uint32_t which;
 
 	(void)state;
-	sent(RMP_WQ, 0x120, 2, 3); /* record and ring are in memory of the process */
+	sent(F(RMP_WQ, 0x120, 2, 3) /* record and ring are in memory of the process */);
 	attr = qp_want(cq.cq.cqn, cq.cq.cqn, 16, 0);
 	attr.type = INLAY_QP_ST_DCI;
 	attr.rq_type = INLAY_RQ_TYPE_SHARED;
@@ -236,11 +250,10 @@ static void rights_of_initiators(void **state)
 	for (which = 0; which < 8; which++) {
 		path.access = subset(which);
 		must(inlay_devx_qp_to_init(&qp, &path));
-		sent(QPC, 0x490, 3, 0);
+		sent(F(QPC, 0x490, 3, 0));
 		must(inlay_devx_qp_to_rtr(&qp, &path, NULL));
-		sent(0, 0x80, 32, which & 4 ? 1 << 2 : 0); /* opt_param_mask: RAE */
-		sent(QPC, 0x490, 3, which & 4 ? 1 : 0);
-		sent(QPC, 0x48c, 4, which & 4 ? 1 : 0);
+		sent(F(0, 0x80, 32, which & 4 ? 1 << 2 : 0), /* opt_param_mask: RAE */ F(QPC, 0x490, 3, which & 4 ? 1 : 0),
+		     F(QPC, 0x48c, 4, which & 4 ? 1 : 0));
 		must(inlay_devx_qp_to_reset(&qp));
 	}
 	must(inlay_devx_qp_destroy(&qp));
@@ -262,19 +275,12 @@ static void rights_of_targets(void **state)
 		path.sl = (uint8_t)which;
 		path.traffic_class = (uint8_t)(which * 31 + 2);
 		must(inlay_devx_dct_create(&dct, dev.ctx, &attr, &path));
-		sent(DCTC, 0x6c, 1, which >> 1 & 1);
-		sent(DCTC, 0x6d, 1, which & 1);
-		sent(DCTC, 0x6e, 1, which >> 2 & 1);
-		sent(DCTC, 0x68, 4, which & 4 ? 1 : 0);
-		sent(DCTC, 0x93, 5, path.min_rnr_timer);
-		sent(DCTC, 0x145, 3, path.mtu);
-		sent(DCTC, 0x100, 64, attr.dc_key);
-		sent(DCTC, 0xa8, 24, rmp.srqn);
-		sent(DCTC, 0x73, 2, which & 1);
-		sent(DCTC, 0xe0, 8, path.traffic_class);
+		sent(F(DCTC, 0x6c, 1, which >> 1 & 1), F(DCTC, 0x6d, 1, which & 1), F(DCTC, 0x6e, 1, which >> 2 & 1),
+		     F(DCTC, 0x68, 4, which & 4 ? 1 : 0), F(DCTC, 0x93, 5, path.min_rnr_timer), F(DCTC, 0x145, 3, path.mtu),
+		     F(DCTC, 0x100, 64, attr.dc_key), F(DCTC, 0xa8, 24, rmp.srqn), F(DCTC, 0x73, 2, which & 1),
+		     F(DCTC, 0xe0, 8, path.traffic_class));
 		if (dev.port.link_layer == IBV_LINK_LAYER_ETHERNET) {
-			sent(DCTC, 0x1b5, 3, which);
-			sent(DCTC, 0x1ba, 6, path.traffic_class >> 2);
+			sent(F(DCTC, 0x1b5, 3, which), F(DCTC, 0x1ba, 6, path.traffic_class >> 2));
 		}
 		must(inlay_devx_dct_destroy(&dct));
 		attr.flags ^= INLAY_DEVX_DCT_OOO;
@@ -341,16 +347,13 @@ static void ends_of_tag_matching(void **state)
 		qpa.rq_type = INLAY_RQ_TYPE_SHARED;
 		qpa.srqn = xrq.srqn;
 		must(inlay_devx_qp_create(&qp, dev.ctx, &qpa));
-		sent(QPC, 0x50, 1, rndv);
-		sent(QPC, 0x18, 4, rndv);
-		sent(QPC, 0x565, 3, 1);
-		sent(QPC, 0x568, 24, xrq.srqn);
+		sent(F(QPC, 0x50, 1, rndv), F(QPC, 0x18, 4, rndv), F(QPC, 0x565, 3, 1), F(QPC, 0x568, 24, xrq.srqn));
 		must(inlay_devx_qp_destroy(&qp));
 	}
 	dcta = dct_want(cq.cq.cqn, xrq.srqn);
 	dcta.flags = INLAY_DEVX_DCT_TAG_MATCHING;
 	must(inlay_devx_dct_create(&dct, dev.ctx, &dcta, &path));
-	sent(DCTC, 0x18, 4, 1);
+	sent(F(DCTC, 0x18, 4, 1));
 	must(inlay_devx_dct_destroy(&dct));
 	must(inlay_devx_srq_destroy(&xrq));
 }
@@ -374,20 +377,10 @@ static void rights_of_keys(void **state)
 		attr.access = subset(got) | (which & 8 ? IBV_ACCESS_LOCAL_WRITE : 0);
 		attr.len = n * INLAY_DEVX_PAGE - (which & 1);
 		must(inlay_devx_mkey_create(&key, dev.ctx, &attr));
-		sent(MKC, 0x11, 5, granted);
-		sent(MKC, 0x16, 2, 1); /* MTT */
-		sent(MKC, 0xd, 1, 0);
-		sent(MKC, 0x1d9, 1, 0);
-		sent(MKC, 0x20, 24, 0xffffff);
-		sent(MKC, 0x38, 8, 0x42);
-		sent(MKC, 0x68, 24, rig.pdn);
-		sent(MKC, 0x80, 64, attr.addr);
-		sent(MKC, 0xc0, 64, attr.len);
-		sent(MKC, 0x1a0, 32, octwords[which % 6]);
-		sent(MKC, 0x1db, 5, 12);
-		sent(0, 0x300, 32, octwords[which % 6]);
-		sent(0, 0x320, 32, rig.umem.id);
-		sent(0, 0x340, 64, attr.memory.offset);
+		sent(F(MKC, 0x11, 5, granted), F(MKC, 0x16, 2, 1), /* MTT */ F(MKC, 0xd, 1, 0), F(MKC, 0x1d9, 1, 0),
+		     F(MKC, 0x20, 24, 0xffffff), F(MKC, 0x38, 8, 0x42), F(MKC, 0x68, 24, rig.pdn), F(MKC, 0x80, 64, attr.addr),
+		     F(MKC, 0xc0, 64, attr.len), F(MKC, 0x1a0, 32, octwords[which % 6]), F(MKC, 0x1db, 5, 12),
+		     F(0, 0x300, 32, octwords[which % 6]), F(0, 0x320, 32, rig.umem.id), F(0, 0x340, 64, attr.memory.offset));
 		list_attr = attr;
 		list_attr.len = 8192;
 		list_attr.log_entity = log;
@@ -398,29 +391,17 @@ static void rights_of_keys(void **state)
 		sge[1].lkey = 0x12345600;
 		assert_int_equal(inlay_devx_mkey_create_list(&list, dev.ctx, &list_attr, sge, 2, box, inlay_devx_mkey_size(2) - 1), -ENOBUFS);
 		must(inlay_devx_mkey_create_list(&list, dev.ctx, &list_attr, sge, 2, box, inlay_devx_mkey_size(2)));
-		sent(MKC, 0x11, 5, granted);
-		sent(MKC, 0x16, 2, log ? 3 : 2); /* KSM, KLM */
-		sent(MKC, 0x1a0, 32, 2);
-		sent(MKC, 0x1db, 5, log);
-		sent(0, 0x300, 32, 2);
-		sent(0x880, 0, 32, log ? 0 : 4000);
-		sent(0x880, 0x20, 32, key.key);
-		sent(0x880, 0x40, 64, attr.addr);
-		sent(0x900, 0, 32, log ? 0 : 4192);
-		sent(0x900, 0x20, 32, 0x12345600);
+		sent(F(MKC, 0x11, 5, granted), F(MKC, 0x16, 2, log ? 3 : 2), /* KSM, KLM */ F(MKC, 0x1a0, 32, 2),
+		     F(MKC, 0x1db, 5, log), F(0, 0x300, 32, 2), F(0x880, 0, 32, log ? 0 : 4000), F(0x880, 0x20, 32, key.key),
+		     F(0x880, 0x40, 64, attr.addr), F(0x900, 0, 32, log ? 0 : 4192), F(0x900, 0x20, 32, 0x12345600));
 		umr_attr = attr;
 		must(inlay_devx_mkey_destroy(&list));
 		assert_int_equal(inlay_devx_mkey_create_umr(&list, dev.ctx, &umr_attr, 4, 0), -EINVAL); /* with a length */
 		umr_attr.len = 0;
 		assert_int_equal(inlay_devx_mkey_create_umr(&list, dev.ctx, &umr_attr, which & 1 ? 0 : 65536, 0), -EINVAL);
 		must(inlay_devx_mkey_create_umr(&list, dev.ctx, &umr_attr, which + 1, which & 1));
-		sent(MKC, 0x11, 5, granted);
-		sent(MKC, 0x1, 1, 1); /* free */
-		sent(MKC, 0x10, 1, 1);
-		sent(MKC, 0x16, 2, 2);
-		sent(MKC, 0x1a0, 32, which / 4 * 4 + 4);
-		sent(MKC, 0x61, 1, which & 1);
-		sent(MKC, 0x100, 32, which & 1 ? 4 : 0);
+		sent(F(MKC, 0x11, 5, granted), F(MKC, 0x1, 1, 1), /* free */ F(MKC, 0x10, 1, 1), F(MKC, 0x16, 2, 2),
+		     F(MKC, 0x1a0, 32, which / 4 * 4 + 4), F(MKC, 0x61, 1, which & 1), F(MKC, 0x100, 32, which & 1 ? 4 : 0));
 		must(inlay_devx_mkey_destroy(&list));
 		must(inlay_devx_mkey_destroy(&key));
 	}
@@ -443,8 +424,7 @@ static void relaxed_ordering_where_it_is(void **state)
 		bool write = !(mid.no_caps & 1), read = !(mid.no_caps & 2) || mid.no_caps & 4;
 
 		must(inlay_devx_mkey_create(&key, dev.ctx, &attr));
-		sent(MKC, 0xd, 1, write);
-		sent(MKC, 0x1d9, 1, read);
+		sent(F(MKC, 0xd, 1, write), F(MKC, 0x1d9, 1, read));
 		must(context(&key, MKEY, key >> 8, &out));
 		assert_int_equal(inlay_mkc_get(&out.mkc, INLAY_MKC_RELAXED_ORDERING_WRITE), write);
 		assert_int_equal(inlay_mkc_get(&out.mkc, INLAY_MKC_RELAXED_ORDERING_READ), read);
@@ -452,8 +432,7 @@ static void relaxed_ordering_where_it_is(void **state)
 		sge.length = 8192;
 		sge.lkey = key.key;
 		must(inlay_devx_mkey_create_list(&list, dev.ctx, &attr, &sge, 1, box, sizeof(box)));
-		sent(MKC, 0xd, 1, write);
-		sent(MKC, 0x1d9, 1, read);
+		sent(F(MKC, 0xd, 1, write), F(MKC, 0x1d9, 1, read));
 		must(inlay_devx_mkey_destroy(&list));
 		must(inlay_devx_mkey_destroy(&key));
 	}
@@ -467,8 +446,7 @@ static void relaxed_ordering_where_it_is(void **state)
 	assert_int_equal(mid.boxes, 0);
 	attr.access = IBV_ACCESS_LOCAL_WRITE;
 	must(inlay_devx_mkey_create(&key, dev.ctx, &attr));
-	sent(MKC, 0xd, 1, 0);
-	sent(MKC, 0x1d9, 1, 0);
+	sent(F(MKC, 0xd, 1, 0), F(MKC, 0x1d9, 1, 0));
 	must(inlay_devx_mkey_destroy(&key));
 }
 
@@ -547,39 +525,31 @@ static void retries_and_timers(void **state)
 		grh = mine.link == INLAY_CONNECT_IB && i & 5;
 		must(inlay_devx_qp_to_init(&s.qp, &s.path));
 		must(inlay_devx_qp_to_rtr(&s.qp, &s.path, &mine));
-		sent(0, 0x80, 32, 0); /* no option: no right is changed */
+		sent(F(0, 0x80, 32, 0) /* no option: no right is changed */);
 		for (up = 0; 1u << up < s.path.dest_rd_atomic; up++)
 			;
-		sent(QPC, 0x488, 3, up);
-		sent(QPC, 0x4a3, 5, 31 - i);
-		sent(QPC, 0x4a8, 24, i * 0x54321 & 0xffffff);
-		sent(QPC, 0xa8, 24, s.qpn);
-		sent(QPC, 0x43, 5, 30);
-		sent(ADS, mine.link == INLAY_CONNECT_IB ? 0x124 : 0x121, mine.link == INLAY_CONNECT_IB ? 4 : 3, i % 8);
-		sent(ADS, 0x28, 1, grh);
+		sent(F(QPC, 0x488, 3, up), F(QPC, 0x4a3, 5, 31 - i), F(QPC, 0x4a8, 24, i * 0x54321 & 0xffffff),
+		     F(QPC, 0xa8, 24, s.qpn), F(QPC, 0x43, 5, 30),
+		     F(ADS, mine.link == INLAY_CONNECT_IB ? 0x124 : 0x121, mine.link == INLAY_CONNECT_IB ? 4 : 3, i % 8),
+		     F(ADS, 0x28, 1, grh));
 		if (mine.link != INLAY_CONNECT_IB) {
-			sent(ADS, 0x10a, 6, mine.link == INLAY_CONNECT_ROCE_V2 ? (8 * i + 1) >> 2 : 0);
+			sent(F(ADS, 0x10a, 6, mine.link == INLAY_CONNECT_ROCE_V2 ? (8 * i + 1) >> 2 : 0));
 			assert_int_equal(mid.gid_index, s.path.gid_index);
 		}
 		if (mine.link != INLAY_CONNECT_IB || grh) {
-			sent(ADS, 0x48, 8, s.path.gid_index);
-			sent(ADS, 0x58, 8, i + 1);
-			sent(ADS, 0x64, 8, 8 * i + 1);
-			sent(ADS, 0x6c, 20, i * 0x1234);
+			sent(F(ADS, 0x48, 8, s.path.gid_index), F(ADS, 0x58, 8, i + 1), F(ADS, 0x64, 8, 8 * i + 1),
+			     F(ADS, 0x6c, 20, i * 0x1234));
 		}
 		if (mine.link == INLAY_CONNECT_ROCE_V2) {
-			sent(ADS, 0x110, 16, 0xc000 + (i % 2 ? i : 0)); /* its own peer */
+			sent(F(ADS, 0x110, 16, 0xc000 + (i % 2 ? i : 0)) /* its own peer */);
 			v2++;
 		}
 		must(inlay_devx_qp_to_rts(&s.qp, &s.path));
-		sent(0, 0x80, 32, 0);
+		sent(F(0, 0x80, 32, 0));
 		for (up = 0; 1u << up < s.path.rd_atomic && 2u << up <= mine.rd_atomic; up++)
 			; /* no more than the peer answers */
-		sent(QPC, 0x388, 3, up);
-		sent(QPC, 0x38d, 3, i % 8);
-		sent(QPC, 0x390, 3, (i * 3 + 1) % 8);
-		sent(ADS, 0x40, 5, i);
-		sent(QPC, 0x3c8, 24, i * 0x54321 & 0xffffff);
+		sent(F(QPC, 0x388, 3, up), F(QPC, 0x38d, 3, i % 8), F(QPC, 0x390, 3, (i * 3 + 1) % 8), F(ADS, 0x40, 5, i),
+		     F(QPC, 0x3c8, 24, i * 0x54321 & 0xffffff));
 		must(inlay_devx_qp_to_reset(&s.qp));
 	}
 	assert_true(v2 > 0 || mine.link == INLAY_CONNECT_IB || !softdev_present());
@@ -617,7 +587,7 @@ static void mtus(void **state)
 					assert_int_equal(mid.boxes, 0);
 				} else {
 					assert_int_equal(err, 0);
-					sent(QPC, 0x40, 3, want);
+					sent(F(QPC, 0x40, 3, want));
 				}
 				must(inlay_devx_qp_to_reset(&s.qp));
 			}
@@ -645,8 +615,7 @@ static void cqes_are_reserved(void **state)
 	attr.send_cq = &scq.cq;
 	attr.recv_cq = &rcq.cq;
 	must(inlay_devx_qp_create(&qp, dev.ctx, &attr));
-	sent(QPC, 0x3e8, 24, scq.cq.cqn);
-	sent(QPC, 0x4e8, 24, rcq.cq.cqn);
+	sent(F(QPC, 0x3e8, 24, scq.cq.cqn), F(QPC, 0x4e8, 24, rcq.cq.cqn));
 	assert_int_equal(scq.cq.reserved, 64);
 	assert_int_equal(rcq.cq.reserved, 32);
 	mid.boxes = 0;
@@ -683,7 +652,7 @@ static void cqes_are_reserved(void **state)
 	assert_int_equal(rcq.cq.reserved, 32);
 	xrqa.pdn ^= 0x5aa5;
 	assert_true(inlay_devx_srq_create(&xrq, dev.ctx, &xrqa) < 0);
-	sent(0x80, 0x48, 24, rcq.cq.cqn);
+	sent(F(0x80, 0x48, 24, rcq.cq.cqn));
 	assert_int_equal(rcq.cq.reserved, 32);
 	must(inlay_devx_qp_destroy(&qp));
 	must(inlay_devx_qp_destroy(&qp));

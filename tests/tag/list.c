@@ -318,15 +318,11 @@ static void software_rendezvous(void **state)
 {
 	struct inlay_rvh rvh;
 	struct inlay_tag_wc wc;
-	struct tagged_how how;
+	static const struct tagged_how how = {.tags = 4, .bbs = 16, .no_rndv = true};
 	uint8_t head[32];
 	int i;
 
 	(void)state;
-	memset(&how, 0, sizeof(how));
-	how.tags = 4;
-	how.bbs = 16;
-	how.no_rndv = true;
 	tm_open(&t, &how);
 	rvh = rvh_of(0, 100);
 	add(&t, 1, 0, 1, EXACT);
@@ -376,18 +372,13 @@ static void in_the_cqe(void **state)
 	static const uint8_t with_data[] = {INLAY_TAG_UNEXPECTED, INLAY_TAG_NO_TAG, INLAY_TAG_CONSUMED_MSG};
 	static const uint32_t lengths[] = {0, 1, 32, 33, 48, 64, 65, 100};
 	struct inlay_tag_wc wc;
-	struct tagged_how how;
+	static const struct tagged_how how = {.tags = 4, .bbs = 16, .cqe_size = 128, .scatter = 64};
 	struct mlx5_cqe64 *cqe;
 	struct ibv_sge sge;
 	uint64_t slot[16];
 	uint32_t i, handle = 0;
 
 	(void)state;
-	memset(&how, 0, sizeof(how));
-	how.tags = 4;
-	how.bbs = 16;
-	how.cqe_size = 128;
-	how.scatter = 64;
 	tm_open(&t, &how);
 	for (i = 0; i < ARRAY(lengths); i++) {
 		add(&t, i, 0, 5, EXACT);
@@ -617,13 +608,9 @@ static void error_of_a_tagged_buffer(void **state)
 /* An entry of the XRQ that is too small: its error, not a tag's */
 static void entry_too_small(void **state)
 {
-	struct tagged_how how;
+	static const struct tagged_how how = {.tags = 4, .bbs = 16, .slot = 64};
 
 	(void)state;
-	memset(&how, 0, sizeof(how));
-	how.tags = 4;
-	how.bbs = 16;
-	how.slot = 64;
 	tm_open(&t, &how);
 	entries(&t, 1);
 	post_eager(2, 100);
