@@ -217,7 +217,7 @@ $(foreach r,$(rooms) softdev/tests,$(eval $(filter $(T)/$(r)/%.t.tap,$(tap)): $(
 $(foreach s,$(SCRIPTS),$(eval $(s:tests/%=$(T)/%.tap): $(wildcard $(s:.t=.c))))
 $(filter $(T)/fabric/%-0.tap,$(tap)): $(B)/libinlay-fi.so
 $(filter $(T)/fabric/%-1.tap $(T)/fabric/%.t.tap,$(tap)): $(B)/checked/libinlay-fi.so
-$(call script,fabric/%): $(filter $(B)/tests/fabric/%,$(tests)) $(wildcard tests/programs/mpi/* tests/programs/mpi.sh)
+$(call script,fabric/%): $(filter $(B)/tests/fabric/%,$(if $(PROGRAMS_ALL),$(both),$(once))) $(wildcard tests/programs/mpi/* tests/programs/mpi.sh)
 $(call script,programs/% softdev/tests/% task/offload devx/info house/readme): $(examples) $(library)
 $(call script,programs/%): $(wildcard tests/programs/*/* examples/shim/run)
 $(call script,programs/shim): $(devicetests)
@@ -310,7 +310,7 @@ soak: $(soaks:%=$(B)/tests/%-0) $(soaks:%=$(B)/tests/%-1) $(library) ## four pro
 	$(Q)B=$(B) SOAK_SECONDS=$$(($(or $(SECONDS),120) / 10)) TEST_TIMEOUT=$$(($(or $(SECONDS),120) + 600)) \
 		prove --exec tests/exec $(filter $(B)/tests/%,$^)
 
-bench: $(library) ## measurements beside what else a user would pick, within 10 minutes; PAGE=1 renews bench/results.md
+bench: $(library) $(B)/libinlay-fi.so ## measurements beside what else a user would pick, within 10 minutes; PAGE=1 renews bench/results.md
 	$(Q)CC="$(CC)" bench/run
 	$(Q)mkdir -p $(B)/bench/page && CC="$(CC)" bench/page $(B)/bench $(if $(PAGE),bench,$(B)/bench/page)
 	@cat $(if $(PAGE),bench,$(B)/bench/page)/results.md

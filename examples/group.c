@@ -172,7 +172,7 @@ static void member(uint32_t index)
 	atexit(client_tidy);
 	client_spawn(opt.device, file, sizeof(file));
 	client.pd = open_pd(opt.device);
-	client_connect(file, 1);
+	client_connect(file);
 	introduce(index);
 	while ((err = worker_group_progress(&group)) == -EINPROGRESS && now_ns() < end)
 		client_progress();

@@ -13,6 +13,7 @@
  */
 #define _GNU_SOURCE
 #include <inlay/inlay.h>
+#include <inlay/task/keyed.h>
 #include "plugins/client.h"
 #include "plugins/echo.h"
 
@@ -159,7 +160,7 @@ static double run(enum kind kind, uint32_t batch, int one_doorbell)
 		for (i = 0; i < batch * commands; i++) {
 			struct inlay_task *t = tasks[2 * (i / commands) + i % commands];
 
-			need(one_doorbell ? inlay_task_submit_quiet(t) : inlay_task_submit(t), "a command");
+			need(inlay_task_submit(t, one_doorbell ? 0 : INLAY_RING), "a command");
 		}
 		inlay_task_host_flush(&client.host);
 		for (i = 0; i < batch; i++)
@@ -207,7 +208,7 @@ static void put_large(struct inlay_buf **bufs, uint32_t n)
 
 		rdma_request_write(at, &r);
 		fill(at + RDMA_HEAD, LARGE, n + i);
-		need(inlay_task_submit_quiet(tasks[i]), "a large put");
+		need(inlay_task_submit(tasks[i], 0), "a large put");
 	}
 	inlay_task_host_flush(&client.host);
 }
@@ -238,6 +239,7 @@ static void overlap(void)
 	size_t piece = RDMA_HEAD + LARGE, size = inlay_inventory_size(LARGE_PUTS);
 	uint8_t *from = memory(LARGE_PUTS * piece);
 	struct inlay_buf *bufs[LARGE_PUTS] = {NULL};
+	struct inlay_task_keys keys[LARGE_PUTS];
 	struct inlay_inventory *inv;
 	struct inlay_mmap m;
 	uint64_t start, alone, work, both;
@@ -254,6 +256,7 @@ static void overlap(void)
 		need(inlay_inventory_get_by_data(inv, &m, from + i * piece, piece, &bufs[i]), "a buffer");
 		inlay_task_set_plugin(tasks[i], client.rdma);
 		need(inlay_task_set_payload(tasks[i], bufs[i]), "a payload");
+		need(inlay_task_keys_create(&keys[i], tasks[i], NULL), "keys");
 	}
 	start = now_ns();
 	put_large(bufs, 0);
@@ -283,6 +286,7 @@ static void overlap(void)
 	       LARGE, (double)alone / 1e3, (double)work / 1e3, (double)both / 1e3);
 	for (i = 0; i < LARGE_PUTS; i++) {
 		need(inlay_task_set_payload(tasks[i], NULL), "a payload");
+		need(inlay_task_keys_destroy(&keys[i]), "the keys' end");
 		inlay_buf_dec_refcount(bufs[i], NULL);
 	}
 	need(inlay_inventory_destroy(inv), "the inventory's end");
@@ -359,7 +363,7 @@ int main(int argc, char **argv)
 	if (!opt.file)
 		client_spawn(opt.device, file, sizeof(file));
 	client.pd = open_pd(opt.device);
-	client_connect(opt.file ? opt.file : file, LARGE_PUTS);
+	client_connect(opt.file ? opt.file : file);
 	echo_id = client_plugin("echo");
 	prepare();
 	if (on_softdev())

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <inlay/inlay.h>
 #include <inlay/task.h>
+#include <inlay/task/keyed.h>
 #include "common/program.h"
 #include "common/publish.h"
 #include "plugins/echo.h"
@@ -56,7 +57,7 @@ static uint8_t token[MEET_TOKEN];
 static int listener = -1;
 static volatile sig_atomic_t ended;
 static struct {
-	uint64_t hosts, refused, commands, answers, strays;
+	uint64_t hosts, refused, commands, strays;
 } count;
 
 static const char *remove_socket;
@@ -136,11 +137,13 @@ static void set_up(struct ibv_pd *pd)
 	params.connections = opt.hosts;
 	params.plugins = entries;
 	params.num_plugins = num_entries;
-	params.events = 1;
-	params.pull = make_pool(pd);
+	params.channel = ibv_create_comp_channel(pd->context);
+	if (!params.channel || fcntl(params.channel->fd, F_SETFL, O_NONBLOCK))
+		die("no completion channel: %s", strerror(errno));
 	size = inlay_task_worker_size(&params);
 	if (inlay_task_worker_create(&worker, memory(size), size, pd, &params, &why))
 		die("no worker: %s", why);
+	need(inlay_task_worker_pull(&worker, make_pool(pd)), "reading payloads by a key");
 	for (uint32_t i = 0; i < num_entries; i++)
 		printf("plugin %llu %s\n", (unsigned long long)entries[i].id, entries[i].plugin->name);
 }
@@ -205,8 +208,7 @@ static void leave(struct guest *g)
 		g->leaving = 1;
 		if (inlay_task_conn_destroy(g->conn))
 			return;
-		count.commands += g->conn->commands;
-		count.answers += g->conn->answers;
+		count.commands += g->conn->taken;
 		count.strays += g->conn->strays;
 		free(g->conn);
 		free(g->memory);
@@ -238,7 +240,7 @@ static void welcome(struct guest *g)
 		}
 	}
 	if (!err) {
-		inlay_task_conn_address(g->conn, address);
+		inlay_task_address_write(address, &g->conn->link.self);
 		err = inlay_task_conn_connect(g->conn, g->greeting + 32, INLAY_TASK_ADDRESS, NULL);
 	}
 	say(g->fd, err, address);
@@ -315,9 +317,9 @@ static void look(uint64_t now, int sleep_ms)
 	uint32_t n = 2;
 
 	p[0] = (struct pollfd){listener, POLLIN, 0};
-	p[1] = (struct pollfd){sleep_ms ? inlay_task_worker_fd(&worker) : -1, POLLIN, 0};
+	p[1] = (struct pollfd){sleep_ms ? params.channel->fd : -1, POLLIN, 0};
 	for (struct guest *g = guests; g < guests + MAX_GUESTS; g++) {
-		if (g->fd >= 0 && g->leaving)
+		if (g->fd >= 0 && (g->leaving || (g->conn && g->conn->broken)))
 			leave(g);
 		else if (g->fd >= 0 && !g->conn && now > g->since + GREETING_TIME)
 			send_away(g, -ETIMEDOUT);
@@ -344,25 +346,32 @@ static int busy(void)
 	return 0;
 }
 
+/* Whether the worker may sleep on its channel: then that wakes it for the next completion. */
+static int arm(void)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	while (!ibv_get_cq_event(params.channel, &cq, &context)) {
+		inlay_cq_event(&worker.cq);
+		ibv_ack_cq_events(cq, 1);
+	}
+	return !worker.dirty && !inlay_cq_arm(&worker.cq, 0) && !inlay_cq_peek(&worker.cq);
+}
+
 static void serve(void)
 {
-	uint64_t now = now_ns(), last = now, looked = 0, alone = now;
-	struct inlay_task_conn *c;
-	uint64_t until;
+	uint64_t now = now_ns(), last = now, looked = 0, alone = now, probed = now;
 
 	while (!ended) {
 		now = now_ns();
-		if (inlay_task_worker_progress(&worker, now, 64))
+		if (inlay_task_worker_progress(&worker, 64))
 			last = now;
-		while ((c = inlay_task_worker_gone(&worker)))
-			for (struct guest *g = guests; g < guests + MAX_GUESTS; g++)
-				if (g->conn == c)
-					leave(g);
 		if (worker.num_conns)
 			alone = now;
 		else if (opt.idle && now - alone > opt.idle * 1000000000ull)
 			break;
-		if (now - last > 1000000 && !busy() && !inlay_task_worker_arm(&worker, &until)) {
+		if (now - last > 1000000 && !busy() && arm()) {
 			look(now, 50);
 			looked = now;
 		} else if (now - looked > 1000000) {
@@ -370,6 +379,13 @@ static void serve(void)
 			looked = now;
 		} else if (now != last) {
 			sched_yield();
+		}
+		/* A host whose machine has died does not close its socket. */
+		if (now - probed > 1000000000) {
+			for (struct guest *g = guests; g < guests + MAX_GUESTS; g++)
+				if (g->conn && g->conn->connected)
+					inlay_task_link_probe(&g->conn->link);
+			probed = now;
 		}
 	}
 }
@@ -432,13 +448,13 @@ int main(int argc, char **argv)
 	serve();
 	for (struct guest *g = guests; g < guests + MAX_GUESTS; g++)
 		for (uint64_t until = now_ns() + 1000000000; g->fd >= 0;
-		     inlay_task_worker_progress(&worker, now_ns(), 64)) {
+		     inlay_task_worker_progress(&worker, 64)) {
 			leave(g);
 			if (now_ns() > until)
 				die("a plugin does not give its commands back");
 		}
-	printf("%llu hosts, %llu refused; %llu commands, %llu answers, %llu strays\n", (unsigned long long)count.hosts,
-	       (unsigned long long)count.refused, (unsigned long long)count.commands, (unsigned long long)count.answers,
+	printf("%llu hosts, %llu refused; %llu commands, %llu strays\n", (unsigned long long)count.hosts,
+	       (unsigned long long)count.refused, (unsigned long long)count.commands,
 	       (unsigned long long)(count.strays + worker.strays));
 	if (inlay_task_worker_destroy(&worker))
 		die("the worker does not end");

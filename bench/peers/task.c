@@ -218,8 +218,8 @@ static __attribute__((noinline)) void done(struct inlay_task *task, uint64_t use
 
 static void task_make(void)
 {
-	static const struct inlay_task_plugin plugin = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "bench", NULL, NULL,
-							NULL, NULL, handle, NULL, NULL};
+	static const struct inlay_task_plugin plugin = {INLAY_TASK_VERSION, "bench", NULL, NULL,
+							NULL, NULL, handle, NULL};
 	static const struct inlay_task_entry entry = {PLUGIN, &plugin, NULL};
 	struct inlay_task_worker_params wp = inlay_task_worker_default();
 	struct inlay_task_host_params hp = inlay_task_host_default();
@@ -236,8 +236,8 @@ static void task_make(void)
 	NEED(!inlay_task_conn_create(&task.conn, memory(size), size, &task.worker, NULL), "inlay_task_conn_create");
 	size = inlay_task_host_size(&hp);
 	NEED(!inlay_task_host_create(&task.host, memory(size), size, pd, &hp, NULL), "inlay_task_host_create");
-	inlay_task_host_address(&task.host, mine);
-	inlay_task_conn_address(&task.conn, theirs);
+	inlay_task_address_write(mine, &task.host.link.self);
+	inlay_task_address_write(theirs, &task.conn.link.self);
 	NEED(!inlay_task_conn_connect(&task.conn, mine, sizeof(mine), NULL) &&
 	     !inlay_task_host_connect(&task.host, theirs, sizeof(theirs), NULL), "connecting");
 	for (i = 0; i < LAP; i++)
@@ -259,20 +259,20 @@ static void device_task(uint32_t len)
 
 	step();
 	for (int i = 0; i < 4 && n < LAP; i++)
-		n += inlay_task_worker_progress(&task.worker, 1, LAP);
+		n += inlay_task_worker_progress(&task.worker, LAP);
 	step();
-	inlay_task_worker_progress(&task.worker, 1, LAP);
+	inlay_task_worker_progress(&task.worker, LAP);
 }
 
 static inline __attribute__((always_inline)) void task_go(struct task *p, uint32_t i, uint32_t batch)
 {
 	if (batch == 1) {
-		if (inlay_task_submit(p->task[i]))
+		if (inlay_task_submit(p->task[i], INLAY_RING))
 			die("submit");
 		return;
 	}
 	for (i = 0; i < batch; i++)
-		if (inlay_task_submit_quiet(p->task[i]))
+		if (inlay_task_submit(p->task[i], 0))
 			die("submit");
 	inlay_task_host_flush(&p->host);
 }
@@ -283,12 +283,12 @@ static inline __attribute__((always_inline)) void task_take(struct task *p, uint
 	uint32_t n = 0;
 
 	if (batch == 1) {
-		while (!inlay_task_host_progress(&p->host, 1, 1))
+		while (!inlay_task_host_progress(&p->host, 1))
 			;
 		return;
 	}
 	do
-		n += inlay_task_host_progress(&p->host, 1, 2 * batch);
+		n += inlay_task_host_progress(&p->host, 2 * batch);
 	while (n < batch);
 }
 

@@ -117,8 +117,7 @@ static inline uint64_t client_plugin(const char *name)
 	die("the worker has no plugin %s", name);
 }
 
-/* windows: tasks in flight whose payload goes by a key. */
-static inline void client_connect(const char *file, uint32_t windows)
+static inline void client_connect(const char *file)
 {
 	struct inlay_task_host_params p = inlay_task_host_default();
 	struct meet_place place;
@@ -126,7 +125,6 @@ static inline void client_connect(const char *file, uint32_t windows)
 
 	if (err)
 		die("%s: %s", file, err == -EPROTO ? "no worker's address" : strerror(-err));
-	p.windows = windows;
 	need(inlay_task_host_create(&client.host, memory(inlay_task_host_size(&p)), inlay_task_host_size(&p), client.pd,
 				    &p, NULL),
 	     "a host");
@@ -141,7 +139,7 @@ static inline void client_connect(const char *file, uint32_t windows)
 static inline void client_disconnect(void)
 {
 	inlay_task_host_stop(&client.host);
-	inlay_task_host_progress(&client.host, now_ns(), 64);
+	inlay_task_host_progress(&client.host, 64);
 	need(inlay_task_host_destroy(&client.host), "the host's end");
 	close(client.fd);
 	client_end();
@@ -151,8 +149,14 @@ static inline void client_disconnect(void)
 
 static inline void client_progress(void)
 {
-	if (!inlay_task_host_progress(&client.host, now_ns(), 64))
+	static uint64_t probed;
+	uint64_t now = now_ns();
+
+	if (!inlay_task_host_progress(&client.host, 64))
 		sched_yield();
+	/* A worker that has died in silence is noticed by this. */
+	if (now - probed > 1000000000 && !inlay_task_link_probe(&client.host.link))
+		probed = now;
 	if (client.host.broken)
 		die("the connection to the worker has broken: %s", strerror(-client.host.broken));
 }
@@ -195,7 +199,7 @@ static inline int client_call(const struct rdma_request *r, const void *data, vo
 	inlay_put64(at - 8, r->b);
 	if (data)
 		memcpy(at, data, r->bytes);
-	need(inlay_task_submit(t), "a command");
+	need(inlay_task_submit(t, INLAY_RING), "a command");
 	client_wait(t);
 	if (inlay_task_status(t))
 		return inlay_task_status(t);

@@ -20,12 +20,12 @@ static inline int echo_command(void *plugin, struct inlay_task_cmd *cmd)
 	if (cmd->pulled)
 		err = inlay_task_cmd_answer_buf(cmd, 0, cmd->pulled);
 	else
-		err = inlay_task_cmd_answer_data(cmd, 0, cmd->payload, cmd->payload_len);
+		err = inlay_task_cmd_answer(cmd, 0, cmd->payload, cmd->payload_len);
 	/* In both of these cases the command is still ours: an errno answers it. In all others it has been answered. */
 	return err == -E2BIG || err == -EINVAL ? err : INLAY_TASK_LATER;
 }
 
-static const struct inlay_task_plugin echo_plugin = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "echo", NULL, NULL, NULL, NULL,
-						     echo_command, NULL, NULL};
+static const struct inlay_task_plugin echo_plugin = {INLAY_TASK_VERSION, "echo", NULL, NULL, NULL, NULL,
+						     echo_command, NULL};
 
 #endif

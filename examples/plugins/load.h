@@ -5,8 +5,8 @@
  *
  *   counter.c, made into /opt/plugins/counter.so:
  *
- *           PLUGIN_EXPORT = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter",
- *                                  open, close, NULL, NULL, command, NULL, NULL};
+ *           PLUGIN_EXPORT = {INLAY_TASK_VERSION, "counter",
+ *                                  open, close, NULL, NULL, command, NULL};
  *
  *   the worker:
  *
@@ -25,7 +25,7 @@
  *     holds for all folders above, but they may be writable if sticky, like /tmp.
  *   - The name has letters, digits, - and _; the file is a regular file, NAME.so.
  *   - The file is checked and loaded by one descriptor, so that it cannot change in between.
- *   - Version, layout and name must match: a plugin's inline code shares cmd.h's structs.
+ *   - Version and name must match: a plugin's inline code shares cmd.h's structs.
  *
  * Threads: as dlopen(3).
  * Sources: dlopen(3), openat(2); DOCA's documentation of doca_urom_plugin.
@@ -162,7 +162,7 @@ static inline int plugin_open_(struct plugin_object *p, int fd, const char *name
 	if (!p->object)
 		return -ELIBBAD;
 	p->plugin = (const struct inlay_task_plugin *)dlsym(p->object, "inlay_plugin");
-	if (!p->plugin || p->plugin->version != INLAY_PLUGIN_VERSION || p->plugin->layout != INLAY_PLUGIN_LAYOUT)
+	if (!p->plugin || p->plugin->version != INLAY_TASK_VERSION)
 		return -EPROTO;
 	return p->plugin->command && p->plugin->name && !strcmp(p->plugin->name, name) ? 0 : -EINVAL;
 }
@@ -191,7 +191,7 @@ static inline int plugin_load_from_(struct plugin_object *p, const char *folder,
  * Returns 0; -EINVAL for an invalid path or name, a file that is not regular, or a plugin of
  * another name or without handler; -EPERM when another user could have written it; -ENOENT; -ELOOP
  * or -ENOTDIR for a symbolic link; -ELIBBAD when dlopen fails (see dlerror(3)); -EPROTO when it
- * exports no interface of this version and layout; else the negative errno of open(2). On failure
+ * exports no interface of this version; else the negative errno of open(2). On failure
  * nothing is loaded.
  */
 static inline int plugin_load(struct plugin_object *p, const char *const *folders, uint32_t num,

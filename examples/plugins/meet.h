@@ -177,7 +177,7 @@ static inline int meet_worker(const struct meet_place *p, struct inlay_task_host
 
 	if (fd < 0)
 		return fd;
-	inlay_task_host_address(host, address);
+	inlay_task_address_write(address, &host->link.self);
 	meet_greeting_write(greeting, p->token, address);
 	err = socket_move(fd, 1, greeting, sizeof(greeting), end);
 	if (!err)

@@ -183,7 +183,6 @@ struct rdma {
 	uint32_t num_eps;
 	uint32_t num_ending;            /* of them, those that the device has not let go of */
 	uint32_t share;                 /* of a host */
-	uint32_t entry;                 /* its place among the worker's plugins */
 	rdma_more more;                 /* of another plugin that builds on this one, or NULL */
 };
 
@@ -195,7 +194,6 @@ static inline int rdma_open(void *argument, struct inlay_task_worker *w, void **
 	(void)argument;
 	if (p) {
 		p->worker = w;
-		p->entry = UINT32_MAX;
 		p->share = RDMA_ALL_EPS / w->params.connections;
 		p->share = p->share < RDMA_EPS_SURE ? RDMA_EPS_SURE : p->share > RDMA_EPS ? RDMA_EPS : p->share;
 		p->ibcq = ibv_create_cq(w->pd->context, (int)(RDMA_ALL_EPS * (4 * RDMA_WQEBBS + RDMA_RECEIVES)), NULL, NULL, 0);
@@ -243,7 +241,7 @@ static inline int rdma_ep_free(struct rdma *p, struct rdma_ep *ep)
 		inlay_cq_clean(&p->cq, qpn, NULL, NULL);
 	while ((cmd = ep->first)) {
 		ep->first = (struct inlay_task_cmd *)(uintptr_t)cmd->user[0];
-		inlay_task_cmd_answer_data(cmd, -ECANCELED, cmd->response, 0);
+		inlay_task_cmd_answer(cmd, -ECANCELED, cmd->response, 0);
 	}
 	if (busy || (ep->mr && ibv_dereg_mr(ep->mr)))
 		return -EBUSY;
@@ -422,13 +420,14 @@ static inline struct rdma_host *rdma_host_create(const struct rdma *p)
 }
 
 /* A connection has ended: all that its host had goes, and what is kept is given back. */
-static inline void rdma_connection(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change up)
+static inline void rdma_connection(void *plugin, struct inlay_task_conn *conn, void **state, enum inlay_task_change up)
 {
 	struct rdma *p = (struct rdma *)plugin;
-	struct rdma_host *h = p->entry == UINT32_MAX ? NULL : (struct rdma_host *)*inlay_task_conn_state(conn, p->entry);
+	struct rdma_host *h = (struct rdma_host *)*state;
 	struct inlay_match_found found;
 	uint32_t i, at = 0;
 
+	(void)conn;
 	if (up || !h)
 		return;
 	for (i = 0; i < RDMA_EPS; i++)
@@ -439,12 +438,12 @@ static inline void rdma_connection(void *plugin, struct inlay_task_conn *conn, e
 		struct inlay_task_cmd *cmd = (struct inlay_task_cmd *)(uintptr_t)found.cookie;
 
 		inlay_match_remove(&h->match, found.handle, &found);
-		inlay_task_cmd_answer_data(cmd, -ECANCELED, cmd->response, 0);
+		inlay_task_cmd_answer(cmd, -ECANCELED, cmd->response, 0);
 	}
 	for (i = 0; i < RDMA_MAPS; i++)
 		if (h->map_table[i].object)
 			rdma_map_end((struct rdma_map *)h->map_table[i].object);
-	*inlay_task_conn_state(conn, p->entry) = NULL;
+	*state = NULL;
 	free(h->match_memory);
 	free(h);
 }
@@ -459,13 +458,13 @@ static inline void rdma_deliver(struct inlay_task_cmd *cmd, const uint8_t *msg)
 
 	/* It was found whole when it came, and reads so again. */
 	if (rdma_request_read(&r, msg, RDMA_HEAD + rdma_get32(msg + 4)) || r.bytes > most || r.bytes + 8ull > cmd->response_max) {
-		inlay_task_cmd_answer_data(cmd, -EMSGSIZE, cmd->response, 0);
+		inlay_task_cmd_answer(cmd, -EMSGSIZE, cmd->response, 0);
 		return;
 	}
 	inlay_put64(cmd->response, r.map);
 	memcpy(cmd->response + 8, r.data, r.bytes);
 	cmd->response_len = 8 + r.bytes;
-	inlay_task_cmd_answer(cmd, 0);
+	inlay_task_cmd_answer(cmd, 0, cmd->response, cmd->response_len);
 }
 
 static inline void rdma_slot_free(struct rdma_ep *ep, const uint8_t *msg)
@@ -632,14 +631,11 @@ static inline int rdma_under_way(const struct rdma_host *h)
 }
 
 /* The connection's state, made if it is not there; NULL: no memory. */
-static inline struct rdma_host *rdma_host_of(struct rdma *p, struct inlay_task_cmd *cmd)
+static inline struct rdma_host *rdma_host_of(const struct rdma *p, struct inlay_task_cmd *cmd)
 {
-	void **h = inlay_task_conn_state(cmd->conn, cmd->entry);
-
-	p->entry = cmd->entry;
-	if (!*h)
-		*h = rdma_host_create(p);
-	return (struct rdma_host *)*h;
+	if (!*cmd->state)
+		*cmd->state = rdma_host_create(p);
+	return (struct rdma_host *)*cmd->state;
 }
 
 static inline int rdma_command(void *plugin, struct inlay_task_cmd *cmd)
@@ -688,11 +684,11 @@ static inline uint32_t rdma_done(struct rdma *p, struct rdma_ep *ep, int failed)
 	for (n = 0; (cmd = ep->first) && (int32_t)((inlay_sq_index(&ep->link.sq) - inlay_sq_pending(&ep->link.sq)) - (uint32_t)cmd->user[3]) >= 0; n++) {
 		ep->first = (struct inlay_task_cmd *)(uintptr_t)cmd->user[0];
 		if (failed || !ep->host) {
-			inlay_task_cmd_answer_data(cmd, ep->told || !ep->host ? -ECANCELED : -EIO, cmd->response, 0);
+			inlay_task_cmd_answer(cmd, ep->told || !ep->host ? -ECANCELED : -EIO, cmd->response, 0);
 			ep->told = 1;
 		} else if (!p->more || !p->more(p, ep, cmd)) {
 			cmd->response_len = (uint32_t)cmd->user[1];
-			inlay_task_cmd_answer(cmd, 0);
+			inlay_task_cmd_answer(cmd, 0, cmd->response, cmd->response_len);
 		}
 	}
 	return n;
@@ -737,7 +733,7 @@ static inline uint32_t rdma_progress(void *plugin)
 	return n;
 }
 
-static const struct inlay_task_plugin rdma_plugin = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "rdma", rdma_open, rdma_close, NULL,
-						     rdma_connection, rdma_command, rdma_progress, NULL};
+static const struct inlay_task_plugin rdma_plugin = {INLAY_TASK_VERSION, "rdma", rdma_open, rdma_close, NULL,
+						     rdma_connection, rdma_command, rdma_progress};
 
 #endif

@@ -126,7 +126,7 @@ static inline int rdmo_more(struct rdma *p, struct rdma_ep *ep, struct inlay_tas
 	}
 	if (err) {
 		rdma_remember(ep, err);
-		inlay_task_cmd_answer_data(cmd, err, cmd->response, 0);
+		inlay_task_cmd_answer(cmd, err, cmd->response, 0);
 		return 1;
 	}
 	cmd->user[2] = RDMO_WRITTEN;
@@ -169,7 +169,7 @@ static inline int rdmo_command(void *plugin, struct inlay_task_cmd *cmd)
 	return err;
 }
 
-static const struct inlay_task_plugin rdmo_plugin = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "rdmo", rdmo_open, rdma_close, NULL,
-						     rdma_connection, rdmo_command, rdma_progress, NULL};
+static const struct inlay_task_plugin rdmo_plugin = {INLAY_TASK_VERSION, "rdmo", rdmo_open, rdma_close, NULL,
+						     rdma_connection, rdmo_command, rdma_progress};
 
 #endif

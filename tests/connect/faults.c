@@ -131,7 +131,6 @@ static struct mlx5dv_devx_umem *umem_reg_here(struct ibv_context *ctx, const str
 #define ibv_alloc_parent_domain(...) OPENS(ibv_alloc_parent_domain, __VA_ARGS__)
 #define ibv_alloc_td(...) OPENS(ibv_alloc_td, __VA_ARGS__)
 #define ibv_create_ah(...) OPENS(ibv_create_ah, __VA_ARGS__)
-#define ibv_create_comp_channel(...) OPENS(ibv_create_comp_channel, __VA_ARGS__)
 #define ibv_create_cq(...) OPENS(ibv_create_cq, __VA_ARGS__)
 #define ibv_create_flow(...) OPENS(ibv_create_flow, __VA_ARGS__)
 #define ibv_create_qp_ex(...) OPENS(ibv_create_qp_ex, __VA_ARGS__)
@@ -153,7 +152,6 @@ static struct mlx5dv_devx_umem *umem_reg_here(struct ibv_context *ctx, const str
 #define syscall(...) COUNTED("syscall", -1, syscall(__VA_ARGS__))
 #define eventfd(...) COUNTED("eventfd", -1, eventfd(__VA_ARGS__))
 #define ioctl(...) MINUS(ioctl, __VA_ARGS__)
-#define fcntl(...) MINUS(fcntl, __VA_ARGS__)
 #define getrandom(...) MINUS(getrandom, __VA_ARGS__)
 #define close close_counted
 #define ibv_close_device(...) CLOSES(ibv_close_device, __VA_ARGS__)
@@ -163,7 +161,6 @@ static struct mlx5dv_devx_umem *umem_reg_here(struct ibv_context *ctx, const str
 #define ibv_dealloc_td(...) CLOSES(ibv_dealloc_td, __VA_ARGS__)
 #define ibv_dereg_mr(...) CLOSES(ibv_dereg_mr, __VA_ARGS__)
 #define ibv_destroy_ah(...) CLOSES(ibv_destroy_ah, __VA_ARGS__)
-#define ibv_destroy_comp_channel(...) CLOSES(ibv_destroy_comp_channel, __VA_ARGS__)
 #define ibv_destroy_cq(...) CLOSES(ibv_destroy_cq, __VA_ARGS__)
 #define ibv_destroy_flow(...) CLOSES(ibv_destroy_flow, __VA_ARGS__)
 #define ibv_destroy_qp(...) CLOSES(ibv_destroy_qp, __VA_ARGS__)
@@ -178,7 +175,7 @@ static struct mlx5dv_devx_umem *umem_reg_here(struct ibv_context *ctx, const str
 #include "devx/rig.h"
 #include <inlay/devx/packets.h>
 #include <inlay/mmap/pci.h>
-#include <inlay/task.h>
+#include <inlay/task/keyed.h>
 
 /* What a set-up function is given, and makes */
 static struct {
@@ -207,6 +204,7 @@ static struct {
 	struct inlay_cache_region region;
 	struct inlay_monitor monitor;
 	struct inlay_task_host host;
+	struct inlay_task_keys keys;
 	struct inlay_task_worker worker;
 	struct inlay_task_conn conn;
 	struct inlay_task_host_params hp;
@@ -384,6 +382,8 @@ UNDO(monitor_fini, inlay_monitor_fini(&s.monitor))
 
 RUN(host_create, inlay_task_host_create(&s.host, s.host_memory, inlay_task_host_size(&s.hp), dev.pd, &s.hp, why))
 UNDO(host_destroy, must(inlay_task_host_destroy(&s.host)))
+RUN(keys_create, inlay_task_keys_create(&s.keys, &s.host.tasks[0], why))
+UNDO(keys_destroy, must(inlay_task_keys_destroy(&s.keys)))
 RUN(worker_create, inlay_task_worker_create(&s.worker, s.worker_memory, inlay_task_worker_size(&s.wp), dev.pd, &s.wp, why))
 UNDO(worker_destroy, must(inlay_task_worker_destroy(&s.worker)))
 RUN(conn_create, inlay_task_conn_create(&s.conn, s.conn_memory, inlay_task_conn_size(&s.wp), &s.worker, why))
@@ -392,14 +392,14 @@ static int host_connect(UNUSED const char **why)
 {
 	uint8_t address[INLAY_TASK_ADDRESS];
 
-	inlay_task_conn_address(&s.conn, address);
+	inlay_task_address_write(address, &s.conn.link.self);
 	return inlay_task_host_connect(&s.host, address, sizeof(address), why);
 }
 static int conn_connect(UNUSED const char **why)
 {
 	uint8_t address[INLAY_TASK_ADDRESS];
 
-	inlay_task_host_address(&s.host, address);
+	inlay_task_address_write(address, &s.host.link.self);
 	return inlay_task_conn_connect(&s.conn, address, sizeof(address), why);
 }
 static void host_again(void) /* one that failed half-way is good for nothing */
@@ -604,6 +604,7 @@ static const struct row {
 	{"monitor_watch", monitor_watch, NULL, NULL, NULL, 0, "", "", 0, true, 1, false},
 	{"monitor_fini", NULL, monitor_fini, NULL, NULL, 0, "", "", 0, true, 0, false},
 	{"task_host_create", host_create, host_destroy, NULL, NULL, 0, "mlx5dv_is_supported ibv_query_ece", "", 0, false, 18, true},
+	{"task_keys_create", keys_create, keys_destroy, NULL, NULL, 0, "", "", 0, false, 2, false},
 	{"task_worker_create", worker_create, worker_destroy, NULL, NULL, 0, "mlx5dv_is_supported", "", 0, false, 6, true},
 	{"task_conn_create", conn_create, conn_destroy, NULL, NULL, 0, "ibv_query_ece", "", 0, false, 10, true},
 	{"task_host_connect", host_connect, NULL, host_again, SAME(s.host.limit), "", "", 0, false, 2, false},
@@ -838,22 +839,19 @@ static int command(void *plugin, struct inlay_task_cmd *cmd)
 	return 0;
 }
 
-static const struct inlay_task_plugin plugin = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "none", NULL, NULL, NULL, NULL, command,
-						NULL, NULL};
+static const struct inlay_task_plugin plugin = {INLAY_TASK_VERSION, "none", NULL, NULL, NULL, NULL, command,
+						NULL};
 static const struct inlay_task_entry entry = {1, &plugin, NULL};
 
 static void tasks_make(void)
 {
 	s.hp = inlay_task_host_default();
 	s.hp.path.gid_index = dev.gid_index;
-	s.hp.windows = 2;
-	s.hp.events = 1;
 	s.wp = inlay_task_worker_default();
 	s.wp.path.gid_index = dev.gid_index;
 	s.wp.connections = 1;
 	s.wp.plugins = &entry;
 	s.wp.num_plugins = 1;
-	s.wp.events = 1;
 	s.host_memory = pages(inlay_task_host_size(&s.hp));
 	s.worker_memory = pages(inlay_task_worker_size(&s.wp));
 	s.conn_memory = pages(inlay_task_conn_size(&s.wp));
@@ -907,7 +905,7 @@ static void every_function(void **state)
 		if (r->undo)
 			r->undo();
 	}
-	assert_int_equal(faults.num, watches ? 51 : 48); /* as many as there are macros above that can fail */
+	assert_int_equal(faults.num, watches ? 49 : 46); /* as many as there are macros above that can fail */
 }
 
 int main(void)

@@ -5,15 +5,15 @@
  *
  * Input: two bytes that say what the host is like, then steps: a byte, of which the low 4 bits say what is done, and what it needs.
  *
- *   0 .. 3  submit        task, how, then: what its callback does, deadline
+ *   0 .. 3  submit        task, how, then: what its callback does
  *   4 .. 7  a message     task, form; a whole message, or kind, status, length and a bit of the context that are not as they should be
- *   8       flush         9  device: so many WQEs     10  time goes on; progress     11  progress, so many
+ *   8       flush         9  device: so many WQEs     10  a probe; progress          11  progress, so many
  *   12      cancel        13  revoke                  14  release, or alloc          15  what breaks or confuses the connection
  */
 #include "fuzz.h"
 
 #define HOST_TASKS 6u
-#define HOST_WINDOWS 4u
+#define HOST_WINDOWS (2 * HOST_TASKS)
 #define HOST_QPN 5u
 #define HOST_MESSAGE 128u
 #define HOST_ROOM (HOST_MESSAGE - INLAY_TASK_HEAD)
@@ -37,7 +37,7 @@ enum host_state {
 struct host_model {
 	struct inlay_task *t;
 	enum host_state state;
-	uint64_t context, deadline;
+	uint64_t context;
 	uint32_t end;           /* of its WQEs */
 	uint32_t what, length;  /* its payload */
 	uint32_t command;       /* its number */
@@ -87,10 +87,10 @@ static struct {
 	struct host_message messages[HOST_MESSAGES];
 	uint32_t num_messages;
 	struct host_command commands[HOST_COMMANDS];
+	struct inlay_task_keys keys[HOST_TASKS];
 	uint32_t submitted, sent;       /* of them, by their number */
-	uint32_t outstanding, strays, broken;
+	uint32_t outstanding, late, strays, broken;
 	uint32_t dead, receives_first;  /* the device gives back what was posted, unused */
-	uint64_t now;
 	uint32_t patterns;
 	uint32_t depth;                 /* inside callbacks */
 } host __attribute__((aligned(4096)));
@@ -136,7 +136,7 @@ static void host_break(void)
 		host_result(m, host.h.broken, INLAY_TASK_BY_CONNECTION, 0);
 	}
 	host.broken = 1;
-	host.outstanding = 0;
+	host.outstanding = host.late = 0;
 }
 
 /* What a message says: only of a task that waits for it. */
@@ -144,8 +144,6 @@ static void host_answered(struct host_model *m, const uint8_t *msg, uint32_t byt
 {
 	uint32_t kind = msg[1], status = (uint32_t)fuzz_le(msg + 2, 2), length = (uint32_t)fuzz_le(msg + 4, 4);
 
-	if (m->state != HOST_OUT)
-		return;
 	m->state = HOST_SETTLED;
 	m->told = 0;
 	host_result(m, -EBADMSG, INLAY_TASK_BY_HOST, 0);
@@ -174,7 +172,7 @@ static void host_sync(void)
 {
 	struct host_model *m;
 	uint64_t context;
-	uint32_t n;
+	uint32_t n, i;
 
 	for (n = 0; n < host.num_messages && (int32_t)(host.h.cq.ci - host.messages[n].cqe) > 0; n++) {
 		struct host_message *msg = &host.messages[n];
@@ -193,14 +191,18 @@ static void host_sync(void)
 			/* What cannot be an answer says nothing. Each is the credit for one command. */
 			context = UINT64_MAX;
 			if (msg->opcode == MLX5_CQE_RESP_SEND && msg->bytes <= HOST_MESSAGE && msg->bytes >= 32 &&
-			    msg->at[0] == INLAY_TASK_WIRE)
+			    msg->at[0] == INLAY_TASK_VERSION)
 				context = fuzz_le(msg->at + 8, 8);
 			m = host_concerns(context);
-			if (m)
+			if (m && m->state == HOST_OUT)
 				host_answered(m, msg->at, msg->bytes);
-			else if (!host.outstanding || (uint32_t)context >= HOST_TASKS)
+			else if (host.late)
+				host.late--;
+			else
 				host.strays++;
-			host.outstanding -= host.outstanding != 0;
+			host.outstanding = host.late;
+			for (i = 0; i < HOST_TASKS; i++)
+				host.outstanding += host.m[i].state == HOST_OUT;
 		}
 	}
 	memmove(host.messages, host.messages + n, (host.num_messages - n) * sizeof(*host.messages));
@@ -276,7 +278,7 @@ static uint32_t host_gathers(struct host_model *m, uint32_t at)
 	const struct inlay_sq *sq = &host.h.link.sq;
 	struct fuzz_piece p[20];
 	struct fuzz_wqe w;
-	uint32_t i, num, gathers = (m->t->held & (INLAY_TASK_HELD_PAYLOAD | INLAY_TASK_HELD_RESPONSE)) != 0;
+	uint32_t i, num, gathers = (m->t->held & INLAY_TASK_HELD_KEYS) != 0;
 
 	do
 		at += fuzz_wqe_at(host.qp.ring, sq->mask, at, HOST_QPN, &w);
@@ -309,16 +311,13 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 		m->told = 0;
 		host_payload(i, how, size);
 		inlay_task_set_response(m->t, how & 8 ? host.bufs[i][how & 16 ? 4 : 3] : NULL);
-		if (!m->deadline)
-			m->deadline = INLAY_TASK_NEVER;
-		m->t->deadline = m->deadline;
 		m->room = how & 8 ? how & 16 ? 256 : 40 : 0;
 		m->user_response = how & 8;
 	} else {
 		sure(inlay_task_set_plugin(m->t, 1) == -EBUSY && inlay_task_set_payload(m->t, NULL) == -EBUSY);
 		sure(inlay_task_set_response(m->t, NULL) == -EBUSY && inlay_task_release(m->t) != 0);
 	}
-	err = how & 32 ? inlay_task_submit_quiet(m->t) : how & 64 ? inlay_task_try_submit(m->t) : inlay_task_submit(m->t);
+	err = inlay_task_submit(m->t, how & 32 ? 0 : INLAY_RING);
 	if (m->state != HOST_IDLE) {
 		sure(err == -EBUSY);
 		return;
@@ -380,7 +379,7 @@ static void host_untouched(uint32_t i)
 /* Whether a task may be in quarantine in the callback that the connection's end makes due. */
 static int host_may_be_held(const struct host_model *m)
 {
-	return host.broken && (m->may_lend || m->t->held & (INLAY_TASK_HELD_PAYLOAD | INLAY_TASK_HELD_RESPONSE));
+	return host.broken && (m->may_lend || m->t->held & INLAY_TASK_HELD_KEYS);
 }
 
 static void host_idle(uint32_t i)
@@ -418,9 +417,8 @@ static void host_callback(struct inlay_task *t, uint64_t user_data, uint64_t hos
 		sure(t->state == INLAY_TASK_IDLE || (t->state == INLAY_TASK_QUARANTINE && host_may_be_held(m)));
 	else
 		sure(t->state == INLAY_TASK_IDLE || t->state == INLAY_TASK_QUARANTINE);
-	sure(inlay_task_status(t) == m->status && inlay_task_by(t) == m->by);
+	sure(inlay_task_status(t) == m->status && t->by == m->by);
 	host_response(m);
-	m->deadline = 0;
 	if (t->state == INLAY_TASK_QUARANTINE) {
 		m->state = HOST_HELD;
 		return;
@@ -451,19 +449,15 @@ static void host_early(struct host_model *m, int status)
 {
 	m->state = HOST_EARLY;
 	m->told = 0;
+	host.late++;
 	host_result(m, status, INLAY_TASK_BY_HOST, 0);
 }
 
 static void host_progress(uint32_t max)
 {
-	uint32_t i;
-
 	host_sync();
-	for (i = 0; i < HOST_TASKS; i++)
-		if (host.m[i].state == HOST_OUT && host.m[i].deadline <= host.now)
-			host_early(&host.m[i], -ETIMEDOUT);
 	host.depth = 0;
-	sure(inlay_task_host_progress(&host.h, host.now, max) <= max);
+	inlay_task_host_progress(&host.h, max);
 	host_sync();
 }
 
@@ -482,6 +476,7 @@ static void host_bind(const struct fuzz_wqe *w)
 		win->rkey = (old & ~0xffu) | w->at[71];
 		sure(win->rkey != old);
 		win->open = 1;
+		sure((w->at[66] & 0x70) == (i & 1 ? 0x20 : 0x10)); /* remote writes, remote reads */
 		win->owner = HOST_TASKS;
 		win->bytes = fuzz_be32(w->at + 128);
 		win->addr = fuzz_be64(w->at + 136);
@@ -520,7 +515,7 @@ static void host_look_at(const struct fuzz_wqe *w)
 		     (p[i].lkey == HOST_LKEY && host_within(p[i].at, p[i].bytes, host.memory, sizeof(host.memory))) ||
 		     (p[i].lkey == USER_LKEY && host_within(p[i].at, p[i].bytes, host.user, sizeof(host.user))));
 	n = fuzz_gather(p, num, msg, HOST_MESSAGE);
-	sure(n >= 32 && msg[0] == INLAY_TASK_WIRE && msg[1] == INLAY_TASK_COMMAND);
+	sure(n >= 32 && msg[0] == INLAY_TASK_VERSION && msg[1] == INLAY_TASK_COMMAND);
 	/* Each goes out once, in order. */
 	sure(host.sent != host.submitted);
 	c = &host.commands[host.sent++ % HOST_COMMANDS];
@@ -528,6 +523,8 @@ static void host_look_at(const struct fuzz_wqe *w)
 	flags = (uint32_t)fuzz_le(msg + 2, 2);
 	sure(!(flags & ~3u) && fuzz_le(msg + 4, 4) == c->length && fuzz_le(msg + 16, 8) == 1 && !fuzz_le(msg + 24, 8));
 	sure(!(flags & INLAY_TASK_RESPONSE_KEY) == !c->granted);
+	/* It waits for the binds */
+	sure(!flags || (w->flags & 0xe0) == INLAY_FENCE_INITIATOR_SMALL >> 24);
 	if (flags & INLAY_TASK_PAYLOAD_KEY) {
 		host_key(msg + at, c, c->payload, c->length, c->lkey);
 		at += 16;
@@ -604,7 +601,7 @@ static void host_message(struct fuzz_in *in)
 	} else {
 		n = 32 + (form >> 1) % 104;
 		kind = fuzz_8(in);
-		msg[0] = INLAY_TASK_WIRE ^ (kind >> 6);
+		msg[0] = INLAY_TASK_VERSION ^ (kind >> 6);
 		msg[1] = (uint8_t)(kind % 8 < 5 ? (uint32_t)INLAY_TASK_ANSWER : kind % 8 - 2);
 		length = fuzz_16(in);
 		memcpy(msg + 2, &length, 2);
@@ -704,7 +701,7 @@ static void host_look(void)
 {
 	static const uint8_t states[6] = {INLAY_TASK_FREE, INLAY_TASK_IDLE, INLAY_TASK_SUBMITTED, INLAY_TASK_CLOSING, INLAY_TASK_DUE,
 					  INLAY_TASK_QUARANTINE};
-	uint32_t i, windows = 0, n;
+	uint32_t i;
 
 	for (i = 0; i < HOST_TASKS; i++) {
 		struct host_model *m = &host.m[i];
@@ -714,15 +711,10 @@ static void host_look(void)
 		sure(state == states[m->state] || (m->state == HOST_SETTLED && state == INLAY_TASK_DUE));
 		if (m->state == HOST_IDLE && m->told)
 			host_response(m);
-		if (state == INLAY_TASK_FREE || state == INLAY_TASK_IDLE)
-			continue;
-		windows += !!(m->t->held & INLAY_TASK_HELD_PAYLOAD) + !!(m->t->held & INLAY_TASK_HELD_RESPONSE);
+		sure(state > INLAY_TASK_IDLE || !m->t->held);
 	}
 	sure(host.h.outstanding == host.outstanding && host.h.strays == host.strays);
 	sure(!host.h.broken == !host.broken);
-	for (i = host.h.free_window, n = 0; i != INLAY_TASK_NONE; i = host.h.windows[i].next, n++)
-		sure(i < host.h.num_windows && n < host.h.num_windows);
-	sure(n + windows == host.h.num_windows);
 	host_slots();
 }
 
@@ -748,7 +740,6 @@ static void host_begin(uint32_t one, uint32_t two)
 {
 	struct inlay_task_host_params p = inlay_task_host_default();
 	struct inlay_keys keys = {HOST_LKEY, INLAY_NO_KEY};
-	struct inlay_task_host_parts_ at;
 	struct inlay_task_address peer;
 	uint32_t i;
 
@@ -758,8 +749,6 @@ static void host_begin(uint32_t one, uint32_t two)
 	p.payload = HOST_PAYLOAD;
 	p.max_inline = one & 2 ? 64 : 16;
 	p.max_gather = one & 4 ? 2 : 4;
-	p.windows = one >> 3 & 1 ? HOST_WINDOWS : (one >> 4 & 3);
-	p.period = one & 64 ? 10 : 0;
 	p.user_data = 77;
 	p.reusable = host_reusable;
 	memset(&peer, 0, sizeof(peer));
@@ -773,17 +762,11 @@ static void host_begin(uint32_t one, uint32_t two)
 	fuzz_cq_make(&host.cq, &host.h.cq);
 	fuzz_qp_make(&host.qp, &host.h.link, &host.cq, HOST_QPN, two & 1 ? 32 : 128, p.in_flight);
 	host.h.pd = (struct ibv_pd *)(void *)&host;
-	sure(inlay_task_host_place_(&p, &at) && !inlay_task_host_init_(&host.h, host.memory, &p, &at, keys));
-	for (i = 0; i < p.windows; i++) {
-		host.windows[i].rkey = host.h.windows[i].rkey = (0x100 + i) << 8;
-		host.h.windows[i].next = host.h.free_window;
-		host.h.free_window = i;
-	}
+	sure(!inlay_task_host_init_(&host.h, host.memory, &p, keys));
 	inlay_task_host_begin_(&host.h, &peer);
 	host.submitted = host.sent = host.num_messages = host.patterns = 0;
-	host.outstanding = host.strays = host.dead = host.broken = 0;
+	host.outstanding = host.late = host.strays = host.dead = host.broken = 0;
 	host.receives_first = 0;
-	host.now = 0;
 	host_bufs();
 	for (i = 0; i < HOST_TASKS; i++) {
 		sure(!inlay_task_alloc(&host.h, 1, host_callback, &host.m[i].t));
@@ -791,6 +774,14 @@ static void host_begin(uint32_t one, uint32_t two)
 		host.m[i].t->user_data = i;
 		host.m[i].state = HOST_IDLE;
 		host.m[i].context = host.m[i].t->ids.context;
+		/* Some of the tasks have keys; without a device there is no ibv_alloc_mw */
+		host.keys[i].task = host.m[i].t;
+		host.keys[i].open = inlay_task_keys_open_;
+		host.keys[i].close = inlay_task_keys_close_;
+		host.windows[2 * i].rkey = host.keys[i].rkey[0] = (0x100 + 2 * i) << 8;
+		host.windows[2 * i + 1].rkey = host.keys[i].rkey[1] = (0x101 + 2 * i) << 8;
+		if (i < (one >> 3 & 1 ? HOST_TASKS : one >> 4 & 3))
+			host.m[i].t->keys = &host.keys[i];
 	}
 }
 
@@ -806,8 +797,8 @@ static void host_step(struct fuzz_in *in)
 	case 2:
 	case 3:
 		a = fuzz_8(in);
-		if (m->state == HOST_IDLE)
-			m->deadline = op & 1 ? host.now + 1 + fuzz_8(in) : 0;
+		if (m->state == HOST_IDLE && op & 1)
+			fuzz_8(in); /* a deadline in older inputs */
 		n = fuzz_8(in);
 		host_submit(i % HOST_TASKS, a, n, op & 2 ? fuzz_8(in) : 0);
 		break;
@@ -818,7 +809,8 @@ static void host_step(struct fuzz_in *in)
 	case 8: inlay_task_host_flush(&host.h); break;
 	case 9: host_device(i + 1); break;
 	case 10:
-		host.now += 1 + fuzz_8(in);
+		if (fuzz_8(in) & 1 && !host.broken)
+			inlay_task_link_probe(&host.h.link);
 		host_progress(16);
 		break;
 	case 11: host_progress(i + 1); break;

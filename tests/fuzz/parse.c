@@ -167,7 +167,7 @@ static void parse_message(const uint8_t *at, uint32_t n)
 		sure(m.status <= 0 && m.status >= -INLAY_TASK_STATUS_MAX && (m.kind != INLAY_TASK_REFUSED || (m.status && !m.length)));
 		parse_read.messages++;
 		sure(message_write(again, &m) == m.at && m.at <= n && !memcmp(again, at, m.at));
-	} else if (n < INLAY_TASK_HEAD || at[0] != INLAY_TASK_WIRE) {
+	} else if (n < INLAY_TASK_HEAD || at[0] != INLAY_TASK_VERSION) {
 		sure(m.ids.context == UINT64_MAX && !m.ids.plugin && !m.ids.destination);
 	}
 }
@@ -589,7 +589,7 @@ static void parse_input(const uint8_t *data, size_t size)
 	if ((what & 12) == PARSE_SEALED && n >= INLAY_TASK_ADDRESS) {
 		if ((what & 3) == 1) {
 			memcpy(at, "inlaytsk", 8);
-			inlay_blob_put(at + 8, INLAY_TASK_ADDRESS_VERSION, 2);
+			inlay_blob_put(at + 8, INLAY_TASK_VERSION, 2);
 			inlay_blob_put(at + 12, n = INLAY_TASK_ADDRESS, 4);
 			crc = inlay_crc32c(at, n - 4);
 			inlay_blob_put(at + n - 4, crc, 4);

@@ -304,7 +304,7 @@ static void plugin_answer_seen(uint32_t conn, const uint8_t *msg, uint32_t n)
 	uint64_t context;
 	struct plugin_command *c;
 
-	sure(n >= 32 && n <= PLUGIN_MESSAGE && msg[0] == INLAY_TASK_WIRE);
+	sure(n >= 32 && n <= PLUGIN_MESSAGE && msg[0] == INLAY_TASK_VERSION);
 	context = inlay_task_get64_(msg + 8);
 	sure(context < plug.num);
 	c = &plug.commands[context];
@@ -579,7 +579,7 @@ static void plugin_come(uint32_t conn, struct fuzz_in *in)
 	fuzz_arrive(&plug.qps[conn], MLX5_CQE_RESP_SEND, msg, n);
 	fuzz_forbid(slot + n, room - n);
 	if (!(form & 8))
-		inlay_task_worker_progress(&plug.w, 0, 8);
+		inlay_task_worker_progress(&plug.w, 8);
 }
 
 /* A message to an endpoint, from whomever. */
@@ -666,8 +666,6 @@ static void plugin_begin(uint32_t one)
 	p.message = PLUGIN_MESSAGE;
 	p.response = one & 1 ? 64 : PLUGIN_RESPONSE;
 	p.max_inline = 64;
-	p.pull = plug.pool.pool;
-	p.period = 0;
 	memset(&peer, 0, sizeof(peer));
 	peer.message = PLUGIN_MESSAGE;
 	peer.receives = PLUGIN_CREDITS;
@@ -678,7 +676,7 @@ static void plugin_begin(uint32_t one)
 	plug.busy = plug.num = plug.num_objects = plug.num_cqs = plug.mrs = 0;
 	plug.ep_qpn = 100;
 	fuzz_cq_make(&plug.cq, &plug.w.cq);
-	sure(!inlay_task_worker_init_(&plug.w, plug.memory, &p, NULL));
+	sure(!inlay_task_worker_init_(&plug.w, plug.memory, &p, NULL) && !inlay_task_worker_pull(&plug.w, plug.pool.pool));
 	for (i = 0; i < PLUGIN_CONNS; i++) {
 		plug.dead[i] = 0;
 		fuzz_qp_make(&plug.qps[i], &plug.conns[i].link, &plug.cq, PLUGIN_QPN + i, 128, PLUGIN_CREDITS);
@@ -707,7 +705,7 @@ static void plugin_step(struct fuzz_in *in)
 		if (ep)
 			plugin_arrive(in, ep);
 		break;
-	case 6: inlay_task_worker_progress(&plug.w, 0, 1 + (op >> 3)); break;
+	case 6: inlay_task_worker_progress(&plug.w, 1 + (op >> 3)); break;
 	default:
 		i = fuzz_8(in);
 		if (i > 250)
@@ -733,7 +731,7 @@ static void plugin_input(const uint8_t *data, size_t size)
 				plugin_endpoint(&plug.eps[k], 64);
 		for (k = 0; k < PLUGIN_CONNS; k++)
 			plugin_device(k, 64);
-		inlay_task_worker_progress(&plug.w, 0, 64);
+		inlay_task_worker_progress(&plug.w, 64);
 	}
 	/* Each was answered, but for those that wait for a message, or behind a flush that waits for nothing: there is none such. */
 	for (i = n = 0; i < plug.num; i++)
@@ -742,7 +740,7 @@ static void plugin_input(const uint8_t *data, size_t size)
 	for (i = 0; i < PLUGIN_CONNS; i++)
 		plugin_break(i);
 	for (i = 0; i < 10; i++)
-		inlay_task_worker_progress(&plug.w, 0, 64);
+		inlay_task_worker_progress(&plug.w, 64);
 	for (i = 0; i < PLUGIN_CONNS; i++)
 		sure(!plug.conns[i].kept && !inlay_task_conn_destroy(&plug.conns[i]));
 	for (i = 0; i < PLUGIN_EPS; i++)

@@ -47,7 +47,7 @@ struct worker_command {
 	uint64_t context, plugin, destination;
 	uint32_t read_key, write_key, granted;
 	uint32_t answer;        /* bytes of response */
-	uint32_t notified, read; /* done once */
+	uint32_t read;          /* done once */
 	struct inlay_task_cmd *cmd;
 	uint8_t payload[WORKER_MESSAGE], response[WORKER_ELEMENT];
 };
@@ -66,7 +66,6 @@ static struct {
 	uint32_t written_key[WORKER_CONNS], written[WORKER_CONNS];
 	uint8_t written_bytes[WORKER_CONNS][WORKER_ELEMENT];
 	struct fuzz_in *in;
-	uint64_t now;
 } worker __attribute__((aligned(4096)));
 
 /* ---- The model ---- */
@@ -88,7 +87,7 @@ static void worker_judge(struct worker_command *c, const uint8_t *msg, uint32_t 
 	c->context = UINT64_MAX;
 	c->plugin = c->destination = 0;
 	/* Longer than what it came to: nothing of it is believed */
-	if (n < 32 || n > WORKER_MESSAGE || msg[0] != INLAY_TASK_WIRE)
+	if (n < 32 || n > WORKER_MESSAGE || msg[0] != INLAY_TASK_VERSION)
 		return;
 	flags = (uint32_t)fuzz_le(msg + 2, 2);
 	c->length = (uint32_t)fuzz_le(msg + 4, 4);
@@ -107,7 +106,7 @@ static void worker_judge(struct worker_command *c, const uint8_t *msg, uint32_t 
 	c->fate = WORKER_HANDLED;
 	if (c->plugin != 1 && c->plugin != 2)
 		c->fate = WORKER_NO_PLUGIN;
-	if (flags & 1 && (!worker.w.params.pull || c->length > WORKER_ELEMENT))
+	if (flags & 1 && (!worker.w.pull || c->length > WORKER_ELEMENT))
 		c->fate = WORKER_TOO_BIG;
 	if (!(flags & 1))
 		memcpy(c->payload, msg + head, c->length);
@@ -171,7 +170,7 @@ static int worker_answer_buf(struct worker_command *c, uint32_t size)
 	uint8_t copy[WORKER_ELEMENT];
 	int err, own = !buf;
 
-	if (own && (!worker.w.params.pull || inlay_pool_alloc(worker.pool.pool, &buf)))
+	if (own && (!worker.w.pull || inlay_pool_alloc(worker.pool.pool, &buf)))
 		return -ENOMEM;
 	size %= WORKER_ELEMENT + 1;
 	if (!own && size > c->length)
@@ -210,7 +209,7 @@ static int worker_answer(struct worker_command *c, uint32_t how)
 	case 0:
 		len = len * 13;
 		fuzz_fill(data, len, c->what ^ 0xaa);
-		err = inlay_task_cmd_answer_data(cmd, status, data, len);
+		err = inlay_task_cmd_answer(cmd, status, data, len);
 		sure((err == -E2BIG) == (len > room));
 		if (err == -E2BIG)
 			return 0;
@@ -222,17 +221,13 @@ static int worker_answer(struct worker_command *c, uint32_t how)
 		fuzz_fill(cmd->response, cmd->response_len, c->what ^ 0xbb);
 		memcpy(data, cmd->response, cmd->response_len);
 		len = cmd->response_len;
-		err = inlay_task_cmd_answer(cmd, how & 1 ? -70000 : 0);
+		err = inlay_task_cmd_answer(cmd, how & 1 ? -70000 : 0, cmd->response, cmd->response_len);
 		worker_answers(c, how & 1 ? -EIO : 0, data, len);
 		break;
 	case 2: return !worker_answer_buf(c, fuzz_8(worker.in) + (how >> 7));
 	default:
-		c->notified = 1;
-		c->status = status;
-		err = inlay_task_cmd_notify(cmd, status);
-		if (c->plugin == 1) /* which has no notification */
-			worker_answers(c, status, cmd->response, 0);
-		sure(c->state != WORKER_KEPT);
+		err = inlay_task_cmd_answer(cmd, status, cmd->payload, len < room && len < c->length ? len : 0);
+		worker_answers(c, status, cmd->payload, len < room && len < c->length ? len : 0);
 	}
 	sure(err == (worker.down[c->conn] ? -ENOTCONN : 0));
 	return 1;
@@ -247,9 +242,11 @@ static int worker_command(void *plugin, struct inlay_task_cmd *cmd)
 	c = worker_next(conn);
 	sure(c && cmd->ids.context == c->context && cmd->ids.plugin == c->plugin && cmd->ids.destination == c->destination);
 	sure(cmd->payload_len == c->length && !cmd->response_len && cmd->response_max == cmd->conn->response_max);
-	sure(!cmd->pulled == !c->read_key);
+	sure(!cmd->pulled == !c->read_key && cmd->state == &cmd->conn->states[c->plugin - 1]);
 	c->cmd = cmd;
 	worker_look_payload(c);
+	/* From inside, neither works */
+	sure(!inlay_task_worker_progress(&worker.w, 8) && inlay_task_conn_destroy(cmd->conn) == -EBUSY);
 	/* Nobody reads beyond it */
 	if (cmd->pulled)
 		fuzz_forbid(cmd->payload + c->length, WORKER_ELEMENT - c->length);
@@ -282,43 +279,24 @@ static int worker_command(void *plugin, struct inlay_task_cmd *cmd)
 	}
 }
 
-static int64_t worker_notification(void *plugin, struct inlay_task_cmd *cmd, void *to, uint32_t room)
-{
-	uint32_t i, how = fuzz_8(worker.in);
-	struct worker_command *c = NULL;
-
-	sure(plugin == &worker);
-	for (i = 0; i < worker.num && !c; i++)
-		if (worker.commands[i].cmd == cmd && worker.commands[i].state == WORKER_KEPT)
-			c = &worker.commands[i];
-	sure(c && c->notified);
-	if (how < room) {
-		fuzz_fill((uint8_t *)to, how, c->what);
-		worker_answers(c, c->status, to, how);
-		return how;
-	}
-	worker_answers(c, how & 1 ? -33 : how & 2 ? -EIO : -E2BIG, to, 0);
-	return how & 1 ? -33 : how & 2 ? -5000 : (int64_t)1 << 40;
-}
-
 static uint32_t worker_turn(void *plugin)
 {
 	sure(plugin == &worker);
 	return 0;
 }
 
-static void worker_connection(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change up)
+static void worker_connection(void *plugin, struct inlay_task_conn *conn, void **state, enum inlay_task_change up)
 {
 	uint32_t i, c = worker_is(conn);
 
-	sure(plugin == &worker && c < WORKER_CONNS);
+	sure(plugin == &worker && c < WORKER_CONNS && state >= conn->states && state < conn->states + 2);
 	if (up)
 		return;
 	/* Both plugins are told */
 	if (worker.down[c])
 		return;
 	worker.down[c] = 1;
-	sure(inlay_task_conn_destroy(conn) == -EBUSY);
+	sure(inlay_task_conn_destroy(conn) == -EBUSY && !inlay_task_worker_progress(&worker.w, 8));
 	for (i = 0; i < worker.num; i++)
 		if (worker.commands[i].conn == c && worker.commands[i].state != WORKER_KEPT)
 			worker.commands[i].state = WORKER_DROPPED;
@@ -340,7 +318,7 @@ static void worker_answer_seen(uint32_t conn, const uint8_t *msg, uint32_t n)
 	uint32_t i, kind = msg[1], length = (uint32_t)fuzz_le(msg + 4, 4);
 	int status = -(int)fuzz_le(msg + 2, 2);
 
-	sure(n >= 32 && msg[0] == INLAY_TASK_WIRE && n <= worker.conns[conn].link.peer.message);
+	sure(n >= 32 && msg[0] == INLAY_TASK_VERSION && n <= worker.conns[conn].link.peer.message);
 	sure(kind == INLAY_TASK_ANSWER ? n == 32 + length : n == 32);
 	for (i = 0; i < worker.num; i++) {
 		struct worker_command *c = &worker.commands[i];
@@ -432,7 +410,7 @@ static uint32_t worker_message(struct fuzz_in *in, uint32_t form, uint8_t *msg)
 		fuzz_bytes(in, msg, n);
 		return n;
 	}
-	msg[0] = INLAY_TASK_WIRE;
+	msg[0] = INLAY_TASK_VERSION;
 	msg[1] = INLAY_TASK_COMMAND;
 	msg[2] = (uint8_t)flags;
 	i = fuzz_8(in);
@@ -496,7 +474,7 @@ static void worker_come(uint32_t conn, struct fuzz_in *in)
 	worker.come[conn]++;
 	fuzz_arrive(&worker.qps[conn], opcode, msg, n);
 	if (!(form & 16))
-		inlay_task_worker_progress(&worker.w, worker.now, 8);
+		inlay_task_worker_progress(&worker.w, 8);
 }
 
 static void worker_fault(uint32_t conn, uint32_t which)
@@ -506,7 +484,7 @@ static void worker_fault(uint32_t conn, uint32_t which)
 	if (fuzz_cq_room(&worker.cq) < 10)
 		return;
 	switch (which & 3) {
-	case 0: worker.now += which; break;
+	case 0: inlay_task_link_probe(&worker.conns[conn].link); break;
 	case 1:
 		fuzz_cqe(&worker.cq, WORKER_QPN + WORKER_CONNS + which, which >> 4, 40, 0);
 		worker.all_strays++;
@@ -554,7 +532,8 @@ static void worker_look(void)
 		lists = worker_list(c, c->waiting.first) + worker_list(c, c->answered.first) + worker_list(c, c->sending.first);
 		sure(lists + worker_list(c, c->spare.first) + kept + (c->link.rq.pi - c->taken) == c->num);
 		/* As many receives as commands have been answered */
-		sure(c->link.rq.pi - worker.qps[i].taken == WORKER_CREDITS - (worker.come[i] - (uint32_t)c->answers));
+		lists = worker_list(c, c->waiting.first) + worker_list(c, c->answered.first);
+		sure(c->taken == c->link.rq.pi - WORKER_CREDITS + kept + lists && worker.come[i] - c->taken <= WORKER_CREDITS);
 	}
 }
 
@@ -563,9 +542,8 @@ static void worker_look(void)
 static void worker_begin(uint32_t one, uint32_t two)
 {
 	static const struct inlay_task_plugin plugins[2] = {
-		{INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "a", NULL, NULL, NULL, worker_connection, worker_command, NULL, NULL},
-		{INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "b", NULL, NULL, NULL, worker_connection, worker_command, worker_turn,
-		 worker_notification},
+		{INLAY_TASK_VERSION, "a", NULL, NULL, NULL, worker_connection, worker_command, NULL},
+		{INLAY_TASK_VERSION, "b", NULL, NULL, NULL, worker_connection, worker_command, worker_turn},
 	};
 	const struct inlay_task_entry entries[2] = {{1, &plugins[0], &worker}, {2, &plugins[1], &worker}};
 	struct inlay_task_worker_params p = inlay_task_worker_default();
@@ -582,8 +560,6 @@ static void worker_begin(uint32_t one, uint32_t two)
 	p.message = WORKER_MESSAGE;
 	p.response = WORKER_RESPONSE;
 	p.max_inline = one & 2 ? 64 : 16;
-	p.pull = one & 4 ? NULL : worker.pool.pool;
-	p.period = one & 8 ? 10 : 0;
 	memset(&peer, 0, sizeof(peer));
 	peer.message = one & 16 ? 64 : WORKER_MESSAGE;
 	peer.receives = 8;
@@ -592,8 +568,8 @@ static void worker_begin(uint32_t one, uint32_t two)
 	memset(worker.conns, 0, sizeof(worker.conns));
 	fuzz_cq_make(&worker.cq, &worker.w.cq);
 	sure(!inlay_task_worker_init_(&worker.w, worker.memory, &p, NULL));
+	sure(one & 4 || !inlay_task_worker_pull(&worker.w, worker.pool.pool));
 	worker.num = worker.all_strays = 0;
-	worker.now = 0;
 	for (i = 0; i < WORKER_CONNS; i++) {
 		worker.come[i] = worker.down[i] = worker.dead[i] = worker.strays[i] = worker.written[i] = 0;
 		fuzz_qp_make(&worker.qps[i], &worker.conns[i].link, &worker.cq, WORKER_QPN + i, two & 1 ? 8 : 64, WORKER_CREDITS);
@@ -612,7 +588,7 @@ static void worker_step(struct fuzz_in *in)
 	case 1:
 	case 2:
 	case 3: worker_come(conn, in); break;
-	case 4: inlay_task_worker_progress(&worker.w, worker.now, 1 + (op >> 3 & 7)); break;
+	case 4: inlay_task_worker_progress(&worker.w, 1 + (op >> 3 & 7)); break;
 	case 5: worker_device(conn, 1 + (op >> 3 & 15)); break;
 	case 6:
 		c = worker_kept(conn, op >> 3 & 3);
@@ -652,13 +628,13 @@ static void worker_input(const uint8_t *data, size_t size)
 				sure(worker_answer(c, 0));
 			worker_device(k, 64);
 		}
-		inlay_task_worker_progress(&worker.w, worker.now, 64);
+		inlay_task_worker_progress(&worker.w, 64);
 	}
 	/* Those that have ended have got everything back. */
 	for (i = 0; i < 20; i++) {
 		for (k = 0; k < WORKER_CONNS; k++)
 			worker_device(k, 64);
-		inlay_task_worker_progress(&worker.w, worker.now, 64);
+		inlay_task_worker_progress(&worker.w, 64);
 	}
 	worker_look();
 	sure(inlay_pool_num_free(worker.pool.pool) == WORKER_ELEMENTS);

@@ -224,7 +224,7 @@ wait $liar 2>/dev/null
 dies()
 {
 	local client survivor victim err timeout=60 says="the peer closed the connection"
-	[ "$1" = KILL ] || timeout=2 says=
+	[ "$1" = KILL ] || timeout=1 says=
 	serve --timeout $timeout --op "$3" --size 8 --iters 10000000
 	"${cmd[@]}" --timeout $timeout --op "$3" --size 8 --iters 10000000 --tcp-port "$port" client 127.0.0.1 >"$tmp/out" 2>"$tmp/err" &
 	client=$!

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * arguments.c: what set-up refuses: parameters of hosts, workers and groups on both sides of their limits, plugins that cannot be
- * opened, addresses and records of groups with any wrong field. Nothing is left after a refusal.
+ * arguments.c: what set-up refuses: parameters of hosts and workers on both sides of their limits, plugins that cannot be
+ * opened, addresses with any wrong field. Nothing is left after a refusal.
  */
 #include "scene.h"
 
@@ -34,9 +34,8 @@ static void defaults(void **state)
 	struct inlay_task_worker_params w = inlay_task_worker_default();
 
 	(void)state;
-	assert_true(h.tasks == 64 && h.in_flight == 32 && h.message == 4096 && h.max_inline == 96 && h.windows == 0);
+	assert_true(h.tasks == 64 && h.in_flight == 32 && h.message == 4096 && h.max_inline == 96);
 	assert_true(w.num_plugins == 0 && w.connections == 16 && w.credits == 32 && w.message == 4096 && w.max_inline == 96);
-	assert_true(h.period == 1000000000 && w.period == 1000000000);
 }
 
 static void hosts(void **state)
@@ -44,18 +43,16 @@ static void hosts(void **state)
 	static const struct limit limits[] = {
 		HOST(tasks, 1, 0), HOST(tasks, 65536, 65537), HOST(in_flight, 1, 0), HOST(in_flight, 4, 3), HOST(in_flight, 32768, 65536),
 		HOST(message, 64, 63), HOST(message, 1 << 24, (1 << 24) + 1), HOST(payload, 1, 0), HOST(payload, 0x7fffffff, 0x80000000),
-		HOST(max_inline, 512, 513), HOST(max_gather, 16, 17), HOST(windows, 2 * TASKS, 2 * TASKS + 1)};
+		HOST(max_inline, 512, 513), HOST(max_gather, 16, 17)};
 	static struct inlay_task_host h;
 	struct inlay_task_host_params p;
 	const char *why = NULL;
-	uint64_t until;
 	uint8_t *memory;
 	size_t size;
 	uint32_t i;
 
 	(void)state;
 	plain();
-	hp.windows = 2;
 	size = inlay_task_host_size(&hp);
 	memory = (uint8_t *)pages(size);
 	for (i = 0; i < ARRAY(limits); i++) {
@@ -78,9 +75,6 @@ static void hosts(void **state)
 	p.path.timeout = 0;
 	refused(inlay_task_host_create(&h, memory, size, dev.pd, &p, &why), -EINVAL, &why, "timeout");
 	must(inlay_task_host_create(&h, memory, size, dev.pd, &hp, &why));
-	/* Without events there is nothing to sleep on */
-	assert_int_equal(inlay_task_host_fd(&h), -1);
-	assert_int_equal(inlay_task_host_arm(&h, &until), -ENOTSUP);
 	must(inlay_task_host_destroy(&h));
 	free(memory);
 }
@@ -97,7 +91,6 @@ static void workers(void **state)
 	struct inlay_task_worker_params p;
 	const char *why = NULL;
 	uint8_t *memory, *more;
-	uint64_t until;
 	size_t size, bytes;
 	uint32_t i;
 
@@ -131,8 +124,6 @@ static void workers(void **state)
 	assert_int_equal(inlay_task_worker_create(&w, memory, size, NULL, &wp, NULL), -EINVAL);
 	refused(inlay_task_worker_create(&w, memory, size - 1, dev.pd, &wp, &why), -ENOBUFS, &why, "inlay_task_worker_size");
 	must(inlay_task_worker_create(&w, memory, size, dev.pd, &wp, NULL));
-	assert_int_equal(inlay_task_worker_fd(&w), -1);
-	assert_int_equal(inlay_task_worker_arm(&w, &until), -ENOTSUP);
 	assert_int_equal(inlay_task_conn_create(NULL, more, bytes, &w, NULL), -EINVAL);
 	assert_int_equal(inlay_task_conn_create((struct inlay_task_conn *)(void *)(more + 8), more, bytes, &w, NULL), -EINVAL);
 	assert_int_equal(inlay_task_conn_create(&c[0], NULL, bytes, &w, NULL), -EINVAL);
@@ -169,7 +160,7 @@ static void plugins(void **state)
 {
 	struct inlay_task_plugin first = plugin_echo, second = plugin_keep;
 	struct inlay_task_entry entries[2] = {{ECHO, &first, NULL}, {KEEP, &second, NULL}};
-	static const int errors[] = {-EPROTO, -EPROTO, -EPROTO, -EINVAL, -EEXIST, 0};
+	static const int errors[] = {-EPROTO, -EPROTO, -EINVAL, -EEXIST, 0};
 	static struct inlay_task_worker w;
 	uint32_t i;
 	void *memory;
@@ -184,11 +175,10 @@ static void plugins(void **state)
 	size = inlay_task_worker_size(&wp);
 	memory = pages(size);
 	for (i = 0; i < ARRAY(errors); i++) {
-		second.version = i == 0 ? INLAY_PLUGIN_VERSION + 1 : INLAY_PLUGIN_VERSION;
-		second.layout = i == 1 ? 0 : INLAY_PLUGIN_LAYOUT;
-		entries[1].plugin = i == 2 ? NULL : &second;
-		second.command = i == 3 ? NULL : keep;
-		entries[1].id = i == 4 ? ECHO : KEEP;
+		second.version = i == 0 ? INLAY_TASK_VERSION + 1 : INLAY_TASK_VERSION;
+		entries[1].plugin = i == 1 ? NULL : &second;
+		second.command = i == 2 ? NULL : keep;
+		entries[1].id = i == 3 ? ECHO : KEEP;
 		assert_int_equal(inlay_task_worker_create(&w, memory, size, dev.pd, &wp, NULL), errors[i]);
 		assert_int_equal(opened, errors[i] ? 0 : 2);
 	}
@@ -226,8 +216,8 @@ static void addresses(void **state)
 	(void)state;
 	plain();
 	usual_scene(1, 2);
-	inlay_task_host_address(&line->host, address[INLAY_TASK_HOST & 1]);
-	inlay_task_conn_address(&line->conn, address[INLAY_TASK_WORKER & 1]);
+	inlay_task_address_write(address[INLAY_TASK_HOST & 1], &line->host.link.self);
+	inlay_task_address_write(address[INLAY_TASK_WORKER & 1], &line->conn.link.self);
 	for (role = INLAY_TASK_HOST < INLAY_TASK_WORKER ? INLAY_TASK_HOST : INLAY_TASK_WORKER, i = 0; i < 2; i++, role++) {
 		uint8_t *at = address[role & 1];
 		uint32_t k;
@@ -246,7 +236,7 @@ static void addresses(void **state)
 			at[k / 8] ^= (uint8_t)(1 << k % 8);
 		}
 		assert_int_equal(reads(at, role, 0, 1, 'I'), -EPROTO);
-		assert_int_equal(reads(at, role, 8, 2, INLAY_TASK_ADDRESS_VERSION + 1), -EPROTO);
+		assert_int_equal(reads(at, role, 8, 2, INLAY_TASK_VERSION + 1), -EPROTO);
 		assert_int_equal(reads(at, role, 12, 4, INLAY_TASK_ADDRESS + 4), -EINVAL);
 		assert_int_equal(reads(at, role, 16, 1, ~(uint64_t)at[16] & 0xff), -EINVAL); /* no record */
 		must(reads(at, role, 56, 4, 64));

@@ -11,7 +11,7 @@ static int command(void *plugin, struct inlay_task_cmd *cmd)
 	cmd->response_len = 42;
 	return 0;
 }
-PLUGIN_EXPORT = {VERSION, INLAY_PLUGIN_LAYOUT, NAME, NULL, NULL, NULL, NULL, HANDLER, NULL, NULL};
+PLUGIN_EXPORT = {VERSION, NAME, NULL, NULL, NULL, NULL, HANDLER, NULL};
 EOT
 # Loads each name, then calls its handler; unloads all
 cat >"$dir/load.c" <<'EOT'
@@ -44,7 +44,7 @@ plugin() # folder name compiler definitions...
 {
 	local folder=$1 name=$2 compiler=$3
 	shift 3
-	$compiler $flags -shared -fPIC -DVERSION=INLAY_PLUGIN_VERSION -DNAME="\"$name\"" -DHANDLER=command "$@" \
+	$compiler $flags -shared -fPIC -DVERSION=INLAY_TASK_VERSION -DNAME="\"$name\"" -DHANDLER=command "$@" \
 		-o "$folder/$name.so" "$dir/plugin.c" && chmod 755 "$folder/$name.so"
 }
 

@@ -144,7 +144,7 @@ static int command(void *plugin, struct inlay_task_cmd *cmd)
 	(void)cmd;
 	return 0;
 }
-PLUGIN_EXPORT = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter", NULL, NULL, NULL, NULL, command, NULL, NULL};
+PLUGIN_EXPORT = {INLAY_TASK_VERSION, "counter", NULL, NULL, NULL, NULL, command, NULL};
 EOT
 try "a plugin builds" gcc -O2 -Wall -Wextra -Werror -Iinclude -shared -fPIC -o "$at/plugins/counter.so" "$dir/counter.c"
 chmod 755 "$at/plugins/counter.so"

@@ -87,7 +87,6 @@ static struct bench *bench_make(void)
 	uint32_t i, k;
 
 	wp.connections = 2;
-	wp.period = hp.period = 0;
 	wp.path.timeout = 8;
 	wp.path.retry_count = 1;
 	wp.message = 2048;
@@ -104,10 +103,10 @@ static struct bench *bench_make(void)
 static void both(struct bench *b)
 {
 	step();
-	inlay_task_worker_progress(&b->desk->worker, 0, 64);
+	inlay_task_worker_progress(&b->desk->worker, 64);
 	step();
-	inlay_task_host_progress(&b->side[0].line.host, 0, 64);
-	inlay_task_host_progress(&b->side[1].line.host, 0, 64);
+	inlay_task_host_progress(&b->side[0].line.host, 64);
+	inlay_task_host_progress(&b->side[1].line.host, 64);
 }
 
 static void bench_free(struct bench *b)
@@ -175,7 +174,7 @@ static int call(struct bench *b, uint32_t side, uint64_t plugin, struct rdma_req
 	struct inlay_task *t = b->side[side].t[0];
 
 	request(t, plugin, &r);
-	must(inlay_task_submit(t));
+	must(inlay_task_submit(t, INLAY_RING));
 	return until_done(b, t);
 }
 
@@ -278,11 +277,11 @@ static void flush(void **state)
 		for (i = 0; i + 1 < TASKS; i++) {
 			r = ask(RDMA_PUT, ep, map, far_at(&b->far, i * 1024), 1000, NULL);
 			fill(request(t[i], RDMA_ID, &r), 1000, round * 100 + i);
-			must(inlay_task_submit_quiet(t[i]));
+			must(inlay_task_submit(t[i], 0));
 		}
 		r = ask(RDMA_FLUSH, ep, 0, 0, 0, NULL);
 		request(t[i], RDMA_ID, &r);
-		must(inlay_task_submit(t[i]));
+		must(inlay_task_submit(t[i], INLAY_RING));
 		must(until_done(b, t[i]));
 		for (i = 0; i + 1 < TASKS; i++) {
 			must(inlay_task_status(t[i]));
@@ -309,16 +308,16 @@ static void refusals(void **state)
 	request(t, RDMA_ID, &r);
 	for (i = 0; i < RDMA_HEAD + sizeof(data); i += i < RDMA_HEAD ? 1 : 13) {
 		must(inlay_buf_set_data(buf, inlay_buf_head(buf), i));
-		must(inlay_task_submit(t));
+		must(inlay_task_submit(t, INLAY_RING));
 		assert_int_equal(until_done(b, t), -EBADMSG);
 	}
 	request(t, RDMA_ID, &r);
 	inlay_put32((uint8_t *)inlay_buf_head(buf) + 4, 0xffffffff);
-	must(inlay_task_submit(t));
+	must(inlay_task_submit(t, INLAY_RING));
 	assert_int_equal(until_done(b, t), -EBADMSG);
 	request(t, RDMA_ID, &r);
 	((uint8_t *)inlay_buf_head(buf))[2] = 1; /* a flag */
-	must(inlay_task_submit(t));
+	must(inlay_task_submit(t, INLAY_RING));
 	assert_int_equal(until_done(b, t), -EBADMSG);
 	assert_int_equal(call(b, 0, RDMA_ID, ask(0, ep, map, at, 0, NULL)), -EOPNOTSUPP);
 	assert_int_equal(call(b, 0, RDMA_ID, ask(RDMO_APPEND, ep, map, at, 0, NULL)), -EOPNOTSUPP);
@@ -435,7 +434,7 @@ static void tag_recv(struct inlay_task *t, uint64_t tag, uint64_t mask, uint32_t
 	struct rdma_request r = ask(RDMA_TAG_RECV, 0, tag, mask, most, NULL);
 
 	request(t, RDMA_ID, &r);
-	must(inlay_task_submit(t));
+	must(inlay_task_submit(t, INLAY_RING));
 }
 
 static void tag_check(struct bench *b, const struct inlay_task *t, uint64_t tag, uint32_t len, uint32_t seed)
@@ -527,7 +526,7 @@ static void broken(void **state)
 	for (i = 1; i < 6; i++) {
 		r = ask(RDMA_PUT, ep, map, far_at(&b->far, 8), 8, data);
 		request(t[i], RDMA_ID, &r);
-		must(inlay_task_submit_quiet(t[i]));
+		must(inlay_task_submit(t[i], 0));
 	}
 	inlay_task_host_flush(&b->side[0].line.host);
 	assert_int_equal(until_done(b, t[1]), -EIO);
@@ -558,10 +557,10 @@ static void ends(void **state)
 	for (; i < TASKS; i++) {
 		r = ask(RDMA_PUT, ep, map, far_at(&b->far, i * 1024), 1000, NULL);
 		fill(request(t[i], RDMA_ID, &r), 1000, i);
-		must(inlay_task_submit(t[i]));
+		must(inlay_task_submit(t[i], INLAY_RING));
 	}
 	step();
-	inlay_task_worker_progress(&b->desk->worker, 0, 64);
+	inlay_task_worker_progress(&b->desk->worker, 64);
 	must(inlay_task_conn_destroy(&b->side[0].line.conn));
 	assert_int_equal(b->side[0].line.conn.kept, 0);
 	assert_int_equal(b->desk->worker.num_conns, 1);
@@ -629,11 +628,11 @@ static void append_flush(void **state)
 			r = ask(RDMO_APPEND, ep, map, far_at(&b->far, 0), 100, NULL);
 			r.a = map;
 			fill(request(t[i], RDMO_ID, &r), 100, round * 100 + i);
-			must(inlay_task_submit_quiet(t[i]));
+			must(inlay_task_submit(t[i], 0));
 		}
 		r = ask(RDMA_FLUSH, ep, 0, 0, 0, NULL);
 		request(t[i], RDMO_ID, &r);
-		must(inlay_task_submit(t[i]));
+		must(inlay_task_submit(t[i], INLAY_RING));
 		must(until_done(b, t[i]));
 		for (i = 0; i + 1 < TASKS; i++) {
 			must(inlay_task_status(t[i]));

@@ -6,7 +6,7 @@
 #ifndef TESTS_TASK_RIG_H
 #define TESTS_TASK_RIG_H
 
-#include <inlay/task.h>
+#include <inlay/task/keyed.h>
 
 #define LARGE 16384u            /* bytes of the longest payload and the longest response */
 #define NEAR 16u                /* buffers that can be chained with a task's own: their descriptors lie near */
@@ -32,6 +32,7 @@ struct line {
 	struct inlay_task_conn conn;
 	struct desk *desk;
 	void *host_memory, *conn_memory;
+	struct inlay_task_keys *keys; /* of the first tasks */
 	void *near_memory;      /* behind the host's: for an inventory of NEAR buffers */
 };
 
@@ -83,9 +84,9 @@ UNUSED static struct desk *desk_make(const struct inlay_task_worker_params *p, c
 	d->params = *p;
 	d->params.plugins = entries;
 	d->params.num_plugins = num_entries;
-	d->params.pull = d->pull;
 	d->memory = pages(inlay_task_worker_size(&d->params));
 	must(inlay_task_worker_create(&d->worker, d->memory, inlay_task_worker_size(&d->params), dev.pd, &d->params, NULL));
+	must(inlay_task_worker_pull(&d->worker, d->pull));
 	return d;
 }
 
@@ -102,6 +103,38 @@ UNUSED static void desk_free(struct desk *d)
 	free(d);
 }
 
+#define WITH_KEYS 24u               /* tasks of a host that have keys, at most */
+
+static uint32_t keyed(const struct line *l)
+{
+	return l->host.num < WITH_KEYS ? l->host.num : WITH_KEYS;
+}
+
+static void keys_make(struct line *l)
+{
+	uint32_t i;
+
+	l->keys = (struct inlay_task_keys *)pages(WITH_KEYS * sizeof(*l->keys));
+	for (i = 0; i < keyed(l); i++)
+		must(inlay_task_keys_create(&l->keys[i], &l->host.tasks[i], NULL));
+}
+
+/* After the host is destroyed */
+static void keys_free(struct line *l)
+{
+	uint32_t i;
+
+	for (i = 0; i < keyed(l); i++)
+		must(inlay_task_keys_destroy(&l->keys[i]));
+	free(l->keys);
+}
+
+/* Answers with what the handler has left in the command */
+UNUSED static int respond(struct inlay_task_cmd *cmd, int status)
+{
+	return inlay_task_cmd_answer(cmd, status, cmd->response, cmd->response_len);
+}
+
 UNUSED static void line_make(struct line *l, struct desk *d, const struct inlay_task_host_params *p)
 {
 	uint8_t mine[INLAY_TASK_ADDRESS], theirs[INLAY_TASK_ADDRESS];
@@ -112,8 +145,9 @@ UNUSED static void line_make(struct line *l, struct desk *d, const struct inlay_
 	l->conn_memory = pages(inlay_task_conn_size(&d->params));
 	must(inlay_task_conn_create(&l->conn, l->conn_memory, inlay_task_conn_size(&d->params), &d->worker, NULL));
 	must(inlay_task_host_create(&l->host, l->host_memory, inlay_task_host_size(p), dev.pd, p, NULL));
-	inlay_task_host_address(&l->host, mine);
-	inlay_task_conn_address(&l->conn, theirs);
+	keys_make(l);
+	inlay_task_address_write(mine, &l->host.link.self);
+	inlay_task_address_write(theirs, &l->conn.link.self);
 	must(inlay_task_conn_connect(&l->conn, mine, sizeof(mine), NULL));
 	must(inlay_task_host_connect(&l->host, theirs, sizeof(theirs), NULL));
 }
@@ -121,6 +155,7 @@ UNUSED static void line_make(struct line *l, struct desk *d, const struct inlay_
 UNUSED static void line_free(struct line *l)
 {
 	must(inlay_task_host_destroy(&l->host));
+	keys_free(l);
 	must(inlay_task_conn_destroy(&l->conn));
 	free(l->host_memory);
 	free(l->conn_memory);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * scene.h: what tests of command tasks share: a worker with plugins that echo, keep and give back; up to LINES hosts; memory
- * outside of them; time that is the test's own. A test sets hp and wp, if plain() does not suit it, and calls scene_make.
+ * outside of them. A test sets hp and wp, if plain() does not suit it, and calls scene_make.
  */
 #ifndef TESTS_TASK_SCENE_H
 #define TESTS_TASK_SCENE_H
@@ -24,7 +24,6 @@ static struct inlay_inventory *inv;
 static void *inv_memory;
 static struct inlay_buf *out, *in;
 static struct inlay_task_cmd *kept[LINES * TASKS];
-static uint64_t clock_now;
 static uint32_t num_kept, completed, reused, stall, stalled;
 static bool retries;                    /* the device tries again at each turn */
 static struct inlay_task_host_params hp;
@@ -74,7 +73,7 @@ static int stalling(void *plugin, struct inlay_task_cmd *cmd)
 	return echo(plugin, cmd);
 }
 
-#define PLUGIN(name, handler) {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, name, NULL, NULL, NULL, NULL, handler, NULL, NULL}
+#define PLUGIN(name, handler) {INLAY_TASK_VERSION, name, NULL, NULL, NULL, NULL, handler, NULL}
 
 static const struct inlay_task_plugin plugin_echo = PLUGIN("echo", echo), plugin_keep = PLUGIN("keep", keep),
 				      plugin_back = PLUGIN("back", back), plugin_stalls = PLUGIN("stalls", stalling);
@@ -105,8 +104,6 @@ UNUSED static void plain(void)
 	hp = inlay_task_host_default();
 	wp = inlay_task_worker_default();
 	hp.tasks = hp.in_flight = TASKS;
-	hp.windows = 4;
-	hp.period = wp.period = 0;
 	hp.reusable = count_reused;
 	wp.credits = wp.spare = TASKS;
 }
@@ -117,7 +114,6 @@ UNUSED static void scene_make(uint32_t num_lines, uint32_t elements, const struc
 	uint32_t i;
 
 	wp.connections = num_lines;
-	clock_now = 1;
 	num_kept = completed = reused = stall = stalled = 0;
 	desk = desk_make(&wp, plugins, num_plugins, elements);
 	for (i = 0; i < num_lines; i++) {
@@ -165,13 +161,13 @@ static void hosts_turn(void)
 
 	step();
 	for (i = 0; i < LINES && lines[i]; i++)
-		inlay_task_host_progress(&lines[i]->host, clock_now, 16);
+		inlay_task_host_progress(&lines[i]->host, 16);
 }
 
 static void turn(void)
 {
 	step();
-	inlay_task_worker_progress(&desk->worker, clock_now, 16);
+	inlay_task_worker_progress(&desk->worker, 16);
 	hosts_turn();
 	if (retries && softdev_present())
 		softdev_run();
@@ -228,7 +224,7 @@ UNUSED static void good(const struct inlay_task *t, uint32_t len, uint32_t seed)
 	const struct inlay_buf *buf = inlay_task_response(t);
 
 	assert_int_equal(inlay_task_status(t), 0);
-	assert_int_equal(inlay_task_by(t), INLAY_TASK_BY_HANDLER);
+	assert_int_equal(t->by, INLAY_TASK_BY_HANDLER);
 	assert_int_equal(inlay_buf_data_len(buf), len);
 	assert_int_equal(differs(inlay_buf_data(buf), len, seed), len);
 }
@@ -236,7 +232,7 @@ UNUSED static void good(const struct inlay_task *t, uint32_t len, uint32_t seed)
 /* Submits, and it is answered with these bytes */
 UNUSED static void answered(struct inlay_task *t, uint32_t len, uint32_t seed)
 {
-	must(inlay_task_try_submit(t));
+	must(inlay_task_submit(t, INLAY_RING));
 	until_done(t);
 	good(t, len, seed);
 }

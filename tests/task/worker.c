@@ -1,137 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * worker.c: the worker: plugins that call it back, contradict themselves or would destroy its connections; connections that take
- * turns and share its pool and its CQ; sleeping with something left to do. Time is the test's own.
+ * worker.c: the worker: a connection that breaks with nothing to flush; connections that share its pool and its CQ.
  */
 #include "scene.h"
 #include <dlfcn.h>
-
-#define ORDERS 0xbbu    /* as STALLS, and notes whose commands it has had */
-#define RELEASES 0x99u  /* answers what is kept, and then its own */
-#define BOTH 0xccu      /* answers, and then says not now */
-#define NESTED 0xaau    /* calls its worker's progress */
-#define DESTROYS 0x77u  /* tries to destroy connections */
-
-static uint32_t nested_calls, nested_commands, nested_downs;
-static struct inlay_task_conn *order[LINES * TASKS];    /* of the commands that ORDERS has taken, from whom */
-static uint32_t num_order;
-
-/* What DESTROYS was told: of how many calls, by which of its functions */
-static struct {
-	uint32_t calls, refused, up, down, command, progress;
-} destroys;
-
-static int stalls(void *plugin, struct inlay_task_cmd *cmd)
-{
-	(void)plugin;
-	if (stall)
-		return INLAY_TASK_STALL;
-	assert_true(num_order < ARRAY(order));
-	order[num_order++] = cmd->conn;
-	return 0;
-}
-
-static int both(void *plugin, struct inlay_task_cmd *cmd)
-{
-	(void)plugin;
-	must(inlay_task_cmd_answer_data(cmd, 0, cmd->payload, cmd->payload_len));
-	return INLAY_TASK_STALL;
-}
-
-/* From inside of a worker's progress, and of what it calls: nothing is done */
-static void call_again(void)
-{
-	uint32_t ci = desk->worker.cq.ci;
-
-	nested_calls++;
-	assert_int_equal(inlay_task_worker_progress(&desk->worker, clock_now, 16), 0);
-	assert_int_equal(desk->worker.cq.ci, ci);
-}
-
-static void nested_connection(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change up)
-{
-	(void)plugin;
-	(void)conn;
-	nested_downs += !up;
-	call_again();
-}
-
-static int nested_command(void *plugin, struct inlay_task_cmd *cmd)
-{
-	nested_commands++;
-	call_again();
-	return echo(plugin, cmd);
-}
-
-static uint32_t nested_progress(void *plugin)
-{
-	(void)plugin;
-	call_again();
-	return 0;
-}
-
-static int releasing(void *plugin, struct inlay_task_cmd *cmd)
-{
-	while (num_kept)
-		must(inlay_task_cmd_answer(kept[--num_kept], 0));
-	return echo(plugin, cmd);
-}
-
-static void try_to_destroy(void)
-{
-	uint32_t i;
-
-	for (i = 0; i < 2; i++)
-		if (lines[i] && lines[i]->conn.worker) {
-			uint8_t broken = lines[i]->conn.broken;
-
-			destroys.calls++;
-			destroys.refused += inlay_task_conn_destroy(&lines[i]->conn) == -EBUSY && lines[i]->conn.broken == broken;
-		}
-}
-
-static void destroys_connection(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change up)
-{
-	(void)plugin;
-	(void)conn;
-	destroys.up += up;
-	destroys.down += !up;
-	try_to_destroy();
-}
-
-static int destroys_command(void *plugin, struct inlay_task_cmd *cmd)
-{
-	destroys.command++;
-	try_to_destroy();
-	return echo(plugin, cmd);
-}
-
-static uint32_t destroys_progress(void *plugin)
-{
-	(void)plugin;
-	destroys.progress++;
-	try_to_destroy();
-	return 0;
-}
-
-static const struct inlay_task_plugin plugin_orders = PLUGIN("orders", stalls), plugin_releases = PLUGIN("releases", releasing),
-				      plugin_both = PLUGIN("both", both);
-static const struct inlay_task_plugin plugin_nested = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "nested", NULL, NULL, NULL,
-						       nested_connection, nested_command, nested_progress, NULL};
-static const struct inlay_task_plugin plugin_destroys = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "destroys", NULL, NULL, NULL,
-							 destroys_connection, destroys_command, destroys_progress, NULL};
-static const struct inlay_task_entry all[] = {{ECHO, &plugin_echo, NULL}, {KEEP, &plugin_keep, NULL}, {BACK, &plugin_back, NULL},
-					      {STALLS, &plugin_stalls, NULL}, {ORDERS, &plugin_orders, NULL},
-					      {RELEASES, &plugin_releases, NULL}, {BOTH, &plugin_both, NULL}};
-static const struct inlay_task_entry nested[] = {{ECHO, &plugin_echo, NULL}, {KEEP, &plugin_keep, NULL}, {NESTED, &plugin_nested, NULL}};
-static const struct inlay_task_entry destroying[] = {{ECHO, &plugin_echo, NULL}, {KEEP, &plugin_keep, NULL},
-						     {DESTROYS, &plugin_destroys, NULL}};
-
-static void with_all(uint32_t num_lines, uint32_t elements)
-{
-	num_order = 0;
-	scene_make(num_lines, elements, all, ARRAY(all));
-}
 
 /*
  * A connection is broken by its worker when handlers keep all that it has receives for and nothing is being sent, so that the device has
@@ -144,20 +16,18 @@ static void broken_with_nothing_to_flush(void **state)
 
 	(void)state;
 	plain();
-	with_all(1, 4);
+	usual_scene(1, 4);
 	for (i = 0; i < TASKS; i++) {
 		t[i] = task(KEEP);
 		payload(t[i], 8, i);
-		must(inlay_task_submit(t[i]));
+		must(inlay_task_submit(t[i], INLAY_RING));
 	}
 	until(num_kept == TASKS);
 	assert_int_equal(line->conn.kept, TASKS);
 	must(inlay_task_conn_break_(&line->conn));
 	until(line->conn.broken);
-	assert_ptr_equal(inlay_task_worker_gone(&desk->worker), &line->conn);
-	assert_null(inlay_task_worker_gone(&desk->worker));
 	for (i = 0; i < TASKS; i++)
-		assert_int_equal(inlay_task_cmd_answer(kept[i], 0), -ENOTCONN);
+		assert_int_equal(respond(kept[i], 0), -ENOTCONN);
 	assert_int_equal(line->conn.kept, 0);
 	inlay_task_host_stop(&line->host);
 	until(completed == TASKS);
@@ -166,173 +36,6 @@ static void broken_with_nothing_to_flush(void **state)
 		must(inlay_task_release(t[i]));
 	}
 	scene_free();
-}
-
-static void plugins_call_their_worker(void **state)
-{
-	struct inlay_task *t[3];
-	uint32_t i;
-
-	(void)state;
-	plain();
-	scene_make(2, 4, nested, ARRAY(nested));
-	assert_int_equal(nested_calls, 2);
-	for (i = 0; i < 3; i++) {
-		t[i] = task_of(lines[1], NESTED, 0);
-		payload(t[i], 20 + i, i);
-	}
-	/* One connection's end, and behind it another one's commands */
-	must(inlay_task_conn_break_(&lines[0]->conn));
-	settle();
-	for (i = 0; i < 3; i++)
-		must(inlay_task_submit(t[i]));
-	settle();
-	until(completed == 3);
-	assert_int_equal(nested_commands, 3);
-	assert_int_equal(nested_downs, 1);
-	assert_true(nested_calls > 6);
-	for (i = 0; i < 3; i++) {
-		must(inlay_task_status(t[i]));
-		assert_int_equal(differs(inlay_buf_data(inlay_task_response(t[i])), 20 + i, i), 20 + i);
-		answered(t[i], 20 + i, i);
-		must(inlay_task_release(t[i]));
-	}
-	assert_int_equal(desk->worker.strays + lines[1]->conn.strays, 0);
-	scene_free();
-}
-
-static void plugins_cannot_destroy_connections(void **state)
-{
-	struct inlay_task *t;
-	uint32_t i;
-
-	(void)state;
-	plain();
-	scene_make(2, 4, destroying, ARRAY(destroying));
-	assert_int_equal(destroys.up, 2);
-	assert_true(destroys.calls >= 2);
-	t = task(DESTROYS);
-	for (i = 0; i < 3; i++) {
-		payload(t, 50, i);
-		must(inlay_task_submit(t));
-		until_done(t);
-		good(t, 50, i);
-	}
-	assert_int_equal(destroys.command, 3);
-	assert_true(destroys.progress >= 3);
-	assert_false(lines[0]->conn.broken || lines[1]->conn.broken);
-	assert_int_equal(desk->worker.num_conns, 2);
-	/* As a connection breaks, and as it is destroyed */
-	must(inlay_task_conn_break_(&lines[1]->conn));
-	until(lines[1]->conn.broken);
-	assert_int_equal(destroys.down, 1);
-	assert_int_equal(desk->worker.num_conns, 2);
-	must(inlay_task_conn_destroy(&lines[0]->conn));
-	assert_int_equal(destroys.down, 2);
-	assert_int_equal(desk->worker.num_conns, 1);
-	assert_int_equal(destroys.refused, destroys.calls);
-	must(inlay_task_host_stop(&lines[0]->host));
-	must(inlay_task_release(t));
-	memset(&lines[0]->conn, 0, sizeof(lines[0]->conn));
-	/* The place can be taken anew */
-	must(inlay_task_conn_create(&lines[0]->conn, lines[0]->conn_memory, inlay_task_conn_size(&desk->params), &desk->worker, NULL));
-	assert_int_equal(destroys.refused, destroys.calls);
-	scene_free();
-}
-
-/* It is answered, once, and is nobody's */
-static void answered_and_stalled(void **state)
-{
-	struct inlay_task *t, *after;
-	uint32_t i;
-
-	(void)state;
-	plain();
-	with_all(1, 4);
-	t = task(BOTH);
-	after = task(ECHO);
-	for (i = 0; i < 3 * TASKS; i++) {
-		payload(t, i, i);
-		answered(t, i, i);
-		assert_int_equal(line->conn.kept, 0);
-		assert_null(line->conn.waiting.first);
-		assert_int_equal(line->conn.commands, line->conn.answers);
-		payload(after, 2 * i, i);
-		answered(after, 2 * i, i);
-	}
-	assert_int_equal(completed, 6 * TASKS);
-	assert_int_equal(line->host.strays, 0);
-	must(inlay_task_release(t));
-	must(inlay_task_release(after));
-	scene_free();
-}
-
-/* A scene in which each connection has TASKS commands that stalled, and may go on now */
-static void all_stalled(struct inlay_task *t[LINES][TASKS])
-{
-	uint32_t i, k;
-
-	plain();
-	with_all(LINES, 4);
-	stall = 1;
-	for (i = 0; i < LINES; i++)
-		for (k = 0; k < TASKS; k++) {
-			t[i][k] = task_of(lines[i], ORDERS, 0);
-			must(inlay_task_submit(t[i][k]));
-		}
-	until(lines[0]->conn.commands + lines[1]->conn.commands + lines[2]->conn.commands == LINES * TASKS);
-	stall = 0;
-}
-
-static void all_answered(struct inlay_task *t[LINES][TASKS])
-{
-	uint32_t i, k;
-
-	until(completed == LINES * TASKS);
-	for (i = 0; i < LINES; i++)
-		for (k = 0; k < TASKS; k++) {
-			must(inlay_task_status(t[i][k]));
-			must(inlay_task_release(t[i][k]));
-		}
-	scene_free();
-}
-
-/* One command in each progress, and each connection always has one more: they take turns */
-static void connections_take_turns(void **state)
-{
-	struct inlay_task *t[LINES][TASKS];
-	double end;
-	uint32_t i;
-
-	(void)state;
-	all_stalled(t);
-	end = now() + DEADLINE;
-	while (num_order < LINES * TASKS) {
-		uint32_t before = num_order;
-
-		assert_true(inlay_task_worker_progress(&desk->worker, clock_now, 1) <= 1);
-		assert_true(num_order - before <= 1);
-		assert_true(now() < end);
-		/* Completions of sends are polled, too */
-		if (num_order == before)
-			step();
-	}
-	for (i = 0; i < LINES * TASKS; i += LINES)
-		if (order[i] == order[i + 1] || order[i] == order[i + 2] || order[i + 1] == order[i + 2])
-			fail_msg("in turns %u to %u one of three had two", i, i + 2);
-	all_answered(t);
-}
-
-/* With room for all commands, one progress calls the handler of each */
-static void no_connection_is_left_out(void **state)
-{
-	struct inlay_task *t[LINES][TASKS];
-
-	(void)state;
-	all_stalled(t);
-	inlay_task_worker_progress(&desk->worker, clock_now, LINES * TASKS);
-	assert_int_equal(num_order, LINES * TASKS);
-	all_answered(t);
 }
 
 /* Which of the kept commands was for this destination; UINT32_MAX: none */
@@ -351,7 +54,7 @@ static void answer_of(uint64_t destination)
 	uint32_t i = kept_of(destination);
 
 	assert_true(i < num_kept);
-	must(inlay_task_cmd_answer(kept[i], 0));
+	must(respond(kept[i], 0));
 	kept[i] = kept[--num_kept];
 }
 
@@ -365,17 +68,16 @@ static void share_of_the_pool(void **state)
 	for (elements = 2; elements <= 5; elements++) {
 		share = elements / 2;
 		plain();
-		hp.windows = 8;
-		with_all(2, elements);
+		usual_scene(2, elements);
 		fill(outside.at, LARGE, elements);
 		/* Twice its share, and something that needs none of it behind */
 		for (i = 0; i < 2 * share; i++) {
 			t[i] = task_of(line, KEEP, i);
 			must(inlay_task_set_payload(t[i], out));
-			must(inlay_task_submit(t[i]));
+			must(inlay_task_submit(t[i], INLAY_RING));
 		}
 		plain_one = task_of(line, KEEP, 99);
-		must(inlay_task_submit(plain_one));
+		must(inlay_task_submit(plain_one, INLAY_RING));
 		until(num_kept == share);
 		turns(20);
 		assert_int_equal(num_kept, share);
@@ -388,7 +90,7 @@ static void share_of_the_pool(void **state)
 		must(inlay_task_set_response(other, in));
 		for (i = 0; i < 10; i++) {
 			memset(outside.at + LARGE, 0, LARGE);
-			must(inlay_task_submit(other));
+			must(inlay_task_submit(other, INLAY_RING));
 			until_done(other);
 			good(other, LARGE, elements);
 		}
@@ -416,115 +118,6 @@ static void share_of_the_pool(void **state)
 		assert_int_equal(line->conn.strays + lines[1]->conn.strays, 0);
 		scene_free();
 	}
-}
-
-/*
- * A payload waits for its share, which becomes free just before the next one comes: the later one does not take it, which nobody would give
- * back as long as the earlier one waits.
- */
-static void share_goes_to_the_first(void **state)
-{
-	struct inlay_task *t[3], *release;
-	uint32_t round, i;
-
-	(void)state;
-	plain();
-	with_all(2, 2);
-	for (i = 0; i < 3; i++) {
-		t[i] = task(KEEP);
-		must(inlay_task_set_payload(t[i], out));
-	}
-	release = task_of(lines[1], RELEASES, 0);
-	for (round = 0; round < 10; round++) {
-		double end = now() + DEADLINE;
-
-		must(inlay_task_set_plugin(t[1], ECHO));
-		must(inlay_task_set_plugin(t[2], ECHO));
-		must(inlay_task_submit(t[0]));
-		until(num_kept == 1);
-		must(inlay_task_submit(t[1]));
-		turns(5);
-		/* Both are in the CQ when the worker looks: what gives the share back, and another payload */
-		must(inlay_task_submit(release));
-		while (!inlay_cq_peek(&desk->worker.cq) && now() < end)
-			step();
-		must(inlay_task_submit(t[2]));
-		settle();
-		completed = 0;
-		until(completed == 4);
-		for (i = 0; i < 3; i++)
-			assert_int_equal(inlay_task_status(t[i]), i ? -EMSGSIZE : 0);
-		good(release, 0, 0);
-	}
-	scene_free();
-}
-
-/* A connection that breaks with payloads in use has its share again only when they are given back; one that takes its place has it whole */
-static void share_of_a_lost_connection(void **state)
-{
-	struct inlay_task *t;
-	uint32_t round, i;
-
-	(void)state;
-	plain();
-	with_all(2, 2);
-	for (round = 0; round < 4; round++) {
-		for (i = 0; i < 2; i++) {
-			t = task_of(line, KEEP, i);
-			must(inlay_task_set_payload(t, out));
-			must(inlay_task_submit(t));
-		}
-		until(num_kept == 1);
-		must(inlay_task_host_stop(&line->host));
-		must(inlay_task_conn_break_(&line->conn));
-		until(line->conn.broken && completed == 2 * (round + 1));
-		assert_int_equal(inlay_task_cmd_answer(kept[0], 0), -ENOTCONN);
-		num_kept = 0;
-		assert_int_equal(inlay_pool_num_free(desk->pull), 2);
-		while (inlay_task_worker_gone(&desk->worker))
-			;
-		line_free(line);
-		memset(line, 0, sizeof(*line));
-		line_make(line, desk, &hp);
-	}
-	t = task_of(line, BACK, 0);
-	fill(outside.at, LARGE, 9);
-	must(inlay_task_set_payload(t, out));
-	must(inlay_task_set_response(t, in));
-	must(inlay_task_submit(t));
-	until_done(t);
-	good(t, LARGE, 9);
-	scene_free();
-}
-
-/* Less elements than connections */
-static void pool_too_small(void **state)
-{
-	static struct inlay_task_worker w;
-	struct inlay_task_worker_params p;
-	void *memory;
-	uint32_t n;
-
-	(void)state;
-	plain();
-	with_all(1, 3);
-	for (n = 2; n < 6; n++) {
-		p = wp;
-		p.plugins = usual_plugins;
-		p.num_plugins = ARRAY(usual_plugins);
-		p.connections = n;
-		p.pull = NULL;
-		memory = pages(inlay_task_worker_size(&p));
-		p.pull = desk->pull;
-		if (n > 3) {
-			assert_int_equal(inlay_task_worker_create(&w, memory, 1 << 20, dev.pd, &p, NULL), -EINVAL);
-			p.pull = NULL; /* none at all is no fault */
-		}
-		must(inlay_task_worker_create(&w, memory, inlay_task_worker_size(&p), dev.pd, &p, NULL));
-		must(inlay_task_worker_destroy(&w));
-		free(memory);
-	}
-	scene_free();
 }
 
 /* What the device says of its CQs, if not 0, in the place of what it is */
@@ -592,64 +185,12 @@ static void room_in_the_cq(void **state)
 	said_max_cqe = 0;
 }
 
-/* Nothing is left to be done before a worker sleeps */
-static void worker_does_not_sleep(void **state)
-{
-	struct inlay_task *t, *k;
-	uint64_t until;
-
-	(void)state;
-	plain();
-	wp.events = 1;
-	with_all(1, 4);
-	t = task(STALLS);
-	k = task(KEEP);
-	must(inlay_task_worker_arm(&desk->worker, &until));
-	/* A stalled command, when there is nothing in the CQ */
-	stall = 1;
-	payload(t, 30, 1);
-	must(inlay_task_submit(t));
-	until(stalled > 3);
-	assert_null(inlay_cq_peek(&desk->worker.cq));
-	assert_int_equal(inlay_task_worker_arm(&desk->worker, &until), -EAGAIN);
-	stall = 0;
-	until_done(t);
-	good(t, 30, 1);
-	until(!inlay_cq_peek(&desk->worker.cq));
-	turns(3);
-	assert_null(inlay_cq_peek(&desk->worker.cq));
-	must(inlay_task_worker_arm(&desk->worker, &until));
-	/* An answer that was not flushed; a kept command alone is no reason */
-	must(inlay_task_submit(k));
-	until(num_kept == 1);
-	turns(3);
-	assert_null(inlay_cq_peek(&desk->worker.cq));
-	must(inlay_task_worker_arm(&desk->worker, &until));
-	must(inlay_task_cmd_answer(kept[0], 0));
-	assert_null(inlay_cq_peek(&desk->worker.cq));
-	assert_int_equal(inlay_task_worker_arm(&desk->worker, &until), -EAGAIN);
-	inlay_task_worker_flush_(&desk->worker);
-	until_done(k);
-	turns(3);
-	must(inlay_task_worker_arm(&desk->worker, &until));
-	scene_free();
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(broken_with_nothing_to_flush),
-		cmocka_unit_test(plugins_call_their_worker),
-		cmocka_unit_test(plugins_cannot_destroy_connections),
-		cmocka_unit_test(answered_and_stalled),
-		cmocka_unit_test(connections_take_turns),
-		cmocka_unit_test(no_connection_is_left_out),
 		cmocka_unit_test(share_of_the_pool),
-		cmocka_unit_test(share_goes_to_the_first),
-		cmocka_unit_test(share_of_a_lost_connection),
-		cmocka_unit_test(pool_too_small),
 		cmocka_unit_test(room_in_the_cq),
-		cmocka_unit_test(worker_does_not_sleep),
 	};
 
 	return cmocka_run_group_tests_name("task_worker", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||

@@ -12,8 +12,7 @@
  *           return 0;                                   answered with the response
  *   }
  *   static const struct inlay_task_plugin counter = {
- *           INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter",
- *           NULL, NULL, NULL, NULL, count, NULL, NULL};
+ *           INLAY_TASK_VERSION, "counter", NULL, NULL, NULL, NULL, count, NULL};
  *
  * A handler gets the command in place: cmd->payload points into the receive, or to where a payload
  * by key was read to. It returns
@@ -41,6 +40,7 @@
 
 #define INLAY_TASK_PLUGINS 256u         /* of a worker, at most */
 #define INLAY_TASK_CONNECTIONS 4096u    /* of a worker, at most */
+#define INLAY_TASK_RESPONSE_PIECES 16u  /* of a list that answers, at most */
 
 struct inlay_task_conn;
 struct inlay_task_worker;
@@ -73,52 +73,38 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_cmd {
 	struct inlay_buf *answer;
 	struct inlay_task_cmd *next;    /* in its list */
 	uint32_t posted;                /* inlay_sq_index after its last post */
-	uint32_t entry;                 /* the plugin's index in the worker */
-	int status;
 	uint32_t kind;
+	int status;
 	struct inlay_task_key payload_key;
 	struct inlay_task_key response_key;
-	uint32_t reserved[6];
+	void **state;                   /* the plugin's pointer for this connection, NULL at first */
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_task_cmd) == 3 * INLAY_CACHE_LINE, "three lines");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_cmd, user) == INLAY_CACHE_LINE, "what every command touches is one");
 
 /* A plugin's interface. Functions get the pointer from open; all but command may be NULL. */
 struct inlay_task_plugin {
-	uint32_t version;               /* INLAY_PLUGIN_VERSION */
-	uint32_t layout;                /* INLAY_PLUGIN_LAYOUT */
+	uint32_t version;               /* INLAY_TASK_VERSION */
 	const char *name;
 	/* When the worker is created. *plugin is the argument unless set. A negative errno fails creation. */
 	int (*open)(void *argument, struct inlay_task_worker *worker, void **plugin);
 	/* When the worker is destroyed. */
 	void (*close)(void *plugin);
-	/* Writes what hosts must know. *len: in, bytes at buf; out, bytes written, or needed with -ENOBUFS. */
+	/* For the worker's user: writes what hosts must know. *len: in, bytes at buf; out, written or needed. */
 	int (*address)(void *plugin, void *buf, size_t *len);
-	/* A connection was connected, or has ended. */
-	void (*connection)(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change change);
+	/* A connection was connected, or has ended. *state: as cmd->state. */
+	void (*connection)(void *plugin, struct inlay_task_conn *conn, void **state, enum inlay_task_change change);
 	/* The handler. */
 	int (*command)(void *plugin, struct inlay_task_cmd *cmd);
 	/* Once in each progress of the worker. Returns how much it has done. */
 	uint32_t (*progress)(void *plugin);
-	/* For inlay_task_cmd_notify: packs at most `size` bytes. Returns how many, or an errno as the status. */
-	int64_t (*notification)(void *plugin, struct inlay_task_cmd *cmd, void *to, uint32_t size);
 };
-
-#define INLAY_PLUGIN_VERSION 3u
 
 /* A plugin to open */
 struct inlay_task_entry {
 	uint64_t id;
 	const struct inlay_task_plugin *plugin;
-	void *argument;
-};
-
-/* An open plugin */
-struct inlay_task_opened {
-	uint64_t id;
-	const struct inlay_task_plugin *plugin;
-	void *state;
+	void *argument;                 /* in the worker's own entries: the pointer from open */
 };
 
 /* Parameters of a worker and its connections. Start from inlay_task_worker_default. */
@@ -130,36 +116,32 @@ struct inlay_task_worker_params {
 	uint32_t credits;               /* receives of a connection; a power of two */
 	uint32_t spare;                 /* further commands, whose answers are being sent; at least 1 */
 	uint32_t message;               /* bytes of the longest command, head included */
-	uint32_t response;              /* bytes of cmd->response */
+	uint32_t response;              /* bytes of cmd->response, at least 32 */
 	uint32_t max_inline;            /* bytes of response copied into a WQE; at most 512 */
-	uint32_t events;                /* 1: with a completion channel, to sleep on */
-	struct inlay_pool *pull;        /* for payloads by key: started, at least an element per connection; or NULL */
-	uint64_t period;                /* between probes of each host, in the caller's unit; 0: none */
+	struct ibv_comp_channel *channel; /* of the CQ, to sleep on; or NULL */
 	uint64_t id;                    /* told to the hosts in the address */
 };
 
 /* worker.h */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_worker {
 	struct inlay_task_conn **named; /* the connections by QPN: a hash table */
-	struct inlay_task_opened *plugins; /* in the order of the entries */
-	struct inlay_task_opened *recent; /* of the last command */
-	uint64_t due;
-	struct inlay_task_conn *dirty;  /* list of connections to ring for */
+	struct inlay_task_entry *plugins; /* those that are open */
+	struct inlay_task_conn *dirty;  /* may be read: connections to ring for, or with commands that wait */
 	uint32_t named_mask;
 	uint32_t num_plugins;           /* open */
 	uint32_t inside;                /* within progress or a plugin's function */
-	uint32_t turn;                  /* the connection that is tended first */
+	uint32_t num_conns;             /* may be read */
 	struct inlay_task_conn **conns;
+	/* keyed.h: posts the read of a payload. Returns 0 or -EAGAIN. NULL: no payloads by key */
+	int (*pull)(struct inlay_task_cmd *cmd);
 	struct inlay_cq cq __attribute__((aligned(INLAY_CACHE_LINE)));
-	uint32_t num_conns;
-	uint32_t share;                 /* elements of params.pull that each connection may use */
+	struct inlay_pool *pool;        /* of payloads by key */
+	uint32_t share;                 /* elements of it that each connection may use */
 	uint32_t strays;                /* may be read: completions of no connection */
-	uint64_t probe_at;
 	struct inlay_task_worker_params params;
 	struct inlay_uar uar;
 	struct ibv_pd *pd;
 	struct ibv_cq *ibcq;
-	struct ibv_comp_channel *channel;
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_worker, cq) == INLAY_CACHE_LINE, "a poll touches two lines");
@@ -173,50 +155,37 @@ struct inlay_task_fifo_ {
 /* A connection to a host; conn.h */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	struct inlay_task_worker *worker;
-	struct inlay_task_cmd *cmds;
-	uint8_t *slots;
 	struct inlay_task_cmd **ring;   /* the command of each receive */
-	uint32_t taken;                 /* receives completed */
+	struct inlay_task_conn *next_dirty;
+	uint32_t taken;                 /* may be read: commands received */
 	uint32_t mask;                  /* credits - 1 */
 	uint32_t message;               /* bytes of a receive */
-	uint32_t lkey;
-	uint32_t max_inline;
-	uint32_t quarter;               /* of inlay_task_post_inline_ */
-	uint32_t kept;                  /* commands with handlers */
+	uint32_t half;               /* of inlay_task_post_inline_ */
 	uint32_t response_max;          /* bytes of response in a command's own memory */
+	uint32_t kept;                  /* commands with handlers */
+	uint8_t dirty;
+	uint8_t connected;
+	uint8_t broken;                 /* may be read: destroy it */
+	uint8_t marked;                 /* broken, and the last WQE, a signaled NOP, is posted */
+	uint32_t lkey;
+	struct inlay_task_cmd *cmds;    /* num of them: credits and spare */
 	struct inlay_task_fifo_ waiting; /* for earlier commands, or for their payload */
 	struct inlay_task_fifo_ answered; /* their answers wait for room in the ring */
 	struct inlay_task_fifo_ sending; /* the device may still use their memory */
 	struct inlay_task_fifo_ spare;
-	struct inlay_task_conn *next_dirty;
-	uint8_t dirty;
-	uint8_t tended;                 /* has something to do in the next progress */
-	uint8_t connected;
-	uint8_t broken;
-	uint8_t told;                   /* inlay_task_worker_gone has returned it */
-	uint8_t marked;                 /* broken, and the last WQE, a signaled NOP, is posted */
-	uint32_t probe_end;             /* inlay_sq_index after the last probe */
-	uint32_t pulls;                 /* elements of params.pull in use */
-	uint32_t answer_max;            /* bytes of response in an answer */
 	struct inlay_task_link link;
-	/* May be read */
-	uint64_t commands;              /* received */
-	uint64_t answers;
-	uint32_t strays;                /* unexpected completions */
 	/* Rarely used */
-	uint32_t num;                   /* commands: credits and spare */
+	uint32_t max_inline;
+	uint32_t answer_max;            /* bytes of response in an answer */
+	uint32_t pulls;                 /* elements of worker->pool in use */
+	uint32_t strays;                /* may be read: unexpected completions */
+	uint32_t num;
+	uint32_t stride;                /* bytes of a command's receive and response */
 	void **states;
 	struct ibv_mr *mr;
 };
 
-INLAY_STATIC_ASSERT(offsetof(struct inlay_task_conn, waiting) == INLAY_CACHE_LINE,
-		    "a command touches a line and a half");
-
-/* Identifies the layout that a plugin's inline code shares with its worker. */
-#define INLAY_PLUGIN_LAYOUT                                                                                \
-	((uint32_t)(INLAY_VERSION + 3 * sizeof(struct inlay_task_cmd) + 31 * sizeof(struct inlay_task_conn) + \
-		    257 * sizeof(struct inlay_buf) + 1009 * sizeof(struct inlay_task_worker) +              \
-		    65537 * sizeof(struct inlay_task_plugin)))
+INLAY_STATIC_ASSERT(offsetof(struct inlay_task_conn, waiting) == INLAY_CACHE_LINE, "a command touches a line and a half");
 
 /* ---- Data path: what plugins call comes last ---- */
 
@@ -239,7 +208,7 @@ INLAY_FN struct inlay_task_cmd *inlay_task_fifo_pop_(struct inlay_task_fifo_ *f)
 	return cmd;
 }
 
-/* Has progress ring for the connection. */
+/* Has progress look after the connection, and ring for it. */
 INLAY_ALWAYS void inlay_task_conn_dirty_(struct inlay_task_conn *c)
 {
 	if (!c->dirty) {
@@ -249,27 +218,16 @@ INLAY_ALWAYS void inlay_task_conn_dirty_(struct inlay_task_conn *c)
 	}
 }
 
-INLAY_ALWAYS void inlay_task_conn_tend_soon_(struct inlay_task_conn *c)
-{
-	c->tended = 1;
-	c->worker->due = 0;
-}
-
-INLAY_ALWAYS uint8_t *inlay_task_cmd_message_(const struct inlay_task_cmd *cmd)
-{
-	return cmd->response - cmd->conn->message;
-}
-
 /* Follows every answer: posts the next receive, into cmd's memory. */
 INLAY_ALWAYS void inlay_task_conn_posted_(struct inlay_task_conn *c, struct inlay_task_cmd *cmd)
 {
 	/* At most params.credits receives are posted, so this place is free. */
 	c->ring[inlay_rq_index(&c->link.rq) & c->mask] = cmd;
-	inlay_rq_recycle(&c->link.rq, (uintptr_t)inlay_task_cmd_message_(cmd));
-	c->answers++;
+	inlay_rq_recycle(&c->link.rq, (uintptr_t)(cmd->response - c->message));
 	inlay_task_conn_dirty_(c);
 }
 
+/* Gives back what the command holds besides its own memory. */
 INLAY_FN void inlay_task_cmd_drop_(struct inlay_task_cmd *cmd)
 {
 	if (cmd->pulled) {
@@ -288,26 +246,10 @@ INLAY_FN void inlay_task_cmd_spare_(struct inlay_task_cmd *cmd)
 	inlay_task_fifo_push_(&cmd->conn->spare, cmd);
 }
 
-/* Posts an inline answer and the command's receive. Returns as inlay_task_post_inline_. */
-INLAY_ALWAYS int inlay_task_cmd_post_inline_(struct inlay_task_cmd *cmd, uint32_t bbs, uint64_t first, const void *data,
-					     uint32_t len)
-{
-	struct inlay_task_conn *c = cmd->conn;
-
-	if (INLAY_UNLIKELY(inlay_task_post_inline_(&c->link.sq, bbs, first, &cmd->ids, data, len, c->quarter, 0)))
-		return -EAGAIN;
-	inlay_task_conn_posted_(c, cmd);
-	return 0;
-}
-
 /*
  * Posts the answer that a command holds: kind, status, response_len, and the response in its own
- * memory or in its answer buffer. The device gathers from the command's memory, so a spare command
- * gets the receive.
- *
- *   +0   ctrl     SEND, index, QPN, DS
- *   +16  inline   byte count | head of 32 bytes
- *   +64  data     pointers to the response, unless a write before wrote it to the host's buffer
+ * memory or in its answer buffer; a longer one is written to the host's buffer first. While the
+ * device gathers from the command's memory, a spare command takes its receive.
  *
  * Returns 0, or -EAGAIN when the ring is full or no command is spare.
  */
@@ -315,33 +257,29 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 {
 	struct inlay_task_conn *c = cmd->conn;
 	struct inlay_sq *sq = &c->link.sq;
-	uint64_t first = inlay_task_first_(cmd->kind, inlay_task_status_wire_(cmd->status), cmd->response_len);
-	uint32_t len = cmd->response_len, written = cmd->kind == INLAY_TASK_WRITTEN, segs, bbs;
+	uint32_t len = cmd->response_len, written = cmd->kind == INLAY_TASK_WRITTEN, num = len != 0;
+	uint64_t first = inlay_task_first_(cmd->kind, inlay_task_status_wire_(cmd->status), len);
+	struct ibv_sge sge[INLAY_TASK_RESPONSE_PIECES];
 	uint8_t head[INLAY_TASK_HEAD];
-	struct inlay_cursor at;
 
 	if (!cmd->answer && len <= c->max_inline) {
-		if (inlay_task_cmd_post_inline_(cmd, inlay_task_inline_bbs_(len), first, cmd->response, len))
+		if (inlay_task_post_inline_(sq, first, &cmd->ids, cmd->response, len, c->half, 0))
 			return -EAGAIN;
 		inlay_task_cmd_drop_(cmd);
+		inlay_task_conn_posted_(c, cmd);
 		return 0;
 	}
-	segs = cmd->answer ? inlay_buf_segs(cmd->answer) : 1;
-	bbs = written ? 1 + (2 + segs + 3) / 4 : (4 + segs + 3) / 4;
-	if (!c->spare.first || inlay_sq_room(sq) < bbs)
-		return -EAGAIN;
-	if (written && inlay_post_write_bufs(sq, 0, cmd->response_key.rkey, cmd->answer, 0))
-		return -EAGAIN;
-	segs = written ? 0 : segs;
-	if (inlay_sq_begin(sq, (4 + segs + 3) / 4, &at))
-		return -EAGAIN; /* impossible: the room was checked */
 	inlay_task_head_write_(head, first, &cmd->ids);
-	at = inlay_seg_inline(at, head, INLAY_TASK_HEAD);
-	if (segs && cmd->answer)
-		at = inlay_seg_bufs(at, cmd->answer);
-	else if (segs)
-		at = inlay_seg_data(at, (uintptr_t)cmd->response, len, c->lkey);
-	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, INLAY_SIGNALED, 0);
+	sge[0].addr = (uintptr_t)cmd->response;
+	sge[0].length = len;
+	sge[0].lkey = c->lkey;
+	if (cmd->answer)
+		num = (uint32_t)inlay_buf_sges(cmd->answer, sge, INLAY_TASK_RESPONSE_PIECES);
+	/* A write and its answer go together. */
+	if (!c->spare.first || (written && (inlay_sq_room(sq) < 1 + (2 + num + 3) / 4 ||
+					    inlay_post_write(sq, 0, cmd->response_key.rkey, sge, num, 0))) ||
+	    inlay_task_post_sges_(sq, head, INLAY_TASK_HEAD, sge, written ? 0 : num, c->half, INLAY_SIGNALED))
+		return -EAGAIN;
 	cmd->posted = inlay_sq_index(sq);
 	inlay_task_fifo_push_(&c->sending, cmd);
 	inlay_task_conn_posted_(c, inlay_task_fifo_pop_(&c->spare));
@@ -362,7 +300,7 @@ INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, uint32_t kind, i
 	}
 	if (c->answered.first || inlay_task_cmd_post_(cmd)) {
 		inlay_task_fifo_push_(&c->answered, cmd);
-		inlay_task_conn_tend_soon_(c);
+		inlay_task_conn_dirty_(c);
 	}
 	return 0;
 }
@@ -374,8 +312,8 @@ INLAY_ALWAYS void inlay_task_cmd_taken_(struct inlay_task_cmd *cmd)
 	cmd->conn->kept--;
 }
 
-/* An answer that is not short, or cannot be posted now. */
-INLAY_FN int inlay_task_cmd_answer_long_(struct inlay_task_cmd *cmd, int status, const void *data, uint32_t len)
+/* Slow path of an answer: long, from a pulled command, or without room. */
+INLAY_APART int inlay_task_cmd_answer_other_(struct inlay_task_cmd *cmd, int status, const void *data, uint32_t len)
 {
 	if (len > cmd->conn->response_max)
 		return -E2BIG;
@@ -386,39 +324,37 @@ INLAY_FN int inlay_task_cmd_answer_long_(struct inlay_task_cmd *cmd, int status,
 }
 
 /*
- * Answers a command with a status and a copy of len bytes at data. These may lie in the payload,
- * but overlap cmd->response only if they start there.
+ * Answers a command with a status and a copy of len bytes at data. These may be cmd->response, or
+ * lie in the payload; they overlap cmd->response only if they start there.
  *
  * Returns 0: the answer leaves in this progress or a later one; -ENOTCONN: no answer, the
  * connection has ended; -E2BIG when len exceeds cmd->response_max: the command is still the
  * handler's.
  */
-INLAY_ALWAYS int inlay_task_cmd_answer_data(struct inlay_task_cmd *cmd, int status, const void *data, uint32_t len)
+INLAY_ALWAYS int inlay_task_cmd_answer(struct inlay_task_cmd *cmd, int status, const void *data, uint32_t len)
 {
 	struct inlay_task_conn *c = cmd->conn;
+	struct inlay_sq *sq = &c->link.sq;
+	struct inlay_cursor at;
 
 	INLAY_CHECK(cmd->kept, "a command is answered once, by its handler");
-	if (INLAY_UNLIKELY(len > INLAY_TASK_SHORT) || INLAY_UNLIKELY(cmd->pulled != NULL) ||
-	    INLAY_UNLIKELY(c->broken) ||
-	    INLAY_UNLIKELY(c->answered.first != NULL) || INLAY_UNLIKELY(len > c->response_max) ||
-	    INLAY_UNLIKELY(inlay_task_cmd_post_inline_(
-		    cmd, 1, inlay_task_first_(INLAY_TASK_ANSWER, inlay_task_status_wire_(status), len), data, len)))
-		return inlay_task_cmd_answer_long_(cmd, status, data, len);
+	if (INLAY_UNLIKELY(len > INLAY_TASK_SHORT) || INLAY_UNLIKELY(cmd->pulled != NULL) || INLAY_UNLIKELY(c->broken) ||
+	    INLAY_UNLIKELY(c->answered.first != NULL) || INLAY_UNLIKELY(!(~inlay_sq_index(sq) & c->half)) ||
+	    INLAY_UNLIKELY(inlay_sq_begin(sq, 1, &at)))
+		return inlay_task_cmd_answer_other_(cmd, status, data, len);
+	inlay_copy(at.wqe + INLAY_WQEBB - INLAY_TASK_SHORT, data, len);
+	inlay_task_post_short_(sq, at, inlay_task_first_(INLAY_TASK_ANSWER, inlay_task_status_wire_(status), len),
+			       &cmd->ids, len, 0);
+	inlay_task_conn_posted_(c, cmd);
 	inlay_task_cmd_taken_(cmd);
 	return 0;
 }
 
-/* As above, with cmd->response_len bytes of cmd->response. */
-INLAY_ALWAYS int inlay_task_cmd_answer(struct inlay_task_cmd *cmd, int status)
-{
-	return inlay_task_cmd_answer_data(cmd, status, cmd->response, cmd->response_len);
-}
-
 /*
  * Answers with the data of a buffer or a list, registered with the worker's PD. Data longer than an
- * answer is written to the host's response buffer. The worker takes a reference. Returns as
- * inlay_task_cmd_answer_data; -E2BIG when the data fits neither, or has more than 16 pieces;
- * -EINVAL when buf was given back or is not a head.
+ * answer is written to the host's response buffer (keyed.h). The worker takes a reference. Returns
+ * as inlay_task_cmd_answer; -E2BIG when the data fits neither, or has more than
+ * INLAY_TASK_RESPONSE_PIECES pieces; -EINVAL when buf was given back or is not a head.
  */
 INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, struct inlay_buf *buf)
 {
@@ -426,7 +362,7 @@ INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, s
 	uint64_t total = inlay_buf_list_bytes(buf);
 
 	INLAY_CHECK(cmd->kept, "a command is answered once, by its handler");
-	if ((total > c->answer_max && total > cmd->response_key.bytes) || inlay_buf_segs(buf) > 16)
+	if ((total > c->answer_max && total > cmd->response_key.bytes) || inlay_buf_segs(buf) > INLAY_TASK_RESPONSE_PIECES)
 		return -E2BIG;
 	if (inlay_buf_inc_refcount(buf, NULL))
 		return -EINVAL;
@@ -434,23 +370,6 @@ INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, s
 	cmd->answer = buf;
 	return inlay_task_cmd_finish_(cmd, total > c->answer_max ? INLAY_TASK_WRITTEN : INLAY_TASK_ANSWER, status,
 				      (uint32_t)total);
-}
-
-/* Answers with what the plugin's `notification` packs, or with -E2BIG if that is too long. */
-INLAY_FN int inlay_task_cmd_notify(struct inlay_task_cmd *cmd, int status)
-{
-	const struct inlay_task_opened *s = &cmd->conn->worker->plugins[cmd->entry];
-	int64_t max = cmd->conn->response_max, len = 0;
-
-	if (s->plugin->notification)
-		len = s->plugin->notification(s->state, cmd, cmd->response, (uint32_t)max);
-	if (len > max)
-		len = -E2BIG;
-	if (len < 0) {
-		status = len < -INLAY_TASK_STATUS_MAX ? -EIO : (int)len;
-		len = 0;
-	}
-	return inlay_task_cmd_answer_data(cmd, status, cmd->response, (uint32_t)len);
 }
 
 #endif

@@ -3,20 +3,15 @@
  * inlay/task/conn.h: a worker's connection to one host: created, connected, served, destroyed.
  *
  *   inlay_task_conn_create(&conn, memory, inlay_task_conn_size(&p), &worker, &why);
- *   inlay_task_conn_address(&conn, mine);             send it to the host, and get the host's
+ *   inlay_task_address_write(mine, &conn.link.self);  send it to the host, and get the host's
  *   inlay_task_conn_connect(&conn, theirs, len, &why);
  *   ... inlay_task_worker_progress (worker.h) serves it ...
- *   while ((gone = inlay_task_worker_gone(&worker)))  broken: its host died or misbehaved
- *           inlay_task_conn_destroy(gone);
+ *   if (conn.broken)                                  its host died or misbehaved
+ *           inlay_task_conn_destroy(&conn);
  *
- * Invariants
- *
- *   - Each connection has its own params.credits receives. A command holds one until its answer, so
- *     a host that floods, or whose commands are kept, slows down no other. A receive is reposted
- *     before the doorbell of its command's answer.
- *   - Each connection has an equal share of params.pull's elements. Payloads by key are read in the
- *     order of the commands; the next one waits for a free element. Without a pool, or when the
- *     payload exceeds an element, the command is refused with -E2BIG.
+ * Each connection has its own params.credits receives. A command holds one until its answer, so a
+ * host that floods, or whose commands are kept, slows down no other. A receive is reposted before
+ * the doorbell of its command's answer.
  *
  * A command's path
  *
@@ -40,14 +35,13 @@ INLAY_COLD int inlay_task_worker_valid_(const struct inlay_task_worker_params *p
 	       p->num_plugins <= INLAY_TASK_PLUGINS && (p->plugins || !p->num_plugins) &&
 	       inlay_is_pow2(p->credits) && p->credits <= INLAY_TASK_RECEIVES_MAX && p->spare &&
 	       p->spare <= INLAY_TASK_RECEIVES_MAX && p->message >= INLAY_TASK_MESSAGE_MIN &&
-	       p->message <= INLAY_TASK_MESSAGE_MAX && p->response && p->response <= INLAY_TASK_MESSAGE_MAX &&
-	       p->max_inline <= 512 && p->max_inline <= p->response &&
-	       (!p->pull || p->pull->num >= p->connections);
+	       p->message <= INLAY_TASK_MESSAGE_MAX && p->response >= INLAY_TASK_MESSAGE_MIN - INLAY_TASK_HEAD &&
+	       p->response <= INLAY_TASK_MESSAGE_MAX && p->max_inline <= 512 && p->max_inline <= p->response;
 }
 
 INLAY_COLD uint32_t inlay_task_conn_wqebbs_(const struct inlay_task_worker_params *p)
 {
-	uint64_t each = inlay_task_inline_bbs_(p->max_inline), all;
+	uint64_t each = inlay_task_bbs_(INLAY_TASK_HEAD + p->max_inline, 0), all;
 
 	if (each < 3) /* a response written by key, and its answer */
 		each = 3;
@@ -57,30 +51,25 @@ INLAY_COLD uint32_t inlay_task_conn_wqebbs_(const struct inlay_task_worker_param
 	return all > 32768 ? 32768 : (uint32_t)all;
 }
 
-/* Offsets of the parts of a connection in its memory. All before the commands is registered. */
-struct inlay_task_conn_parts_ {
-	uint64_t stride;                /* of a command's receive and response */
-	uint64_t cmds, ring, states, end;
-};
-
-INLAY_COLD struct inlay_task_conn_parts_ inlay_task_conn_place_(const struct inlay_task_worker_params *p)
+/* Lays a connection out from `at` on: messages, which are registered, then the rest. Returns the end. */
+INLAY_COLD uintptr_t inlay_task_conn_place_(struct inlay_task_conn *c, const struct inlay_task_worker_params *p, uintptr_t at)
 {
-	uint64_t num = (uint64_t)p->credits + p->spare, end = 0;
-	struct inlay_task_conn_parts_ at;
-
-	at.stride = inlay_round_up(p->message, INLAY_CACHE_LINE) + inlay_round_up(p->response, INLAY_CACHE_LINE);
-	inlay_task_place_(&end, num * at.stride);
-	at.cmds = inlay_task_place_(&end, num * sizeof(struct inlay_task_cmd));
-	at.ring = inlay_task_place_(&end, p->credits * sizeof(struct inlay_task_cmd *));
-	at.states = inlay_task_place_(&end, p->num_plugins * sizeof(void *));
-	at.end = end;
+	c->num = p->credits + p->spare;
+	c->message = (uint32_t)inlay_round_up(p->message, INLAY_CACHE_LINE);
+	c->stride = c->message + (uint32_t)inlay_round_up(p->response, INLAY_CACHE_LINE);
+	inlay_task_place_(&at, (uint64_t)c->num * c->stride);
+	c->cmds = (struct inlay_task_cmd *)inlay_task_place_(&at, c->num * sizeof(*c->cmds));
+	c->ring = (struct inlay_task_cmd **)inlay_task_place_(&at, p->credits * sizeof(*c->ring));
+	c->states = (void **)inlay_task_place_(&at, p->num_plugins * sizeof(*c->states));
 	return at;
 }
 
 /* Bytes of memory for a connection of such a worker; 0 if a parameter is out of range. */
 INLAY_COLD size_t inlay_task_conn_size(const struct inlay_task_worker_params *p)
 {
-	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_conn_place_(p).end : 0;
+	struct inlay_task_conn c;
+
+	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_conn_place_(&c, p, 0) : 0;
 }
 
 /* Rebuilds the worker's table of connections by QPN. */
@@ -99,37 +88,28 @@ INLAY_COLD void inlay_task_worker_name_(struct inlay_task_worker *w)
 
 /* Makes all of a connection but verbs objects. c->link's queues are set, the rest is zero. */
 INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w,
-				     uint32_t lkey)
+				      uint32_t lkey)
 {
 	const struct inlay_task_worker_params *p = &w->params;
-	const struct inlay_task_conn_parts_ at = inlay_task_conn_place_(p);
-	uint8_t *base = (uint8_t *)memory;
-	struct ibv_sge sge;
+	struct ibv_sge sge = {(uintptr_t)memory, 0, lkey};
+	uintptr_t end = inlay_task_conn_place_(c, p, (uintptr_t)memory);
 	uint32_t i;
 
 	c->worker = w;
-	c->num = p->credits + p->spare;
-	c->slots = base;
-	c->message = (uint32_t)inlay_round_up(p->message, INLAY_CACHE_LINE);
 	c->mask = p->credits - 1;
 	c->lkey = lkey;
-	c->quarter = inlay_task_link_quarter_(&c->link);
-	c->cmds = (struct inlay_task_cmd *)(void *)(base + at.cmds);
-	c->ring = (struct inlay_task_cmd **)(void *)(base + at.ring);
-	c->states = (void **)(void *)(base + at.states);
-	__builtin_memset(c->cmds, 0, (size_t)(at.end - at.cmds));
+	c->half = (inlay_sq_size(&c->link.sq) - 1) >> 1;
+	__builtin_memset(c->cmds, 0, end - (uintptr_t)c->cmds);
+	sge.length = c->message;
 	inlay_rq_prepare(&c->link.rq, c->message, lkey);
-	for (i = 0; i < c->num; i++) {
+	for (i = 0; i < c->num; i++, sge.addr += c->stride) {
 		c->cmds[i].conn = c;
-		c->cmds[i].response = base + i * at.stride + c->message;
+		c->cmds[i].response = (uint8_t *)memory + (size_t)i * c->stride + c->message;
 		if (i >= p->credits) {
 			inlay_task_fifo_push_(&c->spare, &c->cmds[i]);
 			continue;
 		}
 		c->ring[i] = &c->cmds[i];
-		sge.addr = (uintptr_t)inlay_task_cmd_message_(&c->cmds[i]);
-		sge.length = c->message;
-		sge.lkey = lkey;
 		inlay_had_room_(inlay_post_recv(&c->link.rq, &sge, 1));
 	}
 	inlay_rq_ring(&c->link.rq);
@@ -141,14 +121,13 @@ INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, s
 INLAY_COLD void inlay_task_conn_tell_(struct inlay_task_conn *c, enum inlay_task_change up)
 {
 	struct inlay_task_worker *w = c->worker;
-	uint32_t i;
+	uint32_t i, k;
 
 	w->inside++;
 	for (i = 0; i < w->num_plugins; i++) {
-		const struct inlay_task_opened *s = &w->plugins[up ? i : w->num_plugins - 1 - i];
-
-		if (s->plugin->connection)
-			s->plugin->connection(s->state, c, up);
+		k = up ? i : w->num_plugins - 1 - i;
+		if (w->plugins[k].plugin->connection)
+			w->plugins[k].plugin->connection(w->plugins[k].argument, c, &c->states[k], up);
 	}
 	w->inside--;
 }
@@ -198,13 +177,14 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	caps.wqebbs = inlay_task_conn_wqebbs_(p);
 	caps.receives = p->credits;
 	caps.max_inline = INLAY_TASK_HEAD + p->max_inline;
-	caps.max_gather = 16;
-	caps.access = IBV_ACCESS_REMOTE_WRITE; /* for the host's zero-byte probes; no region grants it */
+	caps.max_gather = INLAY_TASK_RESPONSE_PIECES;
+	caps.access = IBV_ACCESS_REMOTE_WRITE; /* for the host's probes; no region grants it */
 	err = inlay_task_link_create(&c->link, &caps, &p->path, why);
 	if (err)
 		return err;
 	errno = 0;
-	c->mr = ibv_reg_mr(w->pd, memory, (size_t)inlay_task_conn_place_(p).cmds, (unsigned)IBV_ACCESS_LOCAL_WRITE);
+	inlay_task_conn_place_(c, p, 0);
+	c->mr = ibv_reg_mr(w->pd, memory, (size_t)c->num * c->stride, (unsigned)IBV_ACCESS_LOCAL_WRITE);
 	if (!c->mr) {
 		err = inlay_task_errno_(why, "the connection's memory cannot be registered");
 		inlay_task_link_destroy(&c->link);
@@ -214,19 +194,13 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	c->link.self.role = INLAY_TASK_WORKER;
 	c->link.self.message = p->message;
 	c->link.self.receives = p->credits;
-	c->link.self.largest = p->pull ? p->pull->element_size : 0;
+	c->link.self.largest = w->pull ? w->pool->element_size : 0;
 	c->link.self.id = p->id;
 	return 0;
 }
 
-/* Writes the connection's address, INLAY_TASK_ADDRESS bytes, for inlay_task_host_connect. */
-INLAY_COLD void inlay_task_conn_address(const struct inlay_task_conn *c, uint8_t *blob)
-{
-	inlay_task_address_write(blob, &c->link.self);
-}
-
 /*
- * Connects to a host, by the address that inlay_task_host_address wrote. Returns 0; an error of
+ * Connects to a host, by its address. Returns 0; an error of
  * inlay_task_address_read or inlay_connect_rts; -EBADFD when it is or was connected. After an
  * error of inlay_connect_rts, destroy the connection.
  */
@@ -245,37 +219,15 @@ INLAY_COLD int inlay_task_conn_connect(struct inlay_task_conn *c, const void *bl
 	return err;
 }
 
-/* Returns each broken connection once; NULL: none. */
-INLAY_COLD struct inlay_task_conn *inlay_task_worker_gone(struct inlay_task_worker *w)
-{
-	uint32_t i;
-
-	for (i = 0; i < w->num_conns; i++)
-		if (w->conns[i]->broken && !w->conns[i]->told) {
-			w->conns[i]->told = 1;
-			return w->conns[i];
-		}
-	return NULL;
-}
-
-/* The plugin's own pointer in a connection, NULL at first. entry: cmd->entry. */
-INLAY_FN void **inlay_task_conn_state(const struct inlay_task_conn *c, uint32_t entry)
-{
-	INLAY_CHECK(entry < c->worker->num_plugins, "a state is of one of the worker's plugins");
-	return &c->states[entry];
-}
-
 /* ---- Data path ---- */
 
-INLAY_ALWAYS struct inlay_task_opened *inlay_task_worker_plugin_(struct inlay_task_worker *w, uint64_t id)
+INLAY_ALWAYS struct inlay_task_entry *inlay_task_worker_plugin_(const struct inlay_task_worker *w, uint64_t id)
 {
-	struct inlay_task_opened *s = w->recent;
+	struct inlay_task_entry *e;
 
-	if (INLAY_LIKELY(s && s->id == id))
-		return s;
-	for (s = w->plugins; s != w->plugins + w->num_plugins; s++)
-		if (s->id == id)
-			return w->recent = s;
+	for (e = w->plugins; e != w->plugins + w->num_plugins; e++)
+		if (e->id == id)
+			return e;
 	return NULL;
 }
 
@@ -285,23 +237,14 @@ INLAY_ALWAYS struct inlay_task_cmd *inlay_task_conn_next_(struct inlay_task_conn
 	return INLAY_LIKELY(c->taken != inlay_rq_index(&c->link.rq)) ? c->ring[c->taken++ & c->mask] : NULL;
 }
 
-/* Posts a last, signaled WQE: its completion returns those that were executed unsignaled. */
-INLAY_COLD void inlay_task_conn_mark_(struct inlay_task_conn *c)
-{
-	if (!c->marked && !inlay_post(&c->link.sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED)) {
-		c->marked = 1;
-		inlay_sq_ring(&c->link.sq);
-	}
-}
-
 /* Breaks the connection; progress then finds it broken. Returns as inlay_task_link_break. */
 INLAY_COLD int inlay_task_conn_break_(struct inlay_task_conn *c)
 {
 	int err = c->link.qp ? inlay_task_link_break(&c->link) : 0;
 
 	/* Without receives and sends there would be nothing to flush, and no completion. */
-	if (c->link.qp && !err)
-		inlay_task_conn_mark_(c);
+	if (c->link.qp && !err && !c->marked)
+		c->marked = inlay_task_link_mark_(&c->link);
 	return err;
 }
 
@@ -322,67 +265,30 @@ INLAY_COLD void inlay_task_conn_end_(struct inlay_task_conn *c)
 		inlay_task_conn_tell_(c, INLAY_TASK_ENDED);
 }
 
-/*
- * Posts the read of a payload. Returns 0; -EAGAIN without a free element or room in the ring;
- * -EINVAL when an element cannot hold it.
- */
-INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
-{
-	struct inlay_task_conn *c = cmd->conn;
-	struct ibv_sge sge;
-
-	if (c->pulls == c->worker->share || !inlay_sq_room(&c->link.sq) ||
-	    inlay_pool_alloc(c->worker->params.pull, &cmd->pulled)) {
-		cmd->pulled = NULL;
-		return -EAGAIN;
-	}
-	c->pulls++;
-	if (INLAY_UNLIKELY(inlay_buf_set_data(cmd->pulled, inlay_buf_head(cmd->pulled), cmd->payload_key.bytes))) {
-		/* Impossible: the length was checked. Else the command stalls; it never runs on another payload. */
-		inlay_task_cmd_drop_(cmd);
-		return -EINVAL;
-	}
-	sge = inlay_buf_sge(cmd->pulled);
-	inlay_had_room_(inlay_post_read(&c->link.sq, 0, cmd->payload_key.rkey, &sge, 1, INLAY_SIGNALED));
-	cmd->posted = inlay_sq_index(&c->link.sq);
-	cmd->payload = (const uint8_t *)inlay_buf_data(cmd->pulled);
-	inlay_task_conn_dirty_(c);
-	return 0;
-}
-
-/* Posts the reads of waiting commands' payloads, in order. */
-INLAY_COLD void inlay_task_conn_pull_(struct inlay_task_conn *c)
-{
-	struct inlay_task_cmd *cmd;
-
-	for (cmd = c->waiting.first; cmd; cmd = cmd->next)
-		if (cmd->payload_key.bytes && !cmd->pulled && inlay_task_cmd_pull_(cmd))
-			break;
-}
-
 /* Hands a command to its handler. Returns 0 when it is stalled, otherwise 1. */
 INLAY_ALWAYS uint32_t inlay_task_cmd_dispatch_(struct inlay_task_cmd *cmd)
 {
 	struct inlay_task_conn *c = cmd->conn;
-	const struct inlay_task_opened *s = inlay_task_worker_plugin_(c->worker, cmd->ids.plugin);
+	const struct inlay_task_entry *e = inlay_task_worker_plugin_(c->worker, cmd->ids.plugin);
 	int err;
 
-	if (INLAY_UNLIKELY(!s)) {
+	if (INLAY_UNLIKELY(!e)) {
 		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -ENOENT, 0);
 		return 1;
 	}
-	cmd->entry = (uint32_t)(s - c->worker->plugins);
+	cmd->state = &c->states[e - c->worker->plugins];
 	cmd->response_len = 0;
+	cmd->response_max = c->response_max;
 	cmd->kept = 1;
 	c->kept++;
-	err = s->plugin->command(s->state, cmd);
+	err = e->plugin->command(e->argument, cmd);
 	/* If the handler has answered, its return value does not matter. */
 	if (INLAY_UNLIKELY(!cmd->kept))
 		return 1;
 	if (INLAY_LIKELY(err <= 0)) {
 		/* It claims a longer response than fits: the command still gets its answer. */
-		if (INLAY_UNLIKELY(inlay_task_cmd_answer(cmd, err) == -E2BIG))
-			inlay_task_cmd_answer_data(cmd, -E2BIG, cmd->response, 0);
+		if (INLAY_UNLIKELY(inlay_task_cmd_answer(cmd, err, cmd->response, cmd->response_len) == -E2BIG))
+			inlay_task_cmd_answer_other_(cmd, -E2BIG, cmd->response, 0);
 	} else if (err == INLAY_TASK_STALL) {
 		inlay_task_cmd_taken_(cmd);
 		return 0;
@@ -391,33 +297,33 @@ INLAY_ALWAYS uint32_t inlay_task_cmd_dispatch_(struct inlay_task_cmd *cmd)
 }
 
 /* Advances answers, reads and commands that wait. Returns how many handlers were called. */
-INLAY_COLD uint32_t inlay_task_conn_tend_(struct inlay_task_conn *c, uint32_t max)
+INLAY_COLD uint32_t inlay_task_conn_tend_(struct inlay_task_conn *c)
 {
 	struct inlay_task_cmd *cmd, *next;
 	uint32_t n = 0;
 
-	c->tended = 0;
-	if (c->broken)
-		return 0;
 	while ((cmd = c->answered.first)) {
 		next = cmd->next; /* before it enters another list */
 		if (inlay_task_cmd_post_(cmd))
 			break;
 		c->answered.first = next;
 	}
-	inlay_task_conn_pull_(c);
-	for (; n < max && (cmd = c->waiting.first); n++) {
+	for (cmd = c->waiting.first; cmd; cmd = cmd->next)
+		if (cmd->payload_key.bytes && !cmd->pulled && c->worker->pull(cmd))
+			break;
+	for (; (cmd = c->waiting.first); n++) {
 		if (cmd->payload_key.bytes && (!cmd->pulled || !inlay_task_link_done_(&c->link, cmd->posted)))
 			break;
 		/* Pop it first: an answer may enter another list. A stalled command goes back. */
 		inlay_task_fifo_pop_(&c->waiting);
 		if (!inlay_task_cmd_dispatch_(cmd)) {
+			if (!c->waiting.first)
+				c->waiting.last = cmd;
+			cmd->next = c->waiting.first;
 			c->waiting.first = cmd;
 			break;
 		}
 	}
-	if (c->answered.first || c->waiting.first)
-		inlay_task_conn_tend_soon_(c);
 	return n;
 }
 
@@ -425,24 +331,23 @@ INLAY_COLD uint32_t inlay_task_conn_tend_(struct inlay_task_conn *c, uint32_t ma
 INLAY_COLD void inlay_task_conn_message_(struct inlay_task_cmd *cmd, const uint8_t *msg, uint32_t bytes)
 {
 	struct inlay_task_conn *c = cmd->conn;
-	struct inlay_pool *pool = c->worker->params.pull;
+	struct inlay_task_worker *w = c->worker;
 	struct inlay_task_message m;
 	int err = inlay_task_message_read_(&m, msg, bytes > c->message ? 0 : bytes);
 
 	cmd->ids = m.ids;
+	cmd->response_key.bytes = 0;
 	if (err || m.kind != INLAY_TASK_COMMAND || c->broken) {
 		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -EBADMSG, 0);
-	} else if (m.payload.bytes && (!pool || m.length > pool->element_size)) {
+	} else if (m.payload.bytes && (!w->pull || m.length > w->pool->element_size)) {
 		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -E2BIG, 0);
 	} else {
 		cmd->payload = msg + m.at;
 		cmd->payload_len = m.length;
 		cmd->payload_key = m.payload;
 		cmd->response_key = m.response;
-		cmd->response_max = c->response_max;
 		inlay_task_fifo_push_(&c->waiting, cmd);
-		inlay_task_conn_tend_soon_(c);
-		inlay_task_conn_pull_(c);
+		inlay_task_conn_dirty_(c);
 	}
 }
 
@@ -457,12 +362,11 @@ INLAY_ALWAYS uint32_t inlay_task_conn_take_(struct inlay_task_conn *c, uint32_t 
 		c->strays++;
 		return 0;
 	}
-	msg = inlay_task_cmd_message_(cmd);
-	c->commands++;
+	msg = cmd->response - c->message;
 	first = inlay_task_get64_(msg);
 	/* Trust only what the device has written: the head's length must match the device's count. */
 	if (INLAY_UNLIKELY((first >> 32) + INLAY_TASK_HEAD != bytes) || INLAY_UNLIKELY(bytes > c->message) ||
-	    INLAY_UNLIKELY((uint32_t)first != (INLAY_TASK_COMMAND << 8 | INLAY_TASK_WIRE)) ||
+	    INLAY_UNLIKELY((uint32_t)first != (INLAY_TASK_COMMAND << 8 | INLAY_TASK_VERSION)) ||
 	    INLAY_UNLIKELY(c->waiting.first != NULL) || INLAY_UNLIKELY(c->broken)) {
 		inlay_task_conn_message_(cmd, msg, bytes);
 		return 0;
@@ -471,10 +375,9 @@ INLAY_ALWAYS uint32_t inlay_task_conn_take_(struct inlay_task_conn *c, uint32_t 
 	cmd->payload_len = (uint32_t)(first >> 32);
 	__builtin_memcpy(&cmd->ids, msg + 8, sizeof(cmd->ids));
 	cmd->payload_key.bytes = cmd->response_key.bytes = 0;
-	cmd->response_max = c->response_max;
 	if (INLAY_UNLIKELY(!inlay_task_cmd_dispatch_(cmd))) {
 		inlay_task_fifo_push_(&c->waiting, cmd);
-		inlay_task_conn_tend_soon_(c);
+		inlay_task_conn_dirty_(c);
 	}
 	return 1;
 }
@@ -493,34 +396,41 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
 		} else {
 			/* With an immediate, with invalidate, or an RDMA write: no command, but it took a receive. */
 			c->strays++;
-			c->commands++;
-			inlay_task_conn_message_(cmd, inlay_task_cmd_message_(cmd), 0);
+			inlay_task_conn_message_(cmd, cmd->response, 0);
 		}
 	}
 	inlay_cq_advance(&c->worker->cq, 1);
 	if (error)
 		inlay_task_conn_end_(c);
-	if (c->broken)
-		inlay_task_conn_mark_(c);
+	if (c->broken && !c->marked)
+		c->marked = inlay_task_link_mark_(&c->link);
 	/* Commands whose answers were sent become spare. */
 	while ((!c->broken || !inlay_sq_pending(&c->link.sq)) && (cmd = c->sending.first) &&
 	       inlay_task_link_done_(&c->link, cmd->posted)) {
 		inlay_task_fifo_pop_(&c->sending);
 		inlay_task_cmd_spare_(cmd);
 	}
+	if (c->waiting.first || c->answered.first)
+		inlay_task_conn_dirty_(c); /* for what has come back */
 }
 
 /* Rings for all posted answers and receives, at the end of progress. */
 INLAY_FN void inlay_task_worker_flush_(struct inlay_task_worker *w)
 {
-	struct inlay_task_conn *c = w->dirty;
+	struct inlay_task_conn *c = w->dirty, *next;
+	const struct inlay_task_cmd *cmd;
 
 	w->dirty = NULL;
-	for (; c; c = c->next_dirty) {
+	for (; c; c = next) {
+		next = c->next_dirty;
 		c->dirty = 0;
 		/* The receive first: an answer is the credit for it. */
 		inlay_rq_ring(&c->link.rq);
 		inlay_sq_ring(&c->link.sq);
+		cmd = c->waiting.first;
+		if (INLAY_UNLIKELY(c->answered.first != NULL) ||
+		    (INLAY_UNLIKELY(cmd != NULL) && (!cmd->pulled || inlay_task_link_done_(&c->link, cmd->posted))))
+			inlay_task_conn_dirty_(c); /* again in the next progress; a read dirties it when it is done */
 	}
 }
 
@@ -543,7 +453,7 @@ INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 	inlay_task_conn_end_(c);
 	if (c->kept)
 		return -EBUSY;
-	inlay_task_worker_flush_(w); /* empties w->dirty, which must not point to c later */
+	inlay_task_worker_flush_(w); /* w->dirty must not point to c later */
 	if (inlay_task_link_destroy(&c->link))
 		return -EBUSY;
 	/* The QPN may be reused from now on. */

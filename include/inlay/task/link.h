@@ -9,9 +9,9 @@
  *   inlay_task_link_break(&link);                         to the error state: everything is flushed
  *   inlay_task_link_destroy(&link);
  *
- * A dead peer is noticed: the device repeats unacknowledged packets path.retry_count times, each
- * after a timeout of one to four times 4.096 us << path.timeout; then the queue pair fails. With
- * the defaults that takes at most 1.4 s after a send.
+ * A dead peer is noticed by what is sent to it: the device repeats unacknowledged packets
+ * path.retry_count times, each after one to four times 4.096 us << path.timeout; then the queue
+ * pair fails. With the defaults that takes at most 1.4 s. If nothing else is sent, probe.
  *
  * Threads: one owner at a time.
  * Sources: connect.h; the InfiniBand specification, volume 1, chapter 9 ("Ack timeout").
@@ -19,7 +19,6 @@
 #ifndef INLAY_TASK_LINK_H
 #define INLAY_TASK_LINK_H
 
-#include <fcntl.h>
 #include <infiniband/mlx5dv.h>
 #include <inlay/verbs.h>
 #include <inlay/task/wire.h>
@@ -80,7 +79,7 @@ INLAY_COLD int inlay_task_errno_(const char **why, const char *text)
 INLAY_COLD int inlay_task_link_qp_(struct inlay_task_link *l, const struct inlay_task_caps *caps, struct inlay_uar *uar,
 				   const char **why)
 {
-	uint32_t ds = 3 + (caps->max_inline + 4 + INLAY_DS - 1) / INLAY_DS, bbs;
+	uint32_t ds = 3 + (uint32_t)inlay_seg_inline_ds(caps->max_inline), bbs;
 	struct ibv_qp_init_attr_ex init;
 	struct mlx5dv_qp_init_attr dv;
 	int err;
@@ -167,58 +166,20 @@ INLAY_COLD int inlay_task_link_break(struct inlay_task_link *l)
 	return -ibv_modify_qp(l->qp, &a, IBV_QP_STATE);
 }
 
-/* Places an object at *at, and moves *at past it. Returns the object's offset. */
-INLAY_COLD uint64_t inlay_task_place_(uint64_t *at, uint64_t bytes)
+/*
+ * Probes the peer with an RDMA write of no bytes, and rings: if the peer is dead, the connection
+ * breaks. For a caller who waits and sends nothing; once a second is often enough. Returns 0, or
+ * -EAGAIN when the ring is full.
+ */
+INLAY_COLD int inlay_task_link_probe(struct inlay_task_link *l)
 {
-	uint64_t begin = *at;
-
-	*at += inlay_round_up(bytes, INLAY_CACHE_LINE);
-	return begin;
+	return inlay_post_write(&l->sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING);
 }
 
-/* A CQ of n CQEs, with a completion channel if events is not 0. Returns 0 or a negative errno. */
-INLAY_COLD int inlay_task_cq_make_(struct inlay_cq *cq, struct ibv_cq **ibcq, struct ibv_comp_channel **channel,
-				   struct ibv_context *ctx, uint64_t n, uint32_t events, const char **why)
+/* Posts a NOP whose completion returns all before it, signaled or not. Returns 1 if there was room. */
+INLAY_COLD uint8_t inlay_task_link_mark_(struct inlay_task_link *l)
 {
-	errno = 0;
-	if (events) {
-		*channel = ibv_create_comp_channel(ctx);
-		if (!*channel || fcntl((*channel)->fd, F_SETFL, O_NONBLOCK))
-			return inlay_task_errno_(why, "the completion channel cannot be made");
-	}
-	errno = 0;
-	*ibcq = ibv_create_cq(ctx, (int)n, NULL, *channel, 0);
-	if (!*ibcq)
-		return inlay_task_errno_(why, "ibv_create_cq failed");
-	return inlay_cq_from_cq(cq, *ibcq, why);
-}
-
-INLAY_COLD int inlay_task_cq_free_(struct ibv_cq **ibcq, struct ibv_comp_channel **channel)
-{
-	if (*ibcq && ibv_destroy_cq(*ibcq))
-		return -EBUSY;
-	*ibcq = NULL;
-	if (*channel && ibv_destroy_comp_channel(*channel))
-		return -EBUSY;
-	*channel = NULL;
-	return 0;
-}
-
-/* Acknowledges pending events, and arms. See inlay_task_host_arm. */
-INLAY_COLD int inlay_task_arm_(struct ibv_comp_channel *channel, struct inlay_cq *cq, int busy)
-{
-	struct ibv_cq *ibcq;
-	void *context;
-
-	if (!channel)
-		return -ENOTSUP;
-	while (!ibv_get_cq_event(channel, &ibcq, &context)) {
-		inlay_cq_event(cq);
-		ibv_ack_cq_events(ibcq, 1);
-	}
-	if (busy || inlay_cq_peek(cq))
-		return -EAGAIN;
-	return inlay_cq_arm(cq, 0) ? -ENOTSUP : inlay_cq_peek(cq) ? -EAGAIN : 0;
+	return !inlay_post(&l->sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED | INLAY_RING);
 }
 
 /* Whether all WQEs before `index` are done. For an index 2^32 ago it may say no for a while. */
@@ -227,10 +188,30 @@ INLAY_ALWAYS int inlay_task_link_done_(const struct inlay_task_link *l, uint32_t
 	return inlay_sq_index(&l->sq) - index >= inlay_sq_pending(&l->sq);
 }
 
-/* WQEBBs of a quarter of the send ring, less 1. */
-INLAY_FN uint32_t inlay_task_link_quarter_(const struct inlay_task_link *l)
+/* Places an object at *at, and moves *at past it. */
+INLAY_COLD void *inlay_task_place_(uintptr_t *at, uint64_t bytes)
 {
-	return (inlay_sq_size(&l->sq) - 1) >> 2;
+	uintptr_t begin = *at;
+
+	*at += (uintptr_t)inlay_round_up(bytes, INLAY_CACHE_LINE);
+	return (void *)begin;
+}
+
+/* A CQ of n CQEs; channel may be NULL. Returns 0 or a negative errno. */
+INLAY_COLD int inlay_task_cq_make_(struct inlay_cq *cq, struct ibv_cq **ibcq, struct ibv_comp_channel *channel,
+				   struct ibv_pd *pd, uint64_t n, const char **why)
+{
+	errno = 0;
+	*ibcq = ibv_create_cq(pd->context, (int)n, NULL, channel, 0);
+	return *ibcq ? inlay_cq_from_cq(cq, *ibcq, why) : inlay_task_errno_(why, "ibv_create_cq failed");
+}
+
+INLAY_COLD int inlay_task_cq_free_(struct ibv_cq **ibcq)
+{
+	if (*ibcq && ibv_destroy_cq(*ibcq))
+		return -EBUSY;
+	*ibcq = NULL;
+	return 0;
 }
 
 #endif

@@ -11,7 +11,7 @@
  *
  *   command, host to worker                       answer, worker to host
  *
- *   +0   version      1   INLAY_TASK_WIRE          +0   version      1
+ *   +0   version      1   INLAY_TASK_VERSION       +0   version      1
  *   +1   kind         1   INLAY_TASK_COMMAND       +1   kind         1   ANSWER, WRITTEN or REFUSED
  *   +2   flags        2   INLAY_TASK_PAYLOAD_KEY   +2   status       2   0, or an errno of Linux
  *   +4   length       4   bytes of payload         +4   length       4   bytes of response
@@ -38,7 +38,7 @@
  * The address, INLAY_TASK_ADDRESS bytes, which the caller passes by other means:
  *
  *   +0   magic      8   "inlaytsk"             +56  message   4   longest message it receives
- *   +8   version    2   INLAY_TASK_ADDRESS_VERSION
+ *   +8   version    2   INLAY_TASK_VERSION
  *   +10  role       1   enum inlay_task_role   +60  receives  4   posted receives
  *   +11  zero       1                          +64  largest   8   worker: largest payload by key
  *   +12  length     4   of the address         +72  id        8   the caller's
@@ -47,8 +47,8 @@
  * Threads: pure functions of their arguments.
  * Sources: DOCA's documentation of urom_worker_cmd and urom_worker_notify; RFC 3720, appendix B.4.
  */
-#ifndef INLAY_TASK_WIRE_H
-#define INLAY_TASK_WIRE_H
+#ifndef INLAY_TASK_VERSION_H
+#define INLAY_TASK_VERSION_H
 
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
@@ -56,13 +56,11 @@
 #include <inlay/mmap/blob.h>
 #include <inlay/queue.h>
 
-#define INLAY_TASK_WIRE 1u
+#define INLAY_TASK_VERSION 1u            /* of messages, addresses and plugins */
 #define INLAY_TASK_HEAD 32u
 #define INLAY_TASK_KEY 16u
-#define INLAY_TASK_AT (INLAY_DS + 4 + INLAY_TASK_HEAD) /* offset of the data in an inline WQE */
-#define INLAY_TASK_SHORT (INLAY_WQEBB - INLAY_TASK_AT) /* bytes of data in an inline WQE of one WQEBB */
+#define INLAY_TASK_SHORT 12u             /* bytes of data in an inline WQE of one WQEBB */
 #define INLAY_TASK_ADDRESS 84u
-#define INLAY_TASK_ADDRESS_VERSION 2u
 #define INLAY_TASK_MESSAGE_MIN 64u      /* a head and both keys */
 #define INLAY_TASK_MESSAGE_MAX (1u << 24)
 #define INLAY_TASK_RECEIVES_MAX 32768u
@@ -126,7 +124,7 @@ INLAY_STATIC_ASSERT(INLAY_TASK_MESSAGE_MIN == INLAY_TASK_HEAD + 2 * INLAY_TASK_K
 INLAY_COLD void inlay_task_address_write(uint8_t *blob, const struct inlay_task_address *a)
 {
 	__builtin_memcpy(blob, "inlaytsk", 8);
-	inlay_blob_put(blob + 8, INLAY_TASK_ADDRESS_VERSION, 2);
+	inlay_blob_put(blob + 8, INLAY_TASK_VERSION, 2);
 	inlay_blob_put(blob + 10, a->role, 2);
 	inlay_blob_put(blob + 12, INLAY_TASK_ADDRESS, 4);
 	inlay_connect_pack(&a->at, blob + 16);
@@ -148,7 +146,7 @@ INLAY_COLD int inlay_task_address_read(struct inlay_task_address *a, const void 
 	const uint8_t *at = (const uint8_t *)blob;
 
 	if (!at || len < INLAY_TASK_ADDRESS || __builtin_memcmp(at, "inlaytsk", 8) ||
-	    inlay_blob_get(at + 8, 2) != INLAY_TASK_ADDRESS_VERSION)
+	    inlay_blob_get(at + 8, 2) != INLAY_TASK_VERSION)
 		return inlay_refuse_(-EPROTO, why, "not an address of this version of command tasks");
 	if (len != INLAY_TASK_ADDRESS || inlay_blob_get(at + 12, 4) != INLAY_TASK_ADDRESS)
 		return inlay_refuse_(-EINVAL, why, "the address has a wrong length");
@@ -189,7 +187,7 @@ INLAY_ALWAYS uint32_t inlay_task_get32_(const uint8_t *at)
 /* Version, kind, flags or status, and length: the first 8 bytes of a head. */
 INLAY_ALWAYS uint64_t inlay_task_first_(uint32_t kind, uint32_t flags_or_status, uint32_t length)
 {
-	return (uint64_t)length << 32 | (flags_or_status << 16 | kind << 8 | INLAY_TASK_WIRE);
+	return (uint64_t)length << 32 | (flags_or_status << 16 | kind << 8 | INLAY_TASK_VERSION);
 }
 
 /* A status on the wire. All but 0 and negative errnos become EIO. */
@@ -237,7 +235,7 @@ INLAY_FN int inlay_task_message_read_(struct inlay_task_message *m, const uint8_
 	m->ids.plugin = m->ids.destination = m->payload.bytes = m->response.bytes = 0;
 	m->payload.rkey = m->response.rkey = m->kind = m->flags = m->length = m->at = 0;
 	m->status = 0;
-	if (bytes < INLAY_TASK_HEAD || msg[0] != INLAY_TASK_WIRE)
+	if (bytes < INLAY_TASK_HEAD || msg[0] != INLAY_TASK_VERSION)
 		return -EBADMSG;
 	m->kind = msg[1];
 	word = inlay_task_get32_(msg) >> 16;
@@ -264,52 +262,64 @@ INLAY_FN int inlay_task_message_read_(struct inlay_task_message *m, const uint8_
 }
 
 /*
- * Posts a message inline in its WQE.
+ * Ends a message of one WQEBB, whose data the caller copies to its end.
  *
  *   +0   ctrl     SEND, index, QPN, DS
- *   +16  inline   byte count | head of 32 bytes | data ...         wraps at the end of the ring
- *
- * bbs      WQEBBs of the message; the constant 1 for data of up to INLAY_TASK_SHORT bytes
- * quarter  WQEBBs of a quarter of the ring, less 1: a message that reaches the end of a quarter is
- *          signaled, to return credit
- * ring     constant; 1: rings for it
- *
+ *   +16  inline   byte count | head of 32 bytes | up to 12 bytes of data
+ */
+INLAY_ALWAYS void inlay_task_post_short_(struct inlay_sq *sq, struct inlay_cursor at, uint64_t first,
+					 const struct inlay_task_ids *ids, uint32_t len, uint32_t flags)
+{
+	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
+	inlay_task_head_write_(at.wqe + INLAY_DS + 4, first, ids);
+	at.ds = INLAY_WQEBB / INLAY_DS; /* a constant, whatever the length */
+	(void)inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+}
+
+/* WQEBBs of a message with so many bytes inline, and SGEs. */
+INLAY_ALWAYS uint32_t inlay_task_bbs_(uint32_t bytes, uint32_t sges)
+{
+	return (INLAY_DS + (4 + bytes + INLAY_DS - 1) / INLAY_DS * INLAY_DS + sges * INLAY_DS + INLAY_WQEBB - 1) / INLAY_WQEBB;
+}
+
+/*
+ * Posts a message with its data inline, as above, of any length. half: WQEBBs of half the
+ * ring, less 1: a message that reaches the end of a half is signaled, to return credit.
  * Returns 0, or -EAGAIN when the ring is full.
  */
-INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint32_t bbs, uint64_t first,
-					 const struct inlay_task_ids *ids, const void *data, uint32_t len,
-					 uint32_t quarter, int ring)
+INLAY_APART int inlay_task_post_inline_(struct inlay_sq *sq, uint64_t first, const struct inlay_task_ids *ids,
+					const void *data, uint32_t len, uint32_t half, uint32_t flags)
 {
+	uint32_t bbs = inlay_task_bbs_(INLAY_TASK_HEAD + len, 0);
 	struct inlay_cursor at;
-	uint32_t flags;
 
 	if (INLAY_UNLIKELY(inlay_sq_begin(sq, bbs, &at)))
 		return -EAGAIN;
-	__asm__("" : "+r"(data)); /* gcc would warn about copies that the length excludes */
 	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
 	inlay_task_head_write_(at.wqe + INLAY_DS + 4, first, ids);
-	if (__builtin_constant_p(bbs) && bbs == 1) {
-		inlay_copy(at.wqe + INLAY_TASK_AT, data, len);
-		at.ds = INLAY_WQEBB / INLAY_DS; /* all of it: the length folds */
-	} else {
-		inlay_copy_wrap_(at, at.wqe + INLAY_TASK_AT, data, len);
-		at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
-		if ((at.ds + 3) / 4 != bbs)
-			__builtin_unreachable(); /* lets constants fold */
-	}
-	flags = (at.index & quarter) + bbs > quarter ? INLAY_SIGNALED : 0;
-	if (ring && INLAY_LIKELY(inlay_sq_rung(sq) == at.index))
-		return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags | INLAY_RING, 0);
-	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
-	if (ring)
-		inlay_sq_ring(sq);
-	return 0;
+	inlay_copy_wrap_(at, at.wqe + INLAY_WQEBB - INLAY_TASK_SHORT, data, len);
+	at.ds = (INLAY_DS + 4 + INLAY_TASK_HEAD + len + INLAY_DS - 1) / INLAY_DS;
+	if ((at.index & half) + bbs > half)
+		flags |= INLAY_SIGNALED;
+	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 }
 
-/* WQEBBs of an inline message with this much data. */
-INLAY_ALWAYS uint32_t inlay_task_inline_bbs_(uint32_t len)
+/*
+ * Posts a message with pointers to its data: head, `bytes` with its keys, then num SGEs, none
+ * empty. Returns as above.
+ */
+INLAY_APART int inlay_task_post_sges_(struct inlay_sq *sq, const uint8_t *head, uint32_t bytes, const struct ibv_sge *sge,
+				      uint32_t num, uint32_t half, uint32_t flags)
 {
-	return (INLAY_TASK_AT + len + INLAY_WQEBB - 1) / INLAY_WQEBB;
+	uint32_t bbs = inlay_task_bbs_(bytes, num);
+	struct inlay_cursor at;
+
+	if (INLAY_UNLIKELY(inlay_sq_begin(sq, bbs, &at)))
+		return -EAGAIN;
+	at = inlay_seg_sges(inlay_seg_inline(at, head, bytes), sge, num);
+	if ((at.index & half) + bbs > half)
+		flags |= INLAY_SIGNALED;
+	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 }
 
 #endif

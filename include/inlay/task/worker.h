@@ -10,15 +10,13 @@
  *   inlay_task_worker_create(&worker, memory, inlay_task_worker_size(&p), pd, &p, &why);
  *   ... inlay_task_conn_create and _connect for each host ...
  *   for (;;)
- *           inlay_task_worker_progress(&worker, now, 64);
+ *           inlay_task_worker_progress(&worker, 64);
  *
- * Invariants
+ * All connections share the worker's CQ and doorbell register. Each breaks alone: when its host
+ * dies, when a key is invalid, or when the host has no receive for an answer. A silent host that
+ * has died is noticed by inlay_task_link_probe(&conn.link).
  *
- *   - All connections share the worker's CQ and doorbell register. Each breaks alone: when its host
- *     dies, when a key is invalid, or when the host has no receive for an answer.
- *   - With params.period, zero-byte writes probe each host.
- *
- * Sleeping: as host.h, with inlay_task_worker_arm and inlay_task_worker_fd.
+ * To sleep: as host.h, with worker.cq, when progress has returned 0 and worker.dirty is NULL.
  *
  * Threads: a worker, its connections and commands have one owner at a time.
  * Sources: DOCA's documentation of doca_urom and doca_urom_plugin.
@@ -30,7 +28,7 @@
 
 /* ---- Set-up ---- */
 
-/* No plugins, 16 connections of 32 credits, messages of 4096 bytes, 96 inline, a probe a second. */
+/* No plugins, 16 connections of 32 credits, messages of 4096 bytes, 96 inline. */
 INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 {
 	struct inlay_task_worker_params p;
@@ -43,61 +41,53 @@ INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 	p.message = 4096;
 	p.response = 4096 - INLAY_TASK_HEAD;
 	p.max_inline = 96;
-	p.period = 1000000000;
 	return p;
 }
 
-/* Offsets of the parts of a worker in its memory. named: a hash table, at most half full. */
-struct inlay_task_worker_parts_ {
-	uint64_t named, plugins, conns, end;
-};
-
-INLAY_COLD struct inlay_task_worker_parts_ inlay_task_worker_place_(const struct inlay_task_worker_params *p)
+/* Lays a worker's tables out from `at` on, at most half of `named` in use. Returns the end. */
+INLAY_COLD uintptr_t inlay_task_worker_place_(struct inlay_task_worker *w, const struct inlay_task_worker_params *p,
+					      uintptr_t at)
 {
-	struct inlay_task_worker_parts_ at;
-	uint64_t end = 0;
-
-	at.named = inlay_task_place_(&end, sizeof(void *) << (inlay_log2_ceil(p->connections) + 1));
-	at.plugins = inlay_task_place_(&end, p->num_plugins * sizeof(struct inlay_task_opened));
-	at.conns = inlay_task_place_(&end, p->connections * sizeof(void *));
-	at.end = end;
+	w->named_mask = (1u << (inlay_log2_ceil(p->connections) + 1)) - 1;
+	w->named = (struct inlay_task_conn **)inlay_task_place_(&at, ((uint64_t)w->named_mask + 1) * sizeof(void *));
+	w->plugins = (struct inlay_task_entry *)inlay_task_place_(&at, p->num_plugins * sizeof(*w->plugins));
+	w->conns = (struct inlay_task_conn **)inlay_task_place_(&at, p->connections * sizeof(void *));
 	return at;
 }
 
 /* Bytes of memory for such a worker, without connections; 0 if a parameter is out of range. */
 INLAY_COLD size_t inlay_task_worker_size(const struct inlay_task_worker_params *p)
 {
-	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_worker_place_(p).end : 0;
+	struct inlay_task_worker w;
+
+	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_worker_place_(&w, p, 0) : 0;
 }
 
 INLAY_COLD void inlay_task_worker_close_(struct inlay_task_worker *w)
 {
 	w->inside++;
-	w->recent = NULL;
 	while (w->num_plugins) {
-		struct inlay_task_opened *s = &w->plugins[--w->num_plugins];
+		const struct inlay_task_entry *e = &w->plugins[--w->num_plugins];
 
-		if (s->plugin->close)
-			s->plugin->close(s->state);
+		if (e->plugin->close)
+			e->plugin->close(e->argument);
 	}
 	w->inside--;
 }
 
 INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct inlay_task_entry *e, const char **why)
 {
-	struct inlay_task_opened *s = &w->plugins[w->num_plugins];
+	struct inlay_task_entry *own = &w->plugins[w->num_plugins];
 	int err;
 
-	if (!e->plugin || e->plugin->version != INLAY_PLUGIN_VERSION || e->plugin->layout != INLAY_PLUGIN_LAYOUT)
-		return inlay_refuse_(-EPROTO, why, "a plugin is of another version or layout");
+	if (!e->plugin || e->plugin->version != INLAY_TASK_VERSION)
+		return inlay_refuse_(-EPROTO, why, "a plugin is of another version");
 	if (!e->plugin->command)
 		return inlay_refuse_(-EINVAL, why, "a plugin has no handler");
 	if (inlay_task_worker_plugin_(w, e->id))
 		return inlay_refuse_(-EEXIST, why, "two plugins have one id");
-	s->id = e->id;
-	s->plugin = e->plugin;
-	s->state = e->argument;
-	err = e->plugin->open ? e->plugin->open(e->argument, w, &s->state) : 0;
+	*own = *e;
+	err = e->plugin->open ? e->plugin->open(e->argument, w, &own->argument) : 0;
 	w->num_plugins += !err;
 	return err ? inlay_refuse_(err, why, "a plugin cannot be opened") : 0;
 }
@@ -106,19 +96,12 @@ INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct
 INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory,
 				       const struct inlay_task_worker_params *p, const char **why)
 {
-	const struct inlay_task_worker_parts_ at = inlay_task_worker_place_(p);
-	uint8_t *base = (uint8_t *)memory;
 	uint32_t i;
 	int err = 0;
 
-	__builtin_memset(memory, 0, (size_t)at.end);
+	__builtin_memset(memory, 0, inlay_task_worker_size(p));
+	inlay_task_worker_place_(w, p, (uintptr_t)memory);
 	w->params = *p;
-	w->named = (struct inlay_task_conn **)(void *)(base + at.named);
-	w->named_mask = (1u << (inlay_log2_ceil(p->connections) + 1)) - 1;
-	w->plugins = (struct inlay_task_opened *)(void *)(base + at.plugins);
-	w->conns = (struct inlay_task_conn **)(void *)(base + at.conns);
-	w->due = p->period ? 0 : UINT64_MAX;
-	w->share = p->pull ? p->pull->num / p->connections : 0;
 	w->inside++;
 	for (i = 0; i < p->num_plugins && !err; i++)
 		err = inlay_task_worker_open_(w, &p->plugins[i], why);
@@ -139,7 +122,7 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 	inlay_task_worker_close_(w);
 	if (w->uar.td && inlay_uar_destroy(&w->uar, NULL))
 		return -EBUSY;
-	return inlay_task_cq_free_(&w->ibcq, &w->channel);
+	return inlay_task_cq_free_(&w->ibcq);
 }
 
 /*
@@ -150,7 +133,7 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
  * size    bytes, at least inlay_task_worker_size(p)
  *
  * Returns as inlay_task_host_create; for plugins, -EINVAL without handler, -EPROTO for another
- * version or layout, -EEXIST for two with one id, and the error of `open`.
+ * version, -EEXIST for two with one id, and the error of `open`.
  */
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memory, size_t size, struct ibv_pd *pd,
 					const struct inlay_task_worker_params *p, const char **why)
@@ -173,7 +156,7 @@ INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memor
 	cqes = p->connections * (5ull * inlay_task_conn_wqebbs_(p) + p->credits);
 	if (cqes > (uint32_t)device.max_cqe)
 		cqes = (uint32_t)device.max_cqe;
-	err = inlay_task_cq_make_(&w->cq, &w->ibcq, &w->channel, pd->context, cqes, p->events, why);
+	err = inlay_task_cq_make_(&w->cq, &w->ibcq, p->channel, pd, cqes, why);
 	if (!err) {
 		err = inlay_uar_create(&w->uar, pd, INLAY_UAR_SERIAL, why);
 		if (!err || err == -ENOTSUP) /* then each QP uses its own register */
@@ -185,44 +168,6 @@ INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memor
 }
 
 /* ---- Data path ---- */
-
-INLAY_COLD void inlay_task_worker_probe_(struct inlay_task_worker *w, uint64_t now)
-{
-	uint32_t i;
-
-	w->probe_at = now + w->params.period < now ? UINT64_MAX : now + w->params.period;
-	for (i = 0; i < w->num_conns; i++) {
-		struct inlay_task_conn *c = w->conns[i];
-
-		if (!c->connected || c->broken || !inlay_task_link_done_(&c->link, c->probe_end) ||
-		    inlay_post_write(&c->link.sq, 0, 0, NULL, 0, INLAY_SIGNALED))
-			continue;
-		c->probe_end = inlay_sq_index(&c->link.sq);
-		inlay_task_conn_dirty_(c);
-	}
-}
-
-/* All of progress but completions. Returns how many handlers were called. */
-INLAY_COLD uint32_t inlay_task_worker_tend_(struct inlay_task_worker *w, uint64_t now, uint32_t max)
-{
-	uint32_t n = 0, i;
-
-	if (w->params.period && now >= w->probe_at)
-		inlay_task_worker_probe_(w, now);
-	w->due = w->params.period ? w->probe_at : UINT64_MAX;
-	for (i = 0; i < w->num_conns && n < max; i++) {
-		struct inlay_task_conn *c = w->conns[(w->turn + i) % w->num_conns];
-
-		if (c->tended)
-			n += inlay_task_conn_tend_(c, max - n);
-	}
-	/* Connections that had no turn come first next time. */
-	if (i < w->num_conns) {
-		w->turn = (w->turn + i) % w->num_conns;
-		w->due = 0;
-	}
-	return n;
-}
 
 /* The connection that a completion belongs to, or NULL. */
 INLAY_ALWAYS struct inlay_task_conn *inlay_task_worker_conn_(const struct inlay_task_worker *w, uint32_t qpn)
@@ -238,24 +183,21 @@ INLAY_ALWAYS struct inlay_task_conn *inlay_task_worker_conn_(const struct inlay_
  * Handles completions, hands commands to their plugins, sends answers, and calls the plugins'
  * `progress`.
  *
- * now  the time in the unit of params.period, never less than before; 0 without probes
- * max  most completions, and most commands, to handle
+ * max  most completions to handle; commands that have waited come on top
  *
  * Returns how many handlers were called, plus what the plugins' `progress` returned. Within a
  * plugin's function it does nothing and returns 0.
  */
-INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64_t now, uint32_t max)
+INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint32_t max)
 {
 	const struct mlx5_cqe64 *cqe;
 	struct inlay_task_conn *c;
-	uint32_t done = 0, n, bytes;
+	uint32_t done = 0, i, bytes;
 
 	if (INLAY_UNLIKELY(w->inside))
 		return 0;
 	w->inside = 1;
-	if (INLAY_UNLIKELY(now >= w->due))
-		done = inlay_task_worker_tend_(w, now, max);
-	for (n = 0; n < max && done < max && (cqe = inlay_cq_peek(&w->cq)); n++) {
+	for (; max && (cqe = inlay_cq_peek(&w->cq)); max--) {
 		c = inlay_task_worker_conn_(w, inlay_cqe_qpn(cqe));
 		if (INLAY_UNLIKELY(!c)) {
 			w->strays++;
@@ -268,26 +210,15 @@ INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64
 			inlay_task_conn_other_(c, cqe);
 		}
 	}
-	for (n = 0; n < w->num_plugins; n++)
-		if (w->plugins[n].plugin->progress)
-			done += w->plugins[n].plugin->progress(w->plugins[n].state);
-	if (w->dirty)
-		inlay_task_worker_flush_(w);
+	for (i = 0; i < w->num_plugins; i++)
+		if (w->plugins[i].plugin->progress)
+			done += w->plugins[i].plugin->progress(w->plugins[i].argument);
+	for (c = w->dirty; c; c = c->next_dirty)
+		if (INLAY_UNLIKELY(c->answered.first != NULL) || INLAY_UNLIKELY(c->waiting.first != NULL))
+			done += inlay_task_conn_tend_(c);
+	inlay_task_worker_flush_(w);
 	w->inside = 0;
 	return done;
-}
-
-/* The descriptor to sleep on, which does not block; -1 without params.events. */
-INLAY_COLD int inlay_task_worker_fd(const struct inlay_task_worker *w)
-{
-	return w->channel ? w->channel->fd : -1;
-}
-
-/* As inlay_task_host_arm. Does not consider what a plugin's `progress` has to do. */
-INLAY_COLD int inlay_task_worker_arm(struct inlay_task_worker *w, uint64_t *until)
-{
-	*until = w->due;
-	return inlay_task_arm_(w->channel, &w->cq, !w->due || w->dirty);
 }
 
 #endif
