@@ -9,11 +9,11 @@
  * memory and reading what arrived), inlay_fence_reg and inlay_fence_reg_full (between writes to
  * device memory, dm.h).
  *
- * Posts are inlay_post_<operation>, segments inlay_seg_<segment>, all others inlay_<object>_<verb>.
- * The suffix _be marks a big-endian value; all other values are in host order.
+ * Posts are inlay_post_<operation>, segments inlay_seg_<segment>, others inlay_<object>_<verb or
+ * field>. The suffix _be marks a big-endian value; all other values are in host order.
  *
- * Status codes. A function returns 0 (or a count) or a negative errno. Functions that can fail in
- * only one way may return NULL. Each kind of failure has one errno:
+ * Status codes. A function returns 0 (or a count) or a negative errno, or a pointer that is NULL on
+ * failure (inlay_device_open also sets errno). Each kind of failure has one errno:
  *
  *   -EINVAL   an argument is wrong               -EBUSY     the object is in use
  *   -ENOBUFS  the caller's memory is too small   -EBADFD    the object is in the wrong state
@@ -29,7 +29,8 @@
  *
  * Checks. With INLAY_CHECKED 1 (default 0), a broken precondition aborts and names the rule; with 0
  * it costs nothing. No struct depends on it, so objects of both kinds link together. Outside data
- * (a completion, a peer's bytes) and every documented error are checked either way.
+ * (a completion's kind and counter, a peer's bytes) and documented errors are checked either way;
+ * where a function says so, a completion's QPN only with INLAY_CHECKED.
  *
  * Probes. With INLAY_USDT 1 (default 0; needs <sys/sdt.h>), the data path has static probes for
  * bpftrace, perf and gdb: each is a nop in the code and a note in the ELF file.
@@ -242,7 +243,7 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 	uint8_t *d = (uint8_t *)to;
 	const uint8_t *s = (const uint8_t *)from;
 
-	/* Only SGEs of zero-based keys have address 0, never inline. Without this, gcc warns. */
+	/* An SGE of a zero-based key has address 0, and is never inlined. Without this, gcc warns. */
 	if (__builtin_constant_p(!s) && !s)
 		return;
 	if (__builtin_constant_p(len) && len && len <= 64) {
@@ -304,7 +305,7 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
  *                                                 unlock | the next write to the register
  *   inlay_fence_reg_full     sfence   dsb st      any write to a register | whatever follows
  *   inlay_fence_polled       -        dmb oshld   the load of what is polled (a CQE's owner bit, the last
- *                                                 byte of an RDMA write) | loads of what came before it
+ *                                                 byte of an RDMA write) | loads of data written before
  *   inlay_fence_cqe_free     -        dmb oshld   the last loads from a CQE | the record that frees it
  *
  * x86-64. The CPU keeps all these orders by itself for write-back memory, for devices too. Only the

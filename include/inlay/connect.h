@@ -14,8 +14,8 @@
  *   inlay_connect_unpack(&there, theirs, sizeof(theirs), &why);
  *   inlay_connect_rts(qp, &here, &there, NULL, &why);               INIT to RTS
  *
- * Both sides may do so at once. A side that answers may also wait for theirs, call _rts, and send
- * its record last; then the peer learns which ECE options the device took.
+ * Both sides may do so at once. Or one side waits for theirs, calls inlay_connect_rts, and packs and
+ * sends its own record last, which then says which ECE options its device accepted.
  *
  * NULL stands for the defaults. To choose a port, a GID index, timers and so on:
  *
@@ -29,8 +29,8 @@
  *
  * Invariants:
  *   - *why always points to a static sentence.
- *   - A failure of inlay_connect_local leaves the queue pair as it was; one of inlay_connect_rts
- *     leaves it in INIT, or in RESET if it had reached RTR.
+ *   - A failure of inlay_connect_local leaves the queue pair as it was; so does one of
+ *     inlay_connect_rts, unless it had reached RTR: then the queue pair is in RESET.
  *   - Only inlay_connect_unpack reads the peer's bytes; any bytes are safe. A record that it
  *     accepts names an address that can exist.
  *   - A record is not authenticated: exchange it over a channel that the application trusts.
@@ -49,7 +49,7 @@
  *   +33  3  ECE vendor; 0 if none, and for UD
  *   +36  4  ECE options; for UD the Q_Key
  *
- * The GID on RoCE. A port has one per address of its network interface and version of RoCE. Both
+ * The GID on RoCE. A port has one for each pair of interface address and RoCE version. Both
  * sides must use the same version and address family, and only RoCE v2 is routed. Indices differ
  * between hosts and over time. So by default the record names the first GID of the best kind: RoCE
  * v2 with an IPv4 address, with a routable IPv6 address, with a link-local one, RoCE v1.
@@ -93,7 +93,7 @@ enum inlay_connect_flags {
 struct inlay_connect_record {
 	uint8_t gid[16];
 	uint32_t qpn;            /* 24 bits */
-	uint32_t psn;            /* 24 bits, random; may be replaced before the record is sent */
+	uint32_t psn;            /* 24 bits, from the clock; may be replaced before the record is sent */
 	uint32_t qkey;           /* UD */
 	uint32_t ece_vendor;     /* 24 bits; RC and UC */
 	uint32_t ece_options;
@@ -126,9 +126,9 @@ struct inlay_connect_attr {
 	uint8_t hop_limit;     /* routers that a packet may pass, with a GRH [64] */
 	uint8_t rd_atomic;     /* RC: reads and atomics under way, each way; lowered to what both devices can [16] */
 	uint8_t timeout;       /* RC: 4.096 us << timeout for an ack, 1 .. 31; 0: no timeout [14: 67 ms] */
-	uint8_t retry_count;   /* RC: tries without an ack, 0 .. 7 [7] */
-	uint8_t rnr_retry;     /* RC: tries when the peer has no receive, 0 .. 6; 7: no limit [7] */
-	uint8_t min_rnr_timer; /* RC: the peer's pause between these, ibv_modify_qp(3) [12: 0.64 ms] */
+	uint8_t retry_count;   /* RC: repeats without an ack, 0 .. 7 [7] */
+	uint8_t rnr_retry;     /* RC: repeats when the peer has no receive, 0 .. 6; 7: no limit [7] */
+	uint8_t min_rnr_timer; /* RC: the peer's pause before it repeats, ibv_modify_qp(3) [12: 0.64 ms] */
 };
 
 /* ---- Set-up: all of it ---- */
@@ -432,8 +432,9 @@ INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_co
  *
  * Returns 0; -EINVAL when a peer is missing, or given for UD; -EBADFD when the queue pair is not in
  * INIT, or here is another's; -ENOTSUP when the two sides cannot reach each other, or differ in
- * type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the queue pair is in
- * INIT with its receives, or in RESET without: *why says which.
+ * type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the queue pair keeps
+ * its state and its receives, unless the step to RTS failed: then it is in RESET without them, and
+ * *why says so.
  */
 INLAY_COLD INLAY_RESULT int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record *here,
 					      const struct inlay_connect_record *there,

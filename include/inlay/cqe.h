@@ -49,9 +49,10 @@
  *
  *   RC, XRC, DCI         any of them: the QP is in error, everything outstanding is flushed; see
  *                        queue.h, "A QP in error"
- *   DCI with streams     S: the WQE's stream alone, unless too many have failed: queue/post.h
+ *   DCI with streams     S: the WQE's stream alone, unless too many have failed: devx/qp.h
  *   UC, UD, raw packet   S: the send queue stops and is flushed (IBV_QPS_SQE), receives go on; once
- *                        all is flushed, ibv_modify_qp to RTS starts it again. R: as above
+ *                        all is flushed, ibv_modify_qp to RTS starts it again (raw packet: only
+ *                        through RESET). R: as above
  *   MLX5_CQE_SIG_ERR     nothing: inlay_cqe_sig_error (cqe/signature.h)
  *
  * Repair the first error of a queue: the flushes behind it say nothing more.
@@ -92,7 +93,7 @@ enum inlay_cqe_bits {
 	INLAY_CQE_SOLICITED = 1 << 1,
 	INLAY_CQE_SCATTER_32 = 1 << 2,
 	INLAY_CQE_SCATTER_64 = 1 << 3,
-	INLAY_CQE_COMPRESSED = 3 << 2, /* both scatter bits: no CQE but a block of small ones */
+	INLAY_CQE_COMPRESSED = 3 << 2, /* both scatter bits: a block of mini CQEs */
 	INLAY_CQE_ERROR = 1 << 7, /* of the opcode: set in SIG_ERR, REQ_ERR, RESP_ERR and INVALID, clear in good ones */
 };
 
@@ -238,7 +239,7 @@ INLAY_ALWAYS int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
 	return (int)INLAY_UNLIKELY((cqe->op_own & INLAY_CQE_ERROR) != 0);
 }
 
-/* Whether it is a block of several CQEs: inlay_cq_unzip. Never of a CQ without compression. */
+/* Whether it is a block of several CQEs: inlay_cq_unzip. Never true on a CQ without compression. */
 INLAY_ALWAYS int inlay_cqe_is_compressed(const struct mlx5_cqe64 *cqe)
 {
 	return (cqe->op_own & INLAY_CQE_COMPRESSED) == INLAY_CQE_COMPRESSED;
@@ -262,7 +263,7 @@ INLAY_ALWAYS int inlay_cqe_is_recv_(const struct mlx5_cqe64 *cqe)
 	return INLAY_LIKELY((int8_t)cqe->op_own > 0xf) || cqe->op_own >> 4 == MLX5_CQE_RESP_ERR;
 }
 
-/* Number of the QP that the WQE was posted to; of an Ethernet receive, the flow tag. */
+/* Number of the QP that sent or received, with an SRQ too; of an Ethernet receive, the flow tag. */
 INLAY_FN uint32_t inlay_cqe_qpn(const struct mlx5_cqe64 *cqe)
 {
 	return inlay_from_be32(cqe->sop_drop_qpn) & 0xffffff;

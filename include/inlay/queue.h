@@ -43,7 +43,7 @@
  *   2. Post a signaled NOP and ring. Its flush CQE is the last, and returns the credit of unsignaled
  *      WQEs before it. On -EAGAIN, poll first. Not needed if every WQE was signaled.
  *   3. Poll and release until inlay_sq_pending and inlay_rq_pending are 0.
- *   4. ibv_modify_qp to RESET. Callers that need no flush CQEs start here.
+ *   4. ibv_modify_qp to RESET. Without an SRQ, callers that need no flush CQEs start here.
  *   5. inlay_cq_clean(&cq, qpn, inlay_srq_gone, &srq) on each of its CQs; NULL, NULL without an SRQ.
  *   6. inlay_sq_reset(&sq), inlay_rq_reset(&rq).
  *   7. ibv_modify_qp to INIT, RTR, RTS; post.
@@ -58,10 +58,11 @@
  *
  * Counters. Indices count on modulo 2^32 and are masked only at use, so the difference of two
  * readings is the traffic in between: inlay_sq_index (WQEBBs posted), inlay_sq_rung (rung for),
- * inlay_rq_index (receives posted). inlay_sq_pending and inlay_rq_pending are the part not yet given
- * back; inlay_sq_room, inlay_rq_room and inlay_srq_room are what may be posted now. Another thread may
- * read them: each is one aligned word, possibly a little old. Static probes show single events
- * (INLAY_USDT, base.h).
+ * inlay_rq_index (receives posted). inlay_sq_pending and inlay_rq_pending are the part not yet
+ * given back; inlay_sq_room and inlay_rq_room are what may be posted now, inlay_srq_room the empty
+ * entries. Another thread may read inlay_sq_index, inlay_sq_pending, inlay_sq_room and
+ * inlay_rq_index, each one aligned word that may be old; the others combine two words. Static
+ * probes show single events (INLAY_USDT, base.h).
  *
  * Threads: every queue has one owner at a time; a register is shared as its mode says. After fork()
  * only the parent uses the queues.

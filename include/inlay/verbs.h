@@ -25,19 +25,20 @@
  * their CQ is not taken over. A queue is not taken over again after an error: see recovery.md.
  *
  * Refused, with a reason: a device that is not mlx5, a queue of unknown kind or size, a queue that
- * was posted to, a CQ that was used or is too small, sq_sig_all. Nothing shows the following; the
- * caller must see to them:
+ * was posted to, a CQ that was used or is too small, sq_sig_all. inlay cannot detect the
+ * following; the caller must take care of it:
  *   - Compressed CQEs: tell inlay_cq_set_compression of a CQ made with
  *     MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE.
  *   - WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the environment):
  *     the device rejects unsigned WQEs.
  *   - An SRQ whose receives complete to a CQ that libmlx5 still polls: see queue/srq.h.
  *   - ibv_req_notify_cq arms with libmlx5's own consumer index. Use inlay_cq_arm.
- *   - A queue that was posted to exactly 65,536 times looks fresh.
- *   - The credit of queues that libmlx5 posts to, on the same CQ, returns only by ibv_poll_cq.
+ *   - A queue looks fresh when its 16-bit doorbell record has wrapped to exactly 0.
+ *   - A queue that libmlx5 posts to must not complete to a CQ that inlay polls: only ibv_poll_cq
+ *     returns its credit.
  *   - Every QP created in uar->pd must be taken over through this uar.
  *   - A CQ must not be resized (ibv_resize_cq), before or after.
- *   - MLX5_SHUT_UP_BF in the environment has no effect.
+ *   - inlay ignores MLX5_SHUT_UP_BF in the environment and uses BlueFlame.
  *   - Scatter to CQE: see cqe.h.
  *
  * Errors, besides those of each function: -ENOTSUP when the object's device is not mlx5, -EPROTO
@@ -105,7 +106,7 @@ INLAY_COLD uint32_t inlay_send_overhead_(uint32_t type)
  * CQEs that the send queue of a QP (RC, UC, UD, XRC, DCI or raw packet) needs in its CQ: the WQEBBs
  * of libmlx5's ring, which are more than cap.max_send_wr. Call it before the QP exists, for
  * ibv_create_cq. 32768, the largest ring, for attributes that ibv_create_qp refuses. With a
- * max_tso_header, count an SGE more for each 16 bytes of it.
+ * max_tso_header, first add an SGE to cap.max_send_sge for each 16 bytes of it.
  */
 INLAY_COLD uint32_t inlay_send_cqes(const struct ibv_qp_init_attr *init)
 {
@@ -152,7 +153,7 @@ INLAY_COLD uint32_t inlay_srq_cqes(uint32_t max_wr)
 
 /*
  * Makes a doorbell register: a thread domain and a parent domain over pd. QPs created in uar->pd
- * get a register that no other QP shares; the first inlay_sq_from_qp finds out which.
+ * share one register that no other QP uses; the first inlay_sq_from_qp finds its address.
  *
  * mode  enum inlay_uar_mode (queue/uar.h): INLAY_UAR_SERIAL for the queues of one thread
  *
@@ -335,10 +336,10 @@ INLAY_COLD void inlay_sq_query_packet_(struct inlay_sq *sq, struct ibv_context *
 }
 
 /*
- * Takes over the send queue of an RC, UC, UD, XRC or raw packet QP or a DCI that was not posted to
- * since its creation or reset, and reserves a CQE for each WQEBB of its ring. For a raw packet QP
- * it queries whether the device wants headers inline (without DEVX it assumes 18 bytes, which every
- * device takes) and whether it takes multi-packet WQEs.
+ * Takes over the send queue of an RC, UC, UD, XRC or raw packet QP or a DCI that has not been
+ * posted to since its creation or reset, and reserves a CQE for each WQEBB of its ring. For a raw
+ * packet QP it queries whether the device wants headers inline (without DEVX it assumes 18 bytes,
+ * which every device takes) and whether it takes multi-packet WQEs.
  *
  * uar  from inlay_uar_create for a QP created in uar->pd, or from inlay_uar_from_qp for this QP or
  *      one on the same register
@@ -467,12 +468,12 @@ INLAY_COLD void inlay_sq_explain(FILE *out, const struct inlay_sq *sq)
 		found = fprintf(out, "  the ring is full: posts return -EAGAIN until a completion is released\n");
 	cqe = sq->cq ? inlay_cq_peek(sq->cq) : NULL;
 	if (!sq->cq)
-		found = fprintf(out, "  it was taken over without a CQ: see whether that holds a completion\n");
+		found = fprintf(out, "  it was taken over without a CQ: peek the CQ that it completes to\n");
 	if (cqe)
 		found = fprintf(out, "  its CQ holds a completion, %s of QP 0x%x: inlay_cq_peek, release, inlay_cq_advance\n",
 				inlay_cqe_is_error(cqe) ? "an error" : "one", inlay_cqe_qpn(cqe));
 	if (sq->verbs && !ibv_query_qp(sq->verbs, &attr, IBV_QP_STATE, &init) && attr.qp_state != IBV_QPS_RTS)
-		found = fprintf(out, "  the QP is in %s, and posts in RTS only\n", states[attr.qp_state & 7]);
+		found = fprintf(out, "  the QP is in %s, and sends only in RTS\n", states[attr.qp_state & 7]);
 	if (!found)
 		fprintf(out, "  nothing is wrong here: it is the device's, or the peer's, turn\n");
 }
@@ -489,8 +490,8 @@ INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, 
 }
 
 /*
- * Takes over the receive queue of an RC, UC, UD or raw packet QP that was not posted to since its
- * creation or reset, and reserves a CQE for each entry. cq as in inlay_sq_from_qp.
+ * Takes over the receive queue of an RC, UC, UD or raw packet QP that has not been posted to since
+ * its creation or reset, and reserves a CQE for each entry. cq as in inlay_sq_from_qp.
  *
  * Returns 0; -ENOTSUP for another type of QP; -EBUSY when the queue was posted to; -EINVAL when the
  * QP has no receive queue of its own (none, or an SRQ), completes to another CQ or has an

@@ -27,8 +27,8 @@
  *   - All fields are big-endian, except the payload.
  *   - A WQE starts on a WQEBB and may run past the ring's end to its beginning, as libmlx5's does.
  *     Only the payload of an inline segment is ever split there.
- *   - The cursor is passed and returned by value. With constant segments its DS count folds; within
- *     one WQEBB so does the end-of-ring test.
+ *   - The cursor is passed and returned by value. When the segments are known at compile time,
+ *     the DS count is a constant, and within one WQEBB nothing tests for the ring's end.
  *   - The device reads a byte count of 0 as 2^31, so empty SGEs are left out, as in libmlx5.
  *   - A receive WQE is a run of data segments, ended by lkey 0x100 if the stride has room for more.
  *     An SRQ entry starts with 16 bytes of its own; the be16 at +2 is the next entry's number.
@@ -43,9 +43,9 @@
  * Included by name, or by the posts that use them: wqe/umr.h (changes to memory keys, signatures),
  * wqe/sync.h (waits, other queues, local copies), wqe/eth.h (Ethernet segments of raw packets).
  *
- * Threads: pure functions of their arguments. Sources: mlx5dv.h (layouts), Linux
- * include/linux/mlx5/qp.h (fence modes), the PRM's "Work Queue Element" chapter; libmlx5's qp.c for
- * what is left out, padded or zeroed.
+ * Threads: no shared state; calls on different memory do not interfere. Sources: mlx5dv.h
+ * (layouts), Linux include/linux/mlx5/qp.h (fence modes), the PRM's "Work Queue Element" chapter;
+ * libmlx5's qp.c for what is left out, padded or zeroed.
  */
 #ifndef INLAY_WQE_H
 #define INLAY_WQE_H

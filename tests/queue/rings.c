@@ -917,8 +917,8 @@ static void rule_break(void *arg)
 	AGAIN(inlay_sq_set_packet_(sq, 0, 1); (void)!inlay_post_packets_multi(sq, inlay_eth_csum(0), sge, 2, INLAY_INLINE))
 	RULE("inlay_sq_begin: the queue is attached to a register", inlay_sq_fini(sq); (void)!inlay_sq_begin(sq, 1, &at))
 	RULE("inlay_sq_begin_counted: the queue is attached to a register", inlay_sq_fini(sq); inlay_sq_begin_counted(sq, 1))
-	RULE("inlay_post_recv: the queue is not finished", inlay_rq_fini(u->rq); (void)!inlay_post_recv(u->rq, sge, 1))
-	RULE("inlay_post_srq_recv: the queue is not finished", inlay_srq_fini(u->srq); (void)!inlay_post_srq_recv(u->srq, sge, 1, 0))
+	RULE("inlay_post_recv: inlay_rq_fini was not called", inlay_rq_fini(u->rq); (void)!inlay_post_recv(u->rq, sge, 1))
+	RULE("inlay_post_srq_recv: inlay_srq_fini was not called", inlay_srq_fini(u->srq); (void)!inlay_post_srq_recv(u->srq, sge, 1, 0))
 }
 
 static void checks(void **state)

@@ -18,12 +18,12 @@
  *   - On a CQ with compression, test inlay_cqe_is_special instead of inlay_cqe_is_error, and call
  *     inlay_cq_unzip for a compressed block.
  *
- * Overrun unnoticed. The device checks only the record for room, and on a CQ that ignores overrun it
- * checks nothing, so it may overwrite CQEs that were not freed. One lap ahead, the owner bit does not
- * match and inlay_cq_peek finds nothing. Two laps ahead it matches again, and the caller takes a new
- * completion for an old one (256 laps in the enhanced layout). With compression one lap is enough:
- * inlay_cq_peek may return eight mini CQEs as a CQE, or a block may lose its title. Stay within
- * inlay_cq_reserve even where the device does not check.
+ * Overrun. The device finds the room in a CQ from the consumer index in the record. On a CQ that
+ * ignores overrun it checks nothing, and may overwrite CQEs that were not freed. One lap ahead, the
+ * owner bit does not match and inlay_cq_peek finds nothing. Two laps ahead it matches again, and
+ * the caller takes a new completion for an old one (256 laps in the enhanced layout). With
+ * compression one lap is enough: inlay_cq_peek may return eight mini CQEs as a CQE, or a block may
+ * lose its title. Stay within inlay_cq_reserve even where the device does not check.
  *
  * Events. Verbs' channel, armed by inlay's doorbell:
  *
@@ -47,9 +47,9 @@
  * Moderation delays an event by count or time: ibv_modify_cq with IBV_CQ_ATTR_MODERATE, or the period
  * and count of devx/cq.h. The loop is the same.
  *
- * A caller that polls on leaves the CQ armed, and later finds a spare event in the channel. That is
- * harmless if inlay_cq_event counts every event: the arm carries the count (arm_sn), and the device
- * ignores an arm whose count has fired.
+ * If the look after arming finds a completion, the CQ stays armed, and an event comes although nobody
+ * sleeps. That is harmless if inlay_cq_event counts every event: the arm carries the count (arm_sn),
+ * and the device ignores an arm whose count has raised its event.
  *
  * Threads: one owner at a time. Another thread may call ibv_get_cq_event, if the CQ is handed over
  * with the event. Sources: libmlx5's cq.c (mlx5_arm_cq, __mlx5_cq_clean), the PRM's "Completion
@@ -75,8 +75,8 @@ struct inlay_cq {
 	uint32_t ci;              /* CQEs freed */
 	uint32_t mask;            /* CQEs in the ring, less 1 */
 	uint32_t stride;          /* 64 or 128 */
-	uint16_t lap;             /* the ownership word that makes the slot at next the caller's, in its bits `own` */
-	uint16_t own;             /* the owner bit; or the lap's number, of CQs with the enhanced layout */
+	uint16_t lap;             /* ownership word, under the mask own, of a CQE for the caller at next */
+	uint16_t own;             /* the owner bit; or the lap's number, in the enhanced layout */
 	uint8_t *uar;             /* doorbell page */
 	uint32_t cqn;
 	uint32_t arm_sn;          /* events seen */
@@ -153,8 +153,8 @@ INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
 /*
  * Sets n CQEs aside for a queue that completes to this CQ: one per WQEBB of a send ring, one per
  * entry of a receive ring. The functions of verbs.h that take a CQ call this. To reserve fewer,
- * call it and pass NULL to those functions. Then at most n WQEBBs or entries may be posted whose
- * CQEs have not been freed, signaled or not, because a QP in error completes them all.
+ * call it and pass NULL to those functions. Then keep at most n WQEBBs or entries posted until their
+ * CQEs are freed; unsignaled WQEs count, because a QP in error completes every WQE.
  *
  * Returns 0; -ENOSPC when fewer than n are left, and *why points into cq and says how many; -EPROTO
  * for a CQ of another version of inlay.

@@ -26,7 +26,8 @@
  *
  * Code size. With a constant opcode and constant flags, a post of one buffer, of a constant number
  * of SGEs or of a constant inline length is compiled in line: 150 to 620 bytes. Any other post is a
- * call of a function that each object holds once, 15 to 50 bytes.
+ * call of a function that each object file holds once: 15 to 50 bytes for the call, 80 to 180 with
+ * a list.
  *
  * Threads: one owner of the queue at a time. Sources: libmlx5's _mlx5_post_send and mlx5_send_wr_*
  * (qp.c); the PRM's "Send Work Queue Entry" chapter.
@@ -44,9 +45,9 @@ INLAY_CASTS_BEGIN_
 /*
  * What to post. Fields that an operation does not need are 0.
  *
- * The payload is data, len, lkey; or, if num_sge is not 0, the SGEs; or, if iov is not NULL, that
- * list. Empty pieces are left out, and all may be empty. With INLAY_INLINE the payload is copied
- * into the WQE and local keys are ignored. A read writes to it.
+ * The payload is the list at iov if that is not NULL; else the SGEs if num_sge is not 0; else data,
+ * len, lkey. Empty pieces are left out, and all may be empty. With INLAY_INLINE the payload is
+ * copied into the WQE and local keys are ignored. A read places its result there.
  */
 struct inlay_wr {
 	uint64_t raddr;            /* writes, reads, atomics: the peer's address */
@@ -360,10 +361,10 @@ INLAY_ALWAYS int inlay_post_call_list_(struct inlay_sq *sq, const struct inlay_w
  * INLAY_STREAM(id) for a DCI with streams. INLAY_INLINE is not for reads. INLAY_RING rings for this
  * WQE and all posted before it; else the device sees nothing before inlay_sq_ring.
  *
- * Returns 0; -EAGAIN when the ring has no room: ring for what was posted before, poll, release, and
- * post again; -E2BIG when the WQE is larger than the ring; -EINVAL when it is longer than the QP's
- * longest (too many SGEs, too much inline data) or an iovec has more than 2^31 - 1 bytes. A refused
- * post writes nothing and rings for nothing.
+ * Returns 0; -EAGAIN when the ring has no room: ring the doorbell for what is posted, poll,
+ * release, and post again; -E2BIG when the WQE is larger than the ring; -EINVAL when it is longer
+ * than the QP's longest (too many SGEs, too much inline data) or an iovec has more than 2^31 - 1
+ * bytes. A refused post writes nothing and rings for nothing.
  *
  * The buffers of a post are the caller's again when its WQE has completed; with INLAY_INLINE, at once.
  *

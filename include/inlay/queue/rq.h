@@ -7,13 +7,13 @@
  *   inlay_rq_release(&rq, cqe);                              returns the WQE of one completion
  *
  * Invariants:
- *   - WQEs complete in the order in which they were posted. Indices grow without bound and are
+ *   - WQEs complete in the order in which they were posted. Indices count modulo 2^32 and are
  *     masked at use. There is no register: ringing writes the doorbell record.
  *   - A QP of MLX5DV_QP_CREATE_OOO_DP takes its WQEs in any order: queue/ooo.h.
  *   - libmlx5 clears a WQ's record on the way from RESET to RDY (mlx5_modify_wq), so take over or
- *     reset, move it to RDY, then post. A QP takes receives from INIT on. Of a raw packet QP they may
- *     be posted then, but rung only in RTR: on the way there libmlx5 sets the record to its own count,
- *     0, and before RTR the device must not receive packets (ibv_modify_qp, mlx5_post_recv).
+ *     reset, move it to RDY, then post. A QP takes receives from INIT on. On a raw packet
+ *     QP, ring only in RTR: packets must not arrive earlier, and libmlx5 sets the record to its own
+ *     count, 0, on the way there (ibv_modify_qp, mlx5_post_recv).
  *
  * Threads: one owner at a time.
  * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c).
@@ -137,7 +137,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_recv(struct inlay_rq *rq, const struct 
 	uint8_t *wqe;
 
 	INLAY_CHECK(rq && (sge || !num_sge), "queue and SGEs are not NULL");
-	INLAY_CHECK(rq->buf, "the queue is not finished");
+	INLAY_CHECK(rq->buf, "inlay_rq_fini was not called");
 	if (INLAY_UNLIKELY(rq->limit == rq->pi))
 		return -EAGAIN;
 	/* Every WQE has room for one. */
@@ -176,7 +176,7 @@ INLAY_FN uint32_t inlay_rq_room(const struct inlay_rq *rq)
 	return rq->limit - rq->pi;
 }
 
-/* Receive WQEs posted and not given back. A QP in error produces a flush CQE for each. */
+/* Receive WQEs posted and not given back. A QP in error produces a flush CQE for each that was rung. */
 INLAY_FN uint32_t inlay_rq_pending(const struct inlay_rq *rq)
 {
 	return rq->most - inlay_rq_room(rq);
@@ -229,7 +229,7 @@ INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 {
 	INLAY_CHECK(rq, "the queue is not NULL");
-	INLAY_CHECK(rq->buf, "the queue is not finished");
+	INLAY_CHECK(rq->buf, "inlay_rq_fini was not called");
 	INLAY_CHECK(inlay_rq_pending(rq), "a receive is outstanding");
 	INLAY_CHECK(rq->most > rq->mask, "WQEs complete in their order");
 	inlay_put64(rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride + 8, inlay_to_be64(addr));

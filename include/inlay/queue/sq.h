@@ -10,7 +10,7 @@
  *   ...
  *   freed = inlay_sq_release(&sq, cqe);                       WQEBBs that came back, or -EPROTO
  *
- * The ring holds WQEBBs of 64 bytes. Indices grow without bound and are masked at use:
+ * The ring holds WQEBBs of 64 bytes. Indices count modulo 2^32 and are masked at use:
  *
  *        pi - pending               pi
  *   -----|--------------------------|-----------------------
@@ -36,7 +36,8 @@ INLAY_CASTS_BEGIN_
 
 /*
  * A send queue, best aligned to a cache line. A post of one WQEBB with INLAY_RING then touches only
- * the first line and the register's object; other posts, rings and releases touch the second line too.
+ * the first line and, on a serial register, the register's object; other posts, rings and releases
+ * touch the second line too.
  */
 struct inlay_sq {
 	uint8_t *buf;
@@ -71,9 +72,9 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, last) == INLAY_CACHE_LINE, "a shor
 /* ---- Set-up ---- */
 
 /*
- * Describes a fresh send ring and attaches it to the register that its QP was created with. Returns
- * 0; -EINVAL for an argument out of its range; -EPROTO for a register of another version of inlay.
- * On failure sq and uar are unchanged.
+ * Initializes *sq for a fresh send ring and attaches it to the register that its QP was created
+ * with. Returns 0; -EINVAL for an argument out of its range; -EPROTO for a register of another
+ * version of inlay. On failure sq and uar are unchanged.
  *
  * buf        the ring, 64-byte aligned; wqebb_cnt its WQEBBs, a power of two, 1 .. 32768
  * dbrec      the QP's doorbell record: two words, receive then send. NULL is refused: doorbells of a
@@ -118,9 +119,9 @@ INLAY_COLD int inlay_sq_reserve_(struct inlay_sq *sq, struct inlay_cq *cq, const
 }
 
 /*
- * Sets the QP's type (enum ibv_qp_type) and whether it has atomics. INLAY_CHECKED then refuses
- * operations that the type does not have; without atomics, they return -ENOTSUP. Resets the sizes of
- * inlay_sq_set_atomics (queue/masked.h).
+ * Sets the QP's type (enum ibv_qp_type) and whether it has atomics. With INLAY_CHECKED, posting an
+ * operation that the type does not have then aborts; without atomics, atomic posts return -ENOTSUP.
+ * Resets the sizes of inlay_sq_set_atomics (queue/masked.h).
  */
 INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t atomics)
 {
@@ -206,7 +207,7 @@ INLAY_FN uint32_t inlay_sq_type(const struct inlay_sq *sq)
 	return sq->type;
 }
 
-/* Index of the next WQE, unbounded; inlay_cqe_wqe_counter of its completion has the low 16 bits. */
+/* Index of the next WQE, modulo 2^32; inlay_cqe_wqe_counter of its completion has the low 16 bits. */
 INLAY_FN uint32_t inlay_sq_index(const struct inlay_sq *sq)
 {
 	return sq->pi;
@@ -479,7 +480,7 @@ INLAY_ALWAYS int inlay_sq_end_(struct inlay_sq *sq, struct inlay_cursor at, uint
 	return 0;
 }
 
-/* inlay_sq_commit, which returns 0, for posts. */
+/* As inlay_sq_commit, but returns 0 instead of the number of WQEBBs: for posts. */
 INLAY_ALWAYS int inlay_sq_finish_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
 				  uint32_t flags, uint32_t imm_be)
 {
@@ -646,8 +647,8 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
  * Gives back the credit of everything posted before `index` (inlay_sq_index), for callers that learn
  * of progress by other means than completions.
  *
- * Returns the WQEBBs that came back, or -EPROTO when fewer are outstanding; then nothing has
- * changed.
+ * Returns the WQEBBs that came back, or -EPROTO when `index` is older than the oldest outstanding
+ * WQEBB or newer than the last one posted; then nothing has changed.
  */
 INLAY_FN int inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
 {

@@ -15,10 +15,10 @@
  * Exactly one of the three follows each receive completion, good or error, before inlay_cq_advance.
  * A released entry is empty until inlay_post_srq_recv fills it.
  *
- * The device takes the entries of a list in the order of their links, which it may read before an
- * entry is posted: an entry is shown when its successor is known. When all entries hold a buffer,
- * one of them, a different one each time, waits until the next comes back. When some are empty, the
- * successor is one of these, and a recycled buffer moves there with its user word.
+ * An SRQ is a list (verbs) or cyclic (devx/srq.h). In a list the device follows the links and may
+ * read them ahead, so an entry is handed over only when its successor is known. When every entry
+ * holds a buffer, the last one is held until another comes back and is linked behind it. When some
+ * are empty, a recycled buffer moves with its user word to the empty entry at the head.
  *
  *   all full    ... --> posted --> posted --> posted     held
  *   some empty  ... --> posted --> posted --> empty --> empty --> empty
@@ -43,8 +43,8 @@
  * Every QP on the queue must complete its receives to a CQ that inlay polls: libmlx5 would put the
  * entry of each completion that it polls or removes into a free list of its own.
  *
- * A QP in error leaves entries that it has not started to the other QPs, and raises
- * IBV_EVENT_QP_LAST_WQE_REACHED when it will take no more. Reset or destroy it only after that
+ * Entries that a QP in error has not fetched stay available to the other QPs. The QP raises
+ * IBV_EVENT_QP_LAST_WQE_REACHED when it will fetch no more. Reset or destroy it only after that
  * event, with its CQ polled empty. For the limit event use ibv_modify_srq with IBV_SRQ_LIMIT.
  *
  * Threads: one owner at a time. Sources: libmlx5's srq.c; the PRM's "Shared Receive Queue" chapter;
@@ -90,8 +90,8 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_srq, back) == INLAY_CACHE_LINE, "a pos
 /* ---- Set-up ---- */
 
 /*
- * Describes a fresh shared receive queue, all entries empty. The struct takes 4 KiB. Returns 0, or
- * -EINVAL for an argument out of its range.
+ * Initializes *srq for a fresh shared receive queue, all entries empty. The struct takes 4 KiB.
+ * Returns 0, or -EINVAL for an argument out of its range.
  *
  * buf      the entries, 16-byte aligned; wqe_cnt of them, 2 .. 32768
  * stride   bytes of an entry, a power of two, 32 .. 1024
@@ -309,7 +309,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_srq_recv(struct inlay_srq *srq, const s
 	uint8_t *wqe;
 
 	INLAY_CHECK(srq && (sge || !num_sge), "queue and SGEs are not NULL");
-	INLAY_CHECK(srq->buf, "the queue is not finished");
+	INLAY_CHECK(srq->buf, "inlay_srq_fini was not called");
 	/* Every entry has room for one. */
 	if (!(__builtin_constant_p(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > srq->max_sge))
 		return -EINVAL;
@@ -426,7 +426,7 @@ INLAY_ALWAYS int inlay_srq_recycle_entry_(struct inlay_srq *srq, uint32_t index)
 INLAY_ALWAYS int inlay_srq_recycle(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
 {
 	INLAY_CHECK(srq && cqe, "queue and CQE are not NULL");
-	INLAY_CHECK(srq->buf, "the queue is not finished");
+	INLAY_CHECK(srq->buf, "inlay_srq_fini was not called");
 	if (INLAY_UNLIKELY(!inlay_cqe_is_recv_(cqe)))
 		return -EPROTO;
 	return inlay_srq_recycle_entry_(srq, inlay_cqe_wqe_counter(cqe));
@@ -445,7 +445,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_srq_replace(struct inlay_srq *srq, const str
 	uint8_t *wqe;
 
 	INLAY_CHECK(srq && cqe && (sge || !num_sge), "queue, CQE and SGEs are not NULL");
-	INLAY_CHECK(srq->buf, "the queue is not finished");
+	INLAY_CHECK(srq->buf, "inlay_srq_fini was not called");
 	if (!(__builtin_constant_p(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > srq->max_sge))
 		return -EINVAL;
 	if (INLAY_UNLIKELY(!inlay_cqe_is_recv_(cqe)))

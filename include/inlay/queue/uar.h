@@ -24,7 +24,7 @@
  *
  *   base of a register               base + size
  *   | one half: copy or doorbell     | the other half |      alternate, so that consecutive writes
- *                                                            never merge
+ *                                                            never merge (not in DOORBELL mode)
  *
  * Threads: a register is rung as its mode says; queues are attached and detached by one thread at a
  * time. Sources: the PRM's "Doorbells" and "UAR" chapters; libmlx5's post_send_db (qp.c).

@@ -17,7 +17,7 @@ INLAY_CASTS_BEGIN_
 #define INLAY_WQEBB 64u     /* bytes */
 #define INLAY_DS 16u        /* bytes */
 #define INLAY_MAX_DS 63u    /* the DS field has six bits */
-#define INLAY_TAG_MAX 16383u /* in a list: each has an ADD and a DEL, plus a SYNC, in 2^15 WQEBBs */
+#define INLAY_TAG_MAX 16383u /* most in a NIC's list: an ADD and a DEL each, and a SYNC, fit 2^15 WQEBBs */
 
 /*
  * Flags of a post. Bits 24 .. 31 are byte 11 of the control segment. None is an IBV_SEND_* or
@@ -273,7 +273,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_done(struct inlay_cursor c, uint8_t *
 
 /*
  * Appends a remote address segment; see inlay_wqe_raddr. Like all inlay_seg_* functions, returns
- * the cursor after the segment; the WQE must have been begun long enough.
+ * the cursor after the segment; the WQE must have been begun with room for it.
  */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_raddr(struct inlay_cursor c, uint64_t raddr, uint32_t rkey)
 {
