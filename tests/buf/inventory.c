@@ -206,35 +206,6 @@ static void restarted(void **state)
 	map_free(&t);
 }
 
-/* The range found last was the last of many, and they have become few: what is left of it in the mmap's memory is not looked at */
-static void fewer(void **state)
-{
-	enum { MANY = 40 };
-	struct inlay_inventory *inv = inventory_started(4);
-	uint8_t *mem = (uint8_t *)pages(MANY * 512);
-	void *memory = given(inlay_mmap_size(1, MANY));
-	struct inlay_buf *b = NULL;
-	struct inlay_mmap m;
-	uint32_t i;
-
-	(void)state;
-	must(inlay_mmap_create(&m, memory, inlay_mmap_size(1, MANY), 1, MANY));
-	for (i = 0; i < MANY; i++)
-		must(inlay_mmap_add(&m, inlay_source_host(mem + 512 * i, 256)));
-	must(inlay_mmap_start(&m));
-	must(inlay_inventory_get_by_data(inv, &m, mem + 512 * (MANY - 1), 256, &b));
-	must(inlay_buf_dec_refcount(b, NULL));
-	must(inlay_mmap_stop(&m));
-	for (i = 2; i < MANY; i++)
-		must(inlay_mmap_rm(&m, (uintptr_t)(mem + 512 * i), 256));
-	must(inlay_mmap_start(&m));
-	assert_int_equal(inlay_inventory_get_by_data(inv, &m, mem + 512 * (MANY - 1), 256, &b), -EINVAL);
-	must(inlay_mmap_destroy(&m));
-	inventory_free(inv);
-	given_free(memory);
-	free(mem);
-}
-
 /* Keys of the second device */
 static void devices(void **state)
 {
@@ -598,7 +569,7 @@ static void bulk(void **state)
 	enum { MANY = 300 };
 	static struct inlay_buf *b[MANY];
 	struct inlay_inventory *inv = inventory_started(MANY);
-	struct inlay_pool *pool;
+	struct inlay_pool *pool = NULL;
 	uint32_t i, n, free;
 	struct map t;
 
@@ -665,7 +636,6 @@ int main(void)
 		cmocka_unit_test(inventory_states),
 		cmocka_unit_test(inventory_arguments),
 		cmocka_unit_test(restarted),
-		cmocka_unit_test(fewer),
 		cmocka_unit_test(devices),
 		cmocka_unit_test(copies),
 		cmocka_unit_test(expanded),

@@ -93,7 +93,7 @@ static void pool_states(void **state)
 static void pool_pads(void **state)
 {
 	struct inlay_mmap m;
-	struct inlay_pool *pool;
+	struct inlay_pool *pool = NULL;
 	struct inlay_buf *b[3];
 	void *memory = given(inlay_mmap_size(1, 2));
 	uint64_t at, end;
@@ -223,7 +223,7 @@ static void keys_apart(void **state)
 	struct inlay_inventory *inv = inventory_started(4);
 	struct inlay_keys first = {0x1100, 0x2200}, second = {0x3300, 0x4400};
 	struct inlay_buf *b[4];
-	struct inlay_pool *pool;
+	struct inlay_pool *pool = NULL;
 	struct inlay_mmap m;
 	void *memory = given(inlay_mmap_size(1, 2));
 	uint32_t i;

@@ -396,106 +396,6 @@ static void ties(void **state)
 	shared_free(1000);
 }
 
-/* An mmap stops, is destroyed and made anew in its place, with other keys, while an inventory and an attached inventory are turned to it. */
-static void anew(void **state)
-{
-	struct inlay_inventory *plain = NULL;
-	struct inlay_buf *x = NULL, *y = NULL;
-	struct inlay_mmap m;
-	uint32_t i;
-
-	(void)state;
-	shared_make(100);
-	must(inlay_inventory_attach(&attached[0], shared));
-	must(inlay_inventory_create(given(inlay_inventory_size(4)), inlay_inventory_size(4), 4, &plain));
-	must(inlay_inventory_start(plain));
-	for (i = 0; i < 40; i++) {
-		map_open(&m);
-		must(inlay_inventory_get_by_data(&attached[0], &m, mem, 64, &x));
-		must(inlay_inventory_get_by_data(plain, &m, mem, 64, &y));
-		assert_int_equal(inlay_buf_rkey(x), inlay_mmap_find(&m, mem, 64)->rkey);
-		assert_int_equal(inlay_buf_rkey(y), inlay_mmap_find(&m, mem, 64)->rkey);
-		assert_int_equal(inlay_mmap_num_bufs(&m), 2);
-		must(inlay_inventory_dec_refcount(&attached[0], x, NULL));
-		must(inlay_buf_dec_refcount(y, NULL));
-		if (i % 2) {
-			must(inlay_mmap_stop(&m));
-			assert_int_equal(inlay_inventory_get_by_data(&attached[0], &m, mem, 64, &x), -EBADFD);
-			assert_int_equal(inlay_inventory_get_by_data(plain, &m, mem, 64, &y), -EBADFD);
-			must(inlay_mmap_start(&m));
-			must(inlay_inventory_get_by_data(plain, &m, mem, 64, &y));
-			assert_int_equal(inlay_buf_rkey(y), inlay_mmap_find(&m, mem, 64)->rkey);
-			must(inlay_buf_dec_refcount(y, NULL));
-		}
-		map_close(&m);
-	}
-	must(inlay_inventory_destroy(plain));
-	given_free(plain);
-	inlay_inventory_detach(&attached[0]);
-	shared_free(100);
-}
-
-/* Inventories that are tied to the same maps go at the same time, in two threads; the maps go before or after them. */
-static struct inlay_mmap going[8];
-static uint32_t met;
-
-static void *go(void *arg)
-{
-	struct inlay_inventory **inv = (struct inlay_inventory **)arg;
-	uint32_t i;
-
-	__atomic_fetch_add(&met, 1, __ATOMIC_ACQ_REL);
-	while (__atomic_load_n(&met, __ATOMIC_ACQUIRE) % 2)
-		;
-	for (i = 0; i < ARRAY(going) / 2; i++)
-		expect(!inlay_inventory_destroy(inv[i]));
-	return NULL;
-}
-
-static void both_go(void **state)
-{
-	struct inlay_inventory *inv[ARRAY(going)];
-	struct inlay_buf *x = NULL;
-	uint32_t round, i, k;
-	pthread_t t[2];
-
-	(void)state;
-	for (i = 0; i < ARRAY(going); i++)
-		map_open(&going[i]);
-	for (round = 0; round < 50; round++) {
-		for (i = 0; i < ARRAY(going); i++) {
-			if (round)
-				must(inlay_mmap_start(&going[i]));
-			must(inlay_inventory_create(given(inlay_inventory_size(4)), inlay_inventory_size(4), 4, &inv[i]));
-			must(inlay_inventory_start(inv[i]));
-		}
-		for (i = 0; i < ARRAY(going); i++) {
-			for (k = 0; k < ARRAY(going); k++) {
-				must(inlay_inventory_get_by_data(inv[i], &going[k], mem, 64, &x));
-				must(inlay_buf_dec_refcount(x, NULL));
-			}
-		}
-		for (i = 0; i < ARRAY(going) && round % 2; i++)
-			must(inlay_mmap_stop(&going[i]));
-		must(pthread_create(&t[0], NULL, go, inv));
-		must(pthread_create(&t[1], NULL, go, inv + ARRAY(going) / 2));
-		must(pthread_join(t[0], NULL));
-		must(pthread_join(t[1], NULL));
-		for (i = 0; i < ARRAY(going); i++) {
-			assert_true(round % 2 || !going[i].holders_);
-			if (round % 2 == 0)
-				must(inlay_mmap_stop(&going[i]));
-			given_free(inv[i]);
-		}
-		if (bad)
-			fail_msg("line %u", bad);
-	}
-	for (i = 0; i < ARRAY(going); i++) {
-		must(inlay_mmap_start(&going[i]));
-		map_close(&going[i]);
-	}
-}
-
 /* A shared inventory that was stopped gives nothing, whatever its attached remember and look for meanwhile */
 static uint32_t phase; /* odd: stopped */
 
@@ -1081,57 +981,9 @@ static void references(void **state)
 	shared_free(2048);
 }
 
-/* ---- what is out all the time, and what is back ---- */
+/* ---- back last ---- */
 
-#define OUT (62 * 64)
-
-static struct inlay_buf *out[OUT];
-static uint32_t turn; /* even: the other thread's */
-
-static void *refer(void *arg)
-{
-	uint32_t i, round, rounds = *(const uint32_t *)arg;
-
-	for (round = 0; round < rounds; round++) {
-		while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) != 2 * round + 1)
-			sched_yield();
-		for (i = 0; i < OUT; i++)
-			expect(!inlay_buf_inc_refcount(out[i], NULL));
-		__atomic_store_n(&turn, 2 * round + 2, __ATOMIC_RELEASE);
-	}
-	return NULL;
-}
-
-/* Buffers that get a second reference while they are counted are counted all the same */
-static void counted(void **state)
-{
-	struct inlay_inventory *mag = &attached[0];
-	uint32_t i, round, rounds = 100;
-	uint64_t n;
-	pthread_t t;
-
-	(void)state;
-	shared_make(OUT);
-	must(inlay_inventory_attach(mag, shared));
-	turn = 0;
-	must(pthread_create(&t, NULL, refer, &rounds));
-	for (round = 0; round < rounds; round++) {
-		for (i = 0; i < OUT; i++)
-			must(inlay_inventory_get_by_data(mag, &map, mem, 64, &out[i]));
-		__atomic_store_n(&turn, 2 * round + 1, __ATOMIC_RELEASE);
-		do {
-			n = inlay_mmap_num_bufs(&map);
-			expect(n == OUT);
-		} while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) == 2 * round + 1);
-		for (i = 0; i < OUT; i++) {
-			must(inlay_buf_dec_refcount(out[i], NULL));
-			must(inlay_inventory_dec_refcount(mag, out[i], NULL));
-		}
-	}
-	must(pthread_join(t, NULL));
-	inlay_inventory_detach(mag);
-	shared_free(OUT);
-}
+static uint32_t turn; /* 1: the other thread is about to give it back */
 
 static void *give_last(void *arg)
 {
@@ -1181,8 +1033,6 @@ int main(void)
 		cmocka_unit_test(seldom),
 		cmocka_unit_test(many_maps),
 		cmocka_unit_test(ties),
-		cmocka_unit_test(anew),
-		cmocka_unit_test(both_go),
 		cmocka_unit_test(stopped_is_stopped),
 		cmocka_unit_test(stop_meets_get),
 		cmocka_unit_test(gives_meet),
@@ -1194,7 +1044,6 @@ int main(void)
 		cmocka_unit_test(anybody),
 		cmocka_unit_test(disturbed),
 		cmocka_unit_test(references),
-		cmocka_unit_test(counted),
 		cmocka_unit_test(back_last),
 	};
 

@@ -170,35 +170,25 @@ INLAY_COLD void inlay_inventory_detach(struct inlay_inventory *mine)
 
 /* ---- Data path ---- */
 
-/* Returns 0 if a get of the map is possible, or its error. *turn: the store's, read first. */
-INLAY_FN int inlay_inventory_usable_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap, uint64_t *turn)
+/* Finds and remembers the range of a buffer. Returns 0, or a get's error. */
+INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_mmap *mmap, const void *addr, size_t len)
 {
 	struct inlay_store_ *s = inv->store_;
+	uint64_t turn = __atomic_load_n(&s->turn, __ATOMIC_ACQUIRE); /* before the states */
+	const struct inlay_range *r;
+	struct inlay_keys keys;
+	int err;
 
-	*turn = __atomic_load_n(&s->turn, __ATOMIC_ACQUIRE);
 	if (!mmap || !inv->limit_)
 		return -EINVAL;
 	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_ || !inlay_mmap_started(mmap))
 		return -EBADFD;
-	return 0;
-}
-
-/* Finds and remembers the range of a buffer. Returns 0, or a get's error. */
-INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_mmap *mmap, const void *addr, size_t len)
-{
-	const struct inlay_range *r;
-	struct inlay_keys keys;
-	uint64_t turn;
-	int err = inlay_inventory_usable_(inv, mmap, &turn);
-
-	if (err)
-		return err;
 	r = inlay_mmap_find(mmap, addr, len);
-	err = r ? inlay_store_keys_(inv->store_, mmap, r, &keys) : -EINVAL;
+	err = r ? inlay_store_keys_(s, mmap, r, &keys) : -EINVAL;
 	if (err)
 		return err;
 	if (inv->mmap_ != mmap || inv->turn_ != turn)
-		inv->flags_ = inlay_store_tie_to_(inv->store_, mmap);
+		inv->flags_ = inlay_store_tie_to_(s, mmap);
 	inv->mmap_ = mmap;
 	inv->start_ = r->start;
 	inv->len_ = r->len;

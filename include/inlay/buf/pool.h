@@ -165,13 +165,6 @@ INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
 
 /* ---- Data path ---- */
 
-INLAY_COLD int inlay_pool_refill_(struct inlay_pool *pool)
-{
-	if (pool->inventory_.store_->state != INLAY_STORE_STARTED_)
-		return -EBADFD;
-	return inlay_store_refill_(&pool->inventory_) ? 0 : -EAGAIN;
-}
-
 /*
  * Takes a buffer, with no data yet and one reference. Returns 0; -EAGAIN when none is free; -EBADFD
  * when the pool is not started.
@@ -179,13 +172,13 @@ INLAY_COLD int inlay_pool_refill_(struct inlay_pool *pool)
 INLAY_ALWAYS int inlay_pool_alloc(struct inlay_pool *pool, struct inlay_buf **buf)
 {
 	struct inlay_buf *b;
-	int err;
 
 	INLAY_CHECK(pool, "a pool is not NULL");
 	if (INLAY_UNLIKELY(!pool->inventory_.cached_)) {
-		err = inlay_pool_refill_(pool);
-		if (err)
-			return err;
+		if (pool->inventory_.store_->state != INLAY_STORE_STARTED_)
+			return -EBADFD;
+		if (!inlay_store_refill_(&pool->inventory_))
+			return -EAGAIN;
 	}
 	b = inlay_inventory_pop_(&pool->inventory_);
 	b->data = b->head;

@@ -18,6 +18,7 @@
  *
  * Invariants:
  *   - A map is changed only while it is configured: add*, rm* and set_* return -EBADFD otherwise.
+ *   - A map does not move once it is started: buffers, pools and inventories point to it.
  *   - start registers everything, or leaves the map configured with nothing registered.
  *   - An exported map cannot be started again: its blobs hold the old keys.
  *   - stop and destroy return -EBUSY and change nothing while the map is held or has buffers. When
