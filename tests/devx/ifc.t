@@ -53,7 +53,7 @@ else
 		s/dctc, 0x40, uint32_t dword.16/dctc, 0x44, uint32_t dword[17/; s/dct_in, 0x80/dct_in, 0x84/; s/dct_out, 0x80/dct_out, 0x84/'
 	wrong "another value of an enum is found" 'cmd_op.CREATE_CQ is 0x401' ifc.h 's/op(CREATE_CQ, 0x400)/op(CREATE_CQ, 0x401)/'
 	wrong "a field that nobody else has is found" 'mkc.OF_OURS is neither' ifc.h \
-		's/^\(\tINLAY_MKC_QPN = .*\)/\tINLAY_MKC_OF_OURS = INLAY_BITS(0x1c0, 8),\n\1/'
+		's/INLAY_MKC_QPN = /INLAY_MKC_OF_OURS = INLAY_BITS(0x1c0, 8), &/'
 	wrong "a field across two dwords is found, of which Linux knows nothing" 'xrqc.DC, 0x7f/2, is no field' ifc.h \
 		'/INLAY_XRQC_DC /s/0x7f, 1/0x7f, 2/'
 	wrong "a field that only has a second source cannot go unnoticed" 'xrqc.DC has a second source' ifc.h \

@@ -481,7 +481,7 @@ static void blocks(void **state)
 		must(inlay_cq_set_compression(&cq, INLAY_MINI_HASH, enhanced));
 		buf[sizeof(buf) - 1] = MLX5_CQE_RESP_SEND << 4; /* the title of the enhanced one */
 		cqe->byte_cnt = htobe32(len);
-		cqe->op_own = (uint8_t)((enhanced ? len - 1 : MLX5_CQE_RESP_SEND) << 4 | 0x0c);
+		cqe->op_own = (uint8_t)((enhanced ? len - 1 : (uint32_t)MLX5_CQE_RESP_SEND) << 4 | 0x0c);
 		assert_int_equal(inlay_cq_unzip(&cq), (enhanced ? len <= 7 : len >= 2 && len <= 32) ? (int)len : -EPROTO);
 	}
 }

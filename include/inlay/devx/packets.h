@@ -59,8 +59,7 @@ INLAY_LAYOUT_AT(create_rq_in, rqc, 0x100);
 INLAY_BOX(query_rq_out, 0x110, rqc, 0x100, struct inlay_cmd_out cmd; uint32_t dword[4]; struct inlay_rqc rqc);
 
 INLAY_LAYOUT(rqtc, 0xf0, uint32_t dword[60],
-	INLAY_RQTC_RQT_MAX_SIZE = INLAY_BITS(0xb0, 16),          /* RQs, a power of two */
-	INLAY_RQTC_RQT_ACTUAL_SIZE = INLAY_BITS(0xd0, 16));
+	INLAY_RQTC_RQT_MAX_SIZE = INLAY_BITS(0xb0, 16), INLAY_RQTC_RQT_ACTUAL_SIZE = INLAY_BITS(0xd0, 16));
 INLAY_BOX(create_rqt_in, 0x110, rqtc, 0x100, struct inlay_cmd_in cmd; uint32_t dword[4]; struct inlay_rqtc rqtc);
 
 INLAY_LAYOUT(rx_hash_field_select, 0x04, uint32_t dword[1],
