@@ -570,16 +570,18 @@ static void bulk(void **state)
 	static struct inlay_buf *b[MANY];
 	struct inlay_inventory *inv = inventory_started(MANY);
 	struct inlay_pool *pool = NULL;
-	uint32_t i, n, free;
+	uint32_t i, n, free, step;
 	struct map t;
 
 	(void)state;
 	map_make(&t, 0);
 	must(inlay_pool_create(given(inlay_pool_size(MANY)), inlay_pool_size(MANY), MANY, 64, &t.m, &pool));
 	must(inlay_pool_start(pool));
-	for (n = 0; n <= MANY; n = n < 70 ? n + 7 : n + 46) {
-		uint8_t *at = t.mem + n % 3 * 2 * RANGE_BYTES;
+	for (step = 0; step < 34; step++) {
+		uint8_t *at = t.mem + step / 2 % 3 * 2 * RANGE_BYTES; /* the range of the step before, or another one */
 
+		n = step / 2 < 11 ? step / 2 * 7 : 24 + 46 * (step / 2 - 10);
+		assert_true(n <= MANY);
 		must(inlay_inventory_get_bulk(inv, &t.m, at, 64, b, n));
 		for (i = 0; i < n; i++)
 			assert_true(inlay_buf_head(b[i]) == at + 64 * i && inlay_buf_data(b[i]) == at + 64 * i &&

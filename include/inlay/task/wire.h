@@ -47,8 +47,8 @@
  * Threads: pure functions of their arguments.
  * Sources: DOCA's documentation of urom_worker_cmd and urom_worker_notify; RFC 3720, appendix B.4.
  */
-#ifndef INLAY_TASK_VERSION_H
-#define INLAY_TASK_VERSION_H
+#ifndef INLAY_TASK_WIRE_H
+#define INLAY_TASK_WIRE_H
 
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
