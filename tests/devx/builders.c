@@ -61,14 +61,10 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 	assert_int_equal(bits((const uint8_t *)in, 0x40, 32), 0); /* of this function */
 	err = mid.fail_cap ? mid.fail_cap : next(context, in, inlen, out, outlen);
 	if (!err && bits((const uint8_t *)in, 0x30, 16) == 1) {
-		if (mid.no_caps & 1)
-			cap[0xe8 / 8] &= 0x7f;
-		if (mid.no_caps & 2)
-			cap[0xe9 / 8] &= 0xbf;
-		if (mid.no_caps & 4)
-			cap[0x32a / 8] |= 0x20;
-		if (mid.no_caps & 8)
-			cap[0x333 / 8] &= 0xef;
+		cap[0xe8 / 8] &= mid.no_caps & 1 ? 0x7f : 0xff;
+		cap[0xe9 / 8] &= mid.no_caps & 2 ? 0xbf : 0xff;
+		cap[0x32a / 8] |= mid.no_caps & 4 ? 0x20 : 0;
+		cap[0x333 / 8] &= mid.no_caps & 8 ? 0xef : 0xff;
 		if (mid.no_caps & 16)
 			memset(cap, 0, outlen - 16);
 	}

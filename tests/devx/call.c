@@ -425,31 +425,18 @@ static void umems_of_dmabufs(UNUSED void **state)
 /* What does not fit a field of the device is refused; it does not become another number there */
 static void paths_that_cannot_be(UNUSED void **state)
 {
-	static const struct {
-		size_t at, bytes;
-		uint32_t most; /* that may be */
-	} fields[] = {
-		{offsetof(struct inlay_devx_path, mtu), 1, 5}, {offsetof(struct inlay_devx_path, sl), 1, 7},
-		{offsetof(struct inlay_devx_path, src_path_bits), 1, 127},
-		{offsetof(struct inlay_devx_path, timeout), 1, 31},
-		{offsetof(struct inlay_devx_path, retry_count), 1, 7},
-		{offsetof(struct inlay_devx_path, rnr_retry), 1, 7},
-		{offsetof(struct inlay_devx_path, min_rnr_timer), 1, 31},
-		{offsetof(struct inlay_devx_path, rd_atomic), 1, 128},
-		{offsetof(struct inlay_devx_path, dest_rd_atomic), 1, 128},
-		{offsetof(struct inlay_devx_path, atomic_mode), 1, 15},
-		{offsetof(struct inlay_devx_path, flow_label), 4, 0xfffff},
-		{offsetof(struct inlay_devx_path, psn), 4, 0xffffff},
-	};
-	static const struct {
-		size_t at, bytes;
-		uint32_t most; /* no more may be, or it may not be this */
-	} records[] = {
-		{offsetof(struct inlay_connect_record, qpn), 4, 1 << 24}, {offsetof(struct inlay_connect_record, psn), 4, 1 << 24},
-		{offsetof(struct inlay_connect_record, sl), 1, 8}, {offsetof(struct inlay_connect_record, link), 1, INLAY_CONNECT_IB},
-		{offsetof(struct inlay_connect_record, link), 1, 3}, {offsetof(struct inlay_connect_record, type), 1, IBV_QPT_UC},
+#define OF(type, field, most) {offsetof(struct inlay_##type, field), sizeof(((struct inlay_##type *)0)->field), most}
+	static const struct { size_t at, bytes; uint32_t most; } fields[] = {
+		OF(devx_path, mtu, 5), OF(devx_path, sl, 7), OF(devx_path, src_path_bits, 127), OF(devx_path, timeout, 31),
+		OF(devx_path, retry_count, 7), OF(devx_path, rnr_retry, 7), OF(devx_path, min_rnr_timer, 31),
+		OF(devx_path, rd_atomic, 128), OF(devx_path, dest_rd_atomic, 128), OF(devx_path, atomic_mode, 15),
+		OF(devx_path, flow_label, 0xfffff), OF(devx_path, psn, 0xffffff),
+	}, records[] = { /* which one may not be, and maybe no more */
+		OF(connect_record, qpn, 1 << 24), OF(connect_record, psn, 1 << 24), OF(connect_record, sl, 8),
+		OF(connect_record, link, INLAY_CONNECT_IB), OF(connect_record, link, 3), OF(connect_record, type, IBV_QPT_UC),
 		{offsetof(struct inlay_connect_record, mac) + 3, 3, 0},
 	};
+#undef OF
 	struct inlay_connect_record peer, good;
 	struct inlay_devx_path path;
 	static struct inlay_devx_qp qp;

@@ -227,8 +227,7 @@ static void write_one(struct side *a, struct side *b)
 {
 	uint32_t word = 1;
 
-	must(inlay_post_write_inline(a->sq, at_peer(b, 0), b->mr->rkey, &word, 4, INLAY_SIGNALED));
-	inlay_sq_ring(a->sq);
+	must(inlay_post_write_inline(a->sq, at_peer(b, 0), b->mr->rkey, &word, 4, INLAY_SIGNALED | INLAY_RING));
 }
 
 static void completions(UNUSED void **state)

@@ -10,18 +10,12 @@
 #define SLOTS 24
 
 /* SPDK's layouts */
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, iov_count) == 8, "result");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, iov) == 16, "result");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, iovs) == 32, "result");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, dst_domain) == 40, "result");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, lkey) == 48, "result");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_translation_ctx) == 16, "translation context");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_translation_ctx, ibv_qp) == 8, "translation context");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_rdma_ctx) == 16, "RDMA context");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma_ctx, ibv_pd) == 8, "RDMA context");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_ctx) == 24, "context");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_ctx, user_ctx) == 8, "context");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_ctx, user_ctx_size) == 16, "context");
+#define AT(type, field, place) (offsetof(struct inlay_memdomain_##type, field) == (place))
+INLAY_STATIC_ASSERT(AT(result, iov_count, 8) && AT(result, iov, 16) && AT(result, iovs, 32), "result");
+INLAY_STATIC_ASSERT(AT(result, dst_domain, 40) && AT(result, lkey, 48), "result");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_translation_ctx) == 16 && AT(translation_ctx, ibv_qp, 8), "translation context");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_rdma_ctx) == 16 && AT(rdma_ctx, ibv_pd, 8), "RDMA context");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_ctx) == 24 && AT(ctx, user_ctx, 8) && AT(ctx, user_ctx_size, 16), "context");
 
 static struct inlay_memdomain_registry reg;
 static uint8_t memory[SLOTS][MEMORY] __attribute__((aligned(64)));
@@ -39,10 +33,7 @@ static struct inlay_memdomain *make(uint32_t slot, int type, const struct inlay_
 
 static void type_names(UNUSED void **state)
 {
-	static const struct {
-		int type;
-		const char *name;
-	} rows[] = {
+	static const struct { int type; const char *name; } rows[] = {
 		{0, "RDMA"}, {1, "DMA"}, {2, "ACCEL"}, {3, "UNKNOWN"}, {-1, "UNKNOWN"}, {999, "UNKNOWN"}, {1000, "VENDOR_SPECIFIC"},
 		{1999, "VENDOR_SPECIFIC"}, {2000, "UNKNOWN"},
 	};
@@ -92,15 +83,11 @@ static void create_answers(UNUSED void **state)
 		assert_int_equal(inlay_memdomain_create(rows[i].reg, rows[i].memory, rows[i].size, 7, rows[i].ctx,
 							rows[i].id, rows[i].d), rows[i].answer);
 		if (rows[i].answer) {
-			assert_ptr_equal(d, none);
-			assert_true(all_bytes(memory, sizeof(memory), 0x5a));
-			assert_int_equal(domains(&reg), 1);
+			assert_true(d == none && all_bytes(memory, sizeof(memory), 0x5a) && domains(&reg) == 1);
 			continue;
 		}
-		assert_ptr_equal(d, rows[i].memory);
-		assert_int_equal(domains(&reg), 2);
-		assert_true(all_bytes(memory[0] + need, sizeof(memory) - need, 0x5a));
-		assert_false(unused(&reg));
+		assert_true(d == rows[i].memory && domains(&reg) == 2);
+		assert_true(all_bytes(memory[0] + need, sizeof(memory) - need, 0x5a) && !unused(&reg));
 		must(inlay_memdomain_destroy(d));
 		assert_int_equal(inlay_memdomain_destroy(d), -EBADFD);
 		assert_int_equal(domains(&reg), 1);
@@ -162,8 +149,7 @@ static void contexts(UNUSED void **state)
 		ctx.user_ctx_size = 16;
 		d = make(0, -5, size ? NULL : &ctx, size ? "" : NULL);
 		n = 77;
-		assert_null(inlay_memdomain_user_context(d, &n));
-		assert_int_equal(n, 0);
+		assert_true(!inlay_memdomain_user_context(d, &n) && !n);
 		assert_true((inlay_memdomain_context(d) != NULL) == !size && (inlay_memdomain_id(d) != NULL) == (size != 0));
 		assert_int_equal(inlay_memdomain_type(d), -5);
 		must(inlay_memdomain_destroy(d));
@@ -535,8 +521,7 @@ static void lengths(UNUSED void **state)
 
 static int forwarded(struct inlay_memdomain *src, const struct inlay_memdomain_copy *copy)
 {
-	assert_ptr_equal(src, copy->src_ctx);
-	assert_ptr_equal(copy, &given);
+	assert_true(src == copy->src_ctx && copy == &given);
 	return 123;
 }
 
@@ -548,11 +533,7 @@ static void system_answers(UNUSED void **state)
 	struct iovec none[2] = {{NULL, 0}, {from, 0}};
 	struct inlay_memdomain *sys, *own, *other;
 	struct inlay_memdomain_result res;
-	const struct {
-		const struct iovec *dst, *src;
-		uint32_t dst_n, src_n;
-		int answer;
-	} rows[] = {
+	const struct { const struct iovec *dst, *src; uint32_t dst_n, src_n; int answer; } rows[] = {
 		{dst, src, 3, 2, 0}, {dst, src, 2, 2, -EINVAL}, {shorter, src, 2, 2, -EINVAL},
 		{dst, src, 0, 2, -EINVAL}, {dst, src, 0, 0, 0}, {dst, src, 3, 0, 0}, {dst, huge, 3, 2, -EINVAL},
 		{huge, src, 2, 2, -EINVAL}, {dst, null, 3, 2, -EINVAL}, {null, src, 2, 2, -EINVAL},

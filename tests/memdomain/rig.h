@@ -32,15 +32,9 @@ UNUSED static void said(const struct word *w, int calls, int rc)
 UNUSED static struct inlay_memdomain_copy copy_of(const struct iovec *src, uint32_t n, const struct iovec *dst,
 						  uint32_t m, struct word *w)
 {
-	struct inlay_memdomain_copy copy;
+	struct inlay_memdomain_copy copy = {.src_iov = src, .dst_iov = dst, .src_iovcnt = n, .dst_iovcnt = m,
+					    .done = w ? word : NULL, .arg = w};
 
-	memset(&copy, 0, sizeof(copy));
-	copy.src_iov = src;
-	copy.src_iovcnt = n;
-	copy.dst_iov = dst;
-	copy.dst_iovcnt = m;
-	copy.done = w ? word : NULL;
-	copy.arg = w;
 	return copy;
 }
 

@@ -155,8 +155,7 @@ static void together(UNUSED void **state)
 		must(pthread_create(&threads[CREATORS + i], NULL, walker, (void *)(uintptr_t)i));
 	for (i = 0; i < CREATORS + WALKERS; i++)
 		must(pthread_join(threads[i], NULL));
-	assert_int_equal(bad, 0);
-	assert_int_equal(domains(&reg), 1 + STAY);
+	assert_true(!bad && domains(&reg) == 1 + STAY);
 	d = inlay_memdomain_first(&reg, NULL);
 	for (i = 0; i < STAY; i++) {
 		d = inlay_memdomain_next(d, NULL);
@@ -219,9 +218,7 @@ static void step_holds(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(together), cmocka_unit_test(step_holds),
-	};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(together), cmocka_unit_test(step_holds)};
 
 	return cmocka_run_group_tests_name("memdomain_threads", tests, NULL, NULL);
 }

@@ -205,8 +205,7 @@ static void exports_refused(UNUSED void **state)
 			fail_msg("%s: %d, not %d", rows[i].name, err, rows[i].err);
 		if (err == -ENOBUFS)
 			assert_int_equal(len, 60);
-		assert_true(all_bytes(blob, sizeof(blob), 0x21));
-		assert_int_equal(x.m.exported, 0);
+		assert_true(all_bytes(blob, sizeof(blob), 0x21) && !x.m.exported);
 		map_free(&x);
 	}
 }
@@ -302,11 +301,7 @@ static void flipped_and_cut(UNUSED void **state)
 /* Sound as bytes, checksum and all, but not as a map: `at` bytes of value `value` */
 static void resealed(UNUSED void **state)
 {
-	static const struct {
-		uint32_t at, bytes;
-		uint64_t value;
-		int answer;
-	} changes[] = {
+	static const struct { uint32_t at, bytes; uint64_t value; int answer; } changes[] = {
 		{0, 1, 'i', 0},                                /* nothing */
 		{0, 1, 'I', -EPROTO},
 		{8, 2, 0, -EPROTO}, {8, 2, 1, -EPROTO},        /* version */
@@ -458,23 +453,15 @@ static void written_meanwhile(UNUSED void **state)
 static void pci(UNUSED void **state)
 {
 	uint8_t blob[256], bad[256];
-	struct inlay_blob head, back;
+	struct inlay_blob back;
 	struct inlay_range r, s;
 	size_t len, i;
+	struct inlay_blob head = {.kind = INLAY_BLOB_OVER_PCI_, .permissions = INLAY_PCI_READ_WRITE, .ranges = 1,
+				  .code_bytes = 32, .vhca = 0x1234};
 
-	memset(&head, 0, sizeof(head));
-	head.kind = INLAY_BLOB_OVER_PCI_;
-	head.permissions = INLAY_PCI_READ_WRITE;
-	head.ranges = 1;
-	head.code_bytes = 32;
-	head.vhca = 0x1234;
 	fill(head.access_key, sizeof(head.access_key), 5);
-	memset(&r, 0, sizeof(r));
-	r.start = 0x7000;
-	r.len = 0x2000;
-	r.rkey = 0x99;
-	r.lkey = INLAY_NO_KEY;
-	r.access = INLAY_PCI_READ_WRITE;
+	r = (struct inlay_range){.start = 0x7000, .len = 0x2000, .lkey = INLAY_NO_KEY, .rkey = 0x99,
+				 .access = INLAY_PCI_READ_WRITE};
 	len = inlay_blob_bytes_(head.kind, head.ranges, head.code_bytes);
 	assert_int_equal(len, 32 + 40 + 24 + 32 + 4);
 	inlay_blob_begin_(blob, &head);
@@ -496,11 +483,7 @@ static void pci(UNUSED void **state)
 	for (i = 0; i < len; i++)
 		assert_true(try_import(blob, i, &right) != -ENOTSUP);
 	/* Sealed anew, but not sound: a function's number has 16 bits */
-	const struct {
-		uint64_t start, len;
-		uint32_t access, vhca;
-		int err;
-	} rows[] = {
+	const struct { uint64_t start, len; uint32_t access, vhca; int err; } rows[] = {
 		{0x7000, 0, INLAY_PCI_READ_WRITE, 1, -EINVAL}, {UINT64_MAX - 0x1ffe, 0x2000, INLAY_PCI_READ_WRITE, 1, -EINVAL},
 		{0x7000, 0x2000, INLAY_PCI_ANY, 1, -EINVAL}, {0x7000, 0x2000, INLAY_RDMA_READ, 1, -EINVAL},
 		{0x7000, 0x2000, INLAY_PCI_READ_WRITE, 0xffff, -ENOTSUP}, {0x7000, 0x2000, INLAY_PCI_READ_ONLY, 0, -ENOTSUP},
@@ -523,14 +506,10 @@ static void pci(UNUSED void **state)
 static void long_code(UNUSED void **state)
 {
 	static uint8_t blob[4 * PAGE];
-	struct inlay_blob head;
 	size_t len;
+	struct inlay_blob head = {.kind = INLAY_BLOB_RDMA_, .permissions = INLAY_RDMA_READ, .ranges = 1,
+				  .code_bytes = 3 * PAGE};
 
-	memset(&head, 0, sizeof(head));
-	head.kind = INLAY_BLOB_RDMA_;
-	head.permissions = INLAY_RDMA_READ;
-	head.ranges = 1;
-	head.code_bytes = 3 * PAGE;
 	len = inlay_blob_bytes_(head.kind, head.ranges, head.code_bytes);
 	inlay_blob_begin_(blob, &head);
 	assert_true(inlay_mmap_import_size(blob, len) && inlay_mmap_import_size(blob, len) < len);

@@ -41,9 +41,7 @@ static int fake_reg(void *context, struct inlay_cache_region *r)
 {
 	uint32_t *mine = (uint32_t *)inlay_cache_bytes(r), i;
 
-	assert_ptr_equal(context, &fake);
-	assert_true(r->start % PAGE == 0 && r->len % PAGE == 0);
-	assert_int_equal((uintptr_t)mine % 16, 0);
+	assert_true(context == &fake && r->start % PAGE == 0 && r->len % PAGE == 0 && (uintptr_t)mine % 16 == 0);
 	fake.calls++;
 	if (fake.refuse && fake.now > fake.good_after)
 		return -fake.refuse;
@@ -90,8 +88,7 @@ static int fake_dereg(void *context, struct inlay_cache_region *r)
 /* The first word of a region's bytes counts the regions that have become part of it */
 static int fake_merge(void *context, const struct inlay_cache_region *old, struct inlay_cache_region *r)
 {
-	assert_ptr_equal(context, &fake);
-	assert_true(old->found);
+	assert_true(context == &fake && old->found);
 	if (fake.apart && (old->access ^ r->access) & ~1u)
 		return -EACCES;
 	*(uint32_t *)inlay_cache_bytes(r) += 1 + *(const uint32_t *)inlay_cache_bytes(old);
@@ -579,8 +576,7 @@ static void extremes(UNUSED void **state)
 	inlay_cache_put(&cache, cache.last_);
 	/* An overlap that ends at the last byte; a union that would be all of the address space is not tried */
 	low = got(0, 2 * PAGE, 1);
-	assert_int_equal(low->len, 2 * PAGE);
-	assert_int_equal(cache.counts.regions, 1);
+	assert_true(low->len == 2 * PAGE && cache.counts.regions == 1);
 
 	must(inlay_cache_init(&other, memory, size, &attr, &ops));
 	assert_int_equal(inlay_cache_init(&other, memory, size - 1, &attr, &ops), -ENOBUFS);

@@ -56,8 +56,7 @@ static struct inlay_table *table_make(uint32_t max, bool at_end)
 	const size_t bytes = inlay_table_bytes_(max), all = (bytes + 4095) / 4096 * 4096;
 	uint8_t *area = (uint8_t *)mmap(NULL, all + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	assert_ptr_not_equal(area, MAP_FAILED);
-	assert_int_equal(bytes % 64, 0);
+	assert_true(area != MAP_FAILED && bytes % 64 == 0);
 	must(mprotect(area + 4096, all, PROT_READ | PROT_WRITE));
 	memset(area + 4096, 0xa5, all);
 	return inlay_table_init_(area + 4096 + (at_end ? all - bytes : 0), max);

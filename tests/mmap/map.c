@@ -35,8 +35,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
-	assert_int_equal(fd, DMABUF);
-	assert_int_equal(offset, iova - (uintptr_t)area + DMABUF_OFFSET);
+	assert_true(fd == DMABUF && offset == iova - (uintptr_t)area + DMABUF_OFFSET);
 	return ibv_reg_mr(pd, (void *)(uintptr_t)iova, length, access);
 }
 
@@ -153,10 +152,8 @@ static void create_arguments(UNUSED void **state)
 
 	memset(&m, 0x77, sizeof(m));
 	was = m;
-	assert_int_equal(inlay_mmap_size(0, 1), 0);
-	assert_int_equal(inlay_mmap_size(1, 0), 0);
-	assert_int_equal(inlay_mmap_size(INLAY_MMAP_DEVICES + 1, 1), 0);
-	assert_int_equal(inlay_mmap_size(1, INLAY_LOOKUP_MAX + 1), 0);
+	assert_true(!inlay_mmap_size(0, 1) && !inlay_mmap_size(1, 0));
+	assert_true(!inlay_mmap_size(INLAY_MMAP_DEVICES + 1, 1) && !inlay_mmap_size(1, INLAY_LOOKUP_MAX + 1));
 	assert_true(inlay_mmap_size(INLAY_MMAP_DEVICES, INLAY_LOOKUP_MAX) > (size_t)1 << 35);
 	assert_int_equal(inlay_mmap_create(NULL, memory, size, 2, 3), -EINVAL);
 	assert_int_equal(inlay_mmap_create(&m, NULL, size, 2, 3), -EINVAL);
@@ -170,10 +167,7 @@ static void create_arguments(UNUSED void **state)
 
 static void permissions(UNUSED void **state)
 {
-	static const struct {
-		uint32_t bit;
-		unsigned verbs;
-	} bits[] = {
+	static const struct { uint32_t bit; unsigned verbs; } bits[] = {
 		{INLAY_LOCAL_READ_WRITE, IBV_ACCESS_LOCAL_WRITE}, {INLAY_RDMA_READ, IBV_ACCESS_REMOTE_READ},
 		{INLAY_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE},
 		{INLAY_RDMA_ATOMIC, IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_LOCAL_WRITE},
@@ -264,10 +258,7 @@ static void sources(UNUSED void **state)
 /* What a peer may do in two ranges, the second of which grants less; in one without a device there is no key */
 static void limits(UNUSED void **state)
 {
-	static const struct {
-		uint32_t range, at, len, access;
-		int err;
-	} rows[] = {
+	static const struct { uint32_t range, at, len, access; int err; } rows[] = {
 		{0, 0, PAGE, INLAY_RDMA_READ | INLAY_RDMA_WRITE, 0}, {1, 0, PAGE, INLAY_RDMA_READ, 0},
 		{1, 0, 8, INLAY_RDMA_WRITE, -EPERM}, {1, 0, 8, INLAY_RDMA_READ | INLAY_RDMA_WRITE, -EPERM},
 		{0, 0, 8, INLAY_RDMA_ATOMIC, -EPERM}, {0, PAGE - 1, 2, INLAY_RDMA_READ, -ENOENT},
@@ -308,7 +299,6 @@ static void limits(UNUSED void **state)
 static void device_memory(UNUSED void **state)
 {
 	struct opt opt = usual;
-	struct ibv_alloc_dm_attr attr;
 	struct ibv_context *other;
 	struct ibv_pd *foreign;
 	static struct inlay_dm mapped;
@@ -317,9 +307,8 @@ static void device_memory(UNUSED void **state)
 	struct end a, b;
 	struct map x;
 	uint32_t i;
+	struct ibv_alloc_dm_attr attr = {.length = PAGE};
 
-	memset(&attr, 0, sizeof(attr));
-	attr.length = PAGE;
 	dm = ibv_alloc_dm(dev.ctx, &attr);
 	if (!dm) {
 		assert_false(softdev_present());
@@ -453,9 +442,7 @@ static int model_rm(struct model *o, uint64_t start, uint64_t len)
 			break;
 	if (i == o->nranges)
 		return -ENOENT;
-	for (; i + 1 < o->nranges; i++)
-		o->ranges[i] = o->ranges[i + 1];
-	o->nranges--;
+	memmove(&o->ranges[i], &o->ranges[i + 1], (--o->nranges - i) * sizeof(*o->ranges));
 	return 0;
 }
 
@@ -484,9 +471,7 @@ static int model_dev(struct model *o, struct ibv_pd *pd, bool add)
 	}
 	if (i == o->ndevs)
 		return -ENOENT;
-	for (; i + 1 < o->ndevs; i++)
-		o->devs[i] = o->devs[i + 1];
-	o->ndevs--;
+	memmove(&o->devs[i], &o->devs[i + 1], (--o->ndevs - i) * sizeof(*o->devs));
 	return 0;
 }
 
@@ -570,8 +555,7 @@ static void like_the_model(const struct inlay_mmap *m, const struct model *o)
 	assert_int_equal(inlay_mmap_dev_(m, pds[d]), i < o->ndevs ? (int)i : -ENOENT);
 	assert_true(inlay_mmap_started(m) == (o->state == RUNNING) && m->exported == o->exported);
 	assert_true(inlay_mmap_num_bufs(m) == o->bufs && m->num_ranges == o->nranges && m->num_devs == o->ndevs);
-	assert_true(m->permissions == o->permissions && m->user_data == o->user);
-	assert_int_equal(registered, o->mrs);
+	assert_true(m->permissions == o->permissions && m->user_data == o->user && registered == o->mrs);
 }
 
 /* The free callback: called for memory that the caller gave as its own, in order, with no region left */
@@ -582,12 +566,10 @@ static struct {
 
 static void free_cb(void *addr, size_t len, void *cookie)
 {
-	assert_ptr_equal(cookie, &freed);
-	assert_int_equal(registered, 0);
+	assert_true(cookie == &freed && !registered);
 	while (freed.at < freed.o->nranges && freed.o->ranges[freed.at].kind == INLAY_SOURCE_KEYS)
 		freed.at++; /* free() of it would crash */
-	assert_true(freed.at < freed.o->nranges);
-	assert_ptr_equal(addr, (void *)(uintptr_t)freed.o->ranges[freed.at].start);
+	assert_true(freed.at < freed.o->nranges && addr == (void *)(uintptr_t)freed.o->ranges[freed.at].start);
 	assert_int_equal(len, freed.o->ranges[freed.at++].len);
 	freed.calls++;
 }

@@ -43,10 +43,8 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 	err = next(context, in, inlen, out, outlen);
 	if (!err && box[0] == 0x01 && box[1] == 0x00) {
 		if (box[7] == 0x01) {
-			if (mid.no_cap & 1)
-				cap[4] &= 0x7f;
-			if (mid.no_cap & 2)
-				cap[0x21] &= 0x7f;
+			cap[4] &= mid.no_cap & 1 ? 0x7f : 0xff;
+			cap[0x21] &= mid.no_cap & 2 ? 0x7f : 0xff;
 			cap[0x1d] &= (uint8_t)~((mid.no_cap & 16 ? 0x80 : 0) | (mid.no_cap & 32 ? 0x40 : 0));
 		} else if (box[7] == 0x41) {
 			if (mid.no_cap & 4)
@@ -177,16 +175,12 @@ static uint8_t outcome(int d, bool give, uint64_t addr, uint32_t len, uint32_t l
 	struct ibv_sge sge = {addr, len, lkey};
 	struct end *e = &at[d].e;
 	const struct mlx5_cqe64 *cqe;
-	uint8_t syndrome = 0;
+	uint8_t syndrome;
 
-	if (give)
-		must(inlay_post_read(&e->sq, (uintptr_t)e->buf, e->mr->rkey, &sge, 1, INLAY_SIGNALED));
-	else
-		must(inlay_post_write(&e->sq, (uintptr_t)e->buf, e->mr->rkey, &sge, 1, INLAY_SIGNALED));
-	inlay_sq_ring(&e->sq);
+	must(give ? inlay_post_read(&e->sq, (uintptr_t)e->buf, e->mr->rkey, &sge, 1, INLAY_SIGNALED | INLAY_RING) :
+		    inlay_post_write(&e->sq, (uintptr_t)e->buf, e->mr->rkey, &sge, 1, INLAY_SIGNALED | INLAY_RING));
 	cqe = cqe_wait(&e->cq);
-	if (inlay_cqe_is_error(cqe))
-		syndrome = inlay_cqe_syndrome(cqe);
+	syndrome = inlay_cqe_is_error(cqe) ? inlay_cqe_syndrome(cqe) : 0;
 	assert_true(0 < inlay_sq_release(&e->sq, cqe));
 	inlay_cq_advance(&e->cq, 1);
 	if (syndrome) {
@@ -294,8 +288,7 @@ static void memory_of_the_other_side(UNUSED void **state)
 	must(inlay_mmap_start(&x.m));
 	must(shared_export(&x, 0));
 	assert_int_equal(x.len, 32 + 40 + 2 * 24 + 4); /* two ranges, no code */
-	assert_true(x.m.exported);
-	assert_int_equal(mid.live, 2);
+	assert_true(x.m.exported && mid.live == 2);
 	must(shared_import(&y, 1, x.blob, x.len));
 	assert_int_equal(mid.live, 4);
 	assert_true(y.m.num_ranges == 2 && y.m.permissions == INLAY_PCI_READ_WRITE && inlay_mmap_imported(&y.m));
@@ -344,10 +337,7 @@ static void memory_of_the_other_side(UNUSED void **state)
  */
 static void what_is_granted(UNUSED void **state)
 {
-	static const struct {
-		uint32_t permissions, lacks, relaxed;
-		bool writes;
-	} rows[] = {
+	static const struct { uint32_t permissions, lacks, relaxed; bool writes; } rows[] = {
 		{INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING, 0, 48, true}, {INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING, 16, 32, true},
 		{INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING, 32, 16, true}, {INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING, 48, 0, true},
 		{INLAY_LOCAL_READ_WRITE | INLAY_PCI_READ_ONLY, 0, 0, false},
@@ -381,9 +371,7 @@ static void a_range_of_two_pieces(UNUSED void **state)
 	struct shared x, y;
 
 	need_aliases();
-	memset(&probe, 0, sizeof(probe));
-	probe.start = border - PAGE;
-	probe.len = PAGE;
+	probe = (struct inlay_source){.start = border - PAGE, .len = PAGE};
 	assert_int_equal(inlay_mmap_pci_pieces_(&probe), 1);
 	probe.len = PAGE + 1;
 	assert_int_equal(inlay_mmap_pci_pieces_(&probe), 2);
@@ -429,8 +417,7 @@ static void exported_twice(UNUSED void **state)
 	memcpy(first, x.blob, len = x.len);
 	x.len = sizeof(x.blob);
 	must(inlay_mmap_export_pci(&x.m, at[0].pd, NULL, 0, x.blob, &x.len));
-	assert_true(x.len == len && !memcmp(x.blob, first, len));
-	assert_int_equal(mid.live, 1);
+	assert_true(x.len == len && !memcmp(x.blob, first, len) && mid.live == 1);
 	must(shared_export(&x, 1));
 	assert_memory_not_equal(x.blob, first, len);
 	assert_int_equal(mid.live, 2);
@@ -468,14 +455,7 @@ static void states_and_arguments(UNUSED void **state)
 	len = sizeof(blob);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len), -EBADFD); /* not started */
 	must(inlay_mmap_start(&x.m));
-	const struct {
-		struct ibv_pd *pd;
-		void *keys;
-		size_t size;
-		void *blob;
-		size_t *len;
-		int err;
-	} exports[] = {
+	const struct { struct ibv_pd *pd; void *keys; size_t size; void *blob; size_t *len; int err; } exports[] = {
 		{NULL, keys, need, blob, &len, -EINVAL}, {at[1].pd, keys, need, blob, &len, -ENOENT},
 		{at[0].pd, keys, need, blob, NULL, -EINVAL}, {at[0].pd, keys, need, NULL, &len, -EINVAL},
 		{at[0].pd, keys, need - 1, blob, &len, -ENOBUFS}, {at[0].pd, NULL, need, blob, &len, -EINVAL},
@@ -489,9 +469,7 @@ static void states_and_arguments(UNUSED void **state)
 	told = len;
 	len = told - 1;
 	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len), -ENOBUFS);
-	assert_int_equal(len, told);
-	assert_false(x.m.exported);
-	assert_int_equal(mid.live, 0);
+	assert_true(len == told && !x.m.exported && !mid.live);
 	must(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len));
 
 	need = inlay_mmap_import_pci_size(blob, len);
@@ -576,10 +554,7 @@ static void not_permitted(UNUSED void **state)
  */
 static void devices_that_cannot(UNUSED void **state)
 {
-	static const struct {
-		uint32_t lacks;
-		int says, is;
-	} rows[] = {
+	static const struct { uint32_t lacks; int says, is; } rows[] = {
 		{0, EINVAL, ENOTSUP}, {0, EOPNOTSUPP, ENOTSUP}, {0, EPERM, ENOTSUP}, {0, EIO, EIO}, {0, ENOMEM, ENOMEM}, {0, EAGAIN, EAGAIN},
 		{0, EBUSY, EBUSY}, {1, 0, ENOTSUP}, {2, 0, ENOTSUP}, {4, 0, ENOTSUP}, {8, 0, ENOTSUP}, {0, 0, 0},
 	};
@@ -617,9 +592,7 @@ int main(void)
 		cmocka_unit_test_setup(states_and_arguments, fresh), cmocka_unit_test_setup(not_permitted, fresh),
 		cmocka_unit_test_setup(devices_that_cannot, fresh),
 	};
-	const struct CMUnitTest without[] = {
-		cmocka_unit_test_setup(devices_that_cannot, fresh),
-	};
+	const struct CMUnitTest without[] = {cmocka_unit_test_setup(devices_that_cannot, fresh)};
 	int failed;
 
 	if (getenv("INLAY_TEST_AGAIN"))

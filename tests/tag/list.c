@@ -35,8 +35,7 @@ static void headers(UNUSED void **state)
 		at[0] = (uint8_t)i;
 		assert_int_equal(inlay_tmh_get(at, 40, &tmh), -EPROTO);
 	}
-	assert_memory_equal(&tmh, &old, sizeof(tmh));
-	assert_memory_equal(&back, &rvh, sizeof(rvh));
+	assert_true(!memcmp(&tmh, &old, sizeof(tmh)) && !memcmp(&back, &rvh, sizeof(rvh)));
 }
 
 /* ---- set-up ---- */
@@ -166,8 +165,7 @@ static void linked(UNUSED void **state)
 	}
 	must(try_add(&t, 9, 0, 9, EXACT, 0, &i));
 	assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EAGAIN);
-	assert_ptr_equal(bad, &wr[1]);
-	assert_int_equal(inlay_sq_rung(&t.cmd.sq), inlay_sq_index(&t.cmd.sq));
+	assert_true(bad == &wr[1] && inlay_sq_rung(&t.cmd.sq) == inlay_sq_index(&t.cmd.sq));
 	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 10, 0);
 	expect_nothing(&t.cq.cq);
 	matched(&t, 10, 1010);
@@ -180,18 +178,9 @@ static void linked(UNUSED void **state)
 		wr[0] = op_wr(21, i == 0 ? (enum ibv_ops_wr_opcode)77 : i == 1 ? IBV_WR_TAG_DEL : IBV_WR_TAG_ADD, IBV_OPS_SIGNALED, &wr[1]);
 		wr[1] = op_wr(22, IBV_WR_TAG_SYNC, IBV_OPS_SIGNALED, NULL);
 		wr[0].tm.handle = i == 1 ? 99 : 0;
-		if (i == 2)
-			wr[0].tm.add.num_sge = 2;
-		if (i == 3)
-			wr[0].tm.add.num_sge = -1;
-		if (i == 4) {
-			wr[0].flags |= IBV_OPS_TM_SYNC;
-			wr[0].tm.unexpected_cnt = 1;
-		}
-		if (i == 5) {
-			wr[0].tm.add.num_sge = 1;
-			wr[0].tm.add.sg_list = NULL;
-		}
+		wr[0].flags |= i == 4 ? IBV_OPS_TM_SYNC : 0;
+		wr[0].tm.unexpected_cnt = i == 4;
+		wr[0].tm.add.num_sge = (const int[]){0, 0, 2, -1, 0, 1}[i]; /* of no list */
 		assert_int_equal(inlay_tag_list_post_ops(&t.list, &first, &bad), i == 1 ? -ENOENT : -EINVAL);
 		assert_ptr_equal(bad, &wr[0]);
 		expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 20, 0);
@@ -199,18 +188,15 @@ static void linked(UNUSED void **state)
 		whole(&t.list);
 	}
 	/* The counts: all of those between what was told and what was handed out */
-	unexpected(&t, 77);
-	unexpected(&t, 77);
-	unexpected(&t, 77);
+	for (i = 0; i < 3; i++)
+		unexpected(&t, 77);
 	wr[0] = op_wr(30, IBV_WR_TAG_SYNC, SYNCED, NULL);
 	wr[0].tm.unexpected_cnt = 2 + 65536;
 	must(inlay_tag_list_post_ops(&t.list, wr, &bad));
 	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 30, IBV_WC_TM_SYNC_REQ);
 	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
-	wr[0].tm.unexpected_cnt = 1;
-	assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EINVAL);
-	wr[0].tm.unexpected_cnt = 4;
-	assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EINVAL);
+	for (wr[0].tm.unexpected_cnt = 1; wr[0].tm.unexpected_cnt <= 4; wr[0].tm.unexpected_cnt += 3)
+		assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EINVAL);
 	wr[0].tm.unexpected_cnt = 3;
 	must(inlay_tag_list_post_ops(&t.list, wr, &bad));
 	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 30, 0);
@@ -255,14 +241,12 @@ static void full(UNUSED void **state)
 
 static void handles(UNUSED void **state)
 {
-	uint32_t a, b;
+	uint32_t a, b, i;
 
 	usual_list(1, 16);
 	a = add(&t, 1, 0, 5, EXACT);
-	assert_int_equal(inlay_tag_list_del(&t.list, 2, a + 1, 0), -ENOENT);
-	assert_int_equal(inlay_tag_list_del(&t.list, 2, a + 2, 0), -ENOENT);
-	assert_int_equal(inlay_tag_list_del(&t.list, 2, a + 0x10000, 0), -ENOENT);
-	assert_int_equal(inlay_tag_list_del(&t.list, 2, 0xffffffff, 0), -ENOENT);
+	for (i = 0; i < 4; i++)
+		assert_int_equal(inlay_tag_list_del(&t.list, 2, (const uint32_t[]){a + 1, a + 2, a + 0x10000, ~0u}[i], 0), -ENOENT);
 	must(inlay_tag_list_del(&t.list, 3, a, IBV_OPS_SIGNALED));
 	assert_int_equal(inlay_tag_list_del(&t.list, 3, a, IBV_OPS_SIGNALED), -EBUSY);
 	inlay_tag_list_ring(&t.list);
@@ -292,8 +276,7 @@ static void raw(const void *head, uint32_t head_len, uint32_t len)
 	memcpy(t.tx.buf + 3 * QUARTER, head, head_len);
 	sge[0] = piece(&t.tx, 3 * QUARTER, head_len);
 	sge[1] = piece(&t.tx, 11, len);
-	must(inlay_post_send(t.tx.sq, sge, 2, INLAY_SIGNALED));
-	inlay_sq_ring(t.tx.sq);
+	must(inlay_post_send(t.tx.sq, sge, 2, INLAY_SIGNALED | INLAY_RING));
 	take_sent(&t.tx, index, NULL);
 }
 
@@ -301,8 +284,7 @@ static void offer(uint64_t tag, uint32_t ctx, const struct inlay_rvh *rvh, const
 {
 	uint32_t index = inlay_sq_index(t.tx.sq);
 
-	must(inlay_tag_send_rndv(t.tx.sq, ctx, tag, rvh, header, header_len, INLAY_SIGNALED));
-	inlay_sq_ring(t.tx.sq);
+	must(inlay_tag_send_rndv(t.tx.sq, ctx, tag, rvh, header, header_len, INLAY_SIGNALED | INLAY_RING));
 	take_sent(&t.tx, index, NULL);
 }
 
@@ -330,8 +312,7 @@ static void software_rendezvous(UNUSED void **state)
 		assert_true(wc.tag == 1 && wc.app_ctx == 3);
 		assert_int_equal(wc.app_op, i ? INLAY_TAG_EXPECTED : INLAY_TAG_CONSUMED_SW_RNDV);
 	}
-	assert_int_equal(wc.byte_len, 2032);
-	assert_memory_equal(t.rx.buf, head, 32);
+	assert_true(wc.byte_len == 2032 && !memcmp(t.rx.buf, head, 32));
 	whole(&t.list);
 	tm_close(&t);
 }
@@ -351,8 +332,7 @@ static void no_tag(UNUSED void **state)
 	came(&t, t.rx.buf + slot_of(&t, 0) + 16, 11, 500);
 	raw(head, 3, 0);
 	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 1, 0);
-	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 0);
-	assert_int_equal(wc.byte_len, 3);
+	assert_true(!inlay_tag_list_unsynced_(&t.list) && wc.byte_len == 3);
 	tm_close(&t);
 }
 
@@ -429,13 +409,11 @@ static void on_the_wire(UNUSED void **state)
 {
 	uint8_t expected[4096], data[1024];
 	struct side a, b;
-	struct how how;
 	struct inlay_rvh rvh;
 	struct ibv_sge sge[3], room;
 	uint32_t i, k, n, len, off, index;
 
-	memset(&how, 0, sizeof(how));
-	sides_make(&a, &how, &b, &how);
+	sides_make(&a, &plain, &b, &plain);
 	fill(a.buf, BYTES, 1);
 	fill(data, sizeof(data), 5);
 	for (i = 0; i < 300; i++) {
@@ -545,8 +523,7 @@ static void cancelled_is_no_receive(UNUSED void **state)
 	/* A key that is none: the device's READ fails, and with it the connection */
 	rvh = rvh_of(0, 1000);
 	rvh.rkey ^= 0x55aa00;
-	must(inlay_tag_send_rndv(t.tx.sq, 0x99, 6, &rvh, NULL, 0, INLAY_SIGNALED));
-	inlay_sq_ring(t.tx.sq);
+	must(inlay_tag_send_rndv(t.tx.sq, 0x99, 6, &rvh, NULL, 0, INLAY_SIGNALED | INLAY_RING));
 	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1002, IBV_WC_TM_MATCH);
 	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, BOTH);
 	assert_true(wc.app_op == INLAY_TAG_CANCELED && wc.tag == 6 && wc.app_ctx == 0x99 && !wc.byte_len);
@@ -574,8 +551,7 @@ static void error_of_a_tagged_buffer(UNUSED void **state)
 	post_eager(5, 51);
 	failed_sender(IBV_WC_REM_INV_REQ_ERR);
 	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_LOC_LEN_ERR, 1002, IBV_WC_TM_MATCH);
-	assert_int_equal(wc.handle & 0xffff, 1);
-	assert_true(inlay_srq_room(&t.xrq.srq) == room && t.list.room == 3);
+	assert_true((wc.handle & 0xffff) == 1 && inlay_srq_room(&t.xrq.srq) == room && t.list.room == 3);
 	whole(&t.list);
 	tm_close(&t);
 }
@@ -627,9 +603,7 @@ static void hostile(UNUSED void **state)
 			case 2:
 				inlay_tag_list_del(&list, k, rnd_below(2) ? handle[rnd_below(8)] : rnd_below(8), (int)rnd_below(2));
 				break;
-			case 3:
-				inlay_tag_list_sync(&list, k, (int)rnd_below(2));
-				break;
+			case 3: inlay_tag_list_sync(&list, k, (int)rnd_below(2)); break;
 			default:
 				cqe->app = INLAY_CQE_APP_TAG;
 				cqe->app_op = (uint8_t)(rnd_below(10) ? rnd_below(13) : rnd());
@@ -670,11 +644,7 @@ static void impossible(UNUSED void **state)
 	struct inlay_tag_wc wc;
 	struct mlx5_cqe64 cqe;
 	uint32_t i;
-	static const struct {
-		uint8_t opcode, app_op;
-		uint16_t entry;
-		uint32_t success;
-	} bad[] = {
+	static const struct { uint8_t opcode, app_op; uint16_t entry; uint32_t success; } bad[] = {
 		{MLX5_CQE_RESP_SEND, INLAY_TAG_EXPECTED, 0, 0},         /* not consumed */
 		{MLX5_CQE_RESP_SEND, INLAY_TAG_CONSUMED_MSG, 1, 0},     /* consumed already */
 		{MLX5_CQE_NO_PACKET, INLAY_TAG_CONSUMED, 1, 0},
@@ -700,10 +670,8 @@ static void impossible(UNUSED void **state)
 	before = *list;
 	memcpy(entries_, list->entries, sizeof(entries_));
 	for (i = 0; i < ARRAY(bad); i++) {
-		memset(&cqe, 0, sizeof(cqe));
-		cqe.app = INLAY_CQE_APP_TAG;
-		cqe.app_op = bad[i].app_op;
-		cqe.app_info = inlay_to_be16(bad[i].entry);
+		cqe = (struct mlx5_cqe64){.app = INLAY_CQE_APP_TAG, .app_op = bad[i].app_op,
+					  .app_info = inlay_to_be16(bad[i].entry)};
 		cqe.tm_cqe.success = inlay_to_be32(bad[i].success << 31);
 		cqe.op_own = (uint8_t)(bad[i].opcode << 4);
 		if (inlay_tag_list_complete(list, &cqe, 64, &wc) != -EPROTO)
@@ -715,9 +683,8 @@ static void impossible(UNUSED void **state)
 	must(inlay_tag_list_sync(list, 4, 0));
 	before = *list;
 	for (i = 1; i < 65536; i += i < 20 ? 1 : 1000) {
-		memset(&cqe, 0, sizeof(cqe));
-		cqe.op_own = MLX5_CQE_REQ_ERR << 4;
-		cqe.wqe_counter = inlay_to_be16((uint16_t)(list->done + i));
+		cqe = (struct mlx5_cqe64){.wqe_counter = inlay_to_be16((uint16_t)(list->done + i)),
+					  .op_own = MLX5_CQE_REQ_ERR << 4};
 		assert_int_equal(inlay_tag_list_complete(list, &cqe, 64, &wc), -EPROTO);
 	}
 	assert_memory_equal(list, &before, sizeof(before));
@@ -744,9 +711,8 @@ static void entry_in_other_hands(UNUSED void **state)
 			matched(&t, 5, 1000 + i);
 	}
 	assert_int_equal(handle[2] & 0xffff, handle[0] & 0xffff);
-	memset(&cqe, 0, sizeof(cqe));
-	cqe.op_own = MLX5_CQE_REQ_ERR << 4;
-	cqe.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&t.cmd.sq));
+	cqe = (struct mlx5_cqe64){.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&t.cmd.sq)),
+				  .op_own = MLX5_CQE_REQ_ERR << 4};
 	assert_true(inlay_tag_list_owns(&t.list, &cqe));
 	assert_int_equal(inlay_tag_list_complete(&t.list, &cqe, 64, &wc), 1);
 	assert_int_equal(wc.wr_id, 1000);
@@ -813,7 +779,5 @@ int main(void)
 		devx_test(impossible), devx_test(entry_in_other_hands), devx_test(counters),
 	};
 
-	if (!rig_here())
-		return 0;
-	return on_each(cmocka_run_group_tests_name("tag", tests, rig_open, rig_close));
+	return rig_here() && on_each(cmocka_run_group_tests_name("tag", tests, rig_open, rig_close));
 }

@@ -102,12 +102,8 @@ static void same_bytes(void)
 static void told(uint8_t app_op, uint32_t entry)
 {
 	struct inlay_tag_wc wc;
-	struct mlx5_cqe64 c;
+	struct mlx5_cqe64 c = {.app = INLAY_CQE_APP_TAG, .app_op = app_op, .app_info = htobe16((uint16_t)entry)};
 
-	memset(&c, 0, sizeof(c));
-	c.app = INLAY_CQE_APP_TAG;
-	c.app_op = app_op;
-	c.app_info = htobe16((uint16_t)entry);
 	c.tm_cqe.success = app_op <= INLAY_TAG_NO_TAG ? 0 : htobe32(MLX5_TMC_SUCCESS);
 	c.op_own = (app_op == INLAY_TAG_UNEXPECTED || app_op == INLAY_TAG_CONSUMED_MSG ? MLX5_CQE_RESP_SEND : MLX5_CQE_NO_PACKET) << 4;
 	assert_true(inlay_tag_list_complete(&o.list, &c, 64, &wc) >= 0);
@@ -136,8 +132,7 @@ static void operation(enum ibv_ops_wr_opcode opcode, uint64_t id)
 		own = inlay_tag_list_sync(&o.list, id, flags);
 	assert_int_equal(err != 0, own != 0);
 	if (err) {
-		assert_int_equal(opcode, IBV_WR_TAG_ADD);
-		assert_int_equal(o.lives, TAGS);
+		assert_true(opcode == IBV_WR_TAG_ADD && o.lives == TAGS);
 		return;
 	}
 	same_bytes();
@@ -232,9 +227,7 @@ static void bytes(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bytes),
-	};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(bytes)};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return RUN(tests);
