@@ -25,8 +25,7 @@ UNUSED static void word(void *arg, int rc)
 
 UNUSED static void said(const struct word *w, int calls, int rc)
 {
-	assert_int_equal(w->calls, calls);
-	assert_int_equal(w->rc, rc);
+	assert_true(w->calls == calls && w->rc == rc);
 }
 
 /* A copy of n pieces to m pieces; w NULL: without done */

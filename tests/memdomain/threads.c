@@ -136,14 +136,13 @@ static void *walker(void *arg)
 	return NULL;
 }
 
-static void together(void **state)
+static void together(UNUSED void **state)
 {
 	pthread_t threads[CREATORS + WALKERS];
 	struct inlay_memdomain *d;
 	const char *env = getenv("DOMAIN_WALKS");
 	uint32_t i;
 
-	(void)state;
 	if (env && *env)
 		walks = (uint32_t)atoi(env);
 	must(inlay_memdomain_registry_init(&reg));
@@ -188,13 +187,12 @@ static void destroy_it(void)
 		memset(memory[0][0], 0, MEMORY);
 }
 
-static void step_holds(void **state)
+static void step_holds(UNUSED void **state)
 {
 	struct inlay_memdomain *next;
 	uint32_t i, held = 0;
 	int within = 1;
 
-	(void)state;
 	interleave_possible();
 	must(inlay_memdomain_registry_init(&reg));
 	next = make(memory[0][1], "next");

@@ -7,7 +7,7 @@
 
 /* ---- message.h: headers ---- */
 
-static void headers(void **state)
+static void headers(UNUSED void **state)
 {
 	struct inlay_rvh rvh = {0x0102030405060708, 0x11121314, 0x21222324}, back;
 	static const uint8_t want[32] = {IBV_TMH_RNDV, 0, 0, 0, 0x31, 0x32, 0x33, 0x34, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,
@@ -16,7 +16,6 @@ static void headers(void **state)
 	uint8_t at[48];
 	uint32_t i, len;
 
-	(void)state;
 	for (i = 0; i < 8; i++) { /* at any place */
 		memset(at, 0xff, sizeof(at));
 		inlay_tmh_put_(at + i, IBV_TMH_RNDV, 0x31323334, 0x4142434445464748);
@@ -42,7 +41,7 @@ static void headers(void **state)
 
 /* ---- set-up ---- */
 
-static void sizes(void **state)
+static void sizes(UNUSED void **state)
 {
 	static const uint32_t bad[][2] = {{0, 16}, {INLAY_TAG_MAX + 1, 16}, {4, 0}, {4, 12}, {4, 65536}};
 	const size_t need = inlay_tag_list_size(4, 16);
@@ -50,7 +49,6 @@ static void sizes(void **state)
 	uint8_t *memory = (uint8_t *)pages(4096);
 	uint32_t i;
 
-	(void)state;
 	usual_list(4, 16);
 	for (i = 0; i < ARRAY(bad); i++)
 		assert_int_equal(inlay_tag_list_size(bad[i][0], bad[i][1]), 0);
@@ -78,12 +76,11 @@ static void sizes(void **state)
 
 /* ---- operations ---- */
 
-static void operations(void **state)
+static void operations(UNUSED void **state)
 {
 	uint32_t handle[3], i;
 	struct inlay_tag_wc wc;
 
-	(void)state;
 	usual_list(3, 16);
 	/* Nothing is seen before it is rung, and all of it after */
 	for (i = 0; i < 3; i++)
@@ -102,8 +99,7 @@ static void operations(void **state)
 	must(inlay_tag_list_del(&t.list, 5, handle[0], 0));
 	inlay_tag_list_ring(&t.list);
 	assert_int_equal(take(&t, &wc), 0);
-	assert_int_equal(t.list.room, 3);
-	assert_int_equal(t.cmd.sq.pending, 0);
+	assert_true(t.list.room == 3 && !t.cmd.sq.pending);
 	unexpected(&t, 100);
 	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
 	sync_now(&t, 6);
@@ -137,13 +133,12 @@ static void operations(void **state)
 	tm_close(&t);
 }
 
-static void linked(void **state)
+static void linked(UNUSED void **state)
 {
 	struct ibv_sge sge;
 	struct ibv_ops_wr wr[6], *bad = NULL;
 	uint32_t i;
 
-	(void)state;
 	usual_list(3, 16);
 	sge = piece(&t.rx, 0, TAG_ROOM);
 	for (i = 0; i < 3; i++) {
@@ -223,12 +218,11 @@ static void linked(void **state)
 	tm_close(&t);
 }
 
-static void full(void **state)
+static void full(UNUSED void **state)
 {
 	uint32_t handle[8], more, i;
 	struct inlay_tag_wc wc;
 
-	(void)state;
 	usual_list(7, 16);
 	for (i = 0; i < 7; i++)
 		must(try_add(&t, i, i, i, EXACT, 0, &handle[i]));
@@ -259,11 +253,10 @@ static void full(void **state)
 	tm_close(&t);
 }
 
-static void handles(void **state)
+static void handles(UNUSED void **state)
 {
 	uint32_t a, b;
 
-	(void)state;
 	usual_list(1, 16);
 	a = add(&t, 1, 0, 5, EXACT);
 	assert_int_equal(inlay_tag_list_del(&t.list, 2, a + 1, 0), -ENOENT);
@@ -314,7 +307,7 @@ static void offer(uint64_t tag, uint32_t ctx, const struct inlay_rvh *rvh, const
 }
 
 /* On a list without rendezvous, also in more than one packet */
-static void software_rendezvous(void **state)
+static void software_rendezvous(UNUSED void **state)
 {
 	struct inlay_rvh rvh;
 	struct inlay_tag_wc wc;
@@ -322,7 +315,6 @@ static void software_rendezvous(void **state)
 	uint8_t head[32];
 	int i;
 
-	(void)state;
 	tm_open(&t, &how);
 	rvh = rvh_of(0, 100);
 	add(&t, 1, 0, 1, EXACT);
@@ -335,8 +327,7 @@ static void software_rendezvous(void **state)
 	raw(head, 32, 2000);
 	for (i = 0; i < 2; i++) {
 		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, i ? IBV_WC_TM_DATA_VALID : IBV_WC_TM_MATCH);
-		assert_int_equal(wc.tag, 1);
-		assert_int_equal(wc.app_ctx, 3);
+		assert_true(wc.tag == 1 && wc.app_ctx == 3);
 		assert_int_equal(wc.app_op, i ? INLAY_TAG_EXPECTED : INLAY_TAG_CONSUMED_SW_RNDV);
 	}
 	assert_int_equal(wc.byte_len, 2032);
@@ -345,12 +336,11 @@ static void software_rendezvous(void **state)
 	tm_close(&t);
 }
 
-static void no_tag(void **state)
+static void no_tag(UNUSED void **state)
 {
 	struct inlay_tag_wc wc;
 	uint8_t head[16];
 
-	(void)state;
 	usual_list(4, 16);
 	add(&t, 1, 0, 0, 0);
 	entries(&t, 2);
@@ -367,7 +357,7 @@ static void no_tag(void **state)
 }
 
 /* Payload in the first half of a 128-byte CQE, matched or not */
-static void in_the_cqe(void **state)
+static void in_the_cqe(UNUSED void **state)
 {
 	static const uint8_t with_data[] = {INLAY_TAG_UNEXPECTED, INLAY_TAG_NO_TAG, INLAY_TAG_CONSUMED_MSG};
 	static const uint32_t lengths[] = {0, 1, 32, 33, 48, 64, 65, 100};
@@ -378,24 +368,20 @@ static void in_the_cqe(void **state)
 	uint64_t slot[16];
 	uint32_t i, handle = 0;
 
-	(void)state;
 	tm_open(&t, &how);
 	for (i = 0; i < ARRAY(lengths); i++) {
 		add(&t, i, 0, 5, EXACT);
 		memset(t.rx.buf, 0, 128);
 		eager(&t, 5, i, 77, lengths[i]);
 		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, i + 1000, BOTH);
-		assert_int_equal(wc.byte_len, lengths[i]);
-		assert_int_equal(wc.tag, 5);
-		assert_int_equal(wc.app_ctx, i);
+		assert_true(wc.byte_len == lengths[i] && wc.tag == 5 && wc.app_ctx == i);
 		assert_int_equal(wc.payload != NULL, lengths[i] && lengths[i] <= 64);
 		came(&t, wc.payload ? t.data : t.rx.buf, 77, lengths[i]);
 		entries(&t, 1);
 		memset(t.rx.buf + slot_of(&t, i), 0, 128);
 		eager(&t, 6, i, 77, lengths[i]);
 		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, (t.posted - 1) & 63, 0);
-		assert_int_equal(wc.byte_len, lengths[i] + 16);
-		assert_int_equal(wc.payload != NULL, lengths[i] <= 48);
+		assert_true(wc.byte_len == lengths[i] + 16 && (wc.payload != NULL) == (lengths[i] <= 48));
 		came(&t, (wc.payload ? t.data : t.rx.buf + slot_of(&t, wc.wr_id)) + 16, 77, lengths[i]);
 		sync_now(&t, 1);
 	}
@@ -430,8 +416,7 @@ static void in_the_cqe(void **state)
 		}
 		cqe->byte_cnt = inlay_to_be32(i);
 		assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 128, &wc), 1);
-		assert_int_equal(wc.status, i == 20 ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR);
-		assert_int_equal(wc.wr_id, 2);
+		assert_true(wc.status == (i == 20 ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR) && wc.wr_id == 2);
 		assert_ptr_equal(wc.payload, i == 22 ? slot : NULL);
 		whole(&t.list);
 	}
@@ -440,7 +425,7 @@ static void in_the_cqe(void **state)
 
 /* ---- message.h: what another QP of any kind receives ---- */
 
-static void on_the_wire(void **state)
+static void on_the_wire(UNUSED void **state)
 {
 	uint8_t expected[4096], data[1024];
 	struct side a, b;
@@ -449,7 +434,6 @@ static void on_the_wire(void **state)
 	struct ibv_sge sge[3], room;
 	uint32_t i, k, n, len, off, index;
 
-	(void)state;
 	memset(&how, 0, sizeof(how));
 	sides_make(&a, &how, &b, &how);
 	fill(a.buf, BYTES, 1);
@@ -493,8 +477,7 @@ static void on_the_wire(void **state)
 		}
 		inlay_sq_ring(a.sq);
 		take_received(&b, MLX5_CQE_RESP_SEND, n, 0, NULL);
-		assert_memory_equal(b.buf, expected, n);
-		assert_int_equal(b.buf[n], 0);
+		assert_true(!memcmp(b.buf, expected, n) && !b.buf[n]);
 		take_sent(&a, index, NULL);
 	}
 	/* What does not fit */
@@ -516,12 +499,11 @@ static void on_the_wire(void **state)
 /* ---- errors ---- */
 
 /* The command queue stops: what it had is told, and is not in the list */
-static void command_queue_fails(void **state)
+static void command_queue_fails(UNUSED void **state)
 {
 	uint32_t handle[4], i, n = 0;
 	struct inlay_tag_wc wc;
 
-	(void)state;
 	usual_list(4, 16);
 	handle[0] = add(&t, 1, 0, 1, EXACT);
 	must(try_add(&t, 2, 1, 2, EXACT, 0, &handle[1]));
@@ -536,8 +518,7 @@ static void command_queue_fails(void **state)
 	inlay_tag_list_ring(&t.list);
 	for (i = 0; i < 5; i++) {
 		assert_int_equal(take(&t, &wc), 1);
-		assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
-		assert_int_equal(wc.wr_id, 10 + n + (n == 0 || n == 4 ? 1000 : 0));
+		assert_true(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 10 + n + (n == 0 || n == 4 ? 1000 : 0));
 		assert_int_equal(wc.app_op, 0);
 		assert_int_equal(wc.opcode, n == 0 || n == 4 ? IBV_WC_TM_ADD : n == 3 ? IBV_WC_TM_SYNC : IBV_WC_TM_DEL);
 		if (wc.opcode != IBV_WC_TM_SYNC)
@@ -552,12 +533,11 @@ static void command_queue_fails(void **state)
 }
 
 /* libmlx5 has no case for it and says IBV_WC_RECV with success's flags */
-static void cancelled_is_no_receive(void **state)
+static void cancelled_is_no_receive(UNUSED void **state)
 {
 	struct inlay_rvh rvh;
 	struct inlay_tag_wc wc;
 
-	(void)state;
 	usual_list(4, 16);
 	add(&t, 1, 0, 6, EXACT);
 	matched(&t, 6, 1001);
@@ -569,10 +549,7 @@ static void cancelled_is_no_receive(void **state)
 	inlay_sq_ring(t.tx.sq);
 	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1002, IBV_WC_TM_MATCH);
 	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, BOTH);
-	assert_int_equal(wc.app_op, INLAY_TAG_CANCELED);
-	assert_int_equal(wc.tag, 6);
-	assert_int_equal(wc.app_ctx, 0x99);
-	assert_int_equal(wc.byte_len, 0);
+	assert_true(wc.app_op == INLAY_TAG_CANCELED && wc.tag == 6 && wc.app_ctx == 0x99 && !wc.byte_len);
 	assert_int_equal(t.list.room, 4);
 	whole(&t.list);
 	t.dead = true;
@@ -580,13 +557,12 @@ static void cancelled_is_no_receive(void **state)
 }
 
 /* libmlx5 takes the error of a tagged buffer for one of an SRQ entry: it frees entry 0, and the tag is lost */
-static void error_of_a_tagged_buffer(void **state)
+static void error_of_a_tagged_buffer(UNUSED void **state)
 {
 	struct inlay_tag_wc wc;
 	struct ibv_sge sge;
 	uint32_t room;
 
-	(void)state;
 	usual_list(4, 16);
 	entries(&t, 3);
 	room = inlay_srq_room(&t.xrq.srq);
@@ -599,31 +575,28 @@ static void error_of_a_tagged_buffer(void **state)
 	failed_sender(IBV_WC_REM_INV_REQ_ERR);
 	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_LOC_LEN_ERR, 1002, IBV_WC_TM_MATCH);
 	assert_int_equal(wc.handle & 0xffff, 1);
-	assert_int_equal(inlay_srq_room(&t.xrq.srq), room);
-	assert_int_equal(t.list.room, 3);
+	assert_true(inlay_srq_room(&t.xrq.srq) == room && t.list.room == 3);
 	whole(&t.list);
 	tm_close(&t);
 }
 
 /* An entry of the XRQ that is too small: its error, not a tag's */
-static void entry_too_small(void **state)
+static void entry_too_small(UNUSED void **state)
 {
 	static const struct tagged_how how = {.tags = 4, .bbs = 16, .slot = 64};
 
-	(void)state;
 	tm_open(&t, &how);
 	entries(&t, 1);
 	post_eager(2, 100);
 	failed_sender(IBV_WC_REM_INV_REQ_ERR);
 	expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_LOC_LEN_ERR, 0, 0);
-	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 0);
-	assert_int_equal(t.list.room, 4);
+	assert_true(!inlay_tag_list_unsynced_(&t.list) && t.list.room == 4);
 	tm_close(&t);
 }
 
 /* ---- CQEs that cannot be ---- */
 
-static void hostile(void **state)
+static void hostile(UNUSED void **state)
 {
 	uint32_t i, k, lost, refused = 0, handle[8] = {0};
 	struct inlay_tag_list list;
@@ -637,7 +610,6 @@ static void hostile(void **state)
 	uint32_t dbrec[2];
 	uint8_t *buf = (uint8_t *)(((uintptr_t)ring + 63) & ~(uintptr_t)63);
 
-	(void)state;
 	for (i = 0; i < 500; i++) {
 		memset(slot, 0, sizeof(slot));
 		must(inlay_uar_init(&uar, (uint8_t *)memory + 2048, 256, INLAY_UAR_DOORBELL));
@@ -691,7 +663,7 @@ static void hostile(void **state)
 }
 
 /* ... each kind by itself: refused, and all is as it was */
-static void impossible(void **state)
+static void impossible(UNUSED void **state)
 {
 	struct inlay_tag_list before, *list = &t.list;
 	struct inlay_tag_entry_ entries_[5];
@@ -708,20 +680,17 @@ static void impossible(void **state)
 		{MLX5_CQE_NO_PACKET, INLAY_TAG_CONSUMED, 1, 0},
 		{MLX5_CQE_RESP_SEND, INLAY_TAG_CONSUMED_MSG, 2, 0},     /* not in the list */
 		{MLX5_CQE_RESP_SEND, INLAY_TAG_CONSUMED_MSG, 5, 0},     /* beyond it */
-		{MLX5_CQE_RESP_SEND, INLAY_TAG_CONSUMED_MSG, 65535, 0},
-		{MLX5_CQE_RESP_SEND, INLAY_TAG_CANCELED, 2, 0},
+		{MLX5_CQE_RESP_SEND, INLAY_TAG_CONSUMED_MSG, 65535, 0}, {MLX5_CQE_RESP_SEND, INLAY_TAG_CANCELED, 2, 0},
 		{MLX5_CQE_RESP_ERR, INLAY_TAG_CONSUMED_MSG, 3, 0},
 		{MLX5_CQE_NO_PACKET, INLAY_TAG_APPENDED, 0, 1},         /* of another operation than the oldest */
 		{MLX5_CQE_NO_PACKET, INLAY_TAG_NOOP, 0, 1},
 		{MLX5_CQE_NO_PACKET, INLAY_TAG_REMOVED, 1, 1},          /* what is consumed cannot be removed */
 		{MLX5_CQE_RESP_ERR, INLAY_TAG_REMOVED, 1, 1},
 		{MLX5_CQE_RESP_SEND, 0, 0, 0},                          /* no such kinds */
-		{MLX5_CQE_RESP_SEND, 8, 0, 0},
-		{MLX5_CQE_RESP_SEND, 13, 0, 0},
+		{MLX5_CQE_RESP_SEND, 8, 0, 0}, {MLX5_CQE_RESP_SEND, 13, 0, 0},
 		{MLX5_CQE_REQ, INLAY_TAG_REMOVED, 1, 1},                /* a command queue completes none as sends */
 	};
 
-	(void)state;
 	usual_list(4, 16);
 	add(&t, 1, 0, 1, EXACT);
 	add(&t, 2, 1, 2, EXACT);
@@ -761,13 +730,12 @@ static void impossible(void **state)
 }
 
 /* An error of an operation whose receive is long over leaves the receive that has its entry now. Other lists' CQEs are not ours. */
-static void entry_in_other_hands(void **state)
+static void entry_in_other_hands(UNUSED void **state)
 {
 	struct mlx5_cqe64 cqe;
 	struct inlay_tag_wc wc;
 	uint32_t i, handle[3];
 
-	(void)state;
 	usual_list(1, 16);
 	for (i = 0; i < 3; i++) {
 		must(try_add(&t, i, 0, 5, EXACT, 0, &handle[i]));
@@ -798,12 +766,11 @@ static void entry_in_other_hands(void **state)
 
 /* ---- counters beyond 16 bits: libmlx5 compares the device's 16 with the program's 32, and then each ADD says SYNC_REQ ---- */
 
-static void counters(void **state)
+static void counters(UNUSED void **state)
 {
 	uint32_t i, at = 0, to, handle;
 	struct inlay_tag_wc wc;
 
-	(void)state;
 	usual_list(4, 64);
 	/* Operations, of which each uses a WQEBB */
 	for (i = 0; i < 66000; i++) {
@@ -839,24 +806,11 @@ static void counters(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		devx_test(headers),
-		devx_test(sizes),
-		devx_test(operations),
-		devx_test(linked),
-		devx_test(full),
-		devx_test(handles),
-		devx_test(software_rendezvous),
-		devx_test(no_tag),
-		devx_test(in_the_cqe),
-		devx_test(on_the_wire),
-		devx_test(command_queue_fails),
-		devx_test(cancelled_is_no_receive),
-		devx_test(error_of_a_tagged_buffer),
-		devx_test(entry_too_small),
-		devx_test(hostile),
-		devx_test(impossible),
-		devx_test(entry_in_other_hands),
-		devx_test(counters),
+		devx_test(headers), devx_test(sizes), devx_test(operations), devx_test(linked), devx_test(full),
+		devx_test(handles), devx_test(software_rendezvous), devx_test(no_tag), devx_test(in_the_cqe),
+		devx_test(on_the_wire), devx_test(command_queue_fails), devx_test(cancelled_is_no_receive),
+		devx_test(error_of_a_tagged_buffer), devx_test(entry_too_small), devx_test(hostile),
+		devx_test(impossible), devx_test(entry_in_other_hands), devx_test(counters),
 	};
 
 	if (!rig_here())

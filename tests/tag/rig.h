@@ -208,9 +208,7 @@ UNUSED static void matched(struct tagged *t, uint64_t tag, uint64_t recv_wr_id)
 
 	eager(t, tag, 7, 11, 100);
 	wc = expect(t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, recv_wr_id, BOTH);
-	assert_int_equal(wc.tag, tag);
-	assert_int_equal(wc.app_ctx, 7);
-	assert_int_equal(wc.byte_len, 100);
+	assert_true(wc.tag == tag && wc.app_ctx == 7 && wc.byte_len == 100);
 }
 
 /* A message that nothing matches */
@@ -224,18 +222,13 @@ UNUSED static void unexpected(struct tagged *t, uint64_t tag)
 	eager(t, tag, 9, 11, 100);
 	while (!take(t, &wc))
 		;
-	assert_int_equal(wc.opcode, IBV_WC_TM_RECV);
-	assert_int_equal(wc.status, IBV_WC_SUCCESS);
-	assert_int_equal(wc.flags & ~(uint32_t)IBV_WC_TM_SYNC_REQ, 0);
-	assert_int_equal(wc.wr_id, index);
-	assert_int_equal(wc.byte_len, 116);
+	assert_true(wc.opcode == IBV_WC_TM_RECV && wc.status == IBV_WC_SUCCESS);
+	assert_true((wc.flags & ~(uint32_t)IBV_WC_TM_SYNC_REQ) == 0 && wc.wr_id == index && wc.byte_len == 116);
 	assert_int_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
 	if (wc.payload)
 		return;
 	tmh = tmh_at(t->rx.buf + slot_of(t, index), wc.byte_len);
-	assert_int_equal(tmh.tag, tag);
-	assert_int_equal(tmh.app_ctx, 9);
-	assert_int_equal(tmh.opcode, IBV_TMH_EAGER);
+	assert_true(tmh.tag == tag && tmh.app_ctx == 9 && tmh.opcode == IBV_TMH_EAGER);
 	came(t, t->rx.buf + slot_of(t, index) + INLAY_TMH_BYTES, 11, 100);
 }
 
@@ -249,16 +242,14 @@ UNUSED static void whole(const struct inlay_tag_list *list)
 	for (i = list->head;; i = list->entries[i].next) {
 		assert_true(i <= list->max_tags);
 		assert_false(seen[i]);
-		assert_int_equal(list->entries[i].owed, 0);
-		assert_int_equal(list->entries[i].state, 0);
+		assert_true(!list->entries[i].owed && !list->entries[i].state);
 		seen[i] = 1;
 		free_ones++;
 		if (i == list->tail)
 			break;
 	}
 	assert_int_equal(free_ones, list->room + 1);
-	assert_int_equal(list->sq->pending, list->sq->pi - list->done);
-	assert_true(list->sq->pending <= list->sq->mask + 1);
+	assert_true(list->sq->pending == list->sq->pi - list->done && list->sq->pending <= list->sq->mask + 1);
 	for (i = 0; i <= list->max_tags; i++) {
 		if (seen[i])
 			continue;
@@ -291,8 +282,7 @@ UNUSED static void failed_sender(enum ibv_wc_status status)
 {
 	const struct mlx5_cqe64 *cqe = cqe_wait(t.tx.cq);
 
-	assert_true(inlay_cqe_is_error(cqe));
-	assert_int_equal(inlay_cqe_status(cqe), status);
+	assert_true(inlay_cqe_is_error(cqe) && inlay_cqe_status(cqe) == status);
 	inlay_cq_advance(t.tx.cq, 1);
 	t.dead = true;
 }
