@@ -70,32 +70,19 @@ static int device_inside(const struct iovec *v)
 	return at >= DEVICE_BASE && at <= DEVICE_BASE + DEVICE_MEMORY && v->iov_len <= DEVICE_BASE + DEVICE_MEMORY - at;
 }
 
-ssize_t device_vm_readv(pid_t pid, const struct iovec *here, unsigned long a, const struct iovec *there,
-			unsigned long b, unsigned long flags);
-ssize_t device_vm_writev(pid_t pid, const struct iovec *here, unsigned long a, const struct iovec *there,
-			 unsigned long b, unsigned long flags);
-long device_syscall(long number, ...);
-FILE *device_fopen(const char *path, const char *mode);
+#define DEVICE_VM(name, to, from)                                                                                                     \
+	ssize_t name(pid_t pid, const struct iovec *here, unsigned long a, const struct iovec *there, unsigned long b,                  \
+		     unsigned long flags)                                                                                              \
+	{                                                                                                                              \
+		sure(pid && a == 1 && b == 1 && !flags && here->iov_len == there->iov_len);                                            \
+		if (!device_inside(there))                                                                                             \
+			return errno = EFAULT, -1;                                                                                     \
+		memmove((to)->iov_base, (from)->iov_base, there->iov_len);                                                             \
+		return (ssize_t)there->iov_len;                                                                                        \
+	}
 
-ssize_t device_vm_readv(pid_t pid, const struct iovec *here, unsigned long a, const struct iovec *there,
-			unsigned long b, unsigned long flags)
-{
-	sure(pid && a == 1 && b == 1 && !flags && here->iov_len == there->iov_len);
-	if (!device_inside(there))
-		return errno = EFAULT, -1;
-	memcpy(here->iov_base, there->iov_base, there->iov_len);
-	return (ssize_t)there->iov_len;
-}
-
-ssize_t device_vm_writev(pid_t pid, const struct iovec *here, unsigned long a, const struct iovec *there,
-			 unsigned long b, unsigned long flags)
-{
-	sure(pid && a == 1 && b == 1 && !flags && here->iov_len == there->iov_len);
-	if (!device_inside(there))
-		return errno = EFAULT, -1;
-	memmove(there->iov_base, here->iov_base, there->iov_len);
-	return (ssize_t)there->iov_len;
-}
+DEVICE_VM(device_vm_readv, here, there)
+DEVICE_VM(device_vm_writev, there, here)
 
 /* What the engine copies has been checked when it was registered: it must be there. */
 long device_syscall(long number, ...)

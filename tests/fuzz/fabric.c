@@ -25,6 +25,9 @@
 #define FABRIC_INCARNATION 1000u
 
 #define UNUSED FUZZ_UNUSED
+/* A function that the provider calls and that does no more than this */
+#define RETURNS(type, name, params, result) \
+	type name params { return result; }
 
 /* ---- The device ---- */
 
@@ -62,8 +65,6 @@ static struct {
 	uint64_t tick;                  /* for each look at the clock */
 	int infiniband;
 } nic;
-
-int fabric_clock_gettime(clockid_t clock, struct timespec *t);
 
 int fabric_clock_gettime(clockid_t clock, struct timespec *t)
 {
@@ -114,10 +115,7 @@ static struct ibv_qp *fabric_qp_make(struct ibv_pd *pd, struct ibv_qp_init_attr 
 	return &q->qp;
 }
 
-struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
-{
-	return fabric_qp_make(pd, init);
-}
+RETURNS(struct ibv_qp *, ibv_create_qp, (struct ibv_pd *pd, struct ibv_qp_init_attr *init), fabric_qp_make(pd, init))
 
 struct ibv_qp *mlx5dv_create_qp(UNUSED struct ibv_context *context, struct ibv_qp_init_attr_ex *init,
 				UNUSED struct mlx5dv_qp_init_attr *dv)
@@ -148,10 +146,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, UNUSED int mask, s
 	return 0;
 }
 
-int ibv_query_ece(UNUSED struct ibv_qp *qp, UNUSED struct ibv_ece *ece)
-{
-	return EOPNOTSUPP;
-}
+RETURNS(int, ibv_query_ece, (UNUSED struct ibv_qp *qp, UNUSED struct ibv_ece *ece), EOPNOTSUPP)
 
 int ibv_get_async_event(UNUSED struct ibv_context *context, struct ibv_async_event *event)
 {
@@ -167,9 +162,7 @@ int ibv_get_async_event(UNUSED struct ibv_context *context, struct ibv_async_eve
 	return -1;
 }
 
-void ibv_ack_async_event(UNUSED struct ibv_async_event *event)
-{
-}
+RETURNS(void, ibv_ack_async_event, (UNUSED struct ibv_async_event *event), )
 
 static struct ibv_srq *fabric_srq_make(struct ibv_pd *pd, uint32_t max_wr)
 {
@@ -183,10 +176,7 @@ static struct ibv_srq *fabric_srq_make(struct ibv_pd *pd, uint32_t max_wr)
 	return &s->srq;
 }
 
-struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
-{
-	return fabric_srq_make(pd, init->attr.max_wr);
-}
+RETURNS(struct ibv_srq *, ibv_create_srq, (struct ibv_pd *pd, struct ibv_srq_init_attr *init), fabric_srq_make(pd, init->attr.max_wr))
 
 static struct ibv_srq *fabric_create_srq_ex(UNUSED struct ibv_context *context, struct ibv_srq_init_attr_ex *init)
 {
@@ -248,10 +238,7 @@ int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
 	}
 }
 
-bool mlx5dv_is_supported(struct ibv_device *device)
-{
-	return device == &nic.device;
-}
+RETURNS(bool, mlx5dv_is_supported, (struct ibv_device *device), device == &nic.device)
 
 int ibv_query_device(UNUSED struct ibv_context *context, struct ibv_device_attr *attr)
 {
@@ -300,10 +287,7 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, UNUSED struct ibv_ah_attr *attr)
 	return &ah;
 }
 
-int ibv_destroy_ah(UNUSED struct ibv_ah *ah)
-{
-	return 0;
-}
+RETURNS(int, ibv_destroy_ah, (UNUSED struct ibv_ah *ah), 0)
 
 #undef ibv_reg_mr
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t bytes, UNUSED int access)
@@ -339,40 +323,18 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 
 /* ---- What the provider calls of libfabric, which has signal handlers of its own ---- */
 
-int fi_log_enabled(UNUSED const struct fi_provider *p, UNUSED enum fi_log_level level, UNUSED enum fi_log_subsys subsystem)
-{
-	return 0;
-}
+RETURNS(int, fi_log_enabled, (UNUSED const struct fi_provider *p, UNUSED enum fi_log_level level, UNUSED enum fi_log_subsys subsystem), 0)
+RETURNS(const char *, fi_strerror, (int err), strerror(err))
+RETURNS(int, fi_param_define, (UNUSED const struct fi_provider *p, UNUSED const char *name, UNUSED enum fi_param_type type,
+			       UNUSED const char *help, ...), -FI_ENOSYS)
+RETURNS(int, fi_param_get, (UNUSED struct fi_provider *p, UNUSED const char *name, UNUSED void *value), -FI_ENOSYS)
+RETURNS(struct fi_info *, fi_dupinfo, (UNUSED const struct fi_info *info), NULL)
+RETURNS(void, fi_freeinfo, (UNUSED struct fi_info *info), )
 
 void fi_log(UNUSED const struct fi_provider *p, UNUSED enum fi_log_level level, UNUSED enum fi_log_subsys subsystem,
 	    UNUSED const char *function, UNUSED int line, UNUSED const char *format, ...)
 {
 	sure(!"logged");
-}
-
-const char *fi_strerror(int err)
-{
-	return strerror(err);
-}
-
-int fi_param_define(UNUSED const struct fi_provider *p, UNUSED const char *name, UNUSED enum fi_param_type type,
-		    UNUSED const char *help, ...)
-{
-	return -FI_ENOSYS;
-}
-
-int fi_param_get(UNUSED struct fi_provider *p, UNUSED const char *name, UNUSED void *value)
-{
-	return -FI_ENOSYS;
-}
-
-struct fi_info *fi_dupinfo(UNUSED const struct fi_info *info)
-{
-	return NULL;
-}
-
-void fi_freeinfo(UNUSED struct fi_info *info)
-{
 }
 
 /* ---- What the device does ---- */

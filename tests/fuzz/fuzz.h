@@ -120,7 +120,6 @@ FUZZ_UNUSED static void fuzz_same(const uint8_t *at, uint32_t n, uint32_t what)
 #include <sanitizer/asan_interface.h>
 #ifndef FUZZ_REPLAY
 /* What is freed comes back soon: fresh pages would cost more than all else. */
-const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
 	return "quarantine_size_mb=8";
@@ -391,23 +390,63 @@ FUZZ_UNUSED static void fuzz_pool_end(struct fuzz_pool *p, uint32_t num)
 	inlay_mmap_destroy(&p->map);
 }
 
+/* ---- A worker of two connections, whose queues lie in memory ---- */
+
+#define FUZZ_CONNS 2u
+#define FUZZ_CONN_QPN 16u       /* and the following */
+#define FUZZ_LKEY 7u            /* of the first connection's memory; the second's is 9 */
+#define FUZZ_POOL_LKEY 8u
+
+struct fuzz_worker {
+	struct fuzz_cq cq __attribute__((aligned(4096)));
+	struct fuzz_qp qps[FUZZ_CONNS];
+	struct inlay_task_worker w;
+	struct inlay_task_conn conns[FUZZ_CONNS];
+	uint8_t memory[8192] __attribute__((aligned(4096)));
+	uint8_t conn_memory[FUZZ_CONNS][32768] __attribute__((aligned(4096)));
+	size_t conn_size;
+	struct fuzz_pool pool;
+	uint32_t dead[FUZZ_CONNS];      /* the device does no more of what is posted there */
+};
+
+/* pull: NULL for none. wqebbs: of each connection's ring. message, receives: as its peer has them */
+FUZZ_UNUSED static void fuzz_worker_make(struct fuzz_worker *f, struct ibv_pd *pd, struct inlay_task_worker_params *p,
+					 struct inlay_pool *pull, uint32_t wqebbs, uint32_t message, uint32_t receives)
+{
+	struct inlay_task_address peer;
+	uint32_t i;
+
+	p->connections = FUZZ_CONNS;
+	fuzz_allow(f->conn_memory, sizeof(f->conn_memory));
+	memset(&peer, 0, sizeof(peer));
+	peer.message = message;
+	peer.receives = receives;
+	f->conn_size = inlay_task_conn_size(p);
+	sure(inlay_task_worker_size(p) <= sizeof(f->memory) && f->conn_size <= sizeof(f->conn_memory[0]));
+	memset(&f->w, 0, sizeof(f->w));
+	memset(f->conns, 0, sizeof(f->conns));
+	f->w.pd = pd;
+	fuzz_cq_make(&f->cq, &f->w.cq);
+	sure(!inlay_task_worker_init_(&f->w, f->memory, p, NULL) && (!pull || !inlay_task_worker_pull(&f->w, pull)));
+	for (i = 0; i < FUZZ_CONNS; i++) {
+		f->dead[i] = 0;
+		fuzz_qp_make(&f->qps[i], &f->conns[i].link, &f->cq, FUZZ_CONN_QPN + i, wqebbs, p->credits);
+		inlay_task_conn_init_(&f->conns[i], f->conn_memory[i], &f->w, FUZZ_LKEY + 2 * i);
+		inlay_task_conn_begin_(&f->conns[i], &peer);
+	}
+}
+
 /* ---- A file's function, which tests/task/fuzz.c calls as well ---- */
 
 #ifdef FUZZ_REPLAY
 #define FUZZ_TARGET(name)
 #else
-#define FUZZ_TARGET(name)                                                                                                                \
-	FUZZ_EXTERN int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);                                                        \
-	FUZZ_EXTERN int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)                                                         \
-	{                                                                                                                                \
-		name(data, size);                                                                                                        \
-		return 0;                                                                                                                \
+#define FUZZ_TARGET(name)                                            \
+	int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) \
+	{                                                            \
+		name(data, size);                                    \
+		return 0;                                            \
 	}
-#ifdef __cplusplus
-#define FUZZ_EXTERN extern "C"
-#else
-#define FUZZ_EXTERN
-#endif
 #endif
 
 #endif

@@ -108,23 +108,16 @@ struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, cons
 	return errno ? NULL : parse_object();
 }
 
-int mlx5dv_devx_obj_query(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
-{
-	sure(obj);
-	return parse_command(in, inlen, out, outlen);
-}
+#define PARSE_CALL(name, type)                                                            \
+	int name(type *about, const void *in, size_t inlen, void *out, size_t outlen)      \
+	{                                                                                  \
+		sure(about);                                                               \
+		return parse_command(in, inlen, out, outlen);                              \
+	}
 
-int mlx5dv_devx_obj_modify(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
-{
-	sure(obj);
-	return parse_command(in, inlen, out, outlen);
-}
-
-int mlx5dv_devx_wq_query(struct ibv_wq *wq, const void *in, size_t inlen, void *out, size_t outlen)
-{
-	sure(wq);
-	return parse_command(in, inlen, out, outlen);
-}
+PARSE_CALL(mlx5dv_devx_obj_query, struct mlx5dv_devx_obj)
+PARSE_CALL(mlx5dv_devx_obj_modify, struct mlx5dv_devx_obj)
+PARSE_CALL(mlx5dv_devx_wq_query, struct ibv_wq)
 
 int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *obj)
 {

@@ -13,15 +13,11 @@
  */
 #include "fuzz.h"
 
-#define PLUGIN_CONNS 2u
 #define PLUGIN_CREDITS 8u
-#define PLUGIN_QPN 16u
 #define PLUGIN_MESSAGE 1024u
 #define PLUGIN_RESPONSE 256u
 #define PLUGIN_ELEMENT 2048u
 #define PLUGIN_ELEMENTS 8u
-#define PLUGIN_LKEY 7u          /* and the next but one */
-#define PLUGIN_POOL_LKEY 8u
 #define PLUGIN_EP_LKEY 77u
 #define PLUGIN_COMMANDS 256u
 #define PLUGIN_EPS 40u          /* all that there may be at a time */
@@ -60,23 +56,17 @@ struct plugin_object {
 };
 
 static struct {
-	struct fuzz_cq cq __attribute__((aligned(4096)));
+	struct fuzz_worker f;
 	struct fuzz_cq ep_cqs[2];
-	struct fuzz_qp qps[PLUGIN_CONNS];
 	struct plugin_ep eps[PLUGIN_EPS];
 	struct ibv_cq ibcqs[2];
 	struct ibv_pd pd;
 	uint32_t num_cqs, ep_qpn, mrs;
 	uint32_t busy;          /* so often nothing is let go of */
-	struct inlay_task_worker w;
-	struct inlay_task_conn conns[PLUGIN_CONNS];
-	uint8_t memory[8192] __attribute__((aligned(4096)));
-	uint8_t conn_memory[PLUGIN_CONNS][32768] __attribute__((aligned(4096)));
 	uint8_t elements[PLUGIN_ELEMENTS * PLUGIN_ELEMENT] __attribute__((aligned(4096)));
-	struct fuzz_pool pool;
 	struct plugin_command commands[PLUGIN_COMMANDS];
 	struct plugin_object objects[PLUGIN_OBJECTS];
-	uint32_t num, num_objects, dead[PLUGIN_CONNS], down[PLUGIN_CONNS];
+	uint32_t num, num_objects;
 	struct fuzz_in *in;
 } plug __attribute__((aligned(4096)));
 
@@ -128,17 +118,6 @@ static int plugin_link_destroy(struct inlay_task_link *l)
 	return 0;
 }
 
-static int plugin_link_break(struct inlay_task_link *l)
-{
-	plugin_ep_of(l)->failed = 1;
-	return 0;
-}
-
-static int plugin_link_connect(struct inlay_task_link *l, const struct inlay_task_address *peer)
-{
-	return peer->at.link == l->self.at.link ? 0 : -EINVAL;
-}
-
 static struct ibv_cq *plugin_create_cq(FUZZ_UNUSED struct ibv_context *ctx, int cqe, FUZZ_UNUSED void *context,
 				       FUZZ_UNUSED struct ibv_comp_channel *channel, int vector)
 {
@@ -149,12 +128,6 @@ static struct ibv_cq *plugin_create_cq(FUZZ_UNUSED struct ibv_context *ctx, int 
 static int plugin_destroy_cq(FUZZ_UNUSED struct ibv_cq *cq)
 {
 	plug.num_cqs--;
-	return 0;
-}
-
-static int plugin_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq)
-{
-	fuzz_cq_make(&plug.ep_cqs[ibcq - plug.ibcqs], cq);
 	return 0;
 }
 
@@ -182,11 +155,11 @@ static int plugin_dereg_mr(struct ibv_mr *mr)
 #undef ibv_reg_mr
 #define inlay_task_link_create(l, caps, path, why) plugin_link_create(l, caps, path)
 #define inlay_task_link_destroy plugin_link_destroy
-#define inlay_task_link_connect(l, peer, why) plugin_link_connect(l, peer)
-#define inlay_task_link_break plugin_link_break
+#define inlay_task_link_connect(l, peer, why) ((peer)->at.link == (l)->self.at.link ? 0 : -EINVAL)
+#define inlay_task_link_break(l) ((void)(plugin_ep_of(l)->failed = 1))
 #define ibv_create_cq plugin_create_cq
 #define ibv_destroy_cq plugin_destroy_cq
-#define inlay_cq_from_cq(cq, ibcq, why) plugin_cq_from_cq(cq, ibcq)
+#define inlay_cq_from_cq(cq, ibcq, why) (fuzz_cq_make(&plug.ep_cqs[(ibcq) - plug.ibcqs], cq), 0)
 #define ibv_reg_mr plugin_reg_mr
 #define ibv_dereg_mr plugin_dereg_mr
 #include "../../examples/plugins/echo.h"
@@ -218,14 +191,14 @@ static struct plugin_object *plugin_find(uint32_t conn, uint32_t plugin, uint32_
 /* Bytes that a command in the hands of a plugin of this connection has as its payload, or, out, for its response. */
 static struct inlay_task_cmd *plugin_owner(uint32_t conn, const struct fuzz_piece *p, int out)
 {
-	const struct inlay_task_conn *c = &plug.conns[conn];
+	const struct inlay_task_conn *c = &plug.f.conns[conn];
 	uint32_t i;
 
 	for (i = 0; i < c->num; i++) {
 		struct inlay_task_cmd *cmd = &c->cmds[i];
 		const uint8_t *from = out ? cmd->response : cmd->payload;
 		uint32_t size = out ? cmd->response_max : cmd->payload_len;
-		uint32_t lkey = !out && cmd->pulled ? PLUGIN_POOL_LKEY : PLUGIN_LKEY + 2 * conn;
+		uint32_t lkey = !out && cmd->pulled ? FUZZ_POOL_LKEY : FUZZ_LKEY + 2 * conn;
 
 		if (cmd->kept && p->lkey == lkey && p->at >= from && p->bytes <= size &&
 		    (uintptr_t)(p->at - from) <= size - p->bytes)
@@ -243,7 +216,7 @@ static int plugin_mapped(uint32_t conn, uint32_t plugin, uint32_t rkey, uint64_t
 		for (k = 0; plug.objects[i].map && k < plug.objects[i].num; k++) {
 			const struct inlay_range *r = &plug.objects[i].ranges[k];
 
-			if ((plug.objects[i].live || plug.dead[conn]) && plug.objects[i].conn == conn &&
+			if ((plug.objects[i].live || plug.f.dead[conn]) && plug.objects[i].conn == conn &&
 			    plug.objects[i].plugin == plugin && r->rkey == rkey && addr >= r->start && bytes <= r->len &&
 			    addr - r->start <= r->len - bytes && (r->access & access) == access)
 				return 1;
@@ -329,7 +302,7 @@ static void plugin_device(uint32_t conn, uint32_t most)
 	uint8_t msg[PLUGIN_ELEMENT];
 	uint32_t num, key;
 
-	while (most-- && !plug.dead[conn] && fuzz_cq_room(&plug.cq) > 50 && fuzz_next(&plug.qps[conn], &w)) {
+	while (most-- && !plug.f.dead[conn] && fuzz_cq_room(&plug.f.cq) > 50 && fuzz_next(&plug.f.qps[conn], &w)) {
 		num = fuzz_pieces(&w, w.opcode == MLX5_OPCODE_SEND ? 1 : 2, p);
 		if (w.opcode == MLX5_OPCODE_SEND) {
 			plugin_answer_seen(conn, msg, fuzz_gather(p, num, msg, sizeof(msg)));
@@ -339,7 +312,7 @@ static void plugin_device(uint32_t conn, uint32_t most)
 			key = fuzz_be32(w.at + 24);
 			sure(key < plug.num && num == 1);
 			c = &plug.commands[key];
-			sure(c->conn == conn && c->read && p->bytes == c->length && p->lkey == PLUGIN_POOL_LKEY);
+			sure(c->conn == conn && c->read && p->bytes == c->length && p->lkey == FUZZ_POOL_LKEY);
 			fuzz_allow(p->at, PLUGIN_ELEMENT);
 			memcpy((uint8_t *)(uintptr_t)p->at, c->payload, c->length);
 			fuzz_forbid(p->at + c->length, PLUGIN_ELEMENT - c->length);
@@ -349,7 +322,7 @@ static void plugin_device(uint32_t conn, uint32_t most)
 			sure(key < plug.num && plug.commands[key].conn == conn);
 			sure(fuzz_gather(p, num, msg, sizeof(msg)) <= plug.commands[key].granted);
 		}
-		fuzz_done(&plug.qps[conn], &w);
+		fuzz_done(&plug.f.qps[conn], &w);
 	}
 }
 
@@ -359,9 +332,9 @@ static void plugin_adopt(struct plugin_ep *ep)
 	const struct rdma_ep *e = (const struct rdma_ep *)(const void *)ep->qp.link;
 	uint32_t i;
 
-	for (i = 0; i < PLUGIN_CONNS; i++)
+	for (i = 0; i < FUZZ_CONNS; i++)
 		for (ep->entry = 1; ep->entry <= 2; ep->entry++)
-			if (plug.conns[i].states[ep->entry] == e->host) {
+			if (plug.f.conns[i].states[ep->entry] == e->host) {
 				ep->owner = i;
 				return;
 			}
@@ -382,7 +355,7 @@ static void plugin_endpoint(struct plugin_ep *ep, uint32_t most)
 		return;
 	}
 	/* What connections have been given and told is known. */
-	for (i = 0; i < PLUGIN_CONNS; i++)
+	for (i = 0; i < FUZZ_CONNS; i++)
 		plugin_device(i, 64);
 	plugin_adopt(ep);
 	while (most-- && fuzz_cq_room(ep->qp.cq) > 50 && fuzz_next(&ep->qp, &w)) {
@@ -545,7 +518,7 @@ static void plugin_come(uint32_t conn, struct fuzz_in *in)
 		return;
 	memset(c, 0, sizeof(*c));
 	n = plugin_request(in, conn, c->payload);
-	if (plug.dead[conn] || !fuzz_receive(&plug.qps[conn]) || fuzz_cq_room(&plug.cq) < 10)
+	if (plug.f.dead[conn] || !fuzz_receive(&plug.f.qps[conn]) || fuzz_cq_room(&plug.f.cq) < 10)
 		return;
 	c->conn = conn;
 	c->plugin = form & 128 ? ECHO_ID + (form >> 5 & 3) * 3 : RDMA_ID + (form & 1);
@@ -574,12 +547,12 @@ static void plugin_come(uint32_t conn, struct fuzz_in *in)
 		memcpy(msg + n, c->payload, c->length);
 		n += c->length;
 	}
-	slot = fuzz_receive(&plug.qps[conn]);
-	room = fuzz_receive_room(&plug.qps[conn]);
-	fuzz_arrive(&plug.qps[conn], MLX5_CQE_RESP_SEND, msg, n);
+	slot = fuzz_receive(&plug.f.qps[conn]);
+	room = fuzz_receive_room(&plug.f.qps[conn]);
+	fuzz_arrive(&plug.f.qps[conn], MLX5_CQE_RESP_SEND, msg, n);
 	fuzz_forbid(slot + n, room - n);
 	if (!(form & 8))
-		inlay_task_worker_progress(&plug.w, 8);
+		inlay_task_worker_progress(&plug.f.w, 8);
 }
 
 /* A message to an endpoint, from whomever. */
@@ -636,10 +609,10 @@ static void plugin_break(uint32_t conn)
 {
 	uint32_t i;
 
-	if (plug.dead[conn])
+	if (plug.f.dead[conn])
 		return;
-	fuzz_cqe_error(&plug.cq, PLUGIN_QPN + conn, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
-	plug.dead[conn] = 1;
+	fuzz_cqe_error(&plug.f.cq, FUZZ_CONN_QPN + conn, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
+	plug.f.dead[conn] = 1;
 	for (i = 0; i < plug.num; i++)
 		if (plug.commands[i].conn == conn && plug.commands[i].state == PLUGIN_COME)
 			plug.commands[i].state = PLUGIN_DROPPED;
@@ -653,12 +626,8 @@ static void plugin_begin(uint32_t one)
 	const struct inlay_task_entry entries[3] = {{ECHO_ID, &echo_plugin, NULL}, {RDMA_ID, &rdma_plugin, NULL},
 						    {RDMO_ID, &rdmo_plugin, NULL}};
 	struct inlay_task_worker_params p = inlay_task_worker_default();
-	struct inlay_task_address peer;
-	uint32_t i;
 
-	fuzz_allow(plug.conn_memory, sizeof(plug.conn_memory));
-	fuzz_pool_make(&plug.pool, &plug.pd, plug.elements, PLUGIN_ELEMENTS, PLUGIN_ELEMENT, PLUGIN_POOL_LKEY);
-	p.connections = PLUGIN_CONNS;
+	fuzz_pool_make(&plug.f.pool, &plug.pd, plug.elements, PLUGIN_ELEMENTS, PLUGIN_ELEMENT, FUZZ_POOL_LKEY);
 	p.plugins = entries;
 	p.num_plugins = 3;
 	p.credits = PLUGIN_CREDITS;
@@ -666,23 +635,9 @@ static void plugin_begin(uint32_t one)
 	p.message = PLUGIN_MESSAGE;
 	p.response = one & 1 ? 64 : PLUGIN_RESPONSE;
 	p.max_inline = 64;
-	memset(&peer, 0, sizeof(peer));
-	peer.message = PLUGIN_MESSAGE;
-	peer.receives = PLUGIN_CREDITS;
-	sure(inlay_task_worker_size(&p) <= sizeof(plug.memory) && inlay_task_conn_size(&p) <= sizeof(plug.conn_memory[0]));
-	memset(&plug.w, 0, sizeof(plug.w));
-	memset(plug.conns, 0, sizeof(plug.conns));
-	plug.w.pd = &plug.pd;
 	plug.busy = plug.num = plug.num_objects = plug.num_cqs = plug.mrs = 0;
 	plug.ep_qpn = 100;
-	fuzz_cq_make(&plug.cq, &plug.w.cq);
-	sure(!inlay_task_worker_init_(&plug.w, plug.memory, &p, NULL) && !inlay_task_worker_pull(&plug.w, plug.pool.pool));
-	for (i = 0; i < PLUGIN_CONNS; i++) {
-		plug.dead[i] = 0;
-		fuzz_qp_make(&plug.qps[i], &plug.conns[i].link, &plug.cq, PLUGIN_QPN + i, 128, PLUGIN_CREDITS);
-		inlay_task_conn_init_(&plug.conns[i], plug.conn_memory[i], &plug.w, PLUGIN_LKEY + 2 * i);
-		inlay_task_conn_begin_(&plug.conns[i], &peer);
-	}
+	fuzz_worker_make(&plug.f, &plug.pd, &p, plug.f.pool.pool, 128, PLUGIN_MESSAGE, PLUGIN_CREDITS);
 }
 
 static void plugin_step(struct fuzz_in *in)
@@ -705,7 +660,7 @@ static void plugin_step(struct fuzz_in *in)
 		if (ep)
 			plugin_arrive(in, ep);
 		break;
-	case 6: inlay_task_worker_progress(&plug.w, 1 + (op >> 3)); break;
+	case 6: inlay_task_worker_progress(&plug.f.w, 1 + (op >> 3)); break;
 	default:
 		i = fuzz_8(in);
 		if (i > 250)
@@ -729,24 +684,24 @@ static void plugin_input(const uint8_t *data, size_t size)
 		for (k = 0; k < PLUGIN_EPS; k++)
 			if (plug.eps[k].used)
 				plugin_endpoint(&plug.eps[k], 64);
-		for (k = 0; k < PLUGIN_CONNS; k++)
+		for (k = 0; k < FUZZ_CONNS; k++)
 			plugin_device(k, 64);
-		inlay_task_worker_progress(&plug.w, 64);
+		inlay_task_worker_progress(&plug.f.w, 64);
 	}
 	/* Each was answered, but for those that wait for a message, or behind a flush that waits for nothing: there is none such. */
 	for (i = n = 0; i < plug.num; i++)
 		n += plug.commands[i].state == PLUGIN_COME && plug.commands[i].op != RDMA_TAG_RECV;
 	sure(!n);
-	for (i = 0; i < PLUGIN_CONNS; i++)
+	for (i = 0; i < FUZZ_CONNS; i++)
 		plugin_break(i);
 	for (i = 0; i < 10; i++)
-		inlay_task_worker_progress(&plug.w, 64);
-	for (i = 0; i < PLUGIN_CONNS; i++)
-		sure(!plug.conns[i].kept && !inlay_task_conn_destroy(&plug.conns[i]));
+		inlay_task_worker_progress(&plug.f.w, 64);
+	for (i = 0; i < FUZZ_CONNS; i++)
+		sure(!plug.f.conns[i].kept && !inlay_task_conn_destroy(&plug.f.conns[i]));
 	for (i = 0; i < PLUGIN_EPS; i++)
 		sure(!plug.eps[i].used);
-	sure(!inlay_task_worker_destroy(&plug.w) && !plug.mrs && !plug.num_cqs);
-	fuzz_pool_end(&plug.pool, PLUGIN_ELEMENTS);
+	sure(!inlay_task_worker_destroy(&plug.f.w) && !plug.mrs && !plug.num_cqs);
+	fuzz_pool_end(&plug.f.pool, PLUGIN_ELEMENTS);
 }
 
 FUZZ_TARGET(plugin_input)

@@ -13,15 +13,11 @@
  */
 #include "fuzz.h"
 
-#define WORKER_CONNS 2u
 #define WORKER_CREDITS 4u
-#define WORKER_QPN 16u          /* and the following */
 #define WORKER_MESSAGE 128u
 #define WORKER_RESPONSE 96u
 #define WORKER_ELEMENT 256u
 #define WORKER_ELEMENTS 4u
-#define WORKER_LKEY 7u
-#define WORKER_POOL_LKEY 8u
 #define WORKER_COMMANDS 512u
 
 enum worker_fate {
@@ -53,18 +49,12 @@ struct worker_command {
 };
 
 static struct {
-	struct fuzz_cq cq __attribute__((aligned(4096)));
-	struct fuzz_qp qps[WORKER_CONNS];
-	struct inlay_task_worker w;
-	struct inlay_task_conn conns[WORKER_CONNS];
-	uint8_t memory[4096] __attribute__((aligned(4096)));
-	uint8_t conn_memory[WORKER_CONNS][8192] __attribute__((aligned(4096)));
+	struct fuzz_worker f;
 	uint8_t elements[WORKER_ELEMENTS * WORKER_ELEMENT] __attribute__((aligned(4096)));
-	struct fuzz_pool pool;
 	struct worker_command commands[WORKER_COMMANDS];
-	uint32_t num, come[WORKER_CONNS], down[WORKER_CONNS], dead[WORKER_CONNS], strays[WORKER_CONNS], all_strays;
-	uint32_t written_key[WORKER_CONNS], written[WORKER_CONNS];
-	uint8_t written_bytes[WORKER_CONNS][WORKER_ELEMENT];
+	uint32_t num, come[FUZZ_CONNS], down[FUZZ_CONNS], strays[FUZZ_CONNS], all_strays;
+	uint32_t written_key[FUZZ_CONNS], written[FUZZ_CONNS];
+	uint8_t written_bytes[FUZZ_CONNS][WORKER_ELEMENT];
 	struct fuzz_in *in;
 } worker __attribute__((aligned(4096)));
 
@@ -106,7 +96,7 @@ static void worker_judge(struct worker_command *c, const uint8_t *msg, uint32_t 
 	c->fate = WORKER_HANDLED;
 	if (c->plugin != 1 && c->plugin != 2)
 		c->fate = WORKER_NO_PLUGIN;
-	if (flags & 1 && (!worker.w.pull || c->length > WORKER_ELEMENT))
+	if (flags & 1 && (!worker.f.w.pull || c->length > WORKER_ELEMENT))
 		c->fate = WORKER_TOO_BIG;
 	if (!(flags & 1))
 		memcpy(c->payload, msg + head, c->length);
@@ -149,7 +139,7 @@ static void worker_look_payload(const struct worker_command *c)
 
 static uint32_t worker_is(const struct inlay_task_conn *conn)
 {
-	return (uint32_t)(conn - worker.conns);
+	return (uint32_t)(conn - worker.f.conns);
 }
 
 static void worker_answers(struct worker_command *c, int status, const void *data, uint32_t len)
@@ -170,7 +160,7 @@ static int worker_answer_buf(struct worker_command *c, uint32_t size)
 	uint8_t copy[WORKER_ELEMENT];
 	int err, own = !buf;
 
-	if (own && (!worker.w.pull || inlay_pool_alloc(worker.pool.pool, &buf)))
+	if (own && (!worker.f.w.pull || inlay_pool_alloc(worker.f.pool.pool, &buf)))
 		return -ENOMEM;
 	size %= WORKER_ELEMENT + 1;
 	if (!own && size > c->length)
@@ -238,7 +228,7 @@ static int worker_command(void *plugin, struct inlay_task_cmd *cmd)
 	uint32_t how = fuzz_8(worker.in), conn = worker_is(cmd->conn), room;
 	struct worker_command *c;
 
-	sure(plugin == &worker && conn < WORKER_CONNS && !worker.down[conn]);
+	sure(plugin == &worker && conn < FUZZ_CONNS && !worker.down[conn]);
 	c = worker_next(conn);
 	sure(c && cmd->ids.context == c->context && cmd->ids.plugin == c->plugin && cmd->ids.destination == c->destination);
 	sure(cmd->payload_len == c->length && !cmd->response_len && cmd->response_max == cmd->conn->response_max);
@@ -246,7 +236,7 @@ static int worker_command(void *plugin, struct inlay_task_cmd *cmd)
 	c->cmd = cmd;
 	worker_look_payload(c);
 	/* From inside, neither works */
-	sure(!inlay_task_worker_progress(&worker.w, 8) && inlay_task_conn_destroy(cmd->conn) == -EBUSY);
+	sure(!inlay_task_worker_progress(&worker.f.w, 8) && inlay_task_conn_destroy(cmd->conn) == -EBUSY);
 	/* Nobody reads beyond it */
 	if (cmd->pulled)
 		fuzz_forbid(cmd->payload + c->length, WORKER_ELEMENT - c->length);
@@ -289,14 +279,14 @@ static void worker_connection(void *plugin, struct inlay_task_conn *conn, void *
 {
 	uint32_t i, c = worker_is(conn);
 
-	sure(plugin == &worker && c < WORKER_CONNS && state >= conn->states && state < conn->states + 2);
+	sure(plugin == &worker && c < FUZZ_CONNS && state >= conn->states && state < conn->states + 2);
 	if (up)
 		return;
 	/* Both plugins are told */
 	if (worker.down[c])
 		return;
 	worker.down[c] = 1;
-	sure(inlay_task_conn_destroy(conn) == -EBUSY && !inlay_task_worker_progress(&worker.w, 8));
+	sure(inlay_task_conn_destroy(conn) == -EBUSY && !inlay_task_worker_progress(&worker.f.w, 8));
 	for (i = 0; i < worker.num; i++)
 		if (worker.commands[i].conn == c && worker.commands[i].state != WORKER_KEPT)
 			worker.commands[i].state = WORKER_DROPPED;
@@ -306,11 +296,11 @@ static void worker_connection(void *plugin, struct inlay_task_conn *conn, void *
 
 static int worker_within(const struct fuzz_piece *p, uint32_t conn)
 {
-	uintptr_t at = (uintptr_t)p->at, end = at + p->bytes, pool = (uintptr_t)worker.elements, own = (uintptr_t)worker.conn_memory[conn];
+	uintptr_t at = (uintptr_t)p->at, end = at + p->bytes, pool = (uintptr_t)worker.elements, own = (uintptr_t)worker.f.conn_memory[conn];
 
-	if (p->lkey == WORKER_POOL_LKEY)
+	if (p->lkey == FUZZ_POOL_LKEY)
 		return at >= pool && end <= pool + sizeof(worker.elements);
-	return p->lkey == WORKER_LKEY + 2 * conn && at >= own && end <= own + sizeof(worker.conn_memory[conn]);
+	return p->lkey == FUZZ_LKEY + 2 * conn && at >= own && end <= own + worker.f.conn_size;
 }
 
 static void worker_answer_seen(uint32_t conn, const uint8_t *msg, uint32_t n)
@@ -318,7 +308,7 @@ static void worker_answer_seen(uint32_t conn, const uint8_t *msg, uint32_t n)
 	uint32_t i, kind = msg[1], length = (uint32_t)fuzz_le(msg + 4, 4);
 	int status = -(int)fuzz_le(msg + 2, 2);
 
-	sure(n >= 32 && msg[0] == INLAY_TASK_VERSION && n <= worker.conns[conn].link.peer.message);
+	sure(n >= 32 && msg[0] == INLAY_TASK_VERSION && n <= worker.f.conns[conn].link.peer.message);
 	sure(kind == INLAY_TASK_ANSWER ? n == 32 + length : n == 32);
 	for (i = 0; i < worker.num; i++) {
 		struct worker_command *c = &worker.commands[i];
@@ -353,7 +343,7 @@ static void worker_read(uint32_t conn, const struct fuzz_wqe *w, const struct fu
 {
 	uint32_t i, rkey = fuzz_be32(w->at + 24);
 
-	sure(num == 1 && !p->in_wqe && p->lkey == WORKER_POOL_LKEY && !fuzz_be64(w->at + 16));
+	sure(num == 1 && !p->in_wqe && p->lkey == FUZZ_POOL_LKEY && !fuzz_be64(w->at + 16));
 	sure(!(((uintptr_t)p->at - (uintptr_t)worker.elements) % WORKER_ELEMENT));
 	for (i = 0; i < worker.num; i++) {
 		struct worker_command *c = &worker.commands[i];
@@ -376,11 +366,11 @@ static void worker_device(uint32_t conn, uint32_t most)
 	uint8_t msg[512];
 	uint32_t num, i, n;
 
-	if (worker.dead[conn]) {
-		fuzz_flush(&worker.qps[conn], most, 0);
+	if (worker.f.dead[conn]) {
+		fuzz_flush(&worker.f.qps[conn], most, 0);
 		return;
 	}
-	while (most-- && fuzz_cq_room(&worker.cq) > 50 && fuzz_next(&worker.qps[conn], &w)) {
+	while (most-- && fuzz_cq_room(&worker.f.cq) > 50 && fuzz_next(&worker.f.qps[conn], &w)) {
 		num = fuzz_pieces(&w, w.opcode == MLX5_OPCODE_SEND ? 1 : 2, p);
 		for (i = 0; i < num; i++)
 			sure(p[i].in_wqe || worker_within(&p[i], conn));
@@ -395,7 +385,7 @@ static void worker_device(uint32_t conn, uint32_t most)
 			worker.written_key[conn] = fuzz_be32(w.at + 24);
 			worker.written[conn] = fuzz_gather(p, num, worker.written_bytes[conn], WORKER_ELEMENT);
 		}
-		fuzz_done(&worker.qps[conn], &w);
+		fuzz_done(&worker.f.qps[conn], &w);
 	}
 }
 
@@ -458,7 +448,7 @@ static void worker_come(uint32_t conn, struct fuzz_in *in)
 
 	memset(msg, 0, sizeof(msg));
 	n = worker_message(in, form, msg);
-	if (worker.dead[conn] || worker.num == WORKER_COMMANDS || !fuzz_receive(&worker.qps[conn]) || fuzz_cq_room(&worker.cq) < 10)
+	if (worker.f.dead[conn] || worker.num == WORKER_COMMANDS || !fuzz_receive(&worker.f.qps[conn]) || fuzz_cq_room(&worker.f.cq) < 10)
 		return;
 	memcpy(msg + 24, &serial, 8);
 	if (form & 32 && form & 128) {
@@ -472,34 +462,34 @@ static void worker_come(uint32_t conn, struct fuzz_in *in)
 	/* What does not come by a plain send says nothing */
 	worker_judge(c, msg, opcode == MLX5_CQE_RESP_SEND ? n : 0);
 	worker.come[conn]++;
-	fuzz_arrive(&worker.qps[conn], opcode, msg, n);
+	fuzz_arrive(&worker.f.qps[conn], opcode, msg, n);
 	if (!(form & 16))
-		inlay_task_worker_progress(&worker.w, 8);
+		inlay_task_worker_progress(&worker.f.w, 8);
 }
 
 static void worker_fault(uint32_t conn, uint32_t which)
 {
-	uint32_t pi = worker.conns[conn].link.sq.pi;
+	uint32_t pi = worker.f.conns[conn].link.sq.pi;
 
-	if (fuzz_cq_room(&worker.cq) < 10)
+	if (fuzz_cq_room(&worker.f.cq) < 10)
 		return;
 	switch (which & 3) {
-	case 0: inlay_task_link_probe(&worker.conns[conn].link); break;
+	case 0: inlay_task_link_probe(&worker.f.conns[conn].link); break;
 	case 1:
-		fuzz_cqe(&worker.cq, WORKER_QPN + WORKER_CONNS + which, which >> 4, 40, 0);
+		fuzz_cqe(&worker.f.cq, FUZZ_CONN_QPN + FUZZ_CONNS + which, which >> 4, 40, 0);
 		worker.all_strays++;
 		break;
 	case 2:
-		if (worker.dead[conn])
+		if (worker.f.dead[conn])
 			break;
-		fuzz_cqe(&worker.cq, WORKER_QPN + conn, MLX5_CQE_REQ, 0, pi + 1000 + which);
+		fuzz_cqe(&worker.f.cq, FUZZ_CONN_QPN + conn, MLX5_CQE_REQ, 0, pi + 1000 + which);
 		worker.strays[conn]++;
 		break;
 	default:
-		if (worker.dead[conn])
+		if (worker.f.dead[conn])
 			break;
-		worker.dead[conn] = 1;
-		if (!(which & 4) || !fuzz_flush_receive(&worker.qps[conn]))
+		worker.f.dead[conn] = 1;
+		if (!(which & 4) || !fuzz_flush_receive(&worker.f.qps[conn]))
 			worker_device(conn, 1);
 	}
 }
@@ -519,15 +509,15 @@ static void worker_look(void)
 {
 	uint32_t i, k, kept, lists;
 
-	for (i = 0; i < WORKER_CONNS; i++) {
-		struct inlay_task_conn *c = &worker.conns[i];
+	for (i = 0; i < FUZZ_CONNS; i++) {
+		struct inlay_task_conn *c = &worker.f.conns[i];
 
 		sure(c->broken == (int)worker.down[i]);
 		for (k = kept = 0; k < worker.num; k++)
 			kept += worker.commands[k].conn == i && worker.commands[k].state == WORKER_KEPT;
 		sure(c->kept == kept);
-		sure(c->pulls <= worker.w.share);
-		if (worker.dead[i])
+		sure(c->pulls <= worker.f.w.share);
+		if (worker.f.dead[i])
 			continue;
 		lists = worker_list(c, c->waiting.first) + worker_list(c, c->answered.first) + worker_list(c, c->sending.first);
 		sure(lists + worker_list(c, c->spare.first) + kept + (c->link.rq.pi - c->taken) == c->num);
@@ -547,12 +537,9 @@ static void worker_begin(uint32_t one, uint32_t two)
 	};
 	const struct inlay_task_entry entries[2] = {{1, &plugins[0], &worker}, {2, &plugins[1], &worker}};
 	struct inlay_task_worker_params p = inlay_task_worker_default();
-	struct inlay_task_address peer;
 	uint32_t i;
 
-	fuzz_allow(worker.conn_memory, sizeof(worker.conn_memory));
-	fuzz_pool_make(&worker.pool, (struct ibv_pd *)(void *)&worker, worker.elements, WORKER_ELEMENTS, WORKER_ELEMENT, WORKER_POOL_LKEY);
-	p.connections = WORKER_CONNS;
+	fuzz_pool_make(&worker.f.pool, (struct ibv_pd *)(void *)&worker, worker.elements, WORKER_ELEMENTS, WORKER_ELEMENT, FUZZ_POOL_LKEY);
 	p.plugins = entries;
 	p.num_plugins = 2;
 	p.credits = WORKER_CREDITS;
@@ -560,22 +547,10 @@ static void worker_begin(uint32_t one, uint32_t two)
 	p.message = WORKER_MESSAGE;
 	p.response = WORKER_RESPONSE;
 	p.max_inline = one & 2 ? 64 : 16;
-	memset(&peer, 0, sizeof(peer));
-	peer.message = one & 16 ? 64 : WORKER_MESSAGE;
-	peer.receives = 8;
-	sure(inlay_task_worker_size(&p) <= sizeof(worker.memory) && inlay_task_conn_size(&p) <= sizeof(worker.conn_memory[0]));
-	memset(&worker.w, 0, sizeof(worker.w));
-	memset(worker.conns, 0, sizeof(worker.conns));
-	fuzz_cq_make(&worker.cq, &worker.w.cq);
-	sure(!inlay_task_worker_init_(&worker.w, worker.memory, &p, NULL));
-	sure(one & 4 || !inlay_task_worker_pull(&worker.w, worker.pool.pool));
+	fuzz_worker_make(&worker.f, NULL, &p, one & 4 ? NULL : worker.f.pool.pool, two & 1 ? 8 : 64, one & 16 ? 64 : WORKER_MESSAGE, 8);
 	worker.num = worker.all_strays = 0;
-	for (i = 0; i < WORKER_CONNS; i++) {
-		worker.come[i] = worker.down[i] = worker.dead[i] = worker.strays[i] = worker.written[i] = 0;
-		fuzz_qp_make(&worker.qps[i], &worker.conns[i].link, &worker.cq, WORKER_QPN + i, two & 1 ? 8 : 64, WORKER_CREDITS);
-		inlay_task_conn_init_(&worker.conns[i], worker.conn_memory[i], &worker.w, WORKER_LKEY + 2 * i);
-		inlay_task_conn_begin_(&worker.conns[i], &peer);
-	}
+	for (i = 0; i < FUZZ_CONNS; i++)
+		worker.come[i] = worker.down[i] = worker.strays[i] = worker.written[i] = 0;
 }
 
 static void worker_step(struct fuzz_in *in)
@@ -588,7 +563,7 @@ static void worker_step(struct fuzz_in *in)
 	case 1:
 	case 2:
 	case 3: worker_come(conn, in); break;
-	case 4: inlay_task_worker_progress(&worker.w, 1 + (op >> 3 & 7)); break;
+	case 4: inlay_task_worker_progress(&worker.f.w, 1 + (op >> 3 & 7)); break;
 	case 5: worker_device(conn, 1 + (op >> 3 & 15)); break;
 	case 6:
 		c = worker_kept(conn, op >> 3 & 3);
@@ -606,7 +581,7 @@ static int worker_owes(void)
 
 	for (i = 0; i < worker.num; i++)
 		owes |= worker.commands[i].state != WORKER_SENT && worker.commands[i].state != WORKER_DROPPED;
-	return owes || inlay_cq_peek(&worker.w.cq);
+	return owes || inlay_cq_peek(&worker.f.w.cq);
 }
 
 static void worker_input(const uint8_t *data, size_t size)
@@ -623,30 +598,30 @@ static void worker_input(const uint8_t *data, size_t size)
 	}
 	/* All that may be done is done: each command has been answered, once. */
 	for (i = 0; i < 200 && worker_owes(); i++) {
-		for (k = 0; k < WORKER_CONNS; k++) {
+		for (k = 0; k < FUZZ_CONNS; k++) {
 			while ((c = worker_kept(k, 0)))
 				sure(worker_answer(c, 0));
 			worker_device(k, 64);
 		}
-		inlay_task_worker_progress(&worker.w, 64);
+		inlay_task_worker_progress(&worker.f.w, 64);
 	}
 	/* Those that have ended have got everything back. */
 	for (i = 0; i < 20; i++) {
-		for (k = 0; k < WORKER_CONNS; k++)
+		for (k = 0; k < FUZZ_CONNS; k++)
 			worker_device(k, 64);
-		inlay_task_worker_progress(&worker.w, 64);
+		inlay_task_worker_progress(&worker.f.w, 64);
 	}
 	worker_look();
-	sure(inlay_pool_num_free(worker.pool.pool) == WORKER_ELEMENTS);
+	sure(inlay_pool_num_free(worker.f.pool.pool) == WORKER_ELEMENTS);
 	for (i = 0; i < worker.num; i++)
 		sure(worker.commands[i].state == (worker.down[worker.commands[i].conn] ? WORKER_DROPPED : WORKER_SENT) ||
 		     worker.commands[i].state == WORKER_SENT);
-	for (i = 0; i < WORKER_CONNS; i++) {
-		sure(worker.conns[i].strays == worker.strays[i]);
-		sure(!inlay_task_conn_destroy(&worker.conns[i]) && !worker.conns[i].pulls);
+	for (i = 0; i < FUZZ_CONNS; i++) {
+		sure(worker.f.conns[i].strays == worker.strays[i]);
+		sure(!inlay_task_conn_destroy(&worker.f.conns[i]) && !worker.f.conns[i].pulls);
 	}
-	sure(worker.w.strays == worker.all_strays && !inlay_task_worker_destroy(&worker.w));
-	fuzz_pool_end(&worker.pool, WORKER_ELEMENTS);
+	sure(worker.f.w.strays == worker.all_strays && !inlay_task_worker_destroy(&worker.f.w));
+	fuzz_pool_end(&worker.f.pool, WORKER_ELEMENTS);
 }
 
 FUZZ_TARGET(worker_input)

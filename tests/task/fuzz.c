@@ -111,23 +111,17 @@ static void replay(const char *name, target run)
 	}
 }
 
-static void hosts(void **state)
-{
-	(void)state;
-	replay("host", host_input);
-}
+#define REPLAY(function, name)               \
+	static void function(void **state)   \
+	{                                    \
+		(void)state;                 \
+		replay(#name, name##_input); \
+	}
 
-static void workers(void **state)
-{
-	(void)state;
-	replay("worker", worker_input);
-}
-
-static void plugins(void **state)
-{
-	(void)state;
-	replay("plugin", plugin_input);
-}
+REPLAY(hosts, host)
+REPLAY(workers, worker)
+REPLAY(plugins, plugin)
+REPLAY(completions, cqe)
 
 static void parsers(void **state)
 {
@@ -136,12 +130,6 @@ static void parsers(void **state)
 	/* Nothing is refused for a version that has passed. */
 	assert_true(parse_read.messages && parse_read.addresses && parse_read.groups && parse_read.records && parse_read.answers);
 	assert_true(parse_read.maps && parse_read.pci_maps && parse_read.coded_maps);
-}
-
-static void completions(void **state)
-{
-	(void)state;
-	replay("cqe", cqe_input);
 }
 
 int main(void)

@@ -262,9 +262,7 @@ static void acknowledgements(UNUSED void **state)
 	ibv_ack_async_event(&ev);
 	must(pthread_join(w.thread, NULL));
 	assert_int_equal(w.done, 1);
-	must(ibv_destroy_cq(s[1].scq));
-	must(ibv_destroy_cq(s[1].rcq));
-	must(ibv_dereg_mr(s[1].mr));
+	must(ibv_destroy_cq(s[1].scq) || ibv_destroy_cq(s[1].rcq) || ibv_dereg_mr(s[1].mr));
 	munmap(s[1].buf, SIZE);
 }
 

@@ -5,50 +5,7 @@
  */
 #include "rig.h"
 
-#define DEVICES 3
-
-static struct node {
-	struct ibv_context *ctx;
-	struct ibv_pd *pd;
-	struct ibv_port_attr port;
-} node[DEVICES];
-
-static void at(int i)
-{
-	ctx = node[i].ctx;
-	pd = node[i].pd;
-	port = node[i].port;
-}
-
-static int open_all(UNUSED void **state)
-{
-	int n;
-
-	list = ibv_get_device_list(&n);
-	if (!list || n != DEVICES) {
-		print_error("%d devices, not %d\n", n, DEVICES);
-		return -1;
-	}
-	for (int i = 0; i < DEVICES; i++) {
-		struct node *d = &node[i];
-
-		d->ctx = ibv_open_device(list[i]);
-		if (!d->ctx || ibv_query_port(d->ctx, 1, &d->port) || !(d->pd = ibv_alloc_pd(d->ctx)))
-			return -1;
-	}
-	at(0);
-	sgid = is_roce() ? 3 : 0;
-	return 0;
-}
-
-static int close_all(UNUSED void **state)
-{
-	for (int i = 0; i < DEVICES; i++)
-		if (ibv_dealloc_pd(node[i].pd) || ibv_close_device(node[i].ctx))
-			return -1;
-	ibv_free_device_list(list);
-	return 0;
-}
+#define DEVICES 3                 /* as main() has them */
 
 /* The way to a device by the GID at an index, or on InfiniBand by LID */
 static struct ibv_ah_attr way(int to, int index)
@@ -57,10 +14,10 @@ static struct ibv_ah_attr way(int to, int index)
 
 	memset(&a, 0, sizeof(a));
 	a.port_num = 1;
-	a.dlid = node[to].port.lid;
+	a.dlid = devices[to].port.lid;
 	if (is_roce()) {
 		a.is_global = 1;
-		must(ibv_query_gid(node[to].ctx, 1, index, &a.grh.dgid));
+		must(ibv_query_gid(devices[to].ctx, 1, index, &a.grh.dgid));
 		a.grh.sgid_index = index;
 		a.grh.hop_limit = 64;
 	}
@@ -85,7 +42,7 @@ static void open_at(int i, struct side *side, enum ibv_qp_type type)
 	struct how how = usual;
 
 	how.type = type;
-	at(i);
+	at_device(i);
 	open_side(side, &how);
 }
 
@@ -109,19 +66,19 @@ static void identities(UNUSED void **state)
 		snprintf(name, sizeof(name), "mlx5_%d", i);
 		assert_string_equal(ibv_get_device_name(list[i]), name);
 		assert_true(mlx5dv_is_supported(list[i]));
-		must(ibv_query_device(node[i].ctx, &a));
+		must(ibv_query_device(devices[i].ctx, &a));
 		assert_int_equal(a.node_guid, ibv_get_device_guid(list[i]));
-		assert_int_equal(node[i].port.state, IBV_PORT_ACTIVE);
+		assert_int_equal(devices[i].port.state, IBV_PORT_ACTIVE);
 		for (int j = 0; j < i; j++) {
 			assert_int_not_equal(a.node_guid, ibv_get_device_guid(list[j]));
 			assert_string_not_equal(list[i]->dev_name, list[j]->dev_name);
 			assert_string_not_equal(list[i]->ibdev_path, list[j]->ibdev_path);
-			assert_true(is_roce() || node[i].port.lid != node[j].port.lid);
+			assert_true(is_roce() || devices[i].port.lid != devices[j].port.lid);
 			for (int k = 0; k < 16; k++) {
 				union ibv_gid g, h;
 
-				must(ibv_query_gid(node[i].ctx, 1, k / 4, &g));
-				must(ibv_query_gid(node[j].ctx, 1, k % 4, &h));
+				must(ibv_query_gid(devices[i].ctx, 1, k / 4, &g));
+				must(ibv_query_gid(devices[j].ctx, 1, k % 4, &h));
 				if (g.global.interface_id)
 					assert_memory_not_equal(&g, &h, sizeof(g));
 			}
@@ -162,8 +119,8 @@ static void datagrams(UNUSED void **state)
 		if (i)
 			must(ibv_attach_mcast(all[i].qp, &g, 0xc009));
 	}
-	ah[0] = ibv_create_ah(node[0].pd, &to);
-	ah[1] = ibv_create_ah(node[0].pd, &second);
+	ah[0] = ibv_create_ah(devices[0].pd, &to);
+	ah[1] = ibv_create_ah(devices[0].pd, &second);
 	for (int one = 0; one < 2; one++) {
 		sg = sge(&all[0], 0, 200);
 		wr = request(IBV_WR_SEND, 1, &sg, 1, &all[0], 0);
@@ -194,19 +151,17 @@ static void not_shared(UNUSED void **state)
 
 		connect(0, 1, k ? 1 : 2, sgid);
 		init.send_cq = init.recv_cq = s[1].scq;
-		assert_null(ibv_create_qp(node[0].pd, &init));
+		assert_null(ibv_create_qp(devices[0].pd, &init));
 		wr = first_to_second(IBV_WR_RDMA_WRITE, 1, 0, 8, 0);
 		if (k == 1)
 			sg.lkey = s[1].mr->lkey;
-		if (k == 2) {
-			wr.wr.rdma.rkey = s[0].mr->rkey;
-			wr.wr.rdma.remote_addr = (uintptr_t)s[0].buf;
-		}
+		if (k == 2)
+			aim(&wr, (uintptr_t)s[0].buf, s[0].mr->rkey);
 		post(&s[0], &wr);
 		expect(s[0].scq, 1, status[k]);
 		if (k == 2) {
-			assert_ptr_equal(expect_event(node[1].ctx, IBV_EVENT_QP_ACCESS_ERR), s[1].qp);
-			assert_false(readable(node[0].ctx->async_fd, 2));
+			assert_ptr_equal(expect_event(devices[1].ctx, IBV_EVENT_QP_ACCESS_ERR), s[1].qp);
+			assert_false(readable(devices[0].ctx->async_fd, 2));
 		}
 		close_pair(s);
 	}
@@ -217,13 +172,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(identities), TEST(reach_each_other), TEST(datagrams), TEST(not_shared),
 	};
-	char n[16];
 
-	if (!softdev_present()) {
-		print_message("# skipped: as many devices as one wants need the software device\n1..0\n");
-		return 0;
-	}
-	snprintf(n, sizeof(n), "%d", DEVICES);
-	setenv("SOFTDEV_DEVICES", n, 1); /* read when devices are first asked for */
-	return cmocka_run_group_tests(tests, open_all, close_all) + again_with("SOFTDEV_LINK", "ib");
+	skip_all_if(!softdev_present(), "as many devices as one wants need the software device");
+	setenv("SOFTDEV_DEVICES", "3", 1); /* read when devices are first asked for */
+	return cmocka_run_group_tests(tests, open_devices, close_devices) + again_with("SOFTDEV_LINK", "ib");
 }

@@ -41,8 +41,7 @@ static struct cmd psv(uint32_t of)
 /* A command that the firmware refuses */
 static void refused(struct ibv_context *x, struct cmd *c, unsigned with)
 {
-	assert_null(create_in(x, c));
-	assert_int_equal(errno, EREMOTEIO);
+	must_refuse(create_in(x, c), EREMOTEIO);
 	assert_int_equal(c->out[0], with);
 	assert_int_not_equal(get(c->out, 0x20, 32), 0);
 }
@@ -126,8 +125,7 @@ static void kernel_checks(UNUSED void **state)
 	/* Boxes that are no boxes */
 	for (size_t len = 0; len < 16; len++) {
 		c = command(0x800, len, 16);
-		assert_null(create_in(ctx, &c));
-		assert_int_equal(errno, EINVAL);
+		must_refuse(create_in(ctx, &c), EINVAL);
 		c = command(0x800, 16, len);
 		assert_null(create_in(ctx, &c));
 		assert_true(errno == EINVAL && untouched(&c));
@@ -143,9 +141,7 @@ static void kernel_checks(UNUSED void **state)
 #define HANDLE(name) \
 	static int name##_call(void *o, bool modifies, struct cmd *c) \
 	{ \
-		memset(c->out, FILL, sizeof(c->out)); \
-		return answered(c, modifies ? mlx5dv_devx_##name##_modify(o, c->in, c->inlen, c->out, c->outlen) : \
-					      mlx5dv_devx_##name##_query(o, c->in, c->inlen, c->out, c->outlen)); \
+		return modifies ? CALL(mlx5dv_devx_##name##_modify, o, c) : CALL(mlx5dv_devx_##name##_query, o, c); \
 	}
 
 HANDLE(cq)
@@ -158,6 +154,8 @@ static void by_handle(UNUSED void **state)
 {
 	struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = 16, .max_sge = 1 } };
 	struct ibv_srq *srq = ibv_create_srq(pd, &srq_attr);
+	struct mlx5dv_srq dv_srq = { .comp_mask = MLX5DV_SRQ_MASK_SRQN };
+	struct mlx5dv_cq dv_cq = { 0 };
 	struct mlx5dv_devx_obj *o[2];
 	uint32_t n[ARRAY(o)];
 	struct side s;
@@ -166,6 +164,7 @@ static void by_handle(UNUSED void **state)
 		o[i] = simple(ctx, i ? 0x800 : 0x771, &n[i]);
 	open_side(&s, &usual);
 	assert_non_null(srq);
+	must(mlx5dv_init_obj(&(struct mlx5dv_obj){ .cq = { s.scq, &dv_cq }, .srq = { srq, &dv_srq } }, MLX5DV_OBJ_CQ | MLX5DV_OBJ_SRQ));
 	const struct {
 		const char *name;
 		int (*call)(void *, bool, struct cmd *);
@@ -173,7 +172,7 @@ static void by_handle(UNUSED void **state)
 		uint32_t number;
 		uint16_t query, modifies[8];
 	} kinds[] = {
-		{ "cq", cq_call, s.scq, cq_number(s.scq), 0x402, { 0x403 } }, { "srq", srq_call, srq, srq_number(srq), 0x90f, { 0x90d } },
+		{ "cq", cq_call, s.scq, dv_cq.cqn, 0x402, { 0x403 } }, { "srq", srq_call, srq, dv_srq.srqn, 0x90f, { 0x90d } },
 		{ "qp", qp_call, s.qp, s.qp->qp_num, 0x50b, { 0x502, 0x503, 0x504, 0x505, 0x506, 0x507, 0x50a, 0x50e } },
 		{ "counters", obj_call, o[0], n[0], 0x773, { 0 } }, { "pd", obj_call, o[1], n[1], 0, { 0 } },
 	};
@@ -238,9 +237,7 @@ static void statuses(UNUSED void **state)
 	uses = create_in(ctx, &c);
 	assert_non_null(uses);
 	assert_int_equal(destroy(mine), EBUSY);
-	must(destroy(uses));
-	must(destroy(mine));
-	must(destroy(his));
+	must(destroy(uses) || destroy(mine) || destroy(his));
 }
 
 static void without_uid(UNUSED void **state)
@@ -258,10 +255,8 @@ static void without_uid(UNUSED void **state)
 		passes("no uid", op, op == 0x100 || op == 0x740 || op == 0x752 || op == 0x762, general(x, &c), &c);
 	}
 	c = command(0x800, 16, 16);
-	assert_null(create_in(x, &c));
-	assert_int_equal(errno, EINVAL);
-	assert_null(mlx5dv_devx_umem_reg(x, arena.p, 4096, 0));
-	assert_int_equal(errno, EINVAL);
+	must_refuse(create_in(x, &c), EINVAL);
+	must_refuse(mlx5dv_devx_umem_reg(x, arena.p, 4096, 0), EINVAL);
 	must(ibv_close_device(x));
 }
 
@@ -340,8 +335,7 @@ static void events(UNUSED void **state)
 	must(destroy(q.obj));
 	expect_devx(ch, 78, 0x13, q.qpn);
 	mlx5dv_devx_destroy_event_channel(ch);
-	must(destroy(rmp.obj));
-	must(destroy(cq.obj));
+	must(destroy(rmp.obj) || destroy(cq.obj));
 	close(fd);
 }
 
@@ -389,13 +383,8 @@ static void capabilities(UNUSED void **state)
 	EXPECT(&c, { AT + 0x90, 16, 0xf }, { AT + 0xb0, 16, 4 | 8 | 16 | 32 | 64 }, { AT + 0xd0, 16, 4 | 8 | 16 | 32 | 64 });
 	c = caps(ctx, 0x14, true, ROOM);
 	EXPECT(&c, { AT + 63 - 0x13, 1, 1 }, { AT + 63 - 0x09, 1, 0 }, { AT + 0x100 + 63 - 0x09, 1, 1 });
-}
-
-/* InfiniBand only; the outbox that UCX gives is 4 bytes short */
-static void vport(UNUSED void **state)
-{
-	struct cmd c = command(0x762, 16, 0x1fc);
-
+	/* InfiniBand only; the outbox that UCX gives is 4 bytes short */
+	c = command(0x762, 16, 0x1fc);
 	IN(0x4c, 4, 1);
 	assert_int_equal(general(ctx, &c), is_roce() ? EREMOTEIO : 0);
 	if (!is_roce())
@@ -490,15 +479,10 @@ static void by_key(enum how_used how, uint32_t key, uint64_t addr, bool may)
 						  IBV_WR_RDMA_READ };
 
 	wr = first_to_second(ops[how], 7, 0, 8, 0);
-	if (how == ADD) {
-		wr.wr.atomic.remote_addr = addr;
-		wr.wr.atomic.rkey = key;
-	} else if (how < ADD) {
-		wr.wr.rdma.remote_addr = addr;
-		wr.wr.rdma.rkey = key;
-	} else {
+	if (how <= ADD)
+		aim(&wr, addr, key);
+	else
 		sg = (struct ibv_sge){ addr, 8, key };
-	}
 	post(&s[0], &wr);
 	expect(s[0].scq, 7, may ? IBV_WC_SUCCESS : how < GATHER ? IBV_WC_REM_ACCESS_ERR : IBV_WC_LOC_PROT_ERR);
 	if (!may)
@@ -590,11 +574,8 @@ static void key_refusals(UNUSED void **state)
 	SET(&c, { 0x300, 32, 0 }, { KEY + 0x1, 1, 1 }, { KEY + 0x10, 1, 1 }, { KEY + 0x1a0, 32, 4 });
 	REFUSE(&c, { "no UMR", KEY + 0x10, 1, 0, BAD_PARAM }, { "no room", KEY + 0x1a0, 32, 0, BAD_PARAM },
 	       { "of KSMs", KEY + 0x16, 2, KSM, BAD_PARAM });
-	must(destroy(must_create(&c, &key)));
-	must(mlx5dv_devx_umem_dereg(u));
-	must(mlx5dv_devx_umem_dereg(his));
-	must(mlx5dv_devx_umem_dereg(ro));
-	must(ibv_dereg_mr(mr));
+	must(destroy(must_create(&c, &key)) || mlx5dv_devx_umem_dereg(u) || mlx5dv_devx_umem_dereg(his));
+	must(mlx5dv_devx_umem_dereg(ro) || ibv_dereg_mr(mr));
 	munmap(p, 4 * 4096);
 }
 
@@ -622,13 +603,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(by_opcode), TEST(kernel_checks), TEST(by_handle), TEST(statuses), TEST(without_uid), TEST(umems), TEST(events),
-		TEST(capabilities), TEST(vport), TEST(counter_sets), TEST(keys), TEST(key_refusals),
+		TEST(capabilities), TEST(counter_sets), TEST(keys), TEST(key_refusals),
 	};
 
-	if (!softdev_present()) {
-		print_message("# skipped: what firmware answers is known of the software device alone\n1..0\n");
-		return 0;
-	}
+	skip_all_if(!softdev_present(), "what firmware answers is known of the software device alone");
 	if (!getenv("SOFTDEV_LINK") && again_with("SOFTDEV_LINK", "ib"))
 		return 1;
 	setenv("SOFTDEV_DEVX", "1", 1); /* read when a device is first asked for */

@@ -7,13 +7,6 @@
 
 static struct dcq scq, rcq;
 
-static bool trapping(void)
-{
-	const char *env = getenv("SOFTDEV_TRAP");
-
-	return env && *env == '1';
-}
-
 static void open_cqs(unsigned log, unsigned size)
 {
 	empty_arena();
@@ -23,8 +16,7 @@ static void open_cqs(unsigned log, unsigned size)
 
 static void close_cqs(void)
 {
-	must(destroy(scq.obj));
-	must(destroy(rcq.obj));
+	must(destroy(scq.obj) || destroy(rcq.obj));
 }
 
 /* 8 bytes from the arena to the arena: the index of the WQE */
@@ -87,8 +79,7 @@ static void overrun(UNUSED void **state)
 		c = query_of(0x402, tiny.obj, tiny.cqn, 0x110);
 		EXPECT(&c, { CQC, 4, ignore ? 0 : 9 });
 		assert_int_equal(qp_state(&q), ignore ? RTS : ERR);
-		must(destroy(q.obj));
-		must(destroy(tiny.obj));
+		must(destroy(q.obj) || destroy(tiny.obj));
 	}
 	close_cqs();
 	mlx5dv_devx_destroy_event_channel(ch);
@@ -142,8 +133,7 @@ static void no_send_queue(UNUSED void **state)
 		sent(&scq, tx.qpn, do_send(&tx, arena.p, arena.mr->lkey, 64));
 		assert_int_equal(be32toh(poll_wait(&rcq)->sop_drop_qpn) & 0xffffff, rx.qpn);
 	}
-	must(destroy(rx.obj));
-	must(destroy(tx.obj));
+	must(destroy(rx.obj) || destroy(tx.obj));
 	close_cqs();
 }
 
@@ -193,7 +183,7 @@ static void dc(UNUSED void **state)
 		open_qp(&dci, DCI, &scq, &rcq, rmp.rmpn);
 		walk(&dci, 0);
 		post_one(&dci, MLX5_OPCODE_SEND, seg_data(seg_dct(wqe(&dci) + 16, dctn, KEY + !i), arena.p, 512, arena.mr->lkey), 0);
-		for (unsigned k = 0; trapping() && k < 8; k++)
+		for (unsigned k = 0; getenv("SOFTDEV_TRAP") && k < 8; k++)
 			softdev_run(); /* nothing else lets it try again */
 		failed(&scq, false, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
 		assert_int_equal(qp_state(&dci), ERR);
@@ -214,26 +204,18 @@ static void dc(UNUSED void **state)
 
 enum { XRQC = 0x80, XWQ = XRQC + 0x400 };
 
-static struct cmd xrq_command(size_t ring, size_t record)
-{
-	struct cmd c = command(0x717, 0x150, 0x10);
-
-	SET(&c, { XRQC + 0x14, 4, 1 }, { XRQC + 0x1c, 4, 1 }, { XRQC + 0x28, 24, 0x123 },
-	    { XRQC + 0x48, 24, rcq.cqn }, { XRQC + 0x100, 4, 5 });
-	set_wq(&c, XWQ, 0, 4, record, ring);
-	return c;
-}
-
 /* What a command may make, and which QPs. Its list: tm*.c, tests/devx/shared.c */
 static void xrq(UNUSED void **state)
 {
+	struct cmd c = command(0x717, 0x150, 0x10);
 	struct mlx5dv_devx_obj *x;
 	struct dqp q;
 	uint32_t n;
-	struct cmd c;
 
 	open_cqs(6, 64);
-	c = xrq_command(part(64 << 4), part(8));
+	SET(&c, { XRQC + 0x14, 4, 1 }, { XRQC + 0x1c, 4, 1 }, { XRQC + 0x28, 24, 0x123 }, { XRQC + 0x48, 24, rcq.cqn },
+	    { XRQC + 0x100, 4, 5 });
+	set_wq(&c, XWQ, 0, 4, part(8), part(64 << 4));
 	REFUSE(&c, { "topology", XRQC + 0x14, 4, 2, BAD_PARAM }, { "offload", XRQC + 0x1c, 4, 2, BAD_PARAM },
 	       { "list", XRQC + 0x100, 4, 0, BAD_PARAM }, { "list too long", XRQC + 0x100, 4, 15, LIMIT },
 	       { "cqn", XRQC + 0x48, 24, 0xffff00, BAD_RES }, { "pd", XWQ + 0x48, 24, 0xfff0, BAD_RES },
@@ -251,16 +233,14 @@ static void xrq(UNUSED void **state)
 	SET(&c, { QPC + 0x50, 1, 1 }, { QPC + 0x18, 4, 1 });
 	REFUSE(&c, { "rendezvous that sends", QPC + 0x50, 1, 0, BAD_PARAM });
 	q.obj = must_create(&c, &q.qpn);
-	must(destroy(q.obj));
-	must(destroy(x));
+	must(destroy(q.obj) || destroy(x));
 	close_cqs();
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(without_address), TEST(overrun),
-		TEST(wrong_page), TEST(no_send_queue), TEST(dc), TEST(xrq),
+		TEST(without_address), TEST(overrun), TEST(wrong_page), TEST(no_send_queue), TEST(dc), TEST(xrq),
 	};
 
 	return devx_main(tests, ARRAY(tests), true);

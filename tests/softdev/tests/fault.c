@@ -18,21 +18,6 @@ static struct how how_of(enum ibv_qp_type type)
 	return how;
 }
 
-static struct ibv_ah *ah;
-
-static int setup_ah(void **state)
-{
-	if (setup(state))
-		return -1;
-	ah = own_ah();
-	return 0;
-}
-
-static int teardown_ah(void **state)
-{
-	return ibv_destroy_ah(ah) || teardown(state);
-}
-
 static struct ibv_send_wr message(uint64_t id, size_t off, uint32_t len)
 {
 	struct ibv_send_wr wr = first_to_second(IBV_WR_SEND, id, off, len, 0);
@@ -289,10 +274,7 @@ static void setup_calls(UNUSED void **state)
 	assert_int_equal(move(qp, IBV_QPS_INIT, 0, &usual), EIO);
 	must(move(qp, IBV_QPS_INIT, 0, &usual));
 	/* What was made goes away as usual */
-	must(ibv_destroy_qp(qp));
-	must(ibv_destroy_cq(cq));
-	must(ibv_dereg_mr(mr));
-	must(ibv_dealloc_pd(p[0]));
+	must(ibv_destroy_qp(qp) || ibv_destroy_cq(cq) || ibv_dereg_mr(mr) || ibv_dealloc_pd(p[0]));
 }
 
 /* ---- two processes ---- */
@@ -304,8 +286,7 @@ static struct ibv_send_wr write_to(const struct card *theirs, const struct side 
 
 	sg = sge(from, 0, 8);
 	wr = request(IBV_WR_RDMA_WRITE, id, &sg, 1, from, 0);
-	wr.wr.rdma.remote_addr = theirs->addr + off;
-	wr.wr.rdma.rkey = theirs->rkey;
+	aim(&wr, theirs->addr + off, theirs->rkey);
 	return wr;
 }
 
@@ -387,9 +368,6 @@ int main(int argc, char **argv)
 
 	if (argc == 3)
 		return peer(argv[2]);
-	if (!softdev_present()) {
-		print_message("# skipped: faults on demand need the software device\n1..0\n");
-		return 0;
-	}
+	skip_all_if(!softdev_present(), "faults on demand need the software device");
 	return cmocka_run_group_tests(tests, setup_ah, teardown_ah);
 }

@@ -28,14 +28,9 @@ static void access_to(struct side *by, enum ibv_wr_opcode op, uint32_t rkey, uin
 	struct ibv_sge sg = sge(by, op == IBV_WR_RDMA_WRITE ? 0 : HALF, len);
 	struct ibv_send_wr wr = request(op, 5, &sg, 1, by, 0);
 
-	if (op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr.wr.atomic.remote_addr = addr;
-		wr.wr.atomic.rkey = rkey;
+	aim(&wr, addr, rkey);
+	if (op == IBV_WR_ATOMIC_FETCH_AND_ADD)
 		wr.wr.atomic.compare_add = 1;
-	} else {
-		wr.wr.rdma.remote_addr = addr;
-		wr.wr.rdma.rkey = rkey;
-	}
 	post(by, &wr);
 	expect(by->scq, 5, status);
 }
@@ -146,8 +141,7 @@ static void bad_binds(UNUSED void **state)
 			reconnect(s, &how);
 			access_to(&s[0], IBV_WR_RDMA_WRITE, mw->rkey, (uintptr_t)s[1].buf, 4096, IBV_WC_SUCCESS);
 		}
-		must(ibv_dealloc_mw(mw));
-		must(ibv_dereg_mr(mr));
+		must(ibv_dealloc_mw(mw) || ibv_dereg_mr(mr));
 		close_pair(s);
 	}
 	must(ibv_dealloc_pd(p));
@@ -212,8 +206,7 @@ static void dm_transfers(UNUSED void **state)
 	assert_int_equal(ibv_memcpy_to_dm(dm, 0, in, 63), EINVAL);
 	assert_int_equal(ibv_memcpy_from_dm(out, dm, 8188, 8), EFAULT);
 	assert_int_equal(ibv_free_dm(dm), EBUSY);
-	must(ibv_dereg_mr(mr));
-	must(ibv_free_dm(dm));
+	must(ibv_dereg_mr(mr) || ibv_free_dm(dm));
 }
 
 static void dm_objects(UNUSED void **state)
@@ -272,8 +265,7 @@ static void dm_of_child(UNUSED void **state)
 	assert_int_equal(status, 0);
 	other = device_memory(dm_max() / 2);
 	assert_non_null(other);
-	must(ibv_free_dm(other));
-	must(ibv_free_dm(half));
+	must(ibv_free_dm(other) || ibv_free_dm(half));
 }
 
 int main(void)

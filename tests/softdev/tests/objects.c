@@ -74,12 +74,9 @@ static void life_cycles(UNUSED void **state)
 	assert_int_equal(ibv_destroy_comp_channel(ch), EBUSY);
 	must(ibv_dereg_mr(mr));
 	assert_int_equal(ibv_dealloc_pd(p), EBUSY);
-	must(ibv_destroy_qp(qp));
-	must(ibv_destroy_cq(cq));
-	must(ibv_destroy_comp_channel(ch));
+	must(ibv_destroy_qp(qp) || ibv_destroy_cq(cq) || ibv_destroy_comp_channel(ch));
 	assert_int_equal(ibv_dealloc_pd(p), EBUSY);
-	must(ibv_dealloc_mw(mw));
-	must(ibv_dealloc_pd(p));
+	must(ibv_dealloc_mw(mw) || ibv_dealloc_pd(p));
 }
 
 /* Each differs from what is made otherwise in one thing */
@@ -114,8 +111,7 @@ static void refusals(UNUSED void **state)
 		init.cap = caps[i];
 		assert_null(ibv_create_qp(pd, &init));
 	}
-	assert_null(ibv_create_qp_ex(ctx, &ex));
-	assert_int_equal(errno, EOPNOTSUPP);
+	must_refuse(ibv_create_qp_ex(ctx, &ex), EOPNOTSUPP);
 	must(ibv_destroy_cq(cq));
 	/* What may not be written may be sent from */
 	must(ibv_dereg_mr(ibv_reg_mr(pd, page, 4096, IBV_ACCESS_REMOTE_READ)));
@@ -158,8 +154,7 @@ static void iova(UNUSED void **state)
 	mr = ibv_reg_mr_iova(pd, s[1].buf, 8192, 0x7000, ALL_ACCESS);
 	assert_non_null(mr);
 	fill(s[0].buf, 4096, 8);
-	wr.wr.rdma.remote_addr = 0x7000 + 100;
-	wr.wr.rdma.rkey = mr->rkey;
+	aim(&wr, 0x7000 + 100, mr->rkey);
 	post_done(&s[0], &wr);
 	assert_memory_equal(s[1].buf + 100, s[0].buf, 4096);
 	must(ibv_dereg_mr(mr));

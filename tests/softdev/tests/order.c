@@ -16,7 +16,6 @@ static struct dcq scq, rcq;
 static struct dqp qp[2];
 static uint8_t *mem;
 static struct ibv_mr *mr;
-static struct ibv_ah *ah;
 
 /* As the context has them; force beside them where a device asks for it */
 static void put_order(struct cmd *c, unsigned order)
@@ -55,8 +54,7 @@ static void close_two(void)
 {
 	for (unsigned i = 0; i < 2; i++)
 		must(destroy(qp[i].obj));
-	must(destroy(scq.obj));
-	must(destroy(rcq.obj));
+	must(destroy(scq.obj) || destroy(rcq.obj));
 }
 
 /* Sends message n: its number, twice as many bytes as its last three bits say, and more */
@@ -225,8 +223,7 @@ static void refusals(UNUSED void **state)
 		assert_int_equal(modify(q.obj, &c), types[t] == RC || types[t] == DCI ? OK : BAD_PARAM);
 		must(destroy(q.obj));
 	}
-	must(destroy(r.obj));
-	must(destroy(scq.obj));
+	must(destroy(r.obj) || destroy(scq.obj));
 }
 
 /* ---- verbs ---- */
@@ -269,8 +266,7 @@ static void verbs(UNUSED void **state)
 	assert_int_equal(modify_raw(q, IBV_QPS_INIT, 1), EINVAL);
 	must(modify_raw(q, IBV_QPS_RESET, 0));
 	assert_int_equal(order_of(q), KEEP_ORDER);
-	must(ibv_destroy_qp(q));
-	must(ibv_destroy_cq(cq));
+	must(ibv_destroy_qp(q) || ibv_destroy_cq(cq));
 }
 
 int main(void)

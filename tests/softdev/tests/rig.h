@@ -62,8 +62,28 @@
 
 #define TEST(name) cmocka_unit_test(name)
 
-/* A call that must give 0 */
+/* A call that must give 0; one that must give NULL, and this error */
 #define must(call) assert_int_equal(call, 0)
+#define must_refuse(call, error)               \
+	do {                                   \
+		errno = 0;                     \
+		assert_null(call);             \
+		assert_int_equal(errno, error); \
+	} while (0)
+
+/* A test that this device cannot have; all of a program's, in main() */
+#define skip_if(condition, why)                             \
+	do {                                                \
+		if (condition) {                            \
+			print_message("# skipped: %s\n", why); \
+			skip();                             \
+		}                                           \
+	} while (0)
+#define skip_all_if(condition, why)                                \
+	do {                                                       \
+		if (condition)                                     \
+			return printf("# skipped: %s\n1..0\n", why) < 0; \
+	} while (0)
 
 static struct ibv_device **list;
 static struct ibv_context *ctx;
@@ -227,19 +247,16 @@ UNUSED static struct ibv_qp_attr attr_for(enum ibv_qp_state state, uint32_t dest
 /* What the way up to a state requires of a QP of this type */
 UNUSED static int mask_for(enum ibv_qp_type type, enum ibv_qp_state state)
 {
-	static const struct {
-		enum ibv_qp_type type;
-		int init, rtr, rts;
-	} masks[] = {
-		{ IBV_QPT_RC, INIT_MASK, RTR_MASK, RTS_MASK },
-		{ IBV_QPT_UC, INIT_MASK, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
-		  IBV_QP_STATE | IBV_QP_SQ_PSN },
-		{ IBV_QPT_UD, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, IBV_QP_STATE, IBV_QP_STATE | IBV_QP_SQ_PSN },
+	static const int masks[][3] = {
+		[IBV_QPT_RC] = { INIT_MASK, RTR_MASK, RTS_MASK },
+		[IBV_QPT_UC] = { INIT_MASK, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+				 IBV_QP_STATE | IBV_QP_SQ_PSN },
+		[IBV_QPT_UD] = { IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, IBV_QP_STATE, IBV_QP_STATE | IBV_QP_SQ_PSN },
+		[IBV_QPT_RAW_PACKET] = { IBV_QP_STATE | IBV_QP_PORT, IBV_QP_STATE, IBV_QP_STATE },
 	};
-	unsigned i = type == IBV_QPT_UC ? 1 : type == IBV_QPT_UD ? 2 : 0;
+	const int *mask = masks[type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV ? IBV_QPT_RC : type];
 
-	return state == IBV_QPS_INIT ? masks[i].init : state == IBV_QPS_RTR ? masks[i].rtr : state == IBV_QPS_RTS ? masks[i].rts :
-	       IBV_QP_STATE;
+	return state >= IBV_QPS_INIT && state <= IBV_QPS_RTS ? mask[state - IBV_QPS_INIT] : IBV_QP_STATE;
 }
 
 UNUSED static int move(struct ibv_qp *qp, enum ibv_qp_state state, uint32_t dest, const struct how *how)
@@ -300,8 +317,7 @@ UNUSED static void open_self(struct side *s, const struct how *how)
 
 UNUSED static void close_side_but_cqs(struct side *s)
 {
-	must(ibv_destroy_qp(s->qp));
-	must(ibv_dereg_mr(s->mr));
+	must(ibv_destroy_qp(s->qp) || ibv_dereg_mr(s->mr));
 	munmap(s->buf, SIZE);
 }
 
@@ -338,18 +354,22 @@ UNUSED static void recv_at(struct side *s, uint64_t id, size_t off, uint32_t len
 	must(post_recv(s, id, &sg, 1));
 }
 
+/* Where a write, a read or an atomic goes */
+UNUSED static void aim(struct ibv_send_wr *wr, uint64_t addr, uint32_t rkey)
+{
+	wr->wr.rdma.remote_addr = addr; /* the atomics' lies there too */
+	if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+		wr->wr.atomic.rkey = rkey;
+	else
+		wr->wr.rdma.rkey = rkey;
+}
+
 /* A request whose remote side is at offset roff of the other's buffer */
 UNUSED static struct ibv_send_wr request(enum ibv_wr_opcode op, uint64_t id, struct ibv_sge *sg, int n, const struct side *to, size_t roff)
 {
 	struct ibv_send_wr wr = { .wr_id = id, .sg_list = sg, .num_sge = n, .opcode = op, .send_flags = IBV_SEND_SIGNALED };
 
-	if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr.wr.atomic.remote_addr = (uintptr_t)to->buf + roff;
-		wr.wr.atomic.rkey = to->mr->rkey;
-	} else {
-		wr.wr.rdma.remote_addr = (uintptr_t)to->buf + roff;
-		wr.wr.rdma.rkey = to->mr->rkey;
-	}
+	aim(&wr, (uintptr_t)to->buf + roff, to->mr->rkey);
 	return wr;
 }
 
@@ -518,10 +538,62 @@ UNUSED static int teardown(UNUSED void **state)
 	return 0;
 }
 
-/*
- * ---- a second process: this program again, with arguments of its own. Its standard input and
- * output are pipes to the first ----
- */
+/* With the way to the port itself */
+UNUSED static struct ibv_ah *ah;
+
+UNUSED static int setup_ah(void **state)
+{
+	if (setup(state))
+		return -1;
+	ah = own_ah();
+	return 0;
+}
+
+UNUSED static int teardown_ah(void **state)
+{
+	return ibv_destroy_ah(ah) || teardown(state);
+}
+
+/* Several devices; the first is in ctx, pd and port */
+UNUSED static struct {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_port_attr port;
+} devices[3];
+
+UNUSED static void at_device(int i)
+{
+	ctx = devices[i].ctx;
+	pd = devices[i].pd;
+	port = devices[i].port;
+}
+
+UNUSED static int open_devices(UNUSED void **state)
+{
+	int n;
+
+	list = ibv_get_device_list(&n);
+	if (!list || n != atoi(getenv("SOFTDEV_DEVICES")))
+		return -1;
+	while (n--)
+		if (!(devices[n].ctx = ibv_open_device(list[n])) || ibv_query_port(devices[n].ctx, 1, &devices[n].port) ||
+		    !(devices[n].pd = ibv_alloc_pd(devices[n].ctx)))
+			return -1;
+	at_device(0);
+	sgid = is_roce() ? 3 : 0;
+	return 0;
+}
+
+UNUSED static int close_devices(UNUSED void **state)
+{
+	for (unsigned i = 0; i < ARRAY(devices) && devices[i].ctx; i++)
+		if (ibv_dealloc_pd(devices[i].pd) || ibv_close_device(devices[i].ctx))
+			return -1;
+	ibv_free_device_list(list);
+	return 0;
+}
+
+/* ---- a second process: this program again, with arguments of its own. Its standard input and output are pipes to the first ---- */
 
 struct card {
 	uint32_t qpn, rkey;

@@ -110,6 +110,8 @@ static int answered(const struct cmd *c, int err)
 	return err;
 }
 
+#define CALL(f, about, c) (memset((c)->out, FILL, sizeof((c)->out)), answered(c, f(about, (c)->in, (c)->inlen, (c)->out, (c)->outlen)))
+
 UNUSED static bool untouched(const struct cmd *c)
 {
 	return all_bytes(c->out, sizeof(c->out), FILL);
@@ -117,8 +119,7 @@ UNUSED static bool untouched(const struct cmd *c)
 
 UNUSED static int general(struct ibv_context *x, struct cmd *c)
 {
-	memset(c->out, FILL, sizeof(c->out));
-	return answered(c, mlx5dv_devx_general_cmd(x, c->in, c->inlen, c->out, c->outlen));
+	return CALL(mlx5dv_devx_general_cmd, x, c);
 }
 
 /* The object, or NULL and errno */
@@ -133,17 +134,7 @@ UNUSED static struct mlx5dv_devx_obj *create_in(struct ibv_context *x, struct cm
 	return o;
 }
 
-UNUSED static int ask(struct mlx5dv_devx_obj *o, struct cmd *c)
-{
-	memset(c->out, FILL, sizeof(c->out));
-	return answered(c, mlx5dv_devx_obj_query(o, c->in, c->inlen, c->out, c->outlen));
-}
-
-UNUSED static int change(struct mlx5dv_devx_obj *o, struct cmd *c)
-{
-	memset(c->out, FILL, sizeof(c->out));
-	return answered(c, mlx5dv_devx_obj_modify(o, c->in, c->inlen, c->out, c->outlen));
-}
+#define ask(o, c) CALL(mlx5dv_devx_obj_query, o, c)
 
 /* A command's status: what the device said, and the call's own answer must fit it */
 UNUSED static unsigned verdict(const struct cmd *c, int err)
@@ -175,7 +166,7 @@ UNUSED static struct mlx5dv_devx_obj *must_create(struct cmd *c, uint32_t *numbe
 
 UNUSED static unsigned modify(struct mlx5dv_devx_obj *o, struct cmd *c)
 {
-	return verdict(c, change(o, c));
+	return verdict(c, CALL(mlx5dv_devx_obj_modify, o, c));
 }
 
 /* One more field of command c, and how the device then takes it */
@@ -199,10 +190,7 @@ UNUSED static struct cmd query_of(unsigned opcode, struct mlx5dv_devx_obj *o, ui
 }
 
 /* The kernel's errno for its own destroy command, 0 when the object is gone */
-UNUSED static int destroy(struct mlx5dv_devx_obj *o)
-{
-	return mlx5dv_devx_obj_destroy(o);
-}
+#define destroy mlx5dv_devx_obj_destroy
 
 /* What one field away from a command that works is answered with */
 struct wrong {
@@ -231,32 +219,12 @@ UNUSED static void refuse_all(const struct cmd *good, const struct wrong *w, siz
 
 /* ---- registered memory: one piece, handed out in parts ---- */
 
-struct arena {
+static struct {
 	uint8_t *p;
 	size_t used;
 	struct mlx5dv_devx_umem *umem;
 	struct ibv_mr *mr;
-};
-
-static struct arena arena;
-
-UNUSED static void open_arena(struct arena *a, uint32_t access)
-{
-	a->p = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	assert_ptr_not_equal(a->p, MAP_FAILED);
-	a->used = 0;
-	a->umem = mlx5dv_devx_umem_reg(ctx, a->p, ARENA, access);
-	assert_non_null(a->umem);
-	a->mr = ibv_reg_mr(pd, a->p, ARENA, ALL_ACCESS);
-	assert_non_null(a->mr);
-}
-
-UNUSED static void close_arena(struct arena *a)
-{
-	must(mlx5dv_devx_umem_dereg(a->umem));
-	must(ibv_dereg_mr(a->mr));
-	munmap(a->p, ARENA);
-}
+} arena;
 
 /* Offset of so many bytes, by 64 */
 UNUSED static size_t part(size_t bytes)
@@ -270,35 +238,7 @@ UNUSED static size_t part(size_t bytes)
 }
 
 /* Gives a test the whole of it again */
-UNUSED static void empty_arena(void)
-{
-	arena.used = 0;
-}
-
-/* The device's numbers of what verbs made */
-UNUSED static uint32_t pd_number(struct ibv_pd *p)
-{
-	struct mlx5dv_pd dv = { 0 };
-
-	must(mlx5dv_init_obj(&(struct mlx5dv_obj){ .pd = { p, &dv } }, MLX5DV_OBJ_PD));
-	return dv.pdn;
-}
-
-UNUSED static uint32_t cq_number(struct ibv_cq *cq)
-{
-	struct mlx5dv_cq dv = { 0 };
-
-	must(mlx5dv_init_obj(&(struct mlx5dv_obj){ .cq = { cq, &dv } }, MLX5DV_OBJ_CQ));
-	return dv.cqn;
-}
-
-UNUSED static uint32_t srq_number(struct ibv_srq *srq)
-{
-	struct mlx5dv_srq dv = { .comp_mask = MLX5DV_SRQ_MASK_SRQN };
-
-	must(mlx5dv_init_obj(&(struct mlx5dv_obj){ .srq = { srq, &dv } }, MLX5DV_OBJ_SRQ));
-	return dv.srqn;
-}
+#define empty_arena() (arena.used = 0)
 
 /* ---- CQ ---- */
 
@@ -663,34 +603,33 @@ UNUSED static void expect_no_devx(struct mlx5dv_devx_event_channel *ch)
 
 UNUSED static int devx_setup(void **state)
 {
-	int err = setup(state);
+	struct mlx5dv_pd dv_pd = { 0 };
+	struct mlx5dv_ah dv = { 0 };
 
-	if (err)
-		return err;
-	pdn = pd_number(pd);
+	if (setup(state) || mlx5dv_init_obj(&(struct mlx5dv_obj){ .pd = { pd, &dv_pd } }, MLX5DV_OBJ_PD))
+		return -1;
+	pdn = dv_pd.pdn;
 	uar = mlx5dv_devx_alloc_uar(ctx, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC);
 	/* Of one kind libmlx5 gives the same page twice */
 	uar2 = mlx5dv_devx_alloc_uar(ctx, MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF);
 	if (!uar || !uar2 || uar->page_id == uar2->page_id)
 		return -1;
 	if (is_roce()) {
-		struct ibv_ah_attr a = { .is_global = 1, .grh = { .dgid = gid, .sgid_index = sgid, .hop_limit = 64 }, .port_num = 1 };
-		struct ibv_ah *ah = ibv_create_ah(pd, &a);
-		struct mlx5dv_ah dv = { 0 };
-		struct mlx5dv_obj obj = { .ah = { ah, &dv } };
-
-		if (!ah || mlx5dv_init_obj(&obj, MLX5DV_OBJ_AH))
-			return -1;
+		ah = own_ah();
+		must(mlx5dv_init_obj(&(struct mlx5dv_obj){ .ah = { ah, &dv } }, MLX5DV_OBJ_AH));
 		memcpy(port_mac, dv.av->rmac, 6);
-		ibv_destroy_ah(ah);
+		must(ibv_destroy_ah(ah));
 	}
-	open_arena(&arena, IBV_ACCESS_LOCAL_WRITE);
-	return 0;
+	arena.p = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	arena.umem = mlx5dv_devx_umem_reg(ctx, arena.p, ARENA, IBV_ACCESS_LOCAL_WRITE);
+	arena.mr = ibv_reg_mr(pd, arena.p, ARENA, ALL_ACCESS);
+	return arena.umem && arena.mr ? 0 : -1;
 }
 
 UNUSED static int devx_teardown(void **state)
 {
-	close_arena(&arena);
+	must(mlx5dv_devx_umem_dereg(arena.umem) || ibv_dereg_mr(arena.mr));
+	munmap(arena.p, ARENA);
 	mlx5dv_devx_free_uar(uar);
 	mlx5dv_devx_free_uar(uar2);
 	return teardown(state);
@@ -699,10 +638,7 @@ UNUSED static int devx_teardown(void **state)
 /* The end of main(): once per link, with device commands */
 UNUSED static int devx_main(const struct CMUnitTest *tests, size_t n, bool trap)
 {
-	if (!softdev_present()) {
-		print_message("# skipped: what firmware answers is known of the software device alone\n1..0\n");
-		return 0;
-	}
+	skip_all_if(!softdev_present(), "what firmware answers is known of the software device alone");
 	setenv("SOFTDEV_DEVX", "1", 1); /* read when a device is first asked for */
 	if (!getenv("SOFTDEV_LINK") && again_with("SOFTDEV_LINK", "ib"))
 		return 1;

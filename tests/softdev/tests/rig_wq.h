@@ -91,7 +91,6 @@ static struct packet p;
 UNUSED static void sender_open(struct sender *s)
 {
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RAW_PACKET, .cap = { .max_send_wr = 64, .max_send_sge = 1 } };
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 
 	s->cq = ibv_create_cq(ctx, 64, NULL, NULL, 0);
 	s->buf = calloc(1, PACKET_MAX);
@@ -99,18 +98,12 @@ UNUSED static void sender_open(struct sender *s)
 	init.send_cq = init.recv_cq = s->cq;
 	s->qp = ibv_create_qp(pd, &init);
 	assert_true(s->cq && s->mr && s->qp);
-	must(ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_PORT));
-	a.qp_state = IBV_QPS_RTR;
-	must(ibv_modify_qp(s->qp, &a, IBV_QP_STATE));
-	a.qp_state = IBV_QPS_RTS;
-	must(ibv_modify_qp(s->qp, &a, IBV_QP_STATE));
+	bring_up(s->qp, 0, &usual);
 }
 
 UNUSED static void sender_close(struct sender *s)
 {
-	must(ibv_destroy_qp(s->qp));
-	must(ibv_dereg_mr(s->mr));
-	must(ibv_destroy_cq(s->cq));
+	must(ibv_destroy_qp(s->qp) || ibv_dereg_mr(s->mr) || ibv_destroy_cq(s->cq));
 	free(s->buf);
 }
 

@@ -235,8 +235,7 @@ static void spread(UNUSED void **state)
 		send_packet(&tx);
 		came_to(0);
 		assert_int_equal(ibv_destroy_qp(qp), EBUSY);
-		must(ibv_destroy_flow(f));
-		must(ibv_destroy_qp(qp));
+		must(ibv_destroy_flow(f) || ibv_destroy_qp(qp));
 	}
 	must(ibv_destroy_rwq_ind_table(t));
 	no_cqe(&rx);
@@ -319,11 +318,8 @@ static void stopped(UNUSED void **state)
 		send_packet(&tx);
 		assert_ptr_equal(expect_event(ctx, IBV_EVENT_WQ_FATAL), q[0].wq);
 		no_cqe(&rx);
-		must(ibv_destroy_flow(f));
-		must(ibv_destroy_qp(qp));
-		must(ibv_destroy_rwq_ind_table(t));
-		must(ibv_destroy_wq(q[0].wq));
-		must(ibv_destroy_cq(cq));
+		must(ibv_destroy_flow(f) || ibv_destroy_qp(qp) || ibv_destroy_rwq_ind_table(t));
+		must(ibv_destroy_wq(q[0].wq) || ibv_destroy_cq(cq));
 	}
 	close_common();
 }
@@ -414,8 +410,7 @@ static void states(UNUSED void **state)
 
 		assert_null(ibv_create_wq(ctx, &init));
 	}
-	must(ibv_destroy_wq(q[0].wq));
-	must(ibv_destroy_cq(cq));
+	must(ibv_destroy_wq(q[0].wq) || ibv_destroy_cq(cq));
 }
 
 int main(void)

@@ -144,8 +144,7 @@ static void refusals(UNUSED void **state)
 	must(ibv_destroy_srq(make(pd, dev.max_srq_wr, 1)));
 	srq = make(p, 10, 1);
 	assert_int_equal(ibv_dealloc_pd(p), EBUSY);
-	must(ibv_destroy_srq(srq));
-	must(ibv_dealloc_pd(p));
+	must(ibv_destroy_srq(srq) || ibv_dealloc_pd(p));
 	open_scene(10, &usual);
 	a = attr_of();
 	assert_true(a.max_wr >= 10 && a.max_sge >= 2);

@@ -16,7 +16,6 @@ struct task {
 	struct ibv_cq *cq;
 };
 
-static struct ibv_ah *ah;
 static unsigned moving; /* threads whose rounds are not done; all go on until it is 0, so that they stay beside each other */
 
 static uint32_t any(struct task *t)
@@ -127,8 +126,7 @@ static void come_and_go(struct task *t)
 		sg = (struct ibv_sge){ .addr = (uintptr_t)t->buf, .length = 30000, .lkey = t->mr->lkey };
 		fill(t->buf, 30000, any(t));
 		wr.sg_list = &sg;
-		wr.wr.rdma.remote_addr = (uintptr_t)t->buf + 32768;
-		wr.wr.rdma.rkey = mw->rkey;
+		aim(&wr, (uintptr_t)t->buf + 32768, mw->rkey);
 		want(t, !ibv_post_send(qp, &wr, &bad));
 		if (any(t) % 2 && polled(t, &wc))
 			want(t, qp->qp_type == IBV_QPT_UC || !memcmp(t->buf, t->buf + 32768, 30000));

@@ -6,21 +6,6 @@
 #include "rig.h"
 #include <signal.h>
 
-static struct ibv_ah *ah;
-
-static int setup_traffic(void **state)
-{
-	if (setup(state))
-		return -1;
-	ah = own_ah();
-	return 0;
-}
-
-static int teardown_traffic(void **state)
-{
-	return ibv_destroy_ah(ah) || teardown(state);
-}
-
 static bool is_atomic(enum ibv_wr_opcode op)
 {
 	return op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -413,8 +398,7 @@ static void part(void)
 static void read_theirs(uint64_t id)
 {
 	wr = request(IBV_WR_RDMA_READ, id, &sg, 1, s, 0);
-	wr.wr.rdma.remote_addr = theirs.addr;
-	wr.wr.rdma.rkey = theirs.rkey;
+	aim(&wr, theirs.addr, theirs.rkey);
 	post(s, &wr);
 }
 
@@ -504,5 +488,5 @@ int main(int argc, char **argv)
 
 	if (argc == 3)
 		return peer(argv[2]);
-	return cmocka_run_group_tests(tests, setup_traffic, teardown_traffic) + again_with("SOFTDEV_LINK", "ib");
+	return cmocka_run_group_tests(tests, setup_ah, teardown_ah) + again_with("SOFTDEV_LINK", "ib");
 }

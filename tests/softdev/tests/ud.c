@@ -21,21 +21,6 @@ static struct ibv_ah_attr to_self(int index)
 	return a;
 }
 
-static struct ibv_ah *ah; /* to the port itself */
-
-static int setup_ud(void **state)
-{
-	if (setup(state))
-		return -1;
-	ah = own_ah();
-	return 0;
-}
-
-static int teardown_ud(void **state)
-{
-	return ibv_destroy_ah(ah) || teardown(state);
-}
-
 /* From one side to a QP, and it is sent */
 static void send_to(struct side *from, size_t off, uint32_t len, struct ibv_ah *by, uint32_t qpn, uint32_t qkey)
 {
@@ -179,8 +164,7 @@ static void bad_handles(UNUSED void **state)
 	good = ibv_create_ah(p, &a);
 	assert_non_null(good);
 	assert_true(!is_roce() || ibv_dealloc_pd(p) == EBUSY);
-	must(ibv_destroy_ah(good));
-	must(ibv_dealloc_pd(p));
+	must(ibv_destroy_ah(good) || ibv_dealloc_pd(p));
 }
 
 /* ---- groups ---- */
@@ -246,8 +230,7 @@ static void groups(UNUSED void **state)
 				must(ibv_detach_mcast(s[i].qp, &g[k], GROUP_LID + k));
 		close_side(&s[i]);
 	}
-	must(ibv_destroy_ah(by[0]));
-	must(ibv_destroy_ah(by[1]));
+	must(ibv_destroy_ah(by[0]) || ibv_destroy_ah(by[1]));
 }
 
 static void bad_groups(UNUSED void **state)
@@ -272,5 +255,5 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { TEST(headers), TEST(controlled_key), TEST(bad_handles), TEST(groups), TEST(bad_groups) };
 
-	return cmocka_run_group_tests(tests, setup_ud, teardown_ud) + again_with("SOFTDEV_LINK", "ib");
+	return cmocka_run_group_tests(tests, setup_ah, teardown_ah) + again_with("SOFTDEV_LINK", "ib");
 }

@@ -79,10 +79,7 @@ static void make_key(void)
 										       MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE };
 
 	key = mlx5dv_create_mkey(&a);
-	if (!key && errno == EOPNOTSUPP) {
-		print_message("# skipped: this device has no signatures\n");
-		skip();
-	}
+	skip_if(!key && errno == EOPNOTSUPP, "this device has no signatures");
 	assert_non_null(key);
 }
 
@@ -190,10 +187,7 @@ static void between_processes(UNUSED void **state)
 	struct ibv_sge l;
 	struct peer p;
 
-	if (getenv("SOFTDEV_MANUAL")) {
-		print_message("# skipped: this device is alone\n");
-		skip();
-	}
+	skip_if(getenv("SOFTDEV_MANUAL"), "this device is alone");
 	make_key();
 	fill(raw, RAW, 11);
 	p = start_peer("other", "");

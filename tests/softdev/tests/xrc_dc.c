@@ -11,7 +11,6 @@ static struct ibv_xrcd *open_domain(struct ibv_context *c, int fd, int oflags)
 {
 	struct ibv_xrcd_init_attr init = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = fd, .oflags = oflags };
 
-	errno = 0;
 	return ibv_open_xrcd(c, &init);
 }
 
@@ -31,16 +30,6 @@ static struct ibv_qp *xrc_recv(struct ibv_xrcd *xrcd)
 	return ibv_create_qp_ex(xrcd->context, &init);
 }
 
-static struct ibv_qp *xrc_send(void)
-{
-	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_XRC_SEND, .send_cq = cq, .cap = { 16, 0, 2, 0, 64 },
-					    .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd };
-	struct ibv_qp *qp = ibv_create_qp_ex(ctx, &init);
-
-	assert_non_null(qp);
-	return qp;
-}
-
 static struct ibv_qp *dc_qp(enum mlx5dv_dc_type type, struct ibv_srq *srq, unsigned log_streams, unsigned recv_wr)
 {
 	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_DRIVER, .send_cq = cq, .recv_cq = cq, .srq = srq,
@@ -58,7 +47,6 @@ static struct ibv_qp *dc_qp(enum mlx5dv_dc_type type, struct ibv_srq *srq, unsig
 		dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
 		dv.dc_init_attr.dci_streams.log_num_concurent = dv.dc_init_attr.dci_streams.log_num_errored = log_streams;
 	}
-	errno = 0;
 	return mlx5dv_create_qp(ctx, &init, &dv);
 }
 
@@ -80,16 +68,13 @@ static void domains(UNUSED void **state)
 
 	open_cq();
 	assert_non_null(file);
-	assert_null(open_domain(ctx, fileno(file), 0));
-	assert_int_equal(errno, EAGAIN);
-	assert_null(open_domain(ctx, 1000000, O_CREAT));
-	assert_int_equal(errno, EBADF);
+	must_refuse(open_domain(ctx, fileno(file), 0), EAGAIN);
+	must_refuse(open_domain(ctx, 1000000, O_CREAT), EBADF);
 	a = open_domain(ctx, fileno(file), O_CREAT);
 	b = open_domain(other, fileno(file), 0);
 	c = open_domain(ctx, -1, O_CREAT);
 	assert_true(a && b && c);
-	assert_null(open_domain(other, fileno(file), O_CREAT | O_EXCL));
-	assert_int_equal(errno, EINVAL);
+	must_refuse(open_domain(other, fileno(file), O_CREAT | O_EXCL), EINVAL);
 	srq = xrc_srq(a, pd);
 	qp = xrc_recv(b);
 	assert_true(srq && qp);
@@ -99,10 +84,7 @@ static void domains(UNUSED void **state)
 	assert_int_equal(ibv_close_xrcd(b), EBUSY);
 	must(ibv_destroy_srq(srq));
 	assert_int_equal(ibv_close_xrcd(b), EBUSY);
-	must(ibv_destroy_qp(qp));
-	must(ibv_close_xrcd(b));
-	must(ibv_dealloc_pd(other_pd));
-	must(ibv_close_device(other));
+	must(ibv_destroy_qp(qp) || ibv_close_xrcd(b) || ibv_dealloc_pd(other_pd) || ibv_close_device(other));
 	must(ibv_destroy_cq(cq));
 	fclose(file);
 }
@@ -141,10 +123,8 @@ static void refusals(UNUSED void **state)
 	rc.srq = srq;
 	assert_null(ibv_create_qp(pd, &rc));
 	assert_null(dc_qp(MLX5DV_DCTYPE_DCT, srq, 0, 0));
-	assert_null(dc_qp(MLX5DV_DCTYPE_DCT, NULL, 0, 0));
-	assert_int_equal(errno, EINVAL);
-	assert_null(dc_qp(MLX5DV_DCTYPE_DCI, NULL, 0, 4));
-	assert_int_equal(errno, EINVAL);
+	must_refuse(dc_qp(MLX5DV_DCTYPE_DCT, NULL, 0, 0), EINVAL);
+	must_refuse(dc_qp(MLX5DV_DCTYPE_DCI, NULL, 0, 4), EINVAL);
 	must(mlx5dv_query_device(ctx, &caps));
 	assert_true(caps.dci_streams_caps.max_log_num_concurent > 1 && caps.dci_streams_caps.max_log_num_errored > 1);
 	assert_null(dc_qp(MLX5DV_DCTYPE_DCI, NULL, caps.dci_streams_caps.max_log_num_errored + 1u, 0));
@@ -161,12 +141,8 @@ static void refusals(UNUSED void **state)
 	must(ibv_query_qp(qp[0], &attr, IBV_QP_STATE, &init));
 	assert_int_equal(attr.qp_state, IBV_QPS_RTR);
 	assert_int_equal(ibv_query_qp(qp[0], &attr, IBV_QP_CAP, &init), EINVAL);
-	must(ibv_destroy_qp(qp[0]));
-	must(ibv_destroy_qp(qp[1]));
-	must(ibv_destroy_srq(plain));
-	must(ibv_destroy_srq(srq));
-	must(ibv_close_xrcd(xrcd));
-	must(ibv_destroy_cq(cq));
+	must(ibv_destroy_qp(qp[0]) || ibv_destroy_qp(qp[1]) || ibv_destroy_srq(plain) || ibv_destroy_srq(srq));
+	must(ibv_close_xrcd(xrcd) || ibv_destroy_cq(cq));
 }
 
 static struct ibv_qp *from, *to;
@@ -186,9 +162,12 @@ static enum ibv_wc_status to_srq(enum ibv_wr_opcode op, uint32_t srqn, uint32_t 
 /* All attributes of an RC QP may be given to either end */
 static void connect_xrc(struct ibv_xrcd *xrcd)
 {
-	from = xrc_send();
+	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_XRC_SEND, .send_cq = cq, .cap = { 16, 0, 2, 0, 64 },
+					    .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd };
+
+	from = ibv_create_qp_ex(ctx, &init);
 	to = xrc_recv(xrcd);
-	assert_non_null(to);
+	assert_true(from && to);
 	bring_up(to, from->qp_num, &usual);
 	bring_up(from, to->qp_num, &usual);
 }
@@ -231,14 +210,11 @@ static void keys(UNUSED void **state)
 				must(ibv_destroy_srq(srq[i]));
 				assert_int_equal(to_srq(IBV_WR_SEND, n[i], mr[0]->lkey, 0), IBV_WC_REM_INV_REQ_ERR);
 			}
-			must(ibv_destroy_qp(from));
-			must(ibv_destroy_qp(to));
+			must(ibv_destroy_qp(from) || ibv_destroy_qp(to));
 		}
 	for (i = 0; i < 2; i++)
 		must(ibv_dereg_mr(mr[i]));
-	must(ibv_dealloc_pd(pds[1]));
-	must(ibv_close_xrcd(xrcd));
-	must(ibv_destroy_cq(cq));
+	must(ibv_dealloc_pd(pds[1]) || ibv_close_xrcd(xrcd) || ibv_destroy_cq(cq));
 }
 
 /* A failed stream is flushed until it is reset, and others work; the fourth of four stops the DCI */
@@ -279,9 +255,7 @@ static void failed_streams(UNUSED void **state)
 		expect(cq, i, t[i].status);
 	}
 	assert_int_equal(state_of(qp), IBV_QPS_ERR);
-	must(ibv_destroy_qp(qp));
-	must(ibv_destroy_ah(ah));
-	must(ibv_destroy_cq(cq));
+	must(ibv_destroy_qp(qp) || ibv_destroy_ah(ah) || ibv_destroy_cq(cq));
 }
 
 int main(void)
