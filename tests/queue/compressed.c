@@ -62,8 +62,6 @@ static void ring_open(struct ring *r, bool plain)
 	}
 }
 
-/* ---- the device's side, written from the layout ---- */
-
 static uint32_t room(struct ring *r)
 {
 	uint32_t used = r->pi - r->cq.ci;
@@ -206,8 +204,6 @@ static void produce(struct ring *r)
 			put_plain(r, &cqe);
 	}
 }
-
-/* ---- the reader's ---- */
 
 static void alike(const struct ring *r, struct mlx5_cqe64 want, const struct mlx5_cqe64 *got)
 {

@@ -13,10 +13,9 @@ struct mem { struct ibv_dm *ib; struct ibv_mr *mr; struct inlay_dm dm; };
 
 static void mem_make(struct mem *m)
 {
-	struct ibv_alloc_dm_attr attr = {};
+	struct ibv_alloc_dm_attr attr = {.length = LENGTH};
 
 	memset(m, 0, sizeof(*m));
-	attr.length = LENGTH;
 	m->ib = made(ibv_alloc_dm(dev.ctx, &attr));
 	m->mr = made(ibv_reg_dm_mr(dev.pd, m->ib, 0, LENGTH, IBV_ACCESS_ZERO_BASED | ALL_ACCESS));
 	must(inlay_dm_from_dm(&m->dm, m->ib, NULL));

@@ -135,10 +135,7 @@ static int post_row(struct pair *p, const struct row *r, uint32_t flags)
 	}
 }
 
-/*
- * Good WQEs before it, some of all lengths behind it, all rung at once. The good ones complete, it fails whether it is signaled or not,
- * those behind it are flushed in order. leave: what comes behind the error stays in the CQ for inlay_cq_clean.
- */
+/* Good WQEs, that one, signaled or not, eight more, rung at once. leave: what is behind the error, for inlay_cq_clean */
 static void breaks(struct pair *p, const struct row *r, uint32_t flags, bool leave)
 {
 	uint32_t where[8], bad, i, room = inlay_sq_room(&p->a.sq), left;

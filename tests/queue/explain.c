@@ -162,12 +162,11 @@ static void raw_flags(UNUSED void **state)
 /* Both halves of the register in turn, whoever writes */
 static void shared_register(UNUSED void **state)
 {
-	struct inlay_uar *uar = p.a.sq.uar, unknown;
+	struct inlay_uar *uar = p.a.sq.uar, unknown = {};
 	uint8_t *first = inlay_uar_toggle(uar), *second = inlay_uar_toggle(uar);
 
 	assert_ptr_equal(first < second ? first : second, uar->reg);
 	assert_int_equal(first > second ? first - second : second - first, uar->size);
-	memset(&unknown, 0, sizeof(unknown));
 	assert_null(inlay_uar_toggle(&unknown));
 }
 

@@ -40,10 +40,8 @@ static struct ibv_qp *raw_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32_t send
 		.qp_type = IBV_QPT_RAW_PACKET, .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER,
 		.pd = pd, .max_tso_header = 128,
 	};
-	struct ibv_qp *qp = ibv_create_qp_ex(dev.ctx, &init);
 
-	assert_non_null(qp);
-	return qp;
+	return made(ibv_create_qp_ex(dev.ctx, &init));
 }
 
 static void buffer_post(uint32_t i)
@@ -56,7 +54,7 @@ static void buffer_post(uint32_t i)
 static int open_packets(void **state)
 {
 	struct inlay_flow_match rule = {};
-	struct ibv_qp_attr init = {};
+	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1};
 	uint32_t i;
 
 	if (dev_open(state))
@@ -78,8 +76,6 @@ static int open_packets(void **state)
 	must(inlay_rq_from_qp(&t.rq, t.to, &t.rxcq, NULL));
 	raw_up(t.qp);
 	/* "Raw packet receives posted in INIT": on RTR libmlx5 sets their record to 0, so they are rung for after it */
-	init.qp_state = IBV_QPS_INIT;
-	init.port_num = 1;
 	must(ibv_modify_qp(t.to, &init, IBV_QP_STATE | IBV_QP_PORT));
 	for (i = 0; i < BUFFERS; i++)
 		buffer_post(i);

@@ -110,10 +110,7 @@ static void arrived(struct end *a, struct end *b, enum op op, uint32_t total, ui
 	received(b, ops[op].cqe, header(b) + total, oldest(b));
 }
 
-/*
- * One message of num pieces with lens[] bytes from a's buffer (READ: into it), to (READ: from) 0x40000 in b's. The
- * bytes on both sides are checked, and that nothing around the target was touched.
- */
+/* num pieces of lens[] bytes from (READ: into) a's buffer to (READ: from) 0x40000 of b's, and nothing around them */
 static void one(struct pair *p, enum op op, uint32_t num, const uint32_t *lens, uint32_t flags)
 {
 	struct end *a = &p->a, *b = &p->b;
@@ -308,10 +305,7 @@ static void answers(UNUSED void **state)
 	pair_free(&p);
 }
 
-/*
- * What UC and UD cannot send stops the send queue only. What was behind it is flushed; once the QP is back in RTS the ring goes on where it
- * is, without a reset, and receives never stopped.
- */
+/* What UC and UD cannot send stops the send queue only: the rest is flushed; back in RTS the ring goes on where it is */
 static void stopped(UNUSED void **state)
 {
 	static const enum ibv_qp_type types[] = {IBV_QPT_UC, IBV_QPT_UD};
@@ -357,10 +351,7 @@ static void stopped(UNUSED void **state)
 	}
 }
 
-/*
- * Sends of random length in WQEs of 1 to 4 WQEBBs, signaled now and then, rung now and then; the receiver compares every byte. Receives are
- * posted anew by their address alone. The indices pass 2^16.
- */
+/* WQEs of 1 to 4 WQEBBs, signaled and rung now and then; receives posted anew by their address. Indices pass 2^16 */
 static void many(UNUSED void **state)
 {
 	enum { COUNT = 70000, WINDOW = 256, SLOT = 2048 };

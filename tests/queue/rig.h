@@ -83,10 +83,9 @@ UNUSED static void received(struct end *e, uint8_t opcode, uint32_t len, uint32_
 /* The vector outlives its handle */
 UNUSED static struct inlay_av av_of(struct ibv_ah_attr *attr, uint32_t qpn, uint32_t qkey)
 {
-	struct ibv_ah *ah = ibv_create_ah(dev.pd, attr);
+	struct ibv_ah *ah = made(ibv_create_ah(dev.pd, attr));
 	struct inlay_av av;
 
-	assert_non_null(ah);
 	memset(&av, 0xee, sizeof(av));
 	must(inlay_av_from_ah(&av, ah, qpn, qkey));
 	must(ibv_destroy_ah(ah));
@@ -103,23 +102,17 @@ UNUSED static struct inlay_av av_to(const struct end *e)
 /* An XRC sender or its receiver, from RESET to RTS. psn: of both directions */
 UNUSED static void xrc_connect(struct ibv_qp *qp, uint32_t dest, uint32_t psn)
 {
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .qp_access_flags = ALL_ACCESS, .port_num = 1};
+	struct ibv_qp_attr a = {
+		.qp_state = IBV_QPS_INIT, .path_mtu = IBV_MTU_1024, .rq_psn = psn, .sq_psn = psn, .dest_qp_num = dest,
+		.qp_access_flags = ALL_ACCESS, .ah_attr = own_path(), .max_rd_atomic = 8, .max_dest_rd_atomic = 8, .min_rnr_timer = 1,
+		.port_num = 1, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+	};
 
 	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	a.qp_state = IBV_QPS_RTR;
-	a.path_mtu = IBV_MTU_1024;
-	a.dest_qp_num = dest;
-	a.rq_psn = a.sq_psn = psn;
-	a.max_dest_rd_atomic = 8;
-	a.min_rnr_timer = 1;
-	a.ah_attr = own_path();
 	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 			   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 	a.qp_state = IBV_QPS_RTS;
-	a.timeout = 14;
-	a.retry_cnt = 7;
-	a.rnr_retry = 7;
-	a.max_rd_atomic = 8;
 	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 			   IBV_QP_MAX_QP_RD_ATOMIC));
 }
@@ -129,10 +122,8 @@ UNUSED static struct ibv_xrcd *xrcd_open(void)
 	struct ibv_xrcd_init_attr a = {
 		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT,
 	};
-	struct ibv_xrcd *xrcd = ibv_open_xrcd(dev.ctx, &a);
 
-	assert_non_null(xrcd);
-	return xrcd;
+	return made(ibv_open_xrcd(dev.ctx, &a));
 }
 
 /* A plain one, or of an XRC domain */
@@ -143,23 +134,21 @@ UNUSED static struct ibv_srq *srq_plain_or_xrc(uint32_t wr, struct ibv_xrcd *xrc
 		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | (xrcd ? IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ : 0u),
 		.srq_type = xrcd ? IBV_SRQT_XRC : IBV_SRQT_BASIC, .pd = dev.pd, .xrcd = xrcd, .cq = cq,
 	};
-	struct ibv_srq *srq = ibv_create_srq_ex(dev.ctx, &a);
 
-	assert_non_null(srq);
-	return srq;
+	return made(ibv_create_srq_ex(dev.ctx, &a));
 }
 
 /* A target with that SRQ and key, or without an SRQ an initiator */
 UNUSED static struct ibv_qp *dc_make(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_srq *srq, uint64_t key, const struct ibv_qp_cap *cap)
 {
-	struct mlx5dv_qp_init_attr dv = {};
+	struct mlx5dv_qp_init_attr dv = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC, .dc_init_attr = {.dc_type = srq ? MLX5DV_DCTYPE_DCT : MLX5DV_DCTYPE_DCI},
+	};
 	struct ibv_qp_init_attr_ex a = {
 		.send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_DRIVER,
 		.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd,
 	};
 
-	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
-	dv.dc_init_attr.dc_type = srq ? MLX5DV_DCTYPE_DCT : MLX5DV_DCTYPE_DCI;
 	if (srq)
 		dv.dc_init_attr.dct_access_key = key;
 	else

@@ -84,8 +84,6 @@ static void produce(struct rawcq *c, uint32_t n)
 	cqe->op_own = (uint8_t)(MLX5_CQE_RESP_SEND << 4 | (n / cnt & 1));
 }
 
-/* ---- arguments ---- */
-
 enum { UAR, SQ, RQ, SRQ, CQ };
 enum { NO_BUF = -9, NO_RECORD, NO_UAR, UNSET_UAR, OTHER_ABI };
 #define END 0x7777777u
@@ -179,8 +177,6 @@ static void arguments(UNUSED void **state)
 	must(set_up(UAR, 0, INLAY_UAR_LOCKED, 0, 8)); /* without BlueFlame */
 }
 
-/* ---- what a post writes ---- */
-
 /* The types of QP that have each */
 enum { RC = 1, UC = 2, UD = 4, TO = 8 | 16, PACKETS = 32 };
 
@@ -199,17 +195,13 @@ static const struct { uint8_t opcode, ds, types; bool list, inlines; } ops[OPS] 
 INLAY_ALWAYS int post_list(struct inlay_sq *sq, uint32_t op, const struct ibv_sge *sge, uint32_t num, uint32_t flags)
 {
 	struct remote there = {1, 1};
-	struct ibv_mw_bind_info bind;
 	struct inlay_av av = {};
 	struct ibv_mr mr = {};
 	struct ibv_mw mw = {};
+	struct ibv_mw_bind_info bind = {&mr, 0x1000, 8, IBV_ACCESS_REMOTE_READ};
 
 	av.av.dqp_dct = htobe32(MLX5_EXTENDED_UD_AV);
 	mw.type = IBV_MW_TYPE_2;
-	bind.mr = &mr;
-	bind.addr = 0x1000;
-	bind.length = 8;
-	bind.mw_access_flags = IBV_ACCESS_REMOTE_READ;
 	switch (op) {
 	case 0: return inlay_post_send(sq, sge, num, flags);
 	case 1: return wr_post(sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(sge, num), 1), flags);
@@ -291,8 +283,6 @@ static int post_raw(struct inlay_sq *sq, uint32_t ds, uint32_t opcode, uint32_t 
 	assert_int_equal(inlay_sq_commit(sq, at, opcode, 0, flags, 0), bbs);
 	return 0;
 }
-
-/* ---- send queues ---- */
 
 /* One of two queues on one register. At each index the length of the WQE that begins there, or 0 */
 struct sender { struct raw *raw; uint8_t begins[65536]; uint32_t pi, rung, pending; };
@@ -459,10 +449,7 @@ static void send_anew(struct sender *m, uint32_t max_ds)
 	m->pi = m->rung = m->pending = 0;
 }
 
-/*
- * Random posts, doorbells, completions, posts taken back. The first posts come to lie before the index comes round, whichever way: at 2^16
- * and at 2^32
- */
+/* Random posts, doorbells, completions, posts taken back. First just before the index comes round, at 2^16 and at 2^32 */
 static void send_model(uint32_t mode, uint32_t size, uint32_t bbs, uint32_t preset, uint32_t steps)
 {
 	static struct sender two[2];
@@ -831,8 +818,7 @@ static void rule_break(void *arg)
 	RULE("inlay_cq_peek: the queue is not NULL", inlay_cq_peek(no_cq))
 	RULE("inlay_cq_advance_quiet: only completions that have arrived are freed",
 	     inlay_cq_advance(&u->c->cq, 1); inlay_cq_advance(&u->c->cq, 1))
-	AGAIN(inlay_cq_advance(&u->c->cq, two_of))
-	AGAIN(inlay_cq_advance_quiet(&u->c->cq, huge))
+	AGAIN(inlay_cq_advance(&u->c->cq, two_of)) AGAIN(inlay_cq_advance_quiet(&u->c->cq, huge))
 	RULE("inlay_rq_release: queue and CQE are not NULL", inlay_rq_release(no_rq, &cqe))
 	AGAIN(inlay_rq_release(u->rq, no_cqe))
 	RULE("inlay_rq_recycle: a receive is outstanding", inlay_rq_recycle(u->rq, 0))
@@ -902,7 +888,7 @@ static void checks(UNUSED void **state)
 	uint32_t dbrec[2];
 	struct inlay_srq srq;
 	struct inlay_rq rq;
-	struct rule u = {};
+	struct rule u = {.rq = &rq, .srq = &srq, .table = &table};
 
 	memset(buf, 0, sizeof(buf));
 	u.r = raw_make(4, 5, INLAY_UAR_SERIAL);
@@ -912,9 +898,6 @@ static void checks(UNUSED void **state)
 	must(inlay_rq_init(&rq, buf, 4, 64, dbrec));
 	must(inlay_srq_init(&srq, buf, 4, 32, dbrec));
 	inlay_qpn_table_init(&table, NULL, 0);
-	u.rq = &rq;
-	u.srq = &srq;
-	u.table = &table;
 	for (;; u.which++) {
 		u.breaks = false;
 		rule_break(&u);
@@ -958,8 +941,6 @@ static void operations(UNUSED void **state)
 		}
 }
 #endif
-
-/* ---- receive queues ---- */
 
 enum { IN_ORDER, ANY_ORDER };           /* in which the device takes its WQEs. Shared queues: srq_ring.c */
 
@@ -1223,8 +1204,6 @@ static void release_of_another(UNUSED void **state)
 	}
 }
 
-/* ---- completion rings ---- */
-
 /* The consumer index that the arm word speaks of is in the record, too. Without a page there is no arming */
 static void arm(UNUSED void **state)
 {
@@ -1252,10 +1231,7 @@ static void arm(UNUSED void **state)
 	free(c);
 }
 
-/*
- * A reader that frees nothing while the device goes round: CQE n lies in slot n % size with lap n / size, as one bit or eight. What peek
- * must say follows from the last CQE that the slot took.
- */
+/* A reader that frees nothing, and a device that goes round: CQE n is in slot n % size with lap n / size, of one bit or eight */
 static void lapped_by(uint32_t size, bool enhanced, uint32_t start)
 {
 	const uint32_t laps = enhanced ? 256 : 2;

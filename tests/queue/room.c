@@ -10,22 +10,16 @@ static void sizes(UNUSED void **state)
 {
 	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
 	uint32_t made[3] = {0}, i, t, shared = 0;
-	struct ibv_srq_init_attr attr = {};
-	struct ibv_srq *srq;
-	struct ibv_cq *cq = ibv_create_cq(dev.ctx, 1, NULL, NULL, 0);
+	struct ibv_srq_init_attr attr = {.attr = {.max_wr = 1, .max_sge = 1}};
+	struct ibv_srq *srq = ibv_create_srq(dev.pd, &attr);
+	struct ibv_cq *cq = made(ibv_create_cq(dev.ctx, 1, NULL, NULL, 0));
 
-	assert_non_null(cq);
-	attr.attr.max_wr = attr.attr.max_sge = 1;
-	srq = ibv_create_srq(dev.pd, &attr);
 	for (i = 0; i < 1500; i++) {
-		struct ibv_qp_init_attr init, asked;
+		struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = types[i % 3]}, asked;
 		struct mlx5dv_qp dv;
 		struct ibv_qp *qp;
 
 		t = i % 3;
-		memset(&init, 0, sizeof(init));
-		init.qp_type = types[t];
-		init.send_cq = init.recv_cq = cq;
 		init.cap.max_send_wr = rnd_below(9) ? 1 + rnd_below(rnd_below(4) ? 300 : 5000) : 0;
 		init.cap.max_send_sge = rnd_below(rnd_below(4) ? 6 : 31);
 		init.cap.max_inline_data = rnd_below(3) ? rnd_below(rnd_below(4) ? 260 : 1000) : 0;
@@ -52,7 +46,6 @@ static void sizes(UNUSED void **state)
 		struct inlay_srq in;
 		struct ibv_srq *one;
 
-		memset(&attr, 0, sizeof(attr));
 		attr.attr.max_wr = 1 + rnd_below(rnd_below(4) ? 70 : 16000);
 		attr.attr.max_sge = 1 + rnd_below(4);
 		t = attr.attr.max_wr;
@@ -104,8 +97,8 @@ static void sums(UNUSED void **state)
 /* All kinds of queues on one CQ, taken and finished; a CQ that is not the queue's */
 static void queues(UNUSED void **state)
 {
-	struct ibv_srq_init_attr attr = {};
-	struct ibv_wq_init_attr wq_attr = {};
+	struct ibv_srq_init_attr attr = {.attr = {.max_wr = 100, .max_sge = 1}};
+	struct ibv_wq_init_attr wq_attr = {.wq_type = IBV_WQT_RQ, .max_wr = 30, .max_sge = 1, .pd = dev.pd};
 	struct opt opt = usual;
 	struct inlay_srq srq;
 	struct inlay_sq was;
@@ -123,13 +116,7 @@ static void queues(UNUSED void **state)
 	must(inlay_uar_from_qp(&a.uar, a.qp, NULL));
 	must(inlay_cq_from_cq(&a.cq, a.scq, NULL));
 	must(inlay_cq_from_cq(&b.cq, b.scq, NULL));
-	attr.attr.max_wr = 100;
-	attr.attr.max_sge = 1;
 	ib = ibv_create_srq(dev.pd, &attr);
-	wq_attr.wq_type = IBV_WQT_RQ;
-	wq_attr.max_wr = 30;
-	wq_attr.max_sge = 1;
-	wq_attr.pd = dev.pd;
 	wq_attr.cq = a.scq;
 	wq = ibv_create_wq(dev.ctx, &wq_attr);
 	for (i = 0; i < 3; i++) {

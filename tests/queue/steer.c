@@ -187,7 +187,7 @@ static void spread_over(uint32_t n, bool compressed, uint32_t rounds)
 	uint32_t round, i, to[BATCH], lens[BATCH], size = n & (n - 1) ? INLAY_RSS_QUEUES : n, all[QUEUES] = {0}, blocks = 0;
 	struct ibv_wq *wqs[QUEUES];
 	struct queue q[QUEUES];
-	struct inlay_flow_match m = {};
+	struct inlay_flow_match m = {.type = 0x0800, .proto = 17, .tag = TAG};
 	struct ibv_flow *flow;
 	struct inlay_rss rss;
 	const char *why;
@@ -199,9 +199,6 @@ static void spread_over(uint32_t n, bool compressed, uint32_t rounds)
 	}
 	must(inlay_rss_create(&rss, dev.pd, wqs, n, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_PORT_UDP |
 						       IBV_RX_HASH_DST_PORT_UDP, &why));
-	m.type = 0x0800;
-	m.proto = 17;
-	m.tag = TAG;
 	must(inlay_flow_create(&flow, rss.qp, &m, &why));
 	for (round = 0; round < rounds; round++) {
 		for (i = 0; i < ARRAY(sent); i++) {
@@ -252,7 +249,7 @@ static void strips(UNUSED void **state)
 {
 	static const struct shape s = {1, 4, 17, 0, 0, 100, 5000};
 	struct ibv_device_attr_ex can;
-	struct inlay_flow_match m = {};
+	struct inlay_flow_match m = {.vlan = 100, .type = 0x0800};
 	uint32_t strip;
 
 	need_ethernet();
@@ -262,8 +259,6 @@ static void strips(UNUSED void **state)
 		print_message("# skipped: the device strips no tags\n");
 		skip();
 	}
-	m.type = 0x0800;
-	m.vlan = 100;
 	for (strip = 0; strip < 2; strip++) {
 		struct inlay_packet_at at = {0, 0, 0};
 		const struct mlx5_cqe64 *cqe;

@@ -488,12 +488,9 @@ static void next(struct tube *t)
 
 static void tell(unsigned to, uint32_t type, const struct tube *t, struct control *c)
 {
-	struct control none;
+	struct control none = {};
 
-	if (!c) {
-		c = &none;
-		memset(c, 0, sizeof(*c));
-	}
+	c = c ? c : &none;
 	c->type = type;
 	if (t) {
 		c->kind = t->kind;
@@ -995,10 +992,8 @@ static uint32_t meet(uint32_t value)
 		turn();
 	arrived -= ACTORS - 1;
 	for (i = 1; i < ACTORS; i++) {
-		struct control c;
+		struct control c = {.value = value};
 
-		memset(&c, 0, sizeof(c));
-		c.value = value;
 		tell(i, GO, NULL, &c);
 	}
 	return value;
@@ -1019,7 +1014,7 @@ static void stack_open(struct stack *s, struct ibv_xrcd *of)
 /* All packets that are for this actor */
 static void packets_open(void)
 {
-	struct inlay_flow_match match = {};
+	struct inlay_flow_match match = {.mac = {2, 0, 0, 0, 0, (uint8_t)me}, .type = 0x88b5};
 	struct ibv_flow *flow;
 	struct inlay_rss rss;
 	uint32_t i, bytes;
@@ -1031,9 +1026,6 @@ static void packets_open(void)
 		must(inlay_striding_post(&packets.rq, (uintptr_t)packet_bufs + i * bytes, local->lkey));
 	inlay_rq_ring(&packets.rq.rq);
 	must(inlay_rss_create(&rss, dev.pd, &packets.wq, 1, 0, &why));
-	match.mac[0] = 2;
-	match.mac[5] = (uint8_t)me;
-	match.type = 0x88b5;
 	must(inlay_flow_create(&flow, rss.qp, &match, &why));
 }
 

@@ -58,8 +58,6 @@ static void model_close(struct model *m)
 		given_free(m->buf[i]);
 }
 
-/* ---- the program ---- */
-
 static void post_one(struct model *m)
 {
 	uint32_t i = m->frees ? rnd_below(m->frees) : 0, b = m->free[i];
@@ -78,8 +76,6 @@ static void post_some(struct model *m, uint32_t n)
 		assert_int_equal(inlay_striding_post(&m->rq, 1, 1), -EAGAIN);
 	inlay_rq_ring(&m->rq.rq);
 }
-
-/* ---- the device ---- */
 
 static uint64_t get(const uint8_t *at, uint32_t n)
 {
@@ -225,10 +221,7 @@ static void packets(UNUSED void **state)
 	assert_true(seen.fillers && seen.lost && seen.laps);
 }
 
-/*
- * Buffers stay in their WQEs: nothing is written but the record. "Errors that do not stop a striding queue": their strides are used up and
- * packets go on; a critical one stops it
- */
+/* Buffers stay in their WQEs, and nothing is written but the record. "Errors that do not stop a striding queue", and one that does */
 static void recycled(UNUSED void **state)
 {
 	static const struct { uint32_t opcode, syndrome, strides; int answer; } stops[] = {

@@ -42,10 +42,8 @@ static struct ibv_qp_init_attr_ex sender_attr(struct ibv_cq *cq)
 
 static struct ibv_qp *sender_make(struct ibv_qp_init_attr_ex *a)
 {
-	struct mlx5dv_qp_init_attr dv = {};
+	struct mlx5dv_qp_init_attr dv = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC, .dc_init_attr = {.dc_type = MLX5DV_DCTYPE_DCI}};
 
-	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
-	dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
 	return net.dc ? mlx5dv_create_qp(dev.ctx, a, &dv) : ibv_create_qp_ex(dev.ctx, a);
 }
 

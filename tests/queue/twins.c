@@ -102,7 +102,7 @@ static void move(uint32_t i, struct request *r)
 	const uint32_t header = ah ? 40 : 0;
 	const uint64_t five = 5, after = r->op == CAS ? 9 : 10;
 	struct twin *t = &twins[i], *to = ah ? &twins[0] : t;
-	struct ibv_recv_wr wr = {}, *bad;
+	struct ibv_recv_wr wr = {.sg_list = &all, .num_sge = 1}, *bad;
 	struct ibv_wc wc;
 
 	fill(source, AREA, 1 + r->len);
@@ -110,8 +110,6 @@ static void move(uint32_t i, struct request *r)
 	if (r->op >= CAS)
 		memcpy(target, &five, 8);
 	memset(t->ring, i == 0 ? 0 : i == 1 ? 0xff : 0xa5, ring_bytes);
-	wr.sg_list = &all;
-	wr.num_sge = 1;
 	if (r->op <= WRITE_IMM && r->op != WRITE)
 		must(ibv_post_recv(to->peer.qp, &wr, &bad));
 	if (i < 2) {

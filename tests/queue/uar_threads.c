@@ -87,10 +87,7 @@ static void done(struct poster *p, uint32_t last)
 	good(inlay_sq_release(&p->sq, &cqe) > 0);
 }
 
-/*
- * In each meeting some posts of 1 to 4 WQEBBs and doorbells for several, then two copies: whoever comes last, the last two writes of all
- * are copies, one in each half. One of the threads looks while the others wait.
- */
+/* In each meeting posts, doorbells for several, then two copies: the last writes are whole copies in both halves. One looks */
 static void *posting(void *arg)
 {
 	struct poster *p = (struct poster *)arg;

@@ -18,8 +18,6 @@ static struct inlay_devx_psv psvs[2];
 static uint32_t place[COVER], covers;           /* where in b's buffer each byte of the key lies */
 static uint8_t model[BYTES];
 
-/* ---- keys ---- */
-
 struct key { struct mlx5dv_mkey *dv; struct inlay_devx_mkey devx; uint32_t key; uint64_t start; };
 
 static uint32_t my_pdn(void)
@@ -79,8 +77,6 @@ static void pair_down(void)
 	end_free(&b);
 }
 
-/* ---- layouts, and the model of them ---- */
-
 static void cover(uint32_t from, uint32_t n)
 {
 	for (; n; n--)
@@ -131,8 +127,6 @@ static uint16_t stripes(struct mlx5dv_mr_interleaved *part, uint16_t most, uint3
 			      part[i].bytes_count);
 	return n;
 }
-
-/* ---- transfers ---- */
 
 static void filled(void)
 {
@@ -228,8 +222,6 @@ static void refused(uint64_t addr, uint32_t key, bool write)
 	pair_up();
 }
 
-/* ---- tests: what a key covers ---- */
-
 static struct inlay_umr filling(const struct key *k, uint64_t mask, const struct ibv_sge *list, uint32_t n, uint64_t len)
 {
 	struct inlay_umr umr = {
@@ -261,13 +253,16 @@ static void layouts(UNUSED void **state)
 {
 	struct mlx5dv_mr_interleaved part[ROOM - 1];
 	uint8_t *table = (uint8_t *)pages(4096);
-	struct ibv_mr *mr = ibv_reg_mr(dev.pd, table, 4096, 0);
+	struct ibv_mr *mr = made(ibv_reg_mr(dev.pd, table, 4096, 0));
 	struct ibv_sge sge[ROOM], four[4];
+	const struct inlay_umr others = {
+		.flags = (uint32_t)MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | INLAY_UMR_CHECK_NOT_FREE,
+		.entries = 4, .list = four, .offset = 4,
+	};
 	struct inlay_umr umr;
 	uint32_t turn, i, rounds = 0, round, units;
 	struct key k;
 
-	assert_non_null(mr);
 	pair_up();
 	for (turn = 0; turn < 32; turn++) {
 		const bool list = turn / 2 % 2, in_memory = turn / 4 % 2;
@@ -305,12 +300,7 @@ static void layouts(UNUSED void **state)
 				cover(1000 * i + (i / 4) * 50, 100 + i);
 			}
 			must(inlay_post_umr_list(&b.sq, k.key, RIGHTS, sge, 8, 0));
-			memset(&umr, 0, sizeof(umr));
-			umr.flags = (uint32_t)MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | INLAY_UMR_CHECK_NOT_FREE;
-			umr.offset = 4;
-			umr.list = four;
-			umr.entries = 4;
-			change(&k, &umr);
+			change(&k, &others);
 			whole_and_parts(&k);
 		}
 		if (turn < 8)
@@ -322,17 +312,14 @@ static void layouts(UNUSED void **state)
 	free(table);
 }
 
-/* ---- tests: other fields ---- */
-
 /* Another start and length; then one more field, after which something is refused, and something else may not be */
 static void fields(UNUSED void **state)
 {
 	enum { END, START, RIGHT, TAG, FREE, INVALIDATED, BY_PEER, DOMAIN_, QPN, CASES };
-	struct ibv_pd *pd = ibv_alloc_pd(dev.ctx);
+	struct ibv_pd *pd = made(ibv_alloc_pd(dev.ctx));
 	struct ibv_sge sge;
 	uint32_t turn, pdn;
 
-	assert_non_null(pd);
 	must(inlay_pdn_from_pd(&pdn, pd));
 	pair_up();
 	for (turn = 0; turn < CASES; turn++) {
@@ -479,8 +466,7 @@ static void not_done(UNUSED void **state)
 /* The remainder of the message times x^bits by the polynomial: schoolbook division, a bit at a time, of the bits in the order given */
 static uint64_t remainder_of(const uint8_t *p, uint32_t n, unsigned bits, uint64_t poly, uint64_t first, bool low_first)
 {
-	uint64_t rest = 0, top = 1ull << (bits - 1), all = top | (top - 1);
-	uint64_t i, total = 8ull * n + bits;
+	uint64_t rest = 0, top = 1ull << (bits - 1), all = top | (top - 1), i, total = 8ull * n + bits;
 
 	for (i = 0; i < total; i++) {
 		uint64_t bit = i < 8ull * n ? p[i / 8] >> (low_first ? i % 8 : 7 - i % 8) & 1 : 0, out = rest & top;
@@ -596,8 +582,6 @@ static uint8_t check_all(const struct sig *s)
 	return s->kind <= CRC32C ? MLX5DV_SIG_MASK_CRC32 : 0xff;
 }
 
-/* ---- tests: signatures ---- */
-
 static uint8_t raw[BYTES], wire[BYTES], mem[BYTES];
 static uint32_t n_raw, n_wire, n_mem;
 
@@ -608,18 +592,10 @@ static void sig_key(struct key *k, const struct sig *m, const struct sig *w, uin
 	struct mlx5dv_sig_block_attr attr = {
 		.mem = m ? &m->domain : NULL, .wire = w ? &w->domain : NULL, .check_mask = check,
 	};
-	struct inlay_umr umr = {};
-	struct ibv_sge sge[2];
+	struct ibv_sge sge[2] = {sge_of(&b, 0, n_mem / 3), sge_of(&b, n_mem / 3, n_mem - n_mem / 3)};
+	struct inlay_umr umr = filling(k, INLAY_UMR_MASK_ACCESS | MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR, sge, 2, n_mem);
 
-	sge[0] = sge_of(&b, 0, n_mem / 3);
-	sge[1] = sge_of(&b, n_mem / 3, n_mem - n_mem / 3);
-	umr.mask = INLAY_UMR_MASK_FILL | INLAY_UMR_MASK_ACCESS | MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR;
 	umr.flags = errors % 2 ? INLAY_UMR_SIG_ERR : 0;
-	umr.access = RIGHTS;
-	umr.tag = (uint8_t)k->key;
-	umr.list = sge;
-	umr.entries = 2;
-	umr.len = n_mem;
 	must(inlay_post_umr_sig(&b.sq, k->key, &umr, &attr, psv, INLAY_SIGNALED));
 	inlay_sq_ring(&b.sq);
 	assert_int_equal(inlay_cqe_send_opcode(cqe_wait(&b.cq)), MLX5_OPCODE_SET_PSV);
@@ -762,8 +738,6 @@ static void signatures(UNUSED void **state)
 	must(inlay_devx_psv_destroy(&psvs[1]));
 }
 
-/* ---- tests: without a device ---- */
-
 static uint8_t page[512] __attribute__((aligned(512))), ring[8 * 64] __attribute__((aligned(64)));
 static uint32_t record[2];
 
@@ -782,7 +756,7 @@ static void as_spdk(UNUSED void **state)
 					 0x30, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0x12, 0x34};
 	struct ibv_sge sge = {0x1000, 64, 0x77};
 	struct inlay_bsf bsf = {};
-	struct inlay_umr umr = {};
+	const struct inlay_umr umr = {.entries = 1, .list = &sge, .bsf = &bsf};
 	struct inlay_uar uar;
 	struct inlay_sq sq;
 
@@ -792,9 +766,6 @@ static void as_spdk(UNUSED void **state)
 	bsf.raw_be = inlay_to_be32(0x12345);
 	bsf.wire_transaction_be = inlay_to_be32((uint32_t)INLAY_BSF_CRC32C << 24 | 0x1234);
 	bsf.init_check_be = inlay_to_be32(INLAY_BSF_WIRE_INIT | INLAY_BSF_WIRE_CHECK);
-	umr.list = &sge;
-	umr.entries = 1;
-	umr.bsf = &bsf;
 	must(inlay_post_umr(&sq, 0xabcd42, &umr, INLAY_SIGNALED));
 	assert_int_equal(ring[7], 16);
 	assert_memory_equal(ring + 192, want, sizeof(want));
@@ -806,20 +777,15 @@ static void no_room(UNUSED void **state)
 {
 	static struct ibv_sge sge[65540];
 	struct mlx5dv_sig_crc crc = {MLX5DV_SIG_CRC_TYPE_CRC32, 0};
-	struct mlx5dv_sig_block_domain d = {};
-	struct mlx5dv_sig_block_attr attr, none;
+	struct mlx5dv_sig_block_domain d = {.sig_type = MLX5DV_SIG_TYPE_CRC, .sig = {.crc = &crc}};
+	struct mlx5dv_sig_block_attr attr = {.mem = &d, .wire = &d}, none = {};
 	uint32_t psv[2] = {1, 2};
 	struct inlay_sq sq, was;
 	struct inlay_uar uar;
 	struct inlay_umr umr = {};
 	uint8_t wqe[1024];
 
-	memset(&none, 0, sizeof(none));
 	memset(wqe, 0, sizeof(wqe));
-	d.sig_type = MLX5DV_SIG_TYPE_CRC;
-	d.sig.crc = &crc;
-	attr = none;
-	attr.mem = attr.wire = &d;
 	plain_queue(&uar, &sq);
 	was = sq;
 	assert_int_equal(inlay_post_umr_list(&sq, 1, 0, sge, 53, 0), -EINVAL);

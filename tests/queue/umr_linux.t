@@ -30,6 +30,7 @@ cat >"$dir/umr.c" <<'END'
 #include <inlay/queue/umr.h>
 #include "linux.h"
 
+#define GET(to, at) memcpy(&to, w + (at), sizeof(to))
 #define NO(cond) do { if (!(cond)) { printf("not so: %s\n", #cond); bad = 1; } } while (0)
 
 static uint8_t wqe[1024] __attribute__((aligned(64)));
@@ -77,24 +78,14 @@ int main(void)
 	NO(INLAY_UMR_CHECK_NOT_FREE == LINUX_UMR_CHECK_FREE && MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE == LINUX_UMR_CHECK_NOT_FREE);
 
 	/* A table and its offset; every field of the context */
-	memset(&umr, 0, sizeof(umr));
-	umr.mask = INLAY_UMR_MASK_LOCAL_READ | INLAY_UMR_MASK_RELAXED_WRITE | INLAY_UMR_MASK_RELAXED_READ | INLAY_UMR_MASK_ACCESS;
-	umr.flags = MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | INLAY_UMR_CHECK_NOT_FREE | INLAY_UMR_FREE | INLAY_UMR_REMOTE_INVALIDATE;
-	umr.start = 0x0102030405060708;
-	umr.len = 0x1112131415161718;
-	umr.access = IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING;
-	umr.qpn = 0x654321;
-	umr.pdn = 0xabcdef;
-	umr.tag = 0x5a;
-	umr.log_entity = 21;
-	umr.table.addr = 0x9000;
-	umr.table.length = 128;
-	umr.table.lkey = 0x77;
-	umr.offset = 0x123456789abc;
+	umr = (struct inlay_umr){
+		.mask = INLAY_UMR_MASK_LOCAL_READ | INLAY_UMR_MASK_RELAXED_WRITE | INLAY_UMR_MASK_RELAXED_READ | INLAY_UMR_MASK_ACCESS,
+		.flags = MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | INLAY_UMR_CHECK_NOT_FREE | INLAY_UMR_FREE | INLAY_UMR_REMOTE_INVALIDATE,
+		.start = 0x0102030405060708, .len = 0x1112131415161718, .access = IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING,
+		.qpn = 0x654321, .pdn = 0xabcdef, .tag = 0x5a, .log_entity = 21, .table = {0x9000, 128, 0x77}, .offset = 0x123456789abc,
+	};
 	w = build(&umr);
-	memcpy(&c, w + 16, sizeof(c));
-	memcpy(&m, w + 64, sizeof(m));
-	memcpy(&k, w + 128, sizeof(k));
+	GET(c, 16), GET(m, 64), GET(k, 128);
 	NO(sizeof(c) == 48 && sizeof(m) == 64 && inlay_umr_ds(&umr) == 9);
 	NO(c.flags == (LINUX_UMR_TRANSLATION_OFFSET_EN | LINUX_UMR_CHECK_FREE) && be16toh(c.xlt_octowords) == 8);
 	NO(be16toh(c.xlt_offset) == 0x9abc && be32toh(c.xlt_offset_47_16) == 0x12345678 && be64toh(c.mkey_mask) == umr.mask);
@@ -106,19 +97,12 @@ int main(void)
 
 	/* Interleaved, and a signature of T10-DIF in memory, another on the wire */
 	NO(inlay_bsf_block(&attr, psv, &bsf) == 0);
-	memset(&umr, 0, sizeof(umr));
-	umr.mask = MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE | MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR;
-	umr.flags = INLAY_UMR_SIG_ERR | INLAY_UMR_LEN64;
-	umr.interleaved = part;
-	umr.entries = 2;
-	umr.rounds = 0x10203;
-	umr.bsf = &bsf;
+	umr = (struct inlay_umr){
+		.mask = MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE | MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR,
+		.flags = INLAY_UMR_SIG_ERR | INLAY_UMR_LEN64, .interleaved = part, .entries = 2, .rounds = 0x10203, .bsf = &bsf,
+	};
 	w = build(&umr);
-	memcpy(&c, w + 16, sizeof(c));
-	memcpy(&m, w + 64, sizeof(m));
-	memcpy(&round, w + 128, sizeof(round));
-	memcpy(&entry, w + 144, sizeof(entry));
-	memcpy(&b, w + 192, sizeof(b));
+	GET(c, 16), GET(m, 64), GET(round, 128), GET(entry, 144), GET(b, 192);
 	NO(c.flags == LINUX_UMR_INLINE && be16toh(c.xlt_octowords) == 4 && be16toh(c.bsf_octowords) == 4);
 	NO(be64toh(c.mkey_mask) == (LINUX_MKEY_MASK_BSF_EN | LINUX_MKEY_MASK_EN_SIGERR));
 	NO(be32toh(m.flags_pd) == (LINUX_MKEY_BSF_EN | 1u << 26 | 1u << 31));

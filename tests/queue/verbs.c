@@ -84,9 +84,8 @@ static void others_taken(UNUSED void **state)
 	assert_int_not_equal(pdn[0], pdn[1]);
 	must(ibv_dealloc_pd(pd));
 	for (n = 0; n < 2; n++) {
-		struct ibv_srq *ib = new_srq(100, 3);
+		struct ibv_srq *ib = made(new_srq(100, 3));
 
-		assert_non_null(ib);
 		must(inlay_srq_from_srq(&srq, ib, NULL, NULL));
 		must(inlay_srq_from_srq(&srq, ib, NULL, NULL));
 		assert_true(inlay_srq_room(&srq) >= 100 && srq.max_sge >= 3);
@@ -112,10 +111,7 @@ static void others_taken(UNUSED void **state)
 	must(ibv_destroy_cq(cq));
 }
 
-/*
- * Posted to, by libmlx5 or by inlay, polled or not: nobody takes such a queue over. The other sides, which have seen nothing, still can be.
- * What each type may post is in its queue. After RESET a queue is fresh, whoever used it before
- */
+/* Posted to, by either, polled or not: it is not taken over, but its other side is; after RESET it is fresh, whoever used it */
 static void used(UNUSED void **state)
 {
 	static const struct {
@@ -203,7 +199,7 @@ static void used(UNUSED void **state)
 static void not_mlx5(UNUSED void **state)
 {
 	static uint8_t device[4096] __attribute__((aligned(64)));
-	struct ibv_context context;
+	struct ibv_context context = {.device = (struct ibv_device *)(void *)device};
 	union {
 		struct ibv_context *context;
 		struct ibv_qp qp;
@@ -225,8 +221,6 @@ static void not_mlx5(UNUSED void **state)
 		uint32_t n;
 	} in;
 
-	memset(&context, 0, sizeof(context));
-	context.device = (struct ibv_device *)(void *)device;
 	memset(&ib, 0, sizeof(ib));
 	ib.context = &context;
 	memset(&in, 0x5a, sizeof(in));
@@ -245,10 +239,7 @@ static void not_mlx5(UNUSED void **state)
 	refused(in, inlay_rq_from_qp(&in.rq, &ib.qp, NULL, NULL), -ENOTSUP);
 }
 
-/*
- * A register of one's own takes any number of queues, whatever its mode, and goes once neither a queue nor a QP is left on it; a borrowed
- * one, which others may ring, has 8-byte doorbells only
- */
+/* One's own takes any queues, and goes when none and no QP is left; a borrowed one has 8-byte doorbells only */
 static void modes(UNUSED void **state)
 {
 	struct opt opt = small();
@@ -328,26 +319,18 @@ static void own(UNUSED void **state)
 /* A striding WQ: attributes that cannot be, too small a CQ; once posted to, it is not fresh. What is posted, devices take in steer.c */
 static void striding_taken(UNUSED void **state)
 {
-	struct mlx5dv_striding_rq_init_attr *strides;
-	struct mlx5dv_wq_init_attr dvattr = {};
-	struct ibv_wq_init_attr attr = {};
+	struct mlx5dv_wq_init_attr dvattr = {
+		.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ,
+		.striding_rq_attrs = {.single_stride_log_num_of_bytes = 11, .single_wqe_log_num_of_strides = 9, .two_byte_shift_en = 1},
+	};
+	struct mlx5dv_striding_rq_init_attr *strides = &dvattr.striding_rq_attrs;
+	struct ibv_cq *ibcq = made(ibv_create_cq(dev.ctx, 4095, NULL, NULL, 0));
+	struct ibv_wq_init_attr attr = {.wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = dev.pd, .cq = ibcq};
 	struct inlay_striding rq;
 	struct inlay_cq cq;
-	struct ibv_cq *ibcq = ibv_create_cq(dev.ctx, 4095, NULL, NULL, 0);
 	struct ibv_wq *wq;
 	const char *why;
 
-	assert_non_null(ibcq);
-	attr.wq_type = IBV_WQT_RQ;
-	attr.max_wr = 8;
-	attr.max_sge = 1;
-	attr.pd = dev.pd;
-	attr.cq = ibcq;
-	dvattr.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ;
-	strides = &dvattr.striding_rq_attrs;
-	strides->single_stride_log_num_of_bytes = 11;
-	strides->single_wqe_log_num_of_strides = 9;
-	strides->two_byte_shift_en = 1;
 	wq = mlx5dv_create_wq(dev.ctx, &attr, &dvattr);
 	if (!wq) {
 		must(ibv_destroy_cq(ibcq));

@@ -65,7 +65,7 @@ static void closed(enum ibv_mw_type type, int way)
 {
 	const uint32_t len = 8 + rnd_below(4000), zero = type == IBV_MW_TYPE_2 && rnd_below(2) ? IBV_ACCESS_ZERO_BASED : 0;
 	struct opt opt = opt_of(way == UC ? IBV_QPT_UC : IBV_QPT_RC, 1 << 16);
-	struct ibv_mw_bind_info none;
+	struct ibv_mw_bind_info none = {};
 	struct ibv_sge sge;
 	uint32_t old, i, turn = rnd_below(600);
 	uint64_t start;
@@ -97,7 +97,6 @@ static void closed(enum ibv_mw_type type, int way)
 		reaches(start, len, true);
 		break;
 	case UNBOUND:
-		memset(&none, 0, sizeof(none));
 		must(inlay_post_bind_mw(&p.b.sq, mw, ibv_inc_rkey(old), &none, INLAY_SIGNALED));
 		done(&p.b, 2);
 		break;

@@ -47,10 +47,7 @@ static void ctrl(UNUSED void **state)
 	}
 }
 
-/*
- * No flag of verbs is one of inlay's, alone or among others; every other bit is refused, and so are two fences and a fence's mode
- * without its own bit. By hand: what is not made of the seven flags is not one.
- */
+/* No flag of verbs is inlay's, alone or not; what is not made of the seven flags is none, nor are two fences */
 static void flags(UNUSED void **state)
 {
 	static const uint32_t fences[] = {INLAY_FENCE_INITIATOR_SMALL, INLAY_FENCE, INLAY_FENCE_STRONG, INLAY_FENCE_SMALL_AND_FENCE};
@@ -272,9 +269,8 @@ static char *printed(const void *ring, uint32_t bytes, uint32_t index, uint32_t 
 {
 	char *text = NULL;
 	size_t len;
-	FILE *out = open_memstream(&text, &len);
+	FILE *out = made(open_memstream(&text, &len));
 
-	assert_non_null(out);
 	inlay_wqe_print(out, ring, bytes, index, type);
 	fclose(out);
 	return text;
@@ -409,10 +405,7 @@ static void print_hostile(UNUSED void **state)
 	must(munmap(mem - 4096, 4 * 4096));
 }
 
-/*
- * All of the path comes from the address handle's; number and key are the caller's (libmlx5's forms: oracle_send.h). What is compact has no
- * bit 31, and takes 16 bytes
- */
+/* The path is the address handle's, number and key the caller's (libmlx5's: oracle_send.h). Compact: 16 bytes, no bit 31 */
 static void av(UNUSED void **state)
 {
 	struct inlay_av made, dct;
