@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fault.c: what verbs show of each fault that the device can be asked for (softdev.h), and that nothing else is hurt. All that is
- * lost: traffic.c
+ * fault.c: what verbs show of each fault that the device can be asked for (softdev.h), and that
+ * nothing else is hurt
  */
 #include "rig.h"
 
@@ -131,6 +131,33 @@ static void messages(UNUSED void **state)
 			close_pair(s);
 			must(softdev_fault(NULL));
 		}
+}
+
+/* All that a connection may send is lost: it gives up after its retries, and later requests flush */
+static void drop_all(UNUSED void **state)
+{
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
+	struct how how = how_of(IBV_QPT_RC);
+
+	how.retry_cnt = 2;
+	for (unsigned i = 0; i < ARRAY(ops); i++) {
+		open_pair(s, &how);
+		memset(s[1].buf, 0xaa, 4096);
+		recv_at(&s[1], 1, 0, 64);
+		must(softdev_fault("drop@*"));
+		wr = first_to_second(ops[i], 1, 0, 8, 0);
+		post(&s[0], &wr);
+		wr = first_to_second(IBV_WR_RDMA_WRITE, 2, 0, 8, 0);
+		post(&s[0], &wr);
+		expect(s[0].scq, 1, IBV_WC_RETRY_EXC_ERR);
+		expect(s[0].scq, 2, IBV_WC_WR_FLUSH_ERR);
+		assert_int_equal(state_of(s[0].qp), IBV_QPS_ERR);
+		expect_nothing(s[1].rcq);
+		assert_true(all_bytes(s[1].buf, 4096, 0xaa));
+		assert_int_equal(state_of(s[1].qp), IBV_QPS_RTS);
+		close_pair(s);
+		must(softdev_fault(NULL));
+	}
 }
 
 static void delay(UNUSED void **state)
@@ -335,7 +362,7 @@ static void two_processes(UNUSED void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		test(grammar), test(replaced), test(messages), test(delay), test(others),
+		test(grammar), test(replaced), test(messages), test(drop_all), test(delay), test(others),
 		test(syndrome), test(setup_calls), test(two_processes),
 	};
 

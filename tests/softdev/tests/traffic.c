@@ -6,13 +6,18 @@
 #include "rig.h"
 #include <signal.h>
 
+static bool is_atomic(enum ibv_wr_opcode op)
+{
+	return op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
 /* ---- requests that fail, or are lost ---- */
 
 enum { W = 1, S = 2, R = 4, CAS = 8, ADD = 16, REMOTE = W | R | CAS | ADD, ALL = REMOTE | S };
 enum { NOT_POSTED = UINT32_MAX };
 enum twist {
 	NONE, NO_RIGHT, NO_QP_RIGHT, READ_ONLY, RIGHT_TAKEN, OTHER_PD, OTHER_PD_THERE, RKEY_HERE, LKEY_THERE, RKEY_IN_RECEIVE, STALE,
-	UNMAPPED, NOBODY, LOST, PEER_INIT, PEER_RC, WRONG_QKEY, WRONG_QPN, WRONG_PORT, WRONG_HEADER, SECOND_PIECE, BAD_RECEIVE,
+	UNMAPPED, NOBODY, PEER_INIT, PEER_RC, WRONG_QKEY, WRONG_QPN, WRONG_PORT, WRONG_HEADER, SECOND_PIECE, BAD_RECEIVE,
 };
 
 #define RC IBV_QPT_RC
@@ -90,7 +95,6 @@ static void spoil(enum twist twist)
 		assert_int_equal(s[1].mr->rkey, *rkey);
 		break;
 	case NOBODY: must(move(s[1].qp, IBV_QPS_RESET, 0, &how)); break;
-	case LOST: must(softdev_fault("drop@*")); break;
 	case WRONG_QKEY: wr.wr.ud.remote_qkey++; break;
 	case WRONG_QPN: wr.wr.ud.remote_qpn ^= 0x800; break;
 	case WRONG_PORT: way_to(port.lid ^ 0x55, is_roce()); break;
@@ -140,7 +144,6 @@ static const struct refusal {
 	{ "unaligned", RC, CAS | ADD, NONE, INVALID, .roff = 4 },
 	{ "no receive", RC, S, NONE, .send = IBV_WC_RNR_RETRY_EXC_ERR, .room = NOT_POSTED },
 	{ "nobody there", RC, W | S, NOBODY, .send = IBV_WC_RETRY_EXC_ERR },
-	{ "lost, however often", RC, ALL, LOST, .send = IBV_WC_RETRY_EXC_ERR },
 	/* Unreliable connections: the sender never hears of it */
 	{ "key", UC, W | S, NONE, .send = PROT, .lkey = 0x80 },
 	{ "over the end", UC, W | S, NONE, .send = PROT, .off = SIZE - 7 },
@@ -212,6 +215,7 @@ static void one_refusal(const struct refusal *r, enum ibv_wr_opcode op)
 	const bool dies = r->type == RC && r->send;
 	struct ibv_send_wr good[2];
 	struct ibv_sge sg[2];
+	uint64_t *raddr;
 
 	how = how_of_type(r->type);
 	how.rnr_retry = 2;
@@ -228,10 +232,10 @@ static void one_refusal(const struct refusal *r, enum ibv_wr_opcode op)
 	from[0].addr = r->at ? r->at : from[0].addr;
 	from[0].lkey ^= r->lkey;
 	wr = request(op, 77, from, 1, &s[1], r->roff);
-	rkey = rkey_of(&wr);
+	rkey = is_atomic(op) ? &wr.wr.atomic.rkey : &wr.wr.rdma.rkey;
+	raddr = is_atomic(op) ? &wr.wr.atomic.remote_addr : &wr.wr.rdma.remote_addr;
+	*raddr = r->rat ? r->rat : *raddr;
 	*rkey ^= r->rkey;
-	if (r->rat)
-		aim(&wr, r->rat, *rkey);
 	if (r->type == UD)
 		address(&wr, ah, s[1].qp->qp_num);
 	spoil(r->twist);
@@ -267,8 +271,6 @@ static void one_refusal(const struct refusal *r, enum ibv_wr_opcode op)
 	assert_true(all_bytes(s[1].buf + may_change, SIZE - may_change, 0xaa));
 	if (!dies && !r->recv)
 		goes_on(r, room);
-	if (r->twist == LOST)
-		must(softdev_fault(NULL));
 	if (third.qp) {
 		assert_int_equal(ibv_poll_cq(third.rcq, 1, &wc), 0);
 		assert_int_equal(state_of(third.qp), r->twist == PEER_RC ? IBV_QPS_RTS : IBV_QPS_INIT);
@@ -294,7 +296,7 @@ static void wrong_requests(UNUSED void **state)
 			/* Adapters have one key for both sides; here each is good for its own, so that swapped ones are seen */
 			bool two_keys = r->twist == RKEY_HERE || r->twist == LKEY_THERE || r->twist == RKEY_IN_RECEIVE;
 
-			if (!(r->ops & 1u << op) || ((two_keys || r->twist == LOST) && !softdev_present()))
+			if (!(r->ops & 1u << op) || (two_keys && !softdev_present()))
 				continue;
 			print_message("# %s, type %d, operation %d\n", r->name, r->type, ops[op].op);
 			right = ops[op].right;
