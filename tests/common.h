@@ -73,6 +73,22 @@ extern "C" {
 /* A call that must give 0 */
 #define must(call) assert_int_equal(call, 0)
 
+/* What a call gives, which must not be NULL */
+#define made(call)                                                                                                               \
+	({                                                                                                                       \
+		__typeof__(call) made_ = (call);                                                                                 \
+		assert_non_null(made_);                                                                                          \
+		made_;                                                                                                           \
+	})
+
+/* Runs a group of tests: its name, set-up and clean-up, the tests. Returns how many have failed */
+#define TEST(name) cmocka_unit_test(name)
+#define test_group(name, up, down, ...)                                                                                          \
+	({                                                                                                                       \
+		static const struct CMUnitTest tests_[] = {__VA_ARGS__};                                                         \
+		cmocka_run_group_tests_name(name, tests_, up, down);                                                             \
+	})
+
 /* Tests that need the software device's controls; the reason is printed, the test counts as skipped */
 #define need_softdev(why)                                                                                                        \
 	do {                                                                                                                     \

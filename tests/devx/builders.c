@@ -61,14 +61,10 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 	assert_int_equal(bits((const uint8_t *)in, 0x40, 32), 0); /* of this function */
 	err = mid.fail_cap ? mid.fail_cap : next(context, in, inlen, out, outlen);
 	if (!err && bits((const uint8_t *)in, 0x30, 16) == 1) {
-		if (mid.no_caps & 1)
-			cap[0xe8 / 8] &= 0x7f;
-		if (mid.no_caps & 2)
-			cap[0xe9 / 8] &= 0xbf;
-		if (mid.no_caps & 4)
-			cap[0x32a / 8] |= 0x20;
-		if (mid.no_caps & 8)
-			cap[0x333 / 8] &= 0xef;
+		cap[0xe8 / 8] &= mid.no_caps & 1 ? 0x7f : 0xff;
+		cap[0xe9 / 8] &= mid.no_caps & 2 ? 0xbf : 0xff;
+		cap[0x32a / 8] |= mid.no_caps & 4 ? 0x20 : 0;
+		cap[0x333 / 8] &= mid.no_caps & 8 ? 0xef : 0xff;
 		if (mid.no_caps & 16)
 			memset(cap, 0, outlen - 16);
 	}
@@ -175,42 +171,24 @@ static uint32_t subset(uint32_t which)
 
 static struct inlay_devx_dct_attr dct_want(uint32_t cqn, uint32_t srqn)
 {
-	struct inlay_devx_dct_attr attr;
-
-	memset(&attr, 0, sizeof(attr));
-	attr.pdn = rig.pdn;
-	attr.cqn = cqn;
-	attr.srqn = srqn;
-	attr.dc_key = 0x1122334455667788;
-	return attr;
+	return (struct inlay_devx_dct_attr){0x1122334455667788, rig.pdn, cqn, srqn, 0, 0, 0};
 }
 
 static struct inlay_devx_mkey_attr key_want(uint32_t access)
 {
-	struct inlay_devx_mkey_attr attr;
-
-	memset(&attr, 0, sizeof(attr));
-	attr.addr = 0x7000000;
-	attr.len = 8192;
-	attr.memory = place_ring(8192);
-	attr.pdn = rig.pdn;
-	attr.access = access;
-	attr.tag = 0x42;
-	return attr;
+	return (struct inlay_devx_mkey_attr){0x7000000, 8192, place_ring(8192), rig.pdn, access, 0, 0x42, {0, 0, 0}};
 }
 
 /* A QP has the rights that its path gives and its type allows, and no others */
-static void rights_of_queue_pairs(void **state)
+static void rights_of_queue_pairs(UNUSED void **state)
 {
 	static const uint32_t types[] = {INLAY_QP_ST_RC, INLAY_QP_ST_UC, INLAY_QP_ST_UD};
 	uint32_t type, which, may;
-	struct how how;
 	static struct side s;
 
-	(void)state;
 	for (type = 0; type < ARRAY(types); type++) {
-		memset(&how, 0, sizeof(how));
-		how.type = types[type];
+		const struct how how = {.type = types[type]};
+
 		rig_empty(NULL);
 		side_make(&s, &how);
 		for (which = 0; which < 8; which++) {
@@ -233,19 +211,15 @@ static void rights_of_queue_pairs(void **state)
 }
 
 /* A DCI is told in INIT2RTR what it may begin; it grants its peers nothing */
-static void rights_of_initiators(void **state)
+static void rights_of_initiators(UNUSED void **state)
 {
 	struct inlay_devx_path path = path_usual();
 	struct inlay_devx_qp_attr attr;
 	struct inlay_devx_qp qp;
 	uint32_t which;
 
-	(void)state;
 	sent(F(RMP_WQ, 0x120, 2, 3) /* record and ring are in memory of the process */);
-	attr = qp_want(cq.cq.cqn, cq.cq.cqn, 16, 0);
-	attr.type = INLAY_QP_ST_DCI;
-	attr.rq_type = INLAY_RQ_TYPE_SHARED;
-	attr.srqn = rmp.srqn;
+	attr = qp_on(INLAY_QP_ST_DCI, cq.cq.cqn, 16, rmp.srqn);
 	must(inlay_devx_qp_create(&qp, dev.ctx, &attr));
 	for (which = 0; which < 8; which++) {
 		path.access = subset(which);
@@ -259,14 +233,13 @@ static void rights_of_initiators(void **state)
 	must(inlay_devx_qp_destroy(&qp));
 }
 
-static void rights_of_targets(void **state)
+static void rights_of_targets(UNUSED void **state)
 {
 	struct inlay_devx_path path = path_usual();
 	struct inlay_devx_dct_attr attr;
 	struct inlay_devx_dct dct;
 	uint32_t which;
 
-	(void)state;
 	attr = dct_want(cq.cq.cqn, rmp.srqn);
 	for (which = 0; which < 8; which++) {
 		path.access = subset(which);
@@ -279,9 +252,8 @@ static void rights_of_targets(void **state)
 		     F(DCTC, 0x68, 4, which & 4 ? 1 : 0), F(DCTC, 0x93, 5, path.min_rnr_timer), F(DCTC, 0x145, 3, path.mtu),
 		     F(DCTC, 0x100, 64, attr.dc_key), F(DCTC, 0xa8, 24, rmp.srqn), F(DCTC, 0x73, 2, which & 1),
 		     F(DCTC, 0xe0, 8, path.traffic_class));
-		if (dev.port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		if (dev.port.link_layer == IBV_LINK_LAYER_ETHERNET)
 			sent(F(DCTC, 0x1b5, 3, which), F(DCTC, 0x1ba, 6, path.traffic_class >> 2));
-		}
 		must(inlay_devx_dct_destroy(&dct));
 		attr.flags ^= INLAY_DEVX_DCT_OOO;
 	}
@@ -306,14 +278,13 @@ static void rights_of_targets(void **state)
 		mid.active_mtu = which ? 6 : 0x100;
 		mid.boxes = 0;
 		assert_int_equal(inlay_devx_dct_create(&dct, dev.ctx, &attr, &path), -EINVAL);
-		assert_int_equal(mid.boxes, 0);
-		assert_null(dct.obj);
+		assert_true(!mid.boxes && !dct.obj);
 	}
 	mid.active_mtu = 0;
 }
 
 /* A QP without a send queue, for rendezvous, and a target on a queue with tag matching */
-static void ends_of_tag_matching(void **state)
+static void ends_of_tag_matching(UNUSED void **state)
 {
 	struct inlay_devx_path path = path_usual();
 	struct inlay_query_hca_cap_out cap;
@@ -325,7 +296,6 @@ static void ends_of_tag_matching(void **state)
 	struct inlay_devx_qp qp;
 	uint32_t rndv;
 
-	(void)state;
 	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
 	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_TAG_MATCHING)) {
 		print_message("# skipped: the device has no tag matching\n");
@@ -341,11 +311,9 @@ static void ends_of_tag_matching(void **state)
 	for (rndv = 0; rndv < 2; rndv++) {
 		if (rndv && !(attr.flags & INLAY_DEVX_SRQ_RNDV))
 			continue;
-		qpa = qp_want(cq.cq.cqn, cq.cq.cqn, 64, 0);
+		qpa = qp_on(INLAY_QP_ST_RC, cq.cq.cqn, 64, xrq.srqn);
 		qpa.sq_bbs = rndv ? 0 : 64;
 		qpa.flags = rndv ? INLAY_DEVX_QP_RNDV : 0;
-		qpa.rq_type = INLAY_RQ_TYPE_SHARED;
-		qpa.srqn = xrq.srqn;
 		must(inlay_devx_qp_create(&qp, dev.ctx, &qpa));
 		sent(F(QPC, 0x50, 1, rndv), F(QPC, 0x18, 4, rndv), F(QPC, 0x565, 3, 1), F(QPC, 0x568, 24, xrq.srqn));
 		must(inlay_devx_qp_destroy(&qp));
@@ -359,7 +327,7 @@ static void ends_of_tag_matching(void **state)
 }
 
 /* Of a umem, of other keys, and for UMRs: exactly the rights, and where the bytes are */
-static void rights_of_keys(void **state)
+static void rights_of_keys(UNUSED void **state)
 {
 	static const uint32_t pages_[] = {1, 1, 2, 3, 4, 5}, octwords[] = {1, 1, 1, 2, 2, 3};
 	struct inlay_devx_mkey_attr attr = key_want(0), list_attr, umr_attr;
@@ -368,7 +336,6 @@ static void rights_of_keys(void **state)
 	uint64_t box[128];
 	uint32_t which;
 
-	(void)state;
 	attr.memory = place_ring(6 * INLAY_DEVX_PAGE);
 	for (which = 0; which < 16; which++) {
 		uint32_t got = which & 8 ? which & 7 : which & 2, n = pages_[which % 6], log = which & 1 ? 12 : 0;
@@ -410,7 +377,7 @@ static void rights_of_keys(void **state)
 }
 
 /* Relaxed ordering is a wish, as it is with verbs: a device that has none of it makes the key without */
-static void relaxed_ordering_where_it_is(void **state)
+static void relaxed_ordering_where_it_is(UNUSED void **state)
 {
 	struct inlay_devx_mkey_attr attr = key_want(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
 	struct inlay_devx_mkey key, list;
@@ -418,7 +385,6 @@ static void relaxed_ordering_where_it_is(void **state)
 	struct ibv_sge sge;
 	uint64_t box[128];
 
-	(void)state;
 	need_softdev("what a device has");
 	for (mid.no_caps = 0; mid.no_caps < 8; mid.no_caps++) {
 		bool write = !(mid.no_caps & 1), read = !(mid.no_caps & 2) || mid.no_caps & 4;
@@ -441,9 +407,7 @@ static void relaxed_ordering_where_it_is(void **state)
 	mid.fail_cap = EIO;
 	mid.boxes = 0;
 	assert_int_equal(inlay_devx_mkey_create(&key, dev.ctx, &attr), -EIO);
-	assert_int_equal(key.error.opcode, INLAY_CMD_OP_QUERY_HCA_CAP);
-	assert_null(key.obj);
-	assert_int_equal(mid.boxes, 0);
+	assert_true(key.error.opcode == INLAY_CMD_OP_QUERY_HCA_CAP && !key.obj && !mid.boxes);
 	attr.access = IBV_ACCESS_LOCAL_WRITE;
 	must(inlay_devx_mkey_create(&key, dev.ctx, &attr));
 	sent(F(MKC, 0xd, 1, 0), F(MKC, 0x1d9, 1, 0));
@@ -451,7 +415,7 @@ static void relaxed_ordering_where_it_is(void **state)
 }
 
 /* A QP that the device cannot have is refused before it is asked for, and says what is missing */
-static void queue_pairs_beyond_the_device(void **state)
+static void queue_pairs_beyond_the_device(UNUSED void **state)
 {
 	static const struct {
 		uint32_t type, flags;
@@ -467,7 +431,6 @@ static void queue_pairs_beyond_the_device(void **state)
 	struct inlay_devx_qp qp;
 	uint32_t i;
 
-	(void)state;
 	attr = qp_want(cq.cq.cqn, cq.cq.cqn, 16, 16);
 	for (i = 0; i < ARRAY(wants); i++) {
 		attr.type = wants[i].type;
@@ -481,8 +444,7 @@ static void queue_pairs_beyond_the_device(void **state)
 		assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &attr), -EIO);
 		assert_int_equal(qp.error.opcode, INLAY_CMD_OP_QUERY_HCA_CAP);
 		mid.fail_cap = 0;
-		assert_null(qp.obj);
-		assert_int_equal(mid.boxes, 0);
+		assert_true(!qp.obj && !mid.boxes);
 	}
 	/* A register without BlueFlame has doorbells alone */
 	mid.no_caps = 16;
@@ -492,16 +454,13 @@ static void queue_pairs_beyond_the_device(void **state)
 }
 
 /* How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of two */
-static void retries_and_timers(void **state)
+static void retries_and_timers(UNUSED void **state)
 {
 	struct inlay_connect_record mine;
 	uint32_t i, up, grh, v2 = 0;
-	struct how how;
 	static struct side s;
 
-	(void)state;
-	memset(&how, 0, sizeof(how));
-	side_make(&s, &how);
+	side_make(&s, &plain);
 	for (i = 0; i < 32; i++) {
 		s.path.timeout = (uint8_t)i;
 		s.path.retry_count = (uint8_t)(i % 8);
@@ -536,10 +495,9 @@ static void retries_and_timers(void **state)
 			sent(F(ADS, 0x10a, 6, mine.link == INLAY_CONNECT_ROCE_V2 ? (8 * i + 1) >> 2 : 0));
 			assert_int_equal(mid.gid_index, s.path.gid_index);
 		}
-		if (mine.link != INLAY_CONNECT_IB || grh) {
+		if (mine.link != INLAY_CONNECT_IB || grh)
 			sent(F(ADS, 0x48, 8, s.path.gid_index), F(ADS, 0x58, 8, i + 1), F(ADS, 0x64, 8, 8 * i + 1),
 			     F(ADS, 0x6c, 20, i * 0x1234));
-		}
 		if (mine.link == INLAY_CONNECT_ROCE_V2) {
 			sent(F(ADS, 0x110, 16, 0xc000 + (i % 2 ? i : 0)) /* its own peer */);
 			v2++;
@@ -557,17 +515,14 @@ static void retries_and_timers(void **state)
 }
 
 /* The smallest of the path's, the port's and the peer's; none that is no MTU */
-static void mtus(void **state)
+static void mtus(UNUSED void **state)
 {
 	struct inlay_connect_record peer;
 	uint32_t path, port, there, want;
-	struct how how;
 	static struct side s;
 	int err;
 
-	(void)state;
-	memset(&how, 0, sizeof(how));
-	side_make(&s, &how);
+	side_make(&s, &plain);
 	side_address(&s, &peer);
 	for (port = 0; port <= 7; port++)
 		for (path = 0; path <= 7; path++)
@@ -582,13 +537,9 @@ static void mtus(void **state)
 					want = there;
 				mid.boxes = 0;
 				err = inlay_devx_qp_to_rtr(&s.qp, &s.path, &peer);
-				if (path > 5 || want < 1 || want > 5) {
-					assert_int_equal(err, -EINVAL);
-					assert_int_equal(mid.boxes, 0);
-				} else {
-					assert_int_equal(err, 0);
+				assert_true(path > 5 || want < 1 || want > 5 ? err == -EINVAL && !mid.boxes : !err);
+				if (!err)
 					sent(F(QPC, 0x40, 3, want));
-				}
 				must(inlay_devx_qp_to_reset(&s.qp));
 			}
 	mid.active_mtu = 0;
@@ -596,19 +547,16 @@ static void mtus(void **state)
 }
 
 /* A queue reserves its CQEs: a CQ that is too small refuses it before anything is sent, and what goes gives them back */
-static void cqes_are_reserved(void **state)
+static void cqes_are_reserved(UNUSED void **state)
 {
-	struct inlay_devx_srq_attr xrqa;
-	struct inlay_devx_srq_attr rmpa;
+	struct inlay_devx_srq_attr xrqa, rmpa;
 	struct inlay_devx_qp_attr attr;
 	struct inlay_devx_cq scq, rcq;
 	struct inlay_devx_qp qp, second;
-	struct inlay_devx_srq xrq;
-	struct inlay_devx_srq own;
+	struct inlay_devx_srq xrq, own;
 	char text[INLAY_DEVX_TEXT];
 	uint32_t i;
 
-	(void)state;
 	cq_open(&scq, 64, 64);
 	cq_open(&rcq, 128, 64);
 	attr = qp_want(0, 0, 64, 32);
@@ -616,8 +564,7 @@ static void cqes_are_reserved(void **state)
 	attr.recv_cq = &rcq.cq;
 	must(inlay_devx_qp_create(&qp, dev.ctx, &attr));
 	sent(F(QPC, 0x3e8, 24, scq.cq.cqn), F(QPC, 0x4e8, 24, rcq.cq.cqn));
-	assert_int_equal(scq.cq.reserved, 64);
-	assert_int_equal(rcq.cq.reserved, 32);
+	assert_true(scq.cq.reserved == 64 && rcq.cq.reserved == 32);
 	mid.boxes = 0;
 	/* No send CQE is left; no receive CQE: the QP that was made goes again. Then the device refuses */
 	for (i = 0; i < 3; i++) {
@@ -626,11 +573,8 @@ static void cqes_are_reserved(void **state)
 		attr.recv_cq = &rcq.cq;
 		attr.pdn ^= i == 2 ? 0x5aa5 : 0;
 		assert_int_equal(inlay_devx_qp_create(&second, dev.ctx, &attr), i < 2 ? -ENOSPC : -EINVAL);
-		assert_null(second.obj);
-		assert_ptr_equal(second.error.why, i == 2 ? NULL : i ? rcq.cq.refusal : scq.cq.refusal);
-		assert_int_equal(second.error.status != 0, i == 2);
-		assert_int_equal(scq.cq.reserved, 64);
-		assert_int_equal(rcq.cq.reserved, 32);
+		assert_true(!second.obj && second.error.why == (i == 2 ? NULL : i ? rcq.cq.refusal : scq.cq.refusal));
+		assert_true((second.error.status != 0) == (i == 2) && scq.cq.reserved == 64 && rcq.cq.reserved == 32);
 		must(inlay_devx_qp_destroy(&second));
 	}
 	assert_non_null(strstr(scq.cq.refusal, "16 more CQEs wanted, 0 of 64"));
@@ -693,11 +637,10 @@ static void call_with_null(void *which)
 }
 
 /* At least one function of each header */
-static void null_is_told_by_its_rule(void **state)
+static void null_is_told_by_its_rule(UNUSED void **state)
 {
 	int which;
 
-	(void)state;
 	for (which = 0; which < 16; which++)
 		assert_aborts(call_with_null, &which, ": no argument is NULL\n");
 }
@@ -721,8 +664,6 @@ int main(void)
 #endif
 	};
 
-	if (!rig_here())
-		return 0;
-	return cmocka_run_group_tests_name("devx_builders", tests, rig_open, rig_close) ||
-	       again_with("SOFTDEV_LINK", "ib");
+	return rig_here() && (cmocka_run_group_tests_name("devx_builders", tests, rig_open, rig_close) ||
+			      again_with("SOFTDEV_LINK", "ib"));
 }

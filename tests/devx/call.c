@@ -134,9 +134,8 @@ int mlx5dv_devx_get_async_cmd_comp(UNUSED struct mlx5dv_devx_cmd_comp *comp, str
 }
 #endif
 
-static int reset(void **state)
+static int reset(UNUSED void **state)
 {
-	(void)state;
 	memset(&script, 0, sizeof(script));
 	return 0;
 }
@@ -153,16 +152,13 @@ static int send_by(int way, const void *in, size_t inlen, void *out, size_t outl
 	int err;
 
 	switch (way) {
-	case 0:
-		return inlay_devx_command(&nobody, in, inlen, out, outlen, error);
+	case 0: return inlay_devx_command(&nobody, in, inlen, out, outlen, error);
 	case 1:
 		err = inlay_devx_create(&nobody, in, inlen, out, outlen, &obj, error);
 		assert_int_equal(obj != NULL, err == 0);
 		return err;
-	case 2:
-		return inlay_devx_modify(obj, in, inlen, out, outlen, error);
-	default:
-		return inlay_devx_query(obj, in, inlen, out, outlen, error);
+	case 2: return inlay_devx_modify(obj, in, inlen, out, outlen, error);
+	default: return inlay_devx_query(obj, in, inlen, out, outlen, error);
 	}
 }
 
@@ -179,7 +175,7 @@ static void an_inbox(uint8_t in[16], uint16_t opcode, uint16_t op_mod)
 
 /* ---- Tests ---- */
 
-static void short_boxes_are_refused_before_the_kernel_sees_them(void **state)
+static void short_boxes_are_refused_before_the_kernel_sees_them(UNUSED void **state)
 {
 	static const size_t bad[] = {0, 1, 4, 12, 15, 17, 18, 19, 22, 65536, 65540};
 	static uint8_t in[65600], out[65600];
@@ -187,15 +183,12 @@ static void short_boxes_are_refused_before_the_kernel_sees_them(void **state)
 	size_t i;
 	int way;
 
-	(void)state;
 	for (way = 0; way < WAYS; way++) {
 		for (i = 0; i < ARRAY(bad); i++) {
 			memset(out, 0x5a, sizeof(out));
 			memset(&error, 0xff, sizeof(error));
 			assert_int_equal(send_by(way, in, bad[i], out, 16, &error), -EINVAL);
-			assert_int_equal(error.err, -EINVAL);
-			assert_int_equal(error.status, 0);
-			assert_int_equal(error.syndrome, 0);
+			assert_true(error.err == -EINVAL && !error.status && !error.syndrome);
 			assert_int_equal(send_by(way, in, 16, out, bad[i], NULL), -EINVAL);
 			assert_true(all_bytes(out, sizeof(out), 0x5a));
 		}
@@ -203,19 +196,17 @@ static void short_boxes_are_refused_before_the_kernel_sees_them(void **state)
 		assert_int_equal(send_by(way, in, 16, NULL, 16, NULL), -EINVAL);
 	}
 	assert_int_equal(inlay_devx_query_cap(&nobody, 1u << 15, (struct inlay_query_hca_cap_out *)(void *)out, &error), -EINVAL);
-	assert_non_null(error.why);
-	assert_int_equal(script.calls, 0);
+	assert_true(error.why && !script.calls);
 	/* The shortest and the longest go through as they are */
 	for (way = 0; way < WAYS; way++) {
 		must(send_by(way, in, 16, out, 16, NULL));
 		must(send_by(way, in, 65532, out, 65532, NULL));
-		assert_int_equal(script.inlen, 65532);
-		assert_int_equal(script.outlen, 65532);
+		assert_true(script.inlen == 65532 && script.outlen == 65532);
 	}
 	assert_int_equal(script.calls, 2 * WAYS);
 }
 
-static void each_status_is_one_errno_under_kernels_of_both_kinds(void **state)
+static void each_status_is_one_errno_under_kernels_of_both_kinds(UNUSED void **state)
 {
 	static const enum kernel kernels[] = {TODAY, OLD};
 	struct inlay_devx_error error;
@@ -223,7 +214,6 @@ static void each_status_is_one_errno_under_kernels_of_both_kinds(void **state)
 	size_t i, k;
 	int way;
 
-	(void)state;
 	an_inbox(in, 0x500, 0x1234);
 	script.syndrome = 0xab1c2d3e;
 	for (way = 0; way < WAYS; way++)
@@ -245,7 +235,7 @@ static void each_status_is_one_errno_under_kernels_of_both_kinds(void **state)
 			}
 }
 
-static void what_the_kernel_refuses_is_its_errno(void **state)
+static void what_the_kernel_refuses_is_its_errno(UNUSED void **state)
 {
 	static const int refusals[][2] = {
 		{EINVAL, -EINVAL}, {EOPNOTSUPP, -EOPNOTSUPP}, {ENOMEM, -ENOMEM}, {ENXIO, -ENXIO}, {EPERM, -EPERM},
@@ -256,15 +246,13 @@ static void what_the_kernel_refuses_is_its_errno(void **state)
 	size_t i;
 	int way;
 
-	(void)state;
 	an_inbox(in, 0x802, 0);
 	script.kernel = REFUSES;
 	for (way = 0; way < WAYS; way++)
 		for (i = 0; i < ARRAY(refusals); i++) {
 			script.refusal = refusals[i][0];
 			assert_int_equal(send_by(way, in, 16, out, 16, &error), refusals[i][1]);
-			assert_int_equal(error.err, refusals[i][1]);
-			assert_true(!error.status || refusals[i][0] == EREMOTEIO);
+			assert_true(error.err == refusals[i][1] && (!error.status || refusals[i][0] == EREMOTEIO));
 		}
 	script.refusal = EBUSY;
 	assert_int_equal(inlay_devx_destroy(some_obj), -EBUSY);
@@ -276,18 +264,12 @@ static void what_the_kernel_refuses_is_its_errno(void **state)
 	assert_int_equal(script.destroyed, 1);
 }
 
-static void texts_of_errors(void **state)
+static void texts_of_errors(UNUSED void **state)
 {
-	struct inlay_devx_error error;
 	char text[INLAY_DEVX_TEXT], *longest = text;
 	unsigned status, cut;
+	struct inlay_devx_error error = {.opcode = 0x500, .status = 0x05, .syndrome = 0x1b2c3d, .err = -EINVAL};
 
-	(void)state;
-	memset(&error, 0, sizeof(error));
-	error.opcode = 0x500;
-	error.status = 0x05;
-	error.syndrome = 0x1b2c3d;
-	error.err = -EINVAL;
 	assert_string_equal(inlay_devx_error_text(&error, text, sizeof(text)),
 			    "CREATE_QP (0x500), op_mod 0: bad resource: missing, or another context's "
 			    "(status 0x05, syndrome 0x001b2c3d): Invalid argument");
@@ -331,12 +313,10 @@ static void put(uint8_t *at, uint32_t value, unsigned bytes)
 		at[bytes] = (uint8_t)value;
 }
 
-static void events_are_taken_apart(void **state)
+static void events_are_taken_apart(UNUSED void **state)
 {
 	/* Where the number is by type, as the reference has it */
-	static const struct {
-		uint8_t type, at, kind_at;
-	} table[] = {
+	static const struct { uint8_t type, at, kind_at; } table[] = {
 		{0x00, 0x38, 0}, {0x01, 0x38, 0x34}, {0x02, 0x38, 0x34}, {0x03, 0x38, 0x34}, {0x05, 0x38, 0x34},
 		{0x07, 0x38, 0x34}, {0x10, 0x38, 0x34}, {0x11, 0x38, 0x34}, {0x12, 0x38, 0x34}, {0x13, 0x38, 0x34},
 		{0x14, 0x38, 0x34}, {0x04, 0x20, 0}, {0x18, 0x34, 0}, {0x1c, 0x38, 0}, {0x1d, 0x38, 0},
@@ -345,7 +325,6 @@ static void events_are_taken_apart(void **state)
 	uint8_t eqe[64];
 	size_t i;
 
-	(void)state;
 	event.cookie = 0x1122334455667788;
 	for (i = 0; i < ARRAY(table); i++) {
 		memset(eqe, 0, sizeof(eqe));
@@ -357,14 +336,10 @@ static void events_are_taken_apart(void **state)
 		if (table[i].type == 0x04)
 			eqe[0x2b] = 1;
 		inlay_devx_event_parse_(eqe, 64, &event);
-		assert_true(event.cookie == 0x1122334455667788);
-		assert_int_equal(event.type, table[i].type);
-		assert_int_equal(event.subtype, 9);
+		assert_true(event.cookie == 0x1122334455667788 && event.type == table[i].type && event.subtype == 9);
 		assert_int_equal(event.number, 0x123456);
 		assert_int_equal(event.kind, table[i].kind_at ? 2 : table[i].type >= 0x1c ? 6 : 0);
-		assert_int_equal(event.syndrome, table[i].type == 0x04);
-		assert_int_equal(event.object_type, 0);
-		assert_int_equal(event.bytes, 64);
+		assert_true(event.syndrome == (table[i].type == 0x04) && !event.object_type && event.bytes == 64);
 		assert_memory_equal(&event.eqe, eqe, 64);
 	}
 	memset(eqe, 0, sizeof(eqe));
@@ -372,20 +347,18 @@ static void events_are_taken_apart(void **state)
 	eqe[3] = 4;
 	eqe[0x28] = 0x20;
 	inlay_devx_event_parse_(eqe, 64, &event);
-	assert_int_equal(event.number, 2);
-	assert_int_equal(event.subtype, 4);
+	assert_true(event.number == 2 && event.subtype == 4);
 	memset(eqe, 0, sizeof(eqe));
 	eqe[1] = 0x27;
 	put(eqe + 0x22, 0xff02, 2);
 	put(eqe + 0x24, 0x87654321, 4);
 	inlay_devx_event_parse_(eqe, 64, &event);
-	assert_int_equal(event.object_type, 0xff02);
-	assert_true(event.number == 0x87654321);
+	assert_true(event.object_type == 0xff02 && event.number == 0x87654321);
 }
 
 /* ---- Bytes from outside ---- */
 
-static void any_answer_and_event(void **state)
+static void any_answer_and_event(UNUSED void **state)
 {
 	uint64_t buf[34], wr_id;
 	struct inlay_devx_event event;
@@ -394,14 +367,12 @@ static void any_answer_and_event(void **state)
 	size_t len;
 	int err;
 
-	(void)state;
 	fill(expected, sizeof(expected), 9);
 	for (len = 8; len <= 72; len++) {
 		script.outlen = len;
 		memset(&event, 0x33, sizeof(event));
 		must(inlay_devx_event_get(&no_channel, &event));
-		assert_memory_equal(&event.cookie, expected, 8);
-		assert_int_equal(event.bytes, len - 8);
+		assert_true(!memcmp(&event.cookie, expected, 8) && event.bytes == len - 8);
 		assert_memory_equal(&event.eqe, expected + 8, len - 8);
 		assert_true(all_bytes((const uint8_t *)&event.eqe + (len - 8), 72 - len, 0));
 	}
@@ -415,18 +386,14 @@ static void any_answer_and_event(void **state)
 	/* An answer that ends before its status */
 	script.outlen = 8;
 	assert_int_equal(inlay_devx_answer(&no_answers, buf, sizeof(buf), &wr_id, &error), -EIO);
-	assert_memory_equal(&wr_id, expected, 8);
-	assert_int_equal(error.status, 0xff);
-	assert_int_equal(error.err, -EIO);
+	assert_true(!memcmp(&wr_id, expected, 8) && error.status == 0xff && error.err == -EIO);
 	for (len = 24; len <= sizeof(buf); len += 4) {
 		script.outlen = len;
 		memset(buf, 0x44, sizeof(buf));
 		err = inlay_devx_answer(&no_answers, buf, sizeof(buf), &wr_id, &error);
 		assert_int_equal(err, inlay_devx_result(0, NULL, &expected[8], NULL));
-		assert_int_equal(error.err, err);
-		assert_memory_equal(&wr_id, expected, 8);
-		assert_memory_equal(buf, expected, len);
-		assert_true(all_bytes((uint8_t *)buf + len, sizeof(buf) - len, 0));
+		assert_true(error.err == err && !memcmp(&wr_id, expected, 8));
+		assert_true(!memcmp(buf, expected, len) && all_bytes((uint8_t *)buf + len, sizeof(buf) - len, 0));
 		assert_int_equal(inlay_devx_answer(&no_answers, buf, len - 4, &wr_id, &error), -ENOBUFS);
 		assert_true(wr_id == UINT64_MAX);
 	}
@@ -439,22 +406,16 @@ static void any_answer_and_event(void **state)
 }
 
 /* The software device has no dmabufs: what is asked of libmlx5, and what a caller may rely on */
-static void umems_of_dmabufs(void **state)
+static void umems_of_dmabufs(UNUSED void **state)
 {
 	struct inlay_devx_umem umem;
 
-	(void)state;
 	must(inlay_devx_umem_reg_dmabuf(&umem, &nobody, 5, 8192, 16384, IBV_ACCESS_LOCAL_WRITE, 4096 | 65536));
-	assert_int_equal(script.umem.comp_mask, MLX5DV_UMEM_MASK_DMABUF);
-	assert_int_equal(script.umem.dmabuf_fd, 5);
-	assert_int_equal((uintptr_t)script.umem.addr, 8192);
-	assert_int_equal(script.umem.size, 16384);
-	assert_int_equal(script.umem.access, IBV_ACCESS_LOCAL_WRITE);
-	assert_int_equal(script.umem.pgsz_bitmap, 4096 | 65536);
+	assert_true(script.umem.comp_mask == MLX5DV_UMEM_MASK_DMABUF && script.umem.dmabuf_fd == 5);
+	assert_true((uintptr_t)script.umem.addr == 8192 && script.umem.size == 16384);
+	assert_true(script.umem.access == IBV_ACCESS_LOCAL_WRITE && script.umem.pgsz_bitmap == (4096 | 65536));
 	assert_null(umem.addr); /* not mapped: no ring there */
-	assert_int_equal(umem.id, 77);
-	assert_int_equal(umem.len, 16384);
-	assert_int_equal(umem.page, 65536);
+	assert_true(umem.id == 77 && umem.len == 16384 && umem.page == 65536);
 	script.kernel = REFUSES;
 	script.refusal = EBADF;
 	assert_int_equal(inlay_devx_umem_reg_dmabuf(&umem, &nobody, 5, 0, 16384, 0, 4096), -EBADF);
@@ -462,42 +423,26 @@ static void umems_of_dmabufs(void **state)
 }
 
 /* What does not fit a field of the device is refused; it does not become another number there */
-static void paths_that_cannot_be(void **state)
+static void paths_that_cannot_be(UNUSED void **state)
 {
-	static const struct {
-		size_t at, bytes;
-		uint32_t most; /* that may be */
-	} fields[] = {
-		{offsetof(struct inlay_devx_path, mtu), 1, 5},
-		{offsetof(struct inlay_devx_path, sl), 1, 7},
-		{offsetof(struct inlay_devx_path, src_path_bits), 1, 127},
-		{offsetof(struct inlay_devx_path, timeout), 1, 31},
-		{offsetof(struct inlay_devx_path, retry_count), 1, 7},
-		{offsetof(struct inlay_devx_path, rnr_retry), 1, 7},
-		{offsetof(struct inlay_devx_path, min_rnr_timer), 1, 31},
-		{offsetof(struct inlay_devx_path, rd_atomic), 1, 128},
-		{offsetof(struct inlay_devx_path, dest_rd_atomic), 1, 128},
-		{offsetof(struct inlay_devx_path, atomic_mode), 1, 15},
-		{offsetof(struct inlay_devx_path, flow_label), 4, 0xfffff},
-		{offsetof(struct inlay_devx_path, psn), 4, 0xffffff},
-	};
-	static const struct {
-		size_t at, bytes;
-		uint32_t most; /* no more may be, or it may not be this */
-	} records[] = {
-		{offsetof(struct inlay_connect_record, qpn), 4, 1 << 24}, {offsetof(struct inlay_connect_record, psn), 4, 1 << 24},
-		{offsetof(struct inlay_connect_record, sl), 1, 8}, {offsetof(struct inlay_connect_record, link), 1, INLAY_CONNECT_IB},
-		{offsetof(struct inlay_connect_record, link), 1, 3}, {offsetof(struct inlay_connect_record, type), 1, IBV_QPT_UC},
+#define OF(type, field, most) {offsetof(struct inlay_##type, field), sizeof(((struct inlay_##type *)0)->field), most}
+	static const struct { size_t at, bytes; uint32_t most; } fields[] = {
+		OF(devx_path, mtu, 5), OF(devx_path, sl, 7), OF(devx_path, src_path_bits, 127), OF(devx_path, timeout, 31),
+		OF(devx_path, retry_count, 7), OF(devx_path, rnr_retry, 7), OF(devx_path, min_rnr_timer, 31),
+		OF(devx_path, rd_atomic, 128), OF(devx_path, dest_rd_atomic, 128), OF(devx_path, atomic_mode, 15),
+		OF(devx_path, flow_label, 0xfffff), OF(devx_path, psn, 0xffffff),
+	}, records[] = { /* which one may not be, and maybe no more */
+		OF(connect_record, qpn, 1 << 24), OF(connect_record, psn, 1 << 24), OF(connect_record, sl, 8),
+		OF(connect_record, link, INLAY_CONNECT_IB), OF(connect_record, link, 3), OF(connect_record, type, IBV_QPT_UC),
 		{offsetof(struct inlay_connect_record, mac) + 3, 3, 0},
 	};
+#undef OF
 	struct inlay_connect_record peer, good;
 	struct inlay_devx_path path;
-	struct inlay_devx_qp qp;
+	static struct inlay_devx_qp qp;
 	uint32_t value;
 	size_t i;
 
-	(void)state;
-	memset(&qp, 0, sizeof(qp));
 	memset(&peer, 0, sizeof(peer));
 	qp.obj = some_obj;
 	qp.type = INLAY_QP_ST_RC;
@@ -552,10 +497,8 @@ int main(void)
 		cmocka_unit_test_setup(short_boxes_are_refused_before_the_kernel_sees_them, reset),
 		cmocka_unit_test_setup(each_status_is_one_errno_under_kernels_of_both_kinds, reset),
 		cmocka_unit_test_setup(what_the_kernel_refuses_is_its_errno, reset),
-		cmocka_unit_test_setup(texts_of_errors, reset),
-		cmocka_unit_test_setup(any_answer_and_event, reset),
-		cmocka_unit_test_setup(umems_of_dmabufs, reset),
-		cmocka_unit_test_setup(paths_that_cannot_be, reset),
+		cmocka_unit_test_setup(texts_of_errors, reset), cmocka_unit_test_setup(any_answer_and_event, reset),
+		cmocka_unit_test_setup(umems_of_dmabufs, reset), cmocka_unit_test_setup(paths_that_cannot_be, reset),
 		cmocka_unit_test(events_are_taken_apart),
 	};
 

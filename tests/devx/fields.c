@@ -66,11 +66,10 @@ static void one(uint32_t offset, uint32_t width)
 	assert_int_equal(inlay_bits_get(real.dword, field), value);
 }
 
-static void every_place(void **state)
+static void every_place(UNUSED void **state)
 {
 	uint32_t offset, width, times;
 
-	(void)state;
 	for (times = 0; times < 4; times++) {
 		for (width = 1; width <= 32; width++)
 			for (offset = 0; offset + width <= DWORDS * 32; offset++)
@@ -96,11 +95,10 @@ static void set_wide(void *arg)
 	inlay_bits_set(w->dword, w->field, w->value);
 }
 
-static void too_wide(void **state)
+static void too_wide(UNUSED void **state)
 {
 	uint32_t width;
 
-	(void)state;
 	for (width = 1; width <= 32; width++) {
 		uint32_t offset = rnd_below(33 - width);
 		struct wide w = {{0, 0}, 0, 0};
@@ -121,12 +119,11 @@ static void too_wide(void **state)
 }
 
 /* Capabilities counted by hand */
-static void by_hand(void **state)
+static void by_hand(UNUSED void **state)
 {
 	struct inlay_query_hca_cap_out cap;
 	uint8_t *box = (uint8_t *)&cap;
 
-	(void)state;
 	memset(&cap, 0, sizeof(cap));
 	box[4] = 0xde;
 	box[7] = 0xad;
@@ -143,9 +140,7 @@ static void by_hand(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_place),
-		cmocka_unit_test(too_wide),
-		cmocka_unit_test(by_hand),
+		cmocka_unit_test(every_place), cmocka_unit_test(too_wide), cmocka_unit_test(by_hand),
 	};
 
 	rnd_seed();

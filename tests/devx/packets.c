@@ -90,18 +90,10 @@ static void common_close(void)
 
 static struct inlay_devx_rq_attr rq_want(uint32_t wqes, uint32_t stride, uint32_t flags)
 {
-	struct inlay_devx_rq_attr attr;
+	struct inlay_devx_rq_attr attr = {.cq = &r.cq.cq, .ring = place_ring(inlay_devx_rq_size(wqes, stride)),
+					  .record = place_record(), .pdn = rig.pdn, .wqes = wqes, .stride = stride,
+					  .user_index = 0x5a0000, .flags = flags, .strides = r.shape};
 
-	memset(&attr, 0, sizeof(attr));
-	attr.cq = &r.cq.cq;
-	attr.pdn = rig.pdn;
-	attr.ring = place_ring(inlay_devx_rq_size(wqes, stride));
-	attr.record = place_record();
-	attr.wqes = wqes;
-	attr.stride = stride;
-	attr.flags = flags;
-	attr.user_index = 0x5a0000;
-	attr.strides = r.shape;
 	return attr;
 }
 
@@ -130,10 +122,7 @@ static void queues_open(uint32_t n, uint32_t flags)
 	rmp.strides = r.shape;
 	rmp.cq = &r.cq.cq;
 	must(inlay_devx_srq_create(&r.rmp, dev.ctx, &rmp));
-	memset(&attr, 0, sizeof(attr));
-	attr.cq = &r.cq.cq;
-	attr.flags = INLAY_DEVX_RQ_SHARED;
-	attr.rmpn = r.rmp.srqn;
+	attr = (struct inlay_devx_rq_attr){.cq = &r.cq.cq, .rmpn = r.rmp.srqn, .flags = INLAY_DEVX_RQ_SHARED};
 	for (i = 0; i < n; i++) {
 		attr.user_index = 0x5a0000 + i;
 		must(inlay_devx_rq_create(&r.rq[i], dev.ctx, &attr));
@@ -182,12 +171,10 @@ static void send_batch(uint32_t n, uint32_t most)
 /* What came is packet i of the batch, but for the checksums that the device fills in */
 static void check_packet(const uint8_t *at, uint32_t len, uint32_t i, const struct mlx5_cqe64 *cqe)
 {
-	assert_int_equal(len, out[i].len);
-	assert_memory_equal(at, out[i].at, p.l3 + 10);
+	assert_true(len == out[i].len && !memcmp(at, out[i].at, p.l3 + 10));
 	assert_memory_equal(at + p.l3 + 12, out[i].at + p.l3 + 12, p.l4 + 6 - p.l3 - 12);
 	assert_memory_equal(at + p.data, out[i].at + p.data, len - p.data);
-	assert_int_equal(inlay_cqe_user_index(cqe), 0x5a0000 + out[i].to);
-	assert_int_equal(inlay_cqe_flow_tag(cqe), TAG);
+	assert_true(inlay_cqe_user_index(cqe) == 0x5a0000 + out[i].to && inlay_cqe_flow_tag(cqe) == TAG);
 }
 
 /* ---- Every kind of queue ---- */
@@ -256,7 +243,7 @@ static uint32_t take_packet(uint32_t flags, uint32_t i)
  * rqs        on the queue; of more than 2 RSS decides, else the MAC
  * zip, mini  of the CQ
  */
-static void traffic(void **state)
+static void traffic(UNUSED void **state)
 {
 	enum { LINKED, CYCLIC, STRIDING, Z = INLAY_DEVX_CQ_COMPRESSED, E = INLAY_DEVX_CQ_ENHANCED };
 	static const struct {
@@ -264,10 +251,8 @@ static void traffic(void **state)
 		uint32_t flags, rqs, zip, mini, cqe_size;
 		struct inlay_strides shape;
 	} rows[] = {
-		{"own", OWN, 1, 0, 0, 64, {0, 0, 0}},
-		{"own, striding", OWN | STRIDING, 1, 0, 0, 64, {5, 6, 2}},
-		{"linked", LINKED, 2, 0, 0, 64, {0, 0, 0}},
-		{"cyclic", CYCLIC, 2, 0, 0, 64, {0, 0, 0}},
+		{"own", OWN, 1, 0, 0, 64, {0, 0, 0}}, {"own, striding", OWN | STRIDING, 1, 0, 0, 64, {5, 6, 2}},
+		{"linked", LINKED, 2, 0, 0, 64, {0, 0, 0}}, {"cyclic", CYCLIC, 2, 0, 0, 64, {0, 0, 0}},
 		{"linked, striding", LINKED | STRIDING, 2, 0, 0, 64, {3, 8, 0}},
 		{"cyclic, striding", CYCLIC | STRIDING, 2, 0, 0, 64, {3, 8, 2}},
 		{"spread over three", LINKED | STRIDING, 3, 0, 0, 64, {5, 6, 0}},
@@ -283,7 +268,6 @@ static void traffic(void **state)
 	uint32_t i, k, round, fillers, before, most, rqns[MOST];
 	struct inlay_flow_match m;
 
-	(void)state;
 	need_ethernet();
 	for (i = 0; i < ARRAY(rows); i++) {
 		const uint32_t n = rows[i].rqs, flags = rows[i].flags, size = n & (n - 1) ? INLAY_RSS_QUEUES : n;
@@ -303,10 +287,7 @@ static void traffic(void **state)
 			for (k = 0; k < n; k++)
 				rqns[k] = r.rq[k].rqn;
 			must(inlay_devx_rss_create(&r.rss[0], dev.ctx, rqns, n, fields));
-			memset(&m, 0, sizeof(m));
-			m.type = 0x0800;
-			m.proto = 17;
-			m.tag = TAG;
+			m = (struct inlay_flow_match){.type = 0x0800, .proto = 17, .tag = TAG};
 			must(inlay_devx_flow_create(&r.flow[0], dev.ctx, &r.rss[0], &m, NULL));
 		}
 		most = striding ? (1u << (r.shape.log_number + r.shape.log_size)) - r.shape.shift : 1500;
@@ -324,8 +305,7 @@ static void traffic(void **state)
 			}
 		}
 		nothing_came(&r.cq.cq);
-		assert_true(!striding == !fillers);
-		assert_true(!r.zip || blocks - before > 80);
+		assert_true(!striding == !fillers && (!r.zip || blocks - before > 80));
 		if (flags & OWN) {
 			must(inlay_devx_rq_reset(&r.rq[0]));
 			assert_int_equal(inlay_rq_room(&r.rq[0].rq), ENTRIES);
@@ -335,14 +315,13 @@ static void traffic(void **state)
 }
 
 /* A queue stops at a packet that is too long, and starts again */
-static void stops(void **state)
+static void stops(UNUSED void **state)
 {
 	struct inlay_devx_rq_attr attr;
 	const struct mlx5_cqe64 *cqe;
 	struct inlay_query_rq_out q;
 	uint32_t turn, i, errors;
 
-	(void)state;
 	common_open();
 	attr = rq_want(4, 32, 0);
 	attr.user_index = 0x5a0000;
@@ -376,12 +355,11 @@ static void stops(void **state)
 
 /* ---- Rules ---- */
 
-static void rules(void **state)
+static void rules(UNUSED void **state)
 {
 	uint32_t round, i, taken = 0, passed = 0;
 	struct inlay_devx_rq_attr attr;
 
-	(void)state;
 	common_open();
 	attr = rq_want(4, 16, 0);
 	must(inlay_devx_rq_create(&r.rq[0], dev.ctx, &attr));
@@ -422,14 +400,13 @@ static void rules(void **state)
 }
 
 /* What cannot be, and leaves nothing behind */
-static void refused(void **state)
+static void refused(UNUSED void **state)
 {
 	static const struct inlay_flow_match bad[] = {
 		{{0}, 0, 0, 6, {0}, {0}, 0, 0, 0, 0, 0},          /* TCP, but of which IP? */
 		{{0}, 0, 0x0800, 1, {0}, {0}, 0, 0, 0, 0, 0},     /* ICMP */
 		{{0}, 0, 0x0800, 0, {0}, {0}, 0, 80, 0, 0, 0},    /* port 80 of what? */
-		{{0}, 0, 0, 0, {10}, {0}, 0, 0, 0, 0, 0},
-		{{0}, 0x1000, 0, 0, {0}, {0}, 0, 0, 0, 0, 0},
+		{{0}, 0, 0, 0, {10}, {0}, 0, 0, 0, 0, 0}, {{0}, 0x1000, 0, 0, {0}, {0}, 0, 0, 0, 0, 0},
 		{{0}, 1, 0, 0, {0}, {0}, 0, 0, 0, 1u << 24, 0},
 		{{2}, 0, 0, 0, {0}, {0}, 0, 0, 0, 0, 2},          /* a second port */
 	};
@@ -448,7 +425,6 @@ static void refused(void **state)
 	const char *why;
 	uint32_t i, n;
 
-	(void)state;
 	r.shape.log_number = 3;
 	r.shape.log_size = 6;
 	common_open();
@@ -484,13 +460,8 @@ static void refused(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		packets_test(traffic),
-		packets_test(stops),
-		packets_test(rules),
-		packets_test(refused),
+		packets_test(traffic), packets_test(stops), packets_test(rules), packets_test(refused),
 	};
 
-	if (!rig_here())
-		return 0;
-	return cmocka_run_group_tests_name("devx_packets", tests, packets_open, packets_close);
+	return rig_here() && cmocka_run_group_tests_name("devx_packets", tests, packets_open, packets_close);
 }

@@ -8,7 +8,6 @@
 #define SLOT 256u
 #define USERS 2u
 
-static struct how by_commands; /* all 0 */
 static const struct how by_verbs = {.verbs = true};
 static struct side froms[USERS], tos[USERS];
 
@@ -58,10 +57,8 @@ static void pool_take(struct inlay_cq *cq, uint32_t qpn, uint32_t len, uint32_t 
 	uint8_t *at = (uint8_t *)(uintptr_t)inlay_srq_user(pool.srq, inlay_cqe_wqe_counter(cqe));
 	struct ibv_sge other = {(uintptr_t)pool.left[pool.lefts - 1], SLOT, pool.mr->lkey};
 
-	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
-	assert_true(!qpn || inlay_cqe_qpn(cqe) == qpn);
-	assert_int_equal(inlay_cqe_byte_count(cqe), len);
-	assert_int_equal(differs(at, len, seed), len);
+	assert_true(inlay_cqe_opcode(cqe) == MLX5_CQE_RESP_SEND && (!qpn || inlay_cqe_qpn(cqe) == qpn));
+	assert_true(inlay_cqe_byte_count(cqe) == len && differs(at, len, seed) == len);
 	switch (rnd_below(3)) {
 	case 0: must(inlay_srq_recycle(pool.srq, cqe)); break;
 	case 1:
@@ -106,7 +103,7 @@ static void pool_traffic(uint32_t rounds)
 static void users_make(const struct how *first, const struct how *second)
 {
 	sides_make(&froms[0], &by_verbs, &tos[0], first);
-	sides_make(&froms[1], &by_commands, &tos[1], second);
+	sides_make(&froms[1], &plain, &tos[1], second);
 }
 
 static void users_free(void)
@@ -117,7 +114,7 @@ static void users_free(void)
 		sides_free(&froms[u], &tos[u]);
 }
 
-static void rmps(void **state)
+static void rmps(UNUSED void **state)
 {
 	static const struct {
 		uint32_t flags, entries, rounds;
@@ -127,12 +124,11 @@ static void rmps(void **state)
 	struct how how;
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < ARRAY(rows); i++) {
 		rig_empty(NULL);
 		srq_open(&rmp, rows[i].entries, rows[i].flags);
 		assert_int_equal(!rmp.srq.cnt, rows[i].flags == INLAY_DEVX_SRQ_CYCLIC);
-		how = by_commands;
+		how = plain;
 		how.srqn = rmp.srqn;
 		pool_open(&rmp.srq);
 		users_make(&how, &how);
@@ -165,10 +161,7 @@ static void event_of(struct mlx5dv_devx_event_channel *channel, uint8_t type, ui
 
 	await((err = inlay_devx_event_get(channel, &event)) != -EAGAIN);
 	must(err);
-	assert_int_equal(event.type, type);
-	assert_int_equal(event.number, number);
-	assert_true(event.cookie == cookie);
-	assert_int_equal(event.bytes, 64);
+	assert_true(event.type == type && event.number == number && event.cookie == cookie && event.bytes == 64);
 }
 
 static void no_event(struct mlx5dv_devx_event_channel *channel)
@@ -187,19 +180,18 @@ static uint32_t armed_at(struct inlay_devx_srq *rmp)
 	return (uint32_t)inlay_wqc_get(&out.rmpc.wq, INLAY_WQC_LWM);
 }
 
-static void limit(void **state)
+static void limit(UNUSED void **state)
 {
 	const uint64_t cookie = 0xfeedfacecafe;
 	struct mlx5dv_devx_event_channel *channel;
 	struct inlay_devx_srq rmp;
-	struct how how = by_commands;
+	struct how how = plain;
 	uint32_t i;
 
-	(void)state;
 	srq_open(&rmp, 32, INLAY_DEVX_SRQ_CYCLIC);
 	how.srqn = rmp.srqn;
 	pool_open(&rmp.srq);
-	sides_make(&froms[0], &by_commands, &tos[0], &how);
+	sides_make(&froms[0], &plain, &tos[0], &how);
 	channel = listen_to(rmp.obj, INLAY_EVENT_SRQ_RQ_LIMIT, cookie);
 	for (i = 0; i < 20; i++)
 		must(pool_give());
@@ -235,11 +227,10 @@ static void write_one(struct side *a, struct side *b)
 {
 	uint32_t word = 1;
 
-	must(inlay_post_write_inline(a->sq, at_peer(b, 0), b->mr->rkey, &word, 4, INLAY_SIGNALED));
-	inlay_sq_ring(a->sq);
+	must(inlay_post_write_inline(a->sq, at_peer(b, 0), b->mr->rkey, &word, 4, INLAY_SIGNALED | INLAY_RING));
 }
 
-static void completions(void **state)
+static void completions(UNUSED void **state)
 {
 	uint16_t comp = INLAY_EVENT_COMP;
 	struct mlx5dv_devx_event_channel *full, *bare;
@@ -247,8 +238,7 @@ static void completions(void **state)
 	static struct side a, b;
 	uint32_t i;
 
-	(void)state;
-	sides_make(&a, &by_commands, &b, &by_commands);
+	sides_make(&a, &plain, &b, &plain);
 	full = listen_to(a.scq.obj, INLAY_EVENT_COMP, 0x1111);
 	bare = channel_open(true);
 	must(inlay_devx_subscribe(bare, a.scq.obj, &comp, 1, 0x2222));
@@ -276,7 +266,7 @@ static void completions(void **state)
 }
 
 /* A query answered later: it takes a buffer that holds the answer, and comes once */
-static void answered_later(void **state)
+static void answered_later(UNUSED void **state)
 {
 	struct mlx5dv_devx_cmd_comp *answers = mlx5dv_devx_create_cmd_comp(dev.ctx);
 	static uint16_t many[17]; /* completions */
@@ -288,7 +278,6 @@ static void answered_later(void **state)
 	uint64_t wr_id, buf[64];
 	size_t len;
 
-	(void)state;
 	assert_non_null(answers);
 	must(fcntl(answers->fd, F_SETFL, fcntl(answers->fd, F_GETFL) | O_NONBLOCK));
 	cq_open(&cq, 32, 128);
@@ -323,7 +312,7 @@ static void answered_later(void **state)
 
 /* ---- Tag matching ---- */
 
-static void xrq(void **state)
+static void xrq(UNUSED void **state)
 {
 	struct mlx5dv_devx_event_channel *channel;
 	struct inlay_query_hca_cap_out cap;
@@ -336,7 +325,6 @@ static void xrq(void **state)
 	struct inlay_devx_cq cq;
 	uint32_t tags, rndv, i;
 
-	(void)state;
 	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
 	rndv = (uint32_t)inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RNDV_OFFLOAD_RC);
 	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_TAG_MATCHING)) {
@@ -353,10 +341,7 @@ static void xrq(void **state)
 		must(inlay_devx_srq_create(&x, dev.ctx, &attr));
 		assert_true(1u << x.log_list >= 2 * tags);
 		must(context(&x, XRQ, srqn, &out));
-		const struct {
-			enum inlay_xrqc_field field;
-			uint64_t value;
-		} said[] = {
+		const struct { enum inlay_xrqc_field field; uint64_t value; } said[] = {
 			{INLAY_XRQC_STATE, 0}, {INLAY_XRQC_TOPOLOGY, INLAY_XRQ_TOPOLOGY_TAG_MATCHING}, {INLAY_XRQC_CQN, cq.cq.cqn},
 			{INLAY_XRQC_USER_INDEX, 0x123456}, {INLAY_XRQC_OFFLOAD, rndv && tags & 1}, {INLAY_XRQC_DC, tags >> 1 & 1},
 			{INLAY_XRQC_LOG_MATCHING_LIST_SZ, x.log_list},
@@ -371,9 +356,7 @@ static void xrq(void **state)
 		must(inlay_devx_srq_arm(&x, 5));
 		event_of(channel, INLAY_EVENT_SRQ_RQ_LIMIT, x.srqn, tags);
 		mlx5dv_devx_destroy_event_channel(channel);
-		want = qp_want(cq.cq.cqn, cq.cq.cqn, 64, 0);
-		want.rq_type = INLAY_RQ_TYPE_SHARED;
-		want.srqn = x.srqn;
+		want = qp_on(INLAY_QP_ST_RC, cq.cq.cqn, 64, x.srqn);
 		must(inlay_devx_qp_create(&command, dev.ctx, &want));
 		must(inlay_devx_qp_connect_self(&command, &path));
 		assert_int_equal(inlay_devx_srq_destroy(&x), -EBUSY);
@@ -419,7 +402,7 @@ static void dci_done(uint32_t d, uint8_t syndrome)
 	inlay_cq_advance(&scq.cq, 1);
 }
 
-static void dynamic(void **state)
+static void dynamic(UNUSED void **state)
 {
 	struct inlay_devx_dct dct[TARGETS];
 	struct inlay_devx_cq rcq[TARGETS];
@@ -432,10 +415,7 @@ static void dynamic(void **state)
 	struct inlay_av av;
 	struct ibv_sge sge;
 	/* A stream that fails is flushed until it is reset, and another goes on meanwhile. reset: the stream; bad: the key */
-	static const struct {
-		uint32_t reset, stream, bad;
-		uint8_t syndrome;
-	} streams[] = {
+	static const struct { uint32_t reset, stream, bad; uint8_t syndrome; } streams[] = {
 		{0, 1, 1, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR}, {0, 1, 0, MLX5_CQE_SYNDROME_WR_FLUSH_ERR}, {0, 2, 0, 0}, {1, 1, 0, 0},
 		{0, 1, 1, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR}, {0, 2, 0, 0}, {1, 1, 0, 0},
 	};
@@ -444,7 +424,6 @@ static void dynamic(void **state)
 	uint32_t i, d, t, len;
 	bool ooo; /* some of them */
 
-	(void)state;
 	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
 	ooo = inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_DC);
 	cq_open(&scq, 64, 64);
@@ -452,9 +431,7 @@ static void dynamic(void **state)
 	pool_open(&rmp.srq);
 	mr = ibv_reg_mr(dev.pd, buf, sizeof(buf), ALL_ACCESS);
 	assert_non_null(mr);
-	memset(&attr, 0, sizeof(attr));
-	attr.pdn = rig.pdn;
-	attr.srqn = rmp.srqn;
+	attr = (struct inlay_devx_dct_attr){.pdn = rig.pdn, .srqn = rmp.srqn};
 	for (t = 0; t < TARGETS; t++) {
 		cq_open(&rcq[t], 64, t ? 128 : 64);
 		attr.cqn = rcq[t].cq.cqn;
@@ -464,10 +441,7 @@ static void dynamic(void **state)
 		must(inlay_devx_dct_create(&dct[t], dev.ctx, &attr, &path));
 	}
 	for (d = 0; d < INITIATORS; d++) {
-		want = qp_want(scq.cq.cqn, scq.cq.cqn, 64, 0);
-		want.type = INLAY_QP_ST_DCI;
-		want.rq_type = INLAY_RQ_TYPE_SHARED;
-		want.srqn = rmp.srqn;
+		want = qp_on(INLAY_QP_ST_DCI, scq.cq.cqn, 64, rmp.srqn);
 		want.flags = d && ooo ? INLAY_DEVX_QP_OOO : 0;
 		want.log_streams = d ? 2 : 0;
 		want.log_errored_streams = d ? 1 : 0;
@@ -553,17 +527,10 @@ static void dynamic(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		devx_test(rmps),
-		devx_test(limit),
-		devx_test(completions),
-		devx_test(answered_later),
-		devx_test(xrq),
+		devx_test(rmps), devx_test(limit), devx_test(completions), devx_test(answered_later), devx_test(xrq),
 		devx_test(dynamic),
 	};
 
-	if (!rig_here())
-		return 0;
-	return cmocka_run_group_tests_name("devx_shared", tests, rig_open, rig_close) ||
-	       again_with("SOFTDEV_LINK", "ib") ||
-	       again_with("SOFTDEV_MANUAL", "1") || again_trapped();
+	return rig_here() && (cmocka_run_group_tests_name("devx_shared", tests, rig_open, rig_close) ||
+			      again_with("SOFTDEV_LINK", "ib") || again_with("SOFTDEV_MANUAL", "1") || again_trapped());
 }

@@ -9,12 +9,8 @@
 /* A QP that is its own peer, with these flags; one CQ for both sides */
 static void self_make(struct side *s, uint32_t flags, uint32_t bbs)
 {
-	struct how how;
+	const struct how how = {.one_cq = true, .bbs = bbs, .flags = flags};
 
-	memset(&how, 0, sizeof(how));
-	how.one_cq = true;
-	how.flags = flags;
-	how.bbs = bbs;
 	side_make(s, &how);
 	side_connect(s, s);
 }
@@ -26,8 +22,7 @@ static void done(struct side *s, uint8_t opcode)
 
 	if (inlay_cqe_is_error(cqe))
 		inlay_cqe_print(stderr, cqe);
-	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_REQ);
-	assert_int_equal(inlay_cqe_send_opcode(cqe), opcode);
+	assert_true(inlay_cqe_opcode(cqe) == MLX5_CQE_REQ && inlay_cqe_send_opcode(cqe) == opcode);
 	assert_int_equal(inlay_cqe_qpn(cqe), s->qpn);
 	assert_true(0 < inlay_sq_release(s->sq, cqe));
 	inlay_cq_advance(s->cq, 1);
@@ -44,24 +39,18 @@ static void post_queue(struct inlay_sq *sq, uint32_t opcode, uint32_t number, ui
 
 /* ---- bytes ---- */
 
-static uint64_t be64_at(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, 8);
-	return inlay_from_be64(v);
-}
-
 static uint32_t be32_at(const uint8_t *p)
 {
-	uint32_t v;
+	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
 
-	memcpy(&v, p, 4);
-	return inlay_from_be32(v);
+static uint64_t be64_at(const uint8_t *p)
+{
+	return (uint64_t)be32_at(p) << 32 | be32_at(p + 4);
 }
 
 /* Word by word what the sources above write */
-static void bytes(void **state)
+static void bytes(UNUSED void **state)
 {
 	static uint8_t ring[64 * 64] __attribute__((aligned(4096))), reg[4096] __attribute__((aligned(4096)));
 	struct ibv_sge a = {0x1122334455667788, 4096, 0xabcd}, b = {0x99aabbccddeeff00, 4096, 0xef01}, c = {0x7777777777777740, 64, 0x23};
@@ -70,7 +59,6 @@ static void bytes(void **state)
 	struct inlay_uar uar;
 	struct inlay_sq sq;
 
-	(void)state;
 	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL));
 	must(inlay_sq_init(&sq, ring, 64, record, 0xabcdef, 63, &uar));
 	memset(ring, 0x5a, sizeof(ring));
@@ -121,24 +109,19 @@ static void bytes(void **state)
 /* ---- queues that wait for each other ---- */
 
 /* The chain of the manual: a message is answered by the device, as often as it was armed */
-static void chain(void **state)
+static void chain(UNUSED void **state)
 {
 	struct side master, asker, slave;
-	struct how usual_how, how;
+	const struct how how = {.flags = INLAY_DEVX_QP_CD_SLAVE};
 	uint32_t i, n = 0, round;
 
-	(void)state;
-	memset(&usual_how, 0, sizeof(usual_how));
-	how = usual_how;
-	how.flags = INLAY_DEVX_QP_CD_SLAVE;
-	sides_make(&asker, &usual_how, &slave, &how);
+	sides_make(&asker, &plain, &slave, &how);
 	self_make(&master, INLAY_DEVX_QP_CD_MASTER, 0);
 	for (round = 0; round < 8; round++) {
 		uint32_t k = 1 + rnd_below(4);
 
 		for (i = 0; i < k; i++) {
-			struct ibv_sge there = {(uintptr_t)slave.buf + 64 * i, 64, slave.mr->lkey}, back = {(uintptr_t)asker.buf + 1024 + 64 * i, 64,
-													    asker.mr->lkey};
+			struct ibv_sge there = piece(&slave, 64 * i, 64), back = piece(&asker, 1024 + 64 * i, 64);
 			uint64_t answer = rnd();
 
 			must(inlay_post_recv(slave.rq, &there, 1));
@@ -183,12 +166,8 @@ static void chain(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		devx_test(bytes),
-		devx_test(chain),
-	};
+	static const struct CMUnitTest tests[] = {devx_test(bytes), devx_test(chain)};
 
-	if (!rig_here())
-		return 0;
-	return cmocka_run_group_tests_name("sync", tests, rig_open, rig_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
+	return rig_here() && (cmocka_run_group_tests_name("sync", tests, rig_open, rig_close) ||
+			      again_with("SOFTDEV_MANUAL", "1") || again_trapped());
 }

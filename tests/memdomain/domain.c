@@ -10,18 +10,12 @@
 #define SLOTS 24
 
 /* SPDK's layouts */
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, iov_count) == 8, "result");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, iov) == 16, "result");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, iovs) == 32, "result");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, dst_domain) == 40, "result");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, lkey) == 48, "result");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_translation_ctx) == 16, "translation context");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_translation_ctx, ibv_qp) == 8, "translation context");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_rdma_ctx) == 16, "RDMA context");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma_ctx, ibv_pd) == 8, "RDMA context");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_ctx) == 24, "context");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_ctx, user_ctx) == 8, "context");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_ctx, user_ctx_size) == 16, "context");
+#define AT(type, field, place) (offsetof(struct inlay_memdomain_##type, field) == (place))
+INLAY_STATIC_ASSERT(AT(result, iov_count, 8) && AT(result, iov, 16) && AT(result, iovs, 32), "result");
+INLAY_STATIC_ASSERT(AT(result, dst_domain, 40) && AT(result, lkey, 48), "result");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_translation_ctx) == 16 && AT(translation_ctx, ibv_qp, 8), "translation context");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_rdma_ctx) == 16 && AT(rdma_ctx, ibv_pd, 8), "RDMA context");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_ctx) == 24 && AT(ctx, user_ctx, 8) && AT(ctx, user_ctx_size, 16), "context");
 
 static struct inlay_memdomain_registry reg;
 static uint8_t memory[SLOTS][MEMORY] __attribute__((aligned(64)));
@@ -37,23 +31,19 @@ static struct inlay_memdomain *make(uint32_t slot, int type, const struct inlay_
 
 /* ---- creation ---- */
 
-static void type_names(void **state)
+static void type_names(UNUSED void **state)
 {
-	static const struct {
-		int type;
-		const char *name;
-	} rows[] = {
+	static const struct { int type; const char *name; } rows[] = {
 		{0, "RDMA"}, {1, "DMA"}, {2, "ACCEL"}, {3, "UNKNOWN"}, {-1, "UNKNOWN"}, {999, "UNKNOWN"}, {1000, "VENDOR_SPECIFIC"},
 		{1999, "VENDOR_SPECIFIC"}, {2000, "UNKNOWN"},
 	};
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < ARRAY(rows); i++)
 		assert_string_equal(inlay_memdomain_type_name(rows[i].type), rows[i].name);
 }
 
-static void create_answers(void **state)
+static void create_answers(UNUSED void **state)
 {
 	char user[80];
 	struct inlay_memdomain_ctx good = {sizeof(good), user, sizeof(user)}, empty = {0, user, sizeof(user)};
@@ -73,19 +63,16 @@ static void create_answers(void **state)
 		{&d, NULL, memory[0], MEMORY, &good, "name", -EINVAL},
 		{&d, &reg, memory[0], MEMORY, &empty, "name", -EINVAL},
 		{&d, &reg, memory[0] + 8, MEMORY - 64, &good, "name", -EINVAL},
-		{&d, &reg, NULL, MEMORY, &good, "name", -EINVAL},
-		{&d, &reg, memory[0], 0, &good, "name", -ENOBUFS},
+		{&d, &reg, NULL, MEMORY, &good, "name", -EINVAL}, {&d, &reg, memory[0], 0, &good, "name", -ENOBUFS},
 		{&d, &reg, memory[0], need - 1, &good, "name", -ENOBUFS},
 		{&d, &reg, memory[0], need - 1, NULL, "name", 0},
 		{&d, &reg, memory[0], MEMORY, &huge, "name", -ENOBUFS},
-		{&d, &reg, memory[0], SIZE_MAX, &huge, "name", -ENOBUFS},
-		{&d, &reg, memory[0], need, &good, "name", 0},
+		{&d, &reg, memory[0], SIZE_MAX, &huge, "name", -ENOBUFS}, {&d, &reg, memory[0], need, &good, "name", 0},
 		{&d, &reg, memory[0], need, &good, NULL, 0},
 		{&d, &reg, memory[0], sizeof(struct inlay_memdomain), NULL, NULL, 0},
 	};
 	size_t i;
 
-	(void)state;
 	assert_int_equal(inlay_memdomain_registry_init(NULL), -EINVAL);
 	assert_int_equal(inlay_memdomain_registry_init((struct inlay_memdomain_registry *)(void *)(memory[0] + 16)), -EINVAL);
 	must(inlay_memdomain_registry_init(&reg));
@@ -96,15 +83,11 @@ static void create_answers(void **state)
 		assert_int_equal(inlay_memdomain_create(rows[i].reg, rows[i].memory, rows[i].size, 7, rows[i].ctx,
 							rows[i].id, rows[i].d), rows[i].answer);
 		if (rows[i].answer) {
-			assert_ptr_equal(d, none);
-			assert_true(all_bytes(memory, sizeof(memory), 0x5a));
-			assert_int_equal(domains(&reg), 1);
+			assert_true(d == none && all_bytes(memory, sizeof(memory), 0x5a) && domains(&reg) == 1);
 			continue;
 		}
-		assert_ptr_equal(d, rows[i].memory);
-		assert_int_equal(domains(&reg), 2);
-		assert_true(all_bytes(memory[0] + need, sizeof(memory) - need, 0x5a));
-		assert_false(unused(&reg));
+		assert_true(d == rows[i].memory && domains(&reg) == 2);
+		assert_true(all_bytes(memory[0] + need, sizeof(memory) - need, 0x5a) && !unused(&reg));
 		must(inlay_memdomain_destroy(d));
 		assert_int_equal(inlay_memdomain_destroy(d), -EBADFD);
 		assert_int_equal(domains(&reg), 1);
@@ -125,14 +108,13 @@ static void create_answers(void **state)
 }
 
 /* A context of every size that a caller may say, with and without what it points to */
-static void contexts(void **state)
+static void contexts(UNUSED void **state)
 {
 	struct inlay_memdomain_ctx ctx, *got;
 	uint8_t user[48], said[64];
 	struct inlay_memdomain *d;
 	size_t size, bytes, n;
 
-	(void)state;
 	must(inlay_memdomain_registry_init(&reg));
 	for (size = 1; size <= 40; size++)
 		for (bytes = 0; bytes <= sizeof(user); bytes += 16) {
@@ -147,9 +129,7 @@ static void contexts(void **state)
 			d = make(0, 1000, &ctx, "who");
 			memset(user, 0xff, sizeof(user)); /* the caller's own is its to reuse */
 			got = inlay_memdomain_context(d);
-			assert_non_null(got);
-			assert_ptr_not_equal(got, &ctx);
-			assert_int_equal(got->size, size < 24 ? size : 24);
+			assert_true(got && got != &ctx && got->size == (size < 24 ? size : 24));
 			assert_ptr_equal(got->user_ctx, copied ? (void *)(d + 1) : has_user ? user : NULL);
 			assert_int_equal(got->user_ctx_size, has_size ? bytes : 0);
 			n = 77;
@@ -169,17 +149,14 @@ static void contexts(void **state)
 		ctx.user_ctx_size = 16;
 		d = make(0, -5, size ? NULL : &ctx, size ? "" : NULL);
 		n = 77;
-		assert_null(inlay_memdomain_user_context(d, &n));
-		assert_int_equal(n, 0);
-		assert_int_equal(!inlay_memdomain_context(d), size);
-		assert_int_equal(!inlay_memdomain_id(d), !size);
+		assert_true(!inlay_memdomain_user_context(d, &n) && !n);
+		assert_true((inlay_memdomain_context(d) != NULL) == !size && (inlay_memdomain_id(d) != NULL) == (size != 0));
 		assert_int_equal(inlay_memdomain_type(d), -5);
 		must(inlay_memdomain_destroy(d));
 	}
 	n = 77;
 	assert_null(inlay_memdomain_context(NULL));
-	assert_null(inlay_memdomain_user_context(NULL, &n));
-	assert_int_equal(n, 0);
+	assert_true(!inlay_memdomain_user_context(NULL, &n) && !n);
 	assert_null(inlay_memdomain_id(NULL));
 	assert_int_equal(inlay_memdomain_type(NULL), -EINVAL);
 	assert_true(unused(&reg));
@@ -291,7 +268,7 @@ static int call(int op, struct inlay_memdomain *d, struct inlay_memdomain *other
 }
 
 /* Each argument missing once; only what is set is called, with all its arguments */
-static void operations(void **state)
+static void operations(UNUSED void **state)
 {
 	static const int refused[OPS] = {
 		DOMAIN | OTHER | RESULT, DOMAIN | COPY | SRC | DST, DOMAIN | COPY | SRC | DST, DOMAIN | COPY | SRC | DST, DOMAIN | SRC | COUNT, 0
@@ -300,7 +277,6 @@ static void operations(void **state)
 	struct called want;
 	int op, k, null, on, rc;
 
-	(void)state;
 	must(inlay_memdomain_registry_init(&reg));
 	d = make(0, 0, NULL, "d");
 	other = make(1, 1, NULL, "other");
@@ -378,13 +354,12 @@ static void model_remove(int at)
 	memset(memory[at], 0xdd, MEMORY);
 }
 
-static void registry_model(void **state)
+static void registry_model(UNUSED void **state)
 {
 	uint32_t steps = 20000, turn, i, w, held = 0, late = 0;
 	struct inlay_memdomain *d;
 	int next, alive, k;
 
-	(void)state;
 	must(inlay_memdomain_registry_init(&reg));
 	assert_true(!inlay_memdomain_first(NULL, NULL) && !inlay_memdomain_system(NULL) && !inlay_memdomain_hold(NULL));
 	assert_true(!inlay_memdomain_next(NULL, NULL) && !inlay_memdomain_next(NULL, "x"));
@@ -486,13 +461,12 @@ static int by(uint32_t way, struct inlay_memdomain *d, struct inlay_memdomain *s
 	return inlay_memdomain_transfer(d, &copy);
 }
 
-static void copies(void **state)
+static void copies(UNUSED void **state)
 {
 	struct iovec src[PIECES], dst[PIECES];
 	struct inlay_memdomain *d;
 	uint32_t i, n, m;
 
-	(void)state;
 	must(inlay_memdomain_registry_init(&reg));
 	assert_int_equal(inlay_memdomain_system_attach(NULL), -EINVAL);
 	d = inlay_memdomain_system(&reg);
@@ -517,12 +491,11 @@ static void copies(void **state)
 }
 
 /* Each length once, around all that a copy of one piece tells apart, at several alignments; then zeros there: these bytes and no other */
-static void lengths(void **state)
+static void lengths(UNUSED void **state)
 {
 	struct inlay_memdomain *d;
 	uint32_t len, a;
 
-	(void)state;
 	must(inlay_memdomain_registry_init(&reg));
 	d = inlay_memdomain_system(&reg);
 	must(inlay_memdomain_system_attach(d));
@@ -548,12 +521,11 @@ static void lengths(void **state)
 
 static int forwarded(struct inlay_memdomain *src, const struct inlay_memdomain_copy *copy)
 {
-	assert_ptr_equal(src, copy->src_ctx);
-	assert_ptr_equal(copy, &given);
+	assert_true(src == copy->src_ctx && copy == &given);
 	return 123;
 }
 
-static void system_answers(void **state)
+static void system_answers(UNUSED void **state)
 {
 	struct iovec src[2] = {{from, 8}, {from + 100, 8}}, dst[3] = {{to, 5}, {to + 50, 5}, {to + 100, 6}};
 	struct iovec huge[2] = {{from, SIZE_MAX}, {from, 1}};
@@ -561,11 +533,7 @@ static void system_answers(void **state)
 	struct iovec none[2] = {{NULL, 0}, {from, 0}};
 	struct inlay_memdomain *sys, *own, *other;
 	struct inlay_memdomain_result res;
-	const struct {
-		const struct iovec *dst, *src;
-		uint32_t dst_n, src_n;
-		int answer;
-	} rows[] = {
+	const struct { const struct iovec *dst, *src; uint32_t dst_n, src_n; int answer; } rows[] = {
 		{dst, src, 3, 2, 0}, {dst, src, 2, 2, -EINVAL}, {shorter, src, 2, 2, -EINVAL},
 		{dst, src, 0, 2, -EINVAL}, {dst, src, 0, 0, 0}, {dst, src, 3, 0, 0}, {dst, huge, 3, 2, -EINVAL},
 		{huge, src, 2, 2, -EINVAL}, {dst, null, 3, 2, -EINVAL}, {null, src, 2, 2, -EINVAL},
@@ -575,7 +543,6 @@ static void system_answers(void **state)
 	uint32_t way;
 	int rc;
 
-	(void)state;
 	must(inlay_memdomain_registry_init(&reg));
 	sys = inlay_memdomain_system(&reg);
 	own = make(0, 1234, NULL, "own");
@@ -609,11 +576,8 @@ static void system_answers(void **state)
 	/* A translation is what is copied from, in either form, and must be to here */
 	memset(&res, 0, sizeof(res));
 	must(inlay_memdomain_translate(own, NULL, own, NULL, from + 200, 16, &res));
-	assert_int_equal(res.size, sizeof(res));
-	assert_int_equal(res.iov_count, 1);
-	assert_ptr_equal(res.iov.iov_base, from + 200);
-	assert_int_equal(res.iov.iov_len, 16);
-	assert_ptr_equal(res.dst_domain, own);
+	assert_true(res.size == sizeof(res) && res.iov_count == 1 && res.iov.iov_base == from + 200);
+	assert_true(res.iov.iov_len == 16 && res.dst_domain == own);
 	must(inlay_memdomain_translate(own, NULL, sys, NULL, from + 200, 16, &res));
 	assert_ptr_equal(res.dst_domain, sys);
 	given = copy_of(src, 2, dst, 3, NULL);
@@ -661,9 +625,8 @@ static void next_free(void *arg)
 	inlay_memdomain_next((struct inlay_memdomain *)arg, NULL);
 }
 
-static void preconditions(void **state)
+static void preconditions(UNUSED void **state)
 {
-	(void)state;
 	must(inlay_memdomain_registry_init(&reg));
 	assert_aborts(put_free, make(0, 0, NULL, NULL), "a domain that is put is held");
 	assert_aborts(next_free, memory[0], "a walk goes on from a domain it holds");
@@ -674,8 +637,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(type_names), cmocka_unit_test(create_answers), cmocka_unit_test(contexts),
-		cmocka_unit_test(operations),
-		cmocka_unit_test(registry_model),
+		cmocka_unit_test(operations), cmocka_unit_test(registry_model),
 		cmocka_unit_test(copies), cmocka_unit_test(lengths), cmocka_unit_test(system_answers),
 #if INLAY_CHECKED
 		cmocka_unit_test(preconditions),

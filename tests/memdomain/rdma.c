@@ -4,7 +4,6 @@
  * against a byte model, everything that is refused, errors. The device is stepped.
  */
 #include "rig.h"
-#include <endian.h>
 
 #define BYTES 65536u
 #define EDGE1 6001u              /* where a's map goes from one range to the next */
@@ -23,23 +22,12 @@ static struct end a, b;
 
 static struct inlay_memdomain_peer peer_of(const uint32_t *rkeys, uint32_t n, uint32_t flags)
 {
-	struct inlay_memdomain_peer p;
-
-	p.size = sizeof(p);
-	p.rkeys = rkeys;
-	p.num_rkeys = n;
-	p.flags = flags;
-	p.map = NULL;
-	return p;
+	return (struct inlay_memdomain_peer){sizeof(struct inlay_memdomain_peer), rkeys, n, flags, NULL};
 }
 
 static struct iovec vec(const struct end *e, size_t at, size_t len)
 {
-	struct iovec iov;
-
-	iov.iov_base = e->buf + at;
-	iov.iov_len = len;
-	return iov;
+	return (struct iovec){e->buf + at, len};
 }
 
 /* The domain's three ways to copy; far is the peer's side, near is ours */
@@ -73,9 +61,24 @@ static int transfer(struct inlay_memdomain_peer *peer, const struct iovec *far, 
 	return inlay_memdomain_transfer(&r.domain, &copy);
 }
 
+/* A map of an end's buffer that is cut at these edges, of which the last range is only read */
+static void map_of(struct inlay_mmap *m, void *memory, size_t size, const struct end *e, const size_t *edges, uint32_t permissions)
+{
+	size_t from = 0;
+
+	must(inlay_mmap_create(m, memory, size, 2, 8));
+	must(inlay_mmap_add_dev(m, dev.pd));
+	for (; from < READ_ONLY; from = *edges++)
+		must(inlay_mmap_add(m, inlay_source_host(e->buf + from, *edges - from)));
+	must(inlay_mmap_add(m, limited(inlay_source_host(e->buf + READ_ONLY, BYTES - READ_ONLY), INLAY_RDMA_READ)));
+	must(inlay_mmap_set_permissions(m, INLAY_LOCAL_READ_WRITE | permissions));
+	must(inlay_mmap_start(m));
+}
+
 /* Both ends, maps of both, the domain over a's */
 static void up(uint32_t max_send_wr, uint32_t num_ops)
 {
+	static const size_t near_edges[] = {EDGE1, EDGE2, READ_ONLY}, far_edges[] = {FAR_EDGE, READ_ONLY};
 	struct opt opt = usual;
 	size_t len = sizeof(blob);
 
@@ -85,21 +88,8 @@ static void up(uint32_t max_send_wr, uint32_t num_ops)
 	opt.cap.max_send_sge = 6;
 	ends_make(&a, &b, &opt);
 	end_take(&a, INLAY_UAR_DOORBELL);
-	must(inlay_mmap_create(&map, map_memory, sizeof(map_memory), 2, 8));
-	must(inlay_mmap_add_dev(&map, dev.pd));
-	must(inlay_mmap_add(&map, inlay_source_host(a.buf, EDGE1)));
-	must(inlay_mmap_add(&map, inlay_source_host(a.buf + EDGE1, EDGE2 - EDGE1)));
-	must(inlay_mmap_add(&map, inlay_source_host(a.buf + EDGE2, READ_ONLY - EDGE2)));
-	must(inlay_mmap_add(&map, limited(inlay_source_host(a.buf + READ_ONLY, BYTES - READ_ONLY), INLAY_RDMA_READ)));
-	must(inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ));
-	must(inlay_mmap_start(&map));
-	must(inlay_mmap_create(&theirs, their_memory, sizeof(their_memory), 1, 8));
-	must(inlay_mmap_add_dev(&theirs, dev.pd));
-	must(inlay_mmap_add(&theirs, inlay_source_host(b.buf, FAR_EDGE)));
-	must(inlay_mmap_add(&theirs, inlay_source_host(b.buf + FAR_EDGE, READ_ONLY - FAR_EDGE)));
-	must(inlay_mmap_add(&theirs, limited(inlay_source_host(b.buf + READ_ONLY, BYTES - READ_ONLY), INLAY_RDMA_READ)));
-	must(inlay_mmap_set_permissions(&theirs, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE));
-	must(inlay_mmap_start(&theirs));
+	map_of(&map, map_memory, sizeof(map_memory), &a, near_edges, INLAY_RDMA_READ);
+	map_of(&theirs, their_memory, sizeof(their_memory), &b, far_edges, INLAY_RDMA_READ | INLAY_RDMA_WRITE);
 	must(inlay_mmap_export_rdma(&theirs, dev.pd, blob, &len));
 	must(inlay_mmap_create_from_export(&imported, import_memory, sizeof(import_memory), dev.pd, blob, len, NULL));
 	must(inlay_memdomain_registry_init(&reg));
@@ -136,8 +126,7 @@ static int take(void)
 /* A refusal leaves the queue alone */
 static void same_queue(const struct inlay_sq *was)
 {
-	assert_int_equal(inlay_sq_index(&a.sq), inlay_sq_index(was));
-	assert_int_equal(inlay_sq_pending(&a.sq), inlay_sq_pending(was));
+	assert_true(inlay_sq_index(&a.sq) == inlay_sq_index(was) && inlay_sq_pending(&a.sq) == inlay_sq_pending(was));
 	assert_int_equal(inlay_sq_rung(&a.sq), inlay_sq_rung(was));
 }
 
@@ -148,39 +137,30 @@ struct wqe {
 	uint32_t rkey, lkey, sges, bbs;
 };
 
+static uint64_t big_endian(const uint8_t *at, uint32_t bytes)
+{
+	uint64_t value = 0;
+
+	while (bytes--)
+		value = value << 8 | *at++;
+	return value;
+}
+
 static struct wqe wqe_at(const uint8_t *ring, uint32_t bb)
 {
 	const uint8_t *at = ring + bb * 64;
-	struct wqe w;
-	uint32_t ds = at[7] & 0x3f, i, word_;
-	uint64_t addr;
+	const uint32_t ds = at[7] & 0x3f, lkey = (uint32_t)big_endian(at + 36, 4), rkey = (uint32_t)big_endian(at + 24, 4);
+	struct wqe w = {at[3], (at[11] & 8) != 0, big_endian(at + 16, 8), 0, big_endian(at + 40, 8), rkey, lkey, ds - 2, (ds + 3) / 4};
+	uint32_t i;
 
-	w.opcode = at[3];
-	w.signaled = (at[11] & 8) != 0;
-	w.bbs = (ds + 3) / 4;
-	w.sges = ds - 2;
-	memcpy(&addr, at + 16, 8);
-	w.raddr = be64toh(addr);
-	memcpy(&word_, at + 24, 4);
-	w.rkey = be32toh(word_);
-	w.bytes = 0;
-	w.first_addr = 0;
-	w.lkey = 0;
-	for (i = 0; i < w.sges; i++) {
-		memcpy(&word_, at + 32 + 16 * i, 4);
-		w.bytes += be32toh(word_);
-		memcpy(&word_, at + 36 + 16 * i, 4);
-		w.lkey = be32toh(word_);
-		memcpy(&addr, at + 40 + 16 * i, 8);
-		if (!i)
-			w.first_addr = be64toh(addr);
-	}
+	for (i = 0; i < w.sges; i++)
+		w.bytes += big_endian(at + 32 + 16 * i, 4);
 	return w;
 }
 
 /* ---- set-up ---- */
 
-static void setup_answers(void **state)
+static void setup_answers(UNUSED void **state)
 {
 	static struct inlay_memdomain_registry other_reg;
 	struct ibv_pd *pd = ibv_alloc_pd(dev.ctx);
@@ -194,7 +174,6 @@ static void setup_answers(void **state)
 	uint32_t rkey, i;
 	size_t size;
 
-	(void)state;
 	up(64, 0);
 	must(inlay_memdomain_registry_init(&other_reg));
 	memset(id, 'x', sizeof(id));
@@ -227,8 +206,7 @@ static void setup_answers(void **state)
 
 	/* Found and read as SPDK's users do */
 	d = inlay_memdomain_first(&reg, "rdma");
-	assert_ptr_equal(d, &r);
-	assert_int_equal(inlay_memdomain_type(d), INLAY_MEMDOMAIN_RDMA);
+	assert_true(d == &r.domain && inlay_memdomain_type(d) == INLAY_MEMDOMAIN_RDMA);
 	ctx = (struct inlay_memdomain_rdma_ctx *)inlay_memdomain_user_context(d, &size);
 	assert_true(size == sizeof(*ctx) && ctx->size == sizeof(*ctx) && ctx->ibv_pd == dev.pd);
 	assert_int_equal(inlay_memdomain_rdma_destroy(&r), -EBUSY);
@@ -276,13 +254,10 @@ static void setup_answers(void **state)
 /* ---- translation ---- */
 
 /* The map with a second device; where bytes lie, and by which keys they are reached in each way that there is to name a device */
-static void translations(void **state)
+static void translations(UNUSED void **state)
 {
 	static uint8_t other_memory[2][128] __attribute__((aligned(64))), ring[64] __attribute__((aligned(64)));
-	static const struct {
-		size_t at, len;
-		int range;
-	} places[] = {
+	static const struct { size_t at, len; int range; } places[] = {
 		{0, 1, 0}, {0, EDGE1, 0}, {EDGE1 - 1, 1, 0}, {EDGE1 - 1, 2, -1}, {EDGE1, 64, 1}, {EDGE1 - 1, EDGE2, -1}, {EDGE2, READ_ONLY - EDGE2, 2},
 		{READ_ONLY, 7, 3}, {BYTES - 1, 1, 3}, {BYTES - 1, 2, -1}, {BYTES, 1, -1}, {(size_t)0 - 1, 2, -1},
 	};
@@ -301,7 +276,6 @@ static void translations(void **state)
 	struct iovec near;
 	uint32_t record[2], rkey = 0, i, k;
 
-	(void)state;
 	up(64, 0);
 	must(inlay_mmap_stop(&map));
 	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, a.buf, 1, &res), -ENOENT);
@@ -382,7 +356,7 @@ static void translations(void **state)
 
 static uint8_t model_a[BYTES], model_b[BYTES];
 
-static void end_to_end(void **state)
+static void end_to_end(UNUSED void **state)
 {
 	enum { MAX = 40, SLICE = 7000 };
 	struct iovec ours[OPS_MAX][MAX], far[OPS_MAX][MAX];
@@ -391,7 +365,6 @@ static void end_to_end(void **state)
 	struct inlay_sq was;
 	struct ibv_mr *mr2;
 
-	(void)state;
 	up(1, OPS_MAX / 2); /* small enough to be full at times, as the table of operations is */
 	mr2 = ibv_reg_mr(dev.pd, b.buf, BYTES, ALL_ACCESS);
 	assert_non_null(mr2);
@@ -452,8 +425,7 @@ static void end_to_end(void **state)
 			}
 		}
 		posted += accepted;
-		assert_int_equal(pending(&r), accepted);
-		assert_int_equal(inlay_mmap_num_bufs(&map), accepted);
+		assert_true(pending(&r) == accepted && inlay_mmap_num_bufs(&map) == accepted);
 		if (accepted)
 			assert_int_equal(inlay_mmap_stop(&map), -EBUSY);
 		inlay_sq_ring(&a.sq);
@@ -481,7 +453,7 @@ static void end_to_end(void **state)
 
 /* ---- what is refused, and leaves the queue as it was ---- */
 
-static void refusals(void **state)
+static void refusals(UNUSED void **state)
 {
 	enum { PULL, PUSH, TRANSFER };
 	uint8_t *memory = (uint8_t *)pages(4096);
@@ -492,7 +464,6 @@ static void refusals(void **state)
 	struct inlay_sq was;
 	uint32_t i, rkey;
 
-	(void)state;
 	up(64, 4);
 	rkey = b.mr->rkey;
 	peer = small_peer = peer_of(&rkey, 1, 0);
@@ -554,8 +525,7 @@ static void refusals(void **state)
 	struct iovec far[2] = FAR;
 	assert_int_equal(inlay_memdomain_memzero(&r.domain, &peer, far, 2, word, &w), -ENOTSUP);
 	said(&w, 0, 0);
-	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
-	assert_int_equal(pending(&r), 0);
+	assert_true(!inlay_mmap_num_bufs(&map) && !pending(&r));
 
 	expect_nothing(&a.cq);
 	must(inlay_memdomain_destroy(other));
@@ -576,7 +546,7 @@ static void next(void *arg, int rc)
 		*(int *)arg |= inlay_memdomain_push(&r.domain, &again);
 }
 
-static void transfers(void **state)
+static void transfers(UNUSED void **state)
 {
 	struct iovec near[2], far[2];
 	struct inlay_memdomain_peer peer;
@@ -587,7 +557,6 @@ static void transfers(void **state)
 	uint32_t rkey;
 	int i, rc = 0;
 
-	(void)state;
 	up(64, 1);
 	sys = inlay_memdomain_system(&reg);
 	must(inlay_memdomain_system_attach(sys));
@@ -624,8 +593,7 @@ static void transfers(void **state)
 	assert_int_equal(w.calls, 3);
 	assert_int_equal(take(), 1);
 	said(&w, 4, 0);
-	assert_memory_equal(a.buf + 10, b.buf, 30);
-	assert_int_equal(differs(a.buf, 10, 3), 10);
+	assert_true(!memcmp(a.buf + 10, b.buf, 30) && differs(a.buf, 10, 3) == 10);
 	/* Nobody wants the word */
 	must(push(&peer, far + 1, 1, near, 1, NULL));
 	assert_int_equal(take(), 1);
@@ -649,21 +617,19 @@ static void transfers(void **state)
 	must(inlay_memdomain_push(&r.domain, &again));
 	for (i = 0; pending(&r); i++)
 		assert_int_equal(take(), 1);
-	assert_int_equal(i, 21);
-	assert_int_equal(rc, 0);
+	assert_true(i == 21 && !rc);
 	down();
 }
 
 /* ---- errors ---- */
 
-static void errors(void **state)
+static void errors(UNUSED void **state)
 {
 	struct iovec near, far[4];
 	struct inlay_memdomain_peer peer, wrong;
 	struct word w[4];
 	uint32_t rkey, none, bad_at, i, taken, ended;
 
-	(void)state;
 	for (bad_at = 0; bad_at < 4; bad_at++) {
 		uint32_t keys[4];
 
@@ -696,8 +662,7 @@ static void errors(void **state)
 		said(&w[0], 1, 0);
 		for (i = 1; i < 4; i++)
 			said(&w[i], 1, -EIO);
-		assert_int_equal(inlay_sq_pending(&a.sq), 0);
-		assert_int_equal(inlay_mmap_num_bufs(&map), 0);
+		assert_true(!inlay_sq_pending(&a.sq) && !inlay_mmap_num_bufs(&map));
 		expect_nothing(&a.cq);
 		/* A queue in error: accepted, and fails */
 		must(pull(&peer, far, 1, &near, 1, &w[0]));
@@ -732,7 +697,7 @@ static void errors(void **state)
 /* ---- how operations are cut into WQEs ---- */
 
 /* No memory stands behind these addresses: nothing is rung */
-static void shapes(void **state)
+static void shapes(UNUSED void **state)
 {
 	const uint64_t gib = 1u << 30, near_at = 0, far_at = 0x7000000000;
 	uint8_t *ring = (uint8_t *)pages(256 * 64), page[1024] __attribute__((aligned(1024)));
@@ -748,7 +713,6 @@ static void shapes(void **state)
 	uint64_t done;
 	uint32_t max_ds;
 
-	(void)state;
 	must(inlay_memdomain_registry_init(&reg));
 	must(inlay_mmap_create(&m, map_memory, sizeof(map_memory), 1, 1));
 	must(inlay_mmap_add_dev(&m, dev.pd));
@@ -774,8 +738,7 @@ static void shapes(void **state)
 			assert_true(q.opcode == MLX5_OPCODE_RDMA_WRITE && q.raddr == far_at + i * gib && q.first_addr == near_at + i * gib);
 			assert_true(q.bytes == (i == 3 ? 5 : gib) && q.sges == 1 && q.rkey == rkey && q.lkey == 77 && q.signaled == (i == 3));
 		}
-		assert_int_equal(inlay_sq_index(&sq), 4);
-		assert_int_equal(inlay_sq_rung(&sq), 0);
+		assert_true(inlay_sq_index(&sq) == 4 && !inlay_sq_rung(&sq));
 		/* Many pieces here, one there */
 		for (i = 0; i < 100; i++) {
 			many[i].iov_base = (void *)(uintptr_t)(near_at + 1000 * i);
@@ -791,8 +754,7 @@ static void shapes(void **state)
 			done += q.bytes;
 			bb += q.bbs;
 		}
-		assert_int_equal(done, 5050);
-		assert_int_equal(inlay_sq_index(&sq), bb);
+		assert_true(done == 5050 && inlay_sq_index(&sq) == bb);
 		assert_int_equal(inlay_memdomain_rdma_abort(&r), 2);
 		said(&w, 2, -ECANCELED);
 		w.calls = 0;
@@ -812,23 +774,19 @@ static void shapes(void **state)
 
 static int completed(uint32_t index, uint8_t opcode, uint32_t qpn, uint8_t bits)
 {
-	struct mlx5_cqe64 cqe;
+	struct mlx5_cqe64 cqe = {.sop_drop_qpn = inlay_to_be32(qpn), .wqe_counter = inlay_to_be16((uint16_t)index),
+				 .op_own = (uint8_t)(opcode << 4 | bits)};
 
-	memset(&cqe, 0, sizeof(cqe));
-	cqe.op_own = (uint8_t)(opcode << 4 | bits);
-	cqe.sop_drop_qpn = inlay_to_be32(qpn);
-	cqe.wqe_counter = inlay_to_be16((uint16_t)index);
 	return inlay_memdomain_rdma_complete(&r, &cqe);
 }
 
-static void strange_completions(void **state)
+static void strange_completions(UNUSED void **state)
 {
 	struct inlay_memdomain_peer peer;
 	struct iovec near, far[3];
 	struct word w[3];
 	uint32_t rkey, qpn, i, p;
 
-	(void)state;
 	up(64, 4);
 	qpn = a.qp->qp_num;
 	rkey = b.mr->rkey;
@@ -848,11 +806,7 @@ static void strange_completions(void **state)
 	must(push(&peer, far, 3, &near, 1, &w[1])); /* p + 4 .. p + 6 */
 	must(push(&peer, far, 3, &near, 1, &w[2])); /* p + 7 .. p + 9 */
 	assert_int_equal(inlay_sq_index(&a.sq), p + 10);
-	const struct {
-		uint32_t at, qpn;
-		uint8_t opcode;
-		int err;
-	} strange[] = {
+	const struct { uint32_t at, qpn; uint8_t opcode; int err; } strange[] = {
 		{2, qpn + 1, MLX5_CQE_REQ, -ENOENT}, {2, qpn, MLX5_CQE_RESP_SEND, -ENOENT}, {2, qpn, MLX5_CQE_RESP_ERR, -ENOENT},
 		{UINT32_MAX, qpn, MLX5_CQE_REQ, -ENOENT}, {3, qpn, MLX5_CQE_REQ, -ENOENT}, {10, qpn, MLX5_CQE_REQ, -ENOENT},
 		{0, qpn, MLX5_CQE_REQ, -EPROTO}, {1, qpn, MLX5_CQE_REQ, -EPROTO}, /* good, and not signaled */

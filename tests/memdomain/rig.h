@@ -25,23 +25,16 @@ UNUSED static void word(void *arg, int rc)
 
 UNUSED static void said(const struct word *w, int calls, int rc)
 {
-	assert_int_equal(w->calls, calls);
-	assert_int_equal(w->rc, rc);
+	assert_true(w->calls == calls && w->rc == rc);
 }
 
 /* A copy of n pieces to m pieces; w NULL: without done */
 UNUSED static struct inlay_memdomain_copy copy_of(const struct iovec *src, uint32_t n, const struct iovec *dst,
 						  uint32_t m, struct word *w)
 {
-	struct inlay_memdomain_copy copy;
+	struct inlay_memdomain_copy copy = {.src_iov = src, .dst_iov = dst, .src_iovcnt = n, .dst_iovcnt = m,
+					    .done = w ? word : NULL, .arg = w};
 
-	memset(&copy, 0, sizeof(copy));
-	copy.src_iov = src;
-	copy.src_iovcnt = n;
-	copy.dst_iov = dst;
-	copy.dst_iovcnt = m;
-	copy.done = w ? word : NULL;
-	copy.arg = w;
 	return copy;
 }
 

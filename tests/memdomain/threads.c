@@ -136,14 +136,13 @@ static void *walker(void *arg)
 	return NULL;
 }
 
-static void together(void **state)
+static void together(UNUSED void **state)
 {
 	pthread_t threads[CREATORS + WALKERS];
 	struct inlay_memdomain *d;
 	const char *env = getenv("DOMAIN_WALKS");
 	uint32_t i;
 
-	(void)state;
 	if (env && *env)
 		walks = (uint32_t)atoi(env);
 	must(inlay_memdomain_registry_init(&reg));
@@ -156,8 +155,7 @@ static void together(void **state)
 		must(pthread_create(&threads[CREATORS + i], NULL, walker, (void *)(uintptr_t)i));
 	for (i = 0; i < CREATORS + WALKERS; i++)
 		must(pthread_join(threads[i], NULL));
-	assert_int_equal(bad, 0);
-	assert_int_equal(domains(&reg), 1 + STAY);
+	assert_true(!bad && domains(&reg) == 1 + STAY);
 	d = inlay_memdomain_first(&reg, NULL);
 	for (i = 0; i < STAY; i++) {
 		d = inlay_memdomain_next(d, NULL);
@@ -188,13 +186,12 @@ static void destroy_it(void)
 		memset(memory[0][0], 0, MEMORY);
 }
 
-static void step_holds(void **state)
+static void step_holds(UNUSED void **state)
 {
 	struct inlay_memdomain *next;
 	uint32_t i, held = 0;
 	int within = 1;
 
-	(void)state;
 	interleave_possible();
 	must(inlay_memdomain_registry_init(&reg));
 	next = make(memory[0][1], "next");
@@ -221,9 +218,7 @@ static void step_holds(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(together), cmocka_unit_test(step_holds),
-	};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(together), cmocka_unit_test(step_holds)};
 
 	return cmocka_run_group_tests_name("memdomain_threads", tests, NULL, NULL);
 }

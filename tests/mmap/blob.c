@@ -36,12 +36,8 @@ static void some_map(struct map *x, const struct inlay_mac *mac)
 
 static uint8_t wrong_secret[32] = "a secret that both sides knew..";
 
-static int no_hmac(void *key, const void *data, size_t len, uint8_t *code)
+static int no_hmac(UNUSED void *key, UNUSED const void *data, UNUSED size_t len, UNUSED uint8_t *code)
 {
-	(void)key;
-	(void)data;
-	(void)len;
-	(void)code;
 	return -ENODEV;
 }
 
@@ -99,8 +95,7 @@ static int try_import(const uint8_t *blob, size_t len, const struct inlay_mac *m
 		return err;
 	}
 	/* Who is in is whole */
-	assert_int_equal(inlay_mmap_started(&m), 1);
-	assert_true(m.num_ranges > 0);
+	assert_true(inlay_mmap_started(&m) == 1 && m.num_ranges > 0);
 	for (i = 0; i < m.num_ranges; i++) {
 		const struct inlay_range *r = range_of(&m, i);
 		uint32_t rkey;
@@ -117,12 +112,11 @@ static int try_import(const uint8_t *blob, size_t len, const struct inlay_mac *m
 
 /* ---- the tests ---- */
 
-static void checksum(void **unused)
+static void checksum(UNUSED void **state)
 {
 	uint8_t bytes[32];
 	int i;
 
-	(void)unused;
 	/* RFC 3720, B.4 */
 	memset(bytes, 0, 32);
 	assert_int_equal(inlay_crc32c(bytes, 32), 0x8a9136aa);
@@ -135,7 +129,7 @@ static void checksum(void **unused)
 	assert_int_equal(inlay_crc32c(NULL, 0), 0);
 }
 
-static void layout(void **unused)
+static void layout(UNUSED void **state)
 {
 	static const uint8_t expected[] = {
 		'i', 'n', 'l', 'a', 'y', 'm', 'a', 'p', 2, 0, 1, 0, 84, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -148,13 +142,11 @@ static void layout(void **unused)
 	struct map x;
 	size_t len;
 
-	(void)unused;
 	some_map(&x, NULL);
 	memset(blob, 0xee, sizeof(blob));
 	len = export_to(&x, blob, sizeof(blob));
 	assert_int_equal(len, sizeof(expected));
-	assert_memory_equal(blob, expected, len);
-	assert_true(all_bytes(blob + len, sizeof(blob) - len, 0xee));
+	assert_true(!memcmp(blob, expected, len) && all_bytes(blob + len, sizeof(blob) - len, 0xee));
 	/* Again the same; neither the range that is not granted is there, nor any local key */
 	assert_int_equal(export_to(&x, with_code, sizeof(with_code)), len);
 	assert_memory_equal(blob, with_code, len);
@@ -162,8 +154,7 @@ static void layout(void **unused)
 	/* With a code: of all before it, and before the checksum */
 	some_map(&x, &right);
 	assert_int_equal(export_to(&x, with_code, sizeof(with_code)), len + 32);
-	assert_int_equal(with_code[12], len + 32);
-	assert_int_equal(with_code[24], 32);
+	assert_true(with_code[12] == len + 32 && with_code[24] == 32);
 	with_code[12] = (uint8_t)len;
 	with_code[24] = 0;
 	assert_memory_equal(with_code, blob, len - 4);
@@ -175,7 +166,7 @@ static void layout(void **unused)
 }
 
 /* What an export refuses, here as if it were all that is wrong; *len says how much it would be */
-static void exports_refused(void **unused)
+static void exports_refused(UNUSED void **state)
 {
 	static uint8_t blob[256];
 	static struct {
@@ -200,7 +191,6 @@ static void exports_refused(void **unused)
 	uint32_t i;
 	int err;
 
-	(void)unused;
 	for (i = 0; i < ARRAY(rows); i++) {
 		map_make(&x, 1, 1);
 		add(&x, 0x1000, 0x1000, 5, INLAY_ACCESS_ALL & ~(uint32_t)INLAY_RDMA_WRITE);
@@ -215,23 +205,20 @@ static void exports_refused(void **unused)
 			fail_msg("%s: %d, not %d", rows[i].name, err, rows[i].err);
 		if (err == -ENOBUFS)
 			assert_int_equal(len, 60);
-		assert_true(all_bytes(blob, sizeof(blob), 0x21));
-		assert_int_equal(x.m.exported, 0);
+		assert_true(all_bytes(blob, sizeof(blob), 0x21) && !x.m.exported);
 		map_free(&x);
 	}
 }
 
-static void imported(void **unused)
+static void imported(UNUSED void **state)
 {
 	struct inlay_mmap m, was;
 	struct inlay_keys keys;
-	uint8_t blob[256];
+	uint8_t blob[256], *memory;
 	uint32_t rkey, i;
 	struct map x;
-	uint8_t *memory;
 	size_t len, size;
 
-	(void)unused;
 	some_map(&x, NULL);
 	len = export_to(&x, blob, sizeof(blob));
 	assert_int_equal(x.m.exported, 1);
@@ -264,8 +251,7 @@ static void imported(void **unused)
 	must(inlay_mmap_create_from_export(&m, memory, size, fake, blob, len, NULL));
 	memset(blob, 0, sizeof(blob)); /* needed no more */
 	assert_true(!m.user_data && m.permissions == (INLAY_RDMA_READ | INLAY_RDMA_WRITE) && m.num_ranges == 2 && m.num_devs == 1);
-	assert_ptr_equal(m.devs[0], fake);
-	assert_int_equal(inlay_mmap_export_size(&m), 0);
+	assert_true(m.devs[0] == fake && !inlay_mmap_export_size(&m));
 	must(inlay_mmap_keys(&m, 0, m.devs[0], &keys));
 	assert_true(keys.rkey == 0xa1b2c3d4 && keys.lkey == INLAY_NO_KEY);
 	assert_memory_equal(&inlay_mmap_find(&m, (void *)0x1122334455667788, 0x1000)->lkey, &keys, sizeof(keys));
@@ -278,14 +264,13 @@ static void imported(void **unused)
 }
 
 /* Every bit and every length, with a code and without */
-static void flipped_and_cut(void **unused)
+static void flipped_and_cut(UNUSED void **state)
 {
 	uint8_t blob[256], bad[512];
 	size_t len, i;
 	struct map x;
 	int coded, err;
 
-	(void)unused;
 	for (coded = 0; coded < 2; coded++) {
 		const struct inlay_mac *mac = coded ? &right : NULL;
 
@@ -314,13 +299,9 @@ static void flipped_and_cut(void **unused)
 }
 
 /* Sound as bytes, checksum and all, but not as a map: `at` bytes of value `value` */
-static void resealed(void **unused)
+static void resealed(UNUSED void **state)
 {
-	static const struct {
-		uint32_t at, bytes;
-		uint64_t value;
-		int answer;
-	} changes[] = {
+	static const struct { uint32_t at, bytes; uint64_t value; int answer; } changes[] = {
 		{0, 1, 'i', 0},                                /* nothing */
 		{0, 1, 'I', -EPROTO},
 		{8, 2, 0, -EPROTO}, {8, 2, 1, -EPROTO},        /* version */
@@ -345,7 +326,6 @@ static void resealed(void **unused)
 	struct map x;
 	size_t len, i;
 
-	(void)unused;
 	some_map(&x, NULL);
 	len = export_to(&x, blob, sizeof(blob));
 	map_free(&x);
@@ -362,7 +342,7 @@ static void resealed(void **unused)
 	}
 }
 
-static void authenticated(void **unused)
+static void authenticated(UNUSED void **state)
 {
 	static const uint32_t bad_lengths[] = {0, 4, 12, 15, 17, 18, 68, 128};
 	uint8_t plain[256], coded[256], bad[256];
@@ -370,7 +350,6 @@ static void authenticated(void **unused)
 	size_t plain_len, len, i, room;
 	struct map x;
 
-	(void)unused;
 	some_map(&x, NULL);
 	plain_len = export_to(&x, plain, sizeof(plain));
 	map_free(&x);
@@ -436,7 +415,7 @@ static int hmac_beside_writer(void *key, const void *data, size_t len, uint8_t *
 	return err;
 }
 
-static void written_meanwhile(void **unused)
+static void written_meanwhile(UNUSED void **state)
 {
 	const struct inlay_mac beside = {hmac_beside_writer, secret, 32};
 	uint8_t blob[256], first[256];
@@ -446,7 +425,6 @@ static void written_meanwhile(void **unused)
 	size_t len, size;
 	uint32_t i;
 
-	(void)unused;
 	some_map(&x, &right);
 	len = export_to(&x, first, sizeof(first));
 	map_free(&x);
@@ -472,34 +450,24 @@ static void written_meanwhile(void **unused)
 }
 
 /* A blob for PCI is written and read; made use of it is where the device can */
-static void pci(void **unused)
+static void pci(UNUSED void **state)
 {
 	uint8_t blob[256], bad[256];
-	struct inlay_blob head, back;
+	struct inlay_blob back;
 	struct inlay_range r, s;
 	size_t len, i;
+	struct inlay_blob head = {.kind = INLAY_BLOB_OVER_PCI_, .permissions = INLAY_PCI_READ_WRITE, .ranges = 1,
+				  .code_bytes = 32, .vhca = 0x1234};
 
-	(void)unused;
-	memset(&head, 0, sizeof(head));
-	head.kind = INLAY_BLOB_OVER_PCI_;
-	head.permissions = INLAY_PCI_READ_WRITE;
-	head.ranges = 1;
-	head.code_bytes = 32;
-	head.vhca = 0x1234;
 	fill(head.access_key, sizeof(head.access_key), 5);
-	memset(&r, 0, sizeof(r));
-	r.start = 0x7000;
-	r.len = 0x2000;
-	r.rkey = 0x99;
-	r.lkey = INLAY_NO_KEY;
-	r.access = INLAY_PCI_READ_WRITE;
+	r = (struct inlay_range){.start = 0x7000, .len = 0x2000, .lkey = INLAY_NO_KEY, .rkey = 0x99,
+				 .access = INLAY_PCI_READ_WRITE};
 	len = inlay_blob_bytes_(head.kind, head.ranges, head.code_bytes);
 	assert_int_equal(len, 32 + 40 + 24 + 32 + 4);
 	inlay_blob_begin_(blob, &head);
 	inlay_blob_set_range_(blob, &head, 0, &r);
 	must(inlay_blob_seal_(blob, &head, &right));
-	assert_int_equal(blob[32] | blob[33] << 8 | blob[34] << 16, 0x1234);
-	assert_int_equal(inlay_blob_get(blob + 16, 4), 1 << 29);
+	assert_true((blob[32] | blob[33] << 8 | blob[34] << 16) == 0x1234 && inlay_blob_get(blob + 16, 4) == (1 << 29));
 	assert_memory_equal(blob + 40, head.access_key, 32);
 	must(inlay_blob_check_(&back, blob, len, &right));
 	assert_memory_equal(&back, &head, sizeof(head));
@@ -515,11 +483,7 @@ static void pci(void **unused)
 	for (i = 0; i < len; i++)
 		assert_true(try_import(blob, i, &right) != -ENOTSUP);
 	/* Sealed anew, but not sound: a function's number has 16 bits */
-	const struct {
-		uint64_t start, len;
-		uint32_t access, vhca;
-		int err;
-	} rows[] = {
+	const struct { uint64_t start, len; uint32_t access, vhca; int err; } rows[] = {
 		{0x7000, 0, INLAY_PCI_READ_WRITE, 1, -EINVAL}, {UINT64_MAX - 0x1ffe, 0x2000, INLAY_PCI_READ_WRITE, 1, -EINVAL},
 		{0x7000, 0x2000, INLAY_PCI_ANY, 1, -EINVAL}, {0x7000, 0x2000, INLAY_RDMA_READ, 1, -EINVAL},
 		{0x7000, 0x2000, INLAY_PCI_READ_WRITE, 0xffff, -ENOTSUP}, {0x7000, 0x2000, INLAY_PCI_READ_ONLY, 0, -ENOTSUP},
@@ -539,18 +503,13 @@ static void pci(void **unused)
 }
 
 /* A blob that claims a code longer than the map's memory is copied nowhere */
-static void long_code(void **unused)
+static void long_code(UNUSED void **state)
 {
 	static uint8_t blob[4 * PAGE];
-	struct inlay_blob head;
 	size_t len;
+	struct inlay_blob head = {.kind = INLAY_BLOB_RDMA_, .permissions = INLAY_RDMA_READ, .ranges = 1,
+				  .code_bytes = 3 * PAGE};
 
-	(void)unused;
-	memset(&head, 0, sizeof(head));
-	head.kind = INLAY_BLOB_RDMA_;
-	head.permissions = INLAY_RDMA_READ;
-	head.ranges = 1;
-	head.code_bytes = 3 * PAGE;
 	len = inlay_blob_bytes_(head.kind, head.ranges, head.code_bytes);
 	inlay_blob_begin_(blob, &head);
 	assert_true(inlay_mmap_import_size(blob, len) && inlay_mmap_import_size(blob, len) < len);
@@ -567,15 +526,9 @@ static void long_code(void **unused)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(checksum),
-		cmocka_unit_test(layout),
-		cmocka_unit_test(exports_refused),
-		cmocka_unit_test(imported),
-		cmocka_unit_test(flipped_and_cut),
-		cmocka_unit_test(resealed),
-		cmocka_unit_test(authenticated),
-		cmocka_unit_test(written_meanwhile),
-		cmocka_unit_test(pci),
+		cmocka_unit_test(checksum), cmocka_unit_test(layout), cmocka_unit_test(exports_refused),
+		cmocka_unit_test(imported), cmocka_unit_test(flipped_and_cut), cmocka_unit_test(resealed),
+		cmocka_unit_test(authenticated), cmocka_unit_test(written_meanwhile), cmocka_unit_test(pci),
 		cmocka_unit_test(long_code),
 	};
 

@@ -41,10 +41,7 @@ static int fake_reg(void *context, struct inlay_cache_region *r)
 {
 	uint32_t *mine = (uint32_t *)inlay_cache_bytes(r), i;
 
-	assert_ptr_equal(context, &fake);
-	assert_int_equal(r->start % PAGE, 0);
-	assert_int_equal(r->len % PAGE, 0);
-	assert_int_equal((uintptr_t)mine % 16, 0);
+	assert_true(context == &fake && r->start % PAGE == 0 && r->len % PAGE == 0 && (uintptr_t)mine % 16 == 0);
 	fake.calls++;
 	if (fake.refuse && fake.now > fake.good_after)
 		return -fake.refuse;
@@ -72,8 +69,7 @@ static int fake_dereg(void *context, struct inlay_cache_region *r)
 
 	assert_ptr_equal(context, &fake);
 	assert_int_equal(r->uses, 0); /* never what is in use */
-	assert_ptr_equal(r->handle, (void *)(uintptr_t)(r->start ^ r->lkey));
-	assert_int_equal(r->rkey, ~r->lkey);
+	assert_true(r->handle == (void *)(uintptr_t)(r->start ^ r->lkey) && r->rkey == ~r->lkey);
 	for (i = 1; i < BYTES / 4; i++)
 		assert_int_equal(mine[i], r->lkey + i);
 	r->handle = NULL; /* not twice */
@@ -92,8 +88,7 @@ static int fake_dereg(void *context, struct inlay_cache_region *r)
 /* The first word of a region's bytes counts the regions that have become part of it */
 static int fake_merge(void *context, const struct inlay_cache_region *old, struct inlay_cache_region *r)
 {
-	assert_ptr_equal(context, &fake);
-	assert_true(old->found);
+	assert_true(context == &fake && old->found);
 	if (fake.apart && (old->access ^ r->access) & ~1u)
 		return -EACCES;
 	*(uint32_t *)inlay_cache_bytes(r) += 1 + *(const uint32_t *)inlay_cache_bytes(old);
@@ -144,8 +139,7 @@ static uint32_t tree_check(const struct inlay_cache_region *t, uint64_t low, uin
 	if (!t)
 		return 0;
 	++*count;
-	assert_true(t->start >= low && t->start + (t->len - 1) <= high && t->weight_ <= weight);
-	assert_true(t->found);
+	assert_true(t->start >= low && t->start + (t->len - 1) <= high && t->weight_ <= weight && t->found);
 	l = t->start ? tree_check(t->child_[0], low, t->start - 1, t->weight_, count) : 0;
 	r = t->start + (t->len - 1) < high ? tree_check(t->child_[1], t->start + t->len, high, t->weight_, count) : 0;
 	return 1 + (l > r ? l : r);
@@ -377,20 +371,13 @@ static void same_counts(uint64_t max_bytes)
 
 	for (i = 0; i < knowns; i++)
 		zombies += known[i].zombie;
-	assert_int_equal(c->misses, expect.misses);
-	assert_int_equal(c->registered, expect.registered);
-	assert_int_equal(c->merged, expect.merged);
-	assert_int_equal(c->evicted, expect.evicted);
-	assert_int_equal(c->invalidated, expect.invalidated);
-	assert_int_equal(c->overflows, expect.overflows);
-	assert_int_equal(c->leaked, fake.leaked);
-	assert_int_equal(c->misses - c->registered, failed);
-	assert_int_equal(c->zombies, zombies);
-	assert_int_equal(c->regions, knowns - zombies);
+	assert_true(c->misses == expect.misses && c->registered == expect.registered && c->merged == expect.merged);
+	assert_true(c->evicted == expect.evicted && c->invalidated == expect.invalidated);
+	assert_true(c->overflows == expect.overflows && c->leaked == fake.leaked);
+	assert_true(c->misses - c->registered == failed && c->zombies == zombies && c->regions == knowns - zombies);
 	assert_int_equal(c->bytes, model_bytes());
 	assert_int_equal(fake.bytes, model_bytes());
-	assert_int_equal(fake.now, knowns);
-	assert_true(fake.max_bytes_seen <= max_bytes);
+	assert_true(fake.now == knowns && fake.max_bytes_seen <= max_bytes);
 }
 
 /* Everything that a user still holds is as it was when it was got */
@@ -402,10 +389,8 @@ static void held_is_good(void)
 		if (known[i].uses) {
 			const struct inlay_cache_region *r = known[i].r;
 
-			assert_int_equal(merges(r), known[i].merges);
-			assert_int_equal(r->uses, known[i].uses);
-			assert_int_equal(r->lkey, known[i].key);
-			assert_int_equal(r->rkey, ~known[i].key);
+			assert_true(merges(r) == known[i].merges && r->uses == known[i].uses);
+			assert_true(r->lkey == known[i].key && r->rkey == ~known[i].key);
 			assert_int_equal(r->start, BASE + known[i].first * PAGE);
 			assert_int_equal(r->len, known_bytes(&known[i]));
 			assert_int_equal(r->access, known[i].access);
@@ -415,7 +400,7 @@ static void held_is_good(void)
 /* ---- tests ---- */
 
 /* Random gets, puts, posts, invalidations and failures, with each answer, key and count compared */
-static void random_steps(void **state)
+static void random_steps(UNUSED void **state)
 {
 	static const int errors[] = {ENOMEM, EAGAIN, ENOSPC, EFAULT, EPERM};
 	const char *env = getenv("CACHE_STEPS");
@@ -424,7 +409,6 @@ static void random_steps(void **state)
 	uint32_t step, max = 0, i, n, at = 0;
 	void *memory = NULL;
 
-	(void)state;
 	for (step = 0; step < steps; step++) {
 		uint64_t first, last, addr, len;
 		struct inlay_cache_region *r = NULL;
@@ -528,12 +512,11 @@ static struct inlay_cache_region *got(uint64_t addr, uint64_t len, uint32_t acce
 }
 
 /* The tree is at most 4 log2(n) high with n regions and with half of them: upwards, downwards, from both ends inwards, scattered */
-static void height(void **state)
+static void height(UNUSED void **state)
 {
 	const uint32_t n = 4000;
 	uint32_t order, i;
 
-	(void)state;
 	for (order = 0; order < 4; order++) {
 		void *memory = fake_cache(n, UINT64_MAX);
 
@@ -553,7 +536,7 @@ static void height(void **state)
 }
 
 /* The ends of the address space, and arguments out of their range */
-static void extremes(void **state)
+static void extremes(UNUSED void **state)
 {
 	static const struct inlay_cache_attr bad[] = {
 		{0, POSTS, 1, PAGE, BYTES}, {INLAY_CACHE_MAX + 1, POSTS, 1, PAGE, BYTES}, {4, 0, 1, PAGE, BYTES},
@@ -569,10 +552,8 @@ static void extremes(void **state)
 	struct inlay_cache other;
 	uint32_t i;
 
-	(void)state;
 	r = got(UINT64_MAX, 1, 1);
-	assert_int_equal(r->start, UINT64_MAX - PAGE + 1);
-	assert_int_equal(r->len, PAGE);
+	assert_true(r->start == UINT64_MAX - PAGE + 1 && r->len == PAGE);
 	assert_ptr_equal(got(UINT64_MAX, 0, 1), r); /* 0 counts as 1 */
 	assert_ptr_equal(got(UINT64_MAX - 5, 6, 1), r);
 	assert_int_equal(inlay_cache_get(&cache, UINT64_MAX, 2, 1, &none), -EINVAL);
@@ -595,8 +576,7 @@ static void extremes(void **state)
 	inlay_cache_put(&cache, cache.last_);
 	/* An overlap that ends at the last byte; a union that would be all of the address space is not tried */
 	low = got(0, 2 * PAGE, 1);
-	assert_int_equal(low->len, 2 * PAGE);
-	assert_int_equal(cache.counts.regions, 1);
+	assert_true(low->len == 2 * PAGE && cache.counts.regions == 1);
 
 	must(inlay_cache_init(&other, memory, size, &attr, &ops));
 	assert_int_equal(inlay_cache_init(&other, memory, size - 1, &attr, &ops), -ENOBUFS);
@@ -615,13 +595,12 @@ static void extremes(void **state)
 /* ---- posts ---- */
 
 /* What the model does not post: in a callback, applied by the same step; expected, and nothing came */
-static void posting(void **state)
+static void posting(UNUSED void **state)
 {
 	struct inlay_cache_region *a;
 	void *memory = fake_cache(16, UINT64_MAX);
 	uint32_t regions;
 
-	(void)state;
 	a = got(BASE + 4 * PAGE, 1, 1);
 	inlay_cache_put(&cache, got(BASE, 1, 1));
 	fake.post_start = BASE + 4 * PAGE;
@@ -646,13 +625,12 @@ static void *poster(void *unused)
 	return unused;
 }
 
-static void posts_meet(void **state)
+static void posts_meet(UNUSED void **state)
 {
 	void *memory = fake_cache(16, UINT64_MAX);
 	pthread_t t;
 	uint32_t i;
 
-	(void)state;
 	must(pthread_create(&t, NULL, poster, NULL));
 	for (i = 0; i < 20000; i++)
 		inlay_cache_put(&cache, got(BASE + i % 16 * PAGE, 1, 1));
@@ -669,11 +647,10 @@ static void put_twice(void *e)
 	inlay_cache_put(&cache, (struct inlay_cache_region *)e);
 }
 
-static void checked(void **state)
+static void checked(UNUSED void **state)
 {
 	void *memory = fake_cache(4, UINT64_MAX);
 
-	(void)state;
 	assert_aborts(put_twice, got(BASE, 1, 1), "one put for each get");
 	free(memory);
 }
@@ -682,7 +659,7 @@ static void checked(void **state)
 /* ---- memory regions ---- */
 
 /* Regions of a device: what they reach by their keys, while they are there; memory that is not there is refused by the kernel */
-static void device(void **state)
+static void device(UNUSED void **state)
 {
 	const struct inlay_cache_ops ops = {inlay_cache_reg_mr, inlay_cache_dereg_mr, NULL, NULL, dev.pd};
 	const struct inlay_cache_attr attr = {8, POSTS, 32 * PAGE, PAGE, 0};
@@ -694,7 +671,6 @@ static void device(void **state)
 	struct end a, b;
 	uint32_t i;
 
-	(void)state;
 	ends_make(&a, &b, &opt);
 	end_take(&a, INLAY_UAR_SERIAL);
 	must(inlay_cache_init(&cache, memory, inlay_cache_size(&attr), &attr, &ops));
@@ -730,10 +706,8 @@ static void device(void **state)
 	free(buf);
 }
 
-static int plain_call(void *context, struct inlay_cache_region *r)
+static int plain_call(UNUSED void *context, UNUSED struct inlay_cache_region *r)
 {
-	(void)context;
-	(void)r;
 	return 0;
 }
 
@@ -748,7 +722,7 @@ static void post_third(void)
 }
 
 /* After any instruction of a step another thread posts, and the other way round: no post is lost */
-static void post_meets_step(void **state)
+static void post_meets_step(UNUSED void **state)
 {
 	struct inlay_cache_attr attr = {4, POSTS, UINT64_MAX, PAGE, 0};
 	struct inlay_cache_ops ops = {plain_call, plain_call, NULL, NULL, NULL};
@@ -756,7 +730,6 @@ static void post_meets_step(void **state)
 	void *memory;
 	int within;
 
-	(void)state;
 	interleave_possible();
 	memory = pages(inlay_cache_size(&attr));
 	must(inlay_cache_init(&cache, memory, inlay_cache_size(&attr), &attr, &ops));
@@ -781,12 +754,8 @@ static void post_meets_step(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_steps),
-		cmocka_unit_test(height),
-		cmocka_unit_test(extremes),
-		cmocka_unit_test(posting),
-		cmocka_unit_test(posts_meet),
-		cmocka_unit_test(post_meets_step),
+		cmocka_unit_test(random_steps), cmocka_unit_test(height), cmocka_unit_test(extremes),
+		cmocka_unit_test(posting), cmocka_unit_test(posts_meet), cmocka_unit_test(post_meets_step),
 		cmocka_unit_test(device),
 #if INLAY_CHECKED
 		cmocka_unit_test(checked),

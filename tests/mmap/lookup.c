@@ -56,8 +56,7 @@ static struct inlay_table *table_make(uint32_t max, bool at_end)
 	const size_t bytes = inlay_table_bytes_(max), all = (bytes + 4095) / 4096 * 4096;
 	uint8_t *area = (uint8_t *)mmap(NULL, all + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	assert_ptr_not_equal(area, MAP_FAILED);
-	assert_int_equal(bytes % 64, 0);
+	assert_true(area != MAP_FAILED && bytes % 64 == 0);
 	must(mprotect(area + 4096, all, PROT_READ | PROT_WRITE));
 	memset(area + 4096, 0xa5, all);
 	return inlay_table_init_(area + 4096 + (at_end ? all - bytes : 0), max);
@@ -159,13 +158,12 @@ static void look(const struct inlay_table *t, const struct kind *kind)
 /* ---- tests ---- */
 
 /* Tables of all kinds, growing by one range at a time or built at once, each looked at here and there */
-static void random_tables(void **state)
+static void random_tables(UNUSED void **state)
 {
 	const uint32_t rounds = 100 * ARRAY(kinds);
 	uint32_t round, i, k, max, want;
 	uint64_t lookups = 0;
 
-	(void)state;
 	for (round = 0; round < rounds; round++) {
 		const struct kind *kind = &kinds[round % ARRAY(kinds)];
 		const bool grows = round / ARRAY(kinds) % 2;
@@ -215,21 +213,19 @@ static void random_tables(void **state)
 }
 
 /* Two places far apart, each with 64 pages one after the other: the gap is cut out, and buckets are as fine as for one place */
-static void two_places(void **state)
+static void two_places(UNUSED void **state)
 {
 	struct inlay_table *t = table_make(128, true);
 	struct inlay_range r[128];
 	uint32_t i;
 
-	(void)state;
 	memset(r, 0, sizeof(r));
 	for (i = 0; i < 128; i++) {
 		r[i].start = (i < 64 ? 0 : 1ull << 40) + (1 + i) * 0x1000ull;
 		r[i].len = 0x1000;
 	}
 	must(build(t, r, 128));
-	assert_int_equal(t->cuts, 1);
-	assert_true(t->shift <= 14);
+	assert_true(t->cuts == 1 && t->shift <= 14);
 	table_free(t, 128);
 }
 
@@ -241,13 +237,12 @@ static int by_start(const void *a, const void *b)
 }
 
 /* Sizes from a byte to a gigabyte; all alike; so crowded in one place that no bucket can be fine enough; in a few places far apart */
-static void large(void **state)
+static void large(UNUSED void **state)
 {
 	enum { N = 65536 };
 	static struct inlay_range r[N], swap;
 	uint32_t shape, i, k;
 
-	(void)state;
 	for (shape = 0; shape < 4; shape++) {
 		struct inlay_table *t = table_make(N, true);
 		uint64_t addr = 0x10000;
@@ -285,9 +280,7 @@ static void large(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_tables),
-		cmocka_unit_test(two_places),
-		cmocka_unit_test(large),
+		cmocka_unit_test(random_tables), cmocka_unit_test(two_places), cmocka_unit_test(large),
 	};
 
 	rnd_seed();

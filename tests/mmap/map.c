@@ -35,8 +35,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
-	assert_int_equal(fd, DMABUF);
-	assert_int_equal(offset, iova - (uintptr_t)area + DMABUF_OFFSET);
+	assert_true(fd == DMABUF && offset == iova - (uintptr_t)area + DMABUF_OFFSET);
 	return ibv_reg_mr(pd, (void *)(uintptr_t)iova, length, access);
 }
 
@@ -111,7 +110,7 @@ static int call(struct inlay_mmap *m, enum call what)
 #define B (-EBADFD)
 
 /* What the model below does not ask: of imported maps, held or not, and of handles of the DPA */
-static void imported(void **unused)
+static void imported(UNUSED void **state)
 {
 	struct inlay_mmap was;
 	struct map from, x;
@@ -119,7 +118,6 @@ static void imported(void **unused)
 	size_t len = sizeof(blob);
 	uint32_t i;
 
-	(void)unused;
 	map_make(&from, 1, 1);
 	assert_int_equal(call(&from.m, DPA_HANDLE), B);
 	assert_int_equal(call(&from.m, EXPORT_PCI), B);
@@ -146,19 +144,16 @@ static void imported(void **unused)
 
 /* ---- arguments ---- */
 
-static void create_arguments(void **unused)
+static void create_arguments(UNUSED void **state)
 {
 	const size_t size = inlay_mmap_size(2, 3);
 	uint8_t *memory = (uint8_t *)given(size);
 	struct inlay_mmap m, was;
 
-	(void)unused;
 	memset(&m, 0x77, sizeof(m));
 	was = m;
-	assert_int_equal(inlay_mmap_size(0, 1), 0);
-	assert_int_equal(inlay_mmap_size(1, 0), 0);
-	assert_int_equal(inlay_mmap_size(INLAY_MMAP_DEVICES + 1, 1), 0);
-	assert_int_equal(inlay_mmap_size(1, INLAY_LOOKUP_MAX + 1), 0);
+	assert_true(!inlay_mmap_size(0, 1) && !inlay_mmap_size(1, 0));
+	assert_true(!inlay_mmap_size(INLAY_MMAP_DEVICES + 1, 1) && !inlay_mmap_size(1, INLAY_LOOKUP_MAX + 1));
 	assert_true(inlay_mmap_size(INLAY_MMAP_DEVICES, INLAY_LOOKUP_MAX) > (size_t)1 << 35);
 	assert_int_equal(inlay_mmap_create(NULL, memory, size, 2, 3), -EINVAL);
 	assert_int_equal(inlay_mmap_create(&m, NULL, size, 2, 3), -EINVAL);
@@ -170,25 +165,19 @@ static void create_arguments(void **unused)
 	given_free(memory);
 }
 
-static void permissions(void **unused)
+static void permissions(UNUSED void **state)
 {
-	static const struct {
-		uint32_t bit;
-		unsigned verbs;
-	} bits[] = {
-		{INLAY_LOCAL_READ_WRITE, IBV_ACCESS_LOCAL_WRITE},
-		{INLAY_RDMA_READ, IBV_ACCESS_REMOTE_READ},
+	static const struct { uint32_t bit; unsigned verbs; } bits[] = {
+		{INLAY_LOCAL_READ_WRITE, IBV_ACCESS_LOCAL_WRITE}, {INLAY_RDMA_READ, IBV_ACCESS_REMOTE_READ},
 		{INLAY_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE},
 		{INLAY_RDMA_ATOMIC, IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_LOCAL_WRITE},
 		{INLAY_MW_BIND, IBV_ACCESS_MW_BIND | IBV_ACCESS_LOCAL_WRITE},
-		{INLAY_RELAXED_ORDERING, IBV_ACCESS_RELAXED_ORDERING},
-		{INLAY_PCI_READ_ONLY, 0},
+		{INLAY_RELAXED_ORDERING, IBV_ACCESS_RELAXED_ORDERING}, {INLAY_PCI_READ_ONLY, 0},
 		{INLAY_PCI_READ_WRITE, IBV_ACCESS_LOCAL_WRITE},
 	};
 	struct map x;
 	uint32_t mask, i, k;
 
-	(void)unused;
 	/* Each name alone, and each bit of 32: a bit of verbs' means what it means there, or is refused */
 	map_make(&x, 1, 32);
 	assert_int_equal(x.m.permissions, INLAY_LOCAL_READ_ONLY);
@@ -230,14 +219,13 @@ static void permissions(void **unused)
 }
 
 /* Sources that are none */
-static void sources(void **unused)
+static void sources(UNUSED void **state)
 {
 	const size_t beyond = SIZE_MAX - (uintptr_t)area + 2;
 	struct inlay_source odd = inlay_source_host(area, PAGE);
 	uint32_t i, handle;
 	struct map x;
 
-	(void)unused;
 	odd.kind = INLAY_SOURCE_KEYS + 1;
 	const struct inlay_source bad[] = {
 		inlay_source_host(NULL, PAGE),
@@ -268,12 +256,9 @@ static void sources(void **unused)
 }
 
 /* What a peer may do in two ranges, the second of which grants less; in one without a device there is no key */
-static void limits(void **unused)
+static void limits(UNUSED void **state)
 {
-	static const struct {
-		uint32_t range, at, len, access;
-		int err;
-	} rows[] = {
+	static const struct { uint32_t range, at, len, access; int err; } rows[] = {
 		{0, 0, PAGE, INLAY_RDMA_READ | INLAY_RDMA_WRITE, 0}, {1, 0, PAGE, INLAY_RDMA_READ, 0},
 		{1, 0, 8, INLAY_RDMA_WRITE, -EPERM}, {1, 0, 8, INLAY_RDMA_READ | INLAY_RDMA_WRITE, -EPERM},
 		{0, 0, 8, INLAY_RDMA_ATOMIC, -EPERM}, {0, PAGE - 1, 2, INLAY_RDMA_READ, -ENOENT},
@@ -284,7 +269,6 @@ static void limits(void **unused)
 	struct map x, y;
 	uint32_t i;
 
-	(void)unused;
 	map_make(&x, 1, 2);
 	must(inlay_mmap_add_dev(&x.m, pds[0]));
 	must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
@@ -312,10 +296,9 @@ static void limits(void **unused)
 }
 
 /* Device memory: known from 0 on, to its own context only */
-static void device_memory(void **unused)
+static void device_memory(UNUSED void **state)
 {
 	struct opt opt = usual;
-	struct ibv_alloc_dm_attr attr;
 	struct ibv_context *other;
 	struct ibv_pd *foreign;
 	static struct inlay_dm mapped;
@@ -324,10 +307,8 @@ static void device_memory(void **unused)
 	struct end a, b;
 	struct map x;
 	uint32_t i;
+	struct ibv_alloc_dm_attr attr = {.length = PAGE};
 
-	(void)unused;
-	memset(&attr, 0, sizeof(attr));
-	attr.length = PAGE;
 	dm = ibv_alloc_dm(dev.ctx, &attr);
 	if (!dm) {
 		assert_false(softdev_present());
@@ -393,12 +374,11 @@ static void call_with_null(void *i)
 	call(NULL, (enum call)*(uint32_t *)i);
 }
 
-static void rules(void **unused)
+static void rules(UNUSED void **state)
 {
 	struct map x;
 	uint32_t i;
 
-	(void)unused;
 	for (i = 0; i < CALLS; i++)
 		assert_aborts(call_with_null, &i, "a map is not NULL");
 	map_make(&x, 1, 1);
@@ -462,9 +442,7 @@ static int model_rm(struct model *o, uint64_t start, uint64_t len)
 			break;
 	if (i == o->nranges)
 		return -ENOENT;
-	for (; i + 1 < o->nranges; i++)
-		o->ranges[i] = o->ranges[i + 1];
-	o->nranges--;
+	memmove(&o->ranges[i], &o->ranges[i + 1], (--o->nranges - i) * sizeof(*o->ranges));
 	return 0;
 }
 
@@ -493,9 +471,7 @@ static int model_dev(struct model *o, struct ibv_pd *pd, bool add)
 	}
 	if (i == o->ndevs)
 		return -ENOENT;
-	for (; i + 1 < o->ndevs; i++)
-		o->devs[i] = o->devs[i + 1];
-	o->ndevs--;
+	memmove(&o->devs[i], &o->devs[i + 1], (--o->ndevs - i) * sizeof(*o->devs));
 	return 0;
 }
 
@@ -550,26 +526,21 @@ static void like_the_model(const struct inlay_mmap *m, const struct model *o)
 		    addr + len <= o->ranges[i].start + o->ranges[i].len)
 			break;
 	if (o->state == RUNNING && i < o->nranges) {
-		assert_non_null(found);
-		assert_int_equal(found->id, i);
-		assert_int_equal(found->start, o->ranges[i].start);
-		assert_int_equal(found->len, o->ranges[i].len);
-		assert_int_equal(found->access, o->permissions);
+		assert_true(found && found->id == i && found->start == o->ranges[i].start);
+		assert_true(found->len == o->ranges[i].len && found->access == o->permissions);
 		for (d = 0; d < o->ndevs; d++) {
 			const struct ibv_mr *mr = m->mrs[i * MAX_DEVS + d];
 
 			must(inlay_mmap_keys(m, i, o->devs[d], &keys));
 			if (mr) {
-				assert_ptr_equal(mr->pd, o->devs[d]);
-				assert_ptr_equal(mr->addr, (void *)(uintptr_t)found->start);
+				assert_true(mr->pd == o->devs[d] && mr->addr == (void *)(uintptr_t)found->start);
 				assert_int_equal(mr->length, found->len);
 			}
 			assert_int_equal(!mr, o->ranges[i].kind == INLAY_SOURCE_KEYS);
 			assert_int_equal(keys.lkey, mr ? mr->lkey : 1);
 			assert_int_equal(keys.rkey, mr ? mr->rkey : (uint32_t)found->start);
 			if (!d) {
-				assert_int_equal(found->lkey, keys.lkey);
-				assert_int_equal(found->rkey, keys.rkey);
+				assert_true(found->lkey == keys.lkey && found->rkey == keys.rkey);
 			}
 		}
 		if (!o->ndevs)
@@ -582,14 +553,9 @@ static void like_the_model(const struct inlay_mmap *m, const struct model *o)
 	d = rnd_below(ARRAY(pds));
 	i = model_index(o, pds[d]);
 	assert_int_equal(inlay_mmap_dev_(m, pds[d]), i < o->ndevs ? (int)i : -ENOENT);
-	assert_int_equal(inlay_mmap_started(m), o->state == RUNNING);
-	assert_int_equal(m->exported, o->exported);
-	assert_int_equal(inlay_mmap_num_bufs(m), o->bufs);
-	assert_int_equal(m->num_ranges, o->nranges);
-	assert_int_equal(m->num_devs, o->ndevs);
-	assert_int_equal(m->permissions, o->permissions);
-	assert_int_equal(m->user_data, o->user);
-	assert_int_equal(registered, o->mrs);
+	assert_true(inlay_mmap_started(m) == (o->state == RUNNING) && m->exported == o->exported);
+	assert_true(inlay_mmap_num_bufs(m) == o->bufs && m->num_ranges == o->nranges && m->num_devs == o->ndevs);
+	assert_true(m->permissions == o->permissions && m->user_data == o->user && registered == o->mrs);
 }
 
 /* The free callback: called for memory that the caller gave as its own, in order, with no region left */
@@ -600,12 +566,10 @@ static struct {
 
 static void free_cb(void *addr, size_t len, void *cookie)
 {
-	assert_ptr_equal(cookie, &freed);
-	assert_int_equal(registered, 0);
+	assert_true(cookie == &freed && !registered);
 	while (freed.at < freed.o->nranges && freed.o->ranges[freed.at].kind == INLAY_SOURCE_KEYS)
 		freed.at++; /* free() of it would crash */
-	assert_true(freed.at < freed.o->nranges);
-	assert_ptr_equal(addr, (void *)(uintptr_t)freed.o->ranges[freed.at].start);
+	assert_true(freed.at < freed.o->nranges && addr == (void *)(uintptr_t)freed.o->ranges[freed.at].start);
 	assert_int_equal(len, freed.o->ranges[freed.at++].len);
 	freed.calls++;
 }
@@ -619,7 +583,7 @@ static uint32_t to_free(const struct model *o)
 	return o->frees && o->started_once ? n : 0;
 }
 
-static void beside_a_model(void **unused)
+static void beside_a_model(UNUSED void **state)
 {
 	const char *env = getenv("MMAP_STEPS");
 	uint32_t steps = env && *env ? (uint32_t)strtoul(env, NULL, 0) : 20000, step_no;
@@ -627,7 +591,6 @@ static void beside_a_model(void **unused)
 	struct model o;
 	struct map x;
 
-	(void)unused;
 	memset(&o, 0, sizeof(o));
 	registered = 0;
 	map_make(&x, MAX_DEVS, MAX_RANGES);
@@ -762,12 +725,8 @@ static void beside_a_model(void **unused)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(imported),
-		cmocka_unit_test(create_arguments),
-		cmocka_unit_test(permissions),
-		cmocka_unit_test(sources),
-		cmocka_unit_test(limits),
-		cmocka_unit_test(device_memory),
+		cmocka_unit_test(imported), cmocka_unit_test(create_arguments), cmocka_unit_test(permissions),
+		cmocka_unit_test(sources), cmocka_unit_test(limits), cmocka_unit_test(device_memory),
 #if INLAY_CHECKED
 		cmocka_unit_test(rules),
 #endif

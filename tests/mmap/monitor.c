@@ -29,12 +29,11 @@ static pthread_t thread;
 static bool watching = true;
 
 /* The first words of up to 4 pages, as they are now: -EFAULT when they are not there, as ibv_reg_mr says */
-static int page_reg(void *context, struct inlay_cache_region *r)
+static int page_reg(UNUSED void *context, struct inlay_cache_region *r)
 {
 	uint64_t *mine = (uint64_t *)inlay_cache_bytes(r), i;
 	int err = watching ? inlay_monitor_watch(&monitor, r->start, r->len) : 0;
 
-	(void)context;
 	for (i = 0; i < r->len / PAGE && i < 4 && !err; i++) {
 		struct iovec to = {&mine[i], 8}, from = {(void *)(uintptr_t)(r->start + i * PAGE), 8};
 
@@ -43,18 +42,15 @@ static int page_reg(void *context, struct inlay_cache_region *r)
 	return err;
 }
 
-static int page_dereg(void *context, struct inlay_cache_region *r)
+static int page_dereg(UNUSED void *context, UNUSED struct inlay_cache_region *r)
 {
-	(void)context;
-	(void)r;
 	return 0;
 }
 
-static void *watch(void *arg)
+static void *watch(UNUSED void *arg)
 {
 	int got = 0;
 
-	(void)arg;
 	while (got >= 0)
 		got = inlay_monitor_step(&monitor, -1);
 	return (void *)(intptr_t)got;
@@ -153,7 +149,7 @@ static void monitor_start(void)
 }
 
 /* Every call that takes memory away, of every kind: the next get registers anew. Other calls change nothing */
-static void calls(void **state)
+static void calls(UNUSED void **state)
 {
 	static const char *const kinds[] = {"private", "shared", "shared file", "private file"};
 	static const struct {
@@ -166,7 +162,6 @@ static void calls(void **state)
 	uint32_t i;
 	int kind;
 
-	(void)state;
 	monitor_start();
 	for (kind = 0; kind < (int)ARRAY(kinds); kind++) {
 		const int flags = (kind % 3 ? MAP_SHARED : MAP_PRIVATE) | (kind < 2 ? MAP_ANONYMOUS : 0);
@@ -271,7 +266,7 @@ static void *unmapper(void *p)
 }
 
 /* A report that is read ends a wait. The end frees who waits, drops all regions, and refuses what comes later */
-static void ends(void **state)
+static void ends(UNUSED void **state)
 {
 	struct inlay_cache_region *r;
 	struct pollfd ready;
@@ -279,7 +274,6 @@ static void ends(void **state)
 	uint8_t *p, *q;
 	void *got;
 
-	(void)state;
 	monitor_open(); /* no thread yet */
 	p = map(NULL, PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	q = map(NULL, PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
@@ -416,14 +410,13 @@ static void *owner(void *arg)
 	return NULL;
 }
 
-static void readers(void **state)
+static void readers(UNUSED void **state)
 {
 	pthread_t t[MAPPERS + CACHES];
 	uint32_t i;
 	int status;
 	pid_t pid;
 
-	(void)state;
 	monitor_start();
 	memset(&world, 0, sizeof(world));
 	world.fd = file(ROUNDS + 1);
@@ -460,9 +453,7 @@ static void readers(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(calls),
-		cmocka_unit_test(ends),
-		cmocka_unit_test(readers),
+		cmocka_unit_test(calls), cmocka_unit_test(ends), cmocka_unit_test(readers),
 	};
 
 	must(pthread_atfork(NULL, NULL, child));

@@ -43,10 +43,8 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 	err = next(context, in, inlen, out, outlen);
 	if (!err && box[0] == 0x01 && box[1] == 0x00) {
 		if (box[7] == 0x01) {
-			if (mid.no_cap & 1)
-				cap[4] &= 0x7f;
-			if (mid.no_cap & 2)
-				cap[0x21] &= 0x7f;
+			cap[4] &= mid.no_cap & 1 ? 0x7f : 0xff;
+			cap[0x21] &= mid.no_cap & 2 ? 0x7f : 0xff;
 			cap[0x1d] &= (uint8_t)~((mid.no_cap & 16 ? 0x80 : 0) | (mid.no_cap & 32 ? 0x40 : 0));
 		} else if (box[7] == 0x41) {
 			if (mid.no_cap & 4)
@@ -106,12 +104,11 @@ static struct {
 
 static uint8_t *area; /* the owner's */
 
-static int open_both(void **state)
+static int open_both(UNUSED void **state)
 {
 	struct ibv_device **list;
 	int n = 0, d;
 
-	(void)state;
 	rnd_seed();
 	list = ibv_get_device_list(&n);
 	if (!list || n < 2) {
@@ -136,11 +133,10 @@ static int open_both(void **state)
 	return 0;
 }
 
-static int close_both(void **state)
+static int close_both(UNUSED void **state)
 {
 	int d;
 
-	(void)state;
 	for (d = 0; d < 2; d++) {
 		end_free(&at[d].e);
 		if (ibv_dealloc_pd(at[d].pd) || ibv_close_device(at[d].ctx))
@@ -150,9 +146,8 @@ static int close_both(void **state)
 	return mid.live;
 }
 
-static int fresh(void **state)
+static int fresh(UNUSED void **state)
 {
-	(void)state;
 	memset(&mid, 0, sizeof(mid));
 	rkeys_apart = true;
 	return 0;
@@ -180,16 +175,12 @@ static uint8_t outcome(int d, bool give, uint64_t addr, uint32_t len, uint32_t l
 	struct ibv_sge sge = {addr, len, lkey};
 	struct end *e = &at[d].e;
 	const struct mlx5_cqe64 *cqe;
-	uint8_t syndrome = 0;
+	uint8_t syndrome;
 
-	if (give)
-		must(inlay_post_read(&e->sq, (uintptr_t)e->buf, e->mr->rkey, &sge, 1, INLAY_SIGNALED));
-	else
-		must(inlay_post_write(&e->sq, (uintptr_t)e->buf, e->mr->rkey, &sge, 1, INLAY_SIGNALED));
-	inlay_sq_ring(&e->sq);
+	must(give ? inlay_post_read(&e->sq, (uintptr_t)e->buf, e->mr->rkey, &sge, 1, INLAY_SIGNALED | INLAY_RING) :
+		    inlay_post_write(&e->sq, (uintptr_t)e->buf, e->mr->rkey, &sge, 1, INLAY_SIGNALED | INLAY_RING));
 	cqe = cqe_wait(&e->cq);
-	if (inlay_cqe_is_error(cqe))
-		syndrome = inlay_cqe_syndrome(cqe);
+	syndrome = inlay_cqe_is_error(cqe) ? inlay_cqe_syndrome(cqe) : 0;
 	assert_true(0 < inlay_sq_release(&e->sq, cqe));
 	inlay_cq_advance(&e->cq, 1);
 	if (syndrome) {
@@ -285,34 +276,29 @@ static void share_both(struct shared *x, struct shared *y, uint32_t permissions)
 
 /* ---- Tests ---- */
 
-static void memory_of_the_other_side(void **state)
+static void memory_of_the_other_side(UNUSED void **state)
 {
 	const struct inlay_range *r;
 	struct inlay_keys keys;
 	struct shared x, y;
 	uint32_t i, k, rkey;
 
-	(void)state;
 	need_aliases();
 	shared_make(&x, 3, 1, INLAY_PCI_READ_WRITE);
 	must(inlay_mmap_start(&x.m));
 	must(shared_export(&x, 0));
 	assert_int_equal(x.len, 32 + 40 + 2 * 24 + 4); /* two ranges, no code */
-	assert_true(x.m.exported);
-	assert_int_equal(mid.live, 2);
+	assert_true(x.m.exported && mid.live == 2);
 	must(shared_import(&y, 1, x.blob, x.len));
 	assert_int_equal(mid.live, 4);
-	assert_int_equal(y.m.num_ranges, 2);
-	assert_int_equal(y.m.permissions, INLAY_PCI_READ_WRITE);
-	assert_true(inlay_mmap_imported(&y.m));
+	assert_true(y.m.num_ranges == 2 && y.m.permissions == INLAY_PCI_READ_WRITE && inlay_mmap_imported(&y.m));
 	assert_null(inlay_mmap_find(&y.m, area + 2 * PAGE, 1)); /* the owner's */
 	for (i = 0; i < 3; i += 2) {
 		uint8_t *page = area + 2 * i * PAGE;
 		static const uint32_t wants[] = {INLAY_RDMA_READ, INLAY_PCI_READ_WRITE, 0};
 
 		r = inlay_mmap_find(&y.m, page + 100, 1000);
-		assert_non_null(r);
-		assert_true(r->access == INLAY_PCI_READ_WRITE && r->rkey == INLAY_NO_KEY);
+		assert_true(r && r->access == INLAY_PCI_READ_WRITE && r->rkey == INLAY_NO_KEY);
 		must(inlay_mmap_keys(&y.m, r->id, y.m.devs[0], &keys));
 		assert_true(keys.lkey == r->lkey && keys.rkey == INLAY_NO_KEY);
 		moves(1, false, (uintptr_t)page, page, PAGE, r->lkey, 70 + i);
@@ -349,12 +335,9 @@ static void memory_of_the_other_side(void **state)
  * Relaxed ordering is asked of the indirect key where the device knows it, and is no reason to fail where it does not. Who may only read,
  * may not write
  */
-static void what_is_granted(void **state)
+static void what_is_granted(UNUSED void **state)
 {
-	static const struct {
-		uint32_t permissions, lacks, relaxed;
-		bool writes;
-	} rows[] = {
+	static const struct { uint32_t permissions, lacks, relaxed; bool writes; } rows[] = {
 		{INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING, 0, 48, true}, {INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING, 16, 32, true},
 		{INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING, 32, 16, true}, {INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING, 48, 0, true},
 		{INLAY_LOCAL_READ_WRITE | INLAY_PCI_READ_ONLY, 0, 0, false},
@@ -363,7 +346,6 @@ static void what_is_granted(void **state)
 	struct shared x, y;
 	size_t i;
 
-	(void)state;
 	need_aliases();
 	for (i = 0; i < ARRAY(rows); i++) {
 		mid.no_cap = rows[i].lacks;
@@ -379,7 +361,7 @@ static void what_is_granted(void **state)
 }
 
 /* Across an address that is a multiple of 2 GiB: two pieces in the key. The address space there is taken for the test */
-static void a_range_of_two_pieces(void **state)
+static void a_range_of_two_pieces(UNUSED void **state)
 {
 	const uint64_t border = 0x200080000000;
 	const struct inlay_range *r;
@@ -388,11 +370,8 @@ static void a_range_of_two_pieces(void **state)
 	struct ibv_mr *mr;
 	struct shared x, y;
 
-	(void)state;
 	need_aliases();
-	memset(&probe, 0, sizeof(probe));
-	probe.start = border - PAGE;
-	probe.len = PAGE;
+	probe = (struct inlay_source){.start = border - PAGE, .len = PAGE};
 	assert_int_equal(inlay_mmap_pci_pieces_(&probe), 1);
 	probe.len = PAGE + 1;
 	assert_int_equal(inlay_mmap_pci_pieces_(&probe), 2);
@@ -423,14 +402,13 @@ static void a_range_of_two_pieces(void **state)
 }
 
 /* Again for the same device, and for the other one of the map */
-static void exported_twice(void **state)
+static void exported_twice(UNUSED void **state)
 {
 	struct shared x, y[2], z;
 	uint8_t first[1024];
 	size_t len, size;
 	int d;
 
-	(void)state;
 	need_aliases();
 	shared_make(&x, 1, 0, INLAY_PCI_READ_WRITE | INLAY_RDMA_READ);
 	must(inlay_mmap_add_dev(&x.m, at[1].pd));
@@ -439,9 +417,7 @@ static void exported_twice(void **state)
 	memcpy(first, x.blob, len = x.len);
 	x.len = sizeof(x.blob);
 	must(inlay_mmap_export_pci(&x.m, at[0].pd, NULL, 0, x.blob, &x.len));
-	assert_int_equal(x.len, len);
-	assert_memory_equal(x.blob, first, len);
-	assert_int_equal(mid.live, 1);
+	assert_true(x.len == len && !memcmp(x.blob, first, len) && mid.live == 1);
 	must(shared_export(&x, 1));
 	assert_memory_not_equal(x.blob, first, len);
 	assert_int_equal(mid.live, 2);
@@ -466,13 +442,12 @@ static void exported_twice(void **state)
 	assert_int_equal(mid.live, 0);
 }
 
-static void states_and_arguments(void **state)
+static void states_and_arguments(UNUSED void **state)
 {
 	uint8_t blob[1024], keys[2048] __attribute__((aligned(64)));
 	struct shared x, y;
 	size_t len, need, told, i;
 
-	(void)state;
 	need_aliases();
 	shared_make(&x, 1, 0, INLAY_PCI_READ_WRITE);
 	need = inlay_mmap_pci_size(&x.m);
@@ -480,20 +455,10 @@ static void states_and_arguments(void **state)
 	len = sizeof(blob);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len), -EBADFD); /* not started */
 	must(inlay_mmap_start(&x.m));
-	const struct {
-		struct ibv_pd *pd;
-		void *keys;
-		size_t size;
-		void *blob;
-		size_t *len;
-		int err;
-	} exports[] = {
-		{NULL, keys, need, blob, &len, -EINVAL},
-		{at[1].pd, keys, need, blob, &len, -ENOENT},
-		{at[0].pd, keys, need, blob, NULL, -EINVAL},
-		{at[0].pd, keys, need, NULL, &len, -EINVAL},
-		{at[0].pd, keys, need - 1, blob, &len, -ENOBUFS},
-		{at[0].pd, NULL, need, blob, &len, -EINVAL},
+	const struct { struct ibv_pd *pd; void *keys; size_t size; void *blob; size_t *len; int err; } exports[] = {
+		{NULL, keys, need, blob, &len, -EINVAL}, {at[1].pd, keys, need, blob, &len, -ENOENT},
+		{at[0].pd, keys, need, blob, NULL, -EINVAL}, {at[0].pd, keys, need, NULL, &len, -EINVAL},
+		{at[0].pd, keys, need - 1, blob, &len, -ENOBUFS}, {at[0].pd, NULL, need, blob, &len, -EINVAL},
 		{at[0].pd, keys + 8, need, blob, &len, -EINVAL},
 	};
 	for (i = 0; i < ARRAY(exports); i++)
@@ -504,9 +469,7 @@ static void states_and_arguments(void **state)
 	told = len;
 	len = told - 1;
 	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len), -ENOBUFS);
-	assert_int_equal(len, told);
-	assert_false(x.m.exported);
-	assert_int_equal(mid.live, 0);
+	assert_true(len == told && !x.m.exported && !mid.live);
 	must(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len));
 
 	need = inlay_mmap_import_pci_size(blob, len);
@@ -522,10 +485,8 @@ static void states_and_arguments(void **state)
 	} imports[] = {
 		{NULL, y.memory, need, at[1].pd, blob, len, -EINVAL},
 		{&y.m, y.memory, need - 1, at[1].pd, blob, len, -ENOBUFS},
-		{&y.m, y.memory, need, NULL, blob, len, -EINVAL},
-		{&y.m, y.memory, need, at[1].pd, NULL, len, -EINVAL},
-		{&y.m, NULL, need, at[1].pd, blob, len, -EINVAL},
-		{&y.m, y.memory, need, at[1].pd, blob, 8, -EPROTO},
+		{&y.m, y.memory, need, NULL, blob, len, -EINVAL}, {&y.m, y.memory, need, at[1].pd, NULL, len, -EINVAL},
+		{&y.m, NULL, need, at[1].pd, blob, len, -EINVAL}, {&y.m, y.memory, need, at[1].pd, blob, 8, -EPROTO},
 		{&y.m, y.memory, need, at[1].pd, blob, len, 0},
 	};
 	for (i = 0; i < ARRAY(imports); i++)
@@ -560,14 +521,13 @@ static void states_and_arguments(void **state)
 }
 
 /* Whose blob is changed and sealed anew gets in nowhere */
-static void not_permitted(void **state)
+static void not_permitted(UNUSED void **state)
 {
 	struct inlay_blob head;
 	struct shared x, y;
 	uint8_t blob[1024];
 	unsigned i;
 
-	(void)state;
 	need_aliases();
 	share_both(&x, &y, INLAY_PCI_READ_WRITE);
 	shared_free(&y);
@@ -592,19 +552,15 @@ static void not_permitted(void **state)
  * A device that says no, that lacks any one of the capabilities, or has no device commands (the second run) cannot; one that does not
  * answer just now fails by its own errno, and may be asked again
  */
-static void devices_that_cannot(void **state)
+static void devices_that_cannot(UNUSED void **state)
 {
-	static const struct {
-		uint32_t lacks;
-		int says, is;
-	} rows[] = {
+	static const struct { uint32_t lacks; int says, is; } rows[] = {
 		{0, EINVAL, ENOTSUP}, {0, EOPNOTSUPP, ENOTSUP}, {0, EPERM, ENOTSUP}, {0, EIO, EIO}, {0, ENOMEM, ENOMEM}, {0, EAGAIN, EAGAIN},
 		{0, EBUSY, EBUSY}, {1, 0, ENOTSUP}, {2, 0, ENOTSUP}, {4, 0, ENOTSUP}, {8, 0, ENOTSUP}, {0, 0, 0},
 	};
 	struct shared x, y;
 	size_t i;
 
-	(void)state;
 	shared_make(&x, 1, 0, INLAY_PCI_READ_WRITE);
 	must(inlay_mmap_start(&x.m));
 	if (!capable()) {
@@ -631,17 +587,12 @@ static void devices_that_cannot(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(memory_of_the_other_side, fresh),
-		cmocka_unit_test_setup(what_is_granted, fresh),
-		cmocka_unit_test_setup(a_range_of_two_pieces, fresh),
-		cmocka_unit_test_setup(exported_twice, fresh),
-		cmocka_unit_test_setup(states_and_arguments, fresh),
-		cmocka_unit_test_setup(not_permitted, fresh),
+		cmocka_unit_test_setup(memory_of_the_other_side, fresh), cmocka_unit_test_setup(what_is_granted, fresh),
+		cmocka_unit_test_setup(a_range_of_two_pieces, fresh), cmocka_unit_test_setup(exported_twice, fresh),
+		cmocka_unit_test_setup(states_and_arguments, fresh), cmocka_unit_test_setup(not_permitted, fresh),
 		cmocka_unit_test_setup(devices_that_cannot, fresh),
 	};
-	const struct CMUnitTest without[] = {
-		cmocka_unit_test_setup(devices_that_cannot, fresh),
-	};
+	const struct CMUnitTest without[] = {cmocka_unit_test_setup(devices_that_cannot, fresh)};
 	int failed;
 
 	if (getenv("INLAY_TEST_AGAIN"))

@@ -31,8 +31,6 @@ static int open_atomics(void **state)
 	return softdev_present() && (can.sizes != 0x7c || can.sizes_dc != 0x7c || can.sizes_be != 0x74) ? -1 : 0;
 }
 
-/* ---- what a post asks for ---- */
-
 enum form { FA32, ADD, SWAP, AND, OR, XOR, CAS, FORMS };
 
 struct op {
@@ -123,8 +121,6 @@ static uint64_t model(const struct op *o, uint64_t was)
 	return to;
 }
 
-/* ---- bytes ---- */
-
 #define RING_BBS 16u
 
 static uint8_t ring[RING_BBS * 64] __attribute__((aligned(4096))), want[RING_BBS * 64], reg[4096] __attribute__((aligned(4096)));
@@ -168,7 +164,7 @@ static uint32_t want_wqe(const struct op *o, uint32_t index, uint32_t qpn, uint6
 }
 
 /* Every form, every size, at every slot of the ring; what the WQE does not have stays as it was */
-static void bytes(void **state)
+static void bytes(UNUSED void **state)
 {
 	static const struct {
 		uint32_t flags;
@@ -179,7 +175,6 @@ static void bytes(void **state)
 	struct inlay_uar uar;
 	struct inlay_sq sq;
 
-	(void)state;
 	if (getenv("INLAY_TEST_AGAIN")) {
 		print_message("# skipped: no device has a part in it\n");
 		skip();
@@ -217,10 +212,8 @@ static void bytes(void **state)
 	inlay_sq_fini(&sq);
 }
 
-/* ---- memory ---- */
-
 /* Batches of atomics of all forms on a few words: each answer, and in the end every byte */
-static void forms(void **state)
+static void forms(UNUSED void **state)
 {
 	enum { WORDS = 64, BATCH = 8 };
 	uint32_t i, k, done, max = cases(40000), count[FORMS] = {0};
@@ -228,7 +221,6 @@ static void forms(void **state)
 	struct opt opt = opt_of(IBV_QPT_RC, 1 << 16);
 	struct pair p;
 
-	(void)state;
 	if (!has(4) || !has(8)) {
 		print_message("# skipped: the device has no extended atomics\n");
 		skip();
@@ -269,15 +261,10 @@ static void forms(void **state)
 	pair_free(&p);
 }
 
-/* ---- refusals ---- */
-
 /* A queue that is not told of sizes has none, and one without atomics gets none; sizes that no atomic has */
-static void refused_here(void **state)
+static void refused_here(UNUSED void **state)
 {
-	static const struct {
-		uint32_t told, size;
-		int want;
-	} rows[] = {
+	static const struct { uint32_t told, size; int want; } rows[] = {
 		{0, 4, -ENOTSUP}, {0, 8, -ENOTSUP}, {4, 8, -ENOTSUP}, {56, 0, -EINVAL}, {56, 1, -EINVAL}, {56, 2, -EINVAL}, {56, 3, -EINVAL},
 		{56, 5, -EINVAL}, {56, 12, -EINVAL}, {56, 16, -EINVAL}, {56, 0x80000004, -EINVAL}, {56, 8, 0},
 	};
@@ -287,7 +274,6 @@ static void refused_here(void **state)
 	struct inlay_sq sq, before;
 	int got;
 
-	(void)state;
 	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL));
 	must(inlay_sq_init(&sq, ring, RING_BBS, record, 5, 12, &uar));
 	before = sq;
@@ -313,7 +299,7 @@ static void refused_here(void **state)
 }
 
 /* What the device refuses: the completion of the WQE at hand, which a post would not have made */
-static void refused_there(void **state)
+static void refused_there(UNUSED void **state)
 {
 	enum { UNALIGNED, RIGHTS, KEY, LENGTH, MODIFIER, SIZE, SHORT, CASES };
 	static const enum ibv_wc_status status[CASES] = {
@@ -324,7 +310,6 @@ static void refused_there(void **state)
 	struct pair p;
 	uint32_t n;
 
-	(void)state;
 	need_softdev("the device's refusals");
 	for (n = 0; n < 2 * CASES; n++) {
 		const uint32_t i = n / 2, size = n % 2 ? 8 : 4, opmod = inlay_opmod_atomic(size);
@@ -350,13 +335,6 @@ static void refused_there(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bytes),
-		cmocka_unit_test(refused_here),
-		cmocka_unit_test(forms),
-		cmocka_unit_test(refused_there),
-	};
-
-	return cmocka_run_group_tests_name("atomics", tests, open_atomics, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
-	       again_trapped();
+	return test_group("atomics", open_atomics, dev_close, TEST(bytes), TEST(refused_here), TEST(forms),
+			  TEST(refused_there)) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

@@ -28,11 +28,7 @@ struct ep {
 } __attribute__((aligned(64)));
 
 /* A function that makes one call */
-#define CALL(name, arguments, call)                                                                                              \
-	COUNTED int inlay_##name arguments                                                                                       \
-	{                                                                                                                        \
-		return call;                                                                                                     \
-	}
+#define CALL(name, arguments, call) COUNTED int inlay_##name arguments { return call; }
 /* And one that rings for it, unless it failed */
 #define CALL_RING(name, arguments, call, ring)                                                                                   \
 	COUNTED int inlay_##name arguments                                                                                       \
@@ -115,11 +111,9 @@ static void need(int ok, const char *what)
 }
 
 /* n completions at once, of a compressed block: of stride indices, of the enhanced layout */
-#define DECODE(name, n)                                                                                                          \
-	COUNTED uint32_t inlay_##name##_##n(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths)                          \
-	{                                                                                                                        \
-		return inlay_cq_decode(cq, counters, lengths, n);                                                                \
-	}
+#define DECODE(name, n) \
+	COUNTED uint32_t inlay_##name##_##n(struct inlay_cq *cq, uint16_t *counters, uint32_t *lengths) \
+	{ return inlay_cq_decode(cq, counters, lengths, n); }
 DECODE(indices, 64)
 DECODE(sevens, 63)
 
@@ -208,8 +202,7 @@ static void run_posts(void)
 static void run_receives(void)
 {
 	static const struct inlay_strides shape = {3, 11, 0};
-	struct ep p;
-	struct ep s;
+	struct ep p, s;
 	uint32_t i;
 
 	fresh_cq(&s.cq, INLAY_MINI_HASH, 0);

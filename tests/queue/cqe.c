@@ -9,33 +9,19 @@
 
 /* Where each field lies: first byte, bytes (big-endian), bits below it, mask. The PRM's "Completion Queue Entry Format" and mlx5dv.h */
 #define EACH_FIELD(X) \
-	X(inlay_cqe_rss_hash, 12, 4, 0, 0xffffffff) \
-	X(inlay_cqe_rss_type, 16, 1, 0, 0xcc) \
-	X(inlay_cqe_path_bits, 17, 1, 0, 0x7f) \
-	X(inlay_cqe_checksum, 20, 2, 0, 0xffff) \
-	X(inlay_cqe_slid, 22, 2, 0, 0xffff) \
-	X(inlay_cqe_sl, 24, 1, 0, 0xf) \
-	X(inlay_cqe_src_qpn, 25, 3, 0, 0xffffff) \
-	X(inlay_cqe_checks, 28, 1, 0, 7) \
-	X(inlay_cqe_l3_type, 29, 1, 2, 3) \
-	X(inlay_cqe_l4_type, 29, 1, 4, 7) \
-	X(inlay_cqe_vlan, 30, 2, 0, 0xffff) \
-	X(inlay_cqe_user_index, 33, 3, 0, 0xffffff) \
-	X(inlay_cqe_invalidated_rkey, 36, 4, 0, 0xffffffff) \
-	X(inlay_cqe_byte_count, 44, 4, 0, 0xffffffff) \
-	X(inlay_cqe_timestamp, 48, 8, 0, ~0ull) \
-	X(inlay_cqe_vendor_syndrome, 54, 1, 0, 0xff) \
-	X(inlay_cqe_syndrome, 55, 1, 0, 0xff) \
-	X(inlay_cqe_send_opcode, 56, 1, 0, 0xff) \
-	X(inlay_cqe_qpn, 57, 3, 0, 0xffffff) \
-	X(inlay_cqe_flow_tag, 57, 3, 0, 0xffffff) \
-	X(inlay_cqe_wqe_counter, 60, 2, 0, 0xffff) \
+	X(inlay_cqe_rss_hash, 12, 4, 0, 0xffffffff) X(inlay_cqe_rss_type, 16, 1, 0, 0xcc) \
+	X(inlay_cqe_path_bits, 17, 1, 0, 0x7f) X(inlay_cqe_checksum, 20, 2, 0, 0xffff) \
+	X(inlay_cqe_slid, 22, 2, 0, 0xffff) X(inlay_cqe_sl, 24, 1, 0, 0xf) \
+	X(inlay_cqe_src_qpn, 25, 3, 0, 0xffffff) X(inlay_cqe_checks, 28, 1, 0, 7) \
+	X(inlay_cqe_l3_type, 29, 1, 2, 3) X(inlay_cqe_l4_type, 29, 1, 4, 7) X(inlay_cqe_vlan, 30, 2, 0, 0xffff) \
+	X(inlay_cqe_user_index, 33, 3, 0, 0xffffff) X(inlay_cqe_invalidated_rkey, 36, 4, 0, 0xffffffff) \
+	X(inlay_cqe_byte_count, 44, 4, 0, 0xffffffff) X(inlay_cqe_timestamp, 48, 8, 0, ~0ull) \
+	X(inlay_cqe_vendor_syndrome, 54, 1, 0, 0xff) X(inlay_cqe_syndrome, 55, 1, 0, 0xff) \
+	X(inlay_cqe_send_opcode, 56, 1, 0, 0xff) X(inlay_cqe_qpn, 57, 3, 0, 0xffffff) \
+	X(inlay_cqe_flow_tag, 57, 3, 0, 0xffffff) X(inlay_cqe_wqe_counter, 60, 2, 0, 0xffff) \
 	X(inlay_cqe_opcode, 63, 1, 4, 0xf)
-#define FIELD_GET(name, at, bytes, shift, mask)                                                                                  \
-	static uint64_t get_##name(const struct mlx5_cqe64 *cqe)                                                                 \
-	{                                                                                                                        \
-		return (uint64_t)name(cqe);                                                                                     \
-	}
+#define FIELD_GET(name, at, bytes, shift, mask) \
+	static uint64_t get_##name(const struct mlx5_cqe64 *cqe) { return (uint64_t)name(cqe); }
 #define FIELD_ROW(name, at, bytes, shift, mask) {#name, get_##name, at, bytes, shift, mask},
 EACH_FIELD(FIELD_GET)
 
@@ -47,14 +33,13 @@ static const struct {
 } fields_of[] = {EACH_FIELD(FIELD_ROW)};
 
 /* Every field, among random neighbours */
-static void fields(void **state)
+static void fields(UNUSED void **state)
 {
 	static const uint8_t ip[] = {INLAY_RSS_IPV4, INLAY_RSS_IPV6}, l4[] = {INLAY_RSS_TCP, INLAY_RSS_UDP, INLAY_RSS_SPI};
 	uint8_t raw[64] __attribute__((aligned(64))), before[64];
 	struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)(void *)raw;
 	uint32_t i, f, k;
 
-	(void)state;
 	for (i = 0; i < 20000; i++) {
 		uint64_t seconds = rnd() % 2500000000, ns = rnd() % 1000000000, want;
 		uint32_t imm;
@@ -82,11 +67,7 @@ static void fields(void **state)
 	assert_true(INLAY_L4_TCP == 1 && INLAY_L4_UDP == 2 && INLAY_L4_TCP_ACK == 3 && INLAY_L4_TCP_DATA == 4);
 }
 
-static const struct {
-	uint8_t opcode;
-	const char *name;
-	bool send, error;
-} opcodes[] = {
+static const struct { uint8_t opcode; const char *name; bool send, error; } opcodes[] = {
 	{0, "REQ", true, false}, {1, "RESP_WR_IMM", false, false}, {2, "RESP_SEND", false, false}, {3, "RESP_SEND_IMM", false, false},
 	{4, "RESP_SEND_INV", false, false}, {5, "RESIZE_CQ", false, false}, {6, "NO_PACKET", false, false},
 	{7, "unknown CQE opcode", false, false}, {8, "unknown CQE opcode", false, true}, {9, "unknown CQE opcode", false, true},
@@ -95,12 +76,11 @@ static const struct {
 };
 
 /* All 256 values of the last byte: what kind of completion it is does not depend on the low four bits */
-static void kinds(void **state)
+static void kinds(UNUSED void **state)
 {
 	struct mlx5_cqe64 cqe;
 	uint32_t own;
 
-	(void)state;
 	for (own = 0; own < 256; own++) {
 		noise(&cqe, sizeof(cqe));
 		cqe.op_own = (uint8_t)own;
@@ -114,34 +94,26 @@ static void kinds(void **state)
 }
 
 /* Numbers and not MLX5_CQE_SYNDROME_*: what the device sends is the number. Text and status as the PRM and libmlx5's table have them */
-static const struct {
-	uint8_t syndrome;
-	enum ibv_wc_status status;
-	const char *text;
-} syndromes[] = {
+static const struct { uint8_t syndrome; enum ibv_wc_status status; const char *text; } syndromes[] = {
 	{0x01, IBV_WC_LOC_LEN_ERR, "local length error"},
 	{0x02, IBV_WC_LOC_QP_OP_ERR, "local QP operation error"},
-	{0x04, IBV_WC_LOC_PROT_ERR, "local protection error"},
-	{0x05, IBV_WC_WR_FLUSH_ERR, "work request flushed"},
+	{0x04, IBV_WC_LOC_PROT_ERR, "local protection error"}, {0x05, IBV_WC_WR_FLUSH_ERR, "work request flushed"},
 	{0x06, IBV_WC_MW_BIND_ERR, "memory window bind error"},
-	{0x10, IBV_WC_BAD_RESP_ERR, "bad response"},
-	{0x11, IBV_WC_LOC_ACCESS_ERR, "local access error"},
+	{0x10, IBV_WC_BAD_RESP_ERR, "bad response"}, {0x11, IBV_WC_LOC_ACCESS_ERR, "local access error"},
 	{0x12, IBV_WC_REM_INV_REQ_ERR, "remote invalid request"},
-	{0x13, IBV_WC_REM_ACCESS_ERR, "remote access error"},
-	{0x14, IBV_WC_REM_OP_ERR, "remote operation error"},
+	{0x13, IBV_WC_REM_ACCESS_ERR, "remote access error"}, {0x14, IBV_WC_REM_OP_ERR, "remote operation error"},
 	{0x15, IBV_WC_RETRY_EXC_ERR, "transport retry counter exceeded"},
 	{0x16, IBV_WC_RNR_RETRY_EXC_ERR, "RNR retry counter exceeded"},
 	{0x22, IBV_WC_REM_ABORT_ERR, "remote aborted"},
 };
 
-static void statuses(void **state)
+static void statuses(UNUSED void **state)
 {
 	struct mlx5_err_cqe err;
 	struct mlx5_cqe64 cqe;
 	uint32_t synd, op;
 	size_t i;
 
-	(void)state;
 	for (synd = 0; synd < 256; synd++) {
 		enum ibv_wc_status status = IBV_WC_GENERAL_ERR;
 		const char *text = "unknown syndrome";
@@ -167,14 +139,13 @@ static void statuses(void **state)
 }
 
 /* Where the payload lies, and never for a byte count that the place cannot hold */
-static void payloads(void **state)
+static void payloads(UNUSED void **state)
 {
 	static const uint32_t counts[] = {0, 1, 31, 32, 33, 63, 64, 65, 128, 0x7fffffff, 0x80000000, 0xffffffff};
 	struct mlx5_cqe64 slot[2], *cqe = &slot[1];
 	uint32_t own;
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < ARRAY(counts); i++)
 		for (own = 0; own < 256; own++) {
 			const void *want = NULL;
@@ -195,15 +166,10 @@ static void payloads(void **state)
 		}
 }
 
-/* ---- printing ---- */
-
 /* The words in hex follow what is said of them */
-static void print_golden(void **state)
+static void print_golden(UNUSED void **state)
 {
-	static const struct {
-		const char *says;
-		uint32_t words[16];
-	} golden[] = {
+	static const struct { const char *says; uint32_t words[16]; } golden[] = {
 		{"RESP_SEND_IMM qpn 0xabcdef uidx 0x12 wqe_counter 65535 byte_cnt 100 imm 0xdeadbeef owner 1",
 		 {0, 1, 2, 3, 4, 5, 6, 7, 0xff000012, 0xdeadbeef, 0, 100, 0, 9, 0x00abcdef, 0xffff0033}},
 		{"REQ_ERR qpn 0x41 uidx 0x7 wqe_counter 10 byte_cnt 0 imm 0x00000000 owner 0 "
@@ -218,7 +184,6 @@ static void print_golden(void **state)
 	size_t bytes;
 	FILE *out;
 
-	(void)state;
 	for (i = 0; i < ARRAY(golden); i++) {
 		const uint32_t *words = golden[i].words;
 		int len = snprintf(want, sizeof(want), "  %s\n", golden[i].says);
@@ -238,13 +203,6 @@ static void print_golden(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(fields),
-		cmocka_unit_test(kinds),
-		cmocka_unit_test(statuses),
-		cmocka_unit_test(payloads),
-		cmocka_unit_test(print_golden),
-	};
-
-	return cmocka_run_group_tests_name("cqe", tests, open_nothing, NULL);
+	return test_group("cqe", open_nothing, NULL, TEST(fields), TEST(kinds), TEST(statuses), TEST(payloads),
+			  TEST(print_golden));
 }

@@ -9,23 +9,16 @@
 
 #define LENGTH 4096u
 
-struct mem {
-	struct ibv_dm *ib;
-	struct ibv_mr *mr;
-	struct inlay_dm dm;
-};
+struct mem { struct ibv_dm *ib; struct ibv_mr *mr; struct inlay_dm dm; };
 
 static void mem_make(struct mem *m)
 {
-	struct ibv_alloc_dm_attr attr;
+	struct ibv_alloc_dm_attr attr = {};
 
 	memset(m, 0, sizeof(*m));
-	memset(&attr, 0, sizeof(attr));
 	attr.length = LENGTH;
-	m->ib = ibv_alloc_dm(dev.ctx, &attr);
-	assert_non_null(m->ib);
-	m->mr = ibv_reg_dm_mr(dev.pd, m->ib, 0, LENGTH, IBV_ACCESS_ZERO_BASED | ALL_ACCESS);
-	assert_non_null(m->mr);
+	m->ib = made(ibv_alloc_dm(dev.ctx, &attr));
+	m->mr = made(ibv_reg_dm_mr(dev.pd, m->ib, 0, LENGTH, IBV_ACCESS_ZERO_BASED | ALL_ACCESS));
 	must(inlay_dm_from_dm(&m->dm, m->ib, NULL));
 	assert_non_null((void *)m->dm.buf);
 	assert_true(m->dm.length >= LENGTH);
@@ -38,13 +31,12 @@ static void mem_free(struct mem *m)
 }
 
 /* Random writes and reads. The right ones touch what they name, the others nothing */
-static void cpu(void **state)
+static void cpu(UNUSED void **state)
 {
 	static uint8_t shadow[LENGTH], data[LENGTH + 64], seen[LENGTH + 64];
 	struct mem m;
 	uint32_t i;
 
-	(void)state;
 	mem_make(&m);
 	memset(shadow, 0, sizeof(shadow));
 	must(inlay_dm_write(&m.dm, 0, shadow, LENGTH));
@@ -97,7 +89,7 @@ static void cpu(void **state)
 }
 
 /* Both ways through the network, and as the memory that an SGE names */
-static void rdma(void **state)
+static void rdma(UNUSED void **state)
 {
 	static uint8_t seen[LENGTH];
 	struct opt opt = usual;
@@ -105,7 +97,6 @@ static void rdma(void **state)
 	struct mem m;
 	uint32_t i;
 
-	(void)state;
 	mem_make(&m);
 	opt.bytes = 1 << 16;
 	ends_make(&a, &b, &opt);
@@ -116,7 +107,7 @@ static void rdma(void **state)
 	for (i = 0; i < 300; i++) {
 		uint32_t offset = rnd_below(LENGTH / 4) * 4, len = (1 + rnd_below((LENGTH - offset) / 4)) * 4;
 		uint32_t tag = (uint32_t)rnd();
-		struct ibv_sge sge = sge_of(&a, 0x1000, len), inside;
+		struct ibv_sge sge = sge_of(&a, 0x1000, len), inside = {offset, len, m.mr->lkey};
 
 		fill(a.buf + 0x1000, len, tag);
 		must(inlay_post_write(&a.sq, offset, m.mr->rkey, &sge, 1, INLAY_SIGNALED));
@@ -132,9 +123,6 @@ static void rdma(void **state)
 		sent(&a);
 		assert_int_equal(differs(a.buf + 0x1000, len, tag + 1), len);
 		/* Sent from there, into memory */
-		inside.addr = offset;
-		inside.length = len;
-		inside.lkey = m.mr->lkey;
 		must(inlay_post_write(&a.sq, raddr_of(&b, 0x2000), b.mr->rkey, &inside, 1, INLAY_SIGNALED));
 		inlay_sq_ring(&a.sq);
 		sent(&a);
@@ -147,10 +135,5 @@ static void rdma(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(cpu),
-		cmocka_unit_test(rdma),
-	};
-
-	return cmocka_run_group_tests_name("dm", tests, dev_open, dev_close);
+	return test_group("dm", dev_open, dev_close, TEST(cpu), TEST(rdma));
 }

@@ -189,7 +189,7 @@ static void breaks(struct pair *p, const struct row *r, uint32_t flags, bool lea
 	revive(p);
 }
 
-static void broken(void **state)
+static void broken(UNUSED void **state)
 {
 #define ERROR(synd, wc) MLX5_CQE_SYNDROME_##synd, IBV_WC_##wc
 	static const struct row rows[] = {
@@ -208,7 +208,6 @@ static void broken(void **state)
 	struct pair p;
 	uint32_t i, k;
 
-	(void)state;
 	opt.bytes = BYTES;
 	for (i = 0; i < ARRAY(rows); i++) {
 		if (rows[i].len == 0x7fffffff && !softdev_present())
@@ -225,7 +224,7 @@ static void broken(void **state)
 }
 
 /* The peer's side of its own: a receive that is too short, or that it may not write to */
-static void peer(void **state)
+static void peer(UNUSED void **state)
 {
 	static const struct {
 		uint8_t there;
@@ -241,7 +240,6 @@ static void peer(void **state)
 	struct pair p;
 	uint32_t i, bad, first;
 
-	(void)state;
 	pair_make(&p, &usual);
 	sge = sge_of(&p.a, 0, 64);
 	for (i = 0; i < ARRAY(rows); i++) {
@@ -264,7 +262,7 @@ static void peer(void **state)
 }
 
 /* Nothing is wrong: the program itself stops the QP while a send waits for a receive. What waited is flushed with its own opcode */
-static void flush(void **state)
+static void flush(UNUSED void **state)
 {
 	static const uint8_t opcodes[] = {MLX5_OPCODE_SEND, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_FA, MLX5_OPCODE_ATOMIC_CS,
 					  MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_NOP};
@@ -273,7 +271,6 @@ static void flush(void **state)
 	uint64_t to;
 	uint32_t i, rkey;
 
-	(void)state;
 	pair_make(&p, &usual);
 	sge = sge_of(&p.a, 0, 8);
 	to = raddr_of(&p.b, 0);
@@ -300,11 +297,5 @@ static void flush(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(broken),
-		cmocka_unit_test(peer),
-		cmocka_unit_test(flush),
-	};
-
-	return cmocka_run_group_tests_name("errors", tests, open_stepped, dev_close);
+	return test_group("errors", open_stepped, dev_close, TEST(broken), TEST(peer), TEST(flush));
 }

@@ -46,12 +46,8 @@ static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch,
 	opt.channel = ch;
 	end_make(b, &opt);
 	if (moderated) {
-		struct ibv_modify_cq_attr moderate;
+		struct ibv_modify_cq_attr moderate = {IBV_CQ_ATTR_MODERATE, {8, 50}};
 
-		memset(&moderate, 0, sizeof(moderate));
-		moderate.attr_mask = IBV_CQ_ATTR_MODERATE;
-		moderate.moderate.cq_count = 8;
-		moderate.moderate.cq_period = 50;
 		must(ibv_modify_cq(b->rcq, &moderate));
 	}
 	ends_connect(a, b);
@@ -93,11 +89,10 @@ static void send_word(struct end *a, uint32_t n, uint32_t flags)
  * A message that comes before the arming, or after it, wakes the receiver; armed for solicited ones, one that is not does not. Moderated,
  * events may come late, but they come. Each event that was taken has been counted: the next arming is a new one
  */
-static void sleeps(void **state)
+static void sleeps(UNUSED void **state)
 {
 	uint32_t n, got, turn;
 
-	(void)state;
 	for (turn = 0; turn < 2; turn++) {
 		struct ibv_comp_channel *ch = channel_make();
 		struct end a, b;
@@ -149,14 +144,12 @@ static void come(struct end *a, uint32_t rxcqn, uint32_t n, bool solicits)
  * look, arm, look, sleep: up to two completions at each of the three places between them, solicited or not, in all combinations. Asleep
  * with a message that should have woken is wrong; so is an event where none was due.
  */
-static void places(void **state)
+static void places(UNUSED void **state)
 {
-	struct ibv_comp_channel *ch;
 	struct end a, b;
 	uint32_t mix, n = 0, got = 0, races = 0;
+	struct ibv_comp_channel *ch = channel_make();
 
-	(void)state;
-	ch = channel_make();
 	pair_make(&a, &b, ch, false);
 	/* In base 7: none, one, one solicited, and two of either kind; and which arming */
 	for (mix = 0; mix < 2 * 7 * 7 * 7; mix++) {
@@ -206,13 +199,7 @@ static void places(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(sleeps),
-	}, by_hand[] = {
-		cmocka_unit_test(places),
-	};
-
 	if (softdev_present() && getenv("SOFTDEV_MANUAL"))
-		return cmocka_run_group_tests_name("events, stepped", by_hand, dev_open, dev_close);
-	return cmocka_run_group_tests_name("events", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1");
+		return test_group("events, stepped", dev_open, dev_close, TEST(places));
+	return test_group("events", dev_open, dev_close, TEST(sleeps)) || again_with("SOFTDEV_MANUAL", "1");
 }

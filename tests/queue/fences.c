@@ -24,19 +24,15 @@ struct inlay_cq cq;
 uint64_t payload[64];
 uint32_t sum;
 
-/* A WQE copied into the register. */
-SCENARIO void s_copy(void)
-{
-	(void)!inlay_post_write_inline(&sq, 0x1000, 7, payload, 8, INLAY_SIGNALED);
-	inlay_sq_ring(&sq);
-}
-
-/* A WQE of several WQEBBs, over the end of the ring, copied into the register. */
-SCENARIO void s_copy_long(void)
-{
-	(void)!inlay_post_write_inline(&sq, 0x1000, 7, payload, 150, INLAY_SIGNALED);
-	inlay_sq_ring(&sq);
-}
+/* A WQE copied into the register; one of several WQEBBs, over the end of the ring */
+#define COPY_AND_RING(name, len)                                                                                                 \
+	SCENARIO void name(void)                                                                                                 \
+	{                                                                                                                        \
+		(void)!inlay_post_write_inline(&sq, 0x1000, 7, payload, len, INLAY_SIGNALED);                                    \
+		inlay_sq_ring(&sq);                                                                                              \
+	}
+COPY_AND_RING(s_copy, 8)
+COPY_AND_RING(s_copy_long, 150)
 
 /* The same in one call, which a caller that rings every WQE uses. */
 SCENARIO void s_commit_ring(void)
@@ -114,8 +110,8 @@ SCENARIO void s_receive(void)
 
 SCENARIO int s_poll(void)
 {
-	const struct mlx5_cqe64 *cqe;
-	cqe = inlay_cq_peek(&cq);
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq);
+
 	if (!cqe || inlay_cqe_is_error(cqe))
 		return -1;
 	sum += inlay_cqe_byte_count(cqe) + inlay_cqe_qpn(cqe);

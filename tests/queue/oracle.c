@@ -28,8 +28,7 @@ enum { SENT = 1, REFUSES = 2, RAWS = 4, RECEIVED = 8 };
 
 /* name, the device's setting, type, family, tests, operations, those in the table, interfaces, header, longest inline, dv */
 static const struct kind kinds[] = {
-	{"rc", NULL, NULL, IBV_QPT_RC, POST, SENT | RECEIVED, RC_OPS, RC_OPS, RC_LEAN, RC_FULL,
-	 16, 908, 764, 0},
+	{"rc", NULL, NULL, IBV_QPT_RC, POST, SENT | RECEIVED, RC_OPS, RC_OPS, RC_LEAN, RC_FULL, 16, 908, 764, 0},
 	{"uc", NULL, NULL, IBV_QPT_UC, POST, SENT | RECEIVED, UC_OPS, UC_OPS, UC_LEAN, UC_FULL, 16, 924, 764, 0},
 	{"ud", "SOFTDEV_LINK", "roce", IBV_QPT_UD, DATAGRAM, SENT | RECEIVED, SENDS, SENDS, SENDING, SENDING,
 	 64, 892, 892, 0},
@@ -58,19 +57,11 @@ static const struct kind kinds[] = {
 	{"srqs", NULL, NULL, IBV_QPT_RC, POST, RECEIVED, RC_OPS, 0, RC_LEAN, RC_FULL, 16, 908, 764, 0},
 };
 
-struct test {
-	const char *name;
-	void (*run)(void);
-	uint32_t of;
-};
+struct test { const char *name; void (*run)(void); uint32_t of; };
 
 static const struct test tests[] = {
-	{"self-check", self_check, SENT},
-	{"table", table, SENT},
-	{"refused", refused, REFUSES},
-	{"bursts", bursts, RAWS},
-	{"refused packets", refused_packets, RAWS},
-	{"at random", random_runs, SENT},
+	{"self-check", self_check, SENT}, {"table", table, SENT}, {"refused", refused, REFUSES},
+	{"bursts", bursts, RAWS}, {"refused packets", refused_packets, RAWS}, {"at random", random_runs, SENT},
 	{"receives, self-check", receive_self_check, RECEIVED},
 	{"receives at random", receive_random, RECEIVED},
 };
@@ -115,8 +106,7 @@ static void peers_open(void)
 			if (!eth && i % 8 == 3)
 				a.grh.dgid.raw[k = rnd_below(8)] = (uint8_t)rnd();
 		}
-		peers[i] = ibv_create_ah(dev.pd, &a);
-		assert_non_null(peers[i]);
+		peers[i] = made(ibv_create_ah(dev.pd, &a));
 		must(inlay_av_from_ah(&av, peers[i], 0, 0));
 		global += !all_bytes((uint8_t *)&av + 32, 16, 0);
 		v1 += all_bytes((uint8_t *)&av + 14, 2, 0);
@@ -136,8 +126,7 @@ static int open_group(void **state)
 		    (dev.port.link_layer == IBV_LINK_LAYER_INFINIBAND) == !strcmp(K->to, "ib"));
 	fill(data, sizeof(data), 4711);
 	for (i = 0; i < ARRAY(mrs); i++) {
-		mrs[i] = ibv_reg_mr(dev.pd, data, sizeof(data), ALL_ACCESS | IBV_ACCESS_MW_BIND);
-		assert_non_null(mrs[i]);
+		mrs[i] = made(ibv_reg_mr(dev.pd, data, sizeof(data), ALL_ACCESS | IBV_ACCESS_MW_BIND));
 	}
 	if (K->family == DATAGRAM || is_dci())
 		peers_open();
@@ -176,21 +165,19 @@ static int run_kind(const struct kind *kind)
 	return _cmocka_run_group_tests(group, its, n, open_group, close_group);
 }
 
-static void no_softdev(void **state)
+static void no_softdev(UNUSED void **state)
 {
-	(void)state;
 	need_softdev("the oracle");
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest none[] = {cmocka_unit_test(no_softdev)};
 	int status, bad = 0;
 	unsigned i;
 	pid_t pid;
 
 	if (!softdev_present())
-		return cmocka_run_group_tests_name("oracle", none, NULL, NULL);
+		return test_group("oracle", NULL, NULL, TEST(no_softdev));
 	/* libmlx5 prints each error CQE that it meets */
 	setenv("MLX5_DEBUG_FILE", "/dev/null", 0);
 	report_to = stderr;

@@ -33,11 +33,7 @@ enum { POST_SEND, WR, APIS };
 enum { PLAIN, CONST, IOV, WAYS };
 enum family { POST, DATAGRAM, TO, PACKET };     /* what inlay is told: nothing more, a destination of 48 bytes or of any, packets */
 
-static const struct {
-	const char *name;
-	uint8_t code;
-	enum ibv_wr_opcode verb;
-} ops[OPS] = {
+static const struct { const char *name; uint8_t code; enum ibv_wr_opcode verb; } ops[OPS] = {
 	{"SEND", MLX5_OPCODE_SEND, IBV_WR_SEND},
 	{"SEND_IMM", MLX5_OPCODE_SEND_IMM, IBV_WR_SEND_WITH_IMM},
 	{"SEND_INV", MLX5_OPCODE_SEND_INVAL, IBV_WR_SEND_WITH_INV},
@@ -46,13 +42,9 @@ static const struct {
 	{"READ", MLX5_OPCODE_RDMA_READ, IBV_WR_RDMA_READ},
 	{"CAS", MLX5_OPCODE_ATOMIC_CS, IBV_WR_ATOMIC_CMP_AND_SWP},
 	{"FAA", MLX5_OPCODE_ATOMIC_FA, IBV_WR_ATOMIC_FETCH_AND_ADD},
-	{"BIND1", MLX5_OPCODE_UMR, IBV_WR_BIND_MW},
-	{"BIND2", MLX5_OPCODE_UMR, IBV_WR_BIND_MW},
-	{"INV", MLX5_OPCODE_UMR, IBV_WR_LOCAL_INV},
-	{"UMR", MLX5_OPCODE_UMR, IBV_WR_SEND},
-	{"RAW", 0, IBV_WR_SEND},
-	{"COPY", MLX5_OPCODE_MMO, IBV_WR_SEND},
-	{"TSO", MLX5_OPCODE_TSO, IBV_WR_TSO},
+	{"BIND1", MLX5_OPCODE_UMR, IBV_WR_BIND_MW}, {"BIND2", MLX5_OPCODE_UMR, IBV_WR_BIND_MW},
+	{"INV", MLX5_OPCODE_UMR, IBV_WR_LOCAL_INV}, {"UMR", MLX5_OPCODE_UMR, IBV_WR_SEND}, {"RAW", 0, IBV_WR_SEND},
+	{"COPY", MLX5_OPCODE_MMO, IBV_WR_SEND}, {"TSO", MLX5_OPCODE_TSO, IBV_WR_TSO},
 };
 
 #define SENDS (1u << SEND | 1u << SEND_IMM)
@@ -81,8 +73,7 @@ enum { KEY_PLAIN, KEY_OFF, KEY_KEPT, KEY_SIGNED, SIGNS };   /* the key has none;
 
 /* A request, in a form of neither side */
 struct req {
-	uint8_t op, flags;
-	uint8_t inl;
+	uint8_t op, flags, inl;
 	uint8_t list;           /* ibv_wr_*: the list setter, for one buffer too */
 	uint8_t av_last;        /* ibv_wr_*: buffers before the address */
 	uint32_t nsge;
@@ -133,8 +124,7 @@ struct trio {
 	struct inlay_uar uar;
 	struct inlay_sq sq;
 	uint8_t *ring, *reg;
-	uint32_t *dbrec;
-	uint32_t half;
+	uint32_t *dbrec, half;
 	struct ibv_qp_cap cap;  /* as granted */
 	uint32_t bbs;           /* WQEBBs in the ring */
 	uint32_t size;          /* bytes of half a register */
@@ -512,8 +502,7 @@ static void req_make(struct req *r, unsigned op, bool inl, uint32_t size, unsign
 
 	req_init(r, op, rnd_below(FLAG_SETS));
 	switch (op) {
-	case CAS:
-	case FAA:
+	case CAS: case FAA:
 		if (size < ARRAY(edge)) {
 			r->a = edge[size];
 			r->b = edge[rnd_below(4)];
@@ -521,17 +510,11 @@ static void req_make(struct req *r, unsigned op, bool inl, uint32_t size, unsign
 		}
 		req_pointer(r, 8);
 		return;
-	case BIND1:
-	case BIND2:
-	case INV:
-		req_window(r);
-		return;
+	case BIND1: case BIND2: case INV: req_window(r); return;
 	case UMR:
 		req_umr(r, size, pattern % LAYOUTS, pattern / LAYOUTS % SIGNS, cap);
 		return;
-	case RAW:
-		r->nsge = size;
-		return;
+	case RAW: r->nsge = size; return;
 	case COPY:
 		len = size < ARRAY(copies) ? copies[size] : some_length();
 		req_pointer(r, len);
@@ -561,11 +544,8 @@ static void req_make(struct req *r, unsigned op, bool inl, uint32_t size, unsign
 static uint32_t last_size(unsigned op, bool inl, const struct trio *t)
 {
 	switch (op) {
-	case CAS:
-	case FAA: return 5;
-	case BIND1:
-	case BIND2:
-	case INV: return 600;
+	case CAS: case FAA: return 5;
+	case BIND1: case BIND2: case INV: return 600;
 	case UMR: return MAX_ENTRIES;
 	case RAW: return t->sq.max_ds;
 	case COPY: return 7;
@@ -698,17 +678,11 @@ static void set_peer(struct ibv_qp_ex *q, const struct req *r)
 }
 
 /* libmlx5's struct of a key, which follows the two numbers that it shows: a request brings one, so that keys, PSVs and states are any */
-struct lib_psv {
-	uint32_t index;
-	void *obj;
-};
+struct lib_psv { uint32_t index; void *obj; };
 
 struct lib_domain {
 	int type;               /* 0: none, 1: CRC, 2: T10-DIF */
-	union {
-		struct mlx5dv_sig_t10dif dif;
-		struct mlx5dv_sig_crc crc;
-	} sig;
+	union { struct mlx5dv_sig_t10dif dif; struct mlx5dv_sig_crc crc; } sig;
 	enum mlx5dv_block_size size;
 };
 
@@ -718,23 +692,12 @@ struct lib_sig {
 	uint32_t flags;
 	uint8_t check_mask, copy_mask;
 	int state;              /* 0: none yet, 2: set by an earlier UMR, 3: by this one */
-	struct {
-		uint16_t syndrome;
-		uint64_t expected, actual, offset;
-		uint8_t type, domain;
-	} error;
+	struct { uint16_t syndrome; uint64_t expected, actual, offset; uint8_t type, domain; } error;
 	uint32_t errors;
 	bool exists, updated;
 };
 
-struct lib_key {
-	struct mlx5dv_mkey key;
-	void *obj;
-	uint16_t entries;
-	uint64_t length;
-	struct lib_sig *sig;
-	void *crypto;
-};
+struct lib_key { struct mlx5dv_mkey key; void *obj; uint16_t entries; uint64_t length; struct lib_sig *sig; void *crypto; };
 
 static void raw_build(const struct req *r, uint32_t qpn, uint16_t index, uint8_t *wqe)
 {
@@ -760,8 +723,8 @@ static void lib_umr(struct lib *l, const struct req *r)
 	struct mlx5dv_qp_ex *q = mlx5dv_qp_ex_from_ibv_qp_ex(l->qpx);
 	struct mlx5dv_mkey_conf_attr conf = {.conf_flags = 0};
 	struct lib_psv psv[2] = {{r->umr.psv[0], NULL}, {r->umr.psv[1], NULL}};
-	struct lib_sig sig;
-	struct lib_key key;
+	struct lib_sig sig = {};
+	struct lib_key key = {};
 	uint8_t wqe[1024];
 	unsigned i;
 
@@ -770,8 +733,6 @@ static void lib_umr(struct lib *l, const struct req *r)
 		mlx5dv_wr_raw_wqe(q, wqe);
 		return;
 	}
-	memset(&key, 0, sizeof(key));
-	memset(&sig, 0, sizeof(sig));
 	key.key.lkey = key.key.rkey = r->rkey;
 	key.entries = 64;
 	if (r->umr.sig) {
@@ -801,12 +762,11 @@ static void lib_umr(struct lib *l, const struct req *r)
 		}
 	}
 	l->qpx->wr_flags |= IBV_SEND_INLINE;
-	if (r->umr.simple && r->umr.access && r->umr.layout == LIST && r->umr.sig != KEY_SIGNED && !conf.conf_flags) {
-		mlx5dv_wr_mr_list(q, &key.key, r->umr.rights, (uint16_t)r->nsge, (struct ibv_sge *)(uintptr_t)r->sge);
-		return;
-	}
-	if (r->umr.simple && r->umr.access && r->umr.layout == INTERLEAVED && r->umr.sig != KEY_SIGNED && !conf.conf_flags) {
-		mlx5dv_wr_mr_interleaved(q, &key.key, r->umr.rights, r->umr.rounds, (uint16_t)r->nsge,
+	if (r->umr.simple && r->umr.access && r->umr.layout && r->umr.sig != KEY_SIGNED && !conf.conf_flags) {
+		if (r->umr.layout == LIST)
+			mlx5dv_wr_mr_list(q, &key.key, r->umr.rights, (uint16_t)r->nsge, (struct ibv_sge *)(uintptr_t)r->sge);
+		else
+			mlx5dv_wr_mr_interleaved(q, &key.key, r->umr.rights, r->umr.rounds, (uint16_t)r->nsge,
 					 (struct mlx5dv_mr_interleaved *)(uintptr_t)r->umr.part);
 		return;
 	}
@@ -818,9 +778,7 @@ static void lib_umr(struct lib *l, const struct req *r)
 			if (r->umr.access)
 				mlx5dv_wr_set_mkey_access_flags(q, r->umr.rights);
 			break;
-		case 1:
-			lib_layout(q, r);
-			break;
+		case 1: lib_layout(q, r); break;
 		default:
 			if (r->umr.sig == KEY_SIGNED)
 				mlx5dv_wr_set_mkey_sig_block(q, &r->umr.attr);
@@ -849,8 +807,7 @@ static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64_t wr_i
 		case FAA: ibv_wr_atomic_fetch_add(q, r->rkey, r->raddr, r->a); break;
 		case TSO: ibv_wr_send_tso(q, (void *)(uintptr_t)r->hdr, r->hdr_len, r->mss); break;
 		case INV: ibv_wr_local_inv(q, r->imm); continue;
-		case UMR:
-		case RAW: lib_umr(l, r); continue;
+		case UMR: case RAW: lib_umr(l, r); continue;
 		case COPY:
 			mlx5dv_wr_memcpy(mlx5dv_qp_ex_from_ibv_qp_ex(q), r->sge[0].lkey, r->sge[0].addr, r->sge[1].lkey, r->sge[1].addr,
 					 r->sge[0].length);
@@ -881,15 +838,10 @@ static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64_t wr_i
 /* A window of type 1 by itself: libmlx5 makes the new key, and writes it into the window */
 static int post_bind(struct lib *l, const struct req *r, uint64_t wr_id)
 {
-	struct ibv_mw_bind bind;
+	struct ibv_mw_bind bind = {.wr_id = wr_id, .send_flags = lib_flags(r), .bind_info = r->bind};
 	struct ibv_mw mw = r->mw;
-	int err;
+	int err = ibv_bind_mw(l->qp, &mw, &bind);
 
-	memset(&bind, 0, sizeof(bind));
-	bind.wr_id = wr_id;
-	bind.send_flags = lib_flags(r);
-	bind.bind_info = r->bind;
-	err = ibv_bind_mw(l->qp, &mw, &bind);
 	if (!err)
 		assert_int_equal(mw.rkey, r->rkey);
 	return err;
@@ -1025,13 +977,10 @@ static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const struct 
 	uint8_t wqe[1024];
 
 	switch (r->op) {
-	case BIND1:
-	case BIND2: return inlay_post_bind_mw(sq, &r->mw, r->rkey, &r->bind, flags);
+	case BIND1: case BIND2: return inlay_post_bind_mw(sq, &r->mw, r->rkey, &r->bind, flags);
 	case INV: return inlay_post_local_inv(sq, r->imm, flags);
 	case UMR: return in_umr(sq, r, flags);
-	case RAW:
-		raw_build(r, rnd_below(1 << 24), (uint16_t)rnd(), wqe);
-		return inlay_post_raw(sq, wqe, 0);
+	case RAW: raw_build(r, rnd_below(1 << 24), (uint16_t)rnd(), wqe); return inlay_post_raw(sq, wqe, 0);
 	case COPY: return inlay_post_memcpy(sq, &r->sge[0], &r->sge[1], &scratch, flags);
 	}
 	if (K->family != PACKET && !is_atomic(r->op) && r->raddr & 1)
@@ -1056,20 +1005,12 @@ static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const struct 
 		enum { buf = 0 };													\
 																	\
 		if (!r->stream && !r->inl && r->flags == SIG) \
-			switch (r->nsge) { \
-			CASE_N(1, INLAY_SIGNALED, family, op, call) \
-			CASE_N(2, INLAY_SIGNALED, family, op, call) \
-			} \
+			switch (r->nsge) { CASE_N(1, INLAY_SIGNALED, family, op, call) CASE_N(2, INLAY_SIGNALED, family, op, call) } \
 		if (!r->stream && r->inl && !r->flags) \
-			switch (r->nsge) { \
-			CASE_N(1, INLAY_INLINE, family, op, call) \
-			CASE_N(2, INLAY_INLINE, family, op, call) \
-			} \
+			switch (r->nsge) { CASE_N(1, INLAY_INLINE, family, op, call) CASE_N(2, INLAY_INLINE, family, op, call) } \
 		switch (r->nsge) { \
-		CASE_N(0, in_flags(r), family, op, call) \
-		CASE_N(1, in_flags(r), family, op, call) \
-		CASE_N(2, in_flags(r), family, op, call) \
-		CASE_N(3, in_flags(r), family, op, call) \
+		CASE_N(0, in_flags(r), family, op, call) CASE_N(1, in_flags(r), family, op, call) \
+		CASE_N(2, in_flags(r), family, op, call) CASE_N(3, in_flags(r), family, op, call) \
 		CASE_N(5, in_flags(r), family, op, call) \
 		} \
 		return in_plain(sq, r);													\
@@ -1189,7 +1130,7 @@ static void qp_up(struct ibv_qp *qp)
 	const int xrc[3] = {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
 			    IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN, rts};
 	struct opt opt = usual;
-	struct ibv_qp_attr a;
+	struct ibv_qp_attr a = {};
 	unsigned i;
 
 	if (K->family == PACKET) {
@@ -1203,7 +1144,6 @@ static void qp_up(struct ibv_qp *qp)
 		qp_connect(qp, qp->qp_num, &opt);
 		return;
 	}
-	memset(&a, 0, sizeof(a));
 	a.port_num = 1;
 	a.timeout = 14;
 	a.max_rd_atomic = 8;
@@ -1221,19 +1161,13 @@ static struct ibv_srq *srq_of_qps; /* of the QPs made while it is there */
 static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq, const struct ibv_qp_cap *cap, uint64_t ops,
 			      struct ibv_qp_cap *granted)
 {
-	struct ibv_qp_init_attr_ex attr;
-	struct mlx5dv_qp_init_attr dv;
+	struct ibv_qp_init_attr_ex attr = {
+		.send_cq = cq, .recv_cq = is_xrc() ? NULL : cq, .srq = srq_of_qps, .cap = *cap, .qp_type = K->type,
+		.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd,
+	};
+	struct mlx5dv_qp_init_attr dv = {};
 	struct ibv_qp *qp;
 
-	memset(&attr, 0, sizeof(attr));
-	memset(&dv, 0, sizeof(dv));
-	attr.qp_type = K->type;
-	attr.send_cq = cq;
-	attr.recv_cq = is_xrc() ? NULL : cq;
-	attr.srq = srq_of_qps;
-	attr.cap = *cap;
-	attr.pd = pd;
-	attr.comp_mask = IBV_QP_INIT_ATTR_PD;
 	if (K->family == PACKET) {
 		attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
 		attr.max_tso_header = TSO_HEADER;
@@ -1252,8 +1186,7 @@ static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq, const struct
 		dv.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
 		dv.send_ops_flags = K->dv;
 	}
-	qp = dv.comp_mask ? mlx5dv_create_qp(dev.ctx, &attr, &dv) : ibv_create_qp_ex(dev.ctx, &attr);
-	assert_non_null(qp);
+	qp = made(dv.comp_mask ? mlx5dv_create_qp(dev.ctx, &attr, &dv) : ibv_create_qp_ex(dev.ctx, &attr));
 	if (granted)
 		*granted = attr.cap;
 	qp_up(qp);
@@ -1318,19 +1251,15 @@ static void lib_probe(struct lib *l, uint32_t size)
 
 static void lib_open(struct lib *l, struct ibv_cq *cq, const struct ibv_qp_cap *cap, uint64_t ops, struct ibv_qp_cap *granted)
 {
-	struct ibv_parent_domain_init_attr parent;
-	struct ibv_td_init_attr attr;
+	struct ibv_parent_domain_init_attr parent = {};
+	struct ibv_td_init_attr attr = {};
 	struct mlx5dv_qp dv;
 
 	memset(l, 0, sizeof(*l));
-	memset(&attr, 0, sizeof(attr));
-	memset(&parent, 0, sizeof(parent));
-	l->td = ibv_alloc_td(dev.ctx, &attr);
-	assert_non_null(l->td);
+	l->td = made(ibv_alloc_td(dev.ctx, &attr));
 	parent.pd = dev.pd;
 	parent.td = l->td;
-	l->pd = ibv_alloc_parent_domain(dev.ctx, &parent);
-	assert_non_null(l->pd);
+	l->pd = made(ibv_alloc_parent_domain(dev.ctx, &parent));
 	l->qp = make_qp(l->pd, cq, cap, ops, granted);
 	l->qpx = ops ? ibv_qp_to_qp_ex(l->qp) : NULL;
 	dv = view_qp(l->qp);
@@ -1706,12 +1635,11 @@ static void run(struct trio *t, unsigned api, unsigned way, bool doorbell, const
 static void go_to(struct trio *t, uint32_t slot)
 {
 	uint32_t max = (t->cap.max_inline_data + K->fixed + 4) / 64, need, k;
-	struct req r;
+	struct req r = {};
 
 	if (max > WQE_MAX - 1)
 		max = WQE_MAX - 1;
 	complete_all(t);
-	memset(&r, 0, sizeof(r));
 	r.inl = 1;
 	r.sge[0].addr = (uintptr_t)data;
 	if (has_peers())

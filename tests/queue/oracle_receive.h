@@ -24,9 +24,7 @@ static struct {
 	struct inlay_rq in_rq;
 	struct inlay_srq in_srq;
 	uint8_t *ring[3];
-	uint32_t *dbrec[3];
-	uint32_t cnt, stride, most;
-	uint32_t posted;
+	uint32_t *dbrec[3], cnt, stride, most, posted;
 	uint8_t salt;
 	struct {
 		uint32_t lib, in, next; /* libmlx5's entry, inlay's, and the one after that */
@@ -42,16 +40,13 @@ static void req_receive(struct req *r, uint32_t nsge, unsigned pattern)
 		req_pointer(r, is_empty(pattern, r->nsge, nsge) ? 0 : some_length());
 }
 
-/* ---- the queues ---- */
-
 static struct ibv_wq *make_wq(const struct ibv_qp_cap *cap, unsigned i)
 {
 	struct ibv_wq *wq = new_wq(T.cq, cap->max_recv_wr, cap->max_recv_sge);
-	struct ibv_wq_attr attr;
+	struct ibv_wq_attr attr = {};
 	struct mlx5dv_rwq dv;
 
 	assert_non_null(wq);
-	memset(&attr, 0, sizeof(attr));
 	attr.attr_mask = IBV_WQ_ATTR_STATE;
 	attr.wq_state = IBV_WQS_RDY;
 	must(ibv_modify_wq(wq, &attr));
@@ -175,8 +170,6 @@ static int rx_post_in(const struct req *r)
 	return r->nsge == 1 && R.posted & 1 ? inlay_post_srq_recv(&R.in_srq, r->sge, 1, rx_user()) :
 					      inlay_post_srq_recv(&R.in_srq, r->sge, r->nsge, rx_user());
 }
-
-/* ---- bytes ---- */
 
 static uint8_t *slot(unsigned side, uint32_t i)
 {
@@ -321,8 +314,6 @@ static void rx_complete_some(uint32_t n)
 	while (n--)
 		rx_complete(way == 0 ? 0 : way == 1 ? R.outs - 1 : rnd_below(R.outs));
 }
-
-/* ---- tests ---- */
 
 /* Can the comparison fail? Each byte of a posted entry and of the record, spoiled */
 static void receive_self_check(void)

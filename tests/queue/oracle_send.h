@@ -23,12 +23,8 @@ static int slot_of(uint32_t n, uint32_t bbs, unsigned i)
 
 static struct ibv_qp_cap cap_of(uint32_t wr, uint32_t sge, uint32_t inl)
 {
-	struct ibv_qp_cap cap;
+	struct ibv_qp_cap cap = {.max_send_wr = wr, .max_send_sge = sge, .max_inline_data = inl};
 
-	memset(&cap, 0, sizeof(cap));
-	cap.max_send_wr = wr;
-	cap.max_send_sge = sge;
-	cap.max_inline_data = inl;
 	return cap;
 }
 
@@ -284,9 +280,7 @@ static void refused_packets(void)
 	untouched = T.sq;
 	memset(T.ring, 0xa5, T.bbs * 64);
 	{
-		const struct {
-			int is, says;
-		} rows[] = {
+		const struct { int is, says; } rows[] = {
 			{inlay_post_packet(&T.sq, eth, sge, 0, 0), -EINVAL},
 			{inlay_post_packet(&T.sq, eth, sge, 1, 0), -EINVAL},
 			{inlay_post_packet(&T.sq, eth, sge, 1, INLAY_INLINE), -EINVAL},
@@ -325,8 +319,7 @@ static int check_quietly(const struct req *r, unsigned n, uint32_t begin, char *
 	static size_t len;
 	int wrong;
 
-	report_to = text ? open_memstream(text, &len) : fopen("/dev/null", "w");
-	assert_non_null(report_to);
+	report_to = made(text ? open_memstream(text, &len) : fopen("/dev/null", "w"));
 	wrong = check_batch(&T, r, n, begin);
 	fclose(report_to);
 	report_to = was;

@@ -32,43 +32,31 @@ static struct {
 } t;
 static struct packet p;
 
-/* ---- set-up ---- */
-
 static struct ibv_qp *raw_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32_t send, uint32_t recv)
 {
-	struct ibv_qp_init_attr_ex init;
-	struct ibv_qp *qp;
+	struct ibv_qp_init_attr_ex init = {
+		.send_cq = cq, .recv_cq = cq,
+		.cap = {.max_send_wr = send, .max_recv_wr = recv, .max_send_sge = 4, .max_recv_sge = 1, .max_inline_data = 200},
+		.qp_type = IBV_QPT_RAW_PACKET, .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER,
+		.pd = pd, .max_tso_header = 128,
+	};
+	struct ibv_qp *qp = ibv_create_qp_ex(dev.ctx, &init);
 
-	memset(&init, 0, sizeof(init));
-	init.qp_type = IBV_QPT_RAW_PACKET;
-	init.send_cq = init.recv_cq = cq;
-	init.pd = pd;
-	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
-	init.max_tso_header = 128;
-	init.cap.max_send_wr = send;
-	init.cap.max_recv_wr = recv;
-	init.cap.max_send_sge = 4;
-	init.cap.max_recv_sge = 1;
-	init.cap.max_inline_data = 200;
-	qp = ibv_create_qp_ex(dev.ctx, &init);
 	assert_non_null(qp);
 	return qp;
 }
 
 static void buffer_post(uint32_t i)
 {
-	struct ibv_sge sge;
+	struct ibv_sge sge = {(uintptr_t)t.in + i % BUFFERS * ROOM, ROOM, t.mr->lkey};
 
-	sge.addr = (uintptr_t)t.in + i % BUFFERS * ROOM;
-	sge.length = ROOM;
-	sge.lkey = t.mr->lkey;
 	must(inlay_post_recv(&t.rq, &sge, 1));
 }
 
 static int open_packets(void **state)
 {
-	struct inlay_flow_match rule;
-	struct ibv_qp_attr init;
+	struct inlay_flow_match rule = {};
+	struct ibv_qp_attr init = {};
 	uint32_t i;
 
 	if (dev_open(state))
@@ -90,7 +78,6 @@ static int open_packets(void **state)
 	must(inlay_rq_from_qp(&t.rq, t.to, &t.rxcq, NULL));
 	raw_up(t.qp);
 	/* "Raw packet receives posted in INIT": on RTR libmlx5 sets their record to 0, so they are rung for after it */
-	memset(&init, 0, sizeof(init));
 	init.qp_state = IBV_QPS_INIT;
 	init.port_num = 1;
 	must(ibv_modify_qp(t.to, &init, IBV_QP_STATE | IBV_QP_PORT));
@@ -100,7 +87,6 @@ static int open_packets(void **state)
 	qp_to(t.to, IBV_QPS_RTR);
 	assert_int_equal(*t.rq.dbrec, 0);
 	inlay_rq_ring(&t.rq);
-	memset(&rule, 0, sizeof(rule));
 	memcpy(rule.mac, there, 6);
 	rule.tag = TAG;
 	must(inlay_flow_create(&t.flow, t.to, &rule, NULL));
@@ -128,8 +114,6 @@ static void need_packets(void)
 	if (dev.port.link_layer != IBV_LINK_LAYER_ETHERNET)
 		skip();
 }
-
-/* ---- traffic ---- */
 
 /* Sends complete, and everything is free again */
 static void all_sent(void)
@@ -202,15 +186,10 @@ static struct inlay_eth sums(void)
 	return inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4);
 }
 
-/* ---- tests ---- */
-
 /* What DPDK and Linux call these, and where they put them: Linux's struct mlx5_wqe_eth_seg */
-static void layouts(void **state)
+static void layouts(UNUSED void **state)
 {
-	static const struct {
-		const char *name;
-		uint32_t at, bytes, first, then;
-	} rows[] = {
+	static const struct { const char *name; uint32_t at, bytes, first, then; } rows[] = {
 		{"swp_outer_l4_offset", 0, 1, 34 / 2, 0}, {"swp_outer_l3_offset", 1, 1, 14 / 2, 510 / 2}, {"swp_inner_l4_offset", 2, 1, 120 / 2, 0},
 		{"swp_inner_l3_offset", 3, 1, 100 / 2, 1}, {"cs_flags", 4, 1, 0x90, 0x90}, {"swp_flags", 5, 1, 0x21, 0}, {"mss", 6, 2, 0x1234, 0x2001},
 		{"flow_table_metadata", 8, 4, 0x11223344, 0xcc},
@@ -220,7 +199,6 @@ static void layouts(void **state)
 	struct inlay_eth eth[2];
 	uint32_t i, k, n, got;
 
-	(void)state;
 	assert_int_equal(sizeof(eth[0]), 16);
 	/* DPDK: MLX5_OPCODE_ENHANCED_MPSW, MLX5_WQE_SIZE_MAX, MLX5_ESEG_MIN_INLINE_SIZE */
 	assert_true(INLAY_OPCODE_MULTI_PACKET == 0x29 && INLAY_MULTI_PACKET_DS * 16 == 60 * 16 && INLAY_L2_INLINE == 18);
@@ -244,7 +222,7 @@ static void layouts(void **state)
 }
 
 /* What a burst and a multi-packet WQE carry arrives whole and in order; a full ring is an answer */
-static void bursts(void **state)
+static void bursts(UNUSED void **state)
 {
 	static struct packet all[BATCH];
 	struct shape s = {0, 4, 6, 0, 0, 0, 0};
@@ -252,7 +230,6 @@ static void bursts(void **state)
 	uint32_t turn, i, n, how;
 	int got;
 
-	(void)state;
 	need_packets();
 	for (turn = 0; turn < 150; turn++) {
 		how = turn % 3;
@@ -298,13 +275,10 @@ static void bursts(void **state)
 }
 
 /* A ring of 4 WQEBBs, which holds six packets in its last two; each post and its answer */
-static void small_ring(void **state)
+static void small_ring(UNUSED void **state)
 {
 	enum { MULTI, ONE, DRAIN };
-	static const struct {
-		uint32_t how, n, len, flags;
-		int answer;
-	} rows[] = {
+	static const struct { uint32_t how, n, len, flags; int answer; } rows[] = {
 		{MULTI, 9, 60, INLAY_SIGNALED, 6}, {MULTI, 1, 60, 0, -EAGAIN}, {ONE, 1, 60, 0, -EAGAIN}, {ONE, 2, 60, 0, -EAGAIN},
 		{ONE, INLAY_MAX_DS + 1, 60, 0, -EINVAL}, {ONE, 1, INLAY_MAX_DS * INLAY_DS + 32, INLAY_INLINE, -EINVAL},
 		/* Inline it may fit once the ring is free: 14 units; or never */
@@ -321,7 +295,6 @@ static void small_ring(void **state)
 	struct inlay_uar uar;
 	uint32_t record[2], i, k;
 
-	(void)state;
 	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_DOORBELL));
 	must(inlay_sq_init(&sq, ring, 4, record, 5, 63, &uar));
 	inlay_sq_query_packet_(&sq, dev.ctx);
@@ -372,14 +345,13 @@ static void small_ring(void **state)
 }
 
 /* A tag that the device inserts, of either type */
-static void tags(void **state)
+static void tags(UNUSED void **state)
 {
 	static const struct shape s = {0, 4, 17, 0, 0, 300, 0};
 	struct ibv_sge sge;
 	const uint8_t *at;
 	uint32_t service;
 
-	(void)state;
 	need_packets();
 	for (service = 0; service < 2; service++) {
 		packet_make(&p, &s, there, here);
@@ -396,14 +368,13 @@ static void tags(void **state)
 }
 
 /* Segmentation at every place of the ring, headers that wrap among them */
-static void segments(void **state)
+static void segments(UNUSED void **state)
 {
 	struct shape s = {0, 4, 6, 0, 0, 0, 0};
 	uint32_t i, off, n, mss, k;
 	struct ibv_sge sge[3];
 	const uint8_t *at;
 
-	(void)state;
 	need_packets();
 	for (i = 0; i < 3 * inlay_sq_size(&t.sq) + 1; i++) {
 		s.version = i & 1 ? 6 : 4;
@@ -439,7 +410,7 @@ static void segments(void **state)
 }
 
 /* A tunnel's inner packet: found by the device (VXLAN), and where the caller says that it is; whole, and cut up */
-static void tunnels(void **state)
+static void tunnels(UNUSED void **state)
 {
 	static const struct shape outer_of = {0, 4, 17, 0, 0, 0, 4789};
 	static struct packet inner;
@@ -449,7 +420,6 @@ static void tunnels(void **state)
 	const uint8_t *at;
 	struct ibv_sge sge;
 
-	(void)state;
 	need_packets();
 	for (i = 0; i < 16; i++) {
 		struct inlay_eth e = eth;
@@ -490,14 +460,6 @@ static void tunnels(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(layouts),
-		cmocka_unit_test(bursts),
-		cmocka_unit_test(small_ring),
-		cmocka_unit_test(tags),
-		cmocka_unit_test(segments),
-		cmocka_unit_test(tunnels),
-	};
-
-	return cmocka_run_group_tests_name("raw packets", tests, open_packets, close_packets);
+	return test_group("raw packets", open_packets, close_packets, TEST(layouts), TEST(bursts), TEST(small_ring),
+			  TEST(tags), TEST(segments), TEST(tunnels));
 }

@@ -13,17 +13,15 @@ static struct inlay_qpn_table *table;
 static void *model[NUMBERS];
 static uint32_t used[NUMBERS / PAGE], spare;
 
-static int seed(void **state)
+static int seed(UNUSED void **state)
 {
-	(void)state;
 	rnd_seed();
 	table = (struct inlay_qpn_table *)given(sizeof(*table));
 	return 0;
 }
 
-static int done(void **state)
+static int done(UNUSED void **state)
 {
-	(void)state;
 	given_free(table);
 	return 0;
 }
@@ -68,13 +66,12 @@ static void take_out(uint32_t qpn)
 	model[qpn] = NULL;
 }
 
-static void random_steps(void **state)
+static void random_steps(UNUSED void **state)
 {
 	void *given_later[4];
 	uint32_t s, grown = 0, refused = 0;
 	uint8_t *mem = (uint8_t *)given(3 * INLAY_QPN_PAGE + 100);
 
-	(void)state;
 	memset(model, 0, sizeof(model));
 	memset(used, 0, sizeof(used));
 	/* What is over is no page */
@@ -125,11 +122,10 @@ static void random_steps(void **state)
 }
 
 /* Arguments that are none; a table without memory */
-static void edges(void **state)
+static void edges(UNUSED void **state)
 {
 	void *mem = given(INLAY_QPN_PAGE);
 
-	(void)state;
 	inlay_qpn_table_init(table, NULL, 0);
 	assert_int_equal(inlay_qpn_table_add(table, 1, table), -ENOBUFS);
 	assert_null(inlay_qpn_table_remove(table, 1));
@@ -146,10 +142,5 @@ static void edges(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_steps),
-		cmocka_unit_test(edges),
-	};
-
-	return cmocka_run_group_tests_name("qpn_table", tests, seed, done);
+	return test_group("qpn_table", seed, done, TEST(random_steps), TEST(edges));
 }

@@ -18,19 +18,14 @@ static void sent_as(struct end *e, uint8_t opcode, uint32_t index)
 	sent(e);
 }
 
-/* ---- every operation ---- */
-
 enum op { SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, OPS };
 enum { RC = 1, UC = 2, UD = 4 };
 
 /* cqe: of the receiver, or 0 */
-static const struct {
-	uint8_t opcode, cqe, types;
-} ops[OPS] = {
+static const struct { uint8_t opcode, cqe, types; } ops[OPS] = {
 	{MLX5_OPCODE_SEND, MLX5_CQE_RESP_SEND, RC | UC | UD},
 	{MLX5_OPCODE_SEND_IMM, MLX5_CQE_RESP_SEND_IMM, RC | UC | UD},
-	{MLX5_OPCODE_SEND_INVAL, MLX5_CQE_RESP_SEND_INV, RC},
-	{MLX5_OPCODE_RDMA_WRITE, 0, RC | UC},
+	{MLX5_OPCODE_SEND_INVAL, MLX5_CQE_RESP_SEND_INV, RC}, {MLX5_OPCODE_RDMA_WRITE, 0, RC | UC},
 	{MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_CQE_RESP_WR_IMM, RC | UC},
 	{MLX5_OPCODE_RDMA_READ, 0, RC},
 };
@@ -53,21 +48,17 @@ static uint32_t oldest(const struct end *e)
 }
 
 /* A memory window on b's first bytes, bound to its QP: the key that a SEND may invalidate */
-struct window {
-	struct ibv_mr *mr;
-	struct ibv_mw *mw;
-};
+struct window { struct ibv_mr *mr; struct ibv_mw *mw; };
 
 static void window_open(struct end *e, struct window *w)
 {
 	const uint32_t index = e->sq.pi;
-	struct ibv_mw_bind_info bind;
+	struct ibv_mw_bind_info bind = {};
 
 	w->mr = ibv_reg_mr(dev.pd, e->buf, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	w->mw = ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2);
 	assert_non_null(w->mr);
 	assert_non_null(w->mw);
-	memset(&bind, 0, sizeof(bind));
 	bind.mr = w->mr;
 	bind.addr = (uintptr_t)e->buf;
 	bind.length = 64;
@@ -221,7 +212,7 @@ static void lengths(const struct opt *opt)
 	pair_free(&p);
 }
 
-static void transfers(void **state)
+static void transfers(UNUSED void **state)
 {
 	static const struct {
 		enum ibv_qp_type type;
@@ -235,7 +226,6 @@ static void transfers(void **state)
 	};
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < ARRAY(rows); i++) {
 		struct opt opt = opt_of(rows[i].type, 1 << 20);
 
@@ -248,8 +238,6 @@ static void transfers(void **state)
 		lengths(&opt);
 	}
 }
-
-/* ---- datagrams ---- */
 
 /* The way to this port over that GID; false when there is no such GID */
 static bool path_over(int index, struct ibv_ah_attr *ah)
@@ -268,7 +256,7 @@ static bool path_over(int index, struct ibv_ah_attr *ah)
 }
 
 /* Over every GID, and an answer to whomever the CQE names, by verbs' own way of making an address of it */
-static void answers(void **state)
+static void answers(UNUSED void **state)
 {
 	const struct opt opt = opt_of(IBV_QPT_UD, 1 << 18);
 	struct ibv_ah_attr path, attr;
@@ -276,7 +264,6 @@ static void answers(void **state)
 	struct pair p;
 	uint32_t n;
 
-	(void)state;
 	pair_make(&p, &opt);
 	for (gid = 0; gid < 4; gid++) {
 		if (!path_over(gid, &path))
@@ -325,12 +312,11 @@ static void answers(void **state)
  * What UC and UD cannot send stops the send queue only. What was behind it is flushed; once the QP is back in RTS the ring goes on where it
  * is, without a reset, and receives never stopped.
  */
-static void stopped(void **state)
+static void stopped(UNUSED void **state)
 {
 	static const enum ibv_qp_type types[] = {IBV_QPT_UC, IBV_QPT_UD};
 	uint32_t t, round, i, behind;
 
-	(void)state;
 	for (t = 0; t < 2; t++) {
 		struct opt opt = opt_of(types[t], 1 << 19);
 		struct ibv_qp_init_attr init;
@@ -371,13 +357,11 @@ static void stopped(void **state)
 	}
 }
 
-/* ---- many ---- */
-
 /*
  * Sends of random length in WQEs of 1 to 4 WQEBBs, signaled now and then, rung now and then; the receiver compares every byte. Receives are
  * posted anew by their address alone. The indices pass 2^16.
  */
-static void many(void **state)
+static void many(UNUSED void **state)
 {
 	enum { COUNT = 70000, WINDOW = 256, SLOT = 2048 };
 	uint32_t posted = 0, got = 0, run = 0, i;
@@ -385,7 +369,6 @@ static void many(void **state)
 	double end = now() + DEADLINE;
 	struct pair p;
 
-	(void)state;
 	opt.cap.max_send_sge = 14;
 	opt.cap.max_recv_wr = WINDOW;
 	opt.cap.max_recv_sge = 2;
@@ -446,12 +429,6 @@ static void many(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(transfers),
-		cmocka_unit_test(answers),
-		cmocka_unit_test(stopped),
-		cmocka_unit_test(many),
-	};
-
-	return cmocka_run_group_tests_name("queue", tests, dev_open, dev_close) || again_with("SOFTDEV_LINK", "ib") || again_trapped();
+	return test_group("queue", dev_open, dev_close, TEST(transfers), TEST(answers), TEST(stopped), TEST(many)) ||
+	       again_with("SOFTDEV_LINK", "ib") || again_trapped();
 }

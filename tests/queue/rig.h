@@ -17,9 +17,7 @@ UNUSED static struct opt opt_of(enum ibv_qp_type type, size_t bytes)
 	return opt;
 }
 
-struct pair {
-	struct end a, b;
-};
+struct pair { struct end a, b; };
 
 UNUSED static void pair_make(struct pair *p, const struct opt *opt)
 {
@@ -105,12 +103,8 @@ UNUSED static struct inlay_av av_to(const struct end *e)
 /* An XRC sender or its receiver, from RESET to RTS. psn: of both directions */
 UNUSED static void xrc_connect(struct ibv_qp *qp, uint32_t dest, uint32_t psn)
 {
-	struct ibv_qp_attr a;
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .qp_access_flags = ALL_ACCESS, .port_num = 1};
 
-	memset(&a, 0, sizeof(a));
-	a.qp_state = IBV_QPS_INIT;
-	a.port_num = 1;
-	a.qp_access_flags = ALL_ACCESS;
 	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	a.qp_state = IBV_QPS_RTR;
 	a.path_mtu = IBV_MTU_1024;
@@ -132,14 +126,11 @@ UNUSED static void xrc_connect(struct ibv_qp *qp, uint32_t dest, uint32_t psn)
 
 UNUSED static struct ibv_xrcd *xrcd_open(void)
 {
-	struct ibv_xrcd_init_attr a;
-	struct ibv_xrcd *xrcd;
+	struct ibv_xrcd_init_attr a = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT,
+	};
+	struct ibv_xrcd *xrcd = ibv_open_xrcd(dev.ctx, &a);
 
-	memset(&a, 0, sizeof(a));
-	a.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-	a.fd = -1;
-	a.oflags = O_CREAT;
-	xrcd = ibv_open_xrcd(dev.ctx, &a);
 	assert_non_null(xrcd);
 	return xrcd;
 }
@@ -147,18 +138,13 @@ UNUSED static struct ibv_xrcd *xrcd_open(void)
 /* A plain one, or of an XRC domain */
 UNUSED static struct ibv_srq *srq_plain_or_xrc(uint32_t wr, struct ibv_xrcd *xrcd, struct ibv_cq *cq)
 {
-	struct ibv_srq_init_attr_ex a;
-	struct ibv_srq *srq;
+	struct ibv_srq_init_attr_ex a = {
+		.attr = {.max_wr = wr, .max_sge = 1},
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | (xrcd ? IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ : 0u),
+		.srq_type = xrcd ? IBV_SRQT_XRC : IBV_SRQT_BASIC, .pd = dev.pd, .xrcd = xrcd, .cq = cq,
+	};
+	struct ibv_srq *srq = ibv_create_srq_ex(dev.ctx, &a);
 
-	memset(&a, 0, sizeof(a));
-	a.attr.max_wr = wr;
-	a.attr.max_sge = 1;
-	a.srq_type = xrcd ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
-	a.pd = dev.pd;
-	a.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | (xrcd ? IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ : 0);
-	a.xrcd = xrcd;
-	a.cq = cq;
-	srq = ibv_create_srq_ex(dev.ctx, &a);
 	assert_non_null(srq);
 	return srq;
 }
@@ -166,45 +152,32 @@ UNUSED static struct ibv_srq *srq_plain_or_xrc(uint32_t wr, struct ibv_xrcd *xrc
 /* A target with that SRQ and key, or without an SRQ an initiator */
 UNUSED static struct ibv_qp *dc_make(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_srq *srq, uint64_t key, const struct ibv_qp_cap *cap)
 {
-	struct mlx5dv_qp_init_attr dv;
-	struct ibv_qp_init_attr_ex a;
-	struct ibv_qp *qp;
+	struct mlx5dv_qp_init_attr dv = {};
+	struct ibv_qp_init_attr_ex a = {
+		.send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_DRIVER,
+		.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd,
+	};
 
-	memset(&a, 0, sizeof(a));
-	memset(&dv, 0, sizeof(dv));
-	a.qp_type = IBV_QPT_DRIVER;
-	a.send_cq = a.recv_cq = cq;
-	a.comp_mask = IBV_QP_INIT_ATTR_PD;
-	a.pd = pd;
-	a.srq = srq;
 	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
 	dv.dc_init_attr.dc_type = srq ? MLX5DV_DCTYPE_DCT : MLX5DV_DCTYPE_DCI;
 	if (srq)
 		dv.dc_init_attr.dct_access_key = key;
 	else
 		a.cap = *cap;
-	qp = mlx5dv_create_qp(dev.ctx, &a, &dv);
-	assert_non_null(qp);
-	return qp;
+	return made(mlx5dv_create_qp(dev.ctx, &a, &dv));
 }
 
 /* The receiver of a domain, or without a domain a sender */
 UNUSED static struct ibv_qp *xrc_make(struct ibv_xrcd *xrcd, struct ibv_pd *pd, struct ibv_cq *cq, const struct ibv_qp_cap *cap)
 {
-	struct ibv_qp_init_attr_ex a;
-	struct ibv_qp *qp;
+	struct ibv_qp_init_attr_ex a = {
+		.send_cq = cq, .qp_type = xrcd ? IBV_QPT_XRC_RECV : IBV_QPT_XRC_SEND,
+		.comp_mask = xrcd ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD, .pd = pd, .xrcd = xrcd,
+	};
 
-	memset(&a, 0, sizeof(a));
-	a.qp_type = xrcd ? IBV_QPT_XRC_RECV : IBV_QPT_XRC_SEND;
-	a.comp_mask = xrcd ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD;
-	a.xrcd = xrcd;
-	a.pd = pd;
-	a.send_cq = cq;
 	if (cap)
 		a.cap = *cap;
-	qp = ibv_create_qp_ex(dev.ctx, &a);
-	assert_non_null(qp);
-	return qp;
+	return made(ibv_create_qp_ex(dev.ctx, &a));
 }
 
 /* Group set-ups: the device, stepped if it is the software one; and no device at all */

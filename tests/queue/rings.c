@@ -38,9 +38,8 @@ static void raw_free(struct raw *r)
 
 static struct mlx5_cqe64 cqe_of(uint32_t opcode, uint32_t qpn, uint32_t counter)
 {
-	struct mlx5_cqe64 cqe;
+	struct mlx5_cqe64 cqe = {};
 
-	memset(&cqe, 0, sizeof(cqe));
 	cqe.sop_drop_qpn = htobe32(qpn);
 	cqe.wqe_counter = htobe16((uint16_t)counter);
 	cqe.op_own = (uint8_t)(opcode << 4);
@@ -60,12 +59,7 @@ static uint32_t be32_at(const struct raw *r, uint32_t index, uint32_t offset)
 }
 
 /* A completion ring as a new one comes from libmlx5, all CQEs invalid */
-struct rawcq {
-	struct mlx5_cqe64 cqes[64];
-	uint32_t dbrec[2];
-	uint32_t uar[32];
-	struct inlay_cq cq;
-};
+struct rawcq { struct mlx5_cqe64 cqes[64]; uint32_t dbrec[2], uar[32]; struct inlay_cq cq; };
 
 static struct rawcq *rawcq_make(uint32_t cnt)
 {
@@ -100,8 +94,7 @@ enum { NO_BUF = -9, NO_RECORD, NO_UAR, UNSET_UAR, OTHER_ABI };
 /* What each kind takes and does not take: entries; units, stride or CQE size, or a register's mode; number; where the ring begins */
 static const struct {
 	const char *name;
-	uint32_t kind, good_cnt[12], good_size[10], good_number[3];
-	uint32_t cnt[8], size[10], number[3];
+	uint32_t kind, good_cnt[12], good_size[10], good_number[3], cnt[8], size[10], number[3];
 	int at[7];
 } arguments_of[] = {
 	{"uar", UAR, {256, 0, 64, 128, 512, END}, {INLAY_UAR_DOORBELL, INLAY_UAR_SERIAL, INLAY_UAR_LOCKED, END}, {0, END},
@@ -158,11 +151,10 @@ static int set_up(uint32_t kind, uint32_t cnt, uint32_t size, uint32_t number, i
 	return ret;
 }
 
-static void arguments(void **state)
+static void arguments(UNUSED void **state)
 {
 	uint32_t k, i, n, s;
 
-	(void)state;
 	for (k = 0; k < ARRAY(arguments_of); k++) {
 		const uint32_t *cnt = arguments_of[k].good_cnt, *size = arguments_of[k].good_size, *number = arguments_of[k].good_number;
 
@@ -194,10 +186,7 @@ enum { RC = 1, UC = 2, UD = 4, TO = 8 | 16, PACKETS = 32 };
 
 /* Every operation: its units with an empty list, or all of them when it takes no list; the lists may be inline */
 #define OPS 17u
-static const struct {
-	uint8_t opcode, ds, types;
-	bool list, inlines;
-} ops[OPS] = {
+static const struct { uint8_t opcode, ds, types; bool list, inlines; } ops[OPS] = {
 	{MLX5_OPCODE_SEND, 1, RC | UC, true, true}, {MLX5_OPCODE_SEND_IMM, 1, RC | UC, true, true}, {MLX5_OPCODE_SEND_INVAL, 1, RC, true, true},
 	{MLX5_OPCODE_RDMA_WRITE, 2, RC | UC, true, true}, {MLX5_OPCODE_RDMA_WRITE_IMM, 2, RC | UC, true, true},
 	{MLX5_OPCODE_RDMA_READ, 2, RC, true, false}, {MLX5_OPCODE_ATOMIC_FA, 4, RC, false, false}, {MLX5_OPCODE_ATOMIC_CS, 4, RC, false, false},
@@ -211,14 +200,11 @@ INLAY_ALWAYS int post_list(struct inlay_sq *sq, uint32_t op, const struct ibv_sg
 {
 	struct remote there = {1, 1};
 	struct ibv_mw_bind_info bind;
-	struct inlay_av av;
-	struct ibv_mr mr;
-	struct ibv_mw mw;
+	struct inlay_av av = {};
+	struct ibv_mr mr = {};
+	struct ibv_mw mw = {};
 
-	memset(&av, 0, sizeof(av));
 	av.av.dqp_dct = htobe32(MLX5_EXTENDED_UD_AV);
-	memset(&mr, 0, sizeof(mr));
-	memset(&mw, 0, sizeof(mw));
 	mw.type = IBV_MW_TYPE_2;
 	bind.mr = &mr;
 	bind.addr = 0x1000;
@@ -309,11 +295,7 @@ static int post_raw(struct inlay_sq *sq, uint32_t ds, uint32_t opcode, uint32_t 
 /* ---- send queues ---- */
 
 /* One of two queues on one register. At each index the length of the WQE that begins there, or 0 */
-struct sender {
-	struct raw *raw;
-	uint8_t begins[65536];
-	uint32_t pi, rung, pending;
-};
+struct sender { struct raw *raw; uint8_t begins[65536]; uint32_t pi, rung, pending; };
 
 /* The register that they share */
 static struct {
@@ -378,8 +360,7 @@ static void send_post_to(struct sender *m, struct inlay_sq *sq, uint32_t max_ds,
 	switch (rnd_below(6)) {
 	case 0: ret = post_op(sq, op, flags); break;
 	case 1: ret = may_ring ? post_op(sq, op, flags = INLAY_RING) : post_op(sq, op, flags = 0); break; /* constants to the compiler */
-	case 2:
-	case 3: ret = post_any(sq, op, flags, &ds); break;
+	case 2: case 3: ret = post_any(sq, op, flags, &ds); break;
 	default:
 		ds = rnd_below(3) ? 1 + rnd_below(8) : 1 + rnd_below(max_ds);
 		opcode = rnd_below(256);
@@ -548,13 +529,12 @@ static void send_model(uint32_t mode, uint32_t size, uint32_t bbs, uint32_t pres
 	raw_free(two[0].raw);
 }
 
-static void sends(void **state)
+static void sends(UNUSED void **state)
 {
 	static const uint32_t presets[] = {0, 0xfff0, 0xfffffff0, 0x7ffffff3, 0xfffe0001};
 	uint32_t bbs, mode;
 	size_t i;
 
-	(void)state;
 	for (bbs = 1; bbs <= 32768; bbs *= 2)
 		for (i = 0; i < ARRAY(presets); i++)
 			send_model(i % 3, REG, bbs, presets[i], bbs < 4096 ? 25000 : 150000);
@@ -579,14 +559,13 @@ static bool is_signaled(const struct raw *r, uint32_t index)
 	return byte_at(r, index, 11) & MLX5_WQE_CTRL_CQ_UPDATE;
 }
 
-static void moderation(void **state)
+static void moderation(UNUSED void **state)
 {
 	uint32_t bbs, every, round, index, k, head, tail, oldest, stuck = 0, start[256];
 	static const uint8_t payload[64] = {1};
 	struct inlay_cursor at;
 	struct raw *one;
 
-	(void)state;
 	for (bbs = 2; bbs <= 256; bbs *= 2)
 		for (every = 1; every <= bbs / 2; every *= 2) {
 			struct raw *r = raw_make(bbs, 63, INLAY_UAR_SERIAL);
@@ -623,7 +602,7 @@ static void moderation(void **state)
 }
 
 /* What a post of struct iovec refuses leaves the queue as it was. What it writes is compared with libmlx5's in oracle.c */
-static void lists(void **state)
+static void lists(UNUSED void **state)
 {
 	static const struct {
 		const char *name;
@@ -639,8 +618,7 @@ static void lists(void **state)
 		{"the same, all empty", MLX5_OPCODE_SEND, 70, 0, 0, -EINVAL},
 		{"inline so many fit", MLX5_OPCODE_SEND, 70, INLAY_INLINE, 1, 0},
 		{"as pointers 62", MLX5_OPCODE_SEND, 62, 0, 1, 0},
-		{"again", MLX5_OPCODE_SEND, 62, 0, 1, 0},
-		{"and again", MLX5_OPCODE_SEND, 62, 0, 1, 0},
+		{"again", MLX5_OPCODE_SEND, 62, 0, 1, 0}, {"and again", MLX5_OPCODE_SEND, 62, 0, 1, 0},
 		{"a full ring", MLX5_OPCODE_SEND, 62, 0, 1, -EAGAIN},
 	};
 	struct raw *r = raw_make(64, 63, INLAY_UAR_SERIAL);
@@ -651,7 +629,6 @@ static void lists(void **state)
 	struct inlay_sq before;
 	uint32_t i, k;
 
-	(void)state;
 	for (k = 0; k < ARRAY(posts); k++) {
 		for (i = 0; i < ARRAY(iov); i++) {
 			iov[i].iov_base = payload;
@@ -680,13 +657,12 @@ static int post_constant(struct inlay_sq *sq, uint32_t op, const struct ibv_sge 
 }
 
 /* Which SGEs are empty and how many there are makes the same WQE, and the same answer, whether or not the compiler knows the number */
-static void same_room(void **state)
+static void same_room(UNUSED void **state)
 {
 	static uint8_t once[16 * 64];
 	struct ibv_sge sge[4] = {{0x1000, 8, 5}, {0x2000, 8, 5}, {0x3000, 8, 5}, {0x4000, 8, 5}};
 	uint32_t turn, op, i, refused = 0;
 
-	(void)state;
 	for (turn = 0; turn < 16 * 4 * 12 * 4; turn++) {
 		const uint32_t num = 1 + turn / 16 % 4, full = turn / 16 / 4 / 12; /* WQEBBs in use */
 		struct raw *r = raw_make(4, 1 + turn / 16 / 4 % 12, INLAY_UAR_DOORBELL);
@@ -715,7 +691,7 @@ static void same_room(void **state)
 }
 
 /* The longest WQE that there is; lengths whose sums or sizes have no place in 32 bits; what a device without atomics cannot do */
-static void limits(void **state)
+static void limits(UNUSED void **state)
 {
 	struct raw *r = raw_make(16, 63, INLAY_UAR_DOORBELL);
 	static uint8_t data[1024];
@@ -723,7 +699,6 @@ static void limits(void **state)
 	struct inlay_sq was;
 	uint32_t i;
 
-	(void)state;
 	must(post_from_zero(&r->sq, rnd_below(2) ? INLAY_SIGNALED : 0));
 	assert_true(be32_at(r, 0, 32) == 64 && be32_at(r, 0, 36) == 7 && !be32_at(r, 0, 40) && !be32_at(r, 0, 44));
 	inlay_sq_undo(&r->sq, 0);
@@ -792,13 +767,12 @@ static void rule_break(void *arg)
 	struct inlay_iov list = {NULL, 0, 0, NULL};
 	struct inlay_atomic other = {0, 0, 0, 0, MLX5_OPCODE_NOP};
 	const struct inlay_wr *volatile no_wr = NULL;
-	struct mlx5_wqe_av from;
+	struct mlx5_wqe_av from = {};
 	struct inlay_av av;
 	const char *says;
 	uint32_t number = 0, n;
 	uint8_t *p;
 
-	memset(&from, 0, sizeof(from));
 	inlay_av_init(&av, &from, 1, 0);
 	u->text = NULL;
 #define AGAIN(...)                                                                                                               \
@@ -921,18 +895,16 @@ static void rule_break(void *arg)
 	RULE("inlay_post_srq_recv: inlay_srq_fini was not called", inlay_srq_fini(u->srq); (void)!inlay_post_srq_recv(u->srq, sge, 1, 0))
 }
 
-static void checks(void **state)
+static void checks(UNUSED void **state)
 {
 	static struct inlay_qpn_table table;
 	uint8_t buf[4 * 64] __attribute__((aligned(64)));
 	uint32_t dbrec[2];
 	struct inlay_srq srq;
 	struct inlay_rq rq;
-	struct rule u;
+	struct rule u = {};
 
-	(void)state;
 	memset(buf, 0, sizeof(buf));
-	memset(&u, 0, sizeof(u));
 	u.r = raw_make(4, 5, INLAY_UAR_SERIAL);
 	must(inlay_post(&u.r->sq, MLX5_OPCODE_NOP, NULL, 0));
 	u.c = rawcq_make(4);
@@ -956,10 +928,7 @@ static void checks(void **state)
 	free(u.c);
 }
 
-struct op_on {
-	struct raw *r;
-	uint32_t op;
-};
+struct op_on { struct raw *r; uint32_t op; };
 
 static void post_unknown(void *arg)
 {
@@ -968,12 +937,11 @@ static void post_unknown(void *arg)
 	post_op(&o->r->sq, o->op, 0);
 }
 
-static void operations(void **state)
+static void operations(UNUSED void **state)
 {
 	static const uint32_t types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET};
 	uint32_t t, op;
 
-	(void)state;
 	for (t = 0; t < ARRAY(types); t++)
 		for (op = 0; op < OPS; op++) {
 			struct op_on o = {raw_make(16, 16, INLAY_UAR_DOORBELL), op};
@@ -1196,11 +1164,10 @@ static uint32_t recv_model(uint32_t kind, uint32_t cnt, uint32_t stride, uint32_
 	return waited;
 }
 
-static void receives(void **state)
+static void receives(UNUSED void **state)
 {
 	uint32_t cnt, stride, waited = 0;
 
-	(void)state;
 	for (cnt = 1; cnt <= 32768; cnt *= 4)
 		for (stride = 16; stride <= 1024; stride *= 4)
 			recv_model(IN_ORDER, cnt, stride, 0xffff0000 - 2 * cnt, 10000 + 4 * cnt); /* past 2^16 */
@@ -1213,7 +1180,7 @@ static void receives(void **state)
  * "Releases trust any CQE": of each opcode, of the queue's own QP and of another, to each release. Whatever is refused changes nothing.
  * Only INLAY_CHECKED looks at the QPN. A receive queue that does not know its own takes any, an SRQ always
  */
-static void release_of_another(void **state)
+static void release_of_another(UNUSED void **state)
 {
 	static const uint8_t good[] = {MLX5_CQE_RESP_WR_IMM, MLX5_CQE_RESP_SEND, MLX5_CQE_RESP_SEND_IMM, MLX5_CQE_RESP_SEND_INV, MLX5_CQE_RESP_ERR};
 	static const uint8_t bad[] = {MLX5_CQE_REQ, MLX5_CQE_REQ_ERR, MLX5_CQE_SIG_ERR, MLX5_CQE_INVALID};
@@ -1222,7 +1189,6 @@ static void release_of_another(void **state)
 	struct ibv_sge sge = {0x1000, 64, 5};
 	uint32_t dbrec[2], turn;
 
-	(void)state;
 	for (turn = 0; turn < KINDS * (ARRAY(good) + ARRAY(bad)) * 2; turn++) {
 		const uint32_t kind = turn / 2 % KINDS, other = turn % 2, op = turn / 2 / KINDS;
 		const uint8_t opcode = op < ARRAY(good) ? good[op] : bad[op - ARRAY(good)];
@@ -1260,12 +1226,11 @@ static void release_of_another(void **state)
 /* ---- completion rings ---- */
 
 /* The consumer index that the arm word speaks of is in the record, too. Without a page there is no arming */
-static void arm(void **state)
+static void arm(UNUSED void **state)
 {
 	struct rawcq *c = rawcq_make(8);
 	uint32_t n, word;
 
-	(void)state;
 	for (n = 0; n < 18; n++) {
 		word = (n / 2 & 3) << 28 | (n & 1) << 24 | (n + 1);
 		produce(c, n);
@@ -1324,11 +1289,10 @@ static void lapped_by(uint32_t size, bool enhanced, uint32_t start)
 	free(c);
 }
 
-static void lapped(void **state)
+static void lapped(UNUSED void **state)
 {
 	uint32_t size, i;
 
-	(void)state;
 	for (size = 2; size <= 64; size *= 2)
 		for (i = 0; i < 3 * size; i++) {
 			lapped_by(size, false, i);
@@ -1338,11 +1302,10 @@ static void lapped(void **state)
 }
 
 /* CQEs that came before the take-over are kept, slots without one are not taken for CQEs */
-static void arrived(void **state)
+static void arrived(UNUSED void **state)
 {
 	uint32_t n, i;
 
-	(void)state;
 	for (n = 0; n <= 8; n++) {
 		struct rawcq *c = rawcq_make(8);
 
@@ -1361,20 +1324,13 @@ static void arrived(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(release_of_another),
-		cmocka_unit_test(arguments),
-		cmocka_unit_test(sends),
-		cmocka_unit_test(moderation),
-		cmocka_unit_test(lists),
-		cmocka_unit_test(same_room),
-		cmocka_unit_test(limits),
+		cmocka_unit_test(release_of_another), cmocka_unit_test(arguments),
+		cmocka_unit_test(sends), cmocka_unit_test(moderation), cmocka_unit_test(lists),
+		cmocka_unit_test(same_room), cmocka_unit_test(limits),
 #if INLAY_CHECKED
-		cmocka_unit_test(checks),
-		cmocka_unit_test(operations),
+		cmocka_unit_test(checks), cmocka_unit_test(operations),
 #endif
-		cmocka_unit_test(receives),
-		cmocka_unit_test(arrived),
-		cmocka_unit_test(lapped),
+		cmocka_unit_test(receives), cmocka_unit_test(arrived), cmocka_unit_test(lapped),
 		cmocka_unit_test(arm),
 	};
 

@@ -6,17 +6,15 @@
 #include "common.h"
 
 /* What is said before there is a queue is the ring that libmlx5 then makes */
-static void sizes(void **state)
+static void sizes(UNUSED void **state)
 {
 	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
 	uint32_t made[3] = {0}, i, t, shared = 0;
-	struct ibv_srq_init_attr attr;
+	struct ibv_srq_init_attr attr = {};
 	struct ibv_srq *srq;
 	struct ibv_cq *cq = ibv_create_cq(dev.ctx, 1, NULL, NULL, 0);
 
-	(void)state;
 	assert_non_null(cq);
-	memset(&attr, 0, sizeof(attr));
 	attr.attr.max_wr = attr.attr.max_sge = 1;
 	srq = ibv_create_srq(dev.pd, &attr);
 	for (i = 0; i < 1500; i++) {
@@ -75,7 +73,7 @@ static void sizes(void **state)
 }
 
 /* What does not fit changes nothing and says how much there is; what goes is given back */
-static void sums(void **state)
+static void sums(UNUSED void **state)
 {
 	static const struct {
 		uint32_t n;
@@ -88,7 +86,6 @@ static void sums(void **state)
 	struct inlay_cq cq;
 	const char *why;
 
-	(void)state;
 	must(inlay_cq_init(&cq, ring, 1024, 64, dbrec, NULL, 1));
 	for (i = 0; i < ARRAY(rows); i++) {
 		why = NULL;
@@ -105,10 +102,10 @@ static void sums(void **state)
 }
 
 /* All kinds of queues on one CQ, taken and finished; a CQ that is not the queue's */
-static void queues(void **state)
+static void queues(UNUSED void **state)
 {
-	struct ibv_srq_init_attr attr;
-	struct ibv_wq_init_attr wq_attr;
+	struct ibv_srq_init_attr attr = {};
+	struct ibv_wq_init_attr wq_attr = {};
 	struct opt opt = usual;
 	struct inlay_srq srq;
 	struct inlay_sq was;
@@ -119,7 +116,6 @@ static void queues(void **state)
 	uint32_t sum;
 	int i;
 
-	(void)state;
 	opt.one_cq = true;
 	opt.cqe = 4000;
 	end_make(&a, &opt);
@@ -127,11 +123,9 @@ static void queues(void **state)
 	must(inlay_uar_from_qp(&a.uar, a.qp, NULL));
 	must(inlay_cq_from_cq(&a.cq, a.scq, NULL));
 	must(inlay_cq_from_cq(&b.cq, b.scq, NULL));
-	memset(&attr, 0, sizeof(attr));
 	attr.attr.max_wr = 100;
 	attr.attr.max_sge = 1;
 	ib = ibv_create_srq(dev.pd, &attr);
-	memset(&wq_attr, 0, sizeof(wq_attr));
 	wq_attr.wq_type = IBV_WQT_RQ;
 	wq_attr.max_wr = 30;
 	wq_attr.max_sge = 1;
@@ -193,11 +187,5 @@ static void queues(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(sizes),
-		cmocka_unit_test(sums),
-		cmocka_unit_test(queues),
-	};
-
-	return cmocka_run_group_tests_name("room", tests, dev_open, dev_close);
+	return test_group("room", dev_open, dev_close, TEST(sizes), TEST(sums), TEST(queues));
 }

@@ -92,7 +92,7 @@ static void message(struct mlx5_cqe64 *kept)
 	assert_memory_equal(b.buf + slot * SLOT, expected, SLOT);
 }
 
-static void pieces(void **state)
+static void pieces(UNUSED void **state)
 {
 	static const uint32_t most[] = {1, 1, 2, 4, 4, 9, 16};
 	struct mlx5_cqe64 kept[BATCH];
@@ -100,11 +100,9 @@ static void pieces(void **state)
 	struct ibv_srq *ib;
 	uint32_t row, i, k, round;
 
-	(void)state;
 	for (row = 0; row < ARRAY(most); row++) {
 		total = row % 4 ? 1 + rnd_below(200) : 0;
-		ib = new_srq(16, most[row]);
-		assert_non_null(ib);
+		ib = made(new_srq(16, most[row]));
 		must(inlay_srq_from_srq(&srq, ib, NULL, NULL));
 		assert_true(inlay_srq_room(&srq) > 16 && srq.max_sge >= most[row] && srq.wqe_cnt < SLOTS);
 		for (lefts = 0; lefts <= srq.wqe_cnt; lefts++)
@@ -137,9 +135,6 @@ static void pieces(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pieces),
-	};
-
-	return cmocka_run_group_tests_name("srq", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
+	return test_group("srq", dev_open, dev_close, TEST(pieces)) || again_with("SOFTDEV_MANUAL", "1") ||
+	       again_trapped();
 }

@@ -67,13 +67,12 @@ static void loses(uint32_t b)
 static void completes(void)
 {
 	uint32_t i = rnd_below(3) ? 0 : rnd_below(num_out), entry = out[i], b = buffer[i];
-	struct mlx5_cqe64 cqe;
+	struct mlx5_cqe64 cqe = {};
 	struct ibv_sge sge;
 
 	num_out--;
 	memmove(out + i, out + i + 1, (num_out - i) * sizeof(out[0]));
 	memmove(buffer + i, buffer + i + 1, (num_out - i) * sizeof(buffer[0]));
-	memset(&cqe, 0, sizeof(cqe));
 	cqe.op_own = (uint8_t)((rnd_below(2) ? MLX5_CQE_RESP_SEND : MLX5_CQE_RESP_ERR) << 4);
 	cqe.wqe_counter = inlay_to_be16((uint16_t)(cyclic ? entry + entries * rnd_below(65536 / entries) : entry));
 	assert_int_equal(inlay_srq_user(&srq, inlay_cqe_wqe_counter(&cqe)), b);
@@ -138,41 +137,27 @@ static void begin(bool circle, uint32_t n)
 	must(circle ? inlay_srq_init_cyclic(&srq, ring, n, STRIDE, &record) : inlay_srq_init(&srq, ring, n, STRIDE, &record));
 }
 
-static void list(void **state)
+static void list_and_circle(UNUSED void **state)
 {
 	uint32_t i;
 
-	(void)state;
-	for (i = 0; i < 60; i++) {
-		begin(false, i < 20 ? 2 + i : 2 + rnd_below(MOST - 1));
-		at_random(2000);
-	}
-}
-
-static void circle(void **state)
-{
-	uint32_t i;
-
-	(void)state;
-	for (i = 0; i < 60; i++) {
-		begin(true, 2u << i % 8);
+	for (i = 0; i < 120; i++) {
+		begin(i >= 60, i >= 60 ? 2u << i % 8 : i < 20 ? 2 + i : 2 + rnd_below(MOST - 1));
 		at_random(2000);
 	}
 }
 
 /* What no device writes */
-static void refused(void **state)
+static void refused(UNUSED void **state)
 {
-	struct mlx5_cqe64 cqe;
+	struct mlx5_cqe64 cqe = {};
 	struct ibv_sge sge = {1, 1, 1};
 	uint32_t i;
 
-	(void)state;
 	begin(false, 8);
 	for (i = 0; i < 8; i++)
 		must(inlay_post_srq_recv(&srq, &sge, 1, i));
 	assert_int_equal(inlay_post_srq_recv(&srq, &sge, 1, i), -EAGAIN);
-	memset(&cqe, 0, sizeof(cqe));
 	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
 	cqe.wqe_counter = inlay_to_be16(7); /* held: the device does not know it */
 	assert_int_equal(inlay_srq_recycle(&srq, &cqe), -EPROTO);
@@ -192,7 +177,5 @@ static void refused(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {cmocka_unit_test(list), cmocka_unit_test(circle), cmocka_unit_test(refused)};
-
-	return cmocka_run_group_tests_name("srq_ring", tests, NULL, NULL);
+	return test_group("srq_ring", NULL, NULL, TEST(list_and_circle), TEST(refused));
 }

@@ -21,9 +21,7 @@ static int close_sender(void **state)
 	return dev_close(state);
 }
 
-/* ---- rules ---- */
-
-static void rules(void **state)
+static void rules(UNUSED void **state)
 {
 	uint32_t round, i, taken = 0, passed = 0;
 	struct ibv_cq *ibcq;
@@ -33,7 +31,6 @@ static void rules(void **state)
 	struct ibv_mr *mr;
 	uint8_t *in;
 
-	(void)state;
 	need_ethernet();
 	ibcq = ibv_create_cq(dev.ctx, 64, NULL, NULL, 0);
 	in = (uint8_t *)pages(ROOM);
@@ -84,29 +81,25 @@ static void rules(void **state)
 }
 
 /* What cannot be a rule; all that no other rule takes */
-static void no_rules(void **state)
+static void no_rules(UNUSED void **state)
 {
-	static const struct {
-		struct inlay_flow_match m;
-	} bad[] = {
+	static const struct { struct inlay_flow_match m; } bad[] = {
 		{{{0}, 0, 0, 6, {0}, {0}, 0, 0, 0, 0, 0}},           /* TCP, but of which IP? */
 		{{{0}, 0, 0x88b5, 17, {0}, {0}, 0, 0, 0, 0, 0}},
 		{{{0}, 0, 0x0800, 1, {0}, {0}, 0, 0, 0, 0, 0}},      /* ICMP */
 		{{{0}, 0, 0x0800, 0, {0}, {0}, 0, 80, 0, 0, 0}},     /* port 80 of what? */
 		{{{0}, 0, 0x0800, 0, {0}, {0}, 80, 0, 0, 0, 0}},
-		{{{0}, 0, 0, 0, {10}, {0}, 0, 0, 0, 0, 0}},
-		{{{0}, 0, 0, 0, {0}, {10}, 0, 0, 0, 0, 0}},
+		{{{0}, 0, 0, 0, {10}, {0}, 0, 0, 0, 0, 0}}, {{{0}, 0, 0, 0, {0}, {10}, 0, 0, 0, 0, 0}},
 		{{{0}, 0x1000, 0, 0, {0}, {0}, 0, 0, 0, 0, 0}},
 		{{{0}, 1, 0, 0, {0}, {0}, 0, 0, 0, 1u << 24, 0}},
 		{{{2}, 0, 0, 0, {0}, {0}, 0, 0, 0, 0, 2}},           /* a port that there is not */
 	};
-	struct inlay_flow_match all;
+	struct inlay_flow_match all = {};
 	struct ibv_flow *flow;
 	const char *why;
 	struct ibv_qp *to;
 	uint32_t i;
 
-	(void)state;
 	need_ethernet();
 	to = raw_qp(dev.pd, t.scq, 1, 4);
 	for (i = 0; i < ARRAY(bad); i++) {
@@ -114,22 +107,14 @@ static void no_rules(void **state)
 		assert_int_equal(inlay_flow_create(&flow, to, &bad[i].m, &why), -EINVAL);
 		assert_true(why && !flow);
 	}
-	memset(&all, 0, sizeof(all));
 	must(inlay_flow_create(&flow, to, &all, &why));
 	must(ibv_destroy_flow(flow));
 	must(ibv_destroy_qp(to));
 }
 
-/* ---- RSS ---- */
-
 #define QUEUES 5u
 
-struct queue {
-	struct inlay_packet_queue in;
-	uint8_t *buf;
-	struct ibv_mr *mr;
-	uint32_t came, index;
-};
+struct queue { struct inlay_packet_queue in; uint8_t *buf; struct ibv_mr *mr; uint32_t came, index; };
 
 static const struct inlay_strides strides = {10, 6, 2}; /* 1,024 of 64 bytes; the two-byte shift */
 
@@ -140,8 +125,7 @@ static void queue_open(struct queue *q, uint32_t flags)
 	q->came = 0;
 	must(inlay_packet_queue_create(&q->in, dev.pd, 3, &strides, flags, NULL));
 	q->buf = (uint8_t *)pages(4 * 65536);
-	q->mr = ibv_reg_mr(dev.pd, q->buf, 4 * 65536, IBV_ACCESS_LOCAL_WRITE);
-	assert_non_null(q->mr);
+	q->mr = made(ibv_reg_mr(dev.pd, q->buf, 4 * 65536, IBV_ACCESS_LOCAL_WRITE));
 	for (i = 0; i < 4; i++)
 		must(inlay_striding_post(&q->in.rq, (uintptr_t)q->buf + i * 65536, q->mr->lkey));
 	assert_int_equal(inlay_rq_room(&q->in.rq.rq), 0);
@@ -160,10 +144,7 @@ static void queue_close(struct queue *q)
 }
 
 /* A packet that one of the queues must have, after what has come before; batches of them, so that CQEs are compressed */
-struct sent {
-	uint8_t at[256];
-	uint32_t len, hash;
-};
+struct sent { uint8_t at[256]; uint32_t len, hash; };
 
 static void come(struct queue *q, const struct sent *s, bool compressed)
 {
@@ -206,7 +187,7 @@ static void spread_over(uint32_t n, bool compressed, uint32_t rounds)
 	uint32_t round, i, to[BATCH], lens[BATCH], size = n & (n - 1) ? INLAY_RSS_QUEUES : n, all[QUEUES] = {0}, blocks = 0;
 	struct ibv_wq *wqs[QUEUES];
 	struct queue q[QUEUES];
-	struct inlay_flow_match m;
+	struct inlay_flow_match m = {};
 	struct ibv_flow *flow;
 	struct inlay_rss rss;
 	const char *why;
@@ -218,7 +199,6 @@ static void spread_over(uint32_t n, bool compressed, uint32_t rounds)
 	}
 	must(inlay_rss_create(&rss, dev.pd, wqs, n, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_PORT_UDP |
 						       IBV_RX_HASH_DST_PORT_UDP, &why));
-	memset(&m, 0, sizeof(m));
 	m.type = 0x0800;
 	m.proto = 17;
 	m.tag = TAG;
@@ -259,9 +239,8 @@ static void spread_over(uint32_t n, bool compressed, uint32_t rounds)
 		queue_close(&q[i]);
 }
 
-static void spread(void **state)
+static void spread(UNUSED void **state)
 {
-	(void)state;
 	need_ethernet();
 	spread_over(4, false, 60);
 	spread_over(3, false, 60);
@@ -269,14 +248,13 @@ static void spread(void **state)
 }
 
 /* The outermost VLAN tag of a packet, in the packet or in the CQE */
-static void strips(void **state)
+static void strips(UNUSED void **state)
 {
 	static const struct shape s = {1, 4, 17, 0, 0, 100, 5000};
 	struct ibv_device_attr_ex can;
-	struct inlay_flow_match m;
+	struct inlay_flow_match m = {};
 	uint32_t strip;
 
-	(void)state;
 	need_ethernet();
 	must(ibv_query_device_ex(dev.ctx, NULL, &can));
 	if (!(can.raw_packet_caps & IBV_RAW_PACKET_CAP_CVLAN_STRIPPING)) {
@@ -284,7 +262,6 @@ static void strips(void **state)
 		print_message("# skipped: the device strips no tags\n");
 		skip();
 	}
-	memset(&m, 0, sizeof(m));
 	m.type = 0x0800;
 	m.vlan = 100;
 	for (strip = 0; strip < 2; strip++) {
@@ -314,12 +291,9 @@ static void strips(void **state)
 	}
 }
 
-static void no_spread(void **state)
+static void no_spread(UNUSED void **state)
 {
-	static const struct {
-		uint32_t buffers, flags;
-		struct inlay_strides strides;
-	} bad[] = {
+	static const struct { uint32_t buffers, flags; struct inlay_strides strides; } bad[] = {
 		{0, 0, {10, 6, 0}}, {1, 0, {10, 6, 0}}, {32769, 0, {9, 6, 0}},
 		{4, 4, {10, 6, 0}}, {4, 0, {17, 6, 0}}, {4, 0, {10, 5, 0}}, {4, 0, {10, 6, 1}},
 		{32768, 0, {9, 6, 0}},  /* too many CQEs */
@@ -332,7 +306,6 @@ static void no_spread(void **state)
 	const char *why;
 	uint32_t i;
 
-	(void)state;
 	need_ethernet();
 	for (i = 0; i < ARRAY(bad); i++) {
 		why = NULL;
@@ -359,13 +332,6 @@ static void no_spread(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rules),
-		cmocka_unit_test(no_rules),
-		cmocka_unit_test(spread),
-		cmocka_unit_test(strips),
-		cmocka_unit_test(no_spread),
-	};
-
-	return cmocka_run_group_tests_name("steer", tests, open_sender, close_sender);
+	return test_group("steer", open_sender, close_sender, TEST(rules), TEST(no_rules), TEST(spread), TEST(strips),
+			  TEST(no_spread));
 }

@@ -108,8 +108,7 @@ struct shared {
 	uint64_t pattern[ROOM / 8];
 	uint64_t board[ACTORS][KINDS];           /* the key of the window that is open for them */
 	uint64_t words[ACTORS][KINDS];
-	uint8_t window[ACTORS][KINDS][ROOM];
-	uint8_t place[ACTORS][KINDS][DEPTH][ROOM];
+	uint8_t window[ACTORS][KINDS][ROOM], place[ACTORS][KINDS][DEPTH][ROOM];
 };
 
 struct stack {
@@ -235,11 +234,7 @@ static struct head block_of(const void *p, size_t len)
 enum writes { OTHER, BLOCK, MESSAGE }; /* a block of bytes; one that takes a receive */
 
 /* weight: how often at random; then: what follows at once, on reliable queue pairs */
-static struct op {
-	uint32_t kinds, weight;
-	enum writes writes;
-	unsigned then;
-} ops[OPS] = {
+static struct op { uint32_t kinds, weight; enum writes writes; unsigned then; } ops[OPS] = {
 	/* SEND          */ {ALL, 8, MESSAGE, 0},
 	/* SEND_IMM      */ {NO_RAW, 8, MESSAGE, 0},
 	/* SEND_DONE     */ {WITH_KEYS, 30, MESSAGE, 0},         /* the peer's window was used: invalidates it or says so */
@@ -344,8 +339,7 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 		if (t->kind == RAW)
 			put_ether(d);
 	} else {
-		d->len = what == READ ? rnd_below(MOST) : what == PROVE || what == LOOK_UP ? 8 :
-			 before(t, d)->len;
+		d->len = what == READ ? rnd_below(MOST) : what == PROVE || what == LOOK_UP ? 8 : before(t, d)->len;
 		memset(d->buf, 0, ROOM);
 	}
 	flags |= pieces(d, sge) & (ops[what].writes ? ANY : 0);
@@ -387,8 +381,7 @@ static int build(struct tube *t, struct lane *l, struct did *d, uint32_t flags)
 		return inlay_post_send(&t->sq, &one, 1, small);
 	case BIND: return inlay_post_bind_mw(&t->sq, l->mw, ibv_inc_rkey(l->mw->rkey), &info, flags);
 	case INVALIDATE: return inlay_post_local_inv(&t->sq, l->mw->rkey, flags);
-	case WINDOW:
-	case WINDOW_BACK:
+	case WINDOW: case WINDOW_BACK:
 		r = theirs(l, shared->window[me][t->kind]);
 		r.rkey = l->key;
 		return what == WINDOW ? put(t, l, MLX5_OPCODE_RDMA_WRITE, wr_there(wr_sge(sge, 3), &r), flags)
@@ -562,17 +555,13 @@ static void done(struct tube *t, struct did *d)
 
 	switch (d->what) {
 	case READ: holds(!memcmp(d->buf, (uint8_t *)shared->pattern + d->seed, d->len)); break;
-	case READ_BACK:
-	case WINDOW_BACK: holds(!memcmp(d->buf, before(t, d)->buf, d->len)); break;
+	case READ_BACK: case WINDOW_BACK: holds(!memcmp(d->buf, before(t, d)->buf, d->len)); break;
 	case ATOMIC: done_atomic(d); break;
 	case PROVE: proved(l, d); break;
 	case SEND_THROUGH: t->refers = false; break;
 	case INVALIDATE: l->window = SHUT; break;
 	case BREAK: holds(!"a wrong key is refused"); break;
-	case BIND:
-		l->window = OPEN;
-		shared->board[l->peer][t->kind] = l->mw->rkey;
-		break;
+	case BIND: l->window = OPEN; shared->board[l->peer][t->kind] = l->mw->rkey; break;
 	case LOOK_UP:
 		memcpy(&key, d->buf, sizeof(key));
 		if (key != l->used)
@@ -684,10 +673,7 @@ static void give_back(struct stack *s, const struct mlx5_cqe64 *cqe)
 
 	switch (rnd_below(3)) {
 	case 0: must(inlay_srq_recycle(&s->srq, cqe)); break;
-	case 1:
-		must(inlay_srq_replace(&s->srq, cqe, &sge, 1, sge.addr));
-		s->left[s->lefts - 1] = buf;
-		break;
+	case 1: must(inlay_srq_replace(&s->srq, cqe, &sge, 1, sge.addr)); s->left[s->lefts - 1] = buf; break;
 	default:
 		must(inlay_srq_release(&s->srq, cqe));
 		s->left[s->lefts++] = buf;
@@ -849,7 +835,7 @@ static void reset_lane(struct lane *l)
 static void begin(struct tube *t)
 {
 	struct inlay_connect_attr attr;
-	struct control c;
+	struct control c = {};
 	unsigned i;
 
 	qp_to(t->qp, IBV_QPS_RESET);
@@ -879,7 +865,6 @@ static void begin(struct tube *t)
 		must(inlay_connect_rts(t->qp, &t->here, NULL, &attr, &why));
 	if (!paired(t))
 		return;
-	memset(&c, 0, sizeof(c));
 	c.qpn = t->qp->qp_num;
 	c.rqpn = t->rqp ? t->rqp->qp_num : 0;
 	if (t->kind != XRC)
@@ -1034,7 +1019,7 @@ static void stack_open(struct stack *s, struct ibv_xrcd *of)
 /* All packets that are for this actor */
 static void packets_open(void)
 {
-	struct inlay_flow_match match;
+	struct inlay_flow_match match = {};
 	struct ibv_flow *flow;
 	struct inlay_rss rss;
 	uint32_t i, bytes;
@@ -1046,7 +1031,6 @@ static void packets_open(void)
 		must(inlay_striding_post(&packets.rq, (uintptr_t)packet_bufs + i * bytes, local->lkey));
 	inlay_rq_ring(&packets.rq.rq);
 	must(inlay_rss_create(&rss, dev.pd, &packets.wq, 1, 0, &why));
-	memset(&match, 0, sizeof(match));
 	match.mac[0] = 2;
 	match.mac[5] = (uint8_t)me;
 	match.type = 0x88b5;
@@ -1304,25 +1288,19 @@ static void four(const char *faults, const char *link)
 		fail_msg("with INLAY_TEST_SEED=%s, SOFTDEV_FAULT=%s, SOFTDEV_LINK=%s", seed ? seed : "1", faults, link);
 }
 
-static void roce(void **state)
+static void roce(UNUSED void **state)
 {
-	(void)state;
 	four("drop@/300,delay=300@/40,dup@/30", "roce");
 }
 
-static void infiniband(void **state)
+static void infiniband(UNUSED void **state)
 {
-	(void)state;
 	need_softdev("another link layer");
 	four("drop@/211,delay=2ms@/97,dup@/13", "ib");
 }
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(roce),
-		cmocka_unit_test(infiniband),
-	};
 	unsigned i;
 
 	if (argc == ACTORS + 2) {
@@ -1331,5 +1309,5 @@ int main(int argc, char **argv)
 			wires[i] = atoi(argv[2 + i]);
 		return act();
 	}
-	return cmocka_run_group_tests_name("storm", tests, NULL, NULL);
+	return test_group("storm", NULL, NULL, TEST(roce), TEST(infiniband));
 }

@@ -12,8 +12,7 @@
 
 struct model {
 	struct inlay_striding rq;
-	uint32_t wqes, wqe_size, log_strides, log_size, shift;
-	uint32_t strides, bytes;
+	uint32_t wqes, wqe_size, log_strides, log_size, shift, strides, bytes;
 	uint8_t ring[MOST * 128] __attribute__((aligned(64)));
 	uint32_t record[2];
 	uint8_t *buf[2 * MOST];         /* each before a page that nobody may touch */
@@ -155,11 +154,7 @@ static uint32_t put_packet(struct model *m, const uint8_t *packet, uint32_t len,
 	return k;
 }
 
-/* ---- tests ---- */
-
-static struct {
-	uint32_t fillers, lost, laps;
-} seen;
+static struct { uint32_t fillers, lost, laps; } seen;
 
 /* Some packets come, are read, and some buffers are posted again */
 static void round_of(struct model *m, uint32_t count)
@@ -214,12 +209,11 @@ static void round_of(struct model *m, uint32_t count)
 }
 
 /* Packets of all lengths through all shapes of queues; slow readers, lost packets, buffers that are held for a while */
-static void packets(void **state)
+static void packets(UNUSED void **state)
 {
 	static struct model m;
 	uint32_t log_strides, log_size, i;
 
-	(void)state;
 	for (log_strides = 0; log_strides <= 9; log_strides++)
 		for (log_size = 6; log_size <= 13; log_size++) {
 			model_open(&m, log_strides, log_size);
@@ -235,12 +229,9 @@ static void packets(void **state)
  * Buffers stay in their WQEs: nothing is written but the record. "Errors that do not stop a striding queue": their strides are used up and
  * packets go on; a critical one stops it
  */
-static void recycled(void **state)
+static void recycled(UNUSED void **state)
 {
-	static const struct {
-		uint32_t opcode, syndrome, strides;
-		int answer;
-	} stops[] = {
+	static const struct { uint32_t opcode, syndrome, strides; int answer; } stops[] = {
 		{MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, 5, -EPROTO}, /* more than there are */
 		{MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, 5, -EBADFD},
 		{MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 5, -EBADFD},
@@ -253,7 +244,6 @@ static void recycled(void **state)
 	struct mlx5_cqe64 cqe[2];
 	uint32_t i, wqe = 9;
 
-	(void)state;
 	model_open(&m, 2, 6);
 	post_some(&m, m.wqes);
 	memcpy(ring, m.ring, sizeof(ring));
@@ -299,7 +289,7 @@ static void recycled(void **state)
 }
 
 /* Any byte count and any index: no access beyond the buffer. What cannot be, and a lost CQE, change nothing */
-static void hostile(void **state)
+static void hostile(UNUSED void **state)
 {
 	static struct model m;
 	uint32_t shapes, i, k, refused = 0, accepted = 0;
@@ -308,7 +298,6 @@ static void hostile(void **state)
 	struct mlx5_cqe64 cqe;
 	volatile uint8_t byte;
 
-	(void)state;
 	for (shapes = 0; shapes < 60; shapes++) {
 		model_open(&m, rnd_below(10), 6 + rnd_below(6));
 		memset(&at, 0xee, sizeof(at));
@@ -361,13 +350,12 @@ static void hostile(void **state)
  * device writes: more strides than are left or none, a packet beyond the entry, an entry that is not posted or beyond the ring, which only
  * a cyclic counter goes on to.
  */
-static void shared(void **state)
+static void shared(UNUSED void **state)
 {
 	enum { SENDERS = 3 };
 	static uint8_t ring[MOST * 64] __attribute__((aligned(64))), before[sizeof(ring)];
 	uint32_t turn, step, record, refused = 0, done_entries = 0;
 
-	(void)state;
 	for (turn = 0; turn < 200; turn++) {
 		const struct inlay_strides shape = {rnd_below(6), 6 + rnd_below(4), 2 * rnd_below(2)};
 		const uint32_t cnt = 2u << rnd_below(4), strides = 1u << shape.log_number, bytes = strides << shape.log_size;
@@ -449,7 +437,7 @@ static void shared(void **state)
 }
 
 /* What cannot be a queue; room in the CQ */
-static void arguments(void **state)
+static void arguments(UNUSED void **state)
 {
 	static uint8_t ring[1024] __attribute__((aligned(64))), cqes[64 * 64] __attribute__((aligned(64)));
 	static const struct inlay_strides shape = {3, 6, 2}, bad[] = {{17, 6, 0}, {3, 5, 0}, {3, 14, 0}, {3, 6, 1}, {3, 6, 4}};
@@ -459,7 +447,6 @@ static void arguments(void **state)
 	struct inlay_cq cq;
 	const char *why;
 
-	(void)state;
 	must(inlay_striding_init(&rq, ring, 4, 32, record, &shape));
 	assert_int_equal(inlay_striding_init(&rq, ring, 3, 32, record, &shape), -EINVAL);
 	assert_int_equal(inlay_striding_init(&rq, ring, 4, 16, record, &shape), -EINVAL);
@@ -485,13 +472,6 @@ static void arguments(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(packets),
-		cmocka_unit_test(recycled),
-		cmocka_unit_test(hostile),
-		cmocka_unit_test(shared),
-		cmocka_unit_test(arguments),
-	};
-
-	return cmocka_run_group_tests(tests, open_nothing, NULL);
+	return test_group("striding", open_nothing, NULL, TEST(packets), TEST(recycled), TEST(hostile), TEST(shared),
+			  TEST(arguments));
 }

@@ -29,26 +29,21 @@ static struct net {
 
 static struct ibv_qp_init_attr_ex sender_attr(struct ibv_cq *cq)
 {
-	struct ibv_qp_init_attr_ex a;
+	struct ibv_qp_init_attr_ex a = {
+		.send_cq = cq, .recv_cq = net.dc ? cq : NULL,
+		.cap = {.max_send_wr = 32, .max_send_sge = 3, .max_inline_data = 200},
+		.qp_type = net.dc ? IBV_QPT_DRIVER : IBV_QPT_XRC_SEND,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = dev.pd,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+	};
 
-	memset(&a, 0, sizeof(a));
-	a.qp_type = net.dc ? IBV_QPT_DRIVER : IBV_QPT_XRC_SEND;
-	a.send_cq = cq;
-	a.recv_cq = net.dc ? cq : NULL;
-	a.cap.max_send_wr = 32;
-	a.cap.max_send_sge = 3;
-	a.cap.max_inline_data = 200;
-	a.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	a.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-	a.pd = dev.pd;
 	return a;
 }
 
 static struct ibv_qp *sender_make(struct ibv_qp_init_attr_ex *a)
 {
-	struct mlx5dv_qp_init_attr dv;
+	struct mlx5dv_qp_init_attr dv = {};
 
-	memset(&dv, 0, sizeof(dv));
 	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
 	dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
 	return net.dc ? mlx5dv_create_qp(dev.ctx, a, &dv) : ibv_create_qp_ex(dev.ctx, a);
@@ -83,8 +78,7 @@ static void peer_open(struct peer *p, unsigned i)
 	p->qp = dc_make(dev.pd, p->ibcq, p->ibsrq, KEY + i, NULL);
 	bring_up(p->qp, 1);
 	p->number = p->qp->qp_num;
-	ah = ibv_create_ah(dev.pd, &path);
-	assert_non_null(ah);
+	ah = made(ibv_create_ah(dev.pd, &path));
 	must(inlay_av_from_ah(&p->av, ah, p->number, 0));
 	inlay_av_to_dct(&p->av, p->number, KEY + i);
 	must(ibv_destroy_ah(ah));
@@ -105,8 +99,7 @@ static void net_open(bool dc)
 	must(inlay_cq_from_cq(&net.e.cq, net.e.scq, NULL));
 	a = sender_attr(net.e.scq);
 	a.pd = net.e.uar.pd;
-	net.e.qp = sender_make(&a);
-	assert_non_null(net.e.qp);
+	net.e.qp = made(sender_make(&a));
 	must(inlay_sq_from_qp(&net.e.sq, net.e.qp, &net.e.uar, &net.e.cq, NULL));
 	if (!dc) {
 		net.peer[0].qp = xrc_make(net.xrcd, NULL, NULL, NULL);
@@ -117,8 +110,7 @@ static void net_open(bool dc)
 		bring_up(net.e.qp, 0);
 	}
 	net.e.buf = (uint8_t *)pages(65536);
-	net.e.mr = ibv_reg_mr(dev.pd, net.e.buf, 65536, ALL_ACCESS);
-	assert_non_null(net.e.mr);
+	net.e.mr = made(ibv_reg_mr(dev.pd, net.e.buf, 65536, ALL_ACCESS));
 }
 
 static void net_close(void)
@@ -229,11 +221,10 @@ static void messages(void)
 	assert_int_equal(inlay_sq_pending(&net.e.sq), 0);
 }
 
-static void end_to_end(void **state)
+static void end_to_end(UNUSED void **state)
 {
 	unsigned dc;
 
-	(void)state;
 	for (dc = 0; dc < 2; dc++) {
 		net_open(dc);
 		messages();
@@ -242,7 +233,7 @@ static void end_to_end(void **state)
 }
 
 /* What is no send queue of its own, sizes, and types */
-static void take_over(void **state)
+static void take_over(UNUSED void **state)
 {
 	static const struct ibv_qp_cap caps[] = {{.max_send_wr = 1, .max_send_sge = 1, .max_inline_data = 8}, {.max_send_wr = 20, .max_send_sge = 5},
 						 {.max_send_wr = 33, .max_send_sge = 2, .max_inline_data = 300}};
@@ -255,7 +246,6 @@ static void take_over(void **state)
 	const char *why;
 	unsigned dc, i, in, ds;
 
-	(void)state;
 	for (dc = 0; dc < 2; dc++) {
 		net_open(dc);
 		assert_int_equal(inlay_uar_from_qp(&uar, net.peer[0].qp, &why), dc ? -EINVAL : -ENOTSUP);
@@ -275,8 +265,7 @@ static void take_over(void **state)
 				a.send_ops_flags |= IBV_QP_EX_WITH_BIND_MW;
 			memcpy(&plain, &a, sizeof(plain));
 			plain.cap = caps[i];
-			qp = sender_make(&a);
-			assert_non_null(qp);
+			qp = made(sender_make(&a));
 			assert_int_equal(inlay_send_cqes(&plain), view_qp(qp).sq.wqe_cnt);
 			/* The longest atomic fits, whatever the QP was asked for */
 			must(inlay_uar_from_qp(&uar, qp, NULL));
@@ -296,11 +285,6 @@ static void take_over(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(end_to_end),
-		cmocka_unit_test(take_over),
-	};
-
-	return cmocka_run_group_tests_name("DC and XRC", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
-	       again_with("SOFTDEV_LINK", "ib") || again_trapped();
+	return test_group("DC and XRC", dev_open, dev_close, TEST(end_to_end), TEST(take_over)) ||
+	       again_with("SOFTDEV_MANUAL", "1") || again_with("SOFTDEV_LINK", "ib") || again_trapped();
 }

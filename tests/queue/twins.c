@@ -44,13 +44,10 @@ static uint64_t wqes, bytes;
 
 static void by_libmlx5(struct twin *t, struct request *r)
 {
-	struct ibv_send_wr wr, *bad;
+	struct ibv_send_wr wr = {
+		.sg_list = r->sge, .num_sge = (int)r->num, .opcode = verb[r->op], .imm_data = IMM,
+	}, *bad;
 
-	memset(&wr, 0, sizeof(wr));
-	wr.num_sge = (int)r->num;
-	wr.sg_list = r->sge;
-	wr.opcode = verb[r->op];
-	wr.imm_data = IMM;
 	wr.send_flags = IBV_SEND_SIGNALED | (r->pieces ? 0 : IBV_SEND_INLINE) | (r->round == 1 ? IBV_SEND_SOLICITED : 0) |
 			(r->round == 2 ? IBV_SEND_FENCE : 0);
 	if (ah) {
@@ -105,7 +102,7 @@ static void move(uint32_t i, struct request *r)
 	const uint32_t header = ah ? 40 : 0;
 	const uint64_t five = 5, after = r->op == CAS ? 9 : 10;
 	struct twin *t = &twins[i], *to = ah ? &twins[0] : t;
-	struct ibv_recv_wr wr, *bad;
+	struct ibv_recv_wr wr = {}, *bad;
 	struct ibv_wc wc;
 
 	fill(source, AREA, 1 + r->len);
@@ -113,7 +110,6 @@ static void move(uint32_t i, struct request *r)
 	if (r->op >= CAS)
 		memcpy(target, &five, 8);
 	memset(t->ring, i == 0 ? 0 : i == 1 ? 0xff : 0xa5, ring_bytes);
-	memset(&wr, 0, sizeof(wr));
 	wr.sg_list = &all;
 	wr.num_sge = 1;
 	if (r->op <= WRITE_IMM && r->op != WRITE)
@@ -178,8 +174,7 @@ static void twins_of(enum ibv_qp_type type, const char *name)
 	source = (uint8_t *)pages(3 * AREA);
 	target = source + AREA;
 	result = target + AREA;
-	mr = ibv_reg_mr(dev.pd, source, 3 * AREA, ALL_ACCESS);
-	assert_non_null(mr);
+	mr = made(ibv_reg_mr(dev.pd, source, 3 * AREA, ALL_ACCESS));
 	opt.type = type;
 	opt.bytes = 4096;
 	opt.cap.max_send_wr = 16;
@@ -201,8 +196,7 @@ static void twins_of(enum ibv_qp_type type, const char *name)
 	must(inlay_cq_from_cq(&twins[2].end.cq, twins[2].end.scq, NULL));
 	must(inlay_sq_from_qp(&twins[2].end.sq, twins[2].end.qp, &uar, &twins[2].end.cq, NULL));
 	if (type == IBV_QPT_UD) {
-		ah = ibv_create_ah(dev.pd, &path);
-		assert_non_null(ah);
+		ah = made(ibv_create_ah(dev.pd, &path));
 		must(inlay_av_from_ah(&av, ah, twins[0].peer.qp->qp_num, QKEY));
 	}
 	wqes = bytes = 0;
@@ -228,31 +222,14 @@ static void twins_of(enum ibv_qp_type type, const char *name)
 	free(source);
 }
 
-static void rc(void **state)
+static void types(UNUSED void **state)
 {
-	(void)state;
 	twins_of(IBV_QPT_RC, "RC");
-}
-
-static void uc(void **state)
-{
-	(void)state;
 	twins_of(IBV_QPT_UC, "UC");
-}
-
-static void ud(void **state)
-{
-	(void)state;
 	twins_of(IBV_QPT_UD, "UD");
 }
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rc),
-		cmocka_unit_test(uc),
-		cmocka_unit_test(ud),
-	};
-
-	return cmocka_run_group_tests_name("twins", tests, dev_open, dev_close);
+	return test_group("twins", dev_open, dev_close, TEST(types));
 }

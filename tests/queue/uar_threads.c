@@ -15,12 +15,7 @@
 
 #define MEETINGS 4000
 
-struct poster {
-	struct inlay_sq sq;
-	uint32_t dbrec[2];
-	uint8_t *buf;
-	uint32_t id;
-};
+struct poster { struct inlay_sq sq; uint32_t dbrec[2]; uint8_t *buf; uint32_t id; };
 
 static uint8_t reg[2 * REG] __attribute__((aligned(2 * REG)));
 static struct inlay_uar uar;
@@ -87,11 +82,8 @@ static void post(struct poster *p, uint32_t i, uint32_t len)
 /* The completion of its last WQE, which started there */
 static void done(struct poster *p, uint32_t last)
 {
-	struct mlx5_cqe64 cqe;
+	struct mlx5_cqe64 cqe = {.sop_drop_qpn = htobe32(0x100 + p->id), .wqe_counter = htobe16((uint16_t)last)};
 
-	memset(&cqe, 0, sizeof(cqe));
-	cqe.sop_drop_qpn = htobe32(0x100 + p->id);
-	cqe.wqe_counter = htobe16((uint16_t)last);
 	good(inlay_sq_release(&p->sq, &cqe) > 0);
 }
 
@@ -126,12 +118,11 @@ static void *posting(void *arg)
 }
 
 /* On a page with BlueFlame; on one without: nothing but whole doorbells, under the same lock */
-static void locked(void **state)
+static void locked(UNUSED void **state)
 {
 	uint32_t size, i, id;
 	pthread_t t[THREADS];
 
-	(void)state;
 	for (size = 0; size <= REG; size += REG) {
 		posters_make(size);
 		met = bad = 0;
@@ -155,9 +146,5 @@ static void locked(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(locked),
-	};
-
-	return cmocka_run_group_tests_name("uar_threads", tests, NULL, NULL);
+	return test_group("uar_threads", NULL, NULL, TEST(locked));
 }

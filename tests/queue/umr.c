@@ -20,12 +20,7 @@ static uint8_t model[BYTES];
 
 /* ---- keys ---- */
 
-struct key {
-	struct mlx5dv_mkey *dv;
-	struct inlay_devx_mkey devx;
-	uint32_t key;
-	uint64_t start;
-};
+struct key { struct mlx5dv_mkey *dv; struct inlay_devx_mkey devx; uint32_t key; uint64_t start; };
 
 static uint32_t my_pdn(void)
 {
@@ -38,13 +33,10 @@ static uint32_t my_pdn(void)
 /* One of libmlx5's or of a command's own */
 static struct key key_make(bool devx, bool with_signature)
 {
-	struct mlx5dv_mkey_init_attr init;
-	struct inlay_devx_mkey_attr attr;
-	struct key k;
+	struct mlx5dv_mkey_init_attr init = {};
+	struct inlay_devx_mkey_attr attr = {};
+	struct key k = {};
 
-	memset(&k, 0, sizeof(k));
-	memset(&init, 0, sizeof(init));
-	memset(&attr, 0, sizeof(attr));
 	if (devx) {
 		attr.pdn = my_pdn();
 		attr.addr = k.start = rnd_below(2) ? 0 : rnd() >> 8;
@@ -58,8 +50,7 @@ static struct key key_make(bool devx, bool with_signature)
 	init.pd = dev.pd;
 	init.create_flags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | (with_signature ? MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE : 0);
 	init.max_entries = ROOM;
-	k.dv = mlx5dv_create_mkey(&init);
-	assert_non_null(k.dv);
+	k.dv = made(mlx5dv_create_mkey(&init));
 	k.key = k.dv->lkey;
 	return k;
 }
@@ -241,15 +232,11 @@ static void refused(uint64_t addr, uint32_t key, bool write)
 
 static struct inlay_umr filling(const struct key *k, uint64_t mask, const struct ibv_sge *list, uint32_t n, uint64_t len)
 {
-	struct inlay_umr umr;
+	struct inlay_umr umr = {
+		.mask = INLAY_UMR_MASK_FILL | mask, .len = len, .access = RIGHTS, .tag = (uint8_t)k->key,
+		.entries = (uint16_t)n, .list = list,
+	};
 
-	memset(&umr, 0, sizeof(umr));
-	umr.mask = INLAY_UMR_MASK_FILL | mask;
-	umr.access = RIGHTS;
-	umr.tag = (uint8_t)k->key;
-	umr.list = list;
-	umr.entries = n;
-	umr.len = len;
 	return umr;
 }
 
@@ -270,7 +257,7 @@ static int post_stripes(const struct key *k, const struct mlx5dv_mr_interleaved 
 }
 
 /* Lists and interleaved memory, in the WQE or as a table in memory; then a part of a list in the place of another */
-static void layouts(void **state)
+static void layouts(UNUSED void **state)
 {
 	struct mlx5dv_mr_interleaved part[ROOM - 1];
 	uint8_t *table = (uint8_t *)pages(4096);
@@ -280,7 +267,6 @@ static void layouts(void **state)
 	uint32_t turn, i, rounds = 0, round, units;
 	struct key k;
 
-	(void)state;
 	assert_non_null(mr);
 	pair_up();
 	for (turn = 0; turn < 32; turn++) {
@@ -339,14 +325,13 @@ static void layouts(void **state)
 /* ---- tests: other fields ---- */
 
 /* Another start and length; then one more field, after which something is refused, and something else may not be */
-static void fields(void **state)
+static void fields(UNUSED void **state)
 {
 	enum { END, START, RIGHT, TAG, FREE, INVALIDATED, BY_PEER, DOMAIN_, QPN, CASES };
 	struct ibv_pd *pd = ibv_alloc_pd(dev.ctx);
 	struct ibv_sge sge;
 	uint32_t turn, pdn;
 
-	(void)state;
 	assert_non_null(pd);
 	must(inlay_pdn_from_pd(&pdn, pd));
 	pair_up();
@@ -424,7 +409,7 @@ static void fields(void **state)
 }
 
 /* What the device must refuse: an error of the WQE, and the key is as it was */
-static void not_done(void **state)
+static void not_done(UNUSED void **state)
 {
 	static const struct row {
 		const char *name;
@@ -450,7 +435,6 @@ static void not_done(void **state)
 	struct key k;
 	uint32_t i, n;
 
-	(void)state;
 	for (i = 0; i < ARRAY(rows); i++) {
 		const struct row *r = &rows[i];
 
@@ -621,17 +605,14 @@ static uint32_t n_raw, n_wire, n_mem;
 static void sig_key(struct key *k, const struct sig *m, const struct sig *w, uint8_t check, uint32_t errors)
 {
 	const uint32_t psv[2] = {psvs[0].psv, psvs[1].psv};
-	struct mlx5dv_sig_block_attr attr;
-	struct inlay_umr umr;
+	struct mlx5dv_sig_block_attr attr = {
+		.mem = m ? &m->domain : NULL, .wire = w ? &w->domain : NULL, .check_mask = check,
+	};
+	struct inlay_umr umr = {};
 	struct ibv_sge sge[2];
 
-	memset(&attr, 0, sizeof(attr));
-	attr.mem = m ? &m->domain : NULL;
-	attr.wire = w ? &w->domain : NULL;
-	attr.check_mask = check;
 	sge[0] = sge_of(&b, 0, n_mem / 3);
 	sge[1] = sge_of(&b, n_mem / 3, n_mem - n_mem / 3);
-	memset(&umr, 0, sizeof(umr));
 	umr.mask = INLAY_UMR_MASK_FILL | INLAY_UMR_MASK_ACCESS | MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR;
 	umr.flags = errors % 2 ? INLAY_UMR_SIG_ERR : 0;
 	umr.access = RIGHTS;
@@ -688,11 +669,10 @@ static uint32_t bad(struct key *k, const struct sig *m, const struct sig *w, uns
 	const struct sig *in = out ? m : w;
 	uint32_t len = sig_len(in), blocks = n_raw / in->block, block = rnd_below(blocks), at, kind, mask;
 	uint64_t found;
-	struct inlay_sig_error e;
+	struct inlay_sig_error e = {};
 	uint8_t *form, sig[8];
 
 	forms(m, w);
-	memset(&e, 0, sizeof(e));
 	form = out ? mem : wire;
 	sig_make(in, raw + block * in->block, block, sig);
 	/* In the data, or in the signature: guard, application tag, reference tag */
@@ -730,14 +710,13 @@ static uint32_t bad(struct key *k, const struct sig *m, const struct sig *w, uns
 	return errors + 1;
 }
 
-static void signatures(void **state)
+static void signatures(UNUSED void **state)
 {
 	static const enum mlx5dv_block_size sizes[] = {MLX5DV_BLOCK_SIZE_512, MLX5DV_BLOCK_SIZE_520, MLX5DV_BLOCK_SIZE_4048,
 						       MLX5DV_BLOCK_SIZE_4096, MLX5DV_BLOCK_SIZE_4160};
 	const uint8_t nine[] = "123456789";
 	uint32_t kind, turn, errors;
 
-	(void)state;
 	/* The check values of the catalogues of CRCs */
 	assert_int_equal(~mirrored((uint32_t)remainder_of(nine, 9, 32, 0x04c11db7, 0xffffffff, true)), 0xcbf43926);
 	assert_int_equal(~mirrored((uint32_t)remainder_of(nine, 9, 32, 0x1edc6f41, 0xffffffff, true)), 0xe3069283);
@@ -797,20 +776,17 @@ static void plain_queue(struct inlay_uar *uar, struct inlay_sq *sq)
 }
 
 /* SPDK's CRC over a whole transfer (lib/mlx5/mlx5_umr.c): the BSF that its structs give */
-static void as_spdk(void **state)
+static void as_spdk(UNUSED void **state)
 {
 	static const uint8_t want[64] = {0x40, 0xff, 0, 0, 0, 1, 0x23, 0x45, 0, 0, 0, 0, 0, 0, 0, 0,
 					 0x30, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0x12, 0x34};
 	struct ibv_sge sge = {0x1000, 64, 0x77};
-	struct inlay_bsf bsf;
-	struct inlay_umr umr;
+	struct inlay_bsf bsf = {};
+	struct inlay_umr umr = {};
 	struct inlay_uar uar;
 	struct inlay_sq sq;
 
-	(void)state;
 	plain_queue(&uar, &sq);
-	memset(&umr, 0, sizeof(umr));
-	memset(&bsf, 0, sizeof(bsf));
 	bsf.size_same = INLAY_BSF_TRANSACTION;
 	bsf.check_mask = 0xff;
 	bsf.raw_be = inlay_to_be32(0x12345);
@@ -826,23 +802,20 @@ static void as_spdk(void **state)
 }
 
 /* Longer than a WQE can be, longer than the ring, and a ring that is full: nothing is written */
-static void no_room(void **state)
+static void no_room(UNUSED void **state)
 {
 	static struct ibv_sge sge[65540];
 	struct mlx5dv_sig_crc crc = {MLX5DV_SIG_CRC_TYPE_CRC32, 0};
-	struct mlx5dv_sig_block_domain d;
+	struct mlx5dv_sig_block_domain d = {};
 	struct mlx5dv_sig_block_attr attr, none;
 	uint32_t psv[2] = {1, 2};
 	struct inlay_sq sq, was;
 	struct inlay_uar uar;
-	struct inlay_umr umr;
+	struct inlay_umr umr = {};
 	uint8_t wqe[1024];
 
-	(void)state;
-	memset(&d, 0, sizeof(d));
 	memset(&none, 0, sizeof(none));
 	memset(wqe, 0, sizeof(wqe));
-	memset(&umr, 0, sizeof(umr));
 	d.sig_type = MLX5DV_SIG_TYPE_CRC;
 	d.sig.crc = &crc;
 	attr = none;
@@ -880,14 +853,6 @@ static void no_room(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(as_spdk),
-		cmocka_unit_test(no_room),
-		cmocka_unit_test(layouts),
-		cmocka_unit_test(fields),
-		cmocka_unit_test(not_done),
-		cmocka_unit_test(signatures),
-	};
-
-	return cmocka_run_group_tests_name("UMR", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1");
+	return test_group("UMR", dev_open, dev_close, TEST(as_spdk), TEST(no_room), TEST(layouts), TEST(fields),
+			  TEST(not_done), TEST(signatures)) || again_with("SOFTDEV_MANUAL", "1");
 }

@@ -46,12 +46,15 @@ int main(void)
 	struct mlx5dv_mr_interleaved part[2] = {{0x1111222233334444, 0x123, 0x21, 0xabcdef}, {0x5555, 7, 0, 0x99}};
 	struct mlx5dv_sig_t10dif dif = {MLX5DV_SIG_T10DIF_CSUM, 0xffff, 0x1234, 0x56789abc,
 					MLX5DV_SIG_T10DIF_FLAG_REF_REMAP | MLX5DV_SIG_T10DIF_FLAG_APP_ESCAPE};
-	struct mlx5dv_sig_block_domain d;
-	struct mlx5dv_sig_block_attr attr;
+	struct mlx5dv_sig_block_domain d = {.sig = {.dif = &dif}, .block_size = MLX5DV_BLOCK_SIZE_4096};
+	struct mlx5dv_sig_block_attr attr = {.mem = &d, .wire = &d, .check_mask = 0xa5};
 	struct linux_stride_block_ctrl_seg round;
 	struct linux_stride_block_entry entry;
 	struct linux_wqe_umr_ctrl_seg c;
-	struct linux_sig_err_cqe e;
+	struct linux_sig_err_cqe e = {
+		.expected_trans_sig = htobe32(1), .actual_trans_sig = htobe32(2), .expected_reftag = htobe32(3),
+		.actual_reftag = htobe32(4), .mkey = htobe32(5), .err_offset = htobe64(6), .qpn = htobe32(7), .op_own = 12 << 4,
+	};
 	struct linux_seg_set_psv p;
 	struct linux_mkey_seg m;
 	struct linux_bsf b;
@@ -102,12 +105,6 @@ int main(void)
 	NO(be32toh(k.bcount) == 128 && be32toh(k.key) == 0x77 && be64toh(k.va) == 0x9000);
 
 	/* Interleaved, and a signature of T10-DIF in memory, another on the wire */
-	memset(&d, 0, sizeof(d));
-	memset(&attr, 0, sizeof(attr));
-	d.sig.dif = &dif;
-	d.block_size = MLX5DV_BLOCK_SIZE_4096;
-	attr.mem = attr.wire = &d;
-	attr.check_mask = 0xa5;
 	NO(inlay_bsf_block(&attr, psv, &bsf) == 0);
 	memset(&umr, 0, sizeof(umr));
 	umr.mask = MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE | MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR;
@@ -144,15 +141,6 @@ int main(void)
 	memcpy(&p, wqe + 16, sizeof(p));
 	NO(be32toh(p.psv_num) == psv[0] && !p.syndrome && be32toh(p.transient_sig) == 0xffff1234 && be32toh(p.ref_tag) == 0x56789abc);
 
-	memset(&e, 0, sizeof(e));
-	e.expected_trans_sig = htobe32(1);
-	e.actual_trans_sig = htobe32(2);
-	e.expected_reftag = htobe32(3);
-	e.actual_reftag = htobe32(4);
-	e.mkey = htobe32(5);
-	e.err_offset = htobe64(6);
-	e.qpn = htobe32(7);
-	e.op_own = 12 << 4;
 	memcpy(&cqe, &e, sizeof(cqe));
 	NO(inlay_cqe_sig_error(&cqe, &error) && error.found == (1ull << 32 | 3) && error.computed == (2ull << 32 | 4) && error.key == 5 &&
 	   error.offset == 6 && error.qpn == 7);

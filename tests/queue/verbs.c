@@ -64,21 +64,19 @@ static struct opt small(void)
 }
 
 /* WQs, SRQs, and PDs, each of which has the number that libmlx5 tells the device. Once posted to, by either, a queue is not fresh */
-static void others_taken(void **state)
+static void others_taken(UNUSED void **state)
 {
 	struct opt opt = small();
 	struct ibv_cq *cq = cq_make(&opt);
 	struct ibv_wq *wq = new_wq(cq, 32, 2);
 	struct ibv_pd *pd = ibv_alloc_pd(dev.ctx);
-	struct ibv_recv_wr wr, *bad;
+	struct ibv_recv_wr wr = {}, *bad;
 	struct mlx5dv_rwq dv;
 	struct inlay_srq srq;
 	struct mlx5dv_pd pdv;
 	struct inlay_rq rq;
 	uint32_t pdn[2], n;
 
-	(void)state;
-	memset(&wr, 0, sizeof(wr));
 	view(PD, pd, pd, &pdv);
 	must(inlay_pdn_from_pd(&pdn[0], pd));
 	must(inlay_pdn_from_pd(&pdn[1], dev.pd));
@@ -114,13 +112,11 @@ static void others_taken(void **state)
 	must(ibv_destroy_cq(cq));
 }
 
-/* ---- queues in use ---- */
-
 /*
  * Posted to, by libmlx5 or by inlay, polled or not: nobody takes such a queue over. The other sides, which have seen nothing, still can be.
  * What each type may post is in its queue. After RESET a queue is fresh, whoever used it before
  */
-static void used(void **state)
+static void used(UNUSED void **state)
 {
 	static const struct {
 		enum ibv_qp_type type;
@@ -133,8 +129,8 @@ static void used(void **state)
 		{IBV_QPT_RC, false, 128, true, 3}, {IBV_QPT_RC, true, 64, false, 3}, {IBV_QPT_UC, true, 64, false, 2},
 		{IBV_QPT_UD, true, 64, false, 4},
 	};
-	struct ibv_recv_wr rwr, *rbad;
-	struct ibv_send_wr swr, *sbad;
+	struct ibv_recv_wr rwr = {}, *rbad;
+	struct ibv_send_wr swr = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *sbad;
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 	struct opt opt = small();
@@ -146,11 +142,6 @@ static void used(void **state)
 	struct ibv_wc wc;
 	uint32_t i, in;
 
-	(void)state;
-	memset(&swr, 0, sizeof(swr));
-	memset(&rwr, 0, sizeof(rwr));
-	swr.opcode = IBV_WR_RDMA_WRITE;
-	swr.send_flags = IBV_SEND_SIGNALED;
 	for (i = 0; i < ARRAY(rows); i++) {
 		opt.type = rows[i].type;
 		opt.cqe_size = rows[i].cqe_size;
@@ -209,7 +200,7 @@ static void used(void **state)
 }
 
 /* Objects of a device that is not mlx5: all that is looked at is whose it is, which each of libibverbs' structs begins with */
-static void not_mlx5(void **state)
+static void not_mlx5(UNUSED void **state)
 {
 	static uint8_t device[4096] __attribute__((aligned(64)));
 	struct ibv_context context;
@@ -234,7 +225,6 @@ static void not_mlx5(void **state)
 		uint32_t n;
 	} in;
 
-	(void)state;
 	memset(&context, 0, sizeof(context));
 	context.device = (struct ibv_device *)(void *)device;
 	memset(&ib, 0, sizeof(ib));
@@ -255,13 +245,11 @@ static void not_mlx5(void **state)
 	refused(in, inlay_rq_from_qp(&in.rq, &ib.qp, NULL, NULL), -ENOTSUP);
 }
 
-/* ---- registers ---- */
-
 /*
  * A register of one's own takes any number of queues, whatever its mode, and goes once neither a queue nor a QP is left on it; a borrowed
  * one, which others may ring, has 8-byte doorbells only
  */
-static void modes(void **state)
+static void modes(UNUSED void **state)
 {
 	struct opt opt = small();
 	struct inlay_uar uar, borrowed;
@@ -269,7 +257,6 @@ static void modes(void **state)
 	uint32_t mode, i;
 	struct end e[3];
 
-	(void)state;
 	memset(&uar, 0x5a, sizeof(uar));
 	for (mode = INLAY_UAR_LOCKED + 1; mode < 8; mode++)
 		refused(uar, inlay_uar_create(&uar, dev.pd, mode, NULL), -EINVAL);
@@ -306,7 +293,7 @@ static void modes(void **state)
 }
 
 /* Many at once, until the device or the library has no more. Each is another one, and none is one that libmlx5 gives to QPs */
-static void own(void **state)
+static void own(UNUSED void **state)
 {
 	enum { QPS = 16 };
 	static struct inlay_uar uars[64];
@@ -315,7 +302,6 @@ static void own(void **state)
 	uint32_t i, k, n;
 	int ret = 0;
 
-	(void)state;
 	for (n = 0; n < ARRAY(uars) && !ret; n += !ret)
 		ret = inlay_uar_create(&uars[n], dev.pd, INLAY_UAR_SERIAL, NULL);
 	assert_true(ret <= 0 && n >= QPS);
@@ -340,21 +326,18 @@ static void own(void **state)
 }
 
 /* A striding WQ: attributes that cannot be, too small a CQ; once posted to, it is not fresh. What is posted, devices take in steer.c */
-static void striding_taken(void **state)
+static void striding_taken(UNUSED void **state)
 {
 	struct mlx5dv_striding_rq_init_attr *strides;
-	struct mlx5dv_wq_init_attr dvattr;
-	struct ibv_wq_init_attr attr;
+	struct mlx5dv_wq_init_attr dvattr = {};
+	struct ibv_wq_init_attr attr = {};
 	struct inlay_striding rq;
 	struct inlay_cq cq;
 	struct ibv_cq *ibcq = ibv_create_cq(dev.ctx, 4095, NULL, NULL, 0);
 	struct ibv_wq *wq;
 	const char *why;
 
-	(void)state;
 	assert_non_null(ibcq);
-	memset(&attr, 0, sizeof(attr));
-	memset(&dvattr, 0, sizeof(dvattr));
 	attr.wq_type = IBV_WQT_RQ;
 	attr.max_wr = 8;
 	attr.max_sge = 1;
@@ -392,8 +375,6 @@ static void striding_taken(void **state)
 	must(ibv_destroy_cq(ibcq));
 }
 
-/* ---- every reason there is ---- */
-
 #define REASONS_OF(X)                                                                                                            \
 	X(Y_MODE, -EINVAL) X(Y_PD, -ENOTSUP) X(Y_TD, -EOPNOTSUPP) X(Y_PARENT, -EOPNOTSUPP) X(Y_NOT_MADE, -EINVAL)                \
 	X(Y_ATTACHED, -EBUSY) X(Y_QP_LEFT, -EBUSY) X(Y_TD_LEFT, -EIO) X(Y_NOT_MLX5, -ENOTSUP) X(Y_INIT_OBJ, -EIO)                \
@@ -407,10 +388,7 @@ static void striding_taken(void **state)
 #define REASON_SAYS(name, err) {#name, err},
 enum { REASONS_OF(REASON) REASONS };
 
-static const struct {
-	const char *name;
-	int err;
-} reason_of[] = {REASONS_OF(REASON_SAYS)};
+static const struct { const char *name; int err; } reason_of[] = {REASONS_OF(REASON_SAYS)};
 
 /* What there is to be refused */
 struct scene {
@@ -435,8 +413,7 @@ static void spoil(struct mlx5dv_obj *obj)
 	case Y_CQ_RING: obj->cq.out->cqe_cnt = 3; break;
 	case Y_NO_SQ: obj->qp.out->sq.wqe_cnt = 0; break;
 	case Y_SQ_UNITS: obj->qp.out->sq.stride = 32; break;
-	case Y_SQ_POSTED:
-	case Y_RQ_POSTED: obj->qp.out->dbrec = (__be32 *)record; break;
+	case Y_SQ_POSTED: case Y_RQ_POSTED: obj->qp.out->dbrec = (__be32 *)record; break;
 	case Y_SQ_RING: obj->qp.out->sq.wqe_cnt = 3; break;
 	case Y_NO_RQ: obj->qp.out->rq.wqe_cnt = 0; break;
 	case Y_RQ_RING: obj->qp.out->rq.wqe_cnt = 3; break;
@@ -457,7 +434,7 @@ static int refusal(struct scene *s, uint32_t reason, const char **why)
 {
 	static uint8_t device[4096] __attribute__((aligned(64)));
 	struct verbs_context *vctx = verbs_get_ctx(dev.ctx), saved = *vctx;
-	struct ibv_context other;
+	struct ibv_context other = {};
 	struct inlay_uar uar;
 	struct inlay_srq srq;
 	struct inlay_sq sq;
@@ -467,7 +444,6 @@ static int refusal(struct scene *s, uint32_t reason, const char **why)
 	struct ibv_pd pd;
 	int ret = 0;
 
-	memset(&other, 0, sizeof(other));
 	other.device = (struct ibv_device *)(void *)device;
 	pd.context = ib_cq.context = &other;
 	memset(&uar, 0, sizeof(uar));
@@ -477,8 +453,7 @@ static int refusal(struct scene *s, uint32_t reason, const char **why)
 	switch (reason) {
 	case Y_MODE: ret = inlay_uar_create(&uar, dev.pd, 3, why); break;
 	case Y_PD: ret = inlay_uar_create(&uar, &pd, INLAY_UAR_SERIAL, why); break;
-	case Y_TD:
-	case Y_PARENT:
+	case Y_TD: case Y_PARENT:
 		if (reason == Y_TD)
 			vctx->alloc_td = NULL;
 		else
@@ -488,15 +463,9 @@ static int refusal(struct scene *s, uint32_t reason, const char **why)
 	case Y_NOT_MADE: ret = inlay_uar_destroy(&s->borrowed, why); break;
 	case Y_ATTACHED: ret = inlay_uar_destroy(&s->b_uar, why); break;
 	case Y_QP_LEFT: ret = inlay_uar_destroy(&s->c_uar, why); break;
-	case Y_TD_LEFT:
-		vctx->dealloc_td = failing_dealloc_td;
-		ret = inlay_uar_destroy(&s->third, why);
-		break;
+	case Y_TD_LEFT: vctx->dealloc_td = failing_dealloc_td; ret = inlay_uar_destroy(&s->third, why); break;
 	case Y_NOT_MLX5: ret = inlay_cq_from_cq(&cq, &ib_cq, why); break;
-	case Y_INIT_OBJ:
-		fake.init_obj = EIO;
-		ret = inlay_cq_from_cq(&cq, s->a.scq, why);
-		break;
+	case Y_INIT_OBJ: fake.init_obj = EIO; ret = inlay_cq_from_cq(&cq, s->a.scq, why); break;
 	case Y_TYPE:
 		s->a.qp->qp_type = IBV_QPT_XRC_RECV;
 		ret = inlay_uar_from_qp(&uar, s->a.qp, why);
@@ -511,20 +480,15 @@ static int refusal(struct scene *s, uint32_t reason, const char **why)
 		ret = inlay_sq_from_qp(&sq, s->a.qp, &s->borrowed, &s->a.cq, why);
 		s->a.cq.reserved -= s->a.cq.mask + 1;
 		break;
-	case Y_CQE_SIZE:
-	case Y_CQ_USED:
-	case Y_CQ_RING: ret = inlay_cq_from_cq(&cq, s->a.scq, why); break;
+	case Y_CQE_SIZE: case Y_CQ_USED: case Y_CQ_RING: ret = inlay_cq_from_cq(&cq, s->a.scq, why); break;
 	case Y_SQ_PD: /* its register known, or not yet */
 		ret = inlay_sq_from_qp(&sq, s->a.qp, &s->b_uar, &s->a.cq, why);
 		assert_int_equal(inlay_sq_from_qp(&sq, s->a.qp, &s->c_uar, &s->a.cq, NULL), ret);
 		assert_int_equal(inlay_sq_from_qp(&sq, s->c.qp, &s->b_uar, NULL, NULL), ret);
 		break;
 	case Y_SQ_REGISTER: ret = inlay_sq_from_qp(&sq, s->a.qp, &s->elsewhere, &s->a.cq, why); break;
-	case Y_NO_RQ:
-	case Y_RQ_POSTED:
-	case Y_RQ_RING: ret = inlay_rq_from_qp(&rq, s->a.qp, &s->a.rxcq, why); break;
-	case Y_SRQ_POSTED:
-	case Y_SRQ_RING: ret = inlay_srq_from_srq(&srq, s->srq, &s->a.cq, why); break;
+	case Y_NO_RQ: case Y_RQ_POSTED: case Y_RQ_RING: ret = inlay_rq_from_qp(&rq, s->a.qp, &s->a.rxcq, why); break;
+	case Y_SRQ_POSTED: case Y_SRQ_RING: ret = inlay_srq_from_srq(&srq, s->srq, &s->a.cq, why); break;
 	case Y_WQ_POSTED: ret = inlay_rq_from_wq(&rq, s->wq, &s->a.cq, why); break;
 	case Y_SQ_RING: /* the first of its register, which is then as it was */
 		uar = s->c_uar;
@@ -543,16 +507,14 @@ static int refusal(struct scene *s, uint32_t reason, const char **why)
 }
 
 /* Each is a sentence of its own, and leaves neither a queue on a register nor a CQE reserved */
-static void reasons(void **state)
+static void reasons(UNUSED void **state)
 {
 	static uint8_t page[512] __attribute__((aligned(512)));
 	struct opt opt = small();
 	const char *why[REASONS] = {NULL};
 	uint32_t i, k;
-	struct scene s;
+	struct scene s = {};
 
-	(void)state;
-	memset(&s, 0, sizeof(s));
 	opt.cqe = 1000;
 	must(inlay_uar_create(&s.b_uar, dev.pd, INLAY_UAR_SERIAL, NULL));
 	must(inlay_uar_create(&s.c_uar, dev.pd, INLAY_UAR_SERIAL, NULL));
@@ -600,15 +562,6 @@ static void reasons(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(used),
-		cmocka_unit_test(not_mlx5),
-		cmocka_unit_test(modes),
-		cmocka_unit_test(own),
-		cmocka_unit_test(others_taken),
-		cmocka_unit_test(striding_taken),
-		cmocka_unit_test(reasons),
-	};
-
-	return cmocka_run_group_tests_name("verbs", tests, dev_open, dev_close);
+	return test_group("verbs", dev_open, dev_close, TEST(used), TEST(not_mlx5), TEST(modes), TEST(own),
+			  TEST(others_taken), TEST(striding_taken), TEST(reasons));
 }

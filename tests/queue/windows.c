@@ -76,8 +76,7 @@ static void closed(enum ibv_mw_type type, int way)
 	opt.cap.max_send_sge = 1;
 	opt.cap.max_inline_data = 8;
 	pair_make(&p, &opt);
-	mw = ibv_alloc_mw(dev.pd, type);
-	assert_non_null(mw);
+	mw = made(ibv_alloc_mw(dev.pd, type));
 	start = zero ? 0 : raddr_of(&p.b, BASE);
 	/* So that binds begin everywhere in the ring, and go over its end */
 	for (i = 0; i < turn; i++) {
@@ -102,10 +101,7 @@ static void closed(enum ibv_mw_type type, int way)
 		must(inlay_post_bind_mw(&p.b.sq, mw, ibv_inc_rkey(old), &none, INLAY_SIGNALED));
 		done(&p.b, 2);
 		break;
-	case INVALIDATED:
-		must(inlay_post_local_inv(&p.b.sq, old, INLAY_SIGNALED));
-		done(&p.b, 2);
-		break;
+	case INVALIDATED: must(inlay_post_local_inv(&p.b.sq, old, INLAY_SIGNALED)); done(&p.b, 2); break;
 	case BY_PEER:
 		post_recv(&p.b, 0, 64);
 		must(wr_post(&p.a.sq, MLX5_OPCODE_SEND_INVAL, wr_at(wr_sge(NULL, 0), 0, old), INLAY_SIGNALED));
@@ -126,11 +122,10 @@ static void closed(enum ibv_mw_type type, int way)
 	end_free(&p.b);
 }
 
-static void types(void **state)
+static void types(UNUSED void **state)
 {
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < 8; i++)
 		closed(IBV_MW_TYPE_1, i % 2);
 	for (i = 0; i < 4 * WAYS; i++)
@@ -139,9 +134,6 @@ static void types(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(types),
-	};
-
-	return cmocka_run_group_tests_name("windows", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
+	return test_group("windows", dev_open, dev_close, TEST(types)) || again_with("SOFTDEV_MANUAL", "1") ||
+	       again_trapped();
 }

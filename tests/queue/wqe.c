@@ -19,13 +19,12 @@ static uint32_t some_flags(uint8_t *fm_ce_se)
 }
 
 /* Random fields, all 16 bytes and no other; with a stream too, which is a flag whose place mlx5dv.h knows */
-static void ctrl(void **state)
+static void ctrl(UNUSED void **state)
 {
 	uint8_t mem[48] __attribute__((aligned(16)));
 	struct mlx5_wqe_ctrl_seg want;
 	int i;
 
-	(void)state;
 	for (i = 0; i < 100000; i++) {
 		uint32_t index = (uint32_t)rnd(), qpn = (uint32_t)rnd() & 0xffffff, ds = 1 + rnd_below(63), imm = (uint32_t)rnd(), flags;
 		uint8_t opcode = (uint8_t)rnd(), opmod = (uint8_t)rnd(), old = (uint8_t)rnd();
@@ -52,14 +51,13 @@ static void ctrl(void **state)
  * No flag of verbs is one of inlay's, alone or among others; every other bit is refused, and so are two fences and a fence's mode
  * without its own bit. By hand: what is not made of the seven flags is not one.
  */
-static void flags(void **state)
+static void flags(UNUSED void **state)
 {
 	static const uint32_t fences[] = {INLAY_FENCE_INITIATOR_SMALL, INLAY_FENCE, INLAY_FENCE_STRONG, INLAY_FENCE_SMALL_AND_FENCE};
 	const uint32_t others = INLAY_SIGNALED | INLAY_SOLICITED | INLAY_INLINE | INLAY_RING;
 	uint32_t i, k, f;
 	uint8_t last;
 
-	(void)state;
 	assert_int_equal(INLAY_SIGNALED >> 24, MLX5_WQE_CTRL_CQ_UPDATE);
 	assert_int_equal(INLAY_SOLICITED >> 24, MLX5_WQE_CTRL_SOLICITED);
 	assert_int_equal(INLAY_FENCE_SMALL_AND_FENCE >> 24, MLX5_WQE_CTRL_FENCE);
@@ -81,8 +79,6 @@ static void flags(void **state)
 	}
 }
 
-/* ---- copy ---- */
-
 /* Two pages between two that nobody may touch */
 static uint8_t *red_zones(void)
 {
@@ -94,12 +90,11 @@ static uint8_t *red_zones(void)
 }
 
 /* Any length and alignment, at either end of memory that nobody may leave: neither a load nor a store does, nor a byte beside it */
-static void copy(void **state)
+static void copy(UNUSED void **state)
 {
 	uint8_t *from = red_zones(), *to = red_zones(), want[1300];
 	size_t len, a, b, all;
 
-	(void)state;
 	for (len = 0; len <= 1100; len++)
 		for (a = 0; a < 64; a += len < 160 ? 1 : 5)
 			for (b = 0; b < 64; b += len < 160 ? 1 : 7) {
@@ -117,8 +112,6 @@ static void copy(void **state)
 	must(munmap(from - 4096, 4 * 4096));
 	must(munmap(to - 4096, 4 * 4096));
 }
-
-/* ---- the cursor ---- */
 
 enum kind { RADDR, ATOMIC, DATA, SGES, INLINE, INLINEV, OPEN, KINDS };
 
@@ -209,18 +202,9 @@ static void append(struct ring *r, enum kind kind, uint32_t len)
 	struct ibv_sge sge[6];
 
 	switch (kind) {
-	case RADDR:
-		r->c = inlay_seg_raddr(r->c, a, key);
-		model_put(r, &raddr, sizeof(raddr));
-		break;
-	case ATOMIC:
-		r->c = inlay_seg_atomic(r->c, a, b);
-		model_put(r, &atomic, sizeof(atomic));
-		break;
-	case DATA:
-		r->c = inlay_seg_data(r->c, a, len + 1, key);
-		put_data(r, a, len + 1, key);
-		break;
+	case RADDR: r->c = inlay_seg_raddr(r->c, a, key); model_put(r, &raddr, sizeof(raddr)); break;
+	case ATOMIC: r->c = inlay_seg_atomic(r->c, a, b); model_put(r, &atomic, sizeof(atomic)); break;
+	case DATA: r->c = inlay_seg_data(r->c, a, len + 1, key); put_data(r, a, len + 1, key); break;
 	case SGES: /* an empty one, a full one, two empty ones */
 		memset(sge, 0, sizeof(sge));
 		sge[1].addr = a;
@@ -266,12 +250,11 @@ static void append_eth(struct ring *r)
 }
 
 /* Random WQEs of many segments, which start at any place of the ring and go to its last unit */
-static void cursor(void **state)
+static void cursor(UNUSED void **state)
 {
 	struct ring r;
 	int i;
 
-	(void)state;
 	for (i = 0; i < 200000; i++) {
 		ring_begin(&r, 1u << rnd_below(5), (uint32_t)rnd());
 		if (rnd_below(2))
@@ -284,8 +267,6 @@ static void cursor(void **state)
 		ring_same(&r);
 	}
 }
-
-/* ---- printing ---- */
 
 static char *printed(const void *ring, uint32_t bytes, uint32_t index, uint32_t type)
 {
@@ -304,11 +285,7 @@ static char *printed(const void *ring, uint32_t bytes, uint32_t index, uint32_t 
 #define AV_2 "av      MAC, traffic class, hop limit, flow label", "av      GID"
 
 /* A WQE at `index` of a ring, and what its units are said to be; the last that is written here is said of all that follow */
-static const struct {
-	uint32_t type, bytes, index;
-	const char *notes[12];
-	uint32_t words[32];
-} golden[] = {
+static const struct { uint32_t type, bytes, index; const char *notes[12]; uint32_t words[32]; } golden[] = {
 	{0, 64, 0x123, {CTRL_IS("RDMA_WRITE", "291", "0x0", "0xabcd", "4", "0", "2", "0", "0x0"), "raddr   0x00007f0012345678 rkey 0xcafe",
 			"inline  16 bytes", "payload"},
 	 {0x00012308, 0x00abcd04, 0x00000008, 0, 0x00007f00, 0x12345678, 0xcafe, 0, 0x80000010, 0x61626364, 0x65666768, 0x696a6b6c, 0x6d6e6f70}},
@@ -376,13 +353,12 @@ static const struct {
 	 {0x00000208, 0x00004704, 0x00000008, 0, 0x00abcdef, 0, 0, 0, 0x00007f00, 0x12345678, 0xcafe, 0, 64, 0x33, 0, 0x8000}},
 };
 
-static void print_golden(void **state)
+static void print_golden(UNUSED void **state)
 {
 	static const uint32_t sizes[] = {0, 1, 63, 65, 96, 127, 0xffffffff};
 	uint32_t i, k, unit, at, len;
 	char want[2000], *text;
 
-	(void)state;
 	for (i = 0; i < ARRAY(golden); i++) {
 		uint32_t ring[48] = {0};
 		const char *note = golden[i].notes[0];
@@ -411,12 +387,11 @@ static void print_golden(void **state)
 }
 
 /* Random bytes between two pages that cannot be read: any line may come out, never more than 63, and no read leaves the ring */
-static void print_hostile(void **state)
+static void print_hostile(UNUSED void **state)
 {
 	uint8_t *mem = red_zones(), *ring;
 	int i;
 
-	(void)state;
 	for (i = 0; i < 3000; i++) {
 		uint32_t bytes = 64 * (1 + rnd_below(i % 2 ? 4 : 64)), k, lines = 0, ds, index = (uint32_t)rnd();
 		char *text, *p;
@@ -434,20 +409,17 @@ static void print_hostile(void **state)
 	must(munmap(mem - 4096, 4 * 4096));
 }
 
-/* ---- destinations ---- */
-
 /*
  * All of the path comes from the address handle's; number and key are the caller's (libmlx5's forms: oracle_send.h). What is compact has no
  * bit 31, and takes 16 bytes
  */
-static void av(void **state)
+static void av(UNUSED void **state)
 {
 	struct inlay_av made, dct;
 	struct mlx5_wqe_av path, want;
 	struct ring r;
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < 2000; i++) {
 		const uint32_t number = (uint32_t)rnd() & 0xffffff, qkey = (uint32_t)rnd();
 		const uint64_t key = rnd();
@@ -473,12 +445,9 @@ static void av(void **state)
 	}
 }
 
-static void names(void **state)
+static void names(UNUSED void **state)
 {
-	static const struct {
-		uint8_t opcode;
-		const char *name;
-	} known[] = {
+	static const struct { uint8_t opcode; const char *name; } known[] = {
 		{0x00, "NOP"}, {0x01, "SEND_INVAL"}, {0x08, "RDMA_WRITE"}, {0x09, "RDMA_WRITE_IMM"}, {0x0a, "SEND"}, {0x0b, "SEND_IMM"},
 		{0x0e, "TSO"}, {0x0f, "WAIT"}, {0x10, "RDMA_READ"}, {0x11, "ATOMIC_CS"}, {0x12, "ATOMIC_FA"}, {0x14, "ATOMIC_MASKED_CS"},
 		{0x15, "ATOMIC_MASKED_FA"}, {0x17, "SEND_EN"}, {0x20, "SET_PSV"}, {0x23, "DUMP"}, {0x25, "UMR"}, {0x29, "MULTI_PACKET"},
@@ -486,7 +455,6 @@ static void names(void **state)
 	};
 	uint32_t opcode, i = 0;
 
-	(void)state;
 	for (opcode = 0; opcode < 256; opcode++)
 		assert_string_equal(inlay_opcode_name_((uint8_t)opcode),
 				    known[i].name && known[i].opcode == opcode ? known[i++].name : "unknown opcode");
@@ -494,16 +462,6 @@ static void names(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ctrl),
-		cmocka_unit_test(flags),
-		cmocka_unit_test(copy),
-		cmocka_unit_test(cursor),
-		cmocka_unit_test(print_golden),
-		cmocka_unit_test(print_hostile),
-		cmocka_unit_test(av),
-		cmocka_unit_test(names),
-	};
-
-	return cmocka_run_group_tests_name("wqe", tests, open_nothing, NULL);
+	return test_group("wqe", open_nothing, NULL, TEST(ctrl), TEST(flags), TEST(copy), TEST(cursor),
+			  TEST(print_golden), TEST(print_hostile), TEST(av), TEST(names));
 }

@@ -39,7 +39,7 @@ UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
 	struct inlay_devx_srq_attr attr;
 	struct inlay_devx_path path = path_usual();
 	struct inlay_devx_qp_attr qp;
-	struct how rx, tx;
+	struct how rx = {.cqe_size = how->cqe_size, .scatter = how->scatter}, tx = {.bbs = 256};
 	size_t size;
 
 	memset(t, 0, sizeof(*t));
@@ -50,9 +50,7 @@ UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
 	attr.user_index = UIDX;
 	attr.flags = how->no_rndv ? 0 : INLAY_DEVX_SRQ_RNDV;
 	must(inlay_devx_srq_create(&t->xrq, dev.ctx, &attr));
-	qp = qp_want(t->cq.cq.cqn, t->cq.cq.cqn, how->bbs, 0);
-	qp.rq_type = INLAY_RQ_TYPE_SHARED;
-	qp.srqn = t->xrq.srqn;
+	qp = qp_on(INLAY_QP_ST_RC, t->cq.cq.cqn, how->bbs, t->xrq.srqn);
 	must(inlay_devx_qp_create(&t->cmd, dev.ctx, &qp));
 	must(inlay_devx_qp_connect_self(&t->cmd, &path));
 	size = inlay_tag_list_size(how->tags, how->bbs);
@@ -61,12 +59,7 @@ UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
 	assert_non_null(t->memory);
 	must(inlay_tag_list_init(&t->list, t->memory, size, how->tags, &t->cmd.sq, UIDX));
 	t->slot = how->slot ? how->slot : 2048;
-	memset(&rx, 0, sizeof(rx));
-	memset(&tx, 0, sizeof(tx));
 	rx.srqn = t->xrq.srqn;
-	rx.scatter = how->scatter;
-	rx.cqe_size = how->cqe_size;
-	tx.bbs = 256;
 	sides_make(&t->rx, &rx, &t->tx, &tx);
 	fill(t->tx.buf, BYTES, 1);
 }
@@ -179,7 +172,7 @@ UNUSED static void sync_now(struct tagged *t, uint64_t id)
 /* Takes a tag out that is there */
 UNUSED static void del(struct tagged *t, uint64_t id, uint32_t handle)
 {
-	must(inlay_tag_list_del(&t->list, id, handle, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC));
+	must(inlay_tag_list_del(&t->list, id, handle, SYNCED));
 	inlay_tag_list_ring(&t->list);
 	assert_int_equal(expect(t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, id, 0).handle, handle);
 }
@@ -190,8 +183,7 @@ UNUSED static void eager(struct tagged *t, uint64_t tag, uint32_t ctx, size_t of
 	uint32_t index = inlay_sq_index(t->tx.sq);
 	struct ibv_sge sge = piece(&t->tx, off, len);
 
-	must(inlay_tag_send_eager(t->tx.sq, ctx, tag, &sge, 1, INLAY_SIGNALED));
-	inlay_sq_ring(t->tx.sq);
+	must(inlay_tag_send_eager(t->tx.sq, ctx, tag, &sge, 1, INLAY_SIGNALED | INLAY_RING));
 	take_sent(&t->tx, index, NULL);
 }
 
@@ -208,9 +200,7 @@ UNUSED static void matched(struct tagged *t, uint64_t tag, uint64_t recv_wr_id)
 
 	eager(t, tag, 7, 11, 100);
 	wc = expect(t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, recv_wr_id, BOTH);
-	assert_int_equal(wc.tag, tag);
-	assert_int_equal(wc.app_ctx, 7);
-	assert_int_equal(wc.byte_len, 100);
+	assert_true(wc.tag == tag && wc.app_ctx == 7 && wc.byte_len == 100);
 }
 
 /* A message that nothing matches */
@@ -224,18 +214,13 @@ UNUSED static void unexpected(struct tagged *t, uint64_t tag)
 	eager(t, tag, 9, 11, 100);
 	while (!take(t, &wc))
 		;
-	assert_int_equal(wc.opcode, IBV_WC_TM_RECV);
-	assert_int_equal(wc.status, IBV_WC_SUCCESS);
-	assert_int_equal(wc.flags & ~(uint32_t)IBV_WC_TM_SYNC_REQ, 0);
-	assert_int_equal(wc.wr_id, index);
-	assert_int_equal(wc.byte_len, 116);
+	assert_true(wc.opcode == IBV_WC_TM_RECV && wc.status == IBV_WC_SUCCESS);
+	assert_true((wc.flags & ~(uint32_t)IBV_WC_TM_SYNC_REQ) == 0 && wc.wr_id == index && wc.byte_len == 116);
 	assert_int_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
 	if (wc.payload)
 		return;
 	tmh = tmh_at(t->rx.buf + slot_of(t, index), wc.byte_len);
-	assert_int_equal(tmh.tag, tag);
-	assert_int_equal(tmh.app_ctx, 9);
-	assert_int_equal(tmh.opcode, IBV_TMH_EAGER);
+	assert_true(tmh.tag == tag && tmh.app_ctx == 9 && tmh.opcode == IBV_TMH_EAGER);
 	came(t, t->rx.buf + slot_of(t, index) + INLAY_TMH_BYTES, 11, 100);
 }
 
@@ -247,18 +232,14 @@ UNUSED static void whole(const struct inlay_tag_list *list)
 
 	memset(seen, 0, sizeof(seen));
 	for (i = list->head;; i = list->entries[i].next) {
-		assert_true(i <= list->max_tags);
-		assert_false(seen[i]);
-		assert_int_equal(list->entries[i].owed, 0);
-		assert_int_equal(list->entries[i].state, 0);
+		assert_true(i <= list->max_tags && !seen[i] && !list->entries[i].owed && !list->entries[i].state);
 		seen[i] = 1;
 		free_ones++;
 		if (i == list->tail)
 			break;
 	}
 	assert_int_equal(free_ones, list->room + 1);
-	assert_int_equal(list->sq->pending, list->sq->pi - list->done);
-	assert_true(list->sq->pending <= list->sq->mask + 1);
+	assert_true(list->sq->pending == list->sq->pi - list->done && list->sq->pending <= list->sq->mask + 1);
 	for (i = 0; i <= list->max_tags; i++) {
 		if (seen[i])
 			continue;
@@ -279,11 +260,8 @@ UNUSED static struct tagged t;
 
 UNUSED static void usual_list(uint32_t tags, uint32_t bbs)
 {
-	struct tagged_how how;
+	const struct tagged_how how = {.tags = tags, .bbs = bbs};
 
-	memset(&how, 0, sizeof(how));
-	how.tags = tags;
-	how.bbs = bbs;
 	tm_open(&t, &how);
 }
 
@@ -291,8 +269,7 @@ UNUSED static void failed_sender(enum ibv_wc_status status)
 {
 	const struct mlx5_cqe64 *cqe = cqe_wait(t.tx.cq);
 
-	assert_true(inlay_cqe_is_error(cqe));
-	assert_int_equal(inlay_cqe_status(cqe), status);
+	assert_true(inlay_cqe_is_error(cqe) && inlay_cqe_status(cqe) == status);
 	inlay_cq_advance(t.tx.cq, 1);
 	t.dead = true;
 }
@@ -301,8 +278,7 @@ UNUSED static void post_eager(uint64_t tag, size_t len)
 {
 	struct ibv_sge sge = piece(&t.tx, 0, len);
 
-	must(inlay_tag_send_eager(t.tx.sq, 0, tag, &sge, 1, INLAY_SIGNALED));
-	inlay_sq_ring(t.tx.sq);
+	must(inlay_tag_send_eager(t.tx.sq, 0, tag, &sge, 1, INLAY_SIGNALED | INLAY_RING));
 }
 
 /* n unexpected messages, in batches; their completions are taken */
@@ -332,23 +308,13 @@ UNUSED static void many_unexpected(uint32_t n)
 
 UNUSED static struct inlay_rvh rvh_of(size_t off, uint32_t len)
 {
-	struct inlay_rvh rvh;
-
-	rvh.va = at_peer(&t.tx, off);
-	rvh.rkey = t.tx.mr->rkey;
-	rvh.len = len;
-	return rvh;
+	return (struct inlay_rvh){at_peer(&t.tx, off), t.tx.mr->rkey, len};
 }
 
 UNUSED static struct ibv_ops_wr op_wr(uint64_t id, enum ibv_ops_wr_opcode opcode, int flags, struct ibv_ops_wr *next)
 {
-	struct ibv_ops_wr wr;
+	struct ibv_ops_wr wr = {.wr_id = id, .next = next, .opcode = opcode, .flags = flags};
 
-	memset(&wr, 0, sizeof(wr));
-	wr.wr_id = id;
-	wr.opcode = opcode;
-	wr.flags = flags;
-	wr.next = next;
 	if (opcode == IBV_WR_TAG_ADD) {
 		wr.tm.add.recv_wr_id = id + 1000;
 		wr.tm.add.tag = id;
