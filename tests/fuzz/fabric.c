@@ -76,10 +76,7 @@ int fabric_clock_gettime(clockid_t clock, struct timespec *t)
 
 /* ---- Verbs: what the provider calls ---- */
 
-static struct ibv_context *fabric_context(void)
-{
-	return &nic.context.context;
-}
+#define fabric_context() (&nic.context.context)
 
 static struct fabric_qp *fabric_qp_of(struct ibv_qp *qp)
 {
@@ -117,11 +114,9 @@ static struct ibv_qp *fabric_qp_make(struct ibv_pd *pd, struct ibv_qp_init_attr 
 
 RETURNS(struct ibv_qp *, ibv_create_qp, (struct ibv_pd *pd, struct ibv_qp_init_attr *init), fabric_qp_make(pd, init))
 
-struct ibv_qp *mlx5dv_create_qp(UNUSED struct ibv_context *context, struct ibv_qp_init_attr_ex *init,
-				UNUSED struct mlx5dv_qp_init_attr *dv)
-{
-	return fabric_qp_make(init->pd, (struct ibv_qp_init_attr *)(void *)init); /* begins as the other one */
-}
+/* Its attributes begin as the other one's */
+RETURNS(struct ibv_qp *, mlx5dv_create_qp, (UNUSED struct ibv_context *context, struct ibv_qp_init_attr_ex *init,
+	UNUSED struct mlx5dv_qp_init_attr *dv), fabric_qp_make(init->pd, (struct ibv_qp_init_attr *)(void *)init))
 
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
@@ -495,12 +490,6 @@ static void fabric_free(struct fabric_slot *s)
 	fuzz_forbid(s->at, FABRIC_SLOT);
 }
 
-static void fabric_spent(struct fabric_slot *s)
-{
-	fabric_free(s);
-	s->state = SLOT_SPENT;
-}
-
 /* A call has returned: its slot is taken if it succeeded. */
 static void fabric_called(struct fabric_slot *s, ssize_t result, int state)
 {
@@ -521,12 +510,14 @@ static void fabric_completed(void *context, uint64_t flags, int err)
 	sure(s->state != SLOT_SPENT || err);
 	if (s->state == SLOT_SPENT) /* of a message into it: errors come after all good completions */
 		return;
-	if (s->state == SLOT_PEEKS && !err && s->iovs)
+	if (s->state == SLOT_PEEKS && !err && s->iovs) {
 		s->state = SLOT_CLAIMED;
-	else if (s->state != SLOT_MULTI)
+	} else if (s->state != SLOT_MULTI) {
 		fabric_free(s);
-	else if (flags & FI_MULTI_RECV || err == FI_ECANCELED)
-		fabric_spent(s);
+	} else if (flags & FI_MULTI_RECV || err == FI_ECANCELED) {
+		fabric_free(s);
+		s->state = SLOT_SPENT;
+	}
 }
 
 static void fabric_read(size_t most)
@@ -558,14 +549,6 @@ static void fabric_record(uint8_t *at, enum ibv_qp_type type, uint32_t qpn)
 	r.gid[0] = 0xfd;
 	r.gid[15] = 2;
 	inlay_connect_pack(&r, at);
-}
-
-static void fabric_name(uint32_t i)
-{
-	const uint64_t incarnation = FABRIC_INCARNATION + i;
-
-	fabric_record(app.names[i], IBV_QPT_UD, 0x200 + i / 2); /* two incarnations of each */
-	memcpy(app.names[i] + INLAY_CONNECT_SIZE, &incarnation, 8);
 }
 
 /* As in connect.c of the provider */
@@ -874,7 +857,10 @@ static void fabric_begin(uint32_t how)
 	sure(!mr_ops.reg(&app.domain.fid.fid, app.open + 64, 64, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &app.mr,
 			 NULL));
 	for (i = 0; i < FABRIC_NAMES; i++) {
-		fabric_name(i);
+		const uint64_t incarnation = FABRIC_INCARNATION + i;
+
+		fabric_record(app.names[i], IBV_QPT_UD, 0x200 + i / 2); /* two incarnations of each */
+		memcpy(app.names[i] + INLAY_CONNECT_SIZE, &incarnation, 8);
 		app.addrs[i] = FI_ADDR_NOTAVAIL;
 		app.removed[i] = 0;
 	}

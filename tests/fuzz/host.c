@@ -433,14 +433,6 @@ static void host_reusable(struct inlay_task *t, uint64_t user_data, uint64_t hos
 	host_idle(i);
 }
 
-static void host_early(struct host_model *m, int status)
-{
-	m->state = HOST_EARLY;
-	m->told = 0;
-	host.late++;
-	host_result(m, status, INLAY_TASK_BY_HOST, 0);
-}
-
 static void host_progress(uint32_t max)
 {
 	host_sync();
@@ -805,8 +797,12 @@ static void host_step(struct fuzz_in *in)
 	case 12:
 		a = (uint32_t)-inlay_task_cancel(m->t);
 		sure(a == (m->state == HOST_OUT ? 0 : m->state == HOST_SETTLED || m->state == HOST_EARLY ? EBUSY : EBADFD));
-		if (!a)
-			host_early(m, -ECANCELED);
+		if (a)
+			break;
+		m->state = HOST_EARLY;
+		m->told = 0;
+		host.late++;
+		host_result(m, -ECANCELED, INLAY_TASK_BY_HOST, 0);
 		break;
 	case 13: sure(inlay_task_revoke(m->t) == (m->state == HOST_HELD ? 0 : -EBADFD)); break;
 	case 14:

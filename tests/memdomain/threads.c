@@ -49,15 +49,11 @@ static struct inlay_memdomain *make(void *at, const char *id)
 }
 
 /* Its domain is whole, and the registry can be used: no lock is held around a callback */
-static int memzero(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t n, inlay_memdomain_done done,
-		   void *arg)
+static int memzero(struct inlay_memdomain *d, UNUSED void *ctx, UNUSED const struct iovec *iov, uint32_t n,
+		   UNUSED inlay_memdomain_done done, UNUSED void *arg)
 {
 	struct user *user = (struct user *)inlay_memdomain_user_context(d, NULL);
 
-	(void)ctx;
-	(void)iov;
-	(void)done;
-	(void)arg;
 	good(user && user->magic == magic_of(d));
 	if (n == 2)
 		inlay_memdomain_put(inlay_memdomain_first(&reg, "stays"));

@@ -177,8 +177,7 @@ static void calls(UNUSED void **state)
 			continue;
 		}
 		memset(p, 1, len);
-		assert_false(hits(p, len));
-		assert_true(hits(p, len));
+		assert_true(!hits(p, len) && hits(p, len));
 
 		/* These take nothing away */
 		memset(p, 2, len);
@@ -201,8 +200,7 @@ static void calls(UNUSED void **state)
 			if (parts[i].unmaps)
 				must(munmap(p + parts[i].page * PAGE, parts[i].pages * PAGE));
 			map(p + parts[i].page * PAGE, parts[i].pages * PAGE, flags, f);
-			assert_false(hits(p, len));
-			assert_true(hits(p, len));
+			assert_true(!hits(p, len) && hits(p, len));
 		}
 		for (i = 0; i < ARRAY(advice); i++)
 			if (advice[i].kind == kind || advice[i].kind < 0) {
@@ -215,8 +213,7 @@ static void calls(UNUSED void **state)
 		assert_false(hits(q, len));
 		assert_ptr_equal(mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, q), q);
 		map(p, len, flags, f);
-		assert_false(hits(p, len));
-		assert_false(hits(q, len));
+		assert_true(!hits(p, len) && !hits(q, len));
 		must(munmap(q, len));
 		assert_true(hits(p, len));
 		/* There it is watched without having been asked for; less of it */
@@ -295,8 +292,7 @@ static void ends(UNUSED void **state)
 	ready.events = POLLIN;
 	assert_int_equal(poll(&ready, 1, -1), 1);
 	inlay_monitor_stop(&monitor);
-	assert_int_equal(inlay_monitor_step(&monitor, -1), -ECANCELED);
-	assert_int_equal(inlay_monitor_step(&monitor, -1), -ECANCELED);
+	assert_true(inlay_monitor_step(&monitor, -1) == -ECANCELED && inlay_monitor_step(&monitor, -1) == -ECANCELED);
 	assert_int_equal(fcntl(monitor.fd, F_GETFD), FD_CLOEXEC); /* dup2 dropped it */
 	must(pthread_join(t, &got));
 	assert_null(got);
@@ -439,8 +435,7 @@ static void readers(UNUSED void **state)
 		assert_true(pid >= 0);
 		if (!pid)
 			_exit(munmap(world.base, 2 * MAPPERS * SLOTS * PAGE) != 0);
-		assert_int_equal(waitpid(pid, &status, 0), pid);
-		assert_int_equal(status, 0);
+		assert_true(waitpid(pid, &status, 0) == pid && !status);
 	}
 	for (i = 0; i < MAPPERS + CACHES; i++)
 		must(pthread_join(t[i], NULL));

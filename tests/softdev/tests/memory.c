@@ -112,8 +112,7 @@ static void bad_binds(UNUSED void **state)
 	} rows[] = {
 		{ .access = IBV_ACCESS_LOCAL_WRITE, .len = 4096 }, /* not meant for windows */
 		{ .access = IBV_ACCESS_MW_BIND, .len = 4096 }, /* not to be written to */
-		{ .access = BINDABLE, .off = SIZE - 4095, .len = 4096 },
-		{ .access = BINDABLE, .len = SIZE + 1ull },
+		{ .access = BINDABLE, .off = SIZE - 4095, .len = 4096 }, { .access = BINDABLE, .len = SIZE + 1ull },
 		{ .access = BINDABLE, .len = 4096, .mw_of_other = true },
 		{ .access = BINDABLE, .len = 4096, .mr_of_other = true },
 		{ .access = BINDABLE, .len = 64, .elsewhere = true }, /* of type 2: open already, by another QP, which alone may close it */

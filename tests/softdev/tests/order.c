@@ -121,8 +121,7 @@ static void receives(UNUSED void **state)
 		bool crosses;
 	} rows[] = {
 		{ ORDER_ALL, RECVS / 2, 500, true }, /* half of the ring is all that can be posted at a time; one of it leaves no choice */
-		{ ORDER_ALL, 1, 100, false },
-		{ KEEP_ORDER, RECVS - 1, 200, false },
+		{ ORDER_ALL, 1, 100, false }, { KEEP_ORDER, RECVS - 1, 200, false },
 		{ ORDER_RW, RECVS - 1, 200, false }, /* for reads and writes alone */
 	};
 

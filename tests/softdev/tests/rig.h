@@ -355,13 +355,15 @@ UNUSED static void recv_at(struct side *s, uint64_t id, size_t off, uint32_t len
 }
 
 /* Where a write, a read or an atomic goes */
+UNUSED static uint32_t *rkey_of(struct ibv_send_wr *wr)
+{
+	return wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? &wr->wr.atomic.rkey : &wr->wr.rdma.rkey;
+}
+
 UNUSED static void aim(struct ibv_send_wr *wr, uint64_t addr, uint32_t rkey)
 {
 	wr->wr.rdma.remote_addr = addr; /* the atomics' lies there too */
-	if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
-		wr->wr.atomic.rkey = rkey;
-	else
-		wr->wr.rdma.rkey = rkey;
+	*rkey_of(wr) = rkey;
 }
 
 /* A request whose remote side is at offset roff of the other's buffer */

@@ -241,9 +241,7 @@ static void bad_operations(UNUSED void **state)
 		{ APPEND, 0, 64, false },       /* in the list: it is full, were this the last */
 		{ APPEND, 1, 64, false },       /* matched, its data not there yet */
 		{ APPEND, 3, 48, false },       /* no buffer */
-		{ REMOVE, 8, 48, false },
-		{ REMOVE, 0, 32, false },
-		{ 3, 0, 48, false }, { 15, 0, 48, false },
+		{ REMOVE, 8, 48, false }, { REMOVE, 0, 32, false }, { 3, 0, 48, false }, { 15, 0, 48, false },
 		{ NOP, 0, 48, true },           /* on a QP that is connected to somebody else */
 	};
 
