@@ -937,10 +937,7 @@ static int in_umr(struct inlay_sq *sq, const struct req *r, uint32_t flags)
 	return err;
 }
 
-/*
- * What an application writes for each opcode, with a list of n or a buffer; and with a buffer inline. The compiler would copy what they
- * all do into each call site if this was a function.
- */
+/* For each opcode, with a list of n or a buffer, and a buffer inline. No function, which would copy all into each call site */
 #define POSTS(opcode) inlay_post(sq, opcode, &wr, flags)
 #define LISTS(opcode, list) (buf ? POSTS(opcode) : list)
 #define COPIES(opcode) inlay_post(sq, opcode, &wr, flags | INLAY_INLINE)
@@ -1057,8 +1054,7 @@ INLINES(CONST_LEN)
 /* The burst of one, which has no other flag than one */
 static __attribute__((noinline)) int in_burst(struct inlay_sq *sq, const struct req *r)
 {
-	struct inlay_eth eth = inlay_eth_csum(in_csum(r, INLAY_CSUM_L3 | INLAY_CSUM_L4));
-	int n = inlay_post_packets(sq, eth, r->sge, 1, in_flags(r));
+	int n = inlay_post_packets(sq, in_eth(r), r->sge, 1, in_flags(r));
 
 	return n == 1 ? 0 : n;
 }
@@ -1130,7 +1126,9 @@ static void qp_up(struct ibv_qp *qp)
 	const int xrc[3] = {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
 			    IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN, rts};
 	struct opt opt = usual;
-	struct ibv_qp_attr a = {};
+	struct ibv_qp_attr a = {
+		.path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num, .ah_attr = own_path(), .max_rd_atomic = 8, .port_num = 1, .timeout = 14,
+	};
 	unsigned i;
 
 	if (K->family == PACKET) {
@@ -1144,12 +1142,6 @@ static void qp_up(struct ibv_qp *qp)
 		qp_connect(qp, qp->qp_num, &opt);
 		return;
 	}
-	a.port_num = 1;
-	a.timeout = 14;
-	a.max_rd_atomic = 8;
-	a.path_mtu = IBV_MTU_1024;
-	a.dest_qp_num = qp->qp_num;
-	a.ah_attr = own_path();
 	for (i = 0; i < 3; i++) {
 		a.qp_state = to[i];
 		must(ibv_modify_qp(qp, &a, IBV_QP_STATE | (is_dci() ? dci : xrc)[i]));
@@ -1510,10 +1502,7 @@ static void accepted(const struct req *r, const char *who, int err)
 	fail_msg("%s: %s, %u buffers: %s answers %d", K->name, ops[r->op].name, r->nsge, who, err);
 }
 
-/*
- * Posts a batch to all three and rings. `in` is what inlay is told, `r` what libmlx5 is told. The rings hold a's and b's bytes with c's
- * QPN afterwards. Fails the test when libmlx5 does what this test does not know it to do.
- */
+/* Posts a batch to all three (inlay is told `in`) and rings. Then the rings of a and b have c's QPN */
 static void post_batch(struct trio *t, unsigned api, unsigned way, bool doorbell, const struct req *r, const struct req *in, unsigned n)
 {
 	const uint32_t bytes = t->bbs * 64;

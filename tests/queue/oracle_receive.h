@@ -42,11 +42,10 @@ static void req_receive(struct req *r, uint32_t nsge, unsigned pattern)
 
 static struct ibv_wq *make_wq(const struct ibv_qp_cap *cap, unsigned i)
 {
-	struct ibv_wq *wq = new_wq(T.cq, cap->max_recv_wr, cap->max_recv_sge);
+	struct ibv_wq *wq = made(new_wq(T.cq, cap->max_recv_wr, cap->max_recv_sge));
 	struct ibv_wq_attr attr = {};
 	struct mlx5dv_rwq dv;
 
-	assert_non_null(wq);
 	attr.attr_mask = IBV_WQ_ATTR_STATE;
 	attr.wq_state = IBV_WQS_RDY;
 	must(ibv_modify_wq(wq, &attr));

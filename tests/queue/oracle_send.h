@@ -91,8 +91,6 @@ static void everywhere(struct trio *t, struct req *r, unsigned way, unsigned fir
 			}
 }
 
-/* ---- every request ---- */
-
 static void table_of(unsigned op, bool inl)
 {
 	static const uint8_t sets[] = {0, SIG, SIG | SOL | FENCE};
@@ -130,8 +128,6 @@ static void table(void)
 			table_of(op, inl);
 	trio_close(&T);
 }
-
-/* ---- at random ---- */
 
 static void random_runs(void)
 {
@@ -231,8 +227,6 @@ static void refused(void)
 	trio_close(&T);
 }
 
-/* ---- raw packets ---- */
-
 static int burst(struct inlay_sq *sq, const struct req *r, unsigned n)
 {
 	static struct ibv_sge sge[MAX_BATCH];
@@ -309,8 +303,6 @@ static void refused_packets(void)
 	refused_by(0, 0, 0, 0);
 	trio_close(&T);
 }
-
-/* ---- the comparison itself ---- */
 
 /* A comparison that should fail, or not, without a report on the terminal; *text: what it says */
 static int check_quietly(const struct req *r, unsigned n, uint32_t begin, char **text)
