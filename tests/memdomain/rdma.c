@@ -171,7 +171,7 @@ static void setup_answers(UNUSED void **state)
 	struct inlay_memdomain *d;
 	struct iovec near, far;
 	struct inlay_sq sq;
-	uint32_t rkey, i;
+	uint32_t record[2], rkey, i;
 	size_t size;
 
 	up(64, 0);
@@ -227,7 +227,7 @@ static void setup_answers(UNUSED void **state)
 		inlay_sq_fini(&e.sq);
 		end_free(&e);
 	}
-	must(inlay_sq_init(&sq, map_memory, 1, &rkey, 1, 63, &a.uar));
+	must(inlay_sq_init(&sq, map_memory, 1, record, 1, 63, &a.uar));
 	must(inlay_memdomain_rdma_attach(&r, &sq, ops, 1));
 	assert_true(r.domain.pull && r.domain.push && r.domain.transfer && !r.domain.memzero && !r.domain.invalidate);
 	inlay_sq_fini(&sq);
