@@ -557,6 +557,8 @@ static void late(void **state)
 			assert_int_equal(inlay_task_submit(t, INLAY_RING), -EBUSY);
 			assert_int_equal(inlay_task_release(t), -EBUSY);
 			assert_int_equal(inlay_task_set_payload(t, NULL), -EBUSY);
+			assert_int_equal(inlay_task_keys_create(t->keys, t, NULL), -EBUSY);
+			assert_int_equal(inlay_task_keys_destroy(t->keys), -EBUSY);
 			if (way)
 				must(inlay_task_revoke(t));
 			until(reused);

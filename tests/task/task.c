@@ -70,13 +70,23 @@ static void end_all(void)
 /* Every length that a message can have, inline and gathered */
 static void lengths(void **state)
 {
-	struct inlay_task *t = NULL;
-	uint32_t len;
+	struct inlay_task *t = NULL, *more[64];
+	struct inlay_pool pool = {};
+	uint32_t len, n;
 
 	(void)state;
 	params();
 	begin();
 	completed = 0;
+	assert_int_equal(inlay_task_worker_pull(&desk->worker, &pool), -EINVAL); /* no element for each connection */
+	pool.num = desk->worker.params.connections;
+	assert_int_equal(inlay_task_worker_pull(&desk->worker, &pool), -EBUSY);
+	assert_true(hp.tasks <= ARRAY(more));
+	for (n = 0; n < hp.tasks; n++)
+		must(inlay_task_alloc(&line->host, ECHO, NULL, &more[n]));
+	assert_int_equal(inlay_task_alloc(&line->host, ECHO, NULL, &t), -EAGAIN);
+	while (n)
+		must(inlay_task_release(more[--n]));
 	for (len = 0; len < ARRAY(entries); len++)
 		assert_null(line->conn.states[len]);
 	must(inlay_task_alloc(&line->host, ECHO, done, &t));
@@ -85,6 +95,7 @@ static void lengths(void **state)
 		t->ids.destination = len;
 		must(inlay_task_submit(t, INLAY_RING));
 		assert_int_equal(inlay_task_submit(t, INLAY_RING), -EBUSY);
+		assert_int_equal(inlay_task_set_cb(t, done), -EBUSY);
 		assert_int_equal(inlay_task_release(t), -EPERM);
 		until_done(t);
 		good(t, len, len);
