@@ -33,7 +33,7 @@ has "device and firmware" '^| firmware | [0-9]*\.[0-9]*\.[0-9]* |$'
 for kind in RC UC UD; do
 	has "bytes of $kind were compared" "^- $kind: [1-9][0-9]* WQEs and records are libmlx5's, [1-9][0-9]* bytes"
 done
-has "a row of each program: twins" '^| `queue/twins` | 3 | 0 | 0 |$'
+has "a row of each program: twins" '^| `queue/twins` | 1 | 0 | 0 |$'
 has "and of another" '^| `queue/dm` | [1-9][0-9]* | 0 | [0-9]* |$'
 command -v ib_write_lat >/dev/null && perftest='[0-9.]\+ us' || perftest="is not installed"
 has "latency" ": inlay [0-9.]\+ us, \`ib_write_lat\` $perftest$"
