@@ -183,7 +183,7 @@ $(B)/aarch64/cmocka.o: tests/house/aarch64.c $(B)/settings | $(first)
 
 $(B)/aarch64/%: tests/%.c $(B)/aarch64/cmocka.o
 	$(say)
-	$(Q)$(CROSS) $(crossflags) -DINLAY_CHECKED=$(if $(findstring clang,$(CROSS)),1,0) $(INCLUDES) -static -o $@ $(filter %.c %.o,$^)
+	$(Q)$(CROSS) $(crossflags) -DINLAY_CHECKED=$(if $(findstring clang,$(CROSS)),1,0) $(INCLUDES) -static -o $@ $< $(B)/aarch64/cmocka.o
 
 -include $(sort $(wildcard $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d $(T)/*/*.d $(T)/*/*/*.d))
 
