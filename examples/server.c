@@ -112,7 +112,7 @@ static void reply(struct client *c)
 	inlay_sq_ring(&c->sq);
 }
 
-/* A request. Returns -1 if it is none, or one too many. */
+/* Handles a request. Returns -1 if it is malformed, or exceeds the client's window. */
 static int answer(struct worker *w, struct client *c, const struct mlx5_cqe64 *cqe)
 {
 	const uint32_t entry = (uint32_t)inlay_srq_user(&w->srq, inlay_cqe_wqe_counter(cqe));

@@ -92,7 +92,7 @@ static int serve(struct target *t, struct request *r)
 	return err;
 }
 
-/* What the device has completed */
+/* Handles completions */
 static void progress(struct target *t)
 {
 	const struct mlx5_cqe64 *cqe;

@@ -121,7 +121,7 @@ static inline void peer_wait(struct wait *w)
 
 	if (++w->spins % 256)
 		return;
-	sched_yield(); /* whoever shall answer may be waiting for this very CPU */
+	sched_yield(); /* the peer may need this CPU to answer */
 	now = now_ns();
 	if (!w->since)
 		w->since = w->looked = now;

@@ -147,7 +147,7 @@ static inline void usage(const char *about, const char *operands, const struct o
 /*
  * Takes the options from argv, in any order. Returns how many operands are left, in argv[0] and on.
  *
- * operands  for --help; "": there are none
+ * operands  for --help; "" if the program takes none
  * options   ended by one without a name; NULL: only --help
  */
 static inline int arguments(int argc, char **argv, const char *about, const char *operands,
@@ -176,7 +176,7 @@ static inline int arguments(int argc, char **argv, const char *about, const char
 			*o->number = optarg ? number(o->name, optarg, o->min, o->max) : o->max;
 	}
 	if (optind < argc && !*operands)
-		wrong("no arguments are wanted (try --help)");
+		wrong("the program takes no arguments (try --help)");
 	memmove(argv, argv + optind, (size_t)(argc - optind) * sizeof(*argv));
 	return argc - optind;
 }

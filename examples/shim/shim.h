@@ -218,7 +218,7 @@ struct shim_key {
 
 /* A change of a key, between mlx5dv_wr_mkey_configure and its last setter. */
 struct shim_change {
-	struct shim_key *key;             /* NULL: there is none */
+	struct shim_key *key;             /* or NULL */
 	struct inlay_umr umr;
 	uint32_t setters;
 	union {

@@ -345,7 +345,7 @@ INLAY_COLD void inlay_connect_pack(const struct inlay_connect_record *r, uint8_t
 }
 
 /*
- * Reads a record that a peer sent. Returns 0, or -EPROTO for bytes that are not a record of this
+ * Reads a record that a peer sent. Returns 0, or -EPROTO if the bytes are no record of this
  * version; then *r is unchanged.
  */
 INLAY_COLD INLAY_RESULT int inlay_connect_unpack(struct inlay_connect_record *r, const void *blob, size_t len,

@@ -270,7 +270,7 @@ INLAY_ALWAYS int inlay_buf_dec_(struct inlay_inventory *inv, struct inlay_buf *b
 	INLAY_CHECK(buf, "a buffer is not NULL");
 	if (!inv)
 		inv = inlay_buf_store_(buf)->home;
-	/* Accesses of who dropped the other references happened before. */
+	/* Orders this after the accesses of those who dropped the other references. */
 	if (INLAY_UNLIKELY(__atomic_load_n(&buf->refcount, __ATOMIC_ACQUIRE) != 1) ||
 	    INLAY_UNLIKELY(buf->place & 3) || INLAY_UNLIKELY(buf->next) || INLAY_UNLIKELY(!inv) ||
 	    INLAY_UNLIKELY(inv->store_ != inlay_buf_store_(buf)) || INLAY_UNLIKELY(inv->cached_ >= inv->limit_))

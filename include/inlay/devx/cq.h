@@ -29,7 +29,7 @@
 
 enum inlay_devx_cq_flags {
 	INLAY_DEVX_CQ_IGNORE_OVERRUN = 1, /* the device does not check for room: inlay_cq_advance_quiet suffices */
-	/* Also: each CQE overwrites the one before, and one will do. Give the QP send_cqn: there are none to reserve. */
+	/* Also: each CQE overwrites the one before, so one entry suffices. Set the QP's send_cqn; no CQEs are reserved. */
 	INLAY_DEVX_CQ_COLLAPSED = 2,
 	/* The device may compress CQEs (inlay_cq_unzip), in the basic or the enhanced layout. */
 	INLAY_DEVX_CQ_COMPRESSED = 4, INLAY_DEVX_CQ_ENHANCED = 8
@@ -52,7 +52,7 @@ struct inlay_devx_cq_attr {
 /* The queue and its object. */
 struct inlay_devx_cq {
 	struct inlay_cq cq;
-	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
+	struct mlx5dv_devx_obj *obj;   /* NULL if not created */
 	struct inlay_devx_error error; /* of the last call on it */
 };
 

@@ -45,7 +45,7 @@ struct inlay_devx_dct_attr {
 
 /* The target's object. */
 struct inlay_devx_dct {
-	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
+	struct mlx5dv_devx_obj *obj;   /* NULL if not created */
 	uint32_t dctn;
 	uint32_t reserved;
 	struct inlay_devx_error error; /* of the last call on it */

@@ -528,7 +528,7 @@ INLAY_LAYOUT(xrqc, 0x140, uint32_t dword[32]; struct inlay_wqc wq,
 	INLAY_XRQC_STATE = INLAY_BITS(0x00, 4), INLAY_XRQC_TOPOLOGY = INLAY_BITS(0x14, 4),
 	INLAY_XRQC_OFFLOAD = INLAY_BITS(0x1c, 4), INLAY_XRQC_USER_INDEX = INLAY_BITS(0x28, 24),
 	INLAY_XRQC_CQN = INLAY_BITS(0x48, 24), INLAY_XRQC_DC = INLAY_BITS(0x7f, 1),
-	INLAY_XRQC_LOG_MATCHING_LIST_SZ = INLAY_BITS(0x100, 4)); /* log2 of the list; twice the tags that are wanted */
+	INLAY_XRQC_LOG_MATCHING_LIST_SZ = INLAY_BITS(0x100, 4)); /* log2 of the list, which has twice as many entries as tags */
 INLAY_LAYOUT_AT(xrqc, wq, 0x400);
 INLAY_BOX(create_xrq_in, 0x150, xrqc, 0x80, struct inlay_cmd_in cmd; struct inlay_xrqc xrqc);
 INLAY_BOX(query_xrq_out, 0x150, xrqc, 0x80, struct inlay_cmd_out cmd; struct inlay_xrqc xrqc);

@@ -56,7 +56,7 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_create_mkey_in) + INLAY_DEVX_PIECES * si
 
 /* The key and its object. */
 struct inlay_devx_mkey {
-	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
+	struct mlx5dv_devx_obj *obj;   /* NULL if not created */
 	uint32_t key;                  /* lkey and rkey, host order */
 	uint32_t reserved;
 	struct inlay_devx_error error; /* of the last call on it */
@@ -230,7 +230,7 @@ INLAY_COLD int inlay_devx_mkey_destroy(struct inlay_devx_mkey *key)
 
 /* Two of them for each key with signatures: for memory and for the wire. */
 struct inlay_devx_psv {
-	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
+	struct mlx5dv_devx_obj *obj;   /* NULL if not created */
 	uint32_t psv;                  /* its number */
 	uint32_t reserved;
 	struct inlay_devx_error error; /* of the last call on it */

@@ -120,7 +120,7 @@ struct inlay_devx_rq {
 		struct inlay_rq rq;             /* unless INLAY_DEVX_RQ_SHARED */
 		struct inlay_striding striding; /* with INLAY_DEVX_RQ_STRIDING */
 	};
-	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
+	struct mlx5dv_devx_obj *obj;   /* NULL if not created */
 	uint32_t rqn;
 	uint32_t flags;                /* enum inlay_devx_rq_flags */
 	struct inlay_devx_error error; /* of the last call on it */

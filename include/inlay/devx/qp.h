@@ -89,7 +89,7 @@ struct inlay_devx_qp_attr {
 struct inlay_devx_qp {
 	struct inlay_sq sq;            /* unless attr.sq_bbs was 0 */
 	struct inlay_rq rq;            /* unless attr.rq_wqes was 0 */
-	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
+	struct mlx5dv_devx_obj *obj;   /* NULL if not created */
 	struct ibv_context *ctx;
 	uint32_t qpn;
 	uint32_t type;                 /* enum inlay_qp_st */

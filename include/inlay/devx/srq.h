@@ -76,7 +76,7 @@ struct inlay_devx_srq {
 		struct inlay_srq srq;
 		struct inlay_striding_srq striding; /* with INLAY_DEVX_SRQ_STRIDING */
 	};
-	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
+	struct mlx5dv_devx_obj *obj;   /* NULL if not created */
 	uint32_t srqn;                 /* the number of the RMP or XRQ */
 	uint32_t log_list;             /* XRQ: log2 of the device's list: twice the tags, rounded up. RMP: 0 */
 	struct inlay_devx_error error; /* of the last call on it */

@@ -182,7 +182,7 @@ INLAY_COLD uint8_t inlay_task_link_mark_(struct inlay_task_link *l)
 	return !inlay_post(&l->sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED | INLAY_RING);
 }
 
-/* Whether all WQEs before `index` are done. For an index 2^32 ago it may say no for a while. */
+/* Whether all WQEs before `index` are done. An index 2^32 old may briefly look pending. */
 INLAY_ALWAYS int inlay_task_link_done_(const struct inlay_task_link *l, uint32_t index)
 {
 	return inlay_sq_index(&l->sq) - index >= inlay_sq_pending(&l->sq);
