@@ -95,6 +95,16 @@
 #define INLAY_PROBE_(name, a, b, c) INLAY_PROBE_IF_(1, name, a, b, c)
 
 /*
+ * CUDA. Under nvcc, and in clang's CUDA mode, all functions but INLAY_COLD are compiled for the CPU
+ * and for the GPU (gpu.h).
+ */
+#if defined(__CUDACC__) || defined(__CUDA__)
+#define INLAY_BOTH_ __attribute__((host, device))
+#else
+#define INLAY_BOTH_
+#endif
+
+/*
  * How functions are declared. For a foreign-function interface, define INLAY_FN as nothing in one
  * translation unit; its object then exports every function.
  *
@@ -108,9 +118,9 @@
 #define INLAY_APART INLAY_FN
 #define INLAY_COLD INLAY_FN
 #else
-#define INLAY_FN static inline
-#define INLAY_ALWAYS static inline __attribute__((always_inline))
-#define INLAY_APART static __attribute__((noinline, unused))
+#define INLAY_FN INLAY_BOTH_ static inline
+#define INLAY_ALWAYS INLAY_BOTH_ static inline __attribute__((always_inline))
+#define INLAY_APART INLAY_BOTH_ static __attribute__((noinline, unused))
 #define INLAY_COLD static inline __attribute__((cold))
 #endif
 
@@ -128,6 +138,23 @@
 
 INLAY_CASTS_BEGIN_
 
+#ifdef __CUDA_ARCH__
+#define INLAY_KNOWN_(x) 1 /* what a branch for constants does is right for variables */
+#define INLAY_HIDE_(x) ((void)0)
+#define INLAY_HIDE2_(x, y) ((void)0)
+#else
+#define INLAY_KNOWN_(x) __builtin_constant_p(x)
+#define INLAY_HIDE_(x) __asm__("" : "+r"(x)) /* the compiler forgets what it knows of x */
+#define INLAY_HIDE2_(x, y) __asm__("" : "+r"(x), "+r"(y))
+#endif
+
+#ifdef __CUDACC__
+#define INLAY_UNROLL_(n)
+#else
+#define INLAY_UNROLL_(n) INLAY_PRAGMA_(GCC unroll n)
+#define INLAY_PRAGMA_(text) _Pragma(#text)
+#endif
+
 #define INLAY_LIKELY(x) __builtin_expect(!!(x), 1)
 #define INLAY_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define INLAY_CACHE_LINE 64
@@ -143,10 +170,15 @@ INLAY_CASTS_BEGIN_
 #include <stdio.h>
 #include <stdlib.h>
 /* Names the rule that the caller of `function` broke, and aborts. */
-INLAY_COLD __attribute__((noreturn)) void inlay_check_failed(const char *function, const char *rule)
+INLAY_BOTH_ INLAY_COLD __attribute__((noreturn)) void inlay_check_failed(const char *function, const char *rule)
 {
+#ifdef __CUDA_ARCH__
+	(void)function, (void)rule;
+	__builtin_trap(); /* names nothing: a GPU's printf belongs to CUDA's runtime */
+#else
 	fprintf(stderr, "inlay: %s: %s\n", function, rule);
 	abort();
+#endif
 }
 #define INLAY_CHECK(cond, rule) (INLAY_LIKELY(cond) ? (void)0 : inlay_check_failed(__func__, rule))
 #else
@@ -190,45 +222,66 @@ INLAY_FN uint64_t inlay_round_up(uint64_t n, uint64_t to)
 }
 
 /* ---- Byte order: host to big-endian and back ---- */
+#if defined(__CUDA_ARCH__) && !defined(__clang__)
+#define INLAY_SWAP16_(x) ((uint16_t)__byte_perm(x, 0, 0x4401))
+#define INLAY_SWAP32_(x) __byte_perm(x, 0, 0x0123)
+#define INLAY_SWAP64_(x) ((uint64_t)INLAY_SWAP32_((uint32_t)(x)) << 32 | INLAY_SWAP32_((uint32_t)((x) >> 32)))
+#else
+#define INLAY_SWAP16_(x) __builtin_bswap16(x)
+#define INLAY_SWAP32_(x) __builtin_bswap32(x)
+#define INLAY_SWAP64_(x) __builtin_bswap64(x)
+#endif
+
 INLAY_FN uint16_t inlay_to_be16(uint16_t host)
 {
-	return __builtin_bswap16(host);
+	return INLAY_SWAP16_(host);
 }
 
 INLAY_FN uint32_t inlay_to_be32(uint32_t host)
 {
-	return __builtin_bswap32(host);
+	return INLAY_SWAP32_(host);
 }
 
 INLAY_FN uint64_t inlay_to_be64(uint64_t host)
 {
-	return __builtin_bswap64(host);
+	return INLAY_SWAP64_(host);
 }
 
 INLAY_FN uint16_t inlay_from_be16(uint16_t be)
 {
-	return __builtin_bswap16(be);
+	return INLAY_SWAP16_(be);
 }
 
 INLAY_FN uint32_t inlay_from_be32(uint32_t be)
 {
-	return __builtin_bswap32(be);
+	return INLAY_SWAP32_(be);
 }
 
 INLAY_FN uint64_t inlay_from_be64(uint64_t be)
 {
-	return __builtin_bswap64(be);
+	return INLAY_SWAP64_(be);
 }
 
-/* Stores a value that is already in device byte order, at any alignment. */
+typedef uint32_t inlay_word_ __attribute__((may_alias));
+typedef uint64_t inlay_pair_ __attribute__((may_alias));
+
+/* Stores a value that is already in device byte order, on a CPU at any alignment. */
 INLAY_ALWAYS void inlay_put32(void *at, uint32_t value)
 {
+#ifdef __CUDA_ARCH__
+	*(inlay_word_ *)at = value; /* its memcpy stores bytes */
+#else
 	__builtin_memcpy(at, &value, sizeof(value));
+#endif
 }
 
 INLAY_ALWAYS void inlay_put64(void *at, uint64_t value)
 {
+#ifdef __CUDA_ARCH__
+	*(inlay_pair_ *)at = value;
+#else
 	__builtin_memcpy(at, &value, sizeof(value));
+#endif
 }
 
 /* ---- Copies ---- */
@@ -243,10 +296,19 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 	uint8_t *d = (uint8_t *)to;
 	const uint8_t *s = (const uint8_t *)from;
 
+#ifdef __CUDA_ARCH__
+	size_t i, words = ((uintptr_t)d | (uintptr_t)s) & 3 ? 0 : len / 4;
+
+	for (i = 0; i < words; i++)
+		((inlay_word_ *)to)[i] = ((const inlay_word_ *)from)[i];
+	for (i = 4 * words; i < len; i++)
+		d[i] = s[i];
+	return;
+#endif
 	/* An SGE of a zero-based key has address 0, and is never inlined. Without this, gcc warns. */
-	if (__builtin_constant_p(!s) && !s)
+	if (INLAY_KNOWN_(!s) && !s)
 		return;
-	if (__builtin_constant_p(len) && len && len <= 64) {
+	if (INLAY_KNOWN_(len) && len && len <= 64) {
 		__builtin_memcpy(d, s, len);
 	} else if (INLAY_LIKELY(len <= 16)) {
 		if (INLAY_LIKELY(len >= 8)) {
@@ -261,17 +323,17 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 			d[len - 1] = s[len - 1];
 		}
 	} else if (len <= 32) {
-		__asm__("" : "+r"(d), "+r"(s)); /* gcc would warn of a small object, although len excludes it */
+		INLAY_HIDE2_(d, s); /* gcc would warn of a small object, although len excludes it */
 		__builtin_memcpy(d, s, 16);
 		__builtin_memcpy(d + len - 16, s + len - 16, 16);
 	} else if (len <= 64) {
-		__asm__("" : "+r"(d), "+r"(s));
+		INLAY_HIDE2_(d, s);
 		__builtin_memcpy(d, s, 16);
 		__builtin_memcpy(d + 16, s + 16, 16);
 		__builtin_memcpy(d + len - 32, s + len - 32, 16);
 		__builtin_memcpy(d + len - 16, s + len - 16, 16);
 	} else {
-		__asm__("" : "+r"(s));
+		INLAY_HIDE_(s);
 		/* The asm keeps the compiler from turning the loop into a memcpy. */
 		for (; INLAY_UNLIKELY(len > 128); len -= 64, d += 64, s += 64) {
 			__builtin_memcpy(d, s, 64);
@@ -282,13 +344,20 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 	}
 }
 
-#if defined(__aarch64__)
-#define INLAY_FENCE_(x86, arm) __asm__ volatile(arm ::: "memory")
+#if defined(__CUDA_ARCH__)
+#define INLAY_FENCE_(x86, arm, gpu) __asm__ volatile(gpu ::: "memory")
+#elif defined(__aarch64__)
+#define INLAY_FENCE_(x86, arm, gpu) __asm__ volatile(arm ::: "memory")
 #else
-#define INLAY_FENCE_(x86, arm) __asm__ volatile(x86 ::: "memory")
+#define INLAY_FENCE_(x86, arm, gpu) __asm__ volatile(x86 ::: "memory")
 #endif
 
 /* ---- Fences ---- */
+
+#ifndef INLAY_GPU_SCOPE
+#define INLAY_GPU_SCOPE "sys"
+#endif
+#define INLAY_GPU_FENCE_ "fence.acq_rel." INLAY_GPU_SCOPE ";"
 
 /*
  * Each fence is named by what it orders. The compiler moves no memory access across any of them.
@@ -326,68 +395,89 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
  */
 INLAY_ALWAYS void inlay_fence_wqe_record(void)
 {
-	INLAY_FENCE_("", "dmb oshst");
+	INLAY_FENCE_("", "dmb oshst", INLAY_GPU_FENCE_);
 }
 
 INLAY_ALWAYS void inlay_fence_recv_record(void)
 {
-	INLAY_FENCE_("", "dmb osh");
+	INLAY_FENCE_("", "dmb osh", INLAY_GPU_FENCE_);
 }
 
 INLAY_ALWAYS void inlay_fence_record_reg(void)
 {
-	INLAY_FENCE_("sfence", "dmb oshst");
+	INLAY_FENCE_("sfence", "dmb oshst", INLAY_GPU_FENCE_);
 }
 
 INLAY_ALWAYS void inlay_fence_reg_line(void)
 {
-	INLAY_FENCE_("", "hint #6"); /* dgh, in the spelling that every assembler knows */
+	INLAY_FENCE_("", "hint #6", ""); /* dgh, in the spelling that every assembler knows */
 }
 
 INLAY_ALWAYS void inlay_fence_reg(void)
 {
-	INLAY_FENCE_("sfence", "dmb oshst");
+	INLAY_FENCE_("sfence", "dmb oshst", "");
 }
 
 INLAY_ALWAYS void inlay_fence_reg_full(void)
 {
-	INLAY_FENCE_("sfence", "dsb st");
+	INLAY_FENCE_("sfence", "dsb st", INLAY_GPU_FENCE_);
 }
 
 INLAY_ALWAYS void inlay_fence_polled(void)
 {
-	INLAY_FENCE_("", "dmb oshld");
+	INLAY_FENCE_("", "dmb oshld", INLAY_GPU_FENCE_);
 }
 
 INLAY_ALWAYS void inlay_fence_cqe_free(void)
 {
-	INLAY_FENCE_("", "dmb oshld");
+	INLAY_FENCE_("", "dmb oshld", "");
 }
+
+/* ---- Single loads and stores of what a device, or another thread, reads or writes ---- */
+
+#ifdef __CUDA_ARCH__
+#define INLAY_LOAD_(p) (*(const volatile __typeof__(*(p)) *)(p))
+#define INLAY_STORE_(p, v) ((void)(*(volatile __typeof__(*(p)) *)(p) = (v)))
+#else
+#define INLAY_LOAD_(p) __atomic_load_n(p, __ATOMIC_RELAXED)
+#define INLAY_STORE_(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
+#endif
 
 /* ---- Locks: one word, 0 when free; for a few instructions at a time ---- */
 
 /* Tells the CPU that this is a spin loop. */
 INLAY_ALWAYS void inlay_relax(void)
 {
-	INLAY_FENCE_("pause", "yield");
+	INLAY_FENCE_("pause", "yield", "");
 }
 
 /* Takes the lock if it is free. Returns whether it did. */
 INLAY_ALWAYS int inlay_lock_try(uint32_t *lock)
 {
+#ifdef __CUDA_ARCH__
+	uint32_t was;
+
+	__asm__ volatile("atom.acquire." INLAY_GPU_SCOPE ".exch.b32 %0, [%1], 1;" : "=r"(was) : "l"(lock) : "memory");
+	return !was;
+#else
 	return !__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE);
+#endif
 }
 
 INLAY_ALWAYS void inlay_lock(uint32_t *lock)
 {
 	while (!inlay_lock_try(lock))
-		while (__atomic_load_n(lock, __ATOMIC_RELAXED))
+		while (INLAY_LOAD_(lock))
 			inlay_relax();
 }
 
 INLAY_ALWAYS void inlay_unlock(uint32_t *lock)
 {
+#ifdef __CUDA_ARCH__
+	__asm__ volatile("st.release." INLAY_GPU_SCOPE ".b32 [%0], 0;" : : "l"(lock) : "memory");
+#else
 	__atomic_store_n(lock, 0, __ATOMIC_RELEASE);
+#endif
 }
 
 INLAY_CASTS_END_

@@ -656,7 +656,7 @@ INLAY_APART uint32_t inlay_match_find_receive_(const struct inlay_match *m, uint
 
 	if (m->classes <= INLAY_MATCH_FEW_ || m->live >> INLAY_MATCH_LISTED_)
 		return inlay_match_search_(m, tag, than, slot);
-#pragma GCC unroll 8
+	INLAY_UNROLL_(8)
 	for (c = 1; c <= INLAY_MATCH_CLASSES; c++)
 		any |= m->masked[(tag & m->mask[c]) * m->multiplier >> m->shift];
 	return any ? inlay_match_search_(m, tag, than, slot) : 0;

@@ -375,7 +375,7 @@ INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap
 	buf->keys = *keys;
 	buf->head = (uint8_t *)head;
 	/* Keeps compilers from building a vector of both first, which takes longer. */
-	__asm__("" : "+r"(len));
+	INLAY_HIDE_(len);
 	buf->len = len;
 	/* inlay_store_count_ may read it. */
 	__atomic_store_n(&buf->mmap, mmap, __ATOMIC_RELAXED);

@@ -28,7 +28,7 @@
 
 INLAY_FN void inlay_memdomain_move_(uint8_t *to, const uint8_t *from, size_t len)
 {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__CUDA_ARCH__)
 	if (len >= INLAY_MEMDOMAIN_STRING_) {
 		__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(len) : : "memory");
 		return;

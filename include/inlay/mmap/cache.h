@@ -511,7 +511,7 @@ INLAY_ALWAYS int inlay_cache_holds_(const struct inlay_cache_region *r, uint64_t
 	uint64_t offset = addr - r->start;
 
 	/* Hides the offset's origin, so that one subtraction also compares. */
-	__asm__("" : "+r"(offset));
+	INLAY_HIDE_(offset);
 	return INLAY_LIKELY(offset < r->len) && INLAY_LIKELY(r->len - offset >= len) &&
 	       INLAY_LIKELY(!(access & ~r->access));
 }

@@ -279,7 +279,7 @@ INLAY_ALWAYS int inlay_range_holds_(uint64_t start, uint64_t bytes, uint64_t add
 	uint64_t offset = addr - start;
 
 	/* Hides the offset's origin: compilers that see it subtract a second time to compare. */
-	__asm__("" : "+r"(offset));
+	INLAY_HIDE_(offset);
 	return INLAY_LIKELY(offset < bytes) && INLAY_LIKELY(bytes - offset >= len);
 }
 

@@ -95,14 +95,14 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_atomic(struct inlay_sq *sq, struct inla
 	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
 	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_ATOMIC_FA, wr->to != NULL), "the QP's type has the operation");
 	inlay_flags_check_(flags);
-	if (!__builtin_constant_p(op.opcode) || !(plain || __builtin_constant_p(wr->len)) ||
-	    (!__builtin_constant_p(!wr->to) && INLAY_UNLIKELY(!wr->to))) {
+	if (!INLAY_KNOWN_(op.opcode) || !(plain || INLAY_KNOWN_(wr->len)) ||
+	    (!INLAY_KNOWN_(!wr->to) && INLAY_UNLIKELY(!wr->to))) {
 		/* A copy by fields: else clang does not split the caller's. */
 		struct inlay_wr r = {wr->raddr, wr->rkey, 0, wr->to, wr->data, wr->len, wr->lkey, NULL, 0, 0, NULL};
 
 		return inlay_post_atomic_apart_(sq, op, r, flags);
 	}
-	if (__builtin_constant_p(!wr->to) && !wr->to)
+	if (INLAY_KNOWN_(!wr->to) && !wr->to)
 		return inlay_post_atomic_(sq, &op, wr, 0, flags);
 	if (inlay_av_ds(wr->to) == 1)
 		return inlay_post_atomic_(sq, &op, wr, 1, flags);

@@ -58,7 +58,7 @@ INLAY_ALWAYS void inlay_cq_decode_run_(const uint8_t *slot, uint32_t stride, uin
 {
 	uint32_t i;
 
-#pragma GCC unroll 4
+	INLAY_UNROLL_(4)
 	for (i = 0; i < n; i++, slot += stride) {
 		const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)(const void *)slot;
 
@@ -88,6 +88,7 @@ INLAY_ALWAYS uint32_t inlay_cq_decode_minis_(const uint8_t *minis, uint32_t n, i
 	return counter;
 }
 
+#ifndef __CUDA_ARCH__
 /*
  * As above, eight at a time, with a step of 1. Also makes their slots, which are adjacent, the
  * caller's. The first eight mini CQEs lie at `minis`, the others in the slots of their own CQEs.
@@ -105,10 +106,10 @@ INLAY_ALWAYS void inlay_cq_decode_arrays_(const uint8_t *minis, uint8_t *slots, 
 	for (i = 0; i + INLAY_MINI_CQES <= n; i += INLAY_MINI_CQES) {
 		inlay_scan4_ v[4];
 
-#pragma GCC unroll 4
+		INLAY_UNROLL_(4)
 		for (k = 0; k < 4; k++)
 			__builtin_memcpy(&v[k], minis + 16 * k, sizeof(v[k]));
-#pragma GCC unroll 2
+		INLAY_UNROLL_(2)
 		for (k = 0; k < 2; k++) {
 			words len = (words)__builtin_shufflevector(v[2 * k], v[2 * k + 1], 1, 3, 5, 7);
 
@@ -124,7 +125,7 @@ INLAY_ALWAYS void inlay_cq_decode_arrays_(const uint8_t *minis, uint8_t *slots, 
 			all = all << 8 | all >> 8;
 		}
 		/* The last byte of one of the slots is a mini CQE's, which has been read. */
-#pragma GCC unroll 8
+		INLAY_UNROLL_(8)
 		for (k = 0; k < INLAY_MINI_CQES; k++)
 			slots[k * stride + 63] = op_own;
 		__builtin_memcpy(counters + i, &all, sizeof(all));
@@ -133,6 +134,7 @@ INLAY_ALWAYS void inlay_cq_decode_arrays_(const uint8_t *minis, uint8_t *slots, 
 		minis = slots;
 	}
 }
+#endif
 
 /* Decodes a compressed block of n receives. All its slots become the caller's. */
 INLAY_APART void inlay_cq_decode_block_(struct inlay_cq *cq, struct mlx5_cqe64 *title, uint16_t *counters,
@@ -146,11 +148,15 @@ INLAY_APART void inlay_cq_decode_block_(struct inlay_cq *cq, struct mlx5_cqe64 *
 
 	inlay_cq_own_(cq, cq->ci, title);
 	/* Whole arrays before the ring's end. The enhanced layout has none. */
+#ifdef __CUDA_ARCH__
+	m = 0;
+#else
 	m = sum ? 0 : (n < to_end ? n : to_end) & ~(INLAY_MINI_CQES - 1);
 	if (cq->stride == 64)
 		inlay_cq_decode_arrays_(array, cq->next, 64, title->op_own, m, index, counter, counters, lengths);
 	else
 		inlay_cq_decode_arrays_(array, cq->next, 128, title->op_own, m, index, counter, counters, lengths);
+#endif
 	counter += m;
 	slot = cq->next + (size_t)m * cq->stride;
 	for (i = m; i < n; i += m) {

@@ -328,7 +328,7 @@ INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 	INLAY_CHECK(cq, "the queue is not NULL");
 	INLAY_CHECK(inlay_cq_there_(cq, n), "only completions that have arrived are freed");
 	INLAY_PROBE_(advance, cq->cqn, cq->ci, n);
-	if (__builtin_constant_p(n) && n == 1) {
+	if (INLAY_KNOWN_(n) && n == 1) {
 		uint8_t *next = cq->next + cq->stride;
 
 		cq->ci++;
@@ -475,8 +475,7 @@ INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)
 	inlay_cq_update(cq);
 	cq->dbrec[1] = inlay_to_be32(word);
 	inlay_fence_record_reg();
-	__atomic_store_n((inlay_doorbell *)(void *)(cq->uar + 0x20), inlay_to_be64((uint64_t)word << 32 | cq->cqn),
-			 __ATOMIC_RELAXED);
+	INLAY_STORE_((inlay_doorbell *)(void *)(cq->uar + 0x20), inlay_to_be64((uint64_t)word << 32 | cq->cqn));
 	/* The caller sleeps next: a lighter fence would save nothing. */
 	inlay_fence_reg_full();
 	return 0;

@@ -134,7 +134,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_packet(struct inlay_sq *sq, struct inla
 
 	inlay_packet_check_(sq, sge, num_sge);
 	inlay_flags_check_(flags);
-	if (!(__builtin_constant_p(num_sge) && num_sge == 1) || flags & INLAY_INLINE ||
+	if (!(INLAY_KNOWN_(num_sge) && num_sge == 1) || flags & INLAY_INLINE ||
 	    INLAY_UNLIKELY(sq->min_inline || !sge->length))
 		return inlay_packet_sges_(sq, eth, sge, num_sge, flags);
 	err = inlay_sq_begin(sq, 1, &at);

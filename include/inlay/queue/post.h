@@ -120,7 +120,7 @@ INLAY_ALWAYS int inlay_post_end_(struct inlay_sq *sq, struct inlay_cursor at, ui
 {
 	uint32_t low = (uint32_t)(uint16_t)at.index << 8 | (uint32_t)(what & INLAY_WHAT_OPCODE_);
 
-	__asm__("" : "+r"(low));
+	INLAY_HIDE_(low);
 	inlay_put64(at.wqe, inlay_to_be64((uint64_t)low << 32 | sq->qpn8 | at.ds));
 	inlay_put64(at.wqe + 8, what & ~(uint64_t)0xff);
 	INLAY_PROBE_(post, (uint32_t)(sq->qpn8 >> 8), at.index, (uint32_t)(what & INLAY_WHAT_OPCODE_));
@@ -140,7 +140,7 @@ INLAY_ALWAYS uint32_t inlay_post_ds_(uint32_t fixed, const struct ibv_sge *sge, 
 	if (num > INLAY_MAX_DS && !inlined)
 		return INLAY_MAX_DS + 1;
 	/* One WQEBB, whichever of them are empty. */
-	if (!inlined && __builtin_constant_p(fixed + num <= 4) && fixed + num <= 4)
+	if (!inlined && INLAY_KNOWN_(fixed + num <= 4) && fixed + num <= 4)
 		return fixed + num;
 	for (i = 0; !inlined && i < num; i++)
 		if (INLAY_LIKELY(from ? from->iov[i].iov_len : sge[i].length))
@@ -275,7 +275,7 @@ INLAY_ALWAYS int inlay_post_inline_short_(struct inlay_sq *sq, int remote, uint6
 		__builtin_memcpy(p, from, 8);
 		__builtin_memcpy(p + len - 8, from + len - 8, 8);
 	} else {
-		__asm__("" : "+r"(p)); /* keeps this branch's sum out of the other */
+		INLAY_HIDE_(p); /* keeps this branch's sum out of the other */
 		__builtin_memcpy(p, from, 16);
 		if (!remote && len > 32)
 			__builtin_memcpy(p + 16, from + 16, 16);
@@ -386,7 +386,7 @@ INLAY_ALWAYS int inlay_post_call_list_(struct inlay_sq *sq, const struct inlay_w
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_post(struct inlay_sq *sq, uint32_t opcode, const struct inlay_wr *wr, uint32_t flags)
 {
-	int known = __builtin_constant_p(opcode) && __builtin_constant_p(flags & INLAY_INLINE);
+	int known = INLAY_KNOWN_(opcode) && INLAY_KNOWN_(flags & INLAY_INLINE);
 	struct inlay_wr r = {0, 0, 0, NULL, NULL, 0, 0, NULL, 0, 0, NULL};
 	uint64_t what;
 
@@ -398,7 +398,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post(struct inlay_sq *sq, uint32_t opcode, c
 		r = *wr;
 	INLAY_CHECK(r.sge || !r.num_sge, "sge is not NULL unless num_sge is 0");
 	/* One SGE is as good as its contents: what is constant of them folds. */
-	if (__builtin_constant_p(r.num_sge) && r.num_sge == 1) {
+	if (INLAY_KNOWN_(r.num_sge) && r.num_sge == 1) {
 		r.data = (const void *)(uintptr_t)r.sge->addr;
 		r.len = r.sge->length;
 		r.lkey = r.sge->lkey;
@@ -416,7 +416,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post(struct inlay_sq *sq, uint32_t opcode, c
 	if (flags & INLAY_INLINE) {
 		if (wr->num_sge)
 			return inlay_post_list_(sq, wr->raddr, (uint64_t)wr->num_sge << 32 | wr->rkey, wr->sge, what, wr->to);
-		if (!known || !__builtin_constant_p(wr->len)) {
+		if (!known || !INLAY_KNOWN_(wr->len)) {
 			if (wr->to || !known)
 				return inlay_post_inline_(sq, wr->raddr, (uint64_t)wr->len << 32 | wr->rkey, wr->data,
 							  what, wr->to);
@@ -427,17 +427,17 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post(struct inlay_sq *sq, uint32_t opcode, c
 			return flags & INLAY_RING ? inlay_post_inline_ring_(sq, wr->data, wr->len, what) :
 						    inlay_post_inline_only_(sq, wr->data, wr->len, what);
 		}
-		if (!__builtin_constant_p(!wr->to) && INLAY_UNLIKELY(!wr->to))
+		if (!INLAY_KNOWN_(!wr->to) && INLAY_UNLIKELY(!wr->to))
 			return inlay_post_inline_(sq, wr->raddr, (uint64_t)wr->len << 32 | wr->rkey, wr->data, what, NULL);
 	} else {
-		if (!known || !__builtin_constant_p(wr->num_sge))
+		if (!known || !INLAY_KNOWN_(wr->num_sge))
 			return inlay_post_call_list_(sq, wr, what, wr->to);
 		if (!wr->num_sge && INLAY_UNLIKELY(!wr->len) && opcode != MLX5_OPCODE_NOP)
 			return inlay_post_list_(sq, wr->raddr, wr->rkey, NULL, what, wr->to);
-		if (!__builtin_constant_p(!wr->to) && INLAY_UNLIKELY(!wr->to))
+		if (!INLAY_KNOWN_(!wr->to) && INLAY_UNLIKELY(!wr->to))
 			return inlay_post_call_list_(sq, wr, what, NULL);
 	}
-	if (__builtin_constant_p(!wr->to) && !wr->to)
+	if (INLAY_KNOWN_(!wr->to) && !wr->to)
 		return inlay_post_build_(sq, opcode, wr, 0, flags);
 	if (inlay_av_ds(wr->to) == 1)
 		return inlay_post_build_(sq, opcode, wr, 1, flags);

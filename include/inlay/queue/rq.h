@@ -141,7 +141,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_recv(struct inlay_rq *rq, const struct 
 	if (INLAY_UNLIKELY(rq->limit == rq->pi))
 		return -EAGAIN;
 	/* Every WQE has room for one. */
-	if (!(__builtin_constant_p(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > rq->max_sge))
+	if (!(INLAY_KNOWN_(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > rq->max_sge))
 		return -EINVAL;
 	wqe = rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride;
 	inlay_wqe_recv_(wqe, wqe + rq->stride, sge, num_sge);

@@ -57,6 +57,7 @@ INLAY_ALWAYS uint32_t inlay_scan_by_1_(const uint8_t *slots, uint32_t stride, ui
 	return i;
 }
 
+#ifndef __CUDA_ARCH__
 /*
  * The vector forms, in the compilers' own vector language: what the caller builds for (SSE2,
  * SSE4.2, AVX2, AVX-512, NEON) decides the instructions.
@@ -112,10 +113,13 @@ INLAY_ALWAYS uint32_t inlay_scan_by_8_(const uint8_t *slots, uint32_t stride, ui
 	}
 	return i + inlay_scan_by_4_(slots + (size_t)i * stride, stride, n - i, lap, own);
 }
+#endif
 
 INLAY_ALWAYS uint32_t inlay_scan_stride_(const uint8_t *slots, uint32_t stride, uint32_t n, uint32_t lap, uint32_t own)
 {
-#if defined(__AVX2__)
+#if defined(__CUDA_ARCH__)
+	return inlay_scan_by_1_(slots, stride, n, lap, own);
+#elif defined(__AVX2__)
 	return inlay_scan_by_8_(slots, stride, n, lap, own);
 #else
 	return inlay_scan_by_4_(slots, stride, n, lap, own);

@@ -254,7 +254,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_sq_cursor_(const struct inlay_sq *sq, uin
 	at.index = sq->pi;
 	at.wqe = sq->buf + (size_t)(at.index & mask) * INLAY_WQEBB;
 	/* One pointer from here on, not ring and offset, saves clang a register, a push and a pop. */
-	__asm__("" : "+r"(at.wqe));
+	INLAY_HIDE_(at.wqe);
 	at.begin = sq->buf;
 	at.end = sq->end;
 	at.fill = at.at = at.wqe + INLAY_DS;
@@ -315,7 +315,7 @@ INLAY_ALWAYS void inlay_sq_record_(struct inlay_sq *sq, uint32_t pi)
 {
 	/* The device may fetch the WQE as soon as the record says so. */
 	inlay_fence_wqe_record();
-	__atomic_store_n(sq->dbrec, inlay_to_be16((uint16_t)pi), __ATOMIC_RELAXED);
+	INLAY_STORE_(sq->dbrec, inlay_to_be16((uint16_t)pi));
 	INLAY_PROBE_(ring, (uint32_t)(sq->qpn8 >> 8), pi, sq->pending);
 	/* The device reads the record when the register is written, and must not find the old one. */
 	inlay_fence_record_reg();
@@ -356,7 +356,7 @@ INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, uint32_t ds)
 		inlay_fence_reg();
 	if (mode == INLAY_UAR_LOCKED)
 		inlay_unlock(&uar->lock);
-	__asm__("" : "+r"(none)); /* if the compiler knew that it is 0, posts would not jump */
+	INLAY_HIDE_(none); /* if the compiler knew that it is 0, posts would not jump */
 	return none;
 }
 
@@ -416,7 +416,7 @@ INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
 
 	INLAY_CHECK(sq, "the queue is not NULL");
 	ds = sq->last_ds;
-	if (!__builtin_constant_p(ds))
+	if (!INLAY_KNOWN_(ds))
 		return inlay_sq_ring_apart_(sq);
 	return inlay_sq_ring_here_(sq, ds);
 }
@@ -448,7 +448,7 @@ INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
 /* WQEBBs of a WQE that is complete. */
 INLAY_ALWAYS uint32_t inlay_sq_used_(struct inlay_cursor at)
 {
-	return __builtin_constant_p(at.bbs) && at.bbs == 1 ? 1 : (uint32_t)(at.ds + 3) / 4;
+	return INLAY_KNOWN_(at.bbs) && at.bbs == 1 ? 1 : (uint32_t)(at.ds + 3) / 4;
 }
 
 /*

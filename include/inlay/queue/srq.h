@@ -218,7 +218,7 @@ INLAY_APART int inlay_srq_extend_(struct inlay_srq *srq)
 	at = (at & ~63u) + (uint32_t)__builtin_ctzll(run);
 	inlay_wqe_next_(srq->tail, (uint16_t)at);
 	wqe = inlay_srq_wqe(srq, at);
-#pragma GCC unroll 4
+	INLAY_UNROLL_(4)
 	for (; at != end; wqe += stride)
 		inlay_wqe_next_(wqe, (uint16_t)++at);
 	srq->tail = wqe;
@@ -272,7 +272,7 @@ INLAY_ALWAYS void inlay_srq_write_(struct inlay_srq *srq, uint8_t *wqe, const st
 				   uint64_t user)
 {
 	inlay_put64(wqe + 8, user);
-	if (__builtin_constant_p(num_sge) && num_sge == 1 && INLAY_LIKELY(sge->length)) {
+	if (INLAY_KNOWN_(num_sge) && num_sge == 1 && INLAY_LIKELY(sge->length)) {
 		inlay_wqe_data(wqe + INLAY_DS, sge->addr, sge->length, sge->lkey);
 		if (srq->max_sge != 1)
 			inlay_wqe_data_end_(wqe + 2 * INLAY_DS);
@@ -311,11 +311,11 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_srq_recv(struct inlay_srq *srq, const s
 	INLAY_CHECK(srq && (sge || !num_sge), "queue and SGEs are not NULL");
 	INLAY_CHECK(srq->buf, "inlay_srq_fini was not called");
 	/* Every entry has room for one. */
-	if (!(__builtin_constant_p(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > srq->max_sge))
+	if (!(INLAY_KNOWN_(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > srq->max_sge))
 		return -EINVAL;
 	wqe = inlay_srq_wqe(srq, srq->head);
 	if (INLAY_UNLIKELY(wqe == srq->tail)) {
-		if (__builtin_constant_p(num_sge) && num_sge == 1)
+		if (INLAY_KNOWN_(num_sge) && num_sge == 1)
 			return inlay_srq_post_tail_(srq, sge->addr, (uint64_t)sge->length << 32 | sge->lkey, user);
 		if (!srq->cnt)
 			wqe = inlay_srq_cyclic_(srq);
@@ -446,7 +446,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_srq_replace(struct inlay_srq *srq, const str
 
 	INLAY_CHECK(srq && cqe && (sge || !num_sge), "queue, CQE and SGEs are not NULL");
 	INLAY_CHECK(srq->buf, "inlay_srq_fini was not called");
-	if (!(__builtin_constant_p(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > srq->max_sge))
+	if (!(INLAY_KNOWN_(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > srq->max_sge))
 		return -EINVAL;
 	if (INLAY_UNLIKELY(!inlay_cqe_is_recv_(cqe)))
 		return -EPROTO;

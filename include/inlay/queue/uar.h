@@ -101,7 +101,12 @@ INLAY_COLD INLAY_RESULT int inlay_uar_init(struct inlay_uar *uar, void *reg, uin
  */
 INLAY_ALWAYS void inlay_uar_copy64_(uint8_t *to, const uint8_t *from)
 {
-#if defined(__x86_64__)
+#if defined(__CUDA_ARCH__)
+	uint32_t i;
+
+	for (i = 0; i < INLAY_WQEBB; i += 8)
+		*(volatile inlay_pair_ *)(to + i) = *(const inlay_pair_ *)(from + i);
+#elif defined(__x86_64__)
 	typedef long long v2 __attribute__((vector_size(16), may_alias));
 	const v2 *in = (const v2 *)(const void *)from;
 	volatile v2 *out = (volatile v2 *)(void *)to;
@@ -138,7 +143,7 @@ INLAY_ALWAYS void inlay_uar_doorbell_(uint8_t *reg, const uint8_t *ctrl)
 	uint64_t db;
 
 	__builtin_memcpy(&db, ctrl, sizeof(db));
-	__atomic_store_n((inlay_doorbell *)(void *)reg, db, __ATOMIC_RELAXED);
+	INLAY_STORE_((inlay_doorbell *)(void *)reg, db);
 }
 
 /* Where to write now; the next write goes to the register's other half. */

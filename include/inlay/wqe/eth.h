@@ -166,7 +166,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_eth(struct inlay_cursor c, struct inl
 		/* libmlx5 clears the header's first 18 bytes, whatever its length. */
 		inlay_put64(seg + 16, 0);
 		inlay_put64(seg + 24, 0);
-		if (__builtin_constant_p(len) && len <= INLAY_L2_INLINE)
+		if (INLAY_KNOWN_(len) && len <= INLAY_L2_INLINE)
 			inlay_copy(seg + 14, hdr, len);
 		else
 			inlay_copy_wrap_(c, seg + 14, hdr, len);

@@ -84,10 +84,13 @@ INLAY_ALWAYS int inlay_flags_ok_(uint32_t flags)
 
 INLAY_ALWAYS void inlay_flags_check_(uint32_t flags)
 {
+#ifndef __CUDA_ARCH__
 	if (__builtin_constant_p(flags)) {
 		if (!inlay_flags_ok_(flags))
 			inlay_flags_wrong_();
-	} else {
+	} else
+#endif
+	{
 		INLAY_CHECK(inlay_flags_ok_(flags), "flags are INLAY_*, not IBV_SEND_*, with one fence at most");
 	}
 }
@@ -98,7 +101,7 @@ INLAY_ALWAYS void inlay_wqe_ctrl_(void *seg, uint32_t index, uint64_t fixed, uin
 	uint32_t word = (flags & 0xff000000u) | (flags & 0xffff) << 8; /* the stream at +9, big-endian already */
 
 	inlay_put64(seg, inlay_to_be64((uint64_t)(uint16_t)index << 40 | fixed));
-	if (__builtin_constant_p(imm_be)) {
+	if (INLAY_KNOWN_(imm_be)) {
 		inlay_put64((uint8_t *)seg + 8, word | ((uint64_t)imm_be << 32));
 	} else {
 		inlay_put32((uint8_t *)seg + 8, word);
@@ -123,17 +126,17 @@ INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint32_t opcode, uin
 
 	INLAY_CHECK(!(opcode & 0x00ffff00), "opcode and modifier have 8 bits each");
 	/* One value, which a loop computes once. */
-	__asm__("" : "+r"(fixed));
+	INLAY_HIDE_(fixed);
 	inlay_wqe_ctrl_(seg, index, fixed, flags, imm_be);
 }
 
 /* inlay_to_be32, zero-extended: gcc does not know that bswap clears the upper half. */
 INLAY_ALWAYS uint64_t inlay_wide_be32_(uint32_t host)
 {
-#if defined(__x86_64__) && !defined(__clang__)
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__CUDA_ARCH__)
 	uint64_t wide;
 
-	if (!__builtin_constant_p(host)) {
+	if (!INLAY_KNOWN_(host)) {
 		__asm__("bswap %k0" : "=r"(wide) : "0"(host));
 		return wide;
 	}
@@ -244,9 +247,9 @@ INLAY_ALWAYS struct inlay_cursor inlay_cursor_init(void *ring, uint32_t wqebbs, 
 /* Whether the next units lie, as the compiler knows, within one WQEBB, where nothing wraps. */
 INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
 {
-	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
+	if (INLAY_KNOWN_(c.bbs) && c.bbs == 1)
 		return 1;
-	return __builtin_constant_p(c.ds) && __builtin_constant_p(units) && c.ds % 4 + units <= 4;
+	return INLAY_KNOWN_(c.ds) && INLAY_KNOWN_(units) && c.ds % 4 + units <= 4;
 }
 
 /*
@@ -256,7 +259,7 @@ INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
 INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 {
 	INLAY_CHECK(c.ds < 4 * (size_t)c.bbs, "a WQE has no more WQEBBs than it was begun with");
-	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
+	if (INLAY_KNOWN_(c.bbs) && c.bbs == 1)
 		return c.at;
 	if (c.ds % 4 == 0 && INLAY_UNLIKELY(c.at == c.end))
 		return c.begin;
@@ -320,7 +323,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_sges(struct inlay_cursor c, const str
 	uint32_t i;
 
 	/* Far from the ring's end no segment tests for it. */
-	if (INLAY_LIKELY(!__builtin_constant_p(num_sge) && (size_t)(c.end - c.at) >= num_sge * INLAY_DS)) {
+	if (INLAY_LIKELY(!INLAY_KNOWN_(num_sge) && (size_t)(c.end - c.at) >= num_sge * INLAY_DS)) {
 		uint8_t *begin = c.at;
 
 		for (i = 0; i < num_sge; i++) {
@@ -399,7 +402,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, ui
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_append(struct inlay_cursor c, const void *data, uint32_t len)
 {
 	INLAY_CHECK(len <= c.left, "no more is appended than the segment was opened for");
-	if (__builtin_constant_p(c.bbs) && c.bbs == 1) {
+	if (INLAY_KNOWN_(c.bbs) && c.bbs == 1) {
 		inlay_copy(c.fill, data, len);
 		c.fill += len;
 	} else {
