@@ -209,6 +209,19 @@ INLAY_FN int inlay_is_pow2(uint64_t n)
 	return n && !(n & (n - 1));
 }
 
+#ifdef __CUDA_ARCH__
+INLAY_ALWAYS uint32_t inlay_ones_(uint32_t n)
+{
+	uint32_t ones;
+
+	__asm__("popc.b32 %0, %1;" : "=r"(ones) : "r"(n));
+	return ones;
+}
+#define INLAY_CTZ_(n) inlay_ones_(~(n) & ((n) - 1))
+#else
+#define INLAY_CTZ_(n) ((uint32_t)__builtin_ctz(n))
+#endif
+
 /* The smallest k with 2^k >= n; 0 for n = 0. */
 INLAY_FN uint32_t inlay_log2_ceil(uint64_t n)
 {
@@ -222,10 +235,22 @@ INLAY_FN uint64_t inlay_round_up(uint64_t n, uint64_t to)
 }
 
 /* ---- Byte order: host to big-endian and back ---- */
-#if defined(__CUDA_ARCH__) && !defined(__clang__)
-#define INLAY_SWAP16_(x) ((uint16_t)__byte_perm(x, 0, 0x4401))
-#define INLAY_SWAP32_(x) __byte_perm(x, 0, 0x0123)
-#define INLAY_SWAP64_(x) ((uint64_t)INLAY_SWAP32_((uint32_t)(x)) << 32 | INLAY_SWAP32_((uint32_t)((x) >> 32)))
+#ifdef __CUDA_ARCH__
+#define INLAY_SWAP16_(x) ((uint16_t)(inlay_swap32_(x) >> 16))
+#define INLAY_SWAP32_(x) inlay_swap32_(x)
+#define INLAY_SWAP64_(x) inlay_swap64_(x)
+INLAY_ALWAYS uint32_t inlay_swap32_(uint32_t x)
+{
+	__asm__("prmt.b32 %0, %0, 0, 0x0123;" : "+r"(x));
+	return x;
+}
+
+INLAY_ALWAYS uint64_t inlay_swap64_(uint64_t x)
+{
+	__asm__("{\n\t.reg .b32 lo, hi;\n\tmov.b64 {lo, hi}, %0;\n\tprmt.b32 lo, lo, 0, 0x0123;\n\t"
+		"prmt.b32 hi, hi, 0, 0x0123;\n\tmov.b64 %0, {hi, lo};\n\t}" : "+l"(x));
+	return x;
+}
 #else
 #define INLAY_SWAP16_(x) __builtin_bswap16(x)
 #define INLAY_SWAP32_(x) __builtin_bswap32(x)

@@ -69,7 +69,7 @@ INLAY_ALWAYS struct inlay_atomic inlay_atomic_cmp_swap(uint64_t compare, uint64_
 INLAY_ALWAYS uint32_t inlay_opmod_atomic(uint32_t size)
 {
 	INLAY_CHECK(inlay_is_pow2(size) && size >= 4 && size <= 256, "an atomic has a power of two of bytes, 4 to 256");
-	return 8 | (uint32_t)(__builtin_ctz(size) - 2);
+	return 8 | (INLAY_CTZ_(size) - 2);
 }
 
 /*

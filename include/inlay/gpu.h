@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/gpu.h: a send queue that the threads of a CUDA kernel share. They post with the functions of
+ * queue/post.h and queue/atomic.h, compiled by nvcc or clang from the same source.
+ *
+ *   __global__ void put(struct inlay_gpu_sq *sq, struct inlay_wr wr)
+ *   {
+ *           struct inlay_sq part;
+ *           uint32_t ticket;
+ *
+ *           while ((err = inlay_gpu_begin(sq, 1, &part)) == -EAGAIN)   one WQEBB of the ring
+ *                   if (inlay_gpu_poll(sq) < 0)
+ *                           return;                            the queue has failed: inlay_gpu_error
+ *           err = inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED);
+ *           ticket = inlay_gpu_end(sq, &part);                 published, and rung if it is the last
+ *           err = inlay_gpu_wait(sq, ticket);
+ *   }
+ *
+ * A part of the ring is an ordinary send queue in registers. A thread reserves it when there is room,
+ * fills it, and publishes it in the order of reservation. The thread that publishes holds the queue;
+ * if nobody has reserved behind it, it rings for all. So a thread must not wait for anything between
+ * begin and end. What it leaves unfilled becomes NOPs.
+ *
+ * Completion. The CQ is collapsed (INLAY_DEVX_CQ_COLLAPSED): its one CQE names the latest signaled
+ * WQE. Signal the last WQE of each part, or wait for later tickets only.
+ *
+ * Set-up, on the CPU. Ring, record and CQE lie in memory that device and GPU reach, the register is
+ * mapped into the GPU:
+ *
+ *   cudaHostAlloc(&mem, bytes, cudaHostAllocMapped);         memory of umem: ring, records, CQE
+ *   cudaHostGetDevicePointer(&gmem, mem, 0);
+ *   cudaHostRegister(uar.page, 4096, cudaHostRegisterIoMemory | cudaHostRegisterMapped);
+ *   cudaHostGetDevicePointer(&gpage, uar.page, 0);
+ *   map.ring = gmem + ring_offset, map.record = gmem + record_offset;
+ *   map.cqe = gmem + cqe_offset, map.reg = gpage + ((char *)uar.uar.reg - (char *)uar.page);
+ *   inlay_gpu_sq_init(&flat, &qp.sq, &map);
+ *   cudaMalloc(&sq, sizeof(flat));
+ *   cudaMemcpy(sq, &flat, sizeof(flat), cudaMemcpyHostToDevice);
+ *
+ * With everything in GPU memory (cudaMalloc, and a umem of its dmabuf: inlay_devx_umem_reg_dmabuf)
+ * define INLAY_GPU_SCOPE as "gpu" before the first include; fences are then cheaper. A GPU that
+ * cannot map the register writes doorbells to a word of its own, which a thread of the CPU forwards
+ * (inlay_gpu_forward).
+ *
+ * What a kernel can post: everything of inlay_post and inlay_post_atomic with any flags but
+ * INLAY_RING, on RC, UC, UD, DCI and XRC; masked atomics; NOPs; what is written by hand with
+ * inlay_sq_begin and inlay_sq_commit, WAIT and SEND_ENABLE (wqe/sync.h) included. A queue that one
+ * thread owns works as on the CPU: inlay_cq_peek and inlay_cq_advance on a CQ with owner bits,
+ * inlay_rq_post, inlay_srq_post. Raw packets (queue/packet.h), batches and set-up stay on the CPU.
+ *
+ * Threads: any number, of one GPU, or of the CPU if no GPU uses the queue. CUDA 12.2, compute
+ * capability 7.0 (threads of a warp wait for each other). Nothing here has run on a GPU yet: kernels
+ * are compiled, interpreted and compared with the CPU (tests/gpu).
+ *
+ * Sources: PTX ISA, "Memory Consistency Model"; queue/sq.h; base.h's table of fences.
+ */
+#ifndef INLAY_GPU_H
+#define INLAY_GPU_H
+
+#include <infiniband/mlx5dv.h>
+#include <inlay/base.h>
+INLAY_CASTS_BEGIN_
+#include <inlay/cqe.h>
+#include <inlay/queue/atomic.h>
+#include <inlay/queue/post.h>
+#include <inlay/queue/sq.h>
+
+/* Flat: copy it to the GPU. The counters are on lines of their own. */
+struct inlay_gpu_sq {
+	uint8_t *ring;
+	uint32_t *record;       /* its send word */
+	uint64_t *reg;
+	uint8_t *cqe;
+	uint64_t qpn8;
+	uint32_t mask;          /* WQEBBs in the ring, less 1 */
+	uint32_t max_ds;
+	uint32_t atomics;
+	uint32_t type;
+	uint32_t reserved __attribute__((aligned(128)));
+	uint32_t published __attribute__((aligned(128)));
+	uint32_t done __attribute__((aligned(128)));
+	uint32_t error;         /* of the first error CQE seen: counter << 16 | 0x100 | syndrome */
+};
+
+/* Where the threads that post see each. */
+struct inlay_gpu_map {
+	void *ring;
+	void *record; /* two words, receive then send */
+	void *reg;    /* the register, or the word of inlay_gpu_forward */
+	void *cqe;    /* of the collapsed CQ */
+};
+
+/* ---- Set-up ---- */
+
+/*
+ * Fills *gpu for a send queue that nothing else posts to from now on.
+ *
+ * sq   attached, with nothing posted since its QP was last reset
+ * map  ring 64-byte, cqe 64-byte, reg 8-byte, record 4-byte aligned; not kept
+ *
+ * Returns 0, -EINVAL for a pointer that is NULL or misaligned, -EBUSY if something was posted.
+ */
+INLAY_COLD INLAY_RESULT int inlay_gpu_sq_init(struct inlay_gpu_sq *gpu, const struct inlay_sq *sq,
+					      const struct inlay_gpu_map *map)
+{
+	if (!map->ring || (uintptr_t)map->ring % INLAY_WQEBB || !map->cqe || (uintptr_t)map->cqe % 64)
+		return -EINVAL;
+	if (!map->record || (uintptr_t)map->record % 4 || !map->reg || (uintptr_t)map->reg % 8)
+		return -EINVAL;
+	if (inlay_sq_index(sq))
+		return -EBUSY;
+	__builtin_memset(gpu, 0, sizeof(*gpu));
+	gpu->ring = (uint8_t *)map->ring;
+	gpu->record = (uint32_t *)map->record + MLX5_SND_DBR;
+	gpu->reg = (uint64_t *)map->reg;
+	gpu->cqe = (uint8_t *)map->cqe;
+	gpu->qpn8 = sq->qpn8;
+	gpu->mask = sq->mask;
+	gpu->max_ds = sq->max_ds;
+	gpu->atomics = sq->atomics;
+	gpu->type = sq->type;
+	return 0;
+}
+
+/*
+ * Restores the state of inlay_gpu_sq_init, after the QP was reset and before it is connected again
+ * (recovery.md). For one thread, of the side that the pointers belong to, while no other uses the
+ * queue. Tickets from before mean nothing afterwards.
+ */
+INLAY_FN void inlay_gpu_reset(struct inlay_gpu_sq *gpu)
+{
+	gpu->reserved = gpu->published = gpu->done = gpu->error = 0;
+	*gpu->record = 0;
+	gpu->cqe[63] = MLX5_CQE_INVALID << 4;
+}
+
+/*
+ * Forwards the GPU's latest doorbell, if there is a new one. For a thread of the CPU that calls it in
+ * a loop, alone with the register.
+ *
+ * word  what map.reg points at, in memory that both reach; 0 at first
+ * last  the thread's own; 0 at first
+ *
+ * Returns whether it rang.
+ */
+INLAY_FN int inlay_gpu_forward(const uint64_t *word, uint64_t *last, struct inlay_uar *uar)
+{
+	uint64_t now = INLAY_LOAD_(word);
+
+	/* Its index differs from that of the one before: a ring has at most 2^15 WQEBBs. */
+	if (now == *last)
+		return 0;
+	*last = now;
+	inlay_fence_polled();
+	inlay_fence_record_reg();
+	INLAY_STORE_((inlay_doorbell *)(void *)uar->reg, now);
+	inlay_fence_reg();
+	return 1;
+}
+
+/* ---- Data path: words that threads share. On a CPU, loads acquire and stores release ---- */
+
+#ifdef __CUDA_ARCH__
+#define INLAY_GPU_OP_(text, ...) __asm__ volatile(text : __VA_ARGS__ : "memory")
+#endif
+
+INLAY_ALWAYS uint32_t inlay_gpu_load_(const uint32_t *p)
+{
+#ifdef __CUDA_ARCH__
+	uint32_t v;
+
+	INLAY_GPU_OP_("ld.relaxed.gpu.global.b32 %0, [%1];", "=r"(v) : "l"(p));
+	return v;
+#else
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+#endif
+}
+
+INLAY_ALWAYS uint32_t inlay_gpu_acquire_(const uint32_t *p)
+{
+#ifdef __CUDA_ARCH__
+	uint32_t v;
+
+	INLAY_GPU_OP_("ld.acquire.gpu.global.b32 %0, [%1];", "=r"(v) : "l"(p));
+	return v;
+#else
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+#endif
+}
+
+INLAY_ALWAYS void inlay_gpu_store_(uint32_t *p, uint32_t v)
+{
+#ifdef __CUDA_ARCH__
+	INLAY_GPU_OP_("st.relaxed.gpu.global.b32 [%0], %1;", : "l"(p), "r"(v));
+#else
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+#endif
+}
+
+/* Stores v if *was is there, else sets *was. Returns whether it stored. */
+INLAY_ALWAYS int inlay_gpu_cas_(uint32_t *p, uint32_t *was, uint32_t v)
+{
+#ifdef __CUDA_ARCH__
+	uint32_t expected = *was;
+
+	INLAY_GPU_OP_("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;", "=r"(*was) : "l"(p), "r"(expected), "r"(v));
+	return *was == expected;
+#else
+	return __atomic_compare_exchange_n(p, was, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+#endif
+}
+
+/* ---- Data path: completion ---- */
+
+/*
+ * Looks at the CQE. Returns 1 when WQEs are done that were not before, 0, or -EIO when the queue has
+ * failed.
+ */
+INLAY_ALWAYS INLAY_RESULT int inlay_gpu_poll(struct inlay_gpu_sq *sq)
+{
+	uint32_t done = inlay_gpu_load_(&sq->done), none = 0, word, at;
+
+	word = INLAY_LOAD_((const inlay_word_ *)(const void *)(sq->cqe + 60));
+
+	if (INLAY_UNLIKELY(word >> 24 & INLAY_CQE_ERROR)) {
+		if (word >> 28 == MLX5_CQE_INVALID)
+			return 0;
+		inlay_fence_polled();
+		/* Later error CQEs overwrite the first. */
+		inlay_gpu_cas_(&sq->error, &none, (uint32_t)inlay_from_be16((uint16_t)word) << 16 | 0x100u | sq->cqe[55]);
+		return -EIO;
+	}
+	at = (uint16_t)(inlay_from_be16((uint16_t)word) - done);
+	if (at >= inlay_gpu_load_(&sq->published) - done)
+		return 0; /* done already, or its publisher has not got that far */
+	inlay_fence_polled();
+	at += done;
+	at += ((sq->ring[(size_t)(at & sq->mask) * INLAY_WQEBB + 7] & 0x3fu) + 3) / 4;
+	/* Had done moved meanwhile, the WQE might be another by now; then the exchange fails. */
+	inlay_gpu_cas_(&sq->done, &done, at);
+	return 1;
+}
+
+/*
+ * Whether everything before a ticket of this queue is done. Returns 1, 0, -EIO when the queue has
+ * failed (the WQEs may have been done before), or -EINVAL for a ticket that no inlay_gpu_end has
+ * returned.
+ */
+INLAY_ALWAYS INLAY_RESULT int inlay_gpu_test(struct inlay_gpu_sq *sq, uint32_t ticket)
+{
+	int moved;
+
+	if ((int32_t)(inlay_gpu_acquire_(&sq->done) - ticket) >= 0)
+		return 1;
+	if (INLAY_UNLIKELY((int32_t)(inlay_gpu_load_(&sq->reserved) - ticket) < 0))
+		return -EINVAL;
+	moved = inlay_gpu_poll(sq);
+	return moved <= 0 ? moved : (int32_t)(inlay_gpu_acquire_(&sq->done) - ticket) >= 0;
+}
+
+/* Waits until everything before a ticket is done. Returns 0, or -EIO or -EINVAL as inlay_gpu_test. */
+INLAY_ALWAYS INLAY_RESULT int inlay_gpu_wait(struct inlay_gpu_sq *sq, uint32_t ticket)
+{
+	int done;
+
+	while (!(done = inlay_gpu_test(sq, ticket)))
+		inlay_relax();
+	return done < 0 ? done : 0;
+}
+
+/* WQEBBs reserved and not seen done. */
+INLAY_ALWAYS uint32_t inlay_gpu_pending(const struct inlay_gpu_sq *sq)
+{
+	return inlay_gpu_load_(&sq->reserved) - inlay_gpu_load_(&sq->done);
+}
+
+/*
+ * Why the queue failed: returns the syndrome (enum mlx5_cqe_syndrome) of the first error CQE that a
+ * thread saw and sets *index to its WQE's, or returns 0. MLX5_CQE_SYNDROME_WR_FLUSH_ERR means that
+ * the CQE of a WQE before it was overwritten first.
+ */
+INLAY_FN uint32_t inlay_gpu_error(const struct inlay_gpu_sq *sq, uint32_t *index)
+{
+	uint32_t error = inlay_gpu_load_(&sq->error), done = inlay_gpu_load_(&sq->done);
+
+	*index = done + (uint16_t)((error >> 16) - done);
+	return error & 0xff;
+}
+
+/* ---- Data path: parts of the ring ---- */
+
+/* Reserves bbs WQEBBs from *at on. */
+INLAY_ALWAYS int inlay_gpu_reserve_(struct inlay_gpu_sq *sq, uint32_t bbs, uint32_t *at)
+{
+	uint32_t mask = sq->mask;
+
+	if (INLAY_UNLIKELY(bbs - 1 > mask))
+		return -EINVAL;
+	*at = inlay_gpu_load_(&sq->reserved);
+	do {
+		if (INLAY_UNLIKELY(*at + (bbs - 1) - inlay_gpu_acquire_(&sq->done) > mask))
+			return -EAGAIN;
+	} while (INLAY_UNLIKELY(!inlay_gpu_cas_(&sq->reserved, at, *at + bbs)));
+	return 0;
+}
+
+INLAY_ALWAYS void inlay_gpu_part_(const struct inlay_gpu_sq *sq, uint32_t at, uint32_t bbs, struct inlay_sq *part)
+{
+	/* The mask tells the compiler how the ring is aligned. */
+	part->buf = part->last = (uint8_t *)((uintptr_t)sq->ring & ~(uintptr_t)(INLAY_WQEBB - 1));
+	part->end = part->buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
+	part->dbrec = NULL;
+	part->next = NULL;
+	part->uar = NULL;
+	part->cq = NULL;
+	part->verbs = NULL;
+	part->qpn8 = sq->qpn8;
+	part->mask = sq->mask;
+	part->max_ds = sq->max_ds;
+	part->atomics = sq->atomics;
+	part->type = sq->type;
+	part->pi = part->short_from = at;
+	part->pending = sq->mask - (bbs - 1);
+	part->copy_max = part->reg_size = part->last_ds = part->unrung = part->reserved = 0;
+	part->min_inline = part->multi_packet = 0;
+}
+
+/* Fills left WQEBBs with NOPs, the last one signaled. Returns that one's first 8 bytes. */
+INLAY_APART uint64_t inlay_gpu_nops_(uint8_t *ring, uint32_t mask, uint64_t qpn8, uint32_t at, uint32_t left)
+{
+	uint8_t *wqe;
+
+#ifdef __CUDACC__
+#pragma unroll 1
+#endif
+	for (;; at++) {
+		wqe = ring + (size_t)(at & mask) * INLAY_WQEBB;
+		inlay_wqe_ctrl(wqe, at, MLX5_OPCODE_NOP, qpn8, 1, left == 1 ? INLAY_SIGNALED : 0, 0);
+		if (!--left)
+			return *(const inlay_pair_ *)(const void *)wqe;
+	}
+}
+
+/* Completes a part. Returns the first 8 bytes of its last WQE. */
+INLAY_ALWAYS uint64_t inlay_gpu_fill_(const struct inlay_sq *part)
+{
+	uint32_t left = inlay_sq_room(part);
+
+	if (INLAY_UNLIKELY(left))
+		return inlay_gpu_nops_(part->buf, part->mask, part->qpn8, part->pi, left);
+	return *(const inlay_pair_ *)(const void *)part->last;
+}
+
+/* Publishes [at, end), and rings if nobody has reserved behind it. */
+INLAY_ALWAYS void inlay_gpu_publish_(struct inlay_gpu_sq *sq, uint32_t at, uint32_t end, uint64_t doorbell)
+{
+	while (INLAY_UNLIKELY(inlay_gpu_load_(&sq->published) != at))
+		inlay_relax();
+	/* The WQEs of this part, and of all that were published before it, precede the record. */
+	inlay_fence_wqe_record();
+	if (inlay_gpu_load_(&sq->reserved) == end) {
+		INLAY_STORE_(sq->record, inlay_to_be32(end & 0xffff));
+		inlay_fence_record_reg();
+#ifdef __CUDA_ARCH__
+		INLAY_GPU_OP_("st.mmio.relaxed.sys.global.b64 [%0], %1;", : "l"(sq->reg), "l"(doorbell));
+#else
+		INLAY_STORE_(sq->reg, doorbell);
+		inlay_fence_reg();
+#endif
+	}
+	inlay_gpu_store_(&sq->published, end);
+}
+
+/*
+ * Reserves bbs WQEBBs, 1 to the ring's size, as a send queue of their own. Post to it, then call
+ * inlay_gpu_end. A post that does not fit returns -EAGAIN and writes nothing. Never ring it.
+ *
+ * Returns 0; -EAGAIN when the ring has no room before a further inlay_gpu_poll; -EINVAL for a bbs
+ * that can never fit.
+ */
+INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin(struct inlay_gpu_sq *sq, uint32_t bbs, struct inlay_sq *part)
+{
+	uint32_t at;
+	int err = inlay_gpu_reserve_(sq, bbs, &at);
+
+	if (INLAY_UNLIKELY(err))
+		return err;
+	inlay_gpu_part_(sq, at, bbs, part);
+	return 0;
+}
+
+/* Hands a part to the device. Returns the ticket to wait for. */
+INLAY_ALWAYS uint32_t inlay_gpu_end(struct inlay_gpu_sq *sq, const struct inlay_sq *part)
+{
+	uint32_t end = part->pi + inlay_sq_room(part);
+	uint64_t doorbell = inlay_gpu_fill_(part);
+
+	inlay_gpu_publish_(sq, inlay_sq_rung(part), end, doorbell);
+	return end;
+}
+
+/*
+ * As inlay_gpu_begin and inlay_gpu_end, with one reservation and one doorbell for several lanes of a
+ * warp: each lane gets a part of bbs WQEBBs. Errors are the same for all.
+ *
+ * lanes  mask of the lanes that call it, all with the same arguments, and later inlay_gpu_end_warp.
+ *        On a CPU, 1
+ */
+INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin_warp(struct inlay_gpu_sq *sq, uint32_t lanes, uint32_t bbs, struct inlay_sq *part)
+{
+#ifdef __CUDA_ARCH__
+	uint32_t at = 0, before, leader, lane, n = inlay_ones_(lanes);
+	int err = 0;
+
+	__asm__("mov.u32 %0, %%laneid;" : "=r"(lane));
+	__asm__("bfind.u32 %0, %1;" : "=r"(leader) : "r"(lanes));
+	before = inlay_ones_(lanes & ((1u << lane) - 1));
+	if (lane == leader)
+		err = bbs > sq->mask + 1 ? -EINVAL : inlay_gpu_reserve_(sq, n * bbs, &at);
+	INLAY_GPU_OP_("shfl.sync.idx.b32 %0, %1, %2, 31, %3;", "=r"(err) : "r"(err), "r"(leader), "r"(lanes));
+	INLAY_GPU_OP_("shfl.sync.idx.b32 %0, %1, %2, 31, %3;", "=r"(at) : "r"(at), "r"(leader), "r"(lanes));
+	if (INLAY_UNLIKELY(err))
+		return err;
+	inlay_gpu_part_(sq, at + before * bbs, bbs, part);
+	return 0;
+#else
+	(void)lanes;
+	return inlay_gpu_begin(sq, bbs, part);
+#endif
+}
+
+INLAY_ALWAYS uint32_t inlay_gpu_end_warp(struct inlay_gpu_sq *sq, uint32_t lanes, const struct inlay_sq *part)
+{
+#ifdef __CUDA_ARCH__
+	uint32_t end = part->pi + inlay_sq_room(part), bbs = end - inlay_sq_rung(part), lane;
+	uint64_t doorbell = inlay_gpu_fill_(part);
+
+	__asm__("mov.u32 %0, %%laneid;" : "=r"(lane));
+	INLAY_GPU_OP_("bar.warp.sync %0;", : "r"(lanes));
+	/* The highest lane has the last part. */
+	if (lanes >> lane == 1)
+		inlay_gpu_publish_(sq, end - inlay_ones_(lanes) * bbs, end, doorbell);
+	return end;
+#else
+	(void)lanes;
+	return inlay_gpu_end(sq, part);
+#endif
+}
+
+INLAY_CASTS_END_
+#endif
