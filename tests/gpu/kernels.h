@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* kernels.h: what kernels.cu and the programs that run it share: requests, and the posts that are compared, one kernel for each. */
+#ifndef GPU_KERNELS_H
+#define GPU_KERNELS_H
+
+struct request {
+	struct inlay_wr wr;
+	uint64_t a, b, c, d; /* operands of atomics */
+	uint32_t flags;
+};
+
+struct answer {
+	int begin, post;
+	uint32_t ticket, wrong;
+};
+
+/* name, type of the QP, the post to `part` of request `r` */
+#define KERNELS(X)                                                                                                               \
+	X(post_write, IBV_QPT_RC, inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &r->wr, r->flags))                                   \
+	X(post_write_imm, IBV_QPT_RC, inlay_post(&part, MLX5_OPCODE_RDMA_WRITE_IMM, &r->wr, r->flags))                           \
+	X(post_read, IBV_QPT_RC, inlay_post(&part, MLX5_OPCODE_RDMA_READ, &r->wr, r->flags & ~INLAY_INLINE))                     \
+	X(post_send, IBV_QPT_RC, inlay_post(&part, MLX5_OPCODE_SEND, &r->wr, r->flags))                                          \
+	X(post_send_imm, IBV_QPT_RC, inlay_post(&part, MLX5_OPCODE_SEND_IMM, &r->wr, r->flags))                                  \
+	X(post_send_inval, IBV_QPT_RC, inlay_post(&part, MLX5_OPCODE_SEND_INVAL, &r->wr, r->flags))                              \
+	X(post_nop, IBV_QPT_RC, inlay_post(&part, MLX5_OPCODE_NOP, NULL, r->flags & INLAY_SIGNALED))                             \
+	X(post_write8, IBV_QPT_RC, inlay_post_write_inline(&part, r->wr.raddr, r->wr.rkey, &r->a, 8, INLAY_SIGNALED))            \
+	X(post_dci, IBV_QPT_DRIVER, inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &r->wr, r->flags))                                 \
+	X(post_ud, IBV_QPT_UD, inlay_post(&part, MLX5_OPCODE_SEND, &r->wr, r->flags))                                            \
+	X(post_add, IBV_QPT_RC, inlay_post_atomic(&part, inlay_atomic_add(r->a), &r->wr, r->flags & ~INLAY_INLINE))              \
+	X(post_cas, IBV_QPT_RC, inlay_post_atomic(&part, inlay_atomic_cmp_swap(r->a, r->b), &r->wr, r->flags & ~INLAY_INLINE))   \
+	X(post_masked_add, IBV_QPT_RC, inlay_post_atomic(&part, inlay_masked_add(r->a, r->b), &r->wr, r->flags & ~INLAY_INLINE)) \
+	X(post_masked_cas, IBV_QPT_RC,                                                                                           \
+	  inlay_post_atomic(&part, inlay_masked_cmp_swap(r->a, r->b, r->c, r->d), &r->wr, r->flags & ~INLAY_INLINE))
+
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Kernels in the interpreter post the bytes that the CPU posts: ring, record and doorbell, for random requests of each kind, at
+ * random indices; parts that are too large end in NOPs; wrong parts and tickets are refused and change nothing.
+ */
+#include "../common.h"
+#include <inlay/gpu.h>
+#include "kernels.h"
+#include "ptx.h"
+
+enum { BBS = 64, MOST = 200 };
+
+static struct ptx ptx;
+static uint32_t cases;
+static const struct ptx_memory plain = {ptx_plain_load, ptx_plain_store, ptx_plain_fence, NULL};
+
+struct side {
+	uint8_t ring[BBS * INLAY_WQEBB] __attribute__((aligned(64)));
+	uint8_t cqe[64] __attribute__((aligned(64)));
+	uint8_t reg[1024] __attribute__((aligned(1024)));
+	uint32_t record[2];
+};
+static struct side gpu, cpu;
+static struct inlay_gpu_sq gq;
+static struct inlay_sq sq;
+static struct inlay_uar uar;
+
+#define CPU_POST(name, type, call)                                                                                               \
+	static int cpu_##name(const struct request *r)                                                                           \
+	{                                                                                                                        \
+		struct inlay_sq part = sq;                                                                                       \
+		int err = call;                                                                                                  \
+                                                                                                                                 \
+		inlay_sq_join(&sq, &part);                                                                                       \
+		return err;                                                                                                      \
+	}
+KERNELS(CPU_POST)
+
+#define ROW(name, type, call) {#name, type, cpu_##name},
+static const struct kind {
+	const char *name;
+	uint32_t type;
+	int (*post)(const struct request *);
+} kinds[] = {KERNELS(ROW)};
+
+/* Both queues, empty, with the next WQE at `at` */
+static void queues(uint32_t type, uint32_t at)
+{
+	struct inlay_gpu_map map = {gpu.ring, gpu.record, gpu.reg, gpu.cqe};
+
+	memset(&gpu, 0xa5, sizeof(gpu));
+	memcpy(&cpu, &gpu, sizeof(cpu));
+	must(inlay_uar_init(&uar, cpu.reg, 512, INLAY_UAR_SERIAL));
+	must(inlay_sq_init(&sq, cpu.ring, BBS, cpu.record, (uint32_t)rnd() & 0xffffff, INLAY_MAX_DS, &uar));
+	inlay_sq_set_type(&sq, type, 1);
+	sq.atomics = ~0u;
+	must(inlay_gpu_sq_init(&gq, &sq, &map));
+	inlay_gpu_reset(&gq);
+	sq.pi = sq.short_from = gq.reserved = gq.published = gq.done = at;
+}
+
+static void kernel(const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+	const uint64_t args[] = {(uintptr_t)&gq, a, b, c, d};
+	struct ptx_thread t;
+	struct ptx_memory memory = plain;
+
+	memset(&t, 0, sizeof(t));
+	t.memory = &memory;
+	ptx_start(&t, &ptx, name, args);
+	while (ptx_step(&t))
+		assert_true(t.executed < 100000);
+}
+
+static void random_request(struct request *r, const struct kind *kind)
+{
+	static const uint32_t fences[] = {0, INLAY_FENCE_INITIATOR_SMALL, INLAY_FENCE_STRONG};
+	static uint8_t data[4096];
+	static struct ibv_sge sge[8];
+	static struct iovec iov[8];
+	static struct inlay_iov list;
+	static struct inlay_av av;
+	int masked = strstr(kind->name, "masked") != NULL;
+	uint32_t i, n = (uint32_t)rnd() % 6;
+
+	memset(r, 0, sizeof(*r));
+	for (i = 0; i < sizeof(data); i += 8)
+		inlay_put64(data + i, rnd());
+	for (i = 0; i < sizeof(av); i++)
+		((uint8_t *)&av)[i] = (uint8_t)rnd();
+	av.av.dqp_dct |= rnd() & 1 ? inlay_to_be32(MLX5_EXTENDED_UD_AV) : 0;
+	r->flags = (rnd() & 1 ? INLAY_SIGNALED : 0) | (rnd() & 1 ? INLAY_SOLICITED : 0) | fences[rnd() % ARRAY(fences)] |
+		   (rnd() & 1 ? INLAY_INLINE : 0);
+	r->a = rnd(), r->b = rnd(), r->c = rnd(), r->d = rnd();
+	r->wr.raddr = rnd(), r->wr.rkey = (uint32_t)rnd(), r->wr.imm_be = (uint32_t)rnd(), r->wr.lkey = (uint32_t)rnd();
+	r->wr.data = data + (rnd() & 1 ? rnd() % 8 : 0);
+	r->wr.len = masked ? 4u << (rnd() & 1) : (uint32_t)rnd() % MOST;
+	if (kind->type != IBV_QPT_RC)
+		r->wr.to = &av;
+	if (strstr(kind->name, "add") || strstr(kind->name, "cas"))
+		return;
+	for (i = 0; i < n; i++) {
+		sge[i].addr = (uintptr_t)data + rnd() % 100, sge[i].length = (uint32_t)rnd() % (MOST / 6), sge[i].lkey = (uint32_t)rnd();
+		iov[i].iov_base = (void *)(uintptr_t)sge[i].addr, iov[i].iov_len = sge[i].length;
+	}
+	list.iov = iov, list.num = n, list.lkey = (uint32_t)rnd();
+	if (rnd() % 3 == 0)
+		r->wr.iov = &list;
+	else if (rnd() & 1)
+		r->wr.sge = sge, r->wr.num_sge = n;
+}
+
+static void same_sides(void)
+{
+	assert_memory_equal(gpu.ring, cpu.ring, sizeof(cpu.ring));
+	assert_int_equal(gpu.record[MLX5_SND_DBR], cpu.record[MLX5_SND_DBR]);
+	assert_memory_equal(gpu.reg, cpu.reg, 8);
+}
+
+static void test_posts(void **state)
+{
+	const struct kind *kind;
+	struct answer answer;
+	struct request r;
+	uint32_t i, bbs, extra;
+
+	(void)state;
+	for (kind = kinds; kind < kinds + ARRAY(kinds); kind++)
+		for (i = 0; i < cases; i++) {
+			uint32_t at = rnd() & 1 ? (uint32_t)rnd() : (uint32_t)(rnd() % 200) - 100;
+
+			queues(kind->type, at);
+			random_request(&r, kind);
+			memset(&answer, 0xee, sizeof(answer));
+			answer.wrong = (uint32_t)kind->post(&r);
+			bbs = sq.pi - at;
+			extra = !bbs || rnd() % 4 == 0 ? 1 + (uint32_t)rnd() % 3 : 0;
+			if (answer.wrong)
+				print_message("%s: %d\n", kind->name, (int)answer.wrong);
+			for (; bbs + extra > sq.pi - at;)
+				must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, bbs + extra - 1 == sq.pi - at ? INLAY_SIGNALED : 0));
+			inlay_sq_ring_doorbell(&sq);
+			kernel(kind->name, (uintptr_t)&r, bbs + extra, (uintptr_t)&answer, 0);
+			must(answer.begin);
+			assert_int_equal(answer.post, (int)answer.wrong);
+			assert_int_equal(answer.ticket, sq.pi);
+			same_sides();
+		}
+}
+
+static int read_kernels(void **state)
+{
+	const char *cases_of = getenv("GPU_CASES");
+
+	(void)state;
+	cases = cases_of ? (uint32_t)atoi(cases_of) : 300;
+	ptx_read(&ptx, getenv("GPU_PTX"));
+	return 0;
+}
+
+int main(void)
+{
+	return test_group("gpu/posts", read_kernels, NULL, TEST(test_posts));
+}
