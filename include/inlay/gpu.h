@@ -230,9 +230,10 @@ INLAY_ALWAYS INLAY_RESULT int inlay_gpu_poll(struct inlay_gpu_sq *sq)
 		inlay_gpu_cas_(&sq->error, &none, (uint32_t)inlay_from_be16((uint16_t)word) << 16 | 0x100u | sq->cqe[55]);
 		return -EIO;
 	}
+	/* At most a ring of 2^15 WQEBBs ahead of done, or not ahead. */
 	at = (uint16_t)(inlay_from_be16((uint16_t)word) - done);
-	if (at >= inlay_gpu_load_(&sq->published) - done)
-		return 0; /* done already, or its publisher has not got that far */
+	if (at > sq->mask)
+		return 0;
 	inlay_fence_polled();
 	at += done;
 	at += ((sq->ring[(size_t)(at & sq->mask) * INLAY_WQEBB + 7] & 0x3fu) + 3) / 4;

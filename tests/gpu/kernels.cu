@@ -24,6 +24,71 @@
 #define KERNEL(name, type, post) POST(name, post)
 KERNELS(KERNEL)
 
+/* Waits for the part, and looks at what the reads of n times 8 bytes brought. */
+__attribute__((device)) static inline int brought(struct inlay_gpu_sq *sq, struct reader *me, uint32_t ticket, uint32_t n, uint64_t raddr)
+{
+	if (inlay_gpu_wait(sq, ticket)) {
+		me->failed = 1;
+		return 0;
+	}
+	for (uint32_t k = 0; k < n; k++)
+		me->wrong += me->slot[k] != READ_ANSWER(raddr + 8 * k);
+	me->done++;
+	return 1;
+}
+
+/* Reads n times 8 bytes into slots from k on, by as many SGEs. */
+__attribute__((device)) static inline int read_some(struct inlay_sq *part, struct reader *me, uint32_t k, uint64_t raddr, uint32_t n)
+{
+	struct ibv_sge sge[READ_SLOTS];
+
+	for (uint32_t i = 0; i < READ_SLOTS; i++)
+		sge[i].addr = (uintptr_t)&me->slot[(k + i) % READ_SLOTS], sge[i].length = 8, sge[i].lkey = READ_LKEY;
+	return inlay_post_read(part, raddr, READ_RKEY(raddr), sge, n, INLAY_SIGNALED);
+}
+
+/* By turns: a read of one WQEBB, two of them, one of two WQEBBs. Every fourth part has a WQEBB too many. */
+extern "C" __global__ void reads(struct inlay_gpu_sq *sq, struct reader *me, uint32_t thread)
+{
+	for (uint32_t i = 0; i < me->parts; i++) {
+		uint32_t turn = (thread + i) % 3, n = 1 + turn, bbs = (turn ? 2 : 1) + (i % 4 == 3);
+		uint64_t raddr = (uint64_t)thread << 32 | i << 8;
+		struct inlay_sq part;
+
+		while (inlay_gpu_begin(sq, bbs, &part) == -EAGAIN)
+			if (inlay_gpu_poll(sq) < 0) {
+				me->failed = 1;
+				return;
+			}
+		if (turn == 2) {
+			me->wrong += read_some(&part, me, 0, raddr, 3) != 0;
+		} else {
+			me->wrong += read_some(&part, me, 0, raddr, 1) != 0;
+			if (turn)
+				me->wrong += read_some(&part, me, 1, raddr + 8, 1) != 0;
+		}
+		if (!brought(sq, me, inlay_gpu_end(sq, &part), n, raddr))
+			return;
+	}
+}
+
+/* Each lane of a warp reads once per reservation. */
+extern "C" __global__ void warp_reads(struct inlay_gpu_sq *sq, struct reader *me, uint32_t thread, uint32_t lanes)
+{
+	for (uint32_t i = 0; i < me->parts; i++) {
+		uint64_t raddr = (uint64_t)thread << 32 | i << 8;
+		struct inlay_sq part;
+		int err;
+
+		while ((err = inlay_gpu_begin_warp(sq, lanes, 1, &part)) == -EAGAIN)
+			if (inlay_gpu_poll(sq) < 0)
+				me->failed = 1;
+		me->wrong += err != 0 || read_some(&part, me, 0, raddr, 1) != 0;
+		if (!brought(sq, me, inlay_gpu_end_warp(sq, lanes, &part), 1, raddr))
+			return;
+	}
+}
+
 extern "C" __global__ void test(struct inlay_gpu_sq *sq, uint32_t ticket, int *is)
 {
 	*is = inlay_gpu_test(sq, ticket);

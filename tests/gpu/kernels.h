@@ -14,6 +14,18 @@ struct answer {
 	uint32_t ticket, wrong;
 };
 
+/* What a thread that reads is given, and what it says: parts that failed or are done, answers that are wrong. */
+enum { READ_THREADS = 64, READ_SLOTS = 3 };
+struct reader {
+	uint32_t parts, wrong, failed, done;
+	uint64_t slot[READ_SLOTS];
+};
+
+/* The 8 bytes at an address, and the key for them. */
+#define READ_ANSWER(raddr) ((raddr) * 0x9e3779b97f4a7c15ull ^ 0x5a5a)
+#define READ_RKEY(raddr) ((uint32_t)((raddr) * 0xbf58476d1ce4e5b9ull >> 32))
+#define READ_LKEY 0x4c4c4c4cu
+
 /* name, type of the QP, the post to `part` of request `r` */
 #define KERNELS(X)                                                                                                               \
 	X(post_write, IBV_QPT_RC, inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &r->wr, r->flags))                                   \

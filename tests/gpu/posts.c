@@ -12,7 +12,6 @@ enum { BBS = 64, MOST = 200 };
 
 static struct ptx ptx;
 static uint32_t cases;
-static const struct ptx_memory plain = {ptx_plain_load, ptx_plain_store, ptx_plain_fence, NULL};
 
 struct side {
 	uint8_t ring[BBS * INLAY_WQEBB] __attribute__((aligned(64)));
@@ -63,10 +62,9 @@ static void kernel(const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_
 {
 	const uint64_t args[] = {(uintptr_t)&gq, a, b, c, d};
 	struct ptx_thread t;
-	struct ptx_memory memory = plain;
 
 	memset(&t, 0, sizeof(t));
-	t.memory = &memory;
+	t.memory = &ptx_plain;
 	ptx_start(&t, &ptx, name, args);
 	while (ptx_step(&t))
 		assert_true(t.executed < 100000);

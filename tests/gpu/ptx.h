@@ -29,7 +29,7 @@ struct ptx_memory {
 	uint64_t (*load)(struct ptx_thread *, uint64_t at, uint32_t bytes, enum ptx_order);
 	void (*store)(struct ptx_thread *, uint64_t at, uint32_t bytes, uint64_t value, enum ptx_order);
 	void (*fence)(struct ptx_thread *);
-	void *of;
+	void (*meet)(struct ptx_thread *, struct ptx_thread *); /* at a barrier, after a fence of both: either knows what the other knows */
 };
 
 struct ptx_arg { /* a register, an immediate, or a list of registers */
@@ -70,14 +70,14 @@ struct ptx_thread {
 	uint32_t depth, lane, waits; /* waits: 1 + mask of a barrier that the thread has come to */
 	uint64_t exchange;           /* what it gave to a shuffle */
 	uint64_t executed, net;      /* net: without moves, conversions and parameters */
-	struct ptx_memory *memory;
+	const struct ptx_memory *memory;
 	uint8_t local[PTX_LOCAL] __attribute__((aligned(16)));
 	void *own;                   /* the memory's */
 };
 
 #define PTX_WHATS(X) X(ld) X(st) X(atom) X(fence) X(mov) X(cvta) X(cvt) X(add) X(sub) X(mul) X(mad) X(and) X(or) X(xor) X(not) X(neg) \
 	X(shl) X(shr) X(bfe) X(bfi) X(prmt) X(shf) X(lop3) X(selp) X(setp) X(min) X(max) X(popc) X(clz) X(bfind) X(bra) X(ret) X(call) \
-	X(shfl) X(bar) X(trap)
+	X(shfl) X(bar) X(trap) X(nop)
 #define PTX_ENUM(name) PTX_##name,
 #define PTX_STRING(name) #name,
 enum ptx_what { PTX_WHATS(PTX_ENUM) PTX_END };
@@ -369,14 +369,6 @@ static const struct ptx_function *ptx_find(const struct ptx *ptx, const char *na
 	ptx_fail("no function %s", name);
 }
 
-static void ptx_free(struct ptx *ptx)
-{
-	while (ptx->functions--) {
-		free(ptx->function[ptx->functions].code);
-		free(ptx->function[ptx->functions].reg);
-	}
-}
-
 /* ---- Running ---- */
 
 static void ptx_enter(struct ptx_thread *t, const struct ptx_function *f)
@@ -490,6 +482,7 @@ static int ptx_step(struct ptx_thread *t)
 			t->memory->fence(t);
 		break;
 	case PTX_fence: t->memory->fence(t); return 1;
+	case PTX_nop: return 1; /* what a test has removed */
 	case PTX_mov:
 		if (op->arg[0].of > 1) { /* mov.b64 {lo, hi}, a */
 			for (i = 0; i < op->arg[0].of; i++)
@@ -621,12 +614,20 @@ static void ptx_meet(struct ptx_thread *warp)
 			struct ptx_thread *t = &warp[lane];
 			const struct ptx_op *op = &t->frame[t->depth - 1].f->code[t->frame[t->depth - 1].at - 1];
 
-			if (op->what == PTX_shfl)
+			if (op->what == PTX_shfl) /* orders no memory */
 				t->frame[t->depth - 1].reg[op->arg[0].reg[0]] = warp[ptx_value(t, &op->arg[2])].exchange & 0xffffffff;
-			t->memory->fence(t); /* a barrier orders memory among its lanes */
+			else
+				t->memory->fence(t);
+			if (op->what == PTX_bar && lane)
+				t->memory->meet(t - 1, t);
 		}
-	for (lane = 0; lane < 32; lane++)
-		warp[lane].waits = 0;
+	for (lane = 31; lane < 32; lane--) {
+		struct ptx_thread *t = &warp[lane];
+
+		if (t->waits && lane && t->frame[t->depth - 1].f->code[t->frame[t->depth - 1].at - 1].what == PTX_bar)
+			t->memory->meet(t - 1, t);
+		t->waits = 0;
+	}
 }
 
 /* ---- This process's memory, at once ---- */
@@ -650,5 +651,12 @@ static void ptx_plain_fence(struct ptx_thread *t)
 {
 	(void)t;
 }
+
+static void ptx_plain_meet(struct ptx_thread *t, struct ptx_thread *other)
+{
+	(void)t, (void)other;
+}
+
+static const struct ptx_memory ptx_plain = {ptx_plain_load, ptx_plain_store, ptx_plain_fence, ptx_plain_meet};
 
 #endif

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * 64 threads of a kernel share a send queue, interpreted in random order, with memory that is as weak as a GPU's may be: a store
+ * stays with its thread until a fence, or until chance lets it out, in any order; a load may see an old value. A device reads record
+ * and ring when its register is written. Every read brings the answer to its address, once; the ring fills up and wraps; a device
+ * that fails ends every thread. Then each fence is removed; some schedule must show it.
+ */
+#include "../common.h"
+#include <inlay/gpu.h>
+#include "kernels.h"
+#include "ptx.h"
+
+enum { VERSIONS = 4, PENDING = 24, MOST_BBS = 64, QPN = 0x123456 };
+
+static struct ptx ptx;
+
+/* ---- What threads and device share ---- */
+
+static struct world {
+	struct inlay_gpu_sq sq;
+	uint8_t ring[MOST_BBS * INLAY_WQEBB] __attribute__((aligned(64)));
+	uint8_t cqe[64] __attribute__((aligned(64)));
+	uint64_t reg;
+	uint32_t record[2];
+	struct reader reader[READ_THREADS];
+} world;
+
+/* Every byte's latest values, and since when */
+static struct {
+	uint32_t since[VERSIONS];
+	uint8_t value[VERSIONS], newest;
+} bytes[sizeof(world)];
+static uint32_t tick;
+
+/* What a thread knows: nothing older than `floor`, nor than what it has read of a byte */
+static struct view {
+	struct { uint32_t at, size; uint64_t value; } pending[PENDING];
+	uint32_t n, floor, read, wrote;
+	uint32_t seen[sizeof(world)];
+} views[READ_THREADS];
+
+static struct {
+	uint32_t size, ci, pi, fails_at, executed;
+	int failed, torn, rang;
+} device;
+
+static uint64_t latest(uint32_t at, uint32_t size)
+{
+	uint64_t v = 0;
+
+	while (size--)
+		v = v << 8 | bytes[at + size].value[bytes[at + size].newest];
+	return v;
+}
+
+static void put(uint32_t at, uint32_t size, uint64_t value)
+{
+	uint32_t i, told;
+
+	for (tick++, i = 0; i < size; i++) {
+		uint8_t slot = (uint8_t)((bytes[at + i].newest + 1) % VERSIONS);
+
+		bytes[at + i].since[slot] = tick;
+		bytes[at + i].value[slot] = (uint8_t)(value >> 8 * i);
+		bytes[at + i].newest = slot;
+	}
+	if (at == offsetof(struct world, reg)) {
+		device.rang = 1;
+		/* The word is big-endian. */
+		told = (uint32_t)latest(offsetof(struct world, record) + 4, 4);
+		device.pi += (uint16_t)(inlay_from_be32(told) - device.pi);
+	}
+}
+
+/* ---- The memory of one thread ---- */
+
+/* Lets the pending store k out. */
+static void let_out(struct view *v, uint32_t k)
+{
+	put(v->pending[k].at, v->pending[k].size, v->pending[k].value);
+	v->wrote = tick;
+	memmove(v->pending + k, v->pending + k + 1, (--v->n - k) * sizeof(v->pending[0]));
+}
+
+static int overlap(const struct view *v, uint32_t k, uint32_t at, uint32_t size)
+{
+	return v->pending[k].at < at + size && at < v->pending[k].at + v->pending[k].size;
+}
+
+/* Lets out one store by chance, but those to the same bytes in order. */
+static void let_one_out(struct view *v)
+{
+	uint32_t k = (uint32_t)rnd() % v->n, i;
+
+	for (i = 0; i < k; i++)
+		if (overlap(v, i, v->pending[k].at, v->pending[k].size))
+			k = i, i = (uint32_t)-1;
+	let_out(v, k);
+}
+
+static int outside(uint64_t at)
+{
+	return at - (uintptr_t)&world >= sizeof(world);
+}
+
+static void weak_fence(struct ptx_thread *t)
+{
+	struct view *v = (struct view *)t->own;
+
+	while (v->n)
+		let_one_out(v);
+	if (v->floor < v->read)
+		v->floor = v->read;
+}
+
+static void weak_meet(struct ptx_thread *a, struct ptx_thread *b)
+{
+	struct view *v = (struct view *)a->own, *w = (struct view *)b->own;
+	uint32_t known = v->floor;
+
+	known = v->wrote > known ? v->wrote : known;
+	known = w->floor > known ? w->floor : known;
+	known = w->wrote > known ? w->wrote : known;
+	v->floor = w->floor = known;
+}
+
+static uint64_t weak_load(struct ptx_thread *t, uint64_t address, uint32_t size, enum ptx_order order)
+{
+	struct view *v = (struct view *)t->own;
+	uint32_t at = (uint32_t)(address - (uintptr_t)&world), i, k, when = tick, since = v->floor, newest = 0;
+	uint64_t value = 0;
+
+	if (outside(address))
+		return ptx_plain_load(t, address, size, order);
+	for (i = 0; i < size; i++)
+		since = v->seen[at + i] > since ? v->seen[at + i] : since;
+	if (order == PTX_RELEASE) /* an atomic's: the latest */
+		for (k = 0; k < v->n;)
+			if (overlap(v, k, at, size))
+				let_out(v, k);
+			else
+				k++;
+	else if (rnd() & 1)
+		when = since + (uint32_t)(rnd() % (tick - since + 1));
+	for (i = 0; i < size; i++) {
+		uint8_t slot = bytes[at + i].newest;
+
+		for (k = 1; k < VERSIONS && bytes[at + i].since[slot] > when; k++)
+			slot = (uint8_t)((slot + VERSIONS - 1) % VERSIONS);
+		value |= (uint64_t)bytes[at + i].value[slot] << 8 * i;
+		v->seen[at + i] = bytes[at + i].since[slot];
+		newest = v->seen[at + i] > newest ? v->seen[at + i] : newest;
+		for (k = 0; k < v->n; k++) /* its own stores */
+			if (overlap(v, k, at + i, 1)) {
+				value &= ~(0xffull << 8 * i);
+				value |= (v->pending[k].value >> 8 * (at + i - v->pending[k].at) & 0xff) << 8 * i;
+			}
+	}
+	v->read = newest > v->read ? newest : v->read;
+	if (order == PTX_ACQUIRE && v->floor < newest)
+		v->floor = newest;
+	return value;
+}
+
+static void weak_store(struct ptx_thread *t, uint64_t address, uint32_t size, uint64_t value, enum ptx_order order)
+{
+	struct view *v = (struct view *)t->own;
+	uint32_t at = (uint32_t)(address - (uintptr_t)&world), i;
+
+	if (outside(address)) {
+		ptx_plain_store(t, address, size, value, order);
+		return;
+	}
+	if (order == PTX_RELEASE) {
+		put(at, size, value);
+		v->wrote = tick;
+		for (i = 0; i < size; i++)
+			v->seen[at + i] = tick;
+		return;
+	}
+	if (v->n == PENDING)
+		let_one_out(v);
+	v->pending[v->n].at = at, v->pending[v->n].size = size, v->pending[v->n++].value = value;
+}
+
+/* ---- The device ---- */
+
+static uint32_t ring_byte(uint32_t i)
+{
+	return (uint32_t)offsetof(struct world, ring) + (device.ci * INLAY_WQEBB + i) % (device.size * INLAY_WQEBB);
+}
+
+/* A big-endian word or two of the WQE. */
+static uint64_t field(uint32_t i, uint32_t size)
+{
+	return size == 4 ? inlay_from_be32((uint32_t)latest(ring_byte(i), 4)) : inlay_from_be64(latest(ring_byte(i), 8));
+}
+
+/* Executes the next WQE that it was told of: a read whose every field fits, or a NOP. */
+static void device_step(void)
+{
+	uint32_t ctrl, ds, k, laddr;
+	uint64_t raddr;
+
+	if (device.ci == device.pi)
+		return;
+	ctrl = (uint32_t)field(0, 4);
+	ds = (uint32_t)field(4, 4) & 0xff;
+	raddr = field(16, 8);
+	device.torn |= ctrl >> 8 != (uint16_t)device.ci || (uint32_t)field(4, 4) >> 8 != QPN;
+	if ((ctrl & 0xff) == MLX5_OPCODE_RDMA_READ)
+		device.torn |= (ds != 3 && ds != 5) || field(24, 4) != READ_RKEY(raddr);
+	else
+		device.torn |= (ctrl & 0xff) != MLX5_OPCODE_NOP || ds != 1;
+	if (device.executed == device.fails_at)
+		device.failed = 1;
+	for (k = 2; k < ds && !device.torn; k++) {
+		laddr = (uint32_t)(field(16 * k + 8, 8) - (uintptr_t)&world);
+		device.torn |= field(16 * k, 4) != 8 || field(16 * k + 4, 4) != READ_LKEY || laddr > sizeof(world) - 8;
+		if (!device.torn && !device.failed)
+			put(laddr, 8, READ_ANSWER(raddr + 8 * (k - 2)));
+	}
+	if (device.torn)
+		return;
+	if (device.failed)
+		put(offsetof(struct world, cqe) + 55, 1,
+		    device.executed == device.fails_at ? MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR : MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+	if (device.failed || latest(ring_byte(11), 1) & 8)
+		put(offsetof(struct world, cqe) + 60, 4,
+		    inlay_to_be16((uint16_t)device.ci) | (uint32_t)(device.failed ? MLX5_CQE_REQ_ERR : MLX5_CQE_REQ) << 28);
+	device.ci += (ds + 3) / 4;
+	device.executed++;
+}
+
+/* ---- One schedule ---- */
+
+/* Runs a kernel in `threads` threads; a ring of bbs. Returns NULL, or what is wrong. */
+static const char *run(const char *kernel, uint32_t threads, uint32_t bbs, uint32_t parts, uint32_t fails_at)
+{
+	static struct ptx_thread thread[READ_THREADS];
+	static struct ptx_memory memory = {weak_load, weak_store, weak_fence, weak_meet};
+	struct inlay_gpu_map map = {world.ring, world.record, &world.reg, world.cqe};
+	uint32_t i, k, running = threads, steps = 0, failed = 0;
+	const char *wrong = NULL;
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+
+	memset(&world, 0, sizeof(world));
+	must(inlay_uar_init(&uar, &world.reg, 0, INLAY_UAR_DOORBELL));
+	must(inlay_sq_init(&sq, world.ring, bbs, world.record, QPN, INLAY_MAX_DS, &uar));
+	must(inlay_gpu_sq_init(&world.sq, &sq, &map));
+	inlay_gpu_reset(&world.sq);
+	memset(&device, 0, sizeof(device));
+	device.size = bbs, device.fails_at = fails_at;
+	device.ci = device.pi = world.sq.reserved = world.sq.published = world.sq.done = (uint32_t)rnd();
+	memset(views, 0, sizeof(views));
+	memset(thread, 0, sizeof(thread));
+	for (i = 0; i < threads; i++) {
+		const uint64_t args[] = {(uintptr_t)&world.sq, (uintptr_t)&world.reader[i], i, threads == 64 ? 0xffffffff : (1ull << threads) - 1};
+
+		world.reader[i].parts = parts;
+		thread[i].lane = i % 32, thread[i].memory = &memory, thread[i].own = &views[i];
+		ptx_start(&thread[i], &ptx, kernel, args);
+	}
+	tick = 1;
+	for (i = 0; i < sizeof(world); i++) {
+		memset(&bytes[i], 0, sizeof(bytes[i]));
+		bytes[i].value[0] = ((const uint8_t *)&world)[i];
+	}
+	for (; running && !device.torn; steps++) {
+		uint32_t n = 1 + (uint32_t)rnd() % 16;
+
+		if (steps == 400000) {
+			wrong = "a thread waits for ever";
+			break;
+		}
+		if (rnd() % 4 == 0)
+			device_step();
+		i = (uint32_t)rnd() % threads;
+		if (!thread[i].depth)
+			continue;
+		while (n-- && thread[i].depth)
+			if (!ptx_step(&thread[i])) {
+				weak_fence(&thread[i]);
+				running--;
+			}
+		if (views[i].n && rnd() % 4 == 0)
+			let_one_out(&views[i]);
+		if (thread[i].waits)
+			ptx_meet(thread + i / 32 * 32);
+	}
+	for (i = 0; i < threads; i++)
+		while (thread[i].depth)
+			ptx_leave(&thread[i]);
+	if (device.torn || wrong)
+		return device.torn ? "the device read a WQE that was not whole" : wrong;
+	for (i = 0; i < threads; i++) {
+		uint32_t at = (uint32_t)offsetof(struct world, reader) + i * (uint32_t)sizeof(struct reader);
+
+		k = (uint32_t)latest(at + offsetof(struct reader, done), 4);
+		if (latest(at + offsetof(struct reader, wrong), 4))
+			return "an answer is wrong";
+		failed += (uint32_t)latest(at + offsetof(struct reader, failed), 4);
+		if (k != parts && !latest(at + offsetof(struct reader, failed), 4))
+			return "a part is missing";
+	}
+	if (device.failed && failed && !(latest(offsetof(struct world, sq.error), 4) & 0xff))
+		return "the error has no syndrome";
+	if (!failed != !device.failed)
+		return failed ? "a thread failed for nothing" : NULL; /* all may have been done before */
+	if (!failed && device.ci != (uint32_t)latest(offsetof(struct world, sq.reserved), 4))
+		return "the device was not told of all";
+	return NULL;
+}
+
+static const char *one(uint64_t seed)
+{
+	uint32_t fails_at = (uint32_t)-1;
+
+	rnd_state = seed;
+	if (rnd() % 4 == 0)
+		fails_at = (uint32_t)rnd() % 200;
+	switch (rnd() % 4) {
+	case 0: return run("warp_reads", 64, 64, 2, fails_at);
+	case 1: return run("reads", 4 + (uint32_t)rnd() % 8, 4, 6, fails_at);
+	default: return run("reads", 64, 8u << rnd() % 4, 2, fails_at);
+	}
+}
+
+static void test_schedules(void **state)
+{
+	const char *count = getenv("GPU_SCHEDULES"), *wrong;
+	uint64_t seed, n = count ? strtoull(count, NULL, 0) : 200;
+
+	(void)state;
+	for (seed = 1; seed <= n; seed++) {
+		wrong = one(seed);
+		if (wrong)
+			fail_msg("schedule %llu: %s", (unsigned long long)seed, wrong);
+	}
+}
+
+static int read_kernels(void **state)
+{
+	(void)state;
+	ptx_read(&ptx, getenv("GPU_PTX"));
+	return 0;
+}
+
+/* Removes each fence of `reads`, and weakens each of its acquiring loads. */
+static void test_fences(void **state)
+{
+	struct ptx_function *f = (struct ptx_function *)(uintptr_t)ptx_find(&ptx, "reads");
+	const char *wrong;
+	uint32_t i, fences = 0, missed = 0;
+	uint64_t seed;
+
+	(void)state;
+	for (i = 0; i < f->ops; i++) {
+		struct ptx_op was = f->code[i];
+
+		if (was.what == PTX_fence)
+			f->code[i].what = PTX_nop;
+		else if (was.what == PTX_ld && was.order == PTX_ACQUIRE)
+			f->code[i].order = PTX_RELAXED;
+		else
+			continue;
+		fences++;
+		for (wrong = NULL, seed = 1; seed <= 300 && !wrong; seed++)
+			wrong = one(seed);
+		print_message("# %s %u of reads: %s, schedule %d\n", was.name, i, wrong ? wrong : "not missed", (int)seed - 1);
+		missed += wrong != NULL;
+		f->code[i] = was;
+	}
+	print_message("%u %u\n", missed, fences);
+}
+
+int main(void)
+{
+	return test_group("gpu/schedules", read_kernels, NULL, TEST(test_schedules), TEST(test_fences));
+}
