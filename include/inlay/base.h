@@ -142,10 +142,12 @@ INLAY_CASTS_BEGIN_
 #define INLAY_KNOWN_(x) 1 /* what a branch for constants does is right for variables */
 #define INLAY_HIDE_(x) ((void)0)
 #define INLAY_HIDE2_(x, y) ((void)0)
+#define INLAY_HIDE_WQE_(p) __builtin_assume(!((uintptr_t)(p) & 63))
 #else
 #define INLAY_KNOWN_(x) __builtin_constant_p(x)
 #define INLAY_HIDE_(x) __asm__("" : "+r"(x)) /* the compiler forgets what it knows of x */
 #define INLAY_HIDE2_(x, y) __asm__("" : "+r"(x), "+r"(y))
+#define INLAY_HIDE_WQE_(p) INLAY_HIDE_(p)
 #endif
 
 #ifdef __CUDACC__

@@ -161,37 +161,31 @@ INLAY_FN int inlay_gpu_forward(const uint64_t *word, uint64_t *last, struct inla
 /* ---- Data path: words that threads share. On a CPU, loads acquire and stores release ---- */
 
 #ifdef __CUDA_ARCH__
-#define INLAY_GPU_OP_(text, ...) __asm__ volatile(text : __VA_ARGS__ : "memory")
+#define INLAY_GPU_LOAD_(p, order, v) __asm__ volatile("ld." order ".gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(p) : "memory")
+#else
+#define INLAY_GPU_LOAD_(p, order, v) ((v) = __atomic_load_n(p, __ATOMIC_ACQUIRE))
 #endif
 
 INLAY_ALWAYS uint32_t inlay_gpu_load_(const uint32_t *p)
 {
-#ifdef __CUDA_ARCH__
 	uint32_t v;
 
-	INLAY_GPU_OP_("ld.relaxed.gpu.global.b32 %0, [%1];", "=r"(v) : "l"(p));
+	INLAY_GPU_LOAD_(p, "relaxed", v);
 	return v;
-#else
-	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-#endif
 }
 
 INLAY_ALWAYS uint32_t inlay_gpu_acquire_(const uint32_t *p)
 {
-#ifdef __CUDA_ARCH__
 	uint32_t v;
 
-	INLAY_GPU_OP_("ld.acquire.gpu.global.b32 %0, [%1];", "=r"(v) : "l"(p));
+	INLAY_GPU_LOAD_(p, "acquire", v);
 	return v;
-#else
-	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-#endif
 }
 
 INLAY_ALWAYS void inlay_gpu_store_(uint32_t *p, uint32_t v)
 {
 #ifdef __CUDA_ARCH__
-	INLAY_GPU_OP_("st.relaxed.gpu.global.b32 [%0], %1;", : "l"(p), "r"(v));
+	__asm__ volatile("st.relaxed.gpu.global.b32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
 #else
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
 #endif
@@ -201,10 +195,10 @@ INLAY_ALWAYS void inlay_gpu_store_(uint32_t *p, uint32_t v)
 INLAY_ALWAYS int inlay_gpu_cas_(uint32_t *p, uint32_t *was, uint32_t v)
 {
 #ifdef __CUDA_ARCH__
-	uint32_t expected = *was;
+	uint32_t old = *was;
 
-	INLAY_GPU_OP_("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;", "=r"(*was) : "l"(p), "r"(expected), "r"(v));
-	return *was == expected;
+	__asm__ volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;" : "=r"(*was) : "l"(p), "r"(old), "r"(v) : "memory");
+	return *was == old;
 #else
 	return __atomic_compare_exchange_n(p, was, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 #endif
@@ -307,8 +301,7 @@ INLAY_ALWAYS int inlay_gpu_reserve_(struct inlay_gpu_sq *sq, uint32_t bbs, uint3
 
 INLAY_ALWAYS void inlay_gpu_part_(const struct inlay_gpu_sq *sq, uint32_t at, uint32_t bbs, struct inlay_sq *part)
 {
-	/* The mask tells the compiler how the ring is aligned. */
-	part->buf = part->last = (uint8_t *)((uintptr_t)sq->ring & ~(uintptr_t)(INLAY_WQEBB - 1));
+	part->buf = part->last = sq->ring;
 	part->end = part->buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
 	part->dbrec = NULL;
 	part->next = NULL;
@@ -363,7 +356,7 @@ INLAY_ALWAYS void inlay_gpu_publish_(struct inlay_gpu_sq *sq, uint32_t at, uint3
 		INLAY_STORE_(sq->record, inlay_to_be32(end & 0xffff));
 		inlay_fence_record_reg();
 #ifdef __CUDA_ARCH__
-		INLAY_GPU_OP_("st.mmio.relaxed.sys.global.b64 [%0], %1;", : "l"(sq->reg), "l"(doorbell));
+		__asm__ volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" : : "l"(sq->reg), "l"(doorbell) : "memory");
 #else
 		INLAY_STORE_(sq->reg, doorbell);
 		inlay_fence_reg();
@@ -402,27 +395,26 @@ INLAY_ALWAYS uint32_t inlay_gpu_end(struct inlay_gpu_sq *sq, const struct inlay_
 
 /*
  * As inlay_gpu_begin and inlay_gpu_end, with one reservation and one doorbell for several lanes of a
- * warp: each lane gets a part of bbs WQEBBs. Errors are the same for all.
+ * warp: each gets a part of bbs WQEBBs. All get the same error.
  *
- * lanes  mask of the lanes that call it, all with the same arguments, and later inlay_gpu_end_warp.
- *        On a CPU, 1
+ * lanes  mask of the lanes that call it, with the same arguments, and later inlay_gpu_end_warp. On a
+ *        CPU, 1
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin_warp(struct inlay_gpu_sq *sq, uint32_t lanes, uint32_t bbs, struct inlay_sq *part)
 {
 #ifdef __CUDA_ARCH__
-	uint32_t at = 0, before, leader, lane, n = inlay_ones_(lanes);
+	uint32_t at = 0, last, lane, n = inlay_ones_(lanes);
 	int err = 0;
 
 	__asm__("mov.u32 %0, %%laneid;" : "=r"(lane));
-	__asm__("bfind.u32 %0, %1;" : "=r"(leader) : "r"(lanes));
-	before = inlay_ones_(lanes & ((1u << lane) - 1));
-	if (lane == leader)
+	__asm__("bfind.u32 %0, %1;" : "=r"(last) : "r"(lanes));
+	if (lane == last)
 		err = bbs > sq->mask + 1 ? -EINVAL : inlay_gpu_reserve_(sq, n * bbs, &at);
-	INLAY_GPU_OP_("shfl.sync.idx.b32 %0, %1, %2, 31, %3;", "=r"(err) : "r"(err), "r"(leader), "r"(lanes));
-	INLAY_GPU_OP_("shfl.sync.idx.b32 %0, %1, %2, 31, %3;", "=r"(at) : "r"(at), "r"(leader), "r"(lanes));
+	__asm__ volatile("shfl.sync.idx.b32 %0, %0, %1, 31, %2;" : "+r"(err) : "r"(last), "r"(lanes));
+	__asm__ volatile("shfl.sync.idx.b32 %0, %0, %1, 31, %2;" : "+r"(at) : "r"(last), "r"(lanes));
 	if (INLAY_UNLIKELY(err))
 		return err;
-	inlay_gpu_part_(sq, at + before * bbs, bbs, part);
+	inlay_gpu_part_(sq, at + inlay_ones_(lanes & ((1u << lane) - 1)) * bbs, bbs, part);
 	return 0;
 #else
 	(void)lanes;
@@ -437,9 +429,8 @@ INLAY_ALWAYS uint32_t inlay_gpu_end_warp(struct inlay_gpu_sq *sq, uint32_t lanes
 	uint64_t doorbell = inlay_gpu_fill_(part);
 
 	__asm__("mov.u32 %0, %%laneid;" : "=r"(lane));
-	INLAY_GPU_OP_("bar.warp.sync %0;", : "r"(lanes));
-	/* The highest lane has the last part. */
-	if (lanes >> lane == 1)
+	__asm__ volatile("bar.warp.sync %0;" : : "r"(lanes) : "memory");
+	if (lanes >> lane == 1) /* the last, which has the last part */
 		inlay_gpu_publish_(sq, end - inlay_ones_(lanes) * bbs, end, doorbell);
 	return end;
 #else

@@ -89,9 +89,35 @@ extern "C" __global__ void warp_reads(struct inlay_gpu_sq *sq, struct reader *me
 	}
 }
 
+/* What test_counts counts: with the post's arguments in registers, and nothing looked at. */
+#define COUNT(name, begin, call, end)                                                                                            \
+	extern "C" __global__ void name(struct inlay_gpu_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t value, uint32_t lkey)   \
+	{                                                                                                                        \
+		struct inlay_wr wr = {};                                                                                         \
+		struct inlay_sq part;                                                                                            \
+                                                                                                                                 \
+		wr.raddr = raddr, wr.rkey = rkey, wr.data = (const void *)(uintptr_t)value, wr.len = 8, wr.lkey = lkey;          \
+		if (begin)                                                                                                       \
+			return;                                                                                                  \
+		if (call)                                                                                                        \
+			return;                                                                                                  \
+		end;                                                                                                             \
+	}
+#define COUNT_ONE(name, call) COUNT(name, inlay_gpu_begin(sq, 1, &part), call, inlay_gpu_end(sq, &part))
+COUNT_ONE(count_write, inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED))
+COUNT_ONE(count_inline, inlay_post_write_inline(&part, raddr, rkey, &value, 8, INLAY_SIGNALED))
+COUNT_ONE(count_add, inlay_post_atomic(&part, inlay_atomic_add(7), &wr, INLAY_SIGNALED))
+COUNT(count_warp, inlay_gpu_begin_warp(sq, 0xffffffff, 1, &part), inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED),
+      inlay_gpu_end_warp(sq, 0xffffffff, &part))
+
 extern "C" __global__ void test(struct inlay_gpu_sq *sq, uint32_t ticket, int *is)
 {
 	*is = inlay_gpu_test(sq, ticket);
+}
+
+extern "C" __global__ void count_poll(struct inlay_gpu_sq *sq)
+{
+	(void)!inlay_gpu_poll(sq);
 }
 
 extern "C" __global__ void poll(struct inlay_gpu_sq *sq, int *is)

@@ -58,16 +58,23 @@ static void queues(uint32_t type, uint32_t at)
 	sq.pi = sq.short_from = gq.reserved = gq.published = gq.done = at;
 }
 
-static void kernel(const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+/* Runs a kernel of the queue and these arguments, in n lanes of a warp. */
+static void kernel(const char *name, uint32_t n, const uint64_t *more, uint64_t *executed, uint64_t *net)
 {
-	const uint64_t args[] = {(uintptr_t)&gq, a, b, c, d};
-	struct ptx_thread t;
+	const uint64_t args[] = {(uintptr_t)&gq, more[0], more[1], more[2], more[3]};
+	static struct ptx_thread lanes[32];
+	uint32_t i, running = n, steps = 0;
 
-	memset(&t, 0, sizeof(t));
-	t.memory = &ptx_plain;
-	ptx_start(&t, &ptx, name, args);
-	while (ptx_step(&t))
-		assert_true(t.executed < 100000);
+	memset(lanes, 0, sizeof(lanes));
+	for (i = 0; i < n; i++) {
+		lanes[i].lane = i, lanes[i].memory = &ptx_plain;
+		ptx_start(&lanes[i], &ptx, name, args);
+	}
+	for (; running; ptx_meet(lanes))
+		for (i = 0; i < n; i++)
+			running -= lanes[i].depth && !ptx_step(&lanes[i]), assert_true(steps++ < 1000000);
+	for (*executed = *net = i = 0; i < n; i++)
+		*executed += lanes[i].executed, *net += lanes[i].net;
 }
 
 static void random_request(struct request *r, const struct kind *kind)
@@ -120,6 +127,7 @@ static void test_posts(void **state)
 	const struct kind *kind;
 	struct answer answer;
 	struct request r;
+	uint64_t args[4] = {0}, executed, net;
 	uint32_t i, bbs, extra;
 
 	(void)state;
@@ -133,17 +141,39 @@ static void test_posts(void **state)
 			answer.wrong = (uint32_t)kind->post(&r);
 			bbs = sq.pi - at;
 			extra = !bbs || rnd() % 4 == 0 ? 1 + (uint32_t)rnd() % 3 : 0;
-			if (answer.wrong)
-				print_message("%s: %d\n", kind->name, (int)answer.wrong);
 			for (; bbs + extra > sq.pi - at;)
 				must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, bbs + extra - 1 == sq.pi - at ? INLAY_SIGNALED : 0));
 			inlay_sq_ring_doorbell(&sq);
-			kernel(kind->name, (uintptr_t)&r, bbs + extra, (uintptr_t)&answer, 0);
+			args[0] = (uintptr_t)&r, args[1] = bbs + extra, args[2] = (uintptr_t)&answer;
+			kernel(kind->name, 1, args, &executed, &net);
 			must(answer.begin);
 			assert_int_equal(answer.post, (int)answer.wrong);
 			assert_int_equal(answer.ticket, sq.pi);
 			same_sides();
 		}
+}
+
+/* One thread, nobody else: PTX instructions, those that are not moves, conversions or parameters. */
+static void test_counts(void **state)
+{
+	static const struct {
+		const char *name;
+		uint32_t lanes, most;
+	} rows[] = {{"count_write", 1, 62}, {"count_inline", 1, 62}, {"count_add", 1, 66}, {"count_warp", 32, 20 * 32}, {"count_poll", 1, 40}};
+	const uint64_t args[4] = {0x1000, 1, 0x2000, 2};
+	uint64_t executed, net;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < ARRAY(rows); i++) {
+		queues(IBV_QPT_RC, 0);
+		gq.reserved = gq.published = strstr(rows[i].name, "poll") ? 1 : 0;
+		gpu.ring[7] = 3;
+		inlay_put32(gpu.cqe + 60, strstr(rows[i].name, "poll") ? 0 : 0xf0000000);
+		kernel(rows[i].name, rows[i].lanes, args, &executed, &net);
+		print_message("# %s: %.1f instructions, %.1f net\n", rows[i].name, (double)executed / rows[i].lanes,
+			      (double)net / rows[i].lanes);
+	}
 }
 
 static int read_kernels(void **state)
@@ -158,5 +188,5 @@ static int read_kernels(void **state)
 
 int main(void)
 {
-	return test_group("gpu/posts", read_kernels, NULL, TEST(test_posts));
+	return test_group("gpu/posts", read_kernels, NULL, TEST(test_posts), TEST(test_counts));
 }

@@ -254,7 +254,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_sq_cursor_(const struct inlay_sq *sq, uin
 	at.index = sq->pi;
 	at.wqe = sq->buf + (size_t)(at.index & mask) * INLAY_WQEBB;
 	/* One pointer from here on, not ring and offset, saves clang a register, a push and a pop. */
-	INLAY_HIDE_(at.wqe);
+	INLAY_HIDE_WQE_(at.wqe);
 	at.begin = sq->buf;
 	at.end = sq->end;
 	at.fill = at.at = at.wqe + INLAY_DS;
