@@ -203,8 +203,6 @@ INLAY_ALWAYS int inlay_post_inline_any_(struct inlay_sq *sq, uint32_t is_remote,
 	struct inlay_cursor at;
 	int err;
 
-	if (INLAY_UNLIKELY(len > INLAY_MAX_DS * INLAY_DS))
-		return -EINVAL;
 	ds = 1 + av_ds + is_remote + inlay_seg_inline_ds(len);
 	if (INLAY_UNLIKELY(ds > sq->max_ds) && ds > 4)
 		return -EINVAL;
@@ -319,7 +317,7 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint32_t opcode, const s
 	if (opcode == MLX5_OPCODE_NOP)
 		; /* no payload */
 	else if (flags & INLAY_INLINE)
-		ds = wr->len > INLAY_MAX_DS * INLAY_DS ? INLAY_MAX_DS + 1 : ds + inlay_seg_inline_ds(wr->len);
+		ds += inlay_seg_inline_ds(wr->len);
 	else if (!wr->num_sge)
 		ds++;
 	else
