@@ -488,8 +488,7 @@ INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe6
 /* For inlay_cq_clean, with the SRQ as arg: gives back the entry of a removed receive, with its buffer. */
 INLAY_COLD void inlay_srq_gone(const struct mlx5_cqe64 *cqe, void *arg)
 {
-	if (!inlay_cqe_is_send(cqe))
-		inlay_srq_recycle((struct inlay_srq *)arg, cqe);
+	inlay_srq_recycle((struct inlay_srq *)arg, cqe);
 }
 
 INLAY_CASTS_END_
