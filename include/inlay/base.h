@@ -150,11 +150,11 @@ INLAY_CASTS_BEGIN_
 #define INLAY_HIDE_WQE_(p) INLAY_HIDE_(p)
 #endif
 
+#define INLAY_PRAGMA_(text) _Pragma(#text)
 #ifdef __CUDACC__
-#define INLAY_UNROLL_(n)
+#define INLAY_UNROLL_(n) INLAY_PRAGMA_(unroll n)
 #else
 #define INLAY_UNROLL_(n) INLAY_PRAGMA_(GCC unroll n)
-#define INLAY_PRAGMA_(text) _Pragma(#text)
 #endif
 
 #define INLAY_LIKELY(x) __builtin_expect(!!(x), 1)
@@ -469,6 +469,46 @@ INLAY_ALWAYS void inlay_fence_cqe_free(void)
 #define INLAY_LOAD_(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define INLAY_STORE_(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
 #endif
+
+/* ---- Words that threads of a GPU share (gpu.h). On a CPU, loads acquire and stores release ---- */
+
+INLAY_ALWAYS uint32_t inlay_gpu_load_(const uint32_t *p, int acquire)
+{
+#ifdef __CUDA_ARCH__
+	uint32_t v;
+
+	if (acquire)
+		__asm__ volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+	else
+		__asm__ volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+	return v;
+#else
+	(void)acquire;
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+#endif
+}
+
+INLAY_ALWAYS void inlay_gpu_store_(uint32_t *p, uint32_t v)
+{
+#ifdef __CUDA_ARCH__
+	__asm__ volatile("st.relaxed.gpu.global.b32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
+#else
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+#endif
+}
+
+/* Stores v if *was is there, else sets *was. Returns whether it stored. */
+INLAY_ALWAYS int inlay_gpu_cas_(uint32_t *p, uint32_t *was, uint32_t v)
+{
+#ifdef __CUDA_ARCH__
+	uint32_t old = *was;
+
+	__asm__ volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;" : "=r"(*was) : "l"(p), "r"(old), "r"(v) : "memory");
+	return *was == old;
+#else
+	return __atomic_compare_exchange_n(p, was, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+#endif
+}
 
 /* ---- Locks: one word, 0 when free; for a few instructions at a time ---- */
 

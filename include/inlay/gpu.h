@@ -1,58 +1,48 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/gpu.h: a send queue that the threads of a CUDA kernel share. They post with the functions of
- * queue/post.h and queue/atomic.h, compiled by nvcc or clang from the same source.
+ * queue/post.h and queue/atomic.h, compiled for the GPU by nvcc or clang.
  *
- *   __global__ void put(struct inlay_gpu_sq *sq, struct inlay_wr wr)
- *   {
- *           struct inlay_sq part;
- *           uint32_t ticket;
+ *   while ((err = inlay_gpu_begin(sq, 1, &part)) == -EAGAIN)             one WQEBB of the ring
+ *           if (inlay_gpu_poll(sq) < 0)
+ *                   return;                                          the queue has failed
+ *   err = inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED);
+ *   ticket = inlay_gpu_end(sq, &part);                               published; rung if it is the last
+ *   err = inlay_gpu_wait(sq, ticket);
  *
- *           while ((err = inlay_gpu_begin(sq, 1, &part)) == -EAGAIN)   one WQEBB of the ring
- *                   if (inlay_gpu_poll(sq) < 0)
- *                           return;                            the queue has failed: inlay_gpu_error
- *           err = inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED);
- *           ticket = inlay_gpu_end(sq, &part);                 published, and rung if it is the last
- *           err = inlay_gpu_wait(sq, ticket);
- *   }
+ * A part of the ring is an ordinary struct inlay_sq in registers. A thread reserves it when there is
+ * room, fills it, and publishes it in the order of reservation. If nobody has reserved behind it, it
+ * rings for all. So a thread must not wait for anything between begin and end. WQEBBs that it leaves
+ * unfilled become NOPs.
  *
- * A part of the ring is an ordinary send queue in registers. A thread reserves it when there is room,
- * fills it, and publishes it in the order of reservation. The thread that publishes holds the queue;
- * if nobody has reserved behind it, it rings for all. So a thread must not wait for anything between
- * begin and end. What it leaves unfilled becomes NOPs.
+ * The CQ is collapsed (INLAY_DEVX_CQ_COLLAPSED): its one CQE names the latest signaled WQE. Signal
+ * the last WQE of each part, or wait for later tickets only.
  *
- * Completion. The CQ is collapsed (INLAY_DEVX_CQ_COLLAPSED): its one CQE names the latest signaled
- * WQE. Signal the last WQE of each part, or wait for later tickets only.
- *
- * Set-up, on the CPU. Ring, record and CQE lie in memory that device and GPU reach, the register is
+ * Set-up, on the CPU. Ring, record and CQE lie in memory that device and GPU reach; the register is
  * mapped into the GPU:
  *
- *   cudaHostAlloc(&mem, bytes, cudaHostAllocMapped);         memory of umem: ring, records, CQE
+ *   cudaHostAlloc(&mem, bytes, cudaHostAllocMapped);           of the umem: ring, record, CQE
  *   cudaHostGetDevicePointer(&gmem, mem, 0);
  *   cudaHostRegister(uar.page, 4096, cudaHostRegisterIoMemory | cudaHostRegisterMapped);
  *   cudaHostGetDevicePointer(&gpage, uar.page, 0);
- *   map.ring = gmem + ring_offset, map.record = gmem + record_offset;
- *   map.cqe = gmem + cqe_offset, map.reg = gpage + ((char *)uar.uar.reg - (char *)uar.page);
- *   inlay_gpu_sq_init(&flat, &qp.sq, &map);
+ *   map.ring = gmem + ring_offset, map.record = gmem + record_offset, map.cqe = gmem + cqe_offset;
+ *   map.reg = gpage + (uar.uar.reg - uar.page);
+ *   err = inlay_gpu_sq_init(&flat, &qp.sq, &map);
  *   cudaMalloc(&sq, sizeof(flat));
  *   cudaMemcpy(sq, &flat, sizeof(flat), cudaMemcpyHostToDevice);
  *
- * With everything in GPU memory (cudaMalloc, and a umem of its dmabuf: inlay_devx_umem_reg_dmabuf)
- * define INLAY_GPU_SCOPE as "gpu" before the first include; fences are then cheaper. A GPU that
- * cannot map the register writes doorbells to a word of its own, which a thread of the CPU forwards
- * (inlay_gpu_forward).
+ * With all of it in GPU memory (a umem of its dmabuf), define INLAY_GPU_SCOPE as "gpu": cheaper
+ * fences. A GPU that cannot map the register writes doorbells to a word, which a thread of the CPU
+ * forwards (inlay_gpu_forward).
  *
- * What a kernel can post: everything of inlay_post and inlay_post_atomic with any flags but
- * INLAY_RING, on RC, UC, UD, DCI and XRC; masked atomics; NOPs; what is written by hand with
- * inlay_sq_begin and inlay_sq_commit, WAIT and SEND_ENABLE (wqe/sync.h) included. A queue that one
- * thread owns works as on the CPU: inlay_cq_peek and inlay_cq_advance on a CQ with owner bits,
- * inlay_rq_post, inlay_srq_post. Raw packets (queue/packet.h), batches and set-up stay on the CPU.
+ * A kernel can post whatever inlay_post and inlay_post_atomic can, on any type of QP, without
+ * INLAY_RING, and WQEs written by hand (wqe/sync.h: WAIT). A queue that one thread owns works as on
+ * the CPU: inlay_cq_peek and inlay_cq_advance on a CQ with owner bits, inlay_rq_post, inlay_srq_post.
+ * Raw packets, batches and set-up stay on the CPU.
  *
- * Threads: any number, of one GPU, or of the CPU if no GPU uses the queue. CUDA 12.2, compute
- * capability 7.0 (threads of a warp wait for each other). Nothing here has run on a GPU yet: kernels
- * are compiled, interpreted and compared with the CPU (tests/gpu).
- *
- * Sources: PTX ISA, "Memory Consistency Model"; queue/sq.h; base.h's table of fences.
+ * Threads: any number, of one GPU, or of the CPU. Needs CUDA 12.2 and compute capability 7.0. It has
+ * not run on a GPU yet: tests/gpu interprets compiled kernels. Sources: PTX ISA, "Memory Consistency
+ * Model"; queue/sq.h; base.h's table of fences.
  */
 #ifndef INLAY_GPU_H
 #define INLAY_GPU_H
@@ -67,15 +57,10 @@ INLAY_CASTS_BEGIN_
 
 /* Flat: copy it to the GPU. The counters are on lines of their own. */
 struct inlay_gpu_sq {
-	uint8_t *ring;
+	struct inlay_sq part;   /* what parts begin as; part.buf is the ring */
 	uint32_t *record;       /* its send word */
 	uint64_t *reg;
 	uint8_t *cqe;
-	uint64_t qpn8;
-	uint32_t mask;          /* WQEBBs in the ring, less 1 */
-	uint32_t max_ds;
-	uint32_t atomics;
-	uint32_t type;
 	uint32_t reserved __attribute__((aligned(128)));
 	uint32_t published __attribute__((aligned(128)));
 	uint32_t done __attribute__((aligned(128)));
@@ -110,22 +95,22 @@ INLAY_COLD INLAY_RESULT int inlay_gpu_sq_init(struct inlay_gpu_sq *gpu, const st
 	if (inlay_sq_index(sq))
 		return -EBUSY;
 	__builtin_memset(gpu, 0, sizeof(*gpu));
-	gpu->ring = (uint8_t *)map->ring;
+	gpu->part.buf = gpu->part.last = (uint8_t *)map->ring;
+	gpu->part.end = gpu->part.buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
+	gpu->part.qpn8 = sq->qpn8;
+	gpu->part.mask = sq->mask;
+	gpu->part.max_ds = sq->max_ds;
+	gpu->part.atomics = sq->atomics;
+	gpu->part.type = sq->type;
 	gpu->record = (uint32_t *)map->record + MLX5_SND_DBR;
 	gpu->reg = (uint64_t *)map->reg;
 	gpu->cqe = (uint8_t *)map->cqe;
-	gpu->qpn8 = sq->qpn8;
-	gpu->mask = sq->mask;
-	gpu->max_ds = sq->max_ds;
-	gpu->atomics = sq->atomics;
-	gpu->type = sq->type;
 	return 0;
 }
 
 /*
- * Restores the state of inlay_gpu_sq_init, after the QP was reset and before it is connected again
- * (recovery.md). For one thread, of the side that the pointers belong to, while no other uses the
- * queue. Tickets from before mean nothing afterwards.
+ * Restores the state of inlay_gpu_sq_init between the reset of the QP and its next connection
+ * (recovery.md). For one thread of the side that posts, while no other uses the queue or its tickets.
  */
 INLAY_FN void inlay_gpu_reset(struct inlay_gpu_sq *gpu)
 {
@@ -135,13 +120,9 @@ INLAY_FN void inlay_gpu_reset(struct inlay_gpu_sq *gpu)
 }
 
 /*
- * Forwards the GPU's latest doorbell, if there is a new one. For a thread of the CPU that calls it in
- * a loop, alone with the register.
- *
- * word  what map.reg points at, in memory that both reach; 0 at first
- * last  the thread's own; 0 at first
- *
- * Returns whether it rang.
+ * Forwards the GPU's latest doorbell if it is new; returns whether it was. A thread of the CPU, alone
+ * with the register, calls it in a loop. word: map.reg, in memory of both; last: its own; both 0 at
+ * first.
  */
 INLAY_FN int inlay_gpu_forward(const uint64_t *word, uint64_t *last, struct inlay_uar *uar)
 {
@@ -158,64 +139,14 @@ INLAY_FN int inlay_gpu_forward(const uint64_t *word, uint64_t *last, struct inla
 	return 1;
 }
 
-/* ---- Data path: words that threads share. On a CPU, loads acquire and stores release ---- */
-
-#ifdef __CUDA_ARCH__
-#define INLAY_GPU_LOAD_(p, order, v) __asm__ volatile("ld." order ".gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(p) : "memory")
-#else
-#define INLAY_GPU_LOAD_(p, order, v) ((v) = __atomic_load_n(p, __ATOMIC_ACQUIRE))
-#endif
-
-INLAY_ALWAYS uint32_t inlay_gpu_load_(const uint32_t *p)
-{
-	uint32_t v;
-
-	INLAY_GPU_LOAD_(p, "relaxed", v);
-	return v;
-}
-
-INLAY_ALWAYS uint32_t inlay_gpu_acquire_(const uint32_t *p)
-{
-	uint32_t v;
-
-	INLAY_GPU_LOAD_(p, "acquire", v);
-	return v;
-}
-
-INLAY_ALWAYS void inlay_gpu_store_(uint32_t *p, uint32_t v)
-{
-#ifdef __CUDA_ARCH__
-	__asm__ volatile("st.relaxed.gpu.global.b32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
-#else
-	__atomic_store_n(p, v, __ATOMIC_RELEASE);
-#endif
-}
-
-/* Stores v if *was is there, else sets *was. Returns whether it stored. */
-INLAY_ALWAYS int inlay_gpu_cas_(uint32_t *p, uint32_t *was, uint32_t v)
-{
-#ifdef __CUDA_ARCH__
-	uint32_t old = *was;
-
-	__asm__ volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;" : "=r"(*was) : "l"(p), "r"(old), "r"(v) : "memory");
-	return *was == old;
-#else
-	return __atomic_compare_exchange_n(p, was, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-#endif
-}
-
 /* ---- Data path: completion ---- */
 
-/*
- * Looks at the CQE. Returns 1 when WQEs are done that were not before, 0, or -EIO when the queue has
- * failed.
- */
+/* Looks at the CQE. Returns 1 when more WQEs are done than before, 0, or -EIO if the queue has failed. */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_poll(struct inlay_gpu_sq *sq)
 {
-	uint32_t done = inlay_gpu_load_(&sq->done), none = 0, word, at;
+	uint32_t done = inlay_gpu_load_(&sq->done, 0), none = 0, word, at;
 
 	word = INLAY_LOAD_((const inlay_word_ *)(const void *)(sq->cqe + 60));
-
 	if (INLAY_UNLIKELY(word >> 24 & INLAY_CQE_ERROR)) {
 		if (word >> 28 == MLX5_CQE_INVALID)
 			return 0;
@@ -226,31 +157,30 @@ INLAY_ALWAYS INLAY_RESULT int inlay_gpu_poll(struct inlay_gpu_sq *sq)
 	}
 	/* At most a ring of 2^15 WQEBBs ahead of done, or not ahead. */
 	at = (uint16_t)(inlay_from_be16((uint16_t)word) - done);
-	if (at > sq->mask)
+	if (at > sq->part.mask)
 		return 0;
 	inlay_fence_polled();
 	at += done;
-	at += ((sq->ring[(size_t)(at & sq->mask) * INLAY_WQEBB + 7] & 0x3fu) + 3) / 4;
+	at += ((sq->part.buf[(size_t)(at & sq->part.mask) * INLAY_WQEBB + 7] & 0x3fu) + 3) / 4;
 	/* Had done moved meanwhile, the WQE might be another by now; then the exchange fails. */
 	inlay_gpu_cas_(&sq->done, &done, at);
 	return 1;
 }
 
 /*
- * Whether everything before a ticket of this queue is done. Returns 1, 0, -EIO when the queue has
- * failed (the WQEs may have been done before), or -EINVAL for a ticket that no inlay_gpu_end has
- * returned.
+ * Whether everything before a ticket is done. Returns 1, 0, -EIO if the queue has failed (the WQEs may
+ * have been done before), or -EINVAL for a ticket that inlay_gpu_end has not returned.
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_test(struct inlay_gpu_sq *sq, uint32_t ticket)
 {
 	int moved;
 
-	if ((int32_t)(inlay_gpu_acquire_(&sq->done) - ticket) >= 0)
+	if ((int32_t)(inlay_gpu_load_(&sq->done, 1) - ticket) >= 0)
 		return 1;
-	if (INLAY_UNLIKELY((int32_t)(inlay_gpu_load_(&sq->reserved) - ticket) < 0))
+	if (INLAY_UNLIKELY((int32_t)(inlay_gpu_load_(&sq->reserved, 0) - ticket) < 0))
 		return -EINVAL;
 	moved = inlay_gpu_poll(sq);
-	return moved <= 0 ? moved : (int32_t)(inlay_gpu_acquire_(&sq->done) - ticket) >= 0;
+	return moved <= 0 ? moved : (int32_t)(inlay_gpu_load_(&sq->done, 1) - ticket) >= 0;
 }
 
 /* Waits until everything before a ticket is done. Returns 0, or -EIO or -EINVAL as inlay_gpu_test. */
@@ -266,17 +196,16 @@ INLAY_ALWAYS INLAY_RESULT int inlay_gpu_wait(struct inlay_gpu_sq *sq, uint32_t t
 /* WQEBBs reserved and not seen done. */
 INLAY_ALWAYS uint32_t inlay_gpu_pending(const struct inlay_gpu_sq *sq)
 {
-	return inlay_gpu_load_(&sq->reserved) - inlay_gpu_load_(&sq->done);
+	return inlay_gpu_load_(&sq->reserved, 0) - inlay_gpu_load_(&sq->done, 0);
 }
 
 /*
- * Why the queue failed: returns the syndrome (enum mlx5_cqe_syndrome) of the first error CQE that a
- * thread saw and sets *index to its WQE's, or returns 0. MLX5_CQE_SYNDROME_WR_FLUSH_ERR means that
- * the CQE of a WQE before it was overwritten first.
+ * Why the queue failed. Returns the syndrome of the first error CQE that a thread saw and sets *index
+ * to its WQE's, or returns 0. MLX5_CQE_SYNDROME_WR_FLUSH_ERR: a WQE before it failed, unseen.
  */
 INLAY_FN uint32_t inlay_gpu_error(const struct inlay_gpu_sq *sq, uint32_t *index)
 {
-	uint32_t error = inlay_gpu_load_(&sq->error), done = inlay_gpu_load_(&sq->done);
+	uint32_t error = inlay_gpu_load_(&sq->error, 0), done = inlay_gpu_load_(&sq->done, 0);
 
 	*index = done + (uint16_t)((error >> 16) - done);
 	return error & 0xff;
@@ -287,13 +216,13 @@ INLAY_FN uint32_t inlay_gpu_error(const struct inlay_gpu_sq *sq, uint32_t *index
 /* Reserves bbs WQEBBs from *at on. */
 INLAY_ALWAYS int inlay_gpu_reserve_(struct inlay_gpu_sq *sq, uint32_t bbs, uint32_t *at)
 {
-	uint32_t mask = sq->mask;
+	uint32_t mask = sq->part.mask;
 
 	if (INLAY_UNLIKELY(bbs - 1 > mask))
 		return -EINVAL;
-	*at = inlay_gpu_load_(&sq->reserved);
+	*at = inlay_gpu_load_(&sq->reserved, 0);
 	do {
-		if (INLAY_UNLIKELY(*at + (bbs - 1) - inlay_gpu_acquire_(&sq->done) > mask))
+		if (INLAY_UNLIKELY(*at + (bbs - 1) - inlay_gpu_load_(&sq->done, 1) > mask))
 			return -EAGAIN;
 	} while (INLAY_UNLIKELY(!inlay_gpu_cas_(&sq->reserved, at, *at + bbs)));
 	return 0;
@@ -301,32 +230,18 @@ INLAY_ALWAYS int inlay_gpu_reserve_(struct inlay_gpu_sq *sq, uint32_t bbs, uint3
 
 INLAY_ALWAYS void inlay_gpu_part_(const struct inlay_gpu_sq *sq, uint32_t at, uint32_t bbs, struct inlay_sq *part)
 {
-	part->buf = part->last = sq->ring;
-	part->end = part->buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
-	part->dbrec = NULL;
-	part->next = NULL;
-	part->uar = NULL;
-	part->cq = NULL;
-	part->verbs = NULL;
-	part->qpn8 = sq->qpn8;
-	part->mask = sq->mask;
-	part->max_ds = sq->max_ds;
-	part->atomics = sq->atomics;
-	part->type = sq->type;
+	*part = sq->part;
+	part->unrung = part->copy_max = part->last_ds = 0; /* as constants */
 	part->pi = part->short_from = at;
-	part->pending = sq->mask - (bbs - 1);
-	part->copy_max = part->reg_size = part->last_ds = part->unrung = part->reserved = 0;
-	part->min_inline = part->multi_packet = 0;
+	part->pending = part->mask - (bbs - 1);
 }
 
-/* Fills left WQEBBs with NOPs, the last one signaled. Returns that one's first 8 bytes. */
+/* Fills `left` WQEBBs with NOPs, the last one signaled. Returns that one's first 8 bytes. */
 INLAY_APART uint64_t inlay_gpu_nops_(uint8_t *ring, uint32_t mask, uint64_t qpn8, uint32_t at, uint32_t left)
 {
 	uint8_t *wqe;
 
-#ifdef __CUDACC__
-#pragma unroll 1
-#endif
+	INLAY_UNROLL_(1)
 	for (;; at++) {
 		wqe = ring + (size_t)(at & mask) * INLAY_WQEBB;
 		inlay_wqe_ctrl(wqe, at, MLX5_OPCODE_NOP, qpn8, 1, left == 1 ? INLAY_SIGNALED : 0, 0);
@@ -348,11 +263,11 @@ INLAY_ALWAYS uint64_t inlay_gpu_fill_(const struct inlay_sq *part)
 /* Publishes [at, end), and rings if nobody has reserved behind it. */
 INLAY_ALWAYS void inlay_gpu_publish_(struct inlay_gpu_sq *sq, uint32_t at, uint32_t end, uint64_t doorbell)
 {
-	while (INLAY_UNLIKELY(inlay_gpu_load_(&sq->published) != at))
+	while (INLAY_UNLIKELY(inlay_gpu_load_(&sq->published, 0) != at))
 		inlay_relax();
 	/* The WQEs of this part, and of all that were published before it, precede the record. */
 	inlay_fence_wqe_record();
-	if (inlay_gpu_load_(&sq->reserved) == end) {
+	if (inlay_gpu_load_(&sq->reserved, 0) == end) {
 		INLAY_STORE_(sq->record, inlay_to_be32(end & 0xffff));
 		inlay_fence_record_reg();
 #ifdef __CUDA_ARCH__
@@ -409,7 +324,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin_warp(struct inlay_gpu_sq *sq, uint
 	__asm__("mov.u32 %0, %%laneid;" : "=r"(lane));
 	__asm__("bfind.u32 %0, %1;" : "=r"(last) : "r"(lanes));
 	if (lane == last)
-		err = bbs > sq->mask + 1 ? -EINVAL : inlay_gpu_reserve_(sq, n * bbs, &at);
+		err = bbs > sq->part.mask + 1 ? -EINVAL : inlay_gpu_reserve_(sq, n * bbs, &at);
 	__asm__ volatile("shfl.sync.idx.b32 %0, %0, %1, 31, %2;" : "+r"(err) : "r"(last), "r"(lanes));
 	__asm__ volatile("shfl.sync.idx.b32 %0, %0, %1, 31, %2;" : "+r"(at) : "r"(last), "r"(lanes));
 	if (INLAY_UNLIKELY(err))
