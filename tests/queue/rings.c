@@ -856,7 +856,7 @@ static void rule_break(void *arg)
 	AGAIN((void)!wr_atomic(sq, inlay_atomic_add(1), wr_iov(&list, NULL, NULL, 0), 0))
 	RULE("inlay_post_local_inv: the queue is not NULL", (void)!inlay_post_local_inv(no_sq, 1, 0))
 	RULE("inlay_post_bind_mw: no argument is NULL", (void)!inlay_post_bind_mw(sq, NULL, 1, NULL, 0))
-	AGAIN(inlay_av_init_xrc(&av, 1); inlay_seg_av(at, &av, 3))
+	RULE("inlay_seg_av: the destination has as many units", inlay_av_init_xrc(&av, 1); inlay_seg_av(at, &av, 3))
 	RULE("inlay_sq_finish_: only a DCI has streams",
 	     sq->type = IBV_QPT_RC; (void)!wr_atomic(sq, inlay_atomic_add(1), wr_at(wr_sge(sge, 1), 0, 0), INLAY_STREAM(5)))
 	RULE("inlay_post: only a DCI has streams",
