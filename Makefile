@@ -31,7 +31,7 @@ VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay
 # Each tests/ROOM/NAME.c is a program, built unchecked (NAME-0) or checked (NAME-1, with -O1 instead of -O2, which
 # compiles faster). If there is a NAME.t beside it, that script builds it. The software device's own tests include
 # nothing of inlay: each is built once, with -O1.
-rooms = queue connect mmap buf match tag memdomain devx task fabric programs house
+rooms = queue connect mmap buf match tag memdomain devx task gpu fabric programs house
 scripts = $(wildcard $(rooms:%=tests/%/*.t) tests/softdev/tests/*.t)
 programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c) tests/house/aarch64.c,$(wildcard $(rooms:%=tests/%/*.c))))
 # As C++ too, but for C only: the provider that fabric/ tests, and the rig that tag/oracle shares with the device's tests
@@ -173,6 +173,17 @@ $(foreach p,mmap/blob mmap/map mmap/pci,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B
 
 $(B)/tests/softdev/tests/cm: VERBS += -lrdmacm
 
+# Kernels, which tests/gpu interprets; by nvcc too, where it is
+NVCC = $(firstword $(wildcard $(addsuffix /nvcc,$(subst :, ,$(PATH)) /usr/local/cuda/bin)))
+kernels = $(B)/gpu/clang.ptx $(if $(NVCC),$(B)/gpu/nvcc.ptx)
+$(B)/gpu/clang.ptx: tests/gpu/kernels.cu $(B)/settings | $(first)
+	$(say)
+	$(Q)clang++ -x cuda --cuda-device-only -nocudainc -nocudalib -Wno-unknown-cuda-version --cuda-gpu-arch=sm_80 -std=c++17 -O2 -Iinclude \
+		-MMD -MT $@ -MF $@.d -S -o $@ $<
+$(B)/gpu/nvcc.ptx: tests/gpu/kernels.cu $(B)/settings | $(first)
+	$(say)
+	$(Q)$(NVCC) -std=c++17 -arch=sm_90 -Iinclude -MMD -MT $@ -MF $@.d -ptx -o $@ $<
+
 # Statically, and tests/house/aarch64.c stands for cmocka. libibverbs' headers are the same for every instruction set.
 CROSS = aarch64-linux-gnu-gcc
 crossflags = -std=$(STD) -O1 -Wall -Wextra $(WERROR) -pthread -MMD -MP -MT $@ -MF $@.d -isystem $(B)/aarch64/include
@@ -199,7 +210,7 @@ script = $(filter $(1:%=$(T)/%.t.tap),$(tap))
 headers = $(shell find include -name '*.h')
 
 # A result is of these settings too: lengths of random runs, the device
-knobs = $(foreach v,$(sort $(filter %_OPS %_ENDS %_CASES %_STREAMS %_ROUNDS %_STEPS %_WALKS %_SECONDS %_ALL %_MATRIX INLAY_% SOFTDEV_% \
+knobs = $(foreach v,$(sort $(filter %_OPS %_ENDS %_CASES %_STREAMS %_ROUNDS %_STEPS %_WALKS %_SCHEDULES %_SECONDS %_ALL %_MATRIX INLAY_% SOFTDEV_% \
 	FI_% TEST_UNDER TEST_ONLY LEVELS RDMA_CORE DEVICE,$(.VARIABLES))),$(if $(filter environment command,$(firstword $(origin $(v)))),$(v)=$($(v))))
 $(T)/settings: FORCE
 	@mkdir -p $(@D); echo '$(subst ','\'',$(knobs))' | cmp -s - $@ || echo '$(subst ','\'',$(knobs))' >$@
@@ -215,6 +226,7 @@ $(T)/%.tap: $(B)/tests/% $(runner)
 
 $(foreach r,$(rooms) softdev/tests,$(eval $(filter $(T)/$(r)/%.t.tap,$(tap)): $(wildcard $(r:%=tests/%/*.sh) $(r:%=tests/%/*.pl))))
 $(foreach s,$(SCRIPTS),$(eval $(s:tests/%=$(T)/%.tap): $(wildcard $(s:.t=.c))))
+$(filter $(T)/gpu/posts-% $(T)/gpu/schedules-%,$(tap)): $(kernels)
 $(filter $(T)/fabric/%-0.tap,$(tap)): $(B)/libinlay-fi.so
 $(filter $(T)/fabric/%-1.tap $(T)/fabric/%.t.tap,$(tap)): $(B)/checked/libinlay-fi.so
 $(call script,fabric/%): $(filter $(B)/tests/fabric/%,$(if $(PROGRAMS_ALL),$(both),$(once))) $(wildcard tests/programs/mpi/* tests/programs/mpi.sh)

@@ -97,6 +97,7 @@ INLAY_COLD INLAY_RESULT int inlay_gpu_sq_init(struct inlay_gpu_sq *gpu, const st
 	__builtin_memset(gpu, 0, sizeof(*gpu));
 	gpu->part.buf = gpu->part.last = (uint8_t *)map->ring;
 	gpu->part.end = gpu->part.buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
+	gpu->part.uar = sq->uar; /* checks want one; no part is rung */
 	gpu->part.qpn8 = sq->qpn8;
 	gpu->part.mask = sq->mask;
 	gpu->part.max_ds = sq->max_ds;
@@ -239,15 +240,14 @@ INLAY_ALWAYS void inlay_gpu_part_(const struct inlay_gpu_sq *sq, uint32_t at, ui
 /* Fills `left` WQEBBs with NOPs, the last one signaled. Returns that one's first 8 bytes. */
 INLAY_APART uint64_t inlay_gpu_nops_(uint8_t *ring, uint32_t mask, uint64_t qpn8, uint32_t at, uint32_t left)
 {
-	uint8_t *wqe;
+	uint8_t *wqe = NULL;
 
 	INLAY_UNROLL_(1)
-	for (;; at++) {
+	for (; left; at++, left--) {
 		wqe = ring + (size_t)(at & mask) * INLAY_WQEBB;
 		inlay_wqe_ctrl(wqe, at, MLX5_OPCODE_NOP, qpn8, 1, left == 1 ? INLAY_SIGNALED : 0, 0);
-		if (!--left)
-			return *(const inlay_pair_ *)(const void *)wqe;
 	}
+	return *(const inlay_pair_ *)(const void *)wqe;
 }
 
 /* Completes a part. Returns the first 8 bytes of its last WQE. */

@@ -96,7 +96,7 @@ extern "C" __global__ void warp_reads(struct inlay_gpu_sq *sq, struct reader *me
 		struct inlay_wr wr = {};                                                                                         \
 		struct inlay_sq part;                                                                                            \
                                                                                                                                  \
-		wr.raddr = raddr, wr.rkey = rkey, wr.data = (const void *)(uintptr_t)value, wr.len = 8, wr.lkey = lkey;          \
+		*&wr.raddr = raddr, wr.rkey = rkey, wr.data = (const void *)(uintptr_t)value, wr.len = 8, wr.lkey = lkey;        \
 		if (begin)                                                                                                       \
 			return;                                                                                                  \
 		if (call)                                                                                                        \

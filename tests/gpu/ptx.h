@@ -243,6 +243,16 @@ static void ptx_instruction(struct ptx_function *f, const char *s)
 	}
 }
 
+/* The kernels as a compiler made them: `make` has put them into $B/gpu. Returns 0 if they are not there. */
+static int ptx_find_file(const char *compiler, char *path, size_t len)
+{
+	FILE *file;
+
+	snprintf(path, len, "%s/gpu/%s.ptx", getenv("B") ? getenv("B") : "build", compiler);
+	file = fopen(path, "r");
+	return file ? !fclose(file) : 0;
+}
+
 /* Reads a file, and stops the test if it cannot. */
 static void ptx_read(struct ptx *ptx, const char *path)
 {

@@ -13,6 +13,7 @@
 enum { VERSIONS = 4, PENDING = 24, MOST_BBS = 64, QPN = 0x123456 };
 
 static struct ptx ptx;
+static char path[4096];
 
 /* ---- What threads and device share ---- */
 
@@ -340,19 +341,15 @@ static void test_schedules(void **state)
 	}
 }
 
-static int read_kernels(void **state)
-{
-	(void)state;
-	ptx_read(&ptx, getenv("GPU_PTX"));
-	return 0;
-}
-
-/* Removes each fence of `reads`, and weakens each of its acquiring loads. */
+/*
+ * Removes each fence of `reads`, and the order of each of its acquiring loads but the first: that is of inlay_gpu_begin, and only
+ * stores follow it, which this memory never makes visible before a load that precedes them. PTX does not say so.
+ */
 static void test_fences(void **state)
 {
 	struct ptx_function *f = (struct ptx_function *)(uintptr_t)ptx_find(&ptx, "reads");
+	uint32_t i, fences = 0, loads = 0;
 	const char *wrong;
-	uint32_t i, fences = 0, missed = 0;
 	uint64_t seed;
 
 	(void)state;
@@ -360,22 +357,37 @@ static void test_fences(void **state)
 		struct ptx_op was = f->code[i];
 
 		if (was.what == PTX_fence)
-			f->code[i].what = PTX_nop;
-		else if (was.what == PTX_ld && was.order == PTX_ACQUIRE)
+			f->code[i].what = PTX_nop, fences++;
+		else if (was.what == PTX_ld && was.order == PTX_ACQUIRE && loads++)
 			f->code[i].order = PTX_RELAXED;
 		else
 			continue;
-		fences++;
-		for (wrong = NULL, seed = 1; seed <= 300 && !wrong; seed++)
+		for (wrong = NULL, seed = 1; seed <= 1000 && !wrong; seed++)
 			wrong = one(seed);
-		print_message("# %s %u of reads: %s, schedule %d\n", was.name, i, wrong ? wrong : "not missed", (int)seed - 1);
-		missed += wrong != NULL;
+		print_message("# without %s %u: %s, schedule %u\n", was.name, i, wrong ? wrong : "nothing", (uint32_t)seed - 1);
+		assert_non_null(wrong);
 		f->code[i] = was;
 	}
-	print_message("%u %u\n", missed, fences);
+	assert_true(fences >= 4 && loads >= 2);
+}
+
+static int read_kernels(void **state)
+{
+	(void)state;
+	ptx_read(&ptx, path);
+	return 0;
 }
 
 int main(void)
 {
-	return test_group("gpu/schedules", read_kernels, NULL, TEST(test_schedules), TEST(test_fences));
+	static const char *const compilers[] = {"clang", "nvcc"};
+	uint32_t i;
+	int failed = 0;
+
+	for (i = 0; i < ARRAY(compilers); i++)
+		if (ptx_find_file(compilers[i], path, sizeof(path)))
+			failed += test_group(compilers[i], read_kernels, NULL, TEST(test_schedules), TEST(test_fences));
+		else
+			print_message("# skipped: no kernels by %s\n", compilers[i]);
+	return failed;
 }
