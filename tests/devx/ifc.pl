@@ -27,7 +27,7 @@ my ($inlay, $linux, $scratch, $cc) = @ARGV;
 # Struct here: structs of Linux, mlx5_ifc_..._bits; those of the same name are not listed. Empty:
 # Linux has none.
 my %struct = (
-	wqc => 'wq', klm => '', alias => '', create_alias_in => '', create_alias_out => '',
+	wqc => 'wq', alias => '', create_alias_in => '', create_alias_out => '',
 	allow_other_vhca_access_in => '', qp_ext_in => '', eqe => 'eqe',
 	create_cq_in => 'create_cq_in modify_cq_in', create_rmp_in => 'create_rmp_in modify_rmp_in',
 	create_rq_in => 'create_rq_in modify_rq_in',
@@ -52,21 +52,22 @@ my %name = (
 	'eqe.QP_TYPE' => 'event_data.qp_events.type',
 	'eqe.NUMBER' => 'event_data.qp_events.qpn_rqn_sqn event_data.dct_events.dct_number event_data.comp_event.cq_number',
 	'create_qp_in.QPN' => 'input_qpn', 'hca_cap.RELAXED_ORDERING_READ' => 'relaxed_ordering_read_pci_enabled',
-	'qpc.primary' => 'primary_address_path', 'tirc.outer' => 'rx_hash_field_selector_outer',
+	'qpc.primary' => 'primary_address_path',
+	map({ ("tirc.$_" => 'rx_hash_field_selector_outer.' . lc $_) } qw(L3_PROT_TYPE L4_PROT_TYPE SELECTED_FIELDS)),
 	'fte_match_set_lyr_2_4.src' => 'src_ipv4_src_ipv6', 'fte_match_set_lyr_2_4.dst' => 'dst_ipv4_dst_ipv6',
 	'xrqc.LOG_MATCHING_LIST_SZ' => 'tag_matching_topology_context.log_matching_list_sz', 'query_hca_cap_out.cap' => 'capability',
 	'query_mkey_out.klm' => 'bsf0_klm0_pas_mtt0_1', # the first of its two
-	map { ("query_roce_address_out.$_" => 'roce_address.' . lc $_) } qw(source_l3_address SOURCE_MAC_47_32 SOURCE_MAC_31_0),
+	'query_roce_address_out.source_l3_address' => 'roce_address.source_l3_address',
 );
 my %context = ( # members that hold an object's context, in whatever command
 	cqc => 'cq_context', mkc => 'memory_key_mkey_entry', rmpc => 'ctx rmp_context', xrqc => 'xrq_context',
 	dctc => 'dct_context_entry', rqc => 'ctx rq_context', rqtc => 'rqt_context', tirc => 'ctx',
 );
 
-# Fields that Linux has as a C struct's: place, width
+# Fields that Linux has as a C struct's, or as two: place, width
 my %plain = (
-	'klm.BYTE_COUNT' => 'offsetof(struct mlx5_klm, bcount) * 8, 32', 'klm.MKEY' => 'offsetof(struct mlx5_klm, key) * 8, 32',
-	'klm.ADDRESS' => 'offsetof(struct mlx5_klm, va) * 8, 64',
+	'query_roce_address_out.source_mac' => 'offsetof(struct mlx5_ifc_query_roce_address_out_bits, roce_address.source_mac_47_32), 16 + 32',
+	'ads.rmac' => 'offsetof(struct mlx5_ifc_ads_bits, rmac_47_32), 16 + 32',
 	'eqe.XRQ_ERROR_XRQN' => 'offsetof(struct mlx5_eqe, data.xrq_err.type_xrqn) * 8 + 8, 24',
 );
 
@@ -247,7 +248,7 @@ for my $struct (sort keys %{{map { $_ => 1 } keys %fields, @structs}}) {
 		my $constant = $field =~ /^:/ ? ($struct =~ /_in$/ ? "INLAY_CMD_IN_$bare" : "INLAY_CMD_OUT_$bare") : "INLAY_${upper}_$bare";
 		my $place = $member ? "offsetof(struct inlay_$struct, $field) * 8, sizeof(((struct inlay_$struct *)0)->$field) * 8" :
 			"$constant & 0xffffff, $constant >> 24";
-		$place = "offsetof(struct inlay_$struct, klm) * 8, sizeof(struct inlay_klm) * 8"
+		$place = "offsetof(struct inlay_$struct, klm) * 8, 128"
 			if "$struct.$field" eq 'query_mkey_out.klm';
 		my @names = split ' ', $name{"$struct.$bare"} // ($member ? $context{$field} : undef) // lc $bare;
 		push @names, lc $bare if $name{"$struct.$bare"} && $struct eq 'hca_cap';

@@ -158,7 +158,7 @@ static inline void record_is_clear(struct inlay_devx_place place)
 
 static inline struct inlay_devx_cq_attr cq_want(uint32_t cqes, uint32_t cqe_size)
 {
-	const struct inlay_devx_place ring = place_ring(inlay_devx_cq_size(cqes, cqe_size));
+	const struct inlay_devx_place ring = place_ring(cqes * cqe_size);
 
 	return (struct inlay_devx_cq_attr){ring, place_record(), &rig.uar, cqes, cqe_size, 0, 0, 0, 0, 0};
 }
@@ -192,9 +192,18 @@ static inline struct inlay_devx_qp_attr qp_on(uint32_t type, uint32_t cqn, uint3
 	return attr;
 }
 
+/* Connects a QP to itself */
+UNUSED static int qp_to_itself(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
+{
+	struct inlay_connect_record mine;
+	int err = inlay_devx_qp_address(qp, path, &mine);
+
+	return err ? err : inlay_devx_qp_connect(qp, path, &mine);
+}
+
 static inline struct inlay_devx_srq_attr srq_want(uint32_t entries, uint32_t stride, uint32_t flags)
 {
-	const struct inlay_devx_place ring = place_ring(inlay_devx_srq_size(entries, stride));
+	const struct inlay_devx_place ring = place_ring(entries * stride);
 
 	return (struct inlay_devx_srq_attr){ring, place_record(), NULL, rig.pdn, entries, stride, flags, {0, 0, 0}, 0, 0, 0};
 }

@@ -349,7 +349,7 @@ static void xrq(UNUSED void **state)
 		mlx5dv_devx_destroy_event_channel(channel);
 		want = qp_on(INLAY_QP_ST_RC, cq.cq.cqn, 64, x.srqn);
 		must(inlay_devx_qp_create(&command, dev.ctx, &want));
-		must(inlay_devx_qp_connect_self(&command, &path));
+		must(qp_to_itself(&command, &path));
 		assert_int_equal(inlay_devx_srq_destroy(&x), -EBUSY);
 		must(inlay_devx_qp_destroy(&command));
 		must(inlay_devx_srq_destroy(&x));
@@ -493,7 +493,7 @@ static void dynamic(UNUSED void **state)
 	while (trapping() && !inlay_cq_peek(&scq.cq))
 		softdev_run();
 	dci_done(0, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
-	must(inlay_devx_qp_to_reset(&dci[0]));
+	must(inlay_devx_qp_modify(&dci[0], INLAY_QP_STATE_RST, NULL, NULL));
 	must(inlay_devx_qp_connect(&dci[0], &path, NULL));
 	must(pool_give());
 	inlay_srq_ring(&rmp.srq);

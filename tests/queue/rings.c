@@ -681,6 +681,7 @@ static void same_room(UNUSED void **state)
 static void limits(UNUSED void **state)
 {
 	struct raw *r = raw_make(16, 63, INLAY_UAR_DOORBELL);
+	static const struct inlay_av *volatile nobody;
 	static uint8_t data[1024];
 	struct ibv_sge sge[64];
 	struct inlay_sq was;
@@ -688,6 +689,10 @@ static void limits(UNUSED void **state)
 
 	must(post_from_zero(&r->sq, rnd_below(2) ? INLAY_SIGNALED : 0));
 	assert_true(be32_at(r, 0, 32) == 64 && be32_at(r, 0, 36) == 7 && !be32_at(r, 0, 40) && !be32_at(r, 0, 44));
+	inlay_sq_undo(&r->sq, 0);
+	/* A destination that is none, which the compiler does not know */
+	must(wr_post(&r->sq, MLX5_OPCODE_SEND, wr_to(wr_buf(data, 8, 0), nobody), INLAY_INLINE));
+	assert_true(be32_at(r, 0, 4) == (QPN << 8 | 2) && be32_at(r, 0, 16) == 0x80000008);
 	inlay_sq_undo(&r->sq, 0);
 	for (i = 0; i < 64; i++) {
 		sge[i].addr = i;

@@ -375,7 +375,7 @@ enum inlay_qp_opt { INLAY_QP_OPT_RAE = 1 << 2 }; /* of opt_param_mask */
  * Address path. On RoCE grh, mlid and rlid stay 0: a GRH is implied. rgid_rip: the destination's
  * GID.
  */
-INLAY_LAYOUT(ads, 0x2c, uint32_t dword[4]; uint8_t rgid_rip[16]; uint32_t more[3],
+INLAY_LAYOUT(ads, 0x2c, uint32_t dword[4]; uint8_t rgid_rip[16]; uint8_t more[6]; uint8_t rmac[6],
 	INLAY_ADS_PKEY_INDEX = INLAY_BITS(0x10, 16), INLAY_ADS_GRH = INLAY_BITS(0x28, 1),
 	INLAY_ADS_MLID = INLAY_BITS(0x29, 7),                    /* IB: source path bits */
 	INLAY_ADS_RLID = INLAY_BITS(0x30, 16),
@@ -385,9 +385,9 @@ INLAY_LAYOUT(ads, 0x2c, uint32_t dword[4]; uint8_t rgid_rip[16]; uint32_t more[3
 	INLAY_ADS_DSCP = INLAY_BITS(0x10a, 6),                   /* RoCE v2: tclass >> 2 */
 	INLAY_ADS_UDP_SPORT = INLAY_BITS(0x110, 16),             /* RoCE v2: 0xc000 .. 0xffff; v1: 0 */
 	INLAY_ADS_ETH_PRIO = INLAY_BITS(0x121, 3), INLAY_ADS_SL = INLAY_BITS(0x124, 4),
-	INLAY_ADS_VHCA_PORT_NUM = INLAY_BITS(0x128, 8), INLAY_ADS_RMAC_47_32 = INLAY_BITS(0x130, 16),
-	INLAY_ADS_RMAC_31_0 = INLAY_BITS(0x140, 32));
+	INLAY_ADS_VHCA_PORT_NUM = INLAY_BITS(0x128, 8));
 INLAY_LAYOUT_AT(ads, rgid_rip, 0x80);
+INLAY_LAYOUT_AT(ads, rmac, 0x130);
 
 /* QP context */
 INLAY_LAYOUT(qpc, 0xe8, uint32_t dword[6]; struct inlay_ads primary; uint32_t more[41],
@@ -440,18 +440,15 @@ INLAY_BOX(query_qp_out, 0x110, qpc, 0xc0,
 	  struct inlay_cmd_out cmd; uint32_t dword[2]; struct inlay_qpc qpc; uint32_t more[4]);
 
 /* An entry of a RoCE port's GID table. */
-INLAY_LAYOUT(query_roce_address_out, 0x30,
-	struct inlay_cmd_out cmd; uint8_t source_l3_address[16]; uint32_t dword[4],
-	INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_47_32 = INLAY_BITS(0x110, 16),
-	INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_31_0 = INLAY_BITS(0x120, 32));
-INLAY_LAYOUT_AT(query_roce_address_out, source_l3_address, 0x80);
+INLAY_BOX(query_roce_address_out, 0x30, source_mac, 0x110,
+	  struct inlay_cmd_out cmd; uint8_t source_l3_address[16]; uint8_t more[2]; uint8_t source_mac[6]; uint32_t dword[2]);
 
 /*
  * ---- Memory keys ----
  *
- * The key, as lkey or rkey, is mkey_index << 8 | mkey_7_0. In a key of other keys, a struct
- * inlay_klm for each of them follows the inbox. KLM entries follow each other, each with its own
- * length. A KSM entry covers 2^log_page_size bytes. The offset from start_addr selects the entry.
+ * The key, as lkey or rkey, is mkey_index << 8 | mkey_7_0. In a key of other keys, an entry
+ * (inlay_wqe_klm) for each of them follows the inbox. KLM entries follow each other, each with its
+ * own length. A KSM entry covers 2^log_page_size bytes. The offset from start_addr selects the entry.
  * translations_octword_size counts the octwords (16 bytes) that the key can hold,
  * translations_octword_actual_size those in the command: one per entry, one per two pages of MTT.
  */
@@ -470,10 +467,6 @@ INLAY_LAYOUT(mkc, 0x40, uint32_t dword[16],
 	INLAY_MKC_RELAXED_ORDERING_READ = INLAY_BITS(0x1d9, 1),
 	INLAY_MKC_LOG_PAGE_SIZE = INLAY_BITS(0x1db, 5));         /* MTT: log2 of the page; KSM: of what an entry covers */
 
-INLAY_LAYOUT(klm, 0x10, uint32_t dword[4],
-	INLAY_KLM_BYTE_COUNT = INLAY_BITS(0x00, 32), INLAY_KLM_MKEY = INLAY_BITS(0x20, 32),
-	INLAY_KLM_ADDRESS = INLAY_BITS(0x40, 64));
-
 INLAY_LAYOUT(create_mkey_in, 0x110, struct inlay_cmd_in cmd; struct inlay_mkc mkc; uint32_t dword[48],
 	INLAY_CREATE_MKEY_IN_MKEY_UMEM_VALID = INLAY_BITS(0x61, 1),
 	INLAY_CREATE_MKEY_IN_TRANSLATIONS_OCTWORD_ACTUAL_SIZE = INLAY_BITS(0x300, 32),
@@ -481,7 +474,7 @@ INLAY_LAYOUT(create_mkey_in, 0x110, struct inlay_cmd_in cmd; struct inlay_mkc mk
 	INLAY_CREATE_MKEY_IN_MKEY_UMEM_OFFSET = INLAY_BITS(0x340, 64));
 INLAY_LAYOUT_AT(create_mkey_in, mkc, 0x80);
 INLAY_BOX(query_mkey_out, 0x130, klm, 0x880,
-	  struct inlay_cmd_out cmd; struct inlay_mkc mkc; uint32_t dword[48]; struct inlay_klm klm[2]);
+	  struct inlay_cmd_out cmd; struct inlay_mkc mkc; uint32_t dword[48]; uint8_t klm[2][16]);
 
 INLAY_LAYOUT(create_psv_out, 0x20, struct inlay_cmd_out cmd; uint32_t dword[4],
 	INLAY_CREATE_PSV_OUT_PSV0_INDEX = INLAY_BITS(0x88, 24));

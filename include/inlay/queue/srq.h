@@ -80,9 +80,10 @@ struct inlay_srq {
 	uint32_t wqe_cnt;         /* entries */
 	uint32_t pi;              /* entries shown */
 	uint32_t some;            /* cnt while an entry of a list is empty, else 0 */
-	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
-	uint64_t back[32768 / 64]; /* list: a bit for each empty entry that is not in it */
+	uint32_t full;            /* cnt while none is, else 0 */
 	uint32_t reserved;        /* CQEs in cq */
+	uint64_t back[32768 / 64]; /* list: a bit for each empty entry that is not in it */
+	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_srq, back) == INLAY_CACHE_LINE, "a post touches one line of its queue");
@@ -235,12 +236,14 @@ INLAY_ALWAYS uint8_t *inlay_srq_cyclic_(const struct inlay_srq *srq)
 INLAY_APART int inlay_srq_show_(struct inlay_srq *srq)
 {
 	uint8_t *wqe;
+	int none = 0;
 
 	while (wqe = inlay_srq_cyclic_(srq), wqe[INLAY_SRQ_STATE_] == INLAY_SRQ_FULL_) {
 		wqe[INLAY_SRQ_STATE_] = 0;
 		srq->pi++;
 	}
-	return 0;
+	__asm__("" : "+r"(none)); /* as in inlay_sq_doorbell_ */
+	return none;
 }
 
 /* Ends a post to a list: the entry before the tail is shown. */
@@ -265,6 +268,7 @@ INLAY_APART int inlay_srq_fill_tail_(struct inlay_srq *srq, uint8_t *wqe)
 	if (inlay_srq_extend_(srq))
 		return inlay_srq_fill_(srq, wqe);
 	srq->room = srq->some = 0;
+	srq->full = srq->cnt;
 	return 0;
 }
 
@@ -371,28 +375,16 @@ INLAY_ALWAYS int inlay_srq_free_(struct inlay_srq *srq, uint32_t index)
 	if (srq->cnt)
 		inlay_srq_append_(srq, wqe, index);
 	srq->some = srq->cnt;
+	srq->full = 0;
 	srq->room++;
 	return 0;
 }
 
-/* The rest of inlay_srq_recycle: a cyclic queue; a list with empty entries, where the buffer moves. */
-INLAY_APART int inlay_srq_recycle_(struct inlay_srq *srq, uint32_t index)
+/* inlay_srq_recycle for a list with empty entries: the buffer moves to the one that is filled next. */
+INLAY_APART int inlay_srq_move_(struct inlay_srq *srq, uint32_t index)
 {
-	uint32_t mask = srq->wqe_cnt - 1;
 	uint8_t *wqe, *to;
 
-	if (INLAY_LIKELY(!srq->cnt)) {
-		index &= mask;
-		wqe = inlay_srq_wqe(srq, index);
-		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_STATE_]))
-			return -EPROTO;
-		if (INLAY_LIKELY(index == (srq->pi & mask))) {
-			to = inlay_srq_wqe(srq, ++srq->pi & mask);
-			return INLAY_LIKELY(to[INLAY_SRQ_STATE_] != INLAY_SRQ_FULL_) ? 0 : inlay_srq_show_(srq);
-		}
-		wqe[INLAY_SRQ_STATE_] = INLAY_SRQ_FULL_;
-		return 0;
-	}
 	if (inlay_srq_free_(srq, index))
 		return -EPROTO;
 	wqe = inlay_srq_wqe(srq, index);
@@ -401,11 +393,31 @@ INLAY_APART int inlay_srq_recycle_(struct inlay_srq *srq, uint32_t index)
 	return to == srq->tail ? inlay_srq_fill_tail_(srq, to) : inlay_srq_fill_(srq, to);
 }
 
+/* And for a cyclic queue; apart from the list, so that it saves no registers. */
+INLAY_APART int inlay_srq_recycle_(struct inlay_srq *srq, uint32_t index)
+{
+	uint32_t mask = srq->wqe_cnt - 1;
+	uint8_t *wqe;
+
+	if (INLAY_UNLIKELY(srq->cnt))
+		return inlay_srq_move_(srq, index);
+	index &= mask;
+	wqe = inlay_srq_wqe(srq, index);
+	if (INLAY_UNLIKELY(wqe[INLAY_SRQ_STATE_]))
+		return -EPROTO;
+	if (INLAY_UNLIKELY(index != (srq->pi & mask))) {
+		wqe[INLAY_SRQ_STATE_] = INLAY_SRQ_FULL_;
+		return 0;
+	}
+	srq->pi++;
+	return INLAY_LIKELY(inlay_srq_cyclic_(srq)[INLAY_SRQ_STATE_] != INLAY_SRQ_FULL_) ? 0 : inlay_srq_show_(srq);
+}
+
 INLAY_ALWAYS int inlay_srq_recycle_entry_(struct inlay_srq *srq, uint32_t index)
 {
 	uint8_t *wqe;
 
-	if (INLAY_LIKELY(index < srq->cnt) && INLAY_LIKELY(!srq->room)) {
+	if (INLAY_LIKELY(index < srq->full)) {
 		wqe = inlay_srq_wqe(srq, index);
 		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_STATE_]))
 			return -EPROTO;

@@ -451,7 +451,7 @@ static void stories(UNUSED void **state)
 		"s.accept s.accept=EINVAL s.destroy c:CONNECT_RESPONSE+196 c:REJECTED/28",
 		"c.connect s:CONNECT_REQUEST s.accept c:CONNECT_RESPONSE c.establish s:ESTABLISHED c.disconnect s:DISCONNECTED c: "
 		"s.disconnect c:DISCONNECTED s.disconnect c.connect=EINVAL",
-		/* Both at once */
+		/* Before it hears that the other has. Both at once: only of two processes, by chance */
 		"c.connect s:CONNECT_REQUEST s.accept c:CONNECT_RESPONSE c.establish s:ESTABLISHED c.disconnect s.disconnect "
 		"s:DISCONNECTED c:DISCONNECTED",
 		/* The first message comes before the program hears that they are connected */
