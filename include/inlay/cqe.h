@@ -318,7 +318,7 @@ struct inlay_sender {
 	uint16_t slid;     /* LID; InfiniBand only */
 	uint8_t sl;        /* the service level it came with */
 	uint8_t path_bits; /* the low bits of the LID that it was sent to (ibv_wc.dlid_path_bits) */
-	uint8_t has_grh;   /* 1: the INLAY_GRH bytes before the payload (always there) hold a GRH or IP header */
+	uint8_t has_grh;   /* 1: the INLAY_GRH bytes before the payload hold a GRH or IP header */
 };
 
 /* The sender. Receives of a UD QP only. */

@@ -222,7 +222,7 @@ INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 	return 0;
 }
 
-/* A release that is refused, of one of several references, of a list, or into a cache that is full. */
+/* Slow path of a release: errors, further references, lists, held maps, a full cache. */
 INLAY_COLD int inlay_buf_dec_other_(struct inlay_cache_ *c, struct inlay_buf *buf, uint16_t *prev)
 {
 	uint32_t state = __atomic_load_n(&buf->state, __ATOMIC_ACQUIRE), refs = state & INLAY_BUF_REFS_;

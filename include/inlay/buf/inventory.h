@@ -45,8 +45,8 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_inventory {
 	uint64_t start_, len_;
 	struct inlay_keys keys_;
 	uint32_t flags_;            /* of its buffers: 0 or INLAY_BUF_HELD_ */
-	/* Set before the first start, if at all; not read in an inventory of inlay_inventory_attach */
-	uint32_t shared;            /* not 0: for many threads, each with an inlay_inventory_attach */
+	/* Set before the first start; inlay_inventory_attach ignores those of its own */
+	uint32_t shared;            /* 1: for many threads, each with inlay_inventory_attach */
 	struct ibv_pd *pd;          /* the device whose keys buffers get; NULL: each map's first */
 	uint64_t user_data;         /* in any state */
 };
@@ -227,7 +227,7 @@ INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_m
 	inv->start_ = r->start;
 	inv->len_ = r->len;
 	inv->keys_ = keys;
-	/* Nobody voids the range of a map that the store does not hold: it is looked up each time. */
+	/* A map that the store does not hold leaves turn alone, so its range is not remembered. */
 	inv->turn_ = inv->flags_ ? 0 : turn;
 	return 0;
 }

@@ -10,7 +10,7 @@
  *   if (inlay_pool_alloc(pool, &buf) == 0)
  *           ...
  *   inlay_buf_dec_refcount(buf, NULL);                                            back again
- *   sge = inlay_pool_sge(pool, i);                                                an array, by number
+ *   sge = inlay_pool_sge(pool, i);                                            an array, by number
  *
  * Invariants:
  *   - Slices are cut from all ranges of the map, in the order of addresses, none across two.
@@ -33,7 +33,7 @@ struct inlay_pool {
 	size_t element_size;    /* bytes of a buffer */
 	uint32_t num;           /* buffers */
 	/* and set these while the pool is stopped */
-	struct ibv_pd *pd;      /* the device whose keys buffers get; NULL, as at first: the map's first */
+	struct ibv_pd *pd;      /* whose keys buffers get; NULL, as at first: the map's first device */
 	size_t alignment;       /* of slices: a power of two, at first 1 */
 	uint64_t user_data;     /* in any state */
 };
@@ -50,8 +50,8 @@ INLAY_COLD size_t inlay_pool_size(uint32_t num)
  * Makes a stopped pool of num buffers of element_size bytes. memory begins on a cache line, has
  * inlay_pool_size(num) bytes or more, and is in use until inlay_pool_destroy.
  *
- * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small; -EPROTO for a map of another
- * version of inlay.
+ * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small; -EPROTO for a map of
+ * another version of inlay.
  */
 INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t element_size, struct inlay_mmap *mmap,
 				 struct inlay_pool **pool)

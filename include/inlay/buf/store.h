@@ -5,7 +5,7 @@
  * A get pops a descriptor from a cache; a release pushes it there. An empty or full cache moves 64
  * descriptors from or to the pieces, under the lock.
  *
- *   piece:  header | stack: one pointer per descriptor | group: header, 16383 descriptors | group ...
+ *   piece:  header | stack: a pointer per descriptor | group: header, 16383 descriptors | group ...
  *
  * Gets and releases count nothing. A store is a holder of up to eight maps; such a map counts the
  * store's live descriptors when asked. A buffer of any further map holds its map itself.
@@ -52,7 +52,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_cache_ {
 };
 
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_group_ {
-	struct inlay_cache_ *home; /* where its buffers go back unless told; full forever if shared */
+	struct inlay_cache_ *home; /* where its buffers go back; always full if shared */
 	struct inlay_store_ *store;
 };
 
@@ -66,7 +66,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_piece_ {
 enum inlay_store_state_ { INLAY_STORE_STARTED_, INLAY_STORE_STOPPED_, INLAY_STORE_DESTROYED_ };
 
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_store_ {
-	uint64_t turn;             /* first; 1, and 1 more after each stop of the store or of a map it holds */
+	uint64_t turn;             /* first; 1 more after each stop of the store or a map */
 	struct ibv_pd *pd;
 	uint32_t state;            /* enum inlay_store_state_ */
 	uint32_t shared;
@@ -177,7 +177,7 @@ INLAY_COLD int inlay_store_check_(const void *memory, size_t size, size_t need)
 	return size < need ? -ENOBUFS : 0;
 }
 
-/* Zeroes an object of `head` bytes, which begins with a cache, and makes a stopped store after it. */
+/* Zeroes an object of `head` bytes, which begins with a cache; makes a stopped store after it. */
 INLAY_COLD int inlay_store_create_(void *memory, size_t size, size_t head, uint32_t num)
 {
 	struct inlay_cache_ *home = (struct inlay_cache_ *)memory;
