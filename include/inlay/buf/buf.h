@@ -250,7 +250,7 @@ INLAY_COLD int inlay_buf_dec_other_(struct inlay_cache_ *c, struct inlay_buf *bu
 INLAY_ALWAYS int inlay_buf_dec_(struct inlay_cache_ *c, struct inlay_buf *buf, uint16_t *prev)
 {
 	const struct inlay_group_ *group;
-	uint32_t state, num;
+	uint32_t state, free, num;
 
 	INLAY_CHECK(buf, "a buffer is not NULL");
 	/* Orders this after the accesses of those who dropped the other references. */
@@ -260,10 +260,11 @@ INLAY_ALWAYS int inlay_buf_dec_(struct inlay_cache_ *c, struct inlay_buf *buf, u
 		c = group->home;
 	else if (INLAY_UNLIKELY(c->store != group->store))
 		return inlay_buf_dec_other_(c, buf, prev);
+	free = state - 1;
 	num = c->num;
-	if (INLAY_UNLIKELY((state & INLAY_BUF_USE_) != 1) || INLAY_UNLIKELY(buf->next) || INLAY_UNLIKELY(num == INLAY_CACHED_))
+	if (INLAY_UNLIKELY(free & INLAY_BUF_USE_) || INLAY_UNLIKELY(buf->next) || INLAY_UNLIKELY(num == INLAY_CACHED_))
 		return inlay_buf_dec_other_(c, buf, prev);
-	__atomic_store_n(&buf->state, state - 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&buf->state, free, __ATOMIC_RELEASE);
 	c->buf[num] = buf;
 	c->num = num + 1;
 	if (prev)
