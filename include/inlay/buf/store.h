@@ -91,9 +91,9 @@ INLAY_ALWAYS uint32_t inlay_buf_state_(const struct inlay_buf *buf)
 	return __atomic_load_n(&inlay_buf_(buf)->state, __ATOMIC_RELAXED);
 }
 
-INLAY_ALWAYS const struct inlay_group_ *inlay_buf_group_(const struct inlay_buf *buf, uint32_t state)
+INLAY_ALWAYS struct inlay_group_ *inlay_buf_group_(const struct inlay_buf *buf, uint32_t state)
 {
-	return (const struct inlay_group_ *)((uintptr_t)buf - (uintptr_t)(state / INLAY_BUF_LINE_) * INLAY_CACHE_LINE);
+	return (struct inlay_group_ *)((uintptr_t)buf - (uintptr_t)(state / INLAY_BUF_LINE_) * INLAY_CACHE_LINE);
 }
 
 INLAY_ALWAYS struct inlay_buf *inlay_piece_buf_(const struct inlay_piece_ *p, uint32_t i)
@@ -158,7 +158,7 @@ INLAY_COLD void inlay_store_grow_(struct inlay_cache_ *home, void *memory, uint3
 		buf = inlay_piece_buf_(p, i);
 		__builtin_memset(buf, 0, sizeof(*buf));
 		buf->state = (i % (INLAY_GROUP_ - 1) + 1) * INLAY_BUF_LINE_;
-		group = (struct inlay_group_ *)(uintptr_t)inlay_buf_group_(buf, buf->state);
+		group = inlay_buf_group_(buf, buf->state);
 		group->home = home;
 		group->store = s;
 		p->stack[num - 1 - i] = buf;
