@@ -179,6 +179,7 @@ static double by_verbs(void *arg, uint64_t n)
 
 static double by_devx(void *arg, uint64_t n)
 {
+	struct inlay_connect_record own;
 	struct inlay_devx_qp_attr attr;
 	double seconds = 0, start;
 	unsigned i;
@@ -196,7 +197,8 @@ static double by_devx(void *arg, uint64_t n)
 			attr.ring.offset = (uint64_t)i * qp_bytes;
 			attr.record.offset = MADE * qp_bytes + 64 * i;
 			NEED(!inlay_devx_qp_create(&devx_qps[i], ctx, &attr) &&
-			     !inlay_devx_qp_connect_self(&devx_qps[i], &path), "a queue pair");
+			     !inlay_devx_qp_address(&devx_qps[i], &path, &own) &&
+			     !inlay_devx_qp_connect(&devx_qps[i], &path, &own), "a queue pair");
 		}
 		seconds += now() - start;
 		for (i = 0; i < MADE; i++)

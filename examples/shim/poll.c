@@ -108,7 +108,7 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 		*status = inlay_cqe_status(cqe);
 		show(cqe);
 	} else {
-		payload = inlay_cqe_payload(cqe, inlay_cq_cqe_size(&cq->q));
+		payload = inlay_cqe_data(cqe, inlay_cq_cqe_size(&cq->q), NULL);
 		if (INLAY_UNLIKELY(!payload && inlay_cqe_is_scattered(cqe)))
 			*status = IBV_WC_LOC_LEN_ERR; /* more than a CQE holds */
 	}
@@ -520,8 +520,7 @@ struct ibv_cq *shim_event(struct shim_cq *cq, struct ibv_cq *from)
 /* The entry of a removed receive, empty as with libmlx5: inlay_srq_gone would post its buffer again */
 static void freed(const struct mlx5_cqe64 *cqe, void *srq)
 {
-	if (!inlay_cqe_is_send(cqe))
-		inlay_srq_release(srq, cqe);
+	inlay_srq_release(srq, cqe);
 }
 
 static void clean(struct shim_cq *cq, struct shim_qp *qp, struct shim_srq *srq)

@@ -133,7 +133,7 @@ static uint8_t *landing(const struct side *s, uint32_t i)
 static const char *open_best(struct side *s, const char *name, int software)
 {
 	struct inlay_query_hca_cap_out out;
-	const struct inlay_hca_cap *cap = &out.cap.general;
+	const struct inlay_hca_cap *cap = &out.cap;
 	struct ibv_context *commands;
 
 	s->ctx = open_device(name);
@@ -188,13 +188,13 @@ static void open_nic(struct side *s)
 
 	/* For each tag three completions, one for each entry, one for each WQE */
 	struct inlay_devx_cq_attr cq = {.uar = &s->register_, .cqes = 1024};
-	place(s, &cq.ring, &cq.record, inlay_devx_cq_size(1024, 64));
+	place(s, &cq.ring, &cq.record, 1024 * 64);
 	must(!inlay_devx_cq_create(&s->devx_cq, s->ctx, &cq), "a completion queue");
 	struct inlay_devx_srq_attr xrq = {.cq = &s->devx_cq.cq, .pdn = pdn, .entries = ENTRIES, .stride = 32,
 					  .tags = TAGS,
 					  .user_index = 1,
 					  .flags = s->nic == 2 ? INLAY_DEVX_SRQ_RNDV : 0};
-	place(s, &xrq.ring, &xrq.record, inlay_devx_srq_size(ENTRIES, 32));
+	place(s, &xrq.ring, &xrq.record, ENTRIES * 32);
 	must(!inlay_devx_srq_create(&s->xrq, s->ctx, &xrq), "an XRQ");
 	s->cq = &s->devx_cq.cq;
 	s->srq = &s->xrq.srq;
@@ -207,7 +207,8 @@ static void open_nic(struct side *s)
 	path.access = IBV_ACCESS_REMOTE_READ;
 	must(!inlay_connect_port(&mine[0], s->ctx, path.port, -1, &why), "the best GID");
 	path.gid_index = mine[0].gid_index;
-	must(!inlay_devx_qp_connect_self(&s->command, &path), "connecting the command queue");
+	must(!inlay_devx_qp_address(&s->command, &path, &mine[0]) &&
+	     !inlay_devx_qp_connect(&s->command, &path, &mine[0]), "connecting the command queue");
 	must(!inlay_devx_qp_address(&s->out, &path, &mine[0]) && !inlay_devx_qp_address(&s->in, &path, &mine[1]),
 	     "an address");
 	for (int i = 0; i < 2; i++) {

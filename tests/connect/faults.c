@@ -370,7 +370,7 @@ static void pci_again(void) /* an exported map cannot be started again */
 }
 static int import_pci(UNUSED const char **why)
 {
-	return inlay_mmap_create_from_export_pci(&s.theirs, s.their_memory, inlay_mmap_import_pci_size(s.blob, s.blob_len),
+	return inlay_mmap_create_from_export_pci(&s.theirs, s.their_memory, inlay_mmap_import_size(s.blob, s.blob_len),
 						 s.other_pd, s.blob, s.blob_len, NULL);
 }
 UNDO(import_destroy, must(inlay_mmap_destroy(&s.theirs)))
@@ -435,8 +435,8 @@ RUN(devx_cq, told(inlay_devx_cq_create(&s.dcq, dev.ctx, &s.dcqa), &s.dcq.error, 
 UNDO(devx_cq_destroy, must(inlay_devx_cq_destroy(&s.dcq)))
 RUN(devx_qp, told(inlay_devx_qp_create(&s.dqp, dev.ctx, &s.dqpa), &s.dqp.error, why))
 UNDO(devx_qp_destroy, must(inlay_devx_qp_destroy(&s.dqp)))
-RUN(devx_up, told(inlay_devx_qp_connect_self(&s.dqp, &s.path), &s.dqp.error, why))
-UNDO(devx_down, must(inlay_devx_qp_to_reset(&s.dqp)))
+RUN(devx_up, told(qp_to_itself(&s.dqp, &s.path), &s.dqp.error, why))
+UNDO(devx_down, must(inlay_devx_qp_modify(&s.dqp, INLAY_QP_STATE_RST, NULL, NULL)))
 RUN(devx_rmp, told(inlay_devx_srq_create(&s.rmp, dev.ctx, &s.rmpa), &s.rmp.error, why))
 UNDO(devx_rmp_destroy, must(inlay_devx_srq_destroy(&s.rmp)))
 RUN(devx_rq, told(inlay_devx_rq_create(&s.drq, dev.ctx, &s.drqa), &s.drq.error, why))
@@ -498,7 +498,7 @@ static void devx_known(void)
 	must(inlay_devx_qp_address(&s.dqp, &s.path, &s.here));
 }
 RUN(devx_connect, told(inlay_devx_qp_connect(&s.dqp, &s.path, &s.here), &s.dqp.error, why))
-RUN(devx_error, told(inlay_devx_qp_to_error(&s.dqp), &s.dqp.error, why))
+RUN(devx_error, told(inlay_devx_qp_modify(&s.dqp, INLAY_QP_STATE_ERR, NULL, NULL), &s.dqp.error, why))
 static int devx_ask(UNUSED const char **why)
 {
 	struct inlay_cmd_in in;
@@ -621,9 +621,9 @@ static const struct row {
 	{"a CQ for all", NULL, NULL, on_cq, NULL, 0, "", "", 0, true, 0, false},
 	{"devx_qp_create", devx_qp, devx_qp_destroy, NULL, NULL, 0, "", "", 0, false, 3, true},
 	{"on a QP", NULL, NULL, on_qp, NULL, 0, "", "", 0, true, 0, false},
-	{"devx_qp_connect_self", devx_up, devx_down, devx_down, NULL, 0, "", "", 0, false, 8, false},
+	{"devx_qp_to_itself", devx_up, devx_down, devx_down, NULL, 0, "", "", 0, false, 8, false},
 	{"devx_qp_connect", devx_connect, devx_down, devx_known, NULL, 0, "", "", 0, false, 5, false},
-	{"devx_qp_to_error", devx_error, devx_down, NULL, NULL, 0, "", "", 0, false, 1, false},
+	{"devx_qp_modify", devx_error, devx_down, NULL, NULL, 0, "", "", 0, false, 1, false},
 	{"devx_query_async", devx_ask, NULL, NULL, NULL, 0, "", "", 0, true, 1, false},
 	{"devx_query_context", devx_query, NULL, NULL, NULL, 0, "", "", 0, false, 1, false},
 	{"devx_qp_address", devx_address, NULL, NULL, NULL, 0, "", "", 0, false, 2, false},
@@ -864,7 +864,7 @@ static void commands_make(void)
 	s.rmpa = srq_want(16, 64, 0);
 	s.drqa.cq = &s.dcq.cq;
 	s.drqa.pdn = rig.pdn;
-	s.drqa.ring = place_ring(inlay_devx_rq_size(16, 16));
+	s.drqa.ring = place_ring(16 * 16);
 	s.drqa.record = place_record();
 	s.drqa.wqes = s.drqa.stride = 16;
 	s.keya.addr = 0x100000;

@@ -195,16 +195,16 @@ static void rights_of_queue_pairs(UNUSED void **state)
 			may = types[type] == INLAY_QP_ST_RC ? which : types[type] == INLAY_QP_ST_UC ? which & 1 : 0;
 			s.path.access = subset(which);
 			s.path.atomic_mode = INLAY_ATOMIC_MODE_UP_TO_8;
-			must(inlay_devx_qp_to_init(&s.qp, &s.path));
+			must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_INIT, &s.path, NULL));
 			sent(F(0, 0, 16, 0x502), F(QPC, 0x490, 1, may >> 1 & 1), /* rre */ F(QPC, 0x491, 1, may & 1), /* rwe */
 			     F(QPC, 0x492, 1, may >> 2 & 1), /* rae */ F(QPC, 0x48c, 4, may & 4 ? 3 : 0),
 			     F(QPC, 0x13, 2, 3), /* pm_state migrated */ F(ADS, 0x128, 8, 1),
 			     F(QPC, 0x540, 32, types[type] == INLAY_QP_ST_UD ? QKEY : 0));
 			if (types[type] == INLAY_QP_ST_UD) {
-				must(inlay_devx_qp_to_rtr(&s.qp, &s.path, NULL));
+				must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_RTR, &s.path, NULL));
 				sent(F(QPC, 0x40, 3, IBV_MTU_4096), F(QPC, 0x43, 5, 12) /* a datagram is one packet */);
 			}
-			must(inlay_devx_qp_to_reset(&s.qp));
+			must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_RST, NULL, NULL));
 		}
 		side_free(&s);
 	}
@@ -223,12 +223,12 @@ static void rights_of_initiators(UNUSED void **state)
 	must(inlay_devx_qp_create(&qp, dev.ctx, &attr));
 	for (which = 0; which < 8; which++) {
 		path.access = subset(which);
-		must(inlay_devx_qp_to_init(&qp, &path));
+		must(inlay_devx_qp_modify(&qp, INLAY_QP_STATE_INIT, &path, NULL));
 		sent(F(QPC, 0x490, 3, 0));
-		must(inlay_devx_qp_to_rtr(&qp, &path, NULL));
+		must(inlay_devx_qp_modify(&qp, INLAY_QP_STATE_RTR, &path, NULL));
 		sent(F(0, 0x80, 32, which & 4 ? 1 << 2 : 0), /* opt_param_mask: RAE */ F(QPC, 0x490, 3, which & 4 ? 1 : 0),
 		     F(QPC, 0x48c, 4, which & 4 ? 1 : 0));
-		must(inlay_devx_qp_to_reset(&qp));
+		must(inlay_devx_qp_modify(&qp, INLAY_QP_STATE_RST, NULL, NULL));
 	}
 	must(inlay_devx_qp_destroy(&qp));
 }
@@ -295,7 +295,7 @@ static void ends_of_tag_matching(UNUSED void **state)
 	uint32_t rndv;
 
 	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
-	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_TAG_MATCHING)) {
+	if (!inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_TAG_MATCHING)) {
 		print_message("# skipped: the device has no tag matching\n");
 		skip();
 	}
@@ -303,7 +303,7 @@ static void ends_of_tag_matching(UNUSED void **state)
 	attr.cqn = cq.cq.cqn;
 	attr.tags = 4;
 	attr.flags = INLAY_DEVX_SRQ_DC;
-	if (inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RNDV_OFFLOAD_RC))
+	if (inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_RNDV_OFFLOAD_RC))
 		attr.flags |= INLAY_DEVX_SRQ_RNDV;
 	must(inlay_devx_srq_create(&xrq, dev.ctx, &attr));
 	for (rndv = 0; rndv < 2; rndv++) {
@@ -480,8 +480,8 @@ static void retries_and_timers(UNUSED void **state)
 		s.path.global = i & 1;
 		mine.flags = i & 4 ? INLAY_CONNECT_GLOBAL : 0;
 		grh = mine.link == INLAY_CONNECT_IB && i & 5;
-		must(inlay_devx_qp_to_init(&s.qp, &s.path));
-		must(inlay_devx_qp_to_rtr(&s.qp, &s.path, &mine));
+		must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_INIT, &s.path, NULL));
+		must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_RTR, &s.path, &mine));
 		sent(F(0, 0x80, 32, 0) /* no option: no right is changed */);
 		for (up = 0; 1u << up < s.path.dest_rd_atomic; up++)
 			;
@@ -500,13 +500,13 @@ static void retries_and_timers(UNUSED void **state)
 			sent(F(ADS, 0x110, 16, 0xc000 + (i % 2 ? i : 0)) /* its own peer */);
 			v2++;
 		}
-		must(inlay_devx_qp_to_rts(&s.qp, &s.path));
+		must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_RTS, &s.path, NULL));
 		sent(F(0, 0x80, 32, 0));
 		for (up = 0; 1u << up < s.path.rd_atomic && 2u << up <= mine.rd_atomic; up++)
 			; /* no more than the peer answers */
 		sent(F(QPC, 0x388, 3, up), F(QPC, 0x38d, 3, i % 8), F(QPC, 0x390, 3, (i * 3 + 1) % 8), F(ADS, 0x40, 5, i),
 		     F(QPC, 0x3c8, 24, i * 0x54321 & 0xffffff));
-		must(inlay_devx_qp_to_reset(&s.qp));
+		must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_RST, NULL, NULL));
 	}
 	assert_true(v2 > 0 || mine.link == INLAY_CONNECT_IB || !softdev_present());
 	side_free(&s);
@@ -527,18 +527,18 @@ static void mtus(UNUSED void **state)
 			for (there = 0; there <= 6; there++) {
 				mid.active_mtu = port | 0x100;
 				s.path.mtu = 0;
-				must(inlay_devx_qp_to_init(&s.qp, &s.path));
+				must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_INIT, &s.path, NULL));
 				s.path.mtu = (uint8_t)path;
 				peer.mtu = (uint8_t)there;
 				want = path ? path : port;
 				if (there && there < want)
 					want = there;
 				mid.boxes = 0;
-				err = inlay_devx_qp_to_rtr(&s.qp, &s.path, &peer);
+				err = inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_RTR, &s.path, &peer);
 				assert_true(path > 5 || want < 1 || want > 5 ? err == -EINVAL && !mid.boxes : !err);
 				if (!err)
 					sent(F(QPC, 0x40, 3, want));
-				must(inlay_devx_qp_to_reset(&s.qp));
+				must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_RST, NULL, NULL));
 			}
 	mid.active_mtu = 0;
 	side_free(&s);
@@ -619,7 +619,7 @@ static void call_with_null(void *which)
 	CASE(3, inlay_devx_uar_alloc(NULL, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL));
 	CASE(4, inlay_devx_cq_create(NULL, dev.ctx, Z(inlay_devx_cq_attr)));
 	CASE(5, inlay_devx_qp_create(Z(inlay_devx_qp), dev.ctx, NULL));
-	CASE(6, inlay_devx_qp_to_rts(Z(inlay_devx_qp), NULL));
+	CASE(6, inlay_devx_qp_modify(Z(inlay_devx_qp), INLAY_QP_STATE_RTS, NULL, NULL));
 	CASE(7, inlay_devx_srq_create(NULL, dev.ctx, Z(inlay_devx_srq_attr)));
 	CASE(8, inlay_devx_srq_create(Z(inlay_devx_srq), NULL, Z(inlay_devx_srq_attr)));
 	CASE(9, inlay_devx_dct_create(Z(inlay_devx_dct), dev.ctx, Z(inlay_devx_dct_attr), NULL));

@@ -454,19 +454,19 @@ static void paths_that_cannot_be(UNUSED void **state)
 
 		path = inlay_devx_path_defaults();
 		memcpy(field, &fields[i].most, fields[i].bytes);
-		must(inlay_devx_qp_to_rtr(&qp, &path, &peer));
-		must(inlay_devx_qp_to_rts(&qp, &path));
+		must(inlay_devx_qp_modify(&qp, INLAY_QP_STATE_RTR, &path, &peer));
+		must(inlay_devx_qp_modify(&qp, INLAY_QP_STATE_RTS, &path, NULL));
 		script.calls = 0;
 		value = fields[i].most + 1;
 		memcpy(field, &value, fields[i].bytes);
-		assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
-		assert_true(inlay_devx_qp_to_rts(&qp, &path) == -EINVAL && !script.calls);
+		assert_int_equal(inlay_devx_qp_modify(&qp, INLAY_QP_STATE_RTR, &path, &peer), -EINVAL);
+		assert_true(inlay_devx_qp_modify(&qp, INLAY_QP_STATE_RTS, &path, NULL) == -EINVAL && !script.calls);
 	}
 	path = inlay_devx_path_defaults();
 	path.udp_sport = 0xbfff;
-	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
+	assert_int_equal(inlay_devx_qp_modify(&qp, INLAY_QP_STATE_RTR, &path, &peer), -EINVAL);
 	path.udp_sport = 0xc000;
-	must(inlay_devx_qp_to_rtr(&qp, &path, &peer));
+	must(inlay_devx_qp_modify(&qp, INLAY_QP_STATE_RTR, &path, &peer));
 	/* A service level is a priority on Ethernet */
 	path.sl = 15;
 	assert_true(inlay_devx_path_ok_(&path, 0) && !inlay_devx_path_ok_(&path, 1));
@@ -478,10 +478,10 @@ static void paths_that_cannot_be(UNUSED void **state)
 		memcpy((uint8_t *)&peer + records[i].at, &records[i].most, records[i].bytes);
 		script.calls = 0;
 		path = inlay_devx_path_defaults();
-		if (inlay_devx_qp_to_rtr(&qp, &path, &peer) != -EINVAL || script.calls)
+		if (inlay_devx_qp_modify(&qp, INLAY_QP_STATE_RTR, &path, &peer) != -EINVAL || script.calls)
 			fail_msg("the record's %zu bytes at %zu may be 0x%x", records[i].bytes, records[i].at, records[i].most);
 	}
-	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, NULL), -EINVAL);
+	assert_int_equal(inlay_devx_qp_modify(&qp, INLAY_QP_STATE_RTR, &path, NULL), -EINVAL);
 	assert_int_equal(inlay_devx_roce_mac_(&nobody, 17, 0, peer.mac, NULL), -EINVAL);
 	assert_int_equal(inlay_devx_query_context(qp.obj, INLAY_CMD_OP_QUERY_QP, 1 << 24, peer.gid, sizeof(peer.gid), NULL), -EINVAL);
 	assert_int_equal(script.calls, 0);

@@ -27,12 +27,12 @@ my ($inlay, $linux, $scratch, $cc) = @ARGV;
 # Struct here: structs of Linux, mlx5_ifc_..._bits; those of the same name are not listed. Empty:
 # Linux has none.
 my %struct = (
-	wqc => 'wq', klm => '', alias => '', create_alias_in => '', create_alias_out => '',
+	wqc => 'wq', alias => '', create_alias_in => '', create_alias_out => '',
 	allow_other_vhca_access_in => '', qp_ext_in => '', eqe => 'eqe',
 	create_cq_in => 'create_cq_in modify_cq_in', create_rmp_in => 'create_rmp_in modify_rmp_in',
 	create_rq_in => 'create_rq_in modify_rq_in',
 	create_qp_in => 'create_qp_in rst2init_qp_in init2rtr_qp_in rtr2rts_qp_in rts2rts_qp_in sqerr2rts_qp_in init2init_qp_in',
-	hca_cap => 'cmd_hca_cap', hca_cap_2 => 'cmd_hca_cap_2', atomic_cap => 'atomic_caps', event_cap => 'device_event_cap',
+	hca_cap => 'cmd_hca_cap', hca_cap_2 => 'cmd_hca_cap_2', atomic_cap => 'atomic_caps',
 	cmd_in => 'query_cq_in query_qp_in qp_2err_in qp_2rst_in query_mkey_in query_rmp_in query_rq_in query_xrq_in query_dct_in
 		arm_xrq_in alloc_pd_in alloc_transport_domain_in alloc_q_counter_in query_hca_cap_in query_roce_address_in general_obj_in_cmd_hdr',
 	cmd_out => 'create_cq_out modify_cq_out create_qp_out rst2init_qp_out init2rtr_qp_out rtr2rts_qp_out rts2rts_qp_out
@@ -52,21 +52,23 @@ my %name = (
 	'eqe.QP_TYPE' => 'event_data.qp_events.type',
 	'eqe.NUMBER' => 'event_data.qp_events.qpn_rqn_sqn event_data.dct_events.dct_number event_data.comp_event.cq_number',
 	'create_qp_in.QPN' => 'input_qpn', 'hca_cap.RELAXED_ORDERING_READ' => 'relaxed_ordering_read_pci_enabled',
-	'qpc.primary' => 'primary_address_path', 'tirc.outer' => 'rx_hash_field_selector_outer',
+	'qpc.primary' => 'primary_address_path',
+	map({ ("tirc.$_" => 'rx_hash_field_selector_outer.' . lc $_) } qw(L3_PROT_TYPE L4_PROT_TYPE SELECTED_FIELDS)),
 	'fte_match_set_lyr_2_4.src' => 'src_ipv4_src_ipv6', 'fte_match_set_lyr_2_4.dst' => 'dst_ipv4_dst_ipv6',
-	'xrqc.LOG_MATCHING_LIST_SZ' => 'tag_matching_topology_context.log_matching_list_sz', 'query_hca_cap_out.cap' => 'capability',
+	'xrqc.LOG_MATCHING_LIST_SZ' => 'tag_matching_topology_context.log_matching_list_sz',
 	'query_mkey_out.klm' => 'bsf0_klm0_pas_mtt0_1', # the first of its two
-	map { ("query_roce_address_out.$_" => 'roce_address.' . lc $_) } qw(source_l3_address SOURCE_MAC_47_32 SOURCE_MAC_31_0),
+	'query_roce_address_out.source_l3_address' => 'roce_address.source_l3_address',
 );
 my %context = ( # members that hold an object's context, in whatever command
 	cqc => 'cq_context', mkc => 'memory_key_mkey_entry', rmpc => 'ctx rmp_context', xrqc => 'xrq_context',
 	dctc => 'dct_context_entry', rqc => 'ctx rq_context', rqtc => 'rqt_context', tirc => 'ctx',
 );
 
-# Fields that Linux has as a C struct's: place, width
+# Fields that Linux has as a C struct's, or as two: place, width
 my %plain = (
-	'klm.BYTE_COUNT' => 'offsetof(struct mlx5_klm, bcount) * 8, 32', 'klm.MKEY' => 'offsetof(struct mlx5_klm, key) * 8, 32',
-	'klm.ADDRESS' => 'offsetof(struct mlx5_klm, va) * 8, 64',
+	'query_roce_address_out.source_mac' => 'offsetof(struct mlx5_ifc_query_roce_address_out_bits, roce_address.source_mac_47_32), 16 + 32',
+	'query_hca_cap_out.cap' => 'offsetof(struct mlx5_ifc_query_hca_cap_out_bits, capability), 0x100 * 8',
+	'ads.rmac' => 'offsetof(struct mlx5_ifc_ads_bits, rmac_47_32), 16 + 32',
 	'eqe.XRQ_ERROR_XRQN' => 'offsetof(struct mlx5_eqe, data.xrq_err.type_xrqn) * 8 + 8, 24',
 );
 
@@ -137,6 +139,10 @@ for my $file (map { "$inlay/inlay/devx/$_.h" } qw(ifc packets)) {
 		$body =~ s/union \{.*?\n\t *\} (\w+)/uint8_t $1\[4096]/s;
 		while ($body =~ /\bINLAY_(\w+) = (\w+(?:\(.*?\))?)/g) {
 			my ($constant, $bits) = ($1, $2);
+			if ($struct eq 'hca_cap' && $constant =~ /^(HCA_CAP_2|ATOMIC_CAP|ROCE_CAP)_(\w+)$/) {
+				push @{$fields{lc $1}}, $2; # of the same struct
+				next;
+			}
 			$constant =~ /^${upper}_(\w+)$/ && $bits =~ /^INLAY_BITS\(0x[0-9a-f]+, \d+\)$/ or die "$file: $struct: $constant = $bits\n";
 			push @{$fields{$struct}}, substr($constant, 1 + length $upper);
 		}
@@ -247,7 +253,7 @@ for my $struct (sort keys %{{map { $_ => 1 } keys %fields, @structs}}) {
 		my $constant = $field =~ /^:/ ? ($struct =~ /_in$/ ? "INLAY_CMD_IN_$bare" : "INLAY_CMD_OUT_$bare") : "INLAY_${upper}_$bare";
 		my $place = $member ? "offsetof(struct inlay_$struct, $field) * 8, sizeof(((struct inlay_$struct *)0)->$field) * 8" :
 			"$constant & 0xffffff, $constant >> 24";
-		$place = "offsetof(struct inlay_$struct, klm) * 8, sizeof(struct inlay_klm) * 8"
+		$place = "offsetof(struct inlay_$struct, klm) * 8, 128"
 			if "$struct.$field" eq 'query_mkey_out.klm';
 		my @names = split ' ', $name{"$struct.$bare"} // ($member ? $context{$field} : undef) // lc $bare;
 		push @names, lc $bare if $name{"$struct.$bare"} && $struct eq 'hca_cap';
@@ -300,7 +306,7 @@ my @inside;
 for my $struct (sort keys %fields) {
 	for my $field (grep { /^[A-Z]/ } @{$fields{$struct}}) {
 		my $constant = 'INLAY_' . uc($struct) . "_$field";
-		push @inside, ['', '', "\tinside(\"$struct.$field\", $constant & 0xffffff, $constant >> 24, sizeof(struct inlay_$struct) * 8);"];
+		push @inside, ['', '', "\tinside(\"$struct.$field\", $constant & 0xffffff, $constant >> 24, sizeof(struct inlay_" . ($struct =~ /cap/ && $struct !~ /out/ ? 'hca_cap' : $struct) . ") * 8);"];
 	}
 }
 put 'compare.c', program(@good, @inside);

@@ -97,24 +97,15 @@ static void registers(UNUSED void **state)
 
 static void sizes(UNUSED void **state)
 {
-	static const struct { char kind; uint32_t a, b, c; size_t bytes; } rows[] = {
-		{'c', 256, 64, 0, 16384}, {'c', 256, 128, 0, 32768}, {'c', 255, 64, 0, 0}, {'c', 256, 32, 0, 0}, {'c', 1u << 22, 64, 0, 1u << 28},
-		{'c', 1u << 23, 64, 0, 0}, {'q', 64, 64, 64, 8192}, {'q', 64, 0, 0, 4096}, {'q', 0, 4, 16, 64}, {'q', 0, 2, 16, 0},
-		{'q', 63, 0, 0, 0}, {'q', 0, 3, 64, 0}, {'q', 65536, 0, 0, 0}, {'q', 0, 32768, 1024, 1u << 25}, {'q', 0, 65536, 64, 0}, {'q', 0, 64, 2048, 0},
-		{'q', 0, 64, 48, 0}, {'q', 0, 64, 8, 0}, {'r', 32768, 1024, 0, 1u << 25}, {'r', 65536, 64, 0, 0}, {'r', 64, 2048, 0, 0},
-		{'r', 64, 48, 0, 0}, {'r', 64, 8, 0, 0}, {'s', 16, 64, 0, 1024}, {'s', 17, 64, 0, 0}, {'s', 16, 16, 0, 0},
-		{'s', 32768, 1024, 0, 1u << 25}, {'s', 65536, 64, 0, 0}, {'s', 1, 64, 0, 0}, {'s', 16, 48, 0, 0}, {'s', 16, 2048, 0, 0},
+	static const struct { uint32_t bbs, wqes, stride; size_t bytes; } rows[] = {
+		{64, 64, 64, 8192}, {64, 0, 0, 4096}, {0, 4, 16, 64}, {0, 2, 16, 0}, {63, 0, 0, 0}, {0, 3, 64, 0}, {65536, 0, 0, 0},
+		{0, 32768, 1024, 1u << 25}, {0, 65536, 64, 0}, {0, 64, 2048, 0}, {0, 64, 48, 0}, {0, 64, 8, 0},
 	};
-	size_t i, bytes;
+	size_t i;
 
-	for (i = 0; i < ARRAY(rows); i++) {
-		bytes = rows[i].kind == 'c' ? inlay_devx_cq_size(rows[i].a, rows[i].b) :
-			rows[i].kind == 'r' ? inlay_devx_rq_size(rows[i].a, rows[i].b) :
-			rows[i].kind == 's' ? inlay_devx_srq_size(rows[i].a, rows[i].b) :
-					      inlay_devx_qp_size(rows[i].a, rows[i].b, rows[i].c);
-		if (bytes != rows[i].bytes)
-			fail_msg("%c %u %u %u: %zu", rows[i].kind, rows[i].a, rows[i].b, rows[i].c, bytes);
-	}
+	for (i = 0; i < ARRAY(rows); i++)
+		if (inlay_devx_qp_size(rows[i].bbs, rows[i].wqes, rows[i].stride) != rows[i].bytes)
+			fail_msg("%u %u %u", rows[i].bbs, rows[i].wqes, rows[i].stride);
 }
 
 /* ---- What cannot be, and what just can ---- */
@@ -253,6 +244,7 @@ static void made_or_refused(UNUSED void **state)
 	huge.len = UINT64_MAX;
 	const struct row rows[] = {
 		ONE(0, 0, CQ, cq, period, 4095), ONE(NO, CQ, cq, cqe_size, 32), ONE(NO, CQ, cq, uar, NULL),
+		ONE(NO, CQ, cq, cqes, 63), TWO(NO, CQ, cq, cqes, 1u << 23, ring.umem, &huge),
 		ONE(NO, CQ, cq, flags, 16), ONE(NO, CQ, cq, flags, INLAY_DEVX_CQ_COLLAPSED | INLAY_DEVX_CQ_COMPRESSED),
 		ONE(NO, CQ, cq, period, 4096), ONE(NO, CQ, cq, mini, 5),
 		ONE(NO, CQ, cq, mini, INLAY_MINI_CSUM_STRIDX | INLAY_MINI_STRIDES),
@@ -282,7 +274,9 @@ static void made_or_refused(UNUSED void **state)
 		ONE(BAD_RES, QP, qp, send_cqn, cqn), ONE(BAD_RES, QP, qp, recv_cqn, cqn),
 		ONE(BAD_RES, QP, qp, pdn, rig.pdn ^ 0x5aa5), ONE(BAD_RES, QP, qp, uar, &other),
 		THREE(BAD_RES, QP, qp, srqn, 0x5aa5a5, rq_type, INLAY_RQ_TYPE_SHARED, rq_wqes, 0),
-		ONE(NO, RMP, srq, entries, 12),
+		ONE(NO, RMP, srq, entries, 12), ONE(NO, RMP, srq, entries, 1),
+		TWO(NO, RMP, srq, entries, 65536, ring.umem, &huge), ONE(NO, RMP, srq, stride, 16), ONE(NO, RMP, srq, stride, 48),
+		TWO(NO, RMP, srq, stride, 2048, ring.umem, &huge),
 		ONE(NO, RMP, srq, flags, INLAY_DEVX_SRQ_STRIDING), /* of no shape */
 		ONE(NO, RMP, srq, flags, INLAY_DEVX_SRQ_RNDV), /* of an XRQ */
 		ONE(NO, RMP, srq, flags, INLAY_DEVX_SRQ_DC), ONE(NO, RMP, srq, cqn, some_cq.cq.cqn),
@@ -315,6 +309,8 @@ static void made_or_refused(UNUSED void **state)
 		ONE(NO, LIST, mkey, pdn, rig.pdn | high),
 		TWO(-EINVAL, INLAY_CMD_STATUS_BAD_PARAM, LIST, mkey, len, PAGE + 4, access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC),
 		ONE(NO, RQ, rq, cq, NULL), ONE(NO, RQ, rq, wqes, 3), ONE(NO, RQ, rq, stride, 16),
+		TWO(NO, RQ, rq, flags, 0, stride, 8), TWO(NO, RQ, rq, flags, 0, stride, 48), TWO(NO, RQ, rq, stride, 2048, ring.umem, &huge),
+		TWO(NO, RQ, rq, wqes, 65536, ring.umem, &huge),
 		ONE(NO, RQ, rq, pdn, high), ONE(NO, RQ, rq, user_index, high), ONE(NO, RQ, rq, flags, 8),
 		ONE(NO, RQ, rq, flags, INLAY_DEVX_RQ_STRIDING | INLAY_DEVX_RQ_SHARED),
 		ONE(NO, RQ, rq, strides.log_number, 2), ONE(NO, RQ, rq, strides.log_number, 17),
@@ -355,10 +351,10 @@ static void addresses(UNUSED void **state)
 	path.port = 9;
 	assert_true(inlay_devx_qp_address(&s.qp, &path, &mine) < 0);
 	assert_string_equal(s.qp.error.why, "the device has no such port");
-	assert_true(inlay_devx_qp_to_init(&s.qp, &path) < 0);
+	assert_true(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_INIT, &path, NULL) < 0);
 	path.port = 1;
 	path.rnr_retry = 8;
-	assert_int_equal(inlay_devx_qp_to_init(&s.qp, &path), -EINVAL);
+	assert_int_equal(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_INIT, &path, NULL), -EINVAL);
 	path.rnr_retry = 7;
 	assert_int_equal(s.qp.state, INLAY_QP_STATE_RST);
 	path.port = 1;
@@ -380,15 +376,10 @@ static uint32_t state_of(struct inlay_devx_qp *qp)
 
 enum { TO_INIT, TO_RTR, TO_RTS, TO_ERROR, TO_RESET, MOVES };
 
-static int move(struct inlay_devx_qp *qp, int to, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
+static int move(struct inlay_devx_qp *qp, uint32_t to, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
 {
-	switch (to) {
-	case TO_INIT: return inlay_devx_qp_to_init(qp, path);
-	case TO_RTR: return inlay_devx_qp_to_rtr(qp, path, peer);
-	case TO_RTS: return inlay_devx_qp_to_rts(qp, path);
-	case TO_ERROR: return inlay_devx_qp_to_error(qp);
-	default: return inlay_devx_qp_to_reset(qp);
-	}
+	return inlay_devx_qp_modify(qp, to, to == INLAY_QP_STATE_ERR || to == INLAY_QP_STATE_RST ? NULL : path,
+				    to == INLAY_QP_STATE_RTR ? peer : NULL);
 }
 
 /* From each state by each transition, of QPs of each type */
@@ -412,41 +403,42 @@ static void transitions(UNUSED void **state)
 		must(inlay_devx_qp_address(&s.qp, &s.path, &mine));
 		peer = types[type] == INLAY_QP_ST_UD ? NULL : &mine;
 		/* A peer where none should be, and none where one should be */
-		must(inlay_devx_qp_to_init(&s.qp, &s.path));
-		assert_int_equal(inlay_devx_qp_to_rtr(&s.qp, &s.path, peer ? NULL : &mine), -EINVAL);
+		must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_INIT, &s.path, NULL));
+		assert_int_equal(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_RTR, &s.path, peer ? NULL : &mine), -EINVAL);
 		assert_int_equal(state_of(&s.qp), INLAY_QP_STATE_INIT);
 		for (from = 0; from <= MOVES - 1; from++)
 			for (to = 0; to < MOVES; to++) {
-				must(inlay_devx_qp_to_reset(&s.qp));
+				must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_RST, NULL, NULL));
 				for (i = 0; from < TO_ERROR && i <= from; i++)
-					must(move(&s.qp, (int)i, &s.path, peer));
+					must(move(&s.qp, after[i], &s.path, peer));
 				if (from == TO_ERROR)
-					must(inlay_devx_qp_to_error(&s.qp));
+					must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_ERR, NULL, NULL));
 				was = after[from];
 				assert_int_equal(s.qp.state, was);
 				good = to >= TO_ERROR || to == (from == TO_RESET ? (uint32_t)TO_INIT : from + 1);
 				good = good && !(from == TO_ERROR && to < TO_ERROR);
 				if (good) {
-					must(move(&s.qp, (int)to, &s.path, peer));
+					must(move(&s.qp, after[to], &s.path, peer));
 					assert_int_equal(s.qp.error.err, 0);
 				} else {
-					assert_int_equal(move(&s.qp, (int)to, &s.path, peer), -EINVAL);
+					assert_int_equal(move(&s.qp, after[to], &s.path, peer), -EINVAL);
 					assert_int_equal(s.qp.error.status, rig.errno_only ? 0 : INLAY_CMD_STATUS_BAD_QP_STATE);
 					assert_true(s.qp.error.err == -EINVAL && !s.qp.error.op_mod && !s.qp.error.syndrome == rig.errno_only);
 				}
 				assert_true(s.qp.error.opcode == opcodes[to] && s.qp.state == (good ? after[to] : was));
 				assert_int_equal(state_of(&s.qp), s.qp.state);
 			}
+		assert_int_equal(move(&s.qp, INLAY_QP_STATE_SQD, &s.path, NULL), -EINVAL);
 		/* Connected from INIT too */
-		must(inlay_devx_qp_to_reset(&s.qp));
-		must(inlay_devx_qp_to_init(&s.qp, &s.path));
+		must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_RST, NULL, NULL));
+		must(inlay_devx_qp_modify(&s.qp, INLAY_QP_STATE_INIT, &s.path, NULL));
 		must(inlay_devx_qp_connect(&s.qp, &s.path, peer));
 		assert_int_equal(s.qp.state, INLAY_QP_STATE_RTS);
 		/* Destroyed from wherever it is; then nothing moves any more */
 		side_free(&s);
 		memset(&s.qp, 0, sizeof(s.qp));
 		for (to = 0; to < MOVES; to++)
-			assert_int_equal(move(&s.qp, (int)to, &s.path, peer), -EINVAL);
+			assert_int_equal(move(&s.qp, after[to], &s.path, peer), -EINVAL);
 		assert_int_equal(inlay_devx_qp_address(&s.qp, &s.path, &mine), -EINVAL);
 	}
 }

@@ -90,7 +90,7 @@ static void common_close(void)
 
 static struct inlay_devx_rq_attr rq_want(uint32_t wqes, uint32_t stride, uint32_t flags)
 {
-	struct inlay_devx_rq_attr attr = {.cq = &r.cq.cq, .ring = place_ring(inlay_devx_rq_size(wqes, stride)),
+	struct inlay_devx_rq_attr attr = {.cq = &r.cq.cq, .ring = place_ring(wqes * stride),
 					  .record = place_record(), .pdn = rig.pdn, .wqes = wqes, .stride = stride,
 					  .user_index = 0x5a0000, .flags = flags, .strides = r.shape};
 

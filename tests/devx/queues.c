@@ -60,7 +60,7 @@ static void collapsed(UNUSED void **state)
 		cq_open(&rcq, 64, 64);
 		want = qp_want(cq.cq.cqn, rcq.cq.cqn, 64, 16);
 		must(inlay_devx_qp_create(&qp, dev.ctx, &want));
-		must(inlay_devx_qp_connect_self(&qp, &path));
+		must(qp_to_itself(&qp, &path));
 		only = (const struct mlx5_cqe64 *)(const void *)cq.cq.begin;
 		for (n = 0; n < 200; n++) {
 			index = inlay_sq_index(&qp.sq);

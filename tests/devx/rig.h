@@ -158,7 +158,7 @@ static inline void record_is_clear(struct inlay_devx_place place)
 
 static inline struct inlay_devx_cq_attr cq_want(uint32_t cqes, uint32_t cqe_size)
 {
-	const struct inlay_devx_place ring = place_ring(inlay_devx_cq_size(cqes, cqe_size));
+	const struct inlay_devx_place ring = place_ring(cqes * cqe_size);
 
 	return (struct inlay_devx_cq_attr){ring, place_record(), &rig.uar, cqes, cqe_size, 0, 0, 0, 0, 0};
 }
@@ -192,9 +192,18 @@ static inline struct inlay_devx_qp_attr qp_on(uint32_t type, uint32_t cqn, uint3
 	return attr;
 }
 
+/* Connects a QP to itself */
+UNUSED static int qp_to_itself(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
+{
+	struct inlay_connect_record mine;
+	int err = inlay_devx_qp_address(qp, path, &mine);
+
+	return err ? err : inlay_devx_qp_connect(qp, path, &mine);
+}
+
 static inline struct inlay_devx_srq_attr srq_want(uint32_t entries, uint32_t stride, uint32_t flags)
 {
-	const struct inlay_devx_place ring = place_ring(inlay_devx_srq_size(entries, stride));
+	const struct inlay_devx_place ring = place_ring(entries * stride);
 
 	return (struct inlay_devx_srq_attr){ring, place_record(), NULL, rig.pdn, entries, stride, flags, {0, 0, 0}, 0, 0, 0};
 }
@@ -419,7 +428,7 @@ UNUSED static void take_sent(struct side *s, uint32_t index, uint8_t *to)
 		inlay_cqe_print(stderr, cqe);
 	assert_true(inlay_cqe_opcode(cqe) == MLX5_CQE_REQ && inlay_cqe_qpn(cqe) == s->qpn);
 	assert_int_equal(inlay_cqe_wqe_counter(cqe), (uint16_t)index);
-	payload = inlay_cqe_payload(cqe, s->cq->stride);
+	payload = inlay_cqe_data(cqe, s->cq->stride, NULL);
 	assert_true((payload != NULL) == inlay_cqe_is_scattered(cqe) && (!payload || (to && s->how.scatter)));
 	if (payload && to) {
 		assert_true(inlay_cqe_byte_count(cqe) <= s->how.scatter);
@@ -452,7 +461,7 @@ UNUSED static void take_received(struct side *s, uint8_t opcode, uint32_t len, u
 		assert_int_equal(inlay_cqe_imm_be(cqe), imm_be);
 	if (s->how.flags & INLAY_DEVX_QP_USER_INDEX)
 		assert_int_equal(inlay_from_be32(cqe->srqn_uidx) & 0xffffff, 0x5a5a5a);
-	payload = inlay_cqe_payload(cqe, s->rxcq->stride);
+	payload = inlay_cqe_data(cqe, s->rxcq->stride, NULL);
 	assert_true((payload != NULL) == inlay_cqe_is_scattered(cqe) && (!payload || (to && len <= s->how.scatter)));
 	if (payload && to)
 		memcpy(to, payload, len);

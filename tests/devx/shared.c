@@ -317,8 +317,8 @@ static void xrq(UNUSED void **state)
 	uint32_t tags, rndv, i;
 
 	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
-	rndv = (uint32_t)inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RNDV_OFFLOAD_RC);
-	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_TAG_MATCHING)) {
+	rndv = (uint32_t)inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_RNDV_OFFLOAD_RC);
+	if (!inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_TAG_MATCHING)) {
 		print_message("# skipped: the device has no tag matching\n");
 		skip();
 	}
@@ -349,7 +349,7 @@ static void xrq(UNUSED void **state)
 		mlx5dv_devx_destroy_event_channel(channel);
 		want = qp_on(INLAY_QP_ST_RC, cq.cq.cqn, 64, x.srqn);
 		must(inlay_devx_qp_create(&command, dev.ctx, &want));
-		must(inlay_devx_qp_connect_self(&command, &path));
+		must(qp_to_itself(&command, &path));
 		assert_int_equal(inlay_devx_srq_destroy(&x), -EBUSY);
 		must(inlay_devx_qp_destroy(&command));
 		must(inlay_devx_srq_destroy(&x));
@@ -416,7 +416,7 @@ static void dynamic(UNUSED void **state)
 	bool ooo; /* some of them */
 
 	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
-	ooo = inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_DC);
+	ooo = inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_DC);
 	cq_open(&scq, 64, 64);
 	srq_open(&rmp, 64, 0);
 	pool_open(&rmp.srq);
@@ -493,7 +493,7 @@ static void dynamic(UNUSED void **state)
 	while (trapping() && !inlay_cq_peek(&scq.cq))
 		softdev_run();
 	dci_done(0, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
-	must(inlay_devx_qp_to_reset(&dci[0]));
+	must(inlay_devx_qp_modify(&dci[0], INLAY_QP_STATE_RST, NULL, NULL));
 	must(inlay_devx_qp_connect(&dci[0], &path, NULL));
 	must(pool_give());
 	inlay_srq_ring(&rmp.srq);

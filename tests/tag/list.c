@@ -474,7 +474,7 @@ static void command_queue_fails(UNUSED void **state)
 	must(try_add(&t, 2, 1, 2, EXACT, 0, &handle[1]));
 	inlay_tag_list_ring(&t.list);
 	sync_now(&t, 3);
-	must(inlay_devx_qp_to_error(&t.cmd));
+	must(inlay_devx_qp_modify(&t.cmd, INLAY_QP_STATE_ERR, NULL, NULL));
 	must(try_add(&t, 10, 2, 3, EXACT, 0, &handle[2]));
 	must(inlay_tag_list_del(&t.list, 11, handle[2], 0));
 	must(inlay_tag_list_del(&t.list, 12, handle[0], IBV_OPS_SIGNALED));

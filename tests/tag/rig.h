@@ -52,7 +52,7 @@ UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
 	must(inlay_devx_srq_create(&t->xrq, dev.ctx, &attr));
 	qp = qp_on(INLAY_QP_ST_RC, t->cq.cq.cqn, how->bbs, t->xrq.srqn);
 	must(inlay_devx_qp_create(&t->cmd, dev.ctx, &qp));
-	must(inlay_devx_qp_connect_self(&t->cmd, &path));
+	must(qp_to_itself(&t->cmd, &path));
 	size = inlay_tag_list_size(how->tags, how->bbs);
 	assert_true(size > 0);
 	t->memory = aligned_alloc(64, (size + 63) & ~(size_t)63);

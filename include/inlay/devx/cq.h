@@ -8,7 +8,7 @@
  *
  *   memset(&attr, 0, sizeof(attr));
  *   attr.ring.umem = attr.record.umem = &umem;           registered with IBV_ACCESS_LOCAL_WRITE
- *   attr.record.offset = inlay_devx_cq_size(256, 64);    the ring at 0, the record after it
+ *   attr.record.offset = 256 * 64;                       the ring at 0, the record after it
  *   attr.uar = &uar;
  *   attr.cqes = 256;
  *   inlay_devx_cq_create(&cq, ctx, &attr);
@@ -37,7 +37,7 @@ enum inlay_devx_cq_flags {
 
 /* What to create. Zero it first. */
 struct inlay_devx_cq_attr {
-	struct inlay_devx_place ring;     /* inlay_devx_cq_size() bytes that the device may write */
+	struct inlay_devx_place ring;     /* cqes * cqe_size bytes that the device may write */
 	struct inlay_devx_place record;   /* 8 bytes */
 	const struct inlay_devx_uar *uar; /* the CQ is armed in its page */
 	uint32_t cqes;                    /* a power of two, 1 .. 2^22 */
@@ -55,12 +55,6 @@ struct inlay_devx_cq {
 	struct mlx5dv_devx_obj *obj;   /* NULL if not created */
 	struct inlay_devx_error error; /* of the last call on it */
 };
-
-/* Returns the bytes of a ring, a multiple of 64; 0 for an impossible number or size of CQEs. */
-INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
-{
-	return inlay_devx_ring_(cqes, 1, 1u << 22, cqe_size, 64, 128);
-}
 
 /*
  * Creates a CQ, and initialises ring and record. Returns 0; -EINVAL for an impossible attribute,
@@ -83,7 +77,7 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	collapsed = !!(attr->flags & INLAY_DEVX_CQ_COLLAPSED);
 	enhanced = !!(attr->flags & INLAY_DEVX_CQ_ENHANCED);
 	zip = enhanced || attr->flags & INLAY_DEVX_CQ_COMPRESSED;
-	bytes = inlay_devx_cq_size(attr->cqes, cqe_size);
+	bytes = inlay_devx_ring_(attr->cqes, 1, 1u << 22, cqe_size, 64, 128);
 	if (!bytes || !attr->uar || !attr->uar->devx || attr->flags > 15 || (collapsed && zip) || attr->period > 4095 ||
 	    !inlay_mini_ok_(attr->mini))
 		return inlay_devx_refuse_(&cq->error, -EINVAL, "impossible CQEs, register, flags, period or format");

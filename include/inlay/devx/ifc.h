@@ -199,7 +199,9 @@ INLAY_LAYOUT(eqe, 0x40, uint32_t dword[16],
  * ---- Capabilities: QUERY_HCA_CAP, one answer for each type ----
  *
  * The general capabilities say which other types the device has; a query for any other fails. 0
- * means no, none, or a field newer than the firmware.
+ * means no, none, or a field newer than the firmware. INLAY_CAP_EVENT lists the events to subscribe
+ * to, with an object from bit 0 on, without from 0x100 on: type n is bit n % 64 of the big-endian
+ * 64-bit word n / 64.
  */
 enum inlay_cap_type {
 	INLAY_CAP_GENERAL = 0x00, INLAY_CAP_ATOMIC = 0x03, INLAY_CAP_ROCE = 0x04,
@@ -262,39 +264,24 @@ INLAY_LAYOUT(hca_cap, 0x100, uint32_t dword[64],
 	INLAY_HCA_CAP_RNDV_OFFLOAD_DC = INLAY_BITS(0x5f2, 1),
 	INLAY_HCA_CAP_LOG_TAG_MATCHING_LIST_SZ = INLAY_BITS(0x5f3, 5), INLAY_HCA_CAP_LOG_MAX_XRQ = INLAY_BITS(0x5fb, 5),
 	INLAY_HCA_CAP_WAIT_ON_DATA = INLAY_BITS(0x68b, 1), INLAY_HCA_CAP_WAIT_ON_TIME = INLAY_BITS(0x68c, 1),
-	INLAY_HCA_CAP_DMA_MMO_QP = INLAY_BITS(0x748, 1));        /* QPs copy memory, once INIT2INIT allows it */
-
-INLAY_LAYOUT(hca_cap_2, 0x100, uint32_t dword[64],
+	INLAY_HCA_CAP_DMA_MMO_QP = INLAY_BITS(0x748, 1),         /* QPs copy memory, once INIT2INIT allows it */
+	/* INLAY_CAP_GENERAL_2 */
 	INLAY_HCA_CAP_2_CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED = INLAY_BITS(0xe0, 32), /* bit 8: of an mkey */
 	INLAY_HCA_CAP_2_ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS = INLAY_BITS(0x100, 64), /* bit 2: mkeys */
-	INLAY_HCA_CAP_2_LOG_MIN_MKEY_ENTITY_SIZE = INLAY_BITS(0x1ab, 5));
-
-INLAY_LAYOUT(atomic_cap, 0x100, uint32_t dword[64],
+	INLAY_HCA_CAP_2_LOG_MIN_MKEY_ENTITY_SIZE = INLAY_BITS(0x1ab, 5),
+	/* INLAY_CAP_ATOMIC */
 	INLAY_ATOMIC_CAP_ATOMIC_REQ_8B_ENDIANNESS_MODE = INLAY_BITS(0x40, 2), /* 8 bytes: 0 big-endian, 1 host order */
 	INLAY_ATOMIC_CAP_ATOMIC_OPERATIONS = INLAY_BITS(0x90, 16), /* bit 0 CS, 1 FA, 2 masked CS, 3 masked FA */
 	INLAY_ATOMIC_CAP_ATOMIC_SIZE_QP = INLAY_BITS(0xb0, 16),
-	INLAY_ATOMIC_CAP_ATOMIC_SIZE_DC = INLAY_BITS(0xd0, 16)); /* bit n: 2^n bytes */
-
-INLAY_LAYOUT(roce_cap, 0x100, uint32_t dword[64],
+	INLAY_ATOMIC_CAP_ATOMIC_SIZE_DC = INLAY_BITS(0xd0, 16), /* bit n: 2^n bytes */
+	/* INLAY_CAP_ROCE */
 	INLAY_ROCE_CAP_FL_RC_QP_WHEN_ROCE_DISABLED = INLAY_BITS(0x05, 1),
 	INLAY_ROCE_CAP_FL_RC_QP_WHEN_ROCE_ENABLED = INLAY_BITS(0x06, 1),
 	INLAY_ROCE_CAP_QP_TS_FORMAT = INLAY_BITS(0x1e, 2), INLAY_ROCE_CAP_ROCE_VERSION = INLAY_BITS(0x98, 8),
 	INLAY_ROCE_CAP_R_ROCE_MAX_SRC_UDP_PORT = INLAY_BITS(0xc0, 16),
 	INLAY_ROCE_CAP_R_ROCE_MIN_SRC_UDP_PORT = INLAY_BITS(0xd0, 16));
 
-/*
- * The events to subscribe to: with an object, without. Type n is bit n % 64 of the big-endian word
- * n / 64.
- */
-INLAY_BOX(event_cap, 0x40, user_unaffiliated_events, 0x100,
-	  uint64_t user_affiliated_events[4]; uint64_t user_unaffiliated_events[4]);
-
-INLAY_BOX(query_hca_cap_out, 0x1010, cap, 0x80,
-	  struct inlay_cmd_out cmd;
-	  union {
-		  struct inlay_hca_cap general; struct inlay_hca_cap_2 general_2; struct inlay_atomic_cap atomic;
-		  struct inlay_roce_cap roce; struct inlay_event_cap event; uint32_t dword[1024];
-	  } cap);
+INLAY_BOX(query_hca_cap_out, 0x1010, cap, 0x80, struct inlay_cmd_out cmd; struct inlay_hca_cap cap; uint32_t dword[960]);
 
 /*
  * ---- Completion queues ----
@@ -375,7 +362,7 @@ enum inlay_qp_opt { INLAY_QP_OPT_RAE = 1 << 2 }; /* of opt_param_mask */
  * Address path. On RoCE grh, mlid and rlid stay 0: a GRH is implied. rgid_rip: the destination's
  * GID.
  */
-INLAY_LAYOUT(ads, 0x2c, uint32_t dword[4]; uint8_t rgid_rip[16]; uint32_t more[3],
+INLAY_LAYOUT(ads, 0x2c, uint32_t dword[4]; uint8_t rgid_rip[16]; uint8_t more[6]; uint8_t rmac[6],
 	INLAY_ADS_PKEY_INDEX = INLAY_BITS(0x10, 16), INLAY_ADS_GRH = INLAY_BITS(0x28, 1),
 	INLAY_ADS_MLID = INLAY_BITS(0x29, 7),                    /* IB: source path bits */
 	INLAY_ADS_RLID = INLAY_BITS(0x30, 16),
@@ -385,9 +372,9 @@ INLAY_LAYOUT(ads, 0x2c, uint32_t dword[4]; uint8_t rgid_rip[16]; uint32_t more[3
 	INLAY_ADS_DSCP = INLAY_BITS(0x10a, 6),                   /* RoCE v2: tclass >> 2 */
 	INLAY_ADS_UDP_SPORT = INLAY_BITS(0x110, 16),             /* RoCE v2: 0xc000 .. 0xffff; v1: 0 */
 	INLAY_ADS_ETH_PRIO = INLAY_BITS(0x121, 3), INLAY_ADS_SL = INLAY_BITS(0x124, 4),
-	INLAY_ADS_VHCA_PORT_NUM = INLAY_BITS(0x128, 8), INLAY_ADS_RMAC_47_32 = INLAY_BITS(0x130, 16),
-	INLAY_ADS_RMAC_31_0 = INLAY_BITS(0x140, 32));
+	INLAY_ADS_VHCA_PORT_NUM = INLAY_BITS(0x128, 8));
 INLAY_LAYOUT_AT(ads, rgid_rip, 0x80);
+INLAY_LAYOUT_AT(ads, rmac, 0x130);
 
 /* QP context */
 INLAY_LAYOUT(qpc, 0xe8, uint32_t dword[6]; struct inlay_ads primary; uint32_t more[41],
@@ -440,18 +427,15 @@ INLAY_BOX(query_qp_out, 0x110, qpc, 0xc0,
 	  struct inlay_cmd_out cmd; uint32_t dword[2]; struct inlay_qpc qpc; uint32_t more[4]);
 
 /* An entry of a RoCE port's GID table. */
-INLAY_LAYOUT(query_roce_address_out, 0x30,
-	struct inlay_cmd_out cmd; uint8_t source_l3_address[16]; uint32_t dword[4],
-	INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_47_32 = INLAY_BITS(0x110, 16),
-	INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_31_0 = INLAY_BITS(0x120, 32));
-INLAY_LAYOUT_AT(query_roce_address_out, source_l3_address, 0x80);
+INLAY_BOX(query_roce_address_out, 0x30, source_mac, 0x110,
+	  struct inlay_cmd_out cmd; uint8_t source_l3_address[16]; uint8_t more[2]; uint8_t source_mac[6]; uint32_t dword[2]);
 
 /*
  * ---- Memory keys ----
  *
- * The key, as lkey or rkey, is mkey_index << 8 | mkey_7_0. In a key of other keys, a struct
- * inlay_klm for each of them follows the inbox. KLM entries follow each other, each with its own
- * length. A KSM entry covers 2^log_page_size bytes. The offset from start_addr selects the entry.
+ * The key, as lkey or rkey, is mkey_index << 8 | mkey_7_0. In a key of other keys, an entry
+ * (inlay_wqe_klm) for each of them follows the inbox. KLM entries follow each other, each with its
+ * own length. A KSM entry covers 2^log_page_size bytes. The offset from start_addr selects the entry.
  * translations_octword_size counts the octwords (16 bytes) that the key can hold,
  * translations_octword_actual_size those in the command: one per entry, one per two pages of MTT.
  */
@@ -470,10 +454,6 @@ INLAY_LAYOUT(mkc, 0x40, uint32_t dword[16],
 	INLAY_MKC_RELAXED_ORDERING_READ = INLAY_BITS(0x1d9, 1),
 	INLAY_MKC_LOG_PAGE_SIZE = INLAY_BITS(0x1db, 5));         /* MTT: log2 of the page; KSM: of what an entry covers */
 
-INLAY_LAYOUT(klm, 0x10, uint32_t dword[4],
-	INLAY_KLM_BYTE_COUNT = INLAY_BITS(0x00, 32), INLAY_KLM_MKEY = INLAY_BITS(0x20, 32),
-	INLAY_KLM_ADDRESS = INLAY_BITS(0x40, 64));
-
 INLAY_LAYOUT(create_mkey_in, 0x110, struct inlay_cmd_in cmd; struct inlay_mkc mkc; uint32_t dword[48],
 	INLAY_CREATE_MKEY_IN_MKEY_UMEM_VALID = INLAY_BITS(0x61, 1),
 	INLAY_CREATE_MKEY_IN_TRANSLATIONS_OCTWORD_ACTUAL_SIZE = INLAY_BITS(0x300, 32),
@@ -481,7 +461,7 @@ INLAY_LAYOUT(create_mkey_in, 0x110, struct inlay_cmd_in cmd; struct inlay_mkc mk
 	INLAY_CREATE_MKEY_IN_MKEY_UMEM_OFFSET = INLAY_BITS(0x340, 64));
 INLAY_LAYOUT_AT(create_mkey_in, mkc, 0x80);
 INLAY_BOX(query_mkey_out, 0x130, klm, 0x880,
-	  struct inlay_cmd_out cmd; struct inlay_mkc mkc; uint32_t dword[48]; struct inlay_klm klm[2]);
+	  struct inlay_cmd_out cmd; struct inlay_mkc mkc; uint32_t dword[48]; uint8_t klm[2][16]);
 
 INLAY_LAYOUT(create_psv_out, 0x20, struct inlay_cmd_out cmd; uint32_t dword[4],
 	INLAY_CREATE_PSV_OUT_PSV0_INDEX = INLAY_BITS(0x88, 24));

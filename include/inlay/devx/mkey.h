@@ -36,6 +36,7 @@
 #include <inlay/devx/call.h>
 #include <inlay/devx/ifc.h>
 #include <inlay/devx/umem.h>
+#include <inlay/wqe/umr.h>
 
 #define INLAY_DEVX_PIECES 4078u /* the most that an inbox holds */
 
@@ -51,7 +52,7 @@ struct inlay_devx_mkey_attr {
 	uint8_t reserved[3];
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_create_mkey_in) + INLAY_DEVX_PIECES * sizeof(struct inlay_klm) <=
+INLAY_STATIC_ASSERT(sizeof(struct inlay_create_mkey_in) + INLAY_DEVX_PIECES * INLAY_DS <=
 		    INLAY_DEVX_BOX_MAX, "the inbox of the longest list");
 
 /* The key and its object. */
@@ -86,10 +87,10 @@ INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_con
 		if (err)
 			return err;
 		inlay_mkc_set(&in->mkc, INLAY_MKC_RELAXED_ORDERING_WRITE,
-			      inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RELAXED_ORDERING_WRITE));
+			      inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_RELAXED_ORDERING_WRITE));
 		inlay_mkc_set(&in->mkc, INLAY_MKC_RELAXED_ORDERING_READ,
-			      inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RELAXED_ORDERING_READ) |
-				      inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_PCI_RELAXED_ORDERED_READ));
+			      inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_RELAXED_ORDERING_READ) |
+				      inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_PCI_RELAXED_ORDERED_READ));
 	}
 	inlay_mkc_set(&in->mkc, INLAY_MKC_QPN, 0xffffff);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_MKEY_7_0, attr->tag);
@@ -140,7 +141,7 @@ INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_co
 /* Returns the bytes of the inbox for n pieces; 0 unless n is 1 .. INLAY_DEVX_PIECES. */
 INLAY_COLD size_t inlay_devx_mkey_size(uint32_t n)
 {
-	return !n || n > INLAY_DEVX_PIECES ? 0 : sizeof(struct inlay_create_mkey_in) + n * sizeof(struct inlay_klm);
+	return !n || n > INLAY_DEVX_PIECES ? 0 : sizeof(struct inlay_create_mkey_in) + n * INLAY_DS;
 }
 
 /*
@@ -161,7 +162,6 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 {
 	size_t bytes = inlay_devx_mkey_size(n);
 	struct inlay_create_mkey_in *in = (struct inlay_create_mkey_in *)box;
-	struct inlay_klm *klm;
 	uint64_t total = 0;
 	uint32_t i;
 
@@ -172,13 +172,11 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 		return inlay_devx_refuse_(&key->error, -EINVAL, "an impossible number or length of pieces, or box");
 	if (size < bytes)
 		return inlay_devx_refuse_(&key->error, -ENOBUFS, "the box is too small: inlay_devx_mkey_size");
-	klm = (struct inlay_klm *)(in + 1);
 	inlay_devx_inbox_(in, bytes, INLAY_CMD_OP_CREATE_MKEY, 0);
 	for (i = 0; i < n; i++) {
 		total += attr->log_entity ? 1ULL << attr->log_entity : sge[i].length;
-		inlay_klm_set(&klm[i], INLAY_KLM_BYTE_COUNT, attr->log_entity ? 0 : sge[i].length);
-		inlay_klm_set(&klm[i], INLAY_KLM_MKEY, sge[i].lkey);
-		inlay_klm_set(&klm[i], INLAY_KLM_ADDRESS, sge[i].addr);
+		inlay_wqe_klm((uint8_t *)(in + 1) + i * INLAY_DS, sge[i].addr, attr->log_entity ? 0 : sge[i].length,
+			      sge[i].lkey);
 	}
 	if (total < attr->len)
 		return inlay_devx_refuse_(&key->error, -EINVAL, "the pieces are shorter than the key");

@@ -8,7 +8,7 @@
  *   attr.cq = &cq.cq;
  *   attr.pdn = pdn;
  *   attr.ring.umem = attr.record.umem = &umem;
- *   attr.record.offset = inlay_devx_rq_size(16, 32);
+ *   attr.record.offset = 16 * 32;
  *   attr.wqes = 16;  attr.stride = 32;                   bytes of a WQE
  *   attr.flags = INLAY_DEVX_RQ_STRIDING;
  *   attr.strides.log_number = 9;  attr.strides.log_size = 8;
@@ -62,18 +62,15 @@ INLAY_LAYOUT(rqtc, 0xf0, uint32_t dword[60],
 	INLAY_RQTC_RQT_MAX_SIZE = INLAY_BITS(0xb0, 16), INLAY_RQTC_RQT_ACTUAL_SIZE = INLAY_BITS(0xd0, 16));
 INLAY_BOX(create_rqt_in, 0x110, rqtc, 0x100, struct inlay_cmd_in cmd; uint32_t dword[4]; struct inlay_rqtc rqtc);
 
-INLAY_LAYOUT(rx_hash_field_select, 0x04, uint32_t dword[1],
-	INLAY_RX_HASH_FIELD_SELECT_L3_PROT_TYPE = INLAY_BITS(0x00, 1), /* 0 IPv4, 1 IPv6 */
-	INLAY_RX_HASH_FIELD_SELECT_L4_PROT_TYPE = INLAY_BITS(0x01, 1), /* 0 TCP, 1 UDP */
-	INLAY_RX_HASH_FIELD_SELECT_SELECTED_FIELDS = INLAY_BITS(0x02, 30)); /* 1, 2: addresses, source first; 4, 8: ports */
-INLAY_LAYOUT(tirc, 0xf0,
-	uint32_t dword[10]; uint8_t rx_hash_toeplitz_key[40]; struct inlay_rx_hash_field_select outer; uint32_t more[39],
+INLAY_LAYOUT(tirc, 0xf0, uint32_t dword[10]; uint8_t rx_hash_toeplitz_key[40]; uint32_t more[40],
 	INLAY_TIRC_DISP_TYPE = INLAY_BITS(0x20, 4),              /* 0: to inline_rqn, 1: by indirect_table */
 	INLAY_TIRC_INLINE_RQN = INLAY_BITS(0xe8, 24), INLAY_TIRC_INDIRECT_TABLE = INLAY_BITS(0x108, 24),
 	INLAY_TIRC_RX_HASH_FN = INLAY_BITS(0x120, 4),            /* 2: Toeplitz */
-	INLAY_TIRC_TRANSPORT_DOMAIN = INLAY_BITS(0x128, 24));
+	INLAY_TIRC_TRANSPORT_DOMAIN = INLAY_BITS(0x128, 24),
+	INLAY_TIRC_L3_PROT_TYPE = INLAY_BITS(0x280, 1),          /* of the hash: 0 IPv4, 1 IPv6 */
+	INLAY_TIRC_L4_PROT_TYPE = INLAY_BITS(0x281, 1),          /* 0 TCP, 1 UDP */
+	INLAY_TIRC_SELECTED_FIELDS = INLAY_BITS(0x282, 30));     /* 1, 2: addresses, source first; 4, 8: ports */
 INLAY_LAYOUT_AT(tirc, rx_hash_toeplitz_key, 0x140);
-INLAY_LAYOUT_AT(tirc, outer, 0x280);
 INLAY_BOX(create_tir_in, 0x110, tirc, 0x100, struct inlay_cmd_in cmd; uint32_t dword[4]; struct inlay_tirc tirc);
 
 /*
@@ -103,7 +100,7 @@ enum inlay_devx_rq_flags {
 /* What to create. Zero it first. */
 struct inlay_devx_rq_attr {
 	struct inlay_cq *cq;            /* required. Reserves a CQE per WQE or stride, unless on an RMP */
-	struct inlay_devx_place ring;   /* inlay_devx_rq_size() bytes */
+	struct inlay_devx_place ring;   /* wqes * stride bytes */
 	struct inlay_devx_place record; /* 8 bytes */
 	uint32_t pdn;                   /* 24 bits */
 	uint32_t wqes;                  /* a power of two, 1 .. 32768 */
@@ -126,17 +123,11 @@ struct inlay_devx_rq {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* Returns the bytes of a ring; 0 for an impossible number or size of WQEs. */
-INLAY_COLD size_t inlay_devx_rq_size(uint32_t wqes, uint32_t stride)
-{
-	return inlay_devx_ring_(wqes, 1, 32768, stride, INLAY_DS, 1024);
-}
-
 /* Fills the zeroed work queue of an RQ, and initialises its queue. */
 INLAY_COLD int inlay_devx_rq_own_(struct inlay_wqc *wq, struct inlay_devx_rq *rq, const struct inlay_devx_rq_attr *attr)
 {
 	uint32_t striding = attr->flags & INLAY_DEVX_RQ_STRIDING;
-	size_t bytes = inlay_devx_rq_size(attr->wqes, attr->stride);
+	size_t bytes = inlay_devx_ring_(attr->wqes, 1, 32768, attr->stride, INLAY_DS, 1024);
 	const char **why = &rq->error.why;
 	uint32_t *record;
 	uint8_t *ring;
@@ -326,10 +317,9 @@ INLAY_COLD int inlay_devx_rss_create(struct inlay_devx_rss *rss, struct ibv_cont
 		inlay_tirc_set(&in.tirc, INLAY_TIRC_INDIRECT_TABLE, number);
 		inlay_tirc_set(&in.tirc, INLAY_TIRC_RX_HASH_FN, 2);
 		__builtin_memcpy(in.tirc.rx_hash_toeplitz_key, inlay_rss_key_(), INLAY_RSS_KEY);
-		inlay_rx_hash_field_select_set(&in.tirc.outer, INLAY_RX_HASH_FIELD_SELECT_L3_PROT_TYPE, !!v6);
-		inlay_rx_hash_field_select_set(&in.tirc.outer, INLAY_RX_HASH_FIELD_SELECT_L4_PROT_TYPE, !!udp);
-		inlay_rx_hash_field_select_set(&in.tirc.outer, INLAY_RX_HASH_FIELD_SELECT_SELECTED_FIELDS,
-					       v4 | v6 | (tcp | udp) << 2);
+		inlay_tirc_set(&in.tirc, INLAY_TIRC_L3_PROT_TYPE, !!v6);
+		inlay_tirc_set(&in.tirc, INLAY_TIRC_L4_PROT_TYPE, !!udp);
+		inlay_tirc_set(&in.tirc, INLAY_TIRC_SELECTED_FIELDS, v4 | v6 | (tcp | udp) << 2);
 	} else {
 		inlay_tirc_set(&in.tirc, INLAY_TIRC_INLINE_RQN, rqns[0]);
 	}

@@ -112,7 +112,6 @@ INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8
 {
 	struct inlay_query_roce_address_out out;
 	struct inlay_cmd_in in;
-	uint64_t be;
 	int err;
 
 	if (port >> 4)
@@ -122,9 +121,7 @@ INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8
 	/* Only functions with several ports use it. */
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_VHCA_PORT_NUM, port > 1 ? port : 0);
 	err = inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), error);
-	be = inlay_to_be64(inlay_query_roce_address_out_get(&out, INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_47_32) << 48 |
-			   inlay_query_roce_address_out_get(&out, INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_31_0) << 16);
-	__builtin_memcpy(mac, &be, 6);
+	__builtin_memcpy(mac, out.source_mac, sizeof(out.source_mac));
 	return err;
 }
 
@@ -193,9 +190,7 @@ INLAY_COLD void inlay_devx_ads_fill_(struct inlay_ads *ads, const struct inlay_d
 			return;
 		inlay_ads_set(ads, INLAY_ADS_GRH, 1);
 	} else {
-		inlay_ads_set(ads, INLAY_ADS_RMAC_47_32, (uint32_t)peer->mac[0] << 8 | peer->mac[1]);
-		inlay_ads_set(ads, INLAY_ADS_RMAC_31_0, (uint32_t)peer->mac[2] << 24 | (uint32_t)peer->mac[3] << 16 |
-							(uint32_t)peer->mac[4] << 8 | peer->mac[5]);
+		__builtin_memcpy(ads->rmac, peer->mac, sizeof(ads->rmac));
 		if (link == INLAY_CONNECT_ROCE_V2)
 			inlay_ads_set(ads, INLAY_ADS_UDP_SPORT, sport ? sport : 0xc000 | ((qpn ^ peer->qpn) & 0x3fff));
 	}

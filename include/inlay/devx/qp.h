@@ -20,16 +20,16 @@
  * The ring's memory holds the receive queue, rq_wqes * rq_stride bytes, then the send queue, sq_bbs
  * * 64 bytes, without a gap.
  *
- *   create -> RST --to_init--> INIT --to_rtr--> RTR --to_rts--> RTS       there is no SQD
- *             to_error and to_reset work in every state
+ *   create -> RST --> INIT --> RTR --> RTS       inlay_devx_qp_modify, or all by inlay_devx_qp_connect
+ *             ERR and RST from every state; there is no SQD
  *
  * Invariants:
  *   - qp.state is the state after the last transition. When something fails, the device moves a QP
  *     to ERR itself: QUERY_QP (inlay_devx_query_context) shows it.
  *   - Receives may be posted from INIT on. An atomic's result is in host order in memory, but
  *     big-endian in a CQE (attr.scatter_req).
- *   - After inlay_devx_qp_to_reset, remove the QP's old completions with inlay_cq_clean before
- *     connecting it again. See queue.h, "A QP in error".
+ *   - In RST again, remove the QP's old completions with inlay_cq_clean before connecting it. See
+ *     queue.h, "A QP in error".
  *   - In ERR, a QP on a shared queue raises INLAY_EVENT_SRQ_LAST_WQE when it takes no more entries.
  *     Wait for it before destroying or resetting the QP.
  *   - A DCI needs a shared queue and takes nothing from it. It posts with queue/post.h.
@@ -167,7 +167,7 @@ INLAY_COLD int inlay_devx_can_(struct ibv_context *ctx, uint32_t type, uint32_t 
 		if (!(flags & needs[i].flags))
 			continue;
 		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, error);
-		if (!err && !inlay_hca_cap_get(&cap.cap.general, needs[i].field))
+		if (!err && !inlay_hca_cap_get(&cap.cap, needs[i].field))
 			err = inlay_devx_refuse_(error, -ENOTSUP, needs[i].why);
 	}
 	return err;
@@ -327,38 +327,6 @@ INLAY_COLD int inlay_devx_qp_extend_(struct inlay_devx_qp *qp, uint32_t opcode, 
 }
 
 /*
- * Moves the QP from any state to ERR, which flushes its queues. Returns 0; -EINVAL without an
- * object; or 2ERR_QP's errno.
- */
-INLAY_COLD int inlay_devx_qp_to_error(struct inlay_devx_qp *qp)
-{
-	struct inlay_cmd_in in;
-
-	INLAY_CHECK(qp, "no argument is NULL");
-	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_2ERR_QP, qp->qpn);
-	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_ERR);
-}
-
-/*
- * Moves the QP from any state to RST, and empties its queues. Returns 0, -EINVAL without an object,
- * or 2RST_QP's errno.
- */
-INLAY_COLD int inlay_devx_qp_to_reset(struct inlay_devx_qp *qp)
-{
-	struct inlay_cmd_in in;
-	int err;
-
-	INLAY_CHECK(qp, "no argument is NULL");
-	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_2RST_QP, qp->qpn);
-	err = inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_RST);
-	if (!err && qp->has_sq)
-		inlay_sq_reset(&qp->sq);
-	if (!err && qp->has_rq)
-		inlay_rq_reset(&qp->rq);
-	return err;
-}
-
-/*
  * Makes an errored stream of a DCI usable again, after all its WQEs have been flushed; in RTS.
  * Returns 0; -EINVAL without an object; or the negative errno of RTS2RTS_QP. For a verbs QP use
  * mlx5dv_dci_stream_id_reset(3), the source of this.
@@ -370,22 +338,12 @@ INLAY_COLD int inlay_devx_qp_reset_stream(struct inlay_devx_qp *qp, uint16_t str
 				     INLAY_QP_EXT_IN_DCI_STREAM, stream, INLAY_QP_STATE_RTS);
 }
 
-/*
- * Moves the QP from RST to INIT: its port, and what the peer may do. Of the path it reads port,
- * access and atomic_mode (RC; UC: write alone), qkey (UD), pkey_index (IB), counter_set.
- *
- * Returns 0; -EINVAL without an object or for an impossible path; else the negative errno of
- * ibv_query_port or RST2INIT_QP, or of the INIT2INIT_QP that INLAY_DEVX_QP_MMO adds.
- */
-INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
+/* RST to INIT. */
+INLAY_COLD int inlay_devx_qp_to_init_(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
 	struct inlay_create_qp_in in;
-	int err, rc;
+	int err, rc = qp->type == INLAY_QP_ST_RC;
 
-	INLAY_CHECK(qp && path, "no argument is NULL");
-	rc = qp->type == INLAY_QP_ST_RC;
-	if (!qp->obj)
-		return inlay_devx_refuse_(&qp->error, -EINVAL, "there is no object");
 	err = inlay_devx_port_(qp->ctx, path, &qp->ethernet, &qp->mtu, &qp->error);
 	if (err)
 		return err;
@@ -410,33 +368,22 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
 							     INLAY_QP_EXT_IN_MMO, 1, INLAY_QP_STATE_INIT);
 }
 
-/*
- * Moves the QP from INIT to RTR: its peer, and the way there. Of the path it reads dest_rd_atomic,
- * min_rnr_timer (RC), and the fields about sending. peer is the record of an RC's or UC's, else
- * NULL.
- *
- * Returns 0; -EINVAL without an object, for an impossible path, and for a peer that is missing, not
- * wanted, of another type or link, or on RoCE without a MAC; else INIT2RTR_QP's negative errno.
- */
-INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
-				    const struct inlay_connect_record *peer)
+/* INIT to RTR. */
+INLAY_COLD int inlay_devx_qp_to_rtr_(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
+				      const struct inlay_connect_record *peer)
 {
 	static const uint8_t none[6] = {0, 0, 0, 0, 0, 0};
 	struct inlay_create_qp_in in;
 	const char *why = NULL;
 	uint32_t link, mtu;
-	int ud;
+	int ud = qp->type == INLAY_QP_ST_UD;
 
-	INLAY_CHECK(qp && path, "no argument is NULL");
-	ud = qp->type == INLAY_QP_ST_UD;
 	link = qp->ethernet ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
 	link = peer ? peer->link : link;
 	mtu = path->mtu ? path->mtu : qp->mtu;
 	if (peer && peer->mtu && peer->mtu < mtu)
 		mtu = peer->mtu;
-	if (!qp->obj)
-		why = "there is no object";
-	else if ((qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_UC) != (peer != NULL))
+	if ((qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_UC) != (peer != NULL))
 		why = peer ? "a UD QP or DCI has no peer" : "the peer's record is missing";
 	else if (!inlay_devx_path_ok_(path, qp->ethernet) || mtu < IBV_MTU_256 || mtu > IBV_MTU_4096)
 		why = "a field of the path is out of its range";
@@ -472,17 +419,12 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_RTR);
 }
 
-/*
- * Moves the QP from RTR to RTS: how it sends. Of the path it reads psn; RC and DCI: rd_atomic,
- * timeout, retry_count, rnr_retry. Returns 0; -EINVAL without an object or for an impossible path;
- * or RTR2RTS_QP's negative errno.
- */
-INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
+/* RTR to RTS. */
+INLAY_COLD int inlay_devx_qp_to_rts_(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
 	struct inlay_create_qp_in in;
 	uint32_t sra;
 
-	INLAY_CHECK(qp && path, "no argument is NULL");
 	if (!inlay_devx_path_ok_(path, qp->ethernet))
 		return inlay_devx_refuse_(&qp->error, -EINVAL, "a field of the path is out of its range");
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_RTR2RTS_QP, qp->qpn);
@@ -499,6 +441,49 @@ INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay
 		inlay_ads_set(&in.qpc.primary, INLAY_ADS_ACK_TIMEOUT, path->timeout);
 	}
 	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_RTS);
+}
+
+/*
+ * Moves the QP to a state (enum inlay_qp_state), as ibv_modify_qp.
+ *
+ *   to     from   what it reads of the path
+ *   INIT   RST    port, access and atomic_mode (RC; UC: write alone), qkey (UD), pkey_index (IB),
+ *                 counter_set
+ *   RTR    INIT   dest_rd_atomic, min_rnr_timer (RC), and the fields about sending
+ *   RTS    RTR    psn; RC and DCI: rd_atomic, timeout, retry_count, rnr_retry
+ *   ERR    any    nothing, and may be NULL. Flushes the queues
+ *   RST    any    likewise. Empties the queues
+ *
+ * peer  for RTR the record of an RC's or UC's peer; else NULL
+ *
+ * Returns 0; -EINVAL without an object, for another state or an impossible path, and for a peer that
+ * is missing, not wanted, of another type or link, or on RoCE without a MAC; else the negative errno
+ * of ibv_query_port or of the command, for INIT also of the INIT2INIT_QP that INLAY_DEVX_QP_MMO adds.
+ */
+INLAY_COLD int inlay_devx_qp_modify(struct inlay_devx_qp *qp, uint32_t state, const struct inlay_devx_path *path,
+				    const struct inlay_connect_record *peer)
+{
+	struct inlay_cmd_in in;
+	int err;
+
+	INLAY_CHECK(qp && (path || state == INLAY_QP_STATE_ERR || state == INLAY_QP_STATE_RST), "no argument is NULL");
+	if (!qp->obj)
+		return inlay_devx_refuse_(&qp->error, -EINVAL, "there is no object");
+	switch (state) {
+	case INLAY_QP_STATE_INIT: return inlay_devx_qp_to_init_(qp, path);
+	case INLAY_QP_STATE_RTR: return inlay_devx_qp_to_rtr_(qp, path, peer);
+	case INLAY_QP_STATE_RTS: return inlay_devx_qp_to_rts_(qp, path);
+	case INLAY_QP_STATE_ERR: case INLAY_QP_STATE_RST: break;
+	default: return inlay_devx_refuse_(&qp->error, -EINVAL, "no transition leads to this state");
+	}
+	inlay_devx_inbox_(&in, sizeof(in), state == INLAY_QP_STATE_ERR ? INLAY_CMD_OP_2ERR_QP : INLAY_CMD_OP_2RST_QP,
+			  qp->qpn);
+	err = inlay_devx_qp_move_(qp, &in, sizeof(in), state);
+	if (!err && state == INLAY_QP_STATE_RST && qp->has_sq)
+		inlay_sq_reset(&qp->sq);
+	if (!err && state == INLAY_QP_STATE_RST && qp->has_rq)
+		inlay_rq_reset(&qp->rq);
+	return err;
 }
 
 /* ---- Connecting ---- */
@@ -542,8 +527,9 @@ INLAY_COLD int inlay_devx_qp_address(struct inlay_devx_qp *qp, const struct inla
 
 /*
  * Moves the QP from RST or INIT to RTS; the peer does the same with this end's record. Either end
- * may send once both are there; an RC QP that is early tries again. peer is as above. Returns 0, or
- * what the failing step returned: qp->state says how far it got. inlay_devx_qp_to_reset leads back.
+ * may send once both are there; an RC QP that is early tries again. peer is as above; a QP that is
+ * given its own record is its own peer, as tag matching needs. Returns 0, or what the failing step
+ * returned: qp->state says how far it got. RST leads back.
  */
 INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
 				    const struct inlay_connect_record *peer)
@@ -552,21 +538,12 @@ INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inla
 
 	INLAY_CHECK(qp && path, "no argument is NULL");
 	if (qp->state == INLAY_QP_STATE_RST)
-		err = inlay_devx_qp_to_init(qp, path);
+		err = inlay_devx_qp_modify(qp, INLAY_QP_STATE_INIT, path, NULL);
 	if (!err)
-		err = inlay_devx_qp_to_rtr(qp, path, peer);
+		err = inlay_devx_qp_modify(qp, INLAY_QP_STATE_RTR, path, peer);
 	if (!err)
-		err = inlay_devx_qp_to_rts(qp, path);
+		err = inlay_devx_qp_modify(qp, INLAY_QP_STATE_RTS, path, NULL);
 	return err;
-}
-
-/* Connects an RC or UC QP to itself, as tag matching needs. Returns as the functions above. */
-INLAY_COLD int inlay_devx_qp_connect_self(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
-{
-	struct inlay_connect_record mine;
-	int err = inlay_devx_qp_address(qp, path, &mine);
-
-	return err ? err : inlay_devx_qp_connect(qp, path, &mine);
 }
 
 #endif

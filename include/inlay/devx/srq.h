@@ -9,7 +9,7 @@
  *   memset(&attr, 0, sizeof(attr));
  *   attr.pdn = pdn;
  *   attr.ring.umem = attr.record.umem = &umem;
- *   attr.record.offset = inlay_devx_srq_size(256, 64);
+ *   attr.record.offset = 256 * 64;                     the ring at 0, the record after it
  *   attr.entries = 256;
  *   attr.stride = 64;                                  one next segment, up to three SGEs
  *   inlay_devx_srq_create(&srq, ctx, &attr);
@@ -28,7 +28,8 @@
  *   inlay_devx_srq_create(&srq, ctx, &attr);
  *   qp_attr.send_cq = qp_attr.recv_cq = &cq.cq;        the command QP; srqn as above
  *   inlay_devx_qp_create(&command, ctx, &qp_attr);
- *   inlay_devx_qp_connect_self(&command, &path);
+ *   inlay_devx_qp_address(&command, &path, &mine);
+ *   inlay_devx_qp_connect(&command, &path, &mine);     its own peer
  *   ... tag.h ...
  *
  * The command QP, whose WQEs add and remove tags, is an RC QP on this XRQ, its own peer, with the
@@ -57,7 +58,7 @@ enum inlay_devx_srq_flags {
 
 /* What to create. Zero it first. */
 struct inlay_devx_srq_attr {
-	struct inlay_devx_place ring;   /* inlay_devx_srq_size() bytes */
+	struct inlay_devx_place ring;   /* entries * stride bytes */
 	struct inlay_devx_place record; /* 8 bytes, of which the first 4 are used */
 	struct inlay_cq *cq;            /* reserves a CQE per entry or stride. NULL: the caller reserves them */
 	uint32_t pdn;                   /* 24 bits */
@@ -81,12 +82,6 @@ struct inlay_devx_srq {
 	uint32_t log_list;             /* XRQ: log2 of the device's list: twice the tags, rounded up. RMP: 0 */
 	struct inlay_devx_error error; /* of the last call on it */
 };
-
-/* Returns the bytes of a ring, a multiple of 64; 0 for an impossible number or size of entries. */
-INLAY_COLD size_t inlay_devx_srq_size(uint32_t entries, uint32_t stride)
-{
-	return inlay_devx_ring_(entries, 2, 32768, stride, 2 * INLAY_DS, 1024);
-}
 
 /* Fills in a zeroed work queue. strides: NULL unless it is a striding one. */
 INLAY_COLD void inlay_devx_wqc_(struct inlay_wqc *wq, uint32_t type, struct inlay_devx_place ring,
@@ -114,7 +109,7 @@ INLAY_COLD void inlay_devx_wqc_(struct inlay_wqc *wq, uint32_t type, struct inla
 INLAY_COLD int inlay_devx_srq_init_(struct inlay_devx_srq *srq, const struct inlay_devx_srq_attr *attr)
 {
 	uint32_t striding = attr->flags & INLAY_DEVX_SRQ_STRIDING, *record;
-	size_t bytes = inlay_devx_srq_size(attr->entries, attr->stride);
+	size_t bytes = inlay_devx_ring_(attr->entries, 2, 32768, attr->stride, 2 * INLAY_DS, 1024);
 	const char **why = &srq->error.why;
 	uint8_t *ring;
 	int err;
