@@ -134,7 +134,7 @@ static void described(const struct mlx5_cqe64 *cqe, const uint8_t *at, uint32_t 
 		l3 += 4;
 	l3 += 2;
 	assert_int_equal(inlay_cqe_checksum(cqe), packet_sum(at + l3, len - l3, 0));
-	assert_false(inlay_cqe_has_vlan(cqe));
+	assert_int_equal(inlay_cqe_vlan(cqe), -ENOENT);
 	assert_int_equal(inlay_cqe_flow_tag(cqe), TAG);
 	if (type == 0x0800 && at[l3] >> 4 == 4) {
 		assert_int_equal(inlay_cqe_l3_type(cqe), MLX5_CQE_L3_HDR_TYPE_IPV4);
