@@ -2,30 +2,24 @@
 /*
  * inlay/task/keyed.h: payloads and responses by key, for those that do not fit a message. The
  * worker reads a payload, and writes a response, through memory windows that the host opens for one
- * command. Included by name.
+ * command. Included by name, by the host.
  *
  *   the host                                             the worker
  *
- *   inlay_task_keys_create(&keys, task, &why);           inlay_task_worker_pull(&worker, pool);
- *   inlay_task_set_payload(task, large);                 ... inlay_task_conn_create ...
+ *   inlay_task_keys_create(&keys, task, &why);           params.pool = pool;
+ *   inlay_task_set_payload(task, large);                 inlay_task_worker_create(...);
  *   inlay_task_set_response(task, larger);
  *   inlay_task_submit(task, INLAY_RING);                 handler: cmd->payload, cmd->pulled
  *                                                        inlay_task_cmd_answer_buf(cmd, 0, buf);
  *
- * Payload. A single buffer of a task with keys that does not fit a message goes by key: the worker
- * reads it to an element of its pool before it calls the handler. Response. A buffer that is larger
- * than an answer's space may be written to by the worker before it answers. The maps of both must
+ * A payload that does not fit a message goes by key if it is a single buffer. A response that does
+ * not fit an answer is written by key if the response buffer is long enough. The maps of both must
  * permit INLAY_MW_BIND.
  *
- * Windows are opened at submit and closed before the task completes. A task that completes without
- * an answer stays in quarantine until its late answer, or until inlay_task_revoke has closed its
- * windows; a worker that uses them afterwards breaks the connection. After the connection's end it
- * lasts until the device has returned everything.
+ * Windows are opened at submit and closed before the task completes. A cancelled task waits for its
+ * late answer, unless inlay_task_cancel was told to close its windows.
  *
- * Each connection has an equal share of the pool. Payloads are read in the order of the commands;
- * the next one waits for a free element. A payload that exceeds an element is refused with -E2BIG.
- *
- * Threads: as task/task.h and task/worker.h.
+ * Threads: as task/task.h.
  * Sources: the InfiniBand specification on type 2 memory windows.
  */
 #ifndef INLAY_TASK_KEYED_H
@@ -33,9 +27,6 @@
 
 #include <inlay/queue/umr.h>
 #include <inlay/task/host.h>
-#include <inlay/task/worker.h>
-
-/* ---- The host ---- */
 
 /* Opens a window over len bytes of a buffer: posts the bind. The ring has room. */
 INLAY_COLD void inlay_task_keys_bind_(struct inlay_task *t, uint32_t what, const struct inlay_buf *buf, uint32_t len,
@@ -138,60 +129,6 @@ INLAY_COLD int inlay_task_keys_create(struct inlay_task_keys *k, struct inlay_ta
 		k->rkey[i] = k->mw[i]->rkey;
 	}
 	t->keys = k;
-	return 0;
-}
-
-/* Closes the windows of a task in quarantine, in a later progress. Returns 0 or -EBADFD. */
-INLAY_COLD int inlay_task_revoke(struct inlay_task *t)
-{
-	if (t->state != INLAY_TASK_QUARANTINE)
-		return -EBADFD;
-	if (t->held & INLAY_TASK_HELD_KEYS)
-		t->held |= INLAY_TASK_HELD_CLOSE;
-	return 0;
-}
-
-/* ---- The worker ---- */
-
-INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
-{
-	struct inlay_task_conn *c = cmd->conn;
-	struct ibv_sge sge;
-
-	if (c->pulls == c->worker->share || !inlay_sq_room(&c->link.sq) ||
-	    inlay_pool_alloc(c->worker->pool, &cmd->pulled)) {
-		cmd->pulled = NULL;
-		return -EAGAIN;
-	}
-	c->pulls++;
-	/* The length was checked. If it did not fit, the command would stall, and never run on another payload. */
-	if (INLAY_UNLIKELY(inlay_buf_set_data(cmd->pulled, inlay_buf_head(cmd->pulled), cmd->payload_key.bytes))) {
-		inlay_task_cmd_drop_(cmd);
-		return -EINVAL;
-	}
-	sge = inlay_buf_sge(cmd->pulled);
-	inlay_had_room_(inlay_post_read(&c->link.sq, 0, cmd->payload_key.rkey, &sge, 1, INLAY_SIGNALED));
-	cmd->posted = inlay_sq_index(&c->link.sq);
-	cmd->payload = cmd->pulled->data;
-	return 0;
-}
-
-/*
- * Lets a worker read payloads by key, to a started pool of its PD that has an element per
- * connection at least. Before the first inlay_task_conn_create. Returns 0; -EINVAL for a smaller
- * pool; -EBUSY when the worker has connections.
- */
-INLAY_COLD int inlay_task_worker_pull(struct inlay_task_worker *w, struct inlay_pool *pool)
-{
-	uint32_t share = pool->num / w->params.connections;
-
-	if (!share)
-		return -EINVAL;
-	if (w->num_conns)
-		return -EBUSY;
-	w->pool = pool;
-	w->share = share;
-	w->pull = inlay_task_cmd_pull_;
 	return 0;
 }
 
