@@ -13,7 +13,6 @@
  */
 #define _GNU_SOURCE
 #include <inlay/inlay.h>
-#include <inlay/task/keyed.h>
 #include "plugins/client.h"
 #include "plugins/echo.h"
 

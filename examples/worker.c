@@ -15,7 +15,6 @@
 #include <unistd.h>
 #include <inlay/inlay.h>
 #include <inlay/task.h>
-#include <inlay/task/keyed.h>
 #include "common/program.h"
 #include "common/publish.h"
 #include "plugins/echo.h"

@@ -176,7 +176,6 @@ static struct mlx5dv_devx_umem *umem_reg_here(struct ibv_context *ctx, const str
 #include <inlay/devx/packets.h>
 #include <inlay/mmap/pci.h>
 #include <inlay/task.h>
-#include <inlay/task/keyed.h>
 
 /* What a set-up function is given, and makes */
 static struct {

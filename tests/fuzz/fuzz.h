@@ -11,7 +11,6 @@
 #include <string.h>
 #include <inlay/inlay.h>
 #include <inlay/task.h>
-#include <inlay/task/keyed.h>
 #include "../task/messages.h"
 
 #define FUZZ_CQES 2048u           /* at most */

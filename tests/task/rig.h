@@ -7,7 +7,6 @@
 #define TESTS_TASK_RIG_H
 
 #include <inlay/task.h>
-#include <inlay/task/keyed.h>
 #include "messages.h"
 
 #define LARGE 16384u            /* bytes of the longest payload and the longest response */

@@ -303,7 +303,7 @@ INLAY_FN int inlay_task_cmd_answer(struct inlay_task_cmd *cmd, int status, const
 /*
  * Answers with the data of a buffer or of a list, by its head, registered with the worker's PD. The
  * worker takes a reference. Data longer than an answer is written to the host's response buffer
- * (keyed.h). Returns as inlay_task_cmd_answer; -E2BIG when the data fits neither, or has more than
+ * by key. Returns as inlay_task_cmd_answer; -E2BIG when the data fits neither, or has more than
  * INLAY_TASK_RESPONSE_PIECES pieces.
  */
 INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, struct inlay_buf *buf)

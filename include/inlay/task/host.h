@@ -270,6 +270,50 @@ INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *bl
 	return err;
 }
 
+/* Frees the windows. Returns 0; -EBUSY unless their task is idle or free, or its host destroyed. */
+INLAY_COLD int inlay_task_keys_destroy(struct inlay_task_keys *k)
+{
+	uint32_t i;
+
+	if (k->task->held && k->task->host->link.qp)
+		return -EBUSY;
+	for (i = 0; i < 2; i++) {
+		if (k->mw[i] && ibv_dealloc_mw(k->mw[i]))
+			return -EBUSY;
+		k->mw[i] = NULL;
+	}
+	k->task->keys = NULL;
+	return 0;
+}
+
+/*
+ * Lets a task send its payload and get its response by key. It keeps its windows, released or not,
+ * until they are destroyed, before the host's memory is. Returns 0; -EBUSY when it has some or is
+ * submitted; or the negative errno of ibv_alloc_mw, and *why says so.
+ */
+INLAY_COLD int inlay_task_keys_create(struct inlay_task_keys *k, struct inlay_task *t, const char **why)
+{
+	uint32_t i;
+
+	if (t->keys || t->state > INLAY_TASK_IDLE)
+		return inlay_refuse_(-EBUSY, why, "the task has keys, or is submitted");
+	__builtin_memset(k, 0, sizeof(*k));
+	k->task = t;
+	for (i = 0; i < 2; i++) {
+		errno = 0;
+		k->mw[i] = ibv_alloc_mw(t->host->pd, IBV_MW_TYPE_2);
+		if (!k->mw[i]) {
+			int err = inlay_task_errno_(why, "ibv_alloc_mw failed");
+
+			inlay_task_keys_destroy(k);
+			return err;
+		}
+		k->rkey[i] = k->mw[i]->rkey;
+	}
+	t->keys = k;
+	return 0;
+}
+
 /* ---- Data path: rare cases, then progress ---- */
 
 /* Makes a task IDLE, in the next generation, so that late messages name no task; calls its callback. */
@@ -291,7 +335,7 @@ INLAY_COLD int inlay_task_is_loose_(struct inlay_task *t)
 	if (t->host->broken)
 		return !inlay_sq_pending(&l->sq) && !inlay_rq_pending(&l->rq);
 	if ((t->held & INLAY_TASK_HELD_KEYS) && (t->held & INLAY_TASK_HELD_CLOSE))
-		t->keys->close(t);
+		inlay_task_keys_close_(t);
 	if (t->held & INLAY_TASK_HELD_KEYS)
 		return 0;
 	if (!(t->held & INLAY_TASK_HELD_SEND) || inlay_task_link_done_(l, t->end))

@@ -35,19 +35,24 @@
  *   status      as last   as last   -EINPROGRESS   -EINPROGRESS
  *
  * Up to params.max_inline bytes of a single buffer are copied into the WQE; longer payloads that
- * fit a message are gathered; still longer ones need keyed.h. The caller's memory must stay
- * registered and unchanged from submit to the callback. A response stays in the answer until the
- * task is submitted or released; one that is longer is in the buffer of inlay_task_set_response.
+ * fit a message are gathered. The caller's memory must stay registered and unchanged from submit to
+ * the callback. A response stays in the answer until the task is submitted or released.
+ *
+ * By key. What does not fit a message needs memory windows (inlay_task_keys_create): a payload that
+ * is a single buffer is read by the worker before it calls the handler; a response is written to the
+ * buffer of inlay_task_set_response. The maps of both must permit INLAY_MW_BIND. Windows are opened
+ * at submit, for one command, and closed before the task completes.
  *
  * Threads: a host and its tasks have one owner at a time.
- * Sources: DOCA's documentation of doca_urom and doca_pe; Linux's nvme-rdma, which waits for a
- * command's send as well as its answer.
+ * Sources: DOCA's documentation of doca_urom and doca_pe; the InfiniBand specification on type 2
+ * memory windows; Linux's nvme-rdma, which waits for a command's send as well as its answer.
  */
 #ifndef INLAY_TASK_TASK_H
 #define INLAY_TASK_TASK_H
 
 #include <inlay/buf.h>
 #include <inlay/mmap.h>
+#include <inlay/queue/umr.h>
 #include <inlay/task/link.h>
 
 #define INLAY_TASK_MAX 65536u           /* tasks of a host */
@@ -103,18 +108,15 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task {
 	struct inlay_buf *response;     /* the caller's, or NULL */
 	struct inlay_buf *own_payload __attribute__((aligned(INLAY_CACHE_LINE)));
 	struct inlay_buf *own_response; /* in the slot */
-	struct inlay_task_keys *keys;   /* keyed.h, or NULL */
+	struct inlay_task_keys *keys;   /* or NULL */
 	struct inlay_task *next;        /* in the list of free or ENDING tasks */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_task) == 3 * INLAY_CACHE_LINE, "a task is three lines");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task, status) == INLAY_CACHE_LINE, "the first is the queue's");
 
-/* Memory windows for a task; keyed.h */
+/* Memory windows of a task */
 struct inlay_task_keys {
-	/* Opens the windows that `flags` name and writes their keys. Returns 0, or an error of submit. */
-	int (*open)(struct inlay_task *t, uint32_t flags, uint32_t payload, uint32_t response, uint32_t bbs, uint8_t *key);
-	void (*close)(struct inlay_task *t); /* closes them, if there is room */
 	struct inlay_task *task;
 	struct ibv_mw *mw[2];           /* of payload and response */
 	uint32_t rkey[2];
@@ -240,7 +242,7 @@ INLAY_FN int inlay_task_release(struct inlay_task *t)
 
 /*
  * Gives a submitted task up; the worker may still execute the command. Its callback comes when its
- * send is acknowledged, or the connection ends; with keys (keyed.h), also not before its late
+ * send is acknowledged, or the connection ends; with open windows also not before its late
  * answer, unless revoke is 1: that closes the windows, and a worker that uses them afterwards
  * breaks the connection.
  *
@@ -293,8 +295,8 @@ INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payl
 }
 
 /*
- * Sets the caller's buffer for a response that is longer than an answer (keyed.h), from the start of
- * its data to its end; not a list; NULL: none. The caller keeps its reference.
+ * Sets the caller's buffer for a response that is longer than an answer, from the start of its data
+ * to its end; not a list; NULL: none. The caller keeps its reference.
  */
 INLAY_FN int inlay_task_set_response(struct inlay_task *t, struct inlay_buf *response)
 {
@@ -347,6 +349,64 @@ INLAY_ALWAYS void inlay_task_set_word_(struct inlay_task *t, uint32_t word)
 	__builtin_memcpy(&t->state, &word, sizeof(word));
 }
 
+/* Opens a window over len bytes of a buffer: posts the bind. The ring has room. */
+INLAY_COLD void inlay_task_keys_bind_(struct inlay_task *t, uint32_t what, const struct inlay_buf *buf, uint32_t len,
+				      uint8_t **key)
+{
+	struct inlay_sq *sq = &t->host->link.sq;
+	struct ibv_sge memory = inlay_buf_sge(buf);
+	uint32_t now = t->keys->rkey[what], access = what ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
+	struct inlay_umr umr;
+
+	memory.length = len;
+	t->keys->rkey[what] = (now & ~0xffu) | ((now + 1) & 0xff);
+	inlay_umr_window(inlay_sq_qpn(sq), t->keys->rkey[what], &memory, access | IBV_ACCESS_ZERO_BASED, &umr);
+	inlay_had_room_(inlay_post_umr(sq, now, &umr, 0));
+	inlay_task_key_write_(key, t->keys->rkey[what], len);
+}
+
+/* Whether a window may be bound to a buffer: otherwise the bind would break the connection. */
+INLAY_COLD int inlay_task_keys_bindable_(const struct inlay_buf *buf)
+{
+	return inlay_buf_lkey(buf) != INLAY_NO_KEY && inlay_buf_access(buf) & INLAY_MW_BIND;
+}
+
+/* Posts the binds, 3 WQEBBs each; bbs: of the command that follows them. */
+INLAY_COLD int inlay_task_keys_open_(struct inlay_task *t, uint32_t flags, uint32_t payload, uint32_t response,
+				     uint32_t bbs, uint8_t *key)
+{
+	const struct inlay_buf *buf = t->payload;
+
+	while (flags & INLAY_TASK_PAYLOAD_KEY && !inlay_buf_data_len(buf)) /* one of a list has all of it */
+		buf = inlay_buf_next(buf);
+	if ((flags & INLAY_TASK_PAYLOAD_KEY && !inlay_task_keys_bindable_(buf)) ||
+	    (flags & INLAY_TASK_RESPONSE_KEY && !inlay_task_keys_bindable_(t->response)))
+		return -EPERM;
+	if (inlay_sq_room(&t->host->link.sq) < 3 * ((flags & 1) + (flags >> 1)) + bbs)
+		return -EAGAIN;
+	if (flags & INLAY_TASK_PAYLOAD_KEY)
+		inlay_task_keys_bind_(t, 0, buf, payload, &key);
+	if (flags & INLAY_TASK_RESPONSE_KEY)
+		inlay_task_keys_bind_(t, 1, t->response, response, &key);
+	return 0;
+}
+
+/* Posts signaled invalidations of the open windows, two WQEBBs each, if there is room for all. */
+INLAY_COLD void inlay_task_keys_close_(struct inlay_task *t)
+{
+	struct inlay_sq *sq = &t->host->link.sq;
+	uint32_t i;
+
+	if (inlay_sq_room(sq) < 4)
+		return;
+	for (i = 0; i < 2; i++)
+		if (t->held & 1u << i)
+			inlay_had_room_(inlay_post_local_inv(sq, t->keys->rkey[i], INLAY_SIGNALED));
+	inlay_sq_ring(sq);
+	t->end = inlay_sq_index(sq);
+	t->held = INLAY_TASK_HELD_SEND;
+}
+
 /* Posts a command by keys, from a list or the caller's buffers, or gathered. There is credit for it. */
 INLAY_APART int inlay_task_submit_sges_(struct inlay_task *t, uint32_t flags)
 {
@@ -382,8 +442,8 @@ INLAY_APART int inlay_task_submit_sges_(struct inlay_task *t, uint32_t flags)
 	}
 	inlay_task_head_write_(head, inlay_task_first_(INLAY_TASK_COMMAND, keys, (uint32_t)total), &t->ids);
 	if (keys) {
-		err = t->keys ? t->keys->open(t, keys, (uint32_t)total, (uint32_t)room, inlay_task_bbs_(bytes, (uint32_t)num),
-					      head + INLAY_TASK_HEAD) : -E2BIG;
+		err = !t->keys ? -E2BIG : inlay_task_keys_open_(t, keys, (uint32_t)total, (uint32_t)room,
+								inlay_task_bbs_(bytes, (uint32_t)num), head + INLAY_TASK_HEAD);
 		if (err)
 			return err;
 		/* The worker must not see a key before its window is open. */

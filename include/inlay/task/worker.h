@@ -26,7 +26,7 @@
  *   receive --> [waiting: others before it, its payload] --> handler --> [kept]
  *           --> answer --> [answered: no room in the ring] --> [sending] --> spare
  *
- * Payloads by key (keyed.h) are read to elements of params.pool, of which each connection has an
+ * Payloads by key are read to elements of params.pool, of which each connection has an
  * equal share, in the order of the commands; the next one waits for a free element. A payload that
  * exceeds an element is refused with -E2BIG.
  *
