@@ -317,13 +317,13 @@ INLAY_COLD int inlay_task_keys_create(struct inlay_task_keys *k, struct inlay_ta
 /* ---- Data path: rare cases, then progress ---- */
 
 /* Makes a task IDLE, in the next generation, so that late messages name no task; calls its callback. */
-INLAY_ALWAYS void inlay_task_complete_(struct inlay_task *t)
+INLAY_ALWAYS void inlay_task_complete_(const struct inlay_task_host *h, struct inlay_task *t)
 {
 	t->ids.context += 3ull << 32; /* neighbours differ by more than a bit */
 	t->state = INLAY_TASK_IDLE;
 	t->held = 0;
 	if (t->cb)
-		t->cb(t, t->user_data, t->host->user_data);
+		t->cb(t, t->user_data, h->user_data);
 }
 
 /* Whether the device and the worker are done with the memory of a task that is ENDING. */
@@ -356,7 +356,7 @@ INLAY_COLD uint32_t inlay_task_host_settle_(struct inlay_task_host *h)
 		h->first = t->next;
 		if (inlay_task_is_loose_(t)) {
 			n++;
-			inlay_task_complete_(t);
+			inlay_task_complete_(h, t);
 		} else {
 			inlay_task_end_(t, t->status, (enum inlay_task_by)t->by); /* to the end of the list */
 		}
@@ -482,7 +482,7 @@ INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const str
 	t->status = -(int)(first >> 16);
 	t->response_len = length;
 	h->outstanding--;
-	inlay_task_complete_(t);
+	inlay_task_complete_(h, t);
 	return 1;
 }
 
