@@ -477,7 +477,7 @@ INLAY_APART int inlay_task_submit_other_(struct inlay_task *t, uint32_t flags)
 {
 	struct inlay_task_host *h = t->host;
 	const struct inlay_buf *payload = t->payload;
-	uint64_t len = inlay_buf_data_len(payload);
+	uint32_t len = (uint32_t)inlay_buf_data_len(payload);
 	int err;
 
 	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
@@ -487,8 +487,8 @@ INLAY_APART int inlay_task_submit_other_(struct inlay_task *t, uint32_t flags)
 	if (INLAY_UNLIKELY(inlay_buf_next(payload) || t->response))
 		err = inlay_task_submit_sges_(t, flags);
 	else if (len <= h->max_inline)
-		err = inlay_task_post_inline_(&h->link.sq, inlay_task_first_(INLAY_TASK_COMMAND, 0, (uint32_t)len), &t->ids,
-					      inlay_buf_data(payload), (uint32_t)len, h->half, flags);
+		err = inlay_task_post_inline_(&h->link.sq, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids,
+					      inlay_buf_data(payload), len, h->half, flags);
 	else if (payload == t->own_payload && len <= h->payload_max && inlay_buf_data(payload) == inlay_buf_head(payload))
 		err = inlay_task_submit_own_(t, flags);
 	else
@@ -518,7 +518,7 @@ INLAY_ALWAYS int inlay_task_submit(struct inlay_task *t, uint32_t flags)
 	struct inlay_task_host *h = t->host;
 	const struct inlay_buf *payload = t->payload;
 	struct inlay_sq *sq = &h->link.sq;
-	uint64_t len = inlay_buf_data_len(payload);
+	uint32_t len = (uint32_t)inlay_buf_data_len(payload);
 	struct inlay_cursor at;
 
 	INLAY_CHECK(!(flags & ~INLAY_RING), "submit's flag is INLAY_RING");
@@ -528,8 +528,8 @@ INLAY_ALWAYS int inlay_task_submit(struct inlay_task *t, uint32_t flags)
 		return inlay_task_submit_other_(t, flags);
 	/* All 12 bytes: what follows a shorter payload lies in the host's memory, and is not sent. */
 	__builtin_memcpy(at.wqe + INLAY_WQEBB - INLAY_TASK_SHORT, inlay_buf_data(payload), INLAY_TASK_SHORT);
-	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + (uint32_t)len) | (uint32_t)MLX5_INLINE_SEG));
-	inlay_task_head_write_(at.wqe + INLAY_DS + 4, inlay_task_first_(INLAY_TASK_COMMAND, 0, (uint32_t)len), &t->ids);
+	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
+	inlay_task_head_write_(at.wqe + INLAY_DS + 4, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids);
 	at.ds = INLAY_WQEBB / INLAY_DS; /* a constant, whatever the length */
 	(void)inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 	t->end = at.index + 1;

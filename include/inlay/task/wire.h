@@ -260,7 +260,7 @@ INLAY_ALWAYS uint32_t inlay_task_bbs_(uint32_t bytes, uint32_t sges)
  *   +0   ctrl     SEND, index, QPN, DS
  *   +16  inline   byte count | head of 32 bytes | 12 bytes of data, and more
  */
-INLAY_FN int inlay_task_post_inline_(struct inlay_sq *sq, uint64_t first, const struct inlay_task_ids *ids, const void *data,
+INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint64_t first, const struct inlay_task_ids *ids, const void *data,
 				     uint32_t len, uint32_t half, uint32_t flags)
 {
 	uint32_t bbs = inlay_task_bbs_(INLAY_TASK_HEAD + len, 0);
