@@ -47,7 +47,7 @@ static int watched_reg(void *context, struct inlay_cache_region *r)
 static int add_up(void *context, const struct inlay_cache_region *old, struct inlay_cache_region *r)
 {
 	(void)context;
-	((struct mine *)inlay_cache_bytes(r))->transfers += ((struct mine *)inlay_cache_bytes(old))->transfers;
+	((struct mine *)(r + 1))->transfers += ((const struct mine *)(old + 1))->transfers;
 	return 0;
 }
 
@@ -98,7 +98,7 @@ static uint32_t transfer(struct transport *t, const uint8_t *buf, size_t len, co
 		exit(1);
 	}
 	key = r->lkey; /* ... a post with this key, and its completion ... */
-	printf("%-28s key 0x%x, %u before\n", what, key, ((struct mine *)inlay_cache_bytes(r))->transfers++);
+	printf("%-28s key 0x%x, %u before\n", what, key, ((struct mine *)(r + 1))->transfers++);
 	inlay_cache_put(&t->cache, r);
 	return key;
 }

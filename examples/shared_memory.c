@@ -113,7 +113,7 @@ static void guest(struct side *s)
 	blob[40] ^= 1;
 	must(!inlay_mmap_create_from_export(&map, room, size, s->pd, blob, len, &mac), "the import");
 
-	const uint64_t board = inlay_mmap_source(&map, 0)->start, counter = inlay_mmap_source(&map, 1)->start;
+	const uint64_t board = map.sources[0].start, counter = map.sources[1].start;
 	struct ibv_sge sge = {.addr = (uintptr_t)back, .length = sizeof(back), .lkey = mr->lkey};
 
 	must(!inlay_mmap_remote(&map, board, sizeof(notice), INLAY_RDMA_WRITE, &rkey), "the board's key");

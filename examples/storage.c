@@ -151,7 +151,7 @@ int main(int argc, char **argv)
 	/* The initiator exports its memory; the target's blob would come over the wire. */
 	there = (uint8_t *)memory(bytes);
 	map_make(&theirs, pd, there, bytes, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE);
-	len = inlay_mmap_export_size(&theirs);
+	must(inlay_mmap_export_rdma(&theirs, pd, NULL, &len) == -ENOBUFS, "asking for the export's length");
 	void *blob = memory(len);
 	need(inlay_mmap_export_rdma(&theirs, pd, blob, &len), "exporting");
 	size_t size = inlay_mmap_import_size(blob, len);

@@ -643,9 +643,7 @@ UNUSED static int again_trapped(void)
 /* Range i of a started map, in the order of adding, as lookups give it */
 UNUSED static const struct inlay_range *range_of(const struct inlay_mmap *m, uint32_t i)
 {
-	const struct inlay_source *s = inlay_mmap_source(m, i);
-
-	return s ? inlay_mmap_find(m, (const void *)(uintptr_t)s->start, 1) : NULL;
+	return i < m->num_ranges ? inlay_mmap_find(m, (const void *)(uintptr_t)m->sources[i].start, 1) : NULL;
 }
 
 /* A source with a limit */

@@ -86,9 +86,9 @@ enum use {
 };
 
 /* The provider's word in a region: enum use */
-static uint32_t *use(const struct inlay_cache_region *r)
+static uint32_t *use(struct inlay_cache_region *r)
 {
-	return (uint32_t *)inlay_cache_bytes(r);
+	return (uint32_t *)(r + 1);
 }
 
 static int region_reg(void *context, struct inlay_cache_region *r)

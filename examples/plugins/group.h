@@ -44,6 +44,7 @@
 
 #include <inlay/base.h>
 #include <inlay/mmap/blob.h>
+#include "../common/bytes.h"
 
 #define WORKER_GROUP_HEAD 40u
 #define WORKER_GROUP_WORKER 24u          /* bytes of a worker's entry without the address */
@@ -154,13 +155,13 @@ static inline int worker_group_add_(struct worker_group *g, uint32_t kind,
 		return -EINVAL;
 	if (bytes > (uint64_t)g->stride - g->used - 8) /* 8: the checksum, padded */
 		return -ENOSPC;
-	inlay_blob_put(at, kind, 4);
-	inlay_blob_put(at + 4, bytes, 4);
-	inlay_blob_put(at + 8, s->va, 8);
+	put_le(at, kind, 4);
+	put_le(at + 4, bytes, 4);
+	put_le(at + 8, s->va, 8);
 	if (kind == 2)
-		inlay_blob_put(at + 16, s->bytes, 8);
-	inlay_blob_put(at + head - 8, s->memh_len, 4);
-	inlay_blob_put(at + head - 4, s->mkey_len, 4);
+		put_le(at + 16, s->bytes, 8);
+	put_le(at + head - 8, s->memh_len, 4);
+	put_le(at + head - 4, s->mkey_len, 4);
 	if (s->memh_len)
 		__builtin_memcpy(at + head, s->memh, s->memh_len);
 	if (s->mkey_len)
@@ -201,10 +202,10 @@ static inline int worker_group_start(struct worker_group *g)
 	if (g->state != WORKER_GROUP_CONFIG)
 		return -EBADFD;
 	__builtin_memcpy(at, "inlaygrp", 8);
-	inlay_blob_put(at + 8, 1, 4);
+	put_le(at + 8, 1, 4);
 	for (i = 0; i < 7; i++)
-		inlay_blob_put(at + 12 + 4 * i, words[i], 4);
-	inlay_blob_put(at + g->used, inlay_crc32c(at, g->used), 4);
+		put_le(at + 12 + 4 * i, words[i], 4);
+	put_le(at + g->used, inlay_crc32c(at, g->used), 4);
 	err = g->oob.allgather(g->own, g->all, g->stride, g->oob.context, &g->request);
 	if (!err)
 		g->state = WORKER_GROUP_STARTED;
@@ -219,16 +220,16 @@ static inline uint32_t worker_group_entry_check_(const uint8_t *at, uint32_t lef
 
 	if (left < WORKER_GROUP_WORKER)
 		return 0;
-	kind = inlay_blob_get(at, 4);
-	bytes = inlay_blob_get(at + 4, 4);
+	kind = get_le(at, 4);
+	bytes = get_le(at + 4, 4);
 	head = kind == 1 ? WORKER_GROUP_WORKER : WORKER_GROUP_SEGMENT;
 	if (bytes > left || bytes < head || kind - 1 > 1 ||
-	    bytes != head + inlay_round_up(inlay_blob_get(at + head - 8, 4) + inlay_blob_get(at + head - 4, 4), 8))
+	    bytes != head + inlay_round_up(get_le(at + head - 8, 4) + get_le(at + head - 4, 4), 8))
 		return 0;
 	if (kind == 1)
-		return inlay_blob_get(at + 20, 4) ? 0 : (uint32_t)bytes;
-	va = inlay_blob_get(at + 8, 8);
-	len = inlay_blob_get(at + 16, 8);
+		return get_le(at + 20, 4) ? 0 : (uint32_t)bytes;
+	va = get_le(at + 8, 8);
+	len = get_le(at + 16, 8);
 	return len && va + (len - 1) >= va ? (uint32_t)bytes : 0;
 }
 
@@ -238,25 +239,25 @@ static inline int worker_group_check_(const uint8_t *record, uint32_t member, ui
 {
 	uint32_t length, at, n, found[2] = {0, 0};
 
-	if (__builtin_memcmp(record, "inlaygrp", 8) || inlay_blob_get(record + 8, 2) != 1 ||
-	    inlay_blob_get(record + 20, 4) != members || inlay_blob_get(record + 24, 4) != stride)
+	if (__builtin_memcmp(record, "inlaygrp", 8) || get_le(record + 8, 2) != 1 ||
+	    get_le(record + 20, 4) != members || get_le(record + 24, 4) != stride)
 		return -EPROTO;
-	length = (uint32_t)inlay_blob_get(record + 12, 4);
+	length = (uint32_t)get_le(record + 12, 4);
 	if (length < WORKER_GROUP_HEAD + 4 || length > stride || length % 8 != 4 ||
-	    inlay_blob_get(record + 16, 4) != member || inlay_blob_get(record + 10, 2) ||
-	    inlay_blob_get(record + 36, 4))
+	    get_le(record + 16, 4) != member || get_le(record + 10, 2) ||
+	    get_le(record + 36, 4))
 		return -EINVAL;
 	length -= 4;
-	if (inlay_blob_get(record + length, 4) != inlay_crc32c(record, length))
+	if (get_le(record + length, 4) != inlay_crc32c(record, length))
 		return -EBADMSG;
 	for (at = WORKER_GROUP_HEAD; at < length; at += n) {
 		n = worker_group_entry_check_(record + at, length - at);
 		if (!n)
 			return -EINVAL;
-		found[inlay_blob_get(record + at, 4) - 1]++;
+		found[get_le(record + at, 4) - 1]++;
 	}
 	*workers = found[0];
-	return found[0] == inlay_blob_get(record + 28, 4) && found[1] == inlay_blob_get(record + 32, 4) ? 0 : -EINVAL;
+	return found[0] == get_le(record + 28, 4) && found[1] == get_le(record + 32, 4) ? 0 : -EINVAL;
 }
 
 /*
@@ -314,13 +315,13 @@ static inline int worker_group_member_(const struct worker_group *g, uint32_t do
 /* The next entry of a kind in a checked record, from *at on; NULL: none. */
 static inline const uint8_t *worker_group_next_(const uint8_t *record, uint32_t kind, uint32_t *at)
 {
-	uint32_t length = (uint32_t)inlay_blob_get(record + 12, 4) - 4;
+	uint32_t length = (uint32_t)get_le(record + 12, 4) - 4;
 
 	while (*at < length) {
 		const uint8_t *entry = record + *at;
 
-		*at += (uint32_t)inlay_blob_get(entry + 4, 4);
-		if (inlay_blob_get(entry, 4) == kind)
+		*at += (uint32_t)get_le(entry + 4, 4);
+		if (get_le(entry, 4) == kind)
 			return entry;
 	}
 	return NULL;
@@ -339,9 +340,9 @@ static inline int worker_group_worker(const struct worker_group *g, uint32_t dom
 		return err;
 	for (i = 0; i <= domain_id - m->first; i++)
 		entry = worker_group_next_(m->record, 1, &at);
-	worker->id = inlay_blob_get(entry + 8, 8);
+	worker->id = get_le(entry + 8, 8);
 	worker->address = entry + WORKER_GROUP_WORKER;
-	worker->address_len = (uint32_t)inlay_blob_get(entry + 16, 4);
+	worker->address_len = (uint32_t)get_le(entry + 16, 4);
 	return 0;
 }
 
@@ -358,12 +359,12 @@ static inline int worker_group_segment(const struct worker_group *g, uint32_t do
 	int err = worker_group_member_(g, domain_id, &m);
 
 	while (!err && (entry = worker_group_next_(m->record, 2, &at))) {
-		s->va = inlay_blob_get(entry + 8, 8);
-		s->bytes = inlay_blob_get(entry + 16, 8);
+		s->va = get_le(entry + 8, 8);
+		s->bytes = get_le(entry + 16, 8);
 		if (va - s->va >= s->bytes)
 			continue;
-		s->memh_len = (uint32_t)inlay_blob_get(entry + 24, 4);
-		s->mkey_len = (uint32_t)inlay_blob_get(entry + 28, 4);
+		s->memh_len = (uint32_t)get_le(entry + 24, 4);
+		s->mkey_len = (uint32_t)get_le(entry + 28, 4);
 		s->memh = entry + WORKER_GROUP_SEGMENT;
 		s->mkey = entry + WORKER_GROUP_SEGMENT + s->memh_len;
 		return 0;

@@ -24,6 +24,7 @@
 #include <arpa/inet.h>
 #include <sys/un.h>
 #include <inlay/task.h>
+#include "../common/bytes.h"
 #include "../common/socket.h"
 #include "load.h"
 
@@ -48,7 +49,7 @@ static inline void meet_greeting_write(uint8_t *at, const uint8_t *token, const 
 {
 	memset(at, 0, MEET_GREETING);
 	memcpy(at, "inlaymee", 8);
-	inlay_blob_put(at + 8, 1, 2);
+	put_le(at + 8, 1, 2);
 	memcpy(at + 16, token, MEET_TOKEN);
 	memcpy(at + 32, address, INLAY_TASK_ADDRESS);
 }
@@ -61,7 +62,7 @@ static inline int meet_greeting_read(const uint8_t *at, const uint8_t *token)
 {
 	uint32_t i, differ = 0;
 
-	if (memcmp(at, "inlaymee", 8) || inlay_blob_get(at + 8, 2) != 1 || inlay_blob_get(at + 10, 6))
+	if (memcmp(at, "inlaymee", 8) || get_le(at + 8, 2) != 1 || get_le(at + 10, 6))
 		return -EPROTO;
 	for (i = 0; i < MEET_TOKEN; i++)
 		differ |= at[16 + i] ^ token[i];
@@ -73,27 +74,27 @@ static inline void meet_welcome_write(uint8_t *at, int err, uint32_t plugins, co
 {
 	memset(at, 0, MEET_WELCOME);
 	memcpy(at, "inlaymee", 8);
-	inlay_blob_put(at + 8, 1, 2);
-	inlay_blob_put(at + 10, (uint64_t)-err, 2);
+	put_le(at + 8, 1, 2);
+	put_le(at + 10, (uint64_t)-err, 2);
 	if (err)
 		return;
-	inlay_blob_put(at + 12, plugins, 4);
+	put_le(at + 12, plugins, 4);
 	memcpy(at + 16, address, INLAY_TASK_ADDRESS);
 }
 
 static inline void meet_entry_write(uint8_t *at, uint64_t id, const char *name)
 {
 	memset(at, 0, MEET_ENTRY);
-	inlay_blob_put(at, id, 8);
+	put_le(at, id, 8);
 	memcpy(at + 8, name, strnlen(name, PLUGIN_NAME - 1));
 }
 
 /* MEET_WELCOME bytes. How many plugins follow, or the worker's negative errno, or -EPROTO. */
 static inline int meet_welcome_read(const uint8_t *at)
 {
-	uint32_t status = (uint32_t)inlay_blob_get(at + 10, 2), plugins = (uint32_t)inlay_blob_get(at + 12, 4);
+	uint32_t status = (uint32_t)get_le(at + 10, 2), plugins = (uint32_t)get_le(at + 12, 4);
 
-	if (memcmp(at, "inlaymee", 8) || inlay_blob_get(at + 8, 2) != 1 || plugins > MEET_PLUGINS ||
+	if (memcmp(at, "inlaymee", 8) || get_le(at + 8, 2) != 1 || plugins > MEET_PLUGINS ||
 	    status > INLAY_TASK_STATUS_MAX)
 		return -EPROTO;
 	return status ? -(int)status : (int)plugins;
@@ -101,7 +102,7 @@ static inline int meet_welcome_read(const uint8_t *at)
 
 static inline void meet_entry_read(const uint8_t *at, struct meet_plugin *p)
 {
-	p->id = inlay_blob_get(at, 8);
+	p->id = get_le(at, 8);
 	memcpy(p->name, at + 8, PLUGIN_NAME);
 	p->name[PLUGIN_NAME - 1] = 0;
 }

@@ -520,8 +520,7 @@ struct ibv_cq *shim_event(struct shim_cq *cq, struct ibv_cq *from)
 /* The entry of a removed receive, empty as with libmlx5: inlay_srq_gone would post its buffer again */
 static void freed(const struct mlx5_cqe64 *cqe, void *srq)
 {
-	if (!inlay_cqe_is_send(cqe))
-		inlay_srq_release(srq, cqe);
+	inlay_srq_release(srq, cqe);
 }
 
 static void clean(struct shim_cq *cq, struct shim_qp *qp, struct shim_srq *srq)

@@ -10,10 +10,8 @@
  *   mmap/pci.h      a map for the other side of PCI, by device commands: included by name only
  *   mmap/lookup.h   internal: the table of a map
  *
- * All objects lie in memory that the caller provides. Keys are in host order.
- *
- * Threads: one owner sets up a map; any thread may search a started one. A cache has one owner, and
- * any thread may post to it.
+ * Keys are in host order. Threads: one owner sets up a map, and any thread searches a started one.
+ * A cache has one owner, and any thread may post to it.
  */
 #ifndef INLAY_MMAP_H
 #define INLAY_MMAP_H

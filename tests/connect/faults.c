@@ -370,7 +370,7 @@ static void pci_again(void) /* an exported map cannot be started again */
 }
 static int import_pci(UNUSED const char **why)
 {
-	return inlay_mmap_create_from_export_pci(&s.theirs, s.their_memory, inlay_mmap_import_pci_size(s.blob, s.blob_len),
+	return inlay_mmap_create_from_export_pci(&s.theirs, s.their_memory, inlay_mmap_import_size(s.blob, s.blob_len),
 						 s.other_pd, s.blob, s.blob_len, NULL);
 }
 UNDO(import_destroy, must(inlay_mmap_destroy(&s.theirs)))

@@ -187,7 +187,7 @@ static int parse_make(void *key, const void *data, size_t len, uint8_t *code)
 	uint32_t i;
 
 	for (i = 0; i < mac->bytes; i += 4)
-		inlay_blob_put(code + i, inlay_crc32c(data, len) * (2 * i + 1), 4);
+		put_le(code + i, inlay_crc32c(data, len) * (2 * i + 1), 4);
 	return 0;
 }
 
@@ -200,21 +200,21 @@ static void parse_mac(struct inlay_mac *mac, uint32_t what)
 
 static void parse_ranges(struct inlay_mmap *m, const uint8_t *at, uint32_t n, const struct inlay_mac *mac, int pci)
 {
+	struct inlay_blob_range r;
 	struct inlay_keys keys;
 	struct inlay_blob head;
-	struct inlay_range r;
 	uint8_t code[64];
 	uint32_t i, rkey = 0;
 	int err;
 
-	sure(!inlay_blob_head_(&head, at, n) && head.kind == (pci ? INLAY_BLOB_OVER_PCI_ : INLAY_BLOB_RDMA_));
+	sure(!inlay_blob_head_(&head, at, n) && head.kind == (pci ? INLAY_BLOB_PCI : INLAY_BLOB_RDMA));
 	sure(head.code_bytes == (mac ? mac->bytes : 0));
 	if (mac) {
 		mac->make(mac->context, at, n - 4 - mac->bytes, code);
 		sure(!memcmp(code, at + n - 4 - mac->bytes, mac->bytes));
 	}
 	for (i = 0; i < head.ranges; i++) {
-		inlay_blob_range_(at, &head, i, &r);
+		memcpy(&r, at + inlay_blob_at_(i), sizeof(r));
 		err = inlay_mmap_remote(m, r.start, r.len, r.access, &rkey);
 		sure(pci || r.rkey == INLAY_NO_KEY ? err == -EPERM : !err && rkey == r.rkey);
 		sure(!inlay_mmap_keys(m, i, m->devs[0], &keys) && keys.lkey == (pci ? r.rkey & ~255u : INLAY_NO_KEY));
@@ -227,13 +227,12 @@ static void parse_ranges(struct inlay_mmap *m, const uint8_t *at, uint32_t n, co
 
 static void parse_map(const uint8_t *at, uint32_t n, uint32_t what)
 {
-	size_t size = inlay_mmap_import_pci_size(at, n);
+	size_t size = inlay_mmap_import_size(at, n);
 	int read[2] = {0, 0}, pci;
 	struct inlay_mac mac;
 	struct inlay_mmap m;
 	void *memory;
 
-	sure(!size == !inlay_mmap_import_size(at, n));
 	if (!size)
 		return;
 	sure(size < 64 * (size_t)n + 4096);
@@ -357,7 +356,7 @@ static void parse_query(uint32_t what)
 		sure(err == (parse_device.failed ? -ENOTSUP : 0));
 		sure(err || index == (fuzz_be32(parse_device.out + 36) & 0xffffff));
 	} else {
-		err = inlay_mmap_pci_cap_(ctx, &vhca);
+		err = inlay_mmap_cap_pci(ctx, &vhca);
 		sure(err != 0 || !parse_device.failed);
 		sure(!err || err == -ENOTSUP || err == -EIO || err == -ENOMEM || err == -EAGAIN || err == -EBUSY);
 		sure(vhca <= 0xffff);
@@ -443,11 +442,11 @@ static int parse_allgather(const void *from, void *to, size_t bytes, void *conte
 		uint32_t length, crc;
 
 		memcpy(at, parse_record, bytes);
-		inlay_blob_put(at + 16, i, 4);
-		length = (uint32_t)inlay_blob_get(at + 12, 4);
+		put_le(at + 16, i, 4);
+		length = (uint32_t)get_le(at + 12, 4);
 		if (context && length >= 4 && length <= bytes) {
 			crc = inlay_crc32c(at, length - 4);
-			inlay_blob_put(at + length - 4, crc, 4);
+			put_le(at + length - 4, crc, 4);
 		}
 	}
 	*request = to;
@@ -465,7 +464,7 @@ static void parse_inside(const struct worker_group *g, const void *at, uint64_t 
 
 	for (i = 0; i < PARSE_MEMBERS; i++) {
 		const uint8_t *record = g->all + i * PARSE_STRIDE;
-		uint64_t length = inlay_blob_get(record + 12, 4);
+		uint64_t length = get_le(record + 12, 4);
 
 		if ((const uint8_t *)at >= record + WORKER_GROUP_HEAD && (const uint8_t *)at <= record + length - 4 &&
 		    n <= (uint64_t)(record + length - 4 - (const uint8_t *)at))
@@ -477,7 +476,7 @@ static void parse_inside(const struct worker_group *g, const void *at, uint64_t 
 /* The entries of a record, by another reading: workers of it, or -1 when it is none. */
 static int parse_entries(const uint8_t *record)
 {
-	uint64_t length = inlay_blob_get(record + 12, 4), at = 40, need, workers = 0, segments = 0;
+	uint64_t length = get_le(record + 12, 4), at = 40, need, workers = 0, segments = 0;
 
 	if (length < 44 || length > PARSE_STRIDE)
 		return -1;
@@ -486,12 +485,12 @@ static int parse_entries(const uint8_t *record)
 
 		if (length - at < 24)
 			return -1;
-		kind = inlay_blob_get(record + at, 4);
-		bytes = inlay_blob_get(record + at + 4, 4);
+		kind = get_le(record + at, 4);
+		bytes = get_le(record + at + 4, 4);
 		if (kind == 1)
-			need = 24 + inlay_blob_get(record + at + 16, 4);
+			need = 24 + get_le(record + at + 16, 4);
 		else if (kind == 2 && length - at >= 32)
-			need = 32 + inlay_blob_get(record + at + 24, 4) + inlay_blob_get(record + at + 28, 4);
+			need = 32 + get_le(record + at + 24, 4) + get_le(record + at + 28, 4);
 		else
 			return -1;
 		need = (need + 7) / 8 * 8;
@@ -500,7 +499,7 @@ static int parse_entries(const uint8_t *record)
 		workers += kind == 1;
 		segments += kind == 2;
 	}
-	return workers == inlay_blob_get(record + 28, 4) && segments == inlay_blob_get(record + 32, 4) ? (int)workers : -1;
+	return workers == get_le(record + 28, 4) && segments == get_le(record + 32, 4) ? (int)workers : -1;
 }
 
 static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
@@ -519,11 +518,11 @@ static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
 	memcpy(record + 8, bytes, n < sizeof(record) - 8 ? n : sizeof(record) - 8);
 	if (sealed) {
 		memcpy(record, "inlaygrp", 8);
-		inlay_blob_put(record + 8, 1, 4);
-		inlay_blob_put(record + 20, PARSE_MEMBERS, 4);
-		inlay_blob_put(record + 24, PARSE_STRIDE, 4);
-		inlay_blob_put(record + 36, 0, 4);
-		inlay_blob_put(record + 12, inlay_blob_get(record + 12, 2), 4);
+		put_le(record + 8, 1, 4);
+		put_le(record + 20, PARSE_MEMBERS, 4);
+		put_le(record + 24, PARSE_STRIDE, 4);
+		put_le(record + 36, 0, 4);
+		put_le(record + 12, get_le(record + 12, 2), 4);
 	}
 	parse_record = record;
 	sure(!worker_group_create(&g, memory, size, PARSE_STRIDE, &oob));
@@ -537,7 +536,7 @@ static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
 			parse_inside(&g, w.address, w.address_len);
 		else
 			sure(err || i == g.workers);
-		if (!worker_group_segment(&g, i, inlay_blob_get(record + 48, 8), &s)) {
+		if (!worker_group_segment(&g, i, get_le(record + 48, 8), &s)) {
 			parse_inside(&g, s.memh, s.memh_len);
 			parse_inside(&g, s.mkey, s.mkey_len);
 		}
@@ -548,7 +547,7 @@ static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
 /* Sets the lengths of a map, its code and its checksum. Returns its bytes, at most n. Does nothing to less than an empty map. */
 static uint32_t parse_seal_map(uint8_t *at, uint32_t n, uint32_t what)
 {
-	uint32_t front = what & PARSE_PCI ? 72 : 32, back = 4, crc;
+	uint32_t front = sizeof(struct inlay_blob), back = 4, crc;
 	struct inlay_mac mac;
 
 	parse_mac(&mac, what);
@@ -556,18 +555,17 @@ static uint32_t parse_seal_map(uint8_t *at, uint32_t n, uint32_t what)
 	if (n < front + back)
 		return n;
 	memcpy(at, "inlaymap", 8);
-	inlay_blob_put(at + 8, INLAY_BLOB_VERSION, 2);
-	inlay_blob_put(at + 10, what & PARSE_PCI ? 2 : 1, 2);
+	put_le(at + 8, INLAY_BLOB_VERSION, 2);
+	put_le(at + 10, what & PARSE_PCI ? 2 : 1, 2);
 	n = front + back + (n - front - back) / 24 * 24;
-	inlay_blob_put(at + 12, n, 4);
-	inlay_blob_put(at + 20, (n - front - back) / 24, 4);
-	inlay_blob_put(at + 24, back - 4, 8);
-	if (what & PARSE_PCI)
-		inlay_blob_put(at + 34, 0, 6);
+	put_le(at + 12, n, 4);
+	put_le(at + 20, (n - front - back) / 24, 4);
+	put_le(at + 24, back - 4, 4);
+	put_le(at + 30, 0, 2);
 	if (what & PARSE_CODE && !(what & PARSE_FORGED))
 		mac.make(&mac, at, n - back, at + n - back);
 	crc = inlay_crc32c(at, n - 4);
-	inlay_blob_put(at + n - 4, crc, 4);
+	put_le(at + n - 4, crc, 4);
 	return n;
 }
 
@@ -582,10 +580,10 @@ static void parse_input(const uint8_t *data, size_t size)
 	if ((what & 12) == PARSE_SEALED && n >= INLAY_TASK_ADDRESS) {
 		if ((what & 3) == 1) {
 			memcpy(at, "inlaytsk", 8);
-			inlay_blob_put(at + 8, INLAY_TASK_VERSION, 2);
-			inlay_blob_put(at + 12, n = INLAY_TASK_ADDRESS, 4);
+			put_le(at + 8, INLAY_TASK_VERSION, 2);
+			put_le(at + 12, n = INLAY_TASK_ADDRESS, 4);
 			crc = inlay_crc32c(at, n - 4);
-			inlay_blob_put(at + n - 4, crc, 4);
+			put_le(at + n - 4, crc, 4);
 		}
 		if ((what & 3) == 2)
 			n = parse_seal_map(at, n, what);

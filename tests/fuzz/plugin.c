@@ -52,7 +52,7 @@ struct plugin_command {
 struct plugin_object {
 	uint32_t conn, plugin, map, live, num;
 	uint64_t handle;
-	struct inlay_range ranges[PLUGIN_RANGES];
+	struct inlay_blob_range ranges[PLUGIN_RANGES];
 };
 
 static struct {
@@ -221,7 +221,7 @@ static int plugin_mapped(uint32_t conn, uint32_t plugin, uint32_t rkey, uint64_t
 
 	for (i = 0; i < plug.num_objects; i++)
 		for (k = 0; plug.objects[i].map && k < plug.objects[i].num; k++) {
-			const struct inlay_range *r = &plug.objects[i].ranges[k];
+			const struct inlay_blob_range *r = &plug.objects[i].ranges[k];
 
 			if ((plug.objects[i].live || plug.f.dead[conn]) && plug.objects[i].conn == conn &&
 			    plug.objects[i].plugin == plugin && r->rkey == rkey && addr >= r->start && bytes <= r->len &&
@@ -251,7 +251,7 @@ static void plugin_object(const struct plugin_command *c, uint64_t handle)
 		return;
 	sure(!inlay_blob_head_(&head, c->payload + RDMA_HEAD, c->bytes));
 	for (; o->num < head.ranges && o->num < PLUGIN_RANGES; o->num++)
-		inlay_blob_range_(c->payload + RDMA_HEAD, &head, o->num, &o->ranges[o->num]);
+		memcpy(&o->ranges[o->num], c->payload + RDMA_HEAD + inlay_blob_at_(o->num), sizeof(o->ranges[o->num]));
 }
 
 static void plugin_answered(struct plugin_command *c, int status, const uint8_t *response, uint32_t length)
@@ -410,26 +410,29 @@ static uint64_t plugin_name(struct fuzz_in *in, uint32_t map)
 static uint32_t plugin_blob(struct fuzz_in *in, uint32_t conn, uint8_t *at)
 {
 	struct inlay_blob head;
-	struct inlay_range r;
-	uint32_t form = fuzz_8(in), i, bytes;
+	struct inlay_blob_range r;
+	uint32_t form = fuzz_8(in), i, bytes, crc;
 
 	memset(&head, 0, sizeof(head));
-	memset(&r, 0, sizeof(r));
-	head.kind = INLAY_BLOB_RDMA_;
+	memcpy(head.magic, "inlaymap", 8);
+	head.version = INLAY_BLOB_VERSION;
+	head.kind = INLAY_BLOB_RDMA;
 	head.ranges = 1 + (form & 3);
 	head.permissions = INLAY_RDMA_ANY;
-	inlay_blob_begin_(at, &head);
+	head.bytes = bytes = (uint32_t)inlay_blob_bytes_(&head);
 	for (i = 0; i < head.ranges; i++) {
 		r.start = PLUGIN_BASE + fuzz_8(in) * 16u;
 		r.len = fuzz_8(in) * 8u + 8;
 		r.rkey = 0xc0000000u + (conn << 24) + plug.num * 8 + i;
 		r.access = form & 4 ? INLAY_RDMA_ANY : fuzz_8(in) & INLAY_RDMA_ANY;
-		inlay_blob_set_range_(at, &head, i, &r);
+		memcpy(at + inlay_blob_at_(i), &r, sizeof(r));
 	}
-	bytes = (uint32_t)inlay_blob_bytes_(head.kind, head.ranges, 0);
-	if (form & 8)
-		fuzz_spoil(in, at, 32);
 	sure(!inlay_blob_seal_(at, &head, NULL));
+	if (form & 8) {
+		fuzz_spoil(in, at, 32);
+		crc = inlay_crc32c(at, bytes - 4);
+		memcpy(at + bytes - 4, &crc, 4);
+	}
 	if (form & 16)
 		at[fuzz_8(in) % bytes] ^= 1;
 	return bytes;

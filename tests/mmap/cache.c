@@ -39,7 +39,7 @@ static struct {
 
 static int fake_reg(void *context, struct inlay_cache_region *r)
 {
-	uint32_t *mine = (uint32_t *)inlay_cache_bytes(r), i;
+	uint32_t *mine = (uint32_t *)(r + 1), i;
 
 	assert_true(context == &fake && r->start % PAGE == 0 && r->len % PAGE == 0 && (uintptr_t)mine % 16 == 0);
 	fake.calls++;
@@ -64,7 +64,7 @@ static int fake_reg(void *context, struct inlay_cache_region *r)
 
 static int fake_dereg(void *context, struct inlay_cache_region *r)
 {
-	const uint32_t *mine = (const uint32_t *)inlay_cache_bytes(r);
+	const uint32_t *mine = (const uint32_t *)(r + 1);
 	uint32_t i;
 
 	assert_ptr_equal(context, &fake);
@@ -91,7 +91,7 @@ static int fake_merge(void *context, const struct inlay_cache_region *old, struc
 	assert_true(context == &fake && old->found);
 	if (fake.apart && (old->access ^ r->access) & ~1u)
 		return -EACCES;
-	*(uint32_t *)inlay_cache_bytes(r) += 1 + *(const uint32_t *)inlay_cache_bytes(old);
+	*(uint32_t *)(r + 1) += 1 + *(const uint32_t *)(old + 1);
 	return 0;
 }
 
@@ -122,13 +122,13 @@ static uint32_t invalidate(uint64_t addr, uint64_t len)
 	const uint64_t before = cache.counts.invalidated;
 
 	inlay_cache_post(&cache, addr, len);
-	inlay_cache_step(&cache);
+	inlay_cache_step_(&cache);
 	return (uint32_t)(cache.counts.invalidated - before);
 }
 
 static uint32_t merges(const struct inlay_cache_region *r)
 {
-	return *(const uint32_t *)inlay_cache_bytes(r);
+	return *(const uint32_t *)(r + 1);
 }
 
 /* The tree is sorted, no child is heavier than its parent, and it has all that can be found; its height */
@@ -153,7 +153,7 @@ static uint32_t tree_height(void)
 	return height;
 }
 
-/* ---- the model: regions in the order in which evictions meet them ---- */
+/* ---- the model ---- */
 
 struct known {
 	uint64_t first, last; /* pages */
@@ -166,7 +166,7 @@ static struct known known[4 * MOST];
 static uint32_t knowns;
 static struct inlay_cache_counts expect;
 static uint64_t failed;
-static uint32_t model_key;
+static uint32_t model_key, model_hand; /* the place that the next eviction meets */
 
 static uint64_t known_bytes(const struct known *k)
 {
@@ -186,14 +186,6 @@ static uint64_t model_bytes(void)
 static void model_forget(uint32_t i)
 {
 	memmove(&known[i], &known[i + 1], (--knowns - i) * sizeof(*known));
-}
-
-static void model_newest(uint32_t i)
-{
-	struct known k = known[i];
-
-	memmove(&known[i], &known[i + 1], (knowns - 1 - i) * sizeof(*known));
-	known[knowns - 1] = k;
 }
 
 /* Those that overlap are out: how many */
@@ -226,7 +218,7 @@ static void model_put(uint32_t i)
 /* Puts all. */
 static void model_end(void)
 {
-	inlay_cache_step(&cache);
+	inlay_cache_step_(&cache);
 	while (knowns)
 		if (known[0].uses)
 			model_put(0);
@@ -234,22 +226,23 @@ static void model_end(void)
 			model_forget(0);
 }
 
+/* Two rounds over all places that regions have had */
 static bool model_evict(void)
 {
-	uint32_t i, left = 0;
+	const uint32_t places = cache.slots_used_;
+	uint32_t i, left;
 
-	for (i = 0; i < knowns; i++)
-		left += 2 * !known[i].zombie;
-	for (; left; left--) {
-		for (i = 0; known[i].zombie; i++)
+	for (left = 2 * places; left; left--) {
+		for (i = 0; i < knowns && known[i].r != inlay_cache_slot_(&cache, model_hand); i++)
 			;
-		if (!known[i].uses && !known[i].put) {
+		model_hand = (model_hand + 1) % places;
+		if (i < knowns && !known[i].zombie && !known[i].uses && !known[i].put) {
 			model_forget(i);
 			expect.evicted++;
 			return true;
 		}
-		known[i].put = false;
-		model_newest(i);
+		if (i < knowns)
+			known[i].put = false;
 	}
 	return false;
 }
@@ -424,7 +417,7 @@ static void random_steps(UNUSED void **state)
 			fake.dereg_fails = rnd_below(2) ? 8 : 0;
 			memset(&expect, 0, sizeof(expect));
 			failed = 0;
-			knowns = model_key = posts = 0;
+			knowns = model_key = model_hand = posts = 0;
 		}
 		if (step % 100 == 0) {
 			fake.refuse = rnd_below(3) ? 0 : errors[rnd_below(ARRAY(errors))];
@@ -440,7 +433,7 @@ static void random_steps(UNUSED void **state)
 			len = rnd_below(3) ? rnd_below(3 * PAGE) : rnd_below(PAGES * PAGE / 4);
 			model_post(addr, len);
 			if (posts == MOST || rnd_below(2)) {
-				inlay_cache_step(&cache);
+				inlay_cache_step_(&cache);
 				model_step();
 			}
 			break;
@@ -559,7 +552,7 @@ static void extremes(UNUSED void **state)
 	low = got(0, 0, 1);
 	assert_int_equal(low->start, 0);
 	inlay_cache_post(&cache, UINT64_MAX, 5); /* beyond the end */
-	inlay_cache_step(&cache);
+	inlay_cache_step_(&cache);
 	assert_int_equal(cache.counts.regions, 1);
 	assert_true(invalidate(0, 0) == 0 && invalidate(0, UINT64_MAX) == 1);
 	/* Zombies count */
@@ -567,8 +560,9 @@ static void extremes(UNUSED void **state)
 	for (i = 0; i < 3; i++)
 		inlay_cache_put(&cache, r);
 	inlay_cache_put(&cache, low);
-	assert_int_equal(got(PAGE, UINT64_MAX - PAGE, 1)->len, UINT64_MAX - PAGE + 1);
-	inlay_cache_put(&cache, cache.last_);
+	r = got(PAGE, UINT64_MAX - PAGE, 1);
+	assert_int_equal(r->len, UINT64_MAX - PAGE + 1);
+	inlay_cache_put(&cache, r);
 	/* An overlap that ends at the last byte; a union that would be all of the address space is not tried */
 	low = got(0, 2 * PAGE, 1);
 	assert_true(low->len == 2 * PAGE && cache.counts.regions == 1);
@@ -605,7 +599,7 @@ static void posting(UNUSED void **state)
 	inlay_cache_expect_(&cache);
 	inlay_cache_settle_(&cache, 5, 0);
 	regions = cache.counts.regions;
-	inlay_cache_step(&cache);
+	inlay_cache_step_(&cache);
 	assert_int_equal(cache.counts.regions, regions);
 	free(memory);
 }
@@ -707,7 +701,7 @@ static int plain_call(UNUSED void *context, UNUSED struct inlay_cache_region *r)
 
 static void step_once(void)
 {
-	inlay_cache_step(&cache);
+	inlay_cache_step_(&cache);
 }
 
 static void post_third(void)
@@ -735,7 +729,7 @@ static void post_meets_step(UNUSED void **state)
 			for (k = 0; k < 2; k++)
 				inlay_cache_post(&cache, BASE + k * 4 * PAGE, 1);
 			within = way ? interleave(post_third, step_once, i) : interleave(step_once, post_third, i);
-			inlay_cache_step(&cache);
+			inlay_cache_step_(&cache);
 			assert_int_equal(cache.counts.regions, 0);
 		}
 		assert_true(i > 5);

@@ -681,7 +681,9 @@ static void same_room(UNUSED void **state)
 static void limits(UNUSED void **state)
 {
 	struct raw *r = raw_make(16, 63, INLAY_UAR_DOORBELL);
+	const struct mlx5_cqe64 early = cqe_of(MLX5_CQE_REQ, QPN, 0);
 	static const struct inlay_av *volatile nobody;
+	const volatile uint32_t huge = 0xffffffff;
 	static uint8_t data[1024];
 	struct ibv_sge sge[64];
 	struct inlay_sq was;
@@ -706,7 +708,9 @@ static void limits(UNUSED void **state)
 	r->buf[7] = 0; /* something else has written to the ring */
 	assert_int_equal(inlay_sq_wqes(&r->sq), 0);
 	r->buf[7] = 1;
+	assert_int_equal(inlay_sq_release(&r->sq, &early), 1); /* before it was rung for */
 	inlay_sq_undo(&r->sq, 0);
+	assert_int_equal(inlay_sq_pending(&r->sq), 0);
 	r->sq.atomics = 0;
 	memset(r->buf, 0, 16 * 64);
 	was = r->sq;
@@ -716,6 +720,7 @@ static void limits(UNUSED void **state)
 	assert_int_equal(inlay_post_send(&r->sq, sge, 64, 0), -EINVAL);
 	assert_int_equal(inlay_post_send_inline(&r->sq, data, 989, 0), -EINVAL);
 	assert_int_equal(inlay_post_send_inline(&r->sq, data, 0xffffffff, 0), -EINVAL);
+	assert_int_equal(inlay_post_send_inline(&r->sq, data, huge, 0), -EINVAL);
 	for (i = 0; i < 64; i++)
 		sge[i].length = 0x40000001;
 	assert_int_equal(inlay_post_send(&r->sq, sge, 4, INLAY_INLINE), -EINVAL);
@@ -1112,13 +1117,21 @@ static void receiver_open(struct receiver *m, uint32_t kind, uint32_t cnt, uint3
 	m->rq.limit += preset;
 }
 
-/* Reset, it is the queue that was made, and nothing is outstanding */
+/* Reset, it is the queue that was made, and nothing is outstanding: twice round, one at a time */
 static void receiver_close(struct receiver *m)
 {
+	uint32_t i;
+
 	inlay_rq_reset(&m->rq);
 	assert_int_equal(m->dbrec[0], 0);
 	assert_int_equal(inlay_rq_pending(&m->rq), 0);
 	assert_int_equal(inlay_rq_room(&m->rq), m->kind == IN_ORDER ? m->cnt : m->cnt / 2);
+	for (i = 0; i < 2 * m->cnt; i++) {
+		struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_RESP_SEND, 1, i);
+
+		must(inlay_post_recv(&m->rq, NULL, 0));
+		assert_int_equal(m->kind == IN_ORDER ? inlay_rq_release(&m->rq, &cqe) : inlay_rq_release_ooo(&m->rq, &cqe), 1);
+	}
 	free(m->buf);
 	free(m->is);
 }

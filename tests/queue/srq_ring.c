@@ -124,6 +124,8 @@ static void at_random(uint32_t steps)
 		if (!cyclic)
 			assert_int_equal((uint16_t)(shown - seen) + num_out, holds == entries ? holds - 1 : holds);
 		assert_true((uint16_t)(shown - seen) + num_out <= holds);
+		/* A buffer waits for its predecessors only */
+		assert_true(!cyclic || ring[shown % entries * STRIDE + INLAY_SRQ_STATE_] != INLAY_SRQ_FULL_);
 	}
 }
 

@@ -181,7 +181,7 @@ INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_m
 
 	if (!mmap || !inv->limit_)
 		return -EINVAL;
-	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_ || !inlay_mmap_started(mmap))
+	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_ || !inlay_mmap_started_(mmap))
 		return -EBADFD;
 	r = inlay_mmap_find(mmap, addr, len);
 	err = r ? inlay_store_keys_(s, mmap, r, &keys) : -EINVAL;

@@ -105,7 +105,7 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 
 	INLAY_CHECK(pool, "a pool is not NULL");
 	s = pool->inventory_.store_;
-	if (s->state != INLAY_STORE_STOPPED_ || !inlay_mmap_started(pool->mmap))
+	if (s->state != INLAY_STORE_STOPPED_ || !inlay_mmap_started_(pool->mmap))
 		return -EBADFD;
 	if (!inlay_is_pow2(pool->alignment))
 		return -EINVAL;

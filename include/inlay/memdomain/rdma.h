@@ -123,7 +123,7 @@ INLAY_FN int inlay_memdomain_rdma_translate_(struct inlay_memdomain *src, void *
 	if (dst->type == INLAY_MEMDOMAIN_RDMA) {
 		if (INLAY_UNLIKELY(inlay_mmap_keys(r->map, range->id, inlay_memdomain_rdma_pd_(r, dst, dst_ctx), &keys)))
 			return -ENOENT;
-	} else if (!host || inlay_mmap_source(r->map, range->id)->kind != INLAY_SOURCE_HOST) {
+	} else if (!host || r->map->sources[range->id].kind != INLAY_SOURCE_HOST) {
 		return -ENOTSUP;
 	}
 	inlay_memdomain_describe_(result, dst, addr, len, keys.lkey, keys.rkey);
@@ -353,7 +353,7 @@ INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struc
 
 	if (!r || !reg || !map || !pd || (uintptr_t)r % INLAY_CACHE_LINE)
 		return -EINVAL;
-	if (inlay_mmap_imported(map))
+	if (map->imported)
 		return -ENOTSUP;
 	dev = inlay_mmap_dev_(map, pd);
 	if (dev < 0)

@@ -26,24 +26,22 @@
  *   - A region covers whole pages (attr.page). A get is a hit if one region contains its range and
  *     grants its access bits.
  *   - Regions that can be found never overlap. A miss that overlaps some replaces them by one union
- *     with all their access. If the union cannot be registered, or exceeds max_bytes, the miss
+ *     with all their access, unless ops.merge refuses one; so a union may open pages to peers that
+ *     no get asked to open. If the union cannot be registered, or exceeds max_bytes, the miss
  *     registers its own pages with its own access. Adjacent regions are not merged.
- *   - A union may open pages to peers that no get asked to open, unless ops.merge refuses that.
  *   - A region in use (more gets than puts) is never deregistered. A post or a union takes it out:
  *     no get finds it, its keys stay valid, and its last put deregisters it.
  *   - The limits include regions taken out. To make room, overlapped regions go first, then idle
- *     ones: the oldest, except that each put saves a region from the next eviction that meets it
- *     (second chance).
+ *     ones in turn, except that a put saves a region from the next eviction that meets it (CLOCK).
  *   - When registration fails for lack of resources (-ENOMEM, -EAGAIN, -ENOSPC), 1, 2, 4, ... idle
  *     regions are evicted before each retry. Other errors are returned at once.
- *   - Once a post has returned, no get finds an older region that overlaps it. When more than
- *     attr.posts wait, the next get takes out all regions.
- *   - A hit calls nothing, counts nothing and relinks nothing. A miss takes O(log n) expected steps,
- *     in any order of addresses, and as many for each region that it takes out; an eviction also
- *     passes regions that are in use or were put.
+ *   - Once a post has returned, no get finds an older region that overlaps it; the next get
+ *     deregisters it. When more than attr.posts wait, that get takes out all regions.
+ *   - A hit calls nothing, counts nothing and relinks nothing. A miss takes O(log n) expected steps
+ *     in any order of addresses, as many for each region that it takes out, and those of the CLOCK.
  *
  * Threads: one owner at a time. Any thread may post, but no signal handler. Callbacks may post, and
- * call nothing else of the cache. The cache may not be copied or moved.
+ * call nothing else of the cache. The cache must not move.
  *
  * Sources: ibv_reg_mr(3); UCX's ucs/memory/rcache.h; R. Seidel and C. Aragon, "Randomized search
  * trees" (1996).
@@ -54,25 +52,24 @@
 #include <sched.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+#include <inlay/mmap/lookup.h>
 
 #define INLAY_CACHE_MAX (1u << 24) /* regions, and posts that can wait */
 
-/* A registration, followed by the caller's bytes (inlay_cache_bytes) */
+/* A registration. The caller's bytes (attr.bytes) follow at r + 1, zeroed before ops.reg. */
 struct inlay_cache_region {
 	uint64_t start, len;      /* what is registered: whole pages */
 	uint32_t lkey, rkey;      /* set by ops.reg */
 	uint32_t access;
 	uint32_t uses;            /* gets less puts; the owner may add to it while it is not 0 */
 	void *handle;             /* for ops: the ibv_mr */
-	struct inlay_cache_region *child_[2];
+	struct inlay_cache_region *child_[2]; /* unused: the next unused one, if any */
 	uint16_t found;           /* 1: gets can find it; 0: it was taken out */
 	uint16_t put_;            /* since an eviction met it */
 	uint32_t weight_;         /* random; no child is heavier than its parent */
-	struct inlay_cache_region *newer_, *older_; /* of those that can be found; free ones by older_ */
 };
 
-INLAY_STATIC_ASSERT(offsetof(struct inlay_cache_region, newer_) == INLAY_CACHE_LINE, "a search reads one line");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_cache_region) % 16 == 0, "the caller's bytes are aligned");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_cache_region) == INLAY_CACHE_LINE, "a search reads one line");
 
 /* How to register. Callbacks return 0 or a negative errno. */
 struct inlay_cache_ops {
@@ -81,8 +78,8 @@ struct inlay_cache_ops {
 	/* Deregisters it. An error is counted (counts.leaked), and the region forgotten. */
 	int (*dereg)(void *context, struct inlay_cache_region *r);
 	/*
-	 * Returns 0 if r, which is about to be registered, may grow to include `old`; may copy old's
-	 * bytes to r's. Either way old is taken out once r is registered. NULL: always 0.
+	 * Returns 0 if r, not yet registered, may grow to include `old`; may copy old's bytes to r's.
+	 * Either way old is taken out once r is registered. NULL: always 0.
 	 */
 	int (*merge)(void *context, const struct inlay_cache_region *old, struct inlay_cache_region *r);
 	/* Called repeatedly while waiting for another thread's post. NULL: spins. */
@@ -117,14 +114,15 @@ struct inlay_cache_post_ {
 
 struct inlay_cache {
 	struct inlay_cache_attr attr;
-	struct inlay_cache_region *last_; /* got last, or &none_ */
-	struct inlay_cache_region **hints_; /* by a page's hash; &none_: empty */
+	struct inlay_cache_region **hints_; /* by a page's hash; they may be wrong */
 	uint32_t hint_shift_;
 	struct inlay_cache_region *root_;
 	struct inlay_cache_region *unused_; /* never empty: one more than the limit */
+	uint8_t *slots_;          /* the regions */
+	uint32_t slots_used_;     /* ever */
+	uint32_t hand_;           /* the slot that the next eviction meets */
 	struct inlay_cache_post_ *posts_;
 	struct inlay_cache_counts counts;
-	struct inlay_cache_region none_; /* ring of regions that can be found: its older_ is the newest, its newer_ the oldest */
 	struct inlay_cache_ops ops;
 	/* Written by posts, read by each get */
 	uint32_t waiting_ __attribute__((aligned(INLAY_CACHE_LINE))); /* posts; above attr.posts: too many */
@@ -133,15 +131,14 @@ struct inlay_cache {
 
 /* ---- Set-up ---- */
 
-/* The caller's bytes in a region: attr.bytes, aligned to 16, zeroed before ops.reg. */
-INLAY_FN void *inlay_cache_bytes(const struct inlay_cache_region *r)
-{
-	return (void *)(uintptr_t)(r + 1);
-}
-
 INLAY_COLD size_t inlay_cache_stride_(const struct inlay_cache_attr *a)
 {
 	return (size_t)inlay_round_up(sizeof(struct inlay_cache_region) + a->bytes, INLAY_CACHE_LINE);
+}
+
+INLAY_COLD struct inlay_cache_region *inlay_cache_slot_(const struct inlay_cache *c, uint32_t i)
+{
+	return (struct inlay_cache_region *)(void *)(c->slots_ + i * inlay_cache_stride_(&c->attr));
 }
 
 /* log2 of the number of hints: 4 to 8 for each region */
@@ -162,14 +159,12 @@ INLAY_COLD size_t inlay_cache_size(const struct inlay_cache_attr *a)
 
 /*
  * Makes an empty cache in memory of inlay_cache_size(attr) bytes, aligned to a cache line, which it
- * owns until inlay_cache_fini. Copies attr and ops. Returns 0; -EINVAL for an argument out of
- * range; -ENOBUFS if size is too small.
+ * owns until inlay_cache_fini. Returns 0; -EINVAL for an argument out of range; -ENOBUFS.
  */
 INLAY_COLD int inlay_cache_init(struct inlay_cache *c, void *memory, size_t size,
 				const struct inlay_cache_attr *attr, const struct inlay_cache_ops *ops)
 {
 	const size_t need = inlay_cache_size(attr);
-	uint8_t *at = (uint8_t *)memory;
 	size_t i;
 
 	if (!memory || (uintptr_t)memory % INLAY_CACHE_LINE || !need || !ops->reg || !ops->dereg)
@@ -180,18 +175,13 @@ INLAY_COLD int inlay_cache_init(struct inlay_cache *c, void *memory, size_t size
 	__builtin_memset(c, 0, sizeof(*c));
 	c->attr = *attr;
 	c->ops = *ops;
-	c->none_.newer_ = c->none_.older_ = c->last_ = &c->none_;
 	c->hint_shift_ = 64 - inlay_cache_log_hints_(attr);
-	for (i = 0; i <= attr->max_regions; i++, at += inlay_cache_stride_(attr)) {
-		struct inlay_cache_region *r = (struct inlay_cache_region *)(void *)at;
-
-		r->older_ = c->unused_;
-		c->unused_ = r;
-	}
-	c->posts_ = (struct inlay_cache_post_ *)(void *)at;
+	c->slots_ = (uint8_t *)memory;
+	c->unused_ = inlay_cache_slot_(c, c->slots_used_++);
+	c->posts_ = (struct inlay_cache_post_ *)(void *)inlay_cache_slot_(c, attr->max_regions + 1);
 	c->hints_ = (struct inlay_cache_region **)(void *)(c->posts_ + attr->posts);
 	for (i = 0; i >> inlay_cache_log_hints_(attr) == 0; i++)
-		c->hints_[i] = &c->none_;
+		c->hints_[i] = c->unused_;
 	return 0;
 }
 
@@ -278,28 +268,12 @@ INLAY_COLD struct inlay_cache_region *inlay_cache_overlap_(const struct inlay_ca
 	return found && found->start <= last ? found : NULL;
 }
 
-/* ---- Taking out ---- */
-
-INLAY_FN void inlay_cache_unlink_(struct inlay_cache_region *r)
-{
-	r->newer_->older_ = r->older_;
-	r->older_->newer_ = r->newer_;
-}
-
-INLAY_FN void inlay_cache_link_(struct inlay_cache *c, struct inlay_cache_region *r)
-{
-	r->older_ = c->none_.older_;
-	r->newer_ = &c->none_;
-	r->older_->newer_ = r;
-	c->none_.older_ = r;
-}
-
 INLAY_COLD void inlay_cache_dereg_(struct inlay_cache *c, struct inlay_cache_region *r)
 {
 	c->counts.leaked += !!c->ops.dereg(c->ops.context, r);
 	c->counts.bytes -= r->len;
-	r->older_ = c->unused_->older_;
-	c->unused_->older_ = r;
+	r->child_[0] = c->unused_->child_[0];
+	c->unused_->child_[0] = r;
 }
 
 INLAY_COLD void inlay_cache_take_out_(struct inlay_cache *c, struct inlay_cache_region *r)
@@ -307,8 +281,6 @@ INLAY_COLD void inlay_cache_take_out_(struct inlay_cache *c, struct inlay_cache_
 	inlay_cache_remove_(c, r);
 	c->counts.regions--;
 	r->found = 0;
-	c->last_ = c->last_ == r ? &c->none_ : c->last_;
-	inlay_cache_unlink_(r);
 	if (r->uses)
 		c->counts.zombies++;
 	else
@@ -333,17 +305,15 @@ INLAY_COLD uint32_t inlay_cache_evict_(struct inlay_cache *c, uint32_t n)
 	uint32_t done = 0, left;
 
 	/* Two rounds meet each region without its chance. */
-	for (left = 2 * c->counts.regions; done < n && left; left--) {
-		r = c->none_.newer_;
-		if (r->uses || r->put_) {
-			r->put_ = 0;
-			inlay_cache_unlink_(r);
-			inlay_cache_link_(c, r);
-		} else {
+	for (left = 2 * c->slots_used_; done < n && left; left--) {
+		r = inlay_cache_slot_(c, c->hand_);
+		c->hand_ = (c->hand_ + 1) % c->slots_used_;
+		if (r->found && !r->uses && !r->put_) {
 			inlay_cache_take_out_(c, r);
 			done++;
-			left = 2 * c->counts.regions + 1;
+			left = 2 * c->slots_used_ + 1;
 		}
+		r->put_ = 0;
 	}
 	c->counts.evicted += done;
 	return done;
@@ -367,10 +337,7 @@ INLAY_COLD void inlay_cache_lock_(struct inlay_cache *c)
 	}
 }
 
-/*
- * Begins a post: later gets wait for inlay_cache_settle_. In between the monitor reads the range
- * from the kernel, which lets other threads map it anew.
- */
+/* Begins a post. Gets wait until inlay_cache_settle_; the monitor reads the range in between. */
 INLAY_COLD void inlay_cache_expect_(struct inlay_cache *c)
 {
 	inlay_cache_lock_(c);
@@ -387,8 +354,8 @@ INLAY_COLD void inlay_cache_settle_(struct inlay_cache *c, uint64_t addr, uint64
 }
 
 /*
- * Takes out all regions that overlap [addr, addr + len). Call it before the memory can be mapped
- * anew, even before it is unmapped. Any thread; never fails.
+ * No later get finds a region that overlaps [addr, addr + len) now. Post before the memory can be
+ * mapped anew, even before it is unmapped. Any thread; never fails.
  */
 INLAY_COLD void inlay_cache_post(struct inlay_cache *c, uint64_t addr, uint64_t len)
 {
@@ -396,8 +363,8 @@ INLAY_COLD void inlay_cache_post(struct inlay_cache *c, uint64_t addr, uint64_t 
 	inlay_cache_settle_(c, addr, len);
 }
 
-/* Applies the posts that wait, as each get does: for owners that will not call it soon. */
-INLAY_COLD void inlay_cache_step(struct inlay_cache *c)
+/* Applies the posts that wait. */
+INLAY_COLD void inlay_cache_step_(struct inlay_cache *c)
 {
 	struct inlay_cache_post_ post;
 	uint32_t n;
@@ -456,12 +423,11 @@ INLAY_COLD int inlay_cache_enter_(struct inlay_cache *c, struct inlay_cache_regi
 	if (err)
 		return err;
 	inlay_cache_take_out_all_(c, r->start, last);
-	c->unused_ = r->older_;
+	c->unused_ = r->child_[0] ? r->child_[0] : inlay_cache_slot_(c, c->slots_used_++);
 	c->counts.registered++;
 	c->counts.regions++;
 	c->counts.bytes += r->len;
 	inlay_cache_insert_(c, r);
-	inlay_cache_link_(c, r);
 	r->found = 1;
 	return 0;
 }
@@ -484,12 +450,12 @@ INLAY_COLD int inlay_cache_miss_(struct inlay_cache *c, uint64_t addr, uint64_t 
 	if (last - start >= c->attr.max_bytes)
 		return -E2BIG;
 	for (;; batch = batch ? 2 * batch : 1) {
-		next = r->older_;
+		next = r->child_[0];
 		for (i = 0; i < inlay_cache_stride_(&c->attr) / sizeof(*word); i++) {
 			word[i] = 0;
 			__asm__("" ::: "memory"); /* compilers would call memset */
 		}
-		r->older_ = next;
+		r->child_[0] = next;
 		r->start = start;
 		r->len = last - start + 1;
 		r->access = access;
@@ -508,33 +474,20 @@ INLAY_COLD int inlay_cache_miss_(struct inlay_cache *c, uint64_t addr, uint64_t 
 
 INLAY_ALWAYS int inlay_cache_holds_(const struct inlay_cache_region *r, uint64_t addr, uint64_t len, uint32_t access)
 {
-	uint64_t offset = addr - r->start;
-
-	/* Hides the offset's origin, so that one subtraction also compares. */
-	__asm__("" : "+r"(offset));
-	return INLAY_LIKELY(offset < r->len) && INLAY_LIKELY(r->len - offset >= len) &&
-	       INLAY_LIKELY(!(access & ~r->access));
+	return inlay_range_holds_(r->start, r->len, addr, len) && INLAY_LIKELY(!(access & ~r->access));
 }
 
-/* A get of another region than the last: by the page's hint, the tree, or registration. */
-INLAY_FN int inlay_cache_search_(struct inlay_cache *c, uint64_t addr, uint64_t len, uint32_t access,
-				 struct inlay_cache_region **out)
+/* Without a hint: by the tree, or by registration. */
+INLAY_APART int inlay_cache_search_(struct inlay_cache *c, uint64_t addr, uint64_t len, uint32_t access,
+				    struct inlay_cache_region **out)
 {
-	const uint64_t page = addr & (0 - c->attr.page);
-	struct inlay_cache_region **hint = &c->hints_[page * 0x9e3779b97f4a7c15ull >> c->hint_shift_], *r = *hint;
-	int err;
+	struct inlay_cache_region *r = c->root_;
 
-	if (INLAY_UNLIKELY(!inlay_cache_holds_(r, addr, len, access) || !r->found)) {
-		for (r = c->root_; r && !inlay_cache_holds_(r, addr, len, access);)
-			r = r->child_[addr > r->start];
-		if (!r) {
-			err = inlay_cache_miss_(c, addr, len, access, out);
-			if (!err)
-				*hint = c->last_ = *out;
-			return err;
-		}
-	}
-	*hint = c->last_ = *out = r;
+	while (r && !inlay_cache_holds_(r, addr, len, access))
+		r = r->child_[addr > r->start];
+	if (!r)
+		return inlay_cache_miss_(c, addr, len, access, out);
+	*out = r;
 	return 0;
 }
 
@@ -548,17 +501,18 @@ INLAY_FN int inlay_cache_search_(struct inlay_cache *c, uint64_t addr, uint64_t 
 INLAY_ALWAYS int inlay_cache_get(struct inlay_cache *c, uint64_t addr, uint64_t len, uint32_t access,
 				 struct inlay_cache_region **out)
 {
-	struct inlay_cache_region *r;
+	const uint64_t page = addr & (0 - c->attr.page);
+	struct inlay_cache_region **hint = &c->hints_[page * 0x9e3779b97f4a7c15ull >> c->hint_shift_], *r;
 	int err;
 
 	if (INLAY_UNLIKELY(__atomic_load_n(&c->waiting_, __ATOMIC_ACQUIRE)))
-		inlay_cache_step(c);
-	r = c->last_;
-	if (INLAY_UNLIKELY(!inlay_cache_holds_(r, addr, len, access))) {
+		inlay_cache_step_(c);
+	r = *hint;
+	if (INLAY_UNLIKELY(!inlay_cache_holds_(r, addr, len, access) || !r->found)) {
 		err = inlay_cache_search_(c, addr, len, access, out);
 		if (err)
 			return err;
-		r = *out;
+		*hint = r = *out;
 	}
 	r->uses++;
 	*out = r;

@@ -13,16 +13,11 @@
  *
  * A lookup is two dependent loads: index word, range. A table is plain when at most one range
  * begins in a bucket (with few exceptions). Otherwise two comparisons choose among four ranges; if
- * more begin in the bucket, all are searched. Large gaps would waste buckets and are cut out:
- * addresses above a cut move down.
+ * more begin in the bucket, all are searched. Large gaps are cut out: addresses above a cut move
+ * down. Ranges never overlap, and a lookup that spans two finds neither.
  *
  *   word | ... | word | word | head                | range 0 | range 1 | ... | end marks
  *   bucket      1      0     ^ struct inlay_table
- *
- * Words grow down from the head and ranges up, so a lookup needs only the head's address.
- *
- * Invariants: ranges never overlap. Adjacent ranges are not merged, because their keys differ: a
- * lookup that spans two finds neither. A length of 0 looks up the address alone.
  *
  * Threads: any number may look up while no thread builds the table.
  */
@@ -69,9 +64,7 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_table, cut[1]) <= INLAY_CACHE_LINE, "o
 /* Index words for so many ranges: 64 each if that fits in a level-2 cache, at least 8 each. */
 INLAY_COLD uint64_t inlay_table_words_(uint64_t ranges)
 {
-	uint64_t many = ranges > 16384 ? 8 * ranges : 131072;
-
-	return 64 * ranges < many ? 64 * ranges : many;
+	return ranges > 16384 ? 8 * ranges : ranges > 2048 ? 131072 : 64 * ranges;
 }
 
 INLAY_COLD uint64_t inlay_table_index_bytes_(uint32_t max_ranges)
@@ -225,7 +218,7 @@ INLAY_COLD struct inlay_table *inlay_table_init_(void *memory, uint32_t max_rang
 	return t;
 }
 
-/* Whether it is empty or wraps around. */
+/* Whether a range is empty or wraps around. */
 INLAY_COLD int inlay_range_bad_(uint64_t start, uint64_t len)
 {
 	return !len || start + (len - 1) < start;
@@ -238,19 +231,16 @@ INLAY_COLD int inlay_range_compare_(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Sorts n ranges and makes the index. Returns 0; -EINVAL: a bad range; -EEXIST: an overlap. */
+/* Sorts n ranges, none of them bad, and makes the index. Returns 0; -EEXIST: an overlap. */
 INLAY_COLD int inlay_table_build_(struct inlay_table *t, uint32_t n)
 {
 	struct inlay_range *e = inlay_table_ranges_(t);
 	uint32_t i;
 
 	qsort(e, n, sizeof(*e), inlay_range_compare_);
-	for (i = 0; i < n; i++) {
-		if (inlay_range_bad_(e[i].start, e[i].len))
-			return -EINVAL;
-		if (i && e[i].start - e[i - 1].start < e[i - 1].len)
+	for (i = 1; i < n; i++)
+		if (e[i].start - e[i - 1].start < e[i - 1].len)
 			return -EEXIST;
-	}
 	inlay_table_index_(t, n);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/map.h: a memory map: ranges of memory, the devices that may access them, their keys on
- * each device, and their permissions.
+ * inlay/mmap/map.h: a memory map: ranges of memory, the devices that may access them, and each
+ * range's keys and permissions.
  *
  *   inlay_mmap_create(&map, memory, inlay_mmap_size(1, 4), 1, 4);   one device, four ranges
  *   inlay_mmap_add_dev(&map, pd);                                   a device is an ibv_pd
@@ -14,21 +14,19 @@
  * States:
  *
  *   create --> configured --start--> started --stop--> configured ... --destroy--> gone
- *   create_from_export (blob.h) --> imported, usable at once ... --destroy--> gone
+ *   create_from_export (blob.h) --> started, without a stop ... --destroy--> gone
  *
  * Invariants:
  *   - A map is changed only while it is configured: add*, rm* and set_* return -EBADFD otherwise.
- *   - A map does not move once it is started: buffers, pools and inventories point to it.
- *   - start registers everything, or leaves the map configured with nothing registered.
- *   - An exported map cannot be started again: its blobs hold the old keys.
- *   - stop and destroy return -EBUSY and change nothing while the map is held or has buffers. When
- *     the kernel refuses to deregister a region, lookups find nothing any more, and stop and
- *     destroy return -EBUSY until it agrees. A failed start may leave the map in this state.
+ *   - A started map must not move: buffers, pools and inventories point to it.
+ *   - A map that was exported is not started again: its blobs hold the old keys.
+ *   - While a map is held or has buffers, stop and destroy return -EBUSY and change nothing.
+ *   - When the kernel refuses to deregister a region, stop and destroy return -EBUSY, and lookups
+ *     find nothing: call again. A failed start may leave a map in this state.
  *
- * Threads: a set-up function needs the map to itself: no other thread may use it, or destroy an
- * inventory or pool that has buffers of it. Any thread may call the lookups, inlay_mmap_hold and
- * inlay_mmap_drop on a started or imported map.
- * Sources: DOCA's documentation of doca_mmap (README.md has the differences); ibv_reg_mr(3).
+ * Threads: a set-up function needs the map to itself: no other thread uses it, or destroys an
+ * inventory or pool with buffers of it. Lookups, hold and drop: any thread.
+ * Sources: DOCA's documentation of doca_mmap (porting-doca.md has the differences); ibv_reg_mr(3).
  */
 #ifndef INLAY_MMAP_MAP_H
 #define INLAY_MMAP_MAP_H
@@ -43,18 +41,10 @@
 enum inlay_mmap_state_ {
 	INLAY_MMAP_CONFIGURED_,
 	INLAY_MMAP_STARTED_,
-	INLAY_MMAP_IMPORTED_,
 	INLAY_MMAP_STUCK_               /* not everything could be deregistered */
 };
 
-/* A message authentication code for blobs: see blob.h */
-struct inlay_mac {
-	/* Writes `bytes` bytes to code. Returns 0 or a negative errno. */
-	int (*make)(void *context, const void *data, size_t len, uint8_t *code);
-	void *context;                  /* the key, in the form that make wants */
-	uint32_t bytes;                 /* 16 .. 64, a multiple of 4 */
-};
-
+struct inlay_mac;
 struct inlay_mmap;
 struct inlay_mmap_pci;
 
@@ -69,8 +59,8 @@ struct inlay_holder_ {
 /* Callers may read the fields without an underscore, and set those under "The caller's". */
 struct inlay_mmap {
 	/* Read by lookups */
-	struct inlay_table *table_;     /* empty unless started or imported; an id is an index in sources_ */
-	struct inlay_source *sources_;  /* in the order of adding */
+	struct inlay_table *table_;     /* empty unless started; an id is an index in sources */
+	struct inlay_source *sources;   /* num_ranges, in the order of adding; read only */
 	struct ibv_mr **mrs;            /* [r * max_devs + d]: range r on device d; NULL: the source has the keys */
 	struct ibv_pd **devs;           /* in the order of adding */
 	uint32_t state_;                /* enum inlay_mmap_state_ */
@@ -80,6 +70,7 @@ struct inlay_mmap {
 	uint32_t permissions;           /* INLAY_LOCAL_READ_ONLY before they are set */
 	uint32_t max_ranges;
 	uint8_t exported;               /* now or earlier */
+	uint8_t imported;
 	uint8_t started_once_;
 	uint16_t abi;                   /* INLAY_ABI */
 	/* Written by holders */
@@ -88,7 +79,7 @@ struct inlay_mmap {
 	uint32_t lock_;                 /* of holders_ */
 	/* The caller's: zero at first, read when needed */
 	uint64_t user_data;
-	/* Called by destroy for each host and dmabuf range, deregistered, if the map was ever started */
+	/* Called by destroy for each range of host memory or a dmabuf, if the map was ever started */
 	void (*free_cb)(void *addr, size_t len, void *cookie);
 	void *cookie;
 	const struct inlay_mac *mac;    /* the code that exported blobs carry (blob.h); NULL: none */
@@ -104,18 +95,17 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_mmap, holds_) == INLAY_CACHE_LINE, "lo
 /* Bytes for a map of so many devices and ranges; 0 if either number is out of range. */
 INLAY_COLD size_t inlay_mmap_size(uint32_t max_devs, uint32_t max_ranges)
 {
-	uint64_t ranges = max_ranges, bytes;
+	const size_t of_range = sizeof(struct inlay_source) + max_devs * sizeof(struct ibv_mr *);
 
-	if (!max_devs || max_devs > INLAY_MMAP_DEVICES || !ranges || ranges > INLAY_LOOKUP_MAX)
+	if (!max_devs || max_devs > INLAY_MMAP_DEVICES || !max_ranges || max_ranges > INLAY_LOOKUP_MAX)
 		return 0;
-	bytes = inlay_table_bytes_(max_ranges) + max_devs * sizeof(struct ibv_pd *) +
-		ranges * (sizeof(struct inlay_source) + max_devs * sizeof(struct ibv_mr *));
-	return (size_t)inlay_round_up(bytes, INLAY_CACHE_LINE);
+	return (size_t)inlay_round_up(inlay_table_bytes_(max_ranges) + max_ranges * of_range +
+				      max_devs * sizeof(struct ibv_pd *), INLAY_CACHE_LINE);
 }
 
 /*
  * Makes an empty map in memory of inlay_mmap_size() bytes, aligned to a cache line; the map owns it
- * until destroy. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
+ * until destroy. Returns 0; -EINVAL for a bad argument; -ENOBUFS.
  */
 INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size, uint32_t max_devs,
 				 uint32_t max_ranges)
@@ -129,11 +119,11 @@ INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size
 	__builtin_memset(m, 0, sizeof(*m));
 	m->table_ = inlay_table_init_(at, max_ranges);
 	at += inlay_table_bytes_(max_ranges);
-	m->sources_ = (struct inlay_source *)(void *)at;
+	m->sources = (struct inlay_source *)(void *)at;
 	at += max_ranges * sizeof(struct inlay_source);
 	m->mrs = (struct ibv_mr **)(void *)at;
-	__builtin_memset(at, 0, (size_t)max_ranges * max_devs * sizeof(struct ibv_mr *));
-	m->devs = (struct ibv_pd **)(void *)(at + (size_t)max_ranges * max_devs * sizeof(struct ibv_mr *));
+	__builtin_memset(at, 0, (size_t)max_ranges * max_devs * sizeof(*m->mrs));
+	m->devs = (struct ibv_pd **)(void *)(m->mrs + (size_t)max_ranges * max_devs);
 	m->max_devs = max_devs;
 	m->max_ranges = max_ranges;
 	m->abi = INLAY_ABI;
@@ -192,8 +182,8 @@ INLAY_COLD int inlay_mmap_rm_dev(struct inlay_mmap *m, const struct ibv_pd *pd)
 }
 
 /*
- * Adds a range. Overlaps are found by start. Returns 0; -EBADFD by state; -EINVAL for a source that
- * is empty, wraps around, or names no memory; -ENOSPC beyond max_ranges.
+ * Adds a range; start finds overlaps. Returns 0; -EBADFD by state; -EINVAL for a source that is
+ * empty, wraps around, or names no memory; -ENOSPC beyond max_ranges.
  */
 INLAY_COLD int inlay_mmap_add(struct inlay_mmap *m, struct inlay_source source)
 {
@@ -203,7 +193,7 @@ INLAY_COLD int inlay_mmap_add(struct inlay_mmap *m, struct inlay_source source)
 		return -EINVAL;
 	if (m->num_ranges == m->max_ranges)
 		return -ENOSPC;
-	m->sources_[m->num_ranges++] = source;
+	m->sources[m->num_ranges++] = source;
 	return 0;
 }
 
@@ -214,30 +204,24 @@ INLAY_COLD int inlay_mmap_rm(struct inlay_mmap *m, uint64_t addr, uint64_t len)
 
 	if (!inlay_mmap_configured_(m))
 		return -EBADFD;
-	for (i = 0; i < m->num_ranges && (m->sources_[i].start != addr || m->sources_[i].len != len); i++)
+	for (i = 0; i < m->num_ranges && (m->sources[i].start != addr || m->sources[i].len != len); i++)
 		;
 	if (i == m->num_ranges)
 		return -ENOENT;
 	for (m->num_ranges--; i < m->num_ranges; i++)
-		m->sources_[i] = m->sources_[i + 1];
+		m->sources[i] = m->sources[i + 1];
 	return 0;
-}
-
-/* Range i in the order of adding, as it was added; NULL when there is none. */
-INLAY_COLD const struct inlay_source *inlay_mmap_source(const struct inlay_mmap *m, uint32_t i)
-{
-	return i < inlay_mmap_(m)->num_ranges ? &m->sources_[i] : NULL;
 }
 
 /* The permissions in mask that range i grants. */
 INLAY_COLD uint32_t inlay_mmap_granted_(const struct inlay_mmap *m, uint32_t i, uint32_t mask)
 {
-	return m->permissions & m->sources_[i].limit & mask;
+	return m->permissions & m->sources[i].limit & mask;
 }
 
 /*
- * Sets what all ranges grant, except where a source's limit is lower. Returns 0; -EBADFD by state;
- * -EINVAL for an unknown bit, or both bits of PCI.
+ * Sets what all ranges grant within their source's limit. Returns 0; -EBADFD by state; -EINVAL for
+ * an unknown bit, or both bits of PCI.
  */
 INLAY_COLD int inlay_mmap_set_permissions(struct inlay_mmap *m, uint32_t permissions)
 {
@@ -249,18 +233,9 @@ INLAY_COLD int inlay_mmap_set_permissions(struct inlay_mmap *m, uint32_t permiss
 	return 0;
 }
 
-/* Whether the map was made from an export. */
-INLAY_COLD int inlay_mmap_imported(const struct inlay_mmap *m)
+INLAY_FN int inlay_mmap_started_(const struct inlay_mmap *m)
 {
-	return inlay_mmap_(m)->state_ == INLAY_MMAP_IMPORTED_;
-}
-
-/* Whether the map is started or imported: lookups find its ranges. */
-INLAY_FN int inlay_mmap_started(const struct inlay_mmap *m)
-{
-	uint32_t state = __atomic_load_n(&inlay_mmap_(m)->state_, __ATOMIC_ACQUIRE);
-
-	return state == INLAY_MMAP_STARTED_ || state == INLAY_MMAP_IMPORTED_;
+	return __atomic_load_n(&inlay_mmap_(m)->state_, __ATOMIC_ACQUIRE) == INLAY_MMAP_STARTED_;
 }
 
 INLAY_COLD void inlay_holder_open_(struct inlay_holder_ *h, struct inlay_mmap *m)
@@ -288,10 +263,9 @@ INLAY_COLD void inlay_holder_close_(struct inlay_holder_ *h)
 }
 
 /*
- * Counts what keeps the map from being stopped: buffers, and holds (inlay_mmap_hold; a started pool
- * and each operation of a memory domain hold once). Counts all that last through the call,
- * whatever other threads do. Scans the descriptors of all inventories and pools that have buffers
- * of the map.
+ * Counts what keeps the map from being stopped, if it lasts through the call: buffers, and holds (a
+ * started pool and each operation of a memory domain hold once). Scans the descriptors of all
+ * inventories and pools that have buffers of the map.
  */
 INLAY_COLD uint64_t inlay_mmap_num_bufs(const struct inlay_mmap *map)
 {
@@ -316,8 +290,8 @@ INLAY_FN struct inlay_keys inlay_mmap_keys_(const struct inlay_mmap *m, uint32_t
 	if (mr) {
 		keys.lkey = mr->lkey;
 		keys.rkey = mr->rkey;
-	} else if (m->sources_[r].kind == INLAY_SOURCE_KEYS) {
-		keys = m->sources_[r].of.keys;
+	} else if (m->sources[r].kind == INLAY_SOURCE_KEYS) {
+		keys = m->sources[r].of.keys;
 	}
 	return keys;
 }
@@ -328,7 +302,7 @@ INLAY_COLD const struct inlay_range *inlay_mmap_range_(const struct inlay_mmap *
 	return i < m->table_->num ? inlay_table_ranges_(m->table_) + i : NULL;
 }
 
-/* Makes the table of all sources. Returns 0; -EINVAL or -EEXIST. */
+/* Makes the table of all sources. Returns 0, or -EEXIST for an overlap. */
 INLAY_COLD int inlay_mmap_publish_(struct inlay_mmap *m)
 {
 	struct inlay_range *e = inlay_table_ranges_(m->table_);
@@ -337,8 +311,8 @@ INLAY_COLD int inlay_mmap_publish_(struct inlay_mmap *m)
 
 	for (i = 0; i < m->num_ranges; i++) {
 		keys = inlay_mmap_keys_(m, i, 0);
-		e[i].start = m->sources_[i].start;
-		e[i].len = m->sources_[i].len;
+		e[i].start = m->sources[i].start;
+		e[i].len = m->sources[i].len;
 		e[i].lkey = keys.lkey;
 		e[i].rkey = keys.rkey;
 		e[i].access = inlay_mmap_granted_(m, i, INLAY_ACCESS_ALL);
@@ -354,8 +328,6 @@ INLAY_COLD int inlay_mmap_release_(struct inlay_mmap *m)
 	struct inlay_holder_ *h, *next;
 	int err = 0;
 
-	/* An imported map is never started. */
-	m->exported |= m->state_ == INLAY_MMAP_IMPORTED_;
 	m->state_ = INLAY_MMAP_STUCK_;
 	inlay_table_index_(m->table_, 0);
 	for (h = m->holders_; h; h = next) {
@@ -368,41 +340,39 @@ INLAY_COLD int inlay_mmap_release_(struct inlay_mmap *m)
 	/* Keys for the other side of PCI refer to the regions, so they go first. */
 	if (m->pci_ && m->pci_release_(m))
 		return -EBUSY;
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < n; i++)
 		if (m->mrs[i] && ibv_dereg_mr(m->mrs[i]))
 			err = -EBUSY;
 		else
 			m->mrs[i] = NULL;
-	}
 	if (!err)
 		m->state_ = INLAY_MMAP_CONFIGURED_;
 	return err;
 }
 
 /*
- * Registers each range with each device; from then on lookups find them.
+ * Registers each range with each device, or nothing; lookups then find it.
  *
- * Returns 0; -EBADFD when the map is started or was exported; -EINVAL without ranges, for device
- * memory of another context, and for keys in a map of several devices; -EEXIST for ranges that
- * overlap; else the negative errno of the registration that failed.
+ * Returns 0; -EBADFD when the map is started, or was exported or imported; -EINVAL without ranges,
+ * for device memory of another context, and for keys in a map of several devices; -EEXIST for
+ * overlapping ranges; else the negative errno of the registration that failed.
  */
 INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 {
 	uint32_t r, d;
 	int err;
 
-	if (!inlay_mmap_configured_(m) || m->exported)
+	if (!inlay_mmap_configured_(m) || m->exported || m->imported)
 		return -EBADFD;
 	err = m->num_ranges ? inlay_mmap_publish_(m) : -EINVAL;
 	for (r = 0; r < m->num_ranges && !err; r++) {
-		if (m->sources_[r].kind == INLAY_SOURCE_KEYS && m->num_devs > 1)
+		if (m->sources[r].kind == INLAY_SOURCE_KEYS && m->num_devs > 1)
 			err = -EINVAL;
 		for (d = 0; d < m->num_devs && !err; d++)
-			err = inlay_source_register_(&m->sources_[r], m->devs[d], m->permissions,
+			err = inlay_source_register_(&m->sources[r], m->devs[d], m->permissions,
 						     &m->mrs[(uint64_t)r * m->max_devs + d]);
 	}
-	if (!err)
-		err = inlay_mmap_publish_(m);
+	err = err ? err : inlay_mmap_publish_(m);
 	if (err) {
 		inlay_mmap_release_(m);
 		return err;
@@ -415,15 +385,14 @@ INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 /* Deregisters everything: keys and blobs become invalid. Returns 0; -EBADFD by state; -EBUSY. */
 INLAY_COLD int inlay_mmap_stop(struct inlay_mmap *m)
 {
-	if (inlay_mmap_(m)->state_ != INLAY_MMAP_STARTED_ && m->state_ != INLAY_MMAP_STUCK_)
+	if (inlay_mmap_configured_(m) || (m->imported && m->state_ == INLAY_MMAP_STARTED_))
 		return -EBADFD;
 	return inlay_mmap_num_bufs(m) ? -EBUSY : inlay_mmap_release_(m);
 }
 
 /*
- * Stops the map if needed, calls free_cb for each range whose address the caller gave as its own
- * (host memory and dmabufs, not device memory or keys), and returns the memory to the caller.
- * Returns 0, or -EBUSY as described at the top: call again.
+ * Stops the map if needed, calls free_cb for each range of host memory or a dmabuf, and returns the
+ * memory to the caller. Returns 0, or -EBUSY (see the top).
  */
 INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 {
@@ -433,23 +402,24 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 		return -EBUSY;
 	if (m->state_ != INLAY_MMAP_CONFIGURED_ && inlay_mmap_release_(m))
 		return -EBUSY;
-	if (m->free_cb && m->started_once_)
-		for (r = 0; r < m->num_ranges; r++)
-			if (m->sources_[r].kind == INLAY_SOURCE_HOST || m->sources_[r].kind == INLAY_SOURCE_DMABUF)
-				m->free_cb((void *)(uintptr_t)m->sources_[r].start, (size_t)m->sources_[r].len,
-					   m->cookie);
+	for (r = 0; m->free_cb && m->started_once_ && r < m->num_ranges; r++) {
+		const struct inlay_source *s = &m->sources[r];
+
+		if (s->kind == INLAY_SOURCE_HOST || s->kind == INLAY_SOURCE_DMABUF)
+			m->free_cb((void *)(uintptr_t)s->start, (size_t)s->len, m->cookie);
+	}
 	__builtin_memset(m, 0, sizeof(*m));
 	return 0;
 }
 
 /*
- * The DPA's handle for the map. Always refused: no public document describes the commands.
- * Returns -EBADFD by state; -ENOENT when pd is not one of the map's devices; else -ENOTSUP.
+ * The DPA's handle for the map. No public document describes the commands: returns -EBADFD by
+ * state; -ENOENT when pd is not one of the map's devices; else -ENOTSUP.
  */
 INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ibv_pd *pd, uint32_t *handle)
 {
 	(void)handle;
-	if (!inlay_mmap_started(m))
+	if (!inlay_mmap_started_(m))
 		return -EBADFD;
 	return inlay_mmap_dev_(m, pd) < 0 ? -ENOENT : -ENOTSUP;
 }
@@ -457,8 +427,8 @@ INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ib
 /* ---- Data path ---- */
 
 /*
- * The range that contains [addr, addr + len), valid until the map is stopped. NULL when no single
- * range does, or the map is neither started nor imported.
+ * The range that contains [addr, addr + len), valid until the map is stopped; NULL when no single
+ * range does, or the map is not started.
  */
 INLAY_ALWAYS const struct inlay_range *inlay_mmap_find(const struct inlay_mmap *m, const void *addr, size_t len)
 {
@@ -467,25 +437,23 @@ INLAY_ALWAYS const struct inlay_range *inlay_mmap_find(const struct inlay_mmap *
 
 /*
  * The keys of the range with this id (struct inlay_range) on a device. Returns 0; -ENOENT for no
- * such range or device, or a map that is neither started nor imported.
+ * such range or device, or a map that is not started.
  */
 INLAY_FN int inlay_mmap_keys(const struct inlay_mmap *m, uint32_t range_id, const struct ibv_pd *pd,
 			     struct inlay_keys *keys)
 {
 	int dev = inlay_mmap_dev_(m, pd);
 
-	if (INLAY_UNLIKELY(range_id >= m->num_ranges || dev < 0 || !inlay_mmap_started(m)))
+	if (INLAY_UNLIKELY(range_id >= m->num_ranges || dev < 0 || !inlay_mmap_started_(m)))
 		return -ENOENT;
 	*keys = inlay_mmap_keys_(m, range_id, (uint32_t)dev);
 	return 0;
 }
 
 /*
- * The rkey for a post to an imported map's memory. Checks what the peer's device would refuse.
- * access: one or several of INLAY_RDMA_*.
- *
- * Returns 0; -ENOENT when no range contains [addr, addr + len); -EPERM when it does not grant
- * access, or has no rkey (imported over PCI).
+ * The rkey for a post to an imported map's memory. access: one or several of INLAY_RDMA_*. Returns
+ * 0; -ENOENT when no range contains [addr, addr + len); -EPERM when it does not grant access, or
+ * has no rkey (imported over PCI).
  */
 INLAY_FN int inlay_mmap_remote(const struct inlay_mmap *m, uint64_t addr, uint64_t len, uint32_t access, uint32_t *rkey)
 {
@@ -499,10 +467,10 @@ INLAY_FN int inlay_mmap_remote(const struct inlay_mmap *m, uint64_t addr, uint64
 	return 0;
 }
 
-/* Holds a started or imported map: it cannot be stopped until inlay_mmap_drop. */
+/* Holds a started map: it cannot be stopped until inlay_mmap_drop. */
 INLAY_ALWAYS void inlay_mmap_hold(struct inlay_mmap *m)
 {
-	INLAY_CHECK(inlay_mmap_started(m), "a map that is held is started or imported");
+	INLAY_CHECK(inlay_mmap_started_(m), "a map that is held is started");
 	__atomic_fetch_add(&m->holds_, 1, __ATOMIC_RELAXED);
 }
 

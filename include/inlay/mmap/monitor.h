@@ -17,11 +17,6 @@
  *   inlay_monitor_stop(&monitor);                        the end; then join the thread
  *   inlay_monitor_fini(&monitor);
  *
- *   static void my_child(void)                           if the program may fork, once after init:
- *   {                                                    pthread_atfork(NULL, NULL, my_child);
- *           inlay_monitor_fini(&monitor);
- *   }
- *
  * Invariants:
  *   - A get that begins after an unmapping call has returned finds no stale region: such calls wait
  *     until the thread reads their report, and gets wait until it is posted.
@@ -34,28 +29,24 @@
  *   madvise DONTNEED, FREE, REMOVE     before the pages go
  *
  * Not reported:
- *   - shmdt; fallocate(PUNCH_HOLE) and truncate of a mapped file. Post these by hand.
- *   - A new mapping at the address, made and used by another thread before munmap has returned.
- *   - A get during another thread's madvise of the same memory: it may register pages that are
- *     going away. Do not hand such memory to a transport.
- *   - fork. The parent and the device keep the pages (before Linux 5.12, call ibv_fork_init). What
- *     the child unmaps is not reported either.
+ *   - shmdt; fallocate(PUNCH_HOLE) and truncate of a mapped file; memory of accelerators. Post these
+ *     by hand (cache.h).
+ *   - A new mapping at the address, made and used by another thread before munmap has returned; a
+ *     get during another thread's madvise of the same memory.
+ *   - fork (before Linux 5.12, call ibv_fork_init), and what the child unmaps.
  *   - Files, before Linux 6.7; all but private anonymous memory, before 5.19; shared mappings of
  *     files that the process may not write. Gets of these fail as inlay_monitor_watch does.
  *
  * Costs:
- *   - munmap waits for the thread. To avoid deadlock, the thread must not unmap, allocate or free
- *     memory, or wait for a lock that is held during such calls.
+ *   - munmap waits for the thread, which must not unmap, allocate or free memory, or wait for a lock
+ *     that is held during such calls: deadlock.
  *   - Memory stays watched until it is unmapped. Each end of a watched range splits a mapping
- *     (vm.max_map_count), and later no huge pages form there.
- *   - mremap fails with EFAULT if it grows or moves a mapping that a watched range has split; since
- *     Linux 6.17 the pieces before that range may have moved. realloc copies instead. Programs that
- *     call mremap can do so too, or move each piece by itself.
+ *     (vm.max_map_count), and later no huge pages form there. mremap fails with EFAULT if it grows
+ *     or moves a split mapping; since Linux 6.17 pieces may have moved then. realloc copies instead.
  *   - A forked child inherits the userfaultfd. If it neither closes it, execs nor exits, munmap in
- *     the parent waits for ever once the thread has ended. Children of clone and _Fork, for which
- *     no pthread_atfork handler runs, call inlay_monitor_fini themselves.
- *   - No privilege since Linux 5.11 (UFFD_USER_MODE_ONLY); before, CAP_SYS_PTRACE or
- *     vm.unprivileged_userfaultfd = 1. A container's seccomp filter may forbid it.
+ *     the parent waits for ever once the thread has ended. So children call inlay_monitor_fini: by
+ *     pthread_atfork, or themselves after clone and _Fork, which run no handler.
+ *   - It needs Linux 5.11, and no privilege. A container's seccomp filter may forbid it.
  *
  * Threads: any may call inlay_monitor_watch and inlay_monitor_stop; one calls inlay_monitor_step.
  *
@@ -90,14 +81,10 @@ struct inlay_monitor {
 #define INLAY_MONITOR_ANY_ (1ull << 15)      /* UFFD_FEATURE_WP_ASYNC, Linux 6.7: any mapping */
 
 /*
- * Opens a userfaultfd.
+ * Opens a userfaultfd, whose reports go to num caches. The array stays until inlay_monitor_fini.
  *
- * caches   num caches, which get all posts; array and caches must stay until inlay_monitor_fini
- * why      NULL, or receives a static sentence on failure
- *
- * Returns 0; -EPERM if the process may not (see above); -ENOSYS if the kernel has no userfaultfd;
- * -ENOTSUP if it lacks write-protect mode (before Linux 5.7; on aarch64, 6.10); else the negative
- * errno of userfaultfd, ioctl or eventfd.
+ * Returns 0; -EPERM if the process may not; -ENOSYS if the kernel has no userfaultfd; -ENOTSUP if
+ * it is older than Linux 5.11 (aarch64: 6.10); else the negative errno of ioctl or eventfd.
  */
 INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *const *caches, uint32_t num,
 				  const char **why)
@@ -111,11 +98,9 @@ INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *c
 	m->num = num;
 	m->end = -1;
 	m->fd = (int)syscall(SYS_userfaultfd, flags | INLAY_MONITOR_USER_MODE_ONLY_);
-	if (m->fd < 0 && errno == EINVAL)
-		m->fd = (int)syscall(SYS_userfaultfd, flags);
 	if (m->fd < 0)
-		return inlay_refuse_(-errno, why, errno == EPERM ? "userfaultfd is not permitted" :
-						  "there is no userfaultfd");
+		return inlay_refuse_(errno == EINVAL ? -ENOTSUP : -errno, why,
+				     errno == EPERM ? "userfaultfd is not permitted" : "there is no userfaultfd");
 	for (i = 0, err = -1; i < 3 && err; i++) {
 		__builtin_memset(&api, 0, sizeof(api));
 		api.api = UFFD_API;
@@ -135,7 +120,7 @@ INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *c
 
 /*
  * Watches [addr, addr + len): whole pages, of the mapping's page size. Call it before the memory is
- * registered, so that no report is missed. Watching memory twice is allowed.
+ * registered, so that no report is missed. Memory may be watched twice.
  *
  * Returns 0; -EINVAL for memory that is not mapped, or that this kernel cannot watch; -EPERM for a
  * shared mapping of a file that the process may not write; -EBUSY if another userfaultfd watches
@@ -207,7 +192,7 @@ INLAY_COLD void inlay_monitor_stop(struct inlay_monitor *m)
 
 /*
  * Closes the monitor, once inlay_monitor_step has returned -ECANCELED. A forked child may call it
- * at any time after inlay_monitor_init, and then uses neither the monitor nor the caches.
+ * at any time, and then uses neither the monitor nor the caches.
  */
 INLAY_COLD void inlay_monitor_fini(struct inlay_monitor *m)
 {

@@ -4,32 +4,27 @@
  * between two functions of one device. The importing device accesses the memory as its own, with
  * lkeys and without a peer. Include this header by name.
  *
- *   inlay_mmap_set_permissions(&map, INLAY_PCI_READ_WRITE);                  the owner
+ *   inlay_mmap_set_permissions(&map, INLAY_PCI_READ_WRITE);                 the owner
  *   inlay_mmap_start(&map);
  *   keys = aligned_alloc(64, n = inlay_mmap_pci_size(&map));
  *   inlay_mmap_export_pci(&map, pd, keys, n, blob, &len);
  *
- *   memory = aligned_alloc(64, size = inlay_mmap_import_pci_size(blob, len));     the other side
+ *   memory = aligned_alloc(64, size = inlay_mmap_import_size(blob, len));   the other side
  *   inlay_mmap_create_from_export_pci(&theirs, memory, size, pd, blob, len, NULL);
- *   r = inlay_mmap_find(&theirs, addr, bytes);
- *   sge.addr = addr;
- *   sge.lkey = r->lkey;
+ *   sge.lkey = inlay_mmap_find(&theirs, addr, bytes)->lkey;
  *
  * Invariants:
- *   - Each exported range gets an indirect key (KSM) over its own key; it grants only the range's
- *     PCI permission.
- *   - The blob holds an access key, 32 random bytes, that lets the other side make an alias of each
- *     indirect key (ALLOW_OTHER_VHCA_ACCESS). Anyone with the blob can access the memory.
- *   - Stopping the map destroys the indirect keys: aliases become invalid, and the blob no longer
- *     imports.
+ *   - Both contexts are open for device commands (inlay_devx_open).
+ *   - Export creates an indirect key (KSM) over each range's key, with the range's PCI permission.
+ *     The blob holds 32 random bytes with which the other side makes aliases of these keys
+ *     (ALLOW_OTHER_VHCA_ACCESS). Anyone with the blob can access the memory.
+ *   - Stopping the map destroys these keys: aliases become invalid, and the blob no longer imports.
  *   - Exporting again for the same device gives the same blob. Each device has its own keys.
- *   - Addresses are the owner's. Imported ranges have INLAY_NO_KEY as rkey, and cannot be exported.
- *   - Both contexts must be open for device commands (inlay_devx_open), and both devices must
- *     support aliases (inlay_mmap_cap_pci).
+ *   - Addresses are the owner's. Imported ranges have INLAY_NO_KEY as rkey.
  *
  * Threads: as the set-up part of map.h.
- * Sources: DOCA's documentation of doca_mmap; devx/ifc.h; UCX's ib_mlx5dv_md.c (indirect
- * keys, entries of 2 GiB, the capabilities).
+ * Sources: DOCA's documentation of doca_mmap; devx/ifc.h; UCX's ib_mlx5dv_md.c (indirect keys,
+ * entries of 2 GiB, the capabilities).
  */
 #ifndef INLAY_MMAP_PCI_H
 #define INLAY_MMAP_PCI_H
@@ -62,12 +57,15 @@ struct inlay_mmap_pci {
 	uint8_t access_key[32];
 };
 
+INLAY_STATIC_ASSERT(sizeof(struct inlay_mmap_pci) <= INLAY_CACHE_LINE &&
+		    sizeof(struct inlay_devx_mkey) <= INLAY_CACHE_LINE, "as inlay_mmap_pci_bytes_ counts");
+
 /*
- * Checks that the device supports aliases of keys. *vhca: its number. Returns 0; -ENOTSUP if it
- * does not, or the context takes no device commands; -EIO, -ENOMEM, -EAGAIN or -EBUSY if the query
- * fails.
+ * Checks that the device can export and import memory over PCI, and its context takes device
+ * commands. *vhca: the number of its function. Returns 0; -ENOTSUP if not; -EIO, -ENOMEM, -EAGAIN
+ * or -EBUSY if it does not answer now.
  */
-INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca)
+INLAY_COLD int inlay_mmap_cap_pci(struct ibv_context *ctx, uint32_t *vhca)
 {
 	struct inlay_query_hca_cap_out cap;
 	uint64_t to_key = 0, allowed = 0;
@@ -90,60 +88,36 @@ INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca)
 	return !err && to_key & INLAY_PCI_KEY_TO_KEY_ && allowed & INLAY_PCI_KEY_ALLOWED_ ? 0 : -ENOTSUP;
 }
 
-/* Whether the device can export and import memory over PCI, and its context takes commands. */
-INLAY_COLD int inlay_mmap_cap_pci(struct ibv_context *ctx)
-{
-	uint32_t vhca;
-
-	return !inlay_mmap_pci_cap_(ctx, &vhca);
-}
-
-/* Makes an empty list of num keys at *at, and moves *at past it. */
-INLAY_COLD struct inlay_mmap_pci *inlay_mmap_pci_init_(uint8_t **at, uint32_t num, const struct ibv_pd *pd,
+/* Makes an empty list of num keys, in memory of inlay_mmap_pci_bytes_(num). */
+INLAY_COLD struct inlay_mmap_pci *inlay_mmap_pci_init_(void *memory, uint32_t num, const struct ibv_pd *pd,
 						       uint32_t vhca)
 {
-	struct inlay_mmap_pci *pci = (struct inlay_mmap_pci *)(void *)*at;
-	size_t head = inlay_round_up(sizeof(*pci), INLAY_CACHE_LINE), bytes = num * sizeof(*pci->keys);
+	struct inlay_mmap_pci *pci = (struct inlay_mmap_pci *)memory;
 
-	__builtin_memset(pci, 0, head + bytes);
-	pci->keys = (struct inlay_devx_mkey *)(void *)(*at + head);
+	__builtin_memset(memory, 0, inlay_mmap_pci_bytes_(num));
+	pci->keys = (struct inlay_devx_mkey *)(void *)(pci + 1);
 	pci->num = num;
 	pci->pd = pd;
 	pci->vhca = vhca;
-	*at += head + inlay_round_up(bytes, INLAY_CACHE_LINE);
 	return pci;
 }
 
-INLAY_COLD size_t inlay_mmap_pci_bytes_(uint32_t num)
-{
-	return (size_t)(inlay_round_up(sizeof(struct inlay_mmap_pci), INLAY_CACHE_LINE) +
-			inlay_round_up((uint64_t)num * sizeof(struct inlay_devx_mkey), INLAY_CACHE_LINE));
-}
-
-/* Destroys all keys that it can of one export or import. Returns 0, or the first error. */
+/* Destroys all keys that it can of one export or import. Returns how many stay. */
 INLAY_COLD int inlay_mmap_pci_drop_(struct inlay_mmap_pci *pci)
 {
-	int err = 0, this_one;
+	int stay = 0;
 	uint32_t i;
 
-	for (i = 0; i < pci->num; i++) {
-		this_one = inlay_devx_mkey_destroy(&pci->keys[i]);
-		if (!err)
-			err = this_one;
-	}
-	return err;
+	for (i = 0; i < pci->num; i++)
+		stay += !!inlay_devx_mkey_destroy(&pci->keys[i]);
+	return stay;
 }
 
 INLAY_COLD int inlay_mmap_pci_release_(struct inlay_mmap *m)
 {
-	int err;
-
-	for (; m->pci_; m->pci_ = m->pci_->next) {
-		err = inlay_mmap_pci_drop_(m->pci_);
-		if (err)
-			return err;
-	}
-	return 0;
+	while (m->pci_ && !inlay_mmap_pci_drop_(m->pci_))
+		m->pci_ = m->pci_->next;
+	return m->pci_ != NULL;
 }
 
 /* Entries of a range's indirect key, which begins at a multiple of an entry's length. */
@@ -159,10 +133,10 @@ INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 	uint32_t i;
 
 	for (i = 0; i < inlay_mmap_(m)->num_ranges; i++) {
-		n = inlay_mmap_granted_(m, i, INLAY_PCI_ANY) ? inlay_mmap_pci_pieces_(&m->sources_[i]) : 0;
+		n = inlay_mmap_granted_(m, i, INLAY_PCI_ANY) ? inlay_mmap_pci_pieces_(&m->sources[i]) : 0;
 		most = n > most ? n : most;
 	}
-	if (!most || most > INLAY_DEVX_PIECES || m->state_ == INLAY_MMAP_IMPORTED_)
+	if (!most || most > INLAY_DEVX_PIECES || m->imported)
 		return 0;
 	/* After the keys, scratch memory to create the longest. */
 	return (size_t)(inlay_mmap_pci_bytes_(m->num_ranges) +
@@ -179,12 +153,12 @@ INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t de
 	struct ibv_sge *sge = (struct ibv_sge *)(void *)scratch;
 	struct inlay_devx_mkey_attr attr;
 	struct inlay_cmd_out out;
-	uint32_t n = (uint32_t)inlay_mmap_pci_pieces_(&m->sources_[r]), i;
+	uint32_t n = (uint32_t)inlay_mmap_pci_pieces_(&m->sources[r]), i;
 	int err;
 
 	__builtin_memset(&attr, 0, sizeof(attr));
-	attr.addr = m->sources_[r].start >> INLAY_PCI_LOG_PIECE_ << INLAY_PCI_LOG_PIECE_;
-	attr.len = m->sources_[r].start - attr.addr + m->sources_[r].len;
+	attr.addr = m->sources[r].start >> INLAY_PCI_LOG_PIECE_ << INLAY_PCI_LOG_PIECE_;
+	attr.len = m->sources[r].start - attr.addr + m->sources[r].len;
 	attr.pdn = pdn;
 	attr.log_entity = INLAY_PCI_LOG_PIECE_;
 	attr.access = inlay_access_verbs_(inlay_mmap_granted_(m, r, INLAY_PCI_ANY | INLAY_RELAXED_ORDERING));
@@ -212,13 +186,13 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
 {
 	struct inlay_mmap_pci *pci;
 	uint32_t r, pdn = 0, vhca = 0;
-	int err = inlay_mmap_pci_cap_(m->devs[dev]->context, &vhca);
+	int err = inlay_mmap_cap_pci(m->devs[dev]->context, &vhca);
 
-	if (!err)
-		err = inlay_pdn_from_pd(&pdn, m->devs[dev]);
+	err = err ? err : inlay_pdn_from_pd(&pdn, m->devs[dev]);
 	if (err)
 		return err;
-	pci = inlay_mmap_pci_init_(&memory, m->num_ranges, m->devs[dev], vhca);
+	pci = inlay_mmap_pci_init_(memory, m->num_ranges, m->devs[dev], vhca);
+	memory += inlay_mmap_pci_bytes_(m->num_ranges);
 	if (getrandom(pci->access_key, sizeof(pci->access_key), 0) < 0) /* all of it, or an error */
 		return -errno;
 	for (r = 0; r < m->num_ranges && !err; r++)
@@ -243,18 +217,16 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
  *               it is stopped. May be NULL if the map was exported for this device before
  * len           in: bytes at buf, 0 to ask; out: bytes of the blob, also with -ENOBUFS
  *
- * Returns 0; -EBADFD when the map is not started; -EPERM when no range has a PCI permission;
- * -EINVAL for a bad argument, or a range of more than 8,000 GB; -ENOENT when pd is not one of the
- * map's devices; -ENOBUFS when buf or memory is too small; -ENOTSUP when the device cannot, or the
- * context takes no device commands; the negative errno of getrandom, QUERY_HCA_CAP,
- * CREATE_MKEY or ALLOW_OTHER_VHCA_ACCESS; or the error of mac->make.
+ * Returns as inlay_mmap_export_rdma, but for a PCI permission; also -ENOBUFS when memory is too
+ * small; -EINVAL for a range of more than 8,000 GB; -ENOTSUP when the device cannot, or the context
+ * takes no device commands; the negative errno of getrandom, QUERY_HCA_CAP, CREATE_MKEY or
+ * ALLOW_OTHER_VHCA_ACCESS.
  */
 INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *pd, void *memory, size_t size,
 				     void *buf, size_t *len)
 {
 	struct inlay_blob head;
-	size_t bytes = inlay_mmap_blob_head_(m, INLAY_BLOB_OVER_PCI_, INLAY_PCI_ANY, &head);
-	int dev = inlay_mmap_exportable_(m, pd, bytes, buf, len), err;
+	int dev = inlay_mmap_export_(m, pd, &head, INLAY_BLOB_PCI, buf, len), err;
 	struct inlay_mmap_pci *pci;
 
 	if (dev < 0)
@@ -277,18 +249,6 @@ INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *
 	__builtin_memcpy(head.access_key, pci->access_key, sizeof(head.access_key));
 	return inlay_mmap_write_blob_(m, (uint8_t *)buf, &head, (uint32_t)dev, (const uint8_t *)&pci->keys[0].key,
 				      sizeof(*pci->keys));
-}
-
-/* Bytes of memory that a map of this PCI blob needs; 0 for an invalid head, or too many ranges. */
-INLAY_COLD size_t inlay_mmap_import_pci_size(const void *blob, size_t len)
-{
-	size_t map = inlay_mmap_import_size(blob, len);
-	struct inlay_blob head;
-
-	if (!map)
-		return 0;
-	inlay_blob_head_(&head, (const uint8_t *)blob, len);
-	return map + inlay_mmap_pci_bytes_(head.ranges);
 }
 
 /* Creates an alias of the owner's key. owner: the key, from the blob. */
@@ -317,49 +277,41 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
 
 /*
  * Makes a map of memory on the other side of PCI, usable at once, with lkeys, as local memory of
- * pd's device. Arguments as inlay_mmap_create_from_export, but
+ * pd's device. Arguments and errors as inlay_mmap_create_from_export.
  *
- * size  bytes, at least inlay_mmap_import_pci_size(blob, len)
- * pd    open for device commands
- *
- * Returns 0; an error of the table in blob.h; -EINVAL for a bad argument, or a blob that the same
- * function of the device exported; -ENOBUFS when size is too small; -ENOTSUP for a valid RDMA blob,
- * when the device cannot, or the context takes no device commands; -EPERM when the owner refuses:
- * its map was stopped, or the access key is wrong; the negative errno of QUERY_HCA_CAP or
- * CREATE_GENERAL_OBJECT; or the error of mac->make. On failure *m is unchanged, no alias is left,
- * and memory may have been written.
+ * Returns also -EINVAL for a blob that the same function of the device exported; -ENOTSUP for a
+ * valid RDMA blob, when the device cannot, or the context takes no device commands; -EPERM when the
+ * owner refuses: its map was stopped, or the access key is wrong; the negative errno of
+ * QUERY_HCA_CAP or CREATE_GENERAL_OBJECT. On failure no alias is left.
  */
 INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd,
 						 const void *blob, size_t len, const struct inlay_mac *mac)
 {
-	uint8_t *at = (uint8_t *)memory;
 	struct inlay_mmap_pci *pci;
 	struct inlay_mmap made;
 	struct inlay_blob head;
 	uint32_t i, pdn = 0, own = 0;
+	size_t maps;
 	int err;
 
 	if (!m)
 		return -EINVAL;
-	err = inlay_mmap_import_(&made, &head, memory, size, pd, blob, len, mac, INLAY_BLOB_OVER_PCI_);
+	err = inlay_mmap_import_(&made, &head, memory, size, pd, blob, len, mac, INLAY_BLOB_PCI);
 	if (err)
 		return err;
-	if (size < inlay_mmap_size(1, head.ranges) + inlay_mmap_pci_bytes_(head.ranges))
+	maps = inlay_mmap_size(1, head.ranges);
+	if (size < maps + inlay_mmap_pci_bytes_(head.ranges))
 		return -ENOBUFS;
-	err = inlay_mmap_pci_cap_(pd->context, &own);
-	if (!err && own == head.vhca)
-		err = -EINVAL;
-	if (!err)
-		err = inlay_pdn_from_pd(&pdn, pd);
+	err = inlay_mmap_cap_pci(pd->context, &own);
+	err = err ? err : own == head.vhca ? -EINVAL : inlay_pdn_from_pd(&pdn, pd);
 	if (err)
 		return err;
-	at += inlay_mmap_size(1, head.ranges);
-	pci = inlay_mmap_pci_init_(&at, head.ranges, pd, head.vhca);
+	pci = inlay_mmap_pci_init_((uint8_t *)memory + maps, head.ranges, pd, head.vhca);
 	__builtin_memcpy(pci->access_key, head.access_key, sizeof(pci->access_key));
 	for (i = 0; i < head.ranges && !err; i++) {
-		err = inlay_mmap_pci_alias_(pci, i, pd->context, pdn, made.sources_[i].of.keys.rkey);
-		made.sources_[i].of.keys.lkey = pci->keys[i].key;
-		made.sources_[i].of.keys.rkey = INLAY_NO_KEY;
+		err = inlay_mmap_pci_alias_(pci, i, pd->context, pdn, made.sources[i].of.keys.rkey);
+		made.sources[i].of.keys.lkey = pci->keys[i].key;
+		made.sources[i].of.keys.rkey = INLAY_NO_KEY;
 	}
 	if (!err && inlay_mmap_publish_(&made))
 		err = -EINVAL;

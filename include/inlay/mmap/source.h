@@ -3,17 +3,12 @@
  * inlay/mmap/source.h: a source: memory of one kind, and what it may grant. A source is a plain
  * value; inlay_mmap_add copies it into a map.
  *
- *   inlay_mmap_add(&map, inlay_source_host(buffer, bytes));
  *   inlay_mmap_add(&map, inlay_source_dmabuf(fd, gpu_addr, 0, bytes));
- *   inlay_mmap_add(&map, inlay_source_dm(dm, 0, 4096));
- *   inlay_mmap_add(&map, inlay_source_keys(addr, bytes, keys));
- *
  *   secret = inlay_source_host(page, 4096);
  *   secret.limit = INLAY_LOCAL_READ_WRITE;                   even if the map grants more
  *   inlay_mmap_add(&map, secret);
  *
- * Addresses are those that the network uses: virtual addresses for host memory and dmabufs, offsets
- * for device memory, and whatever the keys say for the caller's keys.
+ * Addresses are those of keys: virtual ones for host memory and dmabufs, offsets for device memory.
  *
  * Threads: pure functions.
  * Sources: ibv_reg_mr(3), ibv_alloc_dm(3), ibv_reg_dmabuf_mr(3).
@@ -26,8 +21,8 @@
 #include <inlay/mmap/lookup.h>
 
 /*
- * Permissions. Where verbs has the bit, the value is that of IBV_ACCESS_*, and both names may be
- * passed. Other bits of IBV_ACCESS_* are refused with -EINVAL. Local devices may always read.
+ * Permissions. Where verbs has the bit, both names may be passed; other bits of IBV_ACCESS_* are
+ * refused with -EINVAL. Local devices may always read.
  */
 enum inlay_access {
 	INLAY_LOCAL_READ_ONLY = 0,
@@ -93,8 +88,8 @@ INLAY_COLD struct inlay_source inlay_source_host(void *addr, size_t len)
 }
 
 /*
- * len bytes of a dmabuf, from offset on; fd must be open whenever the map starts. addr, for example
- * where the process has mapped them, names the range; addr and offset are equal modulo the page.
+ * len bytes of a dmabuf, from offset on; fd must be open whenever the map starts. addr names the
+ * range, for example where the process has mapped it; it equals offset modulo the page.
  */
 INLAY_COLD struct inlay_source inlay_source_dmabuf(int fd, void *addr, uint64_t offset, size_t len)
 {
@@ -114,8 +109,8 @@ INLAY_COLD struct inlay_source inlay_source_dm(struct ibv_dm *dm, uint64_t offse
 }
 
 /*
- * Memory that is already registered, for example a DPA heap, in a map with at most one device. The
- * keys must stay valid until the map is stopped, and should allow all that the map grants.
+ * Registered memory, for example a DPA heap, in a map of at most one device. The keys stay valid
+ * until the map is stopped, and should allow all that it grants.
  */
 INLAY_COLD struct inlay_source inlay_source_keys(uint64_t addr, size_t len, struct inlay_keys keys)
 {
@@ -144,11 +139,12 @@ INLAY_COLD int inlay_source_check_(const struct inlay_source *s)
 {
 	if (inlay_range_bad_(s->start, s->len) || s->offset + s->len < s->offset || s->limit & ~INLAY_ACCESS_ALL)
 		return -EINVAL;
-	if (s->kind == INLAY_SOURCE_KEYS)
-		return 0;
-	return s->kind == INLAY_SOURCE_HOST ? (s->start ? 0 : -EINVAL) :
-	       s->kind == INLAY_SOURCE_DMABUF ? (s->of.fd >= 0 ? 0 : -EINVAL) :
-	       s->kind == INLAY_SOURCE_DM && s->of.dm ? 0 : -EINVAL;
+	switch (s->kind) {
+	case INLAY_SOURCE_HOST: return s->start ? 0 : -EINVAL;
+	case INLAY_SOURCE_DMABUF: return s->of.fd >= 0 ? 0 : -EINVAL;
+	case INLAY_SOURCE_DM: return s->of.dm ? 0 : -EINVAL;
+	default: return s->kind == INLAY_SOURCE_KEYS ? 0 : -EINVAL;
+	}
 }
 
 /* Registers a source with a device, unless it has keys. Returns 0 or a negative errno. */

@@ -203,8 +203,6 @@ INLAY_ALWAYS int inlay_post_inline_any_(struct inlay_sq *sq, uint32_t is_remote,
 	struct inlay_cursor at;
 	int err;
 
-	if (INLAY_UNLIKELY(len > INLAY_MAX_DS * INLAY_DS))
-		return -EINVAL;
 	ds = 1 + av_ds + is_remote + inlay_seg_inline_ds(len);
 	if (INLAY_UNLIKELY(ds > sq->max_ds) && ds > 4)
 		return -EINVAL;
@@ -319,7 +317,7 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint32_t opcode, const s
 	if (opcode == MLX5_OPCODE_NOP)
 		; /* no payload */
 	else if (flags & INLAY_INLINE)
-		ds = wr->len > INLAY_MAX_DS * INLAY_DS ? INLAY_MAX_DS + 1 : ds + inlay_seg_inline_ds(wr->len);
+		ds += inlay_seg_inline_ds(wr->len);
 	else if (!wr->num_sge)
 		ds++;
 	else
@@ -342,16 +340,15 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint32_t opcode, const s
 	return inlay_sq_finish_(sq, at, opcode, 0, flags, inlay_post_imm_(opcode, wr));
 }
 
-/* One buffer or a list, out of line. */
+/* One buffer, which a NOP has empty, or a list, out of line. */
 INLAY_ALWAYS int inlay_post_call_list_(struct inlay_sq *sq, const struct inlay_wr *wr, uint64_t what,
 				       const struct inlay_av *to)
 {
 	struct ibv_sge one = {(uintptr_t)wr->data, wr->len, wr->lkey};
-	uint32_t num = what & INLAY_WHAT_OPCODE_ ? 1 : 0; /* a NOP has none */
 
 	if (wr->num_sge)
 		return inlay_post_list_(sq, wr->raddr, (uint64_t)wr->num_sge << 32 | wr->rkey, wr->sge, what, to);
-	return inlay_post_list_(sq, wr->raddr, (uint64_t)num << 32 | wr->rkey, &one, what, to);
+	return inlay_post_list_(sq, wr->raddr, (uint64_t)1 << 32 | wr->rkey, &one, what, to);
 }
 
 /* ---- Posts ---- */

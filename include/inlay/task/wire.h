@@ -28,13 +28,8 @@
  *   Credit   a worker posts as many receives as its address says, and reposts one before it
  *            answers. So each answer, whatever it holds, is the credit for one more command
  *
- * The address, INLAY_TASK_ADDRESS bytes, which the caller passes by other means:
- *
- *   +0   magic      8   "inlaytsk"             +56  message   4   longest message it receives
- *   +8   version    2   INLAY_TASK_VERSION     +60  receives  4   posted receives
- *   +10  role       2   enum inlay_task_role   +64  largest   8   worker: largest payload by key
- *   +12  length     4   of the address         +72  id        8   the caller's
- *   +16  record     40  of connect.h           +80  checksum  4   CRC-32C of all before it
+ * The caller passes the address, INLAY_TASK_ADDRESS bytes, by other means: it is
+ * struct inlay_task_address_bytes_, up to its checksum.
  *
  * Threads: pure functions of their arguments.
  * Sources: DOCA's documentation of urom_worker_cmd and urom_worker_notify; RFC 3720, appendix B.4.
@@ -109,41 +104,64 @@ INLAY_STATIC_ASSERT(INLAY_TASK_MESSAGE_MIN == INLAY_TASK_HEAD + 2 * INLAY_TASK_K
 
 /* ---- Set-up: addresses ---- */
 
+/* Little-endian; its last four bytes are not sent */
+struct inlay_task_address_bytes_ {
+	char magic[8];                  /* "inlaytsk" */
+	uint16_t version;               /* INLAY_TASK_VERSION */
+	uint16_t role;                  /* enum inlay_task_role */
+	uint32_t bytes;                 /* INLAY_TASK_ADDRESS */
+	uint8_t at[INLAY_CONNECT_SIZE]; /* of connect.h */
+	uint32_t message;               /* longest message it receives */
+	uint32_t receives;              /* posted receives */
+	uint64_t largest;               /* worker: largest payload by key */
+	uint64_t id;                    /* the caller's */
+	uint32_t crc;                   /* CRC-32C of all before it */
+	uint32_t unused;
+};
+
+INLAY_STATIC_ASSERT(offsetof(struct inlay_task_address_bytes_, crc) + 4 == INLAY_TASK_ADDRESS, "no holes");
+
 /* Writes INLAY_TASK_ADDRESS bytes. */
 INLAY_COLD void inlay_task_address_write(uint8_t *blob, const struct inlay_task_address *a)
 {
-	__builtin_memcpy(blob, "inlaytsk", 8);
-	inlay_blob_put(blob + 8, INLAY_TASK_VERSION, 2);
-	inlay_blob_put(blob + 10, a->role, 2);
-	inlay_blob_put(blob + 12, INLAY_TASK_ADDRESS, 4);
-	inlay_connect_pack(&a->at, blob + 16);
-	inlay_blob_put(blob + 56, a->message, 4);
-	inlay_blob_put(blob + 60, a->receives, 4);
-	inlay_blob_put(blob + 64, a->largest, 8);
-	inlay_blob_put(blob + 72, a->id, 8);
-	inlay_blob_put(blob + 80, inlay_crc32c(blob, 80), 4);
+	struct inlay_task_address_bytes_ b;
+
+	__builtin_memset(&b, 0, sizeof(b));
+	__builtin_memcpy(b.magic, "inlaytsk", 8);
+	b.version = INLAY_TASK_VERSION;
+	b.role = (uint16_t)a->role;
+	b.bytes = INLAY_TASK_ADDRESS;
+	inlay_connect_pack(&a->at, b.at);
+	b.message = a->message;
+	b.receives = a->receives;
+	b.largest = a->largest;
+	b.id = a->id;
+	b.crc = inlay_crc32c(&b, INLAY_TASK_ADDRESS - 4);
+	__builtin_memcpy(blob, &b, INLAY_TASK_ADDRESS);
 }
 
 /* Reads a peer's address. Errors as inlay_task_link_connect; on failure *a is undefined. */
 INLAY_COLD int inlay_task_address_read_(struct inlay_task_address *a, const void *blob, size_t len, uint32_t role,
 					const char **why)
 {
-	const uint8_t *at = (const uint8_t *)blob;
+	struct inlay_task_address_bytes_ b;
 
-	if (!at || len < INLAY_TASK_ADDRESS || __builtin_memcmp(at, "inlaytsk", 8) ||
-	    inlay_blob_get(at + 8, 2) != INLAY_TASK_VERSION)
+	__builtin_memset(&b, 0, sizeof(b));
+	if (blob && len >= INLAY_TASK_ADDRESS)
+		__builtin_memcpy(&b, blob, INLAY_TASK_ADDRESS);
+	if (__builtin_memcmp(b.magic, "inlaytsk", 8) || b.version != INLAY_TASK_VERSION)
 		return inlay_refuse_(-EPROTO, why, "not an address of this version of command tasks");
-	if (len != INLAY_TASK_ADDRESS || inlay_blob_get(at + 12, 4) != INLAY_TASK_ADDRESS)
+	if (len != INLAY_TASK_ADDRESS || b.bytes != INLAY_TASK_ADDRESS)
 		return inlay_refuse_(-EINVAL, why, "the address has a wrong length");
-	if (inlay_blob_get(at + 80, 4) != inlay_crc32c(at, 80))
+	if (b.crc != inlay_crc32c(&b, INLAY_TASK_ADDRESS - 4))
 		return inlay_refuse_(-EBADMSG, why, "the address has a wrong checksum");
-	if (inlay_connect_unpack(&a->at, at + 16, INLAY_CONNECT_SIZE, why))
+	if (inlay_connect_unpack(&a->at, b.at, INLAY_CONNECT_SIZE, why))
 		return -EINVAL;
-	a->role = (uint32_t)inlay_blob_get(at + 10, 2);
-	a->message = (uint32_t)inlay_blob_get(at + 56, 4);
-	a->receives = (uint32_t)inlay_blob_get(at + 60, 4);
-	a->largest = inlay_blob_get(at + 64, 8);
-	a->id = inlay_blob_get(at + 72, 8);
+	a->role = b.role;
+	a->message = b.message;
+	a->receives = b.receives;
+	a->largest = b.largest;
+	a->id = b.id;
 	if (a->at.type != IBV_QPT_RC || a->role != role || a->message < INLAY_TASK_MESSAGE_MIN ||
 	    a->message > INLAY_TASK_MESSAGE_MAX || !a->receives || a->receives > INLAY_TASK_RECEIVES_MAX ||
 	    (role == INLAY_TASK_HOST && a->largest))

@@ -88,6 +88,7 @@ static void rights(UNUSED void **state)
 	for (unsigned i = 0; i < ARRAY(rights); i++) {
 		bind(s, mw, s->mr, 64, 64, rights[i], 0);
 		assert_int_equal(ibv_dereg_mr(s->mr), EBUSY);
+		assert_int_not_equal(ibv_rereg_mr(s->mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, BINDABLE), 0);
 		for (unsigned op = 1; op < ARRAY(ops); op++)
 			access_by_others(ops[op], mw->rkey, (uintptr_t)s->buf + 64, 8, op == i ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR);
 	}

@@ -175,15 +175,17 @@ static void connect_xrc(struct ibv_xrcd *xrcd)
 /* The PD that counts is that of the SRQ which a request names */
 static void keys(UNUSED void **state)
 {
-	struct ibv_xrcd *xrcd = open_domain(ctx, -1, O_CREAT);
+	struct ibv_xrcd *xrcd = open_domain(ctx, -1, O_CREAT), *apart = open_domain(ctx, -1, O_CREAT);
 	struct ibv_pd *pds[2] = { pd, ibv_alloc_pd(ctx) };
-	struct ibv_srq *srq[2];
+	struct ibv_srq *srq[2], *far;
 	struct ibv_mr *mr[2];
-	uint32_t n[2];
+	uint32_t n[2], nfar;
 	uint8_t mem[4096] __attribute__((aligned(64)));
 	int i, j, k;
 
 	open_cq();
+	far = xrc_srq(apart, pd);
+	must(ibv_get_srq_num(far, &nfar));
 	buf = mem;
 	for (i = 0; i < 2; i++) {
 		srq[i] = xrc_srq(xrcd, pds[i]);
@@ -206,14 +208,15 @@ static void keys(UNUSED void **state)
 				wc = next_wc(cq);
 				assert_true(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV && wc.wr_id == 9 && wc.qp_num == to->qp_num);
 				assert_int_equal(to_srq(IBV_WR_RDMA_READ, n[i], mr[0]->lkey, mr[i]->rkey), IBV_WC_SUCCESS);
-				/* One that is gone, while the QP has it still */
+				/* One that is gone, while the QP has it still; one of another domain */
 				must(ibv_destroy_srq(srq[i]));
-				assert_int_equal(to_srq(IBV_WR_SEND, n[i], mr[0]->lkey, 0), IBV_WC_REM_INV_REQ_ERR);
+				assert_int_equal(to_srq(IBV_WR_SEND, i ? nfar : n[i], mr[0]->lkey, 0), IBV_WC_REM_INV_REQ_ERR);
 			}
 			must(ibv_destroy_qp(from) || ibv_destroy_qp(to));
 		}
 	for (i = 0; i < 2; i++)
 		must(ibv_dereg_mr(mr[i]));
+	must(ibv_destroy_srq(far) || ibv_close_xrcd(apart));
 	must(ibv_dealloc_pd(pds[1]) || ibv_close_xrcd(xrcd) || ibv_destroy_cq(cq));
 }
 
