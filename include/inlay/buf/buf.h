@@ -78,7 +78,7 @@ INLAY_FN uint32_t inlay_buf_rkey(const struct inlay_buf *buf)
 	return inlay_buf_(buf)->keys.rkey;
 }
 
-/* Its range's permissions (enum inlay_access); 0 when the map is neither started nor imported. */
+/* Its range's permissions (enum inlay_access); 0 when the map is not started. */
 INLAY_FN uint32_t inlay_buf_access(const struct inlay_buf *buf)
 {
 	const struct inlay_range *r;
