@@ -240,7 +240,7 @@ int main(void)
 	} rows[] = {
 		{"put_short 8 B", put_short}, {"put_zcopy 1 SGE", put_zcopy}, {"am_short 8 B", am_short_8},
 		{"am_short 40 B", am_short_40}, {"am_short 100 B", am_short_100}, {"progress: a send done", look_send},
-		{"progress: a send done, no callback", look_quiet}, {"progress: a message, held", look_message},
+		{"progress: a send done, no callback", look_quiet}, {"progress: a message", look_message},
 		{"progress: nothing there", nothing},
 	};
 	uct_mem_h src_memh, dst_memh;

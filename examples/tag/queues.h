@@ -133,7 +133,7 @@ static uint8_t *landing(const struct side *s, uint32_t i)
 static const char *open_best(struct side *s, const char *name, int software)
 {
 	struct inlay_query_hca_cap_out out;
-	const struct inlay_hca_cap *cap = &out.cap.general;
+	const struct inlay_hca_cap *cap = &out.cap;
 	struct ibv_context *commands;
 
 	s->ctx = open_device(name);

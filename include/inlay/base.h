@@ -5,7 +5,7 @@
  *
  * Names. A name that ends in an underscore is internal and may change at any time. Everything else
  * that starts with inlay_ or INLAY_ is public, except in this header, which mostly serves the
- * others. Its public part: the version, the checks, byte order, inlay_fence_polled (between polling
+ * others. Public here: the version, the checks, byte order, inlay_fence_polled (between polling
  * memory and reading what arrived), inlay_fence_reg and inlay_fence_reg_full (between writes to
  * device memory, dm.h).
  *
@@ -28,9 +28,9 @@
  * failure *why points to a sentence that is static or stored in the object that refused.
  *
  * Checks. With INLAY_CHECKED 1 (default 0), a broken precondition aborts and names the rule; with 0
- * it costs nothing. No struct depends on it, so objects of both kinds link together. Outside data
- * (a completion's kind and counter, a peer's bytes) and documented errors are checked either way;
- * where a function says so, a completion's QPN only with INLAY_CHECKED.
+ * it costs nothing. No struct depends on it, so object files of both kinds link together. Outside
+ * data (a completion's kind and counter, a peer's bytes) and documented errors are checked in both.
+ * A completion's QPN is checked only with INLAY_CHECKED, where a function says so.
  *
  * Probes. With INLAY_USDT 1 (default 0; needs <sys/sdt.h>), the data path has static probes for
  * bpftrace, perf and gdb: each is a nop in the code and a note in the ELF file.
@@ -243,7 +243,7 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 	uint8_t *d = (uint8_t *)to;
 	const uint8_t *s = (const uint8_t *)from;
 
-	/* An SGE of a zero-based key has address 0, and is never inlined. Without this, gcc warns. */
+	/* An SGE of a zero-based key has address 0, and is never inlined. Without this test gcc warns. */
 	if (__builtin_constant_p(!s) && !s)
 		return;
 	if (__builtin_constant_p(len) && len && len <= 64) {
@@ -308,16 +308,16 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
  *                                                 byte of an RDMA write) | loads of data written before
  *   inlay_fence_cqe_free     -        dmb oshld   the last loads from a CQE | the record that frees it
  *
- * x86-64. The CPU keeps all these orders by itself for write-back memory, for devices too. Only the
- * doorbell register is write-combining: its stores collect in a buffer until the buffer is full or
- * an sfence comes. One sfence keeps the register write after the record. A full line of 64 bytes
- * then leaves by itself; 8 bytes would stay and could merge with the next doorbell, so they need a
- * second sfence.
+ * x86-64. For write-back memory the CPU keeps all these orders by itself, also towards devices. Only
+ * the doorbell register is write-combining: its stores collect in a buffer until the buffer is full
+ * or an sfence drains it. One sfence keeps the register write after the record. A full line of 64
+ * bytes then leaves by itself; 8 bytes would stay and could merge with the next doorbell, so they
+ * need a second sfence.
  *
- * aarch64. The device is in the outer-shareable domain, and a dmb orders stores to normal memory
- * before stores to the register as well. Register writes leave in finite time; dgh tells the CPU
- * not to wait for more, which is enough for a full line. A dmb keeps two doorbells apart. Only a
- * dsb waits until the write has left, as libmlx5 does (INLAY_UAR_FULL_FENCE, queue/uar.h). oshld
+ * aarch64. The device is in the outer-shareable domain, and a dmb also orders stores to normal
+ * memory before stores to the register. Register writes leave in finite time; dgh tells the CPU not
+ * to wait for more, which is enough for a full line. A dmb keeps two doorbells apart. Only a dsb
+ * waits until the write has left; libmlx5 uses one (INLAY_UAR_FULL_FENCE, queue/uar.h). oshld
  * orders earlier loads before later loads and stores. osh orders everything; only handing back a
  * buffer needs it.
  *

@@ -14,8 +14,9 @@
  *   inlay_connect_unpack(&there, theirs, sizeof(theirs), &why);
  *   inlay_connect_rts(qp, &here, &there, NULL, &why);               INIT to RTS
  *
- * Both sides may do so at once. Or one side waits for theirs, calls inlay_connect_rts, and packs and
- * sends its own record last, which then says which ECE options its device accepted.
+ * Both sides may do this at the same time. Or one side first receives the other's record, calls
+ * inlay_connect_rts, and packs and sends its own record last: that record then says which ECE
+ * options its device accepted.
  *
  * NULL stands for the defaults. To choose a port, a GID index, timers and so on:
  *
@@ -29,10 +30,10 @@
  *
  * Invariants:
  *   - *why always points to a static sentence.
- *   - A failure of inlay_connect_local leaves the queue pair as it was; so does one of
- *     inlay_connect_rts, unless it had reached RTR: then the queue pair is in RESET.
- *   - Only inlay_connect_unpack reads the peer's bytes; any bytes are safe. A record that it
- *     accepts names an address that can exist.
+ *   - If inlay_connect_local fails, the queue pair is as it was. If inlay_connect_rts fails, it is
+ *     as it was, or in RESET if it had reached RTR.
+ *   - Only inlay_connect_unpack reads the peer's bytes; any bytes are safe. The address in a record
+ *     that it accepts can exist.
  *   - A record is not authenticated: exchange it over a channel that the application trusts.
  *
  * The record on the wire: 40 bytes, little-endian
@@ -51,8 +52,9 @@
  *
  * The GID on RoCE. A port has one for each pair of interface address and RoCE version. Both
  * sides must use the same version and address family, and only RoCE v2 is routed. Indices differ
- * between hosts and over time. So by default the record names the first GID of the best kind: RoCE
- * v2 with an IPv4 address, with a routable IPv6 address, with a link-local one, RoCE v1.
+ * between hosts and over time, so by default the record names the first GID of the best kind. From
+ * best to worst: RoCE v2 with an IPv4 address, with a routable IPv6 address, with a link-local one;
+ * RoCE v1.
  *
  * Service level and traffic class select the lossless class. Replies in another class than the
  * requests may be dropped under load, so a side that leaves them 0 uses the peer's: configuring one
@@ -120,7 +122,7 @@ struct inlay_connect_attr {
 	uint32_t flow_label;   /* 20 bits; RoCE v2 derives the UDP source port from it, or for 0 from the QPNs [0] */
 	uint16_t pkey_index;   /* entry of the P_Key table [0] */
 	uint8_t port;          /* of the device, from 1 [1] */
-	uint8_t mtu;           /* enum ibv_mtu, 0: the port's; the smaller one of both sides counts [0] */
+	uint8_t mtu;           /* enum ibv_mtu, 0: the port's; the smaller of both sides' is used [0] */
 	uint8_t sl;            /* 0 .. 15, on RoCE 0 .. 7; 0: as the peer [0] */
 	uint8_t traffic_class; /* RoCE v2: DSCP << 2 | ECN; 0: as the peer [0] */
 	uint8_t hop_limit;     /* routers that a packet may pass, with a GRH [64] */
@@ -430,11 +432,11 @@ INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_co
  * there  the peer's; NULL for UD
  * attr   the same as for inlay_connect_local
  *
- * Returns 0; -EINVAL when a peer is missing, or given for UD; -EBADFD when the queue pair is not in
- * INIT, or here is another's; -ENOTSUP when the two sides cannot reach each other, or differ in
- * type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the queue pair keeps
- * its state and its receives, unless the step to RTS failed: then it is in RESET without them, and
- * *why says so.
+ * Returns 0; -EINVAL when a peer is missing, or given for UD; -EBADFD when the queue pair is not
+ * in INIT, or here is another queue pair's; -ENOTSUP when the two sides cannot reach each other,
+ * or differ in type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the queue
+ * pair keeps its state and its receives, unless the step to RTS failed: then it is in RESET
+ * without them, and *why says so.
  */
 INLAY_COLD INLAY_RESULT int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record *here,
 					      const struct inlay_connect_record *there,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/cqe.h: the layout of completions (CQEs): functions on their 64 bytes. queue.h finds CQEs
- * and frees them.
+ * inlay/cqe.h: the layout of completions (CQEs), and functions that read their 64 bytes. queue.h
+ * finds CQEs and frees them.
  *
  *   if (inlay_cqe_is_error(cqe))
  *           fprintf(stderr, "%s\n", inlay_syndrome_text(inlay_cqe_syndrome(cqe)));
@@ -10,15 +10,15 @@
  *   data = inlay_cqe_data(cqe, inlay_cq_cqe_size(&cq), buffers[i]);
  *   handle(ep, data, inlay_cqe_byte_count(cqe));
  *
- *   +0    32 bytes    packet information of a receive, or 32 bytes of payload scattered to the CQE:
- *   +12   RSS hash    Ethernet; +16 what it is of
+ *   +0    32 bytes    payload scattered to the CQE; or packet information of a receive:
+ *   +12   RSS hash    Ethernet; +16 its type
  *   +17   ml_path     the low bits of the LID it was sent to
  *   +20   checksum    Ethernet
  *   +22   slid        LID of the sender
  *   +24   flags_rqpn  UD: GRH << 28 | SL << 24 | QPN of the sender
- *   +28   hds_ip_ext  Ethernet: which checks it passed
+ *   +28   hds_ip_ext  Ethernet: the checks that the packet passed
  *   +29   l4_hdr_type_etc  Ethernet: L4 << 4 | L3 << 2 | VLAN tag stripped
- *   +30   vlan_info   that tag
+ *   +30   vlan_info   the stripped tag
  *   +32   srqn_uidx   user index of the QP (CQE version 1), low 24 bits
  *   +36   imm         immediate, invalidated rkey
  *   +44   byte_cnt    bytes received, read, or swapped; undefined for a send or write
@@ -31,7 +31,7 @@
  * An error CQE (struct mlx5_err_cqe) keeps +32, +56, +60 and +63, with the vendor's syndrome at +54
  * and the syndrome at +55.
  *
- *   local length error                S longer than the device takes; R than the receive WQE
+ *   local length error                S longer than the device takes; R longer than the receive WQE
  *   local QP operation error          S R the WQE is malformed, or not for this QP
  *   local protection error            S R an lkey does not allow what its SGE asks for
  *   work request flushed              S R not executed: the QP was in error already
@@ -41,7 +41,7 @@
  *   remote invalid request            S refused: too long for the peer's receive, or not allowed
  *   remote access error               S the rkey does not allow it
  *   remote operation error            S the peer failed on its own: see its completions
- *   transport retry counter exceeded  S no answer: no peer there, or not in RTR
+ *   transport retry counter exceeded  S no answer: no peer there, or it is not in RTR
  *   RNR retry counter exceeded        S the peer has posted no receive
  *   remote aborted                    S the peer gave up
  *
@@ -55,18 +55,18 @@
  *                        through RESET). R: as above
  *   MLX5_CQE_SIG_ERR     nothing: inlay_cqe_sig_error (cqe/signature.h)
  *
- * Repair the first error of a queue: the flushes behind it say nothing more.
+ * Look at the first error of a queue: the flushes after it say nothing more.
  *
  * Scatter to CQE. By default the device puts a received payload of up to 32 bytes (64 in a 128-byte
  * CQE) into the CQE instead of the buffer. With MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE or sq_sig_all
- * it does so for the result of an RDMA read or atomic too, with
- * MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE never. libmlx5 copies the payload to the buffer; inlay
- * leaves it in the CQE, where inlay_cqe_data finds it.
+ * it also does so for the result of an RDMA read or atomic; with
+ * MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE it never does. libmlx5 copies the payload to the buffer;
+ * inlay leaves it in the CQE, where inlay_cqe_data finds it.
  *
- * Compression. If the CQ was created with it, the device may write a block for n CQEs that differ
- * only in eight bytes each. The n CQEs own n slots all the same.
+ * Compression. If the CQ was created with it, the device may write one block for n CQEs that differ
+ * in only eight bytes each. The n CQEs still own n slots.
  *
- *   basic     slot 0      a CQE with both scatter bits set and byte_cnt n: the title, what all share
+ *   basic     slot 0      a CQE with both scatter bits set and byte_cnt n: the title, which all share
  *             slots 1, 8, 16 ..  8 mini CQEs each; the first is that of slot 0 itself
  *   enhanced  slot 0      +0 up to 7 mini CQEs; +63 (n - 1) << 4 | both scatter bits. The CQE before is the
  *                         title, and +62 of every slot counts the ring's laps instead of the owner bit
@@ -94,7 +94,7 @@ enum inlay_cqe_bits {
 	INLAY_CQE_SCATTER_32 = 1 << 2,
 	INLAY_CQE_SCATTER_64 = 1 << 3,
 	INLAY_CQE_COMPRESSED = 3 << 2, /* both scatter bits: a block of mini CQEs */
-	INLAY_CQE_ERROR = 1 << 7, /* of the opcode: set in SIG_ERR, REQ_ERR, RESP_ERR and INVALID, clear in good ones */
+	INLAY_CQE_ERROR = 1 << 7, /* the opcode's top bit: set in SIG_ERR, REQ_ERR, RESP_ERR and INVALID, else clear */
 };
 
 /* Offsets in the packet information that mlx5dv.h does not name. */
@@ -117,13 +117,13 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_err_cqe) == 64 && INLAY_ERR_AT_(srqn, 32)
 
 /* ---- Errors and printing ---- */
 
-/* The syndrome of an error CQE, MLX5_CQE_SYNDROME_*. Meaningless unless inlay_cqe_is_error. */
+/* The syndrome of an error CQE, MLX5_CQE_SYNDROME_*. Only for a CQE that inlay_cqe_is_error reports. */
 INLAY_FN uint8_t inlay_cqe_syndrome(const struct mlx5_cqe64 *cqe)
 {
 	return ((const uint8_t *)cqe)[offsetof(struct mlx5_err_cqe, syndrome)];
 }
 
-/* The vendor's syndrome, for the vendor's support. Meaningless unless inlay_cqe_is_error. */
+/* The vendor's syndrome, for its support staff. Only for a CQE that inlay_cqe_is_error reports. */
 INLAY_FN uint8_t inlay_cqe_vendor_syndrome(const struct mlx5_cqe64 *cqe)
 {
 	return ((const uint8_t *)cqe)[offsetof(struct mlx5_err_cqe, vendor_err_synd)];
@@ -239,7 +239,7 @@ INLAY_ALWAYS int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
 	return (int)INLAY_UNLIKELY((cqe->op_own & INLAY_CQE_ERROR) != 0);
 }
 
-/* Whether it is a block of several CQEs: inlay_cq_unzip. Never true on a CQ without compression. */
+/* Whether it is a compressed block: call inlay_cq_unzip. Never true on a CQ without compression. */
 INLAY_ALWAYS int inlay_cqe_is_compressed(const struct mlx5_cqe64 *cqe)
 {
 	return (cqe->op_own & INLAY_CQE_COMPRESSED) == INLAY_CQE_COMPRESSED;
@@ -270,9 +270,9 @@ INLAY_FN uint32_t inlay_cqe_qpn(const struct mlx5_cqe64 *cqe)
 }
 
 /*
- * The index that the creator of the QP chose, or of the SRQ for a receive of an XRC or tag matching
- * SRQ; CQE version 1 (MLX5DV_CONTEXT_FLAGS_CQE_V1). Also in an error CQE. libmlx5 chooses it itself
- * for verbs objects.
+ * The user index of the QP, or of the SRQ for a receive of an XRC or tag matching SRQ: its creator
+ * chose it; for verbs objects libmlx5 did. CQE version 1 (MLX5DV_CONTEXT_FLAGS_CQE_V1). Also in an
+ * error CQE.
  */
 INLAY_FN uint32_t inlay_cqe_user_index(const struct mlx5_cqe64 *cqe)
 {
@@ -292,8 +292,8 @@ INLAY_FN uint16_t inlay_cqe_wqe_counter(const struct mlx5_cqe64 *cqe)
 }
 
 /*
- * Bytes received, or read by an RDMA read or atomic. This is what the device says: nothing compares
- * it with the length of a buffer.
+ * Bytes received, or read by an RDMA read or atomic, as the device says: nothing compares them with
+ * the length of a buffer.
  */
 INLAY_FN uint32_t inlay_cqe_byte_count(const struct mlx5_cqe64 *cqe)
 {
@@ -312,90 +312,59 @@ INLAY_FN uint32_t inlay_cqe_invalidated_rkey(const struct mlx5_cqe64 *cqe)
 	return inlay_from_be32(cqe->imm_inval_pkey);
 }
 
+/* Who sent a datagram; see also ibv_init_ah_from_wc(3). */
+struct inlay_sender {
+	uint32_t qpn;
+	uint16_t slid;     /* LID; InfiniBand only */
+	uint8_t sl;        /* of the message */
+	uint8_t path_bits; /* low bits of the LID that the message was sent to (ibv_wc.dlid_path_bits) */
+	uint8_t has_grh;   /* 1: the INLAY_GRH bytes before the payload hold a GRH or IP header */
+};
+
+/* The sender. Receives of a UD QP only. */
+INLAY_ALWAYS struct inlay_sender inlay_cqe_sender(const struct mlx5_cqe64 *cqe)
+{
+	uint32_t word = inlay_from_be32(cqe->flags_rqpn);
+	struct inlay_sender sender = {word & 0xffffff, inlay_from_be16(cqe->slid), (uint8_t)(word >> 24 & 0xf),
+				      (uint8_t)(cqe->ml_path & 0x7f), (word >> 28 & 3) != 0};
+
+	return sender;
+}
+
 /*
- * The sender's QPN (ibv_wc.src_qp). This and the next four are for receives of a UD QP; see also
- * ibv_init_ah_from_wc(3).
+ * The device's clock at completion, in ticks (ibv_wc_read_completion_ts, mlx5dv_ts_to_ns). For a
+ * queue whose clock is INLAY_TS_REAL_TIME (devx/ifc.h), seconds << 32 | nanoseconds since 1970. Not
+ * in an error CQE.
  */
-INLAY_FN uint32_t inlay_cqe_src_qpn(const struct mlx5_cqe64 *cqe)
-{
-	return inlay_from_be32(cqe->flags_rqpn) & 0xffffff;
-}
-
-/* The service level it came with (ibv_wc.sl). */
-INLAY_FN uint8_t inlay_cqe_sl(const struct mlx5_cqe64 *cqe)
-{
-	return inlay_from_be32(cqe->flags_rqpn) >> 24 & 0xf;
-}
-
-/* Whether the INLAY_GRH bytes before the payload (always there) hold a GRH or IP header. */
-INLAY_FN int inlay_cqe_has_grh(const struct mlx5_cqe64 *cqe)
-{
-	return (inlay_from_be32(cqe->flags_rqpn) >> 28 & 3) != 0;
-}
-
-/* LID of the sender (ibv_wc.slid); InfiniBand only. */
-INLAY_FN uint16_t inlay_cqe_slid(const struct mlx5_cqe64 *cqe)
-{
-	return inlay_from_be16(cqe->slid);
-}
-
-/* The low bits of the LID that it was sent to (ibv_wc.dlid_path_bits). */
-INLAY_FN uint8_t inlay_cqe_path_bits(const struct mlx5_cqe64 *cqe)
-{
-	return cqe->ml_path & 0x7f;
-}
-
-/* The device's clock at completion, in ticks (ibv_wc_read_completion_ts). Not in an error CQE. */
 INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 {
 	return inlay_from_be64(cqe->timestamp);
 }
 
-/*
- * The time of completion in nanoseconds since 1970, of a queue whose clock is INLAY_TS_REAL_TIME
- * (devx/ifc.h): the CQE then holds seconds << 32 | nanoseconds. mlx5dv_ts_to_ns(3) converts the ticks of other
- * clocks.
- */
-INLAY_FN uint64_t inlay_cqe_real_time(const struct mlx5_cqe64 *cqe)
-{
-	uint64_t at = inlay_from_be64(cqe->timestamp);
-
-	return (at >> 32) * 1000000000 + (uint32_t)at;
-}
-
-/* Whether the payload is in the CQE. The buffer then holds what it held before. */
+/* Whether the payload is in the CQE. The buffer is then unchanged. */
 INLAY_FN int inlay_cqe_is_scattered(const struct mlx5_cqe64 *cqe)
 {
 	return (cqe->op_own & (INLAY_CQE_SCATTER_32 | INLAY_CQE_SCATTER_64)) != 0;
 }
 
 /*
- * The payload, if the device scattered it to the CQE: up to 32 bytes in the CQE itself, or up to 64
- * in the first half of a 128-byte CQE. Valid until the CQE is freed.
+ * Where the payload is: in buf, the receive WQE's buffer (may be NULL), unless the device scattered
+ * it to the CQE: up to 32 bytes in the CQE itself, or up to 64 in the first half of a 128-byte CQE.
+ * A payload in the CQE is valid until the CQE is freed.
  *
  * cqe_size  of the CQ, 64 or 128: inlay_cq_cqe_size
  *
- * Returns NULL if the payload is in the buffer, or the CQE is faulty (a byte count too large for
- * its place, 64 bytes in a 64-byte CQE); inlay_cqe_is_scattered tells them apart. The device checks
- * the length only against the CQE, so the payload may be longer than the receive WQE; libmlx5
- * reports that as IBV_WC_LOC_LEN_ERR.
- */
-INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe, uint32_t cqe_size)
-{
-	if (INLAY_LIKELY(!inlay_cqe_is_scattered(cqe)))
-		return NULL;
-	if (cqe->op_own & INLAY_CQE_SCATTER_32)
-		return inlay_cqe_byte_count(cqe) <= 32 ? cqe : NULL;
-	return cqe_size == 128 && inlay_cqe_byte_count(cqe) <= 64 ? cqe - 1 : NULL;
-}
-
-/*
- * Where the payload is: in the CQE (until it is freed) if the device scattered it, else in buf, the
- * receive WQE's buffer. NULL for a faulty CQE, as above.
+ * Returns NULL for a faulty CQE (a byte count too large for its place, 64 bytes in a 64-byte CQE).
+ * The device checks the length only against the CQE, so the payload may be longer than the receive
+ * WQE; libmlx5 reports that as IBV_WC_LOC_LEN_ERR.
  */
 INLAY_FN const void *inlay_cqe_data(const struct mlx5_cqe64 *cqe, uint32_t cqe_size, const void *buf)
 {
-	return INLAY_LIKELY(!inlay_cqe_is_scattered(cqe)) ? buf : inlay_cqe_payload(cqe, cqe_size);
+	if (INLAY_LIKELY(!inlay_cqe_is_scattered(cqe)))
+		return buf;
+	if (cqe->op_own & INLAY_CQE_SCATTER_32)
+		return inlay_cqe_byte_count(cqe) <= 32 ? cqe : NULL;
+	return cqe_size == 128 && inlay_cqe_byte_count(cqe) <= 64 ? cqe - 1 : NULL;
 }
 
 /* ---- Data path: compressed CQEs ---- */

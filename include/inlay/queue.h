@@ -52,22 +52,23 @@
  * With an SRQ, do step 1 first, even if the QP is idle: an entry that the device has fetched would be
  * lost.
  *
- * Order. WQEs start and complete in order, but do not all wait for the results of earlier ones. What
- * depends on a read or an atomic needs INLAY_FENCE; what uses a changed key needs
+ * Order. WQEs start and complete in order, but do not all wait for the results of earlier ones. A
+ * WQE that depends on a read or an atomic needs INLAY_FENCE; one that uses a changed key needs
  * INLAY_FENCE_INITIATOR_SMALL. include/inlay/ordering.md has the table, with sources.
  *
- * Counters. Indices count on modulo 2^32 and are masked only at use, so the difference of two
- * readings is the traffic in between: inlay_sq_index (WQEBBs posted), inlay_sq_rung (rung for),
- * inlay_rq_index (receives posted). inlay_sq_pending and inlay_rq_pending are the part not yet
- * given back; inlay_sq_room and inlay_rq_room are what may be posted now, inlay_srq_room the empty
- * entries. Another thread may read inlay_sq_index, inlay_sq_pending, inlay_sq_room and
- * inlay_rq_index, each one aligned word that may be old; the others combine two words. Static
- * probes show single events (INLAY_USDT, base.h).
+ * Counters. Indices count modulo 2^32 and are masked only at use, so the difference of two readings
+ * is the traffic in between: inlay_sq_index (WQEBBs posted), inlay_sq_rung (rung for),
+ * inlay_rq_index (receives posted). inlay_sq_pending and inlay_rq_pending count what has not been
+ * given back; inlay_sq_room and inlay_rq_room say how much may be posted now, inlay_srq_room how
+ * many entries are empty. Another thread may read inlay_sq_index, inlay_sq_pending, inlay_sq_room
+ * and inlay_rq_index: each is one aligned word, which may be out of date. The others combine two
+ * words. Static probes show single events (INLAY_USDT, base.h).
  *
  * Threads: every queue has one owner at a time; a register is shared as its mode says. After fork()
  * only the parent uses the queues.
  *
- * verbs.h fills these structs from ibv objects; inlay_sq_init and its kind take rings from elsewhere.
+ * verbs.h fills these structs from ibv objects; inlay_sq_init and the other init functions take rings
+ * from elsewhere.
  */
 #ifndef INLAY_QUEUE_H
 #define INLAY_QUEUE_H

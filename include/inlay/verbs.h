@@ -14,32 +14,32 @@
  *   ... to RTS, by connect.h or ibv_modify_qp ...
  *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);
  *
- * inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq work alike. inlay_av_from_ah makes the
- * address vector for datagrams and DC. DC targets and XRC receive QPs have no queues: take over
- * their SRQ and CQ.
+ * inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq work like inlay_sq_from_qp.
+ * inlay_av_from_ah makes the address vector for datagrams and DC. DC targets and XRC receive QPs
+ * have no queues: take over their SRQ and CQ.
  *
  * Taking over cannot be undone. libmlx5 keeps its own counters, so a later ibv_post_send or
  * ibv_poll_cq overwrites what inlay wrote. It also stops cleaning the CQ when a QP is reset or
  * destroyed: call inlay_cq_clean. The caller still modifies, queries and destroys the verbs
  * objects. The queues of a QP are taken over one by one: receives may stay with ibv_post_recv if
- * their CQ is not taken over. A queue is not taken over again after an error: see recovery.md.
+ * their CQ is not taken over. After an error a queue need not be taken over again: see recovery.md.
  *
  * Refused, with a reason: a device that is not mlx5, a queue of unknown kind or size, a queue that
  * was posted to, a CQ that was used or is too small, sq_sig_all. inlay cannot detect the
- * following; the caller must take care of it:
- *   - Compressed CQEs: tell inlay_cq_set_compression of a CQ made with
- *     MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE.
- *   - WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the environment):
- *     the device rejects unsigned WQEs.
- *   - An SRQ whose receives complete to a CQ that libmlx5 still polls: see queue/srq.h.
- *   - ibv_req_notify_cq arms with libmlx5's own consumer index. Use inlay_cq_arm.
- *   - A queue looks fresh when its 16-bit doorbell record has wrapped to exactly 0.
+ * following, so the caller must see to it:
+ *   - A CQ with compressed CQEs (MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE): call
+ *     inlay_cq_set_compression.
+ *   - No WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the environment):
+ *     the device would reject inlay's WQEs, which are not signed.
+ *   - An SRQ's receives must not complete to a CQ that libmlx5 polls: see queue/srq.h.
+ *   - Arm with inlay_cq_arm: ibv_req_notify_cq uses libmlx5's own consumer index.
+ *   - A used queue looks fresh when its 16-bit doorbell record has wrapped to exactly 0.
  *   - A queue that libmlx5 posts to must not complete to a CQ that inlay polls: only ibv_poll_cq
  *     returns its credit.
  *   - Every QP created in uar->pd must be taken over through this uar.
  *   - A CQ must not be resized (ibv_resize_cq), before or after.
- *   - inlay ignores MLX5_SHUT_UP_BF in the environment and uses BlueFlame.
- *   - Scatter to CQE: see cqe.h.
+ *   - inlay uses BlueFlame even if MLX5_SHUT_UP_BF is set in the environment.
+ *   - Small payloads may arrive in the CQE: see cqe.h, "Scatter to CQE".
  *
  * Errors, besides those of each function: -ENOTSUP when the object's device is not mlx5, -EPROTO
  * when another version of inlay made uar or cq, and the negative errno of the verb (or
@@ -428,7 +428,7 @@ INLAY_COLD INLAY_RESULT int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp 
 
 /*
  * Prints why nothing completes, for a person to read: a line for each cause that the queue, its CQ
- * and its QP show. nothing_completes.md lists the others too.
+ * and its QP show. nothing_completes.md also lists the causes that they do not show.
  */
 INLAY_COLD void inlay_sq_explain(FILE *out, const struct inlay_sq *sq)
 {

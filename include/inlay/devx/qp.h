@@ -167,7 +167,7 @@ INLAY_COLD int inlay_devx_can_(struct ibv_context *ctx, uint32_t type, uint32_t 
 		if (!(flags & needs[i].flags))
 			continue;
 		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, error);
-		if (!err && !inlay_hca_cap_get(&cap.cap.general, needs[i].field))
+		if (!err && !inlay_hca_cap_get(&cap.cap, needs[i].field))
 			err = inlay_devx_refuse_(error, -ENOTSUP, needs[i].why);
 	}
 	return err;

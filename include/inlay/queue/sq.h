@@ -231,19 +231,6 @@ INLAY_FN uint32_t inlay_sq_pending(const struct inlay_sq *sq)
 	return sq->pending;
 }
 
-/* WQEs posted and not yet given back. Reads the ring: not for the data path. */
-INLAY_COLD uint32_t inlay_sq_wqes(const struct inlay_sq *sq)
-{
-	uint32_t at, bbs, n = 0;
-
-	for (at = sq->pi - sq->pending; at != sq->pi; at += bbs, n++) {
-		bbs = inlay_sq_bbs_(sq, at);
-		if (!bbs || bbs > sq->pi - at)
-			break; /* something else wrote to the ring */
-	}
-	return n;
-}
-
 /* ---- Data path: a WQE from begin to commit ---- */
 
 /* A cursor for a WQE of bbs WQEBBs, after its control segment. */
@@ -360,10 +347,20 @@ INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, uint32_t ds)
 	return none;
 }
 
+/* Copies a WQE that wraps, or is long, into a serial register. Returns 0, as inlay_sq_doorbell_. */
+INLAY_APART int inlay_sq_copy_(struct inlay_sq *sq, uint8_t *to, const uint8_t *wqe, uint32_t bbs)
+{
+	int none = 0;
+
+	inlay_uar_copy_(to, wqe, bbs, sq->buf, sq->end);
+	inlay_fence_reg_line();
+	__asm__("" : "+r"(none));
+	return none;
+}
+
 /* Writes the register for one WQE. max: bytes that a serial register takes, or 0. Returns 0. */
 INLAY_ALWAYS int inlay_sq_register_(struct inlay_sq *sq, uint8_t *wqe, uint32_t ds, uint32_t bbs, uint32_t max)
 {
-	const uint8_t *second = wqe + INLAY_WQEBB;
 	uint8_t *to;
 
 	if (INLAY_UNLIKELY(!inlay_sq_copies_(ds, bbs, max))) {
@@ -371,14 +368,13 @@ INLAY_ALWAYS int inlay_sq_register_(struct inlay_sq *sq, uint8_t *wqe, uint32_t 
 		return inlay_sq_doorbell_(sq, ds);
 	}
 	to = inlay_uar_toggle_(sq->next, max);
-	if (INLAY_LIKELY(bbs == 1)) {
-		inlay_uar_copy64_(to, wqe);
-	} else if (INLAY_LIKELY(bbs == 2)) {
-		inlay_uar_copy64_(to, wqe);
-		inlay_uar_copy64_(to + INLAY_WQEBB, INLAY_UNLIKELY(second == sq->end) ? sq->buf : second);
-	} else {
-		inlay_uar_copy_(to, wqe, bbs, sq->buf, sq->end);
-	}
+	if (bbs > 1 && (INLAY_UNLIKELY(bbs > 3) || INLAY_UNLIKELY(wqe + bbs * INLAY_WQEBB > sq->end)))
+		return inlay_sq_copy_(sq, to, wqe, bbs);
+	inlay_uar_copy64_(to, wqe);
+	if (bbs > 1)
+		inlay_uar_copy64_(to + INLAY_WQEBB, wqe + INLAY_WQEBB);
+	if (bbs > 2)
+		inlay_uar_copy64_(to + 2 * INLAY_WQEBB, wqe + 2 * INLAY_WQEBB);
 	/* Full lines leave the write-combining buffer by themselves. */
 	inlay_fence_reg_line();
 	return 0;

@@ -81,9 +81,10 @@ struct inlay_srq {
 	uint32_t pi;              /* entries shown */
 	uint32_t some;            /* cnt while an entry of a list is empty, else 0 */
 	uint32_t full;            /* cnt while none is, else 0 */
-	uint32_t reserved;        /* CQEs in cq */
+	uint32_t wrap;            /* what of a WQE counter names the entry: 16 bits, or of a cyclic queue wqe_cnt - 1 */
 	uint64_t back[32768 / 64]; /* list: a bit for each empty entry that is not in it */
 	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
+	uint32_t reserved;        /* how many */
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_srq, back) == INLAY_CACHE_LINE, "a post touches one line of its queue");
@@ -113,6 +114,7 @@ INLAY_COLD INLAY_RESULT int inlay_srq_init(struct inlay_srq *srq, void *buf, uin
 	srq->stride = stride;
 	srq->wqe_cnt = srq->cnt = srq->some = srq->room = wqe_cnt;
 	srq->max_sge = stride / INLAY_DS - 1;
+	srq->wrap = 0xffff;
 	srq->tail = srq->buf + (size_t)(wqe_cnt - 1) * stride;
 	dbrec[0] = 0;
 	srq->dbrec = (volatile inlay_record *)dbrec + 1;
@@ -132,6 +134,7 @@ INLAY_COLD INLAY_RESULT int inlay_srq_init_cyclic(struct inlay_srq *srq, void *b
 
 	if (!err) {
 		srq->cnt = srq->some = 0;
+		srq->wrap = wqe_cnt - 1;
 		srq->tail = srq->buf; /* its head */
 	}
 	return err;
@@ -178,9 +181,13 @@ INLAY_FN uint32_t inlay_srq_room(const struct inlay_srq *srq)
 /* The entry that this WQE counter names, or NULL. */
 INLAY_ALWAYS uint8_t *inlay_srq_entry_(const struct inlay_srq *srq, uint32_t index)
 {
-	if (INLAY_LIKELY(index < srq->cnt))
-		return inlay_srq_wqe(srq, index);
-	return srq->cnt ? NULL : inlay_srq_wqe(srq, index & (srq->wqe_cnt - 1));
+	uint8_t *wqe;
+
+	index &= srq->wrap;
+	wqe = inlay_srq_wqe(srq, index);
+	if (!wqe)
+		__builtin_unreachable(); /* the caller's test folds */
+	return INLAY_LIKELY(index < srq->wqe_cnt) ? wqe : NULL;
 }
 
 /*
@@ -229,7 +236,7 @@ INLAY_APART int inlay_srq_extend_(struct inlay_srq *srq)
 /* The entry of a cyclic queue that is shown next. Its head and tail never change, so that every post is one to the tail. */
 INLAY_ALWAYS uint8_t *inlay_srq_cyclic_(const struct inlay_srq *srq)
 {
-	return inlay_srq_wqe(srq, srq->pi & (srq->wqe_cnt - 1));
+	return inlay_srq_wqe(srq, srq->pi & srq->wrap);
 }
 
 /* Shows the next entries of a cyclic queue while they are full. */
@@ -396,16 +403,15 @@ INLAY_APART int inlay_srq_move_(struct inlay_srq *srq, uint32_t index)
 /* And for a cyclic queue; apart from the list, so that it saves no registers. */
 INLAY_APART int inlay_srq_recycle_(struct inlay_srq *srq, uint32_t index)
 {
-	uint32_t mask = srq->wqe_cnt - 1;
 	uint8_t *wqe;
 
 	if (INLAY_UNLIKELY(srq->cnt))
 		return inlay_srq_move_(srq, index);
-	index &= mask;
+	index &= srq->wrap;
 	wqe = inlay_srq_wqe(srq, index);
 	if (INLAY_UNLIKELY(wqe[INLAY_SRQ_STATE_]))
 		return -EPROTO;
-	if (INLAY_UNLIKELY(index != (srq->pi & mask))) {
+	if (INLAY_UNLIKELY(index != (srq->pi & srq->wrap))) {
 		wqe[INLAY_SRQ_STATE_] = INLAY_SRQ_FULL_;
 		return 0;
 	}

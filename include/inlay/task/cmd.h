@@ -362,7 +362,7 @@ INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, s
 	uint64_t total = inlay_buf_list_bytes(buf);
 
 	INLAY_CHECK(cmd->kept, "a command is answered once, by its handler");
-	if ((total > c->answer_max && total > cmd->response_key.bytes) || inlay_buf_segs(buf) > INLAY_TASK_RESPONSE_PIECES)
+	if ((total > c->answer_max && total > cmd->response_key.bytes) || inlay_buf_sges(buf, NULL, INLAY_TASK_RESPONSE_PIECES) < 0)
 		return -E2BIG;
 	if (inlay_buf_inc_refcount(buf, NULL))
 		return -EINVAL;
