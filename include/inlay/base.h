@@ -100,6 +100,7 @@
  */
 #if defined(__CUDACC__) || defined(__CUDA__)
 #define INLAY_BOTH_ __attribute__((host, device))
+#define INLAY_GPU_FN_ __attribute__((device)) static inline
 #else
 #define INLAY_BOTH_
 #endif
@@ -212,7 +213,7 @@ INLAY_FN int inlay_is_pow2(uint64_t n)
 }
 
 #ifdef __CUDA_ARCH__
-INLAY_ALWAYS uint32_t inlay_ones_(uint32_t n)
+INLAY_GPU_FN_ uint32_t inlay_ones_(uint32_t n)
 {
 	uint32_t ones;
 
@@ -236,18 +237,17 @@ INLAY_FN uint64_t inlay_round_up(uint64_t n, uint64_t to)
 	return (n + to - 1) & ~(to - 1);
 }
 
-/* ---- Byte order: host to big-endian and back ---- */
 #ifdef __CUDA_ARCH__
 #define INLAY_SWAP16_(x) ((uint16_t)(inlay_swap32_(x) >> 16))
 #define INLAY_SWAP32_(x) inlay_swap32_(x)
 #define INLAY_SWAP64_(x) inlay_swap64_(x)
-INLAY_ALWAYS uint32_t inlay_swap32_(uint32_t x)
+INLAY_GPU_FN_ uint32_t inlay_swap32_(uint32_t x)
 {
 	__asm__("prmt.b32 %0, %0, 0, 0x0123;" : "+r"(x));
 	return x;
 }
 
-INLAY_ALWAYS uint64_t inlay_swap64_(uint64_t x)
+INLAY_GPU_FN_ uint64_t inlay_swap64_(uint64_t x)
 {
 	__asm__("{\n\t.reg .b32 lo, hi;\n\tmov.b64 {lo, hi}, %0;\n\tprmt.b32 lo, lo, 0, 0x0123;\n\t"
 		"prmt.b32 hi, hi, 0, 0x0123;\n\tmov.b64 %0, {hi, lo};\n\t}" : "+l"(x));
@@ -259,6 +259,7 @@ INLAY_ALWAYS uint64_t inlay_swap64_(uint64_t x)
 #define INLAY_SWAP64_(x) __builtin_bswap64(x)
 #endif
 
+/* ---- Byte order: host to big-endian and back ---- */
 INLAY_FN uint16_t inlay_to_be16(uint16_t host)
 {
 	return INLAY_SWAP16_(host);

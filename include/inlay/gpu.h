@@ -337,6 +337,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin_warp(struct inlay_gpu_sq *sq, uint
 #endif
 }
 
+/* Hands over the parts of all lanes. Returns the ticket of this one's. */
 INLAY_ALWAYS uint32_t inlay_gpu_end_warp(struct inlay_gpu_sq *sq, uint32_t lanes, const struct inlay_sq *part)
 {
 #ifdef __CUDA_ARCH__

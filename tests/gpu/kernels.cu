@@ -96,7 +96,7 @@ extern "C" __global__ void warp_reads(struct inlay_gpu_sq *sq, struct reader *me
 		struct inlay_wr wr = {};                                                                                         \
 		struct inlay_sq part;                                                                                            \
                                                                                                                                  \
-		*&wr.raddr = raddr, wr.rkey = rkey, wr.data = (const void *)(uintptr_t)value, wr.len = 8, wr.lkey = lkey;        \
+		wr.raddr = raddr, wr.rkey = rkey, wr.data = (const void *)(uintptr_t)value, wr.len = 8, wr.lkey = lkey;        \
 		if (begin)                                                                                                       \
 			return;                                                                                                  \
 		if (call)                                                                                                        \
@@ -105,7 +105,7 @@ extern "C" __global__ void warp_reads(struct inlay_gpu_sq *sq, struct reader *me
 	}
 #define COUNT_ONE(name, call) COUNT(name, inlay_gpu_begin(sq, 1, &part), call, inlay_gpu_end(sq, &part))
 COUNT_ONE(count_write, inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED))
-COUNT_ONE(count_inline, inlay_post_write_inline(&part, raddr, rkey, &value, 8, INLAY_SIGNALED))
+COUNT_ONE(count_inline, inlay_post_write_inline(&part, wr.raddr, wr.rkey, &value, 8, INLAY_SIGNALED))
 COUNT_ONE(count_add, inlay_post_atomic(&part, inlay_atomic_add(7), &wr, INLAY_SIGNALED))
 COUNT(count_warp, inlay_gpu_begin_warp(sq, 0xffffffff, 1, &part), inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED),
       inlay_gpu_end_warp(sq, 0xffffffff, &part))

@@ -9,7 +9,7 @@
 
 warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wcast-qual -Wpointer-arith -Wundef -Werror"
 headers=$(cd include/inlay && find . -name '*.h' | sed 's,^\./,,' | sort)
-tops="inlay.h devx.h memdomain.h task.h dm.h tag.h mmap/pci.h cqe/packet.h devx/packets.h
+tops="inlay.h gpu.h devx.h memdomain.h task.h dm.h tag.h mmap/pci.h cqe/packet.h devx/packets.h
 queue/batch.h queue/masked.h queue/packet.h queue/raw.h queue/sync.h queue/user_index.h"
 
 # ---- Without a warning ----
@@ -69,6 +69,7 @@ declare -A may=(
 	[connect]="base wqe cqe queue verbs"
 	[steer]="base wqe cqe queue verbs"
 	[dm]="base"
+	[gpu]="base wqe cqe queue"
 	[mmap]="base"
 	[buf]="base mmap"
 	[buf/post]="base wqe cqe queue mmap buf"
