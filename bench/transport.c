@@ -146,7 +146,7 @@ __attribute__((noinline)) static int received(struct transport *t, const struct 
 
 	if (inlay_cqe_is_error(cqe))
 		return broken(t, cqe);
-	data = inlay_cqe_is_scattered(cqe) ? inlay_cqe_payload(cqe, 64) :
+	data = inlay_cqe_is_scattered(cqe) ? inlay_cqe_data(cqe, 64, NULL) :
 	       (const void *)(uintptr_t)inlay_srq_user(&t->srq, inlay_cqe_wqe_counter(cqe));
 	if (INLAY_UNLIKELY(!data))
 		return broken(t, cqe);

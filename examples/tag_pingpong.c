@@ -172,7 +172,7 @@ static int progress(struct side *s)
 			if (r)
 				r->done = 1;
 		} else {
-			arrived(s, cqe, inlay_cqe_payload(cqe, inlay_cq_cqe_size(s->cq)), inlay_cqe_byte_count(cqe), 0);
+			arrived(s, cqe, inlay_cqe_data(cqe, inlay_cq_cqe_size(s->cq), NULL), inlay_cqe_byte_count(cqe), 0);
 		}
 		inlay_cq_advance(s->cq, 1);
 	}

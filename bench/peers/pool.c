@@ -290,14 +290,14 @@ static inline __attribute__((always_inline)) void *get_floor(struct own x, uint6
 	uint64_t n = i & x.last;
 
 	inlay_buf_fill_(&x.objects[n], x.map, x.keys, at, STRIDE, at, STRIDE);
-	inlay_buf_live_(&x.objects[n]);
+	inlay_buf_live_(&x.objects[n], 0);
 	return &x.objects[n];
 }
 
 static inline __attribute__((always_inline)) void put_floor(struct own x, void *object)
 {
 	(void)x;
-	__atomic_store_n(&((struct inlay_buf *)object)->refcount, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&((struct inlay_buf *)object)->state, 0, __ATOMIC_RELEASE);
 }
 
 /* The loop alone */
@@ -533,7 +533,7 @@ static inline __attribute__((always_inline)) void share_put_malloc_fill(struct o
 
 static inline __attribute__((always_inline)) void share_put_inlay_read(struct own x, void *object)
 {
-	*x.sum += inlay_buf_lkey(object);
+	*x.sum += inlay_buf_keys(object).lkey;
 	share_put_inlay(x, object);
 }
 

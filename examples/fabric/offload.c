@@ -319,7 +319,7 @@ static int queued(struct endpoint *ep, struct peer *p, const struct mlx5_cqe64 *
 	const uint32_t bytes = inlay_cqe_byte_count(cqe);
 	struct buf *b = (struct buf *)(uintptr_t)inlay_srq_user(&o->srq, inlay_cqe_wqe_counter(cqe));
 	const bool scattered = inlay_cqe_is_scattered(cqe);
-	const void *data = scattered ? inlay_cqe_payload(cqe, inlay_cq_cqe_size(&ep->cq)) : b ? b->data : NULL;
+	const void *data = scattered ? inlay_cqe_data(cqe, inlay_cq_cqe_size(&ep->cq), NULL) : b ? b->data : NULL;
 	struct buf *place = keep_place(ep, bytes, scattered ? NULL : b);
 	struct inlay_tag_wc wc;
 	int r = 0;

@@ -158,7 +158,7 @@ static CALLED void received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	struct peer *p = (struct peer *)inlay_qpn_table_find(&ep->qpns, inlay_cqe_qpn(cqe));
 	struct buf *b = (struct buf *)(uintptr_t)inlay_srq_user(&ep->srq, index);
 	const bool scattered = inlay_cqe_is_scattered(cqe);
-	const void *data = scattered ? inlay_cqe_payload(cqe, inlay_cq_cqe_size(&ep->cq)) : b ? b->data : NULL;
+	const void *data = scattered ? inlay_cqe_data(cqe, inlay_cq_cqe_size(&ep->cq), NULL) : b ? b->data : NULL;
 	int r = 0;
 
 	if (INLAY_UNLIKELY(!p) && settings.dc)

@@ -68,7 +68,7 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 	slot->what = context;
 	slot->flags = done;
 	if (dc)
-		at = inlay_av_ds(&p->target) == 3 ? inlay_seg_av(at, &p->target) : inlay_seg_av_compact(at, &p->target);
+		at = inlay_seg_av(at, &p->target, inlay_av_ds(&p->target));
 	at = inlay_seg_inline_open(at, bytes, sizeof(h->wire), &to);
 	memcpy(to, &h->wire, sizeof(h->wire));
 	if (h->wire.flags & FLAG_DATA)

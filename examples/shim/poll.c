@@ -108,7 +108,7 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 		*status = inlay_cqe_status(cqe);
 		show(cqe);
 	} else {
-		payload = inlay_cqe_payload(cqe, inlay_cq_cqe_size(&cq->q));
+		payload = inlay_cqe_data(cqe, inlay_cq_cqe_size(&cq->q), NULL);
 		if (INLAY_UNLIKELY(!payload && inlay_cqe_is_scattered(cqe)))
 			*status = IBV_WC_LOC_LEN_ERR; /* more than a CQE holds */
 	}

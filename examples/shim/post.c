@@ -459,25 +459,24 @@ static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_ad
 	wr_remote(ex, MLX5_OPCODE_RDMA_READ, 0, rkey, remote_addr);
 }
 
-INLAY_ALWAYS void wr_atomic(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t rkey, uint64_t remote_addr,
-			    uint64_t swap_add, uint64_t compare)
+INLAY_ALWAYS void wr_atomic(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, struct inlay_atomic op)
 {
 	struct shim_sq *sq = sq_of(ex);
 	struct inlay_cursor at;
 
-	if (INLAY_LIKELY(begin(sq, ex, opcode, 0, &at)))
-		sq->ds = (uint32_t)inlay_seg_atomic(inlay_seg_raddr(at, remote_addr, rkey), swap_add, compare).ds;
+	if (INLAY_LIKELY(begin(sq, ex, (uint8_t)op.opcode, 0, &at)))
+		sq->ds = (uint32_t)inlay_seg_atomic(inlay_seg_raddr(at, remote_addr, rkey), 8, &op).ds;
 }
 
 static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, uint64_t compare,
 			      uint64_t swap)
 {
-	wr_atomic(ex, MLX5_OPCODE_ATOMIC_CS, rkey, remote_addr, swap, compare);
+	wr_atomic(ex, rkey, remote_addr, inlay_atomic_cmp_swap(compare, swap));
 }
 
 static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, uint64_t add)
 {
-	wr_atomic(ex, MLX5_OPCODE_ATOMIC_FA, rkey, remote_addr, add, 0);
+	wr_atomic(ex, rkey, remote_addr, inlay_atomic_add(add));
 }
 
 static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint32_t length)
@@ -582,7 +581,7 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t rem
 	if (INLAY_UNLIKELY(sq->err))
 		return;
 	inlay_av_init(&av, to, remote_qpn, remote_qkey);
-	inlay_seg_av(cursor(sq, 1, sq->longest), &av);
+	inlay_seg_av(cursor(sq, 1, sq->longest), &av, 3);
 	set(sq, ex, cursor(sq, sq->ds, sq->longest));
 }
 
@@ -594,7 +593,7 @@ static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t remote_srqn)
 	if (INLAY_UNLIKELY(sq->err))
 		return;
 	inlay_av_init_xrc(&av, remote_srqn);
-	inlay_seg_av_compact(cursor(sq, 1, sq->longest), &av);
+	inlay_seg_av(cursor(sq, 1, sq->longest), &av, 1);
 	set(sq, ex, cursor(sq, sq->ds, sq->longest));
 }
 
@@ -719,7 +718,7 @@ static void wr_set_dc_addr(struct mlx5dv_qp_ex *dv, struct ibv_ah *ah, uint32_t 
 		return;
 	inlay_av_init(&av, to, 0, 0);
 	inlay_av_to_dct(&av, remote_dctn, remote_dc_key);
-	inlay_seg_av(cursor(sq, 1, sq->longest), &av);
+	inlay_seg_av(cursor(sq, 1, sq->longest), &av, 3);
 	set(sq, ibv_qp_to_qp_ex(qp->qp), cursor(sq, sq->ds, sq->longest));
 }
 

@@ -133,7 +133,7 @@ static uint8_t *landing(const struct side *s, uint32_t i)
 static const char *open_best(struct side *s, const char *name, int software)
 {
 	struct inlay_query_hca_cap_out out;
-	const struct inlay_hca_cap *cap = &out.cap.general;
+	const struct inlay_hca_cap *cap = &out.cap;
 	struct ibv_context *commands;
 
 	s->ctx = open_device(name);
@@ -168,7 +168,7 @@ static void make_qp(struct side *s, struct inlay_devx_qp *qp, uint32_t pdn, uint
 					    .rq_type = INLAY_RQ_TYPE_SHARED, .srqn = s->xrq.srqn,
 					    .send_cq = s->cq, .recv_cq = s->cq};
 
-	place(s, &want.ring, &want.record, inlay_devx_qp_size(sq_bbs, 0, 0));
+	place(s, &want.ring, &want.record, sq_bbs * INLAY_WQEBB);
 	must(!inlay_devx_qp_create(qp, s->ctx, &want), "a queue pair");
 }
 

@@ -6,7 +6,7 @@
  *   inlay_inventory_get_by_data(inv, &map, header, 64, &head);
  *   inlay_inventory_get_by_data(inv, &map, payload, len, &next);
  *   inlay_buf_chain_list(head, next);                            one list, and one reference for it
- *   inlay_post_write_bufs(&sq, raddr, rkey, head, INLAY_SIGNALED);   one gather list
+ *   inlay_post_bufs(&sq, MLX5_OPCODE_RDMA_WRITE, &wr, head, INLAY_SIGNALED);   one gather list
  *   ...
  *   inlay_buf_dec_refcount(head, NULL);                          its completion: both are back
  *

@@ -312,55 +312,33 @@ INLAY_FN uint32_t inlay_cqe_invalidated_rkey(const struct mlx5_cqe64 *cqe)
 	return inlay_from_be32(cqe->imm_inval_pkey);
 }
 
+/* Who sent a datagram; see also ibv_init_ah_from_wc(3). */
+struct inlay_sender {
+	uint32_t qpn;
+	uint16_t slid;     /* LID; InfiniBand only */
+	uint8_t sl;        /* of the message */
+	uint8_t path_bits; /* low bits of the LID that the message was sent to (ibv_wc.dlid_path_bits) */
+	uint8_t has_grh;   /* 1: the INLAY_GRH bytes before the payload hold a GRH or IP header */
+};
+
+/* The sender. Receives of a UD QP only. */
+INLAY_ALWAYS struct inlay_sender inlay_cqe_sender(const struct mlx5_cqe64 *cqe)
+{
+	uint32_t word = inlay_from_be32(cqe->flags_rqpn);
+	struct inlay_sender sender = {word & 0xffffff, inlay_from_be16(cqe->slid), (uint8_t)(word >> 24 & 0xf),
+				      (uint8_t)(cqe->ml_path & 0x7f), (word >> 28 & 3) != 0};
+
+	return sender;
+}
+
 /*
- * The sender's QPN (ibv_wc.src_qp). This and the next four are for receives of a UD QP; see also
- * ibv_init_ah_from_wc(3).
+ * The device's clock at completion, in ticks (ibv_wc_read_completion_ts, mlx5dv_ts_to_ns). For a
+ * queue whose clock is INLAY_TS_REAL_TIME (devx/ifc.h), seconds << 32 | nanoseconds since 1970. Not
+ * in an error CQE.
  */
-INLAY_FN uint32_t inlay_cqe_src_qpn(const struct mlx5_cqe64 *cqe)
-{
-	return inlay_from_be32(cqe->flags_rqpn) & 0xffffff;
-}
-
-/* The service level that the message came with (ibv_wc.sl). */
-INLAY_FN uint8_t inlay_cqe_sl(const struct mlx5_cqe64 *cqe)
-{
-	return inlay_from_be32(cqe->flags_rqpn) >> 24 & 0xf;
-}
-
-/* Whether the INLAY_GRH bytes before the payload (always there) hold a GRH or IP header. */
-INLAY_FN int inlay_cqe_has_grh(const struct mlx5_cqe64 *cqe)
-{
-	return (inlay_from_be32(cqe->flags_rqpn) >> 28 & 3) != 0;
-}
-
-/* LID of the sender (ibv_wc.slid); InfiniBand only. */
-INLAY_FN uint16_t inlay_cqe_slid(const struct mlx5_cqe64 *cqe)
-{
-	return inlay_from_be16(cqe->slid);
-}
-
-/* The low bits of the LID that the message was sent to (ibv_wc.dlid_path_bits). */
-INLAY_FN uint8_t inlay_cqe_path_bits(const struct mlx5_cqe64 *cqe)
-{
-	return cqe->ml_path & 0x7f;
-}
-
-/* The device's clock at completion, in ticks (ibv_wc_read_completion_ts). Not in an error CQE. */
 INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 {
 	return inlay_from_be64(cqe->timestamp);
-}
-
-/*
- * The time of completion in nanoseconds since 1970, of a queue whose clock is INLAY_TS_REAL_TIME
- * (devx/ifc.h): the CQE then holds seconds << 32 | nanoseconds. mlx5dv_ts_to_ns(3) converts the ticks of other
- * clocks.
- */
-INLAY_FN uint64_t inlay_cqe_real_time(const struct mlx5_cqe64 *cqe)
-{
-	uint64_t at = inlay_from_be64(cqe->timestamp);
-
-	return (at >> 32) * 1000000000 + (uint32_t)at;
 }
 
 /* Whether the payload is in the CQE. The buffer is then unchanged. */
@@ -370,32 +348,23 @@ INLAY_FN int inlay_cqe_is_scattered(const struct mlx5_cqe64 *cqe)
 }
 
 /*
- * The payload, if the device scattered it to the CQE: up to 32 bytes in the CQE itself, or up to 64
- * in the first half of a 128-byte CQE. Valid until the CQE is freed.
+ * Where the payload is: in buf, the receive WQE's buffer (may be NULL), unless the device scattered
+ * it to the CQE: up to 32 bytes in the CQE itself, or up to 64 in the first half of a 128-byte CQE.
+ * A payload in the CQE is valid until the CQE is freed.
  *
  * cqe_size  of the CQ, 64 or 128: inlay_cq_cqe_size
  *
- * Returns NULL if the payload is in the buffer, or the CQE is faulty (a byte count too large for
- * its place, 64 bytes in a 64-byte CQE); inlay_cqe_is_scattered tells them apart. The device checks
- * the length only against the CQE, so the payload may be longer than the receive WQE; libmlx5
- * reports that as IBV_WC_LOC_LEN_ERR.
- */
-INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe, uint32_t cqe_size)
-{
-	if (INLAY_LIKELY(!inlay_cqe_is_scattered(cqe)))
-		return NULL;
-	if (cqe->op_own & INLAY_CQE_SCATTER_32)
-		return inlay_cqe_byte_count(cqe) <= 32 ? cqe : NULL;
-	return cqe_size == 128 && inlay_cqe_byte_count(cqe) <= 64 ? cqe - 1 : NULL;
-}
-
-/*
- * Where the payload is: in the CQE (until it is freed) if the device scattered it, else in buf, the
- * receive WQE's buffer. NULL for a faulty CQE, as above.
+ * Returns NULL for a faulty CQE (a byte count too large for its place, 64 bytes in a 64-byte CQE).
+ * The device checks the length only against the CQE, so the payload may be longer than the receive
+ * WQE; libmlx5 reports that as IBV_WC_LOC_LEN_ERR.
  */
 INLAY_FN const void *inlay_cqe_data(const struct mlx5_cqe64 *cqe, uint32_t cqe_size, const void *buf)
 {
-	return INLAY_LIKELY(!inlay_cqe_is_scattered(cqe)) ? buf : inlay_cqe_payload(cqe, cqe_size);
+	if (INLAY_LIKELY(!inlay_cqe_is_scattered(cqe)))
+		return buf;
+	if (cqe->op_own & INLAY_CQE_SCATTER_32)
+		return inlay_cqe_byte_count(cqe) <= 32 ? cqe : NULL;
+	return cqe_size == 128 && inlay_cqe_byte_count(cqe) <= 64 ? cqe - 1 : NULL;
 }
 
 /* ---- Data path: compressed CQEs ---- */

@@ -35,9 +35,9 @@
  *
  * The parts, each with its own manual:
  *
- *   wqe/segment.h  flags, control, remote address, atomic, data, inline; the cursor; receive WQEs
+ *   wqe/segment.h  flags, control, remote address, data, inline; the cursor; receive WQEs
  *   wqe/av.h       destinations: address vectors of UD and DC, XRC's shared receive queue
- *   wqe/atomic.h   operands of extended atomics
+ *   wqe/atomic.h   operands of atomics
  *   wqe/print.h    a printer
  *
  * Included by name, or by the posts that use them: wqe/umr.h (changes to memory keys, signatures),

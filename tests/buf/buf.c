@@ -169,7 +169,8 @@ static void lists(void **state)
 	assert_int_equal(inlay_buf_sges(b[A], sge, 8), 4);
 	assert_int_equal(inlay_buf_sges(b[A], sge, 4), 4);
 	assert_int_equal(inlay_buf_sges(b[A], sge, 3), -ENOBUFS);
-	assert_int_equal(inlay_buf_segs(b[A]), 4);
+	assert_int_equal(inlay_buf_sges(b[A], NULL, 3), -ENOBUFS);
+	assert_int_equal(inlay_buf_sges(b[A], NULL, 4), 4);
 	assert_int_equal(inlay_buf_list_bytes(b[A]), 10 + 12 + 13 + 14);
 	assert_int_equal(inlay_buf_sges(b[A], sge, 8), 4);
 	for (i = 0; i < 4; i++) {
@@ -177,7 +178,7 @@ static void lists(void **state)
 
 		assert_int_equal(sge[i].addr, (uintptr_t)t.mem + 64 * k + k);
 		assert_int_equal(sge[i].length, 10 + k);
-		assert_int_equal(sge[i].lkey, inlay_buf_lkey(b[k]));
+		assert_int_equal(sge[i].lkey, inlay_buf_keys(b[k]).lkey);
 	}
 	assert_int_equal(inlay_buf_sges(b[B], sge, 0), -ENOBUFS);
 	/* Cut at c, at b, and put together otherwise */
@@ -236,6 +237,7 @@ static void posted(void **state)
 	assert_true(a.sq.mask < ARRAY(inflight));
 	fill(t.mem, RANGES * 2 * RANGE_BYTES, 5);
 	for (round = 0; round < 200; round++) {
+		const uint32_t segs = LIST - (round % 13 < LIST);
 		uint8_t expected[LIST * 512];
 
 		memset(z.buf, 0, 8192);
@@ -253,36 +255,28 @@ static void posted(void **state)
 			else
 				head = b;
 		}
-		if (round % 3 == 2)
+		if (round % 4 == 2)
 			must(inlay_buf_inc_refcount(head, NULL));
 		index = inlay_sq_index(&a.sq);
 		pi = a.sq.pi;
-		switch (round % 4) {
+		wr = wr_at(wr_imm(wr_sge(NULL, 0), inlay_to_be32(round)), raddr_of(&z, 0), z.mr->rkey);
+		switch (round % 3) {
 		case 0:
-			must(inlay_post_write_bufs(&a.sq, raddr_of(&z, 0), z.mr->rkey, head, INLAY_SIGNALED));
+			must(inlay_post_bufs(&a.sq, MLX5_OPCODE_RDMA_WRITE, &wr, head, INLAY_SIGNALED));
 			break;
 		case 1:
 			/* The same by an array: the same number of WQEBBs */
 			must(inlay_post_write(&a.sq, raddr_of(&z, 0), z.mr->rkey, sge, (uint32_t)inlay_buf_sges(head, sge, LIST), INLAY_SIGNALED));
 			break;
-		case 2: {
+		default: {
 			struct ibv_sge in = sge_of(&z, 0, 8192);
 
 			must(inlay_post_recv(&z.rq, &in, 1));
 			inlay_rq_ring(&z.rq);
-			must(inlay_post_send_bufs(&a.sq, head, INLAY_SIGNALED));
-			break;
-		}
-		default: {
-			struct inlay_cursor at;
-
-			must(inlay_sq_begin(&a.sq, (2 + inlay_buf_segs(head) + 3) / 4, &at));
-			at = inlay_seg_raddr(at, raddr_of(&z, 0), z.mr->rkey);
-			at = inlay_seg_bufs(at, head);
-			inlay_sq_commit(&a.sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
+			must(inlay_post_bufs(&a.sq, MLX5_OPCODE_SEND_IMM, &wr, head, INLAY_SIGNALED));
 		}
 		}
-		assert_int_equal(a.sq.pi - pi, ((round % 4 == 2 ? 1 : 2) + inlay_buf_segs(head) + 3) / 4);
+		assert_int_equal(a.sq.pi - pi, ((round % 3 == 2 ? 1 : 2) + segs + 3) / 4);
 		inflight[index & a.sq.mask] = head;
 		inlay_sq_ring(&a.sq);
 		cqe = cqe_wait(&a.cq);
@@ -294,15 +288,16 @@ static void posted(void **state)
 		inlay_cq_advance(&a.cq, 1);
 		assert_memory_equal(z.buf, expected, len);
 		assert_true(all_bytes(z.buf + len, 8192 - len, 0));
-		if (round % 3 == 2) {
+		if (round % 4 == 2) {
 			assert_int_equal(prev, 2);
 			assert_int_equal(inlay_inventory_num_free(inv), 3 * LIST);
 			must(inlay_buf_dec_refcount(b, NULL));
 		}
 		assert_int_equal(inlay_inventory_num_free(inv), 4 * LIST);
 		assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
-		if (round % 4 == 2) {
+		if (round % 3 == 2) {
 			cqe = cqe_wait(&z.rxcq);
+			assert_int_equal(inlay_cqe_imm_be(cqe), inlay_to_be32(round));
 			assert_int_equal(inlay_cqe_byte_count(cqe), len);
 			assert_true(0 < inlay_rq_release(&z.rq, cqe));
 			inlay_cq_advance(&z.rxcq, 1);
@@ -318,7 +313,8 @@ static void posted(void **state)
 		else
 			head = b;
 	}
-	must(inlay_post_read_bufs(&a.sq, raddr_of(&z, 0), z.mr->rkey, head, INLAY_SIGNALED));
+	wr = wr_at(wr_sge(NULL, 0), raddr_of(&z, 0), z.mr->rkey);
+	must(inlay_post_bufs(&a.sq, MLX5_OPCODE_RDMA_READ, &wr, head, INLAY_SIGNALED));
 	inlay_sq_ring(&a.sq);
 	sent(&a);
 	for (b = head, len = 0; b; b = inlay_buf_next(b)) {
@@ -330,13 +326,11 @@ static void posted(void **state)
 		must(inlay_inventory_get_by_data(inv, &t.m, t.mem, 16, &b));
 		must(inlay_buf_chain_list(head, b));
 	}
-	assert_int_equal(inlay_post_write_bufs(&a.sq, raddr_of(&z, 0), z.mr->rkey, head, 0), -EINVAL);
+	assert_int_equal(inlay_post_bufs(&a.sq, MLX5_OPCODE_RDMA_WRITE, &wr, head, 0), -EINVAL);
 	must(inlay_buf_dec_refcount(head, NULL));
 	must(inlay_inventory_get_by_data(inv, &t.m, t.mem, 16, &b));
 	for (i = 0; i <= a.sq.mask; i++)
-		must(inlay_post_write_bufs(&a.sq, raddr_of(&z, 0), z.mr->rkey, b, i == a.sq.mask ? INLAY_SIGNALED : 0));
-	assert_int_equal(inlay_post_send_bufs(&a.sq, b, 0), -EAGAIN);
-	wr = wr_imm(wr_sge(NULL, 0), 7);
+		must(inlay_post_bufs(&a.sq, MLX5_OPCODE_RDMA_WRITE, &wr, b, i == a.sq.mask ? INLAY_SIGNALED : 0));
 	assert_int_equal(inlay_post_bufs(&a.sq, MLX5_OPCODE_SEND_IMM, &wr, b, 0), -EAGAIN);
 	inlay_sq_ring(&a.sq);
 	sent(&a);
@@ -398,7 +392,7 @@ static void abort_written(void *arg)
 	(void)arg;
 	must(inlay_inventory_get_by_data(x.inv, &x.m, x.mem, 64, &x.buf));
 	must(inlay_buf_dec_refcount(x.buf, NULL));
-	x.buf->refcount = 2;
+	x.buf->state += 2;
 	inlay_inventory_get_by_data(x.inv, &x.m, x.mem, 64, &x.buf);
 }
 

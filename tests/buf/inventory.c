@@ -143,8 +143,8 @@ static void inventory_arguments(void **state)
 				continue;
 			r = inlay_mmap_find(&t.m, tries[k].addr, tries[k].len);
 			assert_non_null(r);
-			assert_int_equal(inlay_buf_lkey(x), r->lkey);
-			assert_int_equal(inlay_buf_rkey(x), r->rkey);
+			assert_int_equal(inlay_buf_keys(x).lkey, r->lkey);
+			assert_int_equal(inlay_buf_keys(x).rkey, r->rkey);
 			assert_ptr_equal(inlay_buf_mmap(x), &t.m);
 			assert_int_equal(inlay_mmap_num_bufs(&t.m), 1);
 			assert_int_equal(inlay_mmap_stop(&t.m), -EBUSY);
@@ -189,9 +189,9 @@ static void restarted(void **state)
 	map_make(&t, 1);
 	for (i = 0; i < 4; i++) {
 		must(inlay_inventory_get_by_data(inv, &t.m, t.mem + 4 * RANGE_BYTES, 64, &b));
-		assert_int_equal(inlay_buf_lkey(b), inlay_mmap_find(&t.m, t.mem + 4 * RANGE_BYTES, 64)->lkey);
-		assert_true(inlay_buf_lkey(b) != old);
-		old = inlay_buf_lkey(b);
+		assert_int_equal(inlay_buf_keys(b).lkey, inlay_mmap_find(&t.m, t.mem + 4 * RANGE_BYTES, 64)->lkey);
+		assert_true(inlay_buf_keys(b).lkey != old);
+		old = inlay_buf_keys(b).lkey;
 		must(inlay_buf_dec_refcount(b, NULL));
 		must(inlay_mmap_stop(&t.m));
 		assert_int_equal(inlay_inventory_get_by_data(inv, &t.m, t.mem + 4 * RANGE_BYTES, 64, &b), -EBADFD);
@@ -228,21 +228,20 @@ static void devices(void **state)
 	must(inlay_mmap_keys(&t.m, 1, dev.pd, &keys0));
 	must(inlay_mmap_keys(&t.m, 1, t.pd2, &keys));
 	assert_true(keys.lkey != keys0.lkey);
-	assert_int_equal(inlay_buf_lkey(a), keys0.lkey);
-	assert_int_equal(inlay_buf_rkey(a), keys0.rkey);
-	assert_int_equal(inlay_buf_lkey(b), keys.lkey);
-	assert_int_equal(inlay_buf_rkey(b), keys.rkey);
-	assert_int_equal(inlay_buf_access(b), INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE);
+	assert_int_equal(inlay_buf_keys(a).lkey, keys0.lkey);
+	assert_int_equal(inlay_buf_keys(a).rkey, keys0.rkey);
+	assert_int_equal(inlay_buf_keys(b).lkey, keys.lkey);
+	assert_int_equal(inlay_buf_keys(b).rkey, keys.rkey);
 	assert_int_equal(inlay_inventory_get_by_data(third, &t.m, t.mem, 64, &c), -ENOENT);
 	assert_int_equal(inlay_inventory_dup(third, a, &c), -ENOENT);
 	assert_int_equal(inlay_inventory_get_by_data(second, &lone.m, lone.mem, 64, &c), -ENOENT);
 	assert_int_equal(inlay_inventory_num_free(second), 3);
 	/* Copies have the keys for where they go */
 	must(inlay_inventory_dup(second, a, &c));
-	assert_int_equal(inlay_buf_lkey(c), keys.lkey);
+	assert_int_equal(inlay_buf_keys(c).lkey, keys.lkey);
 	must(inlay_buf_dec_refcount(c, NULL));
 	must(inlay_inventory_dup(first, b, &c));
-	assert_int_equal(inlay_buf_rkey(c), keys0.rkey);
+	assert_int_equal(inlay_buf_keys(c).rkey, keys0.rkey);
 	all[0] = a;
 	all[1] = b;
 	all[2] = c;
@@ -255,7 +254,7 @@ static void devices(void **state)
 	must(inlay_pool_start(pool));
 	must(inlay_pool_alloc(pool, &a));
 	must(inlay_mmap_keys(&t.m, 0, t.pd2, &keys));
-	assert_int_equal(inlay_buf_lkey(a), keys.lkey);
+	assert_int_equal(inlay_buf_keys(a).lkey, keys.lkey);
 	must(inlay_buf_dec_refcount(a, NULL));
 	must(inlay_pool_destroy(pool));
 	given_free(pool);
@@ -298,8 +297,8 @@ static void copies(void **state)
 			assert_int_equal(inlay_buf_len(at), inlay_buf_len(src));
 			assert_ptr_equal(inlay_buf_data(at), inlay_buf_data(src));
 			assert_int_equal(inlay_buf_data_len(at), inlay_buf_data_len(src));
-			assert_int_equal(inlay_buf_lkey(at), inlay_buf_lkey(src));
-			assert_int_equal(inlay_buf_rkey(at), inlay_buf_rkey(src));
+			assert_int_equal(inlay_buf_keys(at).lkey, inlay_buf_keys(src).lkey);
+			assert_int_equal(inlay_buf_keys(at).rkey, inlay_buf_keys(src).rkey);
 		}
 		/* Windows are its own, the payload is not */
 		inlay_buf_set_data_len(copy, 0);

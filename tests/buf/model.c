@@ -90,8 +90,8 @@ static void node_check(const struct node *n)
 	assert_int_equal(inlay_buf_len(n->buf), n->len);
 	assert_ptr_equal(inlay_buf_data(n->buf), n->data);
 	assert_int_equal(inlay_buf_data_len(n->buf), n->data_len);
-	assert_int_equal(inlay_buf_lkey(n->buf), keys.lkey);
-	assert_int_equal(inlay_buf_rkey(n->buf), keys.rkey);
+	assert_int_equal(inlay_buf_keys(n->buf).lkey, keys.lkey);
+	assert_int_equal(inlay_buf_keys(n->buf).rkey, keys.rkey);
 	assert_int_equal(inlay_buf_refcount(n->buf), n->refs);
 	assert_ptr_equal(inlay_buf_next(n->buf), n->next ? n->next->buf : NULL);
 	assert_ptr_equal(inlay_buf_last(n->buf), last->buf);
@@ -277,7 +277,7 @@ static void model_list(struct node *n)
 		entries += at->data_len != 0;
 	}
 	assert_int_equal(inlay_buf_list_len(n->buf), n->prev ? -EINVAL : (int)len);
-	assert_int_equal(inlay_buf_segs(n->buf), entries);
+	assert_int_equal(inlay_buf_sges(n->buf, NULL, NODES), entries);
 	assert_int_equal(inlay_buf_sges(n->buf, sge, max), entries > max ? -ENOBUFS : (int)entries);
 	if (entries > max)
 		return;
@@ -286,7 +286,7 @@ static void model_list(struct node *n)
 			continue;
 		assert_int_equal(sge[i].addr, (uintptr_t)at->data);
 		assert_int_equal(sge[i].length, at->data_len);
-		assert_int_equal(sge[i].lkey, inlay_buf_lkey(at->buf));
+		assert_int_equal(sge[i].lkey, inlay_buf_keys(at->buf).lkey);
 		i++;
 	}
 }

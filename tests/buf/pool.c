@@ -82,7 +82,7 @@ static void pool_states(void **state)
 	must(inlay_mmap_start(&t.m));
 	must(inlay_pool_start(pool));
 	must(inlay_pool_alloc(pool, &b));
-	assert_int_equal(inlay_buf_lkey(b), inlay_mmap_find(&t.m, inlay_buf_head(b), 64)->lkey);
+	assert_int_equal(inlay_buf_keys(b).lkey, inlay_mmap_find(&t.m, inlay_buf_head(b), 64)->lkey);
 	must(inlay_buf_dec_refcount(b, NULL));
 	must(inlay_pool_destroy(pool));
 	given_free(memory);
@@ -188,7 +188,7 @@ static void pool_slices(void **state)
 					assert_int_equal(inlay_buf_data_len(b[i]), 0);
 					assert_int_equal((uintptr_t)inlay_buf_head(b[i]) % shapes[k].alignment, 0);
 					assert_non_null(inlay_mmap_find(&t.m, inlay_buf_head(b[i]), shapes[k].element));
-					assert_int_equal(inlay_buf_rkey(b[i]), inlay_mmap_find(&t.m, inlay_buf_head(b[i]), 1)->rkey);
+					assert_int_equal(inlay_buf_keys(b[i]).rkey, inlay_mmap_find(&t.m, inlay_buf_head(b[i]), 1)->rkey);
 					assert_true(all_bytes(hit + at, shapes[k].element, 0));
 					memset(hit + at, 1, shapes[k].element);
 				}
@@ -238,21 +238,21 @@ static void keys_apart(void **state)
 	must(inlay_inventory_get_by_addr(inv, &m, (void *)0x10040, 64, &b[1]));
 	must(inlay_inventory_dup(inv, b[0], &b[2]));
 	for (i = 0; i < 3; i++) {
-		assert_int_equal(inlay_buf_lkey(b[i]), first.lkey);
-		assert_int_equal(inlay_buf_rkey(b[i]), first.rkey);
+		assert_int_equal(inlay_buf_keys(b[i]).lkey, first.lkey);
+		assert_int_equal(inlay_buf_keys(b[i]).rkey, first.rkey);
 		assert_int_equal(inlay_buf_sge(b[i]).lkey, first.lkey);
 	}
 	must(inlay_inventory_get_by_data(inv, &m, (void *)0x20000, 64, &b[3]));
-	assert_int_equal(inlay_buf_lkey(b[3]), second.lkey);
-	assert_int_equal(inlay_buf_rkey(b[3]), second.rkey);
+	assert_int_equal(inlay_buf_keys(b[3]).lkey, second.lkey);
+	assert_int_equal(inlay_buf_keys(b[3]).rkey, second.rkey);
 	assert_int_equal(put_all(b, 4), 4);
 	inventory_free(inv);
 	must(inlay_pool_create(given(inlay_pool_size(2)), inlay_pool_size(2), 2, 4096, &m, &pool));
 	must(inlay_pool_start(pool));
 	take_all(pool, 2, b);
 	for (i = 0; i < 2; i++) {
-		assert_int_equal(inlay_buf_lkey(b[i]), inlay_buf_head(b[i]) == (void *)0x10000 ? first.lkey : second.lkey);
-		assert_int_equal(inlay_buf_rkey(b[i]), inlay_buf_head(b[i]) == (void *)0x10000 ? first.rkey : second.rkey);
+		assert_int_equal(inlay_buf_keys(b[i]).lkey, inlay_buf_head(b[i]) == (void *)0x10000 ? first.lkey : second.lkey);
+		assert_int_equal(inlay_buf_keys(b[i]).rkey, inlay_buf_head(b[i]) == (void *)0x10000 ? first.rkey : second.rkey);
 	}
 	for (i = 0; i < 2; i++) { /* by number, allocated or not */
 		struct ibv_sge sge = inlay_pool_sge(pool, i);

@@ -273,17 +273,17 @@ static void seldom(void **state)
 	must(inlay_inventory_attach(a, shared));
 	must(inlay_inventory_attach(b, shared));
 	for (i = 0; i < 1000; i++) {
-		before = a->cached_;
+		before = a->cache_.num;
 		must(inlay_inventory_get_by_data(a, &map, mem, 64, &all[i]));
-		taken += a->cached_ > before;
+		taken += a->cache_.num > before;
 	}
 	for (; i; i--) {
 		k = rnd_below(i);
-		before = b->cached_;
+		before = b->cache_.num;
 		must(inlay_inventory_dec_refcount(b, all[k], NULL));
 		all[k] = all[i - 1];
-		given_back += b->cached_ < before;
-		assert_true(b->cached_ <= 128);
+		given_back += b->cache_.num < before;
+		assert_true(b->cache_.num <= 128);
 	}
 	assert_int_equal(taken, (1000 + 63) / 64);
 	assert_int_equal(given_back, (1000 - 128 + 63) / 64);
@@ -464,12 +464,12 @@ static void stop_shared(void)
 
 static void open_first(void)
 {
-	inlay_holder_open_(&pair[0]->store_->tie[INLAY_STORE_TIES_ - 1].holder, &map);
+	inlay_holder_open_(&pair[0]->cache_.store->holders[INLAY_STORE_MAPS_ - 1], &map);
 }
 
 static void close_first(void)
 {
-	inlay_holder_close_(&pair[0]->store_->tie[INLAY_STORE_TIES_ - 1].holder);
+	inlay_holder_close_(&pair[0]->cache_.store->holders[INLAY_STORE_MAPS_ - 1]);
 }
 
 static void destroy_second(void)
@@ -531,7 +531,7 @@ static void gives_meet(void **state)
 	(void)state;
 	interleave_possible();
 	shared_make(100);
-	interleave_begin(&shared->store_->lock);
+	interleave_begin(&shared->cache_.store->lock);
 	for (i = 1, within = 1; within; i++) {
 		must(inlay_inventory_attach(&attached[0], shared));
 		must(inlay_inventory_get_by_data(&attached[0], &map, mem, 64, &got));
@@ -600,7 +600,7 @@ static void expand_meets_give(void **state)
 		for (k = 0; k < 100; k++)
 			must(inlay_inventory_get_by_data(inv, &map, mem, 64, &all[k]));
 		got = all[0];
-		interleave_begin(&shared->store_->lock);
+		interleave_begin(&shared->cache_.store->lock);
 		within = interleave(expand_one, give_one, round ? first + round : UINT32_MAX);
 		interleave_end();
 		if (!round) {
@@ -644,7 +644,7 @@ static void ends_meet(void **state)
 			if (way)
 				close_first();
 			within = interleave(way ? open_first : close_first, destroy_second, i);
-			assert_ptr_equal(map.holders_, way ? &pair[0]->store_->tie[INLAY_STORE_TIES_ - 1].holder : NULL);
+			assert_ptr_equal(map.holders_, way ? &pair[0]->cache_.store->holders[INLAY_STORE_MAPS_ - 1] : NULL);
 			must(inlay_inventory_destroy(pair[0]));
 			assert_null(map.holders_);
 			assert_int_equal(bad, 0);
@@ -673,7 +673,7 @@ static void touch(int sig, siginfo_t *info, void *context)
 		return;
 	}
 	touched++;
-	touched_locked += __atomic_load_n(&shared->store_->lock, __ATOMIC_RELAXED);
+	touched_locked += __atomic_load_n(&shared->cache_.store->lock, __ATOMIC_RELAXED);
 }
 
 /* No page of new memory is touched for the first time while others wait for the lock */
@@ -1012,7 +1012,7 @@ static void back_last(void **state)
 			must(inlay_inventory_dec_refcount(mag, b[1], NULL));
 		inlay_inventory_detach(mag);
 		turn = 0;
-		inlay_lock(&shared->store_->lock);
+		inlay_lock(&shared->cache_.store->lock);
 		must(pthread_create(&t, NULL, give_last, b[0]));
 		while (!__atomic_load_n(&turn, __ATOMIC_ACQUIRE))
 			sched_yield();
@@ -1020,7 +1020,7 @@ static void back_last(void **state)
 			expect(inlay_inventory_num_free(shared) == 99 - k);
 			sched_yield();
 		}
-		inlay_unlock(&shared->store_->lock);
+		inlay_unlock(&shared->cache_.store->lock);
 		must(pthread_join(t, NULL));
 		shared_free(100);
 	}

@@ -295,7 +295,7 @@ static void ends_of_tag_matching(UNUSED void **state)
 	uint32_t rndv;
 
 	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
-	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_TAG_MATCHING)) {
+	if (!inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_TAG_MATCHING)) {
 		print_message("# skipped: the device has no tag matching\n");
 		skip();
 	}
@@ -303,7 +303,7 @@ static void ends_of_tag_matching(UNUSED void **state)
 	attr.cqn = cq.cq.cqn;
 	attr.tags = 4;
 	attr.flags = INLAY_DEVX_SRQ_DC;
-	if (inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RNDV_OFFLOAD_RC))
+	if (inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_RNDV_OFFLOAD_RC))
 		attr.flags |= INLAY_DEVX_SRQ_RNDV;
 	must(inlay_devx_srq_create(&xrq, dev.ctx, &attr));
 	for (rndv = 0; rndv < 2; rndv++) {

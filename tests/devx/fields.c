@@ -131,9 +131,9 @@ static void by_hand(UNUSED void **state)
 	box[0x10 + 0x07] = 0x34;
 	box[0x10 + 0x12] = 0x56;
 	box[0x10 + 0x13] = 0x78;
-	assert_int_equal(inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_VHCA_ID), 0x1234);
-	assert_int_equal(inlay_atomic_cap_get(&cap.cap.atomic, INLAY_ATOMIC_CAP_ATOMIC_OPERATIONS), 0x5678);
-	assert_int_equal(inlay_roce_cap_get(&cap.cap.roce, INLAY_ROCE_CAP_ROCE_VERSION), 0x78);
+	assert_int_equal(inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_VHCA_ID), 0x1234);
+	assert_int_equal(inlay_hca_cap_get(&cap.cap, INLAY_ATOMIC_CAP_ATOMIC_OPERATIONS), 0x5678);
+	assert_int_equal(inlay_hca_cap_get(&cap.cap, INLAY_ROCE_CAP_ROCE_VERSION), 0x78);
 	assert_int_equal(inlay_cmd_out_get(&cap.cmd, INLAY_CMD_OUT_SYNDROME), 0xde0000ad);
 }
 

@@ -32,7 +32,7 @@ my %struct = (
 	create_cq_in => 'create_cq_in modify_cq_in', create_rmp_in => 'create_rmp_in modify_rmp_in',
 	create_rq_in => 'create_rq_in modify_rq_in',
 	create_qp_in => 'create_qp_in rst2init_qp_in init2rtr_qp_in rtr2rts_qp_in rts2rts_qp_in sqerr2rts_qp_in init2init_qp_in',
-	hca_cap => 'cmd_hca_cap', hca_cap_2 => 'cmd_hca_cap_2', atomic_cap => 'atomic_caps', event_cap => 'device_event_cap',
+	hca_cap => 'cmd_hca_cap', hca_cap_2 => 'cmd_hca_cap_2', atomic_cap => 'atomic_caps',
 	cmd_in => 'query_cq_in query_qp_in qp_2err_in qp_2rst_in query_mkey_in query_rmp_in query_rq_in query_xrq_in query_dct_in
 		arm_xrq_in alloc_pd_in alloc_transport_domain_in alloc_q_counter_in query_hca_cap_in query_roce_address_in general_obj_in_cmd_hdr',
 	cmd_out => 'create_cq_out modify_cq_out create_qp_out rst2init_qp_out init2rtr_qp_out rtr2rts_qp_out rts2rts_qp_out
@@ -55,7 +55,7 @@ my %name = (
 	'qpc.primary' => 'primary_address_path',
 	map({ ("tirc.$_" => 'rx_hash_field_selector_outer.' . lc $_) } qw(L3_PROT_TYPE L4_PROT_TYPE SELECTED_FIELDS)),
 	'fte_match_set_lyr_2_4.src' => 'src_ipv4_src_ipv6', 'fte_match_set_lyr_2_4.dst' => 'dst_ipv4_dst_ipv6',
-	'xrqc.LOG_MATCHING_LIST_SZ' => 'tag_matching_topology_context.log_matching_list_sz', 'query_hca_cap_out.cap' => 'capability',
+	'xrqc.LOG_MATCHING_LIST_SZ' => 'tag_matching_topology_context.log_matching_list_sz',
 	'query_mkey_out.klm' => 'bsf0_klm0_pas_mtt0_1', # the first of its two
 	'query_roce_address_out.source_l3_address' => 'roce_address.source_l3_address',
 );
@@ -67,6 +67,7 @@ my %context = ( # members that hold an object's context, in whatever command
 # Fields that Linux has as a C struct's, or as two: place, width
 my %plain = (
 	'query_roce_address_out.source_mac' => 'offsetof(struct mlx5_ifc_query_roce_address_out_bits, roce_address.source_mac_47_32), 16 + 32',
+	'query_hca_cap_out.cap' => 'offsetof(struct mlx5_ifc_query_hca_cap_out_bits, capability), 0x100 * 8',
 	'ads.rmac' => 'offsetof(struct mlx5_ifc_ads_bits, rmac_47_32), 16 + 32',
 	'eqe.XRQ_ERROR_XRQN' => 'offsetof(struct mlx5_eqe, data.xrq_err.type_xrqn) * 8 + 8, 24',
 );
@@ -138,6 +139,10 @@ for my $file (map { "$inlay/inlay/devx/$_.h" } qw(ifc packets)) {
 		$body =~ s/union \{.*?\n\t *\} (\w+)/uint8_t $1\[4096]/s;
 		while ($body =~ /\bINLAY_(\w+) = (\w+(?:\(.*?\))?)/g) {
 			my ($constant, $bits) = ($1, $2);
+			if ($struct eq 'hca_cap' && $constant =~ /^(HCA_CAP_2|ATOMIC_CAP|ROCE_CAP)_(\w+)$/) {
+				push @{$fields{lc $1}}, $2; # of the same struct
+				next;
+			}
 			$constant =~ /^${upper}_(\w+)$/ && $bits =~ /^INLAY_BITS\(0x[0-9a-f]+, \d+\)$/ or die "$file: $struct: $constant = $bits\n";
 			push @{$fields{$struct}}, substr($constant, 1 + length $upper);
 		}
@@ -301,7 +306,7 @@ my @inside;
 for my $struct (sort keys %fields) {
 	for my $field (grep { /^[A-Z]/ } @{$fields{$struct}}) {
 		my $constant = 'INLAY_' . uc($struct) . "_$field";
-		push @inside, ['', '', "\tinside(\"$struct.$field\", $constant & 0xffffff, $constant >> 24, sizeof(struct inlay_$struct) * 8);"];
+		push @inside, ['', '', "\tinside(\"$struct.$field\", $constant & 0xffffff, $constant >> 24, sizeof(struct inlay_" . ($struct =~ /cap/ && $struct !~ /out/ ? 'hca_cap' : $struct) . ") * 8);"];
 	}
 }
 put 'compare.c', program(@good, @inside);

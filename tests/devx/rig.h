@@ -174,7 +174,7 @@ static inline struct inlay_devx_qp_attr qp_want(uint32_t send_cqn, uint32_t recv
 {
 	const uint32_t stride = wqes ? 64 : 0;
 	const struct inlay_devx_qp_attr attr = {
-		.ring = place_ring(inlay_devx_qp_size(bbs, wqes, stride)), .record = place_record(), .uar = &rig.uar, .pdn = rig.pdn,
+		.ring = place_ring(INLAY_WQEBB * bbs + wqes * stride), .record = place_record(), .uar = &rig.uar, .pdn = rig.pdn,
 		.send_cqn = send_cqn, .recv_cqn = recv_cqn, .sq_bbs = bbs, .rq_wqes = wqes, .rq_stride = stride,
 	};
 
@@ -428,7 +428,7 @@ UNUSED static void take_sent(struct side *s, uint32_t index, uint8_t *to)
 		inlay_cqe_print(stderr, cqe);
 	assert_true(inlay_cqe_opcode(cqe) == MLX5_CQE_REQ && inlay_cqe_qpn(cqe) == s->qpn);
 	assert_int_equal(inlay_cqe_wqe_counter(cqe), (uint16_t)index);
-	payload = inlay_cqe_payload(cqe, s->cq->stride);
+	payload = inlay_cqe_data(cqe, s->cq->stride, NULL);
 	assert_true((payload != NULL) == inlay_cqe_is_scattered(cqe) && (!payload || (to && s->how.scatter)));
 	if (payload && to) {
 		assert_true(inlay_cqe_byte_count(cqe) <= s->how.scatter);
@@ -461,7 +461,7 @@ UNUSED static void take_received(struct side *s, uint8_t opcode, uint32_t len, u
 		assert_int_equal(inlay_cqe_imm_be(cqe), imm_be);
 	if (s->how.flags & INLAY_DEVX_QP_USER_INDEX)
 		assert_int_equal(inlay_from_be32(cqe->srqn_uidx) & 0xffffff, 0x5a5a5a);
-	payload = inlay_cqe_payload(cqe, s->rxcq->stride);
+	payload = inlay_cqe_data(cqe, s->rxcq->stride, NULL);
 	assert_true((payload != NULL) == inlay_cqe_is_scattered(cqe) && (!payload || (to && len <= s->how.scatter)));
 	if (payload && to)
 		memcpy(to, payload, len);

@@ -317,8 +317,8 @@ static void xrq(UNUSED void **state)
 	uint32_t tags, rndv, i;
 
 	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
-	rndv = (uint32_t)inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RNDV_OFFLOAD_RC);
-	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_TAG_MATCHING)) {
+	rndv = (uint32_t)inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_RNDV_OFFLOAD_RC);
+	if (!inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_TAG_MATCHING)) {
 		print_message("# skipped: the device has no tag matching\n");
 		skip();
 	}
@@ -416,7 +416,7 @@ static void dynamic(UNUSED void **state)
 	bool ooo; /* some of them */
 
 	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
-	ooo = inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_DC);
+	ooo = inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_DP_ORDERING_OOO_ALL_DC);
 	cq_open(&scq, 64, 64);
 	srq_open(&rmp, 64, 0);
 	pool_open(&rmp.srq);

@@ -342,6 +342,8 @@ static void test_dies(UNUSED void **state)
 		if (i == 1)
 			bad(&pair.a, &large, FI_EHOSTUNREACH);
 		assert_int_equal(failure(&pair.a, to), FI_EHOSTUNREACH);
+		wait_for(&pair.a, to);
+		are_told(&pair.a, FI_EHOSTUNREACH);
 		assert_int_equal(pair.a.first, pair.a.last);
 	}
 	side_close(&pair.a);

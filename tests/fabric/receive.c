@@ -92,12 +92,13 @@ static struct done *found(struct side *s, fi_addr_t from, uint64_t tag, uint64_t
 static void test_ignore(UNUSED void **state)
 {
 	enum { N = 30 };
-	static const uint64_t ignored[] = {3ull << 32, 0, 1ull << 32}; /* by the receives of messages 1 and 2 */
-	int waits[N], get;
+	static const uint64_t ignored[] = {3ull << 32, 2ull << 32, 1ull << 32}; /* by the receives of messages 1 and 2 */
+	int waits[N], stays, get;
 	uint64_t i, k, tag;
 
 	for (i = 0; i < N; i++)
 		must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 0x100, 3ull << 32, &waits[i]));
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 0x300, 1ull << 32, &stays));
 	for (i = 0; i < N; i++)
 		send_tagged(&pair.a, pair.to_b, 8, 0x200 | (i % 4) << 32, (uint32_t)i, &here);
 	for (k = 0; k < N; k++) {
@@ -111,6 +112,12 @@ static void test_ignore(UNUSED void **state)
 		send_tagged(&pair.a, pair.to_b, 8, tag, (uint32_t)i, &here);
 		got(&pair.b, &waits[i], 8, tag, (uint32_t)i);
 	}
+	/* What one of the two has ignored, and the other not */
+	send_tagged(&pair.a, pair.to_b, 8, 0x300 | 2ull << 32, 1, &here);
+	send_tagged(&pair.a, pair.to_b, 8, 0x300, 2, &here);
+	got(&pair.b, &stays, 8, 0x300, 2);
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 0x300 | 2ull << 32, 0, &get));
+	got(&pair.b, &get, 8, 0x300 | 2ull << 32, 1);
 }
 
 #define MANY 6000u
@@ -224,7 +231,7 @@ static void post_one(bool mixed)
 	const uint32_t i = receives++, k = ask(&posted[i]);
 
 	/* A receive that takes any eager message may be the device's */
-	posted[i].len = mixed && rnd_below(2) ? rnd_below(4000) : EAGER;
+	posted[i].len = mixed && rnd_below(2) ? rnd_below(4) * rnd_below(1000) : EAGER;
 	memset(room[i], 0xaa, sizeof(room[i]));
 	must(fi_trecv(pair.b.ep, room[i], posted[i].len, NULL, posted[i].from, posted[i].tag, posted[i].ignore, &posted[i]));
 	if (k < messages)
@@ -269,7 +276,7 @@ static void send_one(bool way, uint64_t data)
 	came[k].from = way ? pair.to_a : from_other;
 	came[k].tag = rnd_below(3);
 	came[k].data = data;
-	came[k].len = rnd_below(2) ? rnd_below(4000) : rnd_below(8) ? rnd_below(200) : LONG;
+	came[k].len = rnd_below(2) ? rnd_below(4000) : rnd_below(3) ? rnd_below(200) : LONG;
 	came[k].open = true;
 	buf = came[k].len > EAGER ? large : out;
 	fill(buf, came[k].len, seed_of(k));
@@ -316,7 +323,7 @@ static void model(bool mixed)
 			if (i == receives || !posted[i].open)
 				break;
 			must(fi_cancel(&pair.b.ep->fid, &posted[i]));
-			bad(&pair.b, &posted[i], FI_ECANCELED);
+			assert_ptr_equal(bad(&pair.b, &posted[i], FI_ECANCELED)->err.buf, room[i]);
 			posted[i].open = false;
 			break;
 		case 3: peek_one(); break;
@@ -327,7 +334,7 @@ static void model(bool mixed)
 	for (i = 0; i < receives; i++)
 		if (posted[i].open) {
 			must(fi_cancel(&pair.b.ep->fid, &posted[i]));
-			bad(&pair.b, &posted[i], FI_ECANCELED);
+			assert_ptr_equal(bad(&pair.b, &posted[i], FI_ECANCELED)->err.buf, room[i]);
 		}
 	for (i = 0; i < messages; i++)
 		if (came[i].open) {

@@ -42,7 +42,7 @@ static void *cqe_memory(size_t size)
 static void cqe_look(struct cqe_scene *s, const struct mlx5_cqe64 *cqe)
 {
 	uint32_t size = inlay_cq_cqe_size(&s->cq), out = inlay_sq_pending(&s->sq), i, n;
-	const uint8_t *payload = (const uint8_t *)inlay_cqe_payload(cqe, size);
+	const uint8_t *payload = (const uint8_t *)inlay_cqe_data(cqe, size, NULL);
 	struct inlay_sig_error error;
 	struct inlay_tag_wc wc;
 	uint8_t sum = 0;

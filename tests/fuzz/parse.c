@@ -339,7 +339,7 @@ static void parse_query(uint32_t what)
 	if (what == 0) {
 		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, cap, &error);
 		parse_said(err, &error);
-		sure(err || inlay_hca_cap_get(&cap->cap.general, INLAY_HCA_CAP_VHCA_ID) ==
+		sure(err || inlay_hca_cap_get(&cap->cap, INLAY_HCA_CAP_VHCA_ID) ==
 			    (fuzz_be32(parse_device.out + 20) & 0xffff));
 	} else if (what == 1) {
 		err = inlay_devx_roce_mac_(ctx, 1, 0, mac, &error);

@@ -72,7 +72,7 @@ server=("$B/examples/server" --requests 1000000000 --killed 0)
 [ -n "$DEVICE" ] || server=(tests/softdev/run "${server[@]}")
 "${server[@]}" >"$dir/stdout" 2>"$dir/out" &
 until grep -q serving "$dir/stdout" || ! kill -0 $! 2>/dev/null; do
-	sleep 0.05
+	pause
 done
 kill $!
 wait $!

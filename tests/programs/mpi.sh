@@ -3,6 +3,7 @@
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 MPIR_CVAR_POLLS_BEFORE_YIELD=1
 export TMPDIR=$dir # Open MPI leaves a folder there
+export FI_VERBS_DEVICE_NAME=none # libfabric's own provider, which nobody asks for, tries out the largest queues of each device
 
 # More ranks than processors, none of them elsewhere, and no way to another but the one that the caller names
 openmpi=(mpirun.openmpi --oversubscribe --bind-to none --mca plm isolated --mca oob_tcp_if_include lo --mca coll ^sm,hcoll)

@@ -65,7 +65,7 @@ serve()
 	server=$!
 	port=
 	while [ -z "$port" ] && kill -0 $server 2>/dev/null; do
-		sleep 0.05
+		pause
 		port=$(sed -n 's/^waiting .* port \([0-9]*\).*/\1/p' "$tmp/peer.out")
 	done
 	port=${port:-1}
@@ -75,7 +75,7 @@ serve()
 busy()
 {
 	while [ "$(awk '{ print $3 == "Z" ? 30 : $14 + $15 }' "/proc/$1/stat" 2>/dev/null || echo 30)" -lt 30 ]; do
-		sleep 0.05
+		pause
 	done
 }
 
@@ -212,7 +212,7 @@ timeout 300 perl -MIO::Socket::INET -e '$| = 1; $s = IO::Socket::INET->new(Liste
 	$c = $s->accept; open($r, "<", "/dev/urandom"); read($r, $b, 5000); print $c $b; $c->flush; sleep 10' >"$tmp/port" &
 liar=$!
 until [ -s "$tmp/port" ]; do
-	sleep 0.05
+	pause
 done
 refused "a server that is none" "finding the same options" --tcp-port "$(cat "$tmp/port")" client 127.0.0.1
 kill $liar 2>/dev/null

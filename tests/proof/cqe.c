@@ -39,7 +39,7 @@ static void queue(struct inlay_cq *cq, uint32_t cqes, uint32_t stride, uint32_t 
 
 static void look(const struct mlx5_cqe64 *cqe, uint32_t stride)
 {
-	const uint8_t *payload = (const uint8_t *)inlay_cqe_payload(cqe, stride);
+	const uint8_t *payload = (const uint8_t *)inlay_cqe_data(cqe, stride, NULL);
 	struct inlay_sig_error error;
 
 	if (payload) {

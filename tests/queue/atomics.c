@@ -321,7 +321,7 @@ static void refused_there(UNUSED void **state)
 		must(inlay_sq_begin(&p.a.sq, 6, &at));
 		at = inlay_seg_raddr(at, raddr_of(&p.b, i == UNALIGNED ? size / 2 : 0), p.b.mr->rkey ^ (i == KEY ? 0x55aa00 : 0));
 		if (i != SHORT)
-			at = inlay_seg_masked(at, size, &all);
+			at = inlay_seg_atomic(at, size, &all);
 		at = inlay_seg_data(at, (uintptr_t)p.a.buf, i == LENGTH ? size / 2 : size, p.a.mr->lkey);
 		inlay_sq_commit(&p.a.sq, at, MLX5_OPCODE_ATOMIC_MASKED_FA, i == MODIFIER ? opmod & 7 : i == SIZE ? 8 | 5 : opmod,
 				INLAY_SIGNALED | INLAY_RING, 0);

@@ -103,8 +103,8 @@ static void arrived(struct end *a, struct end *b, enum op op, uint32_t total, ui
 	if (op == SEND_INV)
 		assert_int_equal(inlay_cqe_invalidated_rkey(cqe), imm);
 	if (type_of(a) == UD) {
-		assert_int_equal(inlay_cqe_src_qpn(cqe), a->qp->qp_num);
-		assert_null(inlay_cqe_payload(cqe, b->rxcq.stride));
+		assert_int_equal(inlay_cqe_sender(cqe).qpn, a->qp->qp_num);
+		assert_null(inlay_cqe_data(cqe, b->rxcq.stride, NULL));
 	}
 	assert_int_equal(!!(cqe->op_own & INLAY_CQE_SOLICITED), !!(flags & INLAY_SOLICITED));
 	received(b, ops[op].cqe, header(b) + total, oldest(b));
@@ -269,6 +269,7 @@ static void answers(UNUSED void **state)
 		path.sl = path.is_global ? 0 : 3;
 		for (n = 0; n < 40; n++) {
 			const struct mlx5_cqe64 *cqe;
+			struct inlay_sender sender;
 			struct ibv_wc wc;
 
 			to = av_of(&path, p.b.qp->qp_num, n % 2 ? QKEY : 0x80000000); /* the highest bit: the QP's own */
@@ -278,11 +279,12 @@ static void answers(UNUSED void **state)
 			cqe = cqe_wait(&p.b.rxcq);
 			memset(&wc, 0, sizeof(wc));
 			memset(&attr, 0, sizeof(attr));
-			wc.src_qp = inlay_cqe_src_qpn(cqe);
-			wc.slid = inlay_cqe_slid(cqe);
-			wc.sl = inlay_cqe_sl(cqe);
-			wc.dlid_path_bits = inlay_cqe_path_bits(cqe);
-			wc.wc_flags = inlay_cqe_has_grh(cqe) ? IBV_WC_GRH : 0;
+			sender = inlay_cqe_sender(cqe);
+			wc.src_qp = sender.qpn;
+			wc.slid = sender.slid;
+			wc.sl = sender.sl;
+			wc.dlid_path_bits = sender.path_bits;
+			wc.wc_flags = sender.has_grh ? IBV_WC_GRH : 0;
 			assert_int_equal(!!wc.wc_flags, path.is_global);
 			if (!path.is_global) {
 				assert_int_equal(wc.sl, 3);

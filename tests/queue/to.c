@@ -219,6 +219,21 @@ static void messages(void)
 	assert_int_equal(inlay_sq_pending(&net.e.sq), 0);
 }
 
+/* The target that was reached last, at an address of nobody's */
+static void elsewhere(void)
+{
+	struct inlay_av to = net.peer[PEERS - 1].av;
+	const struct mlx5_cqe64 *cqe;
+
+	to.av.rmac[5] ^= 1;
+	to.av.rlid ^= 1;
+	must(wr_post(&net.e.sq, MLX5_OPCODE_SEND, wr_to(wr_buf(net.e.buf, 8, 0), &to), INLAY_SIGNALED | INLAY_RING | INLAY_INLINE));
+	cqe = cqe_wait(&net.e.cq);
+	assert_int_equal(inlay_cqe_status(cqe), IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(inlay_sq_release(&net.e.sq, cqe), 2);
+	inlay_cq_advance(&net.e.cq, 1);
+}
+
 static void end_to_end(UNUSED void **state)
 {
 	unsigned dc;
@@ -226,6 +241,8 @@ static void end_to_end(UNUSED void **state)
 	for (dc = 0; dc < 2; dc++) {
 		net_open(dc);
 		messages();
+		if (dc && !getenv("SOFTDEV_TRAP"))
+			elsewhere();
 		net_close();
 	}
 }

@@ -274,11 +274,11 @@ static void layouts(UNUSED void **state)
 			if (list)
 				inlay_wqe_klm(table + 16 * i, sge[i].addr, sge[i].length, sge[i].lkey);
 			else
-				inlay_wqe_interleaved(table + 16 * (i + 1), &part[i]);
+				inlay_wqe_interleaved_(table + 16 * (i + 1), &part[i]);
 			round += list ? 0 : part[i].bytes_count;
 		}
 		if (!list)
-			inlay_wqe_rounds(table, round, rounds, n);
+			inlay_wqe_rounds_(table, round, rounds, n);
 		units = list ? n : n + 1u;
 		umr = filling(&k, INLAY_UMR_MASK_ACCESS, NULL, 0, covers);
 		umr.table.addr = (uintptr_t)table;

@@ -121,7 +121,7 @@ int main(void)
 	   offsetof(struct inlay_bsf, wire_transaction_be) == offsetof(struct linux_bsf, ext.w_tfs_psv) &&
 	   offsetof(struct inlay_bsf, memory_transaction_be) == offsetof(struct linux_bsf, ext.m_tfs_psv));
 
-	inlay_seg_psv(inlay_cursor_init(wqe, 16, 0, 16), psv[0], inlay_psv_value(&d));
+	inlay_seg_psv_(inlay_cursor_init(wqe, 16, 0, 16), psv[0], inlay_psv_value(&d));
 	memcpy(&p, wqe + 16, sizeof(p));
 	NO(be32toh(p.psv_num) == psv[0] && !p.syndrome && be32toh(p.transient_sig) == 0xffff1234 && be32toh(p.ref_tag) == 0x56789abc);
 

@@ -195,12 +195,13 @@ static void append(struct ring *r, enum kind kind, uint32_t len)
 	uint64_t a = rnd(), b = rnd();
 	uint32_t key = (uint32_t)rnd(), head = htobe32(len | 0x80000000), part, i, n;
 	struct mlx5_wqe_atomic_seg atomic = {htobe64(a), htobe64(b)};
+	const struct inlay_atomic swap = inlay_atomic_cmp_swap(b, a);
 	struct mlx5_wqe_raddr_seg raddr = {htobe64(a), htobe32(key), 0};
 	struct ibv_sge sge[6];
 
 	switch (kind) {
 	case RADDR: r->c = inlay_seg_raddr(r->c, a, key); model_put(r, &raddr, sizeof(raddr)); break;
-	case ATOMIC: r->c = inlay_seg_atomic(r->c, a, b); model_put(r, &atomic, sizeof(atomic)); break;
+	case ATOMIC: r->c = inlay_seg_atomic(r->c, 8, &swap); model_put(r, &atomic, sizeof(atomic)); break;
 	case DATA: r->c = inlay_seg_data(r->c, a, len + 1, key); put_data(r, a, len + 1, key); break;
 	case SGES: /* an empty one, a full one, two empty ones */
 		memset(sge, 0, sizeof(sge));
@@ -432,7 +433,7 @@ static void av(UNUSED void **state)
 		assert_int_equal(inlay_av_ds(&dct), 1);
 		/* As a segment, each form */
 		ring_begin(&r, 2, i);
-		r.c = i & 1 ? inlay_seg_av(r.c, &made) : inlay_seg_av_compact(r.c, &dct);
+		r.c = i & 1 ? inlay_seg_av(r.c, &made, 3) : inlay_seg_av(r.c, &dct, 1);
 		model_put(&r, i & 1 ? &made : &dct, i & 1 ? 48 : 16);
 		ring_same(&r);
 	}

@@ -46,6 +46,7 @@
 #define SD_MAX_RNDV_HDR 64u       /* bytes of a rendezvous request that the device itself answers */
 
 extern pthread_mutex_t sd_lock;
+extern pid_t sd_self; /* getpid(), of a child too: to ask for each copy takes as long as a short one */
 
 struct sd_ctx;                    /* one opened uverbs fd; objects.c */
 

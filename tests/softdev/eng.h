@@ -224,6 +224,10 @@ struct rcq {
 	uint16_t sq_ci;                 /* next WQEBB to fetch */
 	uint16_t sq_pi;                 /* the record, when the doorbell last rang */
 	uint16_t enabled;               /* a slave: where it must stop */
+	uint16_t fetched_at;            /* WQEBBs from this one on are in fetched, */
+	uint64_t fetched_step;          /* read in this step */
+	unsigned fetched_bytes;
+	uint8_t fetched[4 * ENG_WQE_MAX];
 	uint32_t npsn, epoch;
 	struct op *ops;
 	unsigned head, count;

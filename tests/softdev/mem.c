@@ -191,10 +191,9 @@ bool mem_vec(struct sd_qp *qp, const struct seglist *l, uint64_t off, uint64_t l
 
 /* ---- copies ---- */
 
-/* A pid that is ours also after a fork */
 static ssize_t self_copy(const struct iovec *local, unsigned nl, const struct iovec *remote, unsigned nr, bool write)
 {
-	return syscall(write ? SYS_process_vm_writev : SYS_process_vm_readv, (long)getpid(), local, (long)nl, remote, (long)nr, 0L);
+	return syscall(write ? SYS_process_vm_writev : SYS_process_vm_readv, (long)sd_self, local, (long)nl, remote, (long)nr, 0L);
 }
 
 /*

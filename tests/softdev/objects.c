@@ -20,6 +20,7 @@
 #define PAGE 4096ull
 
 pthread_mutex_t sd_lock = PTHREAD_MUTEX_INITIALIZER;
+pid_t sd_self;
 
 static struct handle {
 	enum sd_kind kind;
@@ -239,6 +240,7 @@ static void parent_after_fork(void)
 
 static void child_after_fork(void)
 {
+	sd_self = getpid();
 	for (int fd = 0; fd < SD_MAX_FD; fd++)
 		if (fd_kind[fd] != SD_FD_NONE)
 			sd_fd_set(fd, SD_FD_ORPHAN, fd_kind[fd] == SD_FD_CMD ? fd_ptr[fd] : NULL);
@@ -258,6 +260,7 @@ static void child_after_fork(void)
 
 static void watch_forks(void)
 {
+	sd_self = getpid();
 	pthread_atfork(before_fork, parent_after_fork, child_after_fork);
 }
 

@@ -63,6 +63,7 @@ void sq_reset(struct rcq *q)
 {
 	drop_from(q, 0);
 	q->sq_ci = q->sq_pi = q->enabled = 0;
+	q->fetched_bytes = 0;
 	q->halted = q->err = false;
 	q->wait_until = q->wait_step = 0;
 	dc_streams_forget(q);
@@ -103,6 +104,25 @@ static bool ring_read(struct rcq *q, uint16_t idx, void *to, unsigned bytes)
 	struct iovec d = { to, bytes }, s[2] = { { q->qp->sq + at, first }, { q->qp->sq, bytes - first } };
 
 	return mem_copy(&d, 1, s, first < bytes ? 2 : 1, bytes) == MEM_OK;
+}
+
+/* The next bytes of the `posted` WQEBBs: as on hardware, one read brings several WQEs */
+static bool fetch(struct rcq *q, unsigned posted, unsigned bytes)
+{
+	unsigned at = (uint16_t)(q->sq_ci - q->fetched_at) << 6;
+
+	if (q->fetched_step != eng_step || at + bytes > q->fetched_bytes) {
+		q->fetched_at = q->sq_ci;
+		q->fetched_step = eng_step;
+		q->fetched_bytes = posted << 6 < sizeof q->fetched ? posted << 6 : sizeof q->fetched;
+		at = 0;
+		if (!ring_read(q, q->sq_ci, q->fetched, q->fetched_bytes)) {
+			q->fetched_bytes = 0;
+			return false;
+		}
+	}
+	memcpy(q->body.wqe, q->fetched + at, bytes);
+	return true;
 }
 
 /* ---- flush ---- */
@@ -684,7 +704,7 @@ static bool launch(struct rcq *q)
 
 	*op = (struct op){ .idx = q->sq_ci, .bbs = 1, .psn = q->npsn };
 	memset(&c, 0, sizeof c);
-	if (!ring_read(q, q->sq_ci, q->body.wqe, bytes)) {
+	if (!fetch(q, left, bytes)) {
 		synd = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	} else {
 		memcpy(&c, q->body.wqe, sizeof c);

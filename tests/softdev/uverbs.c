@@ -40,7 +40,7 @@ int sd_copy(void *here, uint64_t there, size_t len, bool out)
 
 	if (!len)
 		return 0;
-	n = out ? process_vm_writev(getpid(), &h, 1, &t, 1, 0) : process_vm_readv(getpid(), &h, 1, &t, 1, 0);
+	n = out ? process_vm_writev(sd_self, &h, 1, &t, 1, 0) : process_vm_readv(sd_self, &h, 1, &t, 1, 0);
 	if (n < 0 && (errno == EPERM || errno == ENOSYS)) {
 		if (!there)
 			return EFAULT;

@@ -51,7 +51,7 @@ serve() # option...: a worker in the background, $server, whose address file is 
 	for _ in {1..600}; do
 		[ -e "$at/address" ] && return 0
 		kill -0 $server 2>/dev/null || return 1
-		sleep 0.05
+		pause
 	done
 	return 1
 }
@@ -61,7 +61,7 @@ ends() # pid, what it says: its status; 124 when it had to be killed
 	local pid=$1 i rc
 	for ((i = 0; i < 600; i++)); do
 		kill -0 "$pid" 2>/dev/null || break
-		sleep 0.05
+		pause
 	done
 	[ $i -lt 600 ] || kill -9 "$pid"
 	wait "$pid" 2>/dev/null
@@ -78,7 +78,7 @@ long_host() # a host of the worker at $at/address in the background, $host, that
 	host=$!
 	for _ in {1..600}; do
 		grep -qs single/s "$dir/host.out" && return
-		sleep 0.05
+		pause
 	done
 }
 

@@ -7,19 +7,11 @@
  *   |                   |                |                          |
  *   ---------------------================----------------------------       the data is posted
  *
- *   inlay_buf_set_data(header, inlay_buf_head(header), 16);
- *   inlay_buf_chain_list(header, payload);                      header is the head of a list of two
- *   index = inlay_sq_index(&sq);
- *   inlay_post_write_bufs(&sq, raddr, rkey, header, INLAY_SIGNALED);               buf/post.h
- *   inflight[index & mask] = header;
- *   ...
- *   inlay_buf_dec_refcount(inflight[inlay_cqe_wqe_counter(cqe) & mask], NULL);     both are back
- *
  * Invariants:
  *   - Buffers come from an inventory (inventory.h) or a pool (pool.h), and go back there.
  *   - The data lies inside the buffer and is at most INLAY_SGE_MAX bytes long.
- *   - A list is named by its head, and only the head's references are counted; any other element's
- *     count stays 1. At 0, each descriptor of the list goes back to where it came from.
+ *   - Only a list's head is counted; another element's count stays 1. When the head's is 0, each
+ *     buffer of the list goes back to where it came from.
  *
  * Threads: a buffer and its list have one owner at a time; the owner of its inventory gives it
  * back. Buffers of a shared inventory may be handed from thread to thread by anything that orders
@@ -62,30 +54,15 @@ INLAY_ALWAYS struct ibv_sge inlay_buf_sge(const struct inlay_buf *buf)
 	return sge;
 }
 
-/* The buffer's map, and the keys of its range on the device that its inventory was made for. */
+/* The buffer's map, and its range's keys on the device of its inventory or pool. */
 INLAY_FN struct inlay_mmap *inlay_buf_mmap(const struct inlay_buf *buf)
 {
 	return inlay_buf_(buf)->mmap;
 }
 
-INLAY_FN uint32_t inlay_buf_lkey(const struct inlay_buf *buf)
+INLAY_FN struct inlay_keys inlay_buf_keys(const struct inlay_buf *buf)
 {
-	return inlay_buf_(buf)->keys.lkey;
-}
-
-INLAY_FN uint32_t inlay_buf_rkey(const struct inlay_buf *buf)
-{
-	return inlay_buf_(buf)->keys.rkey;
-}
-
-/* Its range's permissions (enum inlay_access); 0 when the map is neither started nor imported. */
-INLAY_FN uint32_t inlay_buf_access(const struct inlay_buf *buf)
-{
-	const struct inlay_range *r;
-
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	r = inlay_mmap_find(buf->mmap, buf->head, (size_t)buf->len);
-	return r ? r->access : 0;
+	return inlay_buf_(buf)->keys;
 }
 
 /* Sets the data. Returns 0, or -EINVAL (nothing changes) for data too long or not in the buffer. */
@@ -114,7 +91,7 @@ INLAY_ALWAYS struct inlay_buf *inlay_buf_next(const struct inlay_buf *buf)
 /* Whether it is a head, or in no list. */
 INLAY_FN int inlay_buf_is_first(const struct inlay_buf *buf)
 {
-	return !(inlay_buf_(buf)->place & INLAY_BUF_ELEMENT_);
+	return !(inlay_buf_state_(buf) & INLAY_BUF_ELEMENT_);
 }
 
 /* The last buffer of the list. Constant time for a head; another element walks the rest. */
@@ -149,10 +126,31 @@ INLAY_FN uint64_t inlay_buf_list_bytes(const struct inlay_buf *buf)
 	return sum;
 }
 
+/*
+ * The data from buf to the end of its list, as SGEs; empty ones are left out. sge: NULL to count
+ * them only. Returns how many there are, or -ENOBUFS when there are more than max; sge[] is then
+ * undefined.
+ */
+INLAY_FN int inlay_buf_sges(const struct inlay_buf *buf, struct ibv_sge *sge, uint32_t max)
+{
+	uint32_t n = 0;
+
+	for (; buf; buf = inlay_buf_next(buf)) {
+		if (INLAY_UNLIKELY(!buf->data_len))
+			continue;
+		if (INLAY_UNLIKELY(n == max))
+			return -ENOBUFS;
+		if (sge)
+			sge[n] = inlay_buf_sge(buf);
+		n++;
+	}
+	return (int)n;
+}
+
 /* Its references; 0 when it was given back; 1 for an element that is not a head. */
 INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
 {
-	return __atomic_load_n(&inlay_buf_(buf)->refcount, __ATOMIC_RELAXED);
+	return (uint16_t)(inlay_buf_state_(buf) & INLAY_BUF_REFS_);
 }
 
 /*
@@ -163,14 +161,17 @@ INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
  */
 INLAY_ALWAYS int inlay_buf_chain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
-	INLAY_CHECK(list1 && list2, "a buffer is not NULL");
-	if (INLAY_UNLIKELY((list1->place | list2->place) & INLAY_BUF_ELEMENT_) || INLAY_UNLIKELY(list1 == list2))
+	uint32_t state1 = inlay_buf_state_(list1), state2 = inlay_buf_state_(list2);
+
+	if (INLAY_UNLIKELY((state1 | state2) & INLAY_BUF_ELEMENT_) || INLAY_UNLIKELY(list1 == list2))
 		return -EINVAL;
-	if (INLAY_UNLIKELY(!inlay_buf_refcount(list1)) || INLAY_UNLIKELY(inlay_buf_refcount(list2) != 1))
-		return inlay_buf_refcount(list1) && inlay_buf_refcount(list2) ? -EBUSY : -EBADFD;
+	if (INLAY_UNLIKELY(!(state1 & INLAY_BUF_REFS_)) || INLAY_UNLIKELY(!(state2 & INLAY_BUF_REFS_)))
+		return -EBADFD;
+	if (INLAY_UNLIKELY((state2 & INLAY_BUF_REFS_) != 1))
+		return -EBUSY;
 	inlay_buf_last(list1)->next = list2;
 	list1->last = inlay_buf_last(list2);
-	inlay_buf_flags_(list2, 0, INLAY_BUF_ELEMENT_);
+	__atomic_store_n(&list2->state, state2 | INLAY_BUF_ELEMENT_, __ATOMIC_RELAXED);
 	return 0;
 }
 
@@ -191,26 +192,8 @@ INLAY_FN int inlay_buf_unchain_list(struct inlay_buf *list1, struct inlay_buf *l
 	list2->last = list1->last;
 	list1->last = before;
 	before->next = NULL;
-	inlay_buf_flags_(list2, INLAY_BUF_ELEMENT_, 0);
+	__atomic_store_n(&list2->state, list2->state & ~INLAY_BUF_ELEMENT_, __ATOMIC_RELAXED);
 	return 0;
-}
-
-/*
- * The data from buf to the end of its list, as SGEs; empty ones are left out. Returns how many
- * there are, or -ENOBUFS when there are more than max; sge[] is then undefined.
- */
-INLAY_FN int inlay_buf_sges(const struct inlay_buf *buf, struct ibv_sge *sge, uint32_t max)
-{
-	uint32_t n = 0;
-
-	for (; buf; buf = inlay_buf_next(buf)) {
-		if (INLAY_UNLIKELY(!buf->data_len))
-			continue;
-		if (INLAY_UNLIKELY(n == max))
-			return -ENOBUFS;
-		sge[n++] = inlay_buf_sge(buf);
-	}
-	return (int)n;
 }
 
 /*
@@ -219,64 +202,71 @@ INLAY_FN int inlay_buf_sges(const struct inlay_buf *buf, struct ibv_sge *sge, ui
  */
 INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 {
-	uint16_t count = inlay_buf_refcount(buf);
+	uint32_t state = inlay_buf_state_(buf);
 
-	if (INLAY_UNLIKELY(buf->place & INLAY_BUF_ELEMENT_))
+	if (INLAY_UNLIKELY(state & INLAY_BUF_ELEMENT_))
 		return -EINVAL;
-	if (INLAY_UNLIKELY(!count))
+	if (INLAY_UNLIKELY(!(state & INLAY_BUF_REFS_)))
 		return -EBADFD;
 	do {
-		if (INLAY_UNLIKELY(count == UINT16_MAX))
+		if (INLAY_UNLIKELY((state & INLAY_BUF_REFS_) == INLAY_BUF_REFS_))
 			return -ENOSPC;
-		/* Not shared: another thread may still count. */
-		if (inlay_buf_store_(buf)->home) {
-			__atomic_store_n(&buf->refcount, (uint16_t)(count + 1), __ATOMIC_RELAXED);
+		/* Shared: another thread may count meanwhile. */
+		if (!inlay_buf_group_(buf, state)->store->shared) {
+			__atomic_store_n(&buf->state, state + 1, __ATOMIC_RELAXED);
 			break;
 		}
-	} while (!__atomic_compare_exchange_n(&buf->refcount, &count, (uint16_t)(count + 1), 0, __ATOMIC_RELAXED,
-					      __ATOMIC_RELAXED));
+	} while (!__atomic_compare_exchange_n(&buf->state, &state, state + 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 	if (prev)
-		*prev = count;
+		*prev = (uint16_t)(state & INLAY_BUF_REFS_);
 	return 0;
 }
 
-/* Drops a reference of a buffer that is shared, held or in a list, or with a cache that is full. */
-INLAY_COLD int inlay_buf_dec_other_(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
+/* Slow path of a release: errors, further references, lists, held maps, a full cache. */
+INLAY_COLD int inlay_buf_dec_other_(struct inlay_cache_ *c, struct inlay_buf *buf, uint16_t *prev)
 {
-	uint16_t count = __atomic_load_n(&buf->refcount, __ATOMIC_ACQUIRE);
+	uint32_t state = __atomic_load_n(&buf->state, __ATOMIC_ACQUIRE), refs = state & INLAY_BUF_REFS_;
 	struct inlay_buf *next;
 
-	if (!count)
+	if (!refs)
 		return -EBADFD;
-	if (buf->place & INLAY_BUF_ELEMENT_)
+	if (state & INLAY_BUF_ELEMENT_)
 		return -EINVAL;
 	/* With a count of 1, no other thread has a reference. */
-	if (count > 1 && !inlay_buf_store_(buf)->home)
-		count = __atomic_fetch_sub(&buf->refcount, 1, __ATOMIC_ACQ_REL);
-	else if (count > 1)
-		__atomic_store_n(&buf->refcount, (uint16_t)(count - 1), __ATOMIC_RELAXED);
+	if (refs > 1 && inlay_buf_group_(buf, state)->store->shared)
+		refs = __atomic_fetch_sub(&buf->state, 1, __ATOMIC_ACQ_REL) & INLAY_BUF_REFS_;
+	else if (refs > 1)
+		__atomic_store_n(&buf->state, state - 1, __ATOMIC_RELAXED);
 	if (prev)
-		*prev = count;
-	for (; buf && count == 1; buf = next) {
+		*prev = (uint16_t)refs;
+	for (; buf && refs == 1; buf = next) {
 		next = buf->next;
-		inlay_buf_end_(inv, buf);
+		inlay_buf_end_(c, buf);
 	}
 	return 0;
 }
 
-/* inv: the store's home, or attached to it; NULL: the store's home, if it has one */
-INLAY_ALWAYS int inlay_buf_dec_(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
+/* c: the calling thread's cache; NULL: the buffer's home */
+INLAY_ALWAYS int inlay_buf_dec_(struct inlay_cache_ *c, struct inlay_buf *buf, uint16_t *prev)
 {
+	const struct inlay_group_ *group;
+	uint32_t state, free, num;
+
 	INLAY_CHECK(buf, "a buffer is not NULL");
-	if (!inv)
-		inv = inlay_buf_store_(buf)->home;
 	/* Orders this after the accesses of those who dropped the other references. */
-	if (INLAY_UNLIKELY(__atomic_load_n(&buf->refcount, __ATOMIC_ACQUIRE) != 1) ||
-	    INLAY_UNLIKELY(buf->place & 3) || INLAY_UNLIKELY(buf->next) || INLAY_UNLIKELY(!inv) ||
-	    INLAY_UNLIKELY(inv->store_ != inlay_buf_store_(buf)) || INLAY_UNLIKELY(inv->cached_ >= inv->limit_))
-		return inlay_buf_dec_other_(inv, buf, prev);
-	__atomic_store_n(&buf->refcount, 0, __ATOMIC_RELEASE);
-	inv->cache_[inv->cached_++] = buf;
+	state = __atomic_load_n(&buf->state, __ATOMIC_ACQUIRE);
+	group = inlay_buf_group_(buf, state);
+	if (!c)
+		c = group->home;
+	else if (INLAY_UNLIKELY(c->store != group->store))
+		return inlay_buf_dec_other_(c, buf, prev);
+	free = state - 1;
+	num = c->num;
+	if (INLAY_UNLIKELY(free & INLAY_BUF_USE_) || INLAY_UNLIKELY(buf->next) || INLAY_UNLIKELY(num == INLAY_CACHED_))
+		return inlay_buf_dec_other_(c, buf, prev);
+	__atomic_store_n(&buf->state, free, __ATOMIC_RELEASE);
+	c->buf[num] = buf;
+	c->num = num + 1;
 	if (prev)
 		*prev = 1;
 	return 0;
@@ -291,28 +281,6 @@ INLAY_ALWAYS int inlay_buf_dec_(struct inlay_inventory *inv, struct inlay_buf *b
 INLAY_ALWAYS int inlay_buf_dec_refcount(struct inlay_buf *buf, uint16_t *prev)
 {
 	return inlay_buf_dec_(NULL, buf, prev);
-}
-
-/*
- * As above, into the calling thread's inventory without a lock, whichever thread got the buffer.
- * Buffers of other inventories go back there.
- */
-INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
-{
-	return inlay_buf_dec_((struct inlay_inventory *)(uintptr_t)inlay_inventory_(inv), buf, prev);
-}
-
-/*
- * As inlay_inventory_dec_refcount for each of n buffers. inv: NULL for inlay_buf_dec_refcount.
- * Returns how many succeeded, up to the first that did not.
- */
-INLAY_FN uint32_t inlay_buf_dec_refcounts(struct inlay_inventory *inv, struct inlay_buf *const *bufs, uint32_t n)
-{
-	uint32_t i;
-
-	for (i = 0; i < n && INLAY_LIKELY(!inlay_buf_dec_(inv, bufs[i], NULL)); i++)
-		;
-	return i;
 }
 
 #endif

@@ -4,22 +4,13 @@
  * descriptor, finds the range of the address and fills in its keys; a release puts it back.
  *
  *   inlay_inventory_create(memory, inlay_inventory_size(4096), 4096, &inv);
+ *   inv->shared = 1;                                                for many threads
  *   inlay_inventory_start(inv);
- *   ...
- *   if (inlay_inventory_get_by_data(inv, &map, packet, len, &buf) == 0)
- *           inlay_post_send_bufs(&sq, buf, INLAY_SIGNALED);
- *   ...
- *   inlay_inventory_dec_refcount(inv, buf, NULL);                   its completion
  *
- * For many threads:
- *
- *   inv->shared = 1;                                                before the first start
- *   inlay_inventory_start(inv);
- *   inlay_inventory_attach(&mine, inv);                             each thread
+ *   inlay_inventory_attach(&mine, inv);                             each of many; one takes inv
  *   inlay_inventory_get_by_data(&mine, &map, packet, len, &buf);
- *   ... another thread that was handed the buffer:
- *   inlay_inventory_dec_refcount(&its, buf, NULL);
  *   ...
+ *   inlay_inventory_dec_refcount(&mine, buf, NULL);                 by any thread, with its own
  *   inlay_inventory_detach(&mine);                                  before the thread ends
  *
  * Invariants:
@@ -30,8 +21,8 @@
  *   - Gets are fast for eight maps at a time; for further ones, each get looks the range up.
  *   - Destroy an inventory and its maps before their memory is reused. An inventory does not move.
  *   - Shared: gets and dup take a thread's own inventory, other calls inv itself. A get may return
- *     -EAGAIN while other threads' caches hold up to 128 free descriptors each. A lock is held
- *     while 64 descriptors move; waiters spin, so give busy threads CPUs of their own.
+ *     -EAGAIN while other threads' caches hold up to 128 free descriptors each. Waiters for the
+ *     lock spin, so give busy threads CPUs of their own.
  *
  * Threads: one owner at a time, which also gives buffers back. Shared: each attached inventory has
  * one owner; any thread may call the functions that take inv at any time, except create and
@@ -45,6 +36,26 @@
 #include <inlay/mmap/map.h>
 #include <inlay/buf/buf.h>
 #include <inlay/buf/store.h>
+
+struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_inventory {
+	struct inlay_cache_ cache_; /* first: inlay_store_create_ */
+	/* The range of the last get */
+	struct inlay_mmap *mmap_ __attribute__((aligned(INLAY_CACHE_LINE)));
+	uint64_t turn_;             /* store->turn at that get; 0: no range is remembered */
+	uint64_t start_, len_;
+	struct inlay_keys keys_;
+	uint32_t flags_;            /* of its buffers: 0 or INLAY_BUF_HELD_ */
+	/* Set before the first start; inlay_inventory_attach ignores those of its own */
+	uint32_t shared;            /* 1: for many threads, each with inlay_inventory_attach */
+	struct ibv_pd *pd;          /* the device whose keys buffers get; NULL: each map's first */
+	uint64_t user_data;         /* in any state */
+};
+
+INLAY_ALWAYS struct inlay_store_ *inlay_inventory_store_(const struct inlay_inventory *inv)
+{
+	INLAY_CHECK(inv, "an inventory is not NULL");
+	return inv->cache_.store;
+}
 
 /* ---- Set-up ---- */
 
@@ -73,38 +84,41 @@ INLAY_COLD int inlay_inventory_create(void *memory, size_t size, uint32_t num, s
 /* Returns 0; -EBADFD when it is started or destroyed. */
 INLAY_COLD int inlay_inventory_start(struct inlay_inventory *inv)
 {
-	struct inlay_store_ *s = inlay_inventory_(inv)->store_;
+	struct inlay_store_ *s = inlay_inventory_store_(inv);
 
+	if (s->state != INLAY_STORE_STOPPED_)
+		return -EBADFD;
 	/* Later, threads read them. */
-	if (s->state == INLAY_STORE_STOPPED_ && s->turn == 1) {
+	if (s->turn == 1) {
 		s->pd = inv->pd;
-		inv->limit_ = inv->shared ? 0 : INLAY_CACHED_;
-		s->home = inv->shared ? NULL : inv;
+		s->shared = inv->shared;
+		inv->cache_.num = inv->shared ? INLAY_CACHED_ : 0;
 	}
-	return inlay_store_start_(s);
+	__atomic_store_n(&s->state, INLAY_STORE_STARTED_, __ATOMIC_RELEASE);
+	return 0;
 }
 
 /* Stops gets; releases still work. Returns 0; -EBADFD unless started. */
 INLAY_COLD int inlay_inventory_stop(struct inlay_inventory *inv)
 {
-	return inlay_store_stop_(inlay_inventory_(inv)->store_);
+	return inlay_store_stop_(inlay_inventory_store_(inv));
 }
 
 /* Descriptors, and how many are free. The second reads all descriptors. */
 INLAY_FN uint32_t inlay_inventory_num_elements(const struct inlay_inventory *inv)
 {
-	return __atomic_load_n(&inlay_inventory_(inv)->store_->num, __ATOMIC_RELAXED);
+	return __atomic_load_n(&inlay_inventory_store_(inv)->num, __ATOMIC_RELAXED);
 }
 
-INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
+INLAY_COLD uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
 {
-	return inlay_inventory_num_elements(inv) - inlay_store_count_(inv->store_, NULL);
+	return inlay_inventory_num_elements(inv) - inlay_store_count_(inv->cache_.store, NULL);
 }
 
 /* Stops it if needed. Returns 0; -EBUSY while a buffer is in use or an inventory attached. */
 INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 {
-	struct inlay_store_ *s = inlay_inventory_(inv)->store_;
+	struct inlay_store_ *s = inlay_inventory_store_(inv);
 	int busy;
 
 	/* Under the lock, no other thread is still releasing. */
@@ -123,8 +137,7 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
  */
 INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory, size_t size, uint32_t num)
 {
-	struct inlay_store_ *s = inlay_inventory_(inv)->store_;
-	struct inlay_piece_ *p;
+	struct inlay_store_ *s = inlay_inventory_store_(inv);
 	int err;
 
 	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_)
@@ -132,13 +145,9 @@ INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory,
 	err = inlay_store_check_(memory, size, inlay_inventory_size(num));
 	if (!err && num > INLAY_STORE_MAX_ - inlay_inventory_num_elements(inv))
 		err = -EINVAL;
-	if (err)
-		return err;
-	p = inlay_piece_make_(s, memory, num);
-	inlay_store_lock_(s);
-	inlay_store_adopt_(s, p);
-	inlay_store_unlock_(s);
-	return 0;
+	if (!err)
+		inlay_store_grow_(&inv->cache_, memory, num);
+	return err;
 }
 
 /*
@@ -152,48 +161,73 @@ INLAY_COLD int inlay_inventory_attach(struct inlay_inventory *mine, struct inlay
 	if ((uintptr_t)mine % INLAY_CACHE_LINE || !inv->shared)
 		return -EINVAL;
 	__builtin_memset(mine, 0, sizeof(*mine));
-	mine->store_ = inv->store_;
-	mine->limit_ = INLAY_CACHED_;
-	__atomic_fetch_add(&inv->store_->attached, 1, __ATOMIC_RELAXED);
+	mine->cache_.store = inv->cache_.store;
+	__atomic_fetch_add(&inv->cache_.store->attached, 1, __ATOMIC_RELAXED);
 	return 0;
 }
 
 /* Gives back all that its cache holds. Called by its owner, or after that thread has ended. */
 INLAY_COLD void inlay_inventory_detach(struct inlay_inventory *mine)
 {
-	struct inlay_store_ *s = inlay_inventory_(mine)->store_;
+	struct inlay_store_ *s = inlay_inventory_store_(mine);
 
-	inlay_store_flush_(mine, mine->cached_);
+	inlay_cache_flush_(&mine->cache_, mine->cache_.num);
 	__atomic_fetch_sub(&s->attached, 1, __ATOMIC_RELEASE);
-	mine->store_ = NULL;
+	mine->cache_.store = NULL;
 }
 
 /* ---- Data path ---- */
 
+/*
+ * Drops one reference, as inlay_buf_dec_refcount. The last one gives the buffer to the calling
+ * thread's inventory without a lock, whichever thread got it. Buffers of other inventories go back
+ * there.
+ */
+INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
+{
+	INLAY_CHECK(inv, "an inventory is not NULL");
+	return inlay_buf_dec_(&inv->cache_, buf, prev);
+}
+
+/*
+ * As above for each of n buffers. inv: NULL for inlay_buf_dec_refcount. Returns how many succeeded,
+ * up to the first that did not.
+ */
+INLAY_FN uint32_t inlay_buf_dec_refcounts(struct inlay_inventory *inv, struct inlay_buf *const *bufs, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n && INLAY_LIKELY(!inlay_buf_dec_(inv ? &inv->cache_ : NULL, bufs[i], NULL)); i++)
+		;
+	return i;
+}
+
 /* Finds and remembers the range of a buffer. Returns 0, or a get's error. */
 INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_mmap *mmap, const void *addr, size_t len)
 {
-	struct inlay_store_ *s = inv->store_;
+	struct inlay_store_ *s = inv->cache_.store;
 	uint64_t turn = __atomic_load_n(&s->turn, __ATOMIC_ACQUIRE); /* before the states */
 	const struct inlay_range *r;
 	struct inlay_keys keys;
-	int err;
 
-	if (!mmap || !inv->limit_)
+	if (!mmap || inv->shared)
 		return -EINVAL;
 	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_ || !inlay_mmap_started_(mmap))
 		return -EBADFD;
 	r = inlay_mmap_find(mmap, addr, len);
-	err = r ? inlay_store_keys_(s, mmap, r, &keys) : -EINVAL;
-	if (err)
-		return err;
+	if (!r)
+		return -EINVAL;
+	keys.lkey = r->lkey;
+	keys.rkey = r->rkey;
+	if (s->pd && inlay_mmap_keys(mmap, r->id, s->pd, &keys))
+		return -ENOENT;
 	if (inv->mmap_ != mmap || inv->turn_ != turn)
-		inv->flags_ = inlay_store_tie_to_(s, mmap);
+		inv->flags_ = inlay_store_hold_(s, mmap);
 	inv->mmap_ = mmap;
 	inv->start_ = r->start;
 	inv->len_ = r->len;
 	inv->keys_ = keys;
-	/* A map without a tie is looked up each time. */
+	/* A map that the store does not hold leaves turn alone, so its range is not remembered. */
 	inv->turn_ = inv->flags_ ? 0 : turn;
 	return 0;
 }
@@ -208,15 +242,13 @@ INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inla
 		err = -EINVAL;
 	if (err)
 		return err;
-	if (!inv->cached_ && !inlay_store_refill_(inv))
+	if (!inv->cache_.num && !inlay_cache_refill_(&inv->cache_))
 		return -EAGAIN;
-	*buf = inlay_inventory_pop_(inv);
+	*buf = inlay_cache_pop_(&inv->cache_);
 	inlay_buf_fill_(*buf, mmap, &inv->keys_, addr, len, data, data_len);
-	if (inv->flags_) {
+	if (inv->flags_)
 		inlay_mmap_hold(mmap);
-		inlay_buf_flags_(*buf, 0, inv->flags_);
-	}
-	inlay_buf_live_(*buf);
+	inlay_buf_live_(*buf, inv->flags_);
 	return 0;
 }
 
@@ -225,9 +257,9 @@ INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const 
 				       const void *addr, size_t len, uint32_t n)
 {
 	return INLAY_LIKELY(inv->mmap_ == mmap) &&
-	       INLAY_LIKELY(inv->turn_ == __atomic_load_n(&inv->store_->turn, __ATOMIC_RELAXED)) &&
+	       INLAY_LIKELY(inv->turn_ == __atomic_load_n(&inv->cache_.store->turn, __ATOMIC_RELAXED)) &&
 	       INLAY_LIKELY(inlay_range_holds_(inv->start_, inv->len_, (uintptr_t)addr, len)) &&
-	       INLAY_LIKELY(inv->cached_ >= n);
+	       INLAY_LIKELY(inv->cache_.num >= n);
 }
 
 /*
@@ -251,9 +283,9 @@ INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct
 	if (INLAY_UNLIKELY(!inlay_inventory_near_(inv, mmap, addr, len, 1)) || INLAY_UNLIKELY(data_len > INLAY_SGE_MAX) ||
 	    INLAY_UNLIKELY(!inlay_buf_fits_(addr, len, data, data_len)))
 		return inlay_inventory_get_new_(inv, mmap, addr, len, data, data_len, buf);
-	b = inlay_inventory_pop_(inv);
+	b = inlay_cache_pop_(&inv->cache_);
 	inlay_buf_fill_(b, mmap, &inv->keys_, addr, len, data, data_len);
-	inlay_buf_live_(b);
+	inlay_buf_live_(b, 0);
 	*buf = b;
 	return 0;
 }
@@ -287,9 +319,9 @@ INLAY_FN int inlay_inventory_get_bulk(struct inlay_inventory *inv, struct inlay_
 	INLAY_CHECK(inv, "an inventory is not NULL");
 	if (!__builtin_mul_overflow(len, n, &all) && inlay_inventory_near_(inv, mmap, addr, all, n)) {
 		for (i = 0; i < n; i++, at += len) {
-			bufs[i] = inlay_inventory_pop_(inv);
+			bufs[i] = inlay_cache_pop_(&inv->cache_);
 			inlay_buf_fill_(bufs[i], mmap, &inv->keys_, at, len, at, 0);
-			inlay_buf_live_(bufs[i]);
+			inlay_buf_live_(bufs[i], 0);
 		}
 		return 0;
 	}

@@ -10,10 +10,7 @@
  *   if (inlay_pool_alloc(pool, &buf) == 0)
  *           ...
  *   inlay_buf_dec_refcount(buf, NULL);                                            back again
- *
- * or as an array, by number and without descriptors of buffers:
- *
- *   sge = inlay_pool_sge(pool, i);
+ *   sge = inlay_pool_sge(pool, i);                                            an array, by number
  *
  * Invariants:
  *   - Slices are cut from all ranges of the map, in the order of addresses, none across two.
@@ -30,13 +27,13 @@
 #include <inlay/buf/store.h>
 
 struct inlay_pool {
-	struct inlay_inventory inventory_;
+	struct inlay_cache_ cache_; /* first: inlay_store_create_ */
 	/* The caller may read these */
 	struct inlay_mmap *mmap;
 	size_t element_size;    /* bytes of a buffer */
 	uint32_t num;           /* buffers */
 	/* and set these while the pool is stopped */
-	struct ibv_pd *pd;      /* the device whose keys buffers get; NULL, as at first: the map's first */
+	struct ibv_pd *pd;      /* whose keys buffers get; NULL, as at first: the map's first device */
 	size_t alignment;       /* of slices: a power of two, at first 1 */
 	uint64_t user_data;     /* in any state */
 };
@@ -53,8 +50,8 @@ INLAY_COLD size_t inlay_pool_size(uint32_t num)
  * Makes a stopped pool of num buffers of element_size bytes. memory begins on a cache line, has
  * inlay_pool_size(num) bytes or more, and is in use until inlay_pool_destroy.
  *
- * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small; -EPROTO for a map of another
- * version of inlay.
+ * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small; -EPROTO for a map of
+ * another version of inlay.
  */
 INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t element_size, struct inlay_mmap *mmap,
 				 struct inlay_pool **pool)
@@ -77,18 +74,6 @@ INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t
 	return 0;
 }
 
-/* How many slices a range holds. *first: where the first one starts. */
-INLAY_COLD uint64_t inlay_pool_slices_(const struct inlay_pool *pool, const struct inlay_range *r, uint64_t stride,
-				       uint64_t *first)
-{
-	uint64_t pad = (0 - r->start) & (pool->alignment - 1);
-
-	*first = r->start + pad;
-	if (pad >= r->len || r->len - pad < pool->element_size)
-		return 0;
-	return (r->len - pad - pool->element_size) / stride + 1;
-}
-
 /*
  * Cuts the slices. Returns 0; -EBADFD when it is started or destroyed, or the map is not started;
  * -EINVAL for a bad alignment; -ENOSPC when the map's ranges hold fewer slices than the pool has
@@ -99,12 +84,11 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 	struct inlay_store_ *s;
 	const struct inlay_range *r;
 	struct inlay_keys keys;
-	uint64_t stride, at, n;
+	uint64_t stride, pad, at, n;
 	uint32_t i, k;
-	int err;
 
 	INLAY_CHECK(pool, "a pool is not NULL");
-	s = pool->inventory_.store_;
+	s = pool->cache_.store;
 	if (s->state != INLAY_STORE_STOPPED_ || !inlay_mmap_started_(pool->mmap))
 		return -EBADFD;
 	if (!inlay_is_pow2(pool->alignment))
@@ -117,41 +101,41 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 		r = inlay_mmap_range_(pool->mmap, i);
 		if (!r)
 			return -ENOSPC;
-		err = inlay_store_keys_(s, pool->mmap, r, &keys);
-		if (err)
-			return err;
-		for (n = inlay_pool_slices_(pool, r, stride, &at); n && k < pool->num; n--, at += stride, k++)
+		keys.lkey = r->lkey;
+		keys.rkey = r->rkey;
+		if (s->pd && inlay_mmap_keys(pool->mmap, r->id, s->pd, &keys))
+			return -ENOENT;
+		pad = (0 - r->start) & (pool->alignment - 1);
+		n = pad >= r->len || r->len - pad < pool->element_size ? 0 : (r->len - pad - pool->element_size) / stride + 1;
+		for (at = r->start + pad; n && k < pool->num; n--, at += stride, k++)
 			inlay_buf_fill_(inlay_piece_buf_(s->pieces, k), pool->mmap, &keys, (void *)(uintptr_t)at,
 					pool->element_size, (void *)(uintptr_t)at, 0);
 	}
-	/* The store's only map, so a tie is free. */
-	inlay_store_tie_to_(s, pool->mmap);
+	inlay_store_hold_(s, pool->mmap); /* its only map, so it can */
 	inlay_mmap_hold(pool->mmap);
-	return inlay_store_start_(s);
+	s->state = INLAY_STORE_STARTED_;
+	return 0;
 }
 
 /* Reads all descriptors. */
 INLAY_FN uint32_t inlay_pool_num_free(const struct inlay_pool *pool)
 {
 	INLAY_CHECK(pool, "a pool is not NULL");
-	return pool->num - inlay_store_count_(pool->inventory_.store_, NULL);
+	return pool->num - inlay_store_count_(pool->cache_.store, NULL);
 }
 
 /* Returns 0; -EBADFD when it is not started; -EBUSY while a buffer is in use. */
 INLAY_COLD int inlay_pool_stop(struct inlay_pool *pool)
 {
-	struct inlay_inventory *inv;
-
 	INLAY_CHECK(pool, "a pool is not NULL");
-	inv = &pool->inventory_;
-	if (inv->store_->state != INLAY_STORE_STARTED_)
+	if (pool->cache_.store->state != INLAY_STORE_STARTED_)
 		return -EBADFD;
 	if (inlay_pool_num_free(pool) != pool->num)
 		return -EBUSY;
 	/* With an empty cache, the next alloc takes the slow path, which reads the state. */
-	inlay_store_flush_(inv, inv->cached_);
+	inlay_cache_flush_(&pool->cache_, pool->cache_.num);
 	inlay_mmap_drop(pool->mmap);
-	return inlay_store_stop_(inv->store_);
+	return inlay_store_stop_(pool->cache_.store);
 }
 
 /* Stops it if needed. Returns 0, or -EBUSY while a buffer is in use. */
@@ -159,7 +143,7 @@ INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
 {
 	if (inlay_pool_stop(pool) == -EBUSY)
 		return -EBUSY;
-	inlay_store_destroy_(pool->inventory_.store_);
+	inlay_store_destroy_(pool->cache_.store);
 	return 0;
 }
 
@@ -174,16 +158,16 @@ INLAY_ALWAYS int inlay_pool_alloc(struct inlay_pool *pool, struct inlay_buf **bu
 	struct inlay_buf *b;
 
 	INLAY_CHECK(pool, "a pool is not NULL");
-	if (INLAY_UNLIKELY(!pool->inventory_.cached_)) {
-		if (pool->inventory_.store_->state != INLAY_STORE_STARTED_)
+	if (INLAY_UNLIKELY(!pool->cache_.num)) {
+		if (pool->cache_.store->state != INLAY_STORE_STARTED_)
 			return -EBADFD;
-		if (!inlay_store_refill_(&pool->inventory_))
+		if (!inlay_cache_refill_(&pool->cache_))
 			return -EAGAIN;
 	}
-	b = inlay_inventory_pop_(&pool->inventory_);
+	b = inlay_cache_pop_(&pool->cache_);
 	b->data = b->head;
 	b->data_len = 0;
-	inlay_buf_live_(b);
+	inlay_buf_live_(b, 0);
 	*buf = b;
 	return 0;
 }
@@ -192,16 +176,13 @@ INLAY_ALWAYS int inlay_pool_alloc(struct inlay_pool *pool, struct inlay_buf **bu
 INLAY_FN int inlay_pool_alloc_bulk(struct inlay_pool *pool, struct inlay_buf **bufs, uint32_t n)
 {
 	uint32_t i;
-	int err;
+	int err = 0;
 
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < n && !err; i++)
 		err = inlay_pool_alloc(pool, &bufs[i]);
-		if (INLAY_UNLIKELY(err)) {
-			inlay_buf_dec_refcounts(&pool->inventory_, bufs, i);
-			return err;
-		}
-	}
-	return 0;
+	for (i -= err != 0; err && i; i--)
+		inlay_buf_dec_refcount(bufs[i - 1], NULL);
+	return err;
 }
 
 /*
@@ -213,9 +194,9 @@ INLAY_ALWAYS struct ibv_sge inlay_pool_sge(const struct inlay_pool *pool, uint32
 	const struct inlay_buf *b;
 	struct ibv_sge sge;
 
-	INLAY_CHECK(pool && i < pool->num && pool->inventory_.store_->state == INLAY_STORE_STARTED_,
+	INLAY_CHECK(pool && i < pool->num && pool->cache_.store->state == INLAY_STORE_STARTED_,
 		    "an element of a started pool");
-	b = inlay_piece_buf_(pool->inventory_.store_->pieces, i);
+	b = inlay_piece_buf_(pool->cache_.store->pieces, i);
 	sge.addr = (uintptr_t)b->head;
 	sge.length = (uint32_t)b->len;
 	sge.lkey = b->keys.lkey;

@@ -3,12 +3,10 @@
  * inlay/buf/post.h: posts buffers and lists of buffers. Their data, in order, is the gather list:
  * no array is built and nothing is looked up.
  *
- *   index = inlay_sq_index(&sq);
- *   if (inlay_post_write_bufs(&sq, raddr, rkey, head, INLAY_SIGNALED) == 0)
- *           inflight[index & mask] = head;             mask: the ring's WQEBBs - 1
- *   inlay_sq_ring(&sq);
+ *   wr.raddr = raddr, wr.rkey = rkey;
+ *   inflight[inlay_sq_index(&sq) & mask] = head;       mask: the ring's WQEBBs - 1
+ *   inlay_post_bufs(&sq, MLX5_OPCODE_RDMA_WRITE, &wr, head, INLAY_SIGNALED | INLAY_RING);
  *   ...
- *   cqe = inlay_cq_peek(&cq);
  *   inlay_buf_dec_refcount(inflight[inlay_cqe_wqe_counter(cqe) & mask], NULL);
  *
  * Keep a reference until the completion: the device uses the memory until then. For receives,
@@ -25,31 +23,11 @@
 #include <inlay/queue/post.h>
 #include <inlay/buf/buf.h>
 
-/* Data segments from buf to the end of its list: one for each buffer that has data. */
-INLAY_FN uint32_t inlay_buf_segs(const struct inlay_buf *buf)
-{
-	uint32_t n = 0;
-
-	for (; buf; buf = inlay_buf_next(buf))
-		n += buf->data_len != 0;
-	return n;
-}
-
-/* Appends these data segments to a WQE. */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const struct inlay_buf *buf)
-{
-	for (; buf; buf = inlay_buf_next(buf))
-		if (INLAY_LIKELY(buf->data_len))
-			c = inlay_seg_data(c, (uintptr_t)buf->data, buf->data_len, buf->keys.lkey);
-	return c;
-}
-
 /*
- * Any post of buffers.
+ * Posts the data from bufs to the end of its list. A read places its result there.
  *
  * opcode  as inlay_post
  * wr      raddr, rkey, imm_be as inlay_post; the other fields are not used
- * bufs    a single buffer, or where in a list to begin
  *
  * Returns 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring;
  * -EINVAL when the list has more data segments than the QP's longest WQE holds.
@@ -57,7 +35,8 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const str
 INLAY_ALWAYS INLAY_RESULT int inlay_post_bufs(struct inlay_sq *sq, uint32_t opcode, const struct inlay_wr *wr,
 					      const struct inlay_buf *bufs, uint32_t flags)
 {
-	uint32_t remote = inlay_post_raddr_(opcode), ds = 1 + remote + inlay_buf_segs(bufs);
+	uint32_t remote = inlay_post_raddr_(opcode);
+	uint32_t ds = 1 + remote + (uint32_t)inlay_buf_sges(bufs, NULL, UINT32_MAX);
 	struct inlay_cursor at;
 	int err;
 
@@ -68,32 +47,10 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_bufs(struct inlay_sq *sq, uint32_t opco
 		return err;
 	if (remote)
 		at = inlay_seg_raddr(at, wr->raddr, wr->rkey);
-	at = inlay_seg_bufs(at, bufs);
+	for (; bufs; bufs = inlay_buf_next(bufs))
+		if (INLAY_LIKELY(bufs->data_len))
+			at = inlay_seg_data(at, (uintptr_t)bufs->data, bufs->data_len, bufs->keys.lkey);
 	return inlay_sq_finish_(sq, at, opcode, 0, flags, inlay_post_imm_(opcode, wr));
-}
-
-/* Send, RDMA write, RDMA read into the buffers' data. Return as inlay_post_bufs. */
-INLAY_ALWAYS INLAY_RESULT int inlay_post_send_bufs(struct inlay_sq *sq, const struct inlay_buf *bufs, uint32_t flags)
-{
-	struct inlay_wr wr = inlay_wr_sges_(0, 0, NULL, 0);
-
-	return inlay_post_bufs(sq, MLX5_OPCODE_SEND, &wr, bufs, flags);
-}
-
-INLAY_ALWAYS INLAY_RESULT int inlay_post_write_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
-				       uint32_t flags)
-{
-	struct inlay_wr wr = inlay_wr_sges_(raddr, rkey, NULL, 0);
-
-	return inlay_post_bufs(sq, MLX5_OPCODE_RDMA_WRITE, &wr, bufs, flags);
-}
-
-INLAY_ALWAYS INLAY_RESULT int inlay_post_read_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
-				      uint32_t flags)
-{
-	struct inlay_wr wr = inlay_wr_sges_(raddr, rkey, NULL, 0);
-
-	return inlay_post_bufs(sq, MLX5_OPCODE_RDMA_READ, &wr, bufs, flags);
 }
 
 #endif

@@ -3,8 +3,8 @@
  * inlay/cqe/packet.h: what the completion of an Ethernet packet says of it.
  *
  *   if (inlay_cqe_checks(cqe) & MLX5_CQE_L4_OK) ...          the device has checked the checksum
- *   if (inlay_cqe_has_vlan(cqe))
- *           vid = inlay_cqe_vlan(cqe) & 0xfff;
+ *   if ((tag = inlay_cqe_vlan(cqe)) >= 0)
+ *           vid = tag & 0xfff;
  *   flow = inlay_cqe_rss_hash(cqe);
  *
  * What a compressed CQE does not carry itself is that of the block's title: see enum
@@ -65,16 +65,13 @@ INLAY_FN uint16_t inlay_cqe_checksum(const struct mlx5_cqe64 *cqe)
 	return inlay_from_be16(sum);
 }
 
-/* Whether the device has stripped a VLAN tag, as a queue with CVLAN stripping does. */
-INLAY_FN int inlay_cqe_has_vlan(const struct mlx5_cqe64 *cqe)
+/*
+ * The VLAN tag that a queue with CVLAN stripping took out: priority << 13 | DEI << 12 | VLAN id
+ * (ibv_wc_read_cvlan). -ENOENT: the packet had none.
+ */
+INLAY_FN int inlay_cqe_vlan(const struct mlx5_cqe64 *cqe)
 {
-	return cqe->l4_hdr_type_etc & 1;
-}
-
-/* That tag: priority << 13 | DEI << 12 | VLAN id (ibv_wc_read_cvlan). */
-INLAY_FN uint16_t inlay_cqe_vlan(const struct mlx5_cqe64 *cqe)
-{
-	return inlay_from_be16(cqe->vlan_info);
+	return cqe->l4_hdr_type_etc & 1 ? inlay_from_be16(cqe->vlan_info) : -ENOENT;
 }
 
 /* The L3 header: MLX5_CQE_L3_HDR_TYPE_*. Of a tunneled packet the inner one, as for L4. */

@@ -199,7 +199,9 @@ INLAY_LAYOUT(eqe, 0x40, uint32_t dword[16],
  * ---- Capabilities: QUERY_HCA_CAP, one answer for each type ----
  *
  * The general capabilities say which other types the device has; a query for any other fails. 0
- * means no, none, or a field newer than the firmware.
+ * means no, none, or a field newer than the firmware. INLAY_CAP_EVENT lists the events to subscribe
+ * to, with an object from bit 0 on, without from 0x100 on: type n is bit n % 64 of the big-endian
+ * 64-bit word n / 64.
  */
 enum inlay_cap_type {
 	INLAY_CAP_GENERAL = 0x00, INLAY_CAP_ATOMIC = 0x03, INLAY_CAP_ROCE = 0x04,
@@ -262,39 +264,24 @@ INLAY_LAYOUT(hca_cap, 0x100, uint32_t dword[64],
 	INLAY_HCA_CAP_RNDV_OFFLOAD_DC = INLAY_BITS(0x5f2, 1),
 	INLAY_HCA_CAP_LOG_TAG_MATCHING_LIST_SZ = INLAY_BITS(0x5f3, 5), INLAY_HCA_CAP_LOG_MAX_XRQ = INLAY_BITS(0x5fb, 5),
 	INLAY_HCA_CAP_WAIT_ON_DATA = INLAY_BITS(0x68b, 1), INLAY_HCA_CAP_WAIT_ON_TIME = INLAY_BITS(0x68c, 1),
-	INLAY_HCA_CAP_DMA_MMO_QP = INLAY_BITS(0x748, 1));        /* QPs copy memory, once INIT2INIT allows it */
-
-INLAY_LAYOUT(hca_cap_2, 0x100, uint32_t dword[64],
+	INLAY_HCA_CAP_DMA_MMO_QP = INLAY_BITS(0x748, 1),         /* QPs copy memory, once INIT2INIT allows it */
+	/* INLAY_CAP_GENERAL_2 */
 	INLAY_HCA_CAP_2_CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED = INLAY_BITS(0xe0, 32), /* bit 8: of an mkey */
 	INLAY_HCA_CAP_2_ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS = INLAY_BITS(0x100, 64), /* bit 2: mkeys */
-	INLAY_HCA_CAP_2_LOG_MIN_MKEY_ENTITY_SIZE = INLAY_BITS(0x1ab, 5));
-
-INLAY_LAYOUT(atomic_cap, 0x100, uint32_t dword[64],
+	INLAY_HCA_CAP_2_LOG_MIN_MKEY_ENTITY_SIZE = INLAY_BITS(0x1ab, 5),
+	/* INLAY_CAP_ATOMIC */
 	INLAY_ATOMIC_CAP_ATOMIC_REQ_8B_ENDIANNESS_MODE = INLAY_BITS(0x40, 2), /* 8 bytes: 0 big-endian, 1 host order */
 	INLAY_ATOMIC_CAP_ATOMIC_OPERATIONS = INLAY_BITS(0x90, 16), /* bit 0 CS, 1 FA, 2 masked CS, 3 masked FA */
 	INLAY_ATOMIC_CAP_ATOMIC_SIZE_QP = INLAY_BITS(0xb0, 16),
-	INLAY_ATOMIC_CAP_ATOMIC_SIZE_DC = INLAY_BITS(0xd0, 16)); /* bit n: 2^n bytes */
-
-INLAY_LAYOUT(roce_cap, 0x100, uint32_t dword[64],
+	INLAY_ATOMIC_CAP_ATOMIC_SIZE_DC = INLAY_BITS(0xd0, 16), /* bit n: 2^n bytes */
+	/* INLAY_CAP_ROCE */
 	INLAY_ROCE_CAP_FL_RC_QP_WHEN_ROCE_DISABLED = INLAY_BITS(0x05, 1),
 	INLAY_ROCE_CAP_FL_RC_QP_WHEN_ROCE_ENABLED = INLAY_BITS(0x06, 1),
 	INLAY_ROCE_CAP_QP_TS_FORMAT = INLAY_BITS(0x1e, 2), INLAY_ROCE_CAP_ROCE_VERSION = INLAY_BITS(0x98, 8),
 	INLAY_ROCE_CAP_R_ROCE_MAX_SRC_UDP_PORT = INLAY_BITS(0xc0, 16),
 	INLAY_ROCE_CAP_R_ROCE_MIN_SRC_UDP_PORT = INLAY_BITS(0xd0, 16));
 
-/*
- * The events to subscribe to: with an object, without. Type n is bit n % 64 of the big-endian word
- * n / 64.
- */
-INLAY_BOX(event_cap, 0x40, user_unaffiliated_events, 0x100,
-	  uint64_t user_affiliated_events[4]; uint64_t user_unaffiliated_events[4]);
-
-INLAY_BOX(query_hca_cap_out, 0x1010, cap, 0x80,
-	  struct inlay_cmd_out cmd;
-	  union {
-		  struct inlay_hca_cap general; struct inlay_hca_cap_2 general_2; struct inlay_atomic_cap atomic;
-		  struct inlay_roce_cap roce; struct inlay_event_cap event; uint32_t dword[1024];
-	  } cap);
+INLAY_BOX(query_hca_cap_out, 0x1010, cap, 0x80, struct inlay_cmd_out cmd; struct inlay_hca_cap cap; uint32_t dword[960]);
 
 /*
  * ---- Completion queues ----

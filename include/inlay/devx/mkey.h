@@ -87,10 +87,10 @@ INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_con
 		if (err)
 			return err;
 		inlay_mkc_set(&in->mkc, INLAY_MKC_RELAXED_ORDERING_WRITE,
-			      inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RELAXED_ORDERING_WRITE));
+			      inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_RELAXED_ORDERING_WRITE));
 		inlay_mkc_set(&in->mkc, INLAY_MKC_RELAXED_ORDERING_READ,
-			      inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RELAXED_ORDERING_READ) |
-				      inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_PCI_RELAXED_ORDERED_READ));
+			      inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_RELAXED_ORDERING_READ) |
+				      inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_PCI_RELAXED_ORDERED_READ));
 	}
 	inlay_mkc_set(&in->mkc, INLAY_MKC_QPN, 0xffffff);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_MKEY_7_0, attr->tag);

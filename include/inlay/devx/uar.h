@@ -51,8 +51,8 @@ INLAY_COLD int inlay_devx_uar_alloc(struct inlay_devx_uar *uar, struct ibv_conte
 		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, NULL);
 		if (err)
 			return err;
-		if (inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_BF))
-			size = (1u << inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_LOG_BF_REG_SIZE)) / 2;
+		if (inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_BF))
+			size = (1u << inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_LOG_BF_REG_SIZE)) / 2;
 	}
 	errno = 0;
 	uar->devx = mlx5dv_devx_alloc_uar(ctx, type);

@@ -74,13 +74,13 @@ INLAY_COLD int inlay_mmap_cap_pci(struct ibv_context *ctx, uint32_t *vhca)
 	if (!mlx5dv_is_supported(ctx->device))
 		return -ENOTSUP;
 	err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, NULL);
-	if (!err && inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_HCA_CAP_2) &&
-	    inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_FIXED_BUFFER_SIZE)) {
-		*vhca = (uint32_t)inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_VHCA_ID);
+	if (!err && inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_HCA_CAP_2) &&
+	    inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_FIXED_BUFFER_SIZE)) {
+		*vhca = (uint32_t)inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_VHCA_ID);
 		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL_2, &cap, NULL);
-		to_key = inlay_hca_cap_2_get(&cap.cap.general_2,
+		to_key = inlay_hca_cap_get(&cap.cap,
 					     INLAY_HCA_CAP_2_CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED);
-		allowed = inlay_hca_cap_2_get(&cap.cap.general_2,
+		allowed = inlay_hca_cap_get(&cap.cap,
 					      INLAY_HCA_CAP_2_ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS);
 	}
 	if (err == -EIO || err == -ENOMEM || err == -EAGAIN || err == -EBUSY)

@@ -49,12 +49,9 @@ INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, const struct inlay_atom
 	if (INLAY_UNLIKELY(err))
 		return err;
 	if (av_ds)
-		at = inlay_seg_av_(at, wr->to, av_ds);
+		at = inlay_seg_av(at, wr->to, av_ds);
 	at = inlay_seg_raddr(at, wr->raddr, wr->rkey);
-	if (plain)
-		at = inlay_seg_atomic(at, op->swap, op->compare);
-	else
-		at = inlay_seg_masked(at, size, op);
+	at = inlay_seg_atomic(at, size, op);
 	at = inlay_seg_data(at, (uintptr_t)wr->data, size, wr->lkey);
 	return inlay_sq_finish_(sq, at, (uint32_t)op->opcode, plain ? 0 : inlay_opmod_atomic(size), flags, 0);
 }

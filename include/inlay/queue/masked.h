@@ -51,7 +51,7 @@ struct inlay_atomics {
  */
 INLAY_COLD int inlay_atomics_query(struct inlay_atomics *can, struct ibv_context *context, const char **why)
 {
-	const struct inlay_atomic_cap *cap;
+	const struct inlay_hca_cap *cap;
 	struct inlay_query_hca_cap_out out;
 	struct inlay_cmd_in in;
 	int err;
@@ -67,14 +67,14 @@ INLAY_COLD int inlay_atomics_query(struct inlay_atomics *can, struct ibv_context
 	err = mlx5dv_devx_general_cmd(context, &in, sizeof(in), &out, sizeof(out));
 	if (err || inlay_from_be32(out.cmd.dword[0]) >> 24)
 		return inlay_refuse_(-ENOTSUP, why, "the context cannot query the device's atomics");
-	cap = &out.cap.atomic;
-	if ((inlay_atomic_cap_get(cap, INLAY_ATOMIC_CAP_ATOMIC_OPERATIONS) & 0xc) != 0xc)
+	cap = &out.cap;
+	if ((inlay_hca_cap_get(cap, INLAY_ATOMIC_CAP_ATOMIC_OPERATIONS) & 0xc) != 0xc)
 		return 0;
-	can->sizes = inlay_atomic_cap_get(cap, INLAY_ATOMIC_CAP_ATOMIC_SIZE_QP) & 0xfffc;
-	can->sizes_dc = inlay_atomic_cap_get(cap, INLAY_ATOMIC_CAP_ATOMIC_SIZE_DC) & 0xfffc;
+	can->sizes = inlay_hca_cap_get(cap, INLAY_ATOMIC_CAP_ATOMIC_SIZE_QP) & 0xfffc;
+	can->sizes_dc = inlay_hca_cap_get(cap, INLAY_ATOMIC_CAP_ATOMIC_SIZE_DC) & 0xfffc;
 	/* The mode, not 0: host order, is about 8 bytes alone. */
 	can->sizes_be = can->sizes;
-	if (inlay_atomic_cap_get(cap, INLAY_ATOMIC_CAP_ATOMIC_REQ_8B_ENDIANNESS_MODE))
+	if (inlay_hca_cap_get(cap, INLAY_ATOMIC_CAP_ATOMIC_REQ_8B_ENDIANNESS_MODE))
 		can->sizes_be &= ~8u;
 	return 0;
 }

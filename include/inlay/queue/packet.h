@@ -52,7 +52,7 @@ INLAY_ALWAYS void inlay_packet_check_(const struct inlay_sq *sq, const struct ib
 INLAY_ALWAYS int inlay_packet_build_(struct inlay_sq *sq, struct inlay_eth eth, const void *hdr, uint32_t hdr_len,
 				     uint32_t skip, const struct ibv_sge *sge, uint32_t num_sge, uint32_t what)
 {
-	uint32_t ds = 1 + inlay_seg_eth_ds(hdr_len), flags = what & INLAY_POST_FLAGS_, first = 0, i;
+	uint32_t ds = 1 + inlay_seg_eth_ds_(hdr_len), flags = what & INLAY_POST_FLAGS_, first = 0, i;
 	struct inlay_cursor at;
 	uint64_t total = 0;
 	int err;

@@ -100,8 +100,9 @@ INLAY_ALWAYS uint32_t inlay_post_imm_(uint32_t opcode, const struct inlay_wr *wr
 /* ---- Out of line: all arguments in registers ---- */
 
 /*
- * what    the second half of the control segment, with the opcode and these flags in its lowest
- *         byte, which is 0 there
+ * what    the second half of the control segment, whose lowest byte is 0 there. Here it has the
+ *         opcode (no send has a bit above 0x1f) and flags: ring, inline, and whether the list is of
+ *         iovecs
  * remote  rkey; in the upper half the number of pieces or bytes
  * to      NULL: no destination
  */
@@ -176,13 +177,14 @@ INLAY_APART int inlay_post_list_(struct inlay_sq *sq, uint64_t raddr, uint64_t r
 	if (INLAY_UNLIKELY(err))
 		return err;
 	if (to)
-		at = inlay_seg_av_(at, to, av_ds);
+		at = inlay_seg_av(at, to, av_ds);
 	if (is_remote)
 		at = inlay_seg_raddr(at, raddr, (uint32_t)remote);
 	if (inlined)
-		at = from ? inlay_seg_inline_iov(at, from, (uint32_t)total) : inlay_seg_inlinev(at, sge, num, (uint32_t)total);
+		at = from ? inlay_seg_gather_(at, NULL, from, num, (uint32_t)total) :
+			    inlay_seg_inlinev(at, sge, num, (uint32_t)total);
 	else
-		at = from ? inlay_seg_iov(at, from) : inlay_seg_sges(at, sge, num);
+		at = from ? inlay_seg_iov_(at, from) : inlay_seg_sges(at, sge, num);
 	return inlay_post_end_(sq, at, (uint32_t)(at.ds + 3) / 4, what, (what & INLAY_WHAT_RING_) != 0);
 }
 
@@ -326,7 +328,7 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint32_t opcode, const s
 	if (err)
 		return err;
 	if (av_ds)
-		at = inlay_seg_av_(at, wr->to, av_ds);
+		at = inlay_seg_av(at, wr->to, av_ds);
 	if (inlay_post_raddr_(opcode))
 		at = inlay_seg_raddr(at, wr->raddr, wr->rkey);
 	if (opcode == MLX5_OPCODE_NOP)

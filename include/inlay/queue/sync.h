@@ -54,7 +54,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_memcpy(struct inlay_sq *sq, const struc
 	if (INLAY_UNLIKELY(err))
 		return err;
 	len &= INLAY_SGE_MAX; /* 0 is 2^31 */
-	at = inlay_seg_mmo(at, scratch->addr, scratch->lkey);
+	at = inlay_seg_data(at, scratch->addr, 0, scratch->lkey);
 	at = inlay_seg_data(at, from->addr, len, from->lkey);
 	at = inlay_seg_data(at, to->addr, len, to->lkey);
 	return inlay_sq_finish_(sq, at, MLX5_OPCODE_MMO, INLAY_OPMOD_MMO_DMA, flags, 0);

@@ -99,7 +99,7 @@ INLAY_FN INLAY_RESULT int inlay_post_set_psv(struct inlay_sq *sq, uint32_t psv, 
 	err = inlay_sq_begin(sq, 1, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
-	at = inlay_seg_psv(at, psv, value);
+	at = inlay_seg_psv_(at, psv, value);
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a PSV has no payload to inline");
 	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SET_PSV, 0, flags, 0);
 }

@@ -594,7 +594,7 @@ INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct m
 	if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe)))
 		return 1;
 	wc->byte_len = inlay_cqe_byte_count(cqe);
-	wc->payload = inlay_cqe_payload(cqe, cqe_size);
+	wc->payload = inlay_cqe_data(cqe, cqe_size, NULL);
 	if (INLAY_UNLIKELY(!wc->payload && inlay_cqe_is_scattered(cqe)))
 		return -EPROTO;
 	if (cqe->app_op == INLAY_TAG_UNEXPECTED) {

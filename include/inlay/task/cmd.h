@@ -313,7 +313,8 @@ INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, s
 
 	INLAY_CHECK(cmd->kept, "a command is answered once, by its handler");
 	INLAY_CHECK(inlay_buf_refcount(buf) && inlay_buf_is_first(buf), "a list answers by its head");
-	if ((total > most && total > cmd->response_key.bytes) || inlay_buf_segs(buf) > INLAY_TASK_RESPONSE_PIECES)
+	if ((total > most && total > cmd->response_key.bytes) ||
+	    inlay_buf_sges(buf, NULL, INLAY_TASK_RESPONSE_PIECES) < 0)
 		return -E2BIG;
 	(void)inlay_buf_inc_refcount(buf, NULL);
 	cmd->answer = buf;

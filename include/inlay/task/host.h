@@ -163,7 +163,7 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 		(void)inlay_inventory_get_by_addr(h->inventory, &h->mmap, t->slot, h->message, &t->own_response);
 	}
 	h->num = p->tasks;
-	sge.lkey = inlay_buf_lkey(h->tasks->own_response);
+	sge.lkey = inlay_buf_keys(h->tasks->own_response).lkey;
 	sge.length = h->message;
 	inlay_rq_prepare(&h->link.rq, h->message, sge.lkey);
 	for (i = 0; i <= h->mask; i++) {

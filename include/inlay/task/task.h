@@ -368,7 +368,9 @@ INLAY_COLD void inlay_task_keys_bind_(struct inlay_task *t, uint32_t what, const
 /* Whether a window may be bound to a buffer: otherwise the bind would break the connection. */
 INLAY_COLD int inlay_task_keys_bindable_(const struct inlay_buf *buf)
 {
-	return inlay_buf_lkey(buf) != INLAY_NO_KEY && inlay_buf_access(buf) & INLAY_MW_BIND;
+	const struct inlay_range *r = inlay_mmap_find(inlay_buf_mmap(buf), inlay_buf_head(buf), inlay_buf_len(buf));
+
+	return inlay_buf_keys(buf).lkey != INLAY_NO_KEY && r && r->access & INLAY_MW_BIND;
 }
 
 /* Posts the binds, 3 WQEBBs each; bbs: of the command that follows them. */

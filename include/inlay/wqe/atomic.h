@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/wqe/atomic.h: operands of extended atomics: masked compare-and-swap and masked
- * fetch-and-add of 4 and 8 bytes.
+ * inlay/wqe/atomic.h: operands of atomics: compare-and-swap and fetch-and-add of 8 bytes, and the
+ * extended ones, which have masks, of 4 and 8 bytes.
  *
  *   at = inlay_seg_raddr(at, raddr, rkey);
- *   at = inlay_seg_masked(at, 4, &add);                      inlay_masked_add(1, 0): a 4-byte fetch-and-add
+ *   at = inlay_seg_atomic(at, 4, &add);                      inlay_masked_add(1, 0): a 4-byte fetch-and-add
  *   at = inlay_seg_data(at, result, 4, lkey);
  *   inlay_sq_commit(&sq, at, MLX5_OPCODE_ATOMIC_MASKED_FA, inlay_opmod_atomic(4), INLAY_SIGNALED, 0);
  *
- * The opcodes are MLX5_OPCODE_ATOMIC_MASKED_CS (0x14) and MLX5_OPCODE_ATOMIC_MASKED_FA (0x15). The
- * operands follow the remote address segment, all big-endian:
+ * The extended opcodes are MLX5_OPCODE_ATOMIC_MASKED_CS (0x14) and MLX5_OPCODE_ATOMIC_MASKED_FA
+ * (0x15). The operands follow the remote address segment, all big-endian:
  *
  *                0          4          8            12
  *   CS of 4      | swap     | compare  | swap mask  | compare mask |
@@ -17,6 +17,7 @@
  *                | swap mask           | compare mask              |   and these, which may wrap
  *   FA of 4      | add      | boundary | 0                         |
  *   FA of 8      | add                 | boundary                  |
+ *   plain        | swap, or add        | compare, or 0             |
  *
  *   CS   if (old & compare mask) == (compare & compare mask), the bits of the swap mask become
  *        those of swap
@@ -35,6 +36,8 @@
 INLAY_CASTS_BEGIN_
 #include <inlay/wqe/segment.h>
 
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_atomic_seg) == 16 && INLAY_AT_(mlx5_wqe_atomic_seg, swap_add, 0) &&
+		    INLAY_AT_(mlx5_wqe_atomic_seg, compare, 8), "atomic");
 INLAY_STATIC_ASSERT(MLX5_OPCODE_ATOMIC_MASKED_CS == 0x14 && MLX5_OPCODE_ATOMIC_MASKED_FA == 0x15, "opcodes");
 
 /*
@@ -73,10 +76,10 @@ INLAY_ALWAYS uint32_t inlay_opmod_atomic(uint32_t size)
 }
 
 /*
- * Appends the operands of a masked atomic of `size` bytes, 4 or 8: two units for a compare-and-swap
- * of 8, else one.
+ * Appends the operands of an atomic of `size` bytes, 8 or, if masked, 4: two units for a masked
+ * compare-and-swap of 8, else one.
  */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_masked(struct inlay_cursor c, uint32_t size, const struct inlay_atomic *op)
+INLAY_ALWAYS struct inlay_cursor inlay_seg_atomic(struct inlay_cursor c, uint32_t size, const struct inlay_atomic *op)
 {
 	int swap = op->opcode == MLX5_OPCODE_ATOMIC_MASKED_CS;
 	uint8_t *seg = inlay_seg_at(c);

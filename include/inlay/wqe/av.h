@@ -4,7 +4,7 @@
  * DCIs, and the shared receive queue that an XRC QP sends to.
  *
  *   inlay_av_init(&av, &ah_av, qpn, qkey);          once per peer
- *   at = inlay_seg_av(at, &av);                     the first segment of each WQE to it
+ *   at = inlay_seg_av(at, &av, inlay_av_ds(&av));   the first segment of each WQE to it
  *
  * A struct inlay_av has one of three forms:
  *
@@ -96,12 +96,16 @@ INLAY_ALWAYS const struct inlay_av *inlay_av_long(const struct inlay_av *av)
 	return av;
 }
 
-/* Appends a destination of 1 or 3 units. */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_av_(struct inlay_cursor c, const struct inlay_av *av, uint32_t units)
+/*
+ * Appends a destination, the first segment of its WQE. units: inlay_av_ds(av), or 1 or 3 where the
+ * caller knows it; constants fold.
+ */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_av(struct inlay_cursor c, const struct inlay_av *av, uint32_t units)
 {
 	uint64_t half[2];
 
 	INLAY_CHECK(c.ds == 1, "an address vector follows the control segment");
+	INLAY_CHECK(units == inlay_av_ds(av), "the destination has as many units");
 	if (units == 1) {
 		/* Word by word, so that a vector just made stays in registers. */
 		__builtin_memcpy(&half[0], av, 8);
@@ -114,20 +118,6 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_av_(struct inlay_cursor c, const stru
 	c.at += units * INLAY_DS;
 	c.ds += units;
 	return c;
-}
-
-/* Appends an address vector of 48 bytes, the first segment of a UD QP's or DCI's WQE. */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_av(struct inlay_cursor c, const struct inlay_av *av)
-{
-	INLAY_CHECK(inlay_av_ds(av) == 3, "the destination has 48 bytes");
-	return inlay_seg_av_(c, av, 3);
-}
-
-/* Appends a destination of 16 bytes: a compact address vector, or the first segment of an XRC WQE. */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_av_compact(struct inlay_cursor c, const struct inlay_av *av)
-{
-	INLAY_CHECK(inlay_av_ds(av) == 1, "the destination has 16 bytes");
-	return inlay_seg_av_(c, av, 1);
 }
 
 INLAY_CASTS_END_

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/wqe/eth.h: the Ethernet segment of raw packets: checksums, VLAN tag, segmentation, offsets
- * of headers, inline headers.
+ * inlay/wqe/eth.h: the Ethernet segment of raw packets: checksums, VLAN tag, segmentation,
+ * inline headers.
  *
  *   struct inlay_eth eth = inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4);   what the device does to a packet
  *   eth = inlay_eth_vlan(eth, tci, 0);                                      and a tag that it inserts
@@ -31,19 +31,12 @@ INLAY_CASTS_BEGIN_
 
 /*
  * Checksums that the device computes, whatever the packet holds in their place. IBV_SEND_IP_CSUM is
- * L3 and L4. The inner ones are for tunnels that the device knows, or that inlay_eth_parsed
- * describes.
+ * L3 and L4. The inner ones are for tunnels that the device knows.
  */
 #define INLAY_CSUM_INNER_L3 (1u << 4)
 #define INLAY_CSUM_INNER_L4 (1u << 5)
 #define INLAY_CSUM_L3 (1u << 6)  /* IPv4 header */
 #define INLAY_CSUM_L4 (1u << 7)  /* TCP, UDP */
-
-/* The headers that inlay_eth_parsed describes; without a flag, IPv4 and TCP. */
-#define INLAY_PARSED_INNER_IPV6 (1u << 0)
-#define INLAY_PARSED_INNER_UDP (1u << 1)
-#define INLAY_PARSED_OUTER_IPV6 (1u << 4)
-#define INLAY_PARSED_OUTER_UDP (1u << 5)
 
 #define INLAY_OPCODE_MULTI_PACKET 0x29u /* enhanced multi-packet send */
 #define INLAY_MULTI_PACKET_DS 60u       /* its longest WQE, in 16-byte units, as other drivers build it */
@@ -99,13 +92,6 @@ INLAY_ALWAYS int inlay_eth_has_vlan_(struct inlay_eth eth)
 	return (eth.second & inlay_to_be64(0xffffffff)) != 0;
 }
 
-/* Sets a value that the device's send steering rules can match. */
-INLAY_ALWAYS struct inlay_eth inlay_eth_metadata(struct inlay_eth eth, uint32_t metadata)
-{
-	eth.second = inlay_eth_set_(eth.second, UINT64_C(0xffffffff) << 32, (uint64_t)metadata << 32);
-	return eth;
-}
-
 /*
  * Has the device cut the payload into segments of mss bytes, 1 .. 16383, each after a copy of the
  * WQE's inline header with its own lengths, IPv4 id, TCP sequence number and flags. For
@@ -118,26 +104,8 @@ INLAY_ALWAYS struct inlay_eth inlay_eth_mss(struct inlay_eth eth, uint32_t mss)
 	return eth;
 }
 
-/*
- * Where the headers are, for packets that the device cannot parse itself (software parser; see
- * mlx5dv_context.sw_parsing_caps). Bytes from the packet's beginning, even, below 512; 0: no such
- * header. A tag that the device inserts counts too.
- *
- * flags  INLAY_PARSED_*
- */
-INLAY_ALWAYS struct inlay_eth inlay_eth_parsed(struct inlay_eth eth, uint32_t outer_l3, uint32_t outer_l4,
-					       uint32_t inner_l3, uint32_t inner_l4, uint32_t flags)
-{
-	uint64_t where = (uint64_t)(outer_l4 / 2) << 24 | outer_l3 / 2 << 16 | inner_l4 / 2 << 8 | inner_l3 / 2;
-
-	INLAY_CHECK(!((outer_l3 | outer_l4 | inner_l3 | inner_l4) & ~0x1feu), "an offset is even, and below 512");
-	INLAY_CHECK(!(flags & ~0x33u), "flags are INLAY_PARSED_*");
-	eth.first = inlay_eth_set_(eth.first, UINT64_C(0xffffffff00ff0000), where << 32 | (uint64_t)flags << 16);
-	return eth;
-}
-
 /* 16-byte units of an Ethernet segment with an inline header of len bytes. */
-INLAY_ALWAYS uint32_t inlay_seg_eth_ds(uint32_t len)
+INLAY_ALWAYS uint32_t inlay_seg_eth_ds_(uint32_t len)
 {
 	return 1 + (len > 2 ? (len - 2 + INLAY_DS - 1) / INLAY_DS : 0);
 }
@@ -153,7 +121,7 @@ INLAY_ALWAYS uint32_t inlay_seg_eth_ds(uint32_t len)
 INLAY_ALWAYS struct inlay_cursor inlay_seg_eth(struct inlay_cursor c, struct inlay_eth eth, const void *hdr,
 					       uint32_t len)
 {
-	uint32_t units = inlay_seg_eth_ds(len);
+	uint32_t units = inlay_seg_eth_ds_(len);
 	uint8_t *seg = c.at;
 
 	INLAY_CHECK(c.ds == 1, "an Ethernet segment follows the control segment");

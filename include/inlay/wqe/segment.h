@@ -61,8 +61,6 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_ctrl_seg) == 16 && INLAY_AT_(mlx5_wqe
 		    INLAY_AT_(mlx5_wqe_ctrl_seg, fm_ce_se, 11) && INLAY_AT_(mlx5_wqe_ctrl_seg, imm, 12), "control");
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_raddr_seg) == 16 && INLAY_AT_(mlx5_wqe_raddr_seg, raddr, 0) &&
 		    INLAY_AT_(mlx5_wqe_raddr_seg, rkey, 8), "remote address");
-INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_atomic_seg) == 16 && INLAY_AT_(mlx5_wqe_atomic_seg, swap_add, 0) &&
-		    INLAY_AT_(mlx5_wqe_atomic_seg, compare, 8), "atomic");
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_data_seg) == 16 && INLAY_AT_(mlx5_wqe_data_seg, byte_count, 0) &&
 		    INLAY_AT_(mlx5_wqe_data_seg, lkey, 4) && INLAY_AT_(mlx5_wqe_data_seg, addr, 8), "data");
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_inl_data_seg) == 4, "inline");
@@ -146,13 +144,6 @@ INLAY_ALWAYS void inlay_wqe_raddr(void *seg, uint64_t raddr, uint32_t rkey)
 {
 	inlay_put64(seg, inlay_to_be64(raddr));
 	inlay_put64((uint8_t *)seg + 8, inlay_wide_be32_(rkey));
-}
-
-/* Atomic segment, host order: the addend and 0, or swap and compare. */
-INLAY_ALWAYS void inlay_wqe_atomic_(void *seg, uint64_t swap_add, uint64_t compare)
-{
-	inlay_put64(seg, inlay_to_be64(swap_add));
-	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(compare));
 }
 
 /* Data pointer segment, host order. len in bytes, 1 .. 2^31 - 1. */
@@ -296,16 +287,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_zero_(struct inlay_cursor c, uint32_t
 	return c;
 }
 
-/* Appends an atomic segment; see inlay_wqe_atomic_. */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_atomic(struct inlay_cursor c, uint64_t swap_add, uint64_t compare)
-{
-	uint8_t *seg = inlay_seg_at(c);
-
-	inlay_wqe_atomic_(seg, swap_add, compare);
-	return inlay_seg_done(c, seg);
-}
-
-/* Appends a data pointer segment; see inlay_wqe_data. len must not be 0. */
+/* Appends a data pointer segment; see inlay_wqe_data. To read or write, len must not be 0. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_data(struct inlay_cursor c, uint64_t addr, uint32_t len, uint32_t lkey)
 {
 	uint8_t *seg = inlay_seg_at(c);
@@ -425,22 +407,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline(struct inlay_cursor c, const v
 	return c;
 }
 
-/* As inlay_seg_inline, gathered from a list. total is the sum of the lengths. */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_inlinev(struct inlay_cursor c, const struct ibv_sge *sge, uint32_t num_sge,
-						   uint32_t total)
-{
-	uint8_t *p;
-	uint32_t i;
-
-	if (!total)
-		return c;
-	c = inlay_seg_inline_open(c, total, 0, &p);
-	for (i = 0; i < num_sge; i++)
-		c = inlay_seg_inline_append(c, (const void *)(uintptr_t)sge[i].addr, sge[i].length);
-	return c;
-}
-
-/* ---- Data path: lists of struct iovec ---- */
+/* ---- Data path: lists ---- */
 
 /*
  * Local memory to gather from or scatter to.
@@ -459,7 +426,7 @@ struct inlay_iov {
  * Appends a data pointer segment for each entry that is not empty. An entry has at most 2^31 - 1
  * bytes.
  */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_iov(struct inlay_cursor c, const struct inlay_iov *from)
+INLAY_ALWAYS struct inlay_cursor inlay_seg_iov_(struct inlay_cursor c, const struct inlay_iov *from)
 {
 	uint32_t i;
 
@@ -474,9 +441,12 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_iov(struct inlay_cursor c, const stru
 	return c;
 }
 
-/* Copies all entries into one inline segment. total is the sum of their lengths. */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_iov(struct inlay_cursor c, const struct inlay_iov *from,
-						      uint32_t total)
+/*
+ * Gathers num SGEs, or iovecs if from is not NULL, into one inline segment. total is the sum of the
+ * lengths.
+ */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_gather_(struct inlay_cursor c, const struct ibv_sge *sge,
+						   const struct inlay_iov *from, uint32_t num, uint32_t total)
 {
 	uint8_t *p;
 	uint32_t i;
@@ -484,9 +454,17 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_iov(struct inlay_cursor c, con
 	if (!total)
 		return c;
 	c = inlay_seg_inline_open(c, total, 0, &p);
-	for (i = 0; i < from->num; i++)
-		c = inlay_seg_inline_append(c, from->iov[i].iov_base, (uint32_t)from->iov[i].iov_len);
+	for (i = 0; i < num; i++)
+		c = inlay_seg_inline_append(c, from ? from->iov[i].iov_base : (const void *)(uintptr_t)sge[i].addr,
+					    from ? (uint32_t)from->iov[i].iov_len : sge[i].length);
 	return c;
+}
+
+/* As inlay_seg_inline, gathered from a list. total is the sum of the lengths. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_inlinev(struct inlay_cursor c, const struct ibv_sge *sge, uint32_t num_sge,
+						   uint32_t total)
+{
+	return inlay_seg_gather_(c, sge, NULL, num_sge, total);
 }
 
 INLAY_CASTS_END_

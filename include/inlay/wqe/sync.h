@@ -10,7 +10,7 @@
  *                    opmod 2  as opmod 1, without lkey and address      until the device's clock compares
  *   SEND_EN (0x17)            +16  | 0 | 0 | index | QPN |              the QP may send up to that index
  *   DUMP (0x23)               +16  data pointers                        read, and nothing else
- *   MMO (0x2f)       opmod 1  +16  | 0 | lkey | scratch address |       a copy inside the device
+ *   MMO (0x2f)       opmod 1  +16  data pointer of scratch, length 0    a copy inside the device
  *                             +32  data pointer of the source
  *                             +48  data pointer of the destination
  *
@@ -82,16 +82,6 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_condition(struct inlay_cursor c, uint
 	seg = inlay_seg_at(c);
 	inlay_put64(seg, inlay_to_be64(value));
 	inlay_put64(seg + 8, inlay_to_be64(mask));
-	return inlay_seg_done(c, seg);
-}
-
-/* Appends the metadata of an MMO: 64 bytes of memory that the device may write to. */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_mmo(struct inlay_cursor c, uint64_t scratch, uint32_t lkey)
-{
-	uint8_t *seg = inlay_seg_at(c);
-
-	inlay_put64(seg, inlay_to_be64(lkey));
-	inlay_put64(seg + 8, inlay_to_be64(scratch));
 	return inlay_seg_done(c, seg);
 }
 

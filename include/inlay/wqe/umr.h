@@ -122,17 +122,17 @@ INLAY_ALWAYS void inlay_wqe_klm(void *seg, uint64_t addr, uint32_t len, uint32_t
 }
 
 /*
- * The first unit of an interleaved translation in memory, before `entries` of
- * inlay_wqe_interleaved. round_bytes is the sum of their bytes_count.
+ * The first unit of an interleaved translation, before `entries` of inlay_wqe_interleaved_.
+ * round_bytes is the sum of their bytes_count.
  */
-INLAY_ALWAYS void inlay_wqe_rounds(void *seg, uint32_t round_bytes, uint32_t rounds, uint16_t entries)
+INLAY_ALWAYS void inlay_wqe_rounds_(void *seg, uint32_t round_bytes, uint32_t rounds, uint16_t entries)
 {
 	inlay_put64(seg, inlay_to_be64((uint64_t)round_bytes << 32 | 0x400));
 	inlay_put64((uint8_t *)seg + 8, inlay_to_be64((uint64_t)rounds << 32 | entries));
 }
 
 /* An entry of an interleaved translation. bytes_count and its sum with bytes_skip have 16 bits. */
-INLAY_ALWAYS void inlay_wqe_interleaved(void *seg, const struct mlx5dv_mr_interleaved *entry)
+INLAY_ALWAYS void inlay_wqe_interleaved_(void *seg, const struct mlx5dv_mr_interleaved *entry)
 {
 	uint32_t stride = entry->bytes_count + entry->bytes_skip;
 
@@ -214,9 +214,9 @@ INLAY_FN struct inlay_cursor inlay_seg_umr(struct inlay_cursor c, const struct i
 	for (i = 0; i < ds; i++) {
 		at = inlay_seg_at(c);
 		if (umr->interleaved && !i)
-			inlay_wqe_rounds(at, (uint32_t)round, umr->rounds, umr->entries);
+			inlay_wqe_rounds_(at, (uint32_t)round, umr->rounds, umr->entries);
 		else if (umr->interleaved && i <= umr->entries)
-			inlay_wqe_interleaved(at, &umr->interleaved[i - 1]);
+			inlay_wqe_interleaved_(at, &umr->interleaved[i - 1]);
 		else if (umr->list && i < umr->entries)
 			inlay_wqe_klm(at, umr->list[i].addr, umr->list[i].length, umr->list[i].lkey);
 		else
@@ -427,7 +427,7 @@ INLAY_FN uint64_t inlay_psv_value(const struct mlx5dv_sig_block_domain *domain)
  *
  *   +16   PSV | syndrome 0 | signature
  */
-INLAY_FN struct inlay_cursor inlay_seg_psv(struct inlay_cursor c, uint32_t psv, uint64_t value)
+INLAY_FN struct inlay_cursor inlay_seg_psv_(struct inlay_cursor c, uint32_t psv, uint64_t value)
 {
 	uint8_t *at = inlay_seg_at(c);
 

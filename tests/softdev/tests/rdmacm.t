@@ -15,7 +15,7 @@ group() # options
 	timeout 300 $run --fabric $fabric $1 stdbuf -oL mckey -m 239.1.1.1 -C 5 -S 1000 -c 2 >"$fabric.b" 2>&1 &
 	b=$!
 	until [ "$(cat "$fabric.a" "$fabric.b" | grep -c joined)" = 3 ] || ! kill -0 $a $b 2>/dev/null; do
-		sleep 0.05
+		pause
 	done
 	timeout 300 $run --fabric $fabric $1 mckey -m 239.1.1.1 -C 5 -S 1000 -s >"$fabric.c" 2>&1
 	c=$?

@@ -136,6 +136,12 @@ static void checked(UNUSED void **state)
 		assert_true(!wrong || (err.err.sig.offset == 520 && err.err.sig.actual_value == 8 && err.err.sig.expected_value == (8 ^ 0x20)));
 	}
 	assert_int_equal(error_of(&err), MLX5DV_MKEY_NO_ERR);
+	s->buf[513] ^= 0x20; /* the first one's guard */
+	configure(1040, &attr);
+	sent(l, plain);
+	assert_int_equal(error_of(&err), MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD);
+	assert_int_equal(err.err.sig.actual_value ^ err.err.sig.expected_value, 0x20);
+	s->buf[513] ^= 0x20;
 	/* An application tag of ones is not checked, where that is asked for */
 	dif.flags |= MLX5DV_SIG_T10DIF_FLAG_APP_ESCAPE;
 	s->buf[514] = s->buf[515] = 0xff;
