@@ -150,7 +150,7 @@ static struct inlay_devx_path path;
 static struct ibv_qp *qps[MADE];
 static struct inlay_sq sqs[MADE];
 static struct inlay_devx_qp devx_qps[MADE];
-static size_t qp_bytes;
+static const size_t qp_bytes = 64 * 64; /* a page */
 
 static double by_verbs(void *arg, uint64_t n)
 {
@@ -179,7 +179,7 @@ static double by_verbs(void *arg, uint64_t n)
 
 static double by_devx(void *arg, uint64_t n)
 {
-	struct inlay_connect_record own;
+	struct inlay_connect_record mine;
 	struct inlay_devx_qp_attr attr;
 	double seconds = 0, start;
 	unsigned i;
@@ -197,8 +197,8 @@ static double by_devx(void *arg, uint64_t n)
 			attr.ring.offset = (uint64_t)i * qp_bytes;
 			attr.record.offset = MADE * qp_bytes + 64 * i;
 			NEED(!inlay_devx_qp_create(&devx_qps[i], ctx, &attr) &&
-			     !inlay_devx_qp_address(&devx_qps[i], &path, &own) &&
-			     !inlay_devx_qp_connect(&devx_qps[i], &path, &own), "a queue pair");
+			     !inlay_devx_qp_address(&devx_qps[i], &path, &mine) &&
+			     !inlay_devx_qp_connect(&devx_qps[i], &path, &mine), "a queue pair");
 		}
 		seconds += now() - start;
 		for (i = 0; i < MADE; i++)
@@ -226,7 +226,6 @@ static void open_device(void)
 	obj.cq.out = &dv;
 	NEED(!mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ), "mlx5dv_init_obj");
 	cqn = dv.cqn;
-	qp_bytes = (inlay_devx_qp_size(64, 0, 0) + 4095) & ~(size_t)4095;
 	bytes = MADE * (qp_bytes + 64);
 	bytes = (bytes + 4095) & ~(size_t)4095;
 	memory = aligned_alloc(4096, bytes);

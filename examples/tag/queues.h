@@ -168,7 +168,7 @@ static void make_qp(struct side *s, struct inlay_devx_qp *qp, uint32_t pdn, uint
 					    .rq_type = INLAY_RQ_TYPE_SHARED, .srqn = s->xrq.srqn,
 					    .send_cq = s->cq, .recv_cq = s->cq};
 
-	place(s, &want.ring, &want.record, inlay_devx_qp_size(sq_bbs, 0, 0));
+	place(s, &want.ring, &want.record, sq_bbs * INLAY_WQEBB);
 	must(!inlay_devx_qp_create(qp, s->ctx, &want), "a queue pair");
 }
 

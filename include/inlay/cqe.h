@@ -332,9 +332,9 @@ INLAY_ALWAYS struct inlay_sender inlay_cqe_sender(const struct mlx5_cqe64 *cqe)
 }
 
 /*
- * The device's clock at completion, in ticks (ibv_wc_read_completion_ts, mlx5dv_ts_to_ns). Of a
- * queue whose clock is INLAY_TS_REAL_TIME (devx/ifc.h): seconds << 32 | nanoseconds, since 1970.
- * Not in an error CQE.
+ * The device's clock at completion, in ticks (ibv_wc_read_completion_ts, mlx5dv_ts_to_ns). For a
+ * queue whose clock is INLAY_TS_REAL_TIME (devx/ifc.h), seconds << 32 | nanoseconds since 1970. Not
+ * in an error CQE.
  */
 INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 {
@@ -350,7 +350,7 @@ INLAY_FN int inlay_cqe_is_scattered(const struct mlx5_cqe64 *cqe)
 /*
  * Where the payload is: in buf, the receive WQE's buffer (may be NULL), unless the device scattered
  * it to the CQE: up to 32 bytes in the CQE itself, or up to 64 in the first half of a 128-byte CQE.
- * That is valid until the CQE is freed.
+ * A payload in the CQE is valid until the CQE is freed.
  *
  * cqe_size  of the CQ, 64 or 128: inlay_cq_cqe_size
  *

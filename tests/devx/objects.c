@@ -104,7 +104,7 @@ static void sizes(UNUSED void **state)
 	size_t i;
 
 	for (i = 0; i < ARRAY(rows); i++)
-		if (inlay_devx_qp_size(rows[i].bbs, rows[i].wqes, rows[i].stride) != rows[i].bytes)
+		if (inlay_devx_qp_bytes_(rows[i].bbs, rows[i].wqes, rows[i].stride) != rows[i].bytes)
 			fail_msg("%u %u %u", rows[i].bbs, rows[i].wqes, rows[i].stride);
 }
 

@@ -174,7 +174,7 @@ static inline struct inlay_devx_qp_attr qp_want(uint32_t send_cqn, uint32_t recv
 {
 	const uint32_t stride = wqes ? 64 : 0;
 	const struct inlay_devx_qp_attr attr = {
-		.ring = place_ring(inlay_devx_qp_size(bbs, wqes, stride)), .record = place_record(), .uar = &rig.uar, .pdn = rig.pdn,
+		.ring = place_ring(INLAY_WQEBB * bbs + wqes * stride), .record = place_record(), .uar = &rig.uar, .pdn = rig.pdn,
 		.send_cqn = send_cqn, .recv_cqn = recv_cqn, .sq_bbs = bbs, .rq_wqes = wqes, .rq_stride = stride,
 	};
 

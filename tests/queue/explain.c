@@ -132,13 +132,16 @@ static void written(UNUSED void **state)
 		inlay_wqe_ctrl(at.wqe, index, MLX5_OPCODE_RDMA_WRITE, (uint64_t)inlay_sq_qpn(sq) << 8, at.ds, INLAY_RAW_FLAGS(byte), 0);
 		assert_int_equal(at.wqe[11], byte);
 		assert_int_equal(inlay_sq_commit_written(sq, (uint32_t)at.ds, i % 2 ? INLAY_RING : 0), bbs);
+		assert_int_equal(inlay_sq_wqes(sq), 1);
 		inlay_sq_ring(sq);
 		sent(&p.a);
 		assert_int_equal(differs(p.b.buf, len, i), len);
 	}
 	for (i = 0; i < 5; i++)
 		must(inlay_post(sq, MLX5_OPCODE_NOP, NULL, i == 4 ? INLAY_SIGNALED | INLAY_RING : 0));
+	assert_int_equal(inlay_sq_wqes(sq), 5);
 	sent(&p.a);
+	assert_int_equal(inlay_sq_wqes(sq), 0);
 }
 
 /* Every raw byte is flags of a post, unless its fence is none; commit says how many WQEBBs */

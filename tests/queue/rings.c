@@ -417,8 +417,11 @@ static void send_done(struct sender *m)
 
 static void send_until(struct sender *m)
 {
-	uint32_t oldest = m->pi - m->pending, at = some_begin(m, oldest, m->rung);
+	uint32_t oldest = m->pi - m->pending, at = some_begin(m, oldest, m->rung), i, n = 0;
 
+	for (i = oldest; m->raw->bbs <= 256 && i != m->pi; i++)
+		n += m->begins[(uint16_t)i] != 0;
+	assert_true(m->raw->bbs > 256 || inlay_sq_wqes(&m->raw->sq) == n);
 	assert_int_equal(inlay_sq_release_until(&m->raw->sq, m->pi + 1), -EPROTO);
 	assert_int_equal(inlay_sq_release_until(&m->raw->sq, oldest - 1), -EPROTO);
 	assert_int_equal(inlay_sq_release_until(&m->raw->sq, at), at - oldest);
@@ -699,6 +702,12 @@ static void limits(UNUSED void **state)
 		sge[i].lkey = 3;
 	}
 	must(inlay_post_send_inline(&r->sq, data, 988, 0));
+	assert_int_equal(inlay_sq_wqes(&r->sq), 1);
+	inlay_sq_undo(&r->sq, 0);
+	must(inlay_post(&r->sq, MLX5_OPCODE_NOP, NULL, 0));
+	r->buf[7] = 0; /* something else has written to the ring */
+	assert_int_equal(inlay_sq_wqes(&r->sq), 0);
+	r->buf[7] = 1;
 	inlay_sq_undo(&r->sq, 0);
 	must(inlay_post(&r->sq, MLX5_OPCODE_NOP, NULL, 0));
 	assert_int_equal(inlay_sq_release(&r->sq, &early), 1); /* before it was rung for */

@@ -9,7 +9,7 @@
  *   attr.pdn = pdn;                                   inlay_pdn_from_pd
  *   attr.send_cq = attr.recv_cq = &cq.cq;
  *   attr.ring.umem = attr.record.umem = &umem;
- *   attr.record.offset = inlay_devx_qp_size(64, 64, 64);
+ *   attr.record.offset = 64 * 64 + 64 * 64;           the ring at 0, the record after it
  *   attr.uar = &uar;
  *   attr.sq_bbs = attr.rq_wqes = attr.rq_stride = 64;
  *   inlay_devx_qp_create(&qp, ctx, &attr);
@@ -62,7 +62,7 @@ enum inlay_devx_qp_flags {
 
 /* What to create. Zero it first. */
 struct inlay_devx_qp_attr {
-	struct inlay_devx_place ring;   /* inlay_devx_qp_size() bytes. Without queues: any umem */
+	struct inlay_devx_place ring;   /* rq_wqes * rq_stride + sq_bbs * 64 bytes. Without queues: any umem */
 	struct inlay_devx_place record; /* 8 bytes: receive word, send word */
 	struct inlay_devx_uar *uar;     /* the send queue's register; may be NULL without a send queue */
 	uint32_t type;                  /* enum inlay_qp_st: RC (0), UC, UD, DCI */
@@ -103,8 +103,8 @@ struct inlay_devx_qp {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* Returns the ring's bytes, a multiple of 64; 0 without a queue, or for an impossible one. */
-INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t rq_stride)
+/* The ring's bytes, a multiple of 64; 0 without a queue, or for an impossible one. */
+INLAY_COLD size_t inlay_devx_qp_bytes_(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t rq_stride)
 {
 	size_t sq = inlay_devx_ring_(sq_bbs, 1, 32768, INLAY_WQEBB, INLAY_WQEBB, INLAY_WQEBB);
 	size_t rq = inlay_devx_ring_(rq_wqes, 1, 32768, rq_stride, INLAY_DS, 1024);
@@ -125,8 +125,8 @@ INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr
 	if (attr->flags & ~all || attr->max_ds > INLAY_MAX_DS ||
 	    (attr->user_index | attr->pdn | attr->send_cqn | attr->recv_cqn | attr->srqn) >> 24)
 		return "an unknown flag, a WQE of more than 63 units, or a number of more than 24 bits";
-	if ((attr->sq_bbs || attr->rq_wqes) && !inlay_devx_qp_size(attr->sq_bbs, attr->rq_wqes, attr->rq_stride))
-		return "an impossible ring: inlay_devx_qp_size";
+	if ((attr->sq_bbs || attr->rq_wqes) && !inlay_devx_qp_bytes_(attr->sq_bbs, attr->rq_wqes, attr->rq_stride))
+		return "an impossible ring: not powers of two, or its receive queue no multiple of 64 bytes";
 	if (attr->sq_bbs ? !attr->uar || !attr->uar->devx || attr->flags & INLAY_DEVX_QP_RNDV : dci)
 		return "a send queue without a register or with INLAY_DEVX_QP_RNDV, or a DCI without one";
 	if ((attr->flags & sync && !attr->sq_bbs) ||
@@ -214,7 +214,7 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	__builtin_memset(qp, 0, sizeof(*qp));
 	shared = attr->rq_type == INLAY_RQ_TYPE_SHARED;
 	qp->error.why = inlay_devx_qp_attr_(attr);
-	bytes = inlay_devx_qp_size(attr->sq_bbs, attr->rq_wqes, attr->rq_stride);
+	bytes = inlay_devx_qp_bytes_(attr->sq_bbs, attr->rq_wqes, attr->rq_stride);
 	if (!qp->error.why)
 		qp->error.why = inlay_devx_places_(attr->ring, bytes, attr->record, &ring, &record);
 	if (qp->error.why)

@@ -231,6 +231,19 @@ INLAY_FN uint32_t inlay_sq_pending(const struct inlay_sq *sq)
 	return sq->pending;
 }
 
+/* WQEs posted and not yet given back. Reads the ring: not for the data path. */
+INLAY_COLD uint32_t inlay_sq_wqes(const struct inlay_sq *sq)
+{
+	uint32_t at, bbs, n = 0;
+
+	for (at = sq->pi - sq->pending; at != sq->pi; at += bbs, n++) {
+		bbs = inlay_sq_bbs_(sq, at);
+		if (!bbs || bbs > sq->pi - at)
+			break; /* something else wrote to the ring */
+	}
+	return n;
+}
+
 /* ---- Data path: a WQE from begin to commit ---- */
 
 /* A cursor for a WQE of bbs WQEBBs, after its control segment. */
