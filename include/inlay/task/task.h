@@ -409,7 +409,17 @@ INLAY_COLD void inlay_task_keys_close_(struct inlay_task *t)
 	t->held = INLAY_TASK_HELD_SEND;
 }
 
-/* Posts a command by keys, from a list or the caller's buffers, or gathered. There is credit for it. */
+/* Ends a submit: the task is the host's. */
+INLAY_ALWAYS int inlay_task_submitted_(struct inlay_task *t)
+{
+	t->end = inlay_sq_index(&t->host->link.sq);
+	t->state = INLAY_TASK_SUBMITTED;
+	t->by = 0;
+	t->host->outstanding++;
+	return 0;
+}
+
+/* Posts a command by keys, from a list or the caller's buffers, or gathered. */
 INLAY_APART int inlay_task_submit_sges_(struct inlay_task *t, uint32_t flags)
 {
 	struct inlay_task_host *h = t->host;
@@ -454,11 +464,22 @@ INLAY_APART int inlay_task_submit_sges_(struct inlay_task *t, uint32_t flags)
 	if (inlay_task_post_sges_(&h->link.sq, head, bytes, sge, (uint32_t)num, h->half, flags))
 		return -EAGAIN; /* with keys, open has checked the room */
 	t->held = (uint8_t)(keys | (flags & INLAY_SIGNALED ? INLAY_TASK_HELD_SEND : 0));
-	return 0;
+	return inlay_task_submitted_(t);
+}
+
+/* Copies a single buffer into the WQE. */
+INLAY_APART int inlay_task_submit_copy_(struct inlay_task *t, uint32_t flags)
+{
+	const struct inlay_buf *payload = t->payload;
+	uint32_t len = (uint32_t)inlay_buf_data_len(payload);
+	int err = inlay_task_post_inline_(&t->host->link.sq, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids,
+					  inlay_buf_data(payload), len, t->host->half, flags);
+
+	return INLAY_UNLIKELY(err) ? err : inlay_task_submitted_(t);
 }
 
 /* Gathers the task's own buffer: the head goes to the line before it, so that one SGE covers both. */
-INLAY_FN int inlay_task_submit_own_(struct inlay_task *t, uint32_t flags)
+INLAY_APART int inlay_task_submit_own_(struct inlay_task *t, uint32_t flags)
 {
 	struct inlay_sq *sq = &t->host->link.sq;
 	struct ibv_sge sge = inlay_buf_sge(t->payload);
@@ -471,37 +492,28 @@ INLAY_FN int inlay_task_submit_own_(struct inlay_task *t, uint32_t flags)
 	at = inlay_seg_data(at, sge.addr, INLAY_TASK_HEAD + sge.length, sge.lkey);
 	if ((at.index & t->host->half) == t->host->half)
 		flags |= INLAY_SIGNALED;
-	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+	(void)inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+	return inlay_task_submitted_(t);
 }
 
-/* Slow path of submit: all but a short payload; lists, keys, errors. */
+/* Slow path of submit: all but a short payload. */
 INLAY_APART int inlay_task_submit_other_(struct inlay_task *t, uint32_t flags)
 {
-	struct inlay_task_host *h = t->host;
+	const struct inlay_task_host *h = t->host;
 	const struct inlay_buf *payload = t->payload;
 	uint32_t len = (uint32_t)inlay_buf_data_len(payload);
-	int err;
 
 	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
 		return -EBUSY;
 	if (INLAY_UNLIKELY(h->outstanding >= h->limit))
 		return h->limit ? -EAGAIN : -ENOTCONN;
-	if (INLAY_UNLIKELY(inlay_buf_next(payload) || t->response))
-		err = inlay_task_submit_sges_(t, flags);
-	else if (len <= h->max_inline)
-		err = inlay_task_post_inline_(&h->link.sq, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids,
-					      inlay_buf_data(payload), len, h->half, flags);
-	else if (payload == t->own_payload && len <= h->payload_max && inlay_buf_data(payload) == inlay_buf_head(payload))
-		err = inlay_task_submit_own_(t, flags);
-	else
-		err = inlay_task_submit_sges_(t, flags);
-	if (INLAY_UNLIKELY(err))
-		return err;
-	t->end = inlay_sq_index(&h->link.sq);
-	t->state = INLAY_TASK_SUBMITTED;
-	t->by = 0;
-	h->outstanding++;
-	return 0;
+	if (INLAY_UNLIKELY(inlay_buf_next(payload) != NULL) || INLAY_UNLIKELY(t->response != NULL))
+		return inlay_task_submit_sges_(t, flags);
+	if (len <= h->max_inline)
+		return inlay_task_submit_copy_(t, flags);
+	if (!t->other && len <= h->payload_max && inlay_buf_data(payload) == inlay_buf_head(payload))
+		return inlay_task_submit_own_(t, flags);
+	return inlay_task_submit_sges_(t, flags);
 }
 
 /*
