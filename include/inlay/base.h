@@ -259,7 +259,9 @@ INLAY_GPU_FN_ uint64_t inlay_swap64_(uint64_t x)
 #define INLAY_SWAP64_(x) __builtin_bswap64(x)
 #endif
 
-/* ---- Byte order: host to big-endian and back ---- */
+/* ---- Byte order ---- */
+
+/* The value in big-endian order, or a big-endian value in host order. */
 INLAY_FN uint16_t inlay_to_be16(uint16_t host)
 {
 	return INLAY_SWAP16_(host);
