@@ -101,7 +101,6 @@ static void introduce(uint32_t index)
 	struct worker_group_oob oob = {gather_all, gathered, NULL, NULL, opt.workers, index};
 	struct inlay_task_caps caps = {
 		.pd = client.pd, .wqebbs = 16, .receives = 16, .max_gather = 1, .access = IBV_ACCESS_REMOTE_WRITE};
-	struct inlay_connect_attr path = inlay_task_path_default();
 	struct worker_group_segment mine;
 	size_t size = worker_group_size(opt.workers, STRIDE), len;
 	uint8_t address[INLAY_TASK_ADDRESS], door[INLAY_TASK_ADDRESS], blob[512];
@@ -114,7 +113,7 @@ static void introduce(uint32_t index)
 	caps.ibcq = way_in_cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.ibcq)
 		die("no completion queue: %s", strerror(errno));
-	need(inlay_task_link_create(&way_in, &caps, &path, NULL), "a queue pair");
+	need(inlay_task_link_create(&way_in, &caps, &client.host.params.path, NULL), "a queue pair");
 	way_in.self.role = INLAY_TASK_HOST;
 	way_in.self.message = PIECE;
 	way_in.self.receives = 16;
@@ -133,7 +132,6 @@ static void introduce(uint32_t index)
 static uint64_t look_up(uint32_t left, uint32_t right)
 {
 	struct worker_group_segment s = {0};
-	struct inlay_task_address peer;
 	struct worker_group_worker w = {0};
 
 	need(worker_group_segment(&group, right, (uintptr_t)segment, &s), "the right neighbour's segment");
@@ -141,8 +139,8 @@ static uint64_t look_up(uint32_t left, uint32_t right)
 		die("the right neighbour has another segment");
 	client_connect_endpoint(ep, s.memh);
 	need(worker_group_worker(&group, left, &w), "the left neighbour's worker");
-	need(inlay_task_address_read(&peer, w.address, w.address_len, INLAY_TASK_HOST, NULL), "the left neighbour's worker");
-	need(inlay_task_link_connect(&way_in, &peer, NULL), "letting the left neighbour's worker in");
+	need(inlay_task_link_connect(&way_in, w.address, w.address_len, INLAY_TASK_HOST, NULL),
+	     "letting the left neighbour's worker in");
 	return client_map(s.mkey, s.mkey_len);
 }
 

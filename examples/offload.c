@@ -13,7 +13,6 @@
  */
 #define _GNU_SOURCE
 #include <inlay/inlay.h>
-#include <inlay/task/keyed.h>
 #include "plugins/client.h"
 #include "plugins/echo.h"
 
@@ -59,8 +58,6 @@ static void prepare(void)
 				       .max_gather = 1,
 				       .access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 						 IBV_ACCESS_REMOTE_ATOMIC};
-	struct inlay_connect_attr path = inlay_task_path_default();
-	struct inlay_task_address peer;
 	uint8_t mine[INLAY_TASK_ADDRESS], theirs[2][INLAY_TASK_ADDRESS], blob[512];
 	size_t len = sizeof(blob);
 
@@ -76,14 +73,14 @@ static void prepare(void)
 	caps.ibcq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.ibcq)
 		die("no completion queue: %s", strerror(errno));
-	need(inlay_task_link_create(&link_, &caps, &path, NULL), "a queue pair");
+	need(inlay_task_link_create(&link_, &caps, &client.host.params.path, NULL), "a queue pair");
 	link_.self.role = INLAY_TASK_HOST;
 	link_.self.message = SLOT;
 	link_.self.receives = 16;
 	inlay_task_address_write(mine, &link_.self);
 	far = client_endpoint(theirs[0]);
-	need(inlay_task_address_read(&peer, theirs[0], INLAY_TASK_ADDRESS, INLAY_TASK_HOST, NULL), "the endpoint's address");
-	need(inlay_task_link_connect(&link_, &peer, NULL), "connecting to the endpoint");
+	need(inlay_task_link_connect(&link_, theirs[0], INLAY_TASK_ADDRESS, INLAY_TASK_HOST, NULL),
+	     "connecting to the endpoint");
 	client_connect_endpoint(far, mine);
 
 	/* Two are connected to each other: what goes into the one comes out of the other */
@@ -162,7 +159,7 @@ static double run(enum kind kind, uint32_t batch, int one_doorbell)
 
 			need(inlay_task_submit(t, one_doorbell ? 0 : INLAY_RING), "a command");
 		}
-		inlay_task_host_flush(&client.host);
+		inlay_sq_ring(&client.host.link.sq);
 		for (i = 0; i < batch; i++)
 			for (uint32_t k = 0; k < commands; k++)
 				client_wait(tasks[2 * i + k]);
@@ -210,7 +207,7 @@ static void put_large(struct inlay_buf **bufs, uint32_t n)
 		fill(at + RDMA_HEAD, LARGE, n + i);
 		need(inlay_task_submit(tasks[i], 0), "a large put");
 	}
-	inlay_task_host_flush(&client.host);
+	inlay_sq_ring(&client.host.link.sq);
 }
 
 static int pending(void)

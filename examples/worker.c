@@ -15,7 +15,6 @@
 #include <unistd.h>
 #include <inlay/inlay.h>
 #include <inlay/task.h>
-#include <inlay/task/keyed.h>
 #include "common/program.h"
 #include "common/publish.h"
 #include "plugins/echo.h"
@@ -130,20 +129,18 @@ static void load(const char *what, struct plugin_object *object)
 
 static void set_up(struct ibv_pd *pd)
 {
-	size_t size;
 	const char *why;
 
 	params = inlay_task_worker_default();
 	params.connections = opt.hosts;
 	params.plugins = entries;
 	params.num_plugins = num_entries;
+	params.pool = make_pool(pd);
 	params.channel = ibv_create_comp_channel(pd->context);
 	if (!params.channel || fcntl(params.channel->fd, F_SETFL, O_NONBLOCK))
 		die("no completion channel: %s", strerror(errno));
-	size = inlay_task_worker_size(&params);
-	if (inlay_task_worker_create(&worker, memory(size), size, pd, &params, &why))
+	if (inlay_task_worker_create(&worker, pd, &params, &why))
 		die("no worker: %s", why);
-	need(inlay_task_worker_pull(&worker, make_pool(pd)), "reading payloads by a key");
 	for (uint32_t i = 0; i < num_entries; i++)
 		printf("plugin %llu %s\n", (unsigned long long)entries[i].id, entries[i].plugin->name);
 }
@@ -383,9 +380,8 @@ static void serve(void)
 		/* A host whose machine has died does not close its socket. */
 		if (now - probed > 1000000000) {
 			for (struct guest *g = guests; g < guests + MAX_GUESTS; g++)
-				if (g->conn && g->conn->connected)
-					inlay_task_link_probe(&g->conn->link);
-			probed = now;
+				if (g->conn && g->conn->connected && !inlay_post_write(&g->conn->link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING))
+					probed = now;
 		}
 	}
 }

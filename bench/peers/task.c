@@ -230,8 +230,7 @@ static void task_make(void)
 	wp.plugins = &entry;
 	wp.num_plugins = 1;
 	hp.in_flight = wp.credits = LAP;
-	size = inlay_task_worker_size(&wp);
-	NEED(!inlay_task_worker_create(&task.worker, memory(size), size, pd, &wp, NULL), "inlay_task_worker_create");
+	NEED(!inlay_task_worker_create(&task.worker, pd, &wp, NULL), "inlay_task_worker_create");
 	size = inlay_task_conn_size(&wp);
 	NEED(!inlay_task_conn_create(&task.conn, memory(size), size, &task.worker, NULL), "inlay_task_conn_create");
 	size = inlay_task_host_size(&hp);
@@ -274,7 +273,7 @@ static inline __attribute__((always_inline)) void task_go(struct task *p, uint32
 	for (i = 0; i < batch; i++)
 		if (inlay_task_submit(p->task[i], 0))
 			die("submit");
-	inlay_task_host_flush(&p->host);
+	inlay_sq_ring(&p->host.link.sq);
 }
 
 /* Completions of sends, one in a quarter of the ring, come between the answers, and are none */

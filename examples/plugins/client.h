@@ -138,9 +138,9 @@ static inline void client_connect(const char *file)
 /* The end of the host, and of the worker that was started here. */
 static inline void client_disconnect(void)
 {
-	inlay_task_host_stop(&client.host);
-	inlay_task_host_progress(&client.host, 64);
-	need(inlay_task_host_destroy(&client.host), "the host's end");
+	inlay_task_link_break(&client.host.link);
+	while (inlay_task_host_destroy(&client.host))
+		inlay_task_host_progress(&client.host, 64);
 	close(client.fd);
 	client_end();
 }
@@ -155,7 +155,7 @@ static inline void client_progress(void)
 	if (!inlay_task_host_progress(&client.host, 64))
 		sched_yield();
 	/* A worker that has died in silence is noticed by this. */
-	if (now - probed > 1000000000 && !inlay_task_link_probe(&client.host.link))
+	if (now - probed > 1000000000 && !inlay_post_write(&client.host.link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING))
 		probed = now;
 	if (client.host.broken)
 		die("the connection to the worker has broken: %s", strerror(-client.host.broken));

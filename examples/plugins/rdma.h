@@ -349,14 +349,11 @@ static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inl
 
 static inline int rdma_ep_connect(struct rdma_ep *ep, const struct rdma_request *r)
 {
-	struct inlay_task_address peer;
-	int err = inlay_task_address_read(&peer, r->data, r->bytes, INLAY_TASK_HOST, NULL);
+	int err;
 
-	if (err)
-		return err;
 	if (ep->connected)
 		return -EBADFD;
-	err = inlay_task_link_connect(&ep->link, &peer, NULL);
+	err = inlay_task_link_connect(&ep->link, r->data, r->bytes, INLAY_TASK_HOST, NULL);
 	ep->connected = !err;
 	return err;
 }
@@ -420,7 +417,7 @@ static inline struct rdma_host *rdma_host_create(const struct rdma *p)
 }
 
 /* A connection has ended: all that its host had goes, and what is kept is given back. */
-static inline void rdma_connection(void *plugin, struct inlay_task_conn *conn, void **state, enum inlay_task_change up)
+static inline void rdma_connection(void *plugin, struct inlay_task_conn *conn, void **state, int up)
 {
 	struct rdma *p = (struct rdma *)plugin;
 	struct rdma_host *h = (struct rdma_host *)*state;

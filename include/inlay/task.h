@@ -15,8 +15,7 @@
  *   task/task.h     a task: allocate, fill, submit, cancel, release
  *   task/host.h     the host: set-up, progress
  *   task/cmd.h      a command at the worker, the plugin's interface, answers
- *   task/conn.h     the worker's connection to a host
- *   task/worker.h   the worker: set-up, progress
+ *   task/worker.h   the worker and its connections: set-up, progress
  *   task/wire.h     messages and addresses
  *   task/link.h     one end of a connection
  *

@@ -175,7 +175,7 @@ static struct mlx5dv_devx_umem *umem_reg_here(struct ibv_context *ctx, const str
 #include "devx/rig.h"
 #include <inlay/devx/packets.h>
 #include <inlay/mmap/pci.h>
-#include <inlay/task/keyed.h>
+#include <inlay/task.h>
 
 /* What a set-up function is given, and makes */
 static struct {
@@ -384,7 +384,7 @@ RUN(host_create, inlay_task_host_create(&s.host, s.host_memory, inlay_task_host_
 UNDO(host_destroy, must(inlay_task_host_destroy(&s.host)))
 RUN(keys_create, inlay_task_keys_create(&s.keys, &s.host.tasks[0], why))
 UNDO(keys_destroy, must(inlay_task_keys_destroy(&s.keys)))
-RUN(worker_create, inlay_task_worker_create(&s.worker, s.worker_memory, inlay_task_worker_size(&s.wp), dev.pd, &s.wp, why))
+RUN(worker_create, inlay_task_worker_create(&s.worker, dev.pd, &s.wp, why))
 UNDO(worker_destroy, must(inlay_task_worker_destroy(&s.worker)))
 RUN(conn_create, inlay_task_conn_create(&s.conn, s.conn_memory, inlay_task_conn_size(&s.wp), &s.worker, why))
 UNDO(conn_destroy, must(inlay_task_conn_destroy(&s.conn)))
@@ -853,7 +853,6 @@ static void tasks_make(void)
 	s.wp.plugins = &entry;
 	s.wp.num_plugins = 1;
 	s.host_memory = pages(inlay_task_host_size(&s.hp));
-	s.worker_memory = pages(inlay_task_worker_size(&s.wp));
 	s.conn_memory = pages(inlay_task_conn_size(&s.wp));
 }
 

@@ -8,7 +8,7 @@
 . tests/tap.sh
 . tests/programs/mpi.sh
 
-export FI_PROVIDER_PATH=$B/checked
+export FI_PROVIDER_PATH=$B/checked FI_INLAY_PEERS=64
 openmpi+=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include inlay --mca btl_ofi_provider_include inlay)
 rounds=1 lost=2500
 [ -z "$MPI_MATRIX" ] || rounds=2 lost=500

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <inlay/inlay.h>
-#include <inlay/task/keyed.h>
+#include <inlay/task.h>
 #include "../task/messages.h"
 
 #define FUZZ_CQES 2048u           /* at most */
@@ -402,7 +402,6 @@ struct fuzz_worker {
 	struct fuzz_qp qps[FUZZ_CONNS];
 	struct inlay_task_worker w;
 	struct inlay_task_conn conns[FUZZ_CONNS];
-	uint8_t memory[8192] __attribute__((aligned(4096)));
 	uint8_t conn_memory[FUZZ_CONNS][32768] __attribute__((aligned(4096)));
 	size_t conn_size;
 	struct fuzz_pool pool;
@@ -417,22 +416,24 @@ FUZZ_UNUSED static void fuzz_worker_make(struct fuzz_worker *f, struct ibv_pd *p
 	uint32_t i;
 
 	p->connections = FUZZ_CONNS;
+	p->pool = pull;
 	fuzz_allow(f->conn_memory, sizeof(f->conn_memory));
 	memset(&peer, 0, sizeof(peer));
 	peer.message = message;
 	peer.receives = receives;
 	f->conn_size = inlay_task_conn_size(p);
-	sure(inlay_task_worker_size(p) <= sizeof(f->memory) && f->conn_size <= sizeof(f->conn_memory[0]));
+	sure(f->conn_size && f->conn_size <= sizeof(f->conn_memory[0]));
 	memset(&f->w, 0, sizeof(f->w));
 	memset(f->conns, 0, sizeof(f->conns));
 	f->w.pd = pd;
 	fuzz_cq_make(&f->cq, &f->w.cq);
-	sure(!inlay_task_worker_init_(&f->w, f->memory, p, NULL) && (!pull || !inlay_task_worker_pull(&f->w, pull)));
+	sure(!inlay_task_worker_init_(&f->w, p, NULL));
 	for (i = 0; i < FUZZ_CONNS; i++) {
 		f->dead[i] = 0;
 		fuzz_qp_make(&f->qps[i], &f->conns[i].link, &f->cq, FUZZ_CONN_QPN + i, wqebbs, p->credits);
 		inlay_task_conn_init_(&f->conns[i], f->conn_memory[i], &f->w, FUZZ_LKEY + 2 * i);
-		inlay_task_conn_begin_(&f->conns[i], &peer);
+		f->conns[i].link.peer = peer;
+		inlay_task_conn_begin_(&f->conns[i]);
 	}
 }
 

@@ -8,7 +8,7 @@
  *   0 .. 3  submit        task, how, then: what its callback does
  *   4 .. 7  a message     task, form; a whole message, or kind, status, length and a bit of the context that are not as they should be
  *   8       flush         9  device: so many WQEs     10  a probe; progress          11  progress, so many
- *   12      cancel        13  revoke                  14  release, or alloc          15  what breaks or confuses the connection
+ *   12      cancel        13  cancel and revoke       14  release, or alloc          15  what breaks or confuses the connection
  */
 #include "fuzz.h"
 
@@ -30,8 +30,7 @@ enum host_state {
 	HOST_IDLE,
 	HOST_OUT,               /* submitted; nobody has said anything of it */
 	HOST_SETTLED,           /* its result is known; its callback is to come */
-	HOST_EARLY,             /* likewise, but not because of an answer */
-	HOST_HELD,              /* quarantine */
+	HOST_EARLY,             /* cancelled, likewise */
 };
 
 struct host_model {
@@ -42,9 +41,7 @@ struct host_model {
 	uint32_t what, length;  /* its payload */
 	uint32_t command;       /* its number */
 	uint32_t gathers;       /* the device is yet to look at its memory */
-	uint32_t lends;         /* to gather from the caller's */
-	uint32_t may_lend;      /* or from a list that has some of it, perhaps empty */
-	uint32_t room, granted, user_response; /* for a response, by key, at all in a caller's buffer */
+	uint32_t granted;       /* for a response by key */
 	uint32_t after, how;    /* what its callback does */
 	int status;
 	uint32_t by, len, told; /* told: the response is that of the last completion, and lies in data */
@@ -116,8 +113,7 @@ static struct host_model *host_concerns(uint64_t context)
 	uint32_t i;
 
 	for (i = 0; i < HOST_TASKS; i++)
-		if (host.m[i].context == context &&
-		    (host.m[i].state == HOST_OUT || host.m[i].state == HOST_EARLY || host.m[i].state == HOST_HELD))
+		if (host.m[i].context == context && (host.m[i].state == HOST_OUT || host.m[i].state == HOST_EARLY))
 			return &host.m[i];
 	return NULL;
 }
@@ -151,16 +147,12 @@ static void host_answered(struct host_model *m, const uint8_t *msg, uint32_t byt
 		return;
 	if (kind == INLAY_TASK_REFUSED && bytes == 32 && !length && status)
 		host_result(m, -(int)status, INLAY_TASK_BY_WORKER, 0);
-	if (kind == INLAY_TASK_WRITTEN && bytes == 32 && m->granted && length <= m->granted) {
+	if (kind == INLAY_TASK_WRITTEN && bytes == 32 && length > HOST_ROOM && length <= m->granted) {
 		host_result(m, -(int)status, INLAY_TASK_BY_HANDLER, length);
 		m->told = 1;
 		memcpy(m->data, host.user + (m - host.m) * USER_BYTES + 512, length);
 	}
 	if (kind == INLAY_TASK_ANSWER && bytes == 32 + (uint64_t)length) {
-		if (m->user_response && length > m->room) {
-			host_result(m, -EMSGSIZE, INLAY_TASK_BY_HOST, length);
-			return;
-		}
 		host_result(m, -(int)status, INLAY_TASK_BY_HANDLER, length);
 		m->told = 1;
 		memcpy(m->data, msg + 32, length);
@@ -272,7 +264,7 @@ static void host_payload(uint32_t i, uint32_t how, uint32_t size)
 	}
 }
 
-/* Whether the device is yet to look at memory for what was posted last: to gather, and from whose, or to open windows. */
+/* Whether the device is yet to look at memory for what was posted last: to gather, or to open windows. */
 static uint32_t host_gathers(struct host_model *m, uint32_t at)
 {
 	const struct inlay_sq *sq = &host.h.link.sq;
@@ -285,14 +277,8 @@ static uint32_t host_gathers(struct host_model *m, uint32_t at)
 	while (w.opcode != MLX5_OPCODE_SEND);
 	sure(at == m->end);
 	num = fuzz_pieces(&w, 1, p);
-	m->lends = m->may_lend = 0;
 	for (i = 0; i < num; i++)
-		if (!p[i].in_wqe) {
-			gathers = 1;
-			m->lends |= p[i].lkey == USER_LKEY;
-			/* What of a list that begins with the task's own buffer is the caller's, a host does not ask */
-			m->may_lend = m->t->payload != m->t->own_payload || inlay_buf_next(m->t->payload);
-		}
+		gathers |= !p[i].in_wqe;
 	return gathers;
 }
 
@@ -311,8 +297,6 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 		m->told = 0;
 		host_payload(i, how, size);
 		inlay_task_set_response(m->t, how & 8 ? host.bufs[i][how & 16 ? 4 : 3] : NULL);
-		m->room = how & 8 ? how & 16 ? 256 : 40 : 0;
-		m->user_response = how & 8;
 	} else {
 		sure(inlay_task_set_plugin(m->t, 1) == -EBUSY && inlay_task_set_payload(m->t, NULL) == -EBUSY);
 		sure(inlay_task_set_response(m->t, NULL) == -EBUSY && inlay_task_release(m->t) != 0);
@@ -336,7 +320,7 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 	m->context = m->t->ids.context;
 	m->end = host.h.link.sq.pi;
 	m->gathers = host_gathers(m, first);
-	m->granted = m->room > HOST_ROOM ? m->room : 0;
+	m->granted = (how & 24) == 24 ? 256 : 0;
 	m->after = after;
 	m->how = how;
 	m->command = host.submitted++;
@@ -354,21 +338,19 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 
 /* ---- Completing ---- */
 
-/* No window is open for the task, and the device has read what it gathers, or gives back no more. A broken one still has the caller's. */
+/* No window is open for the task, and the device has read what it gathers; or it is dead and has given back all, and the host knows. */
 static void host_untouched(uint32_t i)
 {
 	const struct host_model *m = &host.m[i];
 	uint32_t w;
 
-	/* A dead device has given back all that was posted, and the host knows of it */
-	if (host.broken && host.dead && host.qp.done == host.h.link.sq.pi && !fuzz_receive(&host.qp) && host.h.cq.ci == host.cq.produced)
+	if (host.broken) {
+		sure(host.dead && host.qp.done == host.h.link.sq.pi && !fuzz_receive(&host.qp) && host.h.cq.ci == host.cq.produced);
 		return;
+	}
 	for (w = 0; w < HOST_WINDOWS; w++)
 		sure(!host.windows[w].open || host.windows[w].owner != i);
-	if (host.broken)
-		sure(!m->lends || host_is_sent(m) || (int32_t)(host.qp.done - m->end) >= 0); /* given back: it has failed, or was flushed */
-	else
-		sure(!m->gathers || host_is_sent(m));
+	sure(!m->gathers || host_is_sent(m));
 }
 
 static void host_idle(uint32_t i)
@@ -388,7 +370,7 @@ static void host_response(const struct host_model *m)
 
 	sure(m->t->response_len == m->len);
 	if (!m->told) {
-		sure(!m->user_response || !inlay_buf_data_len(buf));
+		sure(!inlay_buf_data_len(buf));
 		return;
 	}
 	sure(inlay_buf_data_len(buf) == m->len && !memcmp(inlay_buf_data(buf), m->data, m->len));
@@ -402,15 +384,8 @@ static void host_callback(struct inlay_task *t, uint64_t user_data, uint64_t hos
 	sure(i < HOST_TASKS && m->t == t && host_user_data == 77);
 	host_sync();
 	sure(m->state == HOST_SETTLED || m->state == HOST_EARLY);
-	/* In quarantine, of what is settled: only as the connection's end makes it due */
-	sure(t->state == INLAY_TASK_IDLE || (t->state == INLAY_TASK_QUARANTINE && (m->state == HOST_EARLY ||
-	     (host.broken && (m->may_lend || m->t->held & INLAY_TASK_HELD_KEYS)))));
-	sure(inlay_task_status(t) == m->status && t->by == m->by);
+	sure(t->state == INLAY_TASK_IDLE && inlay_task_status(t) == m->status && t->by == m->by);
 	host_response(m);
-	if (t->state == INLAY_TASK_QUARANTINE) {
-		m->state = HOST_HELD;
-		return;
-	}
 	host_idle(i);
 	if (m->after & 1 && host.depth < 20) {
 		host.depth++;
@@ -419,18 +394,8 @@ static void host_callback(struct inlay_task *t, uint64_t user_data, uint64_t hos
 		sure(!inlay_task_release(t));
 		m->state = HOST_FREE;
 	} else if (m->after & 4) {
-		inlay_task_host_flush(&host.h);
+		inlay_sq_ring(&host.h.link.sq);
 	}
-}
-
-static void host_reusable(struct inlay_task *t, uint64_t user_data, uint64_t host_user_data)
-{
-	uint32_t i = (uint32_t)user_data;
-
-	sure(i < HOST_TASKS && host.m[i].t == t && host_user_data == 77);
-	host_sync();
-	sure(host.m[i].state == HOST_HELD && t->state == INLAY_TASK_IDLE);
-	host_idle(i);
 }
 
 static void host_progress(uint32_t max)
@@ -614,7 +579,7 @@ static void host_message(struct fuzz_in *in)
 	/* Nobody answers what has not come. */
 	m = host_concerns(fuzz_le(msg + 8, 8));
 	if (m && !host_is_sent(m)) {
-		inlay_task_host_flush(&host.h);
+		inlay_sq_ring(&host.h.link.sq);
 		host_device(FUZZ_BBS);
 	}
 	if (m && msg[1] == INLAY_TASK_WRITTEN)
@@ -653,8 +618,6 @@ static void host_fault(uint32_t which)
 		host.qp.taken++;
 		w.index = 0;
 	}
-	if (which & 16)
-		inlay_task_host_stop(&host.h);
 	host_keep(opcode, NULL, 0, syndromes[which & 3]);
 	fuzz_cqe_error(&host.cq, HOST_QPN, opcode, syndromes[which & 3], w.index);
 	host.dead = 1;
@@ -679,8 +642,7 @@ static void host_slots(void)
 
 static void host_look(void)
 {
-	static const uint8_t states[6] = {INLAY_TASK_FREE, INLAY_TASK_IDLE, INLAY_TASK_SUBMITTED, INLAY_TASK_CLOSING, INLAY_TASK_DUE,
-					  INLAY_TASK_QUARANTINE};
+	static const uint8_t states[5] = {INLAY_TASK_FREE, INLAY_TASK_IDLE, INLAY_TASK_SUBMITTED, INLAY_TASK_ENDING, INLAY_TASK_ENDING};
 	uint32_t i;
 
 	for (i = 0; i < HOST_TASKS; i++) {
@@ -688,7 +650,7 @@ static void host_look(void)
 		uint32_t state = m->t->state;
 
 		/* What is settled at once is called at once; else it waits, or its callback does. */
-		sure(state == states[m->state] || (m->state == HOST_SETTLED && state == INLAY_TASK_DUE));
+		sure(state == states[m->state]);
 		if (m->state == HOST_IDLE && m->told)
 			host_response(m);
 		sure(state > INLAY_TASK_IDLE || !m->t->held);
@@ -730,7 +692,6 @@ static void host_begin(uint32_t one, uint32_t two)
 	p.max_inline = one & 2 ? 64 : 16;
 	p.max_gather = one & 4 ? 2 : 4;
 	p.user_data = 77;
-	p.reusable = host_reusable;
 	memset(&peer, 0, sizeof(peer));
 	peer.message = HOST_MESSAGE;
 	peer.receives = one & 128 ? 3 : 8;
@@ -742,8 +703,9 @@ static void host_begin(uint32_t one, uint32_t two)
 	fuzz_cq_make(&host.cq, &host.h.cq);
 	fuzz_qp_make(&host.qp, &host.h.link, &host.cq, HOST_QPN, two & 1 ? 32 : 128, p.in_flight);
 	host.h.pd = (struct ibv_pd *)(void *)&host;
-	sure(!inlay_task_host_init_(&host.h, host.memory, &p, keys));
-	inlay_task_host_begin_(&host.h, &peer);
+	sure(!inlay_task_host_init_(&host.h, host.memory, &p, inlay_source_keys((uintptr_t)host.memory, sizeof(host.memory), keys)));
+	host.h.link.peer = peer;
+	inlay_task_host_begin_(&host.h);
 	host.submitted = host.sent = host.num_messages = host.patterns = 0;
 	host.outstanding = host.late = host.strays = host.dead = host.broken = 0;
 	host.receives_first = 0;
@@ -756,8 +718,6 @@ static void host_begin(uint32_t one, uint32_t two)
 		host.m[i].context = host.m[i].t->ids.context;
 		/* Some of the tasks have keys; without a device there is no ibv_alloc_mw */
 		host.keys[i].task = host.m[i].t;
-		host.keys[i].open = inlay_task_keys_open_;
-		host.keys[i].close = inlay_task_keys_close_;
 		host.windows[2 * i].rkey = host.keys[i].rkey[0] = (0x100 + 2 * i) << 8;
 		host.windows[2 * i + 1].rkey = host.keys[i].rkey[1] = (0x101 + 2 * i) << 8;
 		if (i < (one >> 3 & 1 ? HOST_TASKS : one >> 4 & 3))
@@ -786,25 +746,25 @@ static void host_step(struct fuzz_in *in)
 	case 5:
 	case 6:
 	case 7: host_message(in); break;
-	case 8: inlay_task_host_flush(&host.h); break;
+	case 8: inlay_sq_ring(&host.h.link.sq); break;
 	case 9: host_device(i + 1); break;
 	case 10:
 		if (fuzz_8(in) & 1 && !host.broken)
-			inlay_task_link_probe(&host.h.link);
+			message_probe(&host.h.link);
 		host_progress(16);
 		break;
 	case 11: host_progress(i + 1); break;
 	case 12:
-		a = (uint32_t)-inlay_task_cancel(m->t);
-		sure(a == (m->state == HOST_OUT ? 0 : m->state == HOST_SETTLED || m->state == HOST_EARLY ? EBUSY : EBADFD));
-		if (a)
+	case 13:
+		a = (uint32_t)-inlay_task_cancel(m->t, op & 1);
+		sure(a == (m->state < HOST_OUT ? EBADFD : m->state == HOST_OUT || op & 1 ? 0 : EBUSY));
+		if (m->state != HOST_OUT)
 			break;
 		m->state = HOST_EARLY;
 		m->told = 0;
 		host.late++;
 		host_result(m, -ECANCELED, INLAY_TASK_BY_HOST, 0);
 		break;
-	case 13: sure(inlay_task_revoke(m->t) == (m->state == HOST_HELD ? 0 : -EBADFD)); break;
 	case 14:
 		if (m->state == HOST_FREE) {
 			/* The one that was given back last */
@@ -815,7 +775,7 @@ static void host_step(struct fuzz_in *in)
 			m->state = HOST_IDLE;
 			m->told = m->len = 0;
 		} else {
-			int err = m->state == HOST_IDLE ? 0 : m->state == HOST_HELD ? -EBUSY : -EPERM;
+			int err = m->state == HOST_IDLE ? 0 : -EPERM;
 
 			sure(inlay_task_release(m->t) == err);
 			if (!err)
@@ -836,17 +796,17 @@ static void host_input(const uint8_t *data, size_t size)
 		host_step(&in);
 		host_look();
 	}
-	/* All that the device may do is done: only those are left that wait for an answer, or for being revoked. */
+	/* All that the device may do is done: only those are left that wait for an answer. */
 	for (i = 0; i < 40; i++) {
 		host_device(FUZZ_BBS);
 		host_progress(64);
 		/* After the end the host itself shows the device what was not rung for */
 		if (!host.broken)
-			inlay_task_host_flush(&host.h);
+			inlay_sq_ring(&host.h.link.sq);
 	}
 	host_look();
 	for (i = 0; i < HOST_TASKS; i++)
-		sure(host.m[i].state != HOST_SETTLED && host.m[i].state != HOST_EARLY);
+		sure(host.m[i].state != HOST_SETTLED && (host.m[i].state != HOST_EARLY || host.m[i].t->held & INLAY_TASK_HELD_KEYS));
 	/* The end of the connection completes what is left, once. */
 	host_fault(16 | 4);
 	for (i = 0; i < 40; i++) {

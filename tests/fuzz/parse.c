@@ -172,7 +172,7 @@ static void parse_address(const uint8_t *at, uint32_t n)
 	uint32_t role;
 
 	for (role = INLAY_TASK_HOST; role <= INLAY_TASK_WORKER; role++)
-		if (!inlay_task_address_read(&a, at, n, role, NULL)) {
+		if (!inlay_task_address_read_(&a, at, n, role, NULL)) {
 			parse_read.addresses++;
 			inlay_task_address_write(again, &a);
 			sure(n == INLAY_TASK_ADDRESS && a.role == role && !memcmp(again, at, n));

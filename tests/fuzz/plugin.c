@@ -118,6 +118,13 @@ static int plugin_link_destroy(struct inlay_task_link *l)
 	return 0;
 }
 
+static int plugin_link_connect(struct inlay_task_link *l, const void *blob, size_t len, uint32_t role)
+{
+	int err = inlay_task_address_read_(&l->peer, blob, len, role, NULL);
+
+	return err ? err : l->peer.at.link == l->self.at.link ? 0 : -EINVAL;
+}
+
 static struct ibv_cq *plugin_create_cq(FUZZ_UNUSED struct ibv_context *ctx, int cqe, FUZZ_UNUSED void *context,
 				       FUZZ_UNUSED struct ibv_comp_channel *channel, int vector)
 {
@@ -155,7 +162,7 @@ static int plugin_dereg_mr(struct ibv_mr *mr)
 #undef ibv_reg_mr
 #define inlay_task_link_create(l, caps, path, why) plugin_link_create(l, caps, path)
 #define inlay_task_link_destroy plugin_link_destroy
-#define inlay_task_link_connect(l, peer, why) ((peer)->at.link == (l)->self.at.link ? 0 : -EINVAL)
+#define inlay_task_link_connect(l, blob, len, role, why) plugin_link_connect(l, blob, len, role)
 #define inlay_task_link_break(l) ((void)(plugin_ep_of(l)->failed = 1))
 #define ibv_create_cq plugin_create_cq
 #define ibv_destroy_cq plugin_destroy_cq

@@ -96,7 +96,7 @@ static void worker_judge(struct worker_command *c, const uint8_t *msg, uint32_t 
 	c->fate = WORKER_HANDLED;
 	if (c->plugin != 1 && c->plugin != 2)
 		c->fate = WORKER_NO_PLUGIN;
-	if (flags & 1 && (!worker.f.w.pull || c->length > WORKER_ELEMENT))
+	if (flags & 1 && (!worker.f.w.params.pool || c->length > WORKER_ELEMENT))
 		c->fate = WORKER_TOO_BIG;
 	if (!(flags & 1))
 		memcpy(c->payload, msg + head, c->length);
@@ -160,7 +160,7 @@ static int worker_answer_buf(struct worker_command *c, uint32_t size)
 	uint8_t copy[WORKER_ELEMENT];
 	int err, own = !buf;
 
-	if (own && (!worker.f.w.pull || inlay_pool_alloc(worker.f.pool.pool, &buf)))
+	if (own && (!worker.f.w.params.pool || inlay_pool_alloc(worker.f.pool.pool, &buf)))
 		return -ENOMEM;
 	size %= WORKER_ELEMENT + 1;
 	if (!own && size > c->length)
@@ -235,8 +235,6 @@ static int worker_command(void *plugin, struct inlay_task_cmd *cmd)
 	sure(!cmd->pulled == !c->read_key && cmd->state == &cmd->conn->states[c->plugin - 1]);
 	c->cmd = cmd;
 	worker_look_payload(c);
-	/* From inside, neither works */
-	sure(!inlay_task_worker_progress(&worker.f.w, 8) && inlay_task_conn_destroy(cmd->conn) == -EBUSY);
 	/* Nobody reads beyond it */
 	if (cmd->pulled)
 		fuzz_forbid(cmd->payload + c->length, WORKER_ELEMENT - c->length);
@@ -275,7 +273,7 @@ static uint32_t worker_turn(void *plugin)
 	return 0;
 }
 
-static void worker_connection(void *plugin, struct inlay_task_conn *conn, void **state, enum inlay_task_change up)
+static void worker_connection(void *plugin, struct inlay_task_conn *conn, void **state, int up)
 {
 	uint32_t i, c = worker_is(conn);
 
@@ -286,7 +284,6 @@ static void worker_connection(void *plugin, struct inlay_task_conn *conn, void *
 	if (worker.down[c])
 		return;
 	worker.down[c] = 1;
-	sure(inlay_task_conn_destroy(conn) == -EBUSY && !inlay_task_worker_progress(&worker.f.w, 8));
 	for (i = 0; i < worker.num; i++)
 		if (worker.commands[i].conn == c && worker.commands[i].state != WORKER_KEPT)
 			worker.commands[i].state = WORKER_DROPPED;
@@ -474,7 +471,7 @@ static void worker_fault(uint32_t conn, uint32_t which)
 	if (fuzz_cq_room(&worker.f.cq) < 10)
 		return;
 	switch (which & 3) {
-	case 0: inlay_task_link_probe(&worker.f.conns[conn].link); break;
+	case 0: message_probe(&worker.f.conns[conn].link); break;
 	case 1:
 		fuzz_cqe(&worker.f.cq, FUZZ_CONN_QPN + FUZZ_CONNS + which, which >> 4, 40, 0);
 		worker.all_strays++;

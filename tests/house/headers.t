@@ -9,7 +9,7 @@
 
 warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wcast-qual -Wpointer-arith -Wundef -Werror"
 headers=$(cd include/inlay && find . -name '*.h' | sed 's,^\./,,' | sort)
-tops="inlay.h devx.h memdomain.h task.h task/keyed.h dm.h tag.h mmap/pci.h cqe/packet.h devx/packets.h
+tops="inlay.h devx.h memdomain.h task.h dm.h tag.h mmap/pci.h cqe/packet.h devx/packets.h
 queue/batch.h queue/masked.h queue/packet.h queue/raw.h queue/sync.h queue/user_index.h"
 
 # ---- Without a warning ----

@@ -176,9 +176,16 @@ static void random_tables(UNUSED void **state)
 		want = rnd_below(max + 1);
 		for (i = 0; i < 4 * want && models < want; i++) {
 			struct inlay_range r = rnd_range(kind);
+			bool bad;
 			int err;
 
 			r.id = i;
+			if (!rnd_below(16))
+				r.len = rnd_below(2) ? 0 : (uint64_t)0 - r.start + 1;
+			bad = !r.len || (unsigned __int128)r.start + r.len > (unsigned __int128)1 << 64;
+			assert_int_equal(inlay_range_bad_(r.start, r.len), bad);
+			if (bad)
+				continue;
 			err = model_error(&r);
 			if (!err)
 				model[models++] = r;

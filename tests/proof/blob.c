@@ -77,7 +77,7 @@ static void address(uint32_t len)
 	struct inlay_task_address address;
 	const char *why;
 
-	inlay_task_address_read(&address, memory + LONGEST - len, len, (uint32_t)any64(), &why);
+	inlay_task_address_read_(&address, memory + LONGEST - len, len, (uint32_t)any64(), &why);
 }
 
 int main(void)

@@ -24,7 +24,7 @@ struct inlay_cq cq;
 uint64_t payload[64];
 uint32_t sum;
 
-/* A WQE copied into the register; one of several WQEBBs, over the end of the ring */
+/* A WQE copied into the register; one that is too long to be copied in line */
 #define COPY_AND_RING(name, len)                                                                                                 \
 	SCENARIO void name(void)                                                                                                 \
 	{                                                                                                                        \
@@ -32,7 +32,7 @@ uint32_t sum;
 		inlay_sq_ring(&sq);                                                                                              \
 	}
 COPY_AND_RING(s_copy, 8)
-COPY_AND_RING(s_copy_long, 150)
+COPY_AND_RING(s_copy_long, 200)
 
 /* The same in one call, which a caller that rings every WQE uses. */
 SCENARIO void s_commit_ring(void)
@@ -236,6 +236,7 @@ void _start(void)
 	set_up(INLAY_UAR_SERIAL);
 	set_up_receiving();
 	s_copy();
+	set_up(INLAY_UAR_SERIAL);
 	s_copy_long();
 	set_up(INLAY_UAR_SERIAL);
 	s_commit_ring();

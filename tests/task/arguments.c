@@ -82,16 +82,17 @@ static void hosts(void **state)
 static void workers(void **state)
 {
 	static const struct limit limits[] = {
-		WORKER(connections, 1, 0), WORKER(connections, 4096, 4097), WORKER(num_plugins, 256, 257), WORKER(credits, 1, 0),
+		WORKER(connections, 1, 0), WORKER(connections, 4096, 4097), WORKER(num_plugins, 64, 65), WORKER(credits, 1, 0),
 		WORKER(credits, 4, 6), WORKER(credits, 32768, 65536), WORKER(spare, 1, 0), WORKER(spare, 32768, 32769),
 		WORKER(message, 64, 63), WORKER(message, 1 << 24, (1 << 24) + 1), WORKER(response, 512, 0),
 		WORKER(response, 1 << 24, (1 << 24) + 1), WORKER(max_inline, 512, 513), WORKER(response, 96, 95)};
 	static struct inlay_task_worker w;
 	static struct inlay_task_conn c[2];
 	struct inlay_task_worker_params p;
+	struct inlay_pool pool;
 	const char *why = NULL;
-	uint8_t *memory, *more;
-	size_t size, bytes;
+	uint8_t *more;
+	size_t bytes;
 	uint32_t i;
 
 	(void)state;
@@ -101,29 +102,30 @@ static void workers(void **state)
 	wp.connections = 1;
 	wp.response = 512;
 	wp.max_inline = 96;
-	size = inlay_task_worker_size(&wp);
 	bytes = inlay_task_conn_size(&wp);
-	memory = (uint8_t *)pages(size);
 	more = (uint8_t *)pages(bytes);
 	for (i = 0; i < ARRAY(limits); i++) {
 		p = wp;
 		set(&p, limits[i].at, limits[i].good);
-		assert_true(inlay_task_worker_size(&p) && inlay_task_conn_size(&p));
+		assert_true(inlay_task_conn_size(&p) > 0);
 		set(&p, limits[i].at, limits[i].bad);
-		assert_false(inlay_task_worker_size(&p) || inlay_task_conn_size(&p));
-		refused(inlay_task_worker_create(&w, memory, size, dev.pd, &p, &why), -EINVAL, &why, "a worker's argument");
+		assert_int_equal(inlay_task_conn_size(&p), 0);
+		refused(inlay_task_worker_create(&w, dev.pd, &p, &why), -EINVAL, &why, "a worker's argument");
 	}
 	p = wp;
 	p.plugins = NULL;
-	assert_int_equal(inlay_task_worker_size(&p), 0);
-	assert_int_equal(inlay_task_worker_size(NULL), 0);
-	assert_int_equal(inlay_task_worker_create(NULL, memory, size, dev.pd, &wp, NULL), -EINVAL);
-	assert_int_equal(inlay_task_worker_create((struct inlay_task_worker *)(void *)(memory + 8), memory, size, dev.pd, &wp, NULL), -EINVAL);
-	assert_int_equal(inlay_task_worker_create(&w, NULL, size, dev.pd, &wp, NULL), -EINVAL);
-	assert_int_equal(inlay_task_worker_create(&w, memory + 8, size, dev.pd, &wp, NULL), -EINVAL);
-	assert_int_equal(inlay_task_worker_create(&w, memory, size, NULL, &wp, NULL), -EINVAL);
-	refused(inlay_task_worker_create(&w, memory, size - 1, dev.pd, &wp, &why), -ENOBUFS, &why, "inlay_task_worker_size");
-	must(inlay_task_worker_create(&w, memory, size, dev.pd, &wp, NULL));
+	assert_int_equal(inlay_task_conn_size(&p), 0);
+	p = wp;
+	memset(&pool, 0, sizeof(pool));
+	p.pool = &pool;
+	assert_int_equal(inlay_task_conn_size(&p), 0); /* no element for each connection */
+	pool.num = 1;
+	assert_int_equal(inlay_task_conn_size(&p), bytes);
+	assert_int_equal(inlay_task_conn_size(NULL), 0);
+	assert_int_equal(inlay_task_worker_create(NULL, dev.pd, &wp, NULL), -EINVAL);
+	assert_int_equal(inlay_task_worker_create((struct inlay_task_worker *)(void *)(more + 8), dev.pd, &wp, NULL), -EINVAL);
+	assert_int_equal(inlay_task_worker_create(&w, NULL, &wp, NULL), -EINVAL);
+	must(inlay_task_worker_create(&w, dev.pd, &wp, NULL));
 	assert_int_equal(inlay_task_conn_create(NULL, more, bytes, &w, NULL), -EINVAL);
 	assert_int_equal(inlay_task_conn_create((struct inlay_task_conn *)(void *)(more + 8), more, bytes, &w, NULL), -EINVAL);
 	assert_int_equal(inlay_task_conn_create(&c[0], NULL, bytes, &w, NULL), -EINVAL);
@@ -134,7 +136,6 @@ static void workers(void **state)
 	assert_int_equal(inlay_task_worker_destroy(&w), -EBUSY);
 	must(inlay_task_conn_destroy(&c[0]));
 	must(inlay_task_worker_destroy(&w));
-	free(memory);
 	free(more);
 }
 
@@ -163,8 +164,6 @@ static void plugins(void **state)
 	static const int errors[] = {-EPROTO, -EPROTO, -EINVAL, -EEXIST, 0};
 	static struct inlay_task_worker w;
 	uint32_t i;
-	void *memory;
-	size_t size;
 
 	(void)state;
 	plain();
@@ -172,19 +171,16 @@ static void plugins(void **state)
 	first.close = second.close = close_one;
 	wp.plugins = entries;
 	wp.num_plugins = 2;
-	size = inlay_task_worker_size(&wp);
-	memory = pages(size);
 	for (i = 0; i < ARRAY(errors); i++) {
 		second.version = i == 0 ? INLAY_TASK_VERSION + 1 : INLAY_TASK_VERSION;
 		entries[1].plugin = i == 1 ? NULL : &second;
 		second.command = i == 2 ? NULL : keep;
 		entries[1].id = i == 3 ? ECHO : KEEP;
-		assert_int_equal(inlay_task_worker_create(&w, memory, size, dev.pd, &wp, NULL), errors[i]);
+		assert_int_equal(inlay_task_worker_create(&w, dev.pd, &wp, NULL), errors[i]);
 		assert_int_equal(opened, errors[i] ? 0 : 2);
 	}
 	must(inlay_task_worker_destroy(&w));
 	assert_int_equal(opened, 0);
-	free(memory);
 }
 
 static void checksum(uint8_t *at, size_t len)
@@ -203,7 +199,7 @@ static int reads(const uint8_t *address, uint32_t role, uint32_t at, uint32_t by
 	memcpy(changed, address, sizeof(changed));
 	memcpy(changed + at, &value, bytes);
 	checksum(changed, 80);
-	return inlay_task_address_read(&a, changed, sizeof(changed), role, NULL);
+	return inlay_task_address_read_(&a, changed, sizeof(changed), role, NULL);
 }
 
 static void addresses(void **state)
@@ -222,16 +218,16 @@ static void addresses(void **state)
 		uint8_t *at = address[role & 1];
 		uint32_t k;
 
-		must(inlay_task_address_read(&a, at, INLAY_TASK_ADDRESS, role, NULL));
-		assert_int_equal(inlay_task_address_read(&a, at, INLAY_TASK_ADDRESS, role ^ 3, NULL), -EINVAL);
-		assert_int_equal(inlay_task_address_read(&a, NULL, INLAY_TASK_ADDRESS, role, NULL), -EPROTO);
-		assert_int_equal(inlay_task_address_read(&a, at, INLAY_TASK_ADDRESS - 1, role, NULL), -EPROTO);
+		must(inlay_task_address_read_(&a, at, INLAY_TASK_ADDRESS, role, NULL));
+		assert_int_equal(inlay_task_address_read_(&a, at, INLAY_TASK_ADDRESS, role ^ 3, NULL), -EINVAL);
+		assert_int_equal(inlay_task_address_read_(&a, NULL, INLAY_TASK_ADDRESS, role, NULL), -EPROTO);
+		assert_int_equal(inlay_task_address_read_(&a, at, INLAY_TASK_ADDRESS - 1, role, NULL), -EPROTO);
 		memcpy(longer, at, INLAY_TASK_ADDRESS);
 		longer[INLAY_TASK_ADDRESS] = 0;
-		assert_int_equal(inlay_task_address_read(&a, longer, INLAY_TASK_ADDRESS + 1, role, NULL), -EINVAL);
+		assert_int_equal(inlay_task_address_read_(&a, longer, INLAY_TASK_ADDRESS + 1, role, NULL), -EINVAL);
 		for (k = 0; k < INLAY_TASK_ADDRESS * 8; k++) {
 			at[k / 8] ^= (uint8_t)(1 << k % 8);
-			assert_int_equal(inlay_task_address_read(&a, at, INLAY_TASK_ADDRESS, role, NULL),
+			assert_int_equal(inlay_task_address_read_(&a, at, INLAY_TASK_ADDRESS, role, NULL),
 					 k < 80 ? -EPROTO : k >= 96 && k < 128 ? -EINVAL : -EBADMSG);
 			at[k / 8] ^= (uint8_t)(1 << k % 8);
 		}
@@ -253,12 +249,12 @@ static void addresses(void **state)
 		memcpy(longer, at, INLAY_TASK_ADDRESS);
 		inlay_connect_pack(&record, longer + 16);
 		checksum(longer, 80);
-		assert_int_equal(inlay_task_address_read(&a, longer, INLAY_TASK_ADDRESS, role, NULL), -EINVAL);
+		assert_int_equal(inlay_task_address_read_(&a, longer, INLAY_TASK_ADDRESS, role, NULL), -EINVAL);
 	}
 	/* Both ends are connected, once */
-	assert_int_equal(inlay_task_host_connect(&line->host, address[INLAY_TASK_HOST & 1], INLAY_TASK_ADDRESS, NULL), -EINVAL);
+	assert_int_equal(inlay_task_host_connect(&line->host, address[INLAY_TASK_HOST & 1], INLAY_TASK_ADDRESS, NULL), -EBADFD);
 	assert_int_equal(inlay_task_host_connect(&line->host, address[INLAY_TASK_WORKER & 1], INLAY_TASK_ADDRESS, NULL), -EBADFD);
-	assert_int_equal(inlay_task_conn_connect(&line->conn, address[INLAY_TASK_WORKER & 1], INLAY_TASK_ADDRESS, NULL), -EINVAL);
+	assert_int_equal(inlay_task_conn_connect(&line->conn, address[INLAY_TASK_WORKER & 1], INLAY_TASK_ADDRESS, NULL), -EBADFD);
 	assert_int_equal(inlay_task_conn_connect(&line->conn, address[INLAY_TASK_HOST & 1], INLAY_TASK_ADDRESS, NULL), -EBADFD);
 	scene_free();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * faults.c: command tasks between two processes, of which one dies, falls silent, or whose messages are lost, doubled or late.
- * Each command is completed once, whatever happens, and memory is out of quarantine only when nobody touches it any more. The other
+ * Each command is completed once, whatever happens, and only when nobody touches its memory any more. The other
  * process is this program again, with faults of its own by SOFTDEV_FAULT.
  */
 #include "common.h"
@@ -27,7 +27,7 @@ static uint64_t nanoseconds(void)
 
 static struct inlay_connect_attr quick(void)
 {
-	struct inlay_connect_attr p = inlay_task_path_default();
+	struct inlay_connect_attr p = inlay_task_host_default().path;
 
 	p.timeout = 12; /* 17 ms */
 	p.retry_count = 3;
@@ -64,7 +64,7 @@ static void probe(struct inlay_task_link *l)
 
 	if (!silent && nanoseconds() - last > 50000000) {
 		last = nanoseconds();
-		inlay_task_link_probe(l);
+		message_probe(l);
 	}
 }
 
@@ -177,25 +177,13 @@ static int be_worker(void)
 /* ---- the host's side ---- */
 
 static struct line *line;                /* without its connection, which is elsewhere */
-static uint32_t completed[8], reused, quarantined;
-static bool away[8];                     /* in quarantine */
+static uint32_t completed[8];
 
 static void done(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
 {
 	(void)host_user_data;
 	assert_int_not_equal(inlay_task_status(task), -EINPROGRESS);
 	completed[user_data]++;
-	away[user_data] = task->state == INLAY_TASK_QUARANTINE;
-	quarantined += away[user_data];
-}
-
-static void count_reused(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
-{
-	(void)host_user_data;
-	assert_int_equal(task->state, INLAY_TASK_IDLE);
-	assert_true(away[user_data]);
-	away[user_data] = false;
-	reused++;
 }
 
 static void start(const char *role, const char *fault)
@@ -234,9 +222,6 @@ static void host_make(void)
 	struct inlay_task_host_params p = host_params();
 
 	memset(completed, 0, sizeof(completed));
-	memset(away, 0, sizeof(away));
-	reused = quarantined = 0;
-	p.reusable = count_reused;
 	line = (struct line *)pages(sizeof(*line));
 	line->host_memory = pages(inlay_task_host_size(&p));
 	must(inlay_task_host_create(&line->host, line->host_memory, inlay_task_host_size(&p), dev.pd, &p, NULL));
@@ -293,20 +278,15 @@ static uint32_t total(void)
 }
 
 /*
- * n tasks, all completed once, because the connection has ended; those in quarantine leave it, once, and are all the caller's; and nothing
- * comes after that
+ * n tasks, all completed once, because the connection has ended, and are the caller's; and nothing comes after that
  */
 static void all_lost(struct inlay_task **t, uint32_t n)
 {
 	uint32_t i;
 
 	until(total() == n);
-	for (i = 0; i < n; i++)
-		until(t[i]->state == INLAY_TASK_IDLE);
-	assert_int_equal(reused, quarantined);
 	for (i = 0; i < 20; i++)
 		assert_int_equal(go(), 0);
-	assert_int_equal(reused, quarantined);
 	for (i = 0; i < n; i++) {
 		assert_int_equal(completed[i], 1);
 		assert_int_equal(t[i]->by, INLAY_TASK_BY_CONNECTION);
@@ -510,7 +490,7 @@ static void hurt(void **state)
 	}
 }
 
-/* ---- memory in quarantine ---- */
+/* ---- commands that are cancelled ---- */
 
 /*
  * The worker's messages are late: its read of the payload, the write of the response, its answer. The deadline passes before. The memory is
@@ -548,23 +528,21 @@ static void late(void **state)
 		must(inlay_task_submit(t, INLAY_RING));
 		give_up = nanoseconds() + 20000000;
 		until(completed[0] || nanoseconds() > give_up);
-		if (!completed[0])
-			inlay_task_cancel(t); /* or it is answered just now */
-		until(completed[0]);
-		if (inlay_task_status(t)) {
-			assert_int_equal(inlay_task_status(t), -ECANCELED);
-			assert_int_equal(t->state, INLAY_TASK_QUARANTINE);
+		if (!completed[0] && !inlay_task_cancel(t, 0)) { /* or it is answered just now */
+			assert_int_equal(inlay_task_status(t), -EINPROGRESS);
+			assert_int_equal(inlay_task_cancel(t, 0), -EBUSY);
 			assert_int_equal(inlay_task_submit(t, INLAY_RING), -EBUSY);
-			assert_int_equal(inlay_task_release(t), -EBUSY);
+			assert_int_equal(inlay_task_release(t), -EPERM);
 			assert_int_equal(inlay_task_set_payload(t, NULL), -EBUSY);
 			assert_int_equal(inlay_task_keys_create(t->keys, t, NULL), -EBUSY);
 			assert_int_equal(inlay_task_keys_destroy(t->keys), -EBUSY);
 			if (way)
-				must(inlay_task_revoke(t));
-			until(reused);
-			assert_int_equal(completed[0], 1);
-			assert_int_equal(t->state, INLAY_TASK_IDLE);
+				must(inlay_task_cancel(t, 1));
+			until(completed[0]);
+			assert_int_equal(inlay_task_status(t), -ECANCELED);
 		}
+		until(completed[0]);
+		assert_int_equal(t->state, INLAY_TASK_IDLE);
 		/* From here on nobody writes to it, and nobody is given what is in it now */
 		memset(outside.at, 0x22, 2 * LARGE);
 		if (way)
@@ -573,7 +551,6 @@ static void late(void **state)
 		go();
 		assert_true(all_bytes(outside.at, 2 * LARGE, 0x22));
 		assert_int_equal(completed[0], 1);
-		assert_true(reused <= 1);
 		must(inlay_task_release(t));
 		host_free();
 		finish();

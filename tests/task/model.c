@@ -18,14 +18,13 @@
 #define TASKS 16u
 #define IN_FLIGHT 8u
 #define RECORDS 1024u
-#define SMALL 256u
 #define PIECE 600u
 #define PROMPT 0xfeedfacecafef00dull
 #define LATER 3u
 #define UNKNOWN 4u
 
 enum payload { OWN, LIST, KEYED };
-enum response { IN_ANSWER, COPIED, GRANTED };
+enum response { IN_ANSWER, GRANTED };
 
 /* A command: kept for as long as the worker may still come back to it */
 struct record {
@@ -42,10 +41,10 @@ struct model {
 	struct inlay_task *task;
 	struct record *record;          /* NULL: not submitted */
 	uint64_t user_data;
-	bool cancelled, quarantined;
+	bool cancelled;
 	enum payload payload;
 	enum response response;
-	struct inlay_buf *whole, *list, *small, *large;
+	struct inlay_buf *whole, *list, *large;
 	uint8_t *memory;
 };
 
@@ -73,7 +72,7 @@ static struct {
 	struct road *road;
 } later[LINES * 2 * IN_FLIGHT];
 static uint32_t num_later;
-static uint64_t left, total_completed, ends, quarantines, cancels, copies, written, refusals;
+static uint64_t left, total_completed, ends, cancels, written, refusals;
 
 static uint32_t seed_of(const struct road *r, const struct record *rec)
 {
@@ -268,7 +267,7 @@ static bool send_one(struct road *r, struct model *m)
 	rec->plugin = way < 60 ? PROMPT : way < 97 ? LATER : UNKNOWN;
 	rec->prompt = rec->plugin == PROMPT;
 	way = rnd_below(100);
-	m->response = way < 75 ? IN_ANSWER : way < 88 ? COPIED : GRANTED;
+	m->response = way < 80 ? IN_ANSWER : GRANTED;
 	way = rnd_below(100);
 	rec->response_len = way < 40 ? rnd_below(29) : way < 80 ? rnd_below(200) : rnd_below(room + 1);
 	if (m->response == GRANTED && rnd_below(2))
@@ -288,12 +287,9 @@ static bool send_one(struct road *r, struct model *m)
 		inlay_buf_set_data(buf, inlay_buf_head(buf), rec->len);
 		fill(inlay_buf_data(buf), rec->len, seed_of(r, rec));
 	}
-	must(inlay_task_set_response(t, m->response == IN_ANSWER ? NULL : m->response == COPIED ? m->small : m->large));
-	if (m->response != IN_ANSWER) {
-		buf = m->response == COPIED ? m->small : m->large;
-		inlay_buf_set_data(buf, inlay_buf_head(buf), 0);
-		memset(inlay_buf_head(buf), 0x5c, m->response == COPIED ? SMALL : 64);
-	}
+	must(inlay_task_set_response(t, m->response == IN_ANSWER ? NULL : m->large));
+	inlay_buf_set_data(m->large, inlay_buf_head(m->large), 0);
+	memset(inlay_buf_head(m->large), 0x5c, 64);
 	must(inlay_task_set_plugin(t, rec->plugin));
 	t->ids.destination = (uint64_t)r->index << 32 | r->seq;
 	m->user_data = rnd();
@@ -328,9 +324,9 @@ static bool send_one(struct road *r, struct model *m)
 static void cancel_one(struct road *r, struct model *m)
 {
 	uint32_t state = m->task->state;
-	int err = inlay_task_cancel(m->task);
+	int err = inlay_task_cancel(m->task, 0);
 
-	if (state == INLAY_TASK_IDLE || state == INLAY_TASK_QUARANTINE || state == INLAY_TASK_FREE) {
+	if (state <= INLAY_TASK_IDLE) {
 		assert_int_equal(err, -EBADFD);
 	} else if (err) {
 		assert_int_equal(err, -EBUSY);
@@ -351,9 +347,8 @@ static void check_bytes(struct road *r, struct model *m, const struct record *re
 	assert_int_equal(inlay_buf_data_len(buf), rec->response_len);
 	if (differs(inlay_buf_data(buf), rec->response_len, ~seed_of(r, rec)) != rec->response_len)
 		fail_msg("command %u of %u bytes: its response of %u bytes is another one", rec->seq, rec->len, rec->response_len);
-	if (m->response == COPIED && rec->response_len < SMALL)
-		assert_true(all_bytes((uint8_t *)inlay_buf_head(m->small) + rec->response_len, SMALL - rec->response_len, 0x5c));
-	copies += m->response == COPIED;
+	if (rec->response_len <= r->line.conn.answer_max)
+		assert_true(all_bytes((const uint8_t *)inlay_buf_head(m->large), 64, 0x5c));
 	written += rec->response_len > r->line.conn.answer_max;
 }
 
@@ -363,6 +358,7 @@ static void model_done(struct inlay_task *t, uint64_t user_data, uint64_t host_u
 	struct model *m = model_of(r, t);
 	const struct record *rec = m->record;
 	int status = inlay_task_status(t);
+	struct inlay_task *same;
 	uint32_t i;
 
 	if (!rec)
@@ -373,9 +369,7 @@ static void model_done(struct inlay_task *t, uint64_t user_data, uint64_t host_u
 	assert_true(user_data == m->user_data && t->user_data == user_data);
 	for (i = 0; i < INLAY_TASK_USER; i += 8)
 		assert_memory_equal((uint8_t *)t->user + i, &m->user_data, 8);
-	m->quarantined = t->state == INLAY_TASK_QUARANTINE;
-	quarantines += m->quarantined;
-	assert_true(m->quarantined || t->state == INLAY_TASK_IDLE);
+	assert_int_equal(t->state, INLAY_TASK_IDLE);
 	switch (t->by) {
 	case INLAY_TASK_BY_HANDLER:
 		assert_true(rec->taken && !m->cancelled && rec->plugin != UNKNOWN);
@@ -396,15 +390,9 @@ static void model_done(struct inlay_task *t, uint64_t user_data, uint64_t host_u
 		refusals++;
 		break;
 	case INLAY_TASK_BY_HOST:
-		if (status == -EMSGSIZE) {
-			assert_true(m->response == COPIED && rec->response_len > SMALL && rec->taken && !m->cancelled);
-			assert_int_equal(t->response_len, rec->response_len);
-			assert_true(all_bytes((const uint8_t *)inlay_buf_head(m->small), SMALL, 0x5c));
-		} else {
-			assert_int_equal(status, -ECANCELED);
-			assert_true(m->cancelled);
-			assert_int_equal(t->response_len, 0);
-		}
+		assert_int_equal(status, -ECANCELED);
+		assert_true(m->cancelled);
+		assert_int_equal(t->response_len, 0);
 		break;
 	default:
 		assert_int_equal(t->by, INLAY_TASK_BY_CONNECTION);
@@ -412,49 +400,27 @@ static void model_done(struct inlay_task *t, uint64_t user_data, uint64_t host_u
 		assert_int_equal(status, r->line.host.broken);
 		break;
 	}
-	/* Given up, or at the connection's end what the device may still read, or the worker reach by a key */
-	assert_true(!m->quarantined || status == -ECANCELED ||
-		    (r->line.host.broken && (m->payload != OWN || m->response == GRANTED)));
 	/* What a callback may do */
 	switch (rnd_below(8)) {
 	case 0:
-		i = (uint32_t)inlay_task_release(t);
-		assert_int_equal((int)i, m->quarantined ? -EBUSY : 0);
-		if (!i) {
-			struct inlay_task *same;
-
-			must(inlay_task_alloc(&r->line.host, 0, NULL, &same));
-			assert_ptr_equal(same, t);
-			must(inlay_task_set_cb(t, model_done));
-		}
+		must(inlay_task_release(t));
+		must(inlay_task_alloc(&r->line.host, 0, NULL, &same));
+		assert_ptr_equal(same, t);
+		must(inlay_task_set_cb(t, model_done));
 		break;
 	case 1: cancel_one(r, &r->models[rnd_below(TASKS)]); break;
-	case 2: inlay_task_host_flush(&roads[rnd_below(LINES)]->line.host); break;
+	case 2: inlay_sq_ring(&roads[rnd_below(LINES)]->line.host.link.sq); break;
 	case 3:
 		if (rnd_below(500) == 0 && !r->stopping) {
 			r->stopping = true;
-			must(inlay_task_host_stop(&r->line.host));
+			must(inlay_task_link_break(&r->line.host.link));
 		}
 		break;
 	default:
-		if (left && !m->quarantined)
+		if (left)
 			send_one(r, m);
-		else if (m->quarantined)
-			assert_int_equal(inlay_task_submit(t, INLAY_RING), -EBUSY);
 		break;
 	}
-}
-
-static void model_reusable(struct inlay_task *t, uint64_t user_data, uint64_t host_user_data)
-{
-	struct model *m = model_of(roads[host_user_data], t);
-
-	assert_true(m->quarantined && !m->record);
-	assert_true(user_data == m->user_data);
-	assert_int_equal(t->state, INLAY_TASK_IDLE);
-	m->quarantined = false;
-	if (left && rnd_below(2))
-		send_one(roads[host_user_data], m);
 }
 
 static void road_line(struct road *r)
@@ -466,20 +432,18 @@ static void road_line(struct road *r)
 	p.tasks = TASKS;
 	p.in_flight = IN_FLIGHT;
 	p.user_data = r->index;
-	p.reusable = model_reusable;
 	p.max_inline = r->index % 3 == 0 ? 0 : r->index % 3 == 1 ? 96 : 300;
 	line_make(&r->line, desks[r->index % WORKERS], &p);
 	r->stopping = false;
 	for (i = 0; i < TASKS; i++) {
 		must(inlay_task_alloc(&r->line.host, 0, model_done, &t));
 		r->models[(uint32_t)t->ids.context].task = t;
-		r->models[(uint32_t)t->ids.context].quarantined = false;
 	}
 }
 
 static struct road *road_make(uint32_t index)
 {
-	const size_t each = 2 * LARGE + 2048 + SMALL;
+	const size_t each = 2 * LARGE + 2048;
 	struct road *r = (struct road *)pages(sizeof(*r));
 	struct inlay_buf *piece;
 	uint32_t i, k;
@@ -497,8 +461,7 @@ static struct road *road_make(uint32_t index)
 
 		must(inlay_inventory_get_by_addr(r->inv, &r->region.map, at, LARGE, &m->whole));
 		must(inlay_inventory_get_by_addr(r->inv, &r->region.map, at + LARGE, LARGE, &m->large));
-		must(inlay_inventory_get_by_addr(r->inv, &r->region.map, at + 2 * LARGE, SMALL, &m->small));
-		at += 2 * LARGE + SMALL;
+		at += 2 * LARGE;
 		must(inlay_inventory_get_by_addr(r->inv, &r->region.map, at, PIECE, &m->list));
 		for (k = 1; k < 3; k++) {
 			must(inlay_inventory_get_by_addr(r->inv, &r->region.map, at + k * PIECE, PIECE, &piece));
@@ -516,7 +479,6 @@ static void road_free(struct road *r)
 	for (i = 0; i < TASKS; i++) {
 		must(inlay_buf_dec_refcount(r->models[i].whole, NULL));
 		must(inlay_buf_dec_refcount(r->models[i].large, NULL));
-		must(inlay_buf_dec_refcount(r->models[i].small, NULL));
 		must(inlay_buf_dec_refcount(r->models[i].list, NULL));
 	}
 	must(inlay_inventory_destroy(r->inv));
@@ -534,9 +496,9 @@ static void round_of_all(void)
 	for (i = 0; i < LINES; i++)
 		if (rnd_below(200) == 0) {
 			if (!roads[i]->line.host.broken)
-				inlay_task_link_probe(&roads[i]->line.host.link);
+				message_probe(&roads[i]->line.host.link);
 			if (!roads[i]->line.conn.broken)
-				inlay_task_link_probe(&roads[i]->line.conn.link);
+				message_probe(&roads[i]->line.conn.link);
 		}
 	for (i = 0; i < WORKERS; i++)
 		inlay_task_worker_progress(&desks[i]->worker, rnd_below(6) ? 32 : 1 + rnd_below(3));
@@ -558,7 +520,7 @@ static bool road_busy(const struct road *r)
 	uint32_t i;
 
 	for (i = 0; i < TASKS; i++)
-		if (r->models[i].record || r->models[i].quarantined)
+		if (r->models[i].record)
 			return true;
 	return false;
 }
@@ -577,7 +539,7 @@ static void road_again(struct road *r)
 				 r->line.conn.broken);
 		/* The worker's end notices by its own probe, or is told */
 		if (r->line.host.broken && !r->line.conn.broken && rnd_below(20) == 0)
-			must(inlay_task_conn_break_(&r->line.conn));
+			must(inlay_task_link_break(&r->line.conn.link));
 	}
 	for (i = 0; i < num_later;) {
 		if (later[i].road == r) {
@@ -612,7 +574,7 @@ static void random_run(void **state)
 	wp.credits = IN_FLIGHT;
 	wp.spare = 3;
 	num_later = 0;
-	ends = quarantines = cancels = copies = written = refusals = total_completed = 0;
+	ends = cancels = written = refusals = total_completed = 0;
 	left = ops;
 	for (i = 0; i < WORKERS; i++)
 		desks[i] = desk_make(&wp, model_plugins, ARRAY(model_plugins), 4);
@@ -634,13 +596,13 @@ static void random_run(void **state)
 					cancel_one(r, m);
 			}
 			if (rnd_below(2))
-				inlay_task_host_flush(&r->line.host);
+				inlay_sq_ring(&r->line.host.link.sq);
 			if (!r->stopping && rnd_below(6000) == 0) {
 				r->stopping = true;
 				if (rnd_below(2))
-					must(inlay_task_host_stop(&r->line.host));
+					must(inlay_task_link_break(&r->line.host.link));
 				else
-					must(inlay_task_conn_break_(&r->line.conn));
+					must(inlay_task_link_break(&r->line.conn.link));
 			}
 			if (r->stopping)
 				road_again(r);
@@ -655,14 +617,14 @@ static void random_run(void **state)
 	}
 	for (i = 0; i < LINES; i++) {
 		end = now() + DEADLINE;
-		inlay_task_host_flush(&roads[i]->line.host);
+		inlay_sq_ring(&roads[i]->line.host.link.sq);
 		while (road_busy(roads[i]) || (!roads[i]->stopping && roads[i]->line.host.outstanding)) {
 			/* A callback that cancels leaves what it has not rung for */
-			inlay_task_host_flush(&roads[i]->line.host);
+			inlay_sq_ring(&roads[i]->line.host.link.sq);
 			round_of_all();
 			answer_some(8);
 			if (roads[i]->stopping && roads[i]->line.host.broken)
-				must(inlay_task_conn_break_(&roads[i]->line.conn));
+				must(inlay_task_link_break(&roads[i]->line.conn.link));
 			if (now() > end)
 				fail_msg("connection %u: %llu of %llu commands were completed", i, (unsigned long long)roads[i]->completed,
 					 (unsigned long long)roads[i]->submitted);
@@ -692,14 +654,14 @@ static void random_run(void **state)
 		assert_int_equal(inlay_pool_num_free(desks[i]->pull), 4);
 		desk_free(desks[i]);
 	}
-	print_message("# %llu commands: %u in order, %llu refused, %llu cancelled, %llu quarantined, %llu copied, "
+	print_message("# %llu commands: %u in order, %llu refused, %llu cancelled, "
 		      "%llu written by key, %llu connections ended\n",
 		      (unsigned long long)submitted, in_order, (unsigned long long)refusals,
-		      (unsigned long long)cancels, (unsigned long long)quarantines,
-		      (unsigned long long)copies, (unsigned long long)written, (unsigned long long)ends);
+		      (unsigned long long)cancels,
+		      (unsigned long long)written, (unsigned long long)ends);
 	/* Nothing of it was left out by chance */
 	if (ops >= 20000)
-		assert_true(in_order && refusals && quarantines && cancels && copies && written && ends);
+		assert_true(in_order && refusals && cancels && written && ends);
 }
 
 int main(void)

@@ -195,9 +195,8 @@ static struct side *side_make(uint64_t id, uint32_t message)
 {
 	struct inlay_task_host_params hp = inlay_task_host_default();
 	struct side *s = (struct side *)pages(sizeof(*s));
-	struct inlay_connect_attr path = inlay_task_path_default();
+	struct inlay_connect_attr path = inlay_task_host_default().path;
 	uint8_t address[INLAY_TASK_ADDRESS];
-	struct inlay_task_address peer;
 	struct inlay_task_caps caps;
 	uint32_t i;
 
@@ -229,8 +228,7 @@ static struct side *side_make(uint64_t id, uint32_t message)
 	s->link.self.message = message;
 	s->link.self.receives = 16;
 	s->ep = endpoint(s, id, address);
-	must(inlay_task_address_read(&peer, address, sizeof(address), INLAY_TASK_HOST, NULL));
-	must(inlay_task_link_connect(&s->link, &peer, NULL));
+	must(inlay_task_link_connect(&s->link, address, sizeof(address), INLAY_TASK_HOST, NULL));
 	inlay_task_address_write(address, &s->link.self);
 	connect_ep(s, id, s->ep, address);
 	s->mapped = map_of(s, id);
@@ -251,7 +249,7 @@ static void host_free(struct side *s)
 {
 	double end;
 
-	must(inlay_task_host_stop(&s->line.host));
+	must(inlay_task_link_break(&s->line.host.link));
 	for (end = now() + DEADLINE; inlay_task_host_destroy(&s->line.host); inlay_task_host_progress(&s->line.host, 64)) {
 		step();
 		if (now() > end)

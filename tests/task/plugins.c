@@ -40,7 +40,7 @@ static const struct inlay_task_entry entries[] = {{RDMA_ID, &rdma_plugin, NULL},
 
 static void far_make(struct far *f, uint32_t permissions)
 {
-	struct inlay_connect_attr path = inlay_task_path_default();
+	struct inlay_connect_attr path = inlay_task_host_default().path;
 	struct inlay_task_caps caps;
 
 	f->mem = (uint8_t *)pages(MEM);
@@ -111,12 +111,18 @@ static void both(struct bench *b)
 
 static void bench_free(struct bench *b)
 {
-	uint32_t i;
+	double end = now() + DEADLINE;
+	uint32_t i, k;
 
 	for (i = 0; i < 2; i++)
-		must(inlay_task_host_stop(&b->side[i].line.host));
-	for (i = 0; i < 4; i++)
-		both(b);
+		must(inlay_task_link_break(&b->side[i].line.host.link));
+	for (i = 0; i < 2; i++)
+		for (k = 0; k < b->side[i].line.host.num; k++)
+			while (b->side[i].line.host.tasks[k].state > INLAY_TASK_IDLE) {
+				both(b);
+				if (now() > end)
+					fail_msg("a command has not ended");
+			}
 	for (i = 0; i < 2; i++) {
 		struct side *s = &b->side[i];
 
@@ -200,11 +206,9 @@ static uint64_t endpoint(struct bench *b, uint32_t side, uint64_t plugin, uint8_
 static uint64_t reach(struct bench *b, uint32_t side, uint64_t plugin, struct far *f)
 {
 	uint8_t address[INLAY_TASK_ADDRESS];
-	struct inlay_task_address peer;
 	uint64_t ep = endpoint(b, side, plugin, address);
 
-	must(inlay_task_address_read(&peer, address, sizeof(address), INLAY_TASK_HOST, NULL));
-	must(inlay_task_link_connect(&f->link, &peer, NULL));
+	must(inlay_task_link_connect(&f->link, address, sizeof(address), INLAY_TASK_HOST, NULL));
 	inlay_task_address_write(address, &f->link.self);
 	must(call(b, side, plugin, ask(RDMA_CONNECT, ep, 0, 0, sizeof(address), address)));
 	return ep;
@@ -528,7 +532,7 @@ static void broken(void **state)
 		request(t[i], RDMA_ID, &r);
 		must(inlay_task_submit(t[i], 0));
 	}
-	inlay_task_host_flush(&b->side[0].line.host);
+	inlay_sq_ring(&b->side[0].line.host.link.sq);
 	assert_int_equal(until_done(b, t[1]), -EIO);
 	for (i = 2; i < 6; i++)
 		assert_int_equal(until_done(b, t[i]), -ECANCELED);

@@ -6,7 +6,8 @@
 #ifndef TESTS_TASK_RIG_H
 #define TESTS_TASK_RIG_H
 
-#include <inlay/task/keyed.h>
+#include <inlay/task.h>
+#include "messages.h"
 
 #define LARGE 16384u            /* bytes of the longest payload and the longest response */
 #define NEAR 16u                /* buffers that can be chained with a task's own: their descriptors lie near */
@@ -24,7 +25,7 @@ struct desk {
 	struct inlay_task_worker_params params;
 	struct region pulled, answers;
 	struct inlay_pool *pull, *pool;
-	void *memory, *pull_memory, *pool_memory;
+	void *pull_memory, *pool_memory;
 };
 
 struct line {
@@ -84,9 +85,8 @@ UNUSED static struct desk *desk_make(const struct inlay_task_worker_params *p, c
 	d->params = *p;
 	d->params.plugins = entries;
 	d->params.num_plugins = num_entries;
-	d->memory = pages(inlay_task_worker_size(&d->params));
-	must(inlay_task_worker_create(&d->worker, d->memory, inlay_task_worker_size(&d->params), dev.pd, &d->params, NULL));
-	must(inlay_task_worker_pull(&d->worker, d->pull));
+	d->params.pool = d->pull;
+	must(inlay_task_worker_create(&d->worker, dev.pd, &d->params, NULL));
 	return d;
 }
 
@@ -99,7 +99,6 @@ UNUSED static void desk_free(struct desk *d)
 	region_free(&d->answers);
 	free(d->pull_memory);
 	free(d->pool_memory);
-	free(d->memory);
 	free(d);
 }
 

@@ -7,13 +7,11 @@
 #define TESTS_TASK_SCENE_H
 
 #include "common.h"
-#include "messages.h"
 #include "rig.h"
 
 #define ECHO 0x11u      /* answers with the payload; ids are more than a bit apart */
 #define KEEP 0x22u      /* answers when it is told to */
 #define BACK 0x44u      /* answers with what it was sent by a key */
-#define STALLS 0x88u    /* not now, as long as it is told so; then as ECHO */
 #define TASKS 8u
 #define LINES 3u
 
@@ -24,7 +22,7 @@ static struct inlay_inventory *inv;
 static void *inv_memory;
 static struct inlay_buf *out, *in;
 static struct inlay_task_cmd *kept[LINES * TASKS];
-static uint32_t num_kept, completed, reused, stall, stalled;
+static uint32_t num_kept, completed;
 static bool retries;                    /* the device tries again at each turn */
 static struct inlay_task_host_params hp;
 static struct inlay_task_worker_params wp;
@@ -64,21 +62,12 @@ static int back(void *plugin, struct inlay_task_cmd *cmd)
 	return INLAY_TASK_LATER;
 }
 
-static int stalling(void *plugin, struct inlay_task_cmd *cmd)
-{
-	if (stall) {
-		stalled++;
-		return INLAY_TASK_STALL;
-	}
-	return echo(plugin, cmd);
-}
-
 #define PLUGIN(name, handler) {INLAY_TASK_VERSION, name, NULL, NULL, NULL, NULL, handler, NULL}
 
 static const struct inlay_task_plugin plugin_echo = PLUGIN("echo", echo), plugin_keep = PLUGIN("keep", keep),
-				      plugin_back = PLUGIN("back", back), plugin_stalls = PLUGIN("stalls", stalling);
+				      plugin_back = PLUGIN("back", back);
 static const struct inlay_task_entry usual_plugins[] = {
-	{ECHO, &plugin_echo, NULL}, {KEEP, &plugin_keep, NULL}, {BACK, &plugin_back, NULL}, {STALLS, &plugin_stalls, NULL}};
+	{ECHO, &plugin_echo, NULL}, {KEEP, &plugin_keep, NULL}, {BACK, &plugin_back, NULL}};
 
 /* ---- the scene ---- */
 
@@ -90,21 +79,12 @@ UNUSED static void done(struct inlay_task *task, uint64_t user_data, uint64_t ho
 	completed++;
 }
 
-static void count_reused(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
-{
-	(void)user_data;
-	(void)host_user_data;
-	assert_int_equal(task->state, INLAY_TASK_IDLE);
-	reused++;
-}
-
 /* Parameters as most tests have them */
 UNUSED static void plain(void)
 {
 	hp = inlay_task_host_default();
 	wp = inlay_task_worker_default();
 	hp.tasks = hp.in_flight = TASKS;
-	hp.reusable = count_reused;
 	wp.credits = wp.spare = TASKS;
 }
 
@@ -114,7 +94,7 @@ UNUSED static void scene_make(uint32_t num_lines, uint32_t elements, const struc
 	uint32_t i;
 
 	wp.connections = num_lines;
-	num_kept = completed = reused = stall = stalled = 0;
+	num_kept = completed = 0;
 	desk = desk_make(&wp, plugins, num_plugins, elements);
 	for (i = 0; i < num_lines; i++) {
 		lines[i] = (struct line *)pages(sizeof(*lines[i]));

@@ -100,13 +100,13 @@ static void counters_wrap(void **state)
 					payload(t[i], lengths[i], round + i);
 				must(inlay_task_submit(t[i], 0));
 				if (i == 5 && round % 3)
-					must(inlay_task_cancel(t[i]));
+					must(inlay_task_cancel(t[i], 0));
 				if (i % 3 == 2)
-					inlay_task_host_flush(&line->host);
+					inlay_sq_ring(&line->host.link.sq);
 			}
-			inlay_task_host_flush(&line->host);
+			inlay_sq_ring(&line->host.link.sq);
 			until(num_kept == 2);
-			must(inlay_task_cancel(t[6]));
+			must(inlay_task_cancel(t[6], 0));
 			until_done(t[6]);
 			assert_int_equal(inlay_task_status(t[6]), -ECANCELED);
 			while (num_kept) {
@@ -195,7 +195,7 @@ static void answer_before_the_send_is_done(void **state)
 		if (completed)
 			fail_msg("way %u: its send is not done, and it is completed with status %d", way, inlay_task_status(t));
 		assert_int_equal(inlay_task_status(t), -EINPROGRESS);
-		assert_int_equal(t->state, INLAY_TASK_CLOSING);
+		assert_int_equal(t->state, INLAY_TASK_ENDING);
 		until(completed == 1);
 		assert_int_equal(inlay_task_status(t), 0);
 		assert_int_equal(t->response_len, 0);
@@ -228,7 +228,7 @@ static void answer_before_the_doorbell(void **state)
 		forge(t);
 		until_done(t);
 		good(t, 0, 0);
-		inlay_task_host_flush(&line->host);
+		inlay_sq_ring(&line->host.link.sq);
 		until(line->host.strays == way + 1);
 		assert_int_equal(completed, 2 * way + 1);
 		payload(t, way % 2 ? 2000 : 20, way);

@@ -28,7 +28,7 @@ static void close_it(void *plugin)
 	closed++;
 }
 
-static void connection(void *plugin, struct inlay_task_conn *conn, void **state, enum inlay_task_change up)
+static void connection(void *plugin, struct inlay_task_conn *conn, void **state, int up)
 {
 	(void)plugin;
 	(void)conn;
@@ -41,7 +41,7 @@ static const struct inlay_task_plugin plugin_counts = {INLAY_TASK_VERSION, "echo
 						       open_it, close_it, NULL, connection, echo, NULL};
 static const struct inlay_task_plugin plugin_any = PLUGIN("any", back_or_echo);
 static const struct inlay_task_entry entries[] = {{ECHO, &plugin_counts, NULL}, {KEEP, &plugin_keep, NULL},
-						  {BACK, &plugin_any, NULL}, {STALLS, &plugin_stalls, NULL}};
+						  {BACK, &plugin_any, NULL}};
 
 static void params(void)
 {
@@ -71,16 +71,12 @@ static void end_all(void)
 static void lengths(void **state)
 {
 	struct inlay_task *t = NULL, *more[64];
-	struct inlay_pool pool = {};
 	uint32_t len, n;
 
 	(void)state;
 	params();
 	begin();
 	completed = 0;
-	assert_int_equal(inlay_task_worker_pull(&desk->worker, &pool), -EINVAL); /* no element for each connection */
-	pool.num = desk->worker.params.connections;
-	assert_int_equal(inlay_task_worker_pull(&desk->worker, &pool), -EBUSY);
 	assert_true(hp.tasks <= ARRAY(more));
 	for (n = 0; n < hp.tasks; n++)
 		must(inlay_task_alloc(&line->host, ECHO, NULL, &more[n]));
@@ -113,7 +109,7 @@ static void by_key(void **state)
 {
 	struct inlay_buf *from = NULL, *to = NULL, *piece = NULL;
 	struct inlay_task *t = NULL;
-	uint32_t i, len;
+	uint32_t i, len, n;
 
 	(void)state;
 	params();
@@ -146,7 +142,10 @@ static void by_key(void **state)
 		must(inlay_task_submit(t, INLAY_RING));
 		until_done(t);
 		good(t, len, i);
-		assert_true(all_bytes(outside.at + LARGE + len, LARGE - len, 0x55));
+		/* A response that fits an answer is there */
+		n = len > 4064 ? len : 0;
+		assert_ptr_equal(inlay_task_response(t), n ? to : t->own_response);
+		assert_true(all_bytes(outside.at + LARGE + n, LARGE - n, 0x55));
 		assert_int_equal(inlay_pool_num_free(desk->pull), 2);
 	}
 	/* Too long for what the handler may answer */
@@ -166,6 +165,144 @@ static void by_key(void **state)
 	must(inlay_buf_dec_refcount(from, NULL));
 	must(inlay_buf_dec_refcount(to, NULL));
 	end_all();
+}
+
+/* A command by keys, with one bit of its head or keys flipped: answered, and by whom */
+static void flipped_bits(void **state)
+{
+	static const struct {
+		uint32_t from, to;
+		int status;
+	} bits[] = {
+		{8, 64, -EBADMSG},    /* kind, flags, length */
+		{128, 192, -ENOENT},  /* plugin */
+		{192, 256, 0},        /* destination */
+		{288, 384, -EBADMSG}, /* the payload's key: zero, bytes */
+		{416, 448, -EBADMSG}, /* the response's key: zero */
+	};
+	struct inlay_task *t;
+	uint32_t i, bit, at;
+
+	(void)state;
+	plain();
+	usual_scene(1, 2);
+	t = task(BACK);
+	must(inlay_task_set_payload(t, out));
+	must(inlay_task_set_response(t, in));
+	for (i = 0; i < ARRAY(bits); i++)
+		for (bit = bits[i].from; bit < bits[i].to; bit++) {
+			must(inlay_task_submit(t, 0));
+			at = INLAY_DS + 4 + bit / 8;
+			((uint8_t *)inlay_sq_wqe(&line->host.link.sq, t->end - 2 + at / 64))[at % 64] ^= (uint8_t)(1u << bit % 8);
+			inlay_sq_ring(&line->host.link.sq);
+			until_done(t);
+			if (inlay_task_status(t) != bits[i].status ||
+			    t->by != (bits[i].status ? INLAY_TASK_BY_WORKER : INLAY_TASK_BY_HANDLER))
+				fail_msg("bit %u: status %d by %d", bit, inlay_task_status(t), t->by);
+		}
+	assert_int_equal(line->host.strays + line->conn.strays, 0);
+	must(inlay_task_release(t));
+	scene_free();
+}
+
+/* NOPs that no doorbell shows to the device, until so many WQEBBs are left; the last one returns them all */
+static void fill_ring(struct inlay_sq *sq, uint32_t room)
+{
+	while (inlay_sq_room(sq) > room)
+		must(inlay_post(sq, MLX5_OPCODE_NOP, NULL, inlay_sq_room(sq) == room + 1 ? INLAY_SIGNALED : 0));
+}
+
+/* Submits that find the ring full are tried again; windows are closed when there is room */
+static void no_room(void **state)
+{
+	static const struct {
+		uint32_t len, room;
+		bool lent;
+	} rows[] = {{8, 0, false}, {2000, 0, false}, {500, 1, true}, {LARGE, 7, true}};
+	struct inlay_task *t;
+	struct inlay_sq *sq;
+	uint32_t i;
+
+	(void)state;
+	plain();
+	usual_scene(1, 4);
+	sq = &line->host.link.sq;
+	t = task(ECHO);
+	for (i = 0; i < ARRAY(rows); i++) {
+		if (rows[i].lent) {
+			fill(outside.at, rows[i].len, i);
+			must(inlay_buf_set_data(out, outside.at, rows[i].len));
+			must(inlay_task_set_payload(t, out));
+		} else {
+			payload(t, rows[i].len, i);
+		}
+		if (rows[i].len == LARGE) {
+			must(inlay_task_set_plugin(t, BACK));
+			must(inlay_task_set_response(t, in));
+		}
+		fill_ring(sq, rows[i].room);
+		assert_int_equal(inlay_task_submit(t, INLAY_RING), -EAGAIN);
+		assert_int_equal(inlay_sq_room(sq), rows[i].room);
+		inlay_sq_ring(sq);
+		until(inlay_sq_room(sq) > sq->mask / 2);
+		answered(t, rows[i].len, i);
+	}
+	must(inlay_task_set_plugin(t, KEEP));
+	must(inlay_task_submit(t, INLAY_RING));
+	until(num_kept && !inlay_sq_pending(sq));
+	fill_ring(sq, 3);
+	must(respond(kept[0], 0));
+	until(t->state == INLAY_TASK_ENDING);
+	turns(3);
+	assert_int_equal(t->held & INLAY_TASK_HELD_KEYS, 3);
+	assert_int_equal(inlay_task_status(t), -EINPROGRESS);
+	inlay_sq_ring(sq);
+	until_done(t);
+	good(t, 0, 0);
+	must(inlay_task_release(t));
+	scene_free();
+}
+
+/* What fits neither a message nor a key, and memory that no window may be bound to */
+static void never_fits(void **state)
+{
+	struct inlay_task_keys *keys;
+	struct inlay_buf *list = NULL, *piece = NULL;
+	struct inlay_task *t;
+	uint32_t i;
+
+	(void)state;
+	plain();
+	usual_scene(1, 4);
+	t = task(ECHO);
+	for (i = 0; i <= hp.max_gather; i++) {
+		must(inlay_inventory_get_by_data(inv, &outside.map, outside.at + 2 * LARGE + 10 * i, 10, &piece));
+		if (i)
+			must(inlay_buf_chain_list(list, piece));
+		else
+			list = piece;
+	}
+	must(inlay_task_set_payload(t, list));
+	assert_int_equal(inlay_task_submit(t, INLAY_RING), -E2BIG);
+	must(inlay_task_set_payload(t, out));
+	keys = t->keys;
+	t->keys = NULL;
+	assert_int_equal(inlay_task_submit(t, INLAY_RING), -E2BIG);
+	t->keys = keys;
+	must(inlay_pool_alloc(desk->pool, &piece));
+	must(inlay_buf_set_data(piece, inlay_buf_head(piece), LARGE));
+	must(inlay_task_set_payload(t, piece));
+	assert_int_equal(inlay_task_submit(t, INLAY_RING), -EPERM);
+	must(inlay_task_set_payload(t, NULL));
+	must(inlay_task_set_response(t, piece));
+	assert_int_equal(inlay_task_submit(t, INLAY_RING), -EPERM);
+	must(inlay_task_set_response(t, NULL));
+	payload(t, 100, 1);
+	answered(t, 100, 1);
+	must(inlay_task_release(t));
+	must(inlay_buf_dec_refcount(list, NULL));
+	must(inlay_buf_dec_refcount(piece, NULL));
+	scene_free();
 }
 
 /* Sleeping on descriptors */
@@ -288,6 +425,9 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lengths),
 		cmocka_unit_test(by_key),
+		cmocka_unit_test(flipped_bits),
+		cmocka_unit_test(no_room),
+		cmocka_unit_test(never_fits),
 		cmocka_unit_test(events),
 		cmocka_unit_test(freed_completions),
 	};

@@ -3,11 +3,10 @@
  * worker.c: the worker: a connection that breaks with nothing to flush; connections that share its pool and its CQ.
  */
 #include "scene.h"
-#include <dlfcn.h>
 
 /*
- * A connection is broken by its worker when handlers keep all that it has receives for and nothing is being sent, so that the device has
- * nothing to give back: it is found broken all the same. The commands can be answered to nobody, and the host is stopped.
+ * Handlers keep all that a connection has receives for and nothing is being sent when it breaks, so that the device has nothing to give
+ * back: a probe finds it. The commands can be answered to nobody, and the host is stopped.
  */
 static void broken_with_nothing_to_flush(void **state)
 {
@@ -24,12 +23,13 @@ static void broken_with_nothing_to_flush(void **state)
 	}
 	until(num_kept == TASKS);
 	assert_int_equal(line->conn.kept, TASKS);
-	must(inlay_task_conn_break_(&line->conn));
+	must(inlay_task_link_break(&line->conn.link));
+	must(message_probe(&line->conn.link));
 	until(line->conn.broken);
 	for (i = 0; i < TASKS; i++)
 		assert_int_equal(respond(kept[i], 0), -ENOTCONN);
 	assert_int_equal(line->conn.kept, 0);
-	inlay_task_host_stop(&line->host);
+	inlay_task_link_break(&line->host.link);
 	until(completed == TASKS);
 	for (i = 0; i < TASKS; i++) {
 		assert_int_equal(inlay_task_status(t[i]), -ECONNABORTED);
@@ -120,77 +120,11 @@ static void share_of_the_pool(void **state)
 	}
 }
 
-/* What the device says of its CQs, if not 0, in the place of what it is */
-static int said_max_cqe;
-
-int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
-{
-	int (*real)(struct ibv_context *, struct ibv_device_attr *) = NULL;
-	void *symbol = dlsym(RTLD_NEXT, "ibv_query_device");
-	int err;
-
-	memcpy(&real, &symbol, sizeof(real));
-	err = real(context, attr);
-	if (!err && said_max_cqe)
-		attr->max_cqe = said_max_cqe;
-	return err;
-}
-
-/* A device whose CQs are short: as many connections as one has room for, whatever they complete; others are refused and leave nothing */
-static void room_in_the_cq(void **state)
-{
-	static struct inlay_task_worker w;
-	static struct inlay_task_conn c[40];
-	uint32_t n, i, all, sizes;
-	void *memory, *more[40];
-
-	(void)state;
-	for (sizes = 200; sizes < 5000; sizes = sizes * 2 + 1) {
-		plain();
-		wp.plugins = usual_plugins;
-		wp.num_plugins = ARRAY(usual_plugins);
-		wp.connections = ARRAY(c);
-		wp.message = wp.response = 64;
-		wp.max_inline = 32;
-		said_max_cqe = (int)sizes;
-		memory = pages(inlay_task_worker_size(&wp));
-		must(inlay_task_worker_create(&w, memory, inlay_task_worker_size(&wp), dev.pd, &wp, NULL));
-		/* A CQ has a power of two of entries */
-		assert_true(w.cq.mask < 2 * sizes);
-		for (i = 0; i < ARRAY(c); i++)
-			more[i] = pages(inlay_task_conn_size(&wp));
-		for (n = all = 0; n < ARRAY(c); n++) {
-			int err = inlay_task_conn_create(&c[n], more[n], inlay_task_conn_size(&wp), &w, NULL);
-
-			if (err) {
-				assert_int_equal(err, -ENOSPC);
-				break;
-			}
-			/* All of its WQEs may be flushed at once, and all of its receives */
-			all += c[n].link.sq.mask + 1 + wp.credits;
-			assert_true(all <= w.cq.mask + 1);
-		}
-		assert_true(n && n < ARRAY(c));
-		assert_int_equal(w.num_conns, n);
-		assert_int_equal(inlay_task_conn_create(&c[n], more[n], inlay_task_conn_size(&wp), &w, NULL), -ENOSPC);
-		must(inlay_task_conn_destroy(&c[0]));
-		must(inlay_task_conn_create(&c[n], more[n], inlay_task_conn_size(&wp), &w, NULL));
-		for (i = 1; i <= n; i++)
-			must(inlay_task_conn_destroy(&c[i]));
-		must(inlay_task_worker_destroy(&w));
-		for (i = 0; i < ARRAY(c); i++)
-			free(more[i]);
-		free(memory);
-	}
-	said_max_cqe = 0;
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(broken_with_nothing_to_flush),
 		cmocka_unit_test(share_of_the_pool),
-		cmocka_unit_test(room_in_the_cq),
 	};
 
 	return cmocka_run_group_tests_name("task_worker", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||

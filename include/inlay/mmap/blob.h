@@ -46,10 +46,7 @@
 
 #define INLAY_BLOB_VERSION 3u
 
-enum inlay_blob_kind {
-	INLAY_BLOB_RDMA = 1,
-	INLAY_BLOB_PCI = 2
-};
+enum inlay_blob_kind { INLAY_BLOB_RDMA = 1, INLAY_BLOB_PCI = 2 };
 
 /* The first bytes of a blob */
 struct inlay_blob {
@@ -70,8 +67,7 @@ struct inlay_blob_range {
 	uint32_t access;                /* bits of permissions */
 };
 
-INLAY_STATIC_ASSERT(offsetof(struct inlay_blob, bytes) == 12 && sizeof(struct inlay_blob) == 64, "no holes");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_blob_range) == 24, "no holes");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_blob) == 64 && sizeof(struct inlay_blob_range) == 24, "no holes");
 
 /* Makes a message authentication code */
 struct inlay_mac {

@@ -26,9 +26,9 @@
  *   - A region covers whole pages (attr.page). A get is a hit if one region contains its range and
  *     grants its access bits.
  *   - Regions that can be found never overlap. A miss that overlaps some replaces them by one union
- *     with all their access, unless ops.merge refuses one; so a union may open pages to peers that
- *     no get asked to open. If the union cannot be registered, or exceeds max_bytes, the miss
- *     registers its own pages with its own access. Adjacent regions are not merged.
+ *     with all their access, which may open pages to peers that no get asked to open; ops.merge may
+ *     refuse. If the union cannot be registered, or exceeds max_bytes, the miss registers its own
+ *     pages with its own access.
  *   - A region in use (more gets than puts) is never deregistered. A post or a union takes it out:
  *     no get finds it, its keys stay valid, and its last put deregisters it.
  *   - The limits include regions taken out. To make room, overlapped regions go first, then idle

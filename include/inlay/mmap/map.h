@@ -390,10 +390,7 @@ INLAY_COLD int inlay_mmap_stop(struct inlay_mmap *m)
 	return inlay_mmap_num_bufs(m) ? -EBUSY : inlay_mmap_release_(m);
 }
 
-/*
- * Stops the map if needed, calls free_cb for each range of host memory or a dmabuf, and returns the
- * memory to the caller. Returns 0, or -EBUSY (see the top).
- */
+/* Stops the map if needed, calls free_cb, and returns the memory to the caller. Returns 0; -EBUSY. */
 INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 {
 	uint32_t r;
@@ -413,8 +410,8 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 }
 
 /*
- * The DPA's handle for the map. No public document describes the commands: returns -EBADFD by
- * state; -ENOENT when pd is not one of the map's devices; else -ENOTSUP.
+ * The DPA's handle for the map: -EBADFD by state; -ENOENT when pd is not one of the map's devices;
+ * else -ENOTSUP, because no public document describes the commands.
  */
 INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ibv_pd *pd, uint32_t *handle)
 {

@@ -82,7 +82,6 @@ struct inlay_monitor {
 
 /*
  * Opens a userfaultfd, whose reports go to num caches. The array stays until inlay_monitor_fini.
- *
  * Returns 0; -EPERM if the process may not; -ENOSYS if the kernel has no userfaultfd; -ENOTSUP if
  * it is older than Linux 5.11 (aarch64: 6.10); else the negative errno of ioctl or eventfd.
  */
@@ -121,7 +120,6 @@ INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *c
 /*
  * Watches [addr, addr + len): whole pages, of the mapping's page size. Call it before the memory is
  * registered, so that no report is missed. Memory may be watched twice.
- *
  * Returns 0; -EINVAL for memory that is not mapped, or that this kernel cannot watch; -EPERM for a
  * shared mapping of a file that the process may not write; -EBUSY if another userfaultfd watches
  * it; -EBADFD after the last inlay_monitor_step; else the negative errno of UFFDIO_REGISTER.

@@ -50,7 +50,7 @@ INLAY_CASTS_BEGIN_
 /* Device objects of a map that was exported for one device, or imported; in the caller's memory */
 struct inlay_mmap_pci {
 	struct inlay_mmap_pci *next;      /* of the map's other devices */
-	const struct ibv_pd *pd;
+	const struct ibv_pd *pd;          /* Imported: NULL, as vhca and access_key are 0 */
 	struct inlay_devx_mkey *keys;     /* by range; obj NULL: not exported. Imported: aliases */
 	uint32_t num;
 	uint32_t vhca;
@@ -89,16 +89,13 @@ INLAY_COLD int inlay_mmap_cap_pci(struct ibv_context *ctx, uint32_t *vhca)
 }
 
 /* Makes an empty list of num keys, in memory of inlay_mmap_pci_bytes_(num). */
-INLAY_COLD struct inlay_mmap_pci *inlay_mmap_pci_init_(void *memory, uint32_t num, const struct ibv_pd *pd,
-						       uint32_t vhca)
+INLAY_COLD struct inlay_mmap_pci *inlay_mmap_pci_init_(void *memory, uint32_t num)
 {
 	struct inlay_mmap_pci *pci = (struct inlay_mmap_pci *)memory;
 
 	__builtin_memset(memory, 0, inlay_mmap_pci_bytes_(num));
 	pci->keys = (struct inlay_devx_mkey *)(void *)(pci + 1);
 	pci->num = num;
-	pci->pd = pd;
-	pci->vhca = vhca;
 	return pci;
 }
 
@@ -191,7 +188,9 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
 	err = err ? err : inlay_pdn_from_pd(&pdn, m->devs[dev]);
 	if (err)
 		return err;
-	pci = inlay_mmap_pci_init_(memory, m->num_ranges, m->devs[dev], vhca);
+	pci = inlay_mmap_pci_init_(memory, m->num_ranges);
+	pci->pd = m->devs[dev];
+	pci->vhca = vhca;
 	memory += inlay_mmap_pci_bytes_(m->num_ranges);
 	if (getrandom(pci->access_key, sizeof(pci->access_key), 0) < 0) /* all of it, or an error */
 		return -errno;
@@ -251,11 +250,10 @@ INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *
 				      sizeof(*pci->keys));
 }
 
-/* Creates an alias of the owner's key. owner: the key, from the blob. */
-INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, struct ibv_context *ctx, uint32_t pdn,
-				     uint32_t owner)
+/* Creates an alias of the owner's key. */
+INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_devx_mkey *key, const struct inlay_blob *head, uint32_t owner,
+				     struct ibv_context *ctx, uint32_t pdn)
 {
-	struct inlay_devx_mkey *key = &pci->keys[i];
 	struct inlay_create_alias_out out;
 	struct inlay_create_alias_in in;
 	int err;
@@ -264,10 +262,10 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_GENERAL_OBJECT);
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OP_MOD, INLAY_OBJ_MKEY);
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_ALIAS_OBJECT, 1);
-	inlay_alias_set(&in.alias, INLAY_ALIAS_VHCA_ID_TO_BE_ACCESSED, pci->vhca);
+	inlay_alias_set(&in.alias, INLAY_ALIAS_VHCA_ID_TO_BE_ACCESSED, head->vhca);
 	inlay_alias_set(&in.alias, INLAY_ALIAS_OBJECT_ID_TO_BE_ACCESSED, owner >> 8);
 	inlay_alias_set(&in.alias, INLAY_ALIAS_METADATA_PD, pdn);
-	__builtin_memcpy(in.alias.access_key, pci->access_key, sizeof(in.alias.access_key));
+	__builtin_memcpy(in.alias.access_key, head->access_key, sizeof(in.alias.access_key));
 	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &key->obj, &key->error);
 	if (err)
 		return key->error.status == INLAY_CMD_STATUS_BAD_RES ? -EPERM : err;
@@ -306,10 +304,9 @@ INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *mem
 	err = err ? err : own == head.vhca ? -EINVAL : inlay_pdn_from_pd(&pdn, pd);
 	if (err)
 		return err;
-	pci = inlay_mmap_pci_init_((uint8_t *)memory + maps, head.ranges, pd, head.vhca);
-	__builtin_memcpy(pci->access_key, head.access_key, sizeof(pci->access_key));
+	pci = inlay_mmap_pci_init_((uint8_t *)memory + maps, head.ranges);
 	for (i = 0; i < head.ranges && !err; i++) {
-		err = inlay_mmap_pci_alias_(pci, i, pd->context, pdn, made.sources[i].of.keys.rkey);
+		err = inlay_mmap_pci_alias_(&pci->keys[i], &head, made.sources[i].of.keys.rkey, pd->context, pdn);
 		made.sources[i].of.keys.lkey = pci->keys[i].key;
 		made.sources[i].of.keys.rkey = INLAY_NO_KEY;
 	}

@@ -49,12 +49,7 @@ struct inlay_keys {
 	uint32_t rkey;
 };
 
-enum inlay_source_kind {
-	INLAY_SOURCE_HOST,
-	INLAY_SOURCE_DMABUF,
-	INLAY_SOURCE_DM,
-	INLAY_SOURCE_KEYS
-};
+enum inlay_source_kind { INLAY_SOURCE_HOST, INLAY_SOURCE_DMABUF, INLAY_SOURCE_DM, INLAY_SOURCE_KEYS };
 
 struct inlay_source {
 	uint32_t kind;          /* enum inlay_source_kind */

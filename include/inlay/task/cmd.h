@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/cmd.h: a command as a worker's plugin sees it, the plugin's interface, and how
- * commands are answered. What authors of plugins include.
+ * inlay/task/cmd.h: a command as a worker's plugin sees it, the plugin's interface, and answers.
+ * What authors of plugins include.
  *
  *   static int count(void *plugin, struct inlay_task_cmd *cmd)
  *   {
@@ -21,15 +21,13 @@
  *   INLAY_TASK_LATER        it keeps the command and answers later, anywhere in the worker's thread
  *   INLAY_TASK_STALL        not now: offer it again in the next progress; later commands wait
  *
- * Invariants
+ * Every command is answered once; if the ring is full, the answer waits. Handlers get the commands
+ * of a connection in the order of submission, and immediate answers leave in that order. When a
+ * connection breaks, handlers must still answer the commands that they keep: this sends nothing
+ * (-ENOTCONN) and gives them back.
  *
- *   - Every command is answered once. If the ring is full, the answer waits.
- *   - Handlers get the commands of a connection in the order of submission. Immediate answers leave
- *     in that order. There is no order between connections.
- *   - When a connection breaks, handlers must still answer the commands that they keep: this sends
- *     nothing (-ENOTCONN) and gives them back.
- *
- * Threads: a worker, its connections and commands have one owner at a time.
+ * Threads: a worker, its connections and commands have one owner at a time. A plugin's functions
+ * may answer any command, but call neither the worker's progress nor set-up.
  * Sources: DOCA's documentation of doca_urom_plugin.
  */
 #ifndef INLAY_TASK_CMD_H
@@ -38,24 +36,14 @@
 #include <inlay/buf.h>
 #include <inlay/task/link.h>
 
-#define INLAY_TASK_PLUGINS 256u         /* of a worker, at most */
+#define INLAY_TASK_PLUGINS 64u          /* of a worker, at most */
 #define INLAY_TASK_CONNECTIONS 4096u    /* of a worker, at most */
 #define INLAY_TASK_RESPONSE_PIECES 16u  /* of a list that answers, at most */
+#define INLAY_TASK_LATER 1              /* what a handler returns besides 0 and negative errnos */
+#define INLAY_TASK_STALL 2
 
 struct inlay_task_conn;
 struct inlay_task_worker;
-
-/* What a handler returns besides 0 and negative errnos */
-enum inlay_task_handled {
-	INLAY_TASK_LATER = 1,
-	INLAY_TASK_STALL = 2,
-};
-
-/* What has happened to a connection */
-enum inlay_task_change {
-	INLAY_TASK_ENDED,
-	INLAY_TASK_CONNECTED,
-};
 
 /* A command. All of it is valid until it is answered. */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_cmd {
@@ -92,8 +80,8 @@ struct inlay_task_plugin {
 	void (*close)(void *plugin);
 	/* For the worker's user: writes what hosts must know. *len: in, bytes at buf; out, written or needed. */
 	int (*address)(void *plugin, void *buf, size_t *len);
-	/* A connection was connected, or has ended. *state: as cmd->state. */
-	void (*connection)(void *plugin, struct inlay_task_conn *conn, void **state, enum inlay_task_change change);
+	/* A connection was connected, up 1, or has ended, up 0. *state: as cmd->state. */
+	void (*connection)(void *plugin, struct inlay_task_conn *conn, void **state, int up);
 	/* The handler. */
 	int (*command)(void *plugin, struct inlay_task_cmd *cmd);
 	/* Once in each progress of the worker. Returns how much it has done. */
@@ -118,30 +106,25 @@ struct inlay_task_worker_params {
 	uint32_t message;               /* bytes of the longest command, head included */
 	uint32_t response;              /* bytes of cmd->response, at least 32 */
 	uint32_t max_inline;            /* bytes of response copied into a WQE; at most 512 */
+	struct inlay_pool *pool;        /* of the PD, started: payloads by key are read to it; NULL: there are none */
 	struct ibv_comp_channel *channel; /* of the CQ, to sleep on; or NULL */
 	uint64_t id;                    /* told to the hosts in the address */
 };
 
 /* worker.h */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_worker {
-	struct inlay_task_conn **named; /* the connections by QPN: a hash table */
-	struct inlay_task_entry *plugins; /* those that are open */
 	struct inlay_task_conn *dirty;  /* may be read: connections to ring for, or with commands that wait */
-	uint32_t named_mask;
 	uint32_t num_plugins;           /* open */
-	uint32_t inside;                /* within progress or a plugin's function */
 	uint32_t num_conns;             /* may be read */
-	struct inlay_task_conn **conns;
-	/* keyed.h: posts the read of a payload. Returns 0 or -EAGAIN. NULL: no payloads by key */
-	int (*pull)(struct inlay_task_cmd *cmd);
 	struct inlay_cq cq __attribute__((aligned(INLAY_CACHE_LINE)));
-	struct inlay_pool *pool;        /* of payloads by key */
-	uint32_t share;                 /* elements of it that each connection may use */
+	uint32_t share;                 /* elements of params.pool that each connection may use */
 	uint32_t strays;                /* may be read: completions of no connection */
 	struct inlay_task_worker_params params;
 	struct inlay_uar uar;
 	struct ibv_pd *pd;
 	struct ibv_cq *ibcq;
+	struct inlay_task_entry plugins[INLAY_TASK_PLUGINS]; /* those that are open */
+	struct inlay_task_conn *conns[INLAY_TASK_CONNECTIONS / 4]; /* lists, by QPN */
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_worker, cq) == INLAY_CACHE_LINE, "a poll touches two lines");
@@ -152,32 +135,32 @@ struct inlay_task_fifo_ {
 	struct inlay_task_cmd *last;
 };
 
-/* A connection to a host; conn.h */
+/* A connection to a host; worker.h */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	struct inlay_task_worker *worker;
 	struct inlay_task_cmd **ring;   /* the command of each receive */
+	struct inlay_task_conn *next;   /* in the worker's list */
 	struct inlay_task_conn *next_dirty;
 	uint32_t taken;                 /* may be read: commands received */
 	uint32_t mask;                  /* credits - 1 */
 	uint32_t message;               /* bytes of a receive */
-	uint32_t half;               /* of inlay_task_post_inline_ */
+	uint32_t half;                  /* of inlay_task_post_inline_ */
 	uint32_t response_max;          /* bytes of response in a command's own memory */
 	uint32_t kept;                  /* commands with handlers */
 	uint8_t dirty;
 	uint8_t connected;
 	uint8_t broken;                 /* may be read: destroy it */
-	uint8_t marked;                 /* broken, and the last WQE, a signaled NOP, is posted */
 	uint32_t lkey;
-	struct inlay_task_cmd *cmds;    /* num of them: credits and spare */
 	struct inlay_task_fifo_ waiting; /* for earlier commands, or for their payload */
 	struct inlay_task_fifo_ answered; /* their answers wait for room in the ring */
 	struct inlay_task_fifo_ sending; /* the device may still use their memory */
 	struct inlay_task_fifo_ spare;
 	struct inlay_task_link link;
 	/* Rarely used */
+	struct inlay_task_cmd *cmds;    /* num of them: credits and spare */
 	uint32_t max_inline;
 	uint32_t answer_max;            /* bytes of response in an answer */
-	uint32_t pulls;                 /* elements of worker->pool in use */
+	uint32_t pulls;                 /* elements of the pool in use */
 	uint32_t strays;                /* may be read: unexpected completions */
 	uint32_t num;
 	uint32_t stride;                /* bytes of a command's receive and response */
@@ -218,15 +201,6 @@ INLAY_ALWAYS void inlay_task_conn_dirty_(struct inlay_task_conn *c)
 	}
 }
 
-/* Follows every answer: posts the next receive, into cmd's memory. */
-INLAY_ALWAYS void inlay_task_conn_posted_(struct inlay_task_conn *c, struct inlay_task_cmd *cmd)
-{
-	/* At most params.credits receives are posted, so this place is free. */
-	c->ring[inlay_rq_index(&c->link.rq) & c->mask] = cmd;
-	inlay_rq_recycle(&c->link.rq, (uintptr_t)(cmd->response - c->message));
-	inlay_task_conn_dirty_(c);
-}
-
 /* Gives back what the command holds besides its own memory. */
 INLAY_FN void inlay_task_cmd_drop_(struct inlay_task_cmd *cmd)
 {
@@ -247,11 +221,10 @@ INLAY_FN void inlay_task_cmd_spare_(struct inlay_task_cmd *cmd)
 }
 
 /*
- * Posts the answer that a command holds: kind, status, response_len, and the response in its own
- * memory or in its answer buffer; a longer one is written to the host's buffer first. While the
- * device gathers from the command's memory, a spare command takes its receive.
- *
- * Returns 0, or -EAGAIN when the ring is full or no command is spare.
+ * Posts the answer that a command holds, from its own memory or its answer buffer; a longer one is
+ * written to the host's buffer first. Then posts the next receive: into the command's memory, or
+ * into a spare command's while the device gathers from it. Returns 0; -EAGAIN when the ring is full
+ * or no command is spare.
  */
 INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 {
@@ -262,27 +235,30 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 	struct ibv_sge sge[INLAY_TASK_RESPONSE_PIECES];
 	uint8_t head[INLAY_TASK_HEAD];
 
-	if (!cmd->answer && len <= c->max_inline) {
+	if (INLAY_LIKELY(!cmd->answer && len <= c->max_inline)) {
 		if (inlay_task_post_inline_(sq, first, &cmd->ids, cmd->response, len, c->half, 0))
 			return -EAGAIN;
 		inlay_task_cmd_drop_(cmd);
-		inlay_task_conn_posted_(c, cmd);
-		return 0;
+	} else {
+		inlay_task_head_write_(head, first, &cmd->ids);
+		sge[0].addr = (uintptr_t)cmd->response;
+		sge[0].length = len;
+		sge[0].lkey = c->lkey;
+		if (cmd->answer)
+			num = (uint32_t)inlay_buf_sges(cmd->answer, sge, INLAY_TASK_RESPONSE_PIECES);
+		/* A write and its answer go together. */
+		if (!c->spare.first || (written && (inlay_sq_room(sq) < 1 + (2 + num + 3) / 4 ||
+						    inlay_post_write(sq, 0, cmd->response_key.rkey, sge, num, 0))) ||
+		    inlay_task_post_sges_(sq, head, INLAY_TASK_HEAD, sge, written ? 0 : num, c->half, INLAY_SIGNALED))
+			return -EAGAIN;
+		cmd->posted = inlay_sq_index(sq);
+		inlay_task_fifo_push_(&c->sending, cmd);
+		cmd = inlay_task_fifo_pop_(&c->spare);
 	}
-	inlay_task_head_write_(head, first, &cmd->ids);
-	sge[0].addr = (uintptr_t)cmd->response;
-	sge[0].length = len;
-	sge[0].lkey = c->lkey;
-	if (cmd->answer)
-		num = (uint32_t)inlay_buf_sges(cmd->answer, sge, INLAY_TASK_RESPONSE_PIECES);
-	/* A write and its answer go together. */
-	if (!c->spare.first || (written && (inlay_sq_room(sq) < 1 + (2 + num + 3) / 4 ||
-					    inlay_post_write(sq, 0, cmd->response_key.rkey, sge, num, 0))) ||
-	    inlay_task_post_sges_(sq, head, INLAY_TASK_HEAD, sge, written ? 0 : num, c->half, INLAY_SIGNALED))
-		return -EAGAIN;
-	cmd->posted = inlay_sq_index(sq);
-	inlay_task_fifo_push_(&c->sending, cmd);
-	inlay_task_conn_posted_(c, inlay_task_fifo_pop_(&c->spare));
+	/* At most params.credits receives are posted, so this place is free. */
+	c->ring[inlay_rq_index(&c->link.rq) & c->mask] = cmd;
+	inlay_rq_recycle(&c->link.rq, (uintptr_t)(cmd->response - c->message));
+	inlay_task_conn_dirty_(c);
 	return 0;
 }
 
@@ -291,85 +267,58 @@ INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, uint32_t kind, i
 {
 	struct inlay_task_conn *c = cmd->conn;
 
+	c->kept -= cmd->kept;
+	cmd->kept = 0;
 	cmd->kind = kind;
 	cmd->status = status;
 	cmd->response_len = len;
-	if (c->broken) {
+	if (INLAY_UNLIKELY(c->broken)) {
 		inlay_task_cmd_spare_(cmd);
 		return -ENOTCONN;
 	}
-	if (c->answered.first || inlay_task_cmd_post_(cmd)) {
+	if (INLAY_UNLIKELY(c->answered.first != NULL) || INLAY_UNLIKELY(inlay_task_cmd_post_(cmd))) {
 		inlay_task_fifo_push_(&c->answered, cmd);
 		inlay_task_conn_dirty_(c);
 	}
 	return 0;
 }
 
-/* Takes the command from its handler. */
-INLAY_ALWAYS void inlay_task_cmd_taken_(struct inlay_task_cmd *cmd)
+/*
+ * Answers a command with a status and a copy of len bytes at data. These may be cmd->response, or
+ * lie in the payload; they overlap cmd->response only if they start there.
+ *
+ * Returns 0: the answer leaves in this progress or a later one; -ENOTCONN: none, the connection has
+ * ended; -E2BIG when len exceeds cmd->response_max: the command is still the handler's.
+ */
+INLAY_FN int inlay_task_cmd_answer(struct inlay_task_cmd *cmd, int status, const void *data, uint32_t len)
 {
-	cmd->kept = 0;
-	cmd->conn->kept--;
-}
-
-/* Slow path of an answer: long, from a pulled command, or without room. */
-INLAY_APART int inlay_task_cmd_answer_other_(struct inlay_task_cmd *cmd, int status, const void *data, uint32_t len)
-{
-	if (len > cmd->conn->response_max)
+	INLAY_CHECK(cmd->kept, "a command is answered once, by its handler");
+	if (INLAY_UNLIKELY(len > cmd->conn->response_max))
 		return -E2BIG;
-	inlay_task_cmd_taken_(cmd);
 	if (data != cmd->response)
 		inlay_copy(cmd->response, data, len);
 	return inlay_task_cmd_finish_(cmd, INLAY_TASK_ANSWER, status, len);
 }
 
 /*
- * Answers a command with a status and a copy of len bytes at data. These may be cmd->response, or
- * lie in the payload; they overlap cmd->response only if they start there.
- *
- * Returns 0: the answer leaves in this progress or a later one; -ENOTCONN: no answer, the
- * connection has ended; -E2BIG when len exceeds cmd->response_max: the command is still the
- * handler's.
- */
-INLAY_ALWAYS int inlay_task_cmd_answer(struct inlay_task_cmd *cmd, int status, const void *data, uint32_t len)
-{
-	struct inlay_task_conn *c = cmd->conn;
-	struct inlay_sq *sq = &c->link.sq;
-	struct inlay_cursor at;
-
-	INLAY_CHECK(cmd->kept, "a command is answered once, by its handler");
-	if (INLAY_UNLIKELY(len > INLAY_TASK_SHORT) || INLAY_UNLIKELY(cmd->pulled != NULL) || INLAY_UNLIKELY(c->broken) ||
-	    INLAY_UNLIKELY(c->answered.first != NULL) || INLAY_UNLIKELY(!(~inlay_sq_index(sq) & c->half)) ||
-	    INLAY_UNLIKELY(inlay_sq_begin(sq, 1, &at)))
-		return inlay_task_cmd_answer_other_(cmd, status, data, len);
-	inlay_copy(at.wqe + INLAY_WQEBB - INLAY_TASK_SHORT, data, len);
-	inlay_task_post_short_(sq, at, inlay_task_first_(INLAY_TASK_ANSWER, inlay_task_status_wire_(status), len),
-			       &cmd->ids, len, 0);
-	inlay_task_conn_posted_(c, cmd);
-	inlay_task_cmd_taken_(cmd);
-	return 0;
-}
-
-/*
- * Answers with the data of a buffer or a list, registered with the worker's PD. Data longer than an
- * answer is written to the host's response buffer (keyed.h). The worker takes a reference. Returns
- * as inlay_task_cmd_answer; -E2BIG when the data fits neither, or has more than
- * INLAY_TASK_RESPONSE_PIECES pieces; -EINVAL when buf was given back or is not a head.
+ * Answers with the data of a buffer or of a list, by its head, registered with the worker's PD. The
+ * worker takes a reference. Data longer than an answer is written to the host's response buffer
+ * by key. Returns as inlay_task_cmd_answer; -E2BIG when the data fits neither, or has more than
+ * INLAY_TASK_RESPONSE_PIECES pieces.
  */
 INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, struct inlay_buf *buf)
 {
-	struct inlay_task_conn *c = cmd->conn;
+	uint32_t most = cmd->conn->answer_max;
 	uint64_t total = inlay_buf_list_bytes(buf);
 
 	INLAY_CHECK(cmd->kept, "a command is answered once, by its handler");
-	if ((total > c->answer_max && total > cmd->response_key.bytes) || inlay_buf_sges(buf, NULL, INLAY_TASK_RESPONSE_PIECES) < 0)
+	INLAY_CHECK(inlay_buf_refcount(buf) && inlay_buf_is_first(buf), "a list answers by its head");
+	if ((total > most && total > cmd->response_key.bytes) ||
+	    inlay_buf_sges(buf, NULL, INLAY_TASK_RESPONSE_PIECES) < 0)
 		return -E2BIG;
-	if (inlay_buf_inc_refcount(buf, NULL))
-		return -EINVAL;
-	inlay_task_cmd_taken_(cmd);
+	(void)inlay_buf_inc_refcount(buf, NULL);
 	cmd->answer = buf;
-	return inlay_task_cmd_finish_(cmd, total > c->answer_max ? INLAY_TASK_WRITTEN : INLAY_TASK_ANSWER, status,
-				      (uint32_t)total);
+	return inlay_task_cmd_finish_(cmd, total > most ? INLAY_TASK_WRITTEN : INLAY_TASK_ANSWER, status, (uint32_t)total);
 }
 
 #endif

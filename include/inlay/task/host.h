@@ -9,20 +9,21 @@
  *   inlay_task_host_connect(&host, theirs, len, &why);
  *   ... submit tasks (task.h) ...
  *   inlay_task_host_progress(&host, 32);              calls the callbacks of completed tasks
+ *   inlay_task_link_break(&host.link);                the end: progress completes all tasks
+ *   while (inlay_task_host_destroy(&host))
+ *           inlay_task_host_progress(&host, 32);
  *
- * Invariants
+ * At most params.in_flight commands are outstanding, or the worker's credits if fewer. A command
+ * counts until its answer, even if it was cancelled. Each message from the worker counts as an
+ * answer. All receives are always posted: a task takes over the message slot of its answer, and its
+ * old slot is posted instead.
  *
- *   - At most params.in_flight commands are outstanding, or the worker's credits if fewer. Commands
- *     count until their answer, even if their task completed early. Each message from the worker
- *     counts as one answer.
- *   - All receives are always posted. A task takes over the message slot of its answer, and its old
- *     slot is posted instead.
- *   - The tasks of a dead worker complete once the connection has broken. If all commands are
- *     acknowledged, nothing is sent that could notice it: use inlay_task_link_probe(&host.link). A
- *     worker that lives but does not answer is not dead: use inlay_task_cancel.
+ * The tasks of a dead worker complete once the connection has broken. If all commands are
+ * acknowledged, nothing is sent that could notice it: send probes (link.h). A worker that lives but
+ * does not answer is not dead: use inlay_task_cancel.
  *
- * Callbacks may do anything with tasks of any host, and call inlay_task_host_stop, but not
- * progress of the same host.
+ * Callbacks may do anything with tasks of any host, and break its link, but not call progress of the
+ * same host.
  *
  * To sleep, give params.channel. When progress has returned 0, arm with inlay_cq_arm(&host.cq, 0),
  * call progress once more, and if it returns 0 again, wait for the channel. After each event of
@@ -45,7 +46,9 @@ INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
 	struct inlay_task_host_params p;
 
 	__builtin_memset(&p, 0, sizeof(p));
-	p.path = inlay_task_path_default();
+	p.path = inlay_connect_defaults();
+	p.path.retry_count = 4; /* fails after 1.4 s without ACKs, */
+	p.path.rnr_retry = 6;   /* or 4 ms of RNR NAKs */
 	p.tasks = 64;
 	p.in_flight = 32;
 	p.message = 4096;
@@ -58,13 +61,10 @@ INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
 /* WQEBBs that the send ring needs: for twice the commands in flight, since credit comes late. */
 INLAY_COLD uint32_t inlay_task_host_wqebbs_(const struct inlay_task_host_params *p)
 {
-	uint64_t each = inlay_task_bbs_(INLAY_TASK_HEAD + p->max_inline, 0), all;
+	uint64_t copied = inlay_task_bbs_(INLAY_TASK_HEAD + p->max_inline, 0);
+	uint64_t gathered = inlay_task_bbs_(INLAY_TASK_MESSAGE_MIN, p->max_gather);
+	uint64_t all = 2 * (copied > gathered ? copied : gathered) * (p->in_flight + 1) + 16;
 
-	if (each < inlay_task_bbs_(INLAY_TASK_MESSAGE_MIN, p->max_gather))
-		each = inlay_task_bbs_(INLAY_TASK_MESSAGE_MIN, p->max_gather);
-	all = 2 * each * p->in_flight + 16;
-	if (all < 4 * each) /* every WQE is shorter than half the ring */
-		all = 4 * each;
 	return all > 32768 ? 32768 : (uint32_t)all;
 }
 
@@ -98,38 +98,35 @@ INLAY_COLD size_t inlay_task_host_size(const struct inlay_task_host_params *p)
 	return (size_t)inlay_task_host_place_(&h, p, 0);
 }
 
-/* Undoes inlay_task_host_init_. */
-INLAY_COLD void inlay_task_host_unmake_(struct inlay_task_host *h)
+/* Undoes inlay_task_host_init_. Returns 0 or -EBUSY. */
+INLAY_COLD int inlay_task_host_unmake_(struct inlay_task_host *h)
 {
 	uint32_t i;
 
-	for (i = 0; i < h->num && h->tasks[i].own_payload; i++) {
+	for (i = 0; h->inventory && i < h->num; i++) {
 		inlay_task_unchain_(&h->tasks[i]);
 		inlay_buf_dec_refcount(h->tasks[i].own_payload, NULL);
-		if (h->tasks[i].own_response)
-			inlay_buf_dec_refcount(h->tasks[i].own_response, NULL);
+		inlay_buf_dec_refcount(h->tasks[i].own_response, NULL);
 	}
 	if (h->inventory)
 		inlay_inventory_destroy(h->inventory);
 	h->inventory = NULL;
-	inlay_mmap_destroy(&h->mmap);
+	return inlay_mmap_destroy(&h->mmap);
 }
 
 /*
- * Makes all of a host but verbs objects, and posts the receives. h->link's queues, h->cq and h->pd
- * are set. keys: of the memory before the tasks.
+ * Makes all of a host but its queues, and posts the receives. h->link's queues, h->cq and h->pd are
+ * set. source: the memory before the tasks.
  */
 INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p,
-				     struct inlay_keys keys)
+				     struct inlay_source source)
 {
-	struct ibv_sge sge = {0, 0, keys.lkey};
-	uint8_t *payload;
+	struct ibv_sge sge = {0, 0, 0};
 	uint32_t i;
 	int err;
 
 	inlay_task_host_place_(h, p, (uintptr_t)memory);
 	h->params = *p;
-	h->num = p->tasks;
 	h->user_data = p->user_data;
 	h->response_max = h->message - INLAY_TASK_HEAD;
 	h->mask = p->in_flight - 1;
@@ -140,34 +137,35 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 	if (!err)
 		err = inlay_mmap_add_dev(&h->mmap, h->pd);
 	if (!err)
-		err = inlay_mmap_add(&h->mmap, inlay_source_keys((uintptr_t)memory, (uintptr_t)h->tasks - (uintptr_t)memory, keys));
+		err = inlay_mmap_add(&h->mmap, source);
 	if (!err)
 		err = inlay_mmap_set_permissions(&h->mmap, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND);
 	if (!err)
 		err = inlay_mmap_start(&h->mmap);
 	if (!err)
-		err = inlay_inventory_create(h->inventory_memory, inlay_inventory_size(2 * h->num), 2 * h->num,
-					     &h->inventory);
+		err = inlay_inventory_create(h->inventory_memory, inlay_inventory_size(2 * p->tasks), 2 * p->tasks, &h->inventory);
 	if (!err)
 		err = inlay_inventory_start(h->inventory);
-	for (i = 0; i < p->tasks && !err; i++) {
+	if (err) {
+		inlay_task_host_unmake_(h);
+		return err;
+	}
+	for (i = 0; i < p->tasks; i++) {
 		struct inlay_task *t = &h->tasks[i];
 
 		t->host = h;
 		t->ids.context = (uint64_t)((i + 1) * 0x9e3779b1u) << 32 | i;
 		t->slot = h->slots + (size_t)i * h->message;
 		t->next = i + 1 < p->tasks ? t + 1 : NULL;
-		payload = (uint8_t *)memory + i * h->stride + INLAY_CACHE_LINE;
-		err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, payload, p->payload, &t->own_payload);
-		if (!err)
-			err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, t->slot, h->message, &t->own_response);
+		/* The inventory and the map have room for both */
+		(void)inlay_inventory_get_by_addr(h->inventory, &h->mmap, (uint8_t *)memory + i * h->stride +
+						  INLAY_CACHE_LINE, p->payload, &t->own_payload);
+		(void)inlay_inventory_get_by_addr(h->inventory, &h->mmap, t->slot, h->message, &t->own_response);
 	}
-	if (err) {
-		inlay_task_host_unmake_(h);
-		return err;
-	}
-	inlay_rq_prepare(&h->link.rq, h->message, keys.lkey);
+	h->num = p->tasks;
+	sge.lkey = inlay_buf_keys(h->tasks->own_response).lkey;
 	sge.length = h->message;
+	inlay_rq_prepare(&h->link.rq, h->message, sge.lkey);
 	for (i = 0; i <= h->mask; i++) {
 		h->slot_of[i] = h->slots + ((size_t)h->num + i) * h->message;
 		sge.addr = (uintptr_t)h->slot_of[i];
@@ -177,10 +175,11 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 	return 0;
 }
 
-/* Opens the host for submits. */
-INLAY_COLD void inlay_task_host_begin_(struct inlay_task_host *h, const struct inlay_task_address *peer)
+/* Opens the host, which is connected to h->link.peer, for submits. */
+INLAY_COLD void inlay_task_host_begin_(struct inlay_task_host *h)
 {
-	h->link.peer = *peer;
+	const struct inlay_task_address *peer = &h->link.peer;
+
 	h->payload_max = peer->message - INLAY_TASK_HEAD;
 	h->max_inline = h->params.max_inline < h->payload_max ? h->params.max_inline : h->payload_max;
 	h->limit = peer->receives < h->params.in_flight ? peer->receives : h->params.in_flight;
@@ -188,26 +187,19 @@ INLAY_COLD void inlay_task_host_begin_(struct inlay_task_host *h, const struct i
 
 /*
  * Frees all that inlay_task_host_create made. Returns 0: memory is the caller's again; -EBUSY while
- * a task is submitted, or in quarantine with the connection not broken (end that with
- * inlay_task_host_stop and progress); -EBUSY when a verbs object is in use: call only this function
- * again.
+ * a task is submitted; -EBUSY when a verbs object is in use: call only this function again.
  */
 INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 {
 	uint32_t i;
 
 	for (i = 0; i < h->num; i++)
-		if (h->tasks[i].state > INLAY_TASK_IDLE && (h->tasks[i].state != INLAY_TASK_QUARANTINE || !h->broken))
+		if (h->tasks[i].state > INLAY_TASK_IDLE)
 			return -EBUSY;
 	h->limit = 0;
 	if (inlay_task_link_destroy(&h->link) || inlay_task_cq_free_(&h->ibcq))
 		return -EBUSY;
-	if (h->inventory)
-		inlay_task_host_unmake_(h);
-	if (h->mr && ibv_dereg_mr(h->mr))
-		return -EBUSY;
-	h->mr = NULL;
-	return 0;
+	return inlay_task_host_unmake_(h);
 }
 
 /*
@@ -226,7 +218,6 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 				      const struct inlay_task_host_params *p, const char **why)
 {
 	struct inlay_task_caps caps;
-	struct inlay_keys keys;
 	int err;
 
 	if (!h || (uintptr_t)h % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !pd ||
@@ -236,13 +227,12 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 		return inlay_refuse_(-ENOBUFS, why, "less memory than inlay_task_host_size");
 	__builtin_memset(h, 0, sizeof(*h));
 	__builtin_memset(&caps, 0, sizeof(caps));
-	h->pd = pd;
+	h->pd = caps.pd = pd;
 	caps.wqebbs = inlay_task_host_wqebbs_(p);
 	caps.receives = p->in_flight;
 	caps.max_inline = INLAY_TASK_HEAD + (p->max_inline < 32 ? 32 : p->max_inline);
 	caps.max_gather = p->max_gather + 2;
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-	caps.pd = pd;
 	caps.cq = &h->cq;
 	/* The device may round the ring up. */
 	err = inlay_task_cq_make_(&h->cq, &h->ibcq, p->channel, pd, 5ull * caps.wqebbs + p->in_flight, why);
@@ -250,17 +240,10 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 	if (!err)
 		err = inlay_task_link_create(&h->link, &caps, &p->path, why);
 	if (!err) {
-		errno = 0;
 		inlay_task_host_place_(h, p, 0);
-		h->mr = ibv_reg_mr(pd, memory, (uintptr_t)h->tasks, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-		err = h->mr ? 0 : inlay_task_errno_(why, "the host's memory cannot be registered");
-	}
-	if (!err) {
-		keys.lkey = h->mr->lkey;
-		keys.rkey = INLAY_NO_KEY;
-		err = inlay_task_host_init_(h, memory, p, keys);
+		err = inlay_task_host_init_(h, memory, p, inlay_source_host(memory, (size_t)(uintptr_t)h->tasks));
 		if (err)
-			inlay_refuse_(err, why, "the tasks' buffers cannot be made");
+			inlay_refuse_(err, why, "the tasks' memory cannot be registered");
 	}
 	if (err)
 		inlay_task_host_destroy(h);
@@ -272,87 +255,116 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 }
 
 /*
- * Connects to a worker's connection, by the address of its end. The worker
- * must connect before the first command arrives. Returns 0; an error of inlay_task_address_read or
- * inlay_connect_rts; -EBADFD when the host is or was connected. After an error of
- * inlay_connect_rts, destroy the host.
+ * Connects to a worker, which must connect before the first command arrives. Returns as
+ * inlay_task_link_connect; -EBADFD when the host is or was connected.
  */
 INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *blob, size_t len, const char **why)
 {
-	struct inlay_task_address peer;
-	int err = inlay_task_address_read(&peer, blob, len, INLAY_TASK_WORKER, why);
+	int err;
 
-	if (err)
-		return err;
 	if (h->limit || h->broken)
 		return inlay_refuse_(-EBADFD, why, "the host is connected, or was");
-	err = inlay_task_link_connect(&h->link, &peer, why);
+	err = inlay_task_link_connect(&h->link, blob, len, INLAY_TASK_WORKER, why);
 	if (!err)
-		inlay_task_host_begin_(h, &peer);
+		inlay_task_host_begin_(h);
 	return err;
 }
 
-/*
- * Breaks the connection: submits return -ENOTCONN, and progress completes all tasks in flight.
- * Returns 0, or the negative errno of ibv_modify_qp.
- */
-INLAY_COLD int inlay_task_host_stop(struct inlay_task_host *h)
+/* Frees the windows. Returns 0; -EBUSY unless their task is idle or free, or its host destroyed. */
+INLAY_COLD int inlay_task_keys_destroy(struct inlay_task_keys *k)
 {
-	h->limit = 0;
-	return h->link.qp ? inlay_task_link_break(&h->link) : 0;
+	uint32_t i;
+
+	if (k->task->held && k->task->host->link.qp)
+		return -EBUSY;
+	for (i = 0; i < 2; i++) {
+		if (k->mw[i] && ibv_dealloc_mw(k->mw[i]))
+			return -EBUSY;
+		k->mw[i] = NULL;
+	}
+	k->task->keys = NULL;
+	return 0;
+}
+
+/*
+ * Lets a task send its payload and get its response by key. It keeps its windows, released or not,
+ * until they are destroyed, before the host's memory is. Returns 0; -EBUSY when it has some or is
+ * submitted; or the negative errno of ibv_alloc_mw, and *why says so.
+ */
+INLAY_COLD int inlay_task_keys_create(struct inlay_task_keys *k, struct inlay_task *t, const char **why)
+{
+	uint32_t i;
+
+	if (t->keys || t->state > INLAY_TASK_IDLE)
+		return inlay_refuse_(-EBUSY, why, "the task has keys, or is submitted");
+	__builtin_memset(k, 0, sizeof(*k));
+	k->task = t;
+	for (i = 0; i < 2; i++) {
+		errno = 0;
+		k->mw[i] = ibv_alloc_mw(t->host->pd, IBV_MW_TYPE_2);
+		if (!k->mw[i]) {
+			int err = inlay_task_errno_(why, "ibv_alloc_mw failed");
+
+			inlay_task_keys_destroy(k);
+			return err;
+		}
+		k->rkey[i] = k->mw[i]->rkey;
+	}
+	t->keys = k;
+	return 0;
 }
 
 /* ---- Data path: rare cases, then progress ---- */
 
-/* Whether the device and the worker are done with a listed task's memory. */
+/* Makes a task IDLE, in the next generation, so that late messages name no task; calls its callback. */
+INLAY_ALWAYS void inlay_task_complete_(const struct inlay_task_host *h, struct inlay_task *t)
+{
+	t->ids.context += 3ull << 32; /* neighbours differ by more than a bit */
+	t->state = INLAY_TASK_IDLE;
+	t->held = 0;
+	if (t->cb)
+		t->cb(t, t->user_data, h->user_data);
+}
+
+/* Whether the device and the worker are done with the memory of a task that is ENDING. */
 INLAY_COLD int inlay_task_is_loose_(struct inlay_task *t)
 {
 	struct inlay_task_link *l = &t->host->link;
 
 	/* An error completion says nothing about other WQEs: the device must have returned all. */
 	if (t->host->broken)
-		return !t->held || (!inlay_sq_pending(&l->sq) && !inlay_rq_pending(&l->rq));
-	if (t->held & INLAY_TASK_HELD_KEYS) {
-		if (t->held & INLAY_TASK_HELD_CLOSE)
-			t->keys->close(t);
-		if (t->held & INLAY_TASK_HELD_KEYS)
-			return 0;
-	}
-	if (inlay_task_link_done_(l, t->end) || (t->state == INLAY_TASK_CLOSING && !t->held))
+		return !inlay_sq_pending(&l->sq) && !inlay_rq_pending(&l->rq);
+	if ((t->held & INLAY_TASK_HELD_KEYS) && (t->held & INLAY_TASK_HELD_CLOSE))
+		inlay_task_keys_close_(t);
+	if (t->held & INLAY_TASK_HELD_KEYS)
+		return 0;
+	if (!(t->held & INLAY_TASK_HELD_SEND) || inlay_task_link_done_(l, t->end))
 		return 1;
-	if (!(t->held & INLAY_TASK_HELD_SEND) && inlay_task_link_mark_(l))
-		t->held |= INLAY_TASK_HELD_SEND;
+	if (t->held & INLAY_TASK_HELD_MARK && inlay_task_link_mark_(l))
+		t->held ^= INLAY_TASK_HELD_MARK;
 	return 0;
 }
 
-/* Advances the listed tasks, but not those that callbacks append. Returns how many completed. */
+/* Completes the listed tasks, but not those that callbacks append. Returns how many. */
 INLAY_COLD uint32_t inlay_task_host_settle_(struct inlay_task_host *h)
 {
 	struct inlay_task *t, *last = h->last;
-	uint32_t n = 0, was;
-	inlay_task_cb cb;
+	uint32_t n = 0;
 
 	do {
 		t = h->first;
 		h->first = t->next;
-		was = t->state;
 		if (inlay_task_is_loose_(t)) {
-			inlay_task_renew_(t);
+			n++;
+			inlay_task_complete_(h, t);
 		} else {
-			inlay_task_list_(t);
-			if (was != INLAY_TASK_DUE)
-				continue;
-			t->state = INLAY_TASK_QUARANTINE;
+			inlay_task_end_(t, t->status, (enum inlay_task_by)t->by); /* to the end of the list */
 		}
-		n += was != INLAY_TASK_QUARANTINE;
-		cb = was == INLAY_TASK_QUARANTINE ? h->params.reusable : t->cb;
-		if (cb)
-			cb(t, t->user_data, h->user_data);
 	} while (t != last);
 	return n;
 }
 
-/* The connection has broken: all that is in flight completes. */
+/* The connection has broken: all that is in flight ends. */
 INLAY_COLD void inlay_task_host_break_(struct inlay_task_host *h, int why)
 {
 	uint32_t i;
@@ -360,34 +372,25 @@ INLAY_COLD void inlay_task_host_break_(struct inlay_task_host *h, int why)
 	h->broken = why;
 	h->limit = 0;
 	for (i = 0; i < h->num; i++)
-		if (h->tasks[i].state == INLAY_TASK_SUBMITTED)
+		if (h->tasks[i].state == INLAY_TASK_SUBMITTED) {
 			inlay_task_end_(&h->tasks[i], why, INLAY_TASK_BY_CONNECTION);
+			h->tasks[i].response_len = 0;
+		}
 	h->outstanding = h->late = 0;
 }
 
 /* Handles an answer of a submitted task, unless it is a plain one. The task has the answer's slot. */
 INLAY_COLD void inlay_task_host_answered_(struct inlay_task *t, const struct inlay_task_message *m, int err)
 {
-	uint32_t room = t->response ? inlay_task_response_room_(t->response) : 0;
-	int copied = m->kind == INLAY_TASK_ANSWER;
-
+	/* A worker writes only what no answer has room for. */
 	if (m->kind == INLAY_TASK_COMMAND ||
-	    (m->kind == INLAY_TASK_WRITTEN && (m->length > room || !(t->held & INLAY_TASK_RESPONSE_KEY))))
+	    (m->kind == INLAY_TASK_WRITTEN &&
+	     (!(t->held & INLAY_TASK_RESPONSE_KEY) || m->length <= t->host->response_max ||
+	      inlay_buf_set_data_len(t->response, m->length))))
 		err = -EBADMSG;
-	t->status = err ? err : m->status;
-	if (err || m->kind == INLAY_TASK_REFUSED)
-		t->by = err ? INLAY_TASK_BY_HOST : INLAY_TASK_BY_WORKER;
 	t->response_len = err ? 0 : m->length;
-	if (!err && copied && t->response && m->length > room) {
-		t->status = -EMSGSIZE;
-		t->by = INLAY_TASK_BY_HOST;
-	} else if (t->response) {
-		if (!err && copied)
-			inlay_copy(inlay_buf_data(t->response), t->slot + INLAY_TASK_HEAD, m->length);
-		(void)inlay_buf_set_data_len(t->response, t->response_len); /* at most room */
-	}
-	t->state = INLAY_TASK_CLOSING;
-	inlay_task_list_(t);
+	inlay_task_end_(t, err ? err : m->status,
+			err ? INLAY_TASK_BY_HOST : m->kind == INLAY_TASK_REFUSED ? INLAY_TASK_BY_WORKER : INLAY_TASK_BY_HANDLER);
 }
 
 /* Handles a message that is not the plain answer of a plain command. It took a receive. */
@@ -399,7 +402,7 @@ INLAY_COLD void inlay_task_host_message_(struct inlay_task_host *h, uint32_t byt
 	int err = inlay_task_message_read_(&m, msg, bytes > h->message ? 0 : bytes);
 	struct inlay_task *t = (uint32_t)m.ids.context < h->num ? &h->tasks[(uint32_t)m.ids.context] : NULL;
 
-	if (t && (t->ids.context != m.ids.context || t->state < INLAY_TASK_SUBMITTED || t->state == INLAY_TASK_CLOSING))
+	if (t && (t->ids.context != m.ids.context || t->state < INLAY_TASK_SUBMITTED))
 		t = NULL;
 	if (t && t->held & INLAY_TASK_HELD_KEYS)
 		t->held |= INLAY_TASK_HELD_CLOSE; /* in time or late, the worker is done with the windows */
@@ -409,7 +412,7 @@ INLAY_COLD void inlay_task_host_message_(struct inlay_task_host *h, uint32_t byt
 		h->outstanding--;
 		inlay_task_host_answered_(t, &m, err);
 	} else if (h->late) {
-		/* The answer of a task that is in quarantine, or gone */
+		/* The answer of a task that was cancelled */
 		h->late--;
 		h->outstanding--;
 	} else {
@@ -431,9 +434,8 @@ INLAY_COLD void inlay_task_host_other_(struct inlay_task_host *h, const struct m
 		if (error && !h->broken)
 			inlay_task_host_break_(h, status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ?
 							  -ECONNRESET : -ECONNABORTED);
-		/* Unsignaled WQEs get no error completion: a last signaled one returns them. */
-		if (h->broken && !h->marked)
-			h->marked = inlay_task_link_mark_(&h->link);
+		if (h->broken)
+			inlay_task_link_drain_(&h->link);
 	}
 	inlay_cq_advance(&h->cq, 1);
 	/* With an immediate, with invalidate, or an RDMA write: no answer, but it took a receive. */
@@ -480,9 +482,7 @@ INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const str
 	t->status = -(int)(first >> 16);
 	t->response_len = length;
 	h->outstanding--;
-	inlay_task_renew_(t);
-	if (t->cb)
-		t->cb(t, t->user_data, h->user_data);
+	inlay_task_complete_(h, t);
 	return 1;
 }
 

@@ -5,13 +5,16 @@
  *
  *   inlay_task_link_create(&link, &caps, &path, &why);    a QP in INIT: post receives now
  *   inlay_task_address_write(blob, &link.self);           for the other side
- *   inlay_task_link_connect(&link, &peer, &why);          its address, from inlay_task_address_read
- *   inlay_task_link_break(&link);                         to the error state: everything is flushed
+ *   inlay_task_link_connect(&link, theirs, len, role, &why);
+ *   inlay_task_link_break(&link);                         everything is flushed
  *   inlay_task_link_destroy(&link);
  *
  * A dead peer is noticed by what is sent to it: the device repeats unacknowledged packets
  * path.retry_count times, each after one to four times 4.096 us << path.timeout; then the queue
- * pair fails. With the defaults that takes at most 1.4 s. If nothing else is sent, probe.
+ * pair fails. With the defaults of hosts and workers that takes at most 1.4 s. If nothing else is
+ * sent, send a probe, once a second:
+ *
+ *   inlay_post_write(&link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING);
  *
  * Threads: one owner at a time.
  * Sources: connect.h; the InfiniBand specification, volume 1, chapter 9 ("Ack timeout").
@@ -44,19 +47,10 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_link {
 	struct inlay_connect_attr path;
 	struct inlay_task_address self;
 	struct inlay_task_address peer; /* once connected */
+	uint8_t drained;                /* inlay_task_link_drain_ has posted */
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_link, sq) == 0, "a short post touches one line of its queue");
-
-/* connect.h's defaults, but the QP fails after 1.4 s without ACKs, or 4 ms of RNR NAKs. */
-INLAY_COLD struct inlay_connect_attr inlay_task_path_default(void)
-{
-	struct inlay_connect_attr path = inlay_connect_defaults();
-
-	path.retry_count = 4;
-	path.rnr_retry = 6;
-	return path;
-}
 
 /* Destroys the QP and the link's own register. Returns 0; -EBUSY when one is in use: call again. */
 INLAY_COLD int inlay_task_link_destroy(struct inlay_task_link *l)
@@ -75,15 +69,35 @@ INLAY_COLD int inlay_task_errno_(const char **why, const char *text)
 	return inlay_refuse_(errno ? -errno : -ENOMEM, why, text);
 }
 
-/* Creates the QP in the register's PD and takes its queues over. Returns 0 or a negative errno. */
-INLAY_COLD int inlay_task_link_qp_(struct inlay_task_link *l, const struct inlay_task_caps *caps, struct inlay_uar *uar,
-				   const char **why)
+/*
+ * Makes one end: a QP in INIT and its queues. Fills l->self.at; the rest of l->self is the
+ * caller's.
+ *
+ * l     zeroed
+ * path  copied, with access from caps
+ *
+ * Returns 0; -EINVAL for a path that is out of range, or without timeout; -ENOTSUP when the device
+ * is not mlx5; -ENOSPC when the CQ has too few CQEs left; else an error of inlay_connect_local, or
+ * the negative errno of the verbs call that failed. On failure nothing is left behind, and *why
+ * says what failed.
+ */
+INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps,
+				      const struct inlay_connect_attr *path, const char **why)
 {
 	uint32_t ds = 3 + (uint32_t)inlay_seg_inline_ds(caps->max_inline), bbs;
+	struct inlay_uar *uar = caps->uar ? caps->uar : &l->own;
 	struct ibv_qp_init_attr_ex init;
 	struct mlx5dv_qp_init_attr dv;
-	int err;
+	int err = 0;
 
+	if (!path->timeout)
+		return inlay_refuse_(-EINVAL, why, "without a timeout a dead peer is never noticed");
+	l->path = *path;
+	l->path.access = caps->access;
+	if (!caps->uar)
+		err = inlay_uar_create(uar, caps->pd, INLAY_UAR_SERIAL, why);
+	if (err && err != -ENOTSUP)
+		return err;
 	__builtin_memset(&init, 0, sizeof(init));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	init.qp_type = IBV_QPT_RC;
@@ -103,44 +117,13 @@ INLAY_COLD int inlay_task_link_qp_(struct inlay_task_link *l, const struct inlay
 	dv.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
 	errno = 0;
 	l->qp = mlx5dv_create_qp(caps->pd->context, &init, &dv);
-	if (!l->qp)
-		return inlay_task_errno_(why, "mlx5dv_create_qp failed");
-	err = uar->td ? 0 : inlay_uar_from_qp(&l->own, l->qp, why);
+	err = l->qp ? 0 : inlay_task_errno_(why, "mlx5dv_create_qp failed");
+	if (!err && !uar->td)
+		err = inlay_uar_from_qp(&l->own, l->qp, why);
 	if (!err)
 		err = inlay_sq_from_qp(&l->sq, l->qp, uar->td ? uar : &l->own, caps->cq, why);
 	if (!err)
 		err = inlay_rq_from_qp(&l->rq, l->qp, caps->cq, why);
-	if (!err && (inlay_sq_size(&l->sq) < caps->wqebbs || inlay_rq_size(&l->rq) < caps->receives))
-		err = inlay_refuse_(-ENOMEM, why, "the device made shorter queues than asked for");
-	return err;
-}
-
-/*
- * Makes one end: a QP in INIT and its queues. Fills l->self.at; the rest of l->self is the
- * caller's.
- *
- * l     zeroed
- * path  copied, with access from caps
- *
- * Returns 0; -EINVAL for a path that is out of range, or without timeout; -ENOTSUP when the device
- * is not mlx5; -ENOSPC when the CQ has too few CQEs left; else an error of inlay_connect_local, or
- * the negative errno of the verbs call that failed. On failure nothing is left behind, and *why
- * says what failed.
- */
-INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps,
-				      const struct inlay_connect_attr *path, const char **why)
-{
-	struct inlay_uar *uar = caps->uar ? caps->uar : &l->own;
-	int err = 0;
-
-	if (!path->timeout)
-		return inlay_refuse_(-EINVAL, why, "without a timeout a dead peer is never noticed");
-	l->path = *path;
-	l->path.access = caps->access;
-	if (!caps->uar)
-		err = inlay_uar_create(uar, caps->pd, INLAY_UAR_SERIAL, why);
-	if (!err || err == -ENOTSUP)
-		err = inlay_task_link_qp_(l, caps, uar, why);
 	if (!err)
 		err = inlay_connect_local(&l->self.at, l->qp, &l->path, why);
 	if (err)
@@ -148,15 +131,21 @@ INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct in
 	return err;
 }
 
-/* Connects the QP to the peer: to RTS. Post receives first. Returns as inlay_connect_rts. */
-INLAY_COLD int inlay_task_link_connect(struct inlay_task_link *l, const struct inlay_task_address *peer,
-				       const char **why)
+/*
+ * Connects the QP, to RTS, to a peer of this role, by its address. Post receives first.
+ *
+ * Returns 0; -EPROTO for less than an address, another magic or version; -EBADMSG for a wrong
+ * checksum; -EINVAL for another role, or a field out of range; then nothing has changed. After an
+ * error of inlay_connect_rts, destroy the link.
+ */
+INLAY_COLD int inlay_task_link_connect(struct inlay_task_link *l, const void *blob, size_t len, uint32_t role, const char **why)
 {
-	l->peer = *peer;
-	return inlay_connect_rts(l->qp, &l->self.at, &peer->at, &l->path, why);
+	int err = inlay_task_address_read_(&l->peer, blob, len, role, why);
+
+	return err ? err : inlay_connect_rts(l->qp, &l->self.at, &l->peer.at, &l->path, why);
 }
 
-/* Moves the QP to the error state, which flushes everything. Returns 0 or a negative errno. */
+/* Moves the QP to the error state: everything is flushed. Returns 0 or a negative errno. */
 INLAY_COLD int inlay_task_link_break(struct inlay_task_link *l)
 {
 	struct ibv_qp_attr a;
@@ -166,20 +155,17 @@ INLAY_COLD int inlay_task_link_break(struct inlay_task_link *l)
 	return -ibv_modify_qp(l->qp, &a, IBV_QP_STATE);
 }
 
-/*
- * Probes the peer with an RDMA write of no bytes, and rings: if the peer is dead, the connection
- * breaks. For a caller who waits and sends nothing; once a second is often enough. Returns 0, or
- * -EAGAIN when the ring is full.
- */
-INLAY_COLD int inlay_task_link_probe(struct inlay_task_link *l)
-{
-	return inlay_post_write(&l->sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING);
-}
-
 /* Posts a NOP whose completion returns all before it, signaled or not. Returns 1 if there was room. */
 INLAY_COLD uint8_t inlay_task_link_mark_(struct inlay_task_link *l)
 {
 	return !inlay_post(&l->sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED | INLAY_RING);
+}
+
+/* The same once, behind all else, when the queue has failed: unsignaled WQEs get no error completion. */
+INLAY_COLD void inlay_task_link_drain_(struct inlay_task_link *l)
+{
+	if (!l->drained)
+		l->drained = inlay_task_link_mark_(l);
 }
 
 /* Whether all WQEs before `index` are done. An index 2^32 old may briefly look pending. */

@@ -12,7 +12,8 @@
  *           inlay_task_status(task), inlay_task_response(task)
  *           then submit it again, release it or keep it
  *
- * Every submitted task completes once, with one call of its callback:
+ * Every submitted task completes once, with one call of its callback, when neither the device nor
+ * the worker uses its memory any more:
  *
  *   what                               status                  task->by
  *   the handler answered               0 or its errno          INLAY_TASK_BY_HANDLER
@@ -21,45 +22,37 @@
  *   payload too large for the worker   -E2BIG                  INLAY_TASK_BY_WORKER
  *   it was cancelled                   -ECANCELED              INLAY_TASK_BY_HOST
  *   its answer is malformed            -EBADMSG                INLAY_TASK_BY_HOST
- *   response too long for the buffer   -EMSGSIZE               INLAY_TASK_BY_HOST
  *   the worker died or is unreachable  -ECONNRESET             INLAY_TASK_BY_CONNECTION
  *   connection broken or stopped       -ECONNABORTED           INLAY_TASK_BY_CONNECTION
  *
- * States
+ *   FREE --alloc--> IDLE --submit--> SUBMITTED --answer, cancel, end--> [ENDING] --> callback: IDLE
  *
- *   FREE --alloc--> IDLE --submit--> SUBMITTED --answer--> [CLOSING] --> callback: IDLE
- *                               --cancel, end--> DUE --> callback: QUARANTINE or IDLE
- *   IDLE --release--> FREE                      QUARANTINE --> params.reusable: IDLE
+ *               FREE      IDLE      SUBMITTED      ENDING
+ *   submit      -EBUSY    0         -EBUSY         -EBUSY
+ *   set_...     -EBUSY    0         -EBUSY         -EBUSY
+ *   release     -EBADFD   0         -EPERM         -EPERM
+ *   cancel      -EBADFD   -EBADFD   0              -EBUSY
+ *   status      as last   as last   -EINPROGRESS   -EINPROGRESS
  *
- *               FREE      IDLE      SUBMITTED      CLOSING, DUE   QUARANTINE
- *   submit      -EBUSY    0         -EBUSY         -EBUSY         -EBUSY
- *   set_...     -EBUSY    0         -EBUSY         -EBUSY         -EBUSY
- *   release     -EBADFD   0         -EPERM         -EPERM         -EBUSY
- *   cancel      -EBADFD   -EBADFD   0              -EBUSY         -EBADFD
- *   status      -         as last   -EINPROGRESS   -EINPROGRESS   as last
+ * Up to params.max_inline bytes of a single buffer are copied into the WQE; longer payloads that
+ * fit a message are gathered. The caller's memory must stay registered and unchanged from submit to
+ * the callback. A response stays in the answer until the task is submitted or released.
  *
- * Payload. A task has a buffer of params.payload bytes; inlay_task_set_payload replaces it with the
- * caller's buffer or list. Up to params.max_inline bytes of a single buffer are copied into the WQE;
- * longer payloads that fit a message are gathered; still longer ones need keyed.h. The caller's
- * memory must stay registered and unchanged from submit to the callback, or to the end of
- * quarantine.
- *
- * Response. It stays in the answer until the task is submitted or released. With a buffer set by
- * inlay_task_set_response it is copied there; one that is longer than an answer needs keyed.h.
- *
- * Quarantine. A task that completes without an answer is in quarantine while the device could still
- * read its payload. At the end, params.reusable is called. The worker may still execute such a
- * command.
+ * By key. What does not fit a message needs memory windows (inlay_task_keys_create): a payload that
+ * is a single buffer is read by the worker before it calls the handler; a response is written to the
+ * buffer of inlay_task_set_response. The maps of both must permit INLAY_MW_BIND. Windows are opened
+ * at submit, for one command, and closed before the task completes.
  *
  * Threads: a host and its tasks have one owner at a time.
- * Sources: DOCA's documentation of doca_urom and doca_pe; Linux's nvme-rdma, which waits for a
- * command's send as well as its answer.
+ * Sources: DOCA's documentation of doca_urom and doca_pe; the InfiniBand specification on type 2
+ * memory windows; Linux's nvme-rdma, which waits for a command's send as well as its answer.
  */
 #ifndef INLAY_TASK_TASK_H
 #define INLAY_TASK_TASK_H
 
 #include <inlay/buf.h>
 #include <inlay/mmap.h>
+#include <inlay/queue/umr.h>
 #include <inlay/task/link.h>
 
 #define INLAY_TASK_MAX 65536u           /* tasks of a host */
@@ -77,9 +70,7 @@ enum inlay_task_state {
 	INLAY_TASK_FREE,
 	INLAY_TASK_IDLE,
 	INLAY_TASK_SUBMITTED,
-	INLAY_TASK_CLOSING,             /* answered, but its windows are open or its send is not done */
-	INLAY_TASK_DUE,                 /* completed without an answer; its callback comes next */
-	INLAY_TASK_QUARANTINE,
+	INLAY_TASK_ENDING,              /* answered, cancelled or lost; its memory may be in use */
 };
 
 /* Who completed a task */
@@ -93,8 +84,9 @@ enum inlay_task_by {
 /* Flags: what holds a task's memory. 0 when IDLE. */
 enum inlay_task_held_ {
 	INLAY_TASK_HELD_KEYS = 3,       /* open windows, of payload and response: flags of its command */
-	INLAY_TASK_HELD_SEND = 4,       /* the WQEs before `end`, the last of which are signaled */
-	INLAY_TASK_HELD_CLOSE = 8,      /* the worker is done with the windows, or they are revoked */
+	INLAY_TASK_HELD_SEND = 4,       /* the WQEs before `end` */
+	INLAY_TASK_HELD_MARK = 8,       /* of these, the last is not signaled */
+	INLAY_TASK_HELD_CLOSE = 16,     /* the worker is done with the windows, or they are revoked */
 };
 
 /* A task. Its first line is the queue's, the second the caller's, the third rarely used. */
@@ -110,24 +102,21 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task {
 	uint8_t other;                  /* payload or response are the caller's */
 	uint32_t end;                   /* inlay_sq_index after its last post */
 	int status;
-	uint32_t response_len;          /* may be read; with -EMSGSIZE, the length that did not fit */
+	uint32_t response_len;          /* may be read */
 	uint64_t user_data;             /* the caller's, in any state, for the callback; 0 after alloc */
 	uint8_t user[INLAY_TASK_USER];  /* the caller's, in any state; zeroed by alloc */
 	struct inlay_buf *response;     /* the caller's, or NULL */
 	struct inlay_buf *own_payload __attribute__((aligned(INLAY_CACHE_LINE)));
 	struct inlay_buf *own_response; /* in the slot */
-	struct inlay_task_keys *keys;   /* keyed.h, or NULL */
-	struct inlay_task *next;        /* in the list of free tasks, or of those to settle */
+	struct inlay_task_keys *keys;   /* or NULL */
+	struct inlay_task *next;        /* in the list of free or ENDING tasks */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_task) == 3 * INLAY_CACHE_LINE, "a task is three lines");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task, status) == INLAY_CACHE_LINE, "the first is the queue's");
 
-/* Memory windows for a task; keyed.h */
+/* Memory windows of a task */
 struct inlay_task_keys {
-	/* Opens the windows that `flags` name and writes their keys. Returns 0, or an error of submit. */
-	int (*open)(struct inlay_task *t, uint32_t flags, uint32_t payload, uint32_t response, uint32_t bbs, uint8_t *key);
-	void (*close)(struct inlay_task *t); /* closes them, if there is room */
 	struct inlay_task *task;
 	struct ibv_mw *mw[2];           /* of payload and response */
 	uint32_t rkey[2];
@@ -145,7 +134,6 @@ struct inlay_task_host_params {
 	struct ibv_comp_channel *channel; /* of the CQ, to sleep on; or NULL */
 	uint64_t user_data;             /* for callbacks */
 	uint64_t id;                    /* told to the worker in the address */
-	inlay_task_cb reusable;         /* called when a task leaves quarantine; may be NULL */
 };
 
 /* A host; host.h */
@@ -153,10 +141,10 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	struct inlay_task *tasks;
 	uint8_t **slot_of;              /* the slot of each receive */
 	uint64_t user_data;
-	struct inlay_task *first;       /* list of tasks to settle: callback due, or waiting */
+	struct inlay_task *first;       /* list of tasks that are ENDING */
 	uint32_t outstanding;           /* may be read: commands without an answer */
 	uint32_t limit;                 /* may be read: maximum of outstanding; 0: not connected */
-	uint32_t half;               /* of inlay_task_post_inline_ */
+	uint32_t half;                  /* of inlay_task_post_inline_ */
 	uint32_t num;                   /* tasks */
 	uint32_t mask;                  /* receives - 1 */
 	uint32_t response_max;          /* bytes of response in an answer */
@@ -166,50 +154,40 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	struct inlay_task_link link;
 	/* Rarely used */
 	struct inlay_task *free;        /* list of free tasks */
-	struct inlay_task *last;        /* of those to settle */
+	struct inlay_task *last;        /* of those */
 	uint8_t *slots;
 	uint64_t stride;                /* bytes of a payload buffer with its line */
 	void *mmap_memory;
 	void *inventory_memory;
 	uint32_t message;               /* bytes of a slot */
-	uint32_t late;                  /* of the outstanding commands, those whose task completed without the answer */
+	uint32_t late;                  /* of the outstanding commands, those that were cancelled */
 	uint32_t strays;                /* may be read: messages that are no command's answer */
 	int broken;                     /* may be read: 0, -ECONNRESET or -ECONNABORTED */
-	uint32_t marked;                /* broken, and the last WQE, a signaled NOP, is posted */
 	struct inlay_mmap mmap;
 	struct inlay_inventory *inventory;
 	struct inlay_task_host_params params;
 	struct ibv_pd *pd;
 	struct ibv_cq *ibcq;
-	struct ibv_mr *mr;
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_host, cq) == INLAY_CACHE_LINE, "a submit touches one line of its host");
 
 /* ---- Data path ---- */
 
-/* Appends a task to the list that progress settles. */
-INLAY_COLD void inlay_task_list_(struct inlay_task *t)
+/* Ends a submitted task, as an answer, its caller or the connection says. Progress completes it. */
+INLAY_COLD void inlay_task_end_(struct inlay_task *t, int status, enum inlay_task_by by)
 {
 	struct inlay_task_host *h = t->host;
 
+	t->status = status;
+	t->by = (uint8_t)by;
+	t->state = INLAY_TASK_ENDING;
 	t->next = NULL;
 	if (h->first)
 		h->last->next = t;
 	else
 		h->first = t;
 	h->last = t;
-}
-
-/* Completes a submitted task without its answer. */
-INLAY_COLD void inlay_task_end_(struct inlay_task *t, int status, enum inlay_task_by by)
-{
-	t->status = status;
-	t->by = (uint8_t)by;
-	t->response_len = 0;
-	t->state = INLAY_TASK_DUE;
-	t->host->late++;
-	inlay_task_list_(t);
 }
 
 /*
@@ -243,20 +221,18 @@ INLAY_FN int inlay_task_alloc(struct inlay_task_host *h, uint64_t plugin, inlay_
 /* Unchains what was chained to the task's own payload buffer. */
 INLAY_FN void inlay_task_unchain_(const struct inlay_task *t)
 {
-	struct inlay_buf *next = inlay_buf_next(t->own_payload);
-
-	if (INLAY_UNLIKELY(next != NULL))
-		inlay_buf_unchain_list(t->own_payload, next);
+	if (INLAY_UNLIKELY(inlay_buf_next(t->own_payload) != NULL))
+		inlay_buf_unchain_list(t->own_payload, inlay_buf_next(t->own_payload));
 }
 
 /*
  * Frees a task. Buffers chained to its own payload buffer become a list of their own. Returns 0;
- * -EPERM from submit until the callback; -EBUSY in quarantine; -EBADFD for a free task.
+ * -EPERM from submit until the callback; -EBADFD for a free task.
  */
 INLAY_FN int inlay_task_release(struct inlay_task *t)
 {
 	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
-		return t->state == INLAY_TASK_FREE ? -EBADFD : t->state == INLAY_TASK_QUARANTINE ? -EBUSY : -EPERM;
+		return t->state == INLAY_TASK_FREE ? -EBADFD : -EPERM;
 	t->state = INLAY_TASK_FREE;
 	inlay_task_unchain_(t);
 	t->next = t->host->free;
@@ -265,15 +241,26 @@ INLAY_FN int inlay_task_release(struct inlay_task *t)
 }
 
 /*
- * Completes a submitted task without its answer, for example after a deadline of the caller's: its
- * callback comes with the next progress. Returns 0; -EBUSY when it was answered or has completed;
- * -EBADFD when it was not submitted.
+ * Gives a submitted task up; the worker may still execute the command. Its callback comes when its
+ * send is acknowledged, or the connection ends; with open windows also not before its late
+ * answer, unless revoke is 1: that closes the windows, and a worker that uses them afterwards
+ * breaks the connection.
+ *
+ * Returns 0, with revoke also in ENDING; -EBUSY in ENDING; -EBADFD when it was not submitted.
  */
-INLAY_COLD int inlay_task_cancel(struct inlay_task *t)
+INLAY_COLD int inlay_task_cancel(struct inlay_task *t, int revoke)
 {
-	if (t->state != INLAY_TASK_SUBMITTED)
-		return t->state == INLAY_TASK_CLOSING || t->state == INLAY_TASK_DUE ? -EBUSY : -EBADFD;
-	inlay_task_end_(t, -ECANCELED, INLAY_TASK_BY_HOST);
+	if (t->state != INLAY_TASK_SUBMITTED && !(t->state == INLAY_TASK_ENDING && revoke))
+		return t->state == INLAY_TASK_ENDING ? -EBUSY : -EBADFD;
+	if (t->state == INLAY_TASK_SUBMITTED) {
+		inlay_task_end_(t, -ECANCELED, INLAY_TASK_BY_HOST);
+		t->response_len = 0;
+		t->host->late++;
+		if (!(t->held & INLAY_TASK_HELD_SEND))
+			t->held |= INLAY_TASK_HELD_SEND | INLAY_TASK_HELD_MARK;
+	}
+	if (revoke && t->held & INLAY_TASK_HELD_KEYS)
+		t->held |= INLAY_TASK_HELD_CLOSE;
 	return 0;
 }
 
@@ -308,9 +295,8 @@ INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payl
 }
 
 /*
- * Sets the caller's buffer for the response, which may go from the start of the buffer's data to
- * the buffer's end; not a list; NULL: the response stays in the answer. Submit empties the data.
- * The caller keeps its reference.
+ * Sets the caller's buffer for a response that is longer than an answer, from the start of its data
+ * to its end; not a list; NULL: none. The caller keeps its reference.
  */
 INLAY_FN int inlay_task_set_response(struct inlay_task *t, struct inlay_buf *response)
 {
@@ -328,38 +314,25 @@ INLAY_FN struct inlay_buf *inlay_task_payload(const struct inlay_task *t)
 }
 
 /*
- * The response of the last completion, empty if there is none: in the caller's buffer, or in the
- * answer. The latter is valid until the task is submitted or released; do not give it back.
+ * The response of the last completion, empty if there is none. Unless it is in the caller's buffer,
+ * it is valid until the task is submitted or released; do not give it back.
  */
 INLAY_FN struct inlay_buf *inlay_task_response(const struct inlay_task *t)
 {
-	struct inlay_task_host *h = t->host;
-	struct inlay_buf *buf = t->response;
+	struct inlay_buf *buf = t->own_response;
 
-	if (buf)
-		return buf;
-	buf = t->own_response;
+	if (t->response_len > t->host->response_max)
+		return t->response;
 	buf->head = t->slot;
-	buf->len = h->message;
-	/* A longer response was written to a buffer. */
-	(void)inlay_buf_set_data(buf, t->slot + INLAY_TASK_HEAD,
-				 t->response_len <= h->response_max ? t->response_len : 0);
+	buf->len = t->host->message;
+	(void)inlay_buf_set_data(buf, t->slot + INLAY_TASK_HEAD, t->response_len);
 	return buf;
 }
 
 /* 0 or the negative errno of the last completion; -EINPROGRESS from submit until the callback. */
 INLAY_FN int inlay_task_status(const struct inlay_task *t)
 {
-	return INLAY_LIKELY(t->state == INLAY_TASK_IDLE || t->state == INLAY_TASK_QUARANTINE) ? t->status :
-												-EINPROGRESS;
-}
-
-/* Bytes for a response in the caller's buffer, at most what a window can cover. */
-INLAY_FN uint32_t inlay_task_response_room_(const struct inlay_buf *buf)
-{
-	uint64_t room = inlay_buf_len(buf) - ((uintptr_t)inlay_buf_data(buf) - (uintptr_t)inlay_buf_head(buf));
-
-	return room > INLAY_SGE_MAX ? INLAY_SGE_MAX : (uint32_t)room;
+	return INLAY_LIKELY(t->state <= INLAY_TASK_IDLE) ? t->status : -EINPROGRESS;
 }
 
 /* State, held, by and other at once. */
@@ -376,20 +349,83 @@ INLAY_ALWAYS void inlay_task_set_word_(struct inlay_task *t, uint32_t word)
 	__builtin_memcpy(&t->state, &word, sizeof(word));
 }
 
-/* Makes a task IDLE, in the next generation: late messages then name no task. */
-INLAY_ALWAYS void inlay_task_renew_(struct inlay_task *t)
+/* Opens a window over len bytes of a buffer: posts the bind. The ring has room. */
+INLAY_COLD void inlay_task_keys_bind_(struct inlay_task *t, uint32_t what, const struct inlay_buf *buf, uint32_t len,
+				      uint8_t **key)
 {
-	t->ids.context += 3ull << 32; /* neighbours differ by more than a bit */
-	t->state = INLAY_TASK_IDLE;
-	t->held = 0;
+	struct inlay_sq *sq = &t->host->link.sq;
+	struct ibv_sge memory = inlay_buf_sge(buf);
+	uint32_t now = t->keys->rkey[what], access = what ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
+	struct inlay_umr umr;
+
+	memory.length = len;
+	t->keys->rkey[what] = (now & ~0xffu) | ((now + 1) & 0xff);
+	inlay_umr_window(inlay_sq_qpn(sq), t->keys->rkey[what], &memory, access | IBV_ACCESS_ZERO_BASED, &umr);
+	inlay_had_room_(inlay_post_umr(sq, now, &umr, 0));
+	inlay_task_key_write_(key, t->keys->rkey[what], len);
 }
 
-/* Posts a command by keys, from a list or the caller's buffers, or gathered. There is credit for it. */
+/* Whether a window may be bound to a buffer: otherwise the bind would break the connection. */
+INLAY_COLD int inlay_task_keys_bindable_(const struct inlay_buf *buf)
+{
+	const struct inlay_range *r = inlay_mmap_find(inlay_buf_mmap(buf), inlay_buf_head(buf), inlay_buf_len(buf));
+
+	return inlay_buf_keys(buf).lkey != INLAY_NO_KEY && r && r->access & INLAY_MW_BIND;
+}
+
+/* Posts the binds, 3 WQEBBs each; bbs: of the command that follows them. */
+INLAY_COLD int inlay_task_keys_open_(struct inlay_task *t, uint32_t flags, uint32_t payload, uint32_t response,
+				     uint32_t bbs, uint8_t *key)
+{
+	const struct inlay_buf *buf = t->payload;
+
+	while (flags & INLAY_TASK_PAYLOAD_KEY && !inlay_buf_data_len(buf)) /* one of a list has all of it */
+		buf = inlay_buf_next(buf);
+	if ((flags & INLAY_TASK_PAYLOAD_KEY && !inlay_task_keys_bindable_(buf)) ||
+	    (flags & INLAY_TASK_RESPONSE_KEY && !inlay_task_keys_bindable_(t->response)))
+		return -EPERM;
+	if (inlay_sq_room(&t->host->link.sq) < 3 * ((flags & 1) + (flags >> 1)) + bbs)
+		return -EAGAIN;
+	if (flags & INLAY_TASK_PAYLOAD_KEY)
+		inlay_task_keys_bind_(t, 0, buf, payload, &key);
+	if (flags & INLAY_TASK_RESPONSE_KEY)
+		inlay_task_keys_bind_(t, 1, t->response, response, &key);
+	return 0;
+}
+
+/* Posts signaled invalidations of the open windows, two WQEBBs each, if there is room for all. */
+INLAY_COLD void inlay_task_keys_close_(struct inlay_task *t)
+{
+	struct inlay_sq *sq = &t->host->link.sq;
+	uint32_t i;
+
+	if (inlay_sq_room(sq) < 4)
+		return;
+	for (i = 0; i < 2; i++)
+		if (t->held & 1u << i)
+			inlay_had_room_(inlay_post_local_inv(sq, t->keys->rkey[i], INLAY_SIGNALED));
+	inlay_sq_ring(sq);
+	t->end = inlay_sq_index(sq);
+	t->held = INLAY_TASK_HELD_SEND;
+}
+
+/* Ends a submit: the task is the host's. */
+INLAY_ALWAYS int inlay_task_submitted_(struct inlay_task *t)
+{
+	t->end = inlay_sq_index(&t->host->link.sq);
+	t->state = INLAY_TASK_SUBMITTED;
+	t->by = 0;
+	t->host->outstanding++;
+	return 0;
+}
+
+/* Posts a command by keys, from a list or the caller's buffers, or gathered. */
 INLAY_APART int inlay_task_submit_sges_(struct inlay_task *t, uint32_t flags)
 {
 	struct inlay_task_host *h = t->host;
 	uint64_t total = inlay_buf_list_bytes(t->payload);
-	uint32_t room = 0, keys = 0, bytes = INLAY_TASK_HEAD;
+	uint32_t keys = 0, bytes = INLAY_TASK_HEAD;
+	uint64_t room = 0;
 	struct ibv_sge sge[INLAY_TASK_GATHER];
 	uint8_t head[INLAY_TASK_MESSAGE_MIN];
 	int num, err;
@@ -399,11 +435,11 @@ INLAY_APART int inlay_task_submit_sges_(struct inlay_task *t, uint32_t flags)
 	if (t->response) {
 		INLAY_CHECK(inlay_buf_refcount(t->response) && inlay_buf_list_len(t->response) == 1,
 			    "the response is a single buffer");
-		room = inlay_task_response_room_(t->response);
-		if (room > h->response_max) {
-			keys = INLAY_TASK_RESPONSE_KEY;
-			bytes += INLAY_TASK_KEY;
-		}
+		room = (uintptr_t)inlay_buf_head(t->response) + inlay_buf_len(t->response) -
+		       (uintptr_t)inlay_buf_data(t->response);
+		keys = room > h->response_max ? INLAY_TASK_RESPONSE_KEY : 0;
+		bytes += keys ? INLAY_TASK_KEY : 0;
+		room = room > INLAY_SGE_MAX ? INLAY_SGE_MAX : room;
 	}
 	if (total > h->payload_max + INLAY_TASK_HEAD - bytes) {
 		if (total > h->link.peer.largest || total > INLAY_SGE_MAX || num != 1)
@@ -418,8 +454,8 @@ INLAY_APART int inlay_task_submit_sges_(struct inlay_task *t, uint32_t flags)
 	}
 	inlay_task_head_write_(head, inlay_task_first_(INLAY_TASK_COMMAND, keys, (uint32_t)total), &t->ids);
 	if (keys) {
-		err = t->keys ? t->keys->open(t, keys, (uint32_t)total, room, inlay_task_bbs_(bytes, (uint32_t)num),
-					      head + INLAY_TASK_HEAD) : -E2BIG;
+		err = !t->keys ? -E2BIG : inlay_task_keys_open_(t, keys, (uint32_t)total, (uint32_t)room,
+								inlay_task_bbs_(bytes, (uint32_t)num), head + INLAY_TASK_HEAD);
 		if (err)
 			return err;
 		/* The worker must not see a key before its window is open. */
@@ -428,11 +464,22 @@ INLAY_APART int inlay_task_submit_sges_(struct inlay_task *t, uint32_t flags)
 	if (inlay_task_post_sges_(&h->link.sq, head, bytes, sge, (uint32_t)num, h->half, flags))
 		return -EAGAIN; /* with keys, open has checked the room */
 	t->held = (uint8_t)(keys | (flags & INLAY_SIGNALED ? INLAY_TASK_HELD_SEND : 0));
-	return 0;
+	return inlay_task_submitted_(t);
+}
+
+/* Copies a single buffer into the WQE. */
+INLAY_APART int inlay_task_submit_copy_(struct inlay_task *t, uint32_t flags)
+{
+	const struct inlay_buf *payload = t->payload;
+	uint32_t len = (uint32_t)inlay_buf_data_len(payload);
+	int err = inlay_task_post_inline_(&t->host->link.sq, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids,
+					  inlay_buf_data(payload), len, t->host->half, flags);
+
+	return INLAY_UNLIKELY(err) ? err : inlay_task_submitted_(t);
 }
 
 /* Gathers the task's own buffer: the head goes to the line before it, so that one SGE covers both. */
-INLAY_FN int inlay_task_submit_own_(struct inlay_task *t, uint32_t flags)
+INLAY_APART int inlay_task_submit_own_(struct inlay_task *t, uint32_t flags)
 {
 	struct inlay_sq *sq = &t->host->link.sq;
 	struct ibv_sge sge = inlay_buf_sge(t->payload);
@@ -445,48 +492,38 @@ INLAY_FN int inlay_task_submit_own_(struct inlay_task *t, uint32_t flags)
 	at = inlay_seg_data(at, sge.addr, INLAY_TASK_HEAD + sge.length, sge.lkey);
 	if ((at.index & t->host->half) == t->host->half)
 		flags |= INLAY_SIGNALED;
-	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+	(void)inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+	return inlay_task_submitted_(t);
 }
 
-/* Slow path of submit: all but a short payload of the task's own; lists, keys, errors. */
+/* Slow path of submit: all but a short payload. */
 INLAY_APART int inlay_task_submit_other_(struct inlay_task *t, uint32_t flags)
 {
-	struct inlay_task_host *h = t->host;
+	const struct inlay_task_host *h = t->host;
 	const struct inlay_buf *payload = t->payload;
 	uint32_t len = (uint32_t)inlay_buf_data_len(payload);
-	int err;
 
-	if (t->state != INLAY_TASK_IDLE)
+	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
 		return -EBUSY;
-	if (h->outstanding >= h->limit)
+	if (INLAY_UNLIKELY(h->outstanding >= h->limit))
 		return h->limit ? -EAGAIN : -ENOTCONN;
-	if (len <= h->max_inline && !inlay_buf_next(payload) && !t->response)
-		err = inlay_task_post_inline_(&h->link.sq, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids,
-					      inlay_buf_data(payload), len, h->half, flags);
-	else if (payload == t->own_payload && len <= h->payload_max && !inlay_buf_next(payload) && !t->response &&
-		 inlay_buf_data(payload) == inlay_buf_head(payload))
-		err = inlay_task_submit_own_(t, flags);
-	else
-		err = inlay_task_submit_sges_(t, flags);
-	if (err)
-		return err;
-	if (t->response)
-		(void)inlay_buf_set_data_len(t->response, 0);
-	t->end = inlay_sq_index(&h->link.sq);
-	t->state = INLAY_TASK_SUBMITTED;
-	t->by = 0;
-	h->outstanding++;
-	return 0;
+	if (INLAY_UNLIKELY(inlay_buf_next(payload) != NULL) || INLAY_UNLIKELY(t->response != NULL))
+		return inlay_task_submit_sges_(t, flags);
+	if (len <= h->max_inline)
+		return inlay_task_submit_copy_(t, flags);
+	if (!t->other && len <= h->payload_max && inlay_buf_data(payload) == inlay_buf_head(payload))
+		return inlay_task_submit_own_(t, flags);
+	return inlay_task_submit_sges_(t, flags);
 }
 
 /*
  * Posts the task's command.
  *
  * flags  0 or INLAY_RING: rings for it and for all posted before. Without it, the worker gets the
- *        command with the host's next doorbell
+ *        command with the next doorbell: inlay_sq_ring(&host.link.sq)
  *
  * Returns 0: the task is the host's until its callback. Otherwise it is unchanged: -EAGAIN when the
- * limit is reached or the ring is full: flush, progress, try again; -EBUSY unless IDLE; -E2BIG when
+ * limit is reached or the ring is full: ring, progress, try again; -EBUSY unless IDLE; -E2BIG when
  * the payload or the response fits neither a message nor a key; -EPERM when memory needs a window
  * but its map does not permit INLAY_MW_BIND; -ENOTCONN when the host is not connected.
  */
@@ -505,17 +542,14 @@ INLAY_ALWAYS int inlay_task_submit(struct inlay_task *t, uint32_t flags)
 		return inlay_task_submit_other_(t, flags);
 	/* All 12 bytes: what follows a shorter payload lies in the host's memory, and is not sent. */
 	__builtin_memcpy(at.wqe + INLAY_WQEBB - INLAY_TASK_SHORT, inlay_buf_data(payload), INLAY_TASK_SHORT);
-	inlay_task_post_short_(sq, at, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids, len, flags);
+	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
+	inlay_task_head_write_(at.wqe + INLAY_DS + 4, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids);
+	at.ds = INLAY_WQEBB / INLAY_DS; /* a constant, whatever the length */
+	(void)inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 	t->end = at.index + 1;
 	inlay_task_set_word_(t, INLAY_TASK_SUBMITTED);
 	h->outstanding++;
 	return 0;
-}
-
-/* Rings for all posted commands, if any. */
-INLAY_ALWAYS void inlay_task_host_flush(struct inlay_task_host *h)
-{
-	inlay_sq_ring(&h->link.sq);
 }
 
 #endif

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/task/wire.h: the messages between host and worker, and the address that each side gives the
- * other. No other header reads or writes their bytes.
- *
- *   inlay_task_address_write(blob, &link.self);
- *   inlay_task_address_read(&peer, blob, len, INLAY_TASK_WORKER, &why);
- *
- * A message is one send on a reliable connection: a head of 32 bytes, then keys or data. Fields are
- * little-endian. A message holds neither addresses nor lkeys.
+ * other. No other header knows their layout.
  *
  *   command, host to worker                       answer, worker to host
  *
@@ -22,18 +16,17 @@
  *   +..  response key 16  if flagged
  *   +..  payload          unless by key            key:  rkey 4 | zero 4 | bytes 8
  *
- * Invariants
+ * A message is one send on a reliable connection. Fields are little-endian. It holds neither
+ * addresses nor lkeys. The head's length and the device's byte count agree exactly.
  *
- *   - A key is the rkey of a type 2 memory window that the host bound for this command, with
- *     addresses from 0. Only the worker's end of this queue pair may use it, to read one payload or
- *     to write one response buffer. The host closes it before the task completes.
- *   - The context is a task's index and generation. The worker echoes it, and the host looks it up
- *     in its table. First generations are far apart, so that one flipped bit names no other task.
- *   - The head's length and the device's byte count agree exactly.
- *   - ANSWER and WRITTEN carry the handler's status. REFUSED is the worker's own: EBADMSG, the
- *     command is malformed; ENOENT, no such plugin; E2BIG, the payload is too large for it.
- *   - Credit: a worker posts as many receives per connection as its address says, and reposts one
- *     before it answers. So each answer, whatever it holds, is the credit for one more command.
+ *   Key      the rkey of a type 2 memory window that the host bound for this command, with
+ *            addresses from 0. Only the worker's end of this queue pair may use it
+ *   Context  a task's index and generation, which the worker echoes. First generations are far
+ *            apart, so that one flipped bit names no other task
+ *   REFUSED  by the worker itself: EBADMSG, the command is malformed; ENOENT, no such plugin;
+ *            E2BIG, the payload is too large for it
+ *   Credit   a worker posts as many receives as its address says, and reposts one before it
+ *            answers. So each answer, whatever it holds, is the credit for one more command
  *
  * The caller passes the address, INLAY_TASK_ADDRESS bytes, by other means: it is
  * struct inlay_task_address_bytes_, up to its checksum.
@@ -72,13 +65,10 @@ enum inlay_task_flags {
 	INLAY_TASK_RESPONSE_KEY = 2,    /* the worker may write the response through a key */
 };
 
-enum inlay_task_role {
-	INLAY_TASK_HOST = 1,
-	INLAY_TASK_WORKER = 2,
-};
+enum inlay_task_role { INLAY_TASK_HOST = 1, INLAY_TASK_WORKER = 2 };
 
 struct inlay_task_key {
-	uint32_t rkey;                  /* host order */
+	uint32_t rkey;
 	uint64_t bytes;
 };
 
@@ -150,13 +140,9 @@ INLAY_COLD void inlay_task_address_write(uint8_t *blob, const struct inlay_task_
 	__builtin_memcpy(blob, &b, INLAY_TASK_ADDRESS);
 }
 
-/*
- * Reads the address of a peer in this role: INLAY_TASK_HOST or INLAY_TASK_WORKER. Returns 0;
- * -EPROTO for less than an address, another magic or version; -EBADMSG for a wrong checksum;
- * -EINVAL for a field out of range. On failure *a is undefined, and *why says what is wrong.
- */
-INLAY_COLD int inlay_task_address_read(struct inlay_task_address *a, const void *blob, size_t len, uint32_t role,
-				       const char **why)
+/* Reads a peer's address. Errors as inlay_task_link_connect; on failure *a is undefined. */
+INLAY_COLD int inlay_task_address_read_(struct inlay_task_address *a, const void *blob, size_t len, uint32_t role,
+					const char **why)
 {
 	struct inlay_task_address_bytes_ b;
 
@@ -201,7 +187,7 @@ INLAY_ALWAYS uint32_t inlay_task_get32_(const uint8_t *at)
 	return value;
 }
 
-/* Version, kind, flags or status, and length: the first 8 bytes of a head. */
+/* The first 8 bytes of a head. */
 INLAY_ALWAYS uint64_t inlay_task_first_(uint32_t kind, uint32_t flags_or_status, uint32_t length)
 {
 	return (uint64_t)length << 32 | (flags_or_status << 16 | kind << 8 | INLAY_TASK_VERSION);
@@ -227,14 +213,14 @@ INLAY_FN void inlay_task_key_write_(uint8_t **at, uint32_t rkey, uint64_t bytes)
 	*at += INLAY_TASK_KEY;
 }
 
-/* Reads a key, and subtracts its bytes from *bytes, those left. Returns 0 or -EBADMSG. */
-INLAY_FN int inlay_task_key_read_(struct inlay_task_key *key, const uint8_t *at, uint32_t *bytes)
+/* Reads a key, and subtracts its bytes from *left. Returns 0 or -EBADMSG. */
+INLAY_FN int inlay_task_key_read_(struct inlay_task_key *key, const uint8_t *at, uint32_t *left)
 {
-	if (*bytes < INLAY_TASK_KEY)
+	if (*left < INLAY_TASK_KEY)
 		return -EBADMSG;
 	key->rkey = inlay_task_get32_(at);
 	key->bytes = inlay_task_get64_(at + 8);
-	*bytes -= INLAY_TASK_KEY;
+	*left -= INLAY_TASK_KEY;
 	return inlay_task_get32_(at + 4) || !key->bytes || key->bytes > INLAY_SGE_MAX ? -EBADMSG : 0;
 }
 
@@ -278,53 +264,38 @@ INLAY_FN int inlay_task_message_read_(struct inlay_task_message *m, const uint8_
 	return left != m->length ? -EBADMSG : 0;
 }
 
-/*
- * Ends a message of one WQEBB, whose data the caller copies to its end.
- *
- *   +0   ctrl     SEND, index, QPN, DS
- *   +16  inline   byte count | head of 32 bytes | up to 12 bytes of data
- */
-INLAY_ALWAYS void inlay_task_post_short_(struct inlay_sq *sq, struct inlay_cursor at, uint64_t first,
-					 const struct inlay_task_ids *ids, uint32_t len, uint32_t flags)
-{
-	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
-	inlay_task_head_write_(at.wqe + INLAY_DS + 4, first, ids);
-	at.ds = INLAY_WQEBB / INLAY_DS; /* a constant, whatever the length */
-	(void)inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
-}
-
 /* WQEBBs of a message with so many bytes inline, and SGEs. */
 INLAY_ALWAYS uint32_t inlay_task_bbs_(uint32_t bytes, uint32_t sges)
 {
-	return (INLAY_DS + (4 + bytes + INLAY_DS - 1) / INLAY_DS * INLAY_DS + sges * INLAY_DS + INLAY_WQEBB - 1) / INLAY_WQEBB;
+	return (1 + (4 + bytes + INLAY_DS - 1) / INLAY_DS + sges + 3) / 4;
 }
 
 /*
- * Posts a message with its data inline, as above, of any length. half: WQEBBs of half the
- * ring, less 1: a message that reaches the end of a half is signaled, to return credit.
- * Returns 0, or -EAGAIN when the ring is full.
+ * Posts a message with its data inline. half: WQEBBs of half the ring, less 1: a message that
+ * reaches the end of a half is signaled, to return credit. Returns 0, or -EAGAIN when the ring is
+ * full.
+ *
+ *   +0   ctrl     SEND, index, QPN, DS
+ *   +16  inline   byte count | head of 32 bytes | 12 bytes of data, and more
  */
-INLAY_APART int inlay_task_post_inline_(struct inlay_sq *sq, uint64_t first, const struct inlay_task_ids *ids,
-					const void *data, uint32_t len, uint32_t half, uint32_t flags)
+INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint64_t first, const struct inlay_task_ids *ids, const void *data,
+				     uint32_t len, uint32_t half, uint32_t flags)
 {
 	uint32_t bbs = inlay_task_bbs_(INLAY_TASK_HEAD + len, 0);
 	struct inlay_cursor at;
 
 	if (INLAY_UNLIKELY(inlay_sq_begin(sq, bbs, &at)))
 		return -EAGAIN;
+	inlay_copy_wrap_(at, at.wqe + INLAY_WQEBB - INLAY_TASK_SHORT, data, len);
 	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
 	inlay_task_head_write_(at.wqe + INLAY_DS + 4, first, ids);
-	inlay_copy_wrap_(at, at.wqe + INLAY_WQEBB - INLAY_TASK_SHORT, data, len);
 	at.ds = (INLAY_DS + 4 + INLAY_TASK_HEAD + len + INLAY_DS - 1) / INLAY_DS;
 	if ((at.index & half) + bbs > half)
 		flags |= INLAY_SIGNALED;
 	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 }
 
-/*
- * Posts a message with pointers to its data: head, `bytes` with its keys, then num SGEs, none
- * empty. Returns as above.
- */
+/* As above: head, `bytes` long with its keys, inline, then num SGEs, none empty. */
 INLAY_APART int inlay_task_post_sges_(struct inlay_sq *sq, const uint8_t *head, uint32_t bytes, const struct ibv_sge *sge,
 				      uint32_t num, uint32_t half, uint32_t flags)
 {
