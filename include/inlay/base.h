@@ -30,8 +30,8 @@
  * failure *why points to a sentence that is static or stored in the object that refused.
  *
  * Checks. With INLAY_CHECKED 1 (default 0), a broken precondition aborts and names the rule; with 0
- * it costs nothing. No struct depends on it, so object files of both kinds link together. Outside
- * data (a completion's kind and counter, a peer's bytes) and documented errors are checked in both.
+ * none is checked. Structs are the same in both, so their object files link together. Both check
+ * outside data (a completion's kind and counter, a peer's bytes) and return the documented errors.
  * A completion's QPN is checked only with INLAY_CHECKED, where a function says so.
  *
  * Probes. With INLAY_USDT 1 (default 0; needs <sys/sdt.h>), the data path has static probes for

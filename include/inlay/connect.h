@@ -42,7 +42,8 @@
  *   +1   1  bits 0-3 enum ibv_qp_type, 4-5 enum inlay_connect_link, 6 INLAY_CONNECT_GLOBAL, 7 zero
  *   +2   1  bits 0-3 enum ibv_mtu, 4-7 service level
  *   +3   1  traffic class
- *   +4   1  reads and atomics that the record's sender answers at a time; 0 unless RC
+ *   +4   1  inbound reads and atomics that the sender allows at a time (max_dest_rd_atomic); 0
+ *           unless RC
  *   +5   3  QPN
  *   +8   3  PSN of the first packet
  *   +11 16  GID; zeros if none
@@ -106,7 +107,7 @@ struct inlay_connect_record {
 	uint8_t mtu;             /* enum ibv_mtu: the longest packet accepted */
 	uint8_t sl;              /* service level, on RoCE the priority; 0: as the peer */
 	uint8_t traffic_class;   /* 0: as the peer */
-	uint8_t rd_atomic;       /* RC: reads and atomics answered at a time */
+	uint8_t rd_atomic;       /* RC: inbound reads and atomics at a time, max_dest_rd_atomic */
 	uint8_t flags;           /* INLAY_CONNECT_GLOBAL */
 	/* Not sent: */
 	uint8_t port;
@@ -128,9 +129,9 @@ struct inlay_connect_attr {
 	uint8_t hop_limit;     /* routers that a packet may pass, with a GRH [64] */
 	uint8_t rd_atomic;     /* RC: reads and atomics outstanding each way; lowered to what both devices can [16] */
 	uint8_t timeout;       /* RC: 4.096 us << timeout for an ack, 1 .. 31; 0: no timeout [14: 67 ms] */
-	uint8_t retry_count;   /* RC: repeats without an ack, 0 .. 7 [7] */
-	uint8_t rnr_retry;     /* RC: repeats when the peer has no receive, 0 .. 6; 7: no limit [7] */
-	uint8_t min_rnr_timer; /* RC: the peer's pause before it repeats, ibv_modify_qp(3) [12: 0.64 ms] */
+	uint8_t retry_count;   /* RC: transport retries, 0 .. 7 [7] */
+	uint8_t rnr_retry;     /* RC: RNR retries (the peer has no receive), 0 .. 6; 7: no limit [7] */
+	uint8_t min_rnr_timer; /* RC: RNR timer, the peer's wait before a retry, ibv_modify_qp(3) [12: 0.64 ms] */
 };
 
 /* ---- Set-up: all of it ---- */

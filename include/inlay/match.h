@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/match.h: tag matching in software. It decides which receive takes which message, in MPI's
- * order, in constant time at any depth.
+ * order, in expected constant time at any depth (first receive of a mask: see Cost).
  *
  *   size = inlay_match_size(4096);
  *   inlay_match_init(&m, aligned_alloc(64, size), size, 4096, 0, seed);
@@ -20,8 +20,8 @@
  *     ((message ^ receive) & mask & ~ignored) == 0. `ignored` is the same for a whole table.
  *   - A message goes to the oldest receive that matches it; a receive takes the oldest message that
  *     matches it. So no receive in the table matches a message in the table.
- *   - A cookie is the caller's name for a receive or a message. A handle is the table's, and is
- *     never used again.
+ *   - A cookie is the caller's name for a receive or a message. A handle is the table's; 2^43 posts
+ *     and arrivals pass before one is used again.
  *
  * Threads: one owner at a time, or the caller's lock around every call.
  *

@@ -41,7 +41,8 @@
  *
  *   1. ibv_modify_qp to ERR, unless it is there. With an SRQ, wait for IBV_EVENT_QP_LAST_WQE_REACHED.
  *   2. Post a signaled NOP and ring. Its flush CQE is the last, and returns the credit of unsignaled
- *      WQEs before it. On -EAGAIN, poll first. Not needed if every WQE was signaled.
+ *      WQEs before it. On -EAGAIN, ring, poll and release, then post it again. Not needed if every
+ *      WQE was signaled.
  *   3. Poll and release until inlay_sq_pending and inlay_rq_pending are 0.
  *   4. ibv_modify_qp to RESET. Without an SRQ, callers that need no flush CQEs start here.
  *   5. inlay_cq_clean(&cq, qpn, inlay_srq_gone, &srq) on each of its CQs; NULL, NULL without an SRQ.

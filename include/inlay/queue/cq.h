@@ -10,7 +10,7 @@
  *
  * Invariants:
  *   - A CQE belongs to the caller once its owner bit equals the ring's lap bit (in the enhanced layout
- *     of compressed CQEs: once its last byte but one equals the lap number). It stays in its slot
+ *     of compressed CQEs: once its second-to-last byte equals the lap number). It stays in its slot
  *     until freed, so a payload scattered to it can be used in place.
  *   - A CQ that overruns is dead, and so are its QPs. Queues never reserve more than its size. A WQE
  *     owns its CQE until that is freed, not only until the WQE is released: free the CQEs of WQEs that
@@ -75,7 +75,7 @@ struct inlay_cq {
 	uint32_t ci;              /* CQEs freed */
 	uint32_t mask;            /* CQEs in the ring, less 1 */
 	uint32_t stride;          /* 64 or 128 */
-	uint16_t lap;             /* ownership word, under the mask own, of a CQE for the caller at next */
+	uint16_t lap;             /* its ownership word & own, once the CQE at next is the caller's */
 	uint16_t own;             /* the owner bit; or the lap's number, in the enhanced layout */
 	uint8_t *uar;             /* doorbell page */
 	uint32_t cqn;
@@ -248,7 +248,7 @@ INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_slot_(const struct inlay_cq *cq, 
 	return (const struct mlx5_cqe64 *)(const void *)(cq->begin + (size_t)(index & cq->mask) * cq->stride);
 }
 
-/* The ownership word of a slot: its last byte but one, and above it the byte with the owner bit. */
+/* The ownership word of a CQE: its second-to-last byte (+62), then the byte with the owner bit. */
 INLAY_ALWAYS uint16_t inlay_cq_word_(const uint8_t *slot)
 {
 	return *(const volatile inlay_record *)(const void *)(slot + offsetof(struct mlx5_cqe64, signature));
@@ -482,7 +482,10 @@ INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)
 	return 0;
 }
 
-/* Call for each event of this CQ from its channel (ibv_get_cq_event): the next arm is then new. */
+/*
+ * Counts an event. Call it once for each event of this CQ that ibv_get_cq_event returns, or the
+ * device ignores the next arm.
+ */
 INLAY_FN void inlay_cq_event(struct inlay_cq *cq)
 {
 	cq->arm_sn++;

@@ -26,12 +26,11 @@
  *   - In the CQ, reserve one CQE for each WQEBB of the command ring, two for each tag, and one for
  *     each XRQ entry (inlay_cq_reserve).
  *
- * The phase: the NIC counts the messages that matched nothing, modulo 2^16. From such a message on,
- * it keeps new tags disabled until the software says that it has seen as many: a new tag may be for
- * a message that is still on its way to the software. inlay_tag_list_complete counts these
- * messages, and an operation with IBV_OPS_TM_SYNC carries the count. So take all completions, match
- * each unexpected message against the receives to be added, and only then add with IBV_OPS_TM_SYNC.
- * IBV_WC_TM_SYNC_REQ in a completion says that the NIC had counted more, or that 2^14 messages are
+ * The phase: the NIC counts the messages that matched nothing, modulo 2^16. After such a message it
+ * matches no new tag until the software reports the same count: a new tag may be for a message that
+ * has not reached the software yet. inlay_tag_list_complete counts these messages, and an
+ * operation with IBV_OPS_TM_SYNC carries the count. So take all completions, match each unexpected
+ * message against the receives to be added, and only then add with IBV_OPS_TM_SYNC. IBV_WC_TM_SYNC_REQ in a completion says that the NIC had counted more, or that 2^14 messages are
  * not synchronised: synchronise soon.
  *
  * Operations are WQEs of one WQEBB on the command QP (devx/srq.h):
