@@ -216,7 +216,7 @@ struct shim_key {
 	struct inlay_sig_error error;
 };
 
-/* A change of a key, between mlx5dv_wr_mkey_configure and its last setter. */
+/* An mkey update, between mlx5dv_wr_mkey_configure and its last setter. */
 struct shim_change {
 	struct shim_key *key;             /* or NULL */
 	struct inlay_umr umr;

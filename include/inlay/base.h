@@ -24,6 +24,8 @@
  *   -ENOENT   no such thing                      -ENOTCONN  not connected
  *   -EEXIST   it is there already                others     the errno of the call that failed
  *
+ * One exception: inlay_task_release refuses a task in use with -EPERM, as DOCA does.
+ *
  * Set-up functions that can fail for many reasons take `const char **why` last; it may be NULL. On
  * failure *why points to a sentence that is static or stored in the object that refused.
  *
@@ -421,7 +423,8 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
  * buffer needs it.
  *
  * The light fences after a register write are safe because every doorbell first executes
- * inlay_fence_record_reg, which drains all of this CPU's write-combining buffers.
+ * inlay_fence_record_reg: its sfence drains all of this CPU's write-combining buffers, its dmb
+ * keeps this doorbell's writes behind those of the one before.
  */
 INLAY_ALWAYS void inlay_fence_wqe_record(void)
 {

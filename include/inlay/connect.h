@@ -32,8 +32,8 @@
  *   - *why always points to a static sentence.
  *   - If inlay_connect_local fails, the queue pair is as it was. If inlay_connect_rts fails, it is
  *     as it was, or in RESET if it had reached RTR.
- *   - Only inlay_connect_unpack reads the peer's bytes; any bytes are safe. The address in a record
- *     that it accepts can exist.
+ *   - Only inlay_connect_unpack reads the peer's bytes, and any bytes are safe. It refuses a LID,
+ *     GID or MAC that no port can have.
  *   - A record is not authenticated: exchange it over a channel that the application trusts.
  *
  * The record on the wire: 40 bytes, little-endian
@@ -126,7 +126,7 @@ struct inlay_connect_attr {
 	uint8_t sl;            /* 0 .. 15, on RoCE 0 .. 7; 0: as the peer [0] */
 	uint8_t traffic_class; /* RoCE v2: DSCP << 2 | ECN; 0: as the peer [0] */
 	uint8_t hop_limit;     /* routers that a packet may pass, with a GRH [64] */
-	uint8_t rd_atomic;     /* RC: reads and atomics under way, each way; lowered to what both devices can [16] */
+	uint8_t rd_atomic;     /* RC: reads and atomics outstanding each way; lowered to what both devices can [16] */
 	uint8_t timeout;       /* RC: 4.096 us << timeout for an ack, 1 .. 31; 0: no timeout [14: 67 ms] */
 	uint8_t retry_count;   /* RC: repeats without an ack, 0 .. 7 [7] */
 	uint8_t rnr_retry;     /* RC: repeats when the peer has no receive, 0 .. 6; 7: no limit [7] */

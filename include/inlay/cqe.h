@@ -36,12 +36,13 @@
  *   local protection error            S R an lkey does not allow what its SGE asks for
  *   work request flushed              S R not executed: the QP was in error already
  *   memory window bind error          S the window could not be bound
- *   bad response                      S the peer's answer makes no sense
+ *   bad response                      S the peer's response makes no sense
  *   local access error                R the peer wrote where it may not
  *   remote invalid request            S refused: too long for the peer's receive, or not allowed
  *   remote access error               S the rkey does not allow it
  *   remote operation error            S the peer failed on its own: see its completions
- *   transport retry counter exceeded  S no answer: no peer there, or it is not in RTR
+ *   transport retry counter exceeded  S no ACK after all retries: the peer cannot be reached,
+ *                                       packets are lost, or its QP is not yet in RTR or RTS
  *   RNR retry counter exceeded        S the peer has posted no receive
  *   remote aborted                    S the peer gave up
  *

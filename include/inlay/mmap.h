@@ -7,11 +7,11 @@
  *   mmap/blob.h     a map for another process: export and import
  *   mmap/cache.h    a registration cache, for buffers that come from anywhere
  *   mmap/monitor.h  the kernel's reports of unmapped memory, for such caches
- *   mmap/pci.h      a map for the other side of PCI, by device commands: included by name only
+ *   mmap/pci.h      a map for a device across PCIe, by device commands: included by name only
  *   mmap/lookup.h   internal: the table of a map
  *
  * Keys are in host order. Threads: one owner sets up a map, and any thread searches a started one.
- * A cache has one owner, and any thread may post to it.
+ * A cache has one owner; any thread may invalidate memory in it (inlay_cache_post).
  */
 #ifndef INLAY_MMAP_H
 #define INLAY_MMAP_H

@@ -31,8 +31,8 @@
  *   queue/user_index.h queues whose completions carry a user index, not a QP number
  *   queue/striding.h   receive queue that puts many packets into each buffer
  *   queue/packet.h     Ethernet packets
- *   queue/masked.h     extended atomics
- *   queue/umr.h        changes to memory keys
+ *   queue/masked.h     masked atomics
+ *   queue/umr.h        mkey updates
  *   queue/sync.h       copies of local memory by the device
  *   queue/raw.h        WQEs that the caller has built elsewhere
  *

@@ -12,7 +12,8 @@
  *                                                                  (MRs, SRQs and AHs stay in pd)
  *   inlay_sq_from_qp(&sq, qp, &uar, &cq, &why);                    reserves CQEs; before the first post
  *   ... to RTS, by connect.h or ibv_modify_qp ...
- *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);
+ *   qpn = qp->qp_num;  ibv_destroy_qp(qp);  inlay_cq_clean(&cq, qpn, NULL, NULL);
+ *   inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);
  *
  * inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq work like inlay_sq_from_qp.
  * inlay_av_from_ah makes the address vector for datagrams and DC. DC targets and XRC receive QPs
@@ -25,19 +26,22 @@
  * their CQ is not taken over. After an error a queue need not be taken over again: see recovery.md.
  *
  * Refused, with a reason: a device that is not mlx5, a queue of unknown kind or size, a queue that
- * was posted to, a CQ that was used or is too small, sq_sig_all. inlay cannot detect the
- * following, so the caller must see to it:
- *   - A CQ with compressed CQEs (MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE): call
+ * was posted to, a CQ that was used or is too small, sq_sig_all.
+ *
+ * The caller's part, which inlay cannot check:
+ *   - For a CQ with compressed CQEs (MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE), call
  *     inlay_cq_set_compression.
- *   - No WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the environment):
- *     the device would reject inlay's WQEs, which are not signed.
- *   - An SRQ's receives must not complete to a CQ that libmlx5 polls: see queue/srq.h.
- *   - Arm with inlay_cq_arm: ibv_req_notify_cq uses libmlx5's own consumer index.
- *   - A used queue looks fresh when its 16-bit doorbell record has wrapped to exactly 0.
- *   - A queue that libmlx5 posts to must not complete to a CQ that inlay polls: only ibv_poll_cq
+ *   - Ask for no WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the
+ *     environment): the device would reject inlay's WQEs, which are not signed.
+ *   - Let no SRQ's receives complete to a CQ that libmlx5 polls: see queue/srq.h.
+ *   - Let no queue that libmlx5 posts to complete to a CQ that inlay polls: only ibv_poll_cq
  *     returns its credit.
- *   - Every QP created in uar->pd must be taken over through this uar.
- *   - A CQ must not be resized (ibv_resize_cq), before or after.
+ *   - Arm with inlay_cq_arm: ibv_req_notify_cq uses libmlx5's own consumer index.
+ *   - Take over every QP created in uar->pd through this uar.
+ *   - Do not resize a CQ (ibv_resize_cq), before or after.
+ *
+ * To know:
+ *   - A used queue looks fresh when its 16-bit doorbell record has wrapped to exactly 0.
  *   - inlay uses BlueFlame even if MLX5_SHUT_UP_BF is set in the environment.
  *   - Small payloads may arrive in the CQE: see cqe.h, "Scatter to CQE".
  *
@@ -258,9 +262,10 @@ INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char 
 }
 
 /*
- * Describes the doorbell register that libmlx5 gave a QP, for all queues on it. libmlx5 shares
- * these registers among the QPs of a context, so the mode is INLAY_UAR_DOORBELL. For BlueFlame use
- * inlay_uar_create, or inlay_uar_init for the register of a thread domain of the caller's.
+ * Initializes *uar for the doorbell register that libmlx5 gave a QP, for all queues on it. libmlx5
+ * shares these registers among the QPs of a context, so the mode is INLAY_UAR_DOORBELL. For
+ * BlueFlame use inlay_uar_create, or inlay_uar_init for the register of a thread domain of the
+ * caller's.
  *
  * Returns 0; -ENOTSUP for a QP that is not RC, UC, UD, XRC (send), DCI or raw packet; -EINVAL for a
  * DC target, and for a register of impossible size or alignment.
@@ -478,7 +483,7 @@ INLAY_COLD void inlay_sq_explain(FILE *out, const struct inlay_sq *sq)
 		fprintf(out, "  nothing is wrong here: it is the device's, or the peer's, turn\n");
 }
 
-/* Describes a receive ring; the CQ was found to have room. */
+/* Initializes *rq for a receive ring; the CQ was found to have room. */
 INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride,
 			      volatile uint32_t *dbrec, struct inlay_cq *cq, const char **why)
 {

@@ -40,7 +40,7 @@
  *   wqe/atomic.h   operands of atomics
  *   wqe/print.h    a printer
  *
- * Included by name, or by the posts that use them: wqe/umr.h (changes to memory keys, signatures),
+ * Included by name, or by the posts that use them: wqe/umr.h (mkey updates, signatures),
  * wqe/sync.h (waits, other queues, local copies), wqe/eth.h (Ethernet segments of raw packets).
  *
  * Threads: no shared state; calls on different memory do not interfere. Sources: mlx5dv.h

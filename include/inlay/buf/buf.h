@@ -154,7 +154,8 @@ INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
 }
 
 /*
- * Appends list2 to list1, both heads. list1 stays one; list2's only reference is given up.
+ * Appends list2 to list1, both heads. list1 remains a head; list2 becomes an element, and its only
+ * reference passes to list1.
  *
  * Returns 0; -EINVAL when one is not a head, or both are the same; -EBADFD when one was given back;
  * -EBUSY when list2 has several references.

@@ -20,9 +20,9 @@
  *     inventory may be stopped and started again.
  *   - Gets are fast for eight maps at a time; for further ones, each get looks the range up.
  *   - Destroy an inventory and its maps before their memory is reused. An inventory does not move.
- *   - Shared: gets and dup take a thread's own inventory, other calls inv itself. A get may return
- *     -EAGAIN while other threads' caches hold up to 128 free descriptors each. Waiters for the
- *     lock spin, so give busy threads CPUs of their own.
+ *   - Shared: gets, dup, releases and detach take the thread's own inventory, all other calls inv.
+ *     A get may return -EAGAIN while other threads' caches hold up to 128 free descriptors each.
+ *     Waiters for the lock spin, so give busy threads CPUs of their own.
  *
  * Threads: one owner at a time, which also gives buffers back. Shared: each attached inventory has
  * one owner; any thread may call the functions that take inv at any time, except create and

@@ -104,13 +104,13 @@ INLAY_COLD int inlay_devx_refuse_(struct inlay_devx_error *error, int err, const
 	return err;
 }
 
-/* Whether a box may have this many bytes. */
+/* Whether a mailbox may have this many bytes. */
 INLAY_COLD int inlay_devx_length_ok_(size_t len)
 {
 	return len >= INLAY_DEVX_BOX && len <= INLAY_DEVX_BOX_MAX && len % 4 == 0;
 }
 
-/* Checks both boxes and zeroes the outbox. */
+/* Checks both mailboxes and zeroes the outbox. */
 INLAY_COLD int inlay_devx_begin_(const void *in, size_t inlen, void *out, size_t outlen, struct inlay_devx_error *error)
 {
 	if (!in || !inlay_devx_length_ok_(inlen) || !out || !inlay_devx_length_ok_(outlen))

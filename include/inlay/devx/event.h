@@ -65,8 +65,8 @@ INLAY_STATIC_ASSERT(offsetof(struct mlx5dv_devx_async_event_hdr, out_data) == 8,
  * afterwards; outlen counts the bytes of the answer's outbox; wr_id comes back with the answer, as
  * does the device's status.
  *
- * Returns 0; -EINVAL for a box of an impossible length; -EAGAIN when more than 1 MiB of outboxes
- * are outstanding; else the negative errno of mlx5dv_devx_obj_query_async.
+ * Returns 0; -EINVAL for a mailbox of an impossible length; -EAGAIN when more than 1 MiB of
+ * outboxes are outstanding; else the negative errno of mlx5dv_devx_obj_query_async.
  */
 INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, size_t outlen,
 				      uint64_t wr_id, struct mlx5dv_devx_cmd_comp *answers)

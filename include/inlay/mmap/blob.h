@@ -21,15 +21,15 @@
  *
  *       -EPROTO    shorter than any blob; another magic or version
  *       -EINVAL    a length that differs from the blob's, or from what its counts add up to
- *       -EBADMSG   a wrong checksum or code; an unexpected or missing code
+ *       -EBADMSG   a wrong checksum or MAC; an unexpected or missing MAC
  *       -EINVAL    unknown kinds or bits, nothing granted; a range that is empty, wraps around,
  *                  overlaps another, or grants more than the head
  *
  * The bytes, little-endian: struct inlay_blob; a struct inlay_blob_range for each range; with a
- * key, a message authentication code of all bytes before it; the CRC-32C of all bytes before it.
+ * key, a message authentication code (MAC) of all bytes before it; the CRC-32C of all before it.
  *
  * The checksum detects accidents. Against attacks, both sides share a key: the owner sets map.mac,
- * and the other side passes the same (HMAC of a library, see examples/shared_memory.c). A code does
+ * and the other side passes the same (HMAC of a library, see examples/shared_memory.c). A MAC does
  * not prove that a blob is fresh: if replays matter, derive the key from a nonce.
  *
  * Threads: as the set-up part of map.h.

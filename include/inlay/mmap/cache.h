@@ -12,15 +12,15 @@
  *   inlay_cache_put(&cache, region);                               the transfer is complete
  *   inlay_cache_post(&cache, (uintptr_t)buf, len);                 any thread, before munmap
  *
- * Post all memory that is unmapped. After munmap and a new mmap at the same address, a stale region
- * sends, and lets peers write, pages that the program no longer sees: silent corruption. free(),
- * mremap, madvise(MADV_DONTNEED), brk and dlclose() unmap, too. Post from the program's allocator,
- * or let the kernel report (mmap/monitor.h).
+ * Invalidate all memory that is unmapped, by inlay_cache_post (below, "a post"). After munmap and a
+ * new mmap at the same address, a stale region sends, and lets peers write, pages that the program
+ * no longer sees: silent corruption. free(), mremap, madvise(MADV_DONTNEED), brk and dlclose()
+ * unmap, too. Invalidate from the program's allocator, or let the kernel report (mmap/monitor.h).
  *
  * No kernel report covers memory of accelerators. cudaFree, cudaFreeAsync, cuMemUnmap, hipFree and
  * hipFreeAsync end allocations inside the driver, and the runtime gives their addresses out again.
- * Post the whole allocation (cuMemGetAddressRange, hipMemGetAddressRange) before each of these, and
- * do not cache memory whose release the program cannot see.
+ * Invalidate the whole allocation (cuMemGetAddressRange, hipMemGetAddressRange) before each of
+ * these, and do not cache memory whose release the program cannot see.
  *
  * Invariants:
  *   - A region covers whole pages (attr.page). A get is a hit if one region contains its range and
@@ -354,8 +354,8 @@ INLAY_COLD void inlay_cache_settle_(struct inlay_cache *c, uint64_t addr, uint64
 }
 
 /*
- * No later get finds a region that overlaps [addr, addr + len) now. Post before the memory can be
- * mapped anew, even before it is unmapped. Any thread; never fails.
+ * Invalidates memory: no later get finds a region that overlaps [addr, addr + len) now. Call it
+ * before the memory can be mapped anew, even before it is unmapped. Any thread; never fails.
  */
 INLAY_COLD void inlay_cache_post(struct inlay_cache *c, uint64_t addr, uint64_t len)
 {

@@ -82,7 +82,7 @@ struct inlay_mmap {
 	/* Called by destroy for each range of host memory or a dmabuf, if the map was ever started */
 	void (*free_cb)(void *addr, size_t len, void *cookie);
 	void *cookie;
-	const struct inlay_mac *mac;    /* the code that exported blobs carry (blob.h); NULL: none */
+	const struct inlay_mac *mac;    /* the MAC that exported blobs carry (blob.h); NULL: none */
 	/* Device objects of exports and imports over PCI, and their destructor */
 	struct inlay_mmap_pci *pci_;
 	int (*pci_release_)(struct inlay_mmap *m);
@@ -221,7 +221,7 @@ INLAY_COLD uint32_t inlay_mmap_granted_(const struct inlay_mmap *m, uint32_t i, 
 
 /*
  * Sets what all ranges grant within their source's limit. Returns 0; -EBADFD by state; -EINVAL for
- * an unknown bit, or both bits of PCI.
+ * an unknown bit, or both INLAY_PCI_* bits.
  */
 INLAY_COLD int inlay_mmap_set_permissions(struct inlay_mmap *m, uint32_t permissions)
 {
@@ -337,7 +337,7 @@ INLAY_COLD int inlay_mmap_release_(struct inlay_mmap *m)
 		__atomic_store_n(&h->map, NULL, __ATOMIC_RELEASE);
 	}
 	m->holders_ = NULL;
-	/* Keys for the other side of PCI refer to the regions, so they go first. */
+	/* Keys for devices across PCIe refer to the regions, so they go first. */
 	if (m->pci_ && m->pci_release_(m))
 		return -EBUSY;
 	for (i = 0; i < n; i++)

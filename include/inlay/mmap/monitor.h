@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/monitor.h: posts the kernel's reports of unmapped memory to registration caches. A
- * userfaultfd watches what the caches register; one of the caller's threads reads the reports.
+ * inlay/mmap/monitor.h: the kernel's reports of unmapped memory, for registration caches, which it
+ * makes invalidate that memory. A userfaultfd watches what the caches register; one of the caller's
+ * threads reads the reports.
  *
  *   inlay_monitor_init(&monitor, caches, 1, &why);       caches: an array of struct inlay_cache *
  *
@@ -19,7 +20,7 @@
  *
  * Invariants:
  *   - A get that begins after an unmapping call has returned finds no stale region: such calls wait
- *     until the thread reads their report, and gets wait until it is posted.
+ *     until the thread reads their report, and gets wait until the caches have it.
  *   - Only one userfaultfd can watch a mapping, so one monitor serves all caches of a process.
  *   - No page is protected and no fault reported: memory works at full speed.
  *
@@ -29,8 +30,8 @@
  *   madvise DONTNEED, FREE, REMOVE     before the pages go
  *
  * Not reported:
- *   - shmdt; fallocate(PUNCH_HOLE) and truncate of a mapped file; memory of accelerators. Post these
- *     by hand (cache.h).
+ *   - shmdt; fallocate(PUNCH_HOLE) and truncate of a mapped file; memory of accelerators. Call
+ *     inlay_cache_post for these.
  *   - A new mapping at the address, made and used by another thread before munmap has returned; a
  *     get during another thread's madvise of the same memory.
  *   - fork (before Linux 5.12, call ibv_fork_init), and what the child unmaps.
@@ -41,8 +42,9 @@
  *   - munmap waits for the thread, which must not unmap, allocate or free memory, or wait for a lock
  *     that is held during such calls: deadlock.
  *   - Memory stays watched until it is unmapped. Each end of a watched range splits a mapping
- *     (vm.max_map_count), and later no huge pages form there. mremap fails with EFAULT if it grows
- *     or moves a split mapping; since Linux 6.17 pieces may have moved then. realloc copies instead.
+ *     (vm.max_map_count), and later no huge pages form there. An mremap that grows or moves a split
+ *     mapping fails with EFAULT; since Linux 6.17 some of its pieces may have moved by then.
+ *     realloc then copies the data instead.
  *   - A forked child inherits the userfaultfd. If it neither closes it, execs nor exits, munmap in
  *     the parent waits for ever once the thread has ended. So children call inlay_monitor_fini: by
  *     pthread_atfork, or themselves after clone and _Fork, which run no handler.

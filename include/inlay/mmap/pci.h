@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/pci.h: a memory map for the other side of PCI: between a host and its BlueField, or
+ * inlay/mmap/pci.h: a memory map for a device across PCIe: between a host and its BlueField, or
  * between two functions of one device. The importing device accesses the memory as its own, with
  * lkeys and without a peer. Include this header by name.
  *
@@ -123,7 +123,10 @@ INLAY_COLD uint64_t inlay_mmap_pci_pieces_(const struct inlay_source *s)
 	return ((s->start + (s->len - 1)) >> INLAY_PCI_LOG_PIECE_) - (s->start >> INLAY_PCI_LOG_PIECE_) + 1;
 }
 
-/* Bytes for the keys of one export; 0: nothing is granted, over 8,000 GB, or an imported map. */
+/*
+ * Bytes for the keys of one export; 0: nothing is granted, an imported map, or a granted range in
+ * more than INLAY_DEVX_PIECES (4078) pieces of 2 GiB.
+ */
 INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 {
 	uint64_t most = 0, n;
@@ -208,7 +211,7 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
 }
 
 /*
- * Writes the blob with which the other side of PCI accesses the map's ranges. If it succeeds, the
+ * Writes the blob with which a device across PCIe accesses the map's ranges. If it succeeds, the
  * map is exported.
  *
  * pd            one of the map's devices, open for device commands
@@ -217,9 +220,9 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
  * len           in: bytes at buf, 0 to ask; out: bytes of the blob, also with -ENOBUFS
  *
  * Returns as inlay_mmap_export_rdma, but for a PCI permission; also -ENOBUFS when memory is too
- * small; -EINVAL for a range of more than 8,000 GB; -ENOTSUP when the device cannot, or the context
- * takes no device commands; the negative errno of getrandom, QUERY_HCA_CAP, CREATE_MKEY or
- * ALLOW_OTHER_VHCA_ACCESS.
+ * small; -EINVAL for a range in more than 4078 pieces of 2 GiB; -ENOTSUP when the device cannot, or
+ * the context takes no device commands; the negative errno of getrandom, QUERY_HCA_CAP, CREATE_MKEY
+ * or ALLOW_OTHER_VHCA_ACCESS.
  */
 INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *pd, void *memory, size_t size,
 				     void *buf, size_t *len)
@@ -274,7 +277,7 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_devx_mkey *key, const struct i
 }
 
 /*
- * Makes a map of memory on the other side of PCI, usable at once, with lkeys, as local memory of
+ * Makes a map of another side's memory across PCIe, usable at once, with lkeys, as local memory of
  * pd's device. Arguments and errors as inlay_mmap_create_from_export.
  *
  * Returns also -EINVAL for a blob that the same function of the device exported; -ENOTSUP for a

@@ -32,7 +32,7 @@ enum inlay_access {
 	INLAY_RDMA_ATOMIC = IBV_ACCESS_REMOTE_ATOMIC,
 	INLAY_MW_BIND = IBV_ACCESS_MW_BIND,      /* memory windows may be bound to the memory */
 	INLAY_RELAXED_ORDERING = IBV_ACCESS_RELAXED_ORDERING,
-	INLAY_PCI_READ_WRITE = 1 << 29,          /* by the other side of PCI (mmap/pci.h) */
+	INLAY_PCI_READ_WRITE = 1 << 29,          /* by a device across PCIe (mmap/pci.h) */
 	INLAY_PCI_READ_ONLY = 1 << 30            /* likewise; excludes INLAY_PCI_READ_WRITE */
 };
 

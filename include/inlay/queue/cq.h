@@ -41,15 +41,15 @@
  *
  * If a completion arrives between the last poll and the arm, mlx5 raises the event at once, because it
  * compares the consumer index in the arm with its own producer index. Verbs does not promise that,
- * hence the second poll. A completion already in the ring when an event is raised raises no other,
- * so poll until the CQ is empty before arming.
+ * hence the second poll. An event covers every completion then in the ring; none of them raises
+ * another. So empty the CQ before arming.
  *
  * Moderation delays an event by count or time: ibv_modify_cq with IBV_CQ_ATTR_MODERATE, or the period
  * and count of devx/cq.h. The loop is the same.
  *
- * If the look after arming finds a completion, the CQ stays armed, and an event comes although nobody
- * sleeps. That is harmless if inlay_cq_event counts every event: the arm carries the count (arm_sn),
- * and the device ignores an arm whose count has raised its event.
+ * If the peek after arming finds a completion, the CQ stays armed, and an event comes although no
+ * thread sleeps. That is harmless if inlay_cq_event is called for every event: the arm carries
+ * their count (arm_sn), and the device ignores an arm whose count has raised its event.
  *
  * Threads: one owner at a time. Another thread may call ibv_get_cq_event, if the CQ is handed over
  * with the event. Sources: libmlx5's cq.c (mlx5_arm_cq, __mlx5_cq_clean), the PRM's "Completion
@@ -93,7 +93,8 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_cq, reserved) == INLAY_CACHE_LINE, "a 
 /* ---- Set-up ---- */
 
 /*
- * Describes a fresh completion ring. Returns 0, or -EINVAL for an argument out of its range.
+ * Initializes *cq for a fresh completion ring. Returns 0, or -EINVAL for an argument out of its
+ * range.
  *
  * buf       the ring, 64-byte aligned; cqe_cnt its CQEs, a power of two, 1 .. 2^22; cqe_size 64 or
  *           128 bytes
@@ -353,7 +354,7 @@ INLAY_ALWAYS void inlay_cq_update(struct inlay_cq *cq)
 	*cq->dbrec = inlay_to_be32(cq->ci & 0xffffff);
 }
 
-/* Frees the n oldest completions, which the caller has peeked, and tells the device. */
+/* Frees the n oldest completions, all of which must have arrived, and tells the device. */
 INLAY_ALWAYS void inlay_cq_advance(struct inlay_cq *cq, uint32_t n)
 {
 	inlay_cq_advance_quiet(cq, n);

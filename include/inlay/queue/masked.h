@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/masked.h: extended atomics, which have masks, of 4 and 8 bytes.
+ * inlay/queue/masked.h: masked (extended) atomics of 4 and 8 bytes.
  *
  *   struct inlay_atomics can;
  *   inlay_atomics_query(&can, ctx, &why);                   once per device
@@ -35,7 +35,7 @@ INLAY_CASTS_BEGIN_
 
 /* ---- Set-up ---- */
 
-/* What the extended atomics of a device are, from inlay_atomics_query. */
+/* What the masked atomics of a device are, from inlay_atomics_query. */
 struct inlay_atomics {
 	uint32_t sizes;    /* each bit stands for its own value in bytes: 4 | 8 | 16 ...; 0: there are none */
 	uint32_t sizes_dc; /* the same, of DCIs */
@@ -43,7 +43,7 @@ struct inlay_atomics {
 };
 
 /*
- * Queries the extended atomics of a device, by one QUERY_HCA_CAP command. libmlx5 sends such commands
+ * Queries the masked atomics of a device, by one QUERY_HCA_CAP command. libmlx5 sends such commands
  * in plain contexts too.
  *
  * Returns 0, with sizes 0 when the device has plain ones only; -ENOTSUP when the command fails: no
@@ -80,8 +80,8 @@ INLAY_COLD int inlay_atomics_query(struct inlay_atomics *can, struct ibv_context
 }
 
 /*
- * Names the sizes of extended atomics that may be posted: each bit stands for its
- * own value in bytes, as in inlay_atomics.sizes. Without it, they return -ENOTSUP. A queue without
+ * Names the sizes of masked atomics that may be posted: each bit stands for its own
+ * value in bytes, as in inlay_atomics.sizes. Without it, they return -ENOTSUP. A queue without
  * atomics stays without.
  */
 INLAY_COLD void inlay_sq_set_atomics(struct inlay_sq *sq, uint32_t sizes)

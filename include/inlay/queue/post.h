@@ -25,7 +25,7 @@
  * Other combinations end in an error completion. INLAY_CHECKED aborts first.
  *
  * Code size. With a constant opcode and constant flags, a post of one buffer, of a constant number
- * of SGEs or of a constant inline length is compiled in line: 150 to 620 bytes. Any other post is a
+ * of SGEs or of a constant inline length is compiled in line: 139 to 620 bytes. Any other post is a
  * call of a function that each object file holds once: 15 to 50 bytes for the call, 80 to 180 with
  * a list.
  *

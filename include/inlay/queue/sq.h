@@ -58,11 +58,11 @@ struct inlay_sq {
 	uint32_t reg_size;        /* SERIAL: bytes of one half of the register; else 0 */
 	uint32_t short_from;      /* from this index on, every WQE has one WQEBB */
 	uint32_t max_ds;          /* longest WQE that this QP may post, in 16-byte units */
-	uint32_t atomics;         /* bit 0: plain atomics; others: sizes of extended ones (inlay_sq_set_atomics) */
+	uint32_t atomics;         /* bit 0: plain atomics; others: sizes of masked ones (inlay_sq_set_atomics) */
 	uint32_t type;            /* enum ibv_qp_type; 0: not known, nothing is checked against it */
 	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
 	struct ibv_qp *verbs;     /* of inlay_sq_from_qp, else NULL */
-	uint32_t reserved;        /* how many */
+	uint32_t reserved;        /* CQEs reserved in cq */
 	uint8_t min_inline;       /* raw packets: bytes of header that must be inline, 0 or 18 */
 	uint8_t multi_packet;     /* raw packets: whether the device takes multi-packet WQEs */
 };
@@ -77,9 +77,9 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, last) == INLAY_CACHE_LINE, "a shor
  * version of inlay. On failure sq and uar are unchanged.
  *
  * buf        the ring, 64-byte aligned; wqebb_cnt its WQEBBs, a power of two, 1 .. 32768
- * dbrec      the QP's doorbell record: two words, receive then send. NULL is refused: doorbells of a
- *            QP without a record (send_dbr_mode) carry the producer index in gpunetio and NVSHMEM,
- *            which is untested here
+ * dbrec      the QP's doorbell record: two words, receive then send. NULL is refused:
+ *            inlay has no doorbell for QPs without a record (send_dbr_mode), which in gpunetio and
+ *            NVSHMEM carries the producer index
  * max_ds     longest WQE in 16-byte units, 1 .. 63
  */
 INLAY_COLD INLAY_RESULT int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt, volatile uint32_t *dbrec,
@@ -574,8 +574,8 @@ INLAY_ALWAYS void inlay_sq_join(struct inlay_sq *sq, const struct inlay_sq *burs
 }
 
 /*
- * Which WQE to signal: the one that fills or crosses a multiple of `every` WQEBBs. A ring that is
- * full then always has a completion to come.
+ * Which WQE to signal: the one that fills or crosses a multiple of `every` WQEBBs. A full ring then
+ * always has a signaled WQE outstanding.
  *
  *   inlay_post_write_inline(&sq, raddr, rkey, &value, 8, inlay_sq_signal(&sq, 1, 32));
  *

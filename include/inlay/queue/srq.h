@@ -24,8 +24,9 @@
  *   some empty  ... --> posted --> posted --> empty --> empty --> empty
  *                                             head                tail
  *
- * Empty entries join the list in runs of neighbours, which the device reads faster: libmlx5 has done
- * so since 2023 and measured 31 % on RC and 267 % on UD.
+ * Empty entries join the list in runs of neighbours, which the device reads faster: libmlx5 has
+ * done so since 2023, and measured 31 % more throughput on RC and 267 % more on UD (10 QPs,
+ * messages of 4 KiB, ConnectX-6 Dx).
  *
  *   +0   next    be16 at +2: number of the entry that follows
  *   +5   state   0: posted; 1: empty or held; 2: full, behind one that is not (cyclic)
@@ -84,7 +85,7 @@ struct inlay_srq {
 	uint32_t wrap;            /* what of a WQE counter names the entry: 16 bits, or of a cyclic queue wqe_cnt - 1 */
 	uint64_t back[32768 / 64]; /* list: a bit for each empty entry that is not in it */
 	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
-	uint32_t reserved;        /* how many */
+	uint32_t reserved;        /* CQEs reserved in cq */
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_srq, back) == INLAY_CACHE_LINE, "a post touches one line of its queue");
@@ -339,7 +340,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_srq_recv(struct inlay_srq *srq, const s
 	return inlay_srq_fill_(srq, wqe);
 }
 
-/* Shows the device all entries posted so far: writes the doorbell record. */
+/* Shows the device all entries posted so far, except any held back: writes the doorbell record. */
 INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 {
 	INLAY_CHECK(srq, "the queue is not NULL");

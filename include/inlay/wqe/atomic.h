@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/wqe/atomic.h: operands of atomics: compare-and-swap and fetch-and-add of 8 bytes, and the
- * extended ones, which have masks, of 4 and 8 bytes.
+ * masked (extended) ones of 4 and 8 bytes.
  *
  *   at = inlay_seg_raddr(at, raddr, rkey);
  *   at = inlay_seg_atomic(at, 4, &add);                      inlay_masked_add(1, 0): a 4-byte fetch-and-add
  *   at = inlay_seg_data(at, result, 4, lkey);
  *   inlay_sq_commit(&sq, at, MLX5_OPCODE_ATOMIC_MASKED_FA, inlay_opmod_atomic(4), INLAY_SIGNALED, 0);
  *
- * The extended opcodes are MLX5_OPCODE_ATOMIC_MASKED_CS (0x14) and MLX5_OPCODE_ATOMIC_MASKED_FA
+ * The masked opcodes are MLX5_OPCODE_ATOMIC_MASKED_CS (0x14) and MLX5_OPCODE_ATOMIC_MASKED_FA
  * (0x15). The operands follow the remote address segment, all big-endian:
  *
  *                0          4          8            12
@@ -68,7 +68,7 @@ INLAY_ALWAYS struct inlay_atomic inlay_atomic_cmp_swap(uint64_t compare, uint64_
 	return op;
 }
 
-/* Opcode modifier of an extended atomic of `size` bytes, a power of two, 4 .. 256. */
+/* Opcode modifier of a masked atomic of `size` bytes, a power of two, 4 .. 256. */
 INLAY_ALWAYS uint32_t inlay_opmod_atomic(uint32_t size)
 {
 	INLAY_CHECK(inlay_is_pow2(size) && size >= 4 && size <= 256, "an atomic has a power of two of bytes, 4 to 256");

@@ -32,7 +32,8 @@ INLAY_CASTS_BEGIN_
  *
  * A fence holds back its own WQE. At most one of:
  *
- *   INLAY_FENCE_INITIATOR_SMALL  until earlier local operations (UMR, invalidate) are done
+ *   INLAY_FENCE_INITIATOR_SMALL  until earlier mkey updates (UMR, bind, invalidate) are visible;
+ *                                does not wait for DMA copies
  *   INLAY_FENCE                  until all earlier reads and atomics are done
  *   INLAY_FENCE_STRONG           until everything earlier is done
  *   INLAY_FENCE_SMALL_AND_FENCE  the first two together: what libmlx5 writes for IBV_SEND_FENCE

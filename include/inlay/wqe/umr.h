@@ -90,7 +90,7 @@ enum inlay_umr_flags {
 	INLAY_UMR_SIG_ERR = 1 << 11           /* lowest bit of (signature errors seen + 1) */
 };
 
-/* A change of a key. Zero it first. Host order. */
+/* An mkey update. Zero it first. Host order. */
 struct inlay_umr {
 	uint64_t mask;      /* what changes: MLX5_WQE_UMR_CTRL_MKEY_MASK_*, INLAY_UMR_MASK_* */
 	uint64_t start;     /* START_ADDR: the address of the first byte, for posts and peers */
