@@ -5,13 +5,9 @@
  *   nvcc -std=c++17 -arch=sm_90 -Iinclude examples/gpu_put.cu -libverbs -lmlx5 -o gpu_put
  *   gpu_put [THREADS [WORDS]]              tests/softdev/run gpu_put: without a NIC
  *
- * Ring, record, CQE and data lie in pinned memory of the host; the doorbell register is mapped into the GPU. Ends with status 2 if
- * there is no GPU or no mlx5 device.
+ * Ring, record, CQE and data lie in pinned memory of the host; the doorbell register is mapped into the GPU.
  */
 #include <cuda_runtime.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <inlay/devx.h>
 #include <inlay/gpu.h>
 #include "common/program.h"
@@ -58,16 +54,12 @@ int main(int argc, char **argv)
 	uint32_t threads = argc > 1 ? (uint32_t)atoi(argv[1]) : 1024, words = argc > 2 ? (uint32_t)atoi(argv[2]) : 1000000, i, wrong = 0;
 	int gpus = 0, devices = 0;
 
-	if (cudaGetDeviceCount(&gpus) != cudaSuccess || !gpus) {
-		fprintf(stderr, "gpu_put: there is no GPU\n");
-		return 2;
-	}
+	if (cudaGetDeviceCount(&gpus) != cudaSuccess || !gpus)
+		die("there is no GPU");
 	ibv_device **list = ibv_get_device_list(&devices);
 	ibv_context *ctx;
-	if (!devices || inlay_devx_open(list[0], &ctx)) {
-		fprintf(stderr, "gpu_put: there is no mlx5 device that takes commands\n");
-		return 2;
-	}
+	if (!devices || inlay_devx_open(list[0], &ctx))
+		die("there is no mlx5 device that takes commands");
 	ibv_pd *pd = ibv_alloc_pd(ctx);
 	uint32_t pdn;
 	MUST(inlay_pdn_from_pd(&pdn, pd));

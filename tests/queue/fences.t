@@ -85,7 +85,7 @@ without() # fences...: a copy of the headers in which they are empty, in $dir/mu
 		cp "$dir/mutant/inlay/base.h" "$dir/base.h"
 		awk -v fence="$fence" '
 			$0 ~ "void " fence "\\(" { inside = 1 }
-			inside { sub(/INLAY_FENCE_\(.*\)/, "INLAY_FENCE_(\"\", \"\")") }
+			inside { sub(/INLAY_FENCE_\(.*\)/, "INLAY_FENCE_(\"\", \"\", \"\")") }
 			/^}/ { inside = 0 }
 			{ print }' "$dir/base.h" >"$dir/mutant/inlay/base.h"
 		! cmp -s "$dir/base.h" "$dir/mutant/inlay/base.h" || return
