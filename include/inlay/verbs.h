@@ -23,7 +23,8 @@
  * ibv_poll_cq overwrites what inlay wrote. libmlx5 also stops cleaning the CQ when a QP is
  * reset or destroyed: call inlay_cq_clean. The caller still modifies, queries and destroys the
  * verbs objects. The queues of a QP are taken over one by one: receives may stay with ibv_post_recv
- * if their CQ is not taken over. After an error a queue need not be taken over again: see recovery.md.
+ * if their CQ is not taken over. After an error a queue need not be taken over again: see
+ * recovery.md.
  *
  * Refused, with a reason: a device that is not mlx5, a queue of unknown kind or size, a queue that
  * was posted to, a CQ that was used or is too small, sq_sig_all.

@@ -75,7 +75,7 @@ struct inlay_cq {
 	uint32_t ci;              /* CQEs freed */
 	uint32_t mask;            /* CQEs in the ring, less 1 */
 	uint32_t stride;          /* 64 or 128 */
-	uint16_t lap;             /* its ownership word & own, once the CQE at next is the caller's */
+	uint16_t lap;             /* ownership word & own of the CQE at next, once it is the caller's */
 	uint16_t own;             /* the owner bit; or the lap's number, in the enhanced layout */
 	uint8_t *uar;             /* doorbell page */
 	uint32_t cqn;

@@ -30,7 +30,8 @@
  * matches no new tag until the software reports the same count: a new tag may be for a message that
  * has not reached the software yet. inlay_tag_list_complete counts these messages, and an
  * operation with IBV_OPS_TM_SYNC carries the count. So take all completions, match each unexpected
- * message against the receives to be added, and only then add with IBV_OPS_TM_SYNC. IBV_WC_TM_SYNC_REQ in a completion says that the NIC had counted more, or that 2^14 messages are
+ * message against the receives to be added, and only then add with IBV_OPS_TM_SYNC.
+ * IBV_WC_TM_SYNC_REQ in a completion says that the NIC had counted more, or that 2^14 messages are
  * not synchronised: synchronise soon.
  *
  * Operations are WQEs of one WQEBB on the command QP (devx/srq.h):
