@@ -183,7 +183,7 @@ static void ptx_instruction(struct ptx_function *f, const char *s)
 		if (part == name) {
 			for (k = 0; k < PTX_END && strcmp(whats[k], part); k++)
 				;
-			op->what = !strcmp(part, "membar") ? PTX_fence : !strcmp(part, "exit") ? PTX_ret : (uint8_t)k;
+			op->what = (uint8_t)(!strcmp(part, "membar") ? (uint32_t)PTX_fence : !strcmp(part, "exit") ? (uint32_t)PTX_ret : k);
 			if (op->what == PTX_END)
 				ptx_fail("unknown: %s", op->name);
 			continue;
