@@ -1,37 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/memdomain/rdma.h: a memory domain over a memory map. It translates addresses to keys. Pull,
- * push and transfer are RDMA reads and writes between this process and a peer.
+ * inlay/memdomain/rdma.h: a memory domain over a memory map. It translates addresses to keys, and
+ * copies between this process and a peer by RDMA reads and writes.
  *
  *   inlay_memdomain_rdma_create(&r, &reg, &map, pd, "mlx5_0");     map: this process's memory
- *   inlay_memdomain_rdma_attach(&r, &sq, ops, 64);                 a queue; 64 operations at a time
+ *   inlay_memdomain_rdma_attach(&r, &sq, ops, 64);                 64 operations at a time
  *
  *   copy.src_ctx = &peer;                                          the peer's keys
  *   inlay_memdomain_pull(&r.domain, &copy);                        RDMA reads, rung
- *   while ((cqe = inlay_cq_peek(&cq))) {                           the queue's owner polls
+ *   while ((cqe = inlay_cq_peek(&cq))) {
  *           inlay_sq_release(&sq, cqe);                            first: done may post
  *           inlay_memdomain_rdma_complete(&r, cqe);                calls done
  *           inlay_cq_advance(&cq, 1);
  *   }
  *
- * One side of a copy is the peer's memory; the context of that side is a struct
- * inlay_memdomain_peer with its keys. The other side lies in the map:
+ * One side of a copy is the peer's memory, and that side's context a struct inlay_memdomain_peer.
+ * The other side lies in the map. Each piece of the peer's is a WQE, or more if it is longer than
+ * 2^30 bytes or needs too many SGEs. A transfer writes from this process's memory to the peer's;
+ * or, with a translation to this domain, from its pieces with its lkey. There is no memzero.
  *
- *   peer   |---------------|--------|        a read or write for each piece, at most 2^30 bytes
- *   map    |---|-----|-------|------|        an SGE for each piece and range; too many: another WQE
+ * An operation that fails has posted nothing. The last WQE of an operation is signaled: its
+ * completion calls done, with -EIO if any of its WQEs failed or its data is in the CQE (cqe.h). The
+ * device no longer uses the memory then. During an operation, the map cannot be stopped.
  *
- * A transfer writes from this process's memory to the peer, or, with a translation to this domain,
- * from the translation's pieces by its lkey. There is no memzero.
- *
- * Invariants:
- *   - An operation that fails has posted nothing. One of no bytes calls done before it returns.
- *   - The last WQE of an operation is signaled. Its completion calls done, with -EIO if any WQE
- *     failed. By then the device no longer uses the memory.
- *   - After resetting the QP with operations in progress, call inlay_memdomain_rdma_abort.
- *   - An operation in progress keeps the map from being stopped.
- *   - Pulls need a QP that does not scatter to the CQE (cqe.h); otherwise they end with -EIO.
- *
- * Threads: any may translate; all else is for the queue's owner. Domains may share a map.
+ * Threads: any may translate; one owner at a time for all else. Domains may share a map.
  */
 #ifndef INLAY_MEMDOMAIN_RDMA_H
 #define INLAY_MEMDOMAIN_RDMA_H
@@ -46,16 +38,16 @@
 #include <inlay/queue/sq.h>
 #include <inlay/memdomain/domain.h>
 
-#define INLAY_MEMDOMAIN_SGES 30u          /* of one WQE: the most that devices take in a read */
-#define INLAY_MEMDOMAIN_MESSAGE (1u << 30) /* bytes of one WQE: the largest message */
-#define INLAY_MEMDOMAIN_ID 48u            /* bytes of the domain's id, with its end */
+#define INLAY_MEMDOMAIN_SGES 30u          /* in one WQE: devices take no more in a read */
+#define INLAY_MEMDOMAIN_MESSAGE (1u << 30) /* bytes of the longest message */
+#define INLAY_MEMDOMAIN_ID 48u            /* bytes of the longest id, with its NUL */
 #define INLAY_MEMDOMAIN_NO_RING 1u        /* a peer's flag: the caller rings */
 
 /* The context of the peer's side of a copy. */
 struct inlay_memdomain_peer {
 	size_t size;                      /* bytes of this struct */
 	const uint32_t *rkeys;            /* of the peer's pieces */
-	uint32_t num_rkeys;               /* one for each piece; 1: the same for all; 0: look them up in map */
+	uint32_t num_rkeys;               /* one for each piece; 1: one for all; 0: look them up in map */
 	uint32_t flags;                   /* INLAY_MEMDOMAIN_NO_RING or 0 */
 	const struct inlay_mmap *map;     /* imported from the peer; its permissions are checked */
 };
@@ -64,30 +56,29 @@ struct inlay_memdomain_peer {
 struct inlay_memdomain_rdma_op {
 	inlay_memdomain_done done;
 	void *arg;
-	uint16_t first, last;             /* indices of its first and last WQE */
+	uint16_t first, last;             /* WQE indices */
 	uint32_t failed;
 };
 
 struct inlay_memdomain_rdma {
 	struct inlay_memdomain domain;
-	struct inlay_memdomain_rdma_ctx ctx; /* the domain's copies of its user context */
-	char id[INLAY_MEMDOMAIN_ID];      /* and its id */
+	struct inlay_memdomain_rdma_ctx ctx; /* with id, the copies that follow a domain */
+	char id[INLAY_MEMDOMAIN_ID];
 	struct inlay_mmap *map;
-	struct ibv_pd *pd;                /* the device; NULL: the map's first */
+	struct ibv_pd *pd;                /* NULL: the map's first device */
 	struct inlay_sq *sq;              /* NULL: none attached */
 	struct inlay_memdomain_rdma_op *ops;
-	uint32_t mask;                    /* number of ops, less 1 */
-	uint32_t begun, ended;            /* operations */
-	uint32_t sges;                    /* of one WQE */
-	uint32_t reserved[4];
+	uint32_t mask;                    /* number of ops - 1 */
+	uint32_t begun, ended;            /* operations so far */
+	uint32_t sges;                    /* in one WQE */
 } __attribute__((aligned(INLAY_CACHE_LINE)));
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma, ctx) == sizeof(struct inlay_memdomain), "copies follow");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma, map) == 3 * INLAY_CACHE_LINE, "an operation uses this line");
 
-/* ---- Data path: translation ---- */
+/* ---- Data path ---- */
 
-/* The device of a translation: that of the QP in dst_ctx, else dst's, else the domain's. */
+/* The PD of a translation: of the QP in dst_ctx, else of dst, else of the domain. */
 INLAY_FN const struct ibv_pd *inlay_memdomain_rdma_pd_(const struct inlay_memdomain_rdma *r, struct inlay_memdomain *dst,
 						       const struct inlay_memdomain_translation_ctx *dst_ctx)
 {
@@ -103,9 +94,8 @@ INLAY_FN const struct ibv_pd *inlay_memdomain_rdma_pd_(const struct inlay_memdom
 }
 
 /*
- * Translates to a domain of type RDMA: address, and keys for its device; or host memory to a domain
- * of this process's memory: the address. Returns 0; -ENOENT when no single range of the map holds
- * the bytes, or the map lacks the device; -ENOTSUP for other domains and other memory.
+ * Translates to a domain of type RDMA, with keys; host memory also to this process's. Returns 0;
+ * -ENOENT when no one range of the map holds the bytes, or the map lacks the device; else -ENOTSUP.
  */
 INLAY_FN int inlay_memdomain_rdma_translate_(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
 					     struct inlay_memdomain_translation_ctx *dst_ctx, void *addr, size_t len,
@@ -113,11 +103,11 @@ INLAY_FN int inlay_memdomain_rdma_translate_(struct inlay_memdomain *src, void *
 {
 	const struct inlay_memdomain_rdma *r = (const struct inlay_memdomain_rdma *)(const void *)src;
 	const struct inlay_range *range = inlay_mmap_find(r->map, addr, len);
+	struct inlay_memdomain_result found = {sizeof(found), 1, {addr, len}, NULL, dst, 0, 0};
 	uint32_t host = __atomic_load_n(&dst->host, __ATOMIC_RELAXED);
-	struct inlay_keys keys;
+	struct inlay_keys keys = {0, 0};
 
 	(void)src_ctx;
-	keys.lkey = keys.rkey = 0;
 	if (INLAY_UNLIKELY(!range))
 		return -ENOENT;
 	if (dst->type == INLAY_MEMDOMAIN_RDMA) {
@@ -126,38 +116,18 @@ INLAY_FN int inlay_memdomain_rdma_translate_(struct inlay_memdomain *src, void *
 	} else if (!host || r->map->sources[range->id].kind != INLAY_SOURCE_HOST) {
 		return -ENOTSUP;
 	}
-	inlay_memdomain_describe_(result, dst, addr, len, keys.lkey, keys.rkey);
+	found.lkey = keys.lkey;
+	found.rkey = keys.rkey;
+	*result = found;
 	return 0;
 }
 
-/* ---- Data path: copies ---- */
-
-/* A place in a vector. */
-struct inlay_memdomain_place_ {
-	const struct iovec *iov;
-	size_t at;
-};
-
-/* The address of a place that is not the end; *len shrinks to what is left of its piece. */
-INLAY_FN uint64_t inlay_memdomain_here_(struct inlay_memdomain_place_ *p, uint64_t *len)
-{
-	for (; p->at == p->iov->iov_len; p->at = 0)
-		p->iov++;
-	if (p->iov->iov_len - p->at < *len)
-		*len = p->iov->iov_len - p->at;
-	return (uintptr_t)p->iov->iov_base + p->at;
-}
-
-/*
- * The keys at addr on a device, NULL: the map's first. *len shrinks to what is left of its range.
- * Returns 0, -ENOENT or -EPERM.
- */
+/* The keys at addr. *len shrinks to the rest of its range. Returns 0, -ENOENT or -EPERM. */
 INLAY_FN int inlay_memdomain_keys_at_(const struct inlay_mmap *map, const struct ibv_pd *pd, uint64_t addr,
 				      uint32_t access, uint64_t *len, struct inlay_keys *keys)
 {
 	const struct inlay_range *range = inlay_mmap_find(map, (const void *)(uintptr_t)addr, 1);
 
-	keys->lkey = keys->rkey = 0;
 	if (INLAY_UNLIKELY(!range))
 		return -ENOENT;
 	if (INLAY_UNLIKELY(access & ~range->access))
@@ -169,7 +139,7 @@ INLAY_FN int inlay_memdomain_keys_at_(const struct inlay_mmap *map, const struct
 	return INLAY_UNLIKELY(pd) ? inlay_mmap_keys(map, range->id, pd, keys) : 0;
 }
 
-/* Fills sge with up to *want bytes of this process's memory. key: the lkey of all, or NULL. */
+/* Makes SGEs of up to *want bytes, which it updates. Returns how many. key: NULL: the map's. */
 INLAY_FN int inlay_memdomain_rdma_gather_(struct inlay_memdomain_rdma *r, struct inlay_memdomain_place_ *from,
 					  uint32_t access, const uint32_t *key, struct ibv_sge *sge, uint64_t *want)
 {
@@ -193,10 +163,9 @@ INLAY_FN int inlay_memdomain_rdma_gather_(struct inlay_memdomain_rdma *r, struct
 }
 
 /*
- * Pull, push and transfer. Returns 0; -EINVAL for a peer without keys, a translation to another
- * domain or a destination that is too short; -ENOENT for memory in no range of its map; -EPERM
- * where the map does not permit it; -EAGAIN when the queue is full or all ops are in use; -E2BIG
- * when the copy does not fit in the empty queue.
+ * Returns 0; -EINVAL for a peer without keys, a translation to another domain or a destination that
+ * is too short; -ENOENT for memory outside its map; -EPERM where the map does not permit it; -EAGAIN
+ * when the queue is full or all ops are in use; -E2BIG when even the empty queue is too short.
  */
 INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy,
 					uint8_t opcode)
@@ -212,18 +181,15 @@ INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct 
 	const struct iovec *source, *pieces;
 	struct inlay_sq *sq = r->sq;
 	uint32_t first = inlay_sq_index(sq), last = first;
-	uint64_t raddr;
-	struct inlay_keys keys;
-	uint64_t len;
+	struct inlay_keys keys = {0, 0};
+	uint64_t raddr, len;
 	size_t total;
 	int err = 0;
 
 	peer = (const struct inlay_memdomain_peer *)(write ? copy->dst_ctx : copy->src_ctx);
-	if (INLAY_UNLIKELY(!peer || peer->size < sizeof(*peer) || (peer->num_rkeys ? !peer->rkeys : !peer->map)))
-		return -EINVAL;
-	if (INLAY_UNLIKELY(peer->num_rkeys > 1 && peer->num_rkeys != (write ? copy->dst_iovcnt : copy->src_iovcnt)))
-		return -EINVAL;
-	if (INLAY_UNLIKELY(inlay_memdomain_source_(d, copy, 0, &source, &total)))
+	if (INLAY_UNLIKELY(!peer || peer->size < sizeof(*peer) || (peer->num_rkeys ? !peer->rkeys : !peer->map)) ||
+	    INLAY_UNLIKELY(peer->num_rkeys > 1 && peer->num_rkeys != (write ? copy->dst_iovcnt : copy->src_iovcnt)) ||
+	    INLAY_UNLIKELY(inlay_memdomain_source_(d, copy, 0, &source, &total)))
 		return -EINVAL;
 	if (INLAY_UNLIKELY(!total)) {
 		if (copy->done)
@@ -271,7 +237,7 @@ INLAY_FN int inlay_memdomain_rdma_pull_(struct inlay_memdomain *src, const struc
 	return inlay_memdomain_rdma_copy_(src, copy, MLX5_OPCODE_RDMA_READ);
 }
 
-/* Push and transfer. -ENOTSUP for a source that is neither translated nor this process's memory. */
+/* Push and transfer. -ENOTSUP for an untranslated source in another domain. */
 INLAY_FN int inlay_memdomain_rdma_push_(struct inlay_memdomain *dst, const struct inlay_memdomain_copy *copy)
 {
 	if (!copy->translation && copy->src && !__atomic_load_n(&copy->src->host, __ATOMIC_RELAXED))
@@ -279,24 +245,20 @@ INLAY_FN int inlay_memdomain_rdma_push_(struct inlay_memdomain *dst, const struc
 	return inlay_memdomain_rdma_copy_(dst, copy, MLX5_OPCODE_RDMA_WRITE);
 }
 
-/* Ends the oldest operation. Frees its slot before calling done, which may begin another. */
+/* Ends the oldest operation. done may begin another one, so its slot is free by then. */
 INLAY_FN void inlay_memdomain_rdma_end_(struct inlay_memdomain_rdma *r, int rc)
 {
-	const struct inlay_memdomain_rdma_op *op = &r->ops[r->ended++ & r->mask];
-	inlay_memdomain_done done = op->done;
-	void *arg = op->arg;
+	const struct inlay_memdomain_rdma_op op = r->ops[r->ended++ & r->mask];
 
 	inlay_mmap_drop(r->map);
-	if (done)
-		done(arg, rc);
+	if (op.done)
+		op.done(op.arg, rc);
 }
 
 /*
- * Takes any completion from the CQ of the domain's queue, before inlay_cq_advance.
- *
- * Returns 1: an operation ended, and done was called; 0: an error within an operation, which has
- * more completions to come; -ENOENT: not of this domain's oldest operation; -EPROTO: impossible (a
- * faulty device).
+ * Handles any completion from the queue's CQ, before inlay_cq_advance. Returns 1: an operation
+ * ended, and done was called; 0: an error within an operation, whose last completion is still to
+ * come; -ENOENT: not of this domain's oldest operation; -EPROTO: impossible (a faulty device).
  */
 INLAY_FN int inlay_memdomain_rdma_complete(struct inlay_memdomain_rdma *r, const struct mlx5_cqe64 *cqe)
 {
@@ -320,7 +282,7 @@ INLAY_FN int inlay_memdomain_rdma_complete(struct inlay_memdomain_rdma *r, const
 	return 1;
 }
 
-/* Ends all operations with -ECANCELED: after their QP is reset or destroyed. Returns how many. */
+/* Ends all operations with -ECANCELED, after their QP was reset or destroyed. Returns how many. */
 INLAY_FN uint32_t inlay_memdomain_rdma_abort(struct inlay_memdomain_rdma *r)
 {
 	uint32_t n = r->begun - r->ended, i;
@@ -341,7 +303,7 @@ INLAY_FN uint32_t inlay_memdomain_rdma_abort(struct inlay_memdomain_rdma *r)
  * id   NULL, or a name of less than INLAY_MEMDOMAIN_ID bytes
  *
  * Returns 0; -EINVAL for a NULL or wrong alignment; -ENOENT when the map lacks the device; -ENOTSUP
- * for an imported map; -E2BIG for a longer id; -EPROTO for a registry of another version of inlay.
+ * for an imported map; -E2BIG for a longer id; -EPROTO for another version's registry.
  */
 INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struct inlay_memdomain_registry *reg,
 					   struct inlay_mmap *map, struct ibv_pd *pd, const char *id)
@@ -363,20 +325,20 @@ INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struc
 	__builtin_memset(r, 0, sizeof(*r));
 	r->map = map;
 	r->pd = dev ? pd : NULL;
-	/* Walks find it at once: set callbacks only after what they read. */
+	/* Walks find it at once: what callbacks read is set before them. */
 	err = inlay_memdomain_create(reg, (void *)r, offsetof(struct inlay_memdomain_rdma, map), INLAY_MEMDOMAIN_RDMA,
 				     &ctx, id, &d);
 	return err ? err : inlay_memdomain_set_translation(d, inlay_memdomain_rdma_translate_);
 }
 
 /*
- * Gives the domain a queue, and with it pull (not UC), push and transfer.
+ * Attaches a queue, and sets pull (not UC), push and transfer; with sq NULL, detaches and unsets.
  *
- * sq   of a QP in the domain's PD; NULL takes the queue away
+ * sq   of a QP in the domain's PD
  * ops  the caller's memory for num_ops operations in progress, a power of two
  *
- * Returns 0; -EINVAL for an argument out of its range; -EBUSY while operations are in progress;
- * -ENOTSUP for a QP that does no RDMA.
+ * Returns 0; -EINVAL for an argument out of range; -EBUSY during an operation; -ENOTSUP for a QP
+ * type without RDMA.
  */
 INLAY_COLD int inlay_memdomain_rdma_attach(struct inlay_memdomain_rdma *r, struct inlay_sq *sq,
 					   struct inlay_memdomain_rdma_op *ops, uint32_t num_ops)
@@ -392,14 +354,14 @@ INLAY_COLD int inlay_memdomain_rdma_attach(struct inlay_memdomain_rdma *r, struc
 	r->sq = sq;
 	r->ops = ops;
 	r->mask = num_ops - 1;
-	/* All but the control and remote address segments. Every QP takes at least one WQEBB. */
+	/* Without the control and remote address segments. A WQE has at least one WQEBB. */
 	r->sges = ds < 4 ? 2 : ds - 2 < INLAY_MEMDOMAIN_SGES ? ds - 2 : INLAY_MEMDOMAIN_SGES;
 	inlay_memdomain_set_pull(&r->domain, sq && type != IBV_QPT_UC ? inlay_memdomain_rdma_pull_ : NULL);
 	inlay_memdomain_set_push(&r->domain, sq ? inlay_memdomain_rdma_push_ : NULL);
 	return inlay_memdomain_set_transfer(&r->domain, sq ? inlay_memdomain_rdma_push_ : NULL);
 }
 
-/* As inlay_memdomain_destroy; -EBUSY, with nothing changed, while operations are in progress. */
+/* As inlay_memdomain_destroy; -EBUSY, with nothing changed, also during an operation. */
 INLAY_COLD int inlay_memdomain_rdma_destroy(struct inlay_memdomain_rdma *r)
 {
 	if (!r)
