@@ -233,11 +233,12 @@ INLAY_COLD int inlay_buf_dec_other_(struct inlay_cache_ *c, struct inlay_buf *bu
 		return -EBADFD;
 	if (state & INLAY_BUF_ELEMENT_)
 		return -EINVAL;
-	/* With a count of 1, no other thread has a reference. */
-	if (refs > 1 && inlay_buf_group_(buf, state)->store->shared)
-		refs = __atomic_fetch_sub(&buf->state, 1, __ATOMIC_ACQ_REL) & INLAY_BUF_REFS_;
-	else if (refs > 1)
+	if (refs > 1 && !inlay_buf_group_(buf, state)->store->shared)
 		__atomic_store_n(&buf->state, state - 1, __ATOMIC_RELAXED);
+	else
+		/* The last reference is given up under the store's lock, in inlay_buf_end_. */
+		while (refs > 1 && !__atomic_compare_exchange_n(&buf->state, &state, state - 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			refs = state & INLAY_BUF_REFS_;
 	if (prev)
 		*prev = (uint16_t)refs;
 	for (; buf && refs == 1; buf = next) {

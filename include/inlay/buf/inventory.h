@@ -18,7 +18,8 @@
  *     imported. Buffers in use can always be given back.
  *   - A buffer in use keeps its map from being stopped, and the inventory from being destroyed. An
  *     inventory may be stopped and started again.
- *   - Gets are fast for eight maps at a time; for further ones, each get looks the range up.
+ *   - Gets are fast while they stay in one range of one map. Another of up to eight maps costs a
+ *     look under the lock; further ones cost a lookup at each get.
  *   - Destroy an inventory and its maps before their memory is reused. An inventory does not move.
  *   - Shared: gets, dup, releases and detach take the thread's own inventory, all other calls inv.
  *     A get may return -EAGAIN while other threads' caches hold up to 128 free descriptors each.

@@ -77,7 +77,7 @@ INLAY_COLD uintptr_t inlay_task_host_place_(struct inlay_task_host *h, const str
 	if (!p || !p->tasks || p->tasks > INLAY_TASK_MAX || !inlay_is_pow2(p->in_flight) ||
 	    p->in_flight > INLAY_TASK_RECEIVES_MAX || p->message < INLAY_TASK_MESSAGE_MIN ||
 	    p->message > INLAY_TASK_MESSAGE_MAX || !p->payload || p->payload > INLAY_SGE_MAX ||
-	    p->max_inline > 512 || p->max_gather > INLAY_TASK_GATHER)
+	    p->max_inline > 512 || !p->max_gather || p->max_gather > INLAY_TASK_GATHER)
 		return 0;
 	h->message = (uint32_t)inlay_round_up(p->message, INLAY_CACHE_LINE);
 	h->stride = INLAY_CACHE_LINE + inlay_round_up(p->payload, INLAY_CACHE_LINE);
@@ -270,7 +270,7 @@ INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *bl
 	return err;
 }
 
-/* Frees the windows. Returns 0; -EBUSY unless their task is idle or free, or its host destroyed. */
+/* Frees the windows. Returns 0; -EBUSY while one may be open. */
 INLAY_COLD int inlay_task_keys_destroy(struct inlay_task_keys *k)
 {
 	uint32_t i;

@@ -14,7 +14,8 @@
  * pair fails. With the defaults of hosts and workers that takes at most 1.4 s. If nothing else is
  * sent, send a probe, once a second:
  *
- *   inlay_post_write(&link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING);
+ *   inlay_rq_ring(&link.rq);                              before answers that the probe rings for
+ *   err = inlay_post_write(&link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING);
  *
  * Threads: one owner at a time.
  * Sources: connect.h; the InfiniBand specification, volume 1, chapter 9 ("Ack timeout").

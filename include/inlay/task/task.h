@@ -130,7 +130,7 @@ struct inlay_task_host_params {
 	uint32_t message;               /* bytes of the longest answer, head included */
 	uint32_t payload;               /* bytes of each task's own payload buffer */
 	uint32_t max_inline;            /* bytes of payload copied into a WQE; at most 512 */
-	uint32_t max_gather;            /* SGEs of a payload that is a list; at most INLAY_TASK_GATHER */
+	uint32_t max_gather;            /* SGEs of a payload, 1 .. INLAY_TASK_GATHER */
 	struct ibv_comp_channel *channel; /* of the CQ, to sleep on; or NULL */
 	uint64_t user_data;             /* for callbacks */
 	uint64_t id;                    /* told to the worker in the address */
