@@ -426,7 +426,7 @@ INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_co
 
 /*
  * Moves a queue pair from INIT to RTS. The peer does the same with this side's record. Each may
- * send at once: an RC queue pair retries while its peer is not ready.
+ * send at once: an RC queue pair whose peer is not ready tries again, retry_count times at most.
  *
  * here   from inlay_connect_local. ece_options becomes what the device took, for a record packed
  *        after this call

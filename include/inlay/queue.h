@@ -2,8 +2,8 @@
 /*
  * inlay/queue.h: send queue, receive queues, completion queue and the doorbell register they ring.
  *
- *   inlay_post_write(&sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);   the device sees nothing yet
- *   inlay_sq_ring(&sq);                                            one doorbell for everything posted
+ *   err = inlay_post_write(&sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);   not yet seen by the device
+ *   inlay_sq_ring(&sq);                                                  one doorbell for all posts
  *
  *   const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq);             NULL: no completion
  *   if (cqe) {
@@ -50,8 +50,8 @@
  *   7. ibv_modify_qp to INIT, RTR, RTS; post.
  *
  * To end a QP: ibv_destroy_qp, inlay_cq_clean on each of its CQs, inlay_sq_fini, inlay_rq_fini.
- * With an SRQ, do step 1 first, even if the QP is idle: an entry that the device has fetched would be
- * lost.
+ * With an SRQ, do step 1 first, even if the QP is idle: an entry that the device has fetched would
+ * be lost.
  *
  * Order. WQEs start and complete in order, but do not all wait for the results of earlier ones. A
  * WQE that depends on a read or an atomic needs INLAY_FENCE; one that uses a changed key needs
@@ -62,14 +62,14 @@
  * inlay_rq_index (receives posted). inlay_sq_pending and inlay_rq_pending count what has not been
  * given back; inlay_sq_room and inlay_rq_room say how much may be posted now, inlay_srq_room how
  * many entries are empty. Another thread may read inlay_sq_index, inlay_sq_pending, inlay_sq_room
- * and inlay_rq_index: each is one aligned word, which may be out of date. The others combine two
- * words. Static probes show single events (INLAY_USDT, base.h).
+ * and inlay_rq_index: each is one aligned word, which may be out of date. Do not read the others
+ * from another thread. Static probes show single events (INLAY_USDT, base.h).
  *
  * Threads: every queue has one owner at a time; a register is shared as its mode says. After fork()
  * only the parent uses the queues.
  *
- * verbs.h fills these structs from ibv objects; inlay_sq_init and the other init functions take rings
- * from elsewhere.
+ * verbs.h fills these structs from ibv objects; inlay_sq_init and the other init functions take
+ * rings from elsewhere.
  */
 #ifndef INLAY_QUEUE_H
 #define INLAY_QUEUE_H

@@ -8,8 +8,8 @@
  *
  *   inlay_task_alloc(&host, PLUGIN, done, &task);
  *   ... write the payload ...
- *   inlay_task_submit(task);                    -- one WQE -->   plugin->command(plugin, cmd)
- *   inlay_task_host_progress(&host, now, 32);   <-- one WQE --   return 0, or answer it later
+ *   inlay_task_submit(task, INLAY_RING);        -- one WQE -->   plugin->command(plugin, cmd)
+ *   inlay_task_host_progress(&host, 32);        <-- one WQE --   return 0, or answer it later
  *   done(task, ...)                             status and response
  *
  *   task/task.h     a task: allocate, fill, submit, cancel, release
@@ -20,7 +20,7 @@
  *   task/link.h     one end of a connection
  *
  * Invariants: every submitted task completes once; every command is answered once; all that a peer
- * sends is checked; no call, lock or allocation on the data path.
+ * sends is checked; no system call, lock or allocation on the data path.
  *
  * Threads: a host with its tasks has one owner at a time, and so has a worker with its connections.
  */

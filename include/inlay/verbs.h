@@ -39,7 +39,7 @@
  *     returns its credit.
  *   - Arm with inlay_cq_arm: ibv_req_notify_cq uses libmlx5's own consumer index.
  *   - Take over every QP created in uar->pd through this uar.
- *   - Do not resize a CQ (ibv_resize_cq), before or after.
+ *   - Do not resize a CQ (ibv_resize_cq), before its take-over or after.
  *
  * To know:
  *   - A used queue looks fresh when its 16-bit doorbell record has wrapped to exactly 0.
@@ -48,9 +48,10 @@
  *
  * Errors, besides those of each function: -ENOTSUP when the object's device is not mlx5, -EPROTO
  * when another version of inlay made uar or cq, and the negative errno of the verb (or
- * mlx5dv_init_obj) that failed. Threads: as the verbs that each function calls. Sources:
- * mlx5dv_init_obj(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3), ibv_query_qp(3); libmlx5's
- * mlx5.c and, for the sizes of rings, verbs.c.
+ * mlx5dv_init_obj) that failed. Threads: thread-safe across distinct objects; serialize calls that
+ * share a register or a CQ. Sources: mlx5dv_init_obj(3), ibv_alloc_td(3),
+ * ibv_alloc_parent_domain(3), ibv_query_qp(3); libmlx5's mlx5.c and, for the sizes of rings,
+ * verbs.c.
  */
 #ifndef INLAY_VERBS_H
 #define INLAY_VERBS_H
@@ -109,7 +110,7 @@ INLAY_COLD uint32_t inlay_send_overhead_(uint32_t type)
 
 /*
  * CQEs that the send queue of a QP (RC, UC, UD, XRC, DCI or raw packet) needs in its CQ: the WQEBBs
- * of libmlx5's ring, which are more than cap.max_send_wr. Call it before the QP exists, for
+ * of libmlx5's ring, usually more than cap.max_send_wr. Call it before the QP exists, for
  * ibv_create_cq. 32768, the largest ring, for attributes that ibv_create_qp refuses. With a
  * max_tso_header, first add an SGE to cap.max_send_sge for each 16 bytes of it.
  */
@@ -204,7 +205,8 @@ INLAY_COLD INLAY_RESULT int inlay_uar_create(struct inlay_uar *uar, struct ibv_p
  * Frees what inlay_uar_create made, after the QPs in uar->pd were destroyed and their queues
  * detached (inlay_sq_fini).
  *
- * Returns 0; -EBUSY while a queue or a QP is left: call it again; -EINVAL for another register.
+ * Returns 0; -EBUSY while a queue or a QP is left: call it again; -EINVAL for a register that
+ * inlay_uar_create did not make.
  */
 INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar, const char **why)
 {

@@ -191,7 +191,7 @@ INLAY_COLD void inlay_devx_inbox_(void *in, size_t len, uint32_t opcode, uint32_
  * commands.
  */
 
-/* Sends a command of no object. */
+/* Sends a command that belongs to no object. */
 INLAY_COLD int inlay_devx_command(struct ibv_context *ctx, const void *in, size_t inlen, void *out, size_t outlen,
 				  struct inlay_devx_error *error)
 {
@@ -219,7 +219,8 @@ INLAY_COLD int inlay_devx_query_cap(struct ibv_context *ctx, uint32_t type, stru
 }
 
 /*
- * Destroys an object; a DCT waits until it is drained. -EBUSY while it is in use: call again later.
+ * Destroys an object; waits until a DCT is drained. Returns 0, or a negative errno: -EBUSY while the
+ * object is in use; then call again later.
  */
 INLAY_COLD int inlay_devx_destroy(struct mlx5dv_devx_obj *obj)
 {
@@ -247,7 +248,7 @@ INLAY_COLD int inlay_devx_create(struct ibv_context *ctx, const void *in, size_t
 	return err;
 }
 
-/* Changes an object. The inbox has its number too. */
+/* Changes an object. The inbox must hold the object's number too. */
 INLAY_COLD int inlay_devx_modify(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen,
 				 struct inlay_devx_error *error)
 {
@@ -257,7 +258,7 @@ INLAY_COLD int inlay_devx_modify(struct mlx5dv_devx_obj *obj, const void *in, si
 	return err ? err : inlay_devx_result(mlx5dv_devx_obj_modify(obj, in, inlen, out, outlen), in, out, error);
 }
 
-/* Asks for an object's state. The inbox has its number too. */
+/* Asks for an object's state. The inbox must hold the object's number too. */
 INLAY_COLD int inlay_devx_query(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen,
 				struct inlay_devx_error *error)
 {

@@ -56,7 +56,7 @@ enum inlay_devx_qp_flags {
 	INLAY_DEVX_QP_CD_MASTER = 8,      /* may wait for CQs and enable slaves (queue/sync.h) */
 	INLAY_DEVX_QP_CD_SLAVE = 16,      /* sends only what a master has enabled */
 	INLAY_DEVX_QP_MMO = 32,           /* RC, DCI: may copy memory (queue/sync.h) */
-	/* Messages may overtake each other on the way; on both sides. inlay_rq_release_ooo (queue/rq.h) */
+	/* Messages may overtake each other; on both sides. inlay_rq_release_ooo (queue/ooo.h) */
 	INLAY_DEVX_QP_OOO = 64
 };
 
@@ -456,9 +456,10 @@ INLAY_COLD int inlay_devx_qp_to_rts_(struct inlay_devx_qp *qp, const struct inla
  *
  * peer  for RTR the record of an RC's or UC's peer; else NULL
  *
- * Returns 0; -EINVAL without an object, for another state or an impossible path, and for a peer that
- * is missing, not wanted, of another type or link, or on RoCE without a MAC; else the negative errno
- * of ibv_query_port or of the command, for INIT also of the INIT2INIT_QP that INLAY_DEVX_QP_MMO adds.
+ * Returns 0; -EINVAL without an object, for another state or an impossible path, and for a peer
+ * that is missing, not wanted, of another type or link, or on RoCE without a MAC; else the negative
+ * errno of ibv_query_port or of the command, for INIT also of the INIT2INIT_QP that
+ * INLAY_DEVX_QP_MMO adds.
  */
 INLAY_COLD int inlay_devx_qp_modify(struct inlay_devx_qp *qp, uint32_t state, const struct inlay_devx_path *path,
 				    const struct inlay_connect_record *peer)
@@ -527,9 +528,9 @@ INLAY_COLD int inlay_devx_qp_address(struct inlay_devx_qp *qp, const struct inla
 
 /*
  * Moves the QP from RST or INIT to RTS; the peer does the same with this end's record. Either end
- * may send once both are there; an RC QP that is early tries again. peer is as above; a QP that is
- * given its own record is its own peer, as tag matching needs. Returns 0, or what the failing step
- * returned: qp->state says how far it got. RST leads back.
+ * may send once both are there; an RC QP that is early tries again, retry_count times at most. peer
+ * is as above; a QP that is given its own record is its own peer, as tag matching needs. Returns 0,
+ * or what the failing step returned: qp->state says how far it got. RST leads back.
  */
 INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
 				    const struct inlay_connect_record *peer)

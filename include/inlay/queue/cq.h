@@ -11,19 +11,20 @@
  * Invariants:
  *   - A CQE belongs to the caller once its owner bit equals the ring's lap bit (in the enhanced layout
  *     of compressed CQEs: once its second-to-last byte equals the lap number). It stays in its slot
- *     until freed, so a payload scattered to it can be used in place.
+ *     until freed or moved by inlay_cq_clean, so a payload scattered to it can be used in place.
  *   - A CQ that overruns is dead, and so are its QPs. Queues never reserve more than its size. A WQE
  *     owns its CQE until that is freed, not only until the WQE is released: free the CQEs of WQEs that
  *     came back (inlay_cq_advance, inlay_cq_update) before ringing for new ones.
  *   - On a CQ with compression, test inlay_cqe_is_special instead of inlay_cqe_is_error, and call
  *     inlay_cq_unzip for a compressed block.
  *
- * Overrun. The device finds the room in a CQ from the consumer index in the record. On a CQ that
- * ignores overrun it checks nothing, and may overwrite CQEs that were not freed. One lap ahead, the
- * owner bit does not match and inlay_cq_peek finds nothing. Two laps ahead it matches again, and
- * the caller takes a new completion for an old one (256 laps in the enhanced layout). With
- * compression one lap is enough: inlay_cq_peek may return eight mini CQEs as a CQE, or a block may
- * lose its title. Stay within inlay_cq_reserve even where the device does not check.
+ * Overrun. The device computes the free space in a CQ from the consumer index in the doorbell
+ * record. On a CQ that ignores overrun it checks nothing, and may overwrite CQEs that were not
+ * freed. One lap ahead, the owner bit does not match and inlay_cq_peek finds nothing. Two laps
+ * ahead it matches again, and the caller takes a new completion for an old one (256 laps in the
+ * enhanced layout). With compression one lap is enough: inlay_cq_peek may return eight mini CQEs as
+ * a CQE, or a block may lose its title. Stay within inlay_cq_reserve even where the device does not
+ * check.
  *
  * Events. Verbs' channel, armed by inlay's doorbell:
  *
@@ -39,13 +40,13 @@
  *           ibv_ack_cq_events(ibcq, 1);
  *   }
  *
- * If a completion arrives between the last poll and the arm, mlx5 raises the event at once, because it
- * compares the consumer index in the arm with its own producer index. Verbs does not promise that,
- * hence the second poll. An event covers every completion then in the ring; none of them raises
- * another. So empty the CQ before arming.
+ * If a completion arrives between the last poll and the arm, mlx5 raises the event at once, because
+ * it compares the consumer index in the arm with its own producer index. Verbs does not promise
+ * that, hence the second poll. An event covers every completion then in the ring; none of them
+ * raises another. So empty the CQ before arming.
  *
- * Moderation delays an event by count or time: ibv_modify_cq with IBV_CQ_ATTR_MODERATE, or the period
- * and count of devx/cq.h. The loop is the same.
+ * Moderation delays an event by count or time: ibv_modify_cq with IBV_CQ_ATTR_MODERATE, or the
+ * period and count of devx/cq.h. The loop is the same.
  *
  * If the peek after arming finds a completion, the CQ stays armed, and an event comes although no
  * thread sleeps. That is harmless if inlay_cq_event is called for every event: the arm carries
@@ -66,7 +67,7 @@ INLAY_CASTS_BEGIN_
 #include <inlay/wqe.h>
 #include <inlay/queue/uar.h>
 
-/* A completion queue. The first cache line is all that the data path touches. */
+/* A completion queue. Peek, advance and arm touch only its first cache line. */
 struct inlay_cq {
 	uint8_t *next;            /* the slot of CQE number ci */
 	uint8_t *begin;           /* the first slot's CQE: 64 bytes into the buffer when slots are 128 bytes long */
@@ -154,8 +155,8 @@ INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
 /*
  * Sets n CQEs aside for a queue that completes to this CQ: one per WQEBB of a send ring, one per
  * entry of a receive ring. The functions of verbs.h that take a CQ call this. To reserve fewer,
- * call it and pass NULL to those functions. Then keep at most n WQEBBs or entries posted until their
- * CQEs are freed; unsignaled WQEs count, because a QP in error completes every WQE.
+ * call it and pass NULL to those functions. Then keep at most n WQEBBs or entries posted until
+ * their CQEs are freed; unsignaled WQEs count, because a QP in error completes every WQE.
  *
  * Returns 0; -ENOSPC when fewer than n are left, and *why points into cq and says how many; -EPROTO
  * for a CQ of another version of inlay.
@@ -528,9 +529,9 @@ INLAY_COLD uint32_t inlay_cq_clean_(struct inlay_cq *cq, uint32_t (*number_of)(c
 }
 
 /*
- * Removes a QP's unfreed completions; all others stay, in order. libmlx5 no longer does so for a CQ
- * that was taken over. Call it when the QP produces no more (in RESET, or destroyed), before its
- * number can be reused.
+ * Removes a QP's unfreed completions; all others stay, in order, but may move to other slots: drop
+ * pointers that inlay_cq_peek returned. libmlx5 no longer does so for a CQ that was taken over.
+ * Call it when the QP produces no more (in RESET, or destroyed), before its number can be reused.
  *
  * gone  called with arg for each removed CQE, newest first, to release what it completes; may be
  *       NULL. For a QP on an SRQ: inlay_srq_gone, or a function that calls it

@@ -2,13 +2,13 @@
 /*
  * inlay/queue/post.h: posting to a send queue.
  *
- *   inlay_post_write_inline(&sq, raddr, rkey, &value, 8, INLAY_SIGNALED | INLAY_RING);
+ *   err = inlay_post_write_inline(&sq, raddr, rkey, &value, 8, INLAY_SIGNALED | INLAY_RING);
  *
  *   struct inlay_wr wr = {0};                          C++: {}
  *   wr.raddr = raddr, wr.rkey = rkey;                  the peer's memory
  *   wr.data = p, wr.len = len, wr.lkey = lkey;         the caller's
  *   wr.imm_be = imm;
- *   inlay_post(&sq, MLX5_OPCODE_RDMA_WRITE_IMM, &wr, INLAY_SIGNALED);
+ *   err = inlay_post(&sq, MLX5_OPCODE_RDMA_WRITE_IMM, &wr, INLAY_SIGNALED);
  *   inlay_sq_ring(&sq);                                one doorbell for all that was posted
  *
  * inlay_post posts any send, write or read. The short forms at the end are the same with fewer
@@ -47,7 +47,8 @@ INLAY_CASTS_BEGIN_
  *
  * The payload is the list at iov if that is not NULL; else the SGEs if num_sge is not 0; else data,
  * len, lkey. Empty pieces are left out, and all may be empty. With INLAY_INLINE the payload is
- * copied into the WQE and local keys are ignored. A read places its result there.
+ * copied into the WQE and local keys are ignored. For a read, the same fields name the buffers
+ * that receive the data.
  */
 struct inlay_wr {
 	uint64_t raddr;            /* writes, reads, atomics: the peer's address */
@@ -129,8 +130,8 @@ INLAY_ALWAYS int inlay_post_end_(struct inlay_sq *sq, struct inlay_cursor at, ui
 }
 
 /*
- * Length of a WQE, in units, that has `fixed` of them before its list: SGEs, or iovecs if from is not
- * NULL. More than 63 if no WQE holds it. *total: bytes of the payload, if inlined.
+ * Length of a WQE, in units, that has `fixed` of them before its list: SGEs, or iovecs if from is
+ * not NULL. More than 63 if no WQE holds it. *total: bytes of the payload, if inlined.
  */
 INLAY_ALWAYS uint32_t inlay_post_ds_(uint32_t fixed, const struct ibv_sge *sge, const struct inlay_iov *from,
 				     uint32_t num, int inlined, uint64_t *total)
@@ -365,7 +366,8 @@ INLAY_ALWAYS int inlay_post_call_list_(struct inlay_sq *sq, const struct inlay_w
  * than the QP's longest (too many SGEs, too much inline data) or an iovec has more than 2^31 - 1
  * bytes. A refused post writes nothing and rings for nothing.
  *
- * The buffers of a post are the caller's again when its WQE has completed; with INLAY_INLINE, at once.
+ * The buffers of a post are the caller's again when its WQE has completed; with INLAY_INLINE, at
+ * once.
  *
  * The bytes are those of ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_*
  * flags given in wqe/segment.h, and of libmlx5's ibv_wr_* with mlx5dv_wr_set_dc_addr(_stream),

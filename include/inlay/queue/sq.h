@@ -328,8 +328,8 @@ INLAY_ALWAYS int inlay_sq_copies_(uint32_t ds, uint32_t bbs, uint32_t max)
 }
 
 /*
- * Writes the register for sq->last in any mode. ds: its length, or 0 for a doorbell. If unrung is not
- * 0, other WQEs wait for the same doorbell. Returns 0, so that posts can end in a jump to it.
+ * Writes the register for sq->last in any mode. ds: its length, or 0 for a doorbell. If unrung is
+ * not 0, other WQEs wait for the same doorbell. Returns 0, so that posts can end in a jump to it.
  */
 INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, uint32_t ds)
 {
@@ -461,8 +461,8 @@ INLAY_ALWAYS uint32_t inlay_sq_used_(struct inlay_cursor at)
 }
 
 /*
- * Takes the credit of a WQE whose control segment is written, and rings for it. Every WQE ends here.
- * Returns 0, so that posts can end in a jump.
+ * Takes the credit of a WQE whose control segment is written, and rings for it. Every WQE ends
+ * here. Returns 0, so that posts can end in a jump.
  */
 INLAY_ALWAYS int inlay_sq_end_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t bbs, int ring)
 {
@@ -519,9 +519,9 @@ INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, ui
 }
 
 /*
- * Ends a WQE that the caller has written itself, whole, at inlay_sq_wqe(sq, inlay_sq_index(sq)): takes
- * its credit. ds: its length in 16-byte units, as its control segment says; there is room for it
- * (inlay_sq_room). flags: 0 or INLAY_RING. Returns its WQEBBs.
+ * Ends a WQE that the caller has written itself, whole, at inlay_sq_wqe(sq, inlay_sq_index(sq)):
+ * takes its credit. ds: its length in 16-byte units, as its control segment says; there is room for
+ * it (inlay_sq_room). flags: 0 or INLAY_RING. Returns its WQEBBs.
  */
 INLAY_ALWAYS int inlay_sq_commit_written(struct inlay_sq *sq, uint32_t ds, uint32_t flags)
 {
@@ -577,7 +577,7 @@ INLAY_ALWAYS void inlay_sq_join(struct inlay_sq *sq, const struct inlay_sq *burs
  * Which WQE to signal: the one that fills or crosses a multiple of `every` WQEBBs. A full ring then
  * always has a signaled WQE outstanding.
  *
- *   inlay_post_write_inline(&sq, raddr, rkey, &value, 8, inlay_sq_signal(&sq, 1, 32));
+ *   err = inlay_post_write_inline(&sq, raddr, rkey, &value, 8, inlay_sq_signal(&sq, 1, 32));
  *
  * bbs    WQEBBs of the next WQE, or an upper bound
  * every  a power of two, no less than the longest WQE's WQEBBs, and at most half the ring's:
@@ -653,8 +653,8 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 }
 
 /*
- * Gives back the credit of everything posted before `index` (inlay_sq_index), for callers that learn
- * of progress by other means than completions.
+ * Gives back the credit of everything posted before `index` (inlay_sq_index), for callers that
+ * learn of progress by other means than completions.
  *
  * Returns the WQEBBs that came back, or -EPROTO when `index` is older than the oldest outstanding
  * WQEBB or newer than the last one posted; then nothing has changed.

@@ -13,7 +13,7 @@
  *   inlay_srq_ring(&srq);                                    once for many
  *
  * Exactly one of the three follows each receive completion, good or error, before inlay_cq_advance.
- * A released entry is empty until inlay_post_srq_recv fills it.
+ * A released entry is empty until inlay_post_srq_recv, or in a list a recycled buffer, fills it.
  *
  * An SRQ is a list (verbs) or cyclic (devx/srq.h). In a list the device follows the links and may
  * read them ahead, so an entry is handed over only when its successor is known. When every entry
@@ -34,9 +34,9 @@
  *   +8   user    8 bytes that belong to the caller
  *   +16  data    pointer | pointer | ...  and an end (key 0x100) when there is room for more
  *
- * The device walks a cyclic queue (devx/srq.h) from entry to entry, whatever the links say. An entry
- * that comes back before its predecessors waits for them, full or empty; none is held. The WQE
- * counter of its completions may go on to 2^16.
+ * The device walks a cyclic queue (devx/srq.h) from entry to entry, whatever the links say. An
+ * entry that comes back before its predecessors waits for them, full or empty; none is held. The
+ * WQE counter of its completions may go on to 2^16.
  *
  * A completion that names an entry that is not posted (a faulty device) is refused
  * with -EPROTO, and the queue stays intact.
@@ -171,8 +171,8 @@ INLAY_FN uint32_t inlay_srq_size(const struct inlay_srq *srq)
 }
 
 /*
- * Empty entries. Of a cyclic queue, one that came back before its predecessors waits for them: until
- * then a post returns -EAGAIN.
+ * Empty entries. Of a cyclic queue, one that came back before its predecessors waits for them:
+ * until then a post returns -EAGAIN.
  */
 INLAY_FN uint32_t inlay_srq_room(const struct inlay_srq *srq)
 {
@@ -306,8 +306,8 @@ INLAY_APART int inlay_srq_post_tail_(struct inlay_srq *srq, uint64_t addr, uint6
 }
 
 /*
- * Fills an empty entry. Same bytes as ibv_post_srq_recv, except for empty SGEs, which libmlx5 writes
- * and the device reads as 2^31 bytes, and for the user word.
+ * Fills an empty entry. Same bytes as ibv_post_srq_recv, except for empty SGEs, which libmlx5
+ * writes and the device reads as 2^31 bytes, and for the user word.
  *
  * sge   host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
  * user  what inlay_srq_user returns for the completion
@@ -435,12 +435,12 @@ INLAY_ALWAYS int inlay_srq_recycle_entry_(struct inlay_srq *srq, uint32_t index)
 }
 
 /*
- * Gives back the entry that a receive completion of a QP on this queue names, successful or not, with
- * its buffer: the message has been used.
+ * Gives back the entry that a receive completion of a QP on this queue names, successful or not,
+ * with its buffer: the message has been used.
  *
  * Returns 0. -EPROTO when the CQE does not complete a receive, or the entry is not posted; then
- * nothing has changed. A completion of another SRQ is not noticed if it names an entry that is posted
- * here. The device sees nothing before inlay_srq_ring().
+ * nothing has changed. A completion of another SRQ is not noticed if it names an entry that is
+ * posted here. The device sees nothing before inlay_srq_ring().
  */
 INLAY_ALWAYS int inlay_srq_recycle(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
 {

@@ -14,16 +14,17 @@
  *           inlay_task_host_progress(&host, 32);
  *
  * At most params.in_flight commands are outstanding, or the worker's credits if fewer. A command
- * counts until its answer, even if it was cancelled. Each message from the worker counts as an
- * answer. All receives are always posted: a task takes over the message slot of its answer, and its
- * old slot is posted instead.
+ * counts until its answer, even if it was cancelled. A message from the worker that
+ * answers no submitted task counts as the answer of a cancelled one, or as a stray if there is none.
+ * All receives are always posted: a task takes over the message slot of its answer, and its old
+ * slot is posted instead.
  *
- * The tasks of a dead worker complete once the connection has broken. If all commands are
- * acknowledged, nothing is sent that could notice it: send probes (link.h). A worker that lives but
- * does not answer is not dead: use inlay_task_cancel.
+ * The tasks of a dead worker complete once the connection has broken. A dead peer is
+ * detected only when something is sent to it: if all commands are acknowledged, send probes
+ * (link.h). A worker that lives but does not answer is not dead: use inlay_task_cancel.
  *
- * Callbacks may do anything with tasks of any host, and break its link, but not call progress of the
- * same host.
+ * Callbacks may do anything with tasks of any host, and break its link, but not call progress of
+ * the same host.
  *
  * To sleep, give params.channel. When progress has returned 0, arm with inlay_cq_arm(&host.cq, 0),
  * call progress once more, and if it returns 0 again, wait for the channel. After each event of
@@ -489,7 +490,7 @@ INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const str
 /*
  * Handles completions, and calls the callbacks of completed tasks.
  *
- * max  most completions to handle, at least 1; tasks that completed without one come on top
+ * max  handles at most this many completions, at least 1; tasks that end without one come on top
  *
  * Returns how many tasks completed. To wait for one, call this while its inlay_task_status is
  * -EINPROGRESS.

@@ -9,10 +9,10 @@
  *   inlay_task_link_break(&link);                         everything is flushed
  *   inlay_task_link_destroy(&link);
  *
- * A dead peer is noticed by what is sent to it: the device repeats unacknowledged packets
- * path.retry_count times, each after one to four times 4.096 us << path.timeout; then the queue
- * pair fails. With the defaults of hosts and workers that takes at most 1.4 s. If nothing else is
- * sent, send a probe, once a second:
+ * A dead peer is detected only when something is sent to it: the device repeats unacknowledged
+ * packets path.retry_count times, each after one to four times 4.096 us << path.timeout; then the
+ * queue pair fails. With the defaults of hosts and workers that takes at most 1.4 s. If nothing
+ * else is sent, send a probe, once a second:
  *
  *   inlay_rq_ring(&link.rq);                              before answers that the probe rings for
  *   err = inlay_post_write(&link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING);
@@ -136,8 +136,8 @@ INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct in
  * Connects the QP, to RTS, to a peer of this role, by its address. Post receives first.
  *
  * Returns 0; -EPROTO for less than an address, another magic or version; -EBADMSG for a wrong
- * checksum; -EINVAL for another role, or a field out of range; then nothing has changed. After an
- * error of inlay_connect_rts, destroy the link.
+ * checksum; -EINVAL for another role, or a field out of range; then l->peer is undefined, and the
+ * QP has not changed. After an error of inlay_connect_rts, destroy the link.
  */
 INLAY_COLD int inlay_task_link_connect(struct inlay_task_link *l, const void *blob, size_t len, uint32_t role, const char **why)
 {
@@ -162,7 +162,7 @@ INLAY_COLD uint8_t inlay_task_link_mark_(struct inlay_task_link *l)
 	return !inlay_post(&l->sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED | INLAY_RING);
 }
 
-/* The same once, behind all else, when the queue has failed: unsignaled WQEs get no error completion. */
+/* The same once, behind all else, when the queue has failed: unsignaled WQEs may have no CQE. */
 INLAY_COLD void inlay_task_link_drain_(struct inlay_task_link *l)
 {
 	if (!l->drained)

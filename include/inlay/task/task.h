@@ -31,7 +31,7 @@
  *   submit      -EBUSY    0         -EBUSY         -EBUSY
  *   set_...     -EBUSY    0         -EBUSY         -EBUSY
  *   release     -EBADFD   0         -EPERM         -EPERM
- *   cancel      -EBADFD   -EBADFD   0              -EBUSY
+ *   cancel      -EBADFD   -EBADFD   0              -EBUSY; 0 with revoke
  *   status      as last   as last   -EINPROGRESS   -EINPROGRESS
  *
  * Up to params.max_inline bytes of a single buffer are copied into the WQE; longer payloads that
@@ -39,9 +39,9 @@
  * the callback. A response stays in the answer until the task is submitted or released.
  *
  * By key. What does not fit a message needs memory windows (inlay_task_keys_create): a payload that
- * is a single buffer is read by the worker before it calls the handler; a response is written to the
- * buffer of inlay_task_set_response. The maps of both must permit INLAY_MW_BIND. Windows are opened
- * at submit, for one command, and closed before the task completes.
+ * is a single buffer is read by the worker before it calls the handler; a response is written to
+ * the buffer of inlay_task_set_response. The maps of both must permit INLAY_MW_BIND. Windows are
+ * opened at submit, for one command, and closed before the task completes.
  *
  * Threads: a host and its tasks have one owner at a time.
  * Sources: DOCA's documentation of doca_urom and doca_pe; the InfiniBand specification on type 2
@@ -242,8 +242,8 @@ INLAY_FN int inlay_task_release(struct inlay_task *t)
 
 /*
  * Gives a submitted task up; the worker may still execute the command. Its callback comes when its
- * send is acknowledged, or the connection ends; with open windows also not before its late
- * answer, unless revoke is 1: that closes the windows, and a worker that uses them afterwards
+ * send is acknowledged, or the connection ends. With open windows it also waits for the late
+ * answer, unless revoke is set: that closes the windows, and a worker that uses them afterwards
  * breaks the connection.
  *
  * Returns 0, with revoke also in ENDING; -EBUSY in ENDING; -EBADFD when it was not submitted.
@@ -296,7 +296,7 @@ INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payl
 
 /*
  * Sets the caller's buffer for a response that is longer than an answer, from the start of its data
- * to its end; not a list; NULL: none. The caller keeps its reference.
+ * to the buffer's end; not a list; NULL: none. The caller keeps its reference.
  */
 INLAY_FN int inlay_task_set_response(struct inlay_task *t, struct inlay_buf *response)
 {

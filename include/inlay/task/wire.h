@@ -29,7 +29,7 @@
  *            answers. So each answer, whatever it holds, is the credit for one more command
  *
  * The caller passes the address, INLAY_TASK_ADDRESS bytes, by other means: it is
- * struct inlay_task_address_bytes_, up to its checksum.
+ * struct inlay_task_address_bytes_, up to and including its checksum.
  *
  * Threads: pure functions of their arguments.
  * Sources: DOCA's documentation of urom_worker_cmd and urom_worker_notify; RFC 3720, appendix B.4.

@@ -21,7 +21,8 @@
  * All connections share the worker's CQ and doorbell register. Each breaks alone: when its host
  * dies, when a key is invalid, or when the host has no receive for an answer. A silent host that
  * has died is noticed by probes (link.h). Each has its own params.credits receives. A command holds
- * one until its answer, so a host that floods, or whose commands are kept, slows down no other.
+ * one until its answer, so a host that floods, or whose commands are kept, cannot use up
+ * another's receives.
  *
  *   receive --> [waiting: others before it, its payload] --> handler --> [kept]
  *           --> answer --> [answered: no room in the ring] --> [sending] --> spare
@@ -139,9 +140,13 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 
 /*
  * Makes a worker, aligned to a cache line, with its CQ and doorbell register, and opens its plugins
- * in order. Returns as inlay_task_host_create, an errno of ibv_create_cq also for more connections
- * than the device's longest CQ can serve; for plugins, -EINVAL without handler, -EPROTO for another
- * version, -EEXIST for two with one id, and the error of `open`.
+ * in order.
+ *
+ * Returns 0; -EINVAL for NULL, a wrong alignment, a parameter out of range or a plugin without
+ * handler; -EPROTO for a plugin of another version; -EEXIST for two with one id; the error of
+ * `open`; else an error of inlay_cq_from_cq or inlay_uar_create, or the negative errno of
+ * ibv_create_cq, also for more connections than the device's longest CQ can serve. On failure
+ * nothing is left behind, and *why says what failed.
  */
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, struct ibv_pd *pd,
 					const struct inlay_task_worker_params *p, const char **why)
@@ -259,8 +264,10 @@ INLAY_COLD void inlay_task_conn_begin_(struct inlay_task_conn *c)
  * memory  for commands and messages, aligned to a cache line, better to a page
  * size    bytes, at least inlay_task_conn_size(&worker->params)
  *
- * Returns as inlay_task_host_create; -EAGAIN when the worker has params.connections; -ENOSPC when
- * its CQ has too few CQEs left.
+ * Returns 0; -EINVAL for NULL or a wrong alignment; -ENOBUFS if size is too small; -EAGAIN when the
+ * worker has params.connections; an error of inlay_task_link_create, such as -ENOSPC when the
+ * worker's CQ has too few CQEs left; else the negative errno of ibv_reg_mr. On failure nothing is
+ * left behind, and *why says what failed.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w,
 				      const char **why)
@@ -539,7 +546,7 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
  * Handles completions, hands commands to their plugins, sends answers, and calls the plugins'
  * `progress`.
  *
- * max  most completions to handle; commands that have waited come on top
+ * max  handles at most this many completions; commands that have waited come on top
  *
  * Returns how many handlers were called, plus what the plugins' `progress` returned.
  */

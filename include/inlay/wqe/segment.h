@@ -21,8 +21,8 @@ INLAY_CASTS_BEGIN_
 
 /*
  * Flags of a post. Bits 24 .. 31 are byte 11 of the control segment. None is an IBV_SEND_* or
- * IBV_ACCESS_* flag. Constant flags with unknown bits (a verbs flag) or two fences do not compile;
- * INLAY_CHECKED refuses them otherwise.
+ * IBV_ACCESS_* flag. Constant flags with unknown bits (a verbs flag) or two fences do not compile
+ * where the post is inlined; INLAY_CHECKED refuses them otherwise.
  *
  *   INLAY_SIGNALED    a CQE when the WQE is done           IBV_SEND_SIGNALED
  *   INLAY_SOLICITED   the peer's CQE is a solicited event  IBV_SEND_SOLICITED
