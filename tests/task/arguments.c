@@ -43,7 +43,7 @@ static void hosts(void **state)
 	static const struct limit limits[] = {
 		HOST(tasks, 1, 0), HOST(tasks, 65536, 65537), HOST(in_flight, 1, 0), HOST(in_flight, 4, 3), HOST(in_flight, 32768, 65536),
 		HOST(message, 64, 63), HOST(message, 1 << 24, (1 << 24) + 1), HOST(payload, 1, 0), HOST(payload, 0x7fffffff, 0x80000000),
-		HOST(max_inline, 512, 513), HOST(max_gather, 16, 17)};
+		HOST(max_inline, 512, 513), HOST(max_gather, 16, 17), HOST(max_gather, 1, 0)};
 	static struct inlay_task_host h;
 	struct inlay_task_host_params p;
 	const char *why = NULL;
@@ -136,17 +136,24 @@ static void workers(void **state)
 	assert_int_equal(inlay_task_worker_destroy(&w), -EBUSY);
 	must(inlay_task_conn_destroy(&c[0]));
 	must(inlay_task_worker_destroy(&w));
+	wp.max_inline = 0; /* an answer then takes less than a response by key */
+	must(inlay_task_worker_create(&w, dev.pd, &wp, NULL));
+	must(inlay_task_conn_create(&c[0], more, bytes, &w, NULL));
+	must(inlay_task_conn_destroy(&c[0]));
+	must(inlay_task_worker_destroy(&w));
 	free(more);
 }
 
 /* Those before the one that cannot be opened are closed again */
-static int opened;
+static int opened, open_fails; /* the second one */
 
 static int open_one(void *argument, struct inlay_task_worker *w, void **plugin)
 {
 	(void)argument;
 	(void)w;
 	(void)plugin;
+	if (open_fails && opened)
+		return -ENOMEM;
 	opened++;
 	return 0;
 }
@@ -161,7 +168,7 @@ static void plugins(void **state)
 {
 	struct inlay_task_plugin first = plugin_echo, second = plugin_keep;
 	struct inlay_task_entry entries[2] = {{ECHO, &first, NULL}, {KEEP, &second, NULL}};
-	static const int errors[] = {-EPROTO, -EPROTO, -EINVAL, -EEXIST, 0};
+	static const int errors[] = {-EPROTO, -EPROTO, -EINVAL, -EEXIST, -ENOMEM, 0};
 	static struct inlay_task_worker w;
 	uint32_t i;
 
@@ -176,6 +183,7 @@ static void plugins(void **state)
 		entries[1].plugin = i == 1 ? NULL : &second;
 		second.command = i == 2 ? NULL : keep;
 		entries[1].id = i == 3 ? ECHO : KEEP;
+		open_fails = i == 4;
 		assert_int_equal(inlay_task_worker_create(&w, dev.pd, &wp, NULL), errors[i]);
 		assert_int_equal(opened, errors[i] ? 0 : 2);
 	}
