@@ -31,9 +31,12 @@ __global__ void put(inlay_gpu_sq *sq, uint64_t *from, uint32_t lkey, uint64_t to
 		while ((err = inlay_gpu_begin(sq, 1, &part)) == -EAGAIN)
 			if (inlay_gpu_poll(sq) < 0)
 				return;
-		if (err || inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED))
+		if (err)
 			return;
-		ticket = inlay_gpu_end(sq, &part);
+		err = inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED);
+		ticket = inlay_gpu_end(sq, &part); /* after a post that fails too: others wait for it */
+		if (err)
+			return;
 		atomicAdd(done, 1);
 	}
 	if (inlay_gpu_wait(sq, ticket))
@@ -100,7 +103,7 @@ int main(int argc, char **argv)
 		MUST(errno);
 
 	/* The queue as the GPU sees it. A software device's page is no device memory, which the first try wants */
-	if (cudaHostRegister(uar.page, 4096, cudaHostRegisterIoMemory | cudaHostRegisterMapped) != cudaSuccess)
+	if (cudaHostRegister(uar.page, 4096, cudaHostRegisterIoMemory | cudaHostRegisterMapped) != cudaSuccess && cudaGetLastError())
 		MUST(cudaHostRegister(uar.page, 4096, cudaHostRegisterMapped));
 	inlay_gpu_map map = {seen(mem) + RING, seen(mem) + RECORDS + 64, seen(uar.page) + ((char *)uar.uar.reg - (char *)uar.page),
 			     seen(mem) + CQE};

@@ -463,7 +463,7 @@ INLAY_ALWAYS void inlay_fence_polled(void)
 
 INLAY_ALWAYS void inlay_fence_cqe_free(void)
 {
-	INLAY_FENCE_("", "dmb oshld", "");
+	INLAY_FENCE_("", "dmb oshld", INLAY_GPU_FENCE_);
 }
 
 /* ---- Single loads and stores of what a device, or another thread, reads or writes ---- */

@@ -112,6 +112,7 @@ INLAY_COLD INLAY_RESULT int inlay_gpu_sq_init(struct inlay_gpu_sq *gpu, const st
 /*
  * Restores the state of inlay_gpu_sq_init between the reset of the QP and its next connection
  * (recovery.md). For one thread of the side that posts, while no other uses the queue or its tickets.
+ * The word and last of inlay_gpu_forward become 0 again.
  */
 INLAY_FN void inlay_gpu_reset(struct inlay_gpu_sq *gpu)
 {
@@ -197,7 +198,9 @@ INLAY_ALWAYS INLAY_RESULT int inlay_gpu_wait(struct inlay_gpu_sq *sq, uint32_t t
 /* WQEBBs reserved and not seen done. */
 INLAY_ALWAYS uint32_t inlay_gpu_pending(const struct inlay_gpu_sq *sq)
 {
-	return inlay_gpu_load_(&sq->reserved, 0) - inlay_gpu_load_(&sq->done, 0);
+	uint32_t done = inlay_gpu_load_(&sq->done, 1);
+
+	return inlay_gpu_load_(&sq->reserved, 0) - done;
 }
 
 /*
