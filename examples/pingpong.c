@@ -27,7 +27,7 @@ static struct {
 } opt = {.bind = "127.0.0.1", .op = "write", .port = 1, .gid_index = UINT32_MAX, .tcp_port = 18515, .min = 2, .max = 65536,
 	 .iters = 500, .window = 64};
 
-/* What each side sends to the other before they connect */
+/* Sent by each side to the other, before they connect. */
 static struct hello {
 	char terms[64];                 /* what is measured: the same on both sides */
 	uint8_t record[INLAY_CONNECT_SIZE];

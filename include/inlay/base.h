@@ -422,6 +422,9 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
  * orders earlier loads before later loads and stores. osh orders everything; only handing back a
  * buffer needs it.
  *
+ * A GPU (gpu.h) executes fence.acq_rel for each, of the scope INLAY_GPU_SCOPE, and none for
+ * reg_line and reg: its doorbells do not combine.
+ *
  * The light fences after a register write are safe because every doorbell first executes
  * inlay_fence_record_reg: its sfence drains all of this CPU's write-combining buffers, its dmb
  * keeps this doorbell's writes behind those of the one before.

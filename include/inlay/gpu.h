@@ -124,13 +124,12 @@ INLAY_FN void inlay_gpu_reset(struct inlay_gpu_sq *gpu)
 /*
  * Forwards the GPU's latest doorbell if it is new; returns whether it was. A thread of the CPU, alone
  * with the register, calls it in a loop. word: map.reg, in memory of both; last: its own; both 0 at
- * first.
+ * first. The ring has at most 2^14 WQEBBs: two equal doorbells are 2^16 WQEBBs apart.
  */
 INLAY_FN int inlay_gpu_forward(const uint64_t *word, uint64_t *last, struct inlay_uar *uar)
 {
 	uint64_t now = INLAY_LOAD_(word);
 
-	/* Its index differs from that of the one before: a ring has at most 2^15 WQEBBs. */
 	if (now == *last)
 		return 0;
 	*last = now;

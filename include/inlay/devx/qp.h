@@ -456,10 +456,10 @@ INLAY_COLD int inlay_devx_qp_to_rts_(struct inlay_devx_qp *qp, const struct inla
  *
  * peer  for RTR the record of an RC's or UC's peer; else NULL
  *
- * Returns 0; -EINVAL without an object, for another state or an impossible path, and for a peer
- * that is missing, not wanted, of another type or link, or on RoCE without a MAC; else the negative
- * errno of ibv_query_port or of the command, for INIT also of the INIT2INIT_QP that
- * INLAY_DEVX_QP_MMO adds.
+ * Returns 0; -EINVAL without an object, for another state, for an impossible path, and for a peer
+ * that is NULL for RC or UC, given for another type, of another type or link, or without a MAC on
+ * RoCE; else the negative errno of ibv_query_port or of the command, for INIT also of the
+ * INIT2INIT_QP that INLAY_DEVX_QP_MMO adds.
  */
 INLAY_COLD int inlay_devx_qp_modify(struct inlay_devx_qp *qp, uint32_t state, const struct inlay_devx_path *path,
 				    const struct inlay_connect_record *peer)

@@ -35,9 +35,9 @@ INLAY_CASTS_BEGIN_
 
 /* ---- Set-up ---- */
 
-/* What the masked atomics of a device are, from inlay_atomics_query. */
+/* The masked atomics that a device offers: filled by inlay_atomics_query. */
 struct inlay_atomics {
-	uint32_t sizes;    /* each bit stands for its own value in bytes: 4 | 8 | 16 ...; 0: there are none */
+	uint32_t sizes;    /* each bit stands for its own value in bytes: 4 | 8 | 16 ...; 0: none */
 	uint32_t sizes_dc; /* the same, of DCIs */
 	uint32_t sizes_be; /* those whose answer comes in big-endian order */
 };

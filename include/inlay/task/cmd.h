@@ -106,7 +106,7 @@ struct inlay_task_worker_params {
 	uint32_t message;               /* bytes of the longest command, head included */
 	uint32_t response;              /* bytes of cmd->response, at least 32 */
 	uint32_t max_inline;            /* bytes of response copied into a WQE; at most 512 */
-	struct inlay_pool *pool;        /* of the PD, started: payloads by key are read to it; NULL: there are none */
+	struct inlay_pool *pool;        /* of the PD, started: receives payloads by key; NULL: none come */
 	struct ibv_comp_channel *channel; /* of the CQ, to sleep on; or NULL */
 	uint64_t id;                    /* told to the hosts in the address */
 };

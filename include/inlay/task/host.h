@@ -15,7 +15,8 @@
  *
  * At most params.in_flight commands are outstanding, or the worker's credits if fewer. A command
  * counts until its answer, even if it was cancelled. A message from the worker that
- * answers no submitted task counts as the answer of a cancelled one, or as a stray if there is none.
+ * answers no submitted task counts as the answer of a cancelled one; with none cancelled it is a
+ * stray.
  * All receives are always posted: a task takes over the message slot of its answer, and its old
  * slot is posted instead.
  *

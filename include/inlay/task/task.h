@@ -314,8 +314,9 @@ INLAY_FN struct inlay_buf *inlay_task_payload(const struct inlay_task *t)
 }
 
 /*
- * The response of the last completion, empty if there is none. Unless it is in the caller's buffer,
- * it is valid until the task is submitted or released; do not give it back.
+ * The response of the last completion; an empty buffer if the task got none. It may be in the
+ * caller's buffer (inlay_task_set_response). Else it is valid until the task is submitted or
+ * released; do not give it back.
  */
 INLAY_FN struct inlay_buf *inlay_task_response(const struct inlay_task *t)
 {

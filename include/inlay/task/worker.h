@@ -172,7 +172,7 @@ INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, struct ibv_
 
 /* ---- Set-up: a connection ---- */
 
-/* Where a worker has the pointer to its connection with this QPN; to NULL if there is none. */
+/* The table entry of the connection with this QPN; the entry holds NULL if no connection has it. */
 INLAY_ALWAYS struct inlay_task_conn **inlay_task_worker_conn_(struct inlay_task_worker *w, uint32_t qpn)
 {
 	struct inlay_task_conn **at = &w->conns[qpn % (INLAY_TASK_CONNECTIONS / 4)];
