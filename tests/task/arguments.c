@@ -86,17 +86,20 @@ static void workers(void **state)
 		WORKER(credits, 4, 6), WORKER(credits, 32768, 65536), WORKER(spare, 1, 0), WORKER(spare, 32768, 32769),
 		WORKER(message, 64, 63), WORKER(message, 1 << 24, (1 << 24) + 1), WORKER(response, 512, 0),
 		WORKER(response, 1 << 24, (1 << 24) + 1), WORKER(max_inline, 512, 513), WORKER(response, 96, 95)};
+	static struct inlay_task_host h;
 	static struct inlay_task_worker w;
 	static struct inlay_task_conn c[2];
 	struct inlay_task_worker_params p;
 	struct inlay_pool pool;
 	const char *why = NULL;
-	uint8_t *more;
+	uint8_t *more, *memory;
 	size_t bytes;
 	uint32_t i;
 
 	(void)state;
 	plain();
+	memory = (uint8_t *)pages(inlay_task_host_size(&hp));
+	must(inlay_task_host_create(&h, memory, inlay_task_host_size(&hp), dev.pd, &hp, NULL));
 	wp.plugins = usual_plugins;
 	wp.num_plugins = ARRAY(usual_plugins);
 	wp.connections = 1;
@@ -126,21 +129,24 @@ static void workers(void **state)
 	assert_int_equal(inlay_task_worker_create((struct inlay_task_worker *)(void *)(more + 8), dev.pd, &wp, NULL), -EINVAL);
 	assert_int_equal(inlay_task_worker_create(&w, NULL, &wp, NULL), -EINVAL);
 	must(inlay_task_worker_create(&w, dev.pd, &wp, NULL));
-	assert_int_equal(inlay_task_conn_create(NULL, more, bytes, &w, &w, 1, NULL), -EINVAL);
-	assert_int_equal(inlay_task_conn_create((struct inlay_task_conn *)(void *)(more + 8), more, bytes, &w, &w, 1, NULL), -EINVAL);
-	assert_int_equal(inlay_task_conn_create(&c[0], NULL, bytes, &w, &w, 1, NULL), -EINVAL);
-	assert_int_equal(inlay_task_conn_create(&c[0], more + 8, bytes, &w, &w, 1, NULL), -EINVAL);
+	assert_int_equal(inlay_task_conn_create(NULL, more, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL), -EINVAL);
+	assert_int_equal(inlay_task_conn_create((struct inlay_task_conn *)(void *)(more + 8), more, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL), -EINVAL);
+	assert_int_equal(inlay_task_conn_create(&c[0], NULL, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL), -EINVAL);
+	assert_int_equal(inlay_task_conn_create(&c[0], more + 8, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL), -EINVAL);
+	refused(inlay_task_conn_create(&c[0], more, bytes, &w, &w, 1, &why), -EPROTO, &why, "not an address");
 	refused(inlay_task_conn_create(&c[0], more, bytes - 1, &w, NULL, 0, &why), -ENOBUFS, &why, "inlay_task_conn_size");
-	must(inlay_task_conn_create(&c[0], more, bytes, &w, &w, 1, NULL));
+	must(inlay_task_conn_create(&c[0], more, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL));
 	refused(inlay_task_conn_create(&c[1], more, bytes, &w, NULL, 0, &why), -EAGAIN, &why, "all its connections");
 	assert_int_equal(inlay_task_worker_destroy(&w), -EBUSY);
 	must(inlay_task_conn_destroy(&c[0]));
 	must(inlay_task_worker_destroy(&w));
 	wp.max_inline = 0; /* an answer then takes less than a response by key */
 	must(inlay_task_worker_create(&w, dev.pd, &wp, NULL));
-	must(inlay_task_conn_create(&c[0], more, bytes, &w, &w, 1, NULL));
+	must(inlay_task_conn_create(&c[0], more, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL));
 	must(inlay_task_conn_destroy(&c[0]));
 	must(inlay_task_worker_destroy(&w));
+	must(inlay_task_host_destroy(&h));
+	free(memory);
 	free(more);
 }
 
