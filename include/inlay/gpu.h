@@ -112,7 +112,6 @@ INLAY_COLD INLAY_RESULT int inlay_gpu_sq_init(struct inlay_gpu_sq *gpu, const st
 /*
  * Restores the state of inlay_gpu_sq_init between the reset of the QP and its next connection
  * (recovery.md). For one thread of the side that posts, while no other uses the queue or its tickets.
- * The word and last of inlay_gpu_forward become 0 again.
  */
 INLAY_FN void inlay_gpu_reset(struct inlay_gpu_sq *gpu)
 {
@@ -122,20 +121,20 @@ INLAY_FN void inlay_gpu_reset(struct inlay_gpu_sq *gpu)
 }
 
 /*
- * Forwards the GPU's latest doorbell if it is new; returns whether it was. A thread of the CPU, alone
- * with the register, calls it in a loop. word: map.reg, in memory of both; last: its own; both 0 at
- * first. The ring has at most 2^14 WQEBBs: two equal doorbells are 2^16 WQEBBs apart.
+ * Forwards the GPU's latest doorbell if there is one; returns whether there was. A thread of the CPU,
+ * alone with the register, calls it in a loop. word: map.reg, in the host's memory; 0 at first, and
+ * again before inlay_gpu_reset.
  */
-INLAY_FN int inlay_gpu_forward(const uint64_t *word, uint64_t *last, struct inlay_uar *uar)
+INLAY_COLD int inlay_gpu_forward(uint64_t *word, struct inlay_uar *uar)
 {
-	uint64_t now = INLAY_LOAD_(word);
+	uint64_t doorbell;
 
-	if (now == *last)
+	if (!INLAY_LOAD_(word))
 		return 0;
-	*last = now;
+	doorbell = __atomic_exchange_n(word, 0, __ATOMIC_RELAXED);
 	inlay_fence_polled();
 	inlay_fence_record_reg();
-	INLAY_STORE_((inlay_doorbell *)(void *)uar->reg, now);
+	INLAY_STORE_((inlay_doorbell *)(void *)uar->reg, doorbell);
 	inlay_fence_reg();
 	return 1;
 }
@@ -145,15 +144,20 @@ INLAY_FN int inlay_gpu_forward(const uint64_t *word, uint64_t *last, struct inla
 /* Looks at the CQE. Returns 1 when more WQEs are done than before, 0, or -EIO if the queue has failed. */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_poll(struct inlay_gpu_sq *sq)
 {
-	uint32_t done = inlay_gpu_load_(&sq->done, 0), none = 0, word, at;
+	const inlay_word_ *latest = (const inlay_word_ *)(const void *)(sq->cqe + 60);
+	uint32_t done = inlay_gpu_load_(&sq->done, 0), none = 0, word = INLAY_LOAD_(latest), syndrome, at;
 
-	word = INLAY_LOAD_((const inlay_word_ *)(const void *)(sq->cqe + 60));
 	if (INLAY_UNLIKELY(word >> 24 & INLAY_CQE_ERROR)) {
 		if (word >> 28 == MLX5_CQE_INVALID)
 			return 0;
-		inlay_fence_polled();
-		/* Later error CQEs overwrite the first. */
-		inlay_gpu_cas_(&sq->error, &none, (uint32_t)inlay_from_be16((uint16_t)word) << 16 | 0x100u | sq->cqe[55]);
+		do { /* a later error CQE may overwrite this one meanwhile */
+			at = word;
+			inlay_fence_polled();
+			syndrome = INLAY_LOAD_(&sq->cqe[55]);
+			inlay_fence_polled();
+			word = INLAY_LOAD_(latest);
+		} while (INLAY_UNLIKELY(word != at));
+		inlay_gpu_cas_(&sq->error, &none, (uint32_t)inlay_from_be16((uint16_t)word) << 16 | 0x100u | syndrome);
 		return -EIO;
 	}
 	/* At most a ring of 2^15 WQEBBs ahead of done, or not ahead. */
@@ -170,7 +174,8 @@ INLAY_ALWAYS INLAY_RESULT int inlay_gpu_poll(struct inlay_gpu_sq *sq)
 
 /*
  * Whether everything before a ticket is done. Returns 1, 0, -EIO if the queue has failed (the WQEs may
- * have been done before), or -EINVAL for a ticket that inlay_gpu_end has not returned.
+ * have been done before), or -EINVAL for a ticket that inlay_gpu_end has not returned, or that is
+ * 2^31 WQEBBs old.
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_test(struct inlay_gpu_sq *sq, uint32_t ticket)
 {
@@ -265,21 +270,20 @@ INLAY_ALWAYS uint64_t inlay_gpu_fill_(const struct inlay_sq *part)
 /* Publishes [at, end), and rings if nobody has reserved behind it. */
 INLAY_ALWAYS void inlay_gpu_publish_(struct inlay_gpu_sq *sq, uint32_t at, uint32_t end, uint64_t doorbell)
 {
+	int last;
+
 	while (INLAY_UNLIKELY(inlay_gpu_load_(&sq->published, 0) != at))
 		inlay_relax();
 	/* The WQEs of this part, and of all that were published before it, precede the record. */
 	inlay_fence_wqe_record();
-	if (inlay_gpu_load_(&sq->reserved, 0) == end) {
+	last = inlay_gpu_load_(&sq->reserved, 0) == end;
+	if (last) {
 		INLAY_STORE_(sq->record, inlay_to_be32(end & 0xffff));
 		inlay_fence_record_reg();
-#ifdef __CUDA_ARCH__
-		__asm__ volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" : : "l"(sq->reg), "l"(doorbell) : "memory");
-#else
-		INLAY_STORE_(sq->reg, doorbell);
-		inlay_fence_reg();
-#endif
+		inlay_gpu_doorbell_(sq->reg, doorbell);
 	}
-	inlay_gpu_store_(&sq->published, end);
+	/* A doorbell precedes that of whoever publishes next; the register is one location for both. */
+	inlay_gpu_store_(&sq->published, end, last);
 }
 
 /*
@@ -312,49 +316,50 @@ INLAY_ALWAYS uint32_t inlay_gpu_end(struct inlay_gpu_sq *sq, const struct inlay_
 
 /*
  * As inlay_gpu_begin and inlay_gpu_end, with one reservation and one doorbell for several lanes of a
- * warp: each gets a part of bbs WQEBBs. All get the same error.
+ * warp: each gets a part of bbs WQEBBs. All get the same result; begin_warp polls by itself, and
+ * returns -EIO to all if the queue has failed. inlay_gpu_wait may differ, so they vote:
  *
- * lanes  mask of the lanes that call it, with the same arguments, and later inlay_gpu_end_warp. On a
+ *   do
+ *           err = inlay_gpu_begin_warp(sq, lanes, 1, &part);
+ *   while (err == -EAGAIN);
+ *   if (err)
+ *           return;
+ *   err = inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED);
+ *   err = inlay_gpu_wait(sq, inlay_gpu_end_warp(sq, lanes, &part));
+ *   if (__any_sync(lanes, err))
+ *           return;
+ *
+ * lanes  mask of the lanes that call it, with the same arguments, and then inlay_gpu_end_warp. On a
  *        CPU, 1
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin_warp(struct inlay_gpu_sq *sq, uint32_t lanes, uint32_t bbs, struct inlay_sq *part)
 {
-#ifdef __CUDA_ARCH__
-	uint32_t at = 0, last, lane, n = inlay_ones_(lanes);
+	uint32_t at = 0, lane = inlay_lane_();
 	int err = 0;
 
-	__asm__("mov.u32 %0, %%laneid;" : "=r"(lane));
-	__asm__("bfind.u32 %0, %1;" : "=r"(last) : "r"(lanes));
-	if (lane == last)
-		err = bbs > sq->part.mask + 1 ? -EINVAL : inlay_gpu_reserve_(sq, n * bbs, &at);
-	__asm__ volatile("shfl.sync.idx.b32 %0, %0, %1, 31, %2;" : "+r"(err) : "r"(last), "r"(lanes));
-	__asm__ volatile("shfl.sync.idx.b32 %0, %0, %1, 31, %2;" : "+r"(at) : "r"(last), "r"(lanes));
+	if (lanes >> lane == 1) { /* the last, which has the last part */
+		err = bbs > sq->part.mask + 1 ? -EINVAL : inlay_gpu_reserve_(sq, INLAY_ONES_(lanes) * bbs, &at);
+		if (err == -EAGAIN && inlay_gpu_poll(sq) < 0)
+			err = -EIO;
+	}
+	err = (int)inlay_of_last_(lanes, (uint32_t)err);
+	at = inlay_of_last_(lanes, at);
 	if (INLAY_UNLIKELY(err))
 		return err;
-	inlay_gpu_part_(sq, at + inlay_ones_(lanes & ((1u << lane) - 1)) * bbs, bbs, part);
+	inlay_gpu_part_(sq, at + INLAY_ONES_(lanes & ((1u << lane) - 1)) * bbs, bbs, part);
 	return 0;
-#else
-	(void)lanes;
-	return inlay_gpu_begin(sq, bbs, part);
-#endif
 }
 
-/* Hands over the parts of all lanes. Returns the ticket of this one's. */
+/* Hands over the parts of all lanes. Returns the ticket of all. */
 INLAY_ALWAYS uint32_t inlay_gpu_end_warp(struct inlay_gpu_sq *sq, uint32_t lanes, const struct inlay_sq *part)
 {
-#ifdef __CUDA_ARCH__
-	uint32_t end = part->pi + inlay_sq_room(part), bbs = end - inlay_sq_rung(part), lane;
+	uint32_t end = part->pi + inlay_sq_room(part), bbs = end - inlay_sq_rung(part), lane = inlay_lane_();
 	uint64_t doorbell = inlay_gpu_fill_(part);
 
-	__asm__("mov.u32 %0, %%laneid;" : "=r"(lane));
-	__asm__ volatile("bar.warp.sync %0;" : : "r"(lanes) : "memory");
-	if (lanes >> lane == 1) /* the last, which has the last part */
-		inlay_gpu_publish_(sq, end - inlay_ones_(lanes) * bbs, end, doorbell);
-	return end;
-#else
-	(void)lanes;
-	return inlay_gpu_end(sq, part);
-#endif
+	inlay_lanes_meet_(lanes);
+	if (lanes >> lane == 1)
+		inlay_gpu_publish_(sq, end - INLAY_ONES_(lanes) * bbs, end, doorbell);
+	return end + INLAY_ONES_(lanes >> lane >> 1) * bbs;
 }
 
 INLAY_CASTS_END_

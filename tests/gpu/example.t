@@ -31,6 +31,6 @@ while read -r kernel most; do
 done <<'EOF'
 count_write 105
 count_inline 100
-count_poll 55
+count_poll 61
 EOF
 finish

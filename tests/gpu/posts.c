@@ -164,8 +164,8 @@ static void test_counts(void **state)
 	static const struct {
 		const char *name;
 		uint32_t lanes, most[2];
-	} rows[] = {{"count_write", 1, {55, 59}}, {"count_inline", 1, {54, 56}}, {"count_add", 1, {76, 80}}, {"count_warp", 32, {44, 45}},
-		    {"count_poll", 1, {28, 29}}};
+	} rows[] = {{"count_write", 1, {56, 60}}, {"count_inline", 1, {55, 57}}, {"count_add", 1, {77, 81}}, {"count_warp", 32, {42, 45}},
+		    {"count_poll", 1, {28, 30}}};
 	const uint64_t args[4] = {0x1000, 1, 0x2000, 2};
 	uint64_t executed, net;
 	uint32_t i;
