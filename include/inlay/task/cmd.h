@@ -80,7 +80,7 @@ struct inlay_task_plugin {
 	void (*close)(void *plugin);
 	/* For the worker's user: writes what hosts must know. *len: in, bytes at buf; out, written or needed. */
 	int (*address)(void *plugin, void *buf, size_t *len);
-	/* A connection was connected, up 1, or has ended, up 0. *state: as cmd->state. */
+	/* A connection has come, up 1, or has ended, up 0. *state: as cmd->state. */
 	void (*connection)(void *plugin, struct inlay_task_conn *conn, void **state, int up);
 	/* The handler. */
 	int (*command)(void *plugin, struct inlay_task_cmd *cmd);
@@ -148,7 +148,6 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	uint32_t response_max;          /* bytes of response in a command's own memory */
 	uint32_t kept;                  /* commands with handlers */
 	uint8_t dirty;
-	uint8_t connected;
 	uint8_t broken;                 /* may be read: destroy it */
 	uint32_t lkey;
 	struct inlay_task_fifo_ waiting; /* for earlier commands, or for their payload */

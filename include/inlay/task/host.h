@@ -5,7 +5,7 @@
  *   p = inlay_task_host_default();
  *   memory = aligned_alloc(4096, inlay_task_host_size(&p));
  *   inlay_task_host_create(&host, memory, inlay_task_host_size(&p), pd, &p, &why);
- *   inlay_task_address_write(mine, &host.link.self);  send it to the worker, and get the worker's
+ *   send(..., &host.link.self, INLAY_TASK_ADDRESS, ...);   to the worker, and get its address
  *   inlay_task_host_connect(&host, theirs, len, &why);
  *   ... submit tasks (task.h) ...
  *   inlay_task_host_progress(&host, 32);              calls the callbacks of completed tasks
@@ -58,16 +58,6 @@ INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
 	p.max_inline = 96;
 	p.max_gather = 4;
 	return p;
-}
-
-/* WQEBBs that the send ring needs: for twice the commands in flight, since credit comes late. */
-INLAY_COLD uint32_t inlay_task_host_wqebbs_(const struct inlay_task_host_params *p)
-{
-	uint64_t copied = inlay_task_bbs_(INLAY_TASK_HEAD + p->max_inline, 0);
-	uint64_t gathered = inlay_task_bbs_(INLAY_TASK_MESSAGE_MIN, p->max_gather);
-	uint64_t all = 2 * (copied > gathered ? copied : gathered) * (p->in_flight + 1) + 16;
-
-	return all > 32768 ? 32768 : (uint32_t)all;
 }
 
 /*
@@ -230,14 +220,16 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 	__builtin_memset(h, 0, sizeof(*h));
 	__builtin_memset(&caps, 0, sizeof(caps));
 	h->pd = caps.pd = pd;
-	caps.wqebbs = inlay_task_host_wqebbs_(p);
+	caps.sends = 2 * p->in_flight + 8; /* their credit comes late */
 	caps.receives = p->in_flight;
 	caps.max_inline = INLAY_TASK_HEAD + (p->max_inline < 32 ? 32 : p->max_inline);
 	caps.max_gather = p->max_gather + 2;
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 	caps.cq = &h->cq;
-	/* The device may round the ring up. */
-	err = inlay_task_cq_make_(&h->cq, &h->ibcq, p->channel, pd, 5ull * caps.wqebbs + p->in_flight, why);
+	caps.role = INLAY_TASK_HOST;
+	caps.message = (uint32_t)inlay_round_up(p->message, INLAY_CACHE_LINE);
+	caps.id = p->id;
+	err = inlay_task_cq_make_(&h->cq, &h->ibcq, p->channel, pd, inlay_task_link_cqes_(&caps), why);
 	caps.ibcq = h->ibcq;
 	if (!err)
 		err = inlay_task_link_create(&h->link, &caps, &p->path, why);
@@ -249,24 +241,16 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 	}
 	if (err)
 		inlay_task_host_destroy(h);
-	h->link.self.role = INLAY_TASK_HOST;
-	h->link.self.message = h->message;
-	h->link.self.receives = p->in_flight;
-	h->link.self.id = p->id;
 	return err;
 }
 
 /*
- * Connects to a worker, which must connect before the first command arrives. Returns as
- * inlay_task_link_connect; -EBADFD when the host is or was connected.
+ * Connects to a worker's connection, by its address. Returns as inlay_task_link_connect.
  */
 INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *blob, size_t len, const char **why)
 {
-	int err;
+	int err = inlay_task_link_connect(&h->link, blob, len, INLAY_TASK_WORKER, why);
 
-	if (h->limit || h->broken)
-		return inlay_refuse_(-EBADFD, why, "the host is connected, or was");
-	err = inlay_task_link_connect(&h->link, blob, len, INLAY_TASK_WORKER, why);
 	if (!err)
 		inlay_task_host_begin_(h);
 	return err;

@@ -4,7 +4,7 @@
  * hosts and workers, and for plugins with their own connections; set-up only.
  *
  *   inlay_task_link_create(&link, &caps, &path, &why);    a QP in INIT: post receives now
- *   inlay_task_address_write(blob, &link.self);           for the other side
+ *   send(..., &link.self, INLAY_TASK_ADDRESS, ...);       to the other side, by the caller's means
  *   inlay_task_link_connect(&link, theirs, len, role, &why);
  *   inlay_task_link_break(&link);                         everything is flushed
  *   inlay_task_link_destroy(&link);
@@ -33,11 +33,15 @@ struct inlay_task_caps {
 	struct ibv_cq *ibcq;            /* of both directions */
 	struct inlay_cq *cq;            /* of ibcq, to reserve CQEs in; NULL: the caller keeps count */
 	struct inlay_uar *uar;          /* from inlay_uar_create; NULL: the link's own, or else the QP's */
-	uint32_t wqebbs;                /* of the send queue, at least */
+	uint32_t sends;                 /* messages of the greatest length */
 	uint32_t receives;              /* a power of two */
 	uint32_t max_inline;            /* bytes */
 	uint32_t max_gather;            /* SGEs of a message besides its inline part */
 	uint32_t access;                /* IBV_ACCESS_REMOTE_*: what the peer may do through the QP */
+	uint16_t role;                  /* of the address, like the rest */
+	uint32_t message;
+	uint64_t largest;
+	uint64_t id;
 };
 
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_link {
@@ -46,8 +50,9 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_link {
 	struct inlay_uar own __attribute__((aligned(INLAY_CACHE_LINE)));
 	struct ibv_qp *qp;              /* NULL: the queues have no verbs object */
 	struct inlay_connect_attr path;
+	struct inlay_connect_record at;
 	struct inlay_task_address self;
-	struct inlay_task_address peer; /* once connected */
+	struct inlay_task_address peer; /* zero until connected */
 	uint8_t drained;                /* inlay_task_link_drain_ has posted */
 };
 
@@ -70,9 +75,17 @@ INLAY_COLD int inlay_task_errno_(const char **why, const char *text)
 	return inlay_refuse_(errno ? -errno : -ENOMEM, why, text);
 }
 
+/* At most so many CQEs does a link reserve: libmlx5 adds 12 segments to each WQE, and rounds up. */
+INLAY_COLD uint64_t inlay_task_link_cqes_(const struct inlay_task_caps *caps)
+{
+	uint32_t ds = inlay_seg_inline_ds(caps->max_inline);
+
+	ds = ds > caps->max_gather + 1 ? ds : caps->max_gather + 1;
+	return 2ull * caps->sends * (4 + (ds + 3) / 4) + caps->receives;
+}
+
 /*
- * Makes one end: a QP in INIT and its queues. Fills l->self.at; the rest of l->self is the
- * caller's.
+ * Makes one end: a QP in INIT, its queues and its address, l->self.
  *
  * l     zeroed
  * path  copied, with access from caps
@@ -85,7 +98,6 @@ INLAY_COLD int inlay_task_errno_(const char **why, const char *text)
 INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps,
 				      const struct inlay_connect_attr *path, const char **why)
 {
-	uint32_t ds = 3 + (uint32_t)inlay_seg_inline_ds(caps->max_inline), bbs;
 	struct inlay_uar *uar = caps->uar ? caps->uar : &l->own;
 	struct ibv_qp_init_attr_ex init;
 	struct mlx5dv_qp_init_attr dv;
@@ -109,10 +121,7 @@ INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct in
 	init.cap.max_send_sge = caps->max_gather + 1;
 	init.cap.max_recv_sge = 1;
 	init.cap.max_recv_wr = caps->receives;
-	if (ds < 3 + init.cap.max_send_sge)
-		ds = 3 + init.cap.max_send_sge;
-	bbs = (ds + 3) / 4;
-	init.cap.max_send_wr = (caps->wqebbs + bbs - 1) / bbs;
+	init.cap.max_send_wr = caps->sends;
 	/* No message may be scattered to its CQE. */
 	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
 	dv.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
@@ -126,24 +135,42 @@ INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct in
 	if (!err)
 		err = inlay_rq_from_qp(&l->rq, l->qp, caps->cq, why);
 	if (!err)
-		err = inlay_connect_local(&l->self.at, l->qp, &l->path, why);
-	if (err)
+		err = inlay_connect_local(&l->at, l->qp, &l->path, why);
+	if (err) {
 		inlay_task_link_destroy(l);
-	return err;
+		return err;
+	}
+	inlay_connect_pack(&l->at, l->self.at);
+	l->self.role = caps->role;
+	l->self.message = caps->message;
+	l->self.receives = caps->receives;
+	l->self.largest = caps->largest;
+	l->self.id = caps->id;
+	inlay_task_address_seal_(&l->self);
+	return 0;
 }
 
 /*
  * Connects the QP, to RTS, to a peer of this role, by its address. Post receives first.
  *
- * Returns 0; -EPROTO for less than an address, another magic or version; -EBADMSG for a wrong
- * checksum; -EINVAL for another role, or a field out of range; then l->peer is undefined, and the
- * QP has not changed. After an error of inlay_connect_rts, destroy the link.
+ * Returns 0; -EBADFD when it was connected before; -EPROTO for less than an address, another magic
+ * or version; -EBADMSG for a wrong checksum; -EINVAL for another role, or a field out of range; then
+ * nothing has changed. After an error of inlay_connect_rts, destroy the link.
  */
 INLAY_COLD int inlay_task_link_connect(struct inlay_task_link *l, const void *blob, size_t len, uint32_t role, const char **why)
 {
-	int err = inlay_task_address_read_(&l->peer, blob, len, role, why);
+	struct inlay_connect_record at;
+	struct inlay_task_address peer;
+	int err;
 
-	return err ? err : inlay_connect_rts(l->qp, &l->self.at, &l->peer.at, &l->path, why);
+	if (l->peer.role)
+		return inlay_refuse_(-EBADFD, why, "it was connected before");
+	err = inlay_task_address_read_(&peer, &at, blob, len, role, why);
+	if (!err)
+		err = inlay_connect_rts(l->qp, &l->at, &at, &l->path, why);
+	if (!err)
+		l->peer = peer;
+	return err;
 }
 
 /* Moves the QP to the error state: everything is flushed. Returns 0 or a negative errno. */

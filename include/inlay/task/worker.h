@@ -9,9 +9,8 @@
  *   p.num_plugins = 1;
  *   inlay_task_worker_create(&worker, pd, &p, &why);
  *
- *   inlay_task_conn_create(&conn, memory, inlay_task_conn_size(&p), &worker, &why);
- *   inlay_task_address_write(mine, &conn.link.self);     send it to the host, and get the host's
- *   inlay_task_conn_connect(&conn, theirs, len, &why);
+ *   inlay_task_conn_create(&conn, memory, inlay_task_conn_size(&p), &worker, theirs, len, &why);
+ *   send(..., &conn.link.self, INLAY_TASK_ADDRESS, ...);     to the host that theirs came from
  *   for (;;) {
  *           inlay_task_worker_progress(&worker, 64);
  *           if (conn.broken)                             its host died or misbehaved
@@ -73,14 +72,25 @@ INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 	return p;
 }
 
-INLAY_COLD uint32_t inlay_task_conn_wqebbs_(const struct inlay_task_worker_params *p)
+INLAY_COLD struct inlay_task_caps inlay_task_conn_caps_(struct inlay_task_worker *w, const struct inlay_task_worker_params *p)
 {
-	uint64_t each = inlay_task_bbs_(INLAY_TASK_HEAD + p->max_inline, 0), all;
+	struct inlay_task_caps caps;
 
-	if (each < 3) /* a response written by key, and its answer */
-		each = 3;
-	all = each * ((uint64_t)p->credits + p->spare + 6) + p->credits + 16;
-	return all > 32768 ? 32768 : (uint32_t)all;
+	__builtin_memset(&caps, 0, sizeof(caps));
+	caps.pd = w->pd;
+	caps.ibcq = w->ibcq;
+	caps.cq = &w->cq;
+	caps.uar = w->uar.td ? &w->uar : NULL;
+	caps.sends = p->credits + 8; /* most answers take half the greatest length */
+	caps.receives = p->credits;
+	caps.max_inline = INLAY_TASK_HEAD + p->max_inline;
+	caps.max_gather = INLAY_TASK_RESPONSE_PIECES;
+	caps.access = IBV_ACCESS_REMOTE_WRITE; /* for the host's probes; no region grants it */
+	caps.role = INLAY_TASK_WORKER;
+	caps.message = p->message;
+	caps.largest = p->pool ? p->pool->element_size : 0;
+	caps.id = p->id;
+	return caps;
 }
 
 INLAY_ALWAYS const struct inlay_task_entry *inlay_task_worker_plugin_(const struct inlay_task_worker *w, uint64_t id)
@@ -151,15 +161,15 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, struct ibv_pd *pd,
 					const struct inlay_task_worker_params *p, const char **why)
 {
+	struct inlay_task_caps caps;
 	int err;
 
 	if (!w || (uintptr_t)w % INLAY_CACHE_LINE || !pd || !inlay_task_worker_valid_(p))
 		return inlay_refuse_(-EINVAL, why, "a worker's argument or parameter is out of its range");
 	__builtin_memset(w, 0, sizeof(*w));
 	w->pd = pd;
-	/* The device may round rings up; each connection reserves what it needs. */
-	err = inlay_task_cq_make_(&w->cq, &w->ibcq, p->channel, pd,
-				  p->connections * (5ull * inlay_task_conn_wqebbs_(p) + p->credits), why);
+	caps = inlay_task_conn_caps_(w, p);
+	err = inlay_task_cq_make_(&w->cq, &w->ibcq, p->channel, pd, p->connections * inlay_task_link_cqes_(&caps), why);
 	if (!err) {
 		err = inlay_uar_create(&w->uar, pd, INLAY_UAR_SERIAL, why);
 		if (!err || err == -ENOTSUP) /* then each QP uses its own register */
@@ -203,7 +213,18 @@ INLAY_COLD size_t inlay_task_conn_size(const struct inlay_task_worker_params *p)
 	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_conn_place_(&c, p, 0) : 0;
 }
 
-/* Makes all of a connection but verbs objects. c->link's queues are set, the rest is zero. */
+/* Tells the plugins that the connection has come or ended. */
+INLAY_COLD void inlay_task_conn_tell_(struct inlay_task_conn *c, int up)
+{
+	const struct inlay_task_worker *w = c->worker;
+	uint32_t i;
+
+	for (i = 0; i < w->num_plugins; i++)
+		if (w->plugins[i].plugin->connection)
+			w->plugins[i].plugin->connection(w->plugins[i].argument, c, &c->states[i], up);
+}
+
+/* Makes all of a connection but verbs objects. c->link's queues and peer are set, the rest is zero. */
 INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w,
 				      uint32_t lkey)
 {
@@ -213,6 +234,9 @@ INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, s
 	uint32_t i;
 
 	c->worker = w;
+	c->answer_max = c->link.peer.message - INLAY_TASK_HEAD;
+	c->response_max = c->answer_max < p->response ? c->answer_max : p->response;
+	c->max_inline = p->max_inline < c->response_max ? p->max_inline : c->response_max;
 	c->mask = p->credits - 1;
 	c->lkey = lkey;
 	c->half = (inlay_sq_size(&c->link.sq) - 1) >> 1;
@@ -232,45 +256,24 @@ INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, s
 	inlay_rq_ring(&c->link.rq);
 	*inlay_task_worker_conn_(w, inlay_sq_qpn(&c->link.sq)) = c;
 	w->num_conns++;
-}
-
-/* Tells the plugins that the connection has come or ended. */
-INLAY_COLD void inlay_task_conn_tell_(struct inlay_task_conn *c, int up)
-{
-	const struct inlay_task_worker *w = c->worker;
-	uint32_t i;
-
-	for (i = 0; i < w->num_plugins; i++)
-		if (w->plugins[i].plugin->connection)
-			w->plugins[i].plugin->connection(w->plugins[i].argument, c, &c->states[i], up);
-}
-
-/* Opens the connection, which is connected to c->link.peer. */
-INLAY_COLD void inlay_task_conn_begin_(struct inlay_task_conn *c)
-{
-	const struct inlay_task_worker_params *p = &c->worker->params;
-
-	c->answer_max = c->link.peer.message - INLAY_TASK_HEAD;
-	c->response_max = c->answer_max < p->response ? c->answer_max : p->response;
-	c->max_inline = p->max_inline < c->response_max ? p->max_inline : c->response_max;
-	c->connected = 1;
 	inlay_task_conn_tell_(c, 1);
 }
 
 /*
- * Makes a connection: its queue pair and memory region, with the receives posted.
+ * Makes a connection to a host, by its address, and tells the plugins.
  *
- * c       aligned to a cache line; c and memory are the connection's until it is destroyed
- * memory  for commands and messages, aligned to a cache line, better to a page
- * size    bytes, at least inlay_task_conn_size(&worker->params)
+ * c          aligned to a cache line; c and memory are the connection's until it is destroyed
+ * memory     for commands and messages, aligned to a cache line, better to a page
+ * size       bytes, at least inlay_task_conn_size(&worker->params)
+ * blob, len  the host's address
  *
  * Returns 0; -EINVAL for NULL or a wrong alignment; -ENOBUFS if size is too small; -EAGAIN when the
- * worker has params.connections; an error of inlay_task_link_create, such as -ENOSPC when the
- * worker's CQ has too few CQEs left; else the negative errno of ibv_reg_mr. On failure nothing is
- * left behind, and *why says what failed.
+ * worker has params.connections; an error of inlay_task_link_create or inlay_task_link_connect;
+ * else the negative errno of ibv_reg_mr. On failure nothing is left behind, and *why says what
+ * failed.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w,
-				      const char **why)
+				      const void *blob, size_t len, const char **why)
 {
 	const struct inlay_task_worker_params *p = &w->params;
 	struct inlay_task_caps caps;
@@ -283,47 +286,23 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	if (w->num_conns == p->connections)
 		return inlay_refuse_(-EAGAIN, why, "the worker has all its connections");
 	__builtin_memset(c, 0, sizeof(*c));
-	__builtin_memset(&caps, 0, sizeof(caps));
-	caps.pd = w->pd;
-	caps.ibcq = w->ibcq;
-	caps.cq = &w->cq;
-	caps.uar = w->uar.td ? &w->uar : NULL;
-	caps.wqebbs = inlay_task_conn_wqebbs_(p);
-	caps.receives = p->credits;
-	caps.max_inline = INLAY_TASK_HEAD + p->max_inline;
-	caps.max_gather = INLAY_TASK_RESPONSE_PIECES;
-	caps.access = IBV_ACCESS_REMOTE_WRITE; /* for the host's probes; no region grants it */
+	caps = inlay_task_conn_caps_(w, p);
 	err = inlay_task_link_create(&c->link, &caps, &p->path, why);
-	if (err)
-		return err;
-	errno = 0;
-	inlay_task_conn_place_(c, p, 0);
-	c->mr = ibv_reg_mr(w->pd, memory, (size_t)c->num * c->stride, (unsigned)IBV_ACCESS_LOCAL_WRITE);
-	if (!c->mr) {
-		err = inlay_task_errno_(why, "the connection's memory cannot be registered");
+	if (!err)
+		err = inlay_task_link_connect(&c->link, blob, len, INLAY_TASK_HOST, why);
+	if (!err) {
+		errno = 0;
+		inlay_task_conn_place_(c, p, 0);
+		c->mr = ibv_reg_mr(w->pd, memory, (size_t)c->num * c->stride, (unsigned)IBV_ACCESS_LOCAL_WRITE);
+		if (!c->mr)
+			err = inlay_task_errno_(why, "the connection's memory cannot be registered");
+	}
+	if (err) {
 		inlay_task_link_destroy(&c->link);
 		return err;
 	}
 	inlay_task_conn_init_(c, memory, w, c->mr->lkey);
-	c->link.self.role = INLAY_TASK_WORKER;
-	c->link.self.message = p->message;
-	c->link.self.receives = p->credits;
-	c->link.self.largest = p->pool ? p->pool->element_size : 0;
-	c->link.self.id = p->id;
 	return 0;
-}
-
-/* Connects to a host. Returns as inlay_task_link_connect; -EBADFD when it is or was connected. */
-INLAY_COLD int inlay_task_conn_connect(struct inlay_task_conn *c, const void *blob, size_t len, const char **why)
-{
-	int err;
-
-	if (c->connected || c->broken)
-		return inlay_refuse_(-EBADFD, why, "the connection is connected, or was");
-	err = inlay_task_link_connect(&c->link, blob, len, INLAY_TASK_HOST, why);
-	if (!err)
-		inlay_task_conn_begin_(c);
-	return err;
 }
 
 /* Ends the connection. Commands whose memory the device may still use go to `sending`. */
@@ -339,8 +318,7 @@ INLAY_COLD void inlay_task_conn_end_(struct inlay_task_conn *c)
 			inlay_task_fifo_push_(&c->sending, cmd);
 		else
 			inlay_task_cmd_spare_(cmd);
-	if (c->connected)
-		inlay_task_conn_tell_(c, 0);
+	inlay_task_conn_tell_(c, 0);
 }
 
 /* Rings for all posted answers and receives, at the end of progress. */
