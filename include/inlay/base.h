@@ -217,8 +217,10 @@ INLAY_FN int inlay_is_pow2(uint64_t n)
 #ifdef __CUDA_ARCH__
 #ifdef __CUDACC__
 #define INLAY_ONES_(n) ((uint32_t)__popc(n))
+#define INLAY_LAST_(n) (31 - (uint32_t)__clz((int)(n)))
 #else
 #define INLAY_ONES_(n) ((uint32_t)__builtin_popcount(n))
+#define INLAY_LAST_(n) (31 - (uint32_t)__builtin_clz(n))
 #endif
 #define INLAY_CTZ_(n) INLAY_ONES_(~(n) & ((n) - 1))
 #else
@@ -314,6 +316,26 @@ INLAY_ALWAYS void inlay_put64(void *at, uint64_t value)
 	__builtin_memcpy(at, &value, sizeof(value));
 #endif
 }
+
+/* Stores side by side. A GPU, which has all values before the first store, makes fewer of them. */
+#ifdef __CUDA_ARCH__
+INLAY_GPU_FN_ void INLAY_PUT_TWO_(void *at, uint64_t first, uint64_t second)
+{
+	inlay_put64(at, first);
+	inlay_put64((uint8_t *)at + 8, second);
+}
+
+INLAY_GPU_FN_ void INLAY_PUT_THREE_(void *at, uint32_t first, uint32_t second, uint64_t third)
+{
+	inlay_put32(at, first);
+	inlay_put32((uint8_t *)at + 4, second);
+	inlay_put64((uint8_t *)at + 8, third);
+}
+#else
+#define INLAY_PUT_TWO_(at, first, second) (inlay_put64(at, first), inlay_put64((uint8_t *)(at) + 8, second))
+#define INLAY_PUT_THREE_(at, first, second, third) \
+	(inlay_put32(at, first), inlay_put32((uint8_t *)(at) + 4, second), inlay_put64((uint8_t *)(at) + 8, third))
+#endif
 
 /* ---- Copies ---- */
 
@@ -548,10 +570,7 @@ INLAY_ALWAYS uint32_t inlay_lane_(void)
 INLAY_ALWAYS uint32_t inlay_of_last_(uint32_t lanes, uint32_t v)
 {
 #ifdef __CUDA_ARCH__
-	uint32_t last;
-
-	__asm__("bfind.u32 %0, %1;" : "=r"(last) : "r"(lanes));
-	__asm__ volatile("shfl.sync.idx.b32 %0, %0, %1, 31, %2;" : "+r"(v) : "r"(last), "r"(lanes));
+	__asm__ volatile("shfl.sync.idx.b32 %0, %0, %1, 31, %2;" : "+r"(v) : "r"(INLAY_LAST_(lanes)), "r"(lanes));
 #endif
 	(void)lanes;
 	return v;
@@ -571,7 +590,9 @@ INLAY_ALWAYS void inlay_lanes_meet_(uint32_t lanes)
 /* Tells the CPU that this is a spin loop. */
 INLAY_ALWAYS void inlay_relax(void)
 {
+#ifndef __CUDA_ARCH__
 	INLAY_FENCE_("pause", "yield", "");
+#endif
 }
 
 /* Takes the lock if it is free. Returns whether it did. */

@@ -18,27 +18,26 @@
  * The CQ is collapsed (INLAY_DEVX_CQ_COLLAPSED): its one CQE names the latest signaled WQE. Signal
  * the last WQE of each part, or wait for later tickets only.
  *
- * Set-up, on the CPU. Ring, record and CQE lie in memory that device and GPU reach; the register is
- * mapped into the GPU:
+ * Set-up, on the CPU. Ring, record and CQE lie in memory that device and GPU reach, here the host's:
  *
- *   cudaHostAlloc(&mem, bytes, cudaHostAllocMapped);           of the umem: ring, record, CQE
+ *   cudaHostAlloc(&mem, bytes, cudaHostAllocMapped);           then inlay_devx_umem_reg
  *   cudaHostGetDevicePointer(&gmem, mem, 0);
  *   cudaHostRegister(uar.page, 4096, cudaHostRegisterIoMemory | cudaHostRegisterMapped);
  *   cudaHostGetDevicePointer(&gpage, uar.page, 0);
  *   map.ring = gmem + ring_offset, map.record = gmem + record_offset, map.cqe = gmem + cqe_offset;
  *   map.reg = gpage + (uar.uar.reg - uar.page);
  *   err = inlay_gpu_sq_init(&flat, &qp.sq, &map);
- *   cudaMalloc(&sq, sizeof(flat));
- *   cudaMemcpy(sq, &flat, sizeof(flat), cudaMemcpyHostToDevice);
+ *   cudaMalloc(&sq, sizeof(flat)), cudaMemcpy(sq, &flat, sizeof(flat), cudaMemcpyHostToDevice);
  *
- * With all of it in GPU memory (a umem of its dmabuf), define INLAY_GPU_SCOPE as "gpu": cheaper
- * fences. A GPU that cannot map the register writes doorbells to a word, which a thread of the CPU
- * forwards (inlay_gpu_forward).
+ * In GPU memory, all of it, with INLAY_GPU_SCOPE defined as "gpu" (cheaper fences):
  *
- * A kernel can post whatever inlay_post and inlay_post_atomic can, on any type of QP, without
- * INLAY_RING, and WQEs written by hand (wqe/sync.h: WAIT). A queue that one thread owns works as on
- * the CPU: inlay_cq_peek and inlay_cq_advance on a CQ with owner bits, inlay_rq_post, inlay_srq_post.
- * Raw packets, batches and set-up stay on the CPU.
+ *   cudaMalloc(&gmem, bytes);
+ *   cuMemGetHandleForAddressRange(&fd, gmem, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+ *   err = inlay_devx_umem_reg_dmabuf(&umem, ctx, fd, 0, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE);
+ *   umem.addr = ...                                            as the CPU sees it, for set-up
+ *
+ * A GPU that cannot map the register writes doorbells to a word, which a thread of the CPU forwards
+ * (inlay_gpu_forward). tuning.md lists what a kernel can post.
  *
  * Threads: any number, of one GPU, or of the CPU. Needs CUDA 12.2 and compute capability 7.0. It has
  * not run on a GPU yet: tests/gpu interprets compiled kernels. Sources: PTX ISA, "Memory Consistency
@@ -69,40 +68,30 @@ struct inlay_gpu_sq {
 
 /* Where the threads that post see each. */
 struct inlay_gpu_map {
-	void *ring;
-	void *record; /* two words, receive then send */
-	void *reg;    /* the register, or the word of inlay_gpu_forward */
-	void *cqe;    /* of the collapsed CQ */
+	void *ring, *record; /* record: two words, receive then send */
+	void *reg;           /* the register, or the word of inlay_gpu_forward */
+	void *cqe;           /* of the collapsed CQ */
 };
 
 /* ---- Set-up ---- */
 
 /*
- * Fills *gpu for a send queue that nothing else posts to from now on.
- *
- * sq   attached, with nothing posted since its QP was last reset
- * map  ring 64-byte, cqe 64-byte, reg 8-byte, record 4-byte aligned; not kept
- *
+ * Fills *gpu for a send queue that nothing was posted to since its QP was last reset, and that nothing
+ * else posts to from now on. map: ring and CQE 64-byte, reg 8-byte, record 4-byte aligned; not kept.
  * Returns 0, -EINVAL for a pointer that is NULL or misaligned, -EBUSY if something was posted.
  */
 INLAY_COLD INLAY_RESULT int inlay_gpu_sq_init(struct inlay_gpu_sq *gpu, const struct inlay_sq *sq,
 					      const struct inlay_gpu_map *map)
 {
-	if (!map->ring || (uintptr_t)map->ring % INLAY_WQEBB || !map->cqe || (uintptr_t)map->cqe % 64)
-		return -EINVAL;
-	if (!map->record || (uintptr_t)map->record % 4 || !map->reg || (uintptr_t)map->reg % 8)
+	if (!map->ring || !map->cqe || !map->record || !map->reg || (uintptr_t)map->record % 4 || (uintptr_t)map->reg % 8 ||
+	    ((uintptr_t)map->ring | (uintptr_t)map->cqe) % 64)
 		return -EINVAL;
 	if (inlay_sq_index(sq))
 		return -EBUSY;
 	__builtin_memset(gpu, 0, sizeof(*gpu));
+	gpu->part = *sq; /* checks want its register; no part is rung */
 	gpu->part.buf = gpu->part.last = (uint8_t *)map->ring;
 	gpu->part.end = gpu->part.buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
-	gpu->part.uar = sq->uar; /* checks want one; no part is rung */
-	gpu->part.qpn8 = sq->qpn8;
-	gpu->part.mask = sq->mask;
-	gpu->part.max_ds = sq->max_ds;
-	gpu->part.atomics = sq->atomics;
-	gpu->part.type = sq->type;
 	gpu->record = (uint32_t *)map->record + MLX5_SND_DBR;
 	gpu->reg = (uint64_t *)map->reg;
 	gpu->cqe = (uint8_t *)map->cqe;
@@ -121,9 +110,8 @@ INLAY_FN void inlay_gpu_reset(struct inlay_gpu_sq *gpu)
 }
 
 /*
- * Forwards the GPU's latest doorbell if there is one; returns whether there was. A thread of the CPU,
- * alone with the register, calls it in a loop. word: map.reg, in the host's memory; 0 at first, and
- * again before inlay_gpu_reset.
+ * Forwards the GPU's latest doorbell, if any; returns whether it did. A thread of the CPU, alone with
+ * the register, calls it in a loop. word: map.reg, in the host's memory; 0 at first and when reset.
  */
 INLAY_COLD int inlay_gpu_forward(uint64_t *word, struct inlay_uar *uar)
 {
@@ -174,8 +162,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_gpu_poll(struct inlay_gpu_sq *sq)
 
 /*
  * Whether everything before a ticket is done. Returns 1, 0, -EIO if the queue has failed (the WQEs may
- * have been done before), or -EINVAL for a ticket that inlay_gpu_end has not returned, or that is
- * 2^31 WQEBBs old.
+ * have been done before), or -EINVAL for a ticket that no end returned, or that is 2^31 WQEBBs old.
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_test(struct inlay_gpu_sq *sq, uint32_t ticket)
 {
@@ -221,39 +208,36 @@ INLAY_FN uint32_t inlay_gpu_error(const struct inlay_gpu_sq *sq, uint32_t *index
 
 /* ---- Data path: parts of the ring ---- */
 
-/* Reserves bbs WQEBBs from *at on. */
-INLAY_ALWAYS int inlay_gpu_reserve_(struct inlay_gpu_sq *sq, uint32_t bbs, uint32_t *at)
+/* Reserves bbs WQEBBs from *at on. mask: the ring's. Returns whether there was room. */
+INLAY_ALWAYS int inlay_gpu_reserve_(struct inlay_gpu_sq *sq, uint32_t mask, uint32_t bbs, uint32_t *at)
 {
-	uint32_t mask = sq->part.mask;
-
-	if (INLAY_UNLIKELY(bbs - 1 > mask))
-		return -EINVAL;
 	*at = inlay_gpu_load_(&sq->reserved, 0);
 	do {
 		if (INLAY_UNLIKELY(*at + (bbs - 1) - inlay_gpu_load_(&sq->done, 1) > mask))
-			return -EAGAIN;
+			return 0;
 	} while (INLAY_UNLIKELY(!inlay_gpu_cas_(&sq->reserved, at, *at + bbs)));
-	return 0;
+	return 1;
 }
 
-INLAY_ALWAYS void inlay_gpu_part_(const struct inlay_gpu_sq *sq, uint32_t at, uint32_t bbs, struct inlay_sq *part)
+INLAY_ALWAYS void inlay_gpu_part_(const struct inlay_gpu_sq *sq, uint32_t mask, uint32_t at, uint32_t bbs, struct inlay_sq *part)
 {
 	*part = sq->part;
-	part->unrung = part->copy_max = part->last_ds = 0; /* as constants */
+	part->mask = mask; /* as a register, and these as constants */
+	part->unrung = part->copy_max = part->last_ds = 0;
 	part->pi = part->short_from = at;
-	part->pending = part->mask - (bbs - 1);
+	part->pending = mask - (bbs - 1);
 }
 
 /* Fills `left` WQEBBs with NOPs, the last one signaled. Returns that one's first 8 bytes. */
 INLAY_APART uint64_t inlay_gpu_nops_(uint8_t *ring, uint32_t mask, uint64_t qpn8, uint32_t at, uint32_t left)
 {
-	uint8_t *wqe = NULL;
+	uint8_t *wqe;
 
 	INLAY_UNROLL_(1)
-	for (; left; at++, left--) {
+	do {
 		wqe = ring + (size_t)(at & mask) * INLAY_WQEBB;
-		inlay_wqe_ctrl(wqe, at, MLX5_OPCODE_NOP, qpn8, 1, left == 1 ? INLAY_SIGNALED : 0, 0);
-	}
+		inlay_wqe_ctrl(wqe, at++, MLX5_OPCODE_NOP, qpn8, 1, left == 1 ? INLAY_SIGNALED : 0, 0);
+	} while (--left);
 	return *(const inlay_pair_ *)(const void *)wqe;
 }
 
@@ -270,6 +254,8 @@ INLAY_ALWAYS uint64_t inlay_gpu_fill_(const struct inlay_sq *part)
 /* Publishes [at, end), and rings if nobody has reserved behind it. */
 INLAY_ALWAYS void inlay_gpu_publish_(struct inlay_gpu_sq *sq, uint32_t at, uint32_t end, uint64_t doorbell)
 {
+	uint32_t *record = sq->record;
+	uint64_t *reg = sq->reg;
 	int last;
 
 	while (INLAY_UNLIKELY(inlay_gpu_load_(&sq->published, 0) != at))
@@ -278,9 +264,9 @@ INLAY_ALWAYS void inlay_gpu_publish_(struct inlay_gpu_sq *sq, uint32_t at, uint3
 	inlay_fence_wqe_record();
 	last = inlay_gpu_load_(&sq->reserved, 0) == end;
 	if (last) {
-		INLAY_STORE_(sq->record, inlay_to_be32(end & 0xffff));
+		INLAY_STORE_(record, inlay_to_be32(end & 0xffff));
 		inlay_fence_record_reg();
-		inlay_gpu_doorbell_(sq->reg, doorbell);
+		inlay_gpu_doorbell_(reg, doorbell);
 	}
 	/* A doorbell precedes that of whoever publishes next; the register is one location for both. */
 	inlay_gpu_store_(&sq->published, end, last);
@@ -289,18 +275,18 @@ INLAY_ALWAYS void inlay_gpu_publish_(struct inlay_gpu_sq *sq, uint32_t at, uint3
 /*
  * Reserves bbs WQEBBs, 1 to the ring's size, as a send queue of their own. Post to it, then call
  * inlay_gpu_end. A post that does not fit returns -EAGAIN and writes nothing. Never ring it.
- *
  * Returns 0; -EAGAIN when the ring has no room before a further inlay_gpu_poll; -EINVAL for a bbs
  * that can never fit.
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin(struct inlay_gpu_sq *sq, uint32_t bbs, struct inlay_sq *part)
 {
-	uint32_t at;
-	int err = inlay_gpu_reserve_(sq, bbs, &at);
+	uint32_t mask = sq->part.mask, at;
 
-	if (INLAY_UNLIKELY(err))
-		return err;
-	inlay_gpu_part_(sq, at, bbs, part);
+	if (INLAY_UNLIKELY(bbs - 1 > mask))
+		return -EINVAL;
+	if (INLAY_UNLIKELY(!inlay_gpu_reserve_(sq, mask, bbs, &at)))
+		return -EAGAIN;
+	inlay_gpu_part_(sq, mask, at, bbs, part);
 	return 0;
 }
 
@@ -316,37 +302,35 @@ INLAY_ALWAYS uint32_t inlay_gpu_end(struct inlay_gpu_sq *sq, const struct inlay_
 
 /*
  * As inlay_gpu_begin and inlay_gpu_end, with one reservation and one doorbell for several lanes of a
- * warp: each gets a part of bbs WQEBBs. All get the same result; begin_warp polls by itself, and
- * returns -EIO to all if the queue has failed. inlay_gpu_wait may differ, so they vote:
+ * warp: each gets a part of bbs WQEBBs. All get the same result. begin_warp polls by itself: it also
+ * returns -EIO when the queue has failed. As inlay_gpu_wait may differ, the lanes leave by a vote:
  *
- *   do
- *           err = inlay_gpu_begin_warp(sq, lanes, 1, &part);
- *   while (err == -EAGAIN);
+ *   while ((err = inlay_gpu_begin_warp(sq, lanes, 1, &part)) == -EAGAIN)
+ *           ;
  *   if (err)
  *           return;
  *   err = inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED);
- *   err = inlay_gpu_wait(sq, inlay_gpu_end_warp(sq, lanes, &part));
- *   if (__any_sync(lanes, err))
+ *   if (__any_sync(lanes, inlay_gpu_wait(sq, inlay_gpu_end_warp(sq, lanes, &part))))
  *           return;
  *
- * lanes  mask of the lanes that call it, with the same arguments, and then inlay_gpu_end_warp. On a
- *        CPU, 1
+ * lanes: mask of those that call both, with the same arguments; on a CPU, 1.
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin_warp(struct inlay_gpu_sq *sq, uint32_t lanes, uint32_t bbs, struct inlay_sq *part)
 {
-	uint32_t at = 0, lane = inlay_lane_();
+	uint32_t mask = sq->part.mask, at = 0, lane = inlay_lane_(), n = INLAY_ONES_(lanes);
 	int err = 0;
 
 	if (lanes >> lane == 1) { /* the last, which has the last part */
-		err = bbs > sq->part.mask + 1 ? -EINVAL : inlay_gpu_reserve_(sq, INLAY_ONES_(lanes) * bbs, &at);
-		if (err == -EAGAIN && inlay_gpu_poll(sq) < 0)
-			err = -EIO;
+		if (bbs - 1 > mask || n * bbs - 1 > mask)
+			err = -EINVAL;
+		else if (!inlay_gpu_reserve_(sq, mask, n * bbs, &at))
+			err = inlay_gpu_poll(sq) < 0 ? -EIO : -EAGAIN;
 	}
 	err = (int)inlay_of_last_(lanes, (uint32_t)err);
 	at = inlay_of_last_(lanes, at);
 	if (INLAY_UNLIKELY(err))
 		return err;
-	inlay_gpu_part_(sq, at + INLAY_ONES_(lanes & ((1u << lane) - 1)) * bbs, bbs, part);
+	inlay_gpu_part_(sq, mask, at + INLAY_ONES_(lanes & ((1u << lane) - 1)) * bbs, bbs, part);
 	return 0;
 }
 

@@ -26,6 +26,25 @@
 KERNELS(KERNEL)
 #endif
 
+extern "C" __global__ void receives(struct receiver *me, const struct ibv_sge *sge, uint32_t num)
+{
+	receive(me, sge, num);
+}
+
+/* Each of the lanes writes 8 bytes of its own. */
+extern "C" __global__ void warp_writes(struct inlay_gpu_sq *sq, uint32_t lanes, uint32_t bbs, struct answer *out, uint64_t raddr)
+{
+	struct inlay_sq part;
+
+	out += inlay_lane_();
+	raddr += inlay_lane_();
+	out->begin = inlay_gpu_begin_warp(sq, lanes, bbs, &part);
+	if (out->begin)
+		return;
+	out->post = inlay_post_write_inline(&part, raddr, 7, &raddr, 8, INLAY_SIGNALED);
+	out->ticket = inlay_gpu_end_warp(sq, lanes, &part);
+}
+
 /* Whether one of the lanes says so */
 __attribute__((device)) static inline int any(uint32_t lanes, int says)
 {
@@ -117,8 +136,7 @@ extern "C" __global__ void warp_reads(struct inlay_gpu_sq *sq, struct reader *me
 		wr.raddr = raddr, wr.rkey = rkey, wr.data = (const void *)(uintptr_t)value, wr.len = 8, wr.lkey = lkey;        \
 		if (begin)                                                                                                       \
 			return;                                                                                                  \
-		if (call)                                                                                                        \
-			return;                                                                                                  \
+		(void)!(call);                                                                                                   \
 		end;                                                                                                             \
 	}
 #define COUNT_ONE(name, call) COUNT(name, inlay_gpu_begin(sq, 1, &part), call, inlay_gpu_end(sq, &part))

@@ -70,6 +70,7 @@ struct ptx_thread {
 	uint32_t depth, lane, waits; /* waits: 1 + mask of a barrier that the thread has come to */
 	uint64_t exchange;           /* what it gave to a shuffle */
 	uint64_t executed, net;      /* net: without moves, conversions and parameters */
+	uint32_t atomics, fences, doorbells;
 	const struct ptx_memory *memory;
 	uint8_t local[PTX_LOCAL] __attribute__((aligned(16)));
 	void *own;                   /* the memory's */
@@ -216,6 +217,8 @@ static void ptx_instruction(struct ptx_function *f, const char *s)
 		if (!strcmp(part, "mmio"))
 			op->order = PTX_MMIO;
 	}
+	if ((op->what == PTX_fence || op->order == PTX_MMIO) && !strstr(op->name, ".sys"))
+		ptx_fail("%s: the device is outside of its scope", op->name);
 	if (op->what == PTX_bra) {
 		snprintf(op->text, sizeof(op->text), "%.*s", (int)strcspn(s, " \t;"), s);
 		return;
@@ -449,6 +452,9 @@ static int ptx_step(struct ptx_thread *t)
 	reg = t->frame[t->depth - 1].reg;
 	op = &f->code[t->frame[t->depth - 1].at++];
 	t->executed++;
+	t->atomics += op->what == PTX_atom;
+	t->fences += op->what == PTX_fence;
+	t->doorbells += op->order == PTX_MMIO;
 	t->net += op->what != PTX_mov && op->what != PTX_cvt && op->what != PTX_cvta && op->space != 'p';
 	if (op->guard >= 0 && (reg[op->guard] != 0) == op->negated)
 		return 1;
