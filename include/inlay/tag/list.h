@@ -491,6 +491,7 @@ INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct
 	return filed->signaled;
 }
 
+INLAY_CALLS_COLD_
 /* A tagged receive: consumed, done, or both. */
 INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				      struct inlay_tag_wc *wc)
@@ -552,6 +553,7 @@ settle:
 	return 1;
 }
 
+INLAY_CALLS_COLD_
 /*
  * Takes in a completion of this list (inlay_tag_list_owns), before inlay_cq_advance. Statuses,
  * opcodes and flags are those of an extended CQ (ibv_start_poll). An unexpected message is
