@@ -100,10 +100,10 @@ static void introduce(uint32_t index)
 {
 	struct worker_group_oob oob = {gather_all, gathered, NULL, NULL, opt.workers, index};
 	struct inlay_task_caps caps = {
-		.pd = client.pd, .wqebbs = 16, .receives = 16, .max_gather = 1, .access = IBV_ACCESS_REMOTE_WRITE};
+		.pd = client.pd, .sends = 8, .max_gather = 1, .access = IBV_ACCESS_REMOTE_WRITE};
 	struct worker_group_segment mine;
 	size_t size = worker_group_size(opt.workers, STRIDE), len;
-	uint8_t address[INLAY_TASK_ADDRESS], door[INLAY_TASK_ADDRESS], blob[512];
+	uint8_t address[INLAY_TASK_ADDRESS], blob[512];
 
 	need(worker_group_create(&group, memory(size), size, STRIDE, &oob), "a group");
 	ep = client_endpoint(address);
@@ -113,14 +113,13 @@ static void introduce(uint32_t index)
 	caps.ibcq = way_in_cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.ibcq)
 		die("no completion queue: %s", strerror(errno));
-	need(inlay_task_link_create(&way_in, &caps, &client.host.params.path, NULL), "a queue pair");
 	way_in.self.role = INLAY_TASK_HOST;
 	way_in.self.message = PIECE;
 	way_in.self.receives = 16;
-	inlay_task_address_write(door, &way_in.self);
+	need(inlay_task_link_create(&way_in, &caps, &client.host.params.path, NULL), "a queue pair");
 	len = sizeof(blob);
 	client_export(&map, segment, SEGMENT, blob, &len);
-	mine = (struct worker_group_segment){(uintptr_t)segment, SEGMENT, door, blob, sizeof(door), (uint32_t)len};
+	mine = (struct worker_group_segment){(uintptr_t)segment, SEGMENT, &way_in.self, blob, INLAY_TASK_ADDRESS, (uint32_t)len};
 	need(worker_group_add_buffer(&group, &mine), "a segment");
 	need(worker_group_start(&group), "the exchange");
 }

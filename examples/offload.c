@@ -53,12 +53,11 @@ static void check(const uint8_t *at, uint32_t len, uint64_t seed, const char *wh
 static void prepare(void)
 {
 	struct inlay_task_caps caps = {.pd = client.pd,
-				       .wqebbs = 16,
-				       .receives = 16,
+				       .sends = 8,
 				       .max_gather = 1,
 				       .access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 						 IBV_ACCESS_REMOTE_ATOMIC};
-	uint8_t mine[INLAY_TASK_ADDRESS], theirs[2][INLAY_TASK_ADDRESS], blob[512];
+	uint8_t theirs[2][INLAY_TASK_ADDRESS], blob[512];
 	size_t len = sizeof(blob);
 
 	for (uint32_t i = 0; i < 2 * MAX_WINDOW; i++)
@@ -73,15 +72,14 @@ static void prepare(void)
 	caps.ibcq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.ibcq)
 		die("no completion queue: %s", strerror(errno));
-	need(inlay_task_link_create(&link_, &caps, &client.host.params.path, NULL), "a queue pair");
 	link_.self.role = INLAY_TASK_HOST;
 	link_.self.message = SLOT;
 	link_.self.receives = 16;
-	inlay_task_address_write(mine, &link_.self);
+	need(inlay_task_link_create(&link_, &caps, &client.host.params.path, NULL), "a queue pair");
 	far = client_endpoint(theirs[0]);
 	need(inlay_task_link_connect(&link_, theirs[0], INLAY_TASK_ADDRESS, INLAY_TASK_HOST, NULL),
 	     "connecting to the endpoint");
-	client_connect_endpoint(far, mine);
+	client_connect_endpoint(far, &link_.self);
 
 	/* Two are connected to each other: what goes into the one comes out of the other */
 	for (int i = 0; i < 2; i++)

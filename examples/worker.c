@@ -186,7 +186,7 @@ static void listen_at(void)
 
 /* ---- Hosts ---- */
 
-static void say(int fd, int err, const uint8_t *address)
+static void say(int fd, int err, const struct inlay_task_address *address)
 {
 	uint8_t welcome[MEET_WELCOME + MEET_PLUGINS * MEET_ENTRY];
 	uint32_t n = err ? 0 : num_entries;
@@ -220,7 +220,6 @@ static void leave(struct guest *g)
 /* A whole greeting is there. */
 static void welcome(struct guest *g)
 {
-	uint8_t address[INLAY_TASK_ADDRESS];
 	size_t size = inlay_task_conn_size(&params);
 	int err = meet_greeting_read(g->greeting, token);
 
@@ -229,18 +228,15 @@ static void welcome(struct guest *g)
 	if (!err) {
 		g->conn = memory(sizeof(*g->conn));
 		g->memory = memory(size);
-		err = inlay_task_conn_create(g->conn, g->memory, size, &worker, NULL);
+		err = inlay_task_conn_create(g->conn, g->memory, size, &worker, g->greeting + 32,
+					     INLAY_TASK_ADDRESS, NULL);
 		if (err) {
 			free(g->conn);
 			free(g->memory);
 			g->conn = NULL;
 		}
 	}
-	if (!err) {
-		inlay_task_address_write(address, &g->conn->link.self);
-		err = inlay_task_conn_connect(g->conn, g->greeting + 32, INLAY_TASK_ADDRESS, NULL);
-	}
-	say(g->fd, err, address);
+	say(g->fd, err, err ? NULL : &g->conn->link.self);
 	if (err)
 		leave(g);
 	else
@@ -380,7 +376,7 @@ static void serve(void)
 		/* A host whose machine has died does not close its socket. */
 		if (now - probed > 1000000000) {
 			for (struct guest *g = guests; g < guests + MAX_GUESTS; g++)
-				if (g->conn && g->conn->connected && !inlay_post_write(&g->conn->link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING))
+				if (g->conn && !inlay_post_write(&g->conn->link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING))
 					probed = now;
 		}
 	}

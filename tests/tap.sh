@@ -44,17 +44,17 @@ note() # text
 	sed 's/^/# /' <<<"$*"
 }
 
-# A TCP port that the kernel chose. It was used a moment ago, so that for a minute it goes to nobody but those who ask for it by its
-# number and with SO_REUSEADDR, as servers do
-free_port()
+# $port: a TCP port that the kernel chose, the same for the whole script. A process holds it and does not listen, so that it goes to
+# nobody but those who ask for it by its number and with SO_REUSEADDR, as servers do
+hold_port()
 {
-	perl -MIO::Socket::INET -e '
-		my $l = IO::Socket::INET->new(Listen => 1, ReuseAddr => 1, LocalAddr => "127.0.0.1") or die;
-		my $c = IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $l->sockport) or die;
-		my $a = $l->accept;
-		close $a;
-		sysread $c, my $end, 1;
-		print $l->sockport, "\n"'
+	[ -z "$port" ] || return
+	coproc perl -MIO::Socket::INET -e '
+		my $s = IO::Socket::INET->new(Proto => "tcp", ReuseAddr => 1, LocalAddr => "127.0.0.1") or die;
+		$| = 1;
+		print $s->sockport, "\n";
+		<STDIN>'
+	read -ru ${COPROC[0]} port
 }
 
 listening() # port
@@ -104,7 +104,8 @@ together() # ends or for-ever, when, server's command, client's command
 # A program that takes -p PORT and a host. $server_by and $client_by are words to stand before the command, such as another wrapper
 both() # options of tests/softdev/run, command...
 {
-	local port=$(free_port) run="timeout 300 tests/softdev/run --fabric $dir/fabric $1" command="${*:2}"
+	local run="timeout 300 tests/softdev/run --fabric $dir/fabric $1" command="${*:2}"
+	hold_port
 	case $2 in # perftest measures its clock's frequency, for half a second; when time leaps it is done at once, and -F is to go on without
 	ib_*)
 		[ -e "$dir/leap.so" ] || $CC -shared -fPIC -o "$dir/leap.so" -x c - <<-'END'

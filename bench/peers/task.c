@@ -223,7 +223,6 @@ static void task_make(void)
 	static const struct inlay_task_entry entry = {PLUGIN, &plugin, NULL};
 	struct inlay_task_worker_params wp = inlay_task_worker_default();
 	struct inlay_task_host_params hp = inlay_task_host_default();
-	uint8_t mine[INLAY_TASK_ADDRESS], theirs[INLAY_TASK_ADDRESS];
 	size_t size;
 	uint32_t i;
 
@@ -231,14 +230,12 @@ static void task_make(void)
 	wp.num_plugins = 1;
 	hp.in_flight = wp.credits = LAP;
 	NEED(!inlay_task_worker_create(&task.worker, pd, &wp, NULL), "inlay_task_worker_create");
-	size = inlay_task_conn_size(&wp);
-	NEED(!inlay_task_conn_create(&task.conn, memory(size), size, &task.worker, NULL), "inlay_task_conn_create");
 	size = inlay_task_host_size(&hp);
 	NEED(!inlay_task_host_create(&task.host, memory(size), size, pd, &hp, NULL), "inlay_task_host_create");
-	inlay_task_address_write(mine, &task.host.link.self);
-	inlay_task_address_write(theirs, &task.conn.link.self);
-	NEED(!inlay_task_conn_connect(&task.conn, mine, sizeof(mine), NULL) &&
-	     !inlay_task_host_connect(&task.host, theirs, sizeof(theirs), NULL), "connecting");
+	size = inlay_task_conn_size(&wp);
+	NEED(!inlay_task_conn_create(&task.conn, memory(size), size, &task.worker, &task.host.link.self, INLAY_TASK_ADDRESS,
+				     NULL), "inlay_task_conn_create");
+	NEED(!inlay_task_host_connect(&task.host, &task.conn.link.self, INLAY_TASK_ADDRESS, NULL), "connecting");
 	for (i = 0; i < LAP; i++)
 		NEED(!inlay_task_alloc(&task.host, PLUGIN, done, &task.task[i]), "inlay_task_alloc");
 }

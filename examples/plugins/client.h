@@ -221,7 +221,7 @@ static inline uint64_t client_endpoint(uint8_t *address)
 	return rdma_get64(response);
 }
 
-static inline void client_connect_endpoint(uint64_t ep, const uint8_t *address)
+static inline void client_connect_endpoint(uint64_t ep, const void *address)
 {
 	struct rdma_request r = {.op = RDMA_CONNECT, .ep = ep, .bytes = INLAY_TASK_ADDRESS};
 

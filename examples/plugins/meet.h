@@ -45,7 +45,7 @@ struct meet_place {
 	uint8_t token[MEET_TOKEN];
 };
 
-static inline void meet_greeting_write(uint8_t *at, const uint8_t *token, const uint8_t *address)
+static inline void meet_greeting_write(uint8_t *at, const uint8_t *token, const void *address)
 {
 	memset(at, 0, MEET_GREETING);
 	memcpy(at, "inlaymee", 8);
@@ -70,7 +70,7 @@ static inline int meet_greeting_read(const uint8_t *at, const uint8_t *token)
 }
 
 /* The welcome's head; plugins follow. err: 0 or a negative errno. */
-static inline void meet_welcome_write(uint8_t *at, int err, uint32_t plugins, const uint8_t *address)
+static inline void meet_welcome_write(uint8_t *at, int err, uint32_t plugins, const void *address)
 {
 	memset(at, 0, MEET_WELCOME);
 	memcpy(at, "inlaymee", 8);
@@ -172,14 +172,13 @@ static inline int meet_connect(const struct meet_place *p)
 static inline int meet_worker(const struct meet_place *p, struct inlay_task_host *host, struct meet_plugin *plugins,
 			      uint32_t *num)
 {
-	uint8_t greeting[MEET_GREETING], welcome[MEET_WELCOME], entry[MEET_ENTRY], address[INLAY_TASK_ADDRESS];
+	uint8_t greeting[MEET_GREETING], welcome[MEET_WELCOME], entry[MEET_ENTRY];
 	uint64_t end = now_ns() + 20000000000u;
 	int fd = meet_connect(p), err, n = 0;
 
 	if (fd < 0)
 		return fd;
-	inlay_task_address_write(address, &host->link.self);
-	meet_greeting_write(greeting, p->token, address);
+	meet_greeting_write(greeting, p->token, &host->link.self);
 	err = socket_move(fd, 1, greeting, sizeof(greeting), end);
 	if (!err)
 		err = socket_move(fd, 0, welcome, sizeof(welcome), end);

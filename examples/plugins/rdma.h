@@ -319,9 +319,11 @@ static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inl
 	caps.ibcq = p->ibcq;
 	caps.cq = &p->cq;
 	caps.uar = w->uar.td ? &w->uar : NULL;
-	caps.wqebbs = RDMA_WQEBBS;
-	caps.receives = RDMA_RECEIVES;
+	caps.sends = RDMA_WQEBBS / 2;
 	caps.max_gather = 1;
+	ep->link.self.role = INLAY_TASK_HOST;
+	ep->link.self.message = ep->message;
+	ep->link.self.receives = RDMA_RECEIVES;
 	err = ep->slots ? inlay_task_link_create(&ep->link, &caps, &w->params.path, NULL) : -ENOMEM;
 	if (!err && inlay_sq_size(&ep->link.sq) > 4 * RDMA_WQEBBS)
 		err = -ENOMEM; /* The completion queue has no room for it. */
@@ -338,11 +340,8 @@ static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inl
 		ep->free[i] = i;
 	ep->num_free = RDMA_RECEIVES;
 	rdma_receive(ep);
-	ep->link.self.role = INLAY_TASK_HOST;
-	ep->link.self.message = ep->message;
-	ep->link.self.receives = RDMA_RECEIVES;
 	inlay_put64(cmd->response, handle);
-	inlay_task_address_write(cmd->response + 8, &ep->link.self);
+	memcpy(cmd->response + 8, &ep->link.self, INLAY_TASK_ADDRESS);
 	cmd->response_len = 8 + INLAY_TASK_ADDRESS;
 	return 0;
 }

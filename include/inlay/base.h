@@ -215,15 +215,16 @@ INLAY_FN int inlay_is_pow2(uint64_t n)
 }
 
 #ifdef __CUDA_ARCH__
-INLAY_GPU_FN_ uint32_t inlay_ones_(uint32_t n)
-{
-	uint32_t ones;
-
-	__asm__("popc.b32 %0, %1;" : "=r"(ones) : "r"(n));
-	return ones;
-}
-#define INLAY_CTZ_(n) inlay_ones_(~(n) & ((n) - 1))
+#ifdef __CUDACC__
+#define INLAY_ONES_(n) ((uint32_t)__popc(n))
+#define INLAY_LAST_(n) (31 - (uint32_t)__clz((int)(n)))
 #else
+#define INLAY_ONES_(n) ((uint32_t)__builtin_popcount(n))
+#define INLAY_LAST_(n) (31 - (uint32_t)__builtin_clz(n))
+#endif
+#define INLAY_CTZ_(n) INLAY_ONES_(~(n) & ((n) - 1))
+#else
+#define INLAY_ONES_(n) ((uint32_t)__builtin_popcount(n))
 #define INLAY_CTZ_(n) ((uint32_t)__builtin_ctz(n))
 #endif
 
@@ -315,6 +316,26 @@ INLAY_ALWAYS void inlay_put64(void *at, uint64_t value)
 	__builtin_memcpy(at, &value, sizeof(value));
 #endif
 }
+
+/* Stores side by side. A GPU, which has all values before the first store, makes fewer of them. */
+#ifdef __CUDA_ARCH__
+INLAY_GPU_FN_ void INLAY_PUT_TWO_(void *at, uint64_t first, uint64_t second)
+{
+	inlay_put64(at, first);
+	inlay_put64((uint8_t *)at + 8, second);
+}
+
+INLAY_GPU_FN_ void INLAY_PUT_THREE_(void *at, uint32_t first, uint32_t second, uint64_t third)
+{
+	inlay_put32(at, first);
+	inlay_put32((uint8_t *)at + 4, second);
+	inlay_put64((uint8_t *)at + 8, third);
+}
+#else
+#define INLAY_PUT_TWO_(at, first, second) (inlay_put64(at, first), inlay_put64((uint8_t *)(at) + 8, second))
+#define INLAY_PUT_THREE_(at, first, second, third) \
+	(inlay_put32(at, first), inlay_put32((uint8_t *)(at) + 4, second), inlay_put64((uint8_t *)(at) + 8, third))
+#endif
 
 /* ---- Copies ---- */
 
@@ -497,12 +518,26 @@ INLAY_ALWAYS uint32_t inlay_gpu_load_(const uint32_t *p, int acquire)
 #endif
 }
 
-INLAY_ALWAYS void inlay_gpu_store_(uint32_t *p, uint32_t v)
+INLAY_ALWAYS void inlay_gpu_store_(uint32_t *p, uint32_t v, int release)
 {
 #ifdef __CUDA_ARCH__
-	__asm__ volatile("st.relaxed.gpu.global.b32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
+	if (release)
+		__asm__ volatile("st.release.gpu.global.b32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
+	else
+		__asm__ volatile("st.relaxed.gpu.global.b32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
 #else
+	(void)release;
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+#endif
+}
+
+INLAY_ALWAYS void inlay_gpu_doorbell_(uint64_t *reg, uint64_t v)
+{
+#ifdef __CUDA_ARCH__
+	__asm__ volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" : : "l"(reg), "l"(v) : "memory");
+#else
+	INLAY_STORE_(reg, v);
+	inlay_fence_reg();
 #endif
 }
 
@@ -519,12 +554,45 @@ INLAY_ALWAYS int inlay_gpu_cas_(uint32_t *p, uint32_t *was, uint32_t v)
 #endif
 }
 
+/* ---- Lanes of a warp; a thread of the CPU is a lane 0 ---- */
+
+INLAY_ALWAYS uint32_t inlay_lane_(void)
+{
+	uint32_t lane = 0;
+
+#ifdef __CUDA_ARCH__
+	__asm__("mov.u32 %0, %%laneid;" : "=r"(lane));
+#endif
+	return lane;
+}
+
+/* What the last of the lanes has given. */
+INLAY_ALWAYS uint32_t inlay_of_last_(uint32_t lanes, uint32_t v)
+{
+#ifdef __CUDA_ARCH__
+	__asm__ volatile("shfl.sync.idx.b32 %0, %0, %1, 31, %2;" : "+r"(v) : "r"(INLAY_LAST_(lanes)), "r"(lanes));
+#endif
+	(void)lanes;
+	return v;
+}
+
+/* Waits for the lanes. Each then sees what the others stored before. */
+INLAY_ALWAYS void inlay_lanes_meet_(uint32_t lanes)
+{
+#ifdef __CUDA_ARCH__
+	__asm__ volatile("bar.warp.sync %0;" : : "r"(lanes) : "memory");
+#endif
+	(void)lanes;
+}
+
 /* ---- Locks: one word, 0 when free; for a few instructions at a time ---- */
 
 /* Tells the CPU that this is a spin loop. */
 INLAY_ALWAYS void inlay_relax(void)
 {
+#ifndef __CUDA_ARCH__
 	INLAY_FENCE_("pause", "yield", "");
+#endif
 }
 
 /* Takes the lock if it is free. Returns whether it did. */

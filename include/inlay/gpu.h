@@ -18,27 +18,26 @@
  * The CQ is collapsed (INLAY_DEVX_CQ_COLLAPSED): its one CQE names the latest signaled WQE. Signal
  * the last WQE of each part, or wait for later tickets only.
  *
- * Set-up, on the CPU. Ring, record and CQE lie in memory that device and GPU reach; the register is
- * mapped into the GPU:
+ * Set-up, on the CPU. Ring, record and CQE lie in memory that device and GPU reach, here the host's:
  *
- *   cudaHostAlloc(&mem, bytes, cudaHostAllocMapped);           of the umem: ring, record, CQE
+ *   cudaHostAlloc(&mem, bytes, cudaHostAllocMapped);           then inlay_devx_umem_reg
  *   cudaHostGetDevicePointer(&gmem, mem, 0);
  *   cudaHostRegister(uar.page, 4096, cudaHostRegisterIoMemory | cudaHostRegisterMapped);
  *   cudaHostGetDevicePointer(&gpage, uar.page, 0);
  *   map.ring = gmem + ring_offset, map.record = gmem + record_offset, map.cqe = gmem + cqe_offset;
  *   map.reg = gpage + (uar.uar.reg - uar.page);
  *   err = inlay_gpu_sq_init(&flat, &qp.sq, &map);
- *   cudaMalloc(&sq, sizeof(flat));
- *   cudaMemcpy(sq, &flat, sizeof(flat), cudaMemcpyHostToDevice);
+ *   cudaMalloc(&sq, sizeof(flat)), cudaMemcpy(sq, &flat, sizeof(flat), cudaMemcpyHostToDevice);
  *
- * With all of it in GPU memory (a umem of its dmabuf), define INLAY_GPU_SCOPE as "gpu": cheaper
- * fences. A GPU that cannot map the register writes doorbells to a word, which a thread of the CPU
- * forwards (inlay_gpu_forward).
+ * In GPU memory, all of it, with INLAY_GPU_SCOPE defined as "gpu" (cheaper fences):
  *
- * A kernel can post whatever inlay_post and inlay_post_atomic can, on any type of QP, without
- * INLAY_RING, and WQEs written by hand (wqe/sync.h: WAIT). A queue that one thread owns works as on
- * the CPU: inlay_cq_peek and inlay_cq_advance on a CQ with owner bits, inlay_rq_post, inlay_srq_post.
- * Raw packets, batches and set-up stay on the CPU.
+ *   cudaMalloc(&gmem, bytes);
+ *   cuMemGetHandleForAddressRange(&fd, gmem, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+ *   err = inlay_devx_umem_reg_dmabuf(&umem, ctx, fd, 0, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE);
+ *   umem.addr = ...                                            as the CPU sees it, for set-up
+ *
+ * A GPU that cannot map the register writes doorbells to a word, which a thread of the CPU forwards
+ * (inlay_gpu_forward). tuning.md lists what a kernel can post.
  *
  * Threads: any number, of one GPU, or of the CPU. Needs CUDA 12.2 and compute capability 7.0. It has
  * not run on a GPU yet: tests/gpu interprets compiled kernels. Sources: PTX ISA, "Memory Consistency
@@ -69,40 +68,30 @@ struct inlay_gpu_sq {
 
 /* Where the threads that post see each. */
 struct inlay_gpu_map {
-	void *ring;
-	void *record; /* two words, receive then send */
-	void *reg;    /* the register, or the word of inlay_gpu_forward */
-	void *cqe;    /* of the collapsed CQ */
+	void *ring, *record; /* record: two words, receive then send */
+	void *reg;           /* the register, or the word of inlay_gpu_forward */
+	void *cqe;           /* of the collapsed CQ */
 };
 
 /* ---- Set-up ---- */
 
 /*
- * Fills *gpu for a send queue that nothing else posts to from now on.
- *
- * sq   attached, with nothing posted since its QP was last reset
- * map  ring 64-byte, cqe 64-byte, reg 8-byte, record 4-byte aligned; not kept
- *
+ * Fills *gpu for a send queue that nothing was posted to since its QP was last reset, and that nothing
+ * else posts to from now on. map: ring and CQE 64-byte, reg 8-byte, record 4-byte aligned; not kept.
  * Returns 0, -EINVAL for a pointer that is NULL or misaligned, -EBUSY if something was posted.
  */
 INLAY_COLD INLAY_RESULT int inlay_gpu_sq_init(struct inlay_gpu_sq *gpu, const struct inlay_sq *sq,
 					      const struct inlay_gpu_map *map)
 {
-	if (!map->ring || (uintptr_t)map->ring % INLAY_WQEBB || !map->cqe || (uintptr_t)map->cqe % 64)
-		return -EINVAL;
-	if (!map->record || (uintptr_t)map->record % 4 || !map->reg || (uintptr_t)map->reg % 8)
+	if (!map->ring || !map->cqe || !map->record || !map->reg || (uintptr_t)map->record % 4 || (uintptr_t)map->reg % 8 ||
+	    ((uintptr_t)map->ring | (uintptr_t)map->cqe) % 64)
 		return -EINVAL;
 	if (inlay_sq_index(sq))
 		return -EBUSY;
 	__builtin_memset(gpu, 0, sizeof(*gpu));
+	gpu->part = *sq; /* checks want its register; no part is rung */
 	gpu->part.buf = gpu->part.last = (uint8_t *)map->ring;
 	gpu->part.end = gpu->part.buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
-	gpu->part.uar = sq->uar; /* checks want one; no part is rung */
-	gpu->part.qpn8 = sq->qpn8;
-	gpu->part.mask = sq->mask;
-	gpu->part.max_ds = sq->max_ds;
-	gpu->part.atomics = sq->atomics;
-	gpu->part.type = sq->type;
 	gpu->record = (uint32_t *)map->record + MLX5_SND_DBR;
 	gpu->reg = (uint64_t *)map->reg;
 	gpu->cqe = (uint8_t *)map->cqe;
@@ -112,7 +101,6 @@ INLAY_COLD INLAY_RESULT int inlay_gpu_sq_init(struct inlay_gpu_sq *gpu, const st
 /*
  * Restores the state of inlay_gpu_sq_init between the reset of the QP and its next connection
  * (recovery.md). For one thread of the side that posts, while no other uses the queue or its tickets.
- * The word and last of inlay_gpu_forward become 0 again.
  */
 INLAY_FN void inlay_gpu_reset(struct inlay_gpu_sq *gpu)
 {
@@ -122,20 +110,19 @@ INLAY_FN void inlay_gpu_reset(struct inlay_gpu_sq *gpu)
 }
 
 /*
- * Forwards the GPU's latest doorbell if it is new; returns whether it was. A thread of the CPU, alone
- * with the register, calls it in a loop. word: map.reg, in memory of both; last: its own; both 0 at
- * first. The ring has at most 2^14 WQEBBs: two equal doorbells are 2^16 WQEBBs apart.
+ * Forwards the GPU's latest doorbell, if any; returns whether it did. A thread of the CPU, alone with
+ * the register, calls it in a loop. word: map.reg, in the host's memory; 0 at first and when reset.
  */
-INLAY_FN int inlay_gpu_forward(const uint64_t *word, uint64_t *last, struct inlay_uar *uar)
+INLAY_COLD int inlay_gpu_forward(uint64_t *word, struct inlay_uar *uar)
 {
-	uint64_t now = INLAY_LOAD_(word);
+	uint64_t doorbell;
 
-	if (now == *last)
+	if (!INLAY_LOAD_(word))
 		return 0;
-	*last = now;
+	doorbell = __atomic_exchange_n(word, 0, __ATOMIC_RELAXED);
 	inlay_fence_polled();
 	inlay_fence_record_reg();
-	INLAY_STORE_((inlay_doorbell *)(void *)uar->reg, now);
+	INLAY_STORE_((inlay_doorbell *)(void *)uar->reg, doorbell);
 	inlay_fence_reg();
 	return 1;
 }
@@ -145,15 +132,20 @@ INLAY_FN int inlay_gpu_forward(const uint64_t *word, uint64_t *last, struct inla
 /* Looks at the CQE. Returns 1 when more WQEs are done than before, 0, or -EIO if the queue has failed. */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_poll(struct inlay_gpu_sq *sq)
 {
-	uint32_t done = inlay_gpu_load_(&sq->done, 0), none = 0, word, at;
+	const inlay_word_ *latest = (const inlay_word_ *)(const void *)(sq->cqe + 60);
+	uint32_t done = inlay_gpu_load_(&sq->done, 0), none = 0, word = INLAY_LOAD_(latest), syndrome, at;
 
-	word = INLAY_LOAD_((const inlay_word_ *)(const void *)(sq->cqe + 60));
 	if (INLAY_UNLIKELY(word >> 24 & INLAY_CQE_ERROR)) {
 		if (word >> 28 == MLX5_CQE_INVALID)
 			return 0;
-		inlay_fence_polled();
-		/* Later error CQEs overwrite the first. */
-		inlay_gpu_cas_(&sq->error, &none, (uint32_t)inlay_from_be16((uint16_t)word) << 16 | 0x100u | sq->cqe[55]);
+		do { /* a later error CQE may overwrite this one meanwhile */
+			at = word;
+			inlay_fence_polled();
+			syndrome = INLAY_LOAD_(&sq->cqe[55]);
+			inlay_fence_polled();
+			word = INLAY_LOAD_(latest);
+		} while (INLAY_UNLIKELY(word != at));
+		inlay_gpu_cas_(&sq->error, &none, (uint32_t)inlay_from_be16((uint16_t)word) << 16 | 0x100u | syndrome);
 		return -EIO;
 	}
 	/* At most a ring of 2^15 WQEBBs ahead of done, or not ahead. */
@@ -170,7 +162,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_gpu_poll(struct inlay_gpu_sq *sq)
 
 /*
  * Whether everything before a ticket is done. Returns 1, 0, -EIO if the queue has failed (the WQEs may
- * have been done before), or -EINVAL for a ticket that inlay_gpu_end has not returned.
+ * have been done before), or -EINVAL for a ticket that no end returned, or that is 2^31 WQEBBs old.
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_test(struct inlay_gpu_sq *sq, uint32_t ticket)
 {
@@ -216,39 +208,36 @@ INLAY_FN uint32_t inlay_gpu_error(const struct inlay_gpu_sq *sq, uint32_t *index
 
 /* ---- Data path: parts of the ring ---- */
 
-/* Reserves bbs WQEBBs from *at on. */
-INLAY_ALWAYS int inlay_gpu_reserve_(struct inlay_gpu_sq *sq, uint32_t bbs, uint32_t *at)
+/* Reserves bbs WQEBBs from *at on. mask: the ring's. Returns whether there was room. */
+INLAY_ALWAYS int inlay_gpu_reserve_(struct inlay_gpu_sq *sq, uint32_t mask, uint32_t bbs, uint32_t *at)
 {
-	uint32_t mask = sq->part.mask;
-
-	if (INLAY_UNLIKELY(bbs - 1 > mask))
-		return -EINVAL;
 	*at = inlay_gpu_load_(&sq->reserved, 0);
 	do {
 		if (INLAY_UNLIKELY(*at + (bbs - 1) - inlay_gpu_load_(&sq->done, 1) > mask))
-			return -EAGAIN;
+			return 0;
 	} while (INLAY_UNLIKELY(!inlay_gpu_cas_(&sq->reserved, at, *at + bbs)));
-	return 0;
+	return 1;
 }
 
-INLAY_ALWAYS void inlay_gpu_part_(const struct inlay_gpu_sq *sq, uint32_t at, uint32_t bbs, struct inlay_sq *part)
+INLAY_ALWAYS void inlay_gpu_part_(const struct inlay_gpu_sq *sq, uint32_t mask, uint32_t at, uint32_t bbs, struct inlay_sq *part)
 {
 	*part = sq->part;
-	part->unrung = part->copy_max = part->last_ds = 0; /* as constants */
+	part->mask = mask; /* as a register, and these as constants */
+	part->unrung = part->copy_max = part->last_ds = 0;
 	part->pi = part->short_from = at;
-	part->pending = part->mask - (bbs - 1);
+	part->pending = mask - (bbs - 1);
 }
 
 /* Fills `left` WQEBBs with NOPs, the last one signaled. Returns that one's first 8 bytes. */
 INLAY_APART uint64_t inlay_gpu_nops_(uint8_t *ring, uint32_t mask, uint64_t qpn8, uint32_t at, uint32_t left)
 {
-	uint8_t *wqe = NULL;
+	uint8_t *wqe;
 
 	INLAY_UNROLL_(1)
-	for (; left; at++, left--) {
+	do {
 		wqe = ring + (size_t)(at & mask) * INLAY_WQEBB;
-		inlay_wqe_ctrl(wqe, at, MLX5_OPCODE_NOP, qpn8, 1, left == 1 ? INLAY_SIGNALED : 0, 0);
-	}
+		inlay_wqe_ctrl(wqe, at++, MLX5_OPCODE_NOP, qpn8, 1, left == 1 ? INLAY_SIGNALED : 0, 0);
+	} while (--left);
 	return *(const inlay_pair_ *)(const void *)wqe;
 }
 
@@ -265,38 +254,39 @@ INLAY_ALWAYS uint64_t inlay_gpu_fill_(const struct inlay_sq *part)
 /* Publishes [at, end), and rings if nobody has reserved behind it. */
 INLAY_ALWAYS void inlay_gpu_publish_(struct inlay_gpu_sq *sq, uint32_t at, uint32_t end, uint64_t doorbell)
 {
+	uint32_t *record = sq->record;
+	uint64_t *reg = sq->reg;
+	int last;
+
 	while (INLAY_UNLIKELY(inlay_gpu_load_(&sq->published, 0) != at))
 		inlay_relax();
 	/* The WQEs of this part, and of all that were published before it, precede the record. */
 	inlay_fence_wqe_record();
-	if (inlay_gpu_load_(&sq->reserved, 0) == end) {
-		INLAY_STORE_(sq->record, inlay_to_be32(end & 0xffff));
+	last = inlay_gpu_load_(&sq->reserved, 0) == end;
+	if (last) {
+		INLAY_STORE_(record, inlay_to_be32(end & 0xffff));
 		inlay_fence_record_reg();
-#ifdef __CUDA_ARCH__
-		__asm__ volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" : : "l"(sq->reg), "l"(doorbell) : "memory");
-#else
-		INLAY_STORE_(sq->reg, doorbell);
-		inlay_fence_reg();
-#endif
+		inlay_gpu_doorbell_(reg, doorbell);
 	}
-	inlay_gpu_store_(&sq->published, end);
+	/* A doorbell precedes that of whoever publishes next; the register is one location for both. */
+	inlay_gpu_store_(&sq->published, end, last);
 }
 
 /*
  * Reserves bbs WQEBBs, 1 to the ring's size, as a send queue of their own. Post to it, then call
  * inlay_gpu_end. A post that does not fit returns -EAGAIN and writes nothing. Never ring it.
- *
  * Returns 0; -EAGAIN when the ring has no room before a further inlay_gpu_poll; -EINVAL for a bbs
  * that can never fit.
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin(struct inlay_gpu_sq *sq, uint32_t bbs, struct inlay_sq *part)
 {
-	uint32_t at;
-	int err = inlay_gpu_reserve_(sq, bbs, &at);
+	uint32_t mask = sq->part.mask, at;
 
-	if (INLAY_UNLIKELY(err))
-		return err;
-	inlay_gpu_part_(sq, at, bbs, part);
+	if (INLAY_UNLIKELY(bbs - 1 > mask))
+		return -EINVAL;
+	if (INLAY_UNLIKELY(!inlay_gpu_reserve_(sq, mask, bbs, &at)))
+		return -EAGAIN;
+	inlay_gpu_part_(sq, mask, at, bbs, part);
 	return 0;
 }
 
@@ -312,49 +302,48 @@ INLAY_ALWAYS uint32_t inlay_gpu_end(struct inlay_gpu_sq *sq, const struct inlay_
 
 /*
  * As inlay_gpu_begin and inlay_gpu_end, with one reservation and one doorbell for several lanes of a
- * warp: each gets a part of bbs WQEBBs. All get the same error.
+ * warp: each gets a part of bbs WQEBBs. All get the same result. begin_warp polls by itself: it also
+ * returns -EIO when the queue has failed. As inlay_gpu_wait may differ, the lanes leave by a vote:
  *
- * lanes  mask of the lanes that call it, with the same arguments, and later inlay_gpu_end_warp. On a
- *        CPU, 1
+ *   while ((err = inlay_gpu_begin_warp(sq, lanes, 1, &part)) == -EAGAIN)
+ *           ;
+ *   if (err)
+ *           return;
+ *   err = inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED);
+ *   if (__any_sync(lanes, inlay_gpu_wait(sq, inlay_gpu_end_warp(sq, lanes, &part))))
+ *           return;
+ *
+ * lanes: mask of those that call both, with the same arguments; on a CPU, 1.
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin_warp(struct inlay_gpu_sq *sq, uint32_t lanes, uint32_t bbs, struct inlay_sq *part)
 {
-#ifdef __CUDA_ARCH__
-	uint32_t at = 0, last, lane, n = inlay_ones_(lanes);
+	uint32_t mask = sq->part.mask, at = 0, lane = inlay_lane_(), n = INLAY_ONES_(lanes);
 	int err = 0;
 
-	__asm__("mov.u32 %0, %%laneid;" : "=r"(lane));
-	__asm__("bfind.u32 %0, %1;" : "=r"(last) : "r"(lanes));
-	if (lane == last)
-		err = bbs > sq->part.mask + 1 ? -EINVAL : inlay_gpu_reserve_(sq, n * bbs, &at);
-	__asm__ volatile("shfl.sync.idx.b32 %0, %0, %1, 31, %2;" : "+r"(err) : "r"(last), "r"(lanes));
-	__asm__ volatile("shfl.sync.idx.b32 %0, %0, %1, 31, %2;" : "+r"(at) : "r"(last), "r"(lanes));
+	if (lanes >> lane == 1) { /* the last, which has the last part */
+		if (bbs - 1 > mask || n * bbs - 1 > mask)
+			err = -EINVAL;
+		else if (!inlay_gpu_reserve_(sq, mask, n * bbs, &at))
+			err = inlay_gpu_poll(sq) < 0 ? -EIO : -EAGAIN;
+	}
+	err = (int)inlay_of_last_(lanes, (uint32_t)err);
+	at = inlay_of_last_(lanes, at);
 	if (INLAY_UNLIKELY(err))
 		return err;
-	inlay_gpu_part_(sq, at + inlay_ones_(lanes & ((1u << lane) - 1)) * bbs, bbs, part);
+	inlay_gpu_part_(sq, mask, at + INLAY_ONES_(lanes & ((1u << lane) - 1)) * bbs, bbs, part);
 	return 0;
-#else
-	(void)lanes;
-	return inlay_gpu_begin(sq, bbs, part);
-#endif
 }
 
-/* Hands over the parts of all lanes. Returns the ticket of this one's. */
+/* Hands over the parts of all lanes. Returns the ticket of all. */
 INLAY_ALWAYS uint32_t inlay_gpu_end_warp(struct inlay_gpu_sq *sq, uint32_t lanes, const struct inlay_sq *part)
 {
-#ifdef __CUDA_ARCH__
-	uint32_t end = part->pi + inlay_sq_room(part), bbs = end - inlay_sq_rung(part), lane;
+	uint32_t end = part->pi + inlay_sq_room(part), bbs = end - inlay_sq_rung(part), lane = inlay_lane_();
 	uint64_t doorbell = inlay_gpu_fill_(part);
 
-	__asm__("mov.u32 %0, %%laneid;" : "=r"(lane));
-	__asm__ volatile("bar.warp.sync %0;" : : "r"(lanes) : "memory");
-	if (lanes >> lane == 1) /* the last, which has the last part */
-		inlay_gpu_publish_(sq, end - inlay_ones_(lanes) * bbs, end, doorbell);
-	return end;
-#else
-	(void)lanes;
-	return inlay_gpu_end(sq, part);
-#endif
+	inlay_lanes_meet_(lanes);
+	if (lanes >> lane == 1)
+		inlay_gpu_publish_(sq, end - INLAY_ONES_(lanes) * bbs, end, doorbell);
+	return end + INLAY_ONES_(lanes >> lane >> 1) * bbs;
 }
 
 INLAY_CASTS_END_

@@ -315,7 +315,7 @@ INLAY_COLD INLAY_RESULT int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq 
 	err = inlay_cq_init(cq, dv.buf, dv.cqe_cnt, dv.cqe_size, (volatile uint32_t *)dv.dbrec, dv.cq_uar, dv.cqn);
 	if (err)
 		return inlay_refuse_(err, why, "the CQ's ring has an impossible size or alignment");
-	inlay_cq_set_verbs_(cq, ibcq);
+	cq->verbs = ibcq;
 	return 0;
 }
 

@@ -386,31 +386,17 @@ RUN(keys_create, inlay_task_keys_create(&s.keys, &s.host.tasks[0], why))
 UNDO(keys_destroy, must(inlay_task_keys_destroy(&s.keys)))
 RUN(worker_create, inlay_task_worker_create(&s.worker, dev.pd, &s.wp, why))
 UNDO(worker_destroy, must(inlay_task_worker_destroy(&s.worker)))
-RUN(conn_create, inlay_task_conn_create(&s.conn, s.conn_memory, inlay_task_conn_size(&s.wp), &s.worker, why))
+RUN(conn_create, inlay_task_conn_create(&s.conn, s.conn_memory, inlay_task_conn_size(&s.wp), &s.worker, &s.host.link.self,
+					INLAY_TASK_ADDRESS, why))
 UNDO(conn_destroy, must(inlay_task_conn_destroy(&s.conn)))
 static int host_connect(UNUSED const char **why)
 {
-	uint8_t address[INLAY_TASK_ADDRESS];
-
-	inlay_task_address_write(address, &s.conn.link.self);
-	return inlay_task_host_connect(&s.host, address, sizeof(address), why);
-}
-static int conn_connect(UNUSED const char **why)
-{
-	uint8_t address[INLAY_TASK_ADDRESS];
-
-	inlay_task_address_write(address, &s.host.link.self);
-	return inlay_task_conn_connect(&s.conn, address, sizeof(address), why);
+	return inlay_task_host_connect(&s.host, &s.conn.link.self, INLAY_TASK_ADDRESS, why);
 }
 static void host_again(void) /* one that failed half-way is good for nothing */
 {
 	host_destroy();
 	must(host_create(NULL));
-}
-static void conn_again(void)
-{
-	conn_destroy();
-	must(conn_create(NULL));
 }
 
 /* Of objects that keep the reason: as a text */
@@ -606,9 +592,8 @@ static const struct row {
 	{"task_host_create", host_create, host_destroy, NULL, NULL, 0, "mlx5dv_is_supported ibv_query_ece", "", 0, false, 18, true},
 	{"task_keys_create", keys_create, keys_destroy, NULL, NULL, 0, "", "", 0, false, 2, false},
 	{"task_worker_create", worker_create, worker_destroy, NULL, NULL, 0, "mlx5dv_is_supported", "", 0, false, 6, true},
-	{"task_conn_create", conn_create, conn_destroy, NULL, NULL, 0, "ibv_query_ece", "", 0, false, 10, true},
+	{"task_conn_create", conn_create, conn_destroy, NULL, NULL, 0, "ibv_query_ece", "", 0, false, 12, true},
 	{"task_host_connect", host_connect, NULL, host_again, SAME(s.host.limit), "", "", 0, false, 2, false},
-	{"task_conn_connect", conn_connect, NULL, conn_again, SAME(s.conn.connected), "", "", 0, false, 2, false},
 	{"task_conn_destroy", NULL, conn_destroy, NULL, NULL, 0, "", "", 0, true, 0, false},
 	{"task_host_destroy", NULL, host_destroy, worker_destroy, NULL, 0, "", "", 0, true, 0, false},
 	{"devx_open", devx_open, devx_close, NULL, NULL, 0, "", "", 0, true, 1, false},

@@ -29,7 +29,7 @@ verify() # ranks, what, options of tests/softdev/run, argument...
 
 # libfabric's own program, which verifies what it receives
 if command -v fi_pingpong >/dev/null; then
-	port=$(free_port)
+	hold_port
 	pingpong="timeout -k 5 300 tests/softdev/run --fabric $dir/fabric fi_pingpong -p inlay -e rdm -c -I 20 -S 100000"
 	together ends "listening $port" "$pingpong -B $port" "$pingpong -P $port 127.0.0.1" && grep -q '97k' "$dir/client.out"
 	result $? "fi_pingpong: every byte"
@@ -43,12 +43,13 @@ if mpi_build openmpi; then
 	verify 2 "RoCE, MPI_THREAD_MULTIPLE" "" -t threads p2p rma
 	parts=1
 	FI_INLAY_TAG_OFFLOAD=256 verify 2 "tags matched by the device" "" -s 9 p2p
+	[ -n "$MPI_MATRIX" ] || verify 3 "RoCE" "" -s 2 storm
 	parts=3
-	verify $([ -n "$MPI_MATRIX" ] && echo 4 || echo 3) "InfiniBand" "--link ib" -s 2
-	verify 2 "messages lost, late and twice" "--fault drop@/$lost,delay=300@/40,dup@/30" -s 3
+	[ -z "$MPI_MATRIX" ] || verify 4 "InfiniBand" "--link ib" -s 2
+	verify 2 "InfiniBand, messages lost, late and twice" "--link ib --fault drop@/$lost,delay=300@/40,dup@/30" -s 3
 	FI_INLAY_TRANSPORT=dc verify $([ -n "$MPI_MATRIX" ] && echo 4 || echo 2) "dynamic connections" "" -s 9
 	if [ -n "$MPI_MATRIX" ]; then
-		verify 4 "messages lost, late and twice, InfiniBand" "--link ib --fault drop@/300,delay=300@/40,dup@/30" -s 4
+		verify 4 "messages lost, late and twice" "--fault drop@/300,delay=300@/40,dup@/30" -s 4
 		MLX5_CQE_SIZE=128 verify 3 "RoCE, CQEs of 128 bytes" "" -s 5
 		verify 8 "RoCE" "" -s 6
 		parts=4

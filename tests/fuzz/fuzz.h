@@ -431,9 +431,8 @@ FUZZ_UNUSED static void fuzz_worker_make(struct fuzz_worker *f, struct ibv_pd *p
 	for (i = 0; i < FUZZ_CONNS; i++) {
 		f->dead[i] = 0;
 		fuzz_qp_make(&f->qps[i], &f->conns[i].link, &f->cq, FUZZ_CONN_QPN + i, wqebbs, p->credits);
-		inlay_task_conn_init_(&f->conns[i], f->conn_memory[i], &f->w, FUZZ_LKEY + 2 * i);
 		f->conns[i].link.peer = peer;
-		inlay_task_conn_begin_(&f->conns[i]);
+		inlay_task_conn_init_(&f->conns[i], f->conn_memory[i], &f->w, FUZZ_LKEY + 2 * i);
 	}
 }
 

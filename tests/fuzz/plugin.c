@@ -70,6 +70,19 @@ static struct {
 	struct fuzz_in *in;
 } plug __attribute__((aligned(4096)));
 
+static struct inlay_connect_record plugin_record(uint32_t qpn)
+{
+	struct inlay_connect_record r;
+
+	memset(&r, 0, sizeof(r));
+	r.type = IBV_QPT_RC;
+	r.link = INLAY_CONNECT_ROCE_V2;
+	r.gid[0] = 0xfe;
+	r.mtu = IBV_MTU_1024;
+	r.qpn = qpn;
+	return r;
+}
+
 static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps,
 			      FUZZ_UNUSED const struct inlay_connect_attr *path)
 {
@@ -82,13 +95,11 @@ static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task
 	plug.eps[i].ibqp.qp_num = plug.ep_qpn++;
 	plug.eps[i].used = 1;
 	plug.eps[i].failed = 0;
-	fuzz_qp_make(&plug.eps[i].qp, l, &plug.ep_cqs[caps->ibcq - plug.ibcqs], plug.eps[i].ibqp.qp_num, 64, caps->receives);
+	fuzz_qp_make(&plug.eps[i].qp, l, &plug.ep_cqs[caps->ibcq - plug.ibcqs], plug.eps[i].ibqp.qp_num, 64, l->self.receives);
 	l->qp = &plug.eps[i].ibqp;
-	l->self.at.type = IBV_QPT_RC;
-	l->self.at.link = INLAY_CONNECT_ROCE_V2;
-	l->self.at.gid[0] = 0xfe;
-	l->self.at.mtu = IBV_MTU_1024;
-	l->self.at.qpn = l->qp->qp_num;
+	l->at = plugin_record(l->qp->qp_num);
+	inlay_connect_pack(&l->at, l->self.at);
+	inlay_task_address_seal_(&l->self);
 	return 0;
 }
 
@@ -120,9 +131,10 @@ static int plugin_link_destroy(struct inlay_task_link *l)
 
 static int plugin_link_connect(struct inlay_task_link *l, const void *blob, size_t len, uint32_t role)
 {
-	int err = inlay_task_address_read_(&l->peer, blob, len, role, NULL);
+	struct inlay_connect_record at;
+	int err = inlay_task_address_read_(&l->peer, &at, blob, len, role, NULL);
 
-	return err ? err : l->peer.at.link == l->self.at.link ? 0 : -EINVAL;
+	return err ? err : at.link == l->at.link ? 0 : -EINVAL;
 }
 
 static struct ibv_cq *plugin_create_cq(FUZZ_UNUSED struct ibv_context *ctx, int cqe, FUZZ_UNUSED void *context,
@@ -441,18 +453,16 @@ static uint32_t plugin_blob(struct fuzz_in *in, uint32_t conn, uint8_t *at)
 static uint32_t plugin_address(struct fuzz_in *in, uint8_t *at)
 {
 	uint32_t form = fuzz_8(in), crc;
+	struct inlay_connect_record r = plugin_record(1);
 	struct inlay_task_address a;
 
 	memset(&a, 0, sizeof(a));
 	a.role = INLAY_TASK_HOST;
-	a.at.type = IBV_QPT_RC;
-	a.at.link = INLAY_CONNECT_ROCE_V2;
-	a.at.gid[0] = 0xfe;
-	a.at.mtu = IBV_MTU_1024;
-	a.at.qpn = 1;
+	inlay_connect_pack(&r, a.at);
 	a.message = 1024;
 	a.receives = 32;
-	inlay_task_address_write(at, &a);
+	inlay_task_address_seal_(&a);
+	memcpy(at, &a, INLAY_TASK_ADDRESS);
 	if (form & 1)
 		fuzz_spoil(in, at, INLAY_TASK_ADDRESS - 4);
 	crc = inlay_crc32c(at, INLAY_TASK_ADDRESS - 4);

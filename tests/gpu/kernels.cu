@@ -26,17 +26,41 @@
 KERNELS(KERNEL)
 #endif
 
-/* Waits for the part, and looks at what the reads of n times 8 bytes brought. */
-__attribute__((device)) static inline int brought(struct inlay_gpu_sq *sq, struct reader *me, uint32_t ticket, uint32_t n, uint64_t raddr)
+extern "C" __global__ void receives(struct receiver *me, const struct ibv_sge *sge, uint32_t num)
 {
-	if (inlay_gpu_wait(sq, ticket)) {
-		me->failed = 1;
-		return 0;
-	}
+	receive(me, sge, num);
+}
+
+/* Each of the lanes writes 8 bytes of its own. */
+extern "C" __global__ void warp_writes(struct inlay_gpu_sq *sq, uint32_t lanes, uint32_t bbs, struct answer *out, uint64_t raddr)
+{
+	struct inlay_sq part;
+
+	out += inlay_lane_();
+	raddr += inlay_lane_();
+	out->begin = inlay_gpu_begin_warp(sq, lanes, bbs, &part);
+	if (out->begin)
+		return;
+	out->post = inlay_post_write_inline(&part, raddr, 7, &raddr, 8, INLAY_SIGNALED);
+	out->ticket = inlay_gpu_end_warp(sq, lanes, &part);
+}
+
+/* Whether one of the lanes says so */
+__attribute__((device)) static inline int any(uint32_t lanes, int says)
+{
+	int is;
+
+	asm volatile("{\n\t.reg .pred says;\n\tsetp.ne.b32 says, %1, 0;\n\tvote.sync.any.pred says, says, %2;\n\t"
+		     "selp.b32 %0, 1, 0, says;\n\t}" : "=r"(is) : "r"(says), "r"(lanes));
+	return is;
+}
+
+/* Looks at what the reads of n times 8 bytes brought. */
+__attribute__((device)) static inline void brought(struct reader *me, uint32_t n, uint64_t raddr)
+{
 	for (uint32_t k = 0; k < n; k++)
 		me->wrong += me->slot[k] != READ_ANSWER(raddr + 8 * k);
 	me->done++;
-	return 1;
 }
 
 /* Reads n times 8 bytes into slots from k on, by as many SGEs. */
@@ -69,12 +93,15 @@ extern "C" __global__ void reads(struct inlay_gpu_sq *sq, struct reader *me, uin
 			if (turn)
 				me->wrong += read_some(&part, me, 1, raddr + 8, 1) != 0;
 		}
-		if (!brought(sq, me, inlay_gpu_end(sq, &part), n, raddr))
+		if (inlay_gpu_wait(sq, inlay_gpu_end(sq, &part))) {
+			me->failed = 1;
 			return;
+		}
+		brought(me, n, raddr);
 	}
 }
 
-/* Each lane of a warp reads once per reservation. */
+/* Each of the lanes reads once per reservation; some have a WQEBB too many. They leave together. */
 extern "C" __global__ void warp_reads(struct inlay_gpu_sq *sq, struct reader *me, uint32_t thread, uint32_t lanes)
 {
 	for (uint32_t i = 0; i < me->parts; i++) {
@@ -82,12 +109,20 @@ extern "C" __global__ void warp_reads(struct inlay_gpu_sq *sq, struct reader *me
 		struct inlay_sq part;
 		int err;
 
-		while ((err = inlay_gpu_begin_warp(sq, lanes, 1, &part)) == -EAGAIN)
-			if (inlay_gpu_poll(sq) < 0)
-				me->failed = 1;
-		me->wrong += err != 0 || read_some(&part, me, 0, raddr, 1) != 0;
-		if (!brought(sq, me, inlay_gpu_end_warp(sq, lanes, &part), 1, raddr))
+		do
+			err = inlay_gpu_begin_warp(sq, lanes, 1 + i % 2, &part);
+		while (err == -EAGAIN);
+		if (!err) {
+			me->wrong += read_some(&part, me, 0, raddr, 1) != 0;
+			err = inlay_gpu_wait(sq, inlay_gpu_end_warp(sq, lanes, &part));
+			if (!err)
+				brought(me, 1, raddr);
+			err = any(lanes, err);
+		}
+		if (err) {
+			me->failed = 1;
 			return;
+		}
 	}
 }
 
@@ -101,8 +136,7 @@ extern "C" __global__ void warp_reads(struct inlay_gpu_sq *sq, struct reader *me
 		wr.raddr = raddr, wr.rkey = rkey, wr.data = (const void *)(uintptr_t)value, wr.len = 8, wr.lkey = lkey;        \
 		if (begin)                                                                                                       \
 			return;                                                                                                  \
-		if (call)                                                                                                        \
-			return;                                                                                                  \
+		(void)!(call);                                                                                                   \
 		end;                                                                                                             \
 	}
 #define COUNT_ONE(name, call) COUNT(name, inlay_gpu_begin(sq, 1, &part), call, inlay_gpu_end(sq, &part))

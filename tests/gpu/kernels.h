@@ -26,6 +26,42 @@ struct reader {
 #define READ_RKEY(raddr) ((uint32_t)((raddr) * 0xbf58476d1ce4e5b9ull >> 32))
 #define READ_LKEY 0x4c4c4c4cu
 
+/* A WAIT for 8 bytes, by hand */
+INLAY_FN int wait_for(struct inlay_sq *sq, const struct request *r)
+{
+	struct inlay_cursor at;
+	int err = inlay_sq_begin(sq, 1, &at);
+
+	if (err)
+		return err;
+	at = inlay_seg_condition(at, INLAY_WAIT_EQUAL, r->wr.raddr & ~7ull, r->wr.lkey, r->a, r->b);
+	return inlay_sq_commit(sq, at, INLAY_OPCODE_WAIT, INLAY_OPMOD_WAIT_DATA, r->flags & INLAY_SIGNALED, 0) - 1;
+}
+
+/* A receive queue and its CQ, of one thread */
+struct receiver {
+	struct inlay_rq rq;
+	struct inlay_cq cq;
+	uint8_t cqes[128] __attribute__((aligned(64))), ring[128];
+	uint32_t record[2], cq_record[2], bytes;
+	int err;
+};
+
+/* Posts a receive, and takes a completion */
+INLAY_FN void receive(struct receiver *me, const struct ibv_sge *sge, uint32_t num)
+{
+	const struct mlx5_cqe64 *cqe;
+
+	me->err = inlay_post_recv(&me->rq, sge, num);
+	inlay_rq_ring(&me->rq);
+	cqe = inlay_cq_peek(&me->cq);
+	if (!cqe)
+		return;
+	me->bytes = inlay_cqe_byte_count(cqe);
+	me->err |= inlay_rq_release(&me->rq, cqe);
+	inlay_cq_advance(&me->cq, 1);
+}
+
 /* name, type of the QP, the post to `part` of request `r` */
 #define KERNELS(X)                                                                                                               \
 	X(post_write, IBV_QPT_RC, inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &r->wr, r->flags))                                   \
@@ -35,6 +71,7 @@ struct reader {
 	X(post_send_imm, IBV_QPT_RC, inlay_post(&part, MLX5_OPCODE_SEND_IMM, &r->wr, r->flags))                                  \
 	X(post_send_inval, IBV_QPT_RC, inlay_post(&part, MLX5_OPCODE_SEND_INVAL, &r->wr, r->flags))                              \
 	X(post_nop, IBV_QPT_RC, inlay_post(&part, MLX5_OPCODE_NOP, NULL, r->flags & INLAY_SIGNALED))                             \
+	X(post_wait, IBV_QPT_RC, wait_for(&part, r))                                                                             \
 	X(post_write8, IBV_QPT_RC, inlay_post_write_inline(&part, r->wr.raddr, r->wr.rkey, &r->a, 8, INLAY_SIGNALED))            \
 	X(post_dci, IBV_QPT_DRIVER, inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &r->wr, r->flags))                                 \
 	X(post_ud, IBV_QPT_UD, inlay_post(&part, MLX5_OPCODE_SEND, &r->wr, r->flags))                                            \

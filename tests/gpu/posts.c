@@ -5,6 +5,7 @@
  */
 #include "../common.h"
 #include <inlay/gpu.h>
+#include <inlay/wqe/sync.h>
 #include "kernels.h"
 #include "ptx.h"
 
@@ -60,23 +61,27 @@ static void queues(uint32_t type, uint32_t at)
 	sq.pi = sq.short_from = gq.reserved = gq.published = gq.done = at;
 }
 
-/* Runs a kernel of the queue and these arguments, in n lanes of a warp. */
-static void kernel(const char *name, uint32_t n, const uint64_t *more, uint64_t *executed, uint64_t *net)
+/* Runs a kernel in these lanes of a warp. Returns what they did together. */
+static struct ptx_thread kernel(const char *name, uint32_t mask, const uint64_t *args)
 {
-	const uint64_t args[] = {(uintptr_t)&gq, more[0], more[1], more[2], more[3]};
 	static struct ptx_thread lanes[32];
-	uint32_t i, running = n, steps = 0;
+	struct ptx_thread sum = {0};
+	uint32_t i, running = 0, steps = 0;
 
 	memset(lanes, 0, sizeof(lanes));
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < 32; i++) {
 		lanes[i].lane = i, lanes[i].memory = &ptx_plain;
-		ptx_start(&lanes[i], &ptx, name, args);
+		if (mask >> i & 1)
+			ptx_start(&lanes[i], &ptx, name, args), running++;
 	}
 	for (; running; ptx_meet(lanes))
-		for (i = 0; i < n; i++)
+		for (i = 0; i < 32; i++)
 			running -= lanes[i].depth && !ptx_step(&lanes[i]), assert_true(steps++ < 1000000);
-	for (*executed = *net = i = 0; i < n; i++)
-		*executed += lanes[i].executed, *net += lanes[i].net;
+	for (i = 0; i < 32; i++) {
+		sum.executed += lanes[i].executed, sum.net += lanes[i].net;
+		sum.atomics += lanes[i].atomics, sum.fences += lanes[i].fences, sum.doorbells += lanes[i].doorbells;
+	}
+	return sum;
 }
 
 static void random_request(struct request *r, const struct kind *kind)
@@ -129,7 +134,6 @@ static void test_posts(void **state)
 	const struct kind *kind;
 	struct answer answer;
 	struct request r;
-	uint64_t args[4] = {0}, executed, net;
 	uint32_t i, bbs, extra;
 
 	(void)state;
@@ -146,8 +150,7 @@ static void test_posts(void **state)
 			for (; bbs + extra > sq.pi - at;)
 				must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, bbs + extra - 1 == sq.pi - at ? INLAY_SIGNALED : 0));
 			inlay_sq_ring_doorbell(&sq);
-			args[0] = (uintptr_t)&r, args[1] = bbs + extra, args[2] = (uintptr_t)&answer;
-			kernel(kind->name, 1, args, &executed, &net);
+			kernel(kind->name, 1, (uint64_t[]){(uintptr_t)&gq, (uintptr_t)&r, bbs + extra, (uintptr_t)&answer});
 			must(answer.begin);
 			assert_int_equal(answer.post, (int)answer.wrong);
 			assert_int_equal(answer.ticket, sq.pi);
@@ -155,19 +158,127 @@ static void test_posts(void **state)
 		}
 }
 
+/* Parts of any lanes of a warp; some fill one WQEBB of two or three. Then all are refused alike, and nothing changes. */
+static void test_warps(void **state)
+{
+	static const struct { uint32_t bbs, word; int err; } wrong[] = {
+		{0, 0xf0000000, -EINVAL}, {3, 0xf0000000, -EINVAL}, {1u << 27, 0xf0000000, -EINVAL}, {~0u, 0xf0000000, -EINVAL},
+		{1, 0xf0000000, -EAGAIN}, {1, 0xd0000000, -EIO}};
+	struct answer answer[32];
+	uint32_t i, k, lane, mask, bbs;
+
+	(void)state;
+	for (i = 0; i < cases; i++) {
+		mask = i ? (uint32_t)rnd() & (uint32_t)(i % 2 ? ~0u : rnd()) : 0;
+		mask = mask ? mask : ~0u;
+		queues(IBV_QPT_RC, (uint32_t)rnd());
+		bbs = 1 + (uint32_t)rnd() % (__builtin_popcount(mask) > 20 ? 2 : 3);
+		for (lane = 0; lane < 32; lane++) {
+			uint64_t raddr = 0x100000000ull * i + lane;
+
+			if (!(mask >> lane & 1))
+				continue;
+			must(inlay_post_write_inline(&sq, raddr, 7, &raddr, 8, INLAY_SIGNALED));
+			for (k = 1; k < bbs; k++)
+				must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, k == bbs - 1 ? INLAY_SIGNALED : 0));
+		}
+		inlay_sq_ring_doorbell(&sq);
+		kernel("warp_writes", mask, (uint64_t[]){(uintptr_t)&gq, mask, bbs, (uintptr_t)answer, 0x100000000ull * i});
+		for (lane = 0; lane < 32; lane++)
+			if (mask >> lane & 1 && (answer[lane].begin || answer[lane].post || answer[lane].ticket != sq.pi))
+				fail_msg("lane %u of %x: %d, %d, ticket %u", lane, mask, answer[lane].begin, answer[lane].post, answer[lane].ticket);
+		same_sides();
+	}
+	for (i = 0; i < ARRAY(wrong); i++) {
+		queues(IBV_QPT_RC, 0);
+		gq.reserved = wrong[i].bbs == 1 ? BBS - 31 : 0;
+		memcpy(&cpu, &gpu, sizeof(cpu));
+		inlay_put32(gpu.cqe + 60, wrong[i].word);
+		kernel("warp_writes", ~0u, (uint64_t[]){(uintptr_t)&gq, ~0u, wrong[i].bbs, (uintptr_t)answer, 0});
+		for (lane = 0; lane < 32; lane++)
+			assert_int_equal(answer[lane].begin, wrong[i].err);
+		assert_int_equal(gq.reserved, wrong[i].bbs == 1 ? BBS - 31 : 0);
+		same_sides();
+	}
+}
+
+/* One thread: parts of no or too many WQEBBs, a post that does not fit, tickets, and what a look at the CQE says */
+static void test_refused(void **state)
+{
+	static const struct { uint32_t ticket, word; int poll, test; } looks[] = {
+		{1, 0xf0000000, 0, 0}, {1, 0x00000000, 1, 1}, {2, 0x00000000, 1, 0}, {0, 0xf0000000, 0, 1}, {5, 0x00000000, 1, -EINVAL},
+		{0x80000000, 0xf0000000, 0, -EINVAL}, {0x80000001, 0xf0000000, 0, 1}, {1, 0xd0000000, -EIO, -EIO}, {1, 0x0000ffff, 0, 0}};
+	struct answer answer;
+	struct request r = {0};
+	uint32_t i, is;
+	int said;
+
+	(void)state;
+	r.wr.data = &r, r.wr.len = 100, r.flags = INLAY_INLINE | INLAY_SIGNALED;
+	for (i = 0; i < 2; i++) {
+		queues(IBV_QPT_RC, 0);
+		memcpy(&cpu, &gpu, sizeof(cpu));
+		kernel("post_write", 1, (uint64_t[]){(uintptr_t)&gq, (uintptr_t)&r, i ? BBS + 1 : 0, (uintptr_t)&answer});
+		assert_int_equal(answer.begin, -EINVAL);
+		assert_int_equal(gq.reserved, 0);
+		same_sides();
+	}
+	queues(IBV_QPT_RC, 0);
+	must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED));
+	inlay_sq_ring_doorbell(&sq);
+	kernel("post_write", 1, (uint64_t[]){(uintptr_t)&gq, (uintptr_t)&r, 1, (uintptr_t)&answer});
+	assert_int_equal(answer.post, -EAGAIN);
+	assert_int_equal(answer.ticket, 1);
+	same_sides();
+	for (i = 0; i < ARRAY(looks); i++)
+		for (is = 0; is < 2; is++) {
+			queues(IBV_QPT_RC, 0);
+			gq.reserved = gq.published = 3; /* the first of them has one WQEBB */
+			gpu.ring[7] = 3;
+			inlay_put32(gpu.cqe + 60, looks[i].word);
+			kernel(is ? "test" : "poll", 1, (uint64_t[]){(uintptr_t)&gq, is ? looks[i].ticket : (uintptr_t)&said, (uintptr_t)&said});
+			assert_int_equal(said, is ? looks[i].test : looks[i].poll);
+		}
+}
+
+/* What a thread that owns a receive queue and a CQ does with them */
+static void test_receives(void **state)
+{
+	static struct receiver side[2];
+	struct ibv_sge sge[3];
+	uint32_t i, k;
+
+	(void)state;
+	for (k = 0; k < ARRAY(sge); k++)
+		sge[k].addr = rnd(), sge[k].length = 1 + (uint32_t)rnd() % 1000, sge[k].lkey = (uint32_t)rnd();
+	for (k = 0; k < 5; k++) {
+		memset(side, 0, sizeof(side));
+		for (i = 0; i < 2; i++) {
+			must(inlay_rq_init(&side[i].rq, side[i].ring, 2, 64, side[i].record));
+			must(inlay_cq_init(&side[i].cq, side[i].cqes, 2, 64, side[i].cq_record, side[i].cqes, 5));
+			inlay_put32(side[i].cqes + 44, 0x4d000000);
+			side[i].cqes[63] = k == 4 ? 0xf1 : MLX5_CQE_RESP_SEND << 4;
+		}
+		receive(&side[0], sge, k);
+		kernel("receives", 1, (uint64_t[]){(uintptr_t)&side[1], (uintptr_t)sge, k});
+		assert_memory_equal(side[0].cqes, side[1].cqes, sizeof(side[0]) - offsetof(struct receiver, cqes));
+		assert_int_equal(side[1].rq.pi, 1);
+		assert_int_equal(side[1].bytes, k == 4 ? 0 : 0x4d);
+	}
+}
+
 /*
  * PTX instructions of one thread that nobody else disturbs, with all that rings, but moves, conversions and parameters. Ceilings, by
- * clang 14 and nvcc 13.
+ * clang 14 and nvcc 13. A warp shares atomic, fences and doorbell.
  */
 static void test_counts(void **state)
 {
 	static const struct {
 		const char *name;
-		uint32_t lanes, most[2];
-	} rows[] = {{"count_write", 1, {55, 59}}, {"count_inline", 1, {54, 56}}, {"count_add", 1, {76, 80}}, {"count_warp", 32, {44, 45}},
-		    {"count_poll", 1, {28, 29}}};
-	const uint64_t args[4] = {0x1000, 1, 0x2000, 2};
-	uint64_t executed, net;
+		uint32_t lanes, most[2], atomics, fences, doorbells;
+	} rows[] = {{"count_write", 1, {53, 54}, 1, 2, 1}, {"count_inline", 1, {53, 51}, 1, 2, 1}, {"count_add", 1, {72, 74}, 1, 2, 1},
+		    {"count_warp", 32, {40, 43}, 1, 2, 1}, {"count_poll", 1, {28, 30}, 1, 1, 0}};
+	struct ptx_thread did;
 	uint32_t i;
 
 	(void)state;
@@ -178,10 +289,13 @@ static void test_counts(void **state)
 		gq.reserved = gq.published = poll ? 1 : 0; /* one read, which is done */
 		gpu.ring[7] = 3;
 		inlay_put32(gpu.cqe + 60, poll ? 0 : 0xf0000000);
-		kernel(rows[i].name, rows[i].lanes, args, &executed, &net);
-		print_message("# %s: %.1f instructions, %.1f of them counted\n", rows[i].name, (double)executed / rows[i].lanes,
-			      (double)net / rows[i].lanes);
-		assert_true(net <= (uint64_t)rows[i].most[by_nvcc] * rows[i].lanes);
+		did = kernel(rows[i].name, (uint32_t)((1ull << rows[i].lanes) - 1), (uint64_t[]){(uintptr_t)&gq, 0x1000, 1, 0x2000, 2});
+		print_message("# %s: %.1f instructions, %.1f of them counted\n", rows[i].name, (double)did.executed / rows[i].lanes,
+			      (double)did.net / rows[i].lanes);
+		assert_true(did.net <= (uint64_t)rows[i].most[by_nvcc] * rows[i].lanes);
+		assert_int_equal(did.atomics, rows[i].atomics);
+		assert_int_equal(did.fences, rows[i].fences);
+		assert_int_equal(did.doorbells, rows[i].doorbells);
 	}
 }
 
@@ -201,7 +315,7 @@ int main(void)
 	for (by_nvcc = 0; by_nvcc < 2; by_nvcc++)
 		if (ptx_find_file(by_nvcc ? "nvcc" : "clang", path, sizeof(path)))
 			failed += test_group(by_nvcc ? "gpu/posts by nvcc" : "gpu/posts by clang", read_kernels, NULL, TEST(test_posts),
-					     TEST(test_counts));
+					     TEST(test_warps), TEST(test_refused), TEST(test_receives), TEST(test_counts));
 		else
 			print_message("# skipped: no kernels by %s\n", by_nvcc ? "nvcc" : "clang");
 	return failed;

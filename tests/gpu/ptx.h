@@ -22,7 +22,7 @@
 
 enum { PTX_NAME = 128, PTX_ARGS = 12, PTX_CALLS = 4, PTX_LOCAL = 1024 };
 
-enum ptx_order { PTX_WEAK, PTX_RELAXED, PTX_ACQUIRE, PTX_RELEASE, PTX_MMIO };
+enum ptx_order { PTX_WEAK, PTX_RELAXED, PTX_ACQUIRE, PTX_RELEASE, PTX_MMIO, PTX_ATOMIC };
 
 struct ptx_thread;
 struct ptx_memory {
@@ -70,6 +70,7 @@ struct ptx_thread {
 	uint32_t depth, lane, waits; /* waits: 1 + mask of a barrier that the thread has come to */
 	uint64_t exchange;           /* what it gave to a shuffle */
 	uint64_t executed, net;      /* net: without moves, conversions and parameters */
+	uint32_t atomics, fences, doorbells;
 	const struct ptx_memory *memory;
 	uint8_t local[PTX_LOCAL] __attribute__((aligned(16)));
 	void *own;                   /* the memory's */
@@ -77,7 +78,7 @@ struct ptx_thread {
 
 #define PTX_WHATS(X) X(ld) X(st) X(atom) X(fence) X(mov) X(cvta) X(cvt) X(add) X(sub) X(mul) X(mad) X(and) X(or) X(xor) X(not) X(neg) \
 	X(shl) X(shr) X(bfe) X(bfi) X(prmt) X(shf) X(lop3) X(selp) X(setp) X(min) X(max) X(popc) X(clz) X(bfind) X(bra) X(ret) X(call) \
-	X(shfl) X(bar) X(trap) X(nop)
+	X(shfl) X(vote) X(bar) X(trap) X(nop)
 #define PTX_ENUM(name) PTX_##name,
 #define PTX_STRING(name) #name,
 enum ptx_what { PTX_WHATS(PTX_ENUM) PTX_END };
@@ -216,6 +217,8 @@ static void ptx_instruction(struct ptx_function *f, const char *s)
 		if (!strcmp(part, "mmio"))
 			op->order = PTX_MMIO;
 	}
+	if ((op->what == PTX_fence || op->order == PTX_MMIO) && !strstr(op->name, ".sys"))
+		ptx_fail("%s: the device is outside of its scope", op->name);
 	if (op->what == PTX_bra) {
 		snprintf(op->text, sizeof(op->text), "%.*s", (int)strcspn(s, " \t;"), s);
 		return;
@@ -449,6 +452,9 @@ static int ptx_step(struct ptx_thread *t)
 	reg = t->frame[t->depth - 1].reg;
 	op = &f->code[t->frame[t->depth - 1].at++];
 	t->executed++;
+	t->atomics += op->what == PTX_atom;
+	t->fences += op->what == PTX_fence;
+	t->doorbells += op->order == PTX_MMIO;
 	t->net += op->what != PTX_mov && op->what != PTX_cvt && op->what != PTX_cvta && op->space != 'p';
 	if (op->guard >= 0 && (reg[op->guard] != 0) == op->negated)
 		return 1;
@@ -464,7 +470,7 @@ static int ptx_step(struct ptx_thread *t)
 			break;
 		}
 		a += op->arg[1].is_reg ? op->arg[1].value : 0;
-		if (a % n)
+		if (a % (n * op->arg[0].of))
 			ptx_fail("%s of %s: misaligned", op->name, f->name);
 		for (i = 0; i < op->arg[0].of; i++)
 			reg[op->arg[0].reg[i]] = ptx_extend(t->memory->load(t, a + i * n, n, (enum ptx_order)op->order), n, op->is_signed);
@@ -475,8 +481,10 @@ static int ptx_step(struct ptx_thread *t)
 			reg[op->arg[0].reg[0]] = a & mask;
 			return 1;
 		}
-		if (v % n)
+		if (v % (n * (op->arg[1].of ? op->arg[1].of : 1)))
 			ptx_fail("%s of %s: misaligned", op->name, f->name);
+		if (op->order == PTX_RELEASE)
+			t->memory->fence(t);
 		if (!op->arg[1].of)
 			t->memory->store(t, v, n, a & mask, (enum ptx_order)op->order);
 		for (i = 0; i < op->arg[1].of; i++)
@@ -484,10 +492,10 @@ static int ptx_step(struct ptx_thread *t)
 		return 1;
 	case PTX_atom:
 		a += op->arg[1].value;
-		v = t->memory->load(t, a, n, PTX_RELEASE) & mask; /* the latest value */
+		v = t->memory->load(t, a, n, PTX_ATOMIC) & mask; /* the latest value */
 		b &= mask;
 		if (op->atomic != 'c' || v == b)
-			t->memory->store(t, a, n, (op->atomic == 'c' ? c : op->atomic == 'a' ? v + b : b) & mask, PTX_RELEASE);
+			t->memory->store(t, a, n, (op->atomic == 'c' ? c : op->atomic == 'a' ? v + b : b) & mask, PTX_ATOMIC);
 		if (op->order == PTX_ACQUIRE)
 			t->memory->fence(t);
 		break;
@@ -597,9 +605,9 @@ static int ptx_step(struct ptx_thread *t)
 			t->frame[t->depth - 1].reg[f->param_reg[i]] = reg[op->arg[1 + i].reg[0]];
 		return 1;
 	case PTX_bar: t->waits = (uint32_t)ptx_value(t, &op->arg[0]); return 1;
-	case PTX_shfl: /* d, value, lane, 31, lanes */
+	case PTX_shfl: case PTX_vote: /* d, value, lane, 31, lanes; d, value, lanes */
 		t->exchange = a;
-		t->waits = (uint32_t)ptx_value(t, &op->arg[4]);
+		t->waits = (uint32_t)ptx_value(t, &op->arg[op->num - 1]);
 		return 1;
 	default: ptx_fail("%s in %s", op->name, f->name);
 	}
@@ -610,33 +618,40 @@ static int ptx_step(struct ptx_thread *t)
 /* Lets the lanes of a warp go on that have all come to the same barrier. */
 static void ptx_meet(struct ptx_thread *warp)
 {
-	uint32_t lane, lanes = 0, all = 0;
+	uint32_t lane, lanes = 0, all = 0, any = 0, back;
+	const struct ptx_op *op = NULL, *at;
 
-	for (lane = 0; lane < 32; lane++)
-		if (warp[lane].waits) {
-			lanes |= 1u << lane;
-			all = warp[lane].waits;
-		}
-	if (!all || lanes != all)
-		return;
-	for (lane = 0; lane < 32; lane++)
-		if (all >> lane & 1) {
-			struct ptx_thread *t = &warp[lane];
-			const struct ptx_op *op = &t->frame[t->depth - 1].f->code[t->frame[t->depth - 1].at - 1];
-
-			if (op->what == PTX_shfl) /* orders no memory */
-				t->frame[t->depth - 1].reg[op->arg[0].reg[0]] = warp[ptx_value(t, &op->arg[2])].exchange & 0xffffffff;
-			else
-				t->memory->fence(t);
-			if (op->what == PTX_bar && lane)
-				t->memory->meet(t - 1, t);
-		}
-	for (lane = 31; lane < 32; lane--) {
+	for (lane = 0; lane < 32; lane++) {
 		struct ptx_thread *t = &warp[lane];
 
-		if (t->waits && lane && t->frame[t->depth - 1].f->code[t->frame[t->depth - 1].at - 1].what == PTX_bar)
-			t->memory->meet(t - 1, t);
-		t->waits = 0;
+		if (!t->waits)
+			continue;
+		at = &t->frame[t->depth - 1].f->code[t->frame[t->depth - 1].at - 1];
+		if ((op && at != op) || (all && t->waits != all) || !(t->waits >> lane & 1))
+			ptx_fail("%s: lane %u meets others at %s, or with another mask", at->name, lane, op ? op->name : "nothing");
+		op = at;
+		lanes |= 1u << lane;
+		all = t->waits;
+		any |= t->exchange != 0;
+	}
+	if (!all || lanes != all)
+		return;
+	for (back = 0; back < 64; back++) { /* up, and down again: what one knows, all know */
+		struct ptx_thread *t = &warp[lane = back < 32 ? back : 63 - back];
+
+		if (!(all >> lane & 1))
+			continue;
+		if (op->what == PTX_bar) {
+			uint32_t below = all & ((1u << lane) - 1);
+
+			t->memory->fence(t);
+			if (below)
+				t->memory->meet(&warp[31 - __builtin_clz(below)], t);
+		} else if (back < 32) { /* orders no memory */
+			t->frame[t->depth - 1].reg[op->arg[0].reg[0]] =
+				op->what == PTX_vote ? any : warp[ptx_value(t, &op->arg[2]) & 31].exchange & 0xffffffff;
+		}
+		t->waits = back < 32 ? t->waits : 0;
 	}
 }
 

@@ -92,17 +92,24 @@ static void *writes(void *arg)
 	return NULL;
 }
 
-static void *forwards(void *arg)
+static void *forwards(UNUSED void *arg)
 {
-	uint64_t last = 0;
-
-	(void)arg;
 	while (!__atomic_load_n(&it.stop, __ATOMIC_ACQUIRE))
-		if (inlay_gpu_forward(&it.mail, &last, &rig.uar.uar))
+		if (inlay_gpu_forward(&it.mail, &rig.uar.uar))
 			it.forwarded++;
 		else
 			sched_yield();
 	return NULL;
+}
+
+/* Starts the thread that forwards, if any does, or ends it */
+static void forwarder(int forward, int start)
+{
+	static pthread_t thread;
+
+	__atomic_store_n(&it.stop, !start, __ATOMIC_RELEASE);
+	if (forward)
+		must(start ? pthread_create(&thread, NULL, forwards, NULL) : pthread_join(thread, NULL));
 }
 
 static void all_write(void)
@@ -119,36 +126,26 @@ static void all_write(void)
 	assert_int_equal(it.wrong, 0);
 }
 
-static void test_threads(UNUSED void **state)
+static void all_well(int forward)
 {
-	make(0);
+	make(forward);
+	forwarder(forward, 1);
 	all_write();
+	forwarder(forward, 0);
 	assert_int_equal(it.failed, 0);
 	assert_int_equal(inlay_gpu_pending(&it.sq), 0);
-	unmake();
-}
-
-static void test_forwarded(UNUSED void **state)
-{
-	pthread_t forwarder;
-
-	make(1);
-	must(pthread_create(&forwarder, NULL, forwards, NULL));
-	all_write();
-	__atomic_store_n(&it.stop, 1, __ATOMIC_RELEASE);
-	must(pthread_join(forwarder, NULL));
-	assert_int_equal(it.failed, 0);
-	assert_true(it.forwarded > 0);
+	assert_int_equal(it.forwarded > 0, forward);
 	unmake();
 }
 
 /* A wrong key among good ones: every thread ends, the queue says why, and goes on after a reset */
-static void test_failure(UNUSED void **state)
+static void fails(int forward)
 {
 	uint32_t index, good = 0;
 	struct inlay_sq part;
 
-	make(0);
+	make(forward);
+	forwarder(forward, 1);
 	assert_int_equal(inlay_gpu_error(&it.sq, &index), 0);
 	must(begin(1, &part));
 	good = it.mr->rkey;
@@ -158,15 +155,33 @@ static void test_failure(UNUSED void **state)
 	assert_int_equal(index, 0);
 	all_write();
 	assert_int_equal(it.failed, THREADS);
+	assert_int_equal(inlay_gpu_begin_warp(&it.sq, 1, BBS, &part), -EIO);
 
+	while (forward && __atomic_load_n(&it.mail, __ATOMIC_RELAXED))
+		sched_yield();
+	forwarder(forward, 0);
 	must(inlay_devx_qp_modify(&it.qp, INLAY_QP_STATE_RST, NULL, NULL));
 	inlay_gpu_reset(&it.sq);
 	must(qp_to_itself(&it.qp, &it.path));
+	forwarder(forward, 1);
 	it.failed = 0;
 	all_write();
 	assert_int_equal(it.failed, 0);
 	assert_int_equal(inlay_gpu_error(&it.sq, &index), 0);
+	forwarder(forward, 0);
 	unmake();
+}
+
+static void test_threads(UNUSED void **state)
+{
+	all_well(0);
+	fails(0);
+}
+
+static void test_forwarded(UNUSED void **state)
+{
+	all_well(1);
+	fails(1);
 }
 
 static void test_refused(UNUSED void **state)
@@ -206,7 +221,8 @@ static void test_refused(UNUSED void **state)
 
 	/* A full ring: no room until someone looks at the CQE */
 	must(inlay_gpu_begin_warp(&it.sq, 1, BBS, &part));
-	assert_int_equal(inlay_gpu_begin(&it.sq, 1, &part + 0), -EAGAIN);
+	assert_int_equal(inlay_gpu_begin(&it.sq, 1, &other.part), -EAGAIN);
+	assert_int_equal(inlay_gpu_begin_warp(&it.sq, 1, 1, &other.part), -EAGAIN);
 	assert_int_equal(inlay_gpu_pending(&it.sq), BBS);
 	ticket = inlay_gpu_end_warp(&it.sq, 1, &part);
 	assert_int_equal(ticket, 1 + BBS);
@@ -221,6 +237,5 @@ int main(void)
 {
 	if (!rig_here())
 		return 0;
-	return test_group("gpu/threads", rig_open, rig_close, devx_test(test_threads), devx_test(test_forwarded), devx_test(test_failure),
-			  devx_test(test_refused));
+	return test_group("gpu/threads", rig_open, rig_close, devx_test(test_threads), devx_test(test_forwarded), devx_test(test_refused));
 }

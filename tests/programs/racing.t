@@ -41,7 +41,7 @@ perftest() # options of tests/softdev/run, command...
 
 pingpong() # name, options of tests/softdev/run, options of fi_pingpong...
 {
-	local port=$(free_port)
+	hold_port
 	local ready="listening $port"
 	command -v fi_pingpong >/dev/null || { skip "$1" "fi_pingpong is not installed"; return; }
 	racing 'Work Request Flushed Error|status 124' "$1" "$2" ends "timeout 60 fi_pingpong ${*:3} -I 20 -B $port" \

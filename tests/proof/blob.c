@@ -74,10 +74,11 @@ static void record(uint32_t len)
 
 static void address(uint32_t len)
 {
+	struct inlay_connect_record at;
 	struct inlay_task_address address;
 	const char *why;
 
-	inlay_task_address_read_(&address, memory + LONGEST - len, len, (uint32_t)any64(), &why);
+	inlay_task_address_read_(&address, &at, memory + LONGEST - len, len, (uint32_t)any64(), &why);
 }
 
 int main(void)

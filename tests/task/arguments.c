@@ -86,17 +86,20 @@ static void workers(void **state)
 		WORKER(credits, 4, 6), WORKER(credits, 32768, 65536), WORKER(spare, 1, 0), WORKER(spare, 32768, 32769),
 		WORKER(message, 64, 63), WORKER(message, 1 << 24, (1 << 24) + 1), WORKER(response, 512, 0),
 		WORKER(response, 1 << 24, (1 << 24) + 1), WORKER(max_inline, 512, 513), WORKER(response, 96, 95)};
+	static struct inlay_task_host h;
 	static struct inlay_task_worker w;
 	static struct inlay_task_conn c[2];
 	struct inlay_task_worker_params p;
 	struct inlay_pool pool;
 	const char *why = NULL;
-	uint8_t *more;
+	uint8_t *more, *memory;
 	size_t bytes;
 	uint32_t i;
 
 	(void)state;
 	plain();
+	memory = (uint8_t *)pages(inlay_task_host_size(&hp));
+	must(inlay_task_host_create(&h, memory, inlay_task_host_size(&hp), dev.pd, &hp, NULL));
 	wp.plugins = usual_plugins;
 	wp.num_plugins = ARRAY(usual_plugins);
 	wp.connections = 1;
@@ -126,21 +129,24 @@ static void workers(void **state)
 	assert_int_equal(inlay_task_worker_create((struct inlay_task_worker *)(void *)(more + 8), dev.pd, &wp, NULL), -EINVAL);
 	assert_int_equal(inlay_task_worker_create(&w, NULL, &wp, NULL), -EINVAL);
 	must(inlay_task_worker_create(&w, dev.pd, &wp, NULL));
-	assert_int_equal(inlay_task_conn_create(NULL, more, bytes, &w, NULL), -EINVAL);
-	assert_int_equal(inlay_task_conn_create((struct inlay_task_conn *)(void *)(more + 8), more, bytes, &w, NULL), -EINVAL);
-	assert_int_equal(inlay_task_conn_create(&c[0], NULL, bytes, &w, NULL), -EINVAL);
-	assert_int_equal(inlay_task_conn_create(&c[0], more + 8, bytes, &w, NULL), -EINVAL);
-	refused(inlay_task_conn_create(&c[0], more, bytes - 1, &w, &why), -ENOBUFS, &why, "inlay_task_conn_size");
-	must(inlay_task_conn_create(&c[0], more, bytes, &w, NULL));
-	refused(inlay_task_conn_create(&c[1], more, bytes, &w, &why), -EAGAIN, &why, "all its connections");
+	assert_int_equal(inlay_task_conn_create(NULL, more, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL), -EINVAL);
+	assert_int_equal(inlay_task_conn_create((struct inlay_task_conn *)(void *)(more + 8), more, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL), -EINVAL);
+	assert_int_equal(inlay_task_conn_create(&c[0], NULL, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL), -EINVAL);
+	assert_int_equal(inlay_task_conn_create(&c[0], more + 8, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL), -EINVAL);
+	refused(inlay_task_conn_create(&c[0], more, bytes, &w, &w, 1, &why), -EPROTO, &why, "not an address");
+	refused(inlay_task_conn_create(&c[0], more, bytes - 1, &w, NULL, 0, &why), -ENOBUFS, &why, "inlay_task_conn_size");
+	must(inlay_task_conn_create(&c[0], more, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL));
+	refused(inlay_task_conn_create(&c[1], more, bytes, &w, NULL, 0, &why), -EAGAIN, &why, "all its connections");
 	assert_int_equal(inlay_task_worker_destroy(&w), -EBUSY);
 	must(inlay_task_conn_destroy(&c[0]));
 	must(inlay_task_worker_destroy(&w));
 	wp.max_inline = 0; /* an answer then takes less than a response by key */
 	must(inlay_task_worker_create(&w, dev.pd, &wp, NULL));
-	must(inlay_task_conn_create(&c[0], more, bytes, &w, NULL));
+	must(inlay_task_conn_create(&c[0], more, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL));
 	must(inlay_task_conn_destroy(&c[0]));
 	must(inlay_task_worker_destroy(&w));
+	must(inlay_task_host_destroy(&h));
+	free(memory);
 	free(more);
 }
 
@@ -202,12 +208,13 @@ static void checksum(uint8_t *at, size_t len)
 static int reads(const uint8_t *address, uint32_t role, uint32_t at, uint32_t bytes, uint64_t value)
 {
 	uint8_t changed[INLAY_TASK_ADDRESS];
+	struct inlay_connect_record record;
 	struct inlay_task_address a;
 
 	memcpy(changed, address, sizeof(changed));
 	memcpy(changed + at, &value, bytes);
-	checksum(changed, 80);
-	return inlay_task_address_read_(&a, changed, sizeof(changed), role, NULL);
+	checksum(changed, INLAY_TASK_ADDRESS - 4);
+	return inlay_task_address_read_(&a, &record, changed, sizeof(changed), role, NULL);
 }
 
 static void addresses(void **state)
@@ -220,22 +227,22 @@ static void addresses(void **state)
 	(void)state;
 	plain();
 	usual_scene(1, 2);
-	inlay_task_address_write(address[INLAY_TASK_HOST & 1], &line->host.link.self);
-	inlay_task_address_write(address[INLAY_TASK_WORKER & 1], &line->conn.link.self);
+	memcpy(address[INLAY_TASK_HOST & 1], &line->host.link.self, INLAY_TASK_ADDRESS);
+	memcpy(address[INLAY_TASK_WORKER & 1], &line->conn.link.self, INLAY_TASK_ADDRESS);
 	for (role = INLAY_TASK_HOST < INLAY_TASK_WORKER ? INLAY_TASK_HOST : INLAY_TASK_WORKER, i = 0; i < 2; i++, role++) {
 		uint8_t *at = address[role & 1];
 		uint32_t k;
 
-		must(inlay_task_address_read_(&a, at, INLAY_TASK_ADDRESS, role, NULL));
-		assert_int_equal(inlay_task_address_read_(&a, at, INLAY_TASK_ADDRESS, role ^ 3, NULL), -EINVAL);
-		assert_int_equal(inlay_task_address_read_(&a, NULL, INLAY_TASK_ADDRESS, role, NULL), -EPROTO);
-		assert_int_equal(inlay_task_address_read_(&a, at, INLAY_TASK_ADDRESS - 1, role, NULL), -EPROTO);
+		must(inlay_task_address_read_(&a, &record, at, INLAY_TASK_ADDRESS, role, NULL));
+		assert_int_equal(inlay_task_address_read_(&a, &record, at, INLAY_TASK_ADDRESS, role ^ 3, NULL), -EINVAL);
+		assert_int_equal(inlay_task_address_read_(&a, &record, NULL, INLAY_TASK_ADDRESS, role, NULL), -EPROTO);
+		assert_int_equal(inlay_task_address_read_(&a, &record, at, INLAY_TASK_ADDRESS - 1, role, NULL), -EPROTO);
 		memcpy(longer, at, INLAY_TASK_ADDRESS);
 		longer[INLAY_TASK_ADDRESS] = 0;
-		assert_int_equal(inlay_task_address_read_(&a, longer, INLAY_TASK_ADDRESS + 1, role, NULL), -EINVAL);
+		assert_int_equal(inlay_task_address_read_(&a, &record, longer, INLAY_TASK_ADDRESS + 1, role, NULL), -EINVAL);
 		for (k = 0; k < INLAY_TASK_ADDRESS * 8; k++) {
 			at[k / 8] ^= (uint8_t)(1 << k % 8);
-			assert_int_equal(inlay_task_address_read_(&a, at, INLAY_TASK_ADDRESS, role, NULL),
+			assert_int_equal(inlay_task_address_read_(&a, &record, at, INLAY_TASK_ADDRESS, role, NULL),
 					 k < 80 ? -EPROTO : k >= 96 && k < 128 ? -EINVAL : -EBADMSG);
 			at[k / 8] ^= (uint8_t)(1 << k % 8);
 		}
@@ -256,14 +263,12 @@ static void addresses(void **state)
 		record.type = IBV_QPT_UC;
 		memcpy(longer, at, INLAY_TASK_ADDRESS);
 		inlay_connect_pack(&record, longer + 16);
-		checksum(longer, 80);
-		assert_int_equal(inlay_task_address_read_(&a, longer, INLAY_TASK_ADDRESS, role, NULL), -EINVAL);
+		checksum(longer, INLAY_TASK_ADDRESS - 4);
+		assert_int_equal(inlay_task_address_read_(&a, &record, longer, INLAY_TASK_ADDRESS, role, NULL), -EINVAL);
 	}
-	/* Both ends are connected, once */
+	/* It is connected, once */
 	assert_int_equal(inlay_task_host_connect(&line->host, address[INLAY_TASK_HOST & 1], INLAY_TASK_ADDRESS, NULL), -EBADFD);
 	assert_int_equal(inlay_task_host_connect(&line->host, address[INLAY_TASK_WORKER & 1], INLAY_TASK_ADDRESS, NULL), -EBADFD);
-	assert_int_equal(inlay_task_conn_connect(&line->conn, address[INLAY_TASK_WORKER & 1], INLAY_TASK_ADDRESS, NULL), -EBADFD);
-	assert_int_equal(inlay_task_conn_connect(&line->conn, address[INLAY_TASK_HOST & 1], INLAY_TASK_ADDRESS, NULL), -EBADFD);
 	scene_free();
 }
 

@@ -131,18 +131,16 @@ static void get(void *data, size_t len)
 
 static void worker_make(void)
 {
-	uint8_t mine[INLAY_TASK_ADDRESS], theirs[INLAY_TASK_ADDRESS];
+	uint8_t theirs[INLAY_TASK_ADDRESS];
 	struct inlay_task_worker_params p = worker_params();
 
 	desk = desk_make(&p, entries, ARRAY(entries), 2);
 	conn = (struct inlay_task_conn *)pages(sizeof(*conn));
 	conn_memory = pages(inlay_task_conn_size(&desk->params));
-	must(inlay_task_conn_create(conn, conn_memory, inlay_task_conn_size(&desk->params), &desk->worker, NULL));
 	get(theirs, sizeof(theirs));
-	inlay_task_address_write(mine, &conn->link.self);
-	must(inlay_task_conn_connect(conn, theirs, sizeof(theirs), NULL));
-	put(mine, sizeof(mine));
-	get(mine, 1); /* its probes must not find a host that is not connected yet: it would soon be taken for dead */
+	must(inlay_task_conn_create(conn, conn_memory, inlay_task_conn_size(&desk->params), &desk->worker, theirs, sizeof(theirs), NULL));
+	put(&conn->link.self, sizeof(theirs));
+	get(theirs, 1); /* its probes must not find a host that is not connected yet: it would soon be taken for dead */
 }
 
 static void worker_free(void)
@@ -218,7 +216,7 @@ static void finish(void)
 
 static void host_make(void)
 {
-	uint8_t mine[INLAY_TASK_ADDRESS], theirs[INLAY_TASK_ADDRESS];
+	uint8_t theirs[INLAY_TASK_ADDRESS];
 	struct inlay_task_host_params p = host_params();
 
 	memset(completed, 0, sizeof(completed));
@@ -226,8 +224,7 @@ static void host_make(void)
 	line->host_memory = pages(inlay_task_host_size(&p));
 	must(inlay_task_host_create(&line->host, line->host_memory, inlay_task_host_size(&p), dev.pd, &p, NULL));
 	keys_make(line);
-	inlay_task_address_write(mine, &line->host.link.self);
-	put(mine, sizeof(mine));
+	put(&line->host.link.self, sizeof(theirs));
 	get(theirs, sizeof(theirs));
 	must(inlay_task_host_connect(&line->host, theirs, sizeof(theirs), NULL));
 	put(theirs, 1);

@@ -136,19 +136,15 @@ UNUSED static int respond(struct inlay_task_cmd *cmd, int status)
 
 UNUSED static void line_make(struct line *l, struct desk *d, const struct inlay_task_host_params *p)
 {
-	uint8_t mine[INLAY_TASK_ADDRESS], theirs[INLAY_TASK_ADDRESS];
-
 	l->desk = d;
 	l->host_memory = pages(inlay_task_host_size(p) + INLAY_CACHE_LINE + inlay_inventory_size(NEAR));
 	l->near_memory = (uint8_t *)l->host_memory + inlay_round_up(inlay_task_host_size(p), INLAY_CACHE_LINE);
 	l->conn_memory = pages(inlay_task_conn_size(&d->params));
-	must(inlay_task_conn_create(&l->conn, l->conn_memory, inlay_task_conn_size(&d->params), &d->worker, NULL));
 	must(inlay_task_host_create(&l->host, l->host_memory, inlay_task_host_size(p), dev.pd, p, NULL));
 	keys_make(l);
-	inlay_task_address_write(mine, &l->host.link.self);
-	inlay_task_address_write(theirs, &l->conn.link.self);
-	must(inlay_task_conn_connect(&l->conn, mine, sizeof(mine), NULL));
-	must(inlay_task_host_connect(&l->host, theirs, sizeof(theirs), NULL));
+	must(inlay_task_conn_create(&l->conn, l->conn_memory, inlay_task_conn_size(&d->params), &d->worker, &l->host.link.self,
+				    INLAY_TASK_ADDRESS, NULL));
+	must(inlay_task_host_connect(&l->host, &l->conn.link.self, INLAY_TASK_ADDRESS, NULL));
 }
 
 UNUSED static void line_free(struct line *l)

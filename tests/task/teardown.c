@@ -372,7 +372,6 @@ static void served(struct line *l)
 /* what: 0 the queue pair, 1 the region */
 static void busy_connection(uint32_t what)
 {
-	uint8_t mine[INLAY_TASK_ADDRESS];
 	struct inlay_task *t[3];
 	uint32_t i;
 
@@ -400,8 +399,8 @@ static void busy_connection(uint32_t what)
 	assert_int_equal(inlay_pool_num_free(desk->pull), ELEMENTS);
 	served(lines[1]);
 	/* Its place is free */
-	must(inlay_task_conn_create(&line->conn, line->conn_memory, inlay_task_conn_size(&desk->params), &desk->worker, NULL));
-	inlay_task_address_write(mine, &line->conn.link.self);
+	must(inlay_task_conn_create(&line->conn, line->conn_memory, inlay_task_conn_size(&desk->params), &desk->worker,
+				    &line->host.link.self, INLAY_TASK_ADDRESS, NULL));
 	served(lines[1]);
 	/* Its host finds out, or is told */
 	must(inlay_task_link_break(&line->host.link));

@@ -198,7 +198,7 @@ INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain_registry *reg, void
 {
 	size_t need = inlay_memdomain_size(ctx, id);
 	struct inlay_memdomain *d = (struct inlay_memdomain *)memory;
-	uint8_t *more = (uint8_t *)(d + 1);
+	uint8_t *more;
 
 	if (!reg || !memory || !domain || (ctx && !ctx->size) || (uintptr_t)memory % INLAY_CACHE_LINE)
 		return -EINVAL;
@@ -207,6 +207,7 @@ INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain_registry *reg, void
 	if (reg->abi != INLAY_ABI)
 		return -EPROTO;
 	__builtin_memset(d, 0, sizeof(*d));
+	more = (uint8_t *)(d + 1);
 	d->registry = reg;
 	d->type = type;
 	d->ctx = inlay_memdomain_ctx_(ctx);
@@ -215,10 +216,8 @@ INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain_registry *reg, void
 		d->ctx.user_ctx = more;
 		more += d->ctx.user_ctx_size;
 	}
-	if (id) {
-		d->id = (const char *)more;
-		__builtin_memcpy(more, id, __builtin_strlen(id) + 1);
-	}
+	if (id)
+		d->id = (const char *)__builtin_memcpy(more, id, __builtin_strlen(id) + 1);
 	inlay_lock(&reg->lock);
 	d->prev = reg->last;
 	reg->last->next = d;

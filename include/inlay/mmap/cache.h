@@ -43,8 +43,7 @@
  * Threads: one owner at a time. Any thread may post, but no signal handler. Callbacks may post, and
  * call nothing else of the cache. The cache must not move.
  *
- * Sources: ibv_reg_mr(3); UCX's ucs/memory/rcache.h; R. Seidel and C. Aragon, "Randomized search
- * trees" (1996).
+ * Sources: ibv_reg_mr(3); UCX's ucs/memory/rcache.h; Seidel and Aragon, "Randomized search trees".
  */
 #ifndef INLAY_MMAP_CACHE_H
 #define INLAY_MMAP_CACHE_H

@@ -42,9 +42,8 @@
  *   - munmap waits for the thread, which must not unmap, allocate or free memory, or wait for a lock
  *     that is held during such calls: deadlock.
  *   - Memory stays watched until it is unmapped. Each end of a watched range splits a mapping
- *     (vm.max_map_count), and later no huge pages form there. An mremap that grows or moves a split
- *     mapping fails with EFAULT; since Linux 6.17 some of its pieces may have moved by then.
- *     realloc then copies the data instead.
+ *     (vm.max_map_count); no huge pages form there later. An mremap that grows or moves a split one
+ *     fails with EFAULT, since Linux 6.17 with some pieces moved; realloc then copies.
  *   - A forked child inherits the userfaultfd. If it neither closes it, execs nor exits, munmap in
  *     the parent waits for ever once the thread has ended. So children call inlay_monitor_fini: by
  *     pthread_atfork, or themselves after clone and _Fork, which run no handler.

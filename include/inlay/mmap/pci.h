@@ -78,10 +78,8 @@ INLAY_COLD int inlay_mmap_cap_pci(struct ibv_context *ctx, uint32_t *vhca)
 	    inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_FIXED_BUFFER_SIZE)) {
 		*vhca = (uint32_t)inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_VHCA_ID);
 		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL_2, &cap, NULL);
-		to_key = inlay_hca_cap_get(&cap.cap,
-					     INLAY_HCA_CAP_2_CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED);
-		allowed = inlay_hca_cap_get(&cap.cap,
-					      INLAY_HCA_CAP_2_ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS);
+		to_key = inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_2_CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED);
+		allowed = inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_2_ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS);
 	}
 	if (err == -EIO || err == -ENOMEM || err == -EAGAIN || err == -EBUSY)
 		return err;
@@ -313,8 +311,7 @@ INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *mem
 		made.sources[i].of.keys.lkey = pci->keys[i].key;
 		made.sources[i].of.keys.rkey = INLAY_NO_KEY;
 	}
-	if (!err && inlay_mmap_publish_(&made))
-		err = -EINVAL;
+	err = err ? err : inlay_mmap_publish_(&made) ? -EINVAL : 0;
 	if (err) {
 		inlay_mmap_pci_drop_(pci);
 		return err;

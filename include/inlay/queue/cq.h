@@ -147,11 +147,6 @@ INLAY_FN uint32_t inlay_cq_cqn(const struct inlay_cq *cq)
 	return cq->cqn;
 }
 
-INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
-{
-	cq->verbs = verbs;
-}
-
 /*
  * Sets n CQEs aside for a queue that completes to this CQ: one per WQEBB of a send ring, one per
  * entry of a receive ring. The functions of verbs.h that take a CQ call this. To reserve fewer,
@@ -426,20 +421,14 @@ INLAY_APART int inlay_cq_unzip_(const struct inlay_cq *cq, uint32_t index)
 		return -EPROTO;
 	format = title.op_own >> 4 == MLX5_CQE_REQ ? INLAY_MINI_REQ_ : cq->mini;
 	/* The usual formats are passed as constants, which fold. */
-	switch (format) {
-	case INLAY_MINI_HASH:
+	if (format == INLAY_MINI_HASH)
 		inlay_cq_expand_(cq, index, &title, n, INLAY_MINI_HASH);
-		break;
-	case INLAY_MINI_CSUM:
+	else if (format == INLAY_MINI_CSUM)
 		inlay_cq_expand_(cq, index, &title, n, INLAY_MINI_CSUM);
-		break;
-	case INLAY_MINI_CSUM_STRIDX:
+	else if (format == INLAY_MINI_CSUM_STRIDX)
 		inlay_cq_expand_(cq, index, &title, n, INLAY_MINI_CSUM_STRIDX);
-		break;
-	default:
+	else
 		inlay_cq_expand_(cq, index, &title, n, format);
-		break;
-	}
 	/* The slots must be written before a record frees them. */
 	inlay_fence_wqe_record();
 	return (int)n;

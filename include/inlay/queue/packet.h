@@ -246,20 +246,6 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_packets(struct inlay_sq *sq, struct inl
 	return (int)n;
 }
 
-/* As many of n inline packets as fit into max 16-byte units; *ds is what they take. */
-INLAY_FN uint32_t inlay_packets_inline_(const struct ibv_sge *sge, uint32_t n, uint32_t max, uint32_t *ds)
-{
-	uint32_t i, units;
-
-	for (i = 0; i < n; i++) {
-		units = inlay_seg_inline_ds(sge[i].length);
-		if (units > max - *ds)
-			break;
-		*ds += units;
-	}
-	return i;
-}
-
 /*
  * As inlay_post_packets, in as few multi-packet WQEs as possible: a packet takes 16 bytes of the
  * ring, and the device fetches four with one read.
@@ -275,7 +261,7 @@ INLAY_FN uint32_t inlay_packets_inline_(const struct ibv_sge *sge, uint32_t n, u
 INLAY_APART INLAY_RESULT int inlay_post_packets_multi(struct inlay_sq *sq, struct inlay_eth eth, const struct ibv_sge *sge,
 					 uint32_t n, uint32_t flags)
 {
-	uint32_t done, k, i, ds, max, room = 0;
+	uint32_t done, k, i, ds, max, units, room = 0;
 	struct inlay_cursor at;
 
 	inlay_packet_check_(sq, sge, n);
@@ -292,7 +278,11 @@ INLAY_APART INLAY_RESULT int inlay_post_packets_multi(struct inlay_sq *sq, struc
 			break;
 		ds = 2;
 		if (flags & INLAY_INLINE) {
-			k = inlay_packets_inline_(sge + done, n - done, max, &ds);
+			for (k = 0; k < n - done; k++, ds += units) {
+				units = inlay_seg_inline_ds(sge[done + k].length);
+				if (units > max - ds)
+					break;
+			}
 			if (!k)
 				break;
 		} else {

@@ -77,9 +77,8 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, last) == INLAY_CACHE_LINE, "a shor
  * version of inlay. On failure sq and uar are unchanged.
  *
  * buf        the ring, 64-byte aligned; wqebb_cnt its WQEBBs, a power of two, 1 .. 32768
- * dbrec      the QP's doorbell record: two words, receive then send. NULL is refused:
- *            inlay has no doorbell for QPs without a record (send_dbr_mode), which in gpunetio and
- *            NVSHMEM carries the producer index
+ * dbrec      the QP's doorbell record: two words, receive then send. QPs without one
+ *            (send_dbr_mode) are not supported
  * max_ds     longest WQE in 16-byte units, 1 .. 63
  */
 INLAY_COLD INLAY_RESULT int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt, volatile uint32_t *dbrec,

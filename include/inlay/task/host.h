@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/host.h: a host: the side that uses a worker. Set-up, and progress of its tasks.
+ * inlay/task/host.h: a host, the side that uses a worker: set-up, and progress of its tasks.
  *
  *   p = inlay_task_host_default();
  *   memory = aligned_alloc(4096, inlay_task_host_size(&p));
  *   inlay_task_host_create(&host, memory, inlay_task_host_size(&p), pd, &p, &why);
- *   inlay_task_address_write(mine, &host.link.self);  send it to the worker, and get the worker's
+ *   ... send host.link.self to the worker, and get its connection's ...
  *   inlay_task_host_connect(&host, theirs, len, &why);
  *   ... submit tasks (task.h) ...
  *   inlay_task_host_progress(&host, 32);              calls the callbacks of completed tasks
@@ -13,26 +13,13 @@
  *   while (inlay_task_host_destroy(&host))
  *           inlay_task_host_progress(&host, 32);
  *
- * At most params.in_flight commands are outstanding, or the worker's credits if fewer. A command
- * counts until its answer, even if it was cancelled. A message from the worker that
- * answers no submitted task counts as the answer of a cancelled one; with none cancelled it is a
- * stray.
- * All receives are always posted: a task takes over the message slot of its answer, and its old
- * slot is posted instead.
- *
- * The tasks of a dead worker complete once the connection has broken. A dead peer is
- * detected only when something is sent to it: if all commands are acknowledged, send probes
- * (link.h). A worker that lives but does not answer is not dead: use inlay_task_cancel.
+ * At most params.in_flight commands are outstanding, or the worker's credits if fewer. A cancelled
+ * command counts until its answer: a message that answers no submitted task counts as one; when no
+ * cancelled command is outstanding, it is a stray. All receives are always posted: a task keeps the
+ * slot of its answer, and its old slot is posted instead.
  *
  * Callbacks may do anything with tasks of any host, and break its link, but not call progress of
  * the same host.
- *
- * To sleep, give params.channel. When progress has returned 0, arm with inlay_cq_arm(&host.cq, 0),
- * call progress once more, and if it returns 0 again, wait for the channel. After each event of
- * ibv_get_cq_event call inlay_cq_event(&host.cq).
- *
- * Threads: a host and its tasks have one owner at a time.
- * Sources: as task/task.h.
  */
 #ifndef INLAY_TASK_HOST_H
 #define INLAY_TASK_HOST_H
@@ -58,16 +45,6 @@ INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
 	p.max_inline = 96;
 	p.max_gather = 4;
 	return p;
-}
-
-/* WQEBBs that the send ring needs: for twice the commands in flight, since credit comes late. */
-INLAY_COLD uint32_t inlay_task_host_wqebbs_(const struct inlay_task_host_params *p)
-{
-	uint64_t copied = inlay_task_bbs_(INLAY_TASK_HEAD + p->max_inline, 0);
-	uint64_t gathered = inlay_task_bbs_(INLAY_TASK_MESSAGE_MIN, p->max_gather);
-	uint64_t all = 2 * (copied > gathered ? copied : gathered) * (p->in_flight + 1) + 16;
-
-	return all > 32768 ? 32768 : (uint32_t)all;
 }
 
 /*
@@ -230,43 +207,35 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 	__builtin_memset(h, 0, sizeof(*h));
 	__builtin_memset(&caps, 0, sizeof(caps));
 	h->pd = caps.pd = pd;
-	caps.wqebbs = inlay_task_host_wqebbs_(p);
-	caps.receives = p->in_flight;
+	caps.sends = 2 * p->in_flight + 8; /* their credit comes late */
 	caps.max_inline = INLAY_TASK_HEAD + (p->max_inline < 32 ? 32 : p->max_inline);
 	caps.max_gather = p->max_gather + 2;
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 	caps.cq = &h->cq;
-	/* The device may round the ring up. */
-	err = inlay_task_cq_make_(&h->cq, &h->ibcq, p->channel, pd, 5ull * caps.wqebbs + p->in_flight, why);
+	h->link.self.role = INLAY_TASK_HOST;
+	h->link.self.message = (uint32_t)inlay_round_up(p->message, INLAY_CACHE_LINE);
+	h->link.self.receives = p->in_flight;
+	err = inlay_task_cq_make_(&h->cq, &h->ibcq, p->channel, pd, INLAY_TASK_CQES_ * caps.sends + p->in_flight, why);
 	caps.ibcq = h->ibcq;
 	if (!err)
 		err = inlay_task_link_create(&h->link, &caps, &p->path, why);
 	if (!err) {
-		inlay_task_host_place_(h, p, 0);
-		err = inlay_task_host_init_(h, memory, p, inlay_source_host(memory, (size_t)(uintptr_t)h->tasks));
+		err = inlay_task_host_init_(h, memory, p, inlay_source_host(memory, inlay_task_host_size(p)));
 		if (err)
-			inlay_refuse_(err, why, "the tasks' memory cannot be registered");
+			inlay_refuse_(err, why, "the host's memory cannot be registered");
 	}
 	if (err)
 		inlay_task_host_destroy(h);
-	h->link.self.role = INLAY_TASK_HOST;
-	h->link.self.message = h->message;
-	h->link.self.receives = p->in_flight;
-	h->link.self.id = p->id;
 	return err;
 }
 
 /*
- * Connects to a worker, which must connect before the first command arrives. Returns as
- * inlay_task_link_connect; -EBADFD when the host is or was connected.
+ * Connects to a worker's connection, by its address. Returns as inlay_task_link_connect.
  */
 INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *blob, size_t len, const char **why)
 {
-	int err;
+	int err = inlay_task_link_connect(&h->link, blob, len, INLAY_TASK_WORKER, why);
 
-	if (h->limit || h->broken)
-		return inlay_refuse_(-EBADFD, why, "the host is connected, or was");
-	err = inlay_task_link_connect(&h->link, blob, len, INLAY_TASK_WORKER, why);
 	if (!err)
 		inlay_task_host_begin_(h);
 	return err;

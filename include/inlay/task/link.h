@@ -3,22 +3,12 @@
  * inlay/task/link.h: one end of a connection: an RC queue pair, its queues and its address. For
  * hosts and workers, and for plugins with their own connections; set-up only.
  *
+ *   link.self.role = INLAY_TASK_HOST; ...                 what self does not get from create
  *   inlay_task_link_create(&link, &caps, &path, &why);    a QP in INIT: post receives now
- *   inlay_task_address_write(blob, &link.self);           for the other side
+ *   ... send link.self to the other side ...
  *   inlay_task_link_connect(&link, theirs, len, role, &why);
  *   inlay_task_link_break(&link);                         everything is flushed
  *   inlay_task_link_destroy(&link);
- *
- * A dead peer is detected only when something is sent to it: the device repeats unacknowledged
- * packets path.retry_count times, each after one to four times 4.096 us << path.timeout; then the
- * queue pair fails. With the defaults of hosts and workers that takes at most 1.4 s. If nothing
- * else is sent, send a probe, once a second:
- *
- *   inlay_rq_ring(&link.rq);                              before answers that the probe rings for
- *   err = inlay_post_write(&link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING);
- *
- * Threads: one owner at a time.
- * Sources: connect.h; the InfiniBand specification, volume 1, chapter 9 ("Ack timeout").
  */
 #ifndef INLAY_TASK_LINK_H
 #define INLAY_TASK_LINK_H
@@ -33,12 +23,14 @@ struct inlay_task_caps {
 	struct ibv_cq *ibcq;            /* of both directions */
 	struct inlay_cq *cq;            /* of ibcq, to reserve CQEs in; NULL: the caller keeps count */
 	struct inlay_uar *uar;          /* from inlay_uar_create; NULL: the link's own, or else the QP's */
-	uint32_t wqebbs;                /* of the send queue, at least */
-	uint32_t receives;              /* a power of two */
+	uint32_t sends;                 /* messages of the greatest length in the send queue */
 	uint32_t max_inline;            /* bytes */
 	uint32_t max_gather;            /* SGEs of a message besides its inline part */
 	uint32_t access;                /* IBV_ACCESS_REMOTE_*: what the peer may do through the QP */
 };
+
+/* CQEs for each of `sends`: with what libmlx5 adds, 12 WQEBBs, and a ring that is rounded up. */
+#define INLAY_TASK_CQES_ 24u
 
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_link {
 	struct inlay_sq sq;
@@ -46,8 +38,9 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_link {
 	struct inlay_uar own __attribute__((aligned(INLAY_CACHE_LINE)));
 	struct ibv_qp *qp;              /* NULL: the queues have no verbs object */
 	struct inlay_connect_attr path;
+	struct inlay_connect_record at;
 	struct inlay_task_address self;
-	struct inlay_task_address peer; /* once connected */
+	struct inlay_task_address peer; /* zero until connected */
 	uint8_t drained;                /* inlay_task_link_drain_ has posted */
 };
 
@@ -71,10 +64,9 @@ INLAY_COLD int inlay_task_errno_(const char **why, const char *text)
 }
 
 /*
- * Makes one end: a QP in INIT and its queues. Fills l->self.at; the rest of l->self is the
- * caller's.
+ * Makes one end: a QP in INIT, its queues and its address, l->self.
  *
- * l     zeroed
+ * l     zeroed, but for role, message, receives (a power of two) and largest of l->self
  * path  copied, with access from caps
  *
  * Returns 0; -EINVAL for a path that is out of range, or without timeout; -ENOTSUP when the device
@@ -85,7 +77,6 @@ INLAY_COLD int inlay_task_errno_(const char **why, const char *text)
 INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps,
 				      const struct inlay_connect_attr *path, const char **why)
 {
-	uint32_t ds = 3 + (uint32_t)inlay_seg_inline_ds(caps->max_inline), bbs;
 	struct inlay_uar *uar = caps->uar ? caps->uar : &l->own;
 	struct ibv_qp_init_attr_ex init;
 	struct mlx5dv_qp_init_attr dv;
@@ -108,11 +99,8 @@ INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct in
 	init.cap.max_inline_data = caps->max_inline;
 	init.cap.max_send_sge = caps->max_gather + 1;
 	init.cap.max_recv_sge = 1;
-	init.cap.max_recv_wr = caps->receives;
-	if (ds < 3 + init.cap.max_send_sge)
-		ds = 3 + init.cap.max_send_sge;
-	bbs = (ds + 3) / 4;
-	init.cap.max_send_wr = (caps->wqebbs + bbs - 1) / bbs;
+	init.cap.max_recv_wr = l->self.receives;
+	init.cap.max_send_wr = caps->sends;
 	/* No message may be scattered to its CQE. */
 	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
 	dv.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
@@ -126,24 +114,37 @@ INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct in
 	if (!err)
 		err = inlay_rq_from_qp(&l->rq, l->qp, caps->cq, why);
 	if (!err)
-		err = inlay_connect_local(&l->self.at, l->qp, &l->path, why);
-	if (err)
+		err = inlay_connect_local(&l->at, l->qp, &l->path, why);
+	if (err) {
 		inlay_task_link_destroy(l);
-	return err;
+		return err;
+	}
+	inlay_connect_pack(&l->at, l->self.at);
+	inlay_task_address_seal_(&l->self);
+	return 0;
 }
 
 /*
  * Connects the QP, to RTS, to a peer of this role, by its address. Post receives first.
  *
- * Returns 0; -EPROTO for less than an address, another magic or version; -EBADMSG for a wrong
- * checksum; -EINVAL for another role, or a field out of range; then l->peer is undefined, and the
- * QP has not changed. After an error of inlay_connect_rts, destroy the link.
+ * Returns 0; -EBADFD when it was connected before; -EPROTO for less than an address, another magic
+ * or version; -EBADMSG for a wrong checksum; -EINVAL for another role, or a field out of range; then
+ * nothing has changed. After an error of inlay_connect_rts, destroy the link.
  */
 INLAY_COLD int inlay_task_link_connect(struct inlay_task_link *l, const void *blob, size_t len, uint32_t role, const char **why)
 {
-	int err = inlay_task_address_read_(&l->peer, blob, len, role, why);
+	struct inlay_connect_record at;
+	struct inlay_task_address peer;
+	int err;
 
-	return err ? err : inlay_connect_rts(l->qp, &l->self.at, &l->peer.at, &l->path, why);
+	if (l->peer.role)
+		return inlay_refuse_(-EBADFD, why, "it was connected before");
+	err = inlay_task_address_read_(&peer, &at, blob, len, role, why);
+	if (!err)
+		err = inlay_connect_rts(l->qp, &l->at, &at, &l->path, why);
+	if (!err)
+		l->peer = peer;
+	return err;
 }
 
 /* Moves the QP to the error state: everything is flushed. Returns 0 or a negative errno. */

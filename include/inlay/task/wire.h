@@ -28,11 +28,8 @@
  *   Credit   a worker posts as many receives as its address says, and reposts one before it
  *            answers. So each answer, whatever it holds, is the credit for one more command
  *
- * The caller passes the address, INLAY_TASK_ADDRESS bytes, by other means: it is
- * struct inlay_task_address_bytes_, up to and including its checksum.
- *
- * Threads: pure functions of their arguments.
- * Sources: DOCA's documentation of urom_worker_cmd and urom_worker_notify; RFC 3720, appendix B.4.
+ * The caller passes the address, INLAY_TASK_ADDRESS bytes of struct inlay_task_address, by other
+ * means.
  */
 #ifndef INLAY_TASK_WIRE_H
 #define INLAY_TASK_WIRE_H
@@ -47,11 +44,12 @@
 #define INLAY_TASK_HEAD 32u
 #define INLAY_TASK_KEY 16u
 #define INLAY_TASK_SHORT 12u             /* bytes of data in an inline WQE of one WQEBB */
-#define INLAY_TASK_ADDRESS 84u
+#define INLAY_TASK_ADDRESS 76u
 #define INLAY_TASK_MESSAGE_MIN 64u      /* a head and both keys */
 #define INLAY_TASK_MESSAGE_MAX (1u << 24)
 #define INLAY_TASK_RECEIVES_MAX 32768u
 #define INLAY_TASK_STATUS_MAX 4095
+#define INLAY_TASK_GATHER 16u           /* SGEs of a payload or a response, at most */
 
 enum inlay_task_kind {
 	INLAY_TASK_COMMAND = 1,
@@ -91,78 +89,51 @@ struct inlay_task_message {
 	uint32_t at;                    /* offset of the data */
 };
 
-struct inlay_task_address {
-	struct inlay_connect_record at;
-	uint64_t largest;
-	uint64_t id;
-	uint32_t message;
-	uint32_t receives;
-	uint32_t role;                  /* enum inlay_task_role */
-};
-
 INLAY_STATIC_ASSERT(INLAY_TASK_MESSAGE_MIN == INLAY_TASK_HEAD + 2 * INLAY_TASK_KEY, "a command by keys always fits");
 
 /* ---- Set-up: addresses ---- */
 
-/* Little-endian; its last four bytes are not sent */
-struct inlay_task_address_bytes_ {
+/* An address: INLAY_TASK_ADDRESS bytes, little-endian, as one side passes them to the other */
+struct inlay_task_address {
 	char magic[8];                  /* "inlaytsk" */
 	uint16_t version;               /* INLAY_TASK_VERSION */
 	uint16_t role;                  /* enum inlay_task_role */
 	uint32_t bytes;                 /* INLAY_TASK_ADDRESS */
-	uint8_t at[INLAY_CONNECT_SIZE]; /* of connect.h */
+	uint8_t at[INLAY_CONNECT_SIZE]; /* the queue pair, by inlay_connect_pack */
 	uint32_t message;               /* longest message it receives */
 	uint32_t receives;              /* posted receives */
 	uint64_t largest;               /* worker: largest payload by key */
-	uint64_t id;                    /* the caller's */
 	uint32_t crc;                   /* CRC-32C of all before it */
-	uint32_t unused;
+	uint32_t unused;                /* not passed */
 };
 
-INLAY_STATIC_ASSERT(offsetof(struct inlay_task_address_bytes_, crc) + 4 == INLAY_TASK_ADDRESS, "no holes");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_task_address, crc) + 4 == INLAY_TASK_ADDRESS, "no holes");
 
-/* Writes INLAY_TASK_ADDRESS bytes. */
-INLAY_COLD void inlay_task_address_write(uint8_t *blob, const struct inlay_task_address *a)
+/* Fills in what all addresses have, and the checksum. */
+INLAY_COLD void inlay_task_address_seal_(struct inlay_task_address *a)
 {
-	struct inlay_task_address_bytes_ b;
-
-	__builtin_memset(&b, 0, sizeof(b));
-	__builtin_memcpy(b.magic, "inlaytsk", 8);
-	b.version = INLAY_TASK_VERSION;
-	b.role = (uint16_t)a->role;
-	b.bytes = INLAY_TASK_ADDRESS;
-	inlay_connect_pack(&a->at, b.at);
-	b.message = a->message;
-	b.receives = a->receives;
-	b.largest = a->largest;
-	b.id = a->id;
-	b.crc = inlay_crc32c(&b, INLAY_TASK_ADDRESS - 4);
-	__builtin_memcpy(blob, &b, INLAY_TASK_ADDRESS);
+	__builtin_memcpy(a->magic, "inlaytsk", 8);
+	a->version = INLAY_TASK_VERSION;
+	a->bytes = INLAY_TASK_ADDRESS;
+	a->crc = inlay_crc32c(a, INLAY_TASK_ADDRESS - 4);
 }
 
-/* Reads a peer's address. Errors as inlay_task_link_connect; on failure *a is undefined. */
-INLAY_COLD int inlay_task_address_read_(struct inlay_task_address *a, const void *blob, size_t len, uint32_t role,
-					const char **why)
+/* Reads a peer's address. Errors as inlay_task_link_connect; on failure *a and *at are undefined. */
+INLAY_COLD int inlay_task_address_read_(struct inlay_task_address *a, struct inlay_connect_record *at, const void *blob,
+					size_t len, uint32_t role, const char **why)
 {
-	struct inlay_task_address_bytes_ b;
-
-	__builtin_memset(&b, 0, sizeof(b));
+	__builtin_memset(a, 0, sizeof(*a));
 	if (blob && len >= INLAY_TASK_ADDRESS)
-		__builtin_memcpy(&b, blob, INLAY_TASK_ADDRESS);
-	if (__builtin_memcmp(b.magic, "inlaytsk", 8) || b.version != INLAY_TASK_VERSION)
+		__builtin_memcpy(a, blob, INLAY_TASK_ADDRESS);
+	if (__builtin_memcmp(a->magic, "inlaytsk", 8) || a->version != INLAY_TASK_VERSION)
 		return inlay_refuse_(-EPROTO, why, "not an address of this version of command tasks");
-	if (len != INLAY_TASK_ADDRESS || b.bytes != INLAY_TASK_ADDRESS)
+	if (len != INLAY_TASK_ADDRESS || a->bytes != INLAY_TASK_ADDRESS)
 		return inlay_refuse_(-EINVAL, why, "the address has a wrong length");
-	if (b.crc != inlay_crc32c(&b, INLAY_TASK_ADDRESS - 4))
+	if (a->crc != inlay_crc32c(a, INLAY_TASK_ADDRESS - 4))
 		return inlay_refuse_(-EBADMSG, why, "the address has a wrong checksum");
-	if (inlay_connect_unpack(&a->at, b.at, INLAY_CONNECT_SIZE, why))
+	if (inlay_connect_unpack(at, a->at, INLAY_CONNECT_SIZE, why))
 		return -EINVAL;
-	a->role = b.role;
-	a->message = b.message;
-	a->receives = b.receives;
-	a->largest = b.largest;
-	a->id = b.id;
-	if (a->at.type != IBV_QPT_RC || a->role != role || a->message < INLAY_TASK_MESSAGE_MIN ||
+	if (at->type != IBV_QPT_RC || a->role != role || a->message < INLAY_TASK_MESSAGE_MIN ||
 	    a->message > INLAY_TASK_MESSAGE_MAX || !a->receives || a->receives > INLAY_TASK_RECEIVES_MAX ||
 	    (role == INLAY_TASK_HOST && a->largest))
 		return inlay_refuse_(-EINVAL, why, "the address has another role, or a number out of its range");
@@ -191,12 +162,6 @@ INLAY_ALWAYS uint32_t inlay_task_get32_(const uint8_t *at)
 INLAY_ALWAYS uint64_t inlay_task_first_(uint32_t kind, uint32_t flags_or_status, uint32_t length)
 {
 	return (uint64_t)length << 32 | (flags_or_status << 16 | kind << 8 | INLAY_TASK_VERSION);
-}
-
-/* A status on the wire. All but 0 and negative errnos become EIO. */
-INLAY_ALWAYS uint32_t inlay_task_status_wire_(int status)
-{
-	return status <= 0 && status >= -INLAY_TASK_STATUS_MAX ? (uint32_t)-status : EIO;
 }
 
 INLAY_ALWAYS void inlay_task_head_write_(uint8_t *at, uint64_t first, const struct inlay_task_ids *ids)

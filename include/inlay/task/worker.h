@@ -1,40 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/task/worker.h: a worker, which executes the commands of many hosts by plugins, and its
- * connection to each host. Commands are in cmd.h.
+ * connection to each host.
  *
  *   static const struct inlay_task_entry plugins[] = {{COUNTER, &counter, NULL}};
  *   p = inlay_task_worker_default();
  *   p.plugins = plugins;
  *   p.num_plugins = 1;
  *   inlay_task_worker_create(&worker, pd, &p, &why);
- *
- *   inlay_task_conn_create(&conn, memory, inlay_task_conn_size(&p), &worker, &why);
- *   inlay_task_address_write(mine, &conn.link.self);     send it to the host, and get the host's
- *   inlay_task_conn_connect(&conn, theirs, len, &why);
+ *   ... for each host, with its host.link.self ...
+ *   inlay_task_conn_create(&conn, memory, inlay_task_conn_size(&p), &worker, theirs, len, &why);
+ *   ... send conn.link.self back to it ...
  *   for (;;) {
  *           inlay_task_worker_progress(&worker, 64);
  *           if (conn.broken)                             its host died or misbehaved
  *                   inlay_task_conn_destroy(&conn);
  *   }
  *
- * All connections share the worker's CQ and doorbell register. Each breaks alone: when its host
- * dies, when a key is invalid, or when the host has no receive for an answer. A silent host that
- * has died is noticed by probes (link.h). Each has its own params.credits receives. A command holds
- * one until its answer, so a host that floods, or whose commands are kept, cannot use up
- * another's receives.
+ * Connections share the worker's CQ and doorbell register. Each breaks alone: when its host dies,
+ * when a key is invalid, or when the host has no receive for an answer. Each has its own
+ * params.credits receives, so a host that floods cannot use up another's.
  *
  *   receive --> [waiting: others before it, its payload] --> handler --> [kept]
  *           --> answer --> [answered: no room in the ring] --> [sending] --> spare
  *
- * Payloads by key are read to elements of params.pool, of which each connection has an
- * equal share, in the order of the commands; the next one waits for a free element. A payload that
- * exceeds an element is refused with -E2BIG.
- *
- * To sleep: as host.h, with worker.cq, when progress has returned 0 and worker.dirty is NULL.
- *
- * Threads: a worker, its connections and commands have one owner at a time.
- * Sources: DOCA's documentation of doca_urom and doca_urom_plugin.
+ * Payloads by key are read to elements of params.pool, in the order of the commands; each
+ * connection has an equal share of the pool, and waits for a free element.
  */
 #ifndef INLAY_TASK_WORKER_H
 #define INLAY_TASK_WORKER_H
@@ -73,14 +64,10 @@ INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 	return p;
 }
 
-INLAY_COLD uint32_t inlay_task_conn_wqebbs_(const struct inlay_task_worker_params *p)
+/* Answers of the greatest length that a connection's ring has room for; most are half as long. */
+INLAY_COLD uint32_t inlay_task_conn_sends_(const struct inlay_task_worker_params *p)
 {
-	uint64_t each = inlay_task_bbs_(INLAY_TASK_HEAD + p->max_inline, 0), all;
-
-	if (each < 3) /* a response written by key, and its answer */
-		each = 3;
-	all = each * ((uint64_t)p->credits + p->spare + 6) + p->credits + 16;
-	return all > 32768 ? 32768 : (uint32_t)all;
+	return p->credits + 8;
 }
 
 INLAY_ALWAYS const struct inlay_task_entry *inlay_task_worker_plugin_(const struct inlay_task_worker *w, uint64_t id)
@@ -157,9 +144,8 @@ INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, struct ibv_
 		return inlay_refuse_(-EINVAL, why, "a worker's argument or parameter is out of its range");
 	__builtin_memset(w, 0, sizeof(*w));
 	w->pd = pd;
-	/* The device may round rings up; each connection reserves what it needs. */
 	err = inlay_task_cq_make_(&w->cq, &w->ibcq, p->channel, pd,
-				  p->connections * (5ull * inlay_task_conn_wqebbs_(p) + p->credits), why);
+				  (uint64_t)p->connections * (INLAY_TASK_CQES_ * inlay_task_conn_sends_(p) + p->credits), why);
 	if (!err) {
 		err = inlay_uar_create(&w->uar, pd, INLAY_UAR_SERIAL, why);
 		if (!err || err == -ENOTSUP) /* then each QP uses its own register */
@@ -203,7 +189,18 @@ INLAY_COLD size_t inlay_task_conn_size(const struct inlay_task_worker_params *p)
 	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_conn_place_(&c, p, 0) : 0;
 }
 
-/* Makes all of a connection but verbs objects. c->link's queues are set, the rest is zero. */
+/* Tells the plugins that the connection has come or ended. */
+INLAY_COLD void inlay_task_conn_tell_(struct inlay_task_conn *c, int up)
+{
+	const struct inlay_task_worker *w = c->worker;
+	uint32_t i;
+
+	for (i = 0; i < w->num_plugins; i++)
+		if (w->plugins[i].plugin->connection)
+			w->plugins[i].plugin->connection(w->plugins[i].argument, c, &c->states[i], up);
+}
+
+/* Makes all of a connection but verbs objects. c->link's queues and peer are set, the rest is zero. */
 INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w,
 				      uint32_t lkey)
 {
@@ -213,6 +210,9 @@ INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, s
 	uint32_t i;
 
 	c->worker = w;
+	c->answer_max = c->link.peer.message - INLAY_TASK_HEAD;
+	c->response_max = c->answer_max < p->response ? c->answer_max : p->response;
+	c->max_inline = p->max_inline < c->response_max ? p->max_inline : c->response_max;
 	c->mask = p->credits - 1;
 	c->lkey = lkey;
 	c->half = (inlay_sq_size(&c->link.sq) - 1) >> 1;
@@ -232,45 +232,24 @@ INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, s
 	inlay_rq_ring(&c->link.rq);
 	*inlay_task_worker_conn_(w, inlay_sq_qpn(&c->link.sq)) = c;
 	w->num_conns++;
-}
-
-/* Tells the plugins that the connection has come or ended. */
-INLAY_COLD void inlay_task_conn_tell_(struct inlay_task_conn *c, int up)
-{
-	const struct inlay_task_worker *w = c->worker;
-	uint32_t i;
-
-	for (i = 0; i < w->num_plugins; i++)
-		if (w->plugins[i].plugin->connection)
-			w->plugins[i].plugin->connection(w->plugins[i].argument, c, &c->states[i], up);
-}
-
-/* Opens the connection, which is connected to c->link.peer. */
-INLAY_COLD void inlay_task_conn_begin_(struct inlay_task_conn *c)
-{
-	const struct inlay_task_worker_params *p = &c->worker->params;
-
-	c->answer_max = c->link.peer.message - INLAY_TASK_HEAD;
-	c->response_max = c->answer_max < p->response ? c->answer_max : p->response;
-	c->max_inline = p->max_inline < c->response_max ? p->max_inline : c->response_max;
-	c->connected = 1;
 	inlay_task_conn_tell_(c, 1);
 }
 
 /*
- * Makes a connection: its queue pair and memory region, with the receives posted.
+ * Makes a connection to a host, by its address, and tells the plugins.
  *
- * c       aligned to a cache line; c and memory are the connection's until it is destroyed
- * memory  for commands and messages, aligned to a cache line, better to a page
- * size    bytes, at least inlay_task_conn_size(&worker->params)
+ * c          aligned to a cache line; c and memory are the connection's until it is destroyed
+ * memory     for commands and messages, aligned to a cache line, better to a page
+ * size       bytes, at least inlay_task_conn_size(&worker->params)
+ * blob, len  the host's address
  *
  * Returns 0; -EINVAL for NULL or a wrong alignment; -ENOBUFS if size is too small; -EAGAIN when the
- * worker has params.connections; an error of inlay_task_link_create, such as -ENOSPC when the
- * worker's CQ has too few CQEs left; else the negative errno of ibv_reg_mr. On failure nothing is
- * left behind, and *why says what failed.
+ * worker has params.connections; an error of inlay_task_link_create or inlay_task_link_connect;
+ * else the negative errno of ibv_reg_mr. On failure nothing is left behind, and *why says what
+ * failed.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w,
-				      const char **why)
+				      const void *blob, size_t len, const char **why)
 {
 	const struct inlay_task_worker_params *p = &w->params;
 	struct inlay_task_caps caps;
@@ -288,42 +267,29 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	caps.ibcq = w->ibcq;
 	caps.cq = &w->cq;
 	caps.uar = w->uar.td ? &w->uar : NULL;
-	caps.wqebbs = inlay_task_conn_wqebbs_(p);
-	caps.receives = p->credits;
+	caps.sends = inlay_task_conn_sends_(p);
 	caps.max_inline = INLAY_TASK_HEAD + p->max_inline;
-	caps.max_gather = INLAY_TASK_RESPONSE_PIECES;
+	caps.max_gather = INLAY_TASK_GATHER;
 	caps.access = IBV_ACCESS_REMOTE_WRITE; /* for the host's probes; no region grants it */
-	err = inlay_task_link_create(&c->link, &caps, &p->path, why);
-	if (err)
-		return err;
-	errno = 0;
-	inlay_task_conn_place_(c, p, 0);
-	c->mr = ibv_reg_mr(w->pd, memory, (size_t)c->num * c->stride, (unsigned)IBV_ACCESS_LOCAL_WRITE);
-	if (!c->mr) {
-		err = inlay_task_errno_(why, "the connection's memory cannot be registered");
-		inlay_task_link_destroy(&c->link);
-		return err;
-	}
-	inlay_task_conn_init_(c, memory, w, c->mr->lkey);
 	c->link.self.role = INLAY_TASK_WORKER;
 	c->link.self.message = p->message;
 	c->link.self.receives = p->credits;
 	c->link.self.largest = p->pool ? p->pool->element_size : 0;
-	c->link.self.id = p->id;
-	return 0;
-}
-
-/* Connects to a host. Returns as inlay_task_link_connect; -EBADFD when it is or was connected. */
-INLAY_COLD int inlay_task_conn_connect(struct inlay_task_conn *c, const void *blob, size_t len, const char **why)
-{
-	int err;
-
-	if (c->connected || c->broken)
-		return inlay_refuse_(-EBADFD, why, "the connection is connected, or was");
-	err = inlay_task_link_connect(&c->link, blob, len, INLAY_TASK_HOST, why);
+	err = inlay_task_link_create(&c->link, &caps, &p->path, why);
 	if (!err)
-		inlay_task_conn_begin_(c);
-	return err;
+		err = inlay_task_link_connect(&c->link, blob, len, INLAY_TASK_HOST, why);
+	if (!err) {
+		errno = 0;
+		c->mr = ibv_reg_mr(w->pd, memory, inlay_task_conn_size(p), (unsigned)IBV_ACCESS_LOCAL_WRITE);
+		if (!c->mr)
+			err = inlay_task_errno_(why, "the connection's memory cannot be registered");
+	}
+	if (err) {
+		inlay_task_link_destroy(&c->link);
+		return err;
+	}
+	inlay_task_conn_init_(c, memory, w, c->mr->lkey);
+	return 0;
 }
 
 /* Ends the connection. Commands whose memory the device may still use go to `sending`. */
@@ -339,8 +305,7 @@ INLAY_COLD void inlay_task_conn_end_(struct inlay_task_conn *c)
 			inlay_task_fifo_push_(&c->sending, cmd);
 		else
 			inlay_task_cmd_spare_(cmd);
-	if (c->connected)
-		inlay_task_conn_tell_(c, 0);
+	inlay_task_conn_tell_(c, 0);
 }
 
 /* Rings for all posted answers and receives, at the end of progress. */

@@ -93,15 +93,13 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_atomic(struct inlay_cursor c, uint32_
 				 (uint64_t)inlay_to_be32((uint32_t)op->compare) << 32);
 		inlay_put64(seg + 8, 0);
 	} else {
-		inlay_put64(seg, inlay_to_be64(op->swap));
-		inlay_put64(seg + 8, inlay_to_be64(op->compare));
+		INLAY_PUT_TWO_(seg, inlay_to_be64(op->swap), inlay_to_be64(op->compare));
 	}
 	c = inlay_seg_done(c, seg);
 	if (size == 4 || !swap)
 		return c;
 	seg = inlay_seg_at(c);
-	inlay_put64(seg, inlay_to_be64(op->swap_mask));
-	inlay_put64(seg + 8, inlay_to_be64(op->compare_mask));
+	INLAY_PUT_TWO_(seg, inlay_to_be64(op->swap_mask), inlay_to_be64(op->compare_mask));
 	return inlay_seg_done(c, seg);
 }
 

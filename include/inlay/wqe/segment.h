@@ -146,17 +146,14 @@ INLAY_ALWAYS uint64_t inlay_wide_be32_(uint32_t host)
 /* Remote address segment: raddr and rkey in host order. */
 INLAY_ALWAYS void inlay_wqe_raddr(void *seg, uint64_t raddr, uint32_t rkey)
 {
-	inlay_put64(seg, inlay_to_be64(raddr));
-	inlay_put64((uint8_t *)seg + 8, inlay_wide_be32_(rkey));
+	INLAY_PUT_TWO_(seg, inlay_to_be64(raddr), inlay_wide_be32_(rkey));
 }
 
 /* Data pointer segment, host order. len in bytes, 1 .. 2^31 - 1. */
 INLAY_ALWAYS void inlay_wqe_data(void *seg, uint64_t addr, uint32_t len, uint32_t lkey)
 {
 	INLAY_CHECK(!(len & MLX5_INLINE_SEG), "a data segment holds at most 2^31 - 1 bytes");
-	inlay_put32(seg, inlay_to_be32(len));
-	inlay_put32((uint8_t *)seg + 4, inlay_to_be32(lkey));
-	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(addr));
+	INLAY_PUT_THREE_(seg, inlay_to_be32(len), inlay_to_be32(lkey), inlay_to_be64(addr));
 }
 
 /* Ends a receive WQE that has fewer SGEs than its stride has room for. */

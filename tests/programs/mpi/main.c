@@ -94,7 +94,8 @@ uint8_t *around_alloc(size_t len)
 
 	if (!p)
 		die("no memory for %zu bytes", len);
-	memset(p, 0xa5, len + 2 * AROUND);
+	memset(p, 0xa5, AROUND);
+	memset(p + AROUND + len, 0xa5, AROUND);
 	return p + AROUND;
 }
 

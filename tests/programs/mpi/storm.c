@@ -107,7 +107,7 @@ static void blow(MPI_Comm comm, int messages)
 				sent(r);
 			}
 		}
-		if (number / 300 % 2 && posted == received) { /* now and then without receives */
+		if (number / 100 % 2 && posted == received) { /* now and then without receives */
 			MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &flag, &message, &status);
 			if (flag) {
 				MPI_Get_count(&status, MPI_BYTE, &r);
@@ -117,7 +117,7 @@ static void blow(MPI_Comm comm, int messages)
 			}
 			continue;
 		}
-		while ((number / 300 % 2 == 0 || posted == received) && posted < total && posted < received + FLYING) {
+		while ((number / 100 % 2 == 0 || posted == received) && posted < total && posted < received + FLYING) {
 			MPI_Irecv(in[posted % FLYING], LARGEST, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &receiving[posted % FLYING]);
 			posted++;
 		}
@@ -143,7 +143,7 @@ void storm(void)
 	MPI_Comm comm;
 
 	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-	blow(comm, 1500 * rounds);
+	blow(comm, rounds > 1 ? 1500 * rounds : 600);
 	MPI_Comm_free(&comm);
 }
 
@@ -158,7 +158,7 @@ static void *talk(void *arg)
 	const struct thread *t = arg;
 
 	salt = t->salt;
-	blow(t->comm, 400 * rounds);
+	blow(t->comm, rounds > 1 ? 400 * rounds : 200);
 	return NULL;
 }
 

@@ -17,7 +17,7 @@
 #define MAX ((size_t)4 << 20)
 #define AROUND 64               /* bytes before and after a buffer that must stay as they were */
 
-extern int me, ranks, rounds;
+extern int me, ranks, rounds;   /* rounds: 1 is short, too */
 extern uint64_t seed;
 extern bool threaded;
 

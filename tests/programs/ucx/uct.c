@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <sys/uio.h>
 
-#define MAX ((size_t)1 << 20)
+#define MAX ((size_t)3 << 17)   /* several frames of the device's, and room for BURST active messages */
 #define AROUND 256              /* bytes before and behind a message that must stay as they were */
 #define ROOM (MAX + 4 * AROUND)
 #define LIMIT 280               /* seconds */
@@ -360,7 +360,7 @@ static void am(enum how how)
 	arrived = 0;
 	meet();
 	for (n = 0; n < BURST; n++) {
-		uint8_t *at = src + n * 32768;
+		uint8_t *at = src + n * (MAX / BURST);
 
 		size = doing_size = size_of(me, n, am_min, am_max);
 		body = size - sizeof header;
