@@ -457,6 +457,7 @@ INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const str
 	return 1;
 }
 
+INLAY_CALLS_COLD_
 /*
  * Handles completions, and calls the callbacks of completed tasks.
  *

@@ -507,6 +507,7 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
 		inlay_task_conn_dirty_(c); /* for what has come back */
 }
 
+INLAY_CALLS_COLD_
 /*
  * Handles completions, hands commands to their plugins, sends answers, and calls the plugins'
  * `progress`.
