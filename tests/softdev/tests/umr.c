@@ -142,6 +142,13 @@ static void checked(UNUSED void **state)
 	assert_int_equal(error_of(&err), MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD);
 	assert_int_equal(err.err.sig.actual_value ^ err.err.sig.expected_value, 0x20);
 	s->buf[513] ^= 0x20;
+	/* A change of something else keeps the signatures, and begins anew with them */
+	start(1, IBV_SEND_INLINE);
+	mlx5dv_wr_mkey_configure(dv, key, 1, &(struct mlx5dv_mkey_conf_attr){ 0 });
+	mlx5dv_wr_set_mkey_access_flags(dv, RIGHTS);
+	done(1, IBV_WC_SUCCESS);
+	sent(l, plain);
+	assert_int_equal(error_of(&err), MLX5DV_MKEY_NO_ERR);
 	/* An application tag of ones is not checked, where that is asked for */
 	dif.flags |= MLX5DV_SIG_T10DIF_FLAG_APP_ESCAPE;
 	s->buf[514] = s->buf[515] = 0xff;
