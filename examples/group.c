@@ -100,8 +100,7 @@ static void introduce(uint32_t index)
 {
 	struct worker_group_oob oob = {gather_all, gathered, NULL, NULL, opt.workers, index};
 	struct inlay_task_caps caps = {
-		.pd = client.pd, .sends = 8, .receives = 16, .max_gather = 1, .access = IBV_ACCESS_REMOTE_WRITE,
-		.role = INLAY_TASK_HOST, .message = PIECE};
+		.pd = client.pd, .sends = 8, .max_gather = 1, .access = IBV_ACCESS_REMOTE_WRITE};
 	struct worker_group_segment mine;
 	size_t size = worker_group_size(opt.workers, STRIDE), len;
 	uint8_t address[INLAY_TASK_ADDRESS], blob[512];
@@ -114,6 +113,9 @@ static void introduce(uint32_t index)
 	caps.ibcq = way_in_cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.ibcq)
 		die("no completion queue: %s", strerror(errno));
+	way_in.self.role = INLAY_TASK_HOST;
+	way_in.self.message = PIECE;
+	way_in.self.receives = 16;
 	need(inlay_task_link_create(&way_in, &caps, &client.host.params.path, NULL), "a queue pair");
 	len = sizeof(blob);
 	client_export(&map, segment, SEGMENT, blob, &len);

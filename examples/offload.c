@@ -54,10 +54,7 @@ static void prepare(void)
 {
 	struct inlay_task_caps caps = {.pd = client.pd,
 				       .sends = 8,
-				       .receives = 16,
 				       .max_gather = 1,
-				       .role = INLAY_TASK_HOST,
-				       .message = SLOT,
 				       .access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 						 IBV_ACCESS_REMOTE_ATOMIC};
 	uint8_t theirs[2][INLAY_TASK_ADDRESS], blob[512];
@@ -75,6 +72,9 @@ static void prepare(void)
 	caps.ibcq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.ibcq)
 		die("no completion queue: %s", strerror(errno));
+	link_.self.role = INLAY_TASK_HOST;
+	link_.self.message = SLOT;
+	link_.self.receives = 16;
 	need(inlay_task_link_create(&link_, &caps, &client.host.params.path, NULL), "a queue pair");
 	far = client_endpoint(theirs[0]);
 	need(inlay_task_link_connect(&link_, theirs[0], INLAY_TASK_ADDRESS, INLAY_TASK_HOST, NULL),

@@ -320,10 +320,10 @@ static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inl
 	caps.cq = &p->cq;
 	caps.uar = w->uar.td ? &w->uar : NULL;
 	caps.sends = RDMA_WQEBBS / 2;
-	caps.receives = RDMA_RECEIVES;
 	caps.max_gather = 1;
-	caps.role = INLAY_TASK_HOST;
-	caps.message = ep->message;
+	ep->link.self.role = INLAY_TASK_HOST;
+	ep->link.self.message = ep->message;
+	ep->link.self.receives = RDMA_RECEIVES;
 	err = ep->slots ? inlay_task_link_create(&ep->link, &caps, &w->params.path, NULL) : -ENOMEM;
 	if (!err && inlay_sq_size(&ep->link.sq) > 4 * RDMA_WQEBBS)
 		err = -ENOMEM; /* The completion queue has no room for it. */

@@ -16,13 +16,27 @@
  *   task/host.h     the host: set-up, progress
  *   task/cmd.h      a command at the worker, the plugin's interface, answers
  *   task/worker.h   the worker and its connections: set-up, progress
- *   task/wire.h     messages and addresses
  *   task/link.h     one end of a connection
+ *   task/wire.h     messages and addresses
  *
  * Invariants: every submitted task completes once; every command is answered once; all that a peer
  * sends is checked; no system call, lock or allocation on the data path.
  *
- * Threads: a host with its tasks has one owner at a time, and so has a worker with its connections.
+ * A dead peer breaks the connection only when something is sent to it: within 1.4 s with the
+ * default paths. A side with nothing else to send sends a probe once a second:
+ *
+ *   inlay_rq_ring(&link.rq);                    before answers that the probe rings for
+ *   err = inlay_post_write(&link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING);
+ *
+ * To sleep, give params.channel. When progress returns 0, and worker.dirty is NULL, arm with
+ * inlay_cq_arm(&cq, 0) and call progress again; if it returns 0 again, wait for the channel. After
+ * each event of ibv_get_cq_event call inlay_cq_event(&cq).
+ *
+ * Threads: a host with its tasks has one owner at a time, and so has a worker with its connections
+ * and commands.
+ * Sources: DOCA's documentation of doca_urom, doca_urom_plugin and doca_pe; the InfiniBand
+ * specification, volume 1, on acknowledge timeouts and type 2 memory windows; Linux's nvme-rdma,
+ * which waits for a command's send as well as its answer.
  */
 #ifndef INLAY_TASK_H
 #define INLAY_TASK_H

@@ -95,13 +95,10 @@ static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task
 	plug.eps[i].ibqp.qp_num = plug.ep_qpn++;
 	plug.eps[i].used = 1;
 	plug.eps[i].failed = 0;
-	fuzz_qp_make(&plug.eps[i].qp, l, &plug.ep_cqs[caps->ibcq - plug.ibcqs], plug.eps[i].ibqp.qp_num, 64, caps->receives);
+	fuzz_qp_make(&plug.eps[i].qp, l, &plug.ep_cqs[caps->ibcq - plug.ibcqs], plug.eps[i].ibqp.qp_num, 64, l->self.receives);
 	l->qp = &plug.eps[i].ibqp;
 	l->at = plugin_record(l->qp->qp_num);
 	inlay_connect_pack(&l->at, l->self.at);
-	l->self.role = caps->role;
-	l->self.message = caps->message;
-	l->self.receives = caps->receives;
 	inlay_task_address_seal_(&l->self);
 	return 0;
 }

@@ -213,7 +213,7 @@ static int reads(const uint8_t *address, uint32_t role, uint32_t at, uint32_t by
 
 	memcpy(changed, address, sizeof(changed));
 	memcpy(changed + at, &value, bytes);
-	checksum(changed, 80);
+	checksum(changed, INLAY_TASK_ADDRESS - 4);
 	return inlay_task_address_read_(&a, &record, changed, sizeof(changed), role, NULL);
 }
 
@@ -263,7 +263,7 @@ static void addresses(void **state)
 		record.type = IBV_QPT_UC;
 		memcpy(longer, at, INLAY_TASK_ADDRESS);
 		inlay_connect_pack(&record, longer + 16);
-		checksum(longer, 80);
+		checksum(longer, INLAY_TASK_ADDRESS - 4);
 		assert_int_equal(inlay_task_address_read_(&a, &record, longer, INLAY_TASK_ADDRESS, role, NULL), -EINVAL);
 	}
 	/* It is connected, once */

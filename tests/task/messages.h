@@ -8,7 +8,7 @@
 /* Writes the head and the keys. Returns their bytes. The data comes next. */
 static inline uint32_t message_write(uint8_t *at, const struct inlay_task_message *m)
 {
-	uint32_t word = m->kind == INLAY_TASK_COMMAND ? m->flags : inlay_task_status_wire_(m->status);
+	uint32_t word = m->kind == INLAY_TASK_COMMAND ? m->flags : (uint32_t)-m->status;
 	uint8_t *end = at + INLAY_TASK_HEAD;
 
 	inlay_task_head_write_(at, inlay_task_first_(m->kind, word, m->length), &m->ids);

@@ -219,9 +219,9 @@ static struct side *side_make(uint64_t id, uint32_t message)
 	caps.ibcq = s->ibcq;
 	caps.cq = &s->cq;
 	caps.sends = 8;
-	caps.receives = 16;
-	caps.role = INLAY_TASK_HOST;
-	caps.message = message;
+	s->link.self.role = INLAY_TASK_HOST;
+	s->link.self.message = message;
+	s->link.self.receives = 16;
 	caps.max_gather = 1;
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 	path.timeout = 8;

@@ -60,9 +60,9 @@ static void far_make(struct far *f, uint32_t permissions)
 	caps.ibcq = f->ibcq;
 	caps.cq = &f->cq;
 	caps.sends = 8;
-	caps.receives = 16;
-	caps.role = INLAY_TASK_HOST;
-	caps.message = 4096;
+	f->link.self.role = INLAY_TASK_HOST;
+	f->link.self.message = 4096;
+	f->link.self.receives = 16;
 	caps.max_gather = 1;
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 	path.timeout = 8;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/cmd.h: a command as a worker's plugin sees it, the plugin's interface, and answers.
- * What authors of plugins include.
+ * inlay/task/cmd.h: a command at the worker, the plugin's interface, and answers. What authors of
+ * plugins include.
  *
  *   static int count(void *plugin, struct inlay_task_cmd *cmd)
  *   {
@@ -14,21 +14,19 @@
  *   static const struct inlay_task_plugin counter = {
  *           INLAY_TASK_VERSION, "counter", NULL, NULL, NULL, NULL, count, NULL};
  *
- * A handler gets the command in place: cmd->payload points into the receive, or to where a payload
- * by key was read to. It returns
+ * A handler reads cmd->payload in place: in the receive, or where a payload by key was read to. It
+ * returns
  *
  *   0 or a negative errno   answer with that status and cmd->response_len bytes of cmd->response
  *   INLAY_TASK_LATER        it keeps the command and answers later, anywhere in the worker's thread
  *   INLAY_TASK_STALL        not now: offer it again in the next progress; later commands wait
  *
- * Every command is answered once; if the ring is full, the answer waits. Handlers get the commands
- * of a connection in the order of submission, and immediate answers leave in that order. When a
- * connection breaks, handlers must still answer the commands that they keep: this sends nothing
- * (-ENOTCONN) and gives them back.
+ * Handlers get a connection's commands in the order of submission, and immediate answers leave in
+ * that order. When a connection breaks, handlers must still answer the commands that they keep:
+ * this sends nothing (-ENOTCONN) and gives them back.
  *
- * Threads: a worker, its connections and commands have one owner at a time. A plugin's functions
- * may answer any command, but call neither the worker's progress nor set-up.
- * Sources: DOCA's documentation of doca_urom_plugin.
+ * Threads: a plugin's functions may answer any command, but call neither the worker's progress nor
+ * set-up.
  */
 #ifndef INLAY_TASK_CMD_H
 #define INLAY_TASK_CMD_H
@@ -38,7 +36,6 @@
 
 #define INLAY_TASK_PLUGINS 64u          /* of a worker, at most */
 #define INLAY_TASK_CONNECTIONS 4096u    /* of a worker, at most */
-#define INLAY_TASK_RESPONSE_PIECES 16u  /* of a list that answers, at most */
 #define INLAY_TASK_LATER 1              /* what a handler returns besides 0 and negative errnos */
 #define INLAY_TASK_STALL 2
 
@@ -108,7 +105,6 @@ struct inlay_task_worker_params {
 	uint32_t max_inline;            /* bytes of response copied into a WQE; at most 512 */
 	struct inlay_pool *pool;        /* of the PD, started: receives payloads by key; NULL: none come */
 	struct ibv_comp_channel *channel; /* of the CQ, to sleep on; or NULL */
-	uint64_t id;                    /* told to the hosts in the address */
 };
 
 /* worker.h */
@@ -230,8 +226,8 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 	struct inlay_task_conn *c = cmd->conn;
 	struct inlay_sq *sq = &c->link.sq;
 	uint32_t len = cmd->response_len, written = cmd->kind == INLAY_TASK_WRITTEN, num = len != 0;
-	uint64_t first = inlay_task_first_(cmd->kind, inlay_task_status_wire_(cmd->status), len);
-	struct ibv_sge sge[INLAY_TASK_RESPONSE_PIECES];
+	uint64_t first = inlay_task_first_(cmd->kind, (uint32_t)-cmd->status, len);
+	struct ibv_sge sge[INLAY_TASK_GATHER];
 	uint8_t head[INLAY_TASK_HEAD];
 
 	if (INLAY_LIKELY(!cmd->answer && len <= c->max_inline)) {
@@ -244,7 +240,7 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 		sge[0].length = len;
 		sge[0].lkey = c->lkey;
 		if (cmd->answer)
-			num = (uint32_t)inlay_buf_sges(cmd->answer, sge, INLAY_TASK_RESPONSE_PIECES);
+			num = (uint32_t)inlay_buf_sges(cmd->answer, sge, INLAY_TASK_GATHER);
 		/* A write and its answer go together. */
 		if (!c->spare.first || (written && (inlay_sq_room(sq) < 1 + (2 + num + 3) / 4 ||
 						    inlay_post_write(sq, 0, cmd->response_key.rkey, sge, num, 0))) ||
@@ -269,7 +265,7 @@ INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, uint32_t kind, i
 	c->kept -= cmd->kept;
 	cmd->kept = 0;
 	cmd->kind = kind;
-	cmd->status = status;
+	cmd->status = status <= 0 && status >= -INLAY_TASK_STATUS_MAX ? status : -EIO;
 	cmd->response_len = len;
 	if (INLAY_UNLIKELY(c->broken)) {
 		inlay_task_cmd_spare_(cmd);
@@ -283,8 +279,8 @@ INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, uint32_t kind, i
 }
 
 /*
- * Answers a command with a status and a copy of len bytes at data. These may be cmd->response, or
- * lie in the payload; they overlap cmd->response only if they start there.
+ * Answers a command with a status, 0 or a negative errno, and a copy of len bytes at data. These may
+ * be cmd->response, or lie in the payload; they overlap cmd->response only if they start there.
  *
  * Returns 0: the answer leaves in this progress or a later one; -ENOTCONN: none, the connection has
  * ended; -E2BIG when len exceeds cmd->response_max: the command is still the handler's.
@@ -303,7 +299,7 @@ INLAY_FN int inlay_task_cmd_answer(struct inlay_task_cmd *cmd, int status, const
  * Answers with the data of a buffer or of a list, by its head, registered with the worker's PD. The
  * worker takes a reference. Data longer than an answer is written to the host's response buffer
  * by key. Returns as inlay_task_cmd_answer; -E2BIG when the data fits neither, or has more than
- * INLAY_TASK_RESPONSE_PIECES pieces.
+ * INLAY_TASK_GATHER pieces.
  */
 INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, struct inlay_buf *buf)
 {
@@ -313,7 +309,7 @@ INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, s
 	INLAY_CHECK(cmd->kept, "a command is answered once, by its handler");
 	INLAY_CHECK(inlay_buf_refcount(buf) && inlay_buf_is_first(buf), "a list answers by its head");
 	if ((total > most && total > cmd->response_key.bytes) ||
-	    inlay_buf_sges(buf, NULL, INLAY_TASK_RESPONSE_PIECES) < 0)
+	    inlay_buf_sges(buf, NULL, INLAY_TASK_GATHER) < 0)
 		return -E2BIG;
 	(void)inlay_buf_inc_refcount(buf, NULL);
 	cmd->answer = buf;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/host.h: a host: the side that uses a worker. Set-up, and progress of its tasks.
+ * inlay/task/host.h: a host, the side that uses a worker: set-up, and progress of its tasks.
  *
  *   p = inlay_task_host_default();
  *   memory = aligned_alloc(4096, inlay_task_host_size(&p));
  *   inlay_task_host_create(&host, memory, inlay_task_host_size(&p), pd, &p, &why);
- *   send(..., &host.link.self, INLAY_TASK_ADDRESS, ...);   to the worker, and get its address
+ *   ... send host.link.self to the worker, and get its connection's ...
  *   inlay_task_host_connect(&host, theirs, len, &why);
  *   ... submit tasks (task.h) ...
  *   inlay_task_host_progress(&host, 32);              calls the callbacks of completed tasks
@@ -13,26 +13,13 @@
  *   while (inlay_task_host_destroy(&host))
  *           inlay_task_host_progress(&host, 32);
  *
- * At most params.in_flight commands are outstanding, or the worker's credits if fewer. A command
- * counts until its answer, even if it was cancelled. A message from the worker that
- * answers no submitted task counts as the answer of a cancelled one; with none cancelled it is a
- * stray.
- * All receives are always posted: a task takes over the message slot of its answer, and its old
- * slot is posted instead.
- *
- * The tasks of a dead worker complete once the connection has broken. A dead peer is
- * detected only when something is sent to it: if all commands are acknowledged, send probes
- * (link.h). A worker that lives but does not answer is not dead: use inlay_task_cancel.
+ * At most params.in_flight commands are outstanding, or the worker's credits if fewer. A cancelled
+ * command counts until its answer: a message that answers no submitted task counts as one; when no
+ * cancelled command is outstanding, it is a stray. All receives are always posted: a task keeps the
+ * slot of its answer, and its old slot is posted instead.
  *
  * Callbacks may do anything with tasks of any host, and break its link, but not call progress of
  * the same host.
- *
- * To sleep, give params.channel. When progress has returned 0, arm with inlay_cq_arm(&host.cq, 0),
- * call progress once more, and if it returns 0 again, wait for the channel. After each event of
- * ibv_get_cq_event call inlay_cq_event(&host.cq).
- *
- * Threads: a host and its tasks have one owner at a time.
- * Sources: as task/task.h.
  */
 #ifndef INLAY_TASK_HOST_H
 #define INLAY_TASK_HOST_H
@@ -221,23 +208,21 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 	__builtin_memset(&caps, 0, sizeof(caps));
 	h->pd = caps.pd = pd;
 	caps.sends = 2 * p->in_flight + 8; /* their credit comes late */
-	caps.receives = p->in_flight;
 	caps.max_inline = INLAY_TASK_HEAD + (p->max_inline < 32 ? 32 : p->max_inline);
 	caps.max_gather = p->max_gather + 2;
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 	caps.cq = &h->cq;
-	caps.role = INLAY_TASK_HOST;
-	caps.message = (uint32_t)inlay_round_up(p->message, INLAY_CACHE_LINE);
-	caps.id = p->id;
-	err = inlay_task_cq_make_(&h->cq, &h->ibcq, p->channel, pd, inlay_task_link_cqes_(&caps), why);
+	h->link.self.role = INLAY_TASK_HOST;
+	h->link.self.message = (uint32_t)inlay_round_up(p->message, INLAY_CACHE_LINE);
+	h->link.self.receives = p->in_flight;
+	err = inlay_task_cq_make_(&h->cq, &h->ibcq, p->channel, pd, INLAY_TASK_CQES_ * caps.sends + p->in_flight, why);
 	caps.ibcq = h->ibcq;
 	if (!err)
 		err = inlay_task_link_create(&h->link, &caps, &p->path, why);
 	if (!err) {
-		inlay_task_host_place_(h, p, 0);
-		err = inlay_task_host_init_(h, memory, p, inlay_source_host(memory, (size_t)(uintptr_t)h->tasks));
+		err = inlay_task_host_init_(h, memory, p, inlay_source_host(memory, inlay_task_host_size(p)));
 		if (err)
-			inlay_refuse_(err, why, "the tasks' memory cannot be registered");
+			inlay_refuse_(err, why, "the host's memory cannot be registered");
 	}
 	if (err)
 		inlay_task_host_destroy(h);
@@ -472,6 +457,7 @@ INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const str
 	return 1;
 }
 
+INLAY_CALLS_COLD_
 /*
  * Handles completions, and calls the callbacks of completed tasks.
  *

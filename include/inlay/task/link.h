@@ -3,22 +3,12 @@
  * inlay/task/link.h: one end of a connection: an RC queue pair, its queues and its address. For
  * hosts and workers, and for plugins with their own connections; set-up only.
  *
+ *   link.self.role = INLAY_TASK_HOST; ...                 what self does not get from create
  *   inlay_task_link_create(&link, &caps, &path, &why);    a QP in INIT: post receives now
- *   send(..., &link.self, INLAY_TASK_ADDRESS, ...);       to the other side, by the caller's means
+ *   ... send link.self to the other side ...
  *   inlay_task_link_connect(&link, theirs, len, role, &why);
  *   inlay_task_link_break(&link);                         everything is flushed
  *   inlay_task_link_destroy(&link);
- *
- * A dead peer is detected only when something is sent to it: the device repeats unacknowledged
- * packets path.retry_count times, each after one to four times 4.096 us << path.timeout; then the
- * queue pair fails. With the defaults of hosts and workers that takes at most 1.4 s. If nothing
- * else is sent, send a probe, once a second:
- *
- *   inlay_rq_ring(&link.rq);                              before answers that the probe rings for
- *   err = inlay_post_write(&link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING);
- *
- * Threads: one owner at a time.
- * Sources: connect.h; the InfiniBand specification, volume 1, chapter 9 ("Ack timeout").
  */
 #ifndef INLAY_TASK_LINK_H
 #define INLAY_TASK_LINK_H
@@ -33,16 +23,14 @@ struct inlay_task_caps {
 	struct ibv_cq *ibcq;            /* of both directions */
 	struct inlay_cq *cq;            /* of ibcq, to reserve CQEs in; NULL: the caller keeps count */
 	struct inlay_uar *uar;          /* from inlay_uar_create; NULL: the link's own, or else the QP's */
-	uint32_t sends;                 /* messages of the greatest length */
-	uint32_t receives;              /* a power of two */
+	uint32_t sends;                 /* messages of the greatest length in the send queue */
 	uint32_t max_inline;            /* bytes */
 	uint32_t max_gather;            /* SGEs of a message besides its inline part */
 	uint32_t access;                /* IBV_ACCESS_REMOTE_*: what the peer may do through the QP */
-	uint16_t role;                  /* of the address, like the rest */
-	uint32_t message;
-	uint64_t largest;
-	uint64_t id;
 };
+
+/* CQEs for each of `sends`: with what libmlx5 adds, 12 WQEBBs, and a ring that is rounded up. */
+#define INLAY_TASK_CQES_ 24u
 
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_link {
 	struct inlay_sq sq;
@@ -75,19 +63,10 @@ INLAY_COLD int inlay_task_errno_(const char **why, const char *text)
 	return inlay_refuse_(errno ? -errno : -ENOMEM, why, text);
 }
 
-/* At most so many CQEs does a link reserve: libmlx5 adds 12 segments to each WQE, and rounds up. */
-INLAY_COLD uint64_t inlay_task_link_cqes_(const struct inlay_task_caps *caps)
-{
-	uint32_t ds = inlay_seg_inline_ds(caps->max_inline);
-
-	ds = ds > caps->max_gather + 1 ? ds : caps->max_gather + 1;
-	return 2ull * caps->sends * (4 + (ds + 3) / 4) + caps->receives;
-}
-
 /*
  * Makes one end: a QP in INIT, its queues and its address, l->self.
  *
- * l     zeroed
+ * l     zeroed, but for role, message, receives (a power of two) and largest of l->self
  * path  copied, with access from caps
  *
  * Returns 0; -EINVAL for a path that is out of range, or without timeout; -ENOTSUP when the device
@@ -120,7 +99,7 @@ INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct in
 	init.cap.max_inline_data = caps->max_inline;
 	init.cap.max_send_sge = caps->max_gather + 1;
 	init.cap.max_recv_sge = 1;
-	init.cap.max_recv_wr = caps->receives;
+	init.cap.max_recv_wr = l->self.receives;
 	init.cap.max_send_wr = caps->sends;
 	/* No message may be scattered to its CQE. */
 	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
@@ -141,11 +120,6 @@ INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct in
 		return err;
 	}
 	inlay_connect_pack(&l->at, l->self.at);
-	l->self.role = caps->role;
-	l->self.message = caps->message;
-	l->self.receives = caps->receives;
-	l->self.largest = caps->largest;
-	l->self.id = caps->id;
 	inlay_task_address_seal_(&l->self);
 	return 0;
 }

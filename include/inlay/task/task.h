@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/task.h: a task: one command from a host to a worker, and its answer. Allocate, fill,
- * submit, cancel, release.
+ * inlay/task/task.h: a task: one command from a host to a worker, and its answer.
  *
  *   inlay_task_alloc(&host, PLUGIN, done, &task);
  *   buf = inlay_task_payload(task);
  *   n = pack(inlay_buf_head(buf), inlay_buf_len(buf));
  *   inlay_buf_set_data(buf, inlay_buf_head(buf), n);
- *   inlay_task_submit(task, INLAY_RING);  one WQE and a doorbell; -EAGAIN: full, try again
- *   done(task, ...)                       from inlay_task_host_progress (host.h)
+ *   inlay_task_submit(task, INLAY_RING);  one WQE and a doorbell
+ *   done(task, ...)                       called by inlay_task_host_progress (host.h)
  *           inlay_task_status(task), inlay_task_response(task)
  *           then submit it again, release it or keep it
  *
- * Every submitted task completes once, with one call of its callback, when neither the device nor
- * the worker uses its memory any more:
+ * A submitted task completes when neither the device nor the worker uses its memory any more:
  *
  *   what                               status                  task->by
  *   the handler answered               0 or its errno          INLAY_TASK_BY_HANDLER
@@ -35,17 +33,13 @@
  *   status      as last   as last   -EINPROGRESS   -EINPROGRESS
  *
  * Up to params.max_inline bytes of a single buffer are copied into the WQE; longer payloads that
- * fit a message are gathered. The caller's memory must stay registered and unchanged from submit to
- * the callback. A response stays in the answer until the task is submitted or released.
+ * fit a message are gathered. The caller's memory stays registered and unchanged from submit to the
+ * callback.
  *
- * By key. What does not fit a message needs memory windows (inlay_task_keys_create): a payload that
- * is a single buffer is read by the worker before it calls the handler; a response is written to
- * the buffer of inlay_task_set_response. The maps of both must permit INLAY_MW_BIND. Windows are
- * opened at submit, for one command, and closed before the task completes.
- *
- * Threads: a host and its tasks have one owner at a time.
- * Sources: DOCA's documentation of doca_urom and doca_pe; the InfiniBand specification on type 2
- * memory windows; Linux's nvme-rdma, which waits for a command's send as well as its answer.
+ * By key. Memory windows (inlay_task_keys_create) carry what does not fit a message: the worker
+ * reads a payload, a single buffer, before it calls the handler, and writes a response to the
+ * buffer of inlay_task_set_response. The maps of both must permit INLAY_MW_BIND. A window is opened
+ * at submit, for one command, and closed before the task completes.
  */
 #ifndef INLAY_TASK_TASK_H
 #define INLAY_TASK_TASK_H
@@ -57,7 +51,6 @@
 
 #define INLAY_TASK_MAX 65536u           /* tasks of a host */
 #define INLAY_TASK_USER 32u             /* bytes for the caller in each task */
-#define INLAY_TASK_GATHER 16u           /* SGEs of a payload or a response, at most */
 
 struct inlay_task;
 struct inlay_task_host;
@@ -133,7 +126,6 @@ struct inlay_task_host_params {
 	uint32_t max_gather;            /* SGEs of a payload, 1 .. INLAY_TASK_GATHER */
 	struct ibv_comp_channel *channel; /* of the CQ, to sleep on; or NULL */
 	uint64_t user_data;             /* for callbacks */
-	uint64_t id;                    /* told to the worker in the address */
 };
 
 /* A host; host.h */
@@ -205,12 +197,8 @@ INLAY_FN int inlay_task_alloc(struct inlay_task_host *h, uint64_t plugin, inlay_
 	(void)inlay_buf_set_data(t->payload, inlay_buf_head(t->payload), 0);
 	t->ids.plugin = plugin;
 	t->ids.destination = 0;
-	t->response = NULL;
 	t->cb = cb;
-	t->status = 0;
-	t->response_len = 0;
-	t->user_data = 0;
-	__builtin_memset(t->user, 0, sizeof(t->user));
+	__builtin_memset((uint8_t *)t + INLAY_CACHE_LINE, 0, INLAY_CACHE_LINE); /* status to response */
 	t->other = 0;
 	t->state = INLAY_TASK_IDLE;
 	t->by = INLAY_TASK_BY_HANDLER;
@@ -345,11 +333,6 @@ INLAY_ALWAYS uint32_t inlay_task_word_(const struct inlay_task *t)
 	return word;
 }
 
-INLAY_ALWAYS void inlay_task_set_word_(struct inlay_task *t, uint32_t word)
-{
-	__builtin_memcpy(&t->state, &word, sizeof(word));
-}
-
 /* Opens a window over len bytes of a buffer: posts the bind. The ring has room. */
 INLAY_COLD void inlay_task_keys_bind_(struct inlay_task *t, uint32_t what, const struct inlay_buf *buf, uint32_t len,
 				      uint8_t **key)
@@ -468,17 +451,6 @@ INLAY_APART int inlay_task_submit_sges_(struct inlay_task *t, uint32_t flags)
 	return inlay_task_submitted_(t);
 }
 
-/* Copies a single buffer into the WQE. */
-INLAY_APART int inlay_task_submit_copy_(struct inlay_task *t, uint32_t flags)
-{
-	const struct inlay_buf *payload = t->payload;
-	uint32_t len = (uint32_t)inlay_buf_data_len(payload);
-	int err = inlay_task_post_inline_(&t->host->link.sq, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids,
-					  inlay_buf_data(payload), len, t->host->half, flags);
-
-	return INLAY_UNLIKELY(err) ? err : inlay_task_submitted_(t);
-}
-
 /* Gathers the task's own buffer: the head goes to the line before it, so that one SGE covers both. */
 INLAY_APART int inlay_task_submit_own_(struct inlay_task *t, uint32_t flags)
 {
@@ -497,10 +469,10 @@ INLAY_APART int inlay_task_submit_own_(struct inlay_task *t, uint32_t flags)
 	return inlay_task_submitted_(t);
 }
 
-/* Slow path of submit: all but a short payload. */
+/* Slow path of submit: all but a short payload. Copies a single buffer into the WQE. */
 INLAY_APART int inlay_task_submit_other_(struct inlay_task *t, uint32_t flags)
 {
-	const struct inlay_task_host *h = t->host;
+	struct inlay_task_host *h = t->host;
 	const struct inlay_buf *payload = t->payload;
 	uint32_t len = (uint32_t)inlay_buf_data_len(payload);
 
@@ -510,11 +482,15 @@ INLAY_APART int inlay_task_submit_other_(struct inlay_task *t, uint32_t flags)
 		return h->limit ? -EAGAIN : -ENOTCONN;
 	if (INLAY_UNLIKELY(inlay_buf_next(payload) != NULL) || INLAY_UNLIKELY(t->response != NULL))
 		return inlay_task_submit_sges_(t, flags);
-	if (len <= h->max_inline)
-		return inlay_task_submit_copy_(t, flags);
-	if (!t->other && len <= h->payload_max && inlay_buf_data(payload) == inlay_buf_head(payload))
-		return inlay_task_submit_own_(t, flags);
-	return inlay_task_submit_sges_(t, flags);
+	if (len > h->max_inline) {
+		if (!t->other && len <= h->payload_max && inlay_buf_data(payload) == inlay_buf_head(payload))
+			return inlay_task_submit_own_(t, flags);
+		return inlay_task_submit_sges_(t, flags);
+	}
+	if (inlay_task_post_inline_(&h->link.sq, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids,
+				    inlay_buf_data(payload), len, h->half, flags))
+		return -EAGAIN;
+	return inlay_task_submitted_(t);
 }
 
 /*
@@ -548,7 +524,7 @@ INLAY_ALWAYS int inlay_task_submit(struct inlay_task *t, uint32_t flags)
 	at.ds = INLAY_WQEBB / INLAY_DS; /* a constant, whatever the length */
 	(void)inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 	t->end = at.index + 1;
-	inlay_task_set_word_(t, INLAY_TASK_SUBMITTED);
+	t->state = INLAY_TASK_SUBMITTED;
 	h->outstanding++;
 	return 0;
 }

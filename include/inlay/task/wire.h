@@ -28,10 +28,8 @@
  *   Credit   a worker posts as many receives as its address says, and reposts one before it
  *            answers. So each answer, whatever it holds, is the credit for one more command
  *
- * The caller passes struct inlay_task_address by other means.
- *
- * Threads: pure functions of their arguments.
- * Sources: DOCA's documentation of urom_worker_cmd and urom_worker_notify; RFC 3720, appendix B.4.
+ * The caller passes the address, INLAY_TASK_ADDRESS bytes of struct inlay_task_address, by other
+ * means.
  */
 #ifndef INLAY_TASK_WIRE_H
 #define INLAY_TASK_WIRE_H
@@ -46,11 +44,12 @@
 #define INLAY_TASK_HEAD 32u
 #define INLAY_TASK_KEY 16u
 #define INLAY_TASK_SHORT 12u             /* bytes of data in an inline WQE of one WQEBB */
-#define INLAY_TASK_ADDRESS 84u
+#define INLAY_TASK_ADDRESS 76u
 #define INLAY_TASK_MESSAGE_MIN 64u      /* a head and both keys */
 #define INLAY_TASK_MESSAGE_MAX (1u << 24)
 #define INLAY_TASK_RECEIVES_MAX 32768u
 #define INLAY_TASK_STATUS_MAX 4095
+#define INLAY_TASK_GATHER 16u           /* SGEs of a payload or a response, at most */
 
 enum inlay_task_kind {
 	INLAY_TASK_COMMAND = 1,
@@ -104,7 +103,6 @@ struct inlay_task_address {
 	uint32_t message;               /* longest message it receives */
 	uint32_t receives;              /* posted receives */
 	uint64_t largest;               /* worker: largest payload by key */
-	uint64_t id;                    /* the caller's */
 	uint32_t crc;                   /* CRC-32C of all before it */
 	uint32_t unused;                /* not passed */
 };
@@ -164,12 +162,6 @@ INLAY_ALWAYS uint32_t inlay_task_get32_(const uint8_t *at)
 INLAY_ALWAYS uint64_t inlay_task_first_(uint32_t kind, uint32_t flags_or_status, uint32_t length)
 {
 	return (uint64_t)length << 32 | (flags_or_status << 16 | kind << 8 | INLAY_TASK_VERSION);
-}
-
-/* A status on the wire. All but 0 and negative errnos become EIO. */
-INLAY_ALWAYS uint32_t inlay_task_status_wire_(int status)
-{
-	return status <= 0 && status >= -INLAY_TASK_STATUS_MAX ? (uint32_t)-status : EIO;
 }
 
 INLAY_ALWAYS void inlay_task_head_write_(uint8_t *at, uint64_t first, const struct inlay_task_ids *ids)

@@ -1,39 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/task/worker.h: a worker, which executes the commands of many hosts by plugins, and its
- * connection to each host. Commands are in cmd.h.
+ * connection to each host.
  *
  *   static const struct inlay_task_entry plugins[] = {{COUNTER, &counter, NULL}};
  *   p = inlay_task_worker_default();
  *   p.plugins = plugins;
  *   p.num_plugins = 1;
  *   inlay_task_worker_create(&worker, pd, &p, &why);
- *
+ *   ... for each host, with its host.link.self ...
  *   inlay_task_conn_create(&conn, memory, inlay_task_conn_size(&p), &worker, theirs, len, &why);
- *   send(..., &conn.link.self, INLAY_TASK_ADDRESS, ...);     to the host that theirs came from
+ *   ... send conn.link.self back to it ...
  *   for (;;) {
  *           inlay_task_worker_progress(&worker, 64);
  *           if (conn.broken)                             its host died or misbehaved
  *                   inlay_task_conn_destroy(&conn);
  *   }
  *
- * All connections share the worker's CQ and doorbell register. Each breaks alone: when its host
- * dies, when a key is invalid, or when the host has no receive for an answer. A silent host that
- * has died is noticed by probes (link.h). Each has its own params.credits receives. A command holds
- * one until its answer, so a host that floods, or whose commands are kept, cannot use up
- * another's receives.
+ * Connections share the worker's CQ and doorbell register. Each breaks alone: when its host dies,
+ * when a key is invalid, or when the host has no receive for an answer. Each has its own
+ * params.credits receives, so a host that floods cannot use up another's.
  *
  *   receive --> [waiting: others before it, its payload] --> handler --> [kept]
  *           --> answer --> [answered: no room in the ring] --> [sending] --> spare
  *
- * Payloads by key are read to elements of params.pool, of which each connection has an
- * equal share, in the order of the commands; the next one waits for a free element. A payload that
- * exceeds an element is refused with -E2BIG.
- *
- * To sleep: as host.h, with worker.cq, when progress has returned 0 and worker.dirty is NULL.
- *
- * Threads: a worker, its connections and commands have one owner at a time.
- * Sources: DOCA's documentation of doca_urom and doca_urom_plugin.
+ * Payloads by key are read to elements of params.pool, in the order of the commands; each
+ * connection has an equal share of the pool, and waits for a free element.
  */
 #ifndef INLAY_TASK_WORKER_H
 #define INLAY_TASK_WORKER_H
@@ -72,25 +64,10 @@ INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 	return p;
 }
 
-INLAY_COLD struct inlay_task_caps inlay_task_conn_caps_(struct inlay_task_worker *w, const struct inlay_task_worker_params *p)
+/* Answers of the greatest length that a connection's ring has room for; most are half as long. */
+INLAY_COLD uint32_t inlay_task_conn_sends_(const struct inlay_task_worker_params *p)
 {
-	struct inlay_task_caps caps;
-
-	__builtin_memset(&caps, 0, sizeof(caps));
-	caps.pd = w->pd;
-	caps.ibcq = w->ibcq;
-	caps.cq = &w->cq;
-	caps.uar = w->uar.td ? &w->uar : NULL;
-	caps.sends = p->credits + 8; /* most answers take half the greatest length */
-	caps.receives = p->credits;
-	caps.max_inline = INLAY_TASK_HEAD + p->max_inline;
-	caps.max_gather = INLAY_TASK_RESPONSE_PIECES;
-	caps.access = IBV_ACCESS_REMOTE_WRITE; /* for the host's probes; no region grants it */
-	caps.role = INLAY_TASK_WORKER;
-	caps.message = p->message;
-	caps.largest = p->pool ? p->pool->element_size : 0;
-	caps.id = p->id;
-	return caps;
+	return p->credits + 8;
 }
 
 INLAY_ALWAYS const struct inlay_task_entry *inlay_task_worker_plugin_(const struct inlay_task_worker *w, uint64_t id)
@@ -161,15 +138,14 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, struct ibv_pd *pd,
 					const struct inlay_task_worker_params *p, const char **why)
 {
-	struct inlay_task_caps caps;
 	int err;
 
 	if (!w || (uintptr_t)w % INLAY_CACHE_LINE || !pd || !inlay_task_worker_valid_(p))
 		return inlay_refuse_(-EINVAL, why, "a worker's argument or parameter is out of its range");
 	__builtin_memset(w, 0, sizeof(*w));
 	w->pd = pd;
-	caps = inlay_task_conn_caps_(w, p);
-	err = inlay_task_cq_make_(&w->cq, &w->ibcq, p->channel, pd, p->connections * inlay_task_link_cqes_(&caps), why);
+	err = inlay_task_cq_make_(&w->cq, &w->ibcq, p->channel, pd,
+				  (uint64_t)p->connections * (INLAY_TASK_CQES_ * inlay_task_conn_sends_(p) + p->credits), why);
 	if (!err) {
 		err = inlay_uar_create(&w->uar, pd, INLAY_UAR_SERIAL, why);
 		if (!err || err == -ENOTSUP) /* then each QP uses its own register */
@@ -286,14 +262,25 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	if (w->num_conns == p->connections)
 		return inlay_refuse_(-EAGAIN, why, "the worker has all its connections");
 	__builtin_memset(c, 0, sizeof(*c));
-	caps = inlay_task_conn_caps_(w, p);
+	__builtin_memset(&caps, 0, sizeof(caps));
+	caps.pd = w->pd;
+	caps.ibcq = w->ibcq;
+	caps.cq = &w->cq;
+	caps.uar = w->uar.td ? &w->uar : NULL;
+	caps.sends = inlay_task_conn_sends_(p);
+	caps.max_inline = INLAY_TASK_HEAD + p->max_inline;
+	caps.max_gather = INLAY_TASK_GATHER;
+	caps.access = IBV_ACCESS_REMOTE_WRITE; /* for the host's probes; no region grants it */
+	c->link.self.role = INLAY_TASK_WORKER;
+	c->link.self.message = p->message;
+	c->link.self.receives = p->credits;
+	c->link.self.largest = p->pool ? p->pool->element_size : 0;
 	err = inlay_task_link_create(&c->link, &caps, &p->path, why);
 	if (!err)
 		err = inlay_task_link_connect(&c->link, blob, len, INLAY_TASK_HOST, why);
 	if (!err) {
 		errno = 0;
-		inlay_task_conn_place_(c, p, 0);
-		c->mr = ibv_reg_mr(w->pd, memory, (size_t)c->num * c->stride, (unsigned)IBV_ACCESS_LOCAL_WRITE);
+		c->mr = ibv_reg_mr(w->pd, memory, inlay_task_conn_size(p), (unsigned)IBV_ACCESS_LOCAL_WRITE);
 		if (!c->mr)
 			err = inlay_task_errno_(why, "the connection's memory cannot be registered");
 	}
@@ -520,6 +507,7 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
 		inlay_task_conn_dirty_(c); /* for what has come back */
 }
 
+INLAY_CALLS_COLD_
 /*
  * Handles completions, hands commands to their plugins, sends answers, and calls the plugins'
  * `progress`.
