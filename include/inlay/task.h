@@ -32,6 +32,8 @@
  * inlay_cq_arm(&cq, 0) and call progress again; if it returns 0 again, wait for the channel. After
  * each event of ibv_get_cq_event call inlay_cq_event(&cq).
  *
+ * Set-up functions that fail leave nothing behind, and say what failed in *why.
+ *
  * Threads: a host with its tasks has one owner at a time, and so has a worker with its connections
  * and commands.
  * Sources: DOCA's documentation of doca_urom, doca_urom_plugin and doca_pe; the InfiniBand

@@ -44,7 +44,7 @@ struct host_model {
 	uint32_t granted;       /* for a response by key */
 	uint32_t after, how;    /* what its callback does */
 	int status;
-	uint32_t by, len, told; /* told: the response is that of the last completion, and lies in data */
+	uint32_t len, told;     /* told: the response is that of the last completion, and lies in data */
 	uint8_t data[256];
 };
 
@@ -94,10 +94,9 @@ static struct {
 
 /* ---- The model ---- */
 
-static void host_result(struct host_model *m, int status, uint32_t by, uint32_t len)
+static void host_result(struct host_model *m, int status, uint32_t len)
 {
 	m->status = status;
-	m->by = by;
 	m->len = len;
 }
 
@@ -129,7 +128,7 @@ static void host_break(void)
 			continue;
 		m->state = HOST_SETTLED;
 		m->told = 0;
-		host_result(m, host.h.broken, INLAY_TASK_BY_CONNECTION, 0);
+		host_result(m, host.h.broken, 0);
 	}
 	host.broken = 1;
 	host.outstanding = host.late = 0;
@@ -142,18 +141,16 @@ static void host_answered(struct host_model *m, const uint8_t *msg, uint32_t byt
 
 	m->state = HOST_SETTLED;
 	m->told = 0;
-	host_result(m, -EBADMSG, INLAY_TASK_BY_HOST, 0);
-	if (status > 4095 || kind < INLAY_TASK_ANSWER || kind > INLAY_TASK_REFUSED)
+	host_result(m, -EBADMSG, 0);
+	if (status > 4095 || kind < INLAY_TASK_ANSWER || kind > INLAY_TASK_WRITTEN)
 		return;
-	if (kind == INLAY_TASK_REFUSED && bytes == 32 && !length && status)
-		host_result(m, -(int)status, INLAY_TASK_BY_WORKER, 0);
 	if (kind == INLAY_TASK_WRITTEN && bytes == 32 && length > HOST_ROOM && length <= m->granted) {
-		host_result(m, -(int)status, INLAY_TASK_BY_HANDLER, length);
+		host_result(m, -(int)status, length);
 		m->told = 1;
 		memcpy(m->data, host.user + (m - host.m) * USER_BYTES + 512, length);
 	}
 	if (kind == INLAY_TASK_ANSWER && bytes == 32 + (uint64_t)length) {
-		host_result(m, -(int)status, INLAY_TASK_BY_HANDLER, length);
+		host_result(m, -(int)status, length);
 		m->told = 1;
 		memcpy(m->data, msg + 32, length);
 	}
@@ -384,7 +381,7 @@ static void host_callback(struct inlay_task *t, uint64_t user_data, uint64_t hos
 	sure(i < HOST_TASKS && m->t == t && host_user_data == 77);
 	host_sync();
 	sure(m->state == HOST_SETTLED || m->state == HOST_EARLY);
-	sure(t->state == INLAY_TASK_IDLE && inlay_task_status(t) == m->status && t->by == m->by);
+	sure(t->state == INLAY_TASK_IDLE && inlay_task_status(t) == m->status);
 	host_response(m);
 	host_idle(i);
 	if (m->after & 1 && host.depth < 20) {
@@ -763,7 +760,7 @@ static void host_step(struct fuzz_in *in)
 		m->state = HOST_EARLY;
 		m->told = 0;
 		host.late++;
-		host_result(m, -ECANCELED, INLAY_TASK_BY_HOST, 0);
+		host_result(m, -ECANCELED, 0);
 		break;
 	case 14:
 		if (m->state == HOST_FREE) {

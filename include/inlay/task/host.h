@@ -191,7 +191,7 @@ INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
  *
  * Returns 0; -EINVAL for NULL, a wrong alignment, or a parameter out of range; -ENOBUFS if size is
  * too small; an error of inlay_task_link_create; else the negative errno of the verbs call that
- * failed. On failure nothing is left behind, and *why says what failed.
+ * failed.
  */
 INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, size_t size, struct ibv_pd *pd,
 				      const struct inlay_task_host_params *p, const char **why)
@@ -260,7 +260,7 @@ INLAY_COLD int inlay_task_keys_destroy(struct inlay_task_keys *k)
 /*
  * Lets a task send its payload and get its response by key. It keeps its windows, released or not,
  * until they are destroyed, before the host's memory is. Returns 0; -EBUSY when it has some or is
- * submitted; or the negative errno of ibv_alloc_mw, and *why says so.
+ * submitted; or the negative errno of ibv_alloc_mw.
  */
 INLAY_COLD int inlay_task_keys_create(struct inlay_task_keys *k, struct inlay_task *t, const char **why)
 {
@@ -329,7 +329,7 @@ INLAY_COLD uint32_t inlay_task_host_settle_(struct inlay_task_host *h)
 			n++;
 			inlay_task_complete_(h, t);
 		} else {
-			inlay_task_end_(t, t->status, (enum inlay_task_by)t->by); /* to the end of the list */
+			inlay_task_end_(t, t->status); /* to the end of the list */
 		}
 	} while (t != last);
 	return n;
@@ -344,24 +344,10 @@ INLAY_COLD void inlay_task_host_break_(struct inlay_task_host *h, int why)
 	h->limit = 0;
 	for (i = 0; i < h->num; i++)
 		if (h->tasks[i].state == INLAY_TASK_SUBMITTED) {
-			inlay_task_end_(&h->tasks[i], why, INLAY_TASK_BY_CONNECTION);
+			inlay_task_end_(&h->tasks[i], why);
 			h->tasks[i].response_len = 0;
 		}
 	h->outstanding = h->late = 0;
-}
-
-/* Handles an answer of a submitted task, unless it is a plain one. The task has the answer's slot. */
-INLAY_COLD void inlay_task_host_answered_(struct inlay_task *t, const struct inlay_task_message *m, int err)
-{
-	/* A worker writes only what no answer has room for. */
-	if (m->kind == INLAY_TASK_COMMAND ||
-	    (m->kind == INLAY_TASK_WRITTEN &&
-	     (!(t->held & INLAY_TASK_RESPONSE_KEY) || m->length <= t->host->response_max ||
-	      inlay_buf_set_data_len(t->response, m->length))))
-		err = -EBADMSG;
-	t->response_len = err ? 0 : m->length;
-	inlay_task_end_(t, err ? err : m->status,
-			err ? INLAY_TASK_BY_HOST : m->kind == INLAY_TASK_REFUSED ? INLAY_TASK_BY_WORKER : INLAY_TASK_BY_HANDLER);
 }
 
 /* Handles a message that is not the plain answer of a plain command. It took a receive. */
@@ -381,7 +367,14 @@ INLAY_COLD void inlay_task_host_message_(struct inlay_task_host *h, uint32_t byt
 		*slot = t->slot;
 		t->slot = msg;
 		h->outstanding--;
-		inlay_task_host_answered_(t, &m, err);
+		/* A worker writes only what no answer has room for. */
+		if (m.kind == INLAY_TASK_COMMAND ||
+		    (m.kind == INLAY_TASK_WRITTEN &&
+		     (!(t->held & INLAY_TASK_RESPONSE_KEY) || m.length <= h->response_max ||
+		      inlay_buf_set_data_len(t->response, m.length))))
+			err = -EBADMSG;
+		t->response_len = err ? 0 : m.length;
+		inlay_task_end_(t, err ? err : m.status);
 	} else if (h->late) {
 		/* The answer of a task that was cancelled */
 		h->late--;

@@ -71,8 +71,7 @@ INLAY_COLD int inlay_task_errno_(const char **why, const char *text)
  *
  * Returns 0; -EINVAL for a path that is out of range, or without timeout; -ENOTSUP when the device
  * is not mlx5; -ENOSPC when the CQ has too few CQEs left; else an error of inlay_connect_local, or
- * the negative errno of the verbs call that failed. On failure nothing is left behind, and *why
- * says what failed.
+ * the negative errno of the verbs call that failed.
  */
 INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps,
 				      const struct inlay_connect_attr *path, const char **why)

@@ -13,24 +13,16 @@
  *
  * A submitted task completes when neither the device nor the worker uses its memory any more:
  *
- *   what                               status                  task->by
- *   the handler answered               0 or its errno          INLAY_TASK_BY_HANDLER
- *   no such plugin                     -ENOENT                 INLAY_TASK_BY_WORKER
- *   the command is malformed           -EBADMSG                INLAY_TASK_BY_WORKER
- *   payload too large for the worker   -E2BIG                  INLAY_TASK_BY_WORKER
- *   it was cancelled                   -ECANCELED              INLAY_TASK_BY_HOST
- *   its answer is malformed            -EBADMSG                INLAY_TASK_BY_HOST
- *   the worker died or is unreachable  -ECONNRESET             INLAY_TASK_BY_CONNECTION
- *   connection broken or stopped       -ECONNABORTED           INLAY_TASK_BY_CONNECTION
+ *   what                                              status
+ *   the handler answered                              0 or its errno
+ *   the worker has no such plugin                     -ENOENT
+ *   the payload by key is too large for the worker    -E2BIG
+ *   the command is malformed, or its answer           -EBADMSG
+ *   it was cancelled                                  -ECANCELED
+ *   the worker died or is unreachable                 -ECONNRESET
+ *   the connection was broken or stopped              -ECONNABORTED
  *
  *   FREE --alloc--> IDLE --submit--> SUBMITTED --answer, cancel, end--> [ENDING] --> callback: IDLE
- *
- *               FREE      IDLE      SUBMITTED      ENDING
- *   submit      -EBUSY    0         -EBUSY         -EBUSY
- *   set_...     -EBUSY    0         -EBUSY         -EBUSY
- *   release     -EBADFD   0         -EPERM         -EPERM
- *   cancel      -EBADFD   -EBADFD   0              -EBUSY; 0 with revoke
- *   status      as last   as last   -EINPROGRESS   -EINPROGRESS
  *
  * Up to params.max_inline bytes of a single buffer are copied into the WQE; longer payloads that
  * fit a message are gathered. The caller's memory stays registered and unchanged from submit to the
@@ -66,14 +58,6 @@ enum inlay_task_state {
 	INLAY_TASK_ENDING,              /* answered, cancelled or lost; its memory may be in use */
 };
 
-/* Who completed a task */
-enum inlay_task_by {
-	INLAY_TASK_BY_HANDLER,
-	INLAY_TASK_BY_WORKER,
-	INLAY_TASK_BY_HOST,
-	INLAY_TASK_BY_CONNECTION,
-};
-
 /* Flags: what holds a task's memory. 0 when IDLE. */
 enum inlay_task_held_ {
 	INLAY_TASK_HELD_KEYS = 3,       /* open windows, of payload and response: flags of its command */
@@ -91,8 +75,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task {
 	uint8_t *slot;                  /* its last answer */
 	uint8_t state;                  /* may be read: enum inlay_task_state */
 	uint8_t held;                   /* enum inlay_task_held_ */
-	uint8_t by;                     /* may be read: enum inlay_task_by of the last completion */
-	uint8_t other;                  /* payload or response are the caller's */
+	uint16_t other;                 /* payload or response are the caller's */
 	uint32_t end;                   /* inlay_sq_index after its last post */
 	int status;
 	uint32_t response_len;          /* may be read */
@@ -167,12 +150,11 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_task_host, cq) == INLAY_CACHE_LINE, "a
 /* ---- Data path ---- */
 
 /* Ends a submitted task, as an answer, its caller or the connection says. Progress completes it. */
-INLAY_COLD void inlay_task_end_(struct inlay_task *t, int status, enum inlay_task_by by)
+INLAY_COLD void inlay_task_end_(struct inlay_task *t, int status)
 {
 	struct inlay_task_host *h = t->host;
 
 	t->status = status;
-	t->by = (uint8_t)by;
 	t->state = INLAY_TASK_ENDING;
 	t->next = NULL;
 	if (h->first)
@@ -201,7 +183,6 @@ INLAY_FN int inlay_task_alloc(struct inlay_task_host *h, uint64_t plugin, inlay_
 	__builtin_memset((uint8_t *)t + INLAY_CACHE_LINE, 0, INLAY_CACHE_LINE); /* status to response */
 	t->other = 0;
 	t->state = INLAY_TASK_IDLE;
-	t->by = INLAY_TASK_BY_HANDLER;
 	*task = t;
 	return 0;
 }
@@ -238,10 +219,12 @@ INLAY_FN int inlay_task_release(struct inlay_task *t)
  */
 INLAY_COLD int inlay_task_cancel(struct inlay_task *t, int revoke)
 {
-	if (t->state != INLAY_TASK_SUBMITTED && !(t->state == INLAY_TASK_ENDING && revoke))
-		return t->state == INLAY_TASK_ENDING ? -EBUSY : -EBADFD;
+	if (t->state <= INLAY_TASK_IDLE)
+		return -EBADFD;
+	if (t->state == INLAY_TASK_ENDING && !revoke)
+		return -EBUSY;
 	if (t->state == INLAY_TASK_SUBMITTED) {
-		inlay_task_end_(t, -ECANCELED, INLAY_TASK_BY_HOST);
+		inlay_task_end_(t, -ECANCELED);
 		t->response_len = 0;
 		t->host->late++;
 		if (!(t->held & INLAY_TASK_HELD_SEND))
@@ -324,7 +307,7 @@ INLAY_FN int inlay_task_status(const struct inlay_task *t)
 	return INLAY_LIKELY(t->state <= INLAY_TASK_IDLE) ? t->status : -EINPROGRESS;
 }
 
-/* State, held, by and other at once. */
+/* State, held and other at once. */
 INLAY_ALWAYS uint32_t inlay_task_word_(const struct inlay_task *t)
 {
 	uint32_t word;
@@ -363,7 +346,7 @@ INLAY_COLD int inlay_task_keys_open_(struct inlay_task *t, uint32_t flags, uint3
 {
 	const struct inlay_buf *buf = t->payload;
 
-	while (flags & INLAY_TASK_PAYLOAD_KEY && !inlay_buf_data_len(buf)) /* one of a list has all of it */
+	while (flags & INLAY_TASK_PAYLOAD_KEY && !inlay_buf_data_len(buf)) /* one buffer has all of the data */
 		buf = inlay_buf_next(buf);
 	if ((flags & INLAY_TASK_PAYLOAD_KEY && !inlay_task_keys_bindable_(buf)) ||
 	    (flags & INLAY_TASK_RESPONSE_KEY && !inlay_task_keys_bindable_(t->response)))
@@ -398,7 +381,6 @@ INLAY_ALWAYS int inlay_task_submitted_(struct inlay_task *t)
 {
 	t->end = inlay_sq_index(&t->host->link.sq);
 	t->state = INLAY_TASK_SUBMITTED;
-	t->by = 0;
 	t->host->outstanding++;
 	return 0;
 }
@@ -451,6 +433,16 @@ INLAY_APART int inlay_task_submit_sges_(struct inlay_task *t, uint32_t flags)
 	return inlay_task_submitted_(t);
 }
 
+/* Copies a single buffer into the WQE. */
+INLAY_APART int inlay_task_submit_copy_(struct inlay_task *t, uint32_t flags)
+{
+	uint32_t len = (uint32_t)inlay_buf_data_len(t->payload);
+	int err = inlay_task_post_inline_(&t->host->link.sq, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids,
+					  inlay_buf_data(t->payload), len, t->host->half, flags);
+
+	return INLAY_UNLIKELY(err) ? err : inlay_task_submitted_(t);
+}
+
 /* Gathers the task's own buffer: the head goes to the line before it, so that one SGE covers both. */
 INLAY_APART int inlay_task_submit_own_(struct inlay_task *t, uint32_t flags)
 {
@@ -469,28 +461,30 @@ INLAY_APART int inlay_task_submit_own_(struct inlay_task *t, uint32_t flags)
 	return inlay_task_submitted_(t);
 }
 
-/* Slow path of submit: all but a short payload. Copies a single buffer into the WQE. */
-INLAY_APART int inlay_task_submit_other_(struct inlay_task *t, uint32_t flags)
+/* Slow path of submit: a single buffer, of any length. */
+INLAY_APART int inlay_task_submit_long_(struct inlay_task *t, uint32_t flags)
 {
-	struct inlay_task_host *h = t->host;
+	const struct inlay_task_host *h = t->host;
 	const struct inlay_buf *payload = t->payload;
 	uint32_t len = (uint32_t)inlay_buf_data_len(payload);
 
-	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
+	if (len <= h->max_inline)
+		return inlay_task_submit_copy_(t, flags);
+	if (!t->other && len <= h->payload_max && inlay_buf_data(payload) == inlay_buf_head(payload))
+		return inlay_task_submit_own_(t, flags);
+	return inlay_task_submit_sges_(t, flags);
+}
+
+/* Slow path of submit: errors, lists, buffers of the caller's. */
+INLAY_APART int inlay_task_submit_other_(struct inlay_task *t, uint32_t flags)
+{
+	const struct inlay_task_host *h = t->host;
+
+	if (t->state != INLAY_TASK_IDLE)
 		return -EBUSY;
-	if (INLAY_UNLIKELY(h->outstanding >= h->limit))
+	if (h->outstanding >= h->limit)
 		return h->limit ? -EAGAIN : -ENOTCONN;
-	if (INLAY_UNLIKELY(inlay_buf_next(payload) != NULL) || INLAY_UNLIKELY(t->response != NULL))
-		return inlay_task_submit_sges_(t, flags);
-	if (len > h->max_inline) {
-		if (!t->other && len <= h->payload_max && inlay_buf_data(payload) == inlay_buf_head(payload))
-			return inlay_task_submit_own_(t, flags);
-		return inlay_task_submit_sges_(t, flags);
-	}
-	if (inlay_task_post_inline_(&h->link.sq, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids,
-				    inlay_buf_data(payload), len, h->half, flags))
-		return -EAGAIN;
-	return inlay_task_submitted_(t);
+	return inlay_buf_next(t->payload) || t->response ? inlay_task_submit_sges_(t, flags) : inlay_task_submit_long_(t, flags);
 }
 
 /*
@@ -514,9 +508,11 @@ INLAY_ALWAYS int inlay_task_submit(struct inlay_task *t, uint32_t flags)
 
 	INLAY_CHECK(!(flags & ~INLAY_RING), "submit's flag is INLAY_RING");
 	if (INLAY_UNLIKELY(inlay_task_word_(t) != INLAY_TASK_IDLE) || INLAY_UNLIKELY(h->outstanding >= h->limit) ||
-	    INLAY_UNLIKELY(len > INLAY_TASK_SHORT) || INLAY_UNLIKELY(inlay_buf_next(payload) != NULL) ||
-	    INLAY_UNLIKELY(!(~inlay_sq_index(sq) & h->half)) || INLAY_UNLIKELY(inlay_sq_begin(sq, 1, &at)))
+	    INLAY_UNLIKELY(inlay_buf_next(payload) != NULL))
 		return inlay_task_submit_other_(t, flags);
+	if (INLAY_UNLIKELY(len > INLAY_TASK_SHORT) || INLAY_UNLIKELY(!(~inlay_sq_index(sq) & h->half)) ||
+	    INLAY_UNLIKELY(inlay_sq_begin(sq, 1, &at)))
+		return inlay_task_submit_long_(t, flags);
 	/* All 12 bytes: what follows a shorter payload lies in the host's memory, and is not sent. */
 	__builtin_memcpy(at.wqe + INLAY_WQEBB - INLAY_TASK_SHORT, inlay_buf_data(payload), INLAY_TASK_SHORT);
 	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));

@@ -6,7 +6,7 @@
  *   command, host to worker                       answer, worker to host
  *
  *   +0   version      1   INLAY_TASK_VERSION       +0   version      1
- *   +1   kind         1   INLAY_TASK_COMMAND       +1   kind         1   ANSWER, WRITTEN or REFUSED
+ *   +1   kind         1   INLAY_TASK_COMMAND       +1   kind         1   ANSWER or WRITTEN
  *   +2   flags        2   INLAY_TASK_PAYLOAD_KEY   +2   status       2   0, or an errno of Linux
  *   +4   length       4   bytes of payload         +4   length       4   bytes of response
  *   +8   context      8   the host's               +8   context      8   the command's
@@ -23,8 +23,6 @@
  *            addresses from 0. Only the worker's end of this queue pair may use it
  *   Context  a task's index and generation, which the worker echoes. First generations are far
  *            apart, so that one flipped bit names no other task
- *   REFUSED  by the worker itself: EBADMSG, the command is malformed; ENOENT, no such plugin;
- *            E2BIG, the payload is too large for it
  *   Credit   a worker posts as many receives as its address says, and reposts one before it
  *            answers. So each answer, whatever it holds, is the credit for one more command
  *
@@ -55,7 +53,6 @@ enum inlay_task_kind {
 	INLAY_TASK_COMMAND = 1,
 	INLAY_TASK_ANSWER = 2,          /* the response is in the message */
 	INLAY_TASK_WRITTEN = 3,         /* the response was written through the response key */
-	INLAY_TASK_REFUSED = 4,         /* the worker refuses the command; no response */
 };
 
 enum inlay_task_flags {
@@ -215,8 +212,7 @@ INLAY_FN int inlay_task_message_read_(struct inlay_task_message *m, const uint8_
 		    (word & INLAY_TASK_PAYLOAD_KEY && inlay_task_key_read_(&m->payload, msg + bytes - left, &left)) ||
 		    (word & INLAY_TASK_RESPONSE_KEY && inlay_task_key_read_(&m->response, msg + bytes - left, &left)))
 			return -EBADMSG;
-	} else if (m->kind < INLAY_TASK_ANSWER || m->kind > INLAY_TASK_REFUSED || word > INLAY_TASK_STATUS_MAX ||
-		   (m->kind == INLAY_TASK_REFUSED && (m->length || !word))) {
+	} else if (m->kind < INLAY_TASK_ANSWER || m->kind > INLAY_TASK_WRITTEN || word > INLAY_TASK_STATUS_MAX) {
 		return -EBADMSG;
 	} else {
 		m->status = -(int)word;

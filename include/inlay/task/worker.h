@@ -64,12 +64,6 @@ INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 	return p;
 }
 
-/* Answers of the greatest length that a connection's ring has room for; most are half as long. */
-INLAY_COLD uint32_t inlay_task_conn_sends_(const struct inlay_task_worker_params *p)
-{
-	return p->credits + 8;
-}
-
 INLAY_ALWAYS const struct inlay_task_entry *inlay_task_worker_plugin_(const struct inlay_task_worker *w, uint64_t id)
 {
 	const struct inlay_task_entry *e;
@@ -132,8 +126,7 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
  * Returns 0; -EINVAL for NULL, a wrong alignment, a parameter out of range or a plugin without
  * handler; -EPROTO for a plugin of another version; -EEXIST for two with one id; the error of
  * `open`; else an error of inlay_cq_from_cq or inlay_uar_create, or the negative errno of
- * ibv_create_cq, also for more connections than the device's longest CQ can serve. On failure
- * nothing is left behind, and *why says what failed.
+ * ibv_create_cq, also for more connections than the device's longest CQ can serve.
  */
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, struct ibv_pd *pd,
 					const struct inlay_task_worker_params *p, const char **why)
@@ -145,7 +138,7 @@ INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, struct ibv_
 	__builtin_memset(w, 0, sizeof(*w));
 	w->pd = pd;
 	err = inlay_task_cq_make_(&w->cq, &w->ibcq, p->channel, pd,
-				  (uint64_t)p->connections * (INLAY_TASK_CQES_ * inlay_task_conn_sends_(p) + p->credits), why);
+				  (uint64_t)p->connections * (INLAY_TASK_CQES_ * (p->credits + 8) + p->credits), why);
 	if (!err) {
 		err = inlay_uar_create(&w->uar, pd, INLAY_UAR_SERIAL, why);
 		if (!err || err == -ENOTSUP) /* then each QP uses its own register */
@@ -245,8 +238,7 @@ INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, s
  *
  * Returns 0; -EINVAL for NULL or a wrong alignment; -ENOBUFS if size is too small; -EAGAIN when the
  * worker has params.connections; an error of inlay_task_link_create or inlay_task_link_connect;
- * else the negative errno of ibv_reg_mr. On failure nothing is left behind, and *why says what
- * failed.
+ * else the negative errno of ibv_reg_mr.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w,
 				      const void *blob, size_t len, const char **why)
@@ -267,7 +259,7 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	caps.ibcq = w->ibcq;
 	caps.cq = &w->cq;
 	caps.uar = w->uar.td ? &w->uar : NULL;
-	caps.sends = inlay_task_conn_sends_(p);
+	caps.sends = p->credits + 8; /* most answers take half the greatest length */
 	caps.max_inline = INLAY_TASK_HEAD + p->max_inline;
 	caps.max_gather = INLAY_TASK_GATHER;
 	caps.access = IBV_ACCESS_REMOTE_WRITE; /* for the host's probes; no region grants it */
@@ -397,7 +389,7 @@ INLAY_FN uint32_t inlay_task_cmd_dispatch_(struct inlay_task_cmd *cmd)
 	int err, fits;
 
 	if (INLAY_UNLIKELY(!e)) {
-		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -ENOENT, 0);
+		inlay_task_cmd_finish_(cmd, -ENOENT, 0);
 		return 1;
 	}
 	cmd->state = &c->states[e - c->worker->plugins];
@@ -465,9 +457,9 @@ INLAY_FN uint32_t inlay_task_conn_take_(struct inlay_task_conn *c, uint32_t byte
 	cmd->payload_key = m.payload;
 	cmd->response_key = m.response;
 	if (INLAY_UNLIKELY(!m.kind) || INLAY_UNLIKELY(c->broken)) {
-		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -EBADMSG, 0);
+		inlay_task_cmd_finish_(cmd, -EBADMSG, 0);
 	} else if (m.payload.bytes && (!pool || m.length > pool->element_size)) {
-		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -E2BIG, 0);
+		inlay_task_cmd_finish_(cmd, -E2BIG, 0);
 	} else if (m.payload.bytes || c->waiting.first || !inlay_task_cmd_dispatch_(cmd)) {
 		inlay_task_fifo_push_(&c->waiting, cmd);
 		inlay_task_conn_dirty_(c);
