@@ -16,8 +16,7 @@
  *   task/host.h     the host: set-up, progress
  *   task/cmd.h      a command at the worker, the plugin's interface, answers
  *   task/worker.h   the worker and its connections: set-up, progress
- *   task/link.h     one end of a connection
- *   task/wire.h     messages and addresses
+ *   task/wire.h     messages, addresses, and one end of a connection
  *
  * Invariants: every submitted task completes once; every command is answered once; all that a peer
  * sends is checked; no system call, lock or allocation on the data path.

@@ -84,7 +84,6 @@ static struct {
 	struct host_message messages[HOST_MESSAGES];
 	uint32_t num_messages;
 	struct host_command commands[HOST_COMMANDS];
-	struct inlay_task_keys keys[HOST_TASKS];
 	uint32_t submitted, sent;       /* of them, by their number */
 	uint32_t outstanding, late, strays, broken;
 	uint32_t dead, receives_first;  /* the device gives back what was posted, unused */
@@ -680,7 +679,7 @@ static void host_begin(uint32_t one, uint32_t two)
 	struct inlay_task_host_params p = inlay_task_host_default();
 	struct inlay_keys keys = {HOST_LKEY, INLAY_NO_KEY};
 	struct inlay_task_address peer;
-	uint32_t i;
+	uint32_t i, k;
 
 	p.tasks = HOST_TASKS;
 	p.in_flight = one & 1 ? 8 : 4;
@@ -714,11 +713,11 @@ static void host_begin(uint32_t one, uint32_t two)
 		host.m[i].state = HOST_IDLE;
 		host.m[i].context = host.m[i].t->ids.context;
 		/* Some of the tasks have keys; without a device there is no ibv_alloc_mw */
-		host.keys[i].task = host.m[i].t;
-		host.windows[2 * i].rkey = host.keys[i].rkey[0] = (0x100 + 2 * i) << 8;
-		host.windows[2 * i + 1].rkey = host.keys[i].rkey[1] = (0x101 + 2 * i) << 8;
+		host.windows[2 * i].rkey = (0x100 + 2 * i) << 8;
+		host.windows[2 * i + 1].rkey = (0x101 + 2 * i) << 8;
 		if (i < (one >> 3 & 1 ? HOST_TASKS : one >> 4 & 3))
-			host.m[i].t->keys = &host.keys[i];
+			for (k = 0; k < 2; k++)
+				host.m[i].t->rkey[k] = host.windows[2 * i + k].rkey;
 	}
 }
 
@@ -814,7 +813,7 @@ static void host_input(const uint8_t *data, size_t size)
 	for (i = 0; i < HOST_TASKS; i++)
 		sure(host.m[i].state == HOST_FREE || host.m[i].state == HOST_IDLE);
 	sure(!host.h.outstanding);
-	inlay_task_host_unmake_(&host.h);
+	sure(!inlay_task_host_destroy(&host.h));
 	for (i = 0; i < HOST_TASKS; i++)
 		host_unchain(i);
 	inlay_inventory_destroy(host.inventory);

@@ -38,6 +38,7 @@ static struct inlay_task_host_params host_params(void)
 {
 	struct inlay_task_host_params p = inlay_task_host_default();
 
+	p.windows = 1;
 	p.path = quick();
 	p.tasks = 8;
 	p.in_flight = 8;
@@ -223,7 +224,6 @@ static void host_make(void)
 	line = (struct line *)pages(sizeof(*line));
 	line->host_memory = pages(inlay_task_host_size(&p));
 	must(inlay_task_host_create(&line->host, line->host_memory, inlay_task_host_size(&p), dev.pd, &p, NULL));
-	keys_make(line);
 	put(&line->host.link.self, sizeof(theirs));
 	get(theirs, sizeof(theirs));
 	must(inlay_task_host_connect(&line->host, theirs, sizeof(theirs), NULL));
@@ -233,7 +233,6 @@ static void host_make(void)
 static void host_free(void)
 {
 	must(inlay_task_host_destroy(&line->host));
-	keys_free(line);
 	free(line->host_memory);
 	free(line);
 }
@@ -530,8 +529,6 @@ static void late(void **state)
 			assert_int_equal(inlay_task_submit(t, INLAY_RING), -EBUSY);
 			assert_int_equal(inlay_task_release(t), -EPERM);
 			assert_int_equal(inlay_task_set_payload(t, NULL), -EBUSY);
-			assert_int_equal(inlay_task_keys_create(t->keys, t, NULL), -EBUSY);
-			assert_int_equal(inlay_task_keys_destroy(t->keys), -EBUSY);
 			if (way)
 				must(inlay_task_cancel(t, 1));
 			until(completed[0]);

@@ -421,6 +421,7 @@ static void road_line(struct road *r)
 	uint32_t i;
 
 	p.tasks = TASKS;
+	p.windows = 1;
 	p.in_flight = IN_FLIGHT;
 	p.user_data = r->index;
 	p.max_inline = r->index % 3 == 0 ? 0 : r->index % 3 == 1 ? 96 : 300;

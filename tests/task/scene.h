@@ -85,6 +85,7 @@ UNUSED static void plain(void)
 	hp = inlay_task_host_default();
 	wp = inlay_task_worker_default();
 	hp.tasks = hp.in_flight = TASKS;
+	hp.windows = 1;
 	wp.credits = wp.spare = TASKS;
 }
 

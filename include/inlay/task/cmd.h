@@ -32,7 +32,7 @@
 #define INLAY_TASK_CMD_H
 
 #include <inlay/buf.h>
-#include <inlay/task/link.h>
+#include <inlay/task/wire.h>
 
 #define INLAY_TASK_PLUGINS 64u          /* of a worker, at most */
 #define INLAY_TASK_CONNECTIONS 4096u    /* of a worker, at most */

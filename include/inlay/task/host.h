@@ -77,25 +77,9 @@ INLAY_COLD size_t inlay_task_host_size(const struct inlay_task_host_params *p)
 	return (size_t)inlay_task_host_place_(&h, p, 0);
 }
 
-/* Undoes inlay_task_host_init_. Returns 0 or -EBUSY. */
-INLAY_COLD int inlay_task_host_unmake_(struct inlay_task_host *h)
-{
-	uint32_t i;
-
-	for (i = 0; h->inventory && i < h->num; i++) {
-		inlay_task_unchain_(&h->tasks[i]);
-		inlay_buf_dec_refcount(h->tasks[i].own_payload, NULL);
-		inlay_buf_dec_refcount(h->tasks[i].own_response, NULL);
-	}
-	if (h->inventory)
-		inlay_inventory_destroy(h->inventory);
-	h->inventory = NULL;
-	return inlay_mmap_destroy(&h->mmap);
-}
-
 /*
  * Makes all of a host but its queues, and posts the receives. h->link's queues, h->cq and h->pd are
- * set. source: the memory before the tasks.
+ * set. source: the memory. After a failure, inlay_task_host_destroy frees what was made.
  */
 INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p,
 				     struct inlay_source source)
@@ -125,11 +109,10 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 		err = inlay_inventory_create(h->inventory_memory, inlay_inventory_size(2 * p->tasks), 2 * p->tasks, &h->inventory);
 	if (!err)
 		err = inlay_inventory_start(h->inventory);
-	if (err) {
-		inlay_task_host_unmake_(h);
+	if (err)
 		return err;
-	}
-	for (i = 0; i < p->tasks; i++) {
+	h->num = p->tasks;
+	for (i = 0; i < h->num; i++) {
 		struct inlay_task *t = &h->tasks[i];
 
 		t->host = h;
@@ -141,7 +124,15 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 						  INLAY_CACHE_LINE, p->payload, &t->own_payload);
 		(void)inlay_inventory_get_by_addr(h->inventory, &h->mmap, t->slot, h->message, &t->own_response);
 	}
-	h->num = p->tasks;
+	for (i = 0; p->windows && i < 2 * h->num; i++) {
+		struct inlay_task *t = &h->tasks[i >> 1];
+
+		errno = 0;
+		t->mw[i & 1] = ibv_alloc_mw(h->pd, IBV_MW_TYPE_2);
+		if (!t->mw[i & 1])
+			return errno ? -errno : -ENOMEM;
+		t->rkey[i & 1] = t->mw[i & 1]->rkey;
+	}
 	sge.lkey = inlay_buf_keys(h->tasks->own_response).lkey;
 	sge.length = h->message;
 	inlay_rq_prepare(&h->link.rq, h->message, sge.lkey);
@@ -165,8 +156,9 @@ INLAY_COLD void inlay_task_host_begin_(struct inlay_task_host *h)
 }
 
 /*
- * Frees all that inlay_task_host_create made. Returns 0: memory is the caller's again; -EBUSY while
- * a task is submitted; -EBUSY when a verbs object is in use: call only this function again.
+ * Frees all that inlay_task_host_create made. Buffers chained to a task's own payload buffer become
+ * lists of their own. Returns 0: memory is the caller's again; -EBUSY while a task is submitted;
+ * -EBUSY when a verbs object is in use: call only this function again.
  */
 INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 {
@@ -178,7 +170,22 @@ INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 	h->limit = 0;
 	if (inlay_task_link_destroy(&h->link) || inlay_task_cq_free_(&h->ibcq))
 		return -EBUSY;
-	return inlay_task_host_unmake_(h);
+	for (i = 0; i < 2 * h->num; i++) {
+		struct ibv_mw **mw = &h->tasks[i >> 1].mw[i & 1];
+
+		if (*mw && ibv_dealloc_mw(*mw))
+			return -EBUSY;
+		*mw = NULL;
+	}
+	for (i = 0; h->inventory && i < h->num; i++) {
+		inlay_task_unchain_(&h->tasks[i]);
+		inlay_buf_dec_refcount(h->tasks[i].own_payload, NULL);
+		inlay_buf_dec_refcount(h->tasks[i].own_response, NULL);
+	}
+	if (h->inventory)
+		inlay_inventory_destroy(h->inventory);
+	h->inventory = NULL;
+	return inlay_mmap_destroy(&h->mmap);
 }
 
 /*
@@ -222,7 +229,7 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 	if (!err) {
 		err = inlay_task_host_init_(h, memory, p, inlay_source_host(memory, inlay_task_host_size(p)));
 		if (err)
-			inlay_refuse_(err, why, "the host's memory cannot be registered");
+			inlay_refuse_(err, why, "the host's memory or a window cannot be registered");
 	}
 	if (err)
 		inlay_task_host_destroy(h);
@@ -239,50 +246,6 @@ INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *bl
 	if (!err)
 		inlay_task_host_begin_(h);
 	return err;
-}
-
-/* Frees the windows. Returns 0; -EBUSY while one may be open. */
-INLAY_COLD int inlay_task_keys_destroy(struct inlay_task_keys *k)
-{
-	uint32_t i;
-
-	if (k->task->held && k->task->host->link.qp)
-		return -EBUSY;
-	for (i = 0; i < 2; i++) {
-		if (k->mw[i] && ibv_dealloc_mw(k->mw[i]))
-			return -EBUSY;
-		k->mw[i] = NULL;
-	}
-	k->task->keys = NULL;
-	return 0;
-}
-
-/*
- * Lets a task send its payload and get its response by key. It keeps its windows, released or not,
- * until they are destroyed, before the host's memory is. Returns 0; -EBUSY when it has some or is
- * submitted; or the negative errno of ibv_alloc_mw.
- */
-INLAY_COLD int inlay_task_keys_create(struct inlay_task_keys *k, struct inlay_task *t, const char **why)
-{
-	uint32_t i;
-
-	if (t->keys || t->state > INLAY_TASK_IDLE)
-		return inlay_refuse_(-EBUSY, why, "the task has keys, or is submitted");
-	__builtin_memset(k, 0, sizeof(*k));
-	k->task = t;
-	for (i = 0; i < 2; i++) {
-		errno = 0;
-		k->mw[i] = ibv_alloc_mw(t->host->pd, IBV_MW_TYPE_2);
-		if (!k->mw[i]) {
-			int err = inlay_task_errno_(why, "ibv_alloc_mw failed");
-
-			inlay_task_keys_destroy(k);
-			return err;
-		}
-		k->rkey[i] = k->mw[i]->rkey;
-	}
-	t->keys = k;
-	return 0;
 }
 
 /* ---- Data path: rare cases, then progress ---- */

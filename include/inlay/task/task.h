@@ -28,7 +28,7 @@
  * fit a message are gathered. The caller's memory stays registered and unchanged from submit to the
  * callback.
  *
- * By key. Memory windows (inlay_task_keys_create) carry what does not fit a message: the worker
+ * By key. With params.windows, memory windows carry what does not fit a message: the worker
  * reads a payload, a single buffer, before it calls the handler, and writes a response to the
  * buffer of inlay_task_set_response. The maps of both must permit INLAY_MW_BIND. A window is opened
  * at submit, for one command, and closed before the task completes.
@@ -39,14 +39,13 @@
 #include <inlay/buf.h>
 #include <inlay/mmap.h>
 #include <inlay/queue/umr.h>
-#include <inlay/task/link.h>
+#include <inlay/task/wire.h>
 
 #define INLAY_TASK_MAX 65536u           /* tasks of a host */
 #define INLAY_TASK_USER 32u             /* bytes for the caller in each task */
 
 struct inlay_task;
 struct inlay_task_host;
-struct inlay_task_keys;
 
 /* user_data: the task's; host_user_data: params.user_data */
 typedef void (*inlay_task_cb)(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data);
@@ -84,19 +83,13 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task {
 	struct inlay_buf *response;     /* the caller's, or NULL */
 	struct inlay_buf *own_payload __attribute__((aligned(INLAY_CACHE_LINE)));
 	struct inlay_buf *own_response; /* in the slot */
-	struct inlay_task_keys *keys;   /* or NULL */
 	struct inlay_task *next;        /* in the list of free or ENDING tasks */
+	struct ibv_mw *mw[2];           /* windows of payload and response, or NULL */
+	uint32_t rkey[2];               /* of these, last; or 0 */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_task) == 3 * INLAY_CACHE_LINE, "a task is three lines");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task, status) == INLAY_CACHE_LINE, "the first is the queue's");
-
-/* Memory windows of a task */
-struct inlay_task_keys {
-	struct inlay_task *task;
-	struct ibv_mw *mw[2];           /* of payload and response */
-	uint32_t rkey[2];
-};
 
 /* A host's parameters. Start from inlay_task_host_default. */
 struct inlay_task_host_params {
@@ -107,6 +100,7 @@ struct inlay_task_host_params {
 	uint32_t payload;               /* bytes of each task's own payload buffer */
 	uint32_t max_inline;            /* bytes of payload copied into a WQE; at most 512 */
 	uint32_t max_gather;            /* SGEs of a payload, 1 .. INLAY_TASK_GATHER */
+	uint32_t windows;               /* 1: each task has two, for its payload and its response */
 	struct ibv_comp_channel *channel; /* of the CQ, to sleep on; or NULL */
 	uint64_t user_data;             /* for callbacks */
 };
@@ -322,14 +316,14 @@ INLAY_COLD void inlay_task_keys_bind_(struct inlay_task *t, uint32_t what, const
 {
 	struct inlay_sq *sq = &t->host->link.sq;
 	struct ibv_sge memory = inlay_buf_sge(buf);
-	uint32_t now = t->keys->rkey[what], access = what ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
+	uint32_t now = t->rkey[what], access = what ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
 	struct inlay_umr umr;
 
 	memory.length = len;
-	t->keys->rkey[what] = (now & ~0xffu) | ((now + 1) & 0xff);
-	inlay_umr_window(inlay_sq_qpn(sq), t->keys->rkey[what], &memory, access | IBV_ACCESS_ZERO_BASED, &umr);
+	t->rkey[what] = (now & ~0xffu) | ((now + 1) & 0xff);
+	inlay_umr_window(inlay_sq_qpn(sq), t->rkey[what], &memory, access | IBV_ACCESS_ZERO_BASED, &umr);
 	inlay_had_room_(inlay_post_umr(sq, now, &umr, 0));
-	inlay_task_key_write_(key, t->keys->rkey[what], len);
+	inlay_task_key_write_(key, t->rkey[what], len);
 }
 
 /* Whether a window may be bound to a buffer: otherwise the bind would break the connection. */
@@ -346,6 +340,8 @@ INLAY_COLD int inlay_task_keys_open_(struct inlay_task *t, uint32_t flags, uint3
 {
 	const struct inlay_buf *buf = t->payload;
 
+	if (!t->rkey[0])
+		return -E2BIG;
 	while (flags & INLAY_TASK_PAYLOAD_KEY && !inlay_buf_data_len(buf)) /* one buffer has all of the data */
 		buf = inlay_buf_next(buf);
 	if ((flags & INLAY_TASK_PAYLOAD_KEY && !inlay_task_keys_bindable_(buf)) ||
@@ -370,7 +366,7 @@ INLAY_COLD void inlay_task_keys_close_(struct inlay_task *t)
 		return;
 	for (i = 0; i < 2; i++)
 		if (t->held & 1u << i)
-			inlay_had_room_(inlay_post_local_inv(sq, t->keys->rkey[i], INLAY_SIGNALED));
+			inlay_had_room_(inlay_post_local_inv(sq, t->rkey[i], INLAY_SIGNALED));
 	inlay_sq_ring(sq);
 	t->end = inlay_sq_index(sq);
 	t->held = INLAY_TASK_HELD_SEND;
@@ -420,8 +416,8 @@ INLAY_APART int inlay_task_submit_sges_(struct inlay_task *t, uint32_t flags)
 	}
 	inlay_task_head_write_(head, inlay_task_first_(INLAY_TASK_COMMAND, keys, (uint32_t)total), &t->ids);
 	if (keys) {
-		err = !t->keys ? -E2BIG : inlay_task_keys_open_(t, keys, (uint32_t)total, (uint32_t)room,
-								inlay_task_bbs_(bytes, (uint32_t)num), head + INLAY_TASK_HEAD);
+		err = inlay_task_keys_open_(t, keys, (uint32_t)total, (uint32_t)room, inlay_task_bbs_(bytes, (uint32_t)num),
+					    head + INLAY_TASK_HEAD);
 		if (err)
 			return err;
 		/* The worker must not see a key before its window is open. */
