@@ -255,9 +255,9 @@ INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct in
 /*
  * Connects the QP, to RTS, to a peer of this role, by its address. Post receives first.
  *
- * Returns 0; -EBADFD when it was connected before; -EPROTO for less than an address, another magic
- * or version; -EBADMSG for a wrong checksum; -EINVAL for another role, or a field out of range; then
- * nothing has changed. After an error of inlay_connect_rts, destroy the link.
+ * Returns 0. Nothing has changed after -EBADFD, it was connected before; -EPROTO, less than an
+ * address, another magic or version; -EBADMSG, a wrong checksum; -EINVAL, another role, or a field
+ * out of range. After an error of inlay_connect_rts, destroy the link.
  */
 INLAY_COLD int inlay_task_link_connect(struct inlay_task_link *l, const void *blob, size_t len, uint32_t role, const char **why)
 {
@@ -425,17 +425,16 @@ INLAY_ALWAYS uint32_t inlay_task_bbs_(uint32_t bytes, uint32_t sges)
 }
 
 /*
- * Posts a message with its data inline. half: WQEBBs of half the ring, less 1: a message that
- * reaches the end of a half is signaled, to return credit. Returns 0, or -EAGAIN when the ring is
- * full.
+ * Posts a message with its data inline. One that reaches the end of a half of the ring is signaled,
+ * to return credit. Returns 0, or -EAGAIN when the ring is full.
  *
  *   +0   ctrl     SEND, index, QPN, DS
  *   +16  inline   byte count | head of 32 bytes | 12 bytes of data, and more
  */
 INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint64_t first, const struct inlay_task_ids *ids, const void *data,
-				     uint32_t len, uint32_t half, uint32_t flags)
+				     uint32_t len, uint32_t flags)
 {
-	uint32_t bbs = inlay_task_bbs_(INLAY_TASK_HEAD + len, 0);
+	uint32_t bbs = inlay_task_bbs_(INLAY_TASK_HEAD + len, 0), half = sq->mask >> 1;
 	struct inlay_cursor at;
 
 	if (INLAY_UNLIKELY(inlay_sq_begin(sq, bbs, &at)))
@@ -451,9 +450,9 @@ INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint64_t first, co
 
 /* As above: head, `bytes` long with its keys, inline, then num SGEs, none empty. */
 INLAY_APART int inlay_task_post_sges_(struct inlay_sq *sq, const uint8_t *head, uint32_t bytes, const struct ibv_sge *sge,
-				      uint32_t num, uint32_t half, uint32_t flags)
+				      uint32_t num, uint32_t flags)
 {
-	uint32_t bbs = inlay_task_bbs_(bytes, num);
+	uint32_t bbs = inlay_task_bbs_(bytes, num), half = sq->mask >> 1;
 	struct inlay_cursor at;
 
 	if (INLAY_UNLIKELY(inlay_sq_begin(sq, bbs, &at)))

@@ -120,8 +120,7 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 }
 
 /*
- * Makes a worker, aligned to a cache line, with its CQ and doorbell register, and opens its plugins
- * in order.
+ * Makes a worker, its CQ and doorbell register, and opens its plugins in order.
  *
  * Returns 0; -EINVAL for NULL, a wrong alignment, a parameter out of range or a plugin without
  * handler; -EPROTO for a plugin of another version; -EEXIST for two with one id; the error of
@@ -208,7 +207,6 @@ INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, s
 	c->max_inline = p->max_inline < c->response_max ? p->max_inline : c->response_max;
 	c->mask = p->credits - 1;
 	c->lkey = lkey;
-	c->half = (inlay_sq_size(&c->link.sq) - 1) >> 1;
 	__builtin_memset(c->cmds, 0, end - (uintptr_t)c->cmds);
 	sge.length = c->message;
 	inlay_rq_prepare(&c->link.rq, c->message, lkey);
@@ -231,9 +229,7 @@ INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, s
 /*
  * Makes a connection to a host, by its address, and tells the plugins.
  *
- * c          aligned to a cache line; c and memory are the connection's until it is destroyed
- * memory     for commands and messages, aligned to a cache line, better to a page
- * size       bytes, at least inlay_task_conn_size(&worker->params)
+ * size       bytes of memory, at least inlay_task_conn_size(&worker->params)
  * blob, len  the host's address
  *
  * Returns 0; -EINVAL for NULL or a wrong alignment; -ENOBUFS if size is too small; -EAGAIN when the
@@ -321,11 +317,9 @@ INLAY_FN void inlay_task_worker_flush_(struct inlay_task_worker *w)
 }
 
 /*
- * Destroys a connection, broken or not. To its host it looks as if the worker had died. Calls the
- * plugins' `connection`, unless that was done when it broke.
- *
- * Returns 0: memory and *c are the caller's again; -EBUSY while handlers keep its commands, or when
- * a verbs object is in use: call it again.
+ * Destroys a connection, broken or not, and tells the plugins unless that was done when it broke.
+ * To its host it looks as if the worker had died. Returns 0: memory and *c are the caller's again;
+ * -EBUSY while handlers keep its commands, or when a verbs object is in use: call it again.
  */
 INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 {
@@ -500,12 +494,9 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
 }
 
 /*
- * Handles completions, hands commands to their plugins, sends answers, and calls the plugins'
- * `progress`.
- *
- * max  handles at most this many completions; commands that have waited come on top
- *
- * Returns how many handlers were called, plus what the plugins' `progress` returned.
+ * Handles at most max completions: hands commands to their plugins, and sends answers; commands
+ * that have waited come on top. Calls the plugins' `progress`. Returns how many handlers were
+ * called, plus what these returned.
  */
 INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint32_t max)
 {
