@@ -139,6 +139,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	uint32_t taken;                 /* may be read: commands received */
 	uint32_t mask;                  /* credits - 1 */
 	uint32_t message;               /* bytes of a receive */
+	uint32_t half;                  /* of inlay_task_post_inline_ */
 	uint32_t response_max;          /* bytes of response in a command's own memory */
 	uint32_t answer_max;            /* bytes of response in an answer; more are written by key */
 	uint32_t kept;                  /* commands with handlers */
@@ -230,7 +231,7 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 	uint8_t head[INLAY_TASK_HEAD];
 
 	if (INLAY_LIKELY(!cmd->answer && len <= c->max_inline)) {
-		if (inlay_task_post_inline_(sq, first, &cmd->ids, cmd->response, len, 0))
+		if (inlay_task_post_inline_(sq, first, &cmd->ids, cmd->response, len, c->half, 0))
 			return -EAGAIN;
 		inlay_task_cmd_drop_(cmd);
 	} else {
@@ -243,7 +244,7 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 		/* A write and its answer go together. */
 		if (!c->spare.first || (written && (inlay_sq_room(sq) < 1 + (2 + num + 3) / 4 ||
 						    inlay_post_write(sq, 0, cmd->response_key.rkey, sge, num, 0))) ||
-		    inlay_task_post_sges_(sq, head, INLAY_TASK_HEAD, sge, written ? 0 : num, INLAY_SIGNALED))
+		    inlay_task_post_sges_(sq, head, INLAY_TASK_HEAD, sge, written ? 0 : num, c->half, INLAY_SIGNALED))
 			return -EAGAIN;
 		cmd->posted = inlay_sq_index(sq);
 		inlay_task_fifo_push_(&c->sending, cmd);

@@ -131,6 +131,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	struct inlay_task *first;       /* list of tasks that are ENDING */
 	uint32_t outstanding;           /* may be read: commands without an answer */
 	uint32_t limit;                 /* may be read: maximum of outstanding; 0: not connected */
+	uint32_t half;                  /* of inlay_task_post_inline_ */
 	uint32_t num;                   /* tasks */
 	uint32_t mask;                  /* receives - 1 */
 	uint32_t response_max;          /* bytes of response in an answer */
@@ -439,7 +440,7 @@ INLAY_APART int inlay_task_submit_sges_(struct inlay_task *t, uint32_t flags)
 		/* The worker must not see a key before its window is open. */
 		flags |= INLAY_SIGNALED | INLAY_FENCE_INITIATOR_SMALL;
 	}
-	if (inlay_task_post_sges_(&h->link.sq, head, bytes, sge, (uint32_t)num, flags))
+	if (inlay_task_post_sges_(&h->link.sq, head, bytes, sge, (uint32_t)num, h->half, flags))
 		return -EAGAIN; /* with keys, open has checked the room */
 	t->held = (uint8_t)(keys | (flags & INLAY_SIGNALED ? INLAY_TASK_HELD_SEND : 0));
 	return inlay_task_submitted_(t);
@@ -450,7 +451,7 @@ INLAY_APART int inlay_task_submit_copy_(struct inlay_task *t, uint32_t flags)
 {
 	uint32_t len = (uint32_t)inlay_buf_data_len(t->payload);
 	int err = inlay_task_post_inline_(&t->host->link.sq, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids,
-					  inlay_buf_data(t->payload), len, flags);
+					  inlay_buf_data(t->payload), len, t->host->half, flags);
 
 	return INLAY_UNLIKELY(err) ? err : inlay_task_submitted_(t);
 }
@@ -467,7 +468,7 @@ INLAY_APART int inlay_task_submit_own_(struct inlay_task *t, uint32_t flags)
 	sge.addr -= INLAY_TASK_HEAD;
 	inlay_task_head_write_((uint8_t *)(uintptr_t)sge.addr, inlay_task_first_(INLAY_TASK_COMMAND, 0, sge.length), &t->ids);
 	at = inlay_seg_data(at, sge.addr, INLAY_TASK_HEAD + sge.length, sge.lkey);
-	if (!(~at.index & sq->mask >> 1))
+	if ((at.index & t->host->half) == t->host->half)
 		flags |= INLAY_SIGNALED;
 	(void)inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 	return inlay_task_submitted_(t);
@@ -522,7 +523,7 @@ INLAY_ALWAYS int inlay_task_submit(struct inlay_task *t, uint32_t flags)
 	if (INLAY_UNLIKELY(inlay_task_word_(t) != INLAY_TASK_IDLE) || INLAY_UNLIKELY(h->outstanding >= h->limit) ||
 	    INLAY_UNLIKELY(inlay_buf_next(payload) != NULL))
 		return inlay_task_submit_other_(t, flags);
-	if (INLAY_UNLIKELY(len > INLAY_TASK_SHORT) || INLAY_UNLIKELY(!(~inlay_sq_index(sq) & sq->mask >> 1)) ||
+	if (INLAY_UNLIKELY(len > INLAY_TASK_SHORT) || INLAY_UNLIKELY(!(~inlay_sq_index(sq) & h->half)) ||
 	    INLAY_UNLIKELY(inlay_sq_begin(sq, 1, &at)))
 		return inlay_task_submit_long_(t, flags);
 	/* All 12 bytes: what follows a shorter payload lies in the host's memory, and is not sent. */
@@ -603,6 +604,7 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 	h->user_data = p->user_data;
 	h->response_max = h->message - INLAY_TASK_HEAD;
 	h->mask = p->in_flight - 1;
+	h->half = (inlay_sq_size(&h->link.sq) - 1) >> 1;
 	h->free = h->tasks;
 	__builtin_memset(h->tasks, 0, (uintptr_t)h->mmap_memory - (uintptr_t)h->tasks);
 	err = inlay_mmap_create(&h->mmap, h->mmap_memory, inlay_mmap_size(1, 1), 1, 1);

@@ -425,16 +425,16 @@ INLAY_ALWAYS uint32_t inlay_task_bbs_(uint32_t bytes, uint32_t sges)
 }
 
 /*
- * Posts a message with its data inline. One that reaches the end of a half of the ring is signaled,
- * to return credit. Returns 0, or -EAGAIN when the ring is full.
+ * Posts a message with its data inline. One that reaches the end of a half of the ring, of half + 1
+ * WQEBBs, is signaled, to return credit. Returns 0, or -EAGAIN when the ring is full.
  *
  *   +0   ctrl     SEND, index, QPN, DS
  *   +16  inline   byte count | head of 32 bytes | 12 bytes of data, and more
  */
 INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint64_t first, const struct inlay_task_ids *ids, const void *data,
-				     uint32_t len, uint32_t flags)
+				     uint32_t len, uint32_t half, uint32_t flags)
 {
-	uint32_t bbs = inlay_task_bbs_(INLAY_TASK_HEAD + len, 0), half = sq->mask >> 1;
+	uint32_t bbs = inlay_task_bbs_(INLAY_TASK_HEAD + len, 0);
 	struct inlay_cursor at;
 
 	if (INLAY_UNLIKELY(inlay_sq_begin(sq, bbs, &at)))
@@ -450,9 +450,9 @@ INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint64_t first, co
 
 /* As above: head, `bytes` long with its keys, inline, then num SGEs, none empty. */
 INLAY_APART int inlay_task_post_sges_(struct inlay_sq *sq, const uint8_t *head, uint32_t bytes, const struct ibv_sge *sge,
-				      uint32_t num, uint32_t flags)
+				      uint32_t num, uint32_t half, uint32_t flags)
 {
-	uint32_t bbs = inlay_task_bbs_(bytes, num), half = sq->mask >> 1;
+	uint32_t bbs = inlay_task_bbs_(bytes, num);
 	struct inlay_cursor at;
 
 	if (INLAY_UNLIKELY(inlay_sq_begin(sq, bbs, &at)))

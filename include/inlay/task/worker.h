@@ -207,6 +207,7 @@ INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, s
 	c->max_inline = p->max_inline < c->response_max ? p->max_inline : c->response_max;
 	c->mask = p->credits - 1;
 	c->lkey = lkey;
+	c->half = (inlay_sq_size(&c->link.sq) - 1) >> 1;
 	__builtin_memset(c->cmds, 0, end - (uintptr_t)c->cmds);
 	sge.length = c->message;
 	inlay_rq_prepare(&c->link.rq, c->message, lkey);
