@@ -232,7 +232,7 @@ $(filter $(T)/fabric/%-1.tap $(T)/fabric/%.t.tap,$(tap)): $(B)/checked/libinlay-
 $(call script,fabric/%): $(filter $(B)/tests/fabric/%,$(if $(PROGRAMS_ALL),$(both),$(once))) $(wildcard tests/programs/mpi/* tests/programs/mpi.sh)
 $(call script,programs/% softdev/tests/% task/offload devx/info house/readme): $(examples) $(library)
 $(call script,programs/%): $(wildcard tests/programs/*/* examples/shim/run)
-$(call script,programs/shim): $(devicetests)
+$(call script,programs/shim): $(devicetests) $(B)/tests/queue/oracle-0
 $(call script,programs/certify): tests/certify $(filter $(B)/tests/%,$(once))
 $(call script,house/api house/docs house/install house/names house/single house/versions): $(headers) Makefile
 $(call script,house/api house/cplusplus): README.md $(wildcard $(rooms:%=tests/%/*.[ch]) tests/*.h)

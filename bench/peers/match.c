@@ -21,7 +21,7 @@
 #define WILD 2048u                    /* receives that nothing matches, at most */
 #define TOP ((uint64_t)1 << 63)       /* of their tags, and of no other */
 #define EXACT INLAY_MATCH_EXACT
-#define ANY_SOURCE 0xffff000003ffffffu /* of inlay_mpi_pack_recv */
+#define ANY_SOURCE 0xffff000003ffffffu /* of inlay_mpi_pack */
 
 /* Number n of a sequence without end, whose numbers all differ and look like chance */
 static inline uint64_t tag_of(uint64_t n)

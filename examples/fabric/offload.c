@@ -161,12 +161,11 @@ int offload_send(struct endpoint *ep, struct peer *p, const struct send *s, size
 	for (i = 0; i < s->iovs; i++)
 		to = (uint8_t *)mempcpy(to, s->iov[i].iov_base, s->iov[i].iov_len);
 	*slot = next;
-	if (!bounced) /* there is room: OFFLOAD_ROOM */
-		return inlay_tag_send_eager_inline(&p->sq, app, tag, small, (uint32_t)len, signal | INLAY_RING);
-	sge.addr = (uintptr_t)b->data;
+	sge.addr = (uintptr_t)(b ? b->data : small);
 	sge.length = (uint32_t)len;
-	sge.lkey = b->lkey;
-	return inlay_tag_send_eager(&p->sq, app, tag, &sge, 1, INLAY_SIGNALED | INLAY_RING);
+	sge.lkey = b ? b->lkey : 0;
+	/* There is room: OFFLOAD_ROOM. */
+	return inlay_tag_send_eager(&p->sq, app, tag, &sge, 1, (b ? INLAY_SIGNALED : signal | INLAY_INLINE) | INLAY_RING);
 }
 
 void offload_stand_in(struct peer *p, uint64_t tag)
@@ -174,8 +173,8 @@ void offload_stand_in(struct peer *p, uint64_t tag)
 	struct slot none = {NULL, SLOT_NONE, 0};
 
 	*peer_slot(p) = none;
-	inlay_tag_send_eager_inline(&p->sq, STAND_IN, (tag & p->tag_bits) | p->tag_source, NULL, 0,
-				    peer_signal(p, 1) | INLAY_RING);
+	inlay_tag_send_eager(&p->sq, STAND_IN, (tag & p->tag_bits) | p->tag_source, NULL, 0,
+			     peer_signal(p, 1) | INLAY_RING);
 }
 
 /* ---- Receives ---- */
@@ -197,7 +196,7 @@ int offload_post(struct endpoint *ep, struct op *op, uint64_t key, uint64_t mask
 	r = inlay_tag_rx_post(&o->rx, key, mask, op->regions ? &sge : NULL, (uintptr_t)op, found);
 	if (r || !found->in_hw)
 		op_let_go(ep, op);
-	inlay_tag_list_ring(&o->list);
+	inlay_sq_ring(&o->commands);
 	return r;
 }
 
@@ -223,7 +222,7 @@ void offload_end(struct endpoint *ep, uint64_t handle, int err)
 		end_early(ep, op_in(&found), err);
 	else
 		op_in(&found)->err = err; /* for when the device has let go of it */
-	inlay_tag_list_ring(&ep->offload->list);
+	inlay_sq_ring(&ep->offload->commands);
 }
 
 /* ---- Messages ---- */

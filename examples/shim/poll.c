@@ -119,7 +119,7 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 			*status = scatter_send(qp, cqe, payload);
 		*wr_id = send->wr_id;
 		*opcode = send->opcode;
-		__atomic_store_n(&qp->sq.done, inlay_cqe_wqe_counter(cqe), __ATOMIC_RELEASE);
+		__atomic_store_n(&qp->sq.done, send->end, __ATOMIC_RELEASE);
 		__atomic_store_n(&qp->sq.tail, send->number + 1, __ATOMIC_RELEASE);
 		return 0;
 	}

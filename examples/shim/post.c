@@ -20,16 +20,12 @@ static inline uint32_t sges_of(int num_sge)
  */
 static bool refill(struct shim_sq *sq)
 {
-	uint32_t tail = __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE);
-	struct mlx5_cqe64 cqe;
+	uint32_t tail = __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE), index = inlay_sq_index(&sq->q);
 
 	sq->room = sq->max_sends - (sq->head - tail);
 	if (!sq->room)
 		return false;
-	cqe.op_own = MLX5_CQE_REQ << 4;
-	cqe.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&sq->q));
-	cqe.wqe_counter = inlay_to_be16(__atomic_load_n(&sq->done, __ATOMIC_RELAXED));
-	inlay_sq_release(&sq->q, &cqe); /* -EPROTO: there was none */
+	inlay_sq_release_until(&sq->q, index - (uint16_t)(index - __atomic_load_n(&sq->done, __ATOMIC_RELAXED)));
 	return true;
 }
 
@@ -55,7 +51,7 @@ static inline uint32_t flags_of(struct shim_sq *sq, unsigned int send_flags)
 	       (send_flags & IBV_SEND_FENCE ? (uint32_t)INLAY_FENCE_SMALL_AND_FENCE : sq->fence);
 }
 
-/* Remembers the send that begins at WQEBB `index` and is being posted. */
+/* Remembers the last send, which begins at WQEBB `index`. */
 static inline void remember(struct shim_sq *sq, uint32_t index, uint64_t wr_id, uint32_t opcode)
 {
 	struct shim_send *send = &sq->sends[index & (inlay_sq_size(&sq->q) - 1)];
@@ -63,7 +59,8 @@ static inline void remember(struct shim_sq *sq, uint32_t index, uint64_t wr_id, 
 	send->wr_id = wr_id;
 	send->number = sq->head++;
 	sq->room--;
-	send->opcode = opcode;
+	send->opcode = (uint16_t)opcode;
+	send->end = (uint16_t)inlay_sq_index(&sq->q);
 }
 
 /* ---- ibv_post_send ---- */
@@ -396,8 +393,8 @@ void shim_wr_posted(struct shim_sq *sq, struct ibv_qp_ex *ex, int err, uint32_t 
 /* Completes the WQE. */
 INLAY_ALWAYS void finish(struct shim_sq *sq, struct ibv_qp_ex *ex, struct inlay_cursor at, uint32_t flags)
 {
-	remember(sq, at.index, ex->wr_id, 0);
 	inlay_sq_commit(&sq->q, at, sq->opcode, 0, flags, sq->imm_be);
+	remember(sq, at.index, ex->wr_id, 0);
 }
 
 /* Every setter ends here; the last one completes the WQE. */

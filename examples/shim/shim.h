@@ -137,7 +137,8 @@ struct shim_context {
 struct shim_send {
 	uint64_t wr_id;
 	uint32_t number;                  /* how many were posted before it */
-	uint32_t opcode;                  /* enum ibv_wc_opcode of one whose completion does not tell it */
+	uint16_t opcode;                  /* enum ibv_wc_opcode of one whose completion does not tell it */
+	uint16_t end;                     /* the WQEBB after it */
 };
 
 struct shim_sq {
@@ -167,7 +168,7 @@ struct shim_sq {
 	uint8_t missing;                  /* setters that are still to come before the last */
 	/* Written by the poller */
 	uint32_t tail __attribute__((aligned(INLAY_CACHE_LINE))); /* sends completed */
-	uint16_t done;                    /* what the last completion named */
+	uint16_t done;                    /* the WQEBB after the last of these */
 };
 
 struct shim_rq {

@@ -127,6 +127,13 @@
 #define INLAY_COLD static inline __attribute__((cold))
 #endif
 
+/* Before a function that is compiled for the GPU, too, and calls an INLAY_COLD one: nvcc does not warn. */
+#ifdef __CUDACC__
+#define INLAY_CALLS_COLD_ _Pragma("nv_exec_check_disable")
+#else
+#define INLAY_CALLS_COLD_
+#endif
+
 /* Stands before the return type: the compiler warns a caller that ignores the result. */
 #define INLAY_RESULT __attribute__((warn_unused_result))
 
@@ -179,7 +186,8 @@ INLAY_BOTH_ INLAY_COLD __attribute__((noreturn)) void inlay_check_failed(const c
 {
 #ifdef __CUDA_ARCH__
 	(void)function, (void)rule;
-	__builtin_trap(); /* names nothing: a GPU's printf belongs to CUDA's runtime */
+	for (;;) /* names nothing: a GPU's printf belongs to CUDA's runtime */
+		__asm__ volatile("trap;");
 #else
 	fprintf(stderr, "inlay: %s: %s\n", function, rule);
 	abort();
@@ -444,7 +452,7 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
  * buffer needs it.
  *
  * A GPU (gpu.h) executes fence.acq_rel for each, of the scope INLAY_GPU_SCOPE, and none for
- * reg_line and reg: its doorbells do not combine.
+ * reg_line and reg: its doorbells do not combine, and a releasing store follows each.
  *
  * The light fences after a register write are safe because every doorbell first executes
  * inlay_fence_record_reg: its sfence drains all of this CPU's write-combining buffers, its dmb

@@ -5,8 +5,10 @@
 . tests/tap.sh
 
 nvcc=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc) || { skip "the example and its kernels" "there is no nvcc"; finish; exit; }
-compile="$nvcc -std=c++17 -arch=sm_90 -Iinclude"
+compile="$nvcc -std=c++17 -arch=sm_90 -Iinclude -Werror all-warnings"
 
+printf '#include <inlay/%s.h>\n' inlay gpu devx memdomain task dm tag mmap/pci cqe/packet devx/packets queue/sync >"$dir/all.cu"
+try "all headers for a GPU, without a warning" $compile -c -o "$dir/all.o" "$dir/all.cu"
 try "the example" $compile -o "$dir/gpu_put" examples/gpu_put.cu -libverbs -lmlx5
 for threads in 1 32 1024; do
 	tests/softdev/run "$dir/gpu_put" $threads 1000000 >"$dir/out" 2>&1
@@ -25,7 +27,8 @@ sass() # kernel
 	od -An -v -tx1 -w16 -j $((16#$at)) -N $((16#$size)) "$dir/kernels.cubin" | awk '{ if ($1 $2 != "1879") n = NR } END { print n }'
 }
 try "kernels for sm_90" $compile -DCOUNTS_ONLY -cubin -o "$dir/kernels.cubin" tests/gpu/kernels.cu
-try "kernels for rings in the GPU's memory" $compile -DCOUNTS_ONLY -DINLAY_GPU_SCOPE='"gpu"' -ptx -o "$dir/gpu.ptx" tests/gpu/kernels.cu
+try "kernels for rings in the GPU's memory, with checks" $compile -DINLAY_CHECKED=1 -DCOUNTS_ONLY -DINLAY_GPU_SCOPE='"gpu"' -ptx \
+	-o "$dir/gpu.ptx" tests/gpu/kernels.cu
 same "their fences" "fence.acq_rel.gpu" "$(grep -o 'fence[.a-z_]*' "$dir/gpu.ptx" | sort -u)"
 while read -r kernel most; do
 	count=$(sass $kernel)

@@ -312,7 +312,7 @@ static void tags_make(uint64_t *tags, uint32_t n, uint32_t kind)
 		case POWERS: tags[i] = (uint64_t)1 << i % 64 | (uint64_t)1 << rnd_below(64); break;
 		case BUCKET: tags[i] = ((uint64_t)3 << m.shift | i) * inverse(); break;
 		case DEEP: tags[i] = deep_tag(i); break;
-		default: must(inlay_mpi_pack(rnd_below(2), (int32_t)rnd_below(16), (int32_t)rnd_below(16), &tags[i]));
+		default: must(inlay_mpi_pack(rnd_below(2), (int32_t)rnd_below(16), (int32_t)rnd_below(16), &tags[i], NULL));
 		}
 	}
 }
@@ -324,9 +324,9 @@ static uint32_t masks_make(uint64_t *masks, uint32_t kind)
 
 	masks[n++] = EXACT;
 	if (kind > 0) {
-		must(inlay_mpi_pack_recv(0, INLAY_MPI_ANY, 1, &tag, &masks[n++]));
-		must(inlay_mpi_pack_recv(0, 1, INLAY_MPI_ANY, &tag, &masks[n++]));
-		must(inlay_mpi_pack_recv(0, INLAY_MPI_ANY, INLAY_MPI_ANY, &tag, &masks[n++]));
+		must(inlay_mpi_pack(0, INLAY_MPI_ANY, 1, &tag, &masks[n++]));
+		must(inlay_mpi_pack(0, 1, INLAY_MPI_ANY, &tag, &masks[n++]));
+		must(inlay_mpi_pack(0, INLAY_MPI_ANY, INLAY_MPI_ANY, &tag, &masks[n++]));
 	}
 	if (kind > 1)
 		masks[n++] = 0;
@@ -738,30 +738,31 @@ static void checked(void **state)
 
 static void mpi(void **state)
 {
-	static const int64_t bad[][3] = {
-		{0x10000, 0, 0}, {0, 0x400000, 0}, {0, 0, 0x4000000}, {0, -1, 0}, {0, 0, -1}, {0, INT32_MIN, 0}, {0, 0, INT32_MIN},
+	/* with a mask, 1, -1 is a wildcard */
+	static const int64_t bad[][4] = {
+		{0x10000, 0, 0, 0}, {0, 0x400000, 0, 0}, {0, 0, 0x4000000, 0}, {0, -1, 0, 0}, {0, 0, -1, 0}, {0, INT32_MIN, 0, 0},
+		{0, 0, INT32_MIN, 0}, {5, -2, 7, 1}, {5, 6, -2, 1}, {0x10000, -1, -1, 1},
 	};
-	uint64_t packed, mask;
+	int32_t source, tag;
+	uint64_t bits, mask;
 	uint32_t i;
 
 	(void)state;
-	must(inlay_mpi_pack(0x1234, 0x2abcde, 0x3456789, &packed));
-	assert_true(packed == 0x1234aaf37b456789);
-	assert_int_equal(inlay_mpi_source(packed), 0x2abcde);
-	assert_int_equal(inlay_mpi_tag(packed), 0x3456789);
-	must(inlay_mpi_pack(0xffff, INLAY_MPI_SOURCE_MAX, INLAY_MPI_TAG_MAX, &packed));
-	assert_true(packed == EXACT);
+	must(inlay_mpi_pack(0x1234, 0x2abcde, 0x3456789, &bits, NULL));
+	assert_true(bits == 0x1234aaf37b456789);
+	inlay_mpi_unpack(bits, &source, &tag);
+	assert_true(source == 0x2abcde && tag == 0x3456789);
+	must(inlay_mpi_pack(0xffff, INLAY_MPI_SOURCE_MAX, INLAY_MPI_TAG_MAX, &bits, NULL));
+	assert_true(bits == EXACT);
 	for (i = 0; i < ARRAY(bad); i++)
-		assert_int_equal(inlay_mpi_pack((uint32_t)bad[i][0], (int32_t)bad[i][1], (int32_t)bad[i][2], &packed), -EINVAL);
-	must(inlay_mpi_pack_recv(5, INLAY_MPI_ANY, 7, &packed, &mask));
-	assert_true(packed == ((uint64_t)5 << 48 | 7) && mask == 0xffff000003ffffff);
-	must(inlay_mpi_pack_recv(5, 6, INLAY_MPI_ANY, &packed, &mask));
-	assert_true(packed == ((uint64_t)5 << 48 | 6 << 26) && mask == 0xfffffffffc000000);
-	must(inlay_mpi_pack_recv(5, 6, 7, &packed, &mask));
+		assert_int_equal(inlay_mpi_pack((uint32_t)bad[i][0], (int32_t)bad[i][1], (int32_t)bad[i][2], &bits,
+						bad[i][3] ? &mask : NULL), -EINVAL);
+	must(inlay_mpi_pack(5, INLAY_MPI_ANY, 7, &bits, &mask));
+	assert_true(bits == ((uint64_t)5 << 48 | 7) && mask == 0xffff000003ffffff);
+	must(inlay_mpi_pack(5, 6, INLAY_MPI_ANY, &bits, &mask));
+	assert_true(bits == ((uint64_t)5 << 48 | 6 << 26) && mask == 0xfffffffffc000000);
+	must(inlay_mpi_pack(5, 6, 7, &bits, &mask));
 	assert_true(mask == EXACT);
-	assert_int_equal(inlay_mpi_pack_recv(5, -2, 7, &packed, &mask), -EINVAL);
-	assert_int_equal(inlay_mpi_pack_recv(5, 6, -2, &packed, &mask), -EINVAL);
-	assert_int_equal(inlay_mpi_pack_recv(0x10000, INLAY_MPI_ANY, INLAY_MPI_ANY, &packed, &mask), -EINVAL);
 }
 
 int main(void)

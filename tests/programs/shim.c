@@ -30,7 +30,6 @@
 static struct ibv_context *ctx;
 static struct ibv_pd *pd;
 static union ibv_gid gid;
-static struct ibv_ah *dc_ah; /* of DC's requests */
 static struct ibv_port_attr port;
 
 static void *need(void *p, const char *what)
@@ -441,20 +440,8 @@ static void fill_wr(struct end *e, const struct op *op, struct ibv_send_wr *wr, 
 	}
 }
 
-static void name_peer(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_send_wr *wr)
-{
-	if (type == IBV_QPT_UD)
-		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
-	else if (type == IBV_QPT_XRC_SEND)
-		ibv_wr_set_xrc_srqn(ex, 0x1234);
-	else if (type == IBV_QPT_DRIVER && ex->wr_id & 2)
-		mlx5dv_wr_set_dc_addr(mlx5dv_qp_ex_from_ibv_qp_ex(ex), dc_ah, 0x4321, 0x1122334455667788);
-	else if (type == IBV_QPT_DRIVER)
-		mlx5dv_wr_set_dc_addr_stream(mlx5dv_qp_ex_from_ibv_qp_ex(ex), dc_ah, 0x4321, 0x1122334455667788, 3);
-}
-
 /* The peer is named before the payload or after it, as wr_id says */
-static void build(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_send_wr *wr)
+static void build(struct ibv_qp_ex *ex, bool ud, const struct ibv_send_wr *wr)
 {
 	struct ibv_data_buf data[4];
 	int i;
@@ -467,14 +454,13 @@ static void build(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_
 	case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
 	case IBV_WR_RDMA_WRITE_WITH_IMM: ibv_wr_rdma_write_imm(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, wr->imm_data); break;
 	case IBV_WR_RDMA_READ: ibv_wr_rdma_read(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
-	case IBV_WR_TSO: ibv_wr_send_tso(ex, wr->tso.hdr, wr->tso.hdr_sz, wr->tso.mss); break;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 		ibv_wr_atomic_cmp_swp(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
 		break;
 	default: ibv_wr_atomic_fetch_add(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add);
 	}
-	if (wr->wr_id & 1)
-		name_peer(ex, type, wr);
+	if (ud && wr->wr_id & 1)
+		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
 	for (i = 0; i < wr->num_sge; i++)
 		data[i] = (struct ibv_data_buf){(void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length};
 	if (wr->send_flags & IBV_SEND_INLINE && wr->num_sge == 1)
@@ -485,8 +471,8 @@ static void build(struct ibv_qp_ex *ex, enum ibv_qp_type type, const struct ibv_
 		ibv_wr_set_sge(ex, wr->sg_list->lkey, wr->sg_list->addr, wr->sg_list->length);
 	else
 		ibv_wr_set_sge_list(ex, (size_t)wr->num_sge, wr->sg_list);
-	if (!(wr->wr_id & 1))
-		name_peer(ex, type, wr);
+	if (ud && !(wr->wr_id & 1))
+		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
 }
 
 static int post_op(struct end *e, const struct op *op, uint64_t wr_id)
@@ -498,7 +484,7 @@ static int post_op(struct end *e, const struct op *op, uint64_t wr_id)
 	if (!e->how->wr)
 		return ibv_post_send(e->qp, &wr, &bad);
 	ibv_wr_start(ibv_qp_to_qp_ex(e->qp));
-	build(ibv_qp_to_qp_ex(e->qp), e->how->type, &wr);
+	build(ibv_qp_to_qp_ex(e->qp), e->how->type == IBV_QPT_UD, &wr);
 	return ibv_wr_complete(ibv_qp_to_qp_ex(e->qp));
 }
 
@@ -595,7 +581,9 @@ static void at_random(const struct how *how, unsigned int batches)
 		for (i = takes = signaled = 0; i < n; i++) {
 			struct op op = ops[below(i < n - 1 && how->type == IBV_QPT_RC ? 13 : ops_of(how->type))];
 
-			op.num_sge = op.length == 8 ? 1 : (int)below(4);
+			if (i == n - 1 && how->type == IBV_QPT_RC && below(2))
+				op = ops[14]; /* a read whose pieces may pass the ring's end */
+			op.num_sge = op.length == 8 ? 1 : op.length == 20 ? 3 : (int)below(4);
 			op.length = op.num_sge ? op.length == 8 ? 8 : below(op.flags & INL ? 101 : below(2) ? 700 : 33) : 0;
 			op.flags = (op.flags & INL) | (below(2) || i == n - 1 ? SIG : 0) | (below(2) ? IBV_SEND_FENCE : 0) |
 				   (below(2) ? IBV_SEND_SOLICITED : 0);
@@ -912,11 +900,8 @@ static void late(bool after, bool early)
 
 /* ---- memory windows ---- */
 
-/*
- * What was written to the send ring, which was empty: control segments, and what is to be changed of a key; or, without numbers and keys,
- * all of it as a sum
- */
-static void show_ring(struct ibv_qp *qp, unsigned int count, bool sums)
+/* What was written to the send ring, which was empty: control segments, and what is to be changed of a key */
+static void show_ring(struct ibv_qp *qp, unsigned int count)
 {
 	struct mlx5dv_qp dv = {};
 	struct mlx5dv_obj obj = {.qp = {.in = qp, .out = &dv}};
@@ -930,8 +915,7 @@ static void show_ring(struct ibv_qp *qp, unsigned int count, bool sums)
 		printf("  %02x%02x%02x%02x units %u flags %02x", wqe[0], wqe[1], wqe[2], wqe[3], units, wqe[11]);
 		for (k = 16; k < 32 && wqe[3] == MLX5_OPCODE_UMR; k++)
 			printf(" %02x", wqe[k]);
-		memset(wqe + 4, 0, sums ? 3 : 0); /* the QPN */
-		printf(sums ? " %08x\n" : "\n", sum(wqe, units * 16));
+		printf("\n");
 		at += (units + 3) / 4;
 	}
 }
@@ -944,6 +928,7 @@ static void fences(bool by_wr)
 	static const struct op fenced = {"write", IBV_WR_RDMA_WRITE, 8, SIG | IBV_SEND_FENCE, 1, false};
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
 	struct ibv_send_wr wr, *bad;
+	struct ibv_mw_bind bind = {.wr_id = 0x77, .send_flags = SIG};
 	struct ibv_mw_bind_info info;
 	struct ibv_qp_ex *ex;
 	struct ibv_sge sge[8];
@@ -983,15 +968,99 @@ static void fences(bool by_wr)
 		}
 		mw->rkey = key;
 		n++;
-		/* Another follows at once, or a write, or a fenced one, or two writes. */
+		/* Another follows at once, or a write, or a fenced one, or two writes; a write that is taken back changes nothing. */
 		if (i == 0)
 			continue;
+		if (by_wr) {
+			writes_by_wr(&ends[0], 1, n, false);
+			ibv_wr_abort(ex);
+		}
 		must(post_op(&ends[0], i == 2 ? &fenced : &ops[9], n++), "write");
 		must(post_op(&ends[0], &ops[9], n++), "write");
 	}
 	drain("send", ends, ends[0].scq, (int)n);
-	show_ring(ends[0].qp, n, false);
+	show_ring(ends[0].qp, n);
 	must(ibv_dealloc_mw(mw), "free");
+	mw = need(ibv_alloc_mw(pd, IBV_MW_TYPE_1), "window");
+	bind.bind_info = info;
+	for (i = 0; i < 2; i++, bind.bind_info.mw_access_flags |= IBV_ACCESS_ZERO_BASED)
+		printf("bound: %s\n", strerror(ibv_bind_mw(ends[0].qp, mw, &bind)));
+	drain("send", ends, ends[0].scq, 1);
+	must(ibv_dealloc_mw(mw), "free");
+	free_pair(ends);
+}
+
+/* ---- keys: their setters, and what of them is refused ---- */
+
+static void keys(void)
+{
+	/* a: rights, b: rights that there are not, l: a list, i: an interleaved one, L: a list too long, s: a signature, r: the signature goes */
+	static const char *const rows[] = {"al", "ai", "a", "l", "aa", "b", "ll", "li", "L", "s"};
+	static const char *const sig_rows[] = {"al", "als", "a", "s", "ss", "rl", "a", "als", "b", "a"};
+	struct mlx5dv_qp_init_attr dv = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, .send_ops_flags = MLX5DV_QP_EX_WITH_MKEY_CONFIGURE};
+	struct ibv_cq *cq = need(ibv_create_cq(ctx, 63, NULL, NULL, 0), "CQ");
+	struct ibv_qp_init_attr_ex attr = {
+		.cap = {64, 0, 3, 0, 300}, .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .pd = pd,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE};
+	static const struct how how = {.name = "keys", .type = IBV_QPT_RC};
+	struct mlx5dv_sig_crc crc = {.type = MLX5DV_SIG_CRC_TYPE_CRC32C};
+	struct mlx5dv_sig_block_domain domain = {.sig_type = MLX5DV_SIG_TYPE_CRC, .sig.crc = &crc, .block_size = MLX5DV_BLOCK_SIZE_512};
+	struct mlx5dv_sig_block_attr sig = {.mem = &domain, .check_mask = 0xff};
+	struct mlx5dv_mr_interleaved part = {.bytes_count = 8, .bytes_skip = 8};
+	struct end ends[2];
+	unsigned int k, i, n;
+
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	free_qp(&ends[0]);
+	ends[0].qp = need(mlx5dv_create_qp(ctx, &attr, &dv), "QP");
+	connect_pair(ends);
+	part.addr = (uintptr_t)ends[0].buf;
+	part.lkey = ends[0].mr->lkey;
+	for (k = n = 0; k < 2; k++) {
+		struct mlx5dv_mkey_init_attr init = {
+			.pd = pd, .max_entries = 4, .create_flags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT |
+			(k ? MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE : 0)};
+		struct mlx5dv_mkey *key = need(mlx5dv_create_mkey(&init), "key");
+		struct mlx5dv_qp_ex *ex = mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_to_qp_ex(ends[0].qp));
+		struct ibv_sge sge[8];
+
+		for (i = 0; i < 8; i++)
+			sge[i] = (struct ibv_sge){part.addr + i * 64, 64, part.lkey};
+		printf("== keys%s\n", k ? " with signatures" : "");
+		for (i = 0; i < 10; i++) {
+			const char *row = (k ? sig_rows : rows)[i], *at = row;
+			struct mlx5dv_mkey_conf_attr conf = {.conf_flags = *at == 'r' ? MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR : 0};
+			int err;
+
+			at += *at == 'r';
+			ibv_wr_start(ibv_qp_to_qp_ex(ends[0].qp));
+			ibv_qp_to_qp_ex(ends[0].qp)->wr_id = i;
+			ibv_qp_to_qp_ex(ends[0].qp)->wr_flags = SIG | INL;
+			mlx5dv_wr_mkey_configure(ex, key, (uint8_t)strlen(at), &conf);
+			for (; *at; at++)
+				switch (*at) {
+				case 'a': mlx5dv_wr_set_mkey_access_flags(ex, IBV_ACCESS_LOCAL_WRITE); break;
+				case 'b': mlx5dv_wr_set_mkey_access_flags(ex, IBV_ACCESS_MW_BIND); break;
+				case 'l': mlx5dv_wr_set_mkey_layout_list(ex, 2, sge); break;
+				case 'L': mlx5dv_wr_set_mkey_layout_list(ex, 5, sge); break;
+				case 'i': mlx5dv_wr_set_mkey_layout_interleaved(ex, 3, 1, &part); break;
+				default: mlx5dv_wr_set_mkey_sig_block(ex, &sig); break;
+				}
+			err = ibv_wr_complete(ibv_qp_to_qp_ex(ends[0].qp));
+			printf("%s: %s\n", row, strerror(err));
+			if (err)
+				continue;
+			drain("send", ends, cq, 1);
+			n += 1 + (strchr(row, 's') != NULL); /* and a WQE for the signature */
+		}
+		must(mlx5dv_destroy_mkey(key), "destroy key");
+	}
+	show_ring(ends[0].qp, n);
+	must(ibv_destroy_qp(ends[0].qp), "destroy QP");
+	ends[0].qp = NULL;
+	must(ibv_destroy_cq(cq), "destroy CQ");
 	free_pair(ends);
 }
 
@@ -1293,93 +1362,6 @@ static int hostile(void)
 	return 0;
 }
 
-/* ---- the bytes of requests by ibv_wr_* for QPs that have no pair here, on a stepped device, which executes none ---- */
-
-static struct ibv_qp *lone(enum ibv_qp_type type, struct ibv_cq *cq, const struct ibv_ah_attr *to)
-{
-	const bool xrc = type == IBV_QPT_XRC_SEND, dc = type == IBV_QPT_DRIVER, raw = type == IBV_QPT_RAW_PACKET;
-	struct ibv_qp_init_attr_ex attr = {
-		.cap = {.max_send_wr = 64, .max_send_sge = 4, .max_inline_data = 200},
-		.send_cq = cq, .recv_cq = cq, .qp_type = type, .pd = pd, .max_tso_header = 100,
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | (raw ? IBV_QP_INIT_ATTR_MAX_TSO_HEADER : 0),
-		.send_ops_flags = raw ? IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO :
-			IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-			IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
-	};
-	struct mlx5dv_qp_init_attr dv = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC, .dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI};
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = 5, .timeout = 12,
-				.max_rd_atomic = 1, .ah_attr = *to};
-	struct ibv_qp *qp = need(dc ? mlx5dv_create_qp(ctx, &attr, &dv) : ibv_create_qp_ex(ctx, &attr), "QP");
-
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT | (raw ? 0 : IBV_QP_PKEY_INDEX) | (xrc ? IBV_QP_ACCESS_FLAGS : 0)), "INIT");
-	a.qp_state = IBV_QPS_RTR;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | (raw ? 0 : IBV_QP_PATH_MTU) |
-			   (xrc ? IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN : 0)), "RTR");
-	a.qp_state = IBV_QPS_RTS;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | (raw ? 0 : IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-						   IBV_QP_MAX_QP_RD_ATOMIC)), "RTS");
-	return qp;
-}
-
-static void lone_request(struct ibv_qp_ex *ex, enum ibv_qp_type type, uint8_t *bytes, uint64_t wr_id)
-{
-	static const enum ibv_wr_opcode opcodes[] = {
-		IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
-		IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_TSO, IBV_WR_SEND};
-	const unsigned int op = type == IBV_QPT_RAW_PACKET ? 7 + below(2) : below(7);
-	const bool atomic = op == 5 || op == 6, in = (op < 4 || op == 8) && below(2);
-	struct ibv_sge sge[3];
-	struct ibv_send_wr wr = {.wr_id = wr_id, .opcode = opcodes[op], .sg_list = sge, .num_sge = atomic ? 1 : 1 + (int)below(3),
-				 .imm_data = 77, .wr.rdma = {0x6b0000000000, 0x5678}};
-	int i;
-
-	if (atomic) {
-		wr.wr.atomic.compare_add = 5;
-		wr.wr.atomic.swap = 6;
-		wr.wr.atomic.rkey = 0x5678;
-	}
-	if (op == 7) {
-		wr.tso.hdr = bytes;
-		wr.tso.hdr_sz = (uint16_t)(14 + below(87));
-		wr.tso.mss = 1000;
-	}
-	for (i = 0; i < wr.num_sge; i++) /* the first one longer than what a device may want inline */
-		sge[i] = (struct ibv_sge){(uintptr_t)bytes + below(5000), atomic ? 8 : 19 + below(in ? 40 : 2000), 0x100 + below(9999)};
-	wr.send_flags = in * INL | below(2) * SIG | below(2) * IBV_SEND_FENCE | (op >= 7 ? below(2) * IBV_SEND_IP_CSUM : 0);
-	build(ex, type, &wr);
-}
-
-static int lone_requests(void)
-{
-	static const enum ibv_qp_type types[] = {IBV_QPT_XRC_SEND, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET};
-	struct ibv_ah_attr to = {.port_num = 1, .is_global = 1, .grh = {.dgid = gid, .hop_limit = 64}};
-	struct ibv_cq *cq = need(ibv_create_cq(ctx, 200, NULL, NULL, 0), "CQ");
-	/* At the same place without the shim and with it */
-	uint8_t *bytes = need(mmap((void *)0x5a0000000000, 2 * BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
-			      "memory");
-	unsigned int i, k, lap;
-
-	dc_ah = need(ibv_create_ah(pd, &to), "AH");
-	for (i = 0; i < 2 * BYTES; i++)
-		bytes[i] = (uint8_t)(i * 7 + i / 256);
-	for (lap = 0; lap < 20; lap++)
-		for (i = 0; i < 3; i++) {
-			struct ibv_qp *qp = lone(types[i], cq, &to);
-			struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
-
-			printf("== type %d\n", types[i]);
-			for (k = 0; k < 24; k++) {
-				ibv_wr_start(ex);
-				lone_request(ex, types[i], bytes, k);
-				must(ibv_wr_complete(ex), "post");
-			}
-			show_ring(qp, 24, true);
-			must(ibv_destroy_qp(qp), "destroy QP");
-		}
-	printf("== end\n");
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	static const struct how hows[] = {
@@ -1402,7 +1384,7 @@ int main(int argc, char **argv)
 		{.name = "a strange QP on an extended CQ in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true, .ex_cq = true},
 	};
 	static const struct how randoms[] = {
-		{.name = "RC", .type = IBV_QPT_RC}, {.name = "RC, ibv_wr", .type = IBV_QPT_RC, .wr = true},
+		{.name = "RC", .type = IBV_QPT_RC, .sends = 4}, {.name = "RC, ibv_wr", .type = IBV_QPT_RC, .wr = true},
 		{.name = "UD", .type = IBV_QPT_UD}, {.name = "UD, ibv_wr", .type = IBV_QPT_UD, .wr = true},
 	};
 	static const struct how shared = {.name = "one CQ", .type = IBV_QPT_RC, .one_cq = true};
@@ -1426,8 +1408,6 @@ int main(int argc, char **argv)
 	must(ibv_query_gid(ctx, 1, 0, &gid), "GID");
 	if (argc > 1 && !strcmp(argv[1], "hostile"))
 		return hostile();
-	if (argc > 1 && !strcmp(argv[1], "bytes"))
-		return lone_requests();
 	if (argc > 1)
 		return one(!strcmp(argv[1], "look"));
 	for (i = 0; i < sizeof(hows) / sizeof(hows[0]); i++)
@@ -1454,6 +1434,7 @@ int main(int argc, char **argv)
 	impossible();
 	fences(false);
 	fences(true);
+	keys();
 	resizes(&plain);
 	resizes(&ex);
 	threads(&crowd_rq);

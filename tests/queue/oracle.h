@@ -1389,7 +1389,7 @@ static void fill_free(struct trio *t)
 	memset(t->b.reg, 0xff, 2 * t->size);
 	memset(t->reg, t->salt, 2 * t->size);
 	t->a.dbrec[MLX5_SND_DBR] = 0;
-	t->b.dbrec[MLX5_SND_DBR] = ~0u;
+	t->b.dbrec[MLX5_SND_DBR] = htobe32(0xffff); /* the shim, in the place of libmlx5, keeps the other half too */
 	t->dbrec[MLX5_SND_DBR] = record_salt(t);
 }
 

@@ -242,7 +242,7 @@ static void rx_run(const struct req *in, unsigned n)
 
 	R.salt = (uint8_t)(R.salt * 5 + 0x5b);
 	*R.dbrec[0] = 0;
-	*R.dbrec[1] = ~0u;
+	*R.dbrec[1] = htobe32(0xffff);
 	/* inlay stores the half of the record that counts, and keeps the other at the 0 that it found there */
 	*R.dbrec[2] = htobe32(R.salt * 0x0101u);
 	for (i = 0; i < n; i++, plain = R.posted & (R.cnt - 1)) {

@@ -81,7 +81,7 @@ static void operations(UNUSED void **state)
 		must(try_add(&t, i, i, 100 + i, EXACT, i == 1 ? IBV_OPS_SIGNALED : 0, &handle[i]));
 	assert_int_equal(t.list.room, 0);
 	assert_null(inlay_cq_peek(&t.cq.cq));
-	inlay_tag_list_ring(&t.list);
+	inlay_sq_ring(&t.cmd.sq);
 	assert_int_equal(expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1001, 0).handle, handle[1]);
 	expect_nothing(&t.cq.cq);
 	whole(&t.list);
@@ -91,7 +91,7 @@ static void operations(UNUSED void **state)
 	assert_int_equal(t.list.room, 2);
 	/* A DEL that nobody asked for is asked for all the same, and swallowed */
 	must(inlay_tag_list_del(&t.list, 5, handle[0], 0));
-	inlay_tag_list_ring(&t.list);
+	inlay_sq_ring(&t.cmd.sq);
 	assert_true(take(&t, &wc) == 0 && t.list.room == 3 && !t.cmd.sq.pending);
 	unexpected(&t, 100);
 	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
@@ -100,7 +100,7 @@ static void operations(UNUSED void **state)
 	/* A SYNC without its flag tells nothing, and so hears that there is something to tell */
 	unexpected(&t, 100);
 	must(inlay_tag_list_sync(&t.list, 7, IBV_OPS_SIGNALED));
-	inlay_tag_list_ring(&t.list);
+	inlay_sq_ring(&t.cmd.sq);
 	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 7, IBV_WC_TM_SYNC_REQ);
 	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
 	/* On an ADD and on a DEL */
@@ -113,7 +113,7 @@ static void operations(UNUSED void **state)
 	/* By mask, oldest first, and without a buffer */
 	add(&t, 11, 0, 0xab00, 0xff00);
 	must(inlay_tag_list_add(&t.list, 1012, 0, 0, NULL, IBV_OPS_SIGNALED, NULL));
-	inlay_tag_list_ring(&t.list);
+	inlay_sq_ring(&t.cmd.sq);
 	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1012, 0);
 	add(&t, 13, 0, 0xab33, EXACT);
 	matched(&t, 0xab33, 1011);
@@ -209,14 +209,14 @@ static void full(UNUSED void **state)
 	more = 0x12345678;
 	assert_int_equal(try_add(&t, 7, 7, 7, EXACT, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC, &more), -EAGAIN);
 	assert_int_equal(more, 0x12345678);
-	inlay_tag_list_ring(&t.list);
+	inlay_sq_ring(&t.cmd.sq);
 	whole(&t.list);
 	/* What asks for no completion asks for one from time to time: no ring is full for ever */
 	for (i = 0; i < 9; i++)
 		must(inlay_tag_list_sync(&t.list, 50, 0));
 	assert_int_equal(inlay_tag_list_sync(&t.list, 51, 0), -EAGAIN);
 	assert_int_equal(inlay_tag_list_del(&t.list, 51, handle[0], 0), -EAGAIN);
-	inlay_tag_list_ring(&t.list);
+	inlay_sq_ring(&t.cmd.sq);
 	for (i = 0; i < 4; i++)
 		assert_int_equal(take(&t, &wc), 0);
 	expect_nothing(&t.cq.cq);
@@ -224,7 +224,7 @@ static void full(UNUSED void **state)
 	whole(&t.list);
 	for (i = 0; i < 7; i++)
 		must(inlay_tag_list_del(&t.list, i, handle[i], IBV_OPS_SIGNALED));
-	inlay_tag_list_ring(&t.list);
+	inlay_sq_ring(&t.cmd.sq);
 	/* Free only when it is known that they are: then again the whole list */
 	assert_int_equal(t.list.room, 0);
 	for (i = 0; i < 7; i++)
@@ -243,7 +243,7 @@ static void handles(UNUSED void **state)
 		assert_int_equal(inlay_tag_list_del(&t.list, 2, (const uint32_t[]){a + 1, a + 2, a + 0x10000, ~0u}[i], 0), -ENOENT);
 	must(inlay_tag_list_del(&t.list, 3, a, IBV_OPS_SIGNALED));
 	assert_int_equal(inlay_tag_list_del(&t.list, 3, a, IBV_OPS_SIGNALED), -EBUSY);
-	inlay_tag_list_ring(&t.list);
+	inlay_sq_ring(&t.cmd.sq);
 	expect(&t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, 3, 0);
 	assert_int_equal(inlay_tag_list_del(&t.list, 3, a, IBV_OPS_SIGNALED), -ENOENT);
 	/* The other entry, then this one again, of which the old handle is none */
@@ -355,7 +355,7 @@ static void in_the_cqe(UNUSED void **state)
 	/* More than the buffer would have held, from a device that looks at the CQE's place only: made by hand */
 	sge = piece(&t.rx, 0, 20);
 	must(inlay_tag_list_add(&t.list, 2, 5, EXACT, &sge, IBV_OPS_SIGNALED, &handle));
-	inlay_tag_list_ring(&t.list);
+	inlay_sq_ring(&t.cmd.sq);
 	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 2, 0);
 	cqe = (struct mlx5_cqe64 *)(void *)(slot + 8);
 	memset(slot, 0, sizeof(slot));
@@ -376,7 +376,7 @@ static void in_the_cqe(UNUSED void **state)
 	for (i = 22; i >= 20; i--) {
 		if (i < 22) {
 			must(inlay_tag_list_add(&t.list, 2, 5, EXACT, &sge, IBV_OPS_SIGNALED, &handle));
-			inlay_tag_list_ring(&t.list);
+			inlay_sq_ring(&t.cmd.sq);
 			expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 2, 0);
 			cqe->app_info = inlay_to_be16((uint16_t)handle);
 			cqe->op_own = MLX5_CQE_RESP_SEND << 4;
@@ -419,23 +419,19 @@ static void on_the_wire(UNUSED void **state)
 		rvh.va = rnd();
 		rvh.rkey = (uint32_t)rnd();
 		rvh.len = (uint32_t)rnd();
-		len = rnd_below(201);
-		if (kind == 0) {
+		if (kind < 2) { /* SGEs, or the same bytes inline */
 			k = rnd_below(4);
 			for (off = 0; off < k; off++) {
-				sge[off] = piece(&a, rnd_below(1000), rnd_below(4) ? rnd_below(1000) : 0);
+				sge[off] = piece(&a, rnd_below(1000), rnd_below(4) ? rnd_below(kind ? 90 : 1000) : 0);
 				memcpy(expected + n, (void *)(uintptr_t)sge[off].addr, sge[off].length);
 				n += sge[off].length;
 			}
-			must(inlay_tag_send_eager(a.sq, ctx, tag, sge, k, INLAY_SIGNALED));
+			must(inlay_tag_send_eager(a.sq, ctx, tag, sge, k, INLAY_SIGNALED | (kind ? INLAY_INLINE : 0)));
 		} else {
-			if (kind > 1) {
-				inlay_rvh_put_(expected + n, &rvh);
-				n += 16;
-				len = kind == 2 ? rnd_below(33) : 0;
-			}
-			must(kind == 1 ? inlay_tag_send_eager_inline(a.sq, ctx, tag, data, len, INLAY_SIGNALED) :
-			     kind == 2 ? inlay_tag_send_rndv(a.sq, ctx, tag, &rvh, data, len, INLAY_SIGNALED) :
+			inlay_rvh_put_(expected + n, &rvh);
+			n += 16;
+			len = kind == 2 ? rnd_below(33) : 0;
+			must(kind == 2 ? inlay_tag_send_rndv(a.sq, ctx, tag, &rvh, data, len, INLAY_SIGNALED) :
 					 inlay_tag_send_fin(a.sq, ctx, tag, &rvh, INLAY_SIGNALED));
 			memcpy(expected + n, data, len);
 			n += len;
@@ -449,9 +445,10 @@ static void on_the_wire(UNUSED void **state)
 	memset(sge, 0, sizeof(sge));
 	assert_int_equal(inlay_tag_send_eager(a.sq, 0, 0, NULL, INLAY_MAX_DS + 1, 0), -EINVAL);
 	assert_int_equal(inlay_tag_send_rndv(a.sq, 0, 0, &rvh, data, 33, 0), -EINVAL);
-	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 1009, 0), -EINVAL);
-	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 0x7fffffff, 0), -EINVAL);
-	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 0xffffffff, 0), -EINVAL);
+	for (i = 0; i < 4; i++) {
+		sge[1].length = (const uint32_t[]){1000, 1009, 0x7fffffff, 0xffffffff}[i];
+		assert_int_equal(inlay_tag_send_eager(a.sq, 0, 0, sge, 2, INLAY_INLINE), -EINVAL);
+	}
 	index = inlay_sq_index(a.sq);
 	sge[0].length = 1; /* a whole WQEBB */
 	for (i = 0; i < 64; i++)
@@ -472,7 +469,7 @@ static void command_queue_fails(UNUSED void **state)
 	usual_list(4, 16);
 	handle[0] = add(&t, 1, 0, 1, EXACT);
 	must(try_add(&t, 2, 1, 2, EXACT, 0, &handle[1]));
-	inlay_tag_list_ring(&t.list);
+	inlay_sq_ring(&t.cmd.sq);
 	sync_now(&t, 3);
 	must(inlay_devx_qp_modify(&t.cmd, INLAY_QP_STATE_ERR, NULL, NULL));
 	must(try_add(&t, 10, 2, 3, EXACT, 0, &handle[2]));
@@ -480,7 +477,7 @@ static void command_queue_fails(UNUSED void **state)
 	must(inlay_tag_list_del(&t.list, 12, handle[0], IBV_OPS_SIGNALED));
 	must(inlay_tag_list_sync(&t.list, 13, IBV_OPS_SIGNALED));
 	must(try_add(&t, 14, 3, 4, EXACT, IBV_OPS_SIGNALED, &handle[3]));
-	inlay_tag_list_ring(&t.list);
+	inlay_sq_ring(&t.cmd.sq);
 	for (i = 0; i < 5; i++) {
 		assert_int_equal(take(&t, &wc), 1);
 		assert_true(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 10 + n + (n == 0 || n == 4 ? 1000 : 0));
@@ -533,7 +530,7 @@ static void error_of_a_tagged_buffer(UNUSED void **state)
 	add(&t, 1, 0, 4, EXACT);
 	sge = piece(&t.rx, 0, 50);
 	must(inlay_tag_list_add(&t.list, 1002, 5, EXACT, &sge, IBV_OPS_SIGNALED, NULL));
-	inlay_tag_list_ring(&t.list);
+	inlay_sq_ring(&t.cmd.sq);
 	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1002, 0);
 	post_eager(5, 51);
 	failed_sender(IBV_WC_REM_INV_REQ_ERR);
@@ -675,7 +672,7 @@ static void impossible(UNUSED void **state)
 		assert_int_equal(inlay_tag_list_complete(list, &cqe, 64, &wc), -EPROTO);
 	}
 	assert_memory_equal(list, &before, sizeof(before));
-	inlay_tag_list_ring(list);
+	inlay_sq_ring(list->sq);
 	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1002, IBV_WC_TM_DATA_VALID);
 	expect(&t, IBV_WC_TM_DEL, IBV_WC_TM_ERR, 3, 0);
 	matched(&t, 1, 1001);
@@ -693,7 +690,7 @@ static void entry_in_other_hands(UNUSED void **state)
 	usual_list(1, 16);
 	for (i = 0; i < 3; i++) {
 		must(try_add(&t, i, 0, 5, EXACT, 0, &handle[i]));
-		inlay_tag_list_ring(&t.list);
+		inlay_sq_ring(&t.cmd.sq);
 		if (i < 2)
 			matched(&t, 5, 1000 + i);
 	}
@@ -728,7 +725,7 @@ static void counters(UNUSED void **state)
 	for (i = 0; i < 66000; i++) {
 		must(inlay_tag_list_sync(&t.list, i, 0));
 		if (i % 32 == 31) {
-			inlay_tag_list_ring(&t.list);
+			inlay_sq_ring(&t.cmd.sq);
 			while (t.cmd.sq.pending > 17)
 				take(&t, &wc);
 		}
@@ -745,7 +742,7 @@ static void counters(UNUSED void **state)
 		assert_int_equal(inlay_tag_list_unsynced_(&t.list), to - at);
 		/* One that was added before they were all told of is not matched, and is when they are */
 		must(try_add(&t, 3, 0, 0x5707, EXACT, IBV_OPS_SIGNALED, &handle));
-		inlay_tag_list_ring(&t.list);
+		inlay_sq_ring(&t.cmd.sq);
 		expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1003, IBV_WC_TM_SYNC_REQ);
 		sync_now(&t, 4);
 		matched(&t, 0x5707, 1003);

@@ -400,10 +400,9 @@ static void send_one(void)
 	if (message->kind == RENDEZVOUS) {
 		rvh = (struct inlay_rvh){at_peer(&w.t.tx, (size_t)m * 64), w.t.tx.mr->rkey, message->len};
 		must(inlay_tag_send_rndv(w.t.tx.sq, m, message->tag, &rvh, NULL, 0, INLAY_SIGNALED));
-	} else if (message->kind == LARGE || rnd_below(2)) {
-		must(inlay_tag_send_eager(w.t.tx.sq, m, message->tag, &sge, 1, INLAY_SIGNALED));
 	} else {
-		must(inlay_tag_send_eager_inline(w.t.tx.sq, m, message->tag, at, message->len, INLAY_SIGNALED));
+		must(inlay_tag_send_eager(w.t.tx.sq, m, message->tag, &sge, 1,
+					  INLAY_SIGNALED | (message->kind == SMALL && rnd_below(2) ? INLAY_INLINE : 0)));
 	}
 	inlay_sq_ring(w.t.tx.sq);
 	w.sending++;
@@ -557,7 +556,7 @@ static void world(bool hardware, uint32_t eligible, uint32_t ops)
 			break;
 		default:
 			if (hardware && rnd_below(2))
-				inlay_tag_list_ring(&w.t.list);
+				inlay_sq_ring(w.t.list.sq);
 			else
 				inlay_tag_rx_flush(&w.rx);
 		}

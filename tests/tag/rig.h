@@ -156,7 +156,7 @@ UNUSED static uint32_t add(struct tagged *t, uint64_t id, uint32_t n, uint64_t t
 	uint32_t handle = 0;
 
 	must(try_add(t, id, n, tag, mask, SYNCED, &handle));
-	inlay_tag_list_ring(&t->list);
+	inlay_sq_ring(t->list.sq);
 	wc = expect(t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, id + 1000, 0);
 	assert_int_equal(wc.handle, handle);
 	return handle;
@@ -165,7 +165,7 @@ UNUSED static uint32_t add(struct tagged *t, uint64_t id, uint32_t n, uint64_t t
 UNUSED static void sync_now(struct tagged *t, uint64_t id)
 {
 	must(inlay_tag_list_sync(&t->list, id, SYNCED));
-	inlay_tag_list_ring(&t->list);
+	inlay_sq_ring(t->list.sq);
 	expect(t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, id, 0);
 }
 
@@ -173,7 +173,7 @@ UNUSED static void sync_now(struct tagged *t, uint64_t id)
 UNUSED static void del(struct tagged *t, uint64_t id, uint32_t handle)
 {
 	must(inlay_tag_list_del(&t->list, id, handle, SYNCED));
-	inlay_tag_list_ring(&t->list);
+	inlay_sq_ring(t->list.sq);
 	assert_int_equal(expect(t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, id, 0).handle, handle);
 }
 
@@ -285,6 +285,7 @@ UNUSED static void post_eager(uint64_t tag, size_t len)
 UNUSED static void many_unexpected(uint32_t n)
 {
 	static uint32_t made;
+	struct ibv_sge sge = {(uintptr_t)&made, sizeof(made), 0};
 	struct inlay_tag_wc wc;
 	uint32_t batch, i, index;
 
@@ -294,7 +295,7 @@ UNUSED static void many_unexpected(uint32_t n)
 		index = inlay_sq_index(t.tx.sq);
 		for (i = 0; i < batch; i++) {
 			index = inlay_sq_index(t.tx.sq);
-			must(inlay_tag_send_eager_inline(t.tx.sq, ++made, 0x5707, &made, 4, i + 1 == batch ? INLAY_SIGNALED : 0));
+			must(inlay_tag_send_eager(t.tx.sq, ++made, 0x5707, &sge, 1, (i + 1 == batch ? INLAY_SIGNALED : 0) | INLAY_INLINE));
 		}
 		inlay_sq_ring(t.tx.sq);
 		take_sent(&t.tx, index, NULL);

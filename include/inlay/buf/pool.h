@@ -117,6 +117,7 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 	return 0;
 }
 
+INLAY_CALLS_COLD_
 /* Reads all descriptors. */
 INLAY_FN uint32_t inlay_pool_num_free(const struct inlay_pool *pool)
 {
@@ -149,6 +150,7 @@ INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
 
 /* ---- Data path ---- */
 
+INLAY_CALLS_COLD_
 /*
  * Takes a buffer, with no data yet and one reference. Returns 0; -EAGAIN when none is free; -EBADFD
  * when the pool is not started.

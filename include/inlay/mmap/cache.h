@@ -490,6 +490,7 @@ INLAY_APART int inlay_cache_search_(struct inlay_cache *c, uint64_t addr, uint64
 	return 0;
 }
 
+INLAY_CALLS_COLD_
 /*
  * Finds or registers a region for [addr, addr + len); it is in use until its put. A len of 0 counts
  * as 1. access: bits that the region must grant, whose meaning is up to ops.

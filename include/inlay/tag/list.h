@@ -4,7 +4,7 @@
  * callers want tag/recv.h, which keeps this list and the software's table in one order.
  *
  *   inlay_tag_list_add(&list, wr_id, tag, mask, &sge, IBV_OPS_TM_SYNC, &handle);
- *   inlay_tag_list_ring(&list);                            one doorbell for all that was posted
+ *   inlay_sq_ring(&sq);                                    one doorbell for all that was posted
  *   ...
  *   while ((cqe = inlay_cq_peek(&cq))) {
  *           struct inlay_tag_wc wc;
@@ -302,7 +302,7 @@ INLAY_ALWAYS struct ibv_ops_wr inlay_tag_list_wr_(const struct inlay_tag_list *l
 
 /*
  * Adds a tag to the end of the list. The first message with (its tag & mask) == tag goes to the
- * buffer. The NIC sees nothing before inlay_tag_list_ring().
+ * buffer. The NIC sees nothing before inlay_sq_ring().
  *
  * wr_id   shown by the completions of the operation and of the receive
  * sge     the buffer, host order, at most INLAY_SGE_MAX bytes; NULL or length 0: none. The NIC may
@@ -349,12 +349,6 @@ INLAY_ALWAYS int inlay_tag_list_sync(struct inlay_tag_list *list, uint64_t wr_id
 	return inlay_tag_list_write_(list, INLAY_TAG_NOP_, 0, &wr);
 }
 
-/* Shows the NIC all operations posted so far, if any. */
-INLAY_ALWAYS void inlay_tag_list_ring(struct inlay_tag_list *list)
-{
-	inlay_sq_ring(list->sq);
-}
-
 /*
  * Posts a linked list of operations under one doorbell, as ibv_post_srq_ops does. The handle of an
  * ADD comes out in wr->tm.handle. IBV_OPS_TM_SYNC tells the NIC wr->tm.unexpected_cnt, modulo 2^16.
@@ -385,7 +379,7 @@ INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops
 			break;
 		}
 	}
-	inlay_tag_list_ring(list);
+	inlay_sq_ring(list->sq);
 	return err;
 }
 
@@ -491,6 +485,7 @@ INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct
 	return filed->signaled;
 }
 
+INLAY_CALLS_COLD_
 /* A tagged receive: consumed, done, or both. */
 INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				      struct inlay_tag_wc *wc)
@@ -552,6 +547,7 @@ settle:
 	return 1;
 }
 
+INLAY_CALLS_COLD_
 /*
  * Takes in a completion of this list (inlay_tag_list_owns), before inlay_cq_advance. Statuses,
  * opcodes and flags are those of an extended CQ (ibv_start_poll). An unexpected message is

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/tag/message.h: tagged messages: their headers, and sending them on any RC QP. The peer
- * receives them through an XRQ, or in software, which sees the same bytes.
+ * inlay/tag/message.h: the headers of tagged messages, and sending such messages on an RC QP. The
+ * receiver is an XRQ or software; both read the same bytes.
  *
  *   inlay_tag_send_eager(&sq, app_ctx, tag, &sge, 1, INLAY_SIGNALED);
  *   inlay_sq_ring(&sq);
@@ -10,9 +10,9 @@
  *           err = inlay_rvh_get(at, len, &rvh);
  *
  *   EAGER   TMH | payload
- *   RNDV    TMH | RVH | up to 32 bytes of the sender's         the receiver reads the payload
- *   FIN     TMH | RVH, as they came                            back to the sender: it has been read
- *   NO_TAG  TMH | payload                                      for the software, never matched
+ *   RNDV    TMH | RVH | up to 32 bytes of the sender's    the receiver reads the payload
+ *   FIN     TMH | RVH of the RNDV                         back to the sender: the payload was read
+ *   NO_TAG  TMH | payload                                 never matched, left to software
  *
  *   TMH, 16 bytes                       RVH, 16 bytes
  *   +0  opcode | 0 | 0 | 0              +0   virtual address of the sender's buffer
@@ -21,11 +21,11 @@
  *
  * Invariants:
  *   - The wire is big-endian; the structs here are in host order.
- *   - Leave payload that is not inline alone until its WQE's completion, and the buffer of a
- *     rendezvous until the FIN.
- *   - A peer's NIC that ends rendezvous (IBV_TM_CAP_RC) sends the FIN of an expected message. For
- *     any other, the receiver's software reads (inlay_post_read with the RVH) and then sends the
- *     FIN: in the same queue with INLAY_FENCE_STRONG, or after the completion of the read.
+ *   - A payload in SGEs belongs to the NIC until its WQE completes. The buffer of a rendezvous
+ *     belongs to the receiver until the FIN.
+ *   - A receiving NIC with IBV_TM_CAP_RC reads the payload of a matched rendezvous and sends the
+ *     FIN. In all other cases the receiver's software does: inlay_post_read with the RVH, then
+ *     inlay_tag_send_fin with INLAY_FENCE_STRONG in the same queue, or after the read completes.
  *
  * Threads: one owner of the queue at a time; the rest are pure functions.
  * Sources: rdma-core's tm_types.h and Documentation/tag_matching.md.
@@ -45,14 +45,14 @@
 
 #define INLAY_TMH_BYTES 16u
 #define INLAY_RVH_BYTES 16u
-#define INLAY_RNDV_MAX 64u /* bytes of a rendezvous message in all (ibv_tm_caps.max_rndv_hdr_size) */
+#define INLAY_RNDV_MAX 64u /* longest rendezvous message, bytes (ibv_tm_caps.max_rndv_hdr_size) */
 
 INLAY_STATIC_ASSERT(sizeof(struct ibv_tmh) == INLAY_TMH_BYTES && offsetof(struct ibv_tmh, tag) == 8, "TMH");
 INLAY_STATIC_ASSERT(sizeof(struct ibv_rvh) == INLAY_RVH_BYTES && offsetof(struct ibv_rvh, rkey) == 8, "RVH");
 
 struct inlay_tmh {
 	uint64_t tag;
-	uint32_t app_ctx; /* the sender's, shown to the receiver */
+	uint32_t app_ctx; /* a number from the sender to the receiver */
 	uint8_t opcode;   /* IBV_TMH_* */
 };
 
@@ -90,7 +90,7 @@ INLAY_FN void inlay_rvh_put_(void *to, const struct inlay_rvh *rvh)
 	inlay_put32((uint8_t *)to + 12, inlay_to_be32(rvh->len));
 }
 
-/* As inlay_tmh_get, but reads the RVH after the TMH. */
+/* Reads the RVH that follows the TMH. Returns 0, or -EPROTO when len is too short. */
 INLAY_FN int inlay_rvh_get(const void *from, size_t len, struct inlay_rvh *rvh)
 {
 	struct ibv_rvh be;
@@ -107,75 +107,63 @@ INLAY_FN int inlay_rvh_get(const void *from, size_t len, struct inlay_rvh *rvh)
 /* ---- Sending ---- */
 
 /*
- * All inlay_tag_send_* write the headers as an inline segment, with the payload in it or in data
- * segments. Flags and returns are those of inlay_post_* (queue/post.h), without INLAY_INLINE;
- * -EINVAL also for a header that is too long.
+ * Every inlay_tag_send_* writes the headers as an inline segment. Flags and returns are those of
+ * inlay_post (queue/post.h); a message too long for a WQE is -EINVAL.
  */
 
-/* An eager message with num_sge SGEs of payload, host order; empty ones are left out. */
-INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct ibv_sge *sge,
-				      uint32_t num_sge, uint32_t flags)
+/* The headers, then the payload: in data segments, or in the headers' segment with INLAY_INLINE. */
+INLAY_ALWAYS int inlay_tag_send_(struct inlay_sq *sq, const uint8_t *head, uint32_t head_len, const struct ibv_sge *sge,
+				 uint32_t num_sge, uint32_t flags)
 {
-	uint8_t tmh[INLAY_TMH_BYTES];
-	struct inlay_cursor at;
-	uint32_t ds = 3, i;
-	int err;
-
-	if (num_sge > INLAY_MAX_DS)
-		return -EINVAL;
-	for (i = 0; i < num_sge; i++)
-		ds += sge[i].length != 0;
-	err = inlay_sq_begin_ds(sq, ds, &at);
-	if (INLAY_UNLIKELY(err))
-		return err;
-	inlay_tmh_put_(tmh, IBV_TMH_EAGER, app_ctx, tag);
-	at = inlay_seg_inline(at, tmh, (uint32_t)sizeof(tmh));
-	at = inlay_seg_sges(at, sge, num_sge);
-	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
-}
-
-/* Sends a header and a payload, both copied into the WQE. */
-INLAY_ALWAYS int inlay_tag_send_two_(struct inlay_sq *sq, const void *head, uint32_t head_len, const void *data,
-				     uint32_t len, uint32_t flags)
-{
+	const int inlined = (flags & INLAY_INLINE) != 0;
+	uint64_t total = 0;
+	uint32_t ds = inlay_post_ds_(1 + inlay_seg_inline_ds(head_len), sge, NULL, num_sge, inlined, &total), i;
 	struct inlay_cursor at;
 	uint8_t *p;
 	int err;
 
-	if (len > INLAY_MAX_DS * INLAY_DS)
-		return -EINVAL;
-	err = inlay_sq_begin_ds(sq, 1 + (head_len + len + 4 + INLAY_DS - 1) / INLAY_DS, &at);
+	if (inlined && INLAY_LIKELY(ds <= INLAY_MAX_DS))
+		ds = 1 + inlay_seg_inline_ds(head_len + total);
+	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
-	at = inlay_seg_inline_open(at, head_len + len, 0, &p);
+	at = inlay_seg_inline_open(at, head_len + (uint32_t)total, 0, &p);
 	at = inlay_seg_inline_append(at, head, head_len);
-	at = inlay_seg_inline_append(at, data, len);
+	for (i = 0; inlined && i < num_sge; i++)
+		at = inlay_seg_inline_append(at, (const void *)(uintptr_t)sge[i].addr, sge[i].length);
+	if (!inlined)
+		at = inlay_seg_sges(at, sge, num_sge);
 	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 }
 
-/* An eager message of len bytes, copied into the WQE. */
-INLAY_ALWAYS int inlay_tag_send_eager_inline(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const void *data,
-					     uint32_t len, uint32_t flags)
+/*
+ * An eager message. The payload is num_sge SGEs, host order; empty ones are left out. INLAY_INLINE
+ * copies it into the WQE and ignores the local keys.
+ */
+INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct ibv_sge *sge,
+				      uint32_t num_sge, uint32_t flags)
 {
 	uint8_t tmh[INLAY_TMH_BYTES];
 
 	inlay_tmh_put_(tmh, IBV_TMH_EAGER, app_ctx, tag);
-	return inlay_tag_send_two_(sq, tmh, sizeof(tmh), data, len, flags);
+	return inlay_tag_send_(sq, tmh, sizeof(tmh), sge, num_sge, flags);
 }
 
 INLAY_ALWAYS int inlay_tag_send_rvh_(struct inlay_sq *sq, uint8_t opcode, uint32_t app_ctx, uint64_t tag,
 				     const struct inlay_rvh *rvh, const void *header, uint32_t header_len, uint32_t flags)
 {
+	const struct ibv_sge sge = {(uintptr_t)header, header_len, 0};
 	uint8_t head[INLAY_TMH_BYTES + INLAY_RVH_BYTES];
 
 	inlay_tmh_put_(head, opcode, app_ctx, tag);
 	inlay_rvh_put_(head + INLAY_TMH_BYTES, rvh);
-	return inlay_tag_send_two_(sq, head, sizeof(head), header, header_len, flags);
+	return inlay_tag_send_(sq, head, sizeof(head), &sge, 1, flags | INLAY_INLINE);
 }
 
 /*
- * A rendezvous: the receiver reads the payload from rvh->va with rvh->rkey until it sends the FIN.
- * header: header_len bytes of the sender's, 0 .. 32, for a receiver that matches in software.
+ * A rendezvous: the receiver may read rvh->len bytes at rvh->va with rvh->rkey until it sends the
+ * FIN. header: header_len bytes, 0 .. 32, that a receiver matching in software sees; more is
+ * -EINVAL.
  */
 INLAY_ALWAYS int inlay_tag_send_rndv(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh,
 				     const void *header, uint32_t header_len, uint32_t flags)
@@ -185,7 +173,7 @@ INLAY_ALWAYS int inlay_tag_send_rndv(struct inlay_sq *sq, uint32_t app_ctx, uint
 	return inlay_tag_send_rvh_(sq, IBV_TMH_RNDV, app_ctx, tag, rvh, header, header_len, flags);
 }
 
-/* Ends a rendezvous, back to its sender: app_ctx, tag and RVH as they came. */
+/* The FIN of a rendezvous, to its sender: app_ctx, tag and RVH as they came. */
 INLAY_ALWAYS int inlay_tag_send_fin(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh,
 				    uint32_t flags)
 {

@@ -98,7 +98,7 @@ INLAY_FN void inlay_tag_rx_sync_(struct inlay_tag_rx *rx)
 }
 
 /*
- * Posts a receive. The NIC sees it after inlay_tag_rx_flush or inlay_tag_list_ring.
+ * Posts a receive. The NIC sees it after inlay_tag_rx_flush or inlay_sq_ring.
  *
  * mask    the bits of tag that count
  * sge     the buffer, host order; NULL: the receive stays in software. If the NIC has the receive,
@@ -258,7 +258,7 @@ INLAY_FN void inlay_tag_rx_flush(struct inlay_tag_rx *rx)
 	if (rx->list && inlay_tag_list_unsynced_(rx->list) && inlay_tag_rx_listed_(rx))
 		inlay_tag_rx_sync_(rx);
 	if (rx->list)
-		inlay_tag_list_ring(rx->list);
+		inlay_sq_ring(rx->list->sq);
 }
 
 #endif

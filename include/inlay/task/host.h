@@ -918,6 +918,7 @@ INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const str
 	return 1;
 }
 
+INLAY_CALLS_COLD_
 /*
  * Handles at most max completions, at least 1, and calls the callbacks of completed tasks; those
  * that end without a completion come on top. Returns how many tasks completed. To wait for one,

@@ -494,6 +494,7 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
 		inlay_task_conn_dirty_(c); /* for what has come back */
 }
 
+INLAY_CALLS_COLD_
 /*
  * Handles at most max completions: hands commands to their plugins, and sends answers; commands
  * that have waited come on top. Calls the plugins' `progress`. Returns how many handlers were

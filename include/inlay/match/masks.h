@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/match/masks.h: masked receives in the table of inlay/match.h.
+ *
+ * Receives are grouped into classes by their mask: the exact one, and up to 8 for other masks. An
+ * arriving message is looked up in each class that has receives, and the oldest receive wins. When
+ * all 8 are taken, a new mask gets the least recently used class without receives; if all have
+ * some, its receives go to a list that is walked.
+ *
+ * A masked receive goes through the kept messages, oldest first, until one matches, and enters in
+ * its class those that it passes. The next receive of that mask finds them by key and continues
+ * after them.
+ */
+#ifndef INLAY_MATCH_MASKS_H
+#define INLAY_MATCH_MASKS_H
+
+#include <inlay/base.h>
+#include <inlay/match/table.h>
+
+#define INLAY_MATCH_FEW_ 4u                /* classes, with the exact one, that need no look ahead */
+
+/* ---- Removal ---- */
+
+/* Takes an entry out of these classes. */
+INLAY_APART void inlay_match_unlink_all_(struct inlay_match *m, uint32_t e, uint32_t classes)
+{
+	uint32_t c;
+
+	for (; classes; classes &= classes - 1) {
+		c = (uint32_t)__builtin_ctz(classes);
+		inlay_match_unlink_(m, e, c);
+		if (m->cls[c].last == e)
+			m->cls[c].last = m->entry[e].older;
+	}
+}
+
+/* Forgets a message that is out of class 0. */
+INLAY_ALWAYS void inlay_match_forget_(struct inlay_match *m, struct inlay_match_entry_ *entry, uint32_t e)
+{
+	if (INLAY_UNLIKELY(entry->in & ~1u))
+		inlay_match_unlink_all_(m, e, entry->in & ~1u);
+	inlay_match_unlist_(m, entry);
+	m->unexpected--;
+	inlay_match_free_(m, entry, e);
+}
+
+/* Forgets a receive that is out of its class. */
+INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, struct inlay_match_entry_ *entry, uint32_t e)
+{
+	const uint32_t c = (uint32_t)__builtin_ctz(entry->in);
+
+	if (c == INLAY_MATCH_LISTED_)
+		inlay_match_unlist_(m, entry);
+	m->cls[c].hw -= entry->in_hw;
+	if (!--m->cls[c].posted)
+		m->live &= (uint16_t)~entry->in;
+	inlay_match_free_(m, entry, e);
+}
+
+/* Takes out any entry. */
+INLAY_APART void inlay_match_take_(struct inlay_match *m, uint32_t e)
+{
+	struct inlay_match_entry_ *entry = &m->entry[e];
+
+	if (entry->kind == INLAY_MATCH_UNEXPECTED) {
+		inlay_match_unlink_(m, e, 0);
+		inlay_match_forget_(m, entry, e);
+	} else {
+		inlay_match_unlink_all_(m, e, entry->in & ~(1u << INLAY_MATCH_LISTED_));
+		inlay_match_leave_(m, entry, e);
+	}
+}
+
+/* ---- Classes ---- */
+
+INLAY_FN uint32_t inlay_match_class_of_(const struct inlay_match *m, uint64_t mask)
+{
+	uint32_t c;
+
+	for (c = 1; c < m->classes; c++)
+		if (m->mask[c] == mask)
+			return c;
+	return 0;
+}
+
+/* Gives a class to a mask that has none. Returns 0 when eight others have receives. */
+INLAY_APART uint32_t inlay_match_claim_(struct inlay_match *m, uint64_t mask)
+{
+	const uint32_t now = (uint32_t)m->seq;
+	uint32_t c, e, best = 0;
+
+	if (m->classes <= INLAY_MATCH_CLASSES) {
+		best = m->classes++;
+	} else {
+		for (c = 1; c <= INLAY_MATCH_CLASSES; c++)
+			if (!m->cls[c].posted && (!best || now - m->cls[c].used > now - m->cls[best].used))
+				best = c;
+		if (!best)
+			return 0;
+		for (e = m->cls[best].last; e; e = m->entry[e].older) {
+			inlay_match_unlink_(m, e, best);
+			m->entry[e].in &= (uint16_t)~(1u << best);
+		}
+		m->cls[best].last = 0;
+	}
+	m->mask[best] = mask;
+	return best;
+}
+
+/* ---- Messages for a masked receive ---- */
+
+/* The oldest matching message entered in a class, or 0. *rest: the first message to walk from. */
+INLAY_ALWAYS uint32_t inlay_match_find_entered_(const struct inlay_match *m, uint32_t c, uint64_t tag, uint32_t *rest)
+{
+	uint32_t e;
+
+	*rest = m->entry[0].newer;
+	if (!c || !*rest)
+		return 0;
+	e = *inlay_match_slot_(m, c, tag) >> 4;
+	*rest = e ? 0 : m->entry[m->cls[c].last].newer;
+	return m->entry[e].kind == INLAY_MATCH_UNEXPECTED ? e : 0;
+}
+
+/* The oldest message from this one on that matches, or 0. */
+INLAY_APART uint32_t inlay_match_walk_(const struct inlay_match *m, uint32_t e, uint64_t tag, uint64_t mask)
+{
+	while (e && (m->entry[e].tag ^ tag) & mask)
+		e = m->entry[e].newer;
+	return e;
+}
+
+/* As above, and enters the messages that it passes in the class. */
+INLAY_APART uint32_t inlay_match_enter_(struct inlay_match *m, uint32_t c, uint32_t e, uint64_t tag)
+{
+	for (; e && (m->entry[e].tag ^ tag) & m->mask[c]; e = m->entry[e].newer) {
+		inlay_match_link_(m, inlay_match_slot_(m, c, m->entry[e].tag), c, e << 4 | c);
+		m->entry[e].in |= (uint16_t)(1u << c);
+		m->cls[c].last = e;
+	}
+	return e;
+}
+
+/* Posts a receive whose mask has no ignored bit, unless a message matches. Returns either; 0: full. */
+INLAY_APART uint32_t inlay_match_post_masked_(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie)
+{
+	uint32_t c = inlay_match_class_of_(m, mask), e, rest;
+
+	if (!c)
+		c = inlay_match_claim_(m, mask);
+	m->cls[c].used = (uint32_t)m->seq;
+	e = inlay_match_find_entered_(m, c, tag, &rest);
+	if (rest)
+		e = c ? inlay_match_enter_(m, c, rest, tag) : inlay_match_walk_(m, rest, tag, mask);
+	if (e)
+		return e;
+	if (!c)
+		c = INLAY_MATCH_LISTED_;
+	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & mask, mask, c, cookie);
+	if (INLAY_UNLIKELY(!e))
+		return 0;
+	if (c == INLAY_MATCH_LISTED_)
+		inlay_match_append_(m, INLAY_MATCH_LIST_, e);
+	else
+		inlay_match_link_(m, inlay_match_slot_(m, c, tag), c, e << 4 | c);
+	m->same = m->live ? m->same & mask & ~(tag ^ m->shared) : mask;
+	m->shared = tag;
+	m->cls[c].posted++;
+	m->live |= (uint16_t)(1u << c);
+	return e;
+}
+
+/* ---- Masked receives for a message ---- */
+
+/* The oldest masked receive that matches, if older than `than`; else 0. *slot: its slot, or NULL. */
+INLAY_APART uint32_t inlay_match_search_(const struct inlay_match *m, uint64_t tag, uint64_t than, uint32_t **slot)
+{
+	const struct inlay_match_entry_ *entry;
+	uint32_t *at, c, e, first = 0;
+
+	*slot = NULL;
+	for (c = 1; c < m->classes; c++) {
+		at = inlay_match_slot_(m, c, tag);
+		entry = inlay_match_at_(m, c, *at);
+		if (INLAY_UNLIKELY(entry->kind == INLAY_MATCH_POSTED) && entry->seq < than) {
+			than = entry->seq;
+			first = *at >> 4;
+			*slot = at;
+		}
+	}
+	for (e = m->entry[INLAY_MATCH_LIST_].newer; m->entry[e].seq < than; e = m->entry[e].newer)
+		if (!((m->entry[e].tag ^ tag) & m->entry[e].mask)) {
+			*slot = NULL;
+			return e;
+		}
+	return first;
+}
+
+/* The same. With many masks, looks first whether any bucket is in use: 5 instructions for each, not 20. */
+INLAY_APART uint32_t inlay_match_find_receive_(const struct inlay_match *m, uint64_t tag, uint64_t than,
+					       uint32_t **slot)
+{
+	uint32_t c, any = 0;
+
+	if (m->classes <= INLAY_MATCH_FEW_ || m->live >> INLAY_MATCH_LISTED_)
+		return inlay_match_search_(m, tag, than, slot);
+	INLAY_UNROLL_(8)
+	for (c = 1; c <= INLAY_MATCH_CLASSES; c++)
+		any |= m->wild[c + ((tag & m->mask[c]) * m->multiplier >> m->shift)];
+	return any ? inlay_match_search_(m, tag, than, slot) : 0;
+}
+
+/* Takes out what that found. */
+INLAY_APART void inlay_match_take_receive_(struct inlay_match *m, uint32_t e, uint32_t *slot)
+{
+	if (slot)
+		inlay_match_unlink_first_(m, slot, 1);
+	inlay_match_leave_(m, &m->entry[e], e);
+}
+
+#endif

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/match/table.h: the hash table under inlay/match.h. Receives and messages are entries of one
+ * array; the table finds both by class and key.
+ *
+ *   bucket -> first entry of a key -- child[0] -> first entry of another key in this bucket
+ *               |  ^           \----- child[1] -> ...
+ *               v  |
+ *             next entry of the same key, oldest first, in a ring
+ *
+ * The keys of one bucket form a digital search tree: the next bit of the hash says left or right.
+ * The hash is the key times an odd number, so different keys have different hashes and no path is
+ * longer than 65 nodes; most have one or two.
+ *
+ * A key is (tag & mask of its class). Class 0 is the exact one. It has buckets of its own, and its
+ * nodes lie in the entries: exact matching touches one cache line per entry. The other classes
+ * (match/masks.h) share a second array of buckets, and their nodes lie in a second array.
+ *
+ * Invariants:
+ *   - Under one key there are only receives or only messages.
+ *   - A receive is in one class or in the list of receives. A message is in class 0, in the list of
+ *     messages, and in each class that has entered it.
+ *
+ * Sources: Knuth, TAOCP 3, 6.3 (digital trees).
+ */
+#ifndef INLAY_MATCH_TABLE_H
+#define INLAY_MATCH_TABLE_H
+
+#include <inlay/base.h>
+
+#define INLAY_MATCH_MIN 64u
+#define INLAY_MATCH_MAX 1048576u
+#define INLAY_MATCH_CLASSES 8u             /* without the exact one */
+#define INLAY_MATCH_EXACT (~(uint64_t)0)
+
+enum inlay_match_kind {
+	INLAY_MATCH_FREE,
+	INLAY_MATCH_POSTED,       /* a receive */
+	INLAY_MATCH_UNEXPECTED,   /* a message */
+};
+
+/* What was found, posted or kept. */
+struct inlay_match_found {
+	uint64_t cookie;
+	uint64_t tag;             /* of a message: as it arrived; of a receive: the bits that count */
+	uint64_t mask;            /* of a receive: the bits that count; of a message: INLAY_MATCH_EXACT */
+	uint64_t handle;          /* rises with each post and arrival; repeats after 2^43 of them */
+	uint32_t kind;            /* INLAY_MATCH_POSTED or INLAY_MATCH_UNEXPECTED */
+	uint32_t in_hw;           /* 1: the receive is in a hardware list too, */
+	uint32_t hw;              /* under this number */
+};
+
+/* An entry's place in a class. A reference to it is entry << 4 | class; 0 is none. */
+struct inlay_match_node_ {
+	uint32_t child[2];        /* [0] INLAY_MATCH_MEMBER_: not the first of its key, so not in the tree */
+	uint32_t next;            /* in the ring, oldest first; the newest's is the oldest */
+	uint32_t prev;
+};
+
+#define INLAY_MATCH_MEMBER_ (~(uint32_t)0)
+#define INLAY_MATCH_LISTED_ 9u             /* pseudo-class of the list of receives */
+#define INLAY_MATCH_LIST_ 1u               /* entry 1 heads that list, entry 0 the list of messages */
+#define INLAY_MATCH_FIRST_ 2u              /* the first entry for receives and messages */
+
+struct inlay_match_entry_ {
+	uint64_t tag;             /* of a receive: & mask */
+	uint64_t seq;
+	struct inlay_match_node_ node; /* in class 0; of a free entry, next is the next free one */
+	uint64_t cookie;
+	uint64_t mask;
+	uint32_t older;           /* in a list; of its head: the newest */
+	uint32_t newer;           /* in a list, whose newest has the head; of the head: the oldest */
+	uint32_t hw;
+	uint8_t kind;             /* enum inlay_match_kind; heads are FREE */
+	uint8_t in_hw;
+	uint16_t in;              /* bit c: it is in class c */
+};
+
+/* An entry's places in the other classes. */
+struct inlay_match_side_ {
+	struct inlay_match_node_ node[INLAY_MATCH_CLASSES];
+};
+
+struct inlay_match_class_ {
+	uint32_t posted;          /* receives */
+	uint32_t hw;              /* those of them in hardware too */
+	uint32_t last;            /* the newest message entered: all older ones are, too; 0: none is */
+	uint32_t used;            /* low bits of the sequence number of the last use */
+};
+
+struct inlay_match {
+	uint32_t *bucket;         /* of class 0 */
+	struct inlay_match_entry_ *entry;
+	uint64_t multiplier;
+	uint64_t seq;             /* the next one */
+	uint16_t live;            /* bit c: class c > 0 has receives */
+	uint8_t shift;            /* 64 - log2 of the buckets */
+	uint8_t classes;          /* masks in use, with the exact one */
+	uint32_t free;            /* an entry that is free again; 0: none */
+	uint32_t fresh;           /* entries from here on were never used */
+	uint32_t entries;
+	uint32_t unexpected;      /* messages */
+	uint32_t reserved;
+	uint64_t mask[INLAY_MATCH_CLASSES + 1]; /* of each class; [0]: all bits but the ignored ones */
+
+	struct inlay_match_class_ cls[INLAY_MATCH_LISTED_ + 1];
+	struct inlay_match_side_ *side;
+	uint32_t *wild;           /* buckets of the other classes */
+	uint64_t same;            /* bits in which all masked receives since live was 0 agree, */
+	uint64_t shared;          /* and a tag with these bits */
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct inlay_match_entry_) == INLAY_CACHE_LINE, "an entry is one line");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_match_side_) == 2 * INLAY_CACHE_LINE, "its other places are two");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_match, mask) + 8 == INLAY_CACHE_LINE, "exact lookups need the first line");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_match, cls) == 2 * INLAY_CACHE_LINE, "the other masks are one line");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_match) % INLAY_CACHE_LINE == 0, "whole lines");
+
+/* ---- Nodes: cls 0 is a constant where speed counts; any other stands for all other classes ---- */
+
+INLAY_ALWAYS struct inlay_match_entry_ *inlay_match_at_(const struct inlay_match *m, uint32_t cls, uint32_t ref)
+{
+	return (struct inlay_match_entry_ *)(void *)((uint8_t *)m->entry + (size_t)(cls ? ref & ~15u : ref) * 4);
+}
+
+INLAY_ALWAYS struct inlay_match_node_ *inlay_match_node_(const struct inlay_match *m, uint32_t cls, uint32_t ref)
+{
+	return cls ? &m->side[ref >> 4].node[(ref & 15) - 1] : &inlay_match_at_(m, 0, ref)->node;
+}
+
+INLAY_ALWAYS int inlay_match_is_(const struct inlay_match *m, uint32_t cls, uint32_t ref, uint64_t key, uint64_t mask)
+{
+	return (!cls || (ref & 15) == cls) && (inlay_match_at_(m, cls, ref)->tag & mask) == key;
+}
+
+/*
+ * Where the reference to the first entry of this class and tag is, or would be. Each class starts
+ * one bucket further, so that one hash in one bucket is one class and key.
+ */
+INLAY_ALWAYS uint32_t *inlay_match_slot_(const struct inlay_match *m, uint32_t cls, uint64_t tag)
+{
+	const uint64_t mask = m->mask[cls], key = tag & mask, hash = key * m->multiplier;
+	uint32_t *slot = &(cls ? m->wild : m->bucket)[cls + (hash >> m->shift)], ref = *slot;
+	uint64_t path;
+
+	if (!ref || INLAY_LIKELY(inlay_match_is_(m, cls, ref, key, mask)))
+		return slot;
+	path = hash << (64 - m->shift) | hash >> m->shift;
+	do {
+		slot = &inlay_match_node_(m, cls, ref)->child[path >> 63];
+		path = path << 1 | path >> 63;
+		ref = *slot;
+	} while (ref && !inlay_match_is_(m, cls, ref, key, mask));
+	return slot;
+}
+
+/* As above, not inlined. */
+INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t cls, uint64_t tag)
+{
+	return inlay_match_slot_(m, cls, tag);
+}
+
+/* Puts ref in at inlay_match_slot_'s slot: as the first of its key, or as the last of the ring. */
+INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t cls, uint32_t ref)
+{
+	struct inlay_match_node_ *node = inlay_match_node_(m, cls, ref), *head;
+	const uint32_t first = *slot;
+	uint32_t last;
+
+	if (!first) {
+		node->child[0] = node->child[1] = 0;
+		node->next = node->prev = ref;
+		*slot = ref;
+		return;
+	}
+	head = inlay_match_node_(m, cls, first);
+	last = head->prev;
+	node->child[0] = INLAY_MATCH_MEMBER_;
+	node->next = first;
+	inlay_match_node_(m, cls, last)->next = ref;
+	node->prev = last;
+	head->prev = ref;
+}
+
+/* Takes out the only entry of a key that has children: a leaf below takes its place. */
+INLAY_APART void inlay_match_replace_(struct inlay_match *m, uint32_t *slot, uint32_t cls)
+{
+	struct inlay_match_node_ *node = inlay_match_node_(m, cls, *slot), *heir;
+	uint32_t *leaf = &node->child[!node->child[0]];
+
+	while (heir = inlay_match_node_(m, cls, *leaf), heir->child[0] | heir->child[1])
+		leaf = &heir->child[!heir->child[0]];
+	*slot = *leaf;
+	*leaf = 0; /* before node's children are read: node may be its parent */
+	heir->child[0] = node->child[0];
+	heir->child[1] = node->child[1];
+}
+
+/* Takes out the first entry of a key. The next of its ring, if any, becomes the first. */
+INLAY_ALWAYS void inlay_match_unlink_first_(struct inlay_match *m, uint32_t *slot, uint32_t cls)
+{
+	const struct inlay_match_node_ *node = inlay_match_node_(m, cls, *slot);
+	const uint32_t next = node->next, last = node->prev;
+	struct inlay_match_node_ *heir;
+
+	if (next != *slot) {
+		heir = inlay_match_node_(m, cls, next);
+		heir->prev = last;
+		inlay_match_node_(m, cls, last)->next = next;
+		*slot = next;
+		__builtin_memcpy(heir->child, node->child, sizeof(heir->child));
+	} else if (INLAY_LIKELY(!(node->child[0] | node->child[1]))) {
+		*slot = 0;
+	} else {
+		inlay_match_replace_(m, slot, cls);
+	}
+}
+
+/* Takes any entry out of a class. */
+INLAY_FN void inlay_match_unlink_(struct inlay_match *m, uint32_t e, uint32_t cls)
+{
+	const struct inlay_match_node_ *node = inlay_match_node_(m, cls, e << 4 | cls);
+
+	if (node->child[0] == INLAY_MATCH_MEMBER_) {
+		inlay_match_node_(m, cls, node->prev)->next = node->next;
+		inlay_match_node_(m, cls, node->next)->prev = node->prev;
+	} else {
+		inlay_match_unlink_first_(m, inlay_match_slot_of_(m, cls, m->entry[e].tag), cls);
+	}
+}
+
+/* ---- Entries ---- */
+
+/* A new entry, not counted yet. 0: the table is full. */
+INLAY_ALWAYS uint32_t inlay_match_new_(struct inlay_match *m, enum inlay_match_kind kind, uint64_t tag, uint64_t mask,
+				       uint32_t cls, uint64_t cookie)
+{
+	uint32_t e = m->free;
+	struct inlay_match_entry_ *entry;
+
+	if (e)
+		m->free = m->entry[e].node.next;
+	else if (INLAY_LIKELY(m->fresh < m->entries + INLAY_MATCH_FIRST_))
+		e = m->fresh++;
+	else
+		return 0;
+	entry = &m->entry[e];
+	entry->tag = tag;
+	entry->cookie = cookie;
+	entry->seq = m->seq++;
+	entry->mask = mask;
+	entry->kind = (uint8_t)kind;
+	entry->in_hw = 0;
+	entry->in = (uint16_t)(1u << cls);
+	return e;
+}
+
+INLAY_ALWAYS void inlay_match_free_(struct inlay_match *m, struct inlay_match_entry_ *entry, uint32_t e)
+{
+	entry->kind = INLAY_MATCH_FREE;
+	entry->node.next = m->free;
+	m->free = e;
+}
+
+/* The entry that a handle names, or 0 when it has left. */
+INLAY_ALWAYS uint32_t inlay_match_of_(const struct inlay_match *m, uint64_t handle)
+{
+	const uint32_t e = (uint32_t)handle & 0x1fffff;
+
+	if (INLAY_UNLIKELY(e >= m->fresh || m->entry[e].kind == INLAY_MATCH_FREE ||
+			   (m->entry[e].seq << 21 | e) != handle))
+		return 0;
+	return e;
+}
+
+INLAY_ALWAYS void inlay_match_tell_(const struct inlay_match_entry_ *entry, uint32_t e, struct inlay_match_found *found)
+{
+	found->cookie = entry->cookie;
+	found->tag = entry->tag;
+	found->mask = entry->mask;
+	found->handle = entry->seq << 21 | e;
+	found->kind = entry->kind;
+	found->in_hw = entry->in_hw;
+	found->hw = entry->hw;
+}
+
+/* Puts an entry at the end of a list: INLAY_MATCH_LIST_, or 0, that of messages. */
+INLAY_ALWAYS void inlay_match_append_(struct inlay_match *m, uint32_t list, uint32_t e)
+{
+	const uint32_t newest = m->entry[list].older;
+
+	m->entry[e].older = newest;
+	m->entry[e].newer = list;
+	m->entry[newest].newer = e;
+	m->entry[list].older = e;
+}
+
+INLAY_ALWAYS void inlay_match_unlist_(struct inlay_match *m, const struct inlay_match_entry_ *entry)
+{
+	const uint32_t older = entry->older, newer = entry->newer;
+
+	m->entry[older].newer = newer;
+	m->entry[newer].older = older;
+}
+
+#endif
