@@ -150,14 +150,15 @@ if ! "${CC:-cc}" -O1 -fno-builtin -shared -fPIC -DWHEN=50 -o "$tmp/flip.so" "$tm
 elif ! nm -D "$pingpong" 2>/dev/null | grep -q 'U memcmp'; then
 	skip "damage is found" "this build's memcmp is not the library's"
 else
-	for when in 50 300; do # of 275 messages in the first loop, and the window of the second
+	while read -r when op; do # of 275 messages in the first loop, and the window of the second
 		"${CC:-cc}" -O1 -fno-builtin -shared -fPIC -DWHEN=$when -o "$tmp/flip.so" "$tmp/flip.c"
-		for op in write send; do
-			LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$tmp/flip.so" pp --size 1000 --iters 250 --op $op
-			grep -qE "byte 5 is 0x[0-9a-f]{2}, not 0x[0-9a-f]{2}$" "$tmp/err" && [ "$(wc -l <"$tmp/err")" -le 2 ]
-			say $? "damage is found: message $when, $op"
-		done
-	done
+		LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$tmp/flip.so" pp --size 1000 --iters 250 --op $op
+		grep -qE "byte 5 is 0x[0-9a-f]{2}, not 0x[0-9a-f]{2}$" "$tmp/err" && [ "$(wc -l <"$tmp/err")" -le 2 ]
+		say $? "damage is found: message $when, $op"
+	done <<-'EOF'
+	50 write
+	300 send
+	EOF
 fi
 
 # ---- arguments ----
