@@ -308,7 +308,7 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
 		for (; left; left &= left - 1) {
 			c = (uint32_t)__builtin_ctz(left);
 			ref = inlay_match_ref_(c, e, entry->kind == INLAY_MATCH_POSTED);
-			node = inlay_match_node_(m, c, ref);
+			node = inlay_match_node_at_(m, c, ref);
 			if (node != &entry->node)
 				*node = side[ref / 2];
 			/* Rings stay. Trees do not: their shape depends on the number of buckets. */

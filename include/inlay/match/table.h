@@ -129,7 +129,7 @@ INLAY_ALWAYS struct inlay_match_entry_ *inlay_match_at_(const struct inlay_match
 	return (struct inlay_match_entry_ *)(void *)((uint8_t *)m->entry + (size_t)e * 4);
 }
 
-INLAY_ALWAYS struct inlay_match_node_ *inlay_match_node_(const struct inlay_match *m, uint32_t cls, uint32_t ref)
+INLAY_ALWAYS struct inlay_match_node_ *inlay_match_node_at_(const struct inlay_match *m, uint32_t cls, uint32_t ref)
 {
 	if (cls && !(ref & INLAY_MATCH_OWN_))
 		return (struct inlay_match_node_ *)(void *)((uint8_t *)m->side + (size_t)ref * 8);
@@ -156,7 +156,7 @@ INLAY_ALWAYS uint32_t *inlay_match_slot_(const struct inlay_match *m, uint32_t c
 		return slot;
 	path = hash << (64 - m->shift) | hash >> m->shift;
 	do {
-		slot = &inlay_match_node_(m, cls, ref)->child[path >> 63];
+		slot = &inlay_match_node_at_(m, cls, ref)->child[path >> 63];
 		path = path << 1 | path >> 63;
 		ref = *slot;
 	} while (ref && !inlay_match_is_(m, cls, ref, key, mask));
@@ -175,7 +175,7 @@ INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t
  */
 INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t first, uint32_t cls, uint32_t ref)
 {
-	struct inlay_match_node_ *node = inlay_match_node_(m, cls, ref), *head;
+	struct inlay_match_node_ *node = inlay_match_node_at_(m, cls, ref), *head;
 	uint32_t last;
 
 	if (!first) {
@@ -184,11 +184,11 @@ INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint3
 		*slot = ref;
 		return;
 	}
-	head = inlay_match_node_(m, cls, first);
+	head = inlay_match_node_at_(m, cls, first);
 	last = head->prev;
 	node->child[0] = INLAY_MATCH_MEMBER_;
 	node->next = first;
-	inlay_match_node_(m, cls, last)->next = ref;
+	inlay_match_node_at_(m, cls, last)->next = ref;
 	node->prev = last;
 	head->prev = ref;
 }
@@ -196,10 +196,10 @@ INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint3
 /* Takes out the only entry of a key that has children: a leaf below takes its place. */
 INLAY_APART void inlay_match_replace_(struct inlay_match *m, uint32_t *slot, uint32_t cls)
 {
-	struct inlay_match_node_ *node = inlay_match_node_(m, cls, *slot), *heir;
+	struct inlay_match_node_ *node = inlay_match_node_at_(m, cls, *slot), *heir;
 	uint32_t *leaf = &node->child[!node->child[0]];
 
-	while (heir = inlay_match_node_(m, cls, *leaf), heir->child[0] | heir->child[1])
+	while (heir = inlay_match_node_at_(m, cls, *leaf), heir->child[0] | heir->child[1])
 		leaf = &heir->child[!heir->child[0]];
 	*slot = *leaf;
 	*leaf = 0; /* before node's children are read: node may be its parent */
@@ -210,14 +210,14 @@ INLAY_APART void inlay_match_replace_(struct inlay_match *m, uint32_t *slot, uin
 /* Takes out the first entry of a key. The next of its ring, if any, becomes the first. */
 INLAY_ALWAYS void inlay_match_unlink_first_(struct inlay_match *m, uint32_t *slot, uint32_t cls)
 {
-	const struct inlay_match_node_ *node = inlay_match_node_(m, cls, *slot);
+	const struct inlay_match_node_ *node = inlay_match_node_at_(m, cls, *slot);
 	const uint32_t next = node->next, last = node->prev;
 	struct inlay_match_node_ *heir;
 
 	if (next != *slot) {
-		heir = inlay_match_node_(m, cls, next);
+		heir = inlay_match_node_at_(m, cls, next);
 		heir->prev = last;
-		inlay_match_node_(m, cls, last)->next = next;
+		inlay_match_node_at_(m, cls, last)->next = next;
 		*slot = next;
 		__builtin_memcpy(heir->child, node->child, sizeof(heir->child));
 	} else if (INLAY_LIKELY(!(node->child[0] | node->child[1]))) {
@@ -232,11 +232,11 @@ INLAY_FN void inlay_match_unlink_(struct inlay_match *m, uint32_t e, uint32_t cl
 {
 	const struct inlay_match_entry_ *entry = inlay_match_at_(m, e);
 	const uint32_t ref = inlay_match_ref_(cls, e, entry->kind == INLAY_MATCH_POSTED);
-	const struct inlay_match_node_ *node = inlay_match_node_(m, cls, ref);
+	const struct inlay_match_node_ *node = inlay_match_node_at_(m, cls, ref);
 
 	if (node->child[0] == INLAY_MATCH_MEMBER_) {
-		inlay_match_node_(m, cls, node->prev)->next = node->next;
-		inlay_match_node_(m, cls, node->next)->prev = node->prev;
+		inlay_match_node_at_(m, cls, node->prev)->next = node->next;
+		inlay_match_node_at_(m, cls, node->next)->prev = node->prev;
 	} else {
 		inlay_match_unlink_first_(m, inlay_match_slot_of_(m, cls, entry->tag), cls);
 	}
