@@ -135,7 +135,7 @@ INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size
 /* ---- Receives and messages ---- */
 
 /*
- * Posts a receive, unless a message matches: then takes out the oldest such message.
+ * Posts a receive, or removes the oldest message that matches it.
  *
  * mask    the bits of tag that count; INLAY_MATCH_EXACT: all that the table does not ignore
  *
@@ -177,7 +177,7 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 }
 
 /*
- * Takes in a message: takes out the oldest receive that matches, or else keeps the message.
+ * Removes the oldest receive that matches a message, or else keeps the message.
  *
  * Returns 1: *found is the receive, which hardware may have too (found->in_hw). 0: the message is
  * kept; found->handle names it. -EAGAIN: no receive matches and the table is full.
@@ -234,7 +234,7 @@ INLAY_FN int inlay_match_probe(const struct inlay_match *m, uint64_t tag, uint64
 }
 
 /*
- * Takes out a receive (cancelled, or consumed by hardware) or a message (its sender has died, or a
+ * Removes a receive (cancelled, or consumed by hardware) or a message (its sender has died, or a
  * probe has chosen it). Returns 0: *found is what was removed. -ENOENT: it had left.
  */
 INLAY_FN int inlay_match_remove(struct inlay_match *m, uint64_t handle, struct inlay_match_found *found)
@@ -322,18 +322,17 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
 }
 
 /*
- * ---- Together with a hardware list: tag.h does it all ----
+ * ---- With a hardware list (tag/recv.h) ----
  *
- * Receives that hardware has are in the table too, so that one place decides order. Ask
- * inlay_match_hw_blocked before a post; if it is 0 and the receive was posted, append it to the
- * NIC's list, and call inlay_match_set_hw. Remove a receive when the NIC has consumed it. Pass the
- * NIC's unexpected messages to inlay_match_arrive; if the receive found is in_hw, take it off the
- * NIC's list.
+ * Receives in hardware are in the table too, which decides order. Before a post, ask
+ * inlay_match_hw_blocked; if it says 0 and the receive was posted, append it to the NIC's list and
+ * call inlay_match_set_hw. Remove a receive when the NIC has consumed it. Pass the NIC's unexpected
+ * messages to inlay_match_arrive; if the receive found is in_hw, take it off the NIC's list.
  */
 
 /*
- * Says that hardware has a posted receive too, under the number hw. Of receives with one tag and
- * mask, give hardware the oldest first. Returns 0, or -ENOENT when the receive has left.
+ * Notes that hardware has a posted receive, under the number hw. Of receives with one tag and mask,
+ * give hardware the oldest first. Returns 0, or -ENOENT when the receive has left.
  */
 INLAY_FN int inlay_match_set_hw(struct inlay_match *m, uint64_t handle, uint32_t hw)
 {
@@ -354,9 +353,9 @@ INLAY_FN int inlay_match_set_hw(struct inlay_match *m, uint64_t handle, uint32_t
 }
 
 /*
- * Whether a receive, not yet posted, must stay out of hardware, because a posted one that hardware
- * lacks might match the same message. Errs on the safe side for masked receives: a class whose mask
- * has bits outside of this one blocks if hardware lacks any receive of it.
+ * Whether a receive, not yet posted, must stay out of hardware: a posted one that hardware lacks
+ * might match the same message. Errs on the safe side for masked receives: a class whose mask has
+ * bits outside this one blocks if hardware lacks any receive of it.
  */
 INLAY_FN int inlay_match_hw_blocked(const struct inlay_match *m, uint64_t tag, uint64_t mask)
 {
