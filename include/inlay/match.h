@@ -63,8 +63,8 @@ INLAY_COLD uint32_t inlay_match_buckets_(uint32_t entries)
 }
 
 /*
- * Bytes of memory for a table of so many entries, 208 to 224 for each; 0 when out of range. An entry
- * uses 64 of them, a message that a masked receive has passed 64 to 128 more.
+ * Bytes of memory for a table of so many entries, 208 to 224 for each; 0 when out of range. An
+ * entry uses 64 of them, a message that a masked receive has passed 64 to 128 more.
  */
 INLAY_COLD size_t inlay_match_size(uint32_t entries)
 {

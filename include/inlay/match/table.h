@@ -12,10 +12,10 @@
  * The hash is the key times an odd number, so different keys have different hashes and no path is
  * longer than 65 nodes; most have one or two.
  *
- * A key is (tag & mask of its class). Class 0 is the exact one and has buckets of its own; the other
- * classes (match/masks.h) share a second array. A message that they have entered has a node for each
- * of them in an array apart. All other nodes are in the entries, so that matching touches one cache
- * line per entry.
+ * A key is (tag & mask of its class). Class 0 is the exact one and has buckets of its own. The other
+ * classes (match/masks.h) share a second array; a message that they have entered has a node for
+ * each of them in an array apart. All other nodes are in the entries, so that matching touches one
+ * cache line per entry.
  *
  * Invariants:
  *   - Under one key there are only receives or only messages.
@@ -117,7 +117,7 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_match, mask) + 8 == INLAY_CACHE_LINE, 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_match, cls) == 2 * INLAY_CACHE_LINE, "the other masks are one line");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_match) % INLAY_CACHE_LINE == 0, "whole lines");
 
-/* ---- Nodes. cls 0 is a constant where speed counts; any other stands for all other classes ---- */
+/* ---- Nodes: of class 0, a constant where speed counts, or of any other class ---- */
 
 INLAY_ALWAYS uint32_t inlay_match_ref_(uint32_t cls, uint32_t e, int own)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/tag/recv.h: tagged receives in the software's table and the NIC's list, in MPI's order. With
+ * inlay/tag/recv.h: tagged receives in the software's table and the NIC's list, in MPI's order; on
  * NICs that do not match tags, in the table alone.
  *
  *   inlay_tag_rx_init(&rx, &match, &list, 1024);                    shorter ones stay in software
