@@ -12,10 +12,10 @@
  * The hash is the key times an odd number, so different keys have different hashes and no path is
  * longer than 65 nodes; most have one or two.
  *
- * A key is (tag & mask of its class). Class 0 is the exact one and has buckets of its own. The other
- * classes (match/masks.h) share a second array; a message that they have entered has a node for
- * each of them in an array apart. All other nodes are in the entries, so that matching touches one
- * cache line per entry.
+ * A key is (tag & mask of its class). Class 0 is the exact one and has buckets of its own. The
+ * other classes (match/masks.h) share a second array; a message that they have entered has a node
+ * for each of them in an array apart. All other nodes are in the entries, so that matching touches
+ * one cache line per entry.
  *
  * Invariants:
  *   - Under one key there are only receives or only messages.
