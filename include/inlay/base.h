@@ -186,7 +186,8 @@ INLAY_BOTH_ INLAY_COLD __attribute__((noreturn)) void inlay_check_failed(const c
 {
 #ifdef __CUDA_ARCH__
 	(void)function, (void)rule;
-	__builtin_trap(); /* names nothing: a GPU's printf belongs to CUDA's runtime */
+	for (;;) /* names nothing: a GPU's printf belongs to CUDA's runtime */
+		__asm__ volatile("trap;");
 #else
 	fprintf(stderr, "inlay: %s: %s\n", function, rule);
 	abort();

@@ -401,7 +401,7 @@ static void test_multi(UNUSED void **state)
 	const struct {
 		size_t room, fit;     /* bytes, and how many messages until less than the least is left */
 		bool early;           /* posted before the messages come */
-	} cases[] = {{all + 100, 5, true}, {all + LONG + 6, 6, true}, {all + 2 * LONG, 8, true},
+	} cases[] = {{all + 100, 5, true}, {all + LONG + 6, 6, true}, {all + LONG + 7, 7, true}, {all + 2 * LONG, 8, true},
 		     {all + 2 * LONG, 5, false}};
 	static uint8_t room[4 * LONG];
 	size_t least = LONG + 2, i, k, at, sent;
@@ -451,6 +451,15 @@ static void test_multi(UNUSED void **state)
 		}
 		nothing();
 	}
+	least = 1;
+	must(fi_setopt(&pair.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)));
+	memset(room, 0xaa, 100);
+	post_multi(room, 60, &multi);
+	must(again(fi_send(pair.a.ep, out, 61, NULL, pair.to_b, &here)));
+	good(&pair.a, &here);
+	good(&pair.b, &multi); /* errors come last */
+	d = bad(&pair.b, &multi, FI_ETRUNC);
+	assert_true(d->err.len == 60 && d->err.olen == 1 && all_bytes(room + 60, 40, 0xaa));
 	assert_int_equal(fi_trecvmsg(pair.b.ep, &tagged, FI_MULTI_RECV), -FI_EINVAL);
 }
 

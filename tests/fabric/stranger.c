@@ -174,6 +174,49 @@ static struct inlay_connect_record connection(uint8_t *blob)
 	return record;
 }
 
+/* FIN for a message to another, whatever its handle; atomic operations with a byte too many or too few */
+static void forged(void)
+{
+	static uint8_t large[EAGER + 1], there[EAGER + 1];
+	uint16_t sum[4] = {0}, expected = 0;
+	struct __attribute__((packed)) {
+		struct wire w;      /* its payload: the handle */
+		uint32_t key, count;
+		uint16_t values[2];
+	} atomic = {{0, 0x84, FI_SUM << 8 | FI_UINT16, (uintptr_t)sum, {0}}, 0, 1, {5, 5}};
+	struct wire m = {0, 0x40, 0, 0, {0}};
+	fi_addr_t self = insert(&side, side.name);
+	struct fid_mr *mr;
+	uint32_t i;
+
+	fill(large, sizeof(large), 3);
+	must(again(fi_tsend(side.ep, large, sizeof(large), NULL, self, 9, large)));
+	for (i = 0; i < 512; i++) {
+		m.tag = i / 4 | (uint64_t)(i % 4) << 32;
+		must(inlay_post_send_inline(&out.sq, &m, offsetof(struct wire, payload), INLAY_SIGNALED | INLAY_RING));
+		sent(&out);
+		poll_all();
+	}
+	must(fi_mr_reg(side.domain, sum, sizeof(sum), FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
+	atomic.key = (uint32_t)fi_mr_key(mr);
+	for (i = 0; i < 4; i++) {
+		must(inlay_post_send_inline(&out.sq, &atomic, sizeof(atomic) - i, INLAY_SIGNALED | INLAY_RING));
+		sent(&out);
+		m = message(7, "one more");
+		must(inlay_post_send_inline(&out.sq, &m, sizeof(m), INLAY_SIGNALED | INLAY_RING));
+		gets(7, "one more");
+		sent(&out);
+		expected += i == 2 ? 5 : 0;
+		assert_int_equal(sum[0], expected);
+	}
+	must(fi_close(&mr->fid));
+	assert_int_equal(side.first, side.last);
+	must(fi_trecv(side.ep, there, sizeof(there), NULL, self, 9, 0, there));
+	good(&side, large);
+	good(&side, there);
+	assert_int_equal(differs(there, sizeof(there), 3), sizeof(there));
+}
+
 /*
  * Its device matches tags, and the messages are as for one that does not: they cost no entry of any receive queue, and
  * others that come as agreed still arrive.
@@ -199,6 +242,7 @@ static void test_kinds(UNUSED void **state)
 		gets(7, "one more");
 		sent(&out);
 	}
+	forged();
 	stranger_close();
 }
 

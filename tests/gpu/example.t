@@ -27,7 +27,8 @@ sass() # kernel
 	od -An -v -tx1 -w16 -j $((16#$at)) -N $((16#$size)) "$dir/kernels.cubin" | awk '{ if ($1 $2 != "1879") n = NR } END { print n }'
 }
 try "kernels for sm_90" $compile -DCOUNTS_ONLY -cubin -o "$dir/kernels.cubin" tests/gpu/kernels.cu
-try "kernels for rings in the GPU's memory" $compile -DCOUNTS_ONLY -DINLAY_GPU_SCOPE='"gpu"' -ptx -o "$dir/gpu.ptx" tests/gpu/kernels.cu
+try "kernels for rings in the GPU's memory, with checks" $compile -DINLAY_CHECKED=1 -DCOUNTS_ONLY -DINLAY_GPU_SCOPE='"gpu"' -ptx \
+	-o "$dir/gpu.ptx" tests/gpu/kernels.cu
 same "their fences" "fence.acq_rel.gpu" "$(grep -o 'fence[.a-z_]*' "$dir/gpu.ptx" | sort -u)"
 while read -r kernel most; do
 	count=$(sass $kernel)

@@ -158,5 +158,14 @@ extern "C" __global__ void count_poll(struct inlay_gpu_sq *sq)
 
 extern "C" __global__ void poll(struct inlay_gpu_sq *sq, int *is)
 {
-	*is = inlay_gpu_poll(sq);
+	uint32_t index;
+
+	is[0] = inlay_gpu_poll(sq);
+	is[1] = (int)inlay_gpu_pending(sq);
+	is[2] = (int)inlay_gpu_error(sq, &index);
+}
+
+extern "C" __global__ void reset(struct inlay_gpu_sq *sq)
+{
+	inlay_gpu_reset(sq);
 }

@@ -162,7 +162,7 @@ static void test_posts(void **state)
 static void test_warps(void **state)
 {
 	static const struct { uint32_t bbs, word; int err; } wrong[] = {
-		{0, 0xf0000000, -EINVAL}, {3, 0xf0000000, -EINVAL}, {1u << 27, 0xf0000000, -EINVAL}, {~0u, 0xf0000000, -EINVAL},
+		{0, 0xf0000000, -EINVAL}, {3, 0xf0000000, -EINVAL}, {(1u << 27) + 1, 0xf0000000, -EINVAL}, {~0u, 0xf0000000, -EINVAL},
 		{1, 0xf0000000, -EAGAIN}, {1, 0xd0000000, -EIO}};
 	struct answer answer[32];
 	uint32_t i, k, lane, mask, bbs;
@@ -211,7 +211,7 @@ static void test_refused(void **state)
 	struct answer answer;
 	struct request r = {0};
 	uint32_t i, is;
-	int said;
+	int said[3] = {0};
 
 	(void)state;
 	r.wr.data = &r, r.wr.len = 100, r.flags = INLAY_INLINE | INLAY_SIGNALED;
@@ -236,9 +236,13 @@ static void test_refused(void **state)
 			gq.reserved = gq.published = 3; /* the first of them has one WQEBB */
 			gpu.ring[7] = 3;
 			inlay_put32(gpu.cqe + 60, looks[i].word);
-			kernel(is ? "test" : "poll", 1, (uint64_t[]){(uintptr_t)&gq, is ? looks[i].ticket : (uintptr_t)&said, (uintptr_t)&said});
-			assert_int_equal(said, is ? looks[i].test : looks[i].poll);
+			kernel(is ? "test" : "poll", 1, (uint64_t[]){(uintptr_t)&gq, is ? looks[i].ticket : (uintptr_t)said, (uintptr_t)said});
+			assert_int_equal(said[0], is ? looks[i].test : looks[i].poll);
+			assert_int_equal(said[1], looks[i].poll == 1 ? 2 : 3);
+			assert_int_equal(said[2], looks[i].poll < 0 ? 0xa5 : 0);
 		}
+	kernel("reset", 1, (uint64_t[]){(uintptr_t)&gq});
+	assert_int_equal(gq.reserved | gq.published | gq.done | gq.error | gpu.record[MLX5_SND_DBR], 0);
 }
 
 /* What a thread that owns a receive queue and a CQ does with them */

@@ -333,7 +333,7 @@ static const char *one(uint64_t seed, const char *what)
 	if (rnd() % 4 == 0)
 		fails_at = (uint32_t)rnd() % 200;
 	if (what ? !strcmp(what, "warp_reads") : rnd() % 4 == 0)
-		return run("warp_reads", 64, 64, 2, fails_at);
+		return run("warp_reads", rnd() % 2 ? 64 : 1 + (uint32_t)rnd() % 31, 64, 2, fails_at);
 	if (rnd() % 3 == 0)
 		return run("reads", 4 + (uint32_t)rnd() % 8, 4, 6, fails_at);
 	return run("reads", 64, 8u << rnd() % 4, 2, fails_at);

@@ -134,6 +134,7 @@ static bool flush_sends(struct rcq *q)
 	struct sd_qp *qp = q->qp;
 	bool did = false;
 
+	q->fetched_bytes = 0; /* the index may pass all 65,536 without a fetch */
 	while (q->sq_ci != q->sq_pi) {
 		struct mlx5_wqe_ctrl_seg c;
 		unsigned bbs, left = (uint16_t)(q->sq_pi - q->sq_ci);

@@ -306,7 +306,7 @@ INLAY_ALWAYS struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 }
 
 /* Whether the next n completions are there; for INLAY_CHECKED. */
-INLAY_COLD int inlay_cq_there_(const struct inlay_cq *cq, uint32_t n)
+INLAY_COLD INLAY_BOTH_ int inlay_cq_there_(const struct inlay_cq *cq, uint32_t n)
 {
 	uint32_t i;
 

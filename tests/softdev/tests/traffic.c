@@ -479,11 +479,36 @@ static void many_refused(UNUSED void **state)
 	close_pair(own);
 }
 
+/* Between two WQEs of the same index all others were flushed: what was read of the first is not taken for the second */
+static void a_lap_flushed(UNUSED void **state)
+{
+	const struct how how = how_of_type(IBV_QPT_UC);
+	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS };
+	struct ibv_sge four[4]; /* which take two WQEBBs */
+
+	open_pair(s, &how);
+	for (unsigned i = 0; i < 4; i++)
+		four[i] = sge(s, 64 * i, 8);
+	wr = request(IBV_WR_RDMA_WRITE, 1, four, 4, &s[1], HALF);
+	four[0].lkey ^= 0x100;
+	post(s, &wr);
+	expect(s->scq, 1, IBV_WC_LOC_PROT_ERR);
+	four[0].lkey ^= 0x100;
+	for (unsigned i = 0; i < 32767; i++) {
+		post(s, &wr);
+		for (unsigned k = 0; i % 31 == 30 && k < 31; k++)
+			expect(s->scq, 1, IBV_WC_WR_FLUSH_ERR);
+	}
+	must(ibv_modify_qp(s[0].qp, &rts, IBV_QP_STATE));
+	post_done(s, &wr);
+	close_pair(s);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(wrong_requests), TEST(flush_by_modify), TEST(long_uc), TEST(scatter_to_cqe),
-		TEST(read_of_reset), TEST(elder_not_received), TEST(many_refused),
+		TEST(read_of_reset), TEST(elder_not_received), TEST(many_refused), TEST(a_lap_flushed),
 	};
 
 	if (argc == 3)

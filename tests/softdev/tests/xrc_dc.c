@@ -220,6 +220,62 @@ static void keys(UNUSED void **state)
 	must(ibv_dealloc_pd(pds[1]) || ibv_close_xrcd(xrcd) || ibv_destroy_cq(cq));
 }
 
+static struct ibv_qp_ex *dci_up(struct ibv_qp *qp, struct ibv_ah **ah)
+{
+	struct ibv_qp_attr attr = attr_for(IBV_QPS_INIT, 0, &usual);
+
+	*ah = ibv_create_ah(pd, &attr.ah_attr);
+	assert_true(*ah && qp);
+	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT));
+	attr.qp_state = IBV_QPS_RTR;
+	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MTU));
+	attr.qp_state = IBV_QPS_RTS;
+	must(ibv_modify_qp(qp, &attr, RTS_MASK));
+	return ibv_qp_to_qp_ex(qp);
+}
+
+/* With a target its completions go, and its SRQ has room for as many again */
+static void gone_target(UNUSED void **state)
+{
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 3, .max_sge = 1 } };
+	struct ibv_qp_attr attr = attr_for(IBV_QPS_INIT, 0, &usual);
+	struct ibv_srq *srq = ibv_create_srq(pd, &init);
+	volatile uint64_t mem[8] = { 0 };
+	struct ibv_mr *mr = ibv_reg_mr(pd, (void *)mem, sizeof(mem), ALL_ACCESS);
+	struct ibv_sge one = { (uintptr_t)mem, 8, 0 };
+	struct ibv_recv_wr r = { .wr_id = 9, .sg_list = &one, .num_sge = 1 }, *bad;
+	struct ibv_qp *dct, *dci;
+	struct ibv_qp_ex *ex;
+	struct ibv_ah *ah;
+	uint64_t text;
+
+	open_cq();
+	assert_true(srq && mr);
+	dct = dc_qp(MLX5DV_DCTYPE_DCT, srq, 0, 0);
+	dci = dc_qp(MLX5DV_DCTYPE_DCI, NULL, 0, 0);
+	one.lkey = mr->lkey;
+	must(ibv_modify_qp(dct, &attr, INIT_MASK));
+	attr.qp_state = IBV_QPS_RTR;
+	must(ibv_modify_qp(dct, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_MIN_RNR_TIMER));
+	ex = dci_up(dci, &ah);
+	while (!ibv_post_srq_recv(srq, &r, &bad))
+		;
+	for (text = 1; text < 3; text++) {
+		ibv_wr_start(ex);
+		ex->wr_flags = 0;
+		ibv_wr_send(ex);
+		mlx5dv_wr_set_dc_addr(mlx5dv_qp_ex_from_ibv_qp_ex(ex), ah, dct->qp_num, 7);
+		ibv_wr_set_inline_data(ex, &text, 8);
+		must(ibv_wr_complete(ex));
+		until(mem[0] == text);
+	}
+	must(ibv_destroy_qp(dct));
+	expect_nothing(cq);
+	must(ibv_post_srq_recv(srq, &r, &bad) || ibv_post_srq_recv(srq, &r, &bad));
+	assert_int_not_equal(ibv_post_srq_recv(srq, &r, &bad), 0);
+	must(ibv_destroy_qp(dci) || ibv_destroy_ah(ah) || ibv_destroy_srq(srq) || ibv_destroy_cq(cq) || ibv_dereg_mr(mr));
+}
+
 /* A failed stream is flushed until it is reset, and others work; the fourth of four stops the DCI */
 static void failed_streams(UNUSED void **state)
 {
@@ -228,20 +284,13 @@ static void failed_streams(UNUSED void **state)
 		enum ibv_wc_status status;
 	} t[] = { { 0, 5, IBV_WC_LOC_PROT_ERR }, { 0, 5, IBV_WC_WR_FLUSH_ERR }, { 0, 6, IBV_WC_LOC_PROT_ERR }, { 5, 5, IBV_WC_LOC_PROT_ERR },
 		  { 0, 6, IBV_WC_WR_FLUSH_ERR }, { 0, 8, IBV_WC_LOC_PROT_ERR }, { 0, 9, IBV_WC_LOC_PROT_ERR } };
-	struct ibv_qp_attr attr = attr_for(IBV_QPS_INIT, 0, &usual);
-	struct ibv_ah *ah = ibv_create_ah(pd, &attr.ah_attr);
+	struct ibv_ah *ah;
 	struct ibv_qp *qp;
 	struct ibv_qp_ex *ex;
 
 	open_cq();
 	qp = dc_qp(MLX5DV_DCTYPE_DCI, NULL, 2, 0);
-	assert_true(ah && qp);
-	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT));
-	attr.qp_state = IBV_QPS_RTR;
-	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MTU));
-	attr.qp_state = IBV_QPS_RTS;
-	must(ibv_modify_qp(qp, &attr, RTS_MASK));
-	ex = ibv_qp_to_qp_ex(qp);
+	ex = dci_up(qp, &ah);
 	for (size_t i = 0; i < ARRAY(t); i++) {
 		if (t[i].reset)
 			must(mlx5dv_dci_stream_id_reset(qp, t[i].reset));
@@ -263,7 +312,7 @@ static void failed_streams(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { TEST(domains), TEST(refusals), TEST(keys), TEST(failed_streams) };
+	const struct CMUnitTest tests[] = { TEST(domains), TEST(refusals), TEST(keys), TEST(gone_target), TEST(failed_streams) };
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
