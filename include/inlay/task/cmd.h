@@ -39,7 +39,6 @@
 #define INLAY_TASK_LATER 1              /* what a handler returns besides 0 and negative errnos */
 #define INLAY_TASK_STALL 2
 
-struct inlay_task_conn;
 struct inlay_task_worker;
 
 /* A command. All of it is valid until it is answered. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/host.h: a host, the side that uses a worker, and its tasks: one command and its answer
- * each.
+ * inlay/task/host.h: a host, the side that uses a worker, and its tasks, a command and answer each.
  *
  *   p = inlay_task_host_default();
  *   memory = aligned_alloc(4096, inlay_task_host_size(&p));
@@ -10,9 +9,7 @@
  *   inlay_task_host_connect(&host, theirs, len, &why);
  *
  *   inlay_task_alloc(&host, PLUGIN, done, &task);
- *   buf = inlay_task_payload(task);
- *   n = pack(inlay_buf_head(buf), inlay_buf_len(buf));
- *   inlay_buf_set_data(buf, inlay_buf_head(buf), n);
+ *   ... write to the buffer of inlay_task_payload(task), and set its data ...
  *   inlay_task_submit(task, INLAY_RING);
  *   inlay_task_host_progress(&host, 32);  calls done, which looks at status and response, and may
  *                                         submit the task again or release it
@@ -44,9 +41,8 @@
  *
  * At most params.in_flight commands are outstanding, or the worker's credits if fewer. A cancelled
  * command counts until its answer: a message that answers no submitted task counts as one; when no
- * cancelled command is outstanding, it is a stray. All receives are always posted: a task keeps the
- * slot of its answer, and its old slot is posted instead.
- *
+ * cancelled command is outstanding, it is a stray. A task keeps the slot of its answer, and its old
+ * slot is posted instead.
  * Callbacks may do anything with tasks of any host, and break its link, but not call progress of
  * the same host.
  */
@@ -63,7 +59,6 @@
 #define INLAY_TASK_USER 32u             /* bytes for the caller in each task */
 
 struct inlay_task;
-struct inlay_task_host;
 
 /* user_data: the task's; host_user_data: params.user_data */
 typedef void (*inlay_task_cb)(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data);
