@@ -234,7 +234,6 @@ static void overlap(void)
 	size_t piece = RDMA_HEAD + LARGE, size = inlay_inventory_size(LARGE_PUTS);
 	uint8_t *from = memory(LARGE_PUTS * piece);
 	struct inlay_buf *bufs[LARGE_PUTS] = {NULL};
-	struct inlay_task_keys keys[LARGE_PUTS];
 	struct inlay_inventory *inv;
 	struct inlay_mmap m;
 	uint64_t start, alone, work, both;
@@ -251,7 +250,6 @@ static void overlap(void)
 		need(inlay_inventory_get_by_data(inv, &m, from + i * piece, piece, &bufs[i]), "a buffer");
 		inlay_task_set_plugin(tasks[i], client.rdma);
 		need(inlay_task_set_payload(tasks[i], bufs[i]), "a payload");
-		need(inlay_task_keys_create(&keys[i], tasks[i], NULL), "keys");
 	}
 	start = now_ns();
 	put_large(bufs, 0);
@@ -281,7 +279,6 @@ static void overlap(void)
 	       LARGE, (double)alone / 1e3, (double)work / 1e3, (double)both / 1e3);
 	for (i = 0; i < LARGE_PUTS; i++) {
 		need(inlay_task_set_payload(tasks[i], NULL), "a payload");
-		need(inlay_task_keys_destroy(&keys[i]), "the keys' end");
 		inlay_buf_dec_refcount(bufs[i], NULL);
 	}
 	need(inlay_inventory_destroy(inv), "the inventory's end");

@@ -11,17 +11,21 @@ struct remote {
 	uint32_t rkey;
 };
 
+/* As a piece of its own instead of a list of one */
+INLAY_ALWAYS struct inlay_wr wr_piece(struct inlay_wr wr, const struct ibv_sge *sge)
+{
+	wr.data = (const void *)(uintptr_t)sge->addr;
+	wr.len = sge->length;
+	wr.lkey = sge->lkey;
+	wr.num_sge = 0;
+	return wr;
+}
+
 INLAY_ALWAYS struct inlay_wr wr_sge(const struct ibv_sge *sge, uint32_t num)
 {
 	struct inlay_wr wr = {0, 0, 0, NULL, NULL, 0, 0, sge, num, 0, NULL};
 
-	if (__builtin_constant_p(num) && num == 1) {
-		wr.data = (const void *)(uintptr_t)sge->addr;
-		wr.len = sge->length;
-		wr.lkey = sge->lkey;
-		wr.num_sge = 0;
-	}
-	return wr;
+	return __builtin_constant_p(num) && num == 1 ? wr_piece(wr, sge) : wr;
 }
 
 INLAY_ALWAYS struct inlay_wr wr_buf(const void *data, uint32_t len, uint32_t lkey)
@@ -70,6 +74,8 @@ INLAY_ALWAYS int wr_post(struct inlay_sq *sq, uint32_t opcode, struct inlay_wr w
 
 INLAY_ALWAYS int wr_atomic(struct inlay_sq *sq, struct inlay_atomic op, struct inlay_wr wr, uint32_t flags)
 {
+	if (wr.num_sge) /* nothing is known to be constant without optimisation */
+		wr = wr_piece(wr, wr.sge);
 	return inlay_post_atomic(sq, op, &wr, flags);
 }
 

@@ -681,13 +681,20 @@ static void make(void)
 	char *eal[] = {"pool", "--no-huge", "--no-pci", "--no-shconf", "--no-telemetry", "-m", "256", "--lcores",
 		"0@0,1@1", "--log-level", "error", NULL};
 	uint32_t i, j, swap;
+	const char *only = getenv("BENCH_ONLY");
 	size_t size;
 
-	if (rte_eal_init(11, eal) < 0)
-		die(rte_strerror(rte_errno));
-	rte = rte_mempool_create("bench", OBJECTS + 1024, sizeof(struct object), 512, 0, NULL, NULL, NULL, NULL,
-				 SOCKET_ID_ANY, 0);
-	NEED(rte, "rte_mempool_create");
+	if (!only || strcmp(only, "inlay")) {
+		if (rte_eal_init(11, eal) < 0)
+			die(rte_strerror(rte_errno));
+		rte = rte_mempool_create("bench", OBJECTS + 1024, sizeof(struct object), 512, 0, NULL, NULL, NULL, NULL,
+					 SOCKET_ID_ANY, 0);
+		NEED(rte, "rte_mempool_create");
+		make_ucs(&ucs, OBJECTS);
+		make_ucs(&ucs_locked, OBJECTS);
+		pthread_spin_init(&ucs_lock, PTHREAD_PROCESS_PRIVATE);
+		list_make(&list_pool, OBJECTS);
+	}
 	memory = page_alloc(SPAN);
 	make_map(&map);
 	size = inlay_inventory_size(OBJECTS);
@@ -701,10 +708,6 @@ static void make(void)
 	NEED(!inlay_pool_start(pool), "inlay_pool_start");
 	for (i = 0; i < 2; i++)
 		NEED(!inlay_inventory_attach(&attached[i], shared), "inlay_inventory_attach");
-	make_ucs(&ucs, OBJECTS);
-	make_ucs(&ucs_locked, OBJECTS);
-	pthread_spin_init(&ucs_lock, PTHREAD_PROCESS_PRIVATE);
-	list_make(&list_pool, OBJECTS);
 	floor_objects = page_alloc(OBJECTS * sizeof(*floor_objects));
 	for (i = 0; i < OBJECTS; i++) {
 		j = (uint32_t)(rnd() % (i + 1));

@@ -13,6 +13,8 @@
  *   run         the same; the length is known at run time
  *   message     the same of payload and head: 32 bytes more
  *   mlx5        as plain, by ibv_post_recv, ibv_post_send, ibv_poll_cq twice
+ *
+ * One row is the worker's side: 32 commands are taken, handled and answered in one progress.
  */
 #include <inlay/inlay.h>
 #include <inlay/task.h>
@@ -288,6 +290,34 @@ static inline __attribute__((always_inline)) void task_take(struct task *p, uint
 	while (n < batch);
 }
 
+/* The worker's side: commands of 8 B, all there at once */
+COUNTED void count_worker_(struct task *p)
+{
+	if (inlay_task_worker_progress(&p->worker, LAP) != LAP)
+		die("not every command has come");
+}
+
+static double lap_worker(void *arg, uint64_t n)
+{
+	double seconds = 0, t;
+
+	task_before(8);
+	for (uint64_t laps = 0; laps < n; laps += LAP) {
+		for (uint32_t i = 0; i < LAP; i++)
+			NEED(!inlay_task_submit(task.task[i], 0), "submit");
+		inlay_sq_ring(&task.host.link.sq);
+		step();
+		t = now();
+		count_worker_(&task);
+		seconds += now() - t;
+		step();
+		inlay_task_worker_progress(&task.worker, LAP);
+		for (answered = 0; answered < LAP;)
+			inlay_task_host_progress(&task.host, LAP);
+	}
+	return seconds;
+}
+
 /* libmlx5 */
 static struct mlx5 {
 	struct side near, far;
@@ -413,6 +443,7 @@ CASE(200, 32, "200 B gathered, 32 a bell")
 
 int main(void)
 {
+	static const struct way worker = {"inlay", lap_worker, NULL, "receive, handler, answer"};
 	struct ibv_device **list;
 
 	if (!softdev_present() || softdev_manual(1))
@@ -432,5 +463,6 @@ int main(void)
 	row_8_32();
 	row_64_32();
 	row_200_32();
+	bench_row("task", "worker, 8 B, 32 a bell", &worker, 1, LAP);
 	return 0;
 }

@@ -123,6 +123,7 @@ static inline void client_connect(const char *file)
 	struct meet_place place;
 	int err = meet_place_read(file, &place);
 
+	p.windows = 1;
 	if (err)
 		die("%s: %s", file, err == -EPROTO ? "no worker's address" : strerror(-err));
 	need(inlay_task_host_create(&client.host, memory(inlay_task_host_size(&p)), inlay_task_host_size(&p), client.pd,

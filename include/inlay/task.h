@@ -12,12 +12,10 @@
  *   inlay_task_host_progress(&host, 32);        <-- one WQE --   return 0, or answer it later
  *   done(task, ...)                             status and response
  *
- *   task/task.h     a task: allocate, fill, submit, cancel, release
- *   task/host.h     the host: set-up, progress
+ *   task/host.h     the host and its tasks: allocate, fill, submit, cancel, release
  *   task/cmd.h      a command at the worker, the plugin's interface, answers
  *   task/worker.h   the worker and its connections: set-up, progress
- *   task/link.h     one end of a connection
- *   task/wire.h     messages and addresses
+ *   task/wire.h     messages, addresses, and one end of a connection
  *
  * Invariants: every submitted task completes once; every command is answered once; all that a peer
  * sends is checked; no system call, lock or allocation on the data path.
@@ -31,6 +29,9 @@
  * To sleep, give params.channel. When progress returns 0, and worker.dirty is NULL, arm with
  * inlay_cq_arm(&cq, 0) and call progress again; if it returns 0 again, wait for the channel. After
  * each event of ibv_get_cq_event call inlay_cq_event(&cq).
+ *
+ * Set-up functions that fail leave nothing behind, and say what failed in *why. Objects, and the
+ * memory given to them, begin on a cache line, better on a page, and stay until they are destroyed.
  *
  * Threads: a host with its tasks has one owner at a time, and so has a worker with its connections
  * and commands.

@@ -204,7 +204,6 @@ static struct {
 	struct inlay_cache_region region;
 	struct inlay_monitor monitor;
 	struct inlay_task_host host;
-	struct inlay_task_keys keys;
 	struct inlay_task_worker worker;
 	struct inlay_task_conn conn;
 	struct inlay_task_host_params hp;
@@ -382,8 +381,6 @@ UNDO(monitor_fini, inlay_monitor_fini(&s.monitor))
 
 RUN(host_create, inlay_task_host_create(&s.host, s.host_memory, inlay_task_host_size(&s.hp), dev.pd, &s.hp, why))
 UNDO(host_destroy, must(inlay_task_host_destroy(&s.host)))
-RUN(keys_create, inlay_task_keys_create(&s.keys, &s.host.tasks[0], why))
-UNDO(keys_destroy, must(inlay_task_keys_destroy(&s.keys)))
 RUN(worker_create, inlay_task_worker_create(&s.worker, dev.pd, &s.wp, why))
 UNDO(worker_destroy, must(inlay_task_worker_destroy(&s.worker)))
 RUN(conn_create, inlay_task_conn_create(&s.conn, s.conn_memory, inlay_task_conn_size(&s.wp), &s.worker, &s.host.link.self,
@@ -589,8 +586,7 @@ static const struct row {
 	{"monitor_init", monitor_init, monitor_fini, NULL, NULL, 0, "ioctl", "", 0, false, 3, true},
 	{"monitor_watch", monitor_watch, NULL, NULL, NULL, 0, "", "", 0, true, 1, false},
 	{"monitor_fini", NULL, monitor_fini, NULL, NULL, 0, "", "", 0, true, 0, false},
-	{"task_host_create", host_create, host_destroy, NULL, NULL, 0, "mlx5dv_is_supported ibv_query_ece", "", 0, false, 18, true},
-	{"task_keys_create", keys_create, keys_destroy, NULL, NULL, 0, "", "", 0, false, 2, false},
+	{"task_host_create", host_create, host_destroy, NULL, NULL, 0, "mlx5dv_is_supported ibv_query_ece", "", 0, false, 20, true},
 	{"task_worker_create", worker_create, worker_destroy, NULL, NULL, 0, "mlx5dv_is_supported", "", 0, false, 6, true},
 	{"task_conn_create", conn_create, conn_destroy, NULL, NULL, 0, "ibv_query_ece", "", 0, false, 12, true},
 	{"task_host_connect", host_connect, NULL, host_again, SAME(s.host.limit), "", "", 0, false, 2, false},
@@ -831,6 +827,7 @@ static const struct inlay_task_entry entry = {1, &plugin, NULL};
 static void tasks_make(void)
 {
 	s.hp = inlay_task_host_default();
+	s.hp.tasks = s.hp.windows = 1;
 	s.hp.path.gid_index = dev.gid_index;
 	s.wp = inlay_task_worker_default();
 	s.wp.path.gid_index = dev.gid_index;

@@ -5,7 +5,7 @@
 . tests/tap.sh
 
 export FI_INLAY_TRANSPORT=dc FI_INLAY_TAG_OFFLOAD=0 # which is of rc
-for program in messages ${PROGRAMS_ALL:+atomic} peers stranger soak; do
+for program in messages peers stranger ${PROGRAMS_ALL:+atomic soak}; do
 	for checked in ${PROGRAMS_ALL:+0} 1; do
 		try "$program-$checked" bash tests/exec "$B/tests/fabric/$program-$checked"
 	done

@@ -40,9 +40,8 @@ fi
 if mpi_build openmpi; then
 	onesided rdma
 	parts=3
-	verify 2 "RoCE, MPI_THREAD_MULTIPLE" "" -t threads p2p rma
+	FI_INLAY_TAG_OFFLOAD=256 verify 2 "RoCE, MPI_THREAD_MULTIPLE, tags matched by the device" "" -t threads p2p rma
 	parts=1
-	FI_INLAY_TAG_OFFLOAD=256 verify 2 "tags matched by the device" "" -s 9 p2p
 	[ -n "$MPI_MATRIX" ] || verify 3 "RoCE" "" -s 2 storm
 	parts=3
 	[ -z "$MPI_MATRIX" ] || verify 4 "InfiniBand" "--link ib" -s 2

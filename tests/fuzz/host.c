@@ -44,7 +44,7 @@ struct host_model {
 	uint32_t granted;       /* for a response by key */
 	uint32_t after, how;    /* what its callback does */
 	int status;
-	uint32_t by, len, told; /* told: the response is that of the last completion, and lies in data */
+	uint32_t len, told;     /* told: the response is that of the last completion, and lies in data */
 	uint8_t data[256];
 };
 
@@ -84,7 +84,6 @@ static struct {
 	struct host_message messages[HOST_MESSAGES];
 	uint32_t num_messages;
 	struct host_command commands[HOST_COMMANDS];
-	struct inlay_task_keys keys[HOST_TASKS];
 	uint32_t submitted, sent;       /* of them, by their number */
 	uint32_t outstanding, late, strays, broken;
 	uint32_t dead, receives_first;  /* the device gives back what was posted, unused */
@@ -94,10 +93,9 @@ static struct {
 
 /* ---- The model ---- */
 
-static void host_result(struct host_model *m, int status, uint32_t by, uint32_t len)
+static void host_result(struct host_model *m, int status, uint32_t len)
 {
 	m->status = status;
-	m->by = by;
 	m->len = len;
 }
 
@@ -129,7 +127,7 @@ static void host_break(void)
 			continue;
 		m->state = HOST_SETTLED;
 		m->told = 0;
-		host_result(m, host.h.broken, INLAY_TASK_BY_CONNECTION, 0);
+		host_result(m, host.h.broken, 0);
 	}
 	host.broken = 1;
 	host.outstanding = host.late = 0;
@@ -142,18 +140,16 @@ static void host_answered(struct host_model *m, const uint8_t *msg, uint32_t byt
 
 	m->state = HOST_SETTLED;
 	m->told = 0;
-	host_result(m, -EBADMSG, INLAY_TASK_BY_HOST, 0);
-	if (status > 4095 || kind < INLAY_TASK_ANSWER || kind > INLAY_TASK_REFUSED)
+	host_result(m, -EBADMSG, 0);
+	if (status > 4095 || kind < INLAY_TASK_ANSWER || kind > INLAY_TASK_WRITTEN)
 		return;
-	if (kind == INLAY_TASK_REFUSED && bytes == 32 && !length && status)
-		host_result(m, -(int)status, INLAY_TASK_BY_WORKER, 0);
 	if (kind == INLAY_TASK_WRITTEN && bytes == 32 && length > HOST_ROOM && length <= m->granted) {
-		host_result(m, -(int)status, INLAY_TASK_BY_HANDLER, length);
+		host_result(m, -(int)status, length);
 		m->told = 1;
 		memcpy(m->data, host.user + (m - host.m) * USER_BYTES + 512, length);
 	}
 	if (kind == INLAY_TASK_ANSWER && bytes == 32 + (uint64_t)length) {
-		host_result(m, -(int)status, INLAY_TASK_BY_HANDLER, length);
+		host_result(m, -(int)status, length);
 		m->told = 1;
 		memcpy(m->data, msg + 32, length);
 	}
@@ -384,7 +380,7 @@ static void host_callback(struct inlay_task *t, uint64_t user_data, uint64_t hos
 	sure(i < HOST_TASKS && m->t == t && host_user_data == 77);
 	host_sync();
 	sure(m->state == HOST_SETTLED || m->state == HOST_EARLY);
-	sure(t->state == INLAY_TASK_IDLE && inlay_task_status(t) == m->status && t->by == m->by);
+	sure(t->state == INLAY_TASK_IDLE && inlay_task_status(t) == m->status);
 	host_response(m);
 	host_idle(i);
 	if (m->after & 1 && host.depth < 20) {
@@ -683,7 +679,7 @@ static void host_begin(uint32_t one, uint32_t two)
 	struct inlay_task_host_params p = inlay_task_host_default();
 	struct inlay_keys keys = {HOST_LKEY, INLAY_NO_KEY};
 	struct inlay_task_address peer;
-	uint32_t i;
+	uint32_t i, k;
 
 	p.tasks = HOST_TASKS;
 	p.in_flight = one & 1 ? 8 : 4;
@@ -717,11 +713,11 @@ static void host_begin(uint32_t one, uint32_t two)
 		host.m[i].state = HOST_IDLE;
 		host.m[i].context = host.m[i].t->ids.context;
 		/* Some of the tasks have keys; without a device there is no ibv_alloc_mw */
-		host.keys[i].task = host.m[i].t;
-		host.windows[2 * i].rkey = host.keys[i].rkey[0] = (0x100 + 2 * i) << 8;
-		host.windows[2 * i + 1].rkey = host.keys[i].rkey[1] = (0x101 + 2 * i) << 8;
+		host.windows[2 * i].rkey = (0x100 + 2 * i) << 8;
+		host.windows[2 * i + 1].rkey = (0x101 + 2 * i) << 8;
 		if (i < (one >> 3 & 1 ? HOST_TASKS : one >> 4 & 3))
-			host.m[i].t->keys = &host.keys[i];
+			for (k = 0; k < 2; k++)
+				host.m[i].t->rkey[k] = host.windows[2 * i + k].rkey;
 	}
 }
 
@@ -763,7 +759,7 @@ static void host_step(struct fuzz_in *in)
 		m->state = HOST_EARLY;
 		m->told = 0;
 		host.late++;
-		host_result(m, -ECANCELED, INLAY_TASK_BY_HOST, 0);
+		host_result(m, -ECANCELED, 0);
 		break;
 	case 14:
 		if (m->state == HOST_FREE) {
@@ -817,7 +813,7 @@ static void host_input(const uint8_t *data, size_t size)
 	for (i = 0; i < HOST_TASKS; i++)
 		sure(host.m[i].state == HOST_FREE || host.m[i].state == HOST_IDLE);
 	sure(!host.h.outstanding);
-	inlay_task_host_unmake_(&host.h);
+	sure(!inlay_task_host_destroy(&host.h));
 	for (i = 0; i < HOST_TASKS; i++)
 		host_unchain(i);
 	inlay_inventory_destroy(host.inventory);

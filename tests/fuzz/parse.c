@@ -157,7 +157,7 @@ static void parse_message(const uint8_t *at, uint32_t n)
 	if (!inlay_task_message_read_(&m, at, n)) {
 		sure(m.flags & INLAY_TASK_PAYLOAD_KEY ? m.at == n && m.length == m.payload.bytes :
 		     m.kind == INLAY_TASK_WRITTEN ? m.at == n : (uint64_t)m.at + m.length == n);
-		sure(m.status <= 0 && m.status >= -INLAY_TASK_STATUS_MAX && (m.kind != INLAY_TASK_REFUSED || (m.status && !m.length)));
+		sure(m.status <= 0 && m.status >= -INLAY_TASK_STATUS_MAX);
 		parse_read.messages++;
 		sure(message_write(again, &m) == m.at && m.at <= n && !memcmp(again, at, m.at));
 	} else if (n < INLAY_TASK_HEAD || at[0] != INLAY_TASK_VERSION) {

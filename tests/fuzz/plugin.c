@@ -302,10 +302,6 @@ static void plugin_answer_seen(uint32_t conn, const uint8_t *msg, uint32_t n)
 	c = &plug.commands[context];
 	sure(c->conn == conn && c->state == PLUGIN_COME);
 	c->state = PLUGIN_SENT;
-	if (msg[1] == INLAY_TASK_REFUSED) {
-		sure(n == 32);
-		return;
-	}
 	if (msg[1] == INLAY_TASK_WRITTEN) {
 		sure(inlay_task_get32_(msg + 4) <= c->granted && c->plugin == ECHO_ID);
 		return;

@@ -314,7 +314,7 @@ static void worker_answer_seen(uint32_t conn, const uint8_t *msg, uint32_t n)
 		    c->destination != fuzz_le(msg + 24, 8))
 			continue;
 		if (c->state == WORKER_COME && c->fate != WORKER_HANDLED) {
-			sure(kind == INLAY_TASK_REFUSED && !length);
+			sure(kind == INLAY_TASK_ANSWER && !length);
 			sure(status == (c->fate == WORKER_BAD ? -EBADMSG : c->fate == WORKER_TOO_BIG ? -E2BIG : -ENOENT));
 		} else if (c->state == WORKER_ANSWERED) {
 			sure(c->kind == kind && length == c->answer && status == c->status);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The headers beside those of others: before and after mlx5dv.h, Linux's mlx5_ifc.h, DPDK's, UCX's and libfabric's, and all of them at
-# once, in C and C++. RDMA_CORE=DIR does so again with the headers of another rdma-core: a source tree, built or not.
+# once, in C and C++. Without COMPILERS_ALL=1, only those that cannot be with all the others are seen apart, and by gcc and g++.
+# RDMA_CORE=DIR does so again with the headers of another rdma-core: a source tree, built or not.
 . tests/tap.sh
 
 printf '#include <inlay/%s>\n' $(cd include/inlay && ls ./*.h | sed 's,^\./,,') inlay.h mmap/pci.h >"$dir/inlay.h"
@@ -75,10 +76,10 @@ round() # where
 			skip "$where$name" "not installed: $(sed -n 's/.*fatal error: //p' "$dir/out" | head -n 1)"
 			continue
 		fi
-		beside "$name" "$dir/one.h" "gcc -std=gnu11"
-		[ "$name" = "Linux's mlx5_ifc.h" ] || cat "$dir/one.h" >>"$dir/all.h" # it is not C++
+		[ "$name" != "Linux's mlx5_ifc.h" ] && cat "$dir/one.h" >>"$dir/all.h" && [ -z "$COMPILERS_ALL" ] || # Linux's is not C++
+			beside "$name" "$dir/one.h" "gcc -std=gnu11"
 	done
-	beside "all" "$dir/all.h" "g++ -x c++ -std=gnu++17" "clang -std=gnu17"
+	beside "all" "$dir/all.h" "gcc -std=gnu11" "g++ -x c++ -std=gnu++17" ${COMPILERS_ALL:+"clang -std=gnu17"}
 	same "${where}none of them defines a macro of our names" "" "$(gcc -std=gnu11 -E -dM $core -isystem "$dir/linux" $dpdk -x c "$dir/all.h" | grep -i 'define _*inlay')"
 }
 

@@ -138,17 +138,16 @@ try "recovery.md's example recovers a queue pair" recovers
 # Targets of make, files and links that pages name: those that do not exist
 unknown()
 {
-	local page name at
-	for page in $(find . -name '*.md' ! -path './build*'); do
-		at=$(dirname "$page")
-		for name in $(grep -ohP '(^|`)make( [a-z-]+(?![a-z/-]))+' "$page" | sed 's/.*make//'); do
-			grep -q "^$name:" Makefile || echo "$page: make $name"
-		done
-		for name in $(grep -ohE '`((tests|examples|bench|pkgconfig|include/inlay)/[a-z0-9_./-]+|[a-z_]+/[a-z0-9_]+\.[ct]\b)|]\([^)#:]+' "$page" |
-			sed 's/^`//; s/^](//'); do
-			[ -e "$at/$name" ] || [ -e "$name" ] || [ -e "tests/$name" ] || echo "$page: $name"
-		done
-	done
+	find . -name '*.md' ! -path './build*' | xargs perl -ne '
+		BEGIN { open my $m, "<", "Makefile" or die; for (<$m>) { $target{$1} = 1 if /^([a-z-]+):/ } }
+		my ($at) = $ARGV =~ m,(.*)/,;
+		while (/(?:^|`)make((?: [a-z-]+(?![a-z\/-]))+)/g) {
+			$target{$_} or print "$ARGV: make $_\n" for split " ", $1;
+		}
+		while (m,`((?:tests|examples|bench|pkgconfig|include/inlay)/[a-z0-9_./-]+|[a-z_]+/[a-z0-9_]+\.[ct]\b)|]\(([^)#:]+),g) {
+			my $name = $1 // $2;
+			-e "$at/$name" || -e $name || -e "tests/$name" or print "$ARGV: $name\n";
+		}'
 }
 same "what the pages name is there" "" "$(unknown)"
 if grep -nE '@[A-Z]+@' README.md >"$dir/out"; then false; fi

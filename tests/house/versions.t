@@ -36,11 +36,14 @@ same "a library exports what it means to, and nothing of inlay" library "$(expor
 {
 	printf '#include <inlay/%s>\n' $(cd include/inlay && find . -name '*.h' | sed 's,^\./,,' | sort)
 } >"$dir/all.c"
-for compiler in "gcc -std=gnu11" "g++ -x c++ -std=gnu++17"; do
-	$compiler -O0 -fkeep-static-functions -fkeep-inline-functions -Iinclude -DINLAY_CHECKED=1 -c -o "$dir/all.o" "$dir/all.c" 2>"$dir/out"
-	same "${compiler%% *}: no external linkage" "" "$(nm -g --defined-only "$dir/all.o" | grep inlay)"
-	same "${compiler%% *}: functions are there" 1 "$(($(nm "$dir/all.o" | grep -c ' t .*inlay_') > 500))"
-done
+g++ -x c++ -std=gnu++17 -O0 -fkeep-static-functions -fkeep-inline-functions -Iinclude -DINLAY_CHECKED=1 -S -o "$dir/all.s" "$dir/all.c" 2>"$dir/out"
+same "C++: no external linkage" "" "$(grep -E '^\s\.(globl|weak)\s.*inlay' "$dir/all.s")"
+same "C++: functions are there" 1 "$(($(grep -c '^_ZL[0-9]*inlay_.*:' "$dir/all.s") > 500))"
+linkage=(clang -std=gnu11 -Iinclude -DINLAY_CHECKED=1 -fsyntax-only -Werror -Wmissing-prototypes -Wmissing-variable-declarations)
+try "C: no external linkage" "${linkage[@]}" "$dir/all.c"
+printf 'int x;\nint f(void) { return 1; }\n' >"$dir/bad.c"
+"${linkage[@]}" "$dir/bad.c" >"$dir/out" 2>&1
+same "it would be seen" 2 "$(grep -c error: "$dir/out")"
 
 try "three libraries of two versions in one process" tests/softdev/run "$dir/main" "$dir/mpi.so" "$dir/checked.so" "$dir/rpc.so"
 sed 's/^good /# /' "$dir/out"

@@ -24,6 +24,8 @@ use integer;             # that wrap as addresses do
 
 my ($objdump, $nm, $qemu, $program) = @ARGV;
 my (%symbol, %code, %function);
+my %what = (wqes => 'wqe', rwqes => 'rwqe', swqes => 'swqe', srecord => 'srec', record => 'rec', rrecord => 'rrec',
+	reg => 'reg', cq_page => 'arm', cqes => 'slot', cq_record => 'free', uar => 'lock');
 
 for (`$nm -S $program`) {
 	$symbol{$3} = [hex $1, hex $2] if /^([0-9a-f]+) ([0-9a-f]+) \w (\w+)$/;
@@ -37,9 +39,7 @@ for (`$objdump -d --no-show-raw-insn $program`) {
 sub named # address, loaded or stored, by which instruction
 {
 	my ($at, $how, $text) = @_;
-	my %what = (wqes => 'wqe', rwqes => 'rwqe', swqes => 'swqe', srecord => 'srec', record => 'rec', rrecord => 'rrec',
-		reg => 'reg', cq_page => 'arm', cqes => 'slot');
-	for my $name (keys %symbol) {
+	for my $name (keys %what) {
 		my ($begin, $size) = @{$symbol{$name}};
 		next if $at < $begin || $at >= $begin + $size;
 		my $offset = $at - $begin;
@@ -109,9 +109,7 @@ sub aarch64
 }
 
 my $arm = `$objdump -f $program` =~ /aarch64/;
-my $log = "$program.log";
-system("$qemu -singlestep -d cpu,nochain -D $log $program") == 0 or die "fences.pl: $qemu: status $?\n";
-open my $trace, '<', $log or die "fences.pl: $log: $!\n";
+open my $trace, '-|', "$qemu -singlestep -d cpu,nochain -D /dev/stdout $program" or die "fences.pl: $qemu: $!\n";
 
 my ($scenario, @did, $count, %r);
 
@@ -167,3 +165,4 @@ while (<$trace>) {
 }
 registers($text);
 report();
+close $trace or die "fences.pl: $qemu: status $?\n";

@@ -38,6 +38,7 @@ static struct inlay_task_host_params host_params(void)
 {
 	struct inlay_task_host_params p = inlay_task_host_default();
 
+	p.windows = 1;
 	p.path = quick();
 	p.tasks = 8;
 	p.in_flight = 8;
@@ -223,7 +224,6 @@ static void host_make(void)
 	line = (struct line *)pages(sizeof(*line));
 	line->host_memory = pages(inlay_task_host_size(&p));
 	must(inlay_task_host_create(&line->host, line->host_memory, inlay_task_host_size(&p), dev.pd, &p, NULL));
-	keys_make(line);
 	put(&line->host.link.self, sizeof(theirs));
 	get(theirs, sizeof(theirs));
 	must(inlay_task_host_connect(&line->host, theirs, sizeof(theirs), NULL));
@@ -233,7 +233,6 @@ static void host_make(void)
 static void host_free(void)
 {
 	must(inlay_task_host_destroy(&line->host));
-	keys_free(line);
 	free(line->host_memory);
 	free(line);
 }
@@ -286,7 +285,6 @@ static void all_lost(struct inlay_task **t, uint32_t n)
 		assert_int_equal(go(), 0);
 	for (i = 0; i < n; i++) {
 		assert_int_equal(completed[i], 1);
-		assert_int_equal(t[i]->by, INLAY_TASK_BY_CONNECTION);
 		assert_int_equal(inlay_task_status(t[i]), line->host.broken);
 		assert_int_equal(inlay_task_submit(t[i], INLAY_RING), -ENOTCONN);
 		must(inlay_task_release(t[i]));
@@ -424,7 +422,7 @@ static uint32_t send_many(uint32_t commands)
 					assert_int_equal(inlay_buf_data_len(r), inlay_buf_data_len(buf));
 					assert_memory_equal(inlay_buf_data(r), inlay_buf_data(buf), inlay_buf_data_len(r));
 				} else {
-					assert_int_equal(t[i]->by, INLAY_TASK_BY_CONNECTION);
+					assert_int_equal(inlay_task_status(t[i]), line->host.broken);
 				}
 			}
 			if (!flying[i] && sent < commands && line->host.limit) {
@@ -531,8 +529,6 @@ static void late(void **state)
 			assert_int_equal(inlay_task_submit(t, INLAY_RING), -EBUSY);
 			assert_int_equal(inlay_task_release(t), -EPERM);
 			assert_int_equal(inlay_task_set_payload(t, NULL), -EBUSY);
-			assert_int_equal(inlay_task_keys_create(t->keys, t, NULL), -EBUSY);
-			assert_int_equal(inlay_task_keys_destroy(t->keys), -EBUSY);
 			if (way)
 				must(inlay_task_cancel(t, 1));
 			until(completed[0]);

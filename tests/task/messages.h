@@ -3,7 +3,7 @@
 #ifndef TESTS_TASK_MESSAGES_H
 #define TESTS_TASK_MESSAGES_H
 
-#include <inlay/task/link.h>
+#include <inlay/task/wire.h>
 
 /* Writes the head and the keys. Returns their bytes. The data comes next. */
 static inline uint32_t message_write(uint8_t *at, const struct inlay_task_message *m)

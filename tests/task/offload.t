@@ -34,7 +34,7 @@ refused() # name pattern program option...: ends with $status, which is 1, and o
 	local name=$1 pattern=$2
 	shift 2
 	"$@" >"$dir/stdout" 2>"$dir/out"
-	[ $? = ${status:-1} ] && [ "$(wc -l <"$dir/out")" = 1 ] && grep -q -e "$pattern" "$dir/out"
+	[ $? = ${status:-1} ] && mapfile -t said <"$dir/out" && [ ${#said[@]} = 1 ] && [[ $said =~ $pattern ]]
 	result $? "$name"
 }
 
@@ -204,7 +204,8 @@ for fd in {20..79}; do
 done
 try "a host beside 60 that say nothing, or half of it" offload --worker "$at/address" --iters 20
 # With EAGAIN when too many came behind it, else, after its time, with ETIMEDOUT
-answers=$(for fd in {20..79}; do timeout 300 head -c 12 <&$fd | od -An -tx1 | tr -d ' \n'; echo; done | grep -cE '^696e6c61796d65650100(0b|6e)00$')
+answers=$(timeout 300 perl -e 'for (20 .. 79) { open my $f, "<&=", $_; read $f, my $answer, 12; print unpack("H*", $answer), "\n" }' |
+	grep -cE '^696e6c61796d65650100(0b|6e)00$')
 same "each of them is told why, and sent away" 60 "$answers"
 for fd in {20..79}; do
 	eval "exec $fd>&-"

@@ -255,7 +255,6 @@ static void host_free(struct side *s)
 		if (now() > end)
 			fail_msg("a host has not ended");
 	}
-	keys_free(&s->line);
 	free(s->line.host_memory);
 	free(s);
 }

@@ -33,7 +33,6 @@ struct line {
 	struct inlay_task_conn conn;
 	struct desk *desk;
 	void *host_memory, *conn_memory;
-	struct inlay_task_keys *keys; /* of the first tasks */
 	void *near_memory;      /* behind the host's: for an inventory of NEAR buffers */
 };
 
@@ -102,32 +101,6 @@ UNUSED static void desk_free(struct desk *d)
 	free(d);
 }
 
-#define WITH_KEYS 24u               /* tasks of a host that have keys, at most */
-
-static uint32_t keyed(const struct line *l)
-{
-	return l->host.num < WITH_KEYS ? l->host.num : WITH_KEYS;
-}
-
-static void keys_make(struct line *l)
-{
-	uint32_t i;
-
-	l->keys = (struct inlay_task_keys *)pages(WITH_KEYS * sizeof(*l->keys));
-	for (i = 0; i < keyed(l); i++)
-		must(inlay_task_keys_create(&l->keys[i], &l->host.tasks[i], NULL));
-}
-
-/* After the host is destroyed */
-static void keys_free(struct line *l)
-{
-	uint32_t i;
-
-	for (i = 0; i < keyed(l); i++)
-		must(inlay_task_keys_destroy(&l->keys[i]));
-	free(l->keys);
-}
-
 /* Answers with what the handler has left in the command */
 UNUSED static int respond(struct inlay_task_cmd *cmd, int status)
 {
@@ -141,7 +114,6 @@ UNUSED static void line_make(struct line *l, struct desk *d, const struct inlay_
 	l->near_memory = (uint8_t *)l->host_memory + inlay_round_up(inlay_task_host_size(p), INLAY_CACHE_LINE);
 	l->conn_memory = pages(inlay_task_conn_size(&d->params));
 	must(inlay_task_host_create(&l->host, l->host_memory, inlay_task_host_size(p), dev.pd, p, NULL));
-	keys_make(l);
 	must(inlay_task_conn_create(&l->conn, l->conn_memory, inlay_task_conn_size(&d->params), &d->worker, &l->host.link.self,
 				    INLAY_TASK_ADDRESS, NULL));
 	must(inlay_task_host_connect(&l->host, &l->conn.link.self, INLAY_TASK_ADDRESS, NULL));
@@ -150,7 +122,6 @@ UNUSED static void line_make(struct line *l, struct desk *d, const struct inlay_
 UNUSED static void line_free(struct line *l)
 {
 	must(inlay_task_host_destroy(&l->host));
-	keys_free(l);
 	must(inlay_task_conn_destroy(&l->conn));
 	free(l->host_memory);
 	free(l->conn_memory);

@@ -85,6 +85,7 @@ UNUSED static void plain(void)
 	hp = inlay_task_host_default();
 	wp = inlay_task_worker_default();
 	hp.tasks = hp.in_flight = TASKS;
+	hp.windows = 1;
 	wp.credits = wp.spare = TASKS;
 }
 
@@ -204,7 +205,6 @@ UNUSED static void good(const struct inlay_task *t, uint32_t len, uint32_t seed)
 	const struct inlay_buf *buf = inlay_task_response(t);
 
 	assert_int_equal(inlay_task_status(t), 0);
-	assert_int_equal(t->by, INLAY_TASK_BY_HANDLER);
 	assert_int_equal(inlay_buf_data_len(buf), len);
 	assert_int_equal(differs(inlay_buf_data(buf), len, seed), len);
 }

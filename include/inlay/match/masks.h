@@ -30,7 +30,7 @@ INLAY_APART void inlay_match_unlink_all_(struct inlay_match *m, uint32_t e, uint
 		c = (uint32_t)__builtin_ctz(classes);
 		inlay_match_unlink_(m, e, c);
 		if (m->cls[c].last == e)
-			m->cls[c].last = m->entry[e].older;
+			m->cls[c].last = inlay_match_at_(m, e)->older;
 	}
 }
 
@@ -44,15 +44,13 @@ INLAY_ALWAYS void inlay_match_forget_(struct inlay_match *m, struct inlay_match_
 	inlay_match_free_(m, entry, e);
 }
 
-/* Forgets a receive that is out of its class. */
+/* Forgets a receive that is out of its class or list. */
 INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, struct inlay_match_entry_ *entry, uint32_t e)
 {
-	const uint32_t c = (uint32_t)__builtin_ctz(entry->in);
+	struct inlay_match_class_ *cls = &m->cls[__builtin_ctz(entry->in)];
 
-	if (c == INLAY_MATCH_LISTED_)
-		inlay_match_unlist_(m, entry);
-	m->cls[c].hw -= entry->in_hw;
-	if (!--m->cls[c].posted)
+	cls->hw -= entry->in_hw;
+	if (!--cls->posted)
 		m->live &= (uint16_t)~entry->in;
 	inlay_match_free_(m, entry, e);
 }
@@ -60,15 +58,17 @@ INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, struct inlay_match_e
 /* Takes out any entry. */
 INLAY_APART void inlay_match_take_(struct inlay_match *m, uint32_t e)
 {
-	struct inlay_match_entry_ *entry = &m->entry[e];
+	struct inlay_match_entry_ *entry = inlay_match_at_(m, e);
+	const uint32_t c = (uint32_t)__builtin_ctz(entry->in); /* of a message 0 */
 
-	if (entry->kind == INLAY_MATCH_UNEXPECTED) {
-		inlay_match_unlink_(m, e, 0);
+	if (c == INLAY_MATCH_LISTED_)
+		inlay_match_unlist_(m, entry);
+	else
+		inlay_match_unlink_(m, e, c);
+	if (entry->kind == INLAY_MATCH_UNEXPECTED)
 		inlay_match_forget_(m, entry, e);
-	} else {
-		inlay_match_unlink_all_(m, e, entry->in & ~(1u << INLAY_MATCH_LISTED_));
+	else
 		inlay_match_leave_(m, entry, e);
-	}
 }
 
 /* ---- Classes ---- */
@@ -97,9 +97,9 @@ INLAY_APART uint32_t inlay_match_claim_(struct inlay_match *m, uint64_t mask)
 				best = c;
 		if (!best)
 			return 0;
-		for (e = m->cls[best].last; e; e = m->entry[e].older) {
+		for (e = m->cls[best].last; e; e = inlay_match_at_(m, e)->older) {
 			inlay_match_unlink_(m, e, best);
-			m->entry[e].in &= (uint16_t)~(1u << best);
+			inlay_match_at_(m, e)->in &= (uint16_t)~(1u << best);
 		}
 		m->cls[best].last = 0;
 	}
@@ -114,37 +114,44 @@ INLAY_ALWAYS uint32_t inlay_match_find_entered_(const struct inlay_match *m, uin
 {
 	uint32_t e;
 
-	*rest = m->entry[0].newer;
+	*rest = inlay_match_at_(m, 0)->newer;
 	if (!c || !*rest)
 		return 0;
-	e = *inlay_match_slot_(m, c, tag) >> 4;
-	*rest = e ? 0 : m->entry[m->cls[c].last].newer;
-	return m->entry[e].kind == INLAY_MATCH_UNEXPECTED ? e : 0;
+	e = *inlay_match_slot_(m, c, tag) & ~15u;
+	*rest = e ? 0 : inlay_match_at_(m, m->cls[c].last)->newer;
+	return inlay_match_at_(m, e)->kind == INLAY_MATCH_UNEXPECTED ? e : 0;
 }
 
 /* The oldest message from this one on that matches, or 0. */
 INLAY_APART uint32_t inlay_match_walk_(const struct inlay_match *m, uint32_t e, uint64_t tag, uint64_t mask)
 {
-	while (e && (m->entry[e].tag ^ tag) & mask)
-		e = m->entry[e].newer;
+	while (e && (inlay_match_at_(m, e)->tag ^ tag) & mask)
+		e = inlay_match_at_(m, e)->newer;
 	return e;
 }
 
 /* As above, and enters the messages that it passes in the class. */
 INLAY_APART uint32_t inlay_match_enter_(struct inlay_match *m, uint32_t c, uint32_t e, uint64_t tag)
 {
-	for (; e && (m->entry[e].tag ^ tag) & m->mask[c]; e = m->entry[e].newer) {
-		inlay_match_link_(m, inlay_match_slot_(m, c, m->entry[e].tag), c, e << 4 | c);
-		m->entry[e].in |= (uint16_t)(1u << c);
+	uint32_t *slot;
+
+	for (; e && (inlay_match_at_(m, e)->tag ^ tag) & m->mask[c]; e = inlay_match_at_(m, e)->newer) {
+		slot = inlay_match_slot_(m, c, inlay_match_at_(m, e)->tag);
+		inlay_match_link_(m, slot, *slot, c, inlay_match_ref_(c, e, 0));
+		inlay_match_at_(m, e)->in |= (uint16_t)(1u << c);
 		m->cls[c].last = e;
 	}
 	return e;
 }
 
-/* Posts a receive whose mask has no ignored bit, unless a message matches. Returns either; 0: full. */
+/*
+ * Posts a receive whose mask has no ignored bit, or takes out the oldest message that matches.
+ * Returns the entry of either, or 0 when the table is full. An entry that has left is FREE, and
+ * otherwise as it was.
+ */
 INLAY_APART uint32_t inlay_match_post_masked_(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie)
 {
-	uint32_t c = inlay_match_class_of_(m, mask), e, rest;
+	uint32_t c = inlay_match_class_of_(m, mask), e, rest, *slot;
 
 	if (!c)
 		c = inlay_match_claim_(m, mask);
@@ -152,17 +159,21 @@ INLAY_APART uint32_t inlay_match_post_masked_(struct inlay_match *m, uint64_t ta
 	e = inlay_match_find_entered_(m, c, tag, &rest);
 	if (rest)
 		e = c ? inlay_match_enter_(m, c, rest, tag) : inlay_match_walk_(m, rest, tag, mask);
-	if (e)
+	if (e) {
+		inlay_match_take_(m, e);
 		return e;
+	}
 	if (!c)
 		c = INLAY_MATCH_LISTED_;
 	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & mask, mask, c, cookie);
 	if (INLAY_UNLIKELY(!e))
 		return 0;
-	if (c == INLAY_MATCH_LISTED_)
+	if (c == INLAY_MATCH_LISTED_) {
 		inlay_match_append_(m, INLAY_MATCH_LIST_, e);
-	else
-		inlay_match_link_(m, inlay_match_slot_(m, c, tag), c, e << 4 | c);
+	} else {
+		slot = inlay_match_slot_(m, c, tag);
+		inlay_match_link_(m, slot, *slot, c, inlay_match_ref_(c, e, 1));
+	}
 	m->same = m->live ? m->same & mask & ~(tag ^ m->shared) : mask;
 	m->shared = tag;
 	m->cls[c].posted++;
@@ -172,50 +183,57 @@ INLAY_APART uint32_t inlay_match_post_masked_(struct inlay_match *m, uint64_t ta
 
 /* ---- Masked receives for a message ---- */
 
-/* The oldest masked receive that matches, if older than `than`; else 0. *slot: its slot, or NULL. */
-INLAY_APART uint32_t inlay_match_search_(const struct inlay_match *m, uint64_t tag, uint64_t than, uint32_t **slot)
+INLAY_APART uint32_t inlay_match_search_(struct inlay_match *m, uint64_t tag, const struct inlay_match_entry_ *exact)
 {
+	uint64_t than = exact->kind == INLAY_MATCH_POSTED ? exact->seq : ~(uint64_t)0;
 	const struct inlay_match_entry_ *entry;
-	uint32_t *at, c, e, first = 0;
+	uint32_t *at, *slot = NULL, c, e, first = 0;
 
-	*slot = NULL;
 	for (c = 1; c < m->classes; c++) {
 		at = inlay_match_slot_(m, c, tag);
-		entry = inlay_match_at_(m, c, *at);
-		if (INLAY_UNLIKELY(entry->kind == INLAY_MATCH_POSTED) && entry->seq < than) {
+		if (INLAY_LIKELY(!*at))
+			continue;
+		entry = inlay_match_at_(m, *at & ~15u);
+		if (entry->kind == INLAY_MATCH_POSTED && entry->seq < than) {
 			than = entry->seq;
-			first = *at >> 4;
-			*slot = at;
+			first = *at & ~15u;
+			slot = at;
 		}
 	}
-	for (e = m->entry[INLAY_MATCH_LIST_].newer; m->entry[e].seq < than; e = m->entry[e].newer)
-		if (!((m->entry[e].tag ^ tag) & m->entry[e].mask)) {
-			*slot = NULL;
-			return e;
+	for (e = inlay_match_at_(m, INLAY_MATCH_LIST_)->newer; inlay_match_at_(m, e)->seq < than; e = entry->newer) {
+		entry = inlay_match_at_(m, e);
+		if (!((entry->tag ^ tag) & entry->mask)) {
+			first = e;
+			slot = NULL;
+			break;
 		}
+	}
+	if (!first)
+		return 0;
+	if (slot)
+		inlay_match_unlink_first_(m, slot, 1);
+	else
+		inlay_match_unlist_(m, inlay_match_at_(m, first));
+	inlay_match_leave_(m, inlay_match_at_(m, first), first);
 	return first;
 }
 
-/* The same. With many masks, looks first whether any bucket is in use: 5 instructions for each, not 20. */
-INLAY_APART uint32_t inlay_match_find_receive_(const struct inlay_match *m, uint64_t tag, uint64_t than,
-					       uint32_t **slot)
+/*
+ * Takes out the oldest masked receive that matches, unless `exact` is a receive and older. Returns
+ * its entry, or 0. With many masks, first looks whether any bucket is in use: 5 instructions for
+ * each mask, not 15.
+ */
+INLAY_APART uint32_t inlay_match_take_masked_(struct inlay_match *m, uint64_t tag,
+					      const struct inlay_match_entry_ *exact)
 {
 	uint32_t c, any = 0;
 
 	if (m->classes <= INLAY_MATCH_FEW_ || m->live >> INLAY_MATCH_LISTED_)
-		return inlay_match_search_(m, tag, than, slot);
+		return inlay_match_search_(m, tag, exact);
 	INLAY_UNROLL_(8)
 	for (c = 1; c <= INLAY_MATCH_CLASSES; c++)
 		any |= m->wild[c + ((tag & m->mask[c]) * m->multiplier >> m->shift)];
-	return any ? inlay_match_search_(m, tag, than, slot) : 0;
-}
-
-/* Takes out what that found. */
-INLAY_APART void inlay_match_take_receive_(struct inlay_match *m, uint32_t e, uint32_t *slot)
-{
-	if (slot)
-		inlay_match_unlink_first_(m, slot, 1);
-	inlay_match_leave_(m, &m->entry[e], e);
+	return any ? inlay_match_search_(m, tag, exact) : 0;
 }
 
 #endif

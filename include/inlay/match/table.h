@@ -12,9 +12,10 @@
  * The hash is the key times an odd number, so different keys have different hashes and no path is
  * longer than 65 nodes; most have one or two.
  *
- * A key is (tag & mask of its class). Class 0 is the exact one. It has buckets of its own, and its
- * nodes lie in the entries: exact matching touches one cache line per entry. The other classes
- * (match/masks.h) share a second array of buckets, and their nodes lie in a second array.
+ * A key is (tag & mask of its class). Class 0 is the exact one and has buckets of its own. The
+ * other classes (match/masks.h) share a second array; a message that they have entered has a node
+ * for each of them in an array apart. All other nodes are in the entries, so that matching touches
+ * one cache line per entry.
  *
  * Invariants:
  *   - Under one key there are only receives or only messages.
@@ -50,7 +51,12 @@ struct inlay_match_found {
 	uint32_t hw;              /* under this number */
 };
 
-/* An entry's place in a class. A reference to it is entry << 4 | class; 0 is none. */
+/*
+ * An entry's place in a class. An entry is named by 16 times its number, a quarter of its offset in
+ * the array; 0 is none. A reference to its node adds twice the class modulo 8, and for a masked
+ * receive, whose node is in the entry, INLAY_MATCH_OWN_. Else it is an eighth of the node's offset
+ * among the others.
+ */
 struct inlay_match_node_ {
 	uint32_t child[2];        /* [0] INLAY_MATCH_MEMBER_: not the first of its key, so not in the tree */
 	uint32_t next;            /* in the ring, oldest first; the newest's is the oldest */
@@ -58,14 +64,15 @@ struct inlay_match_node_ {
 };
 
 #define INLAY_MATCH_MEMBER_ (~(uint32_t)0)
+#define INLAY_MATCH_OWN_ 1u
 #define INLAY_MATCH_LISTED_ 9u             /* pseudo-class of the list of receives */
-#define INLAY_MATCH_LIST_ 1u               /* entry 1 heads that list, entry 0 the list of messages */
-#define INLAY_MATCH_FIRST_ 2u              /* the first entry for receives and messages */
+#define INLAY_MATCH_LIST_ 16u              /* the entry that heads that list; 0 heads the list of messages */
+#define INLAY_MATCH_FIRST_ 32u             /* the first entry for receives and messages */
 
 struct inlay_match_entry_ {
 	uint64_t tag;             /* of a receive: & mask */
 	uint64_t seq;
-	struct inlay_match_node_ node; /* in class 0; of a free entry, next is the next free one */
+	struct inlay_match_node_ node; /* receive: in its class; message: in class 0; free: next is free, too */
 	uint64_t cookie;
 	uint64_t mask;
 	uint32_t older;           /* in a list; of its head: the newest */
@@ -74,11 +81,6 @@ struct inlay_match_entry_ {
 	uint8_t kind;             /* enum inlay_match_kind; heads are FREE */
 	uint8_t in_hw;
 	uint16_t in;              /* bit c: it is in class c */
-};
-
-/* An entry's places in the other classes. */
-struct inlay_match_side_ {
-	struct inlay_match_node_ node[INLAY_MATCH_CLASSES];
 };
 
 struct inlay_match_class_ {
@@ -104,33 +106,40 @@ struct inlay_match {
 	uint64_t mask[INLAY_MATCH_CLASSES + 1]; /* of each class; [0]: all bits but the ignored ones */
 
 	struct inlay_match_class_ cls[INLAY_MATCH_LISTED_ + 1];
-	struct inlay_match_side_ *side;
+	struct inlay_match_node_ *side; /* of messages in the other classes: 8 for each entry */
 	uint32_t *wild;           /* buckets of the other classes */
 	uint64_t same;            /* bits in which all masked receives since live was 0 agree, */
 	uint64_t shared;          /* and a tag with these bits */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_match_entry_) == INLAY_CACHE_LINE, "an entry is one line");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_match_side_) == 2 * INLAY_CACHE_LINE, "its other places are two");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_match, mask) + 8 == INLAY_CACHE_LINE, "exact lookups need the first line");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_match, cls) == 2 * INLAY_CACHE_LINE, "the other masks are one line");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_match) % INLAY_CACHE_LINE == 0, "whole lines");
 
-/* ---- Nodes: cls 0 is a constant where speed counts; any other stands for all other classes ---- */
+/* ---- Nodes: of class 0, a constant where speed counts, or of any other class ---- */
 
-INLAY_ALWAYS struct inlay_match_entry_ *inlay_match_at_(const struct inlay_match *m, uint32_t cls, uint32_t ref)
+INLAY_ALWAYS uint32_t inlay_match_ref_(uint32_t cls, uint32_t e, int own)
 {
-	return (struct inlay_match_entry_ *)(void *)((uint8_t *)m->entry + (size_t)(cls ? ref & ~15u : ref) * 4);
+	return e | (cls & 7) << 1 | (cls && own ? INLAY_MATCH_OWN_ : 0);
 }
 
-INLAY_ALWAYS struct inlay_match_node_ *inlay_match_node_(const struct inlay_match *m, uint32_t cls, uint32_t ref)
+INLAY_ALWAYS struct inlay_match_entry_ *inlay_match_at_(const struct inlay_match *m, uint32_t e)
 {
-	return cls ? &m->side[ref >> 4].node[(ref & 15) - 1] : &inlay_match_at_(m, 0, ref)->node;
+	return (struct inlay_match_entry_ *)(void *)((uint8_t *)m->entry + (size_t)e * 4);
+}
+
+INLAY_ALWAYS struct inlay_match_node_ *inlay_match_node_at_(const struct inlay_match *m, uint32_t cls, uint32_t ref)
+{
+	if (cls && !(ref & INLAY_MATCH_OWN_))
+		return (struct inlay_match_node_ *)(void *)((uint8_t *)m->side + (size_t)ref * 8);
+	return &inlay_match_at_(m, cls ? ref & ~15u : ref)->node;
 }
 
 INLAY_ALWAYS int inlay_match_is_(const struct inlay_match *m, uint32_t cls, uint32_t ref, uint64_t key, uint64_t mask)
 {
-	return (!cls || (ref & 15) == cls) && (inlay_match_at_(m, cls, ref)->tag & mask) == key;
+	return (!cls || (ref & 14) == inlay_match_ref_(cls, 0, 0)) &&
+	       (inlay_match_at_(m, cls ? ref & ~15u : ref)->tag & mask) == key;
 }
 
 /*
@@ -147,7 +156,7 @@ INLAY_ALWAYS uint32_t *inlay_match_slot_(const struct inlay_match *m, uint32_t c
 		return slot;
 	path = hash << (64 - m->shift) | hash >> m->shift;
 	do {
-		slot = &inlay_match_node_(m, cls, ref)->child[path >> 63];
+		slot = &inlay_match_node_at_(m, cls, ref)->child[path >> 63];
 		path = path << 1 | path >> 63;
 		ref = *slot;
 	} while (ref && !inlay_match_is_(m, cls, ref, key, mask));
@@ -160,11 +169,13 @@ INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t
 	return inlay_match_slot_(m, cls, tag);
 }
 
-/* Puts ref in at inlay_match_slot_'s slot: as the first of its key, or as the last of the ring. */
-INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t cls, uint32_t ref)
+/*
+ * Puts a reference in at inlay_match_slot_'s slot, which has first: as the first of its key, or as
+ * the last of the ring.
+ */
+INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t first, uint32_t cls, uint32_t ref)
 {
-	struct inlay_match_node_ *node = inlay_match_node_(m, cls, ref), *head;
-	const uint32_t first = *slot;
+	struct inlay_match_node_ *node = inlay_match_node_at_(m, cls, ref), *head;
 	uint32_t last;
 
 	if (!first) {
@@ -173,11 +184,11 @@ INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint3
 		*slot = ref;
 		return;
 	}
-	head = inlay_match_node_(m, cls, first);
+	head = inlay_match_node_at_(m, cls, first);
 	last = head->prev;
 	node->child[0] = INLAY_MATCH_MEMBER_;
 	node->next = first;
-	inlay_match_node_(m, cls, last)->next = ref;
+	inlay_match_node_at_(m, cls, last)->next = ref;
 	node->prev = last;
 	head->prev = ref;
 }
@@ -185,10 +196,10 @@ INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint3
 /* Takes out the only entry of a key that has children: a leaf below takes its place. */
 INLAY_APART void inlay_match_replace_(struct inlay_match *m, uint32_t *slot, uint32_t cls)
 {
-	struct inlay_match_node_ *node = inlay_match_node_(m, cls, *slot), *heir;
+	struct inlay_match_node_ *node = inlay_match_node_at_(m, cls, *slot), *heir;
 	uint32_t *leaf = &node->child[!node->child[0]];
 
-	while (heir = inlay_match_node_(m, cls, *leaf), heir->child[0] | heir->child[1])
+	while (heir = inlay_match_node_at_(m, cls, *leaf), heir->child[0] | heir->child[1])
 		leaf = &heir->child[!heir->child[0]];
 	*slot = *leaf;
 	*leaf = 0; /* before node's children are read: node may be its parent */
@@ -199,14 +210,14 @@ INLAY_APART void inlay_match_replace_(struct inlay_match *m, uint32_t *slot, uin
 /* Takes out the first entry of a key. The next of its ring, if any, becomes the first. */
 INLAY_ALWAYS void inlay_match_unlink_first_(struct inlay_match *m, uint32_t *slot, uint32_t cls)
 {
-	const struct inlay_match_node_ *node = inlay_match_node_(m, cls, *slot);
+	const struct inlay_match_node_ *node = inlay_match_node_at_(m, cls, *slot);
 	const uint32_t next = node->next, last = node->prev;
 	struct inlay_match_node_ *heir;
 
 	if (next != *slot) {
-		heir = inlay_match_node_(m, cls, next);
+		heir = inlay_match_node_at_(m, cls, next);
 		heir->prev = last;
-		inlay_match_node_(m, cls, last)->next = next;
+		inlay_match_node_at_(m, cls, last)->next = next;
 		*slot = next;
 		__builtin_memcpy(heir->child, node->child, sizeof(heir->child));
 	} else if (INLAY_LIKELY(!(node->child[0] | node->child[1]))) {
@@ -219,13 +230,15 @@ INLAY_ALWAYS void inlay_match_unlink_first_(struct inlay_match *m, uint32_t *slo
 /* Takes any entry out of a class. */
 INLAY_FN void inlay_match_unlink_(struct inlay_match *m, uint32_t e, uint32_t cls)
 {
-	const struct inlay_match_node_ *node = inlay_match_node_(m, cls, e << 4 | cls);
+	const struct inlay_match_entry_ *entry = inlay_match_at_(m, e);
+	const uint32_t ref = inlay_match_ref_(cls, e, entry->kind == INLAY_MATCH_POSTED);
+	const struct inlay_match_node_ *node = inlay_match_node_at_(m, cls, ref);
 
 	if (node->child[0] == INLAY_MATCH_MEMBER_) {
-		inlay_match_node_(m, cls, node->prev)->next = node->next;
-		inlay_match_node_(m, cls, node->next)->prev = node->prev;
+		inlay_match_node_at_(m, cls, node->prev)->next = node->next;
+		inlay_match_node_at_(m, cls, node->next)->prev = node->prev;
 	} else {
-		inlay_match_unlink_first_(m, inlay_match_slot_of_(m, cls, m->entry[e].tag), cls);
+		inlay_match_unlink_first_(m, inlay_match_slot_of_(m, cls, entry->tag), cls);
 	}
 }
 
@@ -239,12 +252,12 @@ INLAY_ALWAYS uint32_t inlay_match_new_(struct inlay_match *m, enum inlay_match_k
 	struct inlay_match_entry_ *entry;
 
 	if (e)
-		m->free = m->entry[e].node.next;
-	else if (INLAY_LIKELY(m->fresh < m->entries + INLAY_MATCH_FIRST_))
-		e = m->fresh++;
+		m->free = inlay_match_at_(m, e)->node.next;
+	else if (INLAY_LIKELY(m->fresh < m->entries * 16 + INLAY_MATCH_FIRST_))
+		e = (m->fresh += 16) - 16;
 	else
 		return 0;
-	entry = &m->entry[e];
+	entry = inlay_match_at_(m, e);
 	entry->tag = tag;
 	entry->cookie = cookie;
 	entry->seq = m->seq++;
@@ -265,42 +278,51 @@ INLAY_ALWAYS void inlay_match_free_(struct inlay_match *m, struct inlay_match_en
 /* The entry that a handle names, or 0 when it has left. */
 INLAY_ALWAYS uint32_t inlay_match_of_(const struct inlay_match *m, uint64_t handle)
 {
-	const uint32_t e = (uint32_t)handle & 0x1fffff;
+	const uint32_t e = ((uint32_t)handle & 0x1fffff) << 4;
 
-	if (INLAY_UNLIKELY(e >= m->fresh || m->entry[e].kind == INLAY_MATCH_FREE ||
-			   (m->entry[e].seq << 21 | e) != handle))
+	if (INLAY_UNLIKELY(e >= m->fresh || inlay_match_at_(m, e)->kind == INLAY_MATCH_FREE ||
+			   (inlay_match_at_(m, e)->seq << 21 | e >> 4) != handle))
 		return 0;
 	return e;
 }
 
-INLAY_ALWAYS void inlay_match_tell_(const struct inlay_match_entry_ *entry, uint32_t e, struct inlay_match_found *found)
+INLAY_ALWAYS void inlay_match_tell_(const struct inlay_match *m, uint32_t e, struct inlay_match_found *found)
 {
+	const struct inlay_match_entry_ *entry = inlay_match_at_(m, e);
+
 	found->cookie = entry->cookie;
 	found->tag = entry->tag;
 	found->mask = entry->mask;
-	found->handle = entry->seq << 21 | e;
+	found->handle = entry->seq << 21 | e >> 4;
 	found->kind = entry->kind;
 	found->in_hw = entry->in_hw;
 	found->hw = entry->hw;
 }
 
+/* Defined contents: compilers that inline the caller warn of anything else. */
+INLAY_ALWAYS int inlay_match_full_(struct inlay_match_found *found)
+{
+	__builtin_memset(found, 0, sizeof(*found));
+	return -EAGAIN;
+}
+
 /* Puts an entry at the end of a list: INLAY_MATCH_LIST_, or 0, that of messages. */
 INLAY_ALWAYS void inlay_match_append_(struct inlay_match *m, uint32_t list, uint32_t e)
 {
-	const uint32_t newest = m->entry[list].older;
+	const uint32_t newest = inlay_match_at_(m, list)->older;
 
-	m->entry[e].older = newest;
-	m->entry[e].newer = list;
-	m->entry[newest].newer = e;
-	m->entry[list].older = e;
+	inlay_match_at_(m, e)->older = newest;
+	inlay_match_at_(m, e)->newer = list;
+	inlay_match_at_(m, newest)->newer = e;
+	inlay_match_at_(m, list)->older = e;
 }
 
 INLAY_ALWAYS void inlay_match_unlist_(struct inlay_match *m, const struct inlay_match_entry_ *entry)
 {
 	const uint32_t older = entry->older, newer = entry->newer;
 
-	m->entry[older].newer = newer;
-	m->entry[newer].older = older;
+	inlay_match_at_(m, older)->newer = newer;
+	inlay_match_at_(m, newer)->older = older;
 }
 
 #endif

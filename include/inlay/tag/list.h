@@ -16,23 +16,22 @@
  *   }
  *
  * Invariants:
- *   - Either a receive completes, or a DEL of it succeeds. Until then the NIC may use its buffer.
- *   - An entry is free again after its receive and all operations that name it have completed. A
- *     handle is an entry and a generation of 16 bits: a stale handle is refused until its entry has
- *     been used another 65,536 times. So forget a handle when its receive completes.
- *   - The NIC completes every DEL, and one operation in a quarter of the ring, so that credit comes
- *     back. The caller sees only the completions it asked for.
+ *   - A receive completes, or a DEL of it succeeds. Until then the NIC may use its buffer.
+ *   - An entry is free once its receive and all operations that name it have completed. A handle is
+ *     an entry and a generation of 16 bits: forget it when its receive completes, because it is
+ *     valid again after 65,536 uses of the entry.
+ *   - The NIC completes every DEL, and one operation in each quarter of the ring, so that credit
+ *     comes back. The caller sees only the completions it asked for.
  *   - An operation that fails breaks the command QP: recreate the XRQ, its QP and the list.
  *   - In the CQ, reserve one CQE for each WQEBB of the command ring, two for each tag, and one for
  *     each XRQ entry (inlay_cq_reserve).
  *
- * The phase: the NIC counts the messages that matched nothing, modulo 2^16. After such a message it
- * matches no new tag until the software reports the same count: a new tag may be for a message that
- * has not reached the software yet. inlay_tag_list_complete counts these messages, and an
- * operation with IBV_OPS_TM_SYNC carries the count. So take all completions, match each unexpected
- * message against the receives to be added, and only then add with IBV_OPS_TM_SYNC.
- * IBV_WC_TM_SYNC_REQ in a completion says that the NIC had counted more, or that 2^14 messages are
- * not synchronised: synchronise soon.
+ * The phase: the NIC counts unexpected messages modulo 2^16. After one, it matches no newly added
+ * tag until the software reports the same count, because the tag may be for a message that the
+ * software has not seen yet. inlay_tag_list_complete counts them too, and an operation with
+ * IBV_OPS_TM_SYNC reports the count. So take all completions, match each unexpected message against
+ * the receives to be added, then add with IBV_OPS_TM_SYNC. IBV_WC_TM_SYNC_REQ in a completion asks
+ * for one soon: the NIC has counted more, or 2^14 messages are not reported.
  *
  * Operations are WQEs of one WQEBB on the command QP (devx/srq.h):
  *
@@ -40,8 +39,7 @@
  *   +16   tag     operation << 4 | flags | be16 index | be16 sw_cnt at +6 | be64 tag | be64 mask
  *   +48   data    the buffer; ADD only
  *
- * The NIC keeps one more entry than it holds tags: the dummy at the end of the list. An ADD fills
- * the dummy; the ADD's index names the next dummy.
+ * The list ends in a dummy entry. An ADD fills it; the ADD's index names the next dummy.
  *
  * Threads: one owner at a time for list and CQ together.
  * Sources: ibv_post_srq_ops(3), ibv_create_cq_ex(3); libmlx5's qp.c (mlx5_post_srq_ops) and cq.c
@@ -78,7 +76,7 @@ enum inlay_tag_opcode_ { INLAY_TAG_NOP_, INLAY_TAG_APPEND_, INLAY_TAG_REMOVE_ };
 #define INLAY_TAG_SW_CNT_ 0x40u
 #define INLAY_TAG_CQE_REQ_ 0x80u
 
-/* Of an entry; 0: it is free. */
+/* Of an entry; 0: free */
 enum inlay_tag_state_ {
 	INLAY_TAG_LISTED_ = 1,     /* its receive has not completed */
 	INLAY_TAG_MATCHED_ = 2,    /* consumed, payload to come */
@@ -102,27 +100,27 @@ struct inlay_tag_entry_ {
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_tag_entry_) == 32, "two entries to a cache line");
 
-/* An operation in the command ring, filed under its WQEBB. */
+/* An operation, by its WQEBB */
 struct inlay_tag_filed_ {
 	uint64_t wr_id;
 	uint16_t entry;
 	uint16_t count;      /* of unexpected messages, last told to the NIC */
 	uint8_t opcode;      /* enum inlay_tag_opcode_ */
-	uint8_t asked : 1;   /* the NIC completes it, */
-	uint8_t signaled : 1; /* and the caller sees that */
+	uint8_t asked : 1;   /* the NIC completes it */
+	uint8_t signaled : 1; /* the caller sees the completion */
 };
 
 struct inlay_tag_list {
 	struct inlay_sq *sq;
 	struct inlay_tag_entry_ *entries;
 	struct inlay_tag_filed_ *filed;
-	uint32_t done;       /* index of the command ring: all before it are complete */
+	uint32_t done;       /* all operations before this index are complete */
 	uint32_t max_tags;
-	uint32_t room;       /* tags that may be added now: free entries, less the dummy */
+	uint32_t room;       /* tags that may be added now */
 	uint16_t head;       /* the NIC's dummy, which the next ADD fills */
 	uint16_t tail;       /* the entry that was freed last */
 	uint16_t unexpected; /* messages handed out, modulo 2^16 */
-	uint16_t synced;     /* the count that the NIC was told last */
+	uint16_t synced;     /* the count last reported to the NIC */
 	uint32_t user_index; /* of the XRQ, as in its CQEs */
 };
 
@@ -193,7 +191,7 @@ INLAY_COLD int inlay_tag_list_init(struct inlay_tag_list *list, void *memory, si
 
 /* ---- Data path: operations ---- */
 
-/* Unexpected messages that were handed out and not yet told to the NIC. */
+/* Unexpected messages handed out, and not yet reported to the NIC */
 INLAY_FN uint32_t inlay_tag_list_unsynced_(const struct inlay_tag_list *list)
 {
 	return (uint16_t)(list->unexpected - list->synced);
@@ -328,10 +326,10 @@ INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id,
 }
 
 /*
- * Removes a tag, unless a message has already matched it. Its completion has status IBV_WC_SUCCESS:
- * the receive will not complete, and the NIC no longer uses its buffer; or IBV_WC_TM_ERR: the
- * receive has completed or will. Returns 0; -ENOENT when the handle is stale; -EBUSY when a DEL of
- * it is under way; -EAGAIN when the command ring is full.
+ * Removes a tag, unless a message has already matched it. The completion's status is IBV_WC_SUCCESS
+ * when the receive is out and its buffer free, IBV_WC_TM_ERR when the receive completes instead.
+ * Returns 0; -ENOENT for a stale handle; -EBUSY when a DEL of it is under way; -EAGAIN when the
+ * command ring is full.
  */
 INLAY_ALWAYS int inlay_tag_list_del(struct inlay_tag_list *list, uint64_t wr_id, uint32_t handle, int flags)
 {
@@ -341,7 +339,7 @@ INLAY_ALWAYS int inlay_tag_list_del(struct inlay_tag_list *list, uint64_t wr_id,
 	return inlay_tag_list_del_(list, &wr);
 }
 
-/* Only carries IBV_OPS_TM_SYNC. Returns 0, or -EAGAIN when the command ring is full. */
+/* Does nothing but carry IBV_OPS_TM_SYNC. Returns 0, or -EAGAIN when the command ring is full. */
 INLAY_ALWAYS int inlay_tag_list_sync(struct inlay_tag_list *list, uint64_t wr_id, int flags)
 {
 	struct ibv_ops_wr wr = inlay_tag_list_wr_(list, wr_id, flags);
@@ -350,12 +348,12 @@ INLAY_ALWAYS int inlay_tag_list_sync(struct inlay_tag_list *list, uint64_t wr_id
 }
 
 /*
- * Posts a linked list of operations under one doorbell, as ibv_post_srq_ops does. The handle of an
- * ADD comes out in wr->tm.handle. IBV_OPS_TM_SYNC tells the NIC wr->tm.unexpected_cnt, modulo 2^16.
+ * Posts and rings a linked list of operations, as ibv_post_srq_ops does. An ADD's handle comes out
+ * in wr->tm.handle. IBV_OPS_TM_SYNC reports wr->tm.unexpected_cnt, modulo 2^16.
  *
- * Returns 0; -EINVAL for an unknown opcode, a wrong number of SGEs, and a count beyond the messages
- * handed out or below what the NIC knows; or an error of add, del or sync. *bad_wr is then the
- * operation that failed; those before it are posted and rung, and no other.
+ * Returns 0; -EINVAL for an unknown opcode, a wrong number of SGEs, or a count beyond the messages
+ * handed out or below the last report; or an error of add, del or sync. Then *bad_wr is the
+ * operation that failed; those before it are posted and rung, and no others.
  */
 INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad_wr)
 {
@@ -386,9 +384,9 @@ INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops
 /* ---- Data path: completions ---- */
 
 /*
- * Whether a CQE is of this list's command queue or of its XRQ, whose user_index no other queue on
- * the CQ may have. No document says how an error CQE names a tagged buffer: here, app is
- * INLAY_CQE_APP_TAG and app_info the entry; any other error is of an XRQ entry.
+ * Whether a CQE belongs to this list's command queue or XRQ. No other queue on the CQ may have the
+ * XRQ's user_index. No document says how an error CQE names a tagged buffer: here, app is
+ * INLAY_CQE_APP_TAG and app_info the entry; any other error is an XRQ entry's.
  */
 INLAY_ALWAYS int inlay_tag_list_owns(const struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe)
 {
@@ -398,7 +396,7 @@ INLAY_ALWAYS int inlay_tag_list_owns(const struct inlay_tag_list *list, const st
 	       (inlay_from_be32(cqe->srqn_uidx) & 0xffffff) == list->user_index;
 }
 
-/* So many completions of an entry have come. With the last one it is free. */
+/* Counts completions of an entry. The last one frees it. */
 INLAY_ALWAYS void inlay_tag_list_settle_(struct inlay_tag_list *list, uint16_t index, uint32_t completions)
 {
 	struct inlay_tag_entry_ *entry = &list->entries[index];
@@ -413,7 +411,7 @@ INLAY_ALWAYS void inlay_tag_list_settle_(struct inlay_tag_list *list, uint16_t i
 	list->room++;
 }
 
-/* The oldest operation that the NIC was asked to complete; inlay_sq_index if there is none. */
+/* The oldest operation that the NIC completes, or inlay_sq_index */
 INLAY_FN uint32_t inlay_tag_list_oldest_(const struct inlay_tag_list *list)
 {
 	uint32_t at = list->done;
@@ -438,10 +436,7 @@ INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, st
 	wc->handle = inlay_tag_list_handle_(list, filed->entry);
 }
 
-/*
- * The command queue failed: the operation named did not happen; unasked ones before it did. The
- * list is lost with its queue, so no entry is freed.
- */
+/* The command queue has failed: the list is lost with it, so no entry is freed. */
 INLAY_COLD int inlay_tag_list_failed_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe,
 				      struct inlay_tag_wc *wc)
 {
@@ -486,7 +481,7 @@ INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct
 }
 
 INLAY_CALLS_COLD_
-/* A tagged receive: consumed, done, or both. */
+/* A tagged receive: consumed, done, or both */
 INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				      struct inlay_tag_wc *wc)
 {
@@ -549,14 +544,12 @@ settle:
 
 INLAY_CALLS_COLD_
 /*
- * Takes in a completion of this list (inlay_tag_list_owns), before inlay_cq_advance. Statuses,
- * opcodes and flags are those of an extended CQ (ibv_start_poll). An unexpected message is
- * IBV_WC_TM_RECV without MATCH and DATA_VALID. An error of an XRQ entry is IBV_WC_TM_NO_TAG.
+ * Decodes a completion that inlay_tag_list_owns, before inlay_cq_advance. Status, opcode and flags
+ * are those of an extended CQ (ibv_start_poll). An unexpected message is IBV_WC_TM_RECV without
+ * MATCH and DATA_VALID, an error of an XRQ entry IBV_WC_TM_NO_TAG. cqe_size: inlay_cq_cqe_size().
  *
- * cqe_size  of the CQ, 64 or 128 (inlay_cq_cqe_size)
- *
- * Returns 1 and fills *wc; 0 when an unsignaled operation completed; -EPROTO for an impossible CQE
- * (no completion of its kind is due), and the list is as it was.
+ * Returns 1: *wc is filled. 0: an unsignaled operation completed. -EPROTO: no completion of this
+ * kind is due; the list is unchanged.
  */
 INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				     struct inlay_tag_wc *wc)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/tag/recv.h: tagged receives in the software's table and in the NIC's list at once, in MPI's
- * order; or in the table alone, on the many NICs that do not match tags.
+ * inlay/tag/recv.h: tagged receives in the software's table and the NIC's list, in MPI's order; on
+ * NICs that do not match tags, in the table alone.
  *
  *   inlay_tag_rx_init(&rx, &match, &list, 1024);                    shorter ones stay in software
  *
@@ -47,15 +47,15 @@ struct inlay_tag_rx {
 	uint32_t waiting;        /* messages from _complete that have not come to _arrive */
 };
 
-/* What a completion is. wc.wr_id is the receive's cookie wherever a receive is meant. */
+/* Kinds of completions. wc.wr_id is a receive's cookie, or the XRQ entry of a message. */
 enum inlay_tag_rx_kind {
 	INLAY_TAG_RX_NOTHING = 0,  /* nothing to do */
 	INLAY_TAG_RX_MATCHED = 1,  /* a receive has its message, whose payload is to come: tag, app_ctx */
 	INLAY_TAG_RX_DONE = 2,     /* a receive is complete: tag, app_ctx, byte_len; payload when it is in the CQE */
 	INLAY_TAG_RX_RNDV = 3,     /* the software must end the receive's rendezvous: TMH and RVH are in its buffer */
 	INLAY_TAG_RX_CANCELED = 4, /* a cancelled receive has left the list: the NIC no longer uses its buffer */
-	INLAY_TAG_RX_MESSAGE = 5,  /* an unexpected message in XRQ entry wc.wr_id: inlay_tag_rx_arrive is next */
-	INLAY_TAG_RX_PLAIN = 6,    /* a message without a tag, or an error, in XRQ entry wc.wr_id */
+	INLAY_TAG_RX_MESSAGE = 5,  /* an unexpected message: inlay_tag_rx_arrive is next */
+	INLAY_TAG_RX_PLAIN = 6,    /* a message without a tag, or an error of an XRQ entry */
 	INLAY_TAG_RX_FAILED = 7,   /* a receive has failed: wc.status; RNDV_INCOMPLETE: its message was cancelled */
 	INLAY_TAG_RX_BROKEN = 8,   /* the command queue has failed: the list and its receives are lost */
 };
@@ -84,13 +84,13 @@ INLAY_COLD int inlay_tag_rx_init(struct inlay_tag_rx *rx, struct inlay_match *ma
 
 /* ---- Data path ---- */
 
-/* Tags in the NIC's list, or on the way out of it. */
+/* Tags in the NIC's list, or on their way out of it */
 INLAY_FN uint32_t inlay_tag_rx_listed_(const struct inlay_tag_rx *rx)
 {
 	return rx->list->max_tags - rx->list->room;
 }
 
-/* Tells the NIC of the messages that have arrived, if the ring keeps room for all DELs. */
+/* Reports the messages that have arrived, if the ring keeps room for all DELs. */
 INLAY_FN void inlay_tag_rx_sync_(struct inlay_tag_rx *rx)
 {
 	if (!rx->waiting && inlay_sq_room(rx->list->sq) > inlay_tag_rx_listed_(rx))
@@ -157,12 +157,11 @@ INLAY_FN int inlay_tag_rx_recall_(struct inlay_tag_rx *rx, const struct inlay_ma
  *           another NIC). Receives that such messages may match are better posted with sge NULL
  *
  * Returns 1: *found is the receive, and its buffer is free: copy, or read for a rendezvous. 0: the
- * message is kept, in *found. -EAGAIN: the table is full; call again when it has room, before any
- * later message. -EBUSY, with from_nic 0: *found is the receive, and the NIC has it. It is asked
- * for as by inlay_tag_rx_cancel. With INLAY_TAG_RX_CANCELED its buffer is free for the message; if
- * it completes, the NIC had another message for it: call again. In both cases, handle it before any
- * later message. -EPROTO: *found is the receive, but it cannot be taken back: the NIC may still
- * write to its buffer.
+ * message is kept, in *found. -EAGAIN: the table is full; call again when it has room. -EBUSY, with
+ * from_nic 0: *found is the receive, and the NIC has it; it is recalled as by inlay_tag_rx_cancel.
+ * INLAY_TAG_RX_CANCELED frees its buffer for the message; if it completes instead, call again. Deal
+ * with -EAGAIN and -EBUSY before any later message. -EPROTO: *found is the receive, but the NIC
+ * cannot be asked for it and may still write to its buffer.
  */
 INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t cookie, int from_nic,
 				 struct inlay_match_found *found)
@@ -205,8 +204,8 @@ INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struc
 }
 
 /*
- * Takes in a completion as inlay_tag_list_complete. Returns enum inlay_tag_rx_kind; -EPROTO for an
- * impossible CQE, or for a receive that both sides have matched.
+ * Decodes a completion as inlay_tag_list_complete does. Returns enum inlay_tag_rx_kind; -EPROTO for
+ * an impossible CQE, or a receive that both sides have matched.
  */
 INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				   struct inlay_tag_wc *wc)
@@ -249,10 +248,7 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 	return wc->status == IBV_WC_SUCCESS ? INLAY_TAG_RX_DONE : INLAY_TAG_RX_RNDV;
 }
 
-/*
- * Call when no CQE is left. Rings for what was posted, and tells the NIC of the unexpected messages
- * that have arrived.
- */
+/* Rings what was posted, and reports the messages that have arrived. Call when no CQE is left. */
 INLAY_FN void inlay_tag_rx_flush(struct inlay_tag_rx *rx)
 {
 	if (rx->list && inlay_tag_list_unsynced_(rx->list) && inlay_tag_rx_listed_(rx))

@@ -32,14 +32,13 @@
 #define INLAY_TASK_CMD_H
 
 #include <inlay/buf.h>
-#include <inlay/task/link.h>
+#include <inlay/task/wire.h>
 
 #define INLAY_TASK_PLUGINS 64u          /* of a worker, at most */
 #define INLAY_TASK_CONNECTIONS 4096u    /* of a worker, at most */
 #define INLAY_TASK_LATER 1              /* what a handler returns besides 0 and negative errnos */
 #define INLAY_TASK_STALL 2
 
-struct inlay_task_conn;
 struct inlay_task_worker;
 
 /* A command. All of it is valid until it is answered. */
@@ -58,7 +57,6 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_cmd {
 	struct inlay_buf *answer;
 	struct inlay_task_cmd *next;    /* in its list */
 	uint32_t posted;                /* inlay_sq_index after its last post */
-	uint32_t kind;
 	int status;
 	struct inlay_task_key payload_key;
 	struct inlay_task_key response_key;
@@ -142,10 +140,10 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	uint32_t message;               /* bytes of a receive */
 	uint32_t half;                  /* of inlay_task_post_inline_ */
 	uint32_t response_max;          /* bytes of response in a command's own memory */
+	uint32_t answer_max;            /* bytes of response in an answer; more are written by key */
 	uint32_t kept;                  /* commands with handlers */
 	uint8_t dirty;
 	uint8_t broken;                 /* may be read: destroy it */
-	uint32_t lkey;
 	struct inlay_task_fifo_ waiting; /* for earlier commands, or for their payload */
 	struct inlay_task_fifo_ answered; /* their answers wait for room in the ring */
 	struct inlay_task_fifo_ sending; /* the device may still use their memory */
@@ -153,8 +151,8 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	struct inlay_task_link link;
 	/* Rarely used */
 	struct inlay_task_cmd *cmds;    /* num of them: credits and spare */
+	uint32_t lkey;
 	uint32_t max_inline;
-	uint32_t answer_max;            /* bytes of response in an answer */
 	uint32_t pulls;                 /* elements of the pool in use */
 	uint32_t strays;                /* may be read: unexpected completions */
 	uint32_t num;
@@ -225,8 +223,9 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 {
 	struct inlay_task_conn *c = cmd->conn;
 	struct inlay_sq *sq = &c->link.sq;
-	uint32_t len = cmd->response_len, written = cmd->kind == INLAY_TASK_WRITTEN, num = len != 0;
-	uint64_t first = inlay_task_first_(cmd->kind, (uint32_t)-cmd->status, len);
+	uint32_t len = cmd->response_len, written = len > c->answer_max, num = len != 0;
+	uint64_t first = inlay_task_first_(written ? INLAY_TASK_WRITTEN : INLAY_TASK_ANSWER,
+					   (uint32_t)-cmd->status, len);
 	struct ibv_sge sge[INLAY_TASK_GATHER];
 	uint8_t head[INLAY_TASK_HEAD];
 
@@ -258,13 +257,12 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 }
 
 /* Posts or queues the answer. Returns 0; on a broken connection drops it and returns -ENOTCONN. */
-INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, uint32_t kind, int status, uint32_t len)
+INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, int status, uint32_t len)
 {
 	struct inlay_task_conn *c = cmd->conn;
 
 	c->kept -= cmd->kept;
 	cmd->kept = 0;
-	cmd->kind = kind;
 	cmd->status = status <= 0 && status >= -INLAY_TASK_STATUS_MAX ? status : -EIO;
 	cmd->response_len = len;
 	if (INLAY_UNLIKELY(c->broken)) {
@@ -279,8 +277,8 @@ INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, uint32_t kind, i
 }
 
 /*
- * Answers a command with a status, 0 or a negative errno, and a copy of len bytes at data. These may
- * be cmd->response, or lie in the payload; they overlap cmd->response only if they start there.
+ * Answers a command with a status, 0 or a negative errno, and a copy of len bytes at data. These
+ * may be cmd->response, or lie in the payload; they overlap cmd->response only if they start there.
  *
  * Returns 0: the answer leaves in this progress or a later one; -ENOTCONN: none, the connection has
  * ended; -E2BIG when len exceeds cmd->response_max: the command is still the handler's.
@@ -292,7 +290,7 @@ INLAY_FN int inlay_task_cmd_answer(struct inlay_task_cmd *cmd, int status, const
 		return -E2BIG;
 	if (data != cmd->response)
 		inlay_copy(cmd->response, data, len);
-	return inlay_task_cmd_finish_(cmd, INLAY_TASK_ANSWER, status, len);
+	return inlay_task_cmd_finish_(cmd, status, len);
 }
 
 /*
@@ -303,17 +301,16 @@ INLAY_FN int inlay_task_cmd_answer(struct inlay_task_cmd *cmd, int status, const
  */
 INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, struct inlay_buf *buf)
 {
-	uint32_t most = cmd->conn->answer_max;
 	uint64_t total = inlay_buf_list_bytes(buf);
 
 	INLAY_CHECK(cmd->kept, "a command is answered once, by its handler");
 	INLAY_CHECK(inlay_buf_refcount(buf) && inlay_buf_is_first(buf), "a list answers by its head");
-	if ((total > most && total > cmd->response_key.bytes) ||
+	if ((total > cmd->conn->answer_max && total > cmd->response_key.bytes) ||
 	    inlay_buf_sges(buf, NULL, INLAY_TASK_GATHER) < 0)
 		return -E2BIG;
 	(void)inlay_buf_inc_refcount(buf, NULL);
 	cmd->answer = buf;
-	return inlay_task_cmd_finish_(cmd, total > most ? INLAY_TASK_WRITTEN : INLAY_TASK_ANSWER, status, (uint32_t)total);
+	return inlay_task_cmd_finish_(cmd, status, (uint32_t)total);
 }
 
 #endif

@@ -1,31 +1,537 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/host.h: a host, the side that uses a worker: set-up, and progress of its tasks.
+ * inlay/task/host.h: a host, the side that uses a worker, and its tasks, a command and answer each.
  *
  *   p = inlay_task_host_default();
  *   memory = aligned_alloc(4096, inlay_task_host_size(&p));
  *   inlay_task_host_create(&host, memory, inlay_task_host_size(&p), pd, &p, &why);
  *   ... send host.link.self to the worker, and get its connection's ...
  *   inlay_task_host_connect(&host, theirs, len, &why);
- *   ... submit tasks (task.h) ...
- *   inlay_task_host_progress(&host, 32);              calls the callbacks of completed tasks
- *   inlay_task_link_break(&host.link);                the end: progress completes all tasks
+ *
+ *   inlay_task_alloc(&host, PLUGIN, done, &task);
+ *   ... write to the buffer of inlay_task_payload(task), and set its data ...
+ *   inlay_task_submit(task, INLAY_RING);
+ *   inlay_task_host_progress(&host, 32);  calls done, which looks at status and response, and may
+ *                                         submit the task again or release it
+ *   inlay_task_link_break(&host.link);    the end: progress completes all tasks
  *   while (inlay_task_host_destroy(&host))
  *           inlay_task_host_progress(&host, 32);
  *
+ * A submitted task completes when neither the device nor the worker uses its memory any more:
+ *
+ *   what                                              status
+ *   the handler answered                              0 or its errno
+ *   the worker has no such plugin                     -ENOENT
+ *   the payload by key is too large for the worker    -E2BIG
+ *   the command is malformed, or its answer           -EBADMSG
+ *   it was cancelled                                  -ECANCELED
+ *   the worker died or is unreachable                 -ECONNRESET
+ *   the connection was broken or stopped              -ECONNABORTED
+ *
+ *   FREE --alloc--> IDLE --submit--> SUBMITTED --answer, cancel, end--> [ENDING] --> callback: IDLE
+ *
+ * Up to params.max_inline bytes of a single buffer are copied into the WQE; longer payloads that
+ * fit a message are gathered. The caller's memory stays registered and unchanged from submit to the
+ * callback.
+ *
+ * By key. With params.windows, memory windows carry what does not fit a message: the worker reads
+ * a payload, a single buffer, before it calls the handler, and writes a response to the buffer of
+ * inlay_task_set_response. The maps of both must permit INLAY_MW_BIND. A window is opened at
+ * submit, for one command, and closed before the task completes.
+ *
  * At most params.in_flight commands are outstanding, or the worker's credits if fewer. A cancelled
  * command counts until its answer: a message that answers no submitted task counts as one; when no
- * cancelled command is outstanding, it is a stray. All receives are always posted: a task keeps the
- * slot of its answer, and its old slot is posted instead.
- *
+ * cancelled command is outstanding, it is a stray. A task keeps the slot of its answer, and its old
+ * slot is posted instead.
  * Callbacks may do anything with tasks of any host, and break its link, but not call progress of
  * the same host.
  */
 #ifndef INLAY_TASK_HOST_H
 #define INLAY_TASK_HOST_H
 
+#include <inlay/buf.h>
 #include <inlay/cqe.h>
-#include <inlay/task/task.h>
+#include <inlay/mmap.h>
+#include <inlay/queue/umr.h>
+#include <inlay/task/wire.h>
+
+#define INLAY_TASK_MAX 65536u           /* tasks of a host */
+#define INLAY_TASK_USER 32u             /* bytes for the caller in each task */
+
+struct inlay_task;
+
+/* user_data: the task's; host_user_data: params.user_data */
+typedef void (*inlay_task_cb)(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data);
+
+enum inlay_task_state {
+	INLAY_TASK_FREE,
+	INLAY_TASK_IDLE,
+	INLAY_TASK_SUBMITTED,
+	INLAY_TASK_ENDING,              /* answered, cancelled or lost; its memory may be in use */
+};
+
+/* Flags: what holds a task's memory. 0 when IDLE. */
+enum inlay_task_held_ {
+	INLAY_TASK_HELD_KEYS = 3,       /* open windows, of payload and response: flags of its command */
+	INLAY_TASK_HELD_SEND = 4,       /* the WQEs before `end` */
+	INLAY_TASK_HELD_MARK = 8,       /* of these, the last is not signaled */
+	INLAY_TASK_HELD_CLOSE = 16,     /* the worker is done with the windows, or they are revoked */
+};
+
+/* A task. Its first line is the queue's, the second the caller's, the third rarely used. */
+struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task {
+	struct inlay_task_host *host;
+	struct inlay_task_ids ids;      /* destination: the caller's, while IDLE; context: generation << 32 | index */
+	struct inlay_buf *payload;
+	inlay_task_cb cb;
+	uint8_t *slot;                  /* its last answer */
+	uint8_t state;                  /* may be read: enum inlay_task_state */
+	uint8_t held;                   /* enum inlay_task_held_ */
+	uint16_t other;                 /* payload or response are the caller's */
+	uint32_t end;                   /* inlay_sq_index after its last post */
+	int status;
+	uint32_t response_len;          /* may be read */
+	uint64_t user_data;             /* the caller's, in any state, for the callback; 0 after alloc */
+	uint8_t user[INLAY_TASK_USER];  /* the caller's, in any state; zeroed by alloc */
+	struct inlay_buf *response;     /* the caller's, or NULL */
+	struct inlay_buf *own_payload __attribute__((aligned(INLAY_CACHE_LINE)));
+	struct inlay_buf *own_response; /* in the slot */
+	struct inlay_task *next;        /* in the list of free or ENDING tasks */
+	struct ibv_mw *mw[2];           /* windows of payload and response, or NULL */
+	uint32_t rkey[2];               /* of these, last; or 0 */
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct inlay_task) == 3 * INLAY_CACHE_LINE, "a task is three lines");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_task, status) == INLAY_CACHE_LINE, "the first is the queue's");
+
+/* A host's parameters. Start from inlay_task_host_default. */
+struct inlay_task_host_params {
+	struct inlay_connect_attr path;
+	uint32_t tasks;                 /* at most INLAY_TASK_MAX */
+	uint32_t in_flight;             /* a power of two, at most INLAY_TASK_RECEIVES_MAX */
+	uint32_t message;               /* bytes of the longest answer, head included */
+	uint32_t payload;               /* bytes of each task's own payload buffer */
+	uint32_t max_inline;            /* bytes of payload copied into a WQE; at most 512 */
+	uint32_t max_gather;            /* SGEs of a payload, 1 .. INLAY_TASK_GATHER */
+	uint32_t windows;               /* 1: each task has two, for its payload and its response */
+	struct ibv_comp_channel *channel; /* of the CQ, to sleep on; or NULL */
+	uint64_t user_data;             /* for callbacks */
+};
+
+/* A host */
+struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
+	struct inlay_task *tasks;
+	uint8_t **slot_of;              /* the slot of each receive */
+	uint64_t user_data;
+	struct inlay_task *first;       /* list of tasks that are ENDING */
+	uint32_t outstanding;           /* may be read: commands without an answer */
+	uint32_t limit;                 /* may be read: maximum of outstanding; 0: not connected */
+	uint32_t half;                  /* of inlay_task_post_inline_ */
+	uint32_t num;                   /* tasks */
+	uint32_t mask;                  /* receives - 1 */
+	uint32_t response_max;          /* bytes of response in an answer */
+	uint32_t payload_max;           /* bytes of payload in a command without keys */
+	uint32_t max_inline;
+	struct inlay_cq cq __attribute__((aligned(INLAY_CACHE_LINE)));
+	struct inlay_task_link link;
+	/* Rarely used */
+	struct inlay_task *free;        /* list of free tasks */
+	struct inlay_task *last;        /* of those */
+	uint8_t *slots;
+	uint64_t stride;                /* bytes of a payload buffer with its line */
+	void *mmap_memory;
+	void *inventory_memory;
+	uint32_t message;               /* bytes of a slot */
+	uint32_t late;                  /* of the outstanding commands, those that were cancelled */
+	uint32_t strays;                /* may be read: messages that are no command's answer */
+	int broken;                     /* may be read: 0, -ECONNRESET or -ECONNABORTED */
+	struct inlay_mmap mmap;
+	struct inlay_inventory *inventory;
+	struct inlay_task_host_params params;
+	struct ibv_pd *pd;
+	struct ibv_cq *ibcq;
+};
+
+INLAY_STATIC_ASSERT(offsetof(struct inlay_task_host, cq) == INLAY_CACHE_LINE, "a submit touches one line of its host");
+
+/* ---- Data path: tasks ---- */
+
+/* Ends a submitted task, as an answer, its caller or the connection says. Progress completes it. */
+INLAY_COLD void inlay_task_end_(struct inlay_task *t, int status)
+{
+	struct inlay_task_host *h = t->host;
+
+	t->status = status;
+	t->state = INLAY_TASK_ENDING;
+	t->next = NULL;
+	if (h->first)
+		h->last->next = t;
+	else
+		h->first = t;
+	h->last = t;
+}
+
+/*
+ * Allocates a task: IDLE, with its own payload buffer (empty), destination 0, user data 0. cb may
+ * be NULL. Returns 0, or -EAGAIN when none is free.
+ */
+INLAY_FN int inlay_task_alloc(struct inlay_task_host *h, uint64_t plugin, inlay_task_cb cb, struct inlay_task **task)
+{
+	struct inlay_task *t = h->free;
+
+	if (INLAY_UNLIKELY(!t))
+		return -EAGAIN;
+	h->free = t->next;
+	t->payload = t->own_payload;
+	(void)inlay_buf_set_data(t->payload, inlay_buf_head(t->payload), 0);
+	t->ids.plugin = plugin;
+	t->ids.destination = 0;
+	t->cb = cb;
+	__builtin_memset((uint8_t *)t + INLAY_CACHE_LINE, 0, INLAY_CACHE_LINE); /* status to response */
+	t->other = 0;
+	t->state = INLAY_TASK_IDLE;
+	*task = t;
+	return 0;
+}
+
+/* Unchains what was chained to the task's own payload buffer. */
+INLAY_FN void inlay_task_unchain_(const struct inlay_task *t)
+{
+	if (INLAY_UNLIKELY(inlay_buf_next(t->own_payload) != NULL))
+		inlay_buf_unchain_list(t->own_payload, inlay_buf_next(t->own_payload));
+}
+
+/*
+ * Frees a task. Buffers chained to its own payload buffer become a list of their own. Returns 0;
+ * -EPERM from submit until the callback; -EBADFD for a free task.
+ */
+INLAY_FN int inlay_task_release(struct inlay_task *t)
+{
+	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
+		return t->state == INLAY_TASK_FREE ? -EBADFD : -EPERM;
+	t->state = INLAY_TASK_FREE;
+	inlay_task_unchain_(t);
+	t->next = t->host->free;
+	t->host->free = t;
+	return 0;
+}
+
+/*
+ * Gives a submitted task up; the worker may still execute the command. The callback comes when the
+ * send is acknowledged, or the connection ends. With open windows it also waits for the late
+ * answer, unless revoke is set: that closes the windows, and a worker that uses them afterwards
+ * breaks the connection. Returns 0, with revoke also in ENDING; -EBUSY in ENDING; -EBADFD when it
+ * was not submitted.
+ */
+INLAY_COLD int inlay_task_cancel(struct inlay_task *t, int revoke)
+{
+	if (t->state <= INLAY_TASK_IDLE)
+		return -EBADFD;
+	if (t->state == INLAY_TASK_ENDING && !revoke)
+		return -EBUSY;
+	if (t->state == INLAY_TASK_SUBMITTED) {
+		inlay_task_end_(t, -ECANCELED);
+		t->response_len = 0;
+		t->host->late++;
+		if (!(t->held & INLAY_TASK_HELD_SEND))
+			t->held |= INLAY_TASK_HELD_SEND | INLAY_TASK_HELD_MARK;
+	}
+	if (revoke && t->held & INLAY_TASK_HELD_KEYS)
+		t->held |= INLAY_TASK_HELD_CLOSE;
+	return 0;
+}
+
+/* Sets the plugin that handles the command, by id. All setters return 0, or -EBUSY unless IDLE. */
+INLAY_FN int inlay_task_set_plugin(struct inlay_task *t, uint64_t plugin)
+{
+	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
+		return -EBUSY;
+	t->ids.plugin = plugin;
+	return 0;
+}
+
+INLAY_FN int inlay_task_set_cb(struct inlay_task *t, inlay_task_cb cb)
+{
+	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
+		return -EBUSY;
+	t->cb = cb;
+	return 0;
+}
+
+/*
+ * Sets the caller's buffer, or the head of a list, as the payload; NULL: the task's own again. The
+ * caller keeps its reference. In a list, the task's own buffer may only be the head.
+ */
+INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payload)
+{
+	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
+		return -EBUSY;
+	t->payload = payload ? payload : t->own_payload;
+	t->other = t->payload != t->own_payload || t->response;
+	return 0;
+}
+
+/*
+ * Sets the caller's buffer for a response that is longer than an answer, from the start of its data
+ * to the buffer's end; not a list; NULL: none. The caller keeps its reference.
+ */
+INLAY_FN int inlay_task_set_response(struct inlay_task *t, struct inlay_buf *response)
+{
+	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
+		return -EBUSY;
+	t->response = response;
+	t->other = t->payload != t->own_payload || response;
+	return 0;
+}
+
+/* The payload's buffer, whose data is sent. Do not give back the task's own. */
+INLAY_FN struct inlay_buf *inlay_task_payload(const struct inlay_task *t)
+{
+	return t->payload;
+}
+
+/*
+ * The response of the last completion; an empty buffer if the task got none. It may be in the
+ * caller's buffer (inlay_task_set_response). Else it is valid until the task is submitted or
+ * released; do not give it back.
+ */
+INLAY_FN struct inlay_buf *inlay_task_response(const struct inlay_task *t)
+{
+	struct inlay_buf *buf = t->own_response;
+
+	if (t->response_len > t->host->response_max)
+		return t->response;
+	buf->head = t->slot;
+	buf->len = t->host->message;
+	(void)inlay_buf_set_data(buf, t->slot + INLAY_TASK_HEAD, t->response_len);
+	return buf;
+}
+
+/* 0 or the negative errno of the last completion; -EINPROGRESS from submit until the callback. */
+INLAY_FN int inlay_task_status(const struct inlay_task *t)
+{
+	return INLAY_LIKELY(t->state <= INLAY_TASK_IDLE) ? t->status : -EINPROGRESS;
+}
+
+/* State, held and other at once. */
+INLAY_ALWAYS uint32_t inlay_task_word_(const struct inlay_task *t)
+{
+	uint32_t word;
+
+	__builtin_memcpy(&word, &t->state, sizeof(word));
+	return word;
+}
+
+/* Opens a window over len bytes of a buffer: posts the bind. The ring has room. */
+INLAY_COLD void inlay_task_keys_bind_(struct inlay_task *t, uint32_t what, const struct inlay_buf *buf, uint32_t len,
+				      uint8_t **key)
+{
+	struct inlay_sq *sq = &t->host->link.sq;
+	struct ibv_sge memory = inlay_buf_sge(buf);
+	uint32_t now = t->rkey[what], access = what ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
+	struct inlay_umr umr;
+
+	memory.length = len;
+	t->rkey[what] = (now & ~0xffu) | ((now + 1) & 0xff);
+	inlay_umr_window(inlay_sq_qpn(sq), t->rkey[what], &memory, access | IBV_ACCESS_ZERO_BASED, &umr);
+	inlay_had_room_(inlay_post_umr(sq, now, &umr, 0));
+	inlay_task_key_write_(key, t->rkey[what], len);
+}
+
+/* Whether a window may be bound to a buffer: otherwise the bind would break the connection. */
+INLAY_COLD int inlay_task_keys_bindable_(const struct inlay_buf *buf)
+{
+	const struct inlay_range *r = inlay_mmap_find(inlay_buf_mmap(buf), inlay_buf_head(buf), inlay_buf_len(buf));
+
+	return inlay_buf_keys(buf).lkey != INLAY_NO_KEY && r && r->access & INLAY_MW_BIND;
+}
+
+/* Posts the binds, 3 WQEBBs each; bbs: of the command that follows them. */
+INLAY_COLD int inlay_task_keys_open_(struct inlay_task *t, uint32_t flags, uint32_t payload, uint32_t response,
+				     uint32_t bbs, uint8_t *key)
+{
+	const struct inlay_buf *buf = t->payload;
+
+	if (!t->rkey[0])
+		return -E2BIG;
+	while (flags & INLAY_TASK_PAYLOAD_KEY && !inlay_buf_data_len(buf)) /* one buffer has all of the data */
+		buf = inlay_buf_next(buf);
+	if ((flags & INLAY_TASK_PAYLOAD_KEY && !inlay_task_keys_bindable_(buf)) ||
+	    (flags & INLAY_TASK_RESPONSE_KEY && !inlay_task_keys_bindable_(t->response)))
+		return -EPERM;
+	if (inlay_sq_room(&t->host->link.sq) < 3 * ((flags & 1) + (flags >> 1)) + bbs)
+		return -EAGAIN;
+	if (flags & INLAY_TASK_PAYLOAD_KEY)
+		inlay_task_keys_bind_(t, 0, buf, payload, &key);
+	if (flags & INLAY_TASK_RESPONSE_KEY)
+		inlay_task_keys_bind_(t, 1, t->response, response, &key);
+	return 0;
+}
+
+/* Posts signaled invalidations of the open windows, two WQEBBs each, if there is room for all. */
+INLAY_COLD void inlay_task_keys_close_(struct inlay_task *t)
+{
+	struct inlay_sq *sq = &t->host->link.sq;
+	uint32_t i;
+
+	if (inlay_sq_room(sq) < 4)
+		return;
+	for (i = 0; i < 2; i++)
+		if (t->held & 1u << i)
+			inlay_had_room_(inlay_post_local_inv(sq, t->rkey[i], INLAY_SIGNALED));
+	inlay_sq_ring(sq);
+	t->end = inlay_sq_index(sq);
+	t->held = INLAY_TASK_HELD_SEND;
+}
+
+/* Ends a submit: the task is the host's. */
+INLAY_ALWAYS int inlay_task_submitted_(struct inlay_task *t)
+{
+	t->end = inlay_sq_index(&t->host->link.sq);
+	t->state = INLAY_TASK_SUBMITTED;
+	t->host->outstanding++;
+	return 0;
+}
+
+/* Posts a command by keys, from a list or the caller's buffers, or gathered. */
+INLAY_APART int inlay_task_submit_sges_(struct inlay_task *t, uint32_t flags)
+{
+	struct inlay_task_host *h = t->host;
+	uint64_t total = inlay_buf_list_bytes(t->payload);
+	uint32_t keys = 0, bytes = INLAY_TASK_HEAD;
+	uint64_t room = 0;
+	struct ibv_sge sge[INLAY_TASK_GATHER];
+	uint8_t head[INLAY_TASK_MESSAGE_MIN];
+	int num, err;
+
+	INLAY_CHECK(inlay_buf_refcount(t->payload) && inlay_buf_is_first(t->payload), "the payload is a list's head");
+	num = inlay_buf_sges(t->payload, sge, h->params.max_gather);
+	if (t->response) {
+		INLAY_CHECK(inlay_buf_refcount(t->response) && inlay_buf_list_len(t->response) == 1,
+			    "the response is a single buffer");
+		room = (uintptr_t)inlay_buf_head(t->response) + inlay_buf_len(t->response) -
+		       (uintptr_t)inlay_buf_data(t->response);
+		keys = room > h->response_max ? INLAY_TASK_RESPONSE_KEY : 0;
+		bytes += keys ? INLAY_TASK_KEY : 0;
+		room = room > INLAY_SGE_MAX ? INLAY_SGE_MAX : room;
+	}
+	if (total > h->payload_max + INLAY_TASK_HEAD - bytes) {
+		if (total > h->link.peer.largest || total > INLAY_SGE_MAX || num != 1)
+			return -E2BIG;
+		keys |= INLAY_TASK_PAYLOAD_KEY;
+		bytes += INLAY_TASK_KEY;
+		num = 0;
+	} else if (num < 0) {
+		return -E2BIG;
+	} else if (num && (t->payload != t->own_payload || inlay_buf_next(t->payload))) {
+		flags |= INLAY_SIGNALED; /* some of it is the caller's, until its completion */
+	}
+	inlay_task_head_write_(head, inlay_task_first_(INLAY_TASK_COMMAND, keys, (uint32_t)total), &t->ids);
+	if (keys) {
+		err = inlay_task_keys_open_(t, keys, (uint32_t)total, (uint32_t)room, inlay_task_bbs_(bytes, (uint32_t)num),
+					    head + INLAY_TASK_HEAD);
+		if (err)
+			return err;
+		/* The worker must not see a key before its window is open. */
+		flags |= INLAY_SIGNALED | INLAY_FENCE_INITIATOR_SMALL;
+	}
+	if (inlay_task_post_sges_(&h->link.sq, head, bytes, sge, (uint32_t)num, h->half, flags))
+		return -EAGAIN; /* with keys, open has checked the room */
+	t->held = (uint8_t)(keys | (flags & INLAY_SIGNALED ? INLAY_TASK_HELD_SEND : 0));
+	return inlay_task_submitted_(t);
+}
+
+/* Copies a single buffer into the WQE. */
+INLAY_APART int inlay_task_submit_copy_(struct inlay_task *t, uint32_t flags)
+{
+	uint32_t len = (uint32_t)inlay_buf_data_len(t->payload);
+	int err = inlay_task_post_inline_(&t->host->link.sq, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids,
+					  inlay_buf_data(t->payload), len, t->host->half, flags);
+
+	return INLAY_UNLIKELY(err) ? err : inlay_task_submitted_(t);
+}
+
+/* Gathers the task's own buffer: the head goes to the line before it, so that one SGE covers both. */
+INLAY_APART int inlay_task_submit_own_(struct inlay_task *t, uint32_t flags)
+{
+	struct inlay_sq *sq = &t->host->link.sq;
+	struct ibv_sge sge = inlay_buf_sge(t->payload);
+	struct inlay_cursor at;
+
+	if (INLAY_UNLIKELY(inlay_sq_begin(sq, 1, &at)))
+		return -EAGAIN;
+	sge.addr -= INLAY_TASK_HEAD;
+	inlay_task_head_write_((uint8_t *)(uintptr_t)sge.addr, inlay_task_first_(INLAY_TASK_COMMAND, 0, sge.length), &t->ids);
+	at = inlay_seg_data(at, sge.addr, INLAY_TASK_HEAD + sge.length, sge.lkey);
+	if ((at.index & t->host->half) == t->host->half)
+		flags |= INLAY_SIGNALED;
+	(void)inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+	return inlay_task_submitted_(t);
+}
+
+/* Slow path of submit: a single buffer, of any length. */
+INLAY_APART int inlay_task_submit_long_(struct inlay_task *t, uint32_t flags)
+{
+	const struct inlay_task_host *h = t->host;
+	const struct inlay_buf *payload = t->payload;
+	uint32_t len = (uint32_t)inlay_buf_data_len(payload);
+
+	if (len <= h->max_inline)
+		return inlay_task_submit_copy_(t, flags);
+	if (!t->other && len <= h->payload_max && inlay_buf_data(payload) == inlay_buf_head(payload))
+		return inlay_task_submit_own_(t, flags);
+	return inlay_task_submit_sges_(t, flags);
+}
+
+/* Slow path of submit: errors, lists, buffers of the caller's. */
+INLAY_APART int inlay_task_submit_other_(struct inlay_task *t, uint32_t flags)
+{
+	const struct inlay_task_host *h = t->host;
+
+	if (t->state != INLAY_TASK_IDLE)
+		return -EBUSY;
+	if (h->outstanding >= h->limit)
+		return h->limit ? -EAGAIN : -ENOTCONN;
+	return inlay_buf_next(t->payload) || t->response ? inlay_task_submit_sges_(t, flags) : inlay_task_submit_long_(t, flags);
+}
+
+/*
+ * Posts the task's command.
+ *
+ * flags  0 or INLAY_RING: rings for it and for all posted before. Without it, the worker gets the
+ *        command with the next doorbell: inlay_sq_ring(&host.link.sq)
+ *
+ * Returns 0: the task is the host's until its callback. Otherwise it is unchanged: -EAGAIN when the
+ * limit is reached or the ring is full: ring, progress, try again; -EBUSY unless IDLE; -E2BIG when
+ * the payload or the response fits neither a message nor a key; -EPERM when memory needs a window
+ * but its map does not permit INLAY_MW_BIND; -ENOTCONN when the host is not connected.
+ */
+INLAY_ALWAYS int inlay_task_submit(struct inlay_task *t, uint32_t flags)
+{
+	struct inlay_task_host *h = t->host;
+	const struct inlay_buf *payload = t->payload;
+	struct inlay_sq *sq = &h->link.sq;
+	uint32_t len = (uint32_t)inlay_buf_data_len(payload);
+	struct inlay_cursor at;
+
+	INLAY_CHECK(!(flags & ~INLAY_RING), "submit's flag is INLAY_RING");
+	if (INLAY_UNLIKELY(inlay_task_word_(t) != INLAY_TASK_IDLE) || INLAY_UNLIKELY(h->outstanding >= h->limit) ||
+	    INLAY_UNLIKELY(inlay_buf_next(payload) != NULL))
+		return inlay_task_submit_other_(t, flags);
+	if (INLAY_UNLIKELY(len > INLAY_TASK_SHORT) || INLAY_UNLIKELY(!(~inlay_sq_index(sq) & h->half)) ||
+	    INLAY_UNLIKELY(inlay_sq_begin(sq, 1, &at)))
+		return inlay_task_submit_long_(t, flags);
+	/* All 12 bytes: what follows a shorter payload lies in the host's memory, and is not sent. */
+	__builtin_memcpy(at.wqe + INLAY_WQEBB - INLAY_TASK_SHORT, inlay_buf_data(payload), INLAY_TASK_SHORT);
+	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
+	inlay_task_head_write_(at.wqe + INLAY_DS + 4, inlay_task_first_(INLAY_TASK_COMMAND, 0, len), &t->ids);
+	at.ds = INLAY_WQEBB / INLAY_DS; /* a constant, whatever the length */
+	(void)inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+	t->end = at.index + 1;
+	t->state = INLAY_TASK_SUBMITTED;
+	h->outstanding++;
+	return 0;
+}
 
 /* ---- Set-up ---- */
 
@@ -77,25 +583,9 @@ INLAY_COLD size_t inlay_task_host_size(const struct inlay_task_host_params *p)
 	return (size_t)inlay_task_host_place_(&h, p, 0);
 }
 
-/* Undoes inlay_task_host_init_. Returns 0 or -EBUSY. */
-INLAY_COLD int inlay_task_host_unmake_(struct inlay_task_host *h)
-{
-	uint32_t i;
-
-	for (i = 0; h->inventory && i < h->num; i++) {
-		inlay_task_unchain_(&h->tasks[i]);
-		inlay_buf_dec_refcount(h->tasks[i].own_payload, NULL);
-		inlay_buf_dec_refcount(h->tasks[i].own_response, NULL);
-	}
-	if (h->inventory)
-		inlay_inventory_destroy(h->inventory);
-	h->inventory = NULL;
-	return inlay_mmap_destroy(&h->mmap);
-}
-
 /*
  * Makes all of a host but its queues, and posts the receives. h->link's queues, h->cq and h->pd are
- * set. source: the memory before the tasks.
+ * set. source: the memory. After a failure, inlay_task_host_destroy frees what was made.
  */
 INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p,
 				     struct inlay_source source)
@@ -125,11 +615,10 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 		err = inlay_inventory_create(h->inventory_memory, inlay_inventory_size(2 * p->tasks), 2 * p->tasks, &h->inventory);
 	if (!err)
 		err = inlay_inventory_start(h->inventory);
-	if (err) {
-		inlay_task_host_unmake_(h);
+	if (err)
 		return err;
-	}
-	for (i = 0; i < p->tasks; i++) {
+	h->num = p->tasks;
+	for (i = 0; i < h->num; i++) {
 		struct inlay_task *t = &h->tasks[i];
 
 		t->host = h;
@@ -141,7 +630,15 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 						  INLAY_CACHE_LINE, p->payload, &t->own_payload);
 		(void)inlay_inventory_get_by_addr(h->inventory, &h->mmap, t->slot, h->message, &t->own_response);
 	}
-	h->num = p->tasks;
+	for (i = 0; p->windows && i < 2 * h->num; i++) {
+		struct inlay_task *t = &h->tasks[i >> 1];
+
+		errno = 0;
+		t->mw[i & 1] = ibv_alloc_mw(h->pd, IBV_MW_TYPE_2);
+		if (!t->mw[i & 1])
+			return errno ? -errno : -ENOMEM;
+		t->rkey[i & 1] = t->mw[i & 1]->rkey;
+	}
 	sge.lkey = inlay_buf_keys(h->tasks->own_response).lkey;
 	sge.length = h->message;
 	inlay_rq_prepare(&h->link.rq, h->message, sge.lkey);
@@ -157,16 +654,15 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 /* Opens the host, which is connected to h->link.peer, for submits. */
 INLAY_COLD void inlay_task_host_begin_(struct inlay_task_host *h)
 {
-	const struct inlay_task_address *peer = &h->link.peer;
-
-	h->payload_max = peer->message - INLAY_TASK_HEAD;
+	h->payload_max = h->link.peer.message - INLAY_TASK_HEAD;
 	h->max_inline = h->params.max_inline < h->payload_max ? h->params.max_inline : h->payload_max;
-	h->limit = peer->receives < h->params.in_flight ? peer->receives : h->params.in_flight;
+	h->limit = h->link.peer.receives < h->params.in_flight ? h->link.peer.receives : h->params.in_flight;
 }
 
 /*
- * Frees all that inlay_task_host_create made. Returns 0: memory is the caller's again; -EBUSY while
- * a task is submitted; -EBUSY when a verbs object is in use: call only this function again.
+ * Frees all that inlay_task_host_create made. Buffers chained to a task's own payload buffer become
+ * lists of their own. Returns 0: memory is the caller's again; -EBUSY while a task is submitted;
+ * -EBUSY when a verbs object is in use: call only this function again.
  */
 INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 {
@@ -178,20 +674,31 @@ INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 	h->limit = 0;
 	if (inlay_task_link_destroy(&h->link) || inlay_task_cq_free_(&h->ibcq))
 		return -EBUSY;
-	return inlay_task_host_unmake_(h);
+	for (i = 0; i < 2 * h->num; i++) {
+		struct ibv_mw **mw = &h->tasks[i >> 1].mw[i & 1];
+
+		if (*mw && ibv_dealloc_mw(*mw))
+			return -EBUSY;
+		*mw = NULL;
+	}
+	for (i = 0; h->inventory && i < h->num; i++) {
+		inlay_task_unchain_(&h->tasks[i]);
+		inlay_buf_dec_refcount(h->tasks[i].own_payload, NULL);
+		inlay_buf_dec_refcount(h->tasks[i].own_response, NULL);
+	}
+	if (h->inventory)
+		inlay_inventory_destroy(h->inventory);
+	h->inventory = NULL;
+	return inlay_mmap_destroy(&h->mmap);
 }
 
 /*
  * Makes a host: its CQ, queue pair and memory region, with the receives posted.
  *
- * h       aligned to a cache line; h and memory are the host's until it is destroyed
- * memory  for tasks and messages, aligned to a cache line, better to a page
- * size    bytes, at least inlay_task_host_size(p)
- * p       copied
+ * size  bytes of memory, at least inlay_task_host_size(p)
  *
  * Returns 0; -EINVAL for NULL, a wrong alignment, or a parameter out of range; -ENOBUFS if size is
- * too small; an error of inlay_task_link_create; else the negative errno of the verbs call that
- * failed. On failure nothing is left behind, and *why says what failed.
+ * too small; an error of inlay_task_link_create; else the negative errno of the verbs call.
  */
 INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, size_t size, struct ibv_pd *pd,
 				      const struct inlay_task_host_params *p, const char **why)
@@ -222,7 +729,7 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 	if (!err) {
 		err = inlay_task_host_init_(h, memory, p, inlay_source_host(memory, inlay_task_host_size(p)));
 		if (err)
-			inlay_refuse_(err, why, "the host's memory cannot be registered");
+			inlay_refuse_(err, why, "the host's memory or a window cannot be registered");
 	}
 	if (err)
 		inlay_task_host_destroy(h);
@@ -239,50 +746,6 @@ INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *bl
 	if (!err)
 		inlay_task_host_begin_(h);
 	return err;
-}
-
-/* Frees the windows. Returns 0; -EBUSY while one may be open. */
-INLAY_COLD int inlay_task_keys_destroy(struct inlay_task_keys *k)
-{
-	uint32_t i;
-
-	if (k->task->held && k->task->host->link.qp)
-		return -EBUSY;
-	for (i = 0; i < 2; i++) {
-		if (k->mw[i] && ibv_dealloc_mw(k->mw[i]))
-			return -EBUSY;
-		k->mw[i] = NULL;
-	}
-	k->task->keys = NULL;
-	return 0;
-}
-
-/*
- * Lets a task send its payload and get its response by key. It keeps its windows, released or not,
- * until they are destroyed, before the host's memory is. Returns 0; -EBUSY when it has some or is
- * submitted; or the negative errno of ibv_alloc_mw, and *why says so.
- */
-INLAY_COLD int inlay_task_keys_create(struct inlay_task_keys *k, struct inlay_task *t, const char **why)
-{
-	uint32_t i;
-
-	if (t->keys || t->state > INLAY_TASK_IDLE)
-		return inlay_refuse_(-EBUSY, why, "the task has keys, or is submitted");
-	__builtin_memset(k, 0, sizeof(*k));
-	k->task = t;
-	for (i = 0; i < 2; i++) {
-		errno = 0;
-		k->mw[i] = ibv_alloc_mw(t->host->pd, IBV_MW_TYPE_2);
-		if (!k->mw[i]) {
-			int err = inlay_task_errno_(why, "ibv_alloc_mw failed");
-
-			inlay_task_keys_destroy(k);
-			return err;
-		}
-		k->rkey[i] = k->mw[i]->rkey;
-	}
-	t->keys = k;
-	return 0;
 }
 
 /* ---- Data path: rare cases, then progress ---- */
@@ -329,7 +792,7 @@ INLAY_COLD uint32_t inlay_task_host_settle_(struct inlay_task_host *h)
 			n++;
 			inlay_task_complete_(h, t);
 		} else {
-			inlay_task_end_(t, t->status, (enum inlay_task_by)t->by); /* to the end of the list */
+			inlay_task_end_(t, t->status); /* to the end of the list */
 		}
 	} while (t != last);
 	return n;
@@ -344,24 +807,10 @@ INLAY_COLD void inlay_task_host_break_(struct inlay_task_host *h, int why)
 	h->limit = 0;
 	for (i = 0; i < h->num; i++)
 		if (h->tasks[i].state == INLAY_TASK_SUBMITTED) {
-			inlay_task_end_(&h->tasks[i], why, INLAY_TASK_BY_CONNECTION);
+			inlay_task_end_(&h->tasks[i], why);
 			h->tasks[i].response_len = 0;
 		}
 	h->outstanding = h->late = 0;
-}
-
-/* Handles an answer of a submitted task, unless it is a plain one. The task has the answer's slot. */
-INLAY_COLD void inlay_task_host_answered_(struct inlay_task *t, const struct inlay_task_message *m, int err)
-{
-	/* A worker writes only what no answer has room for. */
-	if (m->kind == INLAY_TASK_COMMAND ||
-	    (m->kind == INLAY_TASK_WRITTEN &&
-	     (!(t->held & INLAY_TASK_RESPONSE_KEY) || m->length <= t->host->response_max ||
-	      inlay_buf_set_data_len(t->response, m->length))))
-		err = -EBADMSG;
-	t->response_len = err ? 0 : m->length;
-	inlay_task_end_(t, err ? err : m->status,
-			err ? INLAY_TASK_BY_HOST : m->kind == INLAY_TASK_REFUSED ? INLAY_TASK_BY_WORKER : INLAY_TASK_BY_HANDLER);
 }
 
 /* Handles a message that is not the plain answer of a plain command. It took a receive. */
@@ -381,7 +830,14 @@ INLAY_COLD void inlay_task_host_message_(struct inlay_task_host *h, uint32_t byt
 		*slot = t->slot;
 		t->slot = msg;
 		h->outstanding--;
-		inlay_task_host_answered_(t, &m, err);
+		/* A worker writes only what no answer has room for. */
+		if (m.kind == INLAY_TASK_COMMAND ||
+		    (m.kind == INLAY_TASK_WRITTEN &&
+		     (!(t->held & INLAY_TASK_RESPONSE_KEY) || m.length <= h->response_max ||
+		      inlay_buf_set_data_len(t->response, m.length))))
+			err = -EBADMSG;
+		t->response_len = err ? 0 : m.length;
+		inlay_task_end_(t, err ? err : m.status);
 	} else if (h->late) {
 		/* The answer of a task that was cancelled */
 		h->late--;
@@ -459,12 +915,9 @@ INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const str
 
 INLAY_CALLS_COLD_
 /*
- * Handles completions, and calls the callbacks of completed tasks.
- *
- * max  handles at most this many completions, at least 1; tasks that end without one come on top
- *
- * Returns how many tasks completed. To wait for one, call this while its inlay_task_status is
- * -EINPROGRESS.
+ * Handles at most max completions, at least 1, and calls the callbacks of completed tasks; those
+ * that end without a completion come on top. Returns how many tasks completed. To wait for one,
+ * call this while its inlay_task_status is -EINPROGRESS.
  */
 INLAY_FN uint32_t inlay_task_host_progress(struct inlay_task_host *h, uint32_t max)
 {

@@ -64,12 +64,6 @@ INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 	return p;
 }
 
-/* Answers of the greatest length that a connection's ring has room for; most are half as long. */
-INLAY_COLD uint32_t inlay_task_conn_sends_(const struct inlay_task_worker_params *p)
-{
-	return p->credits + 8;
-}
-
 INLAY_ALWAYS const struct inlay_task_entry *inlay_task_worker_plugin_(const struct inlay_task_worker *w, uint64_t id)
 {
 	const struct inlay_task_entry *e;
@@ -126,14 +120,12 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 }
 
 /*
- * Makes a worker, aligned to a cache line, with its CQ and doorbell register, and opens its plugins
- * in order.
+ * Makes a worker, its CQ and doorbell register, and opens its plugins in order.
  *
  * Returns 0; -EINVAL for NULL, a wrong alignment, a parameter out of range or a plugin without
  * handler; -EPROTO for a plugin of another version; -EEXIST for two with one id; the error of
  * `open`; else an error of inlay_cq_from_cq or inlay_uar_create, or the negative errno of
- * ibv_create_cq, also for more connections than the device's longest CQ can serve. On failure
- * nothing is left behind, and *why says what failed.
+ * ibv_create_cq, also for more connections than the device's longest CQ can serve.
  */
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, struct ibv_pd *pd,
 					const struct inlay_task_worker_params *p, const char **why)
@@ -145,7 +137,7 @@ INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, struct ibv_
 	__builtin_memset(w, 0, sizeof(*w));
 	w->pd = pd;
 	err = inlay_task_cq_make_(&w->cq, &w->ibcq, p->channel, pd,
-				  (uint64_t)p->connections * (INLAY_TASK_CQES_ * inlay_task_conn_sends_(p) + p->credits), why);
+				  (uint64_t)p->connections * (INLAY_TASK_CQES_ * (p->credits + 8) + p->credits), why);
 	if (!err) {
 		err = inlay_uar_create(&w->uar, pd, INLAY_UAR_SERIAL, why);
 		if (!err || err == -ENOTSUP) /* then each QP uses its own register */
@@ -238,15 +230,12 @@ INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, s
 /*
  * Makes a connection to a host, by its address, and tells the plugins.
  *
- * c          aligned to a cache line; c and memory are the connection's until it is destroyed
- * memory     for commands and messages, aligned to a cache line, better to a page
- * size       bytes, at least inlay_task_conn_size(&worker->params)
+ * size       bytes of memory, at least inlay_task_conn_size(&worker->params)
  * blob, len  the host's address
  *
  * Returns 0; -EINVAL for NULL or a wrong alignment; -ENOBUFS if size is too small; -EAGAIN when the
  * worker has params.connections; an error of inlay_task_link_create or inlay_task_link_connect;
- * else the negative errno of ibv_reg_mr. On failure nothing is left behind, and *why says what
- * failed.
+ * else the negative errno of ibv_reg_mr.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w,
 				      const void *blob, size_t len, const char **why)
@@ -267,7 +256,7 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	caps.ibcq = w->ibcq;
 	caps.cq = &w->cq;
 	caps.uar = w->uar.td ? &w->uar : NULL;
-	caps.sends = inlay_task_conn_sends_(p);
+	caps.sends = p->credits + 8; /* most answers take half the greatest length */
 	caps.max_inline = INLAY_TASK_HEAD + p->max_inline;
 	caps.max_gather = INLAY_TASK_GATHER;
 	caps.access = IBV_ACCESS_REMOTE_WRITE; /* for the host's probes; no region grants it */
@@ -329,11 +318,9 @@ INLAY_FN void inlay_task_worker_flush_(struct inlay_task_worker *w)
 }
 
 /*
- * Destroys a connection, broken or not. To its host it looks as if the worker had died. Calls the
- * plugins' `connection`, unless that was done when it broke.
- *
- * Returns 0: memory and *c are the caller's again; -EBUSY while handlers keep its commands, or when
- * a verbs object is in use: call it again.
+ * Destroys a connection, broken or not, and tells the plugins unless that was done when it broke.
+ * To its host it looks as if the worker had died. Returns 0: memory and *c are the caller's again;
+ * -EBUSY while handlers keep its commands, or when a verbs object is in use: call it again.
  */
 INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 {
@@ -397,7 +384,7 @@ INLAY_FN uint32_t inlay_task_cmd_dispatch_(struct inlay_task_cmd *cmd)
 	int err, fits;
 
 	if (INLAY_UNLIKELY(!e)) {
-		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -ENOENT, 0);
+		inlay_task_cmd_finish_(cmd, -ENOENT, 0);
 		return 1;
 	}
 	cmd->state = &c->states[e - c->worker->plugins];
@@ -465,9 +452,9 @@ INLAY_FN uint32_t inlay_task_conn_take_(struct inlay_task_conn *c, uint32_t byte
 	cmd->payload_key = m.payload;
 	cmd->response_key = m.response;
 	if (INLAY_UNLIKELY(!m.kind) || INLAY_UNLIKELY(c->broken)) {
-		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -EBADMSG, 0);
+		inlay_task_cmd_finish_(cmd, -EBADMSG, 0);
 	} else if (m.payload.bytes && (!pool || m.length > pool->element_size)) {
-		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -E2BIG, 0);
+		inlay_task_cmd_finish_(cmd, -E2BIG, 0);
 	} else if (m.payload.bytes || c->waiting.first || !inlay_task_cmd_dispatch_(cmd)) {
 		inlay_task_fifo_push_(&c->waiting, cmd);
 		inlay_task_conn_dirty_(c);
@@ -509,12 +496,9 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
 
 INLAY_CALLS_COLD_
 /*
- * Handles completions, hands commands to their plugins, sends answers, and calls the plugins'
- * `progress`.
- *
- * max  handles at most this many completions; commands that have waited come on top
- *
- * Returns how many handlers were called, plus what the plugins' `progress` returned.
+ * Handles at most max completions: hands commands to their plugins, and sends answers; commands
+ * that have waited come on top. Calls the plugins' `progress`. Returns how many handlers were
+ * called, plus what these returned.
  */
 INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint32_t max)
 {

@@ -238,7 +238,7 @@ void p2p(void)
 	out = around_alloc(MAX);
 	in = around_alloc(MAX);
 	MPI_Buffer_attach(room, (int)(MAX + 2 * MPI_BSEND_OVERHEAD + 1024));
-	for (i = 0; i < (rounds > 1 ? 600 * rounds : 250); i++)
+	for (i = 0; i < (rounds > 1 ? 600 * rounds : 150); i++)
 		one_of_each();
 	for (i = 0; i < rounds; i++)
 		cancel();

@@ -143,7 +143,7 @@ void storm(void)
 	MPI_Comm comm;
 
 	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-	blow(comm, rounds > 1 ? 1500 * rounds : 600);
+	blow(comm, rounds > 1 ? 1500 * rounds : 400);
 	MPI_Comm_free(&comm);
 }
 
@@ -158,7 +158,7 @@ static void *talk(void *arg)
 	const struct thread *t = arg;
 
 	salt = t->salt;
-	blow(t->comm, rounds > 1 ? 400 * rounds : 200);
+	blow(t->comm, rounds > 1 ? 400 * rounds : 120);
 	return NULL;
 }
 

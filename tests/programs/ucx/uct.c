@@ -145,7 +145,7 @@ static void *swap_blob(void *mine, size_t len)
 }
 
 #define AM_ID 11
-#define BURST 30                /* operations between two meetings */
+#define BURST 20                /* operations between two meetings */
 #define PIECES 4
 
 static uct_component_h component;
@@ -404,7 +404,7 @@ static void atomics(enum how how)
 		memcpy(win + AROUND + 8 * w, &words[w], 4 << w);
 	}
 	meet();
-	for (n = 0; n < 200; n++) {
+	for (n = 0; n < 120; n++) {
 		uct_atomic_op_t op = ops[chance(me, 100 + n) % 6];
 		uint64_t x, old, at, compare, found = 0;
 		uct_completion_t c = wait_one();

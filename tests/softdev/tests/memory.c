@@ -83,6 +83,7 @@ static void rights(UNUSED void **state)
 	struct how how = with_access(BINDABLE);
 	struct ibv_mw *mw = window(pd, IBV_MW_TYPE_1);
 	struct ibv_mw_bind b = { .wr_id = 71, .send_flags = IBV_SEND_SIGNALED };
+	uint32_t key;
 
 	open_self(s, &how);
 	for (unsigned i = 0; i < ARRAY(rights); i++) {
@@ -96,8 +97,9 @@ static void rights(UNUSED void **state)
 	expect_op(s->scq, 71, IBV_WC_BIND_MW);
 	cannot_reach(mw->rkey, (uintptr_t)s->buf + 64, 1);
 	bind(s, mw, s->mr, 0, 64, REMOTE, 0);
+	key = mw->rkey;
 	must(ibv_dealloc_mw(mw)); /* as it is, open */
-	cannot_reach(mw->rkey, (uintptr_t)s->buf, 1);
+	cannot_reach(key, (uintptr_t)s->buf, 1);
 	close_side(s);
 	assert_null(ibv_alloc_mw(pd, 3));
 }

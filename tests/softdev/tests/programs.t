@@ -57,31 +57,17 @@ at() # sides, command...
 	sides "" "" "${@:2}"
 }
 
-pair "ibv_rc_pingpong, RoCE" "" ibv_rc_pingpong -g 3 -n 30 -c
 pair "ibv_rc_pingpong, RoCE v1, 64 KiB" "" ibv_rc_pingpong -g 0 -n 30 -s 65536 -c
 pair "ibv_rc_pingpong, InfiniBand" "--link ib" ibv_rc_pingpong -n 30 -c
-pair "ibv_rc_pingpong, with events" "" ibv_rc_pingpong -g 3 -n 30 -e
 pair "ib_write_lat, 20000 bytes" "" ib_write_lat -n 30 -s 20000
 pair "ib_write_bw, 64 KiB" "" ib_write_bw -n 30 -s 65536
 pair "ib_send_lat, 20000 bytes, InfiniBand" "--link ib" ib_send_lat -n 30 -s 20000
 pair "ib_read_bw, 64 KiB" "" ib_read_bw -n 30 -s 65536
-pair "ib_atomic_bw, compare and swap" "" ib_atomic_bw -n 30 -A CMP_AND_SWAP
-pair "ibv_uc_pingpong" "" ibv_uc_pingpong -g 3 -n 30
-pair "ibv_ud_pingpong" "" ibv_ud_pingpong -g 3 -n 30
 pair "ibv_ud_pingpong, InfiniBand, with events" "--link ib" ibv_ud_pingpong -n 30 -e
-pair "ibv_xsrq_pingpong" "" ibv_xsrq_pingpong -g 3 -n 30 -c 1
-pair "ibv_xsrq_pingpong, InfiniBand, with events" "--link ib" ibv_xsrq_pingpong -n 30 -c 1 -e
-pair "ib_send_bw, XRC" "" ib_send_bw -c XRC -n 30 -s 1024
-pair "ib_send_lat, XRC, by ibv_post_send, events" "" ib_send_lat -c XRC -n 30 -s 8 --use_old_post_send -e
 pair "ib_write_bw, XRC, 3 QPs" "" ib_write_bw -c XRC -n 30 -s 1024 -q 3
 pair "ib_read_lat, XRC, InfiniBand" "--link ib" ib_read_lat -c XRC -n 30 -s 8
-pair "ib_atomic_bw, XRC" "" ib_atomic_bw -c XRC -n 30
-pair "ib_send_bw, DC, 3 QPs" "" ib_send_bw -c DC -n 30 -s 1024 -q 3
-pair "ib_send_lat, DC with streams" "" ib_send_lat -c DC -n 30 -s 8 --log_dci_streams=2
-pair "ib_write_lat, DC, InfiniBand" "--link ib" ib_write_lat -c DC -n 30 -s 8
 pair "ib_read_bw, DC" "" ib_read_bw -c DC -n 30 -s 65536
 pair "ib_atomic_lat, DC" "" ib_atomic_lat -c DC -n 30
-pair "ib_send_bw, UD, 2 QPs" "" ib_send_bw -c UD -n 30 -s 1024 -q 2
 pair "ib_send_bw, SRQ, 4 QPs" "" ib_send_bw -n 30 -s 1024 -q 4 --use-srq
 pair "ib_read_bw, events, 4 QPs" "" ib_read_bw -n 30 -s 1024 -e -q 4
 pair "ib_send_bw, UD, SRQ" "" ib_send_bw -c UD -n 30 -s 1024 --use-srq
