@@ -232,7 +232,14 @@ INLAY_FN int inlay_is_pow2(uint64_t n)
 #endif
 #define INLAY_CTZ_(n) INLAY_ONES_(~(n) & ((n) - 1))
 #else
-#define INLAY_ONES_(n) ((uint32_t)__builtin_popcount(n))
+/* Without the compiler's word for it, which calls a function where there is no instruction */
+INLAY_FN uint32_t inlay_ones_(uint32_t n)
+{
+	n -= (n >> 1) & 0x55555555;
+	n = (n & 0x33333333) + ((n >> 2) & 0x33333333);
+	return (((n + (n >> 4)) & 0x0f0f0f0f) * 0x01010101) >> 24;
+}
+#define INLAY_ONES_(n) inlay_ones_(n)
 #define INLAY_CTZ_(n) ((uint32_t)__builtin_ctz(n))
 #endif
 

@@ -62,7 +62,7 @@ static void queues(uint32_t type, uint32_t at)
 }
 
 /* Runs a kernel in these lanes of a warp. Returns what they did together. */
-static struct ptx_thread kernel(const char *name, uint32_t mask, const uint64_t *args)
+static struct ptx_thread run_kernel(const char *name, uint32_t mask, const uint64_t *args)
 {
 	static struct ptx_thread lanes[32];
 	struct ptx_thread sum = {0};
@@ -83,6 +83,12 @@ static struct ptx_thread kernel(const char *name, uint32_t mask, const uint64_t 
 	}
 	return sum;
 }
+
+#define kernel(name, mask, ...)                              \
+	({                                                   \
+		const uint64_t args_[] = {__VA_ARGS__};      \
+		run_kernel(name, mask, args_);               \
+	})
 
 static void random_request(struct request *r, const struct kind *kind)
 {
@@ -150,7 +156,7 @@ static void test_posts(void **state)
 			for (; bbs + extra > sq.pi - at;)
 				must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, bbs + extra - 1 == sq.pi - at ? INLAY_SIGNALED : 0));
 			inlay_sq_ring_doorbell(&sq);
-			kernel(kind->name, 1, (uint64_t[]){(uintptr_t)&gq, (uintptr_t)&r, bbs + extra, (uintptr_t)&answer});
+			kernel(kind->name, 1, (uintptr_t)&gq, (uintptr_t)&r, bbs + extra, (uintptr_t)&answer);
 			must(answer.begin);
 			assert_int_equal(answer.post, (int)answer.wrong);
 			assert_int_equal(answer.ticket, sq.pi);
@@ -183,7 +189,7 @@ static void test_warps(void **state)
 				must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, k == bbs - 1 ? INLAY_SIGNALED : 0));
 		}
 		inlay_sq_ring_doorbell(&sq);
-		kernel("warp_writes", mask, (uint64_t[]){(uintptr_t)&gq, mask, bbs, (uintptr_t)answer, 0x100000000ull * i});
+		kernel("warp_writes", mask, (uintptr_t)&gq, mask, bbs, (uintptr_t)answer, 0x100000000ull * i);
 		for (lane = 0; lane < 32; lane++)
 			if (mask >> lane & 1 && (answer[lane].begin || answer[lane].post || answer[lane].ticket != sq.pi))
 				fail_msg("lane %u of %x: %d, %d, ticket %u", lane, mask, answer[lane].begin, answer[lane].post, answer[lane].ticket);
@@ -194,7 +200,7 @@ static void test_warps(void **state)
 		gq.reserved = wrong[i].bbs == 1 ? BBS - 31 : 0;
 		memcpy(&cpu, &gpu, sizeof(cpu));
 		inlay_put32(gpu.cqe + 60, wrong[i].word);
-		kernel("warp_writes", ~0u, (uint64_t[]){(uintptr_t)&gq, ~0u, wrong[i].bbs, (uintptr_t)answer, 0});
+		kernel("warp_writes", ~0u, (uintptr_t)&gq, ~0u, wrong[i].bbs, (uintptr_t)answer, 0);
 		for (lane = 0; lane < 32; lane++)
 			assert_int_equal(answer[lane].begin, wrong[i].err);
 		assert_int_equal(gq.reserved, wrong[i].bbs == 1 ? BBS - 31 : 0);
@@ -218,7 +224,7 @@ static void test_refused(void **state)
 	for (i = 0; i < 2; i++) {
 		queues(IBV_QPT_RC, 0);
 		memcpy(&cpu, &gpu, sizeof(cpu));
-		kernel("post_write", 1, (uint64_t[]){(uintptr_t)&gq, (uintptr_t)&r, i ? BBS + 1 : 0, (uintptr_t)&answer});
+		kernel("post_write", 1, (uintptr_t)&gq, (uintptr_t)&r, (uint64_t)(i ? BBS + 1 : 0), (uintptr_t)&answer);
 		assert_int_equal(answer.begin, -EINVAL);
 		assert_int_equal(gq.reserved, 0);
 		same_sides();
@@ -226,7 +232,7 @@ static void test_refused(void **state)
 	queues(IBV_QPT_RC, 0);
 	must(inlay_post(&sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED));
 	inlay_sq_ring_doorbell(&sq);
-	kernel("post_write", 1, (uint64_t[]){(uintptr_t)&gq, (uintptr_t)&r, 1, (uintptr_t)&answer});
+	kernel("post_write", 1, (uintptr_t)&gq, (uintptr_t)&r, 1, (uintptr_t)&answer);
 	assert_int_equal(answer.post, -EAGAIN);
 	assert_int_equal(answer.ticket, 1);
 	same_sides();
@@ -236,12 +242,12 @@ static void test_refused(void **state)
 			gq.reserved = gq.published = 3; /* the first of them has one WQEBB */
 			gpu.ring[7] = 3;
 			inlay_put32(gpu.cqe + 60, looks[i].word);
-			kernel(is ? "test" : "poll", 1, (uint64_t[]){(uintptr_t)&gq, is ? looks[i].ticket : (uintptr_t)said, (uintptr_t)said});
+			kernel(is ? "test" : "poll", 1, (uintptr_t)&gq, is ? looks[i].ticket : (uintptr_t)said, (uintptr_t)said);
 			assert_int_equal(said[0], is ? looks[i].test : looks[i].poll);
 			assert_int_equal(said[1], looks[i].poll == 1 ? 2 : 3);
 			assert_int_equal(said[2], looks[i].poll < 0 ? 0xa5 : 0);
 		}
-	kernel("reset", 1, (uint64_t[]){(uintptr_t)&gq});
+	kernel("reset", 1, (uintptr_t)&gq);
 	assert_int_equal(gq.reserved | gq.published | gq.done | gq.error | gpu.record[MLX5_SND_DBR], 0);
 }
 
@@ -264,7 +270,7 @@ static void test_receives(void **state)
 			side[i].cqes[63] = k == 4 ? 0xf1 : MLX5_CQE_RESP_SEND << 4;
 		}
 		receive(&side[0], sge, k);
-		kernel("receives", 1, (uint64_t[]){(uintptr_t)&side[1], (uintptr_t)sge, k});
+		kernel("receives", 1, (uintptr_t)&side[1], (uintptr_t)sge, k);
 		assert_memory_equal(side[0].cqes, side[1].cqes, sizeof(side[0]) - offsetof(struct receiver, cqes));
 		assert_int_equal(side[1].rq.pi, 1);
 		assert_int_equal(side[1].bytes, k == 4 ? 0 : 0x4d);
@@ -293,7 +299,7 @@ static void test_counts(void **state)
 		gq.reserved = gq.published = poll ? 1 : 0; /* one read, which is done */
 		gpu.ring[7] = 3;
 		inlay_put32(gpu.cqe + 60, poll ? 0 : 0xf0000000);
-		did = kernel(rows[i].name, (uint32_t)((1ull << rows[i].lanes) - 1), (uint64_t[]){(uintptr_t)&gq, 0x1000, 1, 0x2000, 2});
+		did = kernel(rows[i].name, (uint32_t)((1ull << rows[i].lanes) - 1), (uintptr_t)&gq, 0x1000, 1, 0x2000, 2);
 		print_message("# %s: %.1f instructions, %.1f of them counted\n", rows[i].name, (double)did.executed / rows[i].lanes,
 			      (double)did.net / rows[i].lanes);
 		assert_true(did.net <= (uint64_t)rows[i].most[by_nvcc] * rows[i].lanes);
