@@ -20,8 +20,7 @@
  *     ((message ^ receive) & mask & ~ignored) == 0. `ignored` is the same for a whole table.
  *   - A message goes to the oldest receive that matches it; a receive gets the oldest message that
  *     matches it. So no receive in the table matches a message in the table.
- *   - The cookie is the caller's name for a receive or message, the handle the table's. Handles
- *     repeat after 2^43 posts and arrivals.
+ *   - The cookie is the caller's name for a receive or message, the handle the table's.
  *
  * Threads: one owner at a time, or the caller's lock around every call.
  *
@@ -56,12 +55,6 @@ INLAY_CASTS_BEGIN_
 
 /* ---- Set-up ---- */
 
-/* Buckets of each array: a power of two, at least twice the entries. */
-INLAY_COLD uint32_t inlay_match_buckets_(uint32_t entries)
-{
-	return 2u << (32 - __builtin_clz(entries - 1));
-}
-
 /*
  * Bytes of memory for a table of so many entries, 208 to 224 for each; 0 when out of range. An
  * entry uses 64 of them, a message that a masked receive has passed 64 to 128 more.
@@ -70,28 +63,54 @@ INLAY_COLD size_t inlay_match_size(uint32_t entries)
 {
 	if (entries < INLAY_MATCH_MIN || entries > INLAY_MATCH_MAX)
 		return 0;
-	/* The buckets of a class begin up to 8 after the first. */
-	return (2 * (size_t)inlay_match_buckets_(entries) + 16) * sizeof(uint32_t) +
+	/* Two arrays of buckets, each twice the entries or more. Those of a class begin up to 8 after the first. */
+	return (((size_t)4 << (32 - __builtin_clz(entries - 1))) + 16) * sizeof(uint32_t) +
 	       ((size_t)entries + INLAY_MATCH_FIRST_ / 16) *
 		       (sizeof(struct inlay_match_entry_) + 8 * sizeof(struct inlay_match_node_));
 }
 
-INLAY_COLD int inlay_match_place_(struct inlay_match *m, void *memory, size_t size, uint32_t entries)
+/*
+ * Moves a table to larger memory; the old memory is no longer used. Handles, cookies and order
+ * stay. Copies every entry: 65,536 take 4 ms. Arguments and errors as inlay_match_init; -EINVAL
+ * also for fewer entries than the table has. After an error nothing has changed.
+ */
+INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size, uint32_t entries)
 {
-	uint32_t buckets;
+	const struct inlay_match_entry_ *from = m->entry;
+	const struct inlay_match_node_ *side = m->side;
+	struct inlay_match_entry_ *entry;
+	struct inlay_match_node_ *node;
+	uint32_t e, c, ref, left;
+	size_t buckets;
 
-	if (!inlay_match_size(entries) || !memory || (uintptr_t)memory % INLAY_CACHE_LINE)
+	if (entries < m->entries || !inlay_match_size(entries) || !memory || (uintptr_t)memory % INLAY_CACHE_LINE)
 		return -EINVAL;
 	if (size < inlay_match_size(entries))
 		return -ENOBUFS;
-	buckets = inlay_match_buckets_(entries);
 	m->entries = entries;
+	m->shift = (uint8_t)(31 + __builtin_clz(entries - 1));
+	buckets = (size_t)1 << (64 - m->shift);
 	m->entry = (struct inlay_match_entry_ *)memory;
 	m->side = (struct inlay_match_node_ *)(void *)(m->entry + entries + INLAY_MATCH_FIRST_ / 16);
 	m->bucket = (uint32_t *)(void *)(m->side + 8 * ((size_t)entries + INLAY_MATCH_FIRST_ / 16));
 	m->wild = m->bucket + buckets;
-	m->shift = (uint8_t)(64 - __builtin_ctz(buckets));
-	__builtin_memset(m->bucket, 0, (2 * (size_t)buckets + 16) * sizeof(*m->bucket));
+	__builtin_memset(m->bucket, 0, (2 * buckets + 16) * sizeof(*m->bucket));
+	for (e = 0; e < m->fresh; e += 16) {
+		entry = inlay_match_at_(m, e);
+		*entry = from[e / 16];
+		for (left = entry->in & ~(1u << INLAY_MATCH_LISTED_); left; left &= left - 1) {
+			c = (uint32_t)__builtin_ctz(left);
+			ref = inlay_match_ref_(c, e, entry->kind == INLAY_MATCH_POSTED);
+			node = inlay_match_node_at_(m, c, ref);
+			if (node != &entry->node)
+				*node = side[ref / 2];
+			/* Rings stay. Trees do not: their shape depends on the number of buckets. */
+			if (node->child[0] == INLAY_MATCH_MEMBER_)
+				continue;
+			*inlay_match_slot_of_(m, c, entry->tag) = ref;
+			node->child[0] = node->child[1] = 0;
+		}
+	}
 	return 0;
 }
 
@@ -113,7 +132,7 @@ INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size
 	int err;
 
 	__builtin_memset(m, 0, sizeof(*m));
-	err = inlay_match_place_(m, memory, size, entries);
+	err = inlay_match_grow(m, memory, size, entries);
 	if (err)
 		return err;
 	__builtin_memset(m->entry, 0, INLAY_MATCH_FIRST_ / 16 * sizeof(*m->entry));
@@ -150,13 +169,8 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 
 	if (INLAY_UNLIKELY(~mask & m->mask[0])) {
 		e = inlay_match_post_masked_(m, tag, mask & m->mask[0], cookie);
-		if (INLAY_UNLIKELY(!e))
-			return inlay_match_full_(found);
 		inlay_match_tell_(m, e, found);
-		if (found->kind == INLAY_MATCH_POSTED)
-			return 0;
-		found->kind = INLAY_MATCH_UNEXPECTED; /* it has left */
-		return 1;
+		return found->kind == INLAY_MATCH_UNEXPECTED ? 1 : e ? 0 : -EAGAIN;
 	}
 	slot = inlay_match_slot_(m, 0, tag);
 	first = *slot;
@@ -168,12 +182,12 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 		return 1;
 	}
 	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & m->mask[0], m->mask[0], 0, cookie);
-	if (INLAY_UNLIKELY(!e))
-		return inlay_match_full_(found);
-	inlay_match_link_(m, slot, first, 0, e);
-	m->cls[0].posted++;
+	if (INLAY_LIKELY(e)) {
+		inlay_match_link_(m, slot, first, 0, e);
+		m->cls[0].posted++;
+	}
 	inlay_match_tell_(m, e, found);
-	return 0;
+	return e ? 0 : -EAGAIN;
 }
 
 /*
@@ -192,41 +206,38 @@ INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_
 		masked = inlay_match_take_masked_(m, tag, entry);
 		if (masked) {
 			inlay_match_tell_(m, masked, found);
-			found->kind = INLAY_MATCH_POSTED; /* it has left */
 			return 1;
 		}
 	}
 	if (entry->kind == INLAY_MATCH_POSTED) {
 		inlay_match_tell_(m, first, found);
 		inlay_match_unlink_first_(m, slot, 0);
-		m->cls[0].hw -= entry->in_hw;
-		m->cls[0].posted--;
-		inlay_match_free_(m, entry, first);
+		inlay_match_leave_(m, entry, first, 0);
 		return 1;
 	}
 	e = inlay_match_new_(m, INLAY_MATCH_UNEXPECTED, tag, INLAY_MATCH_EXACT, 0, cookie);
-	if (INLAY_UNLIKELY(!e))
-		return inlay_match_full_(found);
-	inlay_match_append_(m, 0, e);
-	m->unexpected++;
-	inlay_match_link_(m, slot, first, 0, e);
+	if (INLAY_LIKELY(e)) {
+		inlay_match_append_(m, 0, e);
+		m->unexpected++;
+		inlay_match_link_(m, slot, first, 0, e);
+	}
 	inlay_match_tell_(m, e, found);
-	return 0;
+	return e ? 0 : -EAGAIN;
 }
 
 /* Looks for the oldest message that a receive would take. Returns 1: it is *found. 0: none. */
 INLAY_FN int inlay_match_probe(const struct inlay_match *m, uint64_t tag, uint64_t mask,
 			       struct inlay_match_found *found)
 {
-	uint32_t e, rest = 0;
+	uint32_t e;
 
 	mask &= m->mask[0];
 	if (mask == m->mask[0])
 		e = *inlay_match_slot_(m, 0, tag);
 	else
-		e = inlay_match_find_entered_(m, inlay_match_class_of_(m, mask), tag, &rest);
-	if (rest)
-		e = inlay_match_walk_(m, rest, tag, mask);
+		e = inlay_match_start_(m, inlay_match_class_of_(m, mask), tag);
+	while (e && (inlay_match_at_(m, e)->tag ^ tag) & mask)
+		e = inlay_match_at_(m, e)->newer;
 	if (inlay_match_at_(m, e)->kind != INLAY_MATCH_UNEXPECTED)
 		return 0;
 	inlay_match_tell_(m, e, found);
@@ -278,7 +289,7 @@ INLAY_FN uint32_t inlay_match_count(const struct inlay_match *m, enum inlay_matc
 INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct inlay_match_found *found)
 {
 	while ((*at += 16) < m->fresh)
-		if (inlay_match_at_(m, *at)->kind != INLAY_MATCH_FREE) {
+		if (inlay_match_at_(m, *at)->in) {
 			inlay_match_tell_(m, *at, found);
 			return 1;
 		}
@@ -286,48 +297,11 @@ INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct 
 }
 
 /*
- * Moves a table to larger memory; the old memory is no longer used. Handles, cookies and order
- * stay. Copies every entry: 65,536 take 4 ms. Arguments and errors as inlay_match_init; -EINVAL
- * also for fewer entries than the table has. After an error nothing has changed.
- */
-INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size, uint32_t entries)
-{
-	const struct inlay_match_entry_ *from = m->entry;
-	const struct inlay_match_node_ *side = m->side;
-	struct inlay_match_entry_ *entry;
-	struct inlay_match_node_ *node;
-	uint32_t e, c, ref, left;
-	int err = entries < m->entries ? -EINVAL : inlay_match_place_(m, memory, size, entries);
-
-	if (err)
-		return err;
-	for (e = 0; e < m->fresh; e += 16) {
-		entry = inlay_match_at_(m, e);
-		*entry = from[e / 16];
-		left = entry->kind == INLAY_MATCH_FREE ? 0 : entry->in & ~(1u << INLAY_MATCH_LISTED_);
-		for (; left; left &= left - 1) {
-			c = (uint32_t)__builtin_ctz(left);
-			ref = inlay_match_ref_(c, e, entry->kind == INLAY_MATCH_POSTED);
-			node = inlay_match_node_at_(m, c, ref);
-			if (node != &entry->node)
-				*node = side[ref / 2];
-			/* Rings stay. Trees do not: their shape depends on the number of buckets. */
-			if (node->child[0] == INLAY_MATCH_MEMBER_)
-				continue;
-			*inlay_match_slot_of_(m, c, entry->tag) = ref;
-			node->child[0] = node->child[1] = 0;
-		}
-	}
-	return 0;
-}
-
-/*
  * ---- With a hardware list (tag/recv.h) ----
  *
- * Receives in hardware are in the table too, which decides order. Before a post, ask
- * inlay_match_hw_blocked; if it says 0 and the receive was posted, append it to the NIC's list and
- * call inlay_match_set_hw. Remove a receive when the NIC has consumed it. Pass the NIC's unexpected
- * messages to inlay_match_arrive; if the receive found is in_hw, take it off the NIC's list.
+ * Receives in hardware are in the table too. Before a post, ask inlay_match_hw_blocked; if it says
+ * 0 and the receive was posted, append it to the NIC's list and call inlay_match_set_hw. Remove a
+ * receive when the NIC has consumed it, or take it off the NIC's list when inlay_match_arrive finds it.
  */
 
 /*
@@ -354,8 +328,8 @@ INLAY_FN int inlay_match_set_hw(struct inlay_match *m, uint64_t handle, uint32_t
 
 /*
  * Whether a receive, not yet posted, must stay out of hardware: a posted one that hardware lacks
- * might match the same message. Errs on the safe side for masked receives: a class whose mask has
- * bits outside this one blocks if hardware lacks any receive of it.
+ * might match the same message. Errs on the safe side: a posted receive blocks whatever its tag if
+ * its mask has bits outside this one, or if it was posted while eight other masks had receives.
  */
 INLAY_FN int inlay_match_hw_blocked(const struct inlay_match *m, uint64_t tag, uint64_t mask)
 {
@@ -372,12 +346,7 @@ INLAY_FN int inlay_match_hw_blocked(const struct inlay_match *m, uint64_t tag, u
 		if (entry->kind == INLAY_MATCH_POSTED && !inlay_match_at_(m, entry->node.prev & ~15u)->in_hw)
 			return 1;
 	}
-	for (ref = inlay_match_at_(m, INLAY_MATCH_LIST_)->newer; ref != INLAY_MATCH_LIST_; ref = entry->newer) {
-		entry = inlay_match_at_(m, ref);
-		if (!entry->in_hw && !((entry->tag ^ tag) & entry->mask & mask))
-			return 1;
-	}
-	return 0;
+	return m->cls[INLAY_MATCH_LISTED_].posted != m->cls[INLAY_MATCH_LISTED_].hw;
 }
 
 INLAY_CASTS_END_

@@ -17,20 +17,29 @@
 #include <inlay/base.h>
 #include <inlay/match/table.h>
 
-#define INLAY_MATCH_FEW_ 4u                /* classes, with the exact one, that need no look ahead */
-
 /* ---- Removal ---- */
 
-/* Takes an entry out of these classes. */
-INLAY_APART void inlay_match_unlink_all_(struct inlay_match *m, uint32_t e, uint32_t classes)
+/* Takes an entry out of these classes, of which the list is one. */
+INLAY_APART void inlay_match_unlink_(struct inlay_match *m, uint32_t e, uint32_t classes)
 {
-	uint32_t c;
+	struct inlay_match_entry_ *entry = inlay_match_at_(m, e);
+	const struct inlay_match_node_ *node;
+	uint32_t c, ref;
 
-	for (; classes; classes &= classes - 1) {
+	for (entry->in &= (uint16_t)~classes; classes; classes &= classes - 1) {
 		c = (uint32_t)__builtin_ctz(classes);
-		inlay_match_unlink_(m, e, c);
+		ref = inlay_match_ref_(c, e, entry->kind == INLAY_MATCH_POSTED);
+		node = inlay_match_node_at_(m, c, ref);
+		if (c == INLAY_MATCH_LISTED_) {
+			inlay_match_unlist_(m, entry);
+		} else if (node->child[0] == INLAY_MATCH_MEMBER_) {
+			inlay_match_node_at_(m, c, node->prev)->next = node->next;
+			inlay_match_node_at_(m, c, node->next)->prev = node->prev;
+		} else {
+			inlay_match_unlink_first_(m, inlay_match_slot_of_(m, c, entry->tag), c);
+		}
 		if (m->cls[c].last == e)
-			m->cls[c].last = inlay_match_at_(m, e)->older;
+			m->cls[c].last = entry->older;
 	}
 }
 
@@ -38,20 +47,18 @@ INLAY_APART void inlay_match_unlink_all_(struct inlay_match *m, uint32_t e, uint
 INLAY_ALWAYS void inlay_match_forget_(struct inlay_match *m, struct inlay_match_entry_ *entry, uint32_t e)
 {
 	if (INLAY_UNLIKELY(entry->in & ~1u))
-		inlay_match_unlink_all_(m, e, entry->in & ~1u);
+		inlay_match_unlink_(m, e, entry->in & ~1u);
 	inlay_match_unlist_(m, entry);
 	m->unexpected--;
 	inlay_match_free_(m, entry, e);
 }
 
 /* Forgets a receive that is out of its class or list. */
-INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, struct inlay_match_entry_ *entry, uint32_t e)
+INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, struct inlay_match_entry_ *entry, uint32_t e, uint32_t c)
 {
-	struct inlay_match_class_ *cls = &m->cls[__builtin_ctz(entry->in)];
-
-	cls->hw -= entry->in_hw;
-	if (!--cls->posted)
-		m->live &= (uint16_t)~entry->in;
+	m->cls[c].hw -= entry->in_hw;
+	if (!--m->cls[c].posted && c)
+		m->live &= (uint16_t)~(1u << c);
 	inlay_match_free_(m, entry, e);
 }
 
@@ -59,16 +66,13 @@ INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, struct inlay_match_e
 INLAY_APART void inlay_match_take_(struct inlay_match *m, uint32_t e)
 {
 	struct inlay_match_entry_ *entry = inlay_match_at_(m, e);
-	const uint32_t c = (uint32_t)__builtin_ctz(entry->in); /* of a message 0 */
+	const uint32_t c = (uint32_t)__builtin_ctz(entry->in);
 
-	if (c == INLAY_MATCH_LISTED_)
-		inlay_match_unlist_(m, entry);
-	else
-		inlay_match_unlink_(m, e, c);
+	inlay_match_unlink_(m, e, entry->in);
 	if (entry->kind == INLAY_MATCH_UNEXPECTED)
 		inlay_match_forget_(m, entry, e);
 	else
-		inlay_match_leave_(m, entry, e);
+		inlay_match_leave_(m, entry, e, c);
 }
 
 /* ---- Classes ---- */
@@ -87,7 +91,7 @@ INLAY_FN uint32_t inlay_match_class_of_(const struct inlay_match *m, uint64_t ma
 INLAY_APART uint32_t inlay_match_claim_(struct inlay_match *m, uint64_t mask)
 {
 	const uint32_t now = (uint32_t)m->seq;
-	uint32_t c, e, best = 0;
+	uint32_t c, best = 0;
 
 	if (m->classes <= INLAY_MATCH_CLASSES) {
 		best = m->classes++;
@@ -97,11 +101,8 @@ INLAY_APART uint32_t inlay_match_claim_(struct inlay_match *m, uint64_t mask)
 				best = c;
 		if (!best)
 			return 0;
-		for (e = m->cls[best].last; e; e = inlay_match_at_(m, e)->older) {
-			inlay_match_unlink_(m, e, best);
-			inlay_match_at_(m, e)->in &= (uint16_t)~(1u << best);
-		}
-		m->cls[best].last = 0;
+		while (m->cls[best].last)
+			inlay_match_unlink_(m, m->cls[best].last, 1u << best);
 	}
 	m->mask[best] = mask;
 	return best;
@@ -109,70 +110,52 @@ INLAY_APART uint32_t inlay_match_claim_(struct inlay_match *m, uint64_t mask)
 
 /* ---- Messages for a masked receive ---- */
 
-/* The oldest matching message entered in a class, or 0. *rest: the first message to walk from. */
-INLAY_ALWAYS uint32_t inlay_match_find_entered_(const struct inlay_match *m, uint32_t c, uint64_t tag, uint32_t *rest)
+/* The oldest message that matches, if the class has it, or the first to walk from. 0: none. */
+INLAY_ALWAYS uint32_t inlay_match_start_(const struct inlay_match *m, uint32_t c, uint64_t tag)
 {
-	uint32_t e;
+	uint32_t e = inlay_match_at_(m, 0)->newer;
 
-	*rest = inlay_match_at_(m, 0)->newer;
-	if (!c || !*rest)
-		return 0;
+	if (!c || !e)
+		return e;
 	e = *inlay_match_slot_(m, c, tag) & ~15u;
-	*rest = e ? 0 : inlay_match_at_(m, m->cls[c].last)->newer;
+	if (!e)
+		return inlay_match_at_(m, m->cls[c].last)->newer;
 	return inlay_match_at_(m, e)->kind == INLAY_MATCH_UNEXPECTED ? e : 0;
-}
-
-/* The oldest message from this one on that matches, or 0. */
-INLAY_APART uint32_t inlay_match_walk_(const struct inlay_match *m, uint32_t e, uint64_t tag, uint64_t mask)
-{
-	while (e && (inlay_match_at_(m, e)->tag ^ tag) & mask)
-		e = inlay_match_at_(m, e)->newer;
-	return e;
-}
-
-/* As above, and enters the messages that it passes in the class. */
-INLAY_APART uint32_t inlay_match_enter_(struct inlay_match *m, uint32_t c, uint32_t e, uint64_t tag)
-{
-	uint32_t *slot;
-
-	for (; e && (inlay_match_at_(m, e)->tag ^ tag) & m->mask[c]; e = inlay_match_at_(m, e)->newer) {
-		slot = inlay_match_slot_(m, c, inlay_match_at_(m, e)->tag);
-		inlay_match_link_(m, slot, *slot, c, inlay_match_ref_(c, e, 0));
-		inlay_match_at_(m, e)->in |= (uint16_t)(1u << c);
-		m->cls[c].last = e;
-	}
-	return e;
 }
 
 /*
  * Posts a receive whose mask has no ignored bit, or takes out the oldest message that matches.
- * Returns the entry of either, or 0 when the table is full. An entry that has left is FREE, and
- * otherwise as it was.
+ * Returns the entry of either, or 0 when the table is full.
  */
 INLAY_APART uint32_t inlay_match_post_masked_(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie)
 {
-	uint32_t c = inlay_match_class_of_(m, mask), e, rest, *slot;
+	uint32_t c = inlay_match_class_of_(m, mask), e, *slot;
 
 	if (!c)
 		c = inlay_match_claim_(m, mask);
 	m->cls[c].used = (uint32_t)m->seq;
-	e = inlay_match_find_entered_(m, c, tag, &rest);
-	if (rest)
-		e = c ? inlay_match_enter_(m, c, rest, tag) : inlay_match_walk_(m, rest, tag, mask);
+	for (e = inlay_match_start_(m, c, tag); e && (inlay_match_at_(m, e)->tag ^ tag) & mask;
+	     e = inlay_match_at_(m, e)->newer) {
+		if (!c)
+			continue;
+		slot = inlay_match_slot_of_(m, c, inlay_match_at_(m, e)->tag);
+		inlay_match_link_(m, slot, *slot, c, inlay_match_ref_(c, e, 0));
+		inlay_match_at_(m, e)->in |= (uint16_t)(1u << c);
+		m->cls[c].last = e;
+	}
 	if (e) {
 		inlay_match_take_(m, e);
 		return e;
 	}
-	if (!c)
-		c = INLAY_MATCH_LISTED_;
-	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & mask, mask, c, cookie);
+	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & mask, mask, c ? c : INLAY_MATCH_LISTED_, cookie);
 	if (INLAY_UNLIKELY(!e))
 		return 0;
-	if (c == INLAY_MATCH_LISTED_) {
-		inlay_match_append_(m, INLAY_MATCH_LIST_, e);
-	} else {
+	if (c) {
 		slot = inlay_match_slot_(m, c, tag);
 		inlay_match_link_(m, slot, *slot, c, inlay_match_ref_(c, e, 1));
+	} else {
+		inlay_match_append_(m, INLAY_MATCH_LIST_, e);
+		c = INLAY_MATCH_LISTED_;
 	}
 	m->same = m->live ? m->same & mask & ~(tag ^ m->shared) : mask;
 	m->shared = tag;
@@ -183,41 +166,6 @@ INLAY_APART uint32_t inlay_match_post_masked_(struct inlay_match *m, uint64_t ta
 
 /* ---- Masked receives for a message ---- */
 
-INLAY_APART uint32_t inlay_match_search_(struct inlay_match *m, uint64_t tag, const struct inlay_match_entry_ *exact)
-{
-	uint64_t than = exact->kind == INLAY_MATCH_POSTED ? exact->seq : ~(uint64_t)0;
-	const struct inlay_match_entry_ *entry;
-	uint32_t *at, *slot = NULL, c, e, first = 0;
-
-	for (c = 1; c < m->classes; c++) {
-		at = inlay_match_slot_(m, c, tag);
-		if (INLAY_LIKELY(!*at))
-			continue;
-		entry = inlay_match_at_(m, *at & ~15u);
-		if (entry->kind == INLAY_MATCH_POSTED && entry->seq < than) {
-			than = entry->seq;
-			first = *at & ~15u;
-			slot = at;
-		}
-	}
-	for (e = inlay_match_at_(m, INLAY_MATCH_LIST_)->newer; inlay_match_at_(m, e)->seq < than; e = entry->newer) {
-		entry = inlay_match_at_(m, e);
-		if (!((entry->tag ^ tag) & entry->mask)) {
-			first = e;
-			slot = NULL;
-			break;
-		}
-	}
-	if (!first)
-		return 0;
-	if (slot)
-		inlay_match_unlink_first_(m, slot, 1);
-	else
-		inlay_match_unlist_(m, inlay_match_at_(m, first));
-	inlay_match_leave_(m, inlay_match_at_(m, first), first);
-	return first;
-}
-
 /*
  * Takes out the oldest masked receive that matches, unless `exact` is a receive and older. Returns
  * its entry, or 0. With many masks, first looks whether any bucket is in use: 5 instructions for
@@ -226,14 +174,40 @@ INLAY_APART uint32_t inlay_match_search_(struct inlay_match *m, uint64_t tag, co
 INLAY_APART uint32_t inlay_match_take_masked_(struct inlay_match *m, uint64_t tag,
 					      const struct inlay_match_entry_ *exact)
 {
-	uint32_t c, any = 0;
+	uint64_t than = exact->kind == INLAY_MATCH_POSTED ? exact->seq : ~(uint64_t)0;
+	const struct inlay_match_entry_ *entry;
+	uint32_t *at, *slot = NULL, c, e, any = 0;
 
-	if (m->classes <= INLAY_MATCH_FEW_ || m->live >> INLAY_MATCH_LISTED_)
-		return inlay_match_search_(m, tag, exact);
-	INLAY_UNROLL_(8)
-	for (c = 1; c <= INLAY_MATCH_CLASSES; c++)
-		any |= m->wild[c + ((tag & m->mask[c]) * m->multiplier >> m->shift)];
-	return any ? inlay_match_search_(m, tag, exact) : 0;
+	if (m->classes > 4 && !(m->live >> INLAY_MATCH_LISTED_)) {
+		INLAY_UNROLL_(8)
+		for (c = 1; c <= INLAY_MATCH_CLASSES; c++)
+			any |= m->wild[c + ((tag & m->mask[c]) * m->multiplier >> m->shift)];
+		if (!any)
+			return 0;
+	}
+	for (c = 1; c < m->classes; c++) {
+		at = inlay_match_slot_(m, c, tag);
+		if (INLAY_LIKELY(!*at))
+			continue;
+		entry = inlay_match_at_(m, *at & ~15u);
+		if (entry->kind == INLAY_MATCH_POSTED && entry->seq < than) {
+			than = entry->seq;
+			slot = at;
+		}
+	}
+	for (e = inlay_match_at_(m, INLAY_MATCH_LIST_)->newer; inlay_match_at_(m, e)->seq < than; e = entry->newer) {
+		entry = inlay_match_at_(m, e);
+		if (!((entry->tag ^ tag) & entry->mask)) {
+			inlay_match_take_(m, e);
+			return e;
+		}
+	}
+	if (!slot)
+		return 0;
+	e = *slot & ~15u;
+	inlay_match_unlink_first_(m, slot, 1);
+	inlay_match_leave_(m, inlay_match_at_(m, e), e, (uint32_t)__builtin_ctz(inlay_match_at_(m, e)->in));
+	return e;
 }
 
 #endif

@@ -78,9 +78,9 @@ struct inlay_match_entry_ {
 	uint32_t older;           /* in a list; of its head: the newest */
 	uint32_t newer;           /* in a list, whose newest has the head; of the head: the oldest */
 	uint32_t hw;
-	uint8_t kind;             /* enum inlay_match_kind; heads are FREE */
+	uint8_t kind;             /* enum inlay_match_kind; of heads FREE, also where nothing is found */
 	uint8_t in_hw;
-	uint16_t in;              /* bit c: it is in class c */
+	uint16_t in;              /* bit c: it is in class c; 0: it is free */
 };
 
 struct inlay_match_class_ {
@@ -169,10 +169,7 @@ INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t
 	return inlay_match_slot_(m, cls, tag);
 }
 
-/*
- * Puts a reference in at inlay_match_slot_'s slot, which has first: as the first of its key, or as
- * the last of the ring.
- */
+/* Puts a reference in at its slot, which has first: as the first of its key, or last of the ring. */
 INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t first, uint32_t cls, uint32_t ref)
 {
 	struct inlay_match_node_ *node = inlay_match_node_at_(m, cls, ref), *head;
@@ -227,21 +224,6 @@ INLAY_ALWAYS void inlay_match_unlink_first_(struct inlay_match *m, uint32_t *slo
 	}
 }
 
-/* Takes any entry out of a class. */
-INLAY_FN void inlay_match_unlink_(struct inlay_match *m, uint32_t e, uint32_t cls)
-{
-	const struct inlay_match_entry_ *entry = inlay_match_at_(m, e);
-	const uint32_t ref = inlay_match_ref_(cls, e, entry->kind == INLAY_MATCH_POSTED);
-	const struct inlay_match_node_ *node = inlay_match_node_at_(m, cls, ref);
-
-	if (node->child[0] == INLAY_MATCH_MEMBER_) {
-		inlay_match_node_at_(m, cls, node->prev)->next = node->next;
-		inlay_match_node_at_(m, cls, node->next)->prev = node->prev;
-	} else {
-		inlay_match_unlink_first_(m, inlay_match_slot_of_(m, cls, entry->tag), cls);
-	}
-}
-
 /* ---- Entries ---- */
 
 /* A new entry, not counted yet. 0: the table is full. */
@@ -268,9 +250,10 @@ INLAY_ALWAYS uint32_t inlay_match_new_(struct inlay_match *m, enum inlay_match_k
 	return e;
 }
 
+/* Frees an entry that has left; the rest of it stays, to be told. */
 INLAY_ALWAYS void inlay_match_free_(struct inlay_match *m, struct inlay_match_entry_ *entry, uint32_t e)
 {
-	entry->kind = INLAY_MATCH_FREE;
+	entry->in = 0;
 	entry->node.next = m->free;
 	m->free = e;
 }
@@ -280,12 +263,13 @@ INLAY_ALWAYS uint32_t inlay_match_of_(const struct inlay_match *m, uint64_t hand
 {
 	const uint32_t e = ((uint32_t)handle & 0x1fffff) << 4;
 
-	if (INLAY_UNLIKELY(e >= m->fresh || inlay_match_at_(m, e)->kind == INLAY_MATCH_FREE ||
+	if (INLAY_UNLIKELY(e >= m->fresh || !inlay_match_at_(m, e)->in ||
 			   (inlay_match_at_(m, e)->seq << 21 | e >> 4) != handle))
 		return 0;
 	return e;
 }
 
+/* What an entry is; of 0: nothing. */
 INLAY_ALWAYS void inlay_match_tell_(const struct inlay_match *m, uint32_t e, struct inlay_match_found *found)
 {
 	const struct inlay_match_entry_ *entry = inlay_match_at_(m, e);
@@ -297,13 +281,6 @@ INLAY_ALWAYS void inlay_match_tell_(const struct inlay_match *m, uint32_t e, str
 	found->kind = entry->kind;
 	found->in_hw = entry->in_hw;
 	found->hw = entry->hw;
-}
-
-/* Defined contents: compilers that inline the caller warn of anything else. */
-INLAY_ALWAYS int inlay_match_full_(struct inlay_match_found *found)
-{
-	__builtin_memset(found, 0, sizeof(*found));
-	return -EAGAIN;
 }
 
 /* Puts an entry at the end of a list: INLAY_MATCH_LIST_, or 0, that of messages. */
