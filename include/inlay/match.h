@@ -33,10 +33,9 @@
  *   probe, masked        O(1) in a class, else n       n
  *   remove               O(1)                          65 nodes, and 65 for each mask in use
  *
- * MPI needs three masks: any source, any tag, both. A table without masked receives pays nothing
- * for masks. Nor does a message that differs from all masked receives in a bit on which they agree,
- * such as one to a communicator without wildcards. The first receive with a mask may pass all kept
- * messages: 20 us for 4,096, 1 to 2 ms for 65,536.
+ * MPI needs three masks: any source, any tag, both. A message that differs from all masked receives
+ * in a bit on which they agree, as its communicator, pays nothing for them. The first receive with a
+ * mask may pass all kept messages: 20 us for 4,096, 1 to 2 ms for 65,536.
  *
  *   match/table.h  the hash table: entries, exact matching
  *   match/masks.h  masked receives
@@ -98,7 +97,7 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
 	for (e = 0; e < m->fresh; e += 16) {
 		entry = inlay_match_at_(m, e);
 		*entry = from[e / 16];
-		for (left = entry->in & ~(1u << INLAY_MATCH_LISTED_); left; left &= left - 1) {
+		for (left = entry->kind ? entry->in & ~(1u << INLAY_MATCH_LISTED_) : 0; left; left &= left - 1) {
 			c = (uint32_t)__builtin_ctz(left);
 			ref = inlay_match_ref_(c, e, entry->kind == INLAY_MATCH_POSTED);
 			node = inlay_match_node_at_(m, c, ref);
@@ -169,25 +168,29 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 
 	if (INLAY_UNLIKELY(~mask & m->mask[0])) {
 		e = inlay_match_post_masked_(m, tag, mask & m->mask[0], cookie);
-		inlay_match_tell_(m, e, found);
-		return found->kind == INLAY_MATCH_UNEXPECTED ? 1 : e ? 0 : -EAGAIN;
+		if (INLAY_UNLIKELY(!e))
+			return inlay_match_tell_(m, 0, found, -EAGAIN);
+		inlay_match_tell_(m, e, found, 0);
+		if (found->kind == INLAY_MATCH_POSTED)
+			return 0;
+		found->kind = INLAY_MATCH_UNEXPECTED; /* it has left */
+		return 1;
 	}
 	slot = inlay_match_slot_(m, 0, tag);
 	first = *slot;
 	entry = inlay_match_at_(m, first);
 	if (entry->kind == INLAY_MATCH_UNEXPECTED) {
-		inlay_match_tell_(m, first, found);
+		inlay_match_tell_(m, first, found, 1);
 		inlay_match_unlink_first_(m, slot, 0);
 		inlay_match_forget_(m, entry, first);
 		return 1;
 	}
 	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & m->mask[0], m->mask[0], 0, cookie);
-	if (INLAY_LIKELY(e)) {
-		inlay_match_link_(m, slot, first, 0, e);
-		m->cls[0].posted++;
-	}
-	inlay_match_tell_(m, e, found);
-	return e ? 0 : -EAGAIN;
+	if (INLAY_UNLIKELY(!e))
+		return inlay_match_tell_(m, 0, found, -EAGAIN);
+	inlay_match_link_(m, slot, first, 0, e);
+	m->cls[0].posted++;
+	return inlay_match_tell_(m, e, found, 0);
 }
 
 /*
@@ -205,24 +208,24 @@ INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_
 	if (INLAY_UNLIKELY(m->live) && !((tag ^ m->shared) & m->same)) {
 		masked = inlay_match_take_masked_(m, tag, entry);
 		if (masked) {
-			inlay_match_tell_(m, masked, found);
+			inlay_match_tell_(m, masked, found, 1);
+			found->kind = INLAY_MATCH_POSTED; /* it has left */
 			return 1;
 		}
 	}
 	if (entry->kind == INLAY_MATCH_POSTED) {
-		inlay_match_tell_(m, first, found);
+		inlay_match_tell_(m, first, found, 1);
 		inlay_match_unlink_first_(m, slot, 0);
-		inlay_match_leave_(m, entry, first, 0);
+		inlay_match_leave_(m, entry, first, 1);
 		return 1;
 	}
 	e = inlay_match_new_(m, INLAY_MATCH_UNEXPECTED, tag, INLAY_MATCH_EXACT, 0, cookie);
-	if (INLAY_LIKELY(e)) {
-		inlay_match_append_(m, 0, e);
-		m->unexpected++;
-		inlay_match_link_(m, slot, first, 0, e);
-	}
-	inlay_match_tell_(m, e, found);
-	return e ? 0 : -EAGAIN;
+	if (INLAY_UNLIKELY(!e))
+		return inlay_match_tell_(m, 0, found, -EAGAIN);
+	inlay_match_append_(m, 0, e);
+	m->unexpected++;
+	inlay_match_link_(m, slot, first, 0, e);
+	return inlay_match_tell_(m, e, found, 0);
 }
 
 /* Looks for the oldest message that a receive would take. Returns 1: it is *found. 0: none. */
@@ -240,8 +243,7 @@ INLAY_FN int inlay_match_probe(const struct inlay_match *m, uint64_t tag, uint64
 		e = inlay_match_at_(m, e)->newer;
 	if (inlay_match_at_(m, e)->kind != INLAY_MATCH_UNEXPECTED)
 		return 0;
-	inlay_match_tell_(m, e, found);
-	return 1;
+	return inlay_match_tell_(m, e, found, 1);
 }
 
 /*
@@ -254,7 +256,7 @@ INLAY_FN int inlay_match_remove(struct inlay_match *m, uint64_t handle, struct i
 
 	if (!e)
 		return -ENOENT;
-	inlay_match_tell_(m, e, found);
+	inlay_match_tell_(m, e, found, 0);
 	inlay_match_take_(m, e);
 	return 0;
 }
@@ -289,20 +291,12 @@ INLAY_FN uint32_t inlay_match_count(const struct inlay_match *m, enum inlay_matc
 INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct inlay_match_found *found)
 {
 	while ((*at += 16) < m->fresh)
-		if (inlay_match_at_(m, *at)->in) {
-			inlay_match_tell_(m, *at, found);
-			return 1;
-		}
+		if (inlay_match_at_(m, *at)->kind != INLAY_MATCH_FREE)
+			return inlay_match_tell_(m, *at, found, 1);
 	return 0;
 }
 
-/*
- * ---- With a hardware list (tag/recv.h) ----
- *
- * Receives in hardware are in the table too. Before a post, ask inlay_match_hw_blocked; if it says
- * 0 and the receive was posted, append it to the NIC's list and call inlay_match_set_hw. Remove a
- * receive when the NIC has consumed it, or take it off the NIC's list when inlay_match_arrive finds it.
- */
+/* ---- With a hardware list: the receives there are in the table too (tag/recv.h) ---- */
 
 /*
  * Notes that hardware has a posted receive, under the number hw. Of receives with one tag and mask,

@@ -7,9 +7,8 @@
  * all 8 are taken, a new mask gets the least recently used class without receives; if all have
  * some, its receives go to a list that is walked.
  *
- * A masked receive goes through the kept messages, oldest first, until one matches, and enters in
- * its class those that it passes. The next receive of that mask finds them by key and continues
- * after them.
+ * A masked receive goes through the kept messages, oldest first, and enters in its class those that
+ * it passes. The next receive of that mask finds them by key and continues after them.
  */
 #ifndef INLAY_MATCH_MASKS_H
 #define INLAY_MATCH_MASKS_H
@@ -53,12 +52,14 @@ INLAY_ALWAYS void inlay_match_forget_(struct inlay_match *m, struct inlay_match_
 	inlay_match_free_(m, entry, e);
 }
 
-/* Forgets a receive that is out of its class or list. */
-INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, struct inlay_match_entry_ *entry, uint32_t e, uint32_t c)
+/* Forgets a receive that is out of its class or list, that of the one bit of `in`. */
+INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, struct inlay_match_entry_ *entry, uint32_t e, uint16_t in)
 {
-	m->cls[c].hw -= entry->in_hw;
-	if (!--m->cls[c].posted && c)
-		m->live &= (uint16_t)~(1u << c);
+	struct inlay_match_class_ *cls = &m->cls[__builtin_ctz(in)];
+
+	cls->hw -= entry->in_hw;
+	if (!--cls->posted && in != 1)
+		m->live &= (uint16_t)~in;
 	inlay_match_free_(m, entry, e);
 }
 
@@ -66,13 +67,13 @@ INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, struct inlay_match_e
 INLAY_APART void inlay_match_take_(struct inlay_match *m, uint32_t e)
 {
 	struct inlay_match_entry_ *entry = inlay_match_at_(m, e);
-	const uint32_t c = (uint32_t)__builtin_ctz(entry->in);
+	const uint16_t in = entry->in;
 
-	inlay_match_unlink_(m, e, entry->in);
+	inlay_match_unlink_(m, e, in);
 	if (entry->kind == INLAY_MATCH_UNEXPECTED)
 		inlay_match_forget_(m, entry, e);
 	else
-		inlay_match_leave_(m, entry, e, c);
+		inlay_match_leave_(m, entry, e, in);
 }
 
 /* ---- Classes ---- */
@@ -123,6 +124,22 @@ INLAY_ALWAYS uint32_t inlay_match_start_(const struct inlay_match *m, uint32_t c
 	return inlay_match_at_(m, e)->kind == INLAY_MATCH_UNEXPECTED ? e : 0;
 }
 
+/* The oldest message from this one on that matches, or 0. Those before it enter class c, if any. */
+INLAY_APART uint32_t inlay_match_enter_(struct inlay_match *m, uint32_t c, uint32_t e, uint64_t tag, uint64_t mask)
+{
+	uint32_t *slot;
+
+	for (; e && (inlay_match_at_(m, e)->tag ^ tag) & mask; e = inlay_match_at_(m, e)->newer) {
+		if (!c)
+			continue;
+		slot = inlay_match_slot_(m, c, inlay_match_at_(m, e)->tag);
+		inlay_match_link_(m, slot, *slot, c, inlay_match_ref_(c, e, 0));
+		inlay_match_at_(m, e)->in |= (uint16_t)(1u << c);
+		m->cls[c].last = e;
+	}
+	return e;
+}
+
 /*
  * Posts a receive whose mask has no ignored bit, or takes out the oldest message that matches.
  * Returns the entry of either, or 0 when the table is full.
@@ -134,28 +151,23 @@ INLAY_APART uint32_t inlay_match_post_masked_(struct inlay_match *m, uint64_t ta
 	if (!c)
 		c = inlay_match_claim_(m, mask);
 	m->cls[c].used = (uint32_t)m->seq;
-	for (e = inlay_match_start_(m, c, tag); e && (inlay_match_at_(m, e)->tag ^ tag) & mask;
-	     e = inlay_match_at_(m, e)->newer) {
-		if (!c)
-			continue;
-		slot = inlay_match_slot_of_(m, c, inlay_match_at_(m, e)->tag);
-		inlay_match_link_(m, slot, *slot, c, inlay_match_ref_(c, e, 0));
-		inlay_match_at_(m, e)->in |= (uint16_t)(1u << c);
-		m->cls[c].last = e;
-	}
+	e = inlay_match_start_(m, c, tag);
+	if (e && (inlay_match_at_(m, e)->tag ^ tag) & mask)
+		e = inlay_match_enter_(m, c, e, tag, mask);
 	if (e) {
 		inlay_match_take_(m, e);
 		return e;
 	}
-	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & mask, mask, c ? c : INLAY_MATCH_LISTED_, cookie);
+	if (!c)
+		c = INLAY_MATCH_LISTED_;
+	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & mask, mask, c, cookie);
 	if (INLAY_UNLIKELY(!e))
 		return 0;
-	if (c) {
+	if (c == INLAY_MATCH_LISTED_) {
+		inlay_match_append_(m, INLAY_MATCH_LIST_, e);
+	} else {
 		slot = inlay_match_slot_(m, c, tag);
 		inlay_match_link_(m, slot, *slot, c, inlay_match_ref_(c, e, 1));
-	} else {
-		inlay_match_append_(m, INLAY_MATCH_LIST_, e);
-		c = INLAY_MATCH_LISTED_;
 	}
 	m->same = m->live ? m->same & mask & ~(tag ^ m->shared) : mask;
 	m->shared = tag;
@@ -166,25 +178,13 @@ INLAY_APART uint32_t inlay_match_post_masked_(struct inlay_match *m, uint64_t ta
 
 /* ---- Masked receives for a message ---- */
 
-/*
- * Takes out the oldest masked receive that matches, unless `exact` is a receive and older. Returns
- * its entry, or 0. With many masks, first looks whether any bucket is in use: 5 instructions for
- * each mask, not 15.
- */
-INLAY_APART uint32_t inlay_match_take_masked_(struct inlay_match *m, uint64_t tag,
-					      const struct inlay_match_entry_ *exact)
+/* Takes out the oldest masked receive that matches, unless `exact` is a receive and older. Or 0. */
+INLAY_APART uint32_t inlay_match_search_(struct inlay_match *m, uint64_t tag, const struct inlay_match_entry_ *exact)
 {
 	uint64_t than = exact->kind == INLAY_MATCH_POSTED ? exact->seq : ~(uint64_t)0;
 	const struct inlay_match_entry_ *entry;
-	uint32_t *at, *slot = NULL, c, e, any = 0;
+	uint32_t *at, *slot = NULL, c, e;
 
-	if (m->classes > 4 && !(m->live >> INLAY_MATCH_LISTED_)) {
-		INLAY_UNROLL_(8)
-		for (c = 1; c <= INLAY_MATCH_CLASSES; c++)
-			any |= m->wild[c + ((tag & m->mask[c]) * m->multiplier >> m->shift)];
-		if (!any)
-			return 0;
-	}
 	for (c = 1; c < m->classes; c++) {
 		at = inlay_match_slot_(m, c, tag);
 		if (INLAY_LIKELY(!*at))
@@ -206,8 +206,22 @@ INLAY_APART uint32_t inlay_match_take_masked_(struct inlay_match *m, uint64_t ta
 		return 0;
 	e = *slot & ~15u;
 	inlay_match_unlink_first_(m, slot, 1);
-	inlay_match_leave_(m, inlay_match_at_(m, e), e, (uint32_t)__builtin_ctz(inlay_match_at_(m, e)->in));
+	inlay_match_leave_(m, inlay_match_at_(m, e), e, inlay_match_at_(m, e)->in);
 	return e;
+}
+
+/* The same; with many masks, first looks whether any bucket is in use, in a third of the time. */
+INLAY_APART uint32_t inlay_match_take_masked_(struct inlay_match *m, uint64_t tag,
+					      const struct inlay_match_entry_ *exact)
+{
+	uint32_t c, any = m->classes <= 4 || m->live >> INLAY_MATCH_LISTED_;
+
+	if (!any) {
+		INLAY_UNROLL_(8)
+		for (c = 1; c <= INLAY_MATCH_CLASSES; c++)
+			any |= m->wild[c + ((tag & m->mask[c]) * m->multiplier >> m->shift)];
+	}
+	return any ? inlay_match_search_(m, tag, exact) : 0;
 }
 
 #endif

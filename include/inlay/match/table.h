@@ -78,9 +78,9 @@ struct inlay_match_entry_ {
 	uint32_t older;           /* in a list; of its head: the newest */
 	uint32_t newer;           /* in a list, whose newest has the head; of the head: the oldest */
 	uint32_t hw;
-	uint8_t kind;             /* enum inlay_match_kind; of heads FREE, also where nothing is found */
+	uint8_t kind;             /* enum inlay_match_kind; of heads FREE */
 	uint8_t in_hw;
-	uint16_t in;              /* bit c: it is in class c; 0: it is free */
+	uint16_t in;              /* bit c: it is in class c */
 };
 
 struct inlay_match_class_ {
@@ -250,10 +250,9 @@ INLAY_ALWAYS uint32_t inlay_match_new_(struct inlay_match *m, enum inlay_match_k
 	return e;
 }
 
-/* Frees an entry that has left; the rest of it stays, to be told. */
 INLAY_ALWAYS void inlay_match_free_(struct inlay_match *m, struct inlay_match_entry_ *entry, uint32_t e)
 {
-	entry->in = 0;
+	entry->kind = INLAY_MATCH_FREE;
 	entry->node.next = m->free;
 	m->free = e;
 }
@@ -263,14 +262,14 @@ INLAY_ALWAYS uint32_t inlay_match_of_(const struct inlay_match *m, uint64_t hand
 {
 	const uint32_t e = ((uint32_t)handle & 0x1fffff) << 4;
 
-	if (INLAY_UNLIKELY(e >= m->fresh || !inlay_match_at_(m, e)->in ||
+	if (INLAY_UNLIKELY(e >= m->fresh || inlay_match_at_(m, e)->kind == INLAY_MATCH_FREE ||
 			   (inlay_match_at_(m, e)->seq << 21 | e >> 4) != handle))
 		return 0;
 	return e;
 }
 
-/* What an entry is; of 0: nothing. */
-INLAY_ALWAYS void inlay_match_tell_(const struct inlay_match *m, uint32_t e, struct inlay_match_found *found)
+/* Says what an entry is, and returns a status. Of entry 0: zeros. */
+INLAY_ALWAYS int inlay_match_tell_(const struct inlay_match *m, uint32_t e, struct inlay_match_found *found, int status)
 {
 	const struct inlay_match_entry_ *entry = inlay_match_at_(m, e);
 
@@ -281,6 +280,7 @@ INLAY_ALWAYS void inlay_match_tell_(const struct inlay_match *m, uint32_t e, str
 	found->kind = entry->kind;
 	found->in_hw = entry->in_hw;
 	found->hw = entry->hw;
+	return status;
 }
 
 /* Puts an entry at the end of a list: INLAY_MATCH_LIST_, or 0, that of messages. */
