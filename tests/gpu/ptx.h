@@ -5,7 +5,8 @@
  *
  *   struct ptx ptx;
  *   ptx_read(&ptx, "kernels.ptx");
- *   ptx_start(&thread, &ptx, "write", (uint64_t[]){...}, memory);
+ *   thread.memory = &ptx_plain;
+ *   ptx_start(&thread, &ptx, "write", (uint64_t[]){...});
  *   while (ptx_step(&thread))
  *           ;
  *
@@ -67,7 +68,7 @@ struct ptx_thread {
 		uint32_t at;
 		uint64_t *reg;
 	} frame[PTX_CALLS];
-	uint32_t depth, lane, waits; /* waits: 1 + mask of a barrier that the thread has come to */
+	uint32_t depth, lane, waits; /* waits: mask of a barrier that the thread has come to */
 	uint64_t exchange;           /* what it gave to a shuffle */
 	uint64_t executed, net;      /* net: without moves, conversions and parameters */
 	uint32_t atomics, fences, doorbells;

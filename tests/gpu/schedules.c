@@ -355,7 +355,7 @@ static void test_schedules(void **state)
 /*
  * Removes each fence of `reads`, the order of each of its releasing stores, and of its acquiring loads but the first: that is of
  * inlay_gpu_begin, and only stores follow it, which this memory never makes visible before a load that precedes them. PTX does not
- * say so. Of `warp_reads` the barriers: the others are the same.
+ * say so. From `warp_reads` it removes only the barriers; its fences are those of `reads`.
  */
 static void removed_from(const char *kernel, int warp)
 {
