@@ -128,7 +128,7 @@
 #endif
 
 /* Before a function for CPU and GPU that calls an INLAY_COLD one: silences nvcc. */
-#ifdef __CUDACC__
+#if defined(__NVCC__) && defined(__CUDACC__)
 #define INLAY_CALLS_COLD_ _Pragma("nv_exec_check_disable")
 #else
 #define INLAY_CALLS_COLD_
@@ -161,7 +161,7 @@ INLAY_CASTS_BEGIN_
 #endif
 
 #define INLAY_PRAGMA_(text) _Pragma(#text)
-#ifdef __CUDACC__
+#if defined(__NVCC__) && defined(__CUDACC__)
 #define INLAY_UNROLL_(n) INLAY_PRAGMA_(unroll n)
 #else
 #define INLAY_UNROLL_(n) INLAY_PRAGMA_(GCC unroll n)
@@ -223,7 +223,7 @@ INLAY_FN int inlay_is_pow2(uint64_t n)
 }
 
 #ifdef __CUDA_ARCH__
-#ifdef __CUDACC__
+#ifdef __NVCC__
 #define INLAY_ONES_(n) ((uint32_t)__popc(n))
 #define INLAY_LAST_(n) (31 - (uint32_t)__clz((int)(n)))
 #else
@@ -581,7 +581,7 @@ INLAY_ALWAYS uint32_t inlay_lane_(void)
 	return lane;
 }
 
-/* What the last of the lanes has given. */
+/* What the last of the lanes has given. Orders no memory. */
 INLAY_ALWAYS uint32_t inlay_of_last_(uint32_t lanes, uint32_t v)
 {
 #ifdef __CUDA_ARCH__

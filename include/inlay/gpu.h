@@ -325,6 +325,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin_warp(struct inlay_gpu_sq *sq, uint
 		else if (!inlay_gpu_reserve_(sq, mask, n * bbs, &at))
 			err = inlay_gpu_poll(sq) < 0 ? -EIO : -EAGAIN;
 	}
+	inlay_lanes_meet_(lanes); /* all may write where one saw room */
 	err = (int)inlay_of_last_(lanes, (uint32_t)err);
 	at = inlay_of_last_(lanes, at);
 	if (INLAY_UNLIKELY(err))

@@ -37,7 +37,7 @@ done <<'EOF'
 count_write 89
 count_inline 84
 count_add 144
-count_warp 191
+count_warp 203
 count_poll 61
 EOF
 finish

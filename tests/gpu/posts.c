@@ -292,7 +292,7 @@ static void test_counts(void **state)
 		const char *name;
 		uint32_t lanes, most[2], atomics, fences, doorbells;
 	} rows[] = {{"count_write", 1, {53, 54}, 1, 2, 1}, {"count_inline", 1, {53, 51}, 1, 2, 1}, {"count_add", 1, {72, 74}, 1, 2, 1},
-		    {"count_warp", 32, {40, 43}, 1, 2, 1}, {"count_poll", 1, {28, 30}, 1, 1, 0}};
+		    {"count_warp", 32, {41, 44}, 1, 2, 1}, {"count_poll", 1, {28, 30}, 1, 1, 0}};
 	struct ptx_thread did;
 	uint32_t i;
 

@@ -57,7 +57,7 @@ struct ptx_function {
 };
 
 struct ptx {
-	struct ptx_function function[32];
+	struct ptx_function function[48];
 	uint32_t functions;
 };
 
@@ -280,7 +280,7 @@ static void ptx_read(struct ptx *ptx, const char *path)
 		if (!*s)
 			continue;
 		if (!depth && (strstr(s, ".entry") || strstr(s, ".func"))) {
-			if (ptx->functions == 32)
+			if (ptx->functions == 48)
 				ptx_fail("%s: too many functions", path);
 			f = &ptx->function[ptx->functions++];
 			in_head = 1;
