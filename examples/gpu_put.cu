@@ -57,6 +57,7 @@ int main(int argc, char **argv)
 	uint32_t threads = argc > 1 ? (uint32_t)atoi(argv[1]) : 1024, words = argc > 2 ? (uint32_t)atoi(argv[2]) : 1000000, i, wrong = 0;
 	int gpus = 0, devices = 0;
 
+	threads = threads < 256 ? threads : (threads + 255) / 256 * 256; /* whole blocks */
 	if (cudaGetDeviceCount(&gpus) != cudaSuccess || !gpus)
 		die("there is no GPU");
 	ibv_device **list = ibv_get_device_list(&devices);
@@ -102,7 +103,7 @@ int main(int argc, char **argv)
 	if (!mr)
 		MUST(errno);
 
-	/* The queue as the GPU sees it. A software device's page is no device memory, which the first try wants */
+	/* The queue as the GPU sees it. IoMemory fails on a software device's page, which is plain memory: try without */
 	if (cudaHostRegister(uar.page, 4096, cudaHostRegisterIoMemory | cudaHostRegisterMapped) != cudaSuccess && cudaGetLastError())
 		MUST(cudaHostRegister(uar.page, 4096, cudaHostRegisterMapped));
 	inlay_gpu_map map = {seen(mem) + RING, seen(mem) + RECORDS + 64, seen(uar.page) + ((char *)uar.uar.reg - (char *)uar.page),

@@ -74,7 +74,7 @@ INLAY_ALWAYS int wr_post(struct inlay_sq *sq, uint32_t opcode, struct inlay_wr w
 
 INLAY_ALWAYS int wr_atomic(struct inlay_sq *sq, struct inlay_atomic op, struct inlay_wr wr, uint32_t flags)
 {
-	if (wr.num_sge) /* nothing is known to be constant without optimisation */
+	if (wr.num_sge == 1) /* without optimisation nothing is known to be constant */
 		wr = wr_piece(wr, wr.sge);
 	return inlay_post_atomic(sq, op, &wr, flags);
 }

@@ -127,8 +127,8 @@
 #define INLAY_COLD static inline __attribute__((cold))
 #endif
 
-/* Before a function that is compiled for the GPU, too, and calls an INLAY_COLD one: nvcc does not warn. */
-#ifdef __CUDACC__
+/* Before a function for CPU and GPU that calls an INLAY_COLD one: silences nvcc. */
+#if defined(__NVCC__) && defined(__CUDACC__)
 #define INLAY_CALLS_COLD_ _Pragma("nv_exec_check_disable")
 #else
 #define INLAY_CALLS_COLD_
@@ -161,7 +161,7 @@ INLAY_CASTS_BEGIN_
 #endif
 
 #define INLAY_PRAGMA_(text) _Pragma(#text)
-#ifdef __CUDACC__
+#if defined(__NVCC__) && defined(__CUDACC__)
 #define INLAY_UNROLL_(n) INLAY_PRAGMA_(unroll n)
 #else
 #define INLAY_UNROLL_(n) INLAY_PRAGMA_(GCC unroll n)
@@ -223,7 +223,7 @@ INLAY_FN int inlay_is_pow2(uint64_t n)
 }
 
 #ifdef __CUDA_ARCH__
-#ifdef __CUDACC__
+#ifdef __NVCC__
 #define INLAY_ONES_(n) ((uint32_t)__popc(n))
 #define INLAY_LAST_(n) (31 - (uint32_t)__clz((int)(n)))
 #else
@@ -332,7 +332,7 @@ INLAY_ALWAYS void inlay_put64(void *at, uint64_t value)
 #endif
 }
 
-/* Stores side by side. A GPU, which has all values before the first store, makes fewer of them. */
+/* Adjacent stores. On a GPU all values are computed first, so that the compiler merges the stores. */
 #ifdef __CUDA_ARCH__
 INLAY_GPU_FN_ void INLAY_PUT_TWO_(void *at, uint64_t first, uint64_t second)
 {
@@ -459,7 +459,7 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
  * buffer needs it.
  *
  * A GPU (gpu.h) executes fence.acq_rel for each, of the scope INLAY_GPU_SCOPE, and none for
- * reg_line and reg: its doorbells do not combine, and a releasing store follows each.
+ * reg_line and reg: its doorbells do not combine, and gpu.h orders them by a releasing store.
  *
  * The light fences after a register write are safe because every doorbell first executes
  * inlay_fence_record_reg: its sfence drains all of this CPU's write-combining buffers, its dmb
@@ -581,7 +581,7 @@ INLAY_ALWAYS uint32_t inlay_lane_(void)
 	return lane;
 }
 
-/* What the last of the lanes has given. */
+/* What the last of the lanes has given. Orders no memory. */
 INLAY_ALWAYS uint32_t inlay_of_last_(uint32_t lanes, uint32_t v)
 {
 #ifdef __CUDA_ARCH__

@@ -8,20 +8,21 @@
  *                   return;                                          the queue has failed
  *   err = inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED);
  *   ticket = inlay_gpu_end(sq, &part);                               published; rung if it is the last
- *   err = inlay_gpu_wait(sq, ticket);
+ *   err = err ? err : inlay_gpu_wait(sq, ticket);
  *
  * A part of the ring is an ordinary struct inlay_sq in registers. A thread reserves it when there is
  * room, fills it, and publishes it in the order of reservation. If nobody has reserved behind it, it
- * rings for all. So a thread must not wait for anything between begin and end. WQEBBs that it leaves
- * unfilled become NOPs.
+ * rings for all. So between begin and end a thread must not wait, and it must call end even after a
+ * post that failed. WQEBBs that it leaves unfilled become NOPs.
  *
  * The CQ is collapsed (INLAY_DEVX_CQ_COLLAPSED): its one CQE names the latest signaled WQE. Signal
- * the last WQE of each part, or wait for later tickets only.
+ * the last WQE of each part, or wait for later tickets only. An unsignaled part is freed by a later
+ * signaled one; a ring full of unsignaled parts stays full.
  *
- * Set-up, on the CPU. Ring, record and CQE lie in memory that device and GPU reach, here the host's:
+ * Set-up, on the CPU. Ring, record and CQE lie in memory that device and GPU reach, here the host's.
+ * What reads and atomics bring belongs in the same: PCIe orders no write to it with one elsewhere.
  *
- *   cudaHostAlloc(&mem, bytes, cudaHostAllocMapped);           then inlay_devx_umem_reg
- *   cudaHostGetDevicePointer(&gmem, mem, 0);
+ *   cudaHostAlloc(&mem, bytes, cudaHostAllocMapped), cudaHostGetDevicePointer(&gmem, mem, 0);
  *   cudaHostRegister(uar.page, 4096, cudaHostRegisterIoMemory | cudaHostRegisterMapped);
  *   cudaHostGetDevicePointer(&gpage, uar.page, 0);
  *   map.ring = gmem + ring_offset, map.record = gmem + record_offset, map.cqe = gmem + cqe_offset;
@@ -29,19 +30,19 @@
  *   err = inlay_gpu_sq_init(&flat, &qp.sq, &map);
  *   cudaMalloc(&sq, sizeof(flat)), cudaMemcpy(sq, &flat, sizeof(flat), cudaMemcpyHostToDevice);
  *
- * In GPU memory, all of it, with INLAY_GPU_SCOPE defined as "gpu" (cheaper fences):
+ * In GPU memory, the data too, with INLAY_GPU_SCOPE defined as "gpu" (cheaper fences):
  *
  *   cudaMalloc(&gmem, bytes);
  *   cuMemGetHandleForAddressRange(&fd, gmem, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
  *   err = inlay_devx_umem_reg_dmabuf(&umem, ctx, fd, 0, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE);
- *   umem.addr = ...                                            as the CPU sees it, for set-up
+ *   umem.addr = ...                                            by gdr_map of GDRCopy: set-up writes there
  *
  * A GPU that cannot map the register writes doorbells to a word, which a thread of the CPU forwards
- * (inlay_gpu_forward). tuning.md lists what a kernel can post.
+ * (inlay_gpu_forward). What a kernel can post: tuning.md. Other CQs are one thread's (inlay_cq_peek).
  *
- * Threads: any number, of one GPU, or of the CPU. Needs CUDA 12.2 and compute capability 7.0. It has
- * not run on a GPU yet: tests/gpu interprets compiled kernels. Sources: PTX ISA, "Memory Consistency
- * Model"; queue/sq.h; base.h's table of fences.
+ * Threads: any number, of one GPU, or of the CPU. Needs PTX ISA 8.2 (nvcc of CUDA 12.2, or a clang
+ * that writes it) and compute capability 7.0. It has not run on a GPU yet: tests/gpu interprets
+ * compiled kernels. Sources: PTX ISA, "Memory Consistency Model"; queue/sq.h; base.h's table of fences.
  */
 #ifndef INLAY_GPU_H
 #define INLAY_GPU_H
@@ -89,7 +90,7 @@ INLAY_COLD INLAY_RESULT int inlay_gpu_sq_init(struct inlay_gpu_sq *gpu, const st
 	if (inlay_sq_index(sq))
 		return -EBUSY;
 	__builtin_memset(gpu, 0, sizeof(*gpu));
-	gpu->part = *sq; /* checks want its register; no part is rung */
+	gpu->part = *sq; /* INLAY_CHECK tests part.uar; nothing on a GPU follows it */
 	gpu->part.buf = gpu->part.last = (uint8_t *)map->ring;
 	gpu->part.end = gpu->part.buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
 	gpu->record = (uint32_t *)map->record + MLX5_SND_DBR;
@@ -148,7 +149,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_gpu_poll(struct inlay_gpu_sq *sq)
 		inlay_gpu_cas_(&sq->error, &none, (uint32_t)inlay_from_be16((uint16_t)word) << 16 | 0x100u | syndrome);
 		return -EIO;
 	}
-	/* At most a ring of 2^15 WQEBBs ahead of done, or not ahead. */
+	/* The counter is less than a ring (at most 2^15 WQEBBs) ahead of done, or behind it. */
 	at = (uint16_t)(inlay_from_be16((uint16_t)word) - done);
 	if (at > sq->part.mask)
 		return 0;
@@ -161,8 +162,8 @@ INLAY_ALWAYS INLAY_RESULT int inlay_gpu_poll(struct inlay_gpu_sq *sq)
 }
 
 /*
- * Whether everything before a ticket is done. Returns 1, 0, -EIO if the queue has failed (the WQEs may
- * have been done before), or -EINVAL for a ticket that no end returned, or that is 2^31 WQEBBs old.
+ * Whether everything before a ticket is done. Returns 1; 0; -EIO if the queue has failed (it may have
+ * been done); -EINVAL beyond what was reserved or 2^31 WQEBBs ago. Another queue's may look valid.
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_test(struct inlay_gpu_sq *sq, uint32_t ticket)
 {
@@ -222,7 +223,7 @@ INLAY_ALWAYS int inlay_gpu_reserve_(struct inlay_gpu_sq *sq, uint32_t mask, uint
 INLAY_ALWAYS void inlay_gpu_part_(const struct inlay_gpu_sq *sq, uint32_t mask, uint32_t at, uint32_t bbs, struct inlay_sq *part)
 {
 	*part = sq->part;
-	part->mask = mask; /* as a register, and these as constants */
+	part->mask = mask; /* stays in a register; the next line folds */
 	part->unrung = part->copy_max = part->last_ds = 0;
 	part->pi = part->short_from = at;
 	part->pending = mask - (bbs - 1);
@@ -268,15 +269,14 @@ INLAY_ALWAYS void inlay_gpu_publish_(struct inlay_gpu_sq *sq, uint32_t at, uint3
 		inlay_fence_record_reg();
 		inlay_gpu_doorbell_(reg, doorbell);
 	}
-	/* A doorbell precedes that of whoever publishes next; the register is one location for both. */
+	/* Releases, so that this doorbell precedes the next publisher's, to the same location. */
 	inlay_gpu_store_(&sq->published, end, last);
 }
 
 /*
  * Reserves bbs WQEBBs, 1 to the ring's size, as a send queue of their own. Post to it, then call
  * inlay_gpu_end. A post that does not fit returns -EAGAIN and writes nothing. Never ring it.
- * Returns 0; -EAGAIN when the ring has no room before a further inlay_gpu_poll; -EINVAL for a bbs
- * that can never fit.
+ * Returns 0; -EAGAIN without room before a further inlay_gpu_poll; -EINVAL for a bbs that never fits.
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin(struct inlay_gpu_sq *sq, uint32_t bbs, struct inlay_sq *part)
 {
@@ -302,18 +302,17 @@ INLAY_ALWAYS uint32_t inlay_gpu_end(struct inlay_gpu_sq *sq, const struct inlay_
 
 /*
  * As inlay_gpu_begin and inlay_gpu_end, with one reservation and one doorbell for several lanes of a
- * warp: each gets a part of bbs WQEBBs. All get the same result. begin_warp polls by itself: it also
- * returns -EIO when the queue has failed. As inlay_gpu_wait may differ, the lanes leave by a vote:
+ * warp: each gets a part of bbs WQEBBs. lanes: mask of those that call both, with the same arguments;
+ * on a CPU, 1. All get the same result. begin_warp polls by itself: it also returns -EIO when the
+ * queue has failed. As posts and inlay_gpu_wait may differ, the lanes leave by a vote:
  *
  *   while ((err = inlay_gpu_begin_warp(sq, lanes, 1, &part)) == -EAGAIN)
  *           ;
  *   if (err)
  *           return;
  *   err = inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &wr, INLAY_SIGNALED);
- *   if (__any_sync(lanes, inlay_gpu_wait(sq, inlay_gpu_end_warp(sq, lanes, &part))))
+ *   if (__any_sync(lanes, inlay_gpu_wait(sq, inlay_gpu_end_warp(sq, lanes, &part)) || err))
  *           return;
- *
- * lanes: mask of those that call both, with the same arguments; on a CPU, 1.
  */
 INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin_warp(struct inlay_gpu_sq *sq, uint32_t lanes, uint32_t bbs, struct inlay_sq *part)
 {
@@ -326,6 +325,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_gpu_begin_warp(struct inlay_gpu_sq *sq, uint
 		else if (!inlay_gpu_reserve_(sq, mask, n * bbs, &at))
 			err = inlay_gpu_poll(sq) < 0 ? -EIO : -EAGAIN;
 	}
+	inlay_lanes_meet_(lanes); /* all may write where one saw room */
 	err = (int)inlay_of_last_(lanes, (uint32_t)err);
 	at = inlay_of_last_(lanes, at);
 	if (INLAY_UNLIKELY(err))

@@ -3,11 +3,6 @@
  * inlay/tag.h: tagged messages, matched by a NIC that can do it (ConnectX-5 to -7) and by match.h
  * in software. Transports start at tag/recv.h.
  *
- *   inlay_tag_list_init(&list, memory, size, 1024, &sq, user_index);       the NIC's list
- *   inlay_tag_rx_init(&rx, &match, &list, 1024);                           with the matcher
- *   inlay_tag_rx_post(&rx, tag, mask, &sge, cookie, &found);               a receive
- *   inlay_tag_send_eager(&peer, app_ctx, tag, &sge, 1, INLAY_SIGNALED);    a message
- *
  *   tag/message.h  tagged messages: their headers, and how to send them
  *   tag/list.h     the NIC's list: add, delete, synchronise; completions
  *   tag/recv.h     receives in the software's table and the NIC's list, in one order

@@ -163,6 +163,7 @@ extern "C" __global__ void poll(struct inlay_gpu_sq *sq, int *is)
 	is[0] = inlay_gpu_poll(sq);
 	is[1] = (int)inlay_gpu_pending(sq);
 	is[2] = (int)inlay_gpu_error(sq, &index);
+	is[3] = (int)index;
 }
 
 extern "C" __global__ void reset(struct inlay_gpu_sq *sq)

@@ -74,6 +74,9 @@ INLAY_FN void receive(struct receiver *me, const struct ibv_sge *sge, uint32_t n
 	X(post_wait, IBV_QPT_RC, wait_for(&part, r))                                                                             \
 	X(post_write8, IBV_QPT_RC, inlay_post_write_inline(&part, r->wr.raddr, r->wr.rkey, &r->a, 8, INLAY_SIGNALED))            \
 	X(post_dci, IBV_QPT_DRIVER, inlay_post(&part, MLX5_OPCODE_RDMA_WRITE, &r->wr, r->flags))                                 \
+	X(post_dci_read, IBV_QPT_DRIVER, inlay_post(&part, MLX5_OPCODE_RDMA_READ, &r->wr, r->flags & ~INLAY_INLINE))             \
+	X(post_dci_add, IBV_QPT_DRIVER, inlay_post_atomic(&part, inlay_atomic_add(r->a), &r->wr, r->flags & ~INLAY_INLINE))      \
+	X(post_ud_imm, IBV_QPT_UD, inlay_post(&part, MLX5_OPCODE_SEND_IMM, &r->wr, r->flags))                                    \
 	X(post_ud, IBV_QPT_UD, inlay_post(&part, MLX5_OPCODE_SEND, &r->wr, r->flags))                                            \
 	X(post_add, IBV_QPT_RC, inlay_post_atomic(&part, inlay_atomic_add(r->a), &r->wr, r->flags & ~INLAY_INLINE))              \
 	X(post_cas, IBV_QPT_RC, inlay_post_atomic(&part, inlay_atomic_cmp_swap(r->a, r->b), &r->wr, r->flags & ~INLAY_INLINE))   \

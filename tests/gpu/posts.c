@@ -213,11 +213,12 @@ static void test_refused(void **state)
 {
 	static const struct { uint32_t ticket, word; int poll, test; } looks[] = {
 		{1, 0xf0000000, 0, 0}, {1, 0x00000000, 1, 1}, {2, 0x00000000, 1, 0}, {0, 0xf0000000, 0, 1}, {5, 0x00000000, 1, -EINVAL},
-		{0x80000000, 0xf0000000, 0, -EINVAL}, {0x80000001, 0xf0000000, 0, 1}, {1, 0xd0000000, -EIO, -EIO}, {1, 0x0000ffff, 0, 0}};
+		{0x80000000, 0xf0000000, 0, -EINVAL}, {0x80000001, 0xf0000000, 0, 1}, {1, 0xd0000002, -EIO, -EIO}, {1, 0x0000ffff, 0, 0}};
+	const uint32_t at = 0x1fffe; /* of the first WQE; a look's counter is its distance from there */
 	struct answer answer;
 	struct request r = {0};
 	uint32_t i, is;
-	int said[3] = {0};
+	int said[4] = {0};
 
 	(void)state;
 	r.wr.data = &r, r.wr.len = 100, r.flags = INLAY_INLINE | INLAY_SIGNALED;
@@ -238,14 +239,18 @@ static void test_refused(void **state)
 	same_sides();
 	for (i = 0; i < ARRAY(looks); i++)
 		for (is = 0; is < 2; is++) {
-			queues(IBV_QPT_RC, 0);
-			gq.reserved = gq.published = 3; /* the first of them has one WQEBB */
-			gpu.ring[7] = 3;
-			inlay_put32(gpu.cqe + 60, looks[i].word);
-			kernel(is ? "test" : "poll", 1, (uintptr_t)&gq, is ? looks[i].ticket : (uintptr_t)said, (uintptr_t)said);
+			queues(IBV_QPT_RC, at);
+			gq.reserved = gq.published = at + 3; /* the first of them has one WQEBB */
+			gpu.ring[at % BBS * INLAY_WQEBB + 7] = 3;
+			inlay_put32(gpu.cqe + 60, (looks[i].word & 0xff000000) | inlay_to_be16((uint16_t)(at + looks[i].word)));
+			kernel(is ? "test" : "poll", 1, (uintptr_t)&gq, is ? at + looks[i].ticket : (uintptr_t)said, (uintptr_t)said);
 			assert_int_equal(said[0], is ? looks[i].test : looks[i].poll);
+			if (is)
+				continue;
 			assert_int_equal(said[1], looks[i].poll == 1 ? 2 : 3);
 			assert_int_equal(said[2], looks[i].poll < 0 ? 0xa5 : 0);
+			if (looks[i].poll < 0)
+				assert_int_equal(said[3], at + 2);
 		}
 	kernel("reset", 1, (uintptr_t)&gq);
 	assert_int_equal(gq.reserved | gq.published | gq.done | gq.error | gpu.record[MLX5_SND_DBR], 0);
@@ -255,7 +260,7 @@ static void test_refused(void **state)
 static void test_receives(void **state)
 {
 	static struct receiver side[2];
-	struct ibv_sge sge[3];
+	struct ibv_sge sge[4];
 	uint32_t i, k;
 
 	(void)state;
@@ -287,7 +292,7 @@ static void test_counts(void **state)
 		const char *name;
 		uint32_t lanes, most[2], atomics, fences, doorbells;
 	} rows[] = {{"count_write", 1, {53, 54}, 1, 2, 1}, {"count_inline", 1, {53, 51}, 1, 2, 1}, {"count_add", 1, {72, 74}, 1, 2, 1},
-		    {"count_warp", 32, {40, 43}, 1, 2, 1}, {"count_poll", 1, {28, 30}, 1, 1, 0}};
+		    {"count_warp", 32, {41, 44}, 1, 2, 1}, {"count_poll", 1, {28, 30}, 1, 1, 0}};
 	struct ptx_thread did;
 	uint32_t i;
 

@@ -5,7 +5,8 @@
  *
  *   struct ptx ptx;
  *   ptx_read(&ptx, "kernels.ptx");
- *   ptx_start(&thread, &ptx, "write", (uint64_t[]){...}, memory);
+ *   thread.memory = &ptx_plain;
+ *   ptx_start(&thread, &ptx, "write", (uint64_t[]){...});
  *   while (ptx_step(&thread))
  *           ;
  *
@@ -56,7 +57,7 @@ struct ptx_function {
 };
 
 struct ptx {
-	struct ptx_function function[32];
+	struct ptx_function function[48];
 	uint32_t functions;
 };
 
@@ -67,7 +68,7 @@ struct ptx_thread {
 		uint32_t at;
 		uint64_t *reg;
 	} frame[PTX_CALLS];
-	uint32_t depth, lane, waits; /* waits: 1 + mask of a barrier that the thread has come to */
+	uint32_t depth, lane, waits; /* waits: mask of a barrier that the thread has come to */
 	uint64_t exchange;           /* what it gave to a shuffle */
 	uint64_t executed, net;      /* net: without moves, conversions and parameters */
 	uint32_t atomics, fences, doorbells;
@@ -279,7 +280,7 @@ static void ptx_read(struct ptx *ptx, const char *path)
 		if (!*s)
 			continue;
 		if (!depth && (strstr(s, ".entry") || strstr(s, ".func"))) {
-			if (ptx->functions == 32)
+			if (ptx->functions == 48)
 				ptx_fail("%s: too many functions", path);
 			f = &ptx->function[ptx->functions++];
 			in_head = 1;

@@ -355,7 +355,7 @@ static void test_schedules(void **state)
 /*
  * Removes each fence of `reads`, the order of each of its releasing stores, and of its acquiring loads but the first: that is of
  * inlay_gpu_begin, and only stores follow it, which this memory never makes visible before a load that precedes them. PTX does not
- * say so. Of `warp_reads` the barriers: the others are the same.
+ * say so. From `warp_reads` it removes only the barriers, but the first, of inlay_gpu_begin_warp; its fences are those of `reads`.
  */
 static void removed_from(const char *kernel, int warp)
 {
@@ -367,7 +367,7 @@ static void removed_from(const char *kernel, int warp)
 	for (i = 0; i < f->ops; i++) {
 		struct ptx_op was = f->code[i];
 
-		if (was.what == (warp ? PTX_bar : PTX_fence))
+		if (was.what == (warp ? PTX_bar : PTX_fence) && (!warp || loads++))
 			f->code[i].what = PTX_nop, fences++;
 		else if (!warp && was.what == PTX_ld && was.order == PTX_ACQUIRE && loads++)
 			f->code[i].order = PTX_RELAXED;

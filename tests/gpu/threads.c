@@ -60,7 +60,7 @@ static int begin(uint32_t bbs, struct inlay_sq *part)
 	return err;
 }
 
-/* Writes its words one by one, each part also with one by two SGEs and a NOP every eighth time */
+/* Writes its words one by one; every eighth part has a WQEBB too many */
 static void *writes(void *arg)
 {
 	uint32_t first = (uint32_t)(uintptr_t)arg * PARTS, i;
@@ -141,18 +141,22 @@ static void all_well(int forward)
 /* A wrong key among good ones: every thread ends, the queue says why, and goes on after a reset */
 static void fails(int forward)
 {
-	uint32_t index, good = 0;
+	uint32_t index, good = 0, i;
 	struct inlay_sq part;
 
 	make(forward);
 	forwarder(forward, 1);
 	assert_int_equal(inlay_gpu_error(&it.sq, &index), 0);
-	must(begin(1, &part));
-	good = it.mr->rkey;
-	must(inlay_post_write_inline(&part, (uintptr_t)it.words, good ^ 0x100, &good, 4, INLAY_SIGNALED));
-	assert_int_equal(inlay_gpu_wait(&it.sq, inlay_gpu_end(&it.sq, &part)), -EIO);
+	for (i = 0; i < 4; i++) { /* the fourth part has a good one and a wrong one */
+		must(begin(1 + i / 3, &part));
+		good = it.mr->rkey;
+		must(inlay_post_write_inline(&part, (uintptr_t)it.words, good, &good, 4, INLAY_SIGNALED));
+		if (i == 3)
+			must(inlay_post_write_inline(&part, (uintptr_t)it.words, good ^ 0x100, &good, 4, INLAY_SIGNALED));
+		assert_int_equal(inlay_gpu_wait(&it.sq, inlay_gpu_end(&it.sq, &part)), i == 3 ? -EIO : 0);
+	}
 	assert_int_equal(inlay_gpu_error(&it.sq, &index), MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-	assert_int_equal(index, 0);
+	assert_int_equal(index, 4);
 	all_write();
 	assert_int_equal(it.failed, THREADS);
 	assert_int_equal(inlay_gpu_begin_warp(&it.sq, 1, BBS, &part), -EIO);

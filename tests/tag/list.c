@@ -17,10 +17,7 @@ static void headers(UNUSED void **state)
 	uint32_t i, len;
 
 	for (i = 0; i < 8; i++) { /* at any place */
-		memset(at, 0xff, sizeof(at));
-		inlay_tmh_put_(at + i, IBV_TMH_RNDV, 0x31323334, 0x4142434445464748);
-		inlay_rvh_put_(at + i + 16, &rvh);
-		assert_memory_equal(at + i, want, sizeof(want));
+		memcpy(at + i, want, sizeof(want));
 		must(inlay_tmh_get(at + i, 16, &tmh));
 		assert_true(tmh.opcode == IBV_TMH_RNDV && tmh.app_ctx == 0x31323334 && tmh.tag == 0x4142434445464748);
 		must(inlay_rvh_get(at + i, 32, &back));
@@ -291,9 +288,7 @@ static void software_rendezvous(UNUSED void **state)
 	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1001, BOTH);
 	assert_int_equal(wc.byte_len, 32);
 	add(&t, 2, 0, 1, EXACT);
-	inlay_tmh_put_(head, IBV_TMH_RNDV, 3, 1);
-	inlay_rvh_put_(head + 16, &rvh);
-	raw(head, 32, 2000);
+	raw(head, head_put(head, IBV_TMH_RNDV, 3, 1, &rvh), 2000);
 	for (i = 0; i < 2; i++) {
 		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, i ? IBV_WC_TM_DATA_VALID : IBV_WC_TM_MATCH);
 		assert_true(wc.tag == 1 && wc.app_ctx == 3);
@@ -312,8 +307,7 @@ static void no_tag(UNUSED void **state)
 	usual_list(4, 16);
 	add(&t, 1, 0, 0, 0);
 	entries(&t, 2);
-	inlay_tmh_put_(head, IBV_TMH_NO_TAG, 3, 1);
-	raw(head, 16, 500);
+	raw(head, head_put(head, IBV_TMH_NO_TAG, 3, 1, NULL), 500);
 	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 0, 0);
 	assert_int_equal(wc.byte_len, 516);
 	came(&t, t.rx.buf + slot_of(&t, 0) + 16, 11, 500);
@@ -413,12 +407,11 @@ static void on_the_wire(UNUSED void **state)
 		inlay_rq_ring(b.rq);
 		for (k = rnd_below(3); k--;)
 			must(inlay_post(a.sq, MLX5_OPCODE_NOP, NULL, 0));
-		inlay_tmh_put_(expected, (uint8_t)(kind < 2 ? IBV_TMH_EAGER : kind == 2 ? IBV_TMH_RNDV : IBV_TMH_FIN), ctx, tag);
-		n = 16;
 		index = inlay_sq_index(a.sq);
 		rvh.va = rnd();
 		rvh.rkey = (uint32_t)rnd();
 		rvh.len = (uint32_t)rnd();
+		n = head_put(expected, kind < 2 ? IBV_TMH_EAGER : kind == 2 ? IBV_TMH_RNDV : IBV_TMH_FIN, ctx, tag, kind < 2 ? NULL : &rvh);
 		if (kind < 2) { /* SGEs, or the same bytes inline */
 			k = rnd_below(4);
 			for (off = 0; off < k; off++) {
@@ -428,8 +421,6 @@ static void on_the_wire(UNUSED void **state)
 			}
 			must(inlay_tag_send_eager(a.sq, ctx, tag, sge, k, INLAY_SIGNALED | (kind ? INLAY_INLINE : 0)));
 		} else {
-			inlay_rvh_put_(expected + n, &rvh);
-			n += 16;
 			len = kind == 2 ? rnd_below(33) : 0;
 			must(kind == 2 ? inlay_tag_send_rndv(a.sq, ctx, tag, &rvh, data, len, INLAY_SIGNALED) :
 					 inlay_tag_send_fin(a.sq, ctx, tag, &rvh, INLAY_SIGNALED));

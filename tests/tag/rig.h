@@ -90,6 +90,17 @@ static inline struct inlay_tmh tmh_at(const uint8_t *at, size_t len)
 	return tmh;
 }
 
+/* A TMH, and an RVH if there is one, as they are on the wire: their length */
+UNUSED static uint32_t head_put(uint8_t *to, uint8_t opcode, uint32_t ctx, uint64_t tag, const struct inlay_rvh *rvh)
+{
+	const struct ibv_tmh tmh = {.opcode = opcode, .app_ctx = htobe32(ctx), .tag = htobe64(tag)};
+
+	memcpy(to, &tmh, 16);
+	if (rvh)
+		memcpy(to + 16, &(struct ibv_rvh){htobe64(rvh->va), htobe32(rvh->rkey), htobe32(rvh->len)}, 16);
+	return rvh ? 32 : 16;
+}
+
 /* n entries of the XRQ, each in the place of its number */
 UNUSED static void entries(struct tagged *t, uint32_t n)
 {
@@ -249,7 +260,7 @@ UNUSED static void whole(const struct inlay_tag_list *list)
 	for (i = list->done; i != list->sq->pi; i++) {
 		const struct inlay_tag_filed_ *posted = &list->filed[i & list->sq->mask];
 
-		n += posted->opcode != INLAY_TAG_NOP_ && posted->asked;
+		n += posted->app_op != INLAY_TAG_NOOP && posted->asked;
 	}
 	assert_int_equal(asked, n);
 }

@@ -6,17 +6,13 @@
  *   inlay_tag_list_add(&list, wr_id, tag, mask, &sge, IBV_OPS_TM_SYNC, &handle);
  *   inlay_sq_ring(&sq);                                    one doorbell for all that was posted
  *   ...
- *   while ((cqe = inlay_cq_peek(&cq))) {
- *           struct inlay_tag_wc wc;
- *
- *           if (inlay_tag_list_owns(&list, cqe) &&
- *               inlay_tag_list_complete(&list, cqe, inlay_cq_cqe_size(&cq), &wc) > 0)
- *                   switch (wc.opcode) ...
- *           inlay_cq_advance(&cq, 1);
- *   }
+ *   if (inlay_tag_list_owns(&list, cqe) &&                 cqe: of inlay_cq_peek
+ *       inlay_tag_list_complete(&list, cqe, inlay_cq_cqe_size(&cq), &wc) > 0)
+ *           switch (wc.opcode) ...
  *
  * Invariants:
- *   - A receive completes, or a DEL of it succeeds. Until then the NIC may use its buffer.
+ *   - A receive completes, with IBV_WC_TM_DATA_VALID or an error, or a DEL of it succeeds. Until
+ *     then the NIC may use its buffer.
  *   - An entry is free once its receive and all operations that name it have completed. A handle is
  *     an entry and a generation of 16 bits: forget it when its receive completes, because it is
  *     valid again after 65,536 uses of the entry.
@@ -26,20 +22,19 @@
  *   - In the CQ, reserve one CQE for each WQEBB of the command ring, two for each tag, and one for
  *     each XRQ entry (inlay_cq_reserve).
  *
- * The phase: the NIC counts unexpected messages modulo 2^16. After one, it matches no newly added
- * tag until the software reports the same count, because the tag may be for a message that the
- * software has not seen yet. inlay_tag_list_complete counts them too, and an operation with
- * IBV_OPS_TM_SYNC reports the count. So take all completions, match each unexpected message against
- * the receives to be added, then add with IBV_OPS_TM_SYNC. IBV_WC_TM_SYNC_REQ in a completion asks
- * for one soon: the NIC has counted more, or 2^14 messages are not reported.
+ * The phase: after an unexpected message, the NIC matches no newly added tag until the software
+ * reports the same count of such messages (modulo 2^16), because the tag may be for a message that
+ * the software has not seen yet. So take all completions, match each unexpected message against the
+ * receives to be added, then add with IBV_OPS_TM_SYNC, which reports what inlay_tag_list_complete
+ * counted. IBV_WC_TM_SYNC_REQ in a completion asks for a report soon: the NIC has counted more, or
+ * 2^14 messages are not reported.
  *
- * Operations are WQEs of one WQEBB on the command QP (devx/srq.h):
+ * Operations are WQEs of one WQEBB on the command QP (devx/srq.h). The list ends in a dummy entry,
+ * which an ADD fills; the ADD's index names the next dummy.
  *
  *   +0    ctrl    opcode 0x28, index, QPN, DS 4 (ADD) or 3
- *   +16   tag     operation << 4 | flags | be16 index | be16 sw_cnt at +6 | be64 tag | be64 mask
+ *   +16   tag     ADD 1, DEL 2, SYNC 0 << 4 | flags | be16 index | be16 sw_cnt at +6 | tag | mask
  *   +48   data    the buffer; ADD only
- *
- * The list ends in a dummy entry. An ADD fills it; the ADD's index names the next dummy.
  *
  * Threads: one owner at a time for list and CQ together.
  * Sources: ibv_post_srq_ops(3), ibv_create_cq_ex(3); libmlx5's qp.c (mlx5_post_srq_ops) and cq.c
@@ -71,8 +66,7 @@ enum inlay_tag_app {
 	INLAY_TAG_CANCELED = 12,         /* a rendezvous under way was cancelled */
 };
 
-/* The tag segment's operations, and its flags: sw_cnt is valid, a completion is wanted. */
-enum inlay_tag_opcode_ { INLAY_TAG_NOP_, INLAY_TAG_APPEND_, INLAY_TAG_REMOVE_ };
+/* The tag segment's flags: sw_cnt is valid, a completion is wanted. */
 #define INLAY_TAG_SW_CNT_ 0x40u
 #define INLAY_TAG_CQE_REQ_ 0x80u
 
@@ -95,19 +89,16 @@ struct inlay_tag_entry_ {
 	uint16_t generation; /* of its handle */
 	uint16_t owed;       /* completions until it is free */
 	uint8_t state;       /* enum inlay_tag_state_ */
-	uint8_t reserved;
 };
-
-INLAY_STATIC_ASSERT(sizeof(struct inlay_tag_entry_) == 32, "two entries to a cache line");
 
 /* An operation, by its WQEBB */
 struct inlay_tag_filed_ {
 	uint64_t wr_id;
 	uint16_t entry;
 	uint16_t count;      /* of unexpected messages, last told to the NIC */
-	uint8_t opcode;      /* enum inlay_tag_opcode_ */
-	uint8_t asked : 1;   /* the NIC completes it */
-	uint8_t signaled : 1; /* the caller sees the completion */
+	uint8_t app_op;      /* of its completion */
+	uint8_t asked;       /* the NIC completes it */
+	uint8_t signaled;    /* the caller sees the completion */
 };
 
 struct inlay_tag_list {
@@ -142,10 +133,7 @@ struct inlay_tag_wc {
 
 /* ---- Set-up ---- */
 
-/*
- * Bytes of memory for a list of max_tags, 1 .. INLAY_TAG_MAX, and a command ring of wqebb_cnt
- * WQEBBs, a power of two, at most 32768. 0 when one of them is out of range.
- */
+/* Bytes for a list of max_tags, 1 .. INLAY_TAG_MAX, and a ring of wqebb_cnt, 2^n <= 32768; else 0. */
 INLAY_FN size_t inlay_tag_list_size(uint32_t max_tags, uint32_t wqebb_cnt)
 {
 	if (!max_tags || max_tags > INLAY_TAG_MAX || !wqebb_cnt || wqebb_cnt & (wqebb_cnt - 1) || wqebb_cnt > 32768)
@@ -154,16 +142,15 @@ INLAY_FN size_t inlay_tag_list_size(uint32_t max_tags, uint32_t wqebb_cnt)
 }
 
 /*
- * Describes the empty tag list of a fresh XRQ.
+ * Describes the empty tag list of a fresh XRQ. Returns 0; -EINVAL for an argument out of range;
+ * -ENOBUFS when size is too small.
  *
  * memory      aligned to 64; in use as long as the list
  * size        bytes of memory, at least inlay_tag_list_size()
- * max_tags    what the XRQ was made for: its matching list holds one more
+ * max_tags    what the XRQ was made for
  * sq          send queue of the command QP; nothing else posts to it. For an ADD and a DEL of each
  *             tag, and a SYNC, it needs 2 * max_tags + 2 WQEBBs
  * user_index  of the XRQ (xrqc.user_index), 24 bits: tells the lists of one CQ apart
- *
- * Returns 0; -EINVAL for an argument out of range; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_tag_list_init(struct inlay_tag_list *list, void *memory, size_t size, uint32_t max_tags,
 				   struct inlay_sq *sq, uint32_t user_index)
@@ -197,7 +184,7 @@ INLAY_FN uint32_t inlay_tag_list_unsynced_(const struct inlay_tag_list *list)
 	return (uint16_t)(list->unexpected - list->synced);
 }
 
-/* An entry whose receive has not completed, or NULL. */
+/* An entry whose receive has not completed, or NULL */
 INLAY_ALWAYS struct inlay_tag_entry_ *inlay_tag_list_entry_(const struct inlay_tag_list *list, uint32_t index)
 {
 	if (index > list->max_tags || !(list->entries[index].state & INLAY_TAG_LISTED_))
@@ -215,114 +202,84 @@ INLAY_ALWAYS struct inlay_tag_filed_ *inlay_tag_list_filed_(const struct inlay_t
 	return &list->filed[index & (inlay_sq_size(list->sq) - 1)];
 }
 
-/* Writes an operation and files it. Returns 0, or -EAGAIN when the command ring is full. */
-INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_tag_opcode_ opcode, uint32_t entry,
-				       const struct ibv_ops_wr *wr)
+/* Posts an operation, and files it. An ADD's handle comes out in wr->tm.handle. Returns as add and del below. */
+INLAY_ALWAYS int inlay_tag_list_operate_(struct inlay_tag_list *list, struct ibv_ops_wr *wr)
 {
+	const uint32_t add = wr->opcode == IBV_WR_TAG_ADD, del = wr->opcode == IBV_WR_TAG_DEL;
 	const uint32_t signaled = (wr->flags & IBV_OPS_SIGNALED) != 0, sync = (wr->flags & IBV_OPS_TM_SYNC) != 0;
 	const uint32_t quarter = (inlay_sq_size(list->sq) - 1) / 4; /* of the ring, as a mask */
-	const uint32_t asked = opcode == INLAY_TAG_REMOVE_ || signaled || !(~inlay_sq_index(list->sq) & quarter);
-	const uint32_t add = opcode == INLAY_TAG_APPEND_, index = add ? list->entries[entry].next : entry;
+	const uint32_t asked = del || signaled || !(~inlay_sq_index(list->sq) & quarter);
+	const uint32_t index = add ? list->head : del ? wr->tm.handle & 0xffff : 0;
 	const uint16_t count = sync ? (uint16_t)wr->tm.unexpected_cnt : 0;
+	const struct ibv_sge *sge = add && wr->tm.add.num_sge ? wr->tm.add.sg_list : NULL;
+	struct inlay_tag_entry_ *entry = del ? inlay_tag_list_entry_(list, index) : &list->entries[index];
 	struct inlay_tag_filed_ *filed;
 	struct inlay_cursor at;
 
-	if (INLAY_UNLIKELY(inlay_sq_begin(list->sq, 1, &at)))
+	if (del && INLAY_UNLIKELY(!entry || inlay_tag_list_handle_(list, index) != wr->tm.handle))
+		return -ENOENT;
+	if (del && INLAY_UNLIKELY(entry->state & INLAY_TAG_DELETING_))
+		return -EBUSY;
+	if (INLAY_UNLIKELY((add && !list->room) || inlay_sq_begin(list->sq, 1, &at)))
 		return -EAGAIN;
 	if (sync)
 		list->synced = count;
 	filed = inlay_tag_list_filed_(list, at.index);
 	filed->wr_id = wr->wr_id;
-	filed->entry = (uint16_t)entry;
+	filed->entry = (uint16_t)index;
 	filed->count = list->synced;
-	filed->opcode = (uint8_t)opcode;
-	filed->asked = asked & 1;
-	filed->signaled = signaled & 1;
-	if (opcode != INLAY_TAG_NOP_)
-		list->entries[entry].owed = (uint16_t)(list->entries[entry].owed + asked);
-	inlay_put64(at.at, (uint64_t)opcode << 4 | (asked * INLAY_TAG_CQE_REQ_ | sync * INLAY_TAG_SW_CNT_) << 8 |
-		    (uint64_t)inlay_to_be16((uint16_t)index) << 16 | (uint64_t)inlay_to_be16(count) << 48);
+	filed->app_op = (uint8_t)(add ? INLAY_TAG_APPENDED : del ? INLAY_TAG_REMOVED : INLAY_TAG_NOOP);
+	filed->asked = (uint8_t)asked;
+	filed->signaled = (uint8_t)signaled;
+	if (add) {
+		wr->tm.handle = inlay_tag_list_handle_(list, index);
+		entry->recv_wr_id = wr->tm.add.recv_wr_id;
+		entry->size = sge ? sge->length : 0;
+		entry->owed = (uint16_t)(1 + asked); /* 1: its receive */
+		entry->state = INLAY_TAG_LISTED_;
+		list->head = entry->next;
+		list->room--;
+	} else if (del) {
+		entry->owed++;
+		entry->state |= INLAY_TAG_DELETING_;
+	}
+	inlay_put64(at.at, (add ? 1u : del ? 2u : 0u) << 4 |
+		    (asked * INLAY_TAG_CQE_REQ_ | sync * INLAY_TAG_SW_CNT_) << 8 |
+		    (uint32_t)inlay_to_be16((uint16_t)(add ? list->head : index)) << 16 |
+		    (uint64_t)inlay_to_be16(count) << 48);
 	inlay_put64(at.at + 8, 0);
 	inlay_put64(at.at + 16, add ? inlay_to_be64(wr->tm.add.tag) : 0);
 	inlay_put64(at.at + 24, add ? inlay_to_be64(wr->tm.add.mask) : 0);
 	at.at += 2 * INLAY_DS;
-	at.ds += 2;
-	if (add && wr->tm.add.num_sge && wr->tm.add.sg_list->length)
-		inlay_wqe_data(at.at, wr->tm.add.sg_list->addr, wr->tm.add.sg_list->length, wr->tm.add.sg_list->lkey);
+	at.ds += 2 + add;
+	if (sge && sge->length)
+		inlay_wqe_data(at.at, sge->addr, sge->length, sge->lkey);
 	else if (add)
 		inlay_wqe_data_end_(at.at);
-	at.ds += add;
 	return inlay_sq_finish_(list->sq, at, INLAY_OPCODE_TAG, 0, 0, 0);
-}
-
-INLAY_ALWAYS int inlay_tag_list_add_(struct inlay_tag_list *list, const struct ibv_ops_wr *wr, uint32_t *handle)
-{
-	const uint16_t index = list->head;
-	struct inlay_tag_entry_ *entry = &list->entries[index];
-
-	if (INLAY_UNLIKELY(!list->room || inlay_tag_list_write_(list, INLAY_TAG_APPEND_, index, wr)))
-		return -EAGAIN;
-	entry->recv_wr_id = wr->tm.add.recv_wr_id;
-	entry->size = wr->tm.add.num_sge ? wr->tm.add.sg_list->length : 0;
-	entry->owed++; /* its receive */
-	entry->state = INLAY_TAG_LISTED_;
-	list->head = entry->next;
-	list->room--;
-	if (handle)
-		*handle = inlay_tag_list_handle_(list, index);
-	return 0;
-}
-
-INLAY_ALWAYS int inlay_tag_list_del_(struct inlay_tag_list *list, const struct ibv_ops_wr *wr)
-{
-	const uint32_t index = wr->tm.handle & 0xffff;
-	struct inlay_tag_entry_ *entry = inlay_tag_list_entry_(list, index);
-
-	if (INLAY_UNLIKELY(!entry || inlay_tag_list_handle_(list, index) != wr->tm.handle))
-		return -ENOENT;
-	if (INLAY_UNLIKELY(entry->state & INLAY_TAG_DELETING_))
-		return -EBUSY;
-	if (INLAY_UNLIKELY(inlay_tag_list_write_(list, INLAY_TAG_REMOVE_, index, wr)))
-		return -EAGAIN;
-	entry->state |= INLAY_TAG_DELETING_;
-	return 0;
-}
-
-INLAY_ALWAYS struct ibv_ops_wr inlay_tag_list_wr_(const struct inlay_tag_list *list, uint64_t wr_id, int flags)
-{
-	struct ibv_ops_wr wr;
-
-	wr.wr_id = wr_id;
-	wr.flags = flags;
-	wr.tm.unexpected_cnt = list->unexpected;
-	return wr;
 }
 
 /*
  * Adds a tag to the end of the list. The first message with (its tag & mask) == tag goes to the
- * buffer. The NIC sees nothing before inlay_sq_ring().
+ * buffer. The NIC sees nothing before inlay_sq_ring(). Returns 0, or -EAGAIN when list or command
+ * ring are full.
  *
  * wr_id   shown by the completions of the operation and of the receive
- * sge     the buffer, host order, at most INLAY_SGE_MAX bytes; NULL or length 0: none. The NIC may
- *         use it until the receive completes with IBV_WC_TM_DATA_VALID or an error, or a DEL
- *         succeeds
+ * sge     the buffer, host order, at most INLAY_SGE_MAX bytes; NULL or length 0: none
  * flags   IBV_OPS_SIGNALED: inlay_tag_list_complete shows the operation's completion.
  *         IBV_OPS_TM_SYNC: the caller has dealt with all unexpected messages handed out
  * handle  names the tag to inlay_tag_list_del; may be NULL
- *
- * Returns 0, or -EAGAIN when list or command ring are full.
  */
 INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id, uint64_t tag, uint64_t mask,
 				    const struct ibv_sge *sge, int flags, uint32_t *handle)
 {
-	struct ibv_ops_wr wr = inlay_tag_list_wr_(list, wr_id, flags);
+	struct ibv_ops_wr wr = {wr_id, NULL, IBV_WR_TAG_ADD, flags, {list->unexpected, 0,
+				{wr_id, (struct ibv_sge *)(uintptr_t)sge, sge != NULL, tag, mask}}};
+	int err = inlay_tag_list_operate_(list, &wr);
 
-	wr.tm.add.recv_wr_id = wr_id;
-	wr.tm.add.sg_list = (struct ibv_sge *)(uintptr_t)sge;
-	wr.tm.add.num_sge = sge != NULL;
-	wr.tm.add.tag = tag;
-	wr.tm.add.mask = mask;
-	return inlay_tag_list_add_(list, &wr, handle);
+	if (!err && handle)
+		*handle = wr.tm.handle;
+	return err;
 }
 
 /*
@@ -333,49 +290,40 @@ INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id,
  */
 INLAY_ALWAYS int inlay_tag_list_del(struct inlay_tag_list *list, uint64_t wr_id, uint32_t handle, int flags)
 {
-	struct ibv_ops_wr wr = inlay_tag_list_wr_(list, wr_id, flags);
+	struct ibv_ops_wr wr = {wr_id, NULL, IBV_WR_TAG_DEL, flags, {list->unexpected, handle, {0, NULL, 0, 0, 0}}};
 
-	wr.tm.handle = handle;
-	return inlay_tag_list_del_(list, &wr);
+	return inlay_tag_list_operate_(list, &wr);
 }
 
 /* Does nothing but carry IBV_OPS_TM_SYNC. Returns 0, or -EAGAIN when the command ring is full. */
 INLAY_ALWAYS int inlay_tag_list_sync(struct inlay_tag_list *list, uint64_t wr_id, int flags)
 {
-	struct ibv_ops_wr wr = inlay_tag_list_wr_(list, wr_id, flags);
+	struct ibv_ops_wr wr = {wr_id, NULL, IBV_WR_TAG_SYNC, flags, {list->unexpected, 0, {0, NULL, 0, 0, 0}}};
 
-	return inlay_tag_list_write_(list, INLAY_TAG_NOP_, 0, &wr);
+	return inlay_tag_list_operate_(list, &wr);
 }
 
 /*
  * Posts and rings a linked list of operations, as ibv_post_srq_ops does. An ADD's handle comes out
- * in wr->tm.handle. IBV_OPS_TM_SYNC reports wr->tm.unexpected_cnt, modulo 2^16.
- *
- * Returns 0; -EINVAL for an unknown opcode, a wrong number of SGEs, or a count beyond the messages
- * handed out or below the last report; or an error of add, del or sync. Then *bad_wr is the
- * operation that failed; those before it are posted and rung, and no others.
+ * in wr->tm.handle. IBV_OPS_TM_SYNC reports wr->tm.unexpected_cnt, modulo 2^16. Returns 0; -EINVAL
+ * for an unknown opcode, a wrong number of SGEs, or a count beyond the messages handed out or below
+ * the last report; or an error of add, del or sync. Then *bad_wr is the operation that failed;
+ * those before it are posted and rung, and no others.
  */
 INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad_wr)
 {
 	int err = 0;
 
-	for (; wr; wr = wr->next) {
-		if (wr->flags & IBV_OPS_TM_SYNC &&
-		    (uint16_t)(wr->tm.unexpected_cnt - list->synced) > inlay_tag_list_unsynced_(list))
+	for (; wr && !err; wr = wr->next) {
+		if ((uint32_t)wr->opcode > IBV_WR_TAG_SYNC ||
+		    (wr->opcode == IBV_WR_TAG_ADD && (uint32_t)wr->tm.add.num_sge > (wr->tm.add.sg_list ? 1u : 0u)) ||
+		    (wr->flags & IBV_OPS_TM_SYNC &&
+		     (uint16_t)(wr->tm.unexpected_cnt - list->synced) > inlay_tag_list_unsynced_(list)))
 			err = -EINVAL;
-		else if (wr->opcode == IBV_WR_TAG_ADD && wr->tm.add.num_sge >= 0 &&
-			 wr->tm.add.num_sge <= (wr->tm.add.sg_list ? 1 : 0))
-			err = inlay_tag_list_add_(list, wr, &wr->tm.handle);
-		else if (wr->opcode == IBV_WR_TAG_DEL)
-			err = inlay_tag_list_del_(list, wr);
-		else if (wr->opcode == IBV_WR_TAG_SYNC)
-			err = inlay_tag_list_write_(list, INLAY_TAG_NOP_, 0, wr);
 		else
-			err = -EINVAL;
-		if (err) {
+			err = inlay_tag_list_operate_(list, wr);
+		if (err)
 			*bad_wr = wr;
-			break;
-		}
 	}
 	inlay_sq_ring(list->sq);
 	return err;
@@ -411,59 +359,29 @@ INLAY_ALWAYS void inlay_tag_list_settle_(struct inlay_tag_list *list, uint16_t i
 	list->room++;
 }
 
-/* The oldest operation that the NIC completes, or inlay_sq_index */
-INLAY_FN uint32_t inlay_tag_list_oldest_(const struct inlay_tag_list *list)
-{
-	uint32_t at = list->done;
-
-	while (at != inlay_sq_index(list->sq) && !inlay_tag_list_filed_(list, at)->asked)
-		at++;
-	return at;
-}
-
-/* Completes operation `at` and all before it. */
-INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, struct inlay_tag_wc *wc)
-{
-	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
-
-	list->done = at + 1;
-	inlay_sq_release_until(list->sq, list->done);
-	wc->wr_id = filed->wr_id;
-	wc->opcode = IBV_WC_TM_SYNC;
-	if (filed->opcode == INLAY_TAG_NOP_)
-		return;
-	wc->opcode = filed->opcode == INLAY_TAG_APPEND_ ? IBV_WC_TM_ADD : IBV_WC_TM_DEL;
-	wc->handle = inlay_tag_list_handle_(list, filed->entry);
-}
-
-/* The command queue has failed: the list is lost with it, so no entry is freed. */
-INLAY_COLD int inlay_tag_list_failed_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe,
-				      struct inlay_tag_wc *wc)
-{
-	const uint32_t ahead = (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done);
-
-	/* Asked ones before it had completions of their own. */
-	if (ahead >= inlay_sq_index(list->sq) - list->done || inlay_tag_list_oldest_(list) - list->done < ahead ||
-	    !inlay_cqe_is_error(cqe))
-		return -EPROTO;
-	wc->status = inlay_cqe_status(cqe);
-	inlay_tag_list_known_(list, list->done + ahead, wc);
-	return 1;
-}
-
+INLAY_CALLS_COLD_
+/*
+ * The completion of an operation, and of those before it that the NIC does not complete. An error,
+ * which names its WQEBB, loses the list: no entry is freed.
+ */
 INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe,
 				       struct inlay_tag_wc *wc)
 {
-	const uint32_t opcode = cqe->app_op == INLAY_TAG_APPENDED ? INLAY_TAG_APPEND_ :
-				cqe->app_op == INLAY_TAG_REMOVED ? INLAY_TAG_REMOVE_ : INLAY_TAG_NOP_;
-	const uint32_t at = inlay_tag_list_oldest_(list);
-	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
-	struct inlay_tag_entry_ *entry = &list->entries[filed->entry];
-	uint32_t due = 1;
+	const int failed = inlay_cqe_is_send(cqe);
+	uint32_t due = 1, oldest = list->done, at;
+	const struct inlay_tag_filed_ *filed;
+	struct inlay_tag_entry_ *entry;
 
-	if (INLAY_UNLIKELY(at == inlay_sq_index(list->sq) || filed->opcode != opcode || inlay_cqe_is_error(cqe)))
+	while (oldest != inlay_sq_index(list->sq) && !inlay_tag_list_filed_(list, oldest)->asked)
+		oldest++;
+	at = failed ? list->done + (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done) : oldest;
+	filed = inlay_tag_list_filed_(list, at);
+	entry = &list->entries[filed->entry];
+	/* Asked ones before a failed one had completions of their own. */
+	if (INLAY_UNLIKELY(at == inlay_sq_index(list->sq) || at - list->done > oldest - list->done ||
+			   inlay_cqe_is_error(cqe) != failed || (!failed && filed->app_op != cqe->app_op)))
 		return -EPROTO;
-	if (opcode == INLAY_TAG_REMOVE_) {
+	if (!failed && filed->app_op == INLAY_TAG_REMOVED) {
 		if (!(inlay_from_be32(cqe->tm_cqe.success) & MLX5_TMC_SUCCESS))
 			wc->status = IBV_WC_TM_ERR;
 		else if (INLAY_UNLIKELY((entry->state & (INLAY_TAG_LISTED_ | INLAY_TAG_MATCHED_)) != INLAY_TAG_LISTED_))
@@ -472,15 +390,19 @@ INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct
 			due = 2; /* the receive will not complete */
 		entry->state &= (uint8_t)~INLAY_TAG_DELETING_;
 	}
-	if (inlay_from_be16(cqe->tm_cqe.hw_phase_cnt) != filed->count)
+	if (!failed && inlay_from_be16(cqe->tm_cqe.hw_phase_cnt) != filed->count)
 		wc->flags = IBV_WC_TM_SYNC_REQ;
-	inlay_tag_list_known_(list, at, wc);
-	if (opcode != INLAY_TAG_NOP_)
+	list->done = at + 1;
+	inlay_sq_release_until(list->sq, list->done);
+	wc->wr_id = filed->wr_id;
+	wc->opcode = (enum ibv_wc_opcode)(IBV_WC_TM_ADD + (filed->app_op - INLAY_TAG_APPENDED));
+	if (filed->app_op != INLAY_TAG_NOOP)
+		wc->handle = inlay_tag_list_handle_(list, filed->entry);
+	if (filed->app_op != INLAY_TAG_NOOP && !failed)
 		inlay_tag_list_settle_(list, filed->entry, due);
-	return filed->signaled;
+	return failed || filed->signaled;
 }
 
-INLAY_CALLS_COLD_
 /* A tagged receive: consumed, done, or both */
 INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				      struct inlay_tag_wc *wc)
@@ -499,22 +421,18 @@ INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct 
 	wc->wr_id = entry->recv_wr_id;
 	wc->handle = inlay_tag_list_handle_(list, index);
 	if (INLAY_UNLIKELY(error)) {
-		wc->status = inlay_cqe_status(cqe);
 		wc->flags = IBV_WC_TM_MATCH;
 		goto settle;
 	}
-	if (app_op == INLAY_TAG_EXPECTED || app_op == INLAY_TAG_CANCELED) {
-		/* Their CQEs have no TMH: take it from the first one. */
-		if (entry->state & INLAY_TAG_MATCHED_) {
-			wc->tag = entry->tag;
-			wc->app_ctx = entry->app_ctx;
-		}
-		wc->flags = IBV_WC_TM_DATA_VALID | (app_op == INLAY_TAG_CANCELED ? (uint32_t)IBV_WC_TM_MATCH : 0);
-	} else {
+	if (app_op != INLAY_TAG_EXPECTED && app_op != INLAY_TAG_CANCELED) {
 		wc->tag = inlay_from_be64(cqe->tmh.tag);
 		wc->app_ctx = inlay_from_be32(cqe->tmh.app_ctx);
-		wc->flags = IBV_WC_TM_MATCH | (last ? (uint32_t)IBV_WC_TM_DATA_VALID : 0);
+	} else if (entry->state & INLAY_TAG_MATCHED_) { /* no TMH: it was in the first one */
+		wc->tag = entry->tag;
+		wc->app_ctx = entry->app_ctx;
 	}
+	wc->flags = (app_op != INLAY_TAG_EXPECTED ? (uint32_t)IBV_WC_TM_MATCH : 0) |
+		    (last ? (uint32_t)IBV_WC_TM_DATA_VALID : 0);
 	if (app_op == INLAY_TAG_CONSUMED_SW_RNDV)
 		entry->state |= INLAY_TAG_SW_RNDV_;
 	if (app_op == INLAY_TAG_CONSUMED_MSG_SW_RNDV || app_op == INLAY_TAG_CANCELED ||
@@ -547,7 +465,6 @@ INLAY_CALLS_COLD_
  * Decodes a completion that inlay_tag_list_owns, before inlay_cq_advance. Status, opcode and flags
  * are those of an extended CQ (ibv_start_poll). An unexpected message is IBV_WC_TM_RECV without
  * MATCH and DATA_VALID, an error of an XRQ entry IBV_WC_TM_NO_TAG. cqe_size: inlay_cq_cqe_size().
- *
  * Returns 1: *wc is filled. 0: an unsignaled operation completed. -EPROTO: no completion of this
  * kind is due; the list is unchanged.
  */
@@ -556,37 +473,32 @@ INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct m
 {
 	__builtin_memset(wc, 0, sizeof(*wc));
 	wc->opcode = IBV_WC_TM_NO_TAG;
-	if (INLAY_UNLIKELY(inlay_cqe_is_send(cqe)))
-		return inlay_tag_list_failed_(list, cqe, wc);
-	if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe) && cqe->app != INLAY_CQE_APP_TAG)) {
-		wc->wr_id = inlay_cqe_wqe_counter(cqe);
+	if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe)))
 		wc->status = inlay_cqe_status(cqe);
+	if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe)) && !inlay_cqe_is_send(cqe) &&
+	    (cqe->app != INLAY_CQE_APP_TAG || cqe->app_op == INLAY_TAG_UNEXPECTED || cqe->app_op == INLAY_TAG_NO_TAG)) {
+		wc->wr_id = inlay_cqe_wqe_counter(cqe);
 		return 1;
 	}
-	wc->app_op = cqe->app_op;
-	switch (cqe->app_op) {
+	wc->app_op = inlay_cqe_is_send(cqe) ? 0 : cqe->app_op;
+	switch (wc->app_op) {
 	case INLAY_TAG_CONSUMED: case INLAY_TAG_EXPECTED: case INLAY_TAG_CONSUMED_SW_RNDV:
 	case INLAY_TAG_CONSUMED_MSG: case INLAY_TAG_CONSUMED_MSG_SW_RNDV: case INLAY_TAG_CANCELED:
 		return inlay_tag_list_received_(list, cqe, cqe_size, wc);
-	case INLAY_TAG_APPENDED: case INLAY_TAG_REMOVED: case INLAY_TAG_NOOP:
+	case INLAY_TAG_APPENDED: case INLAY_TAG_REMOVED: case INLAY_TAG_NOOP: case 0: /* 0: failed */
 		return inlay_tag_list_operation_(list, cqe, wc);
-	case INLAY_TAG_UNEXPECTED:
-		wc->opcode = IBV_WC_TM_RECV;
-		break;
-	case INLAY_TAG_NO_TAG:
+	case INLAY_TAG_UNEXPECTED: case INLAY_TAG_NO_TAG:
 		break;
 	default:
 		return -EPROTO;
 	}
 	wc->wr_id = inlay_cqe_wqe_counter(cqe);
-	wc->status = inlay_cqe_status(cqe);
-	if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe)))
-		return 1;
 	wc->byte_len = inlay_cqe_byte_count(cqe);
 	wc->payload = inlay_cqe_data(cqe, cqe_size, NULL);
 	if (INLAY_UNLIKELY(!wc->payload && inlay_cqe_is_scattered(cqe)))
 		return -EPROTO;
 	if (cqe->app_op == INLAY_TAG_UNEXPECTED) {
+		wc->opcode = IBV_WC_TM_RECV;
 		list->unexpected++;
 		if (inlay_tag_list_unsynced_(list) >= 1u << 14)
 			wc->flags = IBV_WC_TM_SYNC_REQ;

@@ -3,9 +3,7 @@
  * inlay/tag/message.h: the headers of tagged messages, and sending such messages on an RC QP. The
  * receiver is an XRQ or software; both read the same bytes.
  *
- *   inlay_tag_send_eager(&sq, app_ctx, tag, &sge, 1, INLAY_SIGNALED);
- *   inlay_sq_ring(&sq);
- *   ...
+ *   inlay_tag_send_eager(&sq, app_ctx, tag, &sge, 1, INLAY_SIGNALED | INLAY_RING);
  *   if (inlay_tmh_get(at, len, &tmh) == 0 && tmh.opcode == IBV_TMH_RNDV)      at the receiver
  *           err = inlay_rvh_get(at, len, &rvh);
  *
@@ -62,13 +60,6 @@ struct inlay_rvh {
 	uint32_t len; /* bytes */
 };
 
-/* Writes a TMH, to any alignment. opcode: IBV_TMH_*. */
-INLAY_FN void inlay_tmh_put_(void *to, uint8_t opcode, uint32_t app_ctx, uint64_t tag)
-{
-	inlay_put64(to, (uint64_t)inlay_to_be32(app_ctx) << 32 | opcode);
-	inlay_put64((uint8_t *)to + 8, inlay_to_be64(tag));
-}
-
 /* Reads the TMH of a message of len bytes. Returns 0; -EPROTO: too short, or an unknown opcode. */
 INLAY_FN int inlay_tmh_get(const void *from, size_t len, struct inlay_tmh *tmh)
 {
@@ -81,13 +72,6 @@ INLAY_FN int inlay_tmh_get(const void *from, size_t len, struct inlay_tmh *tmh)
 	tmh->app_ctx = inlay_from_be32(be.app_ctx);
 	tmh->tag = inlay_from_be64(be.tag);
 	return 0;
-}
-
-INLAY_FN void inlay_rvh_put_(void *to, const struct inlay_rvh *rvh)
-{
-	inlay_put64(to, inlay_to_be64(rvh->va));
-	inlay_put32((uint8_t *)to + 8, inlay_to_be32(rvh->rkey));
-	inlay_put32((uint8_t *)to + 12, inlay_to_be32(rvh->len));
 }
 
 /* Reads the RVH that follows the TMH. Returns 0, or -EPROTO when len is too short. */
@@ -106,78 +90,69 @@ INLAY_FN int inlay_rvh_get(const void *from, size_t len, struct inlay_rvh *rvh)
 
 /* ---- Sending ---- */
 
-/*
- * Every inlay_tag_send_* writes the headers as an inline segment. Flags and returns are those of
- * inlay_post (queue/post.h); a message too long for a WQE is -EINVAL.
- */
-
 /* The headers, then the payload: in data segments, or in the headers' segment with INLAY_INLINE. */
-INLAY_ALWAYS int inlay_tag_send_(struct inlay_sq *sq, const uint8_t *head, uint32_t head_len, const struct ibv_sge *sge,
-				 uint32_t num_sge, uint32_t flags)
+INLAY_ALWAYS int inlay_tag_send_(struct inlay_sq *sq, uint8_t opcode, uint32_t app_ctx, uint64_t tag,
+				 const struct inlay_rvh *rvh, const struct ibv_sge *sge, uint32_t num, uint32_t flags)
 {
+	const uint32_t head_len = INLAY_TMH_BYTES + (opcode == IBV_TMH_EAGER ? 0 : INLAY_RVH_BYTES);
 	const int inlined = (flags & INLAY_INLINE) != 0;
 	uint64_t total = 0;
-	uint32_t ds = inlay_post_ds_(1 + inlay_seg_inline_ds(head_len), sge, NULL, num_sge, inlined, &total), i;
+	uint32_t ds = inlay_post_ds_(1 + inlay_seg_inline_ds(head_len), sge, NULL, num, inlined, &total), i;
+	uint8_t tmh[INLAY_TMH_BYTES], rvh_be[INLAY_RVH_BYTES], *p;
 	struct inlay_cursor at;
-	uint8_t *p;
 	int err;
 
+	inlay_put64(tmh, (uint64_t)inlay_to_be32(app_ctx) << 32 | opcode);
+	inlay_put64(tmh + 8, inlay_to_be64(tag));
 	if (inlined && INLAY_LIKELY(ds <= INLAY_MAX_DS))
 		ds = 1 + inlay_seg_inline_ds(head_len + total);
 	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
 	at = inlay_seg_inline_open(at, head_len + (uint32_t)total, 0, &p);
-	at = inlay_seg_inline_append(at, head, head_len);
-	for (i = 0; inlined && i < num_sge; i++)
+	at = inlay_seg_inline_append(at, tmh, sizeof(tmh));
+	if (opcode != IBV_TMH_EAGER) {
+		inlay_put64(rvh_be, inlay_to_be64(rvh->va));
+		inlay_put64(rvh_be + 8, (uint64_t)inlay_to_be32(rvh->len) << 32 | inlay_to_be32(rvh->rkey));
+		at = inlay_seg_inline_append(at, rvh_be, sizeof(rvh_be));
+	}
+	for (i = 0; inlined && i < num; i++)
 		at = inlay_seg_inline_append(at, (const void *)(uintptr_t)sge[i].addr, sge[i].length);
 	if (!inlined)
-		at = inlay_seg_sges(at, sge, num_sge);
+		at = inlay_seg_sges(at, sge, num);
 	return inlay_sq_finish_(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 }
 
 /*
  * An eager message. The payload is num_sge SGEs, host order; empty ones are left out. INLAY_INLINE
- * copies it into the WQE and ignores the local keys.
+ * copies it into the WQE and ignores the local keys. Flags and returns are those of inlay_post
+ * (queue/post.h), in what follows too; a message too long for a WQE is -EINVAL.
  */
 INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct ibv_sge *sge,
 				      uint32_t num_sge, uint32_t flags)
 {
-	uint8_t tmh[INLAY_TMH_BYTES];
-
-	inlay_tmh_put_(tmh, IBV_TMH_EAGER, app_ctx, tag);
-	return inlay_tag_send_(sq, tmh, sizeof(tmh), sge, num_sge, flags);
-}
-
-INLAY_ALWAYS int inlay_tag_send_rvh_(struct inlay_sq *sq, uint8_t opcode, uint32_t app_ctx, uint64_t tag,
-				     const struct inlay_rvh *rvh, const void *header, uint32_t header_len, uint32_t flags)
-{
-	const struct ibv_sge sge = {(uintptr_t)header, header_len, 0};
-	uint8_t head[INLAY_TMH_BYTES + INLAY_RVH_BYTES];
-
-	inlay_tmh_put_(head, opcode, app_ctx, tag);
-	inlay_rvh_put_(head + INLAY_TMH_BYTES, rvh);
-	return inlay_tag_send_(sq, head, sizeof(head), &sge, 1, flags | INLAY_INLINE);
+	return inlay_tag_send_(sq, IBV_TMH_EAGER, app_ctx, tag, NULL, sge, num_sge, flags);
 }
 
 /*
  * A rendezvous: the receiver may read rvh->len bytes at rvh->va with rvh->rkey until it sends the
- * FIN. header: header_len bytes, 0 .. 32, that a receiver matching in software sees; more is
- * -EINVAL.
+ * FIN. header: 0 .. 32 bytes, else -EINVAL, that a receiver matching in software sees.
  */
 INLAY_ALWAYS int inlay_tag_send_rndv(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh,
 				     const void *header, uint32_t header_len, uint32_t flags)
 {
+	const struct ibv_sge sge = {(uintptr_t)header, header_len, 0};
+
 	if (header_len > INLAY_RNDV_MAX - INLAY_TMH_BYTES - INLAY_RVH_BYTES)
 		return -EINVAL;
-	return inlay_tag_send_rvh_(sq, IBV_TMH_RNDV, app_ctx, tag, rvh, header, header_len, flags);
+	return inlay_tag_send_(sq, IBV_TMH_RNDV, app_ctx, tag, rvh, &sge, 1, flags | INLAY_INLINE);
 }
 
 /* The FIN of a rendezvous, to its sender: app_ctx, tag and RVH as they came. */
 INLAY_ALWAYS int inlay_tag_send_fin(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh,
 				    uint32_t flags)
 {
-	return inlay_tag_send_rvh_(sq, IBV_TMH_FIN, app_ctx, tag, rvh, NULL, 0, flags);
+	return inlay_tag_send_(sq, IBV_TMH_FIN, app_ctx, tag, rvh, NULL, 0, flags);
 }
 
 #endif

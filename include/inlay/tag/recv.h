@@ -7,15 +7,14 @@
  *
  *   inlay_tag_rx_post(&rx, tag, mask, &sge, (uintptr_t)req, &found);   as inlay_match_post
  *
- *   while ((cqe = inlay_cq_peek(&cq))) {                            handle each before the next
- *           if (inlay_tag_list_owns(&list, cqe))
- *                   switch (inlay_tag_rx_complete(&rx, cqe, inlay_cq_cqe_size(&cq), &wc)) {
- *                   case INLAY_TAG_RX_DONE: done(wc.wr_id, wc.tag, wc.byte_len); break;
- *                   case INLAY_TAG_RX_MESSAGE:             in XRQ entry wc.wr_id: read its TMH
- *                           if (inlay_tag_rx_arrive(&rx, tmh.tag, message, 1, &found) == 1)
- *                                   deliver(message, found.cookie);
- *                   ...
- *                   }
+ *   while ((cqe = inlay_cq_peek(&cq))) {       of inlay_tag_list_owns; handle each before the next
+ *           switch (inlay_tag_rx_complete(&rx, cqe, inlay_cq_cqe_size(&cq), &wc)) {
+ *           case INLAY_TAG_RX_DONE: done(wc.wr_id, wc.tag, wc.byte_len); break;
+ *           case INLAY_TAG_RX_MESSAGE:                      in XRQ entry wc.wr_id: read its TMH
+ *                   if (inlay_tag_rx_arrive(&rx, tmh.tag, message, 1, &found) == 1)
+ *                           deliver(message, found.cookie);
+ *           ...
+ *           }
  *           inlay_cq_advance(&cq, 1);
  *   }
  *   inlay_tag_rx_flush(&rx);                                        no CQE is left: rings
@@ -63,12 +62,10 @@ enum inlay_tag_rx_kind {
 /* ---- Set-up ---- */
 
 /*
- * Joins a table, which may grow later, and a list, both empty.
+ * Joins a table, which may grow later, and a list, both empty. Returns 0, or -EINVAL.
  *
  * list     NULL: none. Its command ring needs 2 * max_tags + 2 WQEBBs
  * min_len  bytes; receives with a smaller buffer stay in software, where short messages cost less
- *
- * Returns 0, or -EINVAL.
  */
 INLAY_COLD int inlay_tag_rx_init(struct inlay_tag_rx *rx, struct inlay_match *match, struct inlay_tag_list *list,
 				 uint32_t min_len)
@@ -90,23 +87,24 @@ INLAY_FN uint32_t inlay_tag_rx_listed_(const struct inlay_tag_rx *rx)
 	return rx->list->max_tags - rx->list->room;
 }
 
-/* Reports the messages that have arrived, if the ring keeps room for all DELs. */
-INLAY_FN void inlay_tag_rx_sync_(struct inlay_tag_rx *rx)
+/* Rings what was posted, and reports the messages that have arrived. Call when no CQE is left. */
+INLAY_FN void inlay_tag_rx_flush(struct inlay_tag_rx *rx)
 {
-	if (!rx->waiting && inlay_sq_room(rx->list->sq) > inlay_tag_rx_listed_(rx))
+	if (!rx->list)
+		return;
+	/* The ring keeps room for all DELs. */
+	if (inlay_tag_list_unsynced_(rx->list) >= (inlay_tag_rx_listed_(rx) ? 1u : 1u << 14) &&
+	    !rx->waiting && inlay_sq_room(rx->list->sq) > inlay_tag_rx_listed_(rx))
 		(void)inlay_tag_list_sync(rx->list, 0, IBV_OPS_TM_SYNC);
+	inlay_sq_ring(rx->list->sq);
 }
 
 /*
- * Posts a receive. The NIC sees it after inlay_tag_rx_flush or inlay_sq_ring.
+ * Posts a receive as inlay_match_post does, whose returns these are; found->in_hw says whether the
+ * NIC gets it. The NIC sees it after inlay_tag_rx_flush or inlay_sq_ring.
  *
- * mask    the bits of tag that count
- * sge     the buffer, host order; NULL: the receive stays in software. If the NIC has the receive,
- *         a longer eager message ends the sender's connection (IBV_WC_LOC_LEN_ERR)
- *
- * Returns 1: *found is an unexpected message that was there; nothing was posted. 0: posted;
- * found->handle names the receive, found->in_hw says whether the NIC gets it. -EAGAIN: the table is
- * full.
+ * sge  the buffer, host order; NULL: the receive stays in software. If the NIC has the receive, a
+ *      longer eager message ends the sender's connection (IBV_WC_LOC_LEN_ERR)
  */
 INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t mask, const struct ibv_sge *sge,
 			       uint64_t cookie, struct inlay_match_found *found)
@@ -122,9 +120,7 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
 	err = inlay_match_post(rx->match, tag, mask, cookie, found);
 	if (err || !offload)
 		return err;
-	err = inlay_tag_list_add(list, cookie, found->tag, found->mask, sge, rx->waiting ? 0 : IBV_OPS_TM_SYNC,
-				 &handle);
-	if (err)
+	if (inlay_tag_list_add(list, cookie, found->tag, found->mask, sge, rx->waiting ? 0 : IBV_OPS_TM_SYNC, &handle))
 		return 0;
 	entry = &list->entries[handle & 0xffff];
 	entry->recv_wr_id = found->handle;
@@ -135,17 +131,13 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
 	return 0;
 }
 
-/* A receive in the NIC has left the table: its completions show the cookie. */
-INLAY_FN void inlay_tag_rx_left_(struct inlay_tag_entry_ *entry, uint64_t cookie)
-{
-	entry->recv_wr_id = cookie;
-	entry->state &= (uint8_t)~INLAY_TAG_TABLE_;
-}
-
 /* Asks the NIC to give back a receive that has left the table. Returns as inlay_tag_list_del. */
 INLAY_FN int inlay_tag_rx_recall_(struct inlay_tag_rx *rx, const struct inlay_match_found *found)
 {
-	inlay_tag_rx_left_(&rx->list->entries[found->hw & 0xffff], found->cookie);
+	struct inlay_tag_entry_ *entry = &rx->list->entries[found->hw & 0xffff];
+
+	entry->recv_wr_id = found->cookie;
+	entry->state &= (uint8_t)~INLAY_TAG_TABLE_;
 	return inlay_tag_list_del(rx->list, found->cookie, found->hw, IBV_OPS_SIGNALED);
 }
 
@@ -180,7 +172,7 @@ INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t
 		return -EPROTO;
 	/* After the DEL: the count must not enable the receive that is taken back. */
 	if (from_nic && INLAY_UNLIKELY(inlay_tag_list_unsynced_(rx->list) >= 1u << 14))
-		inlay_tag_rx_sync_(rx);
+		inlay_tag_rx_flush(rx);
 	return matched;
 }
 
@@ -217,18 +209,14 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 
 	if (told <= 0)
 		return told; /* -EPROTO, or INLAY_TAG_RX_NOTHING */
-	if (wc->opcode == IBV_WC_TM_ADD || wc->opcode == IBV_WC_TM_SYNC || wc->opcode == IBV_WC_TM_DEL) {
-		if (wc->status == IBV_WC_TM_ERR) /* a message was faster; it has its own completion */
-			return INLAY_TAG_RX_NOTHING;
-		if (wc->status != IBV_WC_SUCCESS)
-			return INLAY_TAG_RX_BROKEN;
-		return wc->opcode == IBV_WC_TM_DEL ? INLAY_TAG_RX_CANCELED : INLAY_TAG_RX_NOTHING;
-	}
 	if (wc->opcode == IBV_WC_TM_NO_TAG)
 		return INLAY_TAG_RX_PLAIN;
+	if (wc->opcode != IBV_WC_TM_RECV) {
+		if (wc->status != IBV_WC_SUCCESS) /* TM_ERR: a message was faster; it has its own completion */
+			return wc->status == IBV_WC_TM_ERR ? INLAY_TAG_RX_NOTHING : INLAY_TAG_RX_BROKEN;
+		return wc->opcode == IBV_WC_TM_DEL ? INLAY_TAG_RX_CANCELED : INLAY_TAG_RX_NOTHING;
+	}
 	if (!(wc->flags & (IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID))) {
-		if (wc->status != IBV_WC_SUCCESS)
-			return INLAY_TAG_RX_PLAIN;
 		rx->waiting++;
 		return INLAY_TAG_RX_MESSAGE;
 	}
@@ -236,8 +224,8 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 	if (table) {
 		if (inlay_match_remove(rx->match, wc->wr_id, &found))
 			return -EPROTO;
-		inlay_tag_rx_left_(entry, found.cookie);
-		wc->wr_id = found.cookie;
+		entry->recv_wr_id = wc->wr_id = found.cookie;
+		entry->state &= (uint8_t)~INLAY_TAG_TABLE_;
 	}
 	/* Of a cancelled message, not even a header is in the buffer. */
 	if (INLAY_UNLIKELY((wc->status != IBV_WC_SUCCESS && wc->status != IBV_WC_TM_RNDV_INCOMPLETE) ||
@@ -246,15 +234,6 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 	if (!(wc->flags & IBV_WC_TM_DATA_VALID))
 		return INLAY_TAG_RX_MATCHED;
 	return wc->status == IBV_WC_SUCCESS ? INLAY_TAG_RX_DONE : INLAY_TAG_RX_RNDV;
-}
-
-/* Rings what was posted, and reports the messages that have arrived. Call when no CQE is left. */
-INLAY_FN void inlay_tag_rx_flush(struct inlay_tag_rx *rx)
-{
-	if (rx->list && inlay_tag_list_unsynced_(rx->list) && inlay_tag_rx_listed_(rx))
-		inlay_tag_rx_sync_(rx);
-	if (rx->list)
-		inlay_sq_ring(rx->list->sq);
 }
 
 #endif
