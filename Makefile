@@ -263,7 +263,7 @@ check-programs: $(library) $(examples) ## programs of others that race with them
 coverage: ## which lines and branches of the headers the test programs run, in build/coverage
 	+$(Q)B=$(B) tests/coverage
 
-mutants: ## small changes of the headers, drawn by SEED: does a test fail? MUTANTS (100), SECONDS (1800); after coverage
+mutants: ## small changes, those of tests/mutants.list and of headers drawn by SEED: does a test fail? MUTANTS (100), SECONDS (1800); after coverage
 	$(Q)B=$(B) tests/mutants
 
 certify: ## tests a real NIC, DEVICE=mlx5_0, with traffic from its port to itself, and writes a report to send in

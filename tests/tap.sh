@@ -46,6 +46,7 @@ note() # text
 
 # $port: a TCP port that the kernel chose, the same for the whole script. A process holds it and does not listen, so that it goes to
 # nobody but those who ask for it by its number and with SO_REUSEADDR, as servers do
+port=
 hold_port()
 {
 	[ -z "$port" ] || return

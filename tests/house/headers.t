@@ -147,7 +147,8 @@ functions=$(sed -n 's/^\(INLAY_FN\|INLAY_ALWAYS\|INLAY_APART\|INLAY_COLD_CALL\) 
 
 undefined() # compiler flags
 {
-	$1 -fno-asynchronous-unwind-tables -Iinclude -c -o "$dir/all.o" "$dir/all.c" && nm -u "$dir/all.o" | awk '{ print $2 }' | grep -vx _GLOBAL_OFFSET_TABLE_ | sort
+	$1 -fno-asynchronous-unwind-tables -Iinclude -c -o "$dir/all.o" "$dir/all.c" &&
+		nm -u "$dir/all.o" | awk '{ print $2 }' | grep -vx _GLOBAL_OFFSET_TABLE_ | sort
 }
 
 # What a lock on aarch64 calls by default is libgcc's choice between two generations of atomics, not a library's function.

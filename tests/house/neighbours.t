@@ -56,7 +56,7 @@ beside() # name file compiler...: before ours and after
 			[ $word = before ] && order="$file $dir/inlay.h" || order="$dir/inlay.h $file"
 			if compiles "$compiler" $order >"$dir/out" 2>&1; then
 				result 0 "$where${compiler%% *}: $name, $word"
-			elif compiles "$compiler" "$file" >/dev/null 2>&1; then
+			elif [ "$name" = all ] || compiles "$compiler" "$file" >/dev/null 2>&1; then
 				result 1 "$where${compiler%% *}: $name, $word"
 			else
 				skip "$where${compiler%% *}: $name, $word" "it does not compile alone"
@@ -80,7 +80,8 @@ round() # where
 			beside "$name" "$dir/one.h" "gcc -std=gnu11"
 	done
 	beside "all" "$dir/all.h" "gcc -std=gnu11" "g++ -x c++ -std=gnu++17" ${COMPILERS_ALL:+"clang -std=gnu17"}
-	same "${where}none of them defines a macro of our names" "" "$(gcc -std=gnu11 -E -dM $core -isystem "$dir/linux" $dpdk -x c "$dir/all.h" | grep -i 'define _*inlay')"
+	same "${where}none of them defines a macro of our names" "" \
+		"$(gcc -std=gnu11 -E -dM $core -isystem "$dir/linux" $dpdk -x c "$dir/all.h" | grep -i 'define _*inlay')"
 }
 
 core=

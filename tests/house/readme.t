@@ -147,7 +147,7 @@ unknown()
 		while (m,`((?:tests|examples|bench|pkgconfig|include/inlay)/[a-z0-9_./-]+|[a-z_]+/[a-z0-9_]+\.[ct]\b)|]\(([^)#:]+),g) {
 			my $name = $1 // $2;
 			-e "$at/$name" || -e $name || -e "tests/$name" or print "$ARGV: $name\n";
-		}'
+		}' || echo "perl failed"
 }
 same "what the pages name is there" "" "$(unknown)"
 if grep -nE '@[A-Z]+@' README.md >"$dir/out"; then false; fi

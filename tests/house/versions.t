@@ -32,7 +32,7 @@ exported() # every name that the objects give to the rest of the process
 }
 same "a library exports what it means to, and nothing of inlay" library "$(exported mpi checked rpc)"
 
-# Every function made to exist: neither it nor a static variable of it has external linkage, in C and in C++
+# No function or variable has external linkage. In C++ every function is made to exist; in C the compiler warns of what is not static
 {
 	printf '#include <inlay/%s>\n' $(cd include/inlay && find . -name '*.h' | sed 's,^\./,,' | sort)
 } >"$dir/all.c"

@@ -27,6 +27,9 @@ every_program()
 	at b ibv_rc_pingpong -g 3 -n 100 -t
 	at b ibv_rc_pingpong -g 3 -n 100 -c -s 65536
 	sides b "--link ib" ibv_ud_pingpong -n 100
+	sides b "--link ib" ibv_xsrq_pingpong -n 50 -c 1 -e
+	at b ib_send_lat -c XRC -n 100 -s 8 --use_old_post_send -e
+	at b ib_send_lat -c DC -n 100 -s 8 --log_dci_streams=2
 	for connection in RC UC UD XRC DC; do
 		for program in $(perftest $connection); do
 			command="$program -c $connection -n 100"

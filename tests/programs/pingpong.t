@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # What a user of examples/pingpong sees: figures, files, and one clear line whenever something is wrong. DEVICE=name runs it on that
-# device instead of the software one.
+# device instead of the software one, PROGRAMS_ALL=1 damages more.
 . tests/tap.sh
 
 pingpong=${PINGPONG:-$B/examples/pingpong}
@@ -150,15 +150,14 @@ if ! "${CC:-cc}" -O1 -fno-builtin -shared -fPIC -DWHEN=50 -o "$tmp/flip.so" "$tm
 elif ! nm -D "$pingpong" 2>/dev/null | grep -q 'U memcmp'; then
 	skip "damage is found" "this build's memcmp is not the library's"
 else
-	while read -r when op; do # of 275 messages in the first loop, and the window of the second
+	# Of 275 messages in the first loop, and the window of the second
+	for message in "50 write" "300 send" ${PROGRAMS_ALL:+"50 send" "300 write"}; do
+		read -r when op <<<"$message"
 		"${CC:-cc}" -O1 -fno-builtin -shared -fPIC -DWHEN=$when -o "$tmp/flip.so" "$tmp/flip.c"
 		LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$tmp/flip.so" pp --size 1000 --iters 250 --op $op
 		grep -qE "byte 5 is 0x[0-9a-f]{2}, not 0x[0-9a-f]{2}$" "$tmp/err" && [ "$(wc -l <"$tmp/err")" -le 2 ]
 		say $? "damage is found: message $when, $op"
-	done <<-'EOF'
-	50 write
-	300 send
-	EOF
+	done
 fi
 
 # ---- arguments ----

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * oracle.c: does inlay write, byte for byte, what libmlx5 writes? Kinds of queues are rows; each runs in a process of its own, for what the
- * device is is settled when it is opened. `oracle KIND` runs one, CMOCKA_TEST_FILTER some of its tests.
+ * device is is settled when it is opened. `oracle KIND` runs one, TEST_ONLY some of its tests.
  *
  * Environment: ORACLE_CASES, requests of each random run (100,000); ORACLE_SEED, where its random numbers begin.
  */

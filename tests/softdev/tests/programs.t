@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Programs that know nothing of the software device run on it. ibv_devinfo by itself; as two processes, each with its own device on one
-# fabric, ibv_{rc,uc,ud,srq,xsrq}_pingpong and perftest's lat and bw programs for write, read, send and atomic over RC, UC, UD, XRC and DC where each
-# exists, with events, inline data or none, lists, several QPs and an SRQ. Also what tests/softdev/run does by itself: its options, its
-# status.
+# Programs that know nothing of the software device run on it. ibv_devinfo by itself; as two processes, each with its own device on
+# one fabric, ibv_{rc,ud}_pingpong and perftest's lat and bw programs for write, read, send and atomic over RC, UD, XRC and DC where
+# each exists, with events, several QPs and an SRQ: what tests/programs/shim.t leaves out. Also what tests/softdev/run does by itself:
+# its options, its status.
 #
-# PROGRAMS_ALL=1 tries every pair of programs that tests/programs/shim.t can try with the shim, as it is without; what is always tried is
-# what shim.t leaves out.
+# PROGRAMS_ALL=1 tries every pair of programs that shim.t can try with the shim, as it is without: also ibv_{uc,srq,xsrq}_pingpong, UC,
+# lists, and inline data or none.
 . tests/tap.sh
 . tests/programs/perftest.sh
 

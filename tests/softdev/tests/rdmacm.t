@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Programs that connect by librdmacm and know nothing of the software device, each pair as two processes on one fabric: rdmacm-utils'
 # that do not race with themselves (the others are in programs/racing.t); Open MPI over libfabric's verbs provider, and over its openib
-# component. On RoCE and on InfiniBand; the former of the two with PROGRAMS_ALL=1 alone.
+# component. On RoCE and on InfiniBand; Open MPI over libfabric is on InfiniBand with PROGRAMS_ALL=1 only.
 . tests/tap.sh
 . tests/programs/cm.sh
 
