@@ -376,7 +376,8 @@ static void serve(void)
 		/* A host whose machine has died does not close its socket. */
 		if (now - probed > 1000000000) {
 			for (struct guest *g = guests; g < guests + MAX_GUESTS; g++)
-				if (g->conn && !inlay_post_write(&g->conn->link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING))
+				if (g->conn && !g->conn->broken &&
+				    !inlay_post_write(&g->conn->link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING))
 					probed = now;
 		}
 	}

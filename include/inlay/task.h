@@ -23,15 +23,16 @@
  * A dead peer breaks the connection only when something is sent to it: within 1.4 s with the
  * default paths. A side with nothing else to send sends a probe once a second:
  *
- *   inlay_rq_ring(&link.rq);                    before answers that the probe rings for
+ *   inlay_rq_ring(&link.rq);   a worker: post receives before the probe's doorbell sends answers
  *   err = inlay_post_write(&link.sq, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING);
  *
  * To sleep, give params.channel. When progress returns 0, and worker.dirty is NULL, arm with
  * inlay_cq_arm(&cq, 0) and call progress again; if it returns 0 again, wait for the channel. After
- * each event of ibv_get_cq_event call inlay_cq_event(&cq).
+ * each event of ibv_get_cq_event call inlay_cq_event(&cq) and ibv_ack_cq_events.
  *
- * Set-up functions that fail leave nothing behind, and say what failed in *why. Objects, and the
- * memory given to them, begin on a cache line, better on a page, and stay until they are destroyed.
+ * Set-up functions that fail say what failed in *why, and leave nothing behind unless a verbs object
+ * cannot be freed. Objects, and the memory given to them, begin on a cache line, better on a page,
+ * and stay until they are destroyed.
  *
  * Threads: a host with its tasks has one owner at a time, and so has a worker with its connections
  * and commands.

@@ -10,7 +10,7 @@
 
 export FI_PROVIDER_PATH=$B/checked FI_INLAY_PEERS=64
 openmpi+=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include inlay --mca btl_ofi_provider_include inlay)
-rounds=1 lost=2500
+rounds=1 lost=600
 [ -z "$MPI_MATRIX" ] || rounds=2 lost=500
 which=openmpi
 

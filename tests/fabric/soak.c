@@ -740,20 +740,17 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_processes),
-		cmocka_unit_test(test_infiniband),
 		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_infiniband),
 	};
-	const struct CMUnitTest roce[] = {cmocka_unit_test(test_processes), cmocka_unit_test(test_threads)};
-	const struct CMUnitTest infiniband[] = {cmocka_unit_test(test_infiniband), cmocka_unit_test(test_threads)};
+	/* In short runs a link layer for each way to match tags */
+	const bool brief = !getenv("SOAK_SECONDS") && !over_dc();
 
 	use_provider();
 	setenv("FI_INLAY_TIMEOUT", "14", 0);
 	setenv("FI_INLAY_PIECE", "16384", 0);
 	if (argc > 1)
 		process((unsigned)atoi(argv[1]));
-	if (getenv("SOAK_SECONDS") || over_dc())
-		return cmocka_run_group_tests(tests, NULL, NULL) || again_with("FI_INLAY_TAG_OFFLOAD", "64");
-	/* In short runs a link layer for each way to match tags */
-	return (getenv("INLAY_TEST_AGAIN") ? cmocka_run_group_tests(infiniband, NULL, NULL) : cmocka_run_group_tests(roce, NULL, NULL)) ||
+	return _cmocka_run_group_tests("soak", tests + (brief && getenv("INLAY_TEST_AGAIN")), brief ? 2 : 3, NULL, NULL) ||
 	       again_with("FI_INLAY_TAG_OFFLOAD", "64");
 }

@@ -151,7 +151,7 @@ static void worker_answers(struct worker_command *c, int status, const void *dat
 	memcpy(c->response, data, len);
 }
 
-/* Answers from a list of one or two of the pool's buffers. Returns what that returns. */
+/* Answers from the payload's buffer, or another of the pool. Returns what that returns. */
 static int worker_answer_buf(struct worker_command *c, uint32_t size)
 {
 	struct inlay_task_cmd *cmd = c->cmd;

@@ -12,7 +12,7 @@ export UCX_NET_DEVICES=mlx5_0:1 UCX_WARN_UNUSED_ENV_VARS=n UCX_LOG_LEVEL=info UC
 export MPIR_CVAR_NOLOCAL=1 # all ranks are as far away as on another machine
 export INLAY_SHIM_VERBOSE=1 INLAY_SHIM_SO=${INLAY_SHIM_SO:-$B/libinlay-shim.so}
 openmpi+=(--mca pml ucx --mca osc ucx --mca btl self --mca mtl ^ofi)
-rounds=1 lost=2500
+rounds=1 lost=600
 [ -z "$MPI_MATRIX" ] || rounds=2 lost=500
 
 over() # transport, whether by the shim

@@ -66,7 +66,7 @@ for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5 dc_mlx5; do
 	transport $t
 	verify RoCE ""
 	# Only a lost message waits for the timeout: one that is late never does
-	UCX_RC_TIMEOUT=60ms verify "InfiniBand, messages lost, late and twice" "--link ib --fault drop@/500,delay=300@/40,dup@/30"
+	UCX_RC_TIMEOUT=60ms verify "InfiniBand, messages lost, late and twice" "--link ib --fault drop@40-/120,delay=300@/40,dup@/30"
 
 	# The device tells a connection of it. Of datagrams UCX's clock alone would
 	if [ $t = ${t#ud} ]; then

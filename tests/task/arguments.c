@@ -131,6 +131,7 @@ static void workers(void **state)
 	must(inlay_task_worker_create(&w, dev.pd, &wp, NULL));
 	assert_int_equal(inlay_task_conn_create(NULL, more, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL), -EINVAL);
 	assert_int_equal(inlay_task_conn_create((struct inlay_task_conn *)(void *)(more + 8), more, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL), -EINVAL);
+	assert_int_equal(inlay_task_conn_create(&c[0], more, bytes, NULL, &h.link.self, INLAY_TASK_ADDRESS, NULL), -EINVAL);
 	assert_int_equal(inlay_task_conn_create(&c[0], NULL, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL), -EINVAL);
 	assert_int_equal(inlay_task_conn_create(&c[0], more + 8, bytes, &w, &h.link.self, INLAY_TASK_ADDRESS, NULL), -EINVAL);
 	refused(inlay_task_conn_create(&c[0], more, bytes, &w, &w, 1, &why), -EPROTO, &why, "not an address");

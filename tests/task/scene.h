@@ -104,8 +104,8 @@ UNUSED static void scene_make(uint32_t num_lines, uint32_t elements, const struc
 	}
 	line = lines[0];
 	region_make(&outside, 4 * LARGE, 1);
-	inv_memory = pages(inlay_inventory_size(16));
-	must(inlay_inventory_create(inv_memory, inlay_inventory_size(16), 16, &inv));
+	inv_memory = pages(inlay_inventory_size(32));
+	must(inlay_inventory_create(inv_memory, inlay_inventory_size(32), 32, &inv));
 	must(inlay_inventory_start(inv));
 	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at, LARGE, &out));
 	must(inlay_inventory_get_by_addr(inv, &outside.map, outside.at + LARGE, LARGE, &in));

@@ -160,8 +160,29 @@ static void by_key(void **state)
 	assert_int_equal(inlay_task_submit(t, INLAY_RING), -E2BIG);
 	line->host.link.peer.largest = LARGE + 1;
 	must(inlay_task_set_payload(t, NULL));
-	must(inlay_task_release(t));
 	must(inlay_buf_dec_refcount(from, NULL));
+	/* An answer of as many pieces as may be, in the message and written; one more is too many */
+	must(inlay_task_set_plugin(t, KEEP));
+	must(inlay_task_set_response(t, to));
+	for (len = 5; len <= 300; len += 295) {
+		fill(outside.at, INLAY_TASK_GATHER * len, len);
+		for (i = 0; i <= INLAY_TASK_GATHER; i++) {
+			must(inlay_inventory_get_by_data(inv, &outside.map, outside.at + len * i, len, i ? &piece : &from));
+			if (i)
+				must(inlay_buf_chain_list(from, piece));
+		}
+		num_kept = 0;
+		must(inlay_task_submit(t, INLAY_RING));
+		until(num_kept);
+		assert_int_equal(inlay_task_cmd_answer_buf(kept[0], 0, from), -E2BIG);
+		must(inlay_buf_unchain_list(from, piece));
+		must(inlay_buf_dec_refcount(piece, NULL));
+		must(inlay_task_cmd_answer_buf(kept[0], 0, from));
+		until_done(t);
+		good(t, INLAY_TASK_GATHER * len, len);
+		must(inlay_buf_dec_refcount(from, NULL));
+	}
+	must(inlay_task_release(t));
 	must(inlay_buf_dec_refcount(to, NULL));
 	end_all();
 }

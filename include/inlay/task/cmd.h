@@ -25,8 +25,8 @@
  * that order. When a connection breaks, handlers must still answer the commands that they keep:
  * this sends nothing (-ENOTCONN) and gives them back.
  *
- * Threads: a plugin's functions may answer any command, but call neither the worker's progress nor
- * set-up.
+ * Threads: a plugin's functions may answer any command and make links of their own, but must not
+ * call inlay_task_worker_* or inlay_task_conn_*.
  */
 #ifndef INLAY_TASK_CMD_H
 #define INLAY_TASK_CMD_H
@@ -44,7 +44,7 @@ struct inlay_task_worker;
 /* A command. All of it is valid until it is answered. */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_cmd {
 	const uint8_t *payload;
-	uint8_t *response;              /* for the handler's response */
+	uint8_t *response;              /* write the response here; never change the pointer */
 	uint32_t payload_len;
 	uint32_t response_max;          /* bytes that fit there */
 	uint32_t response_len;          /* bytes that the handler has written */
@@ -63,7 +63,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_cmd {
 	void **state;                   /* the plugin's pointer for this connection, NULL at first */
 };
 
-INLAY_STATIC_ASSERT(offsetof(struct inlay_task_cmd, user) == INLAY_CACHE_LINE, "what every command touches is one");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_task_cmd, user) == INLAY_CACHE_LINE, "the hot fields fill one line");
 
 /* A plugin's interface. Functions get the pointer from open; all but command may be NULL. */
 struct inlay_task_plugin {
@@ -96,16 +96,16 @@ struct inlay_task_worker_params {
 	const struct inlay_task_entry *plugins; /* copied; the interfaces that they point to must stay */
 	uint32_t num_plugins;           /* at most INLAY_TASK_PLUGINS */
 	uint32_t connections;           /* at most INLAY_TASK_CONNECTIONS */
-	uint32_t credits;               /* receives of a connection; a power of two */
-	uint32_t spare;                 /* further commands, whose answers are being sent; at least 1 */
-	uint32_t message;               /* bytes of the longest command, head included */
-	uint32_t response;              /* bytes of cmd->response, at least 32 */
-	uint32_t max_inline;            /* bytes of response copied into a WQE; at most 512 */
-	struct inlay_pool *pool;        /* of the PD, started: receives payloads by key; NULL: none come */
+	uint32_t credits;               /* receives of a connection; a power of two, at most 32768 */
+	uint32_t spare;                 /* further commands, whose answers are being sent; 1 .. 32768 */
+	uint32_t message;               /* bytes of the longest command, head included; 64 .. 2^24 */
+	uint32_t response;              /* bytes of cmd->response; 32 .. 2^24 */
+	uint32_t max_inline;            /* bytes of response copied into a WQE; at most 512 and response */
+	struct inlay_pool *pool;        /* for payloads by key; of the PD, started, num >= connections; or NULL */
 	struct ibv_comp_channel *channel; /* of the CQ, to sleep on; or NULL */
 };
 
-/* worker.h */
+/* A worker; worker.h */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_worker {
 	struct inlay_task_conn *dirty;  /* may be read: connections to ring for, or with commands that wait */
 	uint32_t num_plugins;           /* open */
@@ -184,7 +184,7 @@ INLAY_FN struct inlay_task_cmd *inlay_task_fifo_pop_(struct inlay_task_fifo_ *f)
 	return cmd;
 }
 
-/* Has progress look after the connection, and ring for it. */
+/* Lists the connection for progress, which tends it and rings. */
 INLAY_ALWAYS void inlay_task_conn_dirty_(struct inlay_task_conn *c)
 {
 	if (!c->dirty) {

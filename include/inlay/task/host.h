@@ -5,7 +5,7 @@
  *   p = inlay_task_host_default();
  *   memory = aligned_alloc(4096, inlay_task_host_size(&p));
  *   inlay_task_host_create(&host, memory, inlay_task_host_size(&p), pd, &p, &why);
- *   ... send host.link.self to the worker, and get its connection's ...
+ *   ... send INLAY_TASK_ADDRESS bytes at &host.link.self to the worker; get its connection's ...
  *   inlay_task_host_connect(&host, theirs, len, &why);
  *
  *   inlay_task_alloc(&host, PLUGIN, done, &task);
@@ -22,7 +22,8 @@
  *   what                                              status
  *   the handler answered                              0 or its errno
  *   the worker has no such plugin                     -ENOENT
- *   the payload by key is too large for the worker    -E2BIG
+ *   the handler's status was out of range             -EIO
+ *   the payload by key or the response is too large   -E2BIG
  *   the command is malformed, or its answer           -EBADMSG
  *   it was cancelled                                  -ECANCELED
  *   the worker died or is unreachable                 -ECONNRESET
@@ -40,11 +41,10 @@
  * submit, for one command, and closed before the task completes.
  *
  * At most params.in_flight commands are outstanding, or the worker's credits if fewer. A cancelled
- * command counts until its answer: a message that answers no submitted task counts as one; when no
- * cancelled command is outstanding, it is a stray. A task keeps the slot of its answer, and its old
- * slot is posted instead.
- * Callbacks may do anything with tasks of any host, and break its link, but not call progress of
- * the same host.
+ * command stays outstanding until its answer; any message that matches no submitted task is taken
+ * for it, or is a stray if none was cancelled. A task keeps the receive slot of its answer; its
+ * previous slot is posted instead. Callbacks may do anything with tasks of any host, and break its
+ * link, but not call progress of the same host.
  */
 #ifndef INLAY_TASK_HOST_H
 #define INLAY_TASK_HOST_H
@@ -109,8 +109,8 @@ struct inlay_task_host_params {
 	struct inlay_connect_attr path;
 	uint32_t tasks;                 /* at most INLAY_TASK_MAX */
 	uint32_t in_flight;             /* a power of two, at most INLAY_TASK_RECEIVES_MAX */
-	uint32_t message;               /* bytes of the longest answer, head included */
-	uint32_t payload;               /* bytes of each task's own payload buffer */
+	uint32_t message;               /* bytes of the longest answer, head included; 64 .. 2^24 */
+	uint32_t payload;               /* bytes of each task's own payload buffer; 1 .. INLAY_SGE_MAX */
 	uint32_t max_inline;            /* bytes of payload copied into a WQE; at most 512 */
 	uint32_t max_gather;            /* SGEs of a payload, 1 .. INLAY_TASK_GATHER */
 	uint32_t windows;               /* 1: each task has two, for its payload and its response */
@@ -143,7 +143,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	void *inventory_memory;
 	uint32_t message;               /* bytes of a slot */
 	uint32_t late;                  /* of the outstanding commands, those that were cancelled */
-	uint32_t strays;                /* may be read: messages that are no command's answer */
+	uint32_t strays;                /* may be read: unexpected messages and completions */
 	int broken;                     /* may be read: 0, -ECONNRESET or -ECONNABORTED */
 	struct inlay_mmap mmap;
 	struct inlay_inventory *inventory;
@@ -156,7 +156,7 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_task_host, cq) == INLAY_CACHE_LINE, "a
 
 /* ---- Data path: tasks ---- */
 
-/* Ends a submitted task, as an answer, its caller or the connection says. Progress completes it. */
+/* Lists a task as ENDING with this status; progress completes it. */
 INLAY_COLD void inlay_task_end_(struct inlay_task *t, int status)
 {
 	struct inlay_task_host *h = t->host;
@@ -220,8 +220,7 @@ INLAY_FN int inlay_task_release(struct inlay_task *t)
  * Gives a submitted task up; the worker may still execute the command. The callback comes when the
  * send is acknowledged, or the connection ends. With open windows it also waits for the late
  * answer, unless revoke is set: that closes the windows, and a worker that uses them afterwards
- * breaks the connection. Returns 0, with revoke also in ENDING; -EBUSY in ENDING; -EBADFD when it
- * was not submitted.
+ * breaks the connection. Returns 0; -EBUSY in ENDING without revoke; -EBADFD if not submitted.
  */
 INLAY_COLD int inlay_task_cancel(struct inlay_task *t, int revoke)
 {
@@ -241,7 +240,7 @@ INLAY_COLD int inlay_task_cancel(struct inlay_task *t, int revoke)
 	return 0;
 }
 
-/* Sets the plugin that handles the command, by id. All setters return 0, or -EBUSY unless IDLE. */
+/* Sets the plugin that handles the command, by id. Returns 0, or -EBUSY unless IDLE. */
 INLAY_FN int inlay_task_set_plugin(struct inlay_task *t, uint64_t plugin)
 {
 	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
@@ -250,6 +249,7 @@ INLAY_FN int inlay_task_set_plugin(struct inlay_task *t, uint64_t plugin)
 	return 0;
 }
 
+/* Sets the callback, or NULL. Returns 0, or -EBUSY unless IDLE. */
 INLAY_FN int inlay_task_set_cb(struct inlay_task *t, inlay_task_cb cb)
 {
 	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
@@ -259,8 +259,8 @@ INLAY_FN int inlay_task_set_cb(struct inlay_task *t, inlay_task_cb cb)
 }
 
 /*
- * Sets the caller's buffer, or the head of a list, as the payload; NULL: the task's own again. The
- * caller keeps its reference. In a list, the task's own buffer may only be the head.
+ * Sets the caller's buffer, or a list's head, as the payload; NULL: the task's own again, which must
+ * be the head of its list. The caller keeps its reference. Returns 0, or -EBUSY unless IDLE.
  */
 INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payload)
 {
@@ -272,8 +272,8 @@ INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payl
 }
 
 /*
- * Sets the caller's buffer for a response that is longer than an answer, from the start of its data
- * to the buffer's end; not a list; NULL: none. The caller keeps its reference.
+ * Sets the caller's buffer, not a list, for a response longer than an answer, from its data to its
+ * end; NULL: none. The caller keeps its reference. Returns 0, or -EBUSY unless IDLE.
  */
 INLAY_FN int inlay_task_set_response(struct inlay_task *t, struct inlay_buf *response)
 {
@@ -292,8 +292,8 @@ INLAY_FN struct inlay_buf *inlay_task_payload(const struct inlay_task *t)
 
 /*
  * The response of the last completion; an empty buffer if the task got none. It may be in the
- * caller's buffer (inlay_task_set_response). Else it is valid until the task is submitted or
- * released; do not give it back.
+ * caller's buffer: read it before inlay_task_set_response changes that. Else it is valid until the
+ * task is submitted or released; do not give it back.
  */
 INLAY_FN struct inlay_buf *inlay_task_response(const struct inlay_task *t)
 {
@@ -483,7 +483,7 @@ INLAY_APART int inlay_task_submit_long_(struct inlay_task *t, uint32_t flags)
 	return inlay_task_submit_sges_(t, flags);
 }
 
-/* Slow path of submit: errors, lists, buffers of the caller's. */
+/* Slow path of submit: errors, lists, the caller's buffers. */
 INLAY_APART int inlay_task_submit_other_(struct inlay_task *t, uint32_t flags)
 {
 	const struct inlay_task_host *h = t->host;
@@ -554,8 +554,8 @@ INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
 }
 
 /*
- * Lays a host out from `at` on: payload buffers, each behind a line for the head, and slots, which
- * are registered; then the rest. Returns the end; 0 if a parameter is out of range.
+ * Lays a host out from `at` on: payload buffers, each behind a line for the head, slots, the rest;
+ * all of it is registered. Returns the end; 0 if a parameter is out of range.
  */
 INLAY_COLD uintptr_t inlay_task_host_place_(struct inlay_task_host *h, const struct inlay_task_host_params *p, uintptr_t at)
 {
@@ -662,7 +662,7 @@ INLAY_COLD void inlay_task_host_begin_(struct inlay_task_host *h)
 /*
  * Frees all that inlay_task_host_create made. Buffers chained to a task's own payload buffer become
  * lists of their own. Returns 0: memory is the caller's again; -EBUSY while a task is submitted;
- * -EBUSY when a verbs object is in use: call only this function again.
+ * -EBUSY while a task's own buffer is referenced or a verbs object in use: call only this again.
  */
 INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 {
@@ -698,7 +698,8 @@ INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
  * size  bytes of memory, at least inlay_task_host_size(p)
  *
  * Returns 0; -EINVAL for NULL, a wrong alignment, or a parameter out of range; -ENOBUFS if size is
- * too small; an error of inlay_task_link_create; else the negative errno of the verbs call.
+ * too small; an error of inlay_cq_from_cq, inlay_task_link_create or inlay_mmap_start; else the
+ * negative errno of the verbs call.
  */
 INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, size_t size, struct ibv_pd *pd,
 				      const struct inlay_task_host_params *p, const char **why)
@@ -736,9 +737,7 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 	return err;
 }
 
-/*
- * Connects to a worker's connection, by its address. Returns as inlay_task_link_connect.
- */
+/* Connects to a worker's connection, by its address. Returns as inlay_task_link_connect. */
 INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *blob, size_t len, const char **why)
 {
 	int err = inlay_task_link_connect(&h->link, blob, len, INLAY_TASK_WORKER, why);
@@ -893,10 +892,10 @@ INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const str
 	 */
 	first = inlay_task_get32_(msg);
 	context = inlay_task_get64_(msg + 8);
-	t = &h->tasks[(uint32_t)context];
 	if (INLAY_UNLIKELY(length > h->response_max) || INLAY_UNLIKELY(inlay_task_get32_(msg + 4) != length) ||
 	    INLAY_UNLIKELY((first & ~0xfff0000u) != (INLAY_TASK_ANSWER << 8 | INLAY_TASK_VERSION)) ||
-	    INLAY_UNLIKELY((uint32_t)context >= h->num) || INLAY_UNLIKELY(t->ids.context != context) ||
+	    INLAY_UNLIKELY((uint32_t)context >= h->num) ||
+	    INLAY_UNLIKELY((t = &h->tasks[(uint32_t)context])->ids.context != context) ||
 	    INLAY_UNLIKELY(inlay_task_word_(t) != INLAY_TASK_SUBMITTED)) {
 		inlay_task_host_message_(h, length + INLAY_TASK_HEAD);
 		return 0;

@@ -26,8 +26,8 @@
  *   Credit   a worker posts as many receives as its address says, and reposts one before it
  *            answers. So each answer, whatever it holds, is the credit for one more command
  *
- * One end is a struct inlay_task_link: an RC queue pair, its queues and its address. Hosts and
- * workers have it, and plugins with their own connections:
+ * One end is a struct inlay_task_link: an RC queue pair, its queues and its address. A host, a
+ * worker's connection and a plugin with its own queue pair each use one:
  *
  *   link.self.role = INLAY_TASK_HOST; ...                 what self does not get from create
  *   inlay_task_link_create(&link, &caps, &path, &why);    a QP in INIT: post receives now
@@ -158,7 +158,7 @@ struct inlay_task_caps {
 	uint32_t access;                /* IBV_ACCESS_REMOTE_*: what the peer may do through the QP */
 };
 
-/* CQEs for each of `sends`: with what libmlx5 adds, 12 WQEBBs, and a ring that is rounded up. */
+/* CQEs for each of `sends`: up to 12 WQEBBs, and the ring is rounded up to a power of two. */
 #define INLAY_TASK_CQES_ 24u
 
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_link {
@@ -256,8 +256,8 @@ INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct in
  * Connects the QP, to RTS, to a peer of this role, by its address. Post receives first.
  *
  * Returns 0. Nothing has changed after -EBADFD, it was connected before; -EPROTO, less than an
- * address, another magic or version; -EBADMSG, a wrong checksum; -EINVAL, another role, or a field
- * out of range. After an error of inlay_connect_rts, destroy the link.
+ * address, another magic or version; -EBADMSG, a wrong checksum; -EINVAL, a wrong length, another
+ * role, or a field out of range. After an error of inlay_connect_rts, destroy the link.
  */
 INLAY_COLD int inlay_task_link_connect(struct inlay_task_link *l, const void *blob, size_t len, uint32_t role, const char **why)
 {

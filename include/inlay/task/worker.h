@@ -10,7 +10,7 @@
  *   inlay_task_worker_create(&worker, pd, &p, &why);
  *   ... for each host, with its host.link.self ...
  *   inlay_task_conn_create(&conn, memory, inlay_task_conn_size(&p), &worker, theirs, len, &why);
- *   ... send conn.link.self back to it ...
+ *   ... send INLAY_TASK_ADDRESS bytes at &conn.link.self back to it ...
  *   for (;;) {
  *           inlay_task_worker_progress(&worker, 64);
  *           if (conn.broken)                             its host died or misbehaved
@@ -160,7 +160,7 @@ INLAY_ALWAYS struct inlay_task_conn **inlay_task_worker_conn_(struct inlay_task_
 	return at;
 }
 
-/* Lays a connection out from `at` on: messages, which are registered, then the rest. Returns the end. */
+/* Lays a connection out from `at` on: messages, then the rest; all is registered. Returns the end. */
 INLAY_COLD uintptr_t inlay_task_conn_place_(struct inlay_task_conn *c, const struct inlay_task_worker_params *p, uintptr_t at)
 {
 	c->num = p->credits + p->spare;
@@ -240,11 +240,11 @@ INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, s
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w,
 				      const void *blob, size_t len, const char **why)
 {
-	const struct inlay_task_worker_params *p = &w->params;
+	const struct inlay_task_worker_params *p = w ? &w->params : NULL;
 	struct inlay_task_caps caps;
 	int err;
 
-	if (!c || (uintptr_t)c % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE)
+	if (!c || (uintptr_t)c % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !p)
 		return inlay_refuse_(-EINVAL, why, "a connection's argument is out of its range");
 	if (size < inlay_task_conn_size(p))
 		return inlay_refuse_(-ENOBUFS, why, "less memory than inlay_task_conn_size");
@@ -256,7 +256,7 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	caps.ibcq = w->ibcq;
 	caps.cq = &w->cq;
 	caps.uar = w->uar.td ? &w->uar : NULL;
-	caps.sends = p->credits + 8; /* most answers take half the greatest length */
+	caps.sends = p->credits + 8; /* half the longest answer on average, and 8 to spare */
 	caps.max_inline = INLAY_TASK_HEAD + p->max_inline;
 	caps.max_gather = INLAY_TASK_GATHER;
 	caps.access = IBV_ACCESS_REMOTE_WRITE; /* for the host's probes; no region grants it */
@@ -372,7 +372,7 @@ INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 	sge = inlay_buf_sge(cmd->pulled);
 	inlay_had_room_(inlay_post_read(&c->link.sq, 0, cmd->payload_key.rkey, &sge, 1, INLAY_SIGNALED));
 	cmd->posted = inlay_sq_index(&c->link.sq);
-	cmd->payload = cmd->pulled->data;
+	cmd->payload = (const uint8_t *)inlay_buf_data(cmd->pulled);
 	return 0;
 }
 
@@ -405,7 +405,7 @@ INLAY_FN uint32_t inlay_task_cmd_dispatch_(struct inlay_task_cmd *cmd)
 	return 1;
 }
 
-/* Advances answers, reads and commands that wait. Returns how many handlers were called. */
+/* Advances answers, reads and commands that wait. Returns how many commands it dispatched. */
 INLAY_COLD uint32_t inlay_task_conn_tend_(struct inlay_task_conn *c)
 {
 	struct inlay_task_cmd *cmd, *next;
@@ -430,7 +430,7 @@ INLAY_COLD uint32_t inlay_task_conn_tend_(struct inlay_task_conn *c)
 	return n;
 }
 
-/* Takes a message of so many bytes; 0: one that is no command. Returns how many handlers were called. */
+/* Takes a message of so many bytes; 0: one that is no command. Returns how many it dispatched. */
 INLAY_FN uint32_t inlay_task_conn_take_(struct inlay_task_conn *c, uint32_t bytes)
 {
 	const struct inlay_pool *pool = c->worker->params.pool;
@@ -497,8 +497,8 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
 INLAY_CALLS_COLD_
 /*
  * Handles at most max completions: hands commands to their plugins, and sends answers; commands
- * that have waited come on top. Calls the plugins' `progress`. Returns how many handlers were
- * called, plus what these returned.
+ * that have waited come on top. Calls the plugins' `progress`. Returns how many commands were
+ * dispatched, plus what these returned.
  */
 INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint32_t max)
 {
