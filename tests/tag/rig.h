@@ -96,9 +96,12 @@ UNUSED static uint32_t head_put(uint8_t *to, uint8_t opcode, uint32_t ctx, uint6
 	const struct ibv_tmh tmh = {.opcode = opcode, .app_ctx = htobe32(ctx), .tag = htobe64(tag)};
 
 	memcpy(to, &tmh, 16);
-	if (rvh)
-		memcpy(to + 16, &(struct ibv_rvh){htobe64(rvh->va), htobe32(rvh->rkey), htobe32(rvh->len)}, 16);
-	return rvh ? 32 : 16;
+	if (!rvh)
+		return 16;
+	inlay_put64(to + 16, htobe64(rvh->va));
+	inlay_put32(to + 24, htobe32(rvh->rkey));
+	inlay_put32(to + 28, htobe32(rvh->len));
+	return 32;
 }
 
 /* n entries of the XRQ, each in the place of its number */
