@@ -581,7 +581,7 @@ INLAY_ALWAYS uint32_t inlay_lane_(void)
 	return lane;
 }
 
-/* What the last of the lanes has given. Orders no memory. */
+/* The value that the highest of the lanes passed. It orders no memory. */
 INLAY_ALWAYS uint32_t inlay_of_last_(uint32_t lanes, uint32_t v)
 {
 #ifdef __CUDA_ARCH__

@@ -52,10 +52,10 @@ struct inlay_match_found {
 };
 
 /*
- * An entry's place in a class. An entry is named by 16 times its number, a quarter of its offset in
- * the array; 0 is none. A reference to its node adds twice the class modulo 8, and for a masked
- * receive, whose node is in the entry, INLAY_MATCH_OWN_. Else it is an eighth of the node's offset
- * among the others.
+ * An entry's place in a class. Entries are named by 16 times their number in the array; 0 is none.
+ * A reference to a node is the entry's name plus twice the class modulo 8, plus INLAY_MATCH_OWN_
+ * for a masked receive, whose node is in its entry. The other nodes of masked classes lie in an
+ * array of their own, at eight times the reference in bytes.
  */
 struct inlay_match_node_ {
 	uint32_t child[2];        /* [0] INLAY_MATCH_MEMBER_: not the first of its key, so not in the tree */

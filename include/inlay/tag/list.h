@@ -66,11 +66,11 @@ enum inlay_tag_app {
 	INLAY_TAG_CANCELED = 12,         /* a rendezvous under way was cancelled */
 };
 
-/* The tag segment's flags: sw_cnt is valid, a completion is wanted. */
+/* Flags of the tag segment: sw_cnt holds a count; the device writes a CQE. */
 #define INLAY_TAG_SW_CNT_ 0x40u
 #define INLAY_TAG_CQE_REQ_ 0x80u
 
-/* Of an entry; 0: free */
+/* Bits of an entry's state; a free entry has none. */
 enum inlay_tag_state_ {
 	INLAY_TAG_LISTED_ = 1,     /* its receive has not completed */
 	INLAY_TAG_MATCHED_ = 2,    /* consumed, payload to come */

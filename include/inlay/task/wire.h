@@ -146,7 +146,7 @@ INLAY_COLD int inlay_task_address_read_(struct inlay_task_address *a, struct inl
 
 /* ---- Set-up: one end of a connection ---- */
 
-/* What a link needs */
+/* What inlay_task_link_create makes a link from. */
 struct inlay_task_caps {
 	struct ibv_pd *pd;
 	struct ibv_cq *ibcq;            /* of both directions */
