@@ -366,7 +366,7 @@ INLAY_APART int inlay_sq_copy_(struct inlay_sq *sq, uint8_t *to, const uint8_t *
 
 	inlay_uar_copy_(to, wqe, bbs, sq->buf, sq->end);
 	inlay_fence_reg_line();
-	__asm__("" : "+r"(none));
+	INLAY_HIDE_(none);
 	return none;
 }
 
@@ -424,9 +424,7 @@ INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
 
 	INLAY_CHECK(sq, "the queue is not NULL");
 	ds = sq->last_ds;
-	if (!INLAY_KNOWN_(ds))
-		return inlay_sq_ring_apart_(sq);
-	return inlay_sq_ring_here_(sq, ds);
+	return INLAY_KNOWN_(ds) ? inlay_sq_ring_here_(sq, ds) : inlay_sq_ring_apart_(sq);
 }
 
 /* As inlay_sq_ring, but always with an 8-byte doorbell, as libmlx5 for a list: best for rate. */
@@ -460,8 +458,8 @@ INLAY_ALWAYS uint32_t inlay_sq_used_(struct inlay_cursor at)
 }
 
 /*
- * Takes the credit of a WQE whose control segment is written, and rings for it. Every WQE ends
- * here. Returns 0, so that posts can end in a jump.
+ * Takes the credit of a WQE whose control segment is written, and rings for it: the end of every
+ * WQE. Returns 0, so that posts can end in a jump.
  */
 INLAY_ALWAYS int inlay_sq_end_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t bbs, int ring)
 {
