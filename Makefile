@@ -291,7 +291,7 @@ $(B)/fuzz/%: tests/fuzz/%.c $(B)/settings | $(first)
 # The provider's clock is the input's. Its pools and its table are small at first, so they are made fast and grow.
 $(B)/fuzz/examples/%.o: examples/%.c $(B)/settings | $(first)
 	$(say)
-	$(Q)$(call fuzzed,fuzzer-no-link) -Dclock_gettime=fabric_clock_gettime -DCHUNK_BYTES=65536u -DMATCH_ENTRIES=64u \
+	$(Q)$(call fuzzed,fuzzer-no-link) -Dclock_gettime=fabric_clock_gettime -Dgetrandom=fabric_getrandom -DCHUNK_BYTES=65536u -DMATCH_ENTRIES=64u \
 		-c -o $@ $<
 
 $(B)/fuzz/fabric: $(patsubst %.c,$(B)/fuzz/%.o,$(wildcard examples/fabric/*.c))

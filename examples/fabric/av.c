@@ -12,17 +12,21 @@ static struct av *av_from(struct fid_av *fid)
 
 static bool taken(const struct av *av, fi_addr_t addr)
 {
-	return addr < av->count && av->names[addr].incarnation;
+	return addr < av->count && av->entries[addr].name.incarnation;
+}
+
+static uint32_t bucket(const struct name *name)
+{
+	return (uint32_t)(name->incarnation * 0x9e3779b97f4a7c15u >> 32) % BUCKETS;
 }
 
 fi_addr_t av_find(const struct av *av, const struct name *name)
 {
-	size_t i;
+	uint32_t n = av->buckets[bucket(name)];
 
-	for (i = 0; i < av->count; i++)
-		if (!memcmp(&av->names[i], name, sizeof(*name)))
-			return i;
-	return FI_ADDR_NOTAVAIL;
+	while (n && memcmp(&av->entries[n - 1].name, name, sizeof(*name)))
+		n = av->entries[n - 1].next;
+	return n ? n - 1 : FI_ADDR_NOTAVAIL;
 }
 
 static int insert_one(struct av *av, const struct name *name, fi_addr_t *addr)
@@ -30,7 +34,7 @@ static int insert_one(struct av *av, const struct name *name, fi_addr_t *addr)
 	const size_t room = av->room ? 2 * av->room : 64;
 	const char *why = "no UD queue pair";
 	struct inlay_connect_record record;
-	struct name *names;
+	struct entry *entries;
 	uint32_t i;
 
 	if (inlay_connect_unpack(&record, name->record, sizeof(name->record), &why) || record.type != IBV_QPT_UD ||
@@ -39,16 +43,18 @@ static int insert_one(struct av *av, const struct name *name, fi_addr_t *addr)
 		return FI_EINVAL;
 	}
 	if (av->count == av->room) {
-		names = (struct name *)realloc(av->names, room * sizeof(*names));
-		if (!names)
+		entries = (struct entry *)realloc(av->entries, room * sizeof(*entries));
+		if (!entries)
 			return FI_ENOMEM;
-		av->names = names;
+		av->entries = entries;
 		av->room = room;
 	}
 	*addr = av->count++;
-	av->names[*addr] = *name;
+	av->entries[*addr].name = *name;
+	av->entries[*addr].next = av->buckets[bucket(name)];
+	av->buckets[bucket(name)] = (uint32_t)av->count;
 	for (i = 0; i < av->endpoints.count; i++)
-		peer_named(av->endpoints.list[i], *addr);
+		peer_named(av->endpoints.list[i], *addr, &record);
 	return 0;
 }
 
@@ -89,7 +95,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count, uint64_t
 		}
 		for (k = 0; k < av->endpoints.count; k++)
 			peer_forget(av->endpoints.list[k], addr[i]);
-		memset(&av->names[addr[i]], 0, sizeof(av->names[0]));
+		memset(&av->entries[addr[i]].name, 0, sizeof(struct name)); /* it stays in its bucket */
 	}
 	return (int)leave(av->domain, err);
 }
@@ -102,7 +108,7 @@ static int av_lookup(struct fid_av *fid, fi_addr_t addr, void *out, size_t *len)
 	enter(av->domain);
 	there = taken(av, addr);
 	if (there)
-		memcpy(out, &av->names[addr], *len < sizeof(struct name) ? *len : sizeof(struct name));
+		memcpy(out, &av->entries[addr].name, *len < sizeof(struct name) ? *len : sizeof(struct name));
 	*len = sizeof(struct name);
 	return (int)leave(av->domain, there ? 0 : -FI_EINVAL);
 }
@@ -134,7 +140,7 @@ static int av_close(struct fid *fid)
 		return -FI_EBUSY;
 	av->domain->users--;
 	free(av->endpoints.list);
-	free(av->names);
+	free(av->entries);
 	free(av);
 	return 0;
 }

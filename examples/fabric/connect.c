@@ -24,6 +24,7 @@
 #define HELLO_MS 20u      /* between two hellos: once, twice, ... this */
 #define HELLO_TRIES 50u   /* at most so many times */
 #define BYE_MS 10000u     /* for what was sent to be acknowledged */
+#define AT_A_TIME 16u     /* peers whose time is looked at */
 
 enum hello_kind { HELLO = 1, REFUSED, BYE };
 enum hello_flags { SEEN = 1, DONE = 2, OVER_DC = 4, BY_NIC = 8 };
@@ -129,7 +130,7 @@ static bool latest(struct endpoint *ep, uint64_t incarnation, const struct inlay
 {
 	struct peer *p;
 
-	for (p = ep->peers; p; p = p->next) {
+	for (p = *peer_bucket(ep, place); p; p = p->beside) {
 		if (p->name.incarnation == incarnation || p->place.qpn != place->qpn || p->place.lid != place->lid ||
 		    memcmp(p->place.gid, place->gid, sizeof(place->gid)))
 			continue;
@@ -210,7 +211,7 @@ void connect_arrived(struct endpoint *ep, const void *data, size_t len)
 	}
 	if (!latest(ep, in.from.incarnation, &from) || in.kind == REFUSED)
 		return;
-	p = peer_of_name(ep, &in.from);
+	p = peer_of_name(ep, &in.from, av_find(ep->av, &in.from));
 	if (!p)
 		return;
 	if (in.kind == HELLO)
@@ -238,11 +239,12 @@ void connect_probe(struct peer *p)
 void connect_step(struct endpoint *ep)
 {
 	const uint64_t now = ep->now = milliseconds();
-	struct peer *p;
+	struct peer *p = ep->looking ? ep->looking : ep->peers;
+	uint32_t n;
 
 	if (ep->unsettled)
 		peer_events(ep);
-	for (p = ep->peers; p; p = p->next) {
+	for (n = 0; p && n < AT_A_TIME; n++, p = p->next) {
 		if (p->state == PEER_CONNECTING && now - p->since >= (uint64_t)settings.connect_ms) {
 			peer_fail(p, FI_ETIMEDOUT, 0);
 		} else if (p->state == PEER_CONNECTING && now >= p->hello_at) {
@@ -254,6 +256,7 @@ void connect_step(struct endpoint *ep)
 			p->probe_at = now + (uint64_t)settings.keepalive_ms;
 		}
 	}
+	ep->looking = p;
 }
 
 /* ---- The end ---- */

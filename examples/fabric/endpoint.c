@@ -5,6 +5,7 @@
  * An endpoint has one device CQ, one shared receive queue and one UD queue pair for hellos. Queue pairs of
  * connections are made on demand (peer.c) or shared (dc.c). All of them ring the domain's one register.
  */
+#include <sys/random.h>
 #include "fabric.h"
 
 #define UD_RING 64u
@@ -333,6 +334,8 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
 	ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;
 	ep->min_multi_recv = 64;
+	ep->seed = nanoseconds(CLOCK_REALTIME);
+	(void)!getrandom(&ep->seed, sizeof(ep->seed), 0);
 	ep->recv_tail = &ep->recv_head;
 	ep->kept_tail = &ep->kept_head;
 	ep->waiting_tail = &ep->waiting_head;

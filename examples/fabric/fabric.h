@@ -183,10 +183,16 @@ struct domain {
 	enum { WATCH_UNTRIED, WATCH_ON, WATCH_OFF } watch;
 };
 
+#define BUCKETS 4096u     /* of names, and of peers: chains are short for some ten thousand */
+
 struct av {
 	struct fid_av fid;
 	struct domain *domain;
-	struct name *names;       /* incarnation 0: it was removed */
+	struct entry {
+		struct name name; /* incarnation 0: it was removed */
+		uint32_t next;    /* in its bucket: number + 1, or 0 */
+	} *entries;
+	uint32_t buckets[BUCKETS]; /* the first of each */
 	size_t count, room;
 	struct endpoints endpoints;
 };
@@ -346,13 +352,15 @@ struct peer {
 	bool drained;             /* its queue pair takes no more receives */
 	bool flushed;             /* FAILING: the last WQE is posted */
 	bool forgotten;           /* FAILING: to be IDLE after it */
-	bool listed;              /* the address vector has it, or had it once */
+	bool listed;              /* the address vector has it, or had it once; else it is a stranger */
+	bool named;               /* while strangers are forgotten: memory names it */
 	uint8_t syndrome;         /* why it failed, if the device knows */
 	uint16_t err;             /* why it failed */
 	fi_addr_t addr;           /* FI_ADDR_NOTAVAIL: not in the address vector */
 	uint64_t source;          /* its bits in what is matched */
 	struct endpoint *ep;
 	struct peer *next;        /* of all peers of the endpoint */
+	struct peer *beside;      /* in its bucket */
 	struct ibv_qp *qp;
 	struct name name;
 	struct inlay_connect_record place, here; /* what the name says; our queue pair */
@@ -427,7 +435,10 @@ struct endpoint {
 	uint32_t match_entries;
 	void *qpn_memory;
 	struct peer **by_addr;    /* by fi_addr_t, if it was asked for */
-	struct peer *peers;
+	struct peer *peers, *unused; /* unused: strangers that were forgotten */
+	struct peer *looking;     /* connect_step's next; NULL: the first */
+	uint32_t until_sweep;     /* strangers that may come before */
+	uint64_t seed;            /* secret */
 	uint64_t next_source;
 	uint32_t unsettled;       /* peers that are CONNECTING or FAILING */
 	uint32_t pairs;           /* queue pairs of connections */
@@ -439,6 +450,7 @@ struct endpoint {
 	struct op **chunks;       /* of operations */
 	uint32_t chunk_count;
 	size_t min_multi_recv;
+	struct peer *buckets[BUCKETS]; /* of peers, by place */
 };
 
 /* libfabric's signatures have more than a provider needs. */
@@ -584,8 +596,7 @@ struct op *op_of(const struct endpoint *ep, uint64_t handle); /* from the wire; 
 struct op *op_at(const struct endpoint *ep, uint32_t n);      /* free or not; NULL after the last */
 void op_let_go(struct endpoint *ep, struct op *op);           /* of its registrations */
 
-/* Whether an operation or a kept message names p. It may be one that has ended. */
-bool memory_names(const struct endpoint *ep, const struct peer *p);
+void memory_mark(const struct endpoint *ep); /* as named: peers of operations and kept messages, also of some that have ended */
 
 /* ---- Completions: cq.c, wait.c ---- */
 
@@ -645,9 +656,10 @@ ssize_t wait_read(struct fid_cq *cq, void *buf, size_t count, fi_addr_t *source,
 
 fi_addr_t av_find(const struct av *av, const struct name *name); /* or FI_ADDR_NOTAVAIL */
 
-/* A peer, connected or not; NULL: there is no such address, or no memory. */
+/* A peer, connected or not; NULL: there is no such address, or no memory. addr: the name's, if it has one */
 struct peer *peer_of(struct endpoint *ep, fi_addr_t addr);
-struct peer *peer_of_name(struct endpoint *ep, const struct name *name);
+struct peer *peer_of_name(struct endpoint *ep, const struct name *name, fi_addr_t addr);
+struct peer **peer_bucket(struct endpoint *ep, const struct inlay_connect_record *place);
 
 /*
  * The connected peer of an operation. NULL: *result is what the call returns: -FI_EAGAIN, another errno, or 0 if
@@ -664,7 +676,7 @@ void peer_events(struct endpoint *ep); /* which queue pairs take no more receive
 void peer_free_all(struct endpoint *ep);
 
 /* The address vector has gained or lost an address. */
-void peer_named(struct endpoint *ep, fi_addr_t addr);
+void peer_named(struct endpoint *ep, fi_addr_t addr, const struct inlay_connect_record *place);
 void peer_forget(struct endpoint *ep, fi_addr_t addr);
 
 /* Completes what slot describes, with success (err 0) or an error. */

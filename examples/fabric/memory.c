@@ -390,24 +390,24 @@ void ops_fini(struct endpoint *ep)
 	free(ep->chunks);
 }
 
-bool memory_names(const struct endpoint *ep, const struct peer *p)
+void memory_mark(const struct endpoint *ep)
 {
 	const struct pool *const pools[] = {&ep->bounce, &ep->small};
 	const uint8_t *at;
 	struct chunk *c;
+	struct peer *p;
 	struct op *op;
 	uint32_t n;
 
 	for (n = 0; (op = op_at(ep, n)); n++)
-		if (op->kind != OP_FREE && op->peer == p)
-			return true;
+		if (op->kind != OP_FREE && op->peer)
+			op->peer->named = true;
 	for (n = 0; n < 2; n++)
 		for (c = pools[n]->chunks; c; c = c->next)
 			for (at = c->data; at + sizeof(struct buf) + pools[n]->size <= (uint8_t *)c + CHUNK_BYTES;
 			     at += sizeof(struct buf) + pools[n]->size)
-				if (((const struct buf *)(const void *)at)->peer == p)
-					return true;
-	return false;
+				if ((p = ((const struct buf *)(const void *)at)->peer))
+					p->named = true;
 }
 
 struct op *op_of(const struct endpoint *ep, uint64_t handle)

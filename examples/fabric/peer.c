@@ -21,34 +21,64 @@
 
 /* ---- Names ---- */
 
-/*
- * Takes the record of a stranger, which the address vector never had, out of the list. It has no connection, and
- * nothing names it. FI_INLAY_PEERS of them stay, so that a late hello of one of these is still known to be late.
- */
-static struct peer *peer_unused(struct endpoint *ep)
+struct peer **peer_bucket(struct endpoint *ep, const struct inlay_connect_record *place)
 {
-	struct peer **at, *p;
-	int n = 0;
+	const uint64_t m = ep->seed | 1;
+	uint64_t gid[2];
 
-	for (at = &ep->peers; (p = *at); at = &p->next)
-		if (!p->listed && !p->qp && (p->state == PEER_IDLE || p->state == PEER_FAILED) &&
-		    ++n > settings.peers && !memory_names(ep, p)) {
-			*at = p->next;
-			return p;
-		}
-	return NULL;
+	memcpy(gid, place->gid, sizeof(gid));
+	return &ep->buckets[(((gid[0] * m ^ gid[1]) * m ^ place->qpn ^ (uint64_t)place->lid << 24) * m >> 32) % BUCKETS];
 }
 
-struct peer *peer_of_name(struct endpoint *ep, const struct name *name)
+/*
+ * Forgets strangers without a connection that nothing names. Those that have come since are known, so that a late
+ * hello of one of these is still known to be late.
+ */
+static void sweep(struct endpoint *ep)
 {
-	struct peer *p, was;
+	struct peer **at = &ep->peers, **beside, *p;
 
-	for (p = ep->peers; p; p = p->next)
-		if (!memcmp(&p->name, name, sizeof(*name)))
-			return p;
+	memory_mark(ep);
+	while ((p = *at)) {
+		if (p->listed || p->named || (p->state != PEER_IDLE && p->state != PEER_FAILED)) {
+			p->named = false;
+			at = &p->next;
+			continue;
+		}
+		for (beside = peer_bucket(ep, &p->place); *beside != p; beside = &(*beside)->beside)
+			;
+		*beside = p->beside;
+		*at = p->next;
+		p->next = ep->unused;
+		ep->unused = p;
+	}
+	ep->looking = NULL;
+	ep->until_sweep = (uint32_t)settings.peers;
+}
+
+static struct peer *peer_known(struct peer *bucket, const struct name *name)
+{
+	while (bucket && memcmp(&bucket->name, name, sizeof(*name)))
+		bucket = bucket->beside;
+	return bucket;
+}
+
+struct peer *peer_of_name(struct endpoint *ep, const struct name *name, fi_addr_t addr)
+{
+	struct inlay_connect_record place;
+	struct peer **bucket, *p, was;
+
+	(void)!inlay_connect_unpack(&place, name->record, sizeof(name->record), NULL); /* checked before */
+	bucket = peer_bucket(ep, &place);
+	p = peer_known(*bucket, name);
+	if (p)
+		return p;
+	if (addr == FI_ADDR_NOTAVAIL && !ep->unused && !ep->until_sweep--)
+		sweep(ep);
 	memset(&was, 0, sizeof(was));
-	p = peer_unused(ep);
+	p = ep->unused;
 	if (p) {
+		ep->unused = p->next;
 		was = *p;
 	} else if (ep->directed && ep->next_source >> ep->source_bits) {
 		WARN(FI_LOG_AV, "more peers than fit %u bits of tag\n", ep->source_bits);
@@ -65,11 +95,13 @@ struct peer *peer_of_name(struct endpoint *ep, const struct name *name)
 	p->index = was.index;
 	p->ep = ep;
 	p->name = *name;
-	(void)!inlay_connect_unpack(&p->place, name->record, sizeof(name->record), NULL); /* checked before */
-	p->addr = av_find(ep->av, name);
-	p->listed = p->addr != FI_ADDR_NOTAVAIL;
+	p->place = place;
+	p->addr = addr;
+	p->listed = addr != FI_ADDR_NOTAVAIL;
 	p->next = ep->peers;
 	ep->peers = p;
+	p->beside = *bucket;
+	*bucket = p;
 	return p;
 }
 
@@ -93,33 +125,41 @@ static int addrs_grow(struct endpoint *ep)
 	return 0;
 }
 
+/* The short ways lead to it, by the first of its addresses, if they know how to send. */
+static void make_ready(struct peer *p)
+{
+	struct endpoint *ep = p->ep;
+
+	if (!settings.dc && !p->by_nic && p->addr < ep->addrs && ep->by_addr[p->addr] == p)
+		ep->ready[p->addr] = p;
+}
+
 struct peer *peer_of(struct endpoint *ep, fi_addr_t addr)
 {
 	struct peer *p;
 
 	if (addr < ep->addrs && ep->by_addr[addr])
 		return ep->by_addr[addr];
-	if (addr >= ep->av->count || !ep->av->names[addr].incarnation || (addr >= ep->addrs && addrs_grow(ep)))
+	if (addr >= ep->av->count || !ep->av->entries[addr].name.incarnation || (addr >= ep->addrs && addrs_grow(ep)))
 		return NULL;
-	p = peer_of_name(ep, &ep->av->names[addr]);
+	p = peer_of_name(ep, &ep->av->entries[addr].name, addr);
 	if (!p)
 		return NULL;
 	ep->by_addr[addr] = p;
-	if (p->state == PEER_READY && !settings.dc && !p->by_nic)
-		ep->ready[addr] = p;
+	if (p->state == PEER_READY)
+		make_ready(p);
 	return p;
 }
 
-void peer_named(struct endpoint *ep, fi_addr_t addr)
+void peer_named(struct endpoint *ep, fi_addr_t addr, const struct inlay_connect_record *place)
 {
-	struct peer *p;
+	struct peer *p = peer_known(*peer_bucket(ep, place), &ep->av->entries[addr].name);
 
-	for (p = ep->peers; p; p = p->next)
-		if (p->addr == FI_ADDR_NOTAVAIL && !memcmp(&p->name, &ep->av->names[addr], sizeof(p->name))) {
-			p->addr = addr;
-			p->listed = true;
-			peer_of(ep, addr);
-		}
+	if (!p || p->addr != FI_ADDR_NOTAVAIL)
+		return;
+	p->addr = addr;
+	p->listed = true;
+	peer_of(ep, addr);
 }
 
 void peer_forget(struct endpoint *ep, fi_addr_t addr)
@@ -248,15 +288,10 @@ int peer_open(struct peer *p)
 
 void peer_ready(struct peer *p)
 {
-	struct endpoint *ep = p->ep;
-	size_t i;
-
 	p->state = PEER_READY;
-	p->probe_at = ep->now + (uint64_t)settings.keepalive_ms;
-	ep->unsettled--;
-	for (i = 0; !settings.dc && !p->by_nic && i < ep->addrs; i++) /* else the short ways do not know how to send */
-		if (ep->by_addr[i] == p)
-			ep->ready[i] = p;
+	p->probe_at = p->ep->now + (uint64_t)settings.keepalive_ms;
+	p->ep->unsettled--;
+	make_ready(p);
 }
 
 /* ---- Failure ---- */
@@ -267,7 +302,6 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 	struct ibv_qp_attr attr;
 	struct op *op;
 	uint32_t n;
-	size_t i;
 
 	if (p->state >= PEER_FAILING)
 		return;
@@ -277,9 +311,8 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 	p->state = PEER_FAILING;
 	p->err = (uint16_t)err;
 	p->syndrome = syndrome;
-	for (i = 0; i < ep->addrs; i++)
-		if (ep->ready[i] == p)
-			ep->ready[i] = NULL;
+	if (p->addr < ep->addrs)
+		ep->ready[p->addr] = NULL;
 	if (p->qp && p->qp->state > IBV_QPS_INIT) {
 		/* Stops both sides: from here on the device neither reads nor writes the application's memory. */
 		memset(&attr, 0, sizeof(attr));
@@ -332,8 +365,8 @@ void peer_free_all(struct endpoint *ep)
 {
 	struct peer *p;
 
-	while ((p = ep->peers)) {
-		ep->peers = p->next;
+	while ((p = ep->peers ? ep->peers : ep->unused)) {
+		*(ep->peers ? &ep->peers : &ep->unused) = p->next;
 		peer_close(p);
 		free(p);
 	}

@@ -28,7 +28,7 @@ int match_init(struct endpoint *ep)
 	ep->match_memory = aligned_alloc(64, size);
 	if (!ep->match_memory)
 		return -FI_ENOMEM;
-	return inlay_match_init(&ep->match, ep->match_memory, size, MATCH_ENTRIES, 0, milliseconds());
+	return inlay_match_init(&ep->match, ep->match_memory, size, MATCH_ENTRIES, 0, ep->seed);
 }
 
 APART int match_grow(struct endpoint *ep)
@@ -73,7 +73,7 @@ static APART int match_ignore_less(struct endpoint *ep, uint64_t ignore)
 		n++;
 	qsort(all, n, sizeof(*all), by_age);
 	ep->ignored &= ignore & ep->tag_bits;
-	inlay_match_init(&ep->match, memory, size, ep->match_entries, ep->ignored, milliseconds());
+	inlay_match_init(&ep->match, memory, size, ep->match_entries, ep->ignored, ep->seed);
 	free(ep->match_memory);
 	ep->match_memory = memory;
 	for (i = 0; i < n; i++)

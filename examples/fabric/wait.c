@@ -115,6 +115,7 @@ static int may_sleep(struct cq *cq)
 		if (!ep->channel)
 			continue;
 		progress(ep);
+		connect_step(ep); /* between two sleeps nobody else looks at the time */
 		arm(ep);
 		busy |= inlay_cq_peek(&ep->cq) || ep->unsettled || ep->waiting_head;
 	}
