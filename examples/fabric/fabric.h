@@ -20,7 +20,6 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
-#include <rdma/fi_collective.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
@@ -43,7 +42,7 @@
 #define IOV_LIMIT 4u              /* pieces of memory in one operation */
 #define SOURCE_BITS 16u           /* of the 64 that are matched, when receives name their sender, */
 #define LEAST_SOURCE_BITS 8u      /* and if the application wants more tag bits than they leave */
-#define MAX_MESSAGE (1ull << 40)
+#define MAX_MESSAGE (16ull << 30)
 #define CQ_ENTRIES 1024u          /* of a completion queue at first; it grows */
 #define BATCH 32u                 /* completions of the device's that progress takes at a time, */
 #define BATCH_ENTRIES (2 * BATCH) /* and those of the application's that they may make */
