@@ -322,6 +322,37 @@ static void lengths(UNUSED void **state)
 	node_close(&node[1]);
 }
 
+/* What a queue pair received and nobody polled goes with it, though such completions do not name it */
+static void unpolled(UNUSED void **state)
+{
+	struct node *n = &node[0];
+	struct ibv_sge sg;
+	struct ibv_recv_wr wr = { .wr_id = 9, .sg_list = &sg, .num_sge = 1 }, *bad;
+	struct ibv_flow *first, *second;
+	struct ibv_cq *rcq;
+	struct ibv_qp *last;
+
+	node_open(n);
+	rcq = n->rcq;
+	n->rcq = ibv_create_cq(ctx, 8, NULL, NULL, 0);
+	last = raw_qp(n);
+	sg = (struct ibv_sge){ (uintptr_t)n->buf + HALF / 2, ROOM, n->mr->lkey };
+	must(ibv_post_recv(last, &wr, &bad));
+	first = mac_to(here, n->qp);
+	second = mac_to(there, last);
+	packet_make(&p, &(struct shape){ .version = 4, .proto = 17, .payload = 40 }, here, there);
+	send_packet(n);
+	packet_make(&p, &(struct shape){ .version = 4, .proto = 17, .payload = 40 }, there, here);
+	send_packet(n);
+	expect_op(n->rcq, 9, IBV_WC_RECV); /* so the first has come, too */
+	must(ibv_destroy_flow(first) || ibv_destroy_flow(second) || ibv_destroy_qp(n->qp) || ibv_destroy_qp(last) ||
+	     ibv_destroy_cq(n->rcq));
+	n->rcq = rcq;
+	expect_nothing(n->rcq);
+	n->qp = raw_qp(n);
+	node_close(n);
+}
+
 /* ---- another process ---- */
 
 static void nth_packet(unsigned i)
@@ -374,7 +405,7 @@ static void processes(UNUSED void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(processes), TEST(refused), TEST(which_rule), TEST(no_such_header), TEST(lengths),
+		TEST(processes), TEST(refused), TEST(which_rule), TEST(no_such_header), TEST(lengths), TEST(unpolled),
 	};
 
 	setenv("SOFTDEV_DEVICES", "2", 1);
