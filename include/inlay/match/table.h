@@ -146,26 +146,21 @@ INLAY_ALWAYS int inlay_match_is_(const struct inlay_match *m, uint32_t cls, uint
  * Where the reference to the first entry of this class and tag is, or would be. Each class starts
  * one bucket further, so that one hash in one bucket is one class and key.
  */
-INLAY_APART uint32_t *inlay_match_walk_(const struct inlay_match *m, uint32_t cls, uint64_t tag)
-{
-	const uint64_t mask = m->mask[cls], key = tag & mask, hash = key * m->multiplier;
-	uint64_t path = hash << (64 - m->shift) | hash >> m->shift;
-	uint32_t *slot = &(cls ? m->wild : m->bucket)[cls + (hash >> m->shift)], ref;
-
-	while ((ref = *slot) && !inlay_match_is_(m, cls, ref, key, mask)) {
-		slot = &inlay_match_node_at_(m, cls, ref)->child[path >> 63];
-		path = path << 1 | path >> 63;
-	}
-	return slot;
-}
-
-/* The same. The walk down from the bucket is apart. */
 INLAY_ALWAYS uint32_t *inlay_match_slot_(const struct inlay_match *m, uint32_t cls, uint64_t tag)
 {
-	const uint64_t mask = m->mask[cls], key = tag & mask;
-	uint32_t *slot = &(cls ? m->wild : m->bucket)[cls + (key * m->multiplier >> m->shift)];
+	const uint64_t mask = m->mask[cls], key = tag & mask, hash = key * m->multiplier;
+	uint32_t *slot = &(cls ? m->wild : m->bucket)[cls + (hash >> m->shift)], ref = *slot;
+	uint64_t path;
 
-	return !*slot || INLAY_LIKELY(inlay_match_is_(m, cls, *slot, key, mask)) ? slot : inlay_match_walk_(m, cls, tag);
+	if (!ref || INLAY_LIKELY(inlay_match_is_(m, cls, ref, key, mask)))
+		return slot;
+	path = hash << (64 - m->shift) | hash >> m->shift;
+	do {
+		slot = &inlay_match_node_at_(m, cls, ref)->child[path >> 63];
+		path = path << 1 | path >> 63;
+		ref = *slot;
+	} while (ref && !inlay_match_is_(m, cls, ref, key, mask));
+	return slot;
 }
 
 /* Puts a reference in at its slot, which has first: as the first of its key, or last of the ring. */
