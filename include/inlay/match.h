@@ -284,6 +284,12 @@ INLAY_FN uint32_t inlay_match_count(const struct inlay_match *m, enum inlay_matc
 	return n;
 }
 
+/* Whether there is neither. */
+INLAY_ALWAYS int inlay_match_is_empty(const struct inlay_match *m)
+{
+	return !m->cls[0].posted && !m->live && !m->unexpected;
+}
+
 /*
  * Visits all receives and messages, in no order. Set *at to 0 first. What was found may be removed
  * before the next call; what is added may be missed. Returns 1, or 0 after the last.
