@@ -76,11 +76,13 @@ INLAY_ALWAYS ssize_t cq_copy(struct cq *cq, void *buf, size_t count, fi_addr_t *
 
 static CALLED ssize_t cq_copy_any(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
+	if (INLAY_LIKELY(cq->entry_size == sizeof(struct fi_cq_tagged_entry)))
+		return cq_copy(cq, buf, count, source, sizeof(struct fi_cq_tagged_entry));
 	return cq_copy(cq, buf, count, source, cq->entry_size);
 }
 
 /* Makes progress, straight into the application's array if it has our format. */
-static CALLED ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
+ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
 	const size_t size = sizeof(struct fi_cq_tagged_entry);
 	bool more = false;
@@ -110,15 +112,20 @@ static CALLED ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t
  * An application often reads once more after a read that emptied the queue. That second read returns -FI_EAGAIN
  * without polling the device.
  */
-INLAY_ALWAYS ssize_t cq_take(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
+INLAY_ALWAYS ssize_t cq_take(struct cq *cq, void *buf, size_t count, fi_addr_t *source, bool tagged)
 {
-	if (cq->first != cq->last) {
-		if (INLAY_LIKELY(cq->entry_size == sizeof(struct fi_cq_tagged_entry)) && !source)
-			return cq_copy(cq, buf, count, NULL, sizeof(struct fi_cq_tagged_entry));
-		return cq_copy_any(cq, buf, count, source);
+	uint8_t *const first = cq->first, *const last = cq->last;
+
+	if (first != last) {
+		if (!tagged || INLAY_UNLIKELY(last - first != sizeof(struct cq_entry)) || INLAY_UNLIKELY(count < 2) || source)
+			return cq_copy_any(cq, buf, count, source);
+		memcpy(buf, first, sizeof(struct fi_cq_tagged_entry));
+		cq->first = last;
+		cq->drained = true;
+		return 1;
 	}
 	if (!cq->drained)
-		return cq_drive(cq, buf, count, source);
+		return tagged ? progress_front(cq, buf, count, source) : cq_drive(cq, buf, count, source);
 	cq->drained = false;
 	return cq->error ? -FI_EAVAIL : -FI_EAGAIN;
 }
@@ -128,7 +135,7 @@ static CALLED ssize_t cq_locked_take(struct cq *cq, void *buf, size_t count, fi_
 	ssize_t n;
 
 	enter(cq->domain);
-	n = cq_take(cq, buf, count, source);
+	n = cq_take(cq, buf, count, source, cq->entry_size == sizeof(struct fi_cq_tagged_entry));
 	return leave(cq->domain, n);
 }
 
@@ -139,11 +146,13 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_
 
 static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
 {
-	struct cq *cq = container_of(fid, struct cq, fid);
+	return cq_locked_take(container_of(fid, struct cq, fid), buf, count, NULL);
+}
 
-	if (INLAY_UNLIKELY(cq->domain->lock != NULL))
-		return cq_locked_take(cq, buf, count, NULL);
-	return cq_take(cq, buf, count, NULL);
+/* Without a lock, in the tagged format. */
+static ssize_t cq_read_plain(struct fid_cq *fid, void *buf, size_t count)
+{
+	return cq_take(container_of(fid, struct cq, fid), buf, count, NULL, true);
 }
 
 static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *e, uint64_t flags)
@@ -205,6 +214,8 @@ static int cq_close(struct fid *fid)
 static struct fi_ops fid_ops = FID_OPS(cq_close, no_bind, wait_control);
 static struct fi_ops_cq cq_ops = {
 	sizeof(struct fi_ops_cq), cq_read, cq_readfrom, cq_readerr, cq_sread, wait_read, wait_signal, cq_strerror,
+}, cq_ops_plain = {
+	sizeof(struct fi_ops_cq), cq_read_plain, cq_readfrom, cq_readerr, cq_sread, wait_read, wait_signal, cq_strerror,
 };
 
 int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out, void *context)
@@ -237,7 +248,7 @@ int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out
 	cq->domain = container_of(fid, struct domain, fid);
 	cq->domain->users++;
 	fid_init(&cq->fid.fid, FI_CLASS_CQ, context, &fid_ops);
-	cq->fid.ops = &cq_ops;
+	cq->fid.ops = cq->domain->lock || attr->format != FI_CQ_FORMAT_TAGGED ? &cq_ops : &cq_ops_plain;
 	*out = &cq->fid;
 	return 0;
 }

@@ -304,10 +304,6 @@ static struct fi_ops_cm cm_ops = {
 	sizeof(struct fi_ops_cm), no_setname, endpoint_getname, no_getpeer, no_connect, NULL, no_accept, NULL,
 	no_shutdown, NULL,
 };
-static struct fi_ops_collective collective_ops = {
-	sizeof(struct fi_ops_collective), no_barrier, no_broadcast, no_gather, no_reduce, no_gather, no_reduce,
-	no_reduce_to, no_gather_to, no_gather_to, no_collective, NULL,
-};
 
 /* The sender's, beside so many tag bits */
 static uint32_t source_bits(uint64_t format)
@@ -346,7 +342,6 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	ep->fid.rma = &rma_ops;
 	ep->fid.tagged = &tagged_ops;
 	ep->fid.atomic = &atomic_ops;
-	ep->fid.collective = &collective_ops;
 	*out = &ep->fid;
 	return 0;
 }

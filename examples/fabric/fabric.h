@@ -20,7 +20,6 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
-#include <rdma/fi_collective.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
@@ -43,7 +42,7 @@
 #define IOV_LIMIT 4u              /* pieces of memory in one operation */
 #define SOURCE_BITS 16u           /* of the 64 that are matched, when receives name their sender, */
 #define LEAST_SOURCE_BITS 8u      /* and if the application wants more tag bits than they leave */
-#define MAX_MESSAGE (1ull << 40)
+#define MAX_MESSAGE (16ull << 30)
 #define CQ_ENTRIES 1024u          /* of a completion queue at first; it grows */
 #define BATCH 32u                 /* completions of the device's that progress takes at a time, */
 #define BATCH_ENTRIES (2 * BATCH) /* and those of the application's that they may make */
@@ -398,6 +397,8 @@ struct endpoint {
 	uint64_t tag_bits;        /* that count */
 	uint32_t source_bits;     /* the others */
 	struct op *free_ops;
+	struct op *front;         /* a plain receive that is not in the table yet, which is empty; or NULL */
+	uint64_t front_key;       /* and what is matched */
 	uint64_t ignored;         /* bits that all receives have ignored; all ones before the first */
 	struct buf *spare;        /* for an entry of the shared receive queue that gives its buffer away */
 	bool tx_selective, rx_selective;
@@ -512,6 +513,7 @@ INLAY_ALWAYS ssize_t unlock(pthread_mutex_t *mutex, ssize_t result)
 }
 
 void progress(struct endpoint *ep);     /* what the device has completed, and what time has brought */
+ssize_t progress_front(struct cq *cq, void *buf, size_t count, fi_addr_t *source); /* a read of the tagged format */
 
 /* leave, for calls that post: a refused one makes progress, for callers that try again and read no CQ in between. */
 INLAY_ALWAYS ssize_t leave_post(struct endpoint *ep, ssize_t result)
@@ -601,11 +603,24 @@ void memory_mark(const struct endpoint *ep); /* as named: peers of operations an
 /* ---- Completions: cq.c, wait.c ---- */
 
 int cq_grow(struct cq *cq);
+ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t *source); /* makes progress, and reads what came */
 
 /* Makes room for n further completions, n at most CQ_ENTRIES / 2. 0 or -FI_EAGAIN. */
 INLAY_ALWAYS int cq_room(struct cq *cq, uint32_t n)
 {
 	return INLAY_UNLIKELY((size_t)(cq->end - cq->last) < n * sizeof(struct cq_entry)) ? cq_grow(cq) : 0;
+}
+
+/* The entry at cq->last has been filled. */
+INLAY_ALWAYS void cq_added(struct cq *cq, void *last, fi_addr_t source)
+{
+	struct cq_entry *c = (struct cq_entry *)last;
+
+	cq->last = (uint8_t *)(&c->e + 1);
+	if (cq->direct)
+		return;
+	c->source = source;
+	cq->last = (uint8_t *)(c + 1);
 }
 
 /* Adds a completion; there must be room. */
@@ -620,11 +635,7 @@ INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t le
 	c->e.buf = buf;
 	c->e.data = data;
 	c->e.tag = tag;
-	cq->last += sizeof(c->e);
-	if (cq->direct)
-		return;
-	c->source = source;
-	cq->last = (uint8_t *)(c + 1);
+	cq_added(cq, c, source);
 }
 
 /* Adds an error entry and returns it, for the caller to fill in the rest. */
@@ -871,6 +882,7 @@ void recv_end_early(struct endpoint *ep, struct op *op, int err); /* before a me
 void recv_end(struct endpoint *ep, struct op *op, int err);       /* its message was read */
 void untagged_part_end(struct endpoint *ep, struct op *multi);    /* or a message into a part of it */
 
+void recv_settle(struct endpoint *ep); /* the front receive enters the table; call before the table is used */
 int match_init(struct endpoint *ep);
 int match_grow(struct endpoint *ep); /* to twice the size. 0 or -FI_EAGAIN */
 

@@ -3,6 +3,10 @@
  * info.c: what the provider is and offers: fi_prov_ini, the settings, fi_getinfo.
  */
 #include "fabric.h"
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #define DEFAULT(type, name, value, ...) value,
 struct settings settings = {SETTINGS(DEFAULT) false};
@@ -22,18 +26,108 @@ struct settings settings = {SETTINGS(DEFAULT) false};
 #define ORDERS FI_ORDER_SAS
 #define TAG_FORMAT 0xaaaaaaaaaaaaaaaaull /* 64 fields of one bit: any bits, any mask */
 
-/* Everything, as offered without hints. NULL: no memory. */
-static struct fi_info *offer(struct ibv_context *context)
+/* ---- The device, as fi_info describes it. Copies of an fi_info share it ---- */
+
+struct nic {
+	struct fid_nic fid;
+	uint32_t users;
+	struct fi_device_attr device;
+	struct fi_bus_attr bus;
+	struct fi_link_attr link;
+	struct ibv_device_attr attr;
+	char name[64], address[64], id[8], version[12], vendor[8];
+};
+
+static int nic_control(struct fid *fid, int command, void *copy)
+{
+	struct nic *n = container_of(fid, struct nic, fid.fid);
+
+	if (command != FI_DUP)
+		return -FI_ENOSYS;
+	__atomic_add_fetch(&n->users, 1, __ATOMIC_RELAXED);
+	*(struct fid_nic **)copy = &n->fid;
+	return 0;
+}
+
+static int nic_close(struct fid *fid)
+{
+	struct nic *n = container_of(fid, struct nic, fid.fid);
+
+	if (!__atomic_sub_fetch(&n->users, 1, __ATOMIC_ACQ_REL))
+		free(n);
+	return 0;
+}
+
+static struct fi_ops nic_ops = FID_OPS(nic_close, no_bind, nic_control);
+
+/* Of an active port. NULL: no memory, or the device does not answer. */
+static struct fid_nic *nic_of(struct ibv_context *context, const uint8_t *gid)
+{
+	static const uint16_t rates[] = {25, 50, 100, 100, 140, 250, 500, 1000}; /* of a lane, in 100 Mb/s */
+	static const uint8_t lanes[] = {1, 4, 8, 12, 2};
+	struct nic *n = (struct nic *)calloc(1, sizeof(*n));
+	struct ibv_port_attr port;
+	struct fi_pci_attr *pci;
+	char path[512], *real;
+
+	memset(&port, 0, sizeof(port));
+	if (!n || ibv_query_device(context, &n->attr) || ibv_query_port(context, (uint8_t)settings.port, &port)) {
+		free(n);
+		return NULL;
+	}
+	fid_init(&n->fid.fid, FI_CLASS_NIC, NULL, &nic_ops);
+	n->users = 1;
+	n->fid.device_attr = &n->device;
+	n->fid.bus_attr = &n->bus;
+	n->fid.link_attr = &n->link;
+	n->device.name = strcpy(n->name, ibv_get_device_name(context->device));
+	sprintf(n->device.device_id = n->id, "0x%04x", n->attr.vendor_part_id & 0xffff);
+	sprintf(n->device.device_version = n->version, "%u", n->attr.hw_ver);
+	sprintf(n->device.vendor_id = n->vendor, "0x%04x", n->attr.vendor_id & 0xffff);
+	n->device.driver = (char *)(uintptr_t)"mlx5_core";
+	n->device.firmware = n->attr.fw_ver;
+	snprintf(path, sizeof(path), "%s/device", context->device->ibdev_path);
+	real = realpath(path, NULL);
+	pci = &n->bus.attr.pci;
+	if (real && sscanf(strrchr(real, '/'), "/%hx:%hhx:%hhx.%hhx", &pci->domain_id, &pci->bus_id, &pci->device_id,
+			   &pci->function_id) == 4)
+		n->bus.bus_type = FI_BUS_PCI;
+	free(real);
+	n->link.address = (char *)(uintptr_t)inet_ntop(AF_INET6, gid, n->address, sizeof(n->address));
+	n->link.mtu = (size_t)128 << port.active_mtu;
+	n->link.speed = (size_t)100000000 * rates[__builtin_ctz(port.active_speed | 128u)] *
+			lanes[__builtin_ctz(port.active_width | 16u)];
+	n->link.state = FI_LINK_UP;
+	n->link.network_type = (char *)(uintptr_t)(port.link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : "InfiniBand");
+	return &n->fid;
+}
+
+/* ---- What is offered ---- */
+
+/* A copy of an address, which fi_freeinfo frees. False: no memory. */
+static bool addr_copy(void **to, size_t *len, const void *from)
+{
+	*to = malloc(sizeof(struct name));
+	*len = sizeof(struct name);
+	return *to && memcpy(*to, from, sizeof(struct name));
+}
+
+/* Everything, as offered without hints. The source address is that of the port. NULL: no memory. */
+static struct fi_info *offer(struct ibv_context *context, const struct inlay_connect_record *port)
 {
 	struct fi_info *info = fi_allocinfo();
+	struct name name;
 
 	if (!info)
 		return NULL;
+	memset(&name, 0, sizeof(name));
+	inlay_connect_pack(port, name.record);
+	info->nic = nic_of(context, port->gid);
 	info->caps = ALL_CAPS;
 	info->tx_attr->caps = TX_CAPS;
 	info->tx_attr->msg_order = ORDERS;
 	info->tx_attr->inject_size = settings.eager;
-	info->tx_attr->size = PEER_RING; /* to one peer; more wait: -FI_EAGAIN */
+	info->tx_attr->size = PEER_RING / 2; /* messages of up to 32 bytes to one peer, always */
 	info->tx_attr->iov_limit = IOV_LIMIT;
 	info->tx_attr->rma_iov_limit = 1;
 	info->rx_attr->caps = RX_CAPS;
@@ -58,6 +152,7 @@ static struct fi_info *offer(struct ibv_context *context)
 	info->domain_attr->cq_data_size = sizeof(uint64_t);
 	info->domain_attr->cq_cnt = 65536;
 	info->domain_attr->ep_cnt = 1024;
+	info->domain_attr->cntr_cnt = 65536;
 	info->domain_attr->tx_ctx_cnt = 1;
 	info->domain_attr->rx_ctx_cnt = 1;
 	info->domain_attr->max_ep_tx_ctx = 1;
@@ -66,7 +161,7 @@ static struct fi_info *offer(struct ibv_context *context)
 	info->domain_attr->mr_cnt = 65536;
 	info->domain_attr->caps = DOMAIN_CAPS;
 	info->fabric_attr->name = strdup("inlay");
-	if (info->domain_attr->name && info->fabric_attr->name)
+	if (addr_copy(&info->src_addr, &info->src_addrlen, &name) && info->domain_attr->name && info->fabric_attr->name)
 		return info;
 	fi_freeinfo(info);
 	return NULL;
@@ -97,7 +192,10 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 			   (d->mr_mode == FI_MR_UNSPEC && FI_VERSION_LT(version, FI_VERSION(1, 5)));
 
 	return (hints->caps | tx->caps | rx->caps) & ~(ALL_CAPS) || d->caps & ~mine->caps ? "capabilities" :
-	       hints->addr_format != FI_FORMAT_UNSPEC ? "address format" :
+	       hints->addr_format != FI_FORMAT_UNSPEC || (hints->dest_addr && hints->dest_addrlen != have->src_addrlen) ?
+	       "address format" :
+	       hints->src_addr && (hints->src_addrlen != have->src_addrlen ||
+				   memcmp(hints->src_addr, have->src_addr, have->src_addrlen)) ? "source address" :
 	       (tx->op_flags & ~(TX_FLAGS)) | (rx->op_flags & ~(RX_FLAGS)) ? "operation flags" :
 	       (tx->msg_order | rx->msg_order) & ~ORDERS ? "message order" :
 	       tx->comp_order | rx->comp_order ? "order of completions" :
@@ -107,6 +205,7 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	       ep->type != FI_EP_UNSPEC && ep->type != FI_EP_RDM ? "endpoint type" :
 	       ep->protocol != FI_PROTO_UNSPEC ? "protocol" :
 	       ep->max_msg_size > MAX_MESSAGE ? "message size" :
+	       ep->max_order_raw_size | ep->max_order_war_size | ep->max_order_waw_size ? "ordered data" :
 	       ep->tx_ctx_cnt > 1 || ep->rx_ctx_cnt > 1 || d->max_ep_tx_ctx > 1 || d->max_ep_rx_ctx > 1 ?
 	       "several contexts" :
 	       d->max_ep_stx_ctx || d->max_ep_srx_ctx ? "shared contexts" :
@@ -119,7 +218,8 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	       d != &no_domain && hints->caps & (FI_RMA | FI_ATOMIC) && !basic && mine->mr_mode & ~d->mr_mode ?
 	       "memory registration mode" :
 	       d->cq_data_size > mine->cq_data_size ? "size of CQ data" :
-	       d->cq_cnt > mine->cq_cnt || d->ep_cnt > mine->ep_cnt ? "number of CQs or endpoints" :
+	       d->cq_cnt > mine->cq_cnt || d->ep_cnt > mine->ep_cnt || d->cntr_cnt > mine->cntr_cnt ||
+	       d->mr_cnt > mine->mr_cnt || d->mr_iov_limit > 1 ? "number of objects" :
 	       hints->fabric_attr && other(hints->fabric_attr->name, have->fabric_attr->name) ? "fabric name" : NULL;
 }
 
@@ -131,8 +231,8 @@ static uint64_t granted(uint64_t asked, uint64_t have)
 	return have & (asked | ~(uint64_t)(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | PRICED_CAPS));
 }
 
-/* Narrows the offer to what was asked for. */
-static void answer(const struct fi_info *hints, struct fi_info *info)
+/* Narrows the offer to what was asked for. False: no memory. */
+static bool answer(const struct fi_info *hints, struct fi_info *info)
 {
 	const struct fi_domain_attr *d = hints->domain_attr;
 	bool rma;
@@ -158,6 +258,7 @@ static void answer(const struct fi_info *hints, struct fi_info *info)
 	else if (d && !rma)
 		info->domain_attr->mr_mode &= d->mr_mode;
 	info->handle = hints->handle;
+	return !hints->dest_addr || addr_copy(&info->dest_addr, &info->dest_addrlen, hints->dest_addr);
 }
 
 /* The offer of one device, if it fits; NULL if it does not. */
@@ -170,40 +271,63 @@ static struct fi_info *info_of(struct ibv_device *device, uint32_t version, cons
 
 	memset(&port, 0, sizeof(port));
 	if (context && !inlay_connect_port(&port, context, (uint8_t)settings.port, settings.gid_index, &why)) {
-		info = offer(context);
+		info = offer(context, &port);
 		if (info && hints->caps && !(hints->caps & FI_DIRECTED_RECV))
 			info->ep_attr->mem_tag_format = TAG_FORMAT;
 		why = info ? misfit(hints, info, version) : "no memory";
+		if (!why && !answer(hints, info))
+			why = "no memory";
 	}
 	if (context)
 		ibv_close_device(context);
-	if (!why) {
-		answer(hints, info);
+	if (!why)
 		return info;
-	}
 	FI_INFO(&provider, FI_LOG_CORE, "%s is passed over: %s%s\n", ibv_get_device_name(device),
 		info ? "it does not fit the hints: " : "", why);
 	fi_freeinfo(info);
 	return NULL;
 }
 
+/* Whether a node is this host. */
+static bool local(const char *node, uint64_t flags)
+{
+	const struct addrinfo how = {.ai_flags = flags & FI_NUMERICHOST ? AI_NUMERICHOST : 0, .ai_socktype = SOCK_DGRAM};
+	struct addrinfo *a;
+	bool is;
+	int fd;
+
+	if (getaddrinfo(node, NULL, &how, &a))
+		return false;
+	fd = socket(a->ai_family, SOCK_DGRAM, 0);
+	is = !bind(fd, a->ai_addr, a->ai_addrlen);
+	close(fd);
+	freeaddrinfo(a);
+	return is;
+}
+
 int info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
 	     struct fi_info **info)
 {
-	static const struct fi_info anything;
-	struct fi_info **last = info;
+	struct fi_info **last = info, asked;
 	struct ibv_device **list;
 	int i, n = 0;
 
 	*info = NULL;
-	if ((node || service) && !(flags & FI_SOURCE)) {
+	if (flags & FI_SOURCE ? !node && !service : node || service) {
 		FI_INFO(&provider, FI_LOG_CORE, "addresses are exchanged by the application, not looked up by name\n");
 		return -FI_ENODATA;
 	}
+	if (node && !local(node, flags)) /* any service will do: the device gives queue pairs their numbers */
+		return -FI_ENODATA;
+	memset(&asked, 0, sizeof(asked));
+	if (hints)
+		asked = *hints;
+	if (flags & FI_SOURCE)
+		asked.src_addr = NULL;
 	list = ibv_get_device_list(&n);
 	for (i = 0; list && i < n; i++) {
 		if (mlx5dv_is_supported(list[i]))
-			*last = info_of(list[i], version, hints ? hints : &anything);
+			*last = info_of(list[i], version, &asked);
 		if (*last)
 			last = &(*last)->next;
 	}

@@ -78,15 +78,17 @@ INLAY_ALWAYS bool message_usual(const void *at)
 	return INLAY_LIKELY((head & ~((uint32_t)FLAG_DATA << 8)) == (WIRE_EAGER | FLAG_TAGGED << 8));
 }
 
-/* Delivers a usual message to a plain receive; the caller frees the receive's slot. False: not possible. */
-INLAY_ALWAYS bool message_deliver(struct endpoint *ep, const struct peer *p, const void *at, uint32_t bytes,
-				  const struct op *op)
+/*
+ * Delivers a usual message to a plain receive's buffer of `room` bytes, and fills its completion. False: it does not
+ * fit, or is too short to be one.
+ */
+INLAY_ALWAYS bool message_put(void *entry, const void *at, uint32_t bytes, void *to, size_t room, void *context)
 {
+	struct fi_cq_tagged_entry *e = (struct fi_cq_tagged_entry *)entry;
 	const struct wire *wire = (const struct wire *)at;
 	const uint8_t *payload = (const uint8_t *)(wire + 1);
 	uint64_t data = 0, flags = FI_RECV | FI_TAGGED;
 	size_t len = bytes - sizeof(*wire);
-	uint8_t *to = op->buf;
 
 	if (INLAY_LIKELY(wire->flags & FLAG_DATA)) {
 		memcpy(&data, payload, 8);
@@ -94,13 +96,18 @@ INLAY_ALWAYS bool message_deliver(struct endpoint *ep, const struct peer *p, con
 		payload += 8;
 		len -= 8;
 	}
-	if (INLAY_UNLIKELY(!op->plain) || INLAY_UNLIKELY(len > op->len) || INLAY_UNLIKELY(len > bytes))
+	if (INLAY_UNLIKELY(len > room) || INLAY_UNLIKELY(len > bytes))
 		return false;
 	if (INLAY_LIKELY(len <= 64))
 		inlay_copy(to, payload, len);
 	else
 		memcpy(to, payload, len);
-	cq_add(ep->rx_cq, op->context, flags, len, to, data, wire->tag, p->addr);
+	e->op_context = context;
+	e->flags = flags;
+	e->len = len;
+	e->buf = to;
+	e->data = data;
+	e->tag = wire->tag;
 	return true;
 }
 

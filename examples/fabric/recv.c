@@ -151,29 +151,78 @@ static ssize_t post_any(struct endpoint *ep, struct op *op, uint64_t key, uint64
 
 /* ---- The short path ---- */
 
-/* Posts a plain receive, for which the next free op is filled, while messages are kept. */
-static CALLED ssize_t post_kept(struct endpoint *ep, uint64_t key)
+/* Takes the next free op, which there must be, for a plain receive. */
+INLAY_ALWAYS struct op *op_plain(struct endpoint *ep, void *buf, size_t len, void *context)
 {
 	struct op *op = ep->free_ops;
+
+	ep->free_ops = op->next;
+	op->kind = OP_RECV;
+	op->iovs = 1;
+	op->told = true;
+	op->flags = FI_RECV | FI_TAGGED;
+	op->context = context;
+	op->buf = (uint8_t *)buf;
+	op->len = len;
+	op->plain = true;
+	return op;
+}
+
+/* Posts a plain receive while messages are kept. There is a free op. */
+static CALLED ssize_t post_kept(struct endpoint *ep, void *buf, size_t len, void *context, uint64_t key)
+{
+	struct cq *cq = ep->rx_cq;
 	struct inlay_match_found found;
 	struct buf *kept;
 	int r;
 
-	if (INLAY_UNLIKELY(cq_room(ep->rx_cq, 2)))
+	if (INLAY_UNLIKELY(cq_room(cq, 2)))
 		return -FI_EAGAIN;
-	r = inlay_match_post(&ep->match, key, INLAY_MATCH_EXACT, (uintptr_t)op, &found);
-	if (INLAY_UNLIKELY(r < 0))
-		return post_any(ep, op_take(ep, OP_RECV), key, INLAY_MATCH_EXACT, NULL);
-	if (!r) {
-		ep->free_ops = op->next;
+	r = inlay_match_post(&ep->match, key, INLAY_MATCH_EXACT, (uintptr_t)ep->free_ops, &found);
+	kept = (struct buf *)(uintptr_t)found.cookie;
+	if (INLAY_LIKELY(r == 1) && message_usual(kept->data) &&
+	    INLAY_LIKELY(message_put(cq->last, kept->data, kept->len, buf, len, context))) {
+		cq_added(cq, cq->last, kept->peer->addr);
+		unkeep(ep, kept);
 		return 0;
 	}
-	kept = (struct buf *)(uintptr_t)found.cookie;
-	if (message_usual(kept->data) && INLAY_LIKELY(message_deliver(ep, kept->peer, kept->data, kept->len, op)))
-		unkeep(ep, kept);
+	if (INLAY_UNLIKELY(r < 0))
+		return post_any(ep, op_plain(ep, buf, len, context), key, INLAY_MATCH_EXACT, NULL);
+	if (r)
+		arrive_meet_kept(ep, kept, op_plain(ep, buf, len, context));
 	else
-		arrive_meet_kept(ep, kept, op_take(ep, OP_RECV));
+		op_plain(ep, buf, len, context);
 	return 0;
+}
+
+/* And while none is kept. */
+static CALLED ssize_t post_plain(struct endpoint *ep, void *buf, size_t len, void *context, uint64_t key)
+{
+	struct inlay_match_found found;
+	int r = inlay_match_post(&ep->match, key, INLAY_MATCH_EXACT, (uintptr_t)ep->free_ops, &found);
+
+	if (r == 1)
+		__builtin_unreachable();
+	if (INLAY_UNLIKELY(r < 0))
+		return post_any(ep, op_plain(ep, buf, len, context), key, INLAY_MATCH_EXACT, NULL);
+	op_plain(ep, buf, len, context);
+	return 0;
+}
+
+/* And behind the front receive. */
+static CALLED ssize_t post_second(struct endpoint *ep, void *buf, size_t len, void *context, uint64_t key)
+{
+	recv_settle(ep);
+	return post_plain(ep, buf, len, context, key);
+}
+
+APART void recv_settle(struct endpoint *ep)
+{
+	struct inlay_match_found found;
+
+	if (ep->front) /* there is room: the table is empty */
+		inlay_match_post(&ep->match, ep->front_key, INLAY_MATCH_EXACT, (uintptr_t)ep->front, &found);
+	ep->front = NULL;
 }
 
 static CALLED ssize_t recv_any(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
@@ -186,37 +235,31 @@ static CALLED ssize_t recv_any(struct fid_ep *fid, void *buf, size_t len, void *
 
 /*
  * fi_trecv. The short path is for a receive that ignores what all ignore, and that names its sender where
- * senders are matched. The table then finds its message by one lookup, which the compiler drops when none
- * is kept.
+ * senders are matched. If the table is empty it becomes the front receive, which progress_front serves. Whatever
+ * else needs the table puts it there first, so that all later ones come after it.
  */
 ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
 		    uint64_t ignore, void *context)
 {
 	struct endpoint *ep = container_of(fid, struct endpoint, fid);
 	const struct peer *from;
-	struct inlay_match_found found;
-	struct op *op;
 
 	from = INLAY_LIKELY(source < ep->recv_addrs) ? ep->by_addr[source] :
 	       ep->rx_plain && !ep->directed ? &ep->anybody : NULL;
-	if (INLAY_UNLIKELY(!from) || INLAY_UNLIKELY(!(op = ep->free_ops)) || INLAY_UNLIKELY(ignore != ep->ignored) ||
+	if (INLAY_UNLIKELY(!from) || INLAY_UNLIKELY(!ep->free_ops) || INLAY_UNLIKELY(ignore != ep->ignored) ||
 	    INLAY_UNLIKELY(from->state >= PEER_FAILING))
 		return recv_any(fid, buf, len, desc, source, tag, ignore, context);
 	tag = (tag & ep->tag_bits) | from->source;
-	op->kind = OP_RECV;
-	op->iovs = 1;
-	op->told = true;
-	op->plain = true;
-	op->flags = FI_RECV | FI_TAGGED;
-	op->context = context;
-	op->buf = (uint8_t *)buf;
-	op->len = len;
 	if (inlay_match_count(&ep->match, INLAY_MATCH_UNEXPECTED))
-		return post_kept(ep, tag);
-	if (INLAY_UNLIKELY(inlay_match_post(&ep->match, tag, INLAY_MATCH_EXACT, (uintptr_t)op, &found) < 0))
-		return post_any(ep, op_take(ep, OP_RECV), tag, INLAY_MATCH_EXACT, NULL);
-	ep->free_ops = op->next;
-	return 0;
+		return post_kept(ep, buf, len, context, tag);
+	if (inlay_match_is_empty(&ep->match)) {
+		if (INLAY_UNLIKELY(ep->front != NULL))
+			return post_second(ep, buf, len, context, tag);
+		ep->front_key = tag;
+		ep->front = op_plain(ep, buf, len, context);
+		return 0;
+	}
+	return post_plain(ep, buf, len, context, tag);
 }
 
 /* ---- Peek, claim, discard ---- */
@@ -273,6 +316,7 @@ static ssize_t receive(struct endpoint *ep, const struct iovec *iov, size_t iovs
 
 	if (iovs > IOV_LIMIT || (flags & FI_MULTI_RECV && (iovs != 1 || flags & FI_TAGGED)))
 		return -FI_EINVAL;
+	recv_settle(ep);
 	err = key_of(ep, source, tag, ignore, flags, &key, &mask, &from);
 	if (!err)
 		err = cq_room(ep->rx_cq, 2);
@@ -346,6 +390,7 @@ static int end_posted(struct endpoint *ep, const struct peer *p, const void *con
 	int none = untagged_end(ep, p, context, err);
 	uint32_t at = 0;
 
+	recv_settle(ep);
 	while ((p || none) && inlay_match_next(&ep->match, &at, &found)) {
 		struct op *op = (struct op *)(uintptr_t)found.cookie;
 

@@ -14,7 +14,6 @@
 
 #define RMA_INLINE (INLINE_BYTES - INLAY_DS) /* beside a remote address */
 #define LARGEST_PIECE (1u << 30)
-#define MAX_RMA (16ull * LARGEST_PIECE)
 
 /* An operation, in any of its forms. */
 struct rma {
@@ -154,7 +153,7 @@ static ssize_t rma_any(struct endpoint *ep, const struct rma *r)
 		len += r->iov[i].iov_len;
 		w.wqes += (uint32_t)((r->iov[i].iov_len + LARGEST_PIECE - 1) / LARGEST_PIECE);
 	}
-	if (len > (r->flags & FI_INJECT ? settings.eager : MAX_RMA))
+	if (len > (r->flags & FI_INJECT ? settings.eager : MAX_MESSAGE))
 		return -FI_EMSGSIZE;
 	if (!w.wqes)
 		w.wqes = 1;

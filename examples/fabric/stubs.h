@@ -31,14 +31,3 @@ NO(int, no_connect, struct fid_ep *fid, const void *addr, const void *param, siz
 NO(int, no_accept, struct fid_ep *fid, const void *param, size_t len)
 NO(int, no_shutdown, struct fid_ep *fid, uint64_t flags)
 NO(ssize_t, no_eq_write, struct fid_eq *fid, uint32_t event, const void *buf, size_t len, uint64_t flags)
-NO(ssize_t, no_barrier, struct fid_ep *fid, fi_addr_t coll, void *context)
-NO(ssize_t, no_broadcast, struct fid_ep *fid, void *buf, size_t count, void *desc, fi_addr_t coll, fi_addr_t root,
-   enum fi_datatype type, uint64_t flags, void *context)
-
-#define COLLECTIVE struct fid_ep *fid, const void *buf, size_t n, void *desc, void *result, void *rdesc, fi_addr_t coll
-NO(ssize_t, no_gather, COLLECTIVE, enum fi_datatype type, uint64_t flags, void *context)
-NO(ssize_t, no_gather_to, COLLECTIVE, fi_addr_t root, enum fi_datatype type, uint64_t flags, void *context)
-NO(ssize_t, no_reduce, COLLECTIVE, enum fi_datatype type, enum fi_op op, uint64_t flags, void *context)
-NO(ssize_t, no_reduce_to, COLLECTIVE, fi_addr_t root, enum fi_datatype type, enum fi_op op, uint64_t flags, void *c)
-NO(ssize_t, no_collective, struct fid_ep *fid, const struct fi_msg_collective *msg, struct fi_ioc *result,
-   void **result_desc, size_t results, uint64_t flags)

@@ -106,7 +106,7 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
 			/* Rings stay. Trees do not: their shape depends on the number of buckets. */
 			if (node->child[0] == INLAY_MATCH_MEMBER_)
 				continue;
-			*inlay_match_slot_of_(m, c, entry->tag) = ref;
+			*inlay_match_slot_(m, c, entry->tag) = ref;
 			node->child[0] = node->child[1] = 0;
 		}
 	}
@@ -284,6 +284,12 @@ INLAY_FN uint32_t inlay_match_count(const struct inlay_match *m, enum inlay_matc
 	return n;
 }
 
+/* Whether there is neither. */
+INLAY_ALWAYS int inlay_match_is_empty(const struct inlay_match *m)
+{
+	return !m->cls[0].posted && !m->live && !m->unexpected;
+}
+
 /*
  * Visits all receives and messages, in no order. Set *at to 0 first. What was found may be removed
  * before the next call; what is added may be missed. Returns 1, or 0 after the last.
@@ -335,7 +341,7 @@ INLAY_FN int inlay_match_hw_blocked(const struct inlay_match *m, uint64_t tag, u
 			continue;
 		if (m->mask[c] & ~mask)
 			return 1;
-		ref = *inlay_match_slot_of_(m, c, tag);
+		ref = *inlay_match_slot_(m, c, tag);
 		entry = inlay_match_at_(m, ref & ~15u);
 		if (entry->kind == INLAY_MATCH_POSTED && !inlay_match_at_(m, entry->node.prev & ~15u)->in_hw)
 			return 1;

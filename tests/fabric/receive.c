@@ -378,6 +378,63 @@ static void test_offload(UNUSED void **state)
 	assert_true(early);
 }
 
+/*
+ * A receive that waits alone, and what may happen before its message comes. It gets the first of two messages, and
+ * the receive behind it, posted before or after, the second.
+ */
+static void test_front(UNUSED void **state)
+{
+	enum { ALONE, SAME, ANY, PEEKED, CANCELLED, TRUNCATED, OTHER, EVERY };
+	static const size_t lens[] = {0, 8, 12, 13, 20, 21, 200, EAGER};
+	static uint8_t second[EAGER], third[8];
+	struct done *d;
+	size_t i, len;
+	int way, a, b, c;
+
+	for (way = 0; way < EVERY * 2; way++)
+		for (i = way % EVERY == TRUNCATED; i < ARRAY(lens); i++) {
+			const uint64_t data = way < EVERY ? FI_REMOTE_CQ_DATA : 0, tag = 1ull << i;
+
+			len = lens[i];
+			must(fi_trecv(pair.b.ep, in, way % EVERY == TRUNCATED ? len - 1 : len, NULL, pair.to_a, tag, 0, &a));
+			if (way % EVERY == SAME || way % EVERY == ANY)
+				must(fi_trecv(pair.b.ep, second, len, NULL, way % EVERY == ANY ? FI_ADDR_UNSPEC : pair.to_a,
+					      tag, way % EVERY == ANY ? ~0ull : 0, &b));
+			if (way % EVERY == PEEKED) {
+				peek(&pair.b, pair.to_a, tag, 0, FI_PEEK, &c);
+				bad(&pair.b, &c, FI_ENOMSG);
+			} else if (way % EVERY == CANCELLED) {
+				must(fi_cancel(&pair.b.ep->fid, &a));
+				assert_ptr_equal(bad(&pair.b, &a, FI_ECANCELED)->err.buf, in);
+				must(fi_trecv(pair.b.ep, in, len, NULL, pair.to_a, tag, 0, &a));
+			} else if (way % EVERY == OTHER) {
+				send_tagged(&pair.a, pair.to_b, 8, tag << 1, 3, &here);
+			}
+			fill(out, len, 1);
+			if (data)
+				must(again(fi_tsenddata(pair.a.ep, out, len, NULL, 77, pair.to_b, tag, &here)));
+			else
+				must(again(fi_tsend(pair.a.ep, out, len, NULL, pair.to_b, tag, &here)));
+			good(&pair.a, &here);
+			send_tagged(&pair.a, pair.to_b, len, tag, 2, &here);
+			d = bad(&pair.b, &a, way % EVERY == TRUNCATED ? FI_ETRUNC : 0);
+			assert_int_equal(differs(in, way % EVERY == TRUNCATED ? len - 1 : len, 1), way % EVERY == TRUNCATED ? len - 1 : len);
+			if (way % EVERY != TRUNCATED)
+				assert_true(d->e.len == len && d->e.tag == tag && d->source == pair.to_a &&
+					    d->e.flags == (FI_RECV | FI_TAGGED | data) && (!data || d->e.data == 77));
+			if (way % EVERY != SAME && way % EVERY != ANY)
+				must(fi_trecv(pair.b.ep, second, len, NULL, pair.to_a, tag, 0, &b));
+			assert_int_equal(good(&pair.b, &b)->e.len, len);
+			assert_int_equal(differs(second, len, 2), len);
+			if (way % EVERY == OTHER) {
+				must(fi_trecv(pair.b.ep, third, 8, NULL, pair.to_a, tag << 1, 0, &c));
+				good(&pair.b, &c);
+				assert_int_equal(differs(third, 8, 3), 8);
+			}
+		}
+	nothing();
+}
+
 /* ---- Multi-receive ---- */
 
 static void post_multi(uint8_t *buf, size_t len, void *context)
@@ -472,8 +529,10 @@ static int set_up(UNUSED void **state)
 	return 0;
 }
 
+/* While a receive waits */
 static int close_all(UNUSED void **state)
 {
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 1, 0, &there));
 	side_close(&other);
 	pair_close();
 	return 0;
@@ -484,6 +543,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ignore), /* first: nothing has been received yet */
 		cmocka_unit_test(test_cancel),
+		cmocka_unit_test(test_front),
 		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_model),
 		cmocka_unit_test(test_offload),

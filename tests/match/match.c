@@ -241,6 +241,7 @@ static void compare(void)
 
 	assert_int_equal(inlay_match_count(&m, INLAY_MATCH_POSTED), receives.n);
 	assert_int_equal(inlay_match_count(&m, INLAY_MATCH_UNEXPECTED), messages.n);
+	assert_int_equal(inlay_match_is_empty(&m), !(receives.n + messages.n));
 	assert_int_equal(room(&m), m.entries - receives.n - messages.n);
 	while (inlay_match_next(&m, &at, &found)) {
 		list = found.kind == INLAY_MATCH_POSTED ? &receives : &messages;
@@ -257,6 +258,7 @@ static void compare(void)
 static void drain(void)
 {
 	while (receives.n || messages.n) {
+		assert_false(inlay_match_is_empty(&m));
 		if (receives.n && rnd_below(2))
 			arrive(receives.at[rnd_below(receives.n)].tag);
 		else if (receives.n)

@@ -1256,7 +1256,7 @@ static void lapped_by(uint32_t size, bool enhanced, uint32_t start)
 {
 	const uint32_t laps = enhanced ? 256 : 2;
 	struct rawcq *c = rawcq_make(size);
-	uint32_t n, wrong = 0, nothing = 0;
+	uint32_t n, k, wrong = 0, nothing = 0;
 
 	if (enhanced)
 		must(inlay_cq_set_compression(&c->cq, INLAY_MINI_HASH, 1));
@@ -1266,6 +1266,8 @@ static void lapped_by(uint32_t size, bool enhanced, uint32_t start)
 
 		produce(c, n);
 		cqe = inlay_cq_peek(&c->cq);
+		for (k = 1; k <= size && n < start + size; k++)
+			assert_int_equal(inlay_cq_holds(&c->cq, k), k <= (n < start ? 1 : n - start + 1));
 		if (n < start) {
 			assert_non_null(cqe);
 			inlay_cq_advance(&c->cq, 1);

@@ -68,10 +68,8 @@ INLAY_COLD size_t inlay_inventory_size(uint32_t num)
 
 /*
  * Makes a stopped inventory. memory begins on a cache line, has inlay_inventory_size(num) bytes or
- * more, and is in use until inlay_inventory_destroy. Before the first start, the caller may set
- * pd, shared and user_data (struct inlay_inventory).
- *
- * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
+ * more, and is in use until inlay_inventory_destroy. Before the first start, the caller may set pd,
+ * shared and user_data. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_inventory_create(void *memory, size_t size, uint32_t num, struct inlay_inventory **inv)
 {
@@ -315,7 +313,7 @@ INLAY_FN int inlay_inventory_get_bulk(struct inlay_inventory *inv, struct inlay_
 	uint8_t *at = (uint8_t *)addr;
 	size_t all;
 	uint32_t i;
-	int err;
+	int err = 0;
 
 	INLAY_CHECK(inv, "an inventory is not NULL");
 	if (!__builtin_mul_overflow(len, n, &all) && inlay_inventory_near_(inv, mmap, addr, all, n)) {
@@ -326,14 +324,11 @@ INLAY_FN int inlay_inventory_get_bulk(struct inlay_inventory *inv, struct inlay_
 		}
 		return 0;
 	}
-	for (i = 0; i < n; i++, at += len) {
+	for (i = 0; i < n && !err; i++, at += len)
 		err = inlay_inventory_get_by_addr(inv, mmap, at, len, &bufs[i]);
-		if (INLAY_UNLIKELY(err)) {
-			inlay_buf_dec_refcounts(inv, bufs, i);
-			return err;
-		}
-	}
-	return 0;
+	if (INLAY_UNLIKELY(err))
+		inlay_buf_dec_refcounts(inv, bufs, i - 1);
+	return err;
 }
 
 /*

@@ -48,10 +48,8 @@ INLAY_COLD size_t inlay_pool_size(uint32_t num)
 
 /*
  * Makes a stopped pool of num buffers of element_size bytes. memory begins on a cache line, has
- * inlay_pool_size(num) bytes or more, and is in use until inlay_pool_destroy.
- *
- * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small; -EPROTO for a map of
- * another version of inlay.
+ * inlay_pool_size(num) bytes or more, and is in use until inlay_pool_destroy. Returns 0; -EINVAL for
+ * a bad argument; -ENOBUFS when size is too small; -EPROTO for a map of another version of inlay.
  */
 INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t element_size, struct inlay_mmap *mmap,
 				 struct inlay_pool **pool)

@@ -35,7 +35,7 @@ INLAY_APART void inlay_match_unlink_(struct inlay_match *m, uint32_t e, uint32_t
 			inlay_match_node_at_(m, c, node->prev)->next = node->next;
 			inlay_match_node_at_(m, c, node->next)->prev = node->prev;
 		} else {
-			inlay_match_unlink_first_(m, inlay_match_slot_of_(m, c, entry->tag), c);
+			inlay_match_unlink_first_(m, inlay_match_slot_(m, c, entry->tag), c);
 		}
 		if (m->cls[c].last == e)
 			m->cls[c].last = entry->older;
@@ -124,22 +124,6 @@ INLAY_ALWAYS uint32_t inlay_match_start_(const struct inlay_match *m, uint32_t c
 	return inlay_match_at_(m, e)->kind == INLAY_MATCH_UNEXPECTED ? e : 0;
 }
 
-/* The oldest message from this one on that matches, or 0. Those before it enter class c, if any. */
-INLAY_APART uint32_t inlay_match_enter_(struct inlay_match *m, uint32_t c, uint32_t e, uint64_t tag, uint64_t mask)
-{
-	uint32_t *slot;
-
-	for (; e && (inlay_match_at_(m, e)->tag ^ tag) & mask; e = inlay_match_at_(m, e)->newer) {
-		if (!c)
-			continue;
-		slot = inlay_match_slot_(m, c, inlay_match_at_(m, e)->tag);
-		inlay_match_link_(m, slot, *slot, c, inlay_match_ref_(c, e, 0));
-		inlay_match_at_(m, e)->in |= (uint16_t)(1u << c);
-		m->cls[c].last = e;
-	}
-	return e;
-}
-
 /*
  * Posts a receive whose mask has no ignored bit, or takes out the oldest message that matches.
  * Returns the entry of either, or 0 when the table is full.
@@ -152,8 +136,14 @@ INLAY_APART uint32_t inlay_match_post_masked_(struct inlay_match *m, uint64_t ta
 		c = inlay_match_claim_(m, mask);
 	m->cls[c].used = (uint32_t)m->seq;
 	e = inlay_match_start_(m, c, tag);
-	if (e && (inlay_match_at_(m, e)->tag ^ tag) & mask)
-		e = inlay_match_enter_(m, c, e, tag, mask);
+	for (; e && (inlay_match_at_(m, e)->tag ^ tag) & mask; e = inlay_match_at_(m, e)->newer) {
+		if (!c)
+			continue;
+		slot = inlay_match_slot_(m, c, inlay_match_at_(m, e)->tag);
+		inlay_match_link_(m, slot, *slot, c, inlay_match_ref_(c, e, 0));
+		inlay_match_at_(m, e)->in |= (uint16_t)(1u << c);
+		m->cls[c].last = e;
+	}
 	if (e) {
 		inlay_match_take_(m, e);
 		return e;

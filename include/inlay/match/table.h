@@ -163,12 +163,6 @@ INLAY_ALWAYS uint32_t *inlay_match_slot_(const struct inlay_match *m, uint32_t c
 	return slot;
 }
 
-/* As above, not inlined. */
-INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t cls, uint64_t tag)
-{
-	return inlay_match_slot_(m, cls, tag);
-}
-
 /* Puts a reference in at its slot, which has first: as the first of its key, or last of the ring. */
 INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t first, uint32_t cls, uint32_t ref)
 {

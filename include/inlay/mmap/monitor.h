@@ -139,10 +139,9 @@ INLAY_COLD int inlay_monitor_watch(struct inlay_monitor *m, uint64_t addr, uint6
 }
 
 /*
- * Waits up to timeout milliseconds (-1: no limit) for a report, and posts it.
- *
- * Returns 1 for a report; 0 for none; -ECANCELED after inlay_monitor_stop: nothing is watched any
- * more, no thread waits, and the caches take out all regions; or the negative errno of poll.
+ * Waits up to timeout milliseconds (-1: no limit) for a report, and posts it. Returns 1 for a
+ * report; 0 for none; -ECANCELED after inlay_monitor_stop: nothing is watched any more, no thread
+ * waits, and the caches take out all regions; or the negative errno of poll.
  */
 INLAY_COLD int inlay_monitor_step(struct inlay_monitor *m, int timeout)
 {

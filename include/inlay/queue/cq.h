@@ -341,6 +341,15 @@ INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 	cq->next = cq->begin + (size_t)(cq->ci & cq->mask) * cq->stride;
 }
 
+/*
+ * Whether n completions that are not freed have arrived, 1 .. the CQ's size; of a CQ without
+ * compression.
+ */
+INLAY_FN int inlay_cq_holds(const struct inlay_cq *cq, uint32_t n)
+{
+	return inlay_cq_valid_(cq, cq->ci + n - 1, inlay_cq_slot_(cq, cq->ci + n - 1));
+}
+
 /* Tells the device how far the ring has been freed. */
 INLAY_ALWAYS void inlay_cq_update(struct inlay_cq *cq)
 {

@@ -191,7 +191,6 @@ INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struc
 		return 1;
 	err = inlay_tag_rx_recall_(rx, found);
 	INLAY_CHECK(!err, "a receive in the table and in the list can be taken out of the list");
-	(void)err;
 	return 0;
 }
 
