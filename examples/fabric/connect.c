@@ -24,7 +24,8 @@
 #define HELLO_MS 20u      /* between two hellos: once, twice, ... this */
 #define HELLO_TRIES 50u   /* at most so many times */
 #define BYE_MS 10000u     /* for what was sent to be acknowledged */
-#define AT_A_TIME 16u     /* peers whose time is looked at */
+#define AT_A_TIME 16u     /* peers whose time is looked at, */
+#define CALLS 16u         /* and that get a first hello: so many have room in the ring */
 
 enum hello_kind { HELLO = 1, REFUSED, BYE };
 enum hello_flags { SEEN = 1, DONE = 2, OVER_DC = 4, BY_NIC = 8 };
@@ -99,13 +100,15 @@ static void say_hello(struct peer *p, uint8_t kind)
 
 static int begin(struct peer *p)
 {
-	int err = reach(p->ep, &p->place, &p->av);
+	int err = !p->listed && p->ep->guests >= (uint32_t)settings.peers ? -FI_EAGAIN : reach(p->ep, &p->place, &p->av);
 
 	if (!err)
 		err = peer_open(p);
 	if (err)
 		return err;
 	p->state = PEER_CONNECTING;
+	p->guest = !p->listed;
+	p->ep->guests += p->guest;
 	p->err = 0;
 	p->ep->unsettled++;
 	p->since = p->ep->now = milliseconds();
@@ -116,17 +119,29 @@ static int begin(struct peer *p)
 
 int connect_start(struct peer *p)
 {
-	int err = begin(p);
+	int err = p->ep->calls < CALLS ? begin(p) : -FI_EAGAIN;
 
-	if (!err)
-		say_hello(p, HELLO);
-	return err;
+	if (err)
+		return err;
+	p->calling = true;
+	p->ep->calls++;
+	say_hello(p, HELLO);
+	return 0;
+}
+
+void connect_called(struct peer *p)
+{
+	p->ep->calls -= p->calling;
+	p->calling = false;
 }
 
 /* ---- Datagrams in ---- */
 
-/* A hello's sender replaces its older incarnations. False: the sender itself is an older one. */
-static bool latest(struct endpoint *ep, uint64_t incarnation, const struct inlay_connect_record *place)
+/*
+ * A hello's sender replaces its older incarnations. False: the sender itself is an older one. A stranger, who may
+ * have made up its time, gives way to a peer that the address vector has.
+ */
+static bool latest(struct endpoint *ep, uint64_t incarnation, const struct inlay_connect_record *place, bool listed)
 {
 	struct peer *p;
 
@@ -134,7 +149,7 @@ static bool latest(struct endpoint *ep, uint64_t incarnation, const struct inlay
 		if (p->name.incarnation == incarnation || p->place.qpn != place->qpn || p->place.lid != place->lid ||
 		    memcmp(p->place.gid, place->gid, sizeof(place->gid)))
 			continue;
-		if (p->name.incarnation > incarnation)
+		if (p->name.incarnation > incarnation && (p->listed || !listed))
 			return false;
 		peer_fail(p, FI_ECONNRESET, 0);
 	}
@@ -190,18 +205,28 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 		say_hello(p, HELLO);
 }
 
-void connect_arrived(struct endpoint *ep, const void *data, size_t len)
+/* Whether the device says the same of where a datagram came from as the datagram does. */
+static bool is_from(const struct inlay_connect_record *from, const uint8_t *grh, struct inlay_sender sender)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, 0xff}; /* IPv4 */
+
+	return sender.qpn == from->qpn &&
+	       (!sender.has_grh ? sender.slid == from->lid :
+		memcmp(from->gid, mapped, sizeof(mapped)) ? !memcmp(grh + 8, from->gid, sizeof(from->gid)) :
+							    !memcmp(grh + 32, from->gid + sizeof(mapped), 4));
+}
+
+void connect_arrived(struct endpoint *ep, const uint8_t *datagram, struct inlay_sender sender)
 {
 	struct inlay_connect_record from;
 	struct hello in, out;
 	struct inlay_av av;
+	fi_addr_t addr;
 	struct peer *p;
 
-	if (len != sizeof(in))
-		return;
-	memcpy(&in, data, sizeof(in));
+	memcpy(&in, datagram + INLAY_GRH, sizeof(in));
 	if (in.magic != MAGIC || inlay_connect_unpack(&from, in.from.record, sizeof(in.from.record), NULL) ||
-	    from.type != IBV_QPT_UD || !in.from.incarnation)
+	    from.type != IBV_QPT_UD || !in.from.incarnation || !is_from(&from, datagram, sender))
 		return;
 	if (in.to != ep->name.incarnation) { /* an earlier endpoint on this QP number: say which one there is now */
 		memset(&out, 0, sizeof(out));
@@ -209,9 +234,10 @@ void connect_arrived(struct endpoint *ep, const void *data, size_t len)
 			say(ep, &av, &out, REFUSED, in.from.incarnation);
 		return;
 	}
-	if (!latest(ep, in.from.incarnation, &from) || in.kind == REFUSED)
+	addr = av_find(ep->av, &in.from);
+	if (!latest(ep, in.from.incarnation, &from, addr != FI_ADDR_NOTAVAIL) || in.kind == REFUSED)
 		return;
-	p = peer_of_name(ep, &in.from, av_find(ep->av, &in.from));
+	p = peer_of_name(ep, &in.from, addr);
 	if (!p)
 		return;
 	if (in.kind == HELLO)
@@ -249,6 +275,7 @@ void connect_step(struct endpoint *ep)
 			peer_fail(p, FI_ETIMEDOUT, 0);
 		} else if (p->state == PEER_CONNECTING && now >= p->hello_at) {
 			say_hello(p, HELLO);
+			connect_called(p);
 			p->tries += p->tries < HELLO_TRIES;
 			p->hello_at = now + p->tries * HELLO_MS;
 		} else if (p->state == PEER_READY && settings.keepalive_ms && now >= p->probe_at) {

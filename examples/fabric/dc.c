@@ -4,7 +4,7 @@
  * send, and a few initiators, whatever the number of peers.
  *
  *   peer.c, connect.c    a hello carries target, key and a number; from then on a peer is an address vector
- *   dc_borrow            a send to a peer takes an initiator from a peer that has nothing in flight
+ *   peer_borrow          a send to a peer takes an initiator from a peer that has nothing in flight
  *   dc_source            each message carries, as immediate, the number that the receiver assigned to the sender
  *
  * A peer keeps its initiator until everything posted to it has completed; hence every WQE is signaled. So an error
@@ -69,54 +69,17 @@ int dc_initiator(struct endpoint *ep, struct ibv_qp **qp, struct inlay_sq *sq, c
 	return err ? err : inlay_connect_dc(NULL, *qp, 0, &ep->attr, why);
 }
 
-/* ---- Initiators ---- */
-
-/* p takes the initiator of a peer that has nothing in flight. */
-static void take(struct peer *p, struct peer *from)
+void dc_take(struct peer *p, struct peer *from)
 {
 	struct inlay_qpn_table *table = &p->ep->qpns;
 
 	p->qp = from->qp;
 	p->sq = from->sq;
-	p->slots = from->slots;
-	p->mask = from->mask;
 	p->fence = inlay_sq_index(&p->sq) - 1;
 	from->qp = NULL;
-	from->slots = NULL;
 	memset(&from->sq, 0, sizeof(from->sq));
 	inlay_qpn_table_remove(table, p->qp->qp_num);
 	(void)!inlay_qpn_table_add(table, p->qp->qp_num, p); /* in the place that it had */
-}
-
-int dc_borrow(struct peer *p)
-{
-	struct endpoint *ep = p->ep;
-	struct peer **at;
-	uint32_t i;
-
-	for (i = 0; i < INITIATORS; i++) {
-		at = &ep->initiators[ep->turn++ % INITIATORS]; /* the one that was taken longest ago comes first */
-		if (!*at) {
-			if (peer_pair(p))
-				continue;
-		} else if (!inlay_sq_pending(&(*at)->sq) && (*at)->state != PEER_FAILING) {
-			take(p, *at);
-		} else {
-			continue;
-		}
-		*at = p;
-		return 0;
-	}
-	return -FI_EAGAIN;
-}
-
-void dc_lost(struct peer *p)
-{
-	uint32_t i;
-
-	for (i = 0; i < INITIATORS; i++)
-		if (p->ep->initiators[i] == p)
-			p->ep->initiators[i] = NULL;
 }
 
 /* ---- Numbers that name the sender ---- */

@@ -33,11 +33,12 @@ int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32
 	*qp = ibv_create_qp(ep->domain->uar.pd, &init);
 	if (!*qp)
 		return inlay_refuse_(-errno, why, "no queue pair");
-	err = inlay_sq_from_qp(sq, *qp, &ep->domain->uar, &ep->cq, why);
+	/* CQEs of connections are reserved for those that hold slots. */
+	err = inlay_sq_from_qp(sq, *qp, &ep->domain->uar, type == IBV_QPT_RC ? NULL : &ep->cq, why);
 	return err ? err : inlay_connect_local(here, *qp, &ep->attr, why);
 }
 
-/* The CQ, sized for the number of connections in the settings, and the shared receive queue. */
+/* The CQ, sized for the peers that may be sent to at a time, and the shared receive queue. */
 static int make_queues(struct endpoint *ep, const char **why)
 {
 	struct ibv_context *context = ep->domain->context;
@@ -72,7 +73,6 @@ static int make_queues(struct endpoint *ep, const char **why)
 
 static int enable(struct endpoint *ep)
 {
-	const uint32_t pages = (uint32_t)settings.peers / 4096 + 8; /* QP numbers are near each other */
 	const char *why = "no memory";
 	int err;
 
@@ -87,12 +87,11 @@ static int enable(struct endpoint *ep)
 	ep->attr.sl = (uint8_t)settings.sl;
 	ep->attr.traffic_class = (uint8_t)settings.traffic_class;
 	ep->attr.timeout = (uint8_t)settings.timeout;
-	ep->qpn_memory = malloc(pages * INLAY_QPN_PAGE);
-	err = ep->qpn_memory ? match_init(ep) : -FI_ENOMEM;
-	if (!err) {
-		inlay_qpn_table_init(&ep->qpns, ep->qpn_memory, pages * INLAY_QPN_PAGE);
+	inlay_qpn_table_init(&ep->qpns, NULL, 0);
+	ep->holders = (struct peer **)calloc(settings.dc ? INITIATORS : (size_t)settings.peers, sizeof(*ep->holders));
+	err = ep->holders ? match_init(ep) : -FI_ENOMEM;
+	if (!err)
 		err = make_queues(ep, &why);
-	}
 	if (!err)
 		err = pair_make(ep, IBV_QPT_UD, UD_RING / 4, HELLO_SIZE, &ep->ud_qp, &ep->ud, &ep->here, &why);
 	if (!err)

@@ -55,7 +55,7 @@
 	X(int, window, 4, 1, 16, "pieces of a long message under way at a time") \
 	X(int, receives, 1024, 16, 32767, "entries of the shared receive queue") \
 	X(int, tag_offload, 0, 0, 16383, "long tagged receives on the device's list, if it matches tags; 0: none") \
-	X(int, peers, 1000, 1, 16384, "connections of an endpoint") \
+	X(int, peers, 1000, 1, 16384, "peers that may be sent to at a time, and strangers that may connect") \
 	X(int, port, 1, 1, 255, "port of the device") \
 	X(int, gid_index, -1, -1, 255, "GID of the port; -1: the best") \
 	X(int, sl, 0, 0, 15, "service level, on RoCE the priority") \
@@ -343,8 +343,8 @@ enum peer_state {
 
 struct peer {
 	struct inlay_sq sq;
-	struct slot *slots;
-	uint32_t mask;            /* of slots */
+	struct slot *slots;       /* NULL: nothing is posted, and peer_begin comes first */
+	struct peer **holder;     /* that has it; NULL */
 	uint8_t state;
 	uint8_t able;             /* its enum able */
 	bool seen;                /* our queue pair is in RTS */
@@ -353,6 +353,8 @@ struct peer {
 	bool forgotten;           /* FAILING: to be IDLE after it */
 	bool listed;              /* the address vector has it, or had it once; else it is a stranger */
 	bool named;               /* while strangers are forgotten: memory names it */
+	bool guest;               /* a stranger that is CONNECTING, READY or FAILING */
+	bool calling;             /* its first hello was said just now */
 	uint8_t syndrome;         /* why it failed, if the device knows */
 	uint16_t err;             /* why it failed */
 	fi_addr_t addr;           /* FI_ADDR_NOTAVAIL: not in the address vector */
@@ -372,7 +374,7 @@ struct peer {
 	uint64_t tag_bits, tag_source; /* those that it matches, and those that say that we are the sender */
 	struct buf *content;      /* came ahead of its stand-in */
 
-	/* settings.dc: qp, sq and slots are those of a borrowed initiator, or NULL and empty */
+	/* settings.dc: qp and sq are those of a borrowed initiator, or NULL and empty */
 	struct inlay_av target;
 	uint32_t index;           /* in by_index */
 	uint32_t number_be;       /* what it knows us by */
@@ -424,9 +426,9 @@ struct endpoint {
 	struct ibv_srq *ibsrq, *rc_srq; /* of the datagrams, and of the connections: the same, or the offload's */
 	struct offload *offload;  /* NULL: the device matches nothing */
 	struct ibv_qp *ud_qp;
-	struct ibv_qp *dct;       /* settings.dc. Of that are also: */
-	struct peer *initiators[INITIATORS]; /* the peer that holds each; NULL: not made yet */
+	struct peer **holders;    /* peers with slots, room in the CQ, and over DC an initiator; NULL: nobody's yet */
 	uint32_t turn;            /* which of them comes next */
+	struct ibv_qp *dct;       /* settings.dc. Of that are also: */
 	struct peer **by_index;
 	uint32_t peer_count;
 	struct inlay_connect_attr attr;
@@ -434,7 +436,6 @@ struct endpoint {
 	struct name name;
 	void *match_memory;
 	uint32_t match_entries;
-	void *qpn_memory;
 	struct peer **by_addr;    /* by fi_addr_t, if it was asked for */
 	struct peer *peers, *unused; /* unused: strangers that were forgotten */
 	struct peer *looking;     /* connect_step's next; NULL: the first */
@@ -442,7 +443,7 @@ struct endpoint {
 	uint64_t seed;            /* secret */
 	uint64_t next_source;
 	uint32_t unsettled;       /* peers that are CONNECTING or FAILING */
-	uint32_t pairs;           /* queue pairs of connections */
+	uint32_t guests, calls;   /* such peers */
 	uint32_t polls, pause;    /* of progress; between two looks at the time */
 	uint64_t now;             /* milliseconds, as of the last look */
 	struct op *waiting_head, **waiting_tail; /* reads and FINs that found no room */
@@ -680,6 +681,7 @@ struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32
 
 int peer_open(struct peer *p);   /* a new connection: its queue pair, in INIT. 0 or a negative errno */
 int peer_pair(struct peer *p);   /* gives it a queue pair, or an initiator. 0 or a negative errno */
+int peer_borrow(struct peer *p); /* what a post needs. 0 or -FI_EAGAIN */
 void peer_ready(struct peer *p); /* it can be sent to from now on */
 void peer_fail(struct peer *p, int err, uint8_t syndrome); /* everything under way fails with err, a positive errno */
 void peer_flushed(struct peer *p); /* a completion has come in of one that is failing */
@@ -702,8 +704,7 @@ void op_drop(struct endpoint *ep, struct op *op);
 
 int dc_target(struct endpoint *ep, const char **why);
 int dc_initiator(struct endpoint *ep, struct ibv_qp **qp, struct inlay_sq *sq, const char **why);
-int dc_borrow(struct peer *p); /* an initiator. 0 or -FI_EAGAIN */
-void dc_lost(struct peer *p);  /* its initiator */
+void dc_take(struct peer *p, struct peer *from); /* an initiator that has nothing in flight */
 int dc_register(struct peer *p); /* in by_index, once. 0 or a negative errno */
 struct peer *dc_source(struct endpoint *ep, const struct mlx5_cqe64 *cqe); /* whose message it is, or NULL */
 void dc_tell(const struct peer *p, uint8_t *record); /* what it must know of us, for a hello */
@@ -715,10 +716,10 @@ INLAY_ALWAYS bool peer_open_to(const struct peer *p)
 	return p->state == PEER_READY || (p->state == PEER_CONNECTING && p->seen);
 }
 
-/* Call before a post, except to peers in `ready`: the peer may need an initiator. 0 or -FI_EAGAIN. */
+/* Call before a post, except to peers in `ready`. 0 or -FI_EAGAIN. */
 INLAY_ALWAYS int peer_begin(struct peer *p)
 {
-	return INLAY_UNLIKELY(settings.dc) && !p->qp ? dc_borrow(p) : 0;
+	return INLAY_UNLIKELY(!p->slots) ? peer_borrow(p) : 0;
 }
 
 /* Posts, as inlay_post_*, for an operation that has begun. */
@@ -750,7 +751,7 @@ INLAY_ALWAYS int peer_read(struct peer *p, uint64_t remote, uint32_t key, const 
 /* The slot of the next WQE. */
 INLAY_ALWAYS struct slot *peer_slot(const struct peer *p)
 {
-	return &p->slots[inlay_sq_index(&p->sq) & p->mask];
+	return &p->slots[inlay_sq_index(&p->sq) % PEER_RING];
 }
 
 /* INLAY_SIGNALED for one in 32 WQEs that need no completion, so that their credit comes back. */
@@ -759,8 +760,9 @@ INLAY_ALWAYS uint32_t peer_signal(const struct peer *p, uint32_t bbs)
 	return (inlay_sq_index(&p->sq) & 31) + bbs > 31 ? INLAY_SIGNALED : 0;
 }
 
-int connect_start(struct peer *p); /* says hello. 0 or a negative errno */
-void connect_arrived(struct endpoint *ep, const void *datagram, size_t len);
+int connect_start(struct peer *p); /* says hello. 0; -FI_EAGAIN: to too many at a time; another negative errno */
+void connect_called(struct peer *p); /* it has answered, or is late */
+void connect_arrived(struct endpoint *ep, const uint8_t *datagram, struct inlay_sender sender);
 void connect_step(struct endpoint *ep); /* says hello again, probes idle connections, gives up */
 void connect_probe(struct peer *p); /* its completion says that all before is over */
 void connect_bye(struct endpoint *ep);

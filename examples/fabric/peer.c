@@ -80,7 +80,7 @@ struct peer *peer_of_name(struct endpoint *ep, const struct name *name, fi_addr_
 	if (p) {
 		ep->unused = p->next;
 		was = *p;
-	} else if (ep->directed && ep->next_source >> ep->source_bits) {
+	} else if (ep->directed && ep->next_source >> (ep->source_bits - (addr == FI_ADDR_NOTAVAIL))) {
 		WARN(FI_LOG_AV, "more peers than fit %u bits of tag\n", ep->source_bits);
 		return NULL;
 	} else {
@@ -130,7 +130,8 @@ static void make_ready(struct peer *p)
 {
 	struct endpoint *ep = p->ep;
 
-	if (!settings.dc && !p->by_nic && p->addr < ep->addrs && ep->by_addr[p->addr] == p)
+	if (p->slots && p->state == PEER_READY && !settings.dc && !p->by_nic && p->addr < ep->addrs &&
+	    ep->by_addr[p->addr] == p)
 		ep->ready[p->addr] = p;
 }
 
@@ -146,8 +147,7 @@ struct peer *peer_of(struct endpoint *ep, fi_addr_t addr)
 	if (!p)
 		return NULL;
 	ep->by_addr[addr] = p;
-	if (p->state == PEER_READY)
-		make_ready(p);
+	make_ready(p);
 	return p;
 }
 
@@ -159,6 +159,8 @@ void peer_named(struct endpoint *ep, fi_addr_t addr, const struct inlay_connect_
 		return;
 	p->addr = addr;
 	p->listed = true;
+	ep->guests -= p->guest;
+	p->guest = false;
 	peer_of(ep, addr);
 }
 
@@ -178,16 +180,22 @@ void peer_forget(struct endpoint *ep, fi_addr_t addr)
 		p->state = PEER_IDLE;
 }
 
+/* Posts at most one probe, so that all that was posted will be known to be over. */
+static void settle(struct peer *p)
+{
+	if (!inlay_sq_pending(&p->sq) || p->fence == inlay_sq_index(&p->sq))
+		return;
+	connect_probe(p);
+	p->fence = inlay_sq_index(&p->sq);
+}
+
 /* Whether an operation to a peer is unfinished, or not known to be finished. */
 static bool busy(struct peer *p)
 {
 	struct op *op;
 	uint32_t n;
 
-	if (inlay_sq_pending(&p->sq) && p->fence != inlay_sq_index(&p->sq)) {
-		connect_probe(p);
-		p->fence = inlay_sq_index(&p->sq);
-	}
+	settle(p);
 	for (n = 0; (op = op_at(p->ep, n)); n++)
 		if (op->kind >= OP_SEND && op->peer == p)
 			return true;
@@ -214,6 +222,46 @@ out:
 	return NULL;
 }
 
+/*
+ * What a post needs is there for FI_INLAY_PEERS peers, or INITIATORS, at a time. Another takes it from one that has
+ * nothing in flight; the one that was given it longest ago comes first.
+ */
+APART int peer_borrow(struct peer *p)
+{
+	struct endpoint *ep = p->ep;
+	const uint32_t n = settings.dc ? INITIATORS : (uint32_t)settings.peers;
+	struct peer **at, *from;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		at = &ep->holders[ep->turn++ % n];
+		from = *at;
+		if (from && (inlay_sq_pending(&from->sq) || from->state == PEER_FAILING))
+			continue;
+		if (!from) {
+			p->slots = (struct slot *)calloc(PEER_RING, sizeof(*p->slots));
+			if (!p->slots || (settings.dc && peer_pair(p)))
+				continue;
+		} else {
+			p->slots = from->slots;
+			from->slots = NULL;
+			from->holder = NULL;
+			if (from->addr < ep->addrs)
+				ep->ready[from->addr] = NULL;
+			if (settings.dc)
+				dc_take(p, from);
+		}
+		*at = p;
+		p->holder = at;
+		make_ready(p);
+		return 0;
+	}
+	from = ep->holders[ep->turn++ % n];
+	if (from && !settings.dc)
+		settle(from);
+	return -FI_EAGAIN;
+}
+
 /* ---- Connections ---- */
 
 /* Closes a connection, even a half-made one. */
@@ -226,9 +274,6 @@ static void peer_close(struct peer *p)
 		qpn = p->qp->qp_num;
 		ibv_destroy_qp(p->qp);
 		p->qp = NULL;
-		ep->pairs--;
-		if (settings.dc)
-			dc_lost(p);
 		inlay_cq_clean(&ep->cq, qpn, ep->offload ? offload_gone : inlay_srq_gone,
 			       ep->offload ? (void *)ep : &ep->srq);
 		inlay_sq_fini(&p->sq);
@@ -236,11 +281,16 @@ static void peer_close(struct peer *p)
 	}
 	free(p->slots);
 	p->slots = NULL;
+	if (p->holder)
+		*p->holder = NULL;
+	p->holder = NULL;
 	if (p->content)
 		unkeep(ep, p->content);
 	p->content = NULL;
 	if (p->state == PEER_FAILING) {
 		ep->unsettled--;
+		ep->guests -= p->guest;
+		p->guest = false;
 		p->state = p->forgotten ? PEER_IDLE : PEER_FAILED;
 	}
 	p->forgotten = false;
@@ -249,21 +299,21 @@ static void peer_close(struct peer *p)
 int peer_pair(struct peer *p)
 {
 	struct endpoint *ep = p->ep;
-	const char *why = "more connections than FI_INLAY_PEERS";
-	int err = -ENOSPC;
+	const char *why;
+	void *page;
+	int err;
 
-	if (settings.dc || ep->pairs < (uint32_t)settings.peers) {
-		/* PEER_RING / 8 makes a ring of PEER_RING: inlay_send_cqes() */
-		err = settings.dc ? dc_initiator(ep, &p->qp, &p->sq, &why) :
-		      pair_make(ep, IBV_QPT_RC, PEER_RING / 8, INLINE_BYTES, &p->qp, &p->sq, &p->here, &why);
-		ep->pairs += p->qp != NULL;
-		inlay_sq_set_atomics(&p->sq, ep->domain->atomics.sizes);
-	}
+	/* PEER_RING / 8 makes a ring of PEER_RING: inlay_send_cqes() */
+	err = settings.dc ? dc_initiator(ep, &p->qp, &p->sq, &why) :
+	      pair_make(ep, IBV_QPT_RC, PEER_RING / 8, INLINE_BYTES, &p->qp, &p->sq, &p->here, &why);
 	if (!err) {
 		why = "no memory for a connection";
-		p->mask = inlay_sq_size(&p->sq) - 1;
-		p->slots = (struct slot *)calloc(p->mask + 1, sizeof(*p->slots));
-		err = p->slots ? inlay_qpn_table_add(&ep->qpns, p->qp->qp_num, p) : -FI_ENOMEM;
+		inlay_sq_set_atomics(&p->sq, ep->domain->atomics.sizes);
+		err = inlay_qpn_table_add(&ep->qpns, p->qp->qp_num, p);
+	}
+	if (err == -ENOBUFS && (page = malloc(INLAY_QPN_PAGE))) {
+		inlay_qpn_table_grow(&ep->qpns, page, INLAY_QPN_PAGE);
+		err = inlay_qpn_table_add(&ep->qpns, p->qp->qp_num, p);
 	}
 	if (err) {
 		WARN(FI_LOG_EP_CTRL, "%s: %s\n", why, fi_strerror(-err));
@@ -291,6 +341,7 @@ void peer_ready(struct peer *p)
 	p->state = PEER_READY;
 	p->probe_at = p->ep->now + (uint64_t)settings.keepalive_ms;
 	p->ep->unsettled--;
+	connect_called(p);
 	make_ready(p);
 }
 
@@ -309,6 +360,7 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 		syndrome ? inlay_syndrome_text(syndrome) : "no error of the device's");
 	ep->unsettled += p->state != PEER_CONNECTING;
 	p->state = PEER_FAILING;
+	connect_called(p);
 	p->err = (uint16_t)err;
 	p->syndrome = syndrome;
 	if (p->addr < ep->addrs)
@@ -332,12 +384,14 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 
 void peer_flushed(struct peer *p)
 {
-	struct slot *slot = peer_slot(p);
-
-	/* A NOP that can only be flushed, so that its completion is the last. */
-	if (p->drained && !p->flushed && !inlay_post(&p->sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED)) {
-		slot->kind = SLOT_NONE;
-		inlay_sq_ring(&p->sq);
+	/* A NOP that can only be flushed, so that its completion is the last. Without room for it messages may be lost. */
+	if (p->drained && !p->flushed) {
+		if (!peer_begin(p)) {
+			peer_slot(p)->kind = SLOT_NONE;
+			if (inlay_post(&p->sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED))
+				return;
+			inlay_sq_ring(&p->sq);
+		}
 		p->flushed = true;
 	}
 	if (p->flushed && !inlay_sq_pending(&p->sq))
@@ -364,6 +418,7 @@ void peer_events(struct endpoint *ep)
 void peer_free_all(struct endpoint *ep)
 {
 	struct peer *p;
+	void *page;
 
 	while ((p = ep->peers ? ep->peers : ep->unused)) {
 		*(ep->peers ? &ep->peers : &ep->unused) = p->next;
@@ -371,7 +426,9 @@ void peer_free_all(struct endpoint *ep)
 		free(p);
 	}
 	free(ep->ready);
-	free(ep->qpn_memory);
+	free(ep->holders);
+	while ((page = inlay_qpn_table_shrink(&ep->qpns)))
+		free(page);
 	free(ep->by_index);
 }
 

@@ -44,16 +44,16 @@ APART void progress_replace(struct endpoint *ep, struct inlay_srq *srq, const st
 static APART void datagram(struct endpoint *ep, const struct mlx5_cqe64 *cqe, const struct buf *b)
 {
 	uint32_t bytes = inlay_cqe_byte_count(cqe);
-	uint8_t data[HELLO_SIZE];
-	bool ours = !inlay_cqe_is_scattered(cqe) && bytes == INLAY_GRH + sizeof(data) &&
-		    inlay_cqe_qpn(cqe) == ep->ud_qp->qp_num;
+	struct inlay_sender from = inlay_cqe_sender(cqe);
+	uint8_t data[INLAY_GRH + HELLO_SIZE];
+	bool ours = !inlay_cqe_is_scattered(cqe) && bytes == sizeof(data) && inlay_cqe_qpn(cqe) == ep->ud_qp->qp_num;
 
 	if (ours)
-		memcpy(data, b->data + INLAY_GRH, sizeof(data));
+		memcpy(data, b->data, sizeof(data));
 	inlay_srq_recycle(&ep->srq, cqe);
 	inlay_cq_advance_quiet(&ep->cq, 1);
 	if (ours)
-		connect_arrived(ep, data, sizeof(data));
+		connect_arrived(ep, data, from);
 }
 
 /*
@@ -237,7 +237,7 @@ static void ended(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 		else if (ep->offload)
 			offload_listed(ep, NULL, cqe);
 	} else if (INLAY_LIKELY(inlay_sq_release(&p->sq, cqe) >= 0)) {
-		at = &p->slots[inlay_cqe_wqe_counter(cqe) & p->mask];
+		at = &p->slots[inlay_cqe_wqe_counter(cqe) % PEER_RING];
 		slot = *at;
 		*at = none;
 	}

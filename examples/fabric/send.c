@@ -237,7 +237,7 @@ static ssize_t send_any(struct endpoint *ep, const struct send *s)
 	p = peer_for(ep, s->dest, s->context, done, s->flags, &err);
 	if (!p)
 		return err;
-	if ((at_once && cq_room(ep->tx_cq, 1)) || (p->by_nic && inlay_sq_room(&p->sq) < OFFLOAD_ROOM))
+	if ((at_once && cq_room(ep->tx_cq, 1)) || (p->by_nic && (peer_begin(p) || inlay_sq_room(&p->sq) < OFFLOAD_ROOM)))
 		return -FI_EAGAIN;
 	if (len > settings.eager || (s->flags & (FI_MATCH_COMPLETE | FI_INJECT)) == FI_MATCH_COMPLETE)
 		return send_rendezvous(ep, p, s, done);

@@ -14,6 +14,7 @@
 #define LARGE (256u << 10)
 #define UNEXPECTED 250 /* more than there are bounce buffers at first, by less than FI_INLAY_RECEIVES */
 #define REGIONS 8 /* FI_INLAY_CACHE_REGIONS: the least */
+#define PEERS 4 /* FI_INLAY_PEERS */
 
 static uint8_t out[LARGE], in[64][LARGE];
 static int here, there, contexts[MANY];
@@ -223,28 +224,95 @@ static void test_unread(UNUSED void **state)
 	pair_close();
 }
 
-/* As many connections as the settings say, and no more: who is too many is told. */
-static void test_peers(UNUSED void **state)
+static struct side hub, spoke[2 * PEERS];
+
+static void hub_open(void)
 {
-	static struct side hub, spoke[5];
-	fi_addr_t to[5];
-	int i;
+	uint32_t i;
 
 	side_open(&hub, info_for(hints_for(CAPS | FI_TAGGED)), 0);
-	for (i = 0; i < 5; i++) {
+	for (i = 0; i < ARRAY(spoke); i++) {
 		side_open(&spoke[i], info_for(hints_for(CAPS | FI_TAGGED)), 0);
-		to[i] = insert(&hub, spoke[i].name);
 		insert(&spoke[i], hub.name);
 	}
-	for (i = 0; i < 4; i++)
-		ping(&hub, to[i], &spoke[i], 0);
-	must(fi_tsend(hub.ep, out, 8, NULL, to[4], 1, &here));
-	bad(&hub, &here, FI_ENOSPC);
-	assert_int_equal(fi_tinject(hub.ep, out, 8, to[4], 1), -FI_ENOSPC);
-	ping(&hub, to[2], &spoke[2], 0); /* the others go on */
-	for (i = 0; i < 5; i++)
-		side_close(&spoke[i]);
+}
+
+static void hub_close(uint32_t first)
+{
+	for (; first < ARRAY(spoke); first++)
+		side_close(&spoke[first]);
 	side_close(&hub);
+}
+
+/*
+ * More peers than may be sent to at a time: all are reached. While as many as may be take no messages, another one waits, and
+ * nothing is lost.
+ */
+static void test_peers(UNUSED void **state)
+{
+	uint32_t i, k, refused, sent[PEERS], all = 0;
+	fi_addr_t to[ARRAY(spoke)];
+	ssize_t r;
+
+	hub_open();
+	for (i = 0; i < ARRAY(spoke); i++)
+		to[i] = insert(&hub, spoke[i].name);
+	for (k = 0; k < 3; k++)
+		for (i = 0; i < ARRAY(spoke); i++)
+			ping(&hub, to[i], &spoke[i], 0);
+	for (i = 0; i < PEERS; i++) {
+		looks(&spoke[i], false);
+		for (sent[i] = refused = 0; refused < 3; refused += r != 0) {
+			r = fi_tsend(hub.ep, &sent[i], sizeof(sent[i]), NULL, to[i], 2, &here);
+			assert_true(!r || r == -FI_EAGAIN);
+			sent[i] += !r;
+			for (k = 0; r && k < 50; k++)
+				poll_all();
+		}
+		all += sent[i];
+	}
+	assert_int_equal(fi_tsend(hub.ep, out, 8, NULL, to[PEERS], 2, &there), -FI_EAGAIN);
+	for (i = 0; i < PEERS; i++) {
+		looks(&spoke[i], true);
+		for (k = 0; k < sent[i]; k++) {
+			must(fi_trecv(spoke[i].ep, in[0], 8, NULL, 0, 2, 0, &there));
+			good(&spoke[i], &there);
+			assert_memory_equal(in[0], &k, sizeof(k));
+		}
+	}
+	while (all--)
+		good(&hub, &here);
+	ping(&hub, to[PEERS], &spoke[PEERS], 0);
+	hub_close(0);
+}
+
+/* It is not reached, however often it asks. */
+static void waits(struct side *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < 500; i++, poll_all())
+		assert_int_equal(fi_tinject(s->ep, out, 8, 0, PING), -FI_EAGAIN);
+}
+
+/* Strangers connect until there are as many as the settings say; whom the address vector has is no stranger. */
+static void test_strangers(UNUSED void **state)
+{
+	uint32_t i;
+
+	hub_open();
+	for (i = 0; i < PEERS; i++)
+		through(&spoke[i], 0, &hub, FI_ADDR_UNSPEC);
+	waits(&spoke[PEERS]);
+	insert(&hub, spoke[PEERS].name);
+	through(&spoke[PEERS], 0, &hub, 0);
+	waits(&spoke[PEERS + 1]);
+	side_close(&spoke[0]);
+	through(&spoke[PEERS + 1], 0, &hub, FI_ADDR_UNSPEC);
+	waits(&spoke[PEERS + 2]);
+	insert(&hub, spoke[1].name);
+	through(&spoke[PEERS + 2], 0, &hub, FI_ADDR_UNSPEC);
+	hub_close(1);
 }
 
 /* ---- Set-up that fails ---- */
@@ -721,7 +789,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_full_ring), T(test_refused), T(test_readerr), T(test_many_large), T(test_fork),
-		T(test_no_memory), T(test_unread), T(test_peers), T(test_setup_fails), T(test_registration_fails),
+		T(test_no_memory), T(test_unread), T(test_peers), T(test_strangers), T(test_setup_fails), T(test_registration_fails),
 		T(test_corrupt), T(test_info), T(test_addresses_asked), T(test_nic), T(test_tx_size), T(test_rx_size),
 		T(test_sizes), T(test_tag_format), T(test_wide_tags), T(test_addresses), T(test_missing),
 	};

@@ -10,6 +10,7 @@
 #define RECEIVES 16 /* of an endpoint: the least */
 #define INCARNATION 40 /* its place in a name */
 #define OTHERS 12
+#define NOBODIES 40 /* more than hellos are said at a time, and than peers whose time is looked at */
 
 static uint8_t out[LONG], in[LONG];
 static int here, there, msg, large;
@@ -166,6 +167,24 @@ static void test_younger(UNUSED void **state)
 {
 	pair_open(CAPS, 0);
 	assert_int_equal(failure(&pair.a, insert_incarnation(1000)), FI_ETIMEDOUT);
+	pair_close();
+}
+
+/* Many who do not answer do not keep us from one who does. */
+static void test_nobody(UNUSED void **state)
+{
+	fi_addr_t to[NOBODIES];
+	int i;
+
+	pair_open(CAPS, 0);
+	for (i = 0; i < NOBODIES; i++) {
+		to[i] = insert_incarnation(1000 + i);
+		fi_tsend(pair.a.ep, out, 8, NULL, to[i], 1, &here);
+	}
+	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+	for (i = 0; i < NOBODIES; i++)
+		assert_int_equal(failure(&pair.a, to[i]), FI_ETIMEDOUT);
+	ping(&pair.b, pair.to_a, &pair.a, pair.to_b);
 	pair_close();
 }
 
@@ -443,7 +462,7 @@ int main(int argc, char **argv)
 		T(test_faults), T(test_settings),
 	};
 	const struct CMUnitTest hasty[] = {
-		T(test_never), T(test_younger),
+		T(test_never), T(test_younger), T(test_nobody),
 	};
 
 	(void)argv;

@@ -398,13 +398,65 @@ static void test_names(UNUSED void **state)
 	stranger_close();
 }
 
+/* It speaks in another's name: nothing comes of that. */
+static void test_forged(UNUSED void **state)
+{
+	static struct side other;
+	static const struct {
+		uint8_t kind;
+		uint32_t attempt;
+		int later;         /* of its incarnation */
+	} rows[] = {{HELLO, 1, 1}, {HELLO, 100, 0}, {BYE, 100, 0}, {BYE, 1, 1}, {REFUSED, 1, 1}};
+	uint8_t blob[INLAY_CONNECT_SIZE];
+	fi_addr_t to_other, to_side;
+	struct hello h;
+	size_t r;
+	int i;
+
+	stranger_open();
+	connection(blob);
+	side_open(&other, info_for(hints_for(FI_TAGGED)), 0);
+	to_other = insert(&side, other.name);
+	to_side = insert(&other, side.name);
+	ping(&side, to_other, &other, to_side);
+	for (r = 0; r < ARRAY(rows); r++) {
+		h = hello_of(rows[r].attempt, over_dc() ? OVER_DC : 0, 0, blob);
+		h.kind = rows[r].kind;
+		memcpy(h.record_of_name, other.name, INLAY_CONNECT_SIZE);
+		memcpy(&h.incarnation, other.name + INLAY_CONNECT_SIZE, sizeof(h.incarnation));
+		h.incarnation += (uint64_t)rows[r].later;
+		say(&h);
+		for (i = 0; i < 3; i++)
+			ping(&side, to_other, &other, to_side);
+	}
+	side_close(&other);
+	stranger_close();
+}
+
+/* It has said that it is of times to come, and another comes to its place, whom the side knows. */
+static void test_later(UNUSED void **state)
+{
+	const uint8_t dc = over_dc() ? OVER_DC : 0;
+	uint8_t blob[INLAY_CONNECT_SIZE];
+	struct hello h;
+
+	stranger_open();
+	connection(blob);
+	h = hello_of(1, dc, 0, blob);
+	learns(&h);
+	h.incarnation = UINT64_MAX;
+	say(&h);
+	greet(1, dc, 0, blob);
+	stranger_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest rc[] = {
-		T(test_kinds), T(test_no_way), T(test_names),
+		T(test_kinds), T(test_no_way), T(test_names), T(test_forged), T(test_later),
 	};
 	const struct CMUnitTest dc[] = {
-		T(test_late), T(test_by_nic), T(test_no_way), T(test_names),
+		T(test_late), T(test_by_nic), T(test_no_way), T(test_names), T(test_forged), T(test_later),
 	};
 
 	use_provider();

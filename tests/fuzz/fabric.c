@@ -340,7 +340,7 @@ void fi_log(UNUSED const struct fi_provider *p, UNUSED enum fi_log_level level, 
 
 /* ---- What the device does ---- */
 
-/* A message, from the GRH on if it is a datagram; into the completion if it is short. No receive: nothing comes. */
+/* A message, from the GRH on if it is a datagram from QP number imm; into the completion if it is short. No receive: nothing comes. */
 static void fabric_arrive(struct endpoint *ep, struct fabric_qp *q, const uint8_t *msg, uint32_t n, uint32_t imm)
 {
 	struct fabric_srq *s = (struct fabric_srq *)(void *)q->qp.srq;
@@ -363,6 +363,8 @@ static void fabric_arrive(struct endpoint *ep, struct fabric_qp *q, const uint8_
 	}
 	cqe = fuzz_cqe(&nic.done, q->qp.qp_num, opcode, n, entry);
 	cqe->imm_inval_pkey = inlay_to_be32(imm);
+	if (q->qp.qp_type == IBV_QPT_UD)
+		cqe->flags_rqpn = inlay_to_be32(1u << 28 | (imm & 0xffffff)); /* with a GRH */
 	if (tagged) {
 		cqe->app = INLAY_CQE_APP_TAG;
 		cqe->app_op = n && !msg[0] ? INLAY_TAG_NO_TAG : INLAY_TAG_UNEXPECTED;
@@ -574,6 +576,8 @@ static void fabric_hello(struct fuzz_in *in, uint32_t how, uint32_t flags, uint3
 
 	INLAY_STATIC_ASSERT(sizeof(d.h) == HELLO_SIZE, "as the provider's");
 	memset(&d, 0, sizeof(d));
+	d.grh[8] = 0xfd;
+	d.grh[23] = 2;
 	d.h.magic = 0x796c6e69;
 	d.h.kind = (uint8_t)(1 + (how >> 2 & 3));
 	d.h.flags = (uint8_t)(flags ^ (settings.dc ? 4 : 0));
@@ -588,7 +592,8 @@ static void fabric_hello(struct fuzz_in *in, uint32_t how, uint32_t flags, uint3
 		fuzz_spoil(in, (uint8_t *)&d.h, sizeof(d.h));
 	if (how & 0x80)
 		fuzz_bytes(in, (uint8_t *)&d.h, fuzz_8(in) % sizeof(d.h));
-	fabric_arrive(app.ep, fabric_qp_of(app.ep->ud_qp), (const uint8_t *)&d, sizeof(d) - (how == 0xff), 0);
+	fabric_arrive(app.ep, fabric_qp_of(app.ep->ud_qp), (const uint8_t *)&d, sizeof(d) - (how == 0xff),
+		      0x200 + how % FABRIC_NAMES / 2);
 }
 
 /* ---- Messages ---- */
