@@ -173,6 +173,12 @@ static bool other(const char *hint, const char *have)
 	return hint && strcasecmp(hint, have);
 }
 
+/* Whether a program asks for all modes of registration, in the words of versions before 1.5. */
+static bool is_basic(const struct fi_domain_attr *d, uint32_t version)
+{
+	return d->mr_mode == FI_MR_BASIC || (d->mr_mode == FI_MR_UNSPEC && FI_VERSION_LT(version, FI_VERSION(1, 5)));
+}
+
 /*
  * Names what the hints ask for and this device does not offer; NULL: nothing. have was made by offer(); hints
  * that were left out are 0.
@@ -188,8 +194,6 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	const struct fi_ep_attr *ep = hints->ep_attr ? hints->ep_attr : &no_ep;
 	const struct fi_domain_attr *d = hints->domain_attr ? hints->domain_attr : &no_domain;
 	const struct fi_domain_attr *mine = have->domain_attr;
-	const bool basic = d->mr_mode == FI_MR_BASIC || /* all of them, in old programs' words */
-			   (d->mr_mode == FI_MR_UNSPEC && FI_VERSION_LT(version, FI_VERSION(1, 5)));
 
 	return (hints->caps | tx->caps | rx->caps) & ~(ALL_CAPS) || d->caps & ~mine->caps ? "capabilities" :
 	       hints->addr_format != FI_FORMAT_UNSPEC || (hints->dest_addr && hints->dest_addrlen != have->src_addrlen) ?
@@ -215,7 +219,7 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	       "more tag bits than directed receives leave" :
 	       other(d->name, mine->name) ? "domain name" :
 	       d->control_progress == FI_PROGRESS_AUTO || d->data_progress == FI_PROGRESS_AUTO ? "automatic progress" :
-	       d != &no_domain && hints->caps & (FI_RMA | FI_ATOMIC) && !basic && mine->mr_mode & ~d->mr_mode ?
+	       d != &no_domain && hints->caps & (FI_RMA | FI_ATOMIC) && !is_basic(d, version) && mine->mr_mode & ~d->mr_mode ?
 	       "memory registration mode" :
 	       d->cq_data_size > mine->cq_data_size ? "size of CQ data" :
 	       d->cq_cnt > mine->cq_cnt || d->ep_cnt > mine->ep_cnt || d->cntr_cnt > mine->cntr_cnt ||
@@ -232,15 +236,19 @@ static uint64_t granted(uint64_t asked, uint64_t have)
 }
 
 /* Narrows the offer to what was asked for. False: no memory. */
-static bool answer(const struct fi_info *hints, struct fi_info *info)
+static bool answer(const struct fi_info *hints, struct fi_info *info, uint32_t version)
 {
 	const struct fi_domain_attr *d = hints->domain_attr;
+	const bool basic = d && is_basic(d, version);
+	uint64_t asked = hints->caps;
 	bool rma;
 
-	if (hints->caps) {
-		info->caps = granted(hints->caps, info->caps);
-		info->tx_attr->caps = granted(hints->caps, info->tx_attr->caps);
-		info->rx_attr->caps = granted(hints->caps, info->rx_attr->caps);
+	if (!asked && d && !basic && info->domain_attr->mr_mode & ~d->mr_mode)
+		asked = ALL_CAPS & ~(uint64_t)ONE_SIDED; /* whose modes of registration it does not know */
+	if (asked) {
+		info->caps = granted(asked, info->caps);
+		info->tx_attr->caps = granted(asked, info->tx_attr->caps);
+		info->rx_attr->caps = granted(asked, info->rx_attr->caps);
 	}
 	rma = (info->caps & (FI_RMA | FI_ATOMIC)) != 0;
 	if (hints->tx_attr)
@@ -253,8 +261,8 @@ static bool answer(const struct fi_info *hints, struct fi_info *info)
 		info->domain_attr->threading = d->threading;
 	if (d && d->av_type != FI_AV_UNSPEC)
 		info->domain_attr->av_type = d->av_type;
-	if (d && (d->mr_mode == FI_MR_BASIC || (d->mr_mode == FI_MR_SCALABLE && !rma)))
-		info->domain_attr->mr_mode = d->mr_mode;
+	if (basic || (d && d->mr_mode == FI_MR_SCALABLE && !rma))
+		info->domain_attr->mr_mode = basic ? FI_MR_BASIC : FI_MR_SCALABLE;
 	else if (d && !rma)
 		info->domain_attr->mr_mode &= d->mr_mode;
 	info->handle = hints->handle;
@@ -275,7 +283,7 @@ static struct fi_info *info_of(struct ibv_device *device, uint32_t version, cons
 		if (info && hints->caps && !(hints->caps & FI_DIRECTED_RECV))
 			info->ep_attr->mem_tag_format = TAG_FORMAT;
 		why = info ? misfit(hints, info, version) : "no memory";
-		if (!why && !answer(hints, info))
+		if (!why && !answer(hints, info, version))
 			why = "no memory";
 	}
 	if (context)

@@ -12,7 +12,8 @@
  *   inlay_task_host_progress(&host, 32);        <-- one WQE --   return 0, or answer it later
  *   done(task, ...)                             status and response
  *
- *   task/host.h     the host and its tasks: allocate, fill, submit, cancel, release
+ *   task/task.h     a task: allocate, fill, submit, cancel, release
+ *   task/host.h     the host: set-up, progress of its tasks
  *   task/cmd.h      a command at the worker, the plugin's interface, answers
  *   task/worker.h   the worker and its connections: set-up, progress
  *   task/wire.h     messages, addresses, and one end of a connection

@@ -455,6 +455,32 @@ static void test_info(UNUSED void **state)
 	}
 }
 
+/* Modes of registration: who does not know those needed for remote memory gets the rest, who asks for it nothing */
+static void test_modes(UNUSED void **state)
+{
+	static const int all = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+	const struct {
+		uint64_t caps;
+		uint32_t version;
+		int asked, mode;
+	} rows[] = {{0, VERSION, all | FI_MR_LOCAL, all}, {0, VERSION, FI_MR_ALLOCATED, FI_MR_ALLOCATED}, {0, VERSION, 0, 0},
+		    {FI_TAGGED, VERSION, 0, 0}, {FI_RMA, VERSION, FI_MR_ALLOCATED, -1}, {FI_RMA, VERSION, FI_MR_BASIC, FI_MR_BASIC},
+		    {FI_RMA, FI_VERSION(1, 4), FI_MR_UNSPEC, FI_MR_BASIC}, {FI_RMA, VERSION, FI_MR_SCALABLE, -1},
+		    {FI_MSG, VERSION, FI_MR_SCALABLE, FI_MR_SCALABLE}};
+
+	for (unsigned i = 0; i < ARRAY(rows); i++) {
+		struct fi_info *hints = hints_for(rows[i].caps), *info = NULL;
+
+		hints->domain_attr->mr_mode = rows[i].asked;
+		fi_getinfo(rows[i].version, NULL, NULL, 0, hints, &info);
+		if ((info ? info->domain_attr->mr_mode : -1) != rows[i].mode ||
+		    (info && (info->caps & FI_RMA) && rows[i].mode != all && rows[i].mode != FI_MR_BASIC))
+			fail_msg("row %u", i);
+		fi_freeinfo(info);
+		fi_freeinfo(hints);
+	}
+}
+
 /* Source and destination: a node must be this host, any service will do; what an answer says is good as a hint. */
 static void test_addresses_asked(UNUSED void **state)
 {
@@ -790,7 +816,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_full_ring), T(test_refused), T(test_readerr), T(test_many_large), T(test_fork),
 		T(test_no_memory), T(test_unread), T(test_peers), T(test_strangers), T(test_setup_fails), T(test_registration_fails),
-		T(test_corrupt), T(test_info), T(test_addresses_asked), T(test_nic), T(test_tx_size), T(test_rx_size),
+		T(test_corrupt), T(test_info), T(test_modes), T(test_addresses_asked), T(test_nic), T(test_tx_size), T(test_rx_size),
 		T(test_sizes), T(test_tag_format), T(test_wide_tags), T(test_addresses), T(test_missing),
 	};
 
