@@ -446,7 +446,7 @@ static void test_later(UNUSED void **state)
 	learns(&h);
 	h.incarnation = UINT64_MAX;
 	say(&h);
-	greet(1, dc, 0, blob);
+	greet(2, dc, 0, blob); /* not the answer to the first */
 	stranger_close();
 }
 
