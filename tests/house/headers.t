@@ -3,8 +3,8 @@
 # The headers as text for a compiler: each alone and twice, without a warning, in C and C++, with gcc and clang, for both
 # instruction sets; who includes whom; and a data path that calls nothing.
 #
-# What a header forgets to include is missing with any compiler: gcc reads each alone, every compiler the tops, which include all, in one
-# standard. COMPILERS_ALL=1: every compiler reads each header, in each standard, checked and not.
+# What a header forgets to include is missing with any compiler: gcc reads each alone, every compiler the tops, which include all, checked
+# and in one standard. COMPILERS_ALL=1: every compiler reads each alone, and the tops in each standard, checked and not.
 . tests/tap.sh
 
 warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wcast-qual -Wpointer-arith -Wundef -Werror"
@@ -21,29 +21,34 @@ for header in $headers; do
 done
 printf '#include <inlay/%s>\n' $tops >"$dir/tops.c"
 
-reads() # compiler, standards (a comma before a flag), sources: checked, in the first standard; COMPILERS_ALL: in each, and unchecked
+reads() # compiler, standard (a comma before a flag), checked, sources
 {
-	local compiler=$1 standards=$2 kind=c cast= align=-Wcast-align=strict standard checked
-	shift 2
+	local compiler=$1 standard=${2/,/ } checked=$3 kind=c cast= align=-Wcast-align=strict
+	shift 3
 	[[ $compiler != *++* ]] || kind=c++ cast=-Wold-style-cast
-	[ -z "$COMPILERS_ALL" ] || cast= # only the tops keep casts silent
+	[[ $1 != */alone/* ]] || cast= # only the tops keep casts silent
 	[[ $compiler != clang* ]] || align=-Wcast-align
-	[ -n "$COMPILERS_ALL" ] || standards=${standards%% *}
-	for standard in $standards; do
-		for checked in 1 ${COMPILERS_ALL:+0}; do
-			echo "-std=${standard/,/ } -DINLAY_CHECKED=$checked"
-			$compiler -x $kind -std=${standard/,/ } -DINLAY_CHECKED=$checked $warnings $align $cast -Iinclude -fsyntax-only "$@" || return
-		done
-	done
+	echo "-std=$standard -DINLAY_CHECKED=$checked"
+	$compiler -x $kind -std=$standard -DINLAY_CHECKED=$checked $warnings $align $cast -Iinclude -fsyntax-only "$@"
 }
 
-c="c11 c11,-D_POSIX_C_SOURCE=200809L gnu11,-D_POSIX_C_SOURCE=200809L gnu17" cxx="c++17 gnu++17${COMPILERS_ALL:+ c++20}"
-[ -n "$COMPILERS_ALL" ] || try "each header alone and twice" reads gcc c11,-D_POSIX_C_SOURCE=200809L "$dir"/alone/*.c
+everywhere() # compiler, standards
+{
+	local standard checked
+	for standard in $2; do
+		for checked in 1 ${COMPILERS_ALL:+0}; do
+			reads "$1" $standard $checked "$dir/tops.c" || return
+		done
+		[ -n "$COMPILERS_ALL" ] || return 0
+	done
+	reads "$1" ${2%% *} 1 "$dir"/alone/*.c
+}
+
+c="c11,-D_POSIX_C_SOURCE=200809L c11 gnu11,-D_POSIX_C_SOURCE=200809L gnu17" cxx="c++17 gnu++17${COMPILERS_ALL:+ c++20}"
+[ -n "$COMPILERS_ALL" ] || try "each header alone and twice" reads gcc ${c%% *} 1 "$dir"/alone/*.c
 while IFS=';' read -r compiler standards all; do
 	[ -z "$all" ] || [ -n "$COMPILERS_ALL" ] || continue # the same language and machine have another compiler
-	sources=("$dir/tops.c")
-	[ -z "$COMPILERS_ALL" ] || sources=("$dir"/alone/*.c)
-	try "no warning: ${compiler%% -isystem*}" reads "$compiler" "$standards" "${sources[@]}"
+	try "no warning: ${compiler%% -isystem*}" everywhere "$compiler" "$standards"
 done <<EOF
 gcc;$c
 g++;$cxx
