@@ -145,6 +145,8 @@ $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so:
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -lfabric
 
 $(B)/tests/fabric/%: VERBS += -lfabric
+# What the provider calls is found in the program before the libraries
+$(B)/tests/fabric/sim-0 $(B)/tests/fabric/sim-1: VERBS += -rdynamic -ldl
 $(filter $(B)/tests/fabric/%-0,$(both)): | $(B)/libinlay-fi.so
 $(filter $(B)/tests/fabric/%-1,$(both)): | $(B)/checked/libinlay-fi.so
 
