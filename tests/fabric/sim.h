@@ -543,6 +543,7 @@ static void qp_error(struct qp *q, uint8_t syndrome)
 	if (q->qp.state == IBV_QPS_ERR)
 		return;
 	trace(q->qp.qp_num, 0xe000u + syndrome);
+	SAY("%lu: queue pair %u of node %u to %u fails, %u\n", (unsigned long)nic.steps, q->qp.qp_num, q->life->node, q->dest, syndrome);
 	q->qp.state = IBV_QPS_ERR;
 	q->syndrome = syndrome;
 	q->last = true;
