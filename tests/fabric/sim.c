@@ -50,13 +50,15 @@ struct op {
 	struct op *met;         /* of sends: the receive */
 	struct op *next;        /* of sends: the next one to the same peer */
 	uint64_t result;
+	uint64_t posted;        /* the step; UINT64_MAX: not yet */
 };
 
 /* What one has to do with another */
 struct tie {
 	struct op *first, *last; /* messages */
 	fi_addr_t addr;
-	uint32_t broken;        /* how often their connection was */
+	bool broken;            /* their connection is, */
+	uint64_t mended;        /* or was until this step; 0: never */
 	bool busy, known;       /* an operation on the window is under way; `written` is what is there */
 	bool counts, counts_16; /* sum and sum_16 are what is there */
 	bool stale;             /* its address is to be removed and inserted again */
@@ -88,7 +90,8 @@ struct app {
 static struct {
 	uint64_t seed;
 	uint32_t nodes, lives, app_cnt, op_cnt, settled; /* settled: ops before this one are */
-	bool hub, directed, ending;
+	bool hub, directed, ending, starved; /* starved: there was no memory now and then */
+	struct app *target;     /* to whom many send while there is none */
 	struct app *apps[LIVES], *at[LIVES]; /* at: of each node, who lives there, */
 	uint64_t back[LIVES];   /* or when somebody does again */
 	struct op ops[OPS];
@@ -113,10 +116,24 @@ static struct tie *pair_of(const struct app *a, const struct app *b)
 	return &sim.pairs[!sim.hub ? a->index * sim.lives + b->index : a->index ? sim.lives + a->index : b->index];
 }
 
-/* Whether an operation of one with the other may fail */
-static bool excused(const struct app *a, const struct app *b)
+/* Whether an operation with this one may fail */
+static bool excused(const struct op *op, const struct app *peer)
 {
-	return pair_of(a, b)->broken || !a->alive || !b->alive;
+	const struct tie *t = pair_of(op->app, peer);
+
+	return t->broken || op->posted <= t->mended || !op->app->alive || !peer->alive;
+}
+
+static void joined(struct app *a, struct app *b)
+{
+	struct tie *both[] = {pair_of(a, b), pair_of(b, a)};
+	int i;
+
+	SAY("%lu: %u and %u are connected\n", (unsigned long)nic.steps, a->index, b->index);
+	for (i = 0; i < 2; i++) {
+		both[i]->mended = both[i]->broken || both[i]->mended ? nic.steps : 0;
+		both[i]->broken = false;
+	}
 }
 
 /* A call of the provider's, by this one */
@@ -159,6 +176,7 @@ static struct app *app_open(uint32_t node)
 	sure(sim.app_cnt < sim.lives);
 	memset(l, 0, sizeof(*l));
 	a->life = l;
+	l->app = a;
 	a->index = sim.app_cnt++;
 	a->node = l->node = node;
 	a->alive = true;
@@ -304,6 +322,7 @@ static struct op *op_new(struct app *a, struct app *peer, uint8_t kind)
 	op->kind = kind;
 	op->app = a;
 	op->peer = peer;
+	op->posted = UINT64_MAX;
 	return op;
 }
 
@@ -382,13 +401,14 @@ static bool post(struct op *op)
 
 	if (p->addr == FI_ADDR_NOTAVAIL)
 		learn(a, op->peer);
+	op->posted = nic.steps;
 	r = BY(a, call(op));
 	if (r == -FI_EAGAIN)
 		return false;
 	trace(number(op), 0xc1000000u + (uint64_t)r);
 	SAY("%lu: %u of %u to %u, kind %u, %u bytes: %zd\n", (unsigned long)nic.steps, number(op), a->index, op->peer->index, op->kind, op->len, r);
 	if (r) {
-		sure(op->inject && excused(a, op->peer));
+		sure(op->inject && excused(op, op->peer));
 		p->stale = true;
 		op_end(op, false);
 		return true;
@@ -441,7 +461,7 @@ static bool begin(struct app *a, struct app *b)
 	struct op *op;
 
 	if (kind < 12) {
-		op = message(a, b, chance(50) ? LONG + 1 + rnd_below(1900) : chance(100) ? rnd_below(SMALL) : chance(300) ? 192 + rnd_below(400) :
+		op = message(a, b, b == sim.target ? 192 + rnd_below(600) : chance(50) ? LONG + 1 + rnd_below(1900) : chance(100) ? rnd_below(SMALL) : chance(300) ? 192 + rnd_below(400) :
 			     chance(300) ? rnd_below(180) : rnd_below(24));
 		if (!op)
 			return false;
@@ -479,6 +499,7 @@ static bool receive(struct app *a, struct app *from, bool tagged, bool any)
 	op->buf = a->rooms[--a->free_rooms];
 	op->order = ++sim.orders;
 	op->state = POSTED;
+	op->posted = nic.steps;
 	r = BY(a, tagged ? fi_trecv(a->ep, op->buf, op->len, NULL, addr, op->tag, any ? 3 : 0, op) :
 			   fi_recv(a->ep, op->buf, op->len, NULL, addr, op));
 	if (r) {
@@ -598,15 +619,15 @@ static void failed(struct app *a, const struct fi_cq_err_entry *e)
 		if (e->flags & FI_REMOTE_CQ_DATA) { /* a message that came, and could not be read */
 			sure(e->data < sim.op_cnt);
 			s = &sim.ops[e->data];
-			sure(s->state != GOOD && excused(a, s->app));
+			sure(s->state != GOOD && excused(s, a));
 			took(op, s);
 		} else {
-			sure(op->peer && excused(a, op->peer));
+			sure(op->peer && excused(op, op->peer));
 		}
 		op_end(op, false);
 		return;
 	}
-	sure(excused(a, op->peer));
+	sure(excused(op, op->peer));
 	/* A peer that has come back says that its last life is over. */
 	sure(e->err != FI_ETIMEDOUT || !sim.at[op->peer->node] || nic.now < sim.back[op->peer->node] + 15000000000u);
 	if (op->kind > RECV)
@@ -655,7 +676,7 @@ static struct app *known(struct app *a)
 	int i;
 
 	for (i = 0; i < 8; i++) {
-		b = sim.hub && a->index ? sim.apps[0] : anyone();
+		b = sim.hub && a->index ? sim.apps[0] : sim.target && chance(700) ? sim.target : anyone();
 		if (pair_of(a, b)->addr != FI_ADDR_NOTAVAIL)
 			return b;
 	}
@@ -680,7 +701,7 @@ static bool app_step(struct app *a)
 	case 5:
 		if (sim.ending)
 			return (!a->any[1] && receive(a, NULL, true, true)) || (!a->any[0] && receive(a, NULL, false, true));
-		if (a->free_rooms <= SPARE || (a->lazy && chance(950)))
+		if (a->free_rooms <= SPARE || (a->lazy && chance(950)) || a == sim.target)
 			return false;
 		b = sim.directed && chance(300) ? known(a) : NULL;
 		return receive(a, b, chance(850), chance(400));
@@ -729,8 +750,7 @@ static void turn(void)
 
 static void break_pair(struct app *a, struct app *b)
 {
-	pair_of(a, b)->broken++;
-	pair_of(b, a)->broken++;
+	pair_of(a, b)->broken = pair_of(b, a)->broken = true;
 }
 
 /* A connection breaks. Best is one whose message waits there for its receive. */
@@ -742,15 +762,16 @@ static void cut(void)
 	struct app *a, *b;
 	uint32_t i, n;
 
-	for (n = 0; n < 64 && sim.op_cnt; n++) {
+	for (n = 0; n < 200 && sim.op_cnt; n++) {
 		op = &sim.ops[rnd_below(sim.op_cnt)];
-		if (op->kind == SEND && op->state == POSTED && op->level == FI_MATCH_COMPLETE && !op->met && op->app->alive && op->peer->alive)
+		if (op->kind == SEND && op->state == POSTED && op->level == FI_MATCH_COMPLETE && !op->met && op->app->alive && op->peer->alive &&
+		    (!sim.target || op->peer == sim.target || n > 150))
 			break;
 	}
-	if (n == 64 && chance(500))
+	if (n == 200 && chance(500))
 		return;
-	a = n < 64 ? op->app : anyone();
-	b = n < 64 ? op->peer : anyone();
+	a = n < 200 ? op->app : anyone();
+	b = n < 200 ? op->peer : anyone();
 	if (!a->alive || !b->alive)
 		return;
 	for (i = 2; i < a->life->top; i++) {
@@ -807,6 +828,21 @@ static void come_back(uint32_t node)
 			learn(sim.apps[i], a);
 }
 
+/* There is no memory for what comes, much of it to one that receives nothing; then there is. */
+static void starve(void)
+{
+	uint32_t i;
+
+	nic.refuse = sim.target == NULL;
+	sim.starved |= nic.refuse;
+	sim.target = sim.target ? NULL : anyone();
+	if (!sim.target)
+		return;
+	sim.target->lazy = true;
+	for (i = 0; i < sim.app_cnt; i++)
+		sim.apps[i]->budget += 4;
+}
+
 static void faults(void)
 {
 	uint32_t i;
@@ -819,7 +855,7 @@ static void faults(void)
 	case 4: die(); break;
 	case 5: nic.loss = rnd_below(500); break;
 	case 6: nic.later = rnd_below(300); break;
-	case 7: nic.refuse = chance(400) ? 900 : 0; break;
+	case 7: starve(); break;
 	default:
 		for (i = 0; i < sim.nodes; i++)
 			if (!sim.at[i] && nic.now >= sim.back[i])
@@ -829,13 +865,16 @@ static void faults(void)
 
 /* ---- Ends ---- */
 
-/* Whether an operation has come to its end, and its message to its receive */
+/*
+ * Whether an operation has come to its end, and its message to its receive. One that came when there was no memory is
+ * dropped if its connection breaks.
+ */
 static bool over(const struct op *op)
 {
-	return !op->app->alive ? op->kind != SEND || op->state != GOOD || !op->peer->alive || op->met || excused(op->app, op->peer) :
-	       op->kind == RECV ? true :
-	       op->state <= POSTED ? false :
-	       op->kind != SEND || op->state == BAD || op->met || !op->peer->alive || (op->inject && excused(op->app, op->peer));
+	const bool must_come = op->kind == SEND && op->state == GOOD && !op->met && op->peer->alive &&
+			       !((op->inject || sim.starved) && excused(op, op->peer));
+
+	return !must_come && (op->kind == RECV || op->state > POSTED || !op->app->alive);
 }
 
 static void drain(void)
@@ -888,7 +927,7 @@ static void heal(bool all)
 	}
 	for (i = 0; i < sim.app_cnt; i++)
 		for (j = 0; j < sim.app_cnt; j++)
-			pair_of(sim.apps[i], sim.apps[j])->broken = 0;
+			pair_of(sim.apps[i], sim.apps[j])->broken = false;
 }
 
 static void cancel(void)
@@ -924,7 +963,8 @@ static void begin_seed(uint64_t seed, uint32_t nodes, uint32_t lives, bool hub)
 	sim.lives = lives;
 	sim.hub = hub;
 	sim.app_cnt = sim.op_cnt = sim.settled = sim.orders = 0;
-	sim.ending = false;
+	sim.ending = sim.starved = false;
+	sim.target = NULL;
 	sim.directed = chance(500);
 	sim.pairs = (struct tie *)malloc(sizeof(*sim.pairs) * lives * (hub ? 2 : lives));
 	nic.few = nodes > 16 ? MANY_QPS : FEW_QPS;
@@ -932,7 +972,7 @@ static void begin_seed(uint64_t seed, uint32_t nodes, uint32_t lives, bool hub)
 	nic.steps = nic.trace = nic.flying = nic.key_cnt = nic.free_key = 0;
 	nic.loss = rnd_below(300);
 	nic.later = rnd_below(100);
-	nic.refuse = 0;
+	nic.refuse = false;
 	idle = 0;
 }
 
@@ -952,7 +992,9 @@ static void end_seed(void)
 static void no_more_faults(void)
 {
 	sim.ending = true;
-	nic.loss = nic.later = nic.refuse = 0;
+	nic.loss = nic.later = 0;
+	nic.refuse = false;
+	sim.target = NULL;
 }
 
 static uint64_t run(uint64_t seed, uint32_t nodes)

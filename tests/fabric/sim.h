@@ -86,6 +86,7 @@ struct life {
 	bool closing;
 	uint64_t ahead;         /* its time, when it is closing and waits */
 	bool opened;            /* mappings may be refused */
+	struct app *app;
 };
 
 static struct nic {
@@ -102,7 +103,7 @@ static struct nic {
 	uint32_t few;           /* queue pairs of a node but the first */
 	uint32_t next_k[8192];  /* by node */
 	uint32_t loss, later;   /* in 1000: datagrams that are lost; that come much later, too */
-	uint32_t refuse;        /* in 1000: mappings that find no memory */
+	bool refuse;            /* mappings: there is no memory */
 	bool loud;
 	uint64_t trace;         /* hash of all that has happened */
 	uint64_t steps, messages, reads, hellos, errors;
@@ -110,6 +111,7 @@ static struct nic {
 
 static struct { void *at[512]; uint32_t n; } chunks;
 
+static void joined(struct app *a, struct app *b); /* a new connection between them can be used */
 static void __attribute__((noreturn)) wrong(const char *file, int line, const char *what);
 
 /* Also below the provider's calls */
@@ -206,7 +208,7 @@ long syscall(long number, ...)
 void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
 {
 	if (len == CHUNK && flags & MAP_ANONYMOUS && nic.opening) {
-		if (nic.opening->opened && chance(nic.refuse)) {
+		if (nic.opening->opened && nic.refuse) {
 			errno = ENOMEM;
 			return MAP_FAILED;
 		}
@@ -537,6 +539,15 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	return 0;
 }
 
+/* Where its requests go; NULL: nowhere */
+static struct qp *responder(const struct qp *q)
+{
+	struct qp *to = nic.qps[q->dest % QPNS];
+
+	return to && !q->cut && to->qp.state >= IBV_QPS_RTR && to->qp.state < IBV_QPS_ERR && !to->life->dead &&
+	       to->qp.qp_type == IBV_QPT_RC && to->dest == q->qp.qp_num && to->rq_psn == q->sq_psn ? to : NULL;
+}
+
 /* It fails. A message may have come in part. */
 static void qp_error(struct qp *q, uint8_t syndrome)
 {
@@ -554,7 +565,7 @@ static void qp_error(struct qp *q, uint8_t syndrome)
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	struct qp *q = qp_from(qp);
+	struct qp *q = qp_from(qp), *to;
 
 	sure(mask & IBV_QP_STATE);
 	if (attr->qp_state == IBV_QPS_ERR) {
@@ -568,6 +579,9 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if (mask & IBV_QP_SQ_PSN)
 		q->sq_psn = attr->sq_psn;
 	qp->state = attr->qp_state;
+	to = q->qp.qp_type == IBV_QPT_RC && qp->state == IBV_QPS_RTS ? responder(q) : NULL;
+	if (to && to->qp.state == IBV_QPS_RTS)
+		joined(q->life->app, to->life->app);
 	return 0;
 }
 
@@ -724,15 +738,6 @@ static void arrive(struct qp *q, const uint8_t *data, uint32_t len, uint32_t fro
 	} else {
 		memcpy((void *)(uintptr_t)get64(e + 24), data, len);
 	}
-}
-
-/* Where its requests go; NULL: nowhere */
-static struct qp *responder(const struct qp *q)
-{
-	struct qp *to = nic.qps[q->dest % QPNS];
-
-	return to && !q->cut && to->qp.state >= IBV_QPS_RTR && to->qp.state < IBV_QPS_ERR && !to->life->dead &&
-	       to->qp.qp_type == IBV_QPT_RC && to->dest == q->qp.qp_num && to->rq_psn == q->sq_psn ? to : NULL;
 }
 
 struct wqe {
