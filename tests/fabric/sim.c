@@ -465,7 +465,7 @@ static bool begin(struct app *a, struct app *b)
 			     chance(300) ? rnd_below(180) : rnd_below(24));
 		if (!op)
 			return false;
-		op->level = chance(100) ? FI_DELIVERY_COMPLETE : chance(300) ? FI_MATCH_COMPLETE : 0;
+		op->level = chance(100) ? FI_DELIVERY_COMPLETE : chance(b == sim.target ? 500 : 300) ? FI_MATCH_COMPLETE : 0;
 		op->data |= op->level != 0;
 		op->inject = !op->level && op->len <= LONG && chance(300);
 		return true;
@@ -632,7 +632,7 @@ static void failed(struct app *a, const struct fi_cq_err_entry *e)
 	sure(e->err != FI_ETIMEDOUT || !sim.at[op->peer->node] || nic.now < sim.back[op->peer->node] + 15000000000u);
 	if (op->kind > RECV)
 		window_done(op, false);
-	pair_of(a, op->peer)->stale = true;
+	pair_of(a, op->peer)->stale |= sim.ending || chance(500);
 	op_end(op, false);
 }
 
@@ -683,6 +683,21 @@ static struct app *known(struct app *a)
 	return NULL;
 }
 
+/* One whose address is to be inserted again, or NULL */
+static struct app *stale(struct app *a)
+{
+	const uint32_t n = sim.hub ? 1 : sim.app_cnt, from = rnd_below(n);
+	struct app *b;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		b = sim.apps[(from + i) % n];
+		if (pair_of(a, b)->stale && b->alive && pair_of(a, b)->addr != FI_ADDR_NOTAVAIL)
+			return b;
+	}
+	return NULL;
+}
+
 static bool app_step(struct app *a)
 {
 	struct app *b;
@@ -706,12 +721,12 @@ static bool app_step(struct app *a)
 		b = sim.directed && chance(300) ? known(a) : NULL;
 		return receive(a, b, chance(850), chance(400));
 	case 6:
-		b = sim.hub && a->index ? sim.apps[0] : anyone();
-		if (!pair_of(a, b)->stale || !b->alive || (sim.ending && pair_of(a, b)->addr == FI_ADDR_NOTAVAIL))
-			return false;
-		forget(a, b);
-		learn(a, b);
-		return true;
+		b = stale(a);
+		if (b) {
+			forget(a, b);
+			learn(a, b);
+		}
+		return b != NULL;
 	case 7:
 		if (sim.ending || sim.hub || !chance(50))
 			return false;
@@ -840,7 +855,7 @@ static void starve(void)
 		return;
 	sim.target->lazy = true;
 	for (i = 0; i < sim.app_cnt; i++)
-		sim.apps[i]->budget += 4;
+		sim.apps[i]->budget += 2;
 }
 
 static void faults(void)
