@@ -31,6 +31,7 @@
 #define WINDOW 64u          /* bytes that one may write to another: 32 written, a sum of 8 and one of 2 */
 #define POISON 0x5a
 #define TAGS 3u
+#define ADDRS 8192u         /* in an address vector */
 #define WANTS 6u
 #define STEPS_TO_END 4000000u
 
@@ -204,7 +205,7 @@ static struct app *app_open(uint32_t node)
 	}
 	a->large = at;
 	a->smalls = a->free_rooms = SLOTS;
-	a->who = (uint16_t *)calloc(room, sizeof(*a->who));
+	a->who = (uint16_t *)calloc(ADDRS, sizeof(*a->who));
 	sim.apps[a->index] = a;
 	for (i = sim.hub && a->index ? 0 : a->index; i <= a->index; i++) {
 		meet(a, sim.apps[i]);
@@ -227,7 +228,7 @@ static void learn(struct app *a, struct app *b)
 	if (p->addr != FI_ADDR_NOTAVAIL)
 		return;
 	assert_int_equal(BY(a, fi_av_insert(a->av, b->name, 1, &p->addr, 0, NULL)), 1);
-	sure(p->addr < (a->node ? 1024 : HUB_QPS));
+	sure(p->addr < ADDRS);
 	a->who[p->addr] = (uint16_t)b->index;
 }
 
@@ -567,10 +568,10 @@ static void window_done(struct op *op, bool good)
 
 	if (op->kind == WRITE) {
 		p->known = good;
-		p->written = number(op);
+		p->written = number(op) + 1;
 		p->told += op->data;
 	} else if (op->kind == READ && good && p->known) {
-		sure(p->written ? is(op->buf, 32, p->written) : all_bytes(op->buf, 32, 0));
+		sure(p->written ? is(op->buf, 32, p->written - 1) : all_bytes(op->buf, 32, 0));
 	} else if (op->kind == FETCH) {
 		sure(!good || !p->counts || op->result == p->sum);
 		p->sum = op->result + 1;
