@@ -85,7 +85,6 @@ struct life {
 	bool frozen;            /* its process stands still, and its queue pairs work */
 	bool closing;
 	uint64_t ahead;         /* its time, when it is closing and waits */
-	bool opened;            /* mappings may be refused */
 	struct app *app;
 };
 
@@ -103,7 +102,7 @@ static struct nic {
 	uint32_t few;           /* queue pairs of a node but the first */
 	uint32_t next_k[8192];  /* by node */
 	uint32_t loss, later;   /* in 1000: datagrams that are lost; that come much later, too */
-	bool refuse;            /* mappings: there is no memory */
+	struct life *starving;  /* has no memory for more buffers; or NULL */
 	bool loud;
 	uint64_t trace;         /* hash of all that has happened */
 	uint64_t steps, messages, reads, hellos, errors;
@@ -208,7 +207,7 @@ long syscall(long number, ...)
 void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
 {
 	if (len == CHUNK && flags & MAP_ANONYMOUS && nic.opening) {
-		if (nic.opening->opened && nic.refuse) {
+		if (nic.opening == nic.starving) {
 			errno = ENOMEM;
 			return MAP_FAILED;
 		}
