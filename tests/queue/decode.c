@@ -6,6 +6,7 @@
  * ORACLE_CASES: random requests (100,000).
  */
 #include "rig.h"
+#include <inlay/queue/masked.h>
 #include <inlay/queue/packet.h>
 #include <inlay/queue/sync.h>
 #include <inlay/queue/umr.h>
@@ -37,6 +38,7 @@ static void sq_make(uint32_t wqebbs, uint32_t type, uint32_t index)
 	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_DOORBELL));
 	must(inlay_sq_init(&sq, ring, wqebbs, record, (uint32_t)rnd() & 0xffffff, 63, &uar));
 	inlay_sq_set_type(&sq, type, 1);
+	inlay_sq_set_atomics(&sq, ~0u);
 	sq.pi = index;
 }
 
@@ -168,7 +170,7 @@ static void requests(UNUSED void **state)
 
 /* ---- Other WQEs ---- */
 
-enum other { CAS, FAA, FAA_TO, COPY, PACKET, MANY, BIND, SIGN, PSV, RAW_SEND, READ_INLINE, TWO_INLINE, LATE_INLINE, EMPTY_DATA, OTHERS };
+enum other { CAS, FAA, FAA_TO, CS_8, FA_8, FA_4, COPY, PACKET, MANY, BIND, SIGN, TABLE, PSV, RAW_SEND, READ_INLINE, TWO_INLINE, LATE_INLINE, EMPTY_DATA, OTHERS };
 
 static const struct {
 	uint32_t type, opcode;
@@ -178,11 +180,15 @@ static const struct {
 	{IBV_QPT_RC, MLX5_OPCODE_ATOMIC_FA, {INLAY_SEGMENT_RADDR, 1, INLAY_SEGMENT_ATOMIC, 1, INLAY_SEGMENT_DATA, 1}},
 	{IBV_QPT_DRIVER, MLX5_OPCODE_ATOMIC_FA,
 	 {INLAY_SEGMENT_AV, 3, INLAY_SEGMENT_RADDR, 1, INLAY_SEGMENT_ATOMIC, 1, INLAY_SEGMENT_DATA, 1}},
+	{IBV_QPT_RC, MLX5_OPCODE_ATOMIC_MASKED_CS, {INLAY_SEGMENT_RADDR, 1, INLAY_SEGMENT_MASKED, 2, INLAY_SEGMENT_DATA, 1}},
+	{IBV_QPT_RC, MLX5_OPCODE_ATOMIC_MASKED_FA, {INLAY_SEGMENT_RADDR, 1, INLAY_SEGMENT_MASKED, 1, INLAY_SEGMENT_DATA, 1}},
+	{IBV_QPT_RC, MLX5_OPCODE_ATOMIC_MASKED_FA, {INLAY_SEGMENT_RADDR, 1, INLAY_SEGMENT_MASKED, 1, INLAY_SEGMENT_DATA, 1}},
 	{IBV_QPT_RC, MLX5_OPCODE_MMO, {INLAY_SEGMENT_SCRATCH, 1, INLAY_SEGMENT_DATA, 1, INLAY_SEGMENT_DATA, 1}},
 	{IBV_QPT_RAW_PACKET, MLX5_OPCODE_TSO, {INLAY_SEGMENT_ETH, 5, INLAY_SEGMENT_DATA, 1}},
 	{IBV_QPT_RAW_PACKET, INLAY_OPCODE_MULTI_PACKET, {INLAY_SEGMENT_ETH, 1, INLAY_SEGMENT_INLINE, 2, INLAY_SEGMENT_DATA, 1}},
 	{IBV_QPT_RC, MLX5_OPCODE_UMR, {INLAY_SEGMENT_UMR, 3, INLAY_SEGMENT_MKEY, 4, INLAY_SEGMENT_KLM, 4}},
 	{IBV_QPT_RC, MLX5_OPCODE_UMR, {INLAY_SEGMENT_UMR, 3, INLAY_SEGMENT_MKEY, 4, INLAY_SEGMENT_KLM, 4, INLAY_SEGMENT_BSF, 4}},
+	{IBV_QPT_RC, MLX5_OPCODE_UMR, {INLAY_SEGMENT_UMR, 3, INLAY_SEGMENT_MKEY, 4, INLAY_SEGMENT_DATA, 1}},
 	{IBV_QPT_RC, MLX5_OPCODE_SET_PSV, {INLAY_SEGMENT_PSV, 1}},
 	{IBV_QPT_RAW_PACKET, MLX5_OPCODE_SEND, {INLAY_SEGMENT_ETH, 1, INLAY_SEGMENT_DATA, 1}},
 	{IBV_QPT_RC, MLX5_OPCODE_RDMA_READ, {INLAY_SEGMENT_RADDR, 1, INLAY_SEGMENT_INLINE, 1}},
@@ -203,9 +209,13 @@ static struct inlay_cursor hand(struct inlay_cursor at, enum other other)
 	case RAW_SEND: return inlay_seg_data(inlay_seg_eth(at, inlay_eth_vlan(inlay_eth_csum(0), 5, 1), NULL, 0), 0x1000, 64, 7);
 	case BIND:
 	case SIGN:
+	case TABLE:
 		memset(&umr, 0, sizeof(umr));
-		umr.list = memory;
-		umr.entries = 3;
+		if (other == TABLE)
+			umr.table = memory[0];
+		else
+			umr.list = memory;
+		umr.entries = other == TABLE ? 0 : 3;
 		umr.bsf = other == SIGN ? data : NULL;
 		return inlay_seg_umr(at, &umr);
 	case PSV: return inlay_seg_psv_(at, 5, 6);
@@ -220,16 +230,20 @@ static struct inlay_cursor hand(struct inlay_cursor at, enum other other)
 
 static void post_other(enum other other)
 {
-	struct ibv_sge a = {0x1000, 64, 7}, b = {0x2000, 64, 8}, c = {0x3000, 64, 9}, old = {0x4000, 8, 10};
+	struct ibv_sge a = {0x1000, 64, 7}, b = {0x2000, 64, 8}, c = {0x3000, 64, 9}, old = {0x4000, other == FA_4 ? 4 : 8, 10};
+	struct inlay_wr wr = wr_at(wr_sge(&old, 1), 0x5000, 11);
 	struct inlay_av to;
 	struct inlay_cursor at;
 
 	memset(&to, 0, sizeof(to));
 	to.av.dqp_dct = inlay_to_be32(0x80000005);
 	switch (other) {
-	case CAS: must(wr_atomic(&sq, inlay_atomic_cmp_swap(1, 2), wr_at(wr_sge(&old, 1), 0x5000, 11), INLAY_SIGNALED)); return;
-	case FAA: must(wr_atomic(&sq, inlay_atomic_add(1), wr_at(wr_sge(&old, 1), 0x5000, 11), INLAY_SIGNALED)); return;
-	case FAA_TO: must(wr_atomic(&sq, inlay_atomic_add(1), wr_to(wr_at(wr_sge(&old, 1), 0x5000, 11), &to), INLAY_SIGNALED)); return;
+	case CAS: must(wr_atomic(&sq, inlay_atomic_cmp_swap(1, 2), wr, INLAY_SIGNALED)); return;
+	case FAA: must(wr_atomic(&sq, inlay_atomic_add(1), wr, INLAY_SIGNALED)); return;
+	case FAA_TO: must(wr_atomic(&sq, inlay_atomic_add(1), wr_to(wr, &to), INLAY_SIGNALED)); return;
+	case CS_8: must(wr_atomic(&sq, inlay_masked_cmp_swap(1, 2, 3, 4), wr, INLAY_SIGNALED)); return;
+	case FA_8:
+	case FA_4: must(wr_atomic(&sq, inlay_masked_add(1, 2), wr, INLAY_SIGNALED)); return;
 	case COPY: must(inlay_post_memcpy(&sq, &a, &b, &c, INLAY_SIGNALED)); return;
 	default:
 		at = inlay_sq_begin_counted(&sq, 4);
@@ -250,6 +264,7 @@ static void segments(UNUSED void **state)
 			post_other((enum other)other);
 			assert_int_equal(inlay_wqe_decode(ring, 8, index, others[other].type, &d), inlay_sq_pending(&sq));
 			assert_true(!d.is_request && d.opcode == others[other].opcode && d.flags == INLAY_SIGNALED);
+			assert_int_equal(d.opmod, other == CS_8 || other == FA_8 ? 9 : other == FA_4 ? 8 : other == COPY);
 			want = others[other].segments;
 			for (i = 0, ds = 1; i < d.num_segments; ds += d.segment[i++].units) {
 				assert_int_equal(d.segment[i].kind, want[2 * i]);
@@ -257,9 +272,9 @@ static void segments(UNUSED void **state)
 				assert_int_equal(d.segment[i].at, ds);
 			}
 			assert_true(!want[2 * i] && ds == d.ds);
-			if (other <= FAA_TO) {
-				assert_true(d.wr.raddr == 0x5000 && d.wr.rkey == 11 && !d.wr.to == (other < FAA_TO));
-				assert_true(d.wr.num_sge == 1 && d.sge[0].addr == 0x4000 && d.sge[0].length == 8 && d.sge[0].lkey == 10);
+			if (other <= FA_4) {
+				assert_true(d.wr.raddr == 0x5000 && d.wr.rkey == 11 && !d.wr.to == (other != FAA_TO));
+				assert_true(d.wr.num_sge == 1 && d.sge[0].addr == 0x4000 && d.sge[0].length == (other == FA_4 ? 4 : 8) && d.sge[0].lkey == 10);
 			}
 			for (ds = 0; ds < d.ds; ds++) {
 				inlay_sq_wqe(&sq, index)[7] = (uint8_t)ds;
