@@ -152,9 +152,7 @@ INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size
 
 /* ---- Receives and messages ---- */
 
-/*
- * Removes the first entry of its tag, if it is of this kind. Returns 1: *found is the entry. 0: it is of another.
- */
+/* Removes the first entry of a tag, if it is of this kind. Returns 1: it is *found. 0: it is not. */
 INLAY_ALWAYS int inlay_match_take_first_(struct inlay_match *m, uint32_t *slot, enum inlay_match_kind kind,
 					 struct inlay_match_found *found)
 {
@@ -173,9 +171,9 @@ INLAY_ALWAYS int inlay_match_take_first_(struct inlay_match *m, uint32_t *slot, 
 }
 
 /*
- * The short way of inlay_match_post for a receive that masks nothing (kind INLAY_MATCH_UNEXPECTED), or of
- * inlay_match_arrive (INLAY_MATCH_POSTED). Returns 1: *found has been removed. 0: nothing has changed; make that
- * call, which also adds entries and knows masks.
+ * The short way of inlay_match_arrive (kind INLAY_MATCH_POSTED), or of inlay_match_post with
+ * INLAY_MATCH_EXACT (INLAY_MATCH_UNEXPECTED). Returns 1: *found was removed. 0: nothing has
+ * changed; make that call, which also adds entries and knows masked receives.
  */
 INLAY_ALWAYS int inlay_match_take(struct inlay_match *m, uint64_t tag, enum inlay_match_kind kind,
 				  struct inlay_match_found *found)
