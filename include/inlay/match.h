@@ -44,7 +44,7 @@
  * Sources: MPI 4.0, 3.5 (order) and 3.8 (probe, cancel).
  */
 #ifndef INLAY_MATCH_H
-#define INLAY_MATCH_H
+#define INLAY_MATCH_H /* a trial: names may change */
 
 #include <inlay/base.h>
 INLAY_CASTS_BEGIN_
