@@ -49,7 +49,7 @@
  * libmlx5's qp.c for what is left out, padded or zeroed.
  */
 #ifndef INLAY_WQE_H
-#define INLAY_WQE_H
+#define INLAY_WQE_H /* names are stable until 1.0 */
 
 #include <inlay/wqe/segment.h>
 #include <inlay/wqe/av.h>

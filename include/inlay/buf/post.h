@@ -15,7 +15,7 @@
  * Threads: as queue/post.h.
  */
 #ifndef INLAY_BUF_POST_H
-#define INLAY_BUF_POST_H
+#define INLAY_BUF_POST_H /* a trial: names may change */
 
 #include <inlay/base.h>
 #include <inlay/wqe.h>

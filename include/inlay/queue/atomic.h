@@ -18,7 +18,7 @@
  * Threads: one owner of the queue at a time. Sources: wqe/atomic.h.
  */
 #ifndef INLAY_QUEUE_ATOMIC_H
-#define INLAY_QUEUE_ATOMIC_H
+#define INLAY_QUEUE_ATOMIC_H /* names are stable until 1.0 */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

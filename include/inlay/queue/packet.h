@@ -21,7 +21,7 @@
  * and mlx5_send_wr_send_tso; DPDK's mlx5_tx.h for multi-packet WQEs.
  */
 #ifndef INLAY_QUEUE_PACKET_H
-#define INLAY_QUEUE_PACKET_H
+#define INLAY_QUEUE_PACKET_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

@@ -33,7 +33,7 @@
  * (qp.c); the PRM's "Send Work Queue Entry" chapter.
  */
 #ifndef INLAY_QUEUE_POST_H
-#define INLAY_QUEUE_POST_H
+#define INLAY_QUEUE_POST_H /* names are stable until 1.0 */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

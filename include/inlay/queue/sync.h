@@ -12,7 +12,7 @@
  * Threads: one owner of the queue at a time. Sources: wqe/sync.h; mlx5dv_wr_post(3).
  */
 #ifndef INLAY_QUEUE_SYNC_H
-#define INLAY_QUEUE_SYNC_H
+#define INLAY_QUEUE_SYNC_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

@@ -16,7 +16,7 @@
  * infiniband/hw/mlx5/wr.c; SPDK's mlx5_umr.c.
  */
 #ifndef INLAY_QUEUE_UMR_H
-#define INLAY_QUEUE_UMR_H
+#define INLAY_QUEUE_UMR_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

@@ -5,7 +5,7 @@
  * Threads: reads the ring; the caller keeps it from changing.
  */
 #ifndef INLAY_WQE_PRINT_H
-#define INLAY_WQE_PRINT_H
+#define INLAY_WQE_PRINT_H /* names are stable until 1.0 */
 
 #include <stdio.h>
 #include <infiniband/mlx5dv.h>

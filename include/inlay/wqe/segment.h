@@ -7,7 +7,7 @@
  * Threads: pure functions of their arguments. Sources: wqe.h.
  */
 #ifndef INLAY_WQE_SEGMENT_H
-#define INLAY_WQE_SEGMENT_H
+#define INLAY_WQE_SEGMENT_H /* names are stable until 1.0 */
 
 #include <sys/uio.h>
 #include <infiniband/mlx5dv.h>
