@@ -8,7 +8,7 @@ LIBDIR = $(PREFIX)/lib
 STD = gnu11
 CFLAGS = -O2 -g1
 SANITIZE =
-SCRIPTS = $(filter-out $(foreign),$(scripts))
+SCRIPTS = $(filter-out $(foreign) $(packaging),$(scripts))
 DEVICE =
 FUZZ = 60
 ifeq ($(origin CC),default)
@@ -29,14 +29,12 @@ VERBS = -libverbs -lmlx5
 VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay/base.h | paste -sd.)
 
 # Each tests/ROOM/NAME.c is a program, built unchecked (NAME-0) or checked (NAME-1, with -O1 instead of -O2, which
-# compiles faster). If there is a NAME.t beside it, that script builds it. The software device's own tests include
-# nothing of inlay: each is built once, with -O1.
+# compiles faster). If there is a NAME.t beside it, that script builds it.
 rooms = queue connect mmap buf match tag memdomain devx task gpu fabric programs house
 scripts = $(wildcard $(rooms:%=tests/%/*.t) tests/softdev/tests/*.t)
 programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c) tests/house/aarch64.c,$(wildcard $(rooms:%=tests/%/*.c))))
 # As C++ too, but for C only: the provider that fabric/ tests, and the rig that tag/oracle shares with the device's tests
 cplusplus = $(filter-out fabric/% tag/oracle,$(programs))
-devicetests = $(patsubst %.c,$(B)/%,$(wildcard tests/softdev/tests/*.c))
 both = $(foreach p,$(programs),$(B)/tests/$(p)-0 $(B)/tests/$(p)-1)
 # check has each program once: checked, which also tries the preconditions, but for those that compare bytes, as callers build them.
 # check-all has both.
@@ -47,11 +45,18 @@ emulated = devx/fields match/match memdomain/domain mmap/lookup queue/compressed
 tests = $(devicetests) $(once) $(emulated:%=$(B)/aarch64/%)
 # Scripts that run programs of others, which race with themselves or hang: make check-programs, which tries each three times
 foreign = tests/programs/racing.t
+# Scripts of minutes that need Debian's mirror: a row of check-all
+packaging = tests/house/deb.t
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 library = $(B)/libsoftdev.so $(B)/libinlay-shim.so
-softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
 shim = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/shim/*.c))
 fabric = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/fabric/*.c))
+
+# `make deps check`: nothing is compiled before deps is done.
+first = $(filter deps deps-all,$(MAKECMDGOALS))
+
+.DEFAULT_GOAL = all
+include tests/softdev/softmlx5.mk
 
 linked = $(B)/only.o
 $(devicetests) $(both): $(B)/only.o
@@ -62,11 +67,8 @@ linked += $(softdev) -rdynamic -ldl
 $(devicetests) $(both): $(softdev)
 endif
 
-# `make deps check`: nothing is compiled before deps is done.
-first = $(filter deps deps-all,$(MAKECMDGOALS))
-
 .DELETE_ON_ERROR:
-.PHONY: all help deps deps-all run check test taps check-all check-programs fuzz soak lint memcheck proof bench bench-all bench-check include-cost single docs coverage mutants certify list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test taps check-all check-programs fuzz soak lint memcheck proof bench bench-all bench-check include-cost single manual docs dist deb ffi coverage mutants certify list FORCE install uninstall install-softmlx5 uninstall-softmlx5 install-fabric uninstall-fabric clean
 
 all: $(library) $(B)/libinlay-fi.so $(tests) $(examples) ## builds the software device, tests and examples
 
@@ -84,15 +86,16 @@ help: ## this list
 needs_run = gcc libc6-dev make pkg-config libibverbs-dev librdmacm-dev
 needs_check = g++ clang binutils perl gdb valgrind libcmocka-dev systemtap-sdt-dev libssl-dev \
 	libfabric-dev libucx-dev libdpdk-dev linux-headers-amd64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user \
-	cmake doxygen groff-base jq \
+	cmake doxygen groff-base jq python3 \
 	ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev
 needs_bench = $(needs_check) hyperfine gnuplot-nox
-needs_all = $(needs_bench) llvm libclang-rt-14-dev g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps
+needs_deb = debhelper libfabric-dev lintian mmdebstrap
+needs_all = $(needs_bench) $(needs_deb) llvm libclang-rt-14-dev g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps
 
 # What the goals beside it need: `make deps run` installs a compiler and libibverbs, and no more
 beside = $(or $(filter-out deps deps-all,$(MAKECMDGOALS)),check)
 needs = $(if $(filter deps-all,$(MAKECMDGOALS))$(filter check-all lint proof fuzz coverage mutants,$(beside)),all,$(if \
-	$(filter bench%,$(beside)),bench,$(if $(filter-out run install install-softdev,$(beside)),check,run)))
+	$(filter bench%,$(beside)),bench,$(if $(filter-out run dist deb install install-softmlx5,$(beside)),check,$(if $(filter deb,$(beside)),deb,run))))
 packages = $(sort $(needs_run) $(if $(filter-out run,$(needs)),$(needs_$(needs))))
 
 deps: ## installs the Debian packages that the goals beside it need (make deps run); alone, those of check
@@ -116,14 +119,6 @@ $(B)/settings: FORCE
 
 say = @mkdir -p $(@D); echo "  CC    $@"
 compile = $(Q)$(CC) $(FLAGS) -MT $@ -MF $@.d -o $@ $<
-
-$(B)/softdev/%.o: tests/softdev/%.c $(B)/settings | $(first)
-	$(say)
-	$(compile) -c -fPIC -fvisibility=hidden
-
-$(B)/libsoftdev.so: $(softdev)
-	@echo "  LD    $@"
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) -ldl
 
 $(shim) $(fabric): $(B)/examples/%.o: examples/%.c $(B)/settings | $(first)
 	$(say)
@@ -162,18 +157,12 @@ $(B)/tests/%-1: tests/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile:-O2=-O1) -DINLAY_CHECKED=1 $(INCLUDES) $(linked) $(LDFLAGS) $(VERBS) -lcmocka
 
-$(B)/tests/softdev/tests/%: tests/softdev/tests/%.c $(B)/settings | $(first)
-	$(say)
-	$(compile:-O2=-O1) -Itests/softdev $(linked) $(LDFLAGS) $(VERBS) -lcmocka
-
 $(B)/examples/%: examples/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -Iinclude $(LDFLAGS) $(VERBS)
 
 # They authenticate blobs with a library's code
 $(foreach p,mmap/blob mmap/map mmap/pci,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
-
-$(B)/tests/softdev/tests/cm: VERBS += -lrdmacm
 
 # Kernels, which tests/gpu interprets; by nvcc too, where it is
 NVCC = $(firstword $(wildcard $(addsuffix /nvcc,$(subst :, ,$(PATH)) /usr/local/cuda/bin)))
@@ -232,17 +221,17 @@ $(filter $(T)/gpu/posts-% $(T)/gpu/schedules-%,$(tap)): $(kernels)
 $(filter $(T)/fabric/%-0.tap,$(tap)): $(B)/libinlay-fi.so
 $(filter $(T)/fabric/%-1.tap $(T)/fabric/%.t.tap,$(tap)): $(B)/checked/libinlay-fi.so
 $(call script,fabric/%): $(filter $(B)/tests/fabric/%,$(if $(PROGRAMS_ALL),$(both),$(once))) $(wildcard tests/programs/mpi/* tests/programs/mpi.sh)
-$(call script,programs/% softdev/tests/% task/offload devx/info house/readme): $(examples) $(library)
+$(call script,programs/% softdev/tests/% task/offload devx/info house/readme house/ffi): $(examples) $(library)
 $(call script,programs/%): $(wildcard tests/programs/*/* examples/shim/run)
 $(call script,programs/shim): $(devicetests) $(B)/tests/queue/oracle-0
 $(call script,programs/certify): tests/certify $(filter $(B)/tests/%,$(once))
-$(call script,house/api house/docs house/install house/names house/single house/versions): $(headers) Makefile
+$(call script,house/api house/docs house/ffi house/install house/names house/single house/versions): $(headers) Makefile
 $(call script,house/api house/cplusplus): README.md $(wildcard $(rooms:%=tests/%/*.[ch]) tests/*.h)
-$(call script,house/docs house/install house/single): $(wildcard pkgconfig/*)
+$(call script,house/docs house/ffi house/install house/single): $(wildcard pkgconfig/*)
 $(call script,house/names house/readme house/docs): $(shell find . -name '*.md' ! -path './build/*')
 $(call script,house/counts): $(wildcard bench/*) $(wildcard bench/peers/*)
 $(call script,house/versions): $(wildcard tests/house/versions/*)
-$(call script,softdev/tests/install): $(wildcard tests/softdev/*.h tests/softdev/README.md) Makefile
+$(call script,softdev/tests/install): $(wildcard tests/softdev/*.h tests/softdev/*.m[dk]) pkgconfig/docs.pl
 
 taps: $(library) $(tests) $(examples) $(tap)
 
@@ -349,10 +338,37 @@ $(B)/single/%.h: include/inlay/%.h pkgconfig/single.awk LICENSE $(headers)
 
 pages = $(filter-out %/README.md,$(wildcard include/inlay/*.md))
 
-docs: ## HTML pages of all headers (doxygen) and manual pages of all functions, in build/docs; make install takes the latter
-	@rm -rf $(B)/docs; mkdir -p $(B)/docs/man/man3 $(B)/docs/man/man7
+manual: ## manual pages of all functions, headers and pages, in build/docs/man; make install takes them
+	@rm -rf $(B)/docs/man; mkdir -p $(B)/docs/man/man3 $(B)/docs/man/man7
 	$(Q)perl pkgconfig/docs.pl --man $(B)/docs/man $(VERSION) $(headers) $(pages)
+
+docs: manual ## HTML pages of all headers, in build/docs/html (doxygen)
+	@rm -rf $(B)/docs/html
 	$(Q){ cat pkgconfig/Doxyfile; echo 'INPUT = README.md include/inlay'; echo 'OUTPUT_DIRECTORY = $(B)/docs'; echo 'PROJECT_NUMBER = $(VERSION)'; } | doxygen -
+
+ffi: $(B)/ffi/libinlay-ffi.so ## build/ffi/libinlay-ffi.so: inlay.h for other languages (examples/ffi.py); it is not installed
+
+$(B)/ffi/libinlay-ffi.so: pkgconfig/ffi.c $(B)/settings | $(first)
+	$(say)
+	$(Q)echo 'INLAY_$(basename $(VERSION)) { global: inlay_*[!_]; local: *; };' >$(B)/ffi/map
+	$(compile) -shared -fPIC -Iinclude -Wl,--version-script=$(B)/ffi/map $(LDFLAGS) $(VERBS)
+
+# The same bytes from the same commit, also from an unpacked tarball: the commit's time, which is the Makefile's there
+release = inlay-$(VERSION)
+epoch = $(or $(SOURCE_DATE_EPOCH),$(shell if [ -e .git ]; then git log -1 --format=%ct; else stat -c %Y Makefile; fi))
+dist: $(B)/single/inlay.h ## build/inlay-VERSION.tar.gz: this tree, and inlay.h with all that it includes as one file
+	$(Q){ if [ -e .git ]; then git ls-files; else find . -type f ! -path './build/*' ! -path './debian/*' ! -path ./inlay.h -printf '%P\n'; fi; } | \
+		LC_ALL=C sort | tar -c --format=ustar --mtime=@$(epoch) --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --transform 's,^,$(release)/,' \
+		-T - -C $(B)/single inlay.h | gzip -9n >$(B)/$(release).tar.gz
+
+deb: dist ## Debian packages libinlay-dev, softmlx5 and inlay-fabric, in build/deb
+	$(Q)rm -rf $(B)/deb; mkdir $(B)/deb; tar -xzf $(B)/$(release).tar.gz -C $(B)/deb
+	$(Q)cd $(B)/deb/$(release) && cp -r pkgconfig/debian . && sed '1,4d; s/^$$/./; s/^/ /' LICENSE >>debian/copyright && \
+		printf 'inlay ($(VERSION)) unstable; urgency=low\n\n  * .github/CHANGES.md says what is new.\n\n -- %s  %s\n' \
+		"$$(sed -n 's/^Maintainer: //p' debian/control)" "$$(LC_ALL=C date -u -R -d @$(epoch))" >debian/changelog && \
+		env -u MAKEFLAGS -u MFLAGS DEB_BUILD_OPTIONS="noautodbgsym parallel=$$(nproc)" dpkg-buildpackage -b -us -uc >../log 2>&1 || \
+		{ cat ../log; exit 1; }
+	@ls $(B)/deb/*.deb
 
 to = $(DESTDIR)$(PREFIX)
 lib = $(DESTDIR)$(LIBDIR)
@@ -377,19 +393,6 @@ uninstall: ## removes what install put there
 	$(Q)rm -f '$(to)'/share/man/man3/inlay_*.3 '$(to)'/share/man/man7/inlay.7 '$(to)'/share/man/man7/inlay-*.7
 	$(Q)[ ! -d '$(to)/share/cmake/inlay' ] || rmdir --ignore-fail-on-non-empty '$(to)/share/cmake/inlay'
 	$(Q)[ ! -d '$(to)/include/inlay' ] || find '$(to)/include/inlay' -depth -type d -empty -delete
-
-install-softdev: $(B)/libsoftdev.so ## the software device below DESTDIR and PREFIX: softdev-run and what it needs
-	$(Q)$(absolute)
-	$(Q)install -D -m 755 $< '$(lib)/libsoftdev.so'
-	$(Q)install -D -m 755 tests/softdev/run '$(to)/bin/softdev-run'
-	$(Q)sed -i 's,{here%/bin}/lib/,{here%/bin}/$(subst $(PREFIX)/,,$(LIBDIR)/),; s,$${here%/bin}//,/,' '$(to)/bin/softdev-run'
-	$(Q)install -D -m 644 tests/softdev/softdev.h '$(to)/include/softdev.h'
-	$(Q)install -D -m 644 tests/softdev/README.md '$(to)/share/doc/softdev/README.md'
-
-uninstall-softdev: ## removes what install-softdev put there
-	$(Q)$(absolute)
-	$(Q)rm -f '$(lib)/libsoftdev.so' '$(to)/bin/softdev-run' '$(to)/include/softdev.h' '$(to)/share/doc/softdev/README.md'
-	$(Q)[ ! -d '$(to)/share/doc/softdev' ] || rmdir --ignore-fail-on-non-empty '$(to)/share/doc/softdev'
 
 install-fabric: $(B)/libinlay-fi.so ## the libfabric provider below DESTDIR and LIBDIR: FI_PROVIDER_PATH=LIBDIR/libfabric
 	$(Q)$(absolute)

@@ -47,14 +47,14 @@
  *   bpftrace -e 'usdt:./program:inlay:full { @[arg0] = count(); }'
  */
 #ifndef INLAY_BASE_H
-#define INLAY_BASE_H
+#define INLAY_BASE_H /* names are stable until 1.0 */
 
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define INLAY_VERSION_MAJOR 0
-#define INLAY_VERSION_MINOR 1
+#define INLAY_VERSION_MINOR 2
 #define INLAY_VERSION_PATCH 0
 #define INLAY_VERSION (INLAY_VERSION_MAJOR * 10000 + INLAY_VERSION_MINOR * 100 + INLAY_VERSION_PATCH)
 
