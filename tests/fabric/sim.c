@@ -150,7 +150,7 @@ static uint8_t *seat(uint32_t s)
 	const size_t len = SLOTS * (SMALL + ROOM) + LARGE;
 
 	if (!sim.seats[s]) {
-		sim.seats[s] = (uint8_t *)malloc(len);
+		sim.seats[s] = (uint8_t *)mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		memset(sim.seats[s], POISON, len);
 	}
 	return sim.seats[s];
@@ -927,21 +927,20 @@ static void heal(bool all)
 {
 	struct app *a, *b;
 	uint32_t i, j, round, left, first;
-	struct op *op;
 
 	for (round = 0, left = 1; left; round++) {
 		sure(round < 30);
 		first = sim.op_cnt;
-		for (i = 0; i < sim.app_cnt; i++)
+		for (i = 0; i < 2 * sim.app_cnt; i++) /* first all learn, since few strangers may come */
 			for (j = 0; j < sim.app_cnt; j++) {
-				a = sim.apps[i];
+				a = sim.apps[i % sim.app_cnt];
 				b = sim.apps[j];
 				if (!a->alive || !b->alive || (!all && !pair_of(a, b)->broken))
 					continue;
 				if (pair_of(a, b)->stale)
 					forget(a, b);
 				learn(a, b);
-				while (a->want_cnt == WANTS || !(op = message(a, b, 8)))
+				while (i >= sim.app_cnt && (a->want_cnt == WANTS || !message(a, b, 8)))
 					turn();
 			}
 		drain();
@@ -1189,7 +1188,7 @@ static int up(UNUSED void **state)
 {
 	int i;
 
-	mallopt(M_MMAP_THRESHOLD, 1 << 30);
+	mallopt(M_MMAP_THRESHOLD, 32 << 20);
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
 	nic.loud = getenv("SIM_TRACE") != NULL;
 	for (i = 0; i < 2; i++)

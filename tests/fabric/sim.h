@@ -833,7 +833,7 @@ static bool execute(struct qp *q)
 	to = responder(q);
 	if (!to) {
 		to = nic.qps[q->dest % QPNS];
-		sure(!to || q->cut || to->qp.state != IBV_QPS_RTS || to->sq_psn != q->rq_psn); /* it is not another one's */
+		sure(!to || q->cut || to->life->dead || to->qp.state != IBV_QPS_RTS || to->sq_psn != q->rq_psn); /* it is not another one's */
 		if (!q->give_up)
 			q->give_up = nic.now + RETRY;
 		if (nic.now < q->give_up)
