@@ -1045,6 +1045,7 @@ static uint64_t run(uint64_t seed, uint32_t nodes)
 	heal(true);
 	cancel();
 	end_seed();
+	SAY("seed %lu, %u peers: hash %016lx\n", (unsigned long)seed, nodes, (unsigned long)nic.trace);
 	return nic.trace;
 }
 
@@ -1190,6 +1191,7 @@ static int up(UNUSED void **state)
 
 	mallopt(M_MMAP_THRESHOLD, 32 << 20);
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
+	simulates = true;
 	nic.loud = getenv("SIM_TRACE") != NULL;
 	for (i = 0; i < 2; i++)
 		sim.infos[i] = info_for(hints_for(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SOURCE | (i ? FI_DIRECTED_RECV : 0)));
