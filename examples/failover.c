@@ -12,6 +12,7 @@
  * queue pairs of one. The k-th death comes k % 200 steps after the one before, in one of four ways:
  * here, at the peer, by a write that fails, or with no completion any more, as when a port is gone.
  */
+#define _GNU_SOURCE
 #include <infiniband/verbs.h>
 #include <inlay/inlay.h>
 #include "common/program.h"
