@@ -29,14 +29,12 @@ VERBS = -libverbs -lmlx5
 VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay/base.h | paste -sd.)
 
 # Each tests/ROOM/NAME.c is a program, built unchecked (NAME-0) or checked (NAME-1, with -O1 instead of -O2, which
-# compiles faster). If there is a NAME.t beside it, that script builds it. The software device's own tests include
-# nothing of inlay: each is built once, with -O1.
+# compiles faster). If there is a NAME.t beside it, that script builds it.
 rooms = queue connect mmap buf match tag memdomain devx task gpu fabric programs house
 scripts = $(wildcard $(rooms:%=tests/%/*.t) tests/softdev/tests/*.t)
 programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c) tests/house/aarch64.c,$(wildcard $(rooms:%=tests/%/*.c))))
 # As C++ too, but for C only: the provider that fabric/ tests, and the rig that tag/oracle shares with the device's tests
 cplusplus = $(filter-out fabric/% tag/oracle,$(programs))
-devicetests = $(patsubst %.c,$(B)/%,$(wildcard tests/softdev/tests/*.c))
 both = $(foreach p,$(programs),$(B)/tests/$(p)-0 $(B)/tests/$(p)-1)
 # check has each program once: checked, which also tries the preconditions, but for those that compare bytes, as callers build them.
 # check-all has both.
@@ -49,9 +47,14 @@ tests = $(devicetests) $(once) $(emulated:%=$(B)/aarch64/%)
 foreign = tests/programs/racing.t
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 library = $(B)/libsoftdev.so $(B)/libinlay-shim.so
-softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
 shim = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/shim/*.c))
 fabric = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/fabric/*.c))
+
+# `make deps check`: nothing is compiled before deps is done.
+first = $(filter deps deps-all,$(MAKECMDGOALS))
+
+.DEFAULT_GOAL = all
+include tests/softdev/softmlx5.mk
 
 linked = $(B)/only.o
 $(devicetests) $(both): $(B)/only.o
@@ -62,11 +65,8 @@ linked += $(softdev) -rdynamic -ldl
 $(devicetests) $(both): $(softdev)
 endif
 
-# `make deps check`: nothing is compiled before deps is done.
-first = $(filter deps deps-all,$(MAKECMDGOALS))
-
 .DELETE_ON_ERROR:
-.PHONY: all help deps deps-all run check test taps check-all check-programs fuzz soak lint memcheck proof bench bench-all bench-check include-cost single docs coverage mutants certify list FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test taps check-all check-programs fuzz soak lint memcheck proof bench bench-all bench-check include-cost single docs coverage mutants certify list FORCE install uninstall install-softmlx5 uninstall-softmlx5 install-fabric uninstall-fabric clean
 
 all: $(library) $(B)/libinlay-fi.so $(tests) $(examples) ## builds the software device, tests and examples
 
@@ -92,7 +92,7 @@ needs_all = $(needs_bench) llvm libclang-rt-14-dev g++-aarch64-linux-gnu llvm-22
 # What the goals beside it need: `make deps run` installs a compiler and libibverbs, and no more
 beside = $(or $(filter-out deps deps-all,$(MAKECMDGOALS)),check)
 needs = $(if $(filter deps-all,$(MAKECMDGOALS))$(filter check-all lint proof fuzz coverage mutants,$(beside)),all,$(if \
-	$(filter bench%,$(beside)),bench,$(if $(filter-out run install install-softdev,$(beside)),check,run)))
+	$(filter bench%,$(beside)),bench,$(if $(filter-out run install install-softmlx5,$(beside)),check,run)))
 packages = $(sort $(needs_run) $(if $(filter-out run,$(needs)),$(needs_$(needs))))
 
 deps: ## installs the Debian packages that the goals beside it need (make deps run); alone, those of check
@@ -116,14 +116,6 @@ $(B)/settings: FORCE
 
 say = @mkdir -p $(@D); echo "  CC    $@"
 compile = $(Q)$(CC) $(FLAGS) -MT $@ -MF $@.d -o $@ $<
-
-$(B)/softdev/%.o: tests/softdev/%.c $(B)/settings | $(first)
-	$(say)
-	$(compile) -c -fPIC -fvisibility=hidden
-
-$(B)/libsoftdev.so: $(softdev)
-	@echo "  LD    $@"
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) -ldl
 
 $(shim) $(fabric): $(B)/examples/%.o: examples/%.c $(B)/settings | $(first)
 	$(say)
@@ -160,18 +152,12 @@ $(B)/tests/%-1: tests/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile:-O2=-O1) -DINLAY_CHECKED=1 $(INCLUDES) $(linked) $(LDFLAGS) $(VERBS) -lcmocka
 
-$(B)/tests/softdev/tests/%: tests/softdev/tests/%.c $(B)/settings | $(first)
-	$(say)
-	$(compile:-O2=-O1) -Itests/softdev $(linked) $(LDFLAGS) $(VERBS) -lcmocka
-
 $(B)/examples/%: examples/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -Iinclude $(LDFLAGS) $(VERBS)
 
 # They authenticate blobs with a library's code
 $(foreach p,mmap/blob mmap/map mmap/pci,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
-
-$(B)/tests/softdev/tests/cm: VERBS += -lrdmacm
 
 # Kernels, which tests/gpu interprets; by nvcc too, where it is
 NVCC = $(firstword $(wildcard $(addsuffix /nvcc,$(subst :, ,$(PATH)) /usr/local/cuda/bin)))
@@ -240,7 +226,7 @@ $(call script,house/docs house/install house/single): $(wildcard pkgconfig/*)
 $(call script,house/names house/readme house/docs): $(shell find . -name '*.md' ! -path './build/*')
 $(call script,house/counts): $(wildcard bench/*) $(wildcard bench/peers/*)
 $(call script,house/versions): $(wildcard tests/house/versions/*)
-$(call script,softdev/tests/install): $(wildcard tests/softdev/*.h tests/softdev/README.md) Makefile
+$(call script,softdev/tests/install): $(wildcard tests/softdev/*.h tests/softdev/*.m[dk]) pkgconfig/docs.pl
 
 taps: $(library) $(tests) $(examples) $(tap)
 
@@ -375,19 +361,6 @@ uninstall: ## removes what install put there
 	$(Q)rm -f '$(to)'/share/man/man3/inlay_*.3 '$(to)'/share/man/man7/inlay.7 '$(to)'/share/man/man7/inlay-*.7
 	$(Q)[ ! -d '$(to)/share/cmake/inlay' ] || rmdir --ignore-fail-on-non-empty '$(to)/share/cmake/inlay'
 	$(Q)[ ! -d '$(to)/include/inlay' ] || find '$(to)/include/inlay' -depth -type d -empty -delete
-
-install-softdev: $(B)/libsoftdev.so ## the software device below DESTDIR and PREFIX: softdev-run and what it needs
-	$(Q)$(absolute)
-	$(Q)install -D -m 755 $< '$(lib)/libsoftdev.so'
-	$(Q)install -D -m 755 tests/softdev/run '$(to)/bin/softdev-run'
-	$(Q)sed -i 's,{here%/bin}/lib/,{here%/bin}/$(subst $(PREFIX)/,,$(LIBDIR)/),; s,$${here%/bin}//,/,' '$(to)/bin/softdev-run'
-	$(Q)install -D -m 644 tests/softdev/softdev.h '$(to)/include/softdev.h'
-	$(Q)install -D -m 644 tests/softdev/README.md '$(to)/share/doc/softdev/README.md'
-
-uninstall-softdev: ## removes what install-softdev put there
-	$(Q)$(absolute)
-	$(Q)rm -f '$(lib)/libsoftdev.so' '$(to)/bin/softdev-run' '$(to)/include/softdev.h' '$(to)/share/doc/softdev/README.md'
-	$(Q)[ ! -d '$(to)/share/doc/softdev' ] || rmdir --ignore-fail-on-non-empty '$(to)/share/doc/softdev'
 
 install-fabric: $(B)/libinlay-fi.so ## the libfabric provider below DESTDIR and LIBDIR: FI_PROVIDER_PATH=LIBDIR/libfabric
 	$(Q)$(absolute)

@@ -1,7 +1,8 @@
 #!/usr/bin/env perl
 # SPDX-License-Identifier: BSD-3-Clause
 # make docs. docs.pl FILE: a header or a page on standard output as doxygen wants it. docs.pl --man FOLDER VERSION HEADER...: a manual page of
-# section 3 for each public function, of section 7 for each header (inlay-queue-cq for queue/cq.h) and each page (PAGE.md).
+# section 3 for each public function, of section 7 for each header (inlay-queue-cq for queue/cq.h) and each page (PAGE.md); of section 1 for a
+# page with the title COMMAND: what it is.
 #
 # A comment directly above a declaration, or behind a member, documents it; its first sentence is what stands in lists, and the comment
 # itself stays as it was written. Functions of a group have the comment of the group's first (tests/house/api.pl says what a group is). A
@@ -75,27 +76,30 @@ sub markdown
 	open(my $in, '<', $file) or die "$file: $!\n";
 	my @lines = grep { !/^<!--/ } <$in>;
 	close($in);
-	(my $name = 'inlay-' . $file) =~ s,inlay-.*/(.*)\.md$,inlay-$1,;
-	(shift @lines) =~ /^# (.*)/ or die "$file: no title\n";
-	open(my $out, '>', "$folder/man7/$name.7") or die "$name: $!\n";
-	print $out ".\\\" SPDX-License-Identifier: BSD-3-Clause\n.TH \"$name\" 7 \"\" \"inlay $version\"\n.SH NAME\n", roff($name), ' \- ',
-		roff(lcfirst($1)), "\n.SH DESCRIPTION\n";
+	my ($name, $section) = ('inlay-' . $file =~ s,.*/(.*)\.md$,$1,r, 7);
+	my ($title) = (shift @lines) =~ /^# (.*)/ or die "$file: no title\n";
+	($name, $section) = ($1, 1) if $title =~ s/^([a-z0-9]+): //;
+	open(my $out, '>', "$folder/man$section/$name.$section") or die "$name: $!\n";
+	print $out ".\\\" SPDX-License-Identifier: BSD-3-Clause\n.TH \"$name\" $section \"\" \"inlay $version\"\n.SH NAME\n", roff($name), ' \- ',
+		roff(lcfirst($title)), "\n.SH DESCRIPTION\n";
 	my ($code, @titles) = (0);
 	for (@lines) {
 		if (/^```/) {
 			print $out(($code = !$code) ? ".PP\n.nf\n" : ".fi\n");
 			next;
 		}
-		if (!$code) {
+		if (!$code && !/^ {4}/) {
 			s/\[([^]]+)\]\([^)]+\)/$1/g;
 			s/`|\*\*//g;
 		}
 		if ($code) {
 			print $out roff($_);
+		} elsif (/^ {4}(.*)/s) {
+			print $out ".nf\n", roff($1), ".fi\n";
 		} elsif (/^#+ (.*)/) {
 			print $out '.SH ', roff(uc($1)), "\n";
 		} elsif (/^\|(.*)\|$/) {
-			my @cells = map { s/^\s+|\s+$//gr } split(/\|/, $1, -1);
+			my @cells = map { s/^\s+|\s+$|\\(?=[|*])//gr } split(/(?<!\\)\|/, $1, -1);
 			next if $cells[0] =~ /^-+$/;
 			(@titles = @cells) && next unless @titles;
 			print $out ".TP\n.B ", roff($cells[0]), "\n";

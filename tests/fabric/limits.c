@@ -824,6 +824,5 @@ int main(void)
 	setenv("FI_INLAY_PEERS", "4", 1);
 	setenv("FI_INLAY_RECEIVES", "100", 1);
 	setenv("FI_INLAY_CACHE_REGIONS", "8", 1);
-	setenv("FI_INLAY_CONNECT_MS", "2000", 1);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cmd.h"
+#include "softdev.h"
 
 /* What a context is told; driver: where it wants the driver's part */
 static int tell_context(struct sd_cmd *c, unsigned driver, unsigned num_comp_vectors, unsigned core_support)
@@ -270,4 +271,9 @@ int sd_cmd_query_port_legacy(struct sd_cmd *c)
 		return err ? err : EINVAL;
 	fill_port(c->ctx->dev, &resp);
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+}
+
+const char *softdev_version(void)
+{
+	return SOFTDEV_VERSION;
 }

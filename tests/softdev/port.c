@@ -216,7 +216,7 @@ static void find_fabric(void)
 	if (dir && *dir)
 		n = snprintf(fabric, sizeof(fabric), "%s", dir);
 	else
-		n = snprintf(fabric, sizeof(fabric), "%s/inlay-softdev-%u", run && *run ? run : "/tmp", (unsigned)geteuid());
+		n = snprintf(fabric, sizeof(fabric), "%s/softmlx5-%u", run && *run ? run : "/tmp", (unsigned)geteuid());
 	fabric_err = n < (int)sizeof(fabric) ? make_own_dir(fabric) : ENAMETOOLONG;
 	if (fabric_err)
 		sd_once(0xffff0010, "%s: %s", fabric, strerror(fabric_err));

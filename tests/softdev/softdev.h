@@ -43,6 +43,11 @@ extern "C" {
 
 #define SOFTDEV_WEAK __attribute__((weak, visibility("default")))
 
+#define SOFTDEV_VERSION "0.2.0"
+
+/* Returns SOFTDEV_VERSION of the library that is loaded. */
+SOFTDEV_WEAK const char *softdev_version(void);
+
 /*
  * Chooses the stepped device (1) or the engine (0). SOFTDEV_TRAP=1 overrides both. Call it before
  * the first open.
