@@ -9,7 +9,7 @@
  *
  * The thread polls without sleeping while there was work within the last SPIN. Then it sleeps on
  * the sockets, for NAP_MIN at first and up to NAP_MAX. Only polling finds a doorbell, hence the
- * short sleep.
+ * short sleep. While the program calls softdev_wait(), the thread leaves the work to it.
  *
  * A stepped device has no thread, no fabric and no time. Its slot is 1. It reads records only; an
  * arm still needs its register. A WQE that must wait (RNR, no peer) is tried once in each
@@ -40,6 +40,7 @@
 #define SPIN 30000ull           /* ns */
 #define NAP_MIN 50000ull
 #define NAP_MAX 2000000ull
+#define LENT_MAX 250000ull      /* of a program that polls in a loop */
 #define NAP_EMPTY 50000000ull   /* no QP and no CQ: creating a QP wakes */
 #define BREATH 1000000ull       /* after so long without sleep the lock is left alone for a moment: the mutex is not fair */
 
@@ -50,6 +51,7 @@ uint64_t eng_step;
 static bool started, strict;
 static int manual = -1;
 static bool asleep, busy;
+static uint64_t lent; /* when the program last let the device work in its own thread */
 static pid_t pid;
 
 uint64_t eng_now(void)
@@ -75,10 +77,11 @@ bool eng_manual(void)
 
 bool sd_stepped(void)
 {
-	const char *env = getenv("SOFTDEV_MANUAL");
+	const char *env;
 
 	if (started)
 		return eng_is_stepped;
+	env = getenv("SOFTDEV_MANUAL");
 	return sd_trapping() || (manual >= 0 ? manual : env && *env == '1');
 }
 
@@ -262,6 +265,11 @@ static uint64_t next_timer(uint64_t now, uint64_t nap)
 	return nap;
 }
 
+static uint64_t longer(uint64_t nap, uint64_t most)
+{
+	return nap + nap / 8 < most ? nap + nap / 8 : most;
+}
+
 static void *engine(void *arg)
 {
 	uint64_t last = eng_now(), breath = last, nap = NAP_MIN;
@@ -272,7 +280,7 @@ static void *engine(void *arg)
 	/* A nap should be as long as it is meant to be: the usual slack is as long again */
 	prctl(PR_SET_TIMERSLACK, 1000);
 	for (;;) {
-		uint64_t now, sleep;
+		uint64_t now, sleep, rest = 0;
 		bool did, empty;
 
 		pthread_mutex_lock(&sd_lock);
@@ -286,6 +294,9 @@ static void *engine(void *arg)
 			last = now;
 			nap = NAP_MIN;
 			sleep = 0;
+		} else if (now - lent < NAP_MAX) {
+			sleep = 0;
+			rest = NAP_MAX;
 		} else if (now - last < SPIN && !empty) {
 			sleep = 0;
 		} else {
@@ -295,10 +306,10 @@ static void *engine(void *arg)
 		pthread_mutex_unlock(&sd_lock);
 		if (sleep) {
 			wire_sleep(sleep);
-			nap = nap + nap / 8 < NAP_MAX ? nap + nap / 8 : NAP_MAX;
+			nap = longer(nap, NAP_MAX);
 			breath = eng_now();
-		} else if (now - breath > BREATH) {
-			struct timespec t = { 0, 1000 };
+		} else if (rest || now - breath > BREATH) {
+			struct timespec t = { 0, rest ? rest : 1000 };
 
 			nanosleep(&t, NULL);
 			breath = eng_now();
@@ -804,6 +815,29 @@ SD_API int softdev_run(void)
 	}
 	pthread_mutex_unlock(&sd_lock);
 	return ret;
+}
+
+SD_API int softdev_wait(void)
+{
+	static uint64_t nap;
+	bool slept, here;
+	uint64_t sleep = 0;
+
+	pthread_mutex_lock(&sd_lock);
+	here = started && !eng_is_stepped && sd_self == pid;
+	if (here) {
+		/* The thread need not wake for what is found here */
+		slept = asleep;
+		asleep = busy = false;
+		nap = work() || busy ? 0 : nap ? longer(nap, LENT_MAX) : NAP_MIN;
+		asleep = slept;
+		lent = eng_now();
+		sleep = next_timer(lent, nap);
+	}
+	pthread_mutex_unlock(&sd_lock);
+	if (sleep)
+		wire_sleep(sleep);
+	return here ? 0 : -EPERM;
 }
 
 SD_API int softdev_skip(uint32_t qpn)

@@ -81,6 +81,15 @@ SOFTDEV_WEAK int softdev_complete(uint32_t cqn, unsigned n);
 SOFTDEV_WEAK int softdev_run(void);
 
 /*
+ * Device with an engine: works a while in the caller's thread, and its own thread rests meanwhile;
+ * without work, waits a moment for other processes. For the loop in which a program waits: it takes
+ * less time than a yield.
+ *
+ * Returns 0, or -EPERM on another device, before the first open and in a child of fork().
+ */
+SOFTDEV_WEAK int softdev_wait(void);
+
+/*
  * Writes n CQEs into cqn as the device would: body first, owner bit last. Each is a copy of the 64
  * bytes at cqe64; from the second on, wqe_counter is raised by step. The owner bit is set for the
  * slot. The first half of a 128-byte slot stays as it is. Works on every kind of device. One CQE
