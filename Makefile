@@ -8,7 +8,7 @@ LIBDIR = $(PREFIX)/lib
 STD = gnu11
 CFLAGS = -O2 -g1
 SANITIZE =
-SCRIPTS = $(filter-out $(foreign),$(scripts))
+SCRIPTS = $(filter-out $(foreign) $(packaging),$(scripts))
 DEVICE =
 FUZZ = 60
 ifeq ($(origin CC),default)
@@ -45,6 +45,8 @@ emulated = devx/fields match/match memdomain/domain mmap/lookup queue/compressed
 tests = $(devicetests) $(once) $(emulated:%=$(B)/aarch64/%)
 # Scripts that run programs of others, which race with themselves or hang: make check-programs, which tries each three times
 foreign = tests/programs/racing.t
+# Scripts of minutes that need Debian's mirror: a row of check-all
+packaging = tests/house/deb.t
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 library = $(B)/libsoftdev.so $(B)/libinlay-shim.so
 shim = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/shim/*.c))
@@ -66,7 +68,7 @@ $(devicetests) $(both): $(softdev)
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps deps-all run check test taps check-all check-programs fuzz soak lint memcheck proof bench bench-all bench-check include-cost single docs coverage mutants certify list FORCE install uninstall install-softmlx5 uninstall-softmlx5 install-fabric uninstall-fabric clean
+.PHONY: all help deps deps-all run check test taps check-all check-programs fuzz soak lint memcheck proof bench bench-all bench-check include-cost single manual docs dist deb ffi coverage mutants certify list FORCE install uninstall install-softmlx5 uninstall-softmlx5 install-fabric uninstall-fabric clean
 
 all: $(library) $(B)/libinlay-fi.so $(tests) $(examples) ## builds the software device, tests and examples
 
@@ -84,15 +86,16 @@ help: ## this list
 needs_run = gcc libc6-dev make pkg-config libibverbs-dev librdmacm-dev
 needs_check = g++ clang binutils perl gdb valgrind libcmocka-dev systemtap-sdt-dev libssl-dev \
 	libfabric-dev libucx-dev libdpdk-dev linux-headers-amd64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user \
-	cmake doxygen groff-base jq \
+	cmake doxygen groff-base jq python3 \
 	ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev
 needs_bench = $(needs_check) hyperfine gnuplot-nox
-needs_all = $(needs_bench) llvm libclang-rt-14-dev g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps
+needs_deb = debhelper libfabric-dev lintian mmdebstrap
+needs_all = $(needs_bench) $(needs_deb) llvm libclang-rt-14-dev g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps
 
 # What the goals beside it need: `make deps run` installs a compiler and libibverbs, and no more
 beside = $(or $(filter-out deps deps-all,$(MAKECMDGOALS)),check)
 needs = $(if $(filter deps-all,$(MAKECMDGOALS))$(filter check-all lint proof fuzz coverage mutants,$(beside)),all,$(if \
-	$(filter bench%,$(beside)),bench,$(if $(filter-out run install install-softmlx5,$(beside)),check,run)))
+	$(filter bench%,$(beside)),bench,$(if $(filter-out run dist deb install install-softmlx5,$(beside)),check,$(if $(filter deb,$(beside)),deb,run))))
 packages = $(sort $(needs_run) $(if $(filter-out run,$(needs)),$(needs_$(needs))))
 
 deps: ## installs the Debian packages that the goals beside it need (make deps run); alone, those of check
@@ -216,13 +219,13 @@ $(filter $(T)/gpu/posts-% $(T)/gpu/schedules-%,$(tap)): $(kernels)
 $(filter $(T)/fabric/%-0.tap,$(tap)): $(B)/libinlay-fi.so
 $(filter $(T)/fabric/%-1.tap $(T)/fabric/%.t.tap,$(tap)): $(B)/checked/libinlay-fi.so
 $(call script,fabric/%): $(filter $(B)/tests/fabric/%,$(if $(PROGRAMS_ALL),$(both),$(once))) $(wildcard tests/programs/mpi/* tests/programs/mpi.sh)
-$(call script,programs/% softdev/tests/% task/offload devx/info house/readme): $(examples) $(library)
+$(call script,programs/% softdev/tests/% task/offload devx/info house/readme house/ffi): $(examples) $(library)
 $(call script,programs/%): $(wildcard tests/programs/*/* examples/shim/run)
 $(call script,programs/shim): $(devicetests) $(B)/tests/queue/oracle-0
 $(call script,programs/certify): tests/certify $(filter $(B)/tests/%,$(once))
-$(call script,house/api house/docs house/install house/names house/single house/versions): $(headers) Makefile
+$(call script,house/api house/docs house/ffi house/install house/names house/single house/versions): $(headers) Makefile
 $(call script,house/api house/cplusplus): README.md $(wildcard $(rooms:%=tests/%/*.[ch]) tests/*.h)
-$(call script,house/docs house/install house/single): $(wildcard pkgconfig/*)
+$(call script,house/docs house/ffi house/install house/single): $(wildcard pkgconfig/*)
 $(call script,house/names house/readme house/docs): $(shell find . -name '*.md' ! -path './build/*')
 $(call script,house/counts): $(wildcard bench/*) $(wildcard bench/peers/*)
 $(call script,house/versions): $(wildcard tests/house/versions/*)
@@ -333,10 +336,37 @@ $(B)/single/%.h: include/inlay/%.h pkgconfig/single.awk LICENSE $(headers)
 
 pages = $(filter-out %/README.md,$(wildcard include/inlay/*.md))
 
-docs: ## HTML pages of all headers (doxygen) and manual pages of all functions, in build/docs; make install takes the latter
-	@rm -rf $(B)/docs; mkdir -p $(B)/docs/man/man3 $(B)/docs/man/man7
+manual: ## manual pages of all functions, headers and pages, in build/docs/man; make install takes them
+	@rm -rf $(B)/docs/man; mkdir -p $(B)/docs/man/man3 $(B)/docs/man/man7
 	$(Q)perl pkgconfig/docs.pl --man $(B)/docs/man $(VERSION) $(headers) $(pages)
+
+docs: manual ## HTML pages of all headers, in build/docs/html (doxygen)
+	@rm -rf $(B)/docs/html
 	$(Q){ cat pkgconfig/Doxyfile; echo 'INPUT = README.md include/inlay'; echo 'OUTPUT_DIRECTORY = $(B)/docs'; echo 'PROJECT_NUMBER = $(VERSION)'; } | doxygen -
+
+ffi: $(B)/ffi/libinlay-ffi.so ## build/ffi/libinlay-ffi.so: inlay.h for other languages (examples/ffi.py); it is not installed
+
+$(B)/ffi/libinlay-ffi.so: pkgconfig/ffi.c $(B)/settings | $(first)
+	$(say)
+	$(Q)echo 'INLAY_$(basename $(VERSION)) { global: inlay_*[!_]; local: *; };' >$(B)/ffi/map
+	$(compile) -shared -fPIC -Iinclude -Wl,--version-script=$(B)/ffi/map $(LDFLAGS) $(VERBS)
+
+# The same bytes from the same commit, also from an unpacked tarball: the commit's time, which is the Makefile's there
+release = inlay-$(VERSION)
+epoch = $(or $(SOURCE_DATE_EPOCH),$(shell if [ -e .git ]; then git log -1 --format=%ct; else stat -c %Y Makefile; fi))
+dist: $(B)/single/inlay.h ## build/inlay-VERSION.tar.gz: this tree, and inlay.h with all that it includes as one file
+	$(Q){ if [ -e .git ]; then git ls-files; else find . -type f ! -path './build/*' ! -path './debian/*' ! -path ./inlay.h -printf '%P\n'; fi; } | \
+		LC_ALL=C sort | tar -c --format=ustar --mtime=@$(epoch) --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --transform 's,^,$(release)/,' \
+		-T - -C $(B)/single inlay.h | gzip -9n >$(B)/$(release).tar.gz
+
+deb: dist ## Debian packages libinlay-dev, softmlx5 and inlay-fabric, in build/deb
+	$(Q)rm -rf $(B)/deb; mkdir $(B)/deb; tar -xzf $(B)/$(release).tar.gz -C $(B)/deb
+	$(Q)cd $(B)/deb/$(release) && cp -r pkgconfig/debian . && sed '1,4d; s/^$$/./; s/^/ /' LICENSE >>debian/copyright && \
+		printf 'inlay ($(VERSION)) unstable; urgency=low\n\n  * .github/CHANGES.md says what is new.\n\n -- %s  %s\n' \
+		"$$(sed -n 's/^Maintainer: //p' debian/control)" "$$(LC_ALL=C date -u -R -d @$(epoch))" >debian/changelog && \
+		env -u MAKEFLAGS -u MFLAGS DEB_BUILD_OPTIONS="noautodbgsym parallel=$$(nproc)" dpkg-buildpackage -b -us -uc >../log 2>&1 || \
+		{ cat ../log; exit 1; }
+	@ls $(B)/deb/*.deb
 
 to = $(DESTDIR)$(PREFIX)
 lib = $(DESTDIR)$(LIBDIR)

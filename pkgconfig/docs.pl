@@ -161,6 +161,8 @@ sub convert
 			$text =~ s/\s+$//;
 			my $next = $lines[$i] // '';
 			if (!$guard) {
+				my ($mark) = map { m,^#define INLAY_\w+_H /\* (.*) \*/$, } @lines;
+				$text .= "\n\n\u$mark." if $mark;
 				$folder ? page(manual($name), 7, $name, $text) : print documentation($text, "\\file $name\n");
 				$guard = 1;
 			} elsif ($text =~ s/^---- .* ----\s*// || $next !~ /\S/) {
@@ -203,6 +205,7 @@ sub convert
 			$i++;
 			next;
 		}
+		$line =~ s,^(#define INLAY_\w+_H) /\* .* \*/$,$1,;
 		# Behind a member
 		if ($line =~ m,^\t(?!\t)(?:[^"]*?[;\,]|\w+(?: = [^\,]*)?)\s*/\* (.*?) \*/\s*$, || $line =~ m,^\#define \w+ .*?/\* (.*?) \*/\s*$,) {
 			my $text = plain($1);

@@ -146,6 +146,18 @@ void endpoints_remove(struct endpoints *all, const struct endpoint *ep)
 		}
 }
 
+/* cq has gained an endpoint, or loses one. */
+static int cq_bound(struct cq *cq, struct endpoint *ep, bool gained)
+{
+	struct endpoints *all = &cq->endpoints;
+	int err;
+
+	endpoints_remove(all, ep);
+	err = gained ? endpoints_add(all, ep) : 0;
+	cq->only = all->count == 1 && all->list[0]->rx_cq == cq ? all->list[0] : NULL;
+	return err;
+}
+
 static int endpoint_close(struct fid *fid)
 {
 	struct endpoint *ep = endpoint_from(fid);
@@ -174,9 +186,9 @@ static int endpoint_close(struct fid *fid)
 	ops_fini(ep);
 	counter_unbind(ep);
 	if (ep->tx_cq)
-		endpoints_remove(&ep->tx_cq->endpoints, ep);
+		cq_bound(ep->tx_cq, ep, false);
 	if (ep->rx_cq)
-		endpoints_remove(&ep->rx_cq->endpoints, ep);
+		cq_bound(ep->rx_cq, ep, false);
 	if (ep->av)
 		endpoints_remove(&ep->av->endpoints, ep);
 	d->users--;
@@ -191,7 +203,7 @@ static int bind_cq(struct endpoint *ep, struct cq *cq, uint64_t flags)
 {
 	const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
 
-	if (!(flags & (FI_TRANSMIT | FI_RECV)))
+	if (!(flags & (FI_TRANSMIT | FI_RECV)) || (flags & FI_TRANSMIT && ep->tx_cq) || (flags & FI_RECV && ep->rx_cq))
 		return -FI_EINVAL;
 	if (flags & FI_TRANSMIT) {
 		ep->tx_cq = cq;
@@ -201,8 +213,7 @@ static int bind_cq(struct endpoint *ep, struct cq *cq, uint64_t flags)
 		ep->rx_cq = cq;
 		ep->rx_selective = selective;
 	}
-	endpoints_remove(&cq->endpoints, ep);
-	return endpoints_add(&cq->endpoints, ep);
+	return cq_bound(cq, ep, true);
 }
 
 static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)

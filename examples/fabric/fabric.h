@@ -224,6 +224,7 @@ struct cq {
 	struct cq_error *error, **last_error;
 	struct fi_cq_err_entry lost; /* for which there was no memory */
 	struct endpoints endpoints;
+	struct endpoint *only;    /* there is no other, and its receives complete here; or NULL */
 	int epoll, wake;          /* descriptors that are waited for; -1: it cannot be waited for */
 };
 

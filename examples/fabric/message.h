@@ -79,31 +79,34 @@ INLAY_ALWAYS bool message_usual(const void *at)
 }
 
 /*
- * Delivers a usual message to a plain receive's buffer of `room` bytes, and fills its completion. False: it does not
- * fit, or is too short to be one.
+ * Delivers a usual message, of these flags and at most `most` bytes of payload, to a plain receive's buffer of `room`
+ * bytes, and fills its completion. False: it does not fit.
  */
-INLAY_ALWAYS bool message_put(void *entry, const void *at, uint32_t bytes, void *to, size_t room, void *context)
+INLAY_ALWAYS bool message_put(void *entry, const void *at, uint8_t flags, uint32_t bytes, uint32_t most, void *to,
+			      size_t room, void *context)
 {
 	struct fi_cq_tagged_entry *e = (struct fi_cq_tagged_entry *)entry;
 	const struct wire *wire = (const struct wire *)at;
 	const uint8_t *payload = (const uint8_t *)(wire + 1);
-	uint64_t data = 0, flags = FI_RECV | FI_TAGGED;
+	uint64_t data = 0, told = FI_RECV | FI_TAGGED;
 	size_t len = bytes - sizeof(*wire);
 
-	if (INLAY_LIKELY(wire->flags & FLAG_DATA)) {
+	if (INLAY_LIKELY(flags & FLAG_DATA)) {
 		memcpy(&data, payload, 8);
-		flags |= FI_REMOTE_CQ_DATA;
+		told |= FI_REMOTE_CQ_DATA;
 		payload += 8;
 		len -= 8;
 	}
-	if (INLAY_UNLIKELY(len > room) || INLAY_UNLIKELY(len > bytes))
+	if (len > most)
+		__builtin_unreachable();
+	if (INLAY_UNLIKELY(len > room))
 		return false;
 	if (INLAY_LIKELY(len <= 64))
 		inlay_copy(to, payload, len);
 	else
 		memcpy(to, payload, len);
 	e->op_context = context;
-	e->flags = flags;
+	e->flags = told;
 	e->len = len;
 	e->buf = to;
 	e->data = data;

@@ -56,30 +56,42 @@ static APART void datagram(struct endpoint *ep, const struct mlx5_cqe64 *cqe, co
 		connect_arrived(ep, data, from);
 }
 
-/*
- * Delivers a usual message, of at least a header, straight to its receive's buffer, or keeps it.
- * Returns as arrive_any.
- */
-INLAY_ALWAYS int usual(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b)
+/* What is matched of a usual message. */
+INLAY_ALWAYS uint64_t key_of(const struct endpoint *ep, const struct peer *p, const void *at)
 {
-	const uint64_t tag = ((const struct wire *)at)->tag;
+	return (((const struct wire *)at)->tag & ep->tag_bits) | p->source;
+}
+
+/* A usual message that no plain receive waits for is kept, most often. Returns as arrive_any. */
+static CALLED int unexpected(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b)
+{
 	struct buf *place = keep_place(ep, bytes, b);
 	struct inlay_match_found found;
-	struct cq *cq = ep->rx_cq;
-	struct op *op;
-	void *last;
 	int r;
 
 	if (INLAY_UNLIKELY(!place))
 		return -FI_EAGAIN;
-	r = inlay_match_arrive(&ep->match, (tag & ep->tag_bits) | p->source, (uintptr_t)place, &found);
+	r = inlay_match_arrive(&ep->match, key_of(ep, p, at), (uintptr_t)place, &found);
 	if (INLAY_UNLIKELY(r < 0))
 		return arrive_any(ep, p, at, bytes, b);
 	if (!r)
 		return keep(ep, p, at, bytes, b, place);
+	arrive_matched(ep, p, at, bytes, (struct op *)(uintptr_t)found.cookie);
+	return 0;
+}
+
+/* Delivers a usual message, of at least its header, straight to its receive's buffer. Returns as arrive_any. */
+INLAY_ALWAYS int usual(struct endpoint *ep, struct peer *p, const void *at, uint8_t flags, uint32_t bytes, struct buf *b)
+{
+	struct inlay_match_found found;
+	struct cq *cq = ep->rx_cq;
+	void *last = cq->last;
+	struct op *op;
+
+	if (!inlay_match_take(&ep->match, key_of(ep, p, at), INLAY_MATCH_POSTED, &found))
+		return unexpected(ep, p, at, bytes, b);
 	op = (struct op *)(uintptr_t)found.cookie;
-	last = cq->last;
-	if (INLAY_LIKELY(op->plain) && INLAY_LIKELY(message_put(last, at, bytes, op->buf, op->len, op->context))) {
+	if (INLAY_LIKELY(op->plain) && INLAY_LIKELY(message_put(last, at, flags, bytes, UINT32_MAX, op->buf, op->len, op->context))) {
 		cq_added(cq, last, p->addr);
 		op->next = ep->free_ops; /* no handle has named it */
 		ep->free_ops = op;
@@ -89,27 +101,26 @@ INLAY_ALWAYS int usual(struct endpoint *ep, struct peer *p, const void *at, uint
 	return 0;
 }
 
-/* The sender of a usual message that lies in its CQE; NULL: it is another completion. */
-INLAY_ALWAYS struct peer *sender_short(const struct endpoint *ep, const struct mlx5_cqe64 *cqe, uint32_t *bytes)
+/* The sender of a usual message that lies in its CQE, with these flags; NULL: it is another completion. */
+INLAY_ALWAYS struct peer *sender_short(const struct endpoint *ep, const struct mlx5_cqe64 *cqe, uint8_t flags, uint32_t *bytes)
 {
-	struct peer *p;
+	uint32_t first;
 
-	if (INLAY_UNLIKELY((cqe->op_own ^ ep->short_cqe) & ~3))
-		return NULL;
-	p = (struct peer *)inlay_qpn_table_find(&ep->qpns, inlay_cqe_qpn(cqe));
-	if (INLAY_UNLIKELY(!p) || !message_usual(cqe))
-		return NULL;
+	memcpy(&first, cqe, sizeof(first));
 	*bytes = inlay_cqe_byte_count(cqe);
-	return INLAY_LIKELY(*bytes - (uint32_t)sizeof(struct wire) <= 32 - sizeof(struct wire)) ? p : NULL;
+	if (INLAY_UNLIKELY((cqe->op_own ^ ep->short_cqe) & ~3) || first != (WIRE_EAGER | ((uint32_t)FLAG_TAGGED | flags) << 8) ||
+	    INLAY_UNLIKELY(*bytes - header_bytes(flags) > 32 - header_bytes(flags)))
+		return NULL;
+	return (struct peer *)inlay_qpn_table_find(&ep->qpns, inlay_cqe_qpn(cqe));
 }
 
-/* A short message. False: it is not one, or not of the usual kind. */
-INLAY_ALWAYS bool received_short(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
+/* A short message. False: it is not one, or not of the usual kind and flags. */
+INLAY_ALWAYS bool received_short(struct endpoint *ep, const struct mlx5_cqe64 *cqe, uint8_t flags)
 {
 	uint32_t bytes;
-	struct peer *p = sender_short(ep, cqe, &bytes);
+	struct peer *p = sender_short(ep, cqe, flags, &bytes);
 
-	if (INLAY_UNLIKELY(!p) || INLAY_UNLIKELY(usual(ep, p, cqe, bytes, NULL) < 0))
+	if (INLAY_UNLIKELY(!p) || INLAY_UNLIKELY(usual(ep, p, cqe, flags, bytes, NULL) < 0))
 		return false;
 	inlay_srq_recycle(&ep->srq, cqe);
 	inlay_cq_advance_quiet(&ep->cq, 1);
@@ -192,8 +203,8 @@ static CALLED void received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	if (INLAY_LIKELY(data != NULL) && INLAY_LIKELY(bytes <= b->size)) {
 		if (INLAY_UNLIKELY(ep->late_head != NULL))
 			r = -FI_EAGAIN;
-		else if (INLAY_LIKELY(bytes >= sizeof(struct wire)) && message_usual(data))
-			r = usual(ep, p, data, bytes, scattered ? NULL : b);
+		else if (INLAY_LIKELY(bytes >= sizeof(struct wire) + 8) && message_usual(data))
+			r = usual(ep, p, data, ((const uint8_t *)data)[1], bytes, scattered ? NULL : b);
 		else
 			r = arrive_any(ep, p, data, bytes, scattered ? NULL : b);
 	}
@@ -268,7 +279,7 @@ INLAY_ALWAYS void take(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	if (ep->front)
 		recv_settle(ep);
 	for (n = 0; n < BATCH && cqe; n++, cqe = inlay_cq_peek(&ep->cq)) {
-		if (INLAY_LIKELY(received_short(ep, cqe)))
+		if (received_short(ep, cqe, FLAG_DATA) || received_short(ep, cqe, 0))
 			continue;
 		if (inlay_cqe_is_error(cqe) || inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)
 			ended(ep, cqe);
@@ -283,24 +294,13 @@ INLAY_ALWAYS void take(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	inlay_srq_ring(&ep->srq);
 }
 
-/* Whether there is now more to do than to take the next message. */
-INLAY_ALWAYS bool look_further(const struct endpoint *ep)
-{
-	const uint32_t polls = ep->polls + 1;
-
-	return INLAY_UNLIKELY(!(polls & 15)) && (ep->waiting_head || !(polls & ep->pause) ||
-						 inlay_cq_holds(&ep->cq, inlay_srq_size(&ep->srq) / 4));
-}
-
 /* The rest of progress_front; apart, so that neither saves registers. */
-static CALLED ssize_t front_met(struct endpoint *ep, const struct mlx5_cqe64 *cqe, void *buf)
+static CALLED ssize_t front_met(struct endpoint *ep, const struct mlx5_cqe64 *cqe, void *buf, uint32_t bytes)
 {
-	const uint32_t bytes = inlay_cqe_byte_count(cqe);
+	const uint8_t flags = ((const struct wire *)(const void *)cqe)->flags;
 	struct op *op = ep->front;
 
-	if (bytes > 32)
-		__builtin_unreachable();
-	if (INLAY_UNLIKELY(!message_put(buf, cqe, bytes, op->buf, op->len, op->context))) {
+	if (INLAY_UNLIKELY(!message_put(buf, cqe, flags, bytes, 32, op->buf, op->len, op->context))) {
 		recv_settle(ep); /* another read sees what to do */
 		return -FI_EAGAIN;
 	}
@@ -314,6 +314,17 @@ static CALLED ssize_t front_met(struct endpoint *ep, const struct mlx5_cqe64 *cq
 	return 1;
 }
 
+/* The same, when there may be more to do than to take the next message. */
+static CALLED ssize_t front_looks(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
+{
+	struct endpoint *ep = cq->only;
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&ep->cq);
+
+	if (ep->waiting_head || !((ep->polls + 1) & ep->pause) || inlay_cq_holds(&ep->cq, inlay_srq_size(&ep->srq) / 4))
+		return cq_drive(cq, buf, count, source);
+	return front_met(ep, cqe, buf, inlay_cqe_byte_count(cqe));
+}
+
 /*
  * The message of the front receive, if it comes next and is short, goes straight into the application's array. Those
  * behind it stay on the CQ, where the next receive finds them without a copy, unless they hold a quarter of the
@@ -321,24 +332,21 @@ static CALLED ssize_t front_met(struct endpoint *ep, const struct mlx5_cqe64 *cq
  */
 ssize_t progress_front(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-	struct endpoint *ep = cq->endpoints.count == 1 ? cq->endpoints.list[0] : NULL;
+	struct endpoint *ep = cq->only;
 	const struct mlx5_cqe64 *cqe;
 	struct peer *p;
 	uint32_t bytes;
-	uint64_t key;
 
-	if (INLAY_UNLIKELY(!ep) || INLAY_UNLIKELY(!ep->front) || INLAY_UNLIKELY(ep->rx_cq != cq))
+	if (INLAY_UNLIKELY(!ep) || INLAY_UNLIKELY(!ep->front) || INLAY_UNLIKELY(!count))
 		return cq_drive(cq, buf, count, source);
 	cqe = inlay_cq_peek(&ep->cq);
-	if (!cqe || INLAY_UNLIKELY(!(p = sender_short(ep, cqe, &bytes))) || INLAY_UNLIKELY(!count))
-		return cq_drive(cq, buf, count, source);
-	key = (((const struct wire *)(const void *)cqe)->tag & ep->tag_bits) | p->source;
-	if (INLAY_UNLIKELY((key ^ ep->front_key) & ~ep->ignored) || INLAY_UNLIKELY(look_further(ep)))
+	if (!cqe || (!(p = sender_short(ep, cqe, FLAG_DATA, &bytes)) && INLAY_UNLIKELY(!(p = sender_short(ep, cqe, 0, &bytes)))) ||
+	    INLAY_UNLIKELY((key_of(ep, p, cqe) ^ ep->front_key) & ~ep->ignored))
 		return cq_drive(cq, buf, count, source);
 	cq->drained = count > 1;
 	if (source)
 		*source = p->addr;
-	return front_met(ep, cqe, buf);
+	return INLAY_LIKELY((ep->polls + 1) & 15) ? front_met(ep, cqe, buf, bytes) : front_looks(cq, buf, count, source);
 }
 
 void progress(struct endpoint *ep)

@@ -168,44 +168,37 @@ INLAY_ALWAYS struct op *op_plain(struct endpoint *ep, void *buf, size_t len, voi
 	return op;
 }
 
-/* Posts a plain receive while messages are kept. There is a free op. */
+/* Posts a plain receive that no kept message matches. There is a free op. */
+static CALLED ssize_t post_plain(struct endpoint *ep, void *buf, size_t len, void *context, uint64_t key)
+{
+	struct op *op = op_plain(ep, buf, len, context);
+	struct inlay_match_found found;
+	int r = inlay_match_post(&ep->match, key, INLAY_MATCH_EXACT, (uintptr_t)op, &found);
+
+	if (r == 1)
+		__builtin_unreachable();
+	return INLAY_LIKELY(!r) ? 0 : post_any(ep, op, key, INLAY_MATCH_EXACT, NULL);
+}
+
+/* And while messages are kept. */
 static CALLED ssize_t post_kept(struct endpoint *ep, void *buf, size_t len, void *context, uint64_t key)
 {
 	struct cq *cq = ep->rx_cq;
 	struct inlay_match_found found;
 	struct buf *kept;
-	int r;
 
 	if (INLAY_UNLIKELY(cq_room(cq, 2)))
 		return -FI_EAGAIN;
-	r = inlay_match_post(&ep->match, key, INLAY_MATCH_EXACT, (uintptr_t)ep->free_ops, &found);
+	if (!inlay_match_take(&ep->match, key, INLAY_MATCH_UNEXPECTED, &found))
+		return post_plain(ep, buf, len, context, key);
 	kept = (struct buf *)(uintptr_t)found.cookie;
-	if (INLAY_LIKELY(r == 1) && message_usual(kept->data) &&
-	    INLAY_LIKELY(message_put(cq->last, kept->data, kept->len, buf, len, context))) {
+	if (message_usual(kept->data) &&
+	    INLAY_LIKELY(message_put(cq->last, kept->data, kept->data[1], kept->len, UINT32_MAX, buf, len, context))) {
 		cq_added(cq, cq->last, kept->peer->addr);
 		unkeep(ep, kept);
-		return 0;
-	}
-	if (INLAY_UNLIKELY(r < 0))
-		return post_any(ep, op_plain(ep, buf, len, context), key, INLAY_MATCH_EXACT, NULL);
-	if (r)
+	} else {
 		arrive_meet_kept(ep, kept, op_plain(ep, buf, len, context));
-	else
-		op_plain(ep, buf, len, context);
-	return 0;
-}
-
-/* And while none is kept. */
-static CALLED ssize_t post_plain(struct endpoint *ep, void *buf, size_t len, void *context, uint64_t key)
-{
-	struct inlay_match_found found;
-	int r = inlay_match_post(&ep->match, key, INLAY_MATCH_EXACT, (uintptr_t)ep->free_ops, &found);
-
-	if (r == 1)
-		__builtin_unreachable();
-	if (INLAY_UNLIKELY(r < 0))
-		return post_any(ep, op_plain(ep, buf, len, context), key, INLAY_MATCH_EXACT, NULL);
-	op_plain(ep, buf, len, context);
+	}
 	return 0;
 }
 

@@ -47,7 +47,7 @@
  *   bpftrace -e 'usdt:./program:inlay:full { @[arg0] = count(); }'
  */
 #ifndef INLAY_BASE_H
-#define INLAY_BASE_H
+#define INLAY_BASE_H /* names are stable until 1.0 */
 
 #include <errno.h>
 #include <stddef.h>

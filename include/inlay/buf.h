@@ -21,7 +21,7 @@
  * Threads: one owner at a time for each object. A shared inventory is for many threads.
  */
 #ifndef INLAY_BUF_H
-#define INLAY_BUF_H
+#define INLAY_BUF_H /* a trial: names may change */
 
 #include <inlay/base.h>
 INLAY_CASTS_BEGIN_

@@ -71,7 +71,7 @@
  * the InfiniBand specification, volume 1, chapters 9 and 11, and annex A17 (RoCE v2).
  */
 #ifndef INLAY_CONNECT_H
-#define INLAY_CONNECT_H
+#define INLAY_CONNECT_H /* names are stable until 1.0 */
 
 #include <time.h>
 #include <infiniband/verbs.h>

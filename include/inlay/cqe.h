@@ -82,7 +82,7 @@
  * "Completion Queue Entry" and "Completion with Error" tables; for errors IBTA 10.3.1 and 11.6.2.
  */
 #ifndef INLAY_CQE_H
-#define INLAY_CQE_H
+#define INLAY_CQE_H /* names are stable until 1.0 */
 
 #include <stdio.h>
 #include <infiniband/mlx5dv.h>

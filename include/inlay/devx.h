@@ -40,7 +40,7 @@
  * the QPs of a register in one thread at a time.
  */
 #ifndef INLAY_DEVX_H
-#define INLAY_DEVX_H
+#define INLAY_DEVX_H /* a trial: names may change */
 
 #include <inlay/base.h>
 INLAY_CASTS_BEGIN_

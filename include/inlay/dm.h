@@ -21,7 +21,7 @@
  * mlx5dv_init_obj(3), libmlx5's mlx5_access_dm (verbs.c).
  */
 #ifndef INLAY_DM_H
-#define INLAY_DM_H
+#define INLAY_DM_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

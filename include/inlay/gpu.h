@@ -45,7 +45,7 @@
  * compiled kernels. Sources: PTX ISA, "Memory Consistency Model"; queue/sq.h; base.h's table of fences.
  */
 #ifndef INLAY_GPU_H
-#define INLAY_GPU_H
+#define INLAY_GPU_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

@@ -6,7 +6,7 @@
  * library.
  */
 #ifndef INLAY_INLAY_H
-#define INLAY_INLAY_H
+#define INLAY_INLAY_H /* names are stable until 1.0 */
 
 #include <inlay/base.h>
 #include <inlay/wqe.h>

@@ -44,7 +44,7 @@
  * Sources: MPI 4.0, 3.5 (order) and 3.8 (probe, cancel).
  */
 #ifndef INLAY_MATCH_H
-#define INLAY_MATCH_H
+#define INLAY_MATCH_H /* a trial: names may change */
 
 #include <inlay/base.h>
 INLAY_CASTS_BEGIN_
@@ -152,6 +152,37 @@ INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size
 
 /* ---- Receives and messages ---- */
 
+/* Removes the first entry of a tag, if it is of this kind. Returns 1: it is *found. 0: it is not. */
+INLAY_ALWAYS int inlay_match_take_first_(struct inlay_match *m, uint32_t *slot, enum inlay_match_kind kind,
+					 struct inlay_match_found *found)
+{
+	const uint32_t first = *slot;
+	struct inlay_match_entry_ *entry = inlay_match_at_(m, first);
+
+	if (entry->kind != kind)
+		return 0;
+	inlay_match_tell_(m, first, found, 1);
+	inlay_match_unlink_first_(m, slot, 0);
+	if (kind == INLAY_MATCH_POSTED)
+		inlay_match_leave_(m, entry, first, 1);
+	else
+		inlay_match_forget_(m, entry, first);
+	return 1;
+}
+
+/*
+ * The short way of inlay_match_arrive (kind INLAY_MATCH_POSTED), or of inlay_match_post with
+ * INLAY_MATCH_EXACT (INLAY_MATCH_UNEXPECTED). Returns 1: *found was removed. 0: nothing has
+ * changed; make that call, which also adds entries and knows masked receives.
+ */
+INLAY_ALWAYS int inlay_match_take(struct inlay_match *m, uint64_t tag, enum inlay_match_kind kind,
+				  struct inlay_match_found *found)
+{
+	if (kind == INLAY_MATCH_POSTED && INLAY_UNLIKELY(m->live) && !((tag ^ m->shared) & m->same))
+		return 0;
+	return inlay_match_take_first_(m, inlay_match_slot_(m, 0, tag), kind, found);
+}
+
 /*
  * Posts a receive, or removes the oldest message that matches it.
  *
@@ -163,8 +194,7 @@ INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size
 INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie,
 				  struct inlay_match_found *found)
 {
-	struct inlay_match_entry_ *entry;
-	uint32_t *slot, first, e;
+	uint32_t *slot, e;
 
 	if (INLAY_UNLIKELY(~mask & m->mask[0])) {
 		e = inlay_match_post_masked_(m, tag, mask & m->mask[0], cookie);
@@ -177,18 +207,12 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 		return 1;
 	}
 	slot = inlay_match_slot_(m, 0, tag);
-	first = *slot;
-	entry = inlay_match_at_(m, first);
-	if (entry->kind == INLAY_MATCH_UNEXPECTED) {
-		inlay_match_tell_(m, first, found, 1);
-		inlay_match_unlink_first_(m, slot, 0);
-		inlay_match_forget_(m, entry, first);
+	if (inlay_match_take_first_(m, slot, INLAY_MATCH_UNEXPECTED, found))
 		return 1;
-	}
 	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & m->mask[0], m->mask[0], 0, cookie);
 	if (INLAY_UNLIKELY(!e))
 		return inlay_match_tell_(m, 0, found, -EAGAIN);
-	inlay_match_link_(m, slot, first, 0, e);
+	inlay_match_link_(m, slot, *slot, 0, e);
 	m->cls[0].posted++;
 	return inlay_match_tell_(m, e, found, 0);
 }
@@ -202,29 +226,24 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_t cookie,
 				    struct inlay_match_found *found)
 {
-	uint32_t *slot = inlay_match_slot_(m, 0, tag), first = *slot, masked, e;
-	struct inlay_match_entry_ *entry = inlay_match_at_(m, first);
+	uint32_t *slot = inlay_match_slot_(m, 0, tag), masked, e;
 
 	if (INLAY_UNLIKELY(m->live) && !((tag ^ m->shared) & m->same)) {
-		masked = inlay_match_take_masked_(m, tag, entry);
+		masked = inlay_match_take_masked_(m, tag, inlay_match_at_(m, *slot));
 		if (masked) {
 			inlay_match_tell_(m, masked, found, 1);
 			found->kind = INLAY_MATCH_POSTED; /* it has left */
 			return 1;
 		}
 	}
-	if (entry->kind == INLAY_MATCH_POSTED) {
-		inlay_match_tell_(m, first, found, 1);
-		inlay_match_unlink_first_(m, slot, 0);
-		inlay_match_leave_(m, entry, first, 1);
+	if (inlay_match_take_first_(m, slot, INLAY_MATCH_POSTED, found))
 		return 1;
-	}
 	e = inlay_match_new_(m, INLAY_MATCH_UNEXPECTED, tag, INLAY_MATCH_EXACT, 0, cookie);
 	if (INLAY_UNLIKELY(!e))
 		return inlay_match_tell_(m, 0, found, -EAGAIN);
 	inlay_match_append_(m, 0, e);
 	m->unexpected++;
-	inlay_match_link_(m, slot, first, 0, e);
+	inlay_match_link_(m, slot, *slot, 0, e);
 	return inlay_match_tell_(m, e, found, 0);
 }
 

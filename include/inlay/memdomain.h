@@ -9,7 +9,7 @@
  * Threads: any number may use a registry and its domains; see memdomain/domain.h.
  */
 #ifndef INLAY_MEMDOMAIN_H
-#define INLAY_MEMDOMAIN_H
+#define INLAY_MEMDOMAIN_H /* a trial: names may change */
 
 #include <inlay/base.h>
 INLAY_CASTS_BEGIN_

@@ -14,7 +14,7 @@
  * A cache has one owner; any thread may invalidate memory in it (inlay_cache_post).
  */
 #ifndef INLAY_MMAP_H
-#define INLAY_MMAP_H
+#define INLAY_MMAP_H /* a trial: names may change */
 
 #include <inlay/base.h>
 INLAY_CASTS_BEGIN_

@@ -72,7 +72,7 @@
  * rings from elsewhere.
  */
 #ifndef INLAY_QUEUE_H
-#define INLAY_QUEUE_H
+#define INLAY_QUEUE_H /* names are stable until 1.0 */
 
 #include <inlay/queue/uar.h>
 #include <inlay/queue/cq.h>

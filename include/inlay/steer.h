@@ -33,7 +33,7 @@
  * Linux's mlx5 qp.c (create_rss_raw_qp_tir: what can be hashed), fs.c (what can be matched).
  */
 #ifndef INLAY_STEER_H
-#define INLAY_STEER_H
+#define INLAY_STEER_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

@@ -10,7 +10,7 @@
  * Threads: one owner at a time for list, table and CQ together.
  */
 #ifndef INLAY_TAG_H
-#define INLAY_TAG_H
+#define INLAY_TAG_H /* a trial: names may change */
 
 #include <inlay/base.h>
 INLAY_CASTS_BEGIN_

@@ -42,7 +42,7 @@
  * which waits for a command's send as well as its answer.
  */
 #ifndef INLAY_TASK_H
-#define INLAY_TASK_H
+#define INLAY_TASK_H /* a trial: names may change */
 
 #include <inlay/base.h>
 INLAY_CASTS_BEGIN_

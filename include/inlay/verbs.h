@@ -54,7 +54,7 @@
  * verbs.c.
  */
 #ifndef INLAY_VERBS_H
-#define INLAY_VERBS_H
+#define INLAY_VERBS_H /* names are stable until 1.0 */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Every device command call of the installed mlx5dv.h has a row in include/inlay/README.md, and every name of ours that a
-# row there or in a porting page gives exists in a header.
+# row there or in a porting page gives exists in a header. Which headers are stable.
 . tests/tap.sh
 
 pages=(include/inlay/{README,porting*}.md)
@@ -29,4 +29,10 @@ for name in $(sed -n 's/^\(bytes\|emulated\|memcheck\|soaks\) = //p' Makefile); 
 	ls tests/${name/\%/*}.c >/dev/null 2>&1 || echo "$name"
 done >"$dir/out"
 same "what the Makefile's lists name is there" "" "$(cat "$dir/out")"
+# A header is stable exactly if inlay.h includes it, and says so behind its guard.
+gcc -MM -Iinclude include/inlay/inlay.h | grep -o 'include/inlay/[a-z0-9_/]*\.h' | sort >"$dir/stable"
+same "the headers that are stable say so" "$(cat "$dir/stable")" \
+	"$(grep -rlE '^#define INLAY_[A-Z0-9_]+_H /\* names are stable until 1\.0 \*/$' include/inlay | sort)"
+same "and the others that they are trials" "$(find include/inlay -name '*.h' | sort | comm -23 - "$dir/stable")" \
+	"$(grep -rlE '^#define INLAY_[A-Z0-9_]+_H /\* a trial: names may change \*/$' include/inlay | sort)"
 finish

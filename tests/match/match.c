@@ -151,7 +151,11 @@ static void post(uint64_t tag, uint64_t mask, bool offload)
 		expect(blocked, overlaps(tag, mask));
 	else if (!blocked)
 		assert_false(overlaps(tag, mask));
-	status = inlay_match_post(&m, tag, mask, ++cookies, &found);
+	status = (mask | ignored) == EXACT && tag % 2 ? inlay_match_take(&m, tag, INLAY_MATCH_UNEXPECTED, &found) : -1;
+	if (status >= 0)
+		expect(status, item != NULL);
+	if (status <= 0)
+		status = inlay_match_post(&m, tag, mask, ++cookies, &found);
 	if (item) {
 		expect(status, 1);
 		same(&found, item, INLAY_MATCH_UNEXPECTED);
@@ -173,7 +177,12 @@ static void arrive(uint64_t tag)
 {
 	struct item *item = first_receive(tag);
 	struct inlay_match_found found;
-	int status = inlay_match_arrive(&m, tag, ++cookies, &found);
+	int status = tag % 2 ? inlay_match_take(&m, tag, INLAY_MATCH_POSTED, &found) : -1;
+
+	if (status >= 0 && (status || !m.live))
+		expect(status, item != NULL);
+	if (status <= 0)
+		status = inlay_match_arrive(&m, tag, ++cookies, &found);
 
 	if (item) {
 		expect(status, 1);

@@ -18,7 +18,7 @@
  * memory (a lock, a queue). Their reference counts are atomic; lists and data are not.
  */
 #ifndef INLAY_BUF_BUF_H
-#define INLAY_BUF_BUF_H
+#define INLAY_BUF_BUF_H /* a trial: names may change */
 
 #include <infiniband/verbs.h>
 #include <inlay/base.h>

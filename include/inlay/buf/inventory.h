@@ -31,7 +31,7 @@
  * Source: Bonwick and Adams, "Magazines and Vmem" (USENIX 2001).
  */
 #ifndef INLAY_BUF_INVENTORY_H
-#define INLAY_BUF_INVENTORY_H
+#define INLAY_BUF_INVENTORY_H /* a trial: names may change */
 
 #include <inlay/base.h>
 #include <inlay/mmap/map.h>

@@ -19,7 +19,7 @@
  * Threads: one owner at a time, which also gives buffers back. Any thread may call inlay_pool_sge.
  */
 #ifndef INLAY_BUF_POOL_H
-#define INLAY_BUF_POOL_H
+#define INLAY_BUF_POOL_H /* a trial: names may change */
 
 #include <inlay/base.h>
 #include <inlay/mmap/map.h>

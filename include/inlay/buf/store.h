@@ -11,7 +11,7 @@
  * store's live descriptors when asked. A buffer of any further map holds its map itself.
  */
 #ifndef INLAY_BUF_STORE_H
-#define INLAY_BUF_STORE_H
+#define INLAY_BUF_STORE_H /* a trial: names may change */
 
 #include <infiniband/verbs.h>
 #include <inlay/base.h>

@@ -13,7 +13,7 @@
  * Threads: pure functions of their arguments. Sources: as cqe.h.
  */
 #ifndef INLAY_CQE_PACKET_H
-#define INLAY_CQE_PACKET_H
+#define INLAY_CQE_PACKET_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

@@ -6,7 +6,7 @@
  * Threads: pure functions of their arguments. Sources: libmlx5's cq.c (get_sig_err_info).
  */
 #ifndef INLAY_CQE_SIGNATURE_H
-#define INLAY_CQE_SIGNATURE_H
+#define INLAY_CQE_SIGNATURE_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

@@ -24,7 +24,7 @@
  * mlx5/core/cmd.c (errno of a status).
  */
 #ifndef INLAY_DEVX_CALL_H
-#define INLAY_DEVX_CALL_H
+#define INLAY_DEVX_CALL_H /* a trial: names may change */
 
 #include <stdio.h>
 #include <string.h>

@@ -20,7 +20,7 @@
  * Sources: devx/ifc.h; libmlx5's verbs.c (a ring before its first completion).
  */
 #ifndef INLAY_DEVX_CQ_H
-#define INLAY_DEVX_CQ_H
+#define INLAY_DEVX_CQ_H /* a trial: names may change */
 
 #include <inlay/devx/ifc.h>
 #include <inlay/devx/uar.h>

@@ -21,7 +21,7 @@
  * Sources: devx/ifc.h; Linux, infiniband/hw/mlx5/qpc.c (create, drain, destroy).
  */
 #ifndef INLAY_DEVX_DCT_H
-#define INLAY_DEVX_DCT_H
+#define INLAY_DEVX_DCT_H /* a trial: names may change */
 
 #include <inlay/devx/ifc.h>
 #include <inlay/devx/qp.h>

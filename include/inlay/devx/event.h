@@ -34,7 +34,7 @@
  * infiniband/hw/mlx5/devx.c (limits, types), mlx5/device.h (entries).
  */
 #ifndef INLAY_DEVX_EVENT_H
-#define INLAY_DEVX_EVENT_H
+#define INLAY_DEVX_EVENT_H /* a trial: names may change */
 
 #include <inlay/devx/call.h>
 

@@ -36,7 +36,7 @@
  * tests/devx/ifc.t names the second source.
  */
 #ifndef INLAY_DEVX_IFC_H
-#define INLAY_DEVX_IFC_H
+#define INLAY_DEVX_IFC_H /* a trial: names may change */
 
 #include <inlay/base.h>
 

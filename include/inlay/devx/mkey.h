@@ -31,7 +31,7 @@
  * Sources: devx/ifc.h; Linux, infiniband/hw/mlx5/devx.c and mr.c; UCX's ib_mlx5dv_md.c (KSM).
  */
 #ifndef INLAY_DEVX_MKEY_H
-#define INLAY_DEVX_MKEY_H
+#define INLAY_DEVX_MKEY_H /* a trial: names may change */
 
 #include <inlay/devx/call.h>
 #include <inlay/devx/ifc.h>

@@ -28,7 +28,7 @@
  * ethernet/mellanox/mlx5/core/en_main.c; DPDK's mlx5_devx.c; mlx5dv_create_flow(3).
  */
 #ifndef INLAY_DEVX_PACKETS_H
-#define INLAY_DEVX_PACKETS_H
+#define INLAY_DEVX_PACKETS_H /* a trial: names may change */
 
 #include <inlay/base.h>
 INLAY_CASTS_BEGIN_

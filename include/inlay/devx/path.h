@@ -24,7 +24,7 @@
  * rc_mlx5_devx.c (the MAC from an address handle).
  */
 #ifndef INLAY_DEVX_PATH_H
-#define INLAY_DEVX_PATH_H
+#define INLAY_DEVX_PATH_H /* a trial: names may change */
 
 #include <inlay/connect.h>
 #include <inlay/devx/call.h>

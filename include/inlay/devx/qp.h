@@ -39,7 +39,7 @@
  * (atomics in a CQE).
  */
 #ifndef INLAY_DEVX_QP_H
-#define INLAY_DEVX_QP_H
+#define INLAY_DEVX_QP_H /* a trial: names may change */
 
 #include <inlay/devx/ifc.h>
 #include <inlay/devx/path.h>

@@ -41,7 +41,7 @@
  * rdma-core's Documentation/tag_matching.md.
  */
 #ifndef INLAY_DEVX_SRQ_H
-#define INLAY_DEVX_SRQ_H
+#define INLAY_DEVX_SRQ_H /* a trial: names may change */
 
 #include <inlay/devx/call.h>
 #include <inlay/devx/ifc.h>

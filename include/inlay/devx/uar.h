@@ -14,7 +14,7 @@
  * Sources: mlx5dv_devx_alloc_uar(3); libmlx5's verbs.c (registers in a page).
  */
 #ifndef INLAY_DEVX_UAR_H
-#define INLAY_DEVX_UAR_H
+#define INLAY_DEVX_UAR_H /* a trial: names may change */
 
 #include <inlay/devx/call.h>
 #include <inlay/queue/uar.h>

@@ -21,7 +21,7 @@
  * Sources: mlx5dv_devx_umem_reg(3); Linux, infiniband/hw/mlx5/devx.c (page sizes and offsets).
  */
 #ifndef INLAY_DEVX_UMEM_H
-#define INLAY_DEVX_UMEM_H
+#define INLAY_DEVX_UMEM_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

@@ -11,7 +11,7 @@
  * it passes. The next receive of that mask finds them by key and continues after them.
  */
 #ifndef INLAY_MATCH_MASKS_H
-#define INLAY_MATCH_MASKS_H
+#define INLAY_MATCH_MASKS_H /* a trial: names may change */
 
 #include <inlay/base.h>
 #include <inlay/match/table.h>

@@ -19,7 +19,7 @@
  * (MPI_TAG_UB).
  */
 #ifndef INLAY_MATCH_MPI_H
-#define INLAY_MATCH_MPI_H
+#define INLAY_MATCH_MPI_H /* a trial: names may change */
 
 #include <inlay/base.h>
 

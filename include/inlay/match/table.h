@@ -25,7 +25,7 @@
  * Sources: Knuth, TAOCP 3, 6.3 (digital trees).
  */
 #ifndef INLAY_MATCH_TABLE_H
-#define INLAY_MATCH_TABLE_H
+#define INLAY_MATCH_TABLE_H /* a trial: names may change */
 
 #include <inlay/base.h>
 

@@ -24,7 +24,7 @@
  * Sources: SPDK's include/spdk/dma.h and lib/dma/dma.c.
  */
 #ifndef INLAY_MEMDOMAIN_DOMAIN_H
-#define INLAY_MEMDOMAIN_DOMAIN_H
+#define INLAY_MEMDOMAIN_DOMAIN_H /* a trial: names may change */
 
 #include <sys/uio.h>
 #include <inlay/base.h>

@@ -26,7 +26,7 @@
  * Threads: any may translate; one owner at a time for all else. Domains may share a map.
  */
 #ifndef INLAY_MEMDOMAIN_RDMA_H
-#define INLAY_MEMDOMAIN_RDMA_H
+#define INLAY_MEMDOMAIN_RDMA_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

@@ -36,7 +36,7 @@
  * Sources: DOCA's documentation of doca_mmap; RFC 3720, appendix B.4 (CRC-32C).
  */
 #ifndef INLAY_MMAP_BLOB_H
-#define INLAY_MMAP_BLOB_H
+#define INLAY_MMAP_BLOB_H /* a trial: names may change */
 
 #include <infiniband/verbs.h>
 #include <inlay/base.h>

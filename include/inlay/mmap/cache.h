@@ -46,7 +46,7 @@
  * Sources: ibv_reg_mr(3); UCX's ucs/memory/rcache.h; Seidel and Aragon, "Randomized search trees".
  */
 #ifndef INLAY_MMAP_CACHE_H
-#define INLAY_MMAP_CACHE_H
+#define INLAY_MMAP_CACHE_H /* a trial: names may change */
 
 #include <sched.h>
 #include <infiniband/verbs.h>

@@ -22,7 +22,7 @@
  * Threads: any number may look up while no thread builds the table.
  */
 #ifndef INLAY_MMAP_LOOKUP_H
-#define INLAY_MMAP_LOOKUP_H
+#define INLAY_MMAP_LOOKUP_H /* a trial: names may change */
 
 #include <stdlib.h>
 #include <inlay/base.h>

@@ -29,7 +29,7 @@
  * Sources: DOCA's documentation of doca_mmap (porting-doca.md has the differences); ibv_reg_mr(3).
  */
 #ifndef INLAY_MMAP_MAP_H
-#define INLAY_MMAP_MAP_H
+#define INLAY_MMAP_MAP_H /* a trial: names may change */
 
 #include <infiniband/verbs.h>
 #include <inlay/base.h>

@@ -54,7 +54,7 @@
  * Sources: userfaultfd(2), ioctl_userfaultfd(2); Linux's fs/userfaultfd.c and mm; observed on 6.18.
  */
 #ifndef INLAY_MMAP_MONITOR_H
-#define INLAY_MMAP_MONITOR_H
+#define INLAY_MMAP_MONITOR_H /* a trial: names may change */
 
 #include <poll.h>
 #include <unistd.h>

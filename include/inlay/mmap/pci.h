@@ -27,7 +27,7 @@
  * entries of 2 GiB, the capabilities).
  */
 #ifndef INLAY_MMAP_PCI_H
-#define INLAY_MMAP_PCI_H
+#define INLAY_MMAP_PCI_H /* a trial: names may change */
 
 #include <sys/random.h>
 #include <infiniband/mlx5dv.h>

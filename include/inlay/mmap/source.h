@@ -14,7 +14,7 @@
  * Sources: ibv_reg_mr(3), ibv_alloc_dm(3), ibv_reg_dmabuf_mr(3).
  */
 #ifndef INLAY_MMAP_SOURCE_H
-#define INLAY_MMAP_SOURCE_H
+#define INLAY_MMAP_SOURCE_H /* a trial: names may change */
 
 #include <infiniband/verbs.h>
 #include <inlay/base.h>

@@ -15,7 +15,7 @@
  * Threads: as cq.h.
  */
 #ifndef INLAY_QUEUE_BATCH_H
-#define INLAY_QUEUE_BATCH_H
+#define INLAY_QUEUE_BATCH_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

@@ -57,7 +57,7 @@
  * Queues" chapter.
  */
 #ifndef INLAY_QUEUE_CQ_H
-#define INLAY_QUEUE_CQ_H
+#define INLAY_QUEUE_CQ_H /* names are stable until 1.0 */
 
 #include <stdio.h>
 #include <infiniband/mlx5dv.h>

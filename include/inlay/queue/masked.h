@@ -23,7 +23,7 @@
  * ibgda_device.cuh (the named forms); UCX's ib_mlx5dv_md.c (sizes and byte order).
  */
 #ifndef INLAY_QUEUE_MASKED_H
-#define INLAY_QUEUE_MASKED_H
+#define INLAY_QUEUE_MASKED_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

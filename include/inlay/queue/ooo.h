@@ -14,7 +14,7 @@
  * Threads: as queue/rq.h. Sources: mlx5dv_create_qp(3); libmlx5's mlx5_calc_rq_size.
  */
 #ifndef INLAY_QUEUE_OOO_H
-#define INLAY_QUEUE_OOO_H
+#define INLAY_QUEUE_OOO_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

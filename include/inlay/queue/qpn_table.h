@@ -17,7 +17,7 @@
  * Threads: one owner at a time.
  */
 #ifndef INLAY_QUEUE_QPN_TABLE_H
-#define INLAY_QUEUE_QPN_TABLE_H
+#define INLAY_QUEUE_QPN_TABLE_H /* names are stable until 1.0 */
 
 #include <inlay/base.h>
 INLAY_CASTS_BEGIN_

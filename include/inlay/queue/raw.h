@@ -11,7 +11,7 @@
  * Threads: one owner of the queue at a time. Sources: libmlx5's mlx5_wr_raw_wqe (qp.c).
  */
 #ifndef INLAY_QUEUE_RAW_H
-#define INLAY_QUEUE_RAW_H
+#define INLAY_QUEUE_RAW_H /* a trial: names may change */
 
 #include <inlay/base.h>
 INLAY_CASTS_BEGIN_

@@ -19,7 +19,7 @@
  * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c).
  */
 #ifndef INLAY_QUEUE_RQ_H
-#define INLAY_QUEUE_RQ_H
+#define INLAY_QUEUE_RQ_H /* names are stable until 1.0 */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

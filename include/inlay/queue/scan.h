@@ -14,7 +14,7 @@
  * slots that were the caller's are counted. Fence before the CQEs are read.
  */
 #ifndef INLAY_QUEUE_SCAN_H
-#define INLAY_QUEUE_SCAN_H
+#define INLAY_QUEUE_SCAN_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

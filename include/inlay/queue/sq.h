@@ -24,7 +24,7 @@
  * Sources: libmlx5's qp.c (what the device is told and when), the PRM's "Doorbells" chapter.
  */
 #ifndef INLAY_QUEUE_SQ_H
-#define INLAY_QUEUE_SQ_H
+#define INLAY_QUEUE_SQ_H /* names are stable until 1.0 */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

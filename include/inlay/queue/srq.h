@@ -52,7 +52,7 @@
  * ibv_modify_srq(3), ibv_modify_qp(3).
  */
 #ifndef INLAY_QUEUE_SRQ_H
-#define INLAY_QUEUE_SRQ_H
+#define INLAY_QUEUE_SRQ_H /* names are stable until 1.0 */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

@@ -67,7 +67,7 @@
  * DPDK's mlx5_rxq.c for the WQE. libmlx5's own post to a striding WQ leaves the next segment out.
  */
 #ifndef INLAY_QUEUE_STRIDING_H
-#define INLAY_QUEUE_STRIDING_H
+#define INLAY_QUEUE_STRIDING_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

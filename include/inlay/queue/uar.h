@@ -30,7 +30,7 @@
  * time. Sources: the PRM's "Doorbells" and "UAR" chapters; libmlx5's post_send_db (qp.c).
  */
 #ifndef INLAY_QUEUE_UAR_H
-#define INLAY_QUEUE_UAR_H
+#define INLAY_QUEUE_UAR_H /* names are stable until 1.0 */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

@@ -11,7 +11,7 @@
  * (mlx5_store_uidx); the PRM's QUERY_QP, QUERY_SRQ and QUERY_RQ.
  */
 #ifndef INLAY_QUEUE_USER_INDEX_H
-#define INLAY_QUEUE_USER_INDEX_H
+#define INLAY_QUEUE_USER_INDEX_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

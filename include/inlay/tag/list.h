@@ -41,7 +41,7 @@
  * (handle_tag_matching): the same bytes.
  */
 #ifndef INLAY_TAG_LIST_H
-#define INLAY_TAG_LIST_H
+#define INLAY_TAG_LIST_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

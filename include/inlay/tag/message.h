@@ -29,7 +29,7 @@
  * Sources: rdma-core's tm_types.h and Documentation/tag_matching.md.
  */
 #ifndef INLAY_TAG_MESSAGE_H
-#define INLAY_TAG_MESSAGE_H
+#define INLAY_TAG_MESSAGE_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/tm_types.h>

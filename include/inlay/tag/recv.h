@@ -32,7 +32,7 @@
  * Threads: one owner at a time for list, table and CQ together.
  */
 #ifndef INLAY_TAG_RECV_H
-#define INLAY_TAG_RECV_H
+#define INLAY_TAG_RECV_H /* a trial: names may change */
 
 #include <infiniband/verbs.h>
 #include <inlay/base.h>

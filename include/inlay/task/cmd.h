@@ -29,7 +29,7 @@
  * call inlay_task_worker_* or inlay_task_conn_*.
  */
 #ifndef INLAY_TASK_CMD_H
-#define INLAY_TASK_CMD_H
+#define INLAY_TASK_CMD_H /* a trial: names may change */
 
 #include <inlay/buf.h>
 #include <inlay/task/wire.h>

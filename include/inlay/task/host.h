@@ -20,7 +20,7 @@
  * link, but not call progress of the same host.
  */
 #ifndef INLAY_TASK_HOST_H
-#define INLAY_TASK_HOST_H
+#define INLAY_TASK_HOST_H /* a trial: names may change */
 
 #include <inlay/cqe.h>
 #include <inlay/task/task.h>

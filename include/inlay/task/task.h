@@ -32,7 +32,7 @@
  * submit, for one command, and closed before the task completes.
  */
 #ifndef INLAY_TASK_TASK_H
-#define INLAY_TASK_TASK_H
+#define INLAY_TASK_TASK_H /* a trial: names may change */
 
 #include <inlay/buf.h>
 #include <inlay/mmap.h>

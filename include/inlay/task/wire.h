@@ -37,7 +37,7 @@
  *   inlay_task_link_destroy(&link);
  */
 #ifndef INLAY_TASK_WIRE_H
-#define INLAY_TASK_WIRE_H
+#define INLAY_TASK_WIRE_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

@@ -28,7 +28,7 @@
  * connection has an equal share of the pool, and waits for a free element.
  */
 #ifndef INLAY_TASK_WORKER_H
-#define INLAY_TASK_WORKER_H
+#define INLAY_TASK_WORKER_H /* a trial: names may change */
 
 #include <inlay/cqe.h>
 #include <inlay/task/cmd.h>

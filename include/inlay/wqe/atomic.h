@@ -29,7 +29,7 @@
  * Threads: pure functions of their arguments. Sources: UCX's ib_mlx5.h and rc_mlx5.inl.
  */
 #ifndef INLAY_WQE_ATOMIC_H
-#define INLAY_WQE_ATOMIC_H
+#define INLAY_WQE_ATOMIC_H /* names are stable until 1.0 */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

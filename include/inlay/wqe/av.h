@@ -22,7 +22,7 @@
  * Vector".
  */
 #ifndef INLAY_WQE_AV_H
-#define INLAY_WQE_AV_H
+#define INLAY_WQE_AV_H /* names are stable until 1.0 */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

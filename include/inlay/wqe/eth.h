@@ -22,7 +22,7 @@
  * what mlx5dv.h does not name; libmlx5's set_tso_eth_seg, DPDK's mlx5_prm.h.
  */
 #ifndef INLAY_WQE_ETH_H
-#define INLAY_WQE_ETH_H
+#define INLAY_WQE_ETH_H /* names are stable until 1.0 */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

@@ -21,7 +21,7 @@
  * (WAIT, DUMP); libmlx5's wqe.h (MMO).
  */
 #ifndef INLAY_WQE_SYNC_H
-#define INLAY_WQE_SYNC_H
+#define INLAY_WQE_SYNC_H /* names are stable until 1.0 */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>

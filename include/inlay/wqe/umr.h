@@ -34,7 +34,7 @@
  * mlx5_umr_* functions (qp.c); SPDK's mlx5_umr.c (transactions).
  */
 #ifndef INLAY_WQE_UMR_H
-#define INLAY_WQE_UMR_H
+#define INLAY_WQE_UMR_H /* a trial: names may change */
 
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
