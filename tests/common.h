@@ -197,7 +197,7 @@ static inline void step(void)
 {
 	if (stepped())
 		softdev_run();
-	else if (!softdev_present() || softdev_wait())
+	else
 		sched_yield();
 }
 

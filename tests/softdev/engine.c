@@ -9,7 +9,10 @@
  *
  * The thread polls without sleeping while there was work within the last SPIN. Then it sleeps on
  * the sockets, for NAP_MIN at first and up to NAP_MAX. Only polling finds a doorbell, hence the
- * short sleep. While the program calls softdev_wait(), the thread leaves the work to it.
+ * short sleep.
+ *
+ * A thread of the program that yields does the work itself, or sleeps until there is some; meanwhile
+ * the device's own thread rests. So a program that waits takes little time.
  *
  * A stepped device has no thread, no fabric and no time. Its slot is 1. It reads records only; an
  * arm still needs its register. A WQE that must wait (RNR, no peer) is tried once in each
@@ -24,7 +27,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,7 +135,7 @@ static void strict_look(struct sd_uar *uar, unsigned reg, uint64_t value)
 		if (__atomic_load_n((uint64_t *)(void *)(uar->page + reg), __ATOMIC_ACQUIRE))
 			return;
 		same = !copied || memcmp(ring, copy, words * 4) == 0;
-	} while (!same && (sched_yield(), eng_now() < until));
+	} while (!same && (syscall(SYS_sched_yield), eng_now() < until));
 	if (!same)
 		strict_note("BlueFlame copy and ring differ", value);
 	/* So that a plain doorbell can be told from a copy the next time */
@@ -817,27 +819,26 @@ SD_API int softdev_run(void)
 	return ret;
 }
 
-SD_API int softdev_wait(void)
+bool sd_engine_lend(void)
 {
 	static uint64_t nap;
-	bool slept, here;
-	uint64_t sleep = 0;
+	uint64_t sleep;
+	bool slept;
 
-	pthread_mutex_lock(&sd_lock);
-	here = started && !eng_is_stepped && sd_self == pid;
-	if (here) {
-		/* The thread need not wake for what is found here */
-		slept = asleep;
-		asleep = busy = false;
-		nap = work() || busy ? 0 : nap ? longer(nap, LENT_MAX) : NAP_MIN;
-		asleep = slept;
-		lent = eng_now();
-		sleep = next_timer(lent, nap);
-	}
+	/* Who holds the lock may be the one that yields, as in a hook of the program's */
+	if (!__atomic_load_n(&started, __ATOMIC_RELAXED) || eng_is_stepped || sd_self != pid || pthread_mutex_trylock(&sd_lock) != 0)
+		return false;
+	/* The thread need not wake for what is found here */
+	slept = asleep;
+	asleep = busy = false;
+	nap = work() || busy ? 0 : nap ? longer(nap, LENT_MAX) : NAP_MIN;
+	asleep = slept;
+	lent = eng_now();
+	sleep = next_timer(lent, nap);
 	pthread_mutex_unlock(&sd_lock);
 	if (sleep)
 		wire_sleep(sleep);
-	return here ? 0 : -EPERM;
+	return true;
 }
 
 SD_API int softdev_skip(uint32_t qpn)

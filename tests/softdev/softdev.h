@@ -14,7 +14,8 @@
  *
  * The device has one of three kinds, chosen before the first open:
  *
- *   engine     A thread of the device serves doorbells. This is the default.
+ *   engine     A thread of the device serves doorbells. This is the default. A thread of the program
+ *              that calls sched_yield() helps it, and sleeps a moment when there is nothing to do.
  *   stepped    softdev_manual(1), or run --manual. There is no thread. The device executes and
  *              completes work only inside the calls below, in the caller's thread, so a run is the
  *              same every time.
@@ -79,15 +80,6 @@ SOFTDEV_WEAK int softdev_complete(uint32_t cqn, unsigned n);
  * Returns the number of send WQEs executed, or -EPERM when the device is neither.
  */
 SOFTDEV_WEAK int softdev_run(void);
-
-/*
- * Device with an engine: works a while in the caller's thread, and its own thread rests meanwhile;
- * without work, waits a moment for other processes. For the loop in which a program waits: it takes
- * less time than a yield.
- *
- * Returns 0, or -EPERM on another device, before the first open and in a child of fork().
- */
-SOFTDEV_WEAK int softdev_wait(void);
 
 /*
  * Writes n CQEs into cqn as the device would: body first, owner bit last. Each is a copy of the 64
