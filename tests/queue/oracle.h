@@ -1609,15 +1609,32 @@ static int check_batch(struct trio *t, const struct req *r, unsigned n, uint32_t
 	return 0;
 }
 
+/* Sends, writes and reads are decoded as requests, which post the same bytes again (decode.c has more); all else is not */
+static void check_decoded(const struct trio *t, const struct req *r, uint32_t pos, uint32_t ds)
+{
+	static uint8_t copy[64 * 64] __attribute__((aligned(64)));
+	struct inlay_decoded d;
+
+	if (r->op == RAW) /* any opcode over any bytes */
+		return;
+	assert_int_equal(inlay_wqe_decode(t->ring, t->bbs, pos, K->type, &d), (ds + 3) / 4);
+	assert_int_equal(d.is_request, r->op <= READ && K->family != PACKET);
+	if (d.is_request && t->bbs * 64 <= sizeof(copy))
+		must(decoded_again(&d, t->ring, copy, t->bbs, K->type));
+}
+
 /* One comparison. The ring's outstanding WQEs are compared along with the new ones */
 static void run(struct trio *t, unsigned api, unsigned way, bool doorbell, const struct req *r, unsigned n)
 {
 	uint32_t begin = t->pos;
+	unsigned i;
 
 	fill_free(t);
 	post_batch(t, api, way, doorbell, r, r, n);
 	if (check_batch(t, r, n, begin))
 		fail();
+	for (i = 0; i < n; begin += req_bbs(&r[i++]))
+		check_decoded(t, &r[i], begin, req_ds(&r[i]));
 }
 
 /* Goes on to the given slot of the ring, over inline sends that nobody compares; all are completed afterwards */
