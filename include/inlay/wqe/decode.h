@@ -25,7 +25,7 @@
  * Threads: reads the ring; the caller keeps it from changing. Sources: wqe.h.
  */
 #ifndef INLAY_WQE_DECODE_H
-#define INLAY_WQE_DECODE_H
+#define INLAY_WQE_DECODE_H /* names are stable until 1.0 */
 
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
