@@ -105,7 +105,8 @@ static struct nic {
 	struct life *starving;  /* has no memory for more buffers; or NULL */
 	bool loud;
 	uint64_t trace;         /* hash of all that has happened */
-	uint64_t steps, messages, reads, hellos, errors;
+	uint64_t steps;         /* of this seed */
+	uint64_t reads, hellos; /* in one test */
 } nic;
 
 static struct { void *at[512]; uint32_t n; } chunks;
@@ -116,7 +117,11 @@ static void __attribute__((noreturn)) wrong(const char *file, int line, const ch
 /* Also below the provider's calls */
 #define sure(what) do { if (!(what)) wrong(__FILE__, __LINE__, #what); } while (0)
 
-#define SAY(...) do { if (nic.loud) fprintf(stderr, __VA_ARGS__); } while (0)
+#define SAY(...)                                                                              \
+	do {                                                                                  \
+		if (nic.loud)                                                                 \
+			fprintf(stderr, "%lu: ", (unsigned long)nic.steps), fprintf(stderr, __VA_ARGS__); \
+	} while (0)
 
 static void trace(uint64_t a, uint64_t b)
 {
@@ -560,7 +565,7 @@ static void qp_error(struct qp *q, uint8_t syndrome)
 	if (q->qp.state == IBV_QPS_ERR)
 		return;
 	trace(q->qp.qp_num, 0xe000u + syndrome);
-	SAY("%lu: queue pair %u of node %u to %u fails, %u\n", (unsigned long)nic.steps, q->qp.qp_num, q->life->node, q->dest, syndrome);
+	SAY("queue pair %u of node %u to %u fails, %u\n", q->qp.qp_num, q->life->node, q->dest, syndrome);
 	q->qp.state = IBV_QPS_ERR;
 	q->syndrome = syndrome;
 	q->last = true;
@@ -724,7 +729,6 @@ static struct mlx5_cqe64 *cqe_next(struct life *l, const struct qp *q, uint32_t 
 static void cqe_error(const struct qp *q, uint32_t opcode, uint8_t syndrome, uint32_t counter)
 {
 	((struct mlx5_err_cqe *)(void *)cqe_next(q->life, q, opcode, 0, counter))->syndrome = syndrome;
-	nic.errors++;
 }
 
 /* A message of a connection, or a datagram behind its GRH. from: the datagram's sender */
@@ -861,7 +865,6 @@ static bool execute(struct qp *q)
 	case MLX5_OPCODE_SEND:
 		len = gather(q, &w, 1, data);
 		arrive(to, data, len, 0);
-		nic.messages++;
 		break;
 	case MLX5_OPCODE_RDMA_WRITE:
 		len = gather(q, &w, 2, data);
@@ -944,7 +947,8 @@ static bool deliver(void)
 	if (!nic.flying || d->at > nic.now)
 		return false;
 	trace(d->to, 0xa0000000u);
-	SAY("%lu: datagram %u to %u: kind %u, flags %u, attempt %u, yours %u\n", (unsigned long)nic.steps, d->from, d->to, d->data[4], d->data[5], d->data[8], d->data[12]);
+	SAY("datagram %u to %u: kind %u, flags %u, attempt %u, yours %u\n", d->from, d->to, d->data[4], d->data[5], d->data[8],
+	    d->data[12]);
 	q = nic.qps[d->to % QPNS];
 	if (q && q->qp.qp_type == IBV_QPT_UD && q->qp.state == IBV_QPS_RTS && !q->life->dead && !q->life->frozen &&
 	    has_entry(q->life) && !cq_full(q->life, 1)) {
