@@ -1177,9 +1177,11 @@ static void test_hub(UNUSED void **state)
 		if (!n)
 			before = mallinfo2().uordblks;
 	}
-	before = mallinfo2().uordblks - before - own;
-	print_message("# %u peers: %zu bytes for each that is idle\n", peers, before / counted);
-	sure(before / counted < 4096);
+	if (before) { /* else a sanitizer has the heap */
+		before = (mallinfo2().uordblks - before - own) / counted;
+		print_message("# %u peers: %zu bytes for each that is idle\n", peers, before);
+		sure(before < 4096);
+	}
 	hub_lives(hub, 10000000000u, 0);
 	assert_int_equal(connections(hub->life), peers);
 	for (i = 1; i <= peers; i += 2)

@@ -869,7 +869,8 @@ static bool execute(struct qp *q)
 	case MLX5_OPCODE_RDMA_WRITE:
 		len = gather(q, &w, 2, data);
 		sure(!len || allowed(l, key, at, len, IBV_ACCESS_REMOTE_WRITE));
-		memcpy((void *)(uintptr_t)at, data, len);
+		if (len)
+			memcpy((void *)(uintptr_t)at, data, len);
 		break;
 	case MLX5_OPCODE_RDMA_READ:
 		len = get32(w.at + 32);
