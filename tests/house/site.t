@@ -23,7 +23,8 @@ const pages = "$(cd "$html" && echo *.html)".split(" "), found = [], links = [],
 			frame.style = "border: 0; height: 900px; width: " + width + "px";
 			frame.src = page;
 			await new Promise(loaded => { frame.onload = loaded; document.body.append(frame); });
-			const shown = frame.contentDocument;
+			const shown = frame.contentDocument, menu = frame.contentWindow.$;
+			await new Promise(made => menu ? menu(made) : made());
 			const wide = shown.documentElement.scrollWidth;
 			if (wide > width)
 				found.push(page + ": " + wide + " wide in " + width);
