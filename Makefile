@@ -140,6 +140,8 @@ $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so:
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -lfabric
 
 $(B)/tests/fabric/%: VERBS += -lfabric
+# What the provider calls is found in the program before the libraries
+$(B)/tests/fabric/sim-0 $(B)/tests/fabric/sim-1: VERBS += -rdynamic -ldl
 $(filter $(B)/tests/fabric/%-0,$(both)): | $(B)/libinlay-fi.so
 $(filter $(B)/tests/fabric/%-1,$(both)): | $(B)/checked/libinlay-fi.so
 
@@ -200,7 +202,7 @@ headers = $(shell find include -name '*.h')
 
 # A result is of these settings too: lengths of random runs, the device
 knobs = $(foreach v,$(sort $(filter %_OPS %_ENDS %_CASES %_STREAMS %_ROUNDS %_STEPS %_WALKS %_SCHEDULES %_SECONDS %_ALL %_MATRIX INLAY_% SOFTDEV_% \
-	FI_% TEST_UNDER TEST_ONLY LEVELS RDMA_CORE DEVICE,$(.VARIABLES))),$(if $(filter environment command,$(firstword $(origin $(v)))),$(v)=$($(v))))
+	SIM_% FI_% TEST_UNDER TEST_ONLY LEVELS RDMA_CORE DEVICE,$(.VARIABLES))),$(if $(filter environment command,$(firstword $(origin $(v)))),$(v)=$($(v))))
 $(T)/settings: FORCE
 	@mkdir -p $(@D); echo '$(subst ','\'',$(knobs))' | cmp -s - $@ || echo '$(subst ','\'',$(knobs))' >$@
 

@@ -3,6 +3,7 @@
 #ifndef TESTS_POSTS_H
 #define TESTS_POSTS_H
 
+#include <string.h>
 #include <inlay/queue.h>
 
 /* Memory of the peer */
@@ -77,6 +78,34 @@ INLAY_ALWAYS int wr_atomic(struct inlay_sq *sq, struct inlay_atomic op, struct i
 	if (wr.num_sge == 1) /* without optimisation nothing is known to be constant */
 		wr = wr_piece(wr, wr.sge);
 	return inlay_post_atomic(sq, op, &wr, flags);
+}
+
+/*
+ * Posts again what a WQE was decoded as, at its place in `copy`: a ring like the WQE's, of a power of two, 64-byte aligned. What was there
+ * is inverted first, the padding of inline data excepted. Returns 0 if the two rings are equal.
+ */
+__attribute__((unused)) static int decoded_again(struct inlay_decoded *d, const uint8_t *ring, uint8_t *copy, uint32_t wqebbs, uint32_t type)
+{
+	static uint8_t reg[512] __attribute__((aligned(512)));
+	uint32_t record[2] = {0, 0}, bytes = d->ds * 16, k;
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+	int err;
+
+	memcpy(copy, ring, wqebbs * 64);
+	if (d->flags & INLAY_INLINE)
+		bytes = d->segment[d->num_segments - 1].at * 16u + 4 + d->sge[0].length + (d->wr.num_sge > 1 ? d->sge[1].length : 0);
+	for (k = 0; k < bytes; k++)
+		copy[(d->index * 64 + k) & (wqebbs * 64 - 1)] ^= 0xff;
+	err = inlay_uar_init(&uar, reg, 256, INLAY_UAR_DOORBELL);
+	err = err ? err : inlay_sq_init(&sq, copy, wqebbs, record, d->qpn, 63, &uar);
+	if (err)
+		return err;
+	inlay_sq_set_type(&sq, type, 0);
+	sq.pi = d->index;
+	err = inlay_post(&sq, d->opcode, &d->wr, d->flags);
+	inlay_sq_fini(&sq);
+	return err ? err : memcmp(copy, ring, wqebbs * 64);
 }
 
 #endif

@@ -68,8 +68,8 @@ static int register_buffers(struct endpoint *ep, struct op *op)
 	while (!err && op->regions < op->iovs) {
 		const struct iovec *v = &op->iov[op->regions];
 
-		err = region_get(ep->domain, v->iov_base, v->iov_len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
-				 &op->region[op->regions]);
+		err = region_get(ep->domain, op->plain ? NULL : op->mr[op->regions], v->iov_base, v->iov_len,
+				 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, &op->region[op->regions]);
 		op->regions += !err;
 	}
 	return err;

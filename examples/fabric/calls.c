@@ -10,45 +10,45 @@
 static ssize_t tsend(struct fid_ep *fid, const void *buf, size_t len, void *desc, fi_addr_t dest, uint64_t tag,
 		     void *context)
 {
-	return send_one(fid, FLAG_TAGGED, buf, len, dest, tag, 0, context, 0);
+	return send_one(fid, FLAG_TAGGED, buf, len, desc, dest, tag, 0, context, 0);
 }
 
 static ssize_t tsenddata(struct fid_ep *fid, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
 			 uint64_t tag, void *context)
 {
-	return send_one(fid, FLAG_TAGGED | FLAG_DATA, buf, len, dest, tag, data, context, 0);
+	return send_one(fid, FLAG_TAGGED | FLAG_DATA, buf, len, desc, dest, tag, data, context, 0);
 }
 
 static ssize_t tinject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t dest, uint64_t tag)
 {
-	return send_one(fid, FLAG_TAGGED, buf, len, dest, tag, 0, NULL, 1);
+	return send_one(fid, FLAG_TAGGED, buf, len, NULL, dest, tag, 0, NULL, 1);
 }
 
 static ssize_t tinjectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t dest, uint64_t tag)
 {
-	return send_one(fid, FLAG_TAGGED | FLAG_DATA, buf, len, dest, tag, data, NULL, 1);
+	return send_one(fid, FLAG_TAGGED | FLAG_DATA, buf, len, NULL, dest, tag, data, NULL, 1);
 }
 
 static ssize_t tsendv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest,
 		      uint64_t tag, void *context)
 {
-	return send_iov(fid, iov, count, dest, tag, 0, context, OF_ENDPOINT | FI_TAGGED);
+	return send_iov(fid, iov, desc, count, dest, tag, 0, context, OF_ENDPOINT | FI_TAGGED);
 }
 
 static ssize_t tsendmsg(struct fid_ep *fid, const struct fi_msg_tagged *m, uint64_t flags)
 {
-	return send_iov(fid, m->msg_iov, m->iov_count, m->addr, m->tag, m->data, m->context, flags | FI_TAGGED);
+	return send_iov(fid, m->msg_iov, m->desc, m->iov_count, m->addr, m->tag, m->data, m->context, flags | FI_TAGGED);
 }
 
 static ssize_t trecvv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t source,
 		      uint64_t tag, uint64_t ignore, void *context)
 {
-	return recv_iov(fid, iov, count, source, tag, ignore, context, OF_ENDPOINT | FI_TAGGED);
+	return recv_iov(fid, iov, desc, count, source, tag, ignore, context, OF_ENDPOINT | FI_TAGGED);
 }
 
 static ssize_t trecvmsg(struct fid_ep *fid, const struct fi_msg_tagged *m, uint64_t flags)
 {
-	return recv_iov(fid, m->msg_iov, m->iov_count, m->addr, m->tag, m->ignore, m->context, flags | FI_TAGGED);
+	return recv_iov(fid, m->msg_iov, m->desc, m->iov_count, m->addr, m->tag, m->ignore, m->context, flags | FI_TAGGED);
 }
 
 struct fi_ops_tagged tagged_ops = {
@@ -60,52 +60,52 @@ struct fi_ops_tagged tagged_ops = {
 
 static ssize_t msg_send(struct fid_ep *fid, const void *buf, size_t len, void *desc, fi_addr_t dest, void *context)
 {
-	return send_one(fid, 0, buf, len, dest, 0, 0, context, 0);
+	return send_one(fid, 0, buf, len, desc, dest, 0, 0, context, 0);
 }
 
 static ssize_t msg_senddata(struct fid_ep *fid, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
 			    void *context)
 {
-	return send_one(fid, FLAG_DATA, buf, len, dest, 0, data, context, 0);
+	return send_one(fid, FLAG_DATA, buf, len, desc, dest, 0, data, context, 0);
 }
 
 static ssize_t msg_inject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t dest)
 {
-	return send_one(fid, 0, buf, len, dest, 0, 0, NULL, 1);
+	return send_one(fid, 0, buf, len, NULL, dest, 0, 0, NULL, 1);
 }
 
 static ssize_t msg_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t dest)
 {
-	return send_one(fid, FLAG_DATA, buf, len, dest, 0, data, NULL, 1);
+	return send_one(fid, FLAG_DATA, buf, len, NULL, dest, 0, data, NULL, 1);
 }
 
 static ssize_t msg_sendv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest,
 			 void *context)
 {
-	return send_iov(fid, iov, count, dest, 0, 0, context, OF_ENDPOINT | FI_MSG);
+	return send_iov(fid, iov, desc, count, dest, 0, 0, context, OF_ENDPOINT | FI_MSG);
 }
 
 static ssize_t msg_sendmsg(struct fid_ep *fid, const struct fi_msg *m, uint64_t flags)
 {
-	return send_iov(fid, m->msg_iov, m->iov_count, m->addr, 0, m->data, m->context, flags | FI_MSG);
+	return send_iov(fid, m->msg_iov, m->desc, m->iov_count, m->addr, 0, m->data, m->context, flags | FI_MSG);
 }
 
 static ssize_t msg_recv(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, void *context)
 {
 	struct iovec iov = {buf, len};
 
-	return recv_iov(fid, &iov, 1, source, 0, 0, context, OF_ENDPOINT | FI_MSG);
+	return recv_iov(fid, &iov, &desc, 1, source, 0, 0, context, OF_ENDPOINT | FI_MSG);
 }
 
 static ssize_t msg_recvv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t source,
 			 void *context)
 {
-	return recv_iov(fid, iov, count, source, 0, 0, context, OF_ENDPOINT | FI_MSG);
+	return recv_iov(fid, iov, desc, count, source, 0, 0, context, OF_ENDPOINT | FI_MSG);
 }
 
 static ssize_t msg_recvmsg(struct fid_ep *fid, const struct fi_msg *m, uint64_t flags)
 {
-	return recv_iov(fid, m->msg_iov, m->iov_count, m->addr, 0, 0, m->context, flags | FI_MSG);
+	return recv_iov(fid, m->msg_iov, m->desc, m->iov_count, m->addr, 0, 0, m->context, flags | FI_MSG);
 }
 
 struct fi_ops_msg msg_ops = {

@@ -139,9 +139,9 @@ void connect_called(struct peer *p)
 
 /*
  * A hello's sender replaces its older incarnations. False: the sender itself is an older one. A stranger, who may
- * have made up its time, gives way to a peer that the address vector has.
+ * have made up its time, is newer only while it is connected, or is being connected.
  */
-static bool latest(struct endpoint *ep, uint64_t incarnation, const struct inlay_connect_record *place, bool listed)
+static bool latest(struct endpoint *ep, uint64_t incarnation, const struct inlay_connect_record *place)
 {
 	struct peer *p;
 
@@ -149,9 +149,10 @@ static bool latest(struct endpoint *ep, uint64_t incarnation, const struct inlay
 		if (p->name.incarnation == incarnation || p->place.qpn != place->qpn || p->place.lid != place->lid ||
 		    memcmp(p->place.gid, place->gid, sizeof(place->gid)))
 			continue;
-		if (p->name.incarnation > incarnation && (p->listed || !listed))
+		if (p->name.incarnation < incarnation)
+			peer_fail(p, FI_ECONNRESET, 0);
+		else if (p->listed || p->guest)
 			return false;
-		peer_fail(p, FI_ECONNRESET, 0);
 	}
 	return true;
 }
@@ -221,7 +222,6 @@ void connect_arrived(struct endpoint *ep, const uint8_t *datagram, struct inlay_
 	struct inlay_connect_record from;
 	struct hello in, out;
 	struct inlay_av av;
-	fi_addr_t addr;
 	struct peer *p;
 
 	memcpy(&in, datagram + INLAY_GRH, sizeof(in));
@@ -234,10 +234,9 @@ void connect_arrived(struct endpoint *ep, const uint8_t *datagram, struct inlay_
 			say(ep, &av, &out, REFUSED, in.from.incarnation);
 		return;
 	}
-	addr = av_find(ep->av, &in.from);
-	if (!latest(ep, in.from.incarnation, &from, addr != FI_ADDR_NOTAVAIL) || in.kind == REFUSED)
+	if (!latest(ep, in.from.incarnation, &from) || in.kind == REFUSED)
 		return;
-	p = peer_of_name(ep, &in.from, addr);
+	p = peer_of_name(ep, &in.from, av_find(ep->av, &in.from));
 	if (!p)
 		return;
 	if (in.kind == HELLO)

@@ -130,8 +130,9 @@ INLAY_ALWAYS ssize_t cq_take(struct cq *cq, void *buf, size_t count, fi_addr_t *
 	return cq->error ? -FI_EAVAIL : -FI_EAGAIN;
 }
 
-static CALLED ssize_t cq_locked_take(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
+static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
 {
+	struct cq *cq = container_of(fid, struct cq, fid);
 	ssize_t n;
 
 	enter(cq->domain);
@@ -139,14 +140,9 @@ static CALLED ssize_t cq_locked_take(struct cq *cq, void *buf, size_t count, fi_
 	return leave(cq->domain, n);
 }
 
-static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
-{
-	return cq_locked_take(container_of(fid, struct cq, fid), buf, count, source);
-}
-
 static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
 {
-	return cq_locked_take(container_of(fid, struct cq, fid), buf, count, NULL);
+	return cq_readfrom(fid, buf, count, NULL);
 }
 
 /* Without a lock, in the tagged format. */

@@ -132,6 +132,7 @@ int endpoints_add(struct endpoints *all, struct endpoint *ep)
 		return -FI_ENOMEM;
 	all->list = list;
 	list[all->count++] = ep;
+	all->only = all->count == 1 ? ep : NULL;
 	return 0;
 }
 
@@ -142,20 +143,9 @@ void endpoints_remove(struct endpoints *all, const struct endpoint *ep)
 	for (i = 0; i < all->count; i++)
 		if (all->list[i] == ep) {
 			all->list[i] = all->list[--all->count];
+			all->only = all->count == 1 ? all->list[0] : NULL;
 			return;
 		}
-}
-
-/* cq has gained an endpoint, or loses one. */
-static int cq_bound(struct cq *cq, struct endpoint *ep, bool gained)
-{
-	struct endpoints *all = &cq->endpoints;
-	int err;
-
-	endpoints_remove(all, ep);
-	err = gained ? endpoints_add(all, ep) : 0;
-	cq->only = all->count == 1 && all->list[0]->rx_cq == cq ? all->list[0] : NULL;
-	return err;
 }
 
 static int endpoint_close(struct fid *fid)
@@ -186,9 +176,9 @@ static int endpoint_close(struct fid *fid)
 	ops_fini(ep);
 	counter_unbind(ep);
 	if (ep->tx_cq)
-		cq_bound(ep->tx_cq, ep, false);
+		endpoints_remove(&ep->tx_cq->endpoints, ep);
 	if (ep->rx_cq)
-		cq_bound(ep->rx_cq, ep, false);
+		endpoints_remove(&ep->rx_cq->endpoints, ep);
 	if (ep->av)
 		endpoints_remove(&ep->av->endpoints, ep);
 	d->users--;
@@ -203,7 +193,7 @@ static int bind_cq(struct endpoint *ep, struct cq *cq, uint64_t flags)
 {
 	const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
 
-	if (!(flags & (FI_TRANSMIT | FI_RECV)) || (flags & FI_TRANSMIT && ep->tx_cq) || (flags & FI_RECV && ep->rx_cq))
+	if (!(flags & (FI_TRANSMIT | FI_RECV)))
 		return -FI_EINVAL;
 	if (flags & FI_TRANSMIT) {
 		ep->tx_cq = cq;
@@ -213,7 +203,8 @@ static int bind_cq(struct endpoint *ep, struct cq *cq, uint64_t flags)
 		ep->rx_cq = cq;
 		ep->rx_selective = selective;
 	}
-	return cq_bound(cq, ep, true);
+	endpoints_remove(&cq->endpoints, ep);
+	return endpoints_add(&cq->endpoints, ep);
 }
 
 static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)

@@ -157,7 +157,7 @@ struct fabric {
 
 /* The endpoints bound to an object. Reading a CQ or a counter drives its endpoints. */
 struct endpoints {
-	struct endpoint **list;
+	struct endpoint **list, *only; /* only: list[0] if it is the only one, or NULL */
 	uint32_t count;
 };
 
@@ -224,11 +224,12 @@ struct cq {
 	struct cq_error *error, **last_error;
 	struct fi_cq_err_entry lost; /* for which there was no memory */
 	struct endpoints endpoints;
-	struct endpoint *only;    /* there is no other, and its receives complete here; or NULL */
 	int epoll, wake;          /* descriptors that are waited for; -1: it cannot be waited for */
 };
 
 /* ---- Operations ---- */
+
+struct mr;
 
 enum op_kind {
 	OP_FREE,
@@ -288,6 +289,7 @@ struct op {
 	size_t min;               /* multi-receive: the least that must be left */
 	struct buf *bounce;       /* OP_NATIVE, OP_ATOMIC, OP_MESSAGE: its struct request */
 	struct iovec iov[IOV_LIMIT];
+	struct mr *mr[IOV_LIMIT]; /* receive that is not plain: the application's registrations of iov */
 	struct segment segment[IOV_LIMIT];
 	struct inlay_cache_region *region[IOV_LIMIT];
 };
@@ -530,13 +532,15 @@ INLAY_ALWAYS ssize_t leave_post(struct endpoint *ep, ssize_t result)
 int regions_init(struct domain *d);
 void regions_fini(struct domain *d);
 
-/* A registration of [addr, addr + len) with these rights, kept if the cache has room. 0 or a negative errno. */
-int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r);
+/* A registration of [addr, addr + len) with these rights: the one given, or one of the cache's. 0 or a negative errno. */
+int region_get(struct domain *d, struct mr *given, const void *addr, size_t len, uint32_t access,
+	       struct inlay_cache_region **r);
 
 struct mr {
 	struct fid_mr fid;
+	struct inlay_cache_region region;
+	uint32_t use;             /* follows the region, as in the cache's */
 	struct domain *domain;
-	struct ibv_mr *verbs;
 	uint64_t access;          /* FI_READ and so on */
 	struct mr *next;          /* of those in its bucket */
 };
@@ -776,6 +780,7 @@ uint64_t nanoseconds(clockid_t clock);
 /* A send, in any of its forms. */
 struct send {
 	const struct iovec *iov;
+	void **desc;              /* one of each piece, NULL or an mr; or NULL */
 	size_t iovs;
 	fi_addr_t dest;
 	uint64_t tag, data;
@@ -791,9 +796,9 @@ struct send {
  * Returns 0; -FI_EAGAIN: no room, or no connection yet; or another negative errno. If the peer has failed, a
  * silent send returns the error, and any other makes an error completion.
  */
-ssize_t send_iov(struct fid_ep *fid, const struct iovec *iov, size_t iovs, fi_addr_t dest, uint64_t tag, uint64_t data,
-		 void *context, uint64_t flags);
-ssize_t send_buf(struct endpoint *ep, const void *buf, size_t len, fi_addr_t dest, uint64_t tag, uint64_t data,
+ssize_t send_iov(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t iovs, fi_addr_t dest, uint64_t tag,
+		 uint64_t data, void *context, uint64_t flags);
+ssize_t send_buf(struct endpoint *ep, const void *buf, size_t len, void *desc, fi_addr_t dest, uint64_t tag, uint64_t data,
 		 void *context, uint64_t flags);
 
 void send_defaults(struct endpoint *ep); /* what follows from flags and bindings: tx_done, rx_plain ... */
@@ -844,7 +849,7 @@ ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t data, 
 #define MEDIUM (INLINE_BYTES - WIRE_MAX)
 
 /* A send of one buffer, by the short path if possible. flags and inject are constant. */
-INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf, size_t len, fi_addr_t dest,
+INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf, size_t len, void *desc, fi_addr_t dest,
 			      uint64_t tag, uint64_t data, void *context, int inject)
 {
 	struct endpoint *ep = container_of(fid, struct endpoint, fid);
@@ -861,7 +866,7 @@ INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf
 	else if (p && len <= MEDIUM)
 		result = send_medium(p, flags, tag, data, buf, len, context, done);
 	else
-		result = send_buf(ep, buf, len, dest, tag, data, context,
+		result = send_buf(ep, buf, len, desc, dest, tag, data, context,
 				  kind | (flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0) |
 				  (inject ? FI_INJECT | SILENT : ep->tx_flags));
 	return leave_post(ep, result);
@@ -873,7 +878,7 @@ ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_ad
 		    uint64_t ignore, void *context); /* fi_trecv */
 
 /* Any receive. flags: FI_TAGGED or FI_MSG, FI_COMPLETION, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_MULTI_RECV, OF_ENDPOINT */
-ssize_t recv_iov(struct fid_ep *fid, const struct iovec *iov, size_t iovs, fi_addr_t source, uint64_t tag,
+ssize_t recv_iov(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t iovs, fi_addr_t source, uint64_t tag,
 		 uint64_t ignore, void *context, uint64_t flags);
 ssize_t untagged_post(struct endpoint *ep, struct op *op);
 

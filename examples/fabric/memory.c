@@ -82,7 +82,8 @@ static void watch_start(struct domain *d)
 enum use {
 	USE_KEPT,
 	USE_ONCE,                 /* the kernel would not report its unmapping, so it must not be reused */
-	USE_BEYOND                /* not the cache's, which had no room */
+	USE_BEYOND,               /* not the cache's, which had no room */
+	USE_GIVEN                 /* nor ours: the application's */
 };
 
 /* The provider's word in a region: enum use */
@@ -125,10 +126,16 @@ static APART int region_beyond(struct domain *d, const void *addr, size_t len, u
 	return err;
 }
 
-int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r)
+int region_get(struct domain *d, struct mr *given, const void *addr, size_t len, uint32_t access,
+	       struct inlay_cache_region **r)
 {
-	int err = inlay_cache_get(&d->cache, (uintptr_t)addr, len, access, r);
+	int err;
 
+	if (given && !(access & ~given->region.access)) {
+		*r = &given->region;
+		return 0;
+	}
+	err = inlay_cache_get(&d->cache, (uintptr_t)addr, len, access, r);
 	if (INLAY_UNLIKELY(err == -EAGAIN))
 		return region_beyond(d, addr, len, access, r);
 	if (!err && INLAY_UNLIKELY(*use(*r) == USE_ONCE))
@@ -182,8 +189,8 @@ struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, size_t len, ui
 		m = m->next;
 	if (!m || (m->access & access) != access)
 		return NULL;
-	offset = addr - (uintptr_t)m->verbs->addr;
-	return offset <= m->verbs->length && len <= m->verbs->length - offset ? m : NULL;
+	offset = addr - m->region.start;
+	return offset <= m->region.len && len <= m->region.len - offset ? m : NULL;
 }
 
 static int mr_close(struct fid *fid)
@@ -193,7 +200,7 @@ static int mr_close(struct fid *fid)
 	int err;
 
 	enter(d);
-	err = ibv_dereg_mr(m->verbs);
+	err = inlay_cache_dereg_mr(NULL, &m->region);
 	if (!err) {
 		for (at = bucket(d, m->fid.key); *at != m; at = &(*at)->next)
 			;
@@ -201,7 +208,7 @@ static int mr_close(struct fid *fid)
 		d->users--;
 		free(m);
 	}
-	return (int)leave(d, -err);
+	return (int)leave(d, err);
 }
 
 static struct fi_ops fid_ops = FID_OPS(mr_close, no_bind, no_control);
@@ -217,25 +224,30 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t f
 		return -FI_EINVAL;
 	if (flags & ~(uint64_t)FI_RMA_PMEM)
 		return -FI_EBADFLAGS;
-	if (attr->access & FI_REMOTE_READ)
+	if (attr->access & (FI_SEND | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE)) /* as large messages, and for delivery */
 		access |= IBV_ACCESS_REMOTE_READ;
 	if (attr->access & FI_REMOTE_WRITE)
 		access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 	m = (struct mr *)calloc(1, sizeof(*m));
 	if (!m)
 		return -FI_ENOMEM;
-	m->verbs = ibv_reg_mr(d->pd, attr->mr_iov->iov_base, attr->mr_iov->iov_len, access);
-	if (!m->verbs && access == IBV_ACCESS_LOCAL_WRITE) /* to be sent only, perhaps from read-only memory */
-		m->verbs = ibv_reg_mr(d->pd, attr->mr_iov->iov_base, attr->mr_iov->iov_len, 0);
-	if (!m->verbs) {
-		err = errno;
-		WARN(FI_LOG_MR, "%zu bytes cannot be registered: %s\n", attr->mr_iov->iov_len, strerror(err));
-		free(m);
-		return -err;
+	m->region.start = (uintptr_t)attr->mr_iov->iov_base;
+	m->region.len = attr->mr_iov->iov_len;
+	m->region.access = access;
+	err = inlay_cache_reg_mr(d->pd, &m->region);
+	if (err && !(access & IBV_ACCESS_REMOTE_WRITE)) { /* to be read only, perhaps from read-only memory */
+		m->region.access &= ~(uint32_t)IBV_ACCESS_LOCAL_WRITE;
+		err = inlay_cache_reg_mr(d->pd, &m->region);
 	}
+	if (err) {
+		WARN(FI_LOG_MR, "%zu bytes cannot be registered: %s\n", attr->mr_iov->iov_len, strerror(-err));
+		free(m);
+		return err;
+	}
+	m->use = USE_GIVEN;
 	m->domain = d;
 	m->access = attr->access;
-	m->fid.key = m->verbs->rkey;
+	m->fid.key = m->region.rkey;
 	m->fid.mem_desc = m;
 	fid_init(&m->fid.fid, FI_CLASS_MR, attr->context, &fid_ops);
 	*out = &m->fid;
@@ -368,9 +380,9 @@ void op_let_go(struct endpoint *ep, struct op *op)
 
 	while (op->regions) {
 		r = op->region[--op->regions];
-		if (INLAY_LIKELY(*use(r) != USE_BEYOND)) {
+		if (INLAY_LIKELY(*use(r) < USE_BEYOND)) {
 			inlay_cache_put(&ep->domain->cache, r);
-		} else {
+		} else if (*use(r) == USE_BEYOND) {
 			inlay_cache_dereg_mr(NULL, r);
 			free(r);
 		}

@@ -187,7 +187,7 @@ int offload_post(struct endpoint *ep, struct op *op, uint64_t key, uint64_t mask
 
 	/* A message longer than its receive would break the connection, so there must be none. */
 	if (op->iovs == 1 && op->len >= settings.eager && op->len <= INT32_MAX && o->list.room &&
-	    !region_get(ep->domain, op->buf, op->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, op->region)) {
+	    !region_get(ep->domain, op->mr[0], op->buf, op->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, op->region)) {
 		op->regions = 1;
 		sge.addr = (uintptr_t)op->buf;
 		sge.length = (uint32_t)op->len;

@@ -317,7 +317,7 @@ static CALLED ssize_t front_met(struct endpoint *ep, const struct mlx5_cqe64 *cq
 /* The same, when there may be more to do than to take the next message. */
 static CALLED ssize_t front_looks(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-	struct endpoint *ep = cq->only;
+	struct endpoint *ep = cq->endpoints.only;
 	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&ep->cq);
 
 	if (ep->waiting_head || !((ep->polls + 1) & ep->pause) || inlay_cq_holds(&ep->cq, inlay_srq_size(&ep->srq) / 4))
@@ -332,12 +332,12 @@ static CALLED ssize_t front_looks(struct cq *cq, void *buf, size_t count, fi_add
  */
 ssize_t progress_front(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-	struct endpoint *ep = cq->only;
+	struct endpoint *ep = cq->endpoints.only;
 	const struct mlx5_cqe64 *cqe;
 	struct peer *p;
 	uint32_t bytes;
 
-	if (INLAY_UNLIKELY(!ep) || INLAY_UNLIKELY(!ep->front) || INLAY_UNLIKELY(!count))
+	if (INLAY_UNLIKELY(!ep) || INLAY_UNLIKELY(!ep->front) || INLAY_UNLIKELY(ep->rx_cq != cq) || INLAY_UNLIKELY(!count))
 		return cq_drive(cq, buf, count, source);
 	cqe = inlay_cq_peek(&ep->cq);
 	if (!cqe || (!(p = sender_short(ep, cqe, FLAG_DATA, &bytes)) && INLAY_UNLIKELY(!(p = sender_short(ep, cqe, 0, &bytes)))) ||

@@ -223,7 +223,7 @@ static CALLED ssize_t recv_any(struct fid_ep *fid, void *buf, size_t len, void *
 {
 	struct iovec iov = {buf, len};
 
-	return recv_iov(fid, &iov, 1, source, tag, ignore, context, OF_ENDPOINT | FI_TAGGED);
+	return recv_iov(fid, &iov, &desc, 1, source, tag, ignore, context, OF_ENDPOINT | FI_TAGGED);
 }
 
 /*
@@ -240,7 +240,7 @@ ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_ad
 	from = INLAY_LIKELY(source < ep->recv_addrs) ? ep->by_addr[source] :
 	       ep->rx_plain && !ep->directed ? &ep->anybody : NULL;
 	if (INLAY_UNLIKELY(!from) || INLAY_UNLIKELY(!ep->free_ops) || INLAY_UNLIKELY(ignore != ep->ignored) ||
-	    INLAY_UNLIKELY(from->state >= PEER_FAILING))
+	    INLAY_UNLIKELY(from->state >= PEER_FAILING) || (INLAY_UNLIKELY(desc != NULL) && len > settings.eager))
 		return recv_any(fid, buf, len, desc, source, tag, ignore, context);
 	tag = (tag & ep->tag_bits) | from->source;
 	if (inlay_match_count(&ep->match, INLAY_MATCH_UNEXPECTED))
@@ -298,8 +298,8 @@ static ssize_t claim(struct endpoint *ep, struct op *op, uint64_t flags)
 
 /* ---- Any receive ---- */
 
-static ssize_t receive(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_addr_t source, uint64_t tag,
-		       uint64_t ignore, void *context, uint64_t flags)
+static ssize_t receive(struct endpoint *ep, const struct iovec *iov, void **desc, size_t iovs, fi_addr_t source,
+		       uint64_t tag, uint64_t ignore, void *context, uint64_t flags)
 {
 	struct peer *from;
 	struct op *op;
@@ -330,6 +330,8 @@ static ssize_t receive(struct endpoint *ep, const struct iovec *iov, size_t iovs
 	op->buf = iovs ? (uint8_t *)iov[0].iov_base : NULL;
 	op->len = len;
 	memcpy(op->iov, iov, iovs * sizeof(*iov));
+	for (i = 0; i < IOV_LIMIT; i++)
+		op->mr[i] = desc && i < iovs ? (struct mr *)desc[i] : NULL;
 	if (flags & FI_CLAIM)
 		return claim(ep, op, flags);
 	if (flags & FI_TAGGED)
@@ -340,14 +342,14 @@ static ssize_t receive(struct endpoint *ep, const struct iovec *iov, size_t iovs
 	return untagged_post(ep, op);
 }
 
-ssize_t recv_iov(struct fid_ep *fid, const struct iovec *iov, size_t iovs, fi_addr_t source, uint64_t tag,
+ssize_t recv_iov(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t iovs, fi_addr_t source, uint64_t tag,
 		 uint64_t ignore, void *context, uint64_t flags)
 {
 	struct endpoint *ep = container_of(fid, struct endpoint, fid);
 
 	enter(ep);
 	flags |= flags & OF_ENDPOINT ? ep->rx_flags : 0;
-	return leave(ep, receive(ep, iov, iovs, source, tag, ignore, context, flags));
+	return leave(ep, receive(ep, iov, desc, iovs, source, tag, ignore, context, flags));
 }
 
 /* ---- Cancelling ---- */

@@ -7,8 +7,8 @@
  *   in place    the device reads or writes the caller's memory   with its descriptor, or a registration of ours
  *
  * The last WQE's completion ends the operation, since a connection keeps the order. Data for the peer's CQ
- * follow in a message, which arrives after the bytes. FI_DELIVERY_COMPLETE of a write waits for the peer's device
- * to acknowledge it, no more.
+ * follow in a message, which arrives after the bytes. For FI_DELIVERY_COMPLETE the last written byte is read back:
+ * the peer's memory answers, and what the peer's CPUs see is not older.
  */
 #include "fabric.h"
 
@@ -32,6 +32,7 @@ struct work {
 	size_t iovs;
 	const uint32_t *lkey;     /* NULL: inline */
 	struct slot last;
+	struct buf *back;         /* where the last byte is read to; or NULL */
 	uint32_t wqes;            /* still to be posted */
 };
 
@@ -75,14 +76,20 @@ static void post_all(struct peer *p, const struct rma *r, struct work *w)
 	sge.length = sizeof(written);
 	if (r->flags & FI_REMOTE_CQ_DATA)
 		peer_send(p, &sge, INLAY_INLINE | next_flags(p, w));
-	else if (w->wqes)
+	else if (remote == r->remote)
 		peer_write(p, 0, 0, NULL, 0, next_flags(p, w)); /* no bytes at all */
+	if (w->back) {
+		sge.addr = (uintptr_t)w->back->data;
+		sge.length = 1;
+		sge.lkey = w->back->lkey;
+		peer_read(p, remote - 1, (uint32_t)r->key, &sge, next_flags(p, w));
+	}
 	inlay_sq_ring(&p->sq);
 }
 
 static int post_bounced(struct endpoint *ep, struct peer *p, const struct rma *r, struct work *w)
 {
-	struct buf *b = buf_take(&ep->bounce);
+	struct buf *b = w->back ? w->back : buf_take(&ep->bounce);
 	struct iovec all;
 	uint8_t *to;
 	size_t i;
@@ -114,11 +121,11 @@ static int post_in_place(struct endpoint *ep, struct peer *p, const struct rma *
 
 	for (i = 0; i < r->iovs; i++) {
 		if (r->desc && r->desc[i]) {
-			lkey[i] = ((struct mr *)r->desc[i])->verbs->lkey;
+			lkey[i] = ((struct mr *)r->desc[i])->region.lkey;
 		} else if (r->iov[i].iov_len) {
 			if (!op)
 				op = op_begin(ep, OP_RMA, p, r->context, w->last.flags);
-			err = op ? region_get(ep->domain, r->iov[i].iov_base, r->iov[i].iov_len, access,
+			err = op ? region_get(ep->domain, NULL, r->iov[i].iov_base, r->iov[i].iov_len, access,
 					      &op->region[op->regions]) : -FI_EAGAIN;
 			if (err) {
 				if (op)
@@ -132,6 +139,7 @@ static int post_in_place(struct endpoint *ep, struct peer *p, const struct rma *
 	if (op) {
 		w->last.kind = SLOT_OP;
 		w->last.what = op;
+		op->bounce = w->back;
 	}
 	post_all(p, r, w);
 	return 0;
@@ -142,7 +150,8 @@ static int post_in_place(struct endpoint *ep, struct peer *p, const struct rma *
 static ssize_t rma_any(struct endpoint *ep, const struct rma *r)
 {
 	const uint32_t done = done_flags(ep, FI_RMA | (r->flags & (FI_READ | FI_WRITE)), r->flags);
-	struct work w = {r->iov, r->iovs, NULL, {r->context, SLOT_CONTEXT, done}, r->flags & FI_REMOTE_CQ_DATA ? 1 : 0};
+	struct work w = {r->iov, r->iovs, NULL, {r->context, SLOT_CONTEXT, done}, NULL, r->flags & FI_REMOTE_CQ_DATA ? 1 : 0};
+	const bool back = (r->flags & (FI_WRITE | FI_DELIVERY_COMPLETE | SILENT)) == (FI_WRITE | FI_DELIVERY_COMPLETE);
 	size_t len = 0, i;
 	struct peer *p;
 	int err;
@@ -155,17 +164,27 @@ static ssize_t rma_any(struct endpoint *ep, const struct rma *r)
 	}
 	if (len > (r->flags & FI_INJECT ? settings.eager : MAX_MESSAGE))
 		return -FI_EMSGSIZE;
-	if (!w.wqes)
-		w.wqes = 1;
+	w.wqes += w.wqes ? back && len : 1;
 	p = peer_for(ep, r->addr, r->context, done, r->flags, &err);
 	if (!p)
 		return err;
 	if (peer_begin(p) || inlay_sq_room(&p->sq) < 4 * w.wqes)
 		return -FI_EAGAIN;
-	if (r->flags & FI_READ || len > RMA_INLINE)
-		return r->flags & FI_INJECT ? post_bounced(ep, p, r, &w) : post_in_place(ep, p, r, &w);
-	post_all(p, r, &w);
-	return 0;
+	if (back && len) {
+		if (!(w.back = buf_take(&ep->bounce)))
+			return -FI_EAGAIN;
+		w.back->context = r->context;
+		w.back->flags = done;
+		w.last.kind = SLOT_BUF;
+		w.last.what = w.back;
+	}
+	if (!(r->flags & FI_READ) && len <= RMA_INLINE)
+		post_all(p, r, &w);
+	else
+		err = r->flags & FI_INJECT ? post_bounced(ep, p, r, &w) : post_in_place(ep, p, r, &w);
+	if (err && w.back)
+		buf_give(&ep->bounce, w.back);
+	return err;
 }
 
 #define TARGET fi_addr_t addr, uint64_t remote, uint64_t key

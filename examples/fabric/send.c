@@ -156,7 +156,7 @@ static int make_segments(struct endpoint *ep, struct op *op, const struct send *
 	for (i = 0; i < s->iovs; i++) {
 		if (!s->iov[i].iov_len)
 			continue;
-		err = region_get(ep->domain, s->iov[i].iov_base, s->iov[i].iov_len, IBV_ACCESS_REMOTE_READ,
+		err = region_get(ep->domain, s->desc ? s->desc[i] : NULL, s->iov[i].iov_base, s->iov[i].iov_len, IBV_ACCESS_REMOTE_READ,
 				 &op->region[op->regions]);
 		if (err)
 			return err;
@@ -247,20 +247,20 @@ static ssize_t send_any(struct endpoint *ep, const struct send *s)
 	return err;
 }
 
-APART ssize_t send_buf(struct endpoint *ep, const void *buf, size_t len, fi_addr_t dest, uint64_t tag, uint64_t data,
-		       void *context, uint64_t flags)
+APART ssize_t send_buf(struct endpoint *ep, const void *buf, size_t len, void *desc, fi_addr_t dest, uint64_t tag,
+		       uint64_t data, void *context, uint64_t flags)
 {
 	struct iovec iov = {(void *)(uintptr_t)buf, len};
-	struct send s = {&iov, 1, dest, tag, data, context, flags};
+	struct send s = {&iov, &desc, 1, dest, tag, data, context, flags};
 
 	return send_any(ep, &s);
 }
 
-ssize_t send_iov(struct fid_ep *fid, const struct iovec *iov, size_t iovs, fi_addr_t dest, uint64_t tag, uint64_t data,
-		 void *context, uint64_t flags)
+ssize_t send_iov(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t iovs, fi_addr_t dest, uint64_t tag,
+		 uint64_t data, void *context, uint64_t flags)
 {
 	struct endpoint *ep = container_of(fid, struct endpoint, fid);
-	struct send s = {iov, iovs, dest, tag, data, context, flags};
+	struct send s = {iov, desc, iovs, dest, tag, data, context, flags};
 
 	enter(ep);
 	s.flags |= flags & OF_ENDPOINT ? ep->tx_flags : 0;

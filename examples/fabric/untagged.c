@@ -50,6 +50,7 @@ static void multi_meet(struct endpoint *ep, struct peer *p, const struct message
 	part->told = op->told;
 	part->plain = false;
 	part->flags = op->flags;
+	part->mr[0] = op->mr[0];
 	part->context = op->context;
 	part->buf = op->buf;
 	part->len = m->len < op->len ? m->len : op->len;

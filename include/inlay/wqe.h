@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/wqe.h: the layout of work-queue entries (WQEs): segments, flags, encoders, a printer.
- * queue.h places WQEs in a ring, counts credit and rings the doorbell.
+ * inlay/wqe.h: the layout of work-queue entries (WQEs): segments, flags, encoders, a decoder, a
+ * printer. queue.h places WQEs in a ring, counts credit and rings the doorbell.
  *
  *   struct inlay_cursor at;                              from inlay_sq_begin (queue/sq.h)
  *   at = inlay_seg_raddr(at, raddr, rkey);               each segment is appended
@@ -38,6 +38,7 @@
  *   wqe/segment.h  flags, control, remote address, data, inline; the cursor; receive WQEs
  *   wqe/av.h       destinations: address vectors of UD and DC, XRC's shared receive queue
  *   wqe/atomic.h   operands of atomics
+ *   wqe/decode.h   a WQE as the request that it was, or as segments
  *   wqe/print.h    a printer
  *
  * Included by name, or by the posts that use them: wqe/umr.h (mkey updates, signatures),
@@ -53,6 +54,7 @@
 #include <inlay/wqe/segment.h>
 #include <inlay/wqe/av.h>
 #include <inlay/wqe/atomic.h>
+#include <inlay/wqe/decode.h>
 #include <inlay/wqe/print.h>
 
 #endif

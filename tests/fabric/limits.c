@@ -388,6 +388,85 @@ static void test_registration_fails(UNUSED void **state)
 	pair_close();
 }
 
+/* Memory that the application has registered and names: nothing else is registered. */
+static void test_given(UNUSED void **state)
+{
+	struct fid_mr *from, *to;
+	void *desc;
+	int i;
+
+	need_softdev("failing set-up calls");
+	open_connected();
+	must(fi_mr_reg(pair.a.domain, out, LARGE, FI_SEND, 0, 0, 0, &from, NULL));
+	must(fi_mr_reg(pair.b.domain, in[1], LARGE, FI_RECV, 0, 0, 0, &to, NULL));
+	must(softdev_fault("setup=EINVAL@*"));
+	for (i = 0; i < 6; i++) {
+		struct iovec source = {out, LARGE}, target = {in[1], LARGE};
+
+		fill(out, LARGE, (uint32_t)i);
+		desc = fi_mr_desc(to);
+		if (i % 2)
+			must(i == 3 ? fi_trecvv(pair.b.ep, &target, &desc, 1, pair.to_a, 1, 0, &there) :
+			     fi_trecv(pair.b.ep, in[1], LARGE, desc, pair.to_a, 1, 0, &there));
+		else
+			must(i == 2 ? fi_recvv(pair.b.ep, &target, &desc, 1, pair.to_a, &there) :
+			     fi_recv(pair.b.ep, in[1], LARGE, desc, pair.to_a, &there));
+		desc = fi_mr_desc(from);
+		if (i % 2)
+			must(again(i == 3 ? fi_tsendv(pair.a.ep, &source, &desc, 1, pair.to_b, 1, &here) :
+				   fi_tsend(pair.a.ep, out, LARGE, desc, pair.to_b, 1, &here)));
+		else
+			must(again(i == 2 ? fi_sendv(pair.a.ep, &source, &desc, 1, pair.to_b, &here) :
+				   fi_send(pair.a.ep, out, LARGE, desc, pair.to_b, &here)));
+		good(&pair.a, &here);
+		good(&pair.b, &there);
+		assert_int_equal(differs(in[1], LARGE, (uint32_t)i), LARGE);
+	}
+	must(softdev_fault(NULL));
+	must(fi_close(&from->fid));
+	must(fi_close(&to->fid));
+	pair_close();
+}
+
+/* FI_DELIVERY_COMPLETE of a write: it completes when a second message, which reads from what was written, is over. */
+static void test_delivery(UNUSED void **state)
+{
+	static const struct { size_t len; uint64_t flags; } rows[] = {{8, 0}, {8, FI_INJECT}, {1000, FI_INJECT}, {1000, 0}, {LARGE, 0}};
+	struct fi_msg_rma m;
+	struct fi_rma_iov to;
+	struct iovec from;
+	struct fid_mr *mr;
+	uint32_t i, fails;
+
+	need_softdev("failing messages");
+	for (i = 0; i < ARRAY(rows); i++) {
+		pair_open(CAPS | FI_RMA, 0);
+		ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+		must(fi_mr_reg(pair.b.domain, in[1], LARGE, FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
+		for (fails = 0; fails < 2; fails++) {
+			memset(&m, 0, sizeof(m));
+			memset(in[1], 0, LARGE);
+			fill(out, rows[i].len, i + fails);
+			from.iov_base = out;
+			from.iov_len = to.len = rows[i].len;
+			to.addr = (uintptr_t)in[1];
+			to.key = fi_mr_key(mr);
+			m.msg_iov = &from;
+			m.rma_iov = &to;
+			m.iov_count = m.rma_iov_count = 1;
+			m.addr = pair.to_b;
+			m.context = &here;
+			must(softdev_fault(fails ? "syndrome=0x13@2" : "syndrome=0x13@3-"));
+			must(again(fi_writemsg(pair.a.ep, &m, FI_DELIVERY_COMPLETE | FI_COMPLETION | rows[i].flags)));
+			bad(&pair.a, &here, fails ? FI_EACCES : 0);
+			assert_int_equal(differs(in[1], rows[i].len, i + fails), rows[i].len);
+			must(softdev_fault(NULL));
+		}
+		must(fi_close(&mr->fid));
+		pair_close();
+	}
+}
+
 /* Messages with wrong bits: in headers, handles, addresses and hellos. What comes of it is open, but it ends. */
 static void test_corrupt(UNUSED void **state)
 {
@@ -816,6 +895,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_full_ring), T(test_refused), T(test_readerr), T(test_many_large), T(test_fork),
 		T(test_no_memory), T(test_unread), T(test_peers), T(test_strangers), T(test_setup_fails), T(test_registration_fails),
+		T(test_given), T(test_delivery),
 		T(test_corrupt), T(test_info), T(test_modes), T(test_addresses_asked), T(test_nic), T(test_tx_size), T(test_rx_size),
 		T(test_sizes), T(test_tag_format), T(test_wide_tags), T(test_addresses), T(test_missing),
 	};

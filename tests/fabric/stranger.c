@@ -433,7 +433,7 @@ static void test_forged(UNUSED void **state)
 	stranger_close();
 }
 
-/* It has said that it is of times to come, and another comes to its place, whom the side knows. */
+/* It has said that it is of times to come, and is gone. Another comes to its place, whom the side knows. */
 static void test_later(UNUSED void **state)
 {
 	const uint8_t dc = over_dc() ? OVER_DC : 0;
@@ -445,6 +445,8 @@ static void test_later(UNUSED void **state)
 	h = hello_of(1, dc, 0, blob);
 	learns(&h);
 	h.incarnation = UINT64_MAX;
+	say(&h);
+	h.kind = BYE;
 	say(&h);
 	greet(2, dc, 0, blob); /* not the answer to the first */
 	stranger_close();

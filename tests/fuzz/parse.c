@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * parse.c: any bytes as heads of commands and answers, as addresses, as exported maps, as records of a worker group or a connection, as
- * headers of tagged messages, and as what a device answers to commands. All lie at the end of an allocation, so that a sanitizer sees what
- * is read behind them. For libFuzzer (make fuzz), and for tests/task/fuzz.c.
+ * headers of tagged messages, as WQEs, and as what a device answers to commands. All lie at the end of an allocation, so that a sanitizer
+ * sees what is read behind them. For libFuzzer (make fuzz), and for tests/task/fuzz.c.
  *
  * Input: a byte that says as what, then the bytes; those of an address, a map or a record get their checksum and their lengths set right,
  * unless that byte says not to. Of a map it also says whether it is for the other side of PCI, and which code it carries.
  */
 #include "fuzz.h"
+#include "../posts.h"
 #include "../../examples/plugins/group.h"
 #include <inlay/devx.h>
 #include <inlay/devx/packets.h>
@@ -24,7 +25,7 @@ enum { PARSE_SEALED = 4, PARSE_PCI = 16, PARSE_CODE = 32, PARSE_FORGED = 64, PAR
 
 /* How many of each were read well: none would mean that this file writes what no reader knows. */
 static struct {
-	uint32_t messages, addresses, maps, pci_maps, coded_maps, groups, records, answers;
+	uint32_t messages, addresses, maps, pci_maps, coded_maps, groups, records, answers, wqes;
 } parse_read;
 
 /* ---- A device: it answers what the input says, or does what it is asked to ---- */
@@ -251,7 +252,31 @@ static void parse_map(const uint8_t *at, uint32_t n, uint32_t what)
 	free(memory);
 }
 
-/* A connection record; the headers of a tagged message; an event, and the answer to a command. */
+/* A ring whose WQEs anyone has written: what is said to be a request posts the same bytes again. */
+static void parse_wqes(const uint8_t *at, uint32_t n)
+{
+	static const uint32_t types[] = {0, IBV_QPT_RC, IBV_QPT_UD, IBV_QPT_DRIVER, IBV_QPT_XRC_SEND, IBV_QPT_RAW_PACKET};
+	static uint8_t copy[16 * INLAY_WQEBB] __attribute__((aligned(64)));
+	struct inlay_decoded d;
+	uint32_t bbs, i, k;
+	int got;
+
+	for (bbs = 1; bbs < 16 && 2 * bbs * INLAY_WQEBB <= n; bbs *= 2)
+		;
+	at += n - bbs * INLAY_WQEBB;
+	for (k = 0; k < sizeof(types) / sizeof(types[0]); k++)
+		for (i = 0; i < bbs; i++) {
+			got = inlay_wqe_decode(at, bbs, i, types[k], &d);
+			sure(got == -EPROTO || (got > 0 && got <= (int)bbs));
+			sure(!d.is_request || got > 0);
+			if (!d.is_request || d.index % bbs != i)
+				continue;
+			parse_read.wqes++;
+			sure(!decoded_again(&d, at, copy, bbs, types[k]));
+		}
+}
+
+/* A connection record; the headers of a tagged message; a ring; an event, and the answer to a command. */
 static void parse_others(const uint8_t *at, uint32_t n)
 {
 	uint8_t again[INLAY_CONNECT_SIZE];
@@ -276,6 +301,8 @@ static void parse_others(const uint8_t *at, uint32_t n)
 	event.cookie = 9;
 	inlay_devx_event_parse_(at, n, &event);
 	sure(event.cookie == 9 && event.bytes == (n < 64 ? n : 64) && !memcmp(&event.eqe, at, event.bytes));
+	if (n >= INLAY_WQEBB)
+		parse_wqes(at, n);
 	if (n < 32)
 		return;
 	for (err = 0; err <= EREMOTEIO; err += EREMOTEIO) {

@@ -54,6 +54,11 @@ for link in roce ib; do
 	try "loop, $link" on "--link $link" loop
 	try "recover, $link" on "--link $link" "recover --breaks 20"
 	same "recover, $link: what it says" "recover: 1000 messages, each once and in order, over 21 connections" "$(cat "$dir/out")"
+	# From device to device, and from queue pair to queue pair of one
+	rails=2 points=1000
+	[ $link = roce ] || rails=1 points=200
+	try "failover, $link" on "--link $link --devices $rails" "failover --deaths $points"
+	same "failover, $link: what it says" 1 "$(grep -c "^failover: $points deaths, [0-9]* operations: sends each once and in order, " "$dir/out")"
 	try "shared_memory, $link" on "--link $link" shared_memory
 	same "shared_memory, $link: what both said" "guest: wrote, read and counted; then the door was closed
 owner: the board says \"the guest was here\", 1 counted" "$(sort "$dir/out")"

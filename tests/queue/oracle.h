@@ -1399,8 +1399,18 @@ static uint32_t compare(const uint8_t *a, const uint8_t *b, const uint8_t *c, ui
 	uint32_t i, k;
 
 	for (i = 0; i < len; i += 8) {
-		uint64_t x, y, z;
+		uint64_t x, y, z, written = 0;
 
+		/* Most of a ring is not */
+		for (k = 0; i % 64 == 0 && i + 64 <= len && k < 64; k += 8) {
+			memcpy(&x, a + i + k, 8);
+			memcpy(&y, b + i + k, 8);
+			written |= ~(x ^ y);
+		}
+		if (k == 64 && !written) {
+			i += 56;
+			continue;
+		}
 		memcpy(&x, a + i, 8);
 		memcpy(&y, b + i, 8);
 		if ((x ^ y) == ~UINT64_C(0))
@@ -1486,7 +1496,7 @@ static int report(const struct trio *t, const struct req *r, unsigned n, uint32_
 
 	fprintf(report_to, "%s: %s, byte %u (0x%x): libmlx5 0x%02x, inlay 0x%02x; ", K->name, what, at, at, lib, in);
 	fprintf(report_to, "ring of %u WQEBBs, batch of %u at %u (slot %u)\n", t->bbs, n, begin, begin & (t->bbs - 1));
-	for (i = 0; i < n; pos += req_bbs(&r[i++])) {
+	for (i = 0; i < n && report_to == stderr; pos += req_bbs(&r[i++])) {
 		fprintf(report_to, "%s, libmlx5\n", ops[r[i].op].name);
 		inlay_wqe_print(report_to, t->a.ring, t->bbs * 64, pos, K->type);
 		fprintf(report_to, " inlay\n");
@@ -1609,15 +1619,32 @@ static int check_batch(struct trio *t, const struct req *r, unsigned n, uint32_t
 	return 0;
 }
 
+/* Sends, writes and reads are decoded as requests, which post the same bytes again (decode.c has more); all else is not */
+static void check_decoded(const struct trio *t, const struct req *r, uint32_t pos, uint32_t ds)
+{
+	static uint8_t copy[64 * 64] __attribute__((aligned(64)));
+	struct inlay_decoded d;
+
+	if (r->op == RAW) /* any opcode over any bytes */
+		return;
+	assert_int_equal(inlay_wqe_decode(t->ring, t->bbs, pos, K->type, &d), (ds + 3) / 4);
+	assert_int_equal(d.is_request, r->op <= READ && K->family != PACKET);
+	if (d.is_request && t->bbs * 64 <= sizeof(copy))
+		must(decoded_again(&d, t->ring, copy, t->bbs, K->type));
+}
+
 /* One comparison. The ring's outstanding WQEs are compared along with the new ones */
 static void run(struct trio *t, unsigned api, unsigned way, bool doorbell, const struct req *r, unsigned n)
 {
 	uint32_t begin = t->pos;
+	unsigned i;
 
 	fill_free(t);
 	post_batch(t, api, way, doorbell, r, r, n);
 	if (check_batch(t, r, n, begin))
 		fail();
+	for (i = 0; i < n; begin += req_bbs(&r[i++]))
+		check_decoded(t, &r[i], begin, req_ds(&r[i]));
 }
 
 /* Goes on to the given slot of the ring, over inline sends that nobody compares; all are completed afterwards */

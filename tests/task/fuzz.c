@@ -129,7 +129,7 @@ static void parsers(void **state)
 	replay("parse", parse_input);
 	/* Nothing is refused for a version that has passed. */
 	assert_true(parse_read.messages && parse_read.addresses && parse_read.groups && parse_read.records && parse_read.answers);
-	assert_true(parse_read.maps && parse_read.pci_maps && parse_read.coded_maps);
+	assert_true(parse_read.maps && parse_read.pci_maps && parse_read.coded_maps && parse_read.wqes);
 }
 
 int main(void)

@@ -40,7 +40,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_bufs(struct inlay_sq *sq, uint32_t opco
 	struct inlay_cursor at;
 	int err;
 
-	INLAY_CHECK(inlay_post_fits_(sq, opcode, 0), "the QP's type knows the operation");
+	INLAY_CHECK(inlay_post_fits_(sq->type, opcode, 0), "the QP's type knows the operation");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "buffers are posted by their keys");
 	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (INLAY_UNLIKELY(err))

@@ -90,7 +90,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_atomic(struct inlay_sq *sq, struct inla
 		    "the operation is an atomic");
 	INLAY_CHECK(!wr->num_sge && !wr->iov, "the answer goes to one place");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
-	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_ATOMIC_FA, wr->to != NULL), "the QP's type has the operation");
+	INLAY_CHECK(inlay_post_fits_(sq->type, MLX5_OPCODE_ATOMIC_FA, wr->to != NULL), "the QP's type has the operation");
 	inlay_flags_check_(flags);
 	if (!INLAY_KNOWN_(op.opcode) || !(plain || INLAY_KNOWN_(wr->len)) ||
 	    (!INLAY_KNOWN_(!wr->to) && INLAY_UNLIKELY(!wr->to))) {

@@ -42,7 +42,7 @@ INLAY_ALWAYS void inlay_packet_check_(const struct inlay_sq *sq, const struct ib
 {
 	INLAY_CHECK(sq, "the queue is not NULL");
 	INLAY_CHECK(sge || !num_sge, "sge is not NULL unless num_sge is 0");
-	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_TSO, 0), "the QP's type has the operation");
+	INLAY_CHECK(inlay_post_fits_(sq->type, MLX5_OPCODE_TSO, 0), "the QP's type has the operation");
 }
 
 /*

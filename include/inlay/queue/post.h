@@ -42,54 +42,6 @@ INLAY_CASTS_BEGIN_
 #include <inlay/wqe.h>
 #include <inlay/queue/sq.h>
 
-/*
- * What to post. Fields that an operation does not need are 0.
- *
- * The payload is the list at iov if that is not NULL; else the SGEs if num_sge is not 0; else data,
- * len, lkey. Empty pieces are left out, and all may be empty. With INLAY_INLINE the payload is
- * copied into the WQE and local keys are ignored. For a read, the same fields name the buffers
- * that receive the data.
- */
-struct inlay_wr {
-	uint64_t raddr;            /* writes, reads, atomics: the peer's address */
-	uint32_t rkey;             /* its key, as the peer gave it; SEND_INVAL: the key to invalidate. Host order */
-	uint32_t imm_be;           /* *_IMM: the immediate, big-endian (ibv_send_wr.imm_data) */
-	const struct inlay_av *to; /* UD, DCI, XRC: the destination, copied now; else NULL */
-	const void *data;
-	uint32_t len;              /* bytes */
-	uint32_t lkey;
-	const struct ibv_sge *sge;
-	uint32_t num_sge;
-	uint32_t reserved;
-	const struct inlay_iov *iov;
-};
-
-/*
- * Whether the QP's type has the operation, to a destination or not; true if the type is not known.
- * MLX5_OPCODE_TSO stands for all that a raw packet QP posts.
- */
-INLAY_FN int inlay_post_fits_(const struct inlay_sq *sq, uint32_t opcode, int to)
-{
-	int send = opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM;
-	int write = opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
-	int key = opcode == MLX5_OPCODE_UMR; /* without a destination on any QP */
-
-	if (!sq->type || opcode == MLX5_OPCODE_TSO)
-		return !sq->type || sq->type == IBV_QPT_RAW_PACKET;
-	if (opcode == MLX5_OPCODE_MMO)
-		return sq->type == IBV_QPT_RC || sq->type == IBV_QPT_DRIVER;
-	return sq->type == IBV_QPT_RC ? !to :
-	       sq->type == IBV_QPT_UC ? !to && (send || write || key) :
-	       sq->type == IBV_QPT_UD ? to && send :
-	       sq->type == IBV_QPT_DRIVER || sq->type == IBV_QPT_XRC_SEND ? to == !key : 0;
-}
-
-/* Whether a WQE of this opcode has a remote address. */
-INLAY_ALWAYS uint32_t inlay_post_raddr_(uint32_t opcode)
-{
-	return opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM || opcode == MLX5_OPCODE_RDMA_READ;
-}
-
 /* The control segment's last word. */
 INLAY_ALWAYS uint32_t inlay_post_imm_(uint32_t opcode, const struct inlay_wr *wr)
 {
@@ -406,7 +358,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post(struct inlay_sq *sq, uint32_t opcode, c
 		r.num_sge = 0;
 	}
 	wr = &r;
-	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, opcode, wr->to != NULL),
+	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq->type, opcode, wr->to != NULL),
 		    "the QP's type has the operation");
 	INLAY_CHECK(opcode != MLX5_OPCODE_RDMA_READ || !(flags & INLAY_INLINE), "a read has no payload to inline");
 	inlay_flags_check_(flags);

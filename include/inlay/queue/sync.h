@@ -46,7 +46,7 @@ INLAY_ALWAYS INLAY_RESULT int inlay_post_memcpy(struct inlay_sq *sq, const struc
 
 	INLAY_CHECK(sq && to && from && scratch, "no argument is NULL");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a copy has no payload to inline");
-	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_MMO, 0), "the QP's type has the operation");
+	INLAY_CHECK(inlay_post_fits_(sq->type, MLX5_OPCODE_MMO, 0), "the QP's type has the operation");
 	len = to->length;
 	if (INLAY_UNLIKELY(len - 1 > INLAY_SGE_MAX || len != from->length))
 		return -EINVAL;

@@ -39,7 +39,7 @@ INLAY_FN INLAY_RESULT int inlay_post_umr(struct inlay_sq *sq, uint32_t key, cons
 	int err;
 
 	INLAY_CHECK(sq && umr, "no argument is NULL");
-	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_UMR, 0), "the QP's type has the operation");
+	INLAY_CHECK(inlay_post_fits_(sq->type, MLX5_OPCODE_UMR, 0), "the QP's type has the operation");
 	ds = inlay_umr_ds(umr);
 	if (ds > INLAY_MAX_DS)
 		return -EINVAL;
@@ -95,7 +95,7 @@ INLAY_FN INLAY_RESULT int inlay_post_set_psv(struct inlay_sq *sq, uint32_t psv, 
 	int err;
 
 	INLAY_CHECK(sq, "the queue is not NULL");
-	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_SET_PSV, 0), "the QP's type has the operation");
+	INLAY_CHECK(inlay_post_fits_(sq->type, MLX5_OPCODE_SET_PSV, 0), "the QP's type has the operation");
 	err = inlay_sq_begin(sq, 1, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;

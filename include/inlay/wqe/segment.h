@@ -423,6 +423,56 @@ struct inlay_iov {
 	const uint32_t *lkeys; /* one per entry, or NULL */
 };
 
+struct inlay_av; /* wqe/av.h */
+
+/*
+ * What to post (queue/post.h). Fields that an operation does not need are 0.
+ *
+ * The payload is the list at iov if that is not NULL; else the SGEs if num_sge is not 0; else data,
+ * len, lkey. Empty pieces are left out, and all may be empty. With INLAY_INLINE the payload is
+ * copied into the WQE and local keys are ignored. For a read, the same fields name the buffers
+ * that receive the data.
+ */
+struct inlay_wr {
+	uint64_t raddr;            /* writes, reads, atomics: the peer's address */
+	uint32_t rkey;             /* its key, as the peer gave it; SEND_INVAL: the key to invalidate. Host order */
+	uint32_t imm_be;           /* *_IMM: the immediate, big-endian (ibv_send_wr.imm_data) */
+	const struct inlay_av *to; /* UD, DCI, XRC: the destination, copied now; else NULL */
+	const void *data;
+	uint32_t len;              /* bytes */
+	uint32_t lkey;
+	const struct ibv_sge *sge;
+	uint32_t num_sge;
+	uint32_t reserved;
+	const struct inlay_iov *iov;
+};
+
+/*
+ * Whether a QP's type has the operation, to a destination or not; true if the type is not known.
+ * MLX5_OPCODE_TSO stands for all that a raw packet QP posts.
+ */
+INLAY_FN int inlay_post_fits_(uint32_t type, uint32_t opcode, int to)
+{
+	int send = opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM;
+	int write = opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
+	int key = opcode == MLX5_OPCODE_UMR; /* without a destination on any QP */
+
+	if (!type || opcode == MLX5_OPCODE_TSO)
+		return !type || type == IBV_QPT_RAW_PACKET;
+	if (opcode == MLX5_OPCODE_MMO)
+		return type == IBV_QPT_RC || type == IBV_QPT_DRIVER;
+	return type == IBV_QPT_RC ? !to :
+	       type == IBV_QPT_UC ? !to && (send || write || key) :
+	       type == IBV_QPT_UD ? to && send :
+	       type == IBV_QPT_DRIVER || type == IBV_QPT_XRC_SEND ? to == !key : 0;
+}
+
+/* Whether a WQE of this opcode has a remote address. */
+INLAY_ALWAYS uint32_t inlay_post_raddr_(uint32_t opcode)
+{
+	return opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM || opcode == MLX5_OPCODE_RDMA_READ;
+}
+
 /*
  * Appends a data pointer segment for each entry that is not empty. An entry has at most 2^31 - 1
  * bytes.

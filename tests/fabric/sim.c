@@ -1,0 +1,1101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * sim.c: many endpoints of the provider in one process, on the device of sim.h, for many seeds. What happens in a seed
+ * repeats bit for bit: who does what next, what the device does, when; which datagrams are lost, late or twice;
+ * which connections break; who dies and comes back in the same place. Others learn of that later, or never: then it
+ * is a stranger.
+ *
+ * Every message arrives once, in order, in the right buffer with its bytes, or its operations end with an
+ * error; an error needs a reason, which is that the connection was broken or that one of the two has died. After
+ * the last fault everything comes to an end. Then the connections that were broken are made again, and all work.
+ *
+ *   SIM_SEEDS   how many seeds of 8 peers (200); SIM_MANY of 64 that all talk to all (1)
+ *   SIM_SEED    the first one (1)
+ *   SIM_PEERS   of the hub (200)
+ *   SIM_TRACE   says what happens
+ */
+#include "sim.h"
+#include <malloc.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_rma.h>
+
+#define LONG 29000u         /* FI_INLAY_EAGER: few buffers in a chunk, so that they run out */
+#define OPS 65536u
+#define LIVES 4608u         /* at most, in a seed */
+#define SEATS 72u           /* where their buffers are */
+#define SLOTS 16u           /* buffers for sends, and for receives, of one that lives */
+#define SPARE 4u            /* for receives at the end */
+#define SMALL 8192u
+#define LARGE (LONG + 2000u)
+#define ROOM (LARGE + 64u)
+#define WINDOW 64u          /* bytes that one may write to another: 32 written, a sum of 8 and one of 2 */
+#define POISON 0x5a
+#define TAGS 3u
+#define ADDRS 8192u         /* in an address vector */
+#define WANTS 6u
+#define STEPS_TO_END 4000000u
+
+enum { SEND, RECV, WRITE, READ, FETCH, FETCH_16 };
+enum { WANTED, POSTED, GOOD, BAD };
+
+/* An operation of the application's; its place in ops is its number, and that of a message */
+struct op {
+	struct fi_context context;
+	uint8_t kind, state;
+	bool tagged, inject, data, any_tag, cancelled;
+	struct app *app, *peer; /* whose, and with whom; receives: from whom, or NULL */
+	uint32_t len, tag;
+	uint32_t order;         /* of receives: when it was posted */
+	uint64_t level;         /* of completion */
+	uint8_t *buf;
+	struct op *met;         /* of sends: the receive */
+	struct op *next;        /* of sends: the next one to the same peer */
+	uint64_t result;
+	uint64_t posted;        /* the step; UINT64_MAX: not yet */
+};
+
+/* What one has to do with another */
+struct tie {
+	struct op *first, *last; /* messages */
+	fi_addr_t addr;
+	bool broken;            /* their connection is, */
+	uint64_t mended;        /* or was until this step; 0: never */
+	bool busy, known;       /* an operation on the window is under way; `written` is what is there */
+	bool counts, counts_16; /* sum and sum_16 are what is there */
+	bool stale;             /* its address is to be removed and inserted again */
+	uint32_t written, told, came; /* told: writes that told the other; came: how often that was seen */
+	uint64_t sum;
+	uint16_t sum_16;
+};
+
+struct app {
+	struct life *life;
+	uint32_t index, node;
+	bool alive, lazy;       /* lazy: posts few receives before the end */
+	struct fid_domain *domain;
+	struct fid_av *av;
+	struct fid_cq *cq;
+	struct fid_ep *ep;
+	struct fid_mr *mr;
+	uint8_t *window;        /* WINDOW bytes for each life */
+	uint8_t name[NAME];
+	uint8_t *small[SLOTS], *rooms[SLOTS], *large; /* large: NULL while it is used */
+	uint32_t smalls, free_rooms; /* that are free */
+	uint16_t *who;          /* whose an address is */
+	struct op *wants[WANTS];
+	uint32_t want_cnt;
+	uint32_t any[2];        /* receives of any message that are posted: untagged, tagged */
+	uint32_t budget;        /* operations that it still begins */
+};
+
+static struct {
+	uint64_t seed;
+	uint32_t nodes, lives, app_cnt, op_cnt, settled; /* settled: ops before this one are */
+	bool hub, directed, ending, starved; /* starved: there was no memory now and then */
+	struct app *target;     /* to whom many send while there is none */
+	struct app *apps[LIVES], *at[LIVES]; /* at: of each node, who lives there, */
+	uint64_t back[LIVES];   /* or when somebody does again */
+	struct op ops[OPS];
+	struct tie *pairs;
+	uint32_t orders;
+	struct fid_fabric *fabric;
+	struct fi_info *infos[2]; /* receives name their sender: no, yes */
+	uint8_t *seats[SEATS];
+	uint64_t received, failed, deaths, cuts, returns, kept; /* over all seeds */
+} sim;
+
+static void wrong(const char *file, int line, const char *what)
+{
+	print_error("%s:%d: not so in seed %lu, %u peers, step %lu: %s\n", file, line, (unsigned long)sim.seed, sim.nodes,
+		    (unsigned long)nic.steps, what);
+	fflush(NULL);
+	_exit(1);
+}
+
+static struct tie *pair_of(const struct app *a, const struct app *b)
+{
+	return &sim.pairs[!sim.hub ? a->index * sim.lives + b->index : a->index ? sim.lives + a->index : b->index];
+}
+
+/* Whether an operation with this one may fail */
+static bool excused(const struct op *op, const struct app *peer)
+{
+	const struct tie *t = pair_of(op->app, peer);
+
+	return t->broken || op->posted <= t->mended || !op->app->alive || !peer->alive;
+}
+
+static void joined(struct app *a, struct app *b)
+{
+	struct tie *both[] = {pair_of(a, b), pair_of(b, a)};
+	int i;
+
+	SAY("%lu: %u and %u are connected\n", (unsigned long)nic.steps, a->index, b->index);
+	for (i = 0; i < 2; i++) {
+		both[i]->mended = both[i]->broken || both[i]->mended ? nic.steps : 0;
+		both[i]->broken = false;
+	}
+}
+
+/* A call of the provider's, by this one */
+#define BY(a, call) ({ __typeof__(call) r_; nic.opening = (a)->life; r_ = (call); rung((a)->life); nic.opening = NULL; r_; })
+
+/* ---- Lives ---- */
+
+static uint8_t *seat(uint32_t s)
+{
+	const size_t len = SLOTS * (SMALL + ROOM) + LARGE;
+
+	if (!sim.seats[s]) {
+		sim.seats[s] = (uint8_t *)malloc(len);
+		memset(sim.seats[s], POISON, len);
+	}
+	return sim.seats[s];
+}
+
+static void meet(struct app *a, struct app *b)
+{
+	struct tie *p = pair_of(a, b);
+
+	memset(p, 0, sizeof(*p));
+	p->addr = FI_ADDR_NOTAVAIL;
+	p->known = p->counts = p->counts_16 = true;
+}
+
+static struct app *app_open(uint32_t node)
+{
+	struct app *a = (struct app *)calloc(1, sizeof(*a));
+	struct life *l = (struct life *)aligned_alloc(4096, inlay_round_up(sizeof(*l), 4096));
+	const uint32_t room = node ? nic.few : HUB_QPS, windows = sim.hub ? 1 : sim.lives;
+	struct fi_info *info = sim.infos[sim.directed];
+	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
+	struct fi_av_attr av = {.count = 0};
+	size_t len = NAME;
+	uint8_t *at;
+	uint32_t i;
+
+	sure(sim.app_cnt < sim.lives);
+	memset(l, 0, sizeof(*l));
+	a->life = l;
+	l->app = a;
+	a->index = sim.app_cnt++;
+	a->node = l->node = node;
+	a->alive = true;
+	a->lazy = chance(500);
+	l->records = (uint32_t(*)[2])calloc(room, sizeof(*l->records));
+	l->seen = (uint16_t *)calloc(room, sizeof(*l->seen));
+	l->qps = (struct qp **)calloc(room, sizeof(struct qp *));
+	nic.opening = l;
+	must(fi_domain(sim.fabric, info, &a->domain, NULL));
+	must(fi_av_open(a->domain, &av, &a->av, NULL));
+	must(fi_cq_open(a->domain, &cq, &a->cq, NULL));
+	must(fi_endpoint(a->domain, info, &a->ep, NULL));
+	must(fi_ep_bind(a->ep, &a->av->fid, 0));
+	must(fi_ep_bind(a->ep, &a->cq->fid, FI_TRANSMIT | FI_RECV));
+	must(fi_enable(a->ep));
+	must(fi_getname(&a->ep->fid, a->name, &len));
+	a->window = (uint8_t *)calloc(windows, WINDOW);
+	must(fi_mr_reg(a->domain, a->window, windows * WINDOW, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &a->mr, NULL));
+	nic.opening = NULL;
+	at = seat(!sim.hub ? node : node ? 1 + node % (SEATS - 1) : 0);
+	for (i = 0; i < SLOTS; i++, at += SMALL + ROOM) {
+		a->small[i] = at;
+		a->rooms[i] = at + SMALL;
+	}
+	a->large = at;
+	a->smalls = a->free_rooms = SLOTS;
+	a->who = (uint16_t *)calloc(ADDRS, sizeof(*a->who));
+	sim.apps[a->index] = a;
+	for (i = sim.hub && a->index ? 0 : a->index; i <= a->index; i++) {
+		meet(a, sim.apps[i]);
+		meet(sim.apps[i], a);
+	}
+	for (i = 0; !sim.hub && i < a->index; i++) {
+		meet(a, sim.apps[i]);
+		meet(sim.apps[i], a);
+	}
+	sim.at[node] = a;
+	trace(node, 0xb0000000u + a->index);
+	SAY("%lu: %u opens on %u\n", (unsigned long)nic.steps, a->index, node);
+	return a;
+}
+
+static void learn(struct app *a, struct app *b)
+{
+	struct tie *p = pair_of(a, b);
+
+	if (p->addr != FI_ADDR_NOTAVAIL)
+		return;
+	assert_int_equal(BY(a, fi_av_insert(a->av, b->name, 1, &p->addr, 0, NULL)), 1);
+	sure(p->addr < ADDRS);
+	a->who[p->addr] = (uint16_t)b->index;
+}
+
+static void forget(struct app *a, struct app *b)
+{
+	struct tie *p = pair_of(a, b);
+
+	if (p->addr != FI_ADDR_NOTAVAIL)
+		must(BY(a, fi_av_remove(a->av, &p->addr, 1, 0)));
+	p->addr = FI_ADDR_NOTAVAIL;
+	p->stale = false;
+}
+
+static void app_free(struct app *a)
+{
+	struct life *l = a->life;
+
+	free(l->cqes);
+	free(l->entries);
+	free(l->records);
+	free(l->seen);
+	free(l->qps);
+	free(l);
+	free(a->window);
+	free(a->who);
+	free(a);
+}
+
+/* dead: nothing of it is sent any more; else it says goodbye. */
+static void app_close(struct app *a, bool dead)
+{
+	struct fid *const made[] = {&a->mr->fid, &a->ep->fid, &a->cq->fid, &a->av->fid, &a->domain->fid};
+	struct life *l = a->life;
+	uint32_t i;
+
+	SAY("%lu: %u %s\n", (unsigned long)nic.steps, a->index, dead ? "dies" : "closes");
+	trace(a->index, 0xb1000000u + dead);
+	a->alive = false;
+	l->dead = dead;
+	l->closing = true;
+	nic.opening = l;
+	for (i = dead ? 0 : 1; i < ARRAY(made); i++) { /* what others write comes until the queue pairs are gone */
+		must(fi_close(made[i]));
+		if (!dead && i == 1)
+			must(fi_close(made[0]));
+	}
+	nic.opening = NULL;
+	sure(l->frozen || !l->objects);
+	l->dead = !l->frozen;
+	for (i = 0; i < sim.op_cnt; i++)
+		if (sim.ops[i].app == a && sim.ops[i].state <= POSTED) {
+			if (sim.ops[i].kind == RECV)
+				memset(sim.ops[i].buf, POISON, ROOM);
+			sim.ops[i].state = BAD;
+		}
+	if (sim.at[a->node] == a)
+		sim.at[a->node] = NULL;
+}
+
+/* ---- Bytes ---- */
+
+static uint8_t byte_of(uint32_t id, uint32_t i)
+{
+	return i < 4 ? (uint8_t)(id >> 8 * i) : (uint8_t)((id * 2654435761u + i * 40503u) >> 11);
+}
+
+static void put(uint8_t *at, uint32_t len, uint32_t id)
+{
+	uint32_t i;
+
+	for (i = 0; i < len; i++)
+		at[i] = byte_of(id, i);
+}
+
+static bool is(const uint8_t *at, uint32_t len, uint32_t id)
+{
+	uint32_t i;
+
+	for (i = 0; i < len && at[i] == byte_of(id, i); i++)
+		;
+	return i == len;
+}
+
+/* ---- Operations ---- */
+
+static struct op *op_new(struct app *a, struct app *peer, uint8_t kind)
+{
+	struct op *op = &sim.ops[sim.op_cnt++];
+
+	sure(sim.op_cnt < OPS);
+	memset(op, 0, sizeof(*op));
+	op->kind = kind;
+	op->app = a;
+	op->peer = peer;
+	op->posted = UINT64_MAX;
+	return op;
+}
+
+static uint32_t number(const struct op *op)
+{
+	return (uint32_t)(op - sim.ops);
+}
+
+/* It has ended. Its buffer is the application's again, which uses it at once. */
+static void op_end(struct op *op, bool good)
+{
+	struct app *a = op->app;
+
+	sure(op->state <= POSTED);
+	op->state = good ? GOOD : BAD;
+	trace(number(op), 0xc0000000u + good);
+	SAY("%lu: %u of %u ends %s\n", (unsigned long)nic.steps, number(op), a->index, good ? "well" : "badly");
+	sim.failed += !good;
+	if (op->kind == RECV) {
+		a->rooms[a->free_rooms++] = op->buf;
+		a->any[op->tagged] -= op->any_tag && !op->peer;
+	} else if (op->len > SMALL) {
+		a->large = op->buf;
+	} else {
+		memset(op->buf, 0xdd, op->len);
+		a->small[a->smalls++] = op->buf;
+	}
+	if (op->kind > RECV)
+		pair_of(a, op->peer)->busy = false;
+}
+
+static ssize_t call(struct op *op)
+{
+	struct app *a = op->app, *b = op->peer;
+	const fi_addr_t to = pair_of(a, b)->addr;
+	const uint64_t there = (uintptr_t)b->window + (sim.hub ? 0 : a->index * WINDOW), id = number(op), flags = FI_COMPLETION | op->level;
+	struct iovec iov = {op->buf, op->len};
+	struct fi_msg_tagged t = {&iov, NULL, 1, to, op->tag, 0, op, id};
+	struct fi_msg m = {&iov, NULL, 1, to, op, id};
+	const uint64_t key = fi_mr_key(b->mr);
+	static uint64_t one = 1;
+
+	switch (op->kind) {
+	case SEND:
+		if (op->level)
+			return op->tagged ? fi_tsendmsg(a->ep, &t, flags | (op->data ? FI_REMOTE_CQ_DATA : 0)) :
+					    fi_sendmsg(a->ep, &m, flags | (op->data ? FI_REMOTE_CQ_DATA : 0));
+		if (op->inject && op->data)
+			return op->tagged ? fi_tinjectdata(a->ep, op->buf, op->len, id, to, op->tag) :
+					    fi_injectdata(a->ep, op->buf, op->len, id, to);
+		if (op->inject)
+			return op->tagged ? fi_tinject(a->ep, op->buf, op->len, to, op->tag) : fi_inject(a->ep, op->buf, op->len, to);
+		if (op->data)
+			return op->tagged ? fi_tsenddata(a->ep, op->buf, op->len, NULL, id, to, op->tag, op) :
+					    fi_senddata(a->ep, op->buf, op->len, NULL, id, to, op);
+		return op->tagged ? fi_tsend(a->ep, op->buf, op->len, NULL, to, op->tag, op) :
+				    fi_send(a->ep, op->buf, op->len, NULL, to, op);
+	case WRITE:
+		return op->data ? fi_writedata(a->ep, op->buf, op->len, NULL, a->index, to, there, key, op) :
+				  fi_write(a->ep, op->buf, op->len, NULL, to, there, key, op);
+	case READ:
+		return fi_read(a->ep, op->buf, op->len, NULL, to, there, key, op);
+	case FETCH:
+		return fi_fetch_atomic(a->ep, &one, 1, NULL, &op->result, NULL, to, there + 32, key, FI_UINT64, FI_SUM, op);
+	default:
+		return fi_fetch_atomic(a->ep, &one, 1, NULL, &op->result, NULL, to, there + 40, key, FI_UINT16, FI_SUM, op);
+	}
+}
+
+/* Tries to post one that is wanted. Whether that is over. */
+static bool post(struct op *op)
+{
+	struct app *a = op->app;
+	struct tie *p = pair_of(a, op->peer);
+	ssize_t r;
+
+	if (p->addr == FI_ADDR_NOTAVAIL)
+		learn(a, op->peer);
+	op->posted = nic.steps;
+	r = BY(a, call(op));
+	if (r == -FI_EAGAIN)
+		return false;
+	trace(number(op), 0xc1000000u + (uint64_t)r);
+	SAY("%lu: %u of %u to %u, kind %u, %u bytes: %zd\n", (unsigned long)nic.steps, number(op), a->index, op->peer->index, op->kind, op->len, r);
+	if (r) {
+		sure(op->inject && excused(op, op->peer));
+		p->stale = true;
+		op_end(op, false);
+		return true;
+	}
+	if (op->kind == SEND) {
+		*(p->last ? &p->last->next : &p->first) = op;
+		p->last = op;
+	}
+	if (op->state == WANTED)
+		op->state = POSTED;
+	if (op->inject)
+		op_end(op, true);
+	return true;
+}
+
+static bool wants(struct app *a)
+{
+	const uint32_t i = a->want_cnt ? rnd_below(a->want_cnt) : 0;
+
+	if (!a->want_cnt || !post(a->wants[i]))
+		return false;
+	a->wants[i] = a->wants[--a->want_cnt];
+	return true;
+}
+
+/* A message to another, of this length */
+static struct op *message(struct app *a, struct app *b, uint32_t len)
+{
+	struct op *op;
+
+	if (len > SMALL ? !a->large : !a->smalls)
+		return NULL;
+	op = op_new(a, b, SEND);
+	op->len = len;
+	op->tag = rnd_below(TAGS);
+	op->tagged = chance(850);
+	op->buf = len > SMALL ? a->large : a->small[--a->smalls];
+	if (len > SMALL)
+		a->large = NULL;
+	put(op->buf, len, number(op));
+	op->data = len > LONG || len < 4 || chance(500);
+	a->wants[a->want_cnt++] = op;
+	return op;
+}
+
+static bool begin(struct app *a, struct app *b)
+{
+	const uint32_t kind = rnd_below(16);
+	struct tie *p = pair_of(a, b);
+	struct op *op;
+
+	if (kind < 12) {
+		op = message(a, b, b == sim.target ? 192 + rnd_below(600) : chance(50) ? LONG + 1 + rnd_below(1900) : chance(100) ? rnd_below(SMALL) : chance(300) ? 192 + rnd_below(400) :
+			     chance(300) ? rnd_below(180) : rnd_below(24));
+		if (!op)
+			return false;
+		op->level = chance(100) ? FI_DELIVERY_COMPLETE : chance(b == sim.target ? 500 : 300) ? FI_MATCH_COMPLETE : 0;
+		op->data |= op->level != 0;
+		op->inject = !op->level && op->len <= LONG && chance(300);
+		return true;
+	}
+	if (p->busy || !a->smalls)
+		return false;
+	p->busy = true;
+	op = op_new(a, b, kind == 12 ? WRITE : kind == 13 ? READ : kind == 14 ? FETCH : FETCH_16);
+	op->buf = a->small[--a->smalls];
+	op->len = 32;
+	op->data = chance(300);
+	if (op->kind == WRITE)
+		put(op->buf, op->len, number(op));
+	a->wants[a->want_cnt++] = op;
+	return true;
+}
+
+static bool receive(struct app *a, struct app *from, bool tagged, bool any)
+{
+	const fi_addr_t addr = from ? pair_of(a, from)->addr : FI_ADDR_UNSPEC;
+	struct op *op;
+	ssize_t r;
+
+	if (!a->free_rooms)
+		return false;
+	op = op_new(a, from, RECV);
+	op->tagged = tagged;
+	op->any_tag = any;
+	op->tag = rnd_below(TAGS);
+	op->len = LARGE;
+	op->buf = a->rooms[--a->free_rooms];
+	op->order = ++sim.orders;
+	op->state = POSTED;
+	op->posted = nic.steps;
+	r = BY(a, tagged ? fi_trecv(a->ep, op->buf, op->len, NULL, addr, op->tag, any ? 3 : 0, op) :
+			   fi_recv(a->ep, op->buf, op->len, NULL, addr, op));
+	if (r) {
+		sure(r == -FI_EAGAIN);
+		a->rooms[a->free_rooms++] = op->buf;
+		sim.op_cnt--;
+		return false;
+	}
+	a->any[tagged] += any && !from;
+	SAY("%lu: receive %u of %u from %d, %s %u %u\n", (unsigned long)nic.steps, number(op), a->index, from ? (int)from->index : -1,
+	    tagged ? "tag" : "untagged", op->tag, any);
+	return true;
+}
+
+/* ---- Completions ---- */
+
+static bool takes(const struct op *r, const struct op *s)
+{
+	return r->tagged == s->tagged && (!r->peer || r->peer == s->app) && (!r->tagged || r->any_tag || r->tag == s->tag);
+}
+
+/* A receive has taken a message: was it that one's turn? */
+static void took(struct op *r, struct op *s)
+{
+	struct op *o;
+	bool before = true;
+
+	sure(s->kind == SEND && s->peer == r->app && takes(r, s) && !s->met && s->state != WANTED);
+	s->met = r;
+	for (o = pair_of(s->app, s->peer)->first; o; o = o->next) {
+		if (o == s)
+			before = false;
+		else if (o->met)
+			sure(before ? o->met->order < r->order || !takes(r, o) : r->order < o->met->order || !takes(o->met, s));
+	}
+	sure(!before);
+}
+
+static void received(struct app *a, struct op *r, const struct fi_cq_tagged_entry *e, fi_addr_t source)
+{
+	uint32_t id = (uint32_t)e->data, i;
+	struct op *s;
+
+	if (!(e->flags & FI_REMOTE_CQ_DATA))
+		id = r->buf[0] | r->buf[1] << 8 | r->buf[2] << 16 | (uint32_t)r->buf[3] << 24;
+	sure(id < sim.op_cnt);
+	s = &sim.ops[id];
+	SAY("%lu: %u of %u takes %u of %u\n", (unsigned long)nic.steps, number(r), a->index, id, s->app->index);
+	sure(e->len == s->len && e->buf == r->buf && s->data == ((e->flags & FI_REMOTE_CQ_DATA) != 0));
+	sure(!r->tagged || e->tag == s->tag);
+	sure(is(r->buf, s->len, id));
+	for (i = s->len; i < s->len + 64; i++)
+		sure(r->buf[i] == POISON);
+	sure(source == FI_ADDR_NOTAVAIL || a->who[source] == s->app->index);
+	took(r, s);
+	memset(r->buf, POISON, s->len);
+	sim.received++;
+	op_end(r, true);
+}
+
+/* An operation on another's window */
+static void window_done(struct op *op, bool good)
+{
+	struct tie *p = pair_of(op->app, op->peer);
+
+	if (op->kind == WRITE) {
+		p->known = good;
+		p->written = number(op) + 1;
+		p->told += op->data;
+	} else if (op->kind == READ && good && p->known) {
+		sure(p->written ? is(op->buf, 32, p->written - 1) : all_bytes(op->buf, 32, 0));
+	} else if (op->kind == FETCH) {
+		sure(!good || !p->counts || op->result == p->sum);
+		p->sum = op->result + 1;
+		p->counts = good;
+	} else if (op->kind == FETCH_16) {
+		sure(!good || !p->counts_16 || (uint16_t)op->result == p->sum_16);
+		p->sum_16 = (uint16_t)(op->result + 1);
+		p->counts_16 = good;
+	}
+}
+
+static void completed(struct app *a, const struct fi_cq_tagged_entry *e, fi_addr_t source)
+{
+	struct op *op = (struct op *)e->op_context;
+
+	if (!op) {
+		sure(e->flags & FI_REMOTE_WRITE && e->data < sim.app_cnt && e->len == 32);
+		pair_of(sim.apps[e->data], a)->came++;
+		return;
+	}
+	sure(op >= sim.ops && op < sim.ops + sim.op_cnt && op->app == a && op->state == POSTED);
+	if (op->kind == RECV) {
+		received(a, op, e, source);
+		return;
+	}
+	if (op->kind > RECV)
+		window_done(op, true);
+	op_end(op, true);
+}
+
+static void failed(struct app *a, const struct fi_cq_err_entry *e)
+{
+	struct op *op = (struct op *)e->op_context, *s;
+
+	trace(0xee, (uint64_t)e->err);
+	if (!op)
+		return; /* of an inject */
+	SAY("%lu: %u of %u fails: %s, %u\n", (unsigned long)nic.steps, number(op), a->index, fi_strerror(e->err), (unsigned)e->prov_errno);
+	sure(op >= sim.ops && op < sim.ops + sim.op_cnt && op->app == a && op->state == POSTED);
+	if (op->kind == RECV) {
+		memset(op->buf, POISON, ROOM);
+		if (op->cancelled && e->err == FI_ECANCELED) {
+			op_end(op, false);
+			return;
+		}
+		if (e->flags & FI_REMOTE_CQ_DATA) { /* a message that came, and could not be read */
+			sure(e->data < sim.op_cnt);
+			s = &sim.ops[e->data];
+			sure(s->state != GOOD && excused(s, a));
+			took(op, s);
+		} else {
+			sure(op->peer && excused(op, op->peer));
+		}
+		op_end(op, false);
+		return;
+	}
+	sure(excused(op, op->peer));
+	/* A peer that has come back says that its last life is over. */
+	sure(e->err != FI_ETIMEDOUT || !sim.at[op->peer->node] || nic.now < sim.back[op->peer->node] + 15000000000u);
+	if (op->kind > RECV)
+		window_done(op, false);
+	pair_of(a, op->peer)->stale |= sim.ending || chance(500);
+	op_end(op, false);
+}
+
+/* Whether there were some */
+static bool poll_cq(struct app *a)
+{
+	static const uint32_t counts[] = {1, 2, 8, 200};
+	struct fi_cq_tagged_entry e[200];
+	struct fi_cq_err_entry bad;
+	const uint32_t count = counts[rnd_below(4)];
+	fi_addr_t from[200];
+	ssize_t n, i;
+
+	memset(from, 0xff, sizeof(from));
+	n = chance(500) ? BY(a, fi_cq_read(a->cq, e, count)) : BY(a, fi_cq_readfrom(a->cq, e, count, from));
+	if (n == -FI_EAGAIN)
+		return false;
+	if (n == -FI_EAVAIL) {
+		memset(&bad, 0, sizeof(bad));
+		assert_int_equal(fi_cq_readerr(a->cq, &bad, 0), 1);
+		failed(a, &bad);
+		return true;
+	}
+	sure(n > 0 && n <= (ssize_t)count);
+	for (i = 0; i < n; i++)
+		completed(a, &e[i], from[i]);
+	return true;
+}
+
+/* ---- One thing happens ---- */
+
+static struct app *anyone(void)
+{
+	return sim.apps[rnd_below(sim.app_cnt)];
+}
+
+/* Another that it can send to; NULL: none was found */
+static struct app *known(struct app *a)
+{
+	struct app *b;
+	int i;
+
+	for (i = 0; i < 8; i++) {
+		b = sim.hub && a->index ? sim.apps[0] : sim.target && chance(700) ? sim.target : anyone();
+		if (pair_of(a, b)->addr != FI_ADDR_NOTAVAIL)
+			return b;
+	}
+	return NULL;
+}
+
+/* One whose address is to be inserted again, or NULL */
+static struct app *stale(struct app *a)
+{
+	const uint32_t n = sim.hub ? 1 : sim.app_cnt, from = rnd_below(n);
+	struct app *b;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		b = sim.apps[(from + i) % n];
+		if (pair_of(a, b)->stale && b->alive && pair_of(a, b)->addr != FI_ADDR_NOTAVAIL)
+			return b;
+	}
+	return NULL;
+}
+
+static bool app_step(struct app *a)
+{
+	struct app *b;
+
+	switch (rnd_below(16)) {
+	case 0:
+	case 1:
+		return wants(a);
+	case 2:
+	case 3:
+		if (!a->budget || a->want_cnt == WANTS || !(b = known(a)) || !begin(a, b))
+			return false;
+		a->budget--;
+		return true;
+	case 4:
+	case 5:
+		if (sim.ending)
+			return (!a->any[1] && receive(a, NULL, true, true)) || (!a->any[0] && receive(a, NULL, false, true));
+		if (a->free_rooms <= SPARE || (a->lazy && chance(950)) || a == sim.target)
+			return false;
+		b = sim.directed && chance(300) ? known(a) : NULL;
+		return receive(a, b, chance(850), chance(400));
+	case 6:
+		b = stale(a);
+		if (b) {
+			forget(a, b);
+			learn(a, b);
+		}
+		return b != NULL;
+	case 7:
+		if (sim.ending || sim.hub || !chance(50))
+			return false;
+		b = anyone();
+		if (b->alive)
+			learn(a, b);
+		return false;
+	default:
+		return poll_cq(a);
+	}
+}
+
+static uint32_t idle;
+
+static void turn(void)
+{
+	struct app *a;
+	bool did;
+
+	nic.steps++;
+	if (rnd_below(16) < 9) {
+		did = nic_step();
+	} else {
+		a = anyone();
+		did = a->alive && !a->life->frozen && app_step(a);
+	}
+	idle = did ? 0 : idle + 1;
+	nic.now += rnd_below(2000);
+	if (idle > 4 * sim.app_cnt + 32) {
+		nic.now += 1000000 + rnd_below(15000000);
+		idle /= 2;
+	}
+}
+
+/* ---- Faults ---- */
+
+static void break_pair(struct app *a, struct app *b)
+{
+	pair_of(a, b)->broken = pair_of(b, a)->broken = true;
+}
+
+/* A connection breaks. Best is one whose message waits there for its receive. */
+static void cut(void)
+{
+	static const uint8_t breaks[] = {MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR};
+	struct op *op = NULL;
+	struct qp *q, *to;
+	struct app *a, *b;
+	uint32_t i, n;
+
+	for (n = 0; n < 200 && sim.op_cnt; n++) {
+		op = &sim.ops[rnd_below(sim.op_cnt)];
+		if (op->kind == SEND && op->state == POSTED && op->level == FI_MATCH_COMPLETE && !op->met && op->app->alive && op->peer->alive &&
+		    (!sim.target || op->peer == sim.target || n > 150))
+			break;
+	}
+	if (n == 200 && chance(500))
+		return;
+	a = n < 200 ? op->app : anyone();
+	b = n < 200 ? op->peer : anyone();
+	if (!a->alive || !b->alive)
+		return;
+	for (i = 2; i < a->life->top; i++) {
+		q = a->life->qps[i];
+		to = q ? responder(q) : NULL;
+		if (!to || to->life != b->life)
+			continue;
+		SAY("%lu: cut between %u and %u\n", (unsigned long)nic.steps, a->index, b->index);
+		sim.cuts++;
+		n = rnd_below(4);
+		q->cut = n & 1;
+		to->cut = n != 2;
+		q->breaks = to->breaks = breaks[n & 1];
+		if (n < 2)
+			q->breaks = to->breaks = 0;
+		break_pair(a, b);
+		pair_of(a, b)->stale = sim.target || chance(700);
+		pair_of(b, a)->stale = sim.target || chance(700);
+		if (a->want_cnt < WANTS) {
+			op = message(a, b, rnd_below(600));
+			if (op && chance(700))
+				op->level = FI_MATCH_COMPLETE;
+			if (op)
+				op->data = true;
+		}
+		return;
+	}
+}
+
+/* There is no memory for what comes, much of it to one that receives nothing; then there is. */
+static void starve(void)
+{
+	uint32_t i;
+
+	sim.target = sim.target ? NULL : anyone();
+	nic.starving = sim.target ? sim.target->life : NULL;
+	if (!nic.starving)
+		return;
+	sim.starved = sim.target->lazy = true;
+	for (i = 0; i < sim.app_cnt; i++)
+		sim.apps[i]->budget += 3;
+}
+
+static void die(void)
+{
+	struct app *a = anyone();
+
+	if (!a->alive || sim.app_cnt + 1 >= sim.lives)
+		return;
+	sim.deaths++;
+	if (a == sim.target)
+		starve();
+	app_close(a, chance(700));
+	sim.back[a->node] = nic.now + rnd_below(300000000);
+}
+
+static void come_back(uint32_t node)
+{
+	struct app *a = app_open(node);
+	uint32_t i;
+
+	sim.returns++;
+	sim.back[node] = nic.now;
+	a->budget = 12;
+	for (i = 0; i < sim.app_cnt; i++)
+		if (sim.apps[i]->alive && chance(700))
+			learn(a, sim.apps[i]);
+	for (i = 0; i < sim.app_cnt; i++) /* some hear of it later, if at all */
+		if (sim.apps[i]->alive && chance(300))
+			learn(sim.apps[i], a);
+}
+
+static void faults(void)
+{
+	uint32_t i;
+
+	switch (rnd_below(10)) {
+	case 0:
+	case 1:
+	case 2:
+	case 3: cut(); break;
+	case 4: die(); break;
+	case 5: nic.loss = rnd_below(500); break;
+	case 6: nic.later = rnd_below(300); break;
+	case 7: starve(); break;
+	default:
+		for (i = 0; i < sim.nodes; i++)
+			if (!sim.at[i] && nic.now >= sim.back[i])
+				come_back(i);
+	}
+}
+
+/* ---- Ends ---- */
+
+/*
+ * Whether an operation has come to its end, and its message to its receive. One that came when there was no memory is
+ * dropped if its connection breaks.
+ */
+static bool over(const struct op *op)
+{
+	const bool must_come = op->kind == SEND && op->state == GOOD && !op->met && op->peer->alive &&
+			       !((op->inject || sim.starved) && excused(op, op->peer));
+
+	return !must_come && (op->kind == RECV || op->state > POSTED || !op->app->alive);
+}
+
+static void drain(void)
+{
+	uint64_t end = nic.steps + STEPS_TO_END;
+	struct op *op;
+
+	while (sim.settled < sim.op_cnt) {
+		op = &sim.ops[sim.settled];
+		if (over(op)) {
+			sim.settled++;
+			continue;
+		}
+		turn();
+		if (nic.steps > end) {
+			print_error("operation %u of %u with %u, kind %u, state %u, met %d, does not end\n", number(op), op->app->index,
+				    op->peer->index, op->kind, op->state, op->met != NULL);
+			sure(!"everything ends");
+		}
+	}
+}
+
+/* Every pair works: those whose connection was broken, again. */
+static void heal(bool all)
+{
+	struct app *a, *b;
+	uint32_t i, j, round, left, first;
+	struct op *op;
+
+	for (round = 0, left = 1; left; round++) {
+		sure(round < 30);
+		first = sim.op_cnt;
+		for (i = 0; i < sim.app_cnt; i++)
+			for (j = 0; j < sim.app_cnt; j++) {
+				a = sim.apps[i];
+				b = sim.apps[j];
+				if (!a->alive || !b->alive || (!all && !pair_of(a, b)->broken))
+					continue;
+				if (all && sim.nodes > 16 && rnd_below(sim.nodes) > 2)
+					continue;
+				if (pair_of(a, b)->stale)
+					forget(a, b);
+				learn(a, b);
+				while (a->want_cnt == WANTS || !(op = message(a, b, 8)))
+					turn();
+			}
+		drain();
+		for (left = 0; first < sim.op_cnt; first++)
+			left += sim.ops[first].kind == SEND && sim.ops[first].state == BAD;
+	}
+	for (i = 0; i < sim.app_cnt; i++)
+		for (j = 0; j < sim.app_cnt; j++)
+			pair_of(sim.apps[i], sim.apps[j])->broken = false;
+}
+
+static void cancel(void)
+{
+	uint32_t i, left = 1;
+
+	for (i = 0; i < sim.op_cnt; i++) {
+		struct op *op = &sim.ops[i];
+
+		if (op->kind == RECV && op->state == POSTED && op->app->alive) {
+			op->cancelled = true;
+			must(BY(op->app, fi_cancel(&op->app->ep->fid, op)));
+		}
+	}
+	while (left) {
+		for (i = left = 0; i < sim.app_cnt; i++)
+			left += sim.apps[i]->alive && poll_cq(sim.apps[i]);
+		for (i = 0; i < sim.op_cnt; i++)
+			left += sim.ops[i].kind == RECV && sim.ops[i].state == POSTED && sim.ops[i].app->alive;
+	}
+}
+
+/* ---- A seed ---- */
+
+static void begin_seed(uint64_t seed, uint32_t nodes, uint32_t lives, bool hub)
+{
+	memset(sim.at, 0, sizeof(sim.at[0]) * nodes);
+	memset(sim.back, 0, sizeof(sim.back[0]) * nodes);
+	memset(nic.next_k, 0, sizeof(nic.next_k));
+	rnd_state = seed * 0x9e3779b97f4a7c15 + nodes;
+	sim.seed = seed;
+	sim.nodes = nodes;
+	sim.lives = lives;
+	sim.hub = hub;
+	sim.app_cnt = sim.op_cnt = sim.settled = sim.orders = 0;
+	sim.ending = sim.starved = false;
+	sim.target = NULL;
+	sim.directed = chance(500);
+	sim.pairs = (struct tie *)malloc(sizeof(*sim.pairs) * lives * (hub ? 2 : lives));
+	nic.few = nodes > 16 ? MANY_QPS : FEW_QPS;
+	nic.now = 0;
+	nic.steps = nic.trace = nic.flying = nic.key_cnt = nic.free_key = 0;
+	nic.loss = rnd_below(300);
+	nic.later = rnd_below(100);
+	nic.starving = NULL;
+	idle = 0;
+}
+
+static void end_seed(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < sim.app_cnt; i++)
+		if (sim.apps[i]->alive)
+			app_close(sim.apps[i], i % 4 != 0);
+	sure(!nic.active_cnt);
+	for (i = 0; i < sim.app_cnt; i++)
+		app_free(sim.apps[i]);
+	free(sim.pairs);
+}
+
+static void no_more_faults(void)
+{
+	sim.ending = true;
+	nic.loss = nic.later = 0;
+	nic.starving = NULL;
+	sim.target = NULL;
+}
+
+static uint64_t run(uint64_t seed, uint32_t nodes)
+{
+	const uint32_t extra = nodes > 16 ? 8 : 16;
+	uint32_t i, j, end;
+
+	begin_seed(seed, nodes, nodes + extra, false);
+	for (i = 0; i < nodes; i++)
+		app_open(i)->budget = nodes > 16 ? 3 * nodes : 30;
+	for (i = 0; i < nodes; i++)
+		for (j = 0; j < nodes; j++)
+			if (nodes > 16 || chance(700))
+				learn(sim.apps[i], sim.apps[j]);
+	if (chance(300))
+		starve();
+	end = nodes * (1000 + rnd_below(4000));
+	while (nic.steps < end) {
+		turn();
+		if (!rnd_below(400))
+			faults();
+	}
+	no_more_faults();
+	drain();
+	heal(false);
+	heal(true);
+	cancel();
+	end_seed();
+	return nic.trace;
+}
+
+static uint32_t setting(const char *name, uint32_t normal)
+{
+	const char *env = getenv(name);
+
+	return env && *env ? (uint32_t)strtoul(env, NULL, 0) : normal;
+}
+
+static void report(const char *what, uint64_t hash)
+{
+	print_message("# %s: %lu messages received, %lu operations failed, %lu cuts, %lu deaths, %lu returns; hash %016lx\n", what,
+		      (unsigned long)sim.received, (unsigned long)sim.failed, (unsigned long)sim.cuts, (unsigned long)sim.deaths,
+		      (unsigned long)sim.returns, (unsigned long)hash);
+}
+
+static void test_few(UNUSED void **state)
+{
+	const uint32_t first = setting("SIM_SEED", 1), n = setting("SIM_SEEDS", 200);
+	uint64_t hash = 0, h;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		h = run(first + i, 8);
+		if (i < 2)
+			sure(run(first + i, 8) == h);
+		hash = hash * 31 + h;
+	}
+	report("8 peers", hash);
+}
+
+static int up(UNUSED void **state)
+{
+	int i;
+
+	mallopt(M_MMAP_THRESHOLD, 1 << 30);
+	mallopt(M_TRIM_THRESHOLD, 1 << 30);
+	nic.loud = getenv("SIM_TRACE") != NULL;
+	for (i = 0; i < 2; i++)
+		sim.infos[i] = info_for(hints_for(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SOURCE | (i ? FI_DIRECTED_RECV : 0)));
+	must(fi_fabric(sim.infos[0]->fabric_attr, &sim.fabric, NULL));
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_few)};
+	char eager[16];
+
+	snprintf(eager, sizeof(eager), "%u", LONG);
+	use_provider();
+	setenv("FI_INLAY_EAGER", eager, 1);
+	setenv("FI_INLAY_RECEIVES", "16", 1);
+	setenv("FI_INLAY_PEERS", "16", 1);
+	setenv("FI_INLAY_CACHE_REGIONS", "8", 1);
+	setenv("FI_INLAY_CONNECT_MS", "20000", 1);
+	setenv("FI_INLAY_KEEPALIVE_MS", "2000", 1);
+	return cmocka_run_group_tests(tests, up, NULL);
+}

@@ -1,0 +1,960 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * sim.h: the device of the simulation: the calls of verbs and mlx5dv that the provider makes, in place of the
+ * libraries', and queues in plain memory, in mlx5's formats. It does one thing at a time, when it is told to: executes a
+ * work request, acknowledges one, flushes one, delivers a datagram. Random numbers say which, and what becomes of it.
+ * Time, random bytes and the memory for buffers are the simulation's too.
+ *
+ * A life is what one process has of the device: a context with its queues. Of all that can go wrong in the
+ * provider's use of the device, nothing is forgiven: a key that is none, an entry beyond the queue, a lost object.
+ */
+#ifndef TESTS_FABRIC_SIM_H
+#define TESTS_FABRIC_SIM_H
+
+#include "rig.h"
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+
+#define RING 128u           /* WQEBBs of the largest ring */
+#define QPNS (1u << 21)
+#define KEYS (1u << 17)
+#define FLIGHT 8192u        /* datagrams under way */
+#define DATAGRAM 120u
+#define GRH 40u
+#define CHUNK (1u << 20)    /* bytes of the provider's pools of buffers */
+#define RETRY 30000000u     /* nanoseconds without an answer until a connection fails */
+#define HUB_QPS 8192u       /* of the first node, */
+#define MANY_QPS 128u       /* and of others, in larger runs */
+#define FEW_QPS 24u         /* or in small ones, where their numbers are used again */
+#define REAL 1000000000000000000ull /* when time began */
+
+struct qp {
+	struct ibv_qp qp;
+	struct life *life;
+	struct qp *free;
+	uint32_t k;             /* its number, of the life's */
+	struct ibv_qp_cap cap;
+	uint32_t wqebbs;
+	uint16_t posted, sent, acked; /* WQEBBs that were shown, executed, told of */
+	uint32_t active;        /* its place in nic.active + 1, or 0 */
+	uint32_t dest, sq_psn, rq_psn;
+	uint32_t held;          /* an entry of the SRQ + 1, for a message that has come in part */
+	uint64_t give_up;       /* when it stops trying again; 0: it has not begun to */
+	uint8_t syndrome;       /* of its next error, */
+	uint8_t breaks;         /* and of one to come */
+	bool cut;               /* what it sends is lost */
+	bool last;              /* it is in ERR, and has not said that it takes no more receives */
+	uint8_t ring[RING * 64] __attribute__((aligned(64)));
+};
+
+struct key {
+	struct ibv_mr mr;       /* lkey 0: none */
+	struct life *life;
+	unsigned access;
+	uint32_t next;          /* free */
+};
+
+struct datagram {
+	uint64_t at;            /* not before */
+	uint32_t from, to;
+	uint8_t data[DATAGRAM];
+};
+
+struct life {
+	struct verbs_context context;
+	uint64_t page[512] __attribute__((aligned(4096))); /* doorbells */
+	uint32_t (*records)[2]; /* of its queue pairs, by k */
+	uint16_t *seen;         /* what they said when they were last looked at */
+	struct qp **qps;
+	uint32_t top;           /* above all k */
+	uint32_t objects;       /* to be freed */
+	struct ibv_pd pd, rings; /* rings: with the register */
+	struct ibv_td td;
+	struct ibv_cq_ex cq;
+	struct mlx5_cqe64 *cqes;
+	uint32_t cqe_cnt, produced, cq_record[2];
+	struct ibv_srq srq;
+	uint8_t *entries;
+	uint32_t entry_cnt, head, taken, srq_record[2];
+	struct qp *events[64];  /* that take no more receives */
+	uint32_t event_cnt;
+	uint32_t node;
+	bool dead;              /* nothing of it works any more */
+	bool frozen;            /* its process stands still, and its queue pairs work */
+	bool closing;
+	uint64_t ahead;         /* its time, when it is closing and waits */
+	struct app *app;
+};
+
+static struct nic {
+	struct ibv_device device;
+	uint64_t now;           /* nanoseconds */
+	struct life *opening;   /* whose context is opened next; NULL: nobody's */
+	struct life probe;      /* nobody */
+	struct qp *qps[QPNS], *free, **active;
+	uint32_t active_cnt, active_room;
+	struct key keys[KEYS];
+	uint32_t key_cnt, free_key; /* free_key: + 1 */
+	struct datagram flight[FLIGHT];
+	uint32_t flying;
+	uint32_t few;           /* queue pairs of a node but the first */
+	uint32_t next_k[8192];  /* by node */
+	uint32_t loss, later;   /* in 1000: datagrams that are lost; that come much later, too */
+	struct life *starving;  /* has no memory for more buffers; or NULL */
+	bool loud;
+	uint64_t trace;         /* hash of all that has happened */
+	uint64_t steps, messages, reads, hellos, errors;
+} nic;
+
+static struct { void *at[512]; uint32_t n; } chunks;
+
+static void joined(struct app *a, struct app *b); /* a new connection between them can be used */
+static void __attribute__((noreturn)) wrong(const char *file, int line, const char *what);
+
+/* Also below the provider's calls */
+#define sure(what) do { if (!(what)) wrong(__FILE__, __LINE__, #what); } while (0)
+
+#define SAY(...) do { if (nic.loud) fprintf(stderr, __VA_ARGS__); } while (0)
+
+static void trace(uint64_t a, uint64_t b)
+{
+	nic.trace = (nic.trace ^ a ^ b << 32 ^ b >> 32) * 0x9e3779b97f4a7c15;
+	nic.trace ^= nic.trace >> 29;
+}
+
+static bool chance(uint32_t in_1000)
+{
+	return rnd_below(1000) < in_1000;
+}
+
+static uint32_t get32(const uint8_t *at)
+{
+	uint32_t be;
+
+	memcpy(&be, at, 4);
+	return inlay_from_be32(be);
+}
+
+static uint64_t get64(const uint8_t *at)
+{
+	return (uint64_t)get32(at) << 32 | get32(at + 4);
+}
+
+static struct life *life_of(struct ibv_context *context)
+{
+	return (struct life *)(void *)((uint8_t *)context - offsetof(struct verbs_context, context));
+}
+
+/* ---- Time, random bytes, memory ---- */
+
+static bool nic_step(void);
+
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+	struct life *l = nic.opening;
+	uint64_t ns = 0;
+
+	if (l && l->closing) { /* others do not live that fast */
+		if (l->dead || !nic_step())
+			l->ahead += l->dead ? 1000000000 : 1000000;
+		nic.now += 5000;
+		ns = l->ahead;
+	}
+	nic.now += 100;
+	ns += nic.now + (clock == CLOCK_REALTIME ? REAL : 1000000000);
+	t->tv_sec = (time_t)(ns / 1000000000);
+	t->tv_nsec = (long)(ns % 1000000000);
+	return 0;
+}
+
+int timespec_get(struct timespec *t, int base)
+{
+	clock_gettime(CLOCK_REALTIME, t);
+	return base;
+}
+
+ssize_t getrandom(void *at, size_t len, UNUSED unsigned flags)
+{
+	uint64_t x = rnd();
+
+	memcpy(at, &x, len < 8 ? len : 8);
+	return (ssize_t)len;
+}
+
+#define NEXT(name) ({ static __typeof__(&name) next_; next_ ? next_ : (next_ = (__typeof__(&name))dlsym(RTLD_NEXT, #name)); })
+
+/* Without a monitor, which would have a thread: registrations are not kept. */
+long syscall(long number, ...)
+{
+	va_list list;
+	long a[6];
+	int i;
+
+	if (number == SYS_userfaultfd) {
+		errno = ENOSYS;
+		return -1;
+	}
+	va_start(list, number);
+	for (i = 0; i < 6; i++)
+		a[i] = va_arg(list, long);
+	va_end(list);
+	return NEXT(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+/* Chunks of buffers are used again, because fresh pages take longer than all else; and sometimes there is none. */
+void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
+{
+	if (len == CHUNK && flags & MAP_ANONYMOUS && nic.opening) {
+		if (nic.opening == nic.starving) {
+			errno = ENOMEM;
+			return MAP_FAILED;
+		}
+		if (chunks.n) {
+			at = chunks.at[--chunks.n];
+			memset(at, 0, CHUNK);
+			return at;
+		}
+	}
+	return NEXT(mmap)(at, len, prot, flags, fd, offset);
+}
+
+int munmap(void *at, size_t len)
+{
+	if (len == CHUNK && nic.opening && chunks.n < ARRAY(chunks.at)) {
+		chunks.at[chunks.n++] = at;
+		return 0;
+	}
+	return NEXT(munmap)(at, len);
+}
+
+/* ---- Verbs: the device ---- */
+
+static struct ibv_pd *alloc_parent(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
+{
+	struct life *l = life_of(context);
+
+	l->rings = *attr->pd;
+	l->objects++;
+	return &l->rings;
+}
+
+static struct ibv_td *alloc_td(struct ibv_context *context, UNUSED struct ibv_td_init_attr *attr)
+{
+	struct life *l = life_of(context);
+
+	l->td.context = context;
+	l->objects++;
+	return &l->td;
+}
+
+static int dealloc_td(struct ibv_td *td)
+{
+	life_of(td->context)->objects--;
+	return 0;
+}
+
+static int query_port(UNUSED struct ibv_context *context, UNUSED uint8_t port, struct ibv_port_attr *attr, size_t size)
+{
+	memset(attr, 0, size);
+	attr->state = IBV_PORT_ACTIVE;
+	attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+	attr->gid_tbl_len = 1;
+	attr->active_mtu = IBV_MTU_1024;
+	return 0;
+}
+
+static struct ibv_cq_ex *create_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *init)
+{
+	struct life *l = life_of(context);
+	uint32_t i;
+
+	sure(!l->cqes);
+	l->cqe_cnt = 1u << inlay_log2_ceil(init->cqe + 1);
+	l->cqes = (struct mlx5_cqe64 *)aligned_alloc(4096, l->cqe_cnt * sizeof(*l->cqes));
+	for (i = 0; i < l->cqe_cnt; i++)
+		l->cqes[i].op_own = MLX5_CQE_INVALID << 4;
+	l->cq.context = context;
+	l->objects++;
+	return &l->cq;
+}
+
+struct ibv_device **ibv_get_device_list(int *n)
+{
+	static struct ibv_device *list[2];
+
+	list[0] = &nic.device;
+	if (n)
+		*n = 1;
+	return list;
+}
+
+void ibv_free_device_list(UNUSED struct ibv_device **list)
+{
+}
+
+const char *ibv_get_device_name(UNUSED struct ibv_device *device)
+{
+	return "sim";
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct life *l = nic.opening ? nic.opening : &nic.probe;
+
+	memset(&l->context, 0, sizeof(l->context));
+	l->context.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+	l->context.context.device = device;
+	l->context.context.async_fd = -1;
+	l->context.sz = sizeof(l->context);
+	l->context.alloc_parent_domain = alloc_parent;
+	l->context.alloc_td = alloc_td;
+	l->context.dealloc_td = dealloc_td;
+	l->context.query_port = query_port;
+	l->context.create_cq_ex = create_cq;
+	l->objects++;
+	return &l->context.context;
+}
+
+int ibv_close_device(struct ibv_context *context)
+{
+	struct life *l = life_of(context);
+
+	sure(!--l->objects || l == &nic.probe); /* libfabric's other providers look at the device, too */
+	return 0;
+}
+
+bool mlx5dv_is_supported(struct ibv_device *device)
+{
+	return device == &nic.device;
+}
+
+int ibv_query_device(UNUSED struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->atomic_cap = IBV_ATOMIC_HCA;
+	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
+	return 0;
+}
+
+int mlx5dv_devx_general_cmd(UNUSED struct ibv_context *context, UNUSED const void *in, UNUSED size_t inlen, UNUSED void *out,
+			    UNUSED size_t outlen)
+{
+	return EOPNOTSUPP; /* no masked atomics */
+}
+
+int _ibv_query_gid_ex(UNUSED struct ibv_context *context, UNUSED uint32_t port, UNUSED uint32_t index,
+		      struct ibv_gid_entry *entry, UNUSED uint32_t flags, size_t size)
+{
+	memset(entry, 0, size);
+	entry->gid_type = IBV_GID_TYPE_ROCE_V2;
+	entry->gid.raw[0] = 0xfd;
+	entry->gid.raw[15] = 1;
+	return 0;
+}
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	struct life *l = life_of(context);
+
+	l->pd.context = context;
+	l->objects++;
+	return &l->pd;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	life_of(pd->context)->objects--;
+	return 0;
+}
+
+struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, UNUSED struct ibv_ah_attr *attr)
+{
+	static struct ibv_ah ah;
+
+	ah.context = pd->context;
+	ah.pd = pd;
+	return &ah;
+}
+
+int ibv_destroy_ah(UNUSED struct ibv_ah *ah)
+{
+	return 0;
+}
+
+/* ---- Verbs: memory. A key that was given back is the first to be given out again. ---- */
+
+#undef ibv_reg_mr
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t len, int access)
+{
+	struct life *l = life_of(pd->context);
+	uint32_t i = nic.free_key ? nic.free_key - 1 : nic.key_cnt++;
+	struct key *k = &nic.keys[i];
+
+	sure(i < KEYS);
+	if (nic.free_key)
+		nic.free_key = k->next;
+	k->life = l;
+	k->access = (unsigned)access;
+	k->mr.context = pd->context;
+	k->mr.pd = pd;
+	k->mr.addr = at;
+	k->mr.length = len;
+	k->mr.lkey = k->mr.rkey = (i + 1) << 8;
+	l->objects++;
+	return &k->mr;
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *at, size_t len, uint64_t iova, unsigned int access)
+{
+	sure(iova == (uintptr_t)at);
+	return ibv_reg_mr(pd, at, len, (int)access);
+}
+
+int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	struct key *k = (struct key *)(void *)mr;
+
+	sure(mr->lkey);
+	mr->lkey = mr->rkey = 0;
+	k->next = nic.free_key;
+	nic.free_key = (uint32_t)(k - nic.keys) + 1;
+	k->life->objects--;
+	return 0;
+}
+
+static bool allowed(const struct life *l, uint32_t key, uint64_t at, size_t len, unsigned access)
+{
+	const struct key *k = &nic.keys[((key >> 8) - 1) % KEYS];
+
+	return key && k->mr.lkey == key && k->life == l && (k->access & access) == access && at >= (uintptr_t)k->mr.addr &&
+	       at + len <= (uintptr_t)k->mr.addr + k->mr.length;
+}
+
+/* ---- Verbs: queue pairs ---- */
+
+static uint32_t qpn_of(uint32_t node, uint32_t k)
+{
+	return node ? HUB_QPS + MANY_QPS * node + k : k;
+}
+
+static struct qp *qp_from(struct ibv_qp *qp)
+{
+	return (struct qp *)(void *)qp;
+}
+
+static void activate(struct qp *q)
+{
+	if (q->active)
+		return;
+	if (nic.active_cnt == nic.active_room) {
+		nic.active_room = nic.active_room ? 2 * nic.active_room : 1024;
+		nic.active = (struct qp **)realloc(nic.active, nic.active_room * sizeof(*nic.active));
+	}
+	nic.active[nic.active_cnt++] = q;
+	q->active = nic.active_cnt;
+}
+
+static void deactivate(struct qp *q)
+{
+	if (!q->active)
+		return;
+	nic.active[q->active - 1] = nic.active[--nic.active_cnt];
+	nic.active[q->active - 1]->active = q->active;
+	q->active = 0;
+}
+
+static bool has_entry(const struct life *l)
+{
+	return (uint16_t)l->taken != inlay_from_be16((uint16_t)(l->srq_record[0] >> 16)); /* shown in the low half */
+}
+
+static uint32_t take_entry(struct life *l)
+{
+	const uint32_t entry = l->head;
+
+	l->taken++;
+	l->head = (uint32_t)l->entries[32 * entry + 2] << 8 | l->entries[32 * entry + 3];
+	sure(entry < l->entry_cnt && l->head < l->entry_cnt);
+	return entry;
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+{
+	struct life *l = life_of(pd->context);
+	const uint32_t room = l->node ? nic.few : HUB_QPS;
+	struct qp *q = nic.free;
+	uint32_t *k = &nic.next_k[l->node], n;
+
+	if (q)
+		nic.free = q->free;
+	else
+		q = (struct qp *)aligned_alloc(64, sizeof(*q));
+	memset(q, 0, offsetof(struct qp, ring));
+	q->life = l;
+	if (init->qp_type == IBV_QPT_UD) {
+		q->k = 1; /* whoever lives there */
+	} else {
+		for (n = 0; n < room && (!q->k || nic.qps[qpn_of(l->node, q->k)]); n++)
+			q->k = 2 + (*k)++ % (room - 2);
+	}
+	q->wqebbs = inlay_send_cqes(init);
+	q->cap = init->cap;
+	q->qp.context = pd->context;
+	q->qp.pd = pd;
+	q->qp.send_cq = q->qp.recv_cq = init->recv_cq;
+	q->qp.srq = init->srq;
+	q->qp.qp_type = init->qp_type;
+	q->qp.qp_num = qpn_of(l->node, q->k);
+	sure(pd == &l->rings && q->wqebbs <= RING && !nic.qps[q->qp.qp_num]);
+	nic.qps[q->qp.qp_num] = q;
+	l->qps[q->k] = q;
+	l->records[q->k][0] = l->records[q->k][1] = 0;
+	l->seen[q->k] = 0;
+	l->top = l->top > q->k ? l->top : q->k + 1;
+	l->objects++;
+	return &q->qp;
+}
+
+int ibv_destroy_qp(struct ibv_qp *qp)
+{
+	struct qp *q = qp_from(qp);
+	struct life *l = q->life;
+	uint32_t i, n;
+
+	l->objects--;
+	if (l->frozen)
+		return 0;
+	for (i = n = 0; i < l->event_cnt; i++)
+		if (l->events[i] != q)
+			l->events[n++] = l->events[i];
+	l->event_cnt = n;
+	deactivate(q);
+	nic.qps[qp->qp_num] = NULL;
+	l->qps[q->k] = NULL;
+	q->free = nic.free;
+	nic.free = q;
+	return 0;
+}
+
+/* Where its requests go; NULL: nowhere */
+static struct qp *responder(const struct qp *q)
+{
+	struct qp *to = nic.qps[q->dest % QPNS];
+
+	return to && !q->cut && to->qp.state >= IBV_QPS_RTR && to->qp.state < IBV_QPS_ERR && !to->life->dead &&
+	       to->qp.qp_type == IBV_QPT_RC && to->dest == q->qp.qp_num && to->rq_psn == q->sq_psn ? to : NULL;
+}
+
+/* It fails. A message may have come in part. */
+static void qp_error(struct qp *q, uint8_t syndrome)
+{
+	if (q->qp.state == IBV_QPS_ERR)
+		return;
+	trace(q->qp.qp_num, 0xe000u + syndrome);
+	SAY("%lu: queue pair %u of node %u to %u fails, %u\n", (unsigned long)nic.steps, q->qp.qp_num, q->life->node, q->dest, syndrome);
+	q->qp.state = IBV_QPS_ERR;
+	q->syndrome = syndrome;
+	q->last = true;
+	if (chance(250) && has_entry(q->life))
+		q->held = take_entry(q->life) + 1;
+	activate(q);
+}
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	struct qp *q = qp_from(qp), *to;
+
+	sure(mask & IBV_QP_STATE);
+	if (attr->qp_state == IBV_QPS_ERR) {
+		qp_error(q, MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+		return 0;
+	}
+	if (mask & IBV_QP_DEST_QPN) {
+		q->dest = attr->dest_qp_num;
+		q->rq_psn = attr->rq_psn;
+	}
+	if (mask & IBV_QP_SQ_PSN)
+		q->sq_psn = attr->sq_psn;
+	qp->state = attr->qp_state;
+	to = q->qp.qp_type == IBV_QPT_RC && qp->state == IBV_QPS_RTS ? responder(q) : NULL;
+	if (to && to->qp.state == IBV_QPS_RTS)
+		joined(q->life->app, to->life->app);
+	return 0;
+}
+
+int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, UNUSED int mask, struct ibv_qp_init_attr *init)
+{
+	memset(attr, 0, sizeof(*attr));
+	memset(init, 0, sizeof(*init));
+	init->cap = attr->cap = qp_from(qp)->cap;
+	return 0;
+}
+
+int ibv_query_ece(UNUSED struct ibv_qp *qp, UNUSED struct ibv_ece *ece)
+{
+	return EOPNOTSUPP;
+}
+
+int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+	struct life *l = life_of(context);
+
+	if (!l->event_cnt)
+		return -1;
+	event->event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
+	event->element.qp = &l->events[--l->event_cnt]->qp;
+	return 0;
+}
+
+void ibv_ack_async_event(UNUSED struct ibv_async_event *event)
+{
+}
+
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
+{
+	struct life *l = life_of(pd->context);
+
+	sure(!l->entries);
+	l->entry_cnt = inlay_srq_cqes(init->attr.max_wr);
+	l->entries = (uint8_t *)aligned_alloc(64, 32 * l->entry_cnt);
+	memset(l->entries, 0, 32 * l->entry_cnt);
+	l->srq.context = pd->context;
+	l->srq.pd = pd;
+	l->objects++;
+	return &l->srq;
+}
+
+int ibv_destroy_srq(struct ibv_srq *srq)
+{
+	life_of(srq->context)->objects--;
+	return 0;
+}
+
+int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	life_of(cq->context)->objects--;
+	return 0;
+}
+
+int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
+{
+	static struct mlx5_wqe_av av;
+	struct life *l;
+	struct qp *q;
+
+	switch (type) {
+	case MLX5DV_OBJ_QP:
+		q = qp_from(obj->qp.in);
+		obj->qp.out->sq.buf = q->ring;
+		obj->qp.out->sq.wqe_cnt = q->wqebbs;
+		obj->qp.out->sq.stride = 64;
+		obj->qp.out->dbrec = (__be32 *)q->life->records[q->k];
+		obj->qp.out->bf.reg = q->life->page;
+		obj->qp.out->bf.size = 256;
+		return 0;
+	case MLX5DV_OBJ_CQ:
+		l = life_of(obj->cq.in->context);
+		obj->cq.out->buf = l->cqes;
+		obj->cq.out->cqe_cnt = l->cqe_cnt;
+		obj->cq.out->cqe_size = 64;
+		obj->cq.out->dbrec = (__be32 *)l->cq_record;
+		obj->cq.out->cq_uar = l->page + 256;
+		obj->cq.out->cqn = 1;
+		return 0;
+	case MLX5DV_OBJ_SRQ:
+		l = life_of(obj->srq.in->context);
+		obj->srq.out->buf = l->entries;
+		obj->srq.out->stride = 32;
+		obj->srq.out->dbrec = (__be32 *)l->srq_record;
+		obj->srq.out->tail = l->entry_cnt - 1;
+		return 0;
+	default:
+		sure(type == MLX5DV_OBJ_AH);
+		obj->ah.out->av = &av;
+		return 0;
+	}
+}
+
+/* ---- What it does ---- */
+
+/* Looks at the records of a life whose register was written to */
+static void rung(struct life *l)
+{
+	uint32_t k;
+
+	if (!(l->page[0] | l->page[32]))
+		return;
+	l->page[0] = l->page[32] = 0;
+	for (k = 1; k < l->top; k++)
+		if ((uint16_t)(l->records[k][1] >> 16) != l->seen[k]) {
+			l->seen[k] = (uint16_t)(l->records[k][1] >> 16);
+			l->qps[k]->posted = inlay_from_be16(l->seen[k]);
+			activate(l->qps[k]);
+		}
+}
+
+static bool cq_full(const struct life *l, uint32_t n)
+{
+	return ((l->produced - inlay_from_be32(l->cq_record[0])) & 0xffffff) + n > l->cqe_cnt;
+}
+
+static struct mlx5_cqe64 *cqe_next(struct life *l, const struct qp *q, uint32_t opcode, uint32_t len, uint32_t counter)
+{
+	struct mlx5_cqe64 *cqe = &l->cqes[l->produced & (l->cqe_cnt - 1)];
+
+	sure(!cq_full(l, 1));
+	memset(cqe, 0, sizeof(*cqe));
+	cqe->byte_cnt = inlay_to_be32(len);
+	cqe->sop_drop_qpn = inlay_to_be32(q->qp.qp_num);
+	cqe->wqe_counter = inlay_to_be16((uint16_t)counter);
+	cqe->op_own = (uint8_t)(opcode << 4 | (l->produced / l->cqe_cnt & 1));
+	l->produced++;
+	return cqe;
+}
+
+static void cqe_error(const struct qp *q, uint32_t opcode, uint8_t syndrome, uint32_t counter)
+{
+	((struct mlx5_err_cqe *)(void *)cqe_next(q->life, q, opcode, 0, counter))->syndrome = syndrome;
+	nic.errors++;
+}
+
+/* A message of a connection, or a datagram behind its GRH. from: the datagram's sender */
+static void arrive(struct qp *q, const uint8_t *data, uint32_t len, uint32_t from)
+{
+	struct life *l = q->life;
+	const uint32_t entry = take_entry(l);
+	const uint8_t *e = l->entries + 32 * entry;
+	struct mlx5_cqe64 *cqe = cqe_next(l, q, MLX5_CQE_RESP_SEND, len, entry);
+
+	sure(len <= get32(e + 16) && allowed(l, get32(e + 20), get64(e + 24), len, IBV_ACCESS_LOCAL_WRITE));
+	if (from)
+		cqe->flags_rqpn = inlay_to_be32(1u << 28 | from);
+	if (len <= 32) {
+		memcpy(cqe, data, len);
+		cqe->op_own |= INLAY_CQE_SCATTER_32;
+	} else {
+		memcpy((void *)(uintptr_t)get64(e + 24), data, len);
+	}
+}
+
+struct wqe {
+	uint32_t opcode, ds, flags, bbs;
+	uint8_t at[1024];
+};
+
+static void wqe_at(const struct qp *q, uint16_t index, struct wqe *w)
+{
+	uint32_t i;
+
+	for (i = 0, w->bbs = 1; i < w->bbs; i++) {
+		memcpy(w->at + 64 * i, q->ring + 64 * ((index + i) & (q->wqebbs - 1)), 64);
+		w->ds = get32(w->at + 4) & 0x3f;
+		w->bbs = (w->ds + 3) / 4;
+	}
+	w->opcode = get32(w->at) & 0xff;
+	w->flags = w->at[11];
+	sure((get32(w->at) >> 8 & 0xffff) == index && get32(w->at + 4) >> 8 == q->qp.qp_num && w->ds);
+}
+
+/* Bytes of a WQE from unit ds on, to or from memory of the sender's */
+static uint32_t gather(const struct qp *q, struct wqe *w, uint32_t ds, uint8_t *to)
+{
+	uint32_t len = 0, n;
+
+	while (ds < w->ds) {
+		const uint8_t *s = w->at + 16 * ds;
+
+		n = get32(s) & 0x7fffffff;
+		if (get32(s) >> 31) {
+			memcpy(to + len, s + 4, n);
+			ds += (4 + n + 15) / 16;
+		} else {
+			sure(allowed(q->life, get32(s + 4), get64(s + 8), n, 0));
+			memcpy(to + len, (void *)(uintptr_t)get64(s + 8), n);
+			ds++;
+		}
+		len += n;
+	}
+	return len;
+}
+
+static void scatter(const struct qp *q, const struct wqe *w, uint32_t ds, const uint8_t *from)
+{
+	for (; ds < w->ds; ds++) {
+		const uint8_t *s = w->at + 16 * ds;
+
+		sure(allowed(q->life, get32(s + 4), get64(s + 8), get32(s), IBV_ACCESS_LOCAL_WRITE));
+		memcpy((void *)(uintptr_t)get64(s + 8), from, get32(s));
+		from += get32(s);
+	}
+}
+
+static void fly(const struct qp *q, const uint8_t *data, uint32_t to)
+{
+	uint32_t copies = chance(nic.loss) ? 0 : chance(50) ? 2 : 1, later = chance(nic.later);
+	struct datagram *d;
+
+	while (copies + later && nic.flying < FLIGHT) {
+		d = &nic.flight[nic.flying++];
+		d->at = nic.now + rnd_below(copies ? chance(100) ? 30000000 : 20000 : 3000000000u);
+		d->from = q->qp.qp_num;
+		d->to = to;
+		memcpy(d->data, data, DATAGRAM);
+		copies -= copies != 0;
+		later -= !copies && later;
+	}
+}
+
+/* The next request. False: it has to wait. */
+static bool execute(struct qp *q)
+{
+	static uint8_t data[1 << 17];
+	struct qp *to = NULL;
+	struct life *l;
+	struct wqe w;
+	uint64_t at, old, new;
+	uint32_t len, key;
+
+	wqe_at(q, q->sent, &w);
+	if (q->qp.qp_type == IBV_QPT_UD) {
+		sure(w.opcode == MLX5_OPCODE_SEND && gather(q, &w, 4, data) == DATAGRAM);
+		trace(q->qp.qp_num, 0xd0000000u);
+		nic.hellos++;
+		fly(q, data, get32(w.at + 24) & 0xffffff);
+		q->sent += (uint16_t)w.bbs;
+		return true;
+	}
+	if (q->breaks) {
+		qp_error(q, q->breaks);
+		return true;
+	}
+	to = responder(q);
+	if (!to) {
+		to = nic.qps[q->dest % QPNS];
+		sure(!to || q->cut || to->qp.state != IBV_QPS_RTS || to->sq_psn != q->rq_psn); /* it is not another one's */
+		if (!q->give_up)
+			q->give_up = nic.now + RETRY;
+		if (nic.now < q->give_up)
+			return false;
+		qp_error(q, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+		return true;
+	}
+	l = to->life;
+	if (w.opcode == MLX5_OPCODE_SEND && (l->frozen || !has_entry(l) || cq_full(l, 1)))
+		return false;
+	q->give_up = 0;
+	trace(q->qp.qp_num, w.opcode << 16 | q->sent);
+	at = get64(w.at + 16);
+	key = get32(w.at + 24);
+	switch (w.opcode) {
+	case MLX5_OPCODE_NOP:
+		break;
+	case MLX5_OPCODE_SEND:
+		len = gather(q, &w, 1, data);
+		arrive(to, data, len, 0);
+		nic.messages++;
+		break;
+	case MLX5_OPCODE_RDMA_WRITE:
+		len = gather(q, &w, 2, data);
+		sure(!len || allowed(l, key, at, len, IBV_ACCESS_REMOTE_WRITE));
+		memcpy((void *)(uintptr_t)at, data, len);
+		break;
+	case MLX5_OPCODE_RDMA_READ:
+		len = get32(w.at + 32);
+		sure(w.ds == 3 && allowed(l, key, at, len, IBV_ACCESS_REMOTE_READ));
+		scatter(q, &w, 2, (const uint8_t *)(uintptr_t)at);
+		nic.reads++;
+		break;
+	default:
+		sure((w.opcode == MLX5_OPCODE_ATOMIC_FA || w.opcode == MLX5_OPCODE_ATOMIC_CS) && w.ds == 4);
+		sure(at % 8 == 0 && allowed(l, key, at, 8, IBV_ACCESS_REMOTE_ATOMIC));
+		memcpy(&old, (void *)(uintptr_t)at, 8);
+		new = w.opcode == MLX5_OPCODE_ATOMIC_FA ? old + get64(w.at + 32) : old == get64(w.at + 40) ? get64(w.at + 32) : old;
+		memcpy((void *)(uintptr_t)at, &new, 8);
+		scatter(q, &w, 3, (const uint8_t *)&old);
+	}
+	q->sent += (uint16_t)w.bbs;
+	return true;
+}
+
+/* The oldest request has been answered, or is flushed. */
+static void acknowledge(struct qp *q)
+{
+	struct wqe w;
+
+	wqe_at(q, q->acked, &w);
+	if (q->qp.state == IBV_QPS_ERR) {
+		cqe_error(q, MLX5_CQE_REQ_ERR, q->syndrome, q->acked);
+		q->syndrome = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+	} else if (w.flags & MLX5_WQE_CTRL_CQ_UPDATE) {
+		cqe_next(q->life, q, MLX5_CQE_REQ, 0, q->acked);
+	}
+	q->acked += (uint16_t)w.bbs;
+	if ((int16_t)(q->sent - q->acked) < 0)
+		q->sent = q->acked;
+}
+
+/* A queue pair does one thing, if it can. */
+static bool qp_step(struct qp *q)
+{
+	const bool error = q->qp.state == IBV_QPS_ERR;
+	struct life *l = q->life;
+
+	if (l->dead || q->qp.state < IBV_QPS_RTS) {
+		deactivate(q);
+		return false;
+	}
+	if (error && q->held) {
+		cqe_error(q, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, q->held - 1);
+		q->held = 0;
+	} else if (error && q->last && (chance(300) || q->acked == q->posted)) {
+		if (l->event_cnt == ARRAY(l->events))
+			return false;
+		l->events[l->event_cnt++] = q;
+		q->last = false;
+	} else if (error ? q->acked != q->posted : q->acked != q->sent && (q->sent == q->posted || chance(500))) {
+		if (l->frozen)
+			q->acked = q->sent;
+		else
+			acknowledge(q);
+	} else if (!error && q->sent != q->posted) {
+		return execute(q);
+	} else {
+		deactivate(q);
+	}
+	return true;
+}
+
+static bool deliver(void)
+{
+	const uint32_t i = nic.flying ? rnd_below(nic.flying) : 0;
+	struct datagram *d = &nic.flight[i];
+	uint8_t data[GRH + DATAGRAM] = {0};
+	struct qp *q;
+
+	if (!nic.flying || d->at > nic.now)
+		return false;
+	trace(d->to, 0xa0000000u);
+	SAY("%lu: datagram %u to %u: kind %u, flags %u, attempt %u, yours %u\n", (unsigned long)nic.steps, d->from, d->to, d->data[4], d->data[5], d->data[8], d->data[12]);
+	q = nic.qps[d->to % QPNS];
+	if (q && q->qp.qp_type == IBV_QPT_UD && q->qp.state == IBV_QPS_RTS && !q->life->dead && !q->life->frozen &&
+	    has_entry(q->life) && !cq_full(q->life, 1)) {
+		data[8] = data[24] = 0xfd;
+		data[23] = data[39] = 1;
+		memcpy(data + GRH, d->data, DATAGRAM);
+		arrive(q, data, sizeof(data), d->from);
+	}
+	*d = nic.flight[--nic.flying];
+	return true;
+}
+
+static bool nic_step(void)
+{
+	if (nic.opening)
+		rung(nic.opening);
+	return rnd_below(4) && nic.active_cnt ? qp_step(nic.active[rnd_below(nic.active_cnt)]) : deliver();
+}
+
+#endif
