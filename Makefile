@@ -30,7 +30,7 @@ VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay
 
 # Each tests/ROOM/NAME.c is a program, built unchecked (NAME-0) or checked (NAME-1, with -O1 instead of -O2, which
 # compiles faster). If there is a NAME.t beside it, that script builds it.
-rooms = queue connect mmap buf match tag memdomain devx task gpu fabric programs house
+rooms = queue connect mmap buf match tag memdomain devx task gpu fabric golden programs house
 scripts = $(wildcard $(rooms:%=tests/%/*.t) tests/softdev/tests/*.t)
 programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c) tests/house/aarch64.c,$(wildcard $(rooms:%=tests/%/*.c))))
 # As C++ too, but for C only: the provider that fabric/ tests, and the rig that tag/oracle shares with the device's tests
@@ -231,6 +231,7 @@ $(call script,house/docs house/ffi house/install house/single): $(wildcard pkgco
 $(call script,house/names house/readme house/docs): $(shell find . -name '*.md' ! -path './build/*')
 $(call script,house/counts): $(wildcard bench/*) $(wildcard bench/peers/*)
 $(call script,house/versions): $(wildcard tests/house/versions/*)
+$(call script,golden/golden) $(filter $(T)/queue/decode-%,$(tap)): $(wildcard tests/golden/*)
 $(call script,softdev/tests/install): $(wildcard tests/softdev/*.h tests/softdev/*.m[dk]) pkgconfig/docs.pl
 
 taps: $(library) $(tests) $(examples) $(tap)

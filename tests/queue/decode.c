@@ -230,7 +230,7 @@ static struct inlay_cursor hand(struct inlay_cursor at, enum other other)
 
 static void post_other(enum other other)
 {
-	struct ibv_sge a = {0x1000, 64, 7}, b = {0x2000, 64, 8}, c = {0x3000, 64, 9}, old = {0x4000, other == FA_4 ? 4 : 8, 10};
+	struct ibv_sge a = {0x1000, 64, 7}, b = {0x2000, 64, 8}, c = {0x3000, 64, 9}, old = {0x4000, other == FA_4 ? 4u : 8u, 10};
 	struct inlay_wr wr = wr_at(wr_sge(&old, 1), 0x5000, 11);
 	struct inlay_av to;
 	struct inlay_cursor at;
