@@ -243,6 +243,24 @@ int munmap(void *at, size_t len)
 
 /* ---- Verbs: the device ---- */
 
+/* A call that does no more than this */
+#define RETURNS(type, name, params, result) \
+	type name params { return result; }
+#define FREES(name, object) RETURNS(int, name, (struct object *o), (life_of(o->context)->objects--, 0))
+
+FREES(dealloc_td, ibv_td)
+FREES(ibv_dealloc_pd, ibv_pd)
+FREES(ibv_destroy_cq, ibv_cq)
+FREES(ibv_destroy_srq, ibv_srq)
+RETURNS(int, ibv_destroy_ah, (UNUSED struct ibv_ah *ah), 0)
+RETURNS(void, ibv_free_device_list, (UNUSED struct ibv_device **list), )
+RETURNS(void, ibv_ack_async_event, (UNUSED struct ibv_async_event *event), )
+RETURNS(const char *, ibv_get_device_name, (UNUSED struct ibv_device *device), "sim")
+RETURNS(bool, mlx5dv_is_supported, (struct ibv_device *device), device == &nic.device)
+RETURNS(int, ibv_query_ece, (UNUSED struct ibv_qp *qp, UNUSED struct ibv_ece *ece), EOPNOTSUPP)
+RETURNS(int, mlx5dv_devx_general_cmd, (UNUSED struct ibv_context *context, UNUSED const void *in, UNUSED size_t inlen,
+	UNUSED void *out, UNUSED size_t outlen), EOPNOTSUPP) /* no masked atomics */
+
 static struct ibv_pd *alloc_parent(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
 {
 	struct life *l = life_of(context);
@@ -259,12 +277,6 @@ static struct ibv_td *alloc_td(struct ibv_context *context, UNUSED struct ibv_td
 	l->td.context = context;
 	l->objects++;
 	return &l->td;
-}
-
-static int dealloc_td(struct ibv_td *td)
-{
-	life_of(td->context)->objects--;
-	return 0;
 }
 
 static int query_port(UNUSED struct ibv_context *context, UNUSED uint8_t port, struct ibv_port_attr *attr, size_t size)
@@ -302,15 +314,6 @@ struct ibv_device **ibv_get_device_list(int *n)
 	return list;
 }
 
-void ibv_free_device_list(UNUSED struct ibv_device **list)
-{
-}
-
-const char *ibv_get_device_name(UNUSED struct ibv_device *device)
-{
-	return "sim";
-}
-
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct life *l = nic.opening ? nic.opening : &nic.probe;
@@ -337,23 +340,12 @@ int ibv_close_device(struct ibv_context *context)
 	return 0;
 }
 
-bool mlx5dv_is_supported(struct ibv_device *device)
-{
-	return device == &nic.device;
-}
-
 int ibv_query_device(UNUSED struct ibv_context *context, struct ibv_device_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
 	attr->atomic_cap = IBV_ATOMIC_HCA;
 	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
 	return 0;
-}
-
-int mlx5dv_devx_general_cmd(UNUSED struct ibv_context *context, UNUSED const void *in, UNUSED size_t inlen, UNUSED void *out,
-			    UNUSED size_t outlen)
-{
-	return EOPNOTSUPP; /* no masked atomics */
 }
 
 int _ibv_query_gid_ex(UNUSED struct ibv_context *context, UNUSED uint32_t port, UNUSED uint32_t index,
@@ -375,12 +367,6 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 	return &l->pd;
 }
 
-int ibv_dealloc_pd(struct ibv_pd *pd)
-{
-	life_of(pd->context)->objects--;
-	return 0;
-}
-
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, UNUSED struct ibv_ah_attr *attr)
 {
 	static struct ibv_ah ah;
@@ -388,11 +374,6 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, UNUSED struct ibv_ah_attr *attr)
 	ah.context = pd->context;
 	ah.pd = pd;
 	return &ah;
-}
-
-int ibv_destroy_ah(UNUSED struct ibv_ah *ah)
-{
-	return 0;
 }
 
 /* ---- Verbs: memory. A key that was given back is the first to be given out again. ---- */
@@ -604,11 +585,6 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, UNUSED int mask, s
 	return 0;
 }
 
-int ibv_query_ece(UNUSED struct ibv_qp *qp, UNUSED struct ibv_ece *ece)
-{
-	return EOPNOTSUPP;
-}
-
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
 	struct life *l = life_of(context);
@@ -618,10 +594,6 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
 	event->event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
 	event->element.qp = &l->events[--l->event_cnt]->qp;
 	return 0;
-}
-
-void ibv_ack_async_event(UNUSED struct ibv_async_event *event)
-{
 }
 
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
@@ -636,18 +608,6 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init
 	l->srq.pd = pd;
 	l->objects++;
 	return &l->srq;
-}
-
-int ibv_destroy_srq(struct ibv_srq *srq)
-{
-	life_of(srq->context)->objects--;
-	return 0;
-}
-
-int ibv_destroy_cq(struct ibv_cq *cq)
-{
-	life_of(cq->context)->objects--;
-	return 0;
 }
 
 int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
