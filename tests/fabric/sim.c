@@ -955,6 +955,21 @@ static void heal(bool all)
 			pair_of(sim.apps[i], sim.apps[j])->broken = false;
 }
 
+/* Each write that was to tell of itself has done so once, unless its connection broke. */
+static void tellings(void)
+{
+	const struct tie *t;
+	uint32_t i, j;
+
+	for (i = 0; i < sim.app_cnt; i++)
+		for (j = 0; j < sim.app_cnt; j++) {
+			t = pair_of(sim.apps[i], sim.apps[j]);
+			if (sim.apps[i]->alive && sim.apps[j]->alive)
+				sure(t->mended ? t->came <= t->told : t->came == t->told);
+		}
+}
+
+/* Receives that no message came for end once. */
 static void cancel(void)
 {
 	uint32_t i, left = 1;
@@ -1046,6 +1061,7 @@ static uint64_t run(uint64_t seed, uint32_t nodes)
 	drain();
 	heal(false);
 	heal(true);
+	tellings();
 	cancel();
 	end_seed();
 	SAY("seed %lu, %u peers: hash %016lx\n", (unsigned long)seed, nodes, (unsigned long)nic.trace);
