@@ -30,7 +30,7 @@ VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay
 
 # Each tests/ROOM/NAME.c is a program, built unchecked (NAME-0) or checked (NAME-1, with -O1 instead of -O2, which
 # compiles faster). If there is a NAME.t beside it, that script builds it.
-rooms = queue connect mmap buf match tag memdomain devx task gpu fabric programs house
+rooms = queue connect mmap buf match tag memdomain devx task gpu fabric golden programs house
 scripts = $(wildcard $(rooms:%=tests/%/*.t) tests/softdev/tests/*.t)
 programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c) tests/house/aarch64.c,$(wildcard $(rooms:%=tests/%/*.c))))
 # As C++ too, but for C only: the provider that fabric/ tests, and the rig that tag/oracle shares with the device's tests
@@ -45,8 +45,8 @@ emulated = devx/fields match/match memdomain/domain mmap/lookup queue/compressed
 tests = $(devicetests) $(once) $(emulated:%=$(B)/aarch64/%)
 # Scripts that run programs of others, which race with themselves or hang: make check-programs, which tries each three times
 foreign = tests/programs/racing.t
-# Scripts of minutes that need Debian's mirror: a row of check-all
-packaging = tests/house/deb.t
+# Scripts of a row of check-all: they take minutes or need Debian's mirror
+packaging = tests/house/deb.t tests/house/site.t
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 library = $(B)/libsoftdev.so $(B)/libinlay-shim.so
 shim = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/shim/*.c))
@@ -90,7 +90,7 @@ needs_check = g++ clang binutils perl gdb valgrind libcmocka-dev systemtap-sdt-d
 	ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev
 needs_bench = $(needs_check) hyperfine gnuplot-nox
 needs_deb = debhelper libfabric-dev lintian mmdebstrap
-needs_all = $(needs_bench) $(needs_deb) llvm libclang-rt-14-dev g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps
+needs_all = $(needs_bench) $(needs_deb) chromium llvm libclang-rt-14-dev g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps
 
 # What the goals beside it need: `make deps run` installs a compiler and libibverbs, and no more
 beside = $(or $(filter-out deps deps-all,$(MAKECMDGOALS)),check)
@@ -231,6 +231,7 @@ $(call script,house/docs house/ffi house/install house/single): $(wildcard pkgco
 $(call script,house/names house/readme house/docs): $(shell find . -name '*.md' ! -path './build/*')
 $(call script,house/counts): $(wildcard bench/*) $(wildcard bench/peers/*)
 $(call script,house/versions): $(wildcard tests/house/versions/*)
+$(call script,golden/golden) $(filter $(T)/queue/decode-%,$(tap)): $(wildcard tests/golden/*)
 $(call script,softdev/tests/install): $(wildcard tests/softdev/*.h tests/softdev/*.m[dk]) pkgconfig/docs.pl
 
 taps: $(library) $(tests) $(examples) $(tap)

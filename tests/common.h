@@ -156,11 +156,8 @@ UNUSED static size_t differs(const void *at, size_t len, uint32_t seed)
 UNUSED static bool all_bytes(const void *at, size_t len, uint8_t byte)
 {
 	const uint8_t *p = (const uint8_t *)at;
-	size_t i;
 
-	for (i = 0; i < len && p[i] == byte; i++)
-		;
-	return i == len;
+	return !len || (*p == byte && !memcmp(p, p + 1, len - 1));
 }
 
 /* Zeroed memory of its own pages; free() */

@@ -33,7 +33,7 @@
 #define TAGS 3u
 #define ADDRS 8192u         /* in an address vector */
 #define WANTS 6u
-#define STEPS_TO_END 4000000u
+#define STEPS_TO_END 200000u /* times peers */
 
 enum { SEND, RECV, WRITE, READ, FETCH, FETCH_16 };
 enum { WANTED, POSTED, GOOD, BAD };
@@ -77,7 +77,8 @@ struct app {
 	struct fid_cq *cq;
 	struct fid_ep *ep;
 	struct fid_mr *mr;
-	uint8_t *window;        /* WINDOW bytes for each life */
+	uint8_t *window;        /* WINDOW bytes for each life, */
+	uint64_t key;           /* and their key */
 	uint8_t name[NAME];
 	uint8_t *small[SLOTS], *rooms[SLOTS], *large; /* large: NULL while it is used */
 	uint32_t smalls, free_rooms; /* that are free */
@@ -90,7 +91,9 @@ struct app {
 
 static struct {
 	uint64_t seed;
-	uint32_t nodes, lives, app_cnt, op_cnt, settled; /* settled: ops before this one are */
+	uint32_t nodes, lives, app_cnt, op_cnt;
+	uint32_t first;         /* that still does something, but for the hub */
+	uint32_t settled;       /* operations before this one are */
 	bool hub, directed, ending, starved; /* starved: there was no memory now and then */
 	struct app *target;     /* to whom many send while there is none */
 	struct app *apps[LIVES], *at[LIVES]; /* at: of each node, who lives there, */
@@ -147,7 +150,7 @@ static uint8_t *seat(uint32_t s)
 	const size_t len = SLOTS * (SMALL + ROOM) + LARGE;
 
 	if (!sim.seats[s]) {
-		sim.seats[s] = (uint8_t *)malloc(len);
+		sim.seats[s] = (uint8_t *)mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		memset(sim.seats[s], POISON, len);
 	}
 	return sim.seats[s];
@@ -196,6 +199,7 @@ static struct app *app_open(uint32_t node)
 	must(fi_getname(&a->ep->fid, a->name, &len));
 	a->window = (uint8_t *)calloc(windows, WINDOW);
 	must(fi_mr_reg(a->domain, a->window, windows * WINDOW, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &a->mr, NULL));
+	a->key = fi_mr_key(a->mr);
 	nic.opening = NULL;
 	at = seat(!sim.hub ? node : node ? 1 + node % (SEATS - 1) : 0);
 	for (i = 0; i < SLOTS; i++, at += SMALL + ROOM) {
@@ -243,20 +247,14 @@ static void forget(struct app *a, struct app *b)
 
 static void app_free(struct app *a)
 {
-	struct life *l = a->life;
-
-	free(l->cqes);
-	free(l->entries);
-	free(l->records);
-	free(l->seen);
-	free(l->qps);
-	free(l);
-	free(a->window);
-	free(a->who);
+	free(a->life);
 	free(a);
 }
 
-/* dead: nothing of it is sent any more; else it says goodbye. */
+/*
+ * Its process ends. dead: nothing of it is sent any more; else it says goodbye. A frozen one's queue pairs go on: it
+ * stands for a process that does nothing.
+ */
 static void app_close(struct app *a, bool dead)
 {
 	struct fid *const made[] = {&a->mr->fid, &a->ep->fid, &a->cq->fid, &a->av->fid, &a->domain->fid};
@@ -277,6 +275,14 @@ static void app_close(struct app *a, bool dead)
 	nic.opening = NULL;
 	sure(l->frozen || !l->objects);
 	l->dead = !l->frozen;
+	free(l->cqes);
+	free(l->entries);
+	free(l->records);
+	free(l->seen);
+	free(l->qps);
+	free(a->window);
+	free(a->who);
+	a->window = NULL;
 	for (i = 0; i < sim.op_cnt; i++)
 		if (sim.ops[i].app == a && sim.ops[i].state <= POSTED) {
 			if (sim.ops[i].kind == RECV)
@@ -362,7 +368,7 @@ static ssize_t call(struct op *op)
 	struct iovec iov = {op->buf, op->len};
 	struct fi_msg_tagged t = {&iov, NULL, 1, to, op->tag, 0, op, id};
 	struct fi_msg m = {&iov, NULL, 1, to, op, id};
-	const uint64_t key = fi_mr_key(b->mr);
+	const uint64_t key = b->key;
 	static uint64_t one = 1;
 
 	switch (op->kind) {
@@ -666,7 +672,7 @@ static bool poll_cq(struct app *a)
 
 static struct app *anyone(void)
 {
-	return sim.apps[rnd_below(sim.app_cnt)];
+	return sim.apps[sim.hub && !rnd_below(4) ? 0 : sim.first + rnd_below(sim.app_cnt - sim.first)];
 }
 
 /* Another that it can send to; NULL: none was found */
@@ -701,6 +707,7 @@ static struct app *stale(struct app *a)
 static bool app_step(struct app *a)
 {
 	struct app *b;
+	uint32_t n;
 
 	switch (rnd_below(16)) {
 	case 0:
@@ -734,8 +741,10 @@ static bool app_step(struct app *a)
 		if (b->alive)
 			learn(a, b);
 		return false;
-	default:
-		return poll_cq(a);
+	default: /* it reads often for each time that it does something else */
+		for (n = rnd_below(64); n && !poll_cq(a); n--)
+			;
+		return n != 0;
 	}
 }
 
@@ -755,8 +764,8 @@ static void turn(void)
 	}
 	idle = did ? 0 : idle + 1;
 	nic.now += rnd_below(2000);
-	if (idle > 4 * sim.app_cnt + 32) {
-		nic.now += 1000000 + rnd_below(15000000);
+	if (idle > 4 * (sim.app_cnt - sim.first) + 32) {
+		nic.now += 1000000 + rnd_below(sim.ending ? 50000000 : 15000000);
 		idle /= 2;
 	}
 }
@@ -834,7 +843,7 @@ static void die(void)
 {
 	struct app *a = anyone();
 
-	if (!a->alive || sim.app_cnt + 1 >= sim.lives)
+	if (!a->alive || sim.app_cnt == sim.lives)
 		return;
 	sim.deaths++;
 	if (a == sim.target)
@@ -874,7 +883,7 @@ static void faults(void)
 	case 7: starve(); break;
 	default:
 		for (i = 0; i < sim.nodes; i++)
-			if (!sim.at[i] && nic.now >= sim.back[i])
+			if (!sim.at[i] && nic.now >= sim.back[i] && sim.app_cnt < sim.lives)
 				come_back(i);
 	}
 }
@@ -895,7 +904,7 @@ static bool over(const struct op *op)
 
 static void drain(void)
 {
-	uint64_t end = nic.steps + STEPS_TO_END;
+	uint64_t end = nic.steps + (uint64_t)STEPS_TO_END * sim.nodes;
 	struct op *op;
 
 	while (sim.settled < sim.op_cnt) {
@@ -918,23 +927,20 @@ static void heal(bool all)
 {
 	struct app *a, *b;
 	uint32_t i, j, round, left, first;
-	struct op *op;
 
 	for (round = 0, left = 1; left; round++) {
 		sure(round < 30);
 		first = sim.op_cnt;
-		for (i = 0; i < sim.app_cnt; i++)
+		for (i = 0; i < 2 * sim.app_cnt; i++) /* first all learn, since few strangers may come */
 			for (j = 0; j < sim.app_cnt; j++) {
-				a = sim.apps[i];
+				a = sim.apps[i % sim.app_cnt];
 				b = sim.apps[j];
 				if (!a->alive || !b->alive || (!all && !pair_of(a, b)->broken))
-					continue;
-				if (all && sim.nodes > 16 && rnd_below(sim.nodes) > 2)
 					continue;
 				if (pair_of(a, b)->stale)
 					forget(a, b);
 				learn(a, b);
-				while (a->want_cnt == WANTS || !(op = message(a, b, 8)))
+				while (i >= sim.app_cnt && (a->want_cnt == WANTS || !message(a, b, 8)))
 					turn();
 			}
 		drain();
@@ -978,7 +984,7 @@ static void begin_seed(uint64_t seed, uint32_t nodes, uint32_t lives, bool hub)
 	sim.nodes = nodes;
 	sim.lives = lives;
 	sim.hub = hub;
-	sim.app_cnt = sim.op_cnt = sim.settled = sim.orders = 0;
+	sim.first = sim.app_cnt = sim.op_cnt = sim.settled = sim.orders = 0;
 	sim.ending = sim.starved = false;
 	sim.target = NULL;
 	sim.directed = chance(500);
@@ -1039,6 +1045,7 @@ static uint64_t run(uint64_t seed, uint32_t nodes)
 	heal(true);
 	cancel();
 	end_seed();
+	SAY("seed %lu, %u peers: hash %016lx\n", (unsigned long)seed, nodes, (unsigned long)nic.trace);
 	return nic.trace;
 }
 
@@ -1071,12 +1078,125 @@ static void test_few(UNUSED void **state)
 	report("8 peers", hash);
 }
 
+static void test_many(UNUSED void **state)
+{
+	const uint32_t first = setting("SIM_SEED", 1), n = setting("SIM_MANY", 1);
+	uint64_t hash = 0;
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		hash = hash * 31 + run(first + i, 64);
+	report("64 peers", hash);
+}
+
+/* Bytes of the heap that the simulation takes for one that is frozen */
+static size_t own_bytes(const struct app *a)
+{
+	return malloc_usable_size((void *)(uintptr_t)a) + malloc_usable_size(a->life) + 3 * sizeof(struct qp);
+}
+
+static uint32_t connections(const struct life *l)
+{
+	uint32_t k, n = 0;
+
+	for (k = 2; k < l->top; k++)
+		n += l->qps[k] && l->qps[k]->qp.state == IBV_QPS_RTS;
+	return n;
+}
+
+static void send_one(struct app *a, struct app *b)
+{
+	while (a->want_cnt == WANTS || !message(a, b, 4 + rnd_below(600)))
+		turn();
+}
+
+/* The hub alone, for some time or until it has so many connections */
+static void hub_lives(struct app *hub, uint64_t ns, uint32_t until)
+{
+	const uint64_t end = nic.now + ns;
+
+	while (nic.now < end && (!until || connections(hub->life) != until)) {
+		uint32_t i;
+
+		for (i = 0; i < 2048; i++) {
+			poll_cq(hub);
+			nic_step();
+		}
+		nic.now += 1000000;
+	}
+}
+
+/*
+ * One endpoint with thousands of peers, which come in groups, talk to it both ways, and then only stay connected. It keeps
+ * all connections, with little memory for each; then every other peer dies, and it notices.
+ */
+static void test_hub(UNUSED void **state)
+{
+	const uint32_t peers = setting("SIM_PEERS", 200), group = 64;
+	size_t before = 0, own = 0;
+	struct app *hub, *a;
+	uint32_t i, n, counted = 0;
+	struct qp *q;
+
+	assert_in_range(peers, group + 1, LIVES - 2);
+	while ((q = nic.free)) { /* all are new, and count */
+		nic.free = q->free;
+		free(q);
+	}
+	begin_seed(setting("SIM_SEED", 1), peers + 1, peers + 1, true);
+	hub = app_open(0);
+	sim.ending = true;
+	for (n = 0; n < peers; n += i) {
+		sim.first = sim.app_cnt;
+		for (i = 0; i < group && n + i < peers; i++) {
+			a = app_open(1 + n + i);
+			learn(a, hub);
+			learn(hub, a);
+		}
+		for (i = 0; i < group && n + i < peers; i++) {
+			send_one(sim.apps[1 + n + i], hub);
+			send_one(hub, sim.apps[1 + n + i]);
+			send_one(sim.apps[1 + n + i], hub);
+		}
+		drain();
+		for (i = 0; i < group && n + i < peers; i++) {
+			a = sim.apps[1 + n + i];
+			a->life->frozen = true;
+			app_close(a, true);
+			own += n ? own_bytes(a) : 0;
+			counted += n != 0;
+		}
+		if (!n)
+			before = mallinfo2().uordblks;
+	}
+	before = mallinfo2().uordblks - before - own;
+	print_message("# %u peers: %zu bytes for each that is idle\n", peers, before / counted);
+	sure(before / counted < 4096);
+	hub_lives(hub, 10000000000u, 0);
+	assert_int_equal(connections(hub->life), peers);
+	for (i = 1; i <= peers; i += 2)
+		sim.apps[i]->life->dead = true;
+	hub_lives(hub, 100000000000u, peers / 2);
+	assert_int_equal(connections(hub->life), peers / 2);
+	cancel();
+	for (i = 0; i < QPNS; i++)
+		if (nic.qps[i] && nic.qps[i]->life->frozen) {
+			deactivate(nic.qps[i]);
+			nic.qps[i]->free = nic.free;
+			nic.free = nic.qps[i];
+			nic.qps[i] = NULL;
+		}
+	end_seed();
+	report("hub", nic.trace);
+}
+
 static int up(UNUSED void **state)
 {
 	int i;
 
-	mallopt(M_MMAP_THRESHOLD, 1 << 30);
+	mallopt(M_MMAP_THRESHOLD, 32 << 20);
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
+	simulates = true;
 	nic.loud = getenv("SIM_TRACE") != NULL;
 	for (i = 0; i < 2; i++)
 		sim.infos[i] = info_for(hints_for(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SOURCE | (i ? FI_DIRECTED_RECV : 0)));
@@ -1086,7 +1206,7 @@ static int up(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_few)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_few), cmocka_unit_test(test_many), cmocka_unit_test(test_hub)};
 	char eager[16];
 
 	snprintf(eager, sizeof(eager), "%u", LONG);

@@ -151,11 +151,18 @@ static struct life *life_of(struct ibv_context *context)
 
 static bool nic_step(void);
 
+#define NEXT(name) ({ static __typeof__(&name) next_; next_ ? next_ : (next_ = (__typeof__(&name))dlsym(RTLD_NEXT, #name)); })
+
+/* Libraries may have threads, whose time is the real one. */
+static __thread bool simulates;
+
 int clock_gettime(clockid_t clock, struct timespec *t)
 {
 	struct life *l = nic.opening;
 	uint64_t ns = 0;
 
+	if (!simulates)
+		return NEXT(clock_gettime)(clock, t);
 	if (l && l->closing) { /* others do not live that fast */
 		if (l->dead || !nic_step())
 			l->ahead += l->dead ? 1000000000 : 1000000;
@@ -175,15 +182,15 @@ int timespec_get(struct timespec *t, int base)
 	return base;
 }
 
-ssize_t getrandom(void *at, size_t len, UNUSED unsigned flags)
+ssize_t getrandom(void *at, size_t len, unsigned flags)
 {
-	uint64_t x = rnd();
+	uint64_t x = simulates ? rnd() : 0;
 
+	if (!simulates)
+		return NEXT(getrandom)(at, len, flags);
 	memcpy(at, &x, len < 8 ? len : 8);
 	return (ssize_t)len;
 }
-
-#define NEXT(name) ({ static __typeof__(&name) next_; next_ ? next_ : (next_ = (__typeof__(&name))dlsym(RTLD_NEXT, #name)); })
 
 /* Without a monitor, which would have a thread: registrations are not kept. */
 long syscall(long number, ...)
@@ -206,7 +213,7 @@ long syscall(long number, ...)
 /* Chunks of buffers are used again, because fresh pages take longer than all else; and sometimes there is none. */
 void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
 {
-	if (len == CHUNK && flags & MAP_ANONYMOUS && nic.opening) {
+	if (simulates && len == CHUNK && flags & MAP_ANONYMOUS && nic.opening) {
 		if (nic.opening == nic.starving) {
 			errno = ENOMEM;
 			return MAP_FAILED;
@@ -222,7 +229,7 @@ void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
 
 int munmap(void *at, size_t len)
 {
-	if (len == CHUNK && nic.opening && chunks.n < ARRAY(chunks.at)) {
+	if (simulates && len == CHUNK && nic.opening && chunks.n < ARRAY(chunks.at)) {
 		chunks.at[chunks.n++] = at;
 		return 0;
 	}
@@ -833,7 +840,7 @@ static bool execute(struct qp *q)
 	to = responder(q);
 	if (!to) {
 		to = nic.qps[q->dest % QPNS];
-		sure(!to || q->cut || to->qp.state != IBV_QPS_RTS || to->sq_psn != q->rq_psn); /* it is not another one's */
+		sure(!to || q->cut || to->life->dead || to->qp.state != IBV_QPS_RTS || to->sq_psn != q->rq_psn); /* it is not another one's */
 		if (!q->give_up)
 			q->give_up = nic.now + RETRY;
 		if (nic.now < q->give_up)

@@ -243,7 +243,7 @@ static void look(struct actor *a)
 		completed(a, &e, source, 0);
 	} else {
 		holds(n == -FI_EAGAIN || n == -FI_EAVAIL); /* another thread has taken the error */
-		sched_yield();
+		step();
 	}
 	if (a->alone)
 		post_untagged(a);

@@ -88,6 +88,8 @@ enum ptx_what { PTX_WHATS(PTX_ENUM) PTX_END };
 
 /* ---- Reading ---- */
 
+enum { PTX_LANE = 2, PTX_ARRAY }; /* a register that is the thread's number; a function's only array */
+
 static uint32_t ptx_reg(struct ptx_function *f, const char *name, size_t len)
 {
 	uint32_t i;
@@ -127,7 +129,8 @@ static const char *ptx_operand(struct ptx_function *f, const char *s, struct ptx
 			arg->value += v;
 		} else {
 			s += strcspn(s, " \t,;}])+");
-			arg->is_reg = 1;
+			arg->is_reg = !strncmp(word, "%laneid", 7) || !strncmp(word, "%tid.x", 6) ? PTX_LANE :
+				      !strncmp(word, "__local_depot", 13) ? PTX_ARRAY : 1;
 			if (arg->of == 4)
 				ptx_fail("a long list: %s", word);
 			arg->reg[arg->of++] = ptx_reg(f, word, (size_t)(s - word));
@@ -425,15 +428,11 @@ static uint64_t ptx_extend(uint64_t v, uint32_t bytes, int is_signed)
 
 static uint64_t ptx_value(const struct ptx_thread *t, const struct ptx_arg *arg)
 {
-	const char *name;
-
-	if (!arg->is_reg)
-		return arg->value;
-	name = t->frame[t->depth - 1].f->reg[arg->reg[0]];
-	if (!strcmp(name, "%laneid") || !strcmp(name, "%tid.x"))
-		return t->lane;
-	if (!strncmp(name, "__local_depot", 13)) /* a function's only array */
-		return (uint64_t)(uintptr_t)(t->local + (t->depth - 1) * (PTX_LOCAL / PTX_CALLS));
+	switch (arg->is_reg) {
+	case 0: return arg->value;
+	case PTX_LANE: return t->lane;
+	case PTX_ARRAY: return (uint64_t)(uintptr_t)(t->local + (t->depth - 1) * (PTX_LOCAL / PTX_CALLS));
+	}
 	return t->frame[t->depth - 1].reg[arg->reg[0]];
 }
 

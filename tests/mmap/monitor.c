@@ -3,6 +3,8 @@
  * monitor.c: what the kernel reports of memory that goes, for each call that takes it away;
  * the end; and owners that get while others map anew. Nothing is registered: a registration reads
  * what is mapped, which is a page of a file that holds its own number. So a stale one shows.
+ *
+ * MONITOR_ROUNDS: how often each page is mapped anew, 300
  */
 #include "common.h"
 #include <fcntl.h>
@@ -10,12 +12,6 @@
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <inlay/mmap/monitor.h>
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define ROUNDS 300
-#else
-#define ROUNDS 1500
-#endif
 
 #define PAGE 4096u
 #define CACHES 2
@@ -319,6 +315,7 @@ static struct {
 	uint32_t gets[CACHES];
 	uint32_t started;         /* threads */
 	uint32_t mappers;         /* that have not ended */
+	uint32_t rounds;
 	int failed;
 } world;
 
@@ -359,7 +356,7 @@ static void *mapper(void *arg)
 	__atomic_fetch_add(&world.started, 1, __ATOMIC_RELAXED);
 	while (__atomic_load_n(&world.started, __ATOMIC_RELAXED) < MAPPERS + CACHES)
 		sched_yield();
-	for (page = 1; page <= ROUNDS && !__atomic_load_n(&world.failed, __ATOMIC_RELAXED); page++) {
+	for (page = 1; page <= world.rounds && !__atomic_load_n(&world.failed, __ATOMIC_RELAXED); page++) {
 		const uint32_t slot = me * SLOTS + (uint32_t)(z >> 33) % SLOTS, owner = (uint32_t)(z >> 40) % CACHES;
 		const uint32_t gets = __atomic_load_n(&world.gets[owner], __ATOMIC_RELAXED);
 
@@ -408,6 +405,7 @@ static void *owner(void *arg)
 
 static void readers(UNUSED void **state)
 {
+	const char *env = getenv("MONITOR_ROUNDS");
 	pthread_t t[MAPPERS + CACHES];
 	uint32_t i;
 	int status;
@@ -415,7 +413,8 @@ static void readers(UNUSED void **state)
 
 	monitor_start();
 	memset(&world, 0, sizeof(world));
-	world.fd = file(ROUNDS + 1);
+	world.rounds = env ? (uint32_t)atoi(env) : 300;
+	world.fd = file(world.rounds + 1);
 	world.base = map(NULL, 2 * MAPPERS * SLOTS * PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	world.mappers = MAPPERS;
 	for (i = 0; i < MAPPERS * SLOTS; i++)

@@ -1399,8 +1399,18 @@ static uint32_t compare(const uint8_t *a, const uint8_t *b, const uint8_t *c, ui
 	uint32_t i, k;
 
 	for (i = 0; i < len; i += 8) {
-		uint64_t x, y, z;
+		uint64_t x, y, z, written = 0;
 
+		/* Most of a ring is not */
+		for (k = 0; i % 64 == 0 && i + 64 <= len && k < 64; k += 8) {
+			memcpy(&x, a + i + k, 8);
+			memcpy(&y, b + i + k, 8);
+			written |= ~(x ^ y);
+		}
+		if (k == 64 && !written) {
+			i += 56;
+			continue;
+		}
 		memcpy(&x, a + i, 8);
 		memcpy(&y, b + i, 8);
 		if ((x ^ y) == ~UINT64_C(0))
@@ -1486,7 +1496,7 @@ static int report(const struct trio *t, const struct req *r, unsigned n, uint32_
 
 	fprintf(report_to, "%s: %s, byte %u (0x%x): libmlx5 0x%02x, inlay 0x%02x; ", K->name, what, at, at, lib, in);
 	fprintf(report_to, "ring of %u WQEBBs, batch of %u at %u (slot %u)\n", t->bbs, n, begin, begin & (t->bbs - 1));
-	for (i = 0; i < n; pos += req_bbs(&r[i++])) {
+	for (i = 0; i < n && report_to == stderr; pos += req_bbs(&r[i++])) {
 		fprintf(report_to, "%s, libmlx5\n", ops[r[i].op].name);
 		inlay_wqe_print(report_to, t->a.ring, t->bbs * 64, pos, K->type);
 		fprintf(report_to, " inlay\n");

@@ -325,6 +325,7 @@ uint64_t sd_fabric_instance(unsigned slot);      /* the number of the process th
 int sd_fabric_send(unsigned slot, uint64_t inst, const void *data, size_t len);
 bool sd_fabric_unread(unsigned slot);            /* that process has not read all that was sent to it */
 void sd_engine_wake(void);                       /* there is something to do, or to wait for */
+bool sd_engine_lend(void);                       /* the device works in the caller's thread; false: it does not */
 uint64_t sd_now(void);                           /* ns */
 
 void sd_engine_qp_created(struct sd_qp *qp);

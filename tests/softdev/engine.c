@@ -11,6 +11,9 @@
  * the sockets, for NAP_MIN at first and up to NAP_MAX. Only polling finds a doorbell, hence the
  * short sleep.
  *
+ * A thread of the program that yields does the work itself, or sleeps until there is some; meanwhile
+ * the device's own thread rests. So a program that waits takes little time.
+ *
  * A stepped device has no thread, no fabric and no time. Its slot is 1. It reads records only; an
  * arm still needs its register. A WQE that must wait (RNR, no peer) is tried once in each
  * softdev_execute() or softdev_run(), and each try counts as one retry.
@@ -24,7 +27,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +42,7 @@
 #define SPIN 30000ull           /* ns */
 #define NAP_MIN 50000ull
 #define NAP_MAX 2000000ull
+#define LENT_MAX 250000ull      /* of a program that polls in a loop */
 #define NAP_EMPTY 50000000ull   /* no QP and no CQ: creating a QP wakes */
 #define BREATH 1000000ull       /* after so long without sleep the lock is left alone for a moment: the mutex is not fair */
 
@@ -50,6 +53,7 @@ uint64_t eng_step;
 static bool started, strict;
 static int manual = -1;
 static bool asleep, busy;
+static uint64_t lent; /* when the program last let the device work in its own thread */
 static pid_t pid;
 
 uint64_t eng_now(void)
@@ -75,10 +79,11 @@ bool eng_manual(void)
 
 bool sd_stepped(void)
 {
-	const char *env = getenv("SOFTDEV_MANUAL");
+	const char *env;
 
 	if (started)
 		return eng_is_stepped;
+	env = getenv("SOFTDEV_MANUAL");
 	return sd_trapping() || (manual >= 0 ? manual : env && *env == '1');
 }
 
@@ -130,7 +135,7 @@ static void strict_look(struct sd_uar *uar, unsigned reg, uint64_t value)
 		if (__atomic_load_n((uint64_t *)(void *)(uar->page + reg), __ATOMIC_ACQUIRE))
 			return;
 		same = !copied || memcmp(ring, copy, words * 4) == 0;
-	} while (!same && (sched_yield(), eng_now() < until));
+	} while (!same && (syscall(SYS_sched_yield), eng_now() < until));
 	if (!same)
 		strict_note("BlueFlame copy and ring differ", value);
 	/* So that a plain doorbell can be told from a copy the next time */
@@ -262,6 +267,11 @@ static uint64_t next_timer(uint64_t now, uint64_t nap)
 	return nap;
 }
 
+static uint64_t longer(uint64_t nap, uint64_t most)
+{
+	return nap + nap / 8 < most ? nap + nap / 8 : most;
+}
+
 static void *engine(void *arg)
 {
 	uint64_t last = eng_now(), breath = last, nap = NAP_MIN;
@@ -272,7 +282,7 @@ static void *engine(void *arg)
 	/* A nap should be as long as it is meant to be: the usual slack is as long again */
 	prctl(PR_SET_TIMERSLACK, 1000);
 	for (;;) {
-		uint64_t now, sleep;
+		uint64_t now, sleep, rest = 0;
 		bool did, empty;
 
 		pthread_mutex_lock(&sd_lock);
@@ -286,6 +296,9 @@ static void *engine(void *arg)
 			last = now;
 			nap = NAP_MIN;
 			sleep = 0;
+		} else if (now - lent < NAP_MAX) {
+			sleep = 0;
+			rest = NAP_MAX;
 		} else if (now - last < SPIN && !empty) {
 			sleep = 0;
 		} else {
@@ -295,10 +308,10 @@ static void *engine(void *arg)
 		pthread_mutex_unlock(&sd_lock);
 		if (sleep) {
 			wire_sleep(sleep);
-			nap = nap + nap / 8 < NAP_MAX ? nap + nap / 8 : NAP_MAX;
+			nap = longer(nap, NAP_MAX);
 			breath = eng_now();
-		} else if (now - breath > BREATH) {
-			struct timespec t = { 0, 1000 };
+		} else if (rest || now - breath > BREATH) {
+			struct timespec t = { 0, rest ? rest : 1000 };
 
 			nanosleep(&t, NULL);
 			breath = eng_now();
@@ -804,6 +817,28 @@ SD_API int softdev_run(void)
 	}
 	pthread_mutex_unlock(&sd_lock);
 	return ret;
+}
+
+bool sd_engine_lend(void)
+{
+	static uint64_t nap;
+	uint64_t sleep;
+	bool slept;
+
+	/* Who holds the lock may be the one that yields, as in a hook of the program's */
+	if (!__atomic_load_n(&started, __ATOMIC_RELAXED) || eng_is_stepped || sd_self != pid || pthread_mutex_trylock(&sd_lock) != 0)
+		return false;
+	/* The thread need not wake for what is found here */
+	slept = asleep;
+	asleep = busy = false;
+	nap = work() || busy ? 0 : nap ? longer(nap, LENT_MAX) : NAP_MIN;
+	asleep = slept;
+	lent = eng_now();
+	sleep = next_timer(lent, nap);
+	pthread_mutex_unlock(&sd_lock);
+	if (sleep)
+		wire_sleep(sleep);
+	return true;
 }
 
 SD_API int softdev_skip(uint32_t qpn)

@@ -15,6 +15,7 @@
 #include <limits.h>
 #include <linux/netlink.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -590,4 +591,11 @@ EXPORT int close(int fd)
 	if (sd_fd_get(fd, NULL) != SD_FD_NONE)
 		sd_fd_closing(fd);
 	return next_(fd);
+}
+
+/* A program that yields waits for something */
+EXPORT int sched_yield(void)
+{
+	NEXT(sched_yield);
+	return sd_engine_lend() ? 0 : next_();
 }

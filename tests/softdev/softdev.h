@@ -14,7 +14,8 @@
  *
  * The device has one of three kinds, chosen before the first open:
  *
- *   engine     A thread of the device serves doorbells. This is the default.
+ *   engine     A thread of the device serves doorbells. This is the default. A thread of the program
+ *              that calls sched_yield() helps it, and sleeps a moment when there is nothing to do.
  *   stepped    softdev_manual(1), or run --manual. There is no thread. The device executes and
  *              completes work only inside the calls below, in the caller's thread, so a run is the
  *              same every time.

@@ -168,7 +168,7 @@ static int be_worker(void)
 		inlay_task_worker_progress(&desk->worker, 16);
 		while (n == 1 && num_kept)
 			respond(kept[--num_kept], 0);
-		sched_yield();
+		step();
 	}
 	return 0;
 }

@@ -263,7 +263,8 @@ static void dm_of_child(UNUSED void **state)
 		_exit(!other || ibv_memcpy_to_dm(other, 0, &pid, 4) || device_memory(dm_max() / 2) || errno != ENOMEM ||
 		      ibv_free_dm(other));
 	}
-	assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 	other = device_memory(dm_max() / 2);
 	assert_non_null(other);
