@@ -73,7 +73,7 @@ endif
 all: $(library) $(B)/libinlay-fi.so $(tests) $(examples) ## builds the software device, tests and examples
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 	@echo
 	@echo "Settings: CC, STD ($(STD)), CFLAGS ($(CFLAGS)), CPPFLAGS, LDFLAGS, PREFIX ($(PREFIX)), LIBDIR (PREFIX/lib), DESTDIR,"
 	@echo "V=1 shows the commands, WERROR=-Werror makes warnings errors, as in .ci/run,"
