@@ -120,7 +120,7 @@ INLAY_ALWAYS bool message_put(void *entry, const void *at, uint8_t flags, uint32
 INLAY_ALWAYS struct buf *keep_place(struct endpoint *ep, uint32_t bytes, struct buf *b)
 {
 	if (b && bytes > SMALL_MESSAGE) {
-		if (!ep->spare)
+		if (!ep->spare && ep->bounce.count < (uint32_t)settings.buffers) /* the rest are for sends */
 			ep->spare = buf_take(&ep->bounce);
 		return ep->spare ? b : NULL;
 	}
