@@ -45,8 +45,8 @@ emulated = devx/fields match/match memdomain/domain mmap/lookup queue/compressed
 tests = $(devicetests) $(once) $(emulated:%=$(B)/aarch64/%)
 # Scripts that run programs of others, which race with themselves or hang: make check-programs, which tries each three times
 foreign = tests/programs/racing.t
-# Scripts of minutes that need Debian's mirror: a row of check-all
-packaging = tests/house/deb.t
+# Scripts of a row of check-all: they take minutes or need Debian's mirror
+packaging = tests/house/deb.t tests/house/site.t
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 library = $(B)/libsoftdev.so $(B)/libinlay-shim.so
 shim = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/shim/*.c))
@@ -73,7 +73,7 @@ endif
 all: $(library) $(B)/libinlay-fi.so $(tests) $(examples) ## builds the software device, tests and examples
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 	@echo
 	@echo "Settings: CC, STD ($(STD)), CFLAGS ($(CFLAGS)), CPPFLAGS, LDFLAGS, PREFIX ($(PREFIX)), LIBDIR (PREFIX/lib), DESTDIR,"
 	@echo "V=1 shows the commands, WERROR=-Werror makes warnings errors, as in .ci/run,"
@@ -90,7 +90,7 @@ needs_check = g++ clang binutils perl gdb valgrind libcmocka-dev systemtap-sdt-d
 	ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev
 needs_bench = $(needs_check) hyperfine gnuplot-nox
 needs_deb = debhelper libfabric-dev lintian mmdebstrap
-needs_all = $(needs_bench) $(needs_deb) llvm libclang-rt-14-dev g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps
+needs_all = $(needs_bench) $(needs_deb) chromium llvm libclang-rt-14-dev g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps
 
 # What the goals beside it need: `make deps run` installs a compiler and libibverbs, and no more
 beside = $(or $(filter-out deps deps-all,$(MAKECMDGOALS)),check)

@@ -9,8 +9,9 @@
  *   atomics         not posted again: the peer may have executed them. The caller is told "unknown"
  *
  * Both ends of both rails are in this process. The rails are the first two mlx5 devices, or two
- * queue pairs of one. The k-th death comes k % 200 steps after the one before, in one of four ways:
- * here, at the peer, by a write that fails, or with no completion any more, as when a port is gone.
+ * queue pairs of one. The k-th death comes k / 4 % 250 steps after the one before, in one of four
+ * ways: here, at the peer, by a write that fails, or with no completion any more, as when a port is
+ * gone.
  */
 #define _GNU_SOURCE
 #include <infiniband/verbs.h>
@@ -236,7 +237,7 @@ static void run(void)
 		give(on);
 		dead = !progress(on);
 		noticed = dead || death % 4 == 3;
-		if (!dead && death < deaths && !killed && steps > death % 200) {
+		if (!dead && death < deaths && !killed && steps > death / 4 % 250) {
 			killed = 1;
 			if (death % 4 == 1)
 				change(on->to, IBV_QPS_ERR);

@@ -175,7 +175,7 @@ sub convert
 		}
 		if ($line =~ $function) {
 			my $at = $i;
-			$i++ until $lines[$i] =~ /^\}|;\s*$/ && $lines[$i] !~ /^\t/ || $lines[$i] =~ /\{.*\}\s*$/ || $i == $#lines;
+			$i++ until $lines[$i] =~ /^\}|;\s*$/ && $lines[$i] !~ /^[\t#]/ || $lines[$i] =~ /\{.*\}\s*$/ || $i == $#lines;
 			my $commented = $at && $lines[$at - 1] =~ m,\*/\s*$,;
 			if (!$commented) {
 				$group = undef if $i - $at >= 8;
@@ -187,6 +187,11 @@ sub convert
 				$text =~ s/^INLAY_\w+ (?:INLAY_RESULT )?(?:__attribute__\(\(.*?\)\)\)? )?//;
 				$folder ? page($called, 3, $name, $group . $common, "$text;\n") : print documentation($group . $common, ''), "static inline $text;\n";
 			}
+			$i++;
+			next;
+		}
+		if ($line =~ /^enum \w+_ \{/) {
+			$i++ until $lines[$i] =~ /};/;
 			$i++;
 			next;
 		}

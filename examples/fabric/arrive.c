@@ -239,9 +239,9 @@ static int tagged(struct endpoint *ep, struct peer *p, const struct message *m, 
 	struct inlay_match_found found;
 	int r;
 
-	if (!place)
-		return -FI_EAGAIN;
 	if (m->flags & FLAG_AHEAD) { /* its stand-in's place counts */
+		if (!place)
+			return -FI_EAGAIN;
 		r = keep(ep, p, at, bytes, b, place);
 		if (p->content)
 			unkeep(ep, p->content);
@@ -253,6 +253,8 @@ static int tagged(struct endpoint *ep, struct peer *p, const struct message *m, 
 	while (r == -EAGAIN && !match_grow(ep));
 	if (r == 1)
 		arrive_meet(ep, p, m, (struct op *)(uintptr_t)found.cookie);
+	else if (!r && !place)
+		r = inlay_match_remove(&ep->match, found.handle, &found) - EAGAIN;
 	return r == 1 ? 0 : r ? -FI_EAGAIN : keep(ep, p, at, bytes, b, place);
 }
 

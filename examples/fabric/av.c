@@ -5,11 +5,6 @@
  */
 #include "fabric.h"
 
-static struct av *av_from(struct fid_av *fid)
-{
-	return container_of(fid, struct av, fid);
-}
-
 static bool taken(const struct av *av, fi_addr_t addr)
 {
 	return addr < av->count && av->entries[addr].name.incarnation;
@@ -60,7 +55,7 @@ static int insert_one(struct av *av, const struct name *name, fi_addr_t *addr)
 
 static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr_t *out, uint64_t flags, void *context)
 {
-	struct av *av = av_from(fid);
+	struct av *av = container_of(fid, struct av, fid);
 	int good = 0, err;
 	struct name name;
 	size_t i;
@@ -82,7 +77,7 @@ static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr
 
 static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count, uint64_t flags)
 {
-	struct av *av = av_from(fid);
+	struct av *av = container_of(fid, struct av, fid);
 	size_t i;
 	uint32_t k;
 	int err = 0;
@@ -102,7 +97,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count, uint64_t
 
 static int av_lookup(struct fid_av *fid, fi_addr_t addr, void *out, size_t *len)
 {
-	struct av *av = av_from(fid);
+	struct av *av = container_of(fid, struct av, fid);
 	bool there;
 
 	enter(av->domain);

@@ -137,23 +137,29 @@ void connect_called(struct peer *p)
 
 /* ---- Datagrams in ---- */
 
+static bool is_at(const struct peer *p, const struct inlay_connect_record *place)
+{
+	return p->place.qpn == place->qpn && p->place.lid == place->lid && !memcmp(p->place.gid, place->gid, sizeof(place->gid));
+}
+
 /*
- * A hello's sender replaces its older incarnations. False: the sender itself is an older one. A stranger, who may
- * have made up its time, is newer only while it is connected, or is being connected.
+ * A hello's sender replaces its older incarnations. False: the sender itself is an older one. A stranger is newer
+ * only while it has a connection, and not than a listed peer that has not failed: it may claim any time.
  */
-static bool latest(struct endpoint *ep, uint64_t incarnation, const struct inlay_connect_record *place)
+static bool latest(struct endpoint *ep, bool listed, uint64_t incarnation, const struct inlay_connect_record *place)
 {
 	struct peer *p;
 
-	for (p = *peer_bucket(ep, place); p; p = p->beside) {
-		if (p->name.incarnation == incarnation || p->place.qpn != place->qpn || p->place.lid != place->lid ||
-		    memcmp(p->place.gid, place->gid, sizeof(place->gid)))
-			continue;
-		if (p->name.incarnation < incarnation)
-			peer_fail(p, FI_ECONNRESET, 0);
-		else if (p->listed || p->guest)
-			return false;
-	}
+	for (p = *peer_bucket(ep, place); p; p = p->beside)
+		if (p->name.incarnation == incarnation && is_at(p, place))
+			listed &= p->state != PEER_FAILING && p->state != PEER_FAILED;
+	for (p = *peer_bucket(ep, place); p; p = p->beside)
+		if (p->name.incarnation != incarnation && is_at(p, place)) {
+			if (p->name.incarnation < incarnation || (listed && !p->listed))
+				peer_fail(p, FI_ECONNRESET, 0);
+			else if (p->listed || p->guest)
+				return false;
+		}
 	return true;
 }
 
@@ -222,6 +228,7 @@ void connect_arrived(struct endpoint *ep, const uint8_t *datagram, struct inlay_
 	struct inlay_connect_record from;
 	struct hello in, out;
 	struct inlay_av av;
+	fi_addr_t addr;
 	struct peer *p;
 
 	memcpy(&in, datagram + INLAY_GRH, sizeof(in));
@@ -234,9 +241,10 @@ void connect_arrived(struct endpoint *ep, const uint8_t *datagram, struct inlay_
 			say(ep, &av, &out, REFUSED, in.from.incarnation);
 		return;
 	}
-	if (!latest(ep, in.from.incarnation, &from) || in.kind == REFUSED)
+	addr = av_find(ep->av, &in.from);
+	if (!latest(ep, addr != FI_ADDR_NOTAVAIL, in.from.incarnation, &from) || in.kind == REFUSED)
 		return;
-	p = peer_of_name(ep, &in.from, av_find(ep->av, &in.from));
+	p = peer_of_name(ep, &in.from, addr);
 	if (!p)
 		return;
 	if (in.kind == HELLO)

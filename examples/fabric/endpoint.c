@@ -10,11 +10,6 @@
 
 #define UD_RING 64u
 
-static struct endpoint *endpoint_from(struct fid *fid)
-{
-	return container_of(fid, struct endpoint, fid.fid);
-}
-
 /* ---- Set-up ---- */
 
 int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32_t inline_bytes, struct ibv_qp **qp,
@@ -150,7 +145,7 @@ void endpoints_remove(struct endpoints *all, const struct endpoint *ep)
 
 static int endpoint_close(struct fid *fid)
 {
-	struct endpoint *ep = endpoint_from(fid);
+	struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
 	struct domain *d = ep->domain;
 
 	enter(d);
@@ -209,7 +204,7 @@ static int bind_cq(struct endpoint *ep, struct cq *cq, uint64_t flags)
 
 static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
-	struct endpoint *ep = endpoint_from(fid);
+	struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
 	int err;
 
 	if (ep->enabled)
@@ -232,7 +227,7 @@ static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 
 static int endpoint_control(struct fid *fid, int command, void *arg)
 {
-	struct endpoint *ep = endpoint_from(fid);
+	struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
 	uint64_t *flags = (uint64_t *)arg;
 	int err = 0;
 
@@ -255,7 +250,7 @@ static int endpoint_control(struct fid *fid, int command, void *arg)
 
 static int endpoint_getopt(fid_t fid, int level, int name, void *value, size_t *len)
 {
-	struct endpoint *ep = endpoint_from(fid);
+	struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
 
 	if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
 		return -FI_ENOPROTOOPT;
@@ -272,13 +267,13 @@ static int endpoint_setopt(fid_t fid, int level, int name, const void *value, si
 		return -FI_ENOPROTOOPT;
 	if (len != sizeof(size_t))
 		return -FI_EINVAL;
-	endpoint_from(fid)->min_multi_recv = *(const size_t *)value;
+	container_of(fid, struct endpoint, fid.fid)->min_multi_recv = *(const size_t *)value;
 	return 0;
 }
 
 static ssize_t endpoint_cancel(fid_t fid, void *context)
 {
-	struct endpoint *ep = endpoint_from(fid);
+	struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
 
 	enter(ep);
 	return leave(ep, recv_cancel(ep, context));
@@ -286,7 +281,7 @@ static ssize_t endpoint_cancel(fid_t fid, void *context)
 
 static int endpoint_getname(fid_t fid, void *addr, size_t *len)
 {
-	struct endpoint *ep = endpoint_from(fid);
+	struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
 	size_t room = *len;
 
 	if (!ep->enabled)

@@ -63,7 +63,8 @@
 	X(int, timeout, 18, 1, 31, "4.096 us << timeout for an acknowledgement, eight times") \
 	X(int, connect_ms, 600000, 10, 1 << 30, "milliseconds for a peer to answer hellos") \
 	X(int, keepalive_ms, 10000, 0, 1 << 30, "milliseconds between probes of a peer; 0: none") \
-	X(int, cache_regions, 4096, 8, 1 << 20, "registrations that are kept")
+	X(int, cache_regions, 4096, 8, 1 << 20, "registrations that are kept") \
+	X(int, buffers, 4096, 1, 1 << 20, "MiB of an endpoint's buffers, and of the small ones for unexpected messages")
 
 #define MEMBER(type, name, ...) type name;
 extern struct settings {
@@ -312,6 +313,7 @@ struct pool {
 	struct buf *free;
 	size_t size;              /* room of each */
 	struct chunk *chunks;
+	uint32_t count;           /* of them; at most settings.buffers */
 	struct domain *domain;    /* registered there; NULL: not registered */
 };
 

@@ -301,6 +301,7 @@ int pool_init(struct pool *p, size_t size, struct domain *registered)
 {
 	p->free = NULL;
 	p->chunks = NULL;
+	p->count = 0;
 	p->size = inlay_round_up(size, 64);
 	p->domain = registered;
 	return pool_grow(p);
@@ -321,7 +322,8 @@ void pool_fini(struct pool *p)
 APART int pool_grow(struct pool *p)
 {
 	const size_t stride = sizeof(struct buf) + p->size;
-	void *memory = mmap(NULL, CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *memory = p->count < (uint32_t)settings.buffers ?
+		       mmap(NULL, CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
 	struct chunk *c = (struct chunk *)memory;
 	uint8_t *at;
 
@@ -337,6 +339,7 @@ APART int pool_grow(struct pool *p)
 	}
 	c->next = p->chunks;
 	p->chunks = c;
+	p->count++;
 	for (at = c->data; at + stride <= (uint8_t *)c + CHUNK_BYTES; at += stride) {
 		struct buf *b = (struct buf *)(void *)at;
 

@@ -69,9 +69,7 @@ static CALLED int unexpected(struct endpoint *ep, struct peer *p, const void *at
 	struct inlay_match_found found;
 	int r;
 
-	if (INLAY_UNLIKELY(!place))
-		return -FI_EAGAIN;
-	r = inlay_match_arrive(&ep->match, key_of(ep, p, at), (uintptr_t)place, &found);
+	r = place ? inlay_match_arrive(&ep->match, key_of(ep, p, at), (uintptr_t)place, &found) : -EAGAIN;
 	if (INLAY_UNLIKELY(r < 0))
 		return arrive_any(ep, p, at, bytes, b);
 	if (!r)

@@ -237,10 +237,11 @@ ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_ad
 	struct endpoint *ep = container_of(fid, struct endpoint, fid);
 	const struct peer *from;
 
-	from = INLAY_LIKELY(source < ep->recv_addrs) ? ep->by_addr[source] :
+	from = INLAY_UNLIKELY(desc != NULL) && len > settings.eager ? NULL :
+	       INLAY_LIKELY(source < ep->recv_addrs) ? ep->by_addr[source] :
 	       ep->rx_plain && !ep->directed ? &ep->anybody : NULL;
 	if (INLAY_UNLIKELY(!from) || INLAY_UNLIKELY(!ep->free_ops) || INLAY_UNLIKELY(ignore != ep->ignored) ||
-	    INLAY_UNLIKELY(from->state >= PEER_FAILING) || (INLAY_UNLIKELY(desc != NULL) && len > settings.eager))
+	    INLAY_UNLIKELY(from->state >= PEER_FAILING))
 		return recv_any(fid, buf, len, desc, source, tag, ignore, context);
 	tag = (tag & ep->tag_bits) | from->source;
 	if (inlay_match_count(&ep->match, INLAY_MATCH_UNEXPECTED))

@@ -171,9 +171,10 @@ INLAY_ALWAYS int inlay_match_take_first_(struct inlay_match *m, uint32_t *slot, 
 }
 
 /*
- * The short way of inlay_match_arrive (kind INLAY_MATCH_POSTED), or of inlay_match_post with
- * INLAY_MATCH_EXACT (INLAY_MATCH_UNEXPECTED). Returns 1: *found was removed. 0: nothing has
- * changed; make that call, which also adds entries and knows masked receives.
+ * Takes the oldest entry of this kind and exactly this tag: first part of inlay_match_arrive
+ * (INLAY_MATCH_POSTED), or of inlay_match_post with INLAY_MATCH_EXACT (INLAY_MATCH_UNEXPECTED).
+ * Returns 1: *found was removed. 0: nothing has changed. Then make the full call, which looks at
+ * masked receives too and adds an entry.
  */
 INLAY_ALWAYS int inlay_match_take(struct inlay_match *m, uint64_t tag, enum inlay_match_kind kind,
 				  struct inlay_match_found *found)

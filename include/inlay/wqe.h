@@ -41,8 +41,9 @@
  *   wqe/decode.h   a WQE as the request that it was, or as segments
  *   wqe/print.h    a printer
  *
- * Included by name, or by the posts that use them: wqe/umr.h (mkey updates, signatures),
- * wqe/sync.h (waits, other queues, local copies), wqe/eth.h (Ethernet segments of raw packets).
+ * With decode.h come wqe/sync.h (waits, other queues, local copies) and wqe/eth.h (Ethernet
+ * segments of raw packets). Included by name, or by the posts that use it: wqe/umr.h (mkey
+ * updates, signatures).
  *
  * Threads: no shared state; calls on different memory do not interfere. Sources: mlx5dv.h
  * (layouts), Linux include/linux/mlx5/qp.h (fence modes), the PRM's "Work Queue Element" chapter;

@@ -14,6 +14,8 @@
 #define LARGE (256u << 10)
 #define UNEXPECTED 250 /* more than there are bounce buffers at first, by less than FI_INLAY_RECEIVES */
 #define REGIONS 8 /* FI_INLAY_CACHE_REGIONS: the least */
+#define RECEIVES 100 /* FI_INLAY_RECEIVES */
+#define BUFFERS 8 /* FI_INLAY_BUFFERS */
 #define PEERS 4 /* FI_INLAY_PEERS */
 
 static uint8_t out[LARGE], in[64][LARGE];
@@ -23,6 +25,18 @@ static void open_connected(void)
 {
 	pair_open(CAPS, 0);
 	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+}
+
+/* MiB of this process that are in memory */
+static long resident(void)
+{
+	FILE *f = fopen("/proc/self/statm", "r");
+	long pages = 0;
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%*d %ld", &pages), 1);
+	fclose(f);
+	return pages >> 8;
 }
 
 /* The next message with this tag has this number in it. Returns its length. */
@@ -202,6 +216,53 @@ static void test_no_memory(UNUSED void **state)
 	pair_close();
 }
 
+/*
+ * Messages that nobody asks for, until the buffers are used up: then the sender is refused, memory grows no more, what b
+ * itself sends and writes completes, and all of them are still there. FLOOD: at least so many.
+ */
+static void test_flood(UNUSED void **state)
+{
+	const char *flood = getenv("FLOOD");
+	const uint32_t least = flood ? (uint32_t)atoi(flood) : 4095 * BUFFERS + 1;
+	const long first = resident();
+	uint32_t n = 0, i, refused = 0;
+	double begun = now();
+	struct fid_mr *mr;
+
+	pair_open(CAPS | FI_RMA, 0);
+	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+	must(fi_mr_reg(pair.a.domain, in[1], 1000, FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
+	while (n < least || refused < 1000) {
+		ssize_t r = fi_tinject(pair.a.ep, &n, sizeof(n), pair.to_b, n);
+
+		assert_true(!r || r == -FI_EAGAIN);
+		n += !r;
+		refused = r ? refused + 1 : 0;
+		if (r)
+			poll_all();
+		assert_true(flood ? now() - begun < 600 : n < 4096 * (BUFFERS + 1));
+	}
+	print_message("# %u messages, %ld MiB, %.1f s\n", n, resident() - first, now() - begun);
+	assert_true(flood || resident() - first < 64);
+	for (i = 0; i < 10; i++) {
+		fill(out, 1000, i);
+		must(again(fi_write(pair.b.ep, out, 1000, NULL, pair.to_a, (uintptr_t)in[1], fi_mr_key(mr), &here)));
+		good(&pair.b, &here);
+		assert_int_equal(differs(in[1], 1000, i), 1000);
+		must(fi_trecv(pair.a.ep, in[2], 1000, NULL, pair.to_b, 3, 0, &there));
+		must(again(fi_tsend(pair.b.ep, out, 1000, NULL, pair.to_a, 3, &here)));
+		good(&pair.a, &there);
+		good(&pair.b, &here);
+	}
+	if (!flood) /* the first that found no buffer needs none now */
+		assert_int_equal(comes(4095 * BUFFERS, 4095 * BUFFERS), sizeof(n));
+	for (i = 0; i < n; i++)
+		if (flood || i != 4095 * BUFFERS)
+			assert_int_equal(comes(i, i), sizeof(i));
+	must(fi_close(&mr->fid));
+	pair_close();
+}
+
 /* Completions that nobody reads are kept, more than the queue had room for at first. */
 static void test_unread(UNUSED void **state)
 {
@@ -262,7 +323,7 @@ static void test_peers(UNUSED void **state)
 			ping(&hub, to[i], &spoke[i], 0);
 	for (i = 0; i < PEERS; i++) {
 		looks(&spoke[i], false);
-		for (sent[i] = refused = 0; refused < 3; refused += r != 0) {
+		for (sent[i] = refused = 0; refused < 3; refused += r && sent[i] > RECEIVES) {
 			r = fi_tsend(hub.ep, &sent[i], sizeof(sent[i]), NULL, to[i], 2, &here);
 			assert_true(!r || r == -FI_EAGAIN);
 			sent[i] += !r;
@@ -284,6 +345,47 @@ static void test_peers(UNUSED void **state)
 		good(&hub, &here);
 	ping(&hub, to[PEERS], &spoke[PEERS], 0);
 	hub_close(0);
+}
+
+/* 64 peers, or as many as TURNS says, each with a queue pair, where only PEERS may be sent to at a time: they take turns. */
+static void test_turns(UNUSED void **state)
+{
+	const uint32_t n = getenv("TURNS") ? (uint32_t)atoi(getenv("TURNS")) : 64;
+	struct fid_ep **eps = (struct fid_ep **)calloc(n, sizeof(*eps));
+	fi_addr_t *to = (fi_addr_t *)calloc(n, sizeof(*to));
+	uint32_t *got = (uint32_t *)calloc(n, sizeof(*got)), i, round;
+	uint8_t name[NAME];
+	size_t len = NAME;
+
+	side_open(&hub, info_for(hints_for(CAPS | FI_TAGGED)), 0);
+	side_open(&spoke[0], info_for(hints_for(CAPS | FI_TAGGED)), 0);
+	insert(&spoke[0], hub.name);
+	for (i = 0; i < n; i++) {
+		must(fi_endpoint(spoke[0].domain, spoke[0].info, &eps[i], NULL));
+		must(fi_ep_bind(eps[i], &spoke[0].av->fid, 0));
+		must(fi_ep_bind(eps[i], &spoke[0].cq->fid, FI_TRANSMIT | FI_RECV));
+		must(fi_enable(eps[i]));
+		must(fi_getname(&eps[i]->fid, name, &len));
+		to[i] = insert(&hub, name);
+	}
+	for (round = 1; round < 3; round++) {
+		for (i = 0; i < n; i++) {
+			must(fi_trecv(eps[i], &got[i], sizeof(got[i]), NULL, 0, round, 0, &got[i]));
+			len = i * round;
+			must(again(fi_tinject(hub.ep, &len, sizeof(got[i]), to[i], round)));
+		}
+		for (i = 0; i < n; i++)
+			good(&spoke[0], &got[i]);
+		for (i = 0; i < n; i++)
+			assert_int_equal(got[i], i * round);
+	}
+	for (i = 0; i < n; i++)
+		must(fi_close(&eps[i]->fid));
+	side_close(&spoke[0]);
+	side_close(&hub);
+	free(eps);
+	free(to);
+	free(got);
 }
 
 /* It is not reached, however often it asks. */
@@ -894,8 +996,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_full_ring), T(test_refused), T(test_readerr), T(test_many_large), T(test_fork),
-		T(test_no_memory), T(test_unread), T(test_peers), T(test_strangers), T(test_setup_fails), T(test_registration_fails),
-		T(test_given), T(test_delivery),
+		T(test_no_memory), T(test_flood), T(test_unread), T(test_peers), T(test_turns), T(test_strangers), T(test_setup_fails),
+		T(test_registration_fails), T(test_given), T(test_delivery),
 		T(test_corrupt), T(test_info), T(test_modes), T(test_addresses_asked), T(test_nic), T(test_tx_size), T(test_rx_size),
 		T(test_sizes), T(test_tag_format), T(test_wide_tags), T(test_addresses), T(test_missing),
 	};
@@ -904,5 +1006,6 @@ int main(void)
 	setenv("FI_INLAY_PEERS", "4", 1);
 	setenv("FI_INLAY_RECEIVES", "100", 1);
 	setenv("FI_INLAY_CACHE_REGIONS", "8", 1);
+	setenv("FI_INLAY_BUFFERS", getenv("FLOOD") ? "4096" : "8", 1);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

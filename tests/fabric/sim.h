@@ -105,7 +105,8 @@ static struct nic {
 	struct life *starving;  /* has no memory for more buffers; or NULL */
 	bool loud;
 	uint64_t trace;         /* hash of all that has happened */
-	uint64_t steps, messages, reads, hellos, errors;
+	uint64_t steps;         /* of this seed */
+	uint64_t reads, hellos; /* in one test */
 } nic;
 
 static struct { void *at[512]; uint32_t n; } chunks;
@@ -116,7 +117,11 @@ static void __attribute__((noreturn)) wrong(const char *file, int line, const ch
 /* Also below the provider's calls */
 #define sure(what) do { if (!(what)) wrong(__FILE__, __LINE__, #what); } while (0)
 
-#define SAY(...) do { if (nic.loud) fprintf(stderr, __VA_ARGS__); } while (0)
+#define SAY(...)                                                                              \
+	do {                                                                                  \
+		if (nic.loud)                                                                 \
+			fprintf(stderr, "%lu: ", (unsigned long)nic.steps), fprintf(stderr, __VA_ARGS__); \
+	} while (0)
 
 static void trace(uint64_t a, uint64_t b)
 {
@@ -238,6 +243,24 @@ int munmap(void *at, size_t len)
 
 /* ---- Verbs: the device ---- */
 
+/* A call that does no more than this */
+#define RETURNS(type, name, params, result) \
+	type name params { return result; }
+#define FREES(name, object) RETURNS(int, name, (struct object *o), (life_of(o->context)->objects--, 0))
+
+FREES(dealloc_td, ibv_td)
+FREES(ibv_dealloc_pd, ibv_pd)
+FREES(ibv_destroy_cq, ibv_cq)
+FREES(ibv_destroy_srq, ibv_srq)
+RETURNS(int, ibv_destroy_ah, (UNUSED struct ibv_ah *ah), 0)
+RETURNS(void, ibv_free_device_list, (UNUSED struct ibv_device **list), )
+RETURNS(void, ibv_ack_async_event, (UNUSED struct ibv_async_event *event), )
+RETURNS(const char *, ibv_get_device_name, (UNUSED struct ibv_device *device), "sim")
+RETURNS(bool, mlx5dv_is_supported, (struct ibv_device *device), device == &nic.device)
+RETURNS(int, ibv_query_ece, (UNUSED struct ibv_qp *qp, UNUSED struct ibv_ece *ece), EOPNOTSUPP)
+RETURNS(int, mlx5dv_devx_general_cmd, (UNUSED struct ibv_context *context, UNUSED const void *in, UNUSED size_t inlen,
+	UNUSED void *out, UNUSED size_t outlen), EOPNOTSUPP) /* no masked atomics */
+
 static struct ibv_pd *alloc_parent(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
 {
 	struct life *l = life_of(context);
@@ -254,12 +277,6 @@ static struct ibv_td *alloc_td(struct ibv_context *context, UNUSED struct ibv_td
 	l->td.context = context;
 	l->objects++;
 	return &l->td;
-}
-
-static int dealloc_td(struct ibv_td *td)
-{
-	life_of(td->context)->objects--;
-	return 0;
 }
 
 static int query_port(UNUSED struct ibv_context *context, UNUSED uint8_t port, struct ibv_port_attr *attr, size_t size)
@@ -297,15 +314,6 @@ struct ibv_device **ibv_get_device_list(int *n)
 	return list;
 }
 
-void ibv_free_device_list(UNUSED struct ibv_device **list)
-{
-}
-
-const char *ibv_get_device_name(UNUSED struct ibv_device *device)
-{
-	return "sim";
-}
-
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct life *l = nic.opening ? nic.opening : &nic.probe;
@@ -332,23 +340,12 @@ int ibv_close_device(struct ibv_context *context)
 	return 0;
 }
 
-bool mlx5dv_is_supported(struct ibv_device *device)
-{
-	return device == &nic.device;
-}
-
 int ibv_query_device(UNUSED struct ibv_context *context, struct ibv_device_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
 	attr->atomic_cap = IBV_ATOMIC_HCA;
 	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
 	return 0;
-}
-
-int mlx5dv_devx_general_cmd(UNUSED struct ibv_context *context, UNUSED const void *in, UNUSED size_t inlen, UNUSED void *out,
-			    UNUSED size_t outlen)
-{
-	return EOPNOTSUPP; /* no masked atomics */
 }
 
 int _ibv_query_gid_ex(UNUSED struct ibv_context *context, UNUSED uint32_t port, UNUSED uint32_t index,
@@ -370,12 +367,6 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 	return &l->pd;
 }
 
-int ibv_dealloc_pd(struct ibv_pd *pd)
-{
-	life_of(pd->context)->objects--;
-	return 0;
-}
-
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, UNUSED struct ibv_ah_attr *attr)
 {
 	static struct ibv_ah ah;
@@ -383,11 +374,6 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, UNUSED struct ibv_ah_attr *attr)
 	ah.context = pd->context;
 	ah.pd = pd;
 	return &ah;
-}
-
-int ibv_destroy_ah(UNUSED struct ibv_ah *ah)
-{
-	return 0;
 }
 
 /* ---- Verbs: memory. A key that was given back is the first to be given out again. ---- */
@@ -560,7 +546,7 @@ static void qp_error(struct qp *q, uint8_t syndrome)
 	if (q->qp.state == IBV_QPS_ERR)
 		return;
 	trace(q->qp.qp_num, 0xe000u + syndrome);
-	SAY("%lu: queue pair %u of node %u to %u fails, %u\n", (unsigned long)nic.steps, q->qp.qp_num, q->life->node, q->dest, syndrome);
+	SAY("queue pair %u of node %u to %u fails, %u\n", q->qp.qp_num, q->life->node, q->dest, syndrome);
 	q->qp.state = IBV_QPS_ERR;
 	q->syndrome = syndrome;
 	q->last = true;
@@ -599,11 +585,6 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, UNUSED int mask, s
 	return 0;
 }
 
-int ibv_query_ece(UNUSED struct ibv_qp *qp, UNUSED struct ibv_ece *ece)
-{
-	return EOPNOTSUPP;
-}
-
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
 	struct life *l = life_of(context);
@@ -613,10 +594,6 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
 	event->event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
 	event->element.qp = &l->events[--l->event_cnt]->qp;
 	return 0;
-}
-
-void ibv_ack_async_event(UNUSED struct ibv_async_event *event)
-{
 }
 
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
@@ -631,18 +608,6 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init
 	l->srq.pd = pd;
 	l->objects++;
 	return &l->srq;
-}
-
-int ibv_destroy_srq(struct ibv_srq *srq)
-{
-	life_of(srq->context)->objects--;
-	return 0;
-}
-
-int ibv_destroy_cq(struct ibv_cq *cq)
-{
-	life_of(cq->context)->objects--;
-	return 0;
 }
 
 int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
@@ -724,7 +689,6 @@ static struct mlx5_cqe64 *cqe_next(struct life *l, const struct qp *q, uint32_t 
 static void cqe_error(const struct qp *q, uint32_t opcode, uint8_t syndrome, uint32_t counter)
 {
 	((struct mlx5_err_cqe *)(void *)cqe_next(q->life, q, opcode, 0, counter))->syndrome = syndrome;
-	nic.errors++;
 }
 
 /* A message of a connection, or a datagram behind its GRH. from: the datagram's sender */
@@ -861,12 +825,12 @@ static bool execute(struct qp *q)
 	case MLX5_OPCODE_SEND:
 		len = gather(q, &w, 1, data);
 		arrive(to, data, len, 0);
-		nic.messages++;
 		break;
 	case MLX5_OPCODE_RDMA_WRITE:
 		len = gather(q, &w, 2, data);
 		sure(!len || allowed(l, key, at, len, IBV_ACCESS_REMOTE_WRITE));
-		memcpy((void *)(uintptr_t)at, data, len);
+		if (len)
+			memcpy((void *)(uintptr_t)at, data, len);
 		break;
 	case MLX5_OPCODE_RDMA_READ:
 		len = get32(w.at + 32);
@@ -944,7 +908,8 @@ static bool deliver(void)
 	if (!nic.flying || d->at > nic.now)
 		return false;
 	trace(d->to, 0xa0000000u);
-	SAY("%lu: datagram %u to %u: kind %u, flags %u, attempt %u, yours %u\n", (unsigned long)nic.steps, d->from, d->to, d->data[4], d->data[5], d->data[8], d->data[12]);
+	SAY("datagram %u to %u: kind %u, flags %u, attempt %u, yours %u\n", d->from, d->to, d->data[4], d->data[5], d->data[8],
+	    d->data[12]);
 	q = nic.qps[d->to % QPNS];
 	if (q && q->qp.qp_type == IBV_QPT_UD && q->qp.state == IBV_QPS_RTS && !q->life->dead && !q->life->frozen &&
 	    has_entry(q->life) && !cq_full(q->life, 1)) {

@@ -139,9 +139,12 @@ try "recovery.md's example recovers a queue pair" recovers
 unknown()
 {
 	find . -name '*.md' ! -path './build*' | xargs perl -ne '
-		BEGIN { open my $m, "<", "Makefile" or die; for (<$m>) { $target{$1} = 1 if /^([a-z-]+):/ } }
+		BEGIN { for my $file ("Makefile", "tests/softdev/softmlx5.mk") {
+			open my $m, "<", $file or die;
+			for (<$m>) { $target{$1} = 1 if /^([a-z0-9-]+):/ }
+		} }
 		my ($at) = $ARGV =~ m,(.*)/,;
-		while (/(?:^|`)make((?: [a-z-]+(?![a-z\/-]))+)/g) {
+		while (/(?:^|`)make((?: [a-z0-9-]+(?![a-z0-9\/-]))+)/g) {
 			$target{$_} or print "$ARGV: make $_\n" for split " ", $1;
 		}
 		while (m,`((?:tests|examples|bench|pkgconfig|include/inlay)/[a-z0-9_./-]+|[a-z_]+/[a-z0-9_]+\.[ct]\b)|]\(([^)#:]+),g) {

@@ -294,7 +294,7 @@ static void segments(UNUSED void **state)
 	assert_int_equal(d.num_segments, 0);
 }
 
-/* Random WQEs and spoiled ones, between pages that nobody may touch: what is said to be a request is one */
+/* Random WQEs and spoiled ones, between pages that nobody may touch: what decodes as a request posts to the same bytes */
 static void hostile(UNUSED void **state)
 {
 	uint8_t *zone = (uint8_t *)mmap(NULL, 3 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *at;

@@ -29,7 +29,7 @@ install-softmlx5: $(B)/libsoftdev.so ## the software device below DESTDIR and PR
 	$(Q)install -D -m 644 tests/softdev/softdev.h '$(to)/include/softdev.h'
 	$(Q)install -D -m 644 tests/softdev/README.md '$(to)/share/softmlx5/README.md'
 	$(Q)install -d '$(to)/share/man/man1'
-	$(Q)perl pkgconfig/docs.pl --man '$(to)/share/man' $(VERSION) tests/softdev/README.md
+	$(Q)perl pkgconfig/docs.pl --man '$(to)/share/man' "$$(sed -n 's/^.define SOFTDEV_VERSION "\(.*\)"/\1/p' tests/softdev/softdev.h)" tests/softdev/README.md
 
 uninstall-softmlx5: ## removes what install-softmlx5 put there
 	$(Q)$(absolute)

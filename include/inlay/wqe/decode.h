@@ -102,7 +102,7 @@ INLAY_COLD int inlay_decoded_add_(struct inlay_decoded *d, uint32_t *at, enum in
 	return n == units;
 }
 
-/* Adds the segments of one opcode each, before data pointers and inline data. w: unit 1. */
+/* Adds the segments that only this opcode has; data pointers and inline data follow. w: unit 1. */
 INLAY_COLD int inlay_decoded_head_(struct inlay_decoded *d, uint32_t *at, const uint32_t w[4])
 {
 	const uint32_t size = 4u << (d->opmod & 7), header = w[3] >> 16;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/wqe/segment.h: flags of a post, the segments that most opcodes share, and the cursor that
- * appends them. inlay_wqe_* functions fill a segment at an address; inlay_seg_* functions append
- * one at a cursor.
+ * appends them; a request (struct inlay_wr). inlay_wqe_* functions fill a segment at an address;
+ * inlay_seg_* functions append one at a cursor.
  *
  * Threads: pure functions of their arguments. Sources: wqe.h.
  */
