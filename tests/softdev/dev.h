@@ -235,6 +235,7 @@ struct sd_qp {
 	uint32_t max_atomic;      /* bytes of the longest extended atomic that its peer may do; 0: none */
 	bool cd_master, cd_slave_send; /* cross-channel: it may wait for CQs and let others send; it waits to be let */
 	bool mmo;                 /* it may copy memory */
+	uint16_t udp_sport;       /* of its RoCE packets, which leads them over one way or another; here there is one */
 	uint32_t max_msg;         /* bytes of a message that it sends; 0: SD_MAX_MSG */
 	uint64_t dc_key;          /* DCT: what a DCI must know */
 	uint32_t dc_violations;   /* DCT: requests with another key */

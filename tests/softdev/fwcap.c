@@ -213,6 +213,7 @@ uint8_t sd_fw_query_hca_cap(struct sd_devx_cmd *c)
 		sd_set(v, cap->bit, cap->width, cap->value);
 	if (c->op_mod >> 1 == 0) {
 		sd_set(v, 0x30, 16, c->ctx->dev);      /* vhca_id */
+		sd_set(v, 0x151, 1, !sd_link_ib());    /* rts2rts_qp_udp_sport */
 		sd_set(v, 0x1b6, 2, !sd_link_ib());    /* port_type */
 		sd_set(v, 0x21d, 1, !sd_link_ib());    /* roce */
 		sd_set(v, 0x21c, 1, !sd_link_ib());    /* eth_net_offloads */

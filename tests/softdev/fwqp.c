@@ -76,6 +76,7 @@ static void path_to_bits(const struct sd_qp *qp, uint8_t *qpc)
 
 	sd_set(qpc, PATH + 0x10, 16, qp->attr.pkey_index);
 	sd_set(qpc, PATH + 0x128, 8, qp->attr.port_num);
+	sd_set(qpc, PATH + 0x110, 16, qp->udp_sport);
 	sd_set(qpc, PATH + 0x48, 8, ah->grh.sgid_index);
 	sd_set(qpc, PATH + 0x54, 4, ah->static_rate);
 	sd_set(qpc, PATH + 0x58, 8, ah->grh.hop_limit);
@@ -202,6 +203,7 @@ static void from_bits(struct sd_qp *qp, const uint8_t *qpc)
 	at->rnr_retry = sd_get(qpc, 0x390, 3);
 	qp->counter_set = sd_get(qpc, 0x60, 8);
 	qp->max_msg = 1u << sd_get(qpc, 0x43, 5);
+	qp->udp_sport = sd_get(qpc, PATH + 0x110, 16);
 	/* Its own peer needs no address */
 	qp->loopback = sd_get(qpc, PATH, 1) || (qp->type != SD_QPT_DCI && qp->type != IBV_QPT_UD && at->dest_qp_num == qp->qpn);
 	path_from_bits(qp, qpc);
@@ -401,7 +403,7 @@ static const struct sd_field f_rre[] = { { 0x490, 1 }, { 0 } }, f_rwe[] = { { 0x
 	f_path[] = { { PATH, 2 }, { PATH + 0x28, 24 }, { PATH + 0x48, 8 }, { PATH + 0x54, 12 }, { PATH + 0x64, 28 }, { PATH + 0x80, 64 },
 		     { PATH + 0xc0, 64 }, { PATH + 0x108, 24 }, { PATH + 0x121, 7 }, { PATH + 0x130, 48 }, { 0 } },
 	f_sl[] = { { PATH, 2 }, { PATH + 0x10a, 6 }, { PATH + 0x121, 7 }, { 0 } },
-	f_msg[] = { { 0x40, 8 }, { 0 } },
+	f_sport[] = { { PATH + 0x110, 16 }, { 0 } }, f_msg[] = { { 0x40, 8 }, { 0 } },
 	f_rtr[] = { { 0xa8, 24 }, { 0x4a8, 24 }, { 0 } }, f_rtr_rc[] = { { 0x488, 3 }, { 0x4a3, 5 }, { 0 } },
 	f_psn[] = { { 0x3c8, 24 }, { 0 } },
 	f_rts_rc[] = { { 0x380, 4 }, { 0x388, 3 }, { 0x38d, 3 }, { 0x390, 3 }, { PATH + 0x40, 5 }, { PATH + 0x50, 4 }, { 0 } };
@@ -470,6 +472,7 @@ static uint8_t move(struct sd_devx_cmd *c)
 	struct sd_qp *qp = sd_devx_qp(c, sd_get(c->in, 0x48, 24));
 	const uint8_t *in = c->in + CONTEXT;
 	const uint32_t mask = sd_get(c->in, 0x80, 32);
+	const uint64_t more = sd_get(c->in, 0x840, 64);
 	const struct step *s = steps;
 	struct host_qp *hq;
 	uint8_t next[QPC];
@@ -498,11 +501,16 @@ static uint8_t move(struct sd_devx_cmd *c)
 	for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++)
 		if (mask & optional[i].bit)
 			sd_fields_copy(next, in, optional[i].f);
+	/* The source port, which is asked for without the longer inbox */
+	if (more & 4) {
+		if (s->opcode != 0x505 || t > UC || sd_link_ib() || sd_get(in, PATH + 0x110, 16) < 0xc000)
+			return SD_FAIL(c, SD_ST_BAD_PARAM);
+		sd_fields_copy(next, in, f_sport);
+	}
 	if (!acceptable(qp, s, in, next))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	/* A longer inbox has more of the mask and the rest of the context: what allows copies, a failed stream to reset */
 	if (sd_get(c->in, 0x40, 1)) {
-		const uint64_t more = sd_get(c->in, 0x840, 64);
 		const uint64_t known = s->opcode == 0x50e && (t == RC || t == DCI) ? 8 : s->opcode == 0x505 && qp->streams ? 1 : 0;
 
 		if (!known)
@@ -541,7 +549,7 @@ static uint8_t stop(struct sd_devx_cmd *c)
 		memcpy(hq->qpc, next, QPC);
 		memset(&qp->attr, 0, sizeof(qp->attr));
 		qp->loopback = qp->mmo = false;
-		qp->max_msg = 0;
+		qp->max_msg = qp->udp_sport = 0;
 		qp->ordering = SD_IN_ORDER;
 	}
 	qp->state = qp->attr.qp_state = to;

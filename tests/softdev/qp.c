@@ -481,7 +481,7 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 		memset(at, 0, sizeof(*at));
 		/* Commands may have set these */
 		qp->loopback = qp->mmo = false;
-		qp->max_msg = 0;
+		qp->max_msg = qp->udp_sport = 0;
 		qp->ordering = SD_IN_ORDER;
 	}
 	qp->state = at->qp_state = to;

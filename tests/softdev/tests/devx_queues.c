@@ -300,6 +300,50 @@ static void steps_checked(UNUSED void **state)
 	must(destroy(q.obj));
 }
 
+static unsigned sport_of(struct ibv_qp *q)
+{
+	struct cmd c = command(QUERY_QP, 0x10, 0x110);
+
+	IN(0x48, 24, q->qp_num);
+	must(mlx5dv_devx_qp_query(q, c.in, c.inlen, c.out, c.outlen));
+	return OUT(PATH + 0x110, 16);
+}
+
+/* The source port of a connected QP's packets, by command and by libmlx5 */
+static void source_port(UNUSED void **state)
+{
+	static const struct {
+		unsigned st, opcode, port, status;
+	} rows[] = {
+		{ RC, RTS2RTS, 55555, OK }, { UC, RTS2RTS, 0xc000, OK }, { RC, RTS2RTS, 0xbfff, BAD_PARAM }, { UD, RTS2RTS, 55555, BAD_PARAM },
+		{ RC, RTR2RTS, 55555, BAD_PARAM },
+	};
+
+	for (unsigned i = 0; i < ARRAY(rows); i++) {
+		struct dqp q;
+		struct cmd c;
+
+		bring_to(&q, rows[i].st, rows[i].opcode == RTS2RTS ? RTS : RTR);
+		c = step_of(&q, rows[i].opcode, q.qpn);
+		SET(&c, { 0x840, 64, 4 }, { PATH + 0x110, 16, rows[i].port });
+		assert_int_equal(modify(q.obj, &c), is_roce() ? rows[i].status : BAD_PARAM);
+		c = qp_query(&q);
+		if (is_roce())
+			EXPECT(&c, { PATH + 0x110, 16, rows[i].status == OK ? rows[i].port : rows[i].st == UD ? 0 : 0xc123 });
+		must(destroy(q.obj));
+	}
+	open_pair(s, &usual);
+	assert_int_equal(mlx5dv_modify_qp_udp_sport(s[0].qp, 55555), is_roce() ? 0 : EOPNOTSUPP);
+	if (is_roce()) {
+		assert_int_equal(sport_of(s[0].qp), 55555);
+		assert_int_not_equal(mlx5dv_modify_qp_udp_sport(s[0].qp, 80), 0);
+		assert_int_equal(sport_of(s[0].qp), 55555);
+		must(move(s[0].qp, IBV_QPS_RESET, 0, &usual));
+		assert_int_equal(sport_of(s[0].qp), 0);
+	}
+	close_pair(s);
+}
+
 /* ---- shared receive queues ---- */
 
 static void rmp_made(UNUSED void **state)
@@ -569,8 +613,8 @@ static void matchers(UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(cq_modified), CASE(cq_refused), CASE(qp_made), CASE(qp_refused), CASE(masks), CASE(steps_checked), CASE(rmp_made),
-		CASE(dct_made), CASE(raw_objects), CASE(striding), CASE(matchers),
+		CASE(cq_modified), CASE(cq_refused), CASE(qp_made), CASE(qp_refused), CASE(masks), CASE(steps_checked), CASE(source_port),
+		CASE(rmp_made), CASE(dct_made), CASE(raw_objects), CASE(striding), CASE(matchers),
 	};
 
 	return devx_main(tests, ARRAY(tests), false);
