@@ -78,10 +78,7 @@ INLAY_ALWAYS bool message_usual(const void *at)
 	return INLAY_LIKELY((head & ~((uint32_t)FLAG_DATA << 8)) == (WIRE_EAGER | FLAG_TAGGED << 8));
 }
 
-/*
- * Delivers a usual message, of these flags and at most `most` bytes of payload, to a plain receive's buffer of `room`
- * bytes, and fills its completion. False: it does not fit.
- */
+/* Delivers a usual message of at most `most` bytes to a plain receive of `room`, and fills its completion. False: no room. */
 INLAY_ALWAYS bool message_put(void *entry, const void *at, uint8_t flags, uint32_t bytes, uint32_t most, void *to,
 			      size_t room, void *context)
 {

@@ -347,6 +347,47 @@ static void test_peers(UNUSED void **state)
 	hub_close(0);
 }
 
+/* 64 peers, or as many as TURNS says, each with a queue pair, where only PEERS may be sent to at a time: they take turns. */
+static void test_turns(UNUSED void **state)
+{
+	const uint32_t n = getenv("TURNS") ? (uint32_t)atoi(getenv("TURNS")) : 64;
+	struct fid_ep **eps = (struct fid_ep **)calloc(n, sizeof(*eps));
+	fi_addr_t *to = (fi_addr_t *)calloc(n, sizeof(*to));
+	uint32_t *got = (uint32_t *)calloc(n, sizeof(*got)), i, round;
+	uint8_t name[NAME];
+	size_t len = NAME;
+
+	side_open(&hub, info_for(hints_for(CAPS | FI_TAGGED)), 0);
+	side_open(&spoke[0], info_for(hints_for(CAPS | FI_TAGGED)), 0);
+	insert(&spoke[0], hub.name);
+	for (i = 0; i < n; i++) {
+		must(fi_endpoint(spoke[0].domain, spoke[0].info, &eps[i], NULL));
+		must(fi_ep_bind(eps[i], &spoke[0].av->fid, 0));
+		must(fi_ep_bind(eps[i], &spoke[0].cq->fid, FI_TRANSMIT | FI_RECV));
+		must(fi_enable(eps[i]));
+		must(fi_getname(&eps[i]->fid, name, &len));
+		to[i] = insert(&hub, name);
+	}
+	for (round = 1; round < 3; round++) {
+		for (i = 0; i < n; i++) {
+			must(fi_trecv(eps[i], &got[i], sizeof(got[i]), NULL, 0, round, 0, &got[i]));
+			len = i * round;
+			must(again(fi_tinject(hub.ep, &len, sizeof(got[i]), to[i], round)));
+		}
+		for (i = 0; i < n; i++)
+			good(&spoke[0], &got[i]);
+		for (i = 0; i < n; i++)
+			assert_int_equal(got[i], i * round);
+	}
+	for (i = 0; i < n; i++)
+		must(fi_close(&eps[i]->fid));
+	side_close(&spoke[0]);
+	side_close(&hub);
+	free(eps);
+	free(to);
+	free(got);
+}
+
 /* It is not reached, however often it asks. */
 static void waits(struct side *s)
 {
@@ -955,7 +996,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_full_ring), T(test_refused), T(test_readerr), T(test_many_large), T(test_fork),
-		T(test_no_memory), T(test_flood), T(test_unread), T(test_peers), T(test_strangers), T(test_setup_fails),
+		T(test_no_memory), T(test_flood), T(test_unread), T(test_peers), T(test_turns), T(test_strangers), T(test_setup_fails),
 		T(test_registration_fails), T(test_given), T(test_delivery),
 		T(test_corrupt), T(test_info), T(test_modes), T(test_addresses_asked), T(test_nic), T(test_tx_size), T(test_rx_size),
 		T(test_sizes), T(test_tag_format), T(test_wide_tags), T(test_addresses), T(test_missing),

@@ -789,7 +789,9 @@ static void cut(void)
 	struct app *a, *b;
 	uint32_t i, n;
 
-	for (n = 0; n < 200 && sim.op_cnt; n++) {
+	if (!sim.op_cnt)
+		return;
+	for (n = 0; n < 200; n++) {
 		op = &sim.ops[rnd_below(sim.op_cnt)];
 		if (op->kind == SEND && op->state == POSTED && op->level == FI_MATCH_COMPLETE && !op->met && op->app->alive && op->peer->alive &&
 		    (!sim.target || op->peer == sim.target || n > 150))

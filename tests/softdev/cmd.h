@@ -50,6 +50,7 @@ int sd_cmd_query_port_legacy(struct sd_cmd *c);
 int sd_cmd_mr_reg(struct sd_cmd *c);
 int sd_cmd_mr_rereg(struct sd_cmd *c);
 int sd_cmd_mr_query(struct sd_cmd *c);
+int sd_cmd_mr_advise(struct sd_cmd *c);
 int sd_cmd_mr_destroy(struct sd_cmd *c);
 int sd_cmd_mw_alloc(struct sd_cmd *c);
 int sd_cmd_mw_destroy(struct sd_cmd *c);

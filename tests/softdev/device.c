@@ -214,6 +214,11 @@ int sd_cmd_query_device(struct sd_cmd *c)
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }
 
+/* Of on-demand paging: every operation that there is */
+#define ODP_UD (IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV)
+#define ODP_UC (IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE)
+#define ODP_RC (ODP_UD | ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC)
+
 int sd_cmd_query_device_ex(struct sd_cmd *c)
 {
 	struct mlx5_ib_query_device_resp drv = {
@@ -225,6 +230,8 @@ int sd_cmd_query_device_ex(struct sd_cmd *c)
 	struct ib_uverbs_ex_query_device_resp resp = {
 		.response_length = sizeof(resp),
 		.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG,
+		.odp_caps = { .general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT, .per_transport_caps = { ODP_RC, ODP_UC, ODP_UD } },
+		.xrc_odp_caps = ODP_RC & ~IBV_ODP_SUPPORT_RECV,
 		.timestamp_mask = ~0ull,
 		.hca_core_clock = 1000000, /* kHz: CQE timestamps are in ns */
 		.cq_moderation_caps = { SD_MAX_CQ_COUNT, SD_MAX_CQ_PERIOD, 0 },

@@ -57,6 +57,7 @@ static const struct cap general[] = {
 	{ 0x220, 1, 1 },          /* cq_oi */
 	{ 0x221, 1, 1 },          /* cq_resize */
 	{ 0x222, 1, 1 },          /* cq_moderation */
+	{ 0x227, 1, 1 },          /* pg: on-demand paging */
 	{ 0x22c, 1, 1 },          /* cd: cross-channel */
 	{ 0x23d, 3, 7 },          /* ud, uc, rc */
 	{ 0x240, 1, 1 },          /* uar_4k */
@@ -148,6 +149,16 @@ static const struct cap ethernet[] = {
 	{ 0 },
 };
 
+/* Each bit, from the first: send, receive, write, read, atomic, receive from an SRQ */
+static const struct cap odp[] = {
+	{ 0x80, 6, 0x3f },        /* RC */
+	{ 0xa0, 6, 0x38 },        /* UC */
+	{ 0xc0, 6, 0x31 },        /* UD */
+	{ 0xe0, 6, 0x2f },        /* XRC */
+	{ 0x100, 6, 0x2f },       /* DC */
+	{ 0 },
+};
+
 static const struct cap none[] = { { 0 } };
 
 /* The events that may be subscribed to: type n is bit n % 64 of the big-endian word n / 64 */
@@ -172,7 +183,7 @@ static const struct cap *caps_of(unsigned type)
 	case 0x01:
 		return sd_link_ib() ? NULL : ethernet;
 	case 0x02:
-		return none;      /* ODP: no operation of any transport */
+		return odp;
 	case 0x03:
 		return atomic;
 	case 0x04:

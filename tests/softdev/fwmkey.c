@@ -28,7 +28,7 @@ static uint32_t mkc_access(const uint8_t *mkc)
 	       (sd_get(mkc, 0x12, 1) ? IBV_ACCESS_REMOTE_WRITE : 0) | (sd_get(mkc, 0x11, 1) ? IBV_ACCESS_REMOTE_ATOMIC : 0);
 }
 
-/* Encryption, on-demand paging and keys for one QP are not claimed. A BSF is one for signatures */
+/* Encryption and keys for one QP are not claimed; umems are never on demand. A BSF is one for signatures */
 static bool mkc_ok(const uint8_t *mkc)
 {
 	bool bsf = sd_get(mkc, 0x61, 1);

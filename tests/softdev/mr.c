@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "devx.h"
 
 #define PAGE 4096ull
@@ -40,13 +41,16 @@ struct sd_mr *sd_mr_index(uint32_t key)
 
 static int access_check(uint32_t access)
 {
-	if (access & IBV_ACCESS_ON_DEMAND)
-		return EOPNOTSUPP;
-	if (access & ~(WRITES | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE))
+	if (access & ~(WRITES | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE |
+		       IBV_ACCESS_ON_DEMAND))
 		return EINVAL;
 	return access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
 }
 
+/*
+ * On demand, only the moment of an access counts: nothing need be mapped before. All of memory is
+ * such a region too, from 0 to the last address
+ */
 static int mr_check(uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
 {
 	int err = access_check(access);
@@ -55,7 +59,7 @@ static int mr_check(uint64_t start, uint64_t length, uint64_t iova, uint32_t acc
 		return err;
 	if (!length || start + length < start || iova + length < iova || (start ^ iova) % PAGE)
 		return EINVAL;
-	return sd_mem_ok(start, length, access & WRITES) ? 0 : EFAULT;
+	return access & IBV_ACCESS_ON_DEMAND || sd_mem_ok(start, length, access & WRITES) ? 0 : EFAULT;
 }
 
 static void new_key(struct sd_mr *mr, uint32_t index, bool command)
@@ -154,6 +158,51 @@ int sd_cmd_mr_query(struct sd_cmd *c)
 	return SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_IOVA, mr->iova);
 }
 
+/* A prefetch: the pages come into memory now. Only who waits for it hears that there are none */
+static int prefetch(struct sd_cmd *c, const struct ibv_sge *sg, uint32_t advice, bool wait)
+{
+	const struct sd_mr *mr = sd_mr_find(sg->lkey, false);
+	bool write = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+	uint64_t off;
+
+	if (!mr || !(mr->access & IBV_ACCESS_ON_DEMAND))
+		return ENOENT;
+	if (mr->pd != sd_in_obj(c, UVERBS_ATTR_ADVISE_MR_PD_HANDLE, SD_PD) || (write && !(mr->access & WRITES)))
+		return EPERM;
+	off = sg->addr - mr->iova;
+	if (sg->addr < mr->iova || off > mr->length || sg->length > mr->length - off)
+		return wait ? EFAULT : 0;
+	if (advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT || !sg->length)
+		return 0;
+	if (!sd_mem_ok((uintptr_t)mr->addr + off, sg->length, write))
+		return wait ? EFAULT : 0;
+#ifdef MADV_POPULATE_WRITE
+	{
+		uint64_t at = ((uintptr_t)mr->addr + off) & -(uint64_t)sysconf(_SC_PAGESIZE);
+
+		madvise((void *)(uintptr_t)at, (uintptr_t)mr->addr + off + sg->length - at, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+	}
+#endif
+	return 0;
+}
+
+int sd_cmd_mr_advise(struct sd_cmd *c)
+{
+	uint64_t advice = sd_in_u64(c, UVERBS_ATTR_ADVISE_MR_ADVICE, 0), flags = sd_in_u64(c, UVERBS_ATTR_ADVISE_MR_FLAGS, 0);
+	const struct ib_uverbs_attr *list = sd_attr(c, UVERBS_ATTR_ADVISE_MR_SGE_LIST);
+	struct ibv_sge sg;
+	int err = 0;
+
+	if (flags & ~(uint64_t)IBV_ADVISE_MR_FLAG_FLUSH || !list->len || list->len % sizeof(sg))
+		return EINVAL;
+	if (advice > IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
+		return EOPNOTSUPP;
+	for (unsigned at = 0; !err && at < list->len; at += sizeof(sg)) {
+		err = sd_copy(&sg, list->data + at, sizeof(sg), false);
+		err = err ? err : prefetch(c, &sg, advice, flags);
+	}
+	return err;
+}
 
 int sd_cmd_mr_reg(struct sd_cmd *c)
 {

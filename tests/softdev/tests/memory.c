@@ -271,10 +271,100 @@ static void dm_of_child(UNUSED void **state)
 	must(ibv_free_dm(other) || ibv_free_dm(half));
 }
 
+/* ---- on demand ---- */
+
+static void *pages(void *at, int prot)
+{
+	void *p = mmap(at, 8192, prot, MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
+
+	assert_true(p != MAP_FAILED);
+	return p;
+}
+
+/* Only what is mapped at the moment of an access counts, in a region and in all of memory */
+static void on_demand(UNUSED void **state)
+{
+	for (unsigned all = 0; all < 2; all++) {
+		uint8_t *p = pages(NULL, PROT_NONE);
+		struct ibv_mr *mr = ibv_reg_mr(pd, all ? NULL : p, all ? SIZE_MAX : 8192, ALL_ACCESS | IBV_ACCESS_ON_DEMAND);
+
+		assert_non_null(mr);
+		cannot_reach(mr->rkey, (uintptr_t)p, 100);
+		open_pair(s, &usual);
+		fill(s[0].buf, SIZE, 8);
+		for (unsigned twice = 0; twice < 2; twice++) {
+			pages(p, PROT_READ | PROT_WRITE); /* others than before */
+			access_to(&s[0], IBV_WR_RDMA_WRITE, mr->rkey, (uintptr_t)p + 4000, 200, IBV_WC_SUCCESS);
+			assert_memory_equal(p + 4000, s[0].buf, 200);
+			assert_int_equal(p[4200], 0);
+			access_to(&s[0], IBV_WR_ATOMIC_FETCH_AND_ADD, mr->rkey, (uintptr_t)p, 8, IBV_WC_SUCCESS);
+			assert_int_equal(*p, 1);
+		}
+		close_pair(s);
+		must(mprotect(p, 8192, PROT_READ));
+		cannot_reach(mr->rkey, (uintptr_t)p, 100);
+		if (!all)
+			cannot_reach(mr->rkey, (uintptr_t)p + 8000, 200);
+		must(ibv_dereg_mr(mr));
+		munmap(p, 8192);
+	}
+}
+
+static void prefetch(UNUSED void **state)
+{
+	enum { READ = IBV_ADVISE_MR_ADVICE_PREFETCH, WRITE = IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+	       NO_FAULT = IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, NOW = IBV_ADVISE_MR_FLAG_FLUSH };
+	enum { WHOLE, READ_ONLY, ALL, PINNED, OF_OTHER, REGIONS };
+	static const struct {
+		unsigned region, advice, flags, off, len;
+		int err;
+		bool there;
+	} rows[] = {
+		{ WHOLE, WRITE, NOW, 4096, 4096, 0, true }, { WHOLE, WRITE, 0, 8000, 192, 0, true }, { ALL, WRITE, NOW, 4096, 1, 0, true },
+		{ WHOLE, NO_FAULT, NOW, 4096, 4096, 0, false }, { READ_ONLY, READ, NOW, 0, 8192, 0, false },
+		{ WHOLE, WRITE, NOW, 4096, 0, 0, false },
+		{ WHOLE, READ, NOW, 4096, 4097, EFAULT, false }, { WHOLE, READ, 0, 4096, 4097, 0, false },
+		{ ALL, READ, NOW, 8192, 1, EFAULT, false }, { ALL, READ, 0, 8192, 1, 0, false },
+		{ PINNED, READ, NOW, 0, 1, ENOENT, false }, { OF_OTHER, READ, NOW, 0, 1, EPERM, false },
+		{ READ_ONLY, WRITE, NOW, 0, 1, EPERM, false }, { WHOLE, 7, NOW, 0, 1, EOPNOTSUPP, false },
+		{ WHOLE, READ, NOW | 2, 0, 1, EINVAL, false },
+	};
+	struct ibv_pd *other = ibv_alloc_pd(ctx);
+	bool can = false; /* the kernel takes the advice */
+
+#ifdef MADV_POPULATE_WRITE
+	can = madvise(pages(NULL, PROT_READ | PROT_WRITE), 8192, MADV_POPULATE_WRITE) == 0;
+#endif
+	for (unsigned i = 0; i < ARRAY(rows); i++) {
+		uint8_t *p = mmap(NULL, 12288, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		struct ibv_mr *mr[REGIONS];
+		struct ibv_sge sg;
+		unsigned char in[2];
+
+		pages(p, PROT_READ | PROT_WRITE);
+		for (unsigned r = 0; r < REGIONS; r++) {
+			mr[r] = ibv_reg_mr(r == OF_OTHER ? other : pd, r == ALL ? NULL : p, r == ALL ? SIZE_MAX : 8192,
+					   (r == READ_ONLY ? IBV_ACCESS_REMOTE_READ : ALL_ACCESS) | (r == PINNED ? 0 : IBV_ACCESS_ON_DEMAND));
+			assert_non_null(mr[r]);
+		}
+		sg = (struct ibv_sge){ (uintptr_t)p + rows[i].off, rows[i].len, mr[rows[i].region]->lkey };
+		assert_int_equal(ibv_advise_mr(pd, rows[i].advice, rows[i].flags, &sg, 1), rows[i].err);
+		must(mincore(p, 8192, in));
+		/* A page that was only read may be the one of zeros */
+		if (can && rows[i].region != READ_ONLY)
+			assert_int_equal(in[1] & 1, rows[i].there);
+		for (unsigned r = 0; r < REGIONS; r++)
+			must(ibv_dereg_mr(mr[r]));
+		munmap(p, 12288);
+	}
+	assert_int_equal(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, NOW, NULL, 0), EINVAL);
+	must(ibv_dealloc_pd(other));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { TEST(rights), TEST(bad_binds), TEST(bad_invalidate), TEST(dm_transfers), TEST(dm_objects),
-					    TEST(dm_of_child) };
+					    TEST(dm_of_child), TEST(on_demand), TEST(prefetch) };
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -84,7 +84,7 @@ static void refusals(UNUSED void **state)
 	} regions[] = {
 		{ buf, 0, ALL_ACCESS, EINVAL }, { (void *)4096, 4096, ALL_ACCESS, EFAULT },
 		{ buf, (size_t)1 << 46, IBV_ACCESS_LOCAL_WRITE, 0 }, { buf, sizeof(buf), IBV_ACCESS_REMOTE_WRITE, EINVAL },
-		{ buf, sizeof(buf), IBV_ACCESS_ON_DEMAND, 0 }, { page, 4096, IBV_ACCESS_LOCAL_WRITE, 0 },
+		{ NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE, 0 }, { buf, 0, IBV_ACCESS_ON_DEMAND, EINVAL }, { page, 4096, IBV_ACCESS_LOCAL_WRITE, 0 },
 	};
 	static const struct ibv_qp_cap caps[] = { { 1 << 20, 64, 4, 4, 64 }, { 64, 64, 100, 4, 64 }, { 64, 64, 4, 4, 4096 } };
 	static const int cqs[][2] = { { 0, 0 }, { 1 << 23, 0 }, { 10, 999 } };
