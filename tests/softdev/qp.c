@@ -370,7 +370,7 @@ static int path_check(unsigned dev, const struct ib_uverbs_qp_dest *d)
 static bool values_ok(const struct ib_uverbs_modify_qp *c, int mask)
 {
 	const uint32_t access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-				IBV_ACCESS_MW_BIND;
+				IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND;
 
 	if (mask & IBV_QP_PORT && c->port_num != 1)
 		return false;
@@ -444,7 +444,7 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 		return err;
 
 	if (mask & IBV_QP_ACCESS_FLAGS)
-		at->qp_access_flags = c->qp_access_flags;
+		at->qp_access_flags = c->qp_access_flags & ~(uint32_t)IBV_ACCESS_ON_DEMAND; /* says nothing of a QP */
 	if (mask & IBV_QP_PKEY_INDEX)
 		at->pkey_index = c->pkey_index;
 	if (mask & IBV_QP_PORT)

@@ -284,13 +284,16 @@ static void *pages(void *at, int prot)
 /* Only what is mapped at the moment of an access counts, in a region and in all of memory */
 static void on_demand(UNUSED void **state)
 {
+	struct how how = usual;
+
+	how.qp_access |= IBV_ACCESS_ON_DEMAND;
 	for (unsigned all = 0; all < 2; all++) {
 		uint8_t *p = pages(NULL, PROT_NONE);
 		struct ibv_mr *mr = ibv_reg_mr(pd, all ? NULL : p, all ? SIZE_MAX : 8192, ALL_ACCESS | IBV_ACCESS_ON_DEMAND);
 
 		assert_non_null(mr);
 		cannot_reach(mr->rkey, (uintptr_t)p, 100);
-		open_pair(s, &usual);
+		open_pair(s, &how);
 		fill(s[0].buf, SIZE, 8);
 		for (unsigned twice = 0; twice < 2; twice++) {
 			pages(p, PROT_READ | PROT_WRITE); /* others than before */
