@@ -202,7 +202,7 @@ headers = $(shell find include -name '*.h')
 
 # A result is of these settings too: lengths of random runs, the device
 knobs = $(foreach v,$(sort $(filter %_OPS %_ENDS %_CASES %_STREAMS %_ROUNDS %_STEPS %_WALKS %_SCHEDULES %_SECONDS %_ALL %_MATRIX INLAY_% SOFTDEV_% \
-	SIM_% FI_% TEST_UNDER TEST_ONLY LEVELS RDMA_CORE DEVICE,$(.VARIABLES))),$(if $(filter environment command,$(firstword $(origin $(v)))),$(v)=$($(v))))
+	SIM_% FI_% FLOOD TURNS TEST_UNDER TEST_ONLY LEVELS RDMA_CORE DEVICE,$(.VARIABLES))),$(if $(filter environment command,$(firstword $(origin $(v)))),$(v)=$($(v))))
 $(T)/settings: FORCE
 	@mkdir -p $(@D); echo '$(subst ','\'',$(knobs))' | cmp -s - $@ || echo '$(subst ','\'',$(knobs))' >$@
 

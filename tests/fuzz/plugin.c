@@ -711,12 +711,6 @@ static void plugin_step(struct fuzz_in *in)
 	}
 }
 
-/* It waits for a message, or will when it is its turn. */
-static int plugin_receives(const struct plugin_command *c)
-{
-	return c->state == PLUGIN_COME && c->op == RDMA_TAG_RECV && (c->plugin == RDMA_ID || c->plugin == RDMO_ID);
-}
-
 static void plugin_input(const uint8_t *data, size_t size)
 {
 	struct fuzz_in in = {data, data + size};
@@ -739,16 +733,17 @@ static void plugin_input(const uint8_t *data, size_t size)
 	 * Each was answered, but for those that wait for a message. When such hold all elements of their connection, one by key waits, and
 	 * what came after it.
 	 */
-	for (i = 0; i < plug.num; i++)
-		if (plugin_receives(&plug.commands[i]))
-			held[plug.commands[i].conn] += plug.commands[i].read;
 	for (i = 0; i < plug.num; i++) {
 		const struct plugin_command *c = &plug.commands[i];
 
-		if (c->state == PLUGIN_COME && (waits[c->conn] || !plugin_receives(c))) {
-			sure(held[c->conn] >= PLUGIN_ELEMENTS / FUZZ_CONNS && (c->read || waits[c->conn]));
+		if (c->state != PLUGIN_COME || waits[c->conn])
+			continue;
+		if (c->read && held[c->conn] == PLUGIN_ELEMENTS / FUZZ_CONNS) {
 			waits[c->conn] = 1;
+			continue;
 		}
+		sure(c->op == RDMA_TAG_RECV && (c->plugin == RDMA_ID || c->plugin == RDMO_ID));
+		held[c->conn] += c->read;
 	}
 	for (i = 0; i < FUZZ_CONNS; i++)
 		plugin_break(i);
