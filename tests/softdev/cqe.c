@@ -230,8 +230,10 @@ static void deliver(struct sd_cq *cq, const struct mlx5_cqe64 *c, const uint8_t 
 	if (s && s->zip && zip_take(s->zip, c, event))
 		return;
 	slot = slot_of(cq, cq->pi);
-	if (data64 && cq->cqe_size == 128) {
-		memcpy(body, data64, 64);
+	if (cq->cqe_size == 128 && (data64 || cq->padded)) {
+		memset(body, 0, 64);
+		if (data64)
+			memcpy(body, data64, 64);
 		for (i = 0; i < 8; i++)
 			__atomic_store_n(slot - 8 + i, body[i], __ATOMIC_RELAXED);
 	}

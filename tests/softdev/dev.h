@@ -150,6 +150,7 @@ struct sd_cq {
 	uint8_t *buf;             /* the program's ring */
 	uint32_t cqe_cnt;         /* power of two */
 	uint32_t cqe_size;        /* 64 or 128; the 64-byte CQE is the second half of 128 */
+	bool padded;              /* zeros fill the first half where there are no data for it */
 	volatile uint32_t *dbrec; /* [0] consumer index, [1] arm; big-endian */
 	struct sd_uar *uar;
 	struct sd_channel *channel;

@@ -223,7 +223,8 @@ int sd_cmd_query_device_ex(struct sd_cmd *c)
 {
 	struct mlx5_ib_query_device_resp drv = {
 		.response_length = sizeof(drv),
-		.flags = 1 << 4, /* MLX5_IB_QUERY_DEV_RESP_FLAGS_OOO_DP of later headers */
+		.flags = MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP | MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD |
+			 1 << 4, /* MLX5_IB_QUERY_DEV_RESP_FLAGS_OOO_DP of later headers */
 		.dci_streams_caps = { SD_LOG_STREAMS, SD_LOG_STREAMS },
 		.cqe_comp_caps = { SD_MAX_ZIP, MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM | MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX },
 	};

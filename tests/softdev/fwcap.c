@@ -90,7 +90,7 @@ static const struct cap general[] = {
 	{ 0x5b0, 1, 1 },          /* enhanced_cqe_compression */
 	{ 0x5b2, 1, 1 },          /* crossing_vhca_mkey */
 	{ 0x5bc, 1, 1 },          /* mini_cqe_resp_stride_index */
-	{ 0x5be, 2, 3 },          /* cqe_compression_128b, cqe_compression */
+	{ 0x5bd, 3, 7 },          /* cqe_128_always: padding; cqe_compression_128b, cqe_compression */
 	{ 0x5d0, 16, SD_MAX_ZIP }, /* cqe_compression_max_num */
 	{ 0x5f0, 2, 3 },          /* tag_matching, rndv_offload_rc */
 	{ 0x5f3, 5, SD_LOG_TM_LIST }, /* log_tag_matching_list_sz */

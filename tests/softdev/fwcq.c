@@ -44,7 +44,7 @@ static uint8_t destroy(void *obj)
 static uint8_t create(struct sd_devx_cmd *c)
 {
 	const uint8_t *cqc = c->in + CONTEXT;
-	uint32_t log = sd_get(cqc, 0x63, 5), shift = 6 + sd_get(cqc, 0x8, 3);
+	uint32_t log = sd_get(cqc, 0x63, 5), size = sd_get(cqc, 0x8, 3), shift = 6 + !!size;
 	uint64_t offset = sd_get(c->in, 0x280, 64) + (sd_get(cqc, 0x54, 6) << 6), record = sd_get(cqc, 0x1c0, 64);
 	uint8_t *buf = NULL, *dbrec = NULL, st;
 	uint32_t compression = sd_get(cqc, 0x11, 1) ? 1 + sd_get(cqc, 0x19, 7) : SD_PLAIN, format = sd_get(cqc, 0x12, 2);
@@ -59,7 +59,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (log > 22)
 		return SD_FAIL(c, SD_ST_LIMIT);
-	if (!sd_fields_clear(cqc, absent) || shift > 7 || offset % 64 || record % 8)
+	if (!sd_fields_clear(cqc, absent) || size > 2 || offset % 64 || record % 8)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (!sd_devx_eqn(sd_get(cqc, 0xa0, 32)))
 		return SD_FAIL(c, SD_ST_BAD_RES);
@@ -73,7 +73,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 		goto put;
 	hc->c = (struct sd_cq){ .ctx = c->ctx, .subscribed = true, .collapsed = sd_get(cqc, 0xb, 1), .buf = buf, .cqe_cnt = 1u << log,
 				.compression = compression, .mini_format = format,
-				.cqe_size = 1u << shift, .dbrec = (volatile uint32_t *)(void *)dbrec,
+				.cqe_size = 1u << shift, .padded = size == 2, .dbrec = (volatile uint32_t *)(void *)dbrec,
 				.uar = sd_devx_uar(c, sd_get(cqc, 0x68, 24)), .ignore_overrun = sd_get(cqc, 0xe, 1) };
 	if (!hc->c.uar) {
 		st = SD_FAIL(c, SD_ST_BAD_RES);
@@ -118,7 +118,7 @@ static void context(struct sd_cq *cq, uint8_t cqc[CQC])
 	sd_engine_cq_look(cq, &l);
 	memcpy(cqc, hc->cqc, CQC);
 	sd_set(cqc, 0x0, 4, cq->overrun ? 9 : 0);
-	sd_set(cqc, 0x8, 3, cq->cqe_size == 128);
+	sd_set(cqc, 0x8, 3, cq->padded ? 2 : cq->cqe_size == 128);
 	sd_set(cqc, 0xe, 1, cq->ignore_overrun);
 	sd_set(cqc, 0x14, 4, !l.armed ? 0xa : l.solicited ? 6 : 9);
 	sd_set(cqc, 0x63, 5, __builtin_ctz(cq->cqe_cnt));

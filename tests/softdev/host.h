@@ -209,7 +209,7 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 struct sd_cq_args {
 	uint64_t buf, db, user_handle;
 	uint32_t entries, cqe_size, page_id;
-	bool ignore_overrun, timestamp;
+	bool ignore_overrun, timestamp, padded;
 	uint8_t compression, mini_format;
 	struct sd_channel *channel, *async;
 };

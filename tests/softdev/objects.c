@@ -714,6 +714,7 @@ int sd_cq_create(struct sd_ctx *ctx, const struct sd_cq_args *a, uint32_t *handl
 	if (err)
 		goto put_uar;
 	hc->c = (struct sd_cq){ .ctx = ctx, .buf = (uint8_t *)(uintptr_t)a->buf, .cqe_cnt = a->entries, .cqe_size = a->cqe_size,
+				.padded = a->padded,
 				.dbrec = (volatile uint32_t *)(uintptr_t)a->db, .uar = uar, .channel = a->channel,
 				.compression = a->compression, .mini_format = a->mini_format,
 				.ignore_overrun = a->ignore_overrun, .timestamp = a->timestamp, .arm_seen = 0xffffffff };

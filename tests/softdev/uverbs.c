@@ -193,7 +193,8 @@ static int cq_create(struct sd_cmd *c)
 		return EINVAL;
 	if (flags & ~(uint64_t)(IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN))
 		return EOPNOTSUPP;
-	if (drv.flags & ~MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)
+	a.padded = drv.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD;
+	if (drv.flags & ~(MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX | MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD) || (a.padded && drv.cqe_size != 128))
 		return EOPNOTSUPP;
 	if (drv.cqe_comp_en) {
 		switch (drv.cqe_comp_res_format) {

@@ -92,6 +92,90 @@ static void resize_traffic(UNUSED void **state)
 	}
 }
 
+/* libmlx5 does not poll them: a title that counts, and eight minis to a slot in slots 1, 8, 16 after it */
+static void lengths_of_compressed(const uint8_t *cqes, unsigned n, uint32_t first)
+{
+	uint32_t len, cnt;
+
+	for (unsigned at = 0; at < n; at += cnt) {
+		const volatile uint8_t *own = cqes + 128 * at + 63;
+
+		until(*own >> 4 != 0xf);
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		memcpy(&len, cqes + 128 * at + 44, 4);
+		cnt = (*own >> 2 & 3) == 3 ? be32toh(len) : 1;
+		assert_true(cnt >= 1 && at + cnt <= n);
+		for (unsigned k = 0; k < cnt; k++) {
+			if (cnt > 1)
+				memcpy(&len, cqes + 128 * (at + (k < 8 ? 1 : k & ~7u)) + 8 * (k & 7) + 4, 4);
+			assert_int_equal(be32toh(len), first + at + k);
+		}
+	}
+}
+
+/* Of wide CQEs the first half has data, zeros where padding is asked for, or what it had; compressed ones lie in the second */
+static void wide(UNUSED void **state)
+{
+	static const struct {
+		uint32_t size, flags;
+		uint8_t format, first;
+	} rows[] = {
+		{ 128, 0, 0, 0xee }, { 128, MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD, 0, 0 }, { 128, 0, MLX5DV_CQE_RES_FORMAT_HASH, 0xee },
+		{ 128, 0, MLX5DV_CQE_RES_FORMAT_CSUM, 0xee }, { 64, MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD, 0, 1 },
+	};
+
+	for (unsigned i = 0; i < ARRAY(rows); i++) {
+		struct mlx5dv_cq_init_attr dv = { .comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE, .cqe_size = rows[i].size };
+		struct ibv_cq_init_attr_ex a = { .cqe = 255, .wc_flags = IBV_WC_STANDARD_FLAGS };
+		struct mlx5dv_cq out;
+		struct mlx5dv_obj obj = { .cq.out = &out };
+		uint64_t blocks = softdev_present() ? softdev_blocks() : 0;
+		struct how how = usual;
+		struct ibv_cq_ex *ex;
+		uint8_t *half;
+
+		dv.comp_mask |= rows[i].flags ? MLX5DV_CQ_INIT_ATTR_MASK_FLAGS : 0;
+		dv.comp_mask |= rows[i].format ? MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE : 0;
+		dv.flags = rows[i].flags;
+		dv.cqe_comp_res_format = rows[i].format;
+		ex = mlx5dv_create_cq(ctx, &a, &dv);
+		assert_int_equal(!ex, rows[i].first == 1);
+		if (!ex)
+			continue;
+		how.cq = ibv_cq_ex_to_cq(ex);
+		obj.cq.in = how.cq;
+		must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
+		assert_int_equal(out.cqe_size, 128);
+		half = out.buf;
+		for (unsigned k = 0; k < out.cqe_cnt; k++)
+			memset(half + 128 * k, 0xee, 64);
+		open_self(s, &how);
+		fill(s->buf, SIZE, i);
+		for (unsigned k = 0; k < 32; k++)
+			recv_at(s, k, HALF + 4096 * k, 4096);
+		for (unsigned k = 0; k < 32; k++) { /* the first fits into its CQE, if that one is not compressed */
+			sg = sge(s, 4096 * k, k || rows[i].format ? 100 + k : 50);
+			wr = request(IBV_WR_SEND, 100 + k, &sg, 1, s, 0);
+			wr.send_flags = 0;
+			post(s, &wr);
+		}
+		if (rows[i].format) {
+			lengths_of_compressed(half + 64, 32, 100);
+		} else {
+			for (unsigned k = 0; k < 32; k++)
+				expect_op(s->rcq, k, IBV_WC_RECV);
+			assert_memory_equal(half, s->buf, 50);
+		}
+		for (unsigned k = 0; k < 32; k++)
+			assert_memory_equal(s->buf + HALF + 4096 * k, s->buf + 4096 * k, k || rows[i].format ? 100 + k : 50);
+		for (unsigned k = 1; k < 32; k++)
+			for (unsigned at = 0; at < 64; at++)
+				assert_int_equal(half[128 * k + at], rows[i].first);
+		assert_true(!softdev_present() || rows[i].format || softdev_blocks() == blocks);
+		close_side(s);
+	}
+}
+
 /*
  * With what waits, as many fit as the latest size says. One more: the CQ is dead and its QP has stopped, others have not, and what
  * was in it is good.
@@ -319,7 +403,7 @@ static void drained(UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(resize_refused), TEST(resize_traffic), TEST(overrun), TEST(ignore_overrun), TEST(arming), TEST(solicited),
+		TEST(resize_refused), TEST(resize_traffic), TEST(wide), TEST(overrun), TEST(ignore_overrun), TEST(arming), TEST(solicited),
 		TEST(acknowledgements), TEST(communication_established), TEST(drained),
 	};
 

@@ -82,7 +82,7 @@ static void cq_modified(UNUSED void **state)
 static void cq_refused(UNUSED void **state)
 {
 	static const struct wrong w[] = {
-		{ "log_cq_size", CQC + 0x63, 5, 23, LIMIT }, { "cqe_sz", CQC + 0x8, 3, 2, BAD_PARAM },
+		{ "log_cq_size", CQC + 0x63, 5, 23, LIMIT }, { "cqe_sz", CQC + 0x8, 3, 3, BAD_PARAM },
 		{ "initiator_src_dct", CQC + 0x5, 1, 1, BAD_PARAM }, { "compression's format", CQC + 0x12, 2, 2, BAD_PARAM },
 		{ "compression's layout", CQC + 0x1e, 2, 2, BAD_PARAM }, { "the ring's umem", 0x2c0, 32, 0xffffff, BAD_RES },
 		{ "the record's umem", CQC + 0x20, 32, 0, BAD_RES }, { "the ring beyond its umem", 0x280, 64, ARENA - 64, BAD_PARAM },

@@ -103,6 +103,7 @@ static void hostile_commands(UNUSED void **state)
 		CQ(cqe_size, 0, EINVAL), CQ(cqe_size, 96, EINVAL), CQ(buf_addr, 0, EFAULT), CQ(buf_addr, ~0ull << 12, EFAULT),
 		CQ(buf_addr, (uintptr_t)mem + 1, EINVAL), CQ(db_addr, (uintptr_t)mem + 4, EINVAL), CQ(db_addr, 0, EFAULT),
 		CQ(db_addr, 4096, EFAULT), CQ(cqe_comp_en, 1, EINVAL), CQ(uar_page_index, page + 1, EINVAL), CQ(flags, 0, EINVAL),
+		CQ(flags, MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX | MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD, EOPNOTSUPP),
 		CQ(cqe_size, 64, 0),
 	};
 	const struct wrong qps[] = {
