@@ -226,6 +226,7 @@ struct sd_qp {
 	struct sd_uar *uar;       /* NULL where there is nothing to ring */
 	bool sig_all;
 	bool loopback;            /* its peer is on its own device; its address does not count */
+	bool no_self;             /* of what it sends to a group itself, it gets nothing */
 	bool strip_vlan;          /* raw packets: the VLAN tag goes to the CQE */
 	bool wq;                  /* a receive WQ, of host_wq */
 	bool linked;              /* its receive ring is a linked list */

@@ -230,7 +230,7 @@ struct sd_qp_args {
 	struct sd_channel *async;
 	uint64_t user_handle;
 	struct ibv_qp_cap cap;
-	bool sig_all, strip_vlan;
+	bool sig_all, strip_vlan, no_self;
 	const struct mlx5_ib_create_qp *drv;
 	struct sd_domain *xrcd;   /* of an XRC receive QP, which has no PD and no CQ */
 };

@@ -84,7 +84,8 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	qp = &hq->q;
 	*qp = (struct sd_qp){ .dev = ctx->dev, .srq = a->srq, .uidx = drv->uidx, .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx,
 			      .pd = a->pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq, .uar = uar, .sig_all = a->sig_all,
-			      .wqebb_cnt = drv->sq_wqe_count, .max_atomic = SD_MAX_ATOMIC, .strip_vlan = a->strip_vlan };
+			      .wqebb_cnt = drv->sq_wqe_count, .max_atomic = SD_MAX_ATOMIC, .strip_vlan = a->strip_vlan,
+			      .no_self = a->no_self };
 	qp->dbrec = (volatile uint32_t *)(uintptr_t)drv->db_addr;
 	qp->sq = (uint8_t *)(uintptr_t)sq_at;
 	if (rq_bytes) {

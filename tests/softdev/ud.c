@@ -229,7 +229,7 @@ static bool deliver(struct rcq *sender, const struct frame *f, const struct ud_p
 
 	eng_self = sender;
 	for (qp = p->mcast ? sd_qp_next(NULL) : sd_qp_find(f->dst); qp; qp = p->mcast ? sd_qp_next(qp) : NULL)
-		if (qp->eng && !receive(qp->eng, f, p, data) && qp->eng == sender)
+		if (qp->eng && !(p->mcast && qp->no_self && qp->eng == sender) && !receive(qp->eng, f, p, data) && qp->eng == sender)
 			good = false;
 	eng_self = NULL;
 	return good;

@@ -90,7 +90,7 @@ static void refusals(UNUSED void **state)
 	static const int cqs[][2] = { { 0, 0 }, { 1 << 23, 0 }, { 10, 999 } };
 	struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
 	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC };
-	struct ibv_qp_init_attr_ex ex = { .qp_type = IBV_QPT_UD, .pd = pd, .create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB,
+	struct ibv_qp_init_attr_ex ex = { .qp_type = IBV_QPT_UD, .pd = pd, .create_flags = IBV_QP_CREATE_SCATTER_FCS,
 					  .cap = usual.cap, .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS, .send_cq = cq, .recv_cq = cq };
 
 	assert_non_null(cq);

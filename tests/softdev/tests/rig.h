@@ -106,6 +106,7 @@ struct how {
 	int cqe;
 	bool sig_all;
 	uint64_t ops;             /* send_ops_flags: for ibv_wr_* */
+	uint32_t create;          /* create_flags */
 	int access;               /* of the memory regions */
 	int qp_access;
 	int rnr_retry, retry_cnt, timeout;
@@ -295,7 +296,9 @@ UNUSED static void open_side(struct side *s, const struct how *how)
 	assert_non_null(s->rcq);
 	init = (struct ibv_qp_init_attr_ex){ .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap, .qp_type = how->type,
 					     .sq_sig_all = how->sig_all, .pd = pd, .send_ops_flags = how->ops,
-					     .comp_mask = IBV_QP_INIT_ATTR_PD | (how->ops ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0) };
+					     .create_flags = how->create,
+					     .comp_mask = IBV_QP_INIT_ATTR_PD | (how->ops ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0) |
+							  (how->create ? IBV_QP_INIT_ATTR_CREATE_FLAGS : 0) };
 	s->qp = ibv_create_qp_ex(ctx, &init);
 	assert_non_null(s->qp);
 }

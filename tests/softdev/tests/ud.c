@@ -171,8 +171,8 @@ static union ibv_gid group(uint8_t n)
 	return (union ibv_gid){ .raw = { 0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, [15] = n } };
 }
 
-/* A message to a group reaches each member once, the sender if it is one, and no other QP */
-static void groups(UNUSED void **state)
+/* A message to a group reaches each member once, the sender if it is one and wants that, and no other QP */
+static void messages_to_groups(uint32_t create)
 {
 	/* Bits 0 and 1: in the group. Then those who leave the first one are in none, and may be destroyed */
 	static const unsigned members[5] = { 1, 1, 3, 2, 0 };
@@ -192,6 +192,7 @@ static void groups(UNUSED void **state)
 		assert_non_null(by[i]);
 	}
 	for (unsigned i = 0; i < ARRAY(s); i++) {
+		how.create = i ? 0 : create;
 		open_self(&s[i], &how);
 		for (unsigned k = 0; k < 4; k++) /* again: nothing changes */
 			if (members[i] & 1u << k % 2)
@@ -212,7 +213,7 @@ static void groups(UNUSED void **state)
 		fill(s[0].buf, 300, round);
 		send_to(&s[0], 0, 300, by[to], 0xffffff, wrong_key ? QKEY ^ 1 : QKEY);
 		for (unsigned i = 0; i < ARRAY(s); i++) {
-			if (rights[i] & 1u << to && !wrong_key) {
+			if (rights[i] & 1u << to && !wrong_key && (i || !create)) {
 				wc = comes(&s[i], 50, 4096, s[0].buf, 300, s[0].qp->qp_num);
 				assert_true(wc.wc_flags & IBV_WC_GRH);
 				assert_true(is_roce() || !memcmp(s[i].buf + 4096 + 24, &g[to], 16));
@@ -228,6 +229,12 @@ static void groups(UNUSED void **state)
 		close_side(&s[i]);
 	}
 	must(ibv_destroy_ah(by[0]) || ibv_destroy_ah(by[1]));
+}
+
+static void groups(UNUSED void **state)
+{
+	messages_to_groups(0);
+	messages_to_groups(IBV_QP_CREATE_BLOCK_SELF_MCAST_LB);
 }
 
 static void bad_groups(UNUSED void **state)
