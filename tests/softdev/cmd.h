@@ -40,6 +40,7 @@ int sd_cmd_destroy(struct sd_cmd *c, enum sd_kind kind, unsigned id);   /* what 
 int sd_cmd_get_context(struct sd_cmd *c);
 int sd_cmd_query_context(struct sd_cmd *c);
 int sd_cmd_query_port(struct sd_cmd *c);
+int sd_cmd_query_vport(struct sd_cmd *c);
 int sd_cmd_query_gid_entry(struct sd_cmd *c);
 int sd_cmd_query_gid_table(struct sd_cmd *c);
 int sd_cmd_query_device(struct sd_cmd *c);

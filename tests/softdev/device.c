@@ -103,6 +103,14 @@ int sd_cmd_query_port(struct sd_cmd *c)
 	return SD_OUT(c, UVERBS_ATTR_QUERY_PORT_RESP, resp);
 }
 
+/* Of the embedded switch, which is not in use: nothing is known */
+int sd_cmd_query_vport(struct sd_cmd *c)
+{
+	const struct mlx5_ib_uapi_query_port none = { .flags = 0 };
+
+	return sd_in_u64(c, MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, 0) == 1 ? SD_OUT(c, MLX5_IB_ATTR_QUERY_PORT, none) : EINVAL;
+}
+
 static int fill_gid(unsigned dev, unsigned index, struct ib_uverbs_gid_entry *e)
 {
 	union ibv_gid gid;

@@ -288,10 +288,21 @@ static void ring_sizes(UNUSED void **state)
 	close_side(&s);
 }
 
+/* Of the embedded switch: not in use */
+static void vport(UNUSED void **state)
+{
+	struct mlx5dv_port info;
+
+	memset(&info, 0xff, sizeof(info));
+	must(mlx5dv_query_port(ctx, 1, &info));
+	assert_true(!info.flags && !info.vport);
+	assert_int_equal(mlx5dv_query_port(ctx, 2, &info), EINVAL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(states), TEST(bad_values), TEST(query_gives_what_was_set), TEST(ring_sizes),
+		TEST(states), TEST(bad_values), TEST(query_gives_what_was_set), TEST(ring_sizes), TEST(vport),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown) + again_with("SOFTDEV_LINK", "ib");
