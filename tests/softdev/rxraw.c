@@ -104,7 +104,7 @@ void rxraw_receive(struct sd_qp *qp, const struct raw_hit *hit, const void *pack
 
 	if (!q || q->err || qp->type != IBV_QPT_RAW_PACKET || qp->state < IBV_QPS_RTR || qp->state > IBV_QPS_SQE || fault_silent())
 		return;
-	if (qp->recv_cq->overrun || qp->send_cq->overrun)
+	if (qp->recv_cq->overrun || qp->send_cq->overrun || (qp->no_self && q == eng_self && in->data[0] & 1))
 		return;
 	c = describe(qp, in, hit, cut);
 	switch (take(q, s, need, &c)) {

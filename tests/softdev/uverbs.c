@@ -323,8 +323,8 @@ static int qp_create(struct sd_cmd *c)
 		return err;
 	if (flags & ~known)
 		return EINVAL;
-	if (flags & ~(uint64_t)(IB_UVERBS_QP_CREATE_SQ_SIG_ALL | (type == IB_UVERBS_QPT_RAW_PACKET ? IB_UVERBS_QP_CREATE_CVLAN_STRIPPING :
-				type == IB_UVERBS_QPT_UD ? IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK : 0)))
+	if (flags & ~(uint64_t)(IB_UVERBS_QP_CREATE_SQ_SIG_ALL | (type == IB_UVERBS_QPT_RAW_PACKET ? IB_UVERBS_QP_CREATE_CVLAN_STRIPPING : 0) |
+				(type == IB_UVERBS_QPT_RAW_PACKET || type == IB_UVERBS_QPT_UD ? IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK : 0)))
 		return EOPNOTSUPP;
 	a.no_self = flags & IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK;
 	a.strip_vlan = flags & IB_UVERBS_QP_CREATE_CVLAN_STRIPPING;

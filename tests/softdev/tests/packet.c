@@ -73,11 +73,15 @@ static struct ibv_flow *mac_to(const uint8_t mac[6], struct ibv_qp *qp)
 
 /* ---- nodes ---- */
 
+static uint32_t create_flags;
+
 static struct ibv_qp *raw_qp(struct node *n)
 {
-	struct ibv_qp_init_attr init = { .send_cq = n->cq, .recv_cq = n->rcq, .qp_type = IBV_QPT_RAW_PACKET,
-					 .cap = { .max_send_wr = 64, .max_recv_wr = RINGS, .max_send_sge = 4, .max_recv_sge = 1 } };
-	struct ibv_qp *qp = ibv_create_qp(devices[n - node].pd, &init);
+	struct ibv_qp_init_attr_ex init = { .send_cq = n->cq, .recv_cq = n->rcq, .qp_type = IBV_QPT_RAW_PACKET,
+					    .cap = { .max_send_wr = 64, .max_recv_wr = RINGS, .max_send_sge = 4, .max_recv_sge = 1 },
+					    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS, .create_flags = create_flags,
+					    .pd = devices[n - node].pd };
+	struct ibv_qp *qp = ibv_create_qp_ex(devices[n - node].ctx, &init);
 
 	assert_non_null(qp);
 	bring_up(qp, 0, &usual);
@@ -245,6 +249,32 @@ static void which_rule(UNUSED void **state)
 	node_close(&node[1]);
 }
 
+/* Its own packets to a group come back to a queue pair, if it wants them; those to its own address do */
+static void own_groups(UNUSED void **state)
+{
+	static const struct shape udp = { .version = 4, .proto = 17, .payload = 40 };
+	struct ibv_flow *f[2];
+	struct rule r;
+
+	for (unsigned blocked = 0; blocked < 2; blocked++) {
+		create_flags = blocked ? IBV_QP_CREATE_BLOCK_SELF_MCAST_LB : 0;
+		node_open(&node[0]);
+		node_open(&node[1]);
+		create_flags = 0;
+		for (unsigned i = 0; i < 2; i++) {
+			rule_init(&r, IBV_FLOW_ATTR_ALL_DEFAULT, 0);
+			f[i] = rule_to(&r, node[i].qp);
+		}
+		packet_make(&p, &udp, group, here);
+		goes(!blocked, 1);
+		packet_make(&p, &udp, here, here);
+		goes(1, 1);
+		must(ibv_destroy_flow(f[0]) || ibv_destroy_flow(f[1]));
+		node_close(&node[0]);
+		node_close(&node[1]);
+	}
+}
+
 /* A header that a rule names must be there, whatever the fields: of all but a VLAN tag none is asked for */
 static void no_such_header(UNUSED void **state)
 {
@@ -405,7 +435,7 @@ static void processes(UNUSED void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(processes), TEST(refused), TEST(which_rule), TEST(no_such_header), TEST(lengths), TEST(unpolled),
+		TEST(processes), TEST(refused), TEST(which_rule), TEST(own_groups), TEST(no_such_header), TEST(lengths), TEST(unpolled),
 	};
 
 	setenv("SOFTDEV_DEVICES", "2", 1);
