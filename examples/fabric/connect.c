@@ -137,30 +137,18 @@ void connect_called(struct peer *p)
 
 /* ---- Datagrams in ---- */
 
-static bool is_at(const struct peer *p, const struct inlay_connect_record *place)
-{
-	return p->place.qpn == place->qpn && p->place.lid == place->lid && !memcmp(p->place.gid, place->gid, sizeof(place->gid));
-}
-
 /*
- * A hello's sender replaces its older incarnations. False: the sender itself is an older one. A stranger is newer
- * only while it has a connection, and not than a listed peer that has not failed: it may claim any time.
+ * A hello's sender replaces its older incarnations. A newer one, which a stranger may claim to be, keeps nobody out: if
+ * the sender is gone, whoever is in its place refuses our answer.
  */
-static bool latest(struct endpoint *ep, bool listed, uint64_t incarnation, const struct inlay_connect_record *place)
+static void replace_older(struct endpoint *ep, uint64_t incarnation, const struct inlay_connect_record *place)
 {
 	struct peer *p;
 
 	for (p = *peer_bucket(ep, place); p; p = p->beside)
-		if (p->name.incarnation == incarnation && is_at(p, place))
-			listed &= p->state != PEER_FAILING && p->state != PEER_FAILED;
-	for (p = *peer_bucket(ep, place); p; p = p->beside)
-		if (p->name.incarnation != incarnation && is_at(p, place)) {
-			if (p->name.incarnation < incarnation || (listed && !p->listed))
-				peer_fail(p, FI_ECONNRESET, 0);
-			else if (p->listed || p->guest)
-				return false;
-		}
-	return true;
+		if (p->name.incarnation < incarnation && p->place.qpn == place->qpn && p->place.lid == place->lid &&
+		    !memcmp(p->place.gid, place->gid, sizeof(place->gid)))
+			peer_fail(p, FI_ECONNRESET, 0);
 }
 
 static void hello_arrived(struct peer *p, const struct hello *in)
@@ -228,7 +216,6 @@ void connect_arrived(struct endpoint *ep, const uint8_t *datagram, struct inlay_
 	struct inlay_connect_record from;
 	struct hello in, out;
 	struct inlay_av av;
-	fi_addr_t addr;
 	struct peer *p;
 
 	memcpy(&in, datagram + INLAY_GRH, sizeof(in));
@@ -241,10 +228,8 @@ void connect_arrived(struct endpoint *ep, const uint8_t *datagram, struct inlay_
 			say(ep, &av, &out, REFUSED, in.from.incarnation);
 		return;
 	}
-	addr = av_find(ep->av, &in.from);
-	if (!latest(ep, addr != FI_ADDR_NOTAVAIL, in.from.incarnation, &from) || in.kind == REFUSED)
-		return;
-	p = peer_of_name(ep, &in.from, addr);
+	replace_older(ep, in.from.incarnation, &from);
+	p = in.kind == REFUSED ? NULL : peer_of_name(ep, &in.from, av_find(ep->av, &in.from));
 	if (!p)
 		return;
 	if (in.kind == HELLO)
