@@ -332,8 +332,9 @@ static const struct { uint32_t type, bytes, index; const char *notes[12]; uint32
 			      "data    64 bytes lkey 0x33 addr 0x0000000000008000", "inline  3 bytes"},
 	 {0x0000020a, 0x00004706, 0x0000000a, 0, 0x11223344, 0, 0x800012ab, 0x05001234, 0xaabb, 0xccddeeff, 0x40, 0x80000001,
 	  0xfe800000, 0, 0, 1, 64, 0x33, 0, 0x8000, 0x80000003, 0x61626300}},
-	{0, 192, 0, {CTRL_IS("UMR", "0", "0x0", "0x47", "12", "0", "2", "0", "0x1100"), "umr", "umr", "umr", "mkey", "mkey", "mkey", "mkey", "klm"},
-	 {0x00000025, 0x0000470c, 0x00000008, 0x1100, 0xb0000000, 0x00040000, 0, 0x203c6041}},
+	{0, 192, 0, {CTRL_IS("UMR", "0", "0x0", "0x47", "12", "0", "2", "0", "0x1100"), "umr", "umr", "umr", "mkey", "mkey", "mkey", "mkey", "klm", "klm",
+		     "klm", "bsf"},
+	 {0x00000025, 0x0000470c, 0x00000008, 0x1100, 0xb0000000, 0x00030000, 0, 0x203c6041}},
 	/* WQEs with a destination: of a DCI in both forms, of an XRC QP; a NOP has none */
 	{IBV_QPT_DRIVER, 128, 0, {CTRL_IS("ATOMIC_CS", "2", "0x0", "0x47", "7", "0", "2", "0", "0x0"),
 				  "av      key 0x1122334455667788 dctn 0x12ab sl 5 lid 4660", AV_2, "raddr   0x0000000000001000 rkey 0x11",
