@@ -103,7 +103,7 @@ static int post(uint64_t n)
 	}
 }
 
-/* The next n operations that are not unknown are done, and unknown ones between them. Each has one WQEBB. */
+/* Completes the next n operations of known outcome, and the unknown ones before and between them. Each is one WQEBB. */
 static void complete(uint32_t n)
 {
 	for (; n || (done < posted && unknown[done % WINDOW]); done++) {

@@ -253,8 +253,10 @@ static int tagged(struct endpoint *ep, struct peer *p, const struct message *m, 
 	while (r == -EAGAIN && !match_grow(ep));
 	if (r == 1)
 		arrive_meet(ep, p, m, (struct op *)(uintptr_t)found.cookie);
-	else if (!r && !place)
-		r = inlay_match_remove(&ep->match, found.handle, &found) - EAGAIN;
+	else if (!r && !place) {
+		inlay_match_remove(&ep->match, found.handle, &found);
+		r = -EAGAIN;
+	}
 	return r == 1 ? 0 : r ? -FI_EAGAIN : keep(ep, p, at, bytes, b, place);
 }
 

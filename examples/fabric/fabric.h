@@ -288,7 +288,7 @@ struct op {
 	uint64_t tag, data;       /* of the message */
 	uint64_t remote_handle;
 	size_t min;               /* multi-receive: the least that must be left */
-	struct buf *bounce;       /* OP_NATIVE, OP_ATOMIC, OP_MESSAGE: its struct request */
+	struct buf *bounce;       /* OP_NATIVE, OP_ATOMIC, OP_MESSAGE: its struct request; OP_RMA: what is read back */
 	struct iovec iov[IOV_LIMIT];
 	struct mr *mr[IOV_LIMIT]; /* receive that is not plain: the application's registrations of iov */
 	struct segment segment[IOV_LIMIT];
@@ -299,7 +299,7 @@ struct op {
 struct buf {
 	struct buf *next;
 	struct peer *peer;        /* kept message: its sender */
-	void *context;            /* eager send: for its completion */
+	void *context;            /* eager send, RMA: for its completion */
 	uint32_t flags;
 	uint32_t len;             /* bytes of data */
 	uint32_t lkey;
@@ -322,7 +322,7 @@ struct pool {
 enum slot_kind {
 	SLOT_NONE,
 	SLOT_CONTEXT,             /* what: an application's context */
-	SLOT_BUF,                 /* what: an eager send's buffer */
+	SLOT_BUF,                 /* what: the buffer of an eager send, or of RMA */
 	SLOT_OP                   /* what: the operation that this is a step of */
 };
 

@@ -223,8 +223,8 @@ out:
 }
 
 /*
- * What a post needs is there for FI_INLAY_PEERS peers, or INITIATORS, at a time. Another takes it from one that has
- * nothing in flight; the one that was given it longest ago comes first.
+ * Only FI_INLAY_PEERS peers, over DC INITIATORS, can be posted to at a time. One more takes its place from a peer that
+ * has nothing in flight, in turn.
  */
 APART int peer_borrow(struct peer *p)
 {

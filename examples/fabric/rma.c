@@ -23,7 +23,7 @@ struct rma {
 	fi_addr_t addr;
 	uint64_t remote, key, data;
 	void *context;
-	uint64_t flags;           /* FI_READ or FI_WRITE, FI_REMOTE_CQ_DATA, FI_INJECT, FI_COMPLETION, SILENT */
+	uint64_t flags;           /* FI_READ or FI_WRITE, FI_REMOTE_CQ_DATA, FI_INJECT, FI_COMPLETION, FI_DELIVERY_COMPLETE, SILENT */
 };
 
 /* How much of it is posted, and what its last completion means. */
