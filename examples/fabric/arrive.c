@@ -83,6 +83,8 @@ static int read_piece(struct peer *p, struct op *op)
 	struct slot *slot;
 	uint32_t s, b;
 
+	if (INLAY_UNLIKELY(settings.rails > 1) && !(p = rail_next(op)))
+		return -FI_EAGAIN;
 	if (peer_begin(p))
 		return -FI_EAGAIN;
 	slot = peer_slot(p);
@@ -98,9 +100,9 @@ static int read_piece(struct peer *p, struct op *op)
 		len = settings.piece;
 	sge.addr = (uintptr_t)op->iov[b].iov_base + at_buffer;
 	sge.length = (uint32_t)len;
-	sge.lkey = op->region[b]->lkey;
-	if (peer_post(p, MLX5_OPCODE_RDMA_READ, op->segment[s].addr + at_segment, op->segment[s].rkey, &sge,
-		      INLAY_SIGNALED | INLAY_RING))
+	sge.lkey = rail_lkey(p, op->region[b]);
+	if (peer_post(p, op->kind == OP_STRIPED && op->writes ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_RDMA_READ,
+		      op->segment[s].addr + at_segment, rail_rkey(p, &op->segment[s]), &sge, INLAY_SIGNALED | INLAY_RING))
 		return -FI_EAGAIN;
 	slot->kind = SLOT_OP;
 	slot->what = op;
@@ -111,16 +113,23 @@ static int read_piece(struct peer *p, struct op *op)
 
 static void read_end(struct endpoint *ep, struct op *op)
 {
+	if (op->kind == OP_STRIPED) {
+		rail_rma_end(ep, op);
+		return;
+	}
 	op_let_go(ep, op);
 	recv_end(ep, op, op->err);
 	fin(ep, op);
 }
 
 /* Posts as many reads as the window allows. Ends the operation when all have completed, or one has failed. */
-static void read_more(struct endpoint *ep, struct op *op)
+void read_more(struct endpoint *ep, struct op *op)
 {
-	int err = op->err;
+	int err;
 
+	if (INLAY_UNLIKELY(op->err == FI_EAGAIN) && !op->pieces) /* its connection is dead: once more from the beginning */
+		op->asked = (size_t)(op->err = 0);
+	err = op->err;
 	if (!err && !connected(op))
 		err = op->peer->err ? op->peer->err : FI_ECONNRESET;
 	if (!err)
@@ -173,12 +182,16 @@ void read_waiting(struct endpoint *ep)
 	ep->waiting_tail = &ep->waiting_head;
 	for (; op; op = next) {
 		next = op->next;
-		if (cq_room(ep->rx_cq, 2))
+		if (op->kind == OP_SECOND)
+			progress(ep->second);
+		if (op->kind == OP_SECOND || cq_room(ep->rx_cq, 2))
 			wait_for_room(ep, op);
 		else if (op->kind == OP_FIN)
 			fin(ep, op);
 		else if (op->kind == OP_LATE)
 			progress_late(ep);
+		else if (op->kind == OP_RAIL)
+			rail_retry(op);
 		else if (op->kind == OP_NATIVE || op->kind == OP_MESSAGE)
 			atomic_again(ep, op);
 		else
@@ -288,6 +301,8 @@ int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t byt
 	case WIRE_ATOMIC:
 	case WIRE_ANSWER:
 		return atomic_arrived(ep, p, &m);
+	case WIRE_RAIL:
+		return rail_arrived(p, &m);
 	default:
 		WARN(FI_LOG_EP_DATA, "a message of unknown kind %u\n", m.kind);
 		return 0;

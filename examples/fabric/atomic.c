@@ -147,18 +147,6 @@ static struct request *request_of(const struct op *op)
 	return (struct request *)(void *)op->bounce->data;
 }
 
-/* An operation with a buffer for its message, or NULL. */
-static struct op *new_op(struct endpoint *ep, uint8_t kind, struct peer *p, void *context, uint32_t done)
-{
-	struct op *op = op_begin(ep, kind, p, context, done);
-
-	if (op && !(op->bounce = buf_take(&ep->bounce))) {
-		op_drop(ep, op);
-		return NULL;
-	}
-	return op;
-}
-
 /* ---- At the caller ---- */
 
 static size_t size_of(const struct request *r)
@@ -243,6 +231,12 @@ static int post(struct peer *p, struct op *op)
 	struct ibv_sge sge = {(uintptr_t)&r->wire, op->bounce->len, op->bounce->lkey};
 	int err;
 
+	if (INLAY_UNLIKELY(settings.rails > 1)) {
+		err = rail_send(p, &r->wire, op->bounce->len, NULL, 0, op->context, op->kind == OP_MESSAGE ? (uint32_t)op->flags : 0);
+		if (!err && op->kind == OP_MESSAGE)
+			op_drop(p->ep, op);
+		return err;
+	}
 	if (peer_begin(p))
 		return -FI_EAGAIN;
 	slot = peer_slot(p);
@@ -305,7 +299,7 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 
 	if (native && !(ep->domain->able & need))
 		return -FI_EOPNOTSUPP;
-	op = new_op(ep, native ? OP_NATIVE : answer ? OP_ATOMIC : OP_MESSAGE, p, a->context, done);
+	op = op_with_buf(ep, native ? OP_NATIVE : answer ? OP_ATOMIC : OP_MESSAGE, p, a->context, done);
 	if (!op)
 		return -FI_EAGAIN;
 	op->len = 0;
@@ -366,7 +360,7 @@ static int carry_out(struct endpoint *ep, const struct message *m, uint8_t *old)
 
 static int asked(struct endpoint *ep, struct peer *p, const struct message *m)
 {
-	struct op *op = new_op(ep, OP_MESSAGE, p, NULL, 0);
+	struct op *op = op_with_buf(ep, OP_MESSAGE, p, NULL, 0);
 	struct request *r;
 	int n;
 

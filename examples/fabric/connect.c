@@ -27,6 +27,8 @@
 #define AT_A_TIME 16u     /* peers whose time is looked at, */
 #define CALLS 16u         /* and that get a first hello: so many have room in the ring */
 
+#define EAGER ((uint16_t)(settings.eager / 16 | (settings.rails - 1u) << 15))
+
 enum hello_kind { HELLO = 1, REFUSED, BYE };
 enum hello_flags { SEEN = 1, DONE = 2, OVER_DC = 4, BY_NIC = 8 };
 
@@ -34,7 +36,7 @@ struct hello {
 	uint32_t magic;
 	uint8_t kind;
 	uint8_t flags;            /* and enum able << 4 */
-	uint16_t eager;           /* FI_INLAY_EAGER / 16: how long the receives are */
+	uint16_t eager;           /* EAGER: how long the receives are */
 	uint32_t attempt;         /* that record belongs to */
 	uint32_t your_attempt;    /* that SEEN is about */
 	struct name from;
@@ -72,7 +74,7 @@ static void say(struct endpoint *ep, const struct inlay_av *av, struct hello *h,
 
 	h->magic = MAGIC;
 	h->kind = kind;
-	h->eager = (uint16_t)(settings.eager / 16);
+	h->eager = EAGER;
 	h->from = ep->name;
 	h->to = to;
 	if (!inlay_post(&ep->ud, MLX5_OPCODE_SEND, &wr, INLAY_SIGNALED | INLAY_INLINE))
@@ -151,7 +153,7 @@ static void replace_older(struct endpoint *ep, uint64_t incarnation, const struc
 
 static void hello_arrived(struct peer *p, const struct hello *in)
 {
-	const char *why = "FI_INLAY_EAGER is not the same everywhere";
+	const char *why = "FI_INLAY_EAGER or FI_INLAY_RAILS is not the same everywhere";
 	const bool dc = (in->flags & OVER_DC) != 0;
 	int late = (int32_t)(in->attempt - p->their_attempt), err;
 	struct inlay_connect_record there;
@@ -177,7 +179,7 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 	p->by_nic = !settings.dc && in->flags & BY_NIC; /* initiators have no such sends */
 	p->tag_bits = UINT64_MAX >> (in->source & 31);
 	p->tag_source = in->source & ~p->tag_bits;
-	err = in->eager == settings.eager / 16 && dc == settings.dc ? 0 : -EINVAL;
+	err = in->eager == EAGER && dc == settings.dc ? 0 : -EINVAL;
 	if (dc != settings.dc)
 		why = "FI_INLAY_TRANSPORT is not the same everywhere";
 	if (err)

@@ -12,6 +12,8 @@ static void domain_free(struct domain *d)
 {
 	const char *why;
 
+	if (d->second)
+		domain_free(d->second);
 	regions_fini(d);
 	if (d->uar.td && inlay_uar_destroy(&d->uar, &why))
 		WARN(FI_LOG_DOMAIN, "%s\n", why);
@@ -40,12 +42,48 @@ static struct fi_ops_domain domain_ops = {
 	no_stx_ctx, no_srx_ctx, atomic_query, NULL, NULL,
 };
 
+/* Opens a device. name: NULL: any. 0 or a negative errno */
+static int device_open(struct domain *d, const char *name, const char **why)
+{
+	d->context = inlay_device_open(name, why);
+	if (!d->context)
+		return -FI_ENODEV;
+	fcntl(d->context->async_fd, F_SETFL, O_NONBLOCK); /* for peer_events */
+	d->pd = ibv_alloc_pd(d->context);
+	return d->pd ? inlay_uar_create(&d->uar, d->pd, INLAY_UAR_SERIAL, why) : -FI_ENOMEM;
+}
+
+static struct domain *domain_new(void)
+{
+	struct domain *d = (struct domain *)aligned_alloc(64, sizeof(*d));
+
+	return d ? (struct domain *)memset(d, 0, sizeof(*d)) : NULL;
+}
+
+/* Opens the device after d's; after the last comes the first. */
+static int second_open(struct domain *d, const char **why)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL), **next = list;
+	int err = -FI_ENOMEM;
+
+	d->second = domain_new();
+	while (list && *next && *next++ != d->context->device)
+		;
+	if (d->second && list) {
+		d->second->lock = d->lock;
+		err = device_open(d->second, ibv_get_device_name(*next ? *next : *list), why);
+	}
+	if (list)
+		ibv_free_device_list(list);
+	return err;
+}
+
 /* Which atomics the device has. Without any, all operations go as messages. */
 static void atomics_init(struct domain *d)
 {
 	struct ibv_device_attr device;
 
-	if (ibv_query_device(d->context, &device) || device.atomic_cap == IBV_ATOMIC_NONE)
+	if (d->second || ibv_query_device(d->context, &device) || device.atomic_cap == IBV_ATOMIC_NONE)
 		return;
 	inlay_atomics_query(&d->atomics, d->context, NULL);
 	if (settings.dc)
@@ -55,25 +93,20 @@ static void atomics_init(struct domain *d)
 
 static int domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_domain **out, void *context)
 {
-	struct domain *d = (struct domain *)aligned_alloc(64, sizeof(*d));
+	struct domain *d = domain_new();
 	const char *why = "no memory";
-	int err = -FI_ENODEV;
+	int err;
 
 	if (!d)
 		return -FI_ENOMEM;
-	memset(d, 0, sizeof(*d));
 	pthread_mutex_init(&d->mutex, NULL);
 	d->fabric = container_of(fid, struct fabric, fid);
 	d->lock = info->domain_attr->threading == FI_THREAD_DOMAIN ? NULL : &d->mutex;
-	d->context = inlay_device_open(info->domain_attr->name, &why);
-	if (d->context) {
-		fcntl(d->context->async_fd, F_SETFL, O_NONBLOCK); /* for peer_events */
-		d->pd = ibv_alloc_pd(d->context);
-		err = d->pd ? inlay_uar_create(&d->uar, d->pd, INLAY_UAR_SERIAL, &why) : -FI_ENOMEM;
-		if (!err)
-			err = regions_init(d);
+	err = device_open(d, info->domain_attr->name, &why);
+	err = err || settings.rails < 2 ? err : second_open(d, &why);
+	err = err ? err : regions_init(d);
+	if (!err)
 		atomics_init(d);
-	}
 	if (err) {
 		WARN(FI_LOG_DOMAIN, "%s: %s\n", info->domain_attr->name ? info->domain_attr->name : "any device", why);
 		domain_free(d);

@@ -90,6 +90,16 @@ static int enable(struct endpoint *ep)
 		WARN(FI_LOG_EP_CTRL, "%s\n", why);
 		return err;
 	}
+	if (ep->second) {
+		ep->second->av = ep->av;
+		ep->second->tx_cq = ep->tx_cq;
+		ep->second->rx_cq = ep->rx_cq;
+		err = enable(ep->second);
+		if (err)
+			return err;
+		ep->looks.kind = OP_SECOND;
+		wait_for_room(ep, &ep->looks);
+	}
 	inlay_connect_pack(&ep->here, ep->name.record);
 	ep->now = milliseconds();
 	ep->late.kind = OP_LATE;
@@ -125,14 +135,12 @@ void endpoints_remove(struct endpoints *all, const struct endpoint *ep)
 		}
 }
 
-static int endpoint_close(struct fid *fid)
+static void endpoint_free(struct endpoint *ep)
 {
-	struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
-	struct domain *d = ep->domain;
-
-	enter(d);
 	if (ep->enabled)
 		connect_bye(ep);
+	if (ep->second)
+		endpoint_free(ep->second);
 	peer_free_all(ep);
 	if (ep->ud_qp)
 		ibv_destroy_qp(ep->ud_qp);
@@ -158,10 +166,17 @@ static int endpoint_close(struct fid *fid)
 		endpoints_remove(&ep->rx_cq->endpoints, ep);
 	if (ep->av)
 		endpoints_remove(&ep->av->endpoints, ep);
-	d->users--;
-	leave(d, 0);
+	ep->domain->users--;
 	free(ep);
-	return 0;
+}
+
+static int endpoint_close(struct fid *fid)
+{
+	struct domain *d = container_of(fid, struct endpoint, fid.fid)->domain;
+
+	enter(d);
+	endpoint_free(container_of(fid, struct endpoint, fid.fid));
+	return (int)leave(d, 0);
 }
 
 /* ---- Binding ---- */
@@ -299,6 +314,16 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 		return -FI_ENOMEM;
 	memset(ep, 0, sizeof(*ep));
 	ep->domain = container_of(fid, struct domain, fid);
+	if (ep->domain->second) {
+		if (endpoint_open(&ep->domain->second->fid, info, out, NULL)) {
+			free(ep);
+			return -FI_ENOMEM;
+		}
+		ep->second = container_of(*out, struct endpoint, fid);
+		ep->second->first = ep;
+		ep->second->directed = false;
+	}
+	ep->first = ep;
 	ep->domain->users++;
 	ep->lock = ep->domain->lock;
 	ep->directed = ((info->caps | (info->rx_attr ? info->rx_attr->caps : 0)) & FI_DIRECTED_RECV) != 0;

@@ -142,7 +142,7 @@ static struct fi_info *offer(struct ibv_context *context, const struct inlay_con
 	info->domain_attr->resource_mgmt = FI_RM_ENABLED;
 	info->domain_attr->av_type = FI_AV_UNSPEC;
 	info->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-	info->domain_attr->mr_key_size = sizeof(uint32_t);
+	info->domain_attr->mr_key_size = (size_t)settings.rails * sizeof(uint32_t);
 	info->domain_attr->cq_data_size = sizeof(uint64_t);
 	info->domain_attr->ep_cnt = 1024;
 	info->tx_attr->rma_iov_limit = info->domain_attr->mr_iov_limit = 1;
@@ -378,6 +378,10 @@ FI_EXT_INI
 	SETTINGS(SET)
 	if (!set_transport())
 		WARN(FI_LOG_CORE, "transport is rc or dc: rc is taken\n");
+	if (settings.rails > 1 && (settings.dc || settings.tag_offload)) {
+		WARN(FI_LOG_CORE, "two rails want transport rc and no tag offload: one is taken\n");
+		settings.rails = 1;
+	}
 	settings.eager &= ~(size_t)15;
 	return &provider;
 }

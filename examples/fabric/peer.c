@@ -48,6 +48,8 @@ static void sweep(struct endpoint *ep)
 		for (beside = peer_bucket(ep, &p->place); *beside != p; beside = &(*beside)->beside)
 			;
 		*beside = p->beside;
+		if (p->other)
+			p->other = p->other->other = NULL;
 		*at = p->next;
 		p->next = ep->unused;
 		ep->unused = p;
@@ -130,7 +132,7 @@ static void make_ready(struct peer *p)
 {
 	struct endpoint *ep = p->ep;
 
-	if (p->slots && p->state == PEER_READY && !settings.dc && !p->by_nic && p->addr < ep->addrs &&
+	if (p->slots && p->state == PEER_READY && !settings.dc && settings.rails < 2 && !p->by_nic && p->addr < ep->addrs &&
 	    ep->by_addr[p->addr] == p)
 		ep->ready[p->addr] = p;
 }
@@ -175,8 +177,8 @@ void peer_forget(struct endpoint *ep, fi_addr_t addr)
 	if (p->addr != addr)
 		return;
 	p->addr = FI_ADDR_NOTAVAIL;
-	p->forgotten = p->state == PEER_FAILING;
-	if (p->state == PEER_FAILED)
+	p->forgotten = p->state == PEER_FAILING && peer_lost(p);
+	if (p->state == PEER_FAILED && peer_lost(p))
 		p->state = PEER_IDLE;
 }
 
@@ -211,7 +213,7 @@ struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32
 		*result = connect_start(p);
 	if (*result)
 		goto out;
-	if (p->state == PEER_READY && !(flags & FI_FENCE && busy(p)))
+	if ((p->state == PEER_READY || (p->state >= PEER_FAILING && peer_open_to(p))) && !(flags & FI_FENCE && busy(p)))
 		return p;
 	*result = p->state >= PEER_FAILING && !p->forgotten ? -p->err : -FI_EAGAIN;
 out:
@@ -292,6 +294,8 @@ static void peer_close(struct peer *p)
 		ep->guests -= p->guest;
 		p->guest = false;
 		p->state = p->forgotten ? PEER_IDLE : PEER_FAILED;
+		if (p->err == FI_EAGAIN && p->other)
+			rail_down(p);
 	}
 	p->forgotten = false;
 }
@@ -331,7 +335,8 @@ int peer_open(struct peer *p)
 	if (err)
 		return err;
 	p->attempt++;
-	p->seen = p->flushed = false;
+	p->sent = p->resend = p->received = 0;
+	p->seen = p->flushed = p->down = false;
 	p->drained = settings.dc; /* an initiator receives nothing */
 	return 0;
 }
@@ -343,16 +348,32 @@ void peer_ready(struct peer *p)
 	p->ep->unsettled--;
 	connect_called(p);
 	make_ready(p);
+	if (p->ep->second)
+		rail_name(p);
 }
 
 /* ---- Failure ---- */
 
-void peer_fail(struct peer *p, int err, uint8_t syndrome)
+/* Ends what can only end with the peer. */
+static void peer_end(struct peer *p, int err, uint8_t syndrome)
 {
-	struct endpoint *ep = p->ep;
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 	struct op *op;
 	uint32_t n;
+
+	p->err = (uint16_t)err;
+	p->syndrome = syndrome;
+	for (n = 0; (op = op_at(p->ep, n)); n++)
+		if ((op->kind == OP_SEND || op->kind == OP_ATOMIC) && op->peer == p)
+			op_end(p->ep, op, err);
+	recv_fail(p, err);
+}
+
+void peer_fail(struct peer *p, int err, uint8_t syndrome)
+{
+	const bool dead = err == FI_EHOSTUNREACH || err == FI_ETIMEDOUT || syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+	const bool survives = dead && p->other && p->other->state == PEER_READY;
+	struct endpoint *ep = p->ep;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
 	if (p->state >= PEER_FAILING)
 		return;
@@ -361,7 +382,7 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 	ep->unsettled += p->state != PEER_CONNECTING;
 	p->state = PEER_FAILING;
 	connect_called(p);
-	p->err = (uint16_t)err;
+	p->err = survives ? FI_EAGAIN : (uint16_t)err;
 	p->syndrome = syndrome;
 	if (p->addr < ep->addrs)
 		ep->ready[p->addr] = NULL;
@@ -370,10 +391,10 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 		if (ibv_modify_qp(p->qp, &attr, IBV_QP_STATE))
 			p->drained = true; /* nothing will be said */
 	}
-	for (n = 0; (op = op_at(ep, n)); n++)
-		if ((op->kind == OP_SEND || op->kind == OP_ATOMIC) && op->peer == p)
-			op_end(ep, op, err);
-	recv_fail(p, err);
+	if (!survives && rail_first(p))
+		peer_end(rail_first(p), err, syndrome);
+	if (!survives && p->other)
+		peer_fail(p->other, err, syndrome);
 	if (p->qp && p->qp->state > IBV_QPS_INIT)
 		peer_flushed(p);
 	else
@@ -420,6 +441,8 @@ void peer_free_all(struct endpoint *ep)
 
 	while ((p = ep->peers ? ep->peers : ep->unused)) {
 		*(ep->peers ? &ep->peers : &ep->unused) = p->next;
+		if (p->other)
+			p->other = p->other->other = NULL;
 		peer_close(p);
 		free(p);
 	}
@@ -438,6 +461,17 @@ void tx_done(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_
 		cq_add(ep->tx_cq, context, flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
 	else if (flags && (err || !(flags & DONE_ERROR)))
 		counter_tx(ep, context, flags, err, syndrome);
+}
+
+struct op *op_with_buf(struct endpoint *ep, uint8_t kind, struct peer *p, void *context, uint32_t done)
+{
+	struct op *op = op_begin(ep, kind, p, context, done);
+
+	if (op && !(op->bounce = buf_take(&ep->bounce))) {
+		op_drop(ep, op);
+		return NULL;
+	}
+	return op;
 }
 
 struct op *op_begin(struct endpoint *ep, uint8_t kind, struct peer *p, void *context, uint32_t done)
@@ -467,12 +501,16 @@ void op_end(struct endpoint *ep, struct op *op, int err)
 	op_drop(ep, op);
 }
 
-static CALLED void op_step_done(struct endpoint *ep, struct op *op, int err)
+static CALLED void op_step_done(struct op *op, int err)
 {
-	if (op->kind == OP_READ)
+	struct endpoint *ep = op->peer->ep; /* not that of the other device */
+
+	if (op->kind == OP_READ || op->kind == OP_STRIPED)
 		read_done(ep, op, err);
 	else if (op->kind == OP_NATIVE)
 		atomic_step(ep, op, err);
+	else if (INLAY_UNLIKELY(err == FI_EAGAIN))
+		rail_again(op);
 	else
 		op_end(ep, op, err);
 }
@@ -490,6 +528,6 @@ void slot_done(struct peer *p, struct slot *slot, int err)
 		tx_done(p->ep, b->context, b->flags, err, p->syndrome);
 		buf_give(&p->ep->bounce, b);
 	} else if (kind == SLOT_OP) {
-		op_step_done(p->ep, (struct op *)slot->what, err);
+		op_step_done((struct op *)slot->what, err);
 	}
 }

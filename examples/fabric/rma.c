@@ -143,6 +143,41 @@ static int post_in_place(struct endpoint *ep, struct peer *p, const struct rma *
 	return 0;
 }
 
+/* Over two devices: in place or bounced, by pieces. Data for the peer's CQ, or the byte that is read back, follow. */
+static int post_striped(struct endpoint *ep, struct peer *p, const struct rma *r, size_t len, bool back, uint32_t done)
+{
+	struct op *op = (r->flags & FI_INJECT || back ? op_with_buf : op_begin)(ep, OP_STRIPED, p, r->context, done);
+	size_t i;
+	int err = op ? 0 : -FI_EAGAIN;
+	uint8_t *to;
+
+	if (!op)
+		return err;
+	op->iovs = 0;
+	op->writes = !(r->flags & FI_READ);
+	op->told = (r->flags & FI_REMOTE_CQ_DATA) != 0;
+	op->plain = back && len;
+	op->data = r->data;
+	op->total = len;
+	op->segment[0] = (struct segment){r->remote, len, {(uint32_t)r->key, (uint32_t)(r->key >> 32)}};
+	for (i = 0, to = op->bounce ? op->bounce->data : NULL; !err && i < r->iovs; i++) {
+		if (r->flags & FI_INJECT)
+			to = (uint8_t *)mempcpy(to, r->iov[i].iov_base, r->iov[i].iov_len);
+		else if (r->iov[i].iov_len && !(err = region_get(ep->domain, r->desc ? r->desc[i] : NULL, r->iov[i].iov_base, r->iov[i].iov_len, op->writes ? 0 : IBV_ACCESS_LOCAL_WRITE, &op->region[op->regions])))
+			op->iov[op->regions++] = r->iov[i];
+	}
+	if (r->flags & FI_INJECT) {
+		op->region[op->regions] = op->bounce->region;
+		op->iov[op->regions++] = (struct iovec){op->bounce->data, len};
+	}
+	op->iovs = op->regions;
+	if (err)
+		op_drop(ep, op);
+	else
+		rail_rma(ep, op);
+	return err;
+}
+
 /* ---- Calls of the application ---- */
 
 static ssize_t rma_any(struct endpoint *ep, const struct rma *r)
@@ -166,6 +201,8 @@ static ssize_t rma_any(struct endpoint *ep, const struct rma *r)
 	p = peer_for(ep, r->addr, r->context, done, r->flags, &err);
 	if (!p)
 		return err;
+	if (INLAY_UNLIKELY(settings.rails > 1))
+		return post_striped(ep, p, r, len, back, done);
 	if (peer_begin(p) || inlay_sq_room(&p->sq) < 4 * w.wqes)
 		return -FI_EAGAIN;
 	if (back && len) {

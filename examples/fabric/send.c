@@ -84,9 +84,23 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 	return 0;
 }
 
+/* Writes it to where a message begins. Returns its end. */
+static uint8_t *header_put(uint8_t *to, const struct header *h)
+{
+	to = (uint8_t *)mempcpy(to, &h->wire, sizeof(h->wire));
+	if (h->wire.flags & FLAG_DATA)
+		to = (uint8_t *)mempcpy(to, &h->data, 8);
+	return h->wire.flags & FLAG_HANDLE ? (uint8_t *)mempcpy(to, &h->handle, 8) : to;
+}
+
+/* Over two devices, of any length */
 static int post_inlinev(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,
 			void *context, uint32_t done)
 {
+	uint8_t head[WIRE_MAX];
+
+	if (INLAY_UNLIKELY(settings.rails > 1))
+		return rail_send(p, head, (size_t)(header_put(head, h) - head), iov, iovs, context, done);
 	if (peer_begin(p))
 		return -FI_EAGAIN;
 	return post_inline(p, h, iov, iovs, len, context, done, settings.dc);
@@ -116,12 +130,7 @@ static int post_bounced(struct endpoint *ep, struct peer *p, const struct header
 	b = buf_take(&ep->bounce);
 	if (!b)
 		return -FI_EAGAIN;
-	memcpy(b->data, &h->wire, sizeof(h->wire));
-	to = b->data + sizeof(h->wire);
-	if (h->wire.flags & FLAG_DATA)
-		to = (uint8_t *)mempcpy(to, &h->data, 8);
-	if (h->wire.flags & FLAG_HANDLE)
-		to = (uint8_t *)mempcpy(to, &h->handle, 8);
+	to = header_put(b->data, h);
 	for (i = 0; i < s->iovs; i++)
 		to = (uint8_t *)mempcpy(to, s->iov[i].iov_base, s->iov[i].iov_len);
 	b->context = s->context;
@@ -162,7 +171,8 @@ static int make_segments(struct endpoint *ep, struct op *op, const struct send *
 			return err;
 		segment[op->regions].addr = (uintptr_t)s->iov[i].iov_base;
 		segment[op->regions].len = s->iov[i].iov_len;
-		segment[op->regions].rkey = op->region[op->regions]->rkey;
+		segment[op->regions].rkey[0] = op->region[op->regions]->rkey;
+		segment[op->regions].rkey[1] = region_more(op->region[op->regions])->rkey;
 		op->regions++;
 	}
 	return 0;
@@ -209,7 +219,7 @@ static int send_eager(struct endpoint *ep, struct peer *p, const struct send *s,
 		h.handle = op_handle(op);
 		done = 0;
 	}
-	if (header_bytes(h.wire.flags) + len <= INLINE_BYTES)
+	if (header_bytes(h.wire.flags) + len <= INLINE_BYTES || settings.rails > 1)
 		err = post_inlinev(p, &h, s->iov, s->iovs, len, s->context, done);
 	else
 		err = post_bounced(ep, p, &h, s, done);
