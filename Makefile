@@ -187,7 +187,7 @@ $(B)/aarch64/%: tests/%.c $(B)/aarch64/cmocka.o
 	$(say)
 	$(Q)$(CROSS) $(crossflags) -DINLAY_CHECKED=$(if $(findstring clang,$(CROSS)),1,0) $(INCLUDES) -static -o $@ $< $(B)/aarch64/cmocka.o
 
--include $(sort $(wildcard $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d $(T)/*/*.d $(T)/*/*/*.d))
+-include $(sort $(wildcard $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d $(B)/fuzz/tests/softdev/*/*.d $(T)/*/*.d $(T)/*/*/*.d))
 
 # ---- Running ----
 
@@ -294,7 +294,7 @@ $(B)/fuzz/tests/softdev/%.o: tests/softdev/%.c $(B)/settings | $(first)
 	$(Q)$(call fuzzed,fuzzer-no-link) -Dprocess_vm_readv=device_vm_readv -Dprocess_vm_writev=device_vm_writev \
 		-Dsyscall=device_syscall -Dfopen=device_fopen -c -o $@ $<
 
-$(B)/fuzz/device: $(patsubst %.c,$(B)/fuzz/%.o,$(filter-out %/preload.c,$(wildcard tests/softdev/*.c)))
+$(B)/fuzz/device: $(patsubst %.c,$(B)/fuzz/%.o,$(filter-out %/preload.c,$(wildcard $(softdevrooms:%=tests/softdev/%/*.c))))
 
 lint: ## clang-tidy and cppcheck find nothing in the headers
 	$(Q)prove --exec bash tests/lint

@@ -17,8 +17,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "fuzz.h"
-#include "../softdev/cmd.h"
-#include "../softdev/eng.h"
+#include "../softdev/engine/eng.h"
+#include "../softdev/kernel/cmd.h"
 #include "../softdev/softdev.h"
 #include <rdma/rdma_user_cm.h>
 

@@ -53,7 +53,7 @@ installed "PREFIX" "$dir/usr/bin" "$dir/usr/include"
 ln -s "$dir/usr/bin/softmlx5" "$dir/link"
 same "by a link" 7 "$(unset SOFTDEV_SO; "$dir/link" sh -c 'echo 7')"
 same "groff says nothing about the manual page" "" "$(groff -man -ww -z "$dir/usr/share/man/man1/softmlx5.1" 2>&1)"
-same "the device and its tests read no header of inlay" "" "$(grep -l '#include.*inlay' tests/softdev/*.[ch] tests/softdev/tests/*.[ch])"
+same "the device and its tests read no header of inlay" "" "$(grep -l '#include.*inlay' tests/softdev/*/*.[ch])"
 try "uninstall" $make uninstall-softmlx5 PREFIX="$dir/usr"
 same "nothing is left" "" "$(find "$dir/usr" ! -type d -o -name softmlx5)"
 

@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "devx.h"
+#include "../firmware/firmware.h"
 
 #define PAGE 4096ull
 

@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "devx.h"
+#include "../firmware/firmware.h"
 
 #define HEADER 16u                /* bytes of the shortest box */
 #define ROOM 0x200u               /* zeros after a copy of an inbox: forced bits of a short one fall there */

@@ -39,7 +39,7 @@
 #include <stdbool.h>
 #include <sys/uio.h>
 #include <infiniband/mlx5dv.h>
-#include "dev.h"
+#include "../base/base.h"
 
 #define ENG_SEGS 64                     /* segments of a list: a send WQE of 1008 bytes has at most 62 */
 #define ENG_IOVS 1024                   /* pieces of memory that one chunk may lie in: more than ENG_SEGS only through indirect keys */

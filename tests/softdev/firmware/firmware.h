@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx.h: device commands (DEVX): what the files of the two halves share.
+ * firmware.h: device commands (DEVX): what the files of the two halves share.
  *
  *   the kernel     devx.c    the uverbs methods: allowed opcodes, ids, forced bits, errors
  *                  devxfd.c  asynchronous queries and events: the files that programs read
@@ -21,7 +21,7 @@
 #ifndef SOFTDEV_DEVX_H
 #define SOFTDEV_DEVX_H
 
-#include "cmd.h"
+#include "../kernel/cmd.h"
 
 enum sd_status {
 	SD_ST_OK,

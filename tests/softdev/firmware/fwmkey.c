@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "devx.h"
+#include "firmware.h"
 
 #define MKC 0x80u                 /* bit at which the context lies in the boxes */
 #define LIST 0x110u               /* byte at which the translation begins */

@@ -3,7 +3,7 @@
  * fwcap.c: the answers to QUERY_HCA_CAP. Whatever is claimed here works; everything else is 0.
  */
 #include <string.h>
-#include "devx.h"
+#include "firmware.h"
 
 #define CAPS 0x1000u              /* bytes of the answer after its header */
 

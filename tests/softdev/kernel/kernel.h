@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * host.h: what the files of the host side share; the engine does not see it.
+ * kernel.h: what the files of the host side share; the engine does not see it.
  *
  * Objects have handles, as in the kernel. A handle is an index into one table. It is valid only in
  * the context that made it and only for the kind of object that it was made for. All functions are
@@ -10,7 +10,7 @@
 #define SOFTDEV_HOST_H
 
 #include <sys/types.h>
-#include "dev.h"
+#include "../base/base.h"
 
 #define SD_MAX_FD 65536
 #define SD_MAX_CQ 65536u

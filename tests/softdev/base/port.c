@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <fcntl.h>
-#include "host.h"
+#include "../kernel/kernel.h"
 
 /*
  * Functions of one adapter in a PCI domain that no machine has, so that a path into it is always

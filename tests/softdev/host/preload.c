@@ -26,7 +26,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
-#include "host.h"
+#include "../kernel/kernel.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

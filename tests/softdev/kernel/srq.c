@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "devx.h"
+#include "../firmware/firmware.h"
 
 #define LINK 16u                  /* bytes of an entry before its first pointer */
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "devx.h"
+#include "firmware.h"
 
 #define PAGE 4096ull
 #define RELAXED IBV_ACCESS_RELAXED_ORDERING

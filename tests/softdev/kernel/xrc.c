@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include "cmd.h"
-#include "devx.h"
-#include "eng.h"
+#include "../firmware/firmware.h"
+#include "../engine/eng.h"
 
 struct sd_cq sd_no_cq;
 

@@ -11,8 +11,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "devx.h"
-#include "eng.h"
+#include "../firmware/firmware.h"
+#include "../engine/eng.h"
 
 #define OUTER 1u                  /* of the criteria */
 #define CRITERIA 0x3fu

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dev.h: the software device from inside. Two halves meet here:
+ * base.h: the software device from inside: what all of its rooms share. Each room is a folder, has
+ * a header of its name, and uses only the rooms before it:
  *
- *   host side   preload.c   libc calls that libibverbs makes: paths, opens, ioctls
- *               uverbs.c    the uverbs commands: decode, check, answer
- *               cm.h        lists the files of the connection manager
- *               device.c    the attributes of the device
- *               port.c      its identity and its files in sysfs
- *               objects.c   PD, AH, CQ, UAR, channels: tables, reference counts, events
- *               qp.c, srq.c, mr.c, wq.c   QPs; SRQs; MRs, windows and device memory; WQs
- *               tir.c       which of many WQs a packet goes to
- *               xrc.c       XRC domains, and the engine's part of XRC
- *               flow.c, matcher.c   flow rules
- *               devx.h      lists the files of device commands
+ *   base        base.h      objects and their tables, identity of the devices
  *   engine      eng.h       lists its files: doorbells, requester, responder, CQEs, fabric, faults
+ *   firmware    firmware.h  device commands
+ *   kernel      uverbs.c    the uverbs commands: decode, check, answer
+ *               device.c    the attributes of the device
+ *               objects.c   PD, AH, CQ, UAR, channels: tables, reference counts, events
+ *               qp.c, srq.c, mr.c, wq.c, xrc.c   QPs; SRQs; MRs, windows and device memory; WQs; XRC domains
+ *               flow.c, matcher.c   flow rules
+ *               devx.c, devxfd.c    the uverbs methods of device commands; files with outcomes and events
+ *   cm          cm.h        the connection manager
+ *   host        preload.c   libc calls that libibverbs makes: paths, opens, ioctls
  *
  * A process has SOFTDEV_DEVICES devices of one port each. They differ in name and address and share
  * everything else: tables, numbers, engine. sd_lock guards every object. The engine thread, where

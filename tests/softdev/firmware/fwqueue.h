@@ -12,7 +12,7 @@
 #define SOFTDEV_FWQUEUE_H
 
 #include <endian.h>
-#include "devx.h"
+#include "firmware.h"
 
 /* A field of a context; lists of them end with width 0 */
 struct sd_field {

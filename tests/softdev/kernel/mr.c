@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "devx.h"
+#include "../firmware/firmware.h"
 
 #define PAGE 4096ull
 #define LOCAL 0xe5u               /* no slot */

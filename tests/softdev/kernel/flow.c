@@ -15,8 +15,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "devx.h"
-#include "eng.h"
+#include "../firmware/firmware.h"
+#include "../engine/eng.h"
 
 #define SPECS 10                  /* the kernel's limit */
 #define LAST_PRIORITY 15

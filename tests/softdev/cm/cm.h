@@ -17,7 +17,7 @@
 #include <infiniband/ib.h>
 #include <infiniband/sa.h>
 #include <rdma/rdma_user_cm.h>
-#include "cmd.h"
+#include "../kernel/cmd.h"
 
 #define CM_MAX_ID 65536u
 #define CM_SERVICE_TIMEOUT 4294967296ull /* ns: 4.096 us << 20; what is read and not answered by then has failed */

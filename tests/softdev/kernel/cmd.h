@@ -13,7 +13,7 @@
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
-#include "host.h"
+#include "kernel.h"
 
 #define SD_ATTRS 32               /* attributes of the core's and of the driver's name space */
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cmd.h"
-#include "softdev.h"
+#include "../softdev.h"
 
 /* What a context is told; driver: where it wants the driver's part */
 static int tell_context(struct sd_cmd *c, unsigned driver, unsigned num_comp_vectors, unsigned core_support)

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "devx.h"
+#include "../firmware/firmware.h"
 
 static struct sd_numbers wqs = { .max = SD_MAX_WQ, .first = 0x40 }, tables = { .max = SD_MAX_IND_TBL, .first = 1 };
 

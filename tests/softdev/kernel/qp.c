@@ -7,7 +7,7 @@
 #include <string.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
-#include "devx.h"
+#include "../firmware/firmware.h"
 
 static bool power_of_2(uint32_t n)
 {
