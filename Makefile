@@ -232,7 +232,7 @@ $(call script,house/names house/readme house/docs): $(shell find . -name '*.md' 
 $(call script,house/counts): $(wildcard bench/*) $(wildcard bench/peers/*)
 $(call script,house/versions): $(wildcard tests/house/versions/*)
 $(call script,golden/golden) $(filter $(T)/queue/decode-%,$(tap)): $(wildcard tests/golden/*)
-$(call script,softdev/tests/install): $(wildcard tests/softdev/*.h tests/softdev/*.m[dk]) pkgconfig/docs.pl
+$(call script,softdev/tests/install): $(wildcard tests/softdev/*.h tests/softdev/*/*.h tests/softdev/*.m[dk]) pkgconfig/docs.pl
 
 taps: $(library) $(tests) $(examples) $(tap)
 
