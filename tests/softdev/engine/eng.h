@@ -515,6 +515,7 @@ void eng_peer_dead(unsigned slot, uint64_t inst);
 /* ---- fault.c ---- */
 struct fault_act {
 	bool drop, dup, corrupt;
+	bool down, last;                /* the device's port is down; this message is the last that comes, and nobody hears of it */
 	uint32_t delay_us;
 	uint8_t syndrome;               /* the requester's error CQE has it; 0: none */
 };
@@ -522,7 +523,7 @@ struct fault_act {
  * The requester asks once for each try of a message, before its first byte goes out: a retry is the
  * next message of the count
  */
-struct fault_act fault_message(uint64_t len);
+struct fault_act fault_message(unsigned dev, uint64_t len);
 bool fault_silent(void);                /* the device has fallen silent: requests to it are answered RP_UNREACH */
 
 /* ---- trap.c ---- */

@@ -604,16 +604,22 @@ static void send_first(struct rcq *q, const struct op *op, struct rcq *p, uint64
 		wire_send(q->slot, q->inst, &f, src, ns);
 }
 
-/* A message that fails has come half way: the responder holds the receive WQE that it took for it */
-static void break_off(struct rcq *q, const struct op *op)
+/* The first bytes of a message that then fails */
+static void send_part(struct rcq *q, const struct op *op, uint64_t most)
 {
 	const bool local = q->peer >> 16 == sd_slot || eng_is_stepped;
 	const struct sd_qp *peer = local ? sd_qp_find(q->peer) : NULL;
 	struct rcq *p = peer ? peer->eng : NULL;
-	const uint64_t half = op->total / 2;
 
-	if (half && q->qp->type == IBV_QPT_RC && !op->segs && p != q && !p == !local)
-		send_first(q, op, p, half < ENG_CHUNK_WIRE ? half : ENG_CHUNK_WIRE, false);
+	if (q->qp->type == IBV_QPT_RC && !op->segs && p != q && !p == !local)
+		send_first(q, op, p, most < ENG_CHUNK_WIRE ? most : ENG_CHUNK_WIRE, false);
+}
+
+/* A message that fails has come half way: the responder holds the receive WQE that it took for it */
+static void break_off(struct rcq *q, const struct op *op)
+{
+	if (op->total / 2)
+		send_part(q, op, op->total / 2);
 }
 
 /* What a fault specification wants of the youngest op, before its first byte goes */
@@ -621,7 +627,7 @@ static void faults(struct rcq *q)
 {
 	unsigned last = q->count - 1;
 	struct op *op = op_at(q, last);
-	struct fault_act act = fault_message(op->total);
+	struct fault_act act = fault_message(q->qp->dev, op->total);
 
 	op->corrupt = act.corrupt;
 	op->dup = act.dup;
@@ -630,7 +636,11 @@ static void faults(struct rcq *q)
 		op->fatal = true;
 		break_off(q, op);
 		fail(q, last, act.syndrome, 0);
-	} else if (act.drop && !reliable(q->qp)) {
+	} else if (act.down && reliable(q->qp)) {
+		if (act.last)
+			send_part(q, op, op->total);
+		fail_oldest(q, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
+	} else if ((act.drop || act.down) && !reliable(q->qp)) {
 		gone(q);
 	} else if (act.drop && q->retry_left == 0) {
 		fail(q, last, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
