@@ -344,19 +344,3 @@ unsigned long softdev_sent(unsigned device)
 {
 	return device < 8 ? __atomic_load_n(&sent[device], __ATOMIC_RELAXED) : 0;
 }
-
-/*
- * tests/softdev/run has the specification looked at before the program starts, and asks for the
- * version: one grammar and one version, in one place
- */
-const char *softdev_version(void);
-
-__attribute__((constructor)) static void check_only(void)
-{
-	const char *check = getenv("SOFTDEV_CHECK");
-
-	if (check && !strcmp(check, "version"))
-		_exit(printf("softmlx5 %s\n", softdev_version()) < 0 || fflush(stdout));
-	if (check)
-		_exit(fault_start() ? 2 : 0);
-}

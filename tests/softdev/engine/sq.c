@@ -88,7 +88,7 @@ bool sq_ring(struct rcq *q)
 		q->sq_pi = q->sq_ci;
 		if (!q->err && qp->state >= IBV_QPS_RTS) {
 			sq_enter_err(q);
-			sd_async_qp(qp, IBV_EVENT_QP_FATAL);
+			sd_up.async_qp(qp, IBV_EVENT_QP_FATAL);
 		}
 		return false;
 	}
@@ -164,7 +164,7 @@ static bool flush_held(struct rcq *q)
 	if (q->wqe_held && !q->qp->no_flush)
 		rx_error(q, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);
 	if (q->last_wqe)
-		sd_async_qp(q->qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+		sd_up.async_qp(q->qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 	q->last_wqe = 0;
 	q->wqe_held = false;
 	return did;
@@ -283,7 +283,7 @@ static void retire(struct rcq *q)
 	}
 	if (q->draining && !q->count) {
 		q->draining = false;
-		sd_async_qp(q->qp, IBV_EVENT_SQ_DRAINED);
+		sd_up.async_qp(q->qp, IBV_EVENT_SQ_DRAINED);
 	}
 }
 
@@ -607,7 +607,7 @@ static void send_first(struct rcq *q, const struct op *op, struct rcq *p, uint64
 /* The first bytes of a message that then fails */
 static void send_part(struct rcq *q, const struct op *op, uint64_t most)
 {
-	const bool local = q->peer >> 16 == sd_fabric_slot() || eng_is_stepped;
+	const bool local = q->peer >> 16 == sd_slot || eng_is_stepped;
 	const struct sd_qp *peer = local ? sd_qp_find(q->peer) : NULL;
 	struct rcq *p = peer ? peer->eng : NULL;
 
@@ -864,7 +864,7 @@ static uint64_t step_local(struct rcq *q)
 		return 0;
 	add_operands(q, &f, src, &ns);
 	if (pqp && pqp->type == SD_QPT_DCT)
-		p = dc_responder(pqp, sd_fabric_slot(), 0, &f);
+		p = dc_responder(pqp, sd_slot, 0, &f);
 	eng_self = p == q ? q : NULL;
 	if (p)
 		r = rx_request(p, &f, src, ns, &out);
@@ -1012,7 +1012,7 @@ bool sq_run(struct rcq *q, unsigned max, unsigned *executed)
 			if (!m)
 				break;
 			moved += m;
-		} else if (q->peer >> 16 == sd_fabric_slot() || eng_is_stepped) {
+		} else if (q->peer >> 16 == sd_slot || eng_is_stepped) {
 			uint64_t m;
 
 			ci = q->sq_ci;
