@@ -75,46 +75,57 @@ static int register_buffers(struct endpoint *ep, struct op *op)
 	return err;
 }
 
-/* The next piece: from op's position to the end of a segment, a buffer or a piece, whichever comes first. */
-static int read_piece(struct peer *p, struct op *op)
+int read_post(struct peer *p, struct op *op, uint32_t opcode, const struct segment *s, size_t at, const struct ibv_sge *sge,
+	      uint32_t flags)
 {
-	size_t len = op->want - op->asked, at_segment = op->asked, at_buffer = op->asked;
-	struct ibv_sge sge;
 	struct slot *slot;
-	uint32_t s, b;
 
-	if (INLAY_UNLIKELY(settings.rails > 1) && !(p = rail_next(op)))
-		return -FI_EAGAIN;
 	if (peer_begin(p))
 		return -FI_EAGAIN;
 	slot = peer_slot(p);
+	if (peer_post(p, opcode, s->addr + at, rail_rkey(p, s), sge, 1, flags | INLAY_SIGNALED | INLAY_RING))
+		return -FI_EAGAIN;
+	slot->kind = SLOT_OP;
+	slot->what = op;
+	op->pieces++;
+	return 0;
+}
+
+/* The next piece: from op's position to the end of a segment, a buffer or a piece, whichever comes first. */
+static int read_piece(struct op *op)
+{
+	size_t len = settings.rails < 2 && op->kind == OP_RMA ? LARGEST_PIECE : settings.piece;
+	size_t at_segment = op->asked, at_buffer = op->asked;
+	struct peer *p = INLAY_UNLIKELY(settings.rails > 1) ? rail_next(op) : op->peer;
+	struct ibv_sge sge;
+	uint32_t s, b;
+
+	if (!p)
+		return -FI_EAGAIN;
 	for (s = 0; at_segment >= op->segment[s].len; s++)
 		at_segment -= op->segment[s].len;
 	for (b = 0; at_buffer >= op->iov[b].iov_len; b++)
 		at_buffer -= op->iov[b].iov_len;
+	if (len > op->want - op->asked)
+		len = op->want - op->asked;
 	if (len > op->segment[s].len - at_segment)
 		len = op->segment[s].len - at_segment;
 	if (len > op->iov[b].iov_len - at_buffer)
 		len = op->iov[b].iov_len - at_buffer;
-	if (len > settings.piece)
-		len = settings.piece;
 	sge.addr = (uintptr_t)op->iov[b].iov_base + at_buffer;
 	sge.length = (uint32_t)len;
 	sge.lkey = rail_lkey(p, op->region[b]);
-	if (peer_post(p, op->kind == OP_STRIPED && op->writes ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_RDMA_READ,
-		      op->segment[s].addr + at_segment, rail_rkey(p, &op->segment[s]), &sge, INLAY_SIGNALED | INLAY_RING))
+	if (read_post(p, op, op->kind == OP_RMA && op->writes ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_RDMA_READ, &op->segment[s],
+		      at_segment, &sge, 0))
 		return -FI_EAGAIN;
-	slot->kind = SLOT_OP;
-	slot->what = op;
 	op->asked += len;
-	op->pieces++;
 	return 0;
 }
 
 static void read_end(struct endpoint *ep, struct op *op)
 {
-	if (op->kind == OP_STRIPED) {
-		rail_rma_end(ep, op);
+	if (op->kind == OP_RMA) {
+		op_end(ep, op, op->err);
 		return;
 	}
 	op_let_go(ep, op);
@@ -122,28 +133,41 @@ static void read_end(struct endpoint *ep, struct op *op)
 	fin(ep, op);
 }
 
-/* Posts as many reads as the window allows. Ends the operation when all have completed, or one has failed. */
-void read_more(struct endpoint *ep, struct op *op)
+/* Posts as many pieces as the window allows. Ends the operation when all have completed, or one has failed. */
+static void read_more(struct endpoint *ep, struct op *op)
 {
+	const size_t end = op->want + (op->kind == OP_RMA ? RMA_STEPS : 0);
 	int err;
 
-	if (INLAY_UNLIKELY(op->err == FI_EAGAIN) && !op->pieces) /* its connection is dead: once more from the beginning */
-		op->asked = (size_t)(op->err = 0);
+	if (INLAY_UNLIKELY(op->err == FI_EAGAIN) && !op->pieces) { /* its connection is dead: once more from the beginning */
+		op->err = 0;
+		op->asked = 0;
+	}
 	err = op->err;
 	if (!err && !connected(op))
 		err = op->peer->err ? op->peer->err : FI_ECONNRESET;
 	if (!err)
 		err = -register_buffers(ep, op);
 	while (!err && op->asked < op->want && op->pieces < (uint32_t)settings.window)
-		err = -read_piece(op->peer, op);
+		err = -read_piece(op);
+	while (!err && op->asked >= op->want && op->asked < end && (settings.rails < 2 || !op->pieces))
+		err = -rma_follow(op);
 	if (err == FI_EAGAIN && !op->pieces) {
 		wait_for_room(ep, op);
 		return;
 	}
 	if (err && err != FI_EAGAIN)
 		op->err = err;
-	if (!op->pieces && (op->err || op->asked == op->want))
+	if (!op->pieces && (op->err || op->asked == end))
 		read_end(ep, op);
+}
+
+void read_begin(struct endpoint *ep, struct op *op)
+{
+	op->asked = 0;
+	op->pieces = 0;
+	op->err = 0;
+	read_more(ep, op);
 }
 
 static void read_start(struct endpoint *ep, const struct message *m, struct op *op)
@@ -153,9 +177,6 @@ static void read_start(struct endpoint *ep, const struct message *m, struct op *
 	op->remote_handle = m->handle;
 	op->segments = (uint8_t)m->segments;
 	memcpy(op->segment, m->payload, m->segments * sizeof(*op->segment));
-	op->asked = 0;
-	op->pieces = 0;
-	op->err = 0;
 	op->regions = 0;
 	if (op->iovs == 1) {
 		op->iov[0].iov_base = op->buf;
@@ -163,7 +184,7 @@ static void read_start(struct endpoint *ep, const struct message *m, struct op *
 	}
 	if (!op->want)
 		op->iovs = 0; /* nothing to register */
-	read_more(ep, op);
+	read_begin(ep, op);
 }
 
 void read_done(struct endpoint *ep, struct op *op, int err)

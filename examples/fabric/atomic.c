@@ -243,7 +243,7 @@ static int post(struct peer *p, struct op *op)
 	if (op->kind == OP_NATIVE)
 		err = post_step(p, op);
 	else
-		err = peer_post(p, MLX5_OPCODE_SEND, 0, 0, &sge, INLAY_SIGNALED | INLAY_RING);
+		err = peer_post(p, MLX5_OPCODE_SEND, 0, 0, &sge, 1, INLAY_SIGNALED | INLAY_RING);
 	if (op->kind == OP_ATOMIC)
 		next.kind = SLOT_NONE;
 	if (!err)

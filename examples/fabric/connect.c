@@ -247,7 +247,7 @@ void connect_probe(struct peer *p)
 	if (peer_begin(p))
 		return;
 	slot = peer_slot(p);
-	if (peer_post(p, MLX5_OPCODE_RDMA_WRITE, 0, 0, NULL, INLAY_SIGNALED))
+	if (peer_post(p, MLX5_OPCODE_RDMA_WRITE, 0, 0, NULL, 0, INLAY_SIGNALED))
 		return;
 	slot->kind = SLOT_NONE;
 	inlay_sq_ring(&p->sq);

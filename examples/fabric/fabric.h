@@ -43,6 +43,7 @@
 #define SOURCE_BITS 16u           /* of the 64 that are matched, when receives name their sender, */
 #define LEAST_SOURCE_BITS 8u      /* and if the application wants more tag bits than they leave */
 #define MAX_MESSAGE (16ull << 30)
+#define LARGEST_PIECE (1u << 30)
 #define CQ_ENTRIES 1024u          /* of a completion queue at first; it grows */
 #define BATCH 32u                 /* completions of the device's that progress takes at a time, */
 #define BATCH_ENTRIES (2 * BATCH) /* and those of the application's that they may make */
@@ -245,10 +246,9 @@ enum op_kind {
 	OP_LATE,                  /* endpoint.late */
 	OP_SECOND,                /* endpoint.looks */
 	OP_SEND,                  /* waits for FIN. It and those below are operations to a peer */
-	OP_RMA,                   /* a read or a write holds its registrations */
+	OP_RMA,                   /* a read or a write, by pieces; its fields are those of OP_READ */
 	OP_NATIVE,                /* an atomic operation of the device's, step by step */
 	OP_ATOMIC,                /* waits for WIRE_ANSWER */
-	OP_STRIPED,               /* a read or a write by pieces, over two devices; its fields are those of OP_READ */
 	OP_RAIL,                  /* a message of rail.c, until it is acknowledged */
 	OP_MESSAGE                /* a message of atomic.c that waits for room, then for its acknowledgement */
 };
@@ -273,7 +273,7 @@ struct op {
 	uint8_t iovs;
 	bool told;                /* receive: its success makes a completion, */
 	bool plain;               /* and is not counted; tagged, of one buffer */
-	bool writes;              /* OP_STRIPED: a write */
+	bool writes;              /* OP_RMA: a write. told: data for the peer's CQ follow; plain: the last byte is read back */
 	uint8_t step;             /* OP_NATIVE: enum atomic_step */
 	uint32_t index;
 	uint64_t flags;           /* of its completion */
@@ -773,8 +773,6 @@ void rail_retry(struct op *op); /* there may be room, or another connection */
 void rail_name(struct peer *p); /* p is connected: the other side is to connect to the other device */
 void rail_down(struct peer *p); /* nothing of this dead connection is under way here */
 int rail_arrived(struct peer *p, const struct message *m); /* WIRE_RAIL. 0 or -FI_EAGAIN */
-void rail_rma(struct endpoint *ep, struct op *op);
-void rail_rma_end(struct endpoint *ep, struct op *op);
 
 /* Of the two struct peers, that which operations know; NULL: not known yet */
 INLAY_FN struct peer *rail_first(struct peer *p)
@@ -809,17 +807,17 @@ INLAY_ALWAYS int peer_begin(struct peer *p)
 	return INLAY_UNLIKELY(!p->slots) ? peer_borrow(p) : 0;
 }
 
-/* Posts a send, write or read of at most one piece of memory, for an operation that has begun. */
+/* Posts a send or read of one piece of memory, or a write of several, for an operation that has begun. */
 INLAY_ALWAYS int peer_post(struct peer *p, uint32_t opcode, uint64_t remote, uint32_t key, const struct ibv_sge *sge,
-			   uint32_t flags)
+			   uint32_t sges, uint32_t flags)
 {
-	struct inlay_wr wr = {.raddr = remote, .rkey = key, .imm_be = p->number_be, .to = &p->target, .sge = sge, .num_sge = !!sge};
+	struct inlay_wr wr = {.raddr = remote, .rkey = key, .imm_be = p->number_be, .to = &p->target, .sge = sge, .num_sge = sges};
 
 	if (INLAY_UNLIKELY(settings.dc))
 		return inlay_post(&p->sq, opcode == MLX5_OPCODE_SEND ? MLX5_OPCODE_SEND_IMM : opcode, &wr, flags | INLAY_SIGNALED);
 	return opcode == MLX5_OPCODE_SEND ? inlay_post_send(&p->sq, sge, 1, flags) :
 	       opcode == MLX5_OPCODE_RDMA_READ ? inlay_post_read(&p->sq, remote, key, sge, 1, flags) :
-	       inlay_post_write(&p->sq, remote, key, sge, !!sge, flags);
+	       inlay_post_write(&p->sq, remote, key, sge, sges, flags);
 }
 
 /* The slot of the next WQE. */
@@ -980,8 +978,12 @@ void arrive_meet(struct endpoint *ep, struct peer *p, const struct message *m, s
 void arrive_matched(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct op *op);
 void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op);
 
-void read_more(struct endpoint *ep, struct op *op); /* of OP_READ or OP_STRIPED */
+void read_begin(struct endpoint *ep, struct op *op); /* OP_READ, OP_RMA: from now on it ends by itself */
 void read_done(struct endpoint *ep, struct op *op, int err); /* a piece of it */
+int read_post(struct peer *p, struct op *op, uint32_t opcode, const struct segment *s, size_t at, const struct ibv_sge *sge,
+	      uint32_t flags); /* posts one, to or from s->addr + at. 0 or -FI_EAGAIN */
+int rma_follow(struct op *op); /* what comes after the bytes, in RMA_STEPS */
+#define RMA_STEPS 2u
 void read_waiting(struct endpoint *ep); /* what found no room goes on */
 void fin_later(struct endpoint *ep, struct peer *p, const struct message *m); /* FIN, when there is room */
 void wait_for_room(struct endpoint *ep, struct op *op); /* in the ring to its peer */

@@ -505,7 +505,7 @@ static CALLED void op_step_done(struct op *op, int err)
 {
 	struct endpoint *ep = op->peer->ep; /* not that of the other device */
 
-	if (op->kind == OP_READ || op->kind == OP_STRIPED)
+	if (op->kind == OP_READ || op->kind == OP_RMA)
 		read_done(ep, op, err);
 	else if (op->kind == OP_NATIVE)
 		atomic_step(ep, op, err);

@@ -59,7 +59,7 @@ static int post(struct peer *rail, struct op *op)
 	if (peer_begin(rail))
 		return -FI_EAGAIN;
 	slot = peer_slot(rail);
-	err = peer_post(rail, MLX5_OPCODE_SEND, 0, 0, &sge, INLAY_SIGNALED | INLAY_RING);
+	err = peer_post(rail, MLX5_OPCODE_SEND, 0, 0, &sge, 1, INLAY_SIGNALED | INLAY_RING);
 	if (!err)
 		*slot = (struct slot){op, SLOT_OP, 0};
 	return err;
@@ -219,41 +219,4 @@ int rail_arrived(struct peer *p, const struct message *m)
 	if (other->state != PEER_IDLE)
 		peer_fail(other, FI_EHOSTUNREACH, 0);
 	return 0;
-}
-
-/* ---- Reads and writes ---- */
-
-/* Begins one that is registered, of op->total bytes at op->segment[0], by pieces, and tells when it ends. */
-void rail_rma(struct endpoint *ep, struct op *op)
-{
-	op->attempt = op->peer->attempt;
-	op->want = op->total;
-	op->asked = 0;
-	op->pieces = 0;
-	op->err = 0;
-	read_more(ep, op);
-}
-
-void rail_rma_end(struct endpoint *ep, struct op *op)
-{
-	struct { struct wire wire; uint64_t data; } __attribute__((packed)) written = {
-		{0, WIRE_WRITTEN | FLAG_DATA, 0, op->total}, op->data
-	};
-
-	if (!op->err && op->plain) { /* the last byte comes back */
-		op_let_go(ep, op);
-		op->plain = op->writes = false;
-		op->segment[0].addr += op->total - 1;
-		op->region[0] = op->bounce->region;
-		op->iov[0] = (struct iovec){op->bounce->data, 1};
-		op->regions = op->iovs = 1;
-		op->want = 1;
-		op->asked = 0;
-		read_more(ep, op);
-		return;
-	}
-	if (!op->err && op->told && rail_send(op->peer, &written, sizeof(written), NULL, 0, NULL, 0))
-		wait_for_room(ep, op);
-	else
-		op_end(ep, op, op->err);
 }
