@@ -211,7 +211,7 @@ void read_waiting(struct endpoint *ep)
 			fin(ep, op);
 		else if (op->kind == OP_LATE)
 			progress_late(ep);
-		else if (op->kind == OP_RAIL)
+		else if (op->kind == OP_BOUNCED)
 			rail_retry(op);
 		else if (op->kind == OP_NATIVE || op->kind == OP_MESSAGE)
 			atomic_again(ep, op);

@@ -232,7 +232,7 @@ static int post(struct peer *p, struct op *op)
 	int err;
 
 	if (INLAY_UNLIKELY(settings.rails > 1)) {
-		err = rail_send(p, &r->wire, op->bounce->len, NULL, 0, op->context, op->kind == OP_MESSAGE ? (uint32_t)op->flags : 0);
+		err = bounced_send(p, &r->wire, op->bounce->len, NULL, 0, op->context, op->kind == OP_MESSAGE ? (uint32_t)op->flags : 0);
 		if (!err && op->kind == OP_MESSAGE)
 			op_drop(p->ep, op);
 		return err;

@@ -42,9 +42,15 @@ static struct fi_ops_domain domain_ops = {
 	no_stx_ctx, no_srx_ctx, atomic_query, NULL, NULL,
 };
 
-/* Opens a device. name: NULL: any. 0 or a negative errno */
-static int device_open(struct domain *d, const char *name, const char **why)
+/* Opens a device. name: NULL: any. 0 or a negative errno; *out is to be freed, if it is not NULL */
+static int device_open(struct domain **out, const char *name, const char **why)
 {
+	struct domain *d = *out = (struct domain *)aligned_alloc(64, sizeof(*d));
+
+	if (!d)
+		return -FI_ENOMEM;
+	memset(d, 0, sizeof(*d));
+	pthread_mutex_init(&d->mutex, NULL);
 	d->context = inlay_device_open(name, why);
 	if (!d->context)
 		return -FI_ENODEV;
@@ -53,28 +59,20 @@ static int device_open(struct domain *d, const char *name, const char **why)
 	return d->pd ? inlay_uar_create(&d->uar, d->pd, INLAY_UAR_SERIAL, why) : -FI_ENOMEM;
 }
 
-static struct domain *domain_new(void)
-{
-	struct domain *d = (struct domain *)aligned_alloc(64, sizeof(*d));
-
-	return d ? (struct domain *)memset(d, 0, sizeof(*d)) : NULL;
-}
-
 /* Opens the device after d's; after the last comes the first. */
 static int second_open(struct domain *d, const char **why)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL), **next = list;
-	int err = -FI_ENOMEM;
+	int err;
 
-	d->second = domain_new();
-	while (list && *next && *next++ != d->context->device)
+	if (!list)
+		return -FI_ENOMEM;
+	while (*next && *next++ != d->context->device)
 		;
-	if (d->second && list) {
+	err = device_open(&d->second, ibv_get_device_name(*next ? *next : *list), why);
+	ibv_free_device_list(list);
+	if (!err)
 		d->second->lock = d->lock;
-		err = device_open(d->second, ibv_get_device_name(*next ? *next : *list), why);
-	}
-	if (list)
-		ibv_free_device_list(list);
 	return err;
 }
 
@@ -93,23 +91,22 @@ static void atomics_init(struct domain *d)
 
 static int domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_domain **out, void *context)
 {
-	struct domain *d = domain_new();
 	const char *why = "no memory";
-	int err;
+	struct domain *d;
+	int err = device_open(&d, info->domain_attr->name, &why);
 
-	if (!d)
-		return -FI_ENOMEM;
-	pthread_mutex_init(&d->mutex, NULL);
-	d->fabric = container_of(fid, struct fabric, fid);
-	d->lock = info->domain_attr->threading == FI_THREAD_DOMAIN ? NULL : &d->mutex;
-	err = device_open(d, info->domain_attr->name, &why);
+	if (d) {
+		d->fabric = container_of(fid, struct fabric, fid);
+		d->lock = info->domain_attr->threading == FI_THREAD_DOMAIN ? NULL : &d->mutex;
+	}
 	err = err || settings.rails < 2 ? err : second_open(d, &why);
 	err = err ? err : regions_init(d);
 	if (!err)
 		atomics_init(d);
 	if (err) {
 		WARN(FI_LOG_DOMAIN, "%s: %s\n", info->domain_attr->name ? info->domain_attr->name : "any device", why);
-		domain_free(d);
+		if (d)
+			domain_free(d);
 		return err;
 	}
 	d->fabric->users++;
@@ -136,13 +133,6 @@ static ssize_t eq_sread(struct fid_eq *fid, uint32_t *event, void *buf, size_t l
 	return -FI_EAGAIN;
 }
 
-static const char *eq_strerror(struct fid_eq *fid, int err, const void *data, char *buf, size_t len)
-{
-	if (buf && len)
-		strncpy(buf, fi_strerror(err), len - 1)[len - 1] = 0;
-	return fi_strerror(err);
-}
-
 int eq_bind(struct fid *fid, struct fid *eq, uint64_t flags)
 {
 	return eq->fclass == FI_CLASS_EQ ? 0 : -FI_EINVAL;
@@ -159,7 +149,7 @@ static int eq_close(struct fid *fid)
 
 static struct fi_ops eq_fid_ops = FID_OPS(eq_close, no_bind, no_control);
 static struct fi_ops_eq eq_ops = {
-	sizeof(struct fi_ops_eq), eq_read, eq_readerr, no_eq_write, eq_sread, eq_strerror,
+	sizeof(struct fi_ops_eq), eq_read, eq_readerr, no_eq_write, eq_sread, NULL,
 };
 
 static int eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq **out, void *context)

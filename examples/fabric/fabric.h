@@ -249,7 +249,7 @@ enum op_kind {
 	OP_RMA,                   /* a read or a write, by pieces; its fields are those of OP_READ */
 	OP_NATIVE,                /* an atomic operation of the device's, step by step */
 	OP_ATOMIC,                /* waits for WIRE_ANSWER */
-	OP_RAIL,                  /* a message of rail.c, until it is acknowledged */
+	OP_BOUNCED,               /* a message in its bounce buffer, until it is acknowledged */
 	OP_MESSAGE                /* a message of atomic.c that waits for room, then for its acknowledgement */
 };
 
@@ -295,7 +295,7 @@ struct op {
 	uint64_t tag, data;       /* of the message */
 	uint64_t remote_handle;
 	size_t min;               /* multi-receive: the least that must be left */
-	struct buf *bounce;       /* OP_NATIVE, OP_ATOMIC, OP_MESSAGE: its struct request; OP_RAIL; RMA: what is read back */
+	struct buf *bounce;       /* OP_NATIVE, OP_ATOMIC, OP_MESSAGE: its struct request; OP_BOUNCED; RMA: what is read back */
 	struct iovec iov[IOV_LIMIT];
 	struct mr *mr[IOV_LIMIT]; /* receive that is not plain: the application's registrations of iov */
 	struct segment segment[IOV_LIMIT];
@@ -306,8 +306,6 @@ struct op {
 struct buf {
 	struct buf *next;
 	struct peer *peer;        /* kept message: its sender */
-	void *context;            /* eager send, RMA: for its completion */
-	uint32_t flags;
 	uint32_t len;             /* bytes of data */
 	uint32_t lkey;
 	uint32_t size;            /* room in data */
@@ -330,7 +328,6 @@ struct pool {
 enum slot_kind {
 	SLOT_NONE,
 	SLOT_CONTEXT,             /* what: an application's context */
-	SLOT_BUF,                 /* what: the buffer of an eager send, or of RMA */
 	SLOT_OP                   /* what: the operation that this is a step of */
 };
 
@@ -389,7 +386,6 @@ struct peer {
 
 	/* settings.rails, see rail.c */
 	struct peer *other;       /* over the other device; NULL: not known yet */
-	bool down;                /* dead, and the other side is done with it */
 	uint64_t sent, resend, received; /* the next message's number: a new one, one to be posted, one to come */
 
 	/* settings.dc: qp and sq are those of a borrowed initiator, or NULL and empty */
@@ -765,13 +761,12 @@ void op_drop(struct endpoint *ep, struct op *op);
 struct peer *rail_of(struct peer *p);
 struct peer *rail_next(const struct op *op);
 
-/* Sends a message, in pieces, to be completed as a send: 0 or -FI_EAGAIN. */
-int rail_send(struct peer *p, const void *head, size_t len, const struct iovec *iov, size_t iovs, void *context,
-	      uint32_t done);
-void rail_again(struct op *op); /* OP_RAIL has failed with its connection */
+/* Sends a message through a bounce buffer, or, over two devices, any message. 0 or -FI_EAGAIN. */
+int bounced_send(struct peer *p, const void *head, size_t len, const struct iovec *iov, size_t iovs, void *context,
+		 uint32_t done);
+void rail_again(struct op *op); /* it has failed with its connection */
 void rail_retry(struct op *op); /* there may be room, or another connection */
-void rail_name(struct peer *p); /* p is connected: the other side is to connect to the other device */
-void rail_down(struct peer *p); /* nothing of this dead connection is under way here */
+void rail_name(struct peer *p); /* p is connected: the other side is told where the other device is */
 int rail_arrived(struct peer *p, const struct message *m); /* WIRE_RAIL. 0 or -FI_EAGAIN */
 
 /* Of the two struct peers, that which operations know; NULL: not known yet */

@@ -137,30 +137,22 @@ int offload_send(struct endpoint *ep, struct peer *p, const struct send *s, size
 	const uint64_t tag = (s->tag & p->tag_bits) | p->tag_source;
 	const uint32_t signal = (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 4);
 	const bool bounced = len > INLINE_BYTES - INLAY_TMH_BYTES;
-	struct slot *slot = peer_slot(p), next = {s->context, SLOT_CONTEXT, done};
-	uint8_t small[INLINE_BYTES], *to = small;
-	struct buf *b = NULL;
+	struct op *op = bounced ? op_with_buf(ep, OP_BOUNCED, p, s->context, done) : NULL;
+	struct slot *slot = peer_slot(p), next = {bounced ? op : s->context, bounced ? SLOT_OP : SLOT_CONTEXT, done};
+	uint8_t small[INLINE_BYTES], *to = op ? op->bounce->data : small;
 	struct ibv_sge sge;
 	size_t i;
 
-	if (bounced) {
-		b = buf_take(&ep->bounce);
-		if (!b)
-			return -FI_EAGAIN;
-		b->context = s->context;
-		b->flags = done;
-		next.kind = SLOT_BUF;
-		next.what = b;
-		to = b->data;
-	}
+	if (bounced && !op)
+		return -FI_EAGAIN;
 	for (i = 0; i < s->iovs; i++)
 		to = (uint8_t *)mempcpy(to, s->iov[i].iov_base, s->iov[i].iov_len);
 	*slot = next;
-	sge.addr = (uintptr_t)(b ? b->data : small);
+	sge.addr = (uintptr_t)(bounced ? op->bounce->data : small);
 	sge.length = (uint32_t)len;
-	sge.lkey = b ? b->lkey : 0;
+	sge.lkey = bounced ? op->bounce->lkey : 0;
 	/* There is room: OFFLOAD_ROOM. */
-	return inlay_tag_send_eager(&p->sq, app, tag, &sge, 1, (b ? INLAY_SIGNALED : signal | INLAY_INLINE) | INLAY_RING);
+	return inlay_tag_send_eager(&p->sq, app, tag, &sge, 1, (bounced ? INLAY_SIGNALED : signal | INLAY_INLINE) | INLAY_RING);
 }
 
 void offload_stand_in(struct peer *p, uint64_t tag)

@@ -294,8 +294,6 @@ static void peer_close(struct peer *p)
 		ep->guests -= p->guest;
 		p->guest = false;
 		p->state = p->forgotten ? PEER_IDLE : PEER_FAILED;
-		if (p->err == FI_EAGAIN && p->other)
-			rail_down(p);
 	}
 	p->forgotten = false;
 }
@@ -336,7 +334,7 @@ int peer_open(struct peer *p)
 		return err;
 	p->attempt++;
 	p->sent = p->resend = p->received = 0;
-	p->seen = p->flushed = p->down = false;
+	p->seen = p->flushed = false;
 	p->drained = settings.dc; /* an initiator receives nothing */
 	return 0;
 }
@@ -348,7 +346,7 @@ void peer_ready(struct peer *p)
 	p->ep->unsettled--;
 	connect_called(p);
 	make_ready(p);
-	if (p->ep->second)
+	if (settings.rails > 1)
 		rail_name(p);
 }
 
@@ -503,7 +501,7 @@ void op_end(struct endpoint *ep, struct op *op, int err)
 
 static CALLED void op_step_done(struct op *op, int err)
 {
-	struct endpoint *ep = op->peer->ep; /* not that of the other device */
+	struct endpoint *ep = op->peer->ep->first;
 
 	if (op->kind == OP_READ || op->kind == OP_RMA)
 		read_done(ep, op, err);
@@ -518,15 +516,10 @@ static CALLED void op_step_done(struct op *op, int err)
 void slot_done(struct peer *p, struct slot *slot, int err)
 {
 	uint32_t kind = slot->kind;
-	struct buf *b;
 
 	slot->kind = SLOT_NONE;
 	if (INLAY_LIKELY(kind == SLOT_CONTEXT)) {
 		tx_done(p->ep, slot->what, slot->flags, err, p->syndrome);
-	} else if (kind == SLOT_BUF) {
-		b = (struct buf *)slot->what;
-		tx_done(p->ep, b->context, b->flags, err, p->syndrome);
-		buf_give(&p->ep->bounce, b);
 	} else if (kind == SLOT_OP) {
 		op_step_done((struct op *)slot->what, err);
 	}

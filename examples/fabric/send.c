@@ -93,14 +93,13 @@ static uint8_t *header_put(uint8_t *to, const struct header *h)
 	return h->wire.flags & FLAG_HANDLE ? (uint8_t *)mempcpy(to, &h->handle, 8) : to;
 }
 
-/* Over two devices, of any length */
-static int post_inlinev(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,
-			void *context, uint32_t done)
+static int post_any(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,
+		    void *context, uint32_t done)
 {
 	uint8_t head[WIRE_MAX];
 
-	if (INLAY_UNLIKELY(settings.rails > 1))
-		return rail_send(p, head, (size_t)(header_put(head, h) - head), iov, iovs, context, done);
+	if (header_bytes(h->wire.flags) + len > INLINE_BYTES || settings.rails > 1)
+		return bounced_send(p, head, (size_t)(header_put(head, h) - head), iov, iovs, context, done);
 	if (peer_begin(p))
 		return -FI_EAGAIN;
 	return post_inline(p, h, iov, iovs, len, context, done, settings.dc);
@@ -113,35 +112,6 @@ CALLED ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t
 	struct iovec iov = {(void *)(uintptr_t)buf, len};
 
 	return post_inline(p, &h, &iov, 1, len, context, done, false);
-}
-
-/* A message in a bounce buffer. */
-static int post_bounced(struct endpoint *ep, struct peer *p, const struct header *h, const struct send *s,
-			uint32_t done)
-{
-	struct ibv_sge sge;
-	struct slot *slot;
-	struct buf *b;
-	uint8_t *to;
-	size_t i;
-
-	if (peer_begin(p) || inlay_sq_room(&p->sq) < 2)
-		return -FI_EAGAIN;
-	b = buf_take(&ep->bounce);
-	if (!b)
-		return -FI_EAGAIN;
-	to = header_put(b->data, h);
-	for (i = 0; i < s->iovs; i++)
-		to = (uint8_t *)mempcpy(to, s->iov[i].iov_base, s->iov[i].iov_len);
-	b->context = s->context;
-	b->flags = done;
-	sge.addr = (uintptr_t)b->data;
-	sge.length = (uint32_t)(to - b->data);
-	sge.lkey = b->lkey;
-	slot = peer_slot(p);
-	slot->kind = SLOT_BUF;
-	slot->what = b;
-	return peer_post(p, MLX5_OPCODE_SEND, 0, 0, &sge, 1, INLAY_SIGNALED | INLAY_RING); /* there is room */
 }
 
 /* ---- With an operation that waits for FIN ---- */
@@ -193,7 +163,7 @@ static int send_rendezvous(struct endpoint *ep, struct peer *p, const struct sen
 	h.wire.segments = op->regions;
 	iov.iov_len = op->regions * sizeof(*segment);
 	if (!err)
-		err = post_inlinev(p, &h, &iov, 1, iov.iov_len, NULL, 0);
+		err = post_any(p, &h, &iov, 1, iov.iov_len, NULL, 0);
 	if (err)
 		op_drop(ep, op);
 	else if (h.wire.flags & FLAG_AHEAD)
@@ -219,10 +189,7 @@ static int send_eager(struct endpoint *ep, struct peer *p, const struct send *s,
 		h.handle = op_handle(op);
 		done = 0;
 	}
-	if (header_bytes(h.wire.flags) + len <= INLINE_BYTES || settings.rails > 1)
-		err = post_inlinev(p, &h, s->iov, s->iovs, len, s->context, done);
-	else
-		err = post_bounced(ep, p, &h, s, done);
+	err = post_any(p, &h, s->iov, s->iovs, len, s->context, done);
 	if (err && op)
 		op_drop(ep, op);
 	if (!err && h.wire.flags & FLAG_AHEAD)
@@ -281,5 +248,5 @@ int send_fin(struct peer *p, uint64_t handle)
 {
 	struct header h = {{0, WIRE_FIN, 0, handle}, 0, 0};
 
-	return post_inlinev(p, &h, NULL, 0, 0, NULL, 0);
+	return post_any(p, &h, NULL, 0, 0, NULL, 0);
 }
