@@ -12,9 +12,6 @@
  * A read that finds no room in the ring waits in a list. Of a message longer than its receive, only what fits is
  * read. A discarded message is not read, but its sender still gets FIN. The sender's buffer is its own again when
  * the connection ends, so a read that belongs to an earlier connection fails.
- *
- * An unexpected message keeps its bounce buffer, and the shared receive queue gets another. A short one is copied
- * to a small buffer instead.
  */
 #include "message.h"
 

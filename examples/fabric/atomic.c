@@ -4,11 +4,7 @@
  *
  * The device executes types of 8 bytes, and with extended atomics those of 4, one element after the other: integer
  * sums by fetch-and-add, bit operations and swaps by masked atomics, everything else by compare-and-swap, repeated
- * until it succeeds. All of these are atomic to each other, and the peer's CPU takes no part. Other types go as
- * messages, which the peer executes when it makes progress.
- *
- * The two ways are not atomic to each other. So the peer decides, in its hello, which types its device executes for
- * all senders. An endpoint whose own device cannot follow refuses the operation.
+ * until it succeeds. Other types go as messages. The README says what is atomic to what.
  *
  * Either way an operation is stored as the message that it is or could be. The answer has the same layout, with an
  * errno in place of op and type, and the old values in place of the operands.
@@ -223,15 +219,14 @@ static int post_step(struct peer *p, const struct op *op)
 	return inlay_post_atomic(&p->sq, todo, &wr, flags);
 }
 
-/* Posts the message, or the next step to the device. 0 or -FI_EAGAIN. */
+/* Posts the message, with which an OP_MESSAGE ends, or the next step to the device. 0 or -FI_EAGAIN. */
 static int post(struct peer *p, struct op *op)
 {
 	struct request *r = request_of(op);
 	struct slot next = {op, SLOT_OP, 0}, *slot;
-	struct ibv_sge sge = {(uintptr_t)&r->wire, op->bounce->len, op->bounce->lkey};
 	int err;
 
-	if (INLAY_UNLIKELY(settings.rails > 1)) {
+	if (op->kind != OP_NATIVE) {
 		err = bounced_send(p, &r->wire, op->bounce->len, NULL, 0, op->context, op->kind == OP_MESSAGE ? (uint32_t)op->flags : 0);
 		if (!err && op->kind == OP_MESSAGE)
 			op_drop(p->ep, op);
@@ -240,12 +235,7 @@ static int post(struct peer *p, struct op *op)
 	if (peer_begin(p))
 		return -FI_EAGAIN;
 	slot = peer_slot(p);
-	if (op->kind == OP_NATIVE)
-		err = post_step(p, op);
-	else
-		err = peer_post(p, MLX5_OPCODE_SEND, 0, 0, &sge, 1, INLAY_SIGNALED | INLAY_RING);
-	if (op->kind == OP_ATOMIC)
-		next.kind = SLOT_NONE;
+	err = post_step(p, op);
 	if (!err)
 		*slot = next;
 	return err;
@@ -496,7 +486,5 @@ VALID(write_valid, 0)
 VALID(fetch_valid, FI_FETCH_ATOMIC)
 VALID(compare_valid, FI_COMPARE_ATOMIC)
 
-struct fi_ops_atomic atomic_ops = {
-	sizeof(struct fi_ops_atomic), write1, writev1, writemsg, inject, fetch, fetchv, fetchmsg, compare1, comparev,
-	comparemsg, write_valid, fetch_valid, compare_valid,
-};
+struct fi_ops_atomic atomic_ops = {sizeof(struct fi_ops_atomic), write1, writev1, writemsg, inject, fetch, fetchv,
+	fetchmsg, compare1, comparev, comparemsg, write_valid, fetch_valid, compare_valid};

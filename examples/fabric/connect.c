@@ -43,6 +43,7 @@ struct hello {
 	uint64_t to;              /* incarnation */
 	uint64_t source;          /* BY_NIC: what goes into the tags of messages to me, | how many bits that are */
 	uint8_t record[INLAY_CONNECT_SIZE]; /* OVER_DC: dc.c's */
+	struct name beyond;       /* the sender on the other device, if it has two */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct hello) == HELLO_SIZE, "on the wire");
@@ -76,6 +77,8 @@ static void say(struct endpoint *ep, const struct inlay_av *av, struct hello *h,
 	h->kind = kind;
 	h->eager = EAGER;
 	h->from = ep->name;
+	if (settings.rails > 1)
+		h->beyond = ep == ep->first ? ep->second->name : ep->first->name;
 	h->to = to;
 	if (!inlay_post(&ep->ud, MLX5_OPCODE_SEND, &wr, INLAY_SIGNALED | INLAY_INLINE))
 		inlay_sq_ring(&ep->ud);
@@ -153,7 +156,7 @@ static void replace_older(struct endpoint *ep, uint64_t incarnation, const struc
 
 static void hello_arrived(struct peer *p, const struct hello *in)
 {
-	const char *why = "FI_INLAY_EAGER or FI_INLAY_RAILS is not the same everywhere";
+	const char *why = "FI_INLAY_EAGER, FI_INLAY_RAILS or FI_INLAY_TRANSPORT is not the same everywhere";
 	const bool dc = (in->flags & OVER_DC) != 0;
 	int late = (int32_t)(in->attempt - p->their_attempt), err;
 	struct inlay_connect_record there;
@@ -180,8 +183,6 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 	p->tag_bits = UINT64_MAX >> (in->source & 31);
 	p->tag_source = in->source & ~p->tag_bits;
 	err = in->eager == EAGER && dc == settings.dc ? 0 : -EINVAL;
-	if (dc != settings.dc)
-		why = "FI_INLAY_TRANSPORT is not the same everywhere";
 	if (err)
 		say_hello(p, HELLO); /* so that the other side sees it, too */
 	else if (dc && !p->seen)
@@ -194,6 +195,8 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 		return;
 	}
 	p->seen = true;
+	if (settings.rails > 1)
+		rail_link(p, &in->beyond);
 	if (p->state == PEER_CONNECTING && in->flags & SEEN && in->your_attempt == p->attempt)
 		peer_ready(p);
 	if (!(in->flags & DONE) || in->your_attempt != p->attempt)
@@ -272,6 +275,8 @@ void connect_step(struct endpoint *ep)
 		} else if (p->state == PEER_READY && settings.keepalive_ms && now >= p->probe_at) {
 			connect_probe(p);
 			p->probe_at = now + (uint64_t)settings.keepalive_ms;
+		} else if (p->state == PEER_IDLE && p->other && p->other->state == PEER_READY) {
+			connect_start(p);
 		}
 	}
 	ep->looking = p;

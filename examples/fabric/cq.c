@@ -400,10 +400,8 @@ static int counter_close(struct fid *fid)
 }
 
 static struct fi_ops counter_fid_ops = FID_OPS(counter_close, no_bind, no_control);
-static struct fi_ops_cntr counter_ops = {
-	sizeof(struct fi_ops_cntr), counter_read, counter_readerr, counter_add, counter_set, counter_wait,
-	counter_adderr, counter_seterr,
-};
+static struct fi_ops_cntr counter_ops = {sizeof(struct fi_ops_cntr), counter_read, counter_readerr, counter_add,
+	counter_set, counter_wait, counter_adderr, counter_seterr};
 
 int counter_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_cntr **out, void *context)
 {

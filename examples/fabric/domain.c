@@ -37,10 +37,8 @@ static int domain_close(struct fid *fid)
 }
 
 static struct fi_ops fid_ops = FID_OPS(domain_close, eq_bind, no_control);
-static struct fi_ops_domain domain_ops = {
-	sizeof(struct fi_ops_domain), av_open, cq_open, endpoint_open, no_scalable_ep, counter_open, no_poll_open,
-	no_stx_ctx, no_srx_ctx, atomic_query, NULL, NULL,
-};
+static struct fi_ops_domain domain_ops = {sizeof(struct fi_ops_domain), av_open, cq_open, endpoint_open,
+	no_scalable_ep, counter_open, no_poll_open, no_stx_ctx, no_srx_ctx, atomic_query, NULL, NULL};
 
 /* Opens a device. name: NULL: any. 0 or a negative errno; *out is to be freed, if it is not NULL */
 static int device_open(struct domain **out, const char *name, const char **why)
@@ -148,9 +146,7 @@ static int eq_close(struct fid *fid)
 }
 
 static struct fi_ops eq_fid_ops = FID_OPS(eq_close, no_bind, no_control);
-static struct fi_ops_eq eq_ops = {
-	sizeof(struct fi_ops_eq), eq_read, eq_readerr, no_eq_write, eq_sread, NULL,
-};
+static struct fi_ops_eq eq_ops = {sizeof(struct fi_ops_eq), eq_read, eq_readerr, no_eq_write, eq_sread, NULL};
 
 static int eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq **out, void *context)
 {
@@ -182,9 +178,8 @@ static int fabric_close(struct fid *fid)
 }
 
 static struct fi_ops fabric_fid_ops = FID_OPS(fabric_close, no_bind, no_control);
-static struct fi_ops_fabric fabric_ops = {
-	sizeof(struct fi_ops_fabric), domain_open, no_passive_ep, eq_open, no_wait_open, wait_try, NULL,
-};
+static struct fi_ops_fabric fabric_ops = {sizeof(struct fi_ops_fabric), domain_open, no_passive_ep, eq_open,
+	no_wait_open, wait_try, NULL};
 
 int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **out, void *context)
 {

@@ -289,36 +289,26 @@ static int endpoint_getname(fid_t fid, void *addr, size_t *len)
 }
 
 static struct fi_ops fid_ops = FID_OPS(endpoint_close, endpoint_bind, endpoint_control);
-static struct fi_ops_ep ep_ops = {
-	sizeof(struct fi_ops_ep), endpoint_cancel, endpoint_getopt, endpoint_setopt, no_tx_ctx, no_rx_ctx, no_size_left,
-	no_size_left,
-};
-static struct fi_ops_cm cm_ops = {
-	sizeof(struct fi_ops_cm), no_setname, endpoint_getname, no_getpeer, no_connect, NULL, no_accept, NULL,
-	no_shutdown, NULL,
-};
-
-/* The sender's, beside so many tag bits */
-static uint32_t source_bits(uint64_t format)
-{
-	const uint32_t left = format ? (uint32_t)__builtin_clzll(format) : SOURCE_BITS;
-
-	return left > SOURCE_BITS ? SOURCE_BITS : left < LEAST_SOURCE_BITS ? LEAST_SOURCE_BITS : left;
-}
+static struct fi_ops_ep ep_ops = {sizeof(struct fi_ops_ep), endpoint_cancel, endpoint_getopt, endpoint_setopt,
+	no_tx_ctx, no_rx_ctx, no_size_left, no_size_left};
+static struct fi_ops_cm cm_ops = {sizeof(struct fi_ops_cm), no_setname, endpoint_getname, no_getpeer, no_connect,
+	NULL, no_accept, NULL, no_shutdown, NULL};
 
 int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **out, void *context)
 {
 	struct endpoint *ep = (struct endpoint *)aligned_alloc(64, inlay_round_up(sizeof(*ep), 64));
+	const uint64_t format = info->ep_attr->mem_tag_format;
+	const uint32_t left = format ? (uint32_t)__builtin_clzll(format) : SOURCE_BITS; /* beside so many tag bits */
 
 	if (!ep)
 		return -FI_ENOMEM;
 	memset(ep, 0, sizeof(*ep));
 	ep->domain = container_of(fid, struct domain, fid);
+	if (ep->domain->second && endpoint_open(&ep->domain->second->fid, info, out, NULL)) {
+		free(ep);
+		return -FI_ENOMEM;
+	}
 	if (ep->domain->second) {
-		if (endpoint_open(&ep->domain->second->fid, info, out, NULL)) {
-			free(ep);
-			return -FI_ENOMEM;
-		}
 		ep->second = container_of(*out, struct endpoint, fid);
 		ep->second->first = ep;
 		ep->second->directed = false;
@@ -328,7 +318,7 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	ep->lock = ep->domain->lock;
 	ep->directed = ((info->caps | (info->rx_attr ? info->rx_attr->caps : 0)) & FI_DIRECTED_RECV) != 0;
 	if (ep->directed)
-		ep->source_bits = source_bits(info->ep_attr->mem_tag_format);
+		ep->source_bits = left > SOURCE_BITS ? SOURCE_BITS : left < LEAST_SOURCE_BITS ? LEAST_SOURCE_BITS : left;
 	ep->tag_bits = UINT64_MAX >> ep->source_bits;
 	ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
 	ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;

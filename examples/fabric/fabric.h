@@ -98,7 +98,7 @@ enum wire_kind {
 	WIRE_ATOMIC = 0x80,       /* to be carried out; see atomic.c */
 	WIRE_ANSWER = 0xa0,       /* it was */
 	WIRE_STAND_IN = 0xc0,     /* for the message that came before it; see offload.c */
-	WIRE_RAIL = 0xe0,         /* a message follows, or what rail.c says */
+	WIRE_RAIL = 0xe0,         /* the number of the message that follows; see rail.c */
 	WIRE_KINDS = 0xe0
 };
 
@@ -128,7 +128,7 @@ INLAY_ALWAYS uint32_t header_bytes(uint8_t flags)
 #define WIRE_MAX (sizeof(struct wire) + 16) /* with both extras */
 #define INLINE_BYTES 188u         /* of a message in a WQE: four WQEBBs */
 #define SMALL_MESSAGE 192u        /* longer ones keep the bounce buffer that they came in */
-#define HELLO_SIZE 120u           /* of connect.c's datagrams */
+#define HELLO_SIZE 168u           /* of connect.c's datagrams */
 #define PEER_RING 128u            /* WQEBBs of a connection */
 #define INITIATORS 8u             /* that all peers share, if settings.dc */
 
@@ -766,7 +766,7 @@ int bounced_send(struct peer *p, const void *head, size_t len, const struct iove
 		 uint32_t done);
 void rail_again(struct op *op); /* it has failed with its connection */
 void rail_retry(struct op *op); /* there may be room, or another connection */
-void rail_name(struct peer *p); /* p is connected: the other side is told where the other device is */
+void rail_link(struct peer *p, const struct name *name); /* p has this name on the other device */
 int rail_arrived(struct peer *p, const struct message *m); /* WIRE_RAIL. 0 or -FI_EAGAIN */
 
 /* Of the two struct peers, that which operations know; NULL: not known yet */

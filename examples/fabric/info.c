@@ -354,10 +354,8 @@ static void cleanup(void)
 {
 }
 
-struct fi_provider provider = {
-	FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
-	{{NULL, NULL, NULL, NULL}}, "inlay", info_get, fabric_open, cleanup,
-};
+struct fi_provider provider = {FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(FI_MAJOR_VERSION,
+	FI_MINOR_VERSION), {{NULL, NULL, NULL, NULL}}, "inlay", info_get, fabric_open, cleanup};
 
 #define SET(type, name, ...) settings.name = (type)setting(#name, __VA_ARGS__);
 
@@ -378,10 +376,8 @@ FI_EXT_INI
 	SETTINGS(SET)
 	if (!set_transport())
 		WARN(FI_LOG_CORE, "transport is rc or dc: rc is taken\n");
-	if (settings.rails > 1 && (settings.dc || settings.tag_offload)) {
-		WARN(FI_LOG_CORE, "two rails want transport rc and no tag offload: one is taken\n");
+	if (settings.dc || settings.tag_offload)
 		settings.rails = 1;
-	}
 	settings.eager &= ~(size_t)15;
 	return &provider;
 }

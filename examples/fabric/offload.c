@@ -9,11 +9,8 @@
  *   others    the message as without offload;            rendezvous, FIN wanted, more data
  *             then TMH: tag, STAND_IN                    an empty message, matched in its place
  *
- * A message that the device does not match is matched in the table, as without offload. The first byte tells the
- * kinds apart: it is 0 in struct wire, and the device then leaves the message alone.
- *
- * A sender follows its peer's hello, which says whether the peer's device matches and which bits of a tag name the
- * sender. So the two need not have the same setting.
+ * The first byte tells the kinds apart: it is 0 in struct wire, and the device then leaves the message alone. A sender
+ * follows its peer's hello, which says whether the peer's device matches and which bits of a tag name the sender.
  */
 #include "message.h"
 #include <inlay/tag.h>
@@ -229,21 +226,14 @@ int offload_parse(const void *at, uint32_t bytes, struct message *m)
 	return 0;
 }
 
-/* The message that the last stand-in stands for; NULL: there is none. */
-static struct buf *content_of(struct peer *p)
-{
-	struct buf *content = p->content;
-
-	p->content = NULL;
-	return content;
-}
-
 /* A receive on the device's list has its message. */
 static void landed(struct endpoint *ep, struct peer *p, const struct inlay_tag_wc *wc)
 {
 	struct op *op = (struct op *)(uintptr_t)wc->wr_id;
-	struct buf *content = p && wc->app_ctx & STAND_IN ? content_of(p) : NULL;
+	struct buf *content = p && wc->app_ctx & STAND_IN ? p->content : NULL;
 
+	if (content)
+		p->content = NULL;
 	if (!p || (wc->app_ctx & STAND_IN && !content)) {
 		end_early(ep, op, FI_EIO);
 		return;
@@ -279,8 +269,10 @@ static int unmatched(struct endpoint *ep, struct peer *p, const void *at, uint32
 		WARN(FI_LOG_EP_DATA, "a tagged message of %u bytes is not one of this provider's\n", bytes);
 		return 0;
 	}
-	if (m.kind == WIRE_STAND_IN)
-		content = content_of(p);
+	if (m.kind == WIRE_STAND_IN) {
+		content = p->content;
+		p->content = NULL;
+	}
 	r = inlay_tag_rx_arrive(&ep->offload->rx, m.tag, (uintptr_t)(content ? content : place), 1, &found);
 	if (!r)
 		return content ? 0 : keep(ep, p, at, bytes, b, place);

@@ -346,32 +346,19 @@ void peer_ready(struct peer *p)
 	p->ep->unsettled--;
 	connect_called(p);
 	make_ready(p);
-	if (settings.rails > 1)
-		rail_name(p);
 }
 
 /* ---- Failure ---- */
-
-/* Ends what can only end with the peer. */
-static void peer_end(struct peer *p, int err, uint8_t syndrome)
-{
-	struct op *op;
-	uint32_t n;
-
-	p->err = (uint16_t)err;
-	p->syndrome = syndrome;
-	for (n = 0; (op = op_at(p->ep, n)); n++)
-		if ((op->kind == OP_SEND || op->kind == OP_ATOMIC) && op->peer == p)
-			op_end(p->ep, op, err);
-	recv_fail(p, err);
-}
 
 void peer_fail(struct peer *p, int err, uint8_t syndrome)
 {
 	const bool dead = err == FI_EHOSTUNREACH || err == FI_ETIMEDOUT || syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
 	const bool survives = dead && p->other && p->other->state == PEER_READY;
+	struct peer *first = survives ? NULL : rail_first(p);
 	struct endpoint *ep = p->ep;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct op *op;
+	uint32_t n;
 
 	if (p->state >= PEER_FAILING)
 		return;
@@ -380,8 +367,10 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 	ep->unsettled += p->state != PEER_CONNECTING;
 	p->state = PEER_FAILING;
 	connect_called(p);
-	p->err = survives ? FI_EAGAIN : (uint16_t)err;
+	p->err = survives ? FI_EAGAIN : (uint16_t)err; /* to be done again, over the other device */
 	p->syndrome = syndrome;
+	if (first)
+		first->err = (uint16_t)err;
 	if (p->addr < ep->addrs)
 		ep->ready[p->addr] = NULL;
 	if (p->qp && p->qp->state > IBV_QPS_INIT) {
@@ -389,8 +378,11 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 		if (ibv_modify_qp(p->qp, &attr, IBV_QP_STATE))
 			p->drained = true; /* nothing will be said */
 	}
-	if (!survives && rail_first(p))
-		peer_end(rail_first(p), err, syndrome);
+	for (n = 0; first && (op = op_at(first->ep, n)); n++)
+		if ((op->kind == OP_SEND || op->kind == OP_ATOMIC) && op->peer == first)
+			op_end(first->ep, op, err);
+	if (first)
+		recv_fail(first, err);
 	if (!survives && p->other)
 		peer_fail(p->other, err, syndrome);
 	if (p->qp && p->qp->state > IBV_QPS_INIT)

@@ -2,11 +2,8 @@
 /*
  * rma.c: fi_read, fi_write and their variants: the device's RDMA.
  *
- *   inline      the bytes to write lie in the WQE               up to RMA_INLINE
- *   bounced     they are copied to a registered buffer           with FI_INJECT
- *   in place    the device reads or writes the caller's memory   with its descriptor, or a registration of ours
- *
- * The last two are operations, whose pieces arrive.c posts. Data for the peer's CQ follow in a message, which arrives
+ * Up to RMA_INLINE bytes to write lie in the WQE. What does not is an operation, whose pieces arrive.c posts: of the
+ * caller's memory, or with FI_INJECT of a bounce buffer that it is copied to. Data for the peer's CQ follow in a message, which arrives
  * after the bytes. For FI_DELIVERY_COMPLETE the last written byte is read back: the peer's memory answers, and what the
  * peer's CPUs see is not older.
  */
@@ -200,7 +197,5 @@ CALL(rma_writedata, (BUF, void *desc, uint64_t data, TARGET, void *context),
 CALL(rma_injectdata, (BUF, uint64_t data, TARGET),
      rma_one(fid, buf, len, NULL, addr, remote, key, data, NULL, INJECT | FI_REMOTE_CQ_DATA))
 
-struct fi_ops_rma rma_ops = {
-	sizeof(struct fi_ops_rma), rma_read, rma_readv, rma_readmsg, rma_write, rma_writev, rma_writemsg, rma_inject,
-	rma_writedata, rma_injectdata,
-};
+struct fi_ops_rma rma_ops = {sizeof(struct fi_ops_rma), rma_read, rma_readv, rma_readmsg, rma_write, rma_writev,
+	rma_writemsg, rma_inject, rma_writedata, rma_injectdata};

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * send.c: protocols of a send.
- *
- *   inline      header and payload in the WQE                            up to INLINE_BYTES with the header
- *   eager       both copied to a bounce buffer of the sender's           up to FI_INLAY_EAGER
- *   rendezvous  the buffer is registered; its address and key go out,    any
- *               the receiver reads and sends FIN
+ * send.c: sends, by the protocols of the README.
  *
  * A send completes when the peer's device has acknowledged it (FI_TRANSMIT_COMPLETE), or at once if the caller
  * only wants its buffer back (FI_INJECT_COMPLETE). For FI_DELIVERY_COMPLETE an eager message asks for FIN
@@ -30,7 +25,7 @@ void send_defaults(struct endpoint *ep)
 struct header {
 	struct wire wire;
 	uint64_t data, handle;
-};
+} __attribute__((packed));
 
 static uint8_t wire_flags(const struct peer *p, const struct send *s)
 {
@@ -84,22 +79,16 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 	return 0;
 }
 
-/* Writes it to where a message begins. Returns its end. */
-static uint8_t *header_put(uint8_t *to, const struct header *h)
-{
-	to = (uint8_t *)mempcpy(to, &h->wire, sizeof(h->wire));
-	if (h->wire.flags & FLAG_DATA)
-		to = (uint8_t *)mempcpy(to, &h->data, 8);
-	return h->wire.flags & FLAG_HANDLE ? (uint8_t *)mempcpy(to, &h->handle, 8) : to;
-}
-
 static int post_any(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,
 		    void *context, uint32_t done)
 {
-	uint8_t head[WIRE_MAX];
+	struct header head = *h;
 
-	if (header_bytes(h->wire.flags) + len > INLINE_BYTES || settings.rails > 1)
-		return bounced_send(p, head, (size_t)(header_put(head, h) - head), iov, iovs, context, done);
+	if (header_bytes(h->wire.flags) + len > INLINE_BYTES || settings.rails > 1) {
+		if (!(h->wire.flags & FLAG_DATA))
+			head.data = h->handle;
+		return bounced_send(p, &head, header_bytes(h->wire.flags), iov, iovs, context, done);
+	}
 	if (peer_begin(p))
 		return -FI_EAGAIN;
 	return post_inline(p, h, iov, iovs, len, context, done, settings.dc);

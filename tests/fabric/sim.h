@@ -21,7 +21,7 @@
 #define QPNS (1u << 21)
 #define KEYS (1u << 17)
 #define FLIGHT 8192u        /* datagrams under way */
-#define DATAGRAM 120u
+#define DATAGRAM 168u
 #define GRH 40u
 #define CHUNK (1u << 20)    /* bytes of the provider's pools of buffers */
 #define RETRY 30000000u     /* nanoseconds without an answer until a connection fails */
