@@ -297,7 +297,7 @@ static struct fi_ops_cm cm_ops = {sizeof(struct fi_ops_cm), no_setname, endpoint
 int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **out, void *context)
 {
 	struct endpoint *ep = (struct endpoint *)aligned_alloc(64, inlay_round_up(sizeof(*ep), 64));
-	const uint64_t format = info->ep_attr->mem_tag_format;
+	const uint64_t format = info->ep_attr ? info->ep_attr->mem_tag_format : 0;
 	const uint32_t left = format ? (uint32_t)__builtin_clzll(format) : SOURCE_BITS; /* beside so many tag bits */
 
 	if (!ep)
