@@ -72,7 +72,7 @@ static int register_buffers(struct endpoint *ep, struct op *op)
 	return err;
 }
 
-int read_post(struct peer *p, struct op *op, uint32_t opcode, const struct segment *s, size_t at, const struct ibv_sge *sge,
+int op_post(struct peer *p, struct op *op, uint32_t opcode, const struct segment *s, size_t at, const struct ibv_sge *sge,
 	      uint32_t flags)
 {
 	struct slot *slot;
@@ -112,7 +112,7 @@ static int read_piece(struct op *op)
 	sge.addr = (uintptr_t)op->iov[b].iov_base + at_buffer;
 	sge.length = (uint32_t)len;
 	sge.lkey = rail_lkey(p, op->region[b]);
-	if (read_post(p, op, op->kind == OP_RMA && op->writes ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_RDMA_READ, &op->segment[s],
+	if (op_post(p, op, op->kind == OP_RMA && op->writes ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_RDMA_READ, &op->segment[s],
 		      at_segment, &sge, 0))
 		return -FI_EAGAIN;
 	op->asked += len;
@@ -175,10 +175,8 @@ static void read_start(struct endpoint *ep, const struct message *m, struct op *
 	op->segments = (uint8_t)m->segments;
 	memcpy(op->segment, m->payload, m->segments * sizeof(*op->segment));
 	op->regions = 0;
-	if (op->iovs == 1) {
-		op->iov[0].iov_base = op->buf;
-		op->iov[0].iov_len = op->want;
-	}
+	if (op->iovs == 1)
+		op->iov[0] = (struct iovec){op->buf, op->want};
 	if (!op->want)
 		op->iovs = 0; /* nothing to register */
 	read_begin(ep, op);

@@ -295,8 +295,7 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 	op->len = 0;
 	op->iovs = (uint8_t)a->results;
 	for (i = 0; i < a->results; i++) {
-		op->iov[i].iov_base = a->result[i].addr;
-		op->iov[i].iov_len = a->result[i].count * size;
+		op->iov[i] = (struct iovec){a->result[i].addr, a->result[i].count * size};
 		op->len += op->iov[i].iov_len;
 	}
 	op->buf = (uint8_t *)op->iov[0].iov_base;

@@ -140,10 +140,7 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_
 	return leave(cq->domain, n);
 }
 
-static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
-{
-	return cq_readfrom(fid, buf, count, NULL);
-}
+CALL(cq_read, (struct fid_cq *fid, void *buf, size_t count), cq_readfrom(fid, buf, count, NULL))
 
 /* Without a lock, in the tagged format. */
 static ssize_t cq_read_plain(struct fid_cq *fid, void *buf, size_t count)
@@ -173,10 +170,8 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *e, uint64_
 	return leave(cq->domain, error ? 1 : -FI_EAGAIN);
 }
 
-static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *cond, int timeout)
-{
-	return wait_read(fid, buf, count, NULL, cond, timeout);
-}
+CALL(cq_sread, (struct fid_cq *fid, void *buf, size_t count, const void *cond, int timeout),
+     wait_read(fid, buf, count, NULL, cond, timeout))
 
 /* prov_errno is the device's syndrome. */
 static const char *cq_strerror(struct fid_cq *fid, int err, const void *data, char *buf, size_t len)

@@ -17,8 +17,7 @@ int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32
 {
 	struct ibv_qp_init_attr init = {
 		.send_cq = ep->ibcq, .recv_cq = ep->ibcq, .srq = type == IBV_QPT_RC ? ep->rc_srq : ep->ibsrq, .qp_type = type,
-		.cap = {.max_send_wr = sends, .max_send_sge = 1, .max_inline_data = inline_bytes},
-	};
+		.cap = {.max_send_wr = sends, .max_send_sge = 1, .max_inline_data = inline_bytes}};
 	int err;
 
 	*qp = ibv_create_qp(ep->domain->uar.pd, &init);

@@ -86,11 +86,6 @@ enum use {
 	USE_GIVEN                 /* nor ours: the application's */
 };
 
-static uint32_t *use(struct inlay_cache_region *r)
-{
-	return &region_more(r)->use;
-}
-
 int memory_reg(struct domain *d, struct inlay_cache_region *r)
 {
 	struct region_more *more = region_more(r);
@@ -123,7 +118,7 @@ static int region_reg(void *context, struct inlay_cache_region *r)
 
 	if (d->watch == WATCH_UNTRIED)
 		watch_start(d);
-	*use(r) = d->watch == WATCH_OFF || inlay_monitor_watch(&d->monitor, r->start, r->len) ? USE_ONCE : USE_KEPT;
+	region_more(r)->use = d->watch == WATCH_OFF || inlay_monitor_watch(&d->monitor, r->start, r->len) ? USE_ONCE : USE_KEPT;
 	return memory_reg(d, r);
 }
 
@@ -141,7 +136,7 @@ static APART int region_beyond(struct domain *d, const void *addr, size_t len, u
 		r->start = (uintptr_t)addr;
 		r->len = len + !len;
 		r->access = access;
-		*use(r) = USE_BEYOND;
+		region_more(r)->use = USE_BEYOND;
 		err = memory_reg(d, r);
 	}
 	if (err)
@@ -163,7 +158,7 @@ int region_get(struct domain *d, struct mr *given, const void *addr, size_t len,
 	err = inlay_cache_get(&d->cache, (uintptr_t)addr, len, access, r);
 	if (INLAY_UNLIKELY(err == -EAGAIN))
 		return region_beyond(d, addr, len, access, r);
-	if (!err && INLAY_UNLIKELY(*use(*r) == USE_ONCE))
+	if (!err && INLAY_UNLIKELY(region_more(*r)->use == USE_ONCE))
 		inlay_cache_post(&d->cache, (*r)->start, (*r)->len); /* it stays until the put */
 	return err;
 }
@@ -287,9 +282,7 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t f
 static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
 		   uint64_t key, uint64_t flags, struct fid_mr **out, void *context)
 {
-	const struct fi_mr_attr attr = {
-		.mr_iov = iov, .iov_count = count, .access = access, .offset = offset, .context = context,
-	};
+	const struct fi_mr_attr attr = {.mr_iov = iov, .iov_count = count, .access = access, .offset = offset, .context = context};
 
 	return mr_regattr(fid, &attr, flags, out);
 }
@@ -350,9 +343,7 @@ APART int pool_grow(struct pool *p)
 
 	if (memory == MAP_FAILED)
 		return -FI_ENOMEM;
-	c->region.start = (uintptr_t)c;
-	c->region.len = CHUNK_BYTES;
-	c->region.access = IBV_ACCESS_LOCAL_WRITE;
+	c->region = (struct inlay_cache_region){.start = (uintptr_t)c, .len = CHUNK_BYTES, .access = IBV_ACCESS_LOCAL_WRITE};
 	c->more.use = USE_GIVEN;
 	if (p->domain && memory_reg(p->domain, &c->region)) {
 		munmap(c, CHUNK_BYTES);
@@ -405,9 +396,9 @@ void op_let_go(struct endpoint *ep, struct op *op)
 
 	while (op->regions) {
 		r = op->region[--op->regions];
-		if (INLAY_LIKELY(*use(r) < USE_BEYOND)) {
+		if (INLAY_LIKELY(region_more(r)->use < USE_BEYOND)) {
 			inlay_cache_put(&ep->domain->cache, r);
-		} else if (*use(r) == USE_BEYOND) {
+		} else if (region_more(r)->use == USE_BEYOND) {
 			inlay_cache_dereg_mr(NULL, r);
 			free(r);
 		}

@@ -30,24 +30,11 @@ struct peer *rail_next(const struct op *op)
 	return p && other && other->state == PEER_READY && op->asked / settings.piece % 2 ? other : p;
 }
 
-static struct wire *wire_of(const struct op *op)
-{
-	return (struct wire *)(void *)op->bounce->data;
-}
-
 static int post(struct peer *rail, struct op *op)
 {
-	struct ibv_sge sge = {(uintptr_t)op->bounce->data, op->bounce->len, rail_lkey(rail, op->bounce->region)};
-	struct slot *slot;
-	int err;
+	const struct ibv_sge sge = {(uintptr_t)op->bounce->data, op->bounce->len, rail_lkey(rail, op->bounce->region)};
 
-	if (peer_begin(rail))
-		return -FI_EAGAIN;
-	slot = peer_slot(rail);
-	err = peer_post(rail, MLX5_OPCODE_SEND, 0, 0, &sge, 1, INLAY_SIGNALED | INLAY_RING);
-	if (!err)
-		*slot = (struct slot){op, SLOT_OP, 0};
-	return err;
+	return op_post(rail, op, MLX5_OPCODE_SEND, op->segment, 0, &sge, 0);
 }
 
 static void add(struct buf *b, const void *data, size_t len)

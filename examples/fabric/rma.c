@@ -112,10 +112,10 @@ int rma_follow(struct op *op)
 		sge.addr = (uintptr_t)op->bounce->data;
 		sge.length = 1;
 		sge.lkey = p ? rail_lkey(p, op->bounce->region) : 0;
-		err = p ? read_post(p, op, MLX5_OPCODE_RDMA_READ, s, s->len - 1, &sge, 0) : -FI_EAGAIN;
+		err = p ? op_post(p, op, MLX5_OPCODE_RDMA_READ, s, s->len - 1, &sge, 0) : -FI_EAGAIN;
 	} else if (!back && op->told) {
 		err = settings.rails > 1 ? bounced_send(op->peer, &w, sizeof(w), NULL, 0, NULL, 0) :
-		      read_post(p, op, MLX5_OPCODE_SEND, s, 0, &sge, INLAY_INLINE);
+		      op_post(p, op, MLX5_OPCODE_SEND, s, 0, &sge, INLAY_INLINE);
 	}
 	op->asked += !err;
 	return err;

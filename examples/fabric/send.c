@@ -118,6 +118,7 @@ void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle)
 /* Registers the payload and describes where it is. 0 or a negative errno. */
 static int make_segments(struct endpoint *ep, struct op *op, const struct send *s, struct segment *segment)
 {
+	struct inlay_cache_region *r;
 	size_t i;
 	int err;
 
@@ -128,11 +129,9 @@ static int make_segments(struct endpoint *ep, struct op *op, const struct send *
 				 &op->region[op->regions]);
 		if (err)
 			return err;
-		segment[op->regions].addr = (uintptr_t)s->iov[i].iov_base;
-		segment[op->regions].len = s->iov[i].iov_len;
-		segment[op->regions].rkey[0] = op->region[op->regions]->rkey;
-		segment[op->regions].rkey[1] = region_more(op->region[op->regions])->rkey;
-		op->regions++;
+		r = op->region[op->regions];
+		segment[op->regions++] = (struct segment){(uintptr_t)s->iov[i].iov_base, s->iov[i].iov_len,
+							  {r->rkey, region_more(r)->rkey}};
 	}
 	return 0;
 }
