@@ -296,7 +296,8 @@ void connect_bye(struct endpoint *ep)
 	do {
 		progress(ep);
 		for (p = ep->peers, owed = false; p; p = p->next)
-			owed |= (p->qp && p->state >= PEER_READY && inlay_sq_pending(&p->sq)) || (p->resend != p->sent && !peer_lost(p));
+			owed |= p->state >= PEER_READY && ((p->qp && inlay_sq_pending(&p->sq)) ||
+							   (p->resend != p->sent && !peer_lost(p)));
 	} while (owed && milliseconds() < end);
 	for (p = ep->peers; p; p = p->next)
 		if (p->state == PEER_READY || p->state == PEER_CONNECTING)
