@@ -714,11 +714,16 @@ struct peer *peer_of(struct endpoint *ep, fi_addr_t addr);
 struct peer *peer_of_name(struct endpoint *ep, const struct name *name, fi_addr_t addr);
 struct peer **peer_bucket(struct endpoint *ep, const struct inlay_connect_record *place);
 
-/* Whether it takes posts. The other side may not yet know that its own queue pair does. */
+/* Whether its queue pair takes posts. The other side may not yet know that its own does. */
+INLAY_ALWAYS bool peer_in_rts(const struct peer *p)
+{
+	return p->state == PEER_READY || (p->state == PEER_CONNECTING && p->seen);
+}
+
+/* The same, over either device */
 INLAY_ALWAYS bool peer_open_to(const struct peer *p)
 {
-	return p->state == PEER_READY || (p->state == PEER_CONNECTING && p->seen) ||
-	       (p->other && p->state >= PEER_FAILING && p->other->state == PEER_READY);
+	return peer_in_rts(p) || (p->other && p->state >= PEER_FAILING && peer_in_rts(p->other));
 }
 
 /* Whether it has failed, over each device. */
