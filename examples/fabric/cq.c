@@ -342,11 +342,7 @@ static uint64_t value(struct fid_cntr *fid, int bad)
 	return found;
 }
 
-#define READ(name, bad) \
-	static uint64_t name(struct fid_cntr *fid) \
-	{ \
-		return value(fid, bad); \
-	}
+#define READ(name, bad) static uint64_t name(struct fid_cntr *fid) { return value(fid, bad); }
 
 #define CHANGE(name, bad, how) \
 	static int name(struct fid_cntr *fid, uint64_t by) \

@@ -254,12 +254,7 @@ enum op_kind {
 };
 
 /* How the device executes an atomic operation: in one request, or for the last by repeated compare-and-swap. */
-enum atomic_step {
-	STEP_ADD,
-	STEP_XOR,
-	STEP_BITS,                /* sets those of a mask */
-	STEP_COMPARE              /* compares and swaps */
-};
+enum atomic_step { STEP_ADD, STEP_XOR, STEP_BITS /* sets those of a mask */, STEP_COMPARE /* and swaps */ };
 
 /* Atomics of a device, as a hello carries them. The first two also say that only the device executes these types. */
 enum able { ABLE_8 = 1, ABLE_4 = 2, ABLE_MASKED_8 = 4 };
@@ -494,11 +489,7 @@ int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, s
 		 uint64_t flags);
 
 /* A call of the application that is another one, with some arguments given. */
-#define CALL(name, parameters, ...)       \
-	static ssize_t name parameters    \
-	{                                 \
-		return __VA_ARGS__;       \
-	}
+#define CALL(name, parameters, ...) static ssize_t name parameters { return __VA_ARGS__; }
 
 #define FID_OPS(close, bind, control) {sizeof(struct fi_ops), close, bind, control, no_ops_open, NULL, NULL}
 

@@ -290,9 +290,7 @@ static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint6
 static int mr_reg(struct fid *fid, const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t key,
 		  uint64_t flags, struct fid_mr **out, void *context)
 {
-	struct iovec iov = {(void *)(uintptr_t)buf, len};
-
-	return mr_regv(fid, &iov, 1, access, offset, key, flags, out, context);
+	return mr_regv(fid, &(struct iovec){(void *)(uintptr_t)buf, len}, 1, access, offset, key, flags, out, context);
 }
 
 struct fi_ops_mr mr_ops = {sizeof(struct fi_ops_mr), mr_reg, mr_regv, mr_regattr};

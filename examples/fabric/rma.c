@@ -176,14 +176,8 @@ static ssize_t rma_msg(struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t 
 #define WRITE (FI_WRITE | OF_ENDPOINT)
 #define INJECT (FI_WRITE | FI_INJECT | SILENT)
 
-/* Of one buffer. */
-static ssize_t rma_one(BUF, void *desc, TARGET, uint64_t data, void *context, uint64_t flags)
-{
-	struct iovec iov = {(void *)(uintptr_t)buf, len};
-
-	return rma(fid, &iov, &desc, 1, addr, remote, key, data, context, flags);
-}
-
+CALL(rma_one, (BUF, void *desc, TARGET, uint64_t data, void *context, uint64_t flags),
+     rma(fid, &(struct iovec){(void *)(uintptr_t)buf, len}, &desc, 1, addr, remote, key, data, context, flags))
 CALL(rma_read, (struct fid_ep *fid, void *buf, size_t len, void *desc, TARGET, void *context),
      rma_one(fid, buf, len, desc, addr, remote, key, 0, context, READ))
 CALL(rma_readv, (IOV, TARGET, void *context), rma(fid, iov, desc, n, addr, remote, key, 0, context, READ))
