@@ -536,6 +536,11 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 		}
 		break;
 	default:
+		if (from == IBV_QPS_RTS) { /* a NIC has sent by then what was rung before the command */
+			qp->state = from;
+			eng_settle();
+			qp->state = IBV_QPS_ERR;
+		}
 		rx_drop(q);
 		sq_enter_err(q);
 		break;
