@@ -15,6 +15,14 @@
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include "kernel.h"
 
+/* Methods that later headers have */
+#define SD_METHOD_QUERY_PORT_SPEED 7
+enum { SD_ATTR_QUERY_PORT_SPEED_PORT_NUM, SD_ATTR_QUERY_PORT_SPEED_RESP };
+#define SD_METHOD_REG_MR 5
+/* 2: a DMA handle, 7 and 8: a dma-buf */
+enum { SD_ATTR_REG_MR_HANDLE, SD_ATTR_REG_MR_PD_HANDLE, SD_ATTR_REG_MR_IOVA = 3, SD_ATTR_REG_MR_ADDR, SD_ATTR_REG_MR_LENGTH,
+       SD_ATTR_REG_MR_ACCESS_FLAGS, SD_ATTR_REG_MR_RESP_LKEY = 9, SD_ATTR_REG_MR_RESP_RKEY };
+
 #define SD_ATTRS 32               /* attributes of the core's and of the driver's name space */
 
 struct sd_cmd {
@@ -40,6 +48,7 @@ int sd_cmd_destroy(struct sd_cmd *c, enum sd_kind kind, unsigned id);   /* what 
 int sd_cmd_get_context(struct sd_cmd *c);
 int sd_cmd_query_context(struct sd_cmd *c);
 int sd_cmd_query_port(struct sd_cmd *c);
+int sd_cmd_query_port_speed(struct sd_cmd *c);
 int sd_cmd_query_vport(struct sd_cmd *c);
 int sd_cmd_query_gid_entry(struct sd_cmd *c);
 int sd_cmd_query_gid_table(struct sd_cmd *c);
@@ -49,6 +58,7 @@ int sd_cmd_query_port_legacy(struct sd_cmd *c);
 
 /* ---- mr.c ---- */
 int sd_cmd_mr_reg(struct sd_cmd *c);
+int sd_cmd_mr_reg_legacy(struct sd_cmd *c);
 int sd_cmd_mr_rereg(struct sd_cmd *c);
 int sd_cmd_mr_query(struct sd_cmd *c);
 int sd_cmd_mr_advise(struct sd_cmd *c);
@@ -75,7 +85,7 @@ int sd_cmd_flow_match(struct sd_cmd *c);
 /* ---- matcher.c ---- */
 int sd_cmd_matcher_create(struct sd_cmd *c);
 int sd_cmd_matcher_destroy(struct sd_cmd *c);
-int sd_matcher_values(struct sd_cmd *c, unsigned id, const struct sd_matcher *m, uint8_t fte[SD_FTE]);
+int sd_match_params(const struct ib_uverbs_attr *a, uint8_t fte[SD_FTE]);
 
 /* ---- devx.c, umem.c ---- */
 int sd_cmd_devx_other(struct sd_cmd *c);

@@ -325,7 +325,7 @@ void sd_flow_free(struct sd_flow *f);
 /* ---- matcher.c ---- */
 #define SD_FTE 64u                /* bytes of a packet's outer headers, as rules of commands see them */
 struct sd_matcher {
-	uint16_t priority, len;   /* len: of the mask as it was given, and so of values */
+	uint16_t priority;
 	uint8_t mask[SD_FTE];
 	int refs;                 /* rules */
 };
