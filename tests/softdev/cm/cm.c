@@ -797,7 +797,7 @@ ssize_t sd_cm_write(int fd, const void *buf, size_t len)
 int sd_cm_open(int flags)
 {
 	struct cm_file *f = calloc(1, sizeof(*f));
-	int err = f ? -sd_start() : ENOMEM, fd;
+	int err = f ? 0 : ENOMEM, fd;
 
 	pthread_mutex_lock(&sd_lock);
 	if (!err)

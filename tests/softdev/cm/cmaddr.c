@@ -197,7 +197,7 @@ static int ports_fd = -1;
 static struct record record_of(const struct cm_id *id)
 {
 	struct record r = {
-		.inst = sd_fabric_instance(sd_fabric_slot()), .slot = sd_fabric_slot(), .num = id->num, .ps = id->bound_ps,
+		.inst = sd_fabric_instance(sd_slot), .slot = sd_slot, .num = id->num, .ps = id->bound_ps,
 		.port = id->port, .family = id->src.sa.sa_family, .reuse = id->reuse, .afonly = id->afonly,
 		.listens = id->state == CM_LISTEN, .devices = sd_devices(), .dev = id->dev, .any = any(&id->src),
 	};

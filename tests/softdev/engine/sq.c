@@ -88,7 +88,7 @@ bool sq_ring(struct rcq *q)
 		q->sq_pi = q->sq_ci;
 		if (!q->err && qp->state >= IBV_QPS_RTS) {
 			sq_enter_err(q);
-			sd_async_qp(qp, IBV_EVENT_QP_FATAL);
+			sd_up.async_qp(qp, IBV_EVENT_QP_FATAL);
 		}
 		return false;
 	}
@@ -164,7 +164,7 @@ static bool flush_held(struct rcq *q)
 	if (q->wqe_held && !q->qp->no_flush)
 		rx_error(q, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);
 	if (q->last_wqe)
-		sd_async_qp(q->qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+		sd_up.async_qp(q->qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 	q->last_wqe = 0;
 	q->wqe_held = false;
 	return did;
@@ -283,7 +283,7 @@ static void retire(struct rcq *q)
 	}
 	if (q->draining && !q->count) {
 		q->draining = false;
-		sd_async_qp(q->qp, IBV_EVENT_SQ_DRAINED);
+		sd_up.async_qp(q->qp, IBV_EVENT_SQ_DRAINED);
 	}
 }
 
@@ -612,16 +612,22 @@ static void send_first(struct rcq *q, const struct op *op, struct rcq *p, uint64
 		wire_send(q->slot, q->inst, &f, src, ns);
 }
 
+/* The first bytes of a message that then fails */
+static void send_part(struct rcq *q, const struct op *op, uint64_t most)
+{
+	const bool local = q->peer >> 16 == sd_slot || eng_is_stepped;
+	const struct sd_qp *peer = local ? sd_qp_find(q->peer) : NULL;
+	struct rcq *p = peer ? peer->eng : NULL;
+
+	if (q->qp->type == IBV_QPT_RC && !op->segs && p != q && !p == !local)
+		send_first(q, op, p, most < ENG_CHUNK_WIRE ? most : ENG_CHUNK_WIRE, false);
+}
+
 /* A message that fails has come half way: the responder holds the receive WQE that it took for it */
 static void break_off(struct rcq *q, const struct op *op)
 {
-	const bool local = q->peer >> 16 == sd_fabric_slot() || eng_is_stepped;
-	const struct sd_qp *peer = local ? sd_qp_find(q->peer) : NULL;
-	struct rcq *p = peer ? peer->eng : NULL;
-	const uint64_t half = op->total / 2;
-
-	if (half && q->qp->type == IBV_QPT_RC && !op->segs && p != q && !p == !local)
-		send_first(q, op, p, half < ENG_CHUNK_WIRE ? half : ENG_CHUNK_WIRE, false);
+	if (op->total / 2)
+		send_part(q, op, op->total / 2);
 }
 
 /* What a fault specification wants of the youngest op, before its first byte goes */
@@ -629,7 +635,7 @@ static void faults(struct rcq *q)
 {
 	unsigned last = q->count - 1;
 	struct op *op = op_at(q, last);
-	struct fault_act act = fault_message(op->total);
+	struct fault_act act = fault_message(q->qp->dev, op->total);
 
 	op->corrupt = act.corrupt;
 	op->dup = act.dup;
@@ -638,7 +644,11 @@ static void faults(struct rcq *q)
 		op->fatal = true;
 		break_off(q, op);
 		fail(q, last, act.syndrome, 0);
-	} else if (act.drop && !reliable(q->qp)) {
+	} else if (act.down && reliable(q->qp)) {
+		if (act.last)
+			send_part(q, op, op->total);
+		fail_oldest(q, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
+	} else if ((act.drop || act.down) && !reliable(q->qp)) {
 		gone(q);
 	} else if (act.drop && q->retry_left == 0) {
 		fail(q, last, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
@@ -862,7 +872,7 @@ static uint64_t step_local(struct rcq *q)
 		return 0;
 	add_operands(q, &f, src, &ns);
 	if (pqp && pqp->type == SD_QPT_DCT)
-		p = dc_responder(pqp, sd_fabric_slot(), 0, &f);
+		p = dc_responder(pqp, sd_slot, 0, &f);
 	eng_self = p == q ? q : NULL;
 	if (p)
 		r = rx_request(p, &f, src, ns, &out);
@@ -1010,7 +1020,7 @@ bool sq_run(struct rcq *q, unsigned max, unsigned *executed)
 			if (!m)
 				break;
 			moved += m;
-		} else if (q->peer >> 16 == sd_fabric_slot() || eng_is_stepped) {
+		} else if (q->peer >> 16 == sd_slot || eng_is_stepped) {
 			uint64_t m;
 
 			ci = q->sq_ci;

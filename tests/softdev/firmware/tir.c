@@ -15,8 +15,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <rdma/mlx5-abi.h>
 #include "firmware.h"
-#include "../engine/eng.h"
 
 #define TOEPLITZ 2u
 #define KEY 0x28u                 /* byte */

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include "../firmware/firmware.h"
+#include "kernel.h"
 
 #define EQE 64u
 #define MOST (1u << 20)           /* bytes of outboxes that wait in one file */

@@ -15,8 +15,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../firmware/firmware.h"
-#include "../engine/eng.h"
+#include "kernel.h"
 
 #define SPECS 10                  /* the kernel's limit */
 #define LAST_PRIORITY 15

@@ -11,8 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../firmware/firmware.h"
-#include "../engine/eng.h"
+#include "kernel.h"
 
 #define OUTER 1u                  /* of the criteria */
 #define CRITERIA 0x3fu

@@ -1,43 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mr.c: memory regions, memory windows and device memory: objects and commands.
- *
- * Regions and windows are entries of one table. An rkey is index << 16 | slot << 8 | variant. Each
- * new region or window takes the next variant; a bind changes the variant to that of the work
- * request. The lkey of a region of verbs has LOCAL instead of the slot. An adapter uses one number
- * for both; here a program that swaps the two finds out. The index comes first, so that keys are
- * small numbers as on an adapter: libmlx5 reads flags from the first bits of an rkey when the FIN
- * of a rendezvous is in a CQE.
+ * mr.c: memory regions, memory windows and device memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "../firmware/firmware.h"
+#include "kernel.h"
 
 #define PAGE 4096ull
-#define LOCAL 0xe5u               /* no slot */
 #define WRITES (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND)
-
-static struct sd_numbers mrs = { .max = SD_MAX_MR, .first = 1 };
-static uint8_t variant[SD_MAX_MR];
-
-_Static_assert(LOCAL >= SD_MAX_SLOTS && LOCAL <= 0xff, "no rkey has it");
-
-struct sd_mr *sd_mr_find(uint32_t key, bool remote)
-{
-	struct sd_mr *mr = sd_number_get(&mrs, key >> 16);
-
-	/* No command sets the low byte of an alias, so it does not count */
-	return mr && !(((remote ? mr->key : mr->lkey) ^ key) >> (mr->kind == SD_KEY_ALIAS ? 8 : 0)) ? mr : NULL;
-}
-
-struct sd_mr *sd_mr_index(uint32_t key)
-{
-	return sd_number_get(&mrs, key >> 16);
-}
 
 static int access_check(uint32_t access)
 {
@@ -62,28 +35,6 @@ static int mr_check(uint64_t start, uint64_t length, uint64_t iova, uint32_t acc
 	return access & IBV_ACCESS_ON_DEMAND || sd_mem_ok(start, length, access & WRITES) ? 0 : EFAULT;
 }
 
-static void new_key(struct sd_mr *mr, uint32_t index, bool command)
-{
-	mr->key = index << 16 | sd_fabric_slot() << 8 | ++variant[index];
-	mr->lkey = mr->mw ? 0 : command ? mr->key : (mr->key & ~0xff00u) | LOCAL << 8;
-}
-
-int sd_mr_add(struct host_mr *hm, int low)
-{
-	static uint64_t serial;
-	uint32_t index;
-	int err = sd_number_new(&mrs, hm, &index);
-
-	if (err)
-		return err;
-	hm->m.pd->refs++;
-	hm->m.serial = ++serial;
-	if (low >= 0)
-		variant[index] = low - 1;
-	new_key(&hm->m, index, low >= 0);
-	return 0;
-}
-
 /* A key, a handle and a reference to the PD for what is to be one of the three */
 static int add(struct sd_ctx *ctx, enum sd_kind kind, const struct sd_mr *as, uint32_t *handle, struct host_mr **made)
 {
@@ -95,7 +46,7 @@ static int add(struct sd_ctx *ctx, enum sd_kind kind, const struct sd_mr *as, ui
 		return err;
 	}
 	hm->m = *as;
-	err = sd_mr_add(hm, -1);
+	err = sd_mr_add(&hm->m, -1);
 	if (err) {
 		sd_handle_free(*handle);
 		free(hm);
@@ -133,7 +84,7 @@ static int mr_change(struct sd_mr *mr, uint32_t flags, struct sd_pd *pd, uint64_
 	if (err)
 		return err;
 	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION || (mr->access ^ access) & ~(uint32_t)KEPT)
-		new_key(mr, mr->key >> 16, false);
+		sd_mr_new_key(mr, mr->key >> 16, false);
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
 		mr->pd->refs--;
 		pd->refs++;
@@ -270,34 +221,9 @@ int sd_cmd_mr_rereg(struct sd_cmd *c)
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }
 
-
 int sd_cmd_mr_destroy(struct sd_cmd *c)
 {
 	return sd_cmd_destroy(c, SD_MR, UVERBS_ATTR_DESTROY_MR_HANDLE);
-}
-
-/* A region stays while a window is bound to it; a window may go in any state */
-int sd_mr_free(struct host_mr *hm)
-{
-	struct sd_mr *mr = &hm->m;
-	uint32_t index = mr->key >> 16;
-
-	if (mr->windows)
-		return EBUSY;
-	sd_engine_mr_destroyed(mr);
-	if (mr->under) {
-		mr->under->windows--;
-		mr->under = NULL;
-	}
-	if (hm->dm)
-		hm->dm->refs--;
-	mrs.at[index] = NULL;
-	variant[index] = mr->key;
-	mr->pd->refs--;
-	sd_umem_put(hm->umem);
-	free(mr->list);
-	free(hm);
-	return 0;
 }
 
 /*

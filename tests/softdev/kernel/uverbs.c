@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
-#include "cmd.h"
+#include "kernel.h"
 
 #define DRIVER(id) (SD_ATTRS + ((id) & 0xfff)) /* place of a driver attribute */
 
