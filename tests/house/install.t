@@ -118,7 +118,7 @@ same "make -C from another folder installs" "$(cd include && find . -name '*.h' 
 
 compiled() # settings...: how many objects make compiles with them
 {
-	make --no-print-directory B="$dir/b" "$@" "$dir/b/softdev/cqe.o" >"$dir/out" 2>&1 || cat "$dir/out"
+	make --no-print-directory B="$dir/b" "$@" "$dir/b/softdev/engine/cqe.o" >"$dir/out" 2>&1 || cat "$dir/out"
 	grep -c '  CC ' "$dir/out"
 }
 

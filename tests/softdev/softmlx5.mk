@@ -2,7 +2,9 @@
 # The software device: its library, its own tests, and softmlx5, which is what it is called once installed. The main Makefile includes
 # this. Nothing here reads a header of inlay.
 
-softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
+# A room includes and calls those before it only: tests/install.t sees to it
+softdevrooms = base engine firmware kernel cm host
+softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard $(softdevrooms:%=tests/softdev/%/*.c)))
 # Each of its tests is built once, with -O1
 devicetests = $(patsubst %.c,$(B)/%,$(wildcard tests/softdev/tests/*.c))
 
