@@ -175,10 +175,9 @@ static const struct refusal {
 /* A message of 8 bytes, and no more than that */
 static struct ibv_send_wr message(enum ibv_qp_type type, uint64_t id, const struct side *by, const struct side *at, struct ibv_sge *sg)
 {
-	struct ibv_send_wr wr;
+	struct ibv_send_wr wr = request(IBV_WR_SEND, id, sg, 1, at, 0);
 
 	*sg = sge(by, 0, 8);
-	wr = request(IBV_WR_SEND, id, sg, 1, at, 0);
 	if (type == UD)
 		address(&wr, ah, at->qp->qp_num);
 	return wr;
