@@ -38,7 +38,7 @@ struct sd_flow {
 	struct spec spec[SPECS];
 };
 
-static struct sd_flow *flows;     /* by type, then priority, then age */
+static SD_OWN struct sd_flow *flows;     /* by type, then priority, then age */
 
 static bool eq(const struct spec *s, size_t at, const void *have, size_t len)
 {

@@ -57,7 +57,6 @@ int sd_ioctl(struct sd_ctx *ctx, void *arg, bool inherited);
 
 /* ---- objects.c ---- */
 void sd_ctx_free(struct sd_ctx *ctx);            /* with all that was made in it */
-void sd_handles_forked(void);
 int sd_handle_new(struct sd_ctx *ctx, enum sd_kind kind, void *obj, uint32_t *handle);
 void *sd_handle_get(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle);
 void *sd_handle_any(struct sd_ctx *ctx, uint32_t handle, enum sd_kind *kind);
@@ -165,7 +164,6 @@ bool sd_devx_on(void);            /* needs no lock */
 ssize_t sd_devx_read(int fd, void *buf, size_t size); /* takes sd_lock; bytes or -errno */
 void sd_devx_file_closed(struct sd_devx_file *f);
 void sd_devx_files_orphan(struct sd_ctx *ctx);
-void sd_devx_forked(void);
 struct sd_devx_file *sd_devx_file_get(struct sd_ctx *ctx, int fd, bool commands);
 int sd_devx_file_new(struct sd_ctx *ctx, bool commands, bool omit_data, int *fd);
 int sd_devx_file_async(struct sd_devx_file *f, uint64_t wr_id, const uint8_t *out, size_t outlen);

@@ -275,7 +275,7 @@ static uint64_t *taken; /* of each device; shared with children */
 
 int sd_dm_start(void)
 {
-	void *p = mmap(NULL, SD_MAX_DEVICES * sizeof(*taken), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *p = taken ? taken : mmap(NULL, SD_MAX_DEVICES * sizeof(*taken), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		return -errno;
