@@ -46,15 +46,15 @@
 #define NAP_EMPTY 50000000ull   /* no QP and no CQ: creating a QP wakes */
 #define BREATH 1000000ull       /* after so long without sleep the lock is left alone for a moment: the mutex is not fair */
 
-struct rcq *eng_all;
-bool eng_is_stepped, eng_is_trap, eng_cq_died;
-uint64_t eng_step;
+SD_OWN struct rcq *eng_all;
+SD_OWN bool eng_is_stepped, eng_is_trap, eng_cq_died;
+SD_OWN uint64_t eng_step;
 
-static bool started, strict;
+static SD_OWN bool started, strict;
 static int manual = -1;
-static bool asleep, busy;
-static uint64_t lent; /* when the program last let the device work in its own thread */
-static pid_t pid;
+static SD_OWN bool asleep, busy;
+static SD_OWN uint64_t lent; /* when the program last let the device work in its own thread */
+static SD_OWN pid_t pid;
 
 uint64_t eng_now(void)
 {
