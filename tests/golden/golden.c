@@ -44,9 +44,8 @@ static uint32_t below(uint32_t n)
 static struct mlx5dv_qp view(struct ibv_qp *qp)
 {
 	struct mlx5dv_obj obj;
-	struct mlx5dv_qp dv;
+	struct mlx5dv_qp dv = {};
 
-	memset(&dv, 0, sizeof(dv));
 	obj.qp.in = qp;
 	obj.qp.out = &dv;
 	must(!mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP));
@@ -56,10 +55,8 @@ static struct mlx5dv_qp view(struct ibv_qp *qp)
 /* What both have; ".." where they differ, because neither was written to */
 static void bytes(const char *name, const uint8_t *a, const uint8_t *b, uint32_t n)
 {
-	uint32_t i;
-
 	printf("%s", name);
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		if (a[i] == b[i])
 			printf("%02x", a[i]);
 		else
@@ -328,16 +325,15 @@ static void receives(void)
 	struct mlx5dv_qp dv[2] = {view(qp[0]), view(qp[1])};
 	struct ibv_recv_wr wr, *bad;
 	struct ibv_sge sge[4];
-	uint32_t i, k, n;
 
-	for (k = 0; k < 2; k++)
+	for (uint32_t k = 0; k < 2; k++)
 		memset(dv[k].rq.buf, k ? 0xff : 0, dv[k].rq.wqe_cnt * (size_t)dv[k].rq.stride);
-	for (n = 0; n < 150; n++) {
+	for (uint32_t n = 0; n < 150; n++) {
 		memset(&wr, 0, sizeof(wr));
 		wr.sg_list = sge;
 		wr.num_sge = (int)below(5);
 		printf("receive index=%u room=%u", n, dv[0].rq.stride / 16);
-		for (i = 0; i < (uint32_t)wr.num_sge; i++) {
+		for (uint32_t i = 0; i < (uint32_t)wr.num_sge; i++) {
 			sge[i].addr = rnd();
 			sge[i].length = 1 + below(0x7fffffff);
 			sge[i].lkey = (uint32_t)rnd();
@@ -361,9 +357,8 @@ static void receives(void)
 static struct mlx5dv_cq view_cq(struct ibv_cq *of)
 {
 	struct mlx5dv_obj obj;
-	struct mlx5dv_cq dv;
+	struct mlx5dv_cq dv = {};
 
-	memset(&dv, 0, sizeof(dv));
 	obj.cq.in = of;
 	obj.cq.out = &dv;
 	must(!mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
@@ -463,7 +458,6 @@ static void completions(void)
 int main(void)
 {
 	struct ibv_device **list;
-	uint32_t t;
 
 	setenv("MLX5_DEBUG_FILE", "/dev/null", 0);
 	must(softdev_present() && !softdev_manual(1));
@@ -476,7 +470,7 @@ int main(void)
 	must(pd && cq);
 	printf("# SPDX-License-Identifier: BSD-3-Clause\n# Golden bytes of mlx5: README.md. Written by golden.c through libmlx5.\n");
 	completions();
-	for (t = 0; t < sizeof(types) / sizeof(types[0]); t++)
+	for (uint32_t t = 0; t < sizeof(types) / sizeof(types[0]); t++)
 		sends(t);
 	receives();
 	must(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx));
