@@ -78,7 +78,7 @@ help: ## this list
 	@echo "Settings: CC, STD ($(STD)), CFLAGS ($(CFLAGS)), CPPFLAGS, LDFLAGS, PREFIX ($(PREFIX)), LIBDIR (PREFIX/lib), DESTDIR,"
 	@echo "V=1 shows the commands, WERROR=-Werror makes warnings errors, as in .ci/run,"
 	@echo "DEVICE=mlx5_0 runs the tests on that device instead of the software one,"
-	@echo "RDMA_CORE=DIR also tests the headers beside those of another rdma-core."
+	@echo "RDMA_CORE=DIR tests on another rdma-core: its libraries, and the headers beside its own."
 
 # ---- Debian packages ----
 
@@ -88,6 +88,7 @@ needs_check = g++ clang binutils perl gdb valgrind libcmocka-dev systemtap-sdt-d
 	libfabric-dev libucx-dev libdpdk-dev linux-headers-amd64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user \
 	cmake doxygen groff-base jq python3 \
 	ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev
+needs_certify = perl libcmocka-dev ibverbs-utils perftest
 needs_bench = $(needs_check) hyperfine gnuplot-nox
 needs_deb = debhelper libfabric-dev lintian mmdebstrap
 needs_all = $(needs_bench) $(needs_deb) chromium llvm libclang-rt-14-dev g++-aarch64-linux-gnu llvm-22 clang-22 clang-tidy cppcheck frama-c-base lammps
@@ -95,8 +96,8 @@ needs_all = $(needs_bench) $(needs_deb) chromium llvm libclang-rt-14-dev g++-aar
 # What the goals beside it need: `make deps run` installs a compiler and libibverbs, and no more
 beside = $(or $(filter-out deps deps-all,$(MAKECMDGOALS)),check)
 needs = $(if $(filter deps-all,$(MAKECMDGOALS))$(filter check-all lint proof fuzz coverage mutants,$(beside)),all,$(if \
-	$(filter bench%,$(beside)),bench,$(if $(filter-out run dist deb install install-softmlx5,$(beside)),check,$(if $(filter deb,$(beside)),deb,run))))
-packages = $(sort $(needs_run) $(if $(filter-out run,$(needs)),$(needs_$(needs))))
+	$(filter bench%,$(beside)),bench,$(if $(filter-out run dist deb install install-softmlx5 certify,$(beside)),check,$(or $(filter deb certify,$(beside)),run))))
+packages = $(sort $(needs_run) $(if $(filter-out run,$(needs)),$(needs_$(firstword $(needs)))))
 
 deps: ## installs the Debian packages that the goals beside it need (make deps run); alone, those of check
 deps-all: ## installs the packages of all targets
@@ -232,7 +233,7 @@ $(call script,house/names house/readme house/docs): $(shell find . -name '*.md' 
 $(call script,house/counts): $(wildcard bench/*) $(wildcard bench/peers/*)
 $(call script,house/versions): $(wildcard tests/house/versions/*)
 $(call script,golden/golden) $(filter $(T)/queue/decode-%,$(tap)): $(wildcard tests/golden/*)
-$(call script,softdev/tests/install): $(wildcard tests/softdev/*.h tests/softdev/*.m[dk]) pkgconfig/docs.pl
+$(call script,softdev/tests/install): $(wildcard tests/softdev/*.h tests/softdev/*/*.h tests/softdev/*.m[dk]) pkgconfig/docs.pl
 
 taps: $(library) $(tests) $(examples) $(tap)
 

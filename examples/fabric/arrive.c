@@ -99,7 +99,8 @@ static int read_piece(struct peer *p, struct op *op)
 	sge.addr = (uintptr_t)op->iov[b].iov_base + at_buffer;
 	sge.length = (uint32_t)len;
 	sge.lkey = op->region[b]->lkey;
-	if (peer_read(p, op->segment[s].addr + at_segment, op->segment[s].rkey, &sge, INLAY_SIGNALED | INLAY_RING))
+	if (peer_post(p, MLX5_OPCODE_RDMA_READ, op->segment[s].addr + at_segment, op->segment[s].rkey, &sge,
+		      INLAY_SIGNALED | INLAY_RING))
 		return -FI_EAGAIN;
 	slot->kind = SLOT_OP;
 	slot->what = op;

@@ -249,7 +249,7 @@ static int post(struct peer *p, struct op *op)
 	if (op->kind == OP_NATIVE)
 		err = post_step(p, op);
 	else
-		err = peer_send(p, &sge, INLAY_SIGNALED | INLAY_RING);
+		err = peer_post(p, MLX5_OPCODE_SEND, 0, 0, &sge, INLAY_SIGNALED | INLAY_RING);
 	if (op->kind == OP_ATOMIC)
 		next.kind = SLOT_NONE;
 	if (!err)
@@ -441,7 +441,6 @@ static ssize_t atomic_any(struct endpoint *ep, const struct atomic *a)
 }
 
 #define TARGET fi_addr_t addr, uint64_t remote, uint64_t key, enum fi_datatype type, enum fi_op op
-#define IOC(buf) {(void *)(uintptr_t)(buf), count}
 
 static ssize_t atomic(struct fid_ep *fid, const struct fi_ioc *iov, size_t iovs, const struct fi_ioc *compare,
 		      size_t compares, const struct fi_ioc *result, size_t results, TARGET, void *context,
@@ -456,9 +455,12 @@ static ssize_t atomic(struct fid_ep *fid, const struct fi_ioc *iov, size_t iovs,
 	return leave_post(ep, atomic_any(ep, &a));
 }
 
-static ssize_t comparemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, const struct fi_ioc *compare,
-			  void **compare_desc, size_t compares, struct fi_ioc *result, void **result_desc,
-			  size_t results, uint64_t flags)
+#define MSG struct fid_ep *fid, const struct fi_msg_atomic *m
+#define IOV struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t n
+#define COMPARE const struct fi_ioc *compare, void **compare_desc, size_t compares
+#define RESULT struct fi_ioc *result, void **result_desc, size_t results
+
+static ssize_t comparemsg(MSG, COMPARE, RESULT, uint64_t flags)
 {
 	if (m->rma_iov_count != 1 || flags & FI_REMOTE_CQ_DATA)
 		return -FI_EINVAL;
@@ -466,65 +468,25 @@ static ssize_t comparemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, con
 		      m->rma_iov->key, m->datatype, m->op, m->context, flags);
 }
 
-static ssize_t fetchmsg(struct fid_ep *fid, const struct fi_msg_atomic *m, struct fi_ioc *result, void **result_desc,
-			size_t results, uint64_t flags)
-{
-	return comparemsg(fid, m, NULL, NULL, 0, result, NULL, results, flags);
-}
+CALL(fetchmsg, (MSG, RESULT, uint64_t flags), comparemsg(fid, m, NULL, NULL, 0, result, NULL, results, flags))
+CALL(writemsg, (MSG, uint64_t flags), comparemsg(fid, m, NULL, NULL, 0, NULL, NULL, 0, flags))
+CALL(comparev, (IOV, COMPARE, RESULT, TARGET, void *context),
+     atomic(fid, iov, n, compare, compares, result, results, addr, remote, key, type, op, context, OF_ENDPOINT))
+CALL(fetchv, (IOV, RESULT, TARGET, void *context),
+     atomic(fid, iov, n, NULL, 0, result, results, addr, remote, key, type, op, context, OF_ENDPOINT))
+CALL(writev1, (IOV, TARGET, void *context),
+     atomic(fid, iov, n, NULL, 0, NULL, 0, addr, remote, key, type, op, context, OF_ENDPOINT))
 
-static ssize_t writemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, uint64_t flags)
-{
-	return comparemsg(fid, m, NULL, NULL, 0, NULL, NULL, 0, flags);
-}
+#define BUF struct fid_ep *fid, const void *buf, size_t count
+#define IOC(buf) &(struct fi_ioc){(void *)(uintptr_t)(buf), count}, 1
 
-static ssize_t comparev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
-			const struct fi_ioc *compare, void **compare_desc, size_t compares, struct fi_ioc *result,
-			void **result_desc, size_t results, TARGET, void *context)
-{
-	return atomic(fid, iov, count, compare, compares, result, results, addr, remote, key, type, op, context,
-		      OF_ENDPOINT);
-}
-
-static ssize_t fetchv(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count, struct fi_ioc *result,
-		      void **result_desc, size_t results, TARGET, void *context)
-{
-	return atomic(fid, iov, count, NULL, 0, result, results, addr, remote, key, type, op, context, OF_ENDPOINT);
-}
-
-static ssize_t writev1(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count, TARGET, void *context)
-{
-	return atomic(fid, iov, count, NULL, 0, NULL, 0, addr, remote, key, type, op, context, OF_ENDPOINT);
-}
-
-static ssize_t compare1(struct fid_ep *fid, const void *buf, size_t count, void *desc, const void *compare,
-			void *compare_desc, void *result, void *result_desc, TARGET, void *context)
-{
-	struct fi_ioc v = IOC(buf), c = IOC(compare), r = IOC(result);
-
-	return atomic(fid, &v, 1, &c, 1, &r, 1, addr, remote, key, type, op, context, OF_ENDPOINT);
-}
-
-static ssize_t fetch(struct fid_ep *fid, const void *buf, size_t count, void *desc, void *result, void *result_desc,
-		     TARGET, void *context)
-{
-	struct fi_ioc v = IOC(buf), r = IOC(result);
-
-	return atomic(fid, &v, 1, NULL, 0, &r, 1, addr, remote, key, type, op, context, OF_ENDPOINT);
-}
-
-static ssize_t write1(struct fid_ep *fid, const void *buf, size_t count, void *desc, TARGET, void *context)
-{
-	struct fi_ioc v = IOC(buf);
-
-	return atomic(fid, &v, 1, NULL, 0, NULL, 0, addr, remote, key, type, op, context, OF_ENDPOINT);
-}
-
-static ssize_t inject(struct fid_ep *fid, const void *buf, size_t count, TARGET)
-{
-	struct fi_ioc v = IOC(buf);
-
-	return atomic(fid, &v, 1, NULL, 0, NULL, 0, addr, remote, key, type, op, NULL, SILENT);
-}
+CALL(compare1, (BUF, void *desc, const void *compare, void *compare_desc, void *result, void *result_desc, TARGET, void *context),
+     atomic(fid, IOC(buf), IOC(compare), IOC(result), addr, remote, key, type, op, context, OF_ENDPOINT))
+CALL(fetch, (BUF, void *desc, void *result, void *result_desc, TARGET, void *context),
+     atomic(fid, IOC(buf), NULL, 0, IOC(result), addr, remote, key, type, op, context, OF_ENDPOINT))
+CALL(write1, (BUF, void *desc, TARGET, void *context),
+     atomic(fid, IOC(buf), NULL, 0, NULL, 0, addr, remote, key, type, op, context, OF_ENDPOINT))
+CALL(inject, (BUF, TARGET), atomic(fid, IOC(buf), NULL, 0, NULL, 0, addr, remote, key, type, op, NULL, SILENT))
 
 #define VALID(name, kind) \
 	static int name(struct fid_ep *fid, enum fi_datatype type, enum fi_op op, size_t *count) \

@@ -4,6 +4,7 @@
  * address keeps its index.
  */
 #include "fabric.h"
+#include <arpa/inet.h>
 
 static bool taken(const struct av *av, fi_addr_t addr)
 {
@@ -112,15 +113,12 @@ static const char *av_straddr(struct fid_av *fid, const void *addr, char *buf, s
 {
 	struct inlay_connect_record r;
 	struct name name;
-	char gid[48], text[128] = "inlay://?";
-	int i, n = 0;
+	char gid[INET6_ADDRSTRLEN], text[128] = "inlay://?";
 
 	memcpy(&name, addr, sizeof(name));
-	if (!inlay_connect_unpack(&r, name.record, sizeof(name.record), NULL)) {
-		for (i = 0; i < 16; i += 2)
-			n += sprintf(gid + n, "%s%02x%02x", i ? ":" : "", r.gid[i], r.gid[i + 1]);
-		sprintf(text, "inlay://[%s]:0x%06x/%u/%016lx", gid, r.qpn, r.lid, (unsigned long)name.incarnation);
-	}
+	if (!inlay_connect_unpack(&r, name.record, sizeof(name.record), NULL))
+		sprintf(text, "inlay://[%s]:0x%06x/%u/%016lx", inet_ntop(AF_INET6, r.gid, gid, sizeof(gid)), r.qpn, r.lid,
+			(unsigned long)name.incarnation);
 	if (*len)
 		strncpy(buf, text, *len - 1)[*len - 1] = 0;
 	*len = strlen(text) + 1;

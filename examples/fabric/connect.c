@@ -81,14 +81,12 @@ static void say(struct endpoint *ep, const struct inlay_av *av, struct hello *h,
 
 static void say_hello(struct peer *p, uint8_t kind)
 {
-	struct hello h;
+	struct hello h = {
+		.flags = (uint8_t)((p->seen ? SEEN : 0) | (p->state == PEER_READY ? DONE : 0) | (settings.dc ? OVER_DC : 0) |
+				   (p->ep->offload ? BY_NIC : 0) | p->ep->domain->able << 4),
+		.source = p->source | p->ep->source_bits, .attempt = p->attempt, .your_attempt = p->their_attempt,
+	};
 
-	memset(&h, 0, sizeof(h));
-	h.flags = (uint8_t)((p->seen ? SEEN : 0) | (p->state == PEER_READY ? DONE : 0) |
-			    (settings.dc ? OVER_DC : 0) | (p->ep->offload ? BY_NIC : 0) | p->ep->domain->able << 4);
-	h.source = p->source | p->ep->source_bits;
-	h.attempt = p->attempt;
-	h.your_attempt = p->their_attempt;
 	if (settings.dc)
 		dc_tell(p, h.record);
 	else
@@ -214,7 +212,7 @@ static bool is_from(const struct inlay_connect_record *from, const uint8_t *grh,
 void connect_arrived(struct endpoint *ep, const uint8_t *datagram, struct inlay_sender sender)
 {
 	struct inlay_connect_record from;
-	struct hello in, out;
+	struct hello in, out = {.kind = REFUSED};
 	struct inlay_av av;
 	struct peer *p;
 
@@ -223,7 +221,6 @@ void connect_arrived(struct endpoint *ep, const uint8_t *datagram, struct inlay_
 	    from.type != IBV_QPT_UD || !in.from.incarnation || !is_from(&from, datagram, sender))
 		return;
 	if (in.to != ep->name.incarnation) { /* an earlier endpoint on this QP number: say which one there is now */
-		memset(&out, 0, sizeof(out));
 		if (in.kind == HELLO && !reach(ep, &from, &av))
 			say(ep, &av, &out, REFUSED, in.from.incarnation);
 		return;
@@ -248,7 +245,7 @@ void connect_probe(struct peer *p)
 	if (peer_begin(p))
 		return;
 	slot = peer_slot(p);
-	if (peer_write(p, 0, 0, NULL, 0, INLAY_SIGNALED))
+	if (peer_post(p, MLX5_OPCODE_RDMA_WRITE, 0, 0, NULL, INLAY_SIGNALED))
 		return;
 	slot->kind = SLOT_NONE;
 	inlay_sq_ring(&p->sq);

@@ -29,25 +29,16 @@ INLAY_STATIC_ASSERT(sizeof(struct dc_record) <= INLAY_CONNECT_SIZE, "fits a hell
 static struct ibv_qp *make(struct endpoint *ep, enum mlx5dv_dc_type type)
 {
 	const bool target = type == MLX5DV_DCTYPE_DCT;
-	struct ibv_qp_init_attr_ex init;
-	struct mlx5dv_qp_init_attr dv;
+	struct ibv_qp_init_attr_ex init = {
+		.qp_type = IBV_QPT_DRIVER, .send_cq = ep->ibcq, .recv_cq = ep->ibcq, .srq = target ? ep->ibsrq : NULL,
+		.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = ep->domain->uar.pd,
+	};
+	struct mlx5dv_qp_init_attr dv = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC, .dc_init_attr = {.dc_type = type}};
 
-	memset(&init, 0, sizeof(init));
-	memset(&dv, 0, sizeof(dv));
-	init.qp_type = IBV_QPT_DRIVER;
-	init.send_cq = init.recv_cq = ep->ibcq;
-	init.comp_mask = IBV_QP_INIT_ATTR_PD;
-	init.pd = ep->domain->uar.pd;
-	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
-	dv.dc_init_attr.dc_type = type;
-	if (target) {
-		init.srq = ep->ibsrq;
+	if (target)
 		dv.dc_init_attr.dct_access_key = ep->name.incarnation;
-	} else {
-		init.cap.max_send_wr = PEER_RING / 8;
-		init.cap.max_send_sge = 1;
-		init.cap.max_inline_data = INLINE_BYTES;
-	}
+	else
+		init.cap = (struct ibv_qp_cap){PEER_RING / 8, 0, 1, 0, INLINE_BYTES};
 	return mlx5dv_create_qp(ep->domain->context, &init, &dv);
 }
 

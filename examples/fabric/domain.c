@@ -94,15 +94,8 @@ struct eq {
 	struct fabric *fabric;
 };
 
-static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buf, size_t len, uint64_t flags)
-{
-	return -FI_EAGAIN;
-}
-
-static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *e, uint64_t flags)
-{
-	return -FI_EAGAIN;
-}
+CALL(eq_read, (struct fid_eq *fid, uint32_t *event, void *buf, size_t len, uint64_t flags), -FI_EAGAIN)
+CALL(eq_readerr, (struct fid_eq *fid, struct fi_eq_err_entry *e, uint64_t flags), -FI_EAGAIN)
 
 static ssize_t eq_sread(struct fid_eq *fid, uint32_t *event, void *buf, size_t len, int timeout, uint64_t flags)
 {

@@ -15,16 +15,12 @@
 int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32_t inline_bytes, struct ibv_qp **qp,
 	      struct inlay_sq *sq, struct inlay_connect_record *here, const char **why)
 {
-	struct ibv_qp_init_attr init;
+	struct ibv_qp_init_attr init = {
+		.send_cq = ep->ibcq, .recv_cq = ep->ibcq, .srq = type == IBV_QPT_RC ? ep->rc_srq : ep->ibsrq, .qp_type = type,
+		.cap = {.max_send_wr = sends, .max_send_sge = 1, .max_inline_data = inline_bytes},
+	};
 	int err;
 
-	memset(&init, 0, sizeof(init));
-	init.send_cq = init.recv_cq = ep->ibcq;
-	init.srq = type == IBV_QPT_RC ? ep->rc_srq : ep->ibsrq;
-	init.qp_type = type;
-	init.cap.max_send_wr = sends;
-	init.cap.max_send_sge = 1;
-	init.cap.max_inline_data = inline_bytes;
 	*qp = ibv_create_qp(ep->domain->uar.pd, &init);
 	if (!*qp)
 		return inlay_refuse_(-errno, why, "no queue pair");
@@ -36,23 +32,17 @@ int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32
 /* The CQ, sized for the peers that may be sent to at a time, and the shared receive queue. */
 static int make_queues(struct endpoint *ep, const char **why)
 {
-	struct ibv_context *context = ep->domain->context;
-	struct ibv_cq_init_attr_ex cq;
-	struct ibv_srq_init_attr srq;
+	const uint32_t holders = settings.dc ? INITIATORS : (uint32_t)settings.peers;
+	struct ibv_cq_init_attr_ex cq = {.cqe = offload_cqes(ep) + UD_RING * 4 + holders * PEER_RING};
+	struct ibv_srq_init_attr srq = {.attr = {ep->offload ? UD_RING : (uint32_t)settings.receives, 1, 0}};
 	struct ibv_cq_ex *made;
 	int err;
 
-	memset(&srq, 0, sizeof(srq));
-	memset(&cq, 0, sizeof(cq));
-	cq.cqe = offload_cqes(ep) + UD_RING * 4 +
-		 (settings.dc ? INITIATORS : (uint32_t)settings.peers) * PEER_RING;
-	srq.attr.max_wr = ep->offload ? UD_RING : (uint32_t)settings.receives;
-	srq.attr.max_sge = 1;
 	if (wait_attach(ep))
 		return inlay_refuse_(-errno, why, "no completion channel");
 	cq.cqe += inlay_srq_cqes(srq.attr.max_wr);
 	cq.channel = ep->channel;
-	made = ibv_create_cq_ex(context, &cq); /* extended: the kind that tag matching asks for */
+	made = ibv_create_cq_ex(ep->domain->context, &cq); /* extended: the kind that tag matching asks for */
 	if (!made)
 		return inlay_refuse_(-errno, why, "no CQ for so many connections: lower FI_INLAY_PEERS");
 	ep->ibcq = ibv_cq_ex_to_cq(made);
@@ -84,26 +74,18 @@ static int enable(struct endpoint *ep)
 	ep->attr.timeout = (uint8_t)settings.timeout;
 	inlay_qpn_table_init(&ep->qpns, NULL, 0);
 	ep->holders = (struct peer **)calloc(settings.dc ? INITIATORS : (size_t)settings.peers, sizeof(*ep->holders));
-	err = ep->holders ? match_init(ep) : -FI_ENOMEM;
-	if (!err)
-		err = make_queues(ep, &why);
-	if (!err)
-		err = pair_make(ep, IBV_QPT_UD, UD_RING / 4, HELLO_SIZE, &ep->ud_qp, &ep->ud, &ep->here, &why);
-	if (!err)
-		err = inlay_connect_rts(ep->ud_qp, &ep->here, NULL, &ep->attr, &why);
 	ep->name.incarnation = nanoseconds(CLOCK_REALTIME);
-	if (!err && settings.dc)
-		err = dc_target(ep, &why);
-	if (!err) {
+	err = ep->holders ? match_init(ep) : -FI_ENOMEM;
+	err = err ? err : make_queues(ep, &why);
+	err = err ? err : pair_make(ep, IBV_QPT_UD, UD_RING / 4, HELLO_SIZE, &ep->ud_qp, &ep->ud, &ep->here, &why);
+	err = err ? err : inlay_connect_rts(ep->ud_qp, &ep->here, NULL, &ep->attr, &why);
+	err = err || !settings.dc ? err : dc_target(ep, &why);
+	if (!err)
 		why = "no registered memory for receives: lower FI_INLAY_RECEIVES";
-		err = pool_init(&ep->small, SMALL_MESSAGE, NULL);
-	}
-	if (!err)
-		err = pool_init(&ep->bounce, INLAY_GRH + WIRE_MAX + settings.eager, ep->domain);
-	if (!err)
-		err = progress_feed(ep, &ep->srq);
-	if (!err && ep->offload)
-		err = offload_feed(ep);
+	err = err ? err : pool_init(&ep->small, SMALL_MESSAGE, NULL);
+	err = err ? err : pool_init(&ep->bounce, INLAY_GRH + WIRE_MAX + settings.eager, ep->domain);
+	err = err ? err : progress_feed(ep, &ep->srq);
+	err = err || !ep->offload ? err : offload_feed(ep);
 	if (err) {
 		WARN(FI_LOG_EP_CTRL, "%s\n", why);
 		return err;

@@ -482,6 +482,13 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
 		 uint64_t flags);
 
+/* A call of the application that is another one, with some arguments given. */
+#define CALL(name, parameters, ...)       \
+	static ssize_t name parameters    \
+	{                                 \
+		return __VA_ARGS__;       \
+	}
+
 #define FID_OPS(close, bind, control) {sizeof(struct fi_ops), close, bind, control, no_ops_open, NULL, NULL}
 
 INLAY_FN void fid_init(struct fid *fid, size_t fclass, void *context, struct fi_ops *ops)
@@ -729,30 +736,17 @@ INLAY_ALWAYS int peer_begin(struct peer *p)
 	return INLAY_UNLIKELY(!p->slots) ? peer_borrow(p) : 0;
 }
 
-/* Posts, as inlay_post_*, for an operation that has begun. */
-INLAY_ALWAYS int peer_send(struct peer *p, const struct ibv_sge *sge, uint32_t flags)
+/* Posts a send, write or read of at most one piece of memory, for an operation that has begun. */
+INLAY_ALWAYS int peer_post(struct peer *p, uint32_t opcode, uint64_t remote, uint32_t key, const struct ibv_sge *sge,
+			   uint32_t flags)
 {
-	struct inlay_wr wr = {.imm_be = p->number_be, .to = &p->target, .sge = sge, .num_sge = 1};
+	struct inlay_wr wr = {.raddr = remote, .rkey = key, .imm_be = p->number_be, .to = &p->target, .sge = sge, .num_sge = !!sge};
 
-	return INLAY_LIKELY(!settings.dc) ? inlay_post_send(&p->sq, sge, 1, flags) :
-	       inlay_post(&p->sq, MLX5_OPCODE_SEND_IMM, &wr, flags | INLAY_SIGNALED);
-}
-
-INLAY_ALWAYS int peer_write(struct peer *p, uint64_t remote, uint32_t key, const struct ibv_sge *sge, uint32_t sges,
-			    uint32_t flags)
-{
-	struct inlay_wr wr = {.raddr = remote, .rkey = key, .to = &p->target, .sge = sge, .num_sge = sges};
-
-	return INLAY_LIKELY(!settings.dc) ? inlay_post_write(&p->sq, remote, key, sge, sges, flags) :
-	       inlay_post(&p->sq, MLX5_OPCODE_RDMA_WRITE, &wr, flags | INLAY_SIGNALED);
-}
-
-INLAY_ALWAYS int peer_read(struct peer *p, uint64_t remote, uint32_t key, const struct ibv_sge *sge, uint32_t flags)
-{
-	struct inlay_wr wr = {.raddr = remote, .rkey = key, .to = &p->target, .sge = sge, .num_sge = 1};
-
-	return INLAY_LIKELY(!settings.dc) ? inlay_post_read(&p->sq, remote, key, sge, 1, flags) :
-	       inlay_post(&p->sq, MLX5_OPCODE_RDMA_READ, &wr, flags | INLAY_SIGNALED);
+	if (INLAY_UNLIKELY(settings.dc))
+		return inlay_post(&p->sq, opcode == MLX5_OPCODE_SEND ? MLX5_OPCODE_SEND_IMM : opcode, &wr, flags | INLAY_SIGNALED);
+	return opcode == MLX5_OPCODE_SEND ? inlay_post_send(&p->sq, sge, 1, flags) :
+	       opcode == MLX5_OPCODE_RDMA_READ ? inlay_post_read(&p->sq, remote, key, sge, 1, flags) :
+	       inlay_post_write(&p->sq, remote, key, sge, !!sge, flags);
 }
 
 /* The slot of the next WQE. */

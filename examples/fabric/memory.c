@@ -262,14 +262,10 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t f
 static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
 		   uint64_t key, uint64_t flags, struct fid_mr **out, void *context)
 {
-	struct fi_mr_attr attr;
+	const struct fi_mr_attr attr = {
+		.mr_iov = iov, .iov_count = count, .access = access, .offset = offset, .context = context,
+	};
 
-	memset(&attr, 0, sizeof(attr));
-	attr.mr_iov = iov;
-	attr.iov_count = count;
-	attr.access = access;
-	attr.offset = offset;
-	attr.context = context;
 	return mr_regattr(fid, &attr, flags, out);
 }
 

@@ -64,17 +64,12 @@ uint32_t offload_cqes(struct endpoint *ep)
 
 static struct ibv_srq *make_srq(const struct endpoint *ep)
 {
-	struct ibv_srq_init_attr_ex init;
+	struct ibv_srq_init_attr_ex init = {
+		.attr = {(uint32_t)settings.receives, 1, 0}, .srq_type = IBV_SRQT_TM, .pd = ep->domain->uar.pd, .cq = ep->ibcq,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM,
+		.tm_cap = {ep->offload->tags, 1}, /* 1: of libmlx5's command queue, which stays idle */
+	};
 
-	memset(&init, 0, sizeof(init));
-	init.attr.max_wr = (uint32_t)settings.receives;
-	init.attr.max_sge = 1;
-	init.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
-	init.srq_type = IBV_SRQT_TM;
-	init.pd = ep->domain->uar.pd;
-	init.cq = ep->ibcq;
-	init.tm_cap.max_num_tags = ep->offload->tags;
-	init.tm_cap.max_ops = 1; /* of libmlx5's command queue, which stays idle */
 	return ibv_create_srq_ex(ep->domain->context, &init);
 }
 

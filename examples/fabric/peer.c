@@ -350,7 +350,7 @@ void peer_ready(struct peer *p)
 void peer_fail(struct peer *p, int err, uint8_t syndrome)
 {
 	struct endpoint *ep = p->ep;
-	struct ibv_qp_attr attr;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 	struct op *op;
 	uint32_t n;
 
@@ -367,8 +367,6 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 		ep->ready[p->addr] = NULL;
 	if (p->qp && p->qp->state > IBV_QPS_INIT) {
 		/* Stops both sides: from here on the device neither reads nor writes the application's memory. */
-		memset(&attr, 0, sizeof(attr));
-		attr.qp_state = IBV_QPS_ERR;
 		if (ibv_modify_qp(p->qp, &attr, IBV_QP_STATE))
 			p->drained = true; /* nothing will be said */
 	}

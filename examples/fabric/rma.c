@@ -57,6 +57,7 @@ static void post_all(struct peer *p, const struct rma *r, struct work *w)
 		{0, WIRE_WRITTEN | FLAG_DATA, 0, 0}, r->data
 	};
 	const uint32_t flags = w->lkey ? 0 : INLAY_INLINE;
+	const uint32_t opcode = r->flags & FI_READ ? MLX5_OPCODE_RDMA_READ : MLX5_OPCODE_RDMA_WRITE;
 	uint64_t remote = r->remote;
 	struct ibv_sge sge;
 	size_t i, left;
@@ -66,23 +67,20 @@ static void post_all(struct peer *p, const struct rma *r, struct work *w)
 			sge.addr = (uintptr_t)w->iov[i].iov_base + w->iov[i].iov_len - left;
 			sge.length = left < LARGEST_PIECE ? (uint32_t)left : LARGEST_PIECE;
 			sge.lkey = w->lkey ? w->lkey[i] : 0;
-			if (r->flags & FI_READ)
-				peer_read(p, remote, (uint32_t)r->key, &sge, next_flags(p, w));
-			else
-				peer_write(p, remote, (uint32_t)r->key, &sge, 1, flags | next_flags(p, w));
+			peer_post(p, opcode, remote, (uint32_t)r->key, &sge, flags | next_flags(p, w));
 		}
 	written.wire.tag = remote - r->remote;
 	sge.addr = (uintptr_t)&written;
 	sge.length = sizeof(written);
 	if (r->flags & FI_REMOTE_CQ_DATA)
-		peer_send(p, &sge, INLAY_INLINE | next_flags(p, w));
+		peer_post(p, MLX5_OPCODE_SEND, 0, 0, &sge, INLAY_INLINE | next_flags(p, w));
 	else if (remote == r->remote)
-		peer_write(p, 0, 0, NULL, 0, next_flags(p, w)); /* no bytes at all */
+		peer_post(p, MLX5_OPCODE_RDMA_WRITE, 0, 0, NULL, next_flags(p, w)); /* no bytes at all */
 	if (w->back) {
 		sge.addr = (uintptr_t)w->back->data;
 		sge.length = 1;
 		sge.lkey = w->back->lkey;
-		peer_read(p, remote - 1, (uint32_t)r->key, &sge, next_flags(p, w));
+		peer_post(p, MLX5_OPCODE_RDMA_READ, remote - 1, (uint32_t)r->key, &sge, next_flags(p, w));
 	}
 	inlay_sq_ring(&p->sq);
 }
@@ -208,62 +206,33 @@ static ssize_t rma_msg(struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t 
 		   m->context, flags);
 }
 
-static ssize_t rma_readmsg(struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t flags)
-{
-	return rma_msg(fid, m, FI_READ | flags);
-}
+#define MSG struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t flags
+#define IOV struct fid_ep *fid, const struct iovec *iov, void **desc, size_t n
+#define BUF struct fid_ep *fid, const void *buf, size_t len
+#define READ (FI_READ | OF_ENDPOINT)
+#define WRITE (FI_WRITE | OF_ENDPOINT)
+#define INJECT (FI_WRITE | FI_INJECT | SILENT)
 
-static ssize_t rma_writemsg(struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t flags)
-{
-	return rma_msg(fid, m, FI_WRITE | flags);
-}
-
-static ssize_t rma_readv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t n, TARGET, void *context)
-{
-	return rma(fid, iov, desc, n, addr, remote, key, 0, context, FI_READ | OF_ENDPOINT);
-}
-
-static ssize_t rma_writev(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t n, TARGET, void *context)
-{
-	return rma(fid, iov, desc, n, addr, remote, key, 0, context, FI_WRITE | OF_ENDPOINT);
-}
-
-static ssize_t rma_one(struct fid_ep *fid, const void *buf, size_t len, void *desc, TARGET, uint64_t data,
-		       void *context, uint64_t flags)
+/* Of one buffer. */
+static ssize_t rma_one(BUF, void *desc, TARGET, uint64_t data, void *context, uint64_t flags)
 {
 	struct iovec iov = {(void *)(uintptr_t)buf, len};
 
 	return rma(fid, &iov, &desc, 1, addr, remote, key, data, context, flags);
 }
 
-static ssize_t rma_read(struct fid_ep *fid, void *buf, size_t len, void *desc, TARGET, void *context)
-{
-	return rma_one(fid, buf, len, desc, addr, remote, key, 0, context, FI_READ | OF_ENDPOINT);
-}
-
-static ssize_t rma_write(struct fid_ep *fid, const void *buf, size_t len, void *desc, TARGET, void *context)
-{
-	return rma_one(fid, buf, len, desc, addr, remote, key, 0, context, FI_WRITE | OF_ENDPOINT);
-}
-
-static ssize_t rma_writedata(struct fid_ep *fid, const void *buf, size_t len, void *desc, uint64_t data, TARGET,
-			     void *context)
-{
-	return rma_one(fid, buf, len, desc, addr, remote, key, data, context,
-		       FI_WRITE | FI_REMOTE_CQ_DATA | OF_ENDPOINT);
-}
-
-#define INJECT (FI_WRITE | FI_INJECT | SILENT)
-
-static ssize_t rma_inject(struct fid_ep *fid, const void *buf, size_t len, TARGET)
-{
-	return rma_one(fid, buf, len, NULL, addr, remote, key, 0, NULL, INJECT);
-}
-
-static ssize_t rma_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, TARGET)
-{
-	return rma_one(fid, buf, len, NULL, addr, remote, key, data, NULL, INJECT | FI_REMOTE_CQ_DATA);
-}
+CALL(rma_read, (struct fid_ep *fid, void *buf, size_t len, void *desc, TARGET, void *context),
+     rma_one(fid, buf, len, desc, addr, remote, key, 0, context, READ))
+CALL(rma_readv, (IOV, TARGET, void *context), rma(fid, iov, desc, n, addr, remote, key, 0, context, READ))
+CALL(rma_readmsg, (MSG), rma_msg(fid, m, FI_READ | flags))
+CALL(rma_write, (BUF, void *desc, TARGET, void *context), rma_one(fid, buf, len, desc, addr, remote, key, 0, context, WRITE))
+CALL(rma_writev, (IOV, TARGET, void *context), rma(fid, iov, desc, n, addr, remote, key, 0, context, WRITE))
+CALL(rma_writemsg, (MSG), rma_msg(fid, m, FI_WRITE | flags))
+CALL(rma_inject, (BUF, TARGET), rma_one(fid, buf, len, NULL, addr, remote, key, 0, NULL, INJECT))
+CALL(rma_writedata, (BUF, void *desc, uint64_t data, TARGET, void *context),
+     rma_one(fid, buf, len, desc, addr, remote, key, data, context, WRITE | FI_REMOTE_CQ_DATA))
+CALL(rma_injectdata, (BUF, uint64_t data, TARGET),
+     rma_one(fid, buf, len, NULL, addr, remote, key, data, NULL, INJECT | FI_REMOTE_CQ_DATA))
 
 struct fi_ops_rma rma_ops = {
 	sizeof(struct fi_ops_rma), rma_read, rma_readv, rma_readmsg, rma_write, rma_writev, rma_writemsg, rma_inject,

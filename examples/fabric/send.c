@@ -132,7 +132,7 @@ static int post_bounced(struct endpoint *ep, struct peer *p, const struct header
 	slot = peer_slot(p);
 	slot->kind = SLOT_BUF;
 	slot->what = b;
-	return peer_send(p, &sge, INLAY_SIGNALED | INLAY_RING); /* there is room */
+	return peer_post(p, MLX5_OPCODE_SEND, 0, 0, &sge, INLAY_SIGNALED | INLAY_RING); /* there is room */
 }
 
 /* ---- With an operation that waits for FIN ---- */

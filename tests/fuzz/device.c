@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include "fuzz.h"
 #include "../softdev/engine/eng.h"
-#include "../softdev/kernel/cmd.h"
+#include "../softdev/host/host.h"
 #include "../softdev/softdev.h"
 #include <rdma/rdma_user_cm.h>
 
@@ -215,6 +215,7 @@ static void device_context(void)
 	struct ib_uverbs_alloc_pd pd = {.response = 0};
 	void *ctx;
 
+	sure(!sd_start());
 	host.fd = sd_ctx_open(0, true);
 	sure(host.fd >= 0 && sd_fd_get(host.fd, &ctx) == SD_FD_CMD);
 	host.ctx = (struct sd_ctx *)ctx;

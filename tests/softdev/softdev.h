@@ -116,6 +116,9 @@ SOFTDEV_WEAK unsigned long softdev_blocks(void);
  *                                  send or write over RC, half has come
  *          | die@WHICH             SIGKILL ends the process before the message leaves
  *          | silent@WHICH          from this message on, the device neither sends nor answers
+ *          | down=DEVICE@WHICH     from this message on, the port of device 0 to 7 is down: retries run
+ *                                  out at once. If the message is one of its own, it still arrives
+ *                                  (over RC its first 64 KiB), but the answer does not
  *          | setup[=ERRNO]@WHICH   the set-up call fails: a name or a number, by default ENOMEM
  *   WHICH  = N | FIRST-LAST | FIRST- | *    the last three also with /EVERY: FIRST, FIRST + EVERY, ...
  *          | /EVERY               EVERY, 2 EVERY, ...

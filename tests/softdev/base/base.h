@@ -3,17 +3,12 @@
  * base.h: the software device from inside: what all of its rooms share. Each room is a folder, has
  * a header of its name, and uses only the rooms before it:
  *
- *   base        base.h      objects and their tables, identity of the devices
- *   engine      eng.h       lists its files: doorbells, requester, responder, CQEs, fabric, faults
- *   firmware    firmware.h  device commands
- *   kernel      uverbs.c    the uverbs commands: decode, check, answer
- *               device.c    the attributes of the device
- *               objects.c   PD, AH, CQ, UAR, channels: tables, reference counts, events
- *               qp.c, srq.c, mr.c, wq.c, xrc.c   QPs; SRQs; MRs, windows and device memory; WQs; XRC domains
- *               flow.c, matcher.c   flow rules
- *               devx.c, devxfd.c    the uverbs methods of device commands; files with outcomes and events
- *   cm          cm.h        the connection manager
- *   host        preload.c   libc calls that libibverbs makes: paths, opens, ioctls
+ *   base      objects and their tables, event channels, identity of the devices
+ *   engine    what the device does by itself: doorbells, requester, responder, CQEs, fabric, faults (eng.h)
+ *   firmware  what it is told: device commands (DEVX), and the objects that they and verbs have in common
+ *   kernel    the commands of libibverbs and libmlx5: decode, check, answer
+ *   cm        the connection manager, for librdmacm
+ *   host      libc calls of programs: paths, opens, ioctls; who hears of what happens below
  *
  * A process has SOFTDEV_DEVICES devices of one port each. They differ in name and address and share
  * everything else: tables, numbers, engine. sd_lock guards every object. The engine thread, where
@@ -21,8 +16,8 @@
  * (rings, records, MRs) through the program's own pointers and trusts nothing in it: a length,
  * index or key from a ring is read once, and checked before use.
  */
-#ifndef SOFTDEV_DEV_H
-#define SOFTDEV_DEV_H
+#ifndef SOFTDEV_BASE_H
+#define SOFTDEV_BASE_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -45,10 +40,86 @@
 #define SD_LOG_STREAMS 7u         /* log2 of a DCI's streams, of those that are kept apart and of those that may fail */
 #define SD_MAX_RNDV_HDR 64u       /* bytes of a rendezvous request that the device itself answers */
 
+#define SD_MAX_FD 65536
+#define SD_MAX_CQ 65536u
+#define SD_MAX_SRQ 65536u
+#define SD_MAX_WQ 65536u
+#define SD_MAX_IND_TBL 4096u
+#define SD_MAX_IND_TBL_SIZE 512u
+#define SD_MAX_TIR 65536u
+#define SD_MAX_MR 65536u
+#define SD_MAX_UAR 65536u
+#define SD_MAX_PD 65536u
+#define SD_MAX_UMEM 65536u
+#define SD_MAX_UCTX 4096u
+#define SD_GIDS 16                /* entries of the GID table; most are empty */
+#define SD_COMP_VECTORS 4
+#define SD_MAX_CQ_COUNT 0xffff    /* moderation: CQEs, and microseconds */
+#define SD_MAX_CQ_PERIOD 0xfff
+#define SD_MAX_DM (128u << 10)     /* bytes of device memory */
+#define SD_MAX_SGE 30
+#define SD_MAX_RQ_DESC 512
+/* Striding WQs: log2 of a stride's bytes, of a buffer's strides */
+#define SD_MIN_LOG_STRIDE 6u
+#define SD_MAX_LOG_STRIDE 13u
+#define SD_MIN_LOG_STRIDES 3u
+#define SD_MAX_LOG_STRIDES 16u
+#define SD_CMD_FD_SIZE (1ll << 32)
+#define SD_UAR_FIRST_PAGE 0x10000 /* doorbell page of page id n: page SD_UAR_FIRST_PAGE + n of the command fd */
+
+#define sd_container(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+
+/* What a process has for itself alone: in a child of fork() it is as before anything was opened */
+#define SD_OWN __attribute__((section("sd_own")))
+
 extern pthread_mutex_t sd_lock;
 extern pid_t sd_self; /* getpid(), of a child too: to ask for each copy takes as long as a short one */
+extern unsigned sd_slot; /* of this process on the fabric, from 1 on; wire.c, and 1 when stepped */
 
-struct sd_ctx;                    /* one opened uverbs fd; objects.c */
+enum sd_fd_kind {
+	SD_FD_NONE,
+	SD_FD_CMD,
+	SD_FD_CHANNEL,
+	SD_FD_CM,                 /* the connection manager's */
+	SD_FD_DEVX,               /* outcomes of asynchronous queries, or events: devxfd.c */
+	SD_FD_ORPHAN,             /* inherited by fork(): the child has no device for it */
+};
+
+struct sd_ctx {
+	int fd;                   /* the device's own, of the file that the program has */
+	unsigned fds;             /* the program's: the one that it opened, and what it got from that by dup() */
+	dev_t st_dev;
+	ino_t st_ino;
+	unsigned dev;             /* which device it was opened for */
+	bool closing;
+	bool ready;               /* GET_CONTEXT was answered */
+	uint32_t uid;             /* of device commands; 0: none were asked for */
+	struct sd_channel *async;
+};
+
+/*
+ * A queue of events that the program reads from fd. Completion channels and asynchronous event
+ * files are the same thing
+ */
+struct sd_channel {
+	int fd;                   /* the program's end; -1 once it closed it */
+	int wfd, rfd;             /* the device's ends; rfd takes back events of an object that goes away */
+	size_t record;            /* bytes of one event */
+	int refs;
+};
+
+/* Numbers are used in turn, so that one that has just died does not come back at once */
+struct sd_numbers {
+	void **at;
+	uint32_t max, first, next;
+};
+
+/* What is in a list, as its first member */
+struct sd_entry {
+	struct sd_entry *next;
+};
+
+struct sd_devx_obj;               /* what a command made; firmware.h */
 
 struct sd_pd {
 	uint32_t pdn;
@@ -123,7 +194,10 @@ struct sd_mr {
 };
 
 struct sd_uar {
+	struct sd_entry entry;
 	uint32_t page_id;
+	struct sd_ctx *ctx;
+	int refs;                 /* its handle, QPs and CQs */
 	/*
 	 * 4096 bytes; the device's own mapping of the doorbell page. Registers at 0x800, 0x900,
 	 * 0xa00, 0xb00: two BlueFlame registers of two 256-byte halves; CQ arm doorbell at 0x20
@@ -135,14 +209,13 @@ struct sd_uar {
 	uint64_t offset;
 };
 
-struct sd_channel;                /* completion channel; objects.c */
-
 #define SD_MAX_ZIP 64u            /* CQEs of a block */
 enum sd_compression { SD_PLAIN, SD_BASIC, SD_ENHANCED };
 /* As the CQ context numbers them; the last is the extension's */
 enum sd_mini_format { SD_MINI_HASH, SD_MINI_CSUM, SD_MINI_CSUM_STRIDX = 3, SD_MINI_L34H_STRIDX };
 
 struct sd_cq {
+	struct sd_entry entry;
 	uint32_t cqn;
 	struct sd_ctx *ctx;
 	bool subscribed;          /* may tell of completions without a channel */
@@ -178,6 +251,7 @@ struct sd_strides {
  * its successor, or it is cyclic: entries look the same and are taken one after the other
  */
 struct sd_srq {
+	struct sd_entry entry;
 	bool cyclic;
 	bool bare;                /* cyclic, and its entries have no link */
 	uint32_t srqn, uidx;
@@ -208,10 +282,18 @@ struct sd_counters {
 	uint32_t writes, reads, atomics, no_buffer, duplicates;
 };
 
+/* Multicast groups of a QP */
+struct sd_mcast {
+	uint8_t gid[16];
+	uint16_t lid;
+	struct sd_mcast *next;
+};
+
 /* In which order a responder may take what comes: as it was sent, reads and writes in any, sends too */
 enum sd_ordering { SD_IN_ORDER, SD_OOO_RW, SD_OOO_ALL };
 
 struct sd_qp {
+	struct sd_entry entry;
 	uint32_t qpn;
 	uint8_t ordering;         /* enum sd_ordering */
 	uint8_t counter_set;      /* 0: none */
@@ -241,6 +323,9 @@ struct sd_qp {
 	uint32_t max_msg;         /* bytes of a message that it sends; 0: SD_MAX_MSG */
 	uint64_t dc_key;          /* DCT: what a DCI must know */
 	uint32_t dc_violations;   /* DCT: requests with another key */
+	bool violation_armed;     /* DCT: an event tells of the next */
+	struct sd_devx_obj *devx; /* NULL: a verbs object */
+	struct sd_mcast *groups;
 	uint32_t streams;         /* DCI: it stops when so many have failed; 0: it has none */
 	/*
 	 * XRC receive QP. Each request names the SRQ that it is for; the engine sets srq, recv_cq, pd
@@ -258,136 +343,134 @@ struct sd_qp {
 	void *eng;                /* the engine's own, NULL at create */
 };
 
-/* ---- host side, for the engine; all with sd_lock held unless said ---- */
-
-/* Lookups return NULL when there is no such object; _next(NULL) is the first */
-struct sd_mr *sd_mr_find(uint32_t key, bool remote); /* by its rkey or its lkey */
-struct sd_mr *sd_mr_index(uint32_t key);         /* without the low byte, which a bind changes */
-struct sd_pd *sd_pd_find(uint32_t pdn);
-struct sd_psv *sd_psv_find(uint32_t number);
-struct sd_qp *sd_qp_find(uint32_t qpn);
-struct sd_qp *sd_qp_next(struct sd_qp *qp);
-struct sd_cq *sd_cq_find(uint32_t cqn);
-struct sd_cq *sd_cq_next(struct sd_cq *cq);
-struct sd_srq *sd_srq_find(uint32_t srqn);
-struct sd_srq *sd_srq_next(struct sd_srq *srq);
-struct sd_uar *sd_uar_next(struct sd_uar *uar);
-struct sd_counters *sd_counters(const struct sd_qp *qp); /* of the set that the QP names */
-
-/* Does this UD QP take what is sent to this group? lid counts on InfiniBand without GRH */
-bool sd_mcast_attached(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid);
+/* XRC domains, transport domains and their like are numbers with a count of their users */
+#define SD_MAX_DOMAIN 4096u
+enum { SD_XRC_DOMAIN, SD_TRANSPORT_DOMAIN, SD_PSV, SD_COUNTERS, SD_DOMAINS };
+struct sd_domain {
+	struct sd_ctx *ctx;
+	unsigned kind;
+	uint32_t number;
+	struct sd_pd *pd;         /* of those that have one */
+	struct sd_psv psv;
+	struct sd_counters counters;
+	int refs;
+};
+extern struct sd_numbers sd_domains[SD_DOMAINS];
 
 /* Why a packet comes to a queue: the rule's tag; the hash that chose the queue, and what it is of */
 struct raw_hit {
 	uint32_t tag, hash;
 	uint8_t hash_type;
 };
-/* To whom the flow rules of this process's devices send a packet */
-void sd_flow_deliver(const uint8_t *p, uint32_t len, void (*to)(struct sd_qp *qp, const struct raw_hit *hit, const void *arg),
-		     const void *arg);
-/* Bytes of each packet that must be inline: 0, or 18 with SOFTDEV_INLINE=l2. Needs no lock */
-unsigned sd_min_inline(void);
 
+/*
+ * What those above want to hear of: the only calls that lead up. host/start.c says who is meant. As
+ * all that follows, with sd_lock held unless said
+ */
+struct sd_hooks {
+	void (*cq_event)(struct sd_cq *cq);      /* one completion event on the CQ's channel */
+	void (*async_cq)(struct sd_cq *cq, enum ibv_event_type type);
+	void (*async_qp)(struct sd_qp *qp, enum ibv_event_type type);
+	void (*async_srq)(struct sd_srq *srq, enum ibv_event_type type);
+	/*
+	 * Something happened to an object: to all who subscribed. type is the EQE's
+	 * (MLX5_EVENT_TYPE_*: 0x13 last WQE reached and so on); the syndrome is that of a CQ error.
+	 * Nothing for NULL, which is what a verbs object has
+	 */
+	void (*devx_event)(struct sd_devx_obj *o, uint16_t type, uint8_t syndrome);
+	/* To whom the flow rules of this process's devices send a packet */
+	void (*flow_deliver)(const uint8_t *p, uint32_t len,
+			     void (*to)(struct sd_qp *qp, const struct raw_hit *hit, const void *arg), const void *arg);
+	/* The connection manager: from another process; at each round of the engine */
+	void (*cm_message)(unsigned slot, uint64_t inst, const void *data, size_t len);
+	void (*cm_peer_dead)(unsigned slot, uint64_t inst);
+	void (*cm_work)(uint64_t now);
+};
+extern const struct sd_hooks sd_up;
+
+/* ---- tables.c ---- */
+
+bool sd_mem_ok(uint64_t addr, uint64_t len, bool write); /* is it all mapped, readable and, if asked, writable? */
+void sd_once(uint32_t key, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* one stderr line per key */
+int sd_number_new(struct sd_numbers *n, void *obj, uint32_t *number);
+void *sd_number_get(const struct sd_numbers *n, uint32_t i);
+
+/*
+ * All that return an int: 0 or a positive errno. _add gives a number, and _drop takes it back;
+ * lookups return NULL when there is no such object; _next(NULL) is the first
+ */
+int sd_pd_new(struct sd_ctx *ctx, struct sd_pd **pd); /* without a handle */
+int sd_pd_free(struct sd_pd *pd);               /* EBUSY while something is in it */
+struct sd_pd *sd_pd_find(uint32_t pdn);
+struct sd_psv *sd_psv_find(uint32_t number);
+struct sd_counters *sd_counters(const struct sd_qp *qp); /* of the set that the QP names */
+int sd_mr_add(struct sd_mr *mr, int variant);    /* a reference to the PD too; the key's low byte, or -1: the next one */
+void sd_mr_drop(struct sd_mr *mr);
+void sd_mr_new_key(struct sd_mr *mr, uint32_t index, bool command);
+struct sd_mr *sd_mr_find(uint32_t key, bool remote); /* by its rkey or its lkey */
+struct sd_mr *sd_mr_index(uint32_t key);         /* without the low byte, which a bind changes */
+int sd_qp_add(struct sd_qp *qp);
+void sd_qp_drop(struct sd_qp *qp);
+struct sd_qp *sd_qp_find(uint32_t qpn);
+struct sd_qp *sd_qp_next(struct sd_qp *qp);
+int sd_cq_add(struct sd_cq *cq);
+void sd_cq_drop(struct sd_cq *cq);
+struct sd_cq *sd_cq_find(uint32_t cqn);
+struct sd_cq *sd_cq_next(struct sd_cq *cq);
+int sd_srq_add(struct sd_srq *srq);
+void sd_srq_drop(struct sd_srq *srq);
+struct sd_srq *sd_srq_find(uint32_t srqn);
+struct sd_srq *sd_srq_next(struct sd_srq *srq);
+int sd_uar_new(struct sd_ctx *ctx, struct sd_uar **made);
+struct sd_uar *sd_uar_get(const struct sd_ctx *ctx, uint32_t page_id); /* with a reference */
+void sd_uar_put(struct sd_uar *u);
+struct sd_uar *sd_uar_next(struct sd_uar *uar);
+
+/* ---- channel.c ---- */
+
+void sd_fd_set(int fd, enum sd_fd_kind kind, void *ptr);
+enum sd_fd_kind sd_fd_get(int fd, void **ptr);  /* needs no lock */
+struct sd_channel *sd_channel_new(size_t record, int *err);
+struct sd_channel *sd_channel_get(int fd, size_t record);
+void sd_channel_put(struct sd_channel *ch);
+void sd_channel_close(struct sd_channel *ch);
+struct sd_channel *sd_channel_hold(struct sd_channel *ch);
+bool sd_channel_send(struct sd_channel *ch, const void *event);
+uint32_t sd_channel_take_back(struct sd_channel *ch, uint64_t element);
+
+/* ---- port.c: the devices' identity; constant, no lock ---- */
+bool sd_link_ib(void);
+#define SD_MAX_DEVICES 8u
+unsigned sd_devices(void);        /* how many there are: mlx5_0 and so on */
+void sd_node_guid(unsigned dev, uint8_t guid[8]);
+void sd_sys_image_guid(uint8_t guid[8]); /* one adapter, so the same for all */
+unsigned sd_pkeys(void);
+/* The device, of whatever process, with that IP address, written as a GID; or SD_NO_DEV */
+unsigned sd_ip_dev(const uint8_t ip[16]);
+/* RoCE: the MAC address of a GID, or ETIMEDOUT as without an answer */
+int sd_resolve(const uint8_t gid[16], uint8_t mac[6]);
+#define SD_FW_VER ((20ull << 32) | (31ull << 16) | 1014)
+#define SD_PART_ID 4123           /* ConnectX-6: PCI device id 0x101b */
+#define SD_CDEV_MAJOR 231
+#define SD_CDEV_MINOR 192         /* of the first */
+#define SD_CDEV_CM SD_MAX_DEVICES /* among them: the connection manager */
+/* Bytes of each packet that must be inline: 0, or 18 with SOFTDEV_INLINE=l2 */
+unsigned sd_min_inline(void);
 /* Is this an address of that device's port? gid NULL: by lid alone (InfiniBand) */
 bool sd_port_is(unsigned dev, const uint8_t *gid, uint16_t lid);
 /* The device with that address, which is the same in all processes of the fabric; or SD_NO_DEV */
 #define SD_NO_DEV 0xffu
 unsigned sd_port_at(const uint8_t *gid, uint16_t lid);
 uint16_t sd_lid(unsigned dev);
-/* 0; ENODATA: the entry is empty; EINVAL. Needs no lock */
+/* 0; ENODATA: the entry is empty; EINVAL */
 int sd_gid(unsigned dev, unsigned index, union ibv_gid *gid, unsigned *type);
 void sd_port_mac(unsigned dev, uint8_t mac[6]);
-
-void sd_cq_event(struct sd_cq *cq);              /* one completion event on the CQ's channel */
-void sd_async_cq(struct sd_cq *cq, enum ibv_event_type type);
-void sd_async_qp(struct sd_qp *qp, enum ibv_event_type type);
-void sd_async_srq(struct sd_srq *srq, enum ibv_event_type type);
-void sd_dct_violated(struct sd_qp *dct);         /* a request with another key */
-
-/* The connection manager: from another process; at each round of the engine */
-void sd_cm_message(unsigned slot, uint64_t inst, const void *data, size_t len);
-void sd_cm_peer_dead(unsigned slot, uint64_t inst);
-void sd_cm_work(uint64_t now);
 
 /*
  * The directory where the processes of one fabric meet: $SOFTDEV_FABRIC or the user's own. Made if
  * it is missing; of mode 0700 and ours. NULL with errno set when that cannot be. Needs no lock
  */
 const char *sd_fabric_dir(void);
-
-/* ---- engine, for the host side; all with sd_lock held unless said ---- */
-
-/*
- * At the first open: joins the fabric, and starts the thread unless the device is stepped. 0 or
- * -errno. Called without sd_lock
- */
-int sd_engine_start(void);
-unsigned sd_fabric_slot(void);                   /* of this process: 1 .. SD_MAX_SLOTS - 1 */
-uint64_t sd_fabric_instance(unsigned slot);      /* the number of the process that holds it now; 0: none does */
-/* A message of the connection manager: 0, -EPIPE: that process is gone, -EAGAIN: not now */
-int sd_fabric_send(unsigned slot, uint64_t inst, const void *data, size_t len);
-bool sd_fabric_unread(unsigned slot);            /* that process has not read all that was sent to it */
-void sd_engine_wake(void);                       /* there is something to do, or to wait for */
-bool sd_engine_lend(void);                       /* the device works in the caller's thread; false: it does not */
-uint64_t sd_now(void);                           /* ns */
-
-void sd_engine_qp_created(struct sd_qp *qp);
-/* qp has the new state and attributes. RESET zeroes the counters, ERR flushes */
-void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask);
-/* False: that stream of a DCI has not failed */
-bool sd_engine_stream_reset(struct sd_qp *qp, uint16_t stream);
-/* Before the rings go away: afterwards the engine does not touch them */
-void sd_engine_qp_destroyed(struct sd_qp *qp);
-void sd_engine_cq_destroyed(struct sd_cq *cq);
-void sd_engine_mr_destroyed(struct sd_mr *mr);   /* an MR or a window */
-void sd_engine_srq_changed(struct sd_srq *srq);  /* created, or its limit set: looks at it at once */
-void sd_engine_srq_destroyed(struct sd_srq *srq); /* its tag matching as well */
-/*
- * Writes a RESIZE_CQ CQE into the old ring and all later CQEs into the new one. 0, or a positive
- * errno when the CQEs that wait do not fit
- */
-int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size);
-
-/* What contexts of commands show of an object */
-struct sd_qp_look {
-	uint32_t sq_hw, sq_sw, rq_hw, rq_sw; /* WQEs or WQEBBs: taken by the device, posted by the program */
-	uint32_t next_send_psn, next_rcv_psn, last_acked_psn, ssn;
-};
-struct sd_cq_look {
-	bool armed, solicited;
-	uint32_t producer, consumer, notified, solicit; /* indices; of the last event, of the last solicited CQE */
-};
-void sd_engine_qp_look(struct sd_qp *qp, struct sd_qp_look *l);
-void sd_engine_cq_look(struct sd_cq *cq, struct sd_cq_look *l);
-void sd_engine_srq_look(struct sd_srq *srq, uint32_t *hw, uint32_t *sw, bool *broken);
-
-/*
- * Tag matching (tm.c). Makes srq match, before any QP has it.
- *
- * log_list_size  1 .. SD_LOG_TM_LIST; the dummy is one of the entries, and the first append fills
- *                entry 0
- * cq             gets all its CQEs, which carry srq->uidx; held until the SRQ goes away
- * rndv           the device reads what a rendezvous offers
- *
- * RC QPs and DCTs may have the SRQ. An RC QP that is connected to itself is a command QP: its WQEs
- * of opcode 0x28 are list operations. QPs without a send queue (wqebb_cnt 0) do rendezvous too.
- * Returns 0, EINVAL, ENOMEM
- */
-int sd_tm_new(struct sd_srq *srq, unsigned log_list_size, struct sd_cq *cq, bool rndv);
-void sd_tm_free(struct sd_srq *srq);             /* after a failed creation; nothing without tag matching */
-void sd_tm_query(const struct sd_srq *srq, uint16_t *append_next, uint16_t *sw_phase, uint16_t *hw_phase);
-
-bool sd_stepped(void);                           /* also when trapping */
-bool sd_trapping(void);                          /* SOFTDEV_TRAP=1 */
-/*
- * When a QP or CQ is created: write-protects the program's mappings of the page. Does nothing unless
- * the device traps
- */
-void sd_trap_page(struct sd_uar *uar);
-/*
- * For each set-up call (every uverbs command but queries and destruction): 0, or the errno with
- * which the fault specification wants it to fail. Without sd_lock
- */
-int sd_fault_setup(void);
+int sd_own_dir(const char *path);                 /* makes it if need be: 0 or a positive errno */
 
 #endif

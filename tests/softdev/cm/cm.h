@@ -17,7 +17,7 @@
 #include <infiniband/ib.h>
 #include <infiniband/sa.h>
 #include <rdma/rdma_user_cm.h>
-#include "../kernel/cmd.h"
+#include "../kernel/kernel.h"
 
 #define CM_MAX_ID 65536u
 #define CM_SERVICE_TIMEOUT 4294967296ull /* ns: 4.096 us << 20; what is read and not answered by then has failed */
@@ -120,6 +120,10 @@ struct cm_id {
 };
 
 /* ---- cm.c ---- */
+int sd_cm_open(int flags);        /* takes sd_lock; an fd or -errno */
+ssize_t sd_cm_write(int fd, const void *buf, size_t len); /* takes sd_lock; may sleep; bytes or -errno */
+void sd_cm_closed(struct cm_file *f);
+void sd_cm_forked(void);
 struct cm_id *cm_id_next(struct cm_id *id);      /* of all ids; NULL: the first */
 struct cm_id *cm_id_find(uint32_t num);
 struct cm_id *cm_id_new(struct cm_file *file, uint16_t ps, uint8_t qp_type);
@@ -148,6 +152,10 @@ bool cm_listens(const struct cm_id *id, const struct cm_msg *m);
 int cm_find_service(const struct cm_msg *m, unsigned *slot, uint64_t *inst);
 
 /* ---- cmconn.c ---- */
+/* sd_hooks */
+void sd_cm_message(unsigned slot, uint64_t inst, const void *data, size_t len);
+void sd_cm_peer_dead(unsigned slot, uint64_t inst);
+void sd_cm_work(uint64_t now);
 int cm_connect(struct cm_id *id, const struct rdma_ucm_conn_param *p, const struct rdma_ucm_ece *ece);
 int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *p, const struct rdma_ucm_ece *ece); /* p NULL: goes on */
 int cm_reject(struct cm_id *id, uint8_t reason, const void *data, uint8_t len);

@@ -36,8 +36,8 @@ struct unsent {
 	uint64_t inst;
 	struct cm_msg m;
 };
-static struct unsent *unsent;
-static uint64_t next_due;        /* 0: no timer runs */
+static SD_OWN struct unsent *unsent;
+static SD_OWN uint64_t next_due;        /* 0: no timer runs */
 
 static unsigned room_of(uint32_t kind, unsigned family)
 {
@@ -65,7 +65,7 @@ static bool send_now(unsigned slot, uint64_t inst, const struct cm_msg *m)
 {
 	int err;
 
-	if (slot == sd_fabric_slot()) {
+	if (slot == sd_slot) {
 		sd_cm_message(slot, inst, m, sizeof(*m));
 		return true;
 	}
@@ -93,7 +93,7 @@ static void send_to(unsigned slot, uint64_t inst, const struct cm_msg *m)
 	u->inst = inst;
 	u->m = *m;
 	*at = u;
-	sd_engine_wake();
+	eng_wake();
 }
 
 static void send_unsent(void)
@@ -134,10 +134,10 @@ static void answer(unsigned slot, uint64_t inst, const struct cm_msg *to, enum c
 
 void cm_timer(struct cm_id *id, uint64_t ns)
 {
-	id->due = ns && !sd_stepped() ? sd_now() + ns : 0;
+	id->due = ns && !sd_stepped() ? eng_now() + ns : 0;
 	if (id->due && (!next_due || id->due < next_due)) {
 		next_due = id->due;
-		sd_engine_wake();
+		eng_wake();
 	}
 }
 
@@ -184,7 +184,7 @@ static void look_again(uint64_t at)
 static void disconnected(struct cm_id *id, int status)
 {
 	const struct sd_qp *qp = sd_qp_find(id->qpn);
-	const uint64_t now = sd_now();
+	const uint64_t now = eng_now();
 
 	id->state = CM_DISCONNECT;
 	id->held_status = status;
@@ -611,7 +611,7 @@ static void message(struct cm_id *id, const struct cm_msg *m)
 		if (!id->busy)
 			cm_timer(id, CM_TRIES * CM_SERVICE_TIMEOUT);
 		id->busy = true;
-		id->resend = sd_now() + CM_RESEND;
+		id->resend = eng_now() + CM_RESEND;
 		look_again(id->resend);
 		return;
 	case CM_REP:

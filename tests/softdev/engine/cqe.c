@@ -50,9 +50,9 @@ struct cqs {
  * way: a program that has seen its message may end at once, and a NIC would still have acknowledged
  * it.
  */
-static struct held *late;
-static size_t nlate, late_cap;
-static bool deferring;
+static SD_OWN struct held *late;
+static SD_OWN size_t nlate, late_cap;
+static SD_OWN bool deferring;
 
 static struct cqs *cqs_get(struct sd_cq *cq)
 {
@@ -158,7 +158,7 @@ static void arm_check(struct sd_cq *cq, struct cqs *s)
 		return;
 	s->armed = false;
 	s->notified = cq->pi;
-	sd_cq_event(cq);
+	sd_up.cq_event(cq);
 }
 
 /* The register names one CQ: there, asking for the same once more counts as well */
@@ -224,7 +224,7 @@ static void deliver(struct sd_cq *cq, const struct mlx5_cqe64 *c, const uint8_t 
 	if (overruns(cq, 1)) {
 		cq->overrun = true;
 		eng_cq_died = true;
-		sd_async_cq(cq, IBV_EVENT_CQ_ERR);
+		sd_up.async_cq(cq, IBV_EVENT_CQ_ERR);
 		return;
 	}
 	if (s && s->zip && zip_take(s->zip, c, event))
@@ -381,7 +381,7 @@ void sd_engine_cq_look(struct sd_cq *cq, struct sd_cq_look *l)
 	}
 }
 
-void cqe_gone(struct sd_cq *cq)
+void sd_engine_cq_destroyed(struct sd_cq *cq)
 {
 	struct cqs *s = cq->eng;
 

@@ -17,6 +17,8 @@
 #include <string.h>
 #include "eng.h"
 
+#define EVENT_KEY_VIOLATION 0x1d
+
 static unsigned device_of(const struct ud_path *p)
 {
 	unsigned dev = sd_port_at(p->l3 ? p->dgid : NULL, p->dlid);
@@ -98,7 +100,10 @@ struct rcq *dc_responder(struct sd_qp *dct, unsigned slot, uint64_t inst, const 
 	if (f->type != SD_QPT_DCI)
 		return NULL;
 	if (f->dc_key != dct->dc_key) {
-		sd_dct_violated(dct);
+		dct->dc_violations++;
+		if (dct->violation_armed)
+			sd_up.devx_event(dct->devx, EVENT_KEY_VIOLATION, 0);
+		dct->violation_armed = false;
 		return NULL;
 	}
 	q = find(dct, slot, f->src);
@@ -127,7 +132,7 @@ void dc_destroyed(struct sd_qp *qp)
 
 	for (q = eng_all; q; q = next) {
 		next = q->next;
-		if (q->qp == qp ? qp->type != SD_QPT_DCT : q->qp->type != SD_QPT_DCT || q->peer != qp->qpn || q->slot != sd_fabric_slot())
+		if (q->qp == qp ? qp->type != SD_QPT_DCT : q->qp->type != SD_QPT_DCT || q->peer != qp->qpn || q->slot != sd_slot)
 			continue;
 		eng_forget(q);
 		eng_rcq_free(q);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * eng.h: what the files of the engine share; the host side does not see it.
+ * eng.h: what the files of the engine share, and nobody else sees.
  *
  *   mem.c     key checks, and copies that survive unmapped memory
  *   cqe.c     CQEs: owner bit, overrun, arming, the CQEs that a stepped device holds back
@@ -12,7 +12,7 @@
  *   raw.c     raw packets: Ethernet segments, checksums, segmentation
  *   rxraw.c   raw packets as they come: strides, CQEs
  *   dc.c      dynamically connected: whom a DCI talks to, and a DCT's connections
- *   xrc.c     XRC domains, and which SRQ a request is for
+ *   xrc.c     which SRQ an XRC request is for
  *   window.c  memory windows: bind and invalidate
  *   umr.c     keys that a UMR fills
  *   sig.c     block signatures
@@ -39,7 +39,7 @@
 #include <stdbool.h>
 #include <sys/uio.h>
 #include <infiniband/mlx5dv.h>
-#include "../base/base.h"
+#include "engine.h"
 
 #define ENG_SEGS 64                     /* segments of a list: a send WQE of 1008 bytes has at most 62 */
 #define ENG_IOVS 1024                   /* pieces of memory that one chunk may lie in: more than ENG_SEGS only through indirect keys */
@@ -162,14 +162,6 @@ struct raw_eth {
 	uint16_t mss;
 	const uint8_t *hdr;             /* inline, in the device's copy of the WQE */
 	uint32_t hdr_len;
-};
-
-struct raw_headers {
-	unsigned type, tags, tci;       /* Ethernet type, how many VLAN tags, the first of them */
-	unsigned version;               /* 0: no IP; 4, 6 */
-	unsigned proto;                 /* 0: none; 6, 17 */
-	bool fragment;
-	uint32_t payload, l3, l4, end;  /* what follows the Ethernet header; IP; TCP or UDP; where IP says that the packet ends */
 };
 
 /* A packet, and what a receiver is told of it */
@@ -312,8 +304,6 @@ extern struct rcq *eng_self;            /* the QP that is its own responder just
 extern bool eng_cq_died;                /* some CQ overran: its QPs must stop */
 bool eng_cqs_dead(const struct sd_qp *qp);
 
-uint64_t eng_now(void);                 /* ns */
-void eng_wake(void);
 void eng_settle(void);                  /* a command comes after the doorbells that were rung before it */
 
 /* ---- mem.c ---- */
@@ -360,7 +350,6 @@ void cqe_purge(struct sd_cq *cq, const void *of);
 int cqe_release(struct sd_cq *cq, unsigned n);
 void cqe_arms(struct sd_uar *uar);      /* looks at the arm register of a page, then at the records of its CQs */
 void cqe_arm(struct sd_uar *uar, uint64_t value); /* the same, of a register whose value was taken already */
-void cqe_gone(struct sd_cq *cq);
 void cqe_write(struct sd_cq *cq, uint32_t pi, const void *cqe, uint8_t op_own); /* into slot pi, whose it is included */
 void *cqe_slot(struct sd_cq *cq, uint32_t pi);
 void cqe_written(struct sd_cq *cq, uint32_t n, bool event);
@@ -475,7 +464,6 @@ void ud_frame(const struct frame *f, const uint8_t *payload);
 uint8_t raw_decode(struct rcq *q, struct op *op, const uint8_t *at, const uint8_t *end); /* returns the syndrome */
 bool raw_send(struct rcq *q, struct op *op, uint8_t *synd); /* false: no room */
 void raw_frame(const struct frame *f, const uint8_t *payload);
-void raw_parse(const uint8_t *p, uint32_t len, uint32_t from, struct raw_headers *h);
 
 /* ---- rxraw.c ---- */
 void rxraw_receive(struct sd_qp *qp, const struct raw_hit *hit, const void *packet);
@@ -484,7 +472,6 @@ void rxraw_receive(struct sd_qp *qp, const struct raw_hit *hit, const void *pack
 /* returns the syndrome */
 uint8_t window_umr(struct rcq *q, const struct mlx5_wqe_ctrl_seg *c, const uint8_t *at, const uint8_t *end);
 bool window_invalid(struct sd_qp *qp, uint32_t key); /* may a SEND with invalidate not name this key? */
-void window_free(struct sd_mr *mw);
 
 /* ---- umr.c ---- */
 /* of a key that commands made; the same arguments and answer */
@@ -510,11 +497,9 @@ int sync_run(struct rcq *q, uint8_t opcode, unsigned opmod, const uint8_t *at, c
 
 /* ---- wire.c ---- */
 int wire_join(void);                    /* without sd_lock */
-unsigned wire_slot(void);
 uint64_t wire_instance(unsigned slot);  /* the number of the process that holds the slot now; 0: none does */
 uint64_t wire_peer(unsigned slot);      /* the same, without asking the kernel where there is a connection */
 unsigned wire_others(uint8_t *slots);   /* other processes on the fabric: SD_MAX_SLOTS at most */
-bool wire_unread(unsigned slot);
 bool wire_room(unsigned slot);          /* may payload be queued? */
 /* 0, -EPIPE: that process is gone, -EAGAIN: not now, -EFAULT: the payload's memory */
 int wire_send(unsigned slot, uint64_t inst, struct frame *f, const struct iovec *v, unsigned n);
@@ -530,6 +515,7 @@ void eng_peer_dead(unsigned slot, uint64_t inst);
 /* ---- fault.c ---- */
 struct fault_act {
 	bool drop, dup, corrupt;
+	bool down, last;                /* the device's port is down; this message is the last that comes, and nobody hears of it */
 	uint32_t delay_us;
 	uint8_t syndrome;               /* the requester's error CQE has it; 0: none */
 };
@@ -537,9 +523,8 @@ struct fault_act {
  * The requester asks once for each try of a message, before its first byte goes out: a retry is the
  * next message of the count
  */
-struct fault_act fault_message(uint64_t len);
+struct fault_act fault_message(unsigned dev, uint64_t len);
 bool fault_silent(void);                /* the device has fallen silent: requests to it are answered RP_UNREACH */
-int fault_start(void);                  /* SOFTDEV_FAULT: 0 or -EINVAL, with a message */
 
 /* ---- trap.c ---- */
 int trap_start(void);                   /* 0 or -errno, with a message */

@@ -46,15 +46,15 @@
 #define NAP_EMPTY 50000000ull   /* no QP and no CQ: creating a QP wakes */
 #define BREATH 1000000ull       /* after so long without sleep the lock is left alone for a moment: the mutex is not fair */
 
-struct rcq *eng_all;
-bool eng_is_stepped, eng_is_trap, eng_cq_died;
-uint64_t eng_step;
+SD_OWN struct rcq *eng_all;
+SD_OWN bool eng_is_stepped, eng_is_trap, eng_cq_died;
+SD_OWN uint64_t eng_step;
 
-static bool started, strict;
+static SD_OWN bool started, strict;
 static int manual = -1;
-static bool asleep, busy;
-static uint64_t lent; /* when the program last let the device work in its own thread */
-static pid_t pid;
+static SD_OWN bool asleep, busy;
+static SD_OWN uint64_t lent; /* when the program last let the device work in its own thread */
+static SD_OWN pid_t pid;
 
 uint64_t eng_now(void)
 {
@@ -212,7 +212,7 @@ static void bury_cqs(void)
 		for (q = eng_all; q; q = q->next)
 			if (!q->err && eng_cqs_dead(q->qp)) {
 				sq_enter_err(q);
-				sd_async_qp(q->qp, IBV_EVENT_QP_FATAL);
+				sd_up.async_qp(q->qp, IBV_EVENT_QP_FATAL);
 			}
 	}
 }
@@ -232,7 +232,7 @@ static bool work(void)
 	unsigned n = 0;
 
 	did |= wire_poll();
-	sd_cm_work(eng_now());
+	sd_up.cm_work(eng_now());
 	for (q = eng_all; q; q = q->next) {
 		did |= rx_run(q);
 		did |= q->err ? sq_flush(q) : sq_run(q, 64, &n);
@@ -338,6 +338,8 @@ int sd_engine_start(void)
 	strict = env && *env == '1';
 	eng_is_stepped = sd_stepped();
 	eng_is_trap = sd_trapping();
+	if (eng_is_stepped)
+		sd_slot = 1;
 	pid = getpid();
 	ret = fault_start();
 	if (!ret && eng_is_trap)
@@ -358,11 +360,6 @@ int sd_engine_start(void)
 	return ret;
 }
 
-unsigned sd_fabric_slot(void)
-{
-	return eng_is_stepped ? 1 : wire_slot();
-}
-
 uint64_t sd_fabric_instance(unsigned slot)
 {
 	return eng_is_stepped ? slot == 1 : wire_instance(slot);
@@ -370,28 +367,13 @@ uint64_t sd_fabric_instance(unsigned slot)
 
 int sd_fabric_send(unsigned slot, uint64_t inst, const void *data, size_t len)
 {
-	struct frame f = { .len = len, .kind = FR_CM, .dst = slot << 16, .src = sd_fabric_slot() << 16 };
+	struct frame f = { .len = len, .kind = FR_CM, .dst = slot << 16, .src = sd_slot << 16 };
 	const struct iovec v = { (void *)data, len };
 	int ret = wire_send(slot, inst, &f, &v, 1);
 
 	if (!ret)
 		wire_flush();
 	return ret;
-}
-
-bool sd_fabric_unread(unsigned slot)
-{
-	return wire_unread(slot);
-}
-
-void sd_engine_wake(void)
-{
-	eng_wake();
-}
-
-uint64_t sd_now(void)
-{
-	return eng_now();
 }
 
 struct rcq *eng_rcq_new(struct sd_qp *qp)
@@ -499,7 +481,7 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 	switch (qp->state) {
 	case IBV_QPS_RESET:
 		if (q->last_wqe)
-			sd_async_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+			sd_up.async_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 		eng_forget(q);
 		break;
 	case IBV_QPS_INIT:
@@ -532,7 +514,7 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 		q->draining = from == IBV_QPS_RTS && mask & IBV_QP_EN_SQD_ASYNC_NOTIFY && qp->attr.en_sqd_async_notify;
 		if (q->draining && !q->count) {
 			q->draining = false;
-			sd_async_qp(qp, IBV_EVENT_SQ_DRAINED);
+			sd_up.async_qp(qp, IBV_EVENT_SQ_DRAINED);
 		}
 		break;
 	default:
@@ -586,21 +568,6 @@ void sd_engine_qp_look(struct sd_qp *qp, struct sd_qp_look *l)
 	l->ssn = (q->npsn - qp->attr.sq_psn) & 0xffffff;
 }
 
-void sd_engine_cq_destroyed(struct sd_cq *cq)
-{
-	cqe_gone(cq);
-}
-
-/*
- * Keys are looked up for every piece that is copied: nothing remembers an MR but the windows on it,
- * and those the host side counts
- */
-void sd_engine_mr_destroyed(struct sd_mr *mr)
-{
-	if (mr->mw)
-		window_free(mr);
-}
-
 /* ---- from the wire ---- */
 
 void eng_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload)
@@ -622,7 +589,7 @@ void eng_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_
 	}
 	if (f->kind == FR_CM) {
 		if (!fault_silent())
-			sd_cm_message(slot, inst, payload, f->len);
+			sd_up.cm_message(slot, inst, payload, f->len);
 		return;
 	}
 	qp = sd_qp_find(f->dst);
@@ -641,7 +608,7 @@ void eng_peer_dead(unsigned slot, uint64_t inst)
 			q->ack_due = false;
 			sq_peer_dead(q);
 		}
-	sd_cm_peer_dead(slot, inst);
+	sd_up.cm_peer_dead(slot, inst);
 }
 
 /* ---- the stepped interface: softdev.h, whose declarations are weak, is not included ---- */

@@ -21,7 +21,7 @@
 #define MAX_DELAY 60000000u     /* us */
 #define MAX_ERRNO 133
 
-enum what { DROP, DELAY, DUP, CORRUPT, SYNDROME, DIE, SILENT, SETUP, WHATS };
+enum what { DROP, DELAY, DUP, CORRUPT, SYNDROME, DIE, SILENT, DOWN, SETUP, WHATS };
 
 struct rule {
 	enum what what;
@@ -40,13 +40,14 @@ static const struct {
 } words[WHATS] = {
 	[DROP] = { "drop", false, false }, [DELAY] = { "delay", true, false }, [DUP] = { "dup", false, false },
 	[CORRUPT] = { "corrupt", true, true }, [SYNDROME] = { "syndrome", true, false }, [DIE] = { "die", false, false },
-	[SILENT] = { "silent", false, false }, [SETUP] = { "setup", true, true },
+	[SILENT] = { "silent", false, false }, [DOWN] = { "down", true, false }, [SETUP] = { "setup", true, true },
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct plan plan;
-static uint64_t messages, setups;
-static bool any, by_call, silent;
+static SD_OWN pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static SD_OWN struct plan plan;
+static SD_OWN uint64_t messages, setups;
+static SD_OWN bool any, by_call, silent;
+static SD_OWN uint32_t down; /* devices, by bit */
 
 /* A number of at most 18 digits, or of hexadecimal ones where they are allowed; false: none here */
 static bool number(const char **s, bool hex, uint64_t *v)
@@ -102,6 +103,10 @@ static const char *rule_value(const char **s, struct rule *r)
 	if (r->what == SYNDROME) {
 		r->value = v;
 		return v >= 1 && v <= 255 ? NULL : "a syndrome is from 1 to 255";
+	}
+	if (r->what == DOWN) {
+		r->value = v;
+		return v < 8 ? NULL : "there are at most 8 devices";
 	}
 	if (r->what == CORRUPT) {
 		r->value = v;
@@ -174,7 +179,7 @@ static const char *parse(const char *spec, struct plan *p, const char **at)
 			if (strlen(words[w].name) == len && !strncmp(words[w].name, s, len))
 				break;
 		if (w == WHATS)
-			return "none of drop, delay, dup, corrupt, syndrome, die, silent, setup";
+			return "none of drop, delay, dup, corrupt, syndrome, die, silent, down, setup";
 		r->what = w;
 		r->value = w == SETUP ? ENOMEM : 0;
 		s += len;
@@ -219,6 +224,7 @@ static int set(const char *spec)
 	plan = p;
 	messages = setups = 0;
 	silent = false;
+	down = 0;
 	__atomic_store_n(&any, p.n != 0, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -240,7 +246,7 @@ static bool hits(const struct rule *r, uint64_t n)
 	return n >= r->first && n <= r->last && (n - r->first) % r->step == 0;
 }
 
-struct fault_act fault_message(uint64_t len)
+struct fault_act fault_message(unsigned dev, uint64_t len)
 {
 	struct fault_act act = { .drop = false };
 	unsigned i;
@@ -262,6 +268,10 @@ struct fault_act fault_message(uint64_t len)
 		case SILENT:
 			silent = true;
 			break;
+		case DOWN:
+			act.last |= r->value == dev && !(down >> dev & 1);
+			down |= 1u << r->value;
+			break;
 		case DROP:
 			act.drop = true;
 			break;
@@ -280,6 +290,7 @@ struct fault_act fault_message(uint64_t len)
 		}
 	}
 	act.drop |= silent;
+	act.down = down >> dev & 1;
 	pthread_mutex_unlock(&lock);
 	return act;
 }
@@ -324,20 +335,4 @@ int softdev_fault(const char *spec)
 		by_call = true;
 	pthread_mutex_unlock(&lock);
 	return ret;
-}
-
-/*
- * tests/softdev/run has the specification looked at before the program starts, and asks for the
- * version: one grammar and one version, in one place
- */
-const char *softdev_version(void);
-
-__attribute__((constructor)) static void check_only(void)
-{
-	const char *check = getenv("SOFTDEV_CHECK");
-
-	if (check && !strcmp(check, "version"))
-		_exit(printf("softmlx5 %s\n", softdev_version()) < 0 || fflush(stdout));
-	if (check)
-		_exit(fault_start() ? 2 : 0);
 }

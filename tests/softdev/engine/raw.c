@@ -185,7 +185,7 @@ static void arrive(const uint8_t *data, uint32_t len)
 	in.l3_ok = h->version == 6 || (h->version == 4 && sum(data + h->l3, (data[h->l3] & 15) * 4, 0) == 0xffff);
 	/* A datagram over IPv4 may do without */
 	in.l4_ok = h->l4 && ((h->proto == 17 && h->version == 4 && !get16(data + h->l4 + 6)) || l4_sum(data, h) == 0xffff);
-	sd_flow_deliver(data, len, rxraw_receive, &in);
+	sd_up.flow_deliver(data, len, rxraw_receive, &in);
 }
 
 void raw_frame(const struct frame *f, const uint8_t *payload)

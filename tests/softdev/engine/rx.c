@@ -25,7 +25,7 @@ void rx_fail(struct rcq *q, const enum ibv_event_type *event)
 		return;
 	}
 	if (event && !q->err)
-		sd_async_qp(q->qp, *event);
+		sd_up.async_qp(q->qp, *event);
 	/* A QP connected to itself: its failing request gets its own CQE first, and stops the QP then */
 	if (q != eng_self)
 		sq_enter_err(q);
@@ -566,7 +566,7 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 		q->nak_wait = false;
 	if (qp->state == IBV_QPS_RTR && !q->comm_est && qp->type != SD_QPT_DCT) {
 		q->comm_est = true;
-		sd_async_qp(qp, IBV_EVENT_COMM_EST);
+		sd_up.async_qp(qp, IBV_EVENT_COMM_EST);
 	}
 	if (qp->type == IBV_QPT_XRC_RECV && !xrc_aim(q, f->srqn))
 		return refuse(q, RP_INVAL);

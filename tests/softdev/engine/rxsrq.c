@@ -39,7 +39,7 @@ static uint16_t left(struct sd_srq *srq, const struct srqs *s)
 static int breaks(struct sd_srq *srq, struct srqs *s)
 {
 	if (!s->broken)
-		sd_async_srq(srq, IBV_EVENT_SRQ_ERR);
+		sd_up.async_srq(srq, IBV_EVENT_SRQ_ERR);
 	s->broken = true;
 	return RX_BAD;
 }
@@ -49,7 +49,7 @@ static void limit_check(struct sd_srq *srq, const struct srqs *s)
 	if (!srq->limit || s->broken || left(srq, s) >= srq->limit)
 		return;
 	srq->limit = 0;
-	sd_async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+	sd_up.async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
 }
 
 bool srq_empty(struct sd_srq *srq)

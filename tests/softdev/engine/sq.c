@@ -88,7 +88,7 @@ bool sq_ring(struct rcq *q)
 		q->sq_pi = q->sq_ci;
 		if (!q->err && qp->state >= IBV_QPS_RTS) {
 			sq_enter_err(q);
-			sd_async_qp(qp, IBV_EVENT_QP_FATAL);
+			sd_up.async_qp(qp, IBV_EVENT_QP_FATAL);
 		}
 		return false;
 	}
@@ -164,7 +164,7 @@ static bool flush_held(struct rcq *q)
 	if (q->wqe_held && !q->qp->no_flush)
 		rx_error(q, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);
 	if (q->last_wqe)
-		sd_async_qp(q->qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+		sd_up.async_qp(q->qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 	q->last_wqe = 0;
 	q->wqe_held = false;
 	return did;
@@ -283,7 +283,7 @@ static void retire(struct rcq *q)
 	}
 	if (q->draining && !q->count) {
 		q->draining = false;
-		sd_async_qp(q->qp, IBV_EVENT_SQ_DRAINED);
+		sd_up.async_qp(q->qp, IBV_EVENT_SQ_DRAINED);
 	}
 }
 
@@ -472,6 +472,14 @@ static bool parse_masked(struct rcq *q, uint8_t opcode, unsigned opmod, const ui
 	return true;
 }
 
+/* READs and atomics in flight. The context has a logarithm: a DCI that asked for none has one */
+static unsigned may_await(const struct sd_qp *qp)
+{
+	unsigned wanted = qp->type == SD_QPT_DCI && !qp->attr.max_rd_atomic ? 1 : qp->attr.max_rd_atomic;
+
+	return wanted < SD_MAX_RD_ATOMIC ? wanted : SD_MAX_RD_ATOMIC;
+}
+
 /* The WQE in body.wqe, of ds * 16 bytes: fills op and body. Returns the syndrome */
 static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_seg *c, unsigned ds)
 {
@@ -538,7 +546,7 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 			return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
 		return op->sig || mem_segs_ok(qp, &q->body.segs, 0) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 	}
-	if (inl || !qp->attr.max_rd_atomic)
+	if (inl || !may_await(qp))
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	if (op->opcode == MLX5_OPCODE_RDMA_READ ? op->total > SD_MAX_MSG : op->total != (is_masked(op->opcode) ? 1u << q->body.log_size : 8))
 		return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
@@ -604,16 +612,22 @@ static void send_first(struct rcq *q, const struct op *op, struct rcq *p, uint64
 		wire_send(q->slot, q->inst, &f, src, ns);
 }
 
+/* The first bytes of a message that then fails */
+static void send_part(struct rcq *q, const struct op *op, uint64_t most)
+{
+	const bool local = q->peer >> 16 == sd_slot || eng_is_stepped;
+	const struct sd_qp *peer = local ? sd_qp_find(q->peer) : NULL;
+	struct rcq *p = peer ? peer->eng : NULL;
+
+	if (q->qp->type == IBV_QPT_RC && !op->segs && p != q && !p == !local)
+		send_first(q, op, p, most < ENG_CHUNK_WIRE ? most : ENG_CHUNK_WIRE, false);
+}
+
 /* A message that fails has come half way: the responder holds the receive WQE that it took for it */
 static void break_off(struct rcq *q, const struct op *op)
 {
-	const bool local = q->peer >> 16 == sd_fabric_slot() || eng_is_stepped;
-	const struct sd_qp *peer = local ? sd_qp_find(q->peer) : NULL;
-	struct rcq *p = peer ? peer->eng : NULL;
-	const uint64_t half = op->total / 2;
-
-	if (half && q->qp->type == IBV_QPT_RC && !op->segs && p != q && !p == !local)
-		send_first(q, op, p, half < ENG_CHUNK_WIRE ? half : ENG_CHUNK_WIRE, false);
+	if (op->total / 2)
+		send_part(q, op, op->total / 2);
 }
 
 /* What a fault specification wants of the youngest op, before its first byte goes */
@@ -621,7 +635,7 @@ static void faults(struct rcq *q)
 {
 	unsigned last = q->count - 1;
 	struct op *op = op_at(q, last);
-	struct fault_act act = fault_message(op->total);
+	struct fault_act act = fault_message(q->qp->dev, op->total);
 
 	op->corrupt = act.corrupt;
 	op->dup = act.dup;
@@ -630,7 +644,11 @@ static void faults(struct rcq *q)
 		op->fatal = true;
 		break_off(q, op);
 		fail(q, last, act.syndrome, 0);
-	} else if (act.drop && !reliable(q->qp)) {
+	} else if (act.down && reliable(q->qp)) {
+		if (act.last)
+			send_part(q, op, op->total);
+		fail_oldest(q, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
+	} else if ((act.drop || act.down) && !reliable(q->qp)) {
 		gone(q);
 	} else if (act.drop && q->retry_left == 0) {
 		fail(q, last, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
@@ -646,7 +664,7 @@ static void faults(struct rcq *q)
 /* A READ or an atomic remembers where its data go. False: it must wait */
 static bool await_data(struct rcq *q, struct op *op)
 {
-	unsigned wanted = q->qp->attr.max_rd_atomic, max = wanted < SD_MAX_RD_ATOMIC ? wanted : SD_MAX_RD_ATOMIC;
+	unsigned max = may_await(q->qp);
 	size_t size = offsetof(struct seglist, s) + q->body.segs.n * sizeof(struct seg);
 
 	op->segs = q->rd < max ? malloc(size) : NULL;
@@ -854,7 +872,7 @@ static uint64_t step_local(struct rcq *q)
 		return 0;
 	add_operands(q, &f, src, &ns);
 	if (pqp && pqp->type == SD_QPT_DCT)
-		p = dc_responder(pqp, sd_fabric_slot(), 0, &f);
+		p = dc_responder(pqp, sd_slot, 0, &f);
 	eng_self = p == q ? q : NULL;
 	if (p)
 		r = rx_request(p, &f, src, ns, &out);
@@ -1002,7 +1020,7 @@ bool sq_run(struct rcq *q, unsigned max, unsigned *executed)
 			if (!m)
 				break;
 			moved += m;
-		} else if (q->peer >> 16 == sd_fabric_slot() || eng_is_stepped) {
+		} else if (q->peer >> 16 == sd_slot || eng_is_stepped) {
 			uint64_t m;
 
 			ci = q->sq_ci;

@@ -143,12 +143,22 @@ static unsigned header(const struct ud_path *p, const struct frame *f, uint8_t h
 	return 0;
 }
 
+/* Does this QP take what is sent to this group? lid counts on InfiniBand without GRH */
+static bool attached(const struct sd_qp *qp, const uint8_t gid[16], uint16_t lid)
+{
+	const struct sd_mcast *m = qp->groups;
+
+	while (m && (gid ? memcmp(m->gid, gid, 16) != 0 : m->lid != lid))
+		m = m->next;
+	return m;
+}
+
 static bool addressed(struct sd_qp *qp, const struct ud_path *p)
 {
 	uint8_t mac[6];
 
 	if (p->mcast)
-		return sd_mcast_attached(qp, p->l3 ? p->dgid : NULL, p->dlid);
+		return attached(qp, p->l3 ? p->dgid : NULL, p->dlid);
 	if (p->ib)
 		return sd_port_is(qp->dev, p->l3 ? p->dgid : NULL, p->dlid);
 	sd_port_mac(qp->dev, mac);
@@ -263,7 +273,7 @@ static bool to_wire(unsigned slot, struct frame *f, const struct iovec *v)
 bool ud_send(struct rcq *q, struct op *op, uint8_t *synd, bool *stop)
 {
 	unsigned slot = q->body.dqpn >> 16, n, i, copies = op->dup ? 2 : 1;
-	bool here = eng_is_stepped || slot == sd_fabric_slot() || q->body.path.mcast;
+	bool here = eng_is_stepped || slot == sd_slot || q->body.path.mcast;
 	struct iovec src[ENG_IOVS], v[2];
 	static uint8_t data[UD_MTU];
 	uint8_t slots[SD_MAX_SLOTS];

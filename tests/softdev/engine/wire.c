@@ -67,15 +67,14 @@ struct in {
 	size_t len;
 };
 
-static struct out outs[SD_MAX_SLOTS];
-static struct in ins[MAX_IN];
-static unsigned my_slot;
-static uint64_t my_inst;
-static pid_t my_pid;
-static int dirfd_ = -1, lockfd = -1, listenfd = -1, epfd = -1, wakefd = -1;
-static unsigned top_out, top_in;        /* one beyond the highest in use */
-static uint64_t last_check;
-static bool any_stalled;
+static SD_OWN struct out outs[SD_MAX_SLOTS];
+static SD_OWN struct in ins[MAX_IN];
+static SD_OWN uint64_t my_inst;
+static SD_OWN pid_t my_pid;
+static SD_OWN int dirfd_ = -1, lockfd = -1, listenfd = -1, epfd = -1, wakefd = -1;
+static SD_OWN unsigned top_out, top_in;        /* one beyond the highest in use */
+static SD_OWN uint64_t last_check;
+static SD_OWN bool any_stalled;
 
 /* close() and open() are the host side's own in this object; these are the kernel's */
 static void fd_close(int fd)
@@ -148,7 +147,7 @@ static void sweep(void)
 		int fd;
 
 		snprintf(name, sizeof name, "%u.lock", i);
-		fd = i == my_slot ? -1 : fd_open(dirfd_, name, O_RDWR | O_NOFOLLOW, 0);
+		fd = i == sd_slot ? -1 : fd_open(dirfd_, name, O_RDWR | O_NOFOLLOW, 0);
 		if (fd < 0)
 			continue;
 		if (fcntl(fd, F_SETLK, &l) == 0 && fstat(fd, &a) == 0 && fstatat(dirfd_, name, &b, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -168,17 +167,32 @@ static void leave(void)
 	char name[32];
 
 	/* Not in a forked child: the slot is its parent's */
-	if (!my_slot || getpid() != my_pid)
+	if (!sd_slot || getpid() != my_pid)
 		return;
-	snprintf(name, sizeof name, "%u.sock", my_slot);
+	snprintf(name, sizeof name, "%u.sock", sd_slot);
 	unlinkat(dirfd_, name, 0);
-	snprintf(name, sizeof name, "%u.lock", my_slot);
+	snprintf(name, sizeof name, "%u.lock", sd_slot);
 	unlinkat(dirfd_, name, 0);
 }
 
 __attribute__((destructor)) static void at_unload(void)
 {
 	leave();
+}
+
+void sd_engine_forked(void)
+{
+	const int own[] = { dirfd_, lockfd, listenfd, epfd, wakefd };
+
+	for (unsigned i = 0; i < sizeof own / sizeof own[0]; i++)
+		if (own[i] >= 0)
+			fd_close(own[i]);
+	for (unsigned i = 0; i < top_out; i++)
+		if (outs[i].open)
+			fd_close(outs[i].fd);
+	for (unsigned i = 0; i < top_in; i++)
+		if (ins[i].used)
+			fd_close(ins[i].fd);
 }
 
 static void watch(int op, int fd, uint32_t events, uint64_t data)
@@ -214,8 +228,8 @@ int wire_join(void)
 		fd_close(dirfd_);
 		return -EAGAIN;
 	}
-	my_slot = 1 + (first + i) % (SD_MAX_SLOTS - 1);
-	sock_name(&a, my_slot);
+	sd_slot = 1 + (first + i) % (SD_MAX_SLOTS - 1);
+	sock_name(&a, sd_slot);
 	unlink(a.sun_path);
 	listenfd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	epfd = epoll_create1(EPOLL_CLOEXEC);
@@ -224,18 +238,13 @@ int wire_join(void)
 	    listen(listenfd, 64) != 0) {
 		ret = -errno;
 		leave();
-		my_slot = 0;
+		sd_slot = 0;
 		return ret;
 	}
 	sweep();
 	watch(EPOLL_CTL_ADD, listenfd, EPOLLIN, (uint64_t)ON_LISTEN << 32);
 	watch(EPOLL_CTL_ADD, wakefd, EPOLLIN, (uint64_t)ON_WAKE << 32);
 	return 0;
-}
-
-unsigned wire_slot(void)
-{
-	return my_slot;
 }
 
 uint64_t wire_instance(unsigned slot)
@@ -246,8 +255,8 @@ uint64_t wire_instance(unsigned slot)
 	int fd;
 
 	/* Our own file is not touched: closing it would drop the lock */
-	if (slot == my_slot || !slot || slot >= SD_MAX_SLOTS || dirfd_ < 0)
-		return slot == my_slot ? my_inst : 0;
+	if (slot == sd_slot || !slot || slot >= SD_MAX_SLOTS || dirfd_ < 0)
+		return slot == sd_slot ? my_inst : 0;
 	snprintf(name, sizeof name, "%u.lock", slot);
 	fd = fd_open(dirfd_, name, O_RDONLY | O_NOFOLLOW, 0);
 	if (fd < 0)
@@ -271,7 +280,7 @@ unsigned wire_others(uint8_t *slots)
 {
 	static uint8_t known[SD_MAX_SLOTS];
 	static unsigned n;
-	static struct timespec seen;
+	static SD_OWN struct timespec seen;
 	struct timespec now;
 	struct stat st;
 	unsigned i;
@@ -281,7 +290,7 @@ unsigned wire_others(uint8_t *slots)
 		return 0;
 	if (st.st_mtim.tv_sec != seen.tv_sec || st.st_mtim.tv_nsec != seen.tv_nsec) {
 		for (i = 1, n = 0; i < SD_MAX_SLOTS; i++)
-			if (i != my_slot && wire_instance(i))
+			if (i != sd_slot && wire_instance(i))
 				known[n++] = i;
 		clock_gettime(CLOCK_REALTIME, &now);
 		seen = now.tv_sec - st.st_mtim.tv_sec > 1 ? st.st_mtim : (struct timespec){ 0, 0 };
@@ -352,7 +361,7 @@ static int out_append(struct out *o, const void *p, size_t n)
 
 static int out_open(unsigned slot, uint64_t inst)
 {
-	struct hello h = { MAGIC, my_slot, sizeof(struct frame), my_inst, inst };
+	struct hello h = { MAGIC, sd_slot, sizeof(struct frame), my_inst, inst };
 	struct out *o = &outs[slot];
 	struct sockaddr_un a;
 
@@ -386,7 +395,7 @@ static int out_open(unsigned slot, uint64_t inst)
 }
 
 /* Has it not had its turn since something was sent to it? */
-bool wire_unread(unsigned slot)
+bool sd_fabric_unread(unsigned slot)
 {
 	const struct out *o = &outs[slot];
 	int n = 0;
@@ -405,7 +414,7 @@ int wire_send(unsigned slot, uint64_t inst, struct frame *f, const struct iovec 
 	struct out *o;
 	int ret;
 
-	if (!slot || slot >= SD_MAX_SLOTS || slot == my_slot)
+	if (!slot || slot >= SD_MAX_SLOTS || slot == sd_slot)
 		return -EPIPE;
 	ret = out_open(slot, inst);
 	if (ret)
@@ -501,7 +510,7 @@ static bool in_parse(struct in *in, bool may_stall)
 		/* One that has ended meanwhile may have sent something before */
 		now = h.slot < SD_MAX_SLOTS ? wire_instance(h.slot) : 0;
 		if (h.magic != MAGIC || h.size != sizeof(struct frame) || !h.slot || h.slot >= SD_MAX_SLOTS || h.to != my_inst ||
-		    !h.from || h.slot == my_slot || (outs[h.slot].inst != h.from && now && now != h.from))
+		    !h.from || h.slot == sd_slot || (outs[h.slot].inst != h.from && now && now != h.from))
 			return false;
 		in->slot = h.slot;
 		in->inst = h.from;
@@ -514,7 +523,7 @@ static bool in_parse(struct in *in, bool may_stall)
 
 		memcpy(&f, in->buf + at, sizeof f);
 		if (f.len > ENG_CHUNK_WIRE || f.kind < FR_REQ || f.kind > FR_RAW || f.src >> 16 != in->slot ||
-		    (f.dst >> 16 != my_slot && ((f.kind != FR_UD && f.kind != FR_RAW) || f.dst != UD_MCAST)) ||
+		    (f.dst >> 16 != sd_slot && ((f.kind != FR_UD && f.kind != FR_RAW) || f.dst != UD_MCAST)) ||
 		    (f.len && f.kind != FR_REQ && f.kind != FR_READ && f.kind != FR_UD && f.kind != FR_CM && f.kind != FR_RAW)) {
 			good = false;
 			break;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * firmware.h: device commands (DEVX): what the files of the two halves share.
+ * firmware.h: what the kernel gives to the device, and device commands (DEVX).
  *
- *   the kernel     devx.c    the uverbs methods: allowed opcodes, ids, forced bits, errors
- *                  devxfd.c  asynchronous queries and events: the files that programs read
- *   the firmware   fw.c      dispatch by opcode; PD, XRCD, transport domain, counters, queries
- *                  fwcap.c   QUERY_HCA_CAP
- *                  fwmkey.c  MKEY, cross-VHCA alias
- *                  umem.c    memory that commands name
- *                  queues    see fwqueue.h
+ *   objects.c  the end of what verbs and commands both make; receive WQs
+ *   tir.c      which of many WQs a packet goes to
+ *   umem.c     memory that commands name
+ *   fw.c       dispatch by opcode; PD, XRCD, transport domain, counters, queries
+ *   fwcap.c    QUERY_HCA_CAP
+ *   fwmkey.c   MKEY, cross-VHCA alias
+ *   queues     see fwqueue.h
  *
  * A command reaches the firmware with its inbox as the kernel passed it. The handler is found by
  * opcode. Its boxes are at least as long as its entry says, so it may use that much of them without
@@ -18,10 +18,129 @@
  * Field places are in bits from the start of a box or context. Bit 0 is the most significant of
  * byte 0. All fields are big-endian.
  */
-#ifndef SOFTDEV_DEVX_H
-#define SOFTDEV_DEVX_H
+#ifndef SOFTDEV_FIRMWARE_H
+#define SOFTDEV_FIRMWARE_H
 
-#include "../kernel/cmd.h"
+#include "../engine/engine.h"
+
+struct sd_umem;
+
+struct host_cq {
+	struct sd_cq c;
+	struct sd_umem *umem[2];  /* of its ring and its record, when a command made it; so for the others */
+	uint8_t cqc[0x40];        /* what commands said of it; fwcq.c */
+	uint64_t user_handle;
+	struct sd_channel *async;
+	uint32_t comp_events, async_events; /* sent and not taken back */
+	struct sd_devx_obj *devx;
+};
+
+#define SD_QPC 0xe8u              /* bytes of a QP's context */
+
+struct host_qp {
+	struct sd_qp q;
+	struct sd_umem *umem[2];
+	uint8_t qpc[SD_QPC];      /* fwqp.c; of a DCT fwdct.c */
+	uint64_t user_handle;
+	struct sd_channel *async;
+	uint32_t async_events;
+	int flows;                /* rules that lead here */
+	struct sd_tir *tir;       /* it has no queues but this */
+};
+
+#define SD_WQ_CONTEXT 0xc0u       /* bytes of a work queue's context */
+
+struct host_srq {
+	struct sd_srq s;
+	struct sd_umem *umem[2];
+	uint16_t creator;         /* opcode of the command that made it; 0: verbs */
+	uint8_t wqc[SD_WQ_CONTEXT]; /* fwsrq.c */
+	uint8_t xrqc[0x80];       /* XRQ: what comes before it */
+	uint64_t user_handle;
+	struct sd_channel *async;
+	uint32_t async_events;
+	struct sd_devx_obj *devx;
+};
+
+struct host_dm {
+	unsigned dev;
+	uint64_t length, taken;   /* bytes; its pages, one bit each */
+	uint8_t *addr;            /* the device's own mapping */
+	int refs;                 /* MRs */
+};
+
+struct host_mr {
+	struct sd_mr m;
+	struct host_dm *dm;       /* NULL: the program's memory */
+	struct sd_umem *umem;     /* of a key that a command made */
+	uint8_t mkc[64];          /* its context, or an alias' */
+	bool command, permitted;  /* made by one; another function may have an alias of it */
+	uint8_t secret[32];       /* with this */
+};
+
+/* A handle's object is either of the two */
+_Static_assert(!offsetof(struct host_cq, c) && !offsetof(struct host_qp, q) && !offsetof(struct host_srq, s) &&
+	       !offsetof(struct host_mr, m),
+	       "the engine's part comes first");
+
+/*
+ * To the engine it is a raw packet QP that only receives, and no other QP's number is its. Its PD is
+ * the RMP's if it has one, which is its SRQ
+ */
+struct host_wq {
+	struct sd_qp q;
+	uint32_t wqn;
+	enum ibv_wq_state state;  /* as last set */
+	int refs;                 /* entries of tables, and TIRs */
+	uint64_t user_handle;
+	struct sd_channel *async;
+	uint32_t async_events;
+	struct sd_umem *umem[2];  /* made by DEVX; fweth.c, as what follows */
+	uint8_t rqc[0xf0];
+};
+
+struct host_ind_tbl {
+	uint32_t number, cnt, max;
+	struct sd_ctx *ctx;
+	int refs;                 /* TIRs */
+	struct host_wq *wq[];     /* max of them */
+};
+
+/* ---- objects.c: EBUSY for what is in use ---- */
+
+/* Out of the engine and the table, with all that it holds; freed */
+void sd_cq_remove(struct host_cq *hc);
+void sd_qp_remove(struct host_qp *hq);          /* the engine has done with it; so for an SRQ */
+void sd_srq_remove(struct host_srq *hs);
+int sd_mr_free(struct host_mr *hm);
+int sd_wq_add(struct host_wq *wq);              /* gives it a number and counts it */
+struct host_wq *sd_wq_find(uint32_t wqn);
+bool sd_wq_may(enum ibv_wq_state from, enum ibv_wq_state to);
+int sd_ind_tbl_add(struct host_ind_tbl *t);     /* the same, and its entries */
+struct host_ind_tbl *sd_ind_tbl_find(uint32_t number);
+int sd_wq_free(struct host_wq *wq);             /* EBUSY while it is in a table */
+void sd_wq_move(struct host_wq *wq, enum ibv_wq_state state);
+enum ibv_wq_state sd_wq_state(const struct host_wq *wq); /* as the device has it: an error of its own included */
+void sd_ind_tbl_free(struct host_ind_tbl *t);
+
+/* ---- tir.c ---- */
+#define SD_TIRC 0xf0u             /* bytes of its context */
+struct sd_tir {
+	uint32_t number;
+	struct sd_ctx *ctx;
+	struct sd_domain *td;     /* fweth.c */
+	struct host_wq *rq;       /* one of the two */
+	struct host_ind_tbl *rqt;
+	int refs;                 /* flow rules */
+	uint8_t tirc[SD_TIRC];
+};
+struct mlx5_ib_create_qp_rss;
+struct sd_tir *sd_tir_new(struct sd_ctx *ctx, const uint8_t tirc[SD_TIRC], struct host_wq *rq, struct host_ind_tbl *rqt);
+int sd_tir_free(struct sd_tir *t);              /* EBUSY while a flow rule leads to it */
+struct sd_tir *sd_tir_find(uint32_t number);
+bool sd_tir_hash_ok(const uint8_t *tirc);
+int sd_tir_of_verbs(const struct mlx5_ib_create_qp_rss *rss, uint32_t entries, uint8_t tirc[SD_TIRC]);
+struct sd_qp *sd_tir_pick(const struct sd_tir *t, const uint8_t *p, const struct raw_headers *h, struct raw_hit *hit);
 
 enum sd_status {
 	SD_ST_OK,
@@ -68,8 +187,6 @@ static inline bool sd_clear(const uint8_t *box, unsigned bit, unsigned width)
 }
 
 /* ---- commands ---- */
-
-struct sd_devx_obj;
 
 struct sd_devx_cmd {
 	struct sd_ctx *ctx;       /* whose: the uid stands for it */
@@ -122,15 +239,6 @@ struct sd_devx_obj {
 uint8_t sd_devx_made(struct sd_devx_cmd *c, uint32_t number, void *obj, uint8_t (*destroy)(void *obj));
 
 /*
- * Something happened to an object: to all who subscribed. type is the EQE's (MLX5_EVENT_TYPE_*:
- * 0x13 last WQE reached and so on); the syndrome is that of a CQ error. Nothing for o NULL, which
- * is what a verbs object has. sd_async_qp(), sd_async_cq(), sd_async_srq() and sd_cq_event()
- * already end here when host_qp.devx and its like are set.
- */
-void sd_devx_event(struct sd_devx_obj *o, uint16_t type, uint8_t syndrome);
-uint16_t sd_devx_event_type(enum ibv_event_type type); /* the same as an EQE has it */
-
-/*
  * What a command names, when it is there and of the caller's uid; else NULL, to be answered by
  * SD_ST_BAD_RES
  */
@@ -138,23 +246,11 @@ struct sd_pd *sd_devx_pd(const struct sd_devx_cmd *c, uint32_t pdn);
 struct sd_cq *sd_devx_cq(const struct sd_devx_cmd *c, uint32_t cqn);
 struct sd_srq *sd_devx_srq(const struct sd_devx_cmd *c, uint32_t srqn);
 struct sd_qp *sd_devx_qp(const struct sd_devx_cmd *c, uint32_t qpn);
-struct sd_uar *sd_devx_uar(const struct sd_devx_cmd *c, uint32_t page_id); /* with a reference, for sd_uar_put() */
 bool sd_fw_event_ok(uint16_t type, const struct sd_devx_obj *o); /* may it be subscribed to? */
 bool sd_devx_eqn(uint32_t eqn);   /* is it that of a completion EQ? (the kernel asked already at CREATE_CQ) */
 #define SD_FIRST_EQN 0x10u        /* of completion vector 0 */
 
-/* XRC domains, transport domains and their like are numbers with a count of their users; fw.c */
-struct sd_domain {
-	struct sd_ctx *ctx;
-	unsigned kind;
-	uint32_t number;
-	struct sd_pd *pd;         /* of those that have one */
-	struct sd_psv psv;
-	struct sd_counters counters;
-	int refs;
-};
-struct sd_domain *sd_devx_xrcd(const struct sd_devx_cmd *c, uint32_t xrcd);
-struct sd_domain *sd_devx_td(const struct sd_devx_cmd *c, uint32_t td);
+struct sd_domain *sd_devx_domain(const struct sd_devx_cmd *c, unsigned kind, uint32_t number);
 
 /* ---- umem.c ---- */
 
@@ -181,21 +277,12 @@ struct sd_umem {
  */
 uint8_t sd_umem_get(struct sd_devx_cmd *c, uint32_t id, uint64_t offset, uint64_t length, bool write, struct sd_umem **u, uint8_t **at);
 void sd_umem_put(struct sd_umem *u); /* NULL: nothing */
+int sd_umem_add(struct sd_umem *u);  /* gives it a number; else it is freed: an errno */
 int sd_umem_free(struct sd_umem *u); /* 0, or EBUSY */
 
-/* ---- between the kernel's half, the firmware's and objects.c ---- */
+/* ---- for the kernel ---- */
 
 uint8_t sd_fw_query_hca_cap(struct sd_devx_cmd *c);
 uint8_t sd_fw_run(struct sd_devx_cmd *c); /* writes the outbox; returns the status that it wrote */
-int sd_devx_errno(uint8_t status);        /* as the kernel maps it for its own commands */
-int sd_devx_free(struct sd_devx_obj *o);  /* 0 or a positive errno */
-void sd_devx_drop(struct sd_devx_obj *o); /* its subscriptions */
-
-/* ---- devxfd.c ---- */
-struct sd_devx_file *sd_devx_file_get(struct sd_ctx *ctx, int fd, bool commands);
-int sd_devx_file_new(struct sd_ctx *ctx, bool commands, bool omit_data, int *fd);
-int sd_devx_file_async(struct sd_devx_file *f, uint64_t wr_id, const uint8_t *out, size_t outlen);
-bool sd_devx_file_room(const struct sd_devx_file *f, size_t outlen);
-int sd_devx_subscribe(struct sd_devx_file *f, struct sd_devx_obj *o, const uint16_t *types, unsigned n, uint64_t cookie, int eventfd);
 
 #endif

@@ -79,17 +79,6 @@ uint8_t sd_devx_made(struct sd_devx_cmd *c, uint32_t number, void *obj, uint8_t 
 	return SD_ST_OK;
 }
 
-int sd_devx_free(struct sd_devx_obj *o)
-{
-	int err = sd_devx_errno(o->destroy(o->obj));
-
-	if (err)
-		return err;
-	sd_devx_drop(o);
-	free(o);
-	return 0;
-}
-
 struct sd_pd *sd_devx_pd(const struct sd_devx_cmd *c, uint32_t pdn)
 {
 	struct sd_pd *pd = sd_pd_find(pdn);
@@ -118,11 +107,6 @@ struct sd_qp *sd_devx_qp(const struct sd_devx_cmd *c, uint32_t qpn)
 	return qp && qp->ctx == c->ctx ? qp : NULL;
 }
 
-struct sd_uar *sd_devx_uar(const struct sd_devx_cmd *c, uint32_t page_id)
-{
-	return sd_uar_get(c->ctx, page_id);
-}
-
 static uint8_t pd_destroy(void *obj)
 {
 	return sd_pd_free(obj) ? SD_ST_BUSY : SD_ST_OK;
@@ -148,35 +132,11 @@ static uint8_t pd_alloc(struct sd_devx_cmd *c)
  * XRC domains, transport domains, PSVs and counter sets have nothing but a number, an owner and
  * users
  */
-#define SD_MAX_DOMAIN 4096u
-enum { XRCD, TD, PSV, COUNTERS, DOMAINS };
-static struct sd_numbers domains[DOMAINS] = {
-	[XRCD] = { .max = SD_MAX_DOMAIN, .first = 1 }, [TD] = { .max = SD_MAX_DOMAIN, .first = 1 },
-	[PSV] = { .max = SD_MAX_DOMAIN, .first = 1 }, [COUNTERS] = { .max = 256, .first = 1 },
-};
-
-static struct sd_domain *domain(const struct sd_devx_cmd *c, unsigned kind, uint32_t number)
+struct sd_domain *sd_devx_domain(const struct sd_devx_cmd *c, unsigned kind, uint32_t number)
 {
-	struct sd_domain *d = sd_number_get(&domains[kind], number);
+	struct sd_domain *d = sd_number_get(&sd_domains[kind], number);
 
 	return d && d->ctx == c->ctx ? d : NULL;
-}
-
-struct sd_domain *sd_devx_xrcd(const struct sd_devx_cmd *c, uint32_t xrcd)
-{
-	return domain(c, XRCD, xrcd);
-}
-
-struct sd_domain *sd_devx_td(const struct sd_devx_cmd *c, uint32_t td)
-{
-	return domain(c, TD, td);
-}
-
-struct sd_psv *sd_psv_find(uint32_t number)
-{
-	struct sd_domain *d = sd_number_get(&domains[PSV], number);
-
-	return d ? &d->psv : NULL;
 }
 
 static uint8_t domain_free(void *obj)
@@ -187,7 +147,7 @@ static uint8_t domain_free(void *obj)
 		return SD_ST_BUSY;
 	if (d->pd)
 		d->pd->refs--;
-	domains[d->kind].at[d->number] = NULL;
+	sd_domains[d->kind].at[d->number] = NULL;
 	free(d);
 	return SD_ST_OK;
 }
@@ -201,7 +161,7 @@ static uint8_t domain_new(struct sd_devx_cmd *c, unsigned kind, unsigned bit, un
 	if (c->op_mod)
 		return SD_FAIL(c, SD_ST_BAD_OP);
 	d = calloc(1, sizeof(*d));
-	err = d ? sd_number_new(&domains[kind], d, &d->number) : ENOMEM;
+	err = d ? sd_number_new(&sd_domains[kind], d, &d->number) : ENOMEM;
 	if (err) {
 		free(d);
 		return SD_FAIL(c, SD_ST_LIMIT);
@@ -217,12 +177,12 @@ static uint8_t domain_new(struct sd_devx_cmd *c, unsigned kind, unsigned bit, un
 
 static uint8_t xrcd_alloc(struct sd_devx_cmd *c)
 {
-	return domain_new(c, XRCD, 0x48, 24);
+	return domain_new(c, SD_XRC_DOMAIN, 0x48, 24);
 }
 
 static uint8_t td_alloc(struct sd_devx_cmd *c)
 {
-	return domain_new(c, TD, 0x48, 24);
+	return domain_new(c, SD_TRANSPORT_DOMAIN, 0x48, 24);
 }
 
 static uint8_t psv_create(struct sd_devx_cmd *c)
@@ -232,7 +192,7 @@ static uint8_t psv_create(struct sd_devx_cmd *c)
 
 	if (!pd)
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	status = domain_new(c, PSV, 0x88, 24);
+	status = domain_new(c, SD_PSV, 0x88, 24);
 	if (!status) {
 		((struct sd_domain *)c->made->obj)->pd = pd;
 		((struct sd_domain *)c->made->obj)->psv.pd = pd;
@@ -243,19 +203,12 @@ static uint8_t psv_create(struct sd_devx_cmd *c)
 
 static uint8_t counters_alloc(struct sd_devx_cmd *c)
 {
-	return domain_new(c, COUNTERS, 0x58, 8);
-}
-
-struct sd_counters *sd_counters(const struct sd_qp *qp)
-{
-	struct sd_domain *d = qp->counter_set ? sd_number_get(&domains[COUNTERS], qp->counter_set) : NULL;
-
-	return d && d->ctx == qp->ctx ? &d->counters : NULL;
+	return domain_new(c, SD_COUNTERS, 0x58, 8);
 }
 
 static uint8_t counters_query(struct sd_devx_cmd *c)
 {
-	struct sd_domain *d = domain(c, COUNTERS, sd_get(c->in, 0xf8, 8));
+	struct sd_domain *d = sd_devx_domain(c, SD_COUNTERS, sd_get(c->in, 0xf8, 8));
 
 	if (!d)
 		return SD_FAIL(c, SD_ST_BAD_RES);

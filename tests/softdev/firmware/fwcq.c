@@ -41,6 +41,11 @@ static uint8_t destroy(void *obj)
 	return SD_ST_OK;
 }
 
+bool sd_devx_eqn(uint32_t eqn)
+{
+	return eqn - SD_FIRST_EQN < SD_COMP_VECTORS;
+}
+
 static uint8_t create(struct sd_devx_cmd *c)
 {
 	const uint8_t *cqc = c->in + CONTEXT;
@@ -74,7 +79,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 	hc->c = (struct sd_cq){ .ctx = c->ctx, .subscribed = true, .collapsed = sd_get(cqc, 0xb, 1), .buf = buf, .cqe_cnt = 1u << log,
 				.compression = compression, .mini_format = format,
 				.cqe_size = 1u << shift, .padded = size == 2, .dbrec = (volatile uint32_t *)(void *)dbrec,
-				.uar = sd_devx_uar(c, sd_get(cqc, 0x68, 24)), .ignore_overrun = sd_get(cqc, 0xe, 1) };
+				.uar = sd_uar_get(c->ctx, sd_get(cqc, 0x68, 24)), .ignore_overrun = sd_get(cqc, 0xe, 1) };
 	if (!hc->c.uar) {
 		st = SD_FAIL(c, SD_ST_BAD_RES);
 		goto put;
@@ -87,7 +92,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 		hc->c.dbrec[1] = 0xffffffff;
 	hc->c.arm_seen = be32toh(hc->c.dbrec[1]);
 	sd_fields_copy(hc->cqc, cqc, given);
-	if (sd_cq_add(hc)) {
+	if (sd_cq_add(&hc->c)) {
 		st = SD_FAIL(c, SD_ST_NO_RES);
 		goto put_uar;
 	}

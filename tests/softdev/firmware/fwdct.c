@@ -13,7 +13,7 @@
 #define CONTEXT 0x10u
 #define DCTC 0x40u
 
-enum { EVENT_DRAINED = 0x1c, EVENT_KEY_VIOLATION = 0x1d };
+#define EVENT_DRAINED 0x1c
 
 static const struct sd_field given[] = {
 	{ 0x18, 4 }, { 0x27, 25 }, { 0x48, 24 }, { 0x60, 8 }, { 0x68, 4 }, { 0x6c, 3 }, { 0x70, 1 }, { 0x72, 3 },
@@ -26,8 +26,7 @@ static uint8_t destroy(void *obj)
 {
 	struct host_qp *hq = obj;
 
-	if (hq->devx)
-		sd_devx_event(hq->devx, EVENT_DRAINED, 0);
+	sd_up.devx_event(hq->q.devx, EVENT_DRAINED, 0);
 	sd_engine_qp_destroyed(&hq->q);
 	sd_qp_remove(hq);
 	return SD_ST_OK;
@@ -73,7 +72,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 	qp->attr.min_rnr_timer = sd_get(dctc, 0x93, 5);
 	qp->attr.max_dest_rd_atomic = SD_MAX_RD_ATOMIC;
 	sd_fields_copy(hq->qpc, dctc, given);
-	if (sd_qp_add(hq)) {
+	if (sd_qp_add(&hq->q)) {
 		free(hq);
 		return SD_FAIL(c, SD_ST_NO_RES);
 	}
@@ -86,7 +85,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 	if (st)
 		destroy(hq);
 	else
-		hq->devx = c->made;
+		qp->devx = c->made;
 	return st;
 }
 
@@ -124,18 +123,8 @@ static uint8_t arm(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_BAD_OP);
 	if (!qp)
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	sd_container(qp, struct host_qp, q)->violation_armed = true;
+	qp->violation_armed = true;
 	return SD_ST_OK;
-}
-
-void sd_dct_violated(struct sd_qp *dct)
-{
-	struct host_qp *hq = sd_container(dct, struct host_qp, q);
-
-	dct->dc_violations++;
-	if (hq->violation_armed && hq->devx)
-		sd_devx_event(hq->devx, EVENT_KEY_VIOLATION, 0);
-	hq->violation_armed = false;
 }
 
 const struct sd_devx_op sd_fw_dct_ops[] = {

@@ -51,7 +51,7 @@ struct tis {
 	uint8_t tisc[TISC];
 };
 
-static struct sd_numbers tises = { .max = NUMBERS, .first = 1 }, sqs = { .max = NUMBERS, .first = 0x40 };
+static SD_OWN struct sd_numbers tises = { .max = NUMBERS, .first = 1 }, sqs = { .max = NUMBERS, .first = 0x40 };
 
 static struct tis *tis_named(const struct sd_devx_cmd *c, uint32_t n)
 {
@@ -79,7 +79,7 @@ static uint8_t tis_create(struct sd_devx_cmd *c)
 	static const struct sd_field given[] = { { 0xc, 4 }, { 0x128, 24 }, { 0x148, 24 }, { 0x168, 24 }, { 0 } };
 	static const struct sd_field absent[] = { { 0x0, 8 }, { 0x148, 24 }, { 0 } };
 	const uint8_t *tisc = c->in + CONTEXT;
-	struct sd_domain *td = sd_devx_td(c, sd_get(tisc, 0x128, 24));
+	struct sd_domain *td = sd_devx_domain(c, SD_TRANSPORT_DOMAIN, sd_get(tisc, 0x128, 24));
 	uint32_t pdn = sd_get(tisc, 0x168, 24);
 	struct sd_pd *pd = pdn ? sd_devx_pd(c, pdn) : NULL;
 	struct tis *t;
@@ -200,7 +200,7 @@ static uint8_t sq_create(struct sd_devx_cmd *c)
 	st = sd_fw_wq(c, wq, 1 << SD_WQ_CYCLIC, 6, 6, &q);
 	if (st)
 		return st;
-	uar = sd_devx_uar(c, sd_get(wq, 0x68, 24));
+	uar = sd_uar_get(c->ctx, sd_get(wq, 0x68, 24));
 	if (!uar) {
 		sd_fw_wq_put(&q);
 		return SD_FAIL(c, SD_ST_BAD_RES);
@@ -338,7 +338,7 @@ static uint8_t rq_create(struct sd_devx_cmd *c)
 	if (st)
 		rq_destroy(w);
 	else
-		w->devx = c->made;
+		w->q.devx = c->made;
 	return st;
 put:
 	free(w);
@@ -536,7 +536,7 @@ static uint8_t tir_create(struct sd_devx_cmd *c)
 	static const struct sd_field absent[] = { { 0x24, 1 }, { 0x84, 28 }, { 0x102, 1 }, { 0 } };
 	const uint8_t *tirc = c->in + CONTEXT;
 	const unsigned disp = sd_get(tirc, 0x20, 4);
-	struct sd_domain *td = sd_devx_td(c, sd_get(tirc, 0x128, 24));
+	struct sd_domain *td = sd_devx_domain(c, SD_TRANSPORT_DOMAIN, sd_get(tirc, 0x128, 24));
 	struct host_wq *rq = disp ? NULL : rq_named(c, sd_get(tirc, 0xe8, 24));
 	struct host_ind_tbl *rqt = disp ? rqt_named(c, sd_get(tirc, 0x108, 24)) : NULL;
 	uint8_t kept[SD_TIRC] = { 0 }, st;

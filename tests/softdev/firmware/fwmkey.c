@@ -7,7 +7,6 @@
  * entry is looked up at each access. So an access through an alias fails after the key that it
  * names is gone.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "firmware.h"
@@ -158,7 +157,7 @@ static uint8_t mkey_create(struct sd_devx_cmd *c)
 		goto free;
 	memcpy(hm->mkc, c->in + MKC / 8, sizeof(hm->mkc));
 	hm->command = true;
-	if (sd_mr_add(hm, sd_get(hm->mkc, 0x38, 8))) {
+	if (sd_mr_add(&hm->m, sd_get(hm->mkc, 0x38, 8))) {
 		status = SD_FAIL(c, SD_ST_LIMIT);
 		goto free;
 	}
@@ -252,7 +251,7 @@ static uint8_t general_create(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_NO_RES);
 	hm->m = (struct sd_mr){ .pd = pd, .kind = SD_KEY_ALIAS, .alias_key = to->m.key, .alias_serial = to->m.serial };
 	memcpy(hm->mkc, a, sizeof(hm->mkc));
-	if (sd_mr_add(hm, 0)) {
+	if (sd_mr_add(&hm->m, 0)) {
 		free(hm);
 		return SD_FAIL(c, SD_ST_LIMIT);
 	}

@@ -141,7 +141,7 @@ static void verbs_to_bits(const struct sd_qp *qp, uint8_t *qpc)
 
 static uint8_t *bits(struct host_qp *hq)
 {
-	if (!hq->devx)
+	if (!hq->q.devx)
 		verbs_to_bits(&hq->q, hq->qpc);
 	return hq->qpc;
 }
@@ -352,7 +352,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 		goto put;
 	/* Where there is nothing to ring no page need be named */
 	if (page || qp->wqebb_cnt) {
-		qp->uar = sd_devx_uar(c, page);
+		qp->uar = sd_uar_get(c->ctx, page);
 		if (!qp->uar) {
 			st = SD_FAIL(c, SD_ST_BAD_RES);
 			goto put;
@@ -361,7 +361,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 	qp->cd_slave_send = sd_get(qpc, 0x49e, 1);
 	qp->cd_master = sd_get(qpc, 0x49f, 1);
 	sd_fields_copy(hq->qpc, qpc, made);
-	if (sd_qp_add(hq)) {
+	if (sd_qp_add(&hq->q)) {
 		st = SD_FAIL(c, SD_ST_NO_RES);
 		goto put_uar;
 	}
@@ -377,7 +377,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 		destroy(hq);
 		return st;
 	}
-	hq->devx = c->made;
+	hq->q.devx = c->made;
 	if (qp->uar)
 		sd_trap_page(qp->uar);
 	return SD_ST_OK;

@@ -91,7 +91,7 @@ static uint8_t destroy(void *obj)
 	if (hs->s.xrcd)
 		hs->s.xrcd->refs--;
 	sd_engine_srq_destroyed(&hs->s);
-	sd_srq_free(hs);
+	sd_srq_remove(hs);
 	sd_umem_put(u[0]);
 	sd_umem_put(u[1]);
 	return SD_ST_OK;
@@ -124,7 +124,7 @@ static uint8_t finish(struct sd_devx_cmd *c, struct sd_pd *pd, struct sd_cq *cq,
 	memcpy(hs->umem, q->umem, sizeof(hs->umem));
 	memcpy(hs->wqc, kept, sizeof(hs->wqc));
 	hs->creator = c->opcode;
-	if (sd_srq_add(hs))
+	if (sd_srq_add(&hs->s))
 		goto put;
 	pd->refs++;
 	hs->s.cq = cq;
@@ -356,7 +356,7 @@ static uint8_t xrc_create(struct sd_devx_cmd *c)
 {
 	const uint8_t *x = c->in + XRC;
 	struct sd_pd *pd = sd_devx_pd(c, sd_get(x, 0xc8, 24));
-	struct sd_domain *xrcd = sd_devx_xrcd(c, sd_get(x, 0x28, 24));
+	struct sd_domain *xrcd = sd_devx_domain(c, SD_XRC_DOMAIN, sd_get(x, 0x28, 24));
 	struct sd_cq *cq = sd_devx_cq(c, sd_get(x, 0x48, 24));
 	uint8_t wq[SD_WQ_CONTEXT] = { 0 }, kept[SD_WQ_CONTEXT] = { 0 }, st;
 	struct sd_fw_wq q;

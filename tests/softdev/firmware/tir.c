@@ -15,8 +15,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <rdma/mlx5-abi.h>
 #include "firmware.h"
-#include "../engine/eng.h"
 
 #define TOEPLITZ 2u
 #define KEY 0x28u                 /* byte */
@@ -24,7 +24,7 @@
 
 enum { SRC_IP = 1, DST_IP = 2, SRC_PORT = 4, DST_PORT = 8, FIELDS = 15 };
 
-static struct sd_numbers tirs = { .max = SD_MAX_TIR, .first = 1 };
+static SD_OWN struct sd_numbers tirs = { .max = SD_MAX_TIR, .first = 1 };
 
 struct sd_tir *sd_tir_new(struct sd_ctx *ctx, const uint8_t tirc[SD_TIRC], struct host_wq *rq, struct host_ind_tbl *rqt)
 {

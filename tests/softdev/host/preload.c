@@ -2,7 +2,7 @@
 /*
  * preload.c: the libc calls through which libibverbs and others find, open and command a device.
  *
- * Paths of InfiniBand classes and devices lead to the tree that port.c makes. The command device is
+ * Paths of InfiniBand classes and devices lead to the tree that sysfs.c makes. The command device is
  * a memfd. Every other call goes to the next definition of the function, which is looked up at its
  * first use: constructors of other objects may run before ours.
  */
@@ -26,7 +26,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
-#include "../kernel/kernel.h"
+#include "host.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -122,7 +122,9 @@ static int open_cdev(int dev, int flags)
 		errno = EACCES;
 		return -1;
 	}
-	fd = dev == SD_CDEV_CM ? sd_cm_open(flags) : sd_ctx_open(dev, flags & O_CLOEXEC);
+	fd = sd_start();
+	if (!fd)
+		fd = dev == SD_CDEV_CM ? sd_cm_open(flags) : sd_ctx_open(dev, flags & O_CLOEXEC);
 	if (fd < 0) {
 		errno = -fd;
 		return -1;

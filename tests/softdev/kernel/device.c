@@ -6,8 +6,7 @@
 #include <net/if.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cmd.h"
-#include "../softdev.h"
+#include "kernel.h"
 
 /* What a context is told; driver: where it wants the driver's part */
 static int tell_context(struct sd_cmd *c, unsigned driver, unsigned num_comp_vectors, unsigned core_support)
@@ -103,6 +102,14 @@ int sd_cmd_query_port(struct sd_cmd *c)
 	return SD_OUT(c, UVERBS_ATTR_QUERY_PORT_RESP, resp);
 }
 
+/* In 100 Mb/s: four lanes of EDR */
+int sd_cmd_query_port_speed(struct sd_cmd *c)
+{
+	const uint64_t speed = 1000;
+
+	return sd_in_u64(c, SD_ATTR_QUERY_PORT_SPEED_PORT_NUM, 0) == 1 ? SD_OUT(c, SD_ATTR_QUERY_PORT_SPEED_RESP, speed) : EINVAL;
+}
+
 /* Of the embedded switch, which is not in use: nothing is known */
 int sd_cmd_query_vport(struct sd_cmd *c)
 {
@@ -162,13 +169,6 @@ int sd_cmd_query_gid_table(struct sd_cmd *c)
 	}
 	a->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
 	return SD_OUT(c, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, n);
-}
-
-unsigned sd_min_inline(void)
-{
-	const char *env = getenv("SOFTDEV_INLINE");
-
-	return env && !strcmp(env, "l2") ? 18 : 0;
 }
 
 static void fill_device(unsigned dev, struct ib_uverbs_query_device_resp *d)
@@ -287,9 +287,4 @@ int sd_cmd_query_port_legacy(struct sd_cmd *c)
 		return err ? err : EINVAL;
 	fill_port(c->ctx->dev, &resp);
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
-}
-
-const char *softdev_version(void)
-{
-	return SOFTDEV_VERSION;
 }

@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../firmware/firmware.h"
+#include "kernel.h"
 
 #define HEADER 16u                /* bytes of the shortest box */
 #define ROOM 0x200u               /* zeros after a copy of an inbox: forced bits of a short one fall there */
@@ -159,9 +159,9 @@ static bool is_about(const struct sd_cmd *c, unsigned id, const uint8_t *in, uin
 		return id_of(((struct host_srq *)obj)->s.tm ? 0x717 : ((struct host_srq *)obj)->s.xrcd ? 0x705 : 0x90c,
 			     ((struct host_srq *)obj)->s.srqn) == is;
 	case SD_WQ:
-		return id_of(0x908, sd_wq_number(obj)) == is;
+		return id_of(0x908, ((struct host_wq *)obj)->wqn) == is;
 	case SD_IND_TBL:
-		return id_of(0x916, sd_ind_tbl_number(obj)) == is;
+		return id_of(0x916, ((struct host_ind_tbl *)obj)->number) == is;
 	default:
 		return false;
 	}
@@ -236,6 +236,17 @@ int sd_devx_errno(uint8_t status)
 	default:
 		return EIO;
 	}
+}
+
+int sd_devx_free(struct sd_devx_obj *o)
+{
+	int err = sd_devx_errno(o->destroy(o->obj));
+
+	if (err)
+		return err;
+	sd_devx_drop(o);
+	free(o);
+	return 0;
 }
 
 /* The boxes of a method: copies, the inbox with the uid in it */
@@ -415,11 +426,6 @@ int sd_cmd_devx_query_eqn(struct sd_cmd *c)
 	uint32_t vector = sd_in_u64(c, MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, 0), eqn = SD_FIRST_EQN + vector;
 
 	return vector < SD_COMP_VECTORS ? SD_OUT(c, MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, eqn) : ENOENT;
-}
-
-bool sd_devx_eqn(uint32_t eqn)
-{
-	return eqn - SD_FIRST_EQN < SD_COMP_VECTORS;
 }
 
 static int new_file(struct sd_cmd *c, unsigned id, bool commands, bool omit_data)

@@ -1,43 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mr.c: memory regions, memory windows and device memory: objects and commands.
- *
- * Regions and windows are entries of one table. An rkey is index << 16 | slot << 8 | variant. Each
- * new region or window takes the next variant; a bind changes the variant to that of the work
- * request. The lkey of a region of verbs has LOCAL instead of the slot. An adapter uses one number
- * for both; here a program that swaps the two finds out. The index comes first, so that keys are
- * small numbers as on an adapter: libmlx5 reads flags from the first bits of an rkey when the FIN
- * of a rendezvous is in a CQE.
+ * mr.c: memory regions, memory windows and device memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "../firmware/firmware.h"
+#include "kernel.h"
 
 #define PAGE 4096ull
-#define LOCAL 0xe5u               /* no slot */
 #define WRITES (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND)
-
-static struct sd_numbers mrs = { .max = SD_MAX_MR, .first = 1 };
-static uint8_t variant[SD_MAX_MR];
-
-_Static_assert(LOCAL >= SD_MAX_SLOTS && LOCAL <= 0xff, "no rkey has it");
-
-struct sd_mr *sd_mr_find(uint32_t key, bool remote)
-{
-	struct sd_mr *mr = sd_number_get(&mrs, key >> 16);
-
-	/* No command sets the low byte of an alias, so it does not count */
-	return mr && !(((remote ? mr->key : mr->lkey) ^ key) >> (mr->kind == SD_KEY_ALIAS ? 8 : 0)) ? mr : NULL;
-}
-
-struct sd_mr *sd_mr_index(uint32_t key)
-{
-	return sd_number_get(&mrs, key >> 16);
-}
 
 static int access_check(uint32_t access)
 {
@@ -62,28 +35,6 @@ static int mr_check(uint64_t start, uint64_t length, uint64_t iova, uint32_t acc
 	return access & IBV_ACCESS_ON_DEMAND || sd_mem_ok(start, length, access & WRITES) ? 0 : EFAULT;
 }
 
-static void new_key(struct sd_mr *mr, uint32_t index, bool command)
-{
-	mr->key = index << 16 | sd_fabric_slot() << 8 | ++variant[index];
-	mr->lkey = mr->mw ? 0 : command ? mr->key : (mr->key & ~0xff00u) | LOCAL << 8;
-}
-
-int sd_mr_add(struct host_mr *hm, int low)
-{
-	static uint64_t serial;
-	uint32_t index;
-	int err = sd_number_new(&mrs, hm, &index);
-
-	if (err)
-		return err;
-	hm->m.pd->refs++;
-	hm->m.serial = ++serial;
-	if (low >= 0)
-		variant[index] = low - 1;
-	new_key(&hm->m, index, low >= 0);
-	return 0;
-}
-
 /* A key, a handle and a reference to the PD for what is to be one of the three */
 static int add(struct sd_ctx *ctx, enum sd_kind kind, const struct sd_mr *as, uint32_t *handle, struct host_mr **made)
 {
@@ -95,7 +46,7 @@ static int add(struct sd_ctx *ctx, enum sd_kind kind, const struct sd_mr *as, ui
 		return err;
 	}
 	hm->m = *as;
-	err = sd_mr_add(hm, -1);
+	err = sd_mr_add(&hm->m, -1);
 	if (err) {
 		sd_handle_free(*handle);
 		free(hm);
@@ -133,7 +84,7 @@ static int mr_change(struct sd_mr *mr, uint32_t flags, struct sd_pd *pd, uint64_
 	if (err)
 		return err;
 	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION || (mr->access ^ access) & ~(uint32_t)KEPT)
-		new_key(mr, mr->key >> 16, false);
+		sd_mr_new_key(mr, mr->key >> 16, false);
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
 		mr->pd->refs--;
 		pd->refs++;
@@ -204,23 +155,42 @@ int sd_cmd_mr_advise(struct sd_cmd *c)
 	return err;
 }
 
+static int mr_reg(struct sd_ctx *ctx, const struct sd_mr *as, uint32_t *handle, struct host_mr **hm)
+{
+	int err = as->pd ? mr_check((uintptr_t)as->addr, as->length, as->iova, as->access) : EINVAL;
+
+	return err ? err : add(ctx, SD_MR, as, handle, hm);
+}
+
 int sd_cmd_mr_reg(struct sd_cmd *c)
+{
+	struct sd_mr as = { .pd = sd_in_obj(c, SD_ATTR_REG_MR_PD_HANDLE, SD_PD),
+			    .iova = sd_in_u64(c, SD_ATTR_REG_MR_IOVA, 0), .length = sd_in_u64(c, SD_ATTR_REG_MR_LENGTH, 0),
+			    .addr = (uint8_t *)(uintptr_t)sd_in_u64(c, SD_ATTR_REG_MR_ADDR, 0),
+			    .access = sd_in_u64(c, SD_ATTR_REG_MR_ACCESS_FLAGS, 0) };
+	struct host_mr *hm;
+	uint32_t handle;
+	int err = mr_reg(c->ctx, &as, &handle, &hm);
+
+	if (err)
+		return err;
+	if (SD_OUT(c, SD_ATTR_REG_MR_RESP_LKEY, hm->m.lkey) || SD_OUT(c, SD_ATTR_REG_MR_RESP_RKEY, hm->m.key))
+		return sd_undo(c, SD_MR, handle);
+	sd_out_obj(c, SD_ATTR_REG_MR_HANDLE, handle);
+	return 0;
+}
+
+int sd_cmd_mr_reg_legacy(struct sd_cmd *c)
 {
 	struct ib_uverbs_reg_mr_resp resp = { .mr_handle = 0 };
 	struct ib_uverbs_reg_mr req;
 	struct host_mr *hm;
-	struct sd_pd *pd;
 	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
 
-	if (err)
-		return err;
-	pd = sd_handle_get(c->ctx, SD_PD, req.pd_handle);
-	if (!pd)
-		return EINVAL;
-	err = mr_check(req.start, req.length, req.hca_va, req.access_flags);
 	if (!err)
-		err = add(c->ctx, SD_MR, &(struct sd_mr){ .pd = pd, .iova = req.hca_va, .length = req.length, .access = req.access_flags,
-							  .addr = (uint8_t *)(uintptr_t)req.start }, &resp.mr_handle, &hm);
+		err = mr_reg(c->ctx, &(struct sd_mr){ .pd = sd_handle_get(c->ctx, SD_PD, req.pd_handle), .iova = req.hca_va,
+						      .length = req.length, .access = req.access_flags,
+						      .addr = (uint8_t *)(uintptr_t)req.start }, &resp.mr_handle, &hm);
 	if (err)
 		return err;
 	resp.lkey = hm->m.lkey;
@@ -251,34 +221,9 @@ int sd_cmd_mr_rereg(struct sd_cmd *c)
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }
 
-
 int sd_cmd_mr_destroy(struct sd_cmd *c)
 {
 	return sd_cmd_destroy(c, SD_MR, UVERBS_ATTR_DESTROY_MR_HANDLE);
-}
-
-/* A region stays while a window is bound to it; a window may go in any state */
-int sd_mr_free(struct host_mr *hm)
-{
-	struct sd_mr *mr = &hm->m;
-	uint32_t index = mr->key >> 16;
-
-	if (mr->windows)
-		return EBUSY;
-	sd_engine_mr_destroyed(mr);
-	if (mr->under) {
-		mr->under->windows--;
-		mr->under = NULL;
-	}
-	if (hm->dm)
-		hm->dm->refs--;
-	mrs.at[index] = NULL;
-	variant[index] = mr->key;
-	mr->pd->refs--;
-	sd_umem_put(hm->umem);
-	free(mr->list);
-	free(hm);
-	return 0;
 }
 
 /*
@@ -330,7 +275,7 @@ static uint64_t *taken; /* of each device; shared with children */
 
 int sd_dm_start(void)
 {
-	void *p = mmap(NULL, SD_MAX_DEVICES * sizeof(*taken), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *p = taken ? taken : mmap(NULL, SD_MAX_DEVICES * sizeof(*taken), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		return -errno;

@@ -5,9 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <rdma/ib_user_verbs.h>
-#include <rdma/mlx5-abi.h>
-#include "../firmware/firmware.h"
+#include "kernel.h"
 
 static bool power_of_2(uint32_t n)
 {
@@ -108,7 +106,7 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 		qp->scatter_req = 32;
 	qp->attr.qp_state = IBV_QPS_RESET;
 	hq->user_handle = a->user_handle;
-	err = sd_qp_add(hq);
+	err = sd_qp_add(&hq->q);
 	if (err)
 		goto free_handle;
 	hq->async = sd_channel_hold(a->async);
@@ -149,7 +147,7 @@ int sd_qp_create_target(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *hand
 		qp->dc_key = drv->access_key;
 	}
 	hq->user_handle = a->user_handle;
-	err = sd_qp_add(hq);
+	err = sd_qp_add(&hq->q);
 	if (err)
 		goto free_handle;
 	hq->async = sd_channel_hold(a->async);
@@ -177,7 +175,7 @@ int sd_qp_create_rss(struct sd_ctx *ctx, struct sd_qp_args *a, struct sd_tir *ti
 	hq->q = (struct sd_qp){ .dev = ctx->dev, .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx, .uidx = 0xffffff, .pd = a->pd,
 				.send_cq = &sd_no_cq, .recv_cq = &sd_no_cq };
 	hq->user_handle = a->user_handle;
-	err = sd_qp_add(hq);
+	err = sd_qp_add(&hq->q);
 	if (err)
 		goto free_handle;
 	hq->async = sd_channel_hold(a->async);
@@ -189,29 +187,6 @@ free_handle:
 free:
 	free(hq);
 	return err;
-}
-
-void sd_qp_free(struct host_qp *hq)
-{
-	if (hq->tir)
-		sd_tir_free(hq->tir);
-	if (hq->q.xrcd) {
-		hq->q.xrcd->refs--;
-	} else {
-		hq->q.pd->refs--;
-		hq->q.send_cq->refs--;
-		hq->q.recv_cq->refs--;
-		if (hq->q.srq)
-			hq->q.srq->refs--;
-	}
-	for (struct host_mcast *m; (m = hq->groups);) {
-		hq->groups = m->next;
-		free(m);
-	}
-	if (hq->q.uar)
-		sd_uar_put(hq->q.uar);
-	sd_channel_put(hq->async);
-	free(hq);
 }
 
 /* ---- the state machine: ib_modify_qp_is_ok()'s table ---- */
@@ -368,10 +343,13 @@ static int path_check(unsigned dev, const struct ib_uverbs_qp_dest *d)
 	return err || sd_link_ib() ? err : sd_resolve(d->dgid, mac);
 }
 
+/* May be given, and says nothing of a QP; the last are IBV_ACCESS_FLUSH_* of later headers */
+#define NOT_OF_QPS (IBV_ACCESS_ON_DEMAND | 3 << 8)
+
 static bool values_ok(const struct ib_uverbs_modify_qp *c, int mask)
 {
 	const uint32_t access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-				IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND;
+				IBV_ACCESS_MW_BIND | NOT_OF_QPS;
 
 	if (mask & IBV_QP_PORT && c->port_num != 1)
 		return false;
@@ -445,7 +423,7 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 		return err;
 
 	if (mask & IBV_QP_ACCESS_FLAGS)
-		at->qp_access_flags = c->qp_access_flags & ~(uint32_t)IBV_ACCESS_ON_DEMAND; /* says nothing of a QP */
+		at->qp_access_flags = c->qp_access_flags & ~(uint32_t)NOT_OF_QPS;
 	if (mask & IBV_QP_PKEY_INDEX)
 		at->pkey_index = c->pkey_index;
 	if (mask & IBV_QP_PORT)
@@ -541,10 +519,9 @@ static bool multicast(const uint8_t gid[16])
 /* Attaching twice is as good as once; only what was attached can be detached */
 int sd_qp_mcast(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid, bool attach)
 {
-	struct host_qp *hq = sd_container(qp, struct host_qp, q);
-	struct host_mcast **at, *m;
+	struct sd_mcast **at, *m;
 
-	for (at = &hq->groups; (m = *at); at = &m->next)
+	for (at = &qp->groups; (m = *at); at = &m->next)
 		if (m->lid == lid && !memcmp(m->gid, gid, 16))
 			break;
 	if (!attach) {
@@ -565,13 +542,4 @@ int sd_qp_mcast(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid, bool atta
 	m->lid = lid;
 	*at = m;
 	return 0;
-}
-
-bool sd_mcast_attached(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid)
-{
-	const struct host_mcast *m = sd_container(qp, struct host_qp, q)->groups;
-
-	while (m && (gid ? memcmp(m->gid, gid, 16) != 0 : m->lid != lid))
-		m = m->next;
-	return m;
 }

@@ -10,12 +10,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../firmware/firmware.h"
+#include "kernel.h"
 
 #define LINK 16u                  /* bytes of an entry before its first pointer */
-
-static struct sd_numbers srqs = { .max = SD_MAX_SRQ, .first = 0x40 };
-static struct host_srq *list, **tail = &list;
 
 static uint32_t round_up(uint32_t n)
 {
@@ -24,19 +21,6 @@ static uint32_t round_up(uint32_t n)
 	while (p < n)
 		p <<= 1;
 	return p;
-}
-
-int sd_srq_add(struct host_srq *hs)
-{
-	uint32_t index;
-	int err = sd_number_new(&srqs, hs, &index);
-
-	if (err)
-		return err;
-	hs->s.srqn = sd_fabric_slot() << 16 | index;
-	*tail = hs;
-	tail = &hs->next;
-	return 0;
 }
 
 /* The kernel's: with one more entry than tags, log2 of the list */
@@ -99,7 +83,7 @@ int sd_cmd_srq_create(struct sd_cmd *c)
 			goto free_handle;
 	}
 	hs->user_handle = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, 0);
-	err = sd_srq_add(hs);
+	err = sd_srq_add(&hs->s);
 	if (err)
 		goto free_handle;
 	if (type == IB_UVERBS_SRQT_XRC) {
@@ -126,27 +110,6 @@ free_handle:
 free:
 	free(hs);
 	return err;
-}
-
-void sd_srq_free(struct host_srq *hs)
-{
-	struct host_srq **at;
-
-	for (at = &list; *at != hs; at = &(*at)->next)
-		;
-	*at = hs->next;
-	if (!*at)
-		tail = at;
-	srqs.at[hs->s.srqn & 0xffff] = NULL;
-	hs->s.pd->refs--;
-	sd_channel_put(hs->async);
-	free(hs);
-}
-
-void sd_srq_forked(void)
-{
-	list = NULL;
-	tail = &list;
 }
 
 int sd_cmd_srq_destroy(struct sd_cmd *c)
@@ -193,22 +156,6 @@ int sd_cmd_srq_query(struct sd_cmd *c)
 		return EINVAL;
 	resp = (struct ib_uverbs_query_srq_resp){ .max_wr = srq->max_wr, .max_sge = srq->max_sge, .srq_limit = srq->limit };
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
-}
-
-/* ---- for the engine ---- */
-
-struct sd_srq *sd_srq_find(uint32_t srqn)
-{
-	struct host_srq *hs = sd_number_get(&srqs, srqn & 0xffff);
-
-	return hs && hs->s.srqn == srqn ? &hs->s : NULL;
-}
-
-struct sd_srq *sd_srq_next(struct sd_srq *srq)
-{
-	struct host_srq *hs = srq ? sd_container(srq, struct host_srq, s)->next : list;
-
-	return hs ? &hs->s : NULL;
 }
 
 void sd_async_srq(struct sd_srq *srq, enum ibv_event_type type)

@@ -6,34 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../firmware/firmware.h"
-
-static struct sd_numbers wqs = { .max = SD_MAX_WQ, .first = 0x40 }, tables = { .max = SD_MAX_IND_TBL, .first = 1 };
-
-int sd_wq_add(struct host_wq *wq)
-{
-	int err = sd_number_new(&wqs, wq, &wq->wqn);
-
-	if (err)
-		return err;
-	wq->q.wq = true;
-	wq->q.type = IBV_QPT_RAW_PACKET;
-	wq->q.state = IBV_QPS_RESET;
-	wq->q.qpn = wq->wqn;
-	wq->q.send_cq = wq->q.recv_cq;
-	wq->q.recv_cq->strides |= wq->q.strides.log_size || (wq->q.srq && wq->q.srq->strides.log_size);
-	wq->q.pd->refs++;
-	wq->q.recv_cq->refs++;
-	if (wq->q.srq)
-		wq->q.srq->refs++;
-	sd_engine_qp_created(&wq->q);
-	return 0;
-}
-
-struct host_wq *sd_wq_find(uint32_t wqn)
-{
-	return sd_number_get(&wqs, wqn);
-}
+#include "kernel.h"
 
 int sd_cmd_wq_create(struct sd_cmd *c)
 {
@@ -98,39 +71,14 @@ free:
 	return err;
 }
 
-int sd_wq_free(struct host_wq *wq)
-{
-	if (wq->refs)
-		return EBUSY;
-	sd_engine_qp_destroyed(&wq->q);
-	wqs.at[wq->wqn] = NULL;
-	wq->q.pd->refs--;
-	wq->q.recv_cq->refs--;
-	if (wq->q.srq)
-		wq->q.srq->refs--;
-	sd_channel_put(wq->async);
-	free(wq);
-	return 0;
-}
-
 void sd_async_wq(struct host_wq *wq)
 {
 	struct ib_uverbs_async_event_desc ev = { .element = wq->user_handle, .event_type = IBV_EVENT_WQ_FATAL };
 
-	if (wq->devx)
-		sd_devx_event(wq->devx, sd_devx_event_type(IBV_EVENT_QP_FATAL), 0);
+	if (wq->q.devx)
+		sd_devx_event(wq->q.devx, sd_devx_event_type(IBV_EVENT_QP_FATAL), 0);
 	else if (sd_channel_send(wq->async, &ev))
 		wq->async_events++;
-}
-
-uint32_t sd_wq_number(const struct host_wq *wq)
-{
-	return wq->wqn;
-}
-
-uint32_t sd_ind_tbl_number(const struct host_ind_tbl *t)
-{
-	return t->number;
 }
 
 int sd_cmd_wq_destroy(struct sd_cmd *c)
@@ -140,27 +88,6 @@ int sd_cmd_wq_destroy(struct sd_cmd *c)
 	int err = sd_destroy(c->ctx, SD_WQ, sd_attr(c, UVERBS_ATTR_DESTROY_WQ_HANDLE)->data, &none, &resp.events_reported);
 
 	return err ? err : SD_OUT(c, UVERBS_ATTR_DESTROY_WQ_RESP, resp.events_reported);
-}
-
-/* Out of an error leads only a reset, and into one only what works */
-bool sd_wq_may(enum ibv_wq_state from, enum ibv_wq_state to)
-{
-	return !(from == IBV_WQS_ERR && to == IBV_WQS_RDY) && !(from == IBV_WQS_RESET && to == IBV_WQS_ERR);
-}
-
-void sd_wq_move(struct host_wq *wq, enum ibv_wq_state state)
-{
-	const enum ibv_qp_state from = wq->q.state;
-
-	wq->state = state;
-	wq->q.state = state == IBV_WQS_RESET ? IBV_QPS_RESET : state == IBV_WQS_RDY ? IBV_QPS_RTR : IBV_QPS_ERR;
-	if (wq->q.state != from)
-		sd_engine_qp_modified(&wq->q, from, IBV_QP_STATE);
-}
-
-enum ibv_wq_state sd_wq_state(const struct host_wq *wq)
-{
-	return wq->q.state == IBV_QPS_ERR ? IBV_WQS_ERR : wq->state;
 }
 
 int sd_cmd_wq_modify(struct sd_cmd *c)
@@ -192,20 +119,6 @@ int sd_cmd_wq_modify(struct sd_cmd *c)
 }
 
 /* ---- tables ---- */
-
-int sd_ind_tbl_add(struct host_ind_tbl *t)
-{
-	int err = sd_number_new(&tables, t, &t->number);
-
-	for (uint32_t i = 0; !err && i < t->cnt; i++)
-		t->wq[i]->refs++;
-	return err;
-}
-
-struct host_ind_tbl *sd_ind_tbl_find(uint32_t number)
-{
-	return sd_number_get(&tables, number);
-}
 
 int sd_cmd_ind_tbl_create(struct sd_cmd *c)
 {
@@ -254,14 +167,6 @@ int sd_cmd_ind_tbl_create(struct sd_cmd *c)
 free:
 	free(t);
 	return err;
-}
-
-void sd_ind_tbl_free(struct host_ind_tbl *t)
-{
-	for (uint32_t i = 0; i < t->cnt; i++)
-		t->wq[i]->refs--;
-	tables.at[t->number] = NULL;
-	free(t);
 }
 
 int sd_cmd_ind_tbl_destroy(struct sd_cmd *c)

@@ -1,25 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * xrc.c: extended reliable connections: domains, and whom a request to a receive QP is for.
+ * xrc.c: XRC domains.
  *
  * A domain that was opened with a file is shared by all contexts of this process that open it with
- * that file. An XRC SRQ belongs to a domain, and has a CQ and a PD. A receive QP belongs to a domain
- * and has nothing else. Each request names an SRQ, and the receive QP takes on its CQ, PD and user
- * index: those keys count that are of the SRQ's PD. SRQ and receive QP must be of one process.
+ * that file.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include "cmd.h"
-#include "../firmware/firmware.h"
-#include "../engine/eng.h"
+#include "kernel.h"
 
-struct sd_cq sd_no_cq;
-
-/* ---- domains ---- */
-
-static struct xrcd {
+static SD_OWN struct xrcd {
 	struct sd_domain d;
 	struct stat st;               /* of its file */
 	bool file;
@@ -92,49 +84,4 @@ int sd_cmd_xrcd_destroy(struct sd_cmd *c)
 	if (d && d->refs && sd_container(d, struct xrcd, d)->handles == 1)
 		return EBUSY;
 	return sd_cmd_destroy(c, SD_XRCD, UVERBS_ATTR_DESTROY_XRCD_HANDLE);
-}
-
-/* ---- the engine's part ---- */
-
-static void forget(struct sd_qp *qp)
-{
-	qp->srq = NULL;
-	qp->pd = NULL;
-	qp->recv_cq = &sd_no_cq;
-}
-
-bool xrc_aim(struct rcq *q, uint32_t srqn)
-{
-	struct sd_srq *srq = sd_srq_find(srqn);
-	struct sd_qp *qp = q->qp;
-
-	if (!srq || !srq->xrcd || srq->xrcd != qp->xrcd)
-		return false;
-	qp->srq = srq;
-	qp->pd = srq->pd;
-	qp->recv_cq = srq->cq;
-	qp->uidx = srq->uidx;
-	return true;
-}
-
-void xrc_srq_destroyed(const struct sd_srq *srq)
-{
-	struct rcq *q;
-
-	for (q = eng_all; srq->xrcd && q; q = q->next)
-		if (q->qp->type == IBV_QPT_XRC_RECV && q->qp->srq == srq) {
-			cqe_purge(q->qp->recv_cq, q);
-			forget(q->qp);
-			q->wqe_held = q->in_msg = false;
-		}
-}
-
-/* It has written to the CQs of all SRQs that it ever was sent to */
-void xrc_forgotten(struct rcq *q)
-{
-	struct sd_cq *cq;
-
-	for (cq = sd_cq_next(NULL); cq; cq = sd_cq_next(cq))
-		cqe_purge(cq, q);
-	forget(q->qp);
 }

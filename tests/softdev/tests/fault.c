@@ -38,12 +38,12 @@ test(grammar)
 	static const char *const good[] = {
 		"drop@1", "drop@*", "delay=5@1-3", "delay=5us@1-", "delay=2ms@/4", "delay=1s@900", "dup@3-/4", "corrupt@1-9/3",
 		"corrupt=5@*", "syndrome=19@5", "syndrome=0x13@5", "die@1000000", "silent@1000000", "setup@1000000", "setup=EPERM@1000000",
-		"setup=12@1000000", "drop@5,dup@6,setup=ENOMEM@1000"
+		"setup=12@1000000", "drop@5,dup@6,setup=ENOMEM@1000", "down=7@1000000"
 	};
 	static const char *const bad[] = {
 		"", "drop", "drop@", "drop@0", "drop@-1", "drop@3-2", "drop@x", "drop@1,", ",drop@1", "drop=1@1", "delay@1",
 		"delay=@1", "delay=5h@1", "syndrome=0@1", "syndrome=256@1", "syndrome@1", "setup=@1", "setup=EWHAT@1",
-		"setup=0@1", "corrupt=@1", "corrupt=2000000000@1", "break@1", "drop@1 ", "drop@1/0", "drop@/0", "drop@1;dup@2"
+		"setup=0@1", "corrupt=@1", "corrupt=2000000000@1", "break@1", "drop@1 ", "drop@1/0", "drop@/0", "drop@1;dup@2", "down@1", "down=8@1"
 	};
 
 	for (unsigned i = 0; i < ARRAY(good); i++) {

@@ -54,6 +54,18 @@ ln -s "$dir/usr/bin/softmlx5" "$dir/link"
 same "by a link" 7 "$(unset SOFTDEV_SO; "$dir/link" sh -c 'echo 7')"
 same "groff says nothing about the manual page" "" "$(groff -man -ww -z "$dir/usr/share/man/man1/softmlx5.1" 2>&1)"
 same "the device and its tests read no header of inlay" "" "$(grep -l '#include.*inlay' tests/softdev/*/*.[ch])"
+# Rooms, lowest first. What preload.c defines is libc's
+rooms=$(sed -n 's/^softdevrooms = //p' tests/softdev/softmlx5.mk) before=softdev
+for room in $rooms; do
+	before+="\|$room/$room"
+	grep '#include "\.\./' tests/softdev/$room/* | grep -v "\"\.\./\($before\)\.h\"$"
+done >"$dir/up"
+nm -A ${SOFTDEV_SO%/*}/softdev/*/*.o | sed 's,[^:]*/\([a-z]*/[a-z]*\.o:\),\1,' | awk -F '[/: ]+' -v rooms="$rooms" '
+	BEGIN { split(rooms, name, " "); for (i in name) rank[name[i]] = i }
+	$(NF - 1) ~ /[TDBR]/ && $2 != "preload.o" { at[$NF] = rank[$1] }
+	$(NF - 1) == "U" { used[$NF, rank[$1]] }
+	END { if (!at["sd_up"]) print "no objects"; for (u in used) { split(u, s, SUBSEP); if (at[s[1]] > s[2] && s[1] != "sd_up") print s[1], "from", name[s[2]] } }' >>"$dir/up"
+same "a room includes and calls none above it, but for sd_up" "" "$(cat "$dir/up")"
 try "uninstall" $make uninstall-softmlx5 PREFIX="$dir/usr"
 same "nothing is left" "" "$(find "$dir/usr" ! -type d -o -name softmlx5)"
 

@@ -18,6 +18,14 @@ timeout 300 "$run" --manual --link ib ibv_devinfo -v >"$dir/out" 2>&1 && grep -q
 	grep -q 'InfiniBand$' "$dir/out"
 result $? "ibv_devinfo -v, stepped, InfiniBand"
 
+loads="rdma-core of RDMA_CORE: programs load its libraries"
+if [ -n "$RDMA_CORE" ]; then
+	"$run" sh -c 'ldd "$(command -v ibv_devinfo)"' >"$dir/out" 2>&1 && grep -q "=> $(realpath "$RDMA_CORE")/build/lib/libibverbs" "$dir/out"
+	result $? "$loads"
+else
+	skip "$loads" "RDMA_CORE names none"
+fi
+
 # run itself: its own errors are 2, else it is the program's status
 "$run" --no-such-option true >"$dir/out" 2>&1
 [ $? = 2 ] && "$run" --help >>"$dir/out" 2>&1
