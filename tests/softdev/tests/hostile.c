@@ -88,7 +88,7 @@ static void put_wrong(void *command, const struct wrong *w)
 	memcpy((uint8_t *)command + w->field, &w->value, w->size); /* x86-64 and aarch64 are little-endian */
 }
 
-static void hostile_commands(UNUSED void **state)
+TEST(hostile_commands)
 {
 	uint8_t *mem = mmap(NULL, 65536 + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ib_uverbs_alloc_pd_resp p = { .pd_handle = 0 };
@@ -169,7 +169,5 @@ static void hostile_commands(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { TEST(hostile_commands) };
-
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_all(setup, teardown);
 }
