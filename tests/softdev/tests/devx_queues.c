@@ -49,9 +49,11 @@ static int close_common(UNUSED void **state)
 	return destroy(rmp.obj) || destroy(cq64.obj) || destroy(cq128.obj);
 }
 
+#define CASE(name) TEST_WITH(name, open_common, close_common)
+
 /* ---- CQ ---- */
 
-static void cq_modified(UNUSED void **state)
+CASE(cq_modified)
 {
 	struct dcq q;
 	struct cmd c, g;
@@ -79,7 +81,7 @@ static void cq_modified(UNUSED void **state)
 	must(destroy(q.obj));
 }
 
-static void cq_refused(UNUSED void **state)
+CASE(cq_refused)
 {
 	static const struct wrong w[] = {
 		{ "log_cq_size", CQC + 0x63, 5, 23, LIMIT }, { "cqe_sz", CQC + 0x8, 3, 3, BAD_PARAM },
@@ -98,8 +100,7 @@ static void cq_refused(UNUSED void **state)
 	refuse_all(&good, w, ARRAY(w));
 	lengths(&good);
 	/* A ring in memory that the device may only read; a record there is well */
-	ro = mlx5dv_devx_umem_reg(ctx, arena.p, ARENA, 0);
-	assert_non_null(ro);
+	ro = made(mlx5dv_devx_umem_reg(ctx, arena.p, ARENA, 0));
 	REFUSE(&good, { "a ring that is only read", 0x2c0, 32, ro->umem_id, BAD_PARAM });
 	c = good;
 	IN(CQC + 0x20, 32, ro->umem_id);
@@ -113,7 +114,7 @@ static void cq_refused(UNUSED void **state)
 static const unsigned types[] = { RC, UC, UD, DCI };
 
 /* Its own receive queue, a shared one, none: what it is made of reads back, and stays as long as it does */
-static void qp_made(UNUSED void **state)
+CASE(qp_made)
 {
 	static const uint16_t fields[][2] = {
 		{ 0x8, 8 }, { 0x13, 2 }, { 0x49, 4 }, { 0x4d, 3 }, { 0x50, 1 }, { 0x51, 4 }, { 0x58, 2 }, { 0x88, 24 }, { 0x500, 64 },
@@ -146,7 +147,7 @@ static void qp_made(UNUSED void **state)
 	}
 }
 
-static void qp_refused(UNUSED void **state)
+CASE(qp_refused)
 {
 	const struct wrong w[] = {
 		{ "st", QPC + 0x8, 8, 3, BAD_PARAM }, { "st of a DCT", QPC + 0x8, 8, 6, BAD_PARAM },
@@ -192,7 +193,7 @@ static void bring_to(struct dqp *q, unsigned st, unsigned state)
 }
 
 /* Which fields a step takes by itself, and which only with their bit of the mask */
-static void masks(UNUSED void **state)
+CASE(masks)
 {
 	static const struct {
 		unsigned opcode, from, st;
@@ -247,7 +248,7 @@ static void masks(UNUSED void **state)
 }
 
 /* A connected QP tells all that the steps said; what a step must have is looked at */
-static void steps_checked(UNUSED void **state)
+CASE(steps_checked)
 {
 	static const struct {
 		unsigned opcode, bit, width, value;
@@ -301,7 +302,7 @@ static void steps_checked(UNUSED void **state)
 }
 
 /* The source port of a connected QP's packets, by command and by libmlx5 */
-static void source_port(UNUSED void **state)
+CASE(source_port)
 {
 	static const struct {
 		unsigned st, opcode, port, status;
@@ -336,7 +337,7 @@ static void source_port(UNUSED void **state)
 
 /* ---- shared receive queues ---- */
 
-static void rmp_made(UNUSED void **state)
+CASE(rmp_made)
 {
 	static const struct wrong w[] = {
 		{ "state", RMPC + 0x8, 4, 0, BAD_PARAM }, { "wq_type", WQ, 4, 4, BAD_PARAM }, { "signature", WQ + 0x4, 1, 1, BAD_PARAM },
@@ -372,7 +373,7 @@ static void rmp_made(UNUSED void **state)
 	must(destroy(o));
 }
 
-static void xrc_made(UNUSED void **state)
+CASE(xrc_made)
 {
 	enum { X = 0x80 };
 	static const struct wrong w[] = {
@@ -409,7 +410,7 @@ static void xrc_made(UNUSED void **state)
 
 /* ---- DCT ---- */
 
-static void dct_made(UNUSED void **state)
+CASE(dct_made)
 {
 	static const uint16_t fields[][2] = {
 		{ 0x4, 4 }, { 0x28, 24 }, { 0x48, 24 }, { 0x68, 4 }, { 0x6c, 3 }, { 0x88, 8 }, { 0x93, 5 }, { 0xa8, 24 }, { 0xc8, 24 },
@@ -473,7 +474,7 @@ static struct cmd wq_command(unsigned opcode, unsigned uar_page, unsigned fields
 	return c;
 }
 
-static void raw_objects(UNUSED void **state)
+CASE(raw_objects)
 {
 	static const struct wrong sq_wrong[] = {
 		{ "tis", 0x100 + 0x168, 24, 0xfff, BAD_RES }, { "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES },
@@ -577,7 +578,7 @@ static void raw_objects(UNUSED void **state)
 }
 
 /* Striding queues of few or large strides, and who may have a striding RMP */
-static void striding(UNUSED void **state)
+CASE(striding)
 {
 	static const struct wrong rq_wrong[] = {
 		{ "4 strides", WQ + 0x134, 4, 9, BAD_PARAM }, { "2 strides", WQ + 0x134, 4, 8, BAD_PARAM },
@@ -614,14 +615,7 @@ static void striding(UNUSED void **state)
 	must(destroy(o));
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, open_common, close_common)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		CASE(cq_modified), CASE(cq_refused), CASE(qp_made), CASE(qp_refused), CASE(masks), CASE(steps_checked), CASE(source_port),
-		CASE(rmp_made), CASE(xrc_made), CASE(dct_made), CASE(raw_objects), CASE(striding),
-	};
-
-	return devx_main(tests, ARRAY(tests), false);
+	return devx_main(false);
 }

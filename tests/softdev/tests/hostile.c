@@ -146,7 +146,7 @@ __attribute__((weak)) int ioctl(int fd, unsigned long request, ...)
 }
 
 /* One of each kind of object, and what is asked of it */
-static void changed(UNUSED void **state)
+TEST(changed)
 {
 	struct ibv_cq_init_attr_ex ca = { .cqe = 15, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS, .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN };
 	struct ibv_modify_cq_attr moderate = { .attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = { 1, 1 } };
@@ -275,7 +275,7 @@ static int raw_write(int fd, uint32_t command, const void *in, unsigned in_len, 
 	return raw_list(fd, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, attrs, 1 + !!out_len + !!in_len);
 }
 
-static void frames(UNUSED void **state)
+TEST(frames)
 {
 	struct ib_uverbs_alloc_pd_resp p = { .pd_handle = 0 };
 	struct ib_uverbs_query_device_resp dev;
@@ -313,7 +313,5 @@ static void frames(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { TEST(frames), TEST(changed) };
-
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_all(setup, teardown);
 }

@@ -165,10 +165,59 @@ static void goes(unsigned first, unsigned second)
 	expect_nothing(node[1].rcq);
 }
 
-/* ---- tests ---- */
+/* ---- another process: first, while this one has sent nothing ---- */
+
+static void nth_packet(unsigned i)
+{
+	packet_make(&p, &(struct shape){ .version = 4, .proto = 17, .payload = 40 + i }, there, here);
+}
+
+/* Receives what the first sends to `there`, in order, and counts it */
+static int receiver(void)
+{
+	struct ibv_flow *f;
+
+	if (open_devices(NULL))
+		return 1;
+	node_open(&node[1]);
+	f = mac_to(there, node[1].qp);
+	tell(&first_process);
+	for (unsigned i = 0; i < 500; i++) {
+		struct ibv_wc wc;
+
+		nth_packet(i);
+		assert_memory_equal(receive(&node[1], &wc) + p.data, p.at + p.data, 40 + i);
+		assert_true(wc.wc_flags & IBV_WC_IP_CSUM_OK);
+		refill(&node[1]);
+		if (i % 100 == 99)
+			tell(&first_process);
+	}
+	must(ibv_destroy_flow(f));
+	node_close(&node[1]);
+	return close_devices(NULL);
+}
+
+TEST(processes)
+{
+	struct peer other = start_peer("receiver", NULL);
+
+	hear(&other);
+	node_open(&node[0]);
+	for (unsigned i = 0; i < 500; i++) {
+		nth_packet(i);
+		send_packet(&node[0]);
+		/* Packets have no other brake than the one whom they go to */
+		if (i % 100 == 99)
+			hear(&other);
+	}
+	assert_int_equal(end_peer(&other), 0);
+	node_close(&node[0]);
+}
+
+/* ---- in this one ---- */
 
 /* What the kernel and the device refuse; by field: hostile.c */
-static void refused(UNUSED void **state)
+TEST(refused)
 {
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .cap = { .max_send_wr = 1, .max_send_sge = 1 } };
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RESET };
@@ -178,8 +227,7 @@ static void refused(UNUSED void **state)
 
 	node_open(&node[0]);
 	init.send_cq = init.recv_cq = node[0].cq;
-	rc = ibv_create_qp(pd, &init);
-	assert_non_null(rc);
+	rc = made(ibv_create_qp(pd, &init));
 	rule_init(&r, IBV_FLOW_ATTR_ALL_DEFAULT, 0); /* which has no header */
 	rule_mac(&r, here);
 	must_refuse(ibv_create_flow(node[0].qp, &r.attr), EINVAL);
@@ -199,7 +247,7 @@ static void refused(UNUSED void **state)
 }
 
 /* Which of several rules: priorities, defaults, groups, sniffers, copies, drops, tags */
-static void which_rule(UNUSED void **state)
+TEST(which_rule)
 {
 	static const struct shape udp = { .version = 4, .proto = 17, .payload = 40 };
 	struct ibv_flow_spec_action_tag *tag;
@@ -246,7 +294,7 @@ static void which_rule(UNUSED void **state)
 }
 
 /* Its own packets to a group come back to a queue pair, if it wants them; those to its own address do */
-static void own_groups(UNUSED void **state)
+TEST(own_groups)
 {
 	static const struct shape udp = { .version = 4, .proto = 17, .payload = 40 };
 	struct ibv_flow *f[2];
@@ -270,7 +318,7 @@ static void own_groups(UNUSED void **state)
 }
 
 /* A header that a rule names must be there, whatever the fields: of all but a VLAN tag none is asked for */
-static void no_such_header(UNUSED void **state)
+TEST(no_such_header)
 {
 	static const struct {
 		enum ibv_flow_spec_type type;
@@ -306,7 +354,7 @@ static void no_such_header(UNUSED void **state)
 }
 
 /* Rules by mask: which bytes of a packet each field of the mask is */
-static void matched(UNUSED void **state)
+TEST(matched)
 {
 	static const struct shape tcp4 = { .version = 4, .proto = 6 }, udp4 = { .tags = 1, .version = 4, .proto = 17 },
 				  tcp6 = { .tags = 2, .version = 6, .proto = 6 }, udp6 = { .version = 6, .proto = 17 };
@@ -342,10 +390,8 @@ static void matched(UNUSED void **state)
 		else
 			memcpy(value.bytes + at, p.at + (const unsigned[]){ 0, p.l3, p.l4 }[rows[row].from] + rows[row].off, bytes);
 		value.bytes[at + bytes - 1] ^= (uint8_t)wrong;
-		m = mlx5dv_create_flow_matcher(devices[1].ctx, &a);
-		assert_non_null(m);
-		f = mlx5dv_create_flow(m, (void *)&value, 1, &to);
-		assert_non_null(f);
+		m = made(mlx5dv_create_flow_matcher(devices[1].ctx, &a));
+		f = made(mlx5dv_create_flow(m, (void *)&value, 1, &to));
 		assert_int_equal(mlx5dv_destroy_flow_matcher(m), EBUSY);
 		goes(0, !wrong);
 		must(ibv_destroy_flow(f) || mlx5dv_destroy_flow_matcher(m));
@@ -354,7 +400,7 @@ static void matched(UNUSED void **state)
 }
 
 /* What is cut up: the headers of each segment */
-static void segments(UNUSED void **state)
+TEST(segments)
 {
 	static const struct shape shapes[] = { { .version = 4, .proto = 6, .payload = 1000 },
 		{ .tags = 1, .version = 6, .proto = 6, .options = 8, .tcp_options = 12, .payload = 900 }, { .version = 4, .proto = 17, .payload = 9 } };
@@ -392,7 +438,7 @@ static void segments(UNUSED void **state)
 }
 
 /* Lengths: what is too short, too long, longer than the buffer, without a buffer */
-static void lengths(UNUSED void **state)
+TEST(lengths)
 {
 	static const struct shape tiny = { .payload = 3 }, large = { .payload = ROOM };
 	struct ibv_send_wr *bad;
@@ -429,7 +475,7 @@ static void lengths(UNUSED void **state)
 }
 
 /* What a queue pair received and nobody polled goes with it, though such completions do not name it */
-static void unpolled(UNUSED void **state)
+TEST(unpolled)
 {
 	struct node *n = &node[0];
 	struct ibv_sge sg;
@@ -459,65 +505,11 @@ static void unpolled(UNUSED void **state)
 	node_close(n);
 }
 
-/* ---- another process ---- */
-
-static void nth_packet(unsigned i)
-{
-	packet_make(&p, &(struct shape){ .version = 4, .proto = 17, .payload = 40 + i }, there, here);
-}
-
-/* Receives what the first sends to `there`, in order, and counts it */
-static int receiver(void)
-{
-	struct ibv_flow *f;
-
-	if (open_devices(NULL))
-		return 1;
-	node_open(&node[1]);
-	f = mac_to(there, node[1].qp);
-	tell(&first_process);
-	for (unsigned i = 0; i < 500; i++) {
-		struct ibv_wc wc;
-
-		nth_packet(i);
-		assert_memory_equal(receive(&node[1], &wc) + p.data, p.at + p.data, 40 + i);
-		assert_true(wc.wc_flags & IBV_WC_IP_CSUM_OK);
-		refill(&node[1]);
-		if (i % 100 == 99)
-			tell(&first_process);
-	}
-	must(ibv_destroy_flow(f));
-	node_close(&node[1]);
-	return close_devices(NULL);
-}
-
-static void processes(UNUSED void **state)
-{
-	struct peer other = start_peer("receiver", NULL);
-
-	hear(&other);
-	node_open(&node[0]);
-	for (unsigned i = 0; i < 500; i++) {
-		nth_packet(i);
-		send_packet(&node[0]);
-		/* Packets have no other brake than the one whom they go to */
-		if (i % 100 == 99)
-			hear(&other);
-	}
-	assert_int_equal(end_peer(&other), 0);
-	node_close(&node[0]);
-}
-
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(processes), TEST(refused), TEST(which_rule), TEST(own_groups), TEST(no_such_header), TEST(matched), TEST(segments),
-		TEST(lengths), TEST(unpolled),
-	};
-
 	setenv("SOFTDEV_DEVICES", "2", 1);
 	if (argc == 2)
 		return strcmp(argv[1], "receiver") ? 1 : receiver();
 	skip_all_if(!softdev_present(), "rules for everything need the software device");
-	return cmocka_run_group_tests(tests, open_devices, close_devices);
+	return run_all(open_devices, close_devices);
 }

@@ -7,7 +7,7 @@
 
 /* ---- creation ---- */
 
-static void creation(UNUSED void **state)
+TEST(creation)
 {
 	struct ibv_cq *plain = ibv_create_cq(ctx, 16, NULL, NULL, 0), *cq;
 	struct ibv_cq_ex *ex = a_cq(64, 64);
@@ -29,8 +29,7 @@ static void creation(UNUSED void **state)
 	for (unsigned i = 0; i < ARRAY(bad); i++)
 		if (try_srq(bad[i].cq, bad[i].wr, bad[i].tags, 8) || errno != EINVAL)
 			fail_msg("row %u: errno %d", i, errno);
-	srq = try_srq(cq, 16, max, 8);
-	assert_non_null(srq);
+	srq = made(try_srq(cq, 16, max, 8));
 	/* It holds its CQ, and its QPs hold it */
 	assert_int_equal(ibv_destroy_cq(cq), EBUSY);
 	init.send_cq = init.recv_cq = cq;
@@ -49,7 +48,7 @@ static void creation(UNUSED void **state)
  * Up to one packet: match and data in one. More: one after the other, and libmlx5: the second without the header. An immediate comes
  * with the last
  */
-static void eager_sizes(UNUSED void **state)
+TEST(eager_sizes)
 {
 	static const uint32_t sizes[] = { 0, 1, 32, 33, 64, 65, 500, MTU - TMH, MTU - TMH + 1, 65536, 700000 };
 
@@ -87,7 +86,7 @@ static void eager_sizes(UNUSED void **state)
  * Without an SRQ buffer an unexpected message waits at its sender, uncounted, and takes the tag
  * that has come meanwhile
  */
-static void not_ready(UNUSED void **state)
+TEST(not_ready)
 {
 	struct match t;
 	struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 6);
@@ -110,7 +109,7 @@ static void not_ready(UNUSED void **state)
  * A write with an immediate takes an SRQ's buffer and is told of on the SRQ's CQ; no list is asked,
  * nothing is counted
  */
-static void written(UNUSED void **state)
+TEST(written)
 {
 	struct match t;
 	struct done d;
@@ -134,7 +133,7 @@ static void written(UNUSED void **state)
 /* ---- rendezvous ---- */
 
 /* Match, data read by the device, and FIN; what is the software's to read: tag/list.c */
-static void rendezvous(UNUSED void **state)
+TEST(rendezvous)
 {
 	static const struct {
 		uint32_t len;
@@ -165,7 +164,7 @@ static void rendezvous(UNUSED void **state)
 /* ---- errors ---- */
 
 /* An SRQ buffer that is too small, whose key is bad, or whose key is bad in the middle of a message that was counted: it counts no more */
-static void bad_untagged_buffer(UNUSED void **state)
+TEST(bad_untagged_buffer)
 {
 	static const struct {
 		uint32_t len, first;
@@ -201,7 +200,7 @@ static void bad_untagged_buffer(UNUSED void **state)
 }
 
 /* The device reads what it may not, or gets no answer: the match stands and the data do not come. libmlx5: this is IBV_WC_RECV */
-static void cancelled(UNUSED void **state)
+TEST(cancelled)
 {
 	enum { KEY, TO_ERR, TO_RESET };
 
@@ -234,7 +233,7 @@ static void cancelled(UNUSED void **state)
 }
 
 /* The peer fails in the middle of a message, and connects again: what it began does not come, and what it sends then is another message */
-static void given_up(UNUSED void **state)
+TEST(given_up)
 {
 	for (int late = 0; late < 2; late++) {
 		struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 1);
@@ -274,7 +273,7 @@ static void given_up(UNUSED void **state)
 
 /* ---- faults: what the device asks of the peer is sent as any message ---- */
 
-static void faults(UNUSED void **state)
+TEST(faults)
 {
 	/* Message 1 is the offer, 2 the READ, 3 the FIN; a retry is one more */
 	static const struct {
@@ -314,7 +313,7 @@ static void faults(UNUSED void **state)
 
 /* ---- the stepped device: what it does by itself is no WQE, and has its turn like one ---- */
 
-static void steps(UNUSED void **state)
+TEST(steps)
 {
 	struct request q;
 	struct match t;
@@ -346,10 +345,5 @@ static void steps(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(creation), TEST(eager_sizes), TEST(not_ready), TEST(written), TEST(rendezvous), TEST(bad_untagged_buffer), TEST(cancelled),
-		TEST(given_up), TEST(faults), TEST(steps),
-	};
-
-	return RUN(tests);
+	return RUN();
 }

@@ -38,8 +38,7 @@ static struct side third;
 
 static uint32_t registered(struct ibv_pd *of, void *at, size_t len, bool local)
 {
-	mr = ibv_reg_mr(of, at, len, ALL_ACCESS);
-	assert_non_null(mr);
+	mr = made(ibv_reg_mr(of, at, len, ALL_ACCESS));
 	return local ? mr->lkey : mr->rkey;
 }
 
@@ -50,8 +49,7 @@ static void way_to(uint16_t lid, bool global)
 
 	must(ibv_query_gid(ctx, 1, 0, &a.grh.dgid));
 	a.grh.dgid.raw[13] ^= 0x55;
-	wr.wr.ud.ah = ibv_create_ah(pd, &a);
-	assert_non_null(wr.wr.ud.ah);
+	wr.wr.ud.ah = made(ibv_create_ah(pd, &a));
 }
 
 /* To a QP of this type in this state, which takes nothing */
@@ -283,7 +281,7 @@ static void one_refusal(const struct refusal *r, enum ibv_wr_opcode op)
 	assert_false(readable(ctx->async_fd, 0));
 }
 
-static void wrong_requests(UNUSED void **state)
+TEST(wrong_requests)
 {
 	static const struct {
 		enum ibv_wr_opcode op;
@@ -305,7 +303,7 @@ static void wrong_requests(UNUSED void **state)
 }
 
 /* Of a message in pieces whose last page has gone, what lies before it has arrived */
-static void partly_unmapped(UNUSED void **state)
+TEST(partly_unmapped)
 {
 	struct ibv_sge out[3], in[2];
 
@@ -329,7 +327,7 @@ static void partly_unmapped(UNUSED void **state)
 }
 
 /* The program's own way into the error state, and back */
-static void flush_by_modify(UNUSED void **state)
+TEST(flush_by_modify)
 {
 	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
 
@@ -354,7 +352,7 @@ static void flush_by_modify(UNUSED void **state)
 }
 
 /* Small READ results come in the CQE where every WQE has one, and libmlx5 copies them at the poll; else the device writes them */
-static void scatter_to_cqe(UNUSED void **state)
+TEST(scatter_to_cqe)
 {
 	how = usual;
 	for (int all = 0; all < 2 && !getenv("MLX5_SCATTER_TO_CQE"); all++) {
@@ -417,7 +415,7 @@ static void read_theirs(uint64_t id)
 }
 
 /* A READ finds a QP that was connected once: it gets no answer, and changes nothing there */
-static void read_of_reset(UNUSED void **state)
+TEST(read_of_reset)
 {
 	how = usual;
 	how.retry_cnt = 1;
@@ -430,7 +428,7 @@ static void read_of_reset(UNUSED void **state)
 }
 
 /* A younger request fails before the elder is sent again: it has to wait for how that one ends */
-static void elder_not_received(UNUSED void **state)
+TEST(elder_not_received)
 {
 	struct ibv_send_wr two;
 	struct ibv_sge none;
@@ -464,7 +462,7 @@ static void connect_again(struct ibv_qp *qp, uint32_t dest, uint32_t psn)
  * A process that was stopped finds requests of an earlier connection, and must refuse each of them. It still has room for its answers
  * to the next connection: as many READs as may be under way, or another refusal.
  */
-static void many_refused(UNUSED void **state)
+TEST(many_refused)
 {
 	struct side own[2];
 
@@ -494,7 +492,7 @@ static void many_refused(UNUSED void **state)
 }
 
 /* Between two WQEs of the same index all others were flushed: what was read of the first is not taken for the second */
-static void a_lap_flushed(UNUSED void **state)
+TEST(a_lap_flushed)
 {
 	const struct how how = how_of_type(IBV_QPT_UC);
 	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS };
@@ -520,12 +518,7 @@ static void a_lap_flushed(UNUSED void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(wrong_requests), TEST(partly_unmapped), TEST(flush_by_modify), TEST(scatter_to_cqe),
-		TEST(read_of_reset), TEST(elder_not_received), TEST(many_refused), TEST(a_lap_flushed),
-	};
-
 	if (argc == 3)
 		return peer(argv[2]);
-	return cmocka_run_group_tests(tests, setup_ah, teardown_ah) + again_with("SOFTDEV_LINK", "ib");
+	return run_all(setup_ah, teardown_ah) + again_with("SOFTDEV_LINK", "ib");
 }

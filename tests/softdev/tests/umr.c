@@ -29,8 +29,7 @@ static void open_dv(uint64_t ops)
 	init.send_cq = s->scq;
 	init.recv_cq = s->rcq;
 	init.cap.max_inline_data = 512;
-	s->qp = mlx5dv_create_qp(ctx, &init, &attr);
-	assert_non_null(s->qp);
+	s->qp = made(mlx5dv_create_qp(ctx, &init, &attr));
 	ex = ibv_qp_to_qp_ex(s->qp);
 	dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
 }
@@ -107,7 +106,7 @@ static void sent(struct ibv_sge from, struct ibv_sge to)
 }
 
 /* What libmlx5 reads of a wrong block, and what is not checked; queue/umr.c has every kind of signature and of error */
-static void checked(UNUSED void **state)
+TEST(checked)
 {
 	struct mlx5dv_sig_t10dif dif = { .bg_type = MLX5DV_SIG_T10DIF_CRC, .app_tag = 0xabcd, .ref_tag = 7,
 					 .flags = MLX5DV_SIG_T10DIF_FLAG_REF_REMAP };
@@ -188,7 +187,7 @@ static int other(void)
 	return 0;
 }
 
-static void between_processes(UNUSED void **state)
+TEST(between_processes)
 {
 	struct mlx5dv_sig_t10dif dif = { .bg_type = MLX5DV_SIG_T10DIF_CSUM, .app_tag = 0x1234, .ref_tag = 0xfffffff0,
 					 .flags = MLX5DV_SIG_T10DIF_FLAG_REF_REMAP };
@@ -252,7 +251,7 @@ static void raw_wqe(uint64_t id, unsigned opcode, unsigned opmod, unsigned ds)
 }
 
 /* UCC waits for equality of 4 of 8 bytes with a value and a mask in the host's order, as they lie in memory */
-static void waits(UNUSED void **state)
+TEST(waits)
 {
 	volatile uint32_t *flag;
 
@@ -279,7 +278,7 @@ static void waits(UNUSED void **state)
 }
 
 /* Extended atomics of 4, 8 and 16 bytes: what becomes of memory, what is answered, what is refused */
-static void masked(UNUSED void **state)
+TEST(masked)
 {
 	enum { CS = MLX5_OPCODE_ATOMIC_MASKED_CS, FA = MLX5_OPCODE_ATOMIC_MASKED_FA };
 	static const struct {
@@ -330,7 +329,7 @@ static void masked(UNUSED void **state)
 	}
 }
 
-static void copies(UNUSED void **state)
+TEST(copies)
 {
 	open_own(MLX5DV_QP_EX_WITH_MEMCPY);
 	for (uint32_t i = 0, len = 1; len <= SIZE / 2; i++, len = 3 * len + 1) {
@@ -347,9 +346,7 @@ static void copies(UNUSED void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = { TEST(checked), TEST(between_processes), TEST(waits), TEST(masked), TEST(copies) };
-
 	if (argc > 1 && !strcmp(argv[1], "other"))
 		return other();
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_all(setup, teardown);
 }
