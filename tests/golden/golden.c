@@ -52,10 +52,8 @@ static struct mlx5dv_qp view(struct ibv_qp *qp)
 /* What both have; ".." where they differ, because neither was written to */
 static void bytes(const char *name, const uint8_t *a, const uint8_t *b, uint32_t n)
 {
-	uint32_t i;
-
 	printf("%s", name);
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		if (a[i] == b[i])
 			printf("%02x", a[i]);
 		else
@@ -248,7 +246,6 @@ static void post_dv(struct ibv_qp *qp, struct request *r)
 	struct mlx5dv_qp_ex *q = mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_to_qp_ex(qp));
 	const uint32_t flags = r->wr.send_flags, size = r->sge[0].length, n = r->op == UMR ? 0 : r->op == MASKED_CS ? 4 : 2, ds = 3 + (n * size + 15) / 16;
 	uint8_t wqe[128] = {[0] = size == 8 ? 9 : 8, [3] = r->op == MASKED_CS ? 0x14 : 0x15, [7] = (uint8_t)ds};
-	uint32_t i;
 
 	ibv_wr_start(ibv_qp_to_qp_ex(qp));
 	ibv_qp_to_qp_ex(qp)->wr_flags = flags | IBV_SEND_INLINE;
@@ -256,7 +253,7 @@ static void post_dv(struct ibv_qp *qp, struct request *r)
 	wqe[11] = (flags & IBV_SEND_SIGNALED ? 8 : 0) | (flags & IBV_SEND_SOLICITED ? 2 : 0) | (flags & IBV_SEND_FENCE ? 128 : 0);
 	put(wqe + 16, r->raddr, 8);
 	put(wqe + 24, r->rkey, 4);
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		put(wqe + 32 + i * size, r->value[i], size);
 	mlx5dv_set_data_seg((struct mlx5_wqe_data_seg *)(void *)(wqe + 16 * ds - 16), size, r->sge[0].lkey, r->sge[0].addr);
 	if (r->op == UMR)
@@ -514,7 +511,6 @@ static void completions(void)
 int main(int argc, char **argv)
 {
 	struct ibv_device **list;
-	uint32_t t;
 
 	setenv("MLX5_DEBUG_FILE", "/dev/null", 0);
 	must(softdev_present() && !softdev_manual(1));
@@ -532,7 +528,7 @@ int main(int argc, char **argv)
 	} else {
 		printf("# SPDX-License-Identifier: BSD-3-Clause\n# Golden bytes of mlx5: README.md. Written by golden.c through libmlx5.\n");
 		completions();
-		for (t = 0; t < DV; t++)
+		for (uint32_t t = 0; t < DV; t++)
 			sends(t);
 		receives(0);
 		sends(DV);
