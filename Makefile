@@ -78,7 +78,7 @@ help: ## this list
 	@echo "Settings: CC, STD ($(STD)), CFLAGS ($(CFLAGS)), CPPFLAGS, LDFLAGS, PREFIX ($(PREFIX)), LIBDIR (PREFIX/lib), DESTDIR,"
 	@echo "V=1 shows the commands, WERROR=-Werror makes warnings errors, as in .ci/run,"
 	@echo "DEVICE=mlx5_0 runs the tests on that device instead of the software one,"
-	@echo "RDMA_CORE=DIR also tests the headers beside those of another rdma-core."
+	@echo "RDMA_CORE=DIR tests on another rdma-core: its libraries, and the headers beside its own."
 
 # ---- Debian packages ----
 

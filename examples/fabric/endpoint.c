@@ -118,7 +118,6 @@ int endpoints_add(struct endpoints *all, struct endpoint *ep)
 		return -FI_ENOMEM;
 	all->list = list;
 	list[all->count++] = ep;
-	all->only = all->count == 1 ? ep : NULL;
 	return 0;
 }
 
@@ -129,15 +128,16 @@ void endpoints_remove(struct endpoints *all, const struct endpoint *ep)
 	for (i = 0; i < all->count; i++)
 		if (all->list[i] == ep) {
 			all->list[i] = all->list[--all->count];
-			all->only = all->count == 1 ? all->list[0] : NULL;
 			return;
 		}
 }
 
 static void endpoint_free(struct endpoint *ep)
 {
-	if (ep->enabled)
+	if (ep->enabled) {
+		recv_settle(ep->rx_cq);
 		connect_bye(ep);
+	}
 	if (ep->second)
 		endpoint_free(ep->second);
 	peer_free_all(ep);

@@ -121,7 +121,6 @@ int rail_arrived(struct peer *from, const struct message *m)
 		return 0;
 	if (m->tag > p->received || (len > SMALL_MESSAGE && !(b = buf_take(&p->ep->bounce))))
 		return -FI_EAGAIN;
-	recv_settle(p->ep);
 	r = arrive_any(p->ep, p, b ? memcpy(b->data, m->payload, len) : m->payload, len, b);
 	if (b && r != 1)
 		buf_give(&p->ep->bounce, b);

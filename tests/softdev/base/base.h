@@ -69,6 +69,9 @@
 
 #define sd_container(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
 
+/* What a process has for itself alone: in a child of fork() it is as before anything was opened */
+#define SD_OWN __attribute__((section("sd_own")))
+
 extern pthread_mutex_t sd_lock;
 extern pid_t sd_self; /* getpid(), of a child too: to ask for each copy takes as long as a short one */
 extern unsigned sd_slot; /* of this process on the fabric, from 1 on; wire.c, and 1 when stepped */
@@ -422,7 +425,6 @@ int sd_uar_new(struct sd_ctx *ctx, struct sd_uar **made);
 struct sd_uar *sd_uar_get(const struct sd_ctx *ctx, uint32_t page_id); /* with a reference */
 void sd_uar_put(struct sd_uar *u);
 struct sd_uar *sd_uar_next(struct sd_uar *uar);
-void sd_tables_forked(void);                     /* the child has none of those with a _next */
 
 /* ---- channel.c ---- */
 

@@ -23,20 +23,20 @@
 
 pthread_mutex_t sd_lock = PTHREAD_MUTEX_INITIALIZER;
 pid_t sd_self;
-unsigned sd_slot;
+SD_OWN unsigned sd_slot;
 
 /* Numbers, and the objects in the order in which they were made */
 struct table {
 	struct sd_numbers n;
 	struct sd_entry *first, **tail;
 };
-static struct table qps = { .n = { .max = SD_MAX_QP, .first = 0x40 }, .tail = &qps.first };
-static struct table cqs = { .n = { .max = SD_MAX_CQ, .first = 0x40 }, .tail = &cqs.first };
-static struct table srqs = { .n = { .max = SD_MAX_SRQ, .first = 0x40 }, .tail = &srqs.first };
-static struct table uars = { .n = { .max = SD_MAX_UAR, .first = 1 }, .tail = &uars.first };
-static struct sd_numbers mrs = { .max = SD_MAX_MR, .first = 1 }, pds = { .max = SD_MAX_PD, .first = 1 };
+static SD_OWN struct table qps = { .n = { .max = SD_MAX_QP, .first = 0x40 }, .tail = &qps.first };
+static SD_OWN struct table cqs = { .n = { .max = SD_MAX_CQ, .first = 0x40 }, .tail = &cqs.first };
+static SD_OWN struct table srqs = { .n = { .max = SD_MAX_SRQ, .first = 0x40 }, .tail = &srqs.first };
+static SD_OWN struct table uars = { .n = { .max = SD_MAX_UAR, .first = 1 }, .tail = &uars.first };
+static SD_OWN struct sd_numbers mrs = { .max = SD_MAX_MR, .first = 1 }, pds = { .max = SD_MAX_PD, .first = 1 };
 static uint8_t variant[SD_MAX_MR];
-struct sd_numbers sd_domains[SD_DOMAINS] = {
+SD_OWN struct sd_numbers sd_domains[SD_DOMAINS] = {
 	[SD_XRC_DOMAIN] = { .max = SD_MAX_DOMAIN, .first = 1 }, [SD_TRANSPORT_DOMAIN] = { .max = SD_MAX_DOMAIN, .first = 1 },
 	[SD_PSV] = { .max = SD_MAX_DOMAIN, .first = 1 }, [SD_COUNTERS] = { .max = 256, .first = 1 },
 };
@@ -117,16 +117,6 @@ static void drop(struct table *t, void *obj, uint32_t number)
 static void *next(const struct table *t, const void *obj)
 {
 	return obj ? ((const struct sd_entry *)obj)->next : t->first;
-}
-
-void sd_tables_forked(void)
-{
-	struct table *all[] = { &qps, &cqs, &srqs, &uars };
-
-	for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		all[i]->first = NULL;
-		all[i]->tail = &all[i]->first;
-	}
 }
 
 /* ---- QPs, CQs, SRQs ---- */

@@ -28,9 +28,9 @@ struct cm_file {
 	struct event *events;
 };
 
-static struct sd_numbers numbers = { .max = CM_MAX_ID, .first = 1 };
-static struct sd_numbers mc_numbers = { .max = CM_MAX_ID, .first = 1 };
-static struct cm_id *ids;
+static SD_OWN struct sd_numbers numbers = { .max = CM_MAX_ID, .first = 1 };
+static SD_OWN struct sd_numbers mc_numbers = { .max = CM_MAX_ID, .first = 1 };
+static SD_OWN struct cm_id *ids;
 
 struct cm_id *cm_id_next(struct cm_id *id)
 {
@@ -835,11 +835,4 @@ void sd_cm_closed(struct cm_file *f)
 	f->ch->fd = -1;
 	sd_channel_put(f->ch);
 	free(f);
-}
-
-void sd_cm_forked(void)
-{
-	ids = NULL;
-	numbers.at = NULL;
-	mc_numbers.at = NULL;
 }

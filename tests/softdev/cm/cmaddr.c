@@ -190,9 +190,9 @@ struct record {
 /* softdev/tests/rdmacm.t looks there for a server that listens */
 _Static_assert(sizeof(struct record) == 48 && offsetof(struct record, listens) == 24, "records as in rdmacm.t");
 
-static struct record *records;           /* as last read; those of processes that have ended are free */
-static unsigned record_cnt;
-static int ports_fd = -1;
+static SD_OWN struct record *records;           /* as last read; those of processes that have ended are free */
+static SD_OWN unsigned record_cnt;
+static SD_OWN int ports_fd = -1;
 
 static struct record record_of(const struct cm_id *id)
 {
@@ -219,6 +219,13 @@ static int ports_open(void)
 		ports_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	}
 	return ports_fd < 0 ? errno : 0;
+}
+
+/* A lock on it is one of both processes */
+void sd_cm_forked(void)
+{
+	if (ports_fd >= 0)
+		close(ports_fd);
 }
 
 static int ports_lock(void)

@@ -36,8 +36,8 @@ struct unsent {
 	uint64_t inst;
 	struct cm_msg m;
 };
-static struct unsent *unsent;
-static uint64_t next_due;        /* 0: no timer runs */
+static SD_OWN struct unsent *unsent;
+static SD_OWN uint64_t next_due;        /* 0: no timer runs */
 
 static unsigned room_of(uint32_t kind, unsigned family)
 {

@@ -50,9 +50,9 @@ struct cqs {
  * way: a program that has seen its message may end at once, and a NIC would still have acknowledged
  * it.
  */
-static struct held *late;
-static size_t nlate, late_cap;
-static bool deferring;
+static SD_OWN struct held *late;
+static SD_OWN size_t nlate, late_cap;
+static SD_OWN bool deferring;
 
 static struct cqs *cqs_get(struct sd_cq *cq)
 {

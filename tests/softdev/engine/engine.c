@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * engine.c: doorbells, the engine thread, the stepped interface, the hooks of the host side.
+ * engine.c: doorbells, the engine thread, the stepped interface, what the rooms above tell it.
  *
  * A doorbell is a write to one of the four registers of a doorbell page. The engine takes the
  * value, leaves zero, and only then reads the records of the QPs on that page. So a record without
@@ -46,15 +46,15 @@
 #define NAP_EMPTY 50000000ull   /* no QP and no CQ: creating a QP wakes */
 #define BREATH 1000000ull       /* after so long without sleep the lock is left alone for a moment: the mutex is not fair */
 
-struct rcq *eng_all;
-bool eng_is_stepped, eng_is_trap, eng_cq_died;
-uint64_t eng_step;
+SD_OWN struct rcq *eng_all;
+SD_OWN bool eng_is_stepped, eng_is_trap, eng_cq_died;
+SD_OWN uint64_t eng_step;
 
-static bool started, strict;
+static SD_OWN bool started, strict;
 static int manual = -1;
-static bool asleep, busy;
-static uint64_t lent; /* when the program last let the device work in its own thread */
-static pid_t pid;
+static SD_OWN bool asleep, busy;
+static SD_OWN uint64_t lent; /* when the program last let the device work in its own thread */
+static SD_OWN pid_t pid;
 
 uint64_t eng_now(void)
 {
@@ -320,7 +320,7 @@ static void *engine(void *arg)
 	return NULL;
 }
 
-/* ---- the host side's hooks ---- */
+/* ---- for the rooms above ---- */
 
 int sd_engine_start(void)
 {
@@ -518,6 +518,11 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 		}
 		break;
 	default:
+		if (from == IBV_QPS_RTS) { /* a NIC has sent by then what was rung before the command */
+			qp->state = from;
+			eng_settle();
+			qp->state = IBV_QPS_ERR;
+		}
 		rx_drop(q);
 		sq_enter_err(q);
 		break;

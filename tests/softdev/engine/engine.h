@@ -13,6 +13,7 @@
  * -errno. Called without sd_lock
  */
 int sd_engine_start(void);
+void sd_engine_forked(void);                     /* in a child: closes what is its parent's */
 uint64_t sd_fabric_instance(unsigned slot);      /* the number of the process that holds it now; 0: none does */
 /* A message of the connection manager: 0, -EPIPE: that process is gone, -EAGAIN: not now */
 int sd_fabric_send(unsigned slot, uint64_t inst, const void *data, size_t len);

@@ -43,12 +43,12 @@ static const struct {
 	[SILENT] = { "silent", false, false }, [DOWN] = { "down", true, false }, [SETUP] = { "setup", true, true },
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct plan plan;
-static uint64_t messages, setups;
-static bool any, by_call, silent;
-static uint32_t down; /* devices, by bit */
-static unsigned long sent[8]; /* messages, by device */
+static SD_OWN pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static SD_OWN struct plan plan;
+static SD_OWN uint64_t messages, setups;
+static SD_OWN bool any, by_call, silent;
+static SD_OWN uint32_t down; /* devices, by bit */
+static SD_OWN unsigned long sent[8]; /* messages, by device */
 
 /* A number of at most 18 digits, or of hexadecimal ones where they are allowed; false: none here */
 static bool number(const char **s, bool hex, uint64_t *v)

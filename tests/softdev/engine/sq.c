@@ -472,6 +472,14 @@ static bool parse_masked(struct rcq *q, uint8_t opcode, unsigned opmod, const ui
 	return true;
 }
 
+/* READs and atomics in flight. The context has a logarithm: a DCI that asked for none has one */
+static unsigned may_await(const struct sd_qp *qp)
+{
+	unsigned wanted = qp->type == SD_QPT_DCI && !qp->attr.max_rd_atomic ? 1 : qp->attr.max_rd_atomic;
+
+	return wanted < SD_MAX_RD_ATOMIC ? wanted : SD_MAX_RD_ATOMIC;
+}
+
 /* The WQE in body.wqe, of ds * 16 bytes: fills op and body. Returns the syndrome */
 static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_seg *c, unsigned ds)
 {
@@ -538,7 +546,7 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 			return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
 		return op->sig || mem_segs_ok(qp, &q->body.segs, 0) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 	}
-	if (inl || !qp->attr.max_rd_atomic)
+	if (inl || !may_await(qp))
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	if (op->opcode == MLX5_OPCODE_RDMA_READ ? op->total > SD_MAX_MSG : op->total != (is_masked(op->opcode) ? 1u << q->body.log_size : 8))
 		return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
@@ -656,7 +664,7 @@ static void faults(struct rcq *q)
 /* A READ or an atomic remembers where its data go. False: it must wait */
 static bool await_data(struct rcq *q, struct op *op)
 {
-	unsigned wanted = q->qp->attr.max_rd_atomic, max = wanted < SD_MAX_RD_ATOMIC ? wanted : SD_MAX_RD_ATOMIC;
+	unsigned max = may_await(q->qp);
 	size_t size = offsetof(struct seglist, s) + q->body.segs.n * sizeof(struct seg);
 
 	op->segs = q->rd < max ? malloc(size) : NULL;

@@ -347,6 +347,8 @@ int trap_start(void)
 			 trap = { .sa_sigaction = on_trap, .sa_flags = SA_SIGINFO };
 	sigset_t both;
 
+	if (installed)
+		return 0;
 	/* The engine runs in the second: on the thread's own stack, and undisturbed */
 	sigfillset(&trap.sa_mask);
 	next_sigaction(SIGSEGV, &segv, &users[0].act[0]);

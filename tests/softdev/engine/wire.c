@@ -67,16 +67,16 @@ struct in {
 	size_t len;
 };
 
-static struct out outs[SD_MAX_SLOTS];
-static struct in ins[MAX_IN];
-static uint64_t my_inst;
-static pid_t my_pid;
-static int dirfd_ = -1, lockfd = -1, listenfd = -1, epfd = -1, wakefd = -1;
-static unsigned top_out, top_in;        /* one beyond the highest in use */
-static uint64_t last_check;
-static bool any_stalled;
+static SD_OWN struct out outs[SD_MAX_SLOTS];
+static SD_OWN struct in ins[MAX_IN];
+static SD_OWN uint64_t my_inst;
+static SD_OWN pid_t my_pid;
+static SD_OWN int dirfd_ = -1, lockfd = -1, listenfd = -1, epfd = -1, wakefd = -1;
+static SD_OWN unsigned top_out, top_in;        /* one beyond the highest in use */
+static SD_OWN uint64_t last_check;
+static SD_OWN bool any_stalled;
 
-/* close() and open() are the host side's own in this object; these are the kernel's */
+/* close() and open() are preload.c's in this object; these are the kernel's */
 static void fd_close(int fd)
 {
 	syscall(SYS_close, fd);
@@ -180,6 +180,21 @@ __attribute__((destructor)) static void at_unload(void)
 	leave();
 }
 
+void sd_engine_forked(void)
+{
+	const int own[] = { dirfd_, lockfd, listenfd, epfd, wakefd };
+
+	for (unsigned i = 0; i < sizeof own / sizeof own[0]; i++)
+		if (own[i] >= 0)
+			fd_close(own[i]);
+	for (unsigned i = 0; i < top_out; i++)
+		if (outs[i].open)
+			fd_close(outs[i].fd);
+	for (unsigned i = 0; i < top_in; i++)
+		if (ins[i].used)
+			fd_close(ins[i].fd);
+}
+
 static void watch(int op, int fd, uint32_t events, uint64_t data)
 {
 	struct epoll_event e = { .events = events, .data.u64 = data };
@@ -265,7 +280,7 @@ unsigned wire_others(uint8_t *slots)
 {
 	static uint8_t known[SD_MAX_SLOTS];
 	static unsigned n;
-	static struct timespec seen;
+	static SD_OWN struct timespec seen;
 	struct timespec now;
 	struct stat st;
 	unsigned i;

@@ -37,7 +37,7 @@ struct zip {
 	bool titled;
 };
 
-static unsigned open_runs;       /* CQs with a run that is not written */
+static SD_OWN unsigned open_runs;       /* CQs with a run that is not written */
 static unsigned long blocks;     /* written */
 
 static uint32_t draw(struct zip *z, uint32_t below)

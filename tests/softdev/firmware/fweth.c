@@ -51,7 +51,7 @@ struct tis {
 	uint8_t tisc[TISC];
 };
 
-static struct sd_numbers tises = { .max = NUMBERS, .first = 1 }, sqs = { .max = NUMBERS, .first = 0x40 };
+static SD_OWN struct sd_numbers tises = { .max = NUMBERS, .first = 1 }, sqs = { .max = NUMBERS, .first = 0x40 };
 
 static struct tis *tis_named(const struct sd_devx_cmd *c, uint32_t n)
 {

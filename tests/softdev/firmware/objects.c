@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include "firmware.h"
 
-static struct sd_numbers wqs = { .max = SD_MAX_WQ, .first = 0x40 }, tables = { .max = SD_MAX_IND_TBL, .first = 1 };
+static SD_OWN struct sd_numbers wqs = { .max = SD_MAX_WQ, .first = 0x40 }, tables = { .max = SD_MAX_IND_TBL, .first = 1 };
 
 void sd_cq_remove(struct host_cq *hc)
 {

@@ -24,7 +24,7 @@
 
 enum { SRC_IP = 1, DST_IP = 2, SRC_PORT = 4, DST_PORT = 8, FIELDS = 15 };
 
-static struct sd_numbers tirs = { .max = SD_MAX_TIR, .first = 1 };
+static SD_OWN struct sd_numbers tirs = { .max = SD_MAX_TIR, .first = 1 };
 
 struct sd_tir *sd_tir_new(struct sd_ctx *ctx, const uint8_t tirc[SD_TIRC], struct host_wq *rq, struct host_ind_tbl *rqt)
 {

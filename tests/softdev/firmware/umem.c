@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include "firmware.h"
 
-static struct sd_numbers umems = { .max = SD_MAX_UMEM, .first = 1 };
+static SD_OWN struct sd_numbers umems = { .max = SD_MAX_UMEM, .first = 1 };
 
 static void discard(struct sd_umem *u)
 {

@@ -16,11 +16,15 @@ const struct sd_hooks sd_up = {
 	.cm_message = sd_cm_message, .cm_peer_dead = sd_cm_peer_dead, .cm_work = sd_cm_work,
 };
 
-static bool started, orphaned;
+static SD_OWN bool started;
+
+/* All that is marked SD_OWN, and a copy of it from before anything was opened */
+extern char __start_sd_own[] __attribute__((visibility("hidden"))), __stop_sd_own[] __attribute__((visibility("hidden")));
+static char *unopened;
 
 /*
  * A child has no engine thread, and its parent goes on with the device. What it inherited is dead
- * to it, but for device memory; if the parent had opened nothing, the child may.
+ * to it, but for device memory. It may open the device afresh and is another process on the fabric.
  */
 static void before_fork(void)
 {
@@ -42,16 +46,18 @@ static void child_after_fork(void)
 		if (kind != SD_FD_NONE)
 			sd_fd_set(fd, SD_FD_ORPHAN, kind == SD_FD_CMD ? ctx : NULL);
 	}
-	orphaned |= started;
-	sd_tables_forked();
-	sd_handles_forked();
-	sd_devx_forked();
+	sd_engine_forked();
 	sd_cm_forked();
+	if (unopened)
+		memcpy(__start_sd_own, unopened, (size_t)(__stop_sd_own - __start_sd_own));
 	pthread_mutex_unlock(&sd_lock);
 }
 
 static void watch_forks(void)
 {
+	unopened = malloc((size_t)(__stop_sd_own - __start_sd_own));
+	if (unopened)
+		memcpy(unopened, __start_sd_own, (size_t)(__stop_sd_own - __start_sd_own));
 	sd_self = getpid();
 	pthread_atfork(before_fork, parent_after_fork, child_after_fork);
 }
@@ -59,14 +65,12 @@ static void watch_forks(void)
 int sd_start(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+	static SD_OWN pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 	int err = 0;
 
 	pthread_once(&once, watch_forks);
-	if (orphaned) {
-		sd_once(0xffff0002, "a child of fork() cannot open a device that its parent had opened");
-		return -ENODEV;
-	}
+	if (!unopened)
+		return -ENOMEM;
 	pthread_mutex_lock(&starting);
 	if (!started) {
 		err = sd_dm_start();

@@ -102,6 +102,14 @@ int sd_cmd_query_port(struct sd_cmd *c)
 	return SD_OUT(c, UVERBS_ATTR_QUERY_PORT_RESP, resp);
 }
 
+/* In 100 Mb/s: four lanes of EDR */
+int sd_cmd_query_port_speed(struct sd_cmd *c)
+{
+	const uint64_t speed = 1000;
+
+	return sd_in_u64(c, SD_ATTR_QUERY_PORT_SPEED_PORT_NUM, 0) == 1 ? SD_OUT(c, SD_ATTR_QUERY_PORT_SPEED_RESP, speed) : EINVAL;
+}
+
 /* Of the embedded switch, which is not in use: nothing is known */
 int sd_cmd_query_vport(struct sd_cmd *c)
 {

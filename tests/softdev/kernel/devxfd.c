@@ -49,8 +49,8 @@ struct sub {
 	struct sub *next;
 };
 
-static struct sd_devx_file *files;
-static struct sub *subs;
+static SD_OWN struct sd_devx_file *files;
+static SD_OWN struct sub *subs;
 
 static void wake(int efd)
 {
@@ -150,12 +150,6 @@ void sd_devx_files_orphan(struct sd_ctx *ctx)
 			f->ctx = NULL;
 			wake(f->efd);
 		}
-}
-
-void sd_devx_forked(void)
-{
-	files = NULL;
-	subs = NULL;
 }
 
 /* ---- asynchronous queries ---- */

@@ -38,7 +38,7 @@ struct sd_flow {
 	struct spec spec[SPECS];
 };
 
-static struct sd_flow *flows;     /* by type, then priority, then age */
+static SD_OWN struct sd_flow *flows;     /* by type, then priority, then age */
 
 static bool eq(const struct spec *s, size_t at, const void *have, size_t len)
 {
@@ -228,7 +228,7 @@ int sd_cmd_flow_match(struct sd_cmd *c)
 	*f = (struct sd_flow){ .hq = hq, .tir = o ? o->obj : hq ? hq->tir : NULL, .matcher = m, .dev = c->ctx->dev,
 			       .type = IBV_FLOW_ATTR_NORMAL,
 			       .priority = m->priority, .drop = flags, .tag = tag };
-	err = sd_matcher_values(c, MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE, m, f->fte);
+	err = sd_match_params(sd_attr(c, MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE), f->fte);
 	if (!err)
 		err = sd_handle_new(c->ctx, SD_FLOW, f, &handle);
 	if (err) {

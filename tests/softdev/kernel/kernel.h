@@ -24,6 +24,14 @@ enum sd_kind { SD_NONE, SD_FLOW, SD_MATCHER, SD_DEVX, SD_UMEM, SD_QP, SD_IND_TBL
 	       SD_PD, SD_UAR, SD_KINDS };
 
 /* ---- uverbs.c: a command while it runs, with its attributes ---- */
+/* Methods that later headers have */
+#define SD_METHOD_QUERY_PORT_SPEED 7
+enum { SD_ATTR_QUERY_PORT_SPEED_PORT_NUM, SD_ATTR_QUERY_PORT_SPEED_RESP };
+#define SD_METHOD_REG_MR 5
+/* 2: a DMA handle, 7 and 8: a dma-buf */
+enum { SD_ATTR_REG_MR_HANDLE, SD_ATTR_REG_MR_PD_HANDLE, SD_ATTR_REG_MR_IOVA = 3, SD_ATTR_REG_MR_ADDR, SD_ATTR_REG_MR_LENGTH,
+       SD_ATTR_REG_MR_ACCESS_FLAGS, SD_ATTR_REG_MR_RESP_LKEY = 9, SD_ATTR_REG_MR_RESP_RKEY };
+
 #define SD_ATTRS 32               /* attributes of the core's and of the driver's name space */
 
 struct sd_cmd {
@@ -49,7 +57,6 @@ int sd_ioctl(struct sd_ctx *ctx, void *arg, bool inherited);
 
 /* ---- objects.c ---- */
 void sd_ctx_free(struct sd_ctx *ctx);            /* with all that was made in it */
-void sd_handles_forked(void);
 int sd_handle_new(struct sd_ctx *ctx, enum sd_kind kind, void *obj, uint32_t *handle);
 void *sd_handle_get(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle);
 void *sd_handle_any(struct sd_ctx *ctx, uint32_t handle, enum sd_kind *kind);
@@ -108,6 +115,7 @@ int sd_qp_mcast(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid, bool atta
 int sd_dm_free(struct host_dm *dm);
 int sd_dm_start(void);                           /* before the first context; 0 or -errno */
 int sd_cmd_mr_reg(struct sd_cmd *c);
+int sd_cmd_mr_reg_legacy(struct sd_cmd *c);
 int sd_cmd_mr_rereg(struct sd_cmd *c);
 int sd_cmd_mr_query(struct sd_cmd *c);
 int sd_cmd_mr_advise(struct sd_cmd *c);
@@ -136,14 +144,14 @@ int sd_cmd_flow_match(struct sd_cmd *c);
 /* ---- matcher.c ---- */
 #define SD_FTE 64u                /* bytes of a packet's outer headers, as rules of commands see them */
 struct sd_matcher {
-	uint16_t priority, len;   /* len: of the mask as it was given, and so of values */
+	uint16_t priority;
 	uint8_t mask[SD_FTE];
 	int refs;                 /* rules */
 };
 void sd_fte_of(const uint8_t *p, const struct raw_headers *h, uint8_t fte[SD_FTE]);
 int sd_cmd_matcher_create(struct sd_cmd *c);
 int sd_cmd_matcher_destroy(struct sd_cmd *c);
-int sd_matcher_values(struct sd_cmd *c, unsigned id, const struct sd_matcher *m, uint8_t fte[SD_FTE]);
+int sd_match_params(const struct ib_uverbs_attr *a, uint8_t fte[SD_FTE]);
 
 /* ---- devx.c, devxfd.c, umem.c ---- */
 int sd_devx_errno(uint8_t status);        /* as the kernel maps it for its own commands */
@@ -156,7 +164,6 @@ bool sd_devx_on(void);            /* needs no lock */
 ssize_t sd_devx_read(int fd, void *buf, size_t size); /* takes sd_lock; bytes or -errno */
 void sd_devx_file_closed(struct sd_devx_file *f);
 void sd_devx_files_orphan(struct sd_ctx *ctx);
-void sd_devx_forked(void);
 struct sd_devx_file *sd_devx_file_get(struct sd_ctx *ctx, int fd, bool commands);
 int sd_devx_file_new(struct sd_ctx *ctx, bool commands, bool omit_data, int *fd);
 int sd_devx_file_async(struct sd_devx_file *f, uint64_t wr_id, const uint8_t *out, size_t outlen);
@@ -180,6 +187,7 @@ int sd_cmd_umem_dereg(struct sd_cmd *c);
 int sd_cmd_get_context(struct sd_cmd *c);
 int sd_cmd_query_context(struct sd_cmd *c);
 int sd_cmd_query_port(struct sd_cmd *c);
+int sd_cmd_query_port_speed(struct sd_cmd *c);
 int sd_cmd_query_vport(struct sd_cmd *c);
 int sd_cmd_query_gid_entry(struct sd_cmd *c);
 int sd_cmd_query_gid_table(struct sd_cmd *c);

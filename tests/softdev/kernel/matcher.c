@@ -52,7 +52,7 @@ void sd_fte_of(const uint8_t *p, const struct raw_headers *h, uint8_t fte[SD_FTE
 }
 
 /* A mask or values, of at most PARAMS bytes, of which only the first SD_FTE may be set */
-static int params(const struct ib_uverbs_attr *a, uint8_t fte[SD_FTE])
+int sd_match_params(const struct ib_uverbs_attr *a, uint8_t fte[SD_FTE])
 {
 	uint8_t all[PARAMS];
 	int err = a->len && a->len <= PARAMS ? sd_in(a, all, sizeof(all)) : EINVAL;
@@ -61,13 +61,6 @@ static int params(const struct ib_uverbs_attr *a, uint8_t fte[SD_FTE])
 		return err;
 	memcpy(fte, all, SD_FTE);
 	return sd_clear(all, SD_FTE * 8, (PARAMS - SD_FTE) * 8) ? 0 : EOPNOTSUPP;
-}
-
-int sd_matcher_values(struct sd_cmd *c, unsigned id, const struct sd_matcher *m, uint8_t fte[SD_FTE])
-{
-	const struct ib_uverbs_attr *a = sd_attr(c, id);
-
-	return a->len == m->len ? params(a, fte) : EINVAL;
 }
 
 int sd_cmd_matcher_create(struct sd_cmd *c)
@@ -90,9 +83,8 @@ int sd_cmd_matcher_create(struct sd_cmd *c)
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return ENOMEM;
-	m->len = mask->len;
 	m->priority = (uint16_t)type->data;
-	err = params(mask, m->mask);
+	err = sd_match_params(mask, m->mask);
 	/* Checks of checksums, tunnels' bits; and what the criteria leave out is not to be masked */
 	if (!err && !sd_clear(m->mask, 0xc0, 24))
 		err = EOPNOTSUPP;

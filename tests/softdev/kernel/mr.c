@@ -155,23 +155,42 @@ int sd_cmd_mr_advise(struct sd_cmd *c)
 	return err;
 }
 
+static int mr_reg(struct sd_ctx *ctx, const struct sd_mr *as, uint32_t *handle, struct host_mr **hm)
+{
+	int err = as->pd ? mr_check((uintptr_t)as->addr, as->length, as->iova, as->access) : EINVAL;
+
+	return err ? err : add(ctx, SD_MR, as, handle, hm);
+}
+
 int sd_cmd_mr_reg(struct sd_cmd *c)
+{
+	struct sd_mr as = { .pd = sd_in_obj(c, SD_ATTR_REG_MR_PD_HANDLE, SD_PD),
+			    .iova = sd_in_u64(c, SD_ATTR_REG_MR_IOVA, 0), .length = sd_in_u64(c, SD_ATTR_REG_MR_LENGTH, 0),
+			    .addr = (uint8_t *)(uintptr_t)sd_in_u64(c, SD_ATTR_REG_MR_ADDR, 0),
+			    .access = sd_in_u64(c, SD_ATTR_REG_MR_ACCESS_FLAGS, 0) };
+	struct host_mr *hm;
+	uint32_t handle;
+	int err = mr_reg(c->ctx, &as, &handle, &hm);
+
+	if (err)
+		return err;
+	if (SD_OUT(c, SD_ATTR_REG_MR_RESP_LKEY, hm->m.lkey) || SD_OUT(c, SD_ATTR_REG_MR_RESP_RKEY, hm->m.key))
+		return sd_undo(c, SD_MR, handle);
+	sd_out_obj(c, SD_ATTR_REG_MR_HANDLE, handle);
+	return 0;
+}
+
+int sd_cmd_mr_reg_legacy(struct sd_cmd *c)
 {
 	struct ib_uverbs_reg_mr_resp resp = { .mr_handle = 0 };
 	struct ib_uverbs_reg_mr req;
 	struct host_mr *hm;
-	struct sd_pd *pd;
 	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
 
-	if (err)
-		return err;
-	pd = sd_handle_get(c->ctx, SD_PD, req.pd_handle);
-	if (!pd)
-		return EINVAL;
-	err = mr_check(req.start, req.length, req.hca_va, req.access_flags);
 	if (!err)
-		err = add(c->ctx, SD_MR, &(struct sd_mr){ .pd = pd, .iova = req.hca_va, .length = req.length, .access = req.access_flags,
-							  .addr = (uint8_t *)(uintptr_t)req.start }, &resp.mr_handle, &hm);
+		err = mr_reg(c->ctx, &(struct sd_mr){ .pd = sd_handle_get(c->ctx, SD_PD, req.pd_handle), .iova = req.hca_va,
+						      .length = req.length, .access = req.access_flags,
+						      .addr = (uint8_t *)(uintptr_t)req.start }, &resp.mr_handle, &hm);
 	if (err)
 		return err;
 	resp.lkey = hm->m.lkey;
@@ -256,7 +275,7 @@ static uint64_t *taken; /* of each device; shared with children */
 
 int sd_dm_start(void)
 {
-	void *p = mmap(NULL, SD_MAX_DEVICES * sizeof(*taken), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *p = taken ? taken : mmap(NULL, SD_MAX_DEVICES * sizeof(*taken), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		return -errno;

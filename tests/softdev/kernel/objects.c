@@ -16,14 +16,14 @@
 
 #define PAGE 4096ull
 
-static struct handle {
+static SD_OWN struct handle {
 	enum sd_kind kind;
 	struct sd_ctx *ctx;
 	void *obj;
 } *handles;
-static uint32_t handle_cnt, handle_hint;
+static SD_OWN uint32_t handle_cnt, handle_hint;
 
-static struct sd_numbers uids = { .max = SD_MAX_UCTX, .first = 1 };
+static SD_OWN struct sd_numbers uids = { .max = SD_MAX_UCTX, .first = 1 };
 
 /* ---- handles ---- */
 
@@ -70,12 +70,6 @@ void sd_handle_free(uint32_t handle)
 	handles[handle] = (struct handle){ .kind = SD_NONE };
 	if (handle < handle_hint)
 		handle_hint = handle;
-}
-
-void sd_handles_forked(void)
-{
-	handle_cnt = handle_hint = 0;
-	handles = NULL;
 }
 
 /* ---- contexts ---- */

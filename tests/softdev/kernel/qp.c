@@ -343,10 +343,13 @@ static int path_check(unsigned dev, const struct ib_uverbs_qp_dest *d)
 	return err || sd_link_ib() ? err : sd_resolve(d->dgid, mac);
 }
 
+/* May be given, and says nothing of a QP; the last are IBV_ACCESS_FLUSH_* of later headers */
+#define NOT_OF_QPS (IBV_ACCESS_ON_DEMAND | 3 << 8)
+
 static bool values_ok(const struct ib_uverbs_modify_qp *c, int mask)
 {
 	const uint32_t access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-				IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND;
+				IBV_ACCESS_MW_BIND | NOT_OF_QPS;
 
 	if (mask & IBV_QP_PORT && c->port_num != 1)
 		return false;
@@ -420,7 +423,7 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 		return err;
 
 	if (mask & IBV_QP_ACCESS_FLAGS)
-		at->qp_access_flags = c->qp_access_flags & ~(uint32_t)IBV_ACCESS_ON_DEMAND; /* says nothing of a QP */
+		at->qp_access_flags = c->qp_access_flags & ~(uint32_t)NOT_OF_QPS;
 	if (mask & IBV_QP_PKEY_INDEX)
 		at->pkey_index = c->pkey_index;
 	if (mask & IBV_QP_PORT)

@@ -594,7 +594,7 @@ static const struct write {
 	{ IB_USER_VERBS_CMD_QUERY_PORT, 16, sizeof(struct ib_uverbs_query_port_resp), sd_cmd_query_port_legacy, OTHER },
 	{ IB_USER_VERBS_CMD_ALLOC_PD, 0, sizeof(struct ib_uverbs_alloc_pd_resp), w_alloc_pd, SETUP },
 	{ IB_USER_VERBS_CMD_CREATE_AH, sizeof(struct ib_uverbs_create_ah), 4, w_create_ah, SETUP },
-	{ IB_USER_VERBS_CMD_REG_MR, sizeof(struct ib_uverbs_reg_mr), sizeof(struct ib_uverbs_reg_mr_resp), sd_cmd_mr_reg, SETUP },
+	{ IB_USER_VERBS_CMD_REG_MR, sizeof(struct ib_uverbs_reg_mr), sizeof(struct ib_uverbs_reg_mr_resp), sd_cmd_mr_reg_legacy, SETUP },
 	{ IB_USER_VERBS_CMD_REREG_MR, sizeof(struct ib_uverbs_rereg_mr), sizeof(struct ib_uverbs_rereg_mr_resp), sd_cmd_mr_rereg, SETUP },
 	{ IB_USER_VERBS_CMD_ALLOC_MW, offsetof(struct ib_uverbs_alloc_mw, driver_data), sizeof(struct ib_uverbs_alloc_mw_resp),
 	  sd_cmd_mw_alloc, SETUP },
@@ -673,6 +673,8 @@ static const struct method {
 	  BIT(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX), sd_cmd_query_context, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, BIT(UVERBS_ATTR_QUERY_PORT_PORT_NUM) | BIT(UVERBS_ATTR_QUERY_PORT_RESP), 0,
 	  sd_cmd_query_port, OTHER },
+	{ UVERBS_OBJECT_DEVICE, SD_METHOD_QUERY_PORT_SPEED, BIT(SD_ATTR_QUERY_PORT_SPEED_PORT_NUM) | BIT(SD_ATTR_QUERY_PORT_SPEED_RESP), 0,
+	  sd_cmd_query_port_speed, OTHER },
 	{ UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_QUERY_PORT, BIT(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM) | BIT(MLX5_IB_ATTR_QUERY_PORT), 0,
 	  sd_cmd_query_vport, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY,
@@ -689,6 +691,10 @@ static const struct method {
 	{ UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY, BIT(UVERBS_ATTR_DESTROY_AH_HANDLE), 0, ah_destroy, OTHER },
 	{ UVERBS_OBJECT_XRCD, UVERBS_METHOD_XRCD_DESTROY, BIT(UVERBS_ATTR_DESTROY_XRCD_HANDLE), 0, sd_cmd_xrcd_destroy, OTHER },
 	{ UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, BIT(UVERBS_ATTR_DESTROY_MR_HANDLE), 0, sd_cmd_mr_destroy, OTHER },
+	{ UVERBS_OBJECT_MR, SD_METHOD_REG_MR,
+	  BIT(SD_ATTR_REG_MR_HANDLE) | BIT(SD_ATTR_REG_MR_PD_HANDLE) | BIT(SD_ATTR_REG_MR_IOVA) | BIT(SD_ATTR_REG_MR_LENGTH) |
+	  BIT(SD_ATTR_REG_MR_ACCESS_FLAGS) | BIT(SD_ATTR_REG_MR_RESP_LKEY) | BIT(SD_ATTR_REG_MR_RESP_RKEY), BIT(SD_ATTR_REG_MR_ADDR),
+	  sd_cmd_mr_reg, SETUP },
 	{ UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR, BIT(UVERBS_ATTR_QUERY_MR_HANDLE),
 	  BIT(UVERBS_ATTR_QUERY_MR_RESP_LKEY) | BIT(UVERBS_ATTR_QUERY_MR_RESP_RKEY) | BIT(UVERBS_ATTR_QUERY_MR_RESP_LENGTH) |
 	  BIT(UVERBS_ATTR_QUERY_MR_RESP_IOVA), sd_cmd_mr_query, OTHER },
@@ -809,7 +815,7 @@ static int decode(struct sd_cmd *c, uint64_t arg, struct ib_uverbs_ioctl_hdr *hd
 	if (m == end) {
 		sd_once((uint32_t)hdr->object_id << 16 | hdr->method_id, "object 0x%x method 0x%x is not supported", hdr->object_id,
 			hdr->method_id);
-		return EOPNOTSUPP;
+		return EPROTONOSUPPORT;
 	}
 	err = sd_copy(attrs, arg + sizeof(*hdr), hdr->num_attrs * sizeof(attrs[0]), false);
 	if (err)

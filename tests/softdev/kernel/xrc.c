@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include "kernel.h"
 
-static struct xrcd {
+static SD_OWN struct xrcd {
 	struct sd_domain d;
 	struct stat st;               /* of its file */
 	bool file;
