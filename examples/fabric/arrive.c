@@ -73,7 +73,7 @@ static int register_buffers(struct endpoint *ep, struct op *op)
 }
 
 int op_post(struct peer *p, struct op *op, uint32_t opcode, const struct segment *s, size_t at, const struct ibv_sge *sge,
-	      uint32_t flags)
+	    uint32_t flags)
 {
 	struct slot *slot;
 
@@ -113,7 +113,7 @@ static int read_piece(struct op *op)
 	sge.length = (uint32_t)len;
 	sge.lkey = rail_lkey(p, op->region[b]);
 	if (op_post(p, op, op->kind == OP_RMA && op->writes ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_RDMA_READ, &op->segment[s],
-		      at_segment, &sge, 0))
+		    at_segment, &sge, 0))
 		return -FI_EAGAIN;
 	op->asked += len;
 	return 0;

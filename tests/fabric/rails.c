@@ -31,6 +31,7 @@ static void is(const uint8_t *there, uint32_t len, uint32_t n)
 /* Both are connected over both devices when a long message, which b reads, and a long read of a's make both move. */
 static void open_both(void)
 {
+	const double end = now() + DEADLINE;
 	unsigned long was, one, two;
 	int sent, came;
 
@@ -38,6 +39,7 @@ static void open_both(void)
 	must(fi_mr_reg(pair.b.domain, &shared, sizeof(shared), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
 	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
 	do {
+		assert_true(now() < end);
 		was = softdev_sent(1);
 		must(fi_trecv(pair.b.ep, in[0], BIG, NULL, FI_ADDR_UNSPEC, TAG, 0, &came));
 		must(again(fi_tsend(pair.a.ep, out[0], BIG, NULL, pair.to_b, TAG, &sent)));
