@@ -151,6 +151,15 @@ for t in ${UCX_MATRIX:+rc_verbs ud_verbs rc_mlx5 ud_mlx5 dc_mlx5}; do
 	perftest "RoCE: ucx_perftest, $(wc -l <"$dir/tests_ucp") tests" "" "$dir/tests_ucp"
 done
 
+# All of memory is one region, paged on demand, or UCX has no device. It wants that neither on RoCE nor with RC QPs made by DEVX
+for t in rc_mlx5 dc_mlx5; do
+	transport $t
+	export UCX_IB_REG_METHODS=odp UCX_IB_MLX5_DEVX_OBJECTS=dct,dcsrq
+	verify "paging on demand" "--link ib"
+	[ $t = rc_mlx5 ] || perftest "paging on demand: ucx_perftest" "--link ib" "$dir/tests_ucp"
+	unset UCX_IB_REG_METHODS UCX_IB_MLX5_DEVX_OBJECTS
+done
+
 # ---- on inlay: what of UCX calls libibverbs to post and poll ----
 
 for t in rc_verbs ud_verbs; do

@@ -31,6 +31,7 @@ static const struct cap general[] = {
 	{ 0x100, 8, 4 },          /* max_indirection */
 	{ 0x108, 1, 1 },          /* fixed_buffer_size: KSM */
 	{ 0x109, 7, 63 },         /* log_max_mrw_sz */
+	{ 0x118, 2, 3 },          /* umr_extended_translation_offset, null_mkey: paging of all memory, and UCX asks for it by these */
 	{ 0x11a, 6, 16 },         /* log_max_klm_list_size */
 	{ 0x122, 1, 1 },          /* qpc_extension: copies, streams */
 	{ 0x12a, 6, 4 },          /* log_max_ra_req_dc */
