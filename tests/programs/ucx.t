@@ -151,13 +151,14 @@ for t in ${UCX_MATRIX:+rc_verbs ud_verbs rc_mlx5 ud_mlx5 dc_mlx5}; do
 	perftest "RoCE: ucx_perftest, $(wc -l <"$dir/tests_ucp") tests" "" "$dir/tests_ucp"
 done
 
-# All of memory is one region, paged on demand, or UCX has no device. It wants that neither on RoCE nor with RC QPs made by DEVX
+# All of memory is one region, paged on demand, or UCX has no device. It wants that on InfiniBand alone. With DEVX, UCX 1.13 crashes
+# when it ends: it frees the region as another kind of object than it made
 for t in rc_mlx5 dc_mlx5; do
 	transport $t
-	export UCX_IB_REG_METHODS=odp UCX_IB_MLX5_DEVX_OBJECTS=dct,dcsrq
-	verify "paging on demand" "--link ib"
-	[ $t = rc_mlx5 ] || perftest "paging on demand: ucx_perftest" "--link ib" "$dir/tests_ucp"
-	unset UCX_IB_REG_METHODS UCX_IB_MLX5_DEVX_OBJECTS
+	export UCX_IB_MLX5_DEVX=try UCX_IB_REG_METHODS=odp
+	verify "paging on demand" "--no-devx --link ib"
+	perftest "paging on demand: ucx_perftest" "--no-devx --link ib" "$dir/tests_ucp"
+	unset UCX_IB_REG_METHODS
 done
 
 # ---- on inlay: what of UCX calls libibverbs to post and poll ----

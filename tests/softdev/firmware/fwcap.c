@@ -43,7 +43,6 @@ static const struct cap general[] = {
 	{ 0x186, 10, 255 },       /* max_qp_cnt: counter sets */
 	{ 0x1a8, 1, 1 },          /* device_memory */
 	{ 0x1ab, 5, 16 },         /* local_ca_ack_delay */
-	{ 0x1b8, 8, 1 },          /* num_ports */
 	{ 0x1c9, 2, 3 },          /* dp_ordering_ooo_rw_dc, _rc */
 	{ 0x1c3, 5, 30 },         /* log_max_msg */
 	{ 0x1f0, 1, 1 },          /* sig_block_4048 */
@@ -216,6 +215,7 @@ uint8_t sd_fw_query_hca_cap(struct sd_devx_cmd *c)
 		sd_set(v, 0x30, 16, c->ctx->dev);      /* vhca_id */
 		sd_set(v, 0x151, 1, !sd_link_ib());    /* rts2rts_qp_udp_sport */
 		sd_set(v, 0x1b6, 2, !sd_link_ib());    /* port_type */
+		sd_set(v, 0x1b8, 8, sd_ports());       /* num_ports */
 		sd_set(v, 0x21d, 1, !sd_link_ib());    /* roce */
 		sd_set(v, 0x21c, 1, !sd_link_ib());    /* eth_net_offloads */
 	}
